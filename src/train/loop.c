@@ -51,14 +51,16 @@ static cpl_status one_step(cpl_trainer *t, bool with_figures)
     double begin    = cpl_seconds_now();
     m->step         = t->done + 1;
     m->tokens       = m->step * s->data.batch_tokens;
-    CPL_TRY(cpl_loader_batch(t->data.train, t->done, &t->batch));
+    CPL_TRY(cpl_group_agree(t->world, cpl_loader_batch(t->data.train, t->done, &t->batch)));
     cpl_step_batch batch = {t->batch.ids, t->batch.targets,
                             s->data.document_mask ? t->batch.doc_start : NULL,
-                            s->data.batch_tokens / s->data.seq_len, t->batch.n_targets};
+                            s->data.batch_tokens / s->data.seq_len / t->world->size,
+                            t->batch.n_targets};
     cpl_optimizer_zero(&t->optimizer, &t->model);
     cpl_step_gradient(&t->step, &t->model, &t->optimizer.grads, s, &batch, with_figures, false, m);
     update(t);
     CPL_TRY(t->backend.ops->sync(&t->backend));
+    CPL_TRY(cpl_group_status(t->world));
     t->done         = m->step;
     m->step_s       = cpl_seconds_now() - begin;
     m->tokens_per_s = (double)s->data.batch_tokens / m->step_s;
@@ -79,23 +81,40 @@ static cpl_status give_up(const cpl_trainer *t)
 
 /* ---- what happens between steps ---- */
 
+/* The batch `index` of held-out data of a label; an empty one beyond the last: ranks that exchange
+ * tokens make their passes together. */
+static cpl_status read_held_out(cpl_trainer *t, int64_t label, int64_t index)
+{
+    const int64_t most = t->settings->eval.max_sequences, tokens = t->step.micro * t->step.seq_len;
+    if (index < cpl_loader_eval_batches(t->data.held_out, label, most))
+        return cpl_loader_eval_batch(t->data.held_out, label, most, index, &t->batch);
+    t->batch.n_targets = 0;
+    for (int64_t i = 0; i < tokens; i++) {
+        t->batch.ids[i]     = 0;
+        t->batch.targets[i] = -1;
+    }
+    return CPL_OK;
+}
+
 /* The loss of at most eval.max_sequences of label `label` of the held-out data, in fixed order,
- * with the step's activations and batch. */
+ * with the step's activations and batch. The ranks take the batches in turn. */
 static cpl_status evaluate_source(cpl_trainer *t, int64_t label, cpl_source_loss *loss)
 {
-    cpl_loader *held_out = t->data.held_out;
     const int64_t most = t->settings->eval.max_sequences, tokens = t->step.micro * t->step.seq_len;
-    const int64_t batches    = cpl_loader_eval_batches(held_out, label, most);
+    const int64_t batches    = cpl_loader_eval_batches(t->data.held_out, label, most);
     const cpl_tensor ids     = cpl_tensor_1d(t->batch.ids, CPL_I32, tokens);
     const cpl_tensor targets = cpl_tensor_1d(t->batch.targets, CPL_I32, tokens);
+    const int ranks          = t->world->size;
     loss->nll                = 0;
     loss->targets            = 0;
-    for (int64_t i = 0; i < batches; i++) {
-        CPL_TRY(cpl_loader_eval_batch(held_out, label, most, i, &t->batch));
+    for (int64_t i = 0; i < batches; i += ranks) {
+        CPL_TRY(cpl_group_agree(t->world, read_held_out(t, label, i + t->world->rank)));
         cpl_model_forward(&t->model, &t->step.pass, ids, cpl_tensor_none(), NULL);
         loss->nll += cpl_model_score(&t->model, &t->step.pass, targets);
         loss->targets += t->batch.n_targets;
     }
+    cpl_group_sum_f64(t->world, &loss->nll, 1);
+    cpl_group_sum_i64(t->world, &loss->targets, 1);
     return CPL_OK;
 }
 
@@ -110,6 +129,7 @@ static void evaluate_coupling(cpl_trainer *t, bool figures)
     cpl_step *step          = &t->step;
     cpl_metrics *m          = &t->metrics;
     if (!cpl_router_of(&t->model.config)->has_rows) return;
+    cpl_optimizer_gather_masters(&t->optimizer, &t->model);
     f32.compute = CPL_F32;
     erc.noise   = CPL_NOISE_NONE;
     for (int64_t l = 0; l < m->n_layers; l++) {
@@ -155,7 +175,7 @@ static cpl_status save(cpl_trainer *t, const cpl_train_callbacks *callbacks)
 {
     if (t->saved == t->done) return CPL_OK;
     CPL_TRY(cpl_trainer_save(t));
-    if (callbacks->saved) callbacks->saved(callbacks->ctx, t->done);
+    if (callbacks->saved && cpl_trainer_leads(t)) callbacks->saved(callbacks->ctx, t->done);
     return CPL_OK;
 }
 
@@ -164,6 +184,7 @@ static cpl_status write_start_figures(cpl_trainer *t)
 {
     CPL_TRY(evaluate(t));
     evaluate_coupling(t, true);
+    if (!cpl_trainer_leads(t)) return CPL_OK;
     json_t *object = cpl_metrics_json(&t->metrics), *settings = NULL;
     if (!object) return CPL_FAIL(CPL_ERR_MEMORY, "out of memory for start.json");
     cpl_status status = cpl_train_data_identify(object, &t->data, t->settings);
@@ -171,7 +192,6 @@ static cpl_status write_start_figures(cpl_trainer *t)
     (void)json_object_set_new(object, "settings", settings);
     if (status == CPL_OK) status = cpl_run_write(&t->run, "start.json", json_incref(object));
     json_decref(object);
-    t->metrics.has_eval = t->metrics.has_clean = t->metrics.has_figures = false;
     return status;
 }
 
@@ -179,6 +199,25 @@ static cpl_status write_start_figures(cpl_trainer *t)
 static bool save_due(const cpl_trainer *t, bool ends)
 {
     return ends || (due(t->settings->checkpoint.every, t->done) && t->skipped_in_row == 0);
+}
+
+/* Whether a stop was requested of any rank. */
+static bool is_stopped(const cpl_trainer *t)
+{
+    int64_t signals = cpl_stop_signal() != 0;
+    cpl_group_sum_i64(t->world, &signals, 1);
+    return signals > 0;
+}
+
+/* What the user gets to see of a step. */
+static cpl_status report(cpl_trainer *t, const cpl_train_callbacks *callbacks, bool logged,
+                         bool tasks)
+{
+    if (!cpl_trainer_leads(t)) return CPL_OK;
+    if (tasks) CPL_TRY(callbacks->evaluate(callbacks->ctx, &t->model, &t->metrics.tasks));
+    if (callbacks->stepped) callbacks->stepped(callbacks->ctx, &t->metrics);
+    t->metrics.memory_bytes = logged ? cpl_memory_peak() : 0;
+    return logged ? cpl_run_log(&t->run, cpl_metrics_json(&t->metrics)) : CPL_OK;
 }
 
 static cpl_status steps(cpl_trainer *t, const cpl_train_job *job, cpl_train_outcome *outcome)
@@ -194,14 +233,10 @@ static cpl_status steps(cpl_trainer *t, const cpl_train_job *job, cpl_train_outc
         CPL_TRY(one_step(t, logged));
         cpl_pace_end(&t->pace, t->log);
         if (look) CPL_TRY(evaluate(t));
-        if (tasks)
-            CPL_TRY(job->callbacks->evaluate(job->callbacks->ctx, &t->model, &t->metrics.tasks));
-        if (job->callbacks->stepped) job->callbacks->stepped(job->callbacks->ctx, &t->metrics);
-        t->metrics.memory_bytes = logged ? cpl_memory_peak() : 0;
-        if (logged) CPL_TRY(cpl_run_log(&t->run, cpl_metrics_json(&t->metrics)));
+        CPL_TRY(cpl_group_agree(t->world, report(t, job->callbacks, logged, tasks)));
         forget_tasks(t);
         if (t->skipped_in_row >= s->train.max_skipped) return give_up(t);
-        outcome->stopped = cpl_stop_signal() && !last;
+        outcome->stopped = is_stopped(t) && !last;
         if (save_due(t, last || outcome->stopped)) CPL_TRY(save(t, job->callbacks));
     }
     return CPL_OK;
@@ -221,9 +256,10 @@ static void report_facts(cpl_trainer *t, const cpl_train_callbacks *callbacks)
         .flops_per_step    = work_of(s, s->losses.erc.weight),
         .peak              = t->peak,
         .dtype             = t->backend.compute == CPL_BF16 ? "bf16" : "f32",
-        .n_threads         = t->backend.n_threads,
+        .n_threads         = t->backend.n_threads * t->world->size,
+        .n_ranks           = t->world->size,
     };
-    if (callbacks->began) callbacks->began(callbacks->ctx, &facts);
+    if (callbacks->began && cpl_trainer_leads(t)) callbacks->began(callbacks->ctx, &facts);
 }
 
 cpl_status cpl_train(const cpl_train_job *job, cpl_train_outcome *outcome)
@@ -233,7 +269,8 @@ cpl_status cpl_train(const cpl_train_job *job, cpl_train_outcome *outcome)
     *outcome          = (cpl_train_outcome){0};
     CPL_TRY(cpl_trainer_open(&t, job));
     report_facts(&t, job->callbacks);
-    if (t.done == 0) CPL_TRY_DONE(write_start_figures(&t));
+    if (t.done == 0) CPL_TRY_DONE(cpl_group_agree(t.world, write_start_figures(&t)));
+    t.metrics.has_eval = t.metrics.has_clean = t.metrics.has_figures = false;
     CPL_TRY_DONE(cpl_stop_check());
     cpl_run_keep(&t.run);
     CPL_TRY_DONE(steps(&t, job, outcome));

@@ -87,9 +87,9 @@ CPL_NODISCARD cpl_status cpl_train_resolve(cpl_settings *settings, const cpl_hf 
 CPL_NODISCARD cpl_status cpl_train_resolve_vocabulary(cpl_settings *settings, int64_t ids,
                                                       int64_t eos);
 
-/* If data.tokenizer is the one of the initial model, copies it to RUN/tokenizer.json and sets
- * data.tokenizer to that, since checkpoints may be removed. */
+/* If data.tokenizer is the one of the initial model, copies it (`writes`) to RUN/tokenizer.json and
+ * sets data.tokenizer to that, since checkpoints may be removed. */
 CPL_NODISCARD cpl_status cpl_train_keep_tokenizer(cpl_settings *settings, const cpl_hf *from,
-                                                  const cpl_run *run);
+                                                  const cpl_run *run, bool writes);
 
 #endif /* CPL_TRAIN_LOOP_H */

@@ -62,6 +62,12 @@ double cpl_optimizer_norm(cpl_optimizer *o, cpl_model *model)
     return sqrt(squares);
 }
 
+void cpl_optimizer_gather_masters(cpl_optimizer *o, cpl_model *model)
+{
+    if (o->is_ahead) cpl_share_gather(&o->share, &model->master);
+    o->is_ahead = false;
+}
+
 /* What an update does with every number. */
 typedef struct update {
     float coef, lr;
@@ -94,6 +100,7 @@ void cpl_optimizer_update(cpl_optimizer *o, cpl_model *model, const cpl_train_se
             cpl_share_start_gather(share, &model->compute, bucket++);
     }
     cpl_share_finish_gather(share);
+    o->is_ahead = share->n_buckets > 0 && model->compute.embed.data != model->master.embed.data;
 }
 
 double cpl_optimizer_lr(const cpl_train_settings *s, int64_t step)

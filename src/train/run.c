@@ -78,6 +78,14 @@ done:
     return status;
 }
 
+cpl_status cpl_run_follow(cpl_run *run, const char *folder)
+{
+    memset(run, 0, sizeof *run);
+    run->lock   = -1;
+    run->folder = cpl_text_copy(folder);
+    return run->folder ? CPL_OK : CPL_ERR_MEMORY;
+}
+
 void cpl_run_keep(cpl_run *run)
 {
     run->made = false;

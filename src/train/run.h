@@ -31,6 +31,9 @@ typedef struct cpl_run {
  * run or any other file. CPL_ERR_INPUT with a sentence if another process writes it. */
 CPL_NODISCARD cpl_status cpl_run_open(cpl_run *run, const char *folder, int fresh);
 
+/* For a rank that writes nothing in the folder: only the path. CPL_ERR_MEMORY. */
+CPL_NODISCARD cpl_status cpl_run_follow(cpl_run *run, const char *folder);
+
 /* From now on closing leaves a fresh run as it is; until now it takes away all that was made. */
 void cpl_run_keep(cpl_run *run);
 void cpl_run_close(cpl_run *run);

@@ -147,7 +147,7 @@ static void couple_separately(const job *j, int64_t l, double weight)
 
 void cpl_step_gather_response(const cpl_step *step, cpl_model *model, int64_t l)
 {
-    const cpl_tensor w = model->master.layer[l].w_gate;
+    const cpl_tensor w = model->master.layer[l].w_gate; /* whole: see cpl_step_gradient */
     cpl_tensor own     = step->gate_norm;
     if (step->mesh) {
         own = cpl_tensor_range(own, step->mesh->first_expert, step->mesh->n_local);

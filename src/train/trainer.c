@@ -76,21 +76,33 @@ static int64_t sequences_of(const cpl_settings *s)
     return s->data.batch_tokens / s->data.seq_len;
 }
 
-static int64_t micro_of(const cpl_settings *s)
+/* Of one rank's part of the batch. */
+static int64_t own_sequences(const cpl_trainer *t)
 {
-    return s->train.micro_batch ? s->train.micro_batch : sequences_of(s);
+    return sequences_of(t->settings) / t->world->size;
+}
+
+static int64_t micro_of(const cpl_trainer *t)
+{
+    const int64_t micro = t->settings->train.micro_batch;
+    return micro ? micro : own_sequences(t);
+}
+
+bool cpl_trainer_leads(const cpl_trainer *t)
+{
+    return t->world->rank == 0;
 }
 
 static void take_batch(cpl_trainer *t, cpl_arena *arena, int64_t n_sources)
 {
     const cpl_settings *s = t->settings;
-    size_t bytes          = (size_t)s->data.batch_tokens * sizeof(int32_t);
+    size_t bytes = (size_t)(own_sequences(t) * s->data.seq_len) * sizeof(int32_t);
     cpl_metrics_take(&t->metrics, arena, &s->model, n_sources);
     t->batch.ids       = cpl_arena_take(arena, bytes);
     t->batch.targets   = cpl_arena_take(arena, bytes);
     t->batch.doc_start = cpl_arena_take(arena, bytes);
-    t->batch.instances = cpl_arena_take(arena, (size_t)sequences_of(s) * sizeof(int64_t));
-    t->batch.labels    = cpl_arena_take(arena, (size_t)sequences_of(s) * sizeof(int32_t));
+    t->batch.instances = cpl_arena_take(arena, (size_t)own_sequences(t) * sizeof(int64_t));
+    t->batch.labels    = cpl_arena_take(arena, (size_t)own_sequences(t) * sizeof(int32_t));
 }
 
 static cpl_status allocate(cpl_trainer *t, int64_t positions)
@@ -98,7 +110,7 @@ static cpl_status allocate(cpl_trainer *t, int64_t positions)
     cpl_settings *s = t->settings;
     cpl_arena measure;
     int64_t n_sources = t->data.held_out ? t->data.held_out->shards->labels.count : 0;
-    cpl_work work     = cpl_step_work(s, &s->model, micro_of(s));
+    cpl_work work     = cpl_step_work(s, &t->config, micro_of(t));
     cpl_arena_measure(&measure);
     take_batch(t, &measure, n_sources);
     CPL_TRY(cpl_arena_init(&t->arena, measure.used, "the batch"));
@@ -106,10 +118,10 @@ static cpl_status allocate(cpl_trainer *t, int64_t positions)
     for (int64_t i = 0; i < n_sources; i++)
         t->metrics.source[i].label = t->data.held_out->shards->labels.at[i];
     CPL_TRY(cpl_backend_reserve(&t->backend, &work));
-    CPL_TRY(cpl_model_init(&t->model, &t->backend, &s->model,
+    CPL_TRY(cpl_model_init(&t->model, &t->backend, &t->config,
                            positions > s->data.seq_len ? positions : s->data.seq_len));
-    CPL_TRY(cpl_optimizer_init(&t->optimizer, &s->model, NULL, false));
-    return cpl_step_init(&t->step, s, &s->model, micro_of(s), &t->optimizer.share);
+    CPL_TRY(cpl_optimizer_init(&t->optimizer, &t->config, &t->mesh, s->dist.overlap));
+    return cpl_step_init(&t->step, s, &t->config, micro_of(t), &t->optimizer.share);
 }
 
 /* ---- what the weights begin with ---- */
@@ -151,7 +163,8 @@ static cpl_status load_last(cpl_trainer *t)
     CPL_TRY_DONE(cpl_checkpoint_load(folder, &c, t->log));
     CPL_TRY_DONE(read_state(t, c.state, c.step, folder));
     t->done = t->saved = c.step;
-    cpl_run_dir_prune(t->run.folder, c.step, t->settings->checkpoint.keep);
+    if (cpl_trainer_leads(t))
+        cpl_run_dir_prune(t->run.folder, c.step, t->settings->checkpoint.keep);
     cpl_log_info(t->log, "going on from %s", folder);
 done:
     json_decref(c.state);
@@ -212,16 +225,19 @@ done:
     return status;
 }
 
-static cpl_status open_old_run(cpl_trainer *t, const cpl_train_job *job)
+/* Rank 0 alone opens the folder, fresh or not, and looks at what it holds. */
+static cpl_status open_folder(cpl_trainer *t, const cpl_train_job *job)
 {
-    CPL_TRY(cpl_run_open(&t->run, job->run, 0));
-    return check_config(&t->run, job->written, t->log);
+    if (!cpl_trainer_leads(t)) return cpl_run_follow(&t->run, job->run);
+    CPL_TRY(cpl_run_open(&t->run, job->run, !job->resume));
+    return job->resume ? check_config(&t->run, job->written, t->log) : CPL_OK;
 }
 
 /* ---- opening ---- */
 
 static cpl_status write_config(cpl_trainer *t)
 {
+    if (!cpl_trainer_leads(t)) return CPL_OK;
     cpl_section sections[CPL_N_SECTIONS];
     cpl_text text = {0};
     cpl_settings_sections(sections);
@@ -241,21 +257,51 @@ static cpl_status resolve_and_approve(cpl_trainer *t, const cpl_train_callbacks 
     return callbacks->approve ? callbacks->approve(callbacks->ctx, t->settings) : CPL_OK;
 }
 
-/* Everything that can be refused is refused before the run's folder is made and documents are
- * encoded; only a vocabulary size that only the token shards determine is resolved after they were
- * opened. */
-static cpl_status open_run_and_data(cpl_trainer *t, const cpl_train_job *job, const cpl_hf *from)
+/* What every rank reads of the batch must be whole micro-batches. */
+static cpl_status check_ranks(const cpl_trainer *t)
+{
+    const cpl_settings *s   = t->settings;
+    const int64_t sequences = sequences_of(s), ranks = t->world->size;
+    if (sequences % ranks != 0)
+        return CPL_FAIL(CPL_ERR_INPUT,
+                        "data.batch_tokens is %lld sequences, which do not divide among %lld ranks",
+                        (long long)sequences, (long long)ranks);
+    if (sequences / ranks % micro_of(t) != 0)
+        return CPL_FAIL(CPL_ERR_INPUT,
+                        "train.micro_batch %lld does not divide the %lld sequences that each of "
+                        "%lld ranks has of a batch",
+                        (long long)micro_of(t), (long long)(sequences / ranks), (long long)ranks);
+    if (s->dist.expert_parallel > 1 && !cpl_router_of(&s->model)->has_rows)
+        return CPL_FAIL(CPL_ERR_INPUT,
+                        "dist.expert_parallel is %lld, but model.router is %s: every token meets "
+                        "the gates of all experts",
+                        (long long)s->dist.expert_parallel, cpl_router_of(&s->model)->name);
+    return CPL_OK;
+}
+
+/* Everything that can be refused without opening the data. */
+static cpl_status resolve(cpl_trainer *t, const cpl_train_job *job, const cpl_hf *from, bool *known)
 {
     cpl_settings *s = t->settings;
-    if (job->resume) CPL_TRY(open_old_run(t, job));
     CPL_TRY(cpl_train_resolve(s, from, job->given));
+    CPL_TRY(check_ranks(t));
+    if (t->world->size > 1 && !job->resume && s->losses.balance.scope == CPL_BALANCE_AUTO)
+        s->losses.balance.scope = CPL_BALANCE_GLOBAL;
     CPL_TRY(cpl_train_data_begin(&t->data, s));
-    bool known = s->model.vocab_size != CPL_UNSET || t->data.vocab_size > 0;
-    if (known) CPL_TRY(resolve_and_approve(t, job->callbacks));
-    if (!job->resume) CPL_TRY(cpl_run_open(&t->run, job->run, 1));
-    cpl_run_dir_clean(t->run.folder);
-    if (from) CPL_TRY(cpl_train_keep_tokenizer(s, from, &t->run));
-    CPL_TRY(cpl_train_data_open(&t->data, s, &t->run, t->log));
+    *known = s->model.vocab_size != CPL_UNSET || t->data.vocab_size > 0;
+    return *known ? resolve_and_approve(t, job->callbacks) : CPL_OK;
+}
+
+/* Documents are encoded once, by rank 0; then the others open what it has made. */
+static cpl_status open_data(cpl_trainer *t, bool its_turn)
+{
+    if (cpl_trainer_leads(t) != its_turn) return CPL_OK;
+    return cpl_train_data_open(&t->data, t->settings, &t->run, t->world, t->log);
+}
+
+static cpl_status finish_settings(cpl_trainer *t, const cpl_train_job *job, bool known)
+{
+    cpl_settings *s = t->settings;
     CPL_TRY(known ? cpl_train_resolve_vocabulary(s, t->data.vocab_size, t->data.eos)
                   : resolve_and_approve(t, job->callbacks));
     cpl_train_data_bound_ids(&t->data, s->model.vocab_size);
@@ -268,10 +314,66 @@ static cpl_status open_run_and_data(cpl_trainer *t, const cpl_train_job *job, co
     return CPL_OK;
 }
 
+/* One stage of the opening: what fails on one rank fails on all. */
+static cpl_status together(const cpl_trainer *t, cpl_status status)
+{
+    return cpl_group_agree(t->world, status);
+}
+
+/* Everything that can be refused is refused before the run's folder is made and documents are
+ * encoded; only a vocabulary size that only the token shards determine is resolved after they were
+ * opened. */
+static cpl_status open_run_and_data(cpl_trainer *t, const cpl_train_job *job, const cpl_hf *from)
+{
+    bool known = false;
+    if (job->resume) CPL_TRY(together(t, open_folder(t, job)));
+    CPL_TRY(together(t, resolve(t, job, from, &known)));
+    if (!job->resume) CPL_TRY(together(t, open_folder(t, job)));
+    if (cpl_trainer_leads(t)) cpl_run_dir_clean(t->run.folder);
+    CPL_TRY(together(t, cpl_ranks_share_folder(t->world, t->run.folder)));
+    for (int turn = 0; turn < 2; turn++) {
+        const bool own = cpl_trainer_leads(t) == (turn == 0);
+        cpl_status status =
+            from && own ? cpl_train_keep_tokenizer(t->settings, from, &t->run, turn == 0) : CPL_OK;
+        if (status == CPL_OK) status = open_data(t, turn == 0);
+        CPL_TRY(together(t, status));
+    }
+    CPL_TRY(together(t, finish_settings(t, job, known)));
+    return together(t, cpl_ranks_agree_on_run(t->world, t->settings, &t->backend,
+                                              t->data.fingerprint));
+}
+
 static cpl_dtype dtype_of(const cpl_settings *s)
 {
     if (s->compute.dtype == CPL_DTYPE_AUTO) return cpl_cpu_has_bf16() ? CPL_BF16 : CPL_F32;
     return s->compute.dtype == CPL_DTYPE_BF16 ? CPL_BF16 : CPL_F32;
+}
+
+/* What needs no other rank and no settings. */
+static cpl_status begin(cpl_trainer *t, const cpl_train_job *job, cpl_hf **from)
+{
+    if (job->from) CPL_TRY(cpl_hf_open(from, job->from, t->log));
+    cpl_backend_cpu(&t->backend, dtype_of(t->settings), (int)t->settings->compute.threads);
+    t->pace.window.n_threads    = t->backend.n_threads;
+    t->pace.window.n_processors = (int)sysconf(_SC_NPROCESSORS_ONLN);
+    return cpl_backend_start(&t->backend); /* before anything is written */
+}
+
+/* The experts of this rank. */
+static cpl_status divide(cpl_trainer *t)
+{
+    const cpl_settings *s = t->settings;
+    CPL_TRY(cpl_mesh_init(&t->mesh, t->world, s->dist.expert_parallel, s->model.n_experts));
+    t->config              = s->model;
+    t->config.first_expert = t->mesh.first_expert;
+    t->config.n_local      = t->mesh.n_local;
+    return CPL_OK;
+}
+
+static cpl_status open_metrics(cpl_trainer *t)
+{
+    if (!cpl_trainer_leads(t)) return CPL_OK;
+    return cpl_run_open_metrics(&t->run, t->done, t->lines, t->log);
 }
 
 cpl_status cpl_trainer_open(cpl_trainer *t, const cpl_train_job *job)
@@ -281,21 +383,21 @@ cpl_status cpl_trainer_open(cpl_trainer *t, const cpl_train_job *job)
     memset(t, 0, sizeof *t);
     t->run.lock = -1;
     t->settings = job->settings;
-    t->log      = job->log;
+    t->alone    = cpl_group_self();
+    t->world    = job->world ? job->world : &t->alone;
+    t->log      = cpl_trainer_leads(t) ? job->log : &t->silence;
     t->saved    = -1;
-    if (job->from) CPL_TRY_DONE(cpl_hf_open(&from, job->from, job->log));
-    cpl_backend_cpu(&t->backend, dtype_of(t->settings), (int)t->settings->compute.threads);
-    t->pace.window.n_threads    = t->backend.n_threads;
-    t->pace.window.n_processors = (int)sysconf(_SC_NPROCESSORS_ONLN);
-    CPL_TRY_DONE(cpl_backend_start(&t->backend)); /* before anything is written */
+    CPL_TRY_DONE(together(t, begin(t, job, &from)));
     CPL_TRY_DONE(open_run_and_data(t, job, from));
-    CPL_TRY_DONE(cpl_stop_check());
-    CPL_TRY_DONE(allocate(t, job->positions));
-    CPL_TRY_DONE(cpl_backend_peak(&t->peak, &t->backend, peak_seconds));
-    CPL_TRY_DONE(begin_weights(t, job, from));
-    CPL_TRY_DONE(cpl_stop_check());
-    CPL_TRY_DONE(write_config(t));
-    CPL_TRY_DONE(cpl_run_open_metrics(&t->run, t->done, t->lines, t->log));
+    CPL_TRY_DONE(together(t, cpl_stop_check()));
+    CPL_TRY_DONE(divide(t));
+    CPL_TRY_DONE(together(t, allocate(t, job->positions)));
+    CPL_TRY_DONE(together(t, cpl_backend_peak(&t->peak, &t->backend, peak_seconds)));
+    cpl_group_sum_f64(t->world, &t->peak, 1);
+    CPL_TRY_DONE(together(t, begin_weights(t, job, from)));
+    CPL_TRY_DONE(together(t, cpl_stop_check()));
+    CPL_TRY_DONE(together(t, write_config(t)));
+    CPL_TRY_DONE(together(t, open_metrics(t)));
     t->metrics.skipped = t->skipped;
 done:
     cpl_hf_close(from);
@@ -313,6 +415,7 @@ void cpl_trainer_close(cpl_trainer *t)
     cpl_train_data_close(&t->data);
     cpl_free(t->tokenizer_path);
     cpl_run_close(&t->run);
+    cpl_mesh_close(&t->mesh);
     memset(t, 0, sizeof *t);
     t->run.lock = -1;
 }

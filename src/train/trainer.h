@@ -11,6 +11,7 @@
 #include "train/loop.h"
 #include "train/optimizer.h"
 #include "train/pace.h"
+#include "train/ranks.h"
 #include "train/run.h"
 #include "train/step.h"
 
