@@ -179,7 +179,8 @@ static void count_active(cpl_coupling_result *result, const cpl_proxy_job *job, 
     }
 }
 
-/* The phases of couplet.h with the exchange between them. A rank whose rows are none, since there
+/* The phases of couplet.h with the exchange between them. The gradient of a diagonal is linear in the
+ * hinges against it, so that each replica adds that of the hinges of its own rows. A rank whose rows are none, since there
  * are more replicas than rows, only takes part in the exchange. */
 static void run_over(cpl_backend *be, cpl_proxy_job *job, cpl_mesh *mesh)
 {
@@ -193,9 +194,10 @@ static void run_over(cpl_backend *be, cpl_proxy_job *job, cpl_mesh *mesh)
     if (works) proxy->diagonals(be, job);
     cpl_group_sum_f32(&mesh->experts, job->diagonal, job->n);
     if (works) proxy->sweep(be, job);
-    cpl_group_sum_i32(&mesh->world, job->violations, 2 * job->n);
-    cpl_group_sum_f64(&mesh->world, &job->loss, 1);
+    cpl_group_sum_i32(&mesh->experts, job->violations, 2 * job->n);
     if (works) proxy->add_diagonal(be, job);
+    cpl_group_sum_i32(&mesh->replicas, job->violations, 2 * job->n); /* for the result */
+    cpl_group_sum_f64(&mesh->world, &job->loss, 1);
 }
 
 void cpl_coupling(cpl_backend *be, cpl_coupling_result *result, const cpl_coupling_outputs *out,

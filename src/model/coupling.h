@@ -66,7 +66,7 @@ void cpl_coupling_schedule(const cpl_erc_settings *erc, int64_t step, double *we
  * mesh: NULL, or w and dw are of this rank's experts alone. Then M has its columns divided over the
  * expert ranks and its rows over the replicas; loss and shares are those of the whole, and the
  * gradients this rank's part of a sum over the ranks. What travels: n norms over the expert ranks,
- * 2 n counts and the loss over all. Collective. */
+ * 2 n counts over these and over the replicas, the loss over all. Collective. */
 void cpl_coupling(cpl_backend *be, cpl_coupling_result *result, const cpl_coupling_outputs *out,
                   cpl_tensor R, cpl_expert_weights w, const cpl_erc_settings *erc, double alpha,
                   double weight, const cpl_coupling_noise *noise, cpl_mesh *mesh);

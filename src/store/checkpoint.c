@@ -52,32 +52,146 @@ static cpl_status moments(cpl_named_list *list, const cpl_checkpoint *c)
     return cpl_named_params(list, c->v, &c->model->config, "v.");
 }
 
+/* state.json; the tensors of one process beside it. */
+static cpl_status write_state_json(const char *folder, const cpl_checkpoint *c)
+{
+    char *json = cpl_path_join(folder, "state.json");
+    if (!json) return CPL_ERR_MEMORY;
+    (void)json_object_set_new(c->state, "step", json_integer(c->step));
+    cpl_status status = cpl_json_write_atomic(json, c->state, JSON_INDENT(2));
+    cpl_free(json);
+    return status;
+}
+
 static cpl_status write_state(const char *folder, const cpl_checkpoint *c)
 {
     cpl_named_list list = {0};
     cpl_status status   = CPL_ERR_MEMORY;
     char *tensors       = cpl_path_join(folder, "state.safetensors");
-    char *json          = cpl_path_join(folder, "state.json");
-    if (!tensors || !json) goto done;
-    (void)json_object_set_new(c->state, "step", json_integer(c->step));
+    if (!tensors) goto done;
     CPL_TRY_DONE(moments(&list, c));
     CPL_TRY_DONE(cpl_named_write(&list, tensors));
-    CPL_TRY_DONE(cpl_json_write_atomic(json, c->state, JSON_INDENT(2)));
+    CPL_TRY_DONE(write_state_json(folder, c));
 done:
     cpl_named_free(&list);
     cpl_free(tensors);
-    cpl_free(json);
     return status;
+}
+
+static cpl_status make_folder(const char *folder)
+{
+    if (mkdir(folder, 0777) == 0) return CPL_OK;
+    return CPL_FAIL(CPL_ERR_IO, "%s: the folder cannot be made: %s", folder, strerror(errno));
 }
 
 static cpl_status write_folder(const char *folder, const cpl_checkpoint *c)
 {
-    if (mkdir(folder, 0777) != 0)
-        return CPL_FAIL(CPL_ERR_IO, "%s: the folder cannot be made: %s", folder, strerror(errno));
+    CPL_TRY(make_folder(folder));
     CPL_TRY(cpl_hf_save(folder, c->model, c->tokens, c->tokenizer));
     CPL_TRY(write_state(folder, c));
     CPL_TRY(write_checksums(folder));
     return cpl_folder_sync(folder);
+}
+
+/* ---- saving a checkpoint of several ranks ---- */
+
+static const char *const prefixes[] = {
+    [CPL_SAVED_WEIGHTS] = "", [CPL_SAVED_M] = "m.", [CPL_SAVED_V] = "v."};
+
+/* The file in which rank r writes this set. */
+static void part_name(char name[NAME_BYTES], cpl_saved_set which, int r, int ranks)
+{
+    if (which == CPL_SAVED_WEIGHTS)
+        snprintf(name, NAME_BYTES, "model-%05d-of-%05d.safetensors", r + 1, ranks);
+    else
+        snprintf(name, NAME_BYTES, "state-%05d-of-%05d.safetensors",
+                 2 * r + (which == CPL_SAVED_V) + 1, 2 * ranks);
+}
+
+static bool is_own(void *ctx, int64_t index, const cpl_param *param, int64_t expert)
+{
+    const cpl_checkpoint_ranks *r = ctx;
+    return r->writer(r->ctx, index, param, expert) == r->world->rank;
+}
+
+static cpl_status write_part(const char *folder, const cpl_checkpoint *c, cpl_saved_set which,
+                             cpl_params *set)
+{
+    char name[NAME_BYTES];
+    cpl_named_list list           = {0};
+    const cpl_checkpoint_ranks *r = c->ranks;
+    part_name(name, which, r->world->rank, r->world->size);
+    char *path        = cpl_path_join(folder, name);
+    cpl_status status = path ? CPL_OK : CPL_ERR_MEMORY;
+    if (status == CPL_OK)
+        status = cpl_named_some(&list, set, &c->model->config, prefixes[which], is_own,
+                                (void *)(uintptr_t)r);
+    if (status == CPL_OK) status = cpl_named_write(&list, path);
+    cpl_named_free(&list);
+    cpl_free(path);
+    return status;
+}
+
+/* Adds the names of a set, of the whole model, with their files; and their bytes. */
+static void add_names(json_t *map, int64_t *bytes, const cpl_checkpoint *c, cpl_saved_set which)
+{
+    cpl_model_settings whole      = c->model->config;
+    const cpl_checkpoint_ranks *r = c->ranks;
+    whole.first_expert = whole.n_local = 0;
+    for (int64_t i = 0; i < cpl_params_count(&whole); i++) {
+        const cpl_param p    = cpl_params_at(&whole, i);
+        const int64_t parts  = p.per_expert ? p.shape[0] : 1;
+        const int64_t number = p.shape[0] * p.shape[1] * p.shape[2];
+        *bytes += number * (int64_t)sizeof(float);
+        for (int64_t e = 0; e < parts; e++) {
+            char hub[128], name[160], file[NAME_BYTES];
+            cpl_param_name(hub, &p, e);
+            snprintf(name, sizeof name, "%s%s", prefixes[which], hub);
+            part_name(file, which, r->writer(r->ctx, i, &p, p.per_expert ? e : -1), r->world->size);
+            (void)json_object_set_new(map, name, json_string(file));
+        }
+    }
+}
+
+static cpl_status write_index(const char *folder, const char *name, const cpl_checkpoint *c,
+                              cpl_saved_set first, cpl_saved_set last)
+{
+    int64_t bytes = 0;
+    json_t *map   = json_object();
+    char *path    = cpl_path_join(folder, name);
+    for (int which = (int)first; map && which <= (int)last; which++)
+        add_names(map, &bytes, c, (cpl_saved_set)which);
+    json_t *index =
+        json_pack("{s:{s:I}, s:o}", "metadata", "total_size", (json_int_t)bytes, "weight_map", map);
+    cpl_status status = path && index ? cpl_json_write_atomic(path, index, JSON_INDENT(2))
+                                      : CPL_FAIL(CPL_ERR_MEMORY, "out of memory for an index");
+    json_decref(index);
+    cpl_free(path);
+    return status;
+}
+
+/* What rank 0 writes beside the parts, after all of them. */
+static cpl_status write_rest(const char *folder, const cpl_checkpoint *c)
+{
+    CPL_TRY(cpl_hf_save_config(folder, &c->model->config, c->tokens, c->tokenizer));
+    CPL_TRY(write_index(folder, "model.safetensors.index.json", c, CPL_SAVED_WEIGHTS,
+                        CPL_SAVED_WEIGHTS));
+    CPL_TRY(write_index(folder, "state.safetensors.index.json", c, CPL_SAVED_M, CPL_SAVED_V));
+    CPL_TRY(write_state_json(folder, c));
+    CPL_TRY(write_checksums(folder));
+    return cpl_folder_sync(folder);
+}
+
+/* Collective, as the next one: a part that one rank cannot write is an error of all. */
+static cpl_status write_folder_together(const char *folder, const cpl_checkpoint *c)
+{
+    cpl_group *world = c->ranks->world;
+    CPL_TRY(cpl_group_agree(world, world->rank == 0 ? make_folder(folder) : CPL_OK));
+    for (int which = CPL_SAVED_WEIGHTS; which <= CPL_SAVED_V; which++) {
+        cpl_params *set = c->ranks->gather(c->ranks->ctx, (cpl_saved_set)which);
+        CPL_TRY(cpl_group_agree(world, write_part(folder, c, (cpl_saved_set)which, set)));
+    }
+    return cpl_group_agree(world, world->rank == 0 ? write_rest(folder, c) : CPL_OK);
 }
 
 static cpl_status move(const char *from, const char *to)
@@ -108,16 +222,14 @@ static cpl_status point_last(const char *run, const char *name)
     return status;
 }
 
-cpl_status cpl_checkpoint_save(const char *run, const cpl_checkpoint *c, int64_t keep)
+/* The new folder `fresh` becomes the newest checkpoint. */
+static cpl_status publish(const char *run, const char *fresh, const cpl_checkpoint *c, int64_t keep)
 {
     char name[NAME_BYTES];
     cpl_status status = CPL_ERR_MEMORY;
     snprintf(name, sizeof name, "step-%06lld", (long long)c->step);
-    char *fresh = cpl_path_join(run, ".tmp-step"), *path = cpl_path_join(run, name);
-    char *old = cpl_path_join(run, ".tmp-old");
-    if (!fresh || !path || !old) goto done;
-    cpl_folder_remove(fresh);
-    CPL_TRY_DONE(write_folder(fresh, c));
+    char *path = cpl_path_join(run, name), *old = cpl_path_join(run, ".tmp-old");
+    if (!path || !old) goto done;
     if (cpl_path_exists(path)) { /* the same step saved again: the old one steps aside */
         CPL_TRY_DONE(move(path, old));
         cpl_folder_remove(old);
@@ -127,30 +239,81 @@ cpl_status cpl_checkpoint_save(const char *run, const cpl_checkpoint *c, int64_t
     CPL_TRY_DONE(point_last(run, name));
     cpl_run_dir_prune(run, c->step, keep);
 done:
-    if (status != CPL_OK && fresh) cpl_folder_remove(fresh);
-    cpl_free(fresh);
     cpl_free(path);
     cpl_free(old);
     return status;
 }
 
+cpl_status cpl_checkpoint_save(const char *run, const cpl_checkpoint *c, int64_t keep)
+{
+    const bool leads  = !c->ranks || c->ranks->world->rank == 0;
+    cpl_status status = CPL_OK;
+    char *fresh       = cpl_path_join(run, ".tmp-step");
+    if (!fresh) status = CPL_ERR_MEMORY;
+    if (fresh && leads) cpl_folder_remove(fresh);
+    if (c->ranks) {
+        CPL_TRY_DONE(cpl_group_agree(c->ranks->world, status));
+        CPL_TRY_DONE(write_folder_together(fresh, c));
+        CPL_TRY_DONE(
+            cpl_group_agree(c->ranks->world, leads ? publish(run, fresh, c, keep) : CPL_OK));
+    } else if (fresh) {
+        CPL_TRY_DONE(write_folder(fresh, c));
+        CPL_TRY_DONE(publish(run, fresh, c, keep));
+    }
+done:
+    if (status != CPL_OK && fresh && leads) cpl_folder_remove(fresh);
+    cpl_free(fresh);
+    return status;
+}
+
 /* ---- loading ---- */
+
+/* state.safetensors or its index, from cpl_alloc; NULL: no memory. */
+static char *state_tensors(const char *folder)
+{
+    char *index = cpl_path_join(folder, "state.safetensors.index.json");
+    if (index && cpl_path_exists(index)) return index;
+    cpl_free(index);
+    return cpl_path_join(folder, "state.safetensors");
+}
+
+/* One set after the other, since the ranks have memory for one set of whole tensors. */
+static cpl_status read_parts(const cpl_stored_files *weights, cpl_checkpoint *c)
+{
+    for (int which = CPL_SAVED_M; which <= CPL_SAVED_V; which++) {
+        cpl_named_list list = {0};
+        cpl_params *set     = c->ranks->room(c->ranks->ctx, (cpl_saved_set)which);
+        cpl_status status   = cpl_named_params(&list, set, &c->model->config, prefixes[which]);
+        if (status == CPL_OK) status = cpl_named_read(&list, weights);
+        cpl_named_free(&list);
+        CPL_TRY(status);
+        c->ranks->keep(c->ranks->ctx, (cpl_saved_set)which);
+    }
+    return CPL_OK;
+}
+
+static cpl_status read_moments(const cpl_stored_files *weights, cpl_checkpoint *c)
+{
+    cpl_named_list list = {0};
+    if (c->ranks) return read_parts(weights, c);
+    cpl_status status = moments(&list, c);
+    if (status == CPL_OK) status = cpl_named_read(&list, weights);
+    cpl_named_free(&list);
+    return status;
+}
 
 static cpl_status load_state(const char *folder, cpl_checkpoint *c, const cpl_log *log)
 {
-    cpl_named_list list       = {0};
     cpl_stored_files *weights = NULL;
     cpl_status status         = CPL_ERR_MEMORY;
-    char *tensors             = cpl_path_join(folder, "state.safetensors");
+    char *tensors             = state_tensors(folder);
     char *json                = cpl_path_join(folder, "state.json");
     if (!tensors || !json) goto done;
     CPL_TRY_DONE(cpl_json_load(&c->state, json));
     CPL_TRY_DONE(cpl_json_int(c->state, "step", &c->step, 0, MOST_STEPS, json));
     CPL_TRY_DONE(cpl_stored_open_strict(&weights, tensors, log));
-    CPL_TRY_DONE(moments(&list, c));
-    CPL_TRY_DONE(cpl_named_read(&list, weights));
+    CPL_TRY_DONE(read_moments(weights, c));
 done:
-    cpl_named_free(&list);
     cpl_stored_close(weights);
     cpl_free(tensors);
     cpl_free(json);

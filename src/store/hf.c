@@ -223,8 +223,8 @@ cpl_status cpl_hf_load(const cpl_hf *hf, cpl_model *model)
         bool expert   = number_behind(n->name, ".experts.") >= 0;
         int64_t layer = number_behind(n->name, "model.layers.");
         if (expert && fused_layer != layer) {
-            CPL_TRY_DONE(load_fused(hf->weights, layer, &model->master.layer[layer],
-                                    &model->config, &found));
+            CPL_TRY_DONE(load_fused(hf->weights, layer, &model->master.layer[layer], &model->config,
+                                    &found));
             if (found) fused_layer = layer;
         }
         if (!expert || fused_layer != layer)
@@ -280,6 +280,18 @@ static cpl_status write_tokenizer(const char *folder, const char *path,
     return status;
 }
 
+cpl_status cpl_hf_save_config(const char *folder, const cpl_model_settings *config,
+                              const cpl_hf_tokens *tokens, const char *tokenizer)
+{
+    CPL_TRY(cpl_hf_config_write(folder, config, tokens));
+    CPL_TRY(cpl_hf_write_json(
+        folder, "generation_config.json",
+        json_pack("{s:b, s:o, s:o}", "_from_model_config", 1, "eos_token_id",
+                  tokens->eos < 0 ? json_null() : json_integer(tokens->eos), "pad_token_id",
+                  tokens->pad < 0 ? json_null() : json_integer(tokens->pad))));
+    return tokenizer ? write_tokenizer(folder, tokenizer, config, tokens) : CPL_OK;
+}
+
 cpl_status cpl_hf_save(const char *folder, cpl_model *model, const cpl_hf_tokens *tokens,
                        const char *tokenizer)
 {
@@ -287,13 +299,7 @@ cpl_status cpl_hf_save(const char *folder, cpl_model *model, const cpl_hf_tokens
     cpl_status status   = CPL_ERR_MEMORY;
     char *path          = cpl_path_join(folder, "model.safetensors");
     if (!path) return status;
-    CPL_TRY_DONE(cpl_hf_config_write(folder, &model->config, tokens));
-    CPL_TRY_DONE(cpl_hf_write_json(
-        folder, "generation_config.json",
-        json_pack("{s:b, s:o, s:o}", "_from_model_config", 1, "eos_token_id",
-                  tokens->eos < 0 ? json_null() : json_integer(tokens->eos), "pad_token_id",
-                  tokens->pad < 0 ? json_null() : json_integer(tokens->pad))));
-    if (tokenizer) CPL_TRY_DONE(write_tokenizer(folder, tokenizer, &model->config, tokens));
+    CPL_TRY_DONE(cpl_hf_save_config(folder, &model->config, tokens, tokenizer));
     CPL_TRY_DONE(cpl_named_params(&list, &model->master, &model->config, ""));
     CPL_TRY_DONE(cpl_named_write(&list, path));
 done:

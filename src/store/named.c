@@ -31,8 +31,8 @@ cpl_status cpl_named_add(cpl_named_list *list, const char *name, float *data, in
     return CPL_OK;
 }
 
-cpl_status cpl_named_params(cpl_named_list *list, cpl_params *set, const cpl_model_settings *config,
-                            const char *prefix)
+cpl_status cpl_named_some(cpl_named_list *list, cpl_params *set, const cpl_model_settings *config,
+                          const char *prefix, cpl_named_wanted *wanted, void *ctx)
 {
     char hub[128], name[160];
     for (int64_t i = 0; i < cpl_params_count(config); i++) {
@@ -41,13 +41,21 @@ cpl_status cpl_named_params(cpl_named_list *list, cpl_params *set, const cpl_mod
         int64_t parts  = p.per_expert ? p.shape[0] : 1;
         int skip       = p.per_expert ? 1 : 0; /* the experts' dimension is in the name */
         for (int64_t e = 0; e < parts; e++) {
+            const int64_t expert = p.per_expert ? config->first_expert + e : -1;
+            if (wanted && !wanted(ctx, i, &p, expert)) continue;
             cpl_tensor t = p.per_expert ? cpl_tensor_at(all, e) : all;
-            cpl_param_name(hub, &p, config->first_expert + e);
+            cpl_param_name(hub, &p, expert);
             snprintf(name, sizeof name, "%s%s", prefix, hub);
             CPL_TRY(cpl_named_add(list, name, cpl_f32(t), p.rank - skip, p.shape + skip));
         }
     }
     return CPL_OK;
+}
+
+cpl_status cpl_named_params(cpl_named_list *list, cpl_params *set, const cpl_model_settings *config,
+                            const char *prefix)
+{
+    return cpl_named_some(list, set, config, prefix, NULL, NULL);
 }
 
 cpl_status cpl_named_write(const cpl_named_list *list, const char *path)

@@ -29,6 +29,13 @@ CPL_NODISCARD cpl_status cpl_named_add(cpl_named_list *list, const char *name, f
 CPL_NODISCARD cpl_status cpl_named_params(cpl_named_list *list, cpl_params *set,
                                           const cpl_model_settings *config, const char *prefix);
 
+/* Appends those of them for which `wanted` is true; `index` as cpl_params_at, `expert` counted over
+ * all of the model, -1 for a parameter that is not per expert. */
+typedef bool cpl_named_wanted(void *ctx, int64_t index, const cpl_param *param, int64_t expert);
+CPL_NODISCARD cpl_status cpl_named_some(cpl_named_list *list, cpl_params *set,
+                                        const cpl_model_settings *config, const char *prefix,
+                                        cpl_named_wanted *wanted, void *ctx);
+
 /* Writes all of them as F32 to `path`, atomically, with {"format": "pt"}. */
 CPL_NODISCARD cpl_status cpl_named_write(const cpl_named_list *list, const char *path);
 

@@ -32,15 +32,21 @@ static cpl_status verify_file(const char *folder, const char *name, const json_t
     return status;
 }
 
-/* A run cannot be resumed without these, so a list that lacks one is invalid. */
+/* A run cannot be resumed without these, so a list that lacks one is invalid. Of the tensors the file,
+ * or the index of several. */
 static cpl_status check_complete(const json_t *sums, const char *where)
 {
-    static const char *const needed[] = {"config.json", "model.safetensors", "state.json",
-                                         "state.safetensors"};
+    static const char *const needed[][2] = {
+        {"config.json"},
+        {"model.safetensors", "model.safetensors.index.json"},
+        {"state.json"},
+        {"state.safetensors", "state.safetensors.index.json"},
+    };
     if (!json_is_object(sums)) return CPL_FAIL(CPL_ERR_INPUT, "%s: not a JSON object", where);
     for (size_t i = 0; i < sizeof needed / sizeof *needed; i++)
-        if (!json_object_get(sums, needed[i]))
-            return CPL_FAIL(CPL_ERR_INPUT, "%s: there is no check sum of %s", where, needed[i]);
+        if (!json_object_get(sums, needed[i][0]) &&
+            !(needed[i][1] && json_object_get(sums, needed[i][1])))
+            return CPL_FAIL(CPL_ERR_INPUT, "%s: there is no check sum of %s", where, needed[i][0]);
     return CPL_OK;
 }
 

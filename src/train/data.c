@@ -129,8 +129,8 @@ static cpl_status open_loader(cpl_loader **loader, const cpl_shards *shards,
 {
     const cpl_data_settings *d = &settings->data;
     const int64_t ranks = world ? world->size : 1, rank = world ? world->rank : 0;
-    int64_t sequences   = d->batch_tokens / d->seq_len, own = sequences / ranks;
-    int64_t micro       = settings->train.micro_batch ? settings->train.micro_batch : own;
+    int64_t sequences = d->batch_tokens / d->seq_len, own = sequences / ranks;
+    int64_t micro         = settings->train.micro_batch ? settings->train.micro_batch : own;
     int64_t seed          = d->seed != CPL_UNSET ? d->seed : settings->train.seed;
     cpl_loader_settings s = {
         .seq_len         = d->seq_len,

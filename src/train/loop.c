@@ -52,10 +52,9 @@ static cpl_status one_step(cpl_trainer *t, bool with_figures)
     m->step         = t->done + 1;
     m->tokens       = m->step * s->data.batch_tokens;
     CPL_TRY(cpl_group_agree(t->world, cpl_loader_batch(t->data.train, t->done, &t->batch)));
-    cpl_step_batch batch = {t->batch.ids, t->batch.targets,
-                            s->data.document_mask ? t->batch.doc_start : NULL,
-                            s->data.batch_tokens / s->data.seq_len / t->world->size,
-                            t->batch.n_targets};
+    cpl_step_batch batch = {
+        t->batch.ids, t->batch.targets, s->data.document_mask ? t->batch.doc_start : NULL,
+        s->data.batch_tokens / s->data.seq_len / t->world->size, t->batch.n_targets};
     cpl_optimizer_zero(&t->optimizer, &t->model);
     cpl_step_gradient(&t->step, &t->model, &t->optimizer.grads, s, &batch, with_figures, false, m);
     update(t);

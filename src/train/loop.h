@@ -29,7 +29,7 @@ typedef struct cpl_train_facts {
     int64_t steps_per_epoch;
     double flops_per_step, peak; /* FLOP/s of a large product here, in the compute dtype */
     const char *dtype;           /* "f32" or "bf16" */
-    int n_threads; /* of all ranks */
+    int n_threads;               /* of all ranks */
     int n_ranks;
 } cpl_train_facts;
 
@@ -54,8 +54,8 @@ typedef struct cpl_train_job {
     const bool *given;      /* [settings of section model] set by the user; NULL: none */
     bool resume;            /* resume the run in `run` */
     const cpl_settings *written; /* of a resumed run: its config.yaml, unchanged */
-    cpl_group *world;            /* NULL, or the ranks that train together: every one has the same job */
-    const cpl_log *log;          /* of rank 0; the others say nothing */
+    cpl_group *world;   /* NULL, or the ranks that train together: every one has the same job */
+    const cpl_log *log; /* of rank 0; the others say nothing */
     const cpl_train_callbacks *callbacks; /* of rank 0, but for `approve`, which all call */
 } cpl_train_job;
 

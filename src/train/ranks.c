@@ -70,16 +70,18 @@ static cpl_status describe(json_t **out, const cpl_settings *settings, const cpl
     *out = NULL;
     CPL_TRY(cpl_resume_settings(out, settings));
     snprintf(hex, sizeof hex, "%016llx", (unsigned long long)data);
-    bool set = json_object_set_new(*out, "the version of the program",
-                                   json_string(COUPLET_VERSION)) == 0;
+    bool set =
+        json_object_set_new(*out, "the version of the program", json_string(COUPLET_VERSION)) == 0;
     set = set && json_object_set_new(*out, "the fingerprint of the data", json_string(hex)) == 0;
-    set = set && json_object_set_new(*out, "the type of products (compute.dtype)",
-                                     json_string(backend->compute == CPL_BF16 ? "bf16" : "f32")) == 0;
+    set =
+        set && json_object_set_new(*out, "the type of products (compute.dtype)",
+                                   json_string(backend->compute == CPL_BF16 ? "bf16" : "f32")) == 0;
     set = set && json_object_set_new(*out, "the number of threads (compute.threads)",
                                      json_integer(backend->n_threads)) == 0;
     set = set && json_object_set_new(*out, "dist.expert_parallel",
                                      json_integer(settings->dist.expert_parallel)) == 0;
-    set = set && json_object_set_new(*out, "dist.overlap", json_boolean(settings->dist.overlap)) == 0;
+    set =
+        set && json_object_set_new(*out, "dist.overlap", json_boolean(settings->dist.overlap)) == 0;
     set = set && json_object_set_new(*out, "log.every", json_integer(settings->log.every)) == 0;
     set = set && json_object_set_new(*out, "eval.every", json_integer(settings->eval.every)) == 0;
     set = set && json_object_set_new(*out, "eval.max_sequences",

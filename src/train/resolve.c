@@ -82,8 +82,7 @@ cpl_status cpl_train_keep_tokenizer(cpl_settings *s, const cpl_hf *from, const c
     kept = cpl_run_path(run, "tokenizer.json");
     if (!kept) status = CPL_ERR_MEMORY;
     if (status == CPL_OK) status = cpl_file_read(&bytes, theirs, CPL_TOKEN_FILE_MAX);
-    if (status == CPL_OK && writes)
-        status = cpl_file_write_atomic(kept, bytes.bytes, bytes.length);
+    if (status == CPL_OK && writes) status = cpl_file_write_atomic(kept, bytes.bytes, bytes.length);
     if (status == CPL_OK) {
         cpl_free(s->data.tokenizer);
         s->data.tokenizer = absolute(kept);

@@ -340,3 +340,28 @@ void cpl_share_gather(cpl_share *s, cpl_params *set)
     for (int64_t i = 0; i < s->n_buckets; i++) cpl_share_start_gather(s, set, i);
     finish_all(s);
 }
+
+/* ---- whole tensors ---- */
+
+int cpl_share_writer(const cpl_share *s, int64_t index, int64_t expert)
+{
+    const cpl_mesh *m = s->mesh;
+    if (expert < 0) return (int)(index % m->world.size);
+    const int64_t place = expert / m->n_local, replica = index % m->replicas.size;
+    return (int)(replica * m->experts.size + place);
+}
+
+void cpl_share_make_whole(cpl_share *s, cpl_params *set, cpl_params *parts)
+{
+    for (const cpl_slice *x = s->slices; x < s->slices + s->n_slices; x++)
+        memcpy(cpl_slice_of_whole(x, set).data, cpl_slice_of_parts(x, parts).data,
+               (size_t)x->n_own * sizeof(float));
+    cpl_share_gather(s, set);
+}
+
+void cpl_share_take_own(const cpl_share *s, cpl_params *parts, cpl_params *set)
+{
+    for (const cpl_slice *x = s->slices; x < s->slices + s->n_slices; x++)
+        memcpy(cpl_slice_of_parts(x, parts).data, cpl_slice_of_whole(x, set).data,
+               (size_t)x->n_own * sizeof(float));
+}

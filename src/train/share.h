@@ -93,4 +93,13 @@ void cpl_share_finish_gather(cpl_share *share);
 /* All buckets of a set. */
 void cpl_share_gather(cpl_share *share, cpl_params *set);
 
+/* The rank that saves a parameter, or its expert `expert` of the whole model (-1: not per expert);
+ * `index` as cpl_params_at. A rank that holds it; the parameters are spread evenly by number. */
+int cpl_share_writer(const cpl_share *share, int64_t index, int64_t expert);
+
+/* Every rank's parts in `parts` (cpl_share_take_parts) become whole tensors in `set`, F32, on all
+ * ranks that hold the parameter; and back: this rank's parts are taken from whole tensors. */
+void cpl_share_make_whole(cpl_share *share, cpl_params *set, cpl_params *parts);
+void cpl_share_take_own(const cpl_share *share, cpl_params *parts, cpl_params *set);
+
 #endif /* CPL_TRAIN_SHARE_H */

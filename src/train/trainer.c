@@ -96,7 +96,7 @@ bool cpl_trainer_leads(const cpl_trainer *t)
 static void take_batch(cpl_trainer *t, cpl_arena *arena, int64_t n_sources)
 {
     const cpl_settings *s = t->settings;
-    size_t bytes = (size_t)(own_sequences(t) * s->data.seq_len) * sizeof(int32_t);
+    size_t bytes          = (size_t)(own_sequences(t) * s->data.seq_len) * sizeof(int32_t);
     cpl_metrics_take(&t->metrics, arena, &s->model, n_sources);
     t->batch.ids       = cpl_arena_take(arena, bytes);
     t->batch.targets   = cpl_arena_take(arena, bytes);
@@ -126,6 +126,46 @@ static cpl_status allocate(cpl_trainer *t, int64_t positions)
 
 /* ---- what the weights begin with ---- */
 
+/* Several ranks: whole tensors lie in the gradients' memory, which nothing else needs between steps. */
+static int writer_of(void *ctx, int64_t index, const cpl_param *param, int64_t expert)
+{
+    const cpl_trainer *t = ctx;
+    (void)param;
+    return cpl_share_writer(&t->optimizer.share, index, expert);
+}
+
+static cpl_params *moments_of(cpl_trainer *t, cpl_saved_set which)
+{
+    return which == CPL_SAVED_M ? &t->optimizer.m : &t->optimizer.v;
+}
+
+/* A parameter without gradient has no parts: its moments are zero. */
+static cpl_params *room_for(void *ctx, cpl_saved_set which)
+{
+    cpl_trainer *t = ctx;
+    (void)which;
+    cpl_optimizer_zero(&t->optimizer, &t->model);
+    return &t->optimizer.grads;
+}
+
+static cpl_params *gather_set(void *ctx, cpl_saved_set which)
+{
+    cpl_trainer *t = ctx;
+    if (which == CPL_SAVED_WEIGHTS) {
+        cpl_optimizer_gather_masters(&t->optimizer, &t->model);
+        return &t->model.master;
+    }
+    cpl_params *whole = room_for(ctx, which);
+    cpl_share_make_whole(&t->optimizer.share, whole, moments_of(t, which));
+    return whole;
+}
+
+static void keep_parts(void *ctx, cpl_saved_set which)
+{
+    cpl_trainer *t = ctx;
+    cpl_share_take_own(&t->optimizer.share, moments_of(t, which), &t->optimizer.grads);
+}
+
 static cpl_checkpoint checkpoint_of(cpl_trainer *t)
 {
     cpl_checkpoint c = {.step      = t->done,
@@ -134,6 +174,8 @@ static cpl_checkpoint checkpoint_of(cpl_trainer *t)
                         .v         = &t->optimizer.v,
                         .tokens    = &t->tokens,
                         .tokenizer = t->tokenizer_path};
+    t->ranks = (cpl_checkpoint_ranks){t->world, t, writer_of, gather_set, room_for, keep_parts};
+    if (t->world->size > 1) c.ranks = &t->ranks;
     return c;
 }
 
@@ -339,8 +381,8 @@ static cpl_status open_run_and_data(cpl_trainer *t, const cpl_train_job *job, co
         CPL_TRY(together(t, status));
     }
     CPL_TRY(together(t, finish_settings(t, job, known)));
-    return together(t, cpl_ranks_agree_on_run(t->world, t->settings, &t->backend,
-                                              t->data.fingerprint));
+    return together(
+        t, cpl_ranks_agree_on_run(t->world, t->settings, &t->backend, t->data.fingerprint));
 }
 
 static cpl_dtype dtype_of(const cpl_settings *s)
@@ -439,12 +481,17 @@ static json_t *state_of(const cpl_trainer *t)
 }
 
 /* A checkpoint is never newer than the metrics on the disk. */
-cpl_status cpl_trainer_save(cpl_trainer *t)
+static cpl_status prepare_state(const cpl_trainer *t, json_t **state)
 {
     CPL_TRY(cpl_run_sync(&t->run));
+    *state = state_of(t);
+    return *state ? CPL_OK : CPL_FAIL(CPL_ERR_MEMORY, "out of memory for the trainer's state");
+}
+
+cpl_status cpl_trainer_save(cpl_trainer *t)
+{
     cpl_checkpoint c = checkpoint_of(t);
-    c.state          = state_of(t);
-    if (!c.state) return CPL_FAIL(CPL_ERR_MEMORY, "out of memory for the trainer's state");
+    CPL_TRY(cpl_group_agree(t->world, prepare_state(t, &c.state)));
     cpl_status status = cpl_checkpoint_save(t->run.folder, &c, t->settings->checkpoint.keep);
     json_decref(c.state);
     if (status == CPL_OK) t->saved = t->done;

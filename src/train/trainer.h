@@ -5,6 +5,7 @@
 #ifndef CPL_TRAIN_TRAINER_H
 #define CPL_TRAIN_TRAINER_H
 
+#include "store/checkpoint.h"
 #include "store/hf.h"
 #include "tensor/backend/backend.h"
 #include "train/data.h"
@@ -16,10 +17,11 @@
 #include "train/step.h"
 
 typedef struct cpl_trainer {
-    cpl_settings *settings; /* the job's */
+    cpl_settings *settings;  /* the job's */
     cpl_group alone, *world; /* the job's, or `alone` */
     cpl_mesh mesh;
     cpl_model_settings config; /* settings->model, with the experts of this rank */
+    cpl_checkpoint_ranks ranks;
     cpl_log silence;
     const cpl_log *log; /* the job's, or `silence` */
     cpl_run run;

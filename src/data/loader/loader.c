@@ -266,7 +266,7 @@ cpl_status cpl_loader_batch(cpl_loader *l, int64_t step, cpl_batch *batch)
     if (epoch != l->epoch)
         cpl_epoch_order(l->order, &from, l->settings.seed + (uint64_t)epoch, l->settings.shuffle,
                         l->copies, l->scratch);
-    l->epoch = epoch;
+    l->epoch                     = epoch;
     const cpl_loader_settings *s = &l->settings;
     const int64_t first          = step % l->steps_per_epoch * s->batch_instances + s->first_row;
     return fill(l, l->order, first, s->n_rows ? s->n_rows : s->batch_instances, l->epoch_size,

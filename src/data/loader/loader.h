@@ -24,11 +24,11 @@
 #include "settings/settings.h"
 
 typedef struct cpl_loader_settings {
-    int64_t seq_len;         /* T, at least 2 */
-    int64_t batch_instances; /* B, at least 1 */
+    int64_t seq_len;           /* T, at least 2 */
+    int64_t batch_instances;   /* B, at least 1 */
     int64_t first_row, n_rows; /* the places of a step's batch that are read: those of one rank of
                                   several; n_rows 0: all B */
-    uint64_t seed;           /* of the order; seed + epoch is taken modulo 2^64 */
+    uint64_t seed;             /* of the order; seed + epoch is taken modulo 2^64 */
     bool shuffle;
     bool evaluation;     /* only cpl_loader_eval_batch is used: one instance is enough */
     bool document_mask;  /* fill doc_start; needs eos */

@@ -1,0 +1,391 @@
+/* test_ranks.c - a run of several ranks, as threads: the same model as one process trains, on every
+ * mesh; the same bits again; checkpoints that any other mesh goes on from. */
+#include <math.h>
+#include <pthread.h>
+#include <string.h>
+
+#include "checkpoint/stored.h"
+#include "dist/threads.h"
+#include "store/hf.h"
+#include "support/run_settings.h"
+#include "train/trainer.h"
+
+enum { VOCABULARY = 64, TOKENS = 8192, MOST_RANKS = 8, MOST_STEPS = 24 };
+
+static const char *const base[] = {"model.hidden_size=16",
+                                   "model.intermediate_size=8",
+                                   "model.num_hidden_layers=2",
+                                   "model.num_experts=8",
+                                   "model.num_experts_per_tok=2",
+                                   "model.num_attention_heads=2",
+                                   "model.vocab_size=64",
+                                   "model.num_key_value_heads=2",
+                                   "model.max_position_embeddings=64",
+                                   "data.seq_len=16",
+                                   "data.batch_tokens=128",
+                                   "data.eos=0",
+                                   "data.token_type=uint16",
+                                   "data.document_mask=true",
+                                   "balance.scope=global",
+                                   "erc.weight=1",
+                                   "train.steps=20",
+                                   "train.lr=1e-2",
+                                   "checkpoint.every=0",
+                                   "eval.every=10",
+                                   "log.every=4",
+                                   "compute.dtype=f32",
+                                   "compute.threads=1"};
+
+/* A file of ids that a model can learn: each is the one before it plus 1 or 2. */
+static const char *ids_file(void)
+{
+    static char path[160];
+    uint16_t ids[TOKENS];
+    if (path[0]) return path;
+    snprintf(path, sizeof path, "%s/ids.npy", scratch_folder());
+    for (int i = 0; i < TOKENS; i++)
+        ids[i] = (uint16_t)(i % 61 == 0 ? 0 : 1 + (ids[i - 1] + 1 + i * 7 % 2) % (VOCABULARY - 1));
+    FILE *file = fopen(path, "wb");
+    assert_non_null(file);
+    assert_int_equal(fwrite(ids, sizeof *ids, TOKENS, file), TOKENS);
+    fclose(file);
+    return path;
+}
+
+static cpl_settings settings_of(const char *const *extra)
+{
+    cpl_settings settings = default_settings();
+    for (size_t i = 0; i < sizeof base / sizeof *base; i++) set(&settings, base[i]);
+    set_data(&settings, "train", ids_file());
+    set_data(&settings, "validation", ids_file());
+    for (int i = 0; extra && extra[i]; i++) set(&settings, extra[i]);
+    return settings;
+}
+
+/* ---- a run on some mesh ---- */
+
+typedef struct mesh {
+    int ranks, experts;
+} mesh;
+
+typedef struct result {
+    cpl_status status;
+    char sentence[300];
+    int64_t step;
+    double loss[MOST_STEPS + 1], total[MOST_STEPS + 1], erc[MOST_STEPS + 1], norm[MOST_STEPS + 1];
+    double held_out, clean; /* of the last step */
+    double router_cos;      /* of step 4, where some hinges are active */
+    double load_max;
+} result;
+
+/* One rank of it. */
+typedef struct rank {
+    cpl_thread_ranks *whole; /* NULL: one process */
+    int number;
+    const char *run;
+    const char *const *extra;
+    mesh shape;
+    bool resume;
+    void (*act)(cpl_trainer *t); /* in place of training */
+    result result;
+} rank;
+
+static void stepped(void *ctx, const cpl_metrics *m)
+{
+    result *r                             = ctx;
+    r->loss[m->step]                      = m->loss;
+    r->total[m->step]                     = m->loss_total;
+    r->erc[m->step]                       = m->aux[CPL_AUX_ERC].value;
+    r->norm[m->step]                      = m->grad_norm;
+    if (m->has_eval) r->held_out          = m->source[0].nll / (double)m->source[0].targets;
+    if (m->has_clean) r->clean            = m->layer[1].erc_clean;
+    if (m->has_figures && m->step <= 4) r->router_cos = m->layer[0].router_cos;
+    r->load_max                           = m->layer[0].load_max;
+}
+
+static cpl_status act(rank *r, const cpl_train_job *job)
+{
+    cpl_trainer t;
+    CPL_TRY(cpl_trainer_open(&t, job));
+    r->act(&t);
+    cpl_trainer_close(&t);
+    return CPL_OK;
+}
+
+static void *run_rank(void *context)
+{
+    rank *r               = context;
+    cpl_settings settings = settings_of(r->extra), written;
+    cpl_ranks ranks       = {0};
+    cpl_group world       = cpl_group_self();
+    const cpl_train_callbacks callbacks = {.ctx = &r->result, .stepped = stepped};
+    cpl_train_outcome outcome;
+    if (r->whole && cpl_group_of(&world, cpl_thread_ranks_at(r->whole, r->number), &ranks) != CPL_OK)
+        return NULL;
+    settings.dist.expert_parallel = r->shape.experts;
+    written                       = settings;
+    const cpl_train_job job       = {.settings  = &settings,
+                                     .run       = r->run,
+                                     .resume    = r->resume,
+                                     .written   = &written,
+                                     .world     = r->whole ? &world : NULL,
+                                     .callbacks = &callbacks};
+    r->result.status = r->act ? act(r, &job) : cpl_train(&job, &outcome);
+    r->result.step   = r->act ? 0 : outcome.step;
+    snprintf(r->result.sentence, sizeof r->result.sentence, "%s",
+             r->result.status == CPL_OK ? "" : cpl_last_error());
+    cpl_group_close(&world);
+    cpl_ranks_free(&ranks);
+    drop(&settings);
+    return NULL;
+}
+
+/* Runs all ranks; returns what rank 0 heard. The others must have ended alike. */
+static result run_all(const rank *job)
+{
+    rank r[MOST_RANKS];
+    pthread_t threads[MOST_RANKS];
+    cpl_thread_ranks *whole = NULL;
+    (void)ids_file();
+    if (job->shape.ranks > 1) assert_ok(cpl_thread_ranks_init(&whole, job->shape.ranks));
+    for (int i = 0; i < job->shape.ranks; i++) {
+        r[i]        = *job;
+        r[i].whole  = whole;
+        r[i].number = i;
+        assert_int_equal(pthread_create(&threads[i], NULL, run_rank, &r[i]), 0);
+    }
+    for (int i = 0; i < job->shape.ranks; i++) pthread_join(threads[i], NULL);
+    cpl_thread_ranks_free(whole);
+    for (int i = 1; i < job->shape.ranks; i++)
+        assert_int_equal(r[i].result.status, r[0].result.status);
+    return r[0].result;
+}
+
+static result train(const char *run, mesh shape, const char *const *extra)
+{
+    const rank job = {.run = run, .shape = shape, .extra = extra};
+    result r       = run_all(&job);
+    if (r.status != CPL_OK) fail_msg("%d x %d: %s", shape.ranks, shape.experts, r.sentence);
+    return r;
+}
+
+static const char *fresh_run(void)
+{
+    static char paths[32][200];
+    static int turn;
+    char *path = paths[turn = (turn + 1) % 32];
+    snprintf(path, sizeof paths[0], "%s/run", scratch_folder());
+    return path;
+}
+
+/* ---- comparing ---- */
+
+/* The checkpoint `last` of a run, in one process. */
+typedef struct model_of {
+    cpl_backend be;
+    cpl_hf *hf;
+    cpl_model model;
+} model_of;
+
+static void load(model_of *m, const char *run)
+{
+    cpl_work none = {0};
+    assert_ok(cpl_hf_open(&m->hf, run, NULL));
+    cpl_backend_cpu(&m->be, CPL_F32, 1);
+    assert_ok(cpl_backend_reserve(&m->be, &none));
+    assert_ok(cpl_model_init(&m->model, &m->be, cpl_hf_config(m->hf), 16));
+    assert_ok(cpl_hf_load(m->hf, &m->model));
+}
+
+static void unload(model_of *m)
+{
+    cpl_model_free(&m->model);
+    cpl_backend_free(&m->be);
+    cpl_hf_close(m->hf);
+}
+
+/* The largest difference of a tensor, as a share of its norm. */
+static double difference(const char *run, const char *other)
+{
+    model_of a, b;
+    double worst = 0;
+    load(&a, run);
+    load(&b, other);
+    for (int64_t i = 0; i < cpl_params_count(&a.model.config); i++) {
+        const cpl_param p  = cpl_params_at(&a.model.config, i);
+        const cpl_tensor x = *cpl_params_tensor(&a.model.master, &p);
+        const float *u = cpl_f32(x), *v = cpl_f32(*cpl_params_tensor(&b.model.master, &p));
+        double apart = 0, squares = 0;
+        for (int64_t k = 0; k < cpl_tensor_count(x); k++) {
+            apart += ((double)u[k] - (double)v[k]) * ((double)u[k] - (double)v[k]);
+            squares += (double)u[k] * (double)u[k];
+        }
+        worst = fmax(worst, squares > 0 ? sqrt(apart / squares) : sqrt(apart));
+    }
+    unload(&a);
+    unload(&b);
+    return worst;
+}
+
+static void compare(const result *one, const result *many, int steps, mesh shape)
+{
+    for (int s = 1; s <= steps; s++) {
+        const double tolerance = s <= 3 ? 1e-5 : 1e-4;
+        const double pairs[][2] = {{one->loss[s], many->loss[s]},
+                                   {one->total[s], many->total[s]},
+                                   {one->erc[s], many->erc[s]},
+                                   {one->norm[s], many->norm[s]}};
+        for (size_t i = 0; i < sizeof pairs / sizeof *pairs; i++)
+            if (!(fabs(pairs[i][0] - pairs[i][1]) <= tolerance * fabs(pairs[i][0]) * (i ? 10 : 1)))
+                fail_msg("%d ranks, %d along the experts: step %d, figure %d is %.9g, alone %.9g",
+                         shape.ranks, shape.experts, s, (int)i, pairs[i][1], pairs[i][0]);
+    }
+    assert_near(many->held_out, one->held_out, 1e-4 * one->held_out);
+    assert_near(many->clean, one->clean, 1e-3 * one->clean + 1e-9);
+    assert_near(many->router_cos, one->router_cos, 1e-2);
+    assert_near(many->load_max, one->load_max, 0.05 * one->load_max);
+}
+
+/* ---- the tests ---- */
+
+static const mesh shapes[] = {{2, 1}, {4, 1}, {8, 1}};
+
+enum { N_SHAPES = sizeof shapes / sizeof *shapes };
+
+static void every_mesh_trains_the_same(void **state)
+{
+    static const char *const variants[][4] = {
+        {NULL},
+        {"train.micro_batch=1", "erc.draws=2", NULL},
+        {"model.router=sigmoid", "model.router_bias=true", "model.n_shared_experts=1", NULL},
+        {"orth.weight=0.1", "model.tie_word_embeddings=true", "erc.activation=swiglu", NULL},
+        {"balance.scope=sequence", "balance.weight=0.1", NULL},
+    };
+    (void)state;
+    for (size_t v = 0; v < sizeof variants / sizeof *variants; v++) {
+        const char *alone = fresh_run();
+        const result one  = train(alone, (mesh){1, 1}, variants[v]);
+        assert_true(one.loss[20] < 0.9 * one.loss[1]);
+        for (int i = 0; i < N_SHAPES; i++) {
+            if (v > 0 && i % 2 == 1) continue;
+            const char *run   = fresh_run();
+            const result many = train(run, shapes[i], variants[v]);
+            compare(&one, &many, 20, shapes[i]);
+            if (getenv("SHOW")) printf("%d %d: %g %g\n", (int)v, shapes[i].ranks, difference(alone, run), fabs(many.loss[20]-one.loss[20])/one.loss[20]);
+            assert_true(difference(alone, run) < 2e-2);
+        }
+    }
+}
+
+static void twice_the_same_bits(void **state)
+{
+    static const char *const no_overlap[] = {"dist.overlap=false", "train.steps=5", NULL};
+    static const char *const overlap[]    = {"train.steps=5", NULL};
+    (void)state;
+    for (int i = 0; i < N_SHAPES; i++) {
+        const char *runs[3] = {fresh_run(), fresh_run(), fresh_run()};
+        const result a = train(runs[0], shapes[i], overlap), b = train(runs[1], shapes[i], overlap);
+        const result c = train(runs[2], shapes[i], no_overlap);
+        assert_memory_equal(a.total, b.total, sizeof a.total);
+        assert_memory_equal(a.total, c.total, sizeof a.total);
+        assert_true(difference(runs[0], runs[1]) == 0 && difference(runs[0], runs[2]) == 0);
+    }
+}
+
+/* One process in bf16, and two: the masters that are saved are whole. */
+static void bf16_masters_are_whole(void **state)
+{
+    static const char *const extra[] = {"compute.dtype=bf16", "train.steps=6", NULL};
+    (void)state;
+    const char *alone = fresh_run(), *run = fresh_run();
+    const result one  = train(alone, (mesh){1, 1}, extra);
+    const result many = train(run, (mesh){2, 1}, extra);
+    for (int s = 1; s <= 6; s++) assert_near(many.loss[s], one.loss[s], 1e-2 * one.loss[s]);
+    if (getenv("SHOW")) printf("bf16 %g\n", difference(alone, run));
+    assert_true(difference(alone, run) < 0.05);
+}
+
+/* ---- resuming ---- */
+
+static void save_again(cpl_trainer *t)
+{
+    assert_ok(cpl_trainer_save(t));
+}
+
+/* All tensors of weights and moments of two checkpoints of the same step, whatever the files. */
+static void assert_same_state(const char *run, const char *other)
+{
+    static const char *const files[][2] = {{"model.safetensors", "model.safetensors.index.json"},
+                                           {"state.safetensors", "state.safetensors.index.json"}};
+    for (int f = 0; f < 2; f++) {
+        cpl_stored_files *open[2];
+        const char *runs[2] = {run, other};
+        for (int i = 0; i < 2; i++) {
+            char path[400];
+            snprintf(path, sizeof path, "%s/last/%s", runs[i], files[f][1]);
+            if (access(path, R_OK) != 0) snprintf(path, sizeof path, "%s/last/%s", runs[i], files[f][0]);
+            assert_ok(cpl_stored_open_strict(&open[i], path, NULL));
+        }
+        assert_int_equal(open[0]->count, open[1]->count);
+        assert_true(open[0]->count > 50);
+        for (int64_t k = 0; k < open[0]->count; k++) {
+            const cpl_stored *x = &open[0]->tensors[k];
+            const cpl_stored *y = cpl_stored_find(open[1], x->name);
+            int64_t n           = 1;
+            for (int d = 0; d < x->entry->rank; d++) n *= x->entry->shape[d];
+            float *a = malloc((size_t)n * 4 + 4), *b = malloc((size_t)n * 4 + 4);
+            assert_non_null(y);
+            assert_ok(cpl_stored_read_part_f32(x, a, 0, n));
+            assert_ok(cpl_stored_read_part_f32(y, b, 0, n));
+            assert_memory_equal(a, b, (size_t)n * 4);
+            free(a);
+            free(b);
+        }
+        cpl_stored_close(open[0]);
+        cpl_stored_close(open[1]);
+    }
+}
+
+static void copy_run(const char *to, const char *from)
+{
+    char command[500];
+    snprintf(command, sizeof command, "cp -a '%s' '%s'", from, to);
+    assert_int_equal(system(command), 0);
+}
+
+/* 1 -> 4 -> 2 -> 1: each takes over the state bit for bit; then the run goes on. */
+static void any_mesh_goes_on(void **state)
+{
+    static const mesh chain[]            = {{1, 1}, {4, 1}, {2, 1}, {8, 1}, {1, 1}};
+    static const char *const first[]     = {"train.steps=4", NULL};
+    static const char *const more[]      = {"train.steps=8", NULL};
+    const char *before                   = fresh_run();
+    (void)state;
+    (void)train(before, chain[0], first);
+    for (size_t i = 1; i < sizeof chain / sizeof *chain; i++) {
+        const char *run = fresh_run();
+        copy_run(run, before);
+        const rank again = {
+            .run = run, .shape = chain[i], .extra = first, .resume = true, .act = save_again};
+        const result saved = run_all(&again);
+        assert_string_equal(saved.sentence, "");
+        assert_same_state(before, run);
+        before = run;
+    }
+    const rank on  = {.run = before, .shape = {2, 1}, .extra = more, .resume = true};
+    const result r = run_all(&on);
+    assert_string_equal(r.sentence, "");
+    assert_int_equal(r.step, 8);
+    assert_true(r.loss[5] > 0 && r.loss[8] > 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_mesh_trains_the_same),
+        cmocka_unit_test(twice_the_same_bits),
+        cmocka_unit_test(bf16_masters_are_whole),
+        cmocka_unit_test(any_mesh_goes_on),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
