@@ -188,8 +188,9 @@ cpl_work cpl_pass_work(const cpl_model_settings *config, int64_t batch, int64_t 
 
 /* The experts' half of layer l. */
 static void forward_experts(cpl_model *model, cpl_pass *pass, int64_t l, cpl_tensor out,
-                            cpl_moe_kept *kept, cpl_tensor x, const cpl_moe_scratch *scratch)
+                            cpl_moe_kept *kept, cpl_tensor x, cpl_moe_scratch *scratch)
 {
+    scratch->kept = pass->training ? l : 0;
     cpl_moe_forward(model->be, out, kept, x, &model->compute.layer[l], &model->config, scratch);
     if (pass->on_layer) pass->on_layer(pass->ctx, l, kept);
 }
@@ -267,6 +268,7 @@ double cpl_model_backward(cpl_model *model, cpl_pass *pass, cpl_params *grads, c
         const cpl_layer_params *w = &model->compute.layer[l];
         cpl_aux_grad_scales own   = scales;
         if (scales.counts.data) own.counts = cpl_tensor_at(scales.counts, l);
+        pass->moe_scratch.kept = l;
         cpl_moe_backward(be, pass->dx, &grads->layer[l], &pass->moe[l], pass->x[2 * l + 1], w, c,
                          own, &pass->moe_scratch);
         cpl_attention_backward(be, pass->dx, &grads->layer[l], &pass->attention[l], pass->x[2 * l],

@@ -31,8 +31,9 @@ void cpl_moe_take(cpl_moe_kept *kept, cpl_arena *arena, const cpl_model_settings
     kept->expert          = take_ids(arena, t, k);
     kept->weight          = cpl_take_2d(arena, t, k);
     kept->plan            = take_plan(arena, t, k, n);
-    kept->gate            = training ? cpl_take_2d(arena, t * k, config->d_expert) : none;
-    kept->up              = training ? cpl_take_2d(arena, t * k, config->d_expert) : none;
+    const bool own        = training && cpl_model_local_experts(config) == n; /* else: exchange.h */
+    kept->gate            = own ? cpl_take_2d(arena, t * k, config->d_expert) : none;
+    kept->up              = own ? cpl_take_2d(arena, t * k, config->d_expert) : none;
     kept->counts          = cpl_take_1d(arena, n);
     kept->mean_prob       = cpl_take_1d(arena, n);
     kept->z               = cpl_take_1d(arena, 1);
@@ -52,6 +53,8 @@ void cpl_moe_scratch_take(cpl_moe_scratch *s, cpl_arena *arena, const cpl_model_
     s->dweight            = training ? cpl_take_2d(arena, t, config->top_k) : none;
     s->dhidden            = hidden ? cpl_take_2d(arena, t * config->top_k, config->aoe_rank) : none;
     s->db                 = training ? cpl_take_2d(arena, t, config->d_model) : none;
+    s->exchange           = NULL;
+    s->kept               = 0;
     s->shared.y = s->shared.expert = s->shared.weight = s->shared.dweight = none;
     if (cpl_model_shared_width(config) == 0) return;
     s->shared.y       = cpl_take_2d(arena, t, config->d_model);
@@ -190,6 +193,30 @@ cpl_expert_weights cpl_moe_experts(const cpl_layer_params *w)
     return e;
 }
 
+/* y [T,d] is set to the chosen experts' outputs: by this process, or by the ranks that have them. */
+static void experts_forward(cpl_backend *be, cpl_tensor y, const cpl_moe_kept *kept,
+                            const cpl_layer_params *w, const cpl_moe_scratch *s)
+{
+    if (s->exchange)
+        cpl_exchange_experts(s->exchange, be, s->kept, y, kept->b, kept->weight, kept->plan,
+                             cpl_moe_experts(w));
+    else
+        be->ops->experts(be, y, kept->gate, kept->up, kept->b, kept->hidden, kept->weight,
+                         kept->plan, cpl_moe_experts(w));
+}
+
+static void experts_backward(cpl_backend *be, const cpl_layer_params *dw, const cpl_moe_kept *kept,
+                             cpl_tensor dy, const cpl_layer_params *w, const cpl_moe_scratch *s)
+{
+    if (s->exchange)
+        cpl_exchange_experts_backward(s->exchange, be, s->kept, s->db, s->dweight,
+                                      cpl_moe_experts(dw), dy, kept->plan, cpl_moe_experts(w));
+    else
+        be->ops->experts_backward(be, s->db, s->dhidden, s->dweight, cpl_moe_experts(dw), dy,
+                                  kept->gate, kept->up, kept->b, kept->hidden, kept->weight,
+                                  kept->plan, cpl_moe_experts(w));
+}
+
 void cpl_moe_forward(cpl_backend *be, cpl_tensor out, cpl_moe_kept *kept, cpl_tensor x,
                      const cpl_layer_params *w, const cpl_model_settings *config,
                      const cpl_moe_scratch *s)
@@ -202,8 +229,7 @@ void cpl_moe_forward(cpl_backend *be, cpl_tensor out, cpl_moe_kept *kept, cpl_te
     ops->route_stats(be, kept->counts, kept->mean_prob, kept->z, kept->entropy, kept->probs,
                      kept->lse, kept->expert, how.sigmoid);
     ops->dispatch(be, kept->plan, kept->expert, config->n_experts);
-    ops->experts(be, out, kept->gate, kept->up, kept->b, kept->hidden, kept->weight, kept->plan,
-                 cpl_moe_experts(w));
+    experts_forward(be, out, kept, w, s);
     shared_forward(be, out, kept, w, s);
     ops->add(be, out, x);
 }
@@ -214,9 +240,7 @@ void cpl_moe_backward(cpl_backend *be, cpl_tensor dx, cpl_layer_params *dw, cpl_
 {
     const cpl_ops *ops = be->ops;
     ops->fill(be, s->db, 0);
-    ops->experts_backward(be, s->db, s->dhidden, s->dweight, cpl_moe_experts(dw), dx, kept->gate,
-                          kept->up, kept->b, kept->hidden, kept->weight, kept->plan,
-                          cpl_moe_experts(w));
+    experts_backward(be, dw, kept, dx, w, s);
     shared_backward(be, dw, kept, dx, w, s);
     route_backward(be, kept, scales, routing_of(w, config), s);
     scores_backward(be, dw, kept, w, config, s);

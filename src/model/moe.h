@@ -24,6 +24,7 @@
 #define CPL_MODEL_MOE_H
 
 #include "base/arena.h"
+#include "model/exchange.h"
 #include "model/params.h"
 #include "tensor/ops.h"
 
@@ -38,7 +39,7 @@ typedef struct cpl_moe_kept {
     cpl_tensor expert; /* [T,K] I32 */
     cpl_tensor weight; /* [T,K] */
     cpl_dispatch plan;
-    cpl_tensor gate, up;               /* [T K, D]; none when not training */
+    cpl_tensor gate, up;               /* [T K, D]; none when not training, or with an exchange */
     cpl_tensor counts, mean_prob;      /* [n] */
     cpl_tensor z, entropy;             /* [1] */
     cpl_tensor shared_gate, shared_up; /* [T,S]; none when not training, or without shared expert */
@@ -46,10 +47,13 @@ typedef struct cpl_moe_kept {
 
 /* Shared by all layers. */
 typedef struct cpl_moe_scratch {
-    cpl_tensor logits;      /* [T,n]: forward's logits, backward's dlogits */
-    cpl_tensor dweight;     /* [T,K] */
-    cpl_tensor dhidden;     /* [T K, r] of the chosen: aoe; else none */
-    cpl_tensor db;          /* [T,d] */
+    cpl_tensor logits;  /* [T,n]: forward's logits, backward's dlogits */
+    cpl_tensor dweight; /* [T,K] */
+    cpl_tensor dhidden; /* [T K, r] of the chosen: aoe; else none */
+    cpl_tensor db;      /* [T,d] */
+    cpl_exchange
+        *exchange; /* NULL: all experts are in this process; else `layer` of it (exchange.h) */
+    int64_t kept;
     struct {                /* of the shared expert; nothing is allocated if the model has none */
         cpl_tensor y;       /* [T,d] */
         cpl_tensor expert;  /* [T,1] I32, 0 */

@@ -153,7 +153,7 @@ struct cpl_ops {
     void (*fill)(cpl_backend *be, cpl_tensor y, float value);
     /* y F32 or BF16 = x F32 or BF16 (round to nearest even): the compute copies of weights. */
     void (*copy)(cpl_backend *be, cpl_tensor y, cpl_tensor x);
-    /* y [T,d] = rows `ids` [T] I32 of table [V,d] (F32 or BF16). 0 <= id < V. */
+    /* y [T,d] = rows `ids` [T] I32 of table [V,d]; each F32 or BF16. 0 <= id < V. */
     void (*embed)(cpl_backend *be, cpl_tensor y, cpl_tensor table, cpl_tensor ids);
     /* dtable [V,d] *adds* dy at the rows ids; equal ids in order of the tokens. */
     void (*embed_backward)(cpl_backend *be, cpl_tensor dtable, cpl_tensor dy, cpl_tensor ids);

@@ -59,7 +59,7 @@ static cpl_status one_step(cpl_trainer *t, bool with_figures)
     cpl_step_gradient(&t->step, &t->model, &t->optimizer.grads, s, &batch, with_figures, false, m);
     update(t);
     CPL_TRY(t->backend.ops->sync(&t->backend));
-    CPL_TRY(cpl_group_status(t->world));
+    CPL_TRY(cpl_step_status(&t->step));
     t->done         = m->step;
     m->step_s       = cpl_seconds_now() - begin;
     m->tokens_per_s = (double)s->data.batch_tokens / m->step_s;
@@ -136,7 +136,7 @@ static void evaluate_coupling(cpl_trainer *t, bool figures)
         cpl_coupling_outputs out  = {.M = step->M[l], .eps = step->eps[l], .delta = step->delta[l]};
         cpl_coupling_result result;
         cpl_coupling(&f32, &result, &out, w->router, cpl_moe_experts(w), &erc, erc.alpha, 0, &none,
-                     NULL);
+                     step->mesh);
         m->layer[l].erc_clean = result.loss;
         if (!figures) continue;
         cpl_step_gather_response(step, &t->model, l);

@@ -11,6 +11,12 @@ enum { N_SUMS = CPL_N_AUX_LOSSES };
 
 /* ---- memory ---- */
 
+void cpl_step_take_pass(cpl_step *step, const cpl_model_settings *config)
+{
+    cpl_pass_take(&step->pass, &step->arena, config, step->micro, step->seq_len, true, false);
+    step->pass.moe_scratch.exchange = step->exchange;
+}
+
 static void take_all(cpl_step *step, const cpl_settings *settings, const cpl_model_settings *c)
 {
     int64_t n = c->n_experts, d = c->d_model, layers = c->n_layers;
@@ -28,7 +34,7 @@ static void take_all(cpl_step *step, const cpl_settings *settings, const cpl_mod
     step->sums      = cpl_arena_take(&step->arena, (size_t)(1 + N_SUMS * layers) * sizeof(double));
     cpl_balance_take(&step->balance, &step->arena, &settings->losses.balance, c, step->micro);
     step->pass_mark = cpl_arena_mark(&step->arena);
-    cpl_pass_take(&step->pass, &step->arena, c, step->micro, step->seq_len, true, false);
+    cpl_step_take_pass(step, c);
     size_t end = cpl_arena_mark(&step->arena);
     cpl_arena_release(&step->arena, step->pass_mark);
     cpl_step_coupling_measure(&step->arena, settings, c); /* raises the peak if it is larger */
@@ -56,13 +62,26 @@ cpl_status cpl_step_init(cpl_step *step, const cpl_settings *settings,
     step->world   = step->mesh ? &step->mesh->world : &step->alone;
     CPL_TRY(cpl_arena_init(&step->arena, cpl_step_bytes(settings, config, micro),
                            "the activations of a step"));
-    take_all(step, settings, config);
-    return CPL_OK;
+    cpl_status status = CPL_OK;
+    if (step->mesh && step->mesh->experts.size > 1)
+        status = cpl_exchange_init(&step->exchange, config, step->mesh, config->n_layers);
+    if (status == CPL_OK)
+        take_all(step, settings, config);
+    else
+        cpl_step_free(step);
+    return status;
+}
+
+cpl_status cpl_step_status(const cpl_step *step)
+{
+    CPL_TRY(cpl_group_status(step->world));
+    return step->exchange ? cpl_exchange_status(step->exchange) : CPL_OK;
 }
 
 void cpl_step_free(cpl_step *step)
 {
     cpl_arena_free(&step->arena);
+    cpl_exchange_free(step->exchange);
     memset(step, 0, sizeof *step);
 }
 

@@ -46,6 +46,7 @@ typedef struct cpl_step {
     double *sums;                /* [1 + 4 L] figures that are summed over the ranks */
     cpl_share *share;            /* set by cpl_step_init; not owned */
     cpl_mesh *mesh;              /* NULL: one process */
+    cpl_exchange *exchange;      /* of the tokens, if the experts are divided over ranks; owned */
     cpl_group alone, *world;     /* of the mesh, or `alone` */
 } cpl_step;
 
@@ -58,6 +59,12 @@ CPL_NODISCARD cpl_status cpl_step_init(cpl_step *step, const cpl_settings *setti
                                        const cpl_model_settings *config, int64_t micro,
                                        cpl_share *share);
 void cpl_step_free(cpl_step *step);
+
+/* The first failure of what a step does between ranks. */
+CPL_NODISCARD cpl_status cpl_step_status(const cpl_step *step);
+
+/* For step_coupling.c too: the pass in the arena, with its exchange. */
+void cpl_step_take_pass(cpl_step *step, const cpl_model_settings *config);
 cpl_work cpl_step_work(const cpl_settings *settings, const cpl_model_settings *config,
                        int64_t micro);
 

@@ -219,6 +219,5 @@ void cpl_step_coupling(cpl_step *step, cpl_model *model, cpl_params *grads,
     all_layers(&j, measure_erc);
     if (!with_figures) return;
     cpl_arena_release(&step->arena, step->pass_mark); /* its arrays were written over */
-    cpl_pass_take(&step->pass, &step->arena, &model->config, step->micro, step->seq_len, true,
-                  false);
+    cpl_step_take_pass(step, &model->config);
 }

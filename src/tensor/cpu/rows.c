@@ -165,7 +165,7 @@ void CPL_ISA_NAME(cpl_cpu_copy)(cpl_backend *be, cpl_tensor y, cpl_tensor x)
 
 void CPL_ISA_NAME(cpl_cpu_embed)(cpl_backend *be, cpl_tensor y, cpl_tensor table, cpl_tensor ids)
 {
-    CPL_ASSERT(y.dtype == CPL_F32 && is_float(table));
+    CPL_ASSERT(is_float(y) && is_float(table));
     const int64_t T = cpl_tensor_count(ids), d = cpl_tensor_cols(table);
     const int32_t *id = cpl_i32(ids);
 #pragma omp parallel for num_threads(cpl_threads(be, 2 * T * d)) schedule(static)

@@ -1,0 +1,278 @@
+/* exchange.c - see exchange.h */
+#include "model/exchange.h"
+
+#include <string.h>
+
+#include "base/arena.h"
+#include "tensor/backend/backend.h"
+
+/* Memory that grows and is never copied when it does. */
+typedef struct block {
+    char *data;
+    size_t bytes;
+} block;
+
+/* What came for one layer. */
+typedef struct arrived {
+    int64_t rows;             /* R */
+    int64_t *sent, *received; /* [E] rows to and from each rank */
+    block memory;
+    cpl_tensor x, weight; /* [R,d], [R,1] */
+    cpl_dispatch plan;    /* of these rows, among this rank's experts */
+    cpl_tensor expert;    /* [R,1] I32 */
+    cpl_tensor gate, up;  /* [R,D] */
+} arrived;
+
+struct cpl_exchange {
+    cpl_mesh *mesh;
+    int64_t d, D, n, n_local;
+    arrived *layer; /* [n_kept] */
+    int64_t n_kept;
+    int64_t *counts; /* [n] sent, [E, n_local] received, [E] and [E] units of one count each */
+    block out, in, results; /* rows to be sent, received, and results of both directions */
+    cpl_status status;
+};
+
+/* ---- memory ---- */
+
+cpl_status cpl_exchange_init(cpl_exchange **out, const cpl_model_settings *config, cpl_mesh *mesh,
+                             int64_t n_kept)
+{
+    const int64_t ranks = mesh->experts.size, n = config->n_experts;
+    cpl_exchange *x = *out = cpl_alloc(sizeof *x);
+    if (!x) return CPL_ERR_MEMORY;
+    *x        = (cpl_exchange){.mesh    = mesh,
+                               .d       = config->d_model,
+                               .D       = config->d_expert,
+                               .n       = n,
+                               .n_local = mesh->n_local,
+                               .n_kept  = n_kept};
+    x->layer  = cpl_alloc((size_t)n_kept * sizeof *x->layer);
+    x->counts = cpl_alloc((size_t)(2 * n + 2 * ranks) * sizeof *x->counts);
+    if (x->layer) memset(x->layer, 0, (size_t)n_kept * sizeof *x->layer);
+    bool whole = x->layer && x->counts;
+    for (int64_t l = 0; whole && l < n_kept; l++) {
+        x->layer[l].sent     = cpl_alloc((size_t)(2 * ranks) * sizeof(int64_t));
+        x->layer[l].received = x->layer[l].sent + ranks;
+        whole                = x->layer[l].sent != NULL;
+    }
+    if (whole) return CPL_OK;
+    cpl_exchange_free(x);
+    *out = NULL;
+    return CPL_ERR_MEMORY;
+}
+
+void cpl_exchange_free(cpl_exchange *x)
+{
+    if (!x) return;
+    for (int64_t l = 0; x->layer && l < x->n_kept; l++) {
+        cpl_free(x->layer[l].sent);
+        cpl_free(x->layer[l].memory.data);
+    }
+    cpl_free(x->layer);
+    cpl_free(x->counts);
+    cpl_free(x->out.data);
+    cpl_free(x->in.data);
+    cpl_free(x->results.data);
+    cpl_free(x);
+}
+
+cpl_status cpl_exchange_status(const cpl_exchange *x)
+{
+    if (x->status == CPL_OK) return CPL_OK;
+    return CPL_FAIL(x->status, "out of memory for the tokens that other ranks send to the experts "
+                               "of this one; a smaller train.micro_batch needs less");
+}
+
+size_t cpl_exchange_bytes(const cpl_exchange *x)
+{
+    size_t sum = x->out.bytes + x->in.bytes + x->results.bytes;
+    for (int64_t l = 0; l < x->n_kept; l++) sum += x->layer[l].memory.bytes;
+    return sum;
+}
+
+/* At least `bytes`, an eighth more if it must grow; NULL, with the failure kept, if there is none. */
+static void *room(cpl_exchange *x, block *b, size_t bytes)
+{
+    if (bytes <= b->bytes && b->data) return b->data;
+    cpl_free(b->data);
+    b->bytes = bytes + bytes / 8 + CPL_ALIGNMENT;
+    b->data  = cpl_alloc(b->bytes);
+    if (b->data) return b->data;
+    b->bytes = 0;
+    if (x->status == CPL_OK) x->status = CPL_ERR_MEMORY;
+    return NULL;
+}
+
+static void take_arrived(arrived *a, cpl_arena *arena, const cpl_exchange *x)
+{
+    const int64_t R = a->rows;
+    a->x            = cpl_take_2d(arena, R, x->d);
+    a->weight       = cpl_take_2d(arena, R, 1);
+    a->gate         = cpl_take_2d(arena, R, x->D);
+    a->up           = cpl_take_2d(arena, R, x->D);
+    a->expert       = cpl_tensor_take(arena, cpl_tensor_2d(NULL, CPL_I32, R, 1));
+    a->plan.offset  = cpl_tensor_take(arena, cpl_tensor_1d(NULL, CPL_I32, x->n_local + 1));
+    a->plan.token   = cpl_tensor_take(arena, cpl_tensor_1d(NULL, CPL_I32, R));
+    a->plan.row     = cpl_tensor_take(arena, cpl_tensor_2d(NULL, CPL_I32, R, 1));
+}
+
+/* Memory for a->rows rows, and scratch for operations on so many; no rows if there is none. */
+static void make_room(cpl_exchange *x, cpl_backend *be, arrived *a)
+{
+    cpl_arena arena;
+    cpl_arena_measure(&arena);
+    take_arrived(a, &arena, x);
+    const size_t bytes  = arena.used;
+    const cpl_work work = {.n_tokens  = a->rows,
+                           .d_model   = x->d,
+                           .d_expert  = x->D,
+                           .n_experts = x->n_local,
+                           .top_k     = 1,
+                           .training  = true};
+    char *memory        = room(x, &a->memory, bytes);
+    if (memory && cpl_backend_reserve(be, &work) != CPL_OK) x->status = CPL_ERR_MEMORY;
+    arena = cpl_arena_over(memory, bytes);
+    if (x->status == CPL_OK) take_arrived(a, &arena, x);
+}
+
+/* ---- what travels ---- */
+
+/* This rank's rows for each rank, and what comes: counts by expert first. */
+static void exchange_counts(cpl_exchange *x, arrived *a, cpl_dispatch plan)
+{
+    cpl_group *g          = &x->mesh->experts;
+    const int32_t *offset = cpl_i32(plan.offset);
+    int64_t *own = x->counts, *theirs = own + x->n, *units = theirs + x->n;
+    for (int64_t e = 0; e < x->n; e++) own[e] = offset[e + 1] - offset[e];
+    for (int r = 0; r < g->size; r++) units[r] = 1;
+    cpl_group_all_to_all(g, theirs, units, own, units, x->n_local * (int64_t)sizeof *own);
+    a->rows = 0;
+    for (int r = 0; r < g->size; r++) {
+        const int64_t first = r * x->n_local;
+        a->sent[r]          = offset[first + x->n_local] - offset[first];
+        a->received[r]      = 0;
+        for (int64_t e = 0; e < x->n_local; e++) a->received[r] += theirs[first + e];
+        a->rows += a->received[r];
+    }
+}
+
+/* The expert of each row that comes, [E, n_local] counts after another, and their dispatch. */
+static void sort_rows(const cpl_exchange *x, cpl_backend *be, arrived *a)
+{
+    const int64_t *theirs = x->counts + x->n;
+    int32_t *expert       = cpl_i32(a->expert);
+    for (int64_t i = 0; i < x->n; i++)
+        for (int64_t k = 0; k < theirs[i]; k++) *expert++ = (int32_t)(i % x->n_local);
+    be->ops->dispatch(be, a->plan, a->expert, x->n_local);
+}
+
+static int64_t total(const int64_t *counts, int n)
+{
+    int64_t sum = 0;
+    for (int i = 0; i < n; i++) sum += counts[i];
+    return sum;
+}
+
+/* to [R,d] F32 = the rows of from [T,d] at `token`, as the other ranks send theirs, in the type of the
+ * products. */
+static void send_rows(cpl_exchange *x, cpl_backend *be, const arrived *a, cpl_tensor to,
+                      cpl_tensor from, cpl_tensor token)
+{
+    cpl_group *g         = &x->mesh->experts;
+    const int64_t n_sent = total(a->sent, g->size),
+                  unit   = x->d * (int64_t)cpl_dtype_bytes(be->compute);
+    const bool rounds    = be->compute != CPL_F32;
+    void *out            = room(x, &x->out, (size_t)(n_sent * unit));
+    void *in             = rounds ? room(x, &x->in, (size_t)(a->rows * unit)) : to.data;
+    if (x->status != CPL_OK) return;
+    be->ops->embed(be, cpl_tensor_2d(out, be->compute, n_sent, x->d), from, token);
+    cpl_group_all_to_all(g, in, a->received, out, a->sent, unit);
+    if (rounds) be->ops->copy(be, to, cpl_tensor_2d(in, be->compute, a->rows, x->d));
+}
+
+/* Results of the rows that came go back, F32 [rows, width]: what returns for this rank's own. */
+static void return_rows(cpl_exchange *x, const arrived *a, void *to, const void *from,
+                        int64_t width)
+{
+    cpl_group_all_to_all(&x->mesh->experts, to, a->sent, from, a->received,
+                         width * (int64_t)sizeof(float));
+}
+
+/* ---- the operations ---- */
+
+/* Number i of x [T,K] as a row of one number, and such a table of sorted rows. */
+static cpl_tensor as_rows(cpl_tensor x)
+{
+    return cpl_tensor_2d(x.data, x.dtype, cpl_tensor_count(x), 1);
+}
+
+static cpl_tensor as_ids(cpl_tensor x)
+{
+    return cpl_tensor_1d(x.data, CPL_I32, cpl_tensor_count(x));
+}
+
+/* The weight of every choice, to the rank of its expert. */
+static void send_weights(cpl_exchange *x, cpl_backend *be, const arrived *a, cpl_tensor weight,
+                         cpl_dispatch plan)
+{
+    const int64_t n_sent = cpl_tensor_count(weight);
+    float *sorted        = room(x, &x->out, (size_t)n_sent * sizeof *sorted);
+    const cpl_tensor to  = cpl_tensor_2d(sorted, CPL_F32, n_sent, 1);
+    if (!sorted) return;
+    be->ops->fill(be, to, 0);
+    be->ops->embed_backward(be, to, as_rows(weight), as_ids(plan.row));
+    cpl_group_all_to_all(&x->mesh->experts, a->weight.data, a->received, sorted, a->sent,
+                         (int64_t)sizeof *sorted);
+}
+
+void cpl_exchange_experts(cpl_exchange *x, cpl_backend *be, int64_t kept, cpl_tensor y,
+                          cpl_tensor in, cpl_tensor weight, cpl_dispatch plan, cpl_expert_weights w)
+{
+    arrived *a           = &x->layer[kept];
+    const int64_t n_sent = cpl_tensor_count(weight), d = x->d;
+    be->ops->fill(be, y, 0);
+    exchange_counts(x, a, plan);
+    make_room(x, be, a);
+    float *results = room(x, &x->results, (size_t)((a->rows + n_sent) * d) * sizeof *results);
+    if (x->status != CPL_OK) return;
+    sort_rows(x, be, a);
+    send_rows(x, be, a, a->x, in, plan.token);
+    send_weights(x, be, a, weight, plan);
+    if (x->status != CPL_OK) return;
+    const cpl_tensor made = cpl_tensor_2d(results, CPL_F32, a->rows, d);
+    const cpl_tensor back = cpl_tensor_2d(results + a->rows * d, CPL_F32, n_sent, d);
+    if (a->rows)
+        be->ops->experts(be, made, a->gate, a->up, a->x, cpl_tensor_none(), a->weight, a->plan, w);
+    return_rows(x, a, back.data, made.data, d);
+    be->ops->embed_backward(be, y, back, plan.token);
+}
+
+void cpl_exchange_experts_backward(cpl_exchange *x, cpl_backend *be, int64_t kept, cpl_tensor dx,
+                                   cpl_tensor dweight, cpl_expert_weights dw, cpl_tensor dy,
+                                   cpl_dispatch plan, cpl_expert_weights w)
+{
+    arrived *a            = &x->layer[kept];
+    const cpl_tensor none = cpl_tensor_none();
+    const int64_t n_sent = cpl_tensor_count(dweight), d = x->d, R = a->rows;
+    /* dy and dx of the rows that came, their dweight; dx and dweight that return. */
+    float *results =
+        room(x, &x->results, (size_t)(2 * R * d + R + n_sent * d + n_sent) * sizeof *results);
+    be->ops->fill(be, dweight, 0);
+    if (x->status != CPL_OK) return;
+    const cpl_tensor dy_in = cpl_tensor_2d(results, CPL_F32, R, d);
+    const cpl_tensor dx_in = cpl_tensor_2d(results + R * d, CPL_F32, R, d);
+    const cpl_tensor dw_in = cpl_tensor_2d(results + 2 * R * d, CPL_F32, R, 1);
+    float *back = results + 2 * R * d + R, *back_weight = back + n_sent * d;
+    send_rows(x, be, a, dy_in, dy, plan.token);
+    if (x->status != CPL_OK) return;
+    be->ops->fill(be, dx_in, 0);
+    if (R)
+        be->ops->experts_backward(be, dx_in, none, dw_in, dw, dy_in, a->gate, a->up, a->x, none,
+                                  a->weight, a->plan, w);
+    return_rows(x, a, back, dx_in.data, d);
+    return_rows(x, a, back_weight, dw_in.data, 1);
+    be->ops->embed_backward(be, dx, cpl_tensor_2d(back, CPL_F32, n_sent, d), plan.token);
+    be->ops->embed(be, as_rows(dweight), cpl_tensor_2d(back_weight, CPL_F32, n_sent, 1),
+                   as_ids(plan.row));
+}
