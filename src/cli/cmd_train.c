@@ -9,6 +9,7 @@
 #include "cli/configure.h"
 #include "cli/flags.h"
 #include "cli/terminal/output.h"
+#include "cli/terminal/ranks.h"
 #include "cli/terminal/signals.h"
 #include "cli/terminal/train_progress.h"
 #include "cli/train_summary.h"
@@ -28,10 +29,19 @@ static cpl_status plan_of(cpl_plan *plan, const cpl_settings *settings)
     return cpl_plan_run(plan, settings, &one);
 }
 
+/* What the callbacks of a run refer to. */
+typedef struct watcher {
+    cpl_progress progress; /* first: the other functions cast the watcher to it */
+    cpl_train_eval eval;
+    cpl_group *world; /* NULL: one process */
+} watcher;
+
+/* Of one process; what a rank of several takes is not predicted. */
 static cpl_status approve(void *ctx, const cpl_settings *settings)
 {
     cpl_plan plan;
-    (void)ctx;
+    const watcher *w = ctx;
+    if (w->world) return CPL_OK;
     CPL_TRY(plan_of(&plan, settings));
     return cpl_plan_check_memory(&plan);
 }
@@ -46,8 +56,12 @@ static void began(void *ctx, const cpl_train_facts *f)
            (double)f->train_tokens / 1e6, (long long)f->steps_per_epoch,
            (long long)f->settings->data.batch_tokens, (long long)f->first_step,
            (long long)f->settings->train.steps);
-    printf("compute: %s products on %d thread%s, matrix peak %.0f GFLOP/s, %.2f GFLOP a step\n",
-           f->dtype, f->n_threads, f->n_threads == 1 ? "" : "s", f->peak / 1e9,
+    printf("compute: %s products on %d thread%s", f->dtype, f->n_threads,
+           f->n_threads == 1 ? "" : "s");
+    if (f->n_ranks > 1)
+        printf(" of %d ranks (%lld along the experts)", f->n_ranks,
+               (long long)f->settings->dist.expert_parallel);
+    printf(", matrix peak %.0f GFLOP/s, %.2f GFLOP a step\n", f->peak / 1e9,
            f->flops_per_step / 1e9);
     cpl_progress_begin(ctx, f);
     fflush(stdout);
@@ -63,12 +77,6 @@ static void saved(void *ctx, int64_t step)
     const cpl_progress *p = ctx;
     if (!p->terminal) printf("step %lld saved\n", (long long)step);
 }
-
-/* What the callbacks of a run refer to. */
-typedef struct watcher {
-    cpl_progress progress; /* first: the other functions cast the watcher to it */
-    cpl_train_eval eval;
-} watcher;
 
 static cpl_status evaluate(void *ctx, cpl_model *model, json_t **tasks)
 {
@@ -92,6 +100,12 @@ static void say(void *ctx, cpl_log_level level, const char *sentence)
 
 /* ---- the forms of the verb ---- */
 
+/* Over all ranks: a failure of one is one of all. */
+static cpl_status together(cpl_group *world, cpl_status status)
+{
+    return world ? cpl_group_agree(world, status) : status;
+}
+
 /* runs/NAME for path/to/NAME.yaml. */
 static char *default_run(const char *config)
 {
@@ -103,15 +117,19 @@ static char *default_run(const char *config)
     return cpl_text_copy(folder);
 }
 
+static cpl_status stopped(const char *run, const cpl_train_outcome *outcome)
+{
+    return CPL_FAIL(CPL_ERR_STOPPED,
+                    "stopped after step %lld; everything is saved; go on with: couplet train "
+                    "--resume %s",
+                    (long long)outcome->step, run);
+}
+
 static cpl_status finish(const char *run, const cpl_train_outcome *outcome, cpl_progress *progress,
                          const cpl_log *log)
 {
     cpl_progress_clear(progress);
-    if (outcome->stopped)
-        return CPL_FAIL(CPL_ERR_STOPPED,
-                        "stopped after step %lld; everything is saved; go on with: couplet train "
-                        "--resume %s",
-                        (long long)outcome->step, run);
+    if (outcome->stopped) return stopped(run, outcome);
     CPL_TRY(cpl_train_summary_print(run, log));
     printf("\nthe run is %s, its model %s/last\n", run, run);
     return CPL_OK;
@@ -119,9 +137,9 @@ static cpl_status finish(const char *run, const cpl_train_outcome *outcome, cpl_
 
 /* `written`: the config.yaml of a resumed run, unchanged; NULL: a new run. */
 static cpl_status train(cpl_configuration *c, const char *run, const char *from,
-                        const cpl_settings *written)
+                        const cpl_settings *written, cpl_group *world)
 {
-    watcher w                     = {0};
+    watcher w                     = {.world = world};
     cpl_log log                   = {say, &w.progress};
     cpl_train_callbacks callbacks = {&w, approve, began, stepped, saved, evaluate};
     cpl_train_job job             = {.settings  = &c->settings,
@@ -130,10 +148,13 @@ static cpl_status train(cpl_configuration *c, const char *run, const char *from,
                                      .given     = c->given,
                                      .resume    = written != NULL,
                                      .written   = written,
+                                     .world     = world,
                                      .log       = &log,
                                      .callbacks = &callbacks};
     cpl_train_outcome outcome     = {0};
-    CPL_TRY(cpl_train_eval_open(&w.eval, &c->settings, &log));
+    if (c->settings.compute.threads == 0) c->settings.compute.threads = cpl_ranks_threads();
+    CPL_TRY(cpl_ranks_watch(c->settings.dist.timeout));
+    CPL_TRY(together(world, cpl_train_eval_open(&w.eval, &c->settings, &log)));
     job.positions     = cpl_train_eval_window(&w.eval);
     cpl_status status = cpl_train(&job, &outcome);
     cpl_progress_clear(&w.progress);
@@ -141,12 +162,15 @@ static cpl_status train(cpl_configuration *c, const char *run, const char *from,
     if (status == CPL_ERR_STOPPED)
         return CPL_FAIL(status, "stopped before the first step; %s",
                         written ? "nothing is lost" : "nothing was begun");
+    if (cpl_ranks_is_silent() && status == CPL_OK)
+        return outcome.stopped ? stopped(run, &outcome) : CPL_OK;
     return status == CPL_OK ? finish(run, &outcome, &w.progress, &log) : status;
 }
 
-static cpl_status resume(const cpl_arguments *args, const char *run)
+/* The settings of the run now, and with those of the command line. */
+static cpl_status configure_again(cpl_configuration *old, cpl_configuration *fresh,
+                                  const cpl_arguments *args, const char *run)
 {
-    cpl_configuration old = {0}, fresh = {0};
     cpl_log log       = cpl_output_log(stdout);
     char *file        = cpl_path_join(run, "config.yaml");
     cpl_status status = CPL_OK;
@@ -154,14 +178,21 @@ static cpl_status resume(const cpl_arguments *args, const char *run)
     if (!cpl_path_exists(file))
         CPL_TRY_DONE(CPL_FAIL(CPL_ERR_INPUT, "%s: there is no run here (no config.yaml)", run));
     CPL_TRY_DONE(cpl_file_check(file));
-    CPL_TRY_DONE(cpl_configure(&old, file, NULL));
-    CPL_TRY_DONE(cpl_configure(&fresh, file, args));
-    CPL_TRY_DONE(cpl_train_may_resume(&old.settings, &fresh.settings, &log));
-    status = train(&fresh, run, NULL, &old.settings);
+    CPL_TRY_DONE(cpl_configure(old, file, NULL));
+    CPL_TRY_DONE(cpl_configure(fresh, file, args));
+    CPL_TRY_DONE(cpl_train_may_resume(&old->settings, &fresh->settings, &log));
 done:
+    cpl_free(file);
+    return status;
+}
+
+static cpl_status resume(const cpl_arguments *args, const char *run, cpl_group *world)
+{
+    cpl_configuration old = {0}, fresh = {0};
+    cpl_status status = together(world, configure_again(&old, &fresh, args, run));
+    if (status == CPL_OK) status = train(&fresh, run, NULL, &old.settings, world);
     cpl_configuration_free(&fresh);
     cpl_configuration_free(&old);
-    cpl_free(file);
     return status;
 }
 
@@ -257,9 +288,9 @@ static cpl_status dry_run(cpl_configuration *c, const char *run, const char *fro
     return CPL_OK;
 }
 
-static cpl_status begin(const cpl_arguments *args)
+static cpl_status begin(const cpl_arguments *args, cpl_group *world)
 {
-    cpl_configuration c;
+    cpl_configuration c = {0};
     const char *out = cpl_flag_text(args, "--out"), *from = cpl_flag_text(args, "--from");
     if (args->n_words == 0)
         return CPL_FAIL(CPL_ERR_USAGE,
@@ -268,13 +299,12 @@ static cpl_status begin(const cpl_arguments *args)
     char *run = out ? cpl_text_copy(out) : default_run(args->words[0]);
     if (!run) return CPL_ERR_MEMORY;
     cpl_status status = cpl_configure(&c, args->words[0], args);
-    if (status == CPL_OK) {
-        status = cpl_yaml_absolute(&c.settings, c.sections, CPL_N_SECTIONS);
-        if (status == CPL_OK)
-            status = cpl_flag_on(args, "--dry-run") ? dry_run(&c, run, from)
-                                                    : train(&c, run, from, NULL);
-        cpl_configuration_free(&c);
-    }
+    if (status == CPL_OK) status = cpl_yaml_absolute(&c.settings, c.sections, CPL_N_SECTIONS);
+    status = together(world, status);
+    if (status == CPL_OK)
+        status = cpl_flag_on(args, "--dry-run") ? dry_run(&c, run, from)
+                                                : train(&c, run, from, NULL, world);
+    cpl_configuration_free(&c);
     cpl_free(run);
     return status;
 }
@@ -286,16 +316,20 @@ static cpl_status run(const cpl_arguments *args)
     for (size_t i = 0; i < sizeof others / sizeof *others; i++)
         CPL_TRY(cpl_flags_exclude(args, "--print-config", others[i]));
     if (cpl_flag_on(args, "--print-config")) return print_config(args);
-    CPL_TRY(cpl_signals_listen());
-    if (!run_folder) return begin(args);
-    CPL_TRY(cpl_flags_exclude(args, "--resume", "--out"));
-    CPL_TRY(cpl_flags_exclude(args, "--resume", "--from"));
-    CPL_TRY(cpl_flags_exclude(args, "--resume", "--dry-run"));
-    if (args->n_words)
+    for (size_t i = 0; run_folder && i < sizeof others / sizeof *others; i++)
+        if (strcmp(others[i], "--resume") != 0)
+            CPL_TRY(cpl_flags_exclude(args, "--resume", others[i]));
+    if (run_folder && args->n_words)
         return CPL_FAIL(CPL_ERR_USAGE,
                         "--resume takes its configuration from the run; %s is one too many",
                         args->words[0]);
-    return resume(args, run_folder);
+    CPL_TRY(cpl_signals_listen());
+    cpl_group *world  = NULL;
+    cpl_status status = cpl_ranks_begin(&world);
+    if (status == CPL_OK)
+        status = run_folder ? resume(args, run_folder, world) : begin(args, world);
+    cpl_ranks_end(status);
+    return status;
 }
 
 static const cpl_flag flags[] = {
@@ -316,11 +350,12 @@ static const cpl_flag flags[] = {
 };
 
 const cpl_verb cpl_verb_train = {
-    .name    = "train",
-    .summary = "train a Mixture-of-Experts model with the coupling loss, or resume a run",
-    .usage   = "CONFIG.yaml [--set train.lr=3e-4 ...] [--out RUN] [--from MODEL_DIR]\n"
-               "--resume RUN [--set ...]\n"
-               "--print-config [CONFIG.yaml] [--set ...]",
+    .name       = "train",
+    .over_ranks = true,
+    .summary    = "train a Mixture-of-Experts model with the coupling loss, or resume a run",
+    .usage      = "CONFIG.yaml [--set train.lr=3e-4 ...] [--out RUN] [--from MODEL_DIR]\n"
+                  "--resume RUN [--set ...]\n"
+                  "--print-config [CONFIG.yaml] [--set ...]",
     .about =
         "A run is a folder: config.yaml (complete, as used), metrics.jsonl (one object per "
         "logged step), step-NNNNNN/ checkpoints that are Hugging Face OLMoE directories (with "

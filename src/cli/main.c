@@ -13,8 +13,10 @@
 #include "cli/cmd_help.h"
 #include "cli/flags.h"
 #include "cli/terminal/output.h"
+#include "cli/terminal/ranks.h"
 #include "cli/terminal/signals.h"
 #include "cli/terminal/terminal.h"
+#include "dist/mpi.h"
 
 enum { EXIT_DONE = 0, EXIT_WORLD = 1, EXIT_USE = 2 };
 
@@ -40,12 +42,23 @@ static void bound_spinning(char **argv)
     (void)execv(program, argv); /* returns if it fails: then the default policy holds */
 }
 
+/* A verb that knows of one process must not run as several: they would write over each other. */
+static cpl_status check_launcher(const cpl_verb *verb)
+{
+    if (verb->over_ranks || cpl_mpi_launched() == 1) return CPL_OK;
+    return CPL_FAIL(CPL_ERR_USAGE,
+                    "couplet %s runs in one process, but mpirun or srun has started %d: start it "
+                    "without",
+                    verb->name, cpl_mpi_launched());
+}
+
 static cpl_status run_verb(int count, char **words)
 {
     const cpl_verb *verb = NULL;
     cpl_arguments args;
     int used = 0;
     CPL_TRY(cpl_verb_find(&verb, &used, count, (const char *const *)words));
+    CPL_TRY(check_launcher(verb));
     CPL_TRY(cpl_arguments_read(&args, verb, count - used, words + used));
     args.given        = words;
     args.n_given      = count;
@@ -94,7 +107,7 @@ int main(int argc, char **argv)
     if (status == CPL_OK) status = cpl_output_check();
     cpl_terminal_flush();
     (void)fflush(stdout);
-    if (status != CPL_OK && !cpl_output_unread())
+    if (status != CPL_OK && !cpl_output_unread() && !cpl_ranks_is_silent())
         cpl_output_sentence(stderr, "couplet: ", cpl_last_error());
     if (cpl_stop_signal()) cpl_signals_end(cpl_stop_signal());
     if (status == CPL_OK) return EXIT_DONE;

@@ -443,6 +443,7 @@ cpl_status cpl_group_agree(cpl_group *g, cpl_status status)
     if (rank >= 0) cpl_group_broadcast(g, sentence, sizeof sentence, rank);
     CPL_TRY(cpl_group_status(g));
     if (rank < 0) return CPL_OK;
+    g->ranks->agreed = true;
     return rank == g->rank ? CPL_FAIL((cpl_status)code, "%s", sentence)
                            : CPL_FAIL((cpl_status)code, "rank %d: %s", rank, sentence);
 }

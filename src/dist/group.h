@@ -46,8 +46,9 @@ typedef struct cpl_traffic {
 
 /* Shared by all groups of a process. */
 typedef struct cpl_ranks {
-    cpl_status status;
+    cpl_status status; /* the first failure of this process */
     char sentence[1024];
+    bool agreed; /* cpl_group_agree has given all ranks a failure: they end alike */
     cpl_traffic traffic[CPL_N_COLLECTIVES];
     /* Polled while waiting: true if a rank was lost, with the sentence (dist/alive.h). NULL: nobody
      * watches. */

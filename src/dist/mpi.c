@@ -14,15 +14,16 @@
 
 /* A launcher, by what it sets for each process. */
 typedef struct launcher {
-    const char *size, *rank; /* variables */
-    const char *name;        /* for sentences */
-    const char *module;      /* that it needs; NULL: any */
+    const char *size, *rank, *local; /* variables; local: processes on this machine */
+    const char *name;                /* for sentences */
+    const char *module;              /* that it needs; NULL: any */
 } launcher;
 
 static const launcher launchers[] = {
-    {"OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK", "mpirun of Open MPI", "openmpi"},
-    {"PMI_SIZE", "PMI_RANK", "mpirun of MPICH", "mpich"},
-    {"SLURM_STEP_NUM_TASKS", "SLURM_PROCID", "srun", NULL},
+    {"OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE",
+     "mpirun of Open MPI", "openmpi"},
+    {"PMI_SIZE", "PMI_RANK", "MPI_LOCALNRANKS", "mpirun of MPICH", "mpich"},
+    {"SLURM_STEP_NUM_TASKS", "SLURM_PROCID", "SLURM_NTASKS_PER_NODE", "srun", NULL},
 };
 
 static const char *const modules[] = {"openmpi", "mpich"};
@@ -54,6 +55,13 @@ int cpl_mpi_launched_rank(void)
 {
     const launcher *by = launcher_of();
     return by ? number_of(by->rank, 0) : 0;
+}
+
+int cpl_mpi_local_ranks(void)
+{
+    const launcher *by = launcher_of();
+    const int local    = by ? number_of(by->local, 1) : 1;
+    return local > 0 ? local : 1;
 }
 
 /* ---- the module ---- */

@@ -16,6 +16,9 @@ int cpl_mpi_launched(void);
 /* The number of this process among them; 0 without a launcher. */
 int cpl_mpi_launched_rank(void);
 
+/* How many of them run on this machine; 1 if the launcher does not say. */
+int cpl_mpi_local_ranks(void);
+
 /* Starts MPI and sets the transport of all ranks. CPL_ERR_INPUT: there is no module for this
  * launcher, or it belongs to another MPI library than the launcher's. CPL_ERR_DEVICE: MPI failed. */
 CPL_NODISCARD cpl_status cpl_mpi_start(cpl_transport *world);

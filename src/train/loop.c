@@ -200,12 +200,14 @@ static bool save_due(const cpl_trainer *t, bool ends)
     return ends || (due(t->settings->checkpoint.every, t->done) && t->skipped_in_row == 0);
 }
 
-/* Whether a stop was requested of any rank. */
+/* Whether a stop was requested of any rank: then it is requested of all. */
 static bool is_stopped(const cpl_trainer *t)
 {
-    int64_t signals = cpl_stop_signal() != 0;
-    cpl_group_sum_i64(t->world, &signals, 1);
-    return signals > 0;
+    const int own     = cpl_stop_signal();
+    int64_t signals[] = {own != 0, own}; /* how many, and the sum of their numbers */
+    cpl_group_sum_i64(t->world, signals, 2);
+    if (signals[0] > 0 && own == 0) cpl_stop_request((int)(signals[1] / signals[0]));
+    return signals[0] > 0;
 }
 
 /* What the user gets to see of a step. */

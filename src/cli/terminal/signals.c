@@ -14,6 +14,7 @@ static sigset_t heard(void)
     sigemptyset(&set);
     sigaddset(&set, SIGINT);
     sigaddset(&set, SIGTERM);
+    sigaddset(&set, SIGUSR1); /* mpirun and Slurm forward it */
     return set;
 }
 
@@ -39,8 +40,9 @@ static void *wait_for_signals(void *unused)
     int number         = 0;
     (void)unused;
     sigwait(&set, &number);
-    cpl_stop_request(number);
-    sigwait(&set, &number);
+    cpl_stop_request(number == SIGUSR1 ? SIGTERM : number);
+    do sigwait(&set, &number);
+    while (number == SIGUSR1); /* launchers may send it to every process of a job */
     end(number);
 }
 

@@ -1,0 +1,137 @@
+/* ranks.c - see ranks.h */
+#include "cli/terminal/ranks.h"
+
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "cli/terminal/output.h"
+#include "dist/alive.h"
+#include "dist/mpi.h"
+#include "tensor/backend/backend.h"
+
+static const time_t grace_s = 5; /* in which a rank ends by itself after another was lost */
+
+static cpl_ranks ranks;
+static cpl_group world;
+static cpl_alive *alive;
+static bool begun;
+static atomic_bool said; /* the loss was reported */
+
+/* ---- a rank is lost ---- */
+
+static void *end_later(void *unused)
+{
+    const struct timespec wait = {grace_s, 0};
+    (void)unused;
+    nanosleep(&wait, NULL);
+    _exit(1); /* a checkpoint is whole at every moment */
+}
+
+/* In the heartbeat's thread. */
+static void on_lost(void *ctx, int rank, const char *sentence)
+{
+    pthread_t thread;
+    (void)ctx;
+    if (world.rank == (rank == 0 ? 1 : 0) && !atomic_exchange(&said, true)) {
+        cpl_output_sentence(stderr, "couplet: ", sentence);
+        fflush(stderr);
+    }
+    if (pthread_create(&thread, NULL, end_later, NULL) == 0) pthread_detach(thread);
+}
+
+static bool is_lost(void *ctx, char sentence[1024])
+{
+    (void)ctx;
+    if (cpl_alive_lost(alive) < 0) return false;
+    snprintf(sentence, 1024, "%s", cpl_alive_sentence(alive));
+    return true;
+}
+
+/* ---- beginning ---- */
+
+/* The address of rank 0 goes to all by MPI; then all are connected. Collective. */
+cpl_status cpl_ranks_watch(double timeout_s)
+{
+    if (!begun) return CPL_OK;
+    char address[CPL_ALIVE_ADDRESS] = "";
+    cpl_status status               = CPL_OK;
+    if (world.rank == 0)
+        status = cpl_alive_listen(&alive, address, world.size, timeout_s, on_lost, NULL);
+    CPL_TRY(cpl_group_agree(&world, status));
+    cpl_group_broadcast(&world, address, sizeof address, 0);
+    if (world.rank > 0)
+        status =
+            cpl_alive_connect(&alive, address, world.rank, world.size, timeout_s, on_lost, NULL);
+    if (world.rank == 0) status = cpl_alive_wait(alive);
+    CPL_TRY(cpl_group_agree(&world, status));
+    ranks.lost = is_lost;
+    return CPL_OK;
+}
+
+/* Standard output goes nowhere. */
+static cpl_status silence(void)
+{
+    const int nowhere = open("/dev/null", O_WRONLY | O_CLOEXEC);
+    const bool done   = nowhere >= 0 && dup2(nowhere, STDOUT_FILENO) >= 0;
+    if (nowhere >= 0) close(nowhere);
+    return done ? CPL_OK : CPL_FAIL(CPL_ERR_IO, "/dev/null cannot be opened");
+}
+
+cpl_status cpl_ranks_begin(cpl_group **out)
+{
+    cpl_transport transport;
+    *out = NULL;
+    if (cpl_mpi_launched() == 1) return CPL_OK;
+    CPL_TRY(cpl_mpi_start(&transport));
+    CPL_TRY(cpl_group_of(&world, transport, &ranks));
+    begun = true;
+    if (world.rank > 0) CPL_TRY(silence());
+    *out = &world;
+    return CPL_OK;
+}
+
+bool cpl_ranks_is_silent(void)
+{
+    return begun ? world.rank > 0 || atomic_load(&said) : cpl_mpi_launched_rank() > 0;
+}
+
+int cpl_ranks_threads(void)
+{
+    const int local = cpl_mpi_local_ranks(), own = cpl_cpu_count();
+    const long all = sysconf(_SC_NPROCESSORS_ONLN);
+    if (cpl_mpi_launched() == 1 || getenv("OMP_NUM_THREADS")) return 0;
+    if (own < all) return own;
+    return own / local > 0 ? own / local : 1;
+}
+
+/* ---- ending ---- */
+
+void cpl_ranks_end(cpl_status status)
+{
+    if (!begun) return;
+    const bool in_order = ranks.status == CPL_OK && (status == CPL_OK || ranks.agreed);
+    if (in_order) {
+        cpl_group_barrier(&world); /* rank 0, which watches, leaves last */
+        cpl_alive_close(alive);
+        cpl_group_close(&world);
+        cpl_ranks_free(&ranks);
+        cpl_mpi_finish();
+        begun = false;
+        return;
+    }
+    if (ranks.status == CPL_OK) { /* this rank failed alone */
+        if (world.rank == 0) cpl_output_sentence(stderr, "couplet: ", cpl_last_error());
+        cpl_alive_report(alive, cpl_last_error());
+    } else if (world.rank == 0 && !atomic_exchange(&said, true)) {
+        cpl_output_sentence(stderr, "couplet: ", cpl_last_error());
+    }
+    (void)fflush(stdout);
+    (void)fflush(stderr);
+    _exit(1);
+}

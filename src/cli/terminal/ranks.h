@@ -1,0 +1,34 @@
+/* ranks.h - the processes that mpirun or srun has started, as one group for a verb; what they say.
+ *
+ * Room:   cli/terminal.
+ * Output: rank 0 alone writes to the terminal. What fails on another rank reaches it as "rank 2: ...".
+ *         A rank that is lost is named by rank 0, or by rank 1 if it was rank 0: at once, since most
+ *         launchers end all others within a second. */
+#ifndef CPL_CLI_TERMINAL_RANKS_H
+#define CPL_CLI_TERMINAL_RANKS_H
+
+#include <stdbool.h>
+
+#include "dist/group.h"
+
+/* Starts MPI if a launcher has started several processes; sets the group of all, NULL without a
+ * launcher. */
+CPL_NODISCARD cpl_status cpl_ranks_begin(cpl_group **world);
+
+/* Starts the heartbeats: a rank counts as lost after timeout_s without one. Nothing without a
+ * launcher. Collective. */
+CPL_NODISCARD cpl_status cpl_ranks_watch(double timeout_s);
+
+/* Ends what was begun. `status`: what the verb came to, with its sentence. Does not return if ranks
+ * were lost or failed alone: then MPI cannot be ended in order. */
+void cpl_ranks_end(cpl_status status);
+
+/* Whether this process says nothing: it is not rank 0. */
+bool cpl_ranks_is_silent(void);
+
+/* Threads for each rank when the user names no number: the processors of this process, divided among
+ * the ranks of the machine unless the launcher has divided them (binding). 0: no launcher, or
+ * OMP_NUM_THREADS says it. */
+int cpl_ranks_threads(void);
+
+#endif /* CPL_CLI_TERMINAL_RANKS_H */
