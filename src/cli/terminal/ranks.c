@@ -115,7 +115,8 @@ int cpl_ranks_threads(void)
 void cpl_ranks_end(cpl_status status)
 {
     if (!begun) return;
-    const bool in_order = ranks.status == CPL_OK && (status == CPL_OK || ranks.agreed);
+    const bool alike    = status == CPL_OK || status == CPL_ERR_STOPPED || ranks.agreed;
+    const bool in_order = ranks.status == CPL_OK && alike;
     if (in_order) {
         cpl_group_barrier(&world); /* rank 0, which watches, leaves last */
         cpl_alive_close(alive);
