@@ -18,7 +18,7 @@
 #include "cli/terminal/terminal.h"
 #include "dist/mpi.h"
 
-enum { EXIT_DONE = 0, EXIT_WORLD = 1, EXIT_USE = 2 };
+enum { EXIT_DONE = 0, EXIT_WORLD = 1, EXIT_USE = 2, EXIT_SIGNAL = 128 };
 
 /* Turns of libgomp's waiting loop, some tens of nanoseconds each; its own default is 300,000.
  * bench/neighbours.py compares counts: docs/benchmarks/README.md. */
@@ -109,6 +109,8 @@ int main(int argc, char **argv)
     (void)fflush(stdout);
     if (status != CPL_OK && !cpl_output_unread() && !cpl_ranks_is_silent())
         cpl_output_sentence(stderr, "couplet: ", cpl_last_error());
+    if (cpl_stop_signal() && cpl_mpi_launched() > 1)
+        return EXIT_SIGNAL + cpl_stop_signal(); /* to the launcher a signal would be a crash */
     if (cpl_stop_signal()) cpl_signals_end(cpl_stop_signal());
     if (status == CPL_OK) return EXIT_DONE;
     return status == CPL_ERR_USAGE ? EXIT_USE : EXIT_WORLD;
