@@ -11,7 +11,8 @@ enum { N_SUMS = CPL_N_AUX_LOSSES };
 
 /* ---- memory ---- */
 
-void cpl_step_take_pass(cpl_step *step, const cpl_model_settings *config)
+/* The pass in the arena, with its exchange. */
+static void take_pass(cpl_step *step, const cpl_model_settings *config)
 {
     cpl_pass_take(&step->pass, &step->arena, config, step->micro, step->seq_len, true, false);
     step->pass.moe_scratch.exchange = step->exchange;
@@ -34,7 +35,7 @@ static void take_all(cpl_step *step, const cpl_settings *settings, const cpl_mod
     step->sums      = cpl_arena_take(&step->arena, (size_t)(1 + N_SUMS * layers) * sizeof(double));
     cpl_balance_take(&step->balance, &step->arena, &settings->losses.balance, c, step->micro);
     step->pass_mark = cpl_arena_mark(&step->arena);
-    cpl_step_take_pass(step, c);
+    take_pass(step, c);
     size_t end = cpl_arena_mark(&step->arena);
     cpl_arena_release(&step->arena, step->pass_mark);
     cpl_step_coupling_measure(&step->arena, settings, c); /* raises the peak if it is larger */
@@ -316,6 +317,9 @@ static void one_by_one(cpl_step *step, cpl_model *model, cpl_params *grads,
     }
     if (cpl_router_of(&model->config)->has_rows)
         cpl_step_coupling(step, model, grads, settings, with_figures, measure_erc, m);
+    if (!with_figures) return;
+    cpl_arena_release(&step->arena, step->pass_mark); /* figures take the place of activations */
+    take_pass(step, &model->config);
 }
 
 void cpl_step_gradient(cpl_step *step, cpl_model *model, cpl_params *grads,

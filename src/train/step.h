@@ -62,9 +62,6 @@ void cpl_step_free(cpl_step *step);
 
 /* The first failure of what a step does between ranks. */
 CPL_NODISCARD cpl_status cpl_step_status(const cpl_step *step);
-
-/* For step_coupling.c too: the pass in the arena, with its exchange. */
-void cpl_step_take_pass(cpl_step *step, const cpl_model_settings *config);
 cpl_work cpl_step_work(const cpl_settings *settings, const cpl_model_settings *config,
                        int64_t micro);
 
@@ -91,8 +88,9 @@ void cpl_step_coupling_measure(cpl_arena *arena, const cpl_settings *settings,
 /* Of layer l, after its M was made: step->gate_norm, and over a mesh the whole of M, on every rank. */
 void cpl_step_gather_response(const cpl_step *step, cpl_model *model, int64_t l);
 
-/* After all other gradients of the step, or before all (no figures then): those of the coupling loss *add* to grads; fills erc,
- * erc_weight, erc_alpha and the layers' figures of `metrics`. As cpl_step_gradient. */
+/* After all other gradients of the step, or before all (no figures then): those of the coupling loss
+ * *add* to grads; fills erc, erc_weight, erc_alpha and the layers' figures of `metrics`. As
+ * cpl_step_gradient. With figures the activations are written over. */
 void cpl_step_coupling(cpl_step *step, cpl_model *model, cpl_params *grads,
                        const cpl_settings *settings, bool with_figures, bool measure_erc,
                        cpl_metrics *metrics);

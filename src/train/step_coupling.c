@@ -217,7 +217,4 @@ void cpl_step_coupling(cpl_step *step, cpl_model *model, cpl_params *grads,
     const double share = s->reduce == CPL_ERC_MEAN ? 1.0 / coupled : 1.0;
     const job j = {step, model, grads, settings, m, (float)m->erc_alpha, share, with_figures};
     all_layers(&j, measure_erc);
-    if (!with_figures) return;
-    cpl_arena_release(&step->arena, step->pass_mark); /* its arrays were written over */
-    cpl_step_take_pass(step, &model->config);
 }
