@@ -394,6 +394,15 @@ static void sum(cpl_group *g, void *x, int64_t count, number type)
         sum_in_parts(g, x, count, type, scratch);
 }
 
+int64_t cpl_group_sum_bytes(int size, int rank, int64_t count, int64_t unit)
+{
+    const int64_t each = (count + size - 1) / size, left = count - rank * each;
+    const int64_t own = left < 0 ? 0 : left < each ? left : each;
+    if (size == 1 || count == 0) return 0;
+    if (count < TWO_STEP_FACTOR * (int64_t)size) return (size - 1) * count * unit;
+    return (count - own) * unit + (size - 1) * own * unit;
+}
+
 void cpl_group_sum_f64(cpl_group *g, double *x, int64_t count)
 {
     sum(g, x, count, F64);

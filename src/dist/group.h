@@ -122,6 +122,9 @@ void cpl_group_sum_f32(cpl_group *g, float *x, int64_t count);
 void cpl_group_sum_i32(cpl_group *g, int32_t *x, int64_t count);
 void cpl_group_sum_i64(cpl_group *g, int64_t *x, int64_t count);
 
+/* Bytes that such a sum of `count` numbers of `unit` bytes sends from rank `rank` of `size`. */
+int64_t cpl_group_sum_bytes(int size, int rank, int64_t count, int64_t unit);
+
 /* ---- agreement ---- */
 
 /* Every rank gives its status; all get CPL_OK, or that of the lowest rank that failed, with the

@@ -30,6 +30,7 @@ struct cpl_exchange {
     int64_t n_kept;
     int64_t *counts; /* [n] sent, [E, n_local] received, [E] and [E] units of one count each */
     block out, in, results; /* rows to be sent, received, and results of both directions */
+    int64_t traffic;        /* bytes sent to other ranks, by the counts */
     cpl_status status;
 };
 
@@ -82,6 +83,11 @@ cpl_status cpl_exchange_status(const cpl_exchange *x)
     if (x->status == CPL_OK) return CPL_OK;
     return CPL_FAIL(x->status, "out of memory for the tokens that other ranks send to the experts "
                                "of this one; a smaller train.micro_batch needs less");
+}
+
+int64_t cpl_exchange_traffic(const cpl_exchange *x)
+{
+    return x->traffic;
 }
 
 size_t cpl_exchange_bytes(const cpl_exchange *x)
@@ -199,6 +205,17 @@ static void return_rows(cpl_exchange *x, const arrived *a, void *to, const void 
                          width * (int64_t)sizeof(float));
 }
 
+/* Bytes of one pass, forward or backward, to other ranks: each row that leaves goes as an operand, and
+ * each row that came returns as F32; one of the two with the weight or its gradient. */
+static int64_t pass_traffic(const cpl_exchange *x, const cpl_backend *be, const arrived *a)
+{
+    const cpl_group *g = &x->mesh->experts;
+    const int64_t away = total(a->sent, g->size) - a->sent[g->rank];
+    const int64_t here = a->rows - a->received[g->rank];
+    return away * x->d * (int64_t)cpl_dtype_bytes(be->compute) +
+           here * x->d * (int64_t)sizeof(float);
+}
+
 /* ---- the operations ---- */
 
 /* Number i of x [T,K] as a row of one number, and such a table of sorted rows. */
@@ -245,6 +262,8 @@ void cpl_exchange_experts(cpl_exchange *x, cpl_backend *be, int64_t kept, cpl_te
     if (a->rows)
         be->ops->experts(be, made, a->gate, a->up, a->x, cpl_tensor_none(), a->weight, a->plan, w);
     return_rows(x, a, back.data, made.data, d);
+    x->traffic += pass_traffic(x, be, a) + (n_sent - a->sent[x->mesh->experts.rank]) * 4 +
+                  (x->mesh->experts.size - 1) * x->n_local * (int64_t)sizeof *x->counts;
     be->ops->embed_backward(be, y, back, plan.token);
 }
 
@@ -272,6 +291,7 @@ void cpl_exchange_experts_backward(cpl_exchange *x, cpl_backend *be, int64_t kep
                                   a->weight, a->plan, w);
     return_rows(x, a, back, dx_in.data, d);
     return_rows(x, a, back_weight, dw_in.data, 1);
+    x->traffic += pass_traffic(x, be, a) + (R - a->received[x->mesh->experts.rank]) * 4;
     be->ops->embed_backward(be, dx, cpl_tensor_2d(back, CPL_F32, n_sent, d), plan.token);
     be->ops->embed(be, as_rows(dweight), cpl_tensor_2d(back_weight, CPL_F32, n_sent, 1),
                    as_ids(plan.row));

@@ -30,6 +30,10 @@ void cpl_exchange_free(cpl_exchange *exchange);
 /* The first failure: no memory for the rows. Exchanges after it give zeros. */
 CPL_NODISCARD cpl_status cpl_exchange_status(const cpl_exchange *exchange);
 
+/* What has travelled so far, both directions of forward and backward passes: the bytes of rows and
+ * weights of the exact formula (docs/parallel.md), from the counts. */
+int64_t cpl_exchange_traffic(const cpl_exchange *exchange);
+
 /* Bytes that are allocated now. */
 size_t cpl_exchange_bytes(const cpl_exchange *exchange);
 

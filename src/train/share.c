@@ -365,3 +365,19 @@ void cpl_share_take_own(const cpl_share *s, cpl_params *parts, cpl_params *set)
         memcpy(cpl_slice_of_parts(x, parts).data, cpl_slice_of_whole(x, set).data,
                (size_t)x->n_own * sizeof(float));
 }
+
+/* ---- predicted traffic ---- */
+
+void cpl_share_traffic(const cpl_share *s, cpl_params *compute, int64_t *gradients,
+                       int64_t *parameters)
+{
+    *gradients = *parameters = 0;
+    for (const cpl_bucket *b = s->buckets; b < s->buckets + s->n_buckets; b++) {
+        cpl_share_buffer as_sent = {.bucket = b, .set = compute};
+        if (b->group->size == 1) continue;
+        for (int r = 0; r < b->group->size; r++)
+            if (r != b->group->rank) *gradients += numbers_for(s, b, r) * (int64_t)sizeof(float);
+        count_bytes(s, &as_sent);
+        *parameters += (b->group->size - 1) * s->numbers[b->group->rank];
+    }
+}

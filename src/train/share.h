@@ -90,6 +90,11 @@ void cpl_share_sum_tensor(cpl_share *share, const cpl_param *param, cpl_tensor t
 void cpl_share_start_gather(cpl_share *share, cpl_params *set, int64_t bucket);
 void cpl_share_finish_gather(cpl_share *share);
 
+/* Bytes that this rank sends for the gradients of a step, and for its parameters after the update in
+ * numbers of `compute` (norms and routers are F32 in any case). */
+void cpl_share_traffic(const cpl_share *share, cpl_params *compute, int64_t *gradients,
+                       int64_t *parameters);
+
 /* All buckets of a set. */
 void cpl_share_gather(cpl_share *share, cpl_params *set);
 

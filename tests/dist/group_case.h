@@ -183,7 +183,15 @@ static void case_traffic(cpl_group *g, case_result *out)
     cpl_group_broadcast(g, sum, sizeof sum, g->size - 1);
     const cpl_traffic *t = g->ranks->traffic;
     CASE_EXPECT(t[CPL_ALL_GATHER].bytes == 10 * others && t[CPL_ALL_GATHER].calls == 1, "traffic");
-    CASE_EXPECT(t[CPL_SUM].bytes == 24 * others, "traffic of a sum");
+    CASE_EXPECT(t[CPL_SUM].bytes == 24 * others, "traffic of a sum of three");
+    for (int64_t n = 1; n < 3000; n = 3 * n + 1) { /* the formula of a sum, short and long */
+        float *x             = calloc((size_t)n, sizeof *x);
+        const int64_t before = t[CPL_SUM].bytes;
+        cpl_group_sum_f32(g, x, n);
+        CASE_EXPECT(t[CPL_SUM].bytes - before == cpl_group_sum_bytes(g->size, g->rank, n, 4),
+                    "traffic of a sum of %d", (int)n);
+        free(x);
+    }
     CASE_EXPECT(t[CPL_BROADCAST].bytes == (g->rank == others ? 24 * others : 0), "of a broadcast");
     CASE_EXPECT(strcmp(all + 10 * (g->size - 1), "123456789") == 0, "gathered text");
     free(all);

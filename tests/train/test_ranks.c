@@ -8,6 +8,7 @@
 #include "dist/threads.h"
 #include "store/hf.h"
 #include "support/run_settings.h"
+#include "train/traffic.h"
 #include "train/trainer.h"
 
 enum { VOCABULARY = 64, TOKENS = 8192, MOST_RANKS = 8, MOST_STEPS = 24 };
@@ -308,6 +309,65 @@ static void bf16_masters_are_whole(void **state)
     assert_true(difference(alone, run) < 0.05);
 }
 
+/* ---- bytes ---- */
+
+static int64_t bytes_of(const cpl_traffic *t)
+{
+    int64_t sum = 0;
+    for (int i = 0; i < CPL_N_COLLECTIVES; i++) sum += t[i].bytes;
+    return sum;
+}
+
+/* One step's work of a trainer just opened, without what a loop does between steps. */
+static void check_traffic(cpl_trainer *t)
+{
+    cpl_step_traffic p;
+    cpl_traffic *counted = t->world->ranks->traffic;
+    cpl_step_batch batch = {
+        t->batch.ids, t->batch.targets, NULL,
+        t->settings->data.batch_tokens / t->settings->data.seq_len / t->world->size, 0};
+    cpl_traffic_of_step(&p, t->settings, &t->config, &t->optimizer.share, &t->model.compute);
+    t->metrics.step = 1;
+    assert_ok(cpl_loader_batch(t->data.train, 0, &t->batch));
+    batch.n_targets = t->batch.n_targets;
+    memset(counted, 0, CPL_N_COLLECTIVES * sizeof *counted);
+    cpl_optimizer_zero(&t->optimizer, &t->model);
+    cpl_step_gradient(&t->step, &t->model, &t->optimizer.grads, t->settings, &batch, false, false,
+                      &t->metrics);
+    assert_int_equal(counted[CPL_SUM_PARTS].bytes, p.gradients);
+    const int64_t tokens = t->step.exchange ? cpl_exchange_traffic(t->step.exchange) : 0;
+    assert_int_equal(counted[CPL_ALL_TO_ALL].bytes, tokens);
+    assert_true(t->mesh.experts.size == 1 || tokens > 0);
+    const double norm = cpl_optimizer_norm(&t->optimizer, &t->model);
+    cpl_optimizer_update(&t->optimizer, &t->model, &t->settings->train, norm, 1e-3);
+    assert_int_equal(counted[CPL_ALL_GATHER].bytes, p.parameters);
+    /* What the loop adds: the signs of a stop, two agreements. */
+    const int64_t between =
+        cpl_group_sum_bytes(t->world->size, t->world->rank, 2, 8) + 2 * (t->world->size - 1) * 8;
+    assert_int_equal(counted[CPL_SUM].bytes, p.coupling + p.balance + p.figures - between);
+    assert_int_equal(bytes_of(counted), p.gradients + p.parameters + p.coupling + p.balance +
+                                            p.figures - between + tokens);
+}
+
+static void bytes_are_as_predicted(void **state)
+{
+    static const char *const variants[][4] = {
+        {NULL},
+        {"compute.dtype=bf16", "train.micro_batch=1", NULL},
+        {"erc.draws=3", "erc.layers=1", "balance.scope=micro", NULL},
+        {"erc.weight=0", "model.router=sigmoid", "model.router_bias=true", NULL},
+    };
+    (void)state;
+    for (size_t v = 0; v < sizeof variants / sizeof *variants; v++)
+        for (int i = 0; i < N_SHAPES; i++) {
+            const char *run = fresh_run();
+            const rank job  = {
+                 .run = run, .shape = shapes[i], .extra = variants[v], .act = check_traffic};
+            const result one = run_all(&job);
+            assert_string_equal(one.sentence, "");
+        }
+}
+
 /* ---- resuming ---- */
 
 static void save_again(cpl_trainer *t)
@@ -386,9 +446,8 @@ static void any_mesh_goes_on(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_mesh_trains_the_same),
-        cmocka_unit_test(twice_the_same_bits),
-        cmocka_unit_test(bf16_masters_are_whole),
+        cmocka_unit_test(every_mesh_trains_the_same), cmocka_unit_test(twice_the_same_bits),
+        cmocka_unit_test(bf16_masters_are_whole),     cmocka_unit_test(bytes_are_as_predicted),
         cmocka_unit_test(any_mesh_goes_on),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
