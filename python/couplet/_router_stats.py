@@ -175,13 +175,14 @@ class _Counter:
     def _read(self, module: nn.Module, tensors: List[Tensor]) -> Tuple[Tensor, Optional[Tensor]]:
         """The experts of each token (indices, or a mask in bool), and logits where they are known to be that."""
         of_all = [t for t in tensors if t.dim() > 1 and t.shape[-1] == self.n]
-        logits = next((t for t in of_all if t.is_floating_point()), None)
+        floats = [t for t in of_all if t.is_floating_point()]  # PyTorch 2.6 cannot compile next(..., None)
+        logits = floats[0] if floats else None
         for t in tensors:
             if t.is_floating_point():
                 continue
             if t.dim() > 1 and t.shape[-1] == self.n and (t.dtype == torch.bool or self.n != self.top_k):
                 return t.bool(), None
-            is_one_each = logits is not None and t.numel() == logits[..., 0].numel()  # top-1
+            is_one_each = logits is not None and t.numel() * self.n == logits.numel()  # top-1
             if t.dtype != torch.bool and (t.dim() > 1 or is_one_each):
                 # Of three, the first are logits; of two, the other may be probabilities.
                 return t, logits if len(tensors) > 2 and logits is tensors[0] else None

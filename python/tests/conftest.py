@@ -5,9 +5,19 @@ import pathlib
 import pytest
 import torch
 
+try:
+    import torch.distributed.fsdp as fsdp
+except ImportError:  # a torch built without torch.distributed
+    fsdp = None
+
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 torch.set_num_threads(2)
+
+# PyTorch 2.4 has none at this place; that of 2.6 records events of streams, which on a CPU have none.
+HAS_FULLY_SHARD = hasattr(fsdp, "fully_shard") and hasattr(torch.cpu.Stream, "record_event")
+needs_fully_shard = pytest.mark.skipif(not HAS_FULLY_SHARD, reason="this torch has no fully_shard for the CPU: no "
+                                       "torch.distributed.fsdp.fully_shard or no torch.cpu.Stream.record_event")
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 GOLDEN = ROOT / "tests" / "golden" / "erc"

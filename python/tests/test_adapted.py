@@ -41,7 +41,8 @@ def wrappers(model):
         if getattr(module, "parameter_name", None) in ("weight", "gate_up_proj"):
             plain = name.removeprefix("base_model.model.").replace(".base_layer", "")
             found.append((module, f"{plain}.{module.parameter_name}"))
-    assert len(found) == 4
+    from test_hf import FUSED
+    assert len(found) == (4 if FUSED else 2)  # gates of a module for each expert have other names
     return found
 
 

@@ -11,7 +11,7 @@ import torch.distributed.tensor
 import torch.multiprocessing as mp
 
 import couplet
-from conftest import close
+from conftest import HAS_FULLY_SHARD, close, needs_fully_shard
 
 pytest.importorskip("transformers")
 fsdp = pytest.importorskip("torch.distributed.fsdp")
@@ -20,8 +20,6 @@ from torch.distributed.fsdp import FullyShardedDataParallel as FSDP  # noqa: E40
 from torch.distributed.fsdp.wrap import ModuleWrapPolicy  # noqa: E402
 
 IDS = torch.arange(8).view(1, 8)
-# PyTorch 2.4 has none at this place; that of 2.6 records events of streams, which on a CPU have none.
-HAS_FULLY_SHARD = hasattr(fsdp, "fully_shard") and hasattr(torch.cpu.Stream, "record_event")
 
 
 def trained(model):
@@ -145,7 +143,7 @@ def test_two_processes_are_one(two, case):
     assert after[0] > 0 and after[1] == 0  # the step was seen by the shards' version counters
 
 
-@pytest.mark.skipif(not HAS_FULLY_SHARD, reason="this torch has no fully_shard for the CPU")
+@needs_fully_shard
 def test_shards_that_move_no_version_counter(tmp_path):
     """There is a warning, and no loss: a process whose shard is empty would not take part."""
     dist.init_process_group("gloo", init_method=f"file://{tmp_path}/meet", rank=0, world_size=1)
