@@ -67,7 +67,7 @@ static void share_of_peak(const char *what, const bench_run *run, const bench_ru
 
 static void compare(int rounds, int64_t tokens, int64_t draws)
 {
-    bench_shape shape = {CPL_F32, 1, 4096, tokens, tokens / BENCH_SEQ_LEN, CPL_ROUTER_AOE};
+    bench_shape shape = {CPL_F32, 1, 4096, tokens, tokens / BENCH_SEQ_LEN, CPL_ROUTER_AOE, 0, NULL};
     bench_step aoe, routed;
     bench_plain plain;
     memory(&aoe, &shape);

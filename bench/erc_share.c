@@ -82,8 +82,8 @@ static void share(const char *what, const bench_run *run, const bench_run *one_l
 
 static void compare(int rounds, int64_t tokens)
 {
-    const bench_shape shape = {CPL_F32,           1, 4096, tokens, tokens / BENCH_SEQ_LEN,
-                               CPL_ROUTER_SOFTMAX};
+    const bench_shape shape = {
+        CPL_F32, 1, 4096, tokens, tokens / BENCH_SEQ_LEN, CPL_ROUTER_SOFTMAX, 0, NULL};
     bench_step s;
     bench_step_init(&s, &shape);
     cpl_optimizer_zero(&s.optimizer, &s.model);

@@ -20,6 +20,8 @@ typedef struct bench_shape {
     int64_t n_tokens; /* of a step */
     int64_t micro;    /* sequences computed at once */
     int router;       /* cpl_router */
+    int n_threads;    /* 0: one per processor */
+    cpl_mesh *mesh;   /* of the ranks that make the step together; NULL: one process */
 } bench_shape;
 
 typedef struct bench_step {
@@ -86,17 +88,24 @@ static inline void bench_step_init(bench_step *s, const bench_shape *shape)
 {
     memset(s, 0, sizeof *s);
     bench_step_settings(&s->settings, shape);
-    const cpl_model_settings *m = &s->settings.model;
-    cpl_backend_cpu(&s->be, shape->dtype, 0);
+    cpl_model_settings own = s->settings.model;
+    if (shape->mesh) {
+        own.first_expert                 = shape->mesh->first_expert;
+        own.n_local                      = shape->mesh->n_local;
+        s->settings.losses.balance.scope = CPL_BALANCE_GLOBAL;
+    }
+    const cpl_model_settings *m = &own;
+    cpl_backend_cpu(&s->be, shape->dtype, shape->n_threads);
     cpl_work work = cpl_step_work(&s->settings, m, shape->micro);
     bench_ok(cpl_backend_reserve(&s->be, &work));
     bench_ok(cpl_model_init(&s->model, &s->be, m, BENCH_SEQ_LEN));
     cpl_model_randomize(&s->model, 1);
-    bench_ok(cpl_optimizer_init(&s->optimizer, m, NULL, false));
-    bench_ok(cpl_step_init(&s->step, &s->settings, m, shape->micro, NULL));
+    bench_ok(cpl_optimizer_init(&s->optimizer, m, shape->mesh, true));
+    bench_ok(cpl_step_init(&s->step, &s->settings, m, shape->micro, &s->optimizer.share));
     bench_ok(cpl_arena_init(&s->arena, 1 << 20, "metrics"));
     cpl_metrics_take(&s->metrics, &s->arena, m, 0);
-    bench_step_draw(s, shape->n_tokens, shape->vocab_size);
+    bench_step_draw(s, shape->n_tokens / (shape->mesh ? shape->mesh->world.size : 1),
+                    shape->vocab_size);
 }
 
 static inline void bench_step_free(bench_step *s)

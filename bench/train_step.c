@@ -16,7 +16,8 @@ enum { TOKENS = 8192 };
 static void compare(const char *what, cpl_dtype dtype, int64_t n_layers, int64_t vocab_size,
                     int64_t micro, int pairs)
 {
-    const bench_shape shape = {dtype, n_layers, vocab_size, TOKENS, micro, CPL_ROUTER_SOFTMAX};
+    const bench_shape shape = {dtype, n_layers,           vocab_size, TOKENS,
+                               micro, CPL_ROUTER_SOFTMAX, 0,          NULL};
     bench_step s;
     bench_plain plain;
     bench_reset_peak();

@@ -85,8 +85,11 @@ static int find(char path[PATH_MAX + 64], const char *name)
         return access(path, R_OK) == 0;
     }
     own_folder(folder);
-    snprintf(path, PATH_MAX + 64, "%s/couplet-mpi-%s.so", folder, name);
-    if (access(path, R_OK) == 0) return 1;
+    static const char *const places[] = {"", "/.."}; /* the latter: benchmarks and tests */
+    for (size_t i = 0; i < sizeof places / sizeof *places; i++) {
+        snprintf(path, PATH_MAX + 64, "%s%s/couplet-mpi-%s.so", folder, places[i], name);
+        if (access(path, R_OK) == 0) return 1;
+    }
     snprintf(path, PATH_MAX + 64, COUPLET_MODULE_DIR "/couplet-mpi-%s.so", name);
     return access(path, R_OK) == 0;
 }
