@@ -11,7 +11,7 @@ cpl_mesh cpl_mesh_self(int64_t n_experts)
                       .n_local  = n_experts};
 }
 
-static cpl_status check(int64_t ranks, int64_t expert_parallel, int64_t n_experts)
+cpl_status cpl_mesh_check(int64_t ranks, int64_t expert_parallel, int64_t n_experts)
 {
     if (ranks % expert_parallel == 0 && n_experts % expert_parallel == 0) return CPL_OK;
     return CPL_FAIL(CPL_ERR_INPUT,
@@ -27,7 +27,7 @@ cpl_status cpl_mesh_init(cpl_mesh *mesh, cpl_group *world, int64_t expert_parall
     cpl_status status = CPL_OK;
     memset(mesh, 0, sizeof *mesh);
     mesh->world = *world;
-    CPL_TRY_DONE(check(world->size, expert_parallel, n_experts));
+    CPL_TRY_DONE(cpl_mesh_check(world->size, expert_parallel, n_experts));
     CPL_TRY_DONE(cpl_group_split(&mesh->experts, &mesh->world, world->rank / e));
     CPL_TRY_DONE(cpl_group_split(&mesh->replicas, &mesh->world, world->rank % e));
     mesh->n_local      = n_experts / e;

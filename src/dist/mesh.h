@@ -24,7 +24,10 @@ typedef struct cpl_mesh {
 cpl_mesh cpl_mesh_self(int64_t n_experts);
 
 /* CPL_ERR_INPUT, with all three numbers, if expert_parallel does not divide both the number of ranks
- * and n. `world` must outlive the mesh. Collective. */
+ * and n. */
+CPL_NODISCARD cpl_status cpl_mesh_check(int64_t ranks, int64_t expert_parallel, int64_t n_experts);
+
+/* CPL_ERR_INPUT as cpl_mesh_check. `world` must outlive the mesh. Collective. */
 CPL_NODISCARD cpl_status cpl_mesh_init(cpl_mesh *mesh, cpl_group *world, int64_t expert_parallel,
                                        int64_t n_experts);
 void cpl_mesh_close(cpl_mesh *mesh);

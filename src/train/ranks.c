@@ -93,6 +93,13 @@ static cpl_status describe(json_t **out, const cpl_settings *settings, const cpl
     return set ? CPL_OK : CPL_FAIL(CPL_ERR_MEMORY, "out of memory for the settings of the ranks");
 }
 
+/* From malloc; NULL: not set. */
+static char *text_of(const json_t *value)
+{
+    return json_is_string(value) ? strdup(json_string_value(value))
+                                 : json_dumps(value, JSON_ENCODE_ANY);
+}
+
 static cpl_status compare(const json_t *own, const json_t *first)
 {
     const char *name;
@@ -101,8 +108,8 @@ static cpl_status compare(const json_t *own, const json_t *first)
     {
         const json_t *mine = json_object_get(own, name);
         if (mine && json_equal((json_t *)(uintptr_t)mine, theirs)) continue;
-        char *a           = json_dumps(mine, JSON_ENCODE_ANY);
-        char *b           = json_dumps(theirs, JSON_ENCODE_ANY);
+        char *a           = text_of(mine);
+        char *b           = text_of(theirs);
         cpl_status status = CPL_FAIL(CPL_ERR_INPUT, "%s is %s, but %s on rank 0", name,
                                      a ? a : "not set", b ? b : "not set");
         free(a);

@@ -299,11 +299,12 @@ static cpl_status resolve_and_approve(cpl_trainer *t, const cpl_train_callbacks 
     return callbacks->approve ? callbacks->approve(callbacks->ctx, t->settings) : CPL_OK;
 }
 
-/* What every rank reads of the batch must be whole micro-batches. */
+/* The mesh divides ranks and experts, and what every rank reads of the batch is whole micro-batches. */
 static cpl_status check_ranks(const cpl_trainer *t)
 {
     const cpl_settings *s   = t->settings;
     const int64_t sequences = sequences_of(s), ranks = t->world->size;
+    CPL_TRY(cpl_mesh_check(ranks, s->dist.expert_parallel, s->model.n_experts));
     if (sequences % ranks != 0)
         return CPL_FAIL(CPL_ERR_INPUT,
                         "data.batch_tokens is %lld sequences, which do not divide among %lld ranks",

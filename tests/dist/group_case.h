@@ -79,6 +79,28 @@ static void case_exchange(cpl_group *g, case_result *out)
     free(to);
 }
 
+/* All send five numbers to the last rank, which sends them back: what is empty lies where the other
+ * buffer begins. */
+static void case_one_way(cpl_group *g, case_result *out)
+{
+    enum { EACH = 5 };
+    const int n = g->size, last = n - 1, me = g->rank;
+    int64_t *to = calloc((size_t)(2 * n), sizeof *to), *from = to + n;
+    int32_t *own = calloc(EACH, sizeof *own), *all = calloc((size_t)(EACH * n), sizeof *all);
+    for (int i = 0; i < EACH; i++) own[i] = 10 * me + i;
+    to[last] = EACH;
+    for (int r = 0; r < n; r++) from[r] = me == last ? EACH : 0;
+    cpl_group_all_to_all(g, me == last ? all : own, from, own, to, (int64_t)sizeof *own);
+    for (int i = 0; me == last && i < EACH * n; i++)
+        CASE_EXPECT(all[i] == 10 * (i / EACH) + i % EACH, "one way: number %d", i);
+    memset(own, 0, EACH * sizeof *own);
+    cpl_group_all_to_all(g, own, to, me == last ? all : own, from, (int64_t)sizeof *own);
+    for (int i = 0; i < EACH; i++) CASE_EXPECT(own[i] == 10 * me + i, "the way back: number %d", i);
+    free(own);
+    free(all);
+    free(to);
+}
+
 /* Three at once, finished in another order. */
 static void case_sum_parts(cpl_group *g, case_result *out)
 {
@@ -202,6 +224,7 @@ static void case_all(cpl_group *g, case_result *out)
 {
     case_gather(g, out);
     case_exchange(g, out);
+    case_one_way(g, out);
     case_sum_parts(g, out);
     case_sums(g, out);
     case_agree(g, out);

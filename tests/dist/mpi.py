@@ -17,10 +17,18 @@ def environment(**more):
             "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1", **more}
 
 
+def command_of(library, parts):
+    """This library's mpirun of several programs, (ranks, words) each, in the order of the ranks."""
+    more = ["--oversubscribe", "--bind-to", "none"] if library == "openmpi" else []
+    words = [f"mpirun.{library}", *more]
+    for ranks, part in parts:
+        words += [*([":"] if "-n" in words else []), "-n", str(ranks), *map(str, part)]
+    return words
+
+
 def command(library, ranks, *words):
     """The words under this library's mpirun."""
-    more = ["--oversubscribe", "--bind-to", "none"] if library == "openmpi" else []
-    return [f"mpirun.{library}", *more, "-n", str(ranks), *map(str, words)]
+    return command_of(library, [(ranks, words)])
 
 
 def run(library, ranks, *words, build, timeout=120, **more):

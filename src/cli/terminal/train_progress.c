@@ -12,7 +12,8 @@
 void cpl_progress_begin(cpl_progress *p, const cpl_train_facts *facts)
 {
     *p = (cpl_progress){
-        .terminal   = isatty(STDOUT_FILENO),
+        /* A launcher may give rank 0 a terminal of its own, wherever the output goes. */
+        .terminal   = facts->n_ranks == 1 && isatty(STDOUT_FILENO),
         .first_step = facts->first_step,
         .last_step  = facts->settings->train.steps,
         .log_every  = facts->settings->log.every,

@@ -9,7 +9,7 @@
 #include "train/loop.h"
 
 typedef struct cpl_progress {
-    bool terminal; /* standard output is one: redraw a line */
+    bool terminal; /* standard output is one, of one process: redraw a line */
     bool drawn;    /* a bar is on the current line */
     int64_t first_step, last_step, log_every;
     double began; /* seconds, monotonic */

@@ -1,0 +1,228 @@
+#!/usr/bin/env python3
+"""check_ranks.py COUPLET: training over ranks with each MPI library that is here. It gives the losses of one
+process and the same bits again; a run that is stopped, killed or out of disk goes on as if nobody had
+disturbed it; and what is refused is refused with one sentence."""
+import concurrent.futures
+import os
+import resource
+import shutil
+import signal
+import sys
+
+from inputs import different, files_of, metrics, read_json
+from program import COUPLET, check, finish, near, scratch_folder, sets
+from program import good as alone
+from ranks_case import LIBRARIES, Ranks, bad, check_parts, files_of_run, good, sentences, tensors_of
+from train_case import write_corpus
+
+STEPS = 16
+SAVED = 2  # a checkpoint every so many steps
+SETTINGS = (f"train.steps={STEPS}", "compute.threads=1", "balance.scope=global", "eval.every=0",
+            f"checkpoint.every={SAVED}", "checkpoint.keep=100", "dist.timeout=3")
+MESHES = (1, 2)  # dist.expert_parallel of two ranks
+CLOSE = 1e-5
+AFTER_LOSS = 15  # seconds in which all must have ended: dist.timeout, 5 s in which each ends by itself, and more
+OTHER = {"openmpi": "mpich", "mpich": "openmpi"}
+
+
+def words_of(folder, run, experts, *more):
+    return ["train", folder / "c.yaml", "--out", run, *sets(*SETTINGS, f"dist.expert_parallel={experts}", *more)]
+
+
+def start(folder, library, run, experts, *more, **how):
+    return Ranks(library, 2, *words_of(folder, run, experts, *more), **how)
+
+
+def undisturbed(folder, library, experts):
+    return folder / f"{library}-{experts}"
+
+
+# ---- the same model ----
+
+def check_losses(run, one, what):
+    pairs = list(zip(metrics(run), metrics(one)))[:3]
+    check(len(pairs) == 3, f"{what}: {len(pairs)} lines of metrics")
+    for got, want in pairs:
+        for name in ("loss", "loss_total", "erc", "balance", "z"):
+            near(got[name], want[name], CLOSE, f"{what}: {name} of step {got['step']}")
+
+
+def check_run(folder, library, experts):
+    """A run, what it says, and who can read its checkpoints."""
+    what, run = f"{library}, expert_parallel {experts}", undisturbed(folder, library, experts)
+    said = good(library, 2, *words_of(folder, run, experts))
+    check(said.count("the run is") == 1 and said.count(f"step {STEPS} saved") == 1 and "of 2 ranks" in said,
+          f"{what}: rank 0 alone speaks: {said}")
+    check_losses(run, folder / "one", what)
+    for step in sorted(run.glob("step-*")):
+        check_parts(step, 2, f"{what}: {step.name}")
+    alone("generate", run, "--prompt", "abc", "--tokens", 2, *sets("compute.threads=1"))
+
+
+def go_back(run, copy, step):
+    """A copy of a run as if it had been killed after this step."""
+    shutil.copytree(run, copy, symlinks=True)
+    for path in copy.glob("step-*"):
+        if path.name > f"step-{step:06d}":
+            shutil.rmtree(path)
+    (copy / "last").unlink()
+    os.symlink(f"step-{step:06d}", copy / "last")
+    return copy
+
+
+def check_one_goes_on(folder, library, experts):
+    """One process goes on where two ranks were: with their weights and moments, and then with its own."""
+    run  = go_back(undisturbed(folder, library, experts), folder / f"alone-{library}-{experts}", STEPS - SAVED)
+    what = f"one process after {run.name}"
+    alone("train", "--resume", run, *sets("dist.expert_parallel=1"))
+    got, want = metrics(run), metrics(undisturbed(folder, library, experts))
+    check(len(got) == len(want), f"{what}: {len(got)} steps")
+    near(got[-SAVED]["loss"], want[-SAVED]["loss"], CLOSE, f"{what}: its first loss")
+    check((run / "last" / "model.safetensors").exists(), f"{what}: it saves one file")
+
+
+def check_same(folder, library, experts, run, but=()):
+    """Bit for bit what nobody has disturbed."""
+    want = files_of_run(undisturbed(folder, library, experts))
+    names = different(files_of_run(run, but), want)
+    check(not names, f"{run.name}: differs from the undisturbed run in {names}")
+
+
+def check_libraries(folder):
+    for experts in MESHES:
+        for library in LIBRARIES[1:]:
+            check_same(folder, LIBRARIES[0], experts, undisturbed(folder, library, experts))
+
+
+# ---- disturbed ----
+
+def begin(folder, library, experts, name):
+    """A run that has made some steps and saved some of them."""
+    run = folder / f"{name}-{library}"
+    job = start(folder, library, run, experts)
+    job.wait_for(lambda: (run / "last").exists() and len(metrics(run)) > SAVED)
+    return run, job
+
+
+def check_last(folder, library, experts, run):
+    """`last` is what the undisturbed run has saved at that step."""
+    name  = os.readlink(run / "last")
+    names = different(files_of(run / name), files_of(undisturbed(folder, library, experts) / name))
+    check(not names, f"{run.name}: {name} is not whole: {names}")
+
+
+def go_on(folder, library, experts, run, but=()):
+    check(len(metrics(run)) < STEPS, f"{run.name}: it was disturbed too late")
+    good(library, 2, "train", "--resume", run)
+    check_same(folder, library, experts, run, but)
+
+
+def check_signal(folder, library, experts, number, rank):
+    """All save the same step. mpirun of Open MPI ends as a shell does, that of MPICH with the signal."""
+    run, job = begin(folder, library, experts, f"signal-{number}")
+    job.send(number, rank)
+    code, said = job.end()
+    steps = {line["step"] for line in metrics(run)}
+    said_so = f"stopped after step {max(steps)}; everything is saved; go on with: couplet train --resume {run}"
+    check(code in (128 + signal.SIGTERM, signal.SIGTERM), f"{job.name}: signal {number}: exit {code}: {said}")
+    check(sentences(said) == [f"couplet: {said_so}"], f"{job.name}: signal {number}: {said}")
+    name = os.readlink(run / "last")
+    check(name == f"step-{max(steps):06d}", f"{job.name}: `last` is {name}, stopped after {max(steps)}")
+    check_parts(run / "last", 2, run.name)
+    go_on(folder, library, experts, run, [name] if max(steps) % SAVED else [])
+
+
+def check_lost(folder, library, experts, number, rank):
+    run, job = begin(folder, library, experts, f"lost-{number}-{rank}")
+    job.send(number, rank)
+    code, said = job.end(AFTER_LOSS)
+    found = sentences(said)
+    check(code != 0, f"{job.name}: signal {number}: exit {code}")
+    check(len(found) < 2 and (found or number != signal.SIGSTOP), f"{job.name}: signal {number}: {said}")
+    check(all(f"rank {rank} " in line and "was lost" in line for line in found), f"{job.name}: {found}")
+    check_last(folder, library, experts, run)
+    go_on(folder, library, experts, run)
+
+
+def check_full_disk(folder, library, experts):
+    """A limit on the size of files stands for it."""
+    run, job = begin(folder, library, experts, "full")
+    resource.prlimit(job.rank(1), resource.RLIMIT_FSIZE, (1000, 1000))
+    bad(1, ["rank 1: ", "File too large"], job)
+    check_last(folder, library, experts, run)
+    check(not list(run.glob(".tmp-*")), f"{run.name}: left behind: {list(run.glob('.tmp-*'))}")
+    go_on(folder, library, experts, run)
+
+
+# ---- refused ----
+
+def check_settings(folder, library):
+    new = folder / f"refused-{library}"
+    bad(1, ["dist.expert_parallel", "3", "number of ranks, 2", "num_experts, 4"], start(folder, library, new, 3))
+    bad(1, ["dist.expert_parallel", "4", "number of ranks, 2", "num_experts, 4"], start(folder, library, new, 4))
+    bad(1, ["data.batch_tokens", "4 sequences", "3 ranks"], Ranks(library, 3, *words_of(folder, new, 1)))
+    bad(1, ["dist.expert_parallel", "aoe"], start(folder, library, new, 2, "model.router=aoe"))
+    two = [(1, [COUPLET, *words_of(folder, new, 1, f"train.lr={lr}")]) for lr in ("1e-2", "2e-2")]
+    bad(1, ["rank 1: train.lr is 0.02, but 0.01 on rank 0"], Ranks(library, 2, parts=two))
+    bad(1, ["two.jsonl"], start(folder, library, new, 1, f"data.train={folder / 'none' / 'two.jsonl'}"))
+    check(not new.exists(), f"refused: left behind: {list(new.glob('*')) if new.exists() else []}")
+    there = undisturbed(folder, library, 1)
+    bad(1, ["holds a run already", f"--resume {there}"], start(folder, library, there, 1))
+
+
+def check_programs(folder, library):
+    new, own = folder / f"program-{library}", folder / f"bare-{library}"
+    own.mkdir()
+    shutil.copy(COUPLET, own / "couplet")
+    bad(1, ["has started 2 processes", f"couplet-mpi-{library}.so"],
+        start(folder, library, new, 1, program=own / "couplet"))
+    if OTHER[library] in LIBRARIES:
+        bad(1, ["another MPI library", "COUPLET_MPI"], start(folder, library, new, 1, COUPLET_MPI=OTHER[library]))
+    bad(2, ["couplet generate runs in one process", "has started 2"],
+        Ranks(library, 2, "generate", undisturbed(folder, library, 1), "--prompt", "abc"))
+    check(not new.exists(), f"{library}: a program that cannot begin has made a folder")
+
+
+def check_damage(folder, library):
+    run  = go_back(undisturbed(folder, library, 2), folder / f"damaged-{library}", SAVED)
+    part = run / "last" / "model-00002-of-00002.safetensors"
+    raw  = part.read_bytes()
+    part.write_bytes(raw[:-1] + bytes([raw[-1] ^ 1]))
+    bad(1, [part.name, "check sum"], Ranks(library, 2, "train", "--resume", run))
+    part.unlink()
+    bad(1, [part.name], Ranks(library, 2, "train", "--resume", run))
+    part.write_bytes(raw)
+    other = run / "last" / "state-00003-of-00004.safetensors"
+    shutil.copy(undisturbed(folder, library, 2) / "last" / other.name, other)
+    bad(1, [other.name, "check sum"], Ranks(library, 2, "train", "--resume", run))
+
+
+def check_library(folder, library):
+    for experts in MESHES:
+        check_run(folder, library, experts)
+    check_one_goes_on(folder, library, 2)
+    check_signal(folder, library, 1, signal.SIGUSR1, None)
+    check_signal(folder, library, 2, signal.SIGTERM, 1)
+    check_lost(folder, library, 2, signal.SIGKILL, 0)
+    check_lost(folder, library, 1, signal.SIGKILL, 1)
+    check_lost(folder, library, 2, signal.SIGSTOP, 1)
+    check_full_disk(folder, library, 2)
+    check_settings(folder, library)
+    check_programs(folder, library)
+    check_damage(folder, library)
+
+
+def main():
+    if not LIBRARIES:
+        return 77
+    with scratch_folder() as folder:
+        write_corpus(folder)
+        alone("train", folder / "c.yaml", "--out", folder / "one", *sets(*SETTINGS))
+        with concurrent.futures.ThreadPoolExecutor(len(LIBRARIES)) as pool:
+            list(pool.map(lambda library: check_library(folder, library), LIBRARIES))
+        check_libraries(folder)
+    return finish()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,152 @@
+"""ranks_case.py: what the tests of training over ranks share: runs under mpirun, their processes, and
+what such a run has written."""
+import json
+import os
+import pathlib
+import re
+import signal
+import subprocess
+import sys
+import time
+
+sys.path.insert(0, str(pathlib.Path(__file__).parents[1] / "dist"))
+import mpi
+from inputs import files_of, read_json, read_tensors, untimed
+from program import COUPLET, check
+
+LIBRARIES = [library for library in mpi.LIBRARIES if mpi.is_here(library, os.path.dirname(COUPLET))]
+RANK = {"openmpi": "OMPI_COMM_WORLD_RANK", "mpich": "PMI_RANK"}
+MARK = "COUPLET_TEST_RANKS"  # in the environment of all that a test has started
+LIMIT_SECONDS = 60
+
+
+# ---- processes ----
+
+def read(path):
+    try:
+        return pathlib.Path(path).read_bytes().decode(errors="replace")
+    except OSError:  # the process has ended, or is not ours
+        return ""
+
+
+def environment_of(process):
+    return dict(word.split("=", 1) for word in read(f"/proc/{process}/environ").split("\0") if "=" in word)
+
+
+def is_running(process):
+    return read(f"/proc/{process}/stat").rpartition(")")[2].split()[:1] not in ([], ["Z"], ["X"])
+
+
+class Ranks:
+    """Some ranks under mpirun: of `couplet WORDS`, or of `parts` (mpi.command_of)."""
+    count = 0
+
+    def __init__(self, library, ranks, *words, program=COUPLET, parts=None, cwd=None, **more):
+        Ranks.count += 1
+        self.library, self.mark = library, f"{os.getpid()}-{Ranks.count}"
+        parts     = parts or [(ranks, [program, *words])]
+        self.name = f"{library}: " + " : ".join(f"-n {n} couplet {' '.join(map(str, part[1:]))}" for n, part in parts)
+        self.since   = time.monotonic()
+        self.process = subprocess.Popen(
+            mpi.command_of(library, parts), cwd=cwd, env=mpi.environment(**{MARK: self.mark}, **more), text=True,
+            errors="replace", stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+            start_new_session=True)
+
+    def all(self):
+        """Process -> environment, of those that live."""
+        found = {int(name): environment_of(name) for name in os.listdir("/proc") if name.isdigit()}
+        return {process: words for process, words in found.items()
+                if words.get(MARK) == self.mark and is_running(process)}
+
+    def rank(self, number):
+        """The process of a rank, None if there is none."""
+        return next((process for process, words in self.all().items()
+                     if words.get(RANK[self.library]) == str(number)
+                     and os.path.realpath(f"/proc/{process}/exe") == os.path.realpath(COUPLET)), None)
+
+    def wait_for(self, there):
+        """Until `there()` is true, while the ranks live."""
+        end = time.monotonic() + LIMIT_SECONDS
+        while not there() and self.process.poll() is None and time.monotonic() < end:
+            time.sleep(0.005)
+        check(there(), f"{self.name}: has not come so far")
+
+    def send(self, number, rank=None):
+        """A signal to a rank, or to mpirun."""
+        process    = self.process.pid if rank is None else self.rank(rank)
+        self.since = time.monotonic()
+        if process is not None:
+            os.kill(process, number)
+
+    def end(self, limit=LIMIT_SECONDS):
+        """Waits for all; gives (exit code, all that was said). They must have ended within `limit` seconds of
+        the start or the last signal."""
+        try:
+            out, err = self.process.communicate(timeout=limit)
+        except subprocess.TimeoutExpired:
+            out = err = ""
+        while self.all() and time.monotonic() - self.since < limit:
+            time.sleep(0.02)
+        left = self.all()
+        check(not left, f"{self.name}: {len(left)} processes are left after {limit} s: {out + err}")
+        for process in left:
+            os.kill(process, signal.SIGKILL)
+        code = self.process.wait()
+        said = out + err
+        check("Sanitizer" not in said and "runtime error" not in said, f"{self.name}: {said[-3000:]}")
+        return code if code >= 0 else 128 - code, said
+
+
+def sentences(said):
+    return re.findall(r"^couplet: .*$", said, re.M)
+
+
+def good(library, ranks, *words, **how):
+    """What a success says."""
+    job = Ranks(library, ranks, *words, **how)
+    code, said = job.end()
+    check(code == 0 and not sentences(said), f"{job.name}: exit {code}: {said[-2000:]}")
+    return said
+
+
+def bad(code, parts, job):
+    """A failure: this exit code, one sentence that has all the parts."""
+    got, said = job.end()
+    found = sentences(said)
+    check(got == code and len(found) == 1 and all(part in found[0] for part in parts),
+          f"{job.name}: exit {got}, {said[-2000:]!r}; wanted {code} and one sentence with {parts}")
+
+
+# ---- what a run has written ----
+
+def untimed_lines(raw):
+    return untimed([json.loads(line) for line in raw.splitlines()])
+
+
+def files_of_run(run, but=()):
+    """Name -> content of all files, without times; `but`: those of some checkpoints."""
+    files = {name: content for name, content in files_of(run).items() if name.split("/")[0] not in but}
+    return files | {name: untimed_lines(files[name]) for name in ("metrics.jsonl", "start.json")}
+
+
+def check_parts(folder, ranks, what):
+    """The parts of a checkpoint and their indices: each tensor once, in the file that the index names."""
+    names = {}
+    for kind, count in (("model", ranks), ("state", 2 * ranks)):
+        index = read_json(folder / f"{kind}.safetensors.index.json")["weight_map"]
+        files = sorted(path.name for path in folder.glob(f"{kind}*.safetensors"))
+        found = sorted((name, file) for file in files for name in read_tensors(folder / file))
+        check(files == [f"{kind}-{i + 1:05d}-of-{count:05d}.safetensors" for i in range(count)],
+              f"{what}: the parts of {kind} are {files}")
+        check(found == sorted(index.items()), f"{what}: the index of {kind} is not what its files hold")
+        names[kind] = set(index)
+    check(names["state"] == {f"{moment}.{name}" for name in names["model"] for moment in "mv"},
+          f"{what}: the moments are not those of the weights")
+
+
+def tensors_of(folder):
+    """Name -> (type, shape, bytes) of weights and moments, in parts or in one file."""
+    found = {}
+    for path in folder.glob("*.safetensors"):
+        found |= read_tensors(path)
+    return found
