@@ -25,7 +25,8 @@ void CPL_ISA_NAME(cpl_cpu_normal)(cpl_backend *be, cpl_tensor y, float std, floa
     int64_t count = cpl_tensor_count(y);
     CPL_ASSERT(cut > 0.1f && first + count < (int64_t)1 << 40);
 #pragma omp parallel for num_threads(be->n_threads) schedule(static)
-    for (int64_t i = 0; i < count; i++) out[i] = std * normal_within(key, (uint64_t)(first + i), cut);
+    for (int64_t i = 0; i < count; i++)
+        out[i] = std * normal_within(key, (uint64_t)(first + i), cut);
 }
 
 /* ---- probabilities ---- */

@@ -25,10 +25,10 @@ static cpl_section at(cpl_section section, size_t offset)
 void cpl_settings_sections(cpl_section sections[CPL_N_SECTIONS])
 {
     const cpl_section all[] = {
-        AT(model),   AT(data),       AT(train),
+        AT(model),   AT(data), AT(train),
 #define CPL_LOSS(id, name, ...) at(cpl_section_##name, offsetof(cpl_settings, losses.name)),
 #include "model/aux_losses.def"
-        AT(compute), AT(dist),       AT(checkpoint), AT(eval), AT(log),
+        AT(compute), AT(dist), AT(checkpoint), AT(eval), AT(log),
     };
     _Static_assert(sizeof all / sizeof *all == CPL_N_SECTIONS, "a section too many or too few");
     memcpy(sections, all, sizeof all);
