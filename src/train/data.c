@@ -8,6 +8,7 @@
 
 #include "base/arena.h"
 #include "data/tokens.h"
+#include "dist/mpi.h"
 #include "io/file.h"
 #include "io/paths.h"
 
@@ -65,11 +66,12 @@ static cpl_status encode(cpl_strings *paths, const cpl_strings *documents, const
     uint64_t hash         = 0;
     const size_t existing = cpl_path_existing(base);
     cpl_status status     = CPL_OK;
-    cpl_tokens_job job    = {.inputs         = documents,
-                             .settings       = &settings->data,
-                             .tokenizer      = data->tokenizer,
-                             .by_source      = true,
-                             .n_threads      = (int)settings->compute.threads,
+    cpl_tokens_job job    = {.inputs    = documents,
+                             .settings  = &settings->data,
+                             .tokenizer = data->tokenizer,
+                             .by_source = true,
+                             /* One rank encodes for all: with the threads of its machine's. */
+                             .n_threads      = (int)settings->compute.threads * cpl_mpi_local_ranks(),
                              .log            = log,
                              .tokenizer_path = settings->data.tokenizer};
     CPL_ASSERT(data->tokenizer); /* cpl_train_data_begin */

@@ -16,23 +16,17 @@ if not here:
     sys.exit(77)
 wrong = []
 
-# The program looks for the modules in its own folder.
-folder = tempfile.mkdtemp()
-beside = shutil.copy(program, folder)
-for library in here:
-    os.symlink(f"{build}/couplet-mpi-{library}.so", f"{folder}/couplet-mpi-{library}.so")
-
-
 def expect(truth, what):
     if not truth:
         wrong.append(what)
 
 
+folder = tempfile.mkdtemp()
 for ranks in (2, 3, 4, 7):
     threads = subprocess.run([program, "threads", str(ranks)], capture_output=True, text=True, env=mpi.environment())
     expect(threads.returncode == 0 and len(threads.stdout) == 17, f"{ranks} threads: {threads.stderr}")
     for library in here:
-        code, out, error = mpi.run(library, ranks, beside, build=build)
+        code, out, error = mpi.run(library, ranks, program, build=build)
         expect(code == 0, f"{library}, {ranks} ranks: {code} {error}")
         expect(out == threads.stdout, f"{library}, {ranks} ranks: {out.strip()}, on threads {threads.stdout.strip()}")
 
@@ -40,10 +34,9 @@ for ranks in (2, 3, 4, 7):
 for library in here:
     for other, sentence in ([(o, "belongs to another MPI library") for o in here if o != library] +
                             [("/nowhere/x.so", "there is no file /nowhere/x.so"), (program, "cannot be loaded")]):
-        code, out, error = mpi.run(library, 2, beside, build=build, COUPLET_MPI=other)
+        code, out, error = mpi.run(library, 2, program, build=build, COUPLET_MPI=other)
         expect(code == 3 and sentence in error, f"{library} with {other}: {code} {error}")
-    code, out, error = mpi.run(library, 2, program, build=build)
-    bare = shutil.copy(program, tempfile.mkdtemp(dir=folder))
+    bare = shutil.copy(program, folder)
     code, out, error = mpi.run(library, 2, bare, build=build)
     expect(code == 3 and f"couplet-mpi-{library}.so" in error and "started 2 processes" in error,
            f"{library} without its module: {code} {error}")
