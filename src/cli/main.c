@@ -109,6 +109,8 @@ int main(int argc, char **argv)
     (void)fflush(stdout);
     if (status != CPL_OK && !cpl_output_unread() && !cpl_ranks_is_silent())
         cpl_output_sentence(stderr, "couplet: ", cpl_last_error());
+    /* Launchers pass a code on more reliably than a signal. */
+    if (cpl_stop_signal() && cpl_mpi_launched() > 1) return 128 + cpl_stop_signal();
     if (cpl_stop_signal()) cpl_signals_end(cpl_stop_signal());
     if (status == CPL_OK) return EXIT_DONE;
     return status == CPL_ERR_USAGE ? EXIT_USE : EXIT_WORLD;
