@@ -3,13 +3,13 @@ JOBS    ?= $(shell nproc 2>/dev/null || echo 2)
 PREFIX  ?= /usr/local
 DESTDIR ?=
 SECONDS ?= 60
-KILLS   ?= 1000
+KILLS   ?= $(if $(filter faults-ranks,$(MAKECMDGOALS)),100,1000)
 FILES   ?= 10000
 SHARE   ?= 1
 MEMORY  ?= 0
 SOURCES  = $(shell git ls-files '*.c' '*.h' 2>/dev/null || find src include tests bench -name '*.[ch]')
 
-.PHONY: release deps demo test further python python-matrix python-recipes wheels wheels-bare fuzz faults bench experiments check install clean help
+.PHONY: release deps demo test further python python-matrix python-recipes wheels wheels-bare fuzz faults faults-ranks bench experiments check install clean help
 export JOBS V
 
 release: ## builds the program, build/release/couplet (V=1 prints every command)
@@ -71,6 +71,11 @@ faults: ## tests every failing call (SHARE=K: each K-th), KILLS kills (1000), FI
 	    --kills $(KILLS) --jobs $(JOBS)
 	@python3 tests/faults/check_damage.py build/dev/couplet build/dev/tests/faults_damage \
 	    --files $(FILES) --jobs $(JOBS)
+
+faults-ranks: ## kills a rank of runs over 2 and 4 ranks at random moments, KILLS times (100)
+	@tools/deps.sh build test
+	@tools/build.sh dev --target couplet faults_program
+	@python3 tests/cli/kill_ranks.py build/dev/faults/couplet --kills $(KILLS)
 
 bench: ## measures speed against the plain matrix product, in the same run
 	@tools/deps.sh build

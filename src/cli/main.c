@@ -110,7 +110,7 @@ int main(int argc, char **argv)
     if (status != CPL_OK && !cpl_output_unread() && !cpl_ranks_is_silent())
         cpl_output_sentence(stderr, "couplet: ", cpl_last_error());
     if (cpl_stop_signal() && cpl_mpi_launched() > 1)
-        return EXIT_SIGNAL + cpl_stop_signal(); /* to the launcher a signal would be a crash */
+        return EXIT_SIGNAL + cpl_stop_signal(); /* launchers pass a code on, not every signal */
     if (cpl_stop_signal()) cpl_signals_end(cpl_stop_signal());
     if (status == CPL_OK) return EXIT_DONE;
     return status == CPL_ERR_USAGE ? EXIT_USE : EXIT_WORLD;

@@ -118,13 +118,13 @@ def go_on(folder, library, experts, run, but=()):
 
 
 def check_signal(folder, library, experts, number, rank):
-    """All save the same step. mpirun of Open MPI ends as a shell does, that of MPICH with the signal."""
+    """All save the same step."""
     run, job = begin(folder, library, experts, f"signal-{number}")
     job.send(number, rank)
     code, said = job.end()
     steps = {line["step"] for line in metrics(run)}
     said_so = f"stopped after step {max(steps)}; everything is saved; go on with: couplet train --resume {run}"
-    check(code in (128 + signal.SIGTERM, signal.SIGTERM), f"{job.name}: signal {number}: exit {code}: {said}")
+    check(code == 128 + signal.SIGTERM, f"{job.name}: signal {number}: exit {code}: {said}")
     check(sentences(said) == [f"couplet: {said_so}"], f"{job.name}: signal {number}: {said}")
     name = os.readlink(run / "last")
     check(name == f"step-{max(steps):06d}", f"{job.name}: `last` is {name}, stopped after {max(steps)}")

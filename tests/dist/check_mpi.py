@@ -16,6 +16,7 @@ if not here:
     sys.exit(77)
 wrong = []
 
+
 def expect(truth, what):
     if not truth:
         wrong.append(what)

@@ -1,0 +1,162 @@
+#!/usr/bin/env python3
+"""kill_ranks.py COUPLET [--kills N] [--jobs N] [--seed N]: runs over 2 and 4 ranks of which one, a random one, is
+killed at a random moment, mostly around a save, since every step is saved. After each the others must
+have ended, `last` must be what an undisturbed run saved at that step, and the same ranks go on to its bits."""
+import argparse
+import collections
+import concurrent.futures
+import os
+import pathlib
+import random
+import shutil
+import signal
+import sys
+import tempfile
+import time
+
+import program
+from inputs import different, files_of
+from program import scratch_folder, sets
+from ranks_case import LIBRARIES, Ranks, sentences, untimed_lines
+from train_case import without_settings, write_corpus
+
+MESHES = ((2, 1), (2, 2), (4, 1), (4, 2), (4, 4))  # ranks, dist.expert_parallel
+SETTINGS = ("train.steps=20", "compute.threads=1", "eval.every=10", "checkpoint.every=1", "dist.timeout=5")
+LIMIT_SECONDS = 30  # in which all must have ended after a kill
+KEPT = 2
+
+
+def words_of(folder, run, experts, keep):
+    return ["train", folder / "c.yaml", "--out", run,
+            *sets(*SETTINGS, f"dist.expert_parallel={experts}", f"checkpoint.keep={keep}")]
+
+
+def results_of(run):
+    """What must be equal in the end: the last checkpoint, lines without times."""
+    last = {f"last/{name}": what for name, what in without_settings(files_of(run / "last")).items()}
+    return last | {"link": os.readlink(run / "last"),
+                   "metrics.jsonl": untimed_lines((run / "metrics.jsonl").read_bytes())}
+
+
+class Kill:
+    """One rank of one run, killed after so many seconds."""
+
+    def __init__(self, folder, library, mesh, rank, seconds):
+        self.folder, self.library, self.mesh, self.rank, self.seconds = folder, library, mesh, rank, seconds
+        self.wrong, self.moment = [], "?"
+
+    def check(self, truth, what):
+        if not truth:
+            self.wrong.append(what)
+
+    def disturb(self, run):
+        job = Ranks(self.library, self.mesh[0], *words_of(self.folder, run, self.mesh[1], KEPT))
+        end = job.since + self.seconds
+        while time.monotonic() < end and job.process.poll() is None:
+            time.sleep(0.001)
+        while job.rank(self.rank) is None and job.process.poll() is None:
+            time.sleep(0.001)
+        job.send(signal.SIGKILL, self.rank)
+        self.moment = moment_of(run)
+        code, said  = job.end(LIMIT_SECONDS)
+        if code == 0:
+            self.moment = "after its end"
+        self.check(len(sentences(said)) < 2, f"it says {sentences(said)}")
+
+    def check_last(self, run, reference):
+        name = os.readlink(run / "last")
+        one, other = without_settings(files_of(run / name)), without_settings(files_of(reference / name))
+        self.check(one == other, f"{name} is not whole: {different(one, other)}")
+
+    def go_on(self, run):
+        begun = (run / "config.yaml").exists()
+        words = ["train", "--resume", run] if begun else words_of(self.folder, run, self.mesh[1], KEPT)
+        code, said = Ranks(self.library, self.mesh[0], *words).end(10 * LIMIT_SECONDS)
+        self.check(code == 0, f"going on: exit {code}: {said[-500:]!r}")
+        return code == 0
+
+    def run(self):
+        reference, place = reference_of(self.folder, self.mesh), pathlib.Path(tempfile.mkdtemp(dir=self.folder))
+        run = place / "R"
+        self.disturb(run)
+        if (run / "last").is_symlink():
+            self.check_last(run, reference)
+        if self.go_on(run):
+            names = different(results_of(run), results_of(reference))
+            self.check(not names, f"{', '.join(names)} differ")
+            left = [path.name for path in run.glob(".tmp-*")]
+            self.check(not left, f"left over: {left}")
+        shutil.rmtree(place)
+        return self
+
+    def sentence(self):
+        return (f"{self.library}, {self.mesh[0]} ranks, expert_parallel {self.mesh[1]}, rank {self.rank} after "
+                f"{self.seconds:.3f} s ({self.moment}): " + "; ".join(self.wrong))
+
+
+MOMENTS = ("before the first checkpoint", "while saving", "between saves", "after its end")
+
+
+def moment_of(run):
+    if (run / ".tmp-step").exists():
+        return MOMENTS[1]
+    return MOMENTS[2] if (run / "last").is_symlink() else MOMENTS[0]
+
+
+def reference_of(folder, mesh):
+    return folder / f"undisturbed-{mesh[0]}-{mesh[1]}"
+
+
+def undisturbed(folder, mesh):
+    """Makes the run that nobody disturbs, which keeps all; gives its seconds."""
+    job  = Ranks(LIBRARIES[0], mesh[0], *words_of(folder, reference_of(folder, mesh), mesh[1], 1000))
+    code, said = job.end(10 * LIMIT_SECONDS)
+    if code != 0:
+        sys.exit(f"{job.name}: exit {code}: {said}")
+    return time.monotonic() - job.since
+
+
+def plan(folder, count, seed):
+    numbers = random.Random(seed)
+    length  = {mesh: undisturbed(folder, mesh) for mesh in MESHES}
+    for i in range(count):
+        mesh = MESHES[i % len(MESHES)]
+        yield Kill(folder, LIBRARIES[i // len(MESHES) % len(LIBRARIES)], mesh, numbers.randrange(mesh[0]),
+                   numbers.uniform(0.2, 1) * length[mesh])
+
+
+def table(kills):
+    rows = ["| ranks | expert_parallel | " + " | ".join(MOMENTS) + " | all | failed |",
+            "|---" * (len(MOMENTS) + 4) + "|"]
+    for mesh in MESHES:
+        of = [kill for kill in kills if kill.mesh == mesh]
+        counts = collections.Counter(kill.moment for kill in of)
+        rows.append("| " + " | ".join(map(str, [*mesh, *(counts[moment] for moment in MOMENTS), len(of),
+                                                sum(bool(kill.wrong) for kill in of)])) + " |")
+    return "\n".join(rows)
+
+
+def main():
+    words = argparse.ArgumentParser()
+    words.add_argument("program")
+    words.add_argument("--kills", type=int, default=10)
+    words.add_argument("--jobs", type=int, default=1)
+    words.add_argument("--seed", type=int, default=1)
+    words = words.parse_args()
+    if not LIBRARIES:
+        sys.exit(f"there is no MPI module beside {words.program}")
+    with scratch_folder() as folder:
+        write_corpus(folder)
+        kills = list(plan(folder, words.kills, words.seed))
+        with concurrent.futures.ThreadPoolExecutor(words.jobs) as pool:
+            for kill in pool.map(Kill.run, kills):
+                if kill.wrong:
+                    print(kill.sentence(), flush=True)
+    print(table(kills))
+    failed = sum(bool(kill.wrong) for kill in kills)
+    print(f"{len(kills)} kills on {' and '.join(LIBRARIES)}, {len(kills) - failed} equal ends, {failed} failed")
+    return program.finish() or failed > 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
