@@ -113,7 +113,9 @@ void cpl_folder_unmake(const char *folder, size_t existing);
 
 /* Removes the folder and all that is in it, as far as the system allows; links are not followed. */
 void cpl_folder_remove(const char *folder);
-void cpl_folder_empty(const char *folder); /* removes its content only */
+/* Removes its content only, the file `last` (NULL: none) after all else: a program that is killed
+ * meanwhile leaves it. */
+void cpl_folder_empty(const char *folder, const char *last);
 
 /* Takes the lock of the file `path`, which is created if needed, for this process only. Closing
  * `*held` or ending the process releases it. The file may be removed while the lock is held. If

@@ -191,15 +191,20 @@ void cpl_folder_remove(const char *folder)
     (void)nftw(folder, remove_entry, 16, FTW_DEPTH | FTW_PHYS);
 }
 
-void cpl_folder_empty(const char *folder)
+static void remove_within(const char *folder, const char *name)
+{
+    char *path = cpl_path_join(folder, name);
+    if (path) cpl_folder_remove(path);
+    cpl_free(path);
+}
+
+void cpl_folder_empty(const char *folder, const char *last)
 {
     cpl_strings names;
     if (cpl_folder_list(&names, folder) != CPL_OK) return;
-    for (int64_t i = 0; i < names.count; i++) {
-        char *path = cpl_path_join(folder, names.at[i]);
-        if (path) cpl_folder_remove(path);
-        cpl_free(path);
-    }
+    for (int64_t i = 0; i < names.count; i++)
+        if (!last || strcmp(names.at[i], last) != 0) remove_within(folder, names.at[i]);
+    if (last) remove_within(folder, last);
     cpl_paths_free(&names);
 }
 

@@ -94,7 +94,7 @@ void cpl_run_keep(cpl_run *run)
 void cpl_run_close(cpl_run *run)
 {
     if (run->metrics) fclose(run->metrics);
-    if (run->made && run->lock >= 0) cpl_folder_empty(run->folder);
+    if (run->made && run->lock >= 0) cpl_folder_empty(run->folder, "lock"); /* see check_place */
     if (run->made) cpl_folder_unmake(run->folder, run->existing);
     if (run->lock >= 0) close(run->lock);
     cpl_free(run->folder);

@@ -433,7 +433,7 @@ cpl_status cpl_trainer_open(cpl_trainer *t, const cpl_train_job *job)
     CPL_TRY_DONE(together(t, begin(t, job, &from)));
     CPL_TRY_DONE(open_run_and_data(t, job, from));
     CPL_TRY_DONE(together(t, cpl_stop_check()));
-    CPL_TRY_DONE(divide(t));
+    CPL_TRY_DONE(together(t, divide(t)));
     CPL_TRY_DONE(together(t, allocate(t, job->positions)));
     CPL_TRY_DONE(together(t, cpl_backend_peak(&t->peak, &t->backend, peak_seconds)));
     cpl_group_sum_f64(t->world, &t->peak, 1);

@@ -387,7 +387,7 @@ static void folders_that_were_made_go_again(void **state)
     assert_int_equal(cpl_path_existing(deep), strlen(deep));
     cpl_folder_unmake(deep, cpl_path_existing(deep));
     assert_true(cpl_path_is_folder(deep));
-    cpl_folder_empty(folder);
+    cpl_folder_empty(folder, NULL);
     assert_int_equal(cpl_path_existing(beside), strlen(folder));
     cpl_free(deep);
     cpl_free(beside);
