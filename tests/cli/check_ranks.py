@@ -124,7 +124,9 @@ def check_signal(folder, library, experts, number, rank):
     code, said = job.end()
     steps = {line["step"] for line in metrics(run)}
     said_so = f"stopped after step {max(steps)}; everything is saved; go on with: couplet train --resume {run}"
-    check(code == 128 + signal.SIGTERM, f"{job.name}: signal {number}: exit {code}: {said}")
+    # mpirun of MPICH 4.0 now and then loses the code of its ranks when it gets a signal itself.
+    codes = (128 + signal.SIGTERM, 0) if library == "mpich" and rank is None else (128 + signal.SIGTERM,)
+    check(code in codes, f"{job.name}: signal {number}: exit {code}: {said}")
     check(sentences(said) == [f"couplet: {said_so}"], f"{job.name}: signal {number}: {said}")
     name = os.readlink(run / "last")
     check(name == f"step-{max(steps):06d}", f"{job.name}: `last` is {name}, stopped after {max(steps)}")
