@@ -139,6 +139,13 @@ static request *begun(request *r, int code)
     return NULL;
 }
 
+/* A request that cannot be started. */
+static request *dropped(request *r)
+{
+    if (r) give_back(r);
+    return NULL;
+}
+
 static bool is_empty(cpl_message_parts pieces, int size)
 {
     for (int i = 0; i < size; i++)
@@ -149,22 +156,19 @@ static bool is_empty(cpl_message_parts pieces, int size)
 static void *all_to_all(void *ctx, void *recv, cpl_message_parts received, const void *send,
                         cpl_message_parts sent, int64_t unit)
 {
-    static char
-        nothing[2]; /* Open MPI takes equal addresses, even of empty buffers, for in place */
+    static char nothing[2]; /* Open MPI takes equal addresses for in place, even of no bytes */
     const communicator *c = ctx;
     const int n           = c->size;
     if (is_empty(sent, n)) send = &nothing[0];
     if (is_empty(received, n)) recv = &nothing[1];
     pthread_mutex_lock(&lock);
     request *r = new_request(4 * n, unit);
-    if (r && fill(r->ints, received, n) && fill(r->ints + 2 * n, sent, n)) {
-        const int *in = r->ints, *out = r->ints + 2 * n;
+    int *in = r ? r->ints : NULL, *out = in ? in + 2 * n : NULL;
+    if (!r || !fill(in, received, n) || !fill(out, sent, n))
+        r = dropped(r);
+    else
         r = begun(r, MPI_Ialltoallv(send, out, out + n, r->unit, recv, in, in + n, r->unit, c->comm,
                                     &r->request));
-    } else if (r) {
-        give_back(r);
-        r = NULL;
-    }
     pthread_mutex_unlock(&lock);
     return r;
 }
@@ -176,14 +180,12 @@ static void *all_gather(void *ctx, void *recv, cpl_message_parts received, const
     const int n           = c->size;
     pthread_mutex_lock(&lock);
     request *r = new_request(2 * n, unit);
-    if (r && fill(r->ints, received, n)) {
-        const int *in = r->ints;
+    int *in    = r ? r->ints : NULL;
+    if (!r || !fill(in, received, n))
+        r = dropped(r);
+    else
         r = begun(r, MPI_Iallgatherv(send, (int)count, r->unit, recv, in, in + n, r->unit, c->comm,
                                      &r->request));
-    } else if (r) {
-        give_back(r);
-        r = NULL;
-    }
     pthread_mutex_unlock(&lock);
     return r;
 }
