@@ -1,0 +1,64 @@
+/* alive_thread.h - the heartbeat's thread, and what it shares with the functions of alive.h.
+ *
+ * Room:   dist. Only for alive.c and alive_thread.c. */
+#ifndef CPL_DIST_ALIVE_THREAD_H
+#define CPL_DIST_ALIVE_THREAD_H
+
+#include <poll.h>
+#include <pthread.h>
+#include <stdatomic.h>
+
+#include "dist/alive.h"
+#include "dist/alive_link.h"
+
+enum { CPL_ALIVE_NAME = 128 }; /* bytes of a rank's name */
+
+enum {
+    HANDSHAKE_S = 5, /* a connection that has not joined by then is dropped */
+    LEAVE_S     = 2,
+};
+
+struct cpl_alive {
+    int rank, size;
+    double timeout_s, period_s;
+    cpl_alive_lost_fn *on_lost;
+    void *ctx;
+    cpl_alive_address where; /* of rank 0 */
+    cpl_alive_address self;  /* host and process */
+    int listener, wake;      /* wake: an eventfd; both -1 if there is none */
+    cpl_alive_link *links;   /* (n_links); rank 0: those of the ranks and of foreigners, mixed */
+    struct pollfd *polled;   /* (2 + n_links) */
+    int n_links;
+    pthread_t thread;
+    bool runs; /* whether there is a thread */
+
+    /* Of the thread alone. */
+    double looked, beat_at; /* of cpl_seconds_now */
+    bool full;              /* no file is left for one more connection; until the next beat */
+    bool leaving;
+
+    pthread_mutex_t lock; /* for what follows */
+    pthread_cond_t changed;
+    bool *joined; /* (size) */
+    int n_joined;
+    bool closing, reported, announced; /* `reported`: the loss is this rank's own report */
+    char sentence[CPL_ALIVE_SENTENCE]; /* never changes once `lost` is set */
+    atomic_int lost;
+};
+
+/* "rank 3 (host node07, process 4711)". */
+void cpl_alive_name(char name[CPL_ALIVE_NAME], int rank, const char *host, long process);
+
+void cpl_alive_lock(cpl_alive *a);
+void cpl_alive_unlock(cpl_alive *a);
+
+/* Ends the thread's poll. */
+void cpl_alive_wake(cpl_alive *a);
+
+/* Keeps the first loss. `reported`: by this rank itself. */
+void cpl_alive_lose(cpl_alive *a, int rank, const char *sentence, bool reported);
+
+/* The thread, of a cpl_alive: receives, judges, announces and sends until it may leave. */
+void *cpl_alive_watch(void *alive);
+
+#endif /* CPL_DIST_ALIVE_THREAD_H */
