@@ -5,51 +5,59 @@
 
 /* ---- weights ---- */
 
-/* The copies that products read; other parameters are shared with the masters. */
-static void take_copies(cpl_params *compute, const cpl_params *master, cpl_arena *arena,
-                        const cpl_model_settings *config)
-{
-    cpl_params_take(compute, arena, config, CPL_BF16);
-    compute->norm = master->norm;
-    for (int64_t l = 0; compute->layer && l < config->n_layers; l++) {
-        compute->layer[l].input_norm  = master->layer[l].input_norm;
-        compute->layer[l].post_norm   = master->layer[l].post_norm;
-        compute->layer[l].q_norm      = master->layer[l].q_norm;
-        compute->layer[l].k_norm      = master->layer[l].k_norm;
-        compute->layer[l].router      = master->layer[l].router;
-        compute->layer[l].router_bias = master->layer[l].router_bias;
-    }
-}
-
-static void take_all(cpl_model *model, cpl_dtype compute, int64_t positions)
+/* `over`: whose memory the masters of parameters with a copy share; NULL: they have their own. */
+static void take_all(cpl_model *model, cpl_dtype compute, int64_t positions, cpl_params *over)
 {
     const cpl_model_settings *c = &model->config;
     int64_t half                = c->d_model / c->n_heads / 2;
-    cpl_params_take(&model->master, &model->arena, c, CPL_F32);
+    if (over)
+        cpl_params_take_some(&model->master, &model->arena, c, CPL_F32, false, over);
+    else
+        cpl_params_take(&model->master, &model->arena, c, CPL_F32);
     model->compute = model->master;
-    if (compute == CPL_BF16) take_copies(&model->compute, &model->master, &model->arena, c);
+    if (compute != CPL_F32)
+        cpl_params_take_some(&model->compute, &model->arena, c, compute, true, &model->master);
     model->rope = cpl_take_3d(&model->arena, positions, half, 2);
+}
+
+static size_t bytes_of(const cpl_model_settings *config, cpl_dtype compute, int64_t positions,
+                       cpl_params *over)
+{
+    cpl_model model = {.config = *config};
+    cpl_arena_measure(&model.arena);
+    take_all(&model, compute, positions, over);
+    return model.arena.used;
 }
 
 size_t cpl_model_bytes(const cpl_model_settings *config, cpl_dtype compute, int64_t positions)
 {
-    cpl_model model = {.config = *config};
-    cpl_arena_measure(&model.arena);
-    take_all(&model, compute, positions);
-    return model.arena.used;
+    return bytes_of(config, compute, positions, NULL);
+}
+
+size_t cpl_model_bytes_over(const cpl_model_settings *config, cpl_dtype compute, int64_t positions)
+{
+    cpl_params unseen = {0};
+    return bytes_of(config, compute, positions, &unseen);
+}
+
+cpl_status cpl_model_init_over(cpl_model *model, cpl_backend *be, const cpl_model_settings *config,
+                               int64_t positions, cpl_params *over)
+{
+    size_t bytes = bytes_of(config, be->compute, positions, over);
+    CPL_ASSERT(!over || be->compute != CPL_F32);
+    memset(model, 0, sizeof *model);
+    model->be     = be;
+    model->config = *config;
+    CPL_TRY(cpl_arena_init(&model->arena, bytes, "the weights"));
+    take_all(model, be->compute, positions, over);
+    be->ops->rope_table(be, model->rope, (float)config->rope_theta);
+    return CPL_OK;
 }
 
 cpl_status cpl_model_init(cpl_model *model, cpl_backend *be, const cpl_model_settings *config,
                           int64_t positions)
 {
-    size_t bytes = cpl_model_bytes(config, be->compute, positions);
-    memset(model, 0, sizeof *model);
-    model->be     = be;
-    model->config = *config;
-    CPL_TRY(cpl_arena_init(&model->arena, bytes, "the weights"));
-    take_all(model, be->compute, positions);
-    be->ops->rope_table(be, model->rope, (float)config->rope_theta);
-    return CPL_OK;
+    return cpl_model_init_over(model, be, config, positions, NULL);
 }
 
 void cpl_model_free(cpl_model *model)

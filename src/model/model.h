@@ -30,6 +30,15 @@ size_t cpl_model_bytes(const cpl_model_settings *config, cpl_dtype compute, int6
  * must be resolved (params.h). CPL_ERR_MEMORY. */
 CPL_NODISCARD cpl_status cpl_model_init(cpl_model *model, cpl_backend *be,
                                         const cpl_model_settings *config, int64_t positions);
+
+/* The same without memory for the F32 masters of parameters that have a copy (params.h): they lie in
+ * `over`, a set of F32 tensors of `config` that must outlive the model and is used for something else
+ * too, so that they are valid only where the owner of both says so. The type of products must not be
+ * F32. Bytes that it allocates. */
+CPL_NODISCARD cpl_status cpl_model_init_over(cpl_model *model, cpl_backend *be,
+                                             const cpl_model_settings *config, int64_t positions,
+                                             cpl_params *over);
+size_t cpl_model_bytes_over(const cpl_model_settings *config, cpl_dtype compute, int64_t positions);
 void cpl_model_free(cpl_model *model);
 
 /* Initial weights: matrices from a normal of init_std cut at three of them, norms 1. The same for

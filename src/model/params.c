@@ -160,8 +160,15 @@ void cpl_param_name(char out[128], const cpl_param *p, int64_t expert)
         snprintf(out, 128, "model.layers.%lld.%s", (long long)p->layer, p->hub);
 }
 
-void cpl_params_take(cpl_params *set, cpl_arena *arena, const cpl_model_settings *config,
-                     cpl_dtype dtype)
+bool cpl_param_has_copy(const cpl_param *param)
+{
+    return param->init == CPL_INIT_NORMAL &&
+           (param->layer < 0 || param->offset != offsetof(cpl_layer_params, router));
+}
+
+/* A whole set, or with `rest` some of it. */
+static void take(cpl_params *set, cpl_arena *arena, const cpl_model_settings *config,
+                 cpl_dtype dtype, bool have_copy, cpl_params *rest)
 {
     cpl_layer_params unseen = {0};
     cpl_layer_params *layers =
@@ -169,13 +176,28 @@ void cpl_params_take(cpl_params *set, cpl_arena *arena, const cpl_model_settings
     for (int64_t i = 0; i < cpl_params_count(config); i++) {
         cpl_param p  = cpl_params_at(config, i);
         cpl_tensor t = {NULL, dtype, p.rank, {p.shape[0], p.shape[1], p.shape[2], 1}};
-        t.data       = cpl_arena_take(arena, cpl_tensor_bytes(t));
-        set->layer   = layers ? layers : &unseen; /* while measuring there is no array */
+        if (!rest || cpl_param_has_copy(&p) == have_copy)
+            t.data = cpl_arena_take(arena, cpl_tensor_bytes(t));
+        else if (layers)
+            t = *cpl_params_tensor(rest, &p);
+        set->layer = layers ? layers : &unseen; /* while measuring there is no array */
         if (!layers && p.layer > 0) p.layer = 0;
         *cpl_params_tensor(set, &p) = t;
     }
     set->layer = layers;
     if (config->tied) set->head = set->embed;
+}
+
+void cpl_params_take(cpl_params *set, cpl_arena *arena, const cpl_model_settings *config,
+                     cpl_dtype dtype)
+{
+    take(set, arena, config, dtype, true, NULL);
+}
+
+void cpl_params_take_some(cpl_params *set, cpl_arena *arena, const cpl_model_settings *config,
+                          cpl_dtype dtype, bool have_copy, cpl_params *rest)
+{
+    take(set, arena, config, dtype, have_copy, rest);
 }
 
 int64_t cpl_params_numbers(const cpl_model_settings *config)

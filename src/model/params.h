@@ -81,10 +81,19 @@ void cpl_param_name(char out[128], const cpl_param *param, int64_t expert);
 /* Whether training gives it a gradient and AdamW moves it. */
 bool cpl_param_trains(const cpl_param *param);
 
+/* Whether products read a copy of it where they are of another type than F32: of all but the norms'
+ * weights and the router. */
+bool cpl_param_has_copy(const cpl_param *param);
+
 /* Takes a whole set from the arena, all tensors of `dtype`; head is embed if tied, and a tensor
  * that the model does not have is none. */
 void cpl_params_take(cpl_params *set, cpl_arena *arena, const cpl_model_settings *config,
                      cpl_dtype dtype);
+
+/* The same, but only the parameters that have a copy, or only those that have none, are taken; the
+ * tensors of the others are those of `rest`. */
+void cpl_params_take_some(cpl_params *set, cpl_arena *arena, const cpl_model_settings *config,
+                          cpl_dtype dtype, bool have_copy, cpl_params *rest);
 
 /* Numbers in all parameters. */
 int64_t cpl_params_numbers(const cpl_model_settings *config);

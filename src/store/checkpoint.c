@@ -334,6 +334,7 @@ cpl_status cpl_checkpoint_load(const char *folder, cpl_checkpoint *c, const cpl_
     CPL_TRY(cpl_hf_open(&hf, folder, NULL));
     CPL_TRY_DONE(cpl_hf_config_agrees(&c->model->config, cpl_hf_config(hf), NULL, folder));
     CPL_TRY_DONE(cpl_hf_load(hf, c->model));
+    if (c->ranks) c->ranks->keep(c->ranks->ctx, CPL_SAVED_WEIGHTS);
     CPL_TRY_DONE(load_state(folder, c, log));
 done:
     cpl_hf_close(hf);

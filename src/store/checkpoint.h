@@ -36,8 +36,8 @@ typedef struct cpl_checkpoint_ranks {
     /* Saving: makes whole, in the set that it returns, the tensors that this rank writes. It stays so
      * until the next call. Collective. */
     cpl_params *(*gather)(void *ctx, cpl_saved_set which);
-    /* Loading: the returned set takes whole tensors of everything in this process; `keep` then takes
-     * what this rank holds of them. */
+    /* Loading: the model's masters, or for moments the set that `room` returns, take whole tensors of
+     * everything in this process; `keep` then takes what this rank holds of them. */
     cpl_params *(*room)(void *ctx, cpl_saved_set which);
     void (*keep)(void *ctx, cpl_saved_set which);
 } cpl_checkpoint_ranks;

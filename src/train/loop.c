@@ -128,7 +128,7 @@ static void evaluate_coupling(cpl_trainer *t, bool figures)
     cpl_step *step          = &t->step;
     cpl_metrics *m          = &t->metrics;
     if (!cpl_router_of(&t->model.config)->has_rows) return;
-    cpl_optimizer_gather_masters(&t->optimizer, &t->model);
+    cpl_share_gather_masters(&t->optimizer.share, &t->model.master);
     f32.compute = CPL_F32;
     erc.noise   = CPL_NOISE_NONE;
     for (int64_t l = 0; l < m->n_layers; l++) {

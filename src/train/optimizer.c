@@ -9,13 +9,15 @@ static void take(cpl_optimizer *o, const cpl_model_settings *config)
     cpl_params_take(&o->grads, &o->arena, config, CPL_F32);
     cpl_share_take_parts(&o->m, &o->arena, &o->share, config);
     cpl_share_take_parts(&o->v, &o->arena, &o->share, config);
+    cpl_share_take_masters(&o->share, &o->arena, config);
     cpl_share_take_buffers(&o->share, &o->arena);
 }
 
-cpl_status cpl_optimizer_bytes(size_t *bytes, const cpl_model_settings *config, cpl_mesh *mesh)
+cpl_status cpl_optimizer_bytes(size_t *bytes, const cpl_model_settings *config, cpl_mesh *mesh,
+                               cpl_dtype compute)
 {
     cpl_optimizer o = {0};
-    CPL_TRY(cpl_share_init(&o.share, config, mesh, true));
+    CPL_TRY(cpl_share_init(&o.share, config, mesh, compute, true));
     cpl_arena_measure(&o.arena);
     take(&o, config);
     *bytes = o.arena.used;
@@ -24,15 +26,20 @@ cpl_status cpl_optimizer_bytes(size_t *bytes, const cpl_model_settings *config, 
 }
 
 cpl_status cpl_optimizer_init(cpl_optimizer *o, const cpl_model_settings *config, cpl_mesh *mesh,
-                              bool overlap)
+                              cpl_dtype compute, bool overlap)
 {
     memset(o, 0, sizeof *o);
-    CPL_TRY(cpl_share_init(&o->share, config, mesh, overlap));
+    CPL_TRY(cpl_share_init(&o->share, config, mesh, compute, overlap));
     cpl_arena_measure(&o->arena);
     take(o, config);
     CPL_TRY(cpl_arena_init(&o->arena, o->arena.used, "gradients and moments"));
     take(o, config); /* the arena is zero, and so are the moments */
     return CPL_OK;
+}
+
+cpl_params *cpl_optimizer_over(cpl_optimizer *o)
+{
+    return o->share.divides_masters ? &o->grads : NULL;
 }
 
 void cpl_optimizer_free(cpl_optimizer *o)
@@ -62,12 +69,6 @@ double cpl_optimizer_norm(cpl_optimizer *o, cpl_model *model)
     return sqrt(squares);
 }
 
-void cpl_optimizer_gather_masters(cpl_optimizer *o, cpl_model *model)
-{
-    if (o->is_ahead) cpl_share_gather(&o->share, &model->master);
-    o->is_ahead = false;
-}
-
 /* What an update does with every number. */
 typedef struct update {
     float coef, lr;
@@ -77,7 +78,8 @@ typedef struct update {
 static void update_slice(cpl_optimizer *o, cpl_model *model, const cpl_train_settings *s,
                          const update *u, const cpl_slice *x)
 {
-    cpl_tensor w = cpl_slice_of_whole(x, &model->master), g = cpl_slice_of_whole(x, &o->grads);
+    cpl_tensor w    = cpl_share_master(&o->share, x, &model->master);
+    cpl_tensor g    = cpl_slice_of_whole(x, &o->grads);
     cpl_tensor copy = cpl_slice_of_whole(x, &model->compute);
     if (copy.data == w.data) copy = cpl_tensor_none();
     model->be->ops->adamw(model->be, w, cpl_slice_of_parts(x, &o->m), cpl_slice_of_parts(x, &o->v),
@@ -100,7 +102,6 @@ void cpl_optimizer_update(cpl_optimizer *o, cpl_model *model, const cpl_train_se
             cpl_share_start_gather(share, &model->compute, bucket++);
     }
     cpl_share_finish_gather(share);
-    o->is_ahead = share->n_buckets > 0 && model->compute.embed.data != model->master.embed.data;
 }
 
 double cpl_optimizer_lr(const cpl_train_settings *s, int64_t step)

@@ -99,12 +99,13 @@ static void add_all(cpl_share *s, const cpl_model_settings *config)
 }
 
 cpl_status cpl_share_init(cpl_share *s, const cpl_model_settings *config, cpl_mesh *mesh,
-                          bool overlap)
+                          cpl_dtype compute, bool overlap)
 {
     memset(s, 0, sizeof *s);
-    s->alone   = cpl_mesh_self(config->n_experts);
-    s->mesh    = mesh ? mesh : &s->alone;
-    s->overlap = overlap;
+    s->alone           = cpl_mesh_self(config->n_experts);
+    s->mesh            = mesh ? mesh : &s->alone;
+    s->overlap         = overlap;
+    s->divides_masters = s->mesh->world.size > 1 && compute != CPL_F32;
     add_all(s, config);
     cpl_slice *slices   = cpl_alloc((size_t)s->n_slices * sizeof *slices);
     cpl_bucket *buckets = cpl_alloc((size_t)(s->n_buckets + 1) * sizeof *buckets);
@@ -156,14 +157,11 @@ void cpl_share_take_buffers(cpl_share *s, cpl_arena *arena)
     }
 }
 
-void cpl_share_take_parts(cpl_params *set, cpl_arena *arena, const cpl_share *s,
-                          const cpl_model_settings *config)
+/* Of all parameters, or only of those that have a copy. */
+static void take_parts(cpl_params *set, cpl_arena *arena, const cpl_share *s,
+                       const cpl_model_settings *config, bool all)
 {
     cpl_layer_params unseen = {0};
-    if (s->mesh->world.size == 1) {
-        cpl_params_take(set, arena, config, CPL_F32);
-        return;
-    }
     cpl_layer_params *layers =
         cpl_arena_take(arena, (size_t)config->n_layers * sizeof(cpl_layer_params));
     for (int64_t i = 0; i < cpl_params_count(config); i++) {
@@ -171,12 +169,27 @@ void cpl_share_take_parts(cpl_params *set, cpl_arena *arena, const cpl_share *s,
         int64_t number = cpl_param_trains(&p) ? 0 : numbers_of(&p);
         for (const cpl_slice *x = s->slices; x < s->slices + s->n_slices; x++)
             if (x->param.offset == p.offset && x->param.layer == p.layer) number += x->n_own;
+        if (!all && !cpl_param_has_copy(&p)) number = 0;
         set->layer = layers ? layers : &unseen; /* while measuring there is no array */
         if (!layers && p.layer > 0) p.layer = 0;
         *cpl_params_tensor(set, &p) = cpl_take_1d(arena, number);
     }
     set->layer = layers;
     if (config->tied) set->head = set->embed;
+}
+
+void cpl_share_take_parts(cpl_params *set, cpl_arena *arena, const cpl_share *s,
+                          const cpl_model_settings *config)
+{
+    if (s->mesh->world.size == 1)
+        cpl_params_take(set, arena, config, CPL_F32);
+    else
+        take_parts(set, arena, s, config, true);
+}
+
+void cpl_share_take_masters(cpl_share *s, cpl_arena *arena, const cpl_model_settings *config)
+{
+    if (s->divides_masters) take_parts(&s->masters, arena, s, config, false);
 }
 
 cpl_tensor cpl_slice_of_whole(const cpl_slice *slice, cpl_params *set)
@@ -191,6 +204,42 @@ cpl_tensor cpl_slice_of_parts(const cpl_slice *slice, cpl_params *set)
 {
     const cpl_tensor t = *cpl_params_tensor(set, &slice->param);
     return cpl_tensor_1d(cpl_f32(t) + slice->at, CPL_F32, slice->n_own);
+}
+
+/* ---- divided masters ---- */
+
+static bool is_divided(const cpl_share *s, const cpl_slice *slice)
+{
+    return s->divides_masters && cpl_param_has_copy(&slice->param);
+}
+
+cpl_tensor cpl_share_master(cpl_share *s, const cpl_slice *slice, cpl_params *master)
+{
+    return is_divided(s, slice) ? cpl_slice_of_parts(slice, &s->masters)
+                                : cpl_slice_of_whole(slice, master);
+}
+
+/* A part of every divided master, to the model's or from it. */
+static void copy_masters(cpl_share *s, cpl_params *master, bool keep)
+{
+    for (const cpl_slice *x = s->slices; x < s->slices + s->n_slices; x++) {
+        if (!is_divided(s, x)) continue;
+        void *own = cpl_slice_of_parts(x, &s->masters).data;
+        void *all = cpl_slice_of_whole(x, master).data;
+        memcpy(keep ? own : all, keep ? all : own, (size_t)x->n_own * sizeof(float));
+    }
+}
+
+void cpl_share_keep_masters(cpl_share *s, cpl_params *master)
+{
+    copy_masters(s, master, true);
+}
+
+void cpl_share_gather_masters(cpl_share *s, cpl_params *master)
+{
+    if (!s->divides_masters) return;
+    copy_masters(s, master, false);
+    cpl_share_gather(s, master);
 }
 
 /* ---- messages ---- */

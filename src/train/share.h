@@ -6,6 +6,10 @@
  *          the parameter: all of them, or for experts their replicas. This rank sums the gradients of
  *          its parts over these ranks, keeps their moments, updates them, and sends the result to
  *          the others. One process has one slice a parameter, all of it its own.
+ * Masters: where products read BF16 copies and there are several ranks, a rank keeps the F32 masters
+ *          of its parts alone. The model's masters then lie in the gradients' memory and are whole
+ *          only from cpl_share_gather_masters, or from where they were drawn or loaded, until the
+ *          gradients are zeroed. Norms and the router, which have no copies, are F32 everywhere.
  * Buckets: slices travel together, BUCKET_NUMBERS numbers or more a message, in the order in which
  *          the backward pass completes them: head, last layer, ..., first layer, embedding. Up to
  *          CPL_SHARE_BUFFERS messages are under way while the pass goes on.
@@ -51,14 +55,17 @@ typedef struct cpl_share {
     cpl_bucket *buckets; /* none if there is one process */
     int64_t n_buckets;
     int64_t *numbers; /* [ranks] */
+    bool divides_masters;
+    cpl_params masters; /* this rank's parts of them, if they are divided */
     cpl_share_buffer buffer[CPL_SHARE_BUFFERS];
     int next; /* buffer to be used, the one whose message is the oldest */
 } cpl_share;
 
-/* Divides the parameters of this process (`config`) over the mesh, of which only ranks and sizes
- * are read until messages are sent; NULL: one process. A share is not moved. CPL_ERR_MEMORY. */
+/* Divides the parameters of this process (`config`), read by products in the type `compute`, over
+ * the mesh, of which only ranks and sizes are read until messages are sent; NULL: one process. A
+ * share is not moved. CPL_ERR_MEMORY. */
 CPL_NODISCARD cpl_status cpl_share_init(cpl_share *share, const cpl_model_settings *config,
-                                        cpl_mesh *mesh, bool overlap);
+                                        cpl_mesh *mesh, cpl_dtype compute, bool overlap);
 void cpl_share_free(cpl_share *share);
 
 /* Memory for the messages, as long as the share is used; nothing for one process. */
@@ -69,9 +76,21 @@ void cpl_share_take_buffers(cpl_share *share, cpl_arena *arena);
 void cpl_share_take_parts(cpl_params *set, cpl_arena *arena, const cpl_share *share,
                           const cpl_model_settings *config);
 
+/* Memory for this rank's parts of divided masters; nothing if they are not divided. */
+void cpl_share_take_masters(cpl_share *share, cpl_arena *arena, const cpl_model_settings *config);
+
 /* This rank's part of a slice: of a whole tensor, of one that holds the parts. */
 cpl_tensor cpl_slice_of_whole(const cpl_slice *slice, cpl_params *set);
 cpl_tensor cpl_slice_of_parts(const cpl_slice *slice, cpl_params *set);
+
+/* The F32 master of this rank's part of a slice, wherever it is; `master`: the model's masters. */
+cpl_tensor cpl_share_master(cpl_share *share, const cpl_slice *slice, cpl_params *master);
+
+/* Divided masters only, else nothing: this rank's parts are taken from the model's masters, which
+ * were drawn or loaded; and the model's masters made whole on all ranks that have the parameter,
+ * which is collective. */
+void cpl_share_keep_masters(cpl_share *share, cpl_params *master);
+void cpl_share_gather_masters(cpl_share *share, cpl_params *master);
 
 /* ---- one process: the following do nothing ---- */
 

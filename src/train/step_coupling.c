@@ -145,19 +145,42 @@ static void couple_separately(const job *j, int64_t l, double weight)
     add(be, grads->w_down, a.experts.w_down);
 }
 
+/* Adds to gate_norm the squares of this rank's part of a slice of w_gate [experts, D, d]. */
+static void add_squares(const cpl_step *step, cpl_model *model, const cpl_slice *x)
+{
+    const cpl_tensor own = cpl_share_master(step->share, x, &model->master);
+    const int64_t each = x->param.shape[1] * x->param.shape[2], end = x->own + x->n_own;
+    for (int64_t at = x->own, next; at < end; at = next) {
+        const int64_t e = at / each;
+        next            = (e + 1) * each < end ? (e + 1) * each : end;
+        cpl_tensor part = cpl_tensor_range(own, at - x->own, next - at);
+        cpl_f32(step->gate_norm)[model->config.first_expert + e] +=
+            (float)model->be->ops->dot(model->be, part, part);
+    }
+}
+
+/* gate_norm from everybody's parts of the masters, which need not be whole. */
+static void gather_gate_norms(const cpl_step *step, cpl_model *model, int64_t l)
+{
+    const cpl_share *share = step->share;
+    float *norm            = cpl_f32(step->gate_norm);
+    const int64_t n        = cpl_tensor_count(step->gate_norm);
+    memset(norm, 0, (size_t)n * sizeof *norm);
+    for (const cpl_slice *x = share->slices; x < share->slices + share->n_slices; x++)
+        if (x->param.layer == l && x->param.offset == offsetof(cpl_layer_params, w_gate))
+            add_squares(step, model, x);
+    cpl_group_sum_f32(step->world, norm, n);
+    for (int64_t e = 0; e < n; e++) norm[e] = sqrtf(norm[e]);
+}
+
 void cpl_step_gather_response(const cpl_step *step, cpl_model *model, int64_t l)
 {
-    const cpl_tensor w = model->master.layer[l].w_gate; /* whole: see cpl_step_gradient */
-    cpl_tensor own     = step->gate_norm;
-    if (step->mesh) {
-        own = cpl_tensor_range(own, step->mesh->first_expert, step->mesh->n_local);
-        model->be->ops->fill(model->be, step->gate_norm, 0);
-        cpl_group_sum_f32(step->world, cpl_f32(step->M[l]), cpl_tensor_count(step->M[l]));
+    if (!step->mesh) {
+        model->be->ops->row_norms(model->be, step->gate_norm, model->master.layer[l].w_gate);
+        return;
     }
-    model->be->ops->row_norms(model->be, own, w);
-    if (step->mesh)
-        cpl_group_sum_f32(&step->mesh->experts, cpl_f32(step->gate_norm),
-                          cpl_tensor_count(step->gate_norm));
+    cpl_group_sum_f32(step->world, cpl_f32(step->M[l]), cpl_tensor_count(step->M[l]));
+    gather_gate_norms(step, model, l);
 }
 
 /* Of layer l, whose M, eps and delta have just been made. */

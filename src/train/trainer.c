@@ -118,9 +118,11 @@ static cpl_status allocate(cpl_trainer *t, int64_t positions)
     for (int64_t i = 0; i < n_sources; i++)
         t->metrics.source[i].label = t->data.held_out->shards->labels.at[i];
     CPL_TRY(cpl_backend_reserve(&t->backend, &work));
-    CPL_TRY(cpl_model_init(&t->model, &t->backend, &t->config,
-                           positions > s->data.seq_len ? positions : s->data.seq_len));
-    CPL_TRY(cpl_optimizer_init(&t->optimizer, &t->config, &t->mesh, s->dist.overlap));
+    CPL_TRY(cpl_optimizer_init(&t->optimizer, &t->config, &t->mesh, t->backend.compute,
+                               s->dist.overlap));
+    CPL_TRY(cpl_model_init_over(&t->model, &t->backend, &t->config,
+                                positions > s->data.seq_len ? positions : s->data.seq_len,
+                                cpl_optimizer_over(&t->optimizer)));
     return cpl_step_init(&t->step, s, &t->config, micro_of(t), &t->optimizer.share);
 }
 
@@ -152,7 +154,7 @@ static cpl_params *gather_set(void *ctx, cpl_saved_set which)
 {
     cpl_trainer *t = ctx;
     if (which == CPL_SAVED_WEIGHTS) {
-        cpl_optimizer_gather_masters(&t->optimizer, &t->model);
+        cpl_share_gather_masters(&t->optimizer.share, &t->model.master);
         return &t->model.master;
     }
     cpl_params *whole = room_for(ctx, which);
@@ -163,7 +165,10 @@ static cpl_params *gather_set(void *ctx, cpl_saved_set which)
 static void keep_parts(void *ctx, cpl_saved_set which)
 {
     cpl_trainer *t = ctx;
-    cpl_share_take_own(&t->optimizer.share, moments_of(t, which), &t->optimizer.grads);
+    if (which == CPL_SAVED_WEIGHTS)
+        cpl_share_keep_masters(&t->optimizer.share, &t->model.master);
+    else
+        cpl_share_take_own(&t->optimizer.share, moments_of(t, which), &t->optimizer.grads);
 }
 
 static cpl_checkpoint checkpoint_of(cpl_trainer *t)
@@ -222,10 +227,12 @@ static cpl_status begin_weights(cpl_trainer *t, const cpl_train_job *job, const 
     if (job->resume && cpl_run_dir_has_checkpoint(t->run.folder)) return load_last(t);
     if (from) {
         CPL_TRY(cpl_hf_load(from, &t->model));
+        cpl_share_keep_masters(&t->optimizer.share, &t->model.master);
         return cpl_trainer_save(t);
     }
     if (job->resume) cpl_log_info(t->log, "no checkpoint was saved yet: going on from the start");
     cpl_model_randomize(&t->model, (uint64_t)t->settings->train.seed);
+    cpl_share_keep_masters(&t->optimizer.share, &t->model.master);
     return CPL_OK;
 }
 

@@ -33,7 +33,7 @@ static world *world_of(const cpl_model_settings *config, int threads, bool poiso
     assert_ok(cpl_backend_reserve(w->be, &work));
     assert_ok(cpl_model_init(&w->model, w->be, config, S));
     cpl_model_randomize(&w->model, 11);
-    assert_ok(cpl_optimizer_init(&w->run, config, NULL, false));
+    assert_ok(cpl_optimizer_init(&w->run, config, NULL, CPL_F32, false));
     cpl_arena_measure(&measure);
     cpl_pass_take(&w->pass, &measure, config, B, S, true, false);
     assert_ok(cpl_arena_init(&w->arena, measure.used, "pass"));

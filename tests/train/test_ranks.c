@@ -251,6 +251,41 @@ static void compare(const result *one, const result *many, int steps, mesh shape
     assert_near(many->load_max, one->load_max, 0.05 * one->load_max);
 }
 
+/* All tensors of weights and moments of two checkpoints of the same step, whatever the files. */
+static void assert_same_state(const char *run, const char *other)
+{
+    static const char *const files[][2] = {{"model.safetensors", "model.safetensors.index.json"},
+                                           {"state.safetensors", "state.safetensors.index.json"}};
+    for (int f = 0; f < 2; f++) {
+        cpl_stored_files *open[2];
+        const char *runs[2] = {run, other};
+        for (int i = 0; i < 2; i++) {
+            char path[400];
+            snprintf(path, sizeof path, "%s/last/%s", runs[i], files[f][1]);
+            if (access(path, R_OK) != 0)
+                snprintf(path, sizeof path, "%s/last/%s", runs[i], files[f][0]);
+            assert_ok(cpl_stored_open_strict(&open[i], path, NULL));
+        }
+        assert_int_equal(open[0]->count, open[1]->count);
+        assert_true(open[0]->count > 50);
+        for (int64_t k = 0; k < open[0]->count; k++) {
+            const cpl_stored *x = &open[0]->tensors[k];
+            const cpl_stored *y = cpl_stored_find(open[1], x->name);
+            int64_t n           = 1;
+            for (int d = 0; d < x->entry->rank; d++) n *= x->entry->shape[d];
+            float *a = malloc((size_t)n * 4 + 4), *b = malloc((size_t)n * 4 + 4);
+            assert_non_null(y);
+            assert_ok(cpl_stored_read_part_f32(x, a, 0, n));
+            assert_ok(cpl_stored_read_part_f32(y, b, 0, n));
+            assert_memory_equal(a, b, (size_t)n * 4);
+            free(a);
+            free(b);
+        }
+        cpl_stored_close(open[0]);
+        cpl_stored_close(open[1]);
+    }
+}
+
 /* ---- the tests ---- */
 
 static const mesh shapes[] = {{2, 1}, {4, 2}, {8, 1}, {2, 2}, {4, 4}, {8, 2}, {8, 8}};
@@ -310,6 +345,24 @@ static void bf16_masters_are_whole(void **state)
     for (int s = 1; s <= 6; s++) assert_near(many.loss[s], one.loss[s], 1e-2 * one.loss[s]);
     if (getenv("SHOW")) printf("bf16 %g\n", difference(alone, run));
     assert_true(difference(alone, run) < 0.05);
+}
+
+/* Divided masters share memory with the gradients: what makes them whole between two steps changes no
+ * later step. */
+static void whole_masters_disturb_nothing(void **state)
+{
+    static const char *const often[] = {"compute.dtype=bf16", "train.steps=6", "eval.every=1",
+                                        "checkpoint.every=1", "log.every=1",   NULL};
+    static const char *const never[] = {"compute.dtype=bf16", "train.steps=6", "eval.every=0",
+                                        "checkpoint.every=0", "log.every=1",   NULL};
+    static const mesh some[]         = {{2, 1}, {4, 2}, {2, 2}};
+    (void)state;
+    for (size_t i = 0; i < sizeof some / sizeof *some; i++) {
+        const char *a = fresh_run(), *b = fresh_run();
+        (void)train(a, some[i], often);
+        (void)train(b, some[i], never);
+        assert_same_state(a, b);
+    }
 }
 
 /* ---- bytes ---- */
@@ -386,41 +439,6 @@ static void save_again(rank *r, cpl_trainer *t)
     if (cpl_trainer_save(t) != CPL_OK) snprintf(r->wrong, sizeof r->wrong, "%s", cpl_last_error());
 }
 
-/* All tensors of weights and moments of two checkpoints of the same step, whatever the files. */
-static void assert_same_state(const char *run, const char *other)
-{
-    static const char *const files[][2] = {{"model.safetensors", "model.safetensors.index.json"},
-                                           {"state.safetensors", "state.safetensors.index.json"}};
-    for (int f = 0; f < 2; f++) {
-        cpl_stored_files *open[2];
-        const char *runs[2] = {run, other};
-        for (int i = 0; i < 2; i++) {
-            char path[400];
-            snprintf(path, sizeof path, "%s/last/%s", runs[i], files[f][1]);
-            if (access(path, R_OK) != 0)
-                snprintf(path, sizeof path, "%s/last/%s", runs[i], files[f][0]);
-            assert_ok(cpl_stored_open_strict(&open[i], path, NULL));
-        }
-        assert_int_equal(open[0]->count, open[1]->count);
-        assert_true(open[0]->count > 50);
-        for (int64_t k = 0; k < open[0]->count; k++) {
-            const cpl_stored *x = &open[0]->tensors[k];
-            const cpl_stored *y = cpl_stored_find(open[1], x->name);
-            int64_t n           = 1;
-            for (int d = 0; d < x->entry->rank; d++) n *= x->entry->shape[d];
-            float *a = malloc((size_t)n * 4 + 4), *b = malloc((size_t)n * 4 + 4);
-            assert_non_null(y);
-            assert_ok(cpl_stored_read_part_f32(x, a, 0, n));
-            assert_ok(cpl_stored_read_part_f32(y, b, 0, n));
-            assert_memory_equal(a, b, (size_t)n * 4);
-            free(a);
-            free(b);
-        }
-        cpl_stored_close(open[0]);
-        cpl_stored_close(open[1]);
-    }
-}
-
 static void copy_run(const char *to, const char *from)
 {
     char command[500];
@@ -428,16 +446,14 @@ static void copy_run(const char *to, const char *from)
     assert_int_equal(system(command), 0);
 }
 
-/* 1 -> 4 -> 2 -> 1: each takes over the state bit for bit; then the run goes on. */
-static void any_mesh_goes_on(void **state)
+/* Each mesh of the chain takes over the state bit for bit; then the run goes on. */
+static void go_on(const mesh *chain, size_t n, const char *dtype)
 {
-    static const mesh chain[]        = {{1, 1}, {4, 2}, {2, 1}, {8, 4}, {4, 4}, {1, 1}};
-    static const char *const first[] = {"train.steps=4", "z.weight=0.001", NULL};
-    static const char *const more[]  = {"train.steps=8", "z.weight=0.001", NULL};
-    const char *before               = fresh_run();
-    (void)state;
+    const char *const first[] = {"train.steps=4", "z.weight=0.001", dtype, NULL};
+    const char *const more[]  = {"train.steps=8", "z.weight=0.001", dtype, NULL};
+    const char *before        = fresh_run();
     (void)train(before, chain[0], first);
-    for (size_t i = 1; i < sizeof chain / sizeof *chain; i++) {
+    for (size_t i = 1; i < n; i++) {
         const char *run = fresh_run();
         copy_run(run, before);
         const rank again = {
@@ -454,12 +470,25 @@ static void any_mesh_goes_on(void **state)
     assert_true(r.loss[5] > 0 && r.loss[8] > 0);
 }
 
+/* 1 -> 4 -> 2 -> 1, and masters that are divided and whole in turn. */
+static void any_mesh_goes_on(void **state)
+{
+    static const mesh f32[]  = {{1, 1}, {4, 2}, {2, 1}, {8, 4}, {4, 4}, {1, 1}};
+    static const mesh bf16[] = {{1, 1}, {4, 2}, {2, 1}, {1, 1}};
+    (void)state;
+    go_on(f32, sizeof f32 / sizeof *f32, "compute.dtype=f32");
+    go_on(bf16, sizeof bf16 / sizeof *bf16, "compute.dtype=bf16");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_mesh_trains_the_same), cmocka_unit_test(twice_the_same_bits),
-        cmocka_unit_test(bf16_masters_are_whole),     cmocka_unit_test(bytes_are_as_predicted),
+        cmocka_unit_test(every_mesh_trains_the_same),
+        cmocka_unit_test(twice_the_same_bits),
+        cmocka_unit_test(bf16_masters_are_whole),
+        cmocka_unit_test(bytes_are_as_predicted),
         cmocka_unit_test(any_mesh_goes_on),
+        cmocka_unit_test(whole_masters_disturb_nothing),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
