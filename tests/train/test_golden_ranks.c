@@ -1,0 +1,200 @@
+/* test_golden_ranks.c - every gradient of tests/golden/model, computed by the ranks of a mesh: within
+ * 1e-5 of PyTorch in float64, on whichever rank. */
+#include <pthread.h>
+
+#include "dist/threads.h"
+#include "tensor/backend/backend.h"
+#include "train/golden_model.h"
+
+enum { MOST_RANKS = 8 };
+
+static const golden_limits limit = {CPL_F32, 1e-4, 1e-5, 1e-5};
+
+/* One rank, which lives until its gradients were compared. */
+typedef struct rank {
+    const char *folder;
+    cpl_thread_ranks *whole;
+    int number, n_ranks, experts;
+    bool figures;
+    cpl_settings settings;
+    cpl_hf *hf;
+    cpl_model_settings config;
+    cpl_ranks ranks;
+    cpl_group world;
+    cpl_mesh mesh;
+    cpl_backend be;
+    cpl_model model;
+    cpl_share share;
+    cpl_step step;
+    cpl_metrics metrics;
+    cpl_arena arena;
+    cpl_params grads;
+    int32_t *ids, *target;
+    const char *failed;
+} rank;
+
+static int64_t least_multiple(int64_t a, int64_t b)
+{
+    int64_t x = a;
+    while (x % b) x += a;
+    return x;
+}
+
+/* The case's sequences, repeated until every rank has as many: no loss changes by that. */
+static cpl_step_batch own_batch(rank *r)
+{
+    int64_t seq_len      = 0;
+    cpl_step_batch batch = golden_tokens(r->folder, &seq_len);
+    const int64_t b = batch.n_sequences, own = least_multiple(b, r->n_ranks) / r->n_ranks;
+    r->ids    = malloc((size_t)(own * seq_len) * sizeof *r->ids);
+    r->target = malloc((size_t)(own * seq_len) * sizeof *r->target);
+    for (int64_t i = 0; i < own; i++) {
+        const int64_t from = (r->number * own + i) % b * seq_len;
+        memcpy(r->ids + i * seq_len, batch.ids + from, (size_t)seq_len * sizeof *r->ids);
+        memcpy(r->target + i * seq_len, batch.target + from, (size_t)seq_len * sizeof *r->target);
+    }
+    free((void *)(uintptr_t)batch.ids);
+    free((void *)(uintptr_t)batch.target);
+    r->settings.data.seq_len = seq_len;
+    return (cpl_step_batch){r->ids, r->target, NULL, own, own * (seq_len - 1)};
+}
+
+/* Only the main thread may fail a test. */
+#define NEED(call)                                                                                 \
+    if ((call) != CPL_OK) {                                                                        \
+        r->failed = #call;                                                                         \
+        return NULL;                                                                               \
+    }
+
+static void *compute(void *context)
+{
+    rank *r = context;
+    cpl_arena measure;
+    golden_settings(&r->settings, r->folder);
+    r->settings.losses.balance.scope = CPL_BALANCE_GLOBAL; /* of PyTorch's one batch, the same */
+    const cpl_step_batch batch       = own_batch(r);
+    NEED(cpl_group_of(&r->world, cpl_thread_ranks_at(r->whole, r->number), &r->ranks));
+    NEED(cpl_hf_open(&r->hf, r->folder, NULL));
+    r->config = *cpl_hf_config(r->hf);
+    NEED(cpl_mesh_init(&r->mesh, &r->world, r->experts, r->config.n_experts));
+    r->config.first_expert = r->mesh.first_expert;
+    r->config.n_local      = r->mesh.n_local;
+    const cpl_work work    = cpl_step_work(&r->settings, &r->config, batch.n_sequences);
+    cpl_backend_cpu(&r->be, CPL_F32, 1);
+    NEED(cpl_backend_reserve(&r->be, &work));
+    NEED(cpl_model_init(&r->model, &r->be, &r->config, r->settings.data.seq_len));
+    NEED(cpl_hf_load(r->hf, &r->model));
+    NEED(cpl_share_init(&r->share, &r->config, &r->mesh, CPL_F32, true));
+    NEED(cpl_step_init(&r->step, &r->settings, &r->config, batch.n_sequences, &r->share));
+    golden_delta(&r->step, r->folder, r->config.n_layers);
+    cpl_arena_measure(&measure);
+    cpl_params_take(&r->grads, &measure, &r->config, CPL_F32);
+    cpl_share_take_buffers(&r->share, &measure);
+    NEED(cpl_arena_init(&r->arena, measure.used + (1 << 20), "gradients and metrics"));
+    cpl_params_take(&r->grads, &r->arena, &r->config, CPL_F32);
+    cpl_share_take_buffers(&r->share, &r->arena);
+    cpl_metrics_take(&r->metrics, &r->arena, &r->config, 0);
+    cpl_step_gradient(&r->step, &r->model, &r->grads, &r->settings, &batch, r->figures, true,
+                      &r->metrics);
+    NEED(cpl_step_status(&r->step));
+    cpl_share_gather(&r->share, &r->grads);
+    return NULL;
+}
+
+static void end(rank *r)
+{
+    drop(&r->settings);
+    free(r->ids);
+    free(r->target);
+    cpl_arena_free(&r->arena);
+    cpl_step_free(&r->step);
+    cpl_share_free(&r->share);
+    cpl_model_free(&r->model);
+    cpl_backend_free(&r->be);
+    cpl_hf_close(r->hf);
+    cpl_mesh_close(&r->mesh);
+    cpl_group_close(&r->world);
+    cpl_ranks_free(&r->ranks);
+}
+
+static void run_case(const char *name, int n_ranks, int experts, bool figures)
+{
+    rank r[MOST_RANKS] = {0};
+    pthread_t threads[MOST_RANKS];
+    cpl_thread_ranks *whole   = NULL;
+    cpl_safetensors *expected = NULL;
+    char folder[256], path[300];
+    snprintf(folder, sizeof folder, "%s", golden_path("model/"));
+    snprintf(folder + strlen(folder), sizeof folder - strlen(folder), "%s", name);
+    snprintf(path, sizeof path, "%s/expected.safetensors", folder);
+    assert_ok(cpl_safetensors_open(&expected, path));
+    assert_ok(cpl_thread_ranks_init(&whole, n_ranks));
+    for (int i = 0; i < n_ranks; i++) {
+        r[i].folder  = folder;
+        r[i].whole   = whole;
+        r[i].number  = i;
+        r[i].n_ranks = n_ranks;
+        r[i].experts = experts;
+        r[i].figures = figures;
+        assert_int_equal(pthread_create(&threads[i], NULL, compute, &r[i]), 0);
+    }
+    for (int i = 0; i < n_ranks; i++) pthread_join(threads[i], NULL);
+    for (int i = 0; i < n_ranks; i++) {
+        if (r[i].failed) fail_msg("%s, rank %d: %s", name, i, r[i].failed);
+        golden_compare_gradients(expected, &r[i].model, &r[i].grads, &limit);
+        golden_compare(expected, "loss.ce", &(float){(float)r[i].metrics.loss}, 1, 1e-5, NULL);
+        golden_compare(expected, "loss.total", &(float){(float)r[i].metrics.loss_total}, 1, 1e-5,
+                       NULL);
+    }
+    for (int i = 0; i < n_ranks; i++) end(&r[i]);
+    cpl_thread_ranks_free(whole);
+    cpl_safetensors_close(expected);
+}
+
+/* Expert parallel over every number that divides the ranks and the case's experts. */
+static void on_meshes_of(int n_ranks)
+{
+    int computed = 0;
+    for (int i = 0; i < N_GOLDEN_CASES; i++)
+        for (int experts = 1; experts <= n_ranks; experts *= 2) {
+            cpl_hf *hf = NULL;
+            char folder[256];
+            snprintf(folder, sizeof folder, "%s%s", golden_path("model/"), golden_cases[i]);
+            assert_ok(cpl_hf_open(&hf, folder, NULL));
+            const int64_t n = cpl_hf_config(hf)->n_experts;
+            cpl_hf_close(hf);
+            if (n % experts) continue;
+            run_case(golden_cases[i], n_ranks, experts, false);
+            if (i % 4 == 0) run_case(golden_cases[i], n_ranks, experts, true);
+            computed++;
+        }
+    assert_true(computed > N_GOLDEN_CASES);
+}
+
+static void two_ranks(void **state)
+{
+    (void)state;
+    on_meshes_of(2);
+}
+
+static void four_ranks(void **state)
+{
+    (void)state;
+    on_meshes_of(4);
+}
+
+static void eight_ranks(void **state)
+{
+    (void)state;
+    on_meshes_of(8);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(two_ranks),
+        cmocka_unit_test(four_ranks),
+        cmocka_unit_test(eight_ranks),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
