@@ -72,7 +72,7 @@ class Kill:
         begun = (run / "config.yaml").exists()
         words = ["train", "--resume", run] if begun else words_of(self.folder, run, self.mesh[1], KEPT)
         code, said = Ranks(self.library, self.mesh[0], *words).end(10 * LIMIT_SECONDS)
-        self.check(code == 0, f"going on: exit {code}: {said[-500:]!r}")
+        self.check(code == 0, f"going on: exit {code}: {sentences(said) or said!r}")
         return code == 0
 
     def run(self):
