@@ -27,8 +27,8 @@ static int64_t sum_of(const int64_t *length, int size)
     return sum;
 }
 
-/* The lengths of all, and memory for the bytes. */
-static cpl_status make_room(cpl_gathered *all, cpl_group *g, int64_t own)
+/* The lengths of all, and memory for the bytes of all on the ranks that get them. */
+static cpl_status make_room(cpl_gathered *all, cpl_group *g, int64_t own, bool gets)
 {
     const int size = g ? g->size : 1;
     all->length    = cpl_alloc((size_t)size * sizeof *all->length);
@@ -36,23 +36,51 @@ static cpl_status make_room(cpl_gathered *all, cpl_group *g, int64_t own)
     memset(all->length, 0, (size_t)size * sizeof *all->length);
     all->length[g ? g->rank : 0] = own;
     if (size > 1) cpl_group_sum_i64(g, all->length, size);
-    all->bytes = cpl_alloc((size_t)sum_of(all->length, size) + 1);
+    all->bytes = cpl_alloc((size_t)(gets ? sum_of(all->length, size) : 0) + 1);
     return cpl_gather_status(g, all->bytes ? CPL_OK : CPL_ERR_MEMORY);
+}
+
+static cpl_status begin(cpl_gathered *all, cpl_group *g, cpl_status status, const cpl_text *own,
+                        bool gets)
+{
+    memset(all, 0, sizeof *all);
+    if (status == CPL_OK) status = cpl_text_status(own);
+    CPL_TRY(cpl_gather_status(g, status));
+    return make_room(all, g, (int64_t)own->length, gets);
 }
 
 cpl_status cpl_gather_texts(cpl_gathered *all, cpl_group *g, cpl_status status, const cpl_text *own)
 {
     const char *bytes = own->bytes ? own->bytes : "";
-    memset(all, 0, sizeof *all);
-    if (status == CPL_OK) status = cpl_text_status(own);
-    CPL_TRY(cpl_gather_status(g, status));
-    status = make_room(all, g, (int64_t)own->length);
+    status            = begin(all, g, status, own, true);
     if (status == CPL_OK && cpl_gather_is_alone(g)) memcpy(all->bytes, bytes, own->length);
     if (status == CPL_OK && !cpl_gather_is_alone(g)) {
         cpl_group_all_gather(g, all->bytes, bytes, all->length);
         status = cpl_group_status(g);
     }
     if (status != CPL_OK) cpl_gathered_free(all);
+    return status;
+}
+
+cpl_status cpl_gather_to_first(cpl_gathered *all, cpl_group *g, cpl_status status,
+                               const cpl_text *own)
+{
+    enum { UNIT = 4 };
+    if (cpl_gather_is_alone(g)) return cpl_gather_texts(all, g, status, own);
+    status           = begin(all, g, status, own, g->rank == 0);
+    int64_t *sent    = status == CPL_OK ? cpl_alloc(2 * (size_t)g->size * sizeof *sent) : NULL;
+    int64_t *arrives = sent ? sent + g->size : NULL;
+    if (status == CPL_OK) status = cpl_group_agree(g, sent ? CPL_OK : CPL_ERR_MEMORY);
+    if (status == CPL_OK) {
+        for (int r = 0; r < g->size; r++) {
+            sent[r]    = r == 0 ? (int64_t)own->length / UNIT : 0;
+            arrives[r] = g->rank == 0 ? all->length[r] / UNIT : 0;
+        }
+        cpl_group_all_to_all(g, all->bytes, arrives, own->bytes, sent, UNIT);
+        status = cpl_group_status(g);
+    }
+    cpl_free(sent);
+    if (status != CPL_OK || g->rank > 0) cpl_gathered_free(all);
     return status;
 }
 

@@ -40,6 +40,10 @@ typedef struct cpl_gathered {
  * With one process `all` has a copy of its text. CPL_ERR_MEMORY. */
 CPL_NODISCARD cpl_status cpl_gather_texts(cpl_gathered *all, cpl_group *group, cpl_status status,
                                           const cpl_text *own);
+
+/* The same on rank 0 alone; `all` is empty on the others. Lengths are multiples of 4. */
+CPL_NODISCARD cpl_status cpl_gather_to_first(cpl_gathered *all, cpl_group *group, cpl_status status,
+                                             const cpl_text *own);
 void cpl_gathered_free(cpl_gathered *all);
 
 /* CPL_ERR_INPUT, with the name and both values, if a rank has other values than rank 0 in this
