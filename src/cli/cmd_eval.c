@@ -10,6 +10,7 @@
 #include "cli/output_paths.h"
 #include "cli/terminal/eval_progress.h"
 #include "cli/terminal/output.h"
+#include "cli/terminal/ranks.h"
 #include "eval/evaluation.h"
 #include "eval/run/eval_model.h"
 #include "io/file.h"
@@ -29,6 +30,7 @@ typedef struct work {
     cpl_eval_journal journal;
     cpl_eval_bar bar;
     cpl_log log;
+    cpl_group *world; /* NULL: one process */
 } work;
 
 /* ---- tasks and questions ---- */
@@ -188,27 +190,6 @@ done:
 
 /* ---- the forms of the verb ---- */
 
-static cpl_status evaluate(work *w)
-{
-    const cpl_arguments *a        = w->args;
-    const cpl_compute_settings *c = &w->configuration.settings.compute;
-    const bool chosen             = cpl_configuration_gives(&w->configuration, "compute.dtype");
-    CPL_TRY(cpl_eval_model_open(&w->model, a->words[0], cpl_flag_text(a, "--tokenizer"), &w->log));
-    CPL_TRY(open_evaluation(w));
-    CPL_TRY(cpl_eval_model_load(&w->model, chosen ? cpl_plan_dtype(c) : CPL_F32, (int)c->threads,
-                                w->evaluation.window));
-    w->model.runner.texts = cpl_flag_on(a, "--samples");
-    CPL_TRY(describe(w));
-    CPL_TRY(open_record(w));
-    cpl_evaluation_callbacks callbacks = cpl_eval_bar_callbacks(&w->bar, w->evaluation.n_questions);
-    cpl_status status =
-        cpl_evaluation_run(&w->evaluation, &w->model.runner, w->journal.file ? &w->journal : NULL,
-                           cpl_flag_on(a, "--samples"), &callbacks);
-    cpl_eval_bar_clear(&w->bar);
-    CPL_TRY(status);
-    return show_all(w);
-}
-
 static cpl_status check_data(work *w, bool question_schemas)
 {
     const char *given = cpl_flag_text(w->args, "--data");
@@ -230,23 +211,89 @@ static cpl_status check_outputs(const cpl_arguments *args)
     return cpl_output_paths_check(args, "results sources");
 }
 
-static cpl_status run_eval(work *w)
+/* All but the weights. */
+static cpl_status open_all(work *w)
 {
-    cpl_eval_mode form;
-    CPL_TRY(cpl_eval_mode_of(&form, w->args));
-    CPL_TRY(check_outputs(w->args));
-    if (form == CPL_EVAL_MODE_TEXT) return cpl_eval_text(w->args, &w->configuration, &w->log);
-    CPL_TRY(check_data(w, form == CPL_EVAL_MODE_TASKS));
+    const cpl_arguments *a = w->args;
+    if (cpl_gather_is_first(w->world)) CPL_TRY(check_outputs(a));
+    CPL_TRY(check_data(w, true));
     CPL_TRY(select_tasks(w));
-    if (form == CPL_EVAL_MODE_LIST) return cpl_eval_list(&w->selection, w->data);
-    return evaluate(w);
+    CPL_TRY(cpl_eval_model_open(&w->model, a->words[0], cpl_flag_text(a, "--tokenizer"), &w->log));
+    return open_evaluation(w);
+}
+
+static cpl_status load(work *w)
+{
+    const cpl_compute_settings *c = &w->configuration.settings.compute;
+    const bool chosen             = cpl_configuration_gives(&w->configuration, "compute.dtype");
+    CPL_TRY(cpl_eval_model_load(&w->model, chosen ? cpl_plan_dtype(c) : CPL_F32, (int)c->threads,
+                                w->evaluation.window));
+    w->model.runner.texts = cpl_flag_on(w->args, "--samples");
+    w->model.runner.group = w->world;
+    return describe(w);
+}
+
+/* What all ranks must have in common: all settings that are no places. NULL: no memory. */
+static json_t *common(const work *w)
+{
+    json_t *values    = json_copy(w->settings);
+    bool failed       = !values;
+    json_t *tokenizer = json_object_get(json_object_get(values, "tokenizer"), "xxh3");
+    cpl_json_put(&failed, values, "tokenizer", json_incref(tokenizer));
+    cpl_json_put(&failed, values, "the version of the program", json_string(COUPLET_VERSION));
+    cpl_json_put(&failed, values, "the number of threads (compute.threads)",
+                 json_integer(w->model.be.n_threads));
+    (void)json_object_del(values, "model");
+    (void)json_object_del(values, "data");
+    if (!failed) return values;
+    json_decref(values);
+    return NULL;
+}
+
+static cpl_status evaluate(work *w)
+{
+    cpl_evaluation_callbacks callbacks = {0};
+    const bool first                   = cpl_gather_is_first(w->world);
+    CPL_TRY(cpl_gather_status(w->world, open_all(w)));
+    cpl_status status = load(w);
+    CPL_TRY(cpl_gather_equal(w->world, status, w->world ? common(w) : NULL));
+    CPL_TRY(cpl_gather_status(w->world, first ? open_record(w) : CPL_OK));
+    if (first) callbacks = cpl_eval_bar_callbacks(&w->bar, w->evaluation.n_questions);
+    status =
+        cpl_evaluation_run(&w->evaluation, &w->model.runner, w->journal.file ? &w->journal : NULL,
+                           cpl_flag_on(w->args, "--samples"), &callbacks);
+    cpl_eval_bar_clear(&w->bar);
+    CPL_TRY(status);
+    return cpl_gather_status(w->world, first ? show_all(w) : CPL_OK);
+}
+
+static cpl_status list(work *w)
+{
+    CPL_TRY(cpl_ranks_refuse("eval --list"));
+    CPL_TRY(check_data(w, false));
+    CPL_TRY(select_tasks(w));
+    return cpl_eval_list(&w->selection, w->data);
+}
+
+/* The forms that a launcher's ranks share. */
+static cpl_status evaluate_or_read(work *w, cpl_eval_mode form)
+{
+    cpl_settings *s = &w->configuration.settings;
+    if (s->compute.threads == 0) s->compute.threads = cpl_ranks_threads();
+    CPL_TRY(cpl_ranks_begin(&w->world));
+    CPL_TRY(cpl_ranks_watch(s->dist.timeout));
+    return form == CPL_EVAL_MODE_TEXT ? cpl_eval_text(w->args, &w->configuration, w->world, &w->log)
+                                      : evaluate(w);
 }
 
 static cpl_status run(const cpl_arguments *args)
 {
-    work w = {.args = args, .log = cpl_output_log(stderr)};
+    work w = {.args = args, .log = cpl_ranks_log(stderr)};
+    cpl_eval_mode form;
+    CPL_TRY(cpl_eval_mode_of(&form, args));
     CPL_TRY(cpl_configure(&w.configuration, NULL, args));
-    cpl_status status = run_eval(&w);
+    cpl_status status = form == CPL_EVAL_MODE_LIST ? list(&w) : evaluate_or_read(&w, form);
+    cpl_ranks_end(status);
     cpl_eval_journal_close(&w.journal);
     json_decref(w.settings);
     cpl_evaluation_close(&w.evaluation);
@@ -314,8 +361,9 @@ static const cpl_flag flags[] = {
 };
 
 const cpl_verb cpl_verb_eval = {
-    .name    = "eval",
-    .summary = "evaluate a model on benchmarks, or compute the perplexity of text",
+    .name       = "eval",
+    .over_ranks = true,
+    .summary    = "evaluate a model on benchmarks, or compute the perplexity of text",
     .usage =
         "MODEL_DIR --tasks TASK,... [--task-file T.yaml] [--profile P] [--data DIR] [--limit N] "
         "[--json F] [--html F]\n"
@@ -332,13 +380,15 @@ const cpl_verb cpl_verb_eval = {
         "--text computes perplexity and bits per byte instead of tasks, and accepts --window, "
         "--stride, --tokenizer, --json, --overwrite, --threads and --set; all other flags except "
         "--list are for tasks, and the settings of data are for --text. docs/evaluation.md "
-        "describes what is computed.",
+        "describes what is computed.\n"
+        "Under mpirun or srun the ranks share the questions, or the text, with the results of one "
+        "process; every rank loads the model (docs/parallel.md).",
     .least    = 0,
     .most     = -1,
     .flags    = flags,
     .n_flags  = sizeof flags / sizeof *flags,
     .settings = "compute.dtype data.bad data.text_field data.id_field data.source_field data.strip "
                 "data.split data.separator data.special_as_text data.max_line_bytes "
-                "data.zstd_window_log",
+                "data.zstd_window_log dist.timeout",
     .run      = run,
 };

@@ -12,6 +12,7 @@
 #include "cli/output_paths.h"
 #include "cli/routing_print.h"
 #include "cli/terminal/output.h"
+#include "cli/terminal/ranks.h"
 #include "inspect/routing/show.h"
 #include "inspect/show.h"
 #include "io/file.h"
@@ -35,6 +36,7 @@ typedef struct work {
     const char *text;
     cpl_routing_options routing_options;
     cpl_routing_report routing;
+    cpl_group *world; /* of ranks that share --text; NULL: one process */
 } work;
 
 /* ---- flags ---- */
@@ -66,7 +68,8 @@ static cpl_status read_options(work *w)
     o->noisy      = cpl_flag_given(a, "--noise");
     o->silhouette = cpl_flag_on(a, "--silhouette");
     if (o->noisy) o->noise_seed = (uint64_t)cpl_flag_int(a, "--noise");
-    const int64_t threads = cpl_flag_int(a, "--threads");
+    const int64_t given   = cpl_flag_int(a, "--threads"),
+                  threads = given ? given : cpl_ranks_threads();
     o->n_threads          = threads ? (int)threads : cpl_cpu_count();
     CPL_TRY(read_memory(w, memory));
     o->keep_going = cpl_flag_on(a, "--keep-going");
@@ -167,20 +170,23 @@ static cpl_status without_table(work *w, const cpl_log *log)
 /* The text is read first, so that faults in it are reported before any work. */
 static cpl_status open_routed(work *w)
 {
-    const cpl_log log = cpl_output_log(stderr);
+    const cpl_log log = cpl_ranks_log(stderr);
     cpl_routing_cost cost;
     CPL_TRY(cpl_routing_open(&w->routing, &cost, w->args->words[0], &w->routing_options, &log));
+    if (!cpl_gather_is_first(w->world)) return CPL_OK;
     cpl_status status = open_all(w);
     if (status == CPL_ERR_INPUT) status = without_table(w, &log);
     if (status == CPL_OK) cpl_routing_print_cost(&w->routing, &cost);
     return status;
 }
 
+/* Ranks share the reading of the text; the coupling table is made by rank 0. */
 static cpl_status inspect_routed(work *w)
 {
-    const cpl_log log = cpl_output_log(stderr);
-    CPL_TRY(open_routed(w));
-    CPL_TRY(run_all(w));
+    const cpl_log log = cpl_ranks_log(stderr);
+    cpl_status status = open_routed(w);
+    if (status == CPL_OK && cpl_gather_is_first(w->world)) status = run_all(w);
+    CPL_TRY(cpl_gather_status(w->world, status));
     return cpl_routing_run(&w->routing, &log);
 }
 
@@ -296,18 +302,38 @@ static cpl_status judge(const work *w)
     return CPL_OK;
 }
 
+static cpl_status check_outputs(const cpl_arguments *args)
+{
+    CPL_TRY(cpl_output_paths_outside(args));
+    return cpl_output_paths_check(args, "layers checkpoints routing");
+}
+
+static cpl_status show_and_judge(work *w)
+{
+    CPL_TRY(show_all(w));
+    return judge(w);
+}
+
+static cpl_status inspect(work *w)
+{
+    static const double timeout_s = 60;
+    if (!w->routed) CPL_TRY(cpl_ranks_refuse("inspect without --text"));
+    if (w->routed) CPL_TRY(cpl_ranks_begin(&w->world));
+    CPL_TRY(cpl_ranks_watch(timeout_s));
+    const bool first                = cpl_gather_is_first(w->world);
+    w->routing_options.reader.group = w->world;
+    CPL_TRY(cpl_gather_status(w->world, first ? check_outputs(w->args) : CPL_OK));
+    CPL_TRY(inspect_all(w));
+    return cpl_gather_status(w->world, first ? show_and_judge(w) : CPL_OK);
+}
+
 static cpl_status run(const cpl_arguments *args)
 {
     work w            = {.args = args};
-    cpl_status status = CPL_OK;
-    CPL_TRY_DONE(read_options(&w));
-    CPL_TRY_DONE(cpl_output_paths_outside(args));
-    CPL_TRY_DONE(cpl_output_paths_check(args, "layers checkpoints routing"));
-    CPL_TRY_DONE(inspect_all(&w));
-    CPL_TRY_DONE(show_all(&w));
-    status = judge(&w);
-done:
+    cpl_status status = read_options(&w);
+    if (status == CPL_OK) status = inspect(&w);
     cpl_inspect_bar_clear(&w.bar);
+    cpl_ranks_end(status);
     for (int64_t i = 0; w.reports && i < args->n_words; i++) cpl_inspect_close(&w.reports[i]);
     cpl_routing_close(&w.routing);
     cpl_free(w.reports);
@@ -354,9 +380,10 @@ static const cpl_flag flags[] = {
 };
 
 const cpl_verb cpl_verb_inspect = {
-    .name    = "inspect",
-    .summary = "report how well router rows and experts of an MoE checkpoint are aligned",
-    .usage   = "CHECKPOINT [CHECKPOINT ...] [--json FILE] [--html FILE] [--series] [...]",
+    .name       = "inspect",
+    .over_ranks = true,
+    .summary    = "report how well router rows and experts of an MoE checkpoint are aligned",
+    .usage      = "CHECKPOINT [CHECKPOINT ...] [--json FILE] [--html FILE] [--series] [...]",
     .about =
         "A checkpoint is a folder in the Hugging Face layout, a .safetensors file or a .gguf "
         "file of a known family, or of one whose tensors allow only one interpretation. Only "
@@ -367,7 +394,9 @@ const cpl_verb cpl_verb_inspect = {
         "the experts' own kappa exceeds that of random pairings.\n"
         "With --text the model of one OLMoE folder or run reads that text, and a second report "
         "describes its routing: load, pairs of experts, domains, whether the choice agrees with "
-        "the experts' responses |x W_g|, and, for a run, how early the routing became stable.\n"
+        "the experts' responses |x W_g|, and, for a run, how early the routing became stable. "
+        "Under mpirun or srun the ranks share the "
+        "reading of that text (docs/parallel.md).\n"
         "A checkpoint without MoE layers, or with damaged weights, ends with exit code 1.",
     .least   = 1,
     .most    = -1,

@@ -6,13 +6,16 @@
 
 #include "base/arena.h"
 #include "base/clock.h"
+#include "base/stop.h"
 #include "cli/configure.h"
 #include "cli/flags.h"
 #include "cli/output_paths.h"
 #include "cli/terminal/output.h"
+#include "cli/terminal/ranks.h"
 #include "cli/terminal/signals.h"
 #include "cli/terminal/terminal.h"
 #include "data/tokens.h"
+#include "dist/gather.h"
 #include "tokenizer/tokenizer.h"
 
 enum { MOST_INPUT_BYTES = 0x7fffffff };
@@ -71,9 +74,9 @@ static void print_summary(const cpl_tokens_made *made, double seconds, const cha
 }
 
 static cpl_status encode_files(const cpl_arguments *args, const cpl_configuration *c,
-                               const cpl_tokenizer *tokenizer)
+                               const cpl_tokenizer *tokenizer, cpl_group *world)
 {
-    cpl_log log        = cpl_output_log(stderr);
+    cpl_log log        = cpl_ranks_log(stderr);
     cpl_strings inputs = {(char **)(void *)args->words, args->n_words};
     cpl_tokens_made made;
     cpl_tokens_job job = {
@@ -89,13 +92,48 @@ static cpl_status encode_files(const cpl_arguments *args, const cpl_configuratio
         .n_threads                = (int)c->settings.compute.threads,
         .progress                 = show_progress,
         .log                      = &log,
+        .group                    = world,
     };
-    CPL_TRY(cpl_signals_listen()); /* an interrupted encode removes what it wrote */
     double begin      = cpl_seconds_now();
     cpl_status status = cpl_tokens_make(&job, &made);
+    if (!cpl_gather_is_first(world)) return status;
     cpl_terminal_line_clear();
     if (status == CPL_OK) print_summary(&made, cpl_seconds_now() - begin, job.folder);
     return status;
+}
+
+/* A stop that was requested of one rank ends all with its exit code. */
+static void stop_all(cpl_group *world)
+{
+    const int own      = cpl_stop_signal();
+    int64_t signals[2] = {own != 0, own}; /* how many, and their sum */
+    if (!world) return;
+    cpl_group_sum_i64(world, signals, 2);
+    if (signals[0] > 0 && own == 0) cpl_stop_request((int)(signals[1] / signals[0]));
+}
+
+/* The ranks of a launcher share the documents. */
+static cpl_status encode_over_ranks(const cpl_arguments *args, cpl_configuration *c,
+                                    cpl_tokenizer **tokenizer)
+{
+    cpl_group *world = NULL;
+    if (c->settings.compute.threads == 0) c->settings.compute.threads = cpl_ranks_threads();
+    CPL_TRY(cpl_signals_listen()); /* an interrupted encode removes what it wrote */
+    CPL_TRY(cpl_ranks_begin(&world));
+    CPL_TRY(cpl_ranks_watch(c->settings.dist.timeout));
+    cpl_status status = cpl_tokenizer_load_given(tokenizer, cpl_flag_text(args, "--tokenizer"));
+    CPL_TRY(cpl_gather_status(world, status));
+    status = encode_files(args, c, *tokenizer, world);
+    if (status == CPL_ERR_STOPPED) stop_all(world);
+    return status;
+}
+
+static cpl_status encode_ids(const cpl_arguments *args, const cpl_configuration *c,
+                             cpl_tokenizer **tokenizer)
+{
+    CPL_TRY(cpl_ranks_refuse("tokenize encode --ids"));
+    CPL_TRY(cpl_tokenizer_load_given(tokenizer, cpl_flag_text(args, "--tokenizer")));
+    return encode_input(*tokenizer, c->settings.data.special_as_text);
 }
 
 static cpl_status check_use(const cpl_arguments *args)
@@ -118,15 +156,11 @@ static cpl_status run(const cpl_arguments *args)
 {
     cpl_configuration c;
     cpl_tokenizer *tokenizer = NULL;
-    cpl_status status        = CPL_OK;
     CPL_TRY(check_use(args));
     CPL_TRY(cpl_configure(&c, NULL, args));
-    CPL_TRY_DONE(cpl_tokenizer_load_given(&tokenizer, cpl_flag_text(args, "--tokenizer")));
-    if (cpl_flag_on(args, "--ids"))
-        CPL_TRY_DONE(encode_input(tokenizer, c.settings.data.special_as_text));
-    else
-        CPL_TRY_DONE(encode_files(args, &c, tokenizer));
-done:
+    cpl_status status = cpl_flag_on(args, "--ids") ? encode_ids(args, &c, &tokenizer)
+                                                   : encode_over_ranks(args, &c, &tokenizer);
+    cpl_ranks_end(status);
     cpl_tokenizer_free(tokenizer);
     cpl_configuration_free(&c);
     return status;
@@ -153,21 +187,24 @@ static const cpl_flag flags[] = {
 };
 
 const cpl_verb cpl_verb_tokenize_encode = {
-    .name    = "tokenize encode",
-    .summary = "encode documents to token shards, or the standard input to ids",
-    .usage   = "--tokenizer T.json --out DIR INPUT...\n--tokenizer T.json --ids < TEXT",
+    .name       = "tokenize encode",
+    .over_ranks = true,
+    .summary    = "encode documents to token shards, or the standard input to ids",
+    .usage      = "--tokenizer T.json --out DIR INPUT...\n--tokenizer T.json --ids < TEXT",
     .about =
         "INPUT is a file, folder or pattern of documents: JSON lines (.jsonl, .json) or plain "
         "text (.txt), also followed by .gz or .zst. The same inputs give the same bytes, with "
         "any number of threads.\n"
         "Shards are flat little-endian arrays of ids as in OLMo, with a list of their documents "
         "and sources in companion files. A failed or interrupted encode removes what it wrote. A "
-        "summary of what was read, written and skipped is printed at the end.",
+        "summary of what was read, written and skipped is printed at the end.\n"
+        "Under mpirun or srun the ranks share the encoding and rank 0 writes the same bytes "
+        "(docs/parallel.md).",
     .least    = 0,
     .most     = -1,
     .flags    = flags,
     .n_flags  = sizeof flags / sizeof *flags,
-    .settings = CPL_SETTINGS_DOCUMENTS,
+    .settings = CPL_SETTINGS_DOCUMENTS " dist.timeout",
     .run      = run,
 };
 

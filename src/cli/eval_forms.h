@@ -6,6 +6,7 @@
 
 #include "base/log.h"
 #include "cli/configure.h"
+#include "dist/gather.h"
 #include "eval/evaluation.h"
 
 /* ---- eval_flags.c ---- */
@@ -23,9 +24,9 @@ CPL_NODISCARD cpl_status cpl_eval_mode_of(cpl_eval_mode *form, const cpl_argumen
 /* ---- eval_text.c ---- */
 
 /* Reads, scores, prints a table of the sources and writes --json. args->words are the model and
- * further inputs. */
+ * further inputs; the ranks of `world` (NULL: one process) share the text. */
 CPL_NODISCARD cpl_status cpl_eval_text(const cpl_arguments *args, const cpl_configuration *c,
-                                       const cpl_log *log);
+                                       cpl_group *world, const cpl_log *log);
 
 /* ---- eval_list.c ---- */
 

@@ -83,9 +83,11 @@ static cpl_status show(const cpl_perplexity *p, const cpl_arguments *args)
 }
 
 /* No result is written over a text. */
-static cpl_status keep_inputs(const cpl_arguments *args, const char *const *inputs)
+static cpl_status check_outputs(const cpl_arguments *args, const char *const *inputs)
 {
     cpl_strings files = {0};
+    CPL_TRY(cpl_output_paths_keep(args, cpl_flag_text(args, "--tokenizer")));
+    CPL_TRY(cpl_output_paths_check(args, "results sources"));
     cpl_status status = cpl_documents_expand(&files, inputs, args->n_words);
     for (int64_t i = 0; status == CPL_OK && i < files.count; i++)
         status = cpl_output_paths_keep(args, files.at[i]);
@@ -93,7 +95,8 @@ static cpl_status keep_inputs(const cpl_arguments *args, const char *const *inpu
     return status;
 }
 
-cpl_status cpl_eval_text(const cpl_arguments *args, const cpl_configuration *c, const cpl_log *log)
+cpl_status cpl_eval_text(const cpl_arguments *args, const cpl_configuration *c, cpl_group *world,
+                         const cpl_log *log)
 {
     const cpl_settings *s     = &c->settings;
     const bool chosen         = cpl_configuration_gives(c, "compute.dtype");
@@ -104,7 +107,8 @@ cpl_status cpl_eval_text(const cpl_arguments *args, const cpl_configuration *c, 
         .window    = cpl_flag_given(args, "--window") ? cpl_flag_int(args, "--window") : 0,
         .stride    = cpl_flag_given(args, "--stride") ? cpl_flag_int(args, "--stride") : 0,
         .compute   = chosen ? cpl_plan_dtype(&s->compute) : CPL_F32,
-        .n_threads = (int)s->compute.threads};
+        .n_threads = (int)s->compute.threads,
+        .group     = world};
     texts.reading         = cpl_tokens_reading(&s->data);
     texts.special_as_text = s->data.special_as_text;
     texts.by_file         = true;
@@ -112,12 +116,13 @@ cpl_status cpl_eval_text(const cpl_arguments *args, const cpl_configuration *c, 
     if (!inputs) return CPL_ERR_MEMORY;
     inputs[0] = cpl_flag_text(args, "--text");
     for (int i = 1; i < args->n_words; i++) inputs[i] = args->words[i];
-    cpl_status status = keep_inputs(args, inputs);
+    const bool first  = cpl_gather_is_first(world);
+    cpl_status status = cpl_gather_status(world, first ? check_outputs(args, inputs) : CPL_OK);
     if (status == CPL_OK)
         status = cpl_document_losses_of(&p.losses, args->words[0], inputs, args->n_words, &reader,
                                         &texts, log);
     if (status == CPL_OK) status = cpl_perplexity_add_up(&p);
-    if (status == CPL_OK) status = show(&p, args);
+    if (status == CPL_OK) status = cpl_gather_status(world, first ? show(&p, args) : CPL_OK);
     cpl_perplexity_free(&p);
     cpl_free(inputs);
     return status;

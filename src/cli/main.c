@@ -42,23 +42,13 @@ static void bound_spinning(char **argv)
     (void)execv(program, argv); /* returns if it fails: then the default policy holds */
 }
 
-/* A verb that knows of one process must not run as several: they would write over each other. */
-static cpl_status check_launcher(const cpl_verb *verb)
-{
-    if (verb->over_ranks || cpl_mpi_launched() == 1) return CPL_OK;
-    return CPL_FAIL(CPL_ERR_USAGE,
-                    "couplet %s runs in one process, but mpirun or srun has started %d: start it "
-                    "without",
-                    verb->name, cpl_mpi_launched());
-}
-
 static cpl_status run_verb(int count, char **words)
 {
     const cpl_verb *verb = NULL;
     cpl_arguments args;
     int used = 0;
     CPL_TRY(cpl_verb_find(&verb, &used, count, (const char *const *)words));
-    CPL_TRY(check_launcher(verb));
+    if (!verb->over_ranks) CPL_TRY(cpl_ranks_refuse(verb->name));
     CPL_TRY(cpl_arguments_read(&args, verb, count - used, words + used));
     args.given        = words;
     args.n_given      = count;

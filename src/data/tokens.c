@@ -11,6 +11,7 @@
 #include "base/memory.h"
 #include "base/stop.h"
 #include "data/shard_writer.h"
+#include "dist/gather.h"
 #include "io/file.h"
 #include "io/paths.h"
 
@@ -23,10 +24,17 @@ enum {
 /* One document of a batch. It owns its memory, which is kept from batch to batch. */
 typedef struct batched {
     cpl_text text, id, source;
-    const char *path; /* of the reader: a batch holds documents of one file */
+    const char *path; /* of the list of files */
     int64_t line;
     cpl_ids ids; /* set by encode */
 } batched;
+
+/* Documents that are encoded together. */
+typedef struct portion {
+    batched *at; /* [BATCH_DOCUMENTS] */
+    int64_t count;
+    size_t bytes; /* of their texts */
+} portion;
 
 typedef struct maker {
     const cpl_tokens_job *job;
@@ -36,9 +44,11 @@ typedef struct maker {
     cpl_tokens_made *made;
     cpl_encoder **encoder; /* [n_threads] */
     int n_threads;
-    batched *batch; /* [BATCH_DOCUMENTS]: gathered by one thread, encoded by several */
-    int64_t n_batched;
-    size_t bytes; /* of their texts */
+    const char *path; /* of the file that is read */
+    portion *round;   /* [n_ranks] a batch for each rank: read by one thread, encoded by several */
+    int n_ranks, rank;
+    int now;     /* the batch that is filled */
+    bool agreed; /* a failure that all ranks know */
 } maker;
 
 /* ---- a batch of documents ---- */
@@ -56,24 +66,33 @@ static cpl_status open_batch(maker *m)
     m->n_threads              = job->n_threads > 0 ? job->n_threads : omp_get_num_procs();
     CPL_TRY(cpl_memory_try(0, m->n_threads)); /* OpenMP ends the process if it gets none */
     m->encoder = zeroed((size_t)m->n_threads * sizeof *m->encoder);
-    m->batch   = zeroed(BATCH_DOCUMENTS * sizeof *m->batch);
-    if (!m->encoder || !m->batch) return CPL_ERR_MEMORY;
+    m->round   = zeroed((size_t)m->n_ranks * sizeof *m->round);
+    if (!m->encoder || !m->round) return CPL_ERR_MEMORY;
+    for (int r = 0; r < m->n_ranks; r++)
+        if (!(m->round[r].at = zeroed(BATCH_DOCUMENTS * sizeof *m->round[r].at)))
+            return CPL_ERR_MEMORY;
     for (int i = 0; i < m->n_threads; i++)
         CPL_TRY(cpl_encoder_init(&m->encoder[i], job->tokenizer, job->settings->special_as_text));
     return CPL_OK;
 }
 
-static void free_batch(maker *m)
+static void free_batch(portion *batch)
 {
-    for (int i = 0; m->encoder && i < m->n_threads; i++) cpl_encoder_free(m->encoder[i]);
-    for (batched *b = m->batch; b && b < m->batch + BATCH_DOCUMENTS; b++) {
+    for (batched *b = batch->at; b && b < batch->at + BATCH_DOCUMENTS; b++) {
         cpl_text_free(&b->text);
         cpl_text_free(&b->id);
         cpl_text_free(&b->source);
         cpl_ids_free(&b->ids);
     }
+    cpl_free(batch->at);
+}
+
+static void free_round(maker *m)
+{
+    for (int i = 0; m->encoder && i < m->n_threads; i++) cpl_encoder_free(m->encoder[i]);
+    for (int r = 0; m->round && r < m->n_ranks; r++) free_batch(&m->round[r]);
     cpl_free(m->encoder);
-    cpl_free(m->batch);
+    cpl_free(m->round);
 }
 
 /* Frees the memory of an unusually long document, so that many of them do not add up. */
@@ -89,16 +108,20 @@ static void empty(batched *b)
     b->ids.count = 0;
 }
 
-/* Appends a copy of the document. */
+/* Appends a copy of the document: its text on the rank that encodes it, the rest on rank 0, which
+ * writes it. */
 static cpl_status gather(maker *m, const cpl_document *document)
 {
-    batched *b = &m->batch[m->n_batched++];
-    cpl_text_append(&b->text, document->text, document->length);
-    cpl_text_append(&b->id, document->id, strlen(document->id));
-    cpl_text_append(&b->source, document->source, strlen(document->source));
-    b->path = document->path;
-    b->line = document->line;
-    m->bytes += document->length;
+    portion *batch = &m->round[m->now];
+    batched *b     = &batch->at[batch->count++];
+    b->path        = m->path;
+    b->line        = document->line;
+    batch->bytes += document->length;
+    if (m->now == m->rank) cpl_text_append(&b->text, document->text, document->length);
+    if (m->rank == 0) {
+        cpl_text_append(&b->id, document->id, strlen(document->id));
+        cpl_text_append(&b->source, document->source, strlen(document->source));
+    }
     CPL_TRY(cpl_text_status(&b->text));
     CPL_TRY(cpl_text_status(&b->id));
     return cpl_text_status(&b->source);
@@ -121,40 +144,102 @@ static void keep_first(failure *first, cpl_status status, int64_t at)
     }
 }
 
-/* Sets the ids of all documents. They do not depend on the number of threads, and of several
- * failures the one of the first document is reported, with its file and line. */
-static cpl_status encode(maker *m)
-{
-    failure first = {.status = CPL_OK};
-#pragma omp parallel for schedule(dynamic, 1) num_threads(m->n_threads)
-    for (int64_t i = 0; i < m->n_batched; i++) {
-        batched *b        = &m->batch[i];
-        cpl_status status = cpl_encoder_append(m->encoder[omp_get_thread_num()], &b->ids,
-                                               b->text.bytes, b->text.length);
-        if (status != CPL_OK) keep_first(&first, status, i);
-    }
-    if (first.status == CPL_OK) return CPL_OK;
-    const batched *b = &m->batch[first.at];
-    return CPL_FAIL(first.status, "%s:%lld: %s", b->path, (long long)b->line, first.sentence);
-}
-
 static const char *string_of(const cpl_text *text)
 {
     return text->bytes ? text->bytes : "";
 }
 
+/* Sets the ids of all documents of this rank's batch. They do not depend on the number of threads,
+ * and of several failures the one of the first document is reported, with its file and line. */
+static cpl_status encode(maker *m)
+{
+    const portion *own = &m->round[m->rank];
+    failure first      = {.status = CPL_OK};
+#pragma omp parallel for schedule(dynamic, 1) num_threads(m->n_threads)
+    for (int64_t i = 0; i < own->count; i++) {
+        batched *b        = &own->at[i];
+        cpl_status status = cpl_encoder_append(m->encoder[omp_get_thread_num()], &b->ids,
+                                               string_of(&b->text), b->text.length);
+        if (status != CPL_OK) keep_first(&first, status, i);
+    }
+    if (first.status == CPL_OK) return CPL_OK;
+    const batched *b = &own->at[first.at];
+    return CPL_FAIL(first.status, "%s:%lld: %s", b->path, (long long)b->line, first.sentence);
+}
+
+static cpl_status write_document(maker *m, const batched *b, const int32_t *ids, int64_t n_ids)
+{
+    const cpl_document document = {
+        .id = string_of(&b->id), .source = string_of(&b->source), .path = b->path, .line = b->line};
+    return cpl_shard_writer_add(m->writer, &document, ids, n_ids);
+}
+
+static cpl_status write_batch(maker *m, const portion *batch)
+{
+    for (const batched *b = batch->at; b < batch->at + batch->count; b++)
+        CPL_TRY(write_document(m, b, b->ids.at, b->ids.count));
+    return CPL_OK;
+}
+
+/* ---- a round of several ranks ---- */
+
+/* A failure of all ranks is not agreed on again. */
+static cpl_status agreed(maker *m, cpl_status status)
+{
+    m->agreed = status != CPL_OK;
+    return status;
+}
+
+/* This rank's batch for rank 0: of every document the number of its ids, then the ids. */
+static void pack(cpl_text *out, const portion *batch)
+{
+    for (const batched *b = batch->at; b < batch->at + batch->count; b++) {
+        const int32_t count = (int32_t)b->ids.count;
+        cpl_text_append(out, &count, sizeof count);
+        if (count) cpl_text_append(out, b->ids.at, (size_t)count * sizeof *b->ids.at);
+    }
+}
+
+static cpl_status write_packed(maker *m, const char *packed)
+{
+    const int32_t *at = (const int32_t *)(const void *)packed;
+    for (const portion *batch = m->round; batch < m->round + m->n_ranks; batch++)
+        for (const batched *b = batch->at; b < batch->at + batch->count; b++) {
+            CPL_TRY(write_document(m, b, at + 1, *at));
+            at += 1 + *at;
+        }
+    return CPL_OK;
+}
+
+/* `status`: what this rank has come to. Collective. */
+static cpl_status write_round(maker *m, cpl_status status)
+{
+    cpl_text own     = {0};
+    cpl_gathered all = {0};
+    if (status == CPL_OK) pack(&own, &m->round[m->rank]);
+    status = agreed(m, cpl_gather_to_first(&all, m->job->group, status, &own));
+    cpl_text_free(&own);
+    CPL_TRY(status);
+    if (m->rank == 0) status = write_packed(m, all.bytes);
+    cpl_gathered_free(&all);
+    return agreed(m, cpl_gather_status(m->job->group, status));
+}
+
 /* Encodes and writes what was gathered. */
 static cpl_status flush(maker *m)
 {
-    CPL_TRY(encode(m));
-    for (batched *b = m->batch; b < m->batch + m->n_batched; b++) {
-        cpl_document document = {string_of(&b->text),   b->text.length, string_of(&b->id),
-                                 string_of(&b->source), b->path,        b->line};
-        CPL_TRY(cpl_shard_writer_add(m->writer, &document, b->ids.at, b->ids.count));
-        empty(b);
+    cpl_status status = encode(m);
+    if (m->n_ranks > 1)
+        status = write_round(m, status);
+    else if (status == CPL_OK)
+        status = write_batch(m, m->round);
+    CPL_TRY(status);
+    for (portion *batch = m->round; batch < m->round + m->n_ranks; batch++) {
+        for (batched *b = batch->at; b < batch->at + batch->count; b++) empty(b);
+        batch->count = 0;
+        batch->bytes = 0;
     }
-    m->n_batched = 0;
-    m->bytes     = 0;
+    m->now = 0;
     return CPL_OK;
 }
 
@@ -209,7 +294,9 @@ static cpl_status open_writer(maker *m)
 static cpl_status add_document(maker *m, const cpl_document *document)
 {
     CPL_TRY(gather(m, document));
-    return m->n_batched == BATCH_DOCUMENTS || m->bytes >= BATCH_BYTES ? flush(m) : CPL_OK;
+    const portion *batch = &m->round[m->now];
+    if (batch->count < BATCH_DOCUMENTS && batch->bytes < BATCH_BYTES) return CPL_OK;
+    return ++m->now == m->n_ranks ? flush(m) : CPL_OK;
 }
 
 static cpl_status add_file(maker *m, const char *path)
@@ -218,6 +305,7 @@ static cpl_status add_file(maker *m, const char *path)
     cpl_document document;
     bool more         = true;
     cpl_status status = CPL_OK;
+    m->path           = path;
     CPL_TRY(cpl_documents_open(&documents, path, &m->reading, m->job->log));
     for (;;) {
         CPL_TRY_DONE(cpl_stop_check());
@@ -225,7 +313,6 @@ static cpl_status add_file(maker *m, const char *path)
         if (!more) break;
         CPL_TRY_DONE(add_document(m, &document));
     }
-    CPL_TRY_DONE(flush(m));
     cpl_document_counts counts = cpl_documents_counts(documents);
     cpl_document_counts_add(&m->made->counts, &counts);
 done:
@@ -233,14 +320,10 @@ done:
     return status;
 }
 
-static cpl_status add_files(maker *m, const cpl_strings *files)
+static cpl_status finish(maker *m, const cpl_strings *files)
 {
-    for (int64_t i = 0; i < files->count; i++) {
-        CPL_TRY(add_file(m, files->at[i]));
-        m->made->tokens = cpl_shard_writer_tokens(m->writer);
-        if (m->job->progress) m->job->progress(m->job->ctx, i + 1, files->count, m->made->tokens);
-    }
     m->made->n_files = files->count;
+    m->made->tokens  = cpl_shard_writer_tokens(m->writer);
     if (m->made->tokens == 0)
         return CPL_FAIL(CPL_ERR_INPUT,
                         "there is no text in the %lld file%s given: the corpus is "
@@ -249,21 +332,55 @@ static cpl_status add_files(maker *m, const cpl_strings *files)
     return cpl_shard_writer_finish(m->writer, &m->made->counts);
 }
 
+static cpl_status add_files(maker *m, const cpl_strings *files)
+{
+    for (int64_t i = 0; i < files->count; i++) {
+        CPL_TRY(add_file(m, files->at[i]));
+        if (m->job->progress && m->rank == 0)
+            m->job->progress(m->job->ctx, i + 1, files->count, cpl_shard_writer_tokens(m->writer));
+    }
+    CPL_TRY(flush(m));
+    return m->rank == 0 ? finish(m, files) : CPL_OK;
+}
+
+/* All ranks must read the same. Collective. */
+static cpl_status check_ranks(maker *m)
+{
+    uint64_t hash = 0;
+    char hex[17];
+    if (m->n_ranks == 1) return CPL_OK;
+    cpl_status status = cpl_tokens_fingerprint(&hash, m->job);
+    snprintf(hex, sizeof hex, "%016llx", (unsigned long long)hash);
+    return agreed(
+        m, cpl_gather_equal(m->job->group, status,
+                            json_pack("{s:s,s:s}", "the version of the program", COUPLET_VERSION,
+                                      "the fingerprint of the inputs", hex)));
+}
+
+static cpl_status make(maker *m, cpl_strings *files)
+{
+    const cpl_strings *inputs = m->job->inputs;
+    CPL_TRY(open_batch(m));
+    CPL_TRY(cpl_documents_expand(files, (const char *const *)inputs->at, inputs->count));
+    if (m->rank == 0) CPL_TRY(open_writer(m));
+    CPL_TRY(check_ranks(m));
+    return add_files(m, files);
+}
+
 cpl_status cpl_tokens_make(const cpl_tokens_job *job, cpl_tokens_made *made)
 {
-    maker m           = {.job = job, .reading = cpl_tokens_reading(job->settings), .made = made};
+    maker m           = {.job     = job,
+                         .reading = cpl_tokens_reading(job->settings),
+                         .made    = made,
+                         .n_ranks = job->group ? job->group->size : 1,
+                         .rank    = job->group ? job->group->rank : 0};
     cpl_strings files = {0};
-    cpl_status status = CPL_OK;
     memset(made, 0, sizeof *made);
     if (job->lone_surrogates_replaced) m.reading.lone_surrogate = CPL_SURROGATE_REPLACE;
-    CPL_TRY_DONE(open_batch(&m));
-    CPL_TRY_DONE(
-        cpl_documents_expand(&files, (const char *const *)job->inputs->at, job->inputs->count));
-    CPL_TRY_DONE(open_writer(&m));
-    CPL_TRY_DONE(add_files(&m, &files));
-done:
+    cpl_status status = make(&m, &files);
+    if (!m.agreed) status = cpl_gather_status(job->group, status);
     cpl_shard_writer_close(m.writer);
-    free_batch(&m);
+    free_round(&m);
     cpl_paths_free(&files);
     return status;
 }

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+#include <xxhash.h>
 
 #include "base/arena.h"
 #include "base/text.h"
@@ -301,6 +302,25 @@ static cpl_status best_form(cpl_evaluation *e, int64_t of)
     return failed ? CPL_ERR_MEMORY : CPL_OK;
 }
 
+/* All ranks must have the same questions, or their blocks would be others. `status`: that of reading
+ * them. Collective. */
+static cpl_status check_ranks(cpl_group *group, cpl_status status, const cpl_task_evaluation *one,
+                              const cpl_questions *q)
+{
+    char name[256], sum[SHA256_DIGEST_STRING_LENGTH], hex[17];
+    XXH3_state_t *state = cpl_gather_is_alone(group) ? NULL : XXH3_createState();
+    if (cpl_gather_is_alone(group)) return status;
+    if (state) XXH3_64bits_reset(state);
+    for (int64_t i = 0; state && i < q->count; i++) {
+        cpl_question_sum(sum, &q->question[i]);
+        XXH3_64bits_update(state, sum, sizeof sum);
+    }
+    if (state) snprintf(hex, sizeof hex, "%016llx", (unsigned long long)XXH3_64bits_digest(state));
+    XXH3_freeState(state);
+    snprintf(name, sizeof name, "the check sum of the questions of %.200s", one->what->key);
+    return cpl_gather_equal(group, status, state ? json_pack("{s:s}", name, hex) : NULL);
+}
+
 cpl_status cpl_evaluation_run(cpl_evaluation *e, const cpl_eval_runner *runner,
                               cpl_eval_journal *journal, bool samples,
                               const cpl_evaluation_callbacks *callbacks)
@@ -312,8 +332,11 @@ cpl_status cpl_evaluation_run(cpl_evaluation *e, const cpl_eval_runner *runner,
             CPL_TRY(best_form(e, i));
             continue;
         }
-        CPL_TRY(cpl_questions_read(&q, one->what->task, one->what->profile, &e->options));
-        cpl_status status = cpl_evaluation_run_task(one, &q, runner, journal, samples, callbacks);
+        cpl_status status =
+            cpl_questions_read(&q, one->what->task, one->what->profile, &e->options);
+        status = check_ranks(runner->group, status, one, &q);
+        if (status == CPL_OK)
+            status = cpl_evaluation_run_task(one, &q, runner, journal, samples, callbacks);
         cpl_questions_free(&q);
         CPL_TRY(status);
     }

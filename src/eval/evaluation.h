@@ -48,7 +48,8 @@ typedef struct cpl_evaluation_callbacks {
 } cpl_evaluation_callbacks;
 
 /* Runs everything that `journal` (NULL: none) does not have. `samples`: results hold every
- * question. Failures as cpl_eval_runner_run. */
+ * question. Failures as cpl_eval_runner_run. With a group of the runner it is collective: rank 0
+ * alone has a journal, all set the results. CPL_ERR_INPUT if ranks have other questions. */
 CPL_NODISCARD cpl_status cpl_evaluation_run(cpl_evaluation *e, const cpl_eval_runner *runner,
                                             cpl_eval_journal *journal, bool samples,
                                             const cpl_evaluation_callbacks *callbacks);

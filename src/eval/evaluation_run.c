@@ -102,11 +102,34 @@ static int64_t count_answered(const task_run *a, int64_t n)
     return count;
 }
 
+static cpl_status put_back(void *ctx, int64_t index, json_t *sample)
+{
+    task_run *a = ctx;
+    json_decref(a->sample[index]);
+    a->sample[index] = sample;
+    return CPL_OK;
+}
+
+/* The answers that rank 0 has taken from its journal, on every rank. */
+static cpl_status recall_together(task_run *a, const cpl_questions *q, cpl_group *group)
+{
+    const cpl_eval_runner_callbacks callbacks = {.take = put_back, .ctx = a};
+    cpl_status status                         = recall(a, q);
+    if (cpl_gather_is_alone(group)) return status;
+    json_t *answers = json_array();
+    bool failed     = !answers;
+    for (int64_t i = 0; i < q->count; i++)
+        if (a->sample[i])
+            cpl_json_add(&failed, answers, json_pack("[I,O]", (json_int_t)i, a->sample[i]));
+    if (status == CPL_OK && failed) status = CPL_ERR_MEMORY;
+    return cpl_eval_runner_share(group, status, answers, &callbacks);
+}
+
 /* Sets how many answers of before count. */
 static cpl_status go_on(task_run *a, const cpl_questions *q, const cpl_eval_runner *runner,
                         int64_t *recalled)
 {
-    CPL_TRY(recall(a, q));
+    CPL_TRY(recall_together(a, q, runner->group));
     for (const cpl_request_kind *const *k = cpl_request_kinds; *k && count_answered(a, q->count);
          k++)
         CPL_TRY(keep_blocks(a, q, *k, runner));

@@ -44,12 +44,29 @@ static cpl_status set_names(cpl_document_loss *loss, const char *source, const c
 
 /* ---- measuring ---- */
 
-static cpl_status add_batch(void *ctx, const cpl_reader_batch *batch)
+/* A prediction's loss. */
+typedef struct loss {
+    int32_t document;
+    float nll;
+} loss;
+
+static cpl_status write_losses(void *ctx, const cpl_reader_batch *batch)
+{
+    (void)ctx;
+    for (int64_t r = 0; r < batch->rows; r++)
+        for (int64_t k = 0; k < batch->length; k++) {
+            const loss one = {(int32_t)batch->document[r], batch->nll[r * batch->length + k]};
+            cpl_text_append(batch->text, &one, sizeof one);
+        }
+    return CPL_OK;
+}
+
+static cpl_status add_losses(void *ctx, const char *text, int64_t length)
 {
     cpl_document_losses *l = ctx;
-    for (int64_t r = 0; r < batch->rows; r++)
-        for (int64_t k = 0; k < batch->length; k++)
-            l->at[batch->document[r]].nll += (double)batch->nll[r * batch->length + k];
+    const loss *one        = (const loss *)(const void *)text;
+    for (int64_t i = 0; i < length / (int64_t)sizeof *one; i++)
+        l->at[one[i].document].nll += (double)one[i].nll;
     return CPL_OK;
 }
 
@@ -78,14 +95,14 @@ static cpl_status check_finite(const cpl_document_losses *l)
 cpl_status cpl_document_losses_measure(cpl_document_losses *l, cpl_reader *reader,
                                        const cpl_texts *texts)
 {
-    cpl_reader_callbacks callbacks = {.scored = add_batch, .ctx = l};
+    cpl_reader_callbacks callbacks = {.scored = write_losses, .take = add_losses, .ctx = l};
     cpl_status status              = CPL_OK;
     memset(l, 0, sizeof *l);
     l->step      = reader->step;
     l->window    = reader->window;
     l->stride    = reader->stride;
     l->n_sources = texts->sources.count;
-    CPL_TRY_DONE(begin(l, texts));
+    CPL_TRY_DONE(cpl_gather_status(reader->group, begin(l, texts)));
     CPL_TRY_DONE(cpl_reader_read(reader, texts, &callbacks));
     status = check_finite(l);
 done:
@@ -103,9 +120,11 @@ cpl_status cpl_document_losses_of(cpl_document_losses *l, const char *model_dir,
     cpl_texts_options options = *given;
     cpl_status status         = CPL_OK;
     memset(l, 0, sizeof *l);
-    CPL_TRY(cpl_reader_open(&reader, model_dir, reading, log));
+    status = cpl_reader_open(&reader, model_dir, reading, log);
+    CPL_TRY(cpl_gather_status(reading->group, status));
     options.eos = reader.eos;
-    CPL_TRY_DONE(cpl_texts_read(&texts, inputs, n_inputs, reader.tokenizer, &options, log));
+    status      = cpl_texts_read(&texts, inputs, n_inputs, reader.tokenizer, &options, log);
+    CPL_TRY_DONE(cpl_gather_status(reading->group, status));
     status = cpl_document_losses_measure(l, &reader, &texts);
 done:
     cpl_texts_free(&texts);

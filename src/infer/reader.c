@@ -3,6 +3,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <xxhash.h>
 
 #include "base/arena.h"
 #include "base/memory.h"
@@ -59,7 +60,8 @@ cpl_status cpl_reader_open(cpl_reader *r, const char *model_dir, const cpl_reade
     CPL_TRY_DONE(cpl_hf_load_tokenizer(&r->tokenizer, NULL, r->hf, o->tokenizer));
     CPL_TRY_DONE(find_window(r, o));
     CPL_TRY_DONE(find_eos(r));
-    r->step = cpl_reader_step(cpl_hf_folder(r->hf));
+    r->group = o->group;
+    r->step  = cpl_reader_step(cpl_hf_folder(r->hf));
     cpl_backend_cpu(&r->be, o->compute, o->n_threads);
 done:
     if (status != CPL_OK) cpl_reader_close(r);
@@ -124,6 +126,7 @@ typedef struct work {
     int64_t capacity;
     cpl_pass pass;
     cpl_reader_batch batch;
+    cpl_text text; /* of the batch that this rank has read */
     cpl_status status;
 } work;
 
@@ -189,7 +192,8 @@ static cpl_status read_batch(work *w, int64_t at, int64_t rows)
                                   .ids      = w->ids,
                                   .target   = w->target,
                                   .place    = w->place,
-                                  .document = w->document};
+                                  .document = w->document,
+                                  .text     = &w->text};
     cpl_arena_release(&w->arena, 0);
     cpl_pass_take(&w->pass, &w->arena, &model->config, rows, length, false, false);
     if (w->callbacks->layer) {
@@ -207,20 +211,89 @@ static cpl_status read_batch(work *w, int64_t at, int64_t rows)
     return w->status;
 }
 
+/* ---- shared out over ranks ---- */
+
+/* What all ranks must have in common, or their batches would be others. Collective; `status`: what
+ * this rank has come to. */
+static cpl_status check_ranks(const cpl_reader *r, const cpl_texts *texts, cpl_status status)
+{
+    uint64_t weights = 0, bytes = 0, config = 0;
+    char hex[4][17];
+    if (cpl_gather_is_alone(r->group)) return status;
+    if (status == CPL_OK) status = cpl_hf_identify(r->hf, &weights, &bytes, &config);
+    const size_t ids_bytes = (size_t)texts->ids.count * sizeof *texts->ids.at;
+    const uint64_t sums[4] = {weights, config, cpl_tokenizer_hash(r->tokenizer),
+                              XXH3_64bits(texts->ids.at, ids_bytes)};
+    for (int i = 0; i < 4; i++)
+        snprintf(hex[i], sizeof hex[i], "%016llx", (unsigned long long)sums[i]);
+    return cpl_gather_equal(
+        r->group, status,
+        json_pack("{s:s,s:s,s:s,s:s,s:s,s:I,s:I,s:i}", "the version of the program",
+                  COUPLET_VERSION, "the check sum of the weights", hex[0],
+                  "the check sum of config.json", hex[1], "the check sum of the tokenizer", hex[2],
+                  "the check sum of the text", hex[3], "the window", (json_int_t)r->window,
+                  "the number of documents", (json_int_t)texts->n_documents,
+                  "the number of threads", r->be.n_threads));
+}
+
+/* Reads this rank's batch of the round that begins at window `*at`, which becomes its end. */
+static cpl_status read_round(work *w, int64_t *at)
+{
+    const cpl_group *group = w->reader->group;
+    const int size = group ? group->size : 1, rank = group ? group->rank : 0;
+    int64_t own = -1;
+    cpl_text_clear(&w->text);
+    for (int r = 0; r < size && *at < w->n_windows; r++) {
+        if (r == rank) own = *at;
+        *at += count_rows(w, *at);
+    }
+    return own < 0 ? CPL_OK : read_batch(w, own, count_rows(w, own));
+}
+
+static cpl_status take_all(work *w, const cpl_gathered *all, int size)
+{
+    const char *text = all->bytes;
+    for (int r = 0; w->callbacks->take && r < size; text += all->length[r++])
+        if (all->length[r] > 0)
+            CPL_TRY(w->callbacks->take(w->callbacks->ctx, text, all->length[r]));
+    return CPL_OK;
+}
+
+/* Ends a round: `status` is what this rank has come to in it. */
+static cpl_status share(work *w, cpl_status status)
+{
+    cpl_group *group = w->reader->group;
+    cpl_gathered all = {0};
+    if (cpl_gather_is_alone(group)) {
+        CPL_TRY(status);
+        CPL_TRY(cpl_text_status(&w->text));
+        return w->callbacks->take && w->text.length
+                   ? w->callbacks->take(w->callbacks->ctx, w->text.bytes, (int64_t)w->text.length)
+                   : CPL_OK;
+    }
+    CPL_TRY(cpl_gather_texts(&all, group, status, &w->text));
+    status = take_all(w, &all, group->size);
+    cpl_gathered_free(&all);
+    return cpl_gather_status(group, status);
+}
+
+static cpl_status prepare(work *w)
+{
+    const cpl_reader *r = w->reader;
+    CPL_TRY(cpl_reader_load(w->reader));
+    CPL_TRY(cpl_texts_windows(&w->windows, &w->n_windows, w->texts, r->window, r->stride));
+    return take_memory(w);
+}
+
 cpl_status cpl_reader_read(cpl_reader *r, const cpl_texts *texts,
                            const cpl_reader_callbacks *callbacks)
 {
     work w            = {.reader = r, .texts = texts, .callbacks = callbacks, .status = CPL_OK};
-    cpl_status status = CPL_OK;
-    CPL_TRY_DONE(cpl_reader_load(r));
-    CPL_TRY_DONE(cpl_texts_windows(&w.windows, &w.n_windows, texts, r->window, r->stride));
-    CPL_TRY_DONE(take_memory(&w));
-    for (int64_t at = 0, rows; at < w.n_windows; at += rows) {
-        rows = count_rows(&w, at);
-        CPL_TRY_DONE(read_batch(&w, at, rows));
-    }
-    status = r->be.ops->sync(&r->be);
-done:
+    cpl_status status = check_ranks(r, texts, prepare(&w));
+    for (int64_t at = 0; status == CPL_OK && at < w.n_windows;)
+        status = share(&w, read_round(&w, &at));
+    if (status == CPL_OK) status = r->be.ops->sync(&r->be);
+    cpl_text_free(&w.text);
     cpl_arena_free(&w.arena);
     cpl_free(w.windows);
     cpl_free(w.ids);

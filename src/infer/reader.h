@@ -2,12 +2,16 @@
  *
  * Room:    infer. Changes no weight. A counter's callbacks get every layer of every batch, then its
  *          losses.
+ * Ranks:   batches are dealt out in rounds, one for each rank. `layer` and `scored` run on the rank
+ *          that reads the batch and append what counts to its text; `take` gets the texts of all
+ *          batches, in their order, on every rank. So sums have the bits of one process.
  * Model:   anything cpl_hf_open opens.
  * Same:    the results of a prediction do not depend on the rest of its batch, but for rounding:
  *          sequences do not see each other, and padding is at the end. */
 #ifndef CPL_INFER_READER_H
 #define CPL_INFER_READER_H
 
+#include "dist/gather.h"
 #include "infer/texts.h"
 #include "store/hf.h"
 #include "tensor/backend/backend.h"
@@ -19,6 +23,7 @@ typedef struct cpl_reader_options {
     int64_t batch_tokens;  /* at once, a whole window at least; 0: 4096 */
     cpl_dtype compute;     /* CPL_F32 is 0 */
     int n_threads;         /* 0: one per processor */
+    cpl_group *group;      /* of ranks that share the batches; NULL: one process */
 } cpl_reader_options;
 
 typedef struct cpl_reader {
@@ -30,6 +35,7 @@ typedef struct cpl_reader {
     int64_t window, stride, batch_tokens;
     int64_t eos;  /* the model's, else the tokenizer's; -1: neither has one */
     int64_t step; /* of a checkpoint's folder step-NNNNNN; -1: another name */
+    cpl_group *group;
 } cpl_reader;
 
 /* Reads configuration and tokenizer, no weights yet. CPL_ERR_INPUT: no tokenizer, one with ids
@@ -55,18 +61,22 @@ typedef struct cpl_reader_batch {
     const int64_t *place;        /* of the prediction in the texts; -1 there */
     const int64_t *document;     /* (rows) */
     const float *nll;            /* when it is scored; nats, 0 if the target is -1 */
+    cpl_text *text; /* for `take`: empty at first, of a multiple of 8 bytes at the end */
 } cpl_reader_batch;
 
-/* Who listens; either function may be NULL, and without `scored` no loss is computed. `layer` is
- * called by the model's watcher (model.h). A failure they return ends the reading. */
+/* Who listens; `layer` or `scored` may be NULL, and without `scored` no loss is computed. `layer` is
+ * called by the model's watcher (model.h). `take`: the text of one batch, aligned to 8 bytes. A
+ * failure they return ends the reading. */
 typedef struct cpl_reader_callbacks {
     cpl_status (*layer)(void *ctx, const cpl_reader_batch *batch, int64_t layer,
                         const cpl_moe_kept *kept);
     cpl_status (*scored)(void *ctx, const cpl_reader_batch *batch);
+    cpl_status (*take)(void *ctx, const char *text, int64_t length);
     void *ctx;
 } cpl_reader_callbacks;
 
-/* Takes all texts through the model once. */
+/* Takes all texts through the model once. With a group it is collective, a failure is one of all,
+ * and CPL_ERR_INPUT if ranks have another model, texts or number of threads. */
 CPL_NODISCARD cpl_status cpl_reader_read(cpl_reader *reader, const cpl_texts *texts,
                                          const cpl_reader_callbacks *callbacks);
 

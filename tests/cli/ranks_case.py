@@ -85,6 +85,7 @@ class Ranks:
             out, err = self.process.communicate(timeout=limit)
         except subprocess.TimeoutExpired:
             out = err = ""
+        self.out = out
         while self.all() and time.monotonic() - self.since < limit:
             time.sleep(0.02)
         left = self.all()

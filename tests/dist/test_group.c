@@ -3,6 +3,7 @@
 
 #include <pthread.h>
 
+#include "dist/gather.h"
 #include "dist/mesh.h"
 #include "dist/threads.h"
 #include "group_case.h"
@@ -61,6 +62,69 @@ static void test_collectives(void **state)
         const uint64_t hash = on_threads(sizes[i], run_case).hash;
         assert_true(hash != 0 && hash == on_threads(sizes[i], run_case).hash);
     }
+}
+
+/* ---- gather.h ---- */
+
+/* The text of a rank: 0, 4, 8, ... bytes that depend on it. */
+static void write_text(cpl_text *out, int rank)
+{
+    for (int32_t i = 0; i < rank; i++) {
+        const int32_t number = 1000 * rank + i;
+        cpl_text_append(out, &number, sizeof number);
+    }
+}
+
+static void check_texts(cpl_group *g, case_result *out, const cpl_gathered *all)
+{
+    cpl_text want = {0};
+    for (int r = 0; r < g->size; r++) {
+        CASE_EXPECT(all->length[r] == 4 * r, "length of rank %d", r);
+        write_text(&want, r);
+    }
+    CASE_EXPECT(memcmp(all->bytes, want.bytes, want.length) == 0, "bytes at rank %d", g->rank);
+    cpl_text_free(&want);
+}
+
+static void expect_failure(cpl_group *g, case_result *out, cpl_status status, int from,
+                           const char *sentence)
+{
+    char want[100];
+    snprintf(want, sizeof want, "rank %d: %s", from, sentence);
+    const char *here = g->rank == from ? sentence : want;
+    CASE_EXPECT(status == CPL_ERR_INPUT && strcmp(cpl_last_error(), here) == 0,
+                "rank %d: %.60s, not %.60s", g->rank, cpl_last_error(), here);
+}
+
+static void run_gather(rank_job *job, cpl_group *g)
+{
+    case_result *out = &job->result;
+    const int last   = g->size - 1;
+    cpl_gathered all;
+    cpl_text own = {0};
+    write_text(&own, g->rank);
+    CASE_EXPECT(cpl_gather_texts(&all, g, CPL_OK, &own) == CPL_OK, "texts");
+    check_texts(g, out, &all);
+    cpl_gathered_free(&all);
+    CASE_EXPECT(cpl_gather_to_first(&all, g, CPL_OK, &own) == CPL_OK, "to rank 0");
+    if (g->rank == 0) check_texts(g, out, &all);
+    CASE_EXPECT(g->rank == 0 || !all.bytes, "rank %d has bytes", g->rank);
+    cpl_gathered_free(&all);
+    cpl_status status = g->rank == last ? CPL_FAIL(CPL_ERR_INPUT, "bad row") : CPL_OK;
+    status            = cpl_gather_texts(&all, g, status, &own);
+    expect_failure(g, out, status, last, "bad row");
+    CASE_EXPECT(!all.bytes && !all.length, "something is left of a failure");
+    status = cpl_gather_equal(g, CPL_OK, json_pack("{s:i,s:s}", "a", 1, "b", "two"));
+    CASE_EXPECT(status == CPL_OK, "equal values");
+    status = cpl_gather_equal(g, CPL_OK, json_pack("{s:i,s:i}", "a", 1, "b", g->rank == last));
+    expect_failure(g, out, status, last, "b is 1, but 0 on rank 0");
+    cpl_text_free(&own);
+}
+
+static void test_gather(void **state)
+{
+    (void)state;
+    for (int size = 2; size <= 5; size++) (void)on_threads(size, run_gather);
 }
 
 static void test_one_rank(void **state)
@@ -160,9 +224,9 @@ static void test_mesh(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_collectives), cmocka_unit_test(test_one_rank),
-        cmocka_unit_test(test_lost_rank),   cmocka_unit_test(test_failing_transport),
-        cmocka_unit_test(test_mesh),
+        cmocka_unit_test(test_collectives),       cmocka_unit_test(test_gather),
+        cmocka_unit_test(test_one_rank),          cmocka_unit_test(test_lost_rank),
+        cmocka_unit_test(test_failing_transport), cmocka_unit_test(test_mesh),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -3,7 +3,9 @@
 #include "eval/evaluation.h"
 
 #include <math.h>
+#include <pthread.h>
 
+#include "dist/threads.h"
 #include "eval/evaluation_case.h"
 #include "io/file.h"
 
@@ -433,15 +435,176 @@ static void no_questions(void **state)
     case_close(&c);
 }
 
+/* ---- several ranks ---- */
+
+enum { MANY = 300, MOST_RANKS = 4 }; /* three blocks of each kind */
+
+/* One rank, as a thread. */
+typedef struct rank {
+    evaluation_case c;
+    cpl_thread_ranks *whole;
+    int number;
+    cpl_eval_journal *journal;
+    json_t *results;
+    cpl_status status;
+    char sentence[300];
+} rank;
+
+/* Both tasks with many rows; those of rank `number` may differ. */
+static void open_many(rank *r, const char *first)
+{
+    cpl_text ranked = {0}, written = {0};
+    case_open(&r->c);
+    r->c.w.be.n_threads = 1;
+    cpl_text_printf(&ranked, "%s", first);
+    for (int i = 0; i < MANY; i++) {
+        cpl_text_printf(&ranked, "{\"q\": \"the %d\", \"o\": [\"a\", \"mill\"], \"g\": \"0\"}\n",
+                        i);
+        cpl_text_printf(&written, "{\"q\": \"a %d\", \"t\": \"mill\"}\n", i);
+    }
+    case_put(&r->c, "ranked", "a.jsonl", ranked.bytes);
+    case_put(&r->c, "written", "b.jsonl", written.bytes);
+    cpl_text_free(&ranked);
+    cpl_text_free(&written);
+    case_select(&r->c, "r.yaml", ranked_task, NULL);
+    case_select(&r->c, "w.yaml", written_task, NULL);
+    assert_ok(case_look(&r->c));
+}
+
+/* Without the names of files, which are those of a rank's own folder. */
+static json_t *results_of(const cpl_evaluation *e)
+{
+    json_t *settings = json_object(), *all = cpl_evaluation_json(e, settings), *one;
+    const char *key;
+    json_decref(settings);
+    json_object_foreach(json_object_get(all, "results"), key, one) json_object_del(one, "files");
+    return all;
+}
+
+static void *run_rank(void *context)
+{
+    rank *r                                  = context;
+    cpl_ranks ranks                          = {0};
+    cpl_group g                              = cpl_group_self();
+    const cpl_evaluation_callbacks callbacks = {0};
+    if (r->whole && cpl_group_of(&g, cpl_thread_ranks_at(r->whole, r->number), &ranks) != CPL_OK)
+        return NULL;
+    r->c.runner.group = &g;
+    r->status = cpl_evaluation_run(&r->c.evaluation, &r->c.runner, r->journal, true, &callbacks);
+    if (r->status != CPL_OK) snprintf(r->sentence, sizeof r->sentence, "%s", cpl_last_error());
+    if (r->status == CPL_OK) r->results = results_of(&r->c.evaluation);
+    cpl_group_close(&g);
+    cpl_ranks_free(&ranks);
+    return NULL;
+}
+
+static void run_ranks(rank *r, int size, cpl_eval_journal *journal)
+{
+    pthread_t threads[MOST_RANKS];
+    cpl_thread_ranks *whole = NULL;
+    if (size > 1) assert_ok(cpl_thread_ranks_init(&whole, size));
+    for (int i = 0; i < size; i++) {
+        r[i].whole   = whole;
+        r[i].number  = i;
+        r[i].journal = i == 0 ? journal : NULL;
+        assert_int_equal(pthread_create(&threads[i], NULL, run_rank, &r[i]), 0);
+    }
+    for (int i = 0; i < size; i++) pthread_join(threads[i], NULL);
+    cpl_thread_ranks_free(whole);
+}
+
+static void close_ranks(rank *r, int size)
+{
+    for (int i = 0; i < size; i++) {
+        json_decref(r[i].results);
+        case_close(&r[i].c);
+    }
+}
+
+/* The journal of an evaluation that ended after the first block of the first task. */
+static void cut_journal(cpl_eval_journal *journal, const char *folder)
+{
+    char path[200];
+    int lines     = 0;
+    cpl_text text = {0};
+    snprintf(path, sizeof path, "%s/record", folder);
+    assert_ok(cpl_file_read(&text, path, 1 << 24));
+    size_t end = 0;
+    while (lines < 140) lines += text.bytes[end++] == '\n';
+    write_file(folder, "cut", "");
+    snprintf(path, sizeof path, "%s/cut", folder);
+    assert_ok(cpl_file_write_atomic(path, text.bytes, end));
+    json_t *settings = json_object();
+    assert_ok(cpl_eval_journal_open(journal, path, settings, false));
+    assert_int_equal(journal->count, 139);
+    json_decref(settings);
+    cpl_text_free(&text);
+}
+
+static void over_ranks(void **state)
+{
+    static const int sizes[] = {2, 4};
+    rank one                 = {0}, r[MOST_RANKS];
+    cpl_eval_journal journal;
+    char path[200];
+    (void)state;
+    open_many(&one, "");
+    snprintf(path, sizeof path, "%s/record", one.c.folder);
+    json_t *settings = json_object();
+    assert_ok(cpl_eval_journal_open(&journal, path, settings, false));
+    json_decref(settings);
+    run_ranks(&one, 1, &journal);
+    assert_int_equal(one.status, CPL_OK);
+    cpl_eval_journal_close(&journal);
+    for (int s = 0; s < 4; s++) { /* from the beginning, then going on */
+        const int size = sizes[s % 2];
+        memset(r, 0, sizeof r);
+        for (int i = 0; i < size; i++) open_many(&r[i], "");
+        if (s > 1) cut_journal(&journal, one.c.folder);
+        run_ranks(r, size, s > 1 ? &journal : NULL);
+        if (s > 1) assert_ok(cpl_eval_journal_remove(&journal));
+        for (int i = 0; i < size; i++) {
+            if (r[i].status != CPL_OK) fail_msg("rank %d: %s", i, r[i].sentence);
+            assert_true(json_equal(r[i].results, one.results));
+        }
+        close_ranks(r, size);
+    }
+    close_ranks(&one, 1);
+}
+
+/* Rank 1 has read another row. */
+static void ranks_with_other_questions(void **state)
+{
+    static const char row[] = "{\"q\": \"stone\", \"o\": [\"a\", \"b\"], \"g\": \"0\"}\n";
+    rank r[2]               = {{.number = 0}};
+    (void)state;
+    open_many(&r[0], "");
+    open_many(&r[1], row);
+    run_ranks(r, 2, NULL);
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(r[i].status, CPL_ERR_INPUT);
+        assert_non_null(strstr(r[i].sentence, "the questions of ranked"));
+    }
+    assert_non_null(strstr(r[0].sentence, "rank 1: "));
+    close_ranks(r, 2);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(what_comes_out), cmocka_unit_test(numbers_of_exemplars),
-        cmocka_unit_test(averages),       cmocka_unit_test(forms),
-        cmocka_unit_test(going_on),       cmocka_unit_test(marked_otherwise),
-        cmocka_unit_test(missing_rows),   cmocka_unit_test(whose_it_is),
-        cmocka_unit_test(no_questions),   cmocka_unit_test(advice),
+        cmocka_unit_test(what_comes_out),
+        cmocka_unit_test(numbers_of_exemplars),
+        cmocka_unit_test(averages),
+        cmocka_unit_test(forms),
+        cmocka_unit_test(going_on),
+        cmocka_unit_test(marked_otherwise),
+        cmocka_unit_test(missing_rows),
+        cmocka_unit_test(whose_it_is),
+        cmocka_unit_test(no_questions),
+        cmocka_unit_test(advice),
         cmocka_unit_test(of_no_use),
+        cmocka_unit_test(over_ranks),
+        cmocka_unit_test(ranks_with_other_questions),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

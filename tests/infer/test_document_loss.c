@@ -3,7 +3,9 @@
 #include "infer/document_loss.h"
 
 #include <float.h>
+#include <pthread.h>
 
+#include "dist/threads.h"
 #include "infer/reader_case.h"
 
 /* ---- texts ---- */
@@ -328,6 +330,69 @@ static void a_single_token_needs_an_eos(void **state)
     cpl_tokenizer_free(t);
 }
 
+/* ---- several ranks ---- */
+
+enum { MOST_RANKS = 5 };
+
+/* One rank, as a thread. */
+typedef struct rank {
+    cpl_thread_ranks *whole;
+    int number;
+    const char *folder, *path;
+    cpl_document_losses losses;
+    cpl_status status;
+} rank;
+
+/* Windows and batches so short that a document is in several batches. */
+static const cpl_reader_options short_batches = {
+    .window = 5, .stride = 3, .batch_tokens = 40, .n_threads = 1};
+
+static void *run_rank(void *context)
+{
+    rank *r                    = context;
+    cpl_reader_options reading = short_batches;
+    cpl_texts_options options  = cpl_texts_defaults();
+    cpl_ranks ranks            = {0};
+    cpl_group g;
+    if (cpl_group_of(&g, cpl_thread_ranks_at(r->whole, r->number), &ranks) != CPL_OK) return NULL;
+    reading.group = &g;
+    r->status =
+        cpl_document_losses_of(&r->losses, r->folder, &r->path, 1, &reading, &options, NULL);
+    cpl_group_close(&g);
+    cpl_ranks_free(&ranks);
+    return NULL;
+}
+
+/* To the bit. */
+static void ranks_do_not_matter(void **state)
+{
+    static const int sizes[] = {2, 3, MOST_RANKS};
+    cpl_model_settings c     = reader_config();
+    const char *folder = reader_folder(&c, 7), *path = reader_text(20);
+    cpl_document_losses single = losses_of(folder, path, short_batches);
+    (void)state;
+    for (int s = 0; s < 3; s++) {
+        pthread_t threads[MOST_RANKS];
+        rank r[MOST_RANKS];
+        cpl_thread_ranks *whole;
+        assert_ok(cpl_thread_ranks_init(&whole, sizes[s]));
+        for (int i = 0; i < sizes[s]; i++) {
+            r[i] = (rank){.whole = whole, .number = i, .folder = folder, .path = path};
+            assert_int_equal(pthread_create(&threads[i], NULL, run_rank, &r[i]), 0);
+        }
+        for (int i = 0; i < sizes[s]; i++) pthread_join(threads[i], NULL);
+        cpl_thread_ranks_free(whole);
+        for (int i = 0; i < sizes[s]; i++) {
+            assert_int_equal(r[i].status, CPL_OK);
+            assert_int_equal(r[i].losses.count, single.count);
+            for (int64_t d = 0; d < single.count; d++)
+                assert_true(r[i].losses.at[d].nll == single.at[d].nll);
+            cpl_document_losses_free(&r[i].losses);
+        }
+    }
+    cpl_document_losses_free(&single);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -340,6 +405,7 @@ int main(void)
         cmocka_unit_test(written_and_read_back),
         cmocka_unit_test(bad_input_has_sentences),
         cmocka_unit_test(a_single_token_needs_an_eos),
+        cmocka_unit_test(ranks_do_not_matter),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -96,9 +96,23 @@ cpl_status cpl_ranks_begin(cpl_group **out)
     return CPL_OK;
 }
 
+cpl_status cpl_ranks_refuse(const char *what)
+{
+    if (cpl_mpi_launched() == 1) return CPL_OK;
+    return CPL_FAIL(CPL_ERR_USAGE,
+                    "couplet %s runs in one process, but mpirun or srun has started %d: start it "
+                    "without",
+                    what, cpl_mpi_launched());
+}
+
 bool cpl_ranks_is_silent(void)
 {
     return begun ? world.rank > 0 || atomic_load(&said) : cpl_mpi_launched_rank() > 0;
+}
+
+cpl_log cpl_ranks_log(FILE *info)
+{
+    return cpl_ranks_is_silent() ? (cpl_log){0} : cpl_output_log(info);
 }
 
 int cpl_ranks_threads(void)

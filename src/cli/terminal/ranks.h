@@ -8,12 +8,18 @@
 #define CPL_CLI_TERMINAL_RANKS_H
 
 #include <stdbool.h>
+#include <stdio.h>
 
+#include "base/log.h"
 #include "dist/group.h"
 
 /* Starts MPI if a launcher has started several processes; sets the group of all, NULL without a
  * launcher. */
 CPL_NODISCARD cpl_status cpl_ranks_begin(cpl_group **world);
+
+/* CPL_ERR_USAGE if a launcher has started several processes of `what` ("eval --list"), which has no
+ * work to share: they would write over each other. */
+CPL_NODISCARD cpl_status cpl_ranks_refuse(const char *what);
 
 /* Starts the heartbeats: a rank counts as lost after timeout_s without one. Nothing without a
  * launcher. Collective. */
@@ -25,6 +31,9 @@ void cpl_ranks_end(cpl_status status);
 
 /* Whether this process says nothing: it is not rank 0. */
 bool cpl_ranks_is_silent(void);
+
+/* cpl_output_log of rank 0; of any other one that drops all messages. */
+cpl_log cpl_ranks_log(FILE *info);
 
 /* Threads for each rank when the user names no number: the processors of this process, divided among
  * the ranks of the machine unless the launcher has divided them (binding). 0: no launcher, or

@@ -4,12 +4,15 @@
  * Room:   eval/run. Joins questions, a tokenizer and a batch of the model (lm_batch.h).
  * Memory: questions are taken in blocks, so only the tokens of one block are held. The end of a
  *         block depends only on the questions in it.
+ * Ranks:  blocks are dealt out in rounds, one for each rank; after a round every rank takes the
+ *         answers of all. So every block is computed as by one process, to the same bits.
  * Form:   the keys of a question are those of docs/formats.md, "Results of an evaluation". */
 #ifndef CPL_EVAL_RUN_RUNNER_H
 #define CPL_EVAL_RUN_RUNNER_H
 
 #include <jansson.h>
 
+#include "dist/gather.h"
 #include "eval/prompts/questions.h"
 #include "infer/lm_batch.h"
 #include "tokenizer/tokenizer.h"
@@ -21,6 +24,7 @@ typedef struct cpl_eval_runner {
     int64_t eos;    /* fed for an empty context, and ends a generation; -1: none */
     bool texts;     /* `samples` hold contexts, continuations and prompts themselves too */
     cpl_stop_ids extra_stop_ids; /* other ids that end a generation */
+    cpl_group *group;            /* of ranks that share the questions; NULL: one process */
 } cpl_eval_runner;
 
 /* Takes one answered question; `sample` is its own from then on. A failure ends the run. */
@@ -32,13 +36,20 @@ typedef struct cpl_eval_runner_callbacks {
 } cpl_eval_runner_callbacks;
 
 /* Runs `n` questions of any kind, and calls `take` for each: those with options block by block in
- * their order, a generated one as soon as it is finished. The batch has been made for
+ * their order, a generated one as soon as it is finished. With a group it is collective: all ranks
+ * give the same questions, and `take` is called for all of them on each, after their round. The batch has been made for
  * cpl_eval_runner_window tokens. CPL_ERR_INPUT, and the sentence names the question: a continuation
  * longer than the window; a question longer than the window if its form forbids that; a generation
  * that leaves no room for the prompt. */
 CPL_NODISCARD cpl_status cpl_eval_runner_run(const cpl_eval_runner *a,
                                              const cpl_question *questions, int64_t n,
                                              const cpl_eval_runner_callbacks *callbacks);
+
+/* Takes over `answers`, an array of [index, sample] of this rank, and calls `take` for those of all
+ * ranks, on every rank. Collective; `status` is what this rank has come to (dist/gather.h).
+ * CPL_ERR_MEMORY, failures of `take`. */
+CPL_NODISCARD cpl_status cpl_eval_runner_share(cpl_group *group, cpl_status status, json_t *answers,
+                                               const cpl_eval_runner_callbacks *callbacks);
 
 /* Clears `answered[i]` of every question in whose block one has no answer: only the same blocks give the
  * same bits, so an interrupted evaluation resumes with whole blocks. Failures

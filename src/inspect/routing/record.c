@@ -41,20 +41,59 @@ static double entropy_of(const float *scores, int64_t n)
     return sum > 0 ? log(sum) - sum_log / sum : 0;
 }
 
-void cpl_routing_record_add(cpl_routing_record *r, int64_t layer, const cpl_moe_kept *kept,
-                            const int64_t *place, int64_t count)
+/* ---- what one batch adds, as a text that goes to all ranks ---- */
+
+/* Of a token in one layer; its K experts follow and, if it is no sample, their K weights; of a
+ * sample its n scores and the n answers. */
+typedef struct entry {
+    int64_t place; /* -1: a sample */
+    int64_t layer;
+    double entropy;
+} entry;
+
+/* Rounded up to 8. */
+static int64_t entry_bytes(const cpl_routing_record *r, bool sample)
+{
+    const int64_t numbers = r->top_k + (sample ? 2 * r->n_experts : r->top_k);
+    return (int64_t)sizeof(entry) + (4 * numbers + 7) / 8 * 8;
+}
+
+/* Appends the head, and three runs of numbers. */
+static void write_entry(cpl_text *out, const entry *head, const int32_t *expert, int64_t k,
+                        const float *a, const float *b, int64_t n)
+{
+    static const float padding = 0;
+    cpl_text_append(out, head, sizeof *head);
+    cpl_text_append(out, expert, (size_t)k * sizeof *expert);
+    cpl_text_append(out, a, (size_t)n * sizeof *a);
+    if (b) cpl_text_append(out, b, (size_t)n * sizeof *b);
+    if ((k + n + (b ? n : 0)) % 2) cpl_text_append(out, &padding, sizeof padding);
+}
+
+void cpl_routing_record_write(cpl_text *out, const cpl_routing_record *r, int64_t layer,
+                              const cpl_moe_kept *kept, const int64_t *place, int64_t count)
 {
     const int64_t n = r->n_experts, k = r->top_k;
-    const int32_t *expert = cpl_i32(kept->expert);
-    const float *weight = cpl_f32(kept->weight), *scores = cpl_f32(kept->probs);
     for (int64_t t = 0; t < count; t++) {
         if (place[t] < 0) continue;
-        memcpy(r->choice + (layer * r->n_tokens + place[t]) * k, expert + t * k,
-               (size_t)k * sizeof *expert);
-        for (int64_t i = 0; i < k; i++)
-            r->weight[layer * n + expert[t * k + i]] += (double)weight[t * k + i];
-        r->entropy[layer] += entropy_of(scores + t * n, n);
+        const entry head = {place[t], layer, entropy_of(cpl_f32(kept->probs) + t * n, n)};
+        write_entry(out, &head, cpl_i32(kept->expert) + t * k, k, cpl_f32(kept->weight) + t * k,
+                    NULL, k);
     }
+}
+
+int64_t cpl_routing_record_add(cpl_routing_record *r, const char *text)
+{
+    const entry *head     = (const entry *)(const void *)text;
+    const int32_t *expert = (const int32_t *)(const void *)(head + 1);
+    const float *weight   = (const float *)(const void *)(expert + r->top_k);
+    const int64_t token   = head->layer * r->n_tokens + head->place;
+    if (head->place < 0) return 0;
+    memcpy(r->choice + token * r->top_k, expert, (size_t)r->top_k * sizeof *expert);
+    for (int64_t i = 0; i < r->top_k; i++)
+        r->weight[head->layer * r->n_experts + expert[i]] += (double)weight[i];
+    r->entropy[head->layer] += head->entropy;
+    return entry_bytes(r, false);
 }
 
 void cpl_routing_saturation(double *topk, double *top1, const cpl_routing_record *a,
@@ -110,6 +149,7 @@ typedef struct work {
     float *rows, *products, *answers; /* [room,d], [room,D], [n,room] */
     float *hidden;                    /* [room,r] of factorised gates; r = 0: they are whole */
     int64_t *tokens;                  /* [room] of the batch */
+    float *own;                       /* [n] the answers to one token */
     double *score, *answer;           /* [n] */
     void *scratch;
 } work;
@@ -122,10 +162,12 @@ static cpl_status take_memory(work *w, const cpl_model_settings *c)
     w->hidden   = cpl_alloc(room * (size_t)cpl_router_gate_rank(c) * sizeof(float) + 1);
     w->answers  = cpl_alloc(room * n * sizeof(float));
     w->tokens   = cpl_alloc(room * sizeof *w->tokens);
+    w->own      = cpl_alloc(n * sizeof *w->own);
     w->score    = cpl_alloc(2 * n * sizeof(double));
     w->scratch  = cpl_alloc(cpl_correlation_scratch((int64_t)n));
     w->answer   = w->score ? w->score + n : NULL;
-    return w->rows && w->products && w->hidden && w->answers && w->tokens && w->score && w->scratch
+    return w->rows && w->products && w->hidden && w->answers && w->tokens && w->own && w->score &&
+                   w->scratch
                ? CPL_OK
                : CPL_ERR_MEMORY;
 }
@@ -137,13 +179,16 @@ static void free_memory(work *w)
     cpl_free(w->hidden);
     cpl_free(w->answers);
     cpl_free(w->tokens);
+    cpl_free(w->own);
     cpl_free(w->score);
     cpl_free(w->scratch);
 }
 
-/* Adds the experts' answers to the `count` gathered tokens, and the router's choices for them. */
-static void add_answers(work *w, int64_t layer, const cpl_moe_kept *kept, int64_t count)
+/* Writes the experts' answers to the `count` gathered tokens, and the router's choices for them. */
+static void write_answers(work *w, cpl_text *out, int64_t layer, const cpl_moe_kept *kept,
+                          int64_t count)
 {
+    const entry head            = {.place = -1, .layer = layer};
     const cpl_model_settings *c = &w->reader->model.config;
     const int64_t n             = c->n_experts;
     cpl_tensor answers          = cpl_tensor_2d(w->answers, CPL_F32, n, count);
@@ -152,14 +197,23 @@ static void add_answers(work *w, int64_t layer, const cpl_moe_kept *kept, int64_
                         cpl_tensor_2d(w->products, CPL_F32, count, c->d_expert),
                         cpl_tensor_2d(w->hidden, CPL_F32, count, cpl_router_gate_rank(c)));
     for (int64_t s = 0; s < count; s++) {
-        const float *scores = cpl_f32(kept->probs) + w->tokens[s] * n;
-        for (int64_t e = 0; e < n; e++) {
-            w->score[e]  = (double)scores[e];
-            w->answer[e] = (double)w->answers[e * count + s];
-        }
-        cpl_routing_agreement_add(&w->agreement[layer], w->score, w->answer,
-                                  cpl_i32(kept->expert) + w->tokens[s] * c->top_k, w->scratch);
+        for (int64_t e = 0; e < n; e++) w->own[e] = w->answers[e * count + s];
+        write_entry(out, &head, cpl_i32(kept->expert) + w->tokens[s] * c->top_k, c->top_k,
+                    cpl_f32(kept->probs) + w->tokens[s] * n, w->own, n);
     }
+}
+
+static void add_answer(work *w, const char *text)
+{
+    const cpl_routing_record *r = w->record;
+    const entry *head           = (const entry *)(const void *)text;
+    const int32_t *expert       = (const int32_t *)(const void *)(head + 1);
+    const float *score          = (const float *)(const void *)(expert + r->top_k);
+    for (int64_t e = 0; e < r->n_experts; e++) {
+        w->score[e]  = (double)score[e];
+        w->answer[e] = (double)score[r->n_experts + e];
+    }
+    cpl_routing_agreement_add(&w->agreement[head->layer], w->score, w->answer, expert, w->scratch);
 }
 
 static void sample(work *w, const cpl_reader_batch *batch, int64_t layer, const cpl_moe_kept *kept)
@@ -172,19 +226,31 @@ static void sample(work *w, const cpl_reader_batch *batch, int64_t layer, const 
         memcpy(w->rows + count * d, cpl_f32(kept->b) + t * d, (size_t)d * sizeof(float));
         w->tokens[count++] = t;
         if (count < w->room) continue;
-        add_answers(w, layer, kept, count);
+        write_answers(w, batch->text, layer, kept, count);
         count = 0;
     }
-    if (count > 0) add_answers(w, layer, kept, count);
+    if (count > 0) write_answers(w, batch->text, layer, kept, count);
 }
 
 static cpl_status hear(void *ctx, const cpl_reader_batch *batch, int64_t layer,
                        const cpl_moe_kept *kept)
 {
     work *w = ctx;
-    cpl_routing_record_add(w->record, layer, kept, batch->place, batch->rows * batch->length);
+    cpl_routing_record_write(batch->text, w->record, layer, kept, batch->place,
+                             batch->rows * batch->length);
     if (w->agreement && w->sampled > 0) sample(w, batch, layer, kept);
     return w->reader->be.ops->sync(&w->reader->be);
+}
+
+static cpl_status add_batch(void *ctx, const char *text, int64_t length)
+{
+    work *w = ctx;
+    for (const char *end = text + length; text < end;) {
+        const int64_t bytes = cpl_routing_record_add(w->record, text);
+        if (!bytes) add_answer(w, text);
+        text += bytes ? bytes : entry_bytes(w->record, true);
+    }
+    return CPL_OK;
 }
 
 cpl_status cpl_routing_measure(cpl_routing_record *record, cpl_pool *pool,
@@ -194,13 +260,14 @@ cpl_status cpl_routing_measure(cpl_routing_record *record, cpl_pool *pool,
     enum { MOST_ROOM = 512 };
     const cpl_model_settings *config = cpl_hf_config(reader->hf);
     work w = {.record = record, .agreement = agreement, .reader = reader, .sampled = sampled};
-    cpl_reader_callbacks callbacks = {.layer = hear, .ctx = &w};
+    cpl_reader_callbacks callbacks = {.layer = hear, .take = add_batch, .ctx = &w};
     cpl_status status              = CPL_OK;
     w.all                          = texts->n_predictions;
     w.room                         = sampled < 1 ? 1 : sampled < MOST_ROOM ? sampled : MOST_ROOM;
     CPL_ASSERT(sampled <= w.all);
-    CPL_TRY(cpl_routing_record_init(record, pool, config, texts->n_predictions));
-    CPL_TRY_DONE(take_memory(&w, config));
+    status = cpl_routing_record_init(record, pool, config, texts->n_predictions);
+    if (status == CPL_OK) status = take_memory(&w, config);
+    CPL_TRY_DONE(cpl_gather_status(reader->group, status));
     status = cpl_reader_read(reader, texts, &callbacks);
 done:
     free_memory(&w);

@@ -22,10 +22,14 @@ CPL_NODISCARD cpl_status cpl_routing_record_init(cpl_routing_record *record, cpl
                                                  const cpl_model_settings *config,
                                                  int64_t n_tokens);
 
-/* Adds the `count` tokens of one layer of one batch; place -1 is none. A distribution is the
- * router's scores over their sum. */
-void cpl_routing_record_add(cpl_routing_record *record, int64_t layer, const cpl_moe_kept *kept,
-                            const int64_t *place, int64_t count);
+/* Appends the `count` tokens of one layer of one batch, an entry each; place -1 is none. A
+ * distribution is the router's scores over their sum. */
+void cpl_routing_record_write(cpl_text *out, const cpl_routing_record *record, int64_t layer,
+                              const cpl_moe_kept *kept, const int64_t *place, int64_t count);
+
+/* Adds the entry at `text`, which is aligned to 8 bytes; returns its bytes, 0 if it is none of
+ * these. */
+int64_t cpl_routing_record_add(cpl_routing_record *record, const char *text);
 
 /* The K choices of a token. */
 const int32_t *cpl_routing_record_at(const cpl_routing_record *record, int64_t layer,

@@ -43,6 +43,25 @@ static cpl_status find_steps(cpl_routing_report *r)
     return status;
 }
 
+/* All ranks read the checkpoints that rank 0 has found: an older one may be removed at any time.
+ * Collective; `status`: what this rank has come to. */
+static cpl_status share_steps(cpl_routing_report *r, cpl_group *group, cpl_status status)
+{
+    cpl_text own     = {0};
+    cpl_gathered all = {0};
+    if (cpl_gather_is_alone(group)) return status;
+    for (int64_t i = 0; i < r->n_steps; i++)
+        cpl_text_append(&own, &r->steps[i].step, sizeof r->steps[i].step);
+    status = cpl_gather_texts(&all, group, status, &own);
+    cpl_text_free(&own);
+    CPL_TRY(status);
+    r->n_steps = 0;
+    for (int64_t i = 0; i < all.length[0] / (int64_t)sizeof *all.length && status == CPL_OK; i++)
+        status = add_step(r, ((const int64_t *)(const void *)all.bytes)[i]);
+    cpl_gathered_free(&all);
+    return cpl_gather_status(group, status);
+}
+
 /* ---- memory ---- */
 
 static cpl_status take_layers(cpl_routing_report *r)
@@ -85,29 +104,34 @@ static cpl_routing_cost cost_of(const cpl_routing_report *r)
                                   (double)(r->n_sampled + c->n_experts) * products};
 }
 
-cpl_status cpl_routing_open(cpl_routing_report *r, cpl_routing_cost *cost, const char *model_dir,
-                            const cpl_routing_options *options, const cpl_log *log)
+static cpl_status open_own(cpl_routing_report *r, const char *model_dir,
+                           const cpl_routing_options *options, const cpl_log *log)
 {
     cpl_texts_options texts = options->texts;
-    cpl_status status       = CPL_OK;
-    memset(r, 0, sizeof *r);
-    r->options = *options;
-    r->path    = cpl_pool_copy(&r->pool, model_dir, strlen(model_dir));
-    CPL_TRY_DONE(cpl_pool_status(&r->pool));
-    CPL_TRY_DONE(cpl_reader_open(&r->reader, model_dir, &options->reader, log));
+    r->options              = *options;
+    r->path                 = cpl_pool_copy(&r->pool, model_dir, strlen(model_dir));
+    CPL_TRY(cpl_pool_status(&r->pool));
+    CPL_TRY(cpl_reader_open(&r->reader, model_dir, &options->reader, log));
     texts.eos = r->reader.eos;
-    CPL_TRY_DONE(cpl_texts_read(&r->texts, options->inputs, options->n_inputs, r->reader.tokenizer,
-                                &texts, log));
+    CPL_TRY(cpl_texts_read(&r->texts, options->inputs, options->n_inputs, r->reader.tokenizer,
+                           &texts, log));
     const cpl_model_settings *config = cpl_hf_config(r->reader.hf);
     int64_t all = r->texts.n_predictions, limit = options->response_tokens;
     r->n_layers  = config->n_layers;
     r->n_experts = config->n_experts;
     r->top_k     = config->top_k;
     r->n_sampled = limit < all ? limit : all;
-    CPL_TRY_DONE(find_steps(r));
-    CPL_TRY_DONE(take_layers(r));
-    *cost = cost_of(r);
-done:
+    CPL_TRY(find_steps(r));
+    return take_layers(r);
+}
+
+cpl_status cpl_routing_open(cpl_routing_report *r, cpl_routing_cost *cost, const char *model_dir,
+                            const cpl_routing_options *options, const cpl_log *log)
+{
+    memset(r, 0, sizeof *r);
+    cpl_status status = open_own(r, model_dir, options, log);
+    status            = share_steps(r, options->reader.group, status);
+    if (status == CPL_OK) *cost = cost_of(r);
     if (status != CPL_OK) cpl_routing_close(r);
     return status;
 }
@@ -228,12 +252,13 @@ static cpl_status read_step(work *w, cpl_routing_step *s, const cpl_log *log)
     if (!folder) return CPL_ERR_MEMORY;
     cpl_reader_options options = r->options.reader;
     options.window             = r->reader.window;
-    CPL_TRY_DONE(cpl_reader_open(&reader, folder, &options, log));
-    if (!same_shape(cpl_hf_config(reader.hf), cpl_hf_config(r->reader.hf)))
-        CPL_TRY_DONE(CPL_FAIL(CPL_ERR_INPUT, "%s is a model of another shape", folder));
+    status                     = cpl_reader_open(&reader, folder, &options, log);
+    if (status == CPL_OK && !same_shape(cpl_hf_config(reader.hf), cpl_hf_config(r->reader.hf)))
+        status = CPL_FAIL(CPL_ERR_INPUT, "%s is a model of another shape", folder);
     s->topk = cpl_pool_take(&r->pool, (size_t)r->n_layers * sizeof *s->topk);
     s->top1 = cpl_pool_take(&r->pool, (size_t)r->n_layers * sizeof *s->top1);
-    CPL_TRY_DONE(cpl_pool_status(&r->pool));
+    if (status == CPL_OK) status = cpl_pool_status(&r->pool);
+    CPL_TRY_DONE(cpl_gather_status(r->reader.group, status));
     CPL_TRY_DONE(cpl_routing_measure(&record, &pool, NULL, 0, &reader, &r->texts));
     for (int64_t l = 0; l < r->n_layers; l++)
         cpl_routing_saturation(&s->topk[l], &s->top1[l], &record, &w->record, l);
@@ -252,6 +277,7 @@ static cpl_status read_steps(work *w, const cpl_log *log)
         cpl_log_info(log, "reading the text with step %lld", (long long)r->steps[s].step);
         cpl_status status = read_step(w, &r->steps[s], log);
         if (status == CPL_ERR_MEMORY) return status;
+        if (r->reader.group) CPL_TRY(cpl_group_status(r->reader.group));
         if (status == CPL_OK) {
             r->steps[kept++] = r->steps[s];
             continue;

@@ -69,7 +69,8 @@ typedef struct cpl_routing_cost {
 } cpl_routing_cost;
 
 /* Opens model and tokenizer and reads the text. The strings of `options` are needed until the run.
- * `report` must not be moved afterwards. On failure `report` is empty. */
+ * `report` must not be moved afterwards. On failure `report` is empty. This and cpl_routing_run
+ * are collective with a group of the reader (infer/reader.h), and all ranks get the report. */
 CPL_NODISCARD cpl_status cpl_routing_open(cpl_routing_report *report, cpl_routing_cost *cost,
                                           const char *model_dir, const cpl_routing_options *options,
                                           const cpl_log *log);

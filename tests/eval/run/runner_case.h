@@ -49,7 +49,7 @@ static inline void open_bench(bench *b, bool chained)
     assert_ok(cpl_encoder_init(&b->encoder, b->tokenizer, false));
     assert_ok(
         cpl_lm_batch_init(&b->batch, &b->w.model, &(cpl_lm_batch_settings){WINDOW + 8, 0, 0}));
-    b->runner = (cpl_eval_runner){&b->batch, b->tokenizer, WINDOW, EOS, true, {0}};
+    b->runner = (cpl_eval_runner){&b->batch, b->tokenizer, WINDOW, EOS, true, {0}, NULL};
 }
 
 static inline void close_bench(bench *b)

@@ -181,10 +181,13 @@ static void scores_become_a_distribution(void **state)
     cpl_model_settings c = reader_config();
     cpl_routing_record r;
     cpl_pool pool = {0};
+    cpl_text text = {0};
     (void)state;
     c.n_layers = 1, c.n_experts = 3, c.top_k = 2;
     assert_ok(cpl_routing_record_init(&r, &pool, &c, 2));
-    cpl_routing_record_add(&r, 0, &kept, place, 2);
+    cpl_routing_record_write(&text, &r, 0, &kept, place, 2);
+    assert_int_equal(cpl_routing_record_add(&r, text.bytes), text.length);
+    cpl_text_free(&text);
     assert_int_equal(cpl_routing_record_at(&r, 0, 1)[0], 2);
     assert_int_equal(cpl_routing_record_at(&r, 0, 1)[1], 0);
     assert_true(r.weight[0] == 1 && r.weight[1] == 0 && r.weight[2] == 3);
