@@ -113,8 +113,8 @@ void cpl_folder_unmake(const char *folder, size_t existing);
 
 /* Removes the folder and all that is in it, as far as the system allows; links are not followed. */
 void cpl_folder_remove(const char *folder);
-/* Removes its content only, the file `last` (NULL: none) after all else: a program that is killed
- * meanwhile leaves it. */
+/* Removes its content only, the file `last` (NULL: none) after all else. A program that is killed
+ * meanwhile leaves `last`, what was not begun, whole, and perhaps a part as ".tmp-removed". */
 void cpl_folder_empty(const char *folder, const char *last);
 
 /* Takes the lock of the file `path`, which is created if needed, for this process only. Closing

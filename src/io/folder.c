@@ -191,20 +191,27 @@ void cpl_folder_remove(const char *folder)
     (void)nftw(folder, remove_entry, 16, FTW_DEPTH | FTW_PHYS);
 }
 
+/* Under another name first: what is there by its name is whole, even if the process is killed here. */
 static void remove_within(const char *folder, const char *name)
 {
-    char *path = cpl_path_join(folder, name);
-    if (path) cpl_folder_remove(path);
+    char *path = cpl_path_join(folder, name), *doomed = cpl_path_join(folder, ".tmp-removed");
+    if (path && doomed) {
+        cpl_folder_remove(doomed);
+        cpl_folder_remove(rename(path, doomed) == 0 ? doomed : path);
+    }
     cpl_free(path);
+    cpl_free(doomed);
 }
 
 void cpl_folder_empty(const char *folder, const char *last)
 {
     cpl_strings names;
     if (cpl_folder_list(&names, folder) != CPL_OK) return;
+    char *path = last ? cpl_path_join(folder, last) : NULL;
     for (int64_t i = 0; i < names.count; i++)
         if (!last || strcmp(names.at[i], last) != 0) remove_within(folder, names.at[i]);
-    if (last) remove_within(folder, last);
+    if (last && path) (void)unlink(path);
+    cpl_free(path);
     cpl_paths_free(&names);
 }
 

@@ -12,6 +12,8 @@
 #include <stdbool.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
 #include <xxhash.h>
 
 #include "base/arena.h"
@@ -393,6 +395,66 @@ static void folders_that_were_made_go_again(void **state)
     cpl_free(beside);
 }
 
+enum { MANY_FILES = 150 };
+
+static void fill(const char *folder, const char *name)
+{
+    char path[400];
+    snprintf(path, sizeof path, "%s/%s", folder, name);
+    assert_ok(cpl_folder_make(path));
+    for (int i = 0; i < MANY_FILES; i++) {
+        snprintf(path, sizeof path, "%s/%s/%d", folder, name, i);
+        const int file = open(path, O_CREAT | O_WRONLY, 0600);
+        assert_true(file >= 0);
+        close(file);
+    }
+}
+
+/* All its files, and the lock; or it is not there at all. */
+static void assert_whole_or_gone(const char *folder, const char *name, const char *lock)
+{
+    cpl_strings names = {0};
+    char *path        = in(folder, name);
+    if (cpl_path_exists(path)) {
+        assert_ok(cpl_folder_list(&names, path));
+        assert_int_equal(names.count, MANY_FILES);
+        assert_true(cpl_path_exists(lock));
+    }
+    cpl_paths_free(&names);
+    cpl_free(path);
+}
+
+/* Killed while it empties a folder, a program leaves no half of what was in it under its name. */
+static void killed_while_emptying(void **state)
+{
+    (void)state;
+    char *folder = in(scratch_folder(), "emptied"), *lock = in(folder, "lock");
+    int interrupted = 0;
+    for (int kill_at = 0; kill_at < 20; kill_at++) {
+        fill(folder, "a");
+        fill(folder, "b");
+        assert_ok(cpl_file_write_atomic(lock, "x", 1));
+        const pid_t child = fork();
+        assert_true(child >= 0);
+        if (child == 0) {
+            cpl_folder_empty(folder, "lock");
+            _exit(0);
+        }
+        usleep((useconds_t)kill_at * 200);
+        kill(child, SIGKILL);
+        int how = 0;
+        assert_int_equal(waitpid(child, &how, 0), child);
+        assert_whole_or_gone(folder, "a", lock);
+        assert_whole_or_gone(folder, "b", lock);
+        interrupted += WIFSIGNALED(how);
+        cpl_folder_empty(folder, NULL);
+        assert_int_equal(rmdir(folder), 0);
+    }
+    assert_true(interrupted > 0);
+    cpl_free(folder);
+    cpl_free(lock);
+}
+
 /* Somebody who waits for a lock takes a new one where its file was removed, and hears a signal. */
 static void locks(void **state)
 {
@@ -429,6 +491,7 @@ int main(void)
         cmocka_unit_test(failing_allocations),
         cmocka_unit_test(only_regular_files_are_replaced),
         cmocka_unit_test(folders_that_were_made_go_again),
+        cmocka_unit_test(killed_while_emptying),
         cmocka_unit_test(locks),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

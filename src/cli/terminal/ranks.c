@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "cli/terminal/output.h"
+#include "cli/terminal/terminal.h"
 #include "dist/alive.h"
 #include "dist/mpi.h"
 #include "tensor/backend/backend.h"
@@ -107,7 +108,7 @@ cpl_status cpl_ranks_refuse(const char *what)
 
 bool cpl_ranks_is_silent(void)
 {
-    return begun ? world.rank > 0 || atomic_load(&said) : cpl_mpi_launched_rank() > 0;
+    return atomic_load(&said) || (begun ? world.rank > 0 : cpl_mpi_launched_rank() > 0);
 }
 
 cpl_log cpl_ranks_log(FILE *info)
@@ -126,11 +127,23 @@ int cpl_ranks_threads(void)
 
 /* ---- ending ---- */
 
+/* Rank 0 reports, once, how all have failed: before any rank ends, since the launcher may then end the
+ * others. */
+static void report(void)
+{
+    if (world.rank > 0 || cpl_output_unread() || atomic_exchange(&said, true)) return;
+    cpl_terminal_flush();
+    (void)fflush(stdout);
+    cpl_output_sentence(stderr, "couplet: ", cpl_last_error());
+    (void)fflush(stderr);
+}
+
 void cpl_ranks_end(cpl_status status)
 {
     if (!begun) return;
     const bool alike    = status == CPL_OK || status == CPL_ERR_STOPPED || ranks.agreed;
     const bool in_order = ranks.status == CPL_OK && alike;
+    if (status != CPL_OK) report();
     if (in_order) {
         cpl_group_barrier(&world); /* rank 0, which watches, leaves last */
         cpl_alive_close(alive);
@@ -140,13 +153,7 @@ void cpl_ranks_end(cpl_status status)
         begun = false;
         return;
     }
-    if (ranks.status == CPL_OK) { /* this rank failed alone */
-        if (world.rank == 0) cpl_output_sentence(stderr, "couplet: ", cpl_last_error());
-        cpl_alive_report(alive, cpl_last_error());
-    } else if (world.rank == 0 && !atomic_exchange(&said, true)) {
-        cpl_output_sentence(stderr, "couplet: ", cpl_last_error());
-    }
+    if (ranks.status == CPL_OK) cpl_alive_report(alive, cpl_last_error()); /* it failed alone */
     (void)fflush(stdout);
-    (void)fflush(stderr);
     _exit(1);
 }
