@@ -31,7 +31,7 @@ void cpl_exchange_free(cpl_exchange *exchange);
 CPL_NODISCARD cpl_status cpl_exchange_status(const cpl_exchange *exchange);
 
 /* What has travelled so far, both directions of forward and backward passes: the bytes of rows and
- * weights of the exact formula (docs/parallel.md), from the counts. */
+ * weights of the exact formula (docs/scale.md), from the counts. */
 int64_t cpl_exchange_traffic(const cpl_exchange *exchange);
 
 /* Bytes that are allocated now. */

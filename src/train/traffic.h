@@ -1,4 +1,4 @@
-/* traffic.h - what a rank sends in one optimizer step, predicted: the formulas of docs/parallel.md.
+/* traffic.h - what a rank sends in one optimizer step, predicted: the formulas of docs/scale.md.
  *
  * Room:   train. Exact for everything but the tokens, whose number depends on the router. */
 #ifndef CPL_TRAIN_TRAFFIC_H
