@@ -99,9 +99,10 @@ size_t cpl_exchange_bytes(const cpl_exchange *x)
     return sum;
 }
 
-static size_t grown(size_t bytes)
+/* What a block of `has` bytes (0: none yet) becomes that must hold so many. */
+static size_t grown(size_t has, size_t bytes)
 {
-    return bytes + bytes / 8 + CPL_ALIGNMENT;
+    return has && bytes <= has ? has : bytes + bytes / 8 + CPL_ALIGNMENT;
 }
 
 /* At least `bytes`, an eighth more if it must grow; NULL, with the failure kept, if there is none. */
@@ -109,7 +110,7 @@ static void *room(cpl_exchange *x, block *b, size_t bytes)
 {
     if (bytes <= b->bytes && b->data) return b->data;
     cpl_free(b->data);
-    b->bytes = grown(bytes);
+    b->bytes = grown(0, bytes);
     b->data  = cpl_alloc(b->bytes);
     if (b->data) return b->data;
     b->bytes = 0;
@@ -175,10 +176,14 @@ static int64_t backward_results(int64_t rows, int64_t n_sent, int64_t d)
 size_t cpl_exchange_bytes_for(const cpl_model_settings *c, cpl_dtype compute, int64_t n_kept,
                               int64_t tokens, int64_t rows)
 {
-    const int64_t n_sent = tokens * c->top_k, unit = c->d_model * (int64_t)cpl_dtype_bytes(compute);
-    const size_t results = (size_t)backward_results(rows, n_sent, c->d_model) * sizeof(float);
-    return (size_t)n_kept * grown(arrived_bytes(c, rows)) + grown(results) +
-           grown((size_t)(n_sent * unit)) + (compute == CPL_F32 ? 0 : grown((size_t)(rows * unit)));
+    const int64_t n_sent = tokens * c->top_k, d = c->d_model;
+    const size_t unit    = (size_t)d * cpl_dtype_bytes(compute);
+    const size_t forward = grown(0, (size_t)forward_results(rows, n_sent, d) * sizeof(float));
+    const size_t results =
+        grown(forward, (size_t)backward_results(rows, n_sent, d) * sizeof(float));
+    return (size_t)n_kept * grown(0, arrived_bytes(c, rows)) + results +
+           grown(0, (size_t)n_sent * unit) +
+           (compute == CPL_F32 ? 0 : grown(0, (size_t)rows * unit));
 }
 
 /* ---- what travels ---- */

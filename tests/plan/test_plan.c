@@ -425,6 +425,12 @@ static void refuses_what_no_machine_holds(void **unused)
     input.micro_sequences = 1;
     assert_ok(cpl_plan_make(&plan, &input));
     assert_fails(CPL_ERR_MEMORY, "not enough memory", cpl_plan_check_memory(&plan, 1));
+    input = small_case(); /* some hundred KB */
+    assert_ok(cpl_plan_make(&plan, &input));
+    assert_ok(cpl_plan_check_memory(&plan, 2));
+    assert_fails(CPL_ERR_MEMORY,
+                 "training with these settings on the 2000000000 ranks of this machine needs",
+                 cpl_plan_check_memory(&plan, 2000000000));
 }
 
 static void says_how_a_variant_differs(void **unused)
