@@ -99,10 +99,11 @@ static cpl_status count(cpl_plan_counted *out, cpl_plan_input *sent, const cpl_p
     cpl_mesh mesh = cpl_plan_mesh(input->ranks, input->expert_parallel, 0, model->n_experts);
     cpl_share share;
     *out = (cpl_plan_counted){.step = cpl_step_bytes(s, &own, input->micro_sequences)};
-    CPL_TRY(cpl_optimizer_bytes(&out->optimizer, &own, &mesh));
-    CPL_TRY(cpl_share_init(&share, &own, &mesh, true));
-    out->moments  = moments_bytes(&share, &own);
-    out->messages = messages_bytes(&share);
+    CPL_TRY(cpl_optimizer_bytes(&out->optimizer, &own, &mesh, input->compute));
+    CPL_TRY(cpl_share_init(&share, &own, &mesh, input->compute, true));
+    out->moments         = moments_bytes(&share, &own);
+    out->messages        = messages_bytes(&share);
+    out->divides_masters = share.divides_masters;
     for (int64_t i = 0; i < share.n_slices; i++) out->numbers += share.slices[i].n_own;
     const cpl_status status = sent ? count_sent(sent, s, &own, &share) : CPL_OK;
     cpl_share_free(&share);

@@ -153,6 +153,8 @@ static cpl_plan_bytes bytes_of(const cpl_plan_input *input)
     size_t most_scratch;
     b.weights        = cpl_model_bytes(&own, CPL_F32, input->seq_len);
     b.compute_copies = cpl_model_bytes(&own, input->compute, input->seq_len) - b.weights;
+    if (input->counted.divides_masters)
+        b.weights = cpl_model_bytes_over(&own, input->compute, input->seq_len) - b.compute_copies;
     count_optimizer(&b, input, set_bytes(&own));
     b.activations = pass_bytes(input, &own);
     b.coupling    = input->counted.step > b.activations ? input->counted.step - b.activations : 0;

@@ -45,6 +45,7 @@ typedef struct cpl_plan_counted {
     size_t messages;  /* in it: buffers of messages under way */
     size_t moments;   /* in it: two parts */
     int64_t numbers;  /* of its own that the rank updates */
+    bool divides_masters; /* a rank has the F32 masters of its parts alone: in `optimizer` */
 } cpl_plan_counted;
 
 /* What one rank's part of a machine can do; flops 0: no time is predicted. */
@@ -79,12 +80,12 @@ typedef struct cpl_plan_input {
 /* Bytes by lifetime, in rank 0. */
 typedef struct cpl_plan_bytes {
     /* the model */
-    size_t weights;        /* F32 masters and the rotary table */
+    size_t weights;        /* F32 masters, of divided ones those without a copy; rotary table */
     size_t compute_copies; /* BF16; 0 when computing in f32 */
     /* the run */
     size_t gradients, moments;
     size_t messages; /* gradients and parameters under way to other ranks */
-    size_t parts;    /* the rest of what the optimizer holds */
+    size_t parts;    /* the rest of what the optimizer holds: divided masters */
     /* the step: one micro-batch */
     size_t activations;
     size_t coupling; /* the rest of counted.step: the coupling loss and its figures */

@@ -164,7 +164,7 @@ static void bytes_lines(cpl_text *out, const cpl_plan *plan)
     bytes_line(out, "model: bf16 copies", b->compute_copies);
     bytes_line(out, "run:   gradients", b->gradients);
     bytes_line(out, "run:   moments", b->moments);
-    bytes_line_if_any(out, "run:   other parts of parameters", b->parts);
+    bytes_line_if_any(out, "run:   masters of its parts", b->parts);
     bytes_line_if_any(out, "run:   messages under way", b->messages);
     bytes_line(out, "step:  activations", b->activations);
     bytes_line(out, "step:  coupling loss and its figures", b->coupling);

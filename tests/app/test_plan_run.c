@@ -69,7 +69,7 @@ static size_t optimizer_of(const cpl_plan *plan, int64_t rank)
         cpl_plan_mesh(input->ranks, input->expert_parallel, rank, input->model.n_experts);
     own.first_expert = mesh.first_expert;
     assert_int_equal(own.n_local, mesh.n_local);
-    assert_ok(cpl_optimizer_bytes(&bytes, &own, &mesh));
+    assert_ok(cpl_optimizer_bytes(&bytes, &own, &mesh, input->compute));
     return bytes;
 }
 
@@ -88,8 +88,11 @@ static void sums_are_what_is_allocated(void **unused)
             const size_t optimizer       = optimizer_of(&plan, 0);
             assert_int_equal(b->gradients + b->moments + b->messages + b->parts, optimizer);
             assert_int_equal(b->messages > 0, shapes[i].ranks > 1);
+            const bool divided = type && shapes[i].ranks > 1;
             assert_int_equal(b->weights + b->compute_copies,
-                             cpl_model_bytes(&own, plan.input.compute, 16));
+                             divided ? cpl_model_bytes_over(&own, plan.input.compute, 16)
+                                     : cpl_model_bytes(&own, plan.input.compute, 16));
+            assert_int_equal(b->parts > 0, divided);
             assert_int_equal(b->activations + b->coupling, cpl_step_bytes(&s, &own, 1));
             assert_int_equal(b->exchange > 0, shapes[i].experts > 1);
             assert_true(b->worst >= b->total && (b->worst > b->total) == (shapes[i].experts > 1));
