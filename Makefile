@@ -9,7 +9,7 @@ SHARE   ?= 1
 MEMORY  ?= 0
 SOURCES  = $(shell git ls-files '*.c' '*.h' 2>/dev/null || find src include tests bench -name '*.[ch]')
 
-.PHONY: release deps demo test further python python-matrix python-recipes wheels wheels-bare fuzz faults faults-ranks bench experiments check install clean help
+.PHONY: release deps demo test further python python-matrix python-recipes wheels wheels-bare fuzz faults faults-ranks bench experiments scale check install clean help
 export JOBS V
 
 release: ## builds the program, build/release/couplet (V=1 prints every command)
@@ -88,6 +88,12 @@ experiments: release ## makes the missing runs of experiments/; ONLY=alpha, JOBS
 	    { python3 -m venv build/plot && build/plot/bin/pip install -q 'matplotlib>=3.7'; }
 	@build/plot/bin/python tools/experiments.py build/release/couplet --jobs $(JOBS) \
 	    $(if $(ONLY),--only $(ONLY)) $(if $(MEASURE),--measure)
+
+scale: release ## makes the tables and charts of docs/scale.md from `couplet plan`
+	@tools/deps.sh python
+	@[ -x build/plot/bin/python ] || \
+	    { python3 -m venv build/plot && build/plot/bin/pip install -q 'matplotlib>=3.7'; }
+	@build/plot/bin/python tools/scale.py build/release/couplet
 
 check: ## checks format, clang warnings, order of rooms, headers, map of the source, documented formats, Python's table
 	@tools/deps.sh build test check

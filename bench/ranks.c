@@ -5,9 +5,11 @@
  *           one thread, and by one process with R threads while the other ranks sleep; in turn.
  * Meshes:   data parallel, and all ranks along the experts.
  * Printed:  tokens/s of the ranks as a share of those of the process (medians of pairs), and the share
- *           of a step in which rank 0 only waited. */
+ *           of a step in which rank 0 only waited; the time of both steps that `couplet plan` predicts,
+ *           from the speed of a large product and of messages measured here, over the time taken. */
 #include "step.h"
 
+#include "app/plan_run.h"
 #include "base/clock.h"
 #include "dist/mpi.h"
 
@@ -34,10 +36,50 @@ static double waited(const cpl_ranks *ranks)
     return sum;
 }
 
+/* The speed of messages between the ranks: of large ones, and the time of small ones. */
+static void measure_messages(cpl_plan_machine *m, cpl_group *world)
+{
+    enum { LARGE = 64 << 20, SMALL = 8, TIMES = 1000 };
+    char *send = cpl_alloc(LARGE), *recv = cpl_alloc((size_t)world->size * LARGE);
+    int64_t *bytes = cpl_alloc((size_t)world->size * sizeof *bytes);
+    if (!send || !recv || !bytes) bench_ok(CPL_ERR_MEMORY);
+    memset(send, 1, LARGE);
+    for (int turn = 0; turn < 2; turn++) { /* the first warms up */
+        for (int r = 0; r < world->size; r++) bytes[r] = LARGE;
+        double begin = meet(world);
+        cpl_group_all_gather(world, recv, send, bytes);
+        m->bandwidth = (world->size - 1) * (double)LARGE / (meet(world) - begin);
+        for (int r = 0; r < world->size; r++) bytes[r] = SMALL;
+        begin = meet(world);
+        for (int i = 0; i < TIMES; i++) cpl_group_all_gather(world, recv, send, bytes);
+        m->latency = (meet(world) - begin) / TIMES / (world->size - 1);
+    }
+    cpl_free(bytes);
+    cpl_free(recv);
+    cpl_free(send);
+}
+
+/* Seconds of a step that the plan predicts: of `ranks` ranks, each with the threads of s->be. */
+static double predicted(bench_step *s, int64_t ranks, int64_t expert_parallel,
+                        const cpl_plan_machine *machine)
+{
+    cpl_plan plan;
+    cpl_plan_run_for what         = {.ranks = ranks, .machine = *machine};
+    cpl_settings settings         = s->settings;
+    settings.train.micro_batch    = s->step.micro;
+    settings.dist.expert_parallel = expert_parallel;
+    settings.compute.dtype        = s->be.compute == CPL_BF16 ? CPL_DTYPE_BF16 : CPL_DTYPE_F32;
+    settings.compute.threads      = s->be.n_threads;
+    bench_ok(cpl_backend_peak(&what.machine.flops, &s->be, 1));
+    bench_ok(cpl_plan_run(&plan, &settings, &what));
+    return plan.time.step;
+}
+
 static void compare(const char *what, cpl_group *world, int expert_parallel, int pairs)
 {
     const bool leads  = world->rank == 0;
-    bench_times alone = {0}, shares = {0}, waits = {0};
+    bench_times alone = {0}, shares = {0}, waits = {0}, steps = {0};
+    cpl_plan_machine machine = {.memory = 20e9};
     cpl_mesh mesh;
     bench_step one    = {0}, many;
     bench_shape shape = {
@@ -57,14 +99,23 @@ static void compare(const char *what, cpl_group *world, int expert_parallel, int
         waits.seconds[i]    = (waited(world->ranks) - before) / step;
         alone.seconds[i]    = seconds_of(&one, world, leads);
         shares.seconds[i]   = alone.seconds[i] / step;
-        waits.n = alone.n = shares.n = i + 1;
+        steps.seconds[i]    = step;
+        waits.n = alone.n = shares.n = steps.n = i + 1;
     }
+    measure_messages(&machine, world);
+    /* All ranks at once, as they compute in a step. */
+    const double ahead = predicted(&many, world->size, expert_parallel, &machine);
     if (leads) {
         printf("%-28s %6.1f %% of one process (%.0f tokens/s); waiting %4.1f %%\n", what,
                100 * bench_median(&shares), TOKENS / bench_median(&alone),
                100 * bench_median(&waits));
+        printf("  predicted over measured: ranks %.2f, one process %.2f (%.1f GB/s, %.0f us a "
+               "message)\n",
+               ahead / bench_median(&steps), predicted(&one, 1, 1, &machine) / bench_median(&alone),
+               machine.bandwidth / 1e9, machine.latency * 1e6);
         bench_step_free(&one);
     }
+    (void)meet(world);
     bench_step_free(&many);
     cpl_mesh_close(&mesh);
 }

@@ -135,11 +135,11 @@ static inline cpl_plan bench_step_plan(const bench_step *s)
            .batch_tokens    = s->settings.data.batch_tokens,
            .seq_len         = BENCH_SEQ_LEN,
            .micro_sequences = s->step.micro,
-           .dp              = 1,
-           .ep              = 1,
+           .ranks           = 1,
+           .expert_parallel = 1,
            .compute         = s->be.compute,
-           .step_bytes      = cpl_step_bytes(&s->settings, &s->settings.model, s->step.micro),
-           .twin_step_bytes = cpl_step_bytes(&s->settings, &twin, s->step.micro),
+           .counted.step    = cpl_step_bytes(&s->settings, &s->settings.model, s->step.micro),
+           .twin.step       = cpl_step_bytes(&s->settings, &twin, s->step.micro),
     };
     bench_ok(cpl_plan_make(&plan, &input));
     return plan;

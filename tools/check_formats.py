@@ -15,7 +15,7 @@ PAGE = pathlib.Path("docs/formats.md").read_text()
 WRITTEN = [
     ("Metrics: metrics.jsonl", "src/train/metrics.c", "", [WORD], set()),
     ("Plans: couplet plan --json", "src/plan/show.c", "---- for programs ----", [WORD],
-     {"bf16", "f32"}),
+     {"bf16", "f32", "nothing", "backward", "update"}),
     ("Document losses: documents.json", "src/infer/document_loss.c", "---- files ----", [WORD], set()),
     ("Routing over text: couplet inspect --text", "src/inspect/routing/json.c", "", [WORD], set()),
     ("Inspections: couplet inspect --json", "src/inspect/json.c", "", [WORD], set()),
@@ -78,6 +78,8 @@ def columns(list_file):
 
 LISTED = {
     "Routing over text: couplet inspect --text": columns("src/inspect/routing/columns.def"),
+    "Plans: couplet plan --json": set(re.findall(r"^CPL_PLAN_TERM\((\w+),",
+                                               pathlib.Path("src/plan/terms.def").read_text(), re.M)),
     "Metrics: metrics.jsonl": {*LOSSES, *(name + "_layers" for name in LOSSES), *sum(FIGURES, ())},
     "Inspections: couplet inspect --json": {name for name, _ in FIGURES} | columns("src/inspect/columns.def"),
 }

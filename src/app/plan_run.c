@@ -1,11 +1,15 @@
 /* plan_run.c - see plan_run.h */
 #include "app/plan_run.h"
 
+#include "dist/mpi.h"
 #include "model/aux_losses.h"
 #include "model/params.h"
 #include "tensor/backend/backend.h"
 #include "tokenizer/tokenizer.h"
+#include "train/loop.h"
+#include "train/optimizer.h"
 #include "train/step.h"
+#include "train/traffic.h"
 
 enum { VOCABULARY_MULTIPLE = 128 }; /* rows of the embedding: OLMo pads to this */
 
@@ -31,33 +35,131 @@ static cpl_status resolve(cpl_settings *s)
     return cpl_aux_resolve(&s->losses, config);
 }
 
-/* Sequences computed at once, as the trainer takes them. */
-static int64_t micro_of(const cpl_settings *s)
+/* Sequences computed at once, as the trainer takes them: of one rank. */
+static int64_t micro_of(const cpl_settings *s, int64_t ranks)
 {
-    int64_t all = s->data.batch_tokens / s->data.seq_len;
+    int64_t all = s->data.batch_tokens / s->data.seq_len / ranks;
     if (s->train.micro_batch > 0) return s->train.micro_batch;
     return all > 0 ? all : 1;
+}
+
+/* ---- what train counts ---- */
+
+/* The type that products read each parameter in, as the smallest model of this kind has it. */
+static cpl_status init_types(cpl_model *model, cpl_backend *be, const cpl_model_settings *config)
+{
+    cpl_model_settings least = *config;
+    least.d_model            = 2 * config->n_heads;
+    least.d_expert = least.vocab_size = least.n_experts = least.top_k = 1;
+    least.first_expert = least.n_local = 0;
+    if (cpl_router_gate_rank(config)) least.aoe_rank = 1;
+    return cpl_model_init(model, be, &least, 1);
+}
+
+static cpl_status count_sent(cpl_plan_input *input, const cpl_settings *s,
+                             const cpl_model_settings *config, const cpl_share *share)
+{
+    cpl_step_traffic t;
+    cpl_backend be;
+    cpl_model types;
+    cpl_backend_cpu(&be, input->compute, 1);
+    CPL_TRY(init_types(&types, &be, config));
+    cpl_traffic_of_step(&t, s, config, share, &types.compute);
+    cpl_model_free(&types);
+    input->sent[CPL_PLAN_gradients]  = t.gradients;
+    input->sent[CPL_PLAN_parameters] = t.parameters;
+    input->sent[CPL_PLAN_coupling]   = t.coupling;
+    input->sent[CPL_PLAN_balance]    = t.balance;
+    input->sent[CPL_PLAN_figures]    = t.figures;
+    return CPL_OK;
+}
+
+static size_t moments_bytes(const cpl_share *share, const cpl_model_settings *config)
+{
+    cpl_arena arena;
+    cpl_params unseen = {0};
+    cpl_arena_measure(&arena);
+    cpl_share_take_parts(&unseen, &arena, share, config);
+    return 2 * arena.used;
+}
+
+static size_t messages_bytes(cpl_share *share)
+{
+    cpl_arena arena;
+    cpl_arena_measure(&arena);
+    cpl_share_take_buffers(share, &arena);
+    return arena.used;
+}
+
+/* Of the ranks' part of the model: memory, and what is sent (NULL: it is not counted). */
+static cpl_status count(cpl_plan_counted *out, cpl_plan_input *sent, const cpl_plan_input *input,
+                        const cpl_settings *s, const cpl_model_settings *model)
+{
+    const cpl_model_settings own = cpl_plan_own(input, model);
+    cpl_mesh mesh = cpl_plan_mesh(input->ranks, input->expert_parallel, 0, model->n_experts);
+    cpl_share share;
+    *out = (cpl_plan_counted){.step = cpl_step_bytes(s, &own, input->micro_sequences)};
+    CPL_TRY(cpl_optimizer_bytes(&out->optimizer, &own, &mesh, input->compute));
+    CPL_TRY(cpl_share_init(&share, &own, &mesh, input->compute, true));
+    out->moments         = moments_bytes(&share, &own);
+    out->messages        = messages_bytes(&share);
+    out->divides_masters = share.divides_masters;
+    for (int64_t i = 0; i < share.n_slices; i++) out->numbers += share.slices[i].n_own;
+    const cpl_status status = sent ? count_sent(sent, s, &own, &share) : CPL_OK;
+    cpl_share_free(&share);
+    return status;
+}
+
+/* Refuses what training with so many ranks would refuse; of a batch given apart, only the mesh. */
+static cpl_status check_ranks(const cpl_settings *s, const cpl_plan_run_for *what)
+{
+    CPL_TRY(cpl_train_check_mesh(s, what->ranks));
+    return what->ranks > 1 && !what->batch_tokens ? cpl_train_check_batch(s, what->ranks) : CPL_OK;
 }
 
 cpl_status cpl_plan_run(cpl_plan *plan, const cpl_settings *settings, const cpl_plan_run_for *what)
 {
     cpl_settings s = *settings; /* owned by the caller; only numbers are resolved here */
     CPL_TRY(resolve(&s));
+    CPL_TRY(check_ranks(&s, what));
+    if (what->batch_tokens) s.data.batch_tokens = what->batch_tokens;
+    const bool global = s.losses.balance.scope == CPL_BALANCE_GLOBAL && s.losses.balance.weight > 0;
+    if (what->ranks > 1 && s.losses.balance.scope == CPL_BALANCE_AUTO)
+        s.losses.balance.scope = CPL_BALANCE_GLOBAL; /* as the trainer does */
     cpl_plan_input input = {
         .model           = s.model,
         .erc             = s.losses.erc,
-        .batch_tokens    = what->batch_tokens ? what->batch_tokens : s.data.batch_tokens,
+        .batch_tokens    = s.data.batch_tokens,
         .seq_len         = s.data.seq_len,
-        .micro_sequences = micro_of(&s),
-        .dp              = what->dp,
-        .ep              = what->ep,
+        .micro_sequences = micro_of(&s, what->ranks),
+        .ranks           = what->ranks,
+        .expert_parallel = s.dist.expert_parallel,
         .compute         = cpl_plan_dtype(&s.compute),
         .n_threads       = (int)s.compute.threads,
         .keep            = s.checkpoint.keep,
+        .counts_ahead = s.losses.balance.scope == CPL_BALANCE_GLOBAL && s.losses.balance.weight > 0,
+        .counts_ahead_alone = global && s.train.micro_batch > 0,
+        .overlap            = s.dist.overlap,
+        .machine            = what->machine,
     };
     CPL_TRY(cpl_plan_check_size(&input));
     const cpl_model_settings twin = cpl_plan_twin(&input.model);
-    input.step_bytes              = cpl_step_bytes(&s, &input.model, input.micro_sequences);
-    input.twin_step_bytes         = cpl_step_bytes(&s, &twin, input.micro_sequences);
+    CPL_TRY(count(&input.counted, &input, &input, &s, &input.model));
+    if (cpl_router_gate_rank(&input.model)) CPL_TRY(count(&input.twin, NULL, &input, &s, &twin));
     return cpl_plan_make(plan, &input);
+}
+
+cpl_status cpl_plan_run_fits(const cpl_plan *plan)
+{
+    return cpl_plan_check_memory(plan, cpl_mpi_local_ranks());
+}
+
+cpl_status cpl_plan_speed(double *flops, const cpl_compute_settings *compute)
+{
+    cpl_backend be;
+    cpl_backend_cpu(&be, cpl_plan_dtype(compute), (int)compute->threads);
+    CPL_TRY(cpl_backend_start(&be));
+    const cpl_status status = cpl_backend_peak(flops, &be, 1.0 / 3);
+    cpl_backend_free(&be);
+    return status;
 }

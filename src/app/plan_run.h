@@ -7,16 +7,25 @@
 #include "plan/plan.h"
 #include "train/config/settings.h"
 
-/* Over how many devices, for the predicted price of the coupling loss. */
 typedef struct cpl_plan_run_for {
-    int64_t batch_tokens; /* 0: data.batch_tokens */
-    int64_t dp, ep;
+    int64_t batch_tokens; /* 0: data.batch_tokens; else it need not be whole micro-batches */
+    int64_t ranks;        /* the experts are divided by dist.expert_parallel */
+    cpl_plan_machine machine;
 } cpl_plan_run_for;
 
 /* Plans the cost of training with `settings`. An unset model.vocab_size comes from data.tokenizer.
- * Settings of the model's sizes that training would refuse are refused here with the same words. */
+ * Settings of the model's sizes, and ranks, that training would refuse are refused here with the same
+ * words. */
 CPL_NODISCARD cpl_status cpl_plan_run(cpl_plan *plan, const cpl_settings *settings,
                                       const cpl_plan_run_for *what);
+
+/* Whether the plan fits this machine, on which the launcher runs several ranks: cpl_mpi_local_ranks.
+ * CPL_ERR_MEMORY. */
+CPL_NODISCARD cpl_status cpl_plan_run_fits(const cpl_plan *plan);
+
+/* The speed in FLOP/s of a large product here, with the threads and the type of `compute`, measured
+ * for a third of a second. */
+CPL_NODISCARD cpl_status cpl_plan_speed(double *flops, const cpl_compute_settings *compute);
 
 /* What compute.dtype means here. */
 cpl_dtype cpl_plan_dtype(const cpl_compute_settings *compute);

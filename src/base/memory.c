@@ -140,12 +140,12 @@ static double left_in_limits(void)
     return least;
 }
 
-double cpl_memory_available(void)
+double cpl_memory_of_machine(void)
 {
     char text[FILE_BYTES], path[512];
     read_text(text, "/proc/meminfo");
     double system = cpl_memory_field(text, "MemAvailable");
-    double least  = fmin(system < 0 ? INFINITY : system, left_in_limits());
+    double least  = system < 0 ? INFINITY : system;
     read_text(text, "/proc/self/cgroup");
     cpl_memory_group(path, text, NULL);
     least = fmin(least, left_in_groups("/sys/fs/cgroup", path, "memory.max", "memory.current",
@@ -153,6 +153,11 @@ double cpl_memory_available(void)
     cpl_memory_group(path, text, "memory");
     return fmin(least, left_in_groups("/sys/fs/cgroup/memory", path, "memory.limit_in_bytes",
                                       "memory.usage_in_bytes", "total_inactive_file"));
+}
+
+double cpl_memory_available(void)
+{
+    return fmin(cpl_memory_of_machine(), left_in_limits());
 }
 
 cpl_status cpl_memory_compare(double needs, double there, const char *what)

@@ -14,6 +14,9 @@
  * INFINITY if none of them is known. */
 double cpl_memory_available(void);
 
+/* The same for all processes of this machine together: without the limits of this process. */
+double cpl_memory_of_machine(void);
+
 /* Resident bytes of this process now; 0 if unknown. */
 double cpl_memory_resident(void);
 

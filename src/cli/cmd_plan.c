@@ -14,8 +14,9 @@ static void print_memory(const cpl_plan *plan)
     char words[32];
     double there = cpl_memory_available(), needs = (double)plan->bytes.total;
     if (isinf(there)) return;
-    printf("\nmemory there is now: %s: %s\n", cpl_text_bytes(words, there),
-           needs > there ? "too little for this run" : "enough for this run");
+    printf("\nmemory there is now: %s: %s for %s\n", cpl_text_bytes(words, there),
+           needs > there ? "too little" : "enough",
+           plan->input.ranks > 1 ? "one rank of this run" : "this run");
 }
 
 static cpl_status print_table(const cpl_plan *plan)
@@ -37,6 +38,28 @@ static cpl_status show(const cpl_plan *plan, const char *json)
     return json ? cpl_output_json(cpl_plan_json(plan), "the plan", json, 0) : CPL_OK;
 }
 
+/* What a rank can do; over several ranks its speed is measured if it is not given. */
+static cpl_status machine_of(cpl_plan_machine *m, const cpl_arguments *args,
+                             const cpl_compute_settings *compute)
+{
+    *m = (cpl_plan_machine){.memory    = cpl_flag_number(args, "--memory-bandwidth") * 1e9,
+                            .bandwidth = cpl_flag_number(args, "--bandwidth") * 1e9 / 8,
+                            .latency   = cpl_flag_number(args, "--latency") * 1e-6};
+    if (cpl_flag_given(args, "--flops-per-second"))
+        m->flops = cpl_flag_number(args, "--flops-per-second");
+    else if (cpl_flag_int(args, "--ranks") > 1)
+        return cpl_plan_speed(&m->flops, compute);
+    return CPL_OK;
+}
+
+static cpl_status make(cpl_plan *plan, const cpl_arguments *args, cpl_settings *settings)
+{
+    cpl_plan_run_for what = {.ranks = cpl_flag_int(args, "--ranks")};
+    if (cpl_flag_given(args, "--tokens")) what.batch_tokens = cpl_flag_int(args, "--tokens");
+    CPL_TRY(machine_of(&what.machine, args, &settings->compute));
+    return cpl_plan_run(plan, settings, &what);
+}
+
 static cpl_status run(const cpl_arguments *args)
 {
     cpl_configuration c;
@@ -44,9 +67,7 @@ static cpl_status run(const cpl_arguments *args)
     CPL_TRY(cpl_output_paths_keep(args, args->words[0]));
     CPL_TRY(cpl_output_paths_check(args, "step_flops"));
     CPL_TRY(cpl_configure(&c, args->words[0], args));
-    cpl_plan_run_for what = {.dp = cpl_flag_int(args, "--dp"), .ep = cpl_flag_int(args, "--ep")};
-    if (cpl_flag_given(args, "--tokens")) what.batch_tokens = cpl_flag_int(args, "--tokens");
-    cpl_status status = cpl_plan_run(&plan, &c.settings, &what);
+    cpl_status status = make(&plan, args, &c.settings);
     if (status == CPL_OK) status = show(&plan, cpl_flag_text(args, "--json"));
     if (status == CPL_OK) cpl_output_paths_describe(args);
     cpl_configuration_free(&c);
@@ -57,14 +78,28 @@ static const cpl_flag flags[] = {
     CPL_FLAG("--json", FILE, "FILE",
              "Also write the plan as JSON; - prints it instead of the table."),
     CPL_FLAG_ROW_OVERWRITE,
-    CPL_FLAG("--tokens", INT, "T",
-             "Tokens of one optimizer step over all devices; default: data.batch_tokens.", .low = 1,
-             .high = 1e12, .unit = "tokens"),
-    CPL_FLAG("--dp", INT, "N",
-             "Data-parallel devices, for the predicted cost of the coupling loss.",
-             .default_value = "1", .low = 1, .high = 1e6, .unit = "devices"),
-    CPL_FLAG("--ep", INT, "N", "Expert-parallel devices; must divide the number of experts.",
-             .default_value = "1", .low = 1, .high = 65535, .unit = "devices"),
+    CPL_FLAG(
+        "--tokens", INT, "T",
+        "Tokens of one optimizer step over all ranks, not necessarily whole sequences; default: "
+        "data.batch_tokens.",
+        .low = 1, .high = 1e12, .unit = "tokens"),
+    CPL_FLAG("--ranks", INT, "N", "Processes that train together (mpirun -n N).",
+             .default_value = "1", .low = 1, .high = 65535, .unit = "ranks"),
+    CPL_FLAG("--expert-parallel", INT, "E",
+             "Ranks over which the experts of a layer are divided; the rest is data parallel.",
+             .low = 1, .high = 65535, .unit = "ranks", .setting = "dist.expert_parallel"),
+    CPL_FLAG(
+        "--flops-per-second", NUMBER, "F",
+        "Floating-point operations a second that a rank makes in a training step; default, over "
+        "several ranks: those of a large product, measured here.",
+        .low = 1, .high = 1e20, .unit = "FLOP/s"),
+    CPL_FLAG("--bandwidth", NUMBER, "B", "What a rank can send.", .default_value = "100",
+             .low = 1e-6, .high = 1e9, .unit = "Gbit/s"),
+    CPL_FLAG("--latency", NUMBER, "S", "Time of a message before its first byte.",
+             .default_value = "5", .low = 0, .high = 1e9, .unit = "microseconds"),
+    CPL_FLAG("--memory-bandwidth", NUMBER, "B",
+             "What a rank reads and writes while it updates parameters.", .default_value = "20",
+             .low = 1e-6, .high = 1e9, .unit = "GB/s"),
     CPL_FLAG_ROW_THREADS,
     CPL_FLAG_ROW_SET,
 };
@@ -72,14 +107,18 @@ static const cpl_flag flags[] = {
 const cpl_verb cpl_verb_plan = {
     .name    = "plan",
     .summary = "predict parameters, work, memory and disk space of a training run",
-    .usage   = "CONFIG.yaml [--set SECTION.NAME=VALUE ...] [--json FILE]",
+    .usage   = "CONFIG.yaml [--ranks N] [--expert-parallel E] [--set SECTION.NAME=VALUE ...] "
+               "[--json FILE]",
     .about =
         "Reads the configuration and no data. Parameters are counted as OLMoE counts them "
         "(active: all except the experts that a token is not sent to), and without the embedding "
         "and the head.\n"
         "Work is in floating-point operations; a product of [m,k] and [k,n] is 2 m k n.\n"
-        "Memory is that of one process that holds the whole model, counted by the functions that "
-        "allocate it.",
+        "Memory is that of one process, or of the rank that takes most, counted by the functions "
+        "that allocate it. Bytes and messages are those that this rank sends in a step.\n"
+        "The time of a step and its efficiency are predicted over several ranks, or where "
+        "--flops-per-second is given: operations over speed, and messages that nothing hides "
+        "(docs/scale.md).",
     .least    = 1,
     .most     = 1,
     .flags    = flags,

@@ -23,10 +23,10 @@
 
 /* ---- output during the run ---- */
 
-static cpl_status plan_of(cpl_plan *plan, const cpl_settings *settings)
+static cpl_status plan_of(cpl_plan *plan, const cpl_settings *settings, const cpl_group *world)
 {
-    const cpl_plan_run_for one = {.dp = 1, .ep = 1};
-    return cpl_plan_run(plan, settings, &one);
+    const cpl_plan_run_for all = {.ranks = world ? world->size : 1};
+    return cpl_plan_run(plan, settings, &all);
 }
 
 /* What the callbacks of a run refer to. */
@@ -36,14 +36,13 @@ typedef struct watcher {
     cpl_group *world; /* NULL: one process */
 } watcher;
 
-/* Of one process; what a rank of several takes is not predicted. */
+/* Before anything large is allocated, on any rank. */
 static cpl_status approve(void *ctx, const cpl_settings *settings)
 {
     cpl_plan plan;
     const watcher *w = ctx;
-    if (w->world) return CPL_OK;
-    CPL_TRY(plan_of(&plan, settings));
-    return cpl_plan_check_memory(&plan);
+    CPL_TRY(plan_of(&plan, settings, w->world));
+    return cpl_plan_run_fits(&plan);
 }
 
 static void began(void *ctx, const cpl_train_facts *f)
@@ -263,20 +262,21 @@ static cpl_status check_tasks(const cpl_settings *s)
     return CPL_OK;
 }
 
-static cpl_status dry_run(cpl_configuration *c, const char *run, const char *from)
+static cpl_status dry_run(cpl_configuration *c, const char *run, const char *from,
+                          const cpl_group *world)
 {
     cpl_settings *s = &c->settings;
     cpl_plan plan;
     cpl_text text = {0};
     CPL_TRY(check_tasks(s));
     CPL_TRY(resolve(c, run, from));
-    CPL_TRY(plan_of(&plan, s));
+    CPL_TRY(plan_of(&plan, s, world));
     cpl_plan_text(&text, &plan);
     cpl_status status = cpl_text_status(&text);
     if (status == CPL_OK) printf("%s\n", text.bytes);
     cpl_text_free(&text);
     CPL_TRY(status);
-    CPL_TRY(cpl_plan_check_memory(&plan));
+    CPL_TRY(cpl_plan_run_fits(&plan));
     if (from) printf("would begin with the weights of %s\n", from);
     if (s->data.tokenizer) printf("would read the tokenizer %s\n", s->data.tokenizer);
     CPL_TRY(list_inputs("for training", &s->data.train));
@@ -302,7 +302,7 @@ static cpl_status begin(const cpl_arguments *args, cpl_group *world)
     if (status == CPL_OK) status = cpl_yaml_absolute(&c.settings, c.sections, CPL_N_SECTIONS);
     status = together(world, status);
     if (status == CPL_OK)
-        status = cpl_flag_on(args, "--dry-run") ? dry_run(&c, run, from)
+        status = cpl_flag_on(args, "--dry-run") ? dry_run(&c, run, from, world)
                                                 : train(&c, run, from, NULL, world);
     cpl_configuration_free(&c);
     cpl_free(run);

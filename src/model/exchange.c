@@ -25,7 +25,8 @@ typedef struct arrived {
 
 struct cpl_exchange {
     cpl_mesh *mesh;
-    int64_t d, D, n, n_local;
+    cpl_model_settings config; /* n_local is that of the mesh */
+    int64_t d, n, n_local;
     arrived *layer; /* [n_kept] */
     int64_t n_kept;
     int64_t *counts; /* [n] sent, [E, n_local] received, [E] and [E] units of one count each */
@@ -42,14 +43,15 @@ cpl_status cpl_exchange_init(cpl_exchange **out, const cpl_model_settings *confi
     const int64_t ranks = mesh->experts.size, n = config->n_experts;
     cpl_exchange *x = *out = cpl_alloc(sizeof *x);
     if (!x) return CPL_ERR_MEMORY;
-    *x        = (cpl_exchange){.mesh    = mesh,
-                               .d       = config->d_model,
-                               .D       = config->d_expert,
-                               .n       = n,
-                               .n_local = mesh->n_local,
-                               .n_kept  = n_kept};
-    x->layer  = cpl_alloc((size_t)n_kept * sizeof *x->layer);
-    x->counts = cpl_alloc((size_t)(2 * n + 2 * ranks) * sizeof *x->counts);
+    *x                = (cpl_exchange){.mesh    = mesh,
+                                       .config  = *config,
+                                       .d       = config->d_model,
+                                       .n       = n,
+                                       .n_local = mesh->n_local,
+                                       .n_kept  = n_kept};
+    x->config.n_local = mesh->n_local;
+    x->layer          = cpl_alloc((size_t)n_kept * sizeof *x->layer);
+    x->counts         = cpl_alloc((size_t)(2 * n + 2 * ranks) * sizeof *x->counts);
     if (x->layer) memset(x->layer, 0, (size_t)n_kept * sizeof *x->layer);
     bool whole = x->layer && x->counts;
     for (int64_t l = 0; whole && l < n_kept; l++) {
@@ -97,12 +99,18 @@ size_t cpl_exchange_bytes(const cpl_exchange *x)
     return sum;
 }
 
+/* What a block of `has` bytes (0: none yet) becomes that must hold so many. */
+static size_t grown(size_t has, size_t bytes)
+{
+    return has && bytes <= has ? has : bytes + bytes / 8 + CPL_ALIGNMENT;
+}
+
 /* At least `bytes`, an eighth more if it must grow; NULL, with the failure kept, if there is none. */
 static void *room(cpl_exchange *x, block *b, size_t bytes)
 {
     if (bytes <= b->bytes && b->data) return b->data;
     cpl_free(b->data);
-    b->bytes = bytes + bytes / 8 + CPL_ALIGNMENT;
+    b->bytes = grown(0, bytes);
     b->data  = cpl_alloc(b->bytes);
     if (b->data) return b->data;
     b->bytes = 0;
@@ -110,36 +118,72 @@ static void *room(cpl_exchange *x, block *b, size_t bytes)
     return NULL;
 }
 
-static void take_arrived(arrived *a, cpl_arena *arena, const cpl_exchange *x)
+static void take_arrived(arrived *a, cpl_arena *arena, const cpl_model_settings *c)
 {
-    const int64_t R = a->rows;
-    a->x            = cpl_take_2d(arena, R, x->d);
-    a->weight       = cpl_take_2d(arena, R, 1);
-    a->gate         = cpl_take_2d(arena, R, x->D);
-    a->up           = cpl_take_2d(arena, R, x->D);
-    a->expert       = cpl_tensor_take(arena, cpl_tensor_2d(NULL, CPL_I32, R, 1));
-    a->plan.offset  = cpl_tensor_take(arena, cpl_tensor_1d(NULL, CPL_I32, x->n_local + 1));
-    a->plan.token   = cpl_tensor_take(arena, cpl_tensor_1d(NULL, CPL_I32, R));
-    a->plan.row     = cpl_tensor_take(arena, cpl_tensor_2d(NULL, CPL_I32, R, 1));
+    const int64_t R = a->rows, n_local = cpl_model_local_experts(c);
+    a->x           = cpl_take_2d(arena, R, c->d_model);
+    a->weight      = cpl_take_2d(arena, R, 1);
+    a->gate        = cpl_take_2d(arena, R, c->d_expert);
+    a->up          = cpl_take_2d(arena, R, c->d_expert);
+    a->expert      = cpl_tensor_take(arena, cpl_tensor_2d(NULL, CPL_I32, R, 1));
+    a->plan.offset = cpl_tensor_take(arena, cpl_tensor_1d(NULL, CPL_I32, n_local + 1));
+    a->plan.token  = cpl_tensor_take(arena, cpl_tensor_1d(NULL, CPL_I32, R));
+    a->plan.row    = cpl_tensor_take(arena, cpl_tensor_2d(NULL, CPL_I32, R, 1));
+}
+
+static size_t arrived_bytes(const cpl_model_settings *config, int64_t rows)
+{
+    cpl_arena arena;
+    arrived unseen = {.rows = rows};
+    cpl_arena_measure(&arena);
+    take_arrived(&unseen, &arena, config);
+    return arena.used;
+}
+
+cpl_work cpl_exchange_work(const cpl_model_settings *config, int64_t rows)
+{
+    return (cpl_work){.n_tokens  = rows,
+                      .d_model   = config->d_model,
+                      .d_expert  = config->d_expert,
+                      .n_experts = cpl_model_local_experts(config),
+                      .top_k     = 1,
+                      .training  = true};
 }
 
 /* Memory for a->rows rows, and scratch for operations on so many; no rows if there is none. */
 static void make_room(cpl_exchange *x, cpl_backend *be, arrived *a)
 {
-    cpl_arena arena;
-    cpl_arena_measure(&arena);
-    take_arrived(a, &arena, x);
-    const size_t bytes  = arena.used;
-    const cpl_work work = {.n_tokens  = a->rows,
-                           .d_model   = x->d,
-                           .d_expert  = x->D,
-                           .n_experts = x->n_local,
-                           .top_k     = 1,
-                           .training  = true};
+    const size_t bytes  = arrived_bytes(&x->config, a->rows);
+    const cpl_work work = cpl_exchange_work(&x->config, a->rows);
     char *memory        = room(x, &a->memory, bytes);
     if (memory && cpl_backend_reserve(be, &work) != CPL_OK) x->status = CPL_ERR_MEMORY;
-    arena = cpl_arena_over(memory, bytes);
-    if (x->status == CPL_OK) take_arrived(a, &arena, x);
+    cpl_arena arena = cpl_arena_over(memory, bytes);
+    if (x->status == CPL_OK) take_arrived(a, &arena, &x->config);
+}
+
+/* Numbers of the results of both directions: of the rows that came, and of those that return. */
+static int64_t forward_results(int64_t rows, int64_t n_sent, int64_t d)
+{
+    return (rows + n_sent) * d;
+}
+
+/* dy and dx of the rows that came, their dweight; dx and dweight that return. */
+static int64_t backward_results(int64_t rows, int64_t n_sent, int64_t d)
+{
+    return 2 * rows * d + rows + n_sent * d + n_sent;
+}
+
+size_t cpl_exchange_bytes_for(const cpl_model_settings *c, cpl_dtype compute, int64_t n_kept,
+                              int64_t tokens, int64_t rows)
+{
+    const int64_t n_sent = tokens * c->top_k, d = c->d_model;
+    const size_t unit    = (size_t)d * cpl_dtype_bytes(compute);
+    const size_t forward = grown(0, (size_t)forward_results(rows, n_sent, d) * sizeof(float));
+    const size_t results =
+        grown(forward, (size_t)backward_results(rows, n_sent, d) * sizeof(float));
+    return (size_t)n_kept * grown(0, arrived_bytes(c, rows)) + results +
+           grown(0, (size_t)n_sent * unit) +
+           (compute == CPL_F32 ? 0 : grown(0, (size_t)rows * unit));
 }
 
 /* ---- what travels ---- */
@@ -205,15 +249,41 @@ static void return_rows(cpl_exchange *x, const arrived *a, void *to, const void 
                          width * (int64_t)sizeof(float));
 }
 
-/* Bytes of one pass, forward or backward, to other ranks: each row that leaves goes as an operand, and
- * each row that came returns as F32; one of the two with the weight or its gradient. */
-static int64_t pass_traffic(const cpl_exchange *x, const cpl_backend *be, const arrived *a)
+/* Each row that leaves goes as an operand, and each row that came returns as F32; one of the two with
+ * the weight or its gradient. */
+static int64_t rows_bytes(const cpl_model_settings *c, cpl_dtype compute, int64_t away,
+                          int64_t here)
 {
-    const cpl_group *g = &x->mesh->experts;
-    const int64_t away = total(a->sent, g->size) - a->sent[g->rank];
-    const int64_t here = a->rows - a->received[g->rank];
-    return away * x->d * (int64_t)cpl_dtype_bytes(be->compute) +
-           here * x->d * (int64_t)sizeof(float);
+    return away * c->d_model * (int64_t)cpl_dtype_bytes(compute) +
+           here * c->d_model * (int64_t)sizeof(float);
+}
+
+/* All-to-alls: counts, rows, weights, results. */
+cpl_sent cpl_exchange_forward_sent(const cpl_model_settings *c, int64_t ranks, cpl_dtype compute,
+                                   int64_t away, int64_t here)
+{
+    const int64_t counts = (ranks - 1) * cpl_model_local_experts(c) * (int64_t)sizeof(int64_t);
+    return (cpl_sent){rows_bytes(c, compute, away, here) + away * (int64_t)sizeof(float) + counts,
+                      4 * (ranks - 1)};
+}
+
+/* All-to-alls: rows, results, gradients of the weights. */
+cpl_sent cpl_exchange_backward_sent(const cpl_model_settings *c, int64_t ranks, cpl_dtype compute,
+                                    int64_t away, int64_t here)
+{
+    return (cpl_sent){rows_bytes(c, compute, away, here) + here * (int64_t)sizeof(float),
+                      3 * (ranks - 1)};
+}
+
+/* Of this rank's rows, those that leave it; of the rows that came, those of other ranks. */
+static int64_t away_of(const cpl_exchange *x, const arrived *a)
+{
+    return total(a->sent, x->mesh->experts.size) - a->sent[x->mesh->experts.rank];
+}
+
+static int64_t here_of(const cpl_exchange *x, const arrived *a)
+{
+    return a->rows - a->received[x->mesh->experts.rank];
 }
 
 /* ---- the operations ---- */
@@ -251,7 +321,8 @@ void cpl_exchange_experts(cpl_exchange *x, cpl_backend *be, int64_t kept, cpl_te
     be->ops->fill(be, y, 0);
     exchange_counts(x, a, plan);
     make_room(x, be, a);
-    float *results = room(x, &x->results, (size_t)((a->rows + n_sent) * d) * sizeof *results);
+    float *results =
+        room(x, &x->results, (size_t)forward_results(a->rows, n_sent, d) * sizeof *results);
     if (x->status != CPL_OK) return;
     sort_rows(x, be, a);
     send_rows(x, be, a, a->x, in, plan.token);
@@ -262,8 +333,9 @@ void cpl_exchange_experts(cpl_exchange *x, cpl_backend *be, int64_t kept, cpl_te
     if (a->rows)
         be->ops->experts(be, made, a->gate, a->up, a->x, cpl_tensor_none(), a->weight, a->plan, w);
     return_rows(x, a, back.data, made.data, d);
-    x->traffic += pass_traffic(x, be, a) + (n_sent - a->sent[x->mesh->experts.rank]) * 4 +
-                  (x->mesh->experts.size - 1) * x->n_local * (int64_t)sizeof *x->counts;
+    x->traffic += cpl_exchange_forward_sent(&x->config, x->mesh->experts.size, be->compute,
+                                            away_of(x, a), here_of(x, a))
+                      .bytes;
     be->ops->embed_backward(be, y, back, plan.token);
 }
 
@@ -274,9 +346,7 @@ void cpl_exchange_experts_backward(cpl_exchange *x, cpl_backend *be, int64_t kep
     arrived *a            = &x->layer[kept];
     const cpl_tensor none = cpl_tensor_none();
     const int64_t n_sent = cpl_tensor_count(dweight), d = x->d, R = a->rows;
-    /* dy and dx of the rows that came, their dweight; dx and dweight that return. */
-    float *results =
-        room(x, &x->results, (size_t)(2 * R * d + R + n_sent * d + n_sent) * sizeof *results);
+    float *results = room(x, &x->results, (size_t)backward_results(R, n_sent, d) * sizeof *results);
     be->ops->fill(be, dweight, 0);
     if (x->status != CPL_OK) return;
     const cpl_tensor dy_in = cpl_tensor_2d(results, CPL_F32, R, d);
@@ -291,7 +361,9 @@ void cpl_exchange_experts_backward(cpl_exchange *x, cpl_backend *be, int64_t kep
                                   a->weight, a->plan, w);
     return_rows(x, a, back, dx_in.data, d);
     return_rows(x, a, back_weight, dw_in.data, 1);
-    x->traffic += pass_traffic(x, be, a) + (R - a->received[x->mesh->experts.rank]) * 4;
+    x->traffic += cpl_exchange_backward_sent(&x->config, x->mesh->experts.size, be->compute,
+                                             away_of(x, a), here_of(x, a))
+                      .bytes;
     be->ops->embed_backward(be, dx, cpl_tensor_2d(back, CPL_F32, n_sent, d), plan.token);
     be->ops->embed(be, as_rows(dweight), cpl_tensor_2d(back_weight, CPL_F32, n_sent, 1),
                    as_ids(plan.row));

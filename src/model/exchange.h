@@ -31,11 +31,34 @@ void cpl_exchange_free(cpl_exchange *exchange);
 CPL_NODISCARD cpl_status cpl_exchange_status(const cpl_exchange *exchange);
 
 /* What has travelled so far, both directions of forward and backward passes: the bytes of rows and
- * weights of the exact formula (docs/parallel.md), from the counts. */
+ * weights of the exact formula (docs/scale.md), from the counts. */
 int64_t cpl_exchange_traffic(const cpl_exchange *exchange);
 
 /* Bytes that are allocated now. */
 size_t cpl_exchange_bytes(const cpl_exchange *exchange);
+
+/* ---- predictions for a rank with these settings (its own experts), along E ranks ---- */
+
+/* What a rank sends: bytes to other ranks, and messages, one for each other rank in every step of a
+ * collective. */
+typedef struct cpl_sent {
+    int64_t bytes, messages;
+} cpl_sent;
+
+/* Of one layer in a forward or backward pass: `away` of this rank's rows leave it, `here` of those
+ * that came are of other ranks. */
+cpl_sent cpl_exchange_forward_sent(const cpl_model_settings *config, int64_t ranks,
+                                   cpl_dtype compute, int64_t away, int64_t here);
+cpl_sent cpl_exchange_backward_sent(const cpl_model_settings *config, int64_t ranks,
+                                    cpl_dtype compute, int64_t away, int64_t here);
+
+/* What cpl_exchange_bytes is after passes of `tokens` tokens in which `rows` rows came in each of
+ * n_kept layers. */
+size_t cpl_exchange_bytes_for(const cpl_model_settings *config, cpl_dtype compute, int64_t n_kept,
+                              int64_t tokens, int64_t rows);
+
+/* The scratch that operations on so many rows need, for scratch_bytes. */
+cpl_work cpl_exchange_work(const cpl_model_settings *config, int64_t rows);
 
 /* As ops->experts, for the experts of all ranks: y [T,d] is set; x [T,d], weight [T,K], plan of the n
  * experts; w of this rank's. Keeps for layer `kept` (below n_kept) what the backward pass needs.

@@ -1,7 +1,7 @@
 /* plan.c - see plan.h; the two ways of showing it are in show.c */
 #include "plan/plan.h"
 
-#include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "base/memory.h"
@@ -63,9 +63,9 @@ static void count_coupling(cpl_plan *plan)
     const cpl_plan_input *input = &plan->input;
     const cpl_model_settings *c = &input->model;
     if (!cpl_router_of(c)->has_rows) return;
-    plan->erc_flops = cpl_cost_coupling(c, &input->erc);
-    plan->erc_token_equivalents =
-        plan->erc_flops * (double)c->top_k / cpl_cost_experts(c, 1) / (double)input->ep;
+    plan->erc_flops             = cpl_cost_coupling(c, &input->erc);
+    plan->erc_token_equivalents = plan->erc_flops * (double)c->top_k / cpl_cost_experts(c, 1) /
+                                  (double)input->expert_parallel;
     plan->erc_overhead = plan->erc_token_equivalents / plan->base_token_equivalents;
     if (!(input->erc.weight > 0)) return;
     plan->coupled_layers        = cpl_erc_n_layers(&input->erc, c->n_layers);
@@ -84,7 +84,7 @@ static void count_work(cpl_plan *plan)
     plan->base_flops             = cpl_cost_experts(c, t);
     plan->aoe_rank               = aoe.aoe_rank;
     plan->aoe_extra_flops        = cpl_cost_aoe(&aoe, t);
-    plan->base_token_equivalents = (double)c->top_k * t / (double)input->dp;
+    plan->base_token_equivalents = (double)c->top_k * t / (double)input->ranks;
     plan->token_forward_flops    = cpl_cost_token(c, (double)input->seq_len);
     plan->step_flops             = step_flops(input);
     count_coupling(plan);
@@ -101,40 +101,69 @@ static size_t set_bytes(const cpl_model_settings *config)
     return arena.used;
 }
 
-static size_t pass_bytes(const cpl_plan_input *input)
+static size_t pass_bytes(const cpl_plan_input *input, const cpl_model_settings *own)
 {
     cpl_arena arena;
     cpl_pass unseen;
     cpl_arena_measure(&arena);
-    cpl_pass_take(&unseen, &arena, &input->model, input->micro_sequences, input->seq_len, true,
-                  false);
+    cpl_pass_take(&unseen, &arena, own, input->micro_sequences, input->seq_len, true, false);
     return arena.used;
 }
 
-static size_t scratch_bytes(const cpl_plan_input *input)
+/* Of the kernels, in passes and for so many rows that came from other ranks. */
+static size_t scratch_bytes(const cpl_plan_input *input, int64_t rows)
 {
     cpl_backend be;
-    cpl_work work =
-        cpl_pass_work(&input->model, input->micro_sequences, input->seq_len, input->seq_len, true);
+    const cpl_model_settings own = cpl_plan_own(input, &input->model);
+    const cpl_work work =
+        cpl_pass_work(&own, input->micro_sequences, input->seq_len, input->seq_len, true);
+    const cpl_work arrived = cpl_exchange_work(&own, rows);
     cpl_backend_cpu(&be, input->compute, input->n_threads);
-    return be.ops->scratch_bytes(&be, &work);
+    const size_t pass    = be.ops->scratch_bytes(&be, &work);
+    const size_t of_rows = rows ? be.ops->scratch_bytes(&be, &arrived) : 0;
+    return pass > of_rows ? pass : of_rows;
+}
+
+/* What the optimizer holds. */
+static void count_optimizer(cpl_plan_bytes *b, const cpl_plan_input *input, size_t set)
+{
+    const cpl_plan_counted *counted = &input->counted;
+    b->gradients                    = set;
+    b->moments                      = input->ranks == 1 ? 2 * set : counted->moments;
+    if (input->ranks == 1) return;
+    b->messages = counted->messages;
+    b->parts    = counted->optimizer - b->gradients - b->moments - b->messages;
+}
+
+/* Kernels, and tokens of other ranks, if so many rows come. */
+static size_t rows_bytes(const cpl_plan_input *input, int64_t rows, size_t *scratch)
+{
+    const cpl_model_settings own = cpl_plan_own(input, &input->model);
+    if (input->expert_parallel == 1) rows = 0;
+    *scratch = scratch_bytes(input, rows);
+    if (rows == 0) return 0;
+    return cpl_exchange_bytes_for(&own, input->compute, own.n_layers,
+                                  input->micro_sequences * input->seq_len, rows);
 }
 
 static cpl_plan_bytes bytes_of(const cpl_plan_input *input)
 {
-    const cpl_model_settings *c = &input->model;
-    cpl_plan_bytes b            = {0};
-    size_t set                  = set_bytes(c);
-    b.weights                   = cpl_model_bytes(c, CPL_F32, input->seq_len);
-    b.compute_copies            = cpl_model_bytes(c, input->compute, input->seq_len) - b.weights;
-    b.gradients                 = set;
-    b.moments                   = 2 * set;
-    b.activations               = pass_bytes(input);
-    b.coupling = input->step_bytes > b.activations ? input->step_bytes - b.activations : 0;
-    b.scratch  = scratch_bytes(input);
-    b.total = b.weights + b.compute_copies + b.gradients + b.moments + b.activations + b.coupling +
-              b.scratch;
-    b.checkpoint = 3 * (size_t)cpl_params_numbers(c) * sizeof(float);
+    const cpl_model_settings own = cpl_plan_own(input, &input->model);
+    cpl_plan_bytes b             = {0};
+    size_t most_scratch;
+    b.weights        = cpl_model_bytes(&own, CPL_F32, input->seq_len);
+    b.compute_copies = cpl_model_bytes(&own, input->compute, input->seq_len) - b.weights;
+    if (input->counted.divides_masters)
+        b.weights = cpl_model_bytes_over(&own, input->compute, input->seq_len) - b.compute_copies;
+    count_optimizer(&b, input, set_bytes(&own));
+    b.activations = pass_bytes(input, &own);
+    b.coupling    = input->counted.step > b.activations ? input->counted.step - b.activations : 0;
+    b.exchange    = rows_bytes(input, cpl_plan_balanced_rows(input), &b.scratch);
+    const size_t rest = b.weights + b.compute_copies + b.gradients + b.moments + b.messages +
+                        b.parts + b.activations + b.coupling;
+    b.total = rest + b.scratch + b.exchange;
+    b.worst = rest + rows_bytes(input, cpl_plan_most_rows(input), &most_scratch) + most_scratch;
+    b.checkpoint = 3 * (size_t)cpl_params_numbers(&input->model) * sizeof(float);
     b.disk       = ((size_t)input->keep + 1) * b.checkpoint;
     return b;
 }
@@ -146,6 +175,11 @@ static int64_t more(size_t ours, size_t twin)
     return (int64_t)ours - (int64_t)twin;
 }
 
+static size_t of_run(const cpl_plan_bytes *b)
+{
+    return b->gradients + b->moments + b->messages + b->parts;
+}
+
 static void count_extra(cpl_plan *plan)
 {
     cpl_plan_input twin       = plan->input;
@@ -153,14 +187,14 @@ static void count_extra(cpl_plan *plan)
     cpl_plan_extra *extra     = &plan->aoe;
     if (!is_aoe(&twin.model)) return;
     twin.model             = cpl_plan_twin(&twin.model);
-    twin.step_bytes        = twin.twin_step_bytes;
+    twin.counted           = twin.twin;
     const cpl_plan_bytes b = bytes_of(&twin);
     const double flops     = step_flops(&twin);
     extra->parameters      = plan->total_parameters - cpl_params_numbers(&twin.model);
     extra->step_flops      = plan->step_flops - flops;
     extra->share_of_step   = extra->step_flops / flops;
     extra->model_bytes     = more(own->weights + own->compute_copies, b.weights + b.compute_copies);
-    extra->run_bytes       = more(own->gradients + own->moments, b.gradients + b.moments);
+    extra->run_bytes       = more(of_run(own), of_run(&b));
     extra->total_bytes     = more(own->total, b.total);
     extra->step_bytes      = extra->total_bytes - extra->model_bytes - extra->run_bytes;
     extra->share_of_bytes  = (double)extra->total_bytes / (double)b.total;
@@ -178,7 +212,9 @@ static double rough_bytes(const cpl_plan_input *input)
     double r = is_aoe(c) ? (double)c->aoe_rank : 0, s = (double)c->n_shared * e;
     double t      = (double)input->micro_sequences * (double)input->seq_len;
     double params = 2 * v * d + l * (d * (4 * d + n + 3 * n * e + 3 * s) + n * r * (d + e));
-    double layer  = 13 * d + 3 * n + 6 * k + 2 * k * e + 2 * s + (n + k) * r;
+    double most   = input->expert_parallel > 1 ? (double)input->expert_parallel * k : 0;
+    double layer =
+        13 * d + 3 * n + 6 * k + 2 * k * e + 2 * s + (n + k) * r + most * (2 * d + 2 * e);
     return 16 * params + 4 * t * l * layer + 4 * l * n * (n + d) + 4 * (double)input->seq_len * d;
 }
 
@@ -189,22 +225,26 @@ cpl_status cpl_plan_check_size(const cpl_plan_input *input)
 
 cpl_status cpl_plan_make(cpl_plan *plan, const cpl_plan_input *input)
 {
-    CPL_ASSERT(input->dp > 0 && input->ep > 0 && input->seq_len > 0 && input->batch_tokens > 0);
+    CPL_ASSERT(input->ranks > 0 && input->expert_parallel > 0 && input->seq_len > 0 &&
+               input->batch_tokens > 0);
     memset(plan, 0, sizeof *plan);
     plan->input = *input;
-    if (input->model.n_experts % input->ep != 0)
-        return CPL_FAIL(CPL_ERR_USAGE,
-                        "an expert-parallel size of %lld does not divide %lld experts",
-                        (long long)input->ep, (long long)input->model.n_experts);
+    CPL_TRY(cpl_mesh_check(input->ranks, input->expert_parallel, input->model.n_experts));
     CPL_TRY(cpl_plan_check_size(input));
     count_parameters(plan);
     count_work(plan);
+    cpl_plan_predict(plan);
     plan->bytes = bytes_of(input);
     count_extra(plan);
     return CPL_OK;
 }
 
-cpl_status cpl_plan_check_memory(const cpl_plan *plan)
+cpl_status cpl_plan_check_memory(const cpl_plan *plan, int local_ranks)
 {
-    return cpl_memory_check((double)plan->bytes.total, training);
+    char words[96];
+    const double needs = (double)plan->bytes.total;
+    CPL_TRY(cpl_memory_check(needs, training));
+    if (local_ranks <= 1) return CPL_OK;
+    snprintf(words, sizeof words, "%s on the %d ranks of this machine", training, local_ranks);
+    return cpl_memory_compare(needs * local_ranks, cpl_memory_of_machine(), words);
 }

@@ -113,9 +113,9 @@ static void work_lines(cpl_text *out, const cpl_plan *plan)
 static void coupling_lines(cpl_text *out, const cpl_plan *plan)
 {
     const cpl_plan_input *input = &plan->input;
-    cpl_text_printf(out,
-                    "\ncoupling loss, predicted, on each of %lld x %lld (data x expert) devices\n",
-                    (long long)input->dp, (long long)input->ep);
+    cpl_text_printf(
+        out, "\ncoupling loss, predicted, on each of %lld rank%s, %lld along the experts\n",
+        (long long)input->ranks, input->ranks == 1 ? "" : "s", (long long)input->expert_parallel);
     cpl_text_printf(out, "  %-52s %20.1f\n", "tokens through one expert: the text's own",
                     plan->base_token_equivalents);
     cpl_text_printf(out, "  %-52s %20.1f\n", "tokens through one expert: the proxies'",
@@ -143,11 +143,20 @@ static void aoe_lines(cpl_text *out, const cpl_plan *plan)
     more_bytes_line(out, "total", extra->total_bytes);
 }
 
+/* A line that not every run has. */
+static void bytes_line_if_any(cpl_text *out, const char *name, size_t bytes)
+{
+    if (bytes) bytes_line(out, name, bytes);
+}
+
 static void bytes_lines(cpl_text *out, const cpl_plan *plan)
 {
     const cpl_plan_bytes *b = &plan->bytes;
-    char title[128];
-    snprintf(title, sizeof title, "\nmemory of one process, products in %s, micro-batches of %lld",
+    const int64_t ranks     = plan->input.ranks;
+    char whose[64]          = "one process", title[160];
+    if (ranks > 1)
+        snprintf(whose, sizeof whose, "rank 0 of %lld, where it is largest", (long long)ranks);
+    snprintf(title, sizeof title, "\nmemory of %s, products in %s, micro-batches of %lld", whose,
              plan->input.compute == CPL_BF16 ? "bf16" : "f32",
              (long long)plan->input.micro_sequences);
     heading(out, title);
@@ -155,13 +164,72 @@ static void bytes_lines(cpl_text *out, const cpl_plan *plan)
     bytes_line(out, "model: bf16 copies", b->compute_copies);
     bytes_line(out, "run:   gradients", b->gradients);
     bytes_line(out, "run:   moments", b->moments);
+    bytes_line_if_any(out, "run:   masters of its parts", b->parts);
+    bytes_line_if_any(out, "run:   messages under way", b->messages);
     bytes_line(out, "step:  activations", b->activations);
     bytes_line(out, "step:  coupling loss and its figures", b->coupling);
     bytes_line(out, "step:  kernels' scratch", b->scratch);
+    bytes_line_if_any(out, "step:  tokens of other ranks, balanced", b->exchange);
     bytes_line(out, "total", b->total);
+    if (b->exchange) bytes_line(out, "total, all tokens to the experts of this rank", b->worst);
     heading(out, "\ndisk");
     bytes_line(out, "one checkpoint", b->checkpoint);
     bytes_line(out, "all that are kept, and one being written", b->disk);
+}
+
+static void sent_line(cpl_text *out, const char *name, cpl_sent sent)
+{
+    char words[32], count[32];
+    cpl_text_printf(out, "  %-44s %12s %15s\n", name, cpl_text_bytes(words, (double)sent.bytes),
+                    cpl_markup_count(count, sent.messages));
+}
+
+static void sent_lines(cpl_text *out, const cpl_plan *plan)
+{
+    if (plan->input.ranks == 1) return;
+    cpl_text_printf(out, "\nsent by it in a step %41s %15s\n", "bytes", "messages");
+    for (int i = 0; i < CPL_N_PLAN_TERMS; i++) {
+        if (plan->sent[i].messages) sent_line(out, cpl_plan_terms[i].sentence, plan->sent[i]);
+        if (i == CPL_PLAN_exchange && plan->sent[i].messages)
+            sent_line(out, "  if all go to the experts of this rank", plan->worst_exchange);
+    }
+}
+
+static void seconds_line(cpl_text *out, const char *name, double seconds)
+{
+    cpl_text_printf(out, "  %-52s %18.4g s\n", name, seconds);
+}
+
+static double exposed(const cpl_plan_time *t)
+{
+    double sum = 0;
+    for (int i = 0; i < CPL_N_PLAN_TERMS; i++) sum += t->exposed[i];
+    return sum;
+}
+
+static void time_lines(cpl_text *out, const cpl_plan *plan)
+{
+    const cpl_plan_machine *m = &plan->input.machine;
+    const cpl_plan_time *t    = &plan->time;
+    if (!(m->flops > 0)) return;
+    cpl_text_printf(
+        out,
+        "\ntime of a step, predicted: %.4g GFLOP/s, %.4g GB/s of memory and %.4g Gbit/s "
+        "a rank, %.4g us a message\n",
+        m->flops / 1e9, m->memory / 1e9, m->bandwidth * 8 / 1e9, m->latency * 1e6);
+    seconds_line(out, "computation", t->compute);
+    seconds_line(out, "optimizer's update", t->update);
+    for (int i = 0; i < CPL_N_PLAN_TERMS; i++) {
+        char name[80];
+        snprintf(name, sizeof name, "%s: of %.3g s", cpl_plan_terms[i].name, t->sent[i]);
+        if (plan->sent[i].messages) seconds_line(out, name, t->exposed[i]);
+    }
+    seconds_line(out, "step", t->step);
+    share_line(out, "of it waiting for messages", exposed(t) / t->step);
+    cpl_text_printf(out, "  %-52s %20.1f\n", "tokens a second, all ranks",
+                    (double)plan->input.batch_tokens / t->step);
+    if (plan->input.ranks > 1)
+        share_line(out, "efficiency: time of one rank / (ranks x time)", t->efficiency);
 }
 
 void cpl_plan_text(cpl_text *out, const cpl_plan *plan)
@@ -173,6 +241,8 @@ void cpl_plan_text(cpl_text *out, const cpl_plan *plan)
     else
         coupling_lines(out, plan);
     bytes_lines(out, plan);
+    sent_lines(out, plan);
+    time_lines(out, plan);
 }
 
 /* ---- for programs ---- */
@@ -186,12 +256,50 @@ static json_t *flops_object(const cpl_plan *plan)
 
 static json_t *bytes_object(const cpl_plan_bytes *b)
 {
-    return json_pack("{s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I}", "weights",
-                     (json_int_t)b->weights, "compute_copies", (json_int_t)b->compute_copies,
-                     "gradients", (json_int_t)b->gradients, "moments", (json_int_t)b->moments,
-                     "activations", (json_int_t)b->activations, "coupling", (json_int_t)b->coupling,
-                     "scratch", (json_int_t)b->scratch, "total", (json_int_t)b->total, "checkpoint",
-                     (json_int_t)b->checkpoint, "disk", (json_int_t)b->disk);
+    return json_pack(
+        "{s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I}", "weights",
+        (json_int_t)b->weights, "compute_copies", (json_int_t)b->compute_copies, "gradients",
+        (json_int_t)b->gradients, "moments", (json_int_t)b->moments, "parts", (json_int_t)b->parts,
+        "messages", (json_int_t)b->messages, "activations", (json_int_t)b->activations, "coupling",
+        (json_int_t)b->coupling, "scratch", (json_int_t)b->scratch, "exchange",
+        (json_int_t)b->exchange, "total", (json_int_t)b->total, "worst", (json_int_t)b->worst,
+        "checkpoint", (json_int_t)b->checkpoint, "disk", (json_int_t)b->disk);
+}
+
+static json_t *term_object(const cpl_plan *plan, int term)
+{
+    static const char *const overlaps[] = {"nothing", "backward", "update"};
+    const cpl_sent sent                 = plan->sent[term];
+    const cpl_sent worst                = term == CPL_PLAN_exchange ? plan->worst_exchange : sent;
+    return json_pack("{s:I, s:I, s:I, s:s, s:f, s:f}", "bytes", (json_int_t)sent.bytes, "messages",
+                     (json_int_t)sent.messages, "worst_bytes", (json_int_t)worst.bytes,
+                     "overlapped_by", overlaps[cpl_plan_terms[term].overlap], "s",
+                     plan->time.sent[term], "exposed_s", plan->time.exposed[term]);
+}
+
+static json_t *sent_object(const cpl_plan *plan)
+{
+    json_t *all = json_object();
+    bool whole  = all != NULL;
+    for (int i = 0; i < CPL_N_PLAN_TERMS; i++)
+        whole =
+            whole && json_object_set_new(all, cpl_plan_terms[i].name, term_object(plan, i)) == 0;
+    if (whole) return all;
+    json_decref(all);
+    return NULL;
+}
+
+/* null if no time is predicted. */
+static json_t *time_object(const cpl_plan *plan)
+{
+    const cpl_plan_machine *m = &plan->input.machine;
+    const cpl_plan_time *t    = &plan->time;
+    if (!(m->flops > 0)) return json_null();
+    return json_pack("{s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f}", "flops_per_second",
+                     m->flops, "memory_bytes_per_second", m->memory, "bytes_per_second",
+                     m->bandwidth, "latency_s", m->latency, "compute_s", t->compute, "update_s",
+                     t->update, "backward_s", t->backward, "step_s", t->step, "tokens_per_second",
+                     (double)plan->input.batch_tokens / t->step, "efficiency", t->efficiency);
 }
 
 static json_t *shape_object(const cpl_plan *plan)
@@ -219,17 +327,21 @@ static json_t *work_object(const cpl_plan *plan)
 {
     const cpl_plan_input *input = &plan->input;
     return json_pack(
-        "{s:I, s:I, s:I, s:f, s:f, s:f, s:o, s:I, s:I, s:s, s:b, s:o, s:o, s:I, s:f, s:f}", "T",
-        (json_int_t)input->batch_tokens, "dp", (json_int_t)input->dp, "ep", (json_int_t)input->ep,
-        "base_token_equivalents_per_device", plan->base_token_equivalents,
-        "erc_token_equivalents_per_device", plan->erc_token_equivalents, "erc_overhead",
-        plan->erc_overhead, "forward_flops_per_moe_layer", flops_object(plan), "seq_len",
-        (json_int_t)input->seq_len, "micro_sequences", (json_int_t)input->micro_sequences, "dtype",
-        input->compute == CPL_BF16 ? "bf16" : "f32", "erc_in_step", input->erc.weight > 0,
-        "token_forward_flops", cpl_json_count(plan->token_forward_flops), "step_flops",
-        cpl_json_count(plan->step_flops), "coupled_layers", (json_int_t)plan->coupled_layers,
-        "erc_share_all_active", plan->erc_share_all_active, "erc_share_none_active",
-        plan->erc_share_none_active);
+        "{s:I, s:I, s:I, s:I, s:f, s:f, s:f, s:o, s:I, s:I, s:s, s:b, s:o, s:o, s:I, s:f, s:f, "
+        "s:I, "
+        "s:o}",
+        "T", (json_int_t)input->batch_tokens, "ranks", (json_int_t)input->ranks, "expert_parallel",
+        (json_int_t)input->expert_parallel, "data_parallel",
+        (json_int_t)(input->ranks / input->expert_parallel), "base_token_equivalents_per_rank",
+        plan->base_token_equivalents, "erc_token_equivalents_per_rank", plan->erc_token_equivalents,
+        "erc_overhead", plan->erc_overhead, "forward_flops_per_moe_layer", flops_object(plan),
+        "seq_len", (json_int_t)input->seq_len, "micro_sequences",
+        (json_int_t)input->micro_sequences, "dtype", input->compute == CPL_BF16 ? "bf16" : "f32",
+        "erc_in_step", input->erc.weight > 0, "token_forward_flops",
+        cpl_json_count(plan->token_forward_flops), "step_flops", cpl_json_count(plan->step_flops),
+        "coupled_layers", (json_int_t)plan->coupled_layers, "erc_share_all_active",
+        plan->erc_share_all_active, "erc_share_none_active", plan->erc_share_none_active,
+        "micro_batches", (json_int_t)plan->passes, "rank_flops", cpl_json_count(plan->rank_flops));
 }
 
 /* null if the model has a router. */
@@ -259,7 +371,9 @@ json_t *cpl_plan_json(const cpl_plan *plan)
     bool counts = join(whole, counts_object(plan)), work = join(whole, work_object(plan));
     bool bytes = whole && json_object_set_new(whole, "bytes", bytes_object(&plan->bytes)) == 0;
     bool extra = whole && json_object_set_new(whole, "aoe_beside_softmax", extra_object(plan)) == 0;
-    if (counts && work && bytes && extra) return whole;
+    bool sent  = whole && json_object_set_new(whole, "sent", sent_object(plan)) == 0;
+    bool time  = whole && json_object_set_new(whole, "time", time_object(plan)) == 0;
+    if (counts && work && bytes && sent && time && extra) return whole;
     json_decref(whole);
     return NULL;
 }

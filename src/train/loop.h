@@ -81,6 +81,11 @@ CPL_NODISCARD cpl_status cpl_train_may_resume(const cpl_settings *old, const cpl
 CPL_NODISCARD cpl_status cpl_train_resolve(cpl_settings *settings, const cpl_hf *from,
                                            const bool *given);
 
+/* CPL_ERR_INPUT if so many ranks are no mesh for these settings, or cannot have equal parts of the
+ * batch in whole micro-batches. */
+CPL_NODISCARD cpl_status cpl_train_check_mesh(const cpl_settings *settings, int64_t ranks);
+CPL_NODISCARD cpl_status cpl_train_check_batch(const cpl_settings *settings, int64_t ranks);
+
 /* Fits model.vocab_size to `ids`, the number of ids of the data (0: unknown), rounding up if it is
  * unset, and resolves section model. CPL_ERR_INPUT if it is too small for them or for the id that
  * ends documents (-1: none). */

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/arena.h"
+#include "dist/mesh.h"
 #include "io/file.h"
 #include "model/aux_losses.h"
 #include "tokenizer/tokenizer.h"
@@ -42,6 +43,33 @@ cpl_status cpl_train_resolve(cpl_settings *s, const cpl_hf *from, const bool *gi
         if (!s->data.tokenizer) CPL_TRY(cpl_hf_tokenizer_path(&s->data.tokenizer, from));
     }
     return check_batch(s);
+}
+
+cpl_status cpl_train_check_mesh(const cpl_settings *s, int64_t ranks)
+{
+    CPL_TRY(cpl_mesh_check(ranks, s->dist.expert_parallel, s->model.n_experts));
+    if (s->dist.expert_parallel > 1 && !cpl_router_of(&s->model)->has_rows)
+        return CPL_FAIL(CPL_ERR_INPUT,
+                        "dist.expert_parallel is %lld, but model.router is %s: every token meets "
+                        "the gates of all experts",
+                        (long long)s->dist.expert_parallel, cpl_router_of(&s->model)->name);
+    return CPL_OK;
+}
+
+cpl_status cpl_train_check_batch(const cpl_settings *s, int64_t ranks)
+{
+    const int64_t sequences = s->data.batch_tokens / s->data.seq_len, own = sequences / ranks;
+    const int64_t micro = s->train.micro_batch ? s->train.micro_batch : own;
+    if (own == 0 || sequences % ranks != 0)
+        return CPL_FAIL(CPL_ERR_INPUT,
+                        "data.batch_tokens is %lld sequences, which do not divide among %lld ranks",
+                        (long long)sequences, (long long)ranks);
+    if (own % micro != 0)
+        return CPL_FAIL(CPL_ERR_INPUT,
+                        "train.micro_batch %lld does not divide the %lld sequences that each of "
+                        "%lld ranks has of a batch",
+                        (long long)micro, (long long)own, (long long)ranks);
+    return CPL_OK;
 }
 
 cpl_status cpl_train_resolve_vocabulary(cpl_settings *s, int64_t ids, int64_t eos)

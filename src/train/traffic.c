@@ -3,18 +3,34 @@
 
 #include "model/coupling.h"
 
-/* A sum of `count` numbers of `unit` bytes over a group. */
-static int64_t sum_over(const cpl_group *g, int64_t count, int64_t unit)
+/* Adds `times` sums of `count` numbers of `unit` bytes over a group: to each other rank, in one step
+ * or (dist/group.h) in two. */
+static void add_sums(cpl_sent *sent, const cpl_group *g, int64_t times, int64_t count, int64_t unit)
 {
-    return cpl_group_sum_bytes(g->size, g->rank, count, unit);
+    const int64_t steps = count < 8 * (int64_t)g->size ? 1 : 2;
+    sent->bytes += times * cpl_group_sum_bytes(g->size, g->rank, count, unit);
+    sent->messages += times * steps * (g->size - 1);
 }
 
 /* Of one layer and draw: diagonals and row counts along the experts, counts over the replicas, the
  * loss over all (model/coupling.c). */
-static int64_t of_coupling(const cpl_mesh *m, int64_t n)
+static void add_coupling(cpl_sent *sent, const cpl_mesh *m, int64_t times, int64_t n)
 {
-    return sum_over(&m->experts, n, 4) + sum_over(&m->experts, 2 * n, 4) +
-           sum_over(&m->replicas, 2 * n, 4) + sum_over(&m->world, 1, 8);
+    add_sums(sent, &m->experts, times, n, 4);
+    add_sums(sent, &m->experts, times, 2 * n, 4);
+    add_sums(sent, &m->replicas, times, 2 * n, 4);
+    add_sums(sent, &m->world, times, 1, 8);
+}
+
+static void add_figures(cpl_sent *sent, const cpl_group *all, int64_t layers, int64_t n)
+{
+    add_sums(sent, all, 1, 1, 8);                             /* targets */
+    add_sums(sent, all, 1, 1 + CPL_N_AUX_LOSSES * layers, 8); /* losses */
+    add_sums(sent, all, 1, layers * n, 8);                    /* loads */
+    add_sums(sent, all, 1, 1, 8);                             /* norm */
+    add_sums(sent, all, 1, 2, 8);                             /* stop */
+    sent->bytes += 2 * (all->size - 1) * 8;                   /* agreement: batch, report */
+    sent->messages += 2 * (all->size - 1);
 }
 
 void cpl_traffic_of_step(cpl_step_traffic *out, const cpl_settings *s,
@@ -22,20 +38,17 @@ void cpl_traffic_of_step(cpl_step_traffic *out, const cpl_settings *s,
                          cpl_params *compute)
 {
     const cpl_mesh *m    = share->mesh;
-    const cpl_group *all = &m->world;
     const int64_t layers = config->n_layers, n = config->n_experts;
     const bool couples    = s->losses.erc.weight > 0 && cpl_router_of(config)->has_rows;
     const bool noisy      = s->losses.erc.noise != CPL_NOISE_NONE;
     const int64_t coupled = couples ? cpl_erc_n_layers(&s->losses.erc, layers) : 0;
     *out                  = (cpl_step_traffic){0};
-    cpl_share_traffic(share, compute, &out->gradients, &out->parameters);
-    out->coupling = coupled * (noisy ? s->losses.erc.draws : 1) * of_coupling(m, n);
+    cpl_share_traffic(share, compute, &out->gradients.bytes, &out->parameters.bytes);
+    for (int64_t b = 0; b < share->n_buckets; b++)
+        out->gradients.messages += share->buckets[b].group->size - 1;
+    out->parameters.messages = out->gradients.messages;
+    add_coupling(&out->coupling, m, coupled * (noisy ? s->losses.erc.draws : 1), n);
     if (s->losses.balance.scope == CPL_BALANCE_GLOBAL)
-        out->balance = 2 * sum_over(all, layers * n, 4);
-    out->figures = sum_over(all, 1, 8) +                             /* targets */
-                   sum_over(all, 1 + CPL_N_AUX_LOSSES * layers, 8) + /* losses */
-                   sum_over(all, layers * n, 8) +                    /* loads */
-                   sum_over(all, 1, 8) +                             /* norm */
-                   sum_over(all, 2, 8) +                             /* stop */
-                   2 * (all->size - 1) * 8;                          /* agreement: batch, report */
+        add_sums(&out->balance, &m->world, 2, layers * n, 4);
+    add_figures(&out->figures, &m->world, layers, n);
 }

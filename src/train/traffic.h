@@ -1,21 +1,21 @@
-/* traffic.h - what a rank sends in one optimizer step, predicted: the formulas of docs/parallel.md.
+/* traffic.h - what a rank sends in one optimizer step, predicted: the formulas of docs/scale.md.
  *
  * Room:   train. Exact for everything but the tokens, whose number depends on the router. */
 #ifndef CPL_TRAIN_TRAFFIC_H
 #define CPL_TRAIN_TRAFFIC_H
 
+#include "model/exchange.h"
 #include "model/model.h"
 #include "train/config/settings.h"
 #include "train/share.h"
 
-/* Bytes to other ranks, and messages of the collectives, of a step that is neither logged nor
- * evaluated nor saved. */
+/* What a rank sends in a step that is neither logged nor evaluated nor saved. */
 typedef struct cpl_step_traffic {
-    int64_t gradients;  /* cpl_share_start_sums */
-    int64_t parameters; /* cpl_share_start_gather */
-    int64_t coupling;   /* of all layers that have the loss */
-    int64_t balance;    /* loads of the whole batch: balance.scope global */
-    int64_t figures;    /* losses, loads, norm, agreement */
+    cpl_sent gradients;  /* cpl_share_start_sums */
+    cpl_sent parameters; /* cpl_share_start_gather */
+    cpl_sent coupling;   /* of all layers that have the loss */
+    cpl_sent balance;    /* loads of the whole batch: balance.scope global */
+    cpl_sent figures;    /* losses, loads, norm, agreement */
 } cpl_step_traffic;
 
 /* Of this rank of the share's mesh. `compute`: the model's set of that name. */

@@ -306,35 +306,13 @@ static cpl_status resolve_and_approve(cpl_trainer *t, const cpl_train_callbacks 
     return callbacks->approve ? callbacks->approve(callbacks->ctx, t->settings) : CPL_OK;
 }
 
-/* The mesh divides ranks and experts, and what every rank reads of the batch is whole micro-batches. */
-static cpl_status check_ranks(const cpl_trainer *t)
-{
-    const cpl_settings *s   = t->settings;
-    const int64_t sequences = sequences_of(s), ranks = t->world->size;
-    CPL_TRY(cpl_mesh_check(ranks, s->dist.expert_parallel, s->model.n_experts));
-    if (sequences % ranks != 0)
-        return CPL_FAIL(CPL_ERR_INPUT,
-                        "data.batch_tokens is %lld sequences, which do not divide among %lld ranks",
-                        (long long)sequences, (long long)ranks);
-    if (sequences / ranks % micro_of(t) != 0)
-        return CPL_FAIL(CPL_ERR_INPUT,
-                        "train.micro_batch %lld does not divide the %lld sequences that each of "
-                        "%lld ranks has of a batch",
-                        (long long)micro_of(t), (long long)(sequences / ranks), (long long)ranks);
-    if (s->dist.expert_parallel > 1 && !cpl_router_of(&s->model)->has_rows)
-        return CPL_FAIL(CPL_ERR_INPUT,
-                        "dist.expert_parallel is %lld, but model.router is %s: every token meets "
-                        "the gates of all experts",
-                        (long long)s->dist.expert_parallel, cpl_router_of(&s->model)->name);
-    return CPL_OK;
-}
-
 /* Everything that can be refused without opening the data. */
 static cpl_status resolve(cpl_trainer *t, const cpl_train_job *job, const cpl_hf *from, bool *known)
 {
     cpl_settings *s = t->settings;
     CPL_TRY(cpl_train_resolve(s, from, job->given));
-    CPL_TRY(check_ranks(t));
+    CPL_TRY(cpl_train_check_mesh(s, t->world->size));
+    CPL_TRY(cpl_train_check_batch(s, t->world->size));
     if (t->world->size > 1 && !job->resume && s->losses.balance.scope == CPL_BALANCE_AUTO)
         s->losses.balance.scope = CPL_BALANCE_GLOBAL;
     CPL_TRY(cpl_train_data_begin(&t->data, s));

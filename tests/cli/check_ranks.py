@@ -163,6 +163,8 @@ def check_settings(folder, library):
     bad(1, ["dist.expert_parallel", "3", "number of ranks, 2", "num_experts, 4"], start(folder, library, new, 3))
     bad(1, ["dist.expert_parallel", "4", "number of ranks, 2", "num_experts, 4"], start(folder, library, new, 4))
     bad(1, ["data.batch_tokens", "4 sequences", "3 ranks"], Ranks(library, 3, *words_of(folder, new, 1)))
+    bad(1, ["not enough memory: training with these settings needs"],
+        start(folder, library, new, 2, "model.hidden_size=524288", "model.intermediate_size=524288"))
     bad(1, ["dist.expert_parallel", "aoe"], start(folder, library, new, 2, "model.router=aoe"))
     two = [(1, [COUPLET, *words_of(folder, new, 1, f"train.lr={lr}")]) for lr in ("1e-2", "2e-2")]
     bad(1, ["rank 1: train.lr is 0.02, but 0.01 on rank 0"], Ranks(library, 2, parts=two))

@@ -17,8 +17,8 @@ static cpl_plan_input small_case(void)
     cpl_plan_input input = {.batch_tokens    = 64,
                             .seq_len         = 16,
                             .micro_sequences = 2,
-                            .dp              = 1,
-                            .ep              = 1,
+                            .ranks           = 1,
+                            .expert_parallel = 1,
                             .compute         = CPL_F32,
                             .n_threads       = 2,
                             .keep            = 2};
@@ -59,10 +59,24 @@ static cpl_plan_input case_of(const json_t *golden, const json_t *run)
     input.model.tied       = json_is_true(json_object_get(golden, "tied"));
     assert_ok(cpl_model_resolve(&input.model));
     if (!run) return input;
-    input.batch_tokens = integer(run, "T");
-    input.dp           = integer(run, "dp");
-    input.ep           = integer(run, "ep");
+    input.batch_tokens    = integer(run, "T");
+    input.ranks           = integer(run, "dp"); /* all read data of their own */
+    input.expert_parallel = integer(run, "ep");
     return input;
+}
+
+/* The reference's dp are the devices that read data of their own: here all ranks do. */
+static const char *ours_of(const char *key)
+{
+    static const char *const renamed[][2] = {
+        {"dp", "ranks"},
+        {"ep", "expert_parallel"},
+        {"base_token_equivalents_per_device", "base_token_equivalents_per_rank"},
+        {"erc_token_equivalents_per_device", "erc_token_equivalents_per_rank"},
+    };
+    for (size_t i = 0; i < sizeof renamed / sizeof *renamed; i++)
+        if (strcmp(key, renamed[i][0]) == 0) return renamed[i][1];
+    return key;
 }
 
 /* Every number of `want` must be in `got`: integers exactly, reals within the tolerance. */
@@ -72,9 +86,10 @@ static void compare(const json_t *want, const json_t *got)
     json_t *value;
     json_object_foreach((json_t *)want, key, value)
     {
-        json_t *ours = json_object_get(got, key);
+        json_t *ours = json_object_get(got, ours_of(key));
         if (json_is_object(value)) compare(value, ours);
-        if (json_is_integer(value)) assert_int_equal(integer(got, key), json_integer_value(value));
+        if (json_is_integer(value))
+            assert_int_equal(integer(got, ours_of(key)), json_integer_value(value));
         if (!json_is_real(value)) continue;
         double wanted = json_real_value(value);
         assert_near(json_number_value(ours), wanted, ratio_tolerance * fabs(wanted));
@@ -260,18 +275,18 @@ static void holds_it_against_its_twin(void **unused)
         assert_ok(cpl_model_resolve(&plain.model));
         cpl_model_settings twin = cpl_plan_twin(&input.model);
         assert_memory_equal(&twin, &plain.model, sizeof twin);
-        plain.step_bytes = input.twin_step_bytes = what_a_step_takes(&plain, &plain.model);
-        input.step_bytes                         = what_a_step_takes(&input, &input.model);
+        plain.counted.step = input.twin.step = what_a_step_takes(&plain, &plain.model);
+        input.counted.step                   = what_a_step_takes(&input, &input.model);
         assert_ok(cpl_plan_make(&aoe, &input));
         assert_ok(cpl_plan_make(&vanilla, &plain));
         const cpl_plan_bytes *a = &aoe.bytes, *v = &vanilla.bytes;
         assert_int_equal(aoe.aoe.parameters, aoe.total_parameters - vanilla.total_parameters);
-        assert_int_equal(a->activations + a->coupling, input.step_bytes);
+        assert_int_equal(a->activations + a->coupling, input.counted.step);
         assert_int_equal(aoe.aoe.model_bytes, (int64_t)a->weights - (int64_t)v->weights);
         assert_int_equal(aoe.aoe.run_bytes, (int64_t)(a->gradients + a->moments) -
                                                 (int64_t)(v->gradients + v->moments));
-        assert_int_equal(aoe.aoe.step_bytes, (int64_t)(input.step_bytes + a->scratch) -
-                                                 (int64_t)(plain.step_bytes + v->scratch));
+        assert_int_equal(aoe.aoe.step_bytes, (int64_t)(input.counted.step + a->scratch) -
+                                                 (int64_t)(plain.counted.step + v->scratch));
         assert_int_equal(aoe.aoe.total_bytes, (int64_t)a->total - (int64_t)v->total);
         assert_near(aoe.aoe.share_of_bytes, (double)a->total / v->total - 1, ratio_tolerance);
         assert_near(aoe.aoe.step_flops, aoe.step_flops - vanilla.step_flops, 0);
@@ -399,16 +414,23 @@ static void refuses_what_no_machine_holds(void **unused)
     input.model.n_experts = input.model.top_k = 1;
     input.micro_sequences                     = 1048576;
     assert_fails(CPL_ERR_MEMORY, "not enough memory", cpl_plan_check_size(&input));
-    input    = small_case();
-    input.ep = 4;
-    assert_fails(CPL_ERR_USAGE, "does not divide", cpl_plan_make(&plan, &input));
+    input       = small_case();
+    input.ranks = input.expert_parallel = 4;
+    assert_fails(CPL_ERR_INPUT, "must divide the number of ranks, 4, and model.num_experts, 6",
+                 cpl_plan_make(&plan, &input));
     input                 = small_case();
     input.model.n_experts = 60000;
     input.model.d_expert  = 60000;
     input.model.d_model   = 6000;
     input.micro_sequences = 1;
     assert_ok(cpl_plan_make(&plan, &input));
-    assert_fails(CPL_ERR_MEMORY, "not enough memory", cpl_plan_check_memory(&plan));
+    assert_fails(CPL_ERR_MEMORY, "not enough memory", cpl_plan_check_memory(&plan, 1));
+    input = small_case(); /* some hundred KB */
+    assert_ok(cpl_plan_make(&plan, &input));
+    assert_ok(cpl_plan_check_memory(&plan, 2));
+    assert_fails(CPL_ERR_MEMORY,
+                 "training with these settings on the 2000000000 ranks of this machine needs",
+                 cpl_plan_check_memory(&plan, 2000000000));
 }
 
 static void says_how_a_variant_differs(void **unused)

@@ -397,20 +397,20 @@ static void check_traffic(rank *r, cpl_trainer *t)
     cpl_optimizer_zero(&t->optimizer, &t->model);
     cpl_step_gradient(&t->step, &t->model, &t->optimizer.grads, t->settings, &batch, false, false,
                       &t->metrics);
-    expect_bytes(r, "gradients", counted[CPL_SUM_PARTS].bytes, p.gradients);
+    expect_bytes(r, "gradients", counted[CPL_SUM_PARTS].bytes, p.gradients.bytes);
     const int64_t tokens = t->step.exchange ? cpl_exchange_traffic(t->step.exchange) : 0;
     expect_bytes(r, "tokens", counted[CPL_ALL_TO_ALL].bytes, tokens);
     if (t->mesh.experts.size > 1 && tokens == 0) strcpy(r->wrong, "no tokens travel");
     const double norm = cpl_optimizer_norm(&t->optimizer, &t->model);
     cpl_optimizer_update(&t->optimizer, &t->model, &t->settings->train, norm, 1e-3);
-    expect_bytes(r, "parameters", counted[CPL_ALL_GATHER].bytes, p.parameters);
+    expect_bytes(r, "parameters", counted[CPL_ALL_GATHER].bytes, p.parameters.bytes);
     /* What the loop adds: the signs of a stop, two agreements. */
     const int64_t between =
         cpl_group_sum_bytes(t->world->size, t->world->rank, 2, 8) + 2 * (t->world->size - 1) * 8;
-    expect_bytes(r, "sums", counted[CPL_SUM].bytes, p.coupling + p.balance + p.figures - between);
+    const int64_t sums = p.coupling.bytes + p.balance.bytes + p.figures.bytes - between;
+    expect_bytes(r, "sums", counted[CPL_SUM].bytes, sums);
     expect_bytes(r, "all", bytes_of(counted),
-                 p.gradients + p.parameters + p.coupling + p.balance + p.figures - between +
-                     tokens);
+                 p.gradients.bytes + p.parameters.bytes + sums + tokens);
 }
 
 static void bytes_are_as_predicted(void **state)

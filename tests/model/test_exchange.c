@@ -1,0 +1,164 @@
+/* test_exchange.c - tokens that travel to the ranks of their experts: bytes and memory are those that
+ * are predicted from the counts, on ranks as threads. */
+#include "model/exchange.h"
+
+#include <pthread.h>
+#include <string.h>
+
+#include "check.h"
+#include "dist/threads.h"
+#include "tensor/backend/backend.h"
+
+enum { T = 16, K = 2, N = 8, D_MODEL = 16, D_EXPERT = 8, LAYERS = 2, MOST = 4 };
+
+/* Who chooses what: every rank's experts as many tokens, or rank 0's all that is possible. */
+typedef enum choice { BALANCED, TO_THE_FIRST } choice;
+
+typedef struct rank_job {
+    cpl_thread_ranks *whole;
+    int rank, size;
+    cpl_dtype compute;
+    choice choice;
+    cpl_status status;
+    int64_t traffic, counted;
+    size_t bytes, scratch;
+} rank_job;
+
+static cpl_model_settings settings_of(int size)
+{
+    cpl_model_settings c = {.n_layers  = LAYERS,
+                            .d_model   = D_MODEL,
+                            .d_expert  = D_EXPERT,
+                            .n_experts = N,
+                            .top_k     = K,
+                            .n_local   = N / size};
+    return c;
+}
+
+static int32_t chosen(choice how, int64_t token, int64_t k)
+{
+    return (int32_t)(how == BALANCED ? (token * K + k) % N : k);
+}
+
+/* Weights are zero: only what travels is looked at. */
+static void run_layers(rank_job *job, cpl_exchange *x, cpl_backend *be, cpl_arena *arena)
+{
+    const int64_t n_local = N / job->size;
+    cpl_tensor in = cpl_take_2d(arena, T, D_MODEL), out = cpl_take_2d(arena, T, D_MODEL);
+    cpl_tensor weight = cpl_take_2d(arena, T, K), dweight = cpl_take_2d(arena, T, K);
+    cpl_tensor expert = cpl_tensor_take(arena, cpl_tensor_2d(NULL, CPL_I32, T, K));
+    cpl_dispatch plan = {.offset = cpl_tensor_take(arena, cpl_tensor_1d(NULL, CPL_I32, N + 1)),
+                         .token  = cpl_tensor_take(arena, cpl_tensor_1d(NULL, CPL_I32, T * K)),
+                         .row    = cpl_tensor_take(arena, cpl_tensor_2d(NULL, CPL_I32, T, K))};
+    cpl_expert_weights w[2];
+    for (int i = 0; i < 2; i++) {
+        const cpl_dtype type = i == 0 ? job->compute : CPL_F32;
+        w[i].w_gate = cpl_tensor_take(arena, cpl_tensor_3d(NULL, type, n_local, D_EXPERT, D_MODEL));
+        w[i].w_up   = cpl_tensor_take(arena, cpl_tensor_3d(NULL, type, n_local, D_EXPERT, D_MODEL));
+        w[i].w_down = cpl_tensor_take(arena, cpl_tensor_3d(NULL, type, n_local, D_MODEL, D_EXPERT));
+    }
+    for (int64_t t = 0; t < T; t++)
+        for (int64_t k = 0; k < K; k++) cpl_i32(expert)[t * K + k] = chosen(job->choice, t, k);
+    be->ops->dispatch(be, plan, expert, N);
+    for (int64_t l = 0; l < LAYERS; l++)
+        cpl_exchange_experts(x, be, l, out, in, weight, plan, w[0]);
+    for (int64_t l = LAYERS - 1; l >= 0; l--)
+        cpl_exchange_experts_backward(x, be, l, in, dweight, w[1], out, plan, w[0]);
+}
+
+static cpl_status exchange(rank_job *job, cpl_group *world)
+{
+    cpl_mesh mesh;
+    cpl_exchange *x;
+    cpl_backend be;
+    cpl_arena arena;
+    const cpl_model_settings config = settings_of(job->size);
+    const cpl_work work             = {.n_tokens  = T,
+                                       .d_model   = D_MODEL,
+                                       .d_expert  = D_EXPERT,
+                                       .n_experts = N,
+                                       .top_k     = K,
+                                       .training  = true};
+    CPL_TRY(cpl_mesh_init(&mesh, world, job->size, N));
+    CPL_TRY(cpl_exchange_init(&x, &config, &mesh, LAYERS));
+    CPL_TRY(cpl_arena_init(&arena, 1 << 20, "tensors"));
+    cpl_backend_cpu(&be, job->compute, 1);
+    CPL_TRY(cpl_backend_reserve(&be, &work));
+    memset(world->ranks->traffic, 0, sizeof world->ranks->traffic);
+    run_layers(job, x, &be, &arena);
+    job->traffic            = cpl_exchange_traffic(x);
+    job->counted            = world->ranks->traffic[CPL_ALL_TO_ALL].bytes;
+    job->bytes              = cpl_exchange_bytes(x);
+    job->scratch            = be.scratch_bytes;
+    const cpl_status status = cpl_exchange_status(x);
+    cpl_backend_free(&be);
+    cpl_arena_free(&arena);
+    cpl_exchange_free(x);
+    cpl_mesh_close(&mesh);
+    return status;
+}
+
+static void *run_rank(void *context)
+{
+    rank_job *job   = context;
+    cpl_ranks ranks = {0};
+    cpl_group g;
+    job->status = cpl_group_of(&g, cpl_thread_ranks_at(job->whole, job->rank), &ranks);
+    if (job->status == CPL_OK) {
+        job->status = exchange(job, &g);
+        cpl_group_close(&g);
+    }
+    cpl_ranks_free(&ranks);
+    return NULL;
+}
+
+static void run_all(rank_job *jobs, int size, cpl_dtype compute, choice how)
+{
+    pthread_t threads[MOST];
+    cpl_thread_ranks *whole;
+    assert_ok(cpl_thread_ranks_init(&whole, size));
+    for (int r = 0; r < size; r++) {
+        jobs[r] =
+            (rank_job){.whole = whole, .rank = r, .size = size, .compute = compute, .choice = how};
+        assert_int_equal(pthread_create(&threads[r], NULL, run_rank, &jobs[r]), 0);
+    }
+    for (int r = 0; r < size; r++) pthread_join(threads[r], NULL);
+    cpl_thread_ranks_free(whole);
+    for (int r = 0; r < size; r++) assert_int_equal(jobs[r].status, CPL_OK);
+}
+
+/* `rows` came in every layer; `away` of this rank's left it and `here` of those were of others. */
+static void check_rank(const rank_job *job, int64_t rows, int64_t away, int64_t here)
+{
+    cpl_backend be;
+    const cpl_model_settings c = settings_of(job->size);
+    const cpl_work work        = cpl_exchange_work(&c, rows);
+    const cpl_sent f           = cpl_exchange_forward_sent(&c, job->size, job->compute, away, here);
+    const cpl_sent b = cpl_exchange_backward_sent(&c, job->size, job->compute, away, here);
+    assert_int_equal(job->traffic, LAYERS * (f.bytes + b.bytes));
+    assert_int_equal(job->counted, job->traffic);
+    assert_int_equal(job->bytes, cpl_exchange_bytes_for(&c, job->compute, LAYERS, T, rows));
+    cpl_backend_cpu(&be, job->compute, 1);
+    assert_true(job->scratch >= be.ops->scratch_bytes(&be, &work));
+}
+
+static void takes_what_is_predicted(void **unused)
+{
+    rank_job jobs[MOST];
+    (void)unused;
+    for (int size = 2; size <= MOST; size *= 2)
+        for (int type = 0; type < 2; type++) {
+            const int64_t all = T * K, others = all / size * (size - 1);
+            run_all(jobs, size, type ? CPL_BF16 : CPL_F32, BALANCED);
+            for (int r = 0; r < size; r++) check_rank(&jobs[r], all, others, others);
+            run_all(jobs, size, type ? CPL_BF16 : CPL_F32, TO_THE_FIRST);
+            check_rank(&jobs[0], size * all, 0, (size - 1) * all);
+            for (int r = 1; r < size; r++) check_rank(&jobs[r], 0, all, 0);
+        }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(takes_what_is_predicted)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

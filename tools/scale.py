@@ -1,0 +1,99 @@
+#!/usr/bin/env python3
+"""scale.py COUPLET: the tables and charts of docs/scale.md, from `couplet plan --json`.
+
+Writes the tables between the marks of the page, and docs/scale-3b.svg and docs/scale-15b.svg with
+matplotlib (python/couplet/plot.py). Nothing is measured: the speed of a rank is given."""
+import json
+import pathlib
+import re
+import subprocess
+import sys
+import tempfile
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT / "python"))
+from couplet import plot  # noqa: E402
+
+PAGE = ROOT / "docs" / "scale.md"
+RANKS = [1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024]
+# Name, configuration, most ranks along the experts: as the paper has them.
+MODELS = [("3b", "paper-3b.yaml", 1), ("15b", "paper-15b.yaml", 8)]
+# The paper's 736 sequences do not divide among more than 32 of these ranks.
+SETTINGS = ["data.batch_tokens=4194304", "compute.dtype=bf16", "compute.threads=16"]
+MACHINES = [("1 TFLOP/s, 100 Gbit/s", "1e12", "100"), ("1 TFLOP/s, 10 Gbit/s", "1e12", "10"),
+            ("100 TFLOP/s, 100 Gbit/s", "1e14", "100")]
+GIB = 2 ** 30
+
+
+def plan(program, config, ranks, experts, flops, gbits, *settings):
+    words = [program, "plan", ROOT / "configs" / config, "--ranks", ranks, "--expert-parallel",
+             min(ranks, experts), "--flops-per-second", flops, "--bandwidth", gbits, "--json", "-"]
+    for setting in [*SETTINGS, *settings]:
+        words += ["--set", setting]
+    return json.loads(subprocess.run([str(word) for word in words], check=True, capture_output=True).stdout)
+
+
+def sent(one, *names):
+    return sum(one["sent"][name]["bytes"] for name in names) / GIB
+
+
+def waiting(one):
+    return sum(term["exposed_s"] for term in one["sent"].values()) / one["time"]["step_s"]
+
+
+def row(one, micro):
+    memory, time = one["bytes"], one["time"]
+    worst = f"{memory['worst'] / GIB:.0f}" if memory["exchange"] else "-"
+    return (f"| {one['ranks']:,} | {one['expert_parallel']} | {memory['total'] / GIB:.0f} | {worst} | "
+            f"{sent(one, 'gradients', 'parameters'):.1f} | {sent(one, 'exchange'):.1f} | "
+            f"{time['step_s']:,.0f} | {100 * waiting(one):.1f} % | {100 * time['efficiency']:.1f} % | "
+            f"{100 * micro['time']['efficiency']:.1f} % |")
+
+
+def table(program, config, experts):
+    lines = ["| ranks | of them along the experts | memory, GiB | all tokens to one rank, GiB | gradients and "
+             "parameters, GiB sent | tokens, GiB sent | step, s | waiting | efficiency | with scope micro |",
+             "|---" * 10 + "|"]
+    _, flops, gbits = MACHINES[0]
+    for ranks in RANKS:
+        one = plan(program, config, ranks, experts, flops, gbits)
+        lines.append(row(one, plan(program, config, ranks, experts, flops, gbits, "balance.scope=micro")))
+    return "\n".join(lines)
+
+
+def chart(program, name, config, experts):
+    series = []
+    for group, (label, flops, gbits) in enumerate(MACHINES):
+        plans = [plan(program, config, ranks, experts, flops, gbits, "balance.scope=micro") for ranks in RANKS]
+        series.append({"name": label, "group": group, "x": RANKS, "style": "line", "marks": True,
+                       "y": [one["time"]["efficiency"] for one in plans]})
+    axis = {"label": "ranks", "unit": "", "scale": "log", "from": 1, "to": 1024}
+    return {"id": f"scale-{name}", "section": "scale", "kind": "lines", "notes": [],
+            "title": f"{name.upper()}: efficiency, predicted",
+            "caption": "Time of one rank / (ranks x time) at 4,194,304 tokens a step, balance.scope micro.",
+            "x": axis, "y": {"label": "efficiency", "unit": "", "scale": "linear", "from": 0, "to": 1,
+                             "percent": True},
+            "groups": [], "ramp": [], "series": series}
+
+
+def main():
+    program = sys.argv[1]
+    if not plot.can_draw():
+        sys.exit(f"scale: the charts need {plot.NEEDS}")
+    text, charts = PAGE.read_text(), []
+    for name, config, experts in MODELS:
+        mark = rf"(<!-- table {name} -->\n).*?(<!-- end -->)"
+        rows = table(program, config, experts)
+        text, found = re.subn(mark, lambda m, rows=rows: f"{m[1]}{rows}\n{m[2]}", text, flags=re.S)
+        if found != 1:
+            sys.exit(f"scale: {PAGE} has no place for the table {name}")
+        charts.append(chart(program, name, config, experts))
+    PAGE.write_text(text)
+    with tempfile.TemporaryDirectory() as folder:
+        block = pathlib.Path(folder) / "charts.json"
+        block.write_text(json.dumps({"series": {"version": 1, "charts": charts}}))
+        for picture in plot.draw_files([block], PAGE.parent):
+            print(picture)
+
+
+main()
