@@ -5,11 +5,12 @@ DESTDIR ?=
 SECONDS ?= 60
 KILLS   ?= $(if $(filter faults-ranks,$(MAKECMDGOALS)),100,1000)
 FILES   ?= 10000
+PAIRS   ?= 5
 SHARE   ?= 1
 MEMORY  ?= 0
 SOURCES  = $(shell git ls-files '*.c' '*.h' 2>/dev/null || find src include tests bench -name '*.[ch]')
 
-.PHONY: release deps demo test further python python-matrix python-recipes wheels wheels-bare fuzz faults faults-ranks bench experiments scale check install clean help
+.PHONY: release deps demo test further python python-matrix python-recipes wheels wheels-bare fuzz faults faults-ranks net-ranks bench experiments scale check install clean help
 export JOBS V
 
 release: ## builds the program, build/release/couplet (V=1 prints every command)
@@ -76,6 +77,11 @@ faults-ranks: ## kills a rank of runs over 2 and 4 ranks at random moments, KILL
 	@tools/deps.sh build test
 	@tools/build.sh dev --target couplet faults_program
 	@python3 tests/cli/kill_ranks.py build/dev/faults/couplet --kills $(KILLS)
+
+net-ranks: ## two ranks on two hosts (network namespaces, needs root) that a slow link joins; PAIRS (5) of runs measured
+	@tools/deps.sh build test
+	@tools/build.sh release --target couplet
+	@python3 tests/cli/net_ranks.py build/release/couplet --pairs $(PAIRS)
 
 bench: ## measures speed against the plain matrix product, in the same run
 	@tools/deps.sh build

@@ -19,7 +19,7 @@
 
 enum {
     FOREIGNERS = 64, /* connections beyond those of the ranks that rank 0 holds at once */
-    ATTEMPT_S  = 3,  /* for one address, less than HANDSHAKE_S */
+    ATTEMPT_S  = 3,  /* for one address at most, less than HANDSHAKE_S */
 };
 
 /* ---- beginning and end ---- */
@@ -176,13 +176,15 @@ static bool join(cpl_alive *a, int which, double until)
 static cpl_status reach(cpl_alive *a)
 {
     const double until = cpl_seconds_now() + a->timeout_s;
+    /* Each address gets its turn, even if those before it are silent. */
+    const double attempt = fmin(ATTEMPT_S, a->timeout_s / fmax(1, a->where.count));
     char ips[CPL_ALIVE_ADDRESS];
     size_t length = 0;
     int error     = EADDRNOTAVAIL;
     for (int i = 0; i < a->where.count; i++) {
         double now = cpl_seconds_now();
         if (now > until) break;
-        if (join(a, i, fmin(until, now + ATTEMPT_S))) return CPL_OK;
+        if (join(a, i, fmin(until, now + attempt))) return CPL_OK;
         error = errno;
         if (i + 1 < a->where.count) continue;
         (void)poll(NULL, 0, 100); /* all again, but not at once */

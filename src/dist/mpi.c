@@ -23,7 +23,7 @@ static const launcher launchers[] = {
     {"OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE",
      "mpirun of Open MPI", "openmpi"},
     {"PMI_SIZE", "PMI_RANK", "MPI_LOCALNRANKS", "mpirun of MPICH", "mpich"},
-    {"SLURM_STEP_NUM_TASKS", "SLURM_PROCID", "SLURM_NTASKS_PER_NODE", "srun", NULL},
+    {"SLURM_STEP_NUM_TASKS", "SLURM_PROCID", "SLURM_STEP_TASKS_PER_NODE", "srun", NULL},
 };
 
 static const char *const modules[] = {"openmpi", "mpich"};

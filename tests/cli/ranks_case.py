@@ -38,17 +38,18 @@ def is_running(process):
 
 
 class Ranks:
-    """Some ranks under mpirun: of `couplet WORDS`, or of `parts` (mpi.command_of)."""
+    """Some ranks under mpirun: of `couplet WORDS`, or of `parts` (mpi.command_of). `command`: another
+    mpi.command_of."""
     count = 0
 
-    def __init__(self, library, ranks, *words, program=COUPLET, parts=None, cwd=None, **more):
+    def __init__(self, library, ranks, *words, program=COUPLET, parts=None, cwd=None, command=mpi.command_of, **more):
         Ranks.count += 1
         self.library, self.mark = library, f"{os.getpid()}-{Ranks.count}"
         parts     = parts or [(ranks, [program, *words])]
         self.name = f"{library}: " + " : ".join(f"-n {n} couplet {' '.join(map(str, part[1:]))}" for n, part in parts)
         self.since   = time.monotonic()
         self.process = subprocess.Popen(
-            mpi.command_of(library, parts), cwd=cwd, env=mpi.environment(**{MARK: self.mark}, **more), text=True,
+            command(library, parts), cwd=cwd, env=mpi.environment(**{MARK: self.mark}, **more), text=True,
             errors="replace", stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
             start_new_session=True)
 

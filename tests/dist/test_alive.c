@@ -1,6 +1,7 @@
 /* test_alive.c - ranks as processes that are killed, stopped and continued, and as threads. Limits
  * of time are for a loaded machine; where a loss must not come from silence, the timeout is far
  * longer. */
+#include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <math.h>
@@ -594,6 +595,41 @@ static void test_a_stranger_is_not_taken_for_rank_0(void **state)
     close(other.listener);
 }
 
+/* A socket that listens on this IPv4 address and port (0: any); the port is set. */
+static int listen_on(const char *ip, int *port)
+{
+    struct sockaddr_in at = {.sin_family = AF_INET, .sin_port = htons((uint16_t)*port)};
+    socklen_t bytes       = sizeof at;
+    int fd                = socket(AF_INET, SOCK_STREAM, 0);
+    assert_true(fd >= 0);
+    assert_int_equal(inet_pton(AF_INET, ip, &at.sin_addr), 1);
+    assert_int_equal(bind(fd, (const struct sockaddr *)&at, sizeof at), 0);
+    assert_int_equal(listen(fd, 8), 0);
+    assert_int_equal(getsockname(fd, (struct sockaddr *)&at, &bytes), 0);
+    *port = ntohs(at.sin_port);
+    return fd;
+}
+
+/* Of the addresses of rank 0 one is silent: the next one is tried within the timeout. */
+static void test_a_silent_address_leaves_time_for_the_next(void **state)
+{
+    char address[CPL_ALIVE_ADDRESS];
+    cpl_alive_address where;
+    cpl_alive *one = NULL;
+    (void)state;
+    assert_ok(cpl_alive_address_here(&where));
+    int silent = listen_on("127.0.0.2", &where.port), next = listen_on("127.0.0.3", &where.port);
+    where.count = 2;
+    strcpy(where.ip[0], "127.0.0.2");
+    strcpy(where.ip[1], "127.0.0.3");
+    cpl_alive_address_write(address, sizeof address, &where);
+    assert_fails(CPL_ERR_DEVICE, "127.0.0.2 127.0.0.3",
+                 cpl_alive_connect(&one, address, 1, 2, 1, NULL, NULL));
+    assert_true(cpl_alive_address_ready(next, POLLIN, cpl_seconds_now()));
+    close(silent);
+    close(next);
+}
+
 /* Silent and half-spoken connections, more than rank 0 holds; and handshakes given up halfway. */
 static void test_silent_connections_do_not_disturb(void **state)
 {
@@ -720,6 +756,7 @@ int main(void)
         cmocka_unit_test(test_random_bytes_are_messages_or_refused),
         cmocka_unit_test(test_foreign_messages_are_dropped_at_once),
         cmocka_unit_test(test_a_stranger_is_not_taken_for_rank_0),
+        cmocka_unit_test(test_a_silent_address_leaves_time_for_the_next),
         cmocka_unit_test(test_silent_connections_do_not_disturb),
         cmocka_unit_test(test_64_ranks_as_threads),
     };
