@@ -1,19 +1,23 @@
 /* ranks.c - what do several processes cost beside as many threads of one?
  *
- * usage:    mpirun -n 2 ranks [pairs]            (each rank computes with one thread)
+ * usage:    mpirun -n 2 ranks [pairs [tokens]]    (each rank computes with one thread)
  * Step:     that of train_step.c over 8192 tokens, one layer and a vocabulary of 4096: by R ranks of
  *           one thread, and by one process with R threads while the other ranks sleep; in turn.
  * Meshes:   data parallel, and all ranks along the experts.
  * Printed:  tokens/s of the ranks as a share of those of the process (medians of pairs), and the share
  *           of a step in which rank 0 only waited; the time of both steps that `couplet plan` predicts,
- *           from the speed of a large product and of messages measured here, over the time taken. */
+ *           from the speed of a large product, of memory and of messages measured between the steps,
+ *           over the time taken (medians);
+ *           resident memory of the last rank over the planned one. */
 #include "step.h"
 
 #include "app/plan_run.h"
 #include "base/clock.h"
 #include "dist/mpi.h"
 
-enum { TOKENS = 8192, VOCABULARY = 4096 };
+enum { TOKENS = 8192, VOCABULARY = 4096, EXPERTS = 64 };
+
+static int64_t tokens = TOKENS;
 
 /* Everybody is here: without a spin, since the processors belong to the other half of a pair. */
 static double meet(cpl_group *world)
@@ -27,6 +31,53 @@ static double seconds_of(bench_step *s, cpl_group *world, bool works)
     const double begin = meet(world);
     if (works) bench_step_run(s);
     return meet(world) - begin;
+}
+
+/* ---- speeds, for the plan ---- */
+
+enum { ROWS = 2048, WIDTH = 2048, NUMBERS = 1 << 26 };
+
+typedef struct speeds {
+    cpl_tensor x, w, y, numbers, more;
+    bench_times flops, memory;
+} speeds;
+
+static void speeds_init(speeds *p, cpl_backend *be)
+{
+    memset(p, 0, sizeof *p);
+    p->x       = bench_normal(be, CPL_F32, 1, ROWS, WIDTH, 1);
+    p->w       = bench_normal(be, CPL_F32, 1, WIDTH, WIDTH, 1);
+    p->y       = bench_normal(be, CPL_F32, 1, ROWS, WIDTH, 1);
+    p->numbers = bench_normal(be, CPL_F32, 1, 1, NUMBERS, 1);
+    p->more    = bench_normal(be, CPL_F32, 1, 1, NUMBERS, 1);
+}
+
+static void speeds_free(speeds *p)
+{
+    cpl_free(p->x.data);
+    cpl_free(p->w.data);
+    cpl_free(p->y.data);
+    cpl_free(p->numbers.data);
+    cpl_free(p->more.data);
+}
+
+/* Of large products, and of y += x, as fast as the ranks make them at once. */
+static void measure_speeds(speeds *p, cpl_backend *be, cpl_group *world, bool works)
+{
+    enum { PRODUCTS = 4 };
+    const cpl_tensor x = cpl_tensor_2d(p->x.data, CPL_F32, ROWS, WIDTH);
+    const cpl_tensor w = cpl_tensor_2d(p->w.data, CPL_F32, WIDTH, WIDTH);
+    const cpl_tensor y = cpl_tensor_2d(p->y.data, CPL_F32, ROWS, WIDTH);
+    double begin       = meet(world);
+    for (int i = 0; works && i < PRODUCTS; i++)
+        be->ops->gemm(be, y, CPL_AS_IS, x, CPL_TRANSPOSED, w, 0);
+    const double product = meet(world) - begin;
+    begin                = meet(world);
+    if (works) be->ops->add(be, p->numbers, p->more);
+    const double sum = meet(world) - begin;
+    if (!works) return;
+    p->flops.seconds[p->flops.n++]   = PRODUCTS * 2.0 * ROWS * WIDTH * WIDTH / product;
+    p->memory.seconds[p->memory.n++] = 12.0 * NUMBERS / sum;
 }
 
 static double waited(const cpl_ranks *ranks)
@@ -59,40 +110,48 @@ static void measure_messages(cpl_plan_machine *m, cpl_group *world)
     cpl_free(send);
 }
 
-/* Seconds of a step that the plan predicts: of `ranks` ranks, each with the threads of s->be. */
-static double predicted(bench_step *s, int64_t ranks, int64_t expert_parallel,
-                        const cpl_plan_machine *machine)
+/* The plan of this step, by `ranks` ranks, each with the threads of s->be. */
+static cpl_plan plan_of(bench_step *s, int64_t ranks, int64_t expert_parallel,
+                        const cpl_plan_machine *messages, const speeds *measured)
 {
     cpl_plan plan;
-    cpl_plan_run_for what         = {.ranks = ranks, .machine = *machine};
+    cpl_plan_run_for what         = {.ranks = ranks, .machine = *messages};
     cpl_settings settings         = s->settings;
     settings.train.micro_batch    = s->step.micro;
     settings.dist.expert_parallel = expert_parallel;
+    settings.dist.overlap         = false; /* the processors that compute also carry the messages */
     settings.compute.dtype        = s->be.compute == CPL_BF16 ? CPL_DTYPE_BF16 : CPL_DTYPE_F32;
     settings.compute.threads      = s->be.n_threads;
-    bench_ok(cpl_backend_peak(&what.machine.flops, &s->be, 1));
+    what.machine.flops            = bench_median(&measured->flops);
+    what.machine.memory           = bench_median(&measured->memory);
     bench_ok(cpl_plan_run(&plan, &settings, &what));
-    return plan.time.step;
+    return plan;
 }
 
 static void compare(const char *what, cpl_group *world, int expert_parallel, int pairs)
 {
     const bool leads  = world->rank == 0;
     bench_times alone = {0}, shares = {0}, waits = {0}, steps = {0};
-    cpl_plan_machine machine = {.memory = 20e9};
+    cpl_plan_machine machine = {0};
+    speeds of_many, of_one;
     cpl_mesh mesh;
     bench_step one    = {0}, many;
     bench_shape shape = {
-        CPL_F32, 1,    VOCABULARY, TOKENS, TOKENS / BENCH_SEQ_LEN / world->size, CPL_ROUTER_SOFTMAX,
+        CPL_F32, 1,    VOCABULARY, tokens, tokens / BENCH_SEQ_LEN / world->size, CPL_ROUTER_SOFTMAX,
         1,       &mesh};
-    bench_ok(cpl_mesh_init(&mesh, world, expert_parallel, 64));
+    bench_ok(cpl_mesh_init(&mesh, world, expert_parallel, EXPERTS));
+    double held = bench_status_bytes("VmRSS");
     bench_step_init(&many, &shape);
-    shape.micro     = TOKENS / BENCH_SEQ_LEN;
+    shape.micro     = tokens / BENCH_SEQ_LEN;
     shape.n_threads = world->size;
     shape.mesh      = NULL;
     if (leads) bench_step_init(&one, &shape);
     (void)seconds_of(&many, world, true);
+    held = world->rank == world->size - 1 ? bench_status_bytes("VmRSS") - held : 0;
+    cpl_group_sum_f64(world, &held, 1);
     (void)seconds_of(&one, world, leads);
+    speeds_init(&of_many, &many.be);
+    if (leads) speeds_init(&of_one, &one.be);
     for (int i = 0; i < pairs; i++) {
         const double before = waited(world->ranks);
         const double step   = seconds_of(&many, world, true);
@@ -100,22 +159,27 @@ static void compare(const char *what, cpl_group *world, int expert_parallel, int
         alone.seconds[i]    = seconds_of(&one, world, leads);
         shares.seconds[i]   = alone.seconds[i] / step;
         steps.seconds[i]    = step;
+        measure_speeds(&of_many, &many.be, world, true);
+        measure_speeds(leads ? &of_one : &of_many, leads ? &one.be : &many.be, world, leads);
         waits.n = alone.n = shares.n = steps.n = i + 1;
     }
     measure_messages(&machine, world);
-    /* All ranks at once, as they compute in a step. */
-    const double ahead = predicted(&many, world->size, expert_parallel, &machine);
     if (leads) {
+        const cpl_plan plan = plan_of(&many, world->size, expert_parallel, &machine, &of_many);
         printf("%-28s %6.1f %% of one process (%.0f tokens/s); waiting %4.1f %%\n", what,
-               100 * bench_median(&shares), TOKENS / bench_median(&alone),
+               100 * bench_median(&shares), (double)tokens / bench_median(&alone),
                100 * bench_median(&waits));
         printf("  predicted over measured: ranks %.2f, one process %.2f (%.1f GB/s, %.0f us a "
                "message)\n",
-               ahead / bench_median(&steps), predicted(&one, 1, 1, &machine) / bench_median(&alone),
+               plan.time.step / bench_median(&steps),
+               plan_of(&one, 1, 1, &machine, &of_one).time.step / bench_median(&alone),
                machine.bandwidth / 1e9, machine.latency * 1e6);
+        printf("  memory of a rank: %.3f GB, planned %.3f GB, ratio %.3f\n", held / 1e9,
+               (double)plan.bytes.total / 1e9, held / (double)plan.bytes.total);
         bench_step_free(&one);
+        speeds_free(&of_one);
     }
-    (void)meet(world);
+    speeds_free(&of_many);
     bench_step_free(&many);
     cpl_mesh_close(&mesh);
 }
@@ -126,6 +190,7 @@ int main(int argc, char **argv)
     cpl_ranks ranks = {0};
     cpl_transport transport;
     cpl_group world;
+    if (argc > 2) tokens = atoi(argv[2]);
     if (cpl_mpi_launched() == 1) {
         printf("Several processes: mpirun -n 2 %s\n", argv[0]);
         return 0;

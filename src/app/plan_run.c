@@ -65,6 +65,7 @@ static cpl_status count_sent(cpl_plan_input *input, const cpl_settings *s,
     cpl_backend_cpu(&be, input->compute, 1);
     CPL_TRY(init_types(&types, &be, config));
     cpl_traffic_of_step(&t, s, config, share, &types.compute);
+    input->copied = cpl_share_copied(share, &types.compute);
     cpl_model_free(&types);
     input->sent[CPL_PLAN_gradients]  = t.gradients;
     input->sent[CPL_PLAN_parameters] = t.parameters;

@@ -74,6 +74,7 @@ typedef struct cpl_plan_input {
     cpl_plan_counted counted;
     cpl_plan_counted twin; /* the same of cpl_plan_twin's model; only for Autonomy-of-Experts */
     cpl_sent sent[CPL_N_PLAN_TERMS]; /* by train/traffic.h; the exchange is counted here */
+    int64_t copied; /* bytes read and written to pack, sum and unpack gradients and parameters */
     cpl_plan_machine machine;
 } cpl_plan_input;
 
@@ -110,10 +111,11 @@ typedef struct cpl_plan_extra {
 /* A step of one rank, predicted; zero without input.machine. docs/scale.md. */
 typedef struct cpl_plan_time {
     double compute, update;           /* s */
+    double copies;                    /* s, of input.copied */
     double backward;                  /* s, of the last micro-batch: hides the gradients */
     double sent[CPL_N_PLAN_TERMS];    /* s: messages latency + bytes / bandwidth */
     double exposed[CPL_N_PLAN_TERMS]; /* s, what nothing hides of it */
-    double step;                      /* s: compute + update + all exposed */
+    double step;                      /* s: compute + update + copies + all exposed */
     double efficiency;                /* step of one rank alone / (N step), the same batch */
 } cpl_plan_time;
 
@@ -191,7 +193,7 @@ void cpl_plan_text(cpl_text *out, const cpl_plan *plan);
  *             exchange total worst checkpoint disk }
  *     sent { of every term: { bytes messages worst_bytes overlapped_by s exposed_s } }
  *     time { flops_per_second memory_bytes_per_second bytes_per_second latency_s compute_s update_s
- *             backward_s step_s tokens_per_second efficiency }; null if no time is predicted
+ *             copies_s backward_s step_s tokens_per_second efficiency }; null if no time is predicted
  *     aoe_beside_softmax { extra_parameters extra_step_flops extra_share_of_step extra_model_bytes
  *             extra_run_bytes extra_step_bytes extra_total_bytes extra_share_of_bytes };
  *             null if the model has a router

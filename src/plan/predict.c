@@ -159,7 +159,8 @@ static void predict_time(cpl_plan *plan)
     t->backward                     = 2 * tokens * plan->token_forward_flops / machine->flops;
     t->update =
         update_of(input, input->ranks == 1 ? plan->total_parameters : input->counted.numbers);
-    t->step = t->compute + t->update;
+    t->copies = (double)input->copied / machine->memory;
+    t->step   = t->compute + t->update + t->copies;
     for (int i = 0; i < CPL_N_PLAN_TERMS; i++) {
         const double seconds = (double)plan->sent[i].messages * machine->latency +
                                (double)plan->sent[i].bytes / machine->bandwidth;

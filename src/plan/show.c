@@ -219,6 +219,7 @@ static void time_lines(cpl_text *out, const cpl_plan *plan)
         m->flops / 1e9, m->memory / 1e9, m->bandwidth * 8 / 1e9, m->latency * 1e6);
     seconds_line(out, "computation", t->compute);
     seconds_line(out, "optimizer's update", t->update);
+    if (t->copies > 0) seconds_line(out, "packing and summing of messages", t->copies);
     for (int i = 0; i < CPL_N_PLAN_TERMS; i++) {
         char name[80];
         snprintf(name, sizeof name, "%s: of %.3g s", cpl_plan_terms[i].name, t->sent[i]);
@@ -295,11 +296,12 @@ static json_t *time_object(const cpl_plan *plan)
     const cpl_plan_machine *m = &plan->input.machine;
     const cpl_plan_time *t    = &plan->time;
     if (!(m->flops > 0)) return json_null();
-    return json_pack("{s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f}", "flops_per_second",
+    return json_pack("{s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f}", "flops_per_second",
                      m->flops, "memory_bytes_per_second", m->memory, "bytes_per_second",
                      m->bandwidth, "latency_s", m->latency, "compute_s", t->compute, "update_s",
-                     t->update, "backward_s", t->backward, "step_s", t->step, "tokens_per_second",
-                     (double)plan->input.batch_tokens / t->step, "efficiency", t->efficiency);
+                     t->update, "copies_s", t->copies, "backward_s", t->backward, "step_s", t->step,
+                     "tokens_per_second", (double)plan->input.batch_tokens / t->step, "efficiency",
+                     t->efficiency);
 }
 
 static json_t *shape_object(const cpl_plan *plan)

@@ -268,6 +268,11 @@ static void pack_all(char *message, char *tensor, size_t bytes, bool own)
     memcpy(message, tensor, bytes);
 }
 
+static void pack_own(char *message, char *tensor, size_t bytes, bool own)
+{
+    if (own) memcpy(message, tensor, bytes);
+}
+
 static void unpack_own(char *message, char *tensor, size_t bytes, bool own)
 {
     if (own) memcpy(tensor, message, bytes);
@@ -372,7 +377,7 @@ void cpl_share_start_gather(cpl_share *s, cpl_params *set, int64_t bucket)
     cpl_group *g = s->buckets[bucket].group;
     if (g->size == 1) return;
     cpl_share_buffer *m = take_buffer(s, &s->buckets[bucket], set, false);
-    for_parts(s, m, m->out, pack_all);
+    for_parts(s, m, m->out, pack_own);
     count_bytes(s, m);
     cpl_group_start_all_gather(&m->pending, g, m->in, m->out + bytes_before(s, g->rank),
                                s->numbers);
@@ -429,4 +434,23 @@ void cpl_share_traffic(const cpl_share *s, cpl_params *compute, int64_t *gradien
         count_bytes(s, &as_sent);
         *parameters += (b->group->size - 1) * s->numbers[b->group->rank];
     }
+}
+
+/* A copy reads and writes; a sum reads every part and writes one. */
+int64_t cpl_share_copied(const cpl_share *s, cpl_params *compute)
+{
+    enum { F32_BYTES = sizeof(float) };
+    int64_t bytes = 0;
+    for (const cpl_bucket *b = s->buckets; b < s->buckets + s->n_buckets; b++) {
+        const cpl_share_buffer sent = {.bucket = b, .set = compute};
+        const int64_t ranks = b->group->size, own = numbers_for(s, b, b->group->rank);
+        if (ranks == 1) continue;
+        count_bytes(s, &sent);
+        for (int r = 0; r < ranks; r++) {
+            bytes += 2 * F32_BYTES * numbers_for(s, b, r);              /* gradients packed */
+            bytes += (r == b->group->rank ? 2 : 1) * 2 * s->numbers[r]; /* parameters */
+        }
+        bytes += (ranks + 1) * F32_BYTES * own + 2 * F32_BYTES * own; /* summed, unpacked */
+    }
+    return bytes;
 }

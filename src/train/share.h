@@ -114,6 +114,9 @@ void cpl_share_finish_gather(cpl_share *share);
 void cpl_share_traffic(const cpl_share *share, cpl_params *compute, int64_t *gradients,
                        int64_t *parameters);
 
+/* Bytes that the processor reads and writes to pack, sum and unpack these messages. */
+int64_t cpl_share_copied(const cpl_share *share, cpl_params *compute);
+
 /* All buckets of a set. */
 void cpl_share_gather(cpl_share *share, cpl_params *set);
 

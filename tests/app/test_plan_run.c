@@ -189,6 +189,24 @@ static double seconds(cpl_sent sent)
     return (double)sent.messages * machine.latency + (double)sent.bytes / machine.bandwidth;
 }
 
+/* f32: each number of a gradient is packed, those of the part are summed (R read, one written) and
+ * unpacked; parameters are packed, all but its own unpacked, and its own copied by the all-gather. */
+static double copied(const cpl_plan *plan)
+{
+    const cpl_plan_input *input = &plan->input;
+    const cpl_model_settings *c = &input->model;
+    const int64_t replicas      = input->ranks / input->expert_parallel;
+    const double experts        = 3.0 * (double)(c->n_layers * c->n_experts * c->d_expert) *
+                           (double)c->d_model / (double)input->expert_parallel;
+    const double rest = (double)cpl_params_numbers(c) - experts * (double)input->expert_parallel;
+    double bytes      = 0;
+    if (input->ranks > 1)
+        bytes += 16 * rest + (4 * (double)input->ranks + 20) * rest / (double)input->ranks;
+    if (replicas > 1)
+        bytes += 16 * experts + (4 * (double)replicas + 20) * experts / (double)replicas;
+    return bytes;
+}
+
 static void time_is_the_sum_of_its_terms(void **unused)
 {
     (void)unused;
@@ -198,8 +216,9 @@ static void time_is_the_sum_of_its_terms(void **unused)
             s.dist.overlap         = overlap;
             const cpl_plan plan    = plan_of(&s, shapes[i].ranks, shapes[i].experts);
             const cpl_plan_time *t = &plan.time;
-            double step            = plan.rank_flops / machine.flops + t->update;
-            const double backward  = 2 * 16 * plan.token_forward_flops / machine.flops;
+            double step            = plan.rank_flops / machine.flops + t->update + t->copies;
+            assert_near(t->copies, copied(&plan) / machine.memory, tolerance * t->copies);
+            const double backward = 2 * 16 * plan.token_forward_flops / machine.flops;
             for (int k = 0; k < CPL_N_PLAN_TERMS; k++) {
                 double hidden = 0;
                 if (overlap && k == CPL_PLAN_gradients) hidden = backward;

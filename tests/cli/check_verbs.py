@@ -48,7 +48,7 @@ def check_plan_of_ranks():
         seconds = term["messages"] * time["latency_s"] + term["bytes"] / time["bytes_per_second"]
         check(fits(term["s"], seconds) and 0 <= term["exposed_s"] <= term["s"], f"the time of {name}")
     check(terms["exchange"]["worst_bytes"] > 2 * terms["exchange"]["bytes"], "the worst exchange")
-    check(math.isclose(time["step_s"], time["compute_s"] + time["update_s"] +
+    check(math.isclose(time["step_s"], time["compute_s"] + time["update_s"] + time["copies_s"] +
                        sum(term["exposed_s"] for term in terms.values()), rel_tol=1e-9), "the step")
     check(fits(one["time"]["efficiency"], 1) and not any(term["bytes"] for term in one["sent"].values()),
           "one rank sends")
