@@ -20,14 +20,17 @@ RANKS = [1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024]
 MODELS = [("3b", "paper-3b.yaml", 1), ("15b", "paper-15b.yaml", 8)]
 # The paper's 736 sequences do not divide among more than 32 of these ranks.
 SETTINGS = ["data.batch_tokens=4194304", "compute.dtype=bf16", "compute.threads=16"]
-MACHINES = [("1 TFLOP/s, 100 Gbit/s", "1e12", "100"), ("1 TFLOP/s, 10 Gbit/s", "1e12", "10"),
-            ("100 TFLOP/s, 100 Gbit/s", "1e14", "100")]
+MACHINES = [("1 TFLOP/s, 100 Gbit/s", {"flops-per-second": 1e12}),
+            ("1 TFLOP/s, 10 Gbit/s", {"flops-per-second": 1e12, "bandwidth": 10}),
+            ("100 TFLOP/s, 100 Gbit/s", {"flops-per-second": 1e14, "memory-bandwidth": 2000})]
 GIB = 2 ** 30
 
 
-def plan(program, config, ranks, experts, flops, gbits, *settings):
+def plan(program, config, ranks, experts, machine, *settings):
     words = [program, "plan", ROOT / "configs" / config, "--ranks", ranks, "--expert-parallel",
-             min(ranks, experts), "--flops-per-second", flops, "--bandwidth", gbits, "--json", "-"]
+             min(ranks, experts), "--json", "-"]
+    for flag, value in machine.items():
+        words += [f"--{flag}", value]
     for setting in [*SETTINGS, *settings]:
         words += ["--set", setting]
     return json.loads(subprocess.run([str(word) for word in words], check=True, capture_output=True).stdout)
@@ -54,17 +57,17 @@ def table(program, config, experts):
     lines = ["| ranks | of them along the experts | memory, GiB | all tokens to one rank, GiB | gradients and "
              "parameters, GiB sent | tokens, GiB sent | step, s | waiting | efficiency | with scope micro |",
              "|---" * 10 + "|"]
-    _, flops, gbits = MACHINES[0]
+    _, machine = MACHINES[0]
     for ranks in RANKS:
-        one = plan(program, config, ranks, experts, flops, gbits)
-        lines.append(row(one, plan(program, config, ranks, experts, flops, gbits, "balance.scope=micro")))
+        one = plan(program, config, ranks, experts, machine)
+        lines.append(row(one, plan(program, config, ranks, experts, machine, "balance.scope=micro")))
     return "\n".join(lines)
 
 
 def chart(program, name, config, experts):
     series = []
-    for group, (label, flops, gbits) in enumerate(MACHINES):
-        plans = [plan(program, config, ranks, experts, flops, gbits, "balance.scope=micro") for ranks in RANKS]
+    for group, (label, machine) in enumerate(MACHINES):
+        plans = [plan(program, config, ranks, experts, machine, "balance.scope=micro") for ranks in RANKS]
         series.append({"name": label, "group": group, "x": RANKS, "style": "line", "marks": True,
                        "y": [one["time"]["efficiency"] for one in plans]})
     axis = {"label": "ranks", "unit": "", "scale": "log", "from": 1, "to": 1024}
