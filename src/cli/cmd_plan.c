@@ -87,7 +87,8 @@ static const cpl_flag flags[] = {
              .default_value = "1", .low = 1, .high = 65535, .unit = "ranks"),
     CPL_FLAG("--expert-parallel", INT, "E",
              "Ranks over which the experts of a layer are divided; the rest is data parallel.",
-             .low = 1, .high = 65535, .unit = "ranks", .setting = "dist.expert_parallel"),
+             .default_value = "1", .low = 1, .high = 65535, .unit = "ranks",
+             .setting = "dist.expert_parallel"),
     CPL_FLAG(
         "--flops-per-second", NUMBER, "F",
         "Floating-point operations a second that a rank makes in a training step; default, over "

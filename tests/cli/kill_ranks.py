@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """kill_ranks.py COUPLET [--kills N] [--jobs N] [--seed N]: runs over 2 and 4 ranks of which one, a random one, is
-killed at a random moment, mostly around a save, since every step is saved. After each the others must
-have ended, `last` must be what an undisturbed run saved at that step, and the same ranks go on to its bits."""
+killed at a random moment: while it opens, or so long after a random step was saved (every one is). After each the
+others must have ended, `last` must be what an undisturbed run saved at that step, and the same ranks go on to its bits."""
 import argparse
 import collections
 import concurrent.futures
@@ -21,7 +21,8 @@ from ranks_case import LIBRARIES, Ranks, sentences, untimed_lines
 from train_case import without_settings, write_corpus
 
 MESHES = ((2, 1), (2, 2), (4, 1), (4, 2), (4, 4))  # ranks, dist.expert_parallel
-SETTINGS = ("train.steps=20", "compute.threads=1", "eval.every=10", "checkpoint.every=1", "dist.timeout=5")
+STEPS    = 20
+SETTINGS = (f"train.steps={STEPS}", "compute.threads=1", "eval.every=10", "checkpoint.every=1", "dist.timeout=5")
 LIMIT_SECONDS = 30  # in which all must have ended after a kill
 KEPT = 2
 
@@ -38,11 +39,20 @@ def results_of(run):
                    "metrics.jsonl": untimed_lines((run / "metrics.jsonl").read_bytes())}
 
 
-class Kill:
-    """One rank of one run, killed after so many seconds."""
+def saved_step(run):
+    """The step of the newest checkpoint; 0: there is none."""
+    try:
+        return int(os.readlink(run / "last").removeprefix("step-"))
+    except OSError:
+        return 0
 
-    def __init__(self, folder, library, mesh, rank, seconds):
-        self.folder, self.library, self.mesh, self.rank, self.seconds = folder, library, mesh, rank, seconds
+
+class Kill:
+    """One rank of one run, killed so many seconds after a step was saved; of step 0, after the start."""
+
+    def __init__(self, folder, library, mesh, rank, step, seconds):
+        self.folder, self.library, self.mesh, self.rank = folder, library, mesh, rank
+        self.step, self.seconds = step, seconds
         self.wrong, self.moment = [], "?"
 
     def check(self, truth, what):
@@ -51,7 +61,9 @@ class Kill:
 
     def disturb(self, run):
         job = Ranks(self.library, self.mesh[0], *words_of(self.folder, run, self.mesh[1], KEPT))
-        end = job.since + self.seconds
+        while saved_step(run) < self.step and job.process.poll() is None:
+            time.sleep(0.001)
+        end = (time.monotonic() if self.step else job.since) + self.seconds
         while time.monotonic() < end and job.process.poll() is None:
             time.sleep(0.001)
         while job.rank(self.rank) is None and job.process.poll() is None:
@@ -90,8 +102,8 @@ class Kill:
         return self
 
     def sentence(self):
-        return (f"{self.library}, {self.mesh[0]} ranks, expert_parallel {self.mesh[1]}, rank {self.rank} after "
-                f"{self.seconds:.3f} s ({self.moment}): " + "; ".join(self.wrong))
+        return (f"{self.library}, {self.mesh[0]} ranks, expert_parallel {self.mesh[1]}, rank {self.rank} "
+                f"{self.seconds:.3f} s after step {self.step} ({self.moment}): " + "; ".join(self.wrong))
 
 
 MOMENTS = ("before the first checkpoint", "while saving", "between saves", "after its end")
@@ -108,12 +120,18 @@ def reference_of(folder, mesh):
 
 
 def undisturbed(folder, mesh):
-    """Makes the run that nobody disturbs, which keeps all; gives its seconds."""
-    job  = Ranks(LIBRARIES[0], mesh[0], *words_of(folder, reference_of(folder, mesh), mesh[1], 1000))
+    """Makes the run that nobody disturbs, which keeps all; gives seconds until the first checkpoint, and of a step."""
+    run = reference_of(folder, mesh)
+    job = Ranks(LIBRARIES[0], mesh[0], *words_of(folder, run, mesh[1], 1000))
+    times = {}
+    while saved_step(run) < STEPS and job.process.poll() is None:
+        times.setdefault(saved_step(run), time.monotonic())
+        time.sleep(0.001)
     code, said = job.end(10 * LIMIT_SECONDS)
     if code != 0:
         sys.exit(f"{job.name}: exit {code}: {said}")
-    return time.monotonic() - job.since
+    opened, last = min(step for step in times if step > 0), max(times)
+    return times[opened] - job.since, (times[last] - times[opened]) / (last - opened)
 
 
 def plan(folder, count, seed):
@@ -121,8 +139,10 @@ def plan(folder, count, seed):
     length  = {mesh: undisturbed(folder, mesh) for mesh in MESHES}
     for i in range(count):
         mesh = MESHES[i % len(MESHES)]
-        yield Kill(folder, LIBRARIES[i // len(MESHES) % len(LIBRARIES)], mesh, numbers.randrange(mesh[0]),
-                   numbers.uniform(0.2, 1) * length[mesh])
+        opening, of_step = length[mesh]
+        step = max(0, numbers.randrange(-4, STEPS - 1))
+        yield Kill(folder, LIBRARIES[i // len(MESHES) % len(LIBRARIES)], mesh, numbers.randrange(mesh[0]), step,
+                   numbers.uniform(0, 1.2) * (of_step if step else opening))
 
 
 def table(kills):
