@@ -1,6 +1,7 @@
 /* gather.c - see gather.h */
 #include "dist/gather.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/arena.h"
@@ -86,14 +87,21 @@ cpl_status cpl_gather_to_first(cpl_gathered *all, cpl_group *g, cpl_status statu
 
 /* ---- values ---- */
 
+/* From malloc; NULL: not set, or no memory. */
+static char *text_of(const json_t *value)
+{
+    if (json_is_string(value)) return strdup(json_string_value(value));
+    return value ? json_dumps(value, JSON_ENCODE_ANY | JSON_COMPACT) : NULL;
+}
+
 static cpl_status differ(const char *name, const json_t *own, const json_t *first)
 {
-    char *a           = own ? json_dumps(own, JSON_ENCODE_ANY | JSON_COMPACT) : NULL;
-    char *b           = first ? json_dumps(first, JSON_ENCODE_ANY | JSON_COMPACT) : NULL;
+    char *a           = text_of(own);
+    char *b           = text_of(first);
     cpl_status status = CPL_FAIL(CPL_ERR_INPUT, "%s is %.300s, but %.300s on rank 0", name,
                                  a ? a : "not set", b ? b : "not set");
-    cpl_json_text_free(a);
-    cpl_json_text_free(b);
+    free(a);
+    free(b);
     return status;
 }
 

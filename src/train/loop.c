@@ -200,16 +200,6 @@ static bool save_due(const cpl_trainer *t, bool ends)
     return ends || (due(t->settings->checkpoint.every, t->done) && t->skipped_in_row == 0);
 }
 
-/* Whether a stop was requested of any rank: then it is requested of all. */
-static bool is_stopped(const cpl_trainer *t)
-{
-    const int own     = cpl_stop_signal();
-    int64_t signals[] = {own != 0, own}; /* how many, and the sum of their numbers */
-    cpl_group_sum_i64(t->world, signals, 2);
-    if (signals[0] > 0 && own == 0) cpl_stop_request((int)(signals[1] / signals[0]));
-    return signals[0] > 0;
-}
-
 /* What the user gets to see of a step. */
 static cpl_status report(cpl_trainer *t, const cpl_train_callbacks *callbacks, bool logged,
                          bool tasks)
@@ -236,8 +226,8 @@ static cpl_status steps(cpl_trainer *t, const cpl_train_job *job, cpl_train_outc
         if (look) CPL_TRY(evaluate(t));
         CPL_TRY(cpl_group_agree(t->world, report(t, job->callbacks, logged, tasks)));
         forget_tasks(t);
-        if (t->skipped_in_row >= s->train.max_skipped) return give_up(t);
-        outcome->stopped = is_stopped(t) && !last;
+        if (t->skipped_in_row >= s->train.max_skipped) return cpl_group_agree(t->world, give_up(t));
+        outcome->stopped = cpl_ranks_are_stopped(t->world) && !last;
         if (save_due(t, last || outcome->stopped)) CPL_TRY(save(t, job->callbacks));
     }
     return CPL_OK;
@@ -272,7 +262,7 @@ cpl_status cpl_train(const cpl_train_job *job, cpl_train_outcome *outcome)
     report_facts(&t, job->callbacks);
     if (t.done == 0) CPL_TRY_DONE(cpl_group_agree(t.world, write_start_figures(&t)));
     t.metrics.has_eval = t.metrics.has_clean = t.metrics.has_figures = false;
-    CPL_TRY_DONE(cpl_stop_check());
+    CPL_TRY_DONE(cpl_ranks_check_stop(t.world));
     cpl_run_keep(&t.run);
     CPL_TRY_DONE(steps(&t, job, outcome));
 done:

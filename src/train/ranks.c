@@ -2,12 +2,15 @@
 #include "train/ranks.h"
 
 #include <jansson.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
+#include "base/stop.h"
 #include "base/text.h"
+#include "dist/gather.h"
 #include "io/file.h"
 #include "io/json.h"
 #include "train/trainer.h"
@@ -62,6 +65,15 @@ cpl_status cpl_ranks_share_folder(cpl_group *world, const char *folder)
 
 /* ---- settings ---- */
 
+static json_t *tasks_of(const cpl_settings *settings)
+{
+    const cpl_strings *tasks = &settings->eval.tasks;
+    json_t *list             = json_array();
+    for (int64_t i = 0; i < tasks->count; i++)
+        (void)json_array_append_new(list, json_string(tasks->at[i]));
+    return list;
+}
+
 /* All that must be equal, by name, as an object of the caller's. */
 static cpl_status describe(json_t **out, const cpl_settings *settings, const cpl_backend *backend,
                            uint64_t data)
@@ -90,67 +102,46 @@ static cpl_status describe(json_t **out, const cpl_settings *settings, const cpl
                                      json_integer(settings->eval.tasks_every)) == 0;
     set = set && json_object_set_new(*out, "checkpoint.every",
                                      json_integer(settings->checkpoint.every)) == 0;
+    set = set && json_object_set_new(*out, "eval.tasks", tasks_of(settings)) == 0;
     return set ? CPL_OK : CPL_FAIL(CPL_ERR_MEMORY, "out of memory for the settings of the ranks");
 }
 
-/* From malloc; NULL: not set. */
-static char *text_of(const json_t *value)
+cpl_status cpl_ranks_agree_on_job(cpl_group *world, bool resume, const cpl_hf *from)
 {
-    return json_is_string(value) ? strdup(json_string_value(value))
-                                 : json_dumps(value, JSON_ENCODE_ANY);
-}
-
-static cpl_status compare(const json_t *own, const json_t *first)
-{
-    const char *name;
-    json_t *theirs;
-    json_object_foreach((json_t *)(uintptr_t)first, name, theirs)
-    {
-        const json_t *mine = json_object_get(own, name);
-        if (mine && json_equal((json_t *)(uintptr_t)mine, theirs)) continue;
-        char *a           = text_of(mine);
-        char *b           = text_of(theirs);
-        cpl_status status = CPL_FAIL(CPL_ERR_INPUT, "%s is %s, but %s on rank 0", name,
-                                     a ? a : "not set", b ? b : "not set");
-        free(a);
-        free(b);
-        return status;
-    }
-    return CPL_OK;
-}
-
-/* The text of rank 0 on every rank, from cpl_alloc; NULL, without a sentence, if there is none. */
-static char *text_of_first(cpl_group *world, const char *own)
-{
-    int64_t length = own ? (int64_t)strlen(own) + 1 : 0;
-    cpl_group_broadcast(world, &length, sizeof length, 0);
-    char *text = length > 0 ? cpl_alloc((size_t)length) : NULL;
-    if (length == 0) return NULL;
-    if (text && world->rank == 0) memcpy(text, own, (size_t)length);
-    cpl_status status = cpl_group_agree(world, text ? CPL_OK : CPL_ERR_MEMORY);
-    if (status == CPL_OK) {
-        cpl_group_broadcast(world, text, length, 0);
-        return text;
-    }
-    cpl_free(text);
-    return NULL;
+    uint64_t weights  = 0, bytes, config;
+    char hex[17]      = "none";
+    cpl_status status = CPL_OK;
+    if (world->size == 1) return CPL_OK;
+    if (from) status = cpl_hf_identify(from, &weights, &bytes, &config);
+    if (from) snprintf(hex, sizeof hex, "%016llx", (unsigned long long)weights);
+    return cpl_gather_equal(world, status,
+                            json_pack("{s:b,s:s}", "whether the run is resumed", resume,
+                                      "the fingerprint of the initial weights (--from)", hex));
 }
 
 cpl_status cpl_ranks_agree_on_run(cpl_group *world, const cpl_settings *settings,
                                   const cpl_backend *backend, uint64_t data)
 {
-    json_t *own = NULL, *first = NULL;
+    json_t *own = NULL;
     if (world->size == 1) return CPL_OK;
-    cpl_status status = describe(&own, settings, backend, data);
-    char *dumped      = own ? json_dumps(own, JSON_COMPACT) : NULL;
-    char *text        = text_of_first(world, dumped);
-    if (status == CPL_OK && text) first = json_loads(text, 0, NULL);
-    if (status == CPL_OK)
-        status = first ? compare(own, first)
-                       : CPL_FAIL(CPL_ERR_MEMORY, "out of memory for the settings of the ranks");
-    json_decref(first);
-    json_decref(own);
-    free(dumped);
-    cpl_free(text);
-    return status;
+    const cpl_status status = describe(&own, settings, backend, data);
+    return cpl_gather_equal(world, status, own);
+}
+
+/* ---- stopping ---- */
+
+bool cpl_ranks_are_stopped(cpl_group *world)
+{
+    const int own     = cpl_stop_signal();
+    int64_t signals[] = {own != 0, own == SIGINT}; /* how many */
+    cpl_group_sum_i64(world, signals, 2);
+    if (signals[0] > 0 && own == 0) cpl_stop_request(signals[1] == signals[0] ? SIGINT : SIGTERM);
+    return signals[0] > 0;
+}
+
+/* A signal between the two is found by the agreement. */
+cpl_status cpl_ranks_check_stop(cpl_group *world)
+{
+    (void)cpl_ranks_are_stopped(world);
+    return cpl_group_agree(world, cpl_stop_check());
 }

@@ -367,8 +367,7 @@ static cpl_status open_run_and_data(cpl_trainer *t, const cpl_train_job *job, co
         CPL_TRY(together(t, status));
     }
     CPL_TRY(together(t, finish_settings(t, job, known)));
-    return together(
-        t, cpl_ranks_agree_on_run(t->world, t->settings, &t->backend, t->data.fingerprint));
+    return cpl_ranks_agree_on_run(t->world, t->settings, &t->backend, t->data.fingerprint);
 }
 
 static cpl_dtype dtype_of(const cpl_settings *s)
@@ -416,14 +415,15 @@ cpl_status cpl_trainer_open(cpl_trainer *t, const cpl_train_job *job)
     t->log      = cpl_trainer_leads(t) ? job->log : &t->silence;
     t->saved    = -1;
     CPL_TRY_DONE(together(t, begin(t, job, &from)));
+    CPL_TRY_DONE(cpl_ranks_agree_on_job(t->world, job->resume, from));
     CPL_TRY_DONE(open_run_and_data(t, job, from));
-    CPL_TRY_DONE(together(t, cpl_stop_check()));
+    CPL_TRY_DONE(cpl_ranks_check_stop(t->world));
     CPL_TRY_DONE(together(t, divide(t)));
     CPL_TRY_DONE(together(t, allocate(t, job->positions)));
     CPL_TRY_DONE(together(t, cpl_backend_peak(&t->peak, &t->backend, peak_seconds)));
     cpl_group_sum_f64(t->world, &t->peak, 1);
     CPL_TRY_DONE(together(t, begin_weights(t, job, from)));
-    CPL_TRY_DONE(together(t, cpl_stop_check()));
+    CPL_TRY_DONE(cpl_ranks_check_stop(t->world));
     CPL_TRY_DONE(together(t, write_config(t)));
     CPL_TRY_DONE(together(t, open_metrics(t)));
     t->metrics.skipped = t->skipped;

@@ -156,7 +156,29 @@ def check_full_disk(folder, library, experts):
     go_on(folder, library, experts, run)
 
 
+def check_early_stop(folder, library):
+    """A signal to one rank before the first step ends all."""
+    run = folder / f"early-{library}"
+    job = start(folder, library, run, 2, "eval.max_sequences=1000")
+    job.wait_for((run / "config.yaml").exists)
+    job.send(signal.SIGTERM, 1)
+    code, said = job.end()
+    check(code == 143 and len(sentences(said)) <= 1, f"{job.name}: stopped early: exit {code}: {said}")
+
+
 # ---- refused ----
+
+def check_parts_differ(folder, library, new):
+    """Ranks that were started with different words."""
+    words, there = words_of(folder, new, 1), undisturbed(folder, library, 1)
+    from_step = [[*words, "--from", there / name] for name in ("step-000002", "step-000004")]
+    for one, other, sentence in (
+            (*from_step, "rank 1: the fingerprint of the initial weights (--from) is "),
+            (from_step[0], words, "rank 1: the fingerprint of the initial weights (--from) is none, but "),
+            (["train", "--resume", there], words, "rank 1: whether the run is resumed is false, but true on rank 0"),
+            ([*words, *sets("eval.tasks=[arc_challenge]")], words, 'rank 1: eval.tasks is [], but ["arc_challenge"]')):
+        bad(1, [sentence], Ranks(library, 2, parts=[(1, [COUPLET, *one]), (1, [COUPLET, *other])]))
+
 
 def check_settings(folder, library):
     new = folder / f"refused-{library}"
@@ -169,6 +191,9 @@ def check_settings(folder, library):
     two = [(1, [COUPLET, *words_of(folder, new, 1, f"train.lr={lr}")]) for lr in ("1e-2", "2e-2")]
     bad(1, ["rank 1: train.lr is 0.02, but 0.01 on rank 0"], Ranks(library, 2, parts=two))
     bad(1, ["two.jsonl"], start(folder, library, new, 1, f"data.train={folder / 'none' / 'two.jsonl'}"))
+    check_parts_differ(folder, library, new)
+    bad(1, ["couplet: 2 steps in a row"], start(folder, library, folder / f"skipped-{library}", 1, "z.weight=1e300",
+                                                "train.max_skipped=2"))
     check(not new.exists(), f"refused: left behind: {list(new.glob('*')) if new.exists() else []}")
     there = undisturbed(folder, library, 1)
     bad(1, ["holds a run already", f"--resume {there}"], start(folder, library, there, 1))
@@ -207,6 +232,7 @@ def check_library(folder, library):
     check_one_goes_on(folder, library, 2)
     check_signal(folder, library, 1, signal.SIGUSR1, None)
     check_signal(folder, library, 2, signal.SIGTERM, 1)
+    check_early_stop(folder, library)
     check_lost(folder, library, 2, signal.SIGKILL, 0)
     check_lost(folder, library, 1, signal.SIGKILL, 1)
     check_lost(folder, library, 2, signal.SIGSTOP, 1)

@@ -38,8 +38,10 @@ static void *end_later(void *unused)
 static void on_lost(void *ctx, int rank, const char *sentence)
 {
     pthread_t thread;
+    /* Of an error of its own rank 0 has reported already; rank 1 says only that it was lost. */
+    const bool is_said = rank == 0 && !strstr(sentence, " was lost: ");
     (void)ctx;
-    if (world.rank == (rank == 0 ? 1 : 0) && !atomic_exchange(&said, true)) {
+    if (!is_said && world.rank == (rank == 0 ? 1 : 0) && !atomic_exchange(&said, true)) {
         cpl_output_sentence(stderr, "couplet: ", sentence);
         fflush(stderr);
     }
@@ -153,7 +155,7 @@ void cpl_ranks_end(cpl_status status)
         begun = false;
         return;
     }
-    if (ranks.status == CPL_OK) cpl_alive_report(alive, cpl_last_error()); /* it failed alone */
+    cpl_alive_report(alive, cpl_last_error()); /* nothing if another one was lost */
     (void)fflush(stdout);
     _exit(1);
 }
