@@ -14,12 +14,14 @@
 #include "cli/terminal/train_progress.h"
 #include "cli/train_summary.h"
 #include "data/tokens.h"
+#include "dist/gather.h"
 #include "io/file.h"
 #include "io/paths.h"
 #include "settings/yaml.h"
 #include "store/hf.h"
 #include "train/data.h"
 #include "train/loop.h"
+#include "train/ranks.h"
 
 /* ---- output during the run ---- */
 
@@ -166,6 +168,24 @@ static cpl_status train(cpl_configuration *c, const char *run, const char *from,
     return status == CPL_OK ? finish(run, &outcome, &w.progress, &log) : status;
 }
 
+static cpl_status check_is_run(const char *run)
+{
+    char *file        = cpl_path_join(run, "config.yaml");
+    cpl_status status = file ? CPL_OK : CPL_ERR_MEMORY;
+    if (file && !cpl_path_exists(file))
+        status = CPL_FAIL(CPL_ERR_INPUT, "%s: there is no run here (no config.yaml)", run);
+    cpl_free(file);
+    return status;
+}
+
+/* Rank 0 has the run, and the others see the same folder. */
+static cpl_status check_run(const char *run, cpl_group *world)
+{
+    if (!world) return check_is_run(run);
+    CPL_TRY(together(world, world->rank == 0 ? check_is_run(run) : CPL_OK));
+    return together(world, cpl_ranks_share_folder(world, run));
+}
+
 /* The settings of the run now, and with those of the command line. */
 static cpl_status configure_again(cpl_configuration *old, cpl_configuration *fresh,
                                   const cpl_arguments *args, const char *run)
@@ -174,8 +194,6 @@ static cpl_status configure_again(cpl_configuration *old, cpl_configuration *fre
     char *file        = cpl_path_join(run, "config.yaml");
     cpl_status status = CPL_OK;
     if (!file) return CPL_ERR_MEMORY;
-    if (!cpl_path_exists(file))
-        CPL_TRY_DONE(CPL_FAIL(CPL_ERR_INPUT, "%s: there is no run here (no config.yaml)", run));
     CPL_TRY_DONE(cpl_file_check(file));
     CPL_TRY_DONE(cpl_configure(old, file, NULL));
     CPL_TRY_DONE(cpl_configure(fresh, file, args));
@@ -188,7 +206,8 @@ done:
 static cpl_status resume(const cpl_arguments *args, const char *run, cpl_group *world)
 {
     cpl_configuration old = {0}, fresh = {0};
-    cpl_status status = together(world, configure_again(&old, &fresh, args, run));
+    cpl_status status = check_run(run, world);
+    if (status == CPL_OK) status = together(world, configure_again(&old, &fresh, args, run));
     if (status == CPL_OK) status = train(&fresh, run, NULL, &old.settings, world);
     cpl_configuration_free(&fresh);
     cpl_configuration_free(&old);
@@ -309,6 +328,15 @@ static cpl_status begin(const cpl_arguments *args, cpl_group *world)
     return status;
 }
 
+/* Before anything that takes collective calls: ranks that do the same. */
+static cpl_status agree_on_form(const cpl_arguments *args, cpl_group *world)
+{
+    json_t *form =
+        json_pack("{s:b,s:b}", "whether a run is resumed (--resume)",
+                  cpl_flag_given(args, "--resume"), "--dry-run", cpl_flag_on(args, "--dry-run"));
+    return cpl_gather_equal(world, CPL_OK, form);
+}
+
 static cpl_status run(const cpl_arguments *args)
 {
     const char *run_folder            = cpl_flag_text(args, "--resume");
@@ -326,6 +354,7 @@ static cpl_status run(const cpl_arguments *args)
     CPL_TRY(cpl_signals_listen());
     cpl_group *world  = NULL;
     cpl_status status = cpl_ranks_begin(&world);
+    if (status == CPL_OK) status = agree_on_form(args, world);
     if (status == CPL_OK)
         status = run_folder ? resume(args, run_folder, world) : begin(args, world);
     cpl_ranks_end(status);

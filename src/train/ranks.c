@@ -106,7 +106,7 @@ static cpl_status describe(json_t **out, const cpl_settings *settings, const cpl
     return set ? CPL_OK : CPL_FAIL(CPL_ERR_MEMORY, "out of memory for the settings of the ranks");
 }
 
-cpl_status cpl_ranks_agree_on_job(cpl_group *world, bool resume, const cpl_hf *from)
+cpl_status cpl_ranks_agree_on_weights(cpl_group *world, const cpl_hf *from)
 {
     uint64_t weights  = 0, bytes, config;
     char hex[17]      = "none";
@@ -114,9 +114,8 @@ cpl_status cpl_ranks_agree_on_job(cpl_group *world, bool resume, const cpl_hf *f
     if (world->size == 1) return CPL_OK;
     if (from) status = cpl_hf_identify(from, &weights, &bytes, &config);
     if (from) snprintf(hex, sizeof hex, "%016llx", (unsigned long long)weights);
-    return cpl_gather_equal(world, status,
-                            json_pack("{s:b,s:s}", "whether the run is resumed", resume,
-                                      "the fingerprint of the initial weights (--from)", hex));
+    return cpl_gather_equal(
+        world, status, json_pack("{s:s}", "the fingerprint of the initial weights (--from)", hex));
 }
 
 cpl_status cpl_ranks_agree_on_run(cpl_group *world, const cpl_settings *settings,

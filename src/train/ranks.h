@@ -14,10 +14,9 @@
  * under the same path. */
 CPL_NODISCARD cpl_status cpl_ranks_share_folder(cpl_group *world, const char *folder);
 
-/* The first check, before anything is opened that takes collective calls: CPL_ERR_INPUT, with both
- * values, if one rank resumes a run and another begins one, or if they begin with other weights
- * (`from`, NULL: drawn). */
-CPL_NODISCARD cpl_status cpl_ranks_agree_on_job(cpl_group *world, bool resume, const cpl_hf *from);
+/* CPL_ERR_INPUT, with both values, if this rank begins with other weights than rank 0 (NULL: they are
+ * drawn). The first check, since more is collective where there are such weights. */
+CPL_NODISCARD cpl_status cpl_ranks_agree_on_weights(cpl_group *world, const cpl_hf *from);
 
 /* CPL_ERR_INPUT, with both values, if this rank has another version of the program, other settings,
  * data, type of products or number of threads than rank 0. */

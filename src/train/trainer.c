@@ -415,7 +415,7 @@ cpl_status cpl_trainer_open(cpl_trainer *t, const cpl_train_job *job)
     t->log      = cpl_trainer_leads(t) ? job->log : &t->silence;
     t->saved    = -1;
     CPL_TRY_DONE(together(t, begin(t, job, &from)));
-    CPL_TRY_DONE(cpl_ranks_agree_on_job(t->world, job->resume, from));
+    CPL_TRY_DONE(cpl_ranks_agree_on_weights(t->world, from));
     CPL_TRY_DONE(open_run_and_data(t, job, from));
     CPL_TRY_DONE(cpl_ranks_check_stop(t->world));
     CPL_TRY_DONE(together(t, divide(t)));

@@ -173,9 +173,11 @@ def check_parts_differ(folder, library, new):
     words, there = words_of(folder, new, 1), undisturbed(folder, library, 1)
     from_step = [[*words, "--from", there / name] for name in ("step-000002", "step-000004")]
     for one, other, sentence in (
+            (["train", "--resume", there], ["train", "--resume", folder / "elsewhere"],
+             f"rank 1: {folder / 'elsewhere'} on {os.uname().nodename} is not the folder that rank 0 has made"),
             (*from_step, "rank 1: the fingerprint of the initial weights (--from) is "),
             (from_step[0], words, "rank 1: the fingerprint of the initial weights (--from) is none, but "),
-            (["train", "--resume", there], words, "rank 1: whether the run is resumed is false, but true on rank 0"),
+            (["train", "--resume", there], words, "rank 1: whether a run is resumed (--resume) is false, but true on rank 0"),
             ([*words, *sets("eval.tasks=[arc_challenge]")], words, 'rank 1: eval.tasks is [], but ["arc_challenge"]')):
         bad(1, [sentence], Ranks(library, 2, parts=[(1, [COUPLET, *one]), (1, [COUPLET, *other])]))
 
