@@ -101,7 +101,7 @@ def end_of_cut(job):
 def check_cut(folder, link, library, experts, how):
     run = folder / f"{how}-{library}-{experts}"
     job = over(link, library, *words_of(folder, run, experts))
-    job.wait_for(lambda: (run / "last").exists() and len(metrics(run)) > SAVED)
+    job.wait_for(lambda: (run / "last").exists() and (run / "metrics.jsonl").read_bytes().count(b"\n") > SAVED)
     made = len(metrics(run))
     slow_link.CUTS[how](link, True)
     said  = end_of_cut(job)
