@@ -8,22 +8,29 @@
 
 #include "base/arena.h"
 #include "data/tokens.h"
-#include "dist/mpi.h"
+#include "dist/gather.h"
 #include "io/file.h"
 #include "io/paths.h"
 
 /* ---- documents become shards ---- */
 
+static cpl_status publish(const char *fresh, const char *folder)
+{
+    if (rename(fresh, folder) == 0) return CPL_OK;
+    return CPL_FAIL(CPL_ERR_IO, "%s: cannot be renamed to %s: %s", fresh, folder, strerror(errno));
+}
+
+/* Collective; rank 0 writes. */
 static cpl_status make_shards(const cpl_tokens_job *job, const char *what, const char *folder)
 {
     cpl_tokens_made made;
-    cpl_folder_remove(job->folder); /* what a killed run left */
+    const bool writes = job->group->rank == 0;
+    if (writes) cpl_folder_remove(job->folder); /* what a killed run left */
     cpl_status status = cpl_tokens_make(job, &made);
-    if (status == CPL_OK && rename(job->folder, folder) != 0)
-        status = CPL_FAIL(CPL_ERR_IO, "%s: cannot be renamed to %s: %s", job->folder, folder,
-                          strerror(errno));
+    if (status == CPL_OK)
+        status = cpl_group_agree(job->group, writes ? publish(job->folder, folder) : CPL_OK);
     if (status != CPL_OK) {
-        cpl_folder_remove(job->folder);
+        if (writes) cpl_folder_remove(job->folder);
         return status;
     }
     cpl_log_info(job->log,
@@ -35,18 +42,32 @@ static cpl_status make_shards(const cpl_tokens_job *job, const char *what, const
     return CPL_OK;
 }
 
+/* Sets `absent` if there is no `index`; then this process holds the lock, and nobody else makes the
+ * shards. */
+static cpl_status look_for(const char *index, const char *lock, int *held, int32_t *absent)
+{
+    if (cpl_path_exists(index)) return CPL_OK;
+    CPL_TRY(cpl_file_lock(held, lock, true));
+    *absent = !cpl_path_exists(index);
+    return CPL_OK;
+}
+
 /* Makes the shards of `job` as `folder`, if they do not exist. If several runs need them at once,
- * one makes them and the others wait. */
+ * one makes them and the others wait. Collective: rank 0 looks, and all ranks encode. */
 static cpl_status have_shards(const cpl_tokens_job *job, const char *what, const char *folder,
                               const char *base)
 {
     char *lock = cpl_path_join(base, ".lock"), *index = cpl_path_join(folder, "shards.json");
     int held          = -1;
+    int32_t absent    = 0;
     cpl_status status = lock && index ? CPL_OK : CPL_ERR_MEMORY;
-    if (status == CPL_OK && !cpl_path_exists(index)) {
-        CPL_TRY_DONE(cpl_file_lock(&held, lock, true));
-        if (!cpl_path_exists(index)) status = make_shards(job, what, folder);
+    if (status == CPL_OK && job->group->rank == 0) {
+        status = cpl_folder_make(base);
+        if (status == CPL_OK) status = look_for(index, lock, &held, &absent);
     }
+    CPL_TRY_DONE(cpl_group_agree(job->group, status));
+    cpl_group_sum_i32(job->group, &absent, 1);
+    if (absent) status = make_shards(job, what, folder);
 done:
     if (held >= 0) {
         unlink(lock);
@@ -57,52 +78,72 @@ done:
     return status;
 }
 
-/* Appends the folder of shards of these documents to `paths`, making it if it does not exist. */
+/* Sets the folders of the shards of `job`, finished and in the making. */
+static cpl_status name_shards(cpl_text *folder, cpl_text *fresh, const cpl_tokens_job *job,
+                              const char *what, const char *base)
+{
+    uint64_t hash = 0;
+    CPL_TRY(cpl_tokens_fingerprint(&hash, job));
+    cpl_text_printf(folder, "%s/%s-%016llx", base, what, (unsigned long long)hash);
+    cpl_text_printf(fresh, "%s/.tmp-%s-%016llx", base, what, (unsigned long long)hash);
+    CPL_TRY(cpl_text_status(folder));
+    return cpl_text_status(fresh);
+}
+
+/* Appends the folder of shards of these documents to `paths`, making it if it does not exist.
+ * Collective. */
 static cpl_status encode(cpl_strings *paths, const cpl_strings *documents, const char *what,
                          const cpl_train_data *data, const cpl_settings *settings, const char *base,
-                         const cpl_log *log)
+                         cpl_group *world, const cpl_log *log)
 {
     cpl_text folder = {0}, fresh = {0};
-    uint64_t hash         = 0;
     const size_t existing = cpl_path_existing(base);
     cpl_status status     = CPL_OK;
-    cpl_tokens_job job    = {.inputs    = documents,
-                             .settings  = &settings->data,
-                             .tokenizer = data->tokenizer,
-                             .by_source = true,
-                             /* One rank encodes for all: with the threads of its machine's. */
-                             .n_threads      = (int)settings->compute.threads * cpl_mpi_local_ranks(),
+    cpl_tokens_job job    = {.inputs         = documents,
+                             .settings       = &settings->data,
+                             .tokenizer      = data->tokenizer,
+                             .by_source      = true,
+                             .n_threads      = (int)settings->compute.threads,
                              .log            = log,
+                             .group          = world,
                              .tokenizer_path = settings->data.tokenizer};
     CPL_ASSERT(data->tokenizer); /* cpl_train_data_begin */
-    CPL_TRY_DONE(cpl_tokens_fingerprint(&hash, &job));
-    cpl_text_printf(&folder, "%s/%s-%016llx", base, what, (unsigned long long)hash);
-    cpl_text_printf(&fresh, "%s/.tmp-%s-%016llx", base, what, (unsigned long long)hash);
-    CPL_TRY_DONE(cpl_text_status(&folder));
-    CPL_TRY_DONE(cpl_text_status(&fresh));
+    status     = name_shards(&folder, &fresh, &job, what, base);
     job.folder = fresh.bytes;
-    CPL_TRY_DONE(cpl_folder_make(base));
+    CPL_TRY_DONE(cpl_group_agree(world, status));
     CPL_TRY_DONE(have_shards(&job, what, folder.bytes, base));
     CPL_TRY_DONE(cpl_paths_add(paths, folder.bytes));
 done:
-    if (status != CPL_OK) cpl_folder_unmake(base, existing);
+    if (status != CPL_OK && world->rank == 0) cpl_folder_unmake(base, existing);
     cpl_text_free(&folder);
     cpl_text_free(&fresh);
     return status;
 }
 
-/* Sets the paths for cpl_shards_open: token shards as they are, documents encoded. */
+/* Token shards go to `shards`, others to `documents`. */
+static cpl_status sort_inputs(cpl_strings *shards, cpl_strings *documents,
+                              const cpl_strings *inputs)
+{
+    for (int64_t i = 0; i < inputs->count; i++) {
+        const bool are_shards = cpl_tokens_are_shards(inputs->at[i]);
+        CPL_TRY(cpl_paths_add(are_shards ? shards : documents, inputs->at[i]));
+    }
+    return CPL_OK;
+}
+
+/* Sets the paths for cpl_shards_open: token shards as they are, documents encoded. Collective. */
 static cpl_status shard_paths(cpl_strings *paths, const cpl_strings *inputs, const char *what,
                               const cpl_train_data *data, const cpl_settings *settings,
-                              const char *base, const cpl_log *log)
+                              const char *base, cpl_group *world, const cpl_log *log)
 {
     cpl_strings documents = {0};
-    cpl_status status     = CPL_OK;
-    for (int64_t i = 0; i < inputs->count; i++) {
-        bool shards = cpl_tokens_are_shards(inputs->at[i]);
-        CPL_TRY_DONE(cpl_paths_add(shards ? paths : &documents, inputs->at[i]));
-    }
-    if (documents.count) CPL_TRY_DONE(encode(paths, &documents, what, data, settings, base, log));
+    cpl_status status     = sort_inputs(paths, &documents, inputs);
+    /* Ranks that do not see the same files would not all encode. */
+    CPL_TRY_DONE(cpl_gather_equal(world, status,
+                                  json_pack("{s:I}", "the number of inputs that are documents",
+                                            (json_int_t)documents.count)));
+    if (documents.count)
+        CPL_TRY_DONE(encode(paths, &documents, what, data, settings, base, world, log));
 done:
     cpl_paths_free(&documents);
     return status;
@@ -110,15 +151,16 @@ done:
 
 /* ---- opening ---- */
 
+/* Collective. */
 static cpl_status open_shards(cpl_shards **shards, const cpl_strings *inputs, const char *what,
                               const cpl_train_data *data, const cpl_settings *settings,
-                              const char *base, const cpl_log *log)
+                              const char *base, cpl_group *world, const cpl_log *log)
 {
     cpl_strings paths         = {0};
     cpl_shard_options options = {.type       = (cpl_token_type_choice)settings->data.token_type,
                                  .eos        = data->eos,
                                  .vocab_size = data->vocab_size};
-    cpl_status status         = shard_paths(&paths, inputs, what, data, settings, base, log);
+    cpl_status status         = shard_paths(&paths, inputs, what, data, settings, base, world, log);
     if (status == CPL_OK)
         status = cpl_shards_open(shards, (const char *const *)paths.at, paths.count, &options, log);
     cpl_paths_free(&paths);
@@ -130,14 +172,13 @@ static cpl_status open_loader(cpl_loader **loader, const cpl_shards *shards,
                               bool evaluation, const cpl_group *world, const cpl_log *log)
 {
     const cpl_data_settings *d = &settings->data;
-    const int64_t ranks = world ? world->size : 1, rank = world ? world->rank : 0;
-    int64_t sequences = d->batch_tokens / d->seq_len, own = sequences / ranks;
+    int64_t sequences = d->batch_tokens / d->seq_len, own = sequences / world->size;
     int64_t micro         = settings->train.micro_batch ? settings->train.micro_batch : own;
     int64_t seed          = d->seed != CPL_UNSET ? d->seed : settings->train.seed;
     cpl_loader_settings s = {
         .seq_len         = d->seq_len,
         .batch_instances = evaluation ? micro : sequences,
-        .first_row       = evaluation ? 0 : rank * own,
+        .first_row       = evaluation ? 0 : world->rank * own,
         .n_rows          = evaluation ? 0 : own,
         .seed            = (uint64_t)seed,
         .shuffle         = d->shuffle,
@@ -150,19 +191,31 @@ static cpl_status open_loader(cpl_loader **loader, const cpl_shards *shards,
     return cpl_loader_init(loader, shards, &s, log);
 }
 
-static cpl_status open_all(cpl_train_data *data, const cpl_settings *settings, const char *base,
-                           const cpl_group *world, const cpl_log *log)
+static cpl_status open_training(cpl_train_data *data, const cpl_settings *settings,
+                                const char *base, cpl_group *world, const cpl_log *log)
 {
-    const cpl_data_settings *d = &settings->data;
-    CPL_TRY(open_shards(&data->train_shards, &d->train, "train", data, settings, base, log));
+    CPL_TRY(open_shards(&data->train_shards, &settings->data.train, "train", data, settings, base,
+                        world, log));
     if (data->eos < 0) data->eos = data->train_shards->eos;
     if (!data->vocab_size) data->vocab_size = data->train_shards->vocab_size;
     CPL_TRY(open_loader(&data->train, data->train_shards, data, settings, false, world, log));
-    CPL_TRY(cpl_loader_fingerprint(&data->fingerprint, data->train));
-    if (d->validation.count == 0) return CPL_OK;
-    CPL_TRY(open_shards(&data->held_out_shards, &d->validation, "validation", data, settings, base,
-                        log));
+    return cpl_loader_fingerprint(&data->fingerprint, data->train);
+}
+
+static cpl_status open_held_out(cpl_train_data *data, const cpl_settings *settings,
+                                const char *base, cpl_group *world, const cpl_log *log)
+{
+    if (settings->data.validation.count == 0) return CPL_OK;
+    CPL_TRY(open_shards(&data->held_out_shards, &settings->data.validation, "validation", data,
+                        settings, base, world, log));
     return open_loader(&data->held_out, data->held_out_shards, data, settings, true, world, log);
+}
+
+static cpl_status open_all(cpl_train_data *data, const cpl_settings *settings, const char *base,
+                           cpl_group *world, const cpl_log *log)
+{
+    CPL_TRY(cpl_group_agree(world, open_training(data, settings, base, world, log)));
+    return cpl_group_agree(world, open_held_out(data, settings, base, world, log));
 }
 
 /* Documents can be used only with a tokenizer. */
@@ -194,11 +247,14 @@ cpl_status cpl_train_data_begin(cpl_train_data *data, const cpl_settings *settin
 }
 
 cpl_status cpl_train_data_open(cpl_train_data *data, const cpl_settings *settings,
-                               const cpl_run *run, const cpl_group *world, const cpl_log *log)
+                               const cpl_run *run, cpl_group *world, const cpl_log *log)
 {
+    cpl_group alone = cpl_group_self();
     char *base =
         settings->data.cache ? cpl_text_copy(settings->data.cache) : cpl_run_path(run, "tokens");
-    cpl_status status = base ? open_all(data, settings, base, world, log) : CPL_ERR_MEMORY;
+    if (!world) world = &alone;
+    cpl_status status = cpl_group_agree(world, base ? CPL_OK : CPL_ERR_MEMORY);
+    if (status == CPL_OK) status = open_all(data, settings, base, world, log);
     cpl_free(base);
     if (status != CPL_OK) cpl_train_data_close(data);
     return status;

@@ -27,10 +27,11 @@ CPL_NODISCARD cpl_status cpl_train_data_begin(cpl_train_data *data, const cpl_se
 /* After cpl_train_data_begin: opens everything settings->data names, for one rank of several the rows
  * of its own of each batch (world NULL: one process). Documents are encoded into
  * data.cache or RUN/tokens first, unless the shards there were made from the same documents by the
- * same tokenizer. Errors: an empty corpus, one shorter than a batch, ids beyond the vocabulary, ...
- * with their sentences. */
+ * same tokenizer; all ranks encode, rank 0 writes. Collective: all ranks get the same status.
+ * Errors: an empty corpus, one shorter than a batch, ids beyond the vocabulary, ... with their
+ * sentences. */
 CPL_NODISCARD cpl_status cpl_train_data_open(cpl_train_data *data, const cpl_settings *settings,
-                                             const cpl_run *run, const cpl_group *world,
+                                             const cpl_run *run, cpl_group *world,
                                              const cpl_log *log);
 
 /* After cpl_train_data_open: ids of shards that do not name their vocabulary are errors from then

@@ -320,13 +320,6 @@ static cpl_status resolve(cpl_trainer *t, const cpl_train_job *job, const cpl_hf
     return *known ? resolve_and_approve(t, job->callbacks) : CPL_OK;
 }
 
-/* Documents are encoded once, by rank 0; then the others open what it has made. */
-static cpl_status open_data(cpl_trainer *t, bool its_turn)
-{
-    if (cpl_trainer_leads(t) != its_turn) return CPL_OK;
-    return cpl_train_data_open(&t->data, t->settings, &t->run, t->world, t->log);
-}
-
 static cpl_status finish_settings(cpl_trainer *t, const cpl_train_job *job, bool known)
 {
     cpl_settings *s = t->settings;
@@ -348,6 +341,18 @@ static cpl_status together(const cpl_trainer *t, cpl_status status)
     return cpl_group_agree(t->world, status);
 }
 
+/* Rank 0 copies the tokenizer of the model into the run; then the others use the copy. */
+static cpl_status keep_tokenizer(cpl_trainer *t, const cpl_hf *from)
+{
+    const bool leads = cpl_trainer_leads(t);
+    for (int turn = 0; from && turn < 2; turn++) {
+        const bool own = leads == (turn == 0);
+        CPL_TRY(together(t, own ? cpl_train_keep_tokenizer(t->settings, from, &t->run, leads)
+                                : CPL_OK));
+    }
+    return CPL_OK;
+}
+
 /* Everything that can be refused is refused before the run's folder is made and documents are
  * encoded; only a vocabulary size that only the token shards determine is resolved after they were
  * opened. */
@@ -359,13 +364,8 @@ static cpl_status open_run_and_data(cpl_trainer *t, const cpl_train_job *job, co
     if (!job->resume) CPL_TRY(together(t, open_folder(t, job)));
     if (cpl_trainer_leads(t)) cpl_run_dir_clean(t->run.folder);
     CPL_TRY(together(t, cpl_ranks_share_folder(t->world, t->run.folder)));
-    for (int turn = 0; turn < 2; turn++) {
-        const bool own = cpl_trainer_leads(t) == (turn == 0);
-        cpl_status status =
-            from && own ? cpl_train_keep_tokenizer(t->settings, from, &t->run, turn == 0) : CPL_OK;
-        if (status == CPL_OK) status = open_data(t, turn == 0);
-        CPL_TRY(together(t, status));
-    }
+    CPL_TRY(keep_tokenizer(t, from));
+    CPL_TRY(cpl_train_data_open(&t->data, t->settings, &t->run, t->world, t->log));
     CPL_TRY(together(t, finish_settings(t, job, known)));
     return cpl_ranks_agree_on_run(t->world, t->settings, &t->backend, t->data.fingerprint);
 }
