@@ -5,6 +5,8 @@
 #ifndef CPL_BASE_LOG_H
 #define CPL_BASE_LOG_H
 
+#include <stdbool.h>
+
 #include "base/status.h"
 
 typedef enum cpl_log_level { CPL_LOG_INFO, CPL_LOG_WARN } cpl_log_level;
@@ -14,6 +16,12 @@ typedef struct cpl_log {
     void (*say)(void *ctx, cpl_log_level level, const char *sentence);
     void *ctx;
 } cpl_log;
+
+/* Whether anyone gets the messages. NULL: no. */
+static inline bool cpl_log_is_heard(const cpl_log *log)
+{
+    return log && log->say;
+}
 
 void cpl_log_say(const cpl_log *log, cpl_log_level level, const char *format, ...) CPL_PRINTF(3, 4);
 

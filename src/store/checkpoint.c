@@ -21,25 +21,31 @@ static const int64_t MOST_STEPS = 1000000000000; /* the bound of train.steps */
 
 /* ---- check sums ---- */
 
-static cpl_status write_checksums(const char *folder)
+static void set_sum(json_t *sums, const char *name, uint64_t hash)
+{
+    char hex[17];
+    snprintf(hex, sizeof hex, "%016llx", (unsigned long long)hash);
+    (void)json_object_set_new(sums, name, json_string(hex));
+}
+
+/* Writes `sums`, with those of the files that it lacks. */
+static cpl_status write_checksums(const char *folder, json_t *sums)
 {
     cpl_status status = CPL_OK;
     cpl_strings names = {0};
-    json_t *sums      = json_object();
     char *path        = cpl_path_join(folder, "checksums.json");
     if (!path || !sums) status = CPL_ERR_MEMORY;
     if (status == CPL_OK) status = cpl_folder_list(&names, folder);
     for (int64_t i = 0; status == CPL_OK && i < names.count; i++) {
-        char hex[17], *file = cpl_path_join(folder, names.at[i]);
+        if (json_object_get(sums, names.at[i])) continue;
         uint64_t hash = 0;
+        char *file    = cpl_path_join(folder, names.at[i]);
         status        = file ? cpl_file_hash(&hash, file) : CPL_ERR_MEMORY;
-        snprintf(hex, sizeof hex, "%016llx", (unsigned long long)hash);
-        (void)json_object_set_new(sums, names.at[i], json_string(hex));
+        set_sum(sums, names.at[i], hash);
         cpl_free(file);
     }
     if (status == CPL_OK) status = cpl_json_write_atomic(path, sums, JSON_INDENT(2));
     cpl_paths_free(&names);
-    json_decref(sums);
     cpl_free(path);
     return status;
 }
@@ -89,11 +95,16 @@ static cpl_status write_folder(const char *folder, const cpl_checkpoint *c)
     CPL_TRY(make_folder(folder));
     CPL_TRY(cpl_hf_save(folder, c->model, c->tokens, c->tokenizer));
     CPL_TRY(write_state(folder, c));
-    CPL_TRY(write_checksums(folder));
+    json_t *sums      = json_object();
+    cpl_status status = write_checksums(folder, sums);
+    json_decref(sums);
+    CPL_TRY(status);
     return cpl_folder_sync(folder);
 }
 
 /* ---- saving a checkpoint of several ranks ---- */
+
+enum { N_PARTS = CPL_SAVED_V + 1 }; /* that a rank writes */
 
 static const char *const prefixes[] = {
     [CPL_SAVED_WEIGHTS] = "", [CPL_SAVED_M] = "m.", [CPL_SAVED_V] = "v."};
@@ -114,9 +125,11 @@ static bool is_own(void *ctx, int64_t index, const cpl_param *param, int64_t exp
     return r->writer(r->ctx, index, param, expert) == r->world->rank;
 }
 
-static cpl_status write_part(const char *folder, const cpl_checkpoint *c, cpl_saved_set which,
-                             cpl_params *set)
+/* `sum` gets the file's. */
+static cpl_status write_part(int64_t *sum, const char *folder, const cpl_checkpoint *c,
+                             cpl_saved_set which, cpl_params *set)
 {
+    uint64_t hash = 0;
     char name[NAME_BYTES];
     cpl_named_list list           = {0};
     const cpl_checkpoint_ranks *r = c->ranks;
@@ -127,9 +140,23 @@ static cpl_status write_part(const char *folder, const cpl_checkpoint *c, cpl_sa
         status = cpl_named_some(&list, set, &c->model->config, prefixes[which], is_own,
                                 (void *)(uintptr_t)r);
     if (status == CPL_OK) status = cpl_named_write(&list, path);
+    if (status == CPL_OK) status = cpl_file_hash(&hash, path);
+    *sum = (int64_t)hash;
     cpl_named_free(&list);
     cpl_free(path);
     return status;
+}
+
+/* The sums of all parts, in the order of ranks, by name; NULL: no memory. */
+static json_t *name_sums(const int64_t *sums, int ranks)
+{
+    json_t *named = json_object();
+    for (int i = 0; named && i < N_PARTS * ranks; i++) {
+        char name[NAME_BYTES];
+        part_name(name, (cpl_saved_set)(i % N_PARTS), i / N_PARTS, ranks);
+        set_sum(named, name, (uint64_t)sums[i]);
+    }
+    return named;
 }
 
 /* Adds the names of a set, of the whole model, with their files; and their bytes. */
@@ -170,28 +197,51 @@ static cpl_status write_index(const char *folder, const char *name, const cpl_ch
     return status;
 }
 
-/* What rank 0 writes beside the parts, after all of them. */
-static cpl_status write_rest(const char *folder, const cpl_checkpoint *c)
+/* What rank 0 writes beside the parts, after all of them. `sums`: of the parts. */
+static cpl_status write_rest(const char *folder, const cpl_checkpoint *c, const int64_t *sums)
 {
     CPL_TRY(cpl_hf_save_config(folder, &c->model->config, c->tokens, c->tokenizer));
     CPL_TRY(write_index(folder, "model.safetensors.index.json", c, CPL_SAVED_WEIGHTS,
                         CPL_SAVED_WEIGHTS));
     CPL_TRY(write_index(folder, "state.safetensors.index.json", c, CPL_SAVED_M, CPL_SAVED_V));
     CPL_TRY(write_state_json(folder, c));
-    CPL_TRY(write_checksums(folder));
+    json_t *named     = name_sums(sums, c->ranks->world->size);
+    cpl_status status = write_checksums(folder, named);
+    json_decref(named);
+    CPL_TRY(status);
     return cpl_folder_sync(folder);
 }
 
-/* Collective, as the next one: a part that one rank cannot write is an error of all. */
-static cpl_status write_folder_together(const char *folder, const cpl_checkpoint *c)
+/* Collective: a part that one rank cannot write is an error of all. Every rank reads its parts again
+ * for their sums [ranks, N_PARTS]. */
+static cpl_status write_parts(int64_t *sums, const char *folder, const cpl_checkpoint *c)
 {
     cpl_group *world = c->ranks->world;
-    CPL_TRY(cpl_group_agree(world, world->rank == 0 ? make_folder(folder) : CPL_OK));
-    for (int which = CPL_SAVED_WEIGHTS; which <= CPL_SAVED_V; which++) {
+    for (int which = 0; which < N_PARTS; which++) {
         cpl_params *set = c->ranks->gather(c->ranks->ctx, (cpl_saved_set)which);
-        CPL_TRY(cpl_group_agree(world, write_part(folder, c, (cpl_saved_set)which, set)));
+        CPL_TRY(cpl_group_agree(world, write_part(&sums[world->rank * N_PARTS + which], folder, c,
+                                                  (cpl_saved_set)which, set)));
     }
-    return cpl_group_agree(world, world->rank == 0 ? write_rest(folder, c) : CPL_OK);
+    cpl_group_sum_i64(world, sums, (int64_t)world->size * N_PARTS);
+    return cpl_group_status(world);
+}
+
+/* Collective. */
+static cpl_status write_folder_together(const char *folder, const cpl_checkpoint *c)
+{
+    cpl_group *world   = c->ranks->world;
+    const bool leads   = world->rank == 0;
+    const size_t bytes = (size_t)world->size * N_PARTS * sizeof(int64_t);
+    int64_t *sums      = cpl_alloc(bytes);
+    cpl_status status  = sums ? CPL_OK : CPL_ERR_MEMORY;
+    if (status == CPL_OK) memset(sums, 0, bytes);
+    if (status == CPL_OK && leads) status = make_folder(folder);
+    CPL_TRY_DONE(cpl_group_agree(world, status));
+    CPL_TRY_DONE(write_parts(sums, folder, c));
+    status = cpl_group_agree(world, leads ? write_rest(folder, c, sums) : CPL_OK);
+done:
+    cpl_free(sums);
+    return status;
 }
 
 static cpl_status move(const char *from, const char *to)
@@ -320,17 +370,28 @@ done:
     return status;
 }
 
+/* Files `first`, `first` + `every`, ... of the checkpoint are those that were saved. */
+static cpl_status verify(const char *folder, int first, int every)
+{
+    bool checked = false;
+    CPL_TRY(cpl_run_dir_verify_share(folder, first, every, &checked));
+    if (checked) return CPL_OK;
+    return CPL_FAIL(CPL_ERR_INPUT,
+                    "%s: checksums.json is not there; this is no whole checkpoint of a run",
+                    folder);
+}
+
+/* The ranks divide the files. Collective. */
+static cpl_status verify_together(const char *folder, cpl_group *world)
+{
+    return cpl_group_agree(world, verify(folder, world->rank, world->size));
+}
+
 cpl_status cpl_checkpoint_load(const char *folder, cpl_checkpoint *c, const cpl_log *log)
 {
     cpl_hf *hf        = NULL;
-    bool checked      = false;
     cpl_status status = CPL_OK;
-    CPL_TRY(cpl_run_dir_verify(folder, &checked));
-    if (!checked)
-        return CPL_FAIL(CPL_ERR_INPUT,
-                        "%s: checksums.json is not there; this is no whole "
-                        "checkpoint of a run",
-                        folder);
+    CPL_TRY(c->ranks ? verify_together(folder, c->ranks->world) : verify(folder, 0, 1));
     CPL_TRY(cpl_hf_open(&hf, folder, NULL));
     CPL_TRY_DONE(cpl_hf_config_agrees(&c->model->config, cpl_hf_config(hf), NULL, folder));
     CPL_TRY_DONE(cpl_hf_load(hf, c->model));

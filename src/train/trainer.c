@@ -201,12 +201,18 @@ static cpl_status read_state(cpl_trainer *t, const json_t *state, int64_t step, 
     return CPL_OK;
 }
 
+/* One stage of the opening: what fails on one rank fails on all. */
+static cpl_status together(const cpl_trainer *t, cpl_status status)
+{
+    return cpl_group_agree(t->world, status);
+}
+
 static cpl_status load_last(cpl_trainer *t)
 {
     char *folder      = NULL;
     cpl_checkpoint c  = checkpoint_of(t);
     cpl_status status = CPL_OK;
-    CPL_TRY(cpl_run_dir_last(&folder, t->run.folder));
+    CPL_TRY_DONE(together(t, cpl_run_dir_last(&folder, t->run.folder)));
     CPL_TRY_DONE(cpl_checkpoint_load(folder, &c, t->log));
     CPL_TRY_DONE(read_state(t, c.state, c.step, folder));
     t->done = t->saved = c.step;
@@ -219,12 +225,20 @@ done:
     return status;
 }
 
+/* As rank 0 sees it, so that all ranks do the same. */
+static bool has_checkpoint(const cpl_trainer *t)
+{
+    int32_t found = cpl_trainer_leads(t) && cpl_run_dir_has_checkpoint(t->run.folder);
+    cpl_group_sum_i32(t->world, &found, 1);
+    return found;
+}
+
 /* Weights loaded from elsewhere are saved before the first step, since their source may be gone
  * when the run is resumed. Drawn weights are drawn again, so that a run killed before its first
  * checkpoint can be resumed too. */
 static cpl_status begin_weights(cpl_trainer *t, const cpl_train_job *job, const cpl_hf *from)
 {
-    if (job->resume && cpl_run_dir_has_checkpoint(t->run.folder)) return load_last(t);
+    if (job->resume && has_checkpoint(t)) return load_last(t);
     if (from) {
         CPL_TRY(cpl_hf_load(from, &t->model));
         cpl_share_keep_masters(&t->optimizer.share, &t->model.master);
@@ -333,12 +347,6 @@ static cpl_status finish_settings(cpl_trainer *t, const cpl_train_job *job, bool
     if (s->data.tokenizer && !(t->tokenizer_path = cpl_text_copy(s->data.tokenizer)))
         return CPL_ERR_MEMORY;
     return CPL_OK;
-}
-
-/* One stage of the opening: what fails on one rank fails on all. */
-static cpl_status together(const cpl_trainer *t, cpl_status status)
-{
-    return cpl_group_agree(t->world, status);
 }
 
 /* Rank 0 copies the tokenizer of the model into the run; then the others use the copy. */

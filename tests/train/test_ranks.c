@@ -487,6 +487,55 @@ static void any_mesh_goes_on(void **state)
     go_on(bf16, sizeof bf16 / sizeof *bf16, "compute.dtype=bf16");
 }
 
+/* The last byte of a file becomes another one. */
+static void damage(const char *folder, const char *name)
+{
+    char path[400];
+    snprintf(path, sizeof path, "%s/%s", folder, name);
+    FILE *file = fopen(path, "r+b");
+    assert_non_null(file);
+    assert_int_equal(fseek(file, -1, SEEK_END), 0);
+    const int last = fgetc(file);
+    assert_int_equal(fseek(file, -1, SEEK_END), 0);
+    assert_int_equal(fputc(last ^ 1, file), last ^ 1);
+    assert_int_equal(fclose(file), 0);
+}
+
+/* The ranks divide the verifying: no file of the checkpoint is left out. */
+static void every_damaged_file_is_found(void **state)
+{
+    static const char *const files[] = {
+        "config.json",
+        "state.json",
+        "model.safetensors.index.json",
+        "state.safetensors.index.json",
+        "model-00001-of-00002.safetensors",
+        "model-00002-of-00002.safetensors",
+        "state-00001-of-00004.safetensors",
+        "state-00002-of-00004.safetensors",
+        "state-00003-of-00004.safetensors",
+        "state-00004-of-00004.safetensors",
+    };
+    const char *const two[] = {"train.steps=2", CONSTANT_RATE, NULL};
+    const char *run         = fresh_run();
+    (void)state;
+    (void)train(run, (mesh){2, 2}, two);
+    for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
+        char last[300];
+        const char *copy = fresh_run();
+        copy_run(copy, run);
+        snprintf(last, sizeof last, "%s/last", copy);
+        damage(last, files[i]);
+        for (int ranks = 2; ranks <= 4; ranks += 2) {
+            const rank on  = {.run = copy, .shape = {ranks, 2}, .extra = two, .resume = true};
+            const result r = run_all(&on);
+            assert_int_equal(r.status, CPL_ERR_INPUT);
+            if (!strstr(r.sentence, files[i]))
+                fail_msg("%s is damaged, and %d ranks say: %s", files[i], ranks, r.sentence);
+        }
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -495,6 +544,7 @@ int main(void)
         cmocka_unit_test(bf16_masters_are_whole),
         cmocka_unit_test(bytes_are_as_predicted),
         cmocka_unit_test(any_mesh_goes_on),
+        cmocka_unit_test(every_damaged_file_is_found),
         cmocka_unit_test(whole_masters_disturb_nothing),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
