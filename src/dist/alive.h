@@ -11,7 +11,10 @@
 
 #include "base/status.h"
 
-enum { CPL_ALIVE_ADDRESS = 1024 }; /* bytes of an address, with its NUL */
+enum {
+    CPL_ALIVE_ADDRESS = 1024, /* bytes of an address, with its NUL */
+    CPL_ALIVE_NAMES   = 600   /* bytes of a list of ranks, with its NUL */
+};
 
 typedef struct cpl_alive cpl_alive;
 
@@ -43,6 +46,14 @@ CPL_NODISCARD cpl_status cpl_alive_wait(cpl_alive *alive);
 
 /* The rank that was lost, -1: none. One atomic load, for tight loops. NULL: -1. */
 int cpl_alive_lost(const cpl_alive *alive);
+
+/* This rank has come to its next meeting, a point that all ranks reach within a limit; the others are
+ * informed at once. NULL: nothing. */
+void cpl_alive_meet(cpl_alive *alive);
+
+/* Sets `names` to the ranks that have come to fewer meetings than this one: rank 0 knows of all, the
+ * others of rank 0 alone. "" if there are none. NULL: "". */
+void cpl_alive_late(cpl_alive *alive, char names[CPL_ALIVE_NAMES]);
 
 /* The sentence of the loss, "" while there is none. Valid until cpl_alive_close. NULL: "". */
 const char *cpl_alive_sentence(const cpl_alive *alive);

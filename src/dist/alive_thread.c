@@ -5,6 +5,7 @@
 #include <math.h>
 #include <stdint.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -129,7 +130,11 @@ static bool on_message(cpl_alive *a, cpl_alive_link *link, const cpl_alive_messa
         cpl_alive_lose(a, message->rank, message->text, false);
         return true;
     }
-    return message->kind == CPL_ALIVE_BEAT;
+    if (message->kind != CPL_ALIVE_BEAT) return false;
+    cpl_alive_lock(a);
+    a->meetings[link->rank] = strtoll(message->text, NULL, 10);
+    cpl_alive_unlock(a);
+    return true;
 }
 
 static void read_link(cpl_alive *a, cpl_alive_link *link)
@@ -236,16 +241,23 @@ static void excuse(cpl_alive *a, double asked)
     }
 }
 
+/* At its time, or when this rank has come to a meeting. */
 static void beat(cpl_alive *a)
 {
+    char text[24];
     double now = cpl_seconds_now();
-    if (now < a->beat_at) return;
+    cpl_alive_lock(a);
+    const int64_t meetings = a->meetings[a->rank];
+    cpl_alive_unlock(a);
+    if (now < a->beat_at && meetings == a->sent) return;
     a->beat_at = now + a->period_s;
+    a->sent    = meetings;
     a->full    = false;
+    snprintf(text, sizeof text, "%lld", (long long)meetings);
     for (int i = 0; i < a->n_links; i++)
         if (a->links[i].fd >= 0 && a->links[i].stage == CPL_ALIVE_JOINED && !a->links[i].n_out &&
             !a->leaving)
-            cpl_alive_link_push(&a->links[i], CPL_ALIVE_BEAT, a->rank, "");
+            cpl_alive_link_push(&a->links[i], CPL_ALIVE_BEAT, a->rank, text);
 }
 
 static void say_farewell(cpl_alive *a)

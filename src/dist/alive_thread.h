@@ -7,6 +7,7 @@
 #include <poll.h>
 #include <pthread.h>
 #include <stdatomic.h>
+#include <stdint.h>
 
 #include "dist/alive.h"
 #include "dist/alive_link.h"
@@ -34,12 +35,14 @@ struct cpl_alive {
 
     /* Of the thread alone. */
     double looked, beat_at; /* of cpl_seconds_now */
+    int64_t sent;           /* meetings that the last heartbeat has reported */
     bool full;              /* no file is left for one more connection; until the next beat */
     bool leaving;
 
     pthread_mutex_t lock; /* for what follows */
     pthread_cond_t changed;
-    bool *joined; /* (size) */
+    bool *joined;      /* (size) */
+    int64_t *meetings; /* (size): how many each rank has come to, as far as known */
     int n_joined;
     bool closing, reported, announced; /* `reported`: the loss is this rank's own report */
     char sentence[CPL_ALIVE_SENTENCE]; /* never changes once `lost` is set */

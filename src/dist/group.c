@@ -12,6 +12,9 @@
 static const double spin_seconds = 2e-4; /* how long a wait polls before it sleeps between polls */
 static const long sleep_ns       = 50000;
 
+/* Rank 0, which knows who is late, gives up first. */
+static const double later_seconds = 1;
+
 enum { TWO_STEP_FACTOR = 8 }; /* sums of fewer numbers than this times the ranks go in one step */
 
 /* ---- groups ---- */
@@ -86,6 +89,23 @@ static void rest(double since)
         nanosleep(&pause, NULL);
 }
 
+static void give_up(cpl_pending *p, cpl_status status, const char *sentence)
+{
+    const cpl_transport *transport = &p->group->transport;
+    transport->ops->abandon(transport->ctx, p->request);
+    p->request = NULL;
+    keep_failure(p->group->ranks, status, sentence);
+}
+
+/* Why a wait with a limit ended. */
+static void describe_late(const cpl_ranks *ranks, char sentence[1024])
+{
+    char names[CPL_ALIVE_NAMES] = "";
+    if (ranks->late) ranks->late(ranks->ctx, names);
+    snprintf(sentence, 1024, "%s: did not begin %s within %g seconds of the other ranks",
+             names[0] ? names : "a rank", ranks->what, ranks->limit);
+}
+
 /* 1 complete, 0 not yet, -1 failed; after 1 and -1 there is no request any more. */
 static int poll_request(cpl_pending *p)
 {
@@ -96,10 +116,13 @@ static int poll_request(cpl_pending *p)
     if (done < 0)
         keep_failure(g->ranks, CPL_ERR_DEVICE, g->transport.ops->failure(g->transport.ctx));
     if (done == 0 && g->ranks->lost && g->ranks->lost(g->ranks->ctx, sentence)) {
-        g->transport.ops->abandon(g->transport.ctx, p->request);
-        p->request = NULL;
-        keep_failure(g->ranks, CPL_ERR_IO, sentence);
-        done = -1;
+        give_up(p, CPL_ERR_IO, sentence);
+        return -1;
+    }
+    if (done == 0 && g->ranks->until > 0 && cpl_seconds_now() > g->ranks->until) {
+        describe_late(g->ranks, sentence);
+        give_up(p, CPL_ERR_DEVICE, sentence);
+        return -1;
     }
     return done;
 }
@@ -455,4 +478,17 @@ cpl_status cpl_group_agree(cpl_group *g, cpl_status status)
     g->ranks->agreed = true;
     return rank == g->rank ? CPL_FAIL((cpl_status)code, "%s", sentence)
                            : CPL_FAIL((cpl_status)code, "rank %d: %s", rank, sentence);
+}
+
+cpl_status cpl_group_agree_within(cpl_group *g, cpl_status status, double seconds, const char *what)
+{
+    cpl_ranks *ranks = g->ranks;
+    if (g->size == 1) return status;
+    if (ranks->meet) ranks->meet(ranks->ctx);
+    ranks->what  = what;
+    ranks->limit = seconds;
+    ranks->until = cpl_seconds_now() + seconds + (g->rank > 0 ? later_seconds : 0);
+    status       = cpl_group_agree(g, status);
+    ranks->until = 0;
+    return status;
 }

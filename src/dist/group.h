@@ -27,6 +27,7 @@
 #include <stdint.h>
 
 #include "base/status.h"
+#include "dist/alive.h"
 #include "dist/transport.h"
 
 typedef enum cpl_collective {
@@ -53,7 +54,15 @@ typedef struct cpl_ranks {
     /* Polled while waiting: true if a rank was lost, with the sentence (dist/alive.h). NULL: nobody
      * watches. */
     bool (*lost)(void *ctx, char sentence[1024]);
+    /* Of cpl_group_agree_within: this rank has come to it; which ranks have not, by name (dist/alive.h).
+     * NULL: nobody knows. */
+    void (*meet)(void *ctx);
+    void (*late)(void *ctx, char names[CPL_ALIVE_NAMES]);
     void *ctx;
+    /* Of cpl_group_agree_within: waiting ends with a failure after `limit` seconds, at `until` (of
+     * cpl_seconds_now; 0: no limit), if `what` is not begun. */
+    double until, limit;
+    const char *what;
     void *scratch; /* of the sums; grows to the largest, given back by cpl_ranks_free */
     size_t scratch_bytes;
 } cpl_ranks;
@@ -130,6 +139,12 @@ int64_t cpl_group_sum_bytes(int size, int rank, int64_t count, int64_t unit);
 /* Every rank gives its status; all get CPL_OK, or that of the lowest rank that failed, with the
  * sentence "rank 2: ..." (that rank itself without "rank 2: "). Collective. */
 CPL_NODISCARD cpl_status cpl_group_agree(cpl_group *group, cpl_status status);
+
+/* cpl_group_agree, at a point that all ranks reach within `seconds` of one another, such as the
+ * beginning of a checkpoint. If they do not, the process has failed: CPL_ERR_DEVICE, with the names of
+ * the ranks that did not come, and with `what` they did not begin. */
+CPL_NODISCARD cpl_status cpl_group_agree_within(cpl_group *group, cpl_status status, double seconds,
+                                                const char *what);
 
 /* ---- waiting ---- */
 

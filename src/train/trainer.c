@@ -485,7 +485,8 @@ static cpl_status prepare_state(const cpl_trainer *t, json_t **state)
 cpl_status cpl_trainer_save(cpl_trainer *t)
 {
     cpl_checkpoint c = checkpoint_of(t);
-    CPL_TRY(cpl_group_agree(t->world, prepare_state(t, &c.state)));
+    CPL_TRY(cpl_group_agree_within(t->world, prepare_state(t, &c.state), t->settings->dist.timeout,
+                                   "the checkpoint"));
     cpl_status status = cpl_checkpoint_save(t->run.folder, &c, t->settings->checkpoint.keep);
     json_decref(c.state);
     if (status == CPL_OK) t->saved = t->done;

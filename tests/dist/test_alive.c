@@ -736,6 +736,69 @@ static void test_64_ranks_as_threads(void **state)
     assert_int_equal(open_files(), files);
 }
 
+/* ---- meetings ---- */
+
+/* Until this rank knows of those that are late what it should: "" or a part of their names. */
+static void wait_for_late(cpl_alive *alive, const char *part)
+{
+    const double until          = cpl_seconds_now() + LONG_S;
+    char names[CPL_ALIVE_NAMES] = "?";
+    while (cpl_seconds_now() < until) {
+        cpl_alive_late(alive, names);
+        if (part[0] ? strstr(names, part) != NULL : !names[0]) return;
+        nap();
+    }
+    fail_msg("late should be '%s', but are '%s'", part, names);
+}
+
+typedef struct join {
+    const char *address;
+    cpl_alive *alive;
+    int rank;
+} join;
+
+static void *join_in(void *state)
+{
+    join *j           = state;
+    cpl_status status = cpl_alive_connect(&j->alive, j->address, j->rank, 3, LONG_S, NULL, NULL);
+    CPL_ASSERT(status == CPL_OK);
+    return NULL;
+}
+
+static void test_late_ranks_are_named(void **state)
+{
+    char address[CPL_ALIVE_ADDRESS], names[CPL_ALIVE_NAMES];
+    join r[3] = {{.rank = 0}, {.rank = 1}, {.rank = 2}};
+    pthread_t threads[3];
+    (void)state;
+    cpl_alive_late(NULL, names);
+    assert_string_equal(names, "");
+    assert_ok(cpl_alive_listen(&r[0].alive, address, 3, LONG_S, NULL, NULL));
+    for (int i = 1; i < 3; i++) {
+        r[i].address = address;
+        assert_int_equal(pthread_create(&threads[i], NULL, join_in, &r[i]), 0);
+    }
+    for (int i = 1; i < 3; i++) pthread_join(threads[i], NULL);
+    assert_ok(cpl_alive_wait(r[0].alive));
+    cpl_alive_late(r[0].alive, names);
+    assert_string_equal(names, ""); /* nobody has met */
+    cpl_alive_meet(r[0].alive);
+    wait_for_late(r[0].alive, ", rank ");
+    cpl_alive_meet(r[1].alive); /* rank 2 is late; rank 1 sees only rank 0, which is not */
+    wait_for_late(r[1].alive, "");
+    const double until = cpl_seconds_now() + LONG_S;
+    do cpl_alive_late(r[0].alive, names);
+    while (strstr(names, "rank 1 ") && cpl_seconds_now() < until);
+    assert_non_null(strstr(names, "rank 2 (host "));
+    assert_null(strstr(names, "rank 1 "));
+    cpl_alive_meet(r[2].alive);
+    wait_for_late(r[0].alive, "");
+    cpl_alive_meet(r[1].alive); /* now rank 0 is late */
+    wait_for_late(r[1].alive, "rank 0 (host ");
+    for (int i = 2; i >= 0; i--) assert_int_equal(cpl_alive_lost(r[i].alive), -1);
+    for (int i = 2; i >= 0; i--) cpl_alive_close(r[i].alive);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -759,6 +822,7 @@ int main(void)
         cmocka_unit_test(test_a_silent_address_leaves_time_for_the_next),
         cmocka_unit_test(test_silent_connections_do_not_disturb),
         cmocka_unit_test(test_64_ranks_as_threads),
+        cmocka_unit_test(test_late_ranks_are_named),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

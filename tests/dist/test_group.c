@@ -170,6 +170,55 @@ static void test_lost_rank(void **state)
     on_threads(4, run_without_one);
 }
 
+static void name_rank_1(void *ctx, char names[CPL_ALIVE_NAMES])
+{
+    (void)ctx;
+    strcpy(names, "rank 1 (host a, process 5)");
+}
+
+/* Rank 1 never comes; rank 0 knows its name. */
+static void run_with_a_late_one(rank_job *job, cpl_group *g)
+{
+    case_result *out = &job->result;
+    int64_t x        = 1;
+    if (g->rank == 1) return;
+    if (g->rank == 0) g->ranks->late = name_rank_1;
+    const char *want = g->rank == 0
+                           ? "rank 1 (host a, process 5): did not begin the checkpoint "
+                             "within 0.1 seconds of the other ranks"
+                           : "a rank: did not begin the checkpoint within 0.1 seconds of the "
+                             "other ranks";
+    CASE_EXPECT(cpl_group_agree_within(g, CPL_OK, 0.1, "the checkpoint") == CPL_ERR_DEVICE,
+                "status");
+    CASE_EXPECT(strcmp(cpl_last_error(), want) == 0, "sentence %s", cpl_last_error());
+    cpl_group_sum_i64(g, &x, 1);
+    CASE_EXPECT(x == 0, "a sum after the failure is %d", (int)x);
+}
+
+static void test_late_rank(void **state)
+{
+    (void)state;
+    on_threads(3, run_with_a_late_one);
+}
+
+/* The limit holds for this agreement alone, and its failures are those of any agreement. */
+static void run_in_time(rank_job *job, cpl_group *g)
+{
+    case_result *out     = &job->result;
+    const cpl_status own = g->rank == 2 ? CPL_FAIL(CPL_ERR_IO, "a full disk") : CPL_OK;
+    CASE_EXPECT(cpl_group_agree_within(g, CPL_OK, 60, "the checkpoint") == CPL_OK, "status");
+    CASE_EXPECT(g->ranks->until == 0, "the limit is still there");
+    CASE_EXPECT(cpl_group_agree_within(g, own, 60, "the checkpoint") == CPL_ERR_IO, "failure");
+    CASE_EXPECT(strstr(cpl_last_error(), "a full disk") != NULL, "sentence %s", cpl_last_error());
+    CASE_EXPECT(cpl_group_status(g) == CPL_OK, "the group failed: %s", cpl_last_error());
+}
+
+static void test_in_time(void **state)
+{
+    (void)state;
+    on_threads(3, run_in_time);
+}
+
 static void run_failing_transport(rank_job *job, cpl_group *g)
 {
     case_result *out = &job->result;
@@ -227,6 +276,7 @@ int main(void)
         cmocka_unit_test(test_collectives),       cmocka_unit_test(test_gather),
         cmocka_unit_test(test_one_rank),          cmocka_unit_test(test_lost_rank),
         cmocka_unit_test(test_failing_transport), cmocka_unit_test(test_mesh),
+        cmocka_unit_test(test_late_rank),         cmocka_unit_test(test_in_time),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

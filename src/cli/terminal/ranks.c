@@ -56,6 +56,18 @@ static bool is_lost(void *ctx, char sentence[1024])
     return true;
 }
 
+static void meet(void *ctx)
+{
+    (void)ctx;
+    cpl_alive_meet(alive);
+}
+
+static void late(void *ctx, char names[CPL_ALIVE_NAMES])
+{
+    (void)ctx;
+    cpl_alive_late(alive, names);
+}
+
 /* ---- beginning ---- */
 
 /* The address of rank 0 goes to all by MPI; then all are connected. Collective. */
@@ -74,6 +86,8 @@ cpl_status cpl_ranks_watch(double timeout_s)
     if (world.rank == 0) status = cpl_alive_wait(alive);
     CPL_TRY(cpl_group_agree(&world, status));
     ranks.lost = is_lost;
+    ranks.meet = meet;
+    ranks.late = late;
     return CPL_OK;
 }
 
