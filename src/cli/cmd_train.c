@@ -95,6 +95,7 @@ static cpl_status evaluate(void *ctx, cpl_model *model, json_t **tasks)
 static void say(void *ctx, cpl_log_level level, const char *sentence)
 {
     cpl_log log = cpl_output_log(stdout);
+    if (cpl_ranks_is_silent()) return;
     cpl_progress_clear(ctx);
     log.say(log.ctx, level, sentence);
 }
@@ -190,7 +191,7 @@ static cpl_status check_run(const char *run, cpl_group *world)
 static cpl_status configure_again(cpl_configuration *old, cpl_configuration *fresh,
                                   const cpl_arguments *args, const char *run)
 {
-    cpl_log log       = cpl_output_log(stdout);
+    cpl_log log       = cpl_ranks_log(stdout);
     char *file        = cpl_path_join(run, "config.yaml");
     cpl_status status = CPL_OK;
     if (!file) return CPL_ERR_MEMORY;
@@ -253,7 +254,7 @@ static cpl_status list_inputs(const char *what, const cpl_strings *inputs)
  * token shards alone. Opening writes nothing. */
 static cpl_status resolve(cpl_configuration *c, const char *run, const char *from)
 {
-    cpl_log log         = cpl_output_log(stdout);
+    cpl_log log         = cpl_ranks_log(stdout);
     cpl_run nowhere     = {.folder = (char *)(uintptr_t)run};
     cpl_settings *s     = &c->settings;
     cpl_hf *hf          = NULL;
@@ -274,7 +275,7 @@ done:
 /* What is wrong with eval.tasks is reported before anything else, as in a run. */
 static cpl_status check_tasks(const cpl_settings *s)
 {
-    cpl_log log         = cpl_output_log(stdout);
+    cpl_log log         = cpl_ranks_log(stdout);
     cpl_train_eval eval = {0};
     CPL_TRY(cpl_train_eval_open(&eval, s, &log));
     cpl_train_eval_close(&eval);
@@ -367,9 +368,11 @@ static const cpl_flag flags[] = {
         "--from", FOLDER, "MODEL_DIR",
         "Start from the weights of this OLMoE directory, checkpoint or run; settings of section "
         "model that the configuration omits come from it."),
-    CPL_FLAG("--resume", FOLDER, "RUN",
-             "Resume a run from its last checkpoint. Threads, intervals and, with a warning, "
-             "train.steps may be changed with --set."),
+    CPL_FLAG(
+        "--resume", FOLDER, "RUN",
+        "Resume a run from its last checkpoint. Threads, the sections checkpoint, dist, eval and "
+        "log and, with a warning, train.steps may be changed with --set; so may the number of "
+        "processes."),
     CPL_SWITCH(
         "--print-config",
         "Print the complete commented configuration, with absolute paths, and do nothing else."),
@@ -393,7 +396,9 @@ const cpl_verb cpl_verb_train = {
         "Ctrl-C (SIGINT) and SIGTERM finish the step, save, print how to resume and end with "
         "exit code 130 or 143; a second one ends at once. A run that was killed and resumed "
         "gives bit for bit the losses and weights of an uninterrupted one, on the same machine "
-        "with the same threads.",
+        "with the same threads.\n"
+        "mpirun -n N or srun trains over N processes. data.batch_tokens is the batch of all of "
+        "them, and SIGUSR1 to one stops all as SIGTERM does (docs/parallel.md).",
     .least    = 0,
     .most     = 1,
     .flags    = flags,

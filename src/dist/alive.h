@@ -1,11 +1,11 @@
-/* alive.h - which rank of a run was lost. MPI-3.1 does not report a dead or hanging peer, so each
- * rank has one thread that sends and expects heartbeats over TCP, beside MPI.
+/* alive.h - finds that a rank of a run was lost, and which. MPI-3.1 does not report a dead or
+ * hanging peer, so each rank has one thread that sends and expects heartbeats over TCP, beside MPI.
  *
  * Room:  dist.
  * Shape: a star: rank 0 has a connection to every other rank and announces a loss to all of them.
  *        Every rank sees the loss of rank 0 itself. The first loss is the only one that is kept.
- * Rule:  no signal is handled here; the thread blocks all of them. docs/parallel.md, "When a rank
- *        dies". */
+ * Rule:  no signal is handled here; the thread blocks all of them.
+ * Page:  docs/parallel.md, "When a rank dies". */
 #ifndef CPL_DIST_ALIVE_H
 #define CPL_DIST_ALIVE_H
 
@@ -44,7 +44,8 @@ CPL_NODISCARD cpl_status cpl_alive_connect(cpl_alive **out, const char *address,
  * CPL_ERR_DEVICE with the missing ranks, or with the sentence of a loss. */
 CPL_NODISCARD cpl_status cpl_alive_wait(cpl_alive *alive);
 
-/* The rank that was lost, -1: none. One atomic load, for tight loops. NULL: -1. */
+/* The rank that was lost, -1: none. One atomic load, so that it may be called in tight loops.
+ * NULL: -1. */
 int cpl_alive_lost(const cpl_alive *alive);
 
 /* This rank has come to its next meeting, a point that all ranks reach within a limit; the others are
@@ -55,12 +56,13 @@ void cpl_alive_meet(cpl_alive *alive);
  * others of rank 0 alone. "" if there are none. NULL: "". */
 void cpl_alive_late(cpl_alive *alive, char names[CPL_ALIVE_NAMES]);
 
-/* The sentence of the loss, "" while there is none. Valid until cpl_alive_close. NULL: "". */
+/* The sentence of the loss, "" while there is none. Owned by `alive`, valid until cpl_alive_close.
+ * NULL: "". */
 const char *cpl_alive_sentence(const cpl_alive *alive);
 
-/* This rank ends because of an error: every rank has then lost this one, with `sentence` after its
- * name. Here no callback is called. Nothing happens if a rank was lost before. Returns when the
- * report was sent, or after 2 s. NULL: nothing. */
+/* This rank ends because of an error: on every other rank it counts as lost, with `sentence` after
+ * its name. On this rank no callback is called. Nothing happens if a rank was lost before. Returns
+ * when the report was sent, or after 2 s. NULL: nothing. */
 void cpl_alive_report(cpl_alive *alive, const char *sentence);
 
 /* Says farewell, so that no rank counts this one as lost; waits at most 3 s until the others have

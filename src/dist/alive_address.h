@@ -29,27 +29,29 @@ typedef struct cpl_alive_address {
  * digit, '.', '-' or '_' becomes '_'. */
 void cpl_alive_address_self(cpl_alive_address *address);
 
-/* Sets all but the port: also a random token and the addresses of all interfaces that are up,
- * without loopback and IPv6 link-local ones. CPL_ERR_IO if the system does not say. */
+/* Sets all but the port: host and process as above, a random token, and the addresses of all
+ * interfaces that are up, without loopback and IPv6 link-local ones. CPL_ERR_IO if the system gives
+ * no random bytes or no list of interfaces. */
 CPL_NODISCARD cpl_status cpl_alive_address_here(cpl_alive_address *address);
 
-/* The text, at most `bytes` with its NUL (assert), with a checksum. */
+/* Writes `address` with a checksum to `text`, which has room for `bytes`, the NUL included
+ * (assert). */
 void cpl_alive_address_write(char *text, size_t bytes, const cpl_alive_address *address);
 
-/* The same from a text of any content; on the host of rank 0 loopback is put first.
- * CPL_ERR_INPUT if any of it was changed. */
+/* Sets `address` from a text that may have any content. If the caller runs on the host of the text,
+ * loopback addresses come first. CPL_ERR_INPUT if the checksum or the form is wrong. */
 CPL_NODISCARD cpl_status cpl_alive_address_read(cpl_alive_address *address, const char *text);
 
 /* A non-blocking socket that listens on all interfaces, for IPv6 and IPv4, or for IPv4 where the
  * system has no IPv6; -1 with errno if there is none. Sets the port. Owned by the caller. */
 int cpl_alive_address_listen(cpl_alive_address *address);
 
-/* Waits until `fd` is ready for `events` of poll(2); false after the time `until` of
- * cpl_seconds_now. */
+/* Waits until `fd` is ready for `events` of poll(2). False if it was not before the time `until`
+ * (seconds, as cpl_seconds_now). */
 bool cpl_alive_address_ready(int fd, short events, double until);
 
-/* A connected, non-blocking socket to ip[which]; -1 with errno if there is none at the time
- * `until`. Owned by the caller. */
+/* A connected, non-blocking socket to ip[which]; -1 with errno if it is not connected before the
+ * time `until` (seconds, as cpl_seconds_now). Owned by the caller. */
 int cpl_alive_address_dial(const cpl_alive_address *address, int which, double until);
 
 #endif /* CPL_DIST_ALIVE_ADDRESS_H */

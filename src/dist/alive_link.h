@@ -38,10 +38,10 @@ typedef enum cpl_alive_stage {
 typedef struct cpl_alive_link {
     int fd; /* -1: none */
     cpl_alive_stage stage;
-    int rank; /* of the other end; holds from stage KNOWN on, as process and host */
+    int rank; /* rank, process and host of the other end: set from stage KNOWN on */
     long process;
     char host[CPL_ALIVE_HOST + 1];
-    double since, heard; /* of cpl_seconds_now: when it was made; when bytes came last */
+    double since, heard; /* seconds, as cpl_seconds_now: when it was made; when bytes came last */
     size_t n_in, n_out;
     char in[CPL_ALIVE_HEADER + CPL_ALIVE_SENTENCE], out[2 * CPL_ALIVE_SENTENCE];
 } cpl_alive_link;
@@ -61,8 +61,8 @@ void cpl_alive_link_flush(cpl_alive_link *link);
 /* Receives what has come, at most a buffer; never waits. False if the connection has ended. */
 CPL_NODISCARD bool cpl_alive_link_fill(cpl_alive_link *link);
 
-/* Takes the next whole message: 1, or 0 if there is none yet, or -1 if the bytes are not one of
- * ours. */
+/* Takes the next whole message out of what was received: 1, or 0 if there is none yet, or -1 if the
+ * bytes are not a message. */
 CPL_NODISCARD int cpl_alive_link_take(cpl_alive_link *link, cpl_alive_message *message);
 
 #endif /* CPL_DIST_ALIVE_LINK_H */

@@ -15,8 +15,8 @@
 enum { CPL_ALIVE_NAME = 128 }; /* bytes of a rank's name */
 
 enum {
-    HANDSHAKE_S = 5, /* a connection that has not joined by then is dropped */
-    LEAVE_S     = 2,
+    HANDSHAKE_S = 5, /* seconds after which a connection that has not joined is dropped */
+    LEAVE_S     = 2, /* seconds in which the last messages are sent */
 };
 
 struct cpl_alive {
@@ -34,7 +34,7 @@ struct cpl_alive {
     bool runs; /* whether there is a thread */
 
     /* Of the thread alone. */
-    double looked, beat_at; /* of cpl_seconds_now */
+    double looked, beat_at; /* seconds, as cpl_seconds_now: last look at the links; next beat */
     int64_t sent;           /* meetings that the last heartbeat has reported */
     bool full;              /* no file is left for one more connection; until the next beat */
     bool leaving;
@@ -55,10 +55,10 @@ void cpl_alive_name(char name[CPL_ALIVE_NAME], int rank, const char *host, long 
 void cpl_alive_lock(cpl_alive *a);
 void cpl_alive_unlock(cpl_alive *a);
 
-/* Ends the thread's poll. */
+/* Wakes the thread if it waits in poll. */
 void cpl_alive_wake(cpl_alive *a);
 
-/* Keeps the first loss. `reported`: by this rank itself. */
+/* Records that `rank` was lost; later losses are ignored. `reported`: this rank reports itself. */
 void cpl_alive_lose(cpl_alive *a, int rank, const char *sentence, bool reported);
 
 /* The thread, of a cpl_alive: receives, judges, announces and sends until it may leave. */

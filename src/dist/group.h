@@ -1,23 +1,25 @@
-/* group.h - several ranks as one: collectives, blocking or started and finished later.
+/* group.h - collectives over a group of ranks, blocking, or started and finished later.
  *
  * Room:     dist.
- * Names:    a group has `size` ranks, 0 ... size - 1; this process is `rank`.
- * Sums:     floating-point sums are ours: parts are exchanged and added in the order of the ranks,
+ * Names:    a group, as an MPI communicator, has `size` ranks, 0 ... size - 1; this process is
+ *           `rank`.
+ * Sums:     MPI only moves floats. Parts are exchanged and added here in the order of the ranks,
  *           f32 in f32. So the result depends on the numbers and the size alone: MPI libraries and
  *           threads give the same bits, and so do two runs.
  * Order:    all ranks call the collectives of one group in the same order, with counts that agree.
- *           Started ones may be finished in any order.
- * Failure:  collectives return nothing. The first failure of a process (a rank was lost, MPI failed)
- *           is kept for all of its groups; from then on collectives do nothing but set what they
- *           should have set to zero. cpl_group_status returns the failure.
+ *           Started ones may be finished in any order. Until then the caller leaves both buffers
+ *           alone; arrays of counts are read at the start only.
+ * Failure:  collectives return nothing. The first failure of a process (a rank was lost, MPI
+ *           failed) is kept for all of its groups. From then on a collective sets its results to
+ *           zero and does nothing else. cpl_group_status returns the failure.
  * One rank: a group of size 1 copies at most, counts nothing and needs no transport.
- * Bytes:    what this rank sends to other ranks. With g ranks and `bytes` in all:
+ * Bytes:    counted are those that this rank sends to other ranks. With g ranks and `bytes` in all:
  *               all_gather        (g - 1) own bytes
  *               sum_parts         bytes - own part
- *               sum_*             count < 8 g: (g - 1) bytes; else 2 (g - 1) parts of ceil(count / g)
- *                                 numbers, but no more than there are
+ *               sum_*             count < 8 g: (g - 1) bytes; else 2 (g - 1) parts of
+ *                                 ceil(count / g) numbers, but no more than there are
  *               all_to_all        all but the piece for itself
- *               broadcast         (g - 1) bytes counted at the root, none elsewhere, whatever tree the
+ *               broadcast         (g - 1) bytes at the root, none elsewhere, whatever tree the
  *                                 library sends them along */
 #ifndef CPL_DIST_GROUP_H
 #define CPL_DIST_GROUP_H
@@ -39,17 +41,17 @@ typedef enum cpl_collective {
     CPL_N_COLLECTIVES
 } cpl_collective;
 
-/* What the collectives of one kind have cost this rank. */
+/* What the collectives of one kind have cost this rank so far. */
 typedef struct cpl_traffic {
     int64_t calls, bytes;
-    double wait_s; /* in which this rank did nothing but wait */
+    double wait_s; /* seconds in which this rank only waited */
 } cpl_traffic;
 
 /* Shared by all groups of a process. */
 typedef struct cpl_ranks {
     cpl_status status; /* the first failure of this process */
     char sentence[1024];
-    bool agreed; /* cpl_group_agree has given all ranks a failure: they end alike */
+    bool agreed; /* cpl_group_agree has returned a failure, to all ranks: they all end */
     cpl_traffic traffic[CPL_N_COLLECTIVES];
     /* Polled while waiting: true if a rank was lost, with the sentence (dist/alive.h). NULL: nobody
      * watches. */
@@ -63,7 +65,7 @@ typedef struct cpl_ranks {
      * cpl_seconds_now; 0: no limit), if `what` is not begun. */
     double until, limit;
     const char *what;
-    void *scratch; /* of the sums; grows to the largest, given back by cpl_ranks_free */
+    void *scratch; /* of the sums; grows to the largest, freed by cpl_ranks_free */
     size_t scratch_bytes;
 } cpl_ranks;
 
@@ -74,7 +76,8 @@ typedef struct cpl_group {
     int64_t *counts;         /* [4, size] for the pieces of a call; owned */
 } cpl_group;
 
-/* A collective that was started; memory of the caller until it is finished. */
+/* A collective that was started. Lies in the caller's memory and stays there until it is
+ * finished. */
 typedef struct cpl_pending {
     cpl_group *group;
     void *request; /* NULL: nothing to wait for */
@@ -89,55 +92,64 @@ typedef struct cpl_pending {
 /* The group of one rank. */
 cpl_group cpl_group_self(void);
 
-/* The group of all ranks of a transport, which it takes over. CPL_ERR_MEMORY. */
+/* Sets `group` to all ranks of `transport`, which it takes over. `ranks` must outlive it.
+ * CPL_ERR_MEMORY. */
 CPL_NODISCARD cpl_status cpl_group_of(cpl_group *group, cpl_transport transport, cpl_ranks *ranks);
 
-/* The ranks with the same `color` as a group of their own, in this order. Collective.
- * CPL_ERR_DEVICE, CPL_ERR_MEMORY. */
+/* Sets `part` to the ranks of `group` with the same `color`, in the same order, as MPI_Comm_split
+ * does. Collective. CPL_ERR_DEVICE if MPI fails, CPL_ERR_MEMORY, as cpl_group_status. */
 CPL_NODISCARD cpl_status cpl_group_split(cpl_group *part, cpl_group *group, int color);
 
+/* Closes the transport. All collectives of the group are finished. All ranks do this, or none. */
 void cpl_group_close(cpl_group *group);
 void cpl_ranks_free(cpl_ranks *ranks); /* after all of their groups */
 
-/* The first failure of this process, with its sentence as the last error. */
+/* The first failure of this process, with its sentence as the last error: CPL_ERR_IO if a rank was
+ * lost, CPL_ERR_DEVICE if MPI failed, CPL_ERR_MEMORY. */
 CPL_NODISCARD cpl_status cpl_group_status(const cpl_group *group);
 
 /* ---- moving bytes ---- */
 
-/* recv: the `bytes` of every rank, in their order; counts may differ: bytes [size], of each rank. */
+/* Starts to gather: recv = what all ranks send, one after another in the order of the ranks. Rank r
+ * sends bytes[r] bytes; bytes [size] is the same on all ranks (MPI_Iallgatherv). */
 void cpl_group_start_all_gather(cpl_pending *p, cpl_group *g, void *recv, const void *send,
                                 const int64_t *bytes);
-/* Pieces in units of `unit` bytes, one after another in the order of ranks: [size] counts. */
+/* Starts to exchange: piece r of `send` goes to rank r, piece r of `recv` comes from rank r. Pieces
+ * lie one after another in the order of the ranks; sent [size] and received [size] are their
+ * lengths in units of `unit` bytes (MPI_Ialltoallv). */
 void cpl_group_start_all_to_all(cpl_pending *p, cpl_group *g, void *recv, const int64_t *received,
                                 const void *send, const int64_t *sent, int64_t unit);
 
+/* The same two, and finished. */
 void cpl_group_all_gather(cpl_group *g, void *recv, const void *send, const int64_t *bytes);
 void cpl_group_all_to_all(cpl_group *g, void *recv, const int64_t *received, const void *send,
                           const int64_t *sent, int64_t unit);
+/* The `bytes` of rank `root` replace those of the others. */
 void cpl_group_broadcast(cpl_group *g, void *data, int64_t bytes, int root);
 /* Returns when all ranks have called it. */
 void cpl_group_barrier(cpl_group *g);
 
 /* ---- sums ---- */
 
-/* `in` has a part for every rank, of count[r] numbers; out [count[rank]] = the sum over ranks of this
- * rank's part. out may be this rank's part of `in`. parts: scratch of (size - 1) count[rank]
- * numbers, untouched until finished. */
+/* Starts a reduce-scatter: `in` has a part for every rank, of count[r] numbers; out [count[rank]] =
+ * the sum of this rank's parts over the ranks. out may be this rank's part of `in`. parts: scratch
+ * of the caller, (size - 1) count[rank] numbers, left alone until finished. */
 void cpl_group_start_sum_parts(cpl_pending *p, cpl_group *g, float *out, const float *in,
                                const int64_t *count, float *parts);
-/* x [count] becomes the sum over ranks, everywhere the same bits. */
+/* All-reduce: x [count] becomes the sum over the ranks, with the same bits on all. */
 void cpl_group_sum_f64(cpl_group *g, double *x, int64_t count);
 void cpl_group_sum_f32(cpl_group *g, float *x, int64_t count);
 void cpl_group_sum_i32(cpl_group *g, int32_t *x, int64_t count);
 void cpl_group_sum_i64(cpl_group *g, int64_t *x, int64_t count);
 
-/* Bytes that such a sum of `count` numbers of `unit` bytes sends from rank `rank` of `size`. */
+/* Bytes that rank `rank` of `size` sends in such a sum of `count` numbers of `unit` bytes. */
 int64_t cpl_group_sum_bytes(int size, int rank, int64_t count, int64_t unit);
 
 /* ---- agreement ---- */
 
-/* Every rank gives its status; all get CPL_OK, or that of the lowest rank that failed, with the
- * sentence "rank 2: ..." (that rank itself without "rank 2: "). Collective. */
+/* Every rank gives its status. All return CPL_OK, or the failure of the lowest rank that failed,
+ * with the sentence "rank 2: ..." (on rank 2 itself without "rank 2: "); or as cpl_group_status.
+ * Collective. */
 CPL_NODISCARD cpl_status cpl_group_agree(cpl_group *group, cpl_status status);
 
 /* cpl_group_agree, at a point that all ranks reach within `seconds` of one another, such as the
@@ -150,7 +162,8 @@ CPL_NODISCARD cpl_status cpl_group_agree_within(cpl_group *group, cpl_status sta
 
 /* Whether cpl_group_finish would return without waiting. */
 bool cpl_group_is_complete(cpl_pending *p);
-/* Waits, and completes what the collective does. Nothing if it was finished before. */
+/* Waits until the collective is complete; then its results are set. Nothing if it was finished
+ * before. */
 void cpl_group_finish(cpl_pending *p);
 
 #endif /* CPL_DIST_GROUP_H */

@@ -17,19 +17,21 @@
 typedef struct cpl_mesh {
     cpl_group world; /* a copy, not owned */
     cpl_group experts, replicas;
-    int64_t first_expert, n_local; /* the experts of this rank */
+    int64_t first_expert, n_local; /* this rank holds these n_local experts of every layer */
 } cpl_mesh;
 
 /* The mesh of one process, which holds all n experts. */
 cpl_mesh cpl_mesh_self(int64_t n_experts);
 
-/* CPL_ERR_INPUT, with all three numbers, if expert_parallel does not divide both the number of ranks
- * and n. */
+/* CPL_ERR_INPUT, with all three numbers, if expert_parallel does not divide both the number of
+ * ranks and n. */
 CPL_NODISCARD cpl_status cpl_mesh_check(int64_t ranks, int64_t expert_parallel, int64_t n_experts);
 
-/* CPL_ERR_INPUT as cpl_mesh_check. `world` must outlive the mesh. Collective. */
+/* Sets the mesh of this rank. `world` must outlive it. Collective. CPL_ERR_INPUT as cpl_mesh_check,
+ * else as cpl_group_split. */
 CPL_NODISCARD cpl_status cpl_mesh_init(cpl_mesh *mesh, cpl_group *world, int64_t expert_parallel,
                                        int64_t n_experts);
+/* Closes `experts` and `replicas`, not `world`. */
 void cpl_mesh_close(cpl_mesh *mesh);
 
 #endif /* CPL_DIST_MESH_H */

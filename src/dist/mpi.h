@@ -1,9 +1,10 @@
-/* mpi.h - the ranks that mpirun or srun has started, on the MPI library that they were started with.
+/* mpi.h - the ranks that mpirun or srun has started, on the MPI library of that launcher.
  *
- * Room:   dist. The program is not linked to MPI: the part that is (mpi_module.c) is a shared object
- *         for each MPI library, loaded if a launcher has started several processes.
- * Finds:  couplet-mpi-openmpi.so and couplet-mpi-mpich.so in the folder of the program, then in its
- *         library folder. $COUPLET_MPI names one of them (openmpi, mpich) or a file of its own. */
+ * Room:   dist. The program is not linked to MPI: the part that is (mpi_module.c) is a shared
+ *         object for each MPI library, loaded if a launcher has started several processes.
+ * Finds:  couplet-mpi-openmpi.so and couplet-mpi-mpich.so in the folder of the program or the one
+ *         above, then in the library folder where it was installed. $COUPLET_MPI names one of them
+ *         (openmpi, mpich), or is the path of a file. */
 #ifndef CPL_DIST_MPI_H
 #define CPL_DIST_MPI_H
 
@@ -19,11 +20,13 @@ int cpl_mpi_launched_rank(void);
 /* How many of them run on this machine; 1 if the launcher does not say. */
 int cpl_mpi_local_ranks(void);
 
-/* Starts MPI and sets the transport of all ranks. CPL_ERR_INPUT: there is no module for this
- * launcher, or it belongs to another MPI library than the launcher's. CPL_ERR_DEVICE: MPI failed. */
+/* Starts MPI and sets the transport of all ranks, which the caller owns. A launcher must have
+ * started several processes (assert). CPL_ERR_INPUT: there is no module for this launcher, or it
+ * belongs to another MPI library than the launcher's. CPL_ERR_DEVICE: MPI failed. */
 CPL_NODISCARD cpl_status cpl_mpi_start(cpl_transport *world);
 
-/* After all groups were closed; nothing if MPI was not started. All ranks do this, or none. */
+/* Ends MPI (MPI_Finalize), after all groups were closed; nothing if MPI was not started. All ranks
+ * do this, or none. */
 void cpl_mpi_finish(void);
 
 #endif /* CPL_DIST_MPI_H */

@@ -1,5 +1,5 @@
-/* threads.h - ranks as threads of one process, for tests: sanitizers see all of them, and a mesh needs
- * no more processors than there are.
+/* threads.h - ranks as threads of one process, for tests: sanitizers see all of them, and there may
+ * be many more of them than processors.
  *
  * Room:  dist. */
 #ifndef CPL_DIST_THREADS_H
@@ -10,11 +10,12 @@
 
 typedef struct cpl_thread_ranks cpl_thread_ranks;
 
-/* `size` ranks, whose transports cpl_thread_ranks_at gives to one thread each. They are closed before
- * this is freed. CPL_ERR_MEMORY. */
+/* `size` ranks. Each is one thread of the caller, with the transport of cpl_thread_ranks_at. `out`
+ * is owned by the caller, who frees it after all transports were closed. CPL_ERR_MEMORY. */
 CPL_NODISCARD cpl_status cpl_thread_ranks_init(cpl_thread_ranks **out, int size);
 void cpl_thread_ranks_free(cpl_thread_ranks *ranks);
 
+/* The transport of rank `rank`, owned by the caller. */
 cpl_transport cpl_thread_ranks_at(cpl_thread_ranks *ranks, int rank);
 
 /* As if a rank had died: collectives of all ranks fail from now on. */

@@ -1,20 +1,20 @@
-/* transport.h - how bytes get from rank to rank: what threads.c and each MPI module implement.
+/* transport.h - moving bytes between ranks: what threads.c and each MPI module implement.
  *
  * Room:  dist. Includes nothing of the library: an MPI module is compiled from this header and
  *        <mpi.h> alone. group.h is the interface for everyone else.
  * Names: a piece is what one rank sends to one other. Counts and places are in units of `unit`
- *        bytes, so that 32-bit counts of MPI reach far.
+ *        bytes, so that MPI's counts of 32 bits suffice for large messages.
  * Rules: a collective returns at once with a request, or NULL if it failed. All ranks call the
- *        collectives of a transport in the same order. `recv` and `send` stay untouched, and the
- *        arrays of `pieces` may be reused, until test says that the request is complete. Requests
- *        are completed in any order. */
+ *        collectives of a transport in the same order. The caller leaves `recv` and `send` alone
+ *        until test says that the request is complete; it may reuse the arrays of counts and places
+ *        at once. Requests are completed in any order. */
 #ifndef CPL_DIST_TRANSPORT_H
 #define CPL_DIST_TRANSPORT_H
 
 #include <stdint.h>
 
-/* [size] each: how many units of each rank, and where they begin in the buffer. Pieces of a rank for
- * itself are moved as well. Pieces to be sent may overlap. */
+/* [size] each: how many units of each rank, and where they begin in the buffer. Pieces of a rank
+ * for itself are moved as well. Pieces to be sent may overlap. */
 typedef struct cpl_message_parts {
     const int64_t *count, *at;
 } cpl_message_parts;
@@ -30,15 +30,15 @@ typedef struct cpl_transport_ops {
                         int64_t count, int64_t unit);
     /* `count` units of rank `root` replace those of the others. */
     void *(*broadcast)(void *ctx, void *data, int64_t count, int64_t unit, int root);
-    /* 1: the request is complete, and is given back. 0: not yet. -1: it failed, and is given back. */
+    /* 1: the request is complete; it is freed. 0: not yet. -1: it failed; it is freed. */
     int (*test)(void *ctx, void *request);
-    /* Gives back a request that will not complete, because a rank is lost. */
+    /* Frees a request that will not complete, because a rank is lost. */
     void (*abandon)(void *ctx, void *request);
     /* A transport of the ranks with the same `color`, ordered by their ranks here. Collective and
      * blocking. 0 if it failed. */
     int (*split)(void *ctx, int color, cpl_transport *part);
-    void (*close)(void *ctx);
-    /* A sentence about the failure. */
+    void (*close)(void *ctx); /* frees ctx */
+    /* A sentence about the failure, owned by ctx. */
     const char *(*failure)(void *ctx);
 } cpl_transport_ops;
 

@@ -1,7 +1,8 @@
 /* ranks.h - what ranks that train together must have in common.
  *
- * Room:   train. All functions are collective. The status of cpl_ranks_share_folder is this rank's
- *         own, to be agreed on (dist/group.h: cpl_group_agree); the others have agreed. */
+ * Room:   train. All functions are collective and return the same on all ranks, but for
+ *         cpl_ranks_share_folder: its status is this rank's own, and the caller makes it that of
+ *         all (dist/group.h: cpl_group_agree). With one rank the first three check nothing. */
 #ifndef CPL_TRAIN_RANKS_H
 #define CPL_TRAIN_RANKS_H
 
@@ -10,21 +11,24 @@
 #include "tensor/ops.h"
 #include "train/config/settings.h"
 
-/* CPL_ERR_INPUT, with the name of the host, if this rank does not see the folder that rank 0 sees
- * under the same path. */
+/* Checks that `folder` is the same folder on all ranks: rank 0 writes a file into it, the others
+ * read it, and it is removed. CPL_ERR_INPUT, with the name of the host, if this rank does not see
+ * it; CPL_ERR_IO, CPL_ERR_MEMORY. */
 CPL_NODISCARD cpl_status cpl_ranks_share_folder(cpl_group *world, const char *folder);
 
-/* CPL_ERR_INPUT, with both values, if this rank begins with other weights than rank 0 (NULL: they are
- * drawn). The first check, since more is collective where there are such weights. */
+/* CPL_ERR_INPUT, with both fingerprints, if a rank begins with other weights than rank 0. `from`:
+ * the weights that are read; NULL: they are drawn. To be called before all other checks, since
+ * ranks that read weights make more collective calls than ranks that draw them. */
 CPL_NODISCARD cpl_status cpl_ranks_agree_on_weights(cpl_group *world, const cpl_hf *from);
 
-/* CPL_ERR_INPUT, with both values, if this rank has another version of the program, other settings,
- * data, type of products or number of threads than rank 0. */
+/* CPL_ERR_INPUT, with name and both values, if a rank has another version of the program, other
+ * settings, data, type of products or number of threads than rank 0. `data`: fingerprint of the
+ * data. */
 CPL_NODISCARD cpl_status cpl_ranks_agree_on_run(cpl_group *world, const cpl_settings *settings,
                                                 const cpl_backend *backend, uint64_t data);
 
-/* Whether a stop was requested of any rank (base/stop.h): then it is requested of all, with SIGTERM if
- * signals differ. */
+/* Whether a stop was requested of any rank (base/stop.h). Then it is requested of all: with SIGINT
+ * if every request was one, else with SIGTERM. */
 bool cpl_ranks_are_stopped(cpl_group *world);
 
 /* CPL_ERR_STOPPED on all ranks if a stop was requested of any. */

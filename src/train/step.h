@@ -5,12 +5,13 @@
  *
  *             total = ce + sum over the losses of model/aux_losses.def of weight * loss
  *
- *         ce is the mean over all targets of the batch; balance is the mean over layers and over what
- *         balance.scope counts by (model/balance.h), z that over layers and micro-batches; losses of the weights alone are means over layers; erc is the mean or the
- *         sum over the layers that have it (erc.reduce, erc.layers). A model without router rows
+ *         ce is the mean over all targets of the batch; balance is the mean over layers and over
+ *         the spans of balance.scope (model/balance.h), z that over layers and micro-batches;
+ *         losses of the weights alone are means over layers; erc is the mean or the sum over the
+ *         layers that have it (erc.reduce, erc.layers). A model without router rows
  *         (model/settings.h) has no loss and no figure that needs them.
- * Ranks:  each has an equal part of the batch. Every loss and figure is that of the whole batch, the
- *         same on all ranks. The gradient is a sum over the ranks, of which each gets its parts
+ * Ranks:  each has an equal part of the batch. Every loss and figure is that of the whole batch,
+ *         the same on all ranks. The gradient is a sum over the ranks, of which each gets its parts
  *         (share.h). */
 #ifndef CPL_TRAIN_STEP_H
 #define CPL_TRAIN_STEP_H
@@ -65,11 +66,11 @@ CPL_NODISCARD cpl_status cpl_step_status(const cpl_step *step);
 cpl_work cpl_step_work(const cpl_settings *settings, const cpl_model_settings *config,
                        int64_t micro);
 
-/* *Adds* the gradient of `total` to grads (of several ranks: to this rank's parts of them) and fills the losses, loads and erc figures of `metrics`
- * (whose step determines which noise is drawn and the position in the schedule of erc).
- * `with_figures`: also metrics->layer[].figures and the relation of the coupling gradient to the
- * rest, for which the activations' memory is reused. `measure_erc`: compute M and the loss even if
- * its weight is 0. */
+/* *Adds* the gradient of `total` to grads (of several ranks: to this rank's parts of them) and
+ * fills the losses, loads and erc figures of `metrics` (whose step determines which noise is drawn
+ * and the position in the schedule of erc). `with_figures`: also metrics->layer[].figures and the
+ * relation of the coupling gradient to the rest, for which the activations' memory is reused.
+ * `measure_erc`: compute M and the loss even if its weight is 0. */
 void cpl_step_gradient(cpl_step *step, cpl_model *model, cpl_params *grads,
                        const cpl_settings *settings, const cpl_step_batch *batch, bool with_figures,
                        bool measure_erc, cpl_metrics *metrics);
@@ -85,11 +86,12 @@ void cpl_step_move_biases(cpl_step *step, cpl_model *model, const cpl_settings *
 void cpl_step_coupling_measure(cpl_arena *arena, const cpl_settings *settings,
                                const cpl_model_settings *config);
 
-/* Of layer l, after its M was made: step->gate_norm, and over a mesh the whole of M, on every rank. */
+/* Of layer l, after its M was made: step->gate_norm, and over a mesh the whole of M, on every
+ * rank. */
 void cpl_step_gather_response(const cpl_step *step, cpl_model *model, int64_t l);
 
-/* After all other gradients of the step, or before all (no figures then): those of the coupling loss
- * *add* to grads; fills erc, erc_weight, erc_alpha and the layers' figures of `metrics`. As
+/* After all other gradients of the step, or before all (no figures then): those of the coupling
+ * loss *add* to grads; fills erc, erc_weight, erc_alpha and the layers' figures of `metrics`. As
  * cpl_step_gradient. With figures the activations are written over. */
 void cpl_step_coupling(cpl_step *step, cpl_model *model, cpl_params *grads,
                        const cpl_settings *settings, bool with_figures, bool measure_erc,

@@ -1,6 +1,7 @@
 /* traffic.h - what a rank sends in one optimizer step, predicted: the formulas of docs/scale.md.
  *
- * Room:   train. Exact for everything but the tokens, whose number depends on the router. */
+ * Room:   train. Exact; tokens, whose number depends on the router, are not among them
+ *         (model/exchange.h). */
 #ifndef CPL_TRAIN_TRAFFIC_H
 #define CPL_TRAIN_TRAFFIC_H
 
@@ -9,7 +10,7 @@
 #include "train/config/settings.h"
 #include "train/share.h"
 
-/* What a rank sends in a step that is neither logged nor evaluated nor saved. */
+/* Bytes and messages that a rank sends in a step that is neither logged nor evaluated nor saved. */
 typedef struct cpl_step_traffic {
     cpl_sent gradients;  /* cpl_share_start_sums */
     cpl_sent parameters; /* cpl_share_start_gather */
@@ -18,7 +19,9 @@ typedef struct cpl_step_traffic {
     cpl_sent figures;    /* losses, loads, norm, agreement */
 } cpl_step_traffic;
 
-/* Of this rank of the share's mesh. `compute`: the model's set of that name. */
+/* Sets `out` to those of this rank of the share's mesh, of which only ranks and sizes are read.
+ * `config`: the model with the experts of this rank; `compute`: its set of that name
+ * (cpl_model). */
 void cpl_traffic_of_step(cpl_step_traffic *out, const cpl_settings *settings,
                          const cpl_model_settings *config, const cpl_share *share,
                          cpl_params *compute);
