@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/arena.h"
+#include "dist/gather.h"
 #include "eval/evaluation.h"
 #include "io/json.h"
 
@@ -56,14 +57,18 @@ int64_t cpl_train_eval_window(const cpl_train_eval *t)
     return t->evaluation.window;
 }
 
-cpl_status cpl_train_eval_run(cpl_train_eval *t, cpl_model *model, json_t **figures)
+cpl_status cpl_train_eval_run(cpl_train_eval *t, cpl_model *model, cpl_exchange *exchange,
+                              cpl_group *world, json_t **figures)
 {
     const cpl_lm_batch_settings how          = {.window = t->evaluation.window};
     const cpl_evaluation_callbacks callbacks = {0};
-    if (!t->open) CPL_TRY(cpl_lm_batch_init(&t->batch, model, &how));
-    t->open                      = true;
+    cpl_status status = t->open ? CPL_OK : cpl_lm_batch_init(&t->batch, model, &how);
+    t->open           = t->open || status == CPL_OK;
+    CPL_TRY(cpl_gather_status(world, status));
+    t->batch.exchange            = exchange;
     const cpl_eval_runner runner = {.batch     = &t->batch,
                                     .tokenizer = t->tokenizer,
+                                    .group     = world,
                                     .window    = model->config.max_positions,
                                     .eos       = cpl_tokenizer_eos(t->tokenizer)};
     CPL_TRY(cpl_evaluation_run(&t->evaluation, &runner, NULL, false, &callbacks));

@@ -27,8 +27,12 @@ void cpl_train_eval_close(cpl_train_eval *t);
 /* Tokens that questions may have: what the model must be able to read; 0: no tasks. */
 int64_t cpl_train_eval_window(const cpl_train_eval *t);
 
-/* Evaluates; {TASK: {METRIC: value}} (loop.h). The first call takes the memory. */
-CPL_NODISCARD cpl_status cpl_train_eval_run(cpl_train_eval *t, cpl_model *model, json_t **figures);
+/* Evaluates; {TASK: {METRIC: value}} (loop.h). The first call takes the memory. The ranks of `world`
+ * share the questions, also if `exchange` holds the experts apart; NULL: one process, a whole model.
+ * Collective. */
+CPL_NODISCARD cpl_status cpl_train_eval_run(cpl_train_eval *t, cpl_model *model,
+                                            cpl_exchange *exchange, cpl_group *world,
+                                            json_t **figures);
 
 /* Appends "arc_challenge len_norm 25.08, ..." of what cpl_train_eval_run set. */
 void cpl_train_eval_words(cpl_text *out, const cpl_train_eval *t);

@@ -79,11 +79,12 @@ static void saved(void *ctx, int64_t step)
     if (!p->terminal) printf("step %lld saved\n", (long long)step);
 }
 
-static cpl_status evaluate(void *ctx, cpl_model *model, json_t **tasks)
+static cpl_status evaluate(void *ctx, cpl_model *model, cpl_exchange *exchange, json_t **tasks)
 {
     watcher *w     = ctx;
     cpl_text words = {0};
-    CPL_TRY(cpl_train_eval_run(&w->eval, model, tasks));
+    CPL_TRY(cpl_train_eval_run(&w->eval, model, exchange, w->world, tasks));
+    if (cpl_ranks_is_silent()) return CPL_OK;
     cpl_train_eval_words(&words, &w->eval);
     cpl_progress_clear(&w->progress);
     printf("tasks: %s\n", words.bytes ? words.bytes : "");

@@ -73,6 +73,11 @@ static void keep_failure(cpl_ranks *ranks, cpl_status status, const char *senten
     snprintf(ranks->sentence, sizeof ranks->sentence, "%s", sentence);
 }
 
+void cpl_group_fail(cpl_group *g, cpl_status status)
+{
+    if (g->ranks) keep_failure(g->ranks, status, cpl_last_error());
+}
+
 cpl_status cpl_group_status(const cpl_group *g)
 {
     return failed(g) ? CPL_FAIL(g->ranks->status, "%s", g->ranks->sentence) : CPL_OK;

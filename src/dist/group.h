@@ -104,6 +104,10 @@ CPL_NODISCARD cpl_status cpl_group_split(cpl_group *part, cpl_group *group, int 
 void cpl_group_close(cpl_group *group);
 void cpl_ranks_free(cpl_ranks *ranks); /* after all of their groups */
 
+/* The last error, of `status`, becomes the failure of this process, if it has none: for a rank that
+ * cannot take part in the collectives that the others are going to call. */
+void cpl_group_fail(cpl_group *group, cpl_status status);
+
 /* The first failure of this process, with its sentence as the last error: CPL_ERR_IO if a rank was
  * lost, CPL_ERR_DEVICE if MPI failed, CPL_ERR_MEMORY. */
 CPL_NODISCARD cpl_status cpl_group_status(const cpl_group *group);

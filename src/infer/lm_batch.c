@@ -77,6 +77,11 @@ void cpl_lm_batch_free(cpl_lm_batch *a)
     memset(a, 0, sizeof *a);
 }
 
+void cpl_lm_batch_serve(cpl_lm_batch *a)
+{
+    if (a->exchange) cpl_model_serve(a->model, a->exchange);
+}
+
 /* ---- log-probabilities ---- */
 
 static cpl_status check_ids(const cpl_lm_batch *a, const int32_t *ids, int64_t length)

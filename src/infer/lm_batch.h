@@ -22,6 +22,10 @@ typedef struct cpl_lm_batch_settings {
 
 typedef struct cpl_lm_batch {
     cpl_model *model; /* not owned */
+    /* The ranks that hold the other experts of the model; not owned. NULL: it is whole, as after
+     * cpl_lm_batch_init. While one of
+     * them scores or continues, the others do so too, or serve (cpl_lm_batch_serve). */
+    cpl_exchange *exchange;
     cpl_lm_batch_settings settings;
     cpl_arena arena;
     cpl_cache cache;
@@ -45,6 +49,10 @@ size_t cpl_lm_batch_bytes(const cpl_model_settings *config, const cpl_lm_batch_s
 CPL_NODISCARD cpl_status cpl_lm_batch_init(cpl_lm_batch *batch, cpl_model *model,
                                            const cpl_lm_batch_settings *settings);
 void cpl_lm_batch_free(cpl_lm_batch *batch);
+
+/* When this rank has nothing to compute: returns when no rank of batch->exchange has. Nothing
+ * without one. */
+void cpl_lm_batch_serve(cpl_lm_batch *batch);
 
 /* A sequence whose last tokens are scored: 1 <= scored < length <= window + 1. */
 typedef struct cpl_lm_request {

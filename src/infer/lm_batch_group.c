@@ -39,6 +39,8 @@ static void pass_tokens(cpl_lm_batch *a, cpl_pass *pass, int64_t count, int64_t 
                       .count   = n_segments,
                       .key_row = cpl_tensor_1d(a->key_row, CPL_I32, a->key_rows)},
     };
+    pass->moe_scratch.exchange = pass->selected_scratch.exchange = a->exchange;
+    if (a->exchange) (void)cpl_exchange_meet(a->exchange, true);
     cpl_model_forward(a->model, pass, cpl_tensor_1d(a->ids.data, CPL_I32, count), cpl_tensor_none(),
                       &cached);
 }

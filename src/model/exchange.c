@@ -29,7 +29,8 @@ struct cpl_exchange {
     int64_t d, n, n_local;
     arrived *layer; /* [n_kept] */
     int64_t n_kept;
-    int64_t *counts; /* [n] sent, [E, n_local] received, [E] and [E] units of one count each */
+    int64_t *counts;  /* [n] sent, [E, n_local] received, [E] and [E] units of one count each */
+    int32_t *no_rows; /* [n + 1] zeros: the offsets of no choices */
     block out, in, results; /* rows to be sent, received, and results of both directions */
     int64_t traffic;        /* bytes sent to other ranks, by the counts */
     cpl_status status;
@@ -52,8 +53,10 @@ cpl_status cpl_exchange_init(cpl_exchange **out, const cpl_model_settings *confi
     x->config.n_local = mesh->n_local;
     x->layer          = cpl_alloc((size_t)n_kept * sizeof *x->layer);
     x->counts         = cpl_alloc((size_t)(2 * n + 2 * ranks) * sizeof *x->counts);
+    x->no_rows        = cpl_alloc((size_t)(n + 1) * sizeof *x->no_rows);
     if (x->layer) memset(x->layer, 0, (size_t)n_kept * sizeof *x->layer);
-    bool whole = x->layer && x->counts;
+    if (x->no_rows) memset(x->no_rows, 0, (size_t)(n + 1) * sizeof *x->no_rows);
+    bool whole = x->layer && x->counts && x->no_rows;
     for (int64_t l = 0; whole && l < n_kept; l++) {
         x->layer[l].sent     = cpl_alloc((size_t)(2 * ranks) * sizeof(int64_t));
         x->layer[l].received = x->layer[l].sent + ranks;
@@ -74,6 +77,7 @@ void cpl_exchange_free(cpl_exchange *x)
     }
     cpl_free(x->layer);
     cpl_free(x->counts);
+    cpl_free(x->no_rows);
     cpl_free(x->out.data);
     cpl_free(x->in.data);
     cpl_free(x->results.data);
@@ -105,6 +109,12 @@ static size_t grown(size_t has, size_t bytes)
     return has && bytes <= has ? has : bytes + bytes / 8 + CPL_ALIGNMENT;
 }
 
+static void fail(cpl_exchange *x)
+{
+    x->status = CPL_ERR_MEMORY;
+    cpl_group_fail(&x->mesh->experts, cpl_exchange_status(x));
+}
+
 /* At least `bytes`, an eighth more if it must grow; NULL, with the failure kept, if there is none. */
 static void *room(cpl_exchange *x, block *b, size_t bytes)
 {
@@ -114,7 +124,7 @@ static void *room(cpl_exchange *x, block *b, size_t bytes)
     b->data  = cpl_alloc(b->bytes);
     if (b->data) return b->data;
     b->bytes = 0;
-    if (x->status == CPL_OK) x->status = CPL_ERR_MEMORY;
+    fail(x);
     return NULL;
 }
 
@@ -156,7 +166,7 @@ static void make_room(cpl_exchange *x, cpl_backend *be, arrived *a)
     const size_t bytes  = arrived_bytes(&x->config, a->rows);
     const cpl_work work = cpl_exchange_work(&x->config, a->rows);
     char *memory        = room(x, &a->memory, bytes);
-    if (memory && cpl_backend_reserve(be, &work) != CPL_OK) x->status = CPL_ERR_MEMORY;
+    if (memory && cpl_backend_reserve(be, &work) != CPL_OK) fail(x);
     cpl_arena arena = cpl_arena_over(memory, bytes);
     if (x->status == CPL_OK) take_arrived(a, &arena, &x->config);
 }
@@ -337,6 +347,24 @@ void cpl_exchange_experts(cpl_exchange *x, cpl_backend *be, int64_t kept, cpl_te
                                             away_of(x, a), here_of(x, a))
                       .bytes;
     be->ops->embed_backward(be, y, back, plan.token);
+}
+
+void cpl_exchange_serve(cpl_exchange *x, cpl_backend *be, int64_t kept, cpl_expert_weights w)
+{
+    const cpl_tensor ids    = cpl_tensor_1d(NULL, CPL_I32, 0);
+    const cpl_tensor rows   = cpl_tensor_2d(NULL, CPL_F32, 0, x->d);
+    const cpl_tensor weight = cpl_tensor_2d(NULL, CPL_F32, 0, x->config.top_k);
+    const cpl_dispatch plan = {.offset = cpl_tensor_1d(x->no_rows, CPL_I32, x->n + 1),
+                               .token  = ids,
+                               .row    = cpl_tensor_2d(NULL, CPL_I32, 0, x->config.top_k)};
+    cpl_exchange_experts(x, be, kept, rows, rows, weight, plan, w);
+}
+
+int cpl_exchange_meet(cpl_exchange *x, bool active)
+{
+    int32_t count = active;
+    cpl_group_sum_i32(&x->mesh->experts, &count, 1);
+    return (int)count;
 }
 
 void cpl_exchange_experts_backward(cpl_exchange *x, cpl_backend *be, int64_t kept, cpl_tensor dx,

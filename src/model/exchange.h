@@ -29,7 +29,8 @@ CPL_NODISCARD cpl_status cpl_exchange_init(cpl_exchange **out, const cpl_model_s
                                            cpl_mesh *mesh, int64_t n_kept);
 void cpl_exchange_free(cpl_exchange *exchange);
 
-/* The first failure: CPL_ERR_MEMORY, no memory for the rows. Exchanges after it give zeros. */
+/* The first failure: CPL_ERR_MEMORY, no memory for the rows. Exchanges after it give zeros, and the
+ * process takes part in no collective any more (cpl_group_fail). */
 CPL_NODISCARD cpl_status cpl_exchange_status(const cpl_exchange *exchange);
 
 /* Bytes that this rank has sent to others so far, in forward and backward passes, from the counts
@@ -68,6 +69,15 @@ cpl_work cpl_exchange_work(const cpl_model_settings *config, int64_t rows);
  * for layer `kept` (below n_kept) what the backward pass needs. Collective over mesh->experts. */
 void cpl_exchange_experts(cpl_exchange *exchange, cpl_backend *be, int64_t kept, cpl_tensor y,
                           cpl_tensor x, cpl_tensor weight, cpl_dispatch plan, cpl_expert_weights w);
+
+/* The same without tokens of this rank: its experts serve those of the others. */
+void cpl_exchange_serve(cpl_exchange *exchange, cpl_backend *be, int64_t kept,
+                        cpl_expert_weights w);
+
+/* Before forward passes of which the ranks do not run equally many: how many ranks of mesh->experts
+ * run one now, with this one if it is `active`. An active rank then runs its pass; an idle one serves
+ * in all layers, or if none is active is done. Collective over mesh->experts. */
+int cpl_exchange_meet(cpl_exchange *exchange, bool active);
 
 /* As ops->experts_backward: *adds* to dx [T,d] and dw, *sets* dweight [T,K]. Collective
  * likewise. */

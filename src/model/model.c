@@ -203,6 +203,18 @@ static void forward_experts(cpl_model *model, cpl_pass *pass, int64_t l, cpl_ten
     if (pass->on_layer) pass->on_layer(pass->ctx, l, kept);
 }
 
+static void serve_layer(cpl_model *model, cpl_exchange *exchange, int64_t l)
+{
+    const cpl_expert_weights w = cpl_moe_experts(&model->compute.layer[l]);
+    if (exchange) cpl_exchange_serve(exchange, model->be, 0, w);
+}
+
+void cpl_model_serve(cpl_model *model, cpl_exchange *exchange)
+{
+    while (cpl_exchange_meet(exchange, false) > 0)
+        for (int64_t l = 0; l < model->config.n_layers; l++) serve_layer(model, exchange, l);
+}
+
 /* The last layer, for the selected tokens only. */
 static cpl_tensor forward_selected(cpl_model *model, cpl_pass *pass, int64_t l)
 {
@@ -229,8 +241,10 @@ void cpl_model_forward(cpl_model *model, cpl_pass *pass, cpl_tensor ids, cpl_ten
                             pass->x[2 * l + 1], &pass->moe_scratch);
         else if (cpl_tensor_rows(pass->final) > 0)
             end = forward_selected(model, pass, l);
-        else
+        else {
+            serve_layer(model, pass->moe_scratch.exchange, l);
             return;
+        }
     }
     be->ops->rms_norm(be, pass->final, pass->final_inv, end, model->compute.norm,
                       (float)c->norm_eps);

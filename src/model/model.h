@@ -104,6 +104,11 @@ cpl_work cpl_pass_work(const cpl_model_settings *config, int64_t batch, int64_t 
 void cpl_model_forward(cpl_model *model, cpl_pass *pass, cpl_tensor ids, cpl_tensor doc_start,
                        const cpl_cached *cached);
 
+/* For a rank of the experts' mesh without tokens: its experts serve the forward passes of the other
+ * ranks until none of them runs one any more (cpl_exchange_meet). Collective with passes that are not
+ * training. */
+void cpl_model_serve(cpl_model *model, cpl_exchange *exchange);
+
 /* logits [R,V] = head . rows first ... first + R - 1 of the pass's final. */
 void cpl_model_logits(cpl_model *model, const cpl_pass *pass, cpl_tensor logits, int64_t first);
 

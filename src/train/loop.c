@@ -164,6 +164,11 @@ static bool tasks_due(const cpl_settings *s, const cpl_train_callbacks *callback
            (due(s->eval.tasks_every, step) || step == s->train.steps);
 }
 
+static cpl_status evaluate_tasks(cpl_trainer *t, const cpl_train_callbacks *callbacks)
+{
+    return callbacks->evaluate(callbacks->ctx, &t->model, t->step.exchange, &t->metrics.tasks);
+}
+
 static void forget_tasks(cpl_trainer *t)
 {
     json_decref(t->metrics.tasks);
@@ -201,11 +206,9 @@ static bool save_due(const cpl_trainer *t, bool ends)
 }
 
 /* What the user gets to see of a step. */
-static cpl_status report(cpl_trainer *t, const cpl_train_callbacks *callbacks, bool logged,
-                         bool tasks)
+static cpl_status report(cpl_trainer *t, const cpl_train_callbacks *callbacks, bool logged)
 {
     if (!cpl_trainer_leads(t)) return CPL_OK;
-    if (tasks) CPL_TRY(callbacks->evaluate(callbacks->ctx, &t->model, &t->metrics.tasks));
     if (callbacks->stepped) callbacks->stepped(callbacks->ctx, &t->metrics);
     t->metrics.memory_bytes = logged ? cpl_memory_peak() : 0;
     return logged ? cpl_run_log(&t->run, cpl_metrics_json(&t->metrics)) : CPL_OK;
@@ -224,7 +227,8 @@ static cpl_status steps(cpl_trainer *t, const cpl_train_job *job, cpl_train_outc
         CPL_TRY(one_step(t, logged));
         cpl_pace_end(&t->pace, t->log);
         if (look) CPL_TRY(evaluate(t));
-        CPL_TRY(cpl_group_agree(t->world, report(t, job->callbacks, logged, tasks)));
+        if (tasks) CPL_TRY(cpl_group_agree(t->world, evaluate_tasks(t, job->callbacks)));
+        CPL_TRY(cpl_group_agree(t->world, report(t, job->callbacks, logged)));
         forget_tasks(t);
         if (t->skipped_in_row >= s->train.max_skipped) return cpl_group_agree(t->world, give_up(t));
         outcome->stopped = cpl_ranks_are_stopped(t->world) && !last;

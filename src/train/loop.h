@@ -42,8 +42,9 @@ typedef struct cpl_train_callbacks {
     void (*stepped)(void *ctx, const cpl_metrics *metrics); /* after every step */
     void (*saved)(void *ctx, int64_t step);
     /* Called every eval.tasks_every steps if there are eval.tasks. Sets their reported results, an
-     * object of objects of figures, or leaves it NULL. Does not change the model. */
-    cpl_status (*evaluate)(void *ctx, cpl_model *model, json_t **tasks);
+     * object of objects of figures, or leaves it NULL. Does not change the model. Over ranks all call
+     * it; `exchange`: those that hold the other experts, NULL if the model is whole. */
+    cpl_status (*evaluate)(void *ctx, cpl_model *model, cpl_exchange *exchange, json_t **tasks);
 } cpl_train_callbacks;
 
 typedef struct cpl_train_job {
@@ -56,7 +57,7 @@ typedef struct cpl_train_job {
     const cpl_settings *written; /* of a resumed run: its config.yaml, unchanged */
     cpl_group *world;   /* NULL, or the ranks that train together: every one has the same job */
     const cpl_log *log; /* of rank 0; the others say nothing */
-    const cpl_train_callbacks *callbacks; /* of rank 0, but for `approve`, which all call */
+    const cpl_train_callbacks *callbacks; /* of rank 0, but for `approve` and `evaluate` */
 } cpl_train_job;
 
 typedef struct cpl_train_outcome {

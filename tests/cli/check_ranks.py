@@ -39,6 +39,26 @@ def undisturbed(folder, library, experts):
 
 # ---- the same model ----
 
+def check_tasks(folder, library):
+    """eval.tasks are shared over the ranks, also if the experts are divided."""
+    tasks = sets("train.steps=4", "eval.tasks=copa", "eval.tasks_every=2", "eval.tasks_limit=20",
+                 "model.max_position_embeddings=256")
+    found = {}
+    for experts in MESHES:
+        run = folder / f"tasks-{library}-{experts}"
+        good(library, 2, *words_of(folder, run, experts), *tasks)
+        found[experts] = [line["tasks"]["copa"] for line in metrics(run) if "tasks" in line]
+    one = folder / f"tasks-{library}"
+    alone("train", folder / "c.yaml", "--out", one, *sets(*SETTINGS), *tasks)
+    want = [line["tasks"]["copa"] for line in metrics(one) if "tasks" in line]
+    for experts, got in found.items():
+        check(len(got) == len(want) == 2, f"{library}: tasks evaluated {len(got)} times, not {len(want)}")
+        for a, b in zip(got, want):
+            check(a.keys() == b.keys(), f"{library}: metrics {a.keys()}")
+            for name in ("bpb", "ce_loss"):
+                near(a[name], b[name], CLOSE, f"{library}, expert_parallel {experts}: {name} of copa")
+
+
 def check_losses(run, one, what):
     pairs = list(zip(metrics(run), metrics(one)))[:3]
     check(len(pairs) == 3, f"{what}: {len(pairs)} lines of metrics")
@@ -252,6 +272,7 @@ def main():
         alone("train", folder / "c.yaml", "--out", folder / "one", *sets(*SETTINGS))
         with concurrent.futures.ThreadPoolExecutor(len(LIBRARIES)) as pool:
             list(pool.map(lambda library: check_library(folder, library), LIBRARIES))
+        check_tasks(folder, LIBRARIES[0])
         check_libraries(folder)
     return finish()
 

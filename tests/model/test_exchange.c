@@ -5,6 +5,7 @@
 #include <pthread.h>
 #include <string.h>
 
+#include "base/arena.h"
 #include "check.h"
 #include "dist/threads.h"
 #include "tensor/backend/backend.h"
@@ -19,7 +20,8 @@ typedef struct rank_job {
     int rank, size;
     cpl_dtype compute;
     choice choice;
-    cpl_status status;
+    bool starves;            /* one allocation of the exchange fails */
+    cpl_status status, kept; /* of the exchange, of the group */
     int64_t traffic, counted;
     size_t bytes, scratch;
 } rank_job;
@@ -85,7 +87,15 @@ static cpl_status exchange(rank_job *job, cpl_group *world)
     cpl_backend_cpu(&be, job->compute, 1);
     CPL_TRY(cpl_backend_reserve(&be, &work));
     memset(world->ranks->traffic, 0, sizeof world->ranks->traffic);
+    if (job->starves) {
+        cpl_group_barrier(world);
+        if (job->rank == 0) cpl_alloc_fail_at(1);
+    }
     run_layers(job, x, &be, &arena);
+    /* As the heartbeats do when the rank that failed ends. */
+    if (cpl_exchange_status(x) != CPL_OK) cpl_thread_ranks_fail(job->whole);
+    cpl_group_barrier(world);
+    job->kept               = cpl_group_status(world);
     job->traffic            = cpl_exchange_traffic(x);
     job->counted            = world->ranks->traffic[CPL_ALL_TO_ALL].bytes;
     job->bytes              = cpl_exchange_bytes(x);
@@ -112,25 +122,30 @@ static void *run_rank(void *context)
     return NULL;
 }
 
-static void run_all(rank_job *jobs, int size, cpl_dtype compute, choice how)
+static void run_all(rank_job *jobs, int size, cpl_dtype compute, choice how, bool starves)
 {
     pthread_t threads[MOST];
     cpl_thread_ranks *whole;
     assert_ok(cpl_thread_ranks_init(&whole, size));
     for (int r = 0; r < size; r++) {
-        jobs[r] =
-            (rank_job){.whole = whole, .rank = r, .size = size, .compute = compute, .choice = how};
+        jobs[r] = (rank_job){.whole   = whole,
+                             .rank    = r,
+                             .size    = size,
+                             .compute = compute,
+                             .choice  = how,
+                             .starves = starves};
         assert_int_equal(pthread_create(&threads[r], NULL, run_rank, &jobs[r]), 0);
     }
     for (int r = 0; r < size; r++) pthread_join(threads[r], NULL);
     cpl_thread_ranks_free(whole);
-    for (int r = 0; r < size; r++) assert_int_equal(jobs[r].status, CPL_OK);
 }
 
 /* `rows` came in every layer; `away` of this rank's left it and `here` of those were of others. */
 static void check_rank(const rank_job *job, int64_t rows, int64_t away, int64_t here)
 {
     cpl_backend be;
+    assert_int_equal(job->status, CPL_OK);
+    assert_int_equal(job->kept, CPL_OK);
     const cpl_model_settings c = settings_of(job->size);
     const cpl_work work        = cpl_exchange_work(&c, rows);
     const cpl_sent f           = cpl_exchange_forward_sent(&c, job->size, job->compute, away, here);
@@ -149,16 +164,32 @@ static void takes_what_is_predicted(void **unused)
     for (int size = 2; size <= MOST; size *= 2)
         for (int type = 0; type < 2; type++) {
             const int64_t all = T * K, others = all / size * (size - 1);
-            run_all(jobs, size, type ? CPL_BF16 : CPL_F32, BALANCED);
+            run_all(jobs, size, type ? CPL_BF16 : CPL_F32, BALANCED, false);
             for (int r = 0; r < size; r++) check_rank(&jobs[r], all, others, others);
-            run_all(jobs, size, type ? CPL_BF16 : CPL_F32, TO_THE_FIRST);
+            run_all(jobs, size, type ? CPL_BF16 : CPL_F32, TO_THE_FIRST, false);
             check_rank(&jobs[0], size * all, 0, (size - 1) * all);
             for (int r = 1; r < size; r++) check_rank(&jobs[r], 0, all, 0);
         }
 }
 
+/* The rank takes part in nothing any more, so that the others do not receive what is meant for
+ * something else; they end too. */
+static void a_rank_without_memory_ends_all(void **unused)
+{
+    rank_job jobs[MOST];
+    (void)unused;
+    run_all(jobs, 2, CPL_F32, BALANCED, true);
+    cpl_alloc_fail_at(0);
+    const int poor = jobs[0].status == CPL_OK;
+    assert_int_equal(jobs[poor].status, CPL_ERR_MEMORY);
+    assert_int_equal(jobs[poor].kept, CPL_ERR_MEMORY);
+    assert_int_equal(jobs[1 - poor].status, CPL_OK);
+    assert_int_equal(jobs[1 - poor].kept, CPL_ERR_DEVICE);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(takes_what_is_predicted)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(takes_what_is_predicted),
+                                       cmocka_unit_test(a_rank_without_memory_ends_all)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

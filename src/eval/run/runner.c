@@ -80,6 +80,7 @@ static cpl_status run_dealt(cpl_eval_runner_work *w, cpl_status status)
         w->callbacks                          = &keeps;
         if (status == CPL_OK) status = r.answers ? run_round(w, &first) : CPL_ERR_MEMORY;
         w->callbacks = callbacks;
+        cpl_lm_batch_serve(w->a->batch);
         CPL_TRY(cpl_eval_runner_share(w->a->group, status, r.answers, callbacks));
         w->done = count_all(w->question, first);
         if (callbacks->progress) callbacks->progress(callbacks->ctx, w->done, w->of);

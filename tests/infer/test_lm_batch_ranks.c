@@ -1,0 +1,178 @@
+/* test_lm_batch_ranks.c - scores and continuations of a model whose experts several ranks hold: those of
+ * the whole model, with other sequences on every rank, and with none. */
+#include <math.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "dist/threads.h"
+#include "infer/lm_batch.h"
+#include "support/tiny_world.h"
+
+enum { RANKS = 4, EXPERTS = 8, WINDOW = 20, MOST = 9, LENGTH = 12, NEW = 6 };
+
+static const double SLACK = 2e-5; /* rows meet others in the products: sums of another order */
+
+/* What a rank has to do, and what came out. */
+typedef struct lines {
+    int64_t n;
+    int32_t ids[MOST][LENGTH];
+    double log_prob[MOST];
+    int32_t fresh[MOST][NEW];
+    int64_t n_fresh[MOST];
+} lines;
+
+static lines draw(int64_t n, unsigned seed)
+{
+    lines l = {.n = n};
+    srand(seed);
+    for (int64_t i = 0; i < n; i++)
+        for (int64_t k = 0; k < LENGTH; k++)
+            l.ids[i][k] = k < i ? l.ids[0][k] : (int32_t)(rand() % 61); /* shared beginnings */
+    return l;
+}
+
+static cpl_model_settings settings(int place, int size)
+{
+    cpl_model_settings c = tiny();
+    c.n_experts          = EXPERTS;
+    c.n_local            = EXPERTS / size;
+    c.first_expert       = place * c.n_local;
+    assert_ok(cpl_model_resolve(&c));
+    return c;
+}
+
+/* ---- the work of a rank ---- */
+
+static bool on_token(void *ctx, int64_t index, int32_t id)
+{
+    lines *l                             = ctx;
+    l->fresh[index][l->n_fresh[index]++] = id;
+    return true;
+}
+
+static cpl_status compute(cpl_lm_batch *batch, lines *l)
+{
+    cpl_lm_request scored[MOST];
+    cpl_sequence prompt[MOST];
+    const cpl_lm_batch_callbacks callbacks = {.eos = -1, .on_token = on_token, .ctx = l};
+    for (int64_t i = 0; i < l->n; i++) {
+        scored[i] = (cpl_lm_request){l->ids[i], LENGTH, 1 + i % (LENGTH - 2), NAN};
+        prompt[i] = (cpl_sequence){l->ids[i], LENGTH - i % 3};
+    }
+    CPL_TRY(cpl_lm_batch_score(batch, scored, l->n, NULL, NULL));
+    CPL_TRY(cpl_lm_batch_continue(batch, prompt, l->n, NEW, &callbacks));
+    for (int64_t i = 0; i < l->n; i++) l->log_prob[i] = scored[i].log_prob;
+    return CPL_OK;
+}
+
+/* `exchange` NULL: the whole model. */
+static cpl_status run(lines *l, const cpl_model_settings *c, cpl_exchange *exchange)
+{
+    cpl_backend be;
+    cpl_model model;
+    cpl_lm_batch batch;
+    const cpl_lm_batch_settings how = {.window = WINDOW, .rows = 2 * WINDOW, .chunk = 7};
+    cpl_backend_cpu(&be, CPL_F32, 1);
+    CPL_TRY(cpl_model_init(&model, &be, c, c->max_positions));
+    cpl_model_randomize(&model, 7);
+    cpl_status status = cpl_lm_batch_init(&batch, &model, &how);
+    batch.exchange    = exchange;
+    if (status == CPL_OK) status = compute(&batch, l);
+    cpl_lm_batch_serve(&batch);
+    cpl_lm_batch_free(&batch);
+    cpl_model_free(&model);
+    cpl_backend_free(&be);
+    return status;
+}
+
+typedef struct rank {
+    cpl_thread_ranks *whole;
+    int number, experts; /* `experts`: ranks that divide them */
+    cpl_model_settings config;
+    lines lines;
+    cpl_status status;
+} rank;
+
+static cpl_status exchange_and_run(rank *r, cpl_group *all)
+{
+    cpl_mesh mesh;
+    cpl_exchange *exchange;
+    CPL_TRY(cpl_mesh_init(&mesh, all, r->experts, EXPERTS));
+    CPL_TRY(cpl_exchange_init(&exchange, &r->config, &mesh, 1));
+    cpl_status status = run(&r->lines, &r->config, exchange);
+    if (status == CPL_OK) status = cpl_group_status(all);
+    cpl_exchange_free(exchange);
+    cpl_mesh_close(&mesh);
+    return status;
+}
+
+static void *run_rank(void *context)
+{
+    rank *r         = context;
+    cpl_ranks ranks = {0};
+    cpl_group all;
+    r->status = cpl_group_of(&all, cpl_thread_ranks_at(r->whole, r->number), &ranks);
+    if (r->status != CPL_OK) return NULL;
+    r->status = exchange_and_run(r, &all);
+    cpl_group_close(&all);
+    cpl_ranks_free(&ranks);
+    return NULL;
+}
+
+/* ---- against the whole model ---- */
+
+static void check(const lines *got, int number)
+{
+    lines want                 = *got;
+    const cpl_model_settings c = settings(0, 1);
+    memset(want.n_fresh, 0, sizeof want.n_fresh);
+    assert_ok(run(&want, &c, NULL));
+    for (int64_t i = 0; i < got->n; i++) {
+        assert_near(got->log_prob[i], want.log_prob[i], SLACK * (1 + fabs(want.log_prob[i])));
+        assert_int_equal(got->n_fresh[i], NEW);
+        for (int64_t k = 0; k < NEW; k++)
+            if (got->fresh[i][k] != want.fresh[i][k])
+                fail_msg("rank %d: new token %d of prompt %d is %d, not %d", number, (int)k, (int)i,
+                         (int)got->fresh[i][k], (int)want.fresh[i][k]);
+    }
+}
+
+static void compare(int size, int experts, const int64_t *n)
+{
+    rank r[RANKS];
+    pthread_t threads[RANKS];
+    cpl_thread_ranks *whole;
+    assert_ok(cpl_thread_ranks_init(&whole, size));
+    for (int i = 0; i < size; i++) {
+        r[i] = (rank){.whole   = whole,
+                      .number  = i,
+                      .experts = experts,
+                      .config  = settings(i % experts, experts),
+                      .lines   = draw(n[i], 5 + (unsigned)i)};
+        assert_int_equal(pthread_create(&threads[i], NULL, run_rank, &r[i]), 0);
+    }
+    for (int i = 0; i < size; i++) pthread_join(threads[i], NULL);
+    cpl_thread_ranks_free(whole);
+    for (int i = 0; i < size; i++) assert_int_equal(r[i].status, CPL_OK);
+    for (int i = 0; i < size; i++) check(&r[i].lines, i);
+}
+
+static void ranks_that_hold_the_experts_compute_as_one(void **state)
+{
+    (void)state;
+    compare(2, 2, (int64_t[]){MOST, MOST});
+    compare(2, 2, (int64_t[]){MOST, 0});
+    compare(2, 2, (int64_t[]){1, MOST});
+    compare(4, 4, (int64_t[]){0, 3, MOST, 1});
+    compare(4, 2, (int64_t[]){2, 0, 0, MOST}); /* two models, each over two ranks */
+    compare(2, 2, (int64_t[]){0, 0});
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(ranks_that_hold_the_experts_compute_as_one),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
