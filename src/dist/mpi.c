@@ -14,21 +14,21 @@
 
 /* A launcher, by what it sets for each process. */
 typedef struct launcher {
-    const char *size, *rank, *local; /* variables; local: processes on this machine */
-    const char *name;                /* for sentences */
-    const char *module;              /* that it needs; NULL: any */
+    const char *size, *rank; /* variables */
+    const char *name;        /* for sentences */
+    const char *module;      /* that it needs; NULL: any */
 } launcher;
 
 static const launcher launchers[] = {
-    {"OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE",
-     "mpirun of Open MPI", "openmpi"},
-    {"PMI_SIZE", "PMI_RANK", "MPI_LOCALNRANKS", "mpirun of MPICH", "mpich"},
-    {"SLURM_STEP_NUM_TASKS", "SLURM_PROCID", "SLURM_STEP_TASKS_PER_NODE", "srun", NULL},
+    {"OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK", "mpirun of Open MPI", "openmpi"},
+    {"PMI_SIZE", "PMI_RANK", "mpirun of MPICH", "mpich"},
+    {"SLURM_STEP_NUM_TASKS", "SLURM_PROCID", "srun", NULL},
 };
 
 static const char *const modules[] = {"openmpi", "mpich"};
 
 static const cpl_mpi_module *loaded;
+static int local_ranks = 1;
 
 static int number_of(const char *variable, int other)
 {
@@ -59,9 +59,7 @@ int cpl_mpi_launched_rank(void)
 
 int cpl_mpi_local_ranks(void)
 {
-    const launcher *by = launcher_of();
-    const int local    = by ? number_of(by->local, 1) : 1;
-    return local > 0 ? local : 1;
+    return local_ranks;
 }
 
 /* ---- the module ---- */
@@ -134,7 +132,7 @@ cpl_status cpl_mpi_start(cpl_transport *world)
     CPL_ASSERT(by);
     CPL_TRY(choose(path, by));
     CPL_TRY(load(path));
-    const char *failure = loaded->start(world);
+    const char *failure = loaded->start(world, &local_ranks);
     if (failure) return CPL_FAIL(CPL_ERR_DEVICE, "%s", failure);
     if (world->size == cpl_mpi_launched()) return CPL_OK;
     return CPL_FAIL(CPL_ERR_INPUT,

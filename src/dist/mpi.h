@@ -17,7 +17,7 @@ int cpl_mpi_launched(void);
 /* The number of this process among them; 0 without a launcher. */
 int cpl_mpi_launched_rank(void);
 
-/* How many of them run on this machine; 1 if the launcher does not say. */
+/* How many of the ranks run on this machine; 1 before cpl_mpi_start. */
 int cpl_mpi_local_ranks(void);
 
 /* Starts MPI and sets the transport of all ranks, which the caller owns. A launcher must have

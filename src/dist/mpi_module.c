@@ -282,11 +282,23 @@ static bool start_thread(void)
     return made;
 }
 
-static const char *start(cpl_transport *world)
+/* The ranks that share memory with this one. */
+static bool count_local(int *local)
+{
+    MPI_Comm machine;
+    if (went_wrong(
+            MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &machine)))
+        return false;
+    const bool counted = !went_wrong(MPI_Comm_size(machine, local));
+    MPI_Comm_free(&machine);
+    return counted;
+}
+
+static const char *start(cpl_transport *world, int *local)
 {
     int provided = 0;
     if (went_wrong(MPI_Init_thread(NULL, NULL, MPI_THREAD_SERIALIZED, &provided))) return sentence;
-    if (!transport_of(MPI_COMM_WORLD, world)) return sentence;
+    if (!count_local(local) || !transport_of(MPI_COMM_WORLD, world)) return sentence;
     /* Without it started collectives progress only while somebody waits: slower, still right. */
     has_thread = provided >= MPI_THREAD_SERIALIZED && start_thread();
     return NULL;

@@ -50,14 +50,15 @@ struct cpl_transport {
 
 /* ---- the module of an MPI library (mpi_module.c) ---- */
 
-enum { CPL_MPI_MODULE_VERSION = 1 };
+enum { CPL_MPI_MODULE_VERSION = 2 };
 
 /* The symbol `cpl_mpi_module_entry` of the shared object. */
 typedef struct cpl_mpi_module {
     int version;
     const char *library; /* "Open MPI" or "MPICH": what it was compiled with */
-    /* Starts MPI and sets the transport of all ranks. Returns NULL, or why it failed. */
-    const char *(*start)(cpl_transport *world);
+    /* Starts MPI; sets the transport of all ranks, and how many of them run on this machine. Returns
+     * NULL, or why it failed. */
+    const char *(*start)(cpl_transport *world, int *local);
     /* After all transports were closed: an orderly end. */
     void (*finish)(void);
 } cpl_mpi_module;

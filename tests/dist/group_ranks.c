@@ -61,6 +61,10 @@ int main(int argc, char **argv)
         if (cpl_mpi_launched_rank() == 0) fprintf(stderr, "%s\n", cpl_last_error());
         return 3;
     }
+    if (cpl_mpi_local_ranks() != world.size) { /* the tests have one machine */
+        fprintf(stderr, "%d of %d ranks are here\n", cpl_mpi_local_ranks(), world.size);
+        return 4;
+    }
     const int bad = run(world, world.rank == 0);
     cpl_mpi_finish();
     return bad;
