@@ -6,7 +6,7 @@ SECONDS ?= 60
 KILLS   ?= $(if $(filter faults-ranks,$(MAKECMDGOALS)),100,1000)
 FILES   ?= 10000
 PAIRS   ?= 5
-SHARE   ?= 1
+SHARE   ?= $(if $(filter faults-ranks,$(MAKECMDGOALS)),20,1)
 MEMORY  ?= 0
 SOURCES  = $(shell git ls-files '*.c' '*.h' 2>/dev/null || find src include tests bench -name '*.[ch]')
 
@@ -73,10 +73,12 @@ faults: ## tests every failing call (SHARE=K: each K-th), KILLS kills (1000), FI
 	@python3 tests/faults/check_damage.py build/dev/couplet build/dev/tests/faults_damage \
 	    --files $(FILES) --jobs $(JOBS)
 
-faults-ranks: ## kills a rank of runs over 2 and 4 ranks at random moments, KILLS times (100)
+faults-ranks: ## kills a rank of 2 or 4 at random moments, KILLS times (100); fails each SHARE-th (20) of its calls
 	@tools/deps.sh build test
-	@tools/build.sh dev --target couplet faults_program
+	@tools/build.sh dev --target couplet faults faults_program
 	@python3 tests/cli/kill_ranks.py build/dev/faults/couplet --kills $(KILLS)
+	@python3 tests/faults/check_ranks.py build/dev/faults/couplet build/dev/tests/faults.so --all \
+	    --share $(SHARE) --jobs $(JOBS)
 
 net-ranks: ## two ranks on two hosts (network namespaces, needs root) that a slow link joins; PAIRS (5) of runs measured
 	@tools/deps.sh build test

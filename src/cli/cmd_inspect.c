@@ -7,6 +7,7 @@
 #include "base/arena.h"
 #include "base/memory.h"
 #include "base/text.h"
+#include "cli/configure.h"
 #include "cli/flags.h"
 #include "cli/inspect_print.h"
 #include "cli/output_paths.h"
@@ -37,6 +38,7 @@ typedef struct work {
     cpl_routing_options routing_options;
     cpl_routing_report routing;
     cpl_group *world; /* of ranks that share --text; NULL: one process */
+    double timeout_s; /* after which a silent one counts as lost */
 } work;
 
 /* ---- flags ---- */
@@ -56,9 +58,22 @@ static cpl_status read_memory(work *w, const char *memory)
                     memory, cpl_text_bytes(base, w->base_bytes));
 }
 
+/* Threads, and how long a rank may be silent. */
+static cpl_status read_settings(work *w)
+{
+    cpl_configuration c;
+    CPL_TRY(cpl_configure(&c, NULL, w->args));
+    const int64_t given = c.settings.compute.threads, threads = given ? given : cpl_ranks_threads();
+    w->options.n_threads = threads ? (int)threads : cpl_cpu_count();
+    w->timeout_s         = c.settings.dist.timeout;
+    cpl_configuration_free(&c);
+    return CPL_OK;
+}
+
 static cpl_status read_options(work *w)
 {
     const cpl_arguments *a = w->args;
+    CPL_TRY(read_settings(w));
     cpl_inspect_options *o = &w->options;
     const char *layers = cpl_flag_text(a, "--layers"), *memory = cpl_flag_text(a, "--memory");
     CPL_TRY(cpl_parse_numbers(o->alphas, &o->n_alphas, CPL_NULL_MODEL_MAX_ALPHAS, "--alpha",
@@ -68,9 +83,6 @@ static cpl_status read_options(work *w)
     o->noisy      = cpl_flag_given(a, "--noise");
     o->silhouette = cpl_flag_on(a, "--silhouette");
     if (o->noisy) o->noise_seed = (uint64_t)cpl_flag_int(a, "--noise");
-    const int64_t given   = cpl_flag_int(a, "--threads"),
-                  threads = given ? given : cpl_ranks_threads();
-    o->n_threads          = threads ? (int)threads : cpl_cpu_count();
     CPL_TRY(read_memory(w, memory));
     o->keep_going = cpl_flag_on(a, "--keep-going");
     o->picture    = cpl_flag_given(a, "--html") || cpl_flag_on(a, "--series");
@@ -316,10 +328,9 @@ static cpl_status show_and_judge(work *w)
 
 static cpl_status inspect(work *w)
 {
-    static const double timeout_s = 60;
     if (!w->routed) CPL_TRY(cpl_ranks_refuse("inspect without --text"));
     if (w->routed) CPL_TRY(cpl_ranks_begin(&w->world));
-    CPL_TRY(cpl_ranks_watch(timeout_s));
+    CPL_TRY(cpl_ranks_watch(w->timeout_s));
     const bool first                = cpl_gather_is_first(w->world);
     w->routing_options.reader.group = w->world;
     CPL_TRY(cpl_gather_status(w->world, first ? check_outputs(w->args) : CPL_OK));
@@ -377,6 +388,7 @@ static const cpl_flag flags[] = {
              "Seed of the random pairings for the comparison with chance, and of t-SNE.",
              .default_value = "1", .low = 0, .high = 9e15),
     CPL_FLAG_ROWS_ROUTING,
+    CPL_FLAG_ROW_SET,
 };
 
 const cpl_verb cpl_verb_inspect = {
@@ -398,9 +410,10 @@ const cpl_verb cpl_verb_inspect = {
         "Under mpirun or srun the ranks share the "
         "reading of that text (docs/parallel.md).\n"
         "A checkpoint without MoE layers, or with damaged weights, ends with exit code 1.",
-    .least   = 1,
-    .most    = -1,
-    .flags   = flags,
-    .n_flags = sizeof flags / sizeof *flags,
-    .run     = run,
+    .least    = 1,
+    .most     = -1,
+    .flags    = flags,
+    .n_flags  = sizeof flags / sizeof *flags,
+    .settings = "dist.timeout",
+    .run      = run,
 };

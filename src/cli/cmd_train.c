@@ -162,6 +162,8 @@ static cpl_status train(cpl_configuration *c, const char *run, const char *from,
     cpl_status status = cpl_train(&job, &outcome);
     cpl_progress_clear(&w.progress);
     cpl_train_eval_close(&w.eval);
+    /* Of the ranks that did not get the signal themselves too, the exit code is that of it. */
+    if (status == CPL_ERR_STOPPED && world) (void)cpl_ranks_are_stopped(world);
     if (status == CPL_ERR_STOPPED)
         return CPL_FAIL(status, "stopped before the first step; %s",
                         written ? "nothing is lost" : "nothing was begun");

@@ -103,5 +103,7 @@ int main(int argc, char **argv)
         return EXIT_SIGNAL + cpl_stop_signal(); /* launchers pass a code on, not every signal */
     if (cpl_stop_signal()) cpl_signals_end(cpl_stop_signal());
     if (status == CPL_OK) return EXIT_DONE;
-    return status == CPL_ERR_USAGE ? EXIT_USE : EXIT_WORLD;
+    const int code = status == CPL_ERR_USAGE ? EXIT_USE : EXIT_WORLD;
+    cpl_ranks_abandon(code);
+    return code;
 }

@@ -62,6 +62,21 @@ int cpl_mpi_local_ranks(void)
     return local_ranks;
 }
 
+bool cpl_mpi_is_mpirun(void)
+{
+    const launcher *by = launcher_of();
+    return by && by->module;
+}
+
+/* In the words of version 1 of its process manager's interface (PMI). */
+void cpl_mpi_abandon(int exit_code)
+{
+    const launcher *by = launcher_of();
+    const int to       = number_of("PMI_FD", -1);
+    if (by && by->module && strcmp(by->module, "mpich") == 0 && to >= 0)
+        dprintf(to, "cmd=init pmi_version=1 pmi_subversion=1\ncmd=abort exitcode=%d\n", exit_code);
+}
+
 /* ---- the module ---- */
 
 /* The folder of the program; "." if the system does not say. */

@@ -8,6 +8,8 @@
 #ifndef CPL_DIST_MPI_H
 #define CPL_DIST_MPI_H
 
+#include <stdbool.h>
+
 #include "base/status.h"
 #include "dist/transport.h"
 
@@ -19,6 +21,14 @@ int cpl_mpi_launched_rank(void);
 
 /* How many of the ranks run on this machine; 1 before cpl_mpi_start. */
 int cpl_mpi_local_ranks(void);
+
+/* Whether the launcher is an mpirun, which ends all processes when one of them fails; srun does not
+ * always. */
+bool cpl_mpi_is_mpirun(void);
+
+/* This process ends, with this code, without having started MPI, for which the others may wait: has
+ * mpirun of MPICH end them, which it would not do by itself. Of other launchers nothing. */
+void cpl_mpi_abandon(int exit_code);
 
 /* Starts MPI and sets the transport of all ranks, which the caller owns. A launcher must have
  * started several processes (assert). CPL_ERR_INPUT: there is no module for this launcher, or it

@@ -227,6 +227,8 @@ def check_programs(folder, library):
     shutil.copy(COUPLET, own / "couplet")
     bad(1, ["has started 2 processes", f"couplet-mpi-{library}.so"],
         start(folder, library, new, 1, program=own / "couplet"))
+    one = [(1, [program, *words_of(folder, new, 1)]) for program in (COUPLET, own / "couplet")]
+    bad(1, ["rank 1: ", "has started 2 processes", f"couplet-mpi-{library}.so"], Ranks(library, 2, parts=one))
     if OTHER[library] in LIBRARIES:
         bad(1, ["another MPI library", "COUPLET_MPI"], start(folder, library, new, 1, COUPLET_MPI=OTHER[library]))
     bad(2, ["couplet generate runs in one process", "has started 2"],
@@ -258,6 +260,7 @@ def check_library(folder, library):
     check_lost(folder, library, 2, signal.SIGKILL, 0)
     check_lost(folder, library, 1, signal.SIGKILL, 1)
     check_lost(folder, library, 2, signal.SIGSTOP, 1)
+    check_lost(folder, library, 1, signal.SIGSTOP, 0)
     check_full_disk(folder, library, 2)
     check_settings(folder, library)
     check_programs(folder, library)

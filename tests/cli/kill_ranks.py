@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """kill_ranks.py COUPLET [--kills N] [--jobs N] [--seed N]: runs over 2 and 4 ranks of which one, a random one, is
 killed at a random moment: while it opens, or so long after a random step was saved (every one is). After each the
-others must have ended, `last` must be what an undisturbed run saved at that step, and the same ranks go on to its bits."""
+others must have ended, `last` must be what an undisturbed run saved at that step, and the same ranks go on to its bits.
+Without --seed the seed is a new one; it is printed."""
 import argparse
 import collections
 import concurrent.futures
@@ -21,15 +22,39 @@ from ranks_case import LIBRARIES, Ranks, sentences, untimed_lines
 from train_case import without_settings, write_corpus
 
 MESHES = ((2, 1), (2, 2), (4, 1), (4, 2), (4, 4))  # ranks, dist.expert_parallel
-STEPS    = 20
-SETTINGS = (f"train.steps={STEPS}", "compute.threads=1", "eval.every=10", "checkpoint.every=1", "dist.timeout=5")
 LIMIT_SECONDS = 30  # in which all must have ended after a kill
-KEPT = 2
+KEPT, ALL = 2, 1000
 
 
-def words_of(folder, run, experts, keep):
-    return ["train", folder / "c.yaml", "--out", run,
-            *sets(*SETTINGS, f"dist.expert_parallel={experts}", f"checkpoint.keep={keep}")]
+class Runs:
+    """Runs of so many steps, saved every so many, over the corpus of a folder."""
+
+    def __init__(self, folder, steps, every):
+        self.folder, self.steps = folder, steps
+        self.settings = (f"train.steps={steps}", "compute.threads=1", "eval.every=10", f"checkpoint.every={every}",
+                         "dist.timeout=5")
+
+    def words(self, run, mesh, keep=KEPT):
+        return ["train", self.folder / "c.yaml", "--out", run,
+                *sets(*self.settings, f"dist.expert_parallel={mesh[1]}", f"checkpoint.keep={keep}")]
+
+    def reference(self, mesh):
+        return self.folder / f"undisturbed-{mesh[0]}-{mesh[1]}"
+
+    def undisturbed(self, mesh):
+        """Makes the run that nobody disturbs, which keeps what there is after every step; gives seconds until the
+        first checkpoint, and of a step."""
+        run = self.reference(mesh)
+        job = Ranks(LIBRARIES[0], mesh[0], *self.words(run, mesh, ALL), *sets("checkpoint.every=1"))
+        times = {}
+        while saved_step(run) < self.steps and job.process.poll() is None:
+            times.setdefault(saved_step(run), time.monotonic())
+            time.sleep(0.001)
+        code, said = job.end(10 * LIMIT_SECONDS)
+        if code != 0:
+            sys.exit(f"{job.name}: exit {code}: {said}")
+        opened, last = min(step for step in times if step > 0), max(times)
+        return times[opened] - job.since, (times[last] - times[opened]) / max(1, last - opened)
 
 
 def results_of(run):
@@ -47,20 +72,53 @@ def saved_step(run):
         return 0
 
 
-class Kill:
-    """One rank of one run, killed so many seconds after a step was saved; of step 0, after the start."""
+class Disturbed:
+    """A run that is disturbed, and goes on."""
 
-    def __init__(self, folder, library, mesh, rank, step, seconds):
-        self.folder, self.library, self.mesh, self.rank = folder, library, mesh, rank
-        self.step, self.seconds = step, seconds
-        self.wrong, self.moment = [], "?"
+    def __init__(self, runs, library, mesh, rank):
+        self.runs, self.library, self.mesh, self.rank = runs, library, mesh, rank
+        self.wrong = []
 
     def check(self, truth, what):
         if not truth:
             self.wrong.append(what)
 
+    def check_last(self, run, reference):
+        name = os.readlink(run / "last")
+        one, other = without_settings(files_of(run / name)), without_settings(files_of(reference / name))
+        self.check(one == other, f"{name} is not whole: {different(one, other)}")
+
+    def go_on(self, run):
+        begun = (run / "config.yaml").exists()
+        words = ["train", "--resume", run] if begun else self.runs.words(run, self.mesh)
+        code, said = Ranks(self.library, self.mesh[0], *words).end(10 * LIMIT_SECONDS)
+        self.check(code == 0, f"going on: exit {code}: {sentences(said) or said!r}")
+        return code == 0
+
+    def run(self):
+        reference, place = self.runs.reference(self.mesh), pathlib.Path(tempfile.mkdtemp(dir=self.runs.folder))
+        run = place / "R"
+        self.disturb(run)
+        if (run / "last").is_symlink():
+            self.check_last(run, reference)
+        if self.go_on(run):
+            names = different(results_of(run), results_of(reference))
+            self.check(not names, f"{', '.join(names)} differ")
+            left = [path.name for path in run.glob(".tmp-*")]
+            self.check(not left, f"left over: {left}")
+        shutil.rmtree(place)
+        return self
+
+
+class Kill(Disturbed):
+    """One rank of one run, killed so many seconds after a step was saved; of step 0, after the start."""
+
+    def __init__(self, runs, library, mesh, rank, step, seconds):
+        super().__init__(runs, library, mesh, rank)
+        self.step, self.seconds, self.moment = step, seconds, "?"
+
     def disturb(self, run):
-        job = Ranks(self.library, self.mesh[0], *words_of(self.folder, run, self.mesh[1], KEPT))
+        job = Ranks(self.library, self.mesh[0], *self.runs.words(run, self.mesh))
         while saved_step(run) < self.step and job.process.poll() is None:
             time.sleep(0.001)
         end = (time.monotonic() if self.step else job.since) + self.seconds
@@ -74,32 +132,6 @@ class Kill:
         if code == 0:
             self.moment = "after its end"
         self.check(len(sentences(said)) < 2, f"it says {sentences(said)}")
-
-    def check_last(self, run, reference):
-        name = os.readlink(run / "last")
-        one, other = without_settings(files_of(run / name)), without_settings(files_of(reference / name))
-        self.check(one == other, f"{name} is not whole: {different(one, other)}")
-
-    def go_on(self, run):
-        begun = (run / "config.yaml").exists()
-        words = ["train", "--resume", run] if begun else words_of(self.folder, run, self.mesh[1], KEPT)
-        code, said = Ranks(self.library, self.mesh[0], *words).end(10 * LIMIT_SECONDS)
-        self.check(code == 0, f"going on: exit {code}: {sentences(said) or said!r}")
-        return code == 0
-
-    def run(self):
-        reference, place = reference_of(self.folder, self.mesh), pathlib.Path(tempfile.mkdtemp(dir=self.folder))
-        run = place / "R"
-        self.disturb(run)
-        if (run / "last").is_symlink():
-            self.check_last(run, reference)
-        if self.go_on(run):
-            names = different(results_of(run), results_of(reference))
-            self.check(not names, f"{', '.join(names)} differ")
-            left = [path.name for path in run.glob(".tmp-*")]
-            self.check(not left, f"left over: {left}")
-        shutil.rmtree(place)
-        return self
 
     def sentence(self):
         return (f"{self.library}, {self.mesh[0]} ranks, expert_parallel {self.mesh[1]}, rank {self.rank} "
@@ -115,33 +147,14 @@ def moment_of(run):
     return MOMENTS[2] if (run / "last").is_symlink() else MOMENTS[0]
 
 
-def reference_of(folder, mesh):
-    return folder / f"undisturbed-{mesh[0]}-{mesh[1]}"
-
-
-def undisturbed(folder, mesh):
-    """Makes the run that nobody disturbs, which keeps all; gives seconds until the first checkpoint, and of a step."""
-    run = reference_of(folder, mesh)
-    job = Ranks(LIBRARIES[0], mesh[0], *words_of(folder, run, mesh[1], 1000))
-    times = {}
-    while saved_step(run) < STEPS and job.process.poll() is None:
-        times.setdefault(saved_step(run), time.monotonic())
-        time.sleep(0.001)
-    code, said = job.end(10 * LIMIT_SECONDS)
-    if code != 0:
-        sys.exit(f"{job.name}: exit {code}: {said}")
-    opened, last = min(step for step in times if step > 0), max(times)
-    return times[opened] - job.since, (times[last] - times[opened]) / (last - opened)
-
-
-def plan(folder, count, seed):
+def plan(runs, count, seed):
     numbers = random.Random(seed)
-    length  = {mesh: undisturbed(folder, mesh) for mesh in MESHES}
+    length  = {mesh: runs.undisturbed(mesh) for mesh in MESHES[:count]}
     for i in range(count):
         mesh = MESHES[i % len(MESHES)]
         opening, of_step = length[mesh]
-        step = max(0, numbers.randrange(-4, STEPS - 1))
-        yield Kill(folder, LIBRARIES[i // len(MESHES) % len(LIBRARIES)], mesh, numbers.randrange(mesh[0]), step,
+        step = max(0, numbers.randrange(-4, runs.steps - 1))
+        yield Kill(runs, LIBRARIES[i % len(LIBRARIES)], mesh, numbers.randrange(mesh[0]), step,
                    numbers.uniform(0, 1.2) * (of_step if step else opening))
 
 
@@ -161,20 +174,22 @@ def main():
     words.add_argument("program")
     words.add_argument("--kills", type=int, default=10)
     words.add_argument("--jobs", type=int, default=1)
-    words.add_argument("--seed", type=int, default=1)
+    words.add_argument("--seed", type=int, default=random.SystemRandom().randrange(10**6))
     words = words.parse_args()
     if not LIBRARIES:
-        sys.exit(f"there is no MPI module beside {words.program}")
+        print(f"there is no MPI module beside {words.program}")
+        return 77
     with scratch_folder() as folder:
         write_corpus(folder)
-        kills = list(plan(folder, words.kills, words.seed))
+        kills = list(plan(Runs(folder, 20, 1), words.kills, words.seed))
         with concurrent.futures.ThreadPoolExecutor(words.jobs) as pool:
             for kill in pool.map(Kill.run, kills):
                 if kill.wrong:
                     print(kill.sentence(), flush=True)
     print(table(kills))
     failed = sum(bool(kill.wrong) for kill in kills)
-    print(f"{len(kills)} kills on {' and '.join(LIBRARIES)}, {len(kills) - failed} equal ends, {failed} failed")
+    print(f"{len(kills)} kills (seed {words.seed}) on {' and '.join(LIBRARIES)}, {len(kills) - failed} equal ends, "
+          f"{failed} failed")
     return program.finish() or failed > 0
 
 

@@ -176,6 +176,88 @@ static void case_sums(cpl_group *g, case_result *out)
     }
 }
 
+/* The sums of number i over `size` ranks in other orders than theirs, each in f32: from the last to the
+ * first; rank `from` first and around; neighbours in pairs and then the pairs; and in f64, rounded at the
+ * end. */
+static float case_backward(int size, int64_t i)
+{
+    volatile float sum = case_number(size - 1, i);
+    for (int r = size - 2; r >= 0; r--) sum += case_number(r, i);
+    return sum;
+}
+
+static float case_around(int size, int from, int64_t i)
+{
+    volatile float sum = case_number(from, i);
+    for (int r = 1; r < size; r++) sum += case_number((from + r) % size, i);
+    return sum;
+}
+
+static float case_in_pairs(int first, int size, int64_t i)
+{
+    if (size == 1) return case_number(first, i);
+    const int half     = (size + 1) / 2;
+    volatile float sum = case_in_pairs(first, half, i);
+    sum += case_in_pairs(first + half, size - half, i);
+    return sum;
+}
+
+static float case_in_double(int size, int64_t i)
+{
+    double sum = 0;
+    for (int r = 0; r < size; r++) sum += (double)case_number(r, i);
+    return (float)sum;
+}
+
+/* In these numbers every other order shows. */
+static void case_orders_differ(int size, int64_t count, case_result *out)
+{
+    int backward = 0, pairs = 0, rounded = 0;
+    for (int64_t i = 0; i < count; i++) {
+        const float right = case_around(size, 0, i);
+        backward += case_backward(size, i) != right;
+        pairs += case_in_pairs(0, size, i) != right;
+        rounded += case_in_double(size, i) != right;
+    }
+    CASE_EXPECT(size < 3 || (backward && rounded), "the order does not show");
+    CASE_EXPECT(size < 4 || pairs, "an order in pairs does not show");
+    for (int from = 2; from < size; from++) {
+        int differ = 0;
+        for (int64_t i = 0; i < count; i++)
+            differ += case_around(size, from, i) != case_around(size, 0, i);
+        CASE_EXPECT(differ, "an order that begins at rank %d does not show", from);
+    }
+}
+
+/* All reductions of f32 have the bits of the order of ranks. */
+static void case_order(cpl_group *g, case_result *out)
+{
+    enum { EACH = 16, AT_ONCE = EACH };
+    const int n         = g->size;
+    const int64_t count = (int64_t)EACH * n;
+    cpl_pending p;
+    float *x = calloc((size_t)count, 4), *parts = calloc((size_t)count, 4), own[EACH],
+          at_once[AT_ONCE];
+    int64_t *counts = calloc((size_t)n, sizeof *counts);
+    for (int64_t i = 0; i < count; i++) x[i] = case_number(g->rank, i);
+    memcpy(at_once, x, sizeof at_once);
+    for (int r = 0; r < n; r++) counts[r] = EACH;
+    cpl_group_start_sum_parts(&p, g, own, x, counts, parts);
+    cpl_group_finish(&p);
+    cpl_group_sum_f32(g, x, count);
+    cpl_group_sum_f32(g, at_once, AT_ONCE);
+    for (int64_t i = 0; i < count; i++) {
+        const float right = case_around(n, 0, i);
+        CASE_EXPECT(x[i] == right, "order of a sum: number %d", (int)i);
+        CASE_EXPECT(i >= AT_ONCE || at_once[i] == right, "order of a short sum: number %d", (int)i);
+        CASE_EXPECT(i / EACH != g->rank || own[i % EACH] == right, "order of a sum of parts");
+    }
+    if (g->rank == 0) case_orders_differ(n, EACH, out);
+    free(x);
+    free(parts);
+    free(counts);
+}
+
 static void case_agree(cpl_group *g, case_result *out)
 {
     char sentence[64];
@@ -227,6 +309,7 @@ static void case_all(cpl_group *g, case_result *out)
     case_one_way(g, out);
     case_sum_parts(g, out);
     case_sums(g, out);
+    case_order(g, out);
     case_agree(g, out);
     case_traffic(g, out);
 }

@@ -14,6 +14,8 @@
  *                       KILL      SIGKILL in place of the call
  *                       TEAR      half the bytes are written, then SIGKILL
  *                       TERM      SIGTERM to the process, then the call
+ *                       STOP      SIGSTOP to the process, then the call
+ *     FAULT_PATH    calls count only on files whose path has this in it; all others are left alone
  *     FAULT_LASTS   if set, all counted calls from the n-th on fail, not only that one
  *     FAULT_CLOCK   so many times as fast as in truth time passes, for what is measured before a run
  *     FAULT_REPORT  a file to which a `record` is written, up to date at any moment
@@ -87,7 +89,7 @@ void fault_note(const char *what, const char *where)
     report->place[used] = '\0';
 }
 
-void fault_end_process(int number)
+void fault_signal(int number)
 {
     fault_call(SYS_kill, getpid(), number, 0, 0, 0);
 }
@@ -117,7 +119,8 @@ static bool read_how(const char *word)
         int how, number;
     } known[] = {{"EIO", FAIL, EIO},       {"ENOSPC", FAIL, ENOSPC}, {"EINTR", FAIL, EINTR},
                  {"EMFILE", FAIL, EMFILE}, {"ENOMEM", FAIL, ENOMEM}, {"SHORT", SHORT, 0},
-                 {"KILL", KILL, 0},        {"TEAR", TEAR, 0},        {"TERM", TERM, 0}};
+                 {"KILL", KILL, 0},        {"TEAR", TEAR, 0},        {"TERM", SIGNAL, SIGTERM},
+                 {"STOP", SIGNAL, SIGSTOP}};
     for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
         if (strcmp(word, known[i].word) != 0) continue;
         fault_plan.how    = known[i].how;
@@ -155,6 +158,7 @@ static bool prepare(void)
     if (speed) clock_speed = strtol(speed, NULL, 10);
     if (at) fault_plan.at = strtoull(at, NULL, 10);
     fault_plan.lasts = getenv("FAULT_LASTS") != NULL;
+    fault_plan.path  = getenv("FAULT_PATH");
     if ((fault_plan.selected & ~(1u << MEMORY)) && !fault_catch_calls()) return false;
     if (fault_plan.selected >> MEMORY & 1u) fault_catch_memory();
     return true;

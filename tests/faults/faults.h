@@ -36,8 +36,9 @@ extern struct fault_plan {
     unsigned selected; /* a bit a kind */
     unsigned long long at;
     bool lasts;
-    enum { FAIL, SHORT, KILL, TEAR, TERM } how;
-    int number; /* of the error */
+    const char *path; /* what is in the path of a call that counts; NULL: any */
+    enum { FAIL, SHORT, KILL, TEAR, SIGNAL } how;
+    int number; /* of the error or signal */
 } fault_plan;
 
 /* Counts a call; whether the fault falls on it. */
@@ -46,7 +47,8 @@ bool fault_falls_here(kind k);
 /* Reports a fault, of which the first names the place. */
 void fault_note(const char *what, const char *where);
 
-void fault_end_process(int number);
+/* A signal to the process itself. */
+void fault_signal(int number);
 
 /* A file of so many bytes as shared memory, made if it is not there. NULL: it cannot be. */
 void *fault_map_file(const char *path, size_t bytes);

@@ -20,8 +20,8 @@ enum { MOST_FILES = 1024, PATH_BYTES = 240 };
 
 /* ---- what is caught ---- */
 
-/* Where a call names what it is about: a descriptor or a path, and in which argument. */
-typedef enum about { FILE_0, PATH_0, PATH_1 } about;
+/* What a call is about: the descriptor that is its first argument, or the path in one of them. */
+typedef enum about { FILE_0 = -1, PATH_0, PATH_1, PATH_2 } about;
 
 typedef struct caught_call {
     long number;
@@ -35,11 +35,11 @@ static const caught_call table[] = {
     {SYS_openat, OPEN, PATH_1},     {SYS_close, CLOSE, FILE_0},     {SYS_fsync, SYNC, FILE_0},
     {SYS_fdatasync, SYNC, FILE_0},  {SYS_renameat, RENAME, PATH_1}, {SYS_renameat2, RENAME, PATH_1},
     {SYS_mkdirat, MKDIR, PATH_1},   {SYS_unlinkat, UNLINK, PATH_1}, {SYS_getdents64, LIST, FILE_0},
-    {SYS_ftruncate, CUT, FILE_0},   {SYS_symlinkat, LINK, PATH_0},  {SYS_readlinkat, STAT, PATH_1},
+    {SYS_ftruncate, CUT, FILE_0},   {SYS_symlinkat, LINK, PATH_2},  {SYS_readlinkat, STAT, PATH_1},
     {SYS_newfstatat, STAT, PATH_1}, {SYS_fstat, STAT, FILE_0},      {SYS_flock, LOCK, FILE_0},
 #ifdef SYS_open /* calls that newer architectures do without */
     {SYS_open, OPEN, PATH_0},       {SYS_rename, RENAME, PATH_0},   {SYS_mkdir, MKDIR, PATH_0},
-    {SYS_unlink, UNLINK, PATH_0},   {SYS_rmdir, UNLINK, PATH_0},    {SYS_symlink, LINK, PATH_0},
+    {SYS_unlink, UNLINK, PATH_0},   {SYS_rmdir, UNLINK, PATH_0},    {SYS_symlink, LINK, PATH_1},
     {SYS_readlink, STAT, PATH_0},   {SYS_stat, STAT, PATH_0},       {SYS_lstat, STAT, PATH_0},
 #endif
 };
@@ -145,10 +145,10 @@ static long make_with_fault(const caught_call *call, kind k, const long a[5])
         if (k == WRITE) (void)make_half(call->number, a);
         /* fall through */
     case KILL:
-        fault_end_process(SIGKILL);
+        fault_signal(SIGKILL);
         return -EIO;
-    case TERM:
-        fault_end_process(SIGTERM);
+    case SIGNAL:
+        fault_signal(fault_plan.number);
         return make(call->number, a);
     default:
         if (k == CLOSE) (void)make(call->number, a); /* a close that fails closes all the same */
@@ -161,9 +161,9 @@ static long answer(const caught_call *call, const long a[5])
     char path[PATH_BYTES];
     kind k            = call->kind;
     bool by_file      = call->about == FILE_0;
-    const char *where = by_file ? path : (const char *)a[call->about == PATH_1];
+    const char *where = by_file ? path : (const char *)a[call->about];
     bool known_file   = by_file && a[0] >= 0 && a[0] < MOST_FILES;
-    if (k == OPEN && (a[call->about == PATH_1 ? 2 : 1] & O_CREAT)) k = CREATE;
+    if (k == OPEN && (a[call->about + 1] & O_CREAT)) k = CREATE;
     if (known_file && atomic_load(&is_outside[a[0]])) {
         if (k == CLOSE && a[0] > STDERR_FILENO) atomic_store(&is_outside[a[0]], false);
         return make(call->number, a);
@@ -174,8 +174,10 @@ static long answer(const caught_call *call, const long a[5])
             atomic_store(&is_outside[result], true);
         return result;
     }
+    if (by_file && fault_plan.path) path_of(path, sizeof path, a[0]);
+    if (fault_plan.path && !(where && strstr(where, fault_plan.path))) return make(call->number, a);
     if (!fault_falls_here(k)) return make(call->number, a);
-    if (by_file) path_of(path, sizeof path, a[0]);
+    if (by_file && !fault_plan.path) path_of(path, sizeof path, a[0]);
     fault_note(fault_kind_names[k], where ? where : "");
     return make_with_fault(call, k, a);
 }
@@ -188,6 +190,15 @@ static void on_call(int number, siginfo_t *info, void *context)
     (void)number;
     for (int i = 0; i < 5; i++) a[i] = argument(at, i);
     give_back(at, call ? answer(call, a) : -ENOSYS);
+}
+
+/* A thread that blocks all signals is not to block this one: the call would end the process. */
+int pthread_sigmask(int how, const sigset_t *set, sigset_t *old)
+{
+    sigset_t mask;
+    if (set) mask = *set;
+    if (set && how != SIG_UNBLOCK) (void)sigdelset(&mask, SIGSYS);
+    return (int)-fault_call(SYS_rt_sigprocmask, how, (long)(set ? &mask : NULL), (long)old, 8, 0);
 }
 
 /* ---- the filter ---- */

@@ -110,7 +110,7 @@ static bool fails(const void *caller)
     keep_stack();
     if (!fault_falls_here(MEMORY)) return false;
     note_allocation(r, (uintptr_t)caller);
-    if (fault_plan.how == KILL) fault_end_process(SIGKILL);
+    if (fault_plan.how == KILL) fault_signal(SIGKILL);
     errno = ENOMEM;
     return true;
 }

@@ -90,23 +90,32 @@ class Program:
             process.kill()
             out, err = process.communicate()
             hung = True
+        record = read_record(report)
         return Outcome(shell_code(process.returncode), out, err.decode(errors="replace"),
-                       *read_report(report), hung)
+                       record.seen, record.fired, record.place, hung)
 
 
 def shell_code(code):
     return code if code >= 0 else 128 - code
 
 
-def read_report(path):
+@dataclasses.dataclass
+class Record:
     """The `record` of faults.c."""
+    seen: int = 0
+    fired: int = 0
+    counts: dict = dataclasses.field(default_factory=dict)  # kind -> calls, whether they counted or not
+    place: str = ""
+
+
+def read_record(path):
     if not path.exists():
-        return 0, 0, ""
+        return Record()
     raw = path.read_bytes()
     path.unlink()
-    seen, fired = struct.unpack_from("<2Q", raw)
+    seen, fired, *counts = struct.unpack_from(f"<{2 + len(KINDS)}Q", raw)
     place = raw[8 * (2 + len(KINDS)):].split(b"\0")[0].decode(errors="replace")
-    return seen, fired, place
+    return Record(seen, fired, dict(zip(KINDS, counts)), place)
 
 
 KILLED = 128 + signal.SIGKILL

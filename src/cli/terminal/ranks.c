@@ -16,21 +16,28 @@
 #include "dist/mpi.h"
 #include "tensor/backend/backend.h"
 
-static const time_t grace_s = 5; /* in which a rank ends by itself after another was lost */
+static const double grace_s = 5; /* in which a rank ends by itself after another was lost */
 
 static cpl_ranks ranks;
 static cpl_group world;
 static cpl_alive *alive;
 static bool begun;
+static bool met;         /* the ranks were a group once */
 static atomic_bool said; /* the loss was reported */
+
+static void pause_for(double seconds)
+{
+    const time_t whole         = (time_t)seconds;
+    const struct timespec wait = {whole, (long)(1e9 * (seconds - (double)whole))};
+    nanosleep(&wait, NULL);
+}
 
 /* ---- a rank is lost ---- */
 
 static void *end_later(void *unused)
 {
-    const struct timespec wait = {grace_s, 0};
     (void)unused;
-    nanosleep(&wait, NULL);
+    pause_for(grace_s);
     _exit(1); /* a checkpoint is whole at every moment */
 }
 
@@ -107,7 +114,7 @@ cpl_status cpl_ranks_begin(cpl_group **out)
     if (cpl_mpi_launched() == 1) return CPL_OK;
     CPL_TRY(cpl_mpi_start(&transport));
     CPL_TRY(cpl_group_of(&world, transport, &ranks));
-    begun = true;
+    begun = met = true;
     if (world.rank > 0) CPL_TRY(silence());
     *out = &world;
     return CPL_OK;
@@ -147,7 +154,8 @@ int cpl_ranks_threads(void)
  * others. */
 static void report(void)
 {
-    if (world.rank > 0 || cpl_output_unread() || atomic_exchange(&said, true)) return;
+    const bool given_up = cpl_alive_lost(alive) == 0; /* by the others: rank 1 says it */
+    if (world.rank > 0 || given_up || cpl_output_unread() || atomic_exchange(&said, true)) return;
     cpl_terminal_flush();
     (void)fflush(stdout);
     cpl_output_sentence(stderr, "couplet: ", cpl_last_error());
@@ -172,4 +180,21 @@ void cpl_ranks_end(cpl_status status)
     cpl_alive_report(alive, cpl_last_error()); /* nothing if another one was lost */
     (void)fflush(stdout);
     _exit(1);
+}
+
+void cpl_ranks_abandon(int exit_code)
+{
+    static const double first_s = 3, turn_s = 0.1,
+                        passed_on_s = 0.5; /* a launcher's output is late */
+    const int rank                  = cpl_mpi_launched_rank();
+    char sentence[1100];
+    if (met || cpl_mpi_launched() == 1) return;
+    if (rank > 0 && cpl_mpi_is_mpirun()) {
+        pause_for(first_s + turn_s * (rank < 20 ? rank : 20));
+        snprintf(sentence, sizeof sentence, "rank %d: %s", rank, cpl_last_error());
+        cpl_output_sentence(stderr, "couplet: ", sentence);
+        (void)fflush(stderr);
+    }
+    pause_for(passed_on_s);
+    cpl_mpi_abandon(exit_code);
 }

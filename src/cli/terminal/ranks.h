@@ -29,6 +29,12 @@ CPL_NODISCARD cpl_status cpl_ranks_watch(double timeout_s);
  * were lost or failed alone: then MPI cannot be ended in order. */
 void cpl_ranks_end(cpl_status status);
 
+/* For a process that ends with this code, after it has failed before the ranks were a group (an unknown
+ * flag, no MPI module): the others would wait for it. A failure of all is reported by rank 0 alone;
+ * that of another rank some seconds later, if the launcher has not ended this process by then. Nothing
+ * without a launcher, or once there was a group. */
+void cpl_ranks_abandon(int exit_code);
+
 /* Whether this process says nothing: it is not rank 0. */
 bool cpl_ranks_is_silent(void);
 
