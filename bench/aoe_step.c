@@ -5,14 +5,14 @@
  * Step:    as in train_step.c, f32, one layer, a vocabulary of 4096, `tokens` (4096) a step, all at
  *          once. In each round one step of the vanilla model, one with the coupling loss, one of
  *          Autonomy-of-Experts, and the plain product.
- * Added:   the median over the rounds of the time of a step over that of the vanilla one in the same
- *          round, less 1; predicted by the operations that the plan counts. The coupling loss is so
- *          little of a step that it is measured with `draws` (8) draws of its noise, each of which
- *          costs the same, and told for one.
- * Rounds:  where the ratio of two steps wanders by 1 per cent from round to round, the median of 3 is
- *          off by 0.7 %. The coupling loss adds 20 % in 8 draws at 4096 tokens, of which that is 3.5 %,
- *          and Autonomy-of-Experts as much as the step again: 3 are enough to see 20 %. The quarters
- *          tell how much it did wander.
+ * Added:   the median over the rounds of the time of a step over that of the vanilla one in the
+ *          same round, less 1; predicted by the operations that the plan counts. The coupling loss
+ *          is so little of a step that it is measured with `draws` (8) draws of its noise, each of
+ *          which costs the same, and told for one.
+ * Rounds:  where the ratio of two steps wanders by 1 per cent from round to round, the median of 3
+ *          is off by 0.7 %. The coupling loss adds 20 % in 8 draws at 4096 tokens, of which that is
+ *          3.5 %, and Autonomy-of-Experts as much as the step again: 3 are enough to see 20 %. The
+ *          quarters tell how much it did wander.
  * Memory:  peak resident of the step of Autonomy-of-Experts beyond what was resident before it was
  *          made, over the plan's bytes.total. */
 #include "step.h"

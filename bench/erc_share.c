@@ -1,12 +1,14 @@
-/* erc_share.c - what part of the MoE layers' time is the coupling loss's own, and is it the part that
- * its operations predict?
+/* erc_share.c - what part of the MoE layers' time is the coupling loss's own, and is it the part
+ * that its operations predict?
  *
  * usage:   erc_share [rounds [tokens]]
  * Sizes:   n = 64, K = 8, d = 1536, D = 768, f32; a step of 65,536 tokens.
  * Layer:   forward and backward of one MoE layer (norm, router, experts) over `tokens` (4096) of
- *          them. A step's tokens pass in micro-batches, so its time is counted 65,536 / tokens times.
+ *          them. A step's tokens pass in micro-batches, so its time is counted 65,536 / tokens
+ *          times.
  * Loss:    of one layer, once a step: noise, proxies, three products with every hinge active
- *          (alpha near 0), one with none (alpha 100). Repeated so that it runs about as long as the layer.
+ *          (alpha near 0), one with none (alpha 100). Repeated so that it runs about as long as the
+ *          layer.
  * Foretold: n n / 3 over K T, the plan's erc_overhead, and a third of that.
  * Rounds:  layer, loss with all and loss with none in turn. Where the ratio of two wanders by 3 per
  *          cent from round to round, the median of 5 is off by 1.7 %: the bar is 30 %. */

@@ -1,7 +1,8 @@
 /* inspect.c - how near does `couplet inspect` come to what its work must cost?
  *
  * usage:   bench_inspect [pairs [CHECKPOINT]]
- * Names:   n experts, d model width, D expert width, as in cpl_response_ops (tensor/ops.h); X [n,d], W_j [D,d].
+ * Names:   n experts, d model width, D expert width, as in cpl_response_ops (tensor/ops.h); X
+ *          [n,d], W_j [D,d].
  *
  * Responses: M and the norms of all gates of one layer in memory, every thread taking experts, each
  *          in pieces of the size that the operation asks for, as they come from a file. Held

@@ -3,8 +3,8 @@
  * usage:   bench_moe_layer [pairs]
  * Names:   T tokens, K experts a token, n experts, d model width, D expert width; the sizes of
  *          OLMoE with d_expert 768.
- * Limit:   the nine products of a layer as three plain ones, each [T K, .] long, one for each layout
- *          that occurs: x W^T (forward), x W (towards x), x^T y (towards W).
+ * Limit:   the nine products of a layer as three plain ones, each [T K, .] long, one for each
+ *          layout that occurs: x W^T (forward), x W (towards x), x^T y (towards W).
  * Loads:   balanced; one expert that every token has chosen, the other choices at random. */
 #include "bench.h"
 

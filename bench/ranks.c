@@ -1,13 +1,13 @@
 /* ranks.c - what do several processes cost beside as many threads of one?
  *
  * usage:    mpirun -n 2 ranks [pairs [tokens]]    (each rank computes with one thread)
- * Step:     that of train_step.c over 8192 tokens, one layer and a vocabulary of 4096: by R ranks of
- *           one thread, and by one process with R threads while the other ranks sleep; in turn.
+ * Step:     that of train_step.c over 8192 tokens, one layer and a vocabulary of 4096: by R ranks
+ *           of one thread, and by one process with R threads while the other ranks sleep; in turn.
  * Meshes:   data parallel, and all ranks along the experts.
- * Printed:  tokens/s of the ranks as a share of those of the process (medians of pairs), and the share
- *           of a step in which rank 0 only waited; the time of both steps that `couplet plan` predicts,
- *           from the speed of a large product, of memory and of messages measured between the steps,
- *           over the time taken (medians);
+ * Printed:  tokens/s of the ranks as a share of those of the process (medians of pairs), and the
+ *           share of a step in which rank 0 only waited; the time of both steps that `couplet plan`
+ *           predicts, from the speed of a large product, of memory and of messages measured between
+ *           the steps, over the time taken (medians);
  *           resident memory of the last rank over the planned one. */
 #include "step.h"
 

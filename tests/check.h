@@ -61,7 +61,8 @@ static inline const char *shared_path(const char *relative)
     return path;
 }
 
-/* Whether the program runs its further tests, on the larger reference data: its argument says so. */
+/* Whether the program runs its further tests, on the larger reference data: its argument says
+ * so. */
 static bool further;
 
 static inline bool runs_further(int n_arguments, char **arguments)
@@ -84,7 +85,8 @@ static inline const char *reference_path(const char *relative)
          ? 77                                                                                      \
          : cmocka_run_group_tests(further_tests, set_up, tear_down))
 
-/* The folder of a test program's temporary files; its processes' too, but removed by the first alone. */
+/* The folder of a test program's temporary files; its processes' too, but removed by the first
+ * alone. */
 static struct scratch_home {
     char root[32];
     pid_t owner;

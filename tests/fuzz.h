@@ -95,7 +95,8 @@ static inline void fuzz_digit(fuzz *f, cpl_text *file, size_t at)
     if (at < file->length) file->bytes[at] = (char)('0' + fuzz_below(f, 10));
 }
 
-/* Flips, overwrites, removes or repeats a few bytes, puts in a large number, or cuts the end off. */
+/* Flips, overwrites, removes or repeats a few bytes, puts in a large number, or cuts the end
+ * off. */
 static inline void fuzz_once(fuzz *f, cpl_text *file)
 {
     static const char likely[] = "{}[]\",:0123456789-e \\u\n";

@@ -14,13 +14,13 @@ typedef struct cpl_plan_run_for {
 } cpl_plan_run_for;
 
 /* Plans the cost of training with `settings`. An unset model.vocab_size comes from data.tokenizer.
- * Settings of the model's sizes, and ranks, that training would refuse are refused here with the same
- * words. */
+ * Settings of the model's sizes, and ranks, that training would refuse are refused here with the
+ * same words. */
 CPL_NODISCARD cpl_status cpl_plan_run(cpl_plan *plan, const cpl_settings *settings,
                                       const cpl_plan_run_for *what);
 
-/* Whether the plan fits this machine, on which the launcher runs several ranks: cpl_mpi_local_ranks.
- * CPL_ERR_MEMORY. */
+/* Whether the plan fits this machine, on which the launcher runs several ranks:
+ * cpl_mpi_local_ranks. CPL_ERR_MEMORY. */
 CPL_NODISCARD cpl_status cpl_plan_run_fits(const cpl_plan *plan);
 
 /* The speed in FLOP/s of a large product here, with the threads and the type of `compute`, measured

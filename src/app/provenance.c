@@ -96,7 +96,8 @@ static cpl_status recorded(json_t **sum, const char *folder)
     return status;
 }
 
-/* Adds the hash of the weights at `path` times its place to `sum`, unless `left` bytes are too few. */
+/* Adds the hash of the weights at `path` times its place to `sum`, unless `left` bytes are too
+ * few. */
 static cpl_status add_hash(uint64_t *sum, int64_t *left, int64_t place, const char *path)
 {
     uint64_t hash     = 0;
@@ -107,7 +108,8 @@ static cpl_status add_hash(uint64_t *sum, int64_t *left, int64_t place, const ch
     return status;
 }
 
-/* Of one file its hash, of several the sum of each hash times its place; null: they are too large. */
+/* Of one file its hash, of several the sum of each hash times its place; null: they are too
+ * large. */
 static cpl_status hash_of_folder(json_t **out, const char *folder)
 {
     cpl_strings names = {0};

@@ -27,9 +27,9 @@ void cpl_train_eval_close(cpl_train_eval *t);
 /* Tokens that questions may have: what the model must be able to read; 0: no tasks. */
 int64_t cpl_train_eval_window(const cpl_train_eval *t);
 
-/* Evaluates; {TASK: {METRIC: value}} (loop.h). The first call takes the memory. The ranks of `world`
- * share the questions, also if `exchange` holds the experts apart; NULL: one process, a whole model.
- * Collective. */
+/* Evaluates; {TASK: {METRIC: value}} (loop.h). The first call takes the memory. The ranks of
+ * `world` share the questions, also if `exchange` holds the experts apart; NULL: one process, a
+ * whole model. Collective. */
 CPL_NODISCARD cpl_status cpl_train_eval_run(cpl_train_eval *t, cpl_model *model,
                                             cpl_exchange *exchange, cpl_group *world,
                                             json_t **figures);

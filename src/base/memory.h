@@ -1,7 +1,7 @@
 /* memory.h - how much memory a process may still take, and the error for a request beyond that.
  *
- * Room:  base. Linux: /proc/meminfo, the limits of the control groups (both versions) this process is
- *        in, at every level, and its own (RLIMIT_AS and RLIMIT_DATA: `ulimit -v` and `-d`). */
+ * Room:  base. Linux: /proc/meminfo, the limits of the control groups (both versions) this process
+ *        is in, at every level, and its own (RLIMIT_AS and RLIMIT_DATA: `ulimit -v` and `-d`). */
 #ifndef CPL_BASE_MEMORY_H
 #define CPL_BASE_MEMORY_H
 

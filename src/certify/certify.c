@@ -122,8 +122,8 @@ static cpl_status take(double **out, int64_t count)
     return *out ? CPL_OK : CPL_ERR_MEMORY;
 }
 
-/* Better a sentence than a program that is killed when it touches what it was promised: the tables of
- * one kind of M, and tables of n^2 numbers. */
+/* Better a sentence than a program that is killed when it touches what it was promised: the tables
+ * of one kind of M, and tables of n^2 numbers. */
 static cpl_status check_memory(const cpl_certify_dump *dump)
 {
     enum { SQUARES = 8 };

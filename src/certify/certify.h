@@ -81,8 +81,8 @@ typedef struct cpl_certificate {
     const char *reasons[CPL_N_FAULTS]; /* why not; static words */
 } cpl_certificate;
 
-/* Reads the dump at `path` and judges it. CPL_ERR_INPUT where the file is no dump: a tensor missing,
- * unknown, of the wrong shape or type, or with a NaN; the sentence names file and tensor.
+/* Reads the dump at `path` and judges it. CPL_ERR_INPUT where the file is no dump: a tensor
+ * missing, unknown, of the wrong shape or type, or with a NaN; the sentence names file and tensor.
  * `n_threads` 0: one per processor. */
 CPL_NODISCARD cpl_status cpl_certify(cpl_certificate *out, const char *path, int n_threads);
 

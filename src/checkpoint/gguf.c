@@ -179,8 +179,9 @@ static cpl_status bad_offset(const cpl_gguf *g, const cpl_gguf_entry *e, uint64_
                     g->path, e->name, (unsigned long long)e->offset, (unsigned long long)expected);
 }
 
-/* Each tensor begins where the one before it ends, rounded up, and ends with the file at the latest.
- * One of an unknown type extends to the beginning of the next. There are `room` bytes of data. */
+/* Each tensor begins where the one before it ends, rounded up, and ends with the file at the
+ * latest. One of an unknown type extends to the beginning of the next. There are `room` bytes of
+ * data. */
 static cpl_status lay_out(cpl_gguf *g, uint64_t room)
 {
     uint64_t expected = 0;

@@ -239,7 +239,8 @@ done:
 
 /* ---- reading a file in order ---- */
 
-/* With pread, not mapped: a file that becomes shorter while it is read is an error, not a signal. */
+/* With pread, not mapped: a file that becomes shorter while it is read is an error, not a
+ * signal. */
 static uint64_t left(const cpl_gguf_source *s)
 {
     return s->size - s->at;

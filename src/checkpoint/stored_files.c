@@ -261,7 +261,8 @@ static cpl_status check_split(const cpl_stored_files *s, int64_t i)
 
 /* Both kinds ------------------------------------------------------------------------------------*/
 
-/* A folder with nothing of the usual names: a GGUF file, or slices without an index, or an error. */
+/* A folder with nothing of the usual names: a GGUF file, or slices without an index, or an
+ * error. */
 static cpl_status find_unusual(cpl_stored_files *s)
 {
     CPL_TRY(only_gguf(&s->source, s->path));

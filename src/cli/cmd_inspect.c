@@ -166,8 +166,8 @@ static cpl_status run_all(work *w)
     return kept || !w->lost ? CPL_OK : CPL_FAIL(CPL_ERR_INPUT, "%s", w->reason);
 }
 
-/* A model without router rows has a routing report and no coupling table; of any other the failure to
- * make one stays a failure. */
+/* A model without router rows has a routing report and no coupling table; of any other the failure
+ * to make one stays a failure. */
 static cpl_status without_table(work *w, const cpl_log *log)
 {
     char reason[1024];

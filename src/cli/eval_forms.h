@@ -17,8 +17,8 @@ typedef enum cpl_eval_mode {
     CPL_EVAL_MODE_LIST
 } cpl_eval_mode;
 
-/* The form, from --tasks or --task-file, --text, --list. CPL_ERR_USAGE: none of them, two of them, a
- * flag of another form, --samples without --json, MODEL_DIR missing or too many words. */
+/* The form, from --tasks or --task-file, --text, --list. CPL_ERR_USAGE: none of them, two of them,
+ * a flag of another form, --samples without --json, MODEL_DIR missing or too many words. */
 CPL_NODISCARD cpl_status cpl_eval_mode_of(cpl_eval_mode *form, const cpl_arguments *args);
 
 /* ---- eval_text.c ---- */

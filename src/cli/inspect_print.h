@@ -1,4 +1,5 @@
-/* inspect_print.h - what an inspection shows in the terminal: the bar while it works, the tables after.
+/* inspect_print.h - what an inspection shows in the terminal: the bar while it works, the tables
+ * after.
  *
  * Room:  cli. */
 #ifndef CPL_CLI_INSPECT_PRINT_H

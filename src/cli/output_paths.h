@@ -2,7 +2,8 @@
  * and existing results only with --overwrite.
  *
  * Room:  cli. A result is --json, --html or --out, those of them that the verb has. The standard
- *        output (- of --json, /dev/stdout), devices and pipes are no results that could be replaced. */
+ *        output (- of --json, /dev/stdout), devices and pipes are no results that could be
+ *        replaced. */
 #ifndef CPL_CLI_OUTPUT_PATHS_H
 #define CPL_CLI_OUTPUT_PATHS_H
 

@@ -1,5 +1,5 @@
-/* compare.h - runs lined up: what differs in their settings, their figures at equal tokens and equal
- * time, groups over seeds, pairs of runs that saw the same data in the same order.
+/* compare.h - runs lined up: what differs in their settings, their figures at equal tokens and
+ * equal time, groups over seeds, pairs of runs that saw the same data in the same order.
  *
  * Room:     compare.
  * Groups:   runs whose settings differ in seeds and bookkeeping only; or, if a setting is named,
@@ -11,10 +11,10 @@
  *           evaluations of a run.
  * Pairs:    of the first run's group, the baseline, with each other group: runs that share
  *           train.seed, the seed of the order and all settings of the data.
- * Documents: on the same held-out documents, bits per byte of a set of them = sum of nll / ln 2 / sum of
- *           bytes. Documents are matched by source and id. An interval is that of 2,000 resamples of
- *           the documents with replacement, from their 2.5 % to their 97.5 % quantile. Of several pairs
- *           the mean is taken; a resample draws the same documents for all of them.
+ * Documents: on the same held-out documents, bits per byte of a set = sum of nll / ln 2 / sum of
+ *           bytes. Documents are matched by source and id. An interval is that of 2,000 resamples
+ *           of the documents with replacement, from their 2.5 % to their 97.5 % quantile. Of
+ *           several pairs the mean is taken; a resample draws the same documents for all of them.
  * Questions: how often one run of a pair is right and the other is not, and McNemar's exact test,
  *           in which a question with several samples counts once.
  * Numbers:  NaN is a figure that a run does not have. */
@@ -153,7 +153,8 @@ const cpl_run_line *cpl_compare_line(const cpl_compare *compare, int64_t run);
 
 enum { CPL_POINT_WORDS = 240 };
 
-/* "at 2,048,000 tokens, the most at which every run was evaluated" into `out`, which is returned. */
+/* "at 2,048,000 tokens, the most at which every run was evaluated" into `out`, which is
+ * returned. */
 const char *cpl_compare_point_words(char out[CPL_POINT_WORDS], const cpl_compare *compare);
 
 /* Appends all tables as text for a terminal, warnings at the top. */
@@ -167,9 +168,9 @@ enum { CPL_COMPARE_COLOURS = 8 };
 
 /* Appends all charts, in the sections end (figures at the end against the setting of group_by) and
  * curves (against tokens). A curve is a line a run; of groups the mean over the runs where all have
- * a number, with a band of one standard deviation to both sides. Up to CPL_COMPARE_COLOURS lines have
- * colours of their own, more take the ramp. Losses begin at a twentieth of the tokens, so that the
- * fall from the first steps does not hide what differs. CPL_ERR_MEMORY. */
+ * a number, with a band of one standard deviation to both sides. Up to CPL_COMPARE_COLOURS lines
+ * have colours of their own, more take the ramp. Losses begin at a twentieth of the tokens, so that
+ * the fall from the first steps does not hide what differs. CPL_ERR_MEMORY. */
 CPL_NODISCARD cpl_status cpl_compare_charts(cpl_charts *out, const cpl_compare *compare);
 
 /* Appends the page; `data` is the comparison's JSON with its series, from which its charts come. */

@@ -89,7 +89,8 @@ typedef struct joined {
     table all; /* of the first base, with the sums over all files; before it no documents */
 } joined;
 
-/* Adds the numbers of one file of a side to the documents that are there; returns how many are not. */
+/* Adds the numbers of one file of a side to the documents that are there; returns how many are
+ * not. */
 static int64_t add_file(table *all, const table *file, int side)
 {
     int64_t strange = 0;

@@ -1,8 +1,8 @@
 /* questions.c - pairs of runs question by question; see compare.h
  *
  * File:  RUN/questions.json, plain or compressed: {"results": {TASK: {"metrics": {...}, "samples":
- *        [{"id": ..., "correct": 0 or 1, or an object of them by metric}]}}}. Of several metrics the
- *        first in the order of "metrics" counts. */
+ *        [{"id": ..., "correct": 0 or 1, or an object of them by metric}]}}}. Of several metrics
+ *        the first in the order of "metrics" counts. */
 #include <stdlib.h>
 #include <string.h>
 

@@ -233,8 +233,8 @@ static void sort_steps(cpl_run_record *run)
 }
 
 /* Sets `before` of every line to the one before it in the longest row of lines that ends there and
- * whose tokens rise, -1 none; returns the last line of the longest row of all. `ends[k]` is the line
- * with the fewest tokens that ends a row of k + 1. */
+ * whose tokens rise, -1 none; returns the last line of the longest row of all. `ends[k]` is the
+ * line with the fewest tokens that ends a row of k + 1. */
 static int64_t find_rising(int64_t *before, int64_t *ends, const cpl_run_line *lines, int64_t n)
 {
     int64_t longest = 0;

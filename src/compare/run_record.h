@@ -98,13 +98,14 @@ typedef struct cpl_run_record {
 } cpl_run_record;
 
 /* Reads the run in `folder`; one that has logged no step yet has no lines. CPL_ERR_INPUT: it is no
- * run, or has lines of which none can be used; the sentence names the folder. After a failure `run` is closed. */
+ * run, or has lines of which none can be used; the sentence names the folder. After a failure `run`
+ * is closed. */
 CPL_NODISCARD cpl_status cpl_run_record_open(cpl_run_record *run, const char *folder);
 void cpl_run_record_close(cpl_run_record *run); /* all zero is allowed */
 
-/* Reads the runs of `n_folders` folders into `runs`, which has room for so many and is all zero, and
- * sets `*n`: a folder that is there twice, by whatever path, is read once and has `duplicate`. After
- * a failure those that were read are still open. */
+/* Reads the runs of `n_folders` folders into `runs`, which has room for so many and is all zero,
+ * and sets `*n`: a folder that is there twice, by whatever path, is read once and has `duplicate`.
+ * After a failure those that were read are still open. */
 CPL_NODISCARD cpl_status cpl_run_records_open(cpl_run_record *runs, int64_t *n,
                                               const char *const *folders, int64_t n_folders);
 

@@ -1,4 +1,5 @@
-/* shard_file.c - the bytes of a token file, its header, and the rows of its metadata; see shards.h */
+/* shard_file.c - the bytes of a token file, its header, and the rows of its metadata; see
+ * shards.h */
 #include "data/shards.h"
 
 #include <fcntl.h>

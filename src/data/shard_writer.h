@@ -58,8 +58,8 @@ void cpl_shard_writer_close(cpl_shard_writer *writer);
  *     <stem>.npy          the ids, little-endian, nothing else (OLMo; no NumPy header)
  *     <stem>.csv.gz       a row a document: start,end,id,src,loc, ended by "\r\n"
  *     <stem>.sources.tsv  a line a label: index, tab, label, in order of first appearance
- *     <stem>.sources.u8   the label of each document, in the order of the rows; .u16 (little-endian)
- *                         if there are more than 256 labels
+ *     <stem>.sources.u8   the label of each document, in the order of the rows; .u16
+ *                         (little-endian) if there are more than 256 labels
  * All appear together at commit, the token file last. */
 
 typedef struct cpl_shard_part {

@@ -47,7 +47,8 @@ cpl_status cpl_shard_tokens(const cpl_shard *file, int64_t first, int64_t count,
     return CPL_OK;
 }
 
-/* Sets `ids` to the items of `raw` and returns the largest; items of 2 bytes are the common ones. */
+/* Sets `ids` to the items of `raw` and returns the largest; items of 2 bytes are the common
+ * ones. */
 static uint64_t widen(int32_t *ids, const unsigned char *raw, int64_t count, int item_bytes)
 {
     uint64_t most = 0;

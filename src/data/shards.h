@@ -31,8 +31,8 @@ typedef struct cpl_shard_options {
     int64_t n_masks;
 } cpl_shard_options;
 
-/* Files of one cpl_shards that stay open, token files and masks; the others are opened for each read.
- * The order of the reads is random, so it does not matter which. */
+/* Files of one cpl_shards that stay open, token files and masks; the others are opened for each
+ * read. The order of the reads is random, so it does not matter which. */
 enum { CPL_SHARDS_KEPT_OPEN = 128 };
 
 /* A token file or label mask. It is read with pread, not mapped: a file that became shorter, and a
@@ -125,8 +125,9 @@ CPL_NODISCARD cpl_status cpl_shards_survey(const cpl_shards *shards, int64_t max
 CPL_NODISCARD cpl_status cpl_shards_describe(const cpl_shards *shards, int64_t max_tokens,
                                              cpl_text *out);
 
-/* Sets the hash (XXH3, 64 bits) of names (file and folder), sizes and the first and last 64 KiB of the files
- * in their order, and of `eos` and `seq_len`: changes if a resumed run would see other data. */
+/* Sets the hash (XXH3, 64 bits) of names (file and folder), sizes and the first and last 64 KiB of
+ * the files in their order, and of `eos` and `seq_len`: changes if a resumed run would see other
+ * data. */
 CPL_NODISCARD cpl_status cpl_shards_fingerprint(uint64_t *hash, const cpl_shards *shards,
                                                 int64_t eos, int64_t seq_len);
 

@@ -1,8 +1,9 @@
 /* tokens.h - documents into token shards: reader, encoder and shard writer joined.
  *
  * Room:   data. `couplet tokenize encode` and the trainer use the same piece.
- * Ranks:  every rank reads all documents, and encodes one batch of each round of them; rank 0 writes
- *         the ids of all, in the order of the documents. So the shards are those of one process. */
+ * Ranks:  every rank reads all documents, and encodes one batch of each round of them; rank 0
+ *         writes the ids of all, in the order of the documents. So the shards are those of one
+ *         process. */
 #ifndef CPL_DATA_TOKENS_H
 #define CPL_DATA_TOKENS_H
 
@@ -42,8 +43,8 @@ cpl_document_settings cpl_tokens_reading(const cpl_data_settings *settings);
 
 /* Encodes every document in the order of the files (sorted by bytes) and their lines; the same
  * inputs give the same bytes. A failure leaves no files. With a group it is collective, and `made`
- * is set on rank 0; CPL_ERR_INPUT if ranks see other inputs. Errors: no such files, no document in them
- * (an empty corpus), a tokenizer without an end-of-text token if data.eos is unset,
+ * is set on rank 0; CPL_ERR_INPUT if ranks see other inputs. Errors: no such files, no document in
+ * them (an empty corpus), a tokenizer without an end-of-text token if data.eos is unset,
  * CPL_ERR_STOPPED, and all of documents.h. */
 CPL_NODISCARD cpl_status cpl_tokens_make(const cpl_tokens_job *job, cpl_tokens_made *made);
 

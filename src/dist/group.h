@@ -56,8 +56,8 @@ typedef struct cpl_ranks {
     /* Polled while waiting: true if a rank was lost, with the sentence (dist/alive.h). NULL: nobody
      * watches. */
     bool (*lost)(void *ctx, char sentence[1024]);
-    /* Of cpl_group_agree_within: this rank has come to it; which ranks have not, by name (dist/alive.h).
-     * NULL: nobody knows. */
+    /* Of cpl_group_agree_within: this rank has come to it; which ranks have not, by name
+     * (dist/alive.h). NULL: nobody knows. */
     void (*meet)(void *ctx);
     void (*late)(void *ctx, char names[CPL_ALIVE_NAMES]);
     void *ctx;
@@ -157,8 +157,8 @@ int64_t cpl_group_sum_bytes(int size, int rank, int64_t count, int64_t unit);
 CPL_NODISCARD cpl_status cpl_group_agree(cpl_group *group, cpl_status status);
 
 /* cpl_group_agree, at a point that all ranks reach within `seconds` of one another, such as the
- * beginning of a checkpoint. If they do not, the process has failed: CPL_ERR_DEVICE, with the names of
- * the ranks that did not come, and with `what` they did not begin. */
+ * beginning of a checkpoint. If they do not, the process has failed: CPL_ERR_DEVICE, with the names
+ * of the ranks that did not come, and with `what` they did not begin. */
 CPL_NODISCARD cpl_status cpl_group_agree_within(cpl_group *group, cpl_status status, double seconds,
                                                 const char *what);
 

@@ -1,10 +1,11 @@
-/* mpi_module.c - the transport on an MPI library (MPI 3.1), as a shared object that the program loads
- * (dist/mpi.h). Compiled once for each MPI library that the build finds; uses nothing of the library.
+/* mpi_module.c - the transport on an MPI library (MPI 3.1), as a shared object that the program
+ * loads (dist/mpi.h). Compiled once for each MPI library that the build finds; uses nothing of the
+ * library.
  *
  * Threads:  MPI is started with MPI_THREAD_SERIALIZED, and every call is made under one lock. While
  *           collectives are under way, a thread of this module tests them a few thousand times a
- *           second: most MPI libraries move data only within calls, and the program may be busy with
- *           a product meanwhile. A rank that waits tests by itself.
+ *           second: most MPI libraries move data only within calls, and the program may be busy
+ *           with a product meanwhile. A rank that waits tests by itself.
  * Sums:     none are made by MPI (see group.h). */
 #include <mpi.h>
 #include <pthread.h>
@@ -93,7 +94,8 @@ typedef struct communicator {
     int rank, size;
 } communicator;
 
-/* A request with room for `ints` numbers and the type of `unit` bytes, in the list; NULL: no memory. */
+/* A request with room for `ints` numbers and the type of `unit` bytes, in the list; NULL: no
+ * memory. */
 static request *new_request(int ints, int64_t unit)
 {
     request *r = calloc(1, sizeof *r + (size_t)ints * sizeof *r->ints);

@@ -2,8 +2,9 @@
  *
  * Method: a collective is a record of the group, found by its number: every rank counts the
  *         collectives it has started. Starting copies what is sent into the record; a request is
- *         complete when all ranks have started, and then copies from the record what is received. The
- *         last rank to do so removes it. Splitting is a collective too: everyone writes its color. */
+ *         complete when all ranks have started, and then copies from the record what is received.
+ *         The last rank to do so removes it. Splitting is a collective too: everyone writes its
+ *         color. */
 #include "dist/threads.h"
 
 #include <pthread.h>
@@ -262,8 +263,8 @@ static void give_up(void *ctx, void *which)
 
 static const cpl_transport_ops operations;
 
-/* The team that the member's last collective, a split, makes of `size` ranks of this color: the first
- * of them to come makes it; the lock is held. */
+/* The team that the member's last collective, a split, makes of `size` ranks of this color: the
+ * first of them to come makes it; the lock is held. */
 static team *team_of(const member *m, int color, int size)
 {
     const team *parent   = m->team;

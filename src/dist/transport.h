@@ -56,8 +56,8 @@ enum { CPL_MPI_MODULE_VERSION = 2 };
 typedef struct cpl_mpi_module {
     int version;
     const char *library; /* "Open MPI" or "MPICH": what it was compiled with */
-    /* Starts MPI; sets the transport of all ranks, and how many of them run on this machine. Returns
-     * NULL, or why it failed. */
+    /* Starts MPI; sets the transport of all ranks, and how many of them run on this machine.
+     * Returns NULL, or why it failed. */
     const char *(*start)(cpl_transport *world, int *local);
     /* After all transports were closed: an orderly end. */
     void (*finish)(void);

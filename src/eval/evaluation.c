@@ -302,8 +302,8 @@ static cpl_status best_form(cpl_evaluation *e, int64_t of)
     return failed ? CPL_ERR_MEMORY : CPL_OK;
 }
 
-/* All ranks must have the same questions, or their blocks would be others. `status`: that of reading
- * them. Collective. */
+/* All ranks must have the same questions, or their blocks would be others. `status`: that of
+ * reading them. Collective. */
 static cpl_status check_ranks(cpl_group *group, cpl_status status, const cpl_task_evaluation *one,
                               const cpl_questions *q)
 {

@@ -190,7 +190,8 @@ static int64_t count_cut(const json_t *samples)
     return count;
 }
 
-/* Ranked questions of which more than `window` tokens, the model's, were fed: their form's is longer. */
+/* Ranked questions of which more than `window` tokens, the model's, were fed: their form's is
+ * longer. */
 static int64_t count_beyond(const json_t *samples, int64_t window)
 {
     int64_t count = 0;

@@ -1,10 +1,10 @@
 /* journal.h - the answered questions on the disk: an interrupted evaluation is resumed from them.
  *
  * Room:   eval.
- * File:   FILE.partial, JSON lines: {"settings": ...}, then {"task": KEY, "question": SUM, "sample": ...}
- *         for every answered question, with its cpl_question_sum; of two the last counts. Every line
- *         ends in "xxh3", the check sum of the bytes before it. A last line that was cut by the
- *         interruption is removed.
+ * File:   FILE.partial, JSON lines: {"settings": ...}, then {"task": KEY, "question": SUM,
+ *         "sample": ...} for every answered question, with its cpl_question_sum; of two the last
+ *         counts. Every line ends in "xxh3", the check sum of the bytes before it. A last line that
+ *         was cut by the interruption is removed.
  * Lock:   the file is locked by one evaluation while it is open. */
 #ifndef CPL_EVAL_JOURNAL_H
 #define CPL_EVAL_JOURNAL_H

@@ -1,5 +1,5 @@
-/* totals.c - see totals.h: samples are summed up subject by subject; then means and objects are made
- * of the sums */
+/* totals.c - see totals.h: samples are summed up subject by subject; then means and objects are
+ * made of the sums */
 #include "eval/totals.h"
 
 #include <math.h>

@@ -127,8 +127,8 @@ static cpl_status answer_some(cpl_lm_batch_group *g, const cpl_pass *pass, int64
     return CPL_OK;
 }
 
-/* Writes the different tokens of picks first ... last - 1 into a->requests, counted from `from`. Returns
- * how many there are. */
+/* Writes the different tokens of picks first ... last - 1 into a->requests, counted from `from`.
+ * Returns how many there are. */
 static int64_t list_selected(cpl_lm_batch_group *g, int64_t first, int64_t last, int64_t from)
 {
     int64_t count = 0;

@@ -64,8 +64,8 @@ typedef struct cpl_reader_batch {
     cpl_text *text; /* for `take`: empty at first, of a multiple of 8 bytes at the end */
 } cpl_reader_batch;
 
-/* Who listens; `layer` or `scored` may be NULL, and without `scored` no loss is computed. `layer` is
- * called by the model's watcher (model.h). `take`: the text of one batch, aligned to 8 bytes. A
+/* Who listens; `layer` or `scored` may be NULL, and without `scored` no loss is computed. `layer`
+ * is called by the model's watcher (model.h). `take`: the text of one batch, aligned to 8 bytes. A
  * failure they return ends the reading. */
 typedef struct cpl_reader_callbacks {
     cpl_status (*layer)(void *ctx, const cpl_reader_batch *batch, int64_t layer,

@@ -309,8 +309,8 @@ static cpl_status put_one(maker *m, const cpl_chart_spec *spec)
     return CPL_OK;
 }
 
-/* Several checkpoints: a colour each, and of a kind with more than two solid lines a chart a line, so
- * that at most six curves share one. `only` -1: all of them. */
+/* Several checkpoints: a colour each, and of a kind with more than two solid lines a chart a line,
+ * so that at most six curves share one. `only` -1: all of them. */
 static cpl_status put_several(maker *m, const cpl_chart_spec *spec, int only)
 {
     cpl_chart_series series[CHECKPOINTS * MOST_SERIES], own[MOST_SERIES];

@@ -36,7 +36,8 @@ int64_t cpl_inspect_worker_rows(const cpl_backend *be, const cpl_moe_layer *at);
 /* Whether the gates of the layer are read a second time, for the silhouettes. */
 bool cpl_inspect_reads_twice(const cpl_coupling_report *report, const cpl_moe_layer *at);
 
-/* Of a layer: what its gates take to read, and the FLOPs of their products, silhouettes included. */
+/* Of a layer: what its gates take to read, and the FLOPs of their products, silhouettes
+ * included. */
 double cpl_coupling_read_bytes(const cpl_coupling_report *report, const cpl_moe_layer *at);
 double cpl_coupling_flops(const cpl_coupling_report *report, const cpl_moe_layer *at);
 

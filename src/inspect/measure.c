@@ -224,8 +224,8 @@ static void stop(crew *c, cpl_status status)
     snprintf(c->sentence, sizeof c->sentence, "%s", cpl_last_error());
 }
 
-/* Whether the result of this task is still needed: nothing before it has failed. So the failure that
- * is reported is the first in the order of the file. Under c->lock. */
+/* Whether the result of this task is still needed: nothing before it has failed. So the failure
+ * that is reported is the first in the order of the file. Under c->lock. */
 static bool matters(const crew *c, const work *w, int64_t task)
 {
     return c->failure != CPL_ERR_MEMORY && w->index <= c->failed_work && task < w->failed;

@@ -1,6 +1,7 @@
 /* null_model.h - a coupling matrix compared with chance (docs/method.md 5.2).
  *
- * Room:    inspect. Sums over n x n numbers, in double; nothing here depends on the number of threads.
+ * Room:    inspect. Sums over n x n numbers, in double; nothing here depends on the number of
+ *          threads.
  * Names:   M [n,n] with M[i,j] = |R_i . W_g^j|; kappa_ij = M_ij / (|R_i| |W_g^j|_F), 0 if a norm
  *          is 0. A pairing p gives expert p(j) the place of expert j: M'[i,j] = M[i,p(j)]. */
 #ifndef CPL_INSPECT_NULL_MODEL_H

@@ -49,8 +49,8 @@ static market open_market(void *memory, int32_t *pairing, const double *score, i
     return m;
 }
 
-/* Shortens the paths to all columns not yet reached by way of `row`, whose own path has lost `lost`;
- * returns the nearest of them. */
+/* Shortens the paths to all columns not yet reached by way of `row`, whose own path has lost
+ * `lost`; returns the nearest of them. */
 static int64_t nearest_through(market *m, int32_t row, double lost)
 {
     const double *score = m->score + row * m->n;

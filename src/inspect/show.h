@@ -3,7 +3,8 @@
  * Room:    inspect. The figures of a layer are rows of columns.def; columns.c lists those of each
  *          table on the terminal and in the page, charts.c those of each chart.
  * Page:    the scale-free figures come first. Raw values of the loss and norms come later, with a
- *          sentence on why models of different families are not compared by them; nothing is ranked.
+ *          sentence on why models of different families are not compared by them; nothing is
+ *          ranked.
  * Charts:  several reports share them: up to three checkpoints in one, with a colour each; more go
  *          on in further charts of the same scale. */
 #ifndef CPL_INSPECT_SHOW_H
@@ -72,8 +73,8 @@ CPL_NODISCARD cpl_status cpl_coupling_points(cpl_charts *out, const cpl_coupling
 
 /* ---- page.c, json.c, verdict.c ---- */
 
-/* Appends the whole page of one or more reports; `data` is their JSON with its series. `more` writes
- * sections before the definitions of words, from `ctx`; NULL: none. CPL_ERR_MEMORY. */
+/* Appends the whole page of one or more reports; `data` is their JSON with its series. `more`
+ * writes sections before the definitions of words, from `ctx`; NULL: none. CPL_ERR_MEMORY. */
 CPL_NODISCARD cpl_status cpl_coupling_page(
     cpl_text *out, const cpl_coupling_report *const *reports, int64_t count, const json_t *data,
     void (*more)(cpl_text *out, const void *ctx, const json_t *data), const void *ctx);

@@ -2,8 +2,8 @@
  * clusters of the rows of their W_g, with the distance 1 - cosine.
  *
  * Room:    inspect.
- * Method:  of rows u of unit length only the mean m_c of each expert c is needed: u . m_c is the mean
- *          cosine of u to all rows of c. So n products a row are enough. */
+ * Method:  of rows u of unit length only the mean m_c of each expert c is needed: u . m_c is the
+ *          mean cosine of u to all rows of c. So n products a row are enough. */
 #ifndef CPL_INSPECT_SILHOUETTE_H
 #define CPL_INSPECT_SILHOUETTE_H
 

@@ -9,8 +9,9 @@
 #include "base/arena.h"
 #include "inspect/pca.h"
 
-/* The two loops over all pairs are compiled twice, and the processor decides: with AVX2 they take half
- * as long. The sanitizers do not live with functions that are chosen when the program is loaded. */
+/* The two loops over all pairs are compiled twice, and the processor decides: with AVX2 they take
+ * half as long. The sanitizers do not live with functions that are chosen when the program is
+ * loaded. */
 #if defined(__x86_64__) && defined(__GLIBC__) && !defined(__SANITIZE_ADDRESS__) &&                 \
     !defined(__SANITIZE_THREAD__)
 #    define WITH_AVX2 __attribute__((target_clones("avx2", "default")))

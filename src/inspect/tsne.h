@@ -1,11 +1,11 @@
-/* tsne.h - t-distributed stochastic neighbour embedding in two dimensions, exact (van der Maaten and
- * Hinton 2008).
+/* tsne.h - t-distributed stochastic neighbour embedding in two dimensions, exact (van der Maaten
+ * and Hinton 2008).
  *
  * Room:    inspect. Plain C; of the backend it uses the number of threads, random numbers, and the
  *          products of pca.h.
- * Method:  the gradient over all pairs; affinities by bisection on the perplexity; begins with the first two principal components, as scikit-learn does; early
- *          exaggeration 12 for 250 iterations, momentum 0.5 then 0.8, gains, learning rate
- *          max(N / 48, 50).
+ * Method:  the gradient over all pairs; affinities by bisection on the perplexity; begins with the
+ *          first two principal components, as scikit-learn does; early exaggeration 12 for 250
+ *          iterations, momentum 0.5 then 0.8, gains, learning rate max(N / 48, 50).
  * Same:    the same points, options and number of threads give the same bits; other numbers of
  *          threads differ in the last bits of a step. */
 #ifndef CPL_INSPECT_TSNE_H

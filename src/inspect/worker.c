@@ -80,8 +80,8 @@ static double layers_at_once(const cpl_coupling_report *r, int n_threads)
     return 2.0 + (double)(n_threads - 1) / (double)least;
 }
 
-/* What cpl_null_model_of and cpl_null_model_ratios_of take while they work: kappa, sorted lines with their
- * sums, quantiles. */
+/* What cpl_null_model_of and cpl_null_model_ratios_of take while they work: kappa, sorted lines
+ * with their sums, quantiles. */
 static double chance_bytes(const cpl_coupling_report *r)
 {
     double n = 0;

@@ -16,8 +16,8 @@
 
 /* Reading ---------------------------------------------------------------------------------------*/
 
-/* Two rules. A name that is looked up in a folder (config.json, a shard, ...) must be a regular file
- * or a link to one: a folder, pipe, socket or device is an error at once, as the user did not
+/* Two rules. A name that is looked up in a folder (config.json, a shard, ...) must be a regular
+ * file or a link to one: a folder, pipe, socket or device is an error at once, as the user did not
  * choose it. A file that the user named (_given) may also be a pipe, a terminal or a device: it is
  * waited for until cpl_stop_check fails. In both cases the caller gives the largest length. */
 
@@ -28,7 +28,8 @@ CPL_NODISCARD cpl_status cpl_file_read(cpl_text *out, const char *path, size_t m
 /* The same of a file that the user named. */
 CPL_NODISCARD cpl_status cpl_file_read_given(cpl_text *out, const char *path, size_t max_bytes);
 
-/* Opens a file of a folder for reading and sets its descriptor (the caller closes it) and length. */
+/* Opens a file of a folder for reading and sets its descriptor (the caller closes it) and
+ * length. */
 CPL_NODISCARD cpl_status cpl_file_open(int *descriptor, uint64_t *length, const char *path);
 
 /* CPL_OK if cpl_file_open would open it. */

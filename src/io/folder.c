@@ -191,7 +191,8 @@ void cpl_folder_remove(const char *folder)
     (void)nftw(folder, remove_entry, 16, FTW_DEPTH | FTW_PHYS);
 }
 
-/* Under another name first: what is there by its name is whole, even if the process is killed here. */
+/* Under another name first: what is there by its name is whole, even if the process is killed
+ * here. */
 static void remove_within(const char *folder, const char *name)
 {
     char *path = cpl_path_join(folder, name), *doomed = cpl_path_join(folder, ".tmp-removed");

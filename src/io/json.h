@@ -17,8 +17,8 @@
 
 enum { CPL_JSON_MAX_BYTES = 1 << 29 }; /* of a file; more is an error */
 
-/* Sets a new object or array, read from a file of a folder or, _given, from one that the user named;
- * the caller frees it with json_decref. A whole number beyond 64 bits is no error (published
+/* Sets a new object or array, read from a file of a folder or, _given, from one that the user
+ * named; the caller frees it with json_decref. A whole number beyond 64 bits is no error (published
  * tokenizer settings have one): in such a document all numbers are reals. Bytes that are not UTF-8
  * and \u0000 are errors. */
 CPL_NODISCARD cpl_status cpl_json_load(json_t **out, const char *path);

@@ -21,9 +21,10 @@ enum { CPL_ZSTD_WINDOW_LOG = 27, CPL_ZSTD_WINDOW_LOG_MAX = 31 };
 
 typedef struct cpl_stream cpl_stream;
 
-/* Opens `path`, a file of a folder (file.h has the two rules), for reading from the beginning. A file whose name ends in .gz or .zst and whose
- * content is neither that nor text is an error, as is one that ends within its first bytes.
- * `zstd_window_log` is 10 to CPL_ZSTD_WINDOW_LOG_MAX: frames with a larger window are refused. */
+/* Opens `path`, a file of a folder (file.h has the two rules), for reading from the beginning. A
+ * file whose name ends in .gz or .zst and whose content is neither that nor text is an error, as is
+ * one that ends within its first bytes. `zstd_window_log` is 10 to CPL_ZSTD_WINDOW_LOG_MAX: frames
+ * with a larger window are refused. */
 CPL_NODISCARD cpl_status cpl_stream_open(cpl_stream **stream, const char *path,
                                          int zstd_window_log);
 

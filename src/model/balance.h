@@ -9,8 +9,8 @@
  *             sequence   a sequence; a pass has G of them
  *             global     the whole batch: all passes of a step, on all ranks
  *
- *         A scope whose span is just one pass, such as global with one micro-batch in one process, is
- *         computed as micro is: the same bits, no more work. L layers, n experts. */
+ *         A scope whose span is just one pass, such as global with one micro-batch in one process,
+ *         is computed as micro is: the same bits, no more work. L layers, n experts. */
 #ifndef CPL_MODEL_BALANCE_H
 #define CPL_MODEL_BALANCE_H
 

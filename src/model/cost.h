@@ -11,13 +11,14 @@
  * with, for every router. */
 double cpl_cost_experts(const cpl_model_settings *config, double n_tokens);
 
-/* What Autonomy-of-Experts of rank r adds to that: 2 T (n-K) d r for the experts a token is not sent
- * to. A rank that does not keep the number of parameters changes the K chosen ones' gates too:
+/* What Autonomy-of-Experts of rank r adds to that: 2 T (n-K) d r for the experts a token is not
+ * sent to. A rank that does not keep the number of parameters changes the K chosen ones' gates too:
  * 2 T K (d r + r D - d D), 0 or nearly so at r = d D / (d + D). */
 double cpl_cost_aoe(const cpl_model_settings *config, double n_tokens);
 
 /* Coupling loss of one layer, forward: 2 n^2 D d, times erc.draws and the matrices that
- * erc.activation reads (1 to 3). Backward is twice that with every hinge active, nothing with none. */
+ * erc.activation reads (1 to 3). Backward is twice that with every hinge active, nothing with
+ * none. */
 double cpl_cost_coupling(const cpl_model_settings *config, const cpl_erc_settings *erc);
 
 /* The whole model, forward, of one token in a sequence of seq_len: per layer the four projections,
@@ -25,8 +26,8 @@ double cpl_cost_coupling(const cpl_model_settings *config, const cpl_erc_setting
  * Autonomy-of-Experts adds), experts, shared expert; the head. */
 double cpl_cost_token(const cpl_model_settings *config, double seq_len);
 
-/* One optimizer step over n_tokens: three times the forward pass, and three times the coupling loss,
- * every hinge active, in each layer of erc.layers; erc NULL: without it. */
+/* One optimizer step over n_tokens: three times the forward pass, and three times the coupling
+ * loss, every hinge active, in each layer of erc.layers; erc NULL: without it. */
 double cpl_cost_step(const cpl_model_settings *config, double n_tokens, double seq_len,
                      const cpl_erc_settings *erc);
 

@@ -179,9 +179,9 @@ static void count_active(cpl_coupling_result *result, const cpl_proxy_job *job, 
     }
 }
 
-/* The phases of couplet.h with the exchange between them. The gradient of a diagonal is linear in the
- * hinges against it, so that each replica adds that of the hinges of its own rows. A rank whose rows are none, since there
- * are more replicas than rows, only takes part in the exchange. */
+/* The phases of couplet.h with the exchange between them. The gradient of a diagonal is linear in
+ * the hinges against it, so that each replica adds that of the hinges of its own rows. A rank whose
+ * rows are none, since there are more replicas than rows, only takes part in the exchange. */
 static void run_over(cpl_backend *be, cpl_proxy_job *job, cpl_mesh *mesh)
 {
     const cpl_proxy_ops *proxy = &be->ops->proxy;

@@ -115,7 +115,8 @@ static void fail(cpl_exchange *x)
     cpl_group_fail(&x->mesh->experts, cpl_exchange_status(x));
 }
 
-/* At least `bytes`, an eighth more if it must grow; NULL, with the failure kept, if there is none. */
+/* At least `bytes`, an eighth more if it must grow; NULL, with the failure kept, if there is
+ * none. */
 static void *room(cpl_exchange *x, block *b, size_t bytes)
 {
     if (bytes <= b->bytes && b->data) return b->data;
@@ -234,8 +235,8 @@ static int64_t total(const int64_t *counts, int n)
     return sum;
 }
 
-/* to [R,d] F32 = the rows of from [T,d] at `token`, as the other ranks send theirs, in the type of the
- * products. */
+/* to [R,d] F32 = the rows of from [T,d] at `token`, as the other ranks send theirs, in the type of
+ * the products. */
 static void send_rows(cpl_exchange *x, cpl_backend *be, const arrived *a, cpl_tensor to,
                       cpl_tensor from, cpl_tensor token)
 {
@@ -259,8 +260,8 @@ static void return_rows(cpl_exchange *x, const arrived *a, void *to, const void 
                          width * (int64_t)sizeof(float));
 }
 
-/* Each row that leaves goes as an operand, and each row that came returns as F32; one of the two with
- * the weight or its gradient. */
+/* Each row that leaves goes as an operand, and each row that came returns as F32; one of the two
+ * with the weight or its gradient. */
 static int64_t rows_bytes(const cpl_model_settings *c, cpl_dtype compute, int64_t away,
                           int64_t here)
 {

@@ -75,8 +75,8 @@ void cpl_exchange_serve(cpl_exchange *exchange, cpl_backend *be, int64_t kept,
                         cpl_expert_weights w);
 
 /* Before forward passes of which the ranks do not run equally many: how many ranks of mesh->experts
- * run one now, with this one if it is `active`. An active rank then runs its pass; an idle one serves
- * in all layers, or if none is active is done. Collective over mesh->experts. */
+ * run one now, with this one if it is `active`. An active rank then runs its pass; an idle one
+ * serves in all layers, or if none is active is done. Collective over mesh->experts. */
 int cpl_exchange_meet(cpl_exchange *exchange, bool active);
 
 /* As ops->experts_backward: *adds* to dx [T,d] and dw, *sets* dweight [T,K]. Collective

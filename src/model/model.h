@@ -31,10 +31,10 @@ size_t cpl_model_bytes(const cpl_model_settings *config, cpl_dtype compute, int6
 CPL_NODISCARD cpl_status cpl_model_init(cpl_model *model, cpl_backend *be,
                                         const cpl_model_settings *config, int64_t positions);
 
-/* The same without memory for the F32 masters of parameters that have a copy (params.h): they lie in
- * `over`, a set of F32 tensors of `config` that must outlive the model and is used for something else
- * too, so that they are valid only where the owner of both says so. The type of products must not be
- * F32. Bytes that it allocates. */
+/* The same without memory for the F32 masters of parameters that have a copy (params.h): they lie
+ * in `over`, a set of F32 tensors of `config` that must outlive the model and is used for something
+ * else too, so that they are valid only where the owner of both says so. The type of products must
+ * not be F32. Bytes that it allocates. */
 CPL_NODISCARD cpl_status cpl_model_init_over(cpl_model *model, cpl_backend *be,
                                              const cpl_model_settings *config, int64_t positions,
                                              cpl_params *over);
@@ -105,8 +105,8 @@ void cpl_model_forward(cpl_model *model, cpl_pass *pass, cpl_tensor ids, cpl_ten
                        const cpl_cached *cached);
 
 /* For a rank of the experts' mesh without tokens: its experts serve the forward passes of the other
- * ranks until none of them runs one any more (cpl_exchange_meet). Collective with passes that are not
- * training. */
+ * ranks until none of them runs one any more (cpl_exchange_meet). Collective with passes that are
+ * not training. */
 void cpl_model_serve(cpl_model *model, cpl_exchange *exchange);
 
 /* logits [R,V] = head . rows first ... first + R - 1 of the pass's final. */

@@ -193,7 +193,8 @@ cpl_expert_weights cpl_moe_experts(const cpl_layer_params *w)
     return e;
 }
 
-/* y [T,d] is set to the chosen experts' outputs: by this process, or by the ranks that have them. */
+/* y [T,d] is set to the chosen experts' outputs: by this process, or by the ranks that have
+ * them. */
 static void experts_forward(cpl_backend *be, cpl_tensor y, const cpl_moe_kept *kept,
                             const cpl_layer_params *w, const cpl_moe_scratch *s)
 {

@@ -67,8 +67,8 @@ bool cpl_model_is_olmoe(const cpl_model_settings *config);
  * to the nearest, at least 1. */
 int64_t cpl_model_aoe_rank(int64_t d_model, int64_t d_expert);
 
-/* Tensors in all, and the i-th of them in memory's order. What the model does not have (a tied head,
- * the router of Autonomy-of-Experts, ...) is not among them. */
+/* Tensors in all, and the i-th of them in memory's order. What the model does not have (a tied
+ * head, the router of Autonomy-of-Experts, ...) is not among them. */
 int64_t cpl_params_count(const cpl_model_settings *config);
 cpl_param cpl_params_at(const cpl_model_settings *config, int64_t i);
 

@@ -5,8 +5,8 @@
  * Names:   T tokens of one optimizer step over all ranks, n experts, K a token, d model width,
  *          D expert width, L layers; N ranks, E of them along the experts (dist/mesh.h). FLOPs: a
  *          product [m,k][k,n] is 2 m k n.
- * Ranks:   memory and work are those of rank 0, which no other exceeds: where parts are not equal, the
- *          first ranks have the larger ones. docs/scale.md has the formulas. */
+ * Ranks:   memory and work are those of rank 0, which no other exceeds: where parts are not equal,
+ *          the first ranks have the larger ones. docs/scale.md has the formulas. */
 #ifndef CPL_PLAN_PLAN_H
 #define CPL_PLAN_PLAN_H
 
@@ -133,8 +133,9 @@ typedef struct cpl_plan {
     int64_t aoe_rank;       /* r: the model's, or with a router that of the same parameters */
     double aoe_extra_flops; /* 2 T (n-K) d r: what Autonomy-of-Experts adds, or would add */
 
-    /* Predicted price of the coupling loss per rank, in tokens through one expert, as the paper counts
-     * it: every replica of the experts repeats it. Here the replicas share it (rank_flops). */
+    /* Predicted price of the coupling loss per rank, in tokens through one expert, as the paper
+     * counts it: every replica of the experts repeats it. Here the replicas share it
+     * (rank_flops). */
     double base_token_equivalents; /* K T / N */
     double erc_token_equivalents;  /* n (n/E) / 3, times the same two factors */
     double erc_overhead;           /* their ratio */
@@ -146,8 +147,9 @@ typedef struct cpl_plan {
     double erc_share_all_active;  /* of step_flops: three products a layer */
     double erc_share_none_active; /* one product a layer, of a step with no more than that */
 
-    /* Of rank 0: micro-batches of a step, its operations with those of passes that only count, bytes
-     * and messages of every term, and of the exchange if all ranks send this one all they can. */
+    /* Of rank 0: micro-batches of a step, its operations with those of passes that only count,
+     * bytes and messages of every term, and of the exchange if all ranks send this one all they
+     * can. */
     double passes, rank_flops;
     cpl_sent sent[CPL_N_PLAN_TERMS], worst_exchange;
     cpl_plan_time time;
@@ -172,8 +174,8 @@ CPL_NODISCARD cpl_status cpl_plan_check_size(const cpl_plan_input *input);
 /* Fills `plan`. CPL_ERR_INPUT as cpl_mesh_check; else as cpl_plan_check_size. */
 CPL_NODISCARD cpl_status cpl_plan_make(cpl_plan *plan, const cpl_plan_input *input);
 
-/* CPL_ERR_MEMORY "not enough memory: ..." if bytes.total are more than this process can have now, or
- * those of `local_ranks` ranks more than the machine has. */
+/* CPL_ERR_MEMORY "not enough memory: ..." if bytes.total are more than this process can have now,
+ * or those of `local_ranks` ranks more than the machine has. */
 CPL_NODISCARD cpl_status cpl_plan_check_memory(const cpl_plan *plan, int local_ranks);
 
 /* Appends the table for people. */
@@ -193,7 +195,8 @@ void cpl_plan_text(cpl_text *out, const cpl_plan *plan);
  *             exchange total worst checkpoint disk }
  *     sent { of every term: { bytes messages worst_bytes overlapped_by s exposed_s } }
  *     time { flops_per_second memory_bytes_per_second bytes_per_second latency_s compute_s update_s
- *             copies_s backward_s step_s tokens_per_second efficiency }; null if no time is predicted
+ *             copies_s backward_s step_s tokens_per_second efficiency }; null if no time is
+ *             predicted
  *     aoe_beside_softmax { extra_parameters extra_step_flops extra_share_of_step extra_model_bytes
  *             extra_run_bytes extra_step_bytes extra_total_bytes extra_share_of_bytes };
  *             null if the model has a router

@@ -1,5 +1,5 @@
-/* predict.c - what a rank does and sends in a step, and how long that takes; see plan.h. The formulas
- * are in docs/scale.md. */
+/* predict.c - what a rank does and sends in a step, and how long that takes; see plan.h. The
+ * formulas are in docs/scale.md. */
 #include <math.h>
 
 #include "model/cost.h"
@@ -62,8 +62,8 @@ static double share_of_coupling(const cpl_plan_input *input, int64_t ranks, int6
     return (double)rows / (double)n / (double)experts;
 }
 
-/* Operations of rank 0 of so many: three passes of its tokens, forward passes that only count (without
- * the head), and its part of the coupling loss, every hinge active. */
+/* Operations of rank 0 of so many: three passes of its tokens, forward passes that only count
+ * (without the head), and its part of the coupling loss, every hinge active. */
 static double flops_of(const cpl_plan *plan, int64_t ranks, int64_t experts, bool counts_ahead)
 {
     const cpl_plan_input *input = &plan->input;
@@ -127,8 +127,8 @@ static void count_sent(cpl_plan *plan)
 
 /* ---- time ---- */
 
-/* Seconds of AdamW: reads weight, gradient and two moments, writes all but the gradient, F32, and the
- * BF16 copy. */
+/* Seconds of AdamW: reads weight, gradient and two moments, writes all but the gradient, F32, and
+ * the BF16 copy. */
 static double update_of(const cpl_plan_input *input, int64_t numbers)
 {
     const double bytes = input->compute == CPL_BF16 ? 30 : 28;

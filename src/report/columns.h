@@ -1,7 +1,8 @@
 /* columns.h - figures in the columns of tables: each is described once, and its text on a terminal,
  * its cell in a page and its member of the JSON follow.
  *
- * Room:  report. Knows numbers and names; which figures there are, and of what, is the caller's list. */
+ * Room:  report. Knows numbers and names; which figures there are, and of what, is the caller's
+ *        list. */
 #ifndef CPL_REPORT_COLUMNS_H
 #define CPL_REPORT_COLUMNS_H
 
@@ -103,9 +104,9 @@ typedef struct cpl_chart_spec {
 cpl_chart cpl_columns_chart(const cpl_chart_spec *spec, const char *const *places,
                             int64_t n_places);
 
-/* Sets the series of the lines, of the band and of the rule, in `out` of CPL_CHART_MOST_LINES + 2, and
- * returns how many. rows (n_places): the row at a place, -1: none. Values are from the pool: `out` is
- * used only while its status is CPL_OK. */
+/* Sets the series of the lines, of the band and of the rule, in `out` of CPL_CHART_MOST_LINES + 2,
+ * and returns how many. rows (n_places): the row at a place, -1: none. Values are from the pool:
+ * `out` is used only while its status is CPL_OK. */
 int64_t cpl_columns_series(cpl_chart_series *out, cpl_pool *pool, const cpl_chart_spec *spec,
                            const cpl_columns *columns, const int64_t *rows, int64_t n_places);
 

@@ -1,9 +1,9 @@
 /* grid.h - a table of names and texts, shown on a terminal or in a page.
  *
- * Room:  report. A table with more than CPL_GRID_COLUMNS columns is turned when it is shown: its rows
- *        become columns.
- * Text:  cells are UTF-8 as in pages; in text the signs of numbers become plain ASCII, and a line end or a
- *        tab in a cell \x0a or \x09. */
+ * Room:  report. A table with more than CPL_GRID_COLUMNS columns is turned when it is shown: its
+ *        rows become columns.
+ * Text:  cells are UTF-8 as in pages; in text the signs of numbers become plain ASCII, and a line
+ *        end or a tab in a cell \x0a or \x09. */
 #ifndef CPL_REPORT_GRID_H
 #define CPL_REPORT_GRID_H
 

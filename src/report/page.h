@@ -41,8 +41,8 @@ void cpl_page_cell_span(cpl_text *out, const char *text, int64_t columns); /* wo
 void cpl_page_row_close(cpl_text *out);
 void cpl_page_table_close(cpl_text *out);
 
-/* Places for the charts of a section of the data, in their order, in a grid. Maps are shown one at a
- * time, with small ones to choose from. Nothing if the section has none. */
+/* Places for the charts of a section of the data, in their order, in a grid. Maps are shown one at
+ * a time, with small ones to choose from. Nothing if the section has none. */
 void cpl_page_charts(cpl_text *out, const json_t *data, const char *section);
 bool cpl_page_has_charts(const json_t *data, const char *section);
 

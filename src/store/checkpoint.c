@@ -212,8 +212,8 @@ static cpl_status write_rest(const char *folder, const cpl_checkpoint *c, const 
     return cpl_folder_sync(folder);
 }
 
-/* Collective: a part that one rank cannot write is an error of all. Every rank reads its parts again
- * for their sums [ranks, N_PARTS]. */
+/* Collective: a part that one rank cannot write is an error of all. Every rank reads its parts
+ * again for their sums [ranks, N_PARTS]. */
 static cpl_status write_parts(int64_t *sums, const char *folder, const cpl_checkpoint *c)
 {
     cpl_group *world = c->ranks->world;

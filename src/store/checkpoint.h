@@ -8,8 +8,8 @@
  *          RUN/last            a link to the newest whole one
  * Ranks:   with R of them, each writes what it holds: model-0000r-of-0000R.safetensors, and of the
  *          moments two of state-00001-of-...; an index (model.safetensors.index.json, as Hugging
- *          Face's, and state.safetensors.index.json) says which tensor is in which file. One process
- *          reads both forms, and so do any number of ranks.
+ *          Face's, and state.safetensors.index.json) says which tensor is in which file. One
+ *          process reads both forms, and so do any number of ranks.
  * Safety:  a checkpoint is written as RUN/.tmp-step, synced and renamed. Only then is `last`
  *          replaced (by renaming a new link to it), and only then are old checkpoints removed. A
  *          run killed at any moment has a whole `last`. */
@@ -33,11 +33,11 @@ typedef struct cpl_checkpoint_ranks {
     /* The rank that writes a parameter, or one expert of it; any rank can ask. `index`: as
      * cpl_params_at. */
     int (*writer)(void *ctx, int64_t index, const cpl_param *param, int64_t expert);
-    /* Saving: makes whole, in the set that it returns, the tensors that this rank writes. It stays so
-     * until the next call. Collective. */
+    /* Saving: makes whole, in the set that it returns, the tensors that this rank writes. It stays
+     * so until the next call. Collective. */
     cpl_params *(*gather)(void *ctx, cpl_saved_set which);
-    /* Loading: the model's masters, or for moments the set that `room` returns, take whole tensors of
-     * everything in this process; `keep` then takes what this rank holds of them. */
+    /* Loading: the model's masters, or for moments the set that `room` returns, take whole tensors
+     * of everything in this process; `keep` then takes what this rank holds of them. */
     cpl_params *(*room)(void *ctx, cpl_saved_set which);
     void (*keep)(void *ctx, cpl_saved_set which);
 } cpl_checkpoint_ranks;
@@ -53,8 +53,8 @@ typedef struct cpl_checkpoint {
 } cpl_checkpoint;
 
 /* Saves RUN/step-NNNNNN, points `last` at it and removes all but the newest `keep` of the steps up
- * to this one. On failure all existing files are unchanged. With ranks collective: it fails on all of
- * them or on none. */
+ * to this one. On failure all existing files are unchanged. With ranks collective: it fails on all
+ * of them or on none. */
 CPL_NODISCARD cpl_status cpl_checkpoint_save(const char *run, const cpl_checkpoint *checkpoint,
                                              int64_t keep);
 

@@ -42,8 +42,8 @@ CPL_NODISCARD cpl_status cpl_hf_load_tokenizer(cpl_tokenizer **out, char **path,
  * tensor and one of another shape are CPL_ERR_INPUT with its name and both shapes. */
 CPL_NODISCARD cpl_status cpl_hf_load(const cpl_hf *hf, cpl_model *model);
 
-/* Writes config.json, generation_config.json and, if `tokenizer` (a path) is not NULL, tokenizer.json
- * and tokenizer_config.json into the existing `folder`, each file atomically. */
+/* Writes config.json, generation_config.json and, if `tokenizer` (a path) is not NULL,
+ * tokenizer.json and tokenizer_config.json into the existing `folder`, each file atomically. */
 CPL_NODISCARD cpl_status cpl_hf_save_config(const char *folder, const cpl_model_settings *config,
                                             const cpl_hf_tokens *tokens, const char *tokenizer);
 

@@ -32,8 +32,8 @@ static cpl_status verify_file(const char *folder, const char *name, const json_t
     return status;
 }
 
-/* A run cannot be resumed without these, so a list that lacks one is invalid. Of the tensors the file,
- * or the index of several. */
+/* A run cannot be resumed without these, so a list that lacks one is invalid. Of the tensors the
+ * file, or the index of several. */
 static cpl_status check_complete(const json_t *sums, const char *where)
 {
     static const char *const needed[][2] = {

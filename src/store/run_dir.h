@@ -28,8 +28,8 @@ CPL_NODISCARD cpl_status cpl_run_dir_resolve(char **folder, const char *path);
  */
 CPL_NODISCARD cpl_status cpl_run_dir_verify(const char *folder, bool *checked);
 
-/* The same for only the files number `first`, `first` + `every`, ... of checksums.json: what each of
- * `every` ranks does. */
+/* The same for only the files number `first`, `first` + `every`, ... of checksums.json: what each
+ * of `every` ranks does. */
 CPL_NODISCARD cpl_status cpl_run_dir_verify_share(const char *folder, int first, int every,
                                                   bool *checked);
 

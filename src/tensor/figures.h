@@ -7,8 +7,8 @@
  *         norm is 0.
  *
  *             m_diagonal, m_off_diagonal      means of M; off: 0 for n = 1
- *             active_rows, active_columns     share of the n (n-1) hinges with a gradient, M >= alpha
- *                                             times the diagonal of the row or of the column
+ *             active_rows, active_columns     share of the n (n-1) hinges with a gradient, M >=
+ *                                             alpha times the diagonal of the row or of the column
  *             alpha_min                       smallest alpha without loss: max over i != j of
  *                                             max(M_ij/M_ii, M_ij/M_jj); infinite where a diagonal
  *                                             is 0 and its row or column is not

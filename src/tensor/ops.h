@@ -217,8 +217,8 @@ struct cpl_ops {
     /* bias [n] *adds* rate if load [n] is below its mean, -rate if above, nothing if equal:
      * DeepSeek-V3's balancing without a loss. */
     void (*balance_bias)(cpl_backend *be, cpl_tensor bias, cpl_tensor load, float rate);
-    /* Returns the mean over all n^2 entries of (R^ R^T - I)^2 with R^ the rows of R [n,d] divided by
-     * their norms (a zero row counts as orthogonal to all: its entries give nothing); dR [n,d]
+    /* Returns the mean over all n^2 entries of (R^ R^T - I)^2 with R^ the rows of R [n,d] divided
+     * by their norms (a zero row counts as orthogonal to all: its entries give nothing); dR [n,d]
      * *adds* scale times the gradient, or is none. */
     double (*orthogonality)(cpl_backend *be, cpl_tensor dR, cpl_tensor R, float scale);
     /* Sorts the assignments by expert (stable): fills `plan`. */

@@ -255,8 +255,8 @@ cpl_status cpl_product(float *c, int64_t c_stride, cpl_operand a, cpl_operand b,
 
 /* ---- before the first product ---- */
 
-/* The library makes kernels at the first product of their form: of square and narrow matrices, of vectors,
- * as they are and transposed. */
+/* The library makes kernels at the first product of their form: of square and narrow matrices, of
+ * vectors, as they are and transposed. */
 static cpl_status prepare(cpl_dtype dtype)
 {
     enum { SIDE = 64, NARROW = 4, FORMS = 5 };

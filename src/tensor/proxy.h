@@ -98,8 +98,8 @@ typedef struct cpl_proxy_ops {
      * violations over the parts before phase 3. Needs diagonal[n]. */
     void (*sweep)(struct cpl_backend *be, cpl_proxy_job *job);
 
-    /* Phase 3 adds the gradient of the diagonal of experts j0..j1-1, and dR. Needs violations[2,n] and
-     * the weights still unchanged. */
+    /* Phase 3 adds the gradient of the diagonal of experts j0..j1-1, and dR. Needs violations[2,n]
+     * and the weights still unchanged. */
     void (*add_diagonal)(struct cpl_backend *be, cpl_proxy_job *job);
 
     /* All phases if every expert is local (j0 = 0, j1 = n): the same numbers as the three phases up

@@ -20,8 +20,8 @@ enum {
     CPL_NFC_CARE     = 4, /* NFC may change it, move it, or join it to the one before */
 };
 
-/* Two stages, pages of 256 code points: made from unicode-classes.tsv by tools/make_unicode_classes.c
- * during the build. */
+/* Two stages, pages of 256 code points: made from unicode-classes.tsv by
+ * tools/make_unicode_classes.c during the build. */
 extern const uint8_t cpl_unicode_page[4352];
 extern const uint8_t cpl_unicode_table[][256];
 

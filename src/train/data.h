@@ -24,8 +24,8 @@ typedef struct cpl_train_data {
  * determine them; writes nothing. CPL_ERR_INPUT if data.train is not set. */
 CPL_NODISCARD cpl_status cpl_train_data_begin(cpl_train_data *data, const cpl_settings *settings);
 
-/* After cpl_train_data_begin: opens everything settings->data names, for one rank of several the rows
- * of its own of each batch (world NULL: one process). Documents are encoded into
+/* After cpl_train_data_begin: opens everything settings->data names, for one rank of several the
+ * rows of its own of each batch (world NULL: one process). Documents are encoded into
  * data.cache or RUN/tokens first, unless the shards there were made from the same documents by the
  * same tokenizer; all ranks encode, rank 0 writes. Collective: all ranks get the same status.
  * Errors: an empty corpus, one shorter than a batch, ids beyond the vocabulary, ... with their
@@ -39,9 +39,9 @@ CPL_NODISCARD cpl_status cpl_train_data_open(cpl_train_data *data, const cpl_set
 void cpl_train_data_bound_ids(cpl_train_data *data, int64_t vocab_size);
 void cpl_train_data_close(cpl_train_data *data);
 
-/* Sets three members of `object`, 16 hexadecimal digits each or null: `data`, the fingerprint of the
- * training data; `held_out`, the hash of the held-out tokens; `tokenizer`, that of the file. They
- * are equal if two runs read the same data. CPL_ERR_MEMORY, CPL_ERR_IO. */
+/* Sets three members of `object`, 16 hexadecimal digits each or null: `data`, the fingerprint of
+ * the training data; `held_out`, the hash of the held-out tokens; `tokenizer`, that of the file.
+ * They are equal if two runs read the same data. CPL_ERR_MEMORY, CPL_ERR_IO. */
 CPL_NODISCARD cpl_status cpl_train_data_identify(json_t *object, const cpl_train_data *data,
                                                  const cpl_settings *settings);
 

@@ -1,13 +1,13 @@
 /* loop.h - a training run from its settings to its last checkpoint.
  *
- * Room:   train. Prints nothing itself: it reports to `callbacks` and in the files of the run (run.h,
- *         metrics.h, store/checkpoint.h).
+ * Room:   train. Prints nothing itself: it reports to `callbacks` and in the files of the run
+ *         (run.h, metrics.h, store/checkpoint.h).
  * Resume: everything a step depends on is a function of the settings, the step's number and the
  *         content of a checkpoint. So a run that was killed and resumed gives bit for bit the
  *         results of an uninterrupted run, on the same machine with the same threads.
- * Ranks:  all read the data and a checkpoint; rank 0 alone writes the folder of the run, but for the
- *         parts of a checkpoint, of which each writes its own. What one cannot do, all give up, with
- *         its sentence. */
+ * Ranks:  all read the data and a checkpoint; rank 0 alone writes the folder of the run, but for
+ *         the parts of a checkpoint, of which each writes its own. What one cannot do, all give up,
+ *         with its sentence. */
 #ifndef CPL_TRAIN_LOOP_H
 #define CPL_TRAIN_LOOP_H
 
@@ -42,8 +42,8 @@ typedef struct cpl_train_callbacks {
     void (*stepped)(void *ctx, const cpl_metrics *metrics); /* after every step */
     void (*saved)(void *ctx, int64_t step);
     /* Called every eval.tasks_every steps if there are eval.tasks. Sets their reported results, an
-     * object of objects of figures, or leaves it NULL. Does not change the model. Over ranks all call
-     * it; `exchange`: those that hold the other experts, NULL if the model is whole. */
+     * object of objects of figures, or leaves it NULL. Does not change the model. Over ranks all
+     * call it; `exchange`: those that hold the other experts, NULL if the model is whole. */
     cpl_status (*evaluate)(void *ctx, cpl_model *model, cpl_exchange *exchange, json_t **tasks);
 } cpl_train_callbacks;
 
@@ -67,9 +67,9 @@ typedef struct cpl_train_outcome {
 
 CPL_NODISCARD cpl_status cpl_train(const cpl_train_job *job, cpl_train_outcome *outcome);
 
-/* Whether a run with `old` in its config.yaml may be resumed with `fresh`: threads, cadences, dist.* and
- * (with a warning) train.steps may differ; anything else is CPL_ERR_INPUT naming both values.
- * cpl_train checks that the config.yaml is still the run's own. */
+/* Whether a run with `old` in its config.yaml may be resumed with `fresh`: threads, cadences,
+ * dist.* and (with a warning) train.steps may differ; anything else is CPL_ERR_INPUT naming both
+ * values. cpl_train checks that the config.yaml is still the run's own. */
 CPL_NODISCARD cpl_status cpl_train_may_resume(const cpl_settings *old, const cpl_settings *fresh,
                                               const cpl_log *log);
 

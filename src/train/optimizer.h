@@ -20,8 +20,8 @@ typedef struct cpl_optimizer {
     int64_t count; /* updates made so far; a skipped step is none */
 } cpl_optimizer;
 
-/* `config`: of this process's model, whose products are of type `compute`. The mesh must outlive the
- * optimizer; NULL: one process. */
+/* `config`: of this process's model, whose products are of type `compute`. The mesh must outlive
+ * the optimizer; NULL: one process. */
 CPL_NODISCARD cpl_status cpl_optimizer_init(cpl_optimizer *o, const cpl_model_settings *config,
                                             cpl_mesh *mesh, cpl_dtype compute, bool overlap);
 void cpl_optimizer_free(cpl_optimizer *o);
@@ -30,15 +30,15 @@ void cpl_optimizer_free(cpl_optimizer *o);
 CPL_NODISCARD cpl_status cpl_optimizer_bytes(size_t *bytes, const cpl_model_settings *config,
                                              cpl_mesh *mesh, cpl_dtype compute);
 
-/* What cpl_model_init_over is to be given for the model's masters: the gradients if they are divided
- * (share.h), else NULL. */
+/* What cpl_model_init_over is to be given for the model's masters: the gradients if they are
+ * divided (share.h), else NULL. */
 cpl_params *cpl_optimizer_over(cpl_optimizer *o);
 
 /* All gradients 0. */
 void cpl_optimizer_zero(cpl_optimizer *o, cpl_model *model);
 
-/* Square root of the sum of squares of all gradients, after cpl_share_finish_sums; not finite if any
- * of them is not. The same on every rank. */
+/* Square root of the sum of squares of all gradients, after cpl_share_finish_sums; not finite if
+ * any of them is not. The same on every rank. */
 double cpl_optimizer_norm(cpl_optimizer *o, cpl_model *model);
 
 /* One update of the weights (and their copies) with gradients of this norm: of this rank's parts,

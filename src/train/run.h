@@ -41,8 +41,8 @@ void cpl_run_close(cpl_run *run);
 /* A path in the run's folder, from cpl_alloc. */
 char *cpl_run_path(const cpl_run *run, const char *name);
 
-/* Cuts metrics.jsonl back to the lines of steps up to `step`, of which `lines` are expected (-1: not
- * known), and opens it for appending; see metrics.h. */
+/* Cuts metrics.jsonl back to the lines of steps up to `step`, of which `lines` are expected (-1:
+ * not known), and opens it for appending; see metrics.h. */
 CPL_NODISCARD cpl_status cpl_run_open_metrics(cpl_run *run, int64_t step, int64_t lines,
                                               const cpl_log *log);
 

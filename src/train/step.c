@@ -204,8 +204,8 @@ static void micro_batches(cpl_step *step, cpl_model *model, cpl_params *grads,
 
 /* ---- losses that depend only on the weights ---- */
 
-/* Every loss that is a function of a layer's weights; with figures also if its weight is 0. The ranks
- * take the layers in turn. */
+/* Every loss that is a function of a layer's weights; with figures also if its weight is 0. The
+ * ranks take the layers in turn. */
 static void weight_losses(const cpl_step *step, cpl_model *model, cpl_params *grads,
                           bool with_figures, cpl_metrics *m)
 {
@@ -289,8 +289,8 @@ static double total(const cpl_metrics *m)
     return sum + m->aux[CPL_AUX_ERC].weight * m->aux[CPL_AUX_ERC].value;
 }
 
-/* The gradients that need no token come first: those of a layer are complete, and can travel, as soon
- * as the last micro-batch has passed it. */
+/* The gradients that need no token come first: those of a layer are complete, and can travel, as
+ * soon as the last micro-batch has passed it. */
 static void overlapped(cpl_step *step, cpl_model *model, cpl_params *grads,
                        const cpl_settings *settings, const cpl_step_batch *batch, bool measure_erc,
                        cpl_metrics *m)

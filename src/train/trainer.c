@@ -128,7 +128,8 @@ static cpl_status allocate(cpl_trainer *t, int64_t positions)
 
 /* ---- what the weights begin with ---- */
 
-/* Several ranks: whole tensors lie in the gradients' memory, which nothing else needs between steps. */
+/* Several ranks: whole tensors lie in the gradients' memory, which nothing else needs between
+ * steps. */
 static int writer_of(void *ctx, int64_t index, const cpl_param *param, int64_t expert)
 {
     const cpl_trainer *t = ctx;

@@ -1,5 +1,6 @@
-/* test_plan_run.c - the plan of several ranks: memory as the functions of training count it, on every
- * mesh up to 1,024 ranks; the formula of what travels, on counts by hand; time from its terms. */
+/* test_plan_run.c - the plan of several ranks: memory as the functions of training count it, on
+ * every mesh up to 1,024 ranks; the formula of what travels, on counts by hand; time from its
+ * terms. */
 #include "app/plan_run.h"
 
 #include <math.h>
@@ -124,9 +125,9 @@ static void assert_sent(cpl_sent got, int64_t bytes, int64_t messages)
     assert_int_equal(got.messages, messages);
 }
 
-/* 2 ranks along the experts: 16 tokens a pass with 4 choices, of which half stay; 1024 passes and as
- * many but one that only count. Rows of 48 F32 both ways, 4 bytes of weight with each, and 32 counts of
- * 8 bytes forward. */
+/* 2 ranks along the experts: 16 tokens a pass with 4 choices, of which half stay; 1024 passes and
+ * as many but one that only count. Rows of 48 F32 both ways, 4 bytes of weight with each, and 32
+ * counts of 8 bytes forward. */
 static void formula_of_the_exchange(void **unused)
 {
     (void)unused;
@@ -145,8 +146,8 @@ static void formula_of_the_exchange(void **unused)
     drop(&s);
 }
 
-/* More ranks than choices: 4 choices of 64 experts, one a rank, so that 63 of 64 rows leave (rounded
- * down), and of each token at most one comes. */
+/* More ranks than choices: 4 choices of 64 experts, one a rank, so that 63 of 64 rows leave
+ * (rounded down), and of each token at most one comes. */
 static void formula_with_one_expert_a_rank(void **unused)
 {
     (void)unused;
@@ -190,7 +191,8 @@ static double seconds(cpl_sent sent)
 }
 
 /* f32: each number of a gradient is packed, those of the part are summed (R read, one written) and
- * unpacked; parameters are packed, all but its own unpacked, and its own copied by the all-gather. */
+ * unpacked; parameters are packed, all but its own unpacked, and its own copied by the
+ * all-gather. */
 static double copied(const cpl_plan *plan)
 {
     const cpl_plan_input *input = &plan->input;
@@ -232,7 +234,8 @@ static void time_is_the_sum_of_its_terms(void **unused)
     drop(&s);
 }
 
-/* 28 bytes of each number, 30 with a BF16 copy: all of them in one process, a part on every rank. */
+/* 28 bytes of each number, 30 with a BF16 copy: all of them in one process, a part on every
+ * rank. */
 static void one_rank_is_the_whole(void **unused)
 {
     (void)unused;

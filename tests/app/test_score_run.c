@@ -1,5 +1,6 @@
-/* test_score_run.c - what a comparison makes of a run whose held-out documents it cannot score: being out
- * of memory is a failure, a file that is wrong or gone a warning, and nothing is passed over. */
+/* test_score_run.c - what a comparison makes of a run whose held-out documents it cannot score:
+ * being out of memory is a failure, a file that is wrong or gone a warning, and nothing is passed
+ * over. */
 #include "app/score_run.h"
 
 #include <sys/stat.h>
@@ -29,8 +30,8 @@ static const char *run_with(const char *config)
     return path;
 }
 
-/* Whichever allocation fails, the status says so. But for one: that there is a checkpoint is seen by its
- * link or by its folder. */
+/* Whichever allocation fails, the status says so. But for one: that there is a checkpoint is seen
+ * by its link or by its folder. */
 static void out_of_memory(void **state)
 {
     (void)state;

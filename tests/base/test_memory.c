@@ -1,5 +1,5 @@
-/* test_memory.c - limits of the process itself: seen before they are met. Each case runs in a process
- * of its own, since a limit stays. */
+/* test_memory.c - limits of the process itself: seen before they are met. Each case runs in a
+ * process of its own, since a limit stays. */
 #include <math.h>
 #include <sys/resource.h>
 #include <sys/wait.h>

@@ -80,8 +80,8 @@ static void faults_in_bf16(void **state)
     each_fault(NAIVE_AUTOCAST, NAIVE_BF16);
 }
 
-/* With 64 experts n (n - 1) is 1.6 % off, and so is a delta of 1 +- 0.03 that is left out: that could
- * be rounding and is not. */
+/* With 64 experts n (n - 1) is 1.6 % off, and so is a delta of 1 +- 0.03 that is left out: that
+ * could be rounding and is not. */
 static void small_faults_in_bf16(void **state)
 {
     (void)state;
@@ -145,8 +145,8 @@ static void pairs_of_faults(void **state)
     if (others > PAIRS / 50) fail_msg("%d of %d pairs got another name", others, PAIRS);
 }
 
-/* What the right one gives does not depend on what the dump has: on an M least of all. Hinges next to
- * their bound are decided by the dump. */
+/* What the right one gives does not depend on what the dump has: on an M least of all. Hinges next
+ * to their bound are decided by the dump. */
 static void the_right_figures_stay(void **state)
 {
     (void)state;

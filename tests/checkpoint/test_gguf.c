@@ -105,8 +105,8 @@ static void one_of_type(uint32_t code, uint64_t numbers)
     data(4096);
 }
 
-/* Types are those of the table of formats where there is one of the name: a block has as many numbers
- * and bytes, and a part of one is no tensor. */
+/* Types are those of the table of formats where there is one of the name: a block has as many
+ * numbers and bytes, and a part of one is no tensor. */
 static void blocks_agree_with_the_formats(void **state)
 {
     (void)state;

@@ -1,8 +1,9 @@
 /* test_readers_fuzz.c - damaged checkpoints: headers of safetensors files, indices, configurations,
- * GGUF files. Always a status with a sentence, or a checkpoint all of whose tensors can be asked and
- * read; never a crash, a leak, or more memory than the file is long.
+ * GGUF files. Always a status with a sentence, or a checkpoint all of whose tensors can be asked
+ * and read; never a crash, a leak, or more memory than the file is long.
  *
- * Method: good folders; each round damages one file of one of them and opens it, with sanitizers. */
+ * Method: good folders; each round damages one file of one of them and opens it, with
+ *         sanitizers. */
 #include <sys/stat.h>
 
 #include "base/arena.h"

@@ -1,4 +1,5 @@
-/* test_stored_strict.c - a checkpoint of one file or many, read strictly: discovery, the index, links, faults.
+/* test_stored_strict.c - a checkpoint of one file or many, read strictly: discovery, the index,
+ * links, faults.
  *
  * Method: folders made here with the library's own writer; published-like folders of the reference
  * data where they are present. */

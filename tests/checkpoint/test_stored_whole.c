@@ -1,5 +1,5 @@
-/* test_stored_whole.c - whole checkpoints: the reference folders opened leniently and strictly, which must
- * give the same bytes; as many tensors as the largest has; every allocation failing. */
+/* test_stored_whole.c - whole checkpoints: the reference folders opened leniently and strictly,
+ * which must give the same bytes; as many tensors as the largest has; every allocation failing. */
 #include <time.h>
 
 #include "base/arena.h"

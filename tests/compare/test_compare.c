@@ -1,5 +1,5 @@
-/* test_compare.c - runs lined up: settings, groups, the point of comparison and the figures there, each
- * against what is worked out here. */
+/* test_compare.c - runs lined up: settings, groups, the point of comparison and the figures there,
+ * each against what is worked out here. */
 #include "compare/compare_case.h"
 
 /* ---- groups ---- */

@@ -1,5 +1,5 @@
-/* test_documents_data.c - runs lined up: whether their data are the same, what is warned of, and which
- * runs are a pair. */
+/* test_documents_data.c - runs lined up: whether their data are the same, what is warned of, and
+ * which runs are a pair. */
 #include "compare/compare_case.h"
 
 /* ---- warnings ---- */

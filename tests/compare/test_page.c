@@ -1,5 +1,5 @@
-/* test_page.c - pages and charts of runs lined up: whole, escaped, with the numbers they were given.
- * With a folder as argument the program writes the pages of its cases there instead, for
+/* test_page.c - pages and charts of runs lined up: whole, escaped, with the numbers they were
+ * given. With a folder as argument the program writes the pages of its cases there instead, for
  * tests/report/check_page.py. */
 
 #include <math.h>

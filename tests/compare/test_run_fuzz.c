@@ -1,6 +1,6 @@
-/* test_run_fuzz.c - damaged runs: configuration, metrics plain and compressed, start.json, documents,
- * questions. Always a sentence, or a comparison that can be shown in every form; never a crash or a
- * leak.
+/* test_run_fuzz.c - damaged runs: configuration, metrics plain and compressed, start.json,
+ * documents, questions. Always a sentence, or a comparison that can be shown in every form; never a
+ * crash or a leak.
  *
  * Method: two good runs that pair; each round damages one file of the second and lines both up. */
 #include "base/arena.h"

@@ -1,5 +1,5 @@
-/* test_run_record.c - runs as read from their folders: whole, compressed, damaged, gone on, of other
- * versions, and what is no run. */
+/* test_run_record.c - runs as read from their folders: whole, compressed, damaged, gone on, of
+ * other versions, and what is no run. */
 #include "compare/run_record.h"
 
 #include <fcntl.h>

@@ -1,4 +1,5 @@
-/* shards_case.h - token files for the tests of shards: written by the writer, and in the forms of others. */
+/* shards_case.h - token files for the tests of shards: written by the writer, and in the forms of
+ * others. */
 #ifndef CPL_TESTS_DATA_SHARDS_CASE_H
 #define CPL_TESTS_DATA_SHARDS_CASE_H
 

@@ -1,5 +1,5 @@
-/* test_shard_writer.c - token files written: byte for byte those of the reference, with their rows and
- * labels; what a killed writer left; what is refused.
+/* test_shard_writer.c - token files written: byte for byte those of the reference, with their rows
+ * and labels; what a killed writer left; what is refused.
  *
  * Reference: the token files that the Dolma tool's format asks for, made of corpus-mini with the
  * reference tokenizer. Their ids, cut at their metadata, go through our writer together with the

@@ -1,4 +1,5 @@
-/* test_shards.c - token files read in all their forms: labels, item types, ends of text, label masks. */
+/* test_shards.c - token files read in all their forms: labels, item types, ends of text, label
+ * masks. */
 #include "data/shards.h"
 
 #include "base/rng.h"

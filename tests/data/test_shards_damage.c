@@ -1,4 +1,5 @@
-/* test_shards_damage.c - metadata that does not fit, damaged files, and every allocation failing. */
+/* test_shards_damage.c - metadata that does not fit, damaged files, and every allocation
+ * failing. */
 #include "base/arena.h"
 #include "base/rng.h"
 #include "data/shards_case.h"

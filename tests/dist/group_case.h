@@ -1,5 +1,6 @@
-/* group_case.h - every collective of a group on numbers that depend on rank and place, checked against
- * the same sums written plainly; run on threads by test_group.c and on MPI by group_ranks.c. */
+/* group_case.h - every collective of a group on numbers that depend on rank and place, checked
+ * against the same sums written plainly; run on threads by test_group.c and on MPI by
+ * group_ranks.c. */
 #ifndef CPL_TESTS_GROUP_CASE_H
 #define CPL_TESTS_GROUP_CASE_H
 
@@ -176,9 +177,9 @@ static void case_sums(cpl_group *g, case_result *out)
     }
 }
 
-/* The sums of number i over `size` ranks in other orders than theirs, each in f32: from the last to the
- * first; rank `from` first and around; neighbours in pairs and then the pairs; and in f64, rounded at the
- * end. */
+/* The sums of number i over `size` ranks in other orders than theirs, each in f32: from the last to
+ * the first; rank `from` first and around; neighbours in pairs and then the pairs; and in f64,
+ * rounded at the end. */
 static float case_backward(int size, int64_t i)
 {
     volatile float sum = case_number(size - 1, i);

@@ -1,5 +1,5 @@
-/* golden_case.h - the model, tokenizer and reference results of golden/eval, of the checkout or of the
- * larger reference data, and questions made of the references' own texts. */
+/* golden_case.h - the model, tokenizer and reference results of golden/eval, of the checkout or of
+ * the larger reference data, and questions made of the references' own texts. */
 #ifndef CPL_TESTS_EVAL_GOLDEN_CASE_H
 #define CPL_TESTS_EVAL_GOLDEN_CASE_H
 
@@ -33,7 +33,8 @@ enum {
 
 /* ---- files ---- */
 
-/* The reference "harness/copa". `result` is set to the object of its task. The caller gives it back. */
+/* The reference "harness/copa". `result` is set to the object of its task. The caller gives it
+ * back. */
 __attribute__((unused)) static json_t *golden_file(const char *name, json_t **result)
 {
     char relative[128];

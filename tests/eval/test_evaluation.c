@@ -1,5 +1,5 @@
-/* test_evaluation.c - tasks put to a model: results, going on from a record, forms, averages; what is
- * told before a model is asked, and whose it is. */
+/* test_evaluation.c - tasks put to a model: results, going on from a record, forms, averages; what
+ * is told before a model is asked, and whose it is. */
 #include "eval/evaluation.h"
 
 #include <math.h>

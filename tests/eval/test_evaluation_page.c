@@ -1,4 +1,5 @@
-/* test_evaluation_page.c - results as a page: whole in one file, with every figure, and names escaped. */
+/* test_evaluation_page.c - results as a page: whole in one file, with every figure, and names
+ * escaped. */
 
 #include "eval/evaluation.h"
 #include "eval/evaluation_case.h"

@@ -1,5 +1,6 @@
 /* test_totals.c - the totals of reference samples are the references' own, and what no reference
- * shows: several metrics of a text, groups with metrics of their own, samples that lack something. */
+ * shows: several metrics of a text, groups with metrics of their own, samples that lack
+ * something. */
 #include "eval/totals.h"
 
 #include <math.h>

@@ -17,14 +17,14 @@
  *                       STOP      SIGSTOP to the process, then the call
  *     FAULT_PATH    calls count only on files whose path has this in it; all others are left alone
  *     FAULT_LASTS   if set, all counted calls from the n-th on fail, not only that one
- *     FAULT_CLOCK   so many times as fast as in truth time passes, for what is measured before a run
- *     FAULT_REPORT  a file to which a `record` is written, up to date at any moment
+ *     FAULT_CLOCK   so many times as fast as in truth time passes, for what is measured before a
+ *     run FAULT_REPORT  a file to which a `record` is written, up to date at any moment
  *     FAULT_STACKS  a file to which a number for the stack of calls of every counted allocation is
  *                   written, 8 bytes each: equal stacks of one run have equal numbers
  *
  * Left alone are standard error, files of the system (`outside` in faults_calls.c), and allocations
- * of libraries that end the process by themselves when memory is out, and of the C library. A file is
- * never synced: no test here cuts the power, and the disks of test machines are slow. */
+ * of libraries that end the process by themselves when memory is out, and of the C library. A file
+ * is never synced: no test here cuts the power, and the disks of test machines are slow. */
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>

@@ -156,8 +156,8 @@ static void seeds_reproduce(void **unused)
     close_world(&w);
 }
 
-/* Each token is drawn with the number of its own position: a text goes on in the same way when more of
- * it is given as the prompt, wherever that is cut. */
+/* Each token is drawn with the number of its own position: a text goes on in the same way when more
+ * of it is given as the prompt, wherever that is cut. */
 static void draws_by_position(void **unused)
 {
     (void)unused;
@@ -192,8 +192,8 @@ static double chi_square(const int *count, int64_t n, double each)
     return sum;
 }
 
-/* Where all ids are as likely, every position draws each as often, whatever its neighbour and the same
- * position of the next seed drew. */
+/* Where all ids are as likely, every position draws each as often, whatever its neighbour and the
+ * same position of the next seed drew. */
 static void draws_are_independent(void **unused)
 {
     (void)unused;

@@ -1,5 +1,5 @@
-/* test_lm_batch_ranks.c - scores and continuations of a model whose experts several ranks hold: those of
- * the whole model, with other sequences on every rank, and with none. */
+/* test_lm_batch_ranks.c - scores and continuations of a model whose experts several ranks hold:
+ * those of the whole model, with other sequences on every rank, and with none. */
 #include <math.h>
 #include <pthread.h>
 #include <stdlib.h>

@@ -1,5 +1,6 @@
 /* coupling_fixture.h - reports of coupling made by hand: random matrices whose diagonal is lifted,
- * with figures computed plainly from them. For tests of what shows reports, not of what measures. */
+ * with figures computed plainly from them. For tests of what shows reports, not of what
+ * measures. */
 #ifndef CPL_TESTS_INSPECT_COUPLING_FIXTURE_H
 #define CPL_TESTS_INSPECT_COUPLING_FIXTURE_H
 

@@ -1,6 +1,6 @@
-/* inspect_fuzz.h - damaged checkpoints through all of inspection: opened, measured, told as JSON. Always a
- * status with a sentence, or a report whose every layer has figures or a reason; never a crash, a leak,
- * more memory than was allowed, or a wait without end. */
+/* inspect_fuzz.h - damaged checkpoints through all of inspection: opened, measured, told as JSON.
+ * Always a status with a sentence, or a report whose every layer has figures or a reason; never a
+ * crash, a leak, more memory than was allowed, or a wait without end. */
 #ifndef CPL_TESTS_INSPECT_INSPECT_FUZZ_H
 #define CPL_TESTS_INSPECT_INSPECT_FUZZ_H
 

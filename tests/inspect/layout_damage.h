@@ -1,5 +1,5 @@
-/* layout_damage.h - the tensors and settings of a checkpoint changed at random: names, shapes, number
- * formats, numbers, which tensors there are, settings. The files stay whole. */
+/* layout_damage.h - the tensors and settings of a checkpoint changed at random: names, shapes,
+ * number formats, numbers, which tensors there are, settings. The files stay whole. */
 #ifndef CPL_TESTS_INSPECT_LAYOUT_DAMAGE_H
 #define CPL_TESTS_INSPECT_LAYOUT_DAMAGE_H
 

@@ -1,5 +1,5 @@
-/* null_model_case.h - drawn matrices, the coupling loss written plainly in double, shuffles as null_model.h
- * describes them. */
+/* null_model_case.h - drawn matrices, the coupling loss written plainly in double, shuffles as
+ * null_model.h describes them. */
 #ifndef CPL_TESTS_INSPECT_NULL_MODEL_CASE_H
 #define CPL_TESTS_INSPECT_NULL_MODEL_CASE_H
 

@@ -1,5 +1,5 @@
-/* test_inspect.c - inspection as a whole, through report.h: what planted weights must give, and noise.
- * Threads, memory, progress: test_inspect_resources.c. Damage: test_inspect_damage.c. */
+/* test_inspect.c - inspection as a whole, through report.h: what planted weights must give, and
+ * noise. Threads, memory, progress: test_inspect_resources.c. Damage: test_inspect_damage.c. */
 #include "inspect/inspect_case.h"
 #include "inspect/show.h"
 #include "tensor/backend/backend.h"
@@ -11,7 +11,8 @@ static const inspect_layer *layer_of_case(const inspect_case *c, int l)
 
 /* ---- what the figures mean ---- */
 
-/* Expert j answers to router row to[j] above all: its gate is a tenth of noise and u R_i^T / |R_i|. */
+/* Expert j answers to router row to[j] above all: its gate is a tenth of noise and u R_i^T /
+ * |R_i|. */
 static void plant(inspect_layer *l, const int *to, float strength)
 {
     for (int j = 0; j < l->n; j++) {

@@ -1,8 +1,9 @@
 /* test_inspect_fuzz.c - damaged checkpoints of safetensors through all of inspection.
  *
- * Method: every layout of layout_list.h; each round changes names, shapes, number formats, numbers, the
- * settings or the index of one of them (layout_damage.h) so that the files themselves mostly stay whole,
- * sometimes a few bytes too, and inspects what came of it, with sanitizers. */
+ * Method: every layout of layout_list.h; each round changes names, shapes, number formats, numbers,
+ *         the settings or the index of one of them (layout_damage.h) so that the files themselves
+ *         mostly stay
+ * whole, sometimes a few bytes too, and inspects what came of it, with sanitizers. */
 #include <sys/stat.h>
 
 #include "inspect/families/layout_list.h"

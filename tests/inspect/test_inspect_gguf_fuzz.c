@@ -1,5 +1,5 @@
-/* test_inspect_gguf_fuzz.c - damaged GGUF files through all of inspection: words, numbers behind the names
- * of tensors, and any bytes. */
+/* test_inspect_gguf_fuzz.c - damaged GGUF files through all of inspection: words, numbers behind
+ * the names of tensors, and any bytes. */
 #include "inspect/inspect_fuzz.h"
 
 /* Numbers behind a tensor's name in a GGUF file: how many axes, each, the type, the place. */

@@ -1,5 +1,5 @@
-/* test_inspect_resources.c - inspection and its resources: threads and memory change no figure, no more
- * memory is taken than predicted, progress, and every allocation failing. */
+/* test_inspect_resources.c - inspection and its resources: threads and memory change no figure, no
+ * more memory is taken than predicted, progress, and every allocation failing. */
 #include <omp.h>
 
 #include "inspect/inspect_case.h"

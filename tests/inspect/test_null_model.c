@@ -1,5 +1,5 @@
-/* test_null_model.c - figures of coupling matrices against sums written plainly in double and against all
- * n! pairings of small ones. Random weights: test_null_model_weights.c. */
+/* test_null_model.c - figures of coupling matrices against sums written plainly in double and
+ * against all n! pairings of small ones. Random weights: test_null_model_weights.c. */
 #include "inspect/null_model.h"
 
 #include <float.h>
@@ -192,8 +192,8 @@ static void test_pairings_are_uniform_and_keyed(void **state)
     }
 }
 
-/* ERC of a pairing is itself a sum over i of numbers c[i, p(i)], so its mean over all n! pairings is
- * sum_ij c_ij / n: the mean of 100 lies within 5 of its standard errors (5.7e-7 by chance). */
+/* ERC of a pairing is itself a sum over i of numbers c[i, p(i)], so its mean over all n! pairings
+ * is sum_ij c_ij / n: the mean of 100 lies within 5 of its standard errors (5.7e-7 by chance). */
 static void test_mean_erc_of_all_pairings(void **state)
 {
     (void)state;

@@ -1,5 +1,5 @@
-/* test_null_model_assign.c - the best pairing: against all n! of small matrices, planted ones, ties and
- * any numbers. */
+/* test_null_model_assign.c - the best pairing: against all n! of small matrices, planted ones, ties
+ * and any numbers. */
 #include <float.h>
 
 #include "inspect/null_model_case.h"

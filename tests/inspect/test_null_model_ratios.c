@@ -1,5 +1,5 @@
-/* test_null_model_ratios.c - the coupling loss of a matrix by its equation, and its ratios: quantiles as
- * NumPy has them, diagonals of zero. */
+/* test_null_model_ratios.c - the coupling loss of a matrix by its equation, and its ratios:
+ * quantiles as NumPy has them, diagonals of zero. */
 #include <float.h>
 
 #include "inspect/null_model_case.h"

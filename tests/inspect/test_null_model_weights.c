@@ -155,10 +155,10 @@ static void test_scales_of_weights_do_not_matter(void **state)
 }
 
 /* 1,000 models without coupling, of rows and experts of very different norms.
- * z above the 95 % point of the normal distribution: of 1,000 draws at 5 % the binomial distribution
- * puts 99.9 % in 29 .. 74.
- * By symmetry an optimal pairing is any of the n! alike: its fixed points have mean 1 and variance 1.
- * Rows whose largest kappa is their own have mean 1 too; the spread is taken from the draws. */
+ * z above the 95 % point of the normal distribution: of 1,000 draws at 5 % the binomial
+ * distribution puts 99.9 % in 29 .. 74.
+ * By symmetry an optimal pairing is any of the n! alike: its fixed points have mean 1 and variance
+ * 1. Rows whose largest kappa is their own have mean 1 too; the spread is taken from the draws. */
 static void test_rate_of_false_alarms(void **state)
 {
     (void)state;

@@ -1,6 +1,6 @@
-/* test_page.c - pages and charts of coupling reports: whole, escaped, with the numbers they were given,
- * and never written into a checkpoint. With a folder as argument the program writes the pages of its
- * cases there instead, for tests/report/check_page.py. */
+/* test_page.c - pages and charts of coupling reports: whole, escaped, with the numbers they were
+ * given, and never written into a checkpoint. With a folder as argument the program writes the
+ * pages of its cases there instead, for tests/report/check_page.py. */
 #include "inspect/show.h"
 
 #include <math.h>
@@ -133,7 +133,8 @@ static void assert_in_page(const cpl_text *page, const char *before, const char 
     cpl_text_free(&want);
 }
 
-/* Of the checkpoint its guess, of each layer what the report says of it, behind the layer's name. */
+/* Of the checkpoint its guess, of each layer what the report says of it, behind the layer's
+ * name. */
 static void what_is_wrong_is_told(void **state)
 {
     opened o;
@@ -294,8 +295,8 @@ static void pages_hold_the_matrices(void **state)
 
 /* ---- matrices of hardly any width ---- */
 
-/* Sets M [n,n] to `value` in every layer, with the figures that scale the colours. The layers differ
- * by `apart` of their mean diagonal. */
+/* Sets M [n,n] to `value` in every layer, with the figures that scale the colours. The layers
+ * differ by `apart` of their mean diagonal. */
 static void make_even(cpl_coupling_report *report, float value, double apart)
 {
     for (int64_t l = 0; l < report->n_layers; l++) {

@@ -129,7 +129,8 @@ static void damage(void **state)
     }
 }
 
-/* Gates are read twice and multiplied twice, but those of a single expert; the memory is predicted. */
+/* Gates are read twice and multiplied twice, but those of a single expert; the memory is
+ * predicted. */
 static void cost(void **state)
 {
     (void)state;

@@ -358,7 +358,8 @@ static void test_all_points_equal(void **state)
     }
 }
 
-/* Far from the origin and near each other: distances by a product of rows would lose every digit. */
+/* Far from the origin and near each other: distances by a product of rows would lose every
+ * digit. */
 static void test_near_points(void **state)
 {
     cpl_tensor x             = normal_2d(60, 30, 0.001f);

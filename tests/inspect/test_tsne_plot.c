@@ -1,5 +1,5 @@
-/* The t-SNE picture of an inspection: which experts and rows are in it, and that its failure is no one
- * else's. */
+/* The t-SNE picture of an inspection: which experts and rows are in it, and that its failure is no
+ * one else's. */
 #include "inspect/inspect_case.h"
 #include "inspect/tsne.h"
 #include "tensor/backend/backend.h"

@@ -120,7 +120,8 @@ static void later(const char *command, const char *path)
     assert_int_equal(system(line), 0);
 }
 
-/* What the user named may be a pipe: it is waited for, however late somebody writes, and bounded. */
+/* What the user named may be a pipe: it is waited for, however late somebody writes, and
+ * bounded. */
 static void files_of_users(void **state)
 {
     (void)state;

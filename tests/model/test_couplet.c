@@ -1,5 +1,5 @@
-/* test_couplet.c - the public interface of the coupling loss (couplet.h): reference values, parts of
- * M and the exchanges between them, matrices as trainers hold them, threads. */
+/* test_couplet.c - the public interface of the coupling loss (couplet.h): reference values, parts
+ * of M and the exchanges between them, matrices as trainers hold them, threads. */
 #include <omp.h>
 
 #include "model/couplet_case.h"

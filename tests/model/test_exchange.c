@@ -1,5 +1,5 @@
-/* test_exchange.c - tokens that travel to the ranks of their experts: bytes and memory are those that
- * are predicted from the counts, on ranks as threads. */
+/* test_exchange.c - tokens that travel to the ranks of their experts: bytes and memory are those
+ * that are predicted from the counts, on ranks as threads. */
 #include "model/exchange.h"
 
 #include <pthread.h>

@@ -1,5 +1,6 @@
-/* test_moe.c - the experts' half of a layer with every kind of router: outputs and gradients against
- * the equations of moe.h written out in double, gradients as central differences of that oracle. */
+/* test_moe.c - the experts' half of a layer with every kind of router: outputs and gradients
+ * against the equations of moe.h written out in double, gradients as central differences of that
+ * oracle. */
 #include "model/moe.h"
 
 #include "model/aux_losses.h"

@@ -9,8 +9,8 @@
 #include "io/file.h"
 #include "report/chart.h"
 
-/* It is whole in one file, and made for narrow windows and dark ones too; nothing of the data can end
- * the element that it stands in. */
+/* It is whole in one file, and made for narrow windows and dark ones too; nothing of the data can
+ * end the element that it stands in. */
 static inline void check_page(const cpl_text *page)
 {
     static const char *const outside[] = {"https:", " src=", "@import", "url(", "<link"};

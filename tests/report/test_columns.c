@@ -1,5 +1,5 @@
-/* test_columns.c - one list of figures as a table on a terminal, as cells of a page, as members of JSON and as
- * the lines of a chart, compared with texts written down by hand. */
+/* test_columns.c - one list of figures as a table on a terminal, as cells of a page, as members of
+ * JSON and as the lines of a chart, compared with texts written down by hand. */
 #include "report/columns.h"
 
 #include <math.h>

@@ -1,7 +1,7 @@
 /* exact.h - numbers that scripts of tests/golden make alike, bit for bit.
  *
- * A uniform number is the upper 12 bits of splitmix64 over 4096, a normal one twelve of them less 6:
- * all are exact in F32, and their sums in double, in Python and in C. */
+ * A uniform number is the upper 12 bits of splitmix64 over 4096, a normal one twelve of them less
+ * 6: all are exact in F32, and their sums in double, in Python and in C. */
 #ifndef CPL_TESTS_TENSOR_EXACT_H
 #define CPL_TESTS_TENSOR_EXACT_H
 

@@ -1,5 +1,5 @@
-/* routing.h - one routing with everything that route and route_stats make of it, and the same in plain
- * double, by softmax or sigmoid. */
+/* routing.h - one routing with everything that route and route_stats make of it, and the same in
+ * plain double, by softmax or sigmoid. */
 #ifndef CPL_TESTS_TENSOR_ROUTING_H
 #define CPL_TESTS_TENSOR_ROUTING_H
 
@@ -68,8 +68,8 @@ static inline void check_choice(const routing *r, const float *values)
 
 static const double ROUTING_C = 8;
 
-/* scores [n] of logits [n]; sets their sum, which of a softmax is 1, and returns the log of the sum of
- * exponentials. */
+/* scores [n] of logits [n]; sets their sum, which of a softmax is 1, and returns the log of the sum
+ * of exponentials. */
 static inline double scores_of(double *scores, double *sum, const double *logits, int64_t n,
                                bool sigmoid)
 {

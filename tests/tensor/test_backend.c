@@ -115,8 +115,8 @@ static double speed_of_products(int n_threads)
     return 2.0 * SIDE * SIDE * SIDE / fastest;
 }
 
-/* The operations of a product grow with its volume, and so does its time: the peak is within a factor
- * (other shapes, bf16, a busy machine) of what other products reach. */
+/* The operations of a product grow with its volume, and so does its time: the peak is within a
+ * factor (other shapes, bf16, a busy machine) of what other products reach. */
 static void peak_is_a_speed(void **state)
 {
     static const double factor = 50;

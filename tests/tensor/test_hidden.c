@@ -1,5 +1,5 @@
-/* Experts whose gates take a hidden vector in place of x, and the gradient of those vectors, against
- * plain double; that double's gradient against central differences of itself. */
+/* Experts whose gates take a hidden vector in place of x, and the gradient of those vectors,
+ * against plain double; that double's gradient against central differences of itself. */
 #include "tensor/levels.h"
 #include "tensor/ops_check.h"
 

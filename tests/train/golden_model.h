@@ -1,5 +1,5 @@
-/* golden_model.h - the model cases of tests/golden/model, whose README says what they hold: settings,
- * tokens, noise, and the comparison of gradients. */
+/* golden_model.h - the model cases of tests/golden/model, whose README says what they hold:
+ * settings, tokens, noise, and the comparison of gradients. */
 #ifndef CPL_TESTS_TRAIN_GOLDEN_MODEL_H
 #define CPL_TESTS_TRAIN_GOLDEN_MODEL_H
 

@@ -1,8 +1,9 @@
 /* test_data.c - what a run reads: which sequences a step gets, in every epoch and from any step on;
  * what cannot be read is refused. Documents: test_data_documents.c.
  *
- * Oracles: the sequences carry their numbers, so that a batch says where it is from; the order of an
- * epoch is the shuffle of all numbers with the seed plus the epoch (test_shuffle.c has NumPy's). */
+ * Oracles: the sequences carry their numbers, so that a batch says where it is from; the order of
+ *          an epoch is the shuffle of all numbers with the seed plus the epoch (test_shuffle.c has
+ *          NumPy's). */
 #include "data/loader/epoch.h"
 #include "train/data_case.h"
 
@@ -63,7 +64,8 @@ static void an_epoch_is_a_shuffle_of_all_sequences(void **state)
     }
 }
 
-/* In the order of the files, every epoch anew from the first; the end of the last file is left out. */
+/* In the order of the files, every epoch anew from the first; the end of the last file is left
+ * out. */
 static void without_shuffle_an_epoch_begins_anew(void **state)
 {
     uint32_t order[SEQUENCES];
@@ -122,7 +124,8 @@ static void documents_begin_behind_an_end_of_text(void **state)
     }
 }
 
-/* With data.filter_repeats a sequence of one id over and over has no targets, unless it is held out. */
+/* With data.filter_repeats a sequence of one id over and over has no targets, unless it is held
+ * out. */
 static void repeats_are_filtered_in_training_alone(void **state)
 {
     enum { LONG = BATCH * T }; /* the batch as one sequence: 32 repetitions */

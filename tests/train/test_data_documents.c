@@ -1,5 +1,5 @@
-/* test_data_documents.c - a run over documents: encoded once, read as their tokens; the names of the
- * data; what happens without a tokenizer, without text and without memory. */
+/* test_data_documents.c - a run over documents: encoded once, read as their tokens; the names of
+ * the data; what happens without a tokenizer, without text and without memory. */
 #include <dirent.h>
 #include <pthread.h>
 #include <sys/wait.h>
@@ -178,7 +178,8 @@ static void ranks_share_the_encoding(void **state)
     drop(&settings);
 }
 
-/* The ids that a run trains on are those of the documents in their order, an end of text after each. */
+/* The ids that a run trains on are those of the documents in their order, an end of text after
+ * each. */
 static void documents_are_read_as_their_tokens(void **state)
 {
     cpl_train_data data;

@@ -1,5 +1,5 @@
-/* test_golden_ranks.c - every gradient of tests/golden/model, computed by the ranks of a mesh: within
- * 1e-5 of PyTorch in float64, on whichever rank. */
+/* test_golden_ranks.c - every gradient of tests/golden/model, computed by the ranks of a mesh:
+ * within 1e-5 of PyTorch in float64, on whichever rank. */
 #include <pthread.h>
 
 #include "dist/threads.h"

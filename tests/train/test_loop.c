@@ -30,8 +30,8 @@ static const char *const base[] = {"model.hidden_size=16",
                                    "compute.dtype=f32",
                                    "compute.threads=2"};
 
-/* A file of ids that a model can learn: each is the one before it plus 1 or 2. `beyond`: the place of
- * one that is not in the vocabulary; -1: none. */
+/* A file of ids that a model can learn: each is the one before it plus 1 or 2. `beyond`: the place
+ * of one that is not in the vocabulary; -1: none. */
 static const char *shard(int beyond)
 {
     static char path[160];
@@ -234,8 +234,8 @@ static void a_step_reads_its_batch(void **state)
     }
 }
 
-/* Nothing is learnt from a step whose gradient is not finite, and nothing is saved; the run ends after
- * as many in a row as train.max_skipped. */
+/* Nothing is learnt from a step whose gradient is not finite, and nothing is saved; the run ends
+ * after as many in a row as train.max_skipped. */
 static void steps_that_are_not_finite_are_skipped(void **state)
 {
     char run[200], line[4096];

@@ -1,5 +1,5 @@
-/* test_metrics.c - the line of metrics.jsonl: every member from its field, what is not finite or not
- * computed, and the old keys of the figures. */
+/* test_metrics.c - the line of metrics.jsonl: every member from its field, what is not finite or
+ * not computed, and the old keys of the figures. */
 #include "train/metrics.h"
 
 #include <math.h>

@@ -4,8 +4,8 @@
 #include "check.h"
 #include "train/pace.h"
 
-/* Steps of `fast` seconds, of which every one but each fifth takes `slow`; `share` of the time of two
- * threads was got, on two processors of which `others` were taken. */
+/* Steps of `fast` seconds, of which every one but each fifth takes `slow`; `share` of the time of
+ * two threads was got, on two processors of which `others` were taken. */
 static cpl_pace_window window(double fast, double slow, double share, double others)
 {
     cpl_pace_window w = {.n_threads = 2, .n_processors = 2};

@@ -347,8 +347,8 @@ static void bf16_masters_are_whole(void **state)
     assert_true(difference(alone, run) < 0.05);
 }
 
-/* Divided masters share memory with the gradients: what makes them whole between two steps changes no
- * later step. */
+/* Divided masters share memory with the gradients: what makes them whole between two steps changes
+ * no later step. */
 static void whole_masters_disturb_nothing(void **state)
 {
     static const char *const often[] = {"compute.dtype=bf16", "train.steps=6", "eval.every=1",

@@ -1,4 +1,5 @@
-/* test_resume.c - which settings may differ when a run goes on, and the settings of a checkpoint. */
+/* test_resume.c - which settings may differ when a run goes on, and the settings of a
+ * checkpoint. */
 #include <string.h>
 
 #include "support/run_settings.h"
@@ -73,8 +74,8 @@ static void what_changes_a_step_may_not(void **state)
         assert_fails(CPL_ERR_INPUT, fixed[i][1], resume(fixed[i][0], &h));
 }
 
-/* An object of a checkpoint without `gone`, with `name` set to `value`, against the defaults with one
- * change. */
+/* An object of a checkpoint without `gone`, with `name` set to `value`, against the defaults with
+ * one change. */
 static cpl_status check(const char *gone, const char *name, const char *value, const char *change,
                         heard *h)
 {

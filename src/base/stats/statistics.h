@@ -15,8 +15,8 @@ typedef struct cpl_spread {
 /* Over the values that are numbers; NaN is skipped. */
 cpl_spread cpl_spread_of(const double *values, int64_t n);
 
-/* Median and quantile, linear between neighbours as NumPy's; NaN for n = 0. Both sort `values`, none
- * of which may be NaN. */
+/* Median and quantile, linear between neighbours as NumPy's; NaN for n = 0. Both sort `values`,
+ * none of which may be NaN. */
 double cpl_median(double *values, int64_t n);
 double cpl_quantile(double *values, int64_t n, double share);
 

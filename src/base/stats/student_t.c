@@ -1,7 +1,7 @@
 /* student_t.c - Student's t and what follows from it; see statistics.h
  *
- * P(|T| > t) is the regularised incomplete beta function at f / (f + t^2), by its continued fraction
- * (Press et al., "Numerical Recipes", 6.4, with Lentz' method). */
+ * P(|T| > t) is the regularised incomplete beta function at f / (f + t^2), by its continued
+ * fraction (Press et al., "Numerical Recipes", 6.4, with Lentz' method). */
 #include <math.h>
 
 #include "base/stats/statistics.h"

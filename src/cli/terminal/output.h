@@ -30,7 +30,8 @@ void cpl_output_name(FILE *out, const char *name, int width);
 /* Prints a sentence as one line; text quoted in it is escaped in the same way. */
 void cpl_output_sentence(FILE *out, const char *before, const char *sentence);
 
-/* Prints a table that was made with this status to standard output, and frees the pool of its texts. */
+/* Prints a table that was made with this status to standard output, and frees the pool of its
+ * texts. */
 CPL_NODISCARD cpl_status cpl_output_grid(cpl_status made, const cpl_grid *grid, cpl_pool *pool);
 
 /* CPL_ERR_IO if something written to standard output did not arrive (a full disk, a closed pipe).

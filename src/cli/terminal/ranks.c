@@ -150,8 +150,8 @@ int cpl_ranks_threads(void)
 
 /* ---- ending ---- */
 
-/* Rank 0 reports, once, how all have failed: before any rank ends, since the launcher may then end the
- * others. */
+/* Rank 0 reports, once, how all have failed: before any rank ends, since the launcher may then end
+ * the others. */
 static void report(void)
 {
     const bool given_up = cpl_alive_lost(alive) == 0; /* by the others: rank 1 says it */

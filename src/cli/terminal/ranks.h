@@ -1,9 +1,9 @@
 /* ranks.h - the processes that mpirun or srun has started, as one group for a verb; what they say.
  *
  * Room:   cli/terminal.
- * Output: rank 0 alone writes to the terminal. What fails on another rank reaches it as "rank 2: ...".
- *         A rank that is lost is named by rank 0, or by rank 1 if it was rank 0: at once, since most
- *         launchers end all others within a second. */
+ * Output: rank 0 alone writes to the terminal. What fails on another rank reaches it as "rank 2:
+ *         ...". A rank that is lost is named by rank 0, or by rank 1 if it was rank 0: at once,
+ *         since most launchers end all others within a second. */
 #ifndef CPL_CLI_TERMINAL_RANKS_H
 #define CPL_CLI_TERMINAL_RANKS_H
 
@@ -29,10 +29,10 @@ CPL_NODISCARD cpl_status cpl_ranks_watch(double timeout_s);
  * were lost or failed alone: then MPI cannot be ended in order. */
 void cpl_ranks_end(cpl_status status);
 
-/* For a process that ends with this code, after it has failed before the ranks were a group (an unknown
- * flag, no MPI module): the others would wait for it. A failure of all is reported by rank 0 alone;
- * that of another rank some seconds later, if the launcher has not ended this process by then. Nothing
- * without a launcher, or once there was a group. */
+/* For a process that ends with this code, after it has failed before the ranks were a group (an
+ * unknown flag, no MPI module): the others would wait for it. A failure of all is reported by rank
+ * 0 alone; that of another rank some seconds later, if the launcher has not ended this process by
+ * then. Nothing without a launcher, or once there was a group. */
 void cpl_ranks_abandon(int exit_code);
 
 /* Whether this process says nothing: it is not rank 0. */
@@ -41,8 +41,8 @@ bool cpl_ranks_is_silent(void);
 /* cpl_output_log of rank 0; of any other one that drops all messages. */
 cpl_log cpl_ranks_log(FILE *info);
 
-/* Threads for each rank when the user names no number: the processors of this process, divided among
- * the ranks of the machine unless the launcher has divided them (binding). 0: no launcher, or
+/* Threads for each rank when the user names no number: the processors of this process, divided
+ * among the ranks of the machine unless the launcher has divided them (binding). 0: no launcher, or
  * OMP_NUM_THREADS says it. */
 int cpl_ranks_threads(void);
 

@@ -7,8 +7,8 @@
 
 #include "base/status.h"
 
-/* From now on the first SIGINT or SIGTERM calls cpl_stop_request; a second one ends the program at once.
- * To be called before any other thread begins. CPL_ERR_MEMORY. */
+/* From now on the first SIGINT or SIGTERM calls cpl_stop_request; a second one ends the program at
+ * once. To be called before any other thread begins. CPL_ERR_MEMORY. */
 CPL_NODISCARD cpl_status cpl_signals_listen(void);
 
 /* Ends the program by this signal, so that a shell sees 128 + `number` and a loop in it ends. */

@@ -1,8 +1,8 @@
 /* terminal.h - output to a terminal: control bytes from files are escaped; lines that are redrawn.
  *
  * Room:  cli/terminal.
- * Rule:  control characters but line end and tab, DEL, and bytes that are not UTF-8 become \xNN; the
- *        controls U+0080 ... U+009F and those of the direction of text (U+061C, U+200E, U+200F,
+ * Rule:  control characters but line end and tab, DEL, and bytes that are not UTF-8 become \xNN;
+ *        the controls U+0080 ... U+009F and those of the direction of text (U+061C, U+200E, U+200F,
  *        U+202A ... U+202E, U+2066 ... U+2069) become \u{N}.
  * Where: standard output if it is a terminal, else no byte is changed; standard error always.
  *        Lines that are redrawn begin with cpl_terminal_erase_line. */

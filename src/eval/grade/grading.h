@@ -77,8 +77,8 @@ extern const size_t cpl_n_filters;
 /* CPL_ERR_INPUT with the nearest name if there is none of that name. */
 CPL_NODISCARD cpl_status cpl_filter_find(const cpl_filter **filter, const char *name);
 
-/* The named filter with the same patterns; `filter` itself if there is none. A task file may so hold
- * the patterns of a named filter, and its questions have the same hash. */
+/* The named filter with the same patterns; `filter` itself if there is none. A task file may so
+ * hold the patterns of a named filter, and its questions have the same hash. */
 const cpl_filter *cpl_filter_named(const cpl_filter *filter);
 
 /* Sets `found`, and `answer`, a piece of `text`. CPL_ERR_INPUT as cpl_regex_find. */
@@ -90,7 +90,8 @@ cpl_filter_function cpl_filter_last_boxed;
 /* ---- normal forms ---- */
 
 /* Sets `out`, which `answer` is no piece of; false if the answer has no normal form: it is then
- * compared as it is. `spare` is memory to work in. Out of memory is remembered in one of the two. */
+ * compared as it is. `spare` is memory to work in. Out of memory is remembered in one of the
+ * two. */
 typedef bool cpl_normal_function(cpl_text *out, cpl_span answer, cpl_text *spare);
 
 typedef struct cpl_normal {

@@ -113,8 +113,8 @@ CPL_NODISCARD cpl_status cpl_prompt_builder_question(cpl_question *question, cpl
 /* Appends a few-shot example. The same. */
 CPL_NODISCARD cpl_status cpl_prompt_builder_fewshot(cpl_text *out, const cpl_prompt_input *input);
 
-/* The `build` of request kinds: options with their contexts and the right ones; or a prompt with the
- * references of its answers. */
+/* The `build` of request kinds: options with their contexts and the right ones; or a prompt with
+ * the references of its answers. */
 CPL_NODISCARD cpl_status cpl_prompt_builder_options(cpl_question *q, cpl_prompt_builder *m);
 CPL_NODISCARD cpl_status cpl_prompt_builder_text(cpl_question *q, cpl_prompt_builder *m);
 
@@ -123,7 +123,8 @@ CPL_NODISCARD cpl_status cpl_prompt_builder_text(cpl_question *q, cpl_prompt_bui
 /* Reads all few-shot examples that the questions need. */
 CPL_NODISCARD cpl_status cpl_reading_fewshot(cpl_reading *r);
 
-/* Sets the text before a question of a subject: one for each number of few-shot examples. Borrowed. */
+/* Sets the text before a question of a subject: one for each number of few-shot examples.
+ * Borrowed. */
 CPL_NODISCARD cpl_status cpl_reading_before(const json_t **list, cpl_reading *r,
                                             const cpl_prompt_spec *spec, const char *subject);
 

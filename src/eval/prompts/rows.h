@@ -25,9 +25,9 @@ typedef enum cpl_rows_format {
     /* The objects of an array: the file is that array, or an object that has it as `member`. If no
      * member is named, an object is itself the only row. */
     CPL_ROWS_JSON,
-    /* RFC 4180: line ends, commas and doubled quotes inside quotes; a quote inside a field that does
-     * not begin with one is text. All values are strings, named by the first line, or "0", "1", ...
-     * if `headless`. Empty lines are passed over. */
+    /* RFC 4180: line ends, commas and doubled quotes inside quotes; a quote inside a field that
+     * does not begin with one is text. All values are strings, named by the first line, or "0",
+     * "1", ... if `headless`. Empty lines are passed over. */
     CPL_ROWS_CSV,
     CPL_ROWS_TSV, /* the same with tabs, and a quote is text everywhere */
     /* Each line, an empty one too, as {"line": text}. */

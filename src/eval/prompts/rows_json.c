@@ -51,8 +51,8 @@ static void pass(cpl_rows *r, bool keep)
     cpl_rows_pass(r);
 }
 
-/* Passes what begins with a quote or a bracket, up to the one that closes it; false if the file ends
- * before. Brackets in strings do not count. */
+/* Passes what begins with a quote or a bracket, up to the one that closes it; false if the file
+ * ends before. Brackets in strings do not count. */
 static bool cut_nested(cpl_rows *r, bool keep)
 {
     int64_t depth = 0;

@@ -73,8 +73,8 @@ static bool begins(const char *name, const char *word)
     return strncmp(word, name, length) == 0 && strchr("_-/:", word[length]);
 }
 
-/* Appends the names that may have been meant: those that begin so, or else the shortest one that the
- * word abbreviates, or that it begins with, or the nearest. */
+/* Appends the names that may have been meant: those that begin so, or else the shortest one that
+ * the word abbreviates, or that it begins with, or the nearest. */
 static void append_meant(cpl_text *out, const char *word, const char *const *names, size_t count)
 {
     const char *shortest = NULL, *whole = NULL;

@@ -45,8 +45,9 @@ typedef struct cpl_selection_options {
 CPL_NODISCARD cpl_status cpl_selection_init(cpl_selection *s, const cpl_request_kind *const *kinds);
 void cpl_selection_free(cpl_selection *s); /* all zero: nothing to do */
 
-/* CPL_ERR_USAGE: an empty name, an unknown task (with the nearest name), a profile or variant that a task has not
- * (with those it has); CPL_ERR_INPUT: a task file. A task under a profile is selected once. */
+/* CPL_ERR_USAGE: an empty name, an unknown task (with the nearest name), a profile or variant that
+ * a task has not (with those it has); CPL_ERR_INPUT: a task file. A task under a profile is
+ * selected once. */
 CPL_NODISCARD cpl_status cpl_selection_add(cpl_selection *s, const cpl_selection_options *options);
 
 /* Whether task i belongs to a set of the paper, which built-in ones alone do. */

@@ -106,8 +106,8 @@ typedef struct cpl_generated {
     int64_t tokens; /* generated, an end-of-text counted */
 } cpl_generated;
 
-/* The object of a generated text, with its answers graded. CPL_ERR_INPUT: a pattern takes too many steps;
- * the sentence names the question. */
+/* The object of a generated text, with its answers graded. CPL_ERR_INPUT: a pattern takes too many
+ * steps; the sentence names the question. */
 CPL_NODISCARD cpl_status cpl_sample_generated(json_t **sample, const cpl_question *q,
                                               const cpl_generated *generated,
                                               cpl_grading_scratch *room, bool texts);

@@ -37,10 +37,10 @@ typedef struct cpl_eval_runner_callbacks {
 
 /* Runs `n` questions of any kind, and calls `take` for each: those with options block by block in
  * their order, a generated one as soon as it is finished. With a group it is collective: all ranks
- * give the same questions, and `take` is called for all of them on each, after their round. The batch has been made for
- * cpl_eval_runner_window tokens. CPL_ERR_INPUT, and the sentence names the question: a continuation
- * longer than the window; a question longer than the window if its form forbids that; a generation
- * that leaves no room for the prompt. */
+ * give the same questions, and `take` is called for all of them on each, after their round. The
+ * batch has been made for cpl_eval_runner_window tokens. CPL_ERR_INPUT, and the sentence names the
+ * question: a continuation longer than the window; a question longer than the window if its form
+ * forbids that; a generation that leaves no room for the prompt. */
 CPL_NODISCARD cpl_status cpl_eval_runner_run(const cpl_eval_runner *a,
                                              const cpl_question *questions, int64_t n,
                                              const cpl_eval_runner_callbacks *callbacks);
@@ -51,8 +51,8 @@ CPL_NODISCARD cpl_status cpl_eval_runner_run(const cpl_eval_runner *a,
 CPL_NODISCARD cpl_status cpl_eval_runner_share(cpl_group *group, cpl_status status, json_t *answers,
                                                const cpl_eval_runner_callbacks *callbacks);
 
-/* Clears `answered[i]` of every question in whose block one has no answer: only the same blocks give the
- * same bits, so an interrupted evaluation resumes with whole blocks. Failures
+/* Clears `answered[i]` of every question in whose block one has no answer: only the same blocks
+ * give the same bits, so an interrupted evaluation resumes with whole blocks. Failures
  * as cpl_eval_runner_run. */
 CPL_NODISCARD cpl_status cpl_eval_runner_keep_blocks(const cpl_eval_runner *a,
                                                      const cpl_question *questions, int64_t n,
@@ -75,8 +75,8 @@ CPL_NODISCARD cpl_status cpl_eval_runner_check(const cpl_question *questions, in
 
 /* ---- the kinds of requests, once ---- */
 
-/* A kind is a row here and a structure cpl_request_kind_<name> in a file of this room. The order is that of
- * the results, and part of the hash of a question: add a new kind at the end. */
+/* A kind is a row here and a structure cpl_request_kind_<name> in a file of this room. The order is
+ * that of the results, and part of the hash of a question: add a new kind at the end. */
 #define CPL_REQUEST_KINDS(ROW)                                                                     \
     ROW(multiple_choice)                                                                           \
     ROW(generate_until)

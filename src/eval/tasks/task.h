@@ -60,8 +60,8 @@ typedef struct cpl_task {
 
 typedef struct cpl_request_kind cpl_request_kind;
 
-/* Reads a task file, or `length` bytes of one that error messages call `name`. `kinds` are the request
- * kinds that it may name, the default first; NULL ends them (cpl_request_kinds of
+/* Reads a task file, or `length` bytes of one that error messages call `name`. `kinds` are the
+ * request kinds that it may name, the default first; NULL ends them (cpl_request_kinds of
  * eval/run/runner.h). The caller gives the task to cpl_task_free. */
 CPL_NODISCARD cpl_status cpl_task_read(cpl_task **task, const char *path,
                                        const cpl_request_kind *const *kinds);
@@ -69,8 +69,8 @@ CPL_NODISCARD cpl_status cpl_task_parse(cpl_task **task, const char *name, const
                                         size_t length, const cpl_request_kind *const *kinds);
 void cpl_task_free(cpl_task *task); /* NULL is allowed */
 
-/* Sets the profile of that name; `variant` may be NULL; `name` NULL: the default one of `set` ("3b",
- * "15b"; NULL: of the task). CPL_ERR_INPUT with the names there are. */
+/* Sets the profile of that name; `variant` may be NULL; `name` NULL: the default one of `set`
+ * ("3b", "15b"; NULL: of the task). CPL_ERR_INPUT with the names there are. */
 CPL_NODISCARD cpl_status cpl_task_profile(const cpl_profile **profile, const cpl_task *task,
                                           const char *set, const char *name, const char *variant);
 
@@ -180,7 +180,8 @@ typedef struct cpl_task_text {
 extern const cpl_task_text cpl_task_texts[];
 extern const size_t cpl_n_task_texts;
 
-/* Whether a metric is a score of options or "soft"; and whether it is a loss of the right option. */
+/* Whether a metric is a score of options or "soft"; and whether it is a loss of the right
+ * option. */
 bool cpl_metric_is_score(const char *name);
 bool cpl_metric_is_loss(const char *name);
 

@@ -168,8 +168,8 @@ CPL_NODISCARD cpl_status cpl_task_templates_of(cpl_listing *list, const cpl_task
 
 bool cpl_string_list_holds(const cpl_string_list *names, const char *name);
 
-/* Numbers of few-shot examples in words, from the smallest: "5", "0-5", "0,1,5"; -1 is none. In the pool; NULL
- * without memory. */
+/* Numbers of few-shot examples in words, from the smallest: "5", "0-5", "0,1,5"; -1 is none. In the
+ * pool; NULL without memory. */
 const char *cpl_task_shots_words(cpl_pool *pool, const int64_t *shots, int64_t n);
 
 /* ---- the parts, in the order in which they are read ---- */

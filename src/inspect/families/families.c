@@ -235,8 +235,8 @@ static cpl_status make_layers(map_builder *m)
 
 /* ---- what is no model ---- */
 
-/* One part of a model has a layer once: two of a number are two models, or a model and something of its
- * shape. */
+/* One part of a model has a layer once: two of a number are two models, or a model and something of
+ * its shape. */
 static cpl_status refuse_twice(const map_builder *m)
 {
     for (int64_t i = 1; i < m->map->n_layers; i++) {

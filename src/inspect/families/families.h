@@ -1,6 +1,7 @@
 /* families.h - where a published MoE checkpoint keeps its routers and the gates of its experts.
  *
- * Room:    inspect/families. The list of families is families.def, once: to add a family is to add a row.
+ * Room:    inspect/families. The list of families is families.def, once: to add a family is to add
+ *          a row.
  * Names:   n experts, d model width, D expert width, K experts a token; the gate of expert j is the
  *          matrix W_g^j [D,d] whose output enters the activation function.
  * Source:  docs/formats.md, "Published MoE checkpoints". Shapes are the authority: n and d are the

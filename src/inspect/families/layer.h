@@ -11,7 +11,8 @@
 #include "base/arena.h"
 #include "inspect/families/families.h"
 
-/* Names: layer, router or gate, expert, kind of numbers ------------------------------------------*/
+/* Names: layer, router or gate, expert, kind of numbers
+ * ------------------------------------------ */
 
 typedef enum cpl_ending {
     CPL_ENDING_WEIGHT,

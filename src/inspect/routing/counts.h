@@ -1,7 +1,8 @@
 /* counts.h - counts of a record: how experts are loaded, which go together, and how far
  * domains use different ones.
  *
- * Room:  inspect/routing. All of one layer. A *share* of experts is that of their assignments, T K in all. */
+ * Room:  inspect/routing. All of one layer. A *share* of experts is that of their assignments, T K
+ *        in all. */
 #ifndef CPL_INSPECT_ROUTING_COUNTS_H
 #define CPL_INSPECT_ROUTING_COUNTS_H
 

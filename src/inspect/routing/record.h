@@ -1,9 +1,10 @@
 /* record.h - what the router of every layer chose for every token of a text.
  *
- * Room:    inspect/routing. Filled in one reading (reader.h), counted afterwards (counts.h), so that
- *          checkpoints of a run can be compared token by token.
+ * Room:    inspect/routing. Filled in one reading (reader.h), counted afterwards (counts.h), so
+ *          that checkpoints of a run can be compared token by token.
  * Memory:  L T K numbers of 4 bytes; nothing of size T n.
- * Names:   T tokens (predictions of the texts, by place), n experts, K of them a token, L layers. */
+ * Names:   T tokens (predictions of the texts, by place), n experts, K of them a token, L
+ *          layers. */
 #ifndef CPL_INSPECT_ROUTING_RECORD_H
 #define CPL_INSPECT_ROUTING_RECORD_H
 
@@ -52,7 +53,8 @@ CPL_NODISCARD cpl_status cpl_routing_tokens_init(cpl_routing_tokens *tokens, cpl
 
 /* ---- the reading ---- */
 
-/* Whether the token at this place is among `sampled` of `all`, evenly spread; `sampled` <= `all`. */
+/* Whether the token at this place is among `sampled` of `all`, evenly spread; `sampled` <=
+ * `all`. */
 bool cpl_routing_is_sampled(int64_t place, int64_t sampled, int64_t all);
 
 /* Reads the texts and sets the record. agreement [L] (initialised) is filled from `sampled` tokens;

@@ -2,8 +2,8 @@
  *
  * Room:    inspect/routing. One reading of the text with the model, and one with every other
  *          checkpoint of the run that still exists. Shown by the functions of show.h.
- * Names:   T tokens (predictions, texts.h), n experts, K a token, L layers, S tokens sampled for the
- *          experts' answers. Figures are those of counts.h and response.h. */
+ * Names:   T tokens (predictions, texts.h), n experts, K a token, L layers, S tokens sampled for
+ *          the experts' answers. Figures are those of counts.h and response.h. */
 #ifndef CPL_INSPECT_ROUTING_REPORT_H
 #define CPL_INSPECT_ROUTING_REPORT_H
 

@@ -1,9 +1,10 @@
 /* response.h - the answers of the experts to tokens, compared with the router's choices:
  * the premise of the coupling loss.
  *
- * Room:    inspect/routing. The answer of expert j to a token x (the normalised vector that the router and the
- *          experts of the layer read) is |x W_g^j|.
- * Memory:  S D floats for S sampled tokens of one batch, S n for their answers, n n sums a layer. */
+ * Room:    inspect/routing. The answer of expert j to a token x (the normalised vector that the
+ *          router and the experts of the layer read) is |x W_g^j|.
+ * Memory:  S D floats for S sampled tokens of one batch, S n for their answers, n n sums a
+ *          layer. */
 #ifndef CPL_INSPECT_ROUTING_RESPONSE_H
 #define CPL_INSPECT_ROUTING_RESPONSE_H
 

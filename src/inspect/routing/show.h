@@ -52,8 +52,8 @@ void cpl_routing_page_sections(cpl_text *out, const cpl_routing_report *report, 
 CPL_NODISCARD cpl_status cpl_routing_page(cpl_text *out, const cpl_routing_report *report,
                                           const json_t *data);
 
-/* A new object; the caller gives it back with json_decref. A figure that is not finite is null. NULL
- * if there is no memory. */
+/* A new object; the caller gives it back with json_decref. A figure that is not finite is null.
+ * NULL if there is no memory. */
 json_t *cpl_routing_json(const cpl_routing_report *report);
 
 #endif /* CPL_INSPECT_ROUTING_SHOW_H */

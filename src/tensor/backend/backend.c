@@ -136,8 +136,8 @@ void cpl_backend_cpu(cpl_backend *be, cpl_dtype compute, int n_threads)
     be->failure   = CPL_OK;
 }
 
-/* Of address space, what the kernels of oneDNN 2.6.3 take (6 MiB with AVX2, 20 MiB with AVX-512), and
- * room for others. */
+/* Of address space, what the kernels of oneDNN 2.6.3 take (6 MiB with AVX2, 20 MiB with AVX-512),
+ * and room for others. */
 static const size_t library_bytes = (size_t)32 << 20;
 
 cpl_status cpl_backend_start(const cpl_backend *be)

@@ -1,4 +1,5 @@
-/* test_correlation.c - correlations against values that SciPy gives for the same numbers, ties and all.
+/* test_correlation.c - correlations against values that SciPy gives for the same numbers, ties and
+ * all.
  */
 #include "base/stats/correlation.h"
 

@@ -86,8 +86,8 @@ static void intervals_follow_from_them(void **state)
     assert_true(isnan(cpl_spread_half(&one)));
 }
 
-/* The shift at which 1 - nct.cdf(t) + nct.cdf(-t) is 0.8, over sqrt(n): by scipy.integrate.quad over
- * the distribution of the estimated deviation. */
+/* The shift at which 1 - nct.cdf(t) + nct.cdf(-t) is 0.8, over sqrt(n): by scipy.integrate.quad
+ * over the distribution of the estimated deviation. */
 static void detectable_differences_are_exact(void **state)
 {
     (void)state;

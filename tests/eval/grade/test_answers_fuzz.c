@@ -1,5 +1,5 @@
-/* test_answers_fuzz.c - filters, normal forms and comparisons on damaged, random and very long texts:
- * answers lie in their texts, memory is given back, and nothing takes more than a moment. */
+/* test_answers_fuzz.c - filters, normal forms and comparisons on damaged, random and very long
+ * texts: answers lie in their texts, memory is given back, and nothing takes more than a moment. */
 #include <time.h>
 
 #include "eval/answers.h"
@@ -134,7 +134,8 @@ static void real_texts_are_cut_anywhere(void **state)
     json_decref(file);
 }
 
-/* One piece again and again: what is quadratic takes minutes of the processor, whatever else it does. */
+/* One piece again and again: what is quadratic takes minutes of the processor, whatever else it
+ * does. */
 static void long_texts_take_a_moment(void **state)
 {
     (void)state;

@@ -1,5 +1,5 @@
-/* test_score.c - what options are compared by: every figure by hand, ties, NaN, the share of the right
- * ones. */
+/* test_score.c - what options are compared by: every figure by hand, ties, NaN, the share of the
+ * right ones. */
 #include "eval/grade/score.h"
 
 #include <math.h>
@@ -56,8 +56,8 @@ static int64_t best_of(const double *ll, int64_t n)
     return cpl_score_best(named("acc"), options, n);
 }
 
-/* An arg max that broke ties upward, or let NaN win, would show as 100 % on SciQ, whose right option
- * is always the last. */
+/* An arg max that broke ties upward, or let NaN win, would show as 100 % on SciQ, whose right
+ * option is always the last. */
 static void the_first_of_the_best(void **state)
 {
     (void)state;

@@ -51,7 +51,8 @@ static void test_own(void **state)
     end(&a);
 }
 
-/* Numbers, truths and single values become texts and lists; what is null is empty where that is said. */
+/* Numbers, truths and single values become texts and lists; what is null is empty where that is
+ * said. */
 static void test_values(void **state)
 {
     (void)state;

@@ -1,5 +1,5 @@
-/* test_questions_damage.c - rows with a member that lacks or is of another kind, in every task, with the
- * place that is told; files that are not there, cut or empty; damaged files; every
+/* test_questions_damage.c - rows with a member that lacks or is of another kind, in every task,
+ * with the place that is told; files that are not there, cut or empty; damaged files; every
  * allocation failing. */
 #include "base/arena.h"
 #include "eval/prompts/questions_read.h"

@@ -1,4 +1,5 @@
-/* The rows that are shipped in data/eval: all of them can be asked, and what is not there is told. */
+/* The rows that are shipped in data/eval: all of them can be asked, and what is not there is
+ * told. */
 #include "eval/prompts/questions_case.h"
 
 /* Profiles whose rows, or some exemplars' rows, are not shipped. */

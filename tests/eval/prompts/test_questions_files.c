@@ -1,11 +1,11 @@
-/* test_questions_files.c - files of rows that are not there, cut, empty or of another form; few-shot
- * examples that are wrong; bad rows left out. */
+/* test_questions_files.c - files of rows that are not there, cut, empty or of another form;
+ * few-shot examples that are wrong; bad rows left out. */
 #include "eval/prompts/questions_read.h"
 
 /* ---- prompts ---- */
 
-/* A prompt that is there and none is told by its name; only where there is none the program's own is
- * taken. What no folder has is missing from the user's. */
+/* A prompt that is there and none is told by its name; only where there is none the program's own
+ * is taken. What no folder has is missing from the user's. */
 static void test_prompts(void **state)
 {
     (void)state;

@@ -1,5 +1,5 @@
-/* test_questions_generated.c - worked examples of the protocols: questions of single rows that a text
- * answers. */
+/* test_questions_generated.c - worked examples of the protocols: questions of single rows that a
+ * text answers. */
 #include "eval/prompts/asked.h"
 
 /* ---- worked examples ---- */
@@ -128,7 +128,8 @@ static void test_gsm8k(void **state)
     end(&a);
 }
 
-/* Copies on hubs: lines of objects with names in small letters, by the published names or by theirs. */
+/* Copies on hubs: lines of objects with names in small letters, by the published names or by
+ * theirs. */
 static void test_triviaqa_lines(void **state)
 {
     (void)state;

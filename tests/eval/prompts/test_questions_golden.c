@@ -1,5 +1,5 @@
-/* Questions against the reference programs': every prompt of lm-eval 0.4.13 and of ai2-olmo's in-loop
- * evaluation in the reference data, by its hash. */
+/* Questions against the reference programs': every prompt of lm-eval 0.4.13 and of ai2-olmo's
+ * in-loop evaluation in the reference data, by its hash. */
 #include <glob.h>
 
 #include "eval/grade/grading.h"

@@ -1,13 +1,15 @@
 /* Questions of the profile olmes against the published requests, byte for byte.
  *
- * Not reproduced: sciq's letters (the published order of the options is shuffled, and told nowhere);
+ * Not reproduced: sciq's letters (the published order of the options is a shuffled one that
+ *                 is not recorded);
  * minerva_math_algebra (its exemplars are worded
- * otherwise in four places); continuations of gold_bpb, which are answers rewritten. The requests of BoolQ, HellaSwag, Social IQa
- * and WinoGrande are of rows that are not among the samples, and so are SciQ's exemplars: these rows
- * are made of the requests themselves, HellaSwag's texts being clean already.
+ * otherwise in four places); continuations of gold_bpb, which are answers rewritten. The requests
+ * of BoolQ, HellaSwag, Social IQa and WinoGrande are of rows that are not among the samples, and so
+ * are SciQ's exemplars: these rows are made of the requests themselves, HellaSwag's texts being
+ * clean already.
  *
- * In the checkout's requests own rows stand in the place of those of OpenBookQA, SciQ and Social IQa
- * (tests/golden/eval/make_requests.py). */
+ * In the checkout's requests own rows stand in the place of those of OpenBookQA, SciQ and Social
+ * IQa (tests/golden/eval/make_requests.py). */
 #include <sys/stat.h>
 
 #include "eval/prompts/questions_case.h"
@@ -85,8 +87,8 @@ static json_t *boolq_row(const json_t *doc)
                      (int)(end - question), "label", key);
 }
 
-/* "ACTIVITY: TEXT", or the same before the options. A text that has a second part, a sentence begun,
- * has no space before the options. */
+/* "ACTIVITY: TEXT", or the same before the options. A text that has a second part, a sentence
+ * begun, has no space before the options. */
 static json_t *hellaswag_row(const json_t *doc, const json_t *texts)
 {
     const char *query = text_of(doc, "query"), *first = strstr(query, ": ") + 2, *second = NULL;

@@ -1,5 +1,5 @@
-/* test_questions_ranked.c - worked examples of the protocols: questions of single rows whose options are
- * ranked. */
+/* test_questions_ranked.c - worked examples of the protocols: questions of single rows whose
+ * options are ranked. */
 #include "eval/prompts/asked.h"
 
 /* ---- worked examples ---- */

@@ -42,8 +42,8 @@ typedef struct sample {
     const char *sum; /* the beginning of SHA-256 over all rows of all files */
 } sample;
 
-/* Rows and sums by Python (tests/golden/eval/make_rows.py): json.loads a line, json.load, csv.reader and csv.DictReader with
- * newline="", str.split("\t"), xml.etree. */
+/* Rows and sums by Python (tests/golden/eval/make_rows.py): json.loads a line, json.load,
+ * csv.reader and csv.DictReader with newline="", str.split("\t"), xml.etree. */
 static const sample samples[] = {
     {"arc_challenge", "*.jsonl", FORMAT(JSONL), 3, 203, "4850d4fbb9503e0a"},
     {"copa", "*.jsonl", FORMAT(JSONL), 2, 132, "855a379868f84ff8"},
@@ -132,7 +132,8 @@ static void more_real_files(void **state)
                   sizeof larger_samples / sizeof *larger_samples);
 }
 
-/* The first of the rows that begins on `line`; its member `name`, or that of its member `inside`. */
+/* The first of the rows that begins on `line`; its member `name`, or that of its member
+ * `inside`. */
 static void expect_member(const char *path, cpl_rows_kind kind, int64_t line, const char *inside,
                           const char *name, const char *value)
 {

@@ -1,5 +1,5 @@
-/* test_rows_damage.c - files of rows that are damaged: which rows are still had, and what is said of
- * the others. */
+/* test_rows_damage.c - files of rows that are damaged: which rows are still had, and what is said
+ * of the others. */
 #include "eval/prompts/rows_case.h"
 
 /* What the reader gives one after the other: '+' and a row as JSON, '-' and why it is bad, '!' and

@@ -1,5 +1,5 @@
-/* test_rows_files.c - files of rows without an end, without rows, or cut; and memory that runs out at
- * every allocation. */
+/* test_rows_files.c - files of rows without an end, without rows, or cut; and memory that runs out
+ * at every allocation. */
 #include "base/arena.h"
 #include "eval/prompts/rows_case.h"
 #include "io/paths.h"
@@ -63,7 +63,8 @@ static void files_that_are_none(void **state)
     assert_null(rows);
 }
 
-/* Every proper beginning of a compressed file is an error, after rows that are those of the file. */
+/* Every proper beginning of a compressed file is an error, after rows that are those of the
+ * file. */
 static void cut_streams(void **state)
 {
     (void)state;

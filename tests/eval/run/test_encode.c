@@ -1,5 +1,5 @@
-/* test_encode.c - contexts and continuations as ids: what lm-eval makes of white space at the border,
- * tokens that reach over it, empty texts, windows. */
+/* test_encode.c - contexts and continuations as ids: what lm-eval makes of white space at the
+ * border, tokens that reach over it, empty texts, windows. */
 #include "eval/run/kinds.h"
 
 #include "base/arena.h"
@@ -32,8 +32,8 @@ static cpl_status pair(bench *b, const char *context, const char *continuation, 
     return cpl_encode_pair(&b->encoding, &b->out, context, continuation, joining, window);
 }
 
-/* The ids from `first` on are those of `text`, the first `left_out` of them not counted, and nothing
- * stands behind them. */
+/* The ids from `first` on are those of `text`, the first `left_out` of them not counted, and
+ * nothing stands behind them. */
 static void check_ids(bench *b, int64_t first, const char *text, int64_t left_out)
 {
     cpl_ids want = {0};

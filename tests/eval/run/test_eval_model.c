@@ -1,4 +1,5 @@
-/* test_eval_model.c - models and tokenizers that fit, and those that do not, told when they are opened. */
+/* test_eval_model.c - models and tokenizers that fit, and those that do not, told when they are
+ * opened. */
 #include "eval/run/eval_model.h"
 
 #include "store/model_case.h"

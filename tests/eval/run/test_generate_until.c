@@ -1,4 +1,5 @@
-/* test_generate_until.c - texts of a model that writes a given chain of tokens, and where they end. */
+/* test_generate_until.c - texts of a model that writes a given chain of tokens, and where they
+ * end. */
 #include "eval/run/runner_case.h"
 
 /* Behind the prompt "Q" the given ids; what is told of the text and of the number of tokens. */

@@ -1,5 +1,5 @@
-/* test_runner.c - requests to a model: windows, blocks, both kinds in one call, what cannot be asked,
- * a listener that fails, memory that runs out. */
+/* test_runner.c - requests to a model: windows, blocks, both kinds in one call, what cannot be
+ * asked, a listener that fails, memory that runs out. */
 #include <math.h>
 
 #include "eval/run/runner_case.h"

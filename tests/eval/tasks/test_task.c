@@ -13,7 +13,8 @@ static cpl_task *built_in(size_t i)
     return task;
 }
 
-/* The first table of the protocols: default profile of a set, split, exemplars, headline, chance. */
+/* The first table of the protocols: default profile of a set, split, exemplars, headline,
+ * chance. */
 static const struct {
     const char *id, *set, *profile, *split, *shots, *headline;
     double chance;

@@ -1,6 +1,6 @@
-/* families_case.h - a case of the map of MoE layers: names and shapes as a family stores them, and the
- * map that must come out. Unless a case says otherwise n = 6, d = 32, D = 20, K = 2; the dense width
- * is 56. */
+/* families_case.h - a case of the map of MoE layers: names and shapes as a family stores them, and
+ * the map that must come out. Unless a case says otherwise n = 6, d = 32, D = 20, K = 2; the dense
+ * width is 56. */
 #ifndef CPL_TESTS_INSPECT_FAMILIES_FAMILIES_CASE_H
 #define CPL_TESTS_INSPECT_FAMILIES_FAMILIES_CASE_H
 

@@ -277,8 +277,8 @@ static void slices(void **state)
 
 /* ---- the table, time, memory ---- */
 
-/* Names between dots, with a * before the first or one {e} for the number of an expert; a gate's name
- * may have a mark behind it. */
+/* Names between dots, with a * before the first or one {e} for the number of an expert; a gate's
+ * name may have a mark behind it. */
 static void check_tensor_names(const char *names, const char *marks)
 {
     static const char letters[] = "abcdefghijklmnopqrstuvwxyz_0123456789";

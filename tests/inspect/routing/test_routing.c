@@ -1,6 +1,6 @@
-/* test_routing.c - a report on a model whose router is planted, in every form, and what is said where a
- * checkpoint is lost or memory ends. With a folder as argument the program writes its page there, for
- * tests/report/check_page.py. */
+/* test_routing.c - a report on a model whose router is planted, in every form, and what is said
+ * where a checkpoint is lost or memory ends. With a folder as argument the program writes its page
+ * there, for tests/report/check_page.py. */
 #include "base/stats/correlation.h"
 #include "infer/reader_case.h"
 #include "inspect/routing/report.h"

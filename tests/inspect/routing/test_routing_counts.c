@@ -1,4 +1,5 @@
-/* test_routing_counts.c - what is counted of the choices of a router, against counts by hand and SciPy. */
+/* test_routing_counts.c - what is counted of the choices of a router, against counts by hand and
+ * SciPy. */
 #include "base/stats/correlation.h"
 #include "infer/reader_case.h"
 #include "inspect/routing/report.h"
@@ -126,7 +127,8 @@ static void saturation_is_the_shared_part(void **state)
     assert_near(top1, 2 / 6.0, 1e-15);
 }
 
-/* Three ids: one always with expert 2 (and one of the others), one that is divided, one too rare. */
+/* Three ids: one always with expert 2 (and one of the others), one that is divided, one too
+ * rare. */
 static void vocabulary_is_counted(void **state)
 {
     enum { MANY = 27, ALL = MANY + 8 };

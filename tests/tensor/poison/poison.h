@@ -1,8 +1,8 @@
 /* poison.h - what the wrapped operations check and do before they call the real ones.
  *
- * Room:    tests/tensor. A backend around another one (tensor/backend/backend.h): outputs that are set and
- *          all of scratch are filled with NaN first, shapes must fit, ids must be in range, and
- *          outputs may overlap neither inputs nor each other but where ops.h allows it.
+ * Room:    tests/tensor. A backend around another one (tensor/backend/backend.h): outputs that are
+ *          set and all of scratch are filled with NaN first, shapes must fit, ids must be in range,
+ *          and outputs may overlap neither inputs nor each other but where ops.h allows it.
  * Names:   as in ops.h. What does not fit is a mistake of the programmer: an assert. */
 #ifndef CPL_TENSOR_POISON_POISON_H
 #define CPL_TENSOR_POISON_POISON_H

@@ -1,7 +1,7 @@
 /* expert.c - one expert and all proxies: its column of M, forward and backward.
  *
- * Room:  tensor/cpu/erc; see scratch.h. Activations are transposed, [D, proxies]: the expert's matrix
- *        is read once, row by row as it is stored; the proxies stay in the cache.
+ * Room:  tensor/cpu/erc; see scratch.h. Activations are transposed, [D, proxies]: the expert's
+ *        matrix is read once, row by row as it is stored; the proxies stay in the cache.
  * Plain: expert_forward and expert_backward of model/erc/reference.c, for one j and all i at once.
  *        The reference's v is u here, its grad_z and grad_v are dz and du, its y is o. */
 #include <float.h>
@@ -155,9 +155,9 @@ static void scale_columns(float *x, int64_t rows, int64_t count, const float *sc
     }
 }
 
-/* dz and du hold z and u [rows, count], and are replaced by their gradients: grad_z and grad_v of the
- * reference. h = SiLU(z) u, or SiLU(z) if du is NULL. dh [rows, count]: the gradient of h; NULL: it
- * is scale [count] times h. */
+/* dz and du hold z and u [rows, count], and are replaced by their gradients: grad_z and grad_v of
+ * the reference. h = SiLU(z) u, or SiLU(z) if du is NULL. dh [rows, count]: the gradient of h;
+ * NULL: it is scale [count] times h. */
 static void hidden_backward(float *dz, float *du, const float *dh, int64_t rows, int64_t count,
                             const float *scale)
 {

@@ -1,8 +1,8 @@
 /* scratch.h - the scratch of the coupling loss, and the functions that its files share.
  *
- * Room:    tensor/cpu/erc. erc.c prepares the proxies, expert.c is forward and backward of one expert
- *          and all proxies, sweep.c iterates over the experts. The same loss in plain loops, to be
- *          read first: model/erc/reference.c.
+ * Room:    tensor/cpu/erc. erc.c prepares the proxies, expert.c is forward and backward of one
+ *          expert and all proxies, sweep.c iterates over the experts. The same loss in plain loops,
+ *          to be read first: model/erc/reference.c.
  * Names:   m = i1 - i0 rows of this part; d_pad, D_pad: d and D rounded up to VECTOR, m_pad
  *          likewise. "Panels" as in panel.h. */
 #ifndef CPL_TENSOR_CPU_ERC_SCRATCH_H
@@ -32,8 +32,8 @@ typedef struct cpl_proxy_acts {
 } cpl_proxy_acts;
 
 /* The memory of one thread. k: the number of active rows of the column in work, those with a
- * gradient G[i,j] = dL / dM[i,j] that is not 0. Gradients have the names of the reference: dz is its
- * grad_z, and so on. */
+ * gradient G[i,j] = dL / dM[i,j] that is not 0. Gradients have the names of the reference: dz is
+ * its grad_z, and so on. */
 typedef struct cpl_erc_thread {
     /* activations of the expert in work */
     cpl_proxy_acts acts;        /* for all proxies of the part */
@@ -116,7 +116,8 @@ void cpl_proxy_copy_column(const cpl_erc_workspace *s, const cpl_proxy_acts *one
                            const cpl_proxy_acts *acts, int64_t pad, int64_t i);
 
 /* After forward with the same acts, p and j: adds the gradient of sum over a < count of
- * t->grad_M[a] |activation of proxy t->active[a] of p| to expert j's gradients, and sets t->drows. */
+ * t->grad_M[a] |activation of proxy t->active[a] of p| to expert j's gradients, and sets
+ * t->drows. */
 #define cpl_proxy_backward CPL_ISA_NAME(cpl_cpu_proxy_backward)
 void cpl_proxy_backward(const cpl_erc_workspace *s, const cpl_proxy_acts *acts, cpl_erc_thread *t,
                         const cpl_proxies *p, int64_t j, int64_t count);

@@ -4,8 +4,8 @@
  *        experts and sums into separate memory, which is added up in the order of the threads: the
  *        same number of threads gives the same bits.
  * Plain: model/erc/reference.c. `hinges` is the double loop of cpl_erc_reference_forward over the
- *        pairs, equations 1 to 3, for one column j; `add_diagonal_early` and `diagonal_backward` are
- *        its line grad_M[i,i] -= ...; `sweep_expert` is one j of cpl_erc_reference_backward. */
+ *        pairs, equations 1 to 3, for one column j; `add_diagonal_early` and `diagonal_backward`
+ *        are its line grad_M[i,i] -= ...; `sweep_expert` is one j of cpl_erc_reference_backward. */
 #include <math.h>
 #include <omp.h>
 
@@ -83,10 +83,10 @@ static double unit(const cpl_proxy_job *job)
     return job->weight / ((double)job->n * (double)job->n);
 }
 
-/* Compares column j of M with both bounds, alpha M[i,i] and alpha M[j,j]: adds its hinges to the loss
- * and the counts, and lists the active rows with G[i,j]. Returns their number. At an exact tie a hinge
- * is active. A row whose entry is NaN has no active hinge and is listed nevertheless: G / M, and so
- * every gradient, is NaN. */
+/* Compares column j of M with both bounds, alpha M[i,i] and alpha M[j,j]: adds its hinges to the
+ * loss and the counts, and lists the active rows with G[i,j]. Returns their number. At an exact tie
+ * a hinge is active. A row whose entry is NaN has no active hinge and is listed nevertheless: G /
+ * M, and so every gradient, is NaN. */
 static int64_t hinges(const cpl_erc_workspace *s, cpl_erc_thread *t, int64_t j)
 {
     const cpl_proxy_job *job = s->job;
