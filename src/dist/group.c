@@ -75,6 +75,11 @@ cpl_status cpl_group_status(const cpl_group *g)
     return failed(g) ? CPL_FAIL(g->ranks->status, "%s", g->ranks->sentence) : CPL_OK;
 }
 
+void cpl_group_fail(cpl_group *g, cpl_status status)
+{
+    if (g->ranks) keep_failure(g->ranks, status, cpl_last_error());
+}
+
 /* ---- waiting ---- */
 
 static void rest(double since)

@@ -93,6 +93,10 @@ void cpl_ranks_free(cpl_ranks *ranks); /* after all of their groups */
 /* The first failure of this process, with its sentence as the last error. */
 CPL_NODISCARD cpl_status cpl_group_status(const cpl_group *group);
 
+/* Makes a failure of this process alone, with its sentence, the last error, the first failure: no memory
+ * where the next collective would begin. The others wait for it until it ends (dist/alive.h). */
+void cpl_group_fail(cpl_group *group, cpl_status status);
+
 /* ---- moving bytes ---- */
 
 /* recv: the `bytes` of every rank, in their order; counts may differ: bytes [size], of each rank. */

@@ -105,6 +105,13 @@ static size_t grown(size_t has, size_t bytes)
     return has && bytes <= has ? has : bytes + bytes / 8 + CPL_ALIGNMENT;
 }
 
+/* The other ranks do not know of it: no collective of this one may begin any more. */
+static void fail(cpl_exchange *x)
+{
+    x->status = CPL_ERR_MEMORY;
+    cpl_group_fail(&x->mesh->experts, cpl_exchange_status(x));
+}
+
 /* At least `bytes`, an eighth more if it must grow; NULL, with the failure kept, if there is none. */
 static void *room(cpl_exchange *x, block *b, size_t bytes)
 {
@@ -114,7 +121,7 @@ static void *room(cpl_exchange *x, block *b, size_t bytes)
     b->data  = cpl_alloc(b->bytes);
     if (b->data) return b->data;
     b->bytes = 0;
-    if (x->status == CPL_OK) x->status = CPL_ERR_MEMORY;
+    fail(x);
     return NULL;
 }
 
@@ -156,7 +163,7 @@ static void make_room(cpl_exchange *x, cpl_backend *be, arrived *a)
     const size_t bytes  = arrived_bytes(&x->config, a->rows);
     const cpl_work work = cpl_exchange_work(&x->config, a->rows);
     char *memory        = room(x, &a->memory, bytes);
-    if (memory && cpl_backend_reserve(be, &work) != CPL_OK) x->status = CPL_ERR_MEMORY;
+    if (memory && cpl_backend_reserve(be, &work) != CPL_OK) fail(x);
     cpl_arena arena = cpl_arena_over(memory, bytes);
     if (x->status == CPL_OK) take_arrived(a, &arena, &x->config);
 }
