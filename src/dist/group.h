@@ -105,7 +105,8 @@ void cpl_group_close(cpl_group *group);
 void cpl_ranks_free(cpl_ranks *ranks); /* after all of their groups */
 
 /* The last error, of `status`, becomes the failure of this process, if it has none: for a rank that
- * cannot take part in the collectives that the others are going to call. */
+ * cannot take part in the collectives that the others are going to call. They wait for it until it
+ * ends (dist/alive.h). */
 void cpl_group_fail(cpl_group *group, cpl_status status);
 
 /* The first failure of this process, with its sentence as the last error: CPL_ERR_IO if a rank was

@@ -28,7 +28,8 @@ cpl_status cpl_mesh_init(cpl_mesh *mesh, cpl_group *world, int64_t expert_parall
     memset(mesh, 0, sizeof *mesh);
     mesh->world = *world;
     CPL_TRY_DONE(cpl_mesh_check(world->size, expert_parallel, n_experts));
-    CPL_TRY_DONE(cpl_group_split(&mesh->experts, &mesh->world, world->rank / e));
+    status = cpl_group_split(&mesh->experts, &mesh->world, world->rank / e);
+    CPL_TRY_DONE(cpl_group_agree(&mesh->world, status)); /* all split again, or none */
     CPL_TRY_DONE(cpl_group_split(&mesh->replicas, &mesh->world, world->rank % e));
     mesh->n_local      = n_experts / e;
     mesh->first_expert = mesh->experts.rank * mesh->n_local;

@@ -109,6 +109,7 @@ static size_t grown(size_t has, size_t bytes)
     return has && bytes <= has ? has : bytes + bytes / 8 + CPL_ALIGNMENT;
 }
 
+/* The other ranks do not know of it: no collective of this one may begin any more. */
 static void fail(cpl_exchange *x)
 {
     x->status = CPL_ERR_MEMORY;

@@ -219,6 +219,25 @@ static void test_in_time(void **state)
     on_threads(3, run_in_time);
 }
 
+/* Rank 1 cannot go on, and begins no collective any more; the others do not come at all. */
+static void run_own_failure(rank_job *job, cpl_group *g)
+{
+    case_result *out = &job->result;
+    float x          = 1;
+    if (g->rank != 1) return;
+    cpl_group_fail(g, CPL_FAIL(CPL_ERR_MEMORY, "no room for rows"));
+    cpl_group_sum_f32(g, &x, 1);
+    CASE_EXPECT(x == 0, "the sum after a failure is %g", (double)x);
+    CASE_EXPECT(cpl_group_agree(g, CPL_OK) == CPL_ERR_MEMORY, "agreement after a failure");
+    CASE_EXPECT(strcmp(cpl_last_error(), "no room for rows") == 0, "sentence %s", cpl_last_error());
+}
+
+static void test_own_failure(void **state)
+{
+    (void)state;
+    on_threads(3, run_own_failure);
+}
+
 static void run_failing_transport(rank_job *job, cpl_group *g)
 {
     case_result *out = &job->result;
@@ -277,6 +296,7 @@ int main(void)
         cmocka_unit_test(test_one_rank),          cmocka_unit_test(test_lost_rank),
         cmocka_unit_test(test_failing_transport), cmocka_unit_test(test_mesh),
         cmocka_unit_test(test_late_rank),         cmocka_unit_test(test_in_time),
+        cmocka_unit_test(test_own_failure),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -5,10 +5,11 @@ sentence names the rank and the file. Of a run, at calls on its own files while 
 is saved: `last` is whole, and the ranks go on to the bits of an undisturbed run. Of eval, inspect --text and tokenize
 encode, at calls on their inputs: there are no results, and those of the next try are the bytes of one process.
 
-The sample has a failing fsync, a full disk and a failing rename in the middle checkpoint and a kill and a SIGTERM in the
-opening, each on both ranks, a failing rename of the whole checkpoint, a stop of one rank of each verb, and N more trials
-of runs; --all takes every call of a run, or every K-th. COUPLET is built without sanitizers: see check_faults.py.
-Without --seed the seed is a new one; it is printed."""
+The sample has a failing fsync, a full disk and a failing rename in the middle checkpoint and a kill and a SIGTERM in
+the opening, each on both ranks, a failing rename of the whole checkpoint, a stop of one rank of each verb, an allocation
+that fails, and N more trials of runs; --all takes every call of a run, and the allocations of each stack of calls, or
+every K-th. COUPLET is built without sanitizers: see check_faults.py. Without --seed the seed is a new one; it is
+printed."""
 import argparse
 import collections
 import concurrent.futures
@@ -23,6 +24,7 @@ import tempfile
 sys.path.insert(0, str(pathlib.Path(__file__).parents[1] / "cli"))
 import program
 from check_eval_goes_on import words_of, write_tasks
+from check_faults import by_stack
 from inputs import different, files_of, litter, write_documents
 from kill_ranks import LIMIT_SECONDS, Disturbed, Runs, results_of
 from program import COUPLET, good, scratch_folder, sets
@@ -36,7 +38,8 @@ STEPS, EVERY = 6, 2
 ALL_FILES, SAVED_FILES, SAVED_FOLDER = "/", "/.tmp-step/", "/.tmp-step"
 MOST_OPENING = 25  # files that a rank opens or reads before the first step, and fewer of them than there are
 FAULTS = [fault for fault in FAULTS if fault.name in ("EIO", "disk full", "kill", "torn write", "SIGTERM")] + \
-    [Fault("stop", "STOP", CHANGES)]
+    [Fault("stop", "STOP", CHANGES), Fault("memory", "ENOMEM", ("memory",))]
+HANG   = Fault("hang", "HANG", ("sync",))  # of the computing thread alone
 BY_NAME = {fault.name: fault for fault in FAULTS}
 MESSAGE = {"EIO": "Input/output error", "disk full": "No space left on device"}
 UNDISTURBED = Fault("", "EIO", tuple(kind for kind in KINDS if kind != "memory"))
@@ -51,14 +54,18 @@ class Outcome:
     file: str
 
 
-def start(library, words, rank, fault, at, path, report):
-    """Two ranks, of which this one has the fault at the n-th call on a file with `path` in its name."""
-    words = [COUPLET, *words]
+def start_words(words, fault, at, path, report):
     more  = {"LD_PRELOAD": SHIM, "OMP_WAIT_POLICY": "passive", "FAULT_CALLS": ",".join(fault.calls), "FAULT_AT": at,
              "FAULT_HOW": fault.how, "FAULT_PATH": path, "FAULT_REPORT": report}
     more |= {"FAULT_LASTS": 1} if fault.lasts else {}
-    with_fault = ["env", *(f"{name}={value}" for name, value in more.items()), *words]
-    return Ranks(library, MESH[0], parts=[(1, with_fault if r == rank else words) for r in range(MESH[0])])
+    return ["env", *(f"{name}={value}" for name, value in more.items()), COUPLET, *words]
+
+
+def start(library, words, rank, fault, at, path, report):
+    """Two ranks, of which this one has the fault at the n-th call on a file with `path` in its name."""
+    with_fault = start_words(words, fault, at, path, report)
+    return Ranks(library, MESH[0], parts=[(1, with_fault if r == rank else [COUPLET, *words])
+                                          for r in range(MESH[0])])
 
 
 def end(job, report):
@@ -78,6 +85,10 @@ class Faulty:
         self.check(out.fired, "the fault did not happen")
         if self.fault.how in ("KILL", "TEAR", "STOP"):
             self.judge_loss(found)
+        elif self.fault.how == "HANG":
+            parts = [f"rank {self.rank} (", "did not begin the checkpoint within"]
+            self.check(out.code != 0 and len(found) == 1 and all(part in found[0] for part in parts),
+                       f"exit {out.code}: {found}")
         elif self.fault.how == "TERM":
             self.check(out.code in (0, *STOPPED) and len(found) <= 1, f"exit {out.code}: {found}")
         elif out.code or not self.is_cleaning():
@@ -96,9 +107,11 @@ class Faulty:
         self.check(found or self.fault.how != "STOP", f"no sentence: {self.outcome.said[-300:]!r}")
 
     def judge_failure(self, found):
-        parts = [*(["rank 1: "] if self.rank else []),
+        parts = [*(["couplet: rank 1"] if self.rank else []),
                  *([MESSAGE[self.fault.name], self.path] if self.outcome.kind in CHANGES else [])]
-        self.check(self.outcome.code == 1 and len(found) == 1 and all(part in found[0] for part in parts),
+        # mpirun of MPICH may end with 255 if a rank fails before MPI has begun
+        codes = (1, 255) if self.library == "mpich" and self.outcome.kind == "memory" else (1,)
+        self.check(self.outcome.code in codes and len(found) == 1 and all(part in found[0] for part in parts),
                    f"exit {self.outcome.code}, it says {found}, wanted {parts}")
 
     def sentence(self):
@@ -212,7 +225,7 @@ def some(numbers, count, begin=0.0, end=1.0):
 
 def sample(runs, verbs, counts, count, numbers):
     """What must be in every sample, and `count` more. A checkpoint is saved three times: the middle one is hit. A stop
-    of a verb comes in the second half of its calls, where the ranks watch each other."""
+    of a verb comes in the last quarter of its calls, where the ranks watch each other."""
     sync, rename = (dataclasses.replace(BY_NAME["EIO"], calls=(kind,)) for kind in ("sync", "rename"))
     kill, term, stop = (dataclasses.replace(BY_NAME[name], calls=("open", "create", "read"))
                         for name in ("kill", "SIGTERM", "stop"))
@@ -225,18 +238,32 @@ def sample(runs, verbs, counts, count, numbers):
             yield Trial(runs, numbers.choice(LIBRARIES), rank, fault, some(numbers, MOST_OPENING))
     whole = of_fault(count_calls(runs, 0, SAVED_FOLDER), rename)  # the last of a checkpoint is that of its folder
     yield Trial(runs, numbers.choice(LIBRARIES), 0, rename, 2 * whole // 3, SAVED_FOLDER)
+    # Rank 0 writes metrics.jsonl to the disk before each checkpoint.
+    yield Trial(runs, numbers.choice(LIBRARIES), 0, HANG, 2, "/metrics.jsonl")
     for name in verbs.reference:
         rank  = numbers.randrange(MESH[0])
         calls = of_fault(verbs.count(name, rank), stop)
-        yield VerbTrial(verbs, name, numbers.choice(LIBRARIES), rank, stop, some(numbers, calls, 1 / 2))
-    yield from numbers.sample(list(all_trials(runs, counts, FAULTS, 1)), count)
+        yield VerbTrial(verbs, name, numbers.choice(LIBRARIES), rank, stop, some(numbers, calls, 3 / 4))
+    yield from numbers.sample(list(all_trials(runs, counts, [BY_NAME["memory"]], 1)), 1)
+    yield from numbers.sample(list(all_trials(runs, counts, FAULTS[:-1], 1)), count)
+
+
+def allocations(runs, rank):
+    """Of each stack of calls that allocates some."""
+    run   = runs.folder / f"stacks-{rank}"
+    words = ["env", f"FAULT_STACKS={run}.stacks", *start_words(runs.words(run, MESH), BY_NAME["memory"], 0, "",
+                                                               f"{run}.report")]
+    Ranks(LIBRARIES[0], MESH[0], parts=[(1, words if r == rank else [COUPLET, *runs.words(run, MESH)])
+                                        for r in range(MESH[0])]).end()
+    return by_stack(pathlib.Path(f"{run}.stacks"), read_record(pathlib.Path(f"{run}.report")).counts["memory"])
 
 
 def all_trials(runs, counts, faults, share):
     number = 0
     for fault in faults:
         for rank in range(MESH[0]):
-            for at in range(1, of_fault(counts[rank], fault) + 1):
+            calls = range(1, of_fault(counts[rank], fault) + 1)
+            for at in allocations(runs, rank) if fault.name == "memory" else calls:
                 number += 1
                 if number % share == 0:
                     yield Trial(runs, LIBRARIES[number // share % len(LIBRARIES)], rank, fault, at)
@@ -280,7 +307,7 @@ if __name__ == "__main__":
     options.add_argument("program")
     options.add_argument("shim")
     options.add_argument("--all", action="store_true")
-    options.add_argument("--sample", type=int, default=2)
+    options.add_argument("--sample", type=int, default=1)
     options.add_argument("--share", type=int, default=1)
     options.add_argument("--fault", default="")
     options.add_argument("--jobs", type=int, default=1)

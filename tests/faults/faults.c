@@ -15,10 +15,12 @@
  *                       TEAR      half the bytes are written, then SIGKILL
  *                       TERM      SIGTERM to the process, then the call
  *                       STOP      SIGSTOP to the process, then the call
+ *                       HANG      the thread stays in the call; others go on
  *     FAULT_PATH    calls count only on files whose path has this in it; all others are left alone
  *     FAULT_LASTS   if set, all counted calls from the n-th on fail, not only that one
  *     FAULT_CLOCK   so many times as fast as in truth time passes, for what is measured before a
- *     run FAULT_REPORT  a file to which a `record` is written, up to date at any moment
+ *                   run
+ *     FAULT_REPORT  a file to which a `record` is written, up to date at any moment
  *     FAULT_STACKS  a file to which a number for the stack of calls of every counted allocation is
  *                   written, 8 bytes each: equal stacks of one run have equal numbers
  *
@@ -117,10 +119,10 @@ static bool read_how(const char *word)
     static const struct {
         const char *word;
         int how, number;
-    } known[] = {{"EIO", FAIL, EIO},       {"ENOSPC", FAIL, ENOSPC}, {"EINTR", FAIL, EINTR},
-                 {"EMFILE", FAIL, EMFILE}, {"ENOMEM", FAIL, ENOMEM}, {"SHORT", SHORT, 0},
-                 {"KILL", KILL, 0},        {"TEAR", TEAR, 0},        {"TERM", SIGNAL, SIGTERM},
-                 {"STOP", SIGNAL, SIGSTOP}};
+    } known[] = {{"EIO", FAIL, EIO},        {"ENOSPC", FAIL, ENOSPC}, {"EINTR", FAIL, EINTR},
+                 {"EMFILE", FAIL, EMFILE},  {"ENOMEM", FAIL, ENOMEM}, {"SHORT", SHORT, 0},
+                 {"KILL", KILL, 0},         {"TEAR", TEAR, 0},        {"TERM", SIGNAL, SIGTERM},
+                 {"STOP", SIGNAL, SIGSTOP}, {"HANG", HANG, 0}};
     for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
         if (strcmp(word, known[i].word) != 0) continue;
         fault_plan.how    = known[i].how;

@@ -37,7 +37,7 @@ extern struct fault_plan {
     unsigned long long at;
     bool lasts;
     const char *path; /* what is in the path of a call that counts; NULL: any */
-    enum { FAIL, SHORT, KILL, TEAR, SIGNAL } how;
+    enum { FAIL, SHORT, KILL, TEAR, SIGNAL, HANG } how;
     int number; /* of the error or signal */
 } fault_plan;
 

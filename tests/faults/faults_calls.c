@@ -147,6 +147,8 @@ static long make_with_fault(const caught_call *call, kind k, const long a[5])
     case KILL:
         fault_signal(SIGKILL);
         return -EIO;
+    case HANG:
+        for (;;) (void)fault_call(SYS_ppoll, 0, 0, 0, 0, 0);
     case SIGNAL:
         fault_signal(fault_plan.number);
         return make(call->number, a);

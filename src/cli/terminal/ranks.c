@@ -10,6 +10,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "cli/terminal/output.h"
 #include "cli/terminal/terminal.h"
 #include "dist/alive.h"
@@ -17,6 +18,8 @@
 #include "tensor/backend/backend.h"
 
 static const double grace_s = 5; /* in which a rank ends by itself after another was lost */
+
+static const double first_s = 60; /* in which all ranks come so far that they watch each other */
 
 static cpl_ranks ranks;
 static cpl_group world;
@@ -41,17 +44,33 @@ static void *end_later(void *unused)
     _exit(1); /* a checkpoint is whole at every moment */
 }
 
+/* Reports why the ranks end, if that was not done before. Two threads may come here, and the process
+ * must not end while one of them writes. */
+static void say_once(const char *sentence)
+{
+    static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+    CPL_ASSERT(pthread_mutex_lock(&lock) == 0);
+    if (!atomic_exchange(&said, true)) {
+        cpl_output_sentence(stderr, "couplet: ", sentence);
+        (void)fflush(stderr);
+    }
+    CPL_ASSERT(pthread_mutex_unlock(&lock) == 0);
+}
+
+/* Rank 0 reports the loss of another rank, and rank 1 that of rank 0, which reports an error of its
+ * own itself. */
+static void say_loss(int rank, const char *sentence)
+{
+    const bool is_said = rank == 0 && !strstr(sentence, " was lost: ");
+    if (!is_said && world.rank == (rank == 0 ? 1 : 0)) say_once(sentence);
+}
+
 /* In the heartbeat's thread. */
 static void on_lost(void *ctx, int rank, const char *sentence)
 {
     pthread_t thread;
-    /* Of an error of its own rank 0 has reported already; rank 1 says only that it was lost. */
-    const bool is_said = rank == 0 && !strstr(sentence, " was lost: ");
     (void)ctx;
-    if (!is_said && world.rank == (rank == 0 ? 1 : 0) && !atomic_exchange(&said, true)) {
-        cpl_output_sentence(stderr, "couplet: ", sentence);
-        fflush(stderr);
-    }
+    say_loss(rank, sentence);
     if (pthread_create(&thread, NULL, end_later, NULL) == 0) pthread_detach(thread);
 }
 
@@ -77,12 +96,21 @@ static void late(void *ctx, char names[CPL_ALIVE_NAMES])
 
 /* ---- beginning ---- */
 
+/* Until the heartbeats begin: how long a rank waits for another that hangs. */
+static void wait_at_most(double seconds)
+{
+    ranks.what  = "the work";
+    ranks.limit = seconds;
+    ranks.until = cpl_seconds_now() + seconds;
+}
+
 /* The address of rank 0 goes to all by MPI; then all are connected. Collective. */
 cpl_status cpl_ranks_watch(double timeout_s)
 {
     if (!begun) return CPL_OK;
     char address[CPL_ALIVE_ADDRESS] = "";
     cpl_status status               = CPL_OK;
+    wait_at_most(first_s + timeout_s); /* to be connected takes the latter */
     if (world.rank == 0)
         status = cpl_alive_listen(&alive, address, world.size, timeout_s, on_lost, NULL);
     CPL_TRY(cpl_group_agree(&world, status));
@@ -92,9 +120,10 @@ cpl_status cpl_ranks_watch(double timeout_s)
             cpl_alive_connect(&alive, address, world.rank, world.size, timeout_s, on_lost, NULL);
     if (world.rank == 0) status = cpl_alive_wait(alive);
     CPL_TRY(cpl_group_agree(&world, status));
-    ranks.lost = is_lost;
-    ranks.meet = meet;
-    ranks.late = late;
+    ranks.until = 0;
+    ranks.lost  = is_lost;
+    ranks.meet  = meet;
+    ranks.late  = late;
     return CPL_OK;
 }
 
@@ -115,6 +144,7 @@ cpl_status cpl_ranks_begin(cpl_group **out)
     CPL_TRY(cpl_mpi_start(&transport));
     CPL_TRY(cpl_group_of(&world, transport, &ranks));
     begun = met = true;
+    wait_at_most(first_s);
     if (world.rank > 0) CPL_TRY(silence());
     *out = &world;
     return CPL_OK;
@@ -155,11 +185,10 @@ int cpl_ranks_threads(void)
 static void report(void)
 {
     const bool given_up = cpl_alive_lost(alive) == 0; /* by the others: rank 1 says it */
-    if (world.rank > 0 || given_up || cpl_output_unread() || atomic_exchange(&said, true)) return;
+    if (world.rank > 0 || given_up || cpl_output_unread()) return;
     cpl_terminal_flush();
     (void)fflush(stdout);
-    cpl_output_sentence(stderr, "couplet: ", cpl_last_error());
-    (void)fflush(stderr);
+    say_once(cpl_last_error());
 }
 
 void cpl_ranks_end(cpl_status status)
@@ -169,6 +198,7 @@ void cpl_ranks_end(cpl_status status)
     const bool in_order = ranks.status == CPL_OK && alike;
     if (status != CPL_OK) report();
     if (in_order) {
+        ranks.until = 0;
         cpl_group_barrier(&world); /* rank 0, which watches, leaves last */
         cpl_alive_close(alive);
         cpl_group_close(&world);
@@ -177,20 +207,21 @@ void cpl_ranks_end(cpl_status status)
         begun = false;
         return;
     }
-    cpl_alive_report(alive, cpl_last_error()); /* nothing if another one was lost */
+    cpl_alive_report(alive, cpl_last_error()); /* nothing if another one was lost: */
+    if (cpl_alive_lost(alive) >= 0) say_loss(cpl_alive_lost(alive), cpl_alive_sentence(alive));
     (void)fflush(stdout);
     _exit(1);
 }
 
 void cpl_ranks_abandon(int exit_code)
 {
-    static const double first_s = 3, turn_s = 0.1,
+    static const double others_s = 3, turn_s = 0.1,
                         passed_on_s = 0.5; /* a launcher's output is late */
     const int rank                  = cpl_mpi_launched_rank();
     char sentence[1100];
     if (met || cpl_mpi_launched() == 1) return;
     if (rank > 0 && cpl_mpi_is_mpirun()) {
-        pause_for(first_s + turn_s * (rank < 20 ? rank : 20));
+        pause_for(others_s + turn_s * (rank < 20 ? rank : 20));
         snprintf(sentence, sizeof sentence, "rank %d: %s", rank, cpl_last_error());
         cpl_output_sentence(stderr, "couplet: ", sentence);
         (void)fflush(stderr);
