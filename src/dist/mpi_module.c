@@ -33,6 +33,7 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t more  = PTHREAD_COND_INITIALIZER;
 static pthread_t thread;
 static bool has_thread, ends;
+static bool is_over; /* a request was abandoned */
 static request under_way = {&under_way, &under_way, 0, 0, 0};
 static char sentence[MPI_MAX_ERROR_STRING + 64];
 
@@ -69,7 +70,7 @@ static void *make_progress(void *unused)
     const struct timespec pause = {0, progress_ns};
     (void)unused;
     pthread_mutex_lock(&lock);
-    while (!ends) {
+    while (!ends && !is_over) {
         bool waits = false;
         for (request *r = under_way.next; r != &under_way; r = r->next) {
             test_one(r);
@@ -206,19 +207,26 @@ static int test(void *ctx, void *which)
 {
     request *r = which;
     (void)ctx;
+    int done = -1;
     pthread_mutex_lock(&lock);
-    test_one(r);
-    const int done = r->done;
-    if (done != 0) give_back(r);
+    if (!is_over) {
+        test_one(r);
+        done = r->done;
+        if (done != 0) give_back(r);
+    }
     pthread_mutex_unlock(&lock);
     return done;
 }
 
-/* The request stays where it is, with its buffers: the process is about to end. */
+/* The process is about to end. The request stays where it is, but its buffers are freed: no call of
+ * MPI that would write there is made any more. */
 static void abandon(void *ctx, void *which)
 {
     (void)ctx;
     (void)which;
+    pthread_mutex_lock(&lock);
+    is_over = true;
+    pthread_mutex_unlock(&lock);
 }
 
 /* ---- communicators ---- */
@@ -247,8 +255,8 @@ static int split(void *ctx, int color, cpl_transport *part)
     const communicator *c = ctx;
     MPI_Comm comm         = MPI_COMM_NULL;
     pthread_mutex_lock(&lock);
-    const bool made =
-        !went_wrong(MPI_Comm_split(c->comm, color, c->rank, &comm)) && transport_of(comm, part);
+    const bool made = !is_over && !went_wrong(MPI_Comm_split(c->comm, color, c->rank, &comm)) &&
+                      transport_of(comm, part);
     pthread_mutex_unlock(&lock);
     return made;
 }

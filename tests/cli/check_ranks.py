@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""check_ranks.py COUPLET: training over ranks with each MPI library that is here. It gives the losses of one
+"""check_ranks.py COUPLET TRAIN_THREADS: training over ranks with each MPI library that is here. It gives the losses of one
 process and the same bits again; a run that is stopped, killed or out of disk goes on as if nobody had
 disturbed it; and what is refused is refused with one sentence."""
 import concurrent.futures
@@ -7,6 +7,7 @@ import os
 import resource
 import shutil
 import signal
+import subprocess
 import sys
 
 from inputs import different, files_of, metrics, read_json
@@ -77,6 +78,16 @@ def check_run(folder, library, experts):
     for step in sorted(run.glob("step-*")):
         check_parts(step, 2, f"{what}: {step.name}")
     alone("generate", run, "--prompt", "abc", "--tokens", 2, *sets("compute.threads=1"))
+
+
+def check_threads(folder, library, experts):
+    """Ranks as threads of one process give the bits of MPI processes."""
+    run, mpi_run = folder / f"threads-{library}-{experts}", undisturbed(folder, library, experts)
+    done = subprocess.run([sys.argv[2], mpi_run / "config.yaml", run, "2"], capture_output=True, text=True, check=False,
+                          env={**os.environ, "OMP_NUM_THREADS": "1"})
+    check(done.returncode == 0, f"{run.name}: {done.stderr}")
+    names = different(files_of_run(run), files_of_run(mpi_run))
+    check(not names, f"{run.name}: differs from MPI processes in {names}")
 
 
 def go_back(run, copy, step):
@@ -253,6 +264,7 @@ def check_damage(folder, library):
 def check_library(folder, library):
     for experts in MESHES:
         check_run(folder, library, experts)
+        check_threads(folder, library, experts)
     check_one_goes_on(folder, library, 2)
     check_signal(folder, library, 1, signal.SIGUSR1, None)
     check_signal(folder, library, 2, signal.SIGTERM, 1)

@@ -19,7 +19,7 @@
 
 static const double grace_s = 5; /* in which a rank ends by itself after another was lost */
 
-static const double first_s = 60; /* in which all ranks come so far that they watch each other */
+static const double first_s = 50; /* in which all ranks come so far that they watch each other */
 
 static cpl_ranks ranks;
 static cpl_group world;
