@@ -373,9 +373,10 @@ static const cpl_flag flags[] = {
         "model that the configuration omits come from it."),
     CPL_FLAG(
         "--resume", FOLDER, "RUN",
-        "Resume a run from its last checkpoint. Threads, the sections checkpoint, dist, eval and "
-        "log and, with a warning, train.steps may be changed with --set; so may the number of "
-        "processes."),
+        "Resume a run from its last checkpoint. Threads, train.micro_batch, the sections "
+        "checkpoint, "
+        "dist, eval and log and, with a warning, train.steps may be changed with --set; so may the "
+        "number of processes."),
     CPL_SWITCH(
         "--print-config",
         "Print the complete commented configuration, with absolute paths, and do nothing else."),

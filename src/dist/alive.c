@@ -34,7 +34,7 @@ static void release(cpl_alive *a)
     cpl_free(a->links);
     cpl_free(a->polled);
     cpl_free(a->joined);
-    cpl_free(a->meetings);
+    cpl_free(a->count);
     cpl_free(a);
 }
 
@@ -61,18 +61,19 @@ static cpl_status make(cpl_alive **out, int rank, int size, int n_links, double 
     a->period_s  = fmin(1.0, timeout_s / 5);
     a->listener = a->wake = -1;
     atomic_init(&a->lost, -1);
+    atomic_init(&a->own_count, 0);
     init_locks(a);
-    a->links    = cpl_alloc((size_t)n_links * sizeof *a->links);
-    a->polled   = cpl_alloc((size_t)(n_links + 2) * sizeof *a->polled);
-    a->joined   = cpl_alloc((size_t)size * sizeof *a->joined);
-    a->meetings = cpl_alloc((size_t)size * sizeof *a->meetings);
-    if (!a->links || !a->polled || !a->joined || !a->meetings) {
+    a->links  = cpl_alloc((size_t)n_links * sizeof *a->links);
+    a->polled = cpl_alloc((size_t)(n_links + 2) * sizeof *a->polled);
+    a->joined = cpl_alloc((size_t)size * sizeof *a->joined);
+    a->count  = cpl_alloc((size_t)size * sizeof *a->count);
+    if (!a->links || !a->polled || !a->joined || !a->count) {
         release(a);
         return CPL_ERR_MEMORY;
     }
     memset(a->links, 0, (size_t)n_links * sizeof *a->links);
     memset(a->joined, 0, (size_t)size * sizeof *a->joined);
-    memset(a->meetings, 0, (size_t)size * sizeof *a->meetings);
+    memset(a->count, 0, (size_t)size * sizeof *a->count);
     for (; a->n_links < n_links; a->n_links++) a->links[a->n_links].fd = -1;
     *out = a;
     return CPL_OK;
@@ -273,13 +274,17 @@ const char *cpl_alive_sentence(const cpl_alive *a)
     return cpl_alive_lost(a) < 0 ? "" : a->sentence;
 }
 
-void cpl_alive_meet(cpl_alive *a)
+void cpl_alive_count(cpl_alive *a)
 {
-    if (!a || !a->runs) return;
-    cpl_alive_lock(a);
-    a->meetings[a->rank]++;
-    cpl_alive_unlock(a);
-    cpl_alive_wake(a);
+    if (a) atomic_fetch_add_explicit(&a->own_count, 1, memory_order_relaxed);
+}
+
+void cpl_alive_count_anew(cpl_alive *a)
+{
+    static const int64_t most = (int64_t)1 << 32; /* collectives from one such point to the next */
+    if (!a) return;
+    const int64_t now = atomic_load_explicit(&a->own_count, memory_order_relaxed);
+    atomic_store_explicit(&a->own_count, (now / most + 1) * most, memory_order_relaxed);
 }
 
 void cpl_alive_late(cpl_alive *a, char names[CPL_ALIVE_NAMES])
@@ -287,12 +292,12 @@ void cpl_alive_late(cpl_alive *a, char names[CPL_ALIVE_NAMES])
     size_t length = 0;
     names[0]      = '\0';
     if (!a || !a->runs) return;
+    const int64_t own = atomic_load_explicit(&a->own_count, memory_order_relaxed);
     cpl_alive_lock(a);
     for (int i = 0; i < a->n_links; i++) {
         const cpl_alive_link *link = &a->links[i];
         char name[CPL_ALIVE_NAME];
-        if (link->fd < 0 || link->stage != CPL_ALIVE_JOINED ||
-            a->meetings[link->rank] >= a->meetings[a->rank])
+        if (link->fd < 0 || link->stage != CPL_ALIVE_JOINED || a->count[link->rank] >= own)
             continue;
         cpl_alive_name(name, link->rank, link->host, link->process);
         if (length + strlen(name) + 3 > CPL_ALIVE_NAMES) break;

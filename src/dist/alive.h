@@ -48,12 +48,16 @@ CPL_NODISCARD cpl_status cpl_alive_wait(cpl_alive *alive);
  * NULL: -1. */
 int cpl_alive_lost(const cpl_alive *alive);
 
-/* This rank has come to its next meeting, a point that all ranks reach within a limit; the others
- * are informed at once. NULL: nothing. */
-void cpl_alive_meet(cpl_alive *alive);
+/* This rank begins one collective more; heartbeats carry the number. One atomic operation, for any
+ * thread. NULL: nothing. */
+void cpl_alive_count(cpl_alive *alive);
 
-/* Sets `names` to the ranks that have come to fewer meetings than this one: rank 0 knows of all,
- * the others of rank 0 alone. "" if there are none. NULL: "". */
+/* All ranks come to the same point, after which they count the same collectives. NULL: nothing. */
+void cpl_alive_count_anew(cpl_alive *alive);
+
+/* Sets `names` to the ranks that have begun fewer collectives than this one, or have not come to the
+ * last such point, as their last heartbeats say: rank 0 knows of all, the others of rank 0 alone. ""
+ * if there are none. NULL: "". */
 void cpl_alive_late(cpl_alive *alive, char names[CPL_ALIVE_NAMES]);
 
 /* The sentence of the loss, "" while there is none. Owned by `alive`, valid until cpl_alive_close.

@@ -132,7 +132,7 @@ static bool on_message(cpl_alive *a, cpl_alive_link *link, const cpl_alive_messa
     }
     if (message->kind != CPL_ALIVE_BEAT) return false;
     cpl_alive_lock(a);
-    a->meetings[link->rank] = strtoll(message->text, NULL, 10);
+    a->count[link->rank] = strtoll(message->text, NULL, 10);
     cpl_alive_unlock(a);
     return true;
 }
@@ -241,19 +241,15 @@ static void excuse(cpl_alive *a, double asked)
     }
 }
 
-/* At its time, or when this rank has come to a meeting. */
 static void beat(cpl_alive *a)
 {
     char text[24];
     double now = cpl_seconds_now();
-    cpl_alive_lock(a);
-    const int64_t meetings = a->meetings[a->rank];
-    cpl_alive_unlock(a);
-    if (now < a->beat_at && meetings == a->sent) return;
+    if (now < a->beat_at) return;
     a->beat_at = now + a->period_s;
-    a->sent    = meetings;
     a->full    = false;
-    snprintf(text, sizeof text, "%lld", (long long)meetings);
+    snprintf(text, sizeof text, "%lld",
+             (long long)atomic_load_explicit(&a->own_count, memory_order_relaxed));
     for (int i = 0; i < a->n_links; i++)
         if (a->links[i].fd >= 0 && a->links[i].stage == CPL_ALIVE_JOINED && !a->links[i].n_out &&
             !a->leaving)

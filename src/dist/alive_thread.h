@@ -35,18 +35,19 @@ struct cpl_alive {
 
     /* Of the thread alone. */
     double looked, beat_at; /* seconds, as cpl_seconds_now: last look at the links; next beat */
-    int64_t sent;           /* meetings that the last heartbeat has reported */
     bool full;              /* no file is left for one more connection; until the next beat */
     bool leaving;
 
     pthread_mutex_t lock; /* for what follows */
     pthread_cond_t changed;
-    bool *joined;      /* (size) */
-    int64_t *meetings; /* (size): how many each rank has come to, as far as known */
+    bool *joined; /* (size) */
+    int64_t
+        *count; /* (size): what cpl_alive_count has counted on the others, by their heartbeats */
     int n_joined;
     bool closing, reported, announced; /* `reported`: the loss is this rank's own report */
     char sentence[CPL_ALIVE_SENTENCE]; /* never changes once `lost` is set */
     atomic_int lost;
+    _Atomic int64_t own_count;
 };
 
 /* "rank 3 (host node07, process 4711)". */

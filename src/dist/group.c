@@ -12,8 +12,9 @@
 static const double spin_seconds = 2e-4; /* how long a wait polls before it sleeps between polls */
 static const long sleep_ns       = 50000;
 
-/* Rank 0, which knows who is late, gives up first. */
-static const double later_seconds = 1;
+/* A process that is stopped is found by its heartbeats first; then rank 0, which knows who hangs,
+ * gives up before the others. */
+static const double later_seconds = 2, others_later_seconds = 3;
 
 enum { TWO_STEP_FACTOR = 8 }; /* sums of fewer numbers than this times the ranks go in one step */
 
@@ -107,8 +108,8 @@ static void describe_late(const cpl_ranks *ranks, char sentence[1024])
 {
     char names[CPL_ALIVE_NAMES] = "";
     if (ranks->late) ranks->late(ranks->ctx, names);
-    snprintf(sentence, 1024, "%s: did not begin %s within %g seconds of the other ranks",
-             names[0] ? names : "a rank", ranks->what, ranks->limit);
+    snprintf(sentence, 1024, "%s hangs: the other ranks waited %g seconds for it %s",
+             names[0] ? names : "a rank", ranks->limit, ranks->where);
 }
 
 /* 1 complete, 0 not yet, -1 failed; after 1 and -1 there is no request any more. */
@@ -122,11 +123,6 @@ static int poll_request(cpl_pending *p)
         keep_failure(g->ranks, CPL_ERR_DEVICE, g->transport.ops->failure(g->transport.ctx));
     if (done == 0 && g->ranks->lost && g->ranks->lost(g->ranks->ctx, sentence)) {
         give_up(p, CPL_ERR_IO, sentence);
-        return -1;
-    }
-    if (done == 0 && g->ranks->until > 0 && cpl_seconds_now() > g->ranks->until) {
-        describe_late(g->ranks, sentence);
-        give_up(p, CPL_ERR_DEVICE, sentence);
         return -1;
     }
     return done;
@@ -157,12 +153,32 @@ static void add_parts(const cpl_pending *p)
     }
 }
 
+static void wait_for(cpl_pending *p)
+{
+    static const double most = 0.1; /* seconds between two polls of a process that runs */
+    const double begin       = cpl_seconds_now();
+    double last = begin, waited = 0;
+    while (p->request && poll_request(p) == 0) {
+        cpl_ranks *ranks = p->group->ranks;
+        const double now = cpl_seconds_now();
+        char sentence[1024];
+        waited += now - last < most ? now - last : most;
+        last = now;
+        if (ranks->patience > 0 && waited > ranks->patience) {
+            describe_late(ranks, sentence);
+            give_up(p, CPL_ERR_DEVICE, sentence);
+        } else {
+            rest(begin);
+        }
+    }
+}
+
 void cpl_group_finish(cpl_pending *p)
 {
     if (!p->group) return;
     cpl_group *g       = p->group;
     const double begin = cpl_seconds_now();
-    while (p->request && poll_request(p) == 0) rest(begin);
+    wait_for(p);
     if (g->size > 1) g->ranks->traffic[p->kind].wait_s += cpl_seconds_now() - begin;
     if (failed(g)) {
         if (p->received) memset(p->received, 0, p->received_bytes);
@@ -205,6 +221,7 @@ static void started(cpl_pending *p, void *request, int64_t bytes)
 {
     cpl_ranks *ranks = p->group->ranks;
     p->request       = request;
+    if (ranks->began) ranks->began(ranks->ctx);
     ranks->traffic[p->kind].calls++;
     ranks->traffic[p->kind].bytes += bytes;
     if (!request)
@@ -485,15 +502,22 @@ cpl_status cpl_group_agree(cpl_group *g, cpl_status status)
                            : CPL_FAIL((cpl_status)code, "rank %d: %s", rank, sentence);
 }
 
-cpl_status cpl_group_agree_within(cpl_group *g, cpl_status status, double seconds, const char *what)
+void cpl_group_expect(cpl_group *g, double seconds, const char *where)
 {
     cpl_ranks *ranks = g->ranks;
-    if (g->size == 1) return status;
-    if (ranks->meet) ranks->meet(ranks->ctx);
-    ranks->what  = what;
+    if (g->size == 1) return;
+    if (ranks->begins_anew) ranks->begins_anew(ranks->ctx);
+    ranks->where = where;
     ranks->limit = seconds;
-    ranks->until = cpl_seconds_now() + seconds + (g->rank > 0 ? later_seconds : 0);
-    status       = cpl_group_agree(g, status);
-    ranks->until = 0;
+    ranks->patience =
+        seconds > 0 ? seconds + (g->rank == 0 ? later_seconds : others_later_seconds) : 0;
+}
+
+cpl_status cpl_group_agree_within(cpl_group *g, cpl_status status, double seconds,
+                                  const char *where)
+{
+    cpl_group_expect(g, seconds, where);
+    status = cpl_group_agree(g, status);
+    cpl_group_expect(g, 0, NULL);
     return status;
 }

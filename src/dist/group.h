@@ -56,16 +56,16 @@ typedef struct cpl_ranks {
     /* Polled while waiting: true if a rank was lost, with the sentence (dist/alive.h). NULL: nobody
      * watches. */
     bool (*lost)(void *ctx, char sentence[1024]);
-    /* Of cpl_group_agree_within: this rank has come to it; which ranks have not, by name
-     * (dist/alive.h). NULL: nobody knows. */
-    void (*meet)(void *ctx);
+    /* Of cpl_group_expect: called at every collective that this rank begins; where all ranks begin to
+     * count anew; which ranks have begun fewer, by name (dist/alive.h). NULL: nobody knows. */
+    void (*began)(void *ctx);
+    void (*begins_anew)(void *ctx);
     void (*late)(void *ctx, char names[CPL_ALIVE_NAMES]);
     void *ctx;
-    /* Of cpl_group_agree_within: waiting ends with a failure after `limit` seconds, at `until` (of
-     * cpl_seconds_now; 0: no limit), if `what` is not begun. */
-    double until, limit;
-    const char *what;
-    void *scratch; /* of the sums; grows to the largest, freed by cpl_ranks_free */
+    double limit,
+        patience;      /* seconds that a wait may take, and does here; 0: as long as it takes */
+    const char *where; /* "in a step": for the sentence */
+    void *scratch;     /* of the sums; grows to the largest, freed by cpl_ranks_free */
     size_t scratch_bytes;
 } cpl_ranks;
 
@@ -157,11 +157,15 @@ int64_t cpl_group_sum_bytes(int size, int rank, int64_t count, int64_t unit);
  * Collective. */
 CPL_NODISCARD cpl_status cpl_group_agree(cpl_group *group, cpl_status status);
 
-/* cpl_group_agree, at a point that all ranks reach within `seconds` of one another, such as the
- * beginning of a checkpoint. If they do not, the process has failed: CPL_ERR_DEVICE, with the names
- * of the ranks that did not come, and with `what` they did not begin. */
+/* From here on all ranks call the same collectives, and none waits longer than `seconds` (and
+ * 2 or 3 more) in one of them (0: no limit): if one does, the process has failed with CPL_ERR_DEVICE and the names of the
+ * ranks that hang, which have begun fewer collectives. Time in which this process does not run is not
+ * counted. `where`: "in a step"; not copied. */
+void cpl_group_expect(cpl_group *group, double seconds, const char *where);
+
+/* cpl_group_agree with that limit, and no limit afterwards. */
 CPL_NODISCARD cpl_status cpl_group_agree_within(cpl_group *group, cpl_status status, double seconds,
-                                                const char *what);
+                                                const char *where);
 
 /* ---- waiting ---- */
 

@@ -90,6 +90,18 @@ static cpl_status name_shards(cpl_text *folder, cpl_text *fresh, const cpl_token
     return cpl_text_status(fresh);
 }
 
+/* What rank 0 has made must be there on every rank. */
+static cpl_status check_shared(const char *folder)
+{
+    char host[256] = "";
+    if (cpl_path_exists(folder)) return CPL_OK;
+    (void)gethostname(host, sizeof host - 1);
+    return CPL_FAIL(CPL_ERR_INPUT,
+                    "%s is not there on %s, though rank 0 has it: the folder of the run, or "
+                    "data.cache, must be on a file system that all ranks share",
+                    folder, host);
+}
+
 /* Appends the folder of shards of these documents to `paths`, making it if it does not exist.
  * Collective. */
 static cpl_status encode(cpl_strings *paths, const cpl_strings *documents, const char *what,
@@ -112,6 +124,7 @@ static cpl_status encode(cpl_strings *paths, const cpl_strings *documents, const
     job.folder = fresh.bytes;
     CPL_TRY_DONE(cpl_group_agree(world, status));
     CPL_TRY_DONE(have_shards(&job, what, folder.bytes, base));
+    CPL_TRY_DONE(check_shared(folder.bytes));
     CPL_TRY_DONE(cpl_paths_add(paths, folder.bytes));
 done:
     if (status != CPL_OK && world->rank == 0) cpl_folder_unmake(base, existing);

@@ -214,19 +214,33 @@ static cpl_status report(cpl_trainer *t, const cpl_train_callbacks *callbacks, b
     return logged ? cpl_run_log(&t->run, cpl_metrics_json(&t->metrics)) : CPL_OK;
 }
 
+/* Seconds that a rank waits for another within a step; 0: as long as it takes. A rank that only has
+ * more to do than the others is not taken for one that hangs: a wait is much longer than any step
+ * so far, and in the first one nothing is known. */
+static double patience(const cpl_trainer *t)
+{
+    enum { STEPS = 5 };
+    if (t->longest_step == 0) return 0;
+    return fmax(t->settings->dist.timeout, STEPS * t->longest_step);
+}
+
 static cpl_status steps(cpl_trainer *t, const cpl_train_job *job, cpl_train_outcome *outcome)
 {
     const cpl_settings *s = t->settings;
     while (t->done < s->train.steps && !outcome->stopped) {
-        int64_t step = t->done + 1;
-        bool last    = step == s->train.steps;
-        bool look    = due(s->eval.every, step) || last;
-        bool tasks   = tasks_due(s, job->callbacks, step);
-        bool logged  = due(s->log.every, step) || look || tasks;
+        int64_t step       = t->done + 1;
+        bool last          = step == s->train.steps;
+        bool look          = due(s->eval.every, step) || last;
+        bool tasks         = tasks_due(s, job->callbacks, step);
+        bool logged        = due(s->log.every, step) || look || tasks;
+        const double begin = cpl_seconds_now();
+        cpl_group_expect(t->world, patience(t), "in a step");
         cpl_pace_begin(&t->pace);
         CPL_TRY(one_step(t, logged));
         cpl_pace_end(&t->pace, t->log);
         if (look) CPL_TRY(evaluate(t));
+        cpl_group_expect(t->world, 0, NULL);
+        t->longest_step = fmax(t->longest_step, cpl_seconds_now() - begin);
         if (tasks) CPL_TRY(cpl_group_agree(t->world, evaluate_tasks(t, job->callbacks)));
         CPL_TRY(cpl_group_agree(t->world, report(t, job->callbacks, logged)));
         forget_tasks(t);

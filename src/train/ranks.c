@@ -102,6 +102,13 @@ static cpl_status describe(json_t **out, const cpl_settings *settings, const cpl
                                      json_integer(settings->eval.tasks_every)) == 0;
     set = set && json_object_set_new(*out, "checkpoint.every",
                                      json_integer(settings->checkpoint.every)) == 0;
+    set = set && json_object_set_new(*out, "checkpoint.keep",
+                                     json_integer(settings->checkpoint.keep)) == 0;
+    set = set && json_object_set_new(*out, "dist.timeout", json_real(settings->dist.timeout)) == 0;
+    set = set && json_object_set_new(*out, "eval.tasks_limit",
+                                     json_integer(settings->eval.tasks_limit)) == 0;
+    set = set && json_object_set_new(*out, "train.micro_batch",
+                                     json_integer(settings->train.micro_batch)) == 0;
     set = set && json_object_set_new(*out, "eval.tasks", tasks_of(settings)) == 0;
     return set ? CPL_OK : CPL_FAIL(CPL_ERR_MEMORY, "out of memory for the settings of the ranks");
 }

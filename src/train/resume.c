@@ -12,6 +12,13 @@ static bool may_change(const cpl_setting *s)
     return strcmp(s->section, "compute") == 0 && strcmp(s->name, "threads") == 0;
 }
 
+/* What the machines of a run determine; it changes what load balancing counts over if that is the
+ * micro-batch (model/balance.h). */
+static bool is_micro_batch(const cpl_setting *s)
+{
+    return strcmp(s->section, "train") == 0 && strcmp(s->name, "micro_batch") == 0;
+}
+
 static bool is_steps(const cpl_setting *s)
 {
     return strcmp(s->section, "train") == 0 && strcmp(s->name, "steps") == 0;
@@ -58,6 +65,17 @@ static void warn_of_steps(const change *c, const cpl_log *log)
                  (long long)*(const cpl_field_INT *)c->fresh);
 }
 
+static void warn_of_micro_batch(const change *c, const cpl_settings *settings, const cpl_log *log)
+{
+    const int64_t scope = settings->losses.balance.scope;
+    if (scope != CPL_BALANCE_AUTO && scope != CPL_BALANCE_MICRO) return;
+    cpl_log_warn(log,
+                 "train.micro_batch was %lld and is now %lld sequences: load balancing counts over "
+                 "other tokens from here on (balance.scope: micro)",
+                 (long long)*(const cpl_field_INT *)c->old,
+                 (long long)*(const cpl_field_INT *)c->fresh);
+}
+
 /* Judges a setting that is neither a step count nor allowed to change. `where`: the file that
  * records the settings of the run, from which config.yaml differs. Files may have moved; their
  * content is compared by the code that reads it. NULL: config.yaml and the user's settings
@@ -99,6 +117,8 @@ static cpl_status judge_all(const cpl_settings *old, const cpl_settings *fresh, 
     for (size_t index = 0; next_change(&c, &index, old, fresh);)
         if (is_steps(c.setting))
             warn_of_steps(&c, log);
+        else if (is_micro_batch(c.setting))
+            warn_of_micro_batch(&c, fresh, log);
         else
             CPL_TRY(judge(&c, where, log));
     return CPL_OK;

@@ -330,6 +330,11 @@ static cpl_status resolve(cpl_trainer *t, const cpl_train_job *job, const cpl_hf
     CPL_TRY(cpl_train_check_batch(s, t->world->size));
     if (t->world->size > 1 && !job->resume && s->losses.balance.scope == CPL_BALANCE_AUTO)
         s->losses.balance.scope = CPL_BALANCE_GLOBAL;
+    if (t->world->size > 1 && job->resume &&
+        (s->losses.balance.scope == CPL_BALANCE_AUTO ||
+         s->losses.balance.scope == CPL_BALANCE_MICRO))
+        cpl_log_warn(t->log, "balance.scope of this run is micro: load balancing counts over the "
+                             "micro-batch of a rank, so the losses depend on the number of ranks");
     CPL_TRY(cpl_train_data_begin(&t->data, s));
     *known = s->model.vocab_size != CPL_UNSET || t->data.vocab_size > 0;
     return *known ? resolve_and_approve(t, job->callbacks) : CPL_OK;
@@ -487,7 +492,7 @@ cpl_status cpl_trainer_save(cpl_trainer *t)
 {
     cpl_checkpoint c = checkpoint_of(t);
     CPL_TRY(cpl_group_agree_within(t->world, prepare_state(t, &c.state), t->settings->dist.timeout,
-                                   "the checkpoint"));
+                                   "before a checkpoint"));
     cpl_status status = cpl_checkpoint_save(t->run.folder, &c, t->settings->checkpoint.keep);
     json_decref(c.state);
     if (status == CPL_OK) t->saved = t->done;

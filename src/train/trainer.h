@@ -36,10 +36,11 @@ typedef struct cpl_trainer {
     cpl_metrics metrics;
     cpl_batch batch; /* the whole batch of a step */
     cpl_pace pace;
-    double peak;   /* FLOP/s of all ranks */
-    int64_t done;  /* steps made */
-    int64_t saved; /* the step of the newest checkpoint; -1: none yet */
-    int64_t lines; /* of metrics, as the checkpoint records; -1: not recorded */
+    double longest_step; /* seconds, of this process so far, with its evaluation */
+    double peak;         /* FLOP/s of all ranks */
+    int64_t done;        /* steps made */
+    int64_t saved;       /* the step of the newest checkpoint; -1: none yet */
+    int64_t lines;       /* of metrics, as the checkpoint records; -1: not recorded */
     int64_t skipped, skipped_in_row;
 } cpl_trainer;
 

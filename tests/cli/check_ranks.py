@@ -3,12 +3,15 @@
 process and the same bits again; a run that is stopped, killed or out of disk goes on as if nobody had
 disturbed it; and what is refused is refused with one sentence."""
 import concurrent.futures
+import ctypes
 import os
 import resource
 import shutil
 import signal
 import subprocess
 import sys
+import threading
+import time
 
 from inputs import different, files_of, metrics, read_json
 from program import COUPLET, check, finish, near, scratch_folder, sets
@@ -177,6 +180,44 @@ def check_lost(folder, library, experts, number, rank):
     go_on(folder, library, experts, run)
 
 
+class Held:
+    """A process whose first thread stands still from now on, while its others go on."""
+    SEIZE, INTERRUPT, ALL_CHILDREN = 0x4206, 0x4207, 0x40000000  # of ptrace and waitpid
+
+    def __init__(self, process):
+        system = ctypes.CDLL(None, use_errno=True)
+        self.process = process
+        self.works   = all(system.ptrace(request, process, None, None) == 0 for request in (self.SEIZE, self.INTERRUPT))
+        threading.Thread(target=self.reap, daemon=True).start()
+
+    def reap(self):
+        """Its end is seen by its parent after us."""
+        try:
+            while not any(f(os.waitpid(self.process, self.ALL_CHILDREN)[1]) for f in (os.WIFEXITED, os.WIFSIGNALED)):
+                pass
+        except ChildProcessError:
+            pass
+
+
+def check_hang(folder, library):
+    """The computing thread of rank 1 hangs in a step, while its heartbeats go on."""
+    run = folder / f"hangs-{library}"
+    job = start(folder, library, run, 1, "train.steps=1000000", "checkpoint.every=0", "log.every=50")
+    job.wait_for(lambda: count_lines(run) > 1)
+    held = Held(job.rank(1))
+    job.since = time.monotonic()
+    code, said = job.end(AFTER_LOSS)
+    found = sentences(said)
+    check(held.works, f"{library}: the thread cannot be held")
+    check(code != 0 and len(found) == 1 and "rank 1 (" in found[0] and
+          "hangs: the other ranks waited 3 seconds for it in a step" in found[0], f"{library}: exit {code}: {found}")
+
+
+def count_lines(run):
+    path = run / "metrics.jsonl"
+    return path.read_bytes().count(b"\n") if path.exists() else 0
+
+
 def check_full_disk(folder, library, experts):
     """A limit on the size of files stands for it."""
     run, job = begin(folder, library, experts, "full")
@@ -273,6 +314,7 @@ def check_library(folder, library):
     check_lost(folder, library, 1, signal.SIGKILL, 1)
     check_lost(folder, library, 2, signal.SIGSTOP, 1)
     check_lost(folder, library, 1, signal.SIGSTOP, 0)
+    check_hang(folder, library)
     check_full_disk(folder, library, 2)
     check_settings(folder, library)
     check_programs(folder, library)

@@ -736,7 +736,7 @@ static void test_64_ranks_as_threads(void **state)
     assert_int_equal(open_files(), files);
 }
 
-/* ---- meetings ---- */
+/* ---- ranks that hang ---- */
 
 /* Until this rank knows of those that are late what it should: "" or a part of their names. */
 static void wait_for_late(cpl_alive *alive, const char *part)
@@ -781,19 +781,24 @@ static void test_late_ranks_are_named(void **state)
     for (int i = 1; i < 3; i++) pthread_join(threads[i], NULL);
     assert_ok(cpl_alive_wait(r[0].alive));
     cpl_alive_late(r[0].alive, names);
-    assert_string_equal(names, ""); /* nobody has met */
-    cpl_alive_meet(r[0].alive);
+    assert_string_equal(names, ""); /* nobody has begun anything */
+    cpl_alive_count(r[0].alive);
     wait_for_late(r[0].alive, ", rank ");
-    cpl_alive_meet(r[1].alive); /* rank 2 is late; rank 1 sees only rank 0, which is not */
+    cpl_alive_count(r[1].alive); /* rank 2 is late; rank 1 sees only rank 0, which is not */
     wait_for_late(r[1].alive, "");
     const double until = cpl_seconds_now() + LONG_S;
     do cpl_alive_late(r[0].alive, names);
     while (strstr(names, "rank 1 ") && cpl_seconds_now() < until);
     assert_non_null(strstr(names, "rank 2 (host "));
     assert_null(strstr(names, "rank 1 "));
-    cpl_alive_meet(r[2].alive);
+    cpl_alive_count(r[2].alive);
     wait_for_late(r[0].alive, "");
-    cpl_alive_meet(r[1].alive); /* now rank 0 is late */
+    for (int i = 0; i < 9; i++) cpl_alive_count(r[2].alive); /* more are no less */
+    cpl_alive_count_anew(r[0].alive);                        /* but here only rank 0 is */
+    wait_for_late(r[0].alive, ", rank ");
+    for (int i = 1; i < 3; i++) cpl_alive_count_anew(r[i].alive);
+    wait_for_late(r[0].alive, "");
+    cpl_alive_count_anew(r[1].alive); /* now rank 0 is late */
     wait_for_late(r[1].alive, "rank 0 (host ");
     for (int i = 2; i >= 0; i--) assert_int_equal(cpl_alive_lost(r[i].alive), -1);
     for (int i = 2; i >= 0; i--) cpl_alive_close(r[i].alive);

@@ -86,7 +86,7 @@ class Faulty:
         if self.fault.how in ("KILL", "TEAR", "STOP"):
             self.judge_loss(found)
         elif self.fault.how == "HANG":
-            parts = [f"rank {self.rank} (", "did not begin the checkpoint within"]
+            parts = [f"rank {self.rank} (", "hangs: the other ranks waited 5 seconds for it before a checkpoint"]
             self.check(out.code != 0 and len(found) == 1 and all(part in found[0] for part in parts),
                        f"exit {out.code}: {found}")
         elif self.fault.how == "TERM":

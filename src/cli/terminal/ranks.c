@@ -20,6 +20,7 @@
 static const double grace_s = 5; /* in which a rank ends by itself after another was lost */
 
 static const double first_s = 50; /* in which all ranks come so far that they watch each other */
+static const char at_the_start[] = "at the start";
 
 static cpl_ranks ranks;
 static cpl_group world;
@@ -82,10 +83,16 @@ static bool is_lost(void *ctx, char sentence[1024])
     return true;
 }
 
-static void meet(void *ctx)
+static void began(void *ctx)
 {
     (void)ctx;
-    cpl_alive_meet(alive);
+    cpl_alive_count(alive);
+}
+
+static void begins_anew(void *ctx)
+{
+    (void)ctx;
+    cpl_alive_count_anew(alive);
 }
 
 static void late(void *ctx, char names[CPL_ALIVE_NAMES])
@@ -96,21 +103,13 @@ static void late(void *ctx, char names[CPL_ALIVE_NAMES])
 
 /* ---- beginning ---- */
 
-/* Until the heartbeats begin: how long a rank waits for another that hangs. */
-static void wait_at_most(double seconds)
-{
-    ranks.what  = "the work";
-    ranks.limit = seconds;
-    ranks.until = cpl_seconds_now() + seconds;
-}
-
 /* The address of rank 0 goes to all by MPI; then all are connected. Collective. */
 cpl_status cpl_ranks_watch(double timeout_s)
 {
     if (!begun) return CPL_OK;
     char address[CPL_ALIVE_ADDRESS] = "";
     cpl_status status               = CPL_OK;
-    wait_at_most(first_s + timeout_s); /* to be connected takes the latter */
+    cpl_group_expect(&world, first_s + timeout_s, at_the_start); /* the latter: to be connected */
     if (world.rank == 0)
         status = cpl_alive_listen(&alive, address, world.size, timeout_s, on_lost, NULL);
     CPL_TRY(cpl_group_agree(&world, status));
@@ -120,10 +119,11 @@ cpl_status cpl_ranks_watch(double timeout_s)
             cpl_alive_connect(&alive, address, world.rank, world.size, timeout_s, on_lost, NULL);
     if (world.rank == 0) status = cpl_alive_wait(alive);
     CPL_TRY(cpl_group_agree(&world, status));
-    ranks.until = 0;
-    ranks.lost  = is_lost;
-    ranks.meet  = meet;
-    ranks.late  = late;
+    ranks.lost        = is_lost;
+    ranks.began       = began;
+    ranks.begins_anew = begins_anew;
+    ranks.late        = late;
+    cpl_group_expect(&world, 0, NULL);
     return CPL_OK;
 }
 
@@ -144,7 +144,7 @@ cpl_status cpl_ranks_begin(cpl_group **out)
     CPL_TRY(cpl_mpi_start(&transport));
     CPL_TRY(cpl_group_of(&world, transport, &ranks));
     begun = met = true;
-    wait_at_most(first_s);
+    cpl_group_expect(&world, first_s, at_the_start);
     if (world.rank > 0) CPL_TRY(silence());
     *out = &world;
     return CPL_OK;
@@ -198,7 +198,7 @@ void cpl_ranks_end(cpl_status status)
     const bool in_order = ranks.status == CPL_OK && alike;
     if (status != CPL_OK) report();
     if (in_order) {
-        ranks.until = 0;
+        cpl_group_expect(&world, 0, NULL);
         cpl_group_barrier(&world); /* rank 0, which watches, leaves last */
         cpl_alive_close(alive);
         cpl_group_close(&world);
