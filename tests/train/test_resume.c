@@ -56,6 +56,28 @@ static void what_changes_no_step_may_change(void **state)
     drop(&defaults);
 }
 
+/* A machine may need smaller micro-batches: a warning where they are what load balancing counts over. */
+static void micro_batches_may_change(void **state)
+{
+    static const char *const scopes[] = {"auto", "micro", "global", "sequence"};
+    (void)state;
+    for (int i = 0; i < 4; i++) {
+        char scope[40];
+        heard h          = {0};
+        cpl_log log      = {hear, &h};
+        cpl_settings old = with("train.micro_batch=4"), fresh = with("train.micro_batch=2");
+        snprintf(scope, sizeof scope, "balance.scope=%s", scopes[i]);
+        set(&old, scope);
+        set(&fresh, scope);
+        assert_ok(cpl_train_may_resume(&old, &fresh, &log));
+        assert_int_equal(h.warnings, i < 2);
+        if (i < 2)
+            assert_non_null(strstr(h.last, "train.micro_batch was 4 and is now 2 sequences"));
+        drop(&old);
+        drop(&fresh);
+    }
+}
+
 static void what_changes_a_step_may_not(void **state)
 {
     static const char *const fixed[][2] = {{"erc.alpha=0.5", "erc.alpha"},
@@ -115,6 +137,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_changes_no_step_may_change),
+        cmocka_unit_test(micro_batches_may_change),
         cmocka_unit_test(what_changes_a_step_may_not),
         cmocka_unit_test(a_checkpoint_knows_its_settings),
     };
