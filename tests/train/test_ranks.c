@@ -241,7 +241,8 @@ static void compare(const result *one, const result *many, int steps, mesh shape
                                    {one->erc[s], many->erc[s]},
                                    {one->norm[s], many->norm[s]}};
         for (size_t i = 0; i < sizeof pairs / sizeof *pairs; i++)
-            if (!(fabs(pairs[i][0] - pairs[i][1]) <= tolerance * fabs(pairs[i][0]) * (i ? 10 : 1)))
+            if (!(fabs(pairs[i][0] - pairs[i][1]) <=
+                  tolerance * fabs(pairs[i][0]) * (i > 1 ? 10 : 1)))
                 fail_msg("%d ranks, %d along the experts: step %d, figure %d is %.9g, alone %.9g",
                          shape.ranks, shape.experts, s, (int)i, pairs[i][1], pairs[i][0]);
     }
@@ -288,9 +289,11 @@ static void assert_same_state(const char *run, const char *other)
 
 /* ---- the tests ---- */
 
-static const mesh shapes[] = {{2, 1}, {4, 2}, {8, 1}, {2, 2}, {4, 4}, {8, 2}, {8, 8}};
+/* The last two only as they are by default, to save time. */
+static const mesh shapes[] = {{2, 1}, {4, 2}, {8, 1}, {2, 2}, {4, 4},
+                              {8, 2}, {8, 8}, {4, 1}, {8, 4}};
 
-enum { N_SHAPES = sizeof shapes / sizeof *shapes };
+enum { N_SHAPES = sizeof shapes / sizeof *shapes, N_OFTEN = N_SHAPES - 2 };
 
 static void every_mesh_trains_the_same(void **state)
 {
@@ -306,7 +309,7 @@ static void every_mesh_trains_the_same(void **state)
         const char *alone = fresh_run();
         const result one  = train(alone, (mesh){1, 1}, variants[v]);
         assert_true(one.loss[20] < 0.9 * one.loss[1]);
-        for (int i = 0; i < N_SHAPES; i++) {
+        for (int i = 0; i < (v ? N_OFTEN : N_SHAPES); i++) {
             if (v > 0 && i % 2 == (int)v % 2) continue;
             const char *run   = fresh_run();
             const result many = train(run, shapes[i], variants[v]);
@@ -423,7 +426,7 @@ static void bytes_are_as_predicted(void **state)
     };
     (void)state;
     for (size_t v = 0; v < sizeof variants / sizeof *variants; v++)
-        for (int i = 0; i < N_SHAPES; i++) {
+        for (int i = 0; i < N_OFTEN; i++) {
             const char *run = fresh_run();
             const rank job  = {
                  .run = run, .shape = shapes[i], .extra = variants[v], .act = check_traffic};
