@@ -2,7 +2,8 @@
 """net_ranks.py COUPLET [--pairs N] [--steps N]: two ranks on two hosts that a link of 1 Gbit/s and 1 ms joins
 (slow_link.py), over TCP, with each MPI library that is here. The link changes no bit; when it is cut, all ranks end in
 time and the run goes on to the same bits; heartbeats find rank 0 over IPv6 alone, and beside addresses that
-cannot be reached. Then N pairs of runs with and without overlap: the medians of their step times.
+cannot be reached. Then N pairs of runs with and without overlap on links of each rate of RATES: the medians of their
+step times (printed; no time is a reason to fail).
 Without root or namespaces it says so and exits with 77."""
 import argparse
 import os
@@ -24,7 +25,8 @@ SETTINGS = (f"train.steps={STEPS}", "compute.threads=1", "eval.every=0", f"check
 MESHES = (1, 2)  # dist.expert_parallel
 IN_TIME = TIMEOUT + 1 + 5 + 2  # seconds: the timeout, a beat, the grace of a rank, a loaded machine
 
-# 29 M parameters: gradients and parameters take 0.5 s each on the link, the backward pass about as long.
+# 29 M parameters: gradients and parameters take 0.5 s each on a link of 1 Gbit/s, the backward pass about as long.
+RATES = (1000, 250)  # Mbit/s
 LARGE = ("model.hidden_size=512", "model.intermediate_size=512", "model.num_hidden_layers=4",
          "model.num_attention_heads=8", "model.num_experts=8", "data.seq_len=64", "data.batch_tokens=2048",
          "compute.threads=1", "eval.every=0", "checkpoint.every=1000")
@@ -142,10 +144,9 @@ def measure(folder, link, experts, pairs, steps):
             seconds[overlap].append(took)
             check(got == bits, f"expert_parallel {experts}, overlap {overlap}: other weights than on one host")
         ratios.append(seconds["false"][-1] / seconds["true"][-1])
-    check(statistics.median(ratios) > 1, f"expert_parallel {experts}: overlap does not help: {ratios}")
-    return (f"| {experts} | {near_s:.2f} s | {statistics.median(seconds['false']):.2f} s | "
+    return (f"{experts} | {near_s:.2f} s | {statistics.median(seconds['false']):.2f} s | "
             f"{statistics.median(seconds['true']):.2f} s | {statistics.median(ratios):.2f} "
-            f"({min(ratios):.2f} to {max(ratios):.2f}) |")
+            f"({min(ratios):.2f} to {max(ratios):.2f}), {sum(ratio > 1 for ratio in ratios)} of {pairs} |")
 
 
 def check_library(folder, library):
@@ -167,7 +168,7 @@ def main():
     words = argparse.ArgumentParser()
     words.add_argument("program")
     words.add_argument("--pairs", type=int, default=0)
-    words.add_argument("--steps", type=int, default=6)
+    words.add_argument("--steps", type=int, default=5)
     words = words.parse_args()
     if not LIBRARIES:
         sys.exit(f"there is no MPI module beside {words.program}")
@@ -180,11 +181,12 @@ def main():
         for library in LIBRARIES:
             check_library(folder, library)
         if words.pairs:
-            print("| expert_parallel | one host | slow link, overlap off | slow link, overlap on | off / on |")
-            print("|---|---|---|---|---|")
-            with slow_link.Link(folder) as link:
-                for experts in MESHES:
-                    print(measure(folder, link, experts, words.pairs, words.steps), flush=True)
+            print("| Mbit/s | expert_parallel | one host | overlap off | overlap on | off / on (all), how often > 1 |")
+            print("|---|---|---|---|---|---|")
+            for rate in RATES:
+                with slow_link.Link(folder, rate=rate * 125e3) as link:
+                    for experts in MESHES:
+                        print(f"| {rate} | {measure(folder, link, experts, words.pairs, words.steps)}", flush=True)
     return finish()
 
 
