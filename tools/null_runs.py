@@ -1,0 +1,107 @@
+#!/usr/bin/env python3
+"""null_runs.py [--series N] [--seed S]: how often the tests of experiments/questions.md, all together, reject
+something where there is nothing: N (10,000) simulated series of runs without any effect.
+
+A simulated run has, for each figure, the mean of its seed and a residual; both are drawn with replacement from
+the recorded runs of the first series (arms of 1,000 steps with 32 experts, seeds 0 and 1): a seed's mean less the
+mean of all, and what is left of a run after the means of its arm and its seed, scaled for the degrees of freedom that
+these take. Figures of one run are drawn together, so that they keep their correlation. Figures that the first
+series did not record have the residuals of agreement/spearman_mean, drawn anew. Printed: the share of series with at
+least one rejection, and of each test alone. Exits with 1 if the first is above 5 % by more than two standard errors."""
+import argparse
+import gzip
+import json
+import math
+import pathlib
+import random
+import statistics
+import sys
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT / "tools"))
+import hypothesis_tests  # noqa: E402
+
+RECORDS = ROOT / "experiments" / "runs"
+
+
+# ---- residuals of the first series ----
+
+def read(name):
+    run = RECORDS / name
+    report = json.loads((run / "report.json").read_text())
+    with gzip.open(run / "documents.json.gz", "rt") as file:
+        documents = json.load(file)["documents"]
+    with gzip.open(run / "metrics.jsonl.gz", "rt") as file:
+        lines = [json.loads(line) for line in file]
+    layers, routed = report["layers"], report["routing"]["layers"]
+    return {"bpb": sum(one["nll"] for one in documents) / math.log(2) / sum(one["bytes"] for one in documents),
+            "val_loss": [line["val_loss"] for line in lines if "val_loss" in line][-1],
+            "router_cos": statistics.fmean(layer["router_cos"]["mean_abs"] for layer in layers),
+            "vocabulary": statistics.fmean(layer["input_ids"]["mean"] for layer in routed),
+            "agreement": statistics.fmean(layer["agreement"]["spearman_mean"] for layer in routed),
+            "rows_own": statistics.fmean(layer["kappa"]["rows_own"] for layer in layers),
+            "max_vio": statistics.fmean(layer["load_max_over_mean"] - 1 for layer in routed)}
+
+
+def residuals():
+    """([{figure: value} of a run], [{figure: value} of a seed])."""
+    arms = sorted(path.name[:-3] for path in RECORDS.glob("short-*-s0") if "-n16-" not in path.name and
+                  "-n64-" not in path.name)
+    runs = {arm: [read(f"{arm}-s{seed}") for seed in (0, 1)] for arm in arms}
+    figures = list(runs[arms[0]][0])
+    own, of_seed = [{} for _ in range(2 * len(arms))], [{}, {}]
+    for figure in figures:
+        table = [[one[figure] for one in runs[arm]] for arm in arms]
+        grand = statistics.fmean(x for row in table for x in row)
+        seeds = [statistics.fmean(row[s] for row in table) - grand for s in (0, 1)]
+        scale = math.sqrt(2 * len(arms) / (len(arms) - 1))  # 2 A residuals have A - 1 degrees of freedom
+        for i, row in enumerate(table):
+            for s in (0, 1):
+                own[2 * i + s][figure] = scale * (row[s] - statistics.fmean(row) - seeds[s])
+        for s in (0, 1):
+            of_seed[s][figure] = math.sqrt(2) * seeds[s]
+    return own, of_seed
+
+
+# ---- a series ----
+
+class Series:
+    """Figures of runs, made when they are asked for; the same run has the same figures."""
+
+    def __init__(self, own, of_seed):
+        self.own, self.of_seed, self.runs, self.seeds = own, of_seed, {}, {}
+
+    def __call__(self, arm, seed, figure):
+        known = self.runs.setdefault((arm, seed), {**random.choice(self.own), "of": {}})
+        mean = self.seeds.setdefault(seed, {**random.choice(self.of_seed), "of": {}})
+        if figure in known:
+            return known[figure] + mean[figure]
+        if figure not in known["of"]:
+            known["of"][figure] = random.choice(self.own)["agreement"]
+            mean["of"].setdefault(figure, random.choice(self.of_seed)["agreement"])
+        return known["of"][figure] + mean["of"][figure]
+
+
+def main():
+    words = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    words.add_argument("--series", type=int, default=10000)
+    words.add_argument("--seed", type=int, default=1)
+    words = words.parse_args()
+    random.seed(words.seed)
+    own, of_seed = residuals()
+    alone, together = dict.fromkeys(hypothesis_tests.WEIGHT, 0), 0
+    for _ in range(words.series):
+        p = hypothesis_tests.p_values(Series(own, of_seed))
+        for name, value in p.items():
+            alone[name] += value <= 0.05
+        together += bool(hypothesis_tests.rejected(p))
+    share = together / words.series
+    error = math.sqrt(share * (1 - share) / words.series)
+    print("  ".join(f"{name} {100 * count / words.series:.1f} %" for name, count in alone.items()))
+    print(f"at least one false rejection: {100 * share:.2f} % of {words.series} series (standard error "
+          f"{100 * error:.2f} %)")
+    return share - 2 * error > 0.05
+
+
+if __name__ == "__main__":
+    sys.exit(main())
