@@ -66,7 +66,10 @@ def compare(where, source, written, told):
 
 # Names that come from lists: every auxiliary loss, and the same of each layer.
 LOSSES = re.findall(r"^CPL_LOSS\(\w+, (\w+),", pathlib.Path("src/model/aux_losses.def").read_text(), re.M)
-FIGURES = re.findall(r"^CPL_FIGURE\((\w+), (\w+),", pathlib.Path("src/tensor/coupling_figures.def").read_text(), re.M)
+ROWS = re.findall(r"^CPL_FIGURE\((\w+), (\w+), \w+, \d, (\d)\)",
+                  pathlib.Path("src/tensor/coupling_figures.def").read_text(), re.M)
+FIGURES = [(name, old) for name, old, _ in ROWS]
+CENTRED = {f"centred_{name}" for name, _, centred in ROWS if centred == "1"}
 
 
 def columns(list_file):
@@ -80,8 +83,8 @@ LISTED = {
     "Routing over text: couplet inspect --text": columns("src/inspect/routing/columns.def"),
     "Plans: couplet plan --json": set(re.findall(r"^CPL_PLAN_TERM\((\w+),",
                                                pathlib.Path("src/plan/terms.def").read_text(), re.M)),
-    "Metrics: metrics.jsonl": {*LOSSES, *(name + "_layers" for name in LOSSES), *sum(FIGURES, ())},
-    "Inspections: couplet inspect --json": {name for name, _ in FIGURES} | columns("src/inspect/columns.def"),
+    "Metrics: metrics.jsonl": {*LOSSES, *(name + "_layers" for name in LOSSES), *sum(FIGURES, ()), *CENTRED},
+    "Inspections: couplet inspect --json": {name for name, _ in FIGURES} | CENTRED | columns("src/inspect/columns.def"),
 }
 
 wrong = []

@@ -114,6 +114,7 @@ static cpl_status count(cpl_plan_counted *out, cpl_plan_input *sent, const cpl_p
 /* Refuses what training with so many ranks would refuse; of a batch given apart, only the mesh. */
 static cpl_status check_ranks(const cpl_settings *s, const cpl_plan_run_for *what)
 {
+    CPL_TRY(cpl_train_check_router(s));
     CPL_TRY(cpl_train_check_mesh(s, what->ranks));
     return what->ranks > 1 && !what->batch_tokens ? cpl_train_check_batch(s, what->ranks) : CPL_OK;
 }

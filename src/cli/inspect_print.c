@@ -208,6 +208,7 @@ cpl_status cpl_inspect_print(const cpl_coupling_report *r)
     cpl_text verdict = {0};
     print_head(r);
     CPL_TRY(print_table(r, CPL_TABLE_AGREEMENT));
+    if (!r->options.noisy) CPL_TRY(print_table(r, CPL_TABLE_CENTRED));
     CPL_TRY(print_table(r, CPL_TABLE_RAW));
     if (r->options.silhouette) CPL_TRY(print_table(r, CPL_TABLE_CLUSTERS));
     print_infinite(r);

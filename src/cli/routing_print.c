@@ -146,6 +146,7 @@ cpl_status cpl_routing_print(const cpl_routing_report *r)
     print_sources(r);
     CPL_TRY(print_table(r, CPL_ROUTING_LOAD));
     CPL_TRY(print_table(r, CPL_ROUTING_AGREEMENT));
+    if (r->layers[0].M) CPL_TRY(print_table(r, CPL_ROUTING_SIGNS));
     CPL_TRY(print_table(r, CPL_ROUTING_LIKENESS));
     CPL_TRY(print_table(r, CPL_ROUTING_ERC));
     print_pairs(r);

@@ -33,6 +33,7 @@ static double least_silhouette(const cpl_layer_report *l, double sign)
 
 static bool has_value(const cpl_layer_report *l, int column)
 {
+    if (list[column].part == CPL_PART_CENTRED) return !l->fault && l->centred.has_M;
     return !l->fault && (list[column].part != CPL_PART_COUPLING || l->has_M);
 }
 
@@ -84,6 +85,21 @@ static const cpl_shown agreement[] = {
     {ALPHA_MIN, "alpha_min", "M_ij / diagonal", .digits = 2},
     {0}};
 
+static const cpl_shown centred[] = {
+    {CENTRED_KAPPA_OWN, "own", "kappa", .digits = 4},
+    {CENTRED_KAPPA_OTHERS, "others", "kappa", .digits = 4},
+    {CENTRED_Z, "z", .digits = 2},
+    {CENTRED_ROWS_OWN, "row", "% own largest", .digits = 1},
+    {CENTRED_COLUMNS_OWN, "column", "% own largest", .digits = 1},
+    {CENTRED_ASSIGNED, "signed", "% as-", .digits = 1},
+    {CENTRED_ERC_RELATIVE, "alpha ", "ERC / mean diagonal", .digits = 3, .alphas = CPL_ONE_ALPHA},
+    {CENTRED_RANDOM, "random", "ERC / mean diagonal", .digits = 3},
+    {CENTRED_RATIO_50, "50 %", "M_ij / diagonal", .digits = 2},
+    {CENTRED_RATIO_90, "90 %", "M_ij / diagonal", .digits = 2},
+    {CENTRED_RATIO_99, "99 %", "M_ij / diagonal", .digits = 2},
+    {CENTRED_ALPHA_MIN, "alpha_min", "M_ij / diagonal", .digits = 2},
+    {0}};
+
 static const cpl_shown raw[] = {
     {ERC, "a=", "ERC", .digits = 3, .alphas = CPL_EACH_ALPHA},
     {VIOLATED, "violated", "% of pairs", .digits = 1},
@@ -93,6 +109,9 @@ static const cpl_shown raw[] = {
     {ROUTER_NORM, "mean +- sd", "|R|", .digits = 3, .spread = ROUTER_NORM_SD},
     {GATE_NORM, "mean +- sd", "|W_g|", .digits = 3, .spread = GATE_NORM_SD},
     {COSINE, "|cos|", "mean", .digits = 3},
+    {CENTRED_COSINE, "|cos|", "centred", .digits = 3},
+    {CONDITION, "dition", "con-", .digits = 1},
+    {EFFECTIVE_RANK, "rank", "effective", .digits = 1},
     {0}};
 
 static const cpl_shown clusters[] = {{SILHOUETTE, "rows", "mean of", .digits = 4},
@@ -105,10 +124,13 @@ static const struct {
     const char *title;
 } tables[] = {
     [CPL_TABLE_AGREEMENT] = {agreement, "Agreement, free of the scale of the weights"},
-    [CPL_TABLE_RAW]       = {raw,
-                             "Raw figures: ERC and norms depend on the scale of the weights, so they "
-                                   "cannot be compared\nbetween models; eps says how far router rows are "
-                                   "apart, and without coupling nothing more"},
+    [CPL_TABLE_CENTRED] =
+        {centred, "The same of the centred rows R_i - mean R: no change of the router that leaves "
+                  "softmax routing\nas it is changes these"},
+    [CPL_TABLE_RAW] = {raw,
+                       "Raw figures: ERC and norms depend on the scale of the weights, so they "
+                       "cannot be compared\nbetween models; eps says how far router rows are "
+                       "apart, and without coupling nothing more"},
     [CPL_TABLE_CLUSTERS] =
         {clusters,
          "Specialisation: silhouettes of the rows of W_g, the experts being the clusters, by "
@@ -124,6 +146,9 @@ static const cpl_shown compared[] = {
     {ROWS_OWN, "% of rows whose own is largest", .digits = 1},
     {COLUMNS_OWN, "% of columns whose own is largest", .digits = 1},
     {ASSIGNED, "% of the best assignment that is own", .digits = 1},
+    {CENTRED_Z, "z, of centred rows", .digits = 4},
+    {CENTRED_ROWS_OWN, "% of centred rows whose own is largest", .digits = 1},
+    {CENTRED_COLUMNS_OWN, "% of columns, of centred rows", .digits = 1},
     {BY_CHANCE, "% of these by chance", .digits = 1},
     {ERC_RELATIVE, "ERC / mean diagonal", .digits = 4, .as_it_is = true},
     {RANDOM, "the same under random pairings", .digits = 4, .as_it_is = true},
@@ -152,6 +177,24 @@ static const cpl_shown page_agreement[] = {
     {SILHOUETTE, "silhouette", .digits = 3},
     {0}};
 
+static const cpl_shown page_centred[] = {
+    {EXPERTS, "n", .digits = 3},
+    {CENTRED_KAPPA_OWN, "κ own", .digits = 3},
+    {CENTRED_KAPPA_OTHERS, "κ others", .digits = 3},
+    {CENTRED_ROWS_OWN, "rows own", .digits = 3},
+    {CENTRED_COLUMNS_OWN, "columns own", .digits = 3},
+    {CENTRED_ASSIGNED, "assigned", .digits = 3},
+    {BY_CHANCE, "chance 1/n", .digits = 3},
+    {CENTRED_Z, "z", .digits = 3},
+    {CENTRED_ERC_RELATIVE, "ERC / diagonal", .digits = 3},
+    {CENTRED_RANDOM, "random pairings", .spread = CENTRED_RANDOM_SD, .digits = 3},
+    {CENTRED_RATIO_50, "ratio 50 %", .digits = 3},
+    {CENTRED_RATIO_90, "90 %", .digits = 3},
+    {CENTRED_RATIO_99, "99 %", .digits = 3},
+    {CENTRED_ALPHA_MIN, "α_min", .digits = 3},
+    {CENTRED_VIOLATED, "violated", .digits = 3},
+    {0}};
+
 static const cpl_shown page_raw[] = {
     {ERC, "ERC, α = ", .digits = 4, .alphas = CPL_EACH_ALPHA},
     {M_OWN, "M diagonal", .digits = 4},
@@ -161,7 +204,11 @@ static const cpl_shown page_raw[] = {
     {EPS_MEAN, "ε mean", .digits = 3},
     {EPS_MIN, "ε min", .digits = 3},
     {EPS_MAX, "ε max", .digits = 3},
+    {BOUND_SHARE, "ε / exact bound", .digits = 3},
     {COSINE, "mean |cos|", .digits = 3},
+    {CENTRED_COSINE, "of centred rows", .digits = 3},
+    {CONDITION, "condition of R", .digits = 3},
+    {EFFECTIVE_RANK, "effective rank", .digits = 3},
     {0}};
 
 enum { WORDS = 5 }; /* columns that are no figures of layers */
@@ -184,6 +231,7 @@ static const cpl_shown page_means[] = {{KAPPA_OWN, "κ of own expert", .digits =
                                        {ASSIGNED, "assignment", .digits = 3},
                                        {BY_CHANCE, "chance 1/n", .digits = 3},
                                        {Z, "z-score", .digits = 3, .range = true},
+                                       {CENTRED_Z, "of centred rows", .digits = 3, .range = true},
                                        {ERC_RELATIVE, "ERC / mean diagonal", .digits = 3},
                                        {ALPHA_MIN, "α_min", .digits = 3, .range = true},
                                        {SILHOUETTE, "silhouette", .digits = 3},
@@ -260,6 +308,7 @@ const char *cpl_coupling_layer_label(char out[48], const cpl_layer_report *layer
 
 static bool has_row(const cpl_layer_report *l, cpl_inspect_table table)
 {
+    if (table == CPL_TABLE_CENTRED) return !l->fault && l->centred.has_M;
     return !l->fault && (l->has_M || table != CPL_TABLE_AGREEMENT);
 }
 
@@ -307,6 +356,10 @@ cpl_status cpl_inspect_grid_compare(cpl_grid *g, cpl_pool *pool, const cpl_coupl
 
 /* ---- in the page ---- */
 
+static const cpl_shown *const page_tables[] = {[CPL_TABLE_AGREEMENT] = page_agreement,
+                                               [CPL_TABLE_CENTRED]   = page_centred,
+                                               [CPL_TABLE_RAW]       = page_raw};
+
 static void row_of_fault(cpl_text *out, const cpl_layer_report *layer, int64_t columns)
 {
     char words[400];
@@ -321,7 +374,7 @@ void cpl_inspect_page_layers(cpl_text *out, const cpl_coupling_report *r, cpl_in
     char label[48];
     cpl_columns c = cpl_inspect_columns(r);
     c.alpha       = cpl_coupling_alpha(r);
-    choose(shown, table == CPL_TABLE_RAW ? page_raw : page_agreement, r->options.silhouette);
+    choose(shown, page_tables[table], r->options.silhouette);
     cpl_columns_page_open(out, NULL, "layer", &c, shown);
     for (int64_t i = 0; i < r->n_layers; i++) {
         cpl_page_row_open(out, cpl_coupling_layer_label(label, &r->layers[i]));

@@ -14,7 +14,7 @@ typedef struct cpl_inspect_worker {
     cpl_backend be; /* of one thread */
     cpl_gate gate;
     float *rows;     /* [cpl_inspect_worker_rows, d] */
-    double *squares; /* [n] */
+    double *squares; /* [2,n] of the rows, of the centred rows */
     double *sum;     /* [d] of unit rows; NULL if there are no silhouettes */
     float *products; /* [cpl_inspect_worker_rows, n]; NULL if there are no silhouettes */
     void *scratch;
@@ -22,7 +22,7 @@ typedef struct cpl_inspect_worker {
 
 /* Bytes of every piece, the largest over the layers; router and packed are a layer's in work. */
 typedef struct cpl_inspect_worker_needs {
-    size_t gate, rows, squares, sum, products, scratch, figures, router, packed;
+    size_t gate, rows, squares, sum, products, scratch, figures, router, packed, centred;
 } cpl_inspect_worker_needs;
 
 cpl_inspect_worker_needs cpl_inspect_worker_needs_of(const cpl_coupling_report *report);

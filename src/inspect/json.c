@@ -49,6 +49,9 @@ static json_t *figures(maker *m, const cpl_layer_report *l)
         memcpy(&x, (const char *)&l->figures + row->offset, sizeof x);
         if (row->needs_M && !l->has_M) continue;
         put(m, object, row->name, row->count ? cpl_json_count(x) : cpl_json_number(x));
+        if (!row->centred || !l->centred.has_M) continue;
+        memcpy(&x, (const char *)&l->centred.figures + row->offset, sizeof x);
+        put(m, object, row->centred_name, cpl_json_number(x));
     }
     return object;
 }
@@ -71,6 +74,8 @@ static json_t *measured(maker *m, const cpl_coupling_report *r, int64_t layer)
         cpl_columns_json(&m->failed, object, &m->columns, CPL_PART_COUPLING, layer);
         put(m, object, "assignment", assignment(m, l));
     }
+    if (l->centred.has_M)
+        cpl_columns_json(&m->failed, object, &m->columns, CPL_PART_CENTRED, layer);
     cpl_columns_json(&m->failed, object, &m->columns, CPL_PART_ROUTER, layer);
     if (r->options.noisy) cpl_columns_json(&m->failed, object, &m->columns, CPL_PART_NOISE, layer);
     if (l->silhouettes) {

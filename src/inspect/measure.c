@@ -34,6 +34,10 @@ typedef struct work {
     void *packed;   /* R, or R * delta */
     float *mean;    /* [n,d] of each expert's unit rows; NULL without a second taking */
     float *norm32;  /* [n] gate norms, for the operation that takes them so */
+
+    /* Of the centred rows; NULL with noise. */
+    float *centred_M, *centred_eps; /* [n,n], [n] */
+    double *centred_norm;           /* [n] */
 } work;
 
 /* Places other than the tasks' numbers: BEFORE is the router, which comes first; NEVER is none. */
@@ -58,6 +62,15 @@ static cpl_tensor router_tensor(const work *w, float *data)
     return cpl_tensor_2d(data, CPL_F32, w->report->at->n, w->report->at->d);
 }
 
+static cpl_status take_centred(work *w)
+{
+    const size_t n  = (size_t)w->report->at->n;
+    w->centred_M    = cpl_alloc(n * n * sizeof(float));
+    w->centred_eps  = cpl_alloc(n * sizeof(float));
+    w->centred_norm = cpl_alloc(n * sizeof(double));
+    return w->centred_M && w->centred_eps && w->centred_norm ? CPL_OK : CPL_ERR_MEMORY;
+}
+
 static cpl_status take_memory(work *w, cpl_backend *be, const cpl_inspect_options *o)
 {
     cpl_layer_report *l = w->report;
@@ -74,6 +87,7 @@ static cpl_status take_memory(work *w, cpl_backend *be, const cpl_inspect_option
     l->cosine      = cpl_alloc(n * (n - 1) / 2 * sizeof(float));
     l->assigned    = cpl_alloc(n * sizeof(int32_t));
     l->silhouettes = o->silhouette ? cpl_alloc(n * sizeof(double)) : NULL;
+    if (!o->noisy) CPL_TRY(take_centred(w));
     return w->R && (w->delta || !o->noisy) && (w->mean || w->n_tasks == l->at->n) && w->packed &&
                    w->norm32 && l->M && l->eps && l->router_norm && l->gate_norm && l->cosine &&
                    l->assigned && (l->silhouettes || !o->silhouette)
@@ -88,8 +102,12 @@ static void give_back(work *w)
     cpl_free(w->mean);
     cpl_free(w->packed);
     cpl_free(w->norm32);
+    cpl_free(w->centred_M);
+    cpl_free(w->centred_eps);
+    cpl_free(w->centred_norm);
     w->R = w->delta = w->mean = w->norm32 = NULL;
-    w->packed                             = NULL;
+    w->centred_M = w->centred_eps = NULL;
+    w->packed = w->centred_norm = NULL;
 }
 
 /* The upper bits of a layer's number, which no model has but a file may claim, go to the step. */
@@ -163,6 +181,31 @@ static cpl_status compare_rows(work *w, cpl_backend *be)
     return CPL_OK;
 }
 
+/* After all other figures of the layer: R becomes its centred rows. */
+static cpl_status measure_centred(crew *c, work *w, cpl_backend *be)
+{
+    cpl_layer_report *l          = w->report;
+    cpl_centred_report *to       = &l->centred;
+    const cpl_inspect_options *o = &c->report->options;
+    const int64_t n              = l->at->n;
+    const cpl_tensor R           = router_tensor(w, w->R);
+    const cpl_tensor M           = cpl_tensor_2d(w->centred_M, CPL_F32, n, n);
+    const cpl_tensor eps         = cpl_tensor_1d(w->centred_eps, CPL_F32, n);
+    be->ops->centre(be, R, R);
+    be->ops->proxy.nearest(be, eps, R);
+    be->ops->coupling_figures(be, &to->figures, M, eps, R, R, cpl_tensor_none(),
+                              cpl_tensor_1d(w->norm32, CPL_F32, n), 1.0, l->at->K ? l->at->K : 1);
+    be->ops->row_norms(be, eps, R); /* eps is in the figures now */
+    for (int64_t i = 0; i < n; i++) w->centred_norm[i] = (double)w->centred_eps[i];
+    for (int a = 0; a < o->n_alphas; a++)
+        to->erc[a] = cpl_null_model_erc(w->centred_M, n, o->alphas[a]);
+    CPL_TRY(cpl_null_model_ratios_of(&to->ratios, w->centred_M, n));
+    CPL_TRY(cpl_null_model_of(&to->chance, NULL, w->centred_M, w->centred_norm, l->gate_norm, n,
+                              o->alphas, o->n_alphas, o->seed, l->at->layer));
+    to->has_M = l->at->comparable;
+    return CPL_OK;
+}
+
 /* All experts are known. */
 static cpl_status finish_layer(crew *c, work *w, cpl_inspect_worker *h)
 {
@@ -174,14 +217,16 @@ static cpl_status finish_layer(crew *c, work *w, cpl_inspect_worker *h)
     for (int64_t j = 0; j < n; j++) w->norm32[j] = (float)l->gate_norm[j];
     const cpl_tensor delta = w->delta ? router_tensor(w, w->delta) : cpl_tensor_none();
     be->ops->coupling_figures(be, &l->figures, cpl_tensor_2d(l->M, CPL_F32, n, n),
-                              cpl_tensor_1d(l->eps, CPL_F32, n), router_tensor(w, w->R), delta,
-                              cpl_tensor_1d(w->norm32, CPL_F32, n), 1.0, l->at->K ? l->at->K : 1);
+                              cpl_tensor_1d(l->eps, CPL_F32, n), router_tensor(w, w->R),
+                              router_tensor(w, w->R), delta, cpl_tensor_1d(w->norm32, CPL_F32, n),
+                              1.0, l->at->K ? l->at->K : 1);
     for (int a = 0; a < o->n_alphas; a++) l->erc[a] = cpl_null_model_erc(l->M, n, o->alphas[a]);
     CPL_TRY(cpl_null_model_ratios_of(&l->ratios, l->M, n));
     CPL_TRY(cpl_null_model_of(&l->chance, l->assigned, l->M, l->router_norm, l->gate_norm, n,
                               o->alphas, o->n_alphas, o->seed, l->at->layer));
     cpl_silhouette_finish(l);
     l->has_M = l->at->comparable;
+    if (w->centred_M) CPL_TRY(measure_centred(c, w, be));
     return be->ops->sync(be);
 }
 
@@ -192,15 +237,16 @@ static cpl_status measure_expert(work *w, cpl_inspect_worker *h, int64_t j)
     cpl_layer_report *l     = w->report;
     const cpl_moe_layer *at = l->at;
     const int64_t block     = cpl_inspect_worker_rows(&h->be, at);
-    double norm             = 0;
+    double norm = 0, *centred = w->centred_M ? h->squares + at->n : NULL;
     CPL_TRY(cpl_gate_load(&h->be, &h->gate, at, j));
-    memset(h->squares, 0, (size_t)at->n * sizeof(double));
+    memset(h->squares, 0, 2 * (size_t)at->n * sizeof(double));
     if (w->mean) memset(h->sum, 0, (size_t)at->d * sizeof(double));
     for (int64_t c = 0; c < at->D; c += block) {
         const int64_t rows = at->D - c < block ? at->D - c : block;
         cpl_tensor W       = cpl_tensor_2d(h->rows, CPL_F32, rows, at->d);
         cpl_gate_rows(&h->be, W, &h->gate, c);
-        h->be.ops->response.add(&h->be, h->squares, &norm, w->packed, at->n, W, h->scratch);
+        h->be.ops->response.add(&h->be, h->squares, centred, &norm, w->packed, at->n, W,
+                                h->scratch);
         if (w->mean) cpl_silhouette_add_mean(h, W);
     }
     if (w->mean) cpl_silhouette_mean(w->mean + j * at->d, h, at);
@@ -210,6 +256,7 @@ static cpl_status measure_expert(work *w, cpl_inspect_worker *h, int64_t j)
         const float m = (float)sqrt(h->squares[i]);
         if (!isfinite(m)) return fail_as_too_large(at, i, "the gate of expert", j);
         l->M[i * at->n + j] = m;
+        if (centred) w->centred_M[i * at->n + j] = (float)sqrt(centred[i]);
     }
     return CPL_OK;
 }

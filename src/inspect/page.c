@@ -121,6 +121,17 @@ static const struct {
                       "α_min, the smallest α for which ERC is zero. One pair can set α_min, and it "
                       "is infinite (∞) where a diagonal entry of M is 0 and another in its row or "
                       "column is not."},
+    {"centred rows",
+     "Rᵢ less the mean of all router rows. Softmax and the choice of the K largest do not change "
+     "when one vector is added to all rows, and neither do these figures, while M and what follows "
+     "from it do. What no such change can make or hide is seen here. No routing, raw or centred, "
+     "is "
+     "seen in the sign: M is the same for Rᵢ and −Rᵢ."},
+    {"condition, effective rank",
+     "Of R, from its singular values: the greatest over the smallest, and the exponential of the "
+     "entropy of their shares in their sum, which is n if they are equal and 1 if all rows point "
+     "one "
+     "way."},
     {"violated", "The share of pairs i ≠ j whose ratio is above 1. Each of them adds to ERC at "
                  "α = 1."},
     {"ε",
@@ -176,6 +187,11 @@ static void put_agreement(cpl_text *out, const cpl_coupling_report *r)
     cpl_inspect_page_layers(out, r, CPL_TABLE_AGREEMENT);
 }
 
+static void put_centred(cpl_text *out, const cpl_coupling_report *r)
+{
+    cpl_inspect_page_layers(out, r, CPL_TABLE_CENTRED);
+}
+
 static void put_raw_layers(cpl_text *out, const cpl_coupling_report *r)
 {
     cpl_inspect_page_layers(out, r, CPL_TABLE_RAW);
@@ -202,6 +218,16 @@ static void put_scale_free(const maker *m)
                        "or are shown with what chance gives for the same weights. Compare "
                        "models by them.");
     cpl_page_charts(m->out, m->data, "coupling");
+}
+
+static void put_centred_rows(const maker *m)
+{
+    cpl_page_subsection(m->out, "The same of centred router rows");
+    cpl_page_paragraph(m->out,
+                       "Of the rows less their mean: no change of the router that leaves softmax "
+                       "routing as it is changes these figures. The sentence that sums up a "
+                       "checkpoint is of these.");
+    put_each(m, put_centred);
 }
 
 static void put_maps(const maker *m)
@@ -282,6 +308,7 @@ cpl_status cpl_coupling_page(cpl_text *out, const cpl_coupling_report *const *re
     put_checkpoints(&m);
     cpl_page_section(out, "All layers, scale-free");
     put_each(&m, put_agreement);
+    if (!m.reports[0]->options.noisy) put_centred_rows(&m);
     put_router(&m);
     put_raw(&m);
     if (more) more(out, ctx, data);

@@ -47,6 +47,17 @@ struct cpl_inspect_progress {
     double seconds, seconds_left;  /* since the beginning; NaN while unknown */
 };
 
+/* Of the clean centred rows R_i - 1/n sum_j R_j in place of R_i: no change of R that leaves softmax
+ * routing as it is changes these. */
+typedef struct cpl_centred_report {
+    bool has_M; /* false: none of them, with --noise or where M itself is missing */
+    double erc[CPL_NULL_MODEL_MAX_ALPHAS];
+    cpl_coupling_figures figures; /* at alpha 1 */
+    cpl_null_model_ratios ratios;
+    cpl_null_model chance;
+} cpl_centred_report;
+
+/* A layer. */
 typedef struct cpl_layer_report {
     const cpl_moe_layer *at; /* n, d, D, K, part, number, notes */
     char *fault;             /* NULL, or why there are no figures: owned */
@@ -66,6 +77,7 @@ typedef struct cpl_layer_report {
     cpl_coupling_figures figures; /* at alpha 1; active_rows and active_columns too */
     cpl_null_model_ratios ratios;
     cpl_null_model chance;
+    cpl_centred_report centred;
 } cpl_layer_report;
 
 /* The rows of some experts' gates in two dimensions. */

@@ -18,18 +18,26 @@
 /* ---- columns.c ---- */
 
 /* Parts of columns.def. */
-enum { CPL_PART_SHAPE, CPL_PART_COUPLING, CPL_PART_ROUTER, CPL_PART_NOISE, CPL_PART_CLUSTERS };
+enum {
+    CPL_PART_SHAPE,
+    CPL_PART_COUPLING,
+    CPL_PART_CENTRED,
+    CPL_PART_ROUTER,
+    CPL_PART_NOISE,
+    CPL_PART_CLUSTERS
+};
 
 /* The list with the values of a report: rows are its layers. */
 cpl_columns cpl_inspect_columns(const cpl_coupling_report *report);
 
 typedef enum cpl_inspect_table {
     CPL_TABLE_AGREEMENT, /* free of scale: layers with M */
+    CPL_TABLE_CENTRED,   /* the same of the centred rows */
     CPL_TABLE_RAW,       /* depends on the scale of the weights */
     CPL_TABLE_CLUSTERS   /* silhouettes */
 } cpl_inspect_table;
 
-/* The layers that have no fault, for a terminal; AGREEMENT: those with M. All texts live in `pool`.
+/* The layers that have no fault, for a terminal; AGREEMENT, CENTRED: those with M. All texts live in `pool`.
  * CPL_ERR_MEMORY. */
 CPL_NODISCARD cpl_status cpl_inspect_grid(cpl_grid *grid, cpl_pool *pool,
                                           const cpl_coupling_report *report,
@@ -40,7 +48,7 @@ CPL_NODISCARD cpl_status cpl_inspect_grid_compare(cpl_grid *grid, cpl_pool *pool
                                                   const cpl_coupling_report *reports,
                                                   int64_t count);
 
-/* Appends the table of one report, AGREEMENT or RAW, to a page: every layer, or why it has no
+/* Appends the table of one report, AGREEMENT, CENTRED or RAW, to a page: every layer, or why it has no
  * figures. */
 void cpl_inspect_page_layers(cpl_text *out, const cpl_coupling_report *report,
                              cpl_inspect_table table);

@@ -3,9 +3,11 @@
 
 #include <math.h>
 
-/* Of the layers that have M and more than one expert. */
+/* Of the layers that have M and more than one expert: of centred rows, which say nothing that the
+ * routing does not; of the noisy rows with --noise. */
 typedef struct tally {
     int64_t layers, lone; /* those; those with a single expert */
+    int64_t centred;      /* of centred rows */
     int64_t met;          /* with all of ERC's constraints met at alpha 1 */
     int64_t with_z;       /* with a z: some pairings of rows and experts give more than others */
     double z;             /* of all layers together */
@@ -16,9 +18,9 @@ static const double FAR = 3; /* standard deviations that count as more than chan
 
 /* Whether own pairs exceed chance. A matrix that is the same everywhere, or zero, meets every
  * constraint and shows nothing. */
-static bool stands_out(const cpl_layer_report *l)
+static bool stands_out(const cpl_null_model *chance, const cpl_coupling_figures *figures)
 {
-    return isfinite(l->chance.z) && l->chance.z > 0 && l->figures.m_diagonal > 0;
+    return isfinite(chance->z) && chance->z > 0 && figures->m_diagonal > 0;
 }
 
 static void add_layer(tally *t, const cpl_layer_report *l)
@@ -28,13 +30,18 @@ static void add_layer(tally *t, const cpl_layer_report *l)
         t->lone++;
         return;
     }
+    const bool centred                  = l->centred.has_M;
+    const cpl_null_model *chance        = centred ? &l->centred.chance : &l->chance;
+    const cpl_null_model_ratios *ratios = centred ? &l->centred.ratios : &l->ratios;
+    const cpl_coupling_figures *figures = centred ? &l->centred.figures : &l->figures;
+    t->centred += centred;
     t->layers++;
-    t->met += l->ratios.most <= 1 && stands_out(l);
-    t->own += l->chance.kappa_row_top1;
+    t->met += ratios->most <= 1 && stands_out(chance, figures);
+    t->own += chance->kappa_row_top1;
     t->chance += 1.0 / (double)l->at->n;
-    if (!isfinite(l->chance.z)) return;
+    if (!isfinite(chance->z)) return;
     t->with_z++;
-    t->z += l->chance.z;
+    t->z += chance->z;
 }
 
 /* The layers' z are of about unit variance by chance: so is their sum over the root of their number
@@ -51,15 +58,20 @@ static tally tally_of(const cpl_coupling_report *r)
     return t;
 }
 
+static const char *centred(const tally *t)
+{
+    return t->centred ? "centred " : "";
+}
+
 static void say_how(cpl_text *out, const char *how, const tally *t)
 {
-    cpl_text_printf(out,
-                    "The weights of router and experts agree %s (z = %.1f over all layers): %.3g "
-                    "%% of the router "
-                    "rows excite their own expert most (chance: %.3g %%); all of ERC's constraints "
-                    "are met in %lld of %lld layer%s.",
-                    how, t->z, 100 * t->own, 100 * t->chance, (long long)t->met,
-                    (long long)t->layers, t->layers == 1 ? "" : "s");
+    cpl_text_printf(
+        out,
+        "The weights of router and experts agree %s (z = %.1f over all layers): %.3g "
+        "%% of the %srouter rows excite their own expert most (chance: %.3g %%); all of "
+        "ERC's constraints are met in %lld of %lld layer%s.",
+        how, t->z, 100 * t->own, centred(t), 100 * t->chance, (long long)t->met,
+        (long long)t->layers, t->layers == 1 ? "" : "s");
 }
 
 static void say(cpl_text *out, const tally *t)
@@ -75,9 +87,9 @@ static void say(cpl_text *out, const tally *t)
     else if (t->met == t->layers)
         cpl_text_printf(out,
                         "The weights of router and experts agree: in every layer measured (%lld) "
-                        "each router row excites its own expert most, and each expert is excited "
+                        "each %srouter row excites its own expert most, and each expert is excited "
                         "most by its own row.",
-                        (long long)t->layers);
+                        (long long)t->layers, centred(t));
     else if (t->z > FAR)
         say_how(out, "better than chance", t);
     else if (t->z < -FAR)

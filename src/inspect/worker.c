@@ -57,7 +57,7 @@ cpl_inspect_worker_needs cpl_inspect_worker_needs_of(const cpl_coupling_report *
         most_of.gate = most(most_of.gate, cpl_gate_bytes(at));
         most_of.rows =
             most(most_of.rows, (size_t)cpl_inspect_worker_rows(&be, at) * d * sizeof(float));
-        most_of.squares = most(most_of.squares, n * sizeof(double));
+        most_of.squares = most(most_of.squares, 2 * n * sizeof(double));
         if (cpl_inspect_reads_twice(r, at)) {
             const size_t rows = (size_t)cpl_inspect_worker_rows(&be, at);
             most_of.sum       = most(most_of.sum, d * sizeof(double));
@@ -66,6 +66,7 @@ cpl_inspect_worker_needs cpl_inspect_worker_needs_of(const cpl_coupling_report *
         most_of.scratch = most(most_of.scratch, be.ops->response.scratch_bytes(&be, at->n, at->d));
         most_of.figures = most(most_of.figures, be.ops->scratch_bytes(&be, &shape));
         most_of.router  = most(most_of.router, n * d * sizeof(float));
+        most_of.centred = most(most_of.centred, n * (n + 2) * sizeof(float) + n * sizeof(double));
         most_of.packed  = most(most_of.packed, be.ops->response.packed_bytes(&be, at->n, at->d));
     }
     return most_of;
@@ -94,11 +95,11 @@ double cpl_coupling_work_bytes(const cpl_coupling_report *r, int n_threads)
 {
     const cpl_inspect_worker_needs m = cpl_inspect_worker_needs_of(r);
     const double matrices            = (r->options.noisy ? 3 : 1) + (r->options.silhouette ? 1 : 0);
-    const double shared              = (double)m.router * matrices + (double)m.packed;
+    const double shared = (double)m.router * matrices + (double)m.packed + (double)m.centred;
     const double own =
         (double)(m.gate + m.rows + m.squares + m.sum + m.products + m.scratch + m.figures);
     return n_threads * (own + chance_bytes(r)) +
-           fmin(layers_at_once(r, n_threads), (double)n_threads + 1) * shared;
+           fmin(layers_at_once(r, n_threads), (double)n_threads) * shared;
 }
 
 cpl_status cpl_inspect_worker_init(cpl_inspect_worker *h, const cpl_inspect_worker_needs *m)
@@ -149,11 +150,11 @@ static double product_speed(cpl_inspect_worker *h, const cpl_moe_layer *at, void
     double norm = 0, began = 0, flops = 0, seconds = 0;
     for (int64_t i = 0; i < at->n * at->d; i++) R[i] = (float)(i % 17) - 8;
     for (int64_t i = 0; i < rows * at->d; i++) h->rows[i] = (float)(i % 13) - 6;
-    memset(h->squares, 0, (size_t)at->n * sizeof(double));
+    memset(h->squares, 0, 2 * (size_t)at->n * sizeof(double));
     h->be.ops->response.pack(&h->be, packed, cpl_tensor_2d(R, CPL_F32, at->n, at->d));
     began = cpl_seconds_now();
     do {
-        h->be.ops->response.add(&h->be, h->squares, &norm, packed, at->n,
+        h->be.ops->response.add(&h->be, h->squares, h->squares + at->n, &norm, packed, at->n,
                                 cpl_tensor_2d(h->rows, CPL_F32, rows, at->d), h->scratch);
         flops += 2.0 * (double)at->n * (double)rows * (double)at->d;
         seconds = cpl_seconds_now() - began;

@@ -44,6 +44,10 @@ cpl_status cpl_aux_resolve(cpl_aux_settings *losses, const cpl_model_settings *m
         if (isnan(*weight)) *weight = cpl_router_meets(model, row->where) ? row->unset_weight : 0;
         if (*weight > 0 && !cpl_router_meets(model, row->needs)) return refuse(row, *weight, model);
     }
+    if (losses->erc.proxy == CPL_PROXY_CENTRED && !cpl_router_of(model)->has_rows)
+        return CPL_FAIL(CPL_ERR_INPUT,
+                        "erc.proxy is centred, but model.router is %s, which has no router rows",
+                        cpl_router_of(model)->name);
     return cpl_erc_check_layers(&losses->erc, model->n_layers);
 }
 

@@ -124,6 +124,28 @@ static void set_part(cpl_proxy_job *job, const cpl_mesh *mesh)
     job->j1            = mesh->first_expert + mesh->n_local;
 }
 
+/* erc.gradient: without the gradients of what the loss does not train. erc.proxy: with the
+ * gradient of the centred rows in place of that of R. */
+static cpl_coupling_outputs of_the_rows(cpl_backend *be, const cpl_coupling_outputs *out,
+                                        const cpl_erc_settings *erc)
+{
+    const cpl_tensor none  = cpl_tensor_none();
+    cpl_coupling_outputs o = *out;
+    if (erc->gradient == CPL_ERC_TO_EXPERTS) o.dR = none;
+    if (erc->gradient == CPL_ERC_TO_ROUTER) o.dw = (cpl_expert_weights){none, none, none};
+    if (!o.dR.data || erc->proxy != CPL_PROXY_CENTRED) return o;
+    be->ops->fill(be, out->drows, 0);
+    o.dR = out->drows;
+    return o;
+}
+
+/* The gradient of R from that of its centred rows: R_i - mean R is linear and symmetric in R. */
+static void centre_gradient(cpl_backend *be, const cpl_coupling_outputs *out)
+{
+    be->ops->centre(be, out->drows, out->drows);
+    be->ops->add(be, out->dR, out->drows);
+}
+
 static cpl_proxy_job job_of(const cpl_coupling_outputs *out, cpl_tensor R, cpl_expert_weights w,
                             const cpl_erc_settings *erc, const cpl_mesh *mesh)
 {
@@ -204,16 +226,20 @@ void cpl_coupling(cpl_backend *be, cpl_coupling_result *result, const cpl_coupli
                   cpl_tensor R, cpl_expert_weights w, const cpl_erc_settings *erc, double alpha,
                   double weight, const cpl_coupling_noise *noise, cpl_mesh *mesh)
 {
-    const cpl_proxy_ops *proxy = &be->ops->proxy;
-    const bool fixed           = noise->given || erc->noise == CPL_NOISE_NONE;
-    const int64_t draws        = fixed ? 1 : erc->draws;
-    cpl_proxy_job job          = job_of(out, R, w, erc, mesh);
-    job.alpha                  = alpha;
-    job.weight                 = weight / (double)draws;
+    const cpl_proxy_ops *proxy     = &be->ops->proxy;
+    const bool fixed               = noise->given || erc->noise == CPL_NOISE_NONE;
+    const int64_t draws            = fixed ? 1 : erc->draws;
+    const bool centred             = erc->proxy == CPL_PROXY_CENTRED;
+    const cpl_tensor rows          = centred ? out->rows : R;
+    const cpl_coupling_outputs own = of_the_rows(be, out, erc);
+    if (centred) be->ops->centre(be, rows, R);
+    cpl_proxy_job job = job_of(&own, rows, w, erc, mesh);
+    job.alpha         = alpha;
+    job.weight        = weight / (double)draws;
     take_scratch(be, &job);
     memset(result, 0, sizeof *result);
 
-    proxy->nearest(be, out->eps, R);
+    proxy->nearest(be, out->eps, rows);
     for (int64_t draw = 0; draw < draws; draw++) {
         draw_noise(be, out, erc, noise, draw);
         if (mesh)
@@ -223,4 +249,5 @@ void cpl_coupling(cpl_backend *be, cpl_coupling_result *result, const cpl_coupli
         result->loss += job.loss / (double)draws;
         count_active(result, &job, draws);
     }
+    if (centred && own.dR.data) centre_gradient(be, out);
 }

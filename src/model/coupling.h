@@ -9,7 +9,10 @@
  *             eps_i = min over j != i of |R_i - R_j| / (2 |R_i|)
  *             delta_i ~ U(1 - eps_i, 1 + eps_i)
  *             L = 1/n^2 sum_i sum_{j != i}   max(M[i,j] - alpha M[i,i], 0)
- *                                          + max(M[j,i] - alpha M[i,i], 0) */
+ *                                          + max(M[j,i] - alpha M[i,i], 0)
+ *
+ *         erc.proxy centred: with the rows R_i - 1/n sum_j R_j in place of R_i throughout
+ *         (docs/method.md 3.13). */
 #ifndef CPL_MODEL_COUPLING_H
 #define CPL_MODEL_COUPLING_H
 
@@ -24,6 +27,8 @@ typedef struct cpl_coupling_outputs {
     cpl_tensor eps;   /* [n]: is set, from the clean R */
     cpl_tensor delta; /* [n,d]: is set (the last draw's; 1 without noise), or read if given */
     cpl_tensor dR;    /* [n,d] *adds*; none: not requested */
+    cpl_tensor rows;  /* [n,d], erc.proxy centred alone: is set, the centred rows */
+    cpl_tensor drows; /* [n,d], the same where dR is requested: is set; not read by the caller */
     cpl_expert_weights
         dw; /* F32, those of the matrices the activation uses *add*; none: not requested */
 } cpl_coupling_outputs;
@@ -61,7 +66,8 @@ void cpl_coupling_schedule(const cpl_erc_settings *erc, int64_t step, double *we
  * products with gradients, one without. Rows without an active hinge cost nothing. R [n,d] F32 are
  * the master rows; w is what products read, and matrices that erc.activation does not use may be
  * none. If erc.reduce is mean, the caller divides `weight` by the number of layers. eps and delta
- * count as constants in the gradient, R does not. Scratch: be->scratch (proxy in scratch_bytes).
+ * count as constants in the gradient, R does not, and neither do the experts, unless erc.gradient
+ * leaves one of them out. Scratch: be->scratch (proxy in scratch_bytes).
  *
  * mesh: NULL, or w and dw are of this rank's experts alone. Then M has its columns divided over the
  * expert ranks and its rows over the replicas; loss and shares are those of the whole, and the

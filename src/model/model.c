@@ -1,6 +1,7 @@
 /* model.c - see model.h */
 #include "model/model.h"
 
+#include <stddef.h>
 #include <string.h>
 
 /* ---- weights ---- */
@@ -66,6 +67,13 @@ void cpl_model_free(cpl_model *model)
     memset(model, 0, sizeof *model);
 }
 
+static double initial_std(const cpl_model_settings *c, const cpl_param *p)
+{
+    const bool factor = p->offset == offsetof(cpl_layer_params, w_gate_a) ||
+                        p->offset == offsetof(cpl_layer_params, w_gate_b);
+    return p->layer >= 0 && factor && c->aoe_init_std > 0 ? c->aoe_init_std : c->init_std;
+}
+
 void cpl_model_randomize(cpl_model *model, uint64_t seed)
 {
     const cpl_model_settings *c = &model->config;
@@ -77,7 +85,7 @@ void cpl_model_randomize(cpl_model *model, uint64_t seed)
                            .layer  = (uint32_t)(p.layer + 1),
                            .step   = (uint64_t)p.stream};
         if (p.init == CPL_INIT_NORMAL)
-            model->be->ops->normal(model->be, *t, (float)c->init_std, 3, &key, p.begin);
+            model->be->ops->normal(model->be, *t, (float)initial_std(c, &p), 3, &key, p.begin);
         else
             model->be->ops->fill(model->be, *t, p.init == CPL_INIT_ONES ? 1 : 0);
     }

@@ -252,6 +252,11 @@ static cpl_status check_router(const cpl_model_settings *c)
                         "model.aoe_rank is %lld, but model.router is %s: only aoe has factorised "
                         "gates",
                         (long long)c->aoe_rank, cpl_router_of(c)->name);
+    if (c->aoe_init_std > 0 && !factorised(c))
+        return CPL_FAIL(CPL_ERR_INPUT,
+                        "model.aoe_initializer_range is %g, but model.router is %s: only aoe has "
+                        "factorised gates",
+                        c->aoe_init_std, cpl_router_of(c)->name);
     return CPL_OK;
 }
 

@@ -104,6 +104,7 @@ static cpl_status read_router(cpl_model_settings *c, const json_t *j, const char
     CPL_TRY(cpl_json_bool_or(j, "router_bias", &bias, false, where));
     c->router_bias = bias;
     CPL_TRY(cpl_json_int_or(j, "n_shared_experts", &c->n_shared, 0, 65535, 0, where));
+    CPL_TRY(cpl_json_float_or(j, "aoe_initializer_range", &c->aoe_init_std, 0, 10, 0, where));
     return cpl_json_int_or(j, "aoe_rank", &c->aoe_rank, 1, 1048576, CPL_UNSET, where);
 }
 
@@ -214,6 +215,8 @@ static void add_router(json_t **j, const cpl_model_settings *c)
         json_object_set_new(*j, "n_shared_experts", json_integer(c->n_shared)) == 0;
     if (good && cpl_router_gate_rank(c))
         good = json_object_set_new(*j, "aoe_rank", json_integer(c->aoe_rank)) == 0;
+    if (good && c->aoe_init_std > 0)
+        good = json_object_set_new(*j, "aoe_initializer_range", json_real(c->aoe_init_std)) == 0;
     if (good) return;
     json_decref(*j);
     *j = NULL;

@@ -6,8 +6,14 @@
 enum { REAL, COUNT };
 
 const cpl_figure_row cpl_figure_rows[CPL_N_FIGURES] = {
-#define CPL_FIGURE(name, old, kind, needs_M)                                                       \
-    {#name, #old, kind == COUNT, needs_M, offsetof(cpl_coupling_figures, name)},
+#define CPL_FIGURE(name, old, kind, needs_M, centred)                                              \
+    {#name,                                                                                        \
+     #old,                                                                                         \
+     kind == COUNT,                                                                                \
+     needs_M,                                                                                      \
+     centred,                                                                                      \
+     "centred_" #name,                                                                             \
+     offsetof(cpl_coupling_figures, name)},
 #include "tensor/coupling_figures.def"
 #undef CPL_FIGURE
 };

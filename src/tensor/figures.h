@@ -2,6 +2,10 @@
  *
  * Room:   tensor; one operation of ops.h fills the struct, whose fields are the rows of
  *         coupling_figures.def.
+ * Rows:   the loss makes its proxies of the router rows R, or (erc.proxy) of the centred rows; eps,
+ *         M and kappa are of those. The centred figures are of the centred rows of a model,
+ *         without noise, whatever it was trained with: no change of R that leaves softmax routing as
+ *         it is changes them.
  * Names:  R [n,d] router rows, R~ proxies, W_j the D x d gate of expert j, M [n,n] the coupling
  *         matrix. kappa_ij = M_ij / (|R_i| |W_j|_F), free of the scale of the weights; 0 where a
  *         norm is 0.
@@ -14,8 +18,14 @@
  *                                             is 0 and its row or column is not
  *             eps_mean, eps_min, eps_max      of the noise bound; eps_above_1: how many exceed 1
  *             zero_rows                       how many router rows are zero
+ *             noise_bound_share               eps_i over the largest bound that is right (docs/
+ *                                             method.md 5.1), mean over the rows that have one
  *             router_norm_*, gate_norm_*      |R_i| over the n rows, |W_i|_F over the n experts
  *             router_cos                      mean |cos| between two different rows
+ *             router_condition                largest over smallest of the min(n,d) singular values
+ *                                             of R; infinite if rounding hides the smallest
+ *             router_effective_rank           exp of the entropy of the singular values over their
+ *                                             sum (Roy, Vetterli 2007); 0 if R is 0
  *             proxy_route_top1, _topk         share of proxies R~_i that the router sends to expert
  *                                             i: first, among K
  *             row_route_top1, _topk           the same of the rows R_i
@@ -35,8 +45,9 @@ typedef struct cpl_coupling_figures {
 
 /* A row of the list. */
 typedef struct cpl_figure_row {
-    const char *name, *old_name; /* equal if it was not renamed */
-    bool count, needs_M;
+    const char *name, *old_name;  /* equal if it was not renamed */
+    bool count, needs_M, centred; /* centred: also given of the centred rows, as centred_name */
+    const char *centred_name;
     size_t offset; /* in cpl_coupling_figures */
 } cpl_figure_row;
 

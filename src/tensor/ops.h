@@ -103,7 +103,8 @@ typedef struct cpl_expert_weights {
 /* The response of an expert to every router row, one row of its gate after another (response.c).
  * For matrices that are read from a file in pieces; for a model in memory, proxy.h computes M. X
  * [n,d] are the router rows or proxies, W [rows,d] some rows of an expert's gate. With all of its
- * rows added, sqrt(squares[i]) is M[i,j] and sqrt(*norm) is |W_g^j|_F. X and W are F32 and
+ * rows added, sqrt(squares[i]) is M[i,j], sqrt(centred[i]) that of the centred rows, and sqrt(*norm)
+ * is |W_g^j|_F. X and W are F32 and
  * multiplied as such, for every be->compute. */
 typedef struct cpl_response_ops {
     /* Bytes of X packed for the products below; CPL_ALIGNMENT-aligned memory of the caller. */
@@ -115,13 +116,14 @@ typedef struct cpl_response_ops {
     /* Scratch of one call of `add` with at most that many rows. */
     size_t (*scratch_bytes)(const cpl_backend *be, int64_t n, int64_t d);
 
-    /* squares [n] *add* the sum over the rows r of W of (X_i . W_r)^2, in double; norm *adds* the
-     * sum of the squares of W. One thread, so that the caller's threads each take an expert;
+    /* squares [n] *add* the sum over the rows r of W of (X_i . W_r)^2, in double; centred [n] (NULL:
+     * not computed) the same of (X_i . W_r - mean X . W_r)^2; norm *adds* the sum of the squares of
+     * W. One thread, so that the caller's threads each take an expert;
      * `scratch` is the calling thread's. A NaN or an infinity of W reaches *norm. W may have no
      * rows, or more than `rows`. Rows in the same order give the same bits however they are split
      * over calls, and squares with the same bits as those from which proxy.h computes M in F32. */
-    void (*add)(cpl_backend *be, double *squares, double *norm, const void *packed, int64_t n,
-                cpl_tensor W, void *scratch);
+    void (*add)(cpl_backend *be, double *squares, double *centred, double *norm, const void *packed,
+                int64_t n, cpl_tensor W, void *scratch);
 } cpl_response_ops;
 
 struct cpl_ops {
@@ -148,6 +150,8 @@ struct cpl_ops {
     /* dx = dy where |x| <= limit, else 0; x is clamp's input; dx may be dy. */
     void (*clamp_backward)(cpl_backend *be, cpl_tensor dx, cpl_tensor dy, cpl_tensor x,
                            float limit);
+    /* y [n,d] = the rows of x less their mean; y may be x. n = 0: nothing. */
+    void (*centre)(cpl_backend *be, cpl_tensor y, cpl_tensor x);
     /* y *adds* x. Any shape, equal counts. */
     void (*add)(cpl_backend *be, cpl_tensor y, cpl_tensor x);
     void (*fill)(cpl_backend *be, cpl_tensor y, float value);
@@ -268,11 +272,12 @@ struct cpl_ops {
 
     /* ---- figures (figures.c) ---- */
 
-    /* Fills `out` from M [n,n] (made with these R, delta and gates), eps [n], R [n,d], delta [n,d]
-     * (none: 1) and gate_norm [n], the norms |W_g^j|_F of the gates. */
+    /* Fills `out` from M [n,n] and eps [n] (made with these rows, delta and gates), the router R
+     * [n,d], the rows [n,d] that the proxies are made of (R or its centred rows), delta [n,d] (none:
+     * 1) and gate_norm [n], the norms |W_g^j|_F of the gates. */
     void (*coupling_figures)(cpl_backend *be, cpl_coupling_figures *out, cpl_tensor M,
-                             cpl_tensor eps, cpl_tensor R, cpl_tensor delta, cpl_tensor gate_norm,
-                             double alpha, int64_t top_k);
+                             cpl_tensor eps, cpl_tensor R, cpl_tensor rows, cpl_tensor delta,
+                             cpl_tensor gate_norm, double alpha, int64_t top_k);
 
     /* ---- optimizer (adamw.c) ---- */
 

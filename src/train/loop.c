@@ -33,6 +33,7 @@ static void update(cpl_trainer *t)
     m->grad_norm      = cpl_optimizer_norm(&t->optimizer, &t->model);
     m->was_skipped    = !isfinite(m->loss_total) || !isfinite(m->grad_norm);
     t->skipped_in_row = m->was_skipped ? t->skipped_in_row + 1 : 0;
+    if (isfinite(m->grad_norm)) t->grad_norm_max = fmax(t->grad_norm_max, m->grad_norm);
     if (m->was_skipped) {
         t->skipped++;
         cpl_log_warn(t->log, "step %lld was skipped: loss %g, gradient norm %g", (long long)m->step,
@@ -60,11 +61,22 @@ static cpl_status one_step(cpl_trainer *t, bool with_figures)
     update(t);
     CPL_TRY(t->backend.ops->sync(&t->backend));
     CPL_TRY(cpl_step_status(&t->step));
-    t->done         = m->step;
-    m->step_s       = cpl_seconds_now() - begin;
-    m->tokens_per_s = (double)s->data.batch_tokens / m->step_s;
-    m->peak_share   = work_of(s, m->aux[CPL_AUX_ERC].weight) / m->step_s / t->peak;
+    t->done       = m->step;
+    m->step_s     = cpl_seconds_now() - begin;
+    m->peak_share = work_of(s, m->aux[CPL_AUX_ERC].weight) / m->step_s / t->peak;
+    t->unlogged++;
+    t->unlogged_s += m->step_s;
     return CPL_OK;
+}
+
+/* What a line says of the steps since the line before. */
+static void sum_up_unlogged(cpl_trainer *t)
+{
+    cpl_metrics *m   = &t->metrics;
+    m->grad_norm_max = t->grad_norm_max;
+    m->tokens_per_s  = (double)t->settings->data.batch_tokens * (double)t->unlogged / t->unlogged_s;
+    t->unlogged      = 0;
+    t->unlogged_s = t->grad_norm_max = 0;
 }
 
 static cpl_status give_up(const cpl_trainer *t)
@@ -117,32 +129,43 @@ static cpl_status evaluate_source(cpl_trainer *t, int64_t label, cpl_source_loss
     return CPL_OK;
 }
 
-/* Fills layer[].erc_clean: the loss of every layer at erc.alpha with erc.activation, from the F32
- * masters, without noise; the same number as computed from the checkpoint. `figures`: also
- * layer[].figures without noise. Without a router there is nothing to compute. */
+/* The coupling loss of a layer's F32 masters at erc.alpha, without a gradient; its M, eps and delta
+ * are in the step. */
+static double couple_masters(cpl_trainer *t, cpl_backend *f32, const cpl_erc_settings *erc,
+                             int64_t l)
+{
+    const cpl_layer_params *w     = &t->model.master.layer[l];
+    const cpl_coupling_noise none = {0};
+    cpl_step *step                = &t->step;
+    cpl_coupling_outputs out      = {
+             .M = step->M[l], .eps = step->eps[l], .delta = step->delta[l], .rows = step->rows};
+    cpl_coupling_result result;
+    cpl_coupling(f32, &result, &out, w->router, cpl_moe_experts(w), erc, erc->alpha, 0, &none,
+                 step->mesh);
+    return result.loss;
+}
+
+/* Fills layer[].erc_clean: the loss of every layer's router rows at erc.alpha with erc.activation,
+ * from the F32 masters, without noise; the same number as computed from the checkpoint. `figures`:
+ * also layer[].figures without noise, of the rows of erc.proxy. Without a router there is nothing
+ * to compute. */
 static void evaluate_coupling(cpl_trainer *t, bool figures)
 {
-    cpl_backend f32         = t->backend; /* the masters are F32, for every compute dtype */
-    cpl_erc_settings erc    = t->settings->losses.erc;
-    cpl_coupling_noise none = {0};
-    cpl_step *step          = &t->step;
-    cpl_metrics *m          = &t->metrics;
+    cpl_backend f32      = t->backend; /* the masters are F32, for every compute dtype */
+    cpl_erc_settings own = t->settings->losses.erc;
+    cpl_metrics *m       = &t->metrics;
+    own.noise            = CPL_NOISE_NONE;
+    cpl_erc_settings row = own;
+    row.proxy            = CPL_PROXY_ROW;
     if (!cpl_router_of(&t->model.config)->has_rows) return;
     cpl_share_gather_masters(&t->optimizer.share, &t->model.master);
     f32.compute = CPL_F32;
-    erc.noise   = CPL_NOISE_NONE;
     for (int64_t l = 0; l < m->n_layers; l++) {
-        const cpl_layer_params *w = &t->model.master.layer[l];
-        cpl_coupling_outputs out  = {.M = step->M[l], .eps = step->eps[l], .delta = step->delta[l]};
-        cpl_coupling_result result;
-        cpl_coupling(&f32, &result, &out, w->router, cpl_moe_experts(w), &erc, erc.alpha, 0, &none,
-                     step->mesh);
-        m->layer[l].erc_clean = result.loss;
+        m->layer[l].erc_clean = couple_masters(t, &f32, &row, l);
         if (!figures) continue;
-        cpl_step_gather_response(step, &t->model, l);
-        f32.ops->coupling_figures(&f32, &m->layer[l].figures, step->M[l], step->eps[l], w->router,
-                                  cpl_tensor_none(), step->gate_norm, erc.alpha,
-                                  t->model.config.top_k);
+        if (own.proxy != row.proxy) (void)couple_masters(t, &f32, &own, l);
+        cpl_step_figures(&t->step, &t->model, &f32, cpl_moe_experts(&t->model.master.layer[l]),
+                         &own, own.alpha, l, m);
     }
     m->has_clean = true;
     if (figures) m->has_figures = true;
@@ -208,6 +231,7 @@ static bool save_due(const cpl_trainer *t, bool ends)
 /* What the user gets to see of a step. */
 static cpl_status report(cpl_trainer *t, const cpl_train_callbacks *callbacks, bool logged)
 {
+    if (logged) sum_up_unlogged(t);
     if (!cpl_trainer_leads(t)) return CPL_OK;
     if (callbacks->stepped) callbacks->stepped(callbacks->ctx, &t->metrics);
     t->metrics.memory_bytes = logged ? cpl_memory_peak() : 0;

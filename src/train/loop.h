@@ -82,6 +82,9 @@ CPL_NODISCARD cpl_status cpl_train_may_resume(const cpl_settings *old, const cpl
 CPL_NODISCARD cpl_status cpl_train_resolve(cpl_settings *settings, const cpl_hf *from,
                                            const bool *given);
 
+/* CPL_ERR_INPUT naming both if train.router_lr does not fit model.router or erc.gradient. */
+CPL_NODISCARD cpl_status cpl_train_check_router(const cpl_settings *settings);
+
 /* CPL_ERR_INPUT if so many ranks are no mesh for these settings, or cannot have equal parts of the
  * batch in whole micro-batches. */
 CPL_NODISCARD cpl_status cpl_train_check_mesh(const cpl_settings *settings, int64_t ranks);

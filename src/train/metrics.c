@@ -61,6 +61,7 @@ static void put_members(json_t *object, const member *list, size_t n, const cpl_
 }
 
 static const member figure_members[] = {
+    {"erc_centred", offsetof(cpl_layer_metrics, erc_centred), false},
     {"erc_over_diagonal", offsetof(cpl_layer_metrics, erc_over_diagonal), false},
     {"erc_grad_ratio_router", offsetof(cpl_layer_metrics, router_ratio), false},
     {"erc_grad_cos_router", offsetof(cpl_layer_metrics, router_cos), false},
@@ -71,6 +72,7 @@ static const member figure_members[] = {
 static const member layer_members[] = {
     {"routing_entropy", offsetof(cpl_layer_metrics, entropy), false},
     {"load_max", offsetof(cpl_layer_metrics, load_max), false},
+    {"max_vio", offsetof(cpl_layer_metrics, max_vio), false},
     {"dead_experts", offsetof(cpl_layer_metrics, dead), true},
 };
 
@@ -87,17 +89,20 @@ static void put_aux_layers(json_t *object, const cpl_metrics *m)
     }
 }
 
-/* The coupling figures, renamed ones under the old key too. */
+/* A coupling figure, under its old key too if it was renamed, and of the centred rows. */
+static void put_figure(json_t *object, const cpl_metrics *m, const cpl_figure_row *row)
+{
+    const size_t own          = offsetof(cpl_layer_metrics, figures) + row->offset;
+    const size_t centred      = offsetof(cpl_layer_metrics, centred) + row->offset;
+    json_t *(*number)(double) = row->count ? cpl_json_count : cpl_json_number;
+    put_layers(object, row->name, m, own, number);
+    if (strcmp(row->name, row->old_name) != 0) put_layers(object, row->old_name, m, own, number);
+    if (row->centred) put_layers(object, row->centred_name, m, centred, number);
+}
+
 static void put_figures(json_t *object, const cpl_metrics *m)
 {
-    for (int i = 0; i < CPL_N_FIGURES; i++) {
-        const cpl_figure_row *row = &cpl_figure_rows[i];
-        const size_t offset       = offsetof(cpl_layer_metrics, figures) + row->offset;
-        json_t *(*number)(double) = row->count ? cpl_json_count : cpl_json_number;
-        put_layers(object, row->name, m, offset, number);
-        if (strcmp(row->name, row->old_name) != 0)
-            put_layers(object, row->old_name, m, offset, number);
-    }
+    for (int i = 0; i < CPL_N_FIGURES; i++) put_figure(object, m, &cpl_figure_rows[i]);
     put_members(object, figure_members, sizeof figure_members / sizeof *figure_members, m);
 }
 
@@ -137,6 +142,7 @@ json_t *cpl_metrics_json(const cpl_metrics *m)
     for (int i = 0; i < CPL_N_AUX_LOSSES; i++)
         put(o, cpl_aux_losses[i].name, m->aux[i].computed ? m->aux[i].value : NAN);
     put(o, "grad_norm", m->grad_norm);
+    put(o, "grad_norm_max", m->grad_norm_max);
     put(o, "lr", m->lr);
     put(o, "erc_weight", m->aux[CPL_AUX_ERC].weight);
     put(o, "erc_alpha", m->erc_alpha);

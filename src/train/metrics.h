@@ -19,6 +19,7 @@ typedef struct cpl_layer_metrics {
     double aux[CPL_N_AUX_LOSSES]; /* every auxiliary loss, unweighted */
     double entropy;               /* of the router's probabilities, mean over tokens, nats */
     double load_max; /* largest share of assignments in units of the mean, 1: balanced */
+    double max_vio;  /* that less 1 */
     double dead;     /* experts without a token */
     double router_ratio,
         router_cos;              /* |gradient of the weighted ERC| / |the rest|, and their cosine */
@@ -26,6 +27,8 @@ typedef struct cpl_layer_metrics {
     double erc_over_diagonal;    /* erc over the mean diagonal of M: free of the weights\' scale */
     double erc_clean;            /* clean R, masters, after the update: at evaluations */
     cpl_coupling_figures figures;
+    double erc_centred; /* at erc.alpha, of the clean centred rows; so are the next */
+    cpl_coupling_figures centred;
 } cpl_layer_metrics;
 
 /* Held-out loss of one source. */
@@ -47,11 +50,14 @@ typedef struct cpl_metrics {
     double loss;          /* cross-entropy, mean over targets, nats */
     double loss_total;    /* the weighted sum */
     cpl_aux_metrics aux[CPL_N_AUX_LOSSES];
-    double erc_alpha; /* as the schedule has it at this step */
-    double grad_norm; /* before clipping */
-    double lr, tokens_per_s, peak_share, step_s;
-    double memory_bytes; /* the most this process has had in memory so far */
-    int64_t skipped;     /* steps skipped so far */
+    double erc_alpha;                /* as the schedule has it at this step */
+    double grad_norm, grad_norm_max; /* before clipping; the largest of the steps since the last
+                                        logged one, up to this one */
+    double lr;
+    double tokens_per_s;       /* of all steps since the last logged one, this one included */
+    double peak_share, step_s; /* of this step */
+    double memory_bytes;       /* the most this process has had in memory so far */
+    int64_t skipped;           /* steps skipped so far */
     bool was_skipped;
     bool has_figures; /* layer[].figures and the gradient ratios are filled */
     bool has_eval;    /* sources are filled */

@@ -2,6 +2,7 @@
 #include "train/optimizer.h"
 
 #include <math.h>
+#include <stddef.h>
 #include <string.h>
 
 static void take(cpl_optimizer *o, const cpl_model_settings *config)
@@ -75,15 +76,22 @@ typedef struct update {
     double correct1, correct2;
 } update;
 
+/* Of train.router_lr. */
+static bool is_router(const cpl_slice *x)
+{
+    return x->param.layer >= 0 && x->param.offset == offsetof(cpl_layer_params, router);
+}
+
 static void update_slice(cpl_optimizer *o, cpl_model *model, const cpl_train_settings *s,
                          const update *u, const cpl_slice *x)
 {
+    const float lr  = is_router(x) ? (float)(s->router_lr * (double)u->lr) : u->lr;
     cpl_tensor w    = cpl_share_master(&o->share, x, &model->master);
     cpl_tensor g    = cpl_slice_of_whole(x, &o->grads);
     cpl_tensor copy = cpl_slice_of_whole(x, &model->compute);
     if (copy.data == w.data) copy = cpl_tensor_none();
     model->be->ops->adamw(model->be, w, cpl_slice_of_parts(x, &o->m), cpl_slice_of_parts(x, &o->v),
-                          copy, g, u->coef, u->lr, (float)s->weight_decay, (float)s->beta1,
+                          copy, g, u->coef, lr, (float)s->weight_decay, (float)s->beta1,
                           (float)s->beta2, (float)s->eps, u->correct1, u->correct2);
 }
 

@@ -12,6 +12,20 @@
 
 enum { VOCABULARY_MULTIPLE = 128 }; /* rows of the embedding: OLMo pads to this */
 
+cpl_status cpl_train_check_router(const cpl_settings *s)
+{
+    const bool rows = cpl_router_of(&s->model)->has_rows;
+    if (s->train.router_lr != 1 && !rows)
+        return CPL_FAIL(CPL_ERR_INPUT,
+                        "train.router_lr is %g, but model.router is %s, which has no router rows",
+                        s->train.router_lr, cpl_router_of(&s->model)->name);
+    if (s->train.router_lr == 0 && s->losses.erc.gradient == CPL_ERC_TO_ROUTER)
+        return CPL_FAIL(CPL_ERR_INPUT,
+                        "train.router_lr is 0, but erc.gradient is router: the coupling loss would "
+                        "train nothing");
+    return CPL_OK;
+}
+
 static cpl_status check_batch(const cpl_settings *s)
 {
     int64_t sequences = s->data.batch_tokens / s->data.seq_len;
@@ -42,6 +56,7 @@ cpl_status cpl_train_resolve(cpl_settings *s, const cpl_hf *from, const bool *gi
         s->model = *cpl_hf_config(from); /* numbers only: nothing is owned */
         if (!s->data.tokenizer) CPL_TRY(cpl_hf_tokenizer_path(&s->data.tokenizer, from));
     }
+    CPL_TRY(cpl_train_check_router(s));
     return check_batch(s);
 }
 

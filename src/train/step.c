@@ -30,6 +30,12 @@ static void take_all(cpl_step *step, const cpl_settings *settings, const cpl_mod
         *(step->eps ? &step->eps[l] : &unseen)     = cpl_take_1d(&step->arena, n);
         *(step->delta ? &step->delta[l] : &unseen) = cpl_take_2d(&step->arena, n, d);
     }
+    step->rows      = cpl_take_2d(&step->arena, n, d);
+    step->drows     = cpl_take_2d(&step->arena, n, d);
+    step->centred   = (cpl_coupling_outputs){.M     = cpl_take_2d(&step->arena, n, n),
+                                             .eps   = cpl_take_1d(&step->arena, n),
+                                             .delta = cpl_take_2d(&step->arena, n, d),
+                                             .rows  = step->rows};
     step->gate_norm = cpl_take_1d(&step->arena, n);
     step->load      = cpl_take_1d(&step->arena, n);
     step->sums      = cpl_arena_take(&step->arena, (size_t)(1 + N_SUMS * layers) * sizeof(double));
@@ -257,6 +263,7 @@ static void sum_up(cpl_metrics *m, const cpl_model_settings *c, const cpl_settin
             dead += count == 0;
         }
         m->layer[l].load_max = most * (double)m->n_experts / all;
+        m->layer[l].max_vio  = m->layer[l].load_max - 1;
         m->layer[l].dead     = dead;
         m->layer[l].aux[CPL_AUX_Z] *= cpl_aux_z_factor(&settings->losses.z, c->top_k);
         for (int i = 0; i < CPL_N_AUX_LOSSES; i++)

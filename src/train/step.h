@@ -40,15 +40,17 @@ typedef struct cpl_step {
     cpl_pass pass;
     cpl_balance balance;
     cpl_tensor *M, *eps, *delta; /* [L] each: [n,n], [n], [n,d] of the last coupling loss */
-    cpl_tensor gate_norm;        /* [n] |W_g^j|_F of the layer whose figures were made last */
-    cpl_tensor load;             /* [n] assignments of a layer, for its biases */
-    bool has_delta;              /* delta is given by the caller, not drawn */
-    size_t pass_mark;            /* the beginning of the pass in the arena */
-    double *sums;                /* [1 + 4 L] figures that are summed over the ranks */
-    cpl_share *share;            /* set by cpl_step_init; not owned */
-    cpl_mesh *mesh;              /* NULL: one process */
-    cpl_exchange *exchange;      /* of the tokens, if the experts are divided over ranks; owned */
-    cpl_group alone, *world;     /* of the mesh, or `alone` */
+    cpl_tensor rows, drows;      /* [n,d] of one layer: its router rows less their mean; gradient */
+    cpl_coupling_outputs centred; /* of one layer, for figures of its clean centred rows */
+    cpl_tensor gate_norm;         /* [n] |W_g^j|_F of the layer whose figures were made last */
+    cpl_tensor load;              /* [n] assignments of a layer, for its biases */
+    bool has_delta;               /* delta is given by the caller, not drawn */
+    size_t pass_mark;             /* the beginning of the pass in the arena */
+    double *sums;                 /* [1 + 4 L] figures that are summed over the ranks */
+    cpl_share *share;             /* set by cpl_step_init; not owned */
+    cpl_mesh *mesh;               /* NULL: one process */
+    cpl_exchange *exchange;       /* of the tokens, if the experts are divided over ranks; owned */
+    cpl_group alone, *world;      /* of the mesh, or `alone` */
 } cpl_step;
 
 size_t cpl_step_bytes(const cpl_settings *settings, const cpl_model_settings *config,
@@ -80,15 +82,19 @@ void cpl_step_gradient(cpl_step *step, cpl_model *model, cpl_params *grads,
 void cpl_step_move_biases(cpl_step *step, cpl_model *model, const cpl_settings *settings,
                           const cpl_metrics *metrics);
 
-/* ---- step_coupling.c, only for step.c ---- */
+/* ---- step_coupling.c ---- */
+
+/* Fills layer[l].figures, after cpl_coupling has made the layer's M and eps, and its delta where
+ * erc has noise, and layer[l].centred and erc_centred, for which it is called again: with this
+ * backend, these experts, settings and alpha. Collective. */
+void cpl_step_figures(cpl_step *step, cpl_model *model, cpl_backend *be, cpl_expert_weights experts,
+                      const cpl_erc_settings *erc, double alpha, int64_t l, cpl_metrics *metrics);
+
+/* ---- the rest only for step.c ---- */
 
 /* Takes from `arena` what the figures need in place of the activations, to be measured. */
 void cpl_step_coupling_measure(cpl_arena *arena, const cpl_settings *settings,
                                const cpl_model_settings *config);
-
-/* Of layer l, after its M was made: step->gate_norm, and over a mesh the whole of M, on every
- * rank. */
-void cpl_step_gather_response(const cpl_step *step, cpl_model *model, int64_t l);
 
 /* After all other gradients of the step, or before all (no figures then): those of the coupling
  * loss *add* to grads; fills erc, erc_weight, erc_alpha and the layers' figures of `metrics`. As

@@ -63,7 +63,13 @@ static void couple(const job *j, int64_t l, double weight, cpl_tensor dR, cpl_ex
                                 .step  = (uint64_t)j->m->step,
                                 .layer = (uint32_t)l,
                                 .given = step->has_delta};
-    cpl_coupling_outputs out = {step->M[l], step->eps[l], step->delta[l], dR, dw};
+    cpl_coupling_outputs out = {.M     = step->M[l],
+                                .eps   = step->eps[l],
+                                .delta = step->delta[l],
+                                .rows  = step->rows,
+                                .drows = step->drows,
+                                .dR    = dR,
+                                .dw    = dw};
     cpl_coupling(j->model->be, &result, &out, j->model->master.layer[l].router,
                  cpl_moe_experts(&j->model->compute.layer[l]), &j->settings->losses.erc, j->alpha,
                  (float)weight, &noise, j->step->mesh);
@@ -173,28 +179,58 @@ static void gather_gate_norms(const cpl_step *step, cpl_model *model, int64_t l)
     for (int64_t e = 0; e < n; e++) norm[e] = sqrtf(norm[e]);
 }
 
-void cpl_step_gather_response(const cpl_step *step, cpl_model *model, int64_t l)
+static void gate_norms(const cpl_step *step, cpl_model *model, int64_t l)
 {
-    if (!step->mesh) {
+    if (step->mesh)
+        gather_gate_norms(step, model, l);
+    else
         model->be->ops->row_norms(model->be, step->gate_norm, model->master.layer[l].w_gate);
-        return;
-    }
-    cpl_group_sum_f32(step->world, cpl_f32(step->M[l]), cpl_tensor_count(step->M[l]));
-    gather_gate_norms(step, model, l);
+}
+
+/* The whole of M, of which each rank of a mesh has made its part. */
+static void gather_M(const cpl_step *step, cpl_tensor M)
+{
+    if (step->mesh) cpl_group_sum_f32(step->world, cpl_f32(M), cpl_tensor_count(M));
+}
+
+/* Of the clean centred rows. */
+static void centred_figures(cpl_step *step, cpl_model *model, cpl_backend *be,
+                            cpl_expert_weights experts, const cpl_erc_settings *erc, double alpha,
+                            int64_t l, cpl_layer_metrics *layer)
+{
+    const cpl_tensor R            = model->master.layer[l].router;
+    const cpl_coupling_noise none = {0};
+    cpl_erc_settings centred      = *erc;
+    cpl_coupling_result result;
+    centred.proxy = CPL_PROXY_CENTRED;
+    centred.noise = CPL_NOISE_NONE;
+    cpl_coupling(be, &result, &step->centred, R, experts, &centred, alpha, 0, &none, step->mesh);
+    gather_M(step, step->centred.M);
+    be->ops->coupling_figures(be, &layer->centred, step->centred.M, step->centred.eps, step->rows,
+                              step->rows, cpl_tensor_none(), step->gate_norm, alpha,
+                              model->config.top_k);
+    layer->erc_centred = result.loss;
+}
+
+void cpl_step_figures(cpl_step *step, cpl_model *model, cpl_backend *be, cpl_expert_weights experts,
+                      const cpl_erc_settings *erc, double alpha, int64_t l, cpl_metrics *m)
+{
+    const cpl_tensor R     = model->master.layer[l].router;
+    const cpl_tensor rows  = erc->proxy == CPL_PROXY_CENTRED ? step->rows : R;
+    const cpl_tensor delta = erc->noise == CPL_NOISE_NONE ? cpl_tensor_none() : step->delta[l];
+    gate_norms(step, model, l);
+    gather_M(step, step->M[l]);
+    be->ops->coupling_figures(be, &m->layer[l].figures, step->M[l], step->eps[l], R, rows, delta,
+                              step->gate_norm, alpha, model->config.top_k);
+    centred_figures(step, model, be, experts, erc, alpha, l, &m->layer[l]);
 }
 
 /* Of layer l, whose M, eps and delta have just been made. */
 static void fill_figures(const job *j, int64_t l)
 {
-    cpl_backend *be           = j->model->be;
-    const cpl_step *step      = j->step;
-    const cpl_layer_params *w = &j->model->master.layer[l];
-    cpl_layer_metrics *layer  = &j->m->layer[l];
-    const bool noisy          = j->settings->losses.erc.noise != CPL_NOISE_NONE;
-    cpl_step_gather_response(step, j->model, l);
-    be->ops->coupling_figures(be, &layer->figures, step->M[l], step->eps[l], w->router,
-                              noisy ? step->delta[l] : cpl_tensor_none(), step->gate_norm, j->alpha,
-                              j->model->config.top_k);
+    cpl_layer_metrics *layer = &j->m->layer[l];
+    cpl_step_figures(j->step, j->model, j->model->be, cpl_moe_experts(&j->model->compute.layer[l]),
+                     &j->settings->losses.erc, j->alpha, l, j->m);
     layer->erc_over_diagonal = layer->aux[CPL_AUX_ERC] / layer->figures.m_diagonal;
 }
 

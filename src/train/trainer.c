@@ -194,6 +194,7 @@ static cpl_status read_state(cpl_trainer *t, const json_t *state, int64_t step, 
     CPL_TRY(cpl_json_int(state, "skipped", &t->skipped, 0, step, folder));
     CPL_TRY(cpl_json_int(state, "skipped_in_row", &t->skipped_in_row, 0, step, folder));
     CPL_TRY(cpl_json_int_or(state, "metrics_lines", &t->lines, 0, INT64_MAX, -1, folder));
+    t->grad_norm_max = json_number_value(json_object_get(state, "grad_norm_max"));
     CPL_TRY(cpl_json_string(state, "data", &fingerprint, folder));
     if (strcmp(fingerprint, now) != 0)
         return CPL_FAIL(CPL_ERR_INPUT,
@@ -473,11 +474,12 @@ static json_t *state_of(const cpl_trainer *t)
         json_decref(settings);
         return NULL;
     }
-    return json_pack("{s:i, s:I, s:I, s:I, s:I, s:I, s:s, s:o}", "format", 1, "tokens",
+    return json_pack("{s:i, s:I, s:I, s:I, s:I, s:I, s:f, s:s, s:o}", "format", 1, "tokens",
                      (json_int_t)(t->done * t->settings->data.batch_tokens), "adam_steps",
                      (json_int_t)t->optimizer.count, "skipped", (json_int_t)t->skipped,
                      "skipped_in_row", (json_int_t)t->skipped_in_row, "metrics_lines",
-                     (json_int_t)t->run.lines, "data", fingerprint, "settings", settings);
+                     (json_int_t)t->run.lines, "grad_norm_max", t->grad_norm_max, "data",
+                     fingerprint, "settings", settings);
 }
 
 /* A checkpoint is never newer than the metrics on the disk. */

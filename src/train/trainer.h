@@ -42,6 +42,9 @@ typedef struct cpl_trainer {
     int64_t saved;       /* the step of the newest checkpoint; -1: none yet */
     int64_t lines;       /* of metrics, as the checkpoint records; -1: not recorded */
     int64_t skipped, skipped_in_row;
+    int64_t unlogged;     /* steps since the last logged one, of this process */
+    double unlogged_s;    /* seconds of theirs */
+    double grad_norm_max; /* the largest finite one of them, of the whole run */
 } cpl_trainer;
 
 /* Whether this rank writes the folder of the run and calls back. */

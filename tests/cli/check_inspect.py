@@ -148,6 +148,24 @@ def figures(R, W, k):
     }
 
 
+def centred_figures(R, W, k):
+    """Of the rows less their mean, under the names that they have beside those of the rows."""
+    rows = [[x - math.fsum(row[i] for row in R) / len(R) for i, x in enumerate(r)] for r in R]
+    f = figures(rows, W, k)
+    return {"figures": {"centred_m_diagonal": f["M"]["diag_mean"], "centred_m_off_diagonal": f["M"]["offdiag_mean"],
+                        "centred_alpha_min": f["alpha_min"], "centred_eps_mean": f["eps"]["mean"],
+                        "centred_eps_min": f["eps"]["min"], "centred_eps_max": f["eps"]["max"],
+                        "centred_router_norm_mean": f["router_norm"]["mean"],
+                        "centred_router_norm_std": f["router_norm"]["std"],
+                        "centred_router_cos": f["router_cos"]["mean_abs"],
+                        "centred_kappa_diagonal": f["kappa"]["diag_mean"],
+                        "centred_kappa_off_diagonal": f["kappa"]["offdiag_mean"],
+                        "centred_kappa_row_top1": f["kappa"]["rows_own"],
+                        "centred_kappa_column_top1": f["kappa"]["columns_own"]},
+            "centred": {"erc": f["erc"], "alpha_min": f["alpha_min"], "z": f["chance"]["z"],
+                        "erc_relative": {a: x / f["M"]["diag_mean"] for a, x in f["erc"].items()}}}
+
+
 def fits(got, want):
     return abs(got - want) <= max(1e-4 * abs(want), 1e-7)
 
@@ -157,6 +175,22 @@ def inspect(*words):
 
 
 # ---- what must be right ----
+
+def check_shift(work):
+    """One vector added to all router rows changes no softmax routing: neither the centred figures nor the verdict."""
+    case, shift = Case(5, layers=1, n=12, d=24), floats(random.Random(6), 24, 0.5)
+    before = case.write(work / "unmoved", "F32")
+    case.R = [[[x + y for x, y in zip(row, shift)] for row in rows] for rows in case.R]
+    after = case.write(work / "moved", "F32")
+    old, new = (inspect(folder)["layers"][0] for folder in (before, after))
+    same(old["centred"], new["centred"], "centred figures after a shift", fits)
+    same({name: x for name, x in old["figures"].items() if name.startswith("centred")}, new["figures"],
+         "centred figures after a shift", fits)
+    check(abs(new["erc"]["1"] / old["erc"]["1"] - 1) > 0.1, f"ERC {old['erc']['1']}, shifted {new['erc']['1']}")
+    said = [good("inspect", folder).split("The weights of router and experts")[1].split("--text")[0]
+            for folder in (before, after)]
+    check(said[0] == said[1] and "centred router rows" in said[0], f"verdicts: {said}")
+
 
 def check_own(work):
     for seed, shape in ((1, {}), (2, {"n": 5, "d": 33, "D": 17, "layers": 1, "k": 1}),
@@ -170,6 +204,7 @@ def check_own(work):
             check([l["layer"] for l in got["layers"]] == list(range(len(case.R))), f"{name}: layers")
             for l, layer in enumerate(got["layers"]):
                 same(figures(case.R[l], case.W[l], case.k), layer, f"{name} layer {l}", fits)
+                same(centred_figures(case.R[l], case.W[l], case.k), layer, f"{name} layer {l}, centred", fits)
         got = inspect(work / f"whole-{seed}" / "model.safetensors")
         same(figures(case.R[0], case.W[0], case.k), got["layers"][0], f"file {seed}", fits)
 
@@ -203,6 +238,8 @@ def check_options(work):
     check(noisy == again and noisy[0]["erc"] != every[0]["erc"] != other[0]["erc"] and
           noisy[0]["erc"] != other[0]["erc"], "--noise")
     check(noisy[0]["eps"] == every[0]["eps"], "noise has changed eps")
+    check("centred" not in noisy[0] and not any(name.startswith("centred") for name in noisy[0]["figures"]),
+          "centred figures of noisy rows")
     check(abs(noisy[0]["M"]["diag_mean"] / every[0]["M"]["diag_mean"] - 1) < 0.3, "noisy M is far")
     first, second = (inspect(folder, "--seed", s)["layers"][0]["chance"] for s in (1, 2))
     check(first["erc_mean"] != second["erc_mean"] and first["z"] == second["z"], "--seed")
@@ -302,6 +339,10 @@ def check_training(work):
         mine, theirs = layer["erc"]["1"], line["erc_clean"][l]
         check(theirs > 1e-6 and abs(mine - theirs) <= 1e-5 * theirs,
               f"training says {theirs}, inspection {mine}")
+    start = read_json(run_folder / "start.json")  # before the first step, without noise
+    check(start["centred_kappa_diagonal"][0] > 0 and start["erc_centred"][0] > 0, "centred figures of start.json")
+    for name in ("centred_alpha_min", "centred_kappa_diagonal", "centred_router_cos", "router_effective_rank"):
+        check(len(line[name]) == len(inspect(run_folder)["layers"]), f"{name} of a line")
 
 
 # ---- what is damaged ----
@@ -443,6 +484,7 @@ def check_no_model(work):
 def main():
     with scratch_folder() as work:
         check_own(work)
+        check_shift(work)
         folders = sorted(work.iterdir())
         before = [files_of(folder) for folder in folders]
         check_reference()

@@ -131,7 +131,7 @@ FEW_LINES = 100
 def check_help():
     """Help is short, has sections, and shows one of them or one setting when asked."""
     short, whole = run("train", "--help").stdout, run("train", "--help", "all").stdout
-    check(short.count("\n") <= FEW_LINES and "coupling loss (10)" in short and "first:" in short,
+    check(short.count("\n") <= FEW_LINES and "coupling loss (12)" in short and "first:" in short,
           f"train --help has {short.count(chr(10))} lines: {short}")
     section, names = None, {}
     for line in run("train", "--print-config").stdout.splitlines():

@@ -11,15 +11,17 @@ from train_case import same_run, train, whole, write_corpus
 
 VARIANTS = {
     "aoe": ["model.router=aoe"],
-    "aoe-rank": ["model.router=aoe", "model.aoe_rank=3", "model.n_shared_experts=1"],
+    "aoe-rank": ["model.router=aoe", "model.aoe_rank=3", "model.n_shared_experts=1",
+                 "model.aoe_initializer_range=0.1"],
     "sigmoid": ["model.router=sigmoid"],
     "biased": ["model.router=sigmoid", "model.router_bias=true", "model.norm_topk_prob=true",
                "balance.weight=0", "balance.bias_rate=0.01"],
     "shared": ["model.n_shared_experts=2", "erc.alpha=0.5"],
     "some-layers": ["erc.layers=0", "erc.alpha=0.25", "orth.weight=0.1"],
+    "centred": ["erc.proxy=centred", "erc.gradient=router", "train.router_lr=0.5"],
     "bf16": ["model.router=aoe", "model.n_shared_experts=1", "compute.dtype=bf16"],
 }
-PLAIN = ("some-layers",)  # an OLMoE for all the world
+PLAIN = ("some-layers", "centred")  # an OLMoE for all the world
 ROWS = [[1, 7, 3, 40, 9, 2], [5, 5, 80, 11, 6, 30]]
 NO_ROUTER = ("aoe", "aoe-rank", "bf16")
 
@@ -54,6 +56,7 @@ def check_names(name, folder):
         check(shape.get("experts.3.gate_a_proj.weight") == [rank, 16], f"{name}: {shape}")
         check(shape.get("experts.3.gate_b_proj.weight") == [8, rank], f"{name}: {shape}")
         check(config["router"] == "aoe" and config["aoe_rank"] == rank, f"{name}: {config}")
+        check(config.get("aoe_initializer_range") == (0.1 if name == "aoe-rank" else None), f"{name}: {config}")
     bias = shape.get("gate.e_score_correction_bias")
     check(bias == ([4] if name == "biased" else None), f"{name}: bias {bias}")
     wide = shape.get("shared_experts.down_proj.weight")
@@ -209,6 +212,10 @@ def check_refused(folder):
     refused(["z.weight is 0.001", "model.router is sigmoid"], "model.router=sigmoid",
             "z.weight=0.001")
     refused(["model.aoe_rank is 4", "model.router is softmax"], "model.aoe_rank=4")
+    refused(["model.aoe_initializer_range is 0.5", "model.router is softmax"], "model.aoe_initializer_range=0.5")
+    refused(["erc.proxy is centred", "model.router is aoe"], "model.router=aoe", "erc.proxy=centred")
+    refused(["train.router_lr is 0.5", "model.router is aoe"], "model.router=aoe", "train.router_lr=0.5")
+    refused(["train.router_lr is 0", "erc.gradient is router"], "train.router_lr=0", "erc.gradient=router")
     refused(["erc.layers", "layer 2", "model.num_hidden_layers is 2"], "erc.layers=\"0,2\"")
     for wrong in ("", "x", "0-", "1-0", "0,,1", "-1", "0 1", "all,0", "0,"):
         refused(["erc.layers"], f"erc.layers=\"{wrong}\"")

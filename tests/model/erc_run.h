@@ -10,7 +10,7 @@
 #include "tensor/poison/poison.h"
 
 typedef struct erc_outcome {
-    float *M, *eps, *delta, *dR, *dw[3];
+    float *M, *eps, *delta, *dR, *dw[3], *rows, *drows;
     cpl_coupling_result result;
 } erc_outcome;
 
@@ -49,18 +49,22 @@ static inline cpl_backend erc_backend(const erc_case *c, cpl_backend *cpu, cpl_d
     return be;
 }
 
-/* Runs the loss on a case; gradients are added to zeros. */
-static inline erc_outcome erc_run(const erc_case *c, cpl_dtype compute, int n_threads,
-                                  bool backward)
+/* Runs the loss on a case with this proxy and gradient; gradients are added to zeros. */
+static inline erc_outcome erc_run_as(const erc_case *c, cpl_erc_proxy proxy,
+                                     cpl_erc_gradient gradient, cpl_dtype compute, int n_threads,
+                                     bool backward)
 {
     const int64_t expert = c->n * c->D * c->d;
     erc_outcome o = {.M = erc_floats_of(c->n * c->n, NULL), .eps = erc_floats_of(c->n, NULL)};
     o.delta       = erc_floats_of(c->n * c->d, c->delta);
     o.dR          = erc_floats_of(c->n * c->d, NULL);
+    o.rows        = erc_floats_of(c->n * c->d, NULL);
+    o.drows       = erc_floats_of(c->n * c->d, NULL);
     for (int k = 0; k < 3; k++) o.dw[k] = erc_floats_of(expert, NULL);
 
     cpl_backend cpu, be = erc_backend(c, &cpu, compute, n_threads);
-    cpl_erc_settings erc     = {.activation = c->activation, .draws = 1};
+    cpl_erc_settings erc = {
+        .activation = c->activation, .draws = 1, .proxy = proxy, .gradient = gradient};
     erc.noise                = c->noise ? CPL_NOISE_BOUNDED : CPL_NOISE_NONE;
     cpl_coupling_noise noise = {.given = c->noise};
     cpl_expert_weights w     = {erc_cube(c->w[0], c->n, c->D, c->d),
@@ -69,6 +73,10 @@ static inline erc_outcome erc_run(const erc_case *c, cpl_dtype compute, int n_th
     cpl_coupling_outputs out = {.M     = cpl_tensor_2d(o.M, CPL_F32, c->n, c->n),
                                 .eps   = cpl_tensor_1d(o.eps, CPL_F32, c->n),
                                 .delta = cpl_tensor_2d(o.delta, CPL_F32, c->n, c->d)};
+    if (proxy == CPL_PROXY_CENTRED) {
+        out.rows  = cpl_tensor_2d(o.rows, CPL_F32, c->n, c->d);
+        out.drows = cpl_tensor_2d(o.drows, CPL_F32, c->n, c->d);
+    }
     if (backward) {
         out.dR = cpl_tensor_2d(o.dR, CPL_F32, c->n, c->d);
         out.dw = (cpl_expert_weights){erc_cube(o.dw[0], c->n, c->D, c->d),
@@ -83,12 +91,20 @@ static inline erc_outcome erc_run(const erc_case *c, cpl_dtype compute, int n_th
     return o;
 }
 
+static inline erc_outcome erc_run(const erc_case *c, cpl_dtype compute, int n_threads,
+                                  bool backward)
+{
+    return erc_run_as(c, CPL_PROXY_ROW, CPL_ERC_TO_BOTH, compute, n_threads, backward);
+}
+
 static inline void erc_outcome_free(erc_outcome *o)
 {
     free(o->M);
     free(o->eps);
     free(o->delta);
     free(o->dR);
+    free(o->rows);
+    free(o->drows);
     for (int k = 0; k < 3; k++) free(o->dw[k]);
 }
 

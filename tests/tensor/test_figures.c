@@ -31,8 +31,8 @@ static cpl_coupling_figures figures_of(const problem *p, double alpha)
 {
     cpl_coupling_figures f;
     memset(&f, 0xff, sizeof f);
-    p->be->ops->coupling_figures(p->be, &f, p->M, p->eps, p->R, cpl_tensor_none(), p->gate_norm,
-                                 alpha, 1);
+    p->be->ops->coupling_figures(p->be, &f, p->M, p->eps, p->R, p->R, cpl_tensor_none(),
+                                 p->gate_norm, alpha, 1);
     return f;
 }
 
@@ -124,6 +124,61 @@ static void test_against_plain_loops(void **state)
     }
 }
 
+/* The largest eps up to which no corner delta = 1 +- eps brings row i nearer to row j, by trying all
+ * corners of few dimensions. */
+static double largest_bound(const problem *p, int64_t i)
+{
+    const float *r = cpl_f32(p->R);
+    double least   = INFINITY;
+    for (int64_t j = 0; j < p->n; j++)
+        for (int64_t corner = 0; j != i && corner < (int64_t)1 << p->d; corner++) {
+            double apart = 0, moved = 0; /* by eps 1 along R_j - R_i */
+            for (int64_t k = 0; k < p->d; k++) {
+                const double own = (double)r[i * p->d + k], by = (double)r[j * p->d + k] - own;
+                apart += by * by;
+                moved += own * by * (corner >> k & 1 ? 1 : -1);
+            }
+            if (moved > 0) least = fmin(least, apart / (2 * moved));
+        }
+    return least;
+}
+
+static void test_share_of_the_noise_bound(void **state)
+{
+    problem p    = problem_of(5, 6);
+    double share = 0;
+    (void)state;
+    p.be->ops->proxy.nearest(p.be, p.eps, p.R);
+    for (int64_t i = 0; i < p.n; i++)
+        share += (double)cpl_f32(p.eps)[i] / largest_bound(&p, i) / (double)p.n;
+    assert_near(figures_of(&p, 1).noise_bound_share, share, 1e-6);
+    assert_true(share > 0.1 && share < 1);
+}
+
+/* Orthogonal rows of planted lengths, more of them than dimensions, and rows that depend on each
+ * other. */
+static void test_singular_values_of_the_router(void **state)
+{
+    problem p = problem_of(4, 9), tall = problem_of(6, 2);
+    const double length[] = {8, 4, 2, 2};
+    double entropy        = 0;
+    (void)state;
+    memset(cpl_f32(p.R), 0, cpl_tensor_bytes(p.R));
+    for (int64_t i = 0; i < 4; i++) {
+        cpl_f32(p.R)[i * 9 + 2 * i] = (float)length[i];
+        entropy -= length[i] / 16 * log(length[i] / 16);
+    }
+    assert_near(figures_of(&p, 1).router_condition, 4, 1e-12);
+    assert_near(figures_of(&p, 1).router_effective_rank, exp(entropy), 1e-12);
+    memcpy(cpl_f32(p.R), cpl_f32(p.R) + 9, 9 * sizeof(float));
+    assert_true(isinf(figures_of(&p, 1).router_condition));
+    for (int64_t i = 0; i < 12; i++) cpl_f32(tall.R)[i] = (i + i / 2) % 2 == 0; /* (1,0), (0,1) */
+    assert_near(figures_of(&tall, 1).router_condition, 1, 1e-12);
+    assert_near(figures_of(&tall, 1).router_effective_rank, 2, 1e-12);
+    memset(cpl_f32(tall.R), 0, cpl_tensor_bytes(tall.R));
+    assert_near(figures_of(&tall, 1).router_effective_rank, 0, 0);
+}
+
 static void scale(cpl_tensor x, float by)
 {
     for (int64_t i = 0; i < cpl_tensor_count(x); i++) cpl_f32(x)[i] *= by;
@@ -148,6 +203,8 @@ static int run(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_teardown(test_against_plain_loops, release_all),
+        cmocka_unit_test_teardown(test_share_of_the_noise_bound, release_all),
+        cmocka_unit_test_teardown(test_singular_values_of_the_router, release_all),
         cmocka_unit_test_teardown(test_kappa_is_free_of_scale, release_all),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

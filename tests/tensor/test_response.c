@@ -11,7 +11,7 @@
 static const double C = 1;
 
 typedef struct sums {
-    double *squares, *norm; /* [n]; [1] */
+    double *squares, *centred, *norm; /* [n]; [n]; [1] */
 } sums;
 
 typedef struct problem {
@@ -48,14 +48,15 @@ static void *scratch_of(const problem *p)
 
 static sums new_sums(const problem *p)
 {
-    sums s = {new_doubles(p->n), new_doubles(1)};
+    sums s = {new_doubles(p->n), new_doubles(p->n), new_doubles(1)};
     return s;
 }
 
 static void add_rows(const problem *p, sums to, int64_t first, int64_t count, void *scratch)
 {
     cpl_tensor rows = cpl_tensor_2d(cpl_f32(p->W) + first * p->d, CPL_F32, count, p->d);
-    p->be->ops->response.add(p->be, to.squares, to.norm, p->packed, p->n, rows, scratch);
+    p->be->ops->response.add(p->be, to.squares, to.centred, to.norm, p->packed, p->n, rows,
+                             scratch);
 }
 
 static sums whole(const problem *p)
@@ -81,10 +82,14 @@ static sums oracle(const problem *p)
 {
     sums s = new_sums(p);
     for (int64_t r = 0; r < p->D; r++) {
+        double mean = 0;
         *s.norm += dot(row(p->W, r), row(p->W, r), p->d);
+        for (int64_t i = 0; i < p->n; i++)
+            mean += dot(row(p->X, i), row(p->W, r), p->d) / (double)p->n;
         for (int64_t i = 0; i < p->n; i++) {
             double product = dot(row(p->X, i), row(p->W, r), p->d);
             s.squares[i] += product * product;
+            s.centred[i] += (product - mean) * (product - mean);
         }
     }
     return s;
@@ -95,6 +100,9 @@ static sums oracle(const problem *p)
 static void check_sums(const problem *p, sums got, sums want, double already)
 {
     const double norm = *want.norm;
+    double mean       = 0; /* bounds that of the mean row */
+    for (int64_t i = 0; i < p->n; i++)
+        mean += sqrt(dot(row(p->X, i), row(p->X, i), p->d)) / (double)p->n;
     assert_near(*got.norm - already, norm,
                 4 * DBL_EPSILON * (sqrt((double)(p->D * p->d)) * norm + already));
     for (int64_t i = 0; i < p->n; i++) {
@@ -103,6 +111,10 @@ static void check_sums(const problem *p, sums got, sums want, double already)
         assert_near(got.squares[i] - already, want.squares[i],
                     2 * sqrt(want.squares[i]) * off + off * off +
                         4 * DBL_EPSILON * (want.squares[i] + already));
+        off += sum_tolerance(C, p->d) * mean * sqrt(norm);
+        assert_near(got.centred[i] - already, want.centred[i],
+                    2 * sqrt(want.centred[i]) * off + off * off +
+                        4 * DBL_EPSILON * (want.squares[i] + want.centred[i] + already));
     }
 }
 
@@ -158,7 +170,7 @@ static void test_it_adds(void **state)
     sums s    = new_sums(&p);
     (void)state;
     *s.norm = 1000;
-    for (int64_t i = 0; i < p.n; i++) s.squares[i] = 1000;
+    for (int64_t i = 0; i < p.n; i++) s.squares[i] = s.centred[i] = 1000;
     add_rows(&p, s, 0, p.D, scratch_of(&p));
     check_sums(&p, s, oracle(&p), 1000);
 }

@@ -132,6 +132,31 @@ static void test_clamp(void **state)
     assert_same_bits(x, y);
 }
 
+/* Rows with a large common part; in place too. */
+static void test_centre(void **state)
+{
+    static const int64_t sizes[][2] = {{1, 1}, {1, 5}, {2, 3}, {33, 17}, {64, 130}};
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++, release_all(state)) {
+        const int64_t n = sizes[i][0], d = sizes[i][1];
+        cpl_backend *be = new_cpu(CPL_F32, 2, (cpl_work){0});
+        cpl_tensor x = normal_2d(n, d, 1), y = new_tensor(CPL_F32, n, d);
+        for (int64_t k = 0; k < n * d; k++) cpl_f32(x)[k] += 100 * (float)(k % d);
+        be->ops->centre(be, y, x);
+        for (int64_t k = 0; k < d; k++) {
+            double mean = 0, left = 0;
+            for (int64_t r = 0; r < n; r++) mean += (double)cpl_f32(x)[r * d + k] / (double)n;
+            for (int64_t r = 0; r < n; r++) {
+                left += (double)cpl_f32(y)[r * d + k];
+                assert_near((double)cpl_f32(y)[r * d + k], (double)cpl_f32(x)[r * d + k] - mean,
+                            1e-5 * (1 + fabs(mean) * 1e-6));
+            }
+            assert_near(left, 0, 1e-6 * (double)n);
+        }
+        be->ops->centre(be, x, x);
+        assert_memory_equal(cpl_f32(x), cpl_f32(y), cpl_tensor_bytes(y));
+    }
+}
+
 static void test_add_and_fill(void **state)
 {
     static const int64_t counts[] = {0, 1, 17, 40001};
@@ -241,6 +266,7 @@ int main(void)
         cmocka_unit_test_teardown(test_norm_backward, release_all),
         cmocka_unit_test_teardown(test_norm_backward_does_not_depend_on_threads, release_all),
         cmocka_unit_test_teardown(test_clamp, release_all),
+        cmocka_unit_test_teardown(test_centre, release_all),
         cmocka_unit_test_teardown(test_add_and_fill, release_all),
         cmocka_unit_test_teardown(test_copy_rounds_to_nearest_even, release_all),
         cmocka_unit_test_teardown(test_copy_between_types, release_all),

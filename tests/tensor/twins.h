@@ -138,6 +138,11 @@ static void twin_clamp_backward(cpl_backend *be, const shape *s, results *r)
                             0.5f);
 }
 
+static void twin_centre(cpl_backend *be, const shape *s, results *r)
+{
+    be->ops->centre(be, kept_2d(r, s->n, s->d), normal_2d(s->n, s->d, 1));
+}
+
 static void twin_add(cpl_backend *be, const shape *s, results *r)
 {
     be->ops->add(be, kept_2d(r, tokens(s), s->d), normal_2d(tokens(s), s->d, 1));
@@ -469,10 +474,12 @@ static void twin_coupling_figures(cpl_backend *be, const shape *s, results *r)
     for (int64_t j = 0; j < s->n; j++) cpl_f32(gate_norm)[j] = fabsf(cpl_f32(gate_norm)[j]) + 1;
     for (int64_t i = 0; i < s->n * s->n; i++) cpl_f32(M)[i] = fabsf(cpl_f32(M)[i]) + 0.1f;
     be->ops->coupling_figures(be, &figures, M, eps, normal_2d(s->n, s->d, 1),
-                              normal_2d(s->n, s->d, 1), gate_norm, 0.7, s->K);
+                              normal_2d(s->n, s->d, 1), normal_2d(s->n, s->d, 1), gate_norm, 0.7,
+                              s->K);
     memcpy(all, &figures, sizeof all);
     cpl_tensor out = kept_1d(r, N_FIGURES);
-    for (int i = 0; i < N_FIGURES; i++) cpl_f32(out)[i] = (float)all[i];
+    /* a single expert has no share of a noise bound */
+    for (int i = 0; i < N_FIGURES; i++) cpl_f32(out)[i] = isnan(all[i]) ? 0 : (float)all[i];
 }
 
 static void twin_adamw(cpl_backend *be, const shape *s, results *r)
@@ -621,18 +628,18 @@ static void twin_response(cpl_backend *be, const shape *s, results *r)
 {
     const cpl_response_ops *op = &be->ops->response;
     const int64_t n = s->n, d = s->d, D = s->D + 100, first = D / 3;
-    cpl_tensor X = normal_2d(n, d, 1), w = normal_2d(D, d, 0.3f), out = kept_1d(r, n + 1);
-    double *sums  = new_doubles(n + 1);
+    cpl_tensor X = normal_2d(n, d, 1), w = normal_2d(D, d, 0.3f), out = kept_1d(r, 2 * n + 1);
+    double *sums = new_doubles(2 * n + 1), *centred = sums + n, *norm = centred + n;
     void *packed  = take(op->packed_bytes(be, n, d));
     void *scratch = take(op->scratch_bytes(be, n, d));
     r->terms      = d + D;
     assert_true(op->rows(be, n, d) >= 1);
-    for (int64_t i = 0; i <= n; i++) sums[i] = cpl_f32(out)[i];
+    for (int64_t i = 0; i <= 2 * n; i++) sums[i] = cpl_f32(out)[i];
     op->pack(be, packed, X);
-    op->add(be, sums, sums + n, packed, n, cpl_tensor_2d(w.data, CPL_F32, first, d), scratch);
-    op->add(be, sums, sums + n, packed, n,
+    op->add(be, sums, centred, norm, packed, n, cpl_tensor_2d(w.data, CPL_F32, first, d), scratch);
+    op->add(be, sums, centred, norm, packed, n,
             cpl_tensor_2d(cpl_f32(w) + first * d, CPL_F32, D - first, d), scratch);
-    for (int64_t i = 0; i <= n; i++) cpl_f32(out)[i] = (float)sums[i];
+    for (int64_t i = 0; i <= 2 * n; i++) cpl_f32(out)[i] = (float)sums[i];
 }
 
 typedef void (*twin)(cpl_backend *be, const shape *s, results *r);

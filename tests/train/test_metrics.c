@@ -74,10 +74,13 @@ static void every_loss_has_its_keys(void **state)
 
 static void every_figure_has_its_key_and_its_old_one(void **state)
 {
-    line l        = take();
-    double *first = (double *)(void *)&l.m.layer[1].figures;
+    line l          = take();
+    double *first   = (double *)(void *)&l.m.layer[1].figures;
+    double *centred = (double *)(void *)&l.m.layer[1].centred;
+    int n_centred   = 0;
     (void)state;
     for (int i = 0; i < CPL_N_FIGURES; i++) first[i] = i + 1;
+    for (int i = 0; i < CPL_N_FIGURES; i++) centred[i] = 500 + i;
     l.json = cpl_metrics_json(&l.m);
     for (int i = 0; i < CPL_N_FIGURES; i++)
         assert_null(json_object_get(l.json, cpl_figure_rows[i].name)); /* none without figures */
@@ -87,7 +90,14 @@ static void every_figure_has_its_key_and_its_old_one(void **state)
     for (int i = 0; i < CPL_N_FIGURES; i++) {
         assert_near(of_layer(&l, cpl_figure_rows[i].name, 1), i + 1, 0);
         assert_near(of_layer(&l, cpl_figure_rows[i].old_name, 1), i + 1, 0);
+        const cpl_figure_row *row = &cpl_figure_rows[i];
+        n_centred += row->centred;
+        if (row->centred)
+            assert_near(of_layer(&l, row->centred_name, 1), 500 + i, 0);
+        else
+            assert_null(json_object_get(l.json, row->centred_name));
     }
+    assert_int_equal(n_centred, 14);
     assert_near(of_layer(&l, "home_top1", 1), of_layer(&l, "proxy_route_top1", 1), 0);
     assert_near(number(&l, "schema"), CPL_FIGURES_SCHEMA, 0);
     drop(&l);
@@ -104,6 +114,7 @@ static void every_number_has_its_key(void **state)
     } of_step[]    = {{"loss", &l.m.loss},
                       {"loss_total", &l.m.loss_total},
                       {"grad_norm", &l.m.grad_norm},
+                      {"grad_norm_max", &l.m.grad_norm_max},
                       {"lr", &l.m.lr},
                       {"erc_weight", &l.m.aux[CPL_AUX_ERC].weight},
                       {"erc_alpha", &l.m.erc_alpha},
@@ -118,6 +129,8 @@ static void every_number_has_its_key(void **state)
                       {"erc_grad_cos_gate", &l.m.layer[1].gate_cos},
                       {"routing_entropy", &l.m.layer[1].entropy},
                       {"load_max", &l.m.layer[1].load_max},
+                      {"max_vio", &l.m.layer[1].max_vio},
+                      {"erc_centred", &l.m.layer[1].erc_centred},
                       {"dead_experts", &l.m.layer[1].dead},
                       {"erc_clean", &l.m.layer[1].erc_clean}};
     enum { OF_STEP = sizeof of_step / sizeof *of_step };

@@ -5,8 +5,13 @@
 
 #include "store/model_case.h"
 
-static const cpl_train_settings recipe = {
-    .lr = 1e-2, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .weight_decay = 0.1, .clip = 1};
+static const cpl_train_settings recipe = {.lr           = 1e-2,
+                                          .router_lr    = 1,
+                                          .beta1        = 0.9,
+                                          .beta2        = 0.95,
+                                          .eps          = 1e-8,
+                                          .weight_decay = 0.1,
+                                          .clip         = 1};
 
 /* A gradient that depends on the place alone. */
 static float drawn(int64_t tensor, int64_t i, int64_t step)
@@ -39,12 +44,13 @@ static double squares(cpl_optimizer *o, const cpl_model_settings *c)
 }
 
 /* Every tensor's first numbers in double beside the optimizer's, over steps clipped and not. */
-static void as_the_formula(void **state)
+static void check_formula(double router_lr)
 {
-    (void)state;
     enum { STEPS = 6, MOST = 64 };
     static const double scales[STEPS] = {3, 1e-3, 0.1, 1e-12, 50, 1};
-    static double w[MOST], m[MOST], v[MOST];
+    double w[MOST], m[MOST] = {0}, v[MOST] = {0};
+    cpl_train_settings s = recipe;
+    s.router_lr          = router_lr;
     cpl_model_settings c = small_config();
     model_case *mc       = model_drawn(&c, 1);
     cpl_optimizer o;
@@ -61,15 +67,15 @@ static void as_the_formula(void **state)
         assert_near(norm, sqrt(squares(&o, &c)), 1e-6 * norm);
         double coef = fmin(1, 1 / (norm + 1e-6));
         for (int64_t t = 0; t < count; t++) {
-            cpl_param p = cpl_params_at(&c, t);
-            double g    = coef * (double)cpl_f32(*cpl_params_tensor(&o.grads, &p))[1];
-            m[t]        = 0.9 * m[t] + 0.1 * g;
-            v[t]        = 0.95 * v[t] + 0.05 * g * g;
-            w[t] -= 1e-2 * 0.1 * w[t]; /* decay on everything, norms and embeddings too */
-            w[t] -=
-                1e-2 * m[t] / (1 - pow(0.9, step)) / (sqrt(v[t] / (1 - pow(0.95, step))) + 1e-8);
+            cpl_param p     = cpl_params_at(&c, t);
+            double g        = coef * (double)cpl_f32(*cpl_params_tensor(&o.grads, &p))[1];
+            m[t]            = 0.9 * m[t] + 0.1 * g;
+            v[t]            = 0.95 * v[t] + 0.05 * g * g;
+            const double lr = 1e-2 * (strcmp(p.field, "router") == 0 ? router_lr : 1);
+            w[t] -= lr * 0.1 * w[t]; /* decay on everything, norms and embeddings too */
+            w[t] -= lr * m[t] / (1 - pow(0.9, step)) / (sqrt(v[t] / (1 - pow(0.95, step))) + 1e-8);
         }
-        cpl_optimizer_update(&o, &mc->model, &recipe, norm, 1e-2);
+        cpl_optimizer_update(&o, &mc->model, &s, norm, 1e-2);
         for (int64_t t = 0; t < count; t++) {
             cpl_param p = cpl_params_at(&c, t);
             float got   = cpl_f32(*cpl_params_tensor(&mc->model.master, &p))[1];
@@ -79,6 +85,14 @@ static void as_the_formula(void **state)
     assert_int_equal(o.count, STEPS);
     cpl_optimizer_free(&o);
     model_gone(mc);
+}
+
+static void as_the_formula(void **state)
+{
+    (void)state;
+    check_formula(1);
+    check_formula(0.25);
+    check_formula(0);
 }
 
 static void zero_and_not_finite(void **state)

@@ -46,6 +46,11 @@ static double seconds_left(const cpl_progress *p, int64_t step)
     return (cpl_seconds_now() - p->began) / done * (double)(p->last_step - step);
 }
 
+static double step_speed(const cpl_metrics *m)
+{
+    return (double)m->tokens / (double)m->step / m->step_s;
+}
+
 double cpl_progress_speed(cpl_progress *p, double tokens_per_s)
 {
     const int64_t over = p->seen < p->log_every ? ++p->seen : p->log_every;
@@ -64,7 +69,7 @@ static void print_aux_losses(const cpl_metrics *m)
 static void print_numbers(const cpl_progress *p, const cpl_metrics *m)
 {
     const double speed = p->pace > 0 ? 1 / p->pace : 0;
-    const double share = m->tokens_per_s > 0 ? m->peak_share * speed / m->tokens_per_s : 0;
+    const double share = m->step_s > 0 ? m->peak_share * speed / step_speed(m) : 0;
     char left[32];
     printf("%lld/%lld  loss %.4f  ", (long long)m->step, (long long)p->last_step, m->loss);
     print_aux_losses(m);
@@ -82,7 +87,7 @@ static void draw_bar(cpl_progress *p, const cpl_metrics *m)
 void cpl_progress_step(cpl_progress *p, const cpl_metrics *m)
 {
     bool logged = m->step % p->log_every == 0 || m->step == p->last_step;
-    cpl_progress_speed(p, m->tokens_per_s);
+    if (m->step_s > 0) cpl_progress_speed(p, step_speed(m));
     if (p->terminal) {
         draw_bar(p, m);
     } else if (logged || m->has_eval) {

@@ -61,13 +61,28 @@ static const cpl_shown agreement[] = {{RHO, "rank correlation", .digits = 3},
                                       {OVERLAP_CHANCE, "chance", .digits = 1},
                                       {0}};
 
+static const cpl_shown signs[] = {
+    {SIGN_NEGATIVE, "of scores", "% below 0", .digits = 1},
+    {CENTRED_SIGN_NEGATIVE, "centred", "% below 0", .digits = 1},
+    {CENTRED_SIGN_TOKENS_ABOVE, "above", "rho over experts", .digits = 3},
+    {CENTRED_SIGN_TOKENS_BELOW, "below", "rho over experts", .digits = 3},
+    {CENTRED_SIGN_TOKENS_SIZE, "|score|", "rho over experts", .digits = 3},
+    {CENTRED_SIGN_IDS_ABOVE, "above", "within an id", .digits = 3},
+    {CENTRED_SIGN_IDS_BELOW, "below", "within an id", .digits = 3},
+    {CENTRED_SIGN_EXPERTS_ALL, "all", "rho over tokens", .digits = 3},
+    {CENTRED_SIGN_EXPERTS_ABOVE, "above", "rho over tokens", .digits = 3},
+    {CENTRED_SIGN_EXPERTS_BELOW, "below", "rho over tokens", .digits = 3},
+    {0}};
+
 static const cpl_shown likeness[] = {{KEPT, "experts", .digits = 0},
-                                     {ROWS_OWN, "own %", .digits = 1},
+                                     {ROWS_OWN, "rows own %", .digits = 1},
+                                     {COLUMNS_OWN, "columns", .digits = 1},
                                      {ALPHA_MIN, "alpha_min", .digits = 3},
                                      {OFF_R, "r", .digits = 2},
                                      {OFF_RHO, "rho", .digits = 2},
                                      {OFF_ROWS_R, "r, rows", .digits = 2},
                                      {OFF_ROWS_RHO, "rho, rows", .digits = 2},
+                                     {CENTRED_OFF_R, "r, centred", .digits = 2},
                                      {0}};
 
 static const cpl_shown erc[] = {{ERC_RELATIVE, "a = ", .digits = 4, .alphas = CPL_EACH_ALPHA}, {0}};
@@ -93,6 +108,9 @@ static const char *title_of(cpl_pool *pool, const cpl_routing_report *r, cpl_rou
         return cpl_pool_printf(
             pool, "The router's choice and the experts' responses |x W_g|, %lld tokens",
             (long long)r->n_sampled);
+    case CPL_ROUTING_SIGNS:
+        return "Sign: rank correlation of centred scores and responses, of scores above and below "
+               "0 apart";
     case CPL_ROUTING_LIKENESS:
         return "Is R_i like the tokens routed to it? M_tok, and its correlation with M off the "
                "diagonal";
@@ -106,12 +124,11 @@ static const char *title_of(cpl_pool *pool, const cpl_routing_report *r, cpl_rou
 cpl_status cpl_routing_grid(cpl_grid *g, cpl_pool *pool, const cpl_routing_report *r,
                             cpl_routing_table table)
 {
-    static const cpl_shown *const tables[] = {[CPL_ROUTING_LOAD]       = load,
-                                              [CPL_ROUTING_AGREEMENT]  = agreement,
-                                              [CPL_ROUTING_LIKENESS]   = likeness,
-                                              [CPL_ROUTING_ERC]        = erc,
-                                              [CPL_ROUTING_VOCABULARY] = vocabulary};
-    const cpl_columns c                    = cpl_routing_columns(r);
+    static const cpl_shown *const tables[] = {
+        [CPL_ROUTING_LOAD] = load,   [CPL_ROUTING_AGREEMENT] = agreement,
+        [CPL_ROUTING_SIGNS] = signs, [CPL_ROUTING_LIKENESS] = likeness,
+        [CPL_ROUTING_ERC] = erc,     [CPL_ROUTING_VOCABULARY] = vocabulary};
+    const cpl_columns c = cpl_routing_columns(r);
     CPL_TRY(cpl_columns_grid(g, pool, &c, tables[table], r->n_layers));
     g->title  = title_of(pool, r, table);
     g->corner = "layer";
@@ -136,13 +153,26 @@ static const cpl_shown page_agreement[] = {{RHO, "rank correlation", .digits = 3
                                            {TOP1, "first choice", .digits = 3},
                                            {OVERLAP, "top K", .digits = 3},
                                            {KEPT, "experts", .digits = 0},
-                                           {ROWS_OWN, "own largest", .digits = 3},
+                                           {ROWS_OWN, "rows own", .digits = 3},
+                                           {COLUMNS_OWN, "columns own", .digits = 3},
                                            {ALPHA_MIN, "α_min", .digits = 3},
                                            {OFF_R, "r", .digits = 2},
                                            {OFF_RHO, "rho", .digits = 2},
                                            {OFF_ROWS_R, "r, rows", .digits = 2},
                                            {OFF_ROWS_RHO, "rho, rows", .digits = 2},
                                            {0}};
+
+static const cpl_shown page_signs[] = {{SIGN_NEGATIVE, "scores < 0", .digits = 3},
+                                       {CENTRED_SIGN_NEGATIVE, "centred < 0", .digits = 3},
+                                       {CENTRED_SIGN_TOKENS_ABOVE, "> 0", .digits = 3},
+                                       {CENTRED_SIGN_TOKENS_BELOW, "< 0", .digits = 3},
+                                       {CENTRED_SIGN_TOKENS_SIZE, "|score|", .digits = 3},
+                                       {CENTRED_SIGN_IDS_ABOVE, "within an id > 0", .digits = 3},
+                                       {CENTRED_SIGN_IDS_BELOW, "< 0", .digits = 3},
+                                       {CENTRED_SIGN_EXPERTS_ALL, "over tokens", .digits = 3},
+                                       {CENTRED_SIGN_EXPERTS_ABOVE, "> 0", .digits = 3},
+                                       {CENTRED_SIGN_EXPERTS_BELOW, "< 0", .digits = 3},
+                                       {0}};
 
 static const cpl_shown page_vocabulary[] = {{READ_IDS, "ids read", .digits = 0},
                                             {READ_MEAN, "share", .digits = 3},
@@ -192,12 +222,16 @@ static const struct {
     const char *caption;
     const cpl_shown *shown;
 } in_page[] = {
-    [CPL_ROUTING_LOAD]       = {"Entropies in nats. Pairs: tokens that go to both experts, and how "
-                                      "many times what independence gives.",
-                                page_load},
-    [CPL_ROUTING_AGREEMENT]  = {"Own largest and α_min are of M_tok, among experts with 8 sampled "
-                                 "tokens or more; r and rho compare it with M off the diagonal.",
-                                page_agreement},
+    [CPL_ROUTING_LOAD]      = {"Entropies in nats. Pairs: tokens that go to both experts, and how "
+                                    "many times what independence gives.",
+                               page_load},
+    [CPL_ROUTING_AGREEMENT] = {"Own and α_min are of M_tok, among experts with 8 sampled "
+                               "tokens or more; r and rho compare it with M off the diagonal.",
+                               page_agreement},
+    [CPL_ROUTING_SIGNS]     = {"Rank correlation of centred scores with responses, of scores above "
+                                   "and below 0 apart: over a token's experts, the same within "
+                                   "tokens of one id, and over an expert's tokens.",
+                               page_signs},
     [CPL_ROUTING_VOCABULARY] = {"Ids that occur 8 times or more, as they are read and as they come "
                                 "next.",
                                 page_vocabulary},

@@ -148,6 +148,8 @@ static json_t *layer(maker *m, int64_t index)
     put_together(m, object, l);
     put_domains(m, object, index);
     put_part(m, object, CPL_PART_AGREEMENT, index);
+    if (l->M) put_part(m, object, CPL_PART_SIGNS, index);
+    put(m, object, "token_mean", numbers(m, l->mean_token, m->r->d_model));
     put_answers(m, object, index);
     put_part(m, object, CPL_PART_VOCABULARY, index);
     put_examples(m, json_object_get(object, "input_ids"), &l->input);

@@ -26,6 +26,15 @@ static void put_agreement(cpl_text *out, const cpl_routing_report *r, const json
     cpl_page_charts(out, data, "agreement");
     cpl_routing_page_layers(out, r, CPL_ROUTING_AGREEMENT);
     cpl_page_charts(out, data, "answers");
+    if (!r->layers[0].M) return;
+    cpl_page_subsection(out, "The sign of scores");
+    cpl_page_paragraph(
+        out,
+        "M is the same for R_i and for -R_i. So coupling of the weights lets an expert respond to "
+        "tokens that its row scores far below 0 as much as to those that it scores high. Then the "
+        "rank correlation of scores with responses is above 0 among scores above 0, and below 0 "
+        "among those below.");
+    cpl_routing_page_layers(out, r, CPL_ROUTING_SIGNS);
 }
 
 static void put_domains(cpl_text *out, const json_t *data)

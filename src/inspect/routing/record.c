@@ -43,11 +43,12 @@ static double entropy_of(const float *scores, int64_t n)
 
 /* ---- what one batch adds, as a text that goes to all ranks ---- */
 
-/* Of a token in one layer; its K experts follow and, if it is no sample, their K weights; of a
- * sample its n scores and the n answers. */
+/* Of a token in one layer; its K experts and their K weights follow, of a sample its K experts, n
+ * scores and n answers. Or of all samples of a batch: d doubles, the sum of their x. */
 typedef struct entry {
-    int64_t place; /* -1: a sample */
-    int64_t layer;
+    int64_t place;
+    int32_t layer;
+    enum { A_TOKEN, A_SAMPLE, A_SUM } kind;
     double entropy;
 } entry;
 
@@ -76,7 +77,8 @@ void cpl_routing_record_write(cpl_text *out, const cpl_routing_record *r, int64_
     const int64_t n = r->n_experts, k = r->top_k;
     for (int64_t t = 0; t < count; t++) {
         if (place[t] < 0) continue;
-        const entry head = {place[t], layer, entropy_of(cpl_f32(kept->probs) + t * n, n)};
+        const entry head = {place[t], (int32_t)layer, A_TOKEN,
+                            entropy_of(cpl_f32(kept->probs) + t * n, n)};
         write_entry(out, &head, cpl_i32(kept->expert) + t * k, k, cpl_f32(kept->weight) + t * k,
                     NULL, k);
     }
@@ -88,7 +90,7 @@ int64_t cpl_routing_record_add(cpl_routing_record *r, const char *text)
     const int32_t *expert = (const int32_t *)(const void *)(head + 1);
     const float *weight   = (const float *)(const void *)(expert + r->top_k);
     const int64_t token   = head->layer * r->n_tokens + head->place;
-    if (head->place < 0) return 0;
+    if (head->kind != A_TOKEN) return 0;
     memcpy(r->choice + token * r->top_k, expert, (size_t)r->top_k * sizeof *expert);
     for (int64_t i = 0; i < r->top_k; i++)
         r->weight[head->layer * r->n_experts + expert[i]] += (double)weight[i];
@@ -147,6 +149,8 @@ typedef struct work {
     cpl_reader *reader;
     int64_t sampled, all, room;
     float *rows, *products, *answers; /* [room,d], [room,D], [n,room] */
+    float *logits;                    /* [room,n] of a router with rows */
+    double *sum;                      /* [d] of the rows of a batch */
     float *hidden;                    /* [room,r] of factorised gates; r = 0: they are whole */
     int64_t *tokens;                  /* [room] of the batch */
     float *own;                       /* [n] the answers to one token */
@@ -161,13 +165,15 @@ static cpl_status take_memory(work *w, const cpl_model_settings *c)
     w->products = cpl_alloc(room * (size_t)c->d_expert * sizeof(float));
     w->hidden   = cpl_alloc(room * (size_t)cpl_router_gate_rank(c) * sizeof(float) + 1);
     w->answers  = cpl_alloc(room * n * sizeof(float));
+    w->logits   = cpl_alloc(room * n * sizeof(float));
+    w->sum      = cpl_alloc((size_t)c->d_model * sizeof *w->sum);
     w->tokens   = cpl_alloc(room * sizeof *w->tokens);
     w->own      = cpl_alloc(n * sizeof *w->own);
     w->score    = cpl_alloc(2 * n * sizeof(double));
     w->scratch  = cpl_alloc(cpl_correlation_scratch((int64_t)n));
     w->answer   = w->score ? w->score + n : NULL;
-    return w->rows && w->products && w->hidden && w->answers && w->tokens && w->own && w->score &&
-                   w->scratch
+    return w->rows && w->products && w->hidden && w->answers && w->logits && w->sum && w->tokens &&
+                   w->own && w->score && w->scratch
                ? CPL_OK
                : CPL_ERR_MEMORY;
 }
@@ -178,42 +184,87 @@ static void free_memory(work *w)
     cpl_free(w->products);
     cpl_free(w->hidden);
     cpl_free(w->answers);
+    cpl_free(w->logits);
+    cpl_free(w->sum);
     cpl_free(w->tokens);
     cpl_free(w->own);
     cpl_free(w->score);
     cpl_free(w->scratch);
 }
 
-/* Writes the experts' answers to the `count` gathered tokens, and the router's choices for them. */
-static void write_answers(work *w, cpl_text *out, int64_t layer, const cpl_moe_kept *kept,
+/* The logits of the `count` gathered tokens; without router rows the scores. */
+static void gather_logits(work *w, const cpl_layer_params *layer, const cpl_moe_kept *kept,
                           int64_t count)
 {
-    const entry head            = {.place = -1, .layer = layer};
     const cpl_model_settings *c = &w->reader->model.config;
+    const size_t n              = (size_t)c->n_experts;
+    if (cpl_routing_has_router(layer))
+        w->reader->be.ops->gemm_f32(
+            &w->reader->be, cpl_tensor_2d(w->logits, CPL_F32, count, c->n_experts), CPL_AS_IS,
+            cpl_tensor_2d(w->rows, CPL_F32, count, c->d_model), CPL_TRANSPOSED, layer->router, 0);
+    for (int64_t s = 0; s < count && !cpl_routing_has_router(layer); s++)
+        memcpy(w->logits + (size_t)s * n, cpl_f32(kept->probs) + (size_t)w->tokens[s] * n,
+               n * sizeof(float));
+}
+
+static void write_sum(work *w, cpl_text *out, int64_t layer, int64_t count)
+{
+    const entry head = {.layer = (int32_t)layer, .kind = A_SUM};
+    const int64_t d  = w->reader->model.config.d_model;
+    memset(w->sum, 0, (size_t)d * sizeof *w->sum);
+    for (int64_t s = 0; s < count; s++)
+        for (int64_t k = 0; k < d; k++) w->sum[k] += (double)w->rows[s * d + k];
+    cpl_text_append(out, &head, sizeof head);
+    cpl_text_append(out, w->sum, (size_t)d * sizeof *w->sum);
+}
+
+/* Writes the experts' answers to the `count` gathered tokens, and the router's scores and choices
+ * for them. */
+static void write_answers(work *w, cpl_text *out, int64_t layer, const cpl_reader_batch *batch,
+                          const cpl_moe_kept *kept, int64_t count)
+{
+    const cpl_model_settings *c = &w->reader->model.config;
+    const cpl_layer_params *own = &w->reader->model.master.layer[layer];
     const int64_t n             = c->n_experts;
     cpl_tensor answers          = cpl_tensor_2d(w->answers, CPL_F32, n, count);
-    cpl_routing_respond(&w->reader->be, answers, &w->reader->model.master.layer[layer],
+    gather_logits(w, own, kept, count);
+    cpl_routing_respond(&w->reader->be, answers, own,
                         cpl_tensor_2d(w->rows, CPL_F32, count, c->d_model),
                         cpl_tensor_2d(w->products, CPL_F32, count, c->d_expert),
                         cpl_tensor_2d(w->hidden, CPL_F32, count, cpl_router_gate_rank(c)));
     for (int64_t s = 0; s < count; s++) {
+        const entry head = {batch->place[w->tokens[s]], (int32_t)layer, A_SAMPLE, 0};
         for (int64_t e = 0; e < n; e++) w->own[e] = w->answers[e * count + s];
         write_entry(out, &head, cpl_i32(kept->expert) + w->tokens[s] * c->top_k, c->top_k,
-                    cpl_f32(kept->probs) + w->tokens[s] * n, w->own, n);
+                    w->logits + s * n, w->own, n);
     }
+    write_sum(w, out, layer, count);
 }
 
-static void add_answer(work *w, const char *text)
+static int64_t add_sum(cpl_routing_agreement *a, const entry *head)
+{
+    const double *sum = (const double *)(const void *)(head + 1);
+    for (int64_t k = 0; k < a->d; k++) a->row[k] += sum[k];
+    return (int64_t)sizeof *head + a->d * (int64_t)sizeof *sum;
+}
+
+/* Returns its bytes. */
+static int64_t add_answer(work *w, const char *text)
 {
     const cpl_routing_record *r = w->record;
     const entry *head           = (const entry *)(const void *)text;
+    cpl_routing_agreement *a    = &w->agreement[head->layer];
     const int32_t *expert       = (const int32_t *)(const void *)(head + 1);
     const float *score          = (const float *)(const void *)(expert + r->top_k);
+    if (head->kind == A_SUM) return add_sum(a, head);
     for (int64_t e = 0; e < r->n_experts; e++) {
         w->score[e]  = (double)score[e];
         w->answer[e] = (double)score[r->n_experts + e];
     }
-    cpl_routing_agreement_add(&w->agreement[head->layer], w->score, w->answer, expert, w->scratch);
+    cpl_routing_agreement_add(a, w->score, w->answer, expert, w->scratch);
+    if (a->samples.room)
+        cpl_routing_samples_add(&a->samples, head->place, score, score + r->n_experts);
+    return entry_bytes(r, true);
 }
 
 static void sample(work *w, const cpl_reader_batch *batch, int64_t layer, const cpl_moe_kept *kept)
@@ -226,10 +277,10 @@ static void sample(work *w, const cpl_reader_batch *batch, int64_t layer, const 
         memcpy(w->rows + count * d, cpl_f32(kept->b) + t * d, (size_t)d * sizeof(float));
         w->tokens[count++] = t;
         if (count < w->room) continue;
-        write_answers(w, batch->text, layer, kept, count);
+        write_answers(w, batch->text, layer, batch, kept, count);
         count = 0;
     }
-    if (count > 0) write_answers(w, batch->text, layer, kept, count);
+    if (count > 0) write_answers(w, batch->text, layer, batch, kept, count);
 }
 
 static cpl_status hear(void *ctx, const cpl_reader_batch *batch, int64_t layer,
@@ -247,8 +298,7 @@ static cpl_status add_batch(void *ctx, const char *text, int64_t length)
     work *w = ctx;
     for (const char *end = text + length; text < end;) {
         const int64_t bytes = cpl_routing_record_add(w->record, text);
-        if (!bytes) add_answer(w, text);
-        text += bytes ? bytes : entry_bytes(w->record, true);
+        text += bytes ? bytes : add_answer(w, text);
     }
     return CPL_OK;
 }
@@ -274,16 +324,17 @@ done:
     return status;
 }
 
-cpl_status cpl_routing_clean(float *M, cpl_reader *reader, int64_t layer)
+/* M [n,n] of any rows [n,d]. */
+static cpl_status responses(float *M, cpl_reader *reader, const cpl_layer_params *w,
+                            cpl_tensor rows)
 {
     const cpl_model_settings *c = &reader->model.config;
-    const cpl_layer_params *w   = &reader->model.master.layer[layer];
     const int64_t n             = c->n_experts;
     float *columns              = cpl_alloc((size_t)(n * n) * sizeof *columns);
     float *products             = cpl_alloc((size_t)(n * c->d_expert) * sizeof *products);
     cpl_status status           = CPL_ERR_MEMORY;
     if (columns && products) {
-        cpl_routing_respond(&reader->be, cpl_tensor_2d(columns, CPL_F32, n, n), w, w->router,
+        cpl_routing_respond(&reader->be, cpl_tensor_2d(columns, CPL_F32, n, n), w, rows,
                             cpl_tensor_2d(products, CPL_F32, n, c->d_expert), cpl_tensor_none());
         status = reader->be.ops->sync(&reader->be);
         for (int64_t i = 0; i < n; i++)
@@ -291,5 +342,20 @@ cpl_status cpl_routing_clean(float *M, cpl_reader *reader, int64_t layer)
     }
     cpl_free(columns);
     cpl_free(products);
+    return status;
+}
+
+cpl_status cpl_routing_clean(float *M, float *centred, cpl_reader *reader, int64_t layer)
+{
+    const cpl_layer_params *w = &reader->model.master.layer[layer];
+    cpl_tensor rows           = w->router;
+    rows.data                 = cpl_alloc(cpl_tensor_bytes(rows));
+    cpl_status status         = rows.data ? CPL_OK : CPL_ERR_MEMORY;
+    if (status == CPL_OK) status = responses(M, reader, w, w->router);
+    if (status == CPL_OK) {
+        reader->be.ops->centre(&reader->be, rows, w->router);
+        status = responses(centred, reader, w, rows);
+    }
+    cpl_free(rows.data);
     return status;
 }

@@ -64,7 +64,8 @@ CPL_NODISCARD cpl_status cpl_routing_measure(cpl_routing_record *record, cpl_poo
                                              cpl_reader *reader, const cpl_texts *texts);
 
 /* Sets M [n,n], the clean coupling matrix |R_i W_g^j| of a loaded model's layer that has router
- * rows. CPL_ERR_MEMORY. */
-CPL_NODISCARD cpl_status cpl_routing_clean(float *M, cpl_reader *reader, int64_t layer);
+ * rows, and centred [n,n], that of the centred rows. CPL_ERR_MEMORY. */
+CPL_NODISCARD cpl_status cpl_routing_clean(float *M, float *centred, cpl_reader *reader,
+                                           int64_t layer);
 
 #endif /* CPL_INSPECT_ROUTING_RECORD_H */

@@ -67,6 +67,7 @@ static cpl_status share_steps(cpl_routing_report *r, cpl_group *group, cpl_statu
 static cpl_status take_layers(cpl_routing_report *r)
 {
     const size_t n = (size_t)r->n_experts, sources = (size_t)r->texts.sources.count;
+    const size_t d   = (size_t)cpl_hf_config(r->reader.hf)->d_model;
     r->layers        = cpl_pool_take(&r->pool, (size_t)r->n_layers * sizeof *r->layers);
     r->source_tokens = cpl_pool_take(&r->pool, sources * sizeof *r->source_tokens);
     for (int64_t i = 0; r->layers && i < r->n_layers; i++) {
@@ -76,6 +77,7 @@ static cpl_status take_layers(cpl_routing_report *r)
         l->together          = cpl_pool_take(&r->pool, n * n * sizeof *l->together);
         l->by_source         = cpl_pool_take(&r->pool, sources * n * sizeof *l->by_source);
         l->M_tok             = cpl_pool_take(&r->pool, n * n * sizeof *l->M_tok);
+        l->mean_token        = cpl_pool_take(&r->pool, d * sizeof *l->mean_token);
         l->routed            = cpl_pool_take(&r->pool, n * sizeof *l->routed);
     }
     return cpl_pool_status(&r->pool);
@@ -120,6 +122,7 @@ static cpl_status open_own(cpl_routing_report *r, const char *model_dir,
     r->n_layers  = config->n_layers;
     r->n_experts = config->n_experts;
     r->top_k     = config->top_k;
+    r->d_model   = config->d_model;
     r->n_sampled = limit < all ? limit : all;
     CPL_TRY(find_steps(r));
     return take_layers(r);
@@ -150,11 +153,14 @@ typedef struct work {
 
 static cpl_status begin(work *w)
 {
-    cpl_routing_report *r = w->report;
-    w->agreement          = cpl_pool_take(&w->pool, (size_t)r->n_layers * sizeof *w->agreement);
+    cpl_routing_report *r            = w->report;
+    const cpl_model_settings *config = cpl_hf_config(r->reader.hf);
+    const int64_t room               = cpl_router_of(config)->has_rows ? r->n_sampled : 0;
+    w->agreement = cpl_pool_take(&w->pool, (size_t)r->n_layers * sizeof *w->agreement);
     if (!w->agreement) return cpl_pool_status(&w->pool);
     for (int64_t l = 0; l < r->n_layers; l++)
-        CPL_TRY(cpl_routing_agreement_init(&w->agreement[l], &w->pool, r->n_experts, r->top_k));
+        CPL_TRY(cpl_routing_agreement_init(&w->agreement[l], &w->pool, r->n_experts, r->top_k,
+                                           config->d_model, room));
     CPL_TRY(cpl_routing_tokens_init(&w->tokens, &w->pool, &r->texts));
     for (int64_t t = 0; t < w->tokens.count; t++) r->source_tokens[w->tokens.source[t]]++;
     CPL_TRY(cpl_routing_index_init(&w->input, &w->pool, w->tokens.input, w->tokens.count,
@@ -194,19 +200,32 @@ static cpl_status set_stand(work *w, int64_t layer)
 {
     cpl_routing_report *r = w->report;
     cpl_routing_layer *l  = &r->layers[layer];
-    const bool rows       = cpl_routing_has_router(&r->reader.model.master.layer[layer]);
-    float *M              = NULL;
-    cpl_status status     = CPL_OK;
-    if (rows) {
-        M = cpl_alloc((size_t)(r->n_experts * r->n_experts) * sizeof *M);
-        if (!M) return CPL_ERR_MEMORY;
-        CPL_TRY_DONE(cpl_routing_clean(M, &r->reader, layer));
+    const size_t cells    = (size_t)(r->n_experts * r->n_experts);
+    if (cpl_routing_has_router(&r->reader.model.master.layer[layer])) {
+        l->M         = cpl_pool_take(&r->pool, cells * sizeof *l->M);
+        l->M_centred = cpl_pool_take(&r->pool, cells * sizeof *l->M_centred);
+        CPL_TRY(cpl_pool_status(&r->pool));
+        CPL_TRY(cpl_routing_clean(l->M, l->M_centred, &r->reader, layer));
     }
-    status = cpl_routing_m_tok_of(&l->m_tok, l->M_tok, &w->agreement[layer], M, r->options.alphas,
-                                  r->options.n_alphas);
-done:
-    cpl_free(M);
-    return status;
+    return cpl_routing_m_tok_of(&l->m_tok, l->M_tok, &w->agreement[layer], l->M, l->M_centred,
+                                r->options.alphas, r->options.n_alphas);
+}
+
+static cpl_status set_signs(work *w, int64_t layer)
+{
+    cpl_routing_layer *l           = &w->report->layers[layer];
+    const cpl_routing_agreement *a = &w->agreement[layer];
+    const int64_t cells            = a->samples.count * a->n;
+    double squares = 0, sum = 0;
+    for (int64_t k = 0; k < a->d; k++) {
+        l->mean_token[k] = a->row[k] / (double)a->n_tokens;
+        squares += l->mean_token[k] * l->mean_token[k];
+    }
+    for (int64_t i = 0; i < cells; i++) sum += (double)a->samples.score[i];
+    l->mean_token_norm = sqrt(squares);
+    l->mean_score      = sum / (double)cells;
+    CPL_TRY(cpl_routing_signs_of(&l->signs, &a->samples, w->tokens.input, false));
+    return cpl_routing_signs_of(&l->centred_signs, &a->samples, w->tokens.input, true);
 }
 
 static cpl_status set_layer(work *w, int64_t layer)
@@ -224,6 +243,7 @@ static cpl_status set_layer(work *w, int64_t layer)
                                       r->options.seed));
     set_agreement(l, &w->agreement[layer]);
     CPL_TRY(set_stand(w, layer));
+    CPL_TRY(set_signs(w, layer));
     CPL_TRY(cpl_routing_vocabulary_of(&l->input, chose, layer, &w->input));
     CPL_TRY(cpl_routing_vocabulary_of(&l->next, chose, layer, &w->next));
     CPL_TRY(decode(&l->input, &r->pool, r->reader.tokenizer));

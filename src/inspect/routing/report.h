@@ -36,8 +36,12 @@ typedef struct cpl_routing_layer {
     int64_t *by_source;                     /* [sources,n] assignments */
     double rho_mean, rho_sd, top1, overlap; /* agreement of choice and answers; sd divides by S */
     cpl_routing_m_tok m_tok;
-    float *M_tok;    /* [n,n] */
-    int64_t *routed; /* [n] sampled tokens routed to an expert */
+    cpl_routing_signs signs, centred_signs; /* of the scores; NaN without router rows */
+    double mean_score, mean_token_norm;     /* over sampled tokens and experts; |mean of x| */
+    double *mean_token;                     /* [d] of the sampled tokens */
+    float *M, *M_centred; /* [n,n] clean, of the rows and of the centred ones; NULL without rows */
+    float *M_tok;         /* [n,n] */
+    int64_t *routed;      /* [n] sampled tokens routed to an expert */
     cpl_routing_vocabulary input, next;
 } cpl_routing_layer;
 
@@ -52,7 +56,7 @@ typedef struct cpl_routing_report {
     cpl_routing_options options;
     cpl_reader reader;
     cpl_texts texts;
-    int64_t n_layers, n_experts, top_k;
+    int64_t n_layers, n_experts, top_k, d_model;
     int64_t n_sampled;
     int64_t *source_tokens; /* [sources] */
     cpl_routing_layer *layers;

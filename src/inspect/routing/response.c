@@ -29,13 +29,15 @@ void cpl_routing_respond(cpl_backend *be, cpl_tensor answers, const cpl_layer_pa
 /* ---- agreement ---- */
 
 cpl_status cpl_routing_agreement_init(cpl_routing_agreement *a, cpl_pool *pool, int64_t n,
-                                      int64_t top_k)
+                                      int64_t top_k, int64_t d, int64_t room)
 {
     *a = (cpl_routing_agreement){.n      = n,
                                  .top_k  = top_k,
+                                 .d      = d,
                                  .sums   = cpl_pool_take(pool, (size_t)(n * n) * sizeof *a->sums),
-                                 .routed = cpl_pool_take(pool, (size_t)n * sizeof *a->routed)};
-    return cpl_pool_status(pool);
+                                 .routed = cpl_pool_take(pool, (size_t)n * sizeof *a->routed),
+                                 .row    = cpl_pool_take(pool, (size_t)d * sizeof *a->row)};
+    return cpl_routing_samples_init(&a->samples, pool, room, n);
 }
 
 /* How many experts answer more than e: its place among them, from 0. */
@@ -99,13 +101,15 @@ static int64_t lists(double *x, double *y, const float *a, const float *b, int64
     return count;
 }
 
-static cpl_status compare(cpl_routing_m_tok *out, const float *M_tok, const float *M, int64_t m)
+/* results: off, all, off_rows, all_rows; NULL: not requested. */
+static cpl_status compare(cpl_routing_likeness *const results[4], const float *M_tok,
+                          const float *M, int64_t m)
 {
     const size_t cells = (size_t)(m * m);
     double *x = cpl_alloc(2 * cells * sizeof *x + 1), *y = x ? x + cells : NULL;
-    void *scratch                   = cpl_alloc(cpl_correlation_scratch(m * m));
-    cpl_routing_likeness *results[] = {&out->off, &out->all, &out->off_rows, &out->all_rows};
+    void *scratch = cpl_alloc(cpl_correlation_scratch(m * m));
     for (int k = 0; x && scratch && k < 4; k++) {
+        if (!results[k]) continue;
         int64_t count        = lists(x, y, M_tok, M, m, k & 1, k & 2);
         results[k]->pearson  = cpl_correlation_pearson(x, y, count);
         results[k]->spearman = cpl_correlation_spearman(x, y, count, scratch);
@@ -116,45 +120,55 @@ static cpl_status compare(cpl_routing_m_tok *out, const float *M_tok, const floa
     return whole ? CPL_OK : CPL_ERR_MEMORY;
 }
 
-static void own_rows(cpl_routing_m_tok *out, const float *M, int64_t m)
+static void own_entries(cpl_routing_m_tok *out, const float *M, int64_t m)
 {
-    int64_t own   = 0;
+    int64_t rows = 0, columns = 0;
     out->diagonal = 0;
     for (int64_t i = 0; i < m; i++) {
-        bool largest = true;
-        for (int64_t j = 0; j < m; j++) largest = largest && M[i * m + j] <= M[i * m + i];
-        own += largest;
+        bool of_row = true, of_column = true;
+        for (int64_t j = 0; j < m; j++) {
+            of_row    = of_row && M[i * m + j] <= M[i * m + i];
+            of_column = of_column && M[j * m + i] <= M[i * m + i];
+        }
+        rows += of_row;
+        columns += of_column;
         out->diagonal += (double)M[i * m + i] / (double)m;
     }
-    out->rows_own = (double)own / (double)m;
+    out->rows_own    = (double)rows / (double)m;
+    out->columns_own = (double)columns / (double)m;
 }
 
-/* Figures of the kept experts; both matrices are reduced. */
+/* Figures of the kept experts; all matrices are reduced. */
 static cpl_status figures(cpl_routing_m_tok *out, const float *M_tok, const float *M,
-                          const double *alphas, int n_alphas)
+                          const float *centred, const double *alphas, int n_alphas)
 {
-    const int64_t m = out->n_kept;
+    cpl_routing_likeness *const own[] = {&out->off, &out->all, &out->off_rows, &out->all_rows};
+    cpl_routing_likeness *const of_centred[] = {&out->centred_off, NULL, &out->centred_off_rows,
+                                                NULL};
+    const int64_t m                          = out->n_kept;
     cpl_null_model_ratios ratios;
-    own_rows(out, M_tok, m);
+    own_entries(out, M_tok, m);
     for (int k = 0; k < n_alphas; k++) out->erc[k] = cpl_null_model_erc(M_tok, m, alphas[k]);
     CPL_TRY(cpl_null_model_ratios_of(&ratios, M_tok, m));
     out->alpha_min = ratios.most;
-    return M ? compare(out, M_tok, M, m) : CPL_OK;
+    if (M) CPL_TRY(compare(own, M_tok, M, m));
+    return centred ? compare(of_centred, M_tok, centred, m) : CPL_OK;
 }
 
 cpl_status cpl_routing_m_tok_of(cpl_routing_m_tok *out, float *M_tok,
                                 const cpl_routing_agreement *a, const float *M,
-                                const double *alphas, int n_alphas)
+                                const float *centred, const double *alphas, int n_alphas)
 {
-    const int64_t n                 = a->n;
+    const int64_t n = a->n, cells = n * n;
     const cpl_routing_likeness none = {(double)NAN, (double)NAN};
-    float *reduced                  = cpl_alloc((size_t)(2 * n * n) * sizeof *reduced);
+    float *reduced                  = cpl_alloc((size_t)(3 * cells) * sizeof *reduced);
     cpl_status status               = CPL_OK;
     if (!reduced) return CPL_ERR_MEMORY;
     memset(out, 0, sizeof *out);
     out->has_M = M != NULL;
     out->all = out->off = out->all_rows = out->off_rows = none;
-    out->diagonal = out->alpha_min = out->rows_own = (double)NAN;
+    out->centred_off = out->centred_off_rows = none;
+    out->diagonal = out->alpha_min = out->rows_own = out->columns_own = (double)NAN;
     for (int k = 0; k < n_alphas; k++) out->erc[k] = (double)NAN;
     for (int64_t i = 0; i < n; i++) {
         out->n_kept += a->routed[i] >= CPL_ROUTING_FEW;
@@ -163,9 +177,11 @@ cpl_status cpl_routing_m_tok_of(cpl_routing_m_tok *out, float *M_tok,
     }
     out->n_left_out = n - out->n_kept;
     reduce(reduced, M_tok, a);
-    if (M) reduce(reduced + n * n, M, a);
+    if (M) reduce(reduced + cells, M, a);
+    if (centred) reduce(reduced + 2 * cells, centred, a);
     if (out->n_kept > 0)
-        status = figures(out, reduced, M ? reduced + n * n : NULL, alphas, n_alphas);
+        status = figures(out, reduced, M ? reduced + cells : NULL,
+                         centred ? reduced + 2 * cells : NULL, alphas, n_alphas);
     cpl_free(reduced);
     return status;
 }

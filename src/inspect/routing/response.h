@@ -10,6 +10,7 @@
 
 #include "base/arena.h"
 #include "inspect/null_model.h"
+#include "inspect/routing/signs.h"
 #include "model/model.h"
 
 /* Whether the model has router rows R_i (Autonomy-of-Experts has none). */
@@ -31,10 +32,15 @@ typedef struct cpl_routing_agreement {
     double *sums;      /* [n,n] row i: sum of the answers over the tokens routed to i */
     int64_t *routed;   /* [n] how many those are */
     int64_t n, top_k;
+    double *row; /* [d] sum of the sampled tokens x */
+    int64_t d;
+    cpl_routing_samples samples; /* the scores are the router's logits; room 0: it has no rows */
 } cpl_routing_agreement;
 
+/* `room` sampled tokens at most are kept. */
 CPL_NODISCARD cpl_status cpl_routing_agreement_init(cpl_routing_agreement *a, cpl_pool *pool,
-                                                    int64_t n, int64_t top_k);
+                                                    int64_t n, int64_t top_k, int64_t d,
+                                                    int64_t room);
 
 /* Adds one token: its router scores [n] and answers [n], and its K experts, best first. Of equal
  * answers the lower expert's is the larger. `scratch`: cpl_correlation_scratch(n) bytes. */
@@ -45,26 +51,33 @@ void cpl_routing_agreement_add(cpl_routing_agreement *a, const double *scores,
  * j, among the experts that have CPL_ROUTING_FEW tokens or more. */
 enum { CPL_ROUTING_FEW = 8 };
 
-/* r and rho between M_tok and the clean M. */
+/* r and rho between M_tok and the clean M, or that of the centred rows. */
 typedef struct cpl_routing_likeness {
     double pearson, spearman;
 } cpl_routing_likeness;
 
 typedef struct cpl_routing_m_tok {
-    int64_t n_kept, n_left_out;              /* experts with tokens enough; with too few */
-    double diagonal;                         /* mean of the M_tok[i,i] */
-    double erc[CPL_NULL_MODEL_MAX_ALPHAS];   /* of M_tok among those kept; NaN if there is none */
-    double alpha_min;                        /* smallest alpha at which it is 0 */
-    double rows_own;                         /* share of rows whose own answer is the largest */
-    bool has_M;                              /* the model has router rows to compare with */
-    cpl_routing_likeness all, off;           /* over all entries; off the diagonal */
-    cpl_routing_likeness all_rows, off_rows; /* the same with every row over its mean */
+    int64_t n_kept, n_left_out;            /* experts with tokens enough; with too few */
+    double diagonal;                       /* mean of the M_tok[i,i] */
+    double erc[CPL_NULL_MODEL_MAX_ALPHAS]; /* of M_tok among those kept; NaN if there is none */
+    double alpha_min;                      /* smallest alpha at which it is 0 */
+    double rows_own; /* share of rows i whose own answer is the largest: tokens sent to i excite i
+                           most */
+    double
+        columns_own; /* share of columns j whose own entry is the largest: j is excited most by the
+                           tokens sent to it */
+    bool has_M;      /* the model has router rows to compare with */
+    cpl_routing_likeness all, off;                      /* over all entries; off the diagonal */
+    cpl_routing_likeness all_rows, off_rows;            /* the same with every row over its mean */
+    cpl_routing_likeness centred_off, centred_off_rows; /* off and off_rows with the centred M */
 } cpl_routing_m_tok;
 
-/* Sets M_tok [n,n] (NaN in rows of experts without tokens) and the figures; M [n,n] is the clean
- * coupling matrix, or NULL. CPL_ERR_MEMORY. */
+/* Sets M_tok [n,n] (NaN in rows of experts without tokens) and the figures; M and centred [n,n] are
+ * the clean coupling matrices of the router's rows and of the centred ones, or both NULL.
+ * CPL_ERR_MEMORY. */
 CPL_NODISCARD cpl_status cpl_routing_m_tok_of(cpl_routing_m_tok *out, float *M_tok,
                                               const cpl_routing_agreement *a, const float *M,
-                                              const double *alphas, int n_alphas);
+                                              const float *centred, const double *alphas,
+                                              int n_alphas);
 
 #endif /* CPL_INSPECT_ROUTING_RESPONSE_H */

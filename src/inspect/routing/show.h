@@ -15,6 +15,7 @@ enum {
     CPL_PART_LOAD,
     CPL_PART_DOMAINS,
     CPL_PART_AGREEMENT,
+    CPL_PART_SIGNS,
     CPL_PART_TOKENS,
     CPL_PART_ANSWERS,
     CPL_PART_LIKENESS,
@@ -24,6 +25,7 @@ enum {
 typedef enum cpl_routing_table {
     CPL_ROUTING_LOAD,
     CPL_ROUTING_AGREEMENT, /* in the page with what is in LIKENESS */
+    CPL_ROUTING_SIGNS,     /* of models with router rows */
     CPL_ROUTING_LIKENESS,
     CPL_ROUTING_ERC,
     CPL_ROUTING_VOCABULARY
@@ -37,7 +39,7 @@ CPL_NODISCARD cpl_status cpl_routing_grid(cpl_grid *grid, cpl_pool *pool,
                                           const cpl_routing_report *report,
                                           cpl_routing_table table);
 
-/* Appends LOAD, AGREEMENT or VOCABULARY to a page. */
+/* Appends LOAD, AGREEMENT, SIGNS or VOCABULARY to a page. */
 void cpl_routing_page_layers(cpl_text *out, const cpl_routing_report *report,
                              cpl_routing_table table);
 

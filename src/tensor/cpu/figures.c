@@ -1,30 +1,38 @@
 /* figures.c - see tensor/figures.h. Small sums of n x n and n x d numbers, in double, in one order.
  */
+#include <float.h>
 #include <math.h>
 
+#include "base/stats/eigen.h"
 #include "tensor/cpu/cpu.h"
 #include "tensor/cpu/lanes.h"
 
 /* Scratch: the norms of rows and gates, and one row of inner products. */
 typedef struct view {
-    double *router_norm, *gate_norm; /* [n] */
-    float *dots;                     /* [n,n] R~ or R against R */
-    float *proxy;                    /* [n,d] */
+    double *router_norm, *rows_norm, *gate_norm; /* [n] */
+    double *gram, *eigenvalue, *spare;           /* [m,m], [m], [m]; m the smaller of n and d */
+    float *dots;                                 /* [n,n] R~ or R against R */
+    float *proxy;                                /* [n,d] */
 } view;
 
 size_t CPL_ISA_NAME(cpl_cpu_figures_scratch)(const cpl_backend *be, const cpl_work *work)
 {
     (void)be;
-    size_t n = (size_t)work->n_experts, d = (size_t)work->d_model;
-    return 2 * n * sizeof(double) + (n * n + n * d) * sizeof(float);
+    size_t n = (size_t)work->n_experts, d = (size_t)work->d_model, m = n < d ? n : d;
+    return (3 * n + m * m + 2 * m) * sizeof(double) + (n * n + n * d) * sizeof(float);
 }
 
 static view view_of(cpl_backend *be, int64_t n, int64_t d)
 {
+    const int64_t m = n < d ? n : d;
     view v;
     v.router_norm = be->scratch;
-    v.gate_norm   = v.router_norm + n;
-    v.dots        = (float *)(void *)(v.gate_norm + n);
+    v.rows_norm   = v.router_norm + n;
+    v.gate_norm   = v.rows_norm + n;
+    v.gram        = v.gate_norm + n;
+    v.eigenvalue  = v.gram + m * m;
+    v.spare       = v.eigenvalue + m;
+    v.dots        = (float *)(void *)(v.spare + m);
     v.proxy       = v.dots + n * n;
     CPL_ASSERT((size_t)((char *)(v.proxy + n * d) - (char *)be->scratch) <= be->scratch_bytes);
     return v;
@@ -102,7 +110,7 @@ static void matrix_figures(cpl_coupling_figures *f, const float *M, int64_t n, d
 
 static double kappa(const float *M, const view *v, int64_t n, int64_t i, int64_t j)
 {
-    double scale = v->router_norm[i] * v->gate_norm[j];
+    double scale = v->rows_norm[i] * v->gate_norm[j];
     return scale > 0 ? M[i * n + j] / scale : 0;
 }
 
@@ -144,6 +152,80 @@ static void eps_figures(cpl_coupling_figures *f, const float *eps, const view *v
     f->eps_mean = sum / (double)n;
 }
 
+/* ---- the noise ---- */
+
+/* The largest eps for which no proxy R_i * delta_i is nearer to R_j than to R_i: it moves by at most
+ * eps sum_k |R_ik| |R_jk - R_ik| along R_j - R_i, of which |R_j - R_i|^2 / 2 are free. */
+static double exact_bound(const float *own, const float *other, int64_t d)
+{
+    double squares = 0, moved = 0;
+#pragma omp simd reduction(+ : squares, moved)
+    for (int64_t k = 0; k < d; k++) {
+        const double by = (double)other[k] - (double)own[k];
+        squares += by * by;
+        moved += fabs((double)own[k] * by);
+    }
+    return squares > 0 ? squares / (2 * moved) : 0; /* infinite if no noise moves it that way */
+}
+
+/* Mean of eps_i over the exact bound, of the rows whose bound is neither 0 nor infinite. */
+static double noise_bound_share(const float *rows, const float *eps, double *share, int64_t n,
+                                int64_t d, int n_threads)
+{
+    double sum    = 0;
+    int64_t count = 0;
+#pragma omp parallel for num_threads(n_threads) schedule(static)
+    for (int64_t i = 0; i < n; i++) {
+        double least = INFINITY;
+        for (int64_t j = 0; j < n; j++)
+            if (j != i) least = fmin(least, exact_bound(rows + i * d, rows + j * d, d));
+        share[i] = least > 0 && isfinite(least) ? (double)eps[i] / least : NAN;
+    }
+    for (int64_t i = 0; i < n; i++) {
+        if (isnan(share[i])) continue;
+        sum += share[i];
+        count++;
+    }
+    return count ? sum / (double)count : NAN;
+}
+
+/* ---- the singular values of R ---- */
+
+/* The lower half of R R^T [n,n], or of R^T R [d,d] if that is smaller. */
+static void gram_of(double *gram, const float *r, int64_t n, int64_t d, int n_threads)
+{
+    const bool by_rows = n <= d;
+    const int64_t m = by_rows ? n : d, count = by_rows ? d : n;
+    const int64_t step = by_rows ? d : 1, stride = by_rows ? 1 : d;
+#pragma omp parallel for num_threads(n_threads) schedule(static)
+    for (int64_t i = 0; i < m; i++)
+        for (int64_t j = 0; j <= i; j++) {
+            double sum = 0;
+            for (int64_t k = 0; k < count; k++)
+                sum += (double)r[i * step + k * stride] * (double)r[j * step + k * stride];
+            gram[i * m + j] = sum;
+        }
+}
+
+static void spectrum_figures(cpl_coupling_figures *f, const view *v, const float *r, int64_t n,
+                             int64_t d, int n_threads)
+{
+    const int64_t m = n < d ? n : d;
+    double sum = 0, entropy = 0;
+    gram_of(v->gram, r, n, d, n_threads);
+    cpl_eigenvalues(v->eigenvalue, v->gram, v->spare, m);
+    const double most = v->eigenvalue[0], least = v->eigenvalue[m - 1];
+    for (int64_t i = 0; i < m; i++) sum += sqrt(fmax(v->eigenvalue[i], 0));
+    for (int64_t i = 0; i < m; i++) {
+        const double share = sqrt(fmax(v->eigenvalue[i], 0)) / sum;
+        if (share > 0) entropy -= share * log(share);
+    }
+    const bool hidden        = least <= (double)m * DBL_EPSILON * most;
+    f->router_condition      = hidden ? INFINITY : sqrt(most / least);
+    f->router_effective_rank = sum > 0 ? exp(entropy) : 0;
+    if (isnan(most)) f->router_condition = f->router_effective_rank = NAN;
+}
+
 static double mean_cosine(const float *dots, const double *norm, int64_t n)
 {
     double sum = 0;
@@ -155,13 +237,17 @@ static double mean_cosine(const float *dots, const double *norm, int64_t n)
 
 void CPL_ISA_NAME(cpl_cpu_coupling_figures)(cpl_backend *be, cpl_coupling_figures *out,
                                             cpl_tensor M, cpl_tensor eps, cpl_tensor R,
-                                            cpl_tensor delta, cpl_tensor gate_norm, double alpha,
-                                            int64_t top_k)
+                                            cpl_tensor rows, cpl_tensor delta, cpl_tensor gate_norm,
+                                            double alpha, int64_t top_k)
 {
     int64_t n = R.shape[0], d = R.shape[1];
-    const float *r = cpl_f32(R), *noise = delta.data ? cpl_f32(delta) : NULL;
+    const float *r = cpl_f32(R), *own = cpl_f32(rows), *noise = delta.data ? cpl_f32(delta) : NULL;
     view v = view_of(be, n, d);
+    out->noise_bound_share =
+        noise_bound_share(own, cpl_f32(eps), v.router_norm, n, d, be->n_threads);
+    spectrum_figures(out, &v, r, n, d, be->n_threads);
     norms(v.router_norm, r, n, d, be->n_threads);
+    norms(v.rows_norm, own, n, d, be->n_threads);
     for (int64_t j = 0; j < n; j++) v.gate_norm[j] = cpl_f32(gate_norm)[j];
     mean_and_sd(&out->router_norm_mean, &out->router_norm_std, v.router_norm, n);
     mean_and_sd(&out->gate_norm_mean, &out->gate_norm_std, v.gate_norm, n);
@@ -172,7 +258,7 @@ void CPL_ISA_NAME(cpl_cpu_coupling_figures)(cpl_backend *be, cpl_coupling_figure
     all_dots(v.dots, r, r, n, d, be->n_threads);
     out->router_cos = mean_cosine(v.dots, v.router_norm, n);
     homes(&out->row_route_top1, &out->row_route_topk, v.dots, n, top_k);
-    for (int64_t i = 0; i < n * d; i++) v.proxy[i] = noise ? r[i] * noise[i] : r[i];
+    for (int64_t i = 0; i < n * d; i++) v.proxy[i] = noise ? own[i] * noise[i] : own[i];
     all_dots(v.dots, v.proxy, r, n, d, be->n_threads);
     homes(&out->proxy_route_top1, &out->proxy_route_topk, v.dots, n, top_k);
 }

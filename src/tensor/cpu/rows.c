@@ -111,6 +111,26 @@ void CPL_ISA_NAME(cpl_cpu_clamp_backward)(cpl_backend *be, cpl_tensor dx, cpl_te
     for (int64_t i = 0; i < count; i++) pdx[i] = fabsf(px[i]) <= limit ? pdy[i] : 0.0f;
 }
 
+/* The sum of a column in double. */
+static double column_sum(const float *x, int64_t n, int64_t d)
+{
+    double sum = 0;
+    for (int64_t i = 0; i < n; i++) sum += (double)x[i * d];
+    return sum;
+}
+
+void CPL_ISA_NAME(cpl_cpu_centre)(cpl_backend *be, cpl_tensor y, cpl_tensor x)
+{
+    const int64_t n = cpl_tensor_rows(x), d = cpl_tensor_cols(x);
+    float *py       = cpl_f32(y);
+    const float *px = cpl_f32(x);
+#pragma omp parallel for num_threads(cpl_threads(be, 2 * n * d)) schedule(static)
+    for (int64_t k = 0; k < d; k++) {
+        const double mean = column_sum(px + k, n, d) / (double)n;
+        for (int64_t i = 0; i < n; i++) py[i * d + k] = (float)((double)px[i * d + k] - mean);
+    }
+}
+
 void CPL_ISA_NAME(cpl_cpu_add)(cpl_backend *be, cpl_tensor y, cpl_tensor x)
 {
     const int64_t count = cpl_tensor_count(x);

@@ -420,6 +420,69 @@ static void the_smallest_case(void **state)
     cpl_routing_close(&r);
 }
 
+/* ---- one vector added to all router rows ---- */
+
+static void read_report(cpl_routing_report *r, const char *folder, const char **text)
+{
+    cpl_routing_options o = options_of(text);
+    cpl_routing_cost cost;
+    o.response_tokens = 200;
+    assert_ok(cpl_routing_open(r, &cost, folder, &o, NULL));
+    assert_ok(cpl_routing_run(r, NULL));
+}
+
+/* What softmax routing does not see: the order of a token's experts, and what tokens do to them. */
+static void check_unmoved(const cpl_routing_layer *a, const cpl_routing_layer *b, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++) assert_int_equal(a->assignments[i], b->assignments[i]);
+    assert_near(b->rho_mean, a->rho_mean, 1e-9);
+    assert_near(b->top1, a->top1, 0);
+    assert_near(b->overlap, a->overlap, 0);
+    assert_near(b->m_tok.rows_own, a->m_tok.rows_own, 0);
+    assert_near(b->m_tok.columns_own, a->m_tok.columns_own, 0);
+    assert_near(b->m_tok.centred_off.pearson, a->m_tok.centred_off.pearson, 1e-4);
+    assert_near(b->signs.tokens.all, a->signs.tokens.all, 1e-9);
+    assert_near(b->centred_signs.negative, a->centred_signs.negative, 0.002);
+    assert_near(b->centred_signs.tokens.above, a->centred_signs.tokens.above, 0.01);
+    assert_near(b->centred_signs.experts.all, a->centred_signs.experts.all, 0.01);
+    for (int64_t i = 0; i < n * n; i++) {
+        const double size = (double)a->M_tok[i];
+        assert_true(isnan(size) == isnan((double)b->M_tok[i]));
+        if (!isnan(size)) assert_near((double)b->M_tok[i], size, 1e-5 * size);
+        assert_near((double)b->M_centred[i], (double)a->M_centred[i],
+                    1e-4 * (double)a->M_centred[i]);
+    }
+}
+
+static void a_shift_of_all_rows_moves_M_alone(void **state)
+{
+    (void)state;
+    cpl_model_settings c = reader_config();
+    const char *text = reader_text(30), *before = scratch_folder(), *after = scratch_folder();
+    model_case *m = model_drawn(&c, 4);
+    cpl_routing_report a, b;
+    reader_save(before, m, 0, true);
+    for (int64_t l = 0; l < c.n_layers; l++)
+        for (int64_t i = 0; i < c.n_experts * c.d_model; i++)
+            cpl_f32(m->model.master.layer[l].router)[i] += (float)(i % c.d_model % 3 - 1);
+    cpl_model_refresh(&m->model);
+    reader_save(after, m, 0, true);
+    read_report(&a, before, &text);
+    read_report(&b, after, &text);
+    for (int64_t l = 0; l < c.n_layers; l++) {
+        const cpl_routing_layer *x = &a.layers[l], *y = &b.layers[l];
+        const double erc = cpl_null_model_erc(x->M, c.n_experts, 1);
+        check_unmoved(x, y, c.n_experts);
+        assert_true(fabs(cpl_null_model_erc(y->M, c.n_experts, 1) - erc) > 0.05 * erc);
+        assert_near(cpl_null_model_erc(y->M_centred, c.n_experts, 1),
+                    cpl_null_model_erc(x->M_centred, c.n_experts, 1), 1e-4 * erc);
+        assert_true(fabs(y->signs.negative - x->signs.negative) > 0.01);
+    }
+    cpl_routing_close(&a);
+    cpl_routing_close(&b);
+    model_gone(m);
+}
+
 /* For tests/report/check_page.py. */
 static int write_page(const char *folder)
 {
@@ -444,9 +507,12 @@ static int write_page(const char *folder)
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_planted_router_is_found), cmocka_unit_test(a_lost_checkpoint_is_told),
-        cmocka_unit_test(shown_in_every_form),       cmocka_unit_test(without_memory_it_is_said),
+        cmocka_unit_test(a_planted_router_is_found),
+        cmocka_unit_test(a_lost_checkpoint_is_told),
+        cmocka_unit_test(shown_in_every_form),
+        cmocka_unit_test(without_memory_it_is_said),
         cmocka_unit_test(the_smallest_case),
+        cmocka_unit_test(a_shift_of_all_rows_moves_M_alone),
     };
     if (argc > 1) return write_page(argv[1]);
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -225,7 +225,7 @@ static void agreement_is_counted(void **state)
     cpl_routing_agreement a;
     cpl_pool pool = {0};
     (void)state;
-    assert_ok(cpl_routing_agreement_init(&a, &pool, 4, 2));
+    assert_ok(cpl_routing_agreement_init(&a, &pool, 4, 2, 1, 0));
     for (int t = 0; t < 3; t++)
         cpl_routing_agreement_add(&a, scores[t], answers[t], chosen[t], scratch);
     double rho_0 = 1 - 6.0 * 2 / (4 * 15); /* ranks 4 2 3 1 beside 4 3 2 1 */
@@ -251,6 +251,7 @@ static void few_tokens_are_left_out(void **state)
     static const int64_t routed[] = {10, 7, 20};
     static const double mean[9]   = {4, 9, 1, 9, 9, 9, 3, 9, 2};
     static const float M[9]       = {2, 0, 1, 0, 0, 0, 1.5f, 0, 8};
+    static const float centred[9] = {2, 0, 3, 0, 0, 0, 1, 0, 8};
     static const double x[] = {4, 1, 3, 2}, y[] = {2, 1, 1.5, 8};
     float M_tok[9];
     char *scratch = malloc(cpl_correlation_scratch(4));
@@ -258,17 +259,18 @@ static void few_tokens_are_left_out(void **state)
     cpl_pool pool = {0};
     cpl_routing_m_tok s;
     (void)state;
-    assert_ok(cpl_routing_agreement_init(&a, &pool, 3, 1));
+    assert_ok(cpl_routing_agreement_init(&a, &pool, 3, 1, 1, 0));
     for (int i = 0; i < 3; i++) {
         a.routed[i] = routed[i];
         for (int j = 0; j < 3; j++) a.sums[i * 3 + j] = mean[i * 3 + j] * (double)routed[i];
     }
-    assert_ok(cpl_routing_m_tok_of(&s, M_tok, &a, M, alphas, 2));
+    assert_ok(cpl_routing_m_tok_of(&s, M_tok, &a, M, centred, alphas, 2));
     for (int i = 0; i < 9; i++) assert_near((double)M_tok[i], mean[i], 1e-6);
     assert_int_equal(s.n_kept, 2);
     assert_int_equal(s.n_left_out, 1);
     assert_near(s.diagonal, 3, 1e-6);
     assert_near(s.rows_own, 0.5, 0);
+    assert_near(s.columns_own, 1, 0);
     /* rows: max(1 - a 4, 0) + max(3 - a 2, 0); columns: max(3 - a 4, 0) + max(1 - a 2, 0) */
     assert_near(s.erc[0], (0 + 2 + 1 + 0) / 4.0, 1e-6);
     assert_near(s.erc[1], (0 + 1 + 0 + 0) / 4.0, 1e-6);
@@ -277,6 +279,7 @@ static void few_tokens_are_left_out(void **state)
     assert_near(s.all.spearman, cpl_correlation_spearman(x, y, 4, scratch), 1e-6);
     assert_near(s.off.pearson, 1, 1e-6);
     assert_near(s.off_rows.pearson, -1, 1e-6); /* 0.4, 1.2 beside 2/3, 0.316 */
+    assert_near(s.centred_off.pearson, -1, 1e-6);
     free(scratch);
     cpl_pool_free(&pool);
 }

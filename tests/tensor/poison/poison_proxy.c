@@ -143,8 +143,8 @@ void cpl_poison_response_pack(cpl_backend *be, void *packed, cpl_tensor X)
 }
 
 /* squares and norm are added to, so they stay; only scratch is poisoned. */
-void cpl_poison_response_add(cpl_backend *be, double *squares, double *norm, const void *packed,
-                             int64_t n, cpl_tensor W, void *scratch)
+void cpl_poison_response_add(cpl_backend *be, double *squares, double *centred, double *norm,
+                             const void *packed, int64_t n, cpl_tensor W, void *scratch)
 {
     const int64_t d   = W.shape[1];
     cpl_backend inner = *be->inner;
@@ -153,8 +153,9 @@ void cpl_poison_response_add(cpl_backend *be, double *squares, double *norm, con
     cpl_tensor x   = floats(packed, cpl_poison_response_packed_bytes(be, n, d));
     cpl_tensor own = floats(scratch, cpl_poison_response_scratch_bytes(be, n, d));
     cpl_tensor sum = floats(squares, (size_t)n * sizeof *squares);
+    cpl_tensor off = floats(centred, centred ? (size_t)n * sizeof *centred : 0);
     cpl_tensor all = floats(norm, sizeof *norm);
-    cpl_poison_apart(CPL_POISON_LIST(sum, all, own), CPL_POISON_LIST(x, W));
+    cpl_poison_apart(CPL_POISON_LIST(sum, off, all, own), CPL_POISON_LIST(x, W));
     cpl_poison_set(own);
-    inner.ops->response.add(&inner, squares, norm, packed, n, W, scratch);
+    inner.ops->response.add(&inner, squares, centred, norm, packed, n, W, scratch);
 }

@@ -62,6 +62,16 @@ void cpl_poison_clamp_backward(cpl_backend *be, cpl_tensor dx, cpl_tensor dy, cp
     cpl_poison_end(be, &inner);
 }
 
+void cpl_poison_centre(cpl_backend *be, cpl_tensor y, cpl_tensor x)
+{
+    cpl_poison_fits(y, CPL_F32, x.shape[0], x.shape[1]);
+    cpl_poison_is_float(x);
+    cpl_backend inner = cpl_poison_begin(be);
+    poison_unless_same(y, x);
+    inner.ops->centre(&inner, y, x);
+    cpl_poison_end(be, &inner);
+}
+
 void cpl_poison_add(cpl_backend *be, cpl_tensor y, cpl_tensor x)
 {
     cpl_poison_holds(y, CPL_F32, cpl_tensor_count(x));
@@ -183,17 +193,18 @@ void cpl_poison_row_norms(cpl_backend *be, cpl_tensor out, cpl_tensor x)
 }
 
 void cpl_poison_coupling_figures(cpl_backend *be, cpl_coupling_figures *out, cpl_tensor M,
-                                 cpl_tensor eps, cpl_tensor R, cpl_tensor delta,
+                                 cpl_tensor eps, cpl_tensor R, cpl_tensor rows, cpl_tensor delta,
                                  cpl_tensor gate_norm, double alpha, int64_t top_k)
 {
     const int64_t n = R.shape[0], d = R.shape[1];
     cpl_poison_fits(M, CPL_F32, n, n);
     cpl_poison_holds(eps, CPL_F32, n);
     cpl_poison_fits(R, CPL_F32, n, d);
+    cpl_poison_fits(rows, CPL_F32, n, d);
     if (delta.data) cpl_poison_fits(delta, CPL_F32, n, d);
     cpl_poison_holds(gate_norm, CPL_F32, n);
     cpl_backend inner = cpl_poison_begin(be);
-    inner.ops->coupling_figures(&inner, out, M, eps, R, delta, gate_norm, alpha, top_k);
+    inner.ops->coupling_figures(&inner, out, M, eps, R, rows, delta, gate_norm, alpha, top_k);
     cpl_poison_end(be, &inner);
 }
 

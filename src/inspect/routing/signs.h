@@ -1,0 +1,54 @@
+/* signs.h - how scores of either sign agree with the experts' answers.
+ *
+ * Room:    inspect/routing. M_ij = |R_i W_g^j| is the same for R_i and -R_i, so the coupling loss
+ *          cannot tell tokens that R_i scores high from those that it scores far below 0
+ *          (docs/method.md 3.12). These figures can.
+ * Names:   T sampled tokens of a layer, n experts; score s_ti = x_t . R_i, the router's logit; answer
+ *          a_tj = |x_t W_g^j|. Centred scores are s_ti - 1/n sum_j s_tj, the logits of the centred
+ *          rows: softmax routing does not change when all scores of a token do by the same amount.
+ * Ranks:   rho is Spearman's; a list that does not vary, or of fewer than CPL_SIGNS_LEAST entries,
+ *          has none and is left out of the mean. */
+#ifndef CPL_INSPECT_ROUTING_SIGNS_H
+#define CPL_INSPECT_ROUTING_SIGNS_H
+
+#include "base/arena.h"
+
+enum { CPL_SIGNS_LEAST = 3 };
+
+/* The sampled tokens of a layer. */
+typedef struct cpl_routing_samples {
+    int64_t count, room, n;
+    int64_t *place;        /* [room] of the token in the text */
+    float *score, *answer; /* [room,n] */
+} cpl_routing_samples;
+
+/* An empty one, whose memory is from the pool. CPL_ERR_MEMORY. */
+CPL_NODISCARD cpl_status cpl_routing_samples_init(cpl_routing_samples *samples, cpl_pool *pool,
+                                                  int64_t room, int64_t n);
+
+/* Adds a token; more than `room` are an assert. */
+void cpl_routing_samples_add(cpl_routing_samples *samples, int64_t place, const float *score,
+                             const float *answer);
+
+/* rho over some of the entries: all; those whose score is above 0; below 0. NaN: there is none. */
+typedef struct cpl_routing_rho {
+    double all, above, below;
+} cpl_routing_rho;
+
+typedef struct cpl_routing_signs {
+    double negative;         /* share of the T n scores that are below 0 */
+    cpl_routing_rho tokens;  /* of a token's scores and answers over experts, mean over tokens */
+    double tokens_size;      /* the same of |score| */
+    cpl_routing_rho ids;     /* as tokens, after the mean over the sampled tokens of the same id was
+                               taken from scores and answers of each expert; of ids that were sampled
+                               more than once. The sign is that of the score itself */
+    cpl_routing_rho experts; /* of an expert's scores and answers over tokens, mean over experts */
+    double experts_size;     /* the same of |score| */
+} cpl_routing_signs;
+
+/* id: of every place of the text. CPL_ERR_MEMORY. */
+CPL_NODISCARD cpl_status cpl_routing_signs_of(cpl_routing_signs *out,
+                                              const cpl_routing_samples *samples, const int32_t *id,
+                                              bool centred);
+
+#endif /* CPL_INSPECT_ROUTING_SIGNS_H */

@@ -1,0 +1,149 @@
+/* Settings erc.proxy and erc.gradient: against PyTorch in float64 (tests/golden/proxy), and what a
+ * shift of all router rows does to the loss of each. */
+#include "model/coupling.h"
+
+#include "model/erc_run.h"
+
+/* Relative, per tensor: as test_coupling.c, and the rounding of a mean that is several times as
+ * large as what is left. */
+static const double TOLERANCE = 2e-5;
+
+static const char *const cases[]       = {"gate", "gate-clean", "up", "silu", "swiglu", "output"};
+static const char *const activations[] = {"gate", "gate", "up", "silu", "swiglu", "output"};
+enum { N_CASES = sizeof cases / sizeof *cases, N = 7, WIDTH = 12, EXPERT = 5 };
+
+static float *tensor_of(const cpl_safetensors *file, const char *name, const char *part,
+                        int64_t count)
+{
+    char key[64];
+    snprintf(key, sizeof key, "%s.%s", name, part);
+    return erc_read(file, key, count);
+}
+
+static erc_case case_of(int which)
+{
+    static const char *const w[] = {"Wg", "Wp", "Wo"}, *const dw[] = {"dWg", "dWp", "dWo"};
+    const char *name = cases[which];
+    erc_case c       = {.name = name, .n = N, .d = WIDTH, .D = EXPERT, .weight = 1};
+    cpl_safetensors *file;
+    assert_ok(cpl_safetensors_open(&file, golden_path("proxy/reference.safetensors")));
+    float *alpha = tensor_of(file, name, "alpha", 1), *loss = tensor_of(file, name, "loss", 1);
+    c.alpha      = (double)*alpha;
+    c.loss       = (double)*loss;
+    c.activation = erc_activation_of(activations[which]);
+    c.R          = tensor_of(file, name, "R", N * WIDTH);
+    c.delta      = tensor_of(file, name, "delta", N * WIDTH);
+    c.noise      = c.delta != NULL;
+    c.eps        = tensor_of(file, name, "eps", N);
+    c.M          = tensor_of(file, name, "M", N * N);
+    c.dR         = tensor_of(file, name, "dR", N * WIDTH);
+    for (int k = 0; k < 3; k++) {
+        c.w[k]  = tensor_of(file, name, w[k], N * WIDTH * EXPERT);
+        c.dw[k] = tensor_of(file, name, dw[k], N * WIDTH * EXPERT);
+    }
+    free(alpha);
+    free(loss);
+    cpl_safetensors_close(file);
+    return c;
+}
+
+static void assert_zero(const float *x, int64_t count)
+{
+    for (int64_t i = 0; i < count; i++) assert_true(x[i] == 0);
+}
+
+static void check_gradient(const erc_case *c, cpl_erc_gradient gradient, int n_threads)
+{
+    erc_outcome o = erc_run_as(c, CPL_PROXY_CENTRED, gradient, CPL_F32, n_threads, true);
+    erc_assert_close(c->name, "eps", o.eps, c->eps, N, TOLERANCE);
+    erc_assert_close(c->name, "M", o.M, c->M, N * N, TOLERANCE);
+    assert_near(o.result.loss, c->loss, TOLERANCE * c->loss);
+    if (gradient == CPL_ERC_TO_EXPERTS)
+        assert_zero(o.dR, N * WIDTH);
+    else
+        erc_assert_close(c->name, "dR", o.dR, c->dR, N * WIDTH, TOLERANCE);
+    for (int k = 0; k < 3; k++)
+        if (gradient == CPL_ERC_TO_ROUTER)
+            assert_zero(o.dw[k], N * WIDTH * EXPERT);
+        else
+            erc_assert_close(c->name, "dw", o.dw[k], c->dw[k], N * WIDTH * EXPERT, TOLERANCE);
+    erc_outcome_free(&o);
+}
+
+static void centred_proxies_are_those_of_pytorch(void **state)
+{
+    (void)state;
+    for (int i = 0; i < N_CASES; i++) {
+        erc_case c = case_of(i);
+        for (int gradient = CPL_ERC_TO_BOTH; gradient <= CPL_ERC_TO_EXPERTS; gradient++)
+            for (int n_threads = 1; n_threads <= 3; n_threads++)
+                check_gradient(&c, (cpl_erc_gradient)gradient, n_threads);
+        erc_case_free(&c);
+    }
+}
+
+/* Of the paper's own proxies: the part that is asked for, as if all of it were. */
+static void check_part(const erc_case *c)
+{
+    const int64_t expert = c->n * c->D * c->d;
+    erc_outcome both     = erc_run(c, CPL_F32, 2, true);
+    erc_outcome router   = erc_run_as(c, CPL_PROXY_ROW, CPL_ERC_TO_ROUTER, CPL_F32, 2, true);
+    erc_outcome experts  = erc_run_as(c, CPL_PROXY_ROW, CPL_ERC_TO_EXPERTS, CPL_F32, 2, true);
+    erc_assert_close(c->name, "dR", router.dR, both.dR, c->n * c->d, 1e-6);
+    assert_zero(experts.dR, c->n * c->d);
+    for (int k = 0; k < 3; k++) {
+        erc_assert_close(c->name, "dw", experts.dw[k], both.dw[k], expert, 1e-6);
+        assert_zero(router.dw[k], expert);
+    }
+    assert_true(router.result.loss == experts.result.loss);
+    erc_outcome_free(&both);
+    erc_outcome_free(&router);
+    erc_outcome_free(&experts);
+}
+
+static void each_side_gets_its_own_gradient(void **state)
+{
+    (void)state;
+    erc_for_all_cases(check_part);
+}
+
+/* One vector added to all rows changes no softmax routing. It changes the loss of the rows, and not
+ * that of the centred ones. */
+static void a_shift_of_all_rows_changes_the_loss_of_rows_alone(void **state)
+{
+    (void)state;
+    erc_inputs in       = erc_inputs_random(9, 20, 12, 0, 1.0, 0.05, 7);
+    erc_case c          = erc_case_of(&in, "shift");
+    erc_outcome at      = erc_run_as(&c, CPL_PROXY_CENTRED, CPL_ERC_TO_BOTH, CPL_F32, 1, true);
+    erc_outcome of_rows = erc_run(&c, CPL_F32, 1, false);
+    for (int64_t i = 0; i < c.n * c.d; i++) c.R[i] += 0.3f * (float)((i % c.d) % 3);
+    erc_outcome to    = erc_run_as(&c, CPL_PROXY_CENTRED, CPL_ERC_TO_BOTH, CPL_F32, 1, true);
+    erc_outcome moved = erc_run(&c, CPL_F32, 1, false);
+    assert_near(to.result.loss, at.result.loss, TOLERANCE * at.result.loss);
+    assert_true(fabs(moved.result.loss - of_rows.result.loss) > 0.1 * of_rows.result.loss);
+    erc_assert_close(c.name, "dR", to.dR, at.dR, c.n * c.d, 1e-4);
+    for (int64_t k = 0; k < c.d; k++) { /* so a step along it moves no common part */
+        double sum = 0, size = 0;
+        for (int64_t i = 0; i < c.n; i++) {
+            sum += (double)at.dR[i * c.d + k];
+            size += fabs((double)at.dR[i * c.d + k]);
+        }
+        assert_near(sum, 0, 1e-6 * size);
+    }
+    erc_outcome_free(&at);
+    erc_outcome_free(&of_rows);
+    erc_outcome_free(&to);
+    erc_outcome_free(&moved);
+    erc_case_free(&c);
+    erc_inputs_free(&in);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(centred_proxies_are_those_of_pytorch),
+        cmocka_unit_test(each_side_gets_its_own_gradient),
+        cmocka_unit_test(a_shift_of_all_rows_changes_the_loss_of_rows_alone),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
