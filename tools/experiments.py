@@ -1,11 +1,13 @@
 #!/usr/bin/env python3
-"""experiments.py COUPLET [--only WORD] [--jobs N] [--measure] [--list]: makes the runs that
-experiments/list.json names, one thread each and N at a time, measures what their checkpoints hold,
+"""experiments.py COUPLET [--only WORD] [--runs WORD] [--jobs N] [--measure] [--again] [--list]: makes the
+runs that experiments/list.json names, one thread each and N at a time, measures what their checkpoints hold,
 records both in experiments/runs/, and writes results.json and the pictures of every experiment. Pictures need
 matplotlib (python/couplet/plot.py).
 
 A run that is recorded is not made again; one that was interrupted goes on from its last checkpoint.
 --only WORD: the experiment of that folder, or all whose folder or runs have the word in their names.
+--runs WORD: the runs whose names begin with it, and no experiment: a block of experiments/questions.md.
+--again:     with --runs: what is recorded of their checkpoints is measured once more.
 --measure:   the cost of coupling loss and Autonomy-of-Experts, which needs an idle machine.
 --list:      what is there and what is missing; nothing is made."""
 import argparse
@@ -20,6 +22,8 @@ import statistics
 import subprocess
 import sys
 
+import numpy
+
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "python"))
 from couplet import plot  # noqa: E402
@@ -28,6 +32,8 @@ HOME = ROOT / "experiments"
 WORK = ROOT / "build" / "experiments"  # runs with their checkpoints
 LIST = json.loads((HOME / "list.json").read_text())
 KEEP_EVERY = 100  # steps between recorded lines of metrics
+TEXT_TOKENS = 100000
+MOST_EXPERTS = 64  # of a run whose matrices are recorded in git
 
 
 def say(*words):
@@ -121,11 +127,74 @@ def record_config(run, to):
 
 
 def measured(program, run):
-    """What the checkpoint holds, as `couplet inspect` tells it."""
+    """What the checkpoint holds, as `couplet inspect` says."""
     report = WORK / f"{run.name}.report.json"
     couplet(program, "inspect", run, "--json", report, "--overwrite", "--silhouette", "--alpha", "0.5,1,2,3,4,5",
-            "--text", ROOT / "data" / "validation", "--window", 256, "--text-tokens", 100000)
+            "--text", ROOT / "data" / "validation", "--window", 256, "--text-tokens", TEXT_TOKENS,
+            "--response-tokens", TEXT_TOKENS)
     return json.loads(report.read_text())
+
+
+def read_safetensors(path):
+    """{name: array} of a file of F32 tensors."""
+    with open(path, "rb") as file:
+        length = int.from_bytes(file.read(8), "little")
+        header, data = json.loads(file.read(length)), file.read()
+    return {name: numpy.frombuffer(data[slice(*one["data_offsets"])], "<f4").reshape(one["shape"])
+            for name, one in header.items() if name != "__metadata__"}
+
+
+def write_safetensors(path, tensors):
+    """F16 or BF16 (uint16) arrays."""
+    header, at = {}, 0
+    for name, x in tensors.items():
+        header[name] = {"dtype": "F16" if x.dtype == numpy.float16 else "BF16", "shape": list(x.shape),
+                        "data_offsets": [at, at + x.nbytes]}
+        at += x.nbytes
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)
+    with open(path, "wb") as file:
+        file.write(len(text).to_bytes(8, "little") + text)
+        for x in tensors.values():
+            file.write(numpy.ascontiguousarray(x).tobytes())
+
+
+def bf16(x):
+    """Rounded to the nearest even, as bits."""
+    bits = x.view(numpy.uint32).astype(numpy.uint64)
+    return ((bits + 0x7FFF + (bits >> 16 & 1)) >> 16).astype(numpy.uint16)
+
+
+def record_matrices(run, report, to):
+    """matrices.safetensors, F16, of every layer [n,n]: M, the clean M[i,j] = |R_i W_g^j|; M_tok; R R^T; and
+    token_mean [d], the mean of the sampled tokens. Of more than MOST_EXPERTS experts they are kept with the
+    weights, outside git: R and W_g in bf16, in build/experiments/weights/."""
+    weights = read_safetensors(run / "last" / "model.safetensors")
+    tensors, kept = {}, {}
+    for layer in report["routing"]["layers"]:
+        prefix = f"model.layers.{layer['layer']}."
+        n = len(layer["tokens_M"]["routed"])
+        tensors[f"{prefix}M_tok"] = numpy.array([row or [math.nan] * n for row in layer["tokens_M"]["M"]])
+        tensors[f"{prefix}token_mean"] = numpy.array(layer["token_mean"])
+        R = weights.get(f"{prefix}mlp.gate.weight")
+        if R is None:
+            continue
+        gates = numpy.stack([weights[f"{prefix}mlp.experts.{j}.gate_proj.weight"] for j in range(n)])
+        tensors[f"{prefix}M"] = numpy.linalg.norm(numpy.einsum("ik,jck->ijc", R, gates, optimize=True), axis=-1)
+        tensors[f"{prefix}gram"] = R @ R.T
+        kept |= {f"{prefix}R": bf16(R), f"{prefix}W_g": bf16(gates)}
+    tensors = {name: x.astype(numpy.float16) for name, x in tensors.items()}
+    (WORK / "weights").mkdir(exist_ok=True)
+    write_safetensors(WORK / "weights" / f"{run.name}.safetensors", {**kept, **tensors})
+    if n <= MOST_EXPERTS:
+        write_safetensors(to / "matrices.safetensors", tensors)
+
+
+def processor():
+    """The kind of processor: a run repeats bit for bit on its own kind."""
+    flags = pathlib.Path("/proc/cpuinfo").read_text().split()
+    return next((name for name, flag in (("AVX512-BF16", "avx512_bf16"), ("AVX512", "avx512f"), ("AVX2", "avx2"))
+                 if flag in flags), "other")
 
 
 def write_charts(path, charts):
@@ -150,11 +219,24 @@ def slim(value, most=12):
     """Without matrices, lists with a number for every expert, and names of folders."""
     if isinstance(value, dict):
         return {key: slim(one, most) for key, one in value.items()
-                if key not in ("checkpoint", "model", "pairs") and not (isinstance(one, list) and (len(one) > most or
+                if key not in ("checkpoint", "model", "pairs", "token_mean") and not (isinstance(one, list) and (len(one) > most or
                         any(isinstance(part, list) for part in one)))}
     if isinstance(value, list):
         return [slim(one, most) for one in value]
     return value
+
+
+def record_checkpoint(program, run, to):
+    report = measured(program, run)
+    (to / "report.json").write_text(json.dumps(rounded(slim(report))) + "\n")
+    record_matrices(run, report, to)
+
+
+def record_again(program, name):
+    run = WORK / name
+    if not (run / "done").exists():
+        raise RuntimeError("its checkpoint is not there")
+    record_checkpoint(program, run, HOME / "runs" / name)
 
 
 def record(program, name):
@@ -170,7 +252,8 @@ def record(program, name):
     (part / "start.json").write_text(json.dumps(rounded(
         {key: value for key, value in json.loads((run / "start.json").read_text()).items()
          if key != "tokens_per_expert"})) + "\n")
-    (part / "report.json").write_text(json.dumps(rounded(slim(measured(program, run)))) + "\n")
+    (part / "machine.json").write_text(json.dumps({"processor": processor()}) + "\n")
+    record_checkpoint(program, run, part)
     if name.endswith("-s0") and "model.router=aoe" not in settings_of(name):
         record_points(program, run, part)
     couplet(program, "compare", run, "--documents", 0)  # scores all that are held out
@@ -385,9 +468,12 @@ def chosen(only):
 
 def names_of(experiments):
     """The runs they stand on, each once, the first seed of all arms before the second."""
-    arms = [arm for one in experiments if not one.get("cost")
-            for arm in [*one["arms"], *one.get("tsne", [])]]
-    arms = list(dict.fromkeys(arms))
+    return names_of_arms(dict.fromkeys(arm for one in experiments if not one.get("cost")
+                                       for arm in [*one["arms"], *one.get("tsne", [])]))
+
+
+def names_of_arms(arms):
+    arms = list(arms)
     seeds = sorted({seed for arm in arms for seed in LIST["runs"][arm]["seeds"]})
     return [f"{arm}-s{seed}" for seed in seeds for arm in arms
             if seed in LIST["runs"][arm]["seeds"]]
@@ -400,12 +486,12 @@ def show(names):
         say(f"{name:28} {'recorded' if there else 'begun' if begun else '-'}")
 
 
-def make_all(program, names, jobs):
-    missing = [name for name in names if not (HOME / "runs" / name).exists()]
+def make_all(program, names, jobs, make=record):
+    missing = [name for name in names if (HOME / "runs" / name).exists() == (make is record_again)]
     say(f"{len(names)} runs, {len(missing)} of them to be made, {jobs} at a time")
     failed = 0
     with concurrent.futures.ThreadPoolExecutor(jobs) as pool:
-        waiting = {pool.submit(record, program, name): name for name in missing}
+        waiting = {pool.submit(make, program, name): name for name in missing}
         for done in concurrent.futures.as_completed(waiting):
             error = done.exception()
             failed += error is not None
@@ -417,17 +503,24 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("couplet", type=os.path.abspath)
     parser.add_argument("--only", default="")
+    parser.add_argument("--runs", default="")
+    parser.add_argument("--again", action="store_true")
     parser.add_argument("--jobs", type=int, default=os.cpu_count())
     parser.add_argument("--measure", action="store_true")
     parser.add_argument("--list", action="store_true")
     how = parser.parse_args()
+    WORK.mkdir(parents=True, exist_ok=True)
+    if how.runs:
+        names = names_of_arms([arm for arm in LIST["runs"] if arm.startswith(how.runs)])
+        if how.list:
+            return show(names)
+        return make_all(how.couplet, names, max(1, how.jobs), record_again if how.again else record) > 0
     experiments = chosen(how.only)
     names = names_of(experiments)
     if how.list:
         return show(names)
     if not plot.can_draw():
         sys.exit(f"experiments: the pictures need {plot.NEEDS}")
-    WORK.mkdir(parents=True, exist_ok=True)
     failed = make_all(how.couplet, names, max(1, how.jobs))
     for experiment in sorted(experiments, key=lambda one: not one.get("cost")):
         if experiment.get("cost"):
