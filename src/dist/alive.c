@@ -35,6 +35,8 @@ static void release(cpl_alive *a)
     cpl_free(a->polled);
     cpl_free(a->joined);
     cpl_free(a->count);
+    cpl_free(a->waits);
+    cpl_free(a->still);
     cpl_free(a);
 }
 
@@ -62,18 +64,23 @@ static cpl_status make(cpl_alive **out, int rank, int size, int n_links, double 
     a->listener = a->wake = -1;
     atomic_init(&a->lost, -1);
     atomic_init(&a->own_count, 0);
+    atomic_init(&a->own_waits, 0);
     init_locks(a);
     a->links  = cpl_alloc((size_t)n_links * sizeof *a->links);
     a->polled = cpl_alloc((size_t)(n_links + 2) * sizeof *a->polled);
     a->joined = cpl_alloc((size_t)size * sizeof *a->joined);
     a->count  = cpl_alloc((size_t)size * sizeof *a->count);
-    if (!a->links || !a->polled || !a->joined || !a->count) {
+    a->waits  = cpl_alloc((size_t)size * sizeof *a->waits);
+    a->still  = cpl_alloc((size_t)size * sizeof *a->still);
+    if (!a->links || !a->polled || !a->joined || !a->count || !a->waits || !a->still) {
         release(a);
         return CPL_ERR_MEMORY;
     }
     memset(a->links, 0, (size_t)n_links * sizeof *a->links);
     memset(a->joined, 0, (size_t)size * sizeof *a->joined);
     memset(a->count, 0, (size_t)size * sizeof *a->count);
+    memset(a->waits, 0, (size_t)size * sizeof *a->waits);
+    memset(a->still, 0, (size_t)size * sizeof *a->still);
     for (; a->n_links < n_links; a->n_links++) a->links[a->n_links].fd = -1;
     *out = a;
     return CPL_OK;
@@ -287,23 +294,37 @@ void cpl_alive_count_anew(cpl_alive *a)
     atomic_store_explicit(&a->own_count, (now / most + 1) * most, memory_order_relaxed);
 }
 
-void cpl_alive_late(cpl_alive *a, char names[CPL_ALIVE_NAMES])
+void cpl_alive_wait_on(cpl_alive *a)
+{
+    if (a) atomic_fetch_add_explicit(&a->own_waits, 1, memory_order_relaxed);
+}
+
+/* Of the ranks that have begun fewer collectives than `own`; or of those that are still. Under the
+ * lock. */
+static void name_ranks(const cpl_alive *a, char names[CPL_ALIVE_NAMES], int64_t own, bool still)
 {
     size_t length = 0;
-    names[0]      = '\0';
-    if (!a || !a->runs) return;
-    const int64_t own = atomic_load_explicit(&a->own_count, memory_order_relaxed);
-    cpl_alive_lock(a);
     for (int i = 0; i < a->n_links; i++) {
         const cpl_alive_link *link = &a->links[i];
         char name[CPL_ALIVE_NAME];
-        if (link->fd < 0 || link->stage != CPL_ALIVE_JOINED || a->count[link->rank] >= own)
-            continue;
+        if (link->fd < 0 || link->stage != CPL_ALIVE_JOINED) continue;
+        if (still ? !a->still[link->rank] : a->count[link->rank] >= own) continue;
         cpl_alive_name(name, link->rank, link->host, link->process);
         if (length + strlen(name) + 3 > CPL_ALIVE_NAMES) break;
         length += (size_t)snprintf(names + length, CPL_ALIVE_NAMES - length, "%s%s",
                                    length ? ", " : "", name);
     }
+}
+
+void cpl_alive_late(cpl_alive *a, char names[CPL_ALIVE_NAMES])
+{
+    names[0] = '\0';
+    if (!a || !a->runs) return;
+    const int64_t own = atomic_load_explicit(&a->own_count, memory_order_relaxed);
+    const bool waits  = atomic_load_explicit(&a->own_waits, memory_order_relaxed) > 0;
+    cpl_alive_lock(a);
+    name_ranks(a, names, own, false);
+    if (!names[0] && waits) name_ranks(a, names, own, true);
     cpl_alive_unlock(a);
 }
 

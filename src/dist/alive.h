@@ -55,9 +55,15 @@ void cpl_alive_count(cpl_alive *alive);
 /* All ranks come to the same point, after which they count the same collectives. NULL: nothing. */
 void cpl_alive_count_anew(cpl_alive *alive);
 
+/* This rank waits in a collective, and looks again whether it is complete; heartbeats carry how often.
+ * One atomic operation, for any thread. NULL: nothing. */
+void cpl_alive_wait_on(cpl_alive *alive);
+
 /* Sets `names` to the ranks that have begun fewer collectives than this one, or have not come to the
- * last such point, as their last heartbeats say: rank 0 knows of all, the others of rank 0 alone. ""
- * if there are none. NULL: "". */
+ * last such point, as their last heartbeats say: rank 0 knows of all, the others of rank 0 alone. If
+ * there are none, and this rank waits: to those that did not wait between their last two
+ * heartbeats, since a rank may hang in the collective that all have begun. "" if there are none
+ * either. NULL: "". */
 void cpl_alive_late(cpl_alive *alive, char names[CPL_ALIVE_NAMES]);
 
 /* The sentence of the loss, "" while there is none. Owned by `alive`, valid until cpl_alive_close.

@@ -117,6 +117,18 @@ static bool on_join(cpl_alive *a, cpl_alive_link *link)
     return true;
 }
 
+/* "COUNT WAITS" of a heartbeat. */
+static void take_counts(cpl_alive *a, int rank, const char *text)
+{
+    char *end           = NULL;
+    const int64_t count = strtoll(text, &end, 10), waits = strtoll(end, NULL, 10);
+    cpl_alive_lock(a);
+    a->still[rank] = a->count[rank] == count && a->waits[rank] == waits;
+    a->count[rank] = count;
+    a->waits[rank] = waits;
+    cpl_alive_unlock(a);
+}
+
 static bool on_message(cpl_alive *a, cpl_alive_link *link, const cpl_alive_message *message)
 {
     if (message->kind == CPL_ALIVE_HELLO) return on_hello(a, link, message);
@@ -131,9 +143,7 @@ static bool on_message(cpl_alive *a, cpl_alive_link *link, const cpl_alive_messa
         return true;
     }
     if (message->kind != CPL_ALIVE_BEAT) return false;
-    cpl_alive_lock(a);
-    a->count[link->rank] = strtoll(message->text, NULL, 10);
-    cpl_alive_unlock(a);
+    take_counts(a, link->rank, message->text);
     return true;
 }
 
@@ -243,13 +253,14 @@ static void excuse(cpl_alive *a, double asked)
 
 static void beat(cpl_alive *a)
 {
-    char text[24];
+    char text[48];
     double now = cpl_seconds_now();
     if (now < a->beat_at) return;
     a->beat_at = now + a->period_s;
     a->full    = false;
-    snprintf(text, sizeof text, "%lld",
-             (long long)atomic_load_explicit(&a->own_count, memory_order_relaxed));
+    snprintf(text, sizeof text, "%lld %lld",
+             (long long)atomic_load_explicit(&a->own_count, memory_order_relaxed),
+             (long long)atomic_load_explicit(&a->own_waits, memory_order_relaxed));
     for (int i = 0; i < a->n_links; i++)
         if (a->links[i].fd >= 0 && a->links[i].stage == CPL_ALIVE_JOINED && !a->links[i].n_out &&
             !a->leaving)

@@ -43,11 +43,13 @@ struct cpl_alive {
     bool *joined; /* (size) */
     int64_t
         *count; /* (size): what cpl_alive_count has counted on the others, by their heartbeats */
+    int64_t *waits; /* (size): the same of cpl_alive_wait_on */
+    bool *still;    /* (size): neither has changed in the last heartbeat */
     int n_joined;
     bool closing, reported, announced; /* `reported`: the loss is this rank's own report */
     char sentence[CPL_ALIVE_SENTENCE]; /* never changes once `lost` is set */
     atomic_int lost;
-    _Atomic int64_t own_count;
+    _Atomic int64_t own_count, own_waits;
 };
 
 /* "rank 3 (host node07, process 4711)". */

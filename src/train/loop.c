@@ -263,13 +263,17 @@ static cpl_status steps(cpl_trainer *t, const cpl_train_job *job, cpl_train_outc
         CPL_TRY(one_step(t, logged));
         cpl_pace_end(&t->pace, t->log);
         if (look) CPL_TRY(evaluate(t));
-        cpl_group_expect(t->world, 0, NULL);
         t->longest_step = fmax(t->longest_step, cpl_seconds_now() - begin);
-        if (tasks) CPL_TRY(cpl_group_agree(t->world, evaluate_tasks(t, job->callbacks)));
+        if (tasks) { /* take as long as they take */
+            cpl_group_expect(t->world, 0, NULL);
+            CPL_TRY(cpl_group_agree(t->world, evaluate_tasks(t, job->callbacks)));
+            cpl_group_expect(t->world, patience(t), "in a step");
+        }
         CPL_TRY(cpl_group_agree(t->world, report(t, job->callbacks, logged)));
         forget_tasks(t);
         if (t->skipped_in_row >= s->train.max_skipped) return cpl_group_agree(t->world, give_up(t));
         outcome->stopped = cpl_ranks_are_stopped(t->world) && !last;
+        cpl_group_expect(t->world, 0, NULL);
         if (save_due(t, last || outcome->stopped)) CPL_TRY(save(t, job->callbacks));
     }
     return CPL_OK;

@@ -5,6 +5,7 @@ disturbed it; and what is refused is refused with one sentence."""
 import concurrent.futures
 import ctypes
 import os
+import pathlib
 import re
 import resource
 import shutil
@@ -182,14 +183,37 @@ def check_lost(folder, library, experts, number, rank):
 
 
 class Held:
-    """A process whose first thread stands still from now on, while its others go on."""
-    SEIZE, INTERRUPT, ALL_CHILDREN = 0x4206, 0x4207, 0x40000000  # of ptrace and waitpid
+    """A process whose first thread stands still from now on, while its others go on: in the code of the program, since
+    one that stands in the MPI library may hold a lock that other ranks need to find out whether a message came."""
+    SEIZE, INTERRUPT, CONTINUE, ALL_CHILDREN = 0x4206, 0x4207, 7, 0x40000000  # of ptrace and waitpid
 
     def __init__(self, process):
-        system = ctypes.CDLL(None, use_errno=True)
-        self.process = process
-        self.works   = all(system.ptrace(request, process, None, None) == 0 for request in (self.SEIZE, self.INTERRUPT))
+        self.process, self.system = process, ctypes.CDLL(None, use_errno=True)
+        self.works = self.ask(self.SEIZE) and any(self.stop() for _ in range(5000))
         threading.Thread(target=self.reap, daemon=True).start()
+
+    def ask(self, request):
+        return self.system.ptrace(request, self.process, None, None) == 0
+
+    def stop(self):
+        """Whether it stands in the program; if not it goes on."""
+        self.ask(self.INTERRUPT)
+        os.waitpid(self.process, self.ALL_CHILDREN)
+        if self.is_in_program():
+            return True
+        self.ask(self.CONTINUE)
+        time.sleep(0.001)
+        return False
+
+    def is_in_program(self):
+        proc  = pathlib.Path("/proc", str(self.process))
+        place = int((proc / "syscall").read_text().split()[-1], 16)
+        for line in (proc / "maps").read_text().splitlines():
+            ends, *_, file = line.split()
+            low, high = (int(end, 16) for end in ends.split("-"))
+            if low <= place < high:
+                return file == os.path.realpath(COUPLET)
+        return False
 
     def reap(self):
         """Its end is seen by its parent after us."""

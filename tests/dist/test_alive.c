@@ -765,21 +765,32 @@ static void *join_in(void *state)
     return NULL;
 }
 
+static void join_all(join r[3])
+{
+    char address[CPL_ALIVE_ADDRESS];
+    pthread_t threads[3];
+    for (int i = 0; i < 3; i++) r[i] = (join){.rank = i, .address = address};
+    assert_ok(cpl_alive_listen(&r[0].alive, address, 3, LONG_S, NULL, NULL));
+    for (int i = 1; i < 3; i++)
+        assert_int_equal(pthread_create(&threads[i], NULL, join_in, &r[i]), 0);
+    for (int i = 1; i < 3; i++) pthread_join(threads[i], NULL);
+    assert_ok(cpl_alive_wait(r[0].alive));
+}
+
+static void close_all(join r[3])
+{
+    for (int i = 2; i >= 0; i--) assert_int_equal(cpl_alive_lost(r[i].alive), -1);
+    for (int i = 2; i >= 0; i--) cpl_alive_close(r[i].alive);
+}
+
 static void test_late_ranks_are_named(void **state)
 {
-    char address[CPL_ALIVE_ADDRESS], names[CPL_ALIVE_NAMES];
-    join r[3] = {{.rank = 0}, {.rank = 1}, {.rank = 2}};
-    pthread_t threads[3];
+    char names[CPL_ALIVE_NAMES];
+    join r[3];
     (void)state;
     cpl_alive_late(NULL, names);
     assert_string_equal(names, "");
-    assert_ok(cpl_alive_listen(&r[0].alive, address, 3, LONG_S, NULL, NULL));
-    for (int i = 1; i < 3; i++) {
-        r[i].address = address;
-        assert_int_equal(pthread_create(&threads[i], NULL, join_in, &r[i]), 0);
-    }
-    for (int i = 1; i < 3; i++) pthread_join(threads[i], NULL);
-    assert_ok(cpl_alive_wait(r[0].alive));
+    join_all(r);
     cpl_alive_late(r[0].alive, names);
     assert_string_equal(names, ""); /* nobody has begun anything */
     cpl_alive_count(r[0].alive);
@@ -800,8 +811,26 @@ static void test_late_ranks_are_named(void **state)
     wait_for_late(r[0].alive, "");
     cpl_alive_count_anew(r[1].alive); /* now rank 0 is late */
     wait_for_late(r[1].alive, "rank 0 (host ");
-    for (int i = 2; i >= 0; i--) assert_int_equal(cpl_alive_lost(r[i].alive), -1);
-    for (int i = 2; i >= 0; i--) cpl_alive_close(r[i].alive);
+    close_all(r);
+}
+
+/* All are in the same collective; ranks 0 and 1 look whether it is complete, rank 2 hangs in it. */
+static void test_a_rank_that_hangs_in_a_collective_is_named(void **state)
+{
+    const double until          = cpl_seconds_now() + LONG_S;
+    char names[CPL_ALIVE_NAMES] = "";
+    join r[3];
+    (void)state;
+    join_all(r);
+    for (int i = 0; i < 3; i++) cpl_alive_count(r[i].alive);
+    wait_for_late(r[0].alive, "");
+    while (!strstr(names, "rank 2 (host ") || strstr(names, "rank 1 (host ")) {
+        assert_true(cpl_seconds_now() < until);
+        for (int i = 0; i < 2; i++) cpl_alive_wait_on(r[i].alive);
+        cpl_alive_late(r[0].alive, names);
+        nap();
+    }
+    close_all(r);
 }
 
 int main(void)
@@ -828,6 +857,7 @@ int main(void)
         cmocka_unit_test(test_silent_connections_do_not_disturb),
         cmocka_unit_test(test_64_ranks_as_threads),
         cmocka_unit_test(test_late_ranks_are_named),
+        cmocka_unit_test(test_a_rank_that_hangs_in_a_collective_is_named),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -78,6 +78,7 @@ static void on_lost(void *ctx, int rank, const char *sentence)
 static bool is_lost(void *ctx, char sentence[1024])
 {
     (void)ctx;
+    cpl_alive_wait_on(alive);
     if (cpl_alive_lost(alive) < 0) return false;
     snprintf(sentence, 1024, "%s", cpl_alive_sentence(alive));
     return true;
