@@ -55,8 +55,8 @@ void cpl_alive_count(cpl_alive *alive);
 /* All ranks come to the same point, after which they count the same collectives. NULL: nothing. */
 void cpl_alive_count_anew(cpl_alive *alive);
 
-/* This rank waits in a collective, and looks again whether it is complete; heartbeats carry how often.
- * One atomic operation, for any thread. NULL: nothing. */
+/* This rank waits in a collective, and looks again whether it is complete; heartbeats carry how
+ * often. One atomic operation, for any thread. NULL: nothing. */
 void cpl_alive_wait_on(cpl_alive *alive);
 
 /* Sets `names` to the ranks that have begun fewer collectives than this one, or have not come to the

@@ -157,10 +157,10 @@ int64_t cpl_group_sum_bytes(int size, int rank, int64_t count, int64_t unit);
  * Collective. */
 CPL_NODISCARD cpl_status cpl_group_agree(cpl_group *group, cpl_status status);
 
-/* From here on all ranks call the same collectives, and none waits longer than `seconds` (and
- * 2 or 3 more) in one of them (0: no limit): if one does, the process has failed with CPL_ERR_DEVICE and the names of the
- * ranks that hang, which have begun fewer collectives. Time in which this process does not run is not
- * counted. `where`: "in a step"; not copied. */
+/* From here on all ranks call the same collectives, and none waits longer than `seconds` (and 2 or 3
+ * more) in one of them; 0: no limit. If one does, the process has failed with CPL_ERR_DEVICE and the
+ * names of the ranks that hang (cpl_alive_late). Time in which this process does not run does not
+ * count. `where`: "in a step"; not copied. */
 void cpl_group_expect(cpl_group *group, double seconds, const char *where);
 
 /* cpl_group_agree with that limit, and no limit afterwards. */

@@ -814,18 +814,23 @@ static void test_late_ranks_are_named(void **state)
     close_all(r);
 }
 
-/* All are in the same collective; ranks 0 and 1 look whether it is complete, rank 2 hangs in it. */
+/* All are in the same collective; ranks 0 and 1 look whether it is complete, rank 2 hangs in it: for
+ * several heartbeats, which each report that rank 1 has looked again. */
 static void test_a_rank_that_hangs_in_a_collective_is_named(void **state)
 {
+    enum { BEATS_S = 4 };
     const double until          = cpl_seconds_now() + LONG_S;
+    double named                = cpl_seconds_now();
     char names[CPL_ALIVE_NAMES] = "";
     join r[3];
     (void)state;
     join_all(r);
     for (int i = 0; i < 3; i++) cpl_alive_count(r[i].alive);
     wait_for_late(r[0].alive, "");
-    while (!strstr(names, "rank 2 (host ") || strstr(names, "rank 1 (host ")) {
+    while (cpl_seconds_now() < named + BEATS_S) {
         assert_true(cpl_seconds_now() < until);
+        if (!strstr(names, "rank 2 (host ") || strstr(names, "rank 1 (host "))
+            named = cpl_seconds_now(); /* not yet, or wrong */
         for (int i = 0; i < 2; i++) cpl_alive_wait_on(r[i].alive);
         cpl_alive_late(r[0].alive, names);
         nap();
