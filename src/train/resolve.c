@@ -23,6 +23,11 @@ cpl_status cpl_train_check_router(const cpl_settings *s)
         return CPL_FAIL(CPL_ERR_INPUT,
                         "train.router_lr is 0, but erc.gradient is router: the coupling loss would "
                         "train nothing");
+    if (s->train.router_lr == 0 && s->losses.orth.weight > 0)
+        return CPL_FAIL(CPL_ERR_INPUT,
+                        "train.router_lr is 0, but orth.weight is %g: the orthogonality loss would "
+                        "train nothing",
+                        s->losses.orth.weight);
     return CPL_OK;
 }
 

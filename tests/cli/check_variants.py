@@ -216,6 +216,9 @@ def check_refused(folder):
     refused(["erc.proxy is centred", "model.router is aoe"], "model.router=aoe", "erc.proxy=centred")
     refused(["train.router_lr is 0.5", "model.router is aoe"], "model.router=aoe", "train.router_lr=0.5")
     refused(["train.router_lr is 0", "erc.gradient is router"], "train.router_lr=0", "erc.gradient=router")
+    refused(["train.router_lr is 0", "orth.weight is 0.5"], "train.router_lr=0", "orth.weight=0.5")
+    refused(["erc.proxy is centred", "model.num_experts is 2"], "erc.proxy=centred", "model.num_experts=2",
+            "model.num_experts_per_tok=1")
     refused(["erc.layers", "layer 2", "model.num_hidden_layers is 2"], "erc.layers=\"0,2\"")
     for wrong in ("", "x", "0-", "1-0", "0,,1", "-1", "0 1", "all,0", "0,"):
         refused(["erc.layers"], f"erc.layers=\"{wrong}\"")
