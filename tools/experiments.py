@@ -34,6 +34,9 @@ LIST = json.loads((HOME / "list.json").read_text())
 KEEP_EVERY = 100  # steps between recorded lines of metrics
 TEXT_TOKENS = 100000
 MOST_EXPERTS = 64  # of a run whose matrices are recorded in git
+# Of the tasks with rows in data/eval, those whose score is bits per byte of the right answer: as OLMoE's own evaluations.
+TASKS = {"arc_challenge,commonsense_qa,copa,boolq,hellaswag,winogrande": [],
+         "mmlu": ["--profile", "inloop", "--variant", "test"]}  # its rows here are of that split
 
 
 def say(*words):
@@ -232,6 +235,17 @@ def record_checkpoint(program, run, to):
     record_matrices(run, report, to)
 
 
+def record_tasks(program, run, to):
+    """tasks.json: {task: {"profile", "n", metric: value}} of TASKS, for arms that list.json asks it of."""
+    found, out = {}, WORK / f"{run.name}.tasks.json"
+    for tasks, words in TASKS.items():
+        couplet(program, "eval", run, "--tasks", tasks, *words, "--json", out, "--overwrite",
+                *sets(["compute.threads=1"]))
+        for task, result in json.loads(out.read_text())["results"].items():
+            found[task] = {"profile": result["profile"], "split": result["split"], "n": result["n"], **result["metrics"]}
+    (to / "tasks.json").write_text(json.dumps(rounded(found)) + "\n")
+
+
 def record_again(program, name):
     run = WORK / name
     if not (run / "done").exists():
@@ -254,6 +268,8 @@ def record(program, name):
          if key != "tokens_per_expert"})) + "\n")
     (part / "machine.json").write_text(json.dumps({"processor": processor()}) + "\n")
     record_checkpoint(program, run, part)
+    if LIST["runs"][name.rsplit("-s", 1)[0]].get("tasks"):
+        record_tasks(program, run, part)
     if name.endswith("-s0") and "model.router=aoe" not in settings_of(name):
         record_points(program, run, part)
     couplet(program, "compare", run, "--documents", 0)  # scores all that are held out
