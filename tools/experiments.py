@@ -21,6 +21,7 @@ import shutil
 import statistics
 import subprocess
 import sys
+import time
 
 import numpy
 
@@ -420,29 +421,56 @@ def conclude(program, experiment):
 
 # ---- the cost, measured ----
 
-def step_seconds(program, arm, steps=40):
-    """Median over the steps of a short run of its own."""
+def run_seconds(program, arm, steps):
+    """Of a whole run in which only the last step is logged: a logged step also computes the coupling figures."""
     run = WORK / "cost"
     shutil.rmtree(run, ignore_errors=True)
     settings = LIST["runs"][arm]["settings"]
+    begin = time.monotonic()
     couplet(program, "train", HOME / "base.yaml", "--out", run,
             *sets([f"data.cache={WORK / 'tokens'}", *settings, f"train.steps={steps}",
-                   "train.warmup_steps=5", "log.every=1", "eval.every=0", "checkpoint.every=0",
+                   "train.warmup_steps=1", f"log.every={steps + 1}", "eval.every=0", "checkpoint.every=0",
                    "eval.max_sequences=1"]))
-    lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
-    return (statistics.median(line["step_s"] for line in lines[5:]),
-            max(line["memory_bytes"] for line in lines))
+    seconds = time.monotonic() - begin
+    lines = (run / "metrics.jsonl").read_text().splitlines()
+    assert len(lines) == 1, "a step before the last was logged"
+    return seconds, json.loads(lines[0])["memory_bytes"]
+
+
+def step_seconds(program, arm, few=10, many=70):
+    """The steps by which a longer run takes longer: its start, its logged last step and its end cancel."""
+    short, _ = run_seconds(program, arm, few)
+    long, memory = run_seconds(program, arm, many)
+    return (long - short) / (many - few), memory
+
+
+def plan_of(program, config, settings):
+    out = WORK / "plan.json"
+    couplet(program, "plan", config, *sets(settings), "--json", out, "--overwrite")
+    return json.loads(out.read_text())
 
 
 def planned(program, arm):
-    out = WORK / "plan.json"
-    couplet(program, "plan", HOME / "base.yaml", *sets(LIST["runs"][arm]["settings"]),
-            "--json", out, "--overwrite")
-    plan = json.loads(out.read_text())
+    plan = plan_of(program, HOME / "base.yaml", LIST["runs"][arm]["settings"])
     return {"step_flops": plan["step_flops"], "bytes": plan["bytes"]["total"]}
 
 
-def measure_cost(program, experiment, rounds=5):
+def planned_at_size(program):
+    """What `couplet plan` says of the paper's models: {name: shares of the vanilla model's work and memory}."""
+    found = {}
+    for name in ("paper-3b", "paper-15b"):
+        config = ROOT / "configs" / f"{name}.yaml"
+        erc = plan_of(program, config, [])
+        aoe = plan_of(program, config, ["model.router=aoe", "erc.weight=0"])["aoe_beside_softmax"]
+        found[name] = {"erc_share_all_active": erc["erc_share_all_active"],
+                       "erc_share_none_active": erc["erc_share_none_active"],
+                       "aoe_extra_share_of_step": aoe["extra_share_of_step"],
+                       "aoe_extra_share_of_bytes": aoe["extra_share_of_bytes"],
+                       "aoe_extra_bytes": aoe["extra_total_bytes"]}
+    return found
+
+
+def measure_cost(program, experiment, rounds=7):
     """Alternating short runs; ratios to vanilla beside those of `couplet plan`."""
     arms = experiment["arms"]
     times = {arm: [] for arm in arms}
@@ -453,7 +481,8 @@ def measure_cost(program, experiment, rounds=5):
             times[arm].append(seconds)
     base = arms[0]
     plans = {arm: planned(program, arm) for arm in arms}
-    results = {"command": "make experiments ONLY=overhead MEASURE=1", "rounds": rounds, "arms": {}}
+    results = {"command": "make experiments ONLY=overhead MEASURE=1", "processor": processor(), "rounds": rounds,
+               "planned": planned_at_size(program), "arms": {}}
     for arm in arms:
         ratios = [own / reference for own, reference in zip(times[arm], times[base])]
         results["arms"][arm] = {
