@@ -49,10 +49,11 @@ cpl_status cpl_aux_resolve(cpl_aux_settings *losses, const cpl_model_settings *m
                         "erc.proxy is centred, but model.router is %s, which has no router rows",
                         cpl_router_of(model)->name);
     if (losses->erc.proxy == CPL_PROXY_CENTRED && model->n_experts < 3)
-        return CPL_FAIL(CPL_ERR_INPUT,
-                        "erc.proxy is centred, but model.num_experts is %lld: centred rows of fewer "
-                        "than 3 experts have equal lengths and one direction",
-                        (long long)model->n_experts);
+        return CPL_FAIL(
+            CPL_ERR_INPUT,
+            "erc.proxy is centred, but model.num_experts is %lld: centred rows of fewer "
+            "than 3 experts have equal lengths and one direction",
+            (long long)model->n_experts);
     return cpl_erc_check_layers(&losses->erc, model->n_layers);
 }
 

@@ -1,5 +1,5 @@
-/* Settings erc.proxy and erc.gradient: against PyTorch in float64 (tests/golden/proxy), and what a
- * shift of all router rows does to the loss of each. */
+/* Settings erc.proxy and erc.gradient: against PyTorch in float64 (tests/golden/proxy), what a
+ * shift of all router rows does to the loss of each, and what the loss does not see. */
 #include "model/coupling.h"
 
 #include "model/erc_run.h"
@@ -138,12 +138,88 @@ static void a_shift_of_all_rows_changes_the_loss_of_rows_alone(void **state)
     erc_inputs_free(&in);
 }
 
+/* How often experts are among the K with the largest scores of both x R^T and -x R^T. */
+static int64_t chosen_by_both(const erc_case *c, const float *x, int64_t top_k)
+{
+    int64_t both = 0;
+    for (int64_t i = 0; i < c->n; i++) {
+        int64_t above = 0, below = 0; /* experts with a larger score; with a smaller one */
+        double own = 0;
+        for (int64_t k = 0; k < c->d; k++) own += (double)x[k] * (double)c->R[i * c->d + k];
+        for (int64_t j = 0; j < c->n; j++) {
+            double other = 0;
+            for (int64_t k = 0; k < c->d; k++) other += (double)x[k] * (double)c->R[j * c->d + k];
+            above += other > own;
+            below += other < own;
+        }
+        both += above < top_k && below < top_k;
+    }
+    return both;
+}
+
+/* The router -R has the loss of R, draw for draw and bit for bit, and chooses no expert that R
+ * chooses where 2 K <= n. */
+static void the_opposite_router_has_the_same_loss(void **state)
+{
+    (void)state;
+    erc_inputs in  = erc_inputs_random(9, 20, 12, 0, 1.0, 0.05, 11);
+    erc_case c     = erc_case_of(&in, "sign");
+    erc_outcome at = erc_run(&c, CPL_F32, 1, true);
+    assert_true(at.result.loss > 0);
+    for (int64_t t = 0; t < 20; t++) {
+        float *x = c.w[0] + t * c.d; /* any vectors will do */
+        for (int64_t k = 1; 2 * k <= c.n; k++) assert_int_equal(chosen_by_both(&c, x, k), 0);
+        assert_int_equal(chosen_by_both(&c, x, c.n / 2 + 1), 1); /* of 9, the middle one */
+    }
+    for (int64_t i = 0; i < c.n * c.d; i++) c.R[i] = -c.R[i];
+    erc_outcome opposite = erc_run(&c, CPL_F32, 1, true);
+    assert_true(opposite.result.loss == at.result.loss);
+    assert_memory_equal(opposite.M, at.M, (size_t)(c.n * c.n) * sizeof(float));
+    for (int64_t i = 0; i < c.n * c.d; i++) assert_true(opposite.dR[i] == -at.dR[i]);
+    erc_outcome_free(&at);
+    erc_outcome_free(&opposite);
+    erc_case_free(&c);
+    erc_inputs_free(&in);
+}
+
+/* ERC(R + t u) / t tends to the loss of the matrix whose rows are all |u W_j| (docs/coupling.md), so
+ * that the loss has no bound in t. */
+static void the_loss_has_no_bound_under_a_shift(void **state)
+{
+    (void)state;
+    const double far   = 1e4;
+    erc_inputs in      = erc_inputs_random(9, 20, 12, 0, 1.0, 0.05, 13);
+    erc_case c         = erc_case_of(&in, "far");
+    double response[9] = {0}, limit = 0;
+    for (int64_t j = 0; j < c.n; j++)
+        for (int64_t b = 0; b < c.D; b++) {
+            double sum = 0;
+            for (int64_t k = 0; k < c.d; k++) sum += (double)c.w[0][(j * c.D + b) * c.d + k];
+            response[j] += sum * sum;
+        }
+    for (int64_t i = 0; i < c.n; i++)
+        for (int64_t j = 0; j < c.n; j++)
+            limit += fmax(sqrt(response[j]) - sqrt(response[i]), 0) / (double)(c.n * c.n);
+    for (int64_t i = 0; i < c.n * c.d; i++) c.R[i] += (float)far;
+    c.noise = false;
+    free(c.delta);
+    c.delta           = NULL;
+    erc_outcome moved = erc_run(&c, CPL_F32, 1, false);
+    assert_true(limit > 0);
+    assert_near(moved.result.loss / far, limit, 1e-3 * limit);
+    erc_outcome_free(&moved);
+    erc_case_free(&c);
+    erc_inputs_free(&in);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(centred_proxies_are_those_of_pytorch),
         cmocka_unit_test(each_side_gets_its_own_gradient),
         cmocka_unit_test(a_shift_of_all_rows_changes_the_loss_of_rows_alone),
+        cmocka_unit_test(the_opposite_router_has_the_same_loss),
+        cmocka_unit_test(the_loss_has_no_bound_under_a_shift),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
