@@ -46,6 +46,20 @@ def test_every_block_is_known_here(page):
     assert [b.split("\n")[0] for b in blocks(page) if not b.startswith(KNOWN[page])] == []
 
 
+# ---- coupling.md ----
+
+def test_the_example_of_signs():
+    numpy = pytest.importorskip("numpy")
+    done = subprocess.run([sys.executable, ROOT / "examples" / "loss_and_sign.py"], capture_output=True, text=True,
+                          check=True)
+    shown, made = ([line.split() for line in text.splitlines()]
+                   for text in (block("coupling.md", "shift"), done.stdout))
+    assert shown[0] == made[0] and len(shown) == len(made) == 5
+    numbers = [numpy.array([[float(x) for x in line] for line in lines[1:]]) for lines in (shown, made)]
+    assert abs(numbers[0] - numbers[1]).max() <= 0.0101  # the last digit, on another processor
+    assert (numbers[1][:, 1] == 0).all() and (numbers[1][:, 3] < 0).all()  # what the page says
+
+
 # ---- pytorch.md ----
 
 class Layer(torch.nn.Module):
