@@ -89,7 +89,7 @@ def tests(figure_of):
     t["3c"] = one_sample(difference(f, "a-erc-1", "a-vanilla", A, "bpb"))
     t["4a"] = one_sample(difference(f, "d-erc", "d-vanilla", D, "val_loss"))
     t["4b"] = one_sample(difference(f, "d-aoe", "d-vanilla", D, "val_loss"))
-    for names, figure in ("abc", "agreement"), ("def", "rows_own"), ("ghi", "max_vio"):
+    for names, figure in ("abc", "agreement"), ("def", "centred_rows_own"), ("ghi", "max_vio"):
         for letter, arm in zip(names, ("e-centred", "e-router", "e-experts")):
             t["5" + letter] = one_sample(difference(f, arm, "e-erc", E, figure))
     assert t.keys() == WEIGHT.keys()
