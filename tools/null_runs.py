@@ -7,8 +7,8 @@ the recorded runs of the first series (arms of 1,000 steps with 32 experts, seed
 mean of all, and what is left of a run after the means of its arm and its seed, scaled for the degrees of freedom that
 these take. Figures of one run are drawn together, so that they keep their correlation. The first series recorded no
 figures of centred rows: centred_rows_own has the residuals of rows_own. Other figures that it did not record have those
-of agreement/spearman_mean, drawn anew. Printed: the share of series with at
-least one rejection, and of each test alone. Exits with 1 if the first is above 5 % by more than two standard errors."""
+of agreement/spearman_mean, drawn anew. Printed: the share of series with at least one rejection, and of each test
+alone. Exits with 1 if the first is above 5 % by more than two standard errors."""
 import argparse
 import gzip
 import json
