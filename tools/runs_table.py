@@ -139,10 +139,10 @@ def row_of(run, arms):
             **{f"{name}_by_layer": layers[name] for name in BY_LAYER}}
 
 
-def cell(value):
+def cell(value, digits=6):
     if isinstance(value, list):
         return " ".join(cell(one) for one in value)
-    return "" if value is None else f"{value:.6g}" if isinstance(value, float) else str(value)
+    return "" if value is None else f"{value:.{digits}g}" if isinstance(value, float) else str(value)
 
 
 def table():
@@ -152,7 +152,7 @@ def table():
     writer.writerow(COLUMNS)
     for run in sorted((HOME / "runs").iterdir()):
         row = row_of(run, arms)
-        writer.writerow([cell(row[column]) for column in COLUMNS])
+        writer.writerow([cell(row[column], 8 if column == "bpb" else 6) for column in COLUMNS])
     return out.getvalue()
 
 
