@@ -94,13 +94,13 @@ class Answers:
                                                             self.table.listed("agreement_by_layer", arm, seed))]
         return rank_correlation(*map(list, zip(*pairs))) if len(pairs) > 2 else None
 
-    def cells(self, figure="router_cos"):
+    def vanilla_cells(self, figure="router_cos"):
         """{(z, balance): mean of the vanilla runs}."""
         return {cell: self.table.mean(figure, "b-" + "-".join([*cell, "vanilla"])) for cell in CELLS}
 
     def causes(self):
         """Of question 2: which tests are significant, and where the paper's router_cos is reached."""
-        means = self.cells()
+        means = self.vanilla_cells()
         where = [f"{'-'.join(cell)} ({number(mean, '2')})" for cell, mean in means.items() if mean <= REACHED]
         return (f"{self.standings(['2a', '2b', '2c', '2d', '2e', '2f'])}; router_cos is at most {REACHED:.2f} in " +
                 (", ".join(where) or f"no cell (least {number(min(means.values()), '2')})"))
@@ -123,12 +123,14 @@ class Answers:
         return " and ".join(words) or "undecided"
 
     def quality(self):
-        return "; ".join(f"{arm}: {self.arm(name)}" for arm, name in (("ERC", "4a"), ("AoE", "4b")) if name in self.found)
+        return "; ".join(f"{arm}: {self.arm(name)}" for arm, name in (("ERC", "4a"), ("AoE", "4b"))
+                         if name in self.found)
 
     def chosen(self):
         """{arm: (its run of block C with the least mean validation loss, that loss)}; empty if a run is missing."""
         arms = {arm for arm, _ in self.table.rows if arm.startswith("c-")}
-        means = {arm: self.table.mean("val_loss", arm) for arm in sorted(arms) if len(self.table.seeds(arm)) == len(tests.C)}
+        means = {arm: self.table.mean("val_loss", arm) for arm in sorted(arms)
+                 if len(self.table.seeds(arm)) == len(tests.C)}
         kinds = {kind: [arm for arm in means if f"-{kind}" in arm] for kind in ("vanilla", "erc", "aoe")}
         if [len(found) for found in kinds.values()] != [3, 3, 6]:
             return {}

@@ -1,5 +1,5 @@
-"""hypothesis_tests.py - the tests of experiments/questions.md: their p-values from the figures of runs, and which of them
-are significant together."""
+"""hypothesis_tests.py - the tests of experiments/questions.md: their p-values from the figures of runs, and which of
+them are significant together."""
 import math
 import statistics
 

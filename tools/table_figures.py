@@ -1,5 +1,5 @@
-"""table_figures.py - figures of experiments/runs.csv (tools/runs_table.py), over seeds, layers and pairs of runs, and how
-they are printed. What is asked for and is not in the table is an error."""
+"""table_figures.py - figures of experiments/runs.csv (tools/runs_table.py), over seeds, layers and pairs of runs, and
+how they are printed. What is asked for and is not in the table is an error."""
 import math
 import re
 import statistics
@@ -126,9 +126,13 @@ def number(value, form):
 
 
 def printed(value, form):
-    """A number; 'mean ± deviation'; 'low to high'; 'mean (low to high)'; of a list, each with commas between."""
+    """A number; 'mean ± deviation'; 'low to high'; 'mean (low to high)'; of a list, each with commas between. What is 0
+    or 1 in all runs has no deviation."""
     if isinstance(value, Spread):
-        return number(value.mean, form) + (f" ± {number(value.sd, form)}" if value.sd is not None else "")
+        mean = number(value.mean, form)
+        if value.sd is None or re.fullmatch(r"[01](\.0*)?", mean) and not number(value.sd, form).strip("0."):
+            return mean
+        return f"{mean} ± {number(value.sd, form)}"
     if isinstance(value, Range):
         return f"{number(value.low, form)} to {number(value.high, form)}"
     if isinstance(value, Interval):
