@@ -87,12 +87,14 @@ class Answers:
 
     def explained(self):
         """Rank correlation of agreement with the share of negative scores, over layers and runs with ERC of blocks A
-        and B; None if none are there."""
-        rows = [(arm, seed) for arm, seed in self.table.rows
-                if arm == "a-erc-1" or arm.startswith("b-") and arm.endswith("-erc")]
+        and B; None if a run is missing."""
+        rows = [("a-erc-1", seed) for seed in tests.A] + \
+               [("-".join(["b", *cell, "erc"]), seed) for cell in CELLS for seed in tests.B]
+        if any(run not in self.table.rows for run in rows):
+            return None
         pairs = [pair for arm, seed in rows for pair in zip(self.table.listed("negative_by_layer", arm, seed),
                                                             self.table.listed("agreement_by_layer", arm, seed))]
-        return rank_correlation(*map(list, zip(*pairs))) if len(pairs) > 2 else None
+        return rank_correlation(*map(list, zip(*pairs)))
 
     def vanilla_cells(self, figure="router_cos"):
         """{(z, balance): mean of the vanilla runs}."""
@@ -161,9 +163,10 @@ def told(answers, question):
         yield f"  not known yet: {', '.join(missing)}"
     if len(missing) < len(names) and (not missing or question == 4):
         yield f"  {answers.verdict(question)}"
-    if question == 1 and answers.explained() is not None:
-        yield f"  agreement with the share of negative scores, over layers and runs: " \
-              f"rank correlation {number(answers.explained(), '+2')}"
+    if question == 1 and not missing and answers.explained() is not None:
+        known = answers.verdict(1) == "supported" and answers.explained() < 0
+        yield f"  agreement with the share of negative scores, over layers and runs: rank correlation " \
+              f"{number(answers.explained(), '+2')}; the sign explains the negative agreement: {'yes' if known else 'no'}"
     if question == 2 and not missing:
         for figure in ("router_cos", "vocabulary", "agreement", "centred_router_cos"):
             effects = tests.factorial(answers.figure_of, figure, interactions=True)
