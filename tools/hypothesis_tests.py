@@ -1,10 +1,10 @@
-"""hypothesis_tests.py - the tests of experiments/questions.md: their p-values from the figures of runs, and which of them
-are significant together."""
+"""hypothesis_tests.py - the tests of experiments/questions.md: their p-values from the figures of runs, and which of
+them are significant together."""
 import math
 import statistics
 
 LEVEL = 0.045  # of one false rejection or more; a little below 5 %, since residuals are not normal
-A, B, D, E = range(100, 110), range(120, 123), range(140, 150), range(150, 156)
+A, B, C, D, E = (range(*ends) for ends in ((100, 110), (120, 123), (130, 132), (140, 150), (150, 156)))
 WEIGHT = {"1a": 1, "1b": 1, "1c": 1, "1d": 1, "1e": 1, "1f": 1, "1g": 1,
           "2a": 1, "2b": 1, "2c": 1, "2d": 1, "2e": 1, "2f": 1,
           "3a": 8, "3b": 1, "3c": 1, "4a": 1, "4b": 1,
@@ -54,9 +54,11 @@ def difference(figure_of, arm, other, seeds, figure):
     return [figure_of(arm, seed, figure) - figure_of(other, seed, figure) for seed in seeds]
 
 
-def factorial(figure_of, figure):
+def factorial(figure_of, figure, interactions=False):
     """{"z": (effect, half, p), "balance": ...}: z.weight 0.001 less 0, and balance.weight 0.01 less 0.001, over
-    both arms; a linear model with the eight cells and the seeds as blocks: 24 - 8 - 2 degrees of freedom."""
+    both arms; a linear model with the eight cells and the seeds as blocks: 24 - 8 - 2 degrees of freedom.
+    With interactions, which are not tests, also "z x balance", "z x arm" and "balance x arm": the effect of the first
+    with the high weight (with the loss, for arm) less that without."""
     cells = [(z, b, arm) for z in ("z", "noz") for b in ("balance", "little") for arm in ("vanilla", "erc")]
     value = {(cell, seed): figure_of("b-" + "-".join(cell), seed, figure) for cell in cells for seed in B}
     grand = statistics.fmean(value.values())
@@ -65,35 +67,49 @@ def factorial(figure_of, figure):
     df = len(value) - len(cells) - (len(B) - 1)
     squares = sum((x - of_cell[cell] - of_seed[seed] + grand) ** 2 for (cell, seed), x in value.items())
     error = math.sqrt(squares / df * 4 / len(value))
-    result = {}
-    for at, (name, high) in enumerate((("z", "z"), ("balance", "balance"))):
-        effect = (statistics.fmean(x for (cell, _), x in value.items() if cell[at] == high) -
-                  statistics.fmean(x for (cell, _), x in value.items() if cell[at] != high))
-        p = t_tail(effect / error, df) if error else float(effect == 0)
-        result[name] = (effect, t_quantile(0.975, df) * error, p)
+
+    def effect(sign, scale=1):
+        """Twice the mean of the cells' means with the signs given, times scale."""
+        found, own = scale * 2 * statistics.fmean(sign(cell) * of_cell[cell] for cell in cells), scale * error
+        p = t_tail(found / own, df) if own else float(found == 0)
+        return found, t_quantile(0.975, df) * own, p
+
+    signs = {"z": lambda cell: 1 if cell[0] == "z" else -1, "balance": lambda cell: 1 if cell[1] == "balance" else -1,
+             "arm": lambda cell: 1 if cell[2] == "erc" else -1}
+    result = {name: effect(signs[name]) for name in ("z", "balance")}
+    for one, other in (("z", "balance"), ("z", "arm"), ("balance", "arm")) if interactions else ():
+        result[f"{one} x {other}"] = effect(lambda cell: signs[one](cell) * signs[other](cell), 2)
     return result
 
 
-def tests(figure_of):
-    """{test: (mean, half of the 95 % interval, p)} of experiments/questions.md; figure_of(arm, seed, figure)."""
-    f, t = figure_of, {}
+def tests(figure_of, partly=False):
+    """{test: (mean, half of the 95 % interval, p)} of experiments/questions.md; figure_of(arm, seed, figure), an
+    error (KeyError of a run, ValueError of a figure) if it is not there. Partly: those whose runs are all there."""
+    f, found = figure_of, {}
+
+    def add(names, make):
+        try:
+            found.update(zip(names, make()))
+        except (KeyError, ValueError):
+            if not partly:
+                raise
+
     for name, figure in (("1a", "above"), ("1b", "below"), ("1c", "ids_above"), ("1d", "ids_below")):
-        t[name] = one_sample(level(f, "a-erc-1", A, figure))
+        add([name], lambda: [one_sample(level(f, "a-erc-1", A, figure))])
     for name, figure in (("1e", "above"), ("1f", "below"), ("1g", "size")):
-        t[name] = one_sample(difference(f, "a-erc-1", "a-vanilla", A, figure))
-    for (first, second), figure in (("2a", "2b"), "router_cos"), (("2c", "2d"), "vocabulary"), (("2e", "2f"), "agreement"):
-        effects = factorial(f, figure)
-        t[first], t[second] = effects["z"], effects["balance"]
-    t["3a"] = one_sample(difference(f, "a-erc-0.5", "a-erc-1", A, "bpb"))
-    t["3b"] = one_sample(difference(f, "a-erc-0.5", "a-vanilla", A, "bpb"))
-    t["3c"] = one_sample(difference(f, "a-erc-1", "a-vanilla", A, "bpb"))
-    t["4a"] = one_sample(difference(f, "d-erc", "d-vanilla", D, "val_loss"))
-    t["4b"] = one_sample(difference(f, "d-aoe", "d-vanilla", D, "val_loss"))
-    for names, figure in ("abc", "agreement"), ("def", "rows_own"), ("ghi", "max_vio"):
+        add([name], lambda: [one_sample(difference(f, "a-erc-1", "a-vanilla", A, figure))])
+    for names, figure in (("2a", "2b"), "router_cos"), (("2c", "2d"), "vocabulary"), (("2e", "2f"), "agreement"):
+        add(names, lambda: factorial(f, figure).values())
+    for name, arm, other in (("3a", "a-erc-0.5", "a-erc-1"), ("3b", "a-erc-0.5", "a-vanilla"),
+                             ("3c", "a-erc-1", "a-vanilla")):
+        add([name], lambda: [one_sample(difference(f, arm, other, A, "bpb"))])
+    for name, arm in (("4a", "d-erc"), ("4b", "d-aoe")):
+        add([name], lambda: [one_sample(difference(f, arm, "d-vanilla", D, "val_loss"))])
+    for names, figure in ("abc", "agreement"), ("def", "centred_rows_own"), ("ghi", "max_vio"):
         for letter, arm in zip(names, ("e-centred", "e-router", "e-experts")):
-            t["5" + letter] = one_sample(difference(f, arm, "e-erc", E, figure))
-    assert t.keys() == WEIGHT.keys()
-    return t
+            add(["5" + letter], lambda: [one_sample(difference(f, arm, "e-erc", E, figure))])
+    assert partly or found.keys() == WEIGHT.keys()
+    return found
 
 
 def p_values(figure_of):
@@ -109,3 +125,16 @@ def rejected(p):
         found.append(name)
         left -= WEIGHT[name]
     return found
+
+
+def standing(p):
+    """{test: True (significant), False (not), None (open)} of all tests, where p has those that are known.
+
+    Holm's procedure is monotone. It is the closed test (Marcus, Peritz, Gabriel 1976) of the weighted Bonferroni tests:
+    a hypothesis is rejected if every set I of hypotheses that contains it has a member j with p_j / w_j at most LEVEL
+    over the sum of the weights of I. A smaller p-value can only make more of these conditions true. So what is rejected
+    with p = 1 for the unknown ones stays rejected whatever they turn out to be, and what is not rejected with p = 0 for
+    them never will be. In between it is open: it depends on the unknown ones. A test that is itself unknown is open."""
+    surely = rejected({**dict.fromkeys(WEIGHT, 1.0), **p})
+    perhaps = rejected({**dict.fromkeys(WEIGHT, 0.0), **p})
+    return {name: True if name in surely else False if name in p and name not in perhaps else None for name in WEIGHT}

@@ -5,9 +5,10 @@ something where there is nothing: N (10,000) simulated series of runs without an
 A simulated run has, for each figure, the mean of its seed and a residual; both are drawn with replacement from
 the recorded runs of the first series (arms of 1,000 steps with 32 experts, seeds 0 and 1): a seed's mean less the
 mean of all, and what is left of a run after the means of its arm and its seed, scaled for the degrees of freedom that
-these take. Figures of one run are drawn together, so that they keep their correlation. Figures that the first
-series did not record have the residuals of agreement/spearman_mean, drawn anew. Printed: the share of series with at
-least one rejection, and of each test alone. Exits with 1 if the first is above 5 % by more than two standard errors."""
+these take. Figures of one run are drawn together, so that they keep their correlation. The first series recorded no
+figures of centred rows: centred_rows_own has the residuals of rows_own. Other figures that it did not record have those
+of agreement/spearman_mean, drawn anew. Printed: the share of series with at least one rejection, and of each test
+alone. Exits with 1 if the first is above 5 % by more than two standard errors."""
 import argparse
 import gzip
 import json
@@ -39,7 +40,7 @@ def read(name):
             "router_cos": statistics.fmean(layer["router_cos"]["mean_abs"] for layer in layers),
             "vocabulary": statistics.fmean(layer["input_ids"]["mean"] for layer in routed),
             "agreement": statistics.fmean(layer["agreement"]["spearman_mean"] for layer in routed),
-            "rows_own": statistics.fmean(layer["kappa"]["rows_own"] for layer in layers),
+            "centred_rows_own": statistics.fmean(layer["kappa"]["rows_own"] for layer in layers),
             "max_vio": statistics.fmean(layer["load_max_over_mean"] - 1 for layer in routed)}
 
 

@@ -2,9 +2,20 @@
 """runs_table.py [--check]: writes experiments/runs.csv, one line a recorded run, from experiments/runs/.
 
 Columns: run, arm, seed, settings (what it changes in base.yaml), processor (of runs since it is recorded), steps;
-then its outcomes: bpb, bits per byte of all held-out documents; val_loss, the last; and the figures of FIGURES, means
-over the layers of report.json. Empty: the run has none (no router; recorded by an older version). --check: exits with
-1 if the file is not what would be written."""
+then its outcomes:
+
+bpb                 bits per byte of all held-out documents
+val_loss            the last; by_time: tokens and loss of every evaluation in turn; by_source: in alphabetical order
+grad_norm_max       the largest gradient norm of all steps; recorded_grad_norm: of the recorded steps from 200 on
+recorded_erc        the largest coupling loss of the recorded steps
+balance_loss        the load-balancing loss times its weight, mean of the last ten recorded steps
+skipped             steps that were skipped
+FIGURES             means over the layers of report.json; max_vio is the largest load over the mean, less 1
+STARTED, TRAINED    means over the layers of the metrics before the first and of the last step
+NAME_by_layer       numbers separated by spaces
+
+Empty: the run has none (no router; recorded by an older version). --check: exits with 1 if the file is not what
+would be written."""
 import argparse
 import csv
 import gzip
@@ -12,6 +23,7 @@ import io
 import json
 import math
 import pathlib
+import re
 import statistics
 import sys
 
@@ -38,8 +50,24 @@ FIGURES = {
     "experts_all": "routing/signs/experts/all", "experts_above": "routing/signs/experts/above",
     "experts_below": "routing/signs/experts/below", "centred_negative": "routing/centred_signs/negative",
     "centred_above": "routing/centred_signs/tokens/above", "centred_below": "routing/centred_signs/tokens/below",
+    "erc_0.5": "erc/0.5", "erc_2": "erc/2", "erc_3": "erc/3", "erc_4": "erc/4", "erc_5": "erc/5", "z": "chance/z",
+    "router_norm_sd": "router_norm/std", "gate_norm_sd": "expert_norm/std",
+    "load_max": "routing/load_max_over_mean", "load_entropy": "routing/load_entropy", "dead": "routing/dead",
+    "vocabulary_shuffled": "routing/input_ids/shuffled", "tokens_erc": "routing/tokens_M/erc_relative/1",
+    "tokens_with_M": "routing/tokens_M/offdiag_scaled/pearson",
 }
-COLUMNS = ("run", "arm", "seed", "settings", "processor", "steps", "bpb", "val_loss", "grad_norm_max", *FIGURES)
+# Of the metrics: of the first line, before the first step, or of the last; the names of now and of older records.
+STARTED = {"started_router_cos": ("router_cos",)}
+TRAINED = {"trained_rows_own": ("kappa_row_top1", "kappa_rows_own"), "routing_entropy": ("routing_entropy",),
+           "trained_balance": ("balance_layers",), "trained_load_max": ("load_max",), "trained_dead": ("dead_experts",)}
+# Figures whose layers have a column NAME_by_layer of their own: numbers separated by spaces.
+BY_LAYER = ("erc", "erc_2", "erc_3", "erc_4", "erc_5", "alpha_min", "z", "router_norm", "gate_norm", "agreement",
+            "negative", "vocabulary", "dead", "balance_loss")
+STEADY = 200  # steps after which a gradient norm is one of training, not of its beginning
+LAST = 10     # recorded lines over which balance_loss is averaged
+COLUMNS = ("run", "arm", "seed", "settings", "processor", "steps", "bpb", "val_loss", "grad_norm_max", *FIGURES,
+           *STARTED, *TRAINED, "balance_loss", "recorded_grad_norm", "recorded_erc", "skipped", "val_loss_by_time",
+           "val_loss_by_source", *(f"{name}_by_layer" for name in BY_LAYER))
 
 
 def dig(value, path):
@@ -48,16 +76,31 @@ def dig(value, path):
     return value
 
 
-def mean_over_layers(report, path):
-    """None if a layer has none."""
+def layers_of(report, path):
+    """The figure of every layer; empty if a layer has none."""
     layers = report.get("layers", [])  # Autonomy-of-Experts has none
     if path.startswith("routing/"):
         layers, path = report["routing"]["layers"], path.removeprefix("routing/")
         if path == "max_vio":  # older records have the load alone
-            return statistics.fmean(layer["load_max_over_mean"] - 1 for layer in layers)
+            return [layer["load_max_over_mean"] - 1 for layer in layers]
     values = [dig(layer, path) for layer in layers]
-    whole = values and all(isinstance(value, (int, float)) for value in values)
-    return statistics.fmean(values) if whole else None
+    return values if all(isinstance(value, (int, float)) for value in values) else []
+
+
+def line_layers(line, names):
+    return next((line[name] for name in names if name in line), [])
+
+
+def balance_weight(run):
+    """Of config.yaml."""
+    section = (run / "config.yaml").read_text().split("\nbalance:\n", 1)[1].split("\n\n", 1)[0]
+    return float(re.search(r"^ +weight: *(\S+)", section, re.M)[1])
+
+
+def balance_layers(run, lines):
+    """The load-balancing loss times its weight, mean of the last recorded lines, of every layer."""
+    weight = balance_weight(run)
+    return [weight * statistics.fmean(values) for values in zip(*(line["balance_layers"] for line in lines[-LAST:]))]
 
 
 def lines_of(run):
@@ -75,17 +118,31 @@ def row_of(run, arms):
     """A line as {column: value}."""
     arm, seed = run.name.rsplit("-s", 1)
     report, lines = json.loads((run / "report.json").read_text()), lines_of(run)
+    start, last = json.loads((run / "start.json").read_text()), lines[-1]
+    evaluated = [line for line in lines if "val_loss" in line]
+    by_source = evaluated[-1]["val_loss_by_source"]
     machine = run / "machine.json"
+    layers = {**{name: layers_of(report, path) for name, path in FIGURES.items()},
+              **{name: line_layers(start, names) for name, names in STARTED.items()},
+              **{name: line_layers(last, names) for name, names in TRAINED.items()},
+              "balance_loss": balance_layers(run, lines)}
     return {"run": run.name, "arm": arm, "seed": int(seed), "settings": " ".join(arms[arm]["settings"]),
             "processor": json.loads(machine.read_text())["processor"] if machine.exists() else None,
-            "steps": lines[-1]["step"], "bpb": bits_per_byte(run),
-            "val_loss": [line["val_loss"] for line in lines if "val_loss" in line][-1],
+            "steps": last["step"], "bpb": bits_per_byte(run), "val_loss": evaluated[-1]["val_loss"],
             "grad_norm_max": max((line["grad_norm_max"] for line in lines if "grad_norm_max" in line), default=None),
-            **{name: mean_over_layers(report, path) for name, path in FIGURES.items()}}
+            "recorded_grad_norm": max((line["grad_norm"] for line in lines if line["step"] >= STEADY), default=None),
+            "recorded_erc": max((line["erc"] for line in lines if line.get("erc") is not None), default=None),
+            "skipped": last["skipped"],
+            "val_loss_by_time": [number for line in evaluated for number in (line["tokens"], line["val_loss"])],
+            "val_loss_by_source": [by_source[name] for name in sorted(by_source)],
+            **{name: statistics.fmean(values) if values else None for name, values in layers.items()},
+            **{f"{name}_by_layer": layers[name] for name in BY_LAYER}}
 
 
-def cell(value):
-    return "" if value is None else f"{value:.6g}" if isinstance(value, float) else str(value)
+def cell(value, digits=6):
+    if isinstance(value, list):
+        return " ".join(cell(one) for one in value)
+    return "" if value is None else f"{value:.{digits}g}" if isinstance(value, float) else str(value)
 
 
 def table():
@@ -95,15 +152,21 @@ def table():
     writer.writerow(COLUMNS)
     for run in sorted((HOME / "runs").iterdir()):
         row = row_of(run, arms)
-        writer.writerow([cell(row[column]) for column in COLUMNS])
+        writer.writerow([cell(row[column], 8 if column == "bpb" else 6) for column in COLUMNS])
     return out.getvalue()
 
 
-def read():
-    """figure_of(arm, seed, figure) of the table, for hypothesis_tests; a figure that is not there is an error."""
+def rows():
+    """{(arm, seed): {column: text}} of the table."""
     with open(TABLE, newline="") as file:
-        rows = {(row["arm"], int(row["seed"])): row for row in csv.DictReader(file)}
-    return lambda arm, seed, figure: float(rows[arm, seed][figure])
+        return {(row["arm"], int(row["seed"])): row for row in csv.DictReader(file)}
+
+
+def read():
+    """figure_of(arm, seed, figure) of the table, for hypothesis_tests. A run that is not there is a KeyError, a
+    figure that it does not have a ValueError."""
+    table_rows = rows()
+    return lambda arm, seed, figure: float(table_rows[arm, seed][figure])
 
 
 def main():
