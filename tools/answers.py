@@ -43,6 +43,10 @@ def rank_correlation(x, y):
     return statistics.correlation(ranks(x), ranks(y))
 
 
+def p_value(p):
+    return "< 1e-10" if p < 1e-10 else f"{p:.1e}".replace("e-0", "e-") if p < 1e-3 else f"{p:.2g}"
+
+
 class Answers:
     def __init__(self, table=None):
         self.table = table or Table()
@@ -62,6 +66,12 @@ class Answers:
         self.test(name)
         return {True: "significant", False: "not significant", None: "open"}[self.standing[name]]
 
+    def rows(self, question):
+        """The tests of a question as rows of a table in Markdown: test, what, mean with its interval, p, standing."""
+        return "\n".join(f"| {name} | {words} | {printed(self.found[name], f'+{PLACES[unit_of(name)]}')} | "
+                         f"{p_value(self.found[name].p)} | {self.significant(name)} |"
+                         for name, words in WORDS.items() if name[0] == str(question))
+
     def verdict(self, question):
         """The decision by the rules of a question, 1 to 5, or of one of the tests 4a and 4b."""
         return {1: self.sign, 2: self.causes, 3: self.strict_alpha, 4: self.quality, 5: self.parts,
@@ -79,11 +89,11 @@ class Answers:
         failed = [name for name in SIGNS if not (along[name] and self.standing[name])]
         if not failed:
             return "supported"
-        told = ", ".join(f"{name} {self.significant(name)}" + ("" if along[name] else ", with the other sign")
+        which = ", ".join(f"{name} {self.significant(name)}" + ("" if along[name] else ", with the other sign")
                          for name in failed)
         surely = any(self.standing[name] is False or not along[name] for name in failed)
         final = surely and not any(self.standing[name] is None for name in against)
-        return f"{'undecided' if final else 'open'}: {told}"
+        return f"{'undecided' if final else 'open'}: {which}"
 
     def explained(self):
         """Rank correlation of agreement with the share of negative scores, over layers and runs with ERC of blocks A
@@ -150,7 +160,7 @@ class Answers:
         return {block: sorted(names) for block, names in sorted(kinds.items()) if len(names) > 1}
 
 
-def told(answers, question):
+def lines_of(answers, question):
     """Lines of one question."""
     names = [name for name in tests.WEIGHT if name[0] == str(question)]
     for name in names:
@@ -186,7 +196,7 @@ def main():
     answers = Answers()
     for question in range(1, 6):
         print(f"Question {question}")
-        for line in told(answers, question):
+        for line in lines_of(answers, question):
             print(line)
     for (block, seed), kinds in answers.several_processors().items():
         print(f"block {block.upper()}, seed {seed}: its arms were run on {' and '.join(kinds)}")

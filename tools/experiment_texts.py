@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""experiment_texts.py [--check]: writes every README.md under experiments/ from the template beside it, of which
-experiments/README.in.md is one.
+"""experiment_texts.py [--check]: writes every page that has a template PAGE.in.md beside it: every README.md under
+experiments/, experiments/answers.md and docs/coupling.md.
 
 {{ expression | form }} in a template is a number of our runs: a Python expression over experiments/runs.csv
 (tools/runs_table.py) with the functions of names_of, printed by a form of tools/table_figures.py: digits after the
@@ -13,7 +13,7 @@ A template begins with a comment, which is not copied. Its lines are
     literal PHRASE            a phrase with numbers that are not results of our runs: of the paper or the design
     # REMARK
 
---check writes nothing. It exits with 1 if a README.md is not what its template gives; if a template has a number
+--check writes nothing. It exits with 1 if a page is not what its template gives; if a template has a number
 outside of {{ }}, of literals and of code, or a literal that is not in it; if a line of prose has more than LONGEST
 characters; or if a figure of a results.json differs from the table."""
 import argparse
@@ -29,9 +29,10 @@ import runs_table
 from answers import Answers
 from table_figures import FORM, Table, interval, printed, span
 
-HOME = pathlib.Path(__file__).resolve().parent.parent / "experiments"
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+HOME = ROOT / "experiments"
 LONGEST = 125
-FIRST_LINE = "<!-- Made by tools/experiment_texts.py from README.in.md: change that file. -->\n"
+FIRST_LINE = "<!-- Made by tools/experiment_texts.py from {}: change that file. -->\n"
 EXPRESSION = re.compile(r"^    [^\n]*|\{\{(.*?)\}\}", re.S | re.M)  # or a line of code, which is copied
 
 
@@ -87,7 +88,7 @@ def names_of(table):
                         for seed in table.paired(arm, base)]
 
     known = (table.value, table.values, table.listed, table.mean, table.spread, table.layers, table.seeds,
-             table.paired, table.differences, table.difference, table.changes, answers.test, answers.significant,
+             table.paired, table.differences, table.difference, table.changes, answers.test, answers.significant, answers.rows,
              answers.verdict, answers.explained, answers.chosen, answers.vanilla_cells, cells, blocks, equal_time, result, claim, up,
              interval, span, statistics.fmean, statistics.stdev, itertools.chain, min, max, abs, round, len, sum, all,
              any, zip, sorted, range, set)
@@ -130,7 +131,7 @@ class Template:
             except (ValueError, KeyError, IndexError, TypeError, NameError, AttributeError, SyntaxError,
                     StopIteration, ZeroDivisionError) as error:
                 raise ValueError(f"{self.path}: {{{{ {found[1].strip()} }}}}: {error!r}") from None
-        return FIRST_LINE + EXPRESSION.sub(value, self.body)
+        return FIRST_LINE.format(self.path.name) + EXPRESSION.sub(value, self.body)
 
     def numbers(self):
         """What is wrong: numbers that are in no expression, no code, no address and no literal; literals that are not
@@ -214,7 +215,7 @@ def main():
     words = words.parse_args()
     table = Table()
     names, wrong = names_of(table), []
-    templates = sorted(HOME.rglob("README.in.md"))
+    templates = sorted([*HOME.rglob("*.in.md"), *(ROOT / "docs").glob("*.in.md")])
     wrong += [f"{page} has no template" for page in sorted(HOME.rglob("README.md"))
               if not page.with_name("README.in.md").exists()]
     for path in templates:
@@ -224,7 +225,7 @@ def main():
         except ValueError as error:
             wrong.append(str(error))
             continue
-        page = path.with_name("README.md")
+        page = path.with_name(path.name.replace(".in.md", ".md"))
         wrong += [*template.numbers(), *long_lines(page, text)]
         if not words.check:
             page.write_text(text)

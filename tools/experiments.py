@@ -63,8 +63,8 @@ def couplet(program, *words, log=None):
     done = subprocess.run([program, *map(str, words)], env=environment, check=False, text=True,
                           stdout=log or subprocess.PIPE, stderr=subprocess.STDOUT)
     if done.returncode:
-        told = f"see {log.name}" if log else done.stdout[-2000:]
-        raise RuntimeError(f"couplet {' '.join(map(str, words))}: exit {done.returncode}: {told}")
+        what = f"see {log.name}" if log else done.stdout[-2000:]
+        raise RuntimeError(f"couplet {' '.join(map(str, words))}: exit {done.returncode}: {what}")
     return done.stdout
 
 
