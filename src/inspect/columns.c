@@ -83,6 +83,8 @@ static const cpl_shown agreement[] = {
     {RATIO_90, "90 %", "M_ij / diagonal", .digits = 2},
     {RATIO_99, "99 %", "M_ij / diagonal", .digits = 2},
     {ALPHA_MIN, "alpha_min", "M_ij / diagonal", .digits = 2},
+    {LAMBDA, "own", "lambda", .digits = 4},
+    {LAMBDA_RANDOM, "random", "lambda", .digits = 4},
     {0}};
 
 static const cpl_shown centred[] = {
@@ -98,6 +100,8 @@ static const cpl_shown centred[] = {
     {CENTRED_RATIO_90, "90 %", "M_ij / diagonal", .digits = 2},
     {CENTRED_RATIO_99, "99 %", "M_ij / diagonal", .digits = 2},
     {CENTRED_ALPHA_MIN, "alpha_min", "M_ij / diagonal", .digits = 2},
+    {CENTRED_LAMBDA, "own", "lambda", .digits = 4},
+    {LAMBDA_RANDOM, "random", "lambda", .digits = 4},
     {0}};
 
 static const cpl_shown raw[] = {
@@ -154,6 +158,9 @@ static const cpl_shown compared[] = {
     {RANDOM, "the same under random pairings", .digits = 4, .as_it_is = true},
     {VIOLATED, "% of pairs violated at alpha 1", .digits = 1},
     {COSINE, "mean |cos| of router rows", .digits = 4},
+    {LAMBDA, "lambda, own pairs", .digits = 4},
+    {CENTRED_LAMBDA, "lambda, of centred rows", .digits = 4},
+    {LAMBDA_RANDOM, "lambda of a row of any direction", .digits = 4},
     {SILHOUETTE, "silhouette of the rows of W_g", .digits = 4},
     {0}};
 
@@ -174,6 +181,8 @@ static const cpl_shown page_agreement[] = {
     {RATIO_99, "99 %", .digits = 3},
     {ALPHA_MIN, "α_min", .digits = 3},
     {VIOLATED, "violated", .digits = 3},
+    {LAMBDA, "λ", .digits = 3},
+    {LAMBDA_RANDOM, "λ random", .digits = 3},
     {SILHOUETTE, "silhouette", .digits = 3},
     {0}};
 
@@ -193,6 +202,8 @@ static const cpl_shown page_centred[] = {
     {CENTRED_RATIO_99, "99 %", .digits = 3},
     {CENTRED_ALPHA_MIN, "α_min", .digits = 3},
     {CENTRED_VIOLATED, "violated", .digits = 3},
+    {CENTRED_LAMBDA, "λ", .digits = 3},
+    {LAMBDA_RANDOM, "λ random", .digits = 3},
     {0}};
 
 static const cpl_shown page_raw[] = {
@@ -234,18 +245,26 @@ static const cpl_shown page_means[] = {{KAPPA_OWN, "κ of own expert", .digits =
                                        {CENTRED_Z, "of centred rows", .digits = 3, .range = true},
                                        {ERC_RELATIVE, "ERC / mean diagonal", .digits = 3},
                                        {ALPHA_MIN, "α_min", .digits = 3, .range = true},
+                                       {LAMBDA, "λ", .digits = 3},
+                                       {LAMBDA_RANDOM, "λ random", .digits = 3},
                                        {SILHOUETTE, "silhouette", .digits = 3},
                                        {0}};
 
-/* Without silhouettes if they were not requested. */
-static void choose(cpl_shown *out, const cpl_shown *from, bool silhouettes)
+static bool is_requested(int column, const cpl_inspect_options *o)
+{
+    if (column == SILHOUETTE) return o->silhouette;
+    return o->lambda || (column != LAMBDA && column != CENTRED_LAMBDA && column != LAMBDA_RANDOM);
+}
+
+/* Without what was not requested. */
+static void choose(cpl_shown *out, const cpl_shown *from, const cpl_inspect_options *o)
 {
     for (; from->heading; from++)
-        if (silhouettes || from->column != SILHOUETTE) *out++ = *from;
+        if (is_requested(from->column, o)) *out++ = *from;
     *out = (cpl_shown){0};
 }
 
-enum { MOST_SHOWN = 20 };
+enum { MOST_SHOWN = 24 };
 
 /* ---- over the layers ---- */
 
@@ -315,10 +334,11 @@ static bool has_row(const cpl_layer_report *l, cpl_inspect_table table)
 cpl_status cpl_inspect_grid(cpl_grid *g, cpl_pool *pool, const cpl_coupling_report *r,
                             cpl_inspect_table table)
 {
-    const cpl_columns c    = cpl_inspect_columns(r);
-    const cpl_shown *shown = tables[table].shown;
+    const cpl_columns c = cpl_inspect_columns(r);
+    cpl_shown shown[MOST_SHOWN];
     char label[48];
     int64_t n = 0;
+    choose(shown, tables[table].shown, &r->options);
     for (int64_t i = 0; i < r->n_layers; i++) n += has_row(&r->layers[i], table);
     CPL_TRY(cpl_columns_grid(g, pool, &c, shown, n));
     g->title  = tables[table].title;
@@ -337,7 +357,7 @@ cpl_status cpl_inspect_grid_compare(cpl_grid *g, cpl_pool *pool, const cpl_coupl
 {
     cpl_shown shown[MOST_SHOWN];
     int64_t rows = 0;
-    choose(shown, compared, reports[0].options.silhouette);
+    choose(shown, compared, &reports[0].options);
     while (shown[rows].heading) rows++;
     CPL_TRY(cpl_grid_open(g, pool, rows, count));
     g->fixed = true;
@@ -374,7 +394,7 @@ void cpl_inspect_page_layers(cpl_text *out, const cpl_coupling_report *r, cpl_in
     char label[48];
     cpl_columns c = cpl_inspect_columns(r);
     c.alpha       = cpl_coupling_alpha(r);
-    choose(shown, page_tables[table], r->options.silhouette);
+    choose(shown, page_tables[table], &r->options);
     cpl_columns_page_open(out, NULL, "layer", &c, shown);
     for (int64_t i = 0; i < r->n_layers; i++) {
         cpl_page_row_open(out, cpl_coupling_layer_label(label, &r->layers[i]));
@@ -416,9 +436,12 @@ void cpl_inspect_page_checkpoints(cpl_text *out, const cpl_coupling_report *cons
 {
     const cpl_columns c = cpl_inspect_columns(reports[0]);
     cpl_shown means[MOST_SHOWN];
-    bool silhouettes = false;
-    for (int64_t v = 0; v < count; v++) silhouettes = silhouettes || reports[v]->options.silhouette;
-    choose(means, page_means, silhouettes);
+    cpl_inspect_options any = {0};
+    for (int64_t v = 0; v < count; v++) {
+        any.silhouette = any.silhouette || reports[v]->options.silhouette;
+        any.lambda     = any.lambda || reports[v]->options.lambda;
+    }
+    choose(means, page_means, &any);
     cpl_columns_page_open(out, NULL, "checkpoint", &c, page_what);
     for (int64_t v = 0; v < count; v++) {
         cpl_page_row_open(out, reports[v]->name);

@@ -30,15 +30,17 @@ static void take_all(cpl_step *step, const cpl_settings *settings, const cpl_mod
         *(step->eps ? &step->eps[l] : &unseen)     = cpl_take_1d(&step->arena, n);
         *(step->delta ? &step->delta[l] : &unseen) = cpl_take_2d(&step->arena, n, d);
     }
-    step->rows      = cpl_take_2d(&step->arena, n, d);
-    step->drows     = cpl_take_2d(&step->arena, n, d);
-    step->centred   = (cpl_coupling_outputs){.M     = cpl_take_2d(&step->arena, n, n),
-                                             .eps   = cpl_take_1d(&step->arena, n),
-                                             .delta = cpl_take_2d(&step->arena, n, d),
-                                             .rows  = step->rows};
-    step->gate_norm = cpl_take_1d(&step->arena, n);
-    step->load      = cpl_take_1d(&step->arena, n);
-    step->sums      = cpl_arena_take(&step->arena, (size_t)(1 + N_SUMS * layers) * sizeof(double));
+    step->rows          = cpl_take_2d(&step->arena, n, d);
+    step->drows         = cpl_take_2d(&step->arena, n, d);
+    step->centred       = (cpl_coupling_outputs){.M     = cpl_take_2d(&step->arena, n, n),
+                                                 .eps   = cpl_take_1d(&step->arena, n),
+                                                 .delta = cpl_take_2d(&step->arena, n, d),
+                                                 .rows  = step->rows};
+    step->gate_norm     = cpl_take_1d(&step->arena, n);
+    step->gate_spectral = cpl_take_1d(&step->arena, n);
+    step->own           = cpl_take_1d(&step->arena, n);
+    step->load          = cpl_take_1d(&step->arena, n);
+    step->sums = cpl_arena_take(&step->arena, (size_t)(1 + N_SUMS * layers) * sizeof(double));
     cpl_balance_take(&step->balance, &step->arena, &settings->losses.balance, c, step->micro);
     step->pass_mark = cpl_arena_mark(&step->arena);
     take_pass(step, c);

@@ -97,7 +97,7 @@ static void every_figure_has_its_key_and_its_old_one(void **state)
         else
             assert_null(json_object_get(l.json, row->centred_name));
     }
-    assert_int_equal(n_centred, 14);
+    assert_int_equal(n_centred, 15);
     assert_near(of_layer(&l, "home_top1", 1), of_layer(&l, "proxy_route_top1", 1), 0);
     assert_near(number(&l, "schema"), CPL_FIGURES_SCHEMA, 0);
     drop(&l);
