@@ -264,6 +264,8 @@ struct cpl_ops {
     /* ---- sums (reduce.c): in double, in an order that does not depend on the threads ---- */
 
     double (*sum)(cpl_backend *be, cpl_tensor x);
+    /* how many numbers of x are below 0; a NaN is not */
+    int64_t (*count_negative)(cpl_backend *be, cpl_tensor x);
     /* sum of x y */
     double (*dot)(cpl_backend *be, cpl_tensor x, cpl_tensor y);
     /* out [n] = the Euclidean norm of each x[i] of x [n, ...], rounded to F32 once: |W_g^j|_F of

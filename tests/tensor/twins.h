@@ -452,6 +452,11 @@ static void twin_sum(cpl_backend *be, const shape *s, results *r)
     keep_number(r, be->ops->sum(be, normal_2d(tokens(s), s->d, 1)));
 }
 
+static void twin_count_negative(cpl_backend *be, const shape *s, results *r)
+{
+    keep_number(r, (double)be->ops->count_negative(be, normal_2d(tokens(s), s->d, 1)));
+}
+
 static void twin_dot(cpl_backend *be, const shape *s, results *r)
 {
     keep_number(r, be->ops->dot(be, normal_2d(s->V, s->d, 1), normal_2d(s->V, s->d, 1)));

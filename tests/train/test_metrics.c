@@ -128,6 +128,7 @@ static void every_number_has_its_key(void **state)
                       {"erc_grad_ratio_gate", &l.m.layer[1].gate_ratio},
                       {"erc_grad_cos_gate", &l.m.layer[1].gate_cos},
                       {"routing_entropy", &l.m.layer[1].entropy},
+                      {"scores_negative", &l.m.layer[1].scores_negative},
                       {"load_max", &l.m.layer[1].load_max},
                       {"max_vio", &l.m.layer[1].max_vio},
                       {"erc_centred", &l.m.layer[1].erc_centred},

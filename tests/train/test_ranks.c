@@ -78,6 +78,7 @@ typedef struct result {
     double router_cos;      /* of step 4, where some hinges are active */
     double load_max;
     double lambda[3]; /* of step 4: of the rows, of the centred rows, of a random direction */
+    double negative;  /* scores_negative of step 4 */
 } result;
 
 /* One rank of it. */
@@ -105,6 +106,7 @@ static void stepped(void *ctx, const cpl_metrics *m)
     if (m->has_figures && m->step <= 4) r->router_cos = m->layer[0].router_cos;
     r->load_max = m->layer[0].load_max;
     if (!m->has_figures || m->step > 4) return;
+    r->negative  = m->layer[1].scores_negative;
     r->lambda[0] = m->layer[1].figures.router_lambda;
     r->lambda[1] = m->layer[1].centred.router_lambda;
     r->lambda[2] = m->layer[1].figures.router_lambda_random;
@@ -260,6 +262,8 @@ static void compare(const result *one, const result *many, int steps, mesh shape
         assert_true(one->lambda[i] > 0.1 && one->lambda[i] < 1);
         assert_near(many->lambda[i], one->lambda[i], 1e-4);
     }
+    assert_true(one->negative > 0.1 && one->negative < 0.9);
+    assert_near(many->negative, one->negative, 5e-3); /* a few of 1024 scores are near 0 */
 }
 
 /* All tensors of weights and moments of two checkpoints of the same step, whatever the files. */

@@ -171,6 +171,15 @@ double cpl_poison_sum(cpl_backend *be, cpl_tensor x)
     return sum;
 }
 
+int64_t cpl_poison_count_negative(cpl_backend *be, cpl_tensor x)
+{
+    cpl_poison_holds(x, CPL_F32, cpl_tensor_count(x));
+    cpl_backend inner   = cpl_poison_begin(be);
+    const int64_t below = inner.ops->count_negative(&inner, x);
+    cpl_poison_end(be, &inner);
+    return below;
+}
+
 double cpl_poison_dot(cpl_backend *be, cpl_tensor x, cpl_tensor y)
 {
     cpl_poison_holds(x, CPL_F32, cpl_tensor_count(x));
