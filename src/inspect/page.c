@@ -232,6 +232,7 @@ static void put_centred_rows(const maker *m)
                        "Of the rows less their mean: no change of the router that leaves softmax "
                        "routing as it is changes these figures. The sentence that sums up a "
                        "checkpoint is of these.");
+    cpl_page_charts(m->out, m->data, "centred");
     put_each(m, put_centred);
 }
 
