@@ -21,6 +21,7 @@ typedef enum cpl_rng_stream {
     CPL_STREAM_TSNE    = 7, /* t-SNE: step 0: first basis of the components, 1 and 2: a start */
     CPL_STREAM_BOOTSTRAP =
         8, /* documents of a resample: step = resample, layer = source, index = draw */
+    CPL_STREAM_LANCZOS = 9, /* where the search for a largest singular value begins: index = row */
 
     /* The routing report: step 0 halves of a domain, 1 ids dealt anew; index = place of a token. */
     CPL_STREAM_HALVES = 16,

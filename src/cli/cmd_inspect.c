@@ -82,6 +82,7 @@ static cpl_status read_options(work *w)
     o->layers     = w->layers;
     o->noisy      = cpl_flag_given(a, "--noise");
     o->silhouette = cpl_flag_on(a, "--silhouette");
+    o->lambda     = cpl_flag_on(a, "--lambda");
     if (o->noisy) o->noise_seed = (uint64_t)cpl_flag_int(a, "--noise");
     CPL_TRY(read_memory(w, memory));
     o->keep_going = cpl_flag_on(a, "--keep-going");
@@ -369,6 +370,11 @@ static const cpl_flag flags[] = {
         "--silhouette",
         "Compute how well the rows of each expert's gate form a cluster; reads the gates twice, "
         "and takes more than twice as long."),
+    CPL_SWITCH(
+        "--lambda",
+        "Compute how much of the most that its gate can answer to a router row of its norm the "
+        "row makes it answer, |R_i W_i| / (|R_i| |W_i|_2); takes several times as long as the "
+        "rest."),
     CPL_FLAG_ROW_THREADS,
     CPL_FLAG("--memory", TEXT, "SIZE", "Never use more memory than this, such as 512M or 4G."),
     CPL_SWITCH("--keep-going",

@@ -76,6 +76,18 @@ static const cpl_chart_spec specs[] = {
      .has_rule  = true,
      .rule_name = "chance",
      .lines     = {{Z, NULL, 0, false}}},
+    {.id        = "lambda",
+     .section   = "coupling",
+     .title     = "How much of its gate's largest response a row reaches",
+     .y_label   = "mean λ",
+     .caption   = "The response of each expert to its own row over the largest to any row of that "
+                  "norm, mean over experts; 1 where rows are top singular vectors of their gates. "
+                  "Grey: a row of random direction.",
+     .from_zero = true,
+     .n_lines   = 3,
+     .lines     = {{LAMBDA, "rows as stored", 0, false},
+                   {CENTRED_LAMBDA, "centred rows", 1, false},
+                   {LAMBDA_RANDOM, "random direction", -1, true}}},
     {.id          = "erc-against-chance",
      .section     = "coupling",
      .title       = "Coupling loss against random pairings",
@@ -113,6 +125,29 @@ static const cpl_chart_spec specs[] = {
      .caption   = "One line a layer. The loss falls with α and is zero from "
                   "α_min on.",
      .from_zero = true},
+    {.id        = "centred-kappa",
+     .section   = "centred",
+     .title     = "Alignment of rows as stored and of centred rows",
+     .y_label   = "mean κ",
+     .caption   = "Own expert and other experts; solid: rows as stored, dashed: less their mean. A "
+                  "part that "
+                  "all rows share brings own and other together; the dashed lines are without it.",
+     .from_zero = true,
+     .n_lines   = 4,
+     .lines     = {{KAPPA_OWN, "own", 0, false},
+                   {KAPPA_IF_SEVERAL, "other", 1, false},
+                   {CENTRED_KAPPA_OWN, "own, centred", 0, true},
+                   {CENTRED_KAPPA_OTHERS, "other, centred", 1, true}}},
+    {.id        = "centred-erc",
+     .section   = "centred",
+     .title     = "Coupling loss of rows as stored and of centred rows",
+     .y_label   = "ERC / mean diagonal of M",
+     .caption   = "Each over the mean diagonal of its own matrix, at α = 1. What lies between the "
+                  "lines is due to the mean of the rows, which routing does not see.",
+     .from_zero = true,
+     .n_lines   = 2,
+     .lines     = {{ERC_RELATIVE, "rows as stored", 0, false},
+                   {CENTRED_ERC_RELATIVE, "centred rows", 1, false}}},
     {.id        = "silhouette",
      .section   = "coupling",
      .title     = "Specialisation of the experts",
@@ -220,14 +255,18 @@ static int64_t distribution(double *values, const cpl_layer_report *l, int form)
     return count;
 }
 
+static bool layer_has(const cpl_coupling_report *r, const cpl_layer_report *l,
+                      const cpl_chart_spec *spec)
+{
+    if (spec->form > LAST_OVER_ALPHA) return !l->fault && distribution(NULL, l, spec->form) > 0;
+    if (spec->form == LINES && spec->lines[0].column == LAMBDA && !r->options.lambda) return false;
+    return strcmp(spec->section, "centred") == 0 ? l->centred.has_M : l->has_M;
+}
+
 static bool has(const cpl_coupling_report *r, const cpl_chart_spec *spec)
 {
-    for (int64_t i = 0; i < r->n_layers; i++) {
-        const cpl_layer_report *l = &r->layers[i];
-        if (spec->form > LAST_OVER_ALPHA ? !l->fault && distribution(NULL, l, spec->form) > 0
-                                         : l->has_M)
-            return true;
-    }
+    for (int64_t i = 0; i < r->n_layers; i++)
+        if (layer_has(r, &r->layers[i], spec)) return true;
     return false;
 }
 
@@ -309,7 +348,16 @@ static cpl_status put_one(maker *m, const cpl_chart_spec *spec)
     return CPL_OK;
 }
 
-/* Several checkpoints: a colour each, and of a kind with more than two solid lines a chart a line,
+/* Whether line k of a kind is in the chart of its solid line `only`, -1: of all: dashed ones are in
+ * that of their colour, grey ones in each. */
+static bool belongs(const cpl_chart_spec *spec, int64_t k, int only)
+{
+    if (only < 0 || k == only || k >= spec->n_lines) return true;
+    const int colour = spec->lines[k].colour;
+    return spec->lines[k].dashed && (colour < 0 || colour == spec->lines[only].colour);
+}
+
+/* Several checkpoints: a colour each, and of a kind with more than two lines a chart a solid line,
  * so that at most six curves share one. `only` -1: all of them. */
 static cpl_status put_several(maker *m, const cpl_chart_spec *spec, int only)
 {
@@ -324,8 +372,7 @@ static cpl_status put_several(maker *m, const cpl_chart_spec *spec, int only)
     for (int64_t v = 0; v < m->n; v++) {
         n_own = series_of(own, m, spec, v);
         for (int64_t k = 0; k < n_own - spec->has_rule; k++) {
-            const bool solid = k < spec->n_lines && !spec->lines[k].dashed;
-            if (only >= 0 && k != only && solid) continue;
+            if (!belongs(spec, k, only)) continue;
             series[n]       = own[k];
             series[n].group = (int)v;
             series[n].name  = k == first
@@ -343,10 +390,8 @@ static cpl_status put_several(maker *m, const cpl_chart_spec *spec, int only)
 
 static cpl_status put_lines(maker *m, const cpl_chart_spec *spec)
 {
-    int solid = 0;
-    for (int k = 0; k < spec->n_lines; k++) solid += !spec->lines[k].dashed;
     if (m->n_all == 1) return put_one(m, spec);
-    if (solid <= 2) return put_several(m, spec, -1);
+    if (spec->n_lines <= 2) return put_several(m, spec, -1);
     for (int k = 0; k < spec->n_lines; k++)
         if (!spec->lines[k].dashed) CPL_TRY(put_several(m, spec, k));
     return CPL_OK;

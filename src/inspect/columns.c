@@ -83,21 +83,8 @@ static const cpl_shown agreement[] = {
     {RATIO_90, "90 %", "M_ij / diagonal", .digits = 2},
     {RATIO_99, "99 %", "M_ij / diagonal", .digits = 2},
     {ALPHA_MIN, "alpha_min", "M_ij / diagonal", .digits = 2},
-    {0}};
-
-static const cpl_shown centred[] = {
-    {CENTRED_KAPPA_OWN, "own", "kappa", .digits = 4},
-    {CENTRED_KAPPA_OTHERS, "others", "kappa", .digits = 4},
-    {CENTRED_Z, "z", .digits = 2},
-    {CENTRED_ROWS_OWN, "row", "% own largest", .digits = 1},
-    {CENTRED_COLUMNS_OWN, "column", "% own largest", .digits = 1},
-    {CENTRED_ASSIGNED, "signed", "% as-", .digits = 1},
-    {CENTRED_ERC_RELATIVE, "alpha ", "ERC / mean diagonal", .digits = 3, .alphas = CPL_ONE_ALPHA},
-    {CENTRED_RANDOM, "random", "ERC / mean diagonal", .digits = 3},
-    {CENTRED_RATIO_50, "50 %", "M_ij / diagonal", .digits = 2},
-    {CENTRED_RATIO_90, "90 %", "M_ij / diagonal", .digits = 2},
-    {CENTRED_RATIO_99, "99 %", "M_ij / diagonal", .digits = 2},
-    {CENTRED_ALPHA_MIN, "alpha_min", "M_ij / diagonal", .digits = 2},
+    {LAMBDA, "own", "lambda", .digits = 4},
+    {LAMBDA_RANDOM, "random", "lambda", .digits = 4},
     {0}};
 
 static const cpl_shown raw[] = {
@@ -125,8 +112,9 @@ static const struct {
 } tables[] = {
     [CPL_TABLE_AGREEMENT] = {agreement, "Agreement, free of the scale of the weights"},
     [CPL_TABLE_CENTRED] =
-        {centred, "The same of the centred rows R_i - mean R: no change of the router that leaves "
-                  "softmax routing\nas it is changes these"},
+        {agreement,
+         "The same of the centred rows R_i - mean R: no change of the router that leaves "
+         "softmax routing\nas it is changes these"},
     [CPL_TABLE_RAW] = {raw,
                        "Raw figures: ERC and norms depend on the scale of the weights, so they "
                        "cannot be compared\nbetween models; eps says how far router rows are "
@@ -154,6 +142,9 @@ static const cpl_shown compared[] = {
     {RANDOM, "the same under random pairings", .digits = 4, .as_it_is = true},
     {VIOLATED, "% of pairs violated at alpha 1", .digits = 1},
     {COSINE, "mean |cos| of router rows", .digits = 4},
+    {LAMBDA, "lambda, own pairs", .digits = 4},
+    {CENTRED_LAMBDA, "lambda, of centred rows", .digits = 4},
+    {LAMBDA_RANDOM, "lambda of a row of any direction", .digits = 4},
     {SILHOUETTE, "silhouette of the rows of W_g", .digits = 4},
     {0}};
 
@@ -174,25 +165,9 @@ static const cpl_shown page_agreement[] = {
     {RATIO_99, "99 %", .digits = 3},
     {ALPHA_MIN, "α_min", .digits = 3},
     {VIOLATED, "violated", .digits = 3},
+    {LAMBDA, "λ", .digits = 3},
+    {LAMBDA_RANDOM, "λ random", .digits = 3},
     {SILHOUETTE, "silhouette", .digits = 3},
-    {0}};
-
-static const cpl_shown page_centred[] = {
-    {EXPERTS, "n", .digits = 3},
-    {CENTRED_KAPPA_OWN, "κ own", .digits = 3},
-    {CENTRED_KAPPA_OTHERS, "κ others", .digits = 3},
-    {CENTRED_ROWS_OWN, "rows own", .digits = 3},
-    {CENTRED_COLUMNS_OWN, "columns own", .digits = 3},
-    {CENTRED_ASSIGNED, "assigned", .digits = 3},
-    {BY_CHANCE, "chance 1/n", .digits = 3},
-    {CENTRED_Z, "z", .digits = 3},
-    {CENTRED_ERC_RELATIVE, "ERC / diagonal", .digits = 3},
-    {CENTRED_RANDOM, "random pairings", .spread = CENTRED_RANDOM_SD, .digits = 3},
-    {CENTRED_RATIO_50, "ratio 50 %", .digits = 3},
-    {CENTRED_RATIO_90, "90 %", .digits = 3},
-    {CENTRED_RATIO_99, "99 %", .digits = 3},
-    {CENTRED_ALPHA_MIN, "α_min", .digits = 3},
-    {CENTRED_VIOLATED, "violated", .digits = 3},
     {0}};
 
 static const cpl_shown page_raw[] = {
@@ -234,18 +209,46 @@ static const cpl_shown page_means[] = {{KAPPA_OWN, "κ of own expert", .digits =
                                        {CENTRED_Z, "of centred rows", .digits = 3, .range = true},
                                        {ERC_RELATIVE, "ERC / mean diagonal", .digits = 3},
                                        {ALPHA_MIN, "α_min", .digits = 3, .range = true},
+                                       {LAMBDA, "λ", .digits = 3},
+                                       {LAMBDA_RANDOM, "λ random", .digits = 3},
                                        {SILHOUETTE, "silhouette", .digits = 3},
                                        {0}};
 
-/* Without silhouettes if they were not requested. */
-static void choose(cpl_shown *out, const cpl_shown *from, bool silhouettes)
+static bool is_requested(int column, const cpl_inspect_options *o)
 {
-    for (; from->heading; from++)
-        if (silhouettes || from->column != SILHOUETTE) *out++ = *from;
+    if (column == SILHOUETTE) return o->silhouette;
+    return o->lambda || (column != LAMBDA && column != CENTRED_LAMBDA && column != LAMBDA_RANDOM);
+}
+
+/* The same figure of the centred rows; 0: there is none. */
+#define CENTRED(name) [name] = CENTRED_##name
+static const int centred_of[N_COLUMNS] = {
+    CENTRED(KAPPA_OWN),    CENTRED(KAPPA_OTHERS),
+    CENTRED(ROWS_OWN),     CENTRED(COLUMNS_OWN),
+    CENTRED(ASSIGNED),     CENTRED(Z),
+    CENTRED(ERC_RELATIVE), CENTRED(RANDOM),
+    CENTRED(RANDOM_SD),    CENTRED(RATIO_50),
+    CENTRED(RATIO_90),     CENTRED(RATIO_99),
+    CENTRED(ALPHA_MIN),    CENTRED(VIOLATED),
+    CENTRED(LAMBDA),       [KAPPA_IF_SEVERAL] = CENTRED_KAPPA_OTHERS};
+#undef CENTRED
+
+/* Without what was not requested. centred: the figures of the centred rows, and none that is of the
+ * gates' rows alone. */
+static void choose(cpl_shown *out, const cpl_shown *from, const cpl_inspect_options *o,
+                   bool centred)
+{
+    for (; from->heading; from++) {
+        if (!is_requested(from->column, o) || (centred && from->column == SILHOUETTE)) continue;
+        *out = *from;
+        if (centred && centred_of[out->column]) out->column = centred_of[out->column];
+        if (centred && out->spread) out->spread = centred_of[out->spread];
+        out++;
+    }
     *out = (cpl_shown){0};
 }
 
-enum { MOST_SHOWN = 20 };
+enum { MOST_SHOWN = 24 };
 
 /* ---- over the layers ---- */
 
@@ -315,10 +318,11 @@ static bool has_row(const cpl_layer_report *l, cpl_inspect_table table)
 cpl_status cpl_inspect_grid(cpl_grid *g, cpl_pool *pool, const cpl_coupling_report *r,
                             cpl_inspect_table table)
 {
-    const cpl_columns c    = cpl_inspect_columns(r);
-    const cpl_shown *shown = tables[table].shown;
+    const cpl_columns c = cpl_inspect_columns(r);
+    cpl_shown shown[MOST_SHOWN];
     char label[48];
     int64_t n = 0;
+    choose(shown, tables[table].shown, &r->options, table == CPL_TABLE_CENTRED);
     for (int64_t i = 0; i < r->n_layers; i++) n += has_row(&r->layers[i], table);
     CPL_TRY(cpl_columns_grid(g, pool, &c, shown, n));
     g->title  = tables[table].title;
@@ -337,7 +341,7 @@ cpl_status cpl_inspect_grid_compare(cpl_grid *g, cpl_pool *pool, const cpl_coupl
 {
     cpl_shown shown[MOST_SHOWN];
     int64_t rows = 0;
-    choose(shown, compared, reports[0].options.silhouette);
+    choose(shown, compared, &reports[0].options, false);
     while (shown[rows].heading) rows++;
     CPL_TRY(cpl_grid_open(g, pool, rows, count));
     g->fixed = true;
@@ -357,7 +361,7 @@ cpl_status cpl_inspect_grid_compare(cpl_grid *g, cpl_pool *pool, const cpl_coupl
 /* ---- in the page ---- */
 
 static const cpl_shown *const page_tables[] = {[CPL_TABLE_AGREEMENT] = page_agreement,
-                                               [CPL_TABLE_CENTRED]   = page_centred,
+                                               [CPL_TABLE_CENTRED]   = page_agreement,
                                                [CPL_TABLE_RAW]       = page_raw};
 
 static void row_of_fault(cpl_text *out, const cpl_layer_report *layer, int64_t columns)
@@ -374,7 +378,7 @@ void cpl_inspect_page_layers(cpl_text *out, const cpl_coupling_report *r, cpl_in
     char label[48];
     cpl_columns c = cpl_inspect_columns(r);
     c.alpha       = cpl_coupling_alpha(r);
-    choose(shown, page_tables[table], r->options.silhouette);
+    choose(shown, page_tables[table], &r->options, table == CPL_TABLE_CENTRED);
     cpl_columns_page_open(out, NULL, "layer", &c, shown);
     for (int64_t i = 0; i < r->n_layers; i++) {
         cpl_page_row_open(out, cpl_coupling_layer_label(label, &r->layers[i]));
@@ -416,9 +420,12 @@ void cpl_inspect_page_checkpoints(cpl_text *out, const cpl_coupling_report *cons
 {
     const cpl_columns c = cpl_inspect_columns(reports[0]);
     cpl_shown means[MOST_SHOWN];
-    bool silhouettes = false;
-    for (int64_t v = 0; v < count; v++) silhouettes = silhouettes || reports[v]->options.silhouette;
-    choose(means, page_means, silhouettes);
+    cpl_inspect_options any = {0};
+    for (int64_t v = 0; v < count; v++) {
+        any.silhouette = any.silhouette || reports[v]->options.silhouette;
+        any.lambda     = any.lambda || reports[v]->options.lambda;
+    }
+    choose(means, page_means, &any, false);
     cpl_columns_page_open(out, NULL, "checkpoint", &c, page_what);
     for (int64_t v = 0; v < count; v++) {
         cpl_page_row_open(out, reports[v]->name);

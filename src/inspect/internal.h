@@ -16,13 +16,14 @@ typedef struct cpl_inspect_worker {
     float *rows;     /* [cpl_inspect_worker_rows, d] */
     double *squares; /* [2,n] of the rows, of the centred rows */
     double *sum;     /* [d] of unit rows; NULL if there are no silhouettes */
+    float *whole;    /* [D,d] a gate; NULL without o.lambda */
     float *products; /* [cpl_inspect_worker_rows, n]; NULL if there are no silhouettes */
     void *scratch;
 } cpl_inspect_worker;
 
 /* Bytes of every piece, the largest over the layers; router and packed are a layer's in work. */
 typedef struct cpl_inspect_worker_needs {
-    size_t gate, rows, squares, sum, products, scratch, figures, router, packed, centred;
+    size_t gate, rows, whole, squares, sum, products, scratch, figures, router, packed, centred;
 } cpl_inspect_worker_needs;
 
 cpl_inspect_worker_needs cpl_inspect_worker_needs_of(const cpl_coupling_report *report);

@@ -40,14 +40,14 @@ static json_t *silhouettes(maker *m, const cpl_layer_report *l)
 }
 
 /* Every coupling figure under its one name; the nested members around it are those of schema 1. */
-static json_t *figures(maker *m, const cpl_layer_report *l)
+static json_t *figures(maker *m, const cpl_layer_report *l, bool lambda)
 {
     json_t *object = json_object();
     for (int i = 0; i < CPL_N_FIGURES; i++) {
         const cpl_figure_row *row = &cpl_figure_rows[i];
         double x;
         memcpy(&x, (const char *)&l->figures + row->offset, sizeof x);
-        if (row->needs_M && !l->has_M) continue;
+        if ((row->needs_M && !l->has_M) || (row->needs_spectral && !lambda)) continue;
         put(m, object, row->name, row->count ? cpl_json_count(x) : cpl_json_number(x));
         if (!row->centred || !l->centred.has_M) continue;
         memcpy(&x, (const char *)&l->centred.figures + row->offset, sizeof x);
@@ -69,7 +69,7 @@ static json_t *measured(maker *m, const cpl_coupling_report *r, int64_t layer)
     json_t *object            = json_object();
     put_place(m, object, at);
     cpl_columns_json(&m->failed, object, &m->columns, CPL_PART_SHAPE, layer);
-    put(m, object, "figures", figures(m, l));
+    put(m, object, "figures", figures(m, l, r->options.lambda));
     if (l->has_M) {
         cpl_columns_json(&m->failed, object, &m->columns, CPL_PART_COUPLING, layer);
         put(m, object, "assignment", assignment(m, l));

@@ -27,13 +27,14 @@ typedef struct work {
     pthread_cond_t first_taken; /* every expert for the first time */
     bool begun;                 /* router read */
     int64_t left;               /* tasks that are not done */
-    int64_t failed; /* the task at which it did, BEFORE or n_tasks; NEVER; under the crew's lock */
-    double bytes;   /* to read */
-    float *R;       /* [n,d] */
-    float *delta;   /* [n,d]; NULL without noise */
-    void *packed;   /* R, or R * delta */
-    float *mean;    /* [n,d] of each expert's unit rows; NULL without a second taking */
-    float *norm32;  /* [n] gate norms, for the operation that takes them so */
+    int64_t failed;  /* the task at which it did, BEFORE or n_tasks; NEVER; under the crew's lock */
+    double bytes;    /* to read */
+    float *R;        /* [n,d] */
+    float *delta;    /* [n,d]; NULL without noise */
+    void *packed;    /* R, or R * delta */
+    float *mean;     /* [n,d] of each expert's unit rows; NULL without a second taking */
+    float *norm32;   /* [n] gate norms, for the operation that takes them so */
+    float *spectral; /* [n] |W_g^j|_2; NULL without o.lambda */
 
     /* Of the centred rows; NULL with noise. */
     float *centred_M, *centred_eps; /* [n,n], [n] */
@@ -80,6 +81,7 @@ static cpl_status take_memory(work *w, cpl_backend *be, const cpl_inspect_option
     w->mean        = w->n_tasks > l->at->n ? cpl_alloc(n * d * sizeof(float)) : NULL;
     w->packed      = cpl_alloc(be->ops->response.packed_bytes(be, l->at->n, l->at->d));
     w->norm32      = cpl_alloc(n * sizeof(float));
+    w->spectral    = o->lambda ? cpl_alloc(n * sizeof(float)) : NULL;
     l->M           = cpl_alloc(n * n * sizeof(float));
     l->eps         = cpl_alloc(n * sizeof(float));
     l->router_norm = cpl_alloc(n * sizeof(double));
@@ -89,8 +91,8 @@ static cpl_status take_memory(work *w, cpl_backend *be, const cpl_inspect_option
     l->silhouettes = o->silhouette ? cpl_alloc(n * sizeof(double)) : NULL;
     if (!o->noisy) CPL_TRY(take_centred(w));
     return w->R && (w->delta || !o->noisy) && (w->mean || w->n_tasks == l->at->n) && w->packed &&
-                   w->norm32 && l->M && l->eps && l->router_norm && l->gate_norm && l->cosine &&
-                   l->assigned && (l->silhouettes || !o->silhouette)
+                   w->norm32 && (w->spectral || !o->lambda) && l->M && l->eps && l->router_norm &&
+                   l->gate_norm && l->cosine && l->assigned && (l->silhouettes || !o->silhouette)
                ? CPL_OK
                : CPL_ERR_MEMORY;
 }
@@ -102,10 +104,11 @@ static void give_back(work *w)
     cpl_free(w->mean);
     cpl_free(w->packed);
     cpl_free(w->norm32);
+    cpl_free(w->spectral);
     cpl_free(w->centred_M);
     cpl_free(w->centred_eps);
     cpl_free(w->centred_norm);
-    w->R = w->delta = w->mean = w->norm32 = NULL;
+    w->R = w->delta = w->mean = w->norm32 = w->spectral = NULL;
     w->centred_M = w->centred_eps = NULL;
     w->packed = w->centred_norm = NULL;
 }
@@ -181,6 +184,12 @@ static cpl_status compare_rows(work *w, cpl_backend *be)
     return CPL_OK;
 }
 
+/* A number an expert, [n]; none where it is not computed. */
+static cpl_tensor by_expert(const work *w, float *data)
+{
+    return data ? cpl_tensor_1d(data, CPL_F32, w->report->at->n) : cpl_tensor_none();
+}
+
 /* After all other figures of the layer: R becomes its centred rows. */
 static cpl_status measure_centred(crew *c, work *w, cpl_backend *be)
 {
@@ -194,7 +203,8 @@ static cpl_status measure_centred(crew *c, work *w, cpl_backend *be)
     be->ops->centre(be, R, R);
     be->ops->proxy.nearest(be, eps, R);
     be->ops->coupling_figures(be, &to->figures, M, eps, R, R, cpl_tensor_none(),
-                              cpl_tensor_1d(w->norm32, CPL_F32, n), 1.0, l->at->K ? l->at->K : 1);
+                              by_expert(w, w->norm32), by_expert(w, w->spectral), cpl_tensor_none(),
+                              1.0, l->at->K ? l->at->K : 1);
     be->ops->row_norms(be, eps, R); /* eps is in the figures now */
     for (int64_t i = 0; i < n; i++) w->centred_norm[i] = (double)w->centred_eps[i];
     for (int a = 0; a < o->n_alphas; a++)
@@ -216,10 +226,10 @@ static cpl_status finish_layer(crew *c, work *w, cpl_inspect_worker *h)
     CPL_TRY(compare_rows(w, be));
     for (int64_t j = 0; j < n; j++) w->norm32[j] = (float)l->gate_norm[j];
     const cpl_tensor delta = w->delta ? router_tensor(w, w->delta) : cpl_tensor_none();
-    be->ops->coupling_figures(be, &l->figures, cpl_tensor_2d(l->M, CPL_F32, n, n),
-                              cpl_tensor_1d(l->eps, CPL_F32, n), router_tensor(w, w->R),
-                              router_tensor(w, w->R), delta, cpl_tensor_1d(w->norm32, CPL_F32, n),
-                              1.0, l->at->K ? l->at->K : 1);
+    be->ops->coupling_figures(
+        be, &l->figures, cpl_tensor_2d(l->M, CPL_F32, n, n), cpl_tensor_1d(l->eps, CPL_F32, n),
+        router_tensor(w, w->R), router_tensor(w, w->R), delta, by_expert(w, w->norm32),
+        by_expert(w, w->spectral), cpl_tensor_none(), 1.0, l->at->K ? l->at->K : 1);
     for (int a = 0; a < o->n_alphas; a++) l->erc[a] = cpl_null_model_erc(l->M, n, o->alphas[a]);
     CPL_TRY(cpl_null_model_ratios_of(&l->ratios, l->M, n));
     CPL_TRY(cpl_null_model_of(&l->chance, l->assigned, l->M, l->router_norm, l->gate_norm, n,
@@ -247,6 +257,7 @@ static cpl_status measure_expert(work *w, cpl_inspect_worker *h, int64_t j)
         cpl_gate_rows(&h->be, W, &h->gate, c);
         h->be.ops->response.add(&h->be, h->squares, centred, &norm, w->packed, at->n, W,
                                 h->scratch);
+        if (w->spectral) memcpy(h->whole + c * at->d, h->rows, cpl_tensor_bytes(W));
         if (w->mean) cpl_silhouette_add_mean(h, W);
     }
     if (w->mean) cpl_silhouette_mean(w->mean + j * at->d, h, at);
@@ -258,6 +269,9 @@ static cpl_status measure_expert(work *w, cpl_inspect_worker *h, int64_t j)
         l->M[i * at->n + j] = m;
         if (centred) w->centred_M[i * at->n + j] = (float)sqrt(centred[i]);
     }
+    if (w->spectral)
+        h->be.ops->spectral_norms(&h->be, cpl_tensor_1d(w->spectral + j, CPL_F32, 1),
+                                  cpl_tensor_3d(h->whole, CPL_F32, 1, at->D, at->d));
     return CPL_OK;
 }
 

@@ -102,6 +102,11 @@ static const struct {
     {"κ", "κᵢⱼ = Mᵢⱼ / (|Rᵢ| |W_gʲ|), with the Frobenius norm of W_g, is the weighted root mean "
           "square cosine between Rᵢ and the rows of W_gʲ. It does not change when a router row or "
           "an expert is scaled."},
+    {"λ", "Mᵢᵢ over the most that expert i could answer to a row of the norm of Rᵢ, |Rᵢ| times the "
+          "largest "
+          "singular value of W_gⁱ; mean over experts. 1 where every row is the top right singular "
+          "vector of "
+          "its gate. Random: the root mean square of λ over all directions of the row."},
     {"own share", "The share of rows (router rows) and of columns (experts) of κ whose greatest "
                   "entry lies on the diagonal. Without any coupling it is 1/n on average."},
     {"assignment", "The one-to-one pairing of router rows and experts with the greatest sum of κ. "
@@ -227,6 +232,7 @@ static void put_centred_rows(const maker *m)
                        "Of the rows less their mean: no change of the router that leaves softmax "
                        "routing as it is changes these figures. The sentence that sums up a "
                        "checkpoint is of these.");
+    cpl_page_charts(m->out, m->data, "centred");
     put_each(m, put_centred);
 }
 

@@ -22,6 +22,7 @@ typedef struct cpl_inspect_options {
     const int64_t *layers; /* (n_layers) numbers of the layers to measure; NULL: all */
     int64_t n_layers;
     bool silhouette;        /* also the silhouettes, for which gates are read twice */
+    bool lambda;            /* also the spectral norms of the gates, and lambda */
     bool noisy;             /* M from R * delta as in training; else from R */
     uint64_t noise_seed;    /* of delta, at step 0 */
     int n_threads;          /* at least 1 */
@@ -112,11 +113,12 @@ typedef struct cpl_coupling_report {
 typedef struct cpl_inspect_cost {
     double bytes;         /* to read: routers and gates of the chosen layers; gates twice for the
                              silhouettes, most of it then out of the system's cache */
-    double flops;         /* 2 n^2 D d a layer, and as much again for the silhouettes */
+    double flops;         /* 2 n^2 D d a layer, and as much again for the silhouettes; not those of
+                             the spectral norms, whose number depends on the gates */
     double memory_bytes;  /* at most, beyond what the process holds; t-SNE apart */
     double picture_bytes; /* of t-SNE; 0 without */
     double seconds;       /* at the speed of this machine, measured by a short product and a short
-                            read of the files themselves; t-SNE included */
+                            read of the files themselves; t-SNE and spectral norms included */
     int n_threads;        /* fewer than requested if memory_bytes allows no more */
 } cpl_inspect_cost;
 

@@ -27,9 +27,12 @@ double cpl_coupling_flops(const cpl_coupling_report *r, const cpl_moe_layer *at)
 
 /* ---- memory ---- */
 
-static cpl_work shape_of(const cpl_moe_layer *at)
+static cpl_work shape_of(const cpl_coupling_report *r, const cpl_moe_layer *at)
 {
-    return (cpl_work){.d_model = at->d, .n_experts = at->n, .top_k = 1};
+    return (cpl_work){.d_model   = at->d,
+                      .n_experts = at->n,
+                      .top_k     = 1,
+                      .d_expert  = r->options.lambda ? at->D : 0};
 }
 
 int64_t cpl_inspect_worker_rows(const cpl_backend *be, const cpl_moe_layer *at)
@@ -51,12 +54,14 @@ cpl_inspect_worker_needs cpl_inspect_worker_needs_of(const cpl_coupling_report *
     cpl_backend_cpu(&be, CPL_F32, 1);
     for (int64_t l = 0; l < r->n_layers; l++) {
         const cpl_moe_layer *at = r->layers[l].at;
-        const cpl_work shape    = shape_of(at);
+        const cpl_work shape    = shape_of(r, at);
         const size_t n = (size_t)at->n, d = (size_t)at->d;
         if (r->layers[l].fault) continue;
         most_of.gate = most(most_of.gate, cpl_gate_bytes(at));
         most_of.rows =
             most(most_of.rows, (size_t)cpl_inspect_worker_rows(&be, at) * d * sizeof(float));
+        if (r->options.lambda)
+            most_of.whole = most(most_of.whole, (size_t)at->D * d * sizeof(float));
         most_of.squares = most(most_of.squares, 2 * n * sizeof(double));
         if (cpl_inspect_reads_twice(r, at)) {
             const size_t rows = (size_t)cpl_inspect_worker_rows(&be, at);
@@ -96,8 +101,8 @@ double cpl_coupling_work_bytes(const cpl_coupling_report *r, int n_threads)
     const cpl_inspect_worker_needs m = cpl_inspect_worker_needs_of(r);
     const double matrices            = (r->options.noisy ? 3 : 1) + (r->options.silhouette ? 1 : 0);
     const double shared = (double)m.router * matrices + (double)m.packed + (double)m.centred;
-    const double own =
-        (double)(m.gate + m.rows + m.squares + m.sum + m.products + m.scratch + m.figures);
+    const double own    = (double)(m.gate + m.rows + m.whole + m.squares + m.sum + m.products +
+                                m.scratch + m.figures);
     return n_threads * (own + chance_bytes(r)) +
            fmin(layers_at_once(r, n_threads), (double)n_threads) * shared;
 }
@@ -107,13 +112,14 @@ cpl_status cpl_inspect_worker_init(cpl_inspect_worker *h, const cpl_inspect_work
     cpl_backend_cpu(&h->be, CPL_F32, 1);
     h->rows             = cpl_alloc(m->rows);
     h->squares          = cpl_alloc(m->squares);
+    h->whole            = m->whole ? cpl_alloc(m->whole) : NULL;
     h->sum              = m->sum ? cpl_alloc(m->sum) : NULL;
     h->products         = m->products ? cpl_alloc(m->products) : NULL;
     h->scratch          = cpl_alloc(m->scratch);
     h->be.scratch       = cpl_alloc(m->figures);
     h->be.scratch_bytes = m->figures;
-    return h->rows && h->squares && (h->sum || !m->sum) && (h->products || !m->products) &&
-                   h->scratch && h->be.scratch
+    return h->rows && h->squares && (h->whole || !m->whole) && (h->sum || !m->sum) &&
+                   (h->products || !m->products) && h->scratch && h->be.scratch
                ? CPL_OK
                : CPL_ERR_MEMORY;
 }
@@ -122,6 +128,7 @@ void cpl_inspect_worker_free(cpl_inspect_worker *h)
 {
     cpl_gate_free(&h->gate);
     cpl_free(h->rows);
+    cpl_free(h->whole);
     cpl_free(h->squares);
     cpl_free(h->sum);
     cpl_free(h->products);
@@ -185,6 +192,18 @@ static double chance_seconds(const cpl_coupling_report *r, double threads)
     return seconds_a_pair * pairs / threads;
 }
 
+/* A guess: the gates of all layers, which a random matrix needs 56 times. */
+static double spectral_seconds(const cpl_coupling_report *r, double threads)
+{
+    const double seconds_a_weight = 6e-8;
+    double weights                = 0;
+    for (int64_t l = 0; l < r->n_layers; l++) {
+        const cpl_moe_layer *at = r->layers[l].at;
+        if (!r->layers[l].fault) weights += (double)at->n * (double)at->D * (double)at->d;
+    }
+    return r->options.lambda ? seconds_a_weight * weights / threads : 0;
+}
+
 cpl_status cpl_inspect_cost_of(cpl_inspect_cost *cost, const cpl_coupling_report *r)
 {
     const cpl_moe_layer *at          = first_layer(r);
@@ -197,7 +216,8 @@ cpl_status cpl_inspect_cost_of(cpl_inspect_cost *cost, const cpl_coupling_report
         const double threads = cost->n_threads;
         const double product = product_speed(&h, at, packed, R, cost->flops);
         cost->seconds        = cost->flops * product / threads + cost->bytes * read_speed(&h, at);
-        cost->seconds += chance_seconds(r, threads) + cpl_tsne_plot_seconds(r, cost->n_threads);
+        cost->seconds += chance_seconds(r, threads) + spectral_seconds(r, threads) +
+                         cpl_tsne_plot_seconds(r, cost->n_threads);
     } else {
         status = CPL_ERR_MEMORY;
     }

@@ -226,6 +226,7 @@ void cpl_moe_forward(cpl_backend *be, cpl_tensor out, cpl_moe_kept *kept, cpl_te
     const cpl_routing how = routing_of(w, config);
     ops->rms_norm(be, kept->b, kept->inv, x, w->post_norm, (float)config->norm_eps);
     cpl_tensor logits = scores_forward(be, kept, w, config, s);
+    kept->n_negative  = s->count_signs ? ops->count_negative(be, logits) : 0;
     ops->route(be, kept->probs, kept->lse, kept->expert, kept->weight, logits, how);
     ops->route_stats(be, kept->counts, kept->mean_prob, kept->z, kept->entropy, kept->probs,
                      kept->lse, kept->expert, how.sigmoid);

@@ -42,6 +42,7 @@ typedef struct cpl_moe_kept {
     cpl_tensor gate, up;               /* [T K, D]; none when not training, or with an exchange */
     cpl_tensor counts, mean_prob;      /* [n] */
     cpl_tensor z, entropy;             /* [1] */
+    int64_t n_negative;                /* of the T n logits, with count_signs */
     cpl_tensor shared_gate, shared_up; /* [T,S]; none when not training, or without shared expert */
 } cpl_moe_kept;
 
@@ -54,6 +55,7 @@ typedef struct cpl_moe_scratch {
     cpl_exchange
         *exchange; /* NULL: all experts are in this process; else `layer` of it (exchange.h) */
     int64_t kept;
+    bool count_signs;       /* forward counts the logits below 0 */
     struct {                /* of the shared expert; nothing is allocated if the model has none */
         cpl_tensor y;       /* [T,d] */
         cpl_tensor expert;  /* [T,1] I32, 0 */

@@ -6,11 +6,12 @@
 enum { REAL, COUNT };
 
 const cpl_figure_row cpl_figure_rows[CPL_N_FIGURES] = {
-#define CPL_FIGURE(name, old, kind, needs_M, centred)                                              \
+#define CPL_FIGURE(name, old, kind, needs, centred)                                                \
     {#name,                                                                                        \
      #old,                                                                                         \
      kind == COUNT,                                                                                \
-     needs_M,                                                                                      \
+     ((needs)&1) != 0,                                                                             \
+     ((needs)&2) != 0,                                                                             \
      centred,                                                                                      \
      "centred_" #name,                                                                             \
      offsetof(cpl_coupling_figures, name)},

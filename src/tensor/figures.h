@@ -3,7 +3,7 @@
  * Room:   tensor; one operation of ops.h fills the struct, whose fields are the rows of
  *         coupling_figures.def.
  * Rows:   the loss makes its proxies of the router rows R, or (erc.proxy) of the centred rows; eps,
- *         M and kappa are of those. The centred figures are of the centred rows of a model,
+ *         M and kappa are of those; lambda is of R, without noise, whatever the loss is made of. The centred figures are of the centred rows of a model,
  *         without noise, whatever it was trained with: no change of R that leaves softmax routing as
  *         it is changes them.
  * Names:  R [n,d] router rows, R~ proxies, W_j the D x d gate of expert j, M [n,n] the coupling
@@ -30,7 +30,12 @@
  *                                             i: first, among K
  *             row_route_top1, _topk           the same of the rows R_i
  *             kappa_diagonal, _off_diagonal   means of kappa
- *             kappa_row_top1, _column_top1    share whose largest kappa is on the diagonal */
+ *             kappa_row_top1, _column_top1    share whose largest kappa is on the diagonal
+ *             router_lambda                   mean of |R_i W_i| / (|R_i| |W_i|_2), 1 where the row is the
+ *                                             top right singular vector of its gate; 0 where a norm
+ *                                             is 0 (Manifold Power Iteration, arXiv 2606.12397)
+ *             router_lambda_random            mean of |W_i|_F / (sqrt(d) |W_i|_2), the root mean
+ *                                             square of that over all directions of the row */
 #ifndef CPL_TENSOR_FIGURES_H
 #define CPL_TENSOR_FIGURES_H
 
@@ -45,8 +50,9 @@ typedef struct cpl_coupling_figures {
 
 /* A row of the list. */
 typedef struct cpl_figure_row {
-    const char *name, *old_name;  /* equal if it was not renamed */
-    bool count, needs_M, centred; /* centred: also given of the centred rows, as centred_name */
+    const char *name, *old_name; /* equal if it was not renamed */
+    bool count, needs_M, needs_spectral;
+    bool centred; /* also given of the centred rows, as centred_name */
     const char *centred_name;
     size_t offset; /* in cpl_coupling_figures */
 } cpl_figure_row;

@@ -264,20 +264,35 @@ struct cpl_ops {
     /* ---- sums (reduce.c): in double, in an order that does not depend on the threads ---- */
 
     double (*sum)(cpl_backend *be, cpl_tensor x);
+    /* how many numbers of x are below 0; a NaN is not */
+    int64_t (*count_negative)(cpl_backend *be, cpl_tensor x);
     /* sum of x y */
     double (*dot)(cpl_backend *be, cpl_tensor x, cpl_tensor y);
     /* out [n] = the Euclidean norm of each x[i] of x [n, ...], rounded to F32 once: |W_g^j|_F of
      * the experts' gates [n,D,d]. A NaN or an infinity of x[i] reaches out[i]. */
     void (*row_norms)(cpl_backend *be, cpl_tensor out, cpl_tensor x);
 
+    /* ---- largest singular values (spectral.c) ---- */
+
+    /* out [n] = |W_g^j|_2, the largest singular value of each x[j] of x [n,D,d], F32 or BF16, within
+     * 1e-5 of itself; 0 of zeros, NaN where x[j] has a NaN or an infinity. Each is the same bits
+     * whatever the others are. */
+    void (*spectral_norms)(cpl_backend *be, cpl_tensor out, cpl_tensor x);
+    /* out [n] = |x[i] rows[i]| of rows [n,d] and x [n,D,d], F32 or BF16: how strongly an expert
+     * answers to its own row, at most |rows[i]| |x[i]|_2. */
+    void (*own_responses)(cpl_backend *be, cpl_tensor out, cpl_tensor rows, cpl_tensor x);
+
     /* ---- figures (figures.c) ---- */
 
     /* Fills `out` from M [n,n] and eps [n] (made with these rows, delta and gates), the router R
      * [n,d], the rows [n,d] that the proxies are made of (R or its centred rows), delta [n,d] (none:
-     * 1) and gate_norm [n], the norms |W_g^j|_F of the gates. */
+     * 1), gate_norm [n], the norms |W_g^j|_F of the gates, gate_spectral [n], their norms |W_g^j|_2
+     * (none: the figures that need them are NaN), and own [n], |R_i W_g^i| without noise (none: M's
+     * diagonal). */
     void (*coupling_figures)(cpl_backend *be, cpl_coupling_figures *out, cpl_tensor M,
                              cpl_tensor eps, cpl_tensor R, cpl_tensor rows, cpl_tensor delta,
-                             cpl_tensor gate_norm, double alpha, int64_t top_k);
+                             cpl_tensor gate_norm, cpl_tensor gate_spectral, cpl_tensor own,
+                             double alpha, int64_t top_k);
 
     /* ---- optimizer (adamw.c) ---- */
 

@@ -61,6 +61,7 @@ static void put_members(json_t *object, const member *list, size_t n, const cpl_
 }
 
 static const member figure_members[] = {
+    {"scores_negative", offsetof(cpl_layer_metrics, scores_negative), false},
     {"erc_centred", offsetof(cpl_layer_metrics, erc_centred), false},
     {"erc_over_diagonal", offsetof(cpl_layer_metrics, erc_over_diagonal), false},
     {"erc_grad_ratio_router", offsetof(cpl_layer_metrics, router_ratio), false},

@@ -18,6 +18,7 @@
 typedef struct cpl_layer_metrics {
     double aux[CPL_N_AUX_LOSSES]; /* every auxiliary loss, unweighted */
     double entropy;               /* of the router's probabilities, mean over tokens, nats */
+    double scores_negative;       /* share of the router's logits below 0, of the step's tokens */
     double load_max; /* largest share of assignments in units of the mean, 1: balanced */
     double max_vio;  /* that less 1 */
     double dead;     /* experts without a token */
@@ -59,7 +60,7 @@ typedef struct cpl_metrics {
     double memory_bytes;       /* the most this process has had in memory so far */
     int64_t skipped;           /* steps skipped so far */
     bool was_skipped;
-    bool has_figures; /* layer[].figures and the gradient ratios are filled */
+    bool has_figures; /* layer[].figures, scores_negative and the gradient ratios are filled */
     bool has_eval;    /* sources are filled */
     bool has_clean;   /* erc_clean is filled */
     json_t *tasks;    /* {TASK: {METRIC: value}} of evaluated tasks; owned; NULL: none */

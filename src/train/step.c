@@ -30,15 +30,17 @@ static void take_all(cpl_step *step, const cpl_settings *settings, const cpl_mod
         *(step->eps ? &step->eps[l] : &unseen)     = cpl_take_1d(&step->arena, n);
         *(step->delta ? &step->delta[l] : &unseen) = cpl_take_2d(&step->arena, n, d);
     }
-    step->rows      = cpl_take_2d(&step->arena, n, d);
-    step->drows     = cpl_take_2d(&step->arena, n, d);
-    step->centred   = (cpl_coupling_outputs){.M     = cpl_take_2d(&step->arena, n, n),
-                                             .eps   = cpl_take_1d(&step->arena, n),
-                                             .delta = cpl_take_2d(&step->arena, n, d),
-                                             .rows  = step->rows};
-    step->gate_norm = cpl_take_1d(&step->arena, n);
-    step->load      = cpl_take_1d(&step->arena, n);
-    step->sums      = cpl_arena_take(&step->arena, (size_t)(1 + N_SUMS * layers) * sizeof(double));
+    step->rows          = cpl_take_2d(&step->arena, n, d);
+    step->drows         = cpl_take_2d(&step->arena, n, d);
+    step->centred       = (cpl_coupling_outputs){.M     = cpl_take_2d(&step->arena, n, n),
+                                                 .eps   = cpl_take_1d(&step->arena, n),
+                                                 .delta = cpl_take_2d(&step->arena, n, d),
+                                                 .rows  = step->rows};
+    step->gate_norm     = cpl_take_1d(&step->arena, n);
+    step->gate_spectral = cpl_take_1d(&step->arena, n);
+    step->own           = cpl_take_1d(&step->arena, n);
+    step->load          = cpl_take_1d(&step->arena, n);
+    step->sums = cpl_arena_take(&step->arena, (size_t)(1 + N_SUMS * layers) * sizeof(double));
     cpl_balance_take(&step->balance, &step->arena, &settings->losses.balance, c, step->micro);
     step->pass_mark = cpl_arena_mark(&step->arena);
     take_pass(step, c);
@@ -104,13 +106,15 @@ cpl_work cpl_step_work(const cpl_settings *settings, const cpl_model_settings *c
 /* What one pass counted, into the metrics, as one of `parts` equal parts. */
 static void add_counts(cpl_metrics *m, cpl_model *model, const cpl_pass *pass, double parts)
 {
-    const int64_t n = model->config.n_experts;
+    const int64_t n     = model->config.n_experts;
+    const double scores = parts * (double)cpl_tensor_count(pass->moe[0].probs);
     for (int64_t l = 0; l < model->config.n_layers; l++) {
         const cpl_moe_kept *kept = &pass->moe[l];
         cpl_layer_metrics *layer = &m->layer[l];
         const float *counts      = cpl_f32(kept->counts);
         layer->aux[CPL_AUX_Z] += *cpl_f32(kept->z) / parts;
         layer->entropy += *cpl_f32(kept->entropy) / parts;
+        layer->scores_negative += (double)kept->n_negative / scores;
         for (int64_t e = 0; e < n; e++) m->counts[l * n + e] += counts[e];
     }
 }
@@ -231,6 +235,15 @@ static void weight_losses(const cpl_step *step, cpl_model *model, cpl_params *gr
 
 /* ---- the whole ---- */
 
+/* Of the scores of all ranks' tokens: only with figures, so that other steps send no more. */
+static void sum_signs_over_ranks(cpl_step *step, cpl_metrics *m)
+{
+    if (!step->mesh || !m->has_figures) return;
+    for (int64_t l = 0; l < m->n_layers; l++) step->sums[l] = m->layer[l].scores_negative;
+    cpl_group_sum_f64(step->world, step->sums, m->n_layers);
+    for (int64_t l = 0; l < m->n_layers; l++) m->layer[l].scores_negative = step->sums[l];
+}
+
 /* Makes every rank's part of a figure the figure of the batch: in turn into step->sums and back. */
 static void sum_over_ranks(cpl_step *step, cpl_metrics *m)
 {
@@ -336,11 +349,13 @@ void cpl_step_gradient(cpl_step *step, cpl_model *model, cpl_params *grads,
     clear(m);
     for (int i = 0; i < CPL_N_AUX_LOSSES; i++)
         m->aux[i].weight = cpl_aux_weight(&settings->losses, (cpl_aux_loss)i);
+    step->pass.moe_scratch.count_signs = with_figures && cpl_router_of(&model->config)->has_rows;
     if (step->mesh && !with_figures)
         overlapped(step, model, grads, settings, batch, measure_erc, m);
     else
         one_by_one(step, model, grads, settings, batch, with_figures, measure_erc, m);
     sum_over_ranks(step, m);
+    sum_signs_over_ranks(step, m);
     sum_up(m, &model->config, settings);
     m->loss_total = total(m);
 }

@@ -43,6 +43,8 @@ typedef struct cpl_step {
     cpl_tensor rows, drows;      /* [n,d] of one layer: its router rows less their mean; gradient */
     cpl_coupling_outputs centred; /* of one layer, for figures of its clean centred rows */
     cpl_tensor gate_norm;         /* [n] |W_g^j|_F of the layer whose figures were made last */
+    cpl_tensor gate_spectral;     /* [n] |W_g^j|_2 of the same */
+    cpl_tensor own;               /* [n] |R_i W_g^i| of the same, R or its centred rows */
     cpl_tensor load;              /* [n] assignments of a layer, for its biases */
     bool has_delta;               /* delta is given by the caller, not drawn */
     size_t pass_mark;             /* the beginning of the pass in the arena */

@@ -187,6 +187,25 @@ static void gate_norms(const cpl_step *step, cpl_model *model, int64_t l)
         model->be->ops->row_norms(model->be, step->gate_norm, model->master.layer[l].w_gate);
 }
 
+/* Sets out [n] of the experts of a layer, whose gates are whole: |W_g^j|_2, or with rows [n,d] the
+ * answer to each one's own row. The ranks that hold the same experts divide them. */
+static void measure_gates(const cpl_step *step, const cpl_model *model, cpl_backend *be,
+                          cpl_tensor out, cpl_tensor rows, cpl_tensor w_gate)
+{
+    const cpl_group *same = step->mesh ? &step->mesh->replicas : &step->alone;
+    const int64_t n = w_gate.shape[0], first = n * same->rank / same->size;
+    const int64_t count    = n * (same->rank + 1) / same->size - first;
+    const int64_t at       = model->config.first_expert + first;
+    const cpl_tensor own   = cpl_tensor_range(out, at, count);
+    const cpl_tensor gates = cpl_tensor_range(w_gate, first, count);
+    be->ops->fill(be, out, 0);
+    if (rows.data)
+        be->ops->own_responses(be, own, cpl_tensor_range(rows, at, count), gates);
+    else
+        be->ops->spectral_norms(be, own, gates);
+    if (step->mesh) cpl_group_sum_f32(step->world, cpl_f32(out), cpl_tensor_count(out));
+}
+
 /* The whole of M, of which each rank of a mesh has made its part. */
 static void gather_M(const cpl_step *step, cpl_tensor M)
 {
@@ -206,9 +225,10 @@ static void centred_figures(cpl_step *step, cpl_model *model, cpl_backend *be,
     centred.noise = CPL_NOISE_NONE;
     cpl_coupling(be, &result, &step->centred, R, experts, &centred, alpha, 0, &none, step->mesh);
     gather_M(step, step->centred.M);
+    measure_gates(step, model, be, step->own, step->rows, experts.w_gate);
     be->ops->coupling_figures(be, &layer->centred, step->centred.M, step->centred.eps, step->rows,
-                              step->rows, cpl_tensor_none(), step->gate_norm, alpha,
-                              model->config.top_k);
+                              step->rows, cpl_tensor_none(), step->gate_norm, step->gate_spectral,
+                              step->own, alpha, model->config.top_k);
     layer->erc_centred = result.loss;
 }
 
@@ -219,9 +239,12 @@ void cpl_step_figures(cpl_step *step, cpl_model *model, cpl_backend *be, cpl_exp
     const cpl_tensor rows  = erc->proxy == CPL_PROXY_CENTRED ? step->rows : R;
     const cpl_tensor delta = erc->noise == CPL_NOISE_NONE ? cpl_tensor_none() : step->delta[l];
     gate_norms(step, model, l);
+    measure_gates(step, model, be, step->gate_spectral, cpl_tensor_none(), experts.w_gate);
+    measure_gates(step, model, be, step->own, R, experts.w_gate);
     gather_M(step, step->M[l]);
     be->ops->coupling_figures(be, &m->layer[l].figures, step->M[l], step->eps[l], R, rows, delta,
-                              step->gate_norm, alpha, model->config.top_k);
+                              step->gate_norm, step->gate_spectral, step->own, alpha,
+                              model->config.top_k);
     centred_figures(step, model, be, experts, erc, alpha, l, &m->layer[l]);
 }
 

@@ -311,6 +311,28 @@ def check_silhouettes(work):
           "Specialisation" not in page.read_text(), "silhouettes that nobody asked for")
 
 
+def check_lambda(work):
+    """Rows that are the top right singular vectors of gates of rank 1; the flag changes nothing else."""
+    case = Case(8, layers=2, n=5, d=24, D=7)
+    for e, row in enumerate(case.R[1]):
+        case.W[1][e] = [[float(k + 1) * x for x in row] for k in range(7)]
+    folder, page = case.write(work / "planted", "F32"), work / "planted.html"
+    got = inspect(folder, "--lambda")
+    random, planted = (layer["figures"] for layer in got["layers"])
+    check(all_close([planted["router_lambda"]], [1]), f"planted {planted['router_lambda']}")
+    check(all_close([planted["router_lambda_random"]], [1 / 24 ** 0.5]), "random direction, rank 1")
+    check(0.1 < random["centred_router_lambda"] < 0.9 and 0.1 < random["router_lambda"] < 0.9, f"random {random}")
+    for figures in (random, planted):
+        for name in ("router_lambda", "router_lambda_random", "centred_router_lambda"):
+            del figures[name]
+    check(inspect(folder) == got, "--lambda changes other figures, or they are there without it")
+    table = good("inspect", folder, folder, "--lambda", "--html", page, "--iterations", 250)
+    check("lambda" in table and "lambda, own pairs" in table, f"table: {table}")
+    check("<th>λ</th>" in page.read_text(), "no column on the page")
+    table = good("inspect", folder, folder, "--html", page, "--iterations", 250, "--overwrite")
+    check("lambda" not in table and "<th>λ" not in page.read_text(), "lambda that nobody asked for")
+
+
 def check_pages(work):
     page, figures = work / "page.html", work / "figures.json"
     good("inspect", work / "whole-1", work / "whole-3", "--html", page, "--json", figures,
@@ -341,7 +363,8 @@ def check_training(work):
               f"training says {theirs}, inspection {mine}")
     start = read_json(run_folder / "start.json")  # before the first step, without noise
     check(start["centred_kappa_diagonal"][0] > 0 and start["erc_centred"][0] > 0, "centred figures of start.json")
-    for name in ("centred_alpha_min", "centred_kappa_diagonal", "centred_router_cos", "router_effective_rank"):
+    for name in ("centred_alpha_min", "centred_kappa_diagonal", "centred_router_cos", "router_effective_rank",
+                 "router_lambda", "centred_router_lambda", "router_lambda_random"):
         check(len(line[name]) == len(inspect(run_folder)["layers"]), f"{name} of a line")
 
 
@@ -495,6 +518,7 @@ def main():
         check_permutation(work)
         check_zero_diagonal(work)
         check_silhouettes(work)
+        check_lambda(work)
         check_training(work)
         check_no_model(work)
     return finish()

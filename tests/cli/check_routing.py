@@ -171,7 +171,7 @@ def check_shown(work, folder, text, routing):
     for chart in found:
         charts.setdefault(chart["section"], []).append(chart)
     count = sum(chart["id"].startswith("routing-") for chart in found)
-    check(count == 9 + 2 + 2 * LAYERS, f"{count} charts of routing")
+    check(count == 13 + 2 + 2 * LAYERS, f"{count} charts of routing")
     check_maps(charts, routing)
 
 

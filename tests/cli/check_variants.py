@@ -71,7 +71,7 @@ def check_lines(name, folder):
     state = read_json(folder / "last" / "state.json")
     check(start["data"] == state["data"], f"{name}: data {start['data']}, {state['data']}")
     check(len(start["held_out"]) == len(start["tokenizer"]) == 16, f"{name}: {start}")
-    for key in ("erc_clean", "eps_mean", "router_cos"):
+    for key in ("erc_clean", "eps_mean", "router_cos", "router_lambda", "centred_router_lambda"):
         check((key in line) != aoe, f"{name}: {key} in metrics")
         check((key in start) != aoe, f"{name}: {key} in start.json")
     check_total(losses_of_line(line, weights_of_run(folder)), weights_of_run(folder), name)

@@ -1,5 +1,6 @@
 /* test_inspect.c - inspection as a whole, through report.h: what planted weights must give, and
  * noise. Threads, memory, progress: test_inspect_resources.c. Damage: test_inspect_damage.c. */
+#include "base/stats/eigen.h"
 #include "inspect/inspect_case.h"
 #include "inspect/show.h"
 #include "tensor/backend/backend.h"
@@ -81,6 +82,65 @@ static void check_M(const cpl_layer_report *report, const inspect_layer *l)
             const double want = response(l, l->R + i * l->d, j);
             assert_near(report->M[i * l->n + j], want, 1e-5 * want);
         }
+}
+
+/* |W_g^j|_2 [D,d], from all eigenvalues of W W^T. */
+static double spectral_norm(const inspect_layer *l, int j)
+{
+    const int D = l->D;
+    double gram[32 * 32], value[32], spare[32];
+    assert_true(D <= 32);
+    for (int a = 0; a < D; a++)
+        for (int b = 0; b < D; b++)
+            gram[a * D + b] = dot(l->W + (j * D + a) * l->d, l->W + (j * D + b) * l->d, l->d);
+    cpl_eigenvalues(value, gram, spare, D);
+    return sqrt(value[0]);
+}
+
+/* The same rows less their mean. */
+static void centre(inspect_layer *l)
+{
+    for (int k = 0; k < l->d; k++) {
+        double sum = 0;
+        for (int i = 0; i < l->n; i++) sum += (double)l->R[i * l->d + k];
+        for (int i = 0; i < l->n; i++) l->R[i * l->d + k] -= (float)(sum / l->n);
+    }
+}
+
+static double mean_lambda(const inspect_layer *l)
+{
+    double sum = 0;
+    for (int i = 0; i < l->n; i++) {
+        const float *R = l->R + i * l->d;
+        sum += response(l, R, i) / (sqrt(dot(R, R, l->d)) * spectral_norm(l, i));
+    }
+    return sum / l->n;
+}
+
+/* With silhouettes too, which overwrite the rows of a gate. */
+static void lambda_is_that_of_plain_loops(void **state)
+{
+    (void)state;
+    inspect_case c              = case_of(6, 40, 13);
+    inspect_layer *l            = &c.layers[0];
+    cpl_inspect_options options = inspect_plainly();
+    cpl_coupling_report report;
+    double random = 0;
+    for (int j = 0; j < l->n; j++) {
+        const float *W = l->W + j * l->D * l->d;
+        random += sqrt(dot(W, W, l->D * l->d)) / (sqrt(l->d) * spectral_norm(l, j)) / l->n;
+    }
+    options.lambda = options.silhouette = true;
+    options.n_threads                   = 3;
+    assert_ok(inspect_all(&report, case_write(&c, 0), &options));
+    const cpl_coupling_figures *f = &report.layers[0].figures;
+    const double want             = mean_lambda(l);
+    assert_near(f->router_lambda, want, 3e-5 * want);
+    assert_near(f->router_lambda_random, random, 3e-5 * random);
+    centre(l);
+    assert_near(report.layers[0].centred.figures.router_lambda, mean_lambda(l), 3e-5);
+    cpl_inspect_close(&report);
+    case_free(&c);
 }
 
 enum { EXPERTS = 12 };
@@ -369,6 +429,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(planted_experts_agree),
+        cmocka_unit_test(lambda_is_that_of_plain_loops),
         cmocka_unit_test(permuted_experts_are_found),
         cmocka_unit_test(random_experts_are_chance),
         cmocka_unit_test(an_expert_of_zeros),

@@ -100,6 +100,74 @@ static void pages_are_the_same_twice(void **state)
     cpl_text_free(&b);
 }
 
+/* The value at `place` of the series with this name. */
+static double drawn(const json_t *data, const char *id, const char *name, size_t place)
+{
+    json_t *chart = chart_at(data, id), *curve;
+    size_t i;
+    if (!chart) fail_msg("no chart %s", id);
+    json_array_foreach(json_object_get(chart, "series"), i, curve)
+    {
+        const char *is = json_string_value(json_object_get(curve, "name"));
+        if (is && strcmp(is, name) == 0)
+            return json_number_value(json_array_get(json_object_get(curve, "y"), place));
+    }
+    fail_msg("%s has no curve %s", id, name);
+    return 0;
+}
+
+/* Numbers of the centred rows, another in each layer, and lambda. */
+static void add_centred(cpl_coupling_report *report)
+{
+    report->options.lambda = true;
+    for (int64_t i = 0; i < report->n_layers; i++) {
+        cpl_layer_report *l             = &report->layers[i];
+        cpl_centred_report *c           = &l->centred;
+        c->has_M                        = l->has_M;
+        c->chance.kappa_diagonal        = 0.11 + (double)i;
+        c->chance.kappa_off_diagonal    = 0.22 + (double)i;
+        c->erc[0]                       = 0.6 + (double)i;
+        c->figures.m_diagonal           = 2;
+        l->figures.router_lambda        = 0.33 + (double)i;
+        c->figures.router_lambda        = 0.44 + (double)i;
+        l->figures.router_lambda_random = 0.55 + (double)i;
+    }
+}
+
+/* Beside those of the rows as stored; of several checkpoints own and other in charts of their own. */
+static void centred_rows_and_lambda_are_drawn(void **state)
+{
+    (void)state;
+    for (int k = 0; k < CASES; k++) {
+        opened o;
+        open_case(&o, &cases[k]);
+        json_t *data = data_of(&o);
+        assert_null(chart_at(data, "lambda"));
+        assert_null(chart_at(data, "centred-erc"));
+        json_decref(data);
+        for (int64_t i = 0; i < o.count; i++) add_centred(&o.reports[i]);
+        data = data_of(&o);
+        if (o.count == 1 && o.reports[0].layers[0].has_M) {
+            const double kappa = o.reports[0].layers[0].chance.kappa_diagonal;
+            assert_near(drawn(data, "centred-kappa", "own", 0), kappa, 1e-5 * kappa);
+            assert_near(drawn(data, "centred-kappa", "own, centred", 0), 0.11, 1e-9);
+            assert_near(drawn(data, "centred-kappa", "other, centred", 0), 0.22, 1e-9);
+            assert_near(drawn(data, "centred-erc", "centred rows", 0), 0.3, 1e-9);
+            assert_near(drawn(data, "lambda", "rows as stored", 0), 0.33, 1e-9);
+            assert_near(drawn(data, "lambda", "centred rows", 0), 0.44, 1e-9);
+            assert_near(drawn(data, "lambda", "random direction", 0), 0.55, 1e-9);
+        } else if (o.count > 1) {
+            assert_non_null(chart_at(data, "centred-kappa-own"));
+            assert_non_null(chart_at(data, "lambda-centred-rows"));
+            assert_int_equal(
+                json_array_size(json_object_get(chart_at(data, "centred-kappa-other"), "series")),
+                2 * (o.count < 3 ? o.count : 3));
+        }
+        json_decref(data);
+        close_case(&o);
+    }
+}
+
 /* Columns of all checkpoints, and of the layers of those whose silhouettes were asked for. */
 static void silhouettes_where_asked_for(void **state)
 {
@@ -531,6 +599,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(pages_need_no_network),
         cmocka_unit_test(pages_are_the_same_twice),
         cmocka_unit_test(silhouettes_where_asked_for),
+        cmocka_unit_test(centred_rows_and_lambda_are_drawn),
         cmocka_unit_test(names_are_escaped),
         cmocka_unit_test(what_is_wrong_is_told),
         cmocka_unit_test(raw_values_are_not_for_ranking),

@@ -5,7 +5,7 @@
 typedef struct problem {
     cpl_backend *be;
     int64_t n, d;
-    cpl_tensor M, eps, R, gate_norm; /* [n,n], [n], [n,d], [n] */
+    cpl_tensor M, eps, R, gate_norm, gate_spectral, own; /* [n,n], [n], [n,d], [n], [n], [n] */
 } problem;
 
 static cpl_tensor positive(cpl_tensor x)
@@ -23,7 +23,9 @@ static problem problem_of(int64_t n, int64_t d)
                      positive(normal_2d(n, n, 1)),
                      positive(normal_1d(n, 1)),
                      normal_2d(n, d, 1),
-                     positive(normal_1d(n, 1))};
+                     positive(normal_1d(n, 1)),
+                     positive(normal_1d(n, 1)),
+                     cpl_tensor_none()};
     return p;
 }
 
@@ -32,7 +34,7 @@ static cpl_coupling_figures figures_of(const problem *p, double alpha)
     cpl_coupling_figures f;
     memset(&f, 0xff, sizeof f);
     p->be->ops->coupling_figures(p->be, &f, p->M, p->eps, p->R, p->R, cpl_tensor_none(),
-                                 p->gate_norm, alpha, 1);
+                                 p->gate_norm, p->gate_spectral, p->own, alpha, 1);
     return f;
 }
 
@@ -99,6 +101,18 @@ static void check_kappa(const problem *p, const cpl_coupling_figures *f)
     assert_same(f->kappa_column_top1, columns / n);
 }
 
+static void check_lambda(const problem *p, const cpl_coupling_figures *f)
+{
+    double own = 0, random = 0, n = (double)p->n;
+    for (int64_t i = 0; i < p->n; i++) {
+        const double spectral = (double)cpl_f32(p->gate_spectral)[i];
+        own += m_of(p, i, i) / (router_norm(p, i) * spectral);
+        random += (double)cpl_f32(p->gate_norm)[i] / (sqrt((double)p->d) * spectral);
+    }
+    assert_same(f->router_lambda, own / n);
+    assert_same(f->router_lambda_random, random / n);
+}
+
 static void check_matrix(const problem *p, const cpl_coupling_figures *f)
 {
     double own = 0, other = 0, least = 0, n = (double)p->n;
@@ -121,6 +135,7 @@ static void test_against_plain_loops(void **state)
         check_norms(&p, &f);
         check_kappa(&p, &f);
         check_matrix(&p, &f);
+        check_lambda(&p, &f);
     }
 }
 
@@ -179,6 +194,96 @@ static void test_singular_values_of_the_router(void **state)
     assert_near(figures_of(&tall, 1).router_effective_rank, 0, 0);
 }
 
+/* |R_i W^i| of the gates W [n,D,d]. */
+static double plain_response(const problem *p, cpl_tensor W, int64_t i)
+{
+    const int64_t D = W.shape[1], d = p->d;
+    double squares = 0;
+    for (int64_t k = 0; k < D; k++) {
+        double sum = 0;
+        for (int64_t c = 0; c < d; c++)
+            sum += (double)cpl_f32(p->R)[i * d + c] * (double)cpl_f32(W)[(i * D + k) * d + c];
+        squares += sum * sum;
+    }
+    return sqrt(squares);
+}
+
+/* Gives to the problem what it needs of the gates W [n,D,d]. */
+static void set_gates(problem *p, cpl_tensor W)
+{
+    p->own = new_1d(CPL_F32, p->n);
+    p->be->ops->row_norms(p->be, p->gate_norm, W);
+    p->be->ops->spectral_norms(p->be, p->gate_spectral, W);
+    p->be->ops->own_responses(p->be, p->own, p->R, W);
+    for (int64_t i = 0; i < p->n; i++) {
+        const double want = plain_response(p, W, i);
+        assert_near(cpl_f32(p->own)[i], want, FLT_EPSILON * want);
+    }
+}
+
+/* row [d] becomes three times the top right singular vector of W [D,d], by so many steps of power
+ * iteration that no second one is left in it. */
+static void set_top_vector(float *row, cpl_tensor W)
+{
+    enum { STEPS = 20000, MOST = 16 };
+    const int64_t D = W.shape[0], d = W.shape[1];
+    double v[MOST], next[MOST];
+    assert_true(d <= MOST);
+    for (int64_t c = 0; c < d; c++) v[c] = 1 + (double)c;
+    for (int step = 0; step < STEPS; step++) {
+        double squares = 0;
+        memset(next, 0, sizeof next);
+        for (int64_t k = 0; k < D; k++) {
+            double along = 0;
+            for (int64_t c = 0; c < d; c++) along += (double)cpl_f32(W)[k * d + c] * v[c];
+            for (int64_t c = 0; c < d; c++) next[c] += along * (double)cpl_f32(W)[k * d + c];
+        }
+        for (int64_t c = 0; c < d; c++) squares += next[c] * next[c];
+        for (int64_t c = 0; c < d; c++) v[c] = next[c] / sqrt(squares);
+    }
+    for (int64_t c = 0; c < d; c++) row[c] = (float)(3 * v[c]);
+}
+
+static problem problem_with_gates(int64_t n, int64_t D, int64_t d, cpl_tensor *W)
+{
+    problem p = problem_of(n, d);
+    p.be      = new_cpu(CPL_F32, 2, (cpl_work){.n_experts = n, .d_model = d, .d_expert = D});
+    *W        = normal_3d(n, D, d, 0.3f);
+    return p;
+}
+
+/* Rows planted at the top of their gates have lambda 1, each alone 1/n of the mean; random rows have
+ * about that of a random direction. */
+static void test_lambda_of_planted_and_of_random_rows(void **state)
+{
+    enum { N = 5, D = 6, WIDTH = 9 };
+    cpl_tensor W;
+    problem p = problem_with_gates(N, D, WIDTH, &W), many;
+    (void)state;
+    for (int64_t i = 0; i < N; i++) set_top_vector(cpl_f32(p.R) + i * WIDTH, cpl_tensor_at(W, i));
+    set_gates(&p, W);
+    assert_near(figures_of(&p, 1).router_lambda, 1, 1e-5);
+    for (int64_t k = 0; k < WIDTH; k++) cpl_f32(p.R)[k] = 0;
+    for (int64_t k = 0; k < D * WIDTH; k++) cpl_f32(W)[D * WIDTH + k] = 0;
+    set_gates(&p, W);
+    assert_near(figures_of(&p, 1).router_lambda, 0.6, 1e-5); /* a zero row, and a zero gate */
+    many = problem_with_gates(200, 16, 48, &W);
+    set_gates(&many, W);
+    const cpl_coupling_figures f = figures_of(&many, 1);
+    assert_near(f.router_lambda, f.router_lambda_random, 0.05 * f.router_lambda_random);
+    assert_true(f.router_lambda_random > 0.2 && f.router_lambda_random < 0.8);
+}
+
+static void test_lambda_without_spectral_norms(void **state)
+{
+    problem p       = problem_of(4, 5);
+    p.gate_spectral = cpl_tensor_none();
+    (void)state;
+    const cpl_coupling_figures f = figures_of(&p, 1);
+    assert_true(isnan(f.router_lambda) && isnan(f.router_lambda_random));
+    check_kappa(&p, &f);
+}
+
 static void scale(cpl_tensor x, float by)
 {
     for (int64_t i = 0; i < cpl_tensor_count(x); i++) cpl_f32(x)[i] *= by;
@@ -205,6 +310,8 @@ static int run(void)
         cmocka_unit_test_teardown(test_against_plain_loops, release_all),
         cmocka_unit_test_teardown(test_share_of_the_noise_bound, release_all),
         cmocka_unit_test_teardown(test_singular_values_of_the_router, release_all),
+        cmocka_unit_test_teardown(test_lambda_of_planted_and_of_random_rows, release_all),
+        cmocka_unit_test_teardown(test_lambda_without_spectral_norms, release_all),
         cmocka_unit_test_teardown(test_kappa_is_free_of_scale, release_all),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -452,6 +452,11 @@ static void twin_sum(cpl_backend *be, const shape *s, results *r)
     keep_number(r, be->ops->sum(be, normal_2d(tokens(s), s->d, 1)));
 }
 
+static void twin_count_negative(cpl_backend *be, const shape *s, results *r)
+{
+    keep_number(r, (double)be->ops->count_negative(be, normal_2d(tokens(s), s->d, 1)));
+}
+
 static void twin_dot(cpl_backend *be, const shape *s, results *r)
 {
     keep_number(r, be->ops->dot(be, normal_2d(s->V, s->d, 1), normal_2d(s->V, s->d, 1)));
@@ -463,19 +468,32 @@ static void twin_row_norms(cpl_backend *be, const shape *s, results *r)
     be->ops->row_norms(be, kept_1d(r, tokens(s)), normal_2d(tokens(s), s->V, 1));
 }
 
+static void twin_spectral_norms(cpl_backend *be, const shape *s, results *r)
+{
+    r->terms = s->D + s->d;
+    be->ops->spectral_norms(be, kept_1d(r, s->n), new_3d(s->n, s->D, s->d));
+}
+
+static void twin_own_responses(cpl_backend *be, const shape *s, results *r)
+{
+    r->terms = s->D + s->d;
+    be->ops->own_responses(be, kept_1d(r, s->n), normal_2d(s->n, s->d, 1),
+                           new_3d(s->n, s->D, s->d));
+}
+
 static void twin_coupling_figures(cpl_backend *be, const shape *s, results *r)
 {
     enum { N_FIGURES = sizeof(cpl_coupling_figures) / sizeof(double) };
     cpl_coupling_figures figures;
     cpl_tensor M = normal_2d(s->n, s->n, 1), eps = normal_1d(s->n, 1);
-    cpl_tensor gate_norm = normal_1d(s->n, 1);
+    cpl_tensor gate_norm = normal_1d(s->n, 1), gate_spectral = normal_1d(s->n, 1);
     double all[N_FIGURES];
     r->terms = s->d + s->n;
     for (int64_t j = 0; j < s->n; j++) cpl_f32(gate_norm)[j] = fabsf(cpl_f32(gate_norm)[j]) + 1;
     for (int64_t i = 0; i < s->n * s->n; i++) cpl_f32(M)[i] = fabsf(cpl_f32(M)[i]) + 0.1f;
     be->ops->coupling_figures(be, &figures, M, eps, normal_2d(s->n, s->d, 1),
-                              normal_2d(s->n, s->d, 1), normal_2d(s->n, s->d, 1), gate_norm, 0.7,
-                              s->K);
+                              normal_2d(s->n, s->d, 1), normal_2d(s->n, s->d, 1), gate_norm,
+                              gate_spectral, normal_1d(s->n, 1), 0.7, s->K);
     memcpy(all, &figures, sizeof all);
     cpl_tensor out = kept_1d(r, N_FIGURES);
     /* a single expert has no share of a noise bound */

@@ -37,6 +37,39 @@ static void compare_outputs(const cpl_safetensors *expected, cpl_model *model, c
     free(logits);
 }
 
+enum { MOST_LAYERS = 8 };
+
+/* The share of the logits below 0 in each layer, from what a pass over each micro-batch keeps. */
+static void count_plainly(double *share, cpl_model *model, cpl_step *step,
+                          const cpl_step_batch *batch)
+{
+    const int64_t T = step->micro * step->seq_len, d = model->config.d_model;
+    const int64_t n = model->config.n_experts, all = batch->n_sequences * step->seq_len * n;
+    memset(share, 0, MOST_LAYERS * sizeof *share);
+    assert_true(model->config.n_layers <= MOST_LAYERS && !batch->doc_start);
+    for (int64_t first = 0; first < batch->n_sequences; first += step->micro) {
+        const int32_t *ids = batch->ids + first * step->seq_len;
+        cpl_model_forward(model, &step->pass, cpl_tensor_1d((void *)(uintptr_t)ids, CPL_I32, T),
+                          cpl_tensor_none(), NULL);
+        for (int64_t i = 0; i < model->config.n_layers * T * n; i++) {
+            const int64_t l = i / (T * n), at = i % (T * n);
+            const float *b = cpl_f32(step->pass.moe[l].b) + at / n * d;
+            const float *R = cpl_f32(model->master.layer[l].router) + at % n * d;
+            double score   = 0;
+            for (int64_t k = 0; k < d; k++) score += (double)b[k] * (double)R[k];
+            share[l] += (score < 0) / (double)all;
+        }
+    }
+}
+
+static void check_negative(const double *want, const cpl_metrics *m, bool figures)
+{
+    for (int64_t l = 0; l < m->n_layers; l++) {
+        assert_true(want[l] > 0.1 && want[l] < 0.9);
+        assert_near(m->layer[l].scores_negative, figures ? want[l] : 0, 1e-9);
+    }
+}
+
 /* `micro` sequences at a time; `figures` makes the coupling gradient apart and adds it. */
 static void run_case(const char *name, const golden_limits *limit, bool poisoned, int64_t micro,
                      bool figures)
@@ -51,6 +84,7 @@ static void run_case(const char *name, const golden_limits *limit, bool poisoned
     cpl_arena arena, run;
     cpl_params grads;
     cpl_safetensors *expected = NULL;
+    double negative[MOST_LAYERS];
     snprintf(folder, sizeof folder, "%s", golden_path("model/"));
     snprintf(folder + strlen(folder), sizeof folder - strlen(folder), "%s", name);
     golden_settings(&settings, folder);
@@ -71,10 +105,12 @@ static void run_case(const char *name, const golden_limits *limit, bool poisoned
     assert_ok(cpl_arena_init(&run, (size_t)cpl_params_numbers(config) * 4 + (1 << 20), "grads"));
     cpl_params_take(&grads, &run, config, CPL_F32);
 
+    count_plainly(negative, &model, &step, &batch);
     int64_t before = cpl_alloc_count();
     cpl_step_gradient(&step, &model, &grads, &settings, &batch, figures, true, &metrics);
     assert_int_equal(cpl_alloc_count(), before); /* nothing is allocated inside a step */
     assert_ok(be->ops->sync(be));
+    check_negative(negative, &metrics, figures);
 
     snprintf(path, sizeof path, "%s/expected.safetensors", folder);
     assert_ok(cpl_safetensors_open(&expected, path));

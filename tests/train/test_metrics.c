@@ -97,7 +97,7 @@ static void every_figure_has_its_key_and_its_old_one(void **state)
         else
             assert_null(json_object_get(l.json, row->centred_name));
     }
-    assert_int_equal(n_centred, 14);
+    assert_int_equal(n_centred, 15);
     assert_near(of_layer(&l, "home_top1", 1), of_layer(&l, "proxy_route_top1", 1), 0);
     assert_near(number(&l, "schema"), CPL_FIGURES_SCHEMA, 0);
     drop(&l);
@@ -128,6 +128,7 @@ static void every_number_has_its_key(void **state)
                       {"erc_grad_ratio_gate", &l.m.layer[1].gate_ratio},
                       {"erc_grad_cos_gate", &l.m.layer[1].gate_cos},
                       {"routing_entropy", &l.m.layer[1].entropy},
+                      {"scores_negative", &l.m.layer[1].scores_negative},
                       {"load_max", &l.m.layer[1].load_max},
                       {"max_vio", &l.m.layer[1].max_vio},
                       {"erc_centred", &l.m.layer[1].erc_centred},

@@ -77,6 +77,8 @@ typedef struct result {
     double held_out, clean; /* of the last step */
     double router_cos;      /* of step 4, where some hinges are active */
     double load_max;
+    double lambda[3]; /* of step 4: of the rows, of the centred rows, of a random direction */
+    double negative;  /* scores_negative of step 4 */
 } result;
 
 /* One rank of it. */
@@ -103,6 +105,11 @@ static void stepped(void *ctx, const cpl_metrics *m)
     if (m->has_clean) r->clean = m->layer[1].erc_clean;
     if (m->has_figures && m->step <= 4) r->router_cos = m->layer[0].router_cos;
     r->load_max = m->layer[0].load_max;
+    if (!m->has_figures || m->step > 4) return;
+    r->negative  = m->layer[1].scores_negative;
+    r->lambda[0] = m->layer[1].figures.router_lambda;
+    r->lambda[1] = m->layer[1].centred.router_lambda;
+    r->lambda[2] = m->layer[1].figures.router_lambda_random;
 }
 
 static cpl_status act(rank *r, const cpl_train_job *job)
@@ -251,6 +258,12 @@ static void compare(const result *one, const result *many, int steps, mesh shape
     assert_int_equal(isnan(many->router_cos), isnan(one->router_cos)); /* erc.gradient: experts */
     if (!isnan(one->router_cos)) assert_near(many->router_cos, one->router_cos, 1e-2);
     assert_near(many->load_max, one->load_max, 0.05 * one->load_max);
+    for (int i = 0; i < 3; i++) {
+        assert_true(one->lambda[i] > 0.1 && one->lambda[i] < 1);
+        assert_near(many->lambda[i], one->lambda[i], 1e-4);
+    }
+    assert_true(one->negative > 0.1 && one->negative < 0.9);
+    assert_near(many->negative, one->negative, 5e-3); /* a few of 1024 scores are near 0 */
 }
 
 /* All tensors of weights and moments of two checkpoints of the same step, whatever the files. */

@@ -19,6 +19,10 @@ enum {
     OF_OVERLAP,
     OF_LIKENESS,
     OF_ERC,
+    OF_SIGNS,
+    OF_SIGNS_IDS,
+    OF_SIGNS_EXPERTS,
+    OF_NEGATIVE,
     OF_DOMAINS,
     OF_IDS,
     OF_STEPS,
@@ -85,33 +89,84 @@ static const cpl_chart_spec specs[KINDS] = {
                      .y_label   = "ERC / mean diagonal",
                      .caption   = "The coupling loss with M_tok in place of M, over its mean diagonal.",
                      .from_zero = true},
-    [OF_DOMAINS]  = {.id      = "routing-domains",
-                     .section = "domains",
-                     .title   = "Distance between domains",
-                     .caption =
-                         "Jensen-Shannon distance between the experts' shares of two domains, "
-                          "mean over pairs, and between two random halves of one: what "
-                          "counting alone makes.",
-                     .share   = true,
-                     .n_lines = 2,
-                     .lines   = {{DISTANCE, "two domains", 0, false},
-                                 {HALVES, "halves of one", 1, true}}},
-    [OF_IDS]      = {.id      = "routing-vocabulary",
-                     .section = "vocabulary",
-                     .title   = "Ids with experts of their own",
-                     .caption = "The largest share of one expert in the occurrences of an id, mean over "
-                                     "ids; dashed: ids assigned to the tokens at random.",
-                     .share   = true,
-                     .n_lines = 4,
-                     .lines   = {{READ_MEAN, "read", 0, false},
-                                 {NEXT_MEAN, "next", 1, false},
-                                 {READ_DEALT, "read, shuffled", 0, true},
-                                 {NEXT_DEALT, "next, shuffled", 1, true}}},
-    [OF_STEPS]    = {.id      = "routing-saturation",
-                     .section = "vocabulary",
-                     .title   = "Router saturation",
-                     .caption = "Share of a token's K experts that the last checkpoint chooses too.",
-                     .share   = true},
+    [OF_SIGNS] =
+        {.id      = "routing-signs",
+         .section = "signs",
+         .title   = "Scores of either sign, over a token's experts",
+         .y_label = "rank correlation",
+         .caption =
+             "Rank correlation of the scores of centred rows with the responses, mean over tokens. "
+             "Below 0 among scores below 0: experts respond to the size of the score.",
+         .from_zero = true,
+         .n_lines   = 3,
+         .lines     = {{CENTRED_SIGN_TOKENS_ABOVE, "scores above 0", 0, false},
+                       {CENTRED_SIGN_TOKENS_BELOW, "below 0", 1, false},
+                       {CENTRED_SIGN_TOKENS_ALL, "all", -1, true}},
+         .has_rule  = true},
+    [OF_SIGNS_IDS]     = {.id        = "routing-signs-ids",
+                          .section   = "signs",
+                          .title     = "The same within tokens of one id",
+                          .y_label   = "rank correlation",
+                          .caption   = "After the mean over the tokens of one id was taken from scores "
+                                           "and responses: what is "
+                                           "left is not a matter of the id alone.",
+                          .from_zero = true,
+                          .n_lines   = 3,
+                          .lines     = {{CENTRED_SIGN_IDS_ABOVE, "scores above 0", 0, false},
+                                        {CENTRED_SIGN_IDS_BELOW, "below 0", 1, false},
+                                        {CENTRED_SIGN_IDS_ALL, "all", -1, true}},
+                          .has_rule  = true},
+    [OF_SIGNS_EXPERTS] = {.id      = "routing-signs-experts",
+                          .section = "signs",
+                          .title   = "Scores of either sign, over an expert's tokens",
+                          .y_label = "rank correlation",
+                          .caption = "Rank correlation over the tokens for each expert, mean over "
+                                     "experts: whether an expert "
+                                     "responds more to the tokens that its row scores higher.",
+                          .from_zero = true,
+                          .n_lines   = 3,
+                          .lines     = {{CENTRED_SIGN_EXPERTS_ABOVE, "scores above 0", 0, false},
+                                        {CENTRED_SIGN_EXPERTS_BELOW, "below 0", 1, false},
+                                        {CENTRED_SIGN_EXPERTS_ALL, "all", -1, true}},
+                          .has_rule  = true},
+    [OF_NEGATIVE] =
+        {.id      = "routing-negative",
+         .section = "signs",
+         .title   = "Share of negative scores",
+         .caption =
+             "Of all scores of the sampled tokens, and of those of the centred rows. The larger it "
+             "is, the more the line below 0 of the charts above weighs.",
+         .share   = true,
+         .n_lines = 2,
+         .lines   = {{SIGN_NEGATIVE, "rows as stored", 0, false},
+                     {CENTRED_SIGN_NEGATIVE, "centred rows", 1, false}}},
+    [OF_DOMAINS] = {.id      = "routing-domains",
+                    .section = "domains",
+                    .title   = "Distance between domains",
+                    .caption =
+                        "Jensen-Shannon distance between the experts' shares of two domains, "
+                        "mean over pairs, and between two random halves of one: what "
+                        "counting alone makes.",
+                    .share   = true,
+                    .n_lines = 2,
+                    .lines   = {{DISTANCE, "two domains", 0, false},
+                                {HALVES, "halves of one", 1, true}}},
+    [OF_IDS]     = {.id      = "routing-vocabulary",
+                    .section = "vocabulary",
+                    .title   = "Ids with experts of their own",
+                    .caption = "The largest share of one expert in the occurrences of an id, mean over "
+                                   "ids; dashed: ids assigned to the tokens at random.",
+                    .share   = true,
+                    .n_lines = 4,
+                    .lines   = {{READ_MEAN, "read", 0, false},
+                                {NEXT_MEAN, "next", 1, false},
+                                {READ_DEALT, "read, shuffled", 0, true},
+                                {NEXT_DEALT, "next, shuffled", 1, true}}},
+    [OF_STEPS]   = {.id      = "routing-saturation",
+                    .section = "vocabulary",
+                    .title   = "Router saturation",
+                    .caption = "Share of a token's K experts that the last checkpoint chooses too.",
+                    .share   = true},
 };
 
 typedef struct maker {
@@ -126,6 +181,8 @@ static bool has(const cpl_routing_report *r, int kind)
     if (kind == OF_STEPS) return r->n_steps > 0;
     if (kind == OF_DOMAINS) return !isnan(r->layers[0].domains.distance);
     if (kind == OF_LIKENESS) return r->layers[0].m_tok.has_M;
+    if (kind == OF_SIGNS_IDS && isnan(r->layers[0].centred_signs.ids.all)) return false;
+    if (kind >= OF_SIGNS && kind <= OF_NEGATIVE) return r->layers[0].M != NULL;
     if (kind == OF_IDS) return r->layers[0].input.n_ids > 0;
     return true;
 }

@@ -34,6 +34,7 @@ static void put_agreement(cpl_text *out, const cpl_routing_report *r, const json
         "tokens that its row scores far below 0 as much as to those that it scores high. Then the "
         "rank correlation of scores with responses is above 0 among scores above 0, and below 0 "
         "among those below.");
+    cpl_page_charts(out, data, "signs");
     cpl_routing_page_layers(out, r, CPL_ROUTING_SIGNS);
 }
 

@@ -43,7 +43,7 @@ CPL_NODISCARD cpl_status cpl_routing_grid(cpl_grid *grid, cpl_pool *pool,
 void cpl_routing_page_layers(cpl_text *out, const cpl_routing_report *report,
                              cpl_routing_table table);
 
-/* Appends all charts, in the sections agreement, load, domains and vocabulary. The maps of each go
+/* Appends all charts, in the sections agreement, signs, load, domains and vocabulary. The maps of each go
  * to their own sections: answers, together, by-domain. CPL_ERR_MEMORY. */
 CPL_NODISCARD cpl_status cpl_routing_charts(cpl_charts *out, const cpl_routing_report *report);
 

@@ -8,8 +8,9 @@ static size_t scratch_bytes(const cpl_backend *be, const cpl_work *work)
         CPL_ISA_NAME(cpl_cpu_gemm_scratch),    CPL_ISA_NAME(cpl_cpu_rows_scratch),
         CPL_ISA_NAME(cpl_cpu_route_scratch),   CPL_ISA_NAME(cpl_cpu_attention_scratch),
         CPL_ISA_NAME(cpl_cpu_experts_scratch), CPL_ISA_NAME(cpl_cpu_xent_scratch),
-        CPL_ISA_NAME(cpl_cpu_orth_scratch),    CPL_ISA_NAME(cpl_cpu_figures_scratch),
-        CPL_ISA_NAME(cpl_cpu_sample_scratch),  CPL_ISA_NAME(cpl_cpu_proxy_scratch),
+        CPL_ISA_NAME(cpl_cpu_orth_scratch),    CPL_ISA_NAME(cpl_cpu_spectral_scratch),
+        CPL_ISA_NAME(cpl_cpu_figures_scratch), CPL_ISA_NAME(cpl_cpu_sample_scratch),
+        CPL_ISA_NAME(cpl_cpu_proxy_scratch),
     };
     size_t most = 0;
     for (size_t i = 0; i < sizeof files / sizeof files[0]; i++) {

@@ -33,6 +33,7 @@ CPL_CPU_SCRATCH(route);
 CPL_CPU_SCRATCH(orth);
 CPL_CPU_SCRATCH(experts);
 CPL_CPU_SCRATCH(xent);
+CPL_CPU_SCRATCH(spectral);
 CPL_CPU_SCRATCH(figures);
 CPL_CPU_SCRATCH(sample);
 CPL_CPU_SCRATCH(proxy);

@@ -10,6 +10,7 @@
 /* Scratch: the norms of rows and gates, and one row of inner products. */
 typedef struct view {
     double *router_norm, *rows_norm, *gate_norm; /* [n] */
+    double *gate_spectral;                       /* [n] */
     double *gram, *eigenvalue, *spare;           /* [m,m], [m], [m]; m the smaller of n and d */
     float *dots;                                 /* [n,n] R~ or R against R */
     float *proxy;                                /* [n,d] */
@@ -19,21 +20,22 @@ size_t CPL_ISA_NAME(cpl_cpu_figures_scratch)(const cpl_backend *be, const cpl_wo
 {
     (void)be;
     size_t n = (size_t)work->n_experts, d = (size_t)work->d_model, m = n < d ? n : d;
-    return (3 * n + m * m + 2 * m) * sizeof(double) + (n * n + n * d) * sizeof(float);
+    return (4 * n + m * m + 2 * m) * sizeof(double) + (n * n + n * d) * sizeof(float);
 }
 
 static view view_of(cpl_backend *be, int64_t n, int64_t d)
 {
     const int64_t m = n < d ? n : d;
     view v;
-    v.router_norm = be->scratch;
-    v.rows_norm   = v.router_norm + n;
-    v.gate_norm   = v.rows_norm + n;
-    v.gram        = v.gate_norm + n;
-    v.eigenvalue  = v.gram + m * m;
-    v.spare       = v.eigenvalue + m;
-    v.dots        = (float *)(void *)(v.spare + m);
-    v.proxy       = v.dots + n * n;
+    v.router_norm   = be->scratch;
+    v.rows_norm     = v.router_norm + n;
+    v.gate_norm     = v.rows_norm + n;
+    v.gate_spectral = v.gate_norm + n;
+    v.gram          = v.gate_spectral + n;
+    v.eigenvalue    = v.gram + m * m;
+    v.spare         = v.eigenvalue + m;
+    v.dots          = (float *)(void *)(v.spare + m);
+    v.proxy         = v.dots + n * n;
     CPL_ASSERT((size_t)((char *)(v.proxy + n * d) - (char *)be->scratch) <= be->scratch_bytes);
     return v;
 }
@@ -137,6 +139,24 @@ static void kappa_figures(cpl_coupling_figures *f, const float *M, const view *v
     f->kappa_column_top1  = (double)columns / (double)n;
 }
 
+static double over(double x, double scale)
+{
+    return scale != 0 ? x / scale : 0;
+}
+
+/* own [n], at a distance of `stride`. */
+static void lambda_figures(cpl_coupling_figures *f, const float *own, int64_t stride, const view *v,
+                           int64_t n, int64_t d)
+{
+    double reached = 0, random = 0;
+    for (int64_t i = 0; i < n; i++) {
+        reached += over(own[i * stride], v->router_norm[i] * v->gate_spectral[i]);
+        random += over(v->gate_norm[i], sqrt((double)d) * v->gate_spectral[i]);
+    }
+    f->router_lambda        = reached / (double)n;
+    f->router_lambda_random = random / (double)n;
+}
+
 static void eps_figures(cpl_coupling_figures *f, const float *eps, const view *v, int64_t n)
 {
     double sum = 0;
@@ -238,6 +258,7 @@ static double mean_cosine(const float *dots, const double *norm, int64_t n)
 void CPL_ISA_NAME(cpl_cpu_coupling_figures)(cpl_backend *be, cpl_coupling_figures *out,
                                             cpl_tensor M, cpl_tensor eps, cpl_tensor R,
                                             cpl_tensor rows, cpl_tensor delta, cpl_tensor gate_norm,
+                                            cpl_tensor gate_spectral, cpl_tensor answers,
                                             double alpha, int64_t top_k)
 {
     int64_t n = R.shape[0], d = R.shape[1];
@@ -248,12 +269,17 @@ void CPL_ISA_NAME(cpl_cpu_coupling_figures)(cpl_backend *be, cpl_coupling_figure
     spectrum_figures(out, &v, r, n, d, be->n_threads);
     norms(v.router_norm, r, n, d, be->n_threads);
     norms(v.rows_norm, own, n, d, be->n_threads);
-    for (int64_t j = 0; j < n; j++) v.gate_norm[j] = cpl_f32(gate_norm)[j];
+    for (int64_t j = 0; j < n; j++) {
+        v.gate_norm[j]     = cpl_f32(gate_norm)[j];
+        v.gate_spectral[j] = gate_spectral.data ? (double)cpl_f32(gate_spectral)[j] : (double)NAN;
+    }
     mean_and_sd(&out->router_norm_mean, &out->router_norm_std, v.router_norm, n);
     mean_and_sd(&out->gate_norm_mean, &out->gate_norm_std, v.gate_norm, n);
     eps_figures(out, cpl_f32(eps), &v, n);
     matrix_figures(out, cpl_f32(M), n, alpha);
     kappa_figures(out, cpl_f32(M), &v, n);
+    lambda_figures(out, answers.data ? cpl_f32(answers) : cpl_f32(M), answers.data ? 1 : n + 1, &v,
+                   n, d);
 
     all_dots(v.dots, r, r, n, d, be->n_threads);
     out->router_cos = mean_cosine(v.dots, v.router_norm, n);

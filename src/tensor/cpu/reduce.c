@@ -43,6 +43,16 @@ double CPL_ISA_NAME(cpl_cpu_sum)(cpl_backend *be, cpl_tensor x)
     return count ? reduce(be, cpl_f32(x), NULL, count) : 0.0;
 }
 
+int64_t CPL_ISA_NAME(cpl_cpu_count_negative)(cpl_backend *be, cpl_tensor x)
+{
+    const int64_t count = cpl_tensor_count(x);
+    const float *from   = cpl_f32(x);
+    int64_t below       = 0;
+#pragma omp parallel for num_threads(cpl_threads(be, count)) schedule(static) reduction(+ : below)
+    for (int64_t i = 0; i < count; i++) below += from[i] < 0;
+    return below;
+}
+
 double CPL_ISA_NAME(cpl_cpu_dot)(cpl_backend *be, cpl_tensor x, cpl_tensor y)
 {
     const int64_t count = cpl_tensor_count(x);

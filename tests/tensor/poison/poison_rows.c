@@ -171,6 +171,15 @@ double cpl_poison_sum(cpl_backend *be, cpl_tensor x)
     return sum;
 }
 
+int64_t cpl_poison_count_negative(cpl_backend *be, cpl_tensor x)
+{
+    cpl_poison_holds(x, CPL_F32, cpl_tensor_count(x));
+    cpl_backend inner   = cpl_poison_begin(be);
+    const int64_t below = inner.ops->count_negative(&inner, x);
+    cpl_poison_end(be, &inner);
+    return below;
+}
+
 double cpl_poison_dot(cpl_backend *be, cpl_tensor x, cpl_tensor y)
 {
     cpl_poison_holds(x, CPL_F32, cpl_tensor_count(x));
@@ -192,9 +201,33 @@ void cpl_poison_row_norms(cpl_backend *be, cpl_tensor out, cpl_tensor x)
     cpl_poison_end(be, &inner);
 }
 
+void cpl_poison_spectral_norms(cpl_backend *be, cpl_tensor out, cpl_tensor x)
+{
+    cpl_poison_is_float(x);
+    cpl_poison_holds(out, CPL_F32, x.shape[0]);
+    cpl_poison_apart(CPL_POISON_LIST(out), CPL_POISON_LIST(x));
+    cpl_backend inner = cpl_poison_begin(be);
+    cpl_poison_set(out);
+    inner.ops->spectral_norms(&inner, out, x);
+    cpl_poison_end(be, &inner);
+}
+
+void cpl_poison_own_responses(cpl_backend *be, cpl_tensor out, cpl_tensor rows, cpl_tensor x)
+{
+    cpl_poison_is_float(x);
+    cpl_poison_holds(out, CPL_F32, x.shape[0]);
+    cpl_poison_fits(rows, CPL_F32, x.shape[0], x.shape[2]);
+    cpl_poison_apart(CPL_POISON_LIST(out), CPL_POISON_LIST(rows, x));
+    cpl_backend inner = cpl_poison_begin(be);
+    cpl_poison_set(out);
+    inner.ops->own_responses(&inner, out, rows, x);
+    cpl_poison_end(be, &inner);
+}
+
 void cpl_poison_coupling_figures(cpl_backend *be, cpl_coupling_figures *out, cpl_tensor M,
                                  cpl_tensor eps, cpl_tensor R, cpl_tensor rows, cpl_tensor delta,
-                                 cpl_tensor gate_norm, double alpha, int64_t top_k)
+                                 cpl_tensor gate_norm, cpl_tensor gate_spectral, cpl_tensor own,
+                                 double alpha, int64_t top_k)
 {
     const int64_t n = R.shape[0], d = R.shape[1];
     cpl_poison_fits(M, CPL_F32, n, n);
@@ -203,8 +236,11 @@ void cpl_poison_coupling_figures(cpl_backend *be, cpl_coupling_figures *out, cpl
     cpl_poison_fits(rows, CPL_F32, n, d);
     if (delta.data) cpl_poison_fits(delta, CPL_F32, n, d);
     cpl_poison_holds(gate_norm, CPL_F32, n);
+    if (gate_spectral.data) cpl_poison_holds(gate_spectral, CPL_F32, n);
+    if (own.data) cpl_poison_holds(own, CPL_F32, n);
     cpl_backend inner = cpl_poison_begin(be);
-    inner.ops->coupling_figures(&inner, out, M, eps, R, rows, delta, gate_norm, alpha, top_k);
+    inner.ops->coupling_figures(&inner, out, M, eps, R, rows, delta, gate_norm, gate_spectral, own,
+                                alpha, top_k);
     cpl_poison_end(be, &inner);
 }
 
