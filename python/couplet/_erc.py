@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
-from . import _figures, _layers, _router_stats, _step
+from . import _figures, _layers, _router_stats, _step, _token_figures
 from ._door import (_level_of_caller, check_noise, compute_name, loss_and_matrix, number, refuse_mesh, signed,
                     warn_of_alpha, whole_number)
 from ._layers import Layer, Pairs
@@ -404,8 +404,8 @@ class Erc:
 
         per_layer: `name/3` for layer 3 too. figures: which of these; None: all but lambda. `..._topk` is left out
         where the model's config does not give K. Only what they need is computed: gates are read (under FSDP2
-        gathered, with `group` the processes exchange) for erc_..., active_..., alpha_min, m_..., kappa_..., gate_norm_...,
-        router_lambda... and the same of centred rows."""
+        gathered, with `group` the processes exchange) for erc_..., active_..., alpha_min, m_..., kappa_...,
+        gate_norm_..., router_lambda... and the same of centred rows."""
         chosen = check_figures(figures, OF_FIGURES)
         names = ("erc", *_figures.NAMES) if chosen is None else chosen
         wanted = {_figures.NEW_NAMES.get(name, name) for name in names} & set(_figures.ALL_NAMES)
@@ -478,6 +478,39 @@ class Erc:
             raise ValueError(f"couplet: router_stats counts already with other {' and '.join(others)} than now; give "
                              "them in its first call")
         return self._router
+
+    def record_tokens(self, limit: int = 2048, *, routers: Optional[Sequence[nn.Module]] = None,
+                      top_k: Optional[int] = None) -> _token_figures.TokenRecord:
+        """Records tokens that the layers' routers read in the forward passes within `with`, for figures of scores and
+        responses (`couplet.token_figures`):
+
+            with erc.record_tokens() as record:
+                model(**batch)
+            log(record.figures(ids=batch["input_ids"]))
+
+        Of each layer the router's input x is kept in its dtype, up to `limit` tokens: evenly spaced in each forward
+        pass until there are so many; of one pass they are evenly spaced in the whole. Padding counts. Scores and
+        responses are computed from x and the weights by `record.figures()`, which costs a product of the tokens by all
+        gates. In train() and eval(); no backward pass belongs inside, since activation checkpointing calls
+        routers again.
+
+        routers: a module for each layer that is called with x; default: those that have the routers' weights.
+        top_k: K, where the model's config does not give it.
+
+        Raises ValueError under expert parallelism (`group`, `tensor_group`), where no process has all gates, and where
+        a router's weight is in a module that is no linear layer and no router."""
+        if self.group is not None or self.tensor_group is not None:
+            raise ValueError("couplet: with group or tensor_group no process has the whole gates of all experts, and "
+                             "tokens differ between processes: record_tokens() is not there")
+        if whole_number(limit, "limit") < 1:
+            raise ValueError(f"couplet: limit is {limit}, must be at least 1")
+        if top_k is not None and whole_number(top_k, "top_k") < 1:
+            raise ValueError(f"couplet: top_k is {top_k}, must be at least 1")
+        modules = [_token_figures.module_that_reads(self.model, layer.names[0])
+                   for layer in self.layers] if routers is None else list(routers)
+        if len(modules) != len(self.layers) or not all(isinstance(module, nn.Module) for module in modules):
+            raise ValueError(f"couplet: routers must be a list of {len(self.layers)} modules, one for each layer")
+        return _token_figures.TokenRecord(self, modules, limit, top_k)
 
 
 OF_MATRICES = ("proxy_active_rows", "proxy_active_columns", "proxy_alpha_min")
