@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
-from . import _figures, _layers, _router_stats, _step
+from . import _figures, _layers, _router_stats, _step, _token_figures
 from ._door import (_level_of_caller, check_noise, compute_name, loss_and_matrix, number, refuse_mesh, signed,
                     warn_of_alpha, whole_number)
 from ._layers import Layer, Pairs
@@ -380,33 +380,53 @@ class Erc:
 
     def figures(self, per_layer: bool = False, figures: Optional[Sequence[str]] = None) -> Dict[str, float]:
         """`erc`: the last evaluation, reduced, before the weight; the rest are means over layers, of
-        the clean rows and the weights as they are now, under the names of `couplet train`'s metrics:
-        erc_clean, active_rows, active_columns, alpha_min (the largest of all layers), eps_mean,
-        eps_min, eps_max, kappa_diagonal and kappa_off_diagonal (own and others' response, free of the
-        weights' scale), kappa_row_top1, kappa_column_top1, proxy_route_top1, proxy_route_topk (of proxies with
-        the noise of this step), row_route_top1, row_route_topk. per_layer: `name/3` for layer 3 too.
+        the clean rows R [n, d] and the weights as they are now, under the names of `couplet train`'s metrics
+        (docs/formats.md). W_j: the gate [D, d] of expert j. M_ij = |R_i W_j|.
 
-        figures: which of these; None: all. `..._topk` is left out where the model's config does not give K. Only
-        what they need is computed: gates are read (under FSDP2 gathered, with `group` the processes exchange) for
-        erc_clean, active_..., alpha_min and kappa_..."""
+        erc_clean: the loss without noise. active_rows, active_columns: share of its active hinges.
+        alpha_min: the smallest alpha without loss, the largest of all layers.
+        m_diagonal, m_off_diagonal: means of M.
+        kappa_diagonal, kappa_off_diagonal: of M_ij / (|R_i| |W_j|_F), free of the weights' scale;
+            kappa_row_top1, kappa_column_top1: share whose largest one is on the diagonal.
+        eps_mean, eps_min, eps_max: of the bound of the noise; eps_above_1: how many exceed 1; noise_bound_share: it
+            over the largest bound that is right (docs/method.md 5.1).
+        router_norm_mean, router_norm_std, gate_norm_mean, gate_norm_std: of |R_i| and |W_j|_F; zero_rows: how many
+            rows are 0. router_cos: mean |cos| of two rows. router_condition, router_effective_rank: of the
+            singular values of R.
+        proxy_route_top1, proxy_route_topk: share of the proxies with the noise of this step that the router sends to
+            their own expert; row_route_top1, row_route_topk: of the rows.
+        erc_centred, centred_NAME: of the rows less their mean, without noise; no change of R that leaves softmax
+            routing as it is changes them.
+        Where asked for by name alone, as they cost more than M: router_lambda, centred_router_lambda: mean of
+            |R_i W_i| / (|R_i| |W_i|_2), 1 if each row is the direction that its gate answers most (Manifold Power
+            Iteration, arXiv 2606.12397); router_lambda_random: mean of |W_i|_F / (sqrt(d) |W_i|_2), its root mean
+            square for rows of random direction. Within 1e-4 of themselves.
+
+        per_layer: `name/3` for layer 3 too. figures: which of these; None: all but lambda. `..._topk` is left out
+        where the model's config does not give K. Only what they need is computed: gates are read (under FSDP2
+        gathered, with `group` the processes exchange) for erc_..., active_..., alpha_min, m_..., kappa_...,
+        gate_norm_..., router_lambda... and the same of centred rows."""
         chosen = check_figures(figures, OF_FIGURES)
-        names = OF_FIGURES if chosen is None else chosen
-        wanted = {_figures.NEW_NAMES.get(name, name) for name in names} & set(_figures.NAMES)
+        names = ("erc", *_figures.NAMES) if chosen is None else chosen
+        wanted = {_figures.NEW_NAMES.get(name, name) for name in names} & set(_figures.ALL_NAMES)
         if self.tensor_group is not None and not wanted.isdisjoint(_figures.NEED_GATES):
             if chosen is not None:
                 raise ValueError("couplet: with tensor_group no process has a whole gate: of figures() only those of "
-                                 "the router are there (eps_..., proxy_route_..., row_route_...)")
+                                 "the router are there (eps_..., router_norm_..., router_cos, router_condition, "
+                                 "proxy_route_..., row_route_..., ...)")
             wanted -= set(_figures.NEED_GATES)
         each = self._figures_of_layers(wanted) if wanted else {}
         if chosen is not None:
             each = {number: {name: f[name] for name in chosen if name in f} for number, f in each.items()}
-        over = {"eps_min": min, "eps_max": max, "alpha_min": max}
         mean = lambda values: sum(values) / len(values)
+        over = {f"{begin}{name}": which for begin in ("", "centred_")
+                for name, which in (("eps_min", min), ("eps_max", max), ("alpha_min", max))}
         known = next(iter(each.values()), {})
         result: Dict[str, float] = {
             name: over.get(name, mean)([f[name] for f in each.values()]) for name in known}
-        if self.reduction == "sum" and "erc_clean" in result:
-            result["erc_clean"] *= len(each)
+        for name in ("erc_clean", "erc_centred"):
+            if self.reduction == "sum" and name in result:
+                result[name] *= len(each)
         if self.value is not None and "erc" in names:
             result = {"erc": float(self.value), **result}
         if per_layer:
@@ -421,8 +441,7 @@ class Erc:
             f = _figures.of_layer(
                 layer.router(weights), partial(layer.gates, weights), layer.gate_half, self.alpha, layer.K,
                 dict(seed=self.seed, step=self.step, layer=layer.number), wanted, self._gather)
-            values = torch.stack([value.to(torch.float64) for value in f.values()]).tolist()
-            result[layer.number] = dict(zip(f, values))
+            result[layer.number] = _figures.read(f, wanted)
         return result
 
     def _gather(self, here: Tensor) -> Tensor:
@@ -460,11 +479,44 @@ class Erc:
                              "them in its first call")
         return self._router
 
+    def record_tokens(self, limit: int = 2048, *, routers: Optional[Sequence[nn.Module]] = None,
+                      top_k: Optional[int] = None) -> _token_figures.TokenRecord:
+        """Records tokens that the layers' routers read in the forward passes within `with`, for figures of scores and
+        responses (`couplet.token_figures`):
+
+            with erc.record_tokens() as record:
+                model(**batch)
+            log(record.figures(ids=batch["input_ids"]))
+
+        Of each layer the router's input x is kept in its dtype, up to `limit` tokens: evenly spaced in each forward
+        pass until there are so many; of one pass they are evenly spaced in the whole. Padding counts. Scores and
+        responses are computed from x and the weights by `record.figures()`, which costs a product of the tokens by all
+        gates. In train() and eval(); no backward pass belongs inside, since activation checkpointing calls
+        routers again.
+
+        routers: a module for each layer that is called with x; default: those that have the routers' weights.
+        top_k: K, where the model's config does not give it.
+
+        Raises ValueError under expert parallelism (`group`, `tensor_group`), where no process has all gates, and where
+        a router's weight is in a module that is no linear layer and no router."""
+        if self.group is not None or self.tensor_group is not None:
+            raise ValueError("couplet: with group or tensor_group no process has the whole gates of all experts, and "
+                             "tokens differ between processes: record_tokens() is not there")
+        if whole_number(limit, "limit") < 1:
+            raise ValueError(f"couplet: limit is {limit}, must be at least 1")
+        if top_k is not None and whole_number(top_k, "top_k") < 1:
+            raise ValueError(f"couplet: top_k is {top_k}, must be at least 1")
+        modules = [_token_figures.module_that_reads(self.model, layer.names[0])
+                   for layer in self.layers] if routers is None else list(routers)
+        if len(modules) != len(self.layers) or not all(isinstance(module, nn.Module) for module in modules):
+            raise ValueError(f"couplet: routers must be a list of {len(self.layers)} modules, one for each layer")
+        return _token_figures.TokenRecord(self, modules, limit, top_k)
+
 
 OF_MATRICES = ("proxy_active_rows", "proxy_active_columns", "proxy_alpha_min")
 OF_LOSS = ("erc", "erc_last", *OF_MATRICES)
-OF_FIGURES = ("erc", *_figures.NAMES)
-KNOWN = (*OF_LOSS, *_figures.NAMES, *_router_stats.NAMES)
+OF_FIGURES = ("erc", *_figures.ALL_NAMES)
+KNOWN = (*OF_LOSS, *_figures.ALL_NAMES, *_router_stats.NAMES)
 ELSEWHERE = {**dict.fromkeys(OF_LOSS, "erc.metrics()"),
              **dict.fromkeys(_router_stats.NAMES, "erc.router_stats().figures()")}
 

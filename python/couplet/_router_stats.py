@@ -213,15 +213,21 @@ def _scores_of(router: Any, scores: Optional[str], names: Sequence[str]) -> Opti
     return scores or ("sigmoid" if hasattr(router, BIAS) else "softmax")
 
 
-def module_of_router(model: nn.Module, name: str) -> nn.Module:
-    """The module that routes with the weight of this name: the one that has it or the next outer one, whichever
-    is of a class called a router or gate. ValueError where the choice of experts is made outside of it."""
+def modules_of(model: nn.Module, name: str) -> List[nn.Module]:
+    """The model, and the modules in which the parameter of this name is, the innermost last."""
     modules: List[nn.Module] = [model]
     for part in name.split(".")[:-1]:
         inner = getattr(modules[-1], part, None)
         if not isinstance(inner, nn.Module):
             break
         modules.append(inner)
+    return modules
+
+
+def module_of_router(model: nn.Module, name: str) -> nn.Module:
+    """The module that routes with the weight of this name: the one that has it or the next outer one, whichever
+    is of a class called a router or gate. ValueError where the choice of experts is made outside of it."""
+    modules = modules_of(model, name)
     named = [m for m in modules[-2:] if re.search(r"(?:Router|Gate|Gating)$", type(m).__name__)]
     if not named and hasattr(modules[-2:][0], BIAS):
         raise ValueError(f"couplet: {name}: its module returns logits, and experts are chosen outside of it "

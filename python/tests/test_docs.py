@@ -36,6 +36,7 @@ def block(page, beginning):
 # The one with FSDP is run in test_fsdp.py.
 KNOWN = {"pytorch.md": ("pip install ./python", "for step, batch", "erc = couplet.hf.attach", "erc.join",
                         "erc = couplet.attach", "stats = couplet.RouterStats",
+                        "with erc.record_tokens",
                         "for batch in micro_batches", "loss = couplet.erc_loss_ep", "with FSDP.summon_full_params",
                         "python -m couplet.certify"),
          "certify.md": ("couplet certify DUMP", "import torch", "char h[512]")}
@@ -118,6 +119,15 @@ def test_router_statistics():
     for layer in moe_layers:
         layer.router(torch.randn(100, 6))
     assert names["stats"].figures()["router_maxvio"] > 0
+
+
+def test_figures_over_tokens(capsys):
+    pytest.importorskip("transformers")
+    from test_hf import tiny
+    model = tiny()
+    names = dict(torch=torch, model=model, erc=couplet.hf.attach(model), batch=dict(input_ids=torch.randint(2, 96, (2, 9))))
+    exec(block("pytorch.md", "with erc.record_tokens"), names)
+    assert "signs.tokens.above/1" in capsys.readouterr().out
 
 
 def test_expert_parallelism(tmp_path):

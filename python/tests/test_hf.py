@@ -14,7 +14,7 @@ import torch.nn.utils.parametrize
 
 import couplet
 from conftest import InMemory, close, model_of, same_gradients
-from couplet import certify
+from couplet import _figures, certify
 
 transformers = pytest.importorskip("transformers")
 from transformers import (LlamaConfig, LlamaForCausalLM, OlmoeForCausalLM, Trainer,  # noqa: E402
@@ -351,7 +351,12 @@ def test_figures_are_those_of_the_program(tmp_path):
     if not program:
         pytest.skip("there is no program couplet: pip install ./python/native")
     model = tiny()
-    figures = couplet.hf.attach(model).figures(per_layer=True)
+    with torch.no_grad():
+        for layer in model.model.layers:
+            layer.mlp.gate.weight += layer.mlp.gate.weight[0].clone()  # raw and centred rows differ
+    listed = set(_figures.ALL_NAMES) - {"proxy_route_top1", "proxy_route_topk"}  # without noise there
+    erc = couplet.hf.attach(model)
+    figures = {**erc.figures(per_layer=True), **erc.figures(per_layer=True, figures=_figures.EXPENSIVE)}
     model.save_pretrained(tmp_path / "model")
     subprocess.run([program, "inspect", tmp_path / "model", "--alpha", "1", "--json",
                     tmp_path / "figures.json"], check=True, stdout=subprocess.DEVNULL)
@@ -365,6 +370,10 @@ def test_figures_are_those_of_the_program(tmp_path):
                  "kappa_rows_own": layer["kappa"]["rows_own"],
                  "kappa_columns_own": layer["kappa"]["columns_own"],
                  "home_clean_top1": layer["home"]["top1"], "home_clean_topk": layer["home"]["topk"]}
+        if "centred_m_diagonal" in layer.get("figures", {}):  # a program with them
+            pairs["erc_centred"] = layer["centred"]["erc"]["1"]
+            pairs.update({name: value for name, value in layer["figures"].items() if name in listed})
+            assert len(pairs) > 40
         for name, want in pairs.items():
             assert of(name) == pytest.approx(want, rel=1e-4), name
 

@@ -92,15 +92,18 @@ def test_autocast_changes_nothing():
 
 
 def names_of_the_program():
-    """New name -> old name of src/tensor/coupling_figures.def."""
-    rows = re.findall(r"^CPL_FIGURE\((\w+), (\w+),", (ROOT / "src/tensor/coupling_figures.def").read_text(), re.M)
+    """New name -> old name of src/tensor/coupling_figures.def, and those that are given of centred rows."""
+    rows = re.findall(r"^CPL_FIGURE\((\w+), (\w+), \w+, \d, (\d)\)",
+                      (ROOT / "src/tensor/coupling_figures.def").read_text(), re.M)
     assert len(rows) > 20
-    return dict(rows)
+    return {name: old for name, old, _ in rows}, {name for name, _, centred in rows if centred == "1"}
 
 
 def test_names_are_those_of_the_program():
-    listed = names_of_the_program()
+    listed, centred = names_of_the_program()
     given = {name.split("/")[0] for name in couplet.hf.attach(different_layers()).figures(per_layer=True)}
     old = set(_figures.OLD_NAMES.values())
-    assert given - old - set(listed) == {"erc_clean"}
-    assert {new: listed[new] for new in given & set(listed) if listed[new] != new} == _figures.OLD_NAMES
+    theirs = {*listed, *(f"centred_{name}" for name in centred)}
+    assert given - old - theirs == {"erc_clean", "erc_centred"}  # losses, which have members of their own
+    assert theirs - given <= set(_figures.EXPENSIVE)
+    assert {new: listed[new] for new in _figures.OLD_NAMES} == _figures.OLD_NAMES

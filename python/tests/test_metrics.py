@@ -101,7 +101,8 @@ def test_chosen_figures_are_those_of_all():
     _, erc = attached()
     erc.loss()
     everything = erc.figures(per_layer=True)
-    for name in (*_figures.NAMES, *_figures.NEW_NAMES, "erc"):
+    everything.update(erc.figures(per_layer=True, figures=_figures.EXPENSIVE))
+    for name in (*_figures.ALL_NAMES, *_figures.NEW_NAMES, "erc"):
         if name.endswith("topk") and name not in everything:  # there is no K
             continue
         one = erc.figures(per_layer=True, figures=(name,))
@@ -112,7 +113,9 @@ def test_chosen_figures_are_those_of_all():
 
 @pytest.mark.parametrize("chosen, gates, noise, nearest", (
     (("erc",), 0, 0, 0), (("eps_mean", "eps_min"), 0, 0, 1), (("row_route_top1",), 0, 0, 0),
-    (("proxy_route_top1",), 0, 1, 1), (("alpha_min",), 1, 0, 0), (("kappa_diagonal", "erc_clean"), 1, 0, 0)))
+    (("proxy_route_top1",), 0, 1, 1), (("alpha_min",), 1, 0, 0), (("kappa_diagonal", "erc_clean"), 1, 0, 0),
+    (("centred_eps_max",), 0, 0, 1), (("router_cos", "router_condition", "centred_router_norm_std"), 0, 0, 0),
+    (("noise_bound_share", "eps_mean"), 0, 0, 1), (("gate_norm_mean", "centred_alpha_min"), 1, 0, 0)))
 def test_only_what_is_needed_is_computed(chosen, gates, noise, nearest, monkeypatch):
     _, erc = attached()
     erc.loss()
@@ -135,7 +138,7 @@ def test_only_what_is_needed_is_computed(chosen, gates, noise, nearest, monkeypa
 
 def test_names_are_checked():
     _, erc = attached()
-    with pytest.raises(ValueError, match="figures has 'kapa', must be of erc, erc_clean, .*, row_route_topk$"):
+    with pytest.raises(ValueError, match="figures has 'kapa', must be of erc, erc_clean, .*, centred_router_lambda$"):
         erc.figures(figures=("erc", "kapa"))
     for name, other in (("erc_last", "metrics()"), ("proxy_alpha_min", "metrics()"),
                         ("router_maxvio", "router_stats().figures()")):

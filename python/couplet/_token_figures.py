@@ -1,0 +1,289 @@
+"""How the router's scores of tokens agree with the experts' responses, under the names of `couplet inspect --text`
+(src/inspect/routing/signs.h, docs/method.md 5.3), and the tokens of a model's forward passes.
+
+Names: T tokens, n experts; score s_ti = x_t . R_i, the router's logit; response a_ti = |x_t W_i|. All on the CPU, in
+f64."""
+from __future__ import annotations
+
+import math
+import re
+from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
+
+import torch
+from torch import Tensor, nn
+
+from . import _figures
+from ._door import whole_number
+from ._layers import Layer
+from ._response import without_autocast
+from ._router_stats import BIAS, modules_of
+from ._weights import Weight
+
+LEAST = 3  # entries of a list that has a rank correlation (CPL_SIGNS_LEAST)
+
+
+# ---- rank correlation of many lists ----
+
+def _ranks(x: Tensor, inside: Tensor) -> Tensor:
+    """Of the entries of each list x [r, l] that are inside, from 1 for the smallest; equal ones have the mean of
+    their ranks. Of others: anything."""
+    filled = x.masked_fill(~inside, math.inf)
+    ordered = filled.sort(-1).values
+    first = torch.searchsorted(ordered, filled)
+    end = torch.searchsorted(ordered, filled, right=True).minimum(inside.sum(-1, keepdim=True))
+    return (first + end + 1).double() / 2
+
+
+def _rho(x: Tensor, y: Tensor, inside: Tensor, least: int = LEAST) -> Tuple[Tensor, Tensor]:
+    """Spearman's rho [r] of the entries of x and y [r, l] that are inside, and whether a list has one: not if it does
+    not vary or has fewer than `least` entries. NaN of a list that has NaN."""
+    count = inside.sum(-1)
+    mean = (count[:, None] + 1).double() / 2
+    dx, dy = ((_ranks(v, inside) - mean).masked_fill(~inside, 0.0) for v in (x, y))
+    xx, yy = (dx * dx).sum(-1), (dy * dy).sum(-1)
+    has_nan = ((x.isnan() | y.isnan()) & inside).any(-1)
+    rho = torch.where(has_nan, math.nan, (dx * dy).sum(-1) / (xx * yy).sqrt())
+    return rho, (count >= least) & (has_nan | (xx > 0) & (yy > 0))
+
+
+def _mean_rho(x: Tensor, y: Tensor, inside: Tensor, least: int = LEAST) -> float:
+    rho, is_there = _rho(x, y, inside, least)
+    return rho[is_there].mean().item()  # NaN: no list has one
+
+
+def _of_lists(name: str, x: Tensor, y: Tensor, sign: Tensor) -> Dict[str, float]:
+    """Over all entries of lists x, y [r, l], and over those whose sign [r, l] is above 0 and below 0."""
+    sides = {"all": torch.ones_like(sign, dtype=torch.bool), "above": sign > 0, "below": sign < 0}
+    return {f"{name}.{side}": _mean_rho(x, y, inside) for side, inside in sides.items()}
+
+
+def _size(x: Tensor, y: Tensor) -> float:
+    return _mean_rho(x.abs(), y, torch.ones_like(x, dtype=torch.bool))
+
+
+# ---- the figures ----
+
+def _less_means(x: Tensor, place: Tensor, counts: Tensor) -> Tensor:
+    """x [T, n] less the mean over the tokens with the same place."""
+    means = x.new_zeros(len(counts), x.shape[1]).index_add_(0, place, x / counts[place, None])
+    return x - means[place]
+
+
+def _within_ids(scores: Tensor, responses: Tensor, ids: Tensor) -> Dict[str, float]:
+    _, place, counts = torch.unique(ids, return_inverse=True, return_counts=True)
+    often = counts[place] > 1
+    x, y = (_less_means(v, place, counts)[often] for v in (scores, responses))
+    return _of_lists("ids", x, y, scores[often])
+
+
+def _agreement(scores: Tensor, responses: Tensor, K: int) -> Dict[str, float]:
+    """The K largest scores beside the K largest responses; of equal ones the lower expert comes first."""
+    n = scores.shape[1]
+    chosen, answering = (v.argsort(dim=1, descending=True, stable=True)[:, :K] for v in (scores, responses))
+    first = (chosen[:, 0] == answering[:, 0]).double().mean().item()
+    both, ones = torch.zeros(2, len(scores), n), torch.ones(len(scores), K)
+    shared = both[0].scatter(1, chosen, ones) * both[1].scatter(1, answering, ones)
+    overlap = shared.sum(1).double().mean().item() / K
+    if scores.isnan().any() or responses.isnan().any():
+        first = overlap = math.nan
+    return {"agreement.top1": first, "agreement.overlap": overlap}
+
+
+def _checked_ids(ids: Any, T: int) -> Tensor:
+    found = torch.as_tensor(ids).detach().cpu().flatten()
+    if found.numel() and (found.is_floating_point() or found.is_complex() or found.dtype == torch.bool):
+        raise TypeError(f"couplet: ids are {found.dtype}, must be whole numbers")
+    if len(found) != T:
+        raise ValueError(f"couplet: there are {len(found)} ids, but {T} tokens")
+    return found
+
+
+@torch.no_grad()
+def token_figures(scores: Tensor, responses: Tensor, ids: Any = None, centred: bool = False,
+                  K: Optional[int] = None) -> Dict[str, float]:
+    """How a layer's router scores agree with its experts' responses to the same tokens, with the definitions and names
+    of `couplet inspect --text --json` (docs/method.md 5.3). All but `negative` and two of `agreement` are means of
+    Spearman's rank correlation over lists. The coupling loss is even in a router row and cannot tell tokens that it
+    scores high from those that it scores far below 0; these figures can.
+
+    negative: share of the T n scores that are below 0.
+    tokens.all, tokens.above, tokens.below: of a token's scores and responses, over its n experts; over those whose
+        score is above 0; below 0. tokens.size: of |score|. Means over tokens.
+    experts.all, .above, .below, .size: of an expert's scores and responses over tokens; means over experts.
+    ids.all, .above, .below: as tokens, after the mean over the tokens with the same id was taken from the scores and
+        responses of each expert; of ids that come more than once. The sign is that of the score itself.
+    agreement.spearman_mean: as tokens.all, of n = 2 too. agreement.top1: share of tokens whose largest score is of the
+        expert with the largest response; agreement.overlap: share of the K largest scores that are among the K
+        largest responses. Always of the scores as they are given.
+
+    Equal numbers have the mean of their ranks. A list that does not vary, or of fewer than 3 entries, is left out;
+    a mean over no list is NaN. So is one over a list that has NaN; a NaN score is neither above nor below 0.
+
+    Args:
+        scores: [T, n], the router's logits x_t . R_i. On any device, which is read once.
+        responses: [T, n], |x_t W_i|, W_i [D, d] the gate of expert i.
+        ids: T whole numbers, for `ids`; None: left out.
+        centred: take each token's mean score from its scores: they are then those of the centred router rows, and
+            no change of all scores of a token by one amount, which softmax routing does not see, changes a figure.
+        K: experts of a token, for top1 and overlap; None: these are left out.
+    """
+    for name, value in (("scores", scores), ("responses", responses)):
+        if not isinstance(value, Tensor) or value.dim() != 2 or not value.is_floating_point():
+            raise TypeError(f"couplet: {name} must be a tensor [T, n] of floating-point numbers")
+    if scores.shape != responses.shape or scores.shape[1] < 1:
+        raise ValueError(f"couplet: scores are {list(scores.shape)} and responses {list(responses.shape)}, must both "
+                         "be [T, n] with at least one expert")
+    T, n = scores.shape
+    if K is not None and not 1 <= whole_number(K, "K") <= n:
+        raise ValueError(f"couplet: K is {K}, must be from 1 to {n}, the number of experts")
+    given, a = scores.cpu().double(), responses.cpu().double()
+    s = given - given.sum(1, keepdim=True) / n if centred else given
+    figures = {"negative": (s < 0).double().mean().item(), **_of_lists("tokens", s, a, s), "tokens.size": _size(s, a)}
+    if ids is not None:
+        figures.update(_within_ids(s, a, _checked_ids(ids, T)))
+    figures.update(_of_lists("experts", s.T, a.T, s.T), **{"experts.size": _size(s.T, a.T)})
+    figures["agreement.spearman_mean"] = _mean_rho(given, a, torch.ones_like(s, dtype=torch.bool), 2)
+    if K is not None:
+        figures.update(_agreement(given, a, K))
+    return figures
+
+
+# ---- the tokens of a model ----
+
+class Sample(NamedTuple):
+    """The recorded tokens of a layer, S of them."""
+    scores: Tensor      # [S, n], f32 or wider
+    responses: Tensor   # [S, n]
+    places: Tensor      # int64 [S]: which of the tokens that its router has seen, from 0
+
+
+class TokenRecord:
+    """Tokens that the routers of a model read within `with`; made by `Erc.record_tokens`."""
+
+    def __init__(self, erc: Any, modules: Sequence[nn.Module], limit: int, top_k: Optional[int]):
+        self._erc, self._modules, self._top_k = erc, list(modules), top_k
+        self._readers = [_Reader(layer, limit) for layer in erc.layers]
+        self._hooks: List[Any] = []
+
+    def __enter__(self) -> TokenRecord:
+        self._hooks = [module.register_forward_pre_hook(reader, with_kwargs=True)
+                       for module, reader in zip(self._modules, self._readers)]
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        for hook in self._hooks:
+            hook.remove()
+
+    @torch.no_grad()
+    def samples(self) -> Dict[int, Sample]:
+        """Layer's number -> scores and responses of its tokens, by the weights as they are now: call it before the
+        optimizer's step. Under FSDP2 a collective, as gates are gathered; tokens are those of this process."""
+        return {layer.number: self._sample(layer, reader, weights)
+                for layer, reader, weights in zip(self._erc.layers, self._readers, self._erc._weights())}
+
+    def _sample(self, layer: Layer, reader: _Reader, weights: List[Weight]) -> Sample:
+        if not reader.seen:
+            raise ValueError(f"couplet: {layer.names[0]}: its module was not called within record_tokens(); run the "
+                             "model itself there, not a compiled one, or give record_tokens(routers=...) the modules "
+                             "that are called with the tokens")
+        with without_autocast(reader.tokens[0].device):
+            R = layer.router(weights)
+            R = R.to(torch.promote_types(R.dtype, torch.float32))
+            x = torch.cat(reader.tokens).to(R)
+            found = _figures.responses(x, layer.gates(weights), layer.gate_half or "")
+            return Sample(x @ R.T, found.columns.mT, torch.cat(reader.places))
+
+    def figures(self, per_layer: bool = False, ids: Any = None) -> Dict[str, float]:
+        """`couplet.token_figures` of each layer's tokens, means over the layers that have them: `signs.NAME`, and of
+        centred scores `centred_signs.NAME`, `agreement.NAME`. `agreement.top1` and `agreement.overlap` are left out
+        where K is unknown, and where experts are not chosen by the largest x . R_i alone (correction bias, bias,
+        groups, experts that compute nothing).
+
+        per_layer: `name/3` of layer 3 too.
+        ids: whole numbers, one for each token that a router has read within `with`, in its order (`input_ids` of one
+            forward pass), for `signs.ids` and `centred_signs.ids`; None: left out."""
+        for reader in self._readers:
+            if ids is not None and reader.seen:
+                ids = _checked_ids(ids, reader.seen)
+        each = {layer.number: self._of_layer(layer, module, sample, ids)
+                for layer, module, sample in zip(self._erc.layers, self._modules, self.samples().values())}
+        names = list(dict.fromkeys(name for f in each.values() for name in f))
+        result = {name: _mean([f[name] for f in each.values() if name in f]) for name in names}
+        if per_layer:
+            result.update({f"{name}/{number}": value for number, f in each.items() for name, value in f.items()})
+        return result
+
+    def _of_layer(self, layer: Layer, module: nn.Module, sample: Sample, ids: Optional[Tensor]) -> Dict[str, float]:
+        K = self._top_k or layer.K or None
+        own = None if ids is None else ids[sample.places.cpu()]
+        found: Dict[str, float] = {}
+        for centred, begin in ((False, "signs."), (True, "centred_signs.")):
+            K = K if not centred and _chooses_largest(self._erc.model, layer, module) else None
+            for name, value in token_figures(sample.scores, sample.responses, own, centred, K).items():
+                found[name if name.startswith("agreement.") else begin + name] = value
+        return found
+
+
+def _mean(values: Sequence[float]) -> float:
+    known = [value for value in values if not math.isnan(value)]
+    return sum(known) / len(known) if known else math.nan
+
+
+class _Reader:
+    """A forward pre-hook on one router: keeps up to `limit` of the tokens that it reads, evenly spaced in each call,
+    until there are so many."""
+
+    def __init__(self, layer: Layer, limit: int):
+        self.layer, self.limit, self.seen = layer, limit, 0
+        self.tokens: List[Tensor] = []  # [s, d] of each call
+        self.places: List[Tensor] = []  # int64 [s]
+
+    def __call__(self, module: nn.Module, inputs: Any, named: Any) -> None:
+        given = [t for t in (*inputs, *named.values()) if isinstance(t, Tensor)]
+        found = [t for t in given if t.is_floating_point() and t.dim() > 0 and t.shape[-1] == self.layer.d]
+        if not found:
+            raise ValueError(f"couplet: {self.layer.names[0]}: its module, a {type(module).__name__}, was called with "
+                             f"{[list(t.shape) for t in given]}, none of which are tokens [..., {self.layer.d}]; give "
+                             "record_tokens(routers=...) the modules that are")
+        x = found[0].detach().reshape(-1, self.layer.d)
+        count = min(len(x), self.limit - sum(map(len, self.tokens)))
+        at = torch.arange(count, device=x.device) * len(x) // max(count, 1)
+        self.tokens.append(x[at])
+        self.places.append(at + self.seen)
+        self.seen += len(x)
+
+
+# ---- the modules ----
+
+def _bare(module: Any) -> Any:
+    """Inside of adapters (PEFT)."""
+    while True:
+        inner = getattr(module, "base_layer", getattr(module, "original_module", None))
+        if not isinstance(inner, nn.Module):
+            return module
+        module = inner
+
+
+def module_that_reads(model: nn.Module, name: str) -> nn.Module:
+    """The module that is called with the tokens to which the router's weight of this name is applied: the one that
+    has it or the next outer one, whichever is of a class called a router or gate; else the linear layer that has it.
+    ValueError where there is neither."""
+    modules = modules_of(model, name)
+    named = [m for m in modules[-2:] if re.search(r"(?:Router|Gate|Gating)$", type(_bare(m)).__name__)]
+    module = named[-1] if named else modules[-1]
+    kind = type(_bare(module)).__name__
+    if not named and not kind.endswith("Linear"):
+        raise ValueError(f"couplet: {name} is in a {kind}, which is no linear layer and no router: it is unknown which "
+                         "tokens are multiplied by it; give record_tokens(routers=...) the modules that are called "
+                         "with them, one for each layer")
+    return module
+
+
+def _chooses_largest(model: nn.Module, layer: Layer, module: nn.Module) -> bool:
+    """Whether a token goes to the experts with the largest x . R_i: nothing is added to these or restricts them."""
+    around = [_bare(m) for m in (*modules_of(model, layer.names[0])[-2:], module)]
+    has_bias = any(getattr(m, BIAS, None) is not None for m in around) or any(
+        getattr(m, "bias", None) is not None for m in around)
+    has_groups = any((getattr(m, name, None) or 1) > 1 for m in around for name in ("num_group", "n_group"))
+    rows = layer.shapes[0][-1 if layer.router_transposed else 0]
+    return not has_bias and not has_groups and rows == layer.n
