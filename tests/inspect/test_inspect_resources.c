@@ -33,7 +33,7 @@ static void same_bits_with_any_threads(void **state)
     options.noisy      = true;
     options.noise_seed = 5;
     check_threads(c.folder, options);
-    options.silhouette = true;
+    options.silhouette = options.lambda = true;
     check_threads(c.folder, options);
     case_free(&c);
 }
@@ -88,7 +88,8 @@ static void takes_what_was_said(void **state)
         inspect_case c = case_of(shapes[i][0], shapes[i][1], shapes[i][2]);
         case_add(&c, shapes[i][0] / 2 + 1, shapes[i][1], shapes[i][2] + 1);
         case_write(&c, 0);
-        for (int k = 0; k < 16; k++) {
+        for (int k = 0; k < 32; k++) {
+            options.lambda     = k & 16;
             options.n_threads  = k % 2 ? 5 : 1;
             options.noisy      = k & 2;
             options.picture    = k & 4 && i == 1;
@@ -289,7 +290,7 @@ static void no_memory(void **state)
     cpl_inspect_options options = inspect_plainly();
     case_add(&c, 2, 8, 4);
     case_write(&c, 2);
-    options.picture = options.noisy = options.silhouette = true;
+    options.picture = options.noisy = options.silhouette = options.lambda = true;
     fail_everywhere(c.folder, options);
     options.n_threads = 2;
     fail_everywhere(c.folder, options);

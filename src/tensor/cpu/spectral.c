@@ -206,8 +206,8 @@ void CPL_ISA_NAME(cpl_cpu_spectral_norms)(cpl_backend *be, cpl_tensor out, cpl_t
     CPL_ASSERT((size_t)threads * bytes <= be->scratch_bytes);
 #pragma omp parallel for num_threads(threads) schedule(static)
     for (int64_t i = 0; i < n; i++) {
-        cpl_arena own   = cpl_arena_over((char *)be->scratch + (size_t)omp_get_thread_num() * bytes,
-                                         bytes);
+        cpl_arena own =
+            cpl_arena_over((char *)be->scratch + (size_t)omp_get_thread_num() * bytes, bytes);
         const lanczos s = take_lanczos(&own, D, d);
         cpl_f32(out)[i] = (float)spectral_norm(&s, cpl_tensor_at(x, i));
     }
