@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""experiment_texts.py [--check]: writes every page that has a template PAGE.in.md beside it: every README.md under
-experiments/, experiments/answers.md and docs/coupling.md.
+"""experiment_texts.py [--check]: writes every page of experiments/ and docs/ that has a template beside it, whose name
+has .in before .md; every README.md under experiments/ has one.
 
 {{ expression | form }} in a template is a number of our runs: a Python expression over experiments/runs.csv
 (tools/runs_table.py) with the functions of names_of, printed by a form of tools/table_figures.py: digits after the
