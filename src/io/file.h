@@ -93,6 +93,7 @@ CPL_NODISCARD cpl_status cpl_file_write_atomic(const char *path, const void *byt
 
 /* Names and folders -----------------------------------------------------------------------------*/
 
+/* Also true if the disk fails: reading the folder then gives the error. */
 bool cpl_path_is_folder(const char *path);
 /* Also true for a dangling link and if the disk fails: opening the path then gives the error. */
 bool cpl_path_exists(const char *path);

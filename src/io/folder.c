@@ -20,7 +20,7 @@
 bool cpl_path_is_folder(const char *path)
 {
     struct stat info;
-    return stat(path, &info) == 0 && S_ISDIR(info.st_mode);
+    return stat(path, &info) == 0 ? S_ISDIR(info.st_mode) : errno == EIO || errno == ENOMEM;
 }
 
 bool cpl_path_exists(const char *path)
