@@ -15,6 +15,7 @@ from torch import nn
 
 import couplet
 from conftest import HAS_FULLY_SHARD, close, needs_fully_shard
+from couplet import _figures
 
 fsdp = pytest.importorskip("torch.distributed.fsdp")
 try:
@@ -151,7 +152,7 @@ def ep_alone(size):
         parts = [torch.empty_like(grads[name]) for _ in range(size)]
         dist.all_gather(parts, grads[name])
         grads[name] = torch.cat(parts)
-    figures = erc.figures()
+    figures = erc.figures(figures=_figures.ALL_NAMES)
     torch.optim.SGD(model.parameters(), lr=0.1).step()
     return loss.detach(), grads, erc.loss().detach(), erc.loss().item(), figures
 
@@ -253,7 +254,7 @@ def one():
     loss = erc.loss()
     loss.backward()
     grads = {name: p.grad.clone() for name, p in model.named_parameters()}
-    figures = erc.figures()
+    figures = erc.figures(figures=_figures.ALL_NAMES)
     torch.optim.SGD(model.parameters(), lr=0.1).step()
     return loss.detach(), grads, erc.loss().detach(), figures
 

@@ -125,7 +125,8 @@ def test_figures_over_tokens(capsys):
     pytest.importorskip("transformers")
     from test_hf import tiny
     model = tiny()
-    names = dict(torch=torch, model=model, erc=couplet.hf.attach(model), batch=dict(input_ids=torch.randint(2, 96, (2, 9))))
+    names = dict(torch=torch, model=model, erc=couplet.hf.attach(model),
+                 batch=dict(input_ids=torch.randint(2, 96, (2, 9))))
     exec(block("pytorch.md", "with erc.record_tokens"), names)
     assert "signs.tokens.above/1" in capsys.readouterr().out
 

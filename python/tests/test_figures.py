@@ -73,7 +73,8 @@ def by_definition(R, W, alpha):
     spectral = [singular(W[j])[0] for j in every]
     order = lambda i: sorted(every, key=lambda j: (-dot(R[i], R[j]), j))
     return {
-        "erc_clean": sum(max(M[i][j] - alpha * M[i][i], 0) + max(M[i][j] - alpha * M[j][j], 0) for i, j in pairs) / n**2,
+        "erc_clean": sum(max(M[i][j] - alpha * M[i][i], 0) + max(M[i][j] - alpha * M[j][j], 0)
+                         for i, j in pairs) / n**2,
         "active_rows": mean(M[i][j] >= alpha * M[i][i] for i, j in pairs),
         "active_columns": mean(M[i][j] >= alpha * M[j][j] for i, j in pairs),
         "alpha_min": max(max(share(M, i, j)) for i, j in pairs),
@@ -152,8 +153,9 @@ def test_the_sign_of_rows_changes_no_figure():
 
 def test_one_expert():
     got = figures_of(Layer(1, D, d))
-    for name in ("erc_clean", "alpha_min", "eps_max", "m_off_diagonal", "router_cos", "erc_centred", "centred_m_diagonal",
-                 "centred_router_norm_mean", "centred_router_effective_rank", "centred_router_lambda"):
+    for name in ("erc_clean", "alpha_min", "eps_max", "m_off_diagonal", "router_cos", "erc_centred",
+                 "centred_m_diagonal", "centred_router_norm_mean", "centred_router_effective_rank",
+                 "centred_router_lambda"):
         assert got[name] == 0, name
     assert math.isnan(got["noise_bound_share"]) and got["router_condition"] == pytest.approx(1)
     assert 0 < got["router_lambda"] <= 1.0001
@@ -190,7 +192,8 @@ def test_numbers_that_are_none(value):
     with torch.no_grad():
         layer.router[2, 1] = value
     got = figures_of(layer)
-    for name in ("router_condition", "router_effective_rank", "centred_m_diagonal", "erc_centred", "centred_router_lambda"):
+    for name in ("router_condition", "router_effective_rank", "centred_m_diagonal", "erc_centred",
+                 "centred_router_lambda"):
         assert math.isnan(got[name]), name
     with torch.no_grad():
         layer.router.normal_()
@@ -263,7 +266,8 @@ def spectrum(s, d, dtype):
 
 SPECTRA = {
     "decaying": [1 / (k + 1) for k in range(200)], "dense to its end": [k / 199 for k in range(200)],
-    "close": [0.9 + k / 1990 for k in range(200)], "two equal": [1, 1, *[0.5] * 198], "next to equal": [1, 1 - 1e-5, *[0.5] * 9],
+    "close": [0.9 + k / 1990 for k in range(200)], "two equal": [1, 1, *[0.5] * 198],
+    "next to equal": [1, 1 - 1e-5, *[0.5] * 9],
     "one": [1, *[0] * 199], "all equal": [1] * 200, "two": [3, 2],
 }
 
