@@ -68,7 +68,7 @@ class Answers:
 
     def rows(self, question):
         """The tests of a question as rows of a table in Markdown: test, what, mean with its interval, p, standing."""
-        return "\n".join(f"| {name} | {words} | {printed(self.found[name], f'+{PLACES[unit_of(name)]}')} | "
+        return "\n".join(f"| {name} | {words.replace('|', chr(92) + '|')} | {printed(self.found[name], f'+{PLACES[unit_of(name)]}')} | "
                          f"{p_value(self.found[name].p)} | {self.significant(name)} |"
                          for name, words in WORDS.items() if name[0] == str(question))
 
