@@ -470,7 +470,7 @@ def planned_at_size(program):
     return found
 
 
-def measure_cost(program, experiment, rounds=7):
+def measure_cost(program, experiment, rounds=5):
     """Alternating short runs; ratios to vanilla beside those of `couplet plan`."""
     arms = experiment["arms"]
     times = {arm: [] for arm in arms}
