@@ -119,15 +119,26 @@ def record_metrics(run, to):
     write_gz(to / "metrics.jsonl.gz", "\n".join(lines) + "\n")
 
 
-def record_config(run, to):
-    """As used, with the data where a reader of the record has it, and no comments."""
-    lines = [line for line in (run / "config.yaml").read_text().splitlines()
-             if not line.lstrip().startswith("#")]
-    text = "\n".join(lines) + "\n"
+def without_machine(text):
+    """With the data where a reader of the record has it, in place of paths of this machine."""
     for there, here in ((str(HOME / ".." / "data"), "../../../data"),
                         (str(ROOT / "data"), "../../../data"), (str(WORK / "tokens"), "tokens")):
         text = text.replace(there, here)
-    (to / "config.yaml").write_text(text)
+    return text
+
+
+def record_config(run, to):
+    """As used, without comments."""
+    lines = [line for line in (run / "config.yaml").read_text().splitlines()
+             if not line.lstrip().startswith("#")]
+    (to / "config.yaml").write_text(without_machine("\n".join(lines) + "\n"))
+
+
+def record_start(run, to):
+    """Without the counts of single experts."""
+    start = json.loads((run / "start.json").read_text())
+    start.pop("tokens_per_expert", None)
+    (to / "start.json").write_text(without_machine(json.dumps(rounded(start))) + "\n")
 
 
 def measured(program, run):
@@ -264,9 +275,7 @@ def record(program, name):
     part.mkdir(parents=True)
     record_config(run, part)
     record_metrics(run, part)
-    (part / "start.json").write_text(json.dumps(rounded(
-        {key: value for key, value in json.loads((run / "start.json").read_text()).items()
-         if key != "tokens_per_expert"})) + "\n")
+    record_start(run, part)
     (part / "machine.json").write_text(json.dumps({"processor": processor()}) + "\n")
     record_checkpoint(program, run, part)
     if LIST["runs"][name.rsplit("-s", 1)[0]].get("tasks"):

@@ -15,7 +15,7 @@ STARTED, TRAINED    means over the layers of the metrics before the first and of
 NAME_by_layer       numbers separated by spaces
 
 Empty: the run has none (no router; recorded by an older version). --check: exits with 1 if the file is not what
-would be written."""
+would be written, or if a record has a path that begins at the root of a machine."""
 import argparse
 import csv
 import gzip
@@ -169,15 +169,31 @@ def read():
     return lambda arm, seed, figure: float(table_rows[arm, seed][figure])
 
 
+ABSOLUTE = re.compile(r'(?:^|[\s"\[,:])/[\w.-]+/')  # a path, not the / of a/b
+
+
+def machine_paths():
+    """Records with a path of the machine that made them."""
+    for path in sorted((HOME / "runs").glob("*/*")):
+        if path.suffix == ".safetensors":
+            continue
+        text = gzip.open(path, "rt").read() if path.suffix == ".gz" else path.read_text()
+        found = ABSOLUTE.search(text)
+        if found:
+            yield f"{path} has a path of a machine: {text[found.start():found.start() + 60].strip()}"
+
+
 def main():
     words = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     words.add_argument("--check", action="store_true")
     words = words.parse_args()
     text = table()
     if words.check:
-        same = TABLE.exists() and TABLE.read_text() == text
-        print("" if same else f"{TABLE} is not that of the records; tools/runs_table.py writes it")
-        return not same
+        wrong = list(machine_paths())
+        if not TABLE.exists() or TABLE.read_text() != text:
+            wrong.append(f"{TABLE} is not that of the records; tools/runs_table.py writes it")
+        print("\n".join(wrong))
+        return bool(wrong)
     TABLE.write_text(text)
     print(f"{TABLE}: {text.count(chr(10)) - 1} runs")
     return 0
