@@ -87,7 +87,7 @@ def _bound_share(R: Tensor, eps: Tensor) -> Tensor:
     """Mean over the rows of R [n, d] of eps_i [n] over the largest bound of the noise that is right (docs/method.md
     5.1), []; NaN where no row has one."""
     n, bounds = len(R), []
-    here, size = torch.arange(n, device=R.device), max(1, NUMBERS_AT_ONCE // R.numel())
+    here, size = torch.arange(n, dtype=torch.int64, device=R.device), max(1, NUMBERS_AT_ONCE // R.numel())
     for a in range(0, n, size):
         own = R[a:a + size, None]
         by = R - own

@@ -78,19 +78,16 @@ def _within_ids(scores: Tensor, responses: Tensor, ids: Tensor) -> Dict[str, flo
 
 def _agreement(scores: Tensor, responses: Tensor, K: int) -> Dict[str, float]:
     """The K largest scores beside the K largest responses; of equal ones the lower expert comes first."""
-    n = scores.shape[1]
     chosen, answering = (v.argsort(dim=1, descending=True, stable=True)[:, :K] for v in (scores, responses))
     first = (chosen[:, 0] == answering[:, 0]).double().mean().item()
-    both, ones = torch.zeros(2, len(scores), n), torch.ones(len(scores), K)
-    shared = both[0].scatter(1, chosen, ones) * both[1].scatter(1, answering, ones)
-    overlap = shared.sum(1).double().mean().item() / K
+    overlap = (chosen[:, :, None] == answering[:, None]).sum((1, 2)).double().mean().item() / K
     if scores.isnan().any() or responses.isnan().any():
         first = overlap = math.nan
     return {"agreement.top1": first, "agreement.overlap": overlap}
 
 
 def _checked_ids(ids: Any, T: int) -> Tensor:
-    found = torch.as_tensor(ids).detach().cpu().flatten()
+    found = torch.as_tensor(ids, dtype=None, device="cpu").detach().flatten()
     if found.numel() and (found.is_floating_point() or found.is_complex() or found.dtype == torch.bool):
         raise TypeError(f"couplet: ids are {found.dtype}, must be whole numbers")
     if len(found) != T:
@@ -247,7 +244,7 @@ class _Reader:
                              "record_tokens(routers=...) the modules that are")
         x = found[0].detach().reshape(-1, self.layer.d)
         count = min(len(x), self.limit - sum(map(len, self.tokens)))
-        at = torch.arange(count, device=x.device) * len(x) // max(count, 1)
+        at = torch.arange(count, dtype=torch.int64, device=x.device) * len(x) // max(count, 1)
         self.tokens.append(x[at])
         self.places.append(at + self.seen)
         self.seen += len(x)

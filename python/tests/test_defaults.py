@@ -79,6 +79,13 @@ def of_a_dump():
     return [dumped[name] for name in sorted(dumped)]
 
 
+def of_tokens():
+    router, gate, *_ = leaves(torch.float64)
+    scores = (gate.detach() @ router.detach().T).flatten(0, 1)
+    figures = couplet.token_figures(scores, scores.square(), ids=[t % 7 for t in range(len(scores))], K=2)
+    return [torch.tensor([*figures.values()], dtype=torch.float64, device="cpu")]
+
+
 EVALUATIONS = {
     "library": of_the_operator,
     "library bf16": lambda: of_the_operator(torch.bfloat16),
@@ -88,6 +95,7 @@ EVALUATIONS = {
     "reference": of_the_reference,
     "noise": lambda: [_noise.bounded(leaves()[0].detach(), 1, 2, 3, 4)],
     "certify": of_a_dump,
+    "token figures": of_tokens,
 }
 
 
@@ -120,13 +128,18 @@ def test_attached(dtype, device):
     pytest.importorskip("transformers")
     from test_hf import names_of, tiny
     model, results = tiny(), []
-    for within in (contextlib.nullcontext(), defaults(dtype, device)):
+    ids = torch.arange(20, dtype=torch.int64, device="cpu")[None] % 6
+    for within in (contextlib.nullcontext, lambda: defaults(dtype, device)):
         model.zero_grad()
-        with within:
+        with within():
             erc = couplet.hf.attach(model, seed=2)
             loss = erc.loss()
             (loss + erc.loss()).backward()
             figures = erc.figures(per_layer=True)
+        with erc.record_tokens() as record, torch.no_grad():
+            model(ids)
+        with within():
+            figures.update(record.figures(ids=ids))
         results.append((loss.detach(), figures, [p.grad for p in model.parameters() if p.grad is not None]))
     (want, figures, gradients), (got, others, theirs) = results
     assert torch.equal(got, want) and got.dtype == want.dtype and others == figures
