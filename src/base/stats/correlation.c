@@ -13,14 +13,15 @@ double cpl_correlation_pearson(const double *x, const double *y, int64_t n)
 {
     double mx = 0, my = 0, xx = 0, yy = 0, xy = 0;
     if (n < 2) return (double)NAN;
-    for (int64_t i = 0; i < n; i++) {
-        mx += x[i] / (double)n;
-        my += y[i] / (double)n;
+    for (int64_t i = 0; i < n; i++) { /* less the first: exactly 0 if the list does not vary */
+        mx += (x[i] - x[0]) / (double)n;
+        my += (y[i] - y[0]) / (double)n;
     }
     for (int64_t i = 0; i < n; i++) {
-        xx += (x[i] - mx) * (x[i] - mx);
-        yy += (y[i] - my) * (y[i] - my);
-        xy += (x[i] - mx) * (y[i] - my);
+        const double dx = x[i] - x[0] - mx, dy = y[i] - y[0] - my;
+        xx += dx * dx;
+        yy += dy * dy;
+        xy += dx * dy;
     }
     return xx > 0 && yy > 0 ? xy / sqrt(xx * yy) : (double)NAN;
 }

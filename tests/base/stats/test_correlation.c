@@ -57,11 +57,15 @@ static void order_and_sign(void **state)
 static void nothing_to_correlate(void **state)
 {
     static const double flat[] = {2, 2, 2}, rising[] = {1, 2, 3};
+    double tenths[N]; /* whose mean, summed in doubles, is not 0.1 */
     void *memory = malloc(cpl_correlation_scratch(3));
     (void)state;
     assert_true(isnan(cpl_correlation_pearson(flat, rising, 3)));
     assert_true(isnan(cpl_correlation_spearman(rising, flat, 3, memory)));
     assert_true(isnan(cpl_correlation_pearson(rising, rising, 1)));
+    for (int i = 0; i < N; i++) tenths[i] = 0.1;
+    assert_true(isnan(cpl_correlation_pearson(tenths, some, N)));
+    assert_true(isnan(cpl_correlation_pearson(some, tenths, N)));
     free(memory);
 }
 
