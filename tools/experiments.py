@@ -28,6 +28,7 @@ import numpy
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "python"))
 from couplet import plot  # noqa: E402
+from runs_table import TASKS as TASK_NAMES  # noqa: E402
 
 HOME = ROOT / "experiments"
 WORK = ROOT / "build" / "experiments"  # runs with their checkpoints
@@ -35,8 +36,8 @@ LIST = json.loads((HOME / "list.json").read_text())
 KEEP_EVERY = 100  # steps between recorded lines of metrics
 TEXT_TOKENS = 100000
 MOST_EXPERTS = 64  # of a run whose matrices are recorded in git
-# Of the tasks with rows in data/eval, those whose score is bits per byte of the right answer: as OLMoE's own evaluations.
-TASKS = {"arc_challenge,commonsense_qa,copa,boolq,hellaswag,winogrande": [],
+# Which tasks, with the words of `couplet eval`.
+TASKS = {",".join(task for task in TASK_NAMES if task != "mmlu"): [],
          "mmlu": ["--profile", "inloop", "--variant", "test"]}  # its rows here are of that split
 
 

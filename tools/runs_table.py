@@ -12,6 +12,7 @@ balance_loss        the load-balancing loss times its weight, mean of the last t
 skipped             steps that were skipped
 FIGURES             means over the layers of report.json; max_vio is the largest load over the mean, less 1
 STARTED, TRAINED    means over the layers of the metrics before the first and of the last step
+tasks_bpb           bits per byte of the right answers, mean over TASKS (tasks.json); tasks_bpb_by_task: in their order
 NAME_by_layer       numbers separated by spaces
 
 Empty: the run has none (no router; recorded by an older version). --check: exits with 1 if the file is not what
@@ -63,11 +64,13 @@ TRAINED = {"trained_rows_own": ("kappa_row_top1", "kappa_rows_own"), "routing_en
 # Figures whose layers have a column NAME_by_layer of their own: numbers separated by spaces.
 BY_LAYER = ("erc", "erc_2", "erc_3", "erc_4", "erc_5", "alpha_min", "z", "router_norm", "gate_norm", "agreement",
             "negative", "vocabulary", "dead", "balance_loss")
+# Tasks with rows in data/eval whose score is bits per byte of the right answer, as in OLMoE's own evaluations.
+TASKS = ("arc_challenge", "boolq", "commonsense_qa", "copa", "hellaswag", "mmlu", "winogrande")
 STEADY = 200  # steps after which a gradient norm is one of training, not of its beginning
 LAST = 10     # recorded lines over which balance_loss is averaged
 COLUMNS = ("run", "arm", "seed", "settings", "processor", "steps", "bpb", "val_loss", "grad_norm_max", *FIGURES,
            *STARTED, *TRAINED, "balance_loss", "recorded_grad_norm", "recorded_erc", "skipped", "val_loss_by_time",
-           "val_loss_by_source", *(f"{name}_by_layer" for name in BY_LAYER))
+           "val_loss_by_source", "tasks_bpb", "tasks_bpb_by_task", *(f"{name}_by_layer" for name in BY_LAYER))
 
 
 def dig(value, path):
@@ -114,13 +117,19 @@ def bits_per_byte(run):
     return sum(one["nll"] for one in documents) / math.log(2) / sum(one["bytes"] for one in documents)
 
 
+def task_bits(run):
+    """Bits per byte of the right answers, one a task; empty if the run was not evaluated."""
+    path = run / "tasks.json"
+    return [json.loads(path.read_text())[task]["bpb"] for task in TASKS] if path.exists() else []
+
+
 def row_of(run, arms):
     """A line as {column: value}."""
     arm, seed = run.name.rsplit("-s", 1)
     report, lines = json.loads((run / "report.json").read_text()), lines_of(run)
     start, last = json.loads((run / "start.json").read_text()), lines[-1]
     evaluated = [line for line in lines if "val_loss" in line]
-    by_source = evaluated[-1]["val_loss_by_source"]
+    by_source, bits = evaluated[-1]["val_loss_by_source"], task_bits(run)
     machine = run / "machine.json"
     layers = {**{name: layers_of(report, path) for name, path in FIGURES.items()},
               **{name: line_layers(start, names) for name, names in STARTED.items()},
@@ -135,6 +144,7 @@ def row_of(run, arms):
             "skipped": last["skipped"],
             "val_loss_by_time": [number for line in evaluated for number in (line["tokens"], line["val_loss"])],
             "val_loss_by_source": [by_source[name] for name in sorted(by_source)],
+            "tasks_bpb": statistics.fmean(bits) if bits else None, "tasks_bpb_by_task": bits,
             **{name: statistics.fmean(values) if values else None for name, values in layers.items()},
             **{f"{name}_by_layer": layers[name] for name in BY_LAYER}}
 
