@@ -90,12 +90,12 @@ bench: ## measures speed against the plain matrix product, in the same run
 	@tools/build.sh release --target bench
 	@for program in build/release/bench/*; do [ ! -x $$program ] || $$program || exit 1; done
 
-experiments: release ## makes the missing runs of experiments/; ONLY=alpha, RUNS=a-, JOBS=1, MEASURE=1
+experiments: release ## makes the missing runs of experiments/; ONLY=alpha, RUNS=a-, JOBS=1, MEASURE=1, AGAIN=1, WEIGHTS=1
 	@tools/deps.sh python
 	@[ -x build/plot/bin/python ] || \
 	    { python3 -m venv build/plot && build/plot/bin/pip install -q 'matplotlib>=3.7'; }
 	@build/plot/bin/python tools/experiments.py build/release/couplet --jobs $(JOBS) \
-	    $(if $(ONLY),--only $(ONLY)) $(if $(RUNS),--runs $(RUNS)) $(if $(AGAIN),--again) $(if $(MEASURE),--measure)
+	    $(if $(ONLY),--only $(ONLY)) $(if $(RUNS),--runs $(RUNS)) $(if $(AGAIN),--again) $(if $(WEIGHTS),--weights) $(if $(MEASURE),--measure)
 
 scale: release ## makes the tables and charts of docs/scale.md from `couplet plan`
 	@tools/deps.sh python

@@ -1,11 +1,13 @@
-"""What an expert-router coupling loss of 0 leaves open (docs/coupling.md): four routers that route alike, since one
-vector taken from all rows changes no softmax routing, each with gates that are coupled to its rows. Needs numpy.
+"""What an expert-router coupling loss of 0 leaves open (docs/coupling.md). Needs numpy.
 
     python examples/loss_and_sign.py
 
-Each line: how much of the vector was taken; the loss at alpha 1; the share of scores x . R_i below 0; the mean rank
-correlation, over tokens x, of a token's scores with its experts' responses |x W_g^j|: of all experts, of those whose
-score is above 0, of those below 0; and the share of tokens whose first choice responds most."""
+One router R whose rows are coupled to their gates by construction. The same gates with R moved by one vector, which
+changes no softmax routing, and with -R, which turns the routing round. Then gates that are coupled to the moved rows.
+
+Each line: the loss at alpha 1; the share of scores x . R_i below 0; the mean rank correlation, over tokens x, of a
+token's scores with its experts' responses |x W_g^j|: of all experts, of those whose score is above 0, of those below 0;
+the share of tokens whose first choice responds most; and the share of tokens with the first choice of R."""
 import numpy as np
 
 n, d, D, T = 32, 128, 64, 2000
@@ -18,6 +20,12 @@ def erc(R, W):
     hinges = np.maximum(M - own[:, None], 0) + np.maximum(M - own, 0)
     np.fill_diagonal(hinges, 0)
     return hinges.mean()
+
+
+def coupled_gates(R, random):
+    """Gates [n, D, d] whose rows have a common part along their router row."""
+    along = (R / np.linalg.norm(R, axis=1, keepdims=True))[:, None]
+    return (random.normal(size=(n, D, d)) + 3 * random.normal(size=(n, D, 1)) * along) / d**.5
 
 
 def rank_correlation(scores, responses, which):
@@ -34,16 +42,16 @@ def main():
     mean = random.normal(size=d)
     mean /= np.linalg.norm(mean)
     x = random.normal(size=(T, d)) + 3 * mean
-    print("shift    ERC   below 0     all   above   below   first")
-    for shift in (0, .1, .2, .3):
-        rows = R - shift * mean
-        along = (rows / np.linalg.norm(rows, axis=1, keepdims=True))[:, None]
-        W = (random.normal(size=(n, D, d)) + 3 * random.normal(size=(n, D, 1)) * along) / d**.5
+    gates = coupled_gates(R, random)
+    moved = R - .3 * mean
+    print("rows, gates of           ERC   below 0     all   above   below   first  as R")
+    for name, rows, W in (("R,          R", R, gates), ("R - 0.3 u,  R", moved, gates), ("R - 3 u,    R", R - 3 * mean, gates),
+                          ("-R,         R", -R, gates), ("R - 0.3 u,  R - 0.3 u", moved, coupled_gates(moved, random))):
         s, a = x @ rows.T, np.linalg.norm(np.einsum("td,jDd->tjD", x, W), axis=-1)
-        rho = [rank_correlation(s, a, which) for which in (s == s, s > 0, s < 0)]
-        first = (s.argmax(1) == a.argmax(1)).mean()
-        print(f"{shift:5.1f}  {erc(rows, W):.3f}      {(s < 0).mean():.2f}  " +
-              "".join(f"{r:+6.2f}  " for r in rho) + f"  {first:.2f}")
+        rho = [rank_correlation(s, a, which) if which.any() else np.nan for which in (s == s, s > 0, s < 0)]
+        first = s.argmax(1)
+        print(f"{name:22} {erc(rows, W):6.3f}      {(s < 0).mean():.2f}  " + "".join(f"{r:+6.2f}  " for r in rho) +
+              f"  {(first == a.argmax(1)).mean():.2f}  {(first == (x @ R.T).argmax(1)).mean():.2f}")
 
 
 if __name__ == "__main__":

@@ -91,7 +91,7 @@ def names_of(table):
     known = (table.value, table.values, table.listed, table.mean, table.spread, table.layers, table.seeds,
              table.paired, table.differences, table.difference, table.changes, answers.test, answers.significant, answers.rows,
              answers.verdict, answers.explained, answers.chosen, answers.vanilla_cells, cells, blocks, equal_time, result, claim, up,
-             interval, span, statistics.fmean, statistics.stdev, itertools.chain, min, max, abs, round, len, sum, all,
+             interval, span, printed, statistics.fmean, statistics.stdev, itertools.chain, min, max, abs, round, len, sum, all,
              any, zip, sorted, range, set)
     first = sorted({arm for arm, _ in table.rows if not re.match("[a-z]-", arm)})
     return {one.__name__: one for one in known} | {"FIRST": first}
@@ -136,6 +136,12 @@ class Template:
                     StopIteration, ZeroDivisionError) as error:
                 raise ValueError(f"{self.path}: {{{{ {found[1].strip()} }}}}: {error!r}") from None
         return FIRST_LINE.format(self.path.name) + EXPRESSION.sub(value, self.body)
+
+    def in_code(self):
+        """Expressions in lines of code, which are copied as they are; experiments/README.in.md shows some."""
+        if self.path != HOME / "README.in.md":
+            yield from (f"{self.path}: an expression in a line of code: {line.strip()}"
+                        for line in re.findall(r"^    .*{{.*", self.body, re.M))
 
     def numbers(self):
         """What is wrong: numbers that are in no expression, no code, no address and no literal; literals that are not
@@ -230,7 +236,7 @@ def main():
             wrong.append(str(error))
             continue
         page = path.with_name(path.name.replace(".in.md", ".md"))
-        wrong += [*template.numbers(), *long_lines(page, text)]
+        wrong += [*template.in_code(), *template.numbers(), *long_lines(page, text)]
         if not words.check:
             page.write_text(text)
         elif not page.exists() or page.read_text() != text:

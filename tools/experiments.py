@@ -8,6 +8,8 @@ A run that is recorded is not made again; one that was interrupted goes on from 
 --only WORD: the experiment of that folder, or all whose folder or runs have the word in their names.
 --runs WORD: the runs whose names begin with it, and no experiment: a block of experiments/questions.md.
 --again:     with --runs: what is recorded of their checkpoints is measured once more.
+--weights:   with --runs: the matrices of recorded runs with R and W_g, in build/experiments/weights; a run whose
+             checkpoint is gone is trained again.
 --measure:   the cost of coupling loss and Autonomy-of-Experts, which needs an idle machine.
 --list:      what is there and what is missing; nothing is made."""
 import argparse
@@ -181,10 +183,10 @@ def bf16(x):
     return ((bits + 0x7FFF + (bits >> 16 & 1)) >> 16).astype(numpy.uint16)
 
 
-def record_matrices(run, report, to):
-    """matrices.safetensors, F16, of every layer [n,n]: M, the clean M[i,j] = |R_i W_g^j|; M_tok; R R^T; and
-    token_mean [d], the mean of the sampled tokens. Of more than MOST_EXPERTS experts they are kept with the
-    weights, outside git: R and W_g in bf16, in build/experiments/weights/."""
+def write_weights(run, report):
+    """build/experiments/weights/RUN.safetensors, outside git. F16, of every layer [n,n]: M, the clean M[i,j] =
+    |R_i W_g^j|; M_tok; R R^T; and token_mean [d], the mean of the sampled tokens. BF16: R [n,d] and W_g [n,D,d].
+    Returns the F16 ones."""
     weights = read_safetensors(run / "last" / "model.safetensors")
     tensors, kept = {}, {}
     for layer in report["routing"]["layers"]:
@@ -202,7 +204,13 @@ def record_matrices(run, report, to):
     tensors = {name: x.astype(numpy.float16) for name, x in tensors.items()}
     (WORK / "weights").mkdir(exist_ok=True)
     write_safetensors(WORK / "weights" / f"{run.name}.safetensors", {**kept, **tensors})
-    if n <= MOST_EXPERTS:
+    return tensors
+
+
+def record_matrices(run, report, to):
+    """matrices.safetensors: the F16 tensors of write_weights; of more than MOST_EXPERTS experts they are there alone."""
+    tensors = write_weights(run, report)
+    if len(report["routing"]["layers"][0]["tokens_M"]["routed"]) <= MOST_EXPERTS:
         write_safetensors(to / "matrices.safetensors", tensors)
 
 
@@ -257,6 +265,12 @@ def record_tasks(program, run, to):
         for task, result in json.loads(out.read_text())["results"].items():
             found[task] = {"profile": result["profile"], "split": result["split"], "n": result["n"], **result["metrics"]}
     (to / "tasks.json").write_text(json.dumps(rounded(found)) + "\n")
+
+
+def weights_again(program, name):
+    if not (WORK / "weights" / f"{name}.safetensors").exists():
+        run = train(program, name)
+        write_weights(run, measured(program, run))
 
 
 def record_again(program, name):
@@ -542,7 +556,7 @@ def show(names):
 
 
 def make_all(program, names, jobs, make=record):
-    missing = [name for name in names if (HOME / "runs" / name).exists() == (make is record_again)]
+    missing = [name for name in names if (HOME / "runs" / name).exists() == (make is not record)]
     say(f"{len(names)} runs, {len(missing)} of them to be made, {jobs} at a time")
     failed = 0
     with concurrent.futures.ThreadPoolExecutor(jobs) as pool:
@@ -550,7 +564,7 @@ def make_all(program, names, jobs, make=record):
         for done in concurrent.futures.as_completed(waiting):
             error = done.exception()
             failed += error is not None
-            say(f"{waiting[done]}: {error or 'recorded'}")
+            say(f"{waiting[done]}: {error or ('written' if make is weights_again else 'recorded')}")
     return failed
 
 
@@ -560,6 +574,7 @@ def main():
     parser.add_argument("--only", default="")
     parser.add_argument("--runs", default="")
     parser.add_argument("--again", action="store_true")
+    parser.add_argument("--weights", action="store_true")
     parser.add_argument("--jobs", type=int, default=os.cpu_count())
     parser.add_argument("--measure", action="store_true")
     parser.add_argument("--list", action="store_true")
@@ -569,7 +584,8 @@ def main():
         names = names_of_arms([arm for arm in LIST["runs"] if arm.startswith(how.runs)])
         if how.list:
             return show(names)
-        return make_all(how.couplet, names, max(1, how.jobs), record_again if how.again else record) > 0
+        make = weights_again if how.weights else record_again if how.again else record
+        return make_all(how.couplet, names, max(1, how.jobs), make) > 0
     experiments = chosen(how.only)
     names = names_of(experiments)
     if how.list:

@@ -33,14 +33,14 @@ PANELS = (
 )
 
 WIDTH, LEFT, RIGHT, ROW, TOP = 1030, 350, 650, 20, 66  # pixels; the axis is between LEFT and RIGHT
-PAIRS, FIGURES, VERDICT = 330, 670, 880  # the pairs end there, the numbers and the verdict begin there
+PAIRS, FIGURES, VERDICT = 330, 670, 880  # the number of pairs or runs ends there, the numbers and the verdict begin there
 INK, GREY, PALE, BAND, STRONG = "#1a1a1a", "#6b6b6b", "#d9d9d9", "#e8f0e4", "#0b5394"
 
 
 # ---- what is shown ----
 
 def pairs_of(name):
-    """Of a test; one of question 2 compares twelve runs with the twelve that differ in one weight alone."""
+    """Pairs of a test, of 1a to 1d runs; one of question 2 compares twelve runs with the twelve that differ in one weight alone."""
     return {"1": len(tests.A), "2": 4 * len(tests.B), "3": len(tests.A), "4": len(tests.D), "5": len(tests.E)}[name[0]]
 
 
@@ -129,7 +129,7 @@ def picture(answers):
              f"Band: differences within ±{EQUAL:.2f} nats, which question 4 calls equivalent. Left out: contrasts whose "
              "runs are not all recorded."]
     parts += [text(12, y + 16 * at - 8, note, colour=GREY, size=11) for at, note in enumerate(notes)]
-    columns = ((12, "contrast", "start"), (PAIRS, "pairs", "end"),
+    columns = ((12, "contrast", "start"), (PAIRS, "n", "end"),
                ((LEFT + RIGHT) / 2, "difference (of 1a to 1d: mean)", "middle"),
                (FIGURES, "mean (95 % interval)", "start"), (VERDICT, "verdict", "start"))
     head = [text(12, 24, "Contrasts of the recorded runs", size=16, weight="bold"),

@@ -6,7 +6,8 @@ then its outcomes:
 
 bpb                 bits per byte of all held-out documents
 val_loss            the last; by_time: tokens and loss of every evaluation in turn; by_source: in alphabetical order
-grad_norm_max       the largest gradient norm of all steps; recorded_grad_norm: of the recorded steps from 200 on
+grad_norm_max       the largest gradient norm of all steps; late_grad_norm_max: of those after 200; recorded_grad_norm: of
+                    the recorded steps from 200 on
 recorded_erc        the largest coupling loss of the recorded steps
 balance_loss        the load-balancing loss times its weight, mean of the last ten recorded steps
 skipped             steps that were skipped
@@ -16,7 +17,8 @@ tasks_bpb           bits per byte of the right answers, mean over TASKS (tasks.j
 NAME_by_layer       numbers separated by spaces
 
 Empty: the run has none (no router; recorded by an older version). --check: exits with 1 if the file is not what
-would be written, or if a record has a path that begins at the root of a machine."""
+would be written, if a record has a path that begins at the root of a machine, or if the matrices of a run do not have the
+figures of its report."""
 import argparse
 import csv
 import gzip
@@ -26,6 +28,7 @@ import math
 import pathlib
 import re
 import statistics
+import struct
 import sys
 
 HOME = pathlib.Path(__file__).resolve().parent.parent / "experiments"
@@ -51,6 +54,9 @@ FIGURES = {
     "experts_all": "routing/signs/experts/all", "experts_above": "routing/signs/experts/above",
     "experts_below": "routing/signs/experts/below", "centred_negative": "routing/centred_signs/negative",
     "centred_above": "routing/centred_signs/tokens/above", "centred_below": "routing/centred_signs/tokens/below",
+    "centred_size": "routing/centred_signs/tokens/size", "centred_ids_above": "routing/centred_signs/ids/above",
+    "centred_ids_below": "routing/centred_signs/ids/below", "centred_experts_all": "routing/centred_signs/experts/all",
+    "centred_alpha_min": "figures/centred_alpha_min", "centred_z": "centred/z",
     "erc_0.5": "erc/0.5", "erc_2": "erc/2", "erc_3": "erc/3", "erc_4": "erc/4", "erc_5": "erc/5", "z": "chance/z",
     "router_norm_sd": "router_norm/std", "gate_norm_sd": "expert_norm/std",
     "load_max": "routing/load_max_over_mean", "load_entropy": "routing/load_entropy", "dead": "routing/dead",
@@ -60,16 +66,18 @@ FIGURES = {
 # Of the metrics: of the first line, before the first step, or of the last; the names of now and of older records.
 STARTED = {"started_router_cos": ("router_cos",)}
 TRAINED = {"trained_rows_own": ("kappa_row_top1", "kappa_rows_own"), "routing_entropy": ("routing_entropy",),
-           "trained_balance": ("balance_layers",), "trained_load_max": ("load_max",), "trained_dead": ("dead_experts",)}
+           "trained_balance": ("balance_layers",), "trained_load_max": ("load_max",), "trained_dead": ("dead_experts",),
+           "router_lambda": ("router_lambda",), "centred_router_lambda": ("centred_router_lambda",),
+           "router_lambda_random": ("router_lambda_random",)}
 # Figures whose layers have a column NAME_by_layer of their own: numbers separated by spaces.
 BY_LAYER = ("erc", "erc_2", "erc_3", "erc_4", "erc_5", "alpha_min", "z", "router_norm", "gate_norm", "agreement",
-            "negative", "vocabulary", "dead", "balance_loss")
+            "negative", "vocabulary", "dead", "balance_loss", "centred_z")
 # Tasks with rows in data/eval whose score is bits per byte of the right answer, as in OLMoE's own evaluations.
 TASKS = ("arc_challenge", "boolq", "commonsense_qa", "copa", "hellaswag", "mmlu", "winogrande")
 STEADY = 200  # steps after which a gradient norm is one of training, not of its beginning
 LAST = 10     # recorded lines over which balance_loss is averaged
 COLUMNS = ("run", "arm", "seed", "settings", "processor", "steps", "bpb", "val_loss", "grad_norm_max", *FIGURES,
-           *STARTED, *TRAINED, "balance_loss", "recorded_grad_norm", "recorded_erc", "skipped", "val_loss_by_time",
+           *STARTED, *TRAINED, "balance_loss", "late_grad_norm_max", "recorded_grad_norm", "recorded_erc", "skipped", "val_loss_by_time",
            "val_loss_by_source", "tasks_bpb", "tasks_bpb_by_task", *(f"{name}_by_layer" for name in BY_LAYER))
 
 
@@ -139,6 +147,8 @@ def row_of(run, arms):
             "processor": json.loads(machine.read_text())["processor"] if machine.exists() else None,
             "steps": last["step"], "bpb": bits_per_byte(run), "val_loss": evaluated[-1]["val_loss"],
             "grad_norm_max": max((line["grad_norm_max"] for line in lines if "grad_norm_max" in line), default=None),
+            "late_grad_norm_max": max((line["grad_norm_max"] for line in lines if line["step"] > STEADY and
+                                       "grad_norm_max" in line), default=None),
             "recorded_grad_norm": max((line["grad_norm"] for line in lines if line["step"] >= STEADY), default=None),
             "recorded_erc": max((line["erc"] for line in lines if line.get("erc") is not None), default=None),
             "skipped": last["skipped"],
@@ -193,13 +203,37 @@ def machine_paths():
             yield f"{path} has a path of a machine: {text[found.start():found.start() + 60].strip()}"
 
 
+def halves(path):
+    """{name: (shape, numbers)} of a safetensors file of F16."""
+    data = path.read_bytes()
+    end = 8 + struct.unpack("<Q", data[:8])[0]
+    header = json.loads(data[8:end])
+    return {name: (one["shape"], struct.unpack(f"<{(b - a) // 2}e", data[end + a:end + b]))
+            for name, one in header.items() for a, b in [one["data_offsets"]]}
+
+
+def matrices_that_differ():
+    """Records whose M or R R^T, which are rounded to F16, do not give the loss or the |cos| of the report."""
+    for path in sorted((HOME / "runs").glob("*/matrices.safetensors")):
+        tensors, report = halves(path), json.loads((path.parent / "report.json").read_text())
+        for layer in report.get("layers", []):
+            name = f"model.layers.{layer['layer']}."
+            (n, _), M = tensors[f"{name}M"]
+            gram, pairs = tensors[f"{name}gram"][1], [(i, j) for i in range(n) for j in range(n) if i != j]
+            own = [M[i * n + i] for i in range(n)]
+            erc = sum(max(M[i * n + j] - own[i], 0) + max(M[i * n + j] - own[j], 0) for i, j in pairs) / n**2
+            cos = statistics.fmean(abs(gram[i * n + j]) / math.sqrt(gram[i * n + i] * gram[j * n + j]) for i, j in pairs)
+            if abs(erc - layer["erc"]["1"]) > 1e-3 * max(M) or abs(cos - layer["router_cos"]["mean_abs"]) > 1e-3:
+                yield f"{path}: layer {layer['layer']}: ERC {erc:.5f}, |cos| {cos:.5f} are not those of report.json"
+
+
 def main():
     words = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     words.add_argument("--check", action="store_true")
     words = words.parse_args()
     text = table()
     if words.check:
-        wrong = list(machine_paths())
+        wrong = [*machine_paths(), *matrices_that_differ()]
         if not TABLE.exists() or TABLE.read_text() != text:
             wrong.append(f"{TABLE} is not that of the records; tools/runs_table.py writes it")
         print("\n".join(wrong))

@@ -20,6 +20,7 @@ from ._router_stats import BIAS, modules_of
 from ._weights import Weight
 
 LEAST = 3  # entries of a list that has a rank correlation (CPL_SIGNS_LEAST)
+FEW = 8    # tokens of an expert that has a row in M_tok (CPL_ROUTING_FEW)
 
 
 # ---- rank correlation of many lists ----
@@ -145,6 +146,37 @@ def token_figures(scores: Tensor, responses: Tensor, ids: Any = None, centred: b
     return figures
 
 
+# ---- the tokens that are sent to an expert ----
+
+def _likeness(x: Tensor, y: Tensor, keep: Tensor, scaled: bool) -> Dict[str, float]:
+    """Correlations of the entries of two matrices [m, m] that are to keep; scaled: of rows over their means."""
+    lists = [((v / v.mean(1, keepdim=True)).nan_to_num(0.0) if scaled else v)[keep][None] for v in (x, y)]
+    dx, dy = (v - v.mean() for v in lists)
+    pearson = ((dx * dy).sum() / (dx.square().sum() * dy.square().sum()).sqrt()).item()
+    return {"pearson": pearson, "spearman": _mean_rho(lists[0], lists[1], torch.ones_like(dx, dtype=torch.bool), 2)}
+
+
+def _tokens_M(sample: Sample, K: int) -> Dict[str, float]:
+    """`tokens_M` of `couplet inspect --text`: M_tok[i,j] is the mean response of expert j to the tokens of which expert
+    i is one of the K with the largest score; of experts with FEW such tokens or more."""
+    scores, a = sample.scores.cpu().double(), sample.responses.cpu().double()
+    chosen = scores.argsort(dim=1, descending=True, stable=True)[:, :K]
+    sent = torch.zeros_like(a).scatter_(1, chosen, 1.0)
+    kept = sent.sum(0) >= FEW
+    M_tok, M, centred = ((sent.T @ a / sent.sum(0)[:, None])[kept][:, kept],
+                         *(v.cpu().double()[kept][:, kept] for v in (sample.M, sample.centred_M)))
+    found = {"left_out": float((~kept).sum())}
+    own = M_tok.diagonal()
+    off = ~torch.eye(len(own), dtype=torch.bool, device="cpu")
+    found.update(diag_mean=own.mean().item(), rows_own=(M_tok <= own[:, None]).all(1).double().mean().item(),
+                 columns_own=(M_tok <= own).all(0).double().mean().item())
+    for name, other, keep in (("all", M, off | True), ("offdiag", M, off), ("centred_offdiag", centred, off)):
+        for scaled in (False, True):
+            for kind, value in _likeness(M_tok, other, keep, scaled).items():
+                found[f"{name}{'_scaled' if scaled else ''}.{kind}"] = value
+    return {f"tokens_M.{name}": value for name, value in found.items()}
+
+
 # ---- the tokens of a model ----
 
 class Sample(NamedTuple):
@@ -152,6 +184,8 @@ class Sample(NamedTuple):
     scores: Tensor      # [S, n], f32 or wider
     responses: Tensor   # [S, n]
     places: Tensor      # int64 [S]: which of the tokens that its router has seen, from 0
+    M: Tensor           # [n, n], |R_i W_j|
+    centred_M: Tensor   # [n, n], of R_i less the mean row
 
 
 class TokenRecord:
@@ -187,12 +221,16 @@ class TokenRecord:
             R = layer.router(weights)
             R = R.to(torch.promote_types(R.dtype, torch.float32))
             x = torch.cat(reader.tokens).to(R)
-            found = _figures.responses(x, layer.gates(weights), layer.gate_half or "")
-            return Sample(x @ R.T, found.columns.mT, torch.cat(reader.places))
+            rows = torch.cat((x, R, R - R.mean(0)))
+            found = _figures.responses(rows, layer.gates(weights), layer.gate_half or "").columns.mT
+            responses, M, centred = found.split((len(x), len(R), len(R)))
+            return Sample(x @ R.T, responses, torch.cat(reader.places), M, centred)
 
     def figures(self, per_layer: bool = False, ids: Any = None) -> Dict[str, float]:
         """`couplet.token_figures` of each layer's tokens, means over the layers that have them: `signs.NAME`, and of
-        centred scores `centred_signs.NAME`, `agreement.NAME`. `agreement.top1` and `agreement.overlap` are left out
+        centred scores `centred_signs.NAME`, `agreement.NAME`; and `tokens_M.NAME` of M_tok, the mean responses to the
+        tokens of each expert: shares of rows and columns that are largest at their own, and correlations with M and
+        with M of centred rows (docs/method.md 5.3). `agreement.top1`, `agreement.overlap` and `tokens_M` are left out
         where K is unknown, and where experts are not chosen by the largest x . R_i alone (correction bias, bias,
         groups, experts that compute nothing).
 
@@ -212,13 +250,14 @@ class TokenRecord:
 
     def _of_layer(self, layer: Layer, module: nn.Module, sample: Sample, ids: Optional[Tensor]) -> Dict[str, float]:
         K = self._top_k or layer.K or None
+        K = K if _chooses_largest(self._erc.model, layer, module) else None
         own = None if ids is None else ids[sample.places.cpu()]
         found: Dict[str, float] = {}
         for centred, begin in ((False, "signs."), (True, "centred_signs.")):
-            K = K if not centred and _chooses_largest(self._erc.model, layer, module) else None
-            for name, value in token_figures(sample.scores, sample.responses, own, centred, K).items():
+            K_of = None if centred else K
+            for name, value in token_figures(sample.scores, sample.responses, own, centred, K_of).items():
                 found[name if name.startswith("agreement.") else begin + name] = value
-        return found
+        return {**found, **(_tokens_M(sample, K) if K else {})}
 
 
 def _mean(values: Sequence[float]) -> float:

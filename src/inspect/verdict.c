@@ -9,6 +9,7 @@ typedef struct tally {
     int64_t layers, lone; /* those; those with a single expert */
     int64_t centred;      /* of centred rows */
     int64_t met;          /* with all of ERC's constraints met at alpha 1 */
+    int64_t stored_met;   /* the same of the rows as they are stored */
     int64_t with_z;       /* with a z: some pairings of rows and experts give more than others */
     double z;             /* of all layers together */
     double own, chance;   /* mean shares */
@@ -37,6 +38,7 @@ static void add_layer(tally *t, const cpl_layer_report *l)
     t->centred += centred;
     t->layers++;
     t->met += ratios->most <= 1 && stands_out(chance, figures);
+    t->stored_met += l->ratios.most <= 1 && stands_out(&l->chance, &l->figures);
     t->own += chance->kappa_row_top1;
     t->chance += 1.0 / (double)l->at->n;
     if (!isfinite(chance->z)) return;
@@ -68,10 +70,12 @@ static void say_how(cpl_text *out, const char *how, const tally *t)
     cpl_text_printf(
         out,
         "The weights of router and experts agree %s (z = %.1f over all layers): %.3g "
-        "%% of the %srouter rows excite their own expert most (chance: %.3g %%); all of "
-        "ERC's constraints are met in %lld of %lld layer%s.",
-        how, t->z, 100 * t->own, centred(t), 100 * t->chance, (long long)t->met,
+        "%% of the %srouter rows excite their own expert most (chance: %.3g %%); the %srows "
+        "meet all of ERC's constraints at alpha 1 in %lld of %lld layer%s",
+        how, t->z, 100 * t->own, centred(t), 100 * t->chance, centred(t), (long long)t->met,
         (long long)t->layers, t->layers == 1 ? "" : "s");
+    if (t->centred) cpl_text_printf(out, ", the stored rows in %lld", (long long)t->stored_met);
+    cpl_text_printf(out, ".");
 }
 
 static void say(cpl_text *out, const tally *t)

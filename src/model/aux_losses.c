@@ -48,6 +48,11 @@ cpl_status cpl_aux_resolve(cpl_aux_settings *losses, const cpl_model_settings *m
         return CPL_FAIL(CPL_ERR_INPUT,
                         "erc.proxy is centred, but model.router is %s, which has no router rows",
                         cpl_router_of(model)->name);
+    if (losses->erc.gradient != CPL_ERC_TO_BOTH && !cpl_router_of(model)->has_rows)
+        return CPL_FAIL(CPL_ERR_INPUT,
+                        "erc.gradient is %s, but model.router is %s, which has no router rows",
+                        losses->erc.gradient == CPL_ERC_TO_ROUTER ? "router" : "experts",
+                        cpl_router_of(model)->name);
     if (losses->erc.proxy == CPL_PROXY_CENTRED && model->n_experts < 3)
         return CPL_FAIL(
             CPL_ERR_INPUT,

@@ -167,6 +167,19 @@ def check_what_may_change(folder):
     check(not (folder / "absent").exists(), "--resume of nothing makes a folder")
 
 
+NEWER = ("proxy", "gradient", "router_lr", "scope")  # settings that runs of older versions do not have
+
+
+def check_older(folder, uninterrupted):
+    """A run whose config.yaml has no newer settings goes on with their defaults."""
+    older = folder / "older"
+    shutil.copytree(folder / "half", older, symlinks=True)
+    lines = (older / "config.yaml").read_text().splitlines(keepends=True)
+    kept = [line for line in lines if line.split(":")[0].strip() not in NEWER]
+    check(len(lines) - len(kept) == len(NEWER), f"{len(lines) - len(kept)} lines of config.yaml are of newer settings")
+    (older / "config.yaml").write_text("".join(kept))
+    good("train", "--resume", older)
+    same_run(uninterrupted, older, "a run without newer settings")
 
 
 def check_edited(folder):
@@ -236,6 +249,7 @@ def main():
         check_signals(folder, uninterrupted)
         check_disk_full(folder, uninterrupted)
         check_what_may_change(folder)
+        check_older(folder, uninterrupted)
         check_edited(folder)
         check_two_runs(folder)
     return finish()

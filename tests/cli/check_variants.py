@@ -214,6 +214,7 @@ def check_refused(folder):
     refused(["model.aoe_rank is 4", "model.router is softmax"], "model.aoe_rank=4")
     refused(["model.aoe_initializer_range is 0.5", "model.router is softmax"], "model.aoe_initializer_range=0.5")
     refused(["erc.proxy is centred", "model.router is aoe"], "model.router=aoe", "erc.proxy=centred")
+    refused(["erc.gradient is experts", "model.router is aoe"], "model.router=aoe", "erc.gradient=experts")
     refused(["train.router_lr is 0.5", "model.router is aoe"], "model.router=aoe", "train.router_lr=0.5")
     refused(["train.router_lr is 0", "erc.gradient is router"], "train.router_lr=0", "erc.gradient=router")
     refused(["train.router_lr is 0", "orth.weight is 0.5"], "train.router_lr=0", "orth.weight=0.5")
