@@ -106,6 +106,12 @@ class Answers:
                                                             self.table.listed("agreement_by_layer", arm, seed))]
         return rank_correlation(*map(list, zip(*pairs)))
 
+    def effect(self, figure, name):
+        """Of block B (hypothesis_tests.factorial): "z", "balance", or an interaction as "z x arm"; no test but those of
+        question 2."""
+        mean, half, p = tests.factorial(self.figure_of, figure, interactions=True)[name]
+        return Interval(mean, mean - half, mean + half, p, None)
+
     def vanilla_cells(self, figure="router_cos"):
         """{(z, balance): mean of the vanilla runs}."""
         return {cell: self.table.mean(figure, "b-" + "-".join([*cell, "vanilla"])) for cell in CELLS}
