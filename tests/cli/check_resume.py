@@ -172,8 +172,10 @@ NEWER = ("proxy", "gradient", "router_lr", "scope")  # settings that runs of old
 
 def check_older(folder, uninterrupted):
     """A run whose config.yaml has no newer settings goes on with their defaults."""
-    older = folder / "older"
+    older = folder / "older-version"
     shutil.copytree(folder / "half", older, symlinks=True)
+    (older / "last").unlink()
+    os.symlink("step-000029", older / "last")
     lines = (older / "config.yaml").read_text().splitlines(keepends=True)
     kept = [line for line in lines if line.split(":")[0].strip() not in NEWER]
     check(len(lines) - len(kept) == len(NEWER), f"{len(lines) - len(kept)} lines of config.yaml are of newer settings")
