@@ -26,8 +26,8 @@ PANELS = (
      ("1a", "1b", "1c", "1d", "1e", "1f", "1g"), 3, ("lower", "higher"), None),
     ("Question 2: mean |cos| of router rows; share of the favourite expert of a token id; agreement", None, (),
      ("2a", "2b", "2c", "2d", "2e", "2f"), 3, ("lower", "higher"), None),
-    ("Question 3: bits per byte", "bpb", ARMS, ("3a", "3b", "3c"), 4, ("better", "worse"), None),
-    ("Question 4: validation loss, nats a token", "val_loss", ARMS, ("4a", "4b"), 3, ("better", "worse"), EQUAL),
+    ("Question 3: bits per byte (below 0: better)", "bpb", ARMS, ("3a", "3b", "3c"), 4, ("better", "worse"), None),
+    ("Question 4: validation loss, nats a token (below 0: better)", "val_loss", ARMS, ("4a", "4b"), 3, ("better", "worse"), EQUAL),
     ("Question 5: agreement; share of centred rows that excite their own expert most; MaxVio", None, (),
      ("5a", "5b", "5c", "5d", "5e", "5f", "5g", "5h", "5i"), 3, ("lower", "higher"), None),
 )
