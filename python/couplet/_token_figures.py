@@ -223,8 +223,8 @@ class TokenRecord:
             x = torch.cat(reader.tokens).to(R)
             rows = torch.cat((x, R, R - R.mean(0)))
             found = _figures.responses(rows, layer.gates(weights), layer.gate_half or "").columns.mT
-            responses, M, centred = found.split((len(x), len(R), len(R)))
-            return Sample(x @ R.T, responses, torch.cat(reader.places), M, centred)
+            S, n = len(x), len(R)
+            return Sample(x @ R.T, found[:S], torch.cat(reader.places), found[S:S + n], found[S + n:])
 
     def figures(self, per_layer: bool = False, ids: Any = None) -> Dict[str, float]:
         """`couplet.token_figures` of each layer's tokens, means over the layers that have them: `signs.NAME`, and of
