@@ -10,7 +10,7 @@ from safetensors.torch import load_file, save_file
 import losses_in_eager
 import losses_of_others
 from conftest import close
-from couplet import certify
+from couplet import _erc_dumps as certify
 
 RIGHT = ("ours", "papers", "fused", "draws_itself")
 WRONG = {"merged": "over gate and up together", "detached": "the router gets no gradient",

@@ -13,7 +13,7 @@ import torch.distributed as dist
 
 import couplet
 from conftest import ROOT
-from couplet import certify
+from couplet import _erc_dumps as certify
 
 program = certify.find_program()
 needs_verb = pytest.mark.skipif(not program or not certify.has_verb(program),

@@ -35,7 +35,7 @@ import torch  # noqa: E402
 from torch import Tensor  # noqa: E402
 
 from . import _noise  # noqa: E402
-from ._callable import CannotRun, Loss, load  # noqa: E402
+from ._erc_callable import CannotRun, Loss, load  # noqa: E402
 
 # name: n, d, D, alpha, weight, coupling: size of the component of W_g[j] along R[j] that is added to noise
 INPUTS = {"some-active": (8, 24, 20, 1.0, 1.0, 0.0), "all-active": (6, 17, 9, 0.3, 0.25, 0.0),

@@ -1,0 +1,70 @@
+"""Is a loss of MoE training right, and if not, which fault does it have?
+
+    python -m couplet.certify my_module:my_loss --loss load-balancing-mixtral
+    couplet.certify.assert_right(my_loss, kind="z-loss")       # in a test
+    couplet.certify.certify(my_loss, kind="z-loss")            # a Verdict
+    couplet.certify.REFERENCES["z-loss"](Case(logits=...))     # the loss as the literature writes it
+
+docs/losses.md lists the kinds. The callable is called with keywords, those of the kind's inputs that it has, under
+any of their usual names. Its loss and gradients are held against the reference in float64, and against the reference
+with each known fault, and each pair of them."""
+from __future__ import annotations
+
+import contextlib
+from typing import Any, Callable, Dict, List, Mapping, Optional
+
+from .. import _need_torch
+
+_need_torch()
+
+import torch  # noqa: E402
+
+from .._erc_dumps import find_program  # noqa: E402
+from ._call import dumps  # noqa: E402
+from ._import import CannotJudge  # noqa: E402
+from ._judge import Dump, Verdict, is_right, judge  # noqa: E402
+from ._kind import NONE, Case, Fault, Kind  # noqa: E402
+from ._report import as_json, details, sentence  # noqa: E402
+from .kinds import KINDS  # noqa: E402
+
+__all__ = ["CannotJudge", "Case", "Dump", "Fault", "KINDS", "Kind", "REFERENCES", "Verdict", "as_json", "assert_right",
+           "certify", "details", "find_program", "fitting", "judge", "sentence"]
+
+
+def _reference(kind: Kind) -> Callable[[Case], Any]:
+    return lambda x: kind.reference(x, NONE)
+
+
+REFERENCES: Dict[str, Callable[[Case], Any]] = {name: _reference(kind) for name, kind in KINDS.items()}
+
+
+def kind_of(name: str) -> Kind:
+    if name not in KINDS:
+        raise CannotJudge(f"there is no kind of loss {name}: {', '.join(KINDS)}")
+    return KINDS[name]
+
+
+def certify(function: Callable[..., Any], kind: str, dtype: torch.dtype = torch.float32, device: str = "cpu", seed: int = 0,
+            fixed: Optional[Mapping[str, Any]] = None, logits: Optional[str] = None) -> Verdict:
+    """Runs the callable on inputs of this kind. `fixed`: inputs that it has inside and does not take, as {"top_k": 2};
+    `logits`: "tuple", "stack" or "one", how it takes those of several layers (found out by trying). CannotJudge: why
+    there is no verdict."""
+    return judge(kind_of(kind), dumps(function, kind_of(kind), dtype, device, seed, fixed, logits))
+
+
+def fitting(function: Callable[..., Any], **settings: Any) -> List[str]:
+    """The kinds as which it is right; settings: of certify."""
+    found = []
+    for name, kind in KINDS.items():
+        with contextlib.suppress(CannotJudge):
+            if is_right(kind, dumps(function, kind, **settings)):
+                found.append(name)
+    return found
+
+
+def assert_right(function: Callable[..., Any], kind: str, **settings: Any) -> None:
+    """For a test: AssertionError with the verdict and how to mend it unless the callable is right; settings: of
+    certify."""
+    verdict = certify(function, kind, **settings)
+    if verdict.exit_code:
+        raise AssertionError("\n".join([sentence(verdict), *details(verdict)]))

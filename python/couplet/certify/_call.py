@@ -1,0 +1,181 @@
+"""Runs somebody's callable on the inputs of a kind, and holds it to what a loss must be: the same numbers for the same
+inputs, which it leaves as they are, and a graph."""
+from __future__ import annotations
+
+import inspect
+from typing import Any, Callable, Dict, List, Mapping, Optional, Tuple
+
+import torch
+from torch import Tensor, nn
+
+from ._import import CannotJudge, raised
+from ._judge import Dump
+from ._kind import Case, Kind, Outputs
+
+LAYERED = ("logits", "indices", "kept")  # [L,T,...]
+MANY = ("tuple", "stack", "one")  # the logits of all layers; of all in one tensor; of one layer
+AGAIN = 1e-3  # relative: a second call may differ by this much
+
+
+class Callee:
+    """A callable and its arguments: `names`, ours -> its own. `fixed`: inputs that it has inside, as its own top_k."""
+
+    def __init__(self, function: Callable[..., Any], kind: Kind, fixed: Optional[Mapping[str, Any]] = None,
+                 logits: Optional[str] = None):
+        self.function, self.kind, self.fixed, self.logits = function, kind, dict(fixed or {}), logits
+        inner = function.forward if isinstance(function, nn.Module) else function
+        try:
+            self.signature = inspect.signature(inner)
+        except (TypeError, ValueError):
+            raise CannotJudge("its arguments cannot be read; wrap it in a function") from None
+        several = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+        self.parameters = {name: p for name, p in self.signature.parameters.items() if p.kind not in several}
+        self.names = self._names()
+
+    def _names(self) -> Dict[str, str]:
+        ours = {theirs: name for name, all_ in self.kind.inputs.items() for theirs in all_}
+        found: Dict[str, str] = {}
+        for theirs in self.parameters:
+            if theirs in ours:
+                found.setdefault(ours[theirs], theirs)
+        unknown = [name for name, p in self.parameters.items() if p.default is p.empty and name not in found.values()]
+        if unknown:
+            raise CannotJudge(f"its arguments are {self.signature}: {unknown[0]} is none of "
+                              f"{', '.join(self.kind.inputs)} or their other names; wrap it in a function")
+        for name in self.fixed:
+            if name in found:
+                raise CannotJudge(f"it takes {name} itself; --set {name} is for one that does not")
+            if name not in self.kind.inputs:
+                raise CannotJudge(f"{self.kind.name} has no input {name}: it has {', '.join(self.kind.inputs)}")
+        for name in sorted(self.kind.needs):
+            if name not in found and name not in self.fixed:
+                raise CannotJudge(f"it takes no {name}; say which it has inside, as --set {name}=VALUE")
+        return found
+
+    def case(self, x: Case) -> Case:
+        """The inputs without those that it does not take, and with the chosen experts if it takes them."""
+        if "indices" in self.names and x.top_k:
+            x = x.but(indices=x.logits.topk(x.top_k).indices)
+        return Case(**{name: value for name, value in x.values.items()
+                       if name in self.names or name not in self.kind.inputs}, **self.fixed)
+
+    def arguments(self, x: Case, form: str) -> Dict[str, Any]:
+        values: Dict[str, Any] = {}
+        for name, theirs in self.names.items():
+            value = x.logits.shape[-1] if name == "num_experts" else getattr(x, name)
+            if value is None and self.parameters[theirs].default is not inspect.Parameter.empty:
+                continue
+            if name in LAYERED and isinstance(value, Tensor) and value.dim() == 3:
+                value = tuple(value) if form == "tuple" else value[0] if form == "one" else value
+            if name == "mask":
+                value = torch.ones(x.logits.shape[1], dtype=torch.bool) if value is None else value
+                value = value.view(x.sequences or 1, -1).long() if theirs == "attention_mask" else value
+            values[theirs] = 1 if value is None and name in ("micro_batches", "sequences") else value
+        return values
+
+    def forms(self, x: Case) -> Tuple[str, ...]:
+        if self.logits:
+            return (self.logits,)
+        layered = x.logits is not None and x.logits.dim() == 3
+        one = self.names.get("logits") in ("logits", "x", "gate_logit")
+        return ("one",) if not layered or one else ("tuple", "one")
+
+
+def call(callee: Callee, x: Case, form: str) -> Any:
+    arguments = callee.arguments(x, form)
+    try:
+        return callee.function(**arguments)
+    except (Exception, SystemExit) as error:
+        raise raised("it raises", error) from error
+
+
+def form_of(callee: Callee, x: Case) -> str:
+    """How it wants the logits: the first form with which it returns a tensor."""
+    forms = callee.forms(x)
+    for form in forms[:-1]:
+        try:
+            if isinstance(call(callee, x, form), Tensor):
+                return form
+        except CannotJudge:
+            pass
+    return forms[-1]
+
+
+def _loss(given: Any) -> Tensor:
+    given = given.get("loss") if isinstance(given, dict) else given
+    if not isinstance(given, Tensor) or given.numel() != 1 or not given.is_floating_point():
+        what = f"a tensor {list(given.shape)} of {given.dtype}" if isinstance(given, Tensor) else \
+            "None" if given is None else f"a {type(given).__name__}"
+        raise CannotJudge(f"it returns {what}, must return the loss, a tensor of one number")
+    return given.reshape(())
+
+
+def _rule(kind: Kind, given: Any, x: Case) -> Outputs:
+    """The outputs of a rule that is no loss."""
+    name = kind.outputs[0]
+    if name == "bias_after" and given is None:
+        return {name: x.bias}  # it was changed in place
+    if name == "weights" and isinstance(given, tuple) and len(given) == 2:
+        weights, indices = given if given[0].is_floating_point() else given[::-1]
+        return {name: torch.zeros_like(x.logits, dtype=weights.dtype).scatter(-1, indices, weights)}
+    given = given.get(name) if isinstance(given, dict) else given
+    wanted = (x.bias if name == "bias_after" else x.logits).shape
+    if not isinstance(given, Tensor) or given.shape != wanted:
+        raise CannotJudge(f"it must return {name}, a tensor {list(wanted)}")
+    return {name: given}
+
+
+def once(callee: Callee, x: Case, form: str) -> Outputs:
+    """One call and its backward pass, on copies: the outputs, without a gradient that is None."""
+    kind = callee.kind
+    leaves = {name: getattr(x, name).detach().clone().requires_grad_() for name in kind.gradients
+              if getattr(x, name) is not None}
+    mine = x.but(**{name: value.clone() for name, value in x.tensors()}).but(**leaves)
+    before = {name: value.detach().clone() for name, value in mine.tensors()}
+    given = call(callee, mine, form)
+    out = {"loss": _loss(given)} if kind.outputs == ("loss",) else _rule(kind, given, mine)
+    in_place = given is None
+    for name, value in mine.tensors():
+        if not in_place and not torch.equal(value.detach(), before[name]):
+            raise CannotJudge(f"it changes its input {name}")
+    if leaves:
+        scalar = out["loss"] if "loss" in out else sum((value * getattr(x, f"d_{name}")).sum()
+                                                       for name, value in out.items())
+        if not scalar.requires_grad:
+            raise CannotJudge("it returns a tensor without graph: detached, or computed under torch.no_grad(), so that no "
+                              "gradient can reach the router")
+        try:
+            scalar.backward()
+        except Exception as error:
+            raise raised("its backward pass raises", error) from error
+    out = {**out, **{f"d_{name}": torch.zeros_like(leaf) if leaf.grad is None else leaf.grad
+                     for name, leaf in leaves.items()}}
+    for name, value in out.items():
+        if not bool(torch.isfinite(value).all()):
+            raise CannotJudge(f"its {name} has a NaN or an infinite number")
+    return {name: value.detach().cpu() for name, value in out.items()}
+
+
+def dump(callee: Callee, name: str, x: Case, dtype: torch.dtype, device: str) -> Dump:
+    """What it makes of these inputs, twice: a second time because it must not depend on anything else."""
+    x = callee.case(x)
+    x = x.to(dtype)
+    x = x.but(**{key: value.to(device) for key, value in x.tensors()})
+    form = form_of(callee, x)
+    if form == "one" and x.logits is not None and x.logits.dim() == 3:
+        x = x.but(**{key: value[:1] for key, value in x.tensors() if key in LAYERED})
+    got, again = once(callee, x, form), once(callee, x, form)
+    for key, value in got.items():
+        if float((value.double() - again[key].double()).norm()) > AGAIN * float(value.double().norm()):
+            raise CannotJudge("it gives other numbers when it is called with the same inputs again: it depends on hidden "
+                              "state or on random numbers")
+    return Dump(name, x.but(**{key: value.cpu() for key, value in x.tensors()}), got)
+
+
+def dumps(function: Callable[..., Any], kind: Kind, dtype: torch.dtype = torch.float32, device: str = "cpu", seed: int = 0,
+          fixed: Optional[Mapping[str, Any]] = None, logits: Optional[str] = None) -> List[Dump]:
+    """Of all inputs of the kind that the callable can take."""
+    callee = Callee(function, kind, fixed, logits)
+    given = {name: x for name, x in kind.cases(seed).items()
+             if all(getattr(x, need) is not None for need in kind.needs - set(callee.fixed))}
+    return [dump(callee, name, x, dtype, device) for name, x in given.items()]

@@ -1,0 +1,54 @@
+"""The callable that somebody names, and what can go wrong with it, in sentences."""
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import pathlib
+import sys
+import traceback
+from typing import Any, Callable
+
+
+class CannotJudge(Exception):
+    """Why, in a sentence. Where the callable itself raised, its traceback follows."""
+
+
+def raised(what: str, error: BaseException) -> CannotJudge:
+    """"it raises KeyError: 'x'", and the traceback from the first frame outside this package."""
+    at = error.__traceback__
+    while at and str(at.tb_frame.f_globals.get("__package__")).partition(".")[0] in ("couplet", "importlib"):
+        at = at.tb_next
+    trace = "".join(traceback.format_exception(type(error), error, at)) if at else ""
+    first = (str(error).splitlines() or [""])[0]
+    return CannotJudge(f"{what} {type(error).__name__}: {first}" + (f"\n\n{trace.rstrip()}" if trace else ""))
+
+
+def _imported(module: str) -> Any:
+    try:
+        if not module.endswith(".py"):
+            return importlib.import_module(module)
+        spec = importlib.util.spec_from_file_location(pathlib.Path(module).stem, module)
+        assert spec and spec.loader  # a name that ends in .py has both
+        loaded = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(loaded)
+        return loaded
+    except (Exception, SystemExit) as error:
+        raise raised(f"{module} cannot be imported:", error) from error
+
+
+def load(what: str) -> Callable[..., Any]:
+    """The callable of "my_module:my_loss" or "path/to/file.py:my_loss"."""
+    module, _, name = what.rpartition(":")
+    if not module or not name:
+        raise CannotJudge(f"{what} names no callable; write my_module:my_loss")
+    sys.path.insert(0, "")
+    found: object = _imported(module)
+    for part in name.split("."):
+        if not hasattr(found, part):
+            raise CannotJudge(f"{module} has no {name}")
+        found = getattr(found, part)
+    if isinstance(found, type):
+        raise CannotJudge(f"{name} is a class; name a function, or an instance of it that can be called")
+    if not callable(found):
+        raise CannotJudge(f"{name} is {found!r:.40}, which cannot be called")
+    return found

@@ -1,0 +1,292 @@
+"""Whether outputs are right, or the smallest set of known faults that explains them."""
+from __future__ import annotations
+
+import itertools
+import math
+from dataclasses import dataclass, field
+from typing import Any, Dict, Iterator, List, Optional, Sequence, Set, Tuple
+
+import torch
+from torch import Tensor
+
+from ._evaluate import TF32, UNIT, bounds, distance, outputs, scaled
+from ._kind import Case, Fault, Has, Kind, Outputs
+from ._scale import scale_faults
+from ._ties import fitted, room
+from .kinds import KINDS
+
+# Hypotheses that are further away are not looked at closely: shares of the norm, of the loss where experts tie, and
+# multiples of the bound of the right one.
+NEAR, NEAR_TIED, FAR = 0.05, 0.3, 1000.0
+
+
+@dataclass(frozen=True)
+class Dump:
+    """What an implementation was given and gave. `got`: an output that is absent was not given: nothing is known of a
+    loss, a gradient is None and counts as zero."""
+
+    name: str
+    x: Case
+    got: Outputs
+
+
+@dataclass(frozen=True)
+class Supposed:
+    """Faults of a hypothesis: those inside the reference with the values of their parameters, and those that scale."""
+
+    inside: Tuple[Tuple[Fault, Optional[float]], ...] = ()
+    outside: Tuple[Fault, ...] = ()
+
+    @property
+    def faults(self) -> Tuple[Fault, ...]:
+        return (*(fault for fault, _ in self.inside), *self.outside)
+
+    def given(self) -> Dict[str, Optional[float]]:
+        return {fault.key: value for fault, value in self.inside}
+
+    def factors(self, x: Case) -> Tuple[float, float]:
+        pairs = [fault.scale(x) for fault in self.outside if fault.scale and not fault.is_idle(x)]
+        return math.prod(a for a, _ in pairs), math.prod(b for _, b in pairs)
+
+
+@dataclass
+class Figure:
+    """One output: norms of the right one and of the one given (a loss: values), their distance, and the bound."""
+
+    name: str
+    expected: float
+    got: float
+    distance: float
+    bound: float
+
+
+@dataclass
+class Verdict:
+    kind: Kind
+    state: str  # "right", "other", "fault" or "unknown"
+    sets: List[Supposed] = field(default_factory=list)  # those that explain the dumps; the nearest one if unknown
+    others: List[Kind] = field(default_factory=list)  # as which it is right
+    factor: Optional[float] = None  # of everything, where no named fault is one
+    grade: str = ""  # the rounding within which it holds
+    untold: List[Fault] = field(default_factory=list)  # faults that these dumps would not show
+    figures: Dict[str, List[Figure]] = field(default_factory=dict)  # of each dump, against the right one
+    first: List[str] = field(default_factory=list)  # the first numbers that differ
+
+    @property
+    def exit_code(self) -> int:
+        return 0 if self.state == "right" else 1
+
+
+class Judge:
+    """The dumps of one implementation, held against hypotheses; what was computed is kept."""
+
+    def __init__(self, kind: Kind, dumps: Sequence[Dump]):
+        self.kind, self.dumps = kind, dumps
+        self.known: Dict[Tuple[Any, ...], Tuple[Case, Outputs]] = {}
+        self.known_limits: Dict[Tuple[Any, ...], Dict[str, float]] = {}
+        self.known_loss: Dict[Tuple[Any, ...], float] = {}
+        self.known_room: Dict[Tuple[int, float], Tuple[Case, Optional[Tuple[Tensor, Tensor]]]] = {}
+
+    # ---- one hypothesis ----
+
+    def room(self, k: int, unit: float) -> Tuple[Case, Optional[Tuple[Tensor, Tensor]]]:
+        """Dump k's inputs with scores within a few rounding errors taken for ties, and how far counts may move."""
+        if (k, unit) not in self.known_room:
+            x = self.dumps[k].x
+            if x.logits is not None and x.top_k:
+                x = x.but(tolerance=8 * unit * float(x.logits.abs().max()))
+            groups = (x.sequences if "deepseek" in self.kind.name else x.micro_batches) or 1
+            self.known_room[k, unit] = x, room(x, groups) if "loss" in self.kind.outputs else None
+        return self.known_room[k, unit]
+
+    def key(self, k: int, supposed: Supposed, unit: float) -> Tuple[Any, ...]:
+        """With the scales and the rounding if something ties, since the fit depends on them then."""
+        tied = self.room(k, unit)[1] is not None
+        return (k, self.there(k, supposed), (unit, *supposed.factors(self.dumps[k].x)) if tied else None)
+
+    def there(self, k: int, supposed: Supposed) -> Tuple[Tuple[str, Optional[float]], ...]:
+        """The faults inside that dump k can have."""
+        return tuple((fault.key, value) for fault, value in supposed.inside if not fault.is_idle(self.dumps[k].x))
+
+    def expected(self, k: int, supposed: Supposed, unit: float) -> Tuple[Case, Outputs]:
+        """Of dump k, before the scales; ties are broken as the dump broke them."""
+        key = self.key(k, supposed, unit)
+        if key not in self.known:
+            x, limits = self.room(k, unit)
+            if limits:
+                x = x.but(shift=fitted(self.kind, x, supposed.given(), self.before_scales(k, supposed), *limits, unit))
+            self.known[key] = x, outputs(self.kind, x, supposed.given())
+        return self.known[key]
+
+    def before_scales(self, k: int, supposed: Supposed) -> Outputs:
+        """What was given, as it would be without the scales; without what a scale sets to 0."""
+        factors = supposed.factors(self.dumps[k].x)
+        return {name: value / factors[name.startswith("d_")] for name, value in self.dumps[k].got.items()
+                if factors[name.startswith("d_")]}
+
+    def limits(self, k: int, supposed: Supposed, unit: float) -> Dict[str, float]:
+        """The bound of each output before the scales."""
+        key = unit, self.key(k, supposed, unit)
+        if key not in self.known_limits:
+            stored = {name: value.dtype for name, value in self.dumps[k].got.items()}
+            x, right = self.expected(k, supposed, unit)
+            self.known_limits[key] = bounds(self.kind, x, supposed.given(), right, unit, stored)
+        return self.known_limits[key]
+
+    def fits(self, supposed: Supposed, unit: float, times: float = 1.0) -> bool:
+        """Held against all dumps; where the fault picks and experts tie, a dump says nothing."""
+        picks = any(fault.picks for fault in supposed.faults)
+        held = [k for k in range(len(self.dumps)) if not (picks and self.room(k, unit)[1])]
+        return bool(held) and all(self.fits_one(k, supposed, unit, times) for k in held)
+
+    def fits_one(self, k: int, supposed: Supposed, unit: float, times: float) -> bool:
+        got, factors = self.dumps[k].got, [times * one for one in supposed.factors(self.dumps[k].x)]
+        if not self.loss_is_near(k, supposed, unit, factors[0]):
+            return False
+        expected = scaled(self.expected(k, supposed, unit)[1], *factors)
+        right = self.expected(k, RIGHT, unit)[1]
+        away = {name: distance(got[name], expected[name]) for name in expected if name in got}
+        near = self.limits(k, RIGHT, unit)
+        for name, value in away.items():  # most are far away, and need no bound of their own
+            size, right_size = float(expected[name].norm()), float(right[name].norm())
+            if not value <= min(NEAR * max(size, right_size),
+                                FAR * max(near[name], unit) * max(1.0, size / (right_size or 1.0))):
+                return False
+        limits = self.limits(k, supposed, unit)
+        return all(away[name] <= limits[name] * abs(factors[name.startswith("d_")]) for name in away)
+
+    def loss_is_near(self, k: int, supposed: Supposed, unit: float, factor: float) -> bool:
+        """A look at the loss alone, which costs a third: most hypotheses end here."""
+        if "loss" not in self.dumps[k].got:
+            return True
+        key = k, self.there(k, supposed), unit if self.room(k, unit)[1] else None
+        if key not in self.known_loss:
+            with torch.no_grad():
+                x = self.room(k, unit)[0].to(torch.float64)
+                self.known_loss[key] = float(self.kind.reference(x, Has(supposed.given())))
+        loss, got = factor * self.known_loss[key], float(self.dumps[k].got["loss"])
+        near = NEAR_TIED if key[-1] else NEAR
+        return abs(got - loss) <= near * max(abs(loss), abs(got))
+
+    # ---- sets of faults ----
+
+    def inside(self) -> List[Tuple[Fault, Optional[float]]]:
+        there = [one for one in self.kind.faults if not all(one.is_idle(dump.x) for dump in self.dumps)]
+        return [(fault, value) for fault in there for value in fault.values or (None,)]
+
+    def outside(self) -> List[Fault]:
+        return [one for one in scale_faults(self.kind) if not all(one.is_idle(dump.x) for dump in self.dumps)]
+
+    def sets(self, size: int) -> Iterator[Supposed]:
+        inside, outside = self.inside(), self.outside()
+        for many in range(size, -1, -1):
+            for a in itertools.combinations(inside, many):
+                if len({fault.key for fault, _ in a}) == many:
+                    yield from (Supposed(a, b) for b in itertools.combinations(outside, size - many))
+
+    def fitting(self, size: int, unit: float) -> List[Supposed]:
+        return [one for one in self.sets(size) if self.fits(one, unit)]
+
+    def factor(self, supposed: Supposed, unit: float) -> Optional[float]:
+        """The number times which a hypothesis explains all dumps."""
+        right = float(self.expected(0, supposed, unit)[1].get("loss", torch.zeros(())))
+        c = float(self.dumps[0].got.get("loss", torch.zeros(()))) / right if right else 0.0
+        return c if c and self.fits(supposed, unit, c) else None
+
+    # ---- the verdict ----
+
+    def formats(self) -> Set[float]:
+        """Rounding errors of the dumps' own formats, and of float32, in which narrower ones are computed."""
+        kinds = {value.dtype for dump in self.dumps for _, value in dump.x.tensors() if value.is_floating_point()}
+        return {UNIT[kind] for kind in kinds - {torch.float16}} | {UNIT[torch.float32]}
+
+    def units(self) -> List[Tuple[float, str]]:
+        """Rounding errors to be tried, with their names: that of the dump's own format first."""
+        kinds = {value.dtype for dump in self.dumps for _, value in dump.x.tensors() if value.is_floating_point()}
+        own = torch.float64 if kinds <= {torch.float64} else torch.float32
+        units = [(UNIT[torch.float64], "float64")] if own is torch.float64 else []
+        return [*units, (UNIT[torch.float32], "float32"), (TF32, "TF32"), (UNIT[torch.bfloat16], "bf16")]
+
+    def away(self, supposed: Supposed, unit: float) -> float:
+        """The largest distance of an output, relative to the right one."""
+        most = 0.0
+        for k, dump in enumerate(self.dumps):
+            expected = scaled(self.expected(k, supposed, unit)[1], *supposed.factors(dump.x))
+            for name, value in dump.got.items():
+                size = max(float(self.expected(k, RIGHT, unit)[1][name].norm()), 1e-300)
+                most = max(most, distance(value, expected[name]) / size)
+        return most
+
+    def figures(self, unit: float) -> Dict[str, List[Figure]]:
+        found = {}
+        for k, dump in enumerate(self.dumps):
+            expected, limits = self.expected(k, RIGHT, unit)[1], self.limits(k, RIGHT, unit)
+            found[dump.name] = [Figure(name, size(expected[name]), size(dump.got[name]),
+                                       distance(dump.got[name], expected[name]), limits[name])
+                                for name in expected if name in dump.got]
+        return found
+
+
+RIGHT = Supposed()
+
+
+def size(value: Tensor) -> float:
+    """A number itself, of more the norm."""
+    return float(value) if value.dim() == 0 else float(value.double().norm())
+
+
+def relatives(kind: Kind, dumps: Sequence[Dump]) -> List[Kind]:
+    """Other kinds that the same dumps can be of."""
+    return [other for other in KINDS.values() if other.name != kind.name and other.outputs == kind.outputs and
+            other.gradients == kind.gradients and
+            all(getattr(dump.x, name) is not None for dump in dumps for name in other.needs)]
+
+
+def is_right(kind: Kind, dumps: Sequence[Dump]) -> bool:
+    own = Judge(kind, dumps)
+    return any(own.fits(RIGHT, unit) for unit, _ in own.units())
+
+
+def judge(kind: Kind, dumps: Sequence[Dump]) -> Verdict:
+    """The first that explains all dumps, from the finest rounding to the coarsest: the kind, another kind, one fault,
+    another kind with one fault outside of it, two faults, a factor."""
+    own = Judge(kind, dumps)
+    for unit, grade in own.units():
+        verdict = _at(own, unit, pairs=unit in own.formats())
+        if verdict:
+            verdict.grade, verdict.figures = grade, own.figures(unit)
+            return verdict
+    unit, grade = own.units()[0]
+    nearest = min((*own.sets(0), *own.sets(1)), key=lambda one: own.away(one, unit))
+    return Verdict(kind, "unknown", [nearest], grade=grade, figures=own.figures(unit), first=first_numbers(own, unit))
+
+
+def _at(own: Judge, unit: float, pairs: bool) -> Optional[Verdict]:
+    if own.fits(RIGHT, unit):
+        return Verdict(own.kind, "right", [RIGHT], untold=[one.faults[0] for one in own.fitting(1, unit)])
+    others = [other for other in relatives(own.kind, own.dumps) if Judge(other, own.dumps).fits(RIGHT, unit)]
+    one = own.fitting(1, unit)
+    if others or one:
+        return Verdict(own.kind, "other" if others else "fault", one, others)
+    two = own.fitting(2, unit) if pairs else []
+    if two:
+        return Verdict(own.kind, "fault", two)
+    for supposed in (RIGHT, *own.sets(1)):
+        c = None if supposed.outside else own.factor(supposed, unit)
+        if c:
+            return Verdict(own.kind, "fault", [supposed], factor=c)
+    return None
+
+
+def first_numbers(own: Judge, unit: float, most: int = 3) -> List[str]:
+    """The first that differ from the right ones by more than rounding, as text."""
+    found = []
+    for k, dump in enumerate(own.dumps):
+        limits = own.limits(k, RIGHT, unit)
+        for name, right in own.expected(k, RIGHT, unit)[1].items():
+            if name not in dump.got:
+                continue
+            wrong = ((dump.got[name].double() - right).abs() > limits[name]).nonzero().tolist()
+            found += [f"{dump.name}: {name}{index or ''} is {float(dump.got[name][tuple(index)]):.6g}, must be "
+                      f"{float(right[tuple(index)]):.6g}" for index in wrong[:1]]
+    return found[:most]

@@ -1,0 +1,70 @@
+"""Rounding errors, made at random where a computation in a narrower format would make them."""
+from __future__ import annotations
+
+import contextlib
+import math
+from typing import Any, Iterator
+
+import torch
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_map
+
+from ._kind import generator
+
+SUMS = ("sum", "mean", "mm", "bmm", "addmm", "logsumexp", "linalg_vector_norm")
+# No arithmetic.
+MOVES = ("view", "_unsafe_view", "expand", "t", "transpose", "select", "slice", "clone", "detach", "permute", "alias",
+         "unsqueeze", "squeeze", "_to_copy", "zeros_like", "ones_like", "where", "masked_fill", "scatter", "topk", "max",
+         "sort", "eye", "ones", "zeros", "full", "clamp", "sign", "gt", "ge", "lt", "le", "eq", "neg", "abs", "copy_",
+         "_reshape_alias", "select_backward", "slice_backward", "value_selecting_reduction_backward", "lift_fresh")
+
+
+class Moved(TorchDispatchMode):  # type: ignore[no-untyped-call, unused-ignore]  # not annotated in torch
+    """Operands and results of every floating-point operation are moved by at most `unit`, relatively, each number by
+    itself; results of sums by as many as a running sum makes on average."""
+
+    paused = False
+
+    def __init__(self, unit: float, seed: int):
+        super().__init__()  # type: ignore[no-untyped-call, unused-ignore]
+        self.unit, self.random = unit, generator(seed)
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        name = func.overloadpacket.__name__
+        if Moved.paused or name in MOVES:
+            return func(*args, **(kwargs or {}))
+        out = func(*tree_map(lambda one: self.moved(one, self.unit), args), **(kwargs or {}))
+        unit = self.unit
+        if name in SUMS:
+            summed = max((one.numel() for one in args if isinstance(one, Tensor)), default=1)
+            unit *= max(1.0, (summed / max(1, out.numel()))**0.5)
+        if name == "_softmax":
+            out = out * (1 + self.of_a_sum(out, args[1]))
+        elif name == "_softmax_backward_data":
+            grad, p, axis = args[:3]
+            out = out + p * (grad * p).sum(axis, keepdim=True) * self.of_a_sum(p, axis)
+        return tree_map(lambda one: self.moved(one, unit), out)
+
+    def of_a_sum(self, value: Tensor, axis: int) -> Tensor:
+        """Relative errors of sums along an axis inside an operation."""
+        shape = list(value.shape)
+        count, shape[axis] = shape[axis], 1
+        error = torch.empty(shape, dtype=value.dtype).uniform_(-1, 1, generator=self.random)
+        return error * (self.unit * math.sqrt(count))
+
+    def moved(self, value: Any, unit: float) -> Any:
+        if not isinstance(value, Tensor) or not value.is_floating_point():
+            return value
+        noise = torch.empty(value.shape, dtype=value.dtype).uniform_(-unit, unit, generator=self.random)
+        return value * (1 + noise)
+
+
+@contextlib.contextmanager
+def exactly() -> Iterator[None]:
+    """For what is not computed but decided, as which experts are chosen."""
+    before, Moved.paused = Moved.paused, True
+    try:
+        yield
+    finally:
+        Moved.paused = before

@@ -1,0 +1,92 @@
+"""Counts of experts that tie, fitted to the outputs that were given.
+
+An implementation may send a token to any of the experts that tie for its last places. Outputs are affine in the counts,
+so that the counts are the solution of a least-squares problem (conjugate gradients; the products with the matrix and
+its transpose are one evaluation each), cut to what the ties allow."""
+from __future__ import annotations
+
+from typing import Mapping, Optional, Tuple
+
+import torch
+from torch import Tensor
+
+from ._evaluate import UNIT, outputs
+from ._kind import Case, Kind, Outputs
+from .kinds._balance import pick
+
+STEPS = 60
+ROUNDED = 64.0  # rounding errors of a norm
+SMALL = 1e-16
+
+
+def room(x: Case, groups: int) -> Optional[Tuple[Tensor, Tensor]]:
+    """How far the counts [L,A,n] of x.logits may move down and up; None: nothing ties."""
+    if x.logits is None or x.logits.dim() != 3 or not x.top_k or x.indices is not None:
+        return None
+    L, T, n = x.logits.shape
+    chosen = pick(x.logits.double(), x.top_k, x.tolerance or 0.0)
+    tied = (chosen > 0) & (chosen < 1)
+    if x.mask is not None:
+        tied = tied & x.mask.bool().view(1, T, 1)
+    if not tied.any():
+        return None
+    apart = (tied.double().view(L, groups, -1, n), chosen.view(L, groups, -1, n))
+    return -(apart[0] * apart[1]).sum(2), (apart[0] * (1 - apart[1])).sum(2)
+
+
+def within(shift: Tensor, least: Tensor, most: Tensor) -> Tensor:
+    """The nearest within the bounds whose sum over experts is 0, found by halving the number that is added to all."""
+    high = (most - least).sum(-1, keepdim=True) + shift.abs().amax(-1, keepdim=True)
+    low = -high
+    for _ in range(80):
+        middle = (low + high) / 2
+        many = torch.minimum(torch.maximum(shift + middle, least), most).sum(-1, keepdim=True) > 0
+        low, high = torch.where(many, low, middle), torch.where(many, middle, high)
+    return torch.minimum(torch.maximum(shift + low, least), most)
+
+
+def fitted(kind: Kind, x: Case, faults: Mapping[str, Optional[float]], got: Outputs, least: Tensor,
+           most: Tensor, unit: float) -> Tensor:
+    """The shift [L,A,n] within these bounds that brings the outputs near to `got`, computed with rounding errors
+    `unit`."""
+    right = outputs(kind, x, faults)
+    size = {name: 1 / max(float(value.norm()), float(got[name].double().norm()), 1e-300)
+            for name, value in right.items() if name in got}
+    free = (most > least).double()
+
+    def allowed(v: Tensor) -> Tensor:  # the number of assignments of a group stays
+        v = v * free
+        return v - free * v.sum(-1, keepdim=True) / free.sum(-1, keepdim=True).clamp(min=1)
+
+    def flat(out: Outputs) -> Tensor:
+        return torch.cat([(out[name] * size[name]).flatten() for name in size])
+
+    def forward(v: Tensor) -> Tensor:
+        return flat(outputs(kind, x.but(shift=v), faults)) - base
+
+    def backward(w: Tensor) -> Tensor:
+        shift = torch.zeros_like(least).requires_grad_()
+        value = flat(outputs(kind, x.but(shift=shift), faults, graph=True)) @ w
+        if not value.requires_grad:
+            return torch.zeros_like(least)
+        grad = torch.autograd.grad(value, shift, allow_unused=True)[0]
+        return torch.zeros_like(least) if grad is None else allowed(grad)
+
+    if not size:
+        return torch.zeros_like(least)
+    rounded = max(min(ROUNDED * unit, 0.01), *(UNIT[got[name].dtype] for name in size))
+    base = flat(right)
+    rest = flat({name: got[name].double() for name in size}) - base
+    shift = torch.zeros_like(least)
+    step = gradient = backward(rest)
+    square = first = float((gradient**2).sum())
+    for _ in range(STEPS):
+        if float(rest.norm()) <= rounded or square <= SMALL * first:
+            break  # what is left is rounding, and would be fitted by counts far away
+        along = forward(step)
+        length = square / max(float(along @ along), 1e-300)
+        shift, rest = shift + length * step, rest - length * along
+        gradient = backward(rest)
+        before, square = square, float((gradient**2).sum())
+        step = gradient + square / before * step
+    return within(shift, least, most)

@@ -1,0 +1,223 @@
+"""What the load-balancing losses share: who is routed where, the two means, and the faults of both.
+
+Names:  L layers, A groups (micro-batches or sequences) of t tokens each, n experts, K chosen of a token.
+        p [L,A,t,n] scores; chosen [L,A,t,n], 1 where a token goes; m [L,A,t,1], 0 where padding lies.
+        f, P [L,A,n]: the share of assignments of an expert, and its mean score.
+Ties:   of scores that tie for the last places, each is chosen in part. `x.shift` [L,A,n] moves counts between them:
+        the judge fits it, since an implementation may break ties as it likes."""
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import Any, Callable, Dict, List, Optional, Sequence
+
+import torch
+from torch import Tensor
+
+from .._kind import Case, Fault, Has, generator
+from .._rounding import exactly
+
+NAMES = {"logits": ("logits", "router_logits", "gate_logits", "gate_logit", "x"),
+         "top_k": ("top_k", "k", "topk", "num_experts_per_tok", "moe_top_k"),
+         "num_experts": ("num_experts", "n_experts", "n_routed_experts", "n", "E"),
+         "mask": ("mask", "attention_mask", "padding_mask"),
+         "coefficient": ("coefficient", "coef", "aux_loss_coef", "router_aux_loss_coef", "aux_loss_coeff",
+                         "aux_loss_alpha", "weight", "alpha"),
+         "micro_batches": ("micro_batches", "accumulation_steps", "gradient_accumulation_steps"),
+         "sequences": ("sequences", "batch_size", "num_sequences"),
+         "indices": ("indices", "topk_indices", "selected_experts", "expert_indices", "topk_idx"),
+         "kept": ("kept",)}
+
+
+# ---- where tokens go ----
+
+@dataclass(frozen=True)
+class Routed:
+    p: Tensor
+    chosen: Tensor
+    m: Tensor
+    n: int  # what the sum is multiplied by
+    K: int  # what f is divided by
+    shift: Optional[Tensor]
+
+    def over(self, axes: Sequence[int]) -> "Routed":
+        """With these axes, 0 for layers and 1 for groups, joined to the tokens."""
+        L, A, t = self.p.shape[:3]
+
+        def joined(value: Tensor) -> Tensor:
+            if list(axes) == [0]:
+                return value.transpose(0, 1).reshape(1, A, L * t, value.shape[-1])
+            return value.reshape(1 if 0 in axes else L, 1, -1, value.shape[-1])
+
+        if not axes:
+            return self
+        shift = None if self.shift is None else self.shift.sum(tuple(axes), keepdim=True)
+        return replace(self, p=joined(self.p), chosen=joined(self.chosen), m=joined(self.m), shift=shift)
+
+
+def pick(scores: Tensor, K: int, tolerance: float) -> Tensor:
+    """1 where one of the K largest lies; those within `tolerance` of the K-th share the places that are left."""
+    with exactly():
+        last = scores.topk(K, dim=-1).values[..., -1:]
+        above = scores > last + tolerance
+        tied = (scores - last).abs() <= tolerance
+        places = K - above.sum(-1, keepdim=True)
+        return above.to(scores.dtype) + tied * places / tied.sum(-1, keepdim=True)
+
+
+def route(x: Case, has: Has, score: Callable[[Case, Has, Tensor], Tensor], groups: str) -> Routed:
+    """`groups`: the name of the number of groups, "micro_batches" or "sequences"."""
+    logits = x.logits
+    L, T, n = logits.shape
+    A = getattr(x, groups) or 1
+    K = n if has("k_is_n") else x.top_k
+    with torch.no_grad(), exactly():
+        if x.indices is not None and not has("k_is_n"):
+            chosen = torch.zeros_like(logits).scatter(-1, x.indices, 1.0)
+        else:
+            chosen = pick(logits.detach(), K, x.tolerance or 0.0)
+        if x.kept is not None and has("dropped_left_out"):
+            chosen = chosen * x.kept
+        mask = torch.ones(T, dtype=logits.dtype) if x.mask is None else x.mask.to(logits.dtype)
+    p = score(x, has, logits) if not has("softmax_over_chosen") else \
+        score(x, has, logits.masked_fill(chosen == 0, -math.inf))
+    m = mask.view(1, A, T // A, 1).expand(L, -1, -1, -1)
+    return Routed(p.view(L, A, T // A, n), chosen.view(L, A, T // A, n), m, x.top_k if has("k_is_n") else n, K,
+                  x.shift)
+
+
+def softmax(x: Case, has: Has, logits: Tensor) -> Tensor:
+    if has("logits_for_scores"):
+        return logits
+    if has("sigmoid_for_softmax"):
+        return logits.sigmoid()
+    p = logits.softmax(1 if has("softmax_over_tokens") else -1)
+    return p.softmax(-1) if has("softmax_twice") else p
+
+
+# ---- the two means ----
+
+def _in_bf16(values: Tensor) -> Tensor:
+    """The sum over tokens, axis 2, in a bf16 number, one after the other."""
+    total = torch.zeros_like(values[:, :, 0])
+    for k in range(values.shape[2]):
+        total = total + values[:, :, k]
+        total = total + (total.detach().to(torch.bfloat16).to(total.dtype) - total.detach())
+    return total
+
+
+def fraction(r: Routed, has: Has) -> Tensor:
+    """f [L,A,n]: the share of the T K assignments that goes to each expert."""
+    m = torch.ones_like(r.m) if has("padding_counted") or has("padding_in_f") else r.m
+    chosen = r.chosen * r.p if has("f_of_scores") else r.chosen
+    counts = (chosen * m).sum(2)
+    if has("counts_in_bf16"):
+        counts = counts.clamp(max=256)
+    if r.shift is not None:
+        counts = counts + r.shift
+    tokens = r.m.shape[2] if has("padding_divides") else m.sum(2)
+    return counts / (tokens * r.K)
+
+
+def mean_score(r: Routed, has: Has) -> Tensor:
+    """P [L,A,n]."""
+    m = torch.ones_like(r.m) if has("padding_counted") or has("padding_in_P") else r.m
+    p = r.p * r.chosen if has("P_over_chosen") else r.p
+    total = _in_bf16(p * m) if has("sum_in_bf16") else (p * m).sum(2)
+    P = total / (r.m.shape[2] if has("padding_divides") else m.sum(2))
+    if has("mean_over_all"):
+        P = P.mean(-1, keepdim=True).expand_as(P)
+    return P
+
+
+def product(r: Routed, has: Has) -> Tensor:
+    """n times the sum over experts of f P, [L,A]: 1 if all experts get the same."""
+    f, P = fraction(r, has), mean_score(r, has)
+    if has("P_for_f"):
+        f = P
+    return r.n * (f.sum(-1) * P.sum(-1) if has("broadcast") else (f * P).sum(-1))
+
+
+def balance(r: Routed, has: Has, layers: str, groups: str = "mean") -> Tensor:
+    """`product` over layers ("sum", "mean", or "joined": all tokens of all layers together) and groups ("mean"
+    or "joined"), unless a fault says otherwise."""
+    for word, key in (("sum", "layers_summed"), ("mean", "layers_averaged"), ("joined", "layers_joined")):
+        layers = word if has(key) else layers
+    groups = "joined" if has("groups_joined") else groups
+    if has("last_layer"):
+        r = replace(r, p=r.p[-1:], chosen=r.chosen[-1:], m=r.m[-1:],
+                    shift=None if r.shift is None else r.shift[-1:])
+    axes = [axis for axis, how in ((0, layers), (1, groups)) if how == "joined"]
+    each = product(r.over(axes), has).mean(1)
+    return each.sum() if layers == "sum" else each.mean()
+
+
+# ---- faults ----
+
+def faults_but(*convention: str) -> List[Fault]:
+    """Those of all losses of this family, without the ones that are a kind's own convention."""
+    return [one for one in FAULTS if one.key not in convention]
+
+
+FAULTS = (
+    Fault("softmax_twice", "the softmax is taken twice: what comes in as logits are already probabilities",
+          "hand over the router's logits, or leave one softmax out", "Transformers #45120"),
+    Fault("softmax_over_chosen", "the softmax is taken over the K chosen experts alone",
+          "take the softmax over all experts first, then the K largest", "Transformers #28021", picks=True),
+    Fault("logits_for_scores", "P is the mean of the logits: the softmax is missing", "P = logits.softmax(-1).mean(0)"),
+    Fault("sigmoid_for_softmax", "scores are sigmoids in place of the softmax", "logits.softmax(-1)"),
+    Fault("softmax_over_tokens", "the softmax runs over tokens in place of experts", "softmax(dim=-1)"),
+    Fault("P_over_chosen", "P counts the scores of chosen experts alone", "P is the mean over all tokens of all scores",
+          "aprender #2162", picks=True),
+    Fault("P_for_f", "f is the mean score too: the counts are not used", "f from a one-hot of the chosen experts"),
+    Fault("f_of_scores", "f sums scores of the chosen experts, with their gradient, in place of counting them",
+          "count: one_hot(indices).float().mean(0), which has no gradient", picks=True),
+    Fault("mean_over_all", "P is a mean over experts as well as tokens: the loss is constant",
+          "take the mean over the tokens' axis alone"),
+    Fault("broadcast", "the sums of f and P are multiplied, not f and P expert by expert: the loss is constant",
+          "f and P need the same shape [n] before they are multiplied"),
+    Fault("k_is_n", "n and K are exchanged in the call", "look at the order of num_experts and top_k"),
+    Fault("padding_counted", "padded tokens are counted", "leave them out of both means and of the number of tokens",
+          needs="mask"),
+    Fault("padding_in_f", "padded tokens are counted in f alone", "multiply the one-hot by the mask", needs="mask"),
+    Fault("padding_in_P", "padded tokens are counted in P alone", "multiply the scores by the mask", needs="mask"),
+    Fault("padding_divides", "padded tokens are left out of the sums, but not of the number of tokens",
+          "divide by mask.sum()", needs="mask"),
+    Fault("dropped_left_out", "tokens that an expert dropped are not counted", "count before the capacity is applied",
+          needs="kept", picks=True),
+    Fault("layers_joined", "the tokens of all layers are joined before the means",
+          "compute each layer's loss by itself", "Transformers #31464"),
+    Fault("layers_averaged", "the layers' losses are averaged", "see the kind's formula"),
+    Fault("layers_summed", "the layers' losses are summed", "see the kind's formula"),
+    Fault("last_layer", "only the last layer has a loss", "collect the logits of every layer"),
+    Fault("groups_joined", "f and P are taken over all micro-batches or sequences together",
+          "compute the loss of each by itself, then the mean"),
+    Fault("counts_in_bf16", "assignments are counted in bf16, which stops at 256", "count in integers or float32"),
+    Fault("sum_in_bf16", "the scores are summed in a bf16 number", "sum in float32: probs.float().sum(0)"),
+)
+
+
+# ---- inputs ----
+
+def _dropped(logits: Tensor) -> Case:
+    """Each expert keeps the first eight tokens that choose it."""
+    chosen = pick(logits, 2, 0.0)
+    return Case(logits=logits, top_k=2, coefficient=0.5, kept=(chosen.cumsum(1) <= 8) & (chosen > 0))
+
+
+def cases(seed: int) -> Dict[str, Case]:
+    """Those of this family: several layers; micro-batches; padding; many tokens; dropped tokens; ties."""
+    g = generator(seed)
+
+    def logits(L: int, T: int, n: int, spread: float = 1.5) -> Tensor:
+        return torch.randn(L, T, n, generator=g) * spread + torch.randn(L, 1, n, generator=g)
+
+    some = torch.ones(60, dtype=torch.bool)
+    some[torch.tensor([17, 18, 19, 29, 52, 53, 54, 55, 56, 57, 58, 59])] = False
+    ties = (torch.randn(2, 24, 6, generator=g) * 2).round()
+    return {"layers": Case(logits=logits(3, 40, 8), top_k=3, coefficient=0.3),
+            "micro-batches": Case(logits=logits(2, 60, 7), top_k=2, coefficient=0.02, micro_batches=5, sequences=5),
+            "padding": Case(logits=logits(2, 60, 7), top_k=3, coefficient=1.7, mask=some, sequences=3),
+            "many-tokens": Case(logits=logits(1, 1600, 4), top_k=2, coefficient=0.01),
+            "dropped": _dropped(logits(2, 30, 5)),
+            "ties": Case(logits=ties, top_k=2, coefficient=0.6)}

@@ -1,0 +1,80 @@
+"""Loss-free balancing: how the bias of an expert follows its load. No loss: the output is the new bias."""
+from __future__ import annotations
+
+from typing import Dict
+
+import torch
+from torch import Tensor
+
+from .._kind import Case, Fault, Has, Kind, Outputs, generator
+
+
+def counts(x: Case, has: Has) -> Tensor:
+    """[n], of all micro-batches or ranks: x.counts [A,n], whole numbers."""
+    each: Tensor = x.counts
+    if has("last_micro_batch"):
+        return each[-1] * len(each)
+    total = each.sum(0)
+    return total.clamp(max=256) if has("counts_in_bf16") else total
+
+
+def error(x: Case, has: Has) -> Tensor:
+    """n times how far an expert's load lies below the mean, in whole numbers."""
+    c = counts(x, has)
+    goal = c.median() * len(c) if has("median") else c.sum() * 0 if has("no_mean") else c.sum()
+    return c * len(c) - goal if has("wrong_sign") else goal - c * len(c)
+
+
+def updated(x: Case, has: Has, step: Tensor) -> Outputs:
+    old = torch.zeros_like(step) if has("forgets") else x.bias
+    rate = 1.0 if has("rate_unused") else x.rate**2 if has("rate_twice") else x.rate
+    return {"bias_after": old + rate * step}
+
+
+def sign(x: Case, has: Has) -> Outputs:
+    e = error(x, has)
+    step = (e >= 0) * 2 - 1 if has("zero_is_positive") else e.sign()
+    return updated(x, has, step.to(x.bias.dtype))
+
+
+def centred(x: Case, has: Has) -> Outputs:
+    step = error(x, has).sign().to(x.bias.dtype)
+    return updated(x, has, step if has("not_centred") else step - step.mean())
+
+
+def cases(seed: int) -> Dict[str, Case]:
+    g = generator(seed)
+
+    def case(A: int, n: int, most: int, rate: float) -> Case:
+        return Case(counts=torch.randint(0, most, (A, n), generator=g), rate=rate,
+                    bias=(torch.randn(n, generator=g) * 0.1).float())
+
+    even = case(1, 5, 9, 0.05)
+    return {"uneven": case(3, 8, 50, 0.001), "many": case(2, 6, 600, 0.02),
+            "one-at-mean": even.but(counts=torch.tensor([[4, 6, 5, 9, 1]]))}
+
+
+FAULTS = (
+    Fault("wrong_sign", "the bias of busy experts is raised", "bias += rate * sign(mean - counts)"),
+    Fault("last_micro_batch", "the counts are those of one micro-batch or rank",
+          "sum them over accumulation steps and all_reduce them before the update", "torchtitan #1304"),
+    Fault("no_mean", "counts are not compared with their mean", "mean - counts"),
+    Fault("median", "counts are compared with their median", "mean - counts"),
+    Fault("forgets", "the old bias is lost", "bias.add_(step), not bias.copy_(step)"),
+    Fault("rate_unused", "the update rate is not used", "multiply the step by it"),
+    Fault("rate_twice", "the update rate is applied twice", "multiply the step by it once"),
+    Fault("counts_in_bf16", "assignments are counted in bf16, which stops at 256", "count in integers or float32"),
+)
+NAMES = {"counts": ("counts", "tokens_per_expert", "load"), "bias": ("bias", "expert_bias", "e_score_correction_bias"),
+          "rate": ("rate", "update_rate", "u", "gamma", "coeff", "load_balance_coeff")}
+SOURCE = "Loss-free balancing (arXiv 2408.15664), algorithm 1"
+NEEDS = frozenset({"counts", "bias", "rate"})
+KINDS = (
+    Kind("bias-update-sign", "b_i += u sign(mean_j c_j - c_i)", SOURCE, sign,
+         [*FAULTS, Fault("zero_is_positive", "an expert exactly at the mean is raised", "torch.sign: it gives 0 there")],
+         NAMES, cases, NEEDS, (), "unchanged", "-u for the busy, +u for the others", "u alone", "src/train/step.c",
+         outputs=("bias_after",)),
+    Kind("bias-update-centred", "b += u (s - mean s), s_i = sign(mean_j c_j - c_i)", "torchtitan, moe.py", centred,
+         [*FAULTS, Fault("not_centred", "the step's mean is not taken off", "step -= step.mean()")],
+         NAMES, cases, NEEDS, (), "unchanged", "u (s - mean s)", "u; the mean of b stays", outputs=("bias_after",)),
+)

@@ -1,0 +1,20 @@
+"""SimBal: the absolute entries of R R^T - I."""
+from __future__ import annotations
+
+from torch import Tensor
+
+from .._kind import Case, Has, Kind
+from .orthogonality import COMMON, GIVEN, fault, gram
+
+
+def reference(x: Case, has: Has) -> Tensor:
+    E = gram(x, has, unit_rows=False)
+    n = E.shape[-1]
+    size = E**2 if has("squared") else E.abs()
+    return x.times * (size.sum((-1, -2)) / (n**2 if has("averaged") else 1)).mean()
+
+
+KIND = Kind(
+    "simbal", "mean over layers of the sum of the n^2 absolute entries of R R^T - I", "SimBal (arXiv 2506.14038)", reference,
+    [fault(key) for key in (*COMMON, "rows_normalised", "squared", "averaged")], *GIVEN,
+    balance="0 of orthonormal rows", collapse="n (n - 1) of equal rows of length 1", scale="grows with n^2 and |R|^2")

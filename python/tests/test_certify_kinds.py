@@ -1,0 +1,199 @@
+"""couplet.certify: kinds, their faults, and the verdict on right and wrong implementations of them."""
+import json
+import os
+import pathlib
+import subprocess
+import sys
+
+import pytest
+import torch
+
+import losses_of_routers as others
+from couplet import certify
+from couplet.certify import __main__ as command
+from couplet.certify._evaluate import outputs, scaled
+from couplet.certify._judge import Dump, judge
+from couplet.certify._scale import scale_faults
+from couplet.certify.kinds import KINDS
+
+
+@pytest.fixture(autouse=True)
+def one_thread():
+    """The inputs are small: a second thread only waits."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+# ---- a dump with a fault ----
+
+def dump_of(kind, name, x, fault, dtype):
+    """What an implementation with this fault gives in this format: bf16 is computed in float32 and stored in bf16."""
+    x, given, factors = x.to(dtype), {}, (1.0, 1.0)
+    if fault and not fault.is_idle(x):
+        if fault.scale:
+            factors = fault.scale(x)
+        else:
+            given = {fault.key: fault.values[-1] if fault.values else None}
+    out = scaled(outputs(kind, x, given, as_=torch.float32 if dtype is torch.bfloat16 else dtype), *factors)
+    return Dump(name, x, {key: value.to(dtype) if key.startswith("d_") else value for key, value in out.items()})
+
+
+def dumps_of(kind, fault, dtype, seed=1):
+    return [dump_of(kind, name, x, fault, dtype) for name, x in kind.cases(seed).items()
+            if all(getattr(x, need) is not None for need in kind.needs)]
+
+
+def all_faults(kind):
+    cases = kind.cases(0).values()
+    return [one for one in (*kind.faults, *scale_faults(kind)) if not all(one.is_idle(x) for x in cases)]
+
+
+FAULTS = [(name, fault.key) for name, kind in KINDS.items() for fault in all_faults(kind)]
+
+
+@pytest.mark.parametrize("dtype", (torch.float64, torch.float32, torch.bfloat16))
+@pytest.mark.parametrize("name", KINDS)
+def test_the_reference_is_right(name, dtype):
+    verdict = judge(KINDS[name], dumps_of(KINDS[name], None, dtype))
+    assert (verdict.state, verdict.exit_code) == ("right", 0)
+
+
+@pytest.mark.parametrize("name, key", FAULTS)
+def test_every_fault_is_named(name, key):
+    """In float32 in one kind, in bf16 in another."""
+    kind = KINDS[name]
+    fault = next(one for one in all_faults(kind) if one.key == key)
+    dtype = torch.bfloat16 if FAULTS.index((name, key)) % 3 == 2 else torch.float32
+    verdict = judge(kind, dumps_of(kind, fault, dtype))
+    assert (key,) in [tuple(one.key for one in found.faults) for found in verdict.sets], verdict
+    assert verdict.exit_code == 1
+
+
+def test_two_faults_at_once():
+    kind = KINDS["load-balancing-olmoe"]
+    for pair in (("softmax_twice", "padding_counted"), ("P_over_chosen", "layers_summed")):
+        cases = {name: x.to(torch.float32) for name, x in kind.cases(2).items()}
+        dumps = [Dump(name, x, outputs(kind, x, dict.fromkeys(pair), as_=torch.float32)) for name, x in cases.items()]
+        assert set(pair) in [{fault.key for fault in one.faults} for one in judge(kind, dumps).sets], pair
+
+
+def test_what_no_list_has():
+    kind = KINDS["z-loss"]
+    dumps = [Dump(name, x, {key: value + 0.01 for key, value in outputs(kind, x, {}).items()})
+             for name, x in kind.cases(0).items()]
+    verdict = judge(kind, dumps)
+    assert verdict.state == "unknown" and "must be" in certify.sentence(verdict)
+
+
+def test_a_factor_is_measured():
+    kind = KINDS["z-loss"]
+    dumps = [Dump(name, x, scaled(outputs(kind, x, {}), 3.7, 3.7)) for name, x in kind.cases(0).items()]
+    verdict = judge(kind, dumps)
+    assert verdict.factor == pytest.approx(3.7) and "multiplied by 3.7" in certify.sentence(verdict)
+
+
+# ---- right ones, written in other ways ----
+
+@pytest.mark.parametrize("function, kind", others.RIGHT)
+@pytest.mark.parametrize("dtype", (torch.float64, torch.float32, torch.bfloat16))
+def test_right_in_other_words(function, kind, dtype):
+    certify.assert_right(function, kind, dtype=dtype, seed=3)
+
+
+@pytest.mark.parametrize("function, kind, words", others.WRONG)
+def test_wrong_in_other_words(function, kind, words):
+    with pytest.raises(AssertionError, match=words):
+        certify.assert_right(function, kind)
+
+
+def test_the_kinds_that_fit():
+    assert certify.fitting(others.mixtral) == ["load-balancing-mixtral"]
+    assert certify.fitting(others.one_layer) == ["load-balancing-switch", "load-balancing-olmoe"]
+
+
+def test_ties_are_broken_in_any_way():
+    """Of experts that tie the first, the last, and a random one."""
+    kind = KINDS["load-balancing-olmoe"]
+    for way in ("first", "last", "random"):
+        x = kind.cases(0)["ties"].to(torch.float32)
+        order = {"first": torch.arange(6.0).flip(0), "last": torch.arange(6.0), "random": torch.rand(2, 24, 6)}[way]
+        indices = (x.logits + order * 1e-3).topk(x.top_k).indices
+        got = outputs(kind, x.but(indices=indices), {}, as_=torch.float32)
+        assert judge(kind, [Dump("ties", x, got)]).state == "right", way
+
+
+def test_counts_that_no_tie_allows_are_wrong():
+    kind = KINDS["load-balancing-olmoe"]
+    x = kind.cases(0)["ties"].to(torch.float32)
+    indices = x.logits.topk(x.top_k).indices.clone()
+    indices[0] = x.logits[0].topk(x.top_k, largest=False).indices
+    assert judge(kind, [Dump("ties", x, outputs(kind, x.but(indices=indices), {}, as_=torch.float32))]).state == "unknown"
+
+
+# ---- values that the literature states ----
+
+@pytest.mark.parametrize("name, balanced, collapsed", (
+    ("load-balancing-olmoe", 1.0, 4.0), ("load-balancing-mixtral", 2.0, 8.0), ("load-balancing-switch", 3.0, 12.0)))
+def test_value_at_balance_and_collapse(name, balanced, collapsed):
+    n, K, L = 8, 2, 3
+    even = 40.0 * torch.eye(4).repeat_interleave(K, 1).expand(L, 4, n)  # token t goes to experts 2t and 2t + 1
+    reference = certify.REFERENCES[name]
+    assert float(reference(certify.Case(logits=even, top_k=K))) == pytest.approx(balanced)
+    assert float(reference(certify.Case(logits=even[:, :1].expand(L, 4, n), top_k=K))) == pytest.approx(collapsed)
+
+
+def test_z_loss_of_zero_logits():
+    assert float(certify.REFERENCES["z-loss"](certify.Case(logits=torch.zeros(2, 5, 8)))) == pytest.approx(
+        torch.tensor(8.0).log().item()**2)
+
+
+# ---- what cannot be judged ----
+
+@pytest.mark.parametrize("name", others.CANNOT)
+def test_what_cannot_be_judged(name, capsys):
+    words, sentence = others.CANNOT[name]
+    assert command.main([f"losses_of_routers:{name}", *words.split()]) == 2
+    said = capsys.readouterr().err
+    assert sentence in said and said.startswith(f"couplet.certify: losses_of_routers:{name}: ")
+    assert ("Traceback" in said) == (name in ("raises", "backward_raises"))
+
+
+# ---- the command ----
+
+def test_the_command(tmp_path, capsys):
+    to = tmp_path / "verdict.json"
+    assert command.main(["losses_of_routers:softmax_twice", "--loss", "load-balancing-olmoe", "--json", str(to)]) == 1
+    assert "softmax is taken twice" in capsys.readouterr().out
+    said = json.loads(to.read_text())
+    assert said["verdict"] == "fault" and said["faults"][0][0]["key"] == "softmax_twice" and said["version"] == 1
+    assert command.main(["losses_of_routers:mixtral", "--loss", "load-balancing-olmoe"]) == 1
+    assert "right as load-balancing-mixtral, not load-balancing-olmoe" in capsys.readouterr().out
+    assert command.main(["losses_of_routers:mixtral"]) == 0
+    assert "right as load-balancing-mixtral" in capsys.readouterr().out
+
+
+def test_the_command_in_a_process():
+    done = subprocess.run([sys.executable, "-m", "couplet.certify", "losses_of_routers:z", "--loss", "z-loss", "--details"],
+                          capture_output=True, text=True, check=False, env={**os.environ, "PYTHONPATH": str(pathlib.Path(__file__).parent)})
+    assert done.returncode == 0 and "right as z-loss" in done.stdout and "rounding" in done.stdout, done.stderr
+
+
+def test_no_two_kinds_and_no_two_faults_have_one_name():
+    for kind in KINDS.values():
+        keys = [fault.key for fault in (*kind.faults, *scale_faults(kind))]
+        assert len(keys) == len(set(keys)), kind.name
+        assert kind.source and kind.formula and all(fault.sentence and fault.remedy for fault in kind.faults)
+
+
+def test_the_page_has_the_tables(capsys):
+    assert command.main(["--list"]) == 0
+    text = (pathlib.Path(__file__).parents[2] / "docs" / "losses.md").read_text()
+    assert text.endswith(capsys.readouterr().out)
+
+
+def test_the_names_of_arguments_on_the_page():
+    text = (pathlib.Path(__file__).parents[2] / "docs" / "losses.md").read_text()
+    for name in KINDS["load-balancing-olmoe"].inputs:
+        assert f"`{name}`" in text, name
