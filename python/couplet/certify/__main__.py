@@ -9,6 +9,7 @@ Exit code 0: right; 1: wrong; 2: not judged, with the reason."""
 from __future__ import annotations
 
 import argparse
+import contextlib
 import inspect
 import json
 import pathlib
@@ -19,8 +20,9 @@ import torch
 
 from .. import _erc_dumps
 from .._erc_callable import CannotRun, Loss
-from . import CannotJudge, KINDS, as_json, certify, details, fitting, sentence
-from ._call import MANY
+from . import CannotJudge, KINDS, Verdict, as_json, details, fitting, judge, kind_of, sentence
+from ._call import MANY, dumps
+from ._dump import of_kind, read, write
 from ._import import load
 from ._pages import page
 
@@ -28,7 +30,7 @@ from ._pages import page
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m couplet.certify", description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("callable", nargs="?", help="my_module:my_loss or file.py:my_loss")
+    parser.add_argument("callable", nargs="?", help="my_module:my_loss, file.py:my_loss, or a dump: FILE.safetensors")
     parser.add_argument("--list", action="store_true", help="the kinds and their faults, as docs/losses.md has them")
     parser.add_argument("--loss", metavar="KIND", help="erc, " + ", ".join(KINDS))
     parser.add_argument("--set", metavar="NAME=VALUE", action="append", default=[],
@@ -39,6 +41,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--seed", type=int, default=0, help="of the inputs")
     parser.add_argument("--details", action="store_true", help="also the numbers, and what the inputs cannot show")
     parser.add_argument("--json", metavar="FILE", help="the verdict for programs")
+    parser.add_argument("--keep", metavar="FOLDER", help="the inputs and what came out are kept here, as dumps")
     return parser
 
 
@@ -65,7 +68,34 @@ def _is_coupling(function: Any) -> bool:
     return not names & set(inspect.signature(function).parameters)
 
 
+def _kinds_of(path: str, loss: Optional[str]) -> List[Verdict]:
+    """The verdict on a dump as the kind that is named, here or in the file; without one, of all as which it is right."""
+    dump, named = read(path)
+    if loss or named:
+        kind = kind_of(loss or named or "")
+        return [judge(kind, [of_kind(dump, kind)])]
+    verdicts = []
+    for kind in KINDS.values():
+        with contextlib.suppress(CannotJudge):
+            verdicts.append(judge(kind, [of_kind(dump, kind)]))
+    return [one for one in verdicts if one.state == "right"]
+
+
+def _said(verdict: Verdict, args: argparse.Namespace) -> int:
+    print(f"{args.callable}: {sentence(verdict)}")
+    for line in details(verdict) if args.details else details(verdict)[:len(verdict.sets)] if verdict.exit_code else ():
+        print(f"  {line}")
+    if args.json:
+        pathlib.Path(args.json).write_text(json.dumps(as_json(verdict), indent=1) + "\n")
+    return verdict.exit_code
+
+
 def _run(args: argparse.Namespace) -> int:
+    if args.callable.endswith(".safetensors"):
+        verdicts = _kinds_of(args.callable, args.loss)
+        if not verdicts:
+            raise CannotJudge("it is right as none of " + ", ".join(KINDS) + "; name the one it should be with --loss")
+        return max(_said(verdict, args) for verdict in verdicts)
     function = load(args.callable)
     settings = {"dtype": getattr(torch, args.dtype), "device": args.device, "seed": args.seed,
                 "fixed": _fixed(args.set), "logits": args.logits}
@@ -75,13 +105,12 @@ def _run(args: argparse.Namespace) -> int:
             raise CannotJudge("it is right as none of " + ", ".join(KINDS) + "; name the one it should be with --loss")
         print(f"{args.callable}: right as {', '.join(found)}")
         return 0
-    verdict = certify(function, args.loss, **settings)
-    print(f"{args.callable}: {sentence(verdict)}")
-    for line in details(verdict) if args.details else details(verdict)[:len(verdict.sets)] if verdict.exit_code else ():
-        print(f"  {line}")
-    if args.json:
-        pathlib.Path(args.json).write_text(json.dumps(as_json(verdict), indent=1) + "\n")
-    return verdict.exit_code
+    made = dumps(function, kind_of(args.loss), **settings)
+    if args.keep:
+        pathlib.Path(args.keep).mkdir(parents=True, exist_ok=True)
+        for dump in made:
+            write(pathlib.Path(args.keep) / f"{dump.name}.safetensors", dump, args.loss)
+    return _said(judge(kind_of(args.loss), made), args)
 
 
 def main(words: Optional[List[str]] = None) -> int:
@@ -96,7 +125,7 @@ def main(words: Optional[List[str]] = None) -> int:
     if not args.callable:
         _parser().error("name a callable: my_module:my_loss")
     try:
-        if args.loss is None and _is_coupling(load(args.callable)):
+        if args.loss is None and not args.callable.endswith(".safetensors") and _is_coupling(load(args.callable)):
             return _erc_dumps.main(words)
         return _run(_parser().parse_args(words))
     except CannotJudge as error:

@@ -25,21 +25,22 @@ def error(x: Case, has: Has) -> Tensor:
     return c * len(c) - goal if has("wrong_sign") else goal - c * len(c)
 
 
+def signs(x: Case, has: Has) -> Tensor:
+    """Of the error; of each micro-batch by itself and summed, if the bias moves after each."""
+    if has("each_micro_batch"):
+        return torch.stack([error(x.but(counts=one[None]), has).sign() for one in x.counts]).sum(0)
+    return error(x, has).sign()
+
+
 def updated(x: Case, has: Has, step: Tensor) -> Outputs:
     old = torch.zeros_like(step) if has("forgets") else x.bias
     rate = 1.0 if has("rate_unused") else x.rate**2 if has("rate_twice") else x.rate
     return {"bias_after": old + rate * step}
 
 
-def sign(x: Case, has: Has) -> Outputs:
-    e = error(x, has)
-    step = (e >= 0) * 2 - 1 if has("zero_is_positive") else e.sign()
+def reference(x: Case, has: Has) -> Outputs:
+    step = (error(x, has) >= 0) * 2 - 1 if has("zero_is_positive") else signs(x, has)
     return updated(x, has, step.to(x.bias.dtype))
-
-
-def centred(x: Case, has: Has) -> Outputs:
-    step = error(x, has).sign().to(x.bias.dtype)
-    return updated(x, has, step if has("not_centred") else step - step.mean())
 
 
 def cases(seed: int) -> Dict[str, Case]:
@@ -57,7 +58,7 @@ def cases(seed: int) -> Dict[str, Case]:
 FAULTS = (
     Fault("wrong_sign", "the bias of busy experts is raised", "bias += rate * sign(mean - counts)"),
     Fault("last_micro_batch", "the counts are those of one micro-batch or rank",
-          "sum them over accumulation steps and all_reduce them before the update", "torchtitan #1304"),
+          "sum them over accumulation steps and all_reduce them before the update"),
     Fault("no_mean", "counts are not compared with their mean", "mean - counts"),
     Fault("median", "counts are compared with their median", "mean - counts"),
     Fault("forgets", "the old bias is lost", "bias.add_(step), not bias.copy_(step)"),
@@ -65,16 +66,14 @@ FAULTS = (
     Fault("rate_twice", "the update rate is applied twice", "multiply the step by it once"),
     Fault("counts_in_bf16", "assignments are counted in bf16, which stops at 256", "count in integers or float32"),
 )
+EACH = Fault("each_micro_batch", "the bias moves after each micro-batch", "once, after the optimizer step",
+             "torchtitan #1304")
 NAMES = {"counts": ("counts", "tokens_per_expert", "load"), "bias": ("bias", "expert_bias", "e_score_correction_bias"),
           "rate": ("rate", "update_rate", "u", "gamma", "coeff", "load_balance_coeff")}
 SOURCE = "Loss-free balancing (arXiv 2408.15664), algorithm 1"
 NEEDS = frozenset({"counts", "bias", "rate"})
-KINDS = (
-    Kind("bias-update-sign", "b_i += u sign(mean_j c_j - c_i)", SOURCE, sign,
-         [*FAULTS, Fault("zero_is_positive", "an expert exactly at the mean is raised", "torch.sign: it gives 0 there")],
-         NAMES, cases, NEEDS, (), "unchanged", "-u for the busy, +u for the others", "u alone", "src/train/step.c",
-         outputs=("bias_after",)),
-    Kind("bias-update-centred", "b += u (s - mean s), s_i = sign(mean_j c_j - c_i)", "torchtitan, moe.py", centred,
-         [*FAULTS, Fault("not_centred", "the step's mean is not taken off", "step -= step.mean()")],
-         NAMES, cases, NEEDS, (), "unchanged", "u (s - mean s)", "u; the mean of b stays", outputs=("bias_after",)),
-)
+KIND = Kind(
+    "bias-update-sign", "b_i += u sign(mean_j c_j - c_i)", SOURCE, reference,
+    [*FAULTS, EACH, Fault("zero_is_positive", "an expert exactly at the mean is raised", "torch.sign: it gives 0 there")],
+    NAMES, cases, NEEDS, (), "unchanged", "-u for the busy, +u for the others", "u alone", "src/train/step.c",
+    outputs=("bias_after",))

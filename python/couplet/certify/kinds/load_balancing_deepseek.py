@@ -37,7 +37,8 @@ FAULTS = (
 def cases(seed: int) -> Dict[str, Case]:
     """Also logits so low that an epsilon shows."""
     all_ = _balance.cases(seed)
-    return {**all_, "low-scores": all_["layers"].but(logits=all_["layers"].logits - 18.0)}
+    x = all_["layers"]
+    return {**all_, "low-scores": x.but(logits=x.logits - 18.0), "lowest-scores": x.but(logits=x.logits - 50.0)}
 
 
 KIND = Kind(

@@ -1,0 +1,161 @@
+"""Dump files: what an implementation was given and gave, for one that is not in Python, or to be kept.
+
+A safetensors file. Tensors: the inputs of the kind by their names (`logits` [L,T,n] or, of one layer, [T,n]; numbers as
+scalars), the outputs (`loss`, or those of a rule), and `d_NAME` for the gradient of an input; an absent gradient counts as
+zero. Metadata, each of which may be absent: `couplet_dump`, the version of this format; `kind`; `xxh3`, XXH3-64 of all
+bytes after the header, as 16 hexadecimal digits."""
+from __future__ import annotations
+
+import math
+import pathlib
+from typing import Any, Dict, Optional, Tuple, Union
+
+import torch
+from torch import Tensor
+
+from ._import import CannotJudge
+from ._judge import Dump
+from ._kind import Case, Kind
+from .kinds import KINDS
+
+VERSION = 1
+WHOLE = ("top_k", "micro_batches", "sequences", "num_experts")
+NUMBERS = (*WHOLE, "coefficient", "scale", "rate")
+AXES = {"logits": "LTn", "mask": "T", "indices": "LTK", "kept": "LTn", "counts": "An", "bias": "n", "router": "Lnd"}
+GATE_AXES = {"logits": "Tn", "bias": "n", "d_weights": "Tn"}  # of gate-weights, which has no layers
+
+
+def _safetensors() -> Any:
+    """The package, with what it has for torch."""
+    try:
+        import safetensors
+        import safetensors.torch
+    except ImportError:
+        raise CannotJudge("dump files need safetensors: pip install safetensors") from None
+    return safetensors
+
+
+def _xxh3(data: bytes) -> Optional[str]:
+    """None: xxhash is not installed, and nothing is checked."""
+    try:
+        import xxhash
+    except ImportError:
+        return None
+    return str(xxhash.xxh3_64_hexdigest(data))
+
+
+def _body(blob: bytes) -> bytes:
+    return blob[8 + int.from_bytes(blob[:8], "little"):]
+
+
+def write(path: Union[str, pathlib.Path], dump: Dump, kind: Optional[str] = None) -> None:
+    """With version, and check sum where xxhash is installed."""
+    tensors = {name: value if isinstance(value, Tensor) else torch.tensor(value, dtype=torch.float64)
+               for name, value in {**dump.x.values, **dump.got}.items() if value is not None}
+    tensors = {name: value.detach().cpu().contiguous().clone() for name, value in tensors.items()}
+    metadata = {"couplet_dump": str(VERSION), **({"kind": kind} if kind else {})}
+    save = _safetensors().torch.save
+    found = _xxh3(_body(save(tensors, metadata)))
+    pathlib.Path(path).write_bytes(save(tensors, {**metadata, **({"xxh3": found} if found else {})}))
+
+
+def _loaded(path: pathlib.Path) -> Tuple[Dict[str, Tensor], Dict[str, str]]:
+    try:
+        blob = path.read_bytes()
+    except OSError as error:
+        raise CannotJudge(f"it cannot be read: {error.strerror}") from None
+    library = _safetensors()
+    try:
+        with library.safe_open(str(path), framework="pt") as file:
+            metadata = dict(file.metadata() or {})
+        tensors = library.torch.load(blob)
+    except Exception as error:  # safetensors has an exception of its own, and passes on others
+        raise CannotJudge(f"it is no whole safetensors file: {str(error).splitlines()[0]}") from None
+    version = metadata.get("couplet_dump", "1")
+    if not version.isdigit() or int(version) > VERSION:
+        raise CannotJudge(f"its version is {version[:20]}, this program reads {VERSION}: pip install -U couplet")
+    found = _xxh3(_body(blob))
+    if metadata.get("xxh3") and found and metadata["xxh3"].lower() != found:
+        raise CannotJudge("it is damaged: its check sum is not the one in its header")
+    return tensors, metadata
+
+
+def _number(name: str, value: Tensor) -> Union[int, float]:
+    if value.numel() != 1:
+        raise CannotJudge(f"{name} is a tensor {list(value.shape)}, must be one number")
+    number = float(value)
+    if not math.isfinite(number) or name in WHOLE and (number != int(number) or number < 1):
+        raise CannotJudge(f"{name} is {number:g}" + (", must be a whole number from 1" if name in WHOLE else ""))
+    return int(number) if name in WHOLE else number
+
+
+def _sizes(values: Dict[str, Any], gradients: Dict[str, Tensor]) -> None:
+    """CannotJudge where shapes do not agree."""
+    sizes: Dict[str, Tuple[int, str]] = {}
+    for name, axes in (GATE_AXES if "d_weights" in values else AXES).items():
+        value = values.get(name)
+        if value is None:
+            continue
+        if value.dim() != len(axes):
+            raise CannotJudge(f"{name} has {value.dim()} axes, must have {len(axes)}: [{','.join(axes)}]")
+        for axis, size in zip(axes, value.shape):
+            before = sizes.setdefault(axis, (size, name))
+            if before[0] != size:
+                raise CannotJudge(f"{name} has {size} for {axis}, {before[1]} has {before[0]}")
+    for name, gradient in gradients.items():
+        if gradient.shape != values[name].shape:
+            raise CannotJudge(f"d_{name} is {list(gradient.shape)}, {name} is {list(values[name].shape)}")
+    n, T = sizes.get("n", (0, ""))[0], sizes.get("T", (0, ""))[0]
+    if values.get("top_k", 1) > n > 0:
+        raise CannotJudge(f"top_k is {values['top_k']}, there are {n} experts")
+    for name in ("micro_batches", "sequences"):
+        if T % values.get(name, 1):
+            raise CannotJudge(f"{name} is {values[name]}, which does not divide the {T} tokens")
+
+
+def read(path: Union[str, pathlib.Path]) -> Tuple[Dump, Optional[str]]:
+    """The dump, and its kind if the file says it. CannotJudge: damaged, of a newer version, or no dump of a loss."""
+    path = pathlib.Path(path)
+    tensors, metadata = _loaded(path)
+    known = {name for kind in KINDS.values() for name in kind.inputs} | {"d_weights"}
+    results = {name for kind in KINDS.values() for name in kind.outputs}
+    values: Dict[str, Any] = {}
+    got: Dict[str, Tensor] = {}
+    for name, value in tensors.items():
+        if value.is_floating_point() and not bool(torch.isfinite(value).all()):
+            raise CannotJudge(f"{name} has a NaN or an infinite number")
+        if name in NUMBERS:
+            values[name] = _number(name, value)
+        elif name in results or name.startswith("d_") and name != "d_weights":
+            got[name] = value.reshape(()) if name == "loss" and value.numel() == 1 else value
+        elif name in known:
+            values[name] = value.bool() if name in ("mask", "kept") else value.long() if name == "indices" else value
+        else:
+            raise CannotJudge(f"{name[:40]} is neither an input nor an output of a loss: {', '.join(sorted(known | results))}")
+    return _dump(path.stem, values, got), metadata.get("kind")
+
+
+def _dump(name: str, values: Dict[str, Any], got: Dict[str, Tensor]) -> Dump:
+    """Layers are added where there is one, and gradients that are absent as zero."""
+    for key in ("logits", "indices", "kept", "router"):
+        if key in values and values[key].dim() == 2 and "d_weights" not in values:
+            values[key] = values[key].unsqueeze(0)
+            if f"d_{key}" in got:
+                got[f"d_{key}"] = got[f"d_{key}"].unsqueeze(0)
+    gradients = {key[2:]: value for key, value in got.items() if key.startswith("d_")}
+    for key in gradients:
+        if key not in values:
+            raise CannotJudge(f"d_{key} is there, {key} is not")
+    _sizes(values, gradients)
+    return Dump(name, Case(**values), got)
+
+
+def of_kind(dump: Dump, kind: Kind) -> Dump:
+    """CannotJudge unless it can be of this kind; with a zero for each gradient that is absent."""
+    missing = [name for name in (*sorted(kind.needs), *kind.outputs) if
+               (dump.got.get(name) if name in kind.outputs else getattr(dump.x, name)) is None]
+    if missing:
+        raise CannotJudge(f"it has no {missing[0]}, which {kind.name} needs")
+    zeros = {f"d_{name}": torch.zeros_like(getattr(dump.x, name)) for name in kind.gradients
+             if getattr(dump.x, name) is not None}
+    return Dump(dump.name, dump.x, {**zeros, **dump.got})

@@ -1,0 +1,146 @@
+"""Dump files of couplet.certify: written, read, judged; damaged ones are refused with a sentence."""
+import json
+import pathlib
+import shutil
+import struct
+import subprocess
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+import losses_of_routers as others
+from couplet import certify
+from couplet.certify import __main__ as command
+from couplet.certify._call import dumps
+from couplet.certify._evaluate import outputs
+from couplet.certify._judge import Dump
+from couplet.certify.kinds import KINDS
+
+xxhash = pytest.importorskip("xxhash")
+
+
+def one_of(name, case=None):
+    kind = KINDS[name]
+    found = {key: x for key, x in kind.cases(4).items() if all(getattr(x, need) is not None for need in kind.needs)}
+    key = case or next(iter(found))
+    x = found[key].to(torch.float32)
+    return Dump(key, x, outputs(kind, x, {}, as_=torch.float32))
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_what_is_written_is_read(name, tmp_path, capsys):
+    path = tmp_path / "a.safetensors"
+    dump = one_of(name)
+    certify.write(path, dump, name)
+    again, kind = certify.read(path)
+    assert kind == name and set(again.got) == set(dump.got)
+    for key, value in dump.x.values.items():
+        if isinstance(value, torch.Tensor):
+            assert torch.equal(again.x.values[key], value), key
+        elif value is not None:
+            assert again.x.values[key] == pytest.approx(value), key
+    assert command.main([str(path)]) == 0
+    assert f"right as {name}" in capsys.readouterr().out
+
+
+def test_without_version_kind_and_check_sum(tmp_path, capsys):
+    """As another program may write it: of one layer, float32 alone, no metadata."""
+    dump = one_of("load-balancing-olmoe", "many-tokens")
+    path = tmp_path / "bare.safetensors"
+    save_file({"logits": dump.x.logits[0], "top_k": torch.tensor(2.0), "coefficient": torch.tensor([0.01]),
+               "loss": dump.got["loss"].reshape(1), "d_logits": dump.got["d_logits"][0].contiguous()}, path)
+    assert command.main([str(path), "--loss", "load-balancing-olmoe"]) == 0
+    assert command.main([str(path)]) == 0
+    said = capsys.readouterr().out
+    assert "right as load-balancing-olmoe" in said and "right as load-balancing-switch" in said
+
+
+def test_an_absent_gradient_is_zero(tmp_path, capsys):
+    dump = one_of("z-loss")
+    path = tmp_path / "a.safetensors"
+    certify.write(path, Dump("a", dump.x, {"loss": dump.got["loss"]}), "z-loss")
+    assert command.main([str(path)]) == 1
+    assert "has no gradient" in capsys.readouterr().out
+
+
+def test_dumps_are_kept(tmp_path, capsys):
+    assert command.main(["losses_of_routers:z_not_squared", "--loss", "z-loss", "--keep", str(tmp_path / "d")]) == 1
+    paths = sorted((tmp_path / "d").iterdir())
+    assert len(paths) == len(dumps(others.z_not_squared, KINDS["z-loss"]))
+    for path in paths:
+        assert command.main([str(path)]) == 1
+    assert capsys.readouterr().out.count("not squared") == len(paths) + 1
+
+
+def header_of(blob):
+    length = struct.unpack("<Q", blob[:8])[0]
+    return json.loads(blob[8:8 + length]), blob[8 + length:]
+
+
+def with_header(header, body):
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)
+    return struct.pack("<Q", len(text)) + text + body
+
+
+def damaged(blob, how):
+    header, body = header_of(blob)
+    if how == "a bit":
+        return with_header(header, body[:-1] + bytes([body[-1] ^ 1]))
+    if how == "newer":
+        header["__metadata__"]["couplet_dump"] = "2"
+        return with_header(header, body)
+    return {"cut": blob[:-7], "short": blob[:5], "empty": b"", "text": b"no tensors here, only words"}[how]
+
+
+@pytest.mark.parametrize("how, sentence", (
+    ("cut", "no whole safetensors file"), ("short", "no whole safetensors file"), ("empty", "no whole safetensors file"),
+    ("text", "no whole safetensors file"), ("a bit", "damaged: its check sum is not the one"),
+    ("newer", "its version is 2, this program reads 1")))
+def test_damaged_files(how, sentence, tmp_path, capsys):
+    path = tmp_path / "a.safetensors"
+    certify.write(path, one_of("z-loss"), "z-loss")
+    path.write_bytes(damaged(path.read_bytes(), how))
+    assert command.main([str(path)]) == 2
+    said = capsys.readouterr().err
+    assert sentence in said and "Traceback" not in said
+
+
+@pytest.mark.parametrize("change, sentence", (
+    ({"logit": torch.zeros(2)}, "logit is neither an input nor an output of a loss"),
+    ({"loss": torch.tensor(float("nan"))}, "loss has a NaN"), ({"top_k": torch.tensor(9.0)}, "top_k is 9, there are 8 experts"),
+    ({"top_k": torch.tensor(1.5)}, "must be a whole number"), ({"mask": torch.ones(7)}, "mask has 7 for T, logits has 40"),
+    ({"d_logits": torch.zeros(3, 40, 7)}, "d_logits is [3, 40, 7], logits is [3, 40, 8]"),
+    ({"micro_batches": torch.tensor(3.0)}, "which does not divide the 40 tokens"),
+    ({"logits": torch.zeros(8)}, "logits has 1 axes, must have 3"), ({"loss": None}, "it has no loss, which"),
+    ({"coefficient": torch.zeros(2)}, "coefficient is a tensor [2], must be one number")))
+def test_what_does_not_fit_together(change, sentence, tmp_path, capsys):
+    path = tmp_path / "a.safetensors"
+    certify.write(path, one_of("load-balancing-olmoe"))
+    tensors = {name: value for name, value in {**load_file(path), **change}.items() if value is not None}
+    save_file(tensors, path)
+    assert command.main([str(path), "--loss", "load-balancing-olmoe"]) == 2
+    assert sentence in capsys.readouterr().err
+
+
+def test_a_file_that_is_not_there(tmp_path, capsys):
+    assert command.main([str(tmp_path / "none.safetensors")]) == 2
+    assert "it cannot be read: No such file" in capsys.readouterr().err
+
+
+@pytest.mark.skipif(not shutil.which("cc"), reason="there is no C compiler")
+def test_a_dump_in_c(tmp_path, capsys):
+    source = pathlib.Path(__file__).parents[2] / "examples" / "router_loss_dump.c"
+    built = subprocess.run(["cc", "-std=c11", "-Wall", "-Wextra", "-Werror", source, "-lxxhash", "-lm", "-o", "a.out"],
+                           cwd=tmp_path, capture_output=True, text=True, check=False)
+    if "xxhash.h" in built.stderr:
+        pytest.skip("libxxhash-dev is not installed")
+    assert not built.returncode, built.stderr
+    subprocess.run(["./a.out", "b.safetensors"], cwd=tmp_path, check=True)
+    path = tmp_path / "b.safetensors"
+    assert command.main([str(path)]) == 0
+    assert "right as load-balancing-olmoe" in capsys.readouterr().out
+    path.write_bytes(damaged(path.read_bytes(), "a bit"))
+    assert command.main([str(path)]) == 2
+    assert "its check sum" in capsys.readouterr().err

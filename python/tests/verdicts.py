@@ -1,0 +1,64 @@
+"""The tables of docs/verdicts.md.
+
+    python tests/verdicts.py                  # public implementations, rebuilt in tests/wild/ from their public description:
+                                              # each module has SOURCE, the KIND that it is meant to be, and `loss`
+    python tests/verdicts.py --transformers   # load_balancing_loss_func of every family of the Transformers installed here"""
+import collections
+import importlib
+import pathlib
+import sys
+
+from couplet import certify
+
+WILD = pathlib.Path(__file__).parent / "wild"
+MIXTRAL = "load-balancing-mixtral"
+
+
+def rebuilt():
+    """[(module, its source, kind, verdict)]"""
+    sys.path.insert(0, str(WILD))
+    for path in sorted(WILD.glob("*.py")):
+        module = importlib.import_module(path.stem)
+        yield path.stem, module.SOURCE, module.KIND, certify.certify(module.loss, module.KIND)
+
+
+def of_transformers():
+    """[(family, verdict)] of each modeling file that has the function."""
+    import transformers
+    models = pathlib.Path(transformers.__file__).parent / "models"
+    for path in sorted(models.glob("*/modeling_*.py")):
+        if "def load_balancing_loss_func(" in path.read_text():
+            name = f"transformers.models.{path.parent.name}.{path.stem}"
+            function = importlib.import_module(name).load_balancing_loss_func
+            yield path.stem.removeprefix("modeling_"), judged(function)
+
+
+def judged(function):
+    try:
+        return certify.certify(function, MIXTRAL)
+    except certify.CannotJudge as error:
+        return error
+
+
+def said(verdict):
+    words = f"not judged: {verdict}" if isinstance(verdict, certify.CannotJudge) else certify.sentence(verdict)
+    return words.partition("\n")[0].replace("|", "or")
+
+
+def table_of_rebuilt():
+    lines = ["| implementation | rebuilt in | judged as | verdict |", "|---|---|---|---|"]
+    lines += [f"| {source} | `{name}.py` | `{kind}` | {said(verdict)} |" for name, source, kind, verdict in rebuilt()]
+    return "\n".join(lines) + "\n"
+
+
+def table_of_transformers():
+    families = collections.defaultdict(list)
+    for family, verdict in of_transformers():
+        families[said(verdict)].append(family)
+    lines = ["| verdict | families |", "|---|---|"]
+    lines += [f"| {sentence} | {', '.join(names)} |" for sentence, names in families.items()]
+    return "\n".join(lines) + "\n"
+
+
+if __name__ == "__main__":
+    print(table_of_transformers() if "--transformers" in sys.argv else table_of_rebuilt(), end="")
