@@ -149,7 +149,7 @@ class Judge:
         near = self.limits(k, RIGHT, unit)
         for name, value in away.items():  # most are far away, and need no bound of their own
             size, right_size = float(expected[name].norm()), float(right[name].norm())
-            if not value <= min(NEAR * max(size, right_size),
+            if not value <= min(max(NEAR * max(size, right_size), near[name]),
                                 FAR * max(near[name], unit) * max(1.0, size / (right_size or 1.0))):
                 return False
         limits = self.limits(k, supposed, unit)

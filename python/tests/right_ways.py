@@ -1,0 +1,223 @@
+"""Right implementations of the kinds of couplet.certify, each written in several ways: orders of summation, one-hot or
+scatter, chunks, one product for all, rounding as TF32 does it. And random inputs for them."""
+import functools
+import random
+
+import torch
+import torch.nn.functional as F
+
+from couplet.certify._kind import Case
+from couplet.certify.kinds._balance import pick
+
+
+def computed_in(dtype):
+    """bf16 is stored in bf16 and computed in float32."""
+    return torch.float32 if dtype is torch.bfloat16 else dtype
+
+
+def stored(out, dtype):
+    return {key: value.to(dtype) if key.startswith("d_") else value for key, value in out.items()}
+
+
+class _Tf32(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return rounded(x)
+
+    @staticmethod
+    def backward(ctx, grad):
+        return rounded(grad)
+
+
+def rounded(x):
+    """To 11 bits, as TF32 rounds the operands of a product; float64 stays."""
+    if x.dtype is torch.float64:
+        return x
+    bits = x.detach().float().view(torch.int32)
+    return ((bits + 0x1000) & ~0x1FFF).view(torch.float32).to(x.dtype)
+
+
+tf32 = _Tf32.apply
+
+
+# ---- softmax, counts, sums over tokens ----
+
+def by_hand(z):
+    e = (z - z.amax(-1, keepdim=True)).exp()
+    return e / e.sum(-1, keepdim=True)
+
+
+SOFTMAX = (lambda z: z.softmax(-1), by_hand, lambda z: z.log_softmax(-1).exp(), lambda z: tf32(z.softmax(-1)),
+           lambda z: (z - z.logsumexp(-1, keepdim=True)).exp())
+
+
+def scatter(chosen, n):
+    return torch.zeros(*chosen.shape[:-1], n).scatter(-1, chosen, 1.0)
+
+
+COUNTS = (lambda chosen, n: F.one_hot(chosen, n).sum(-2).float(), scatter,
+          lambda chosen, n: (chosen[..., None] == torch.arange(n)).any(-2).float())
+SUMS = (lambda v: v.sum(-2), lambda v: v.flip(-2).sum(-2), lambda v: torch.ones(v.shape[-2], dtype=v.dtype) @ v,
+        lambda v: sum(part.sum(-2) for part in v.split(7, -2)), lambda v: v.cumsum(-2)[..., -1, :])
+LAYERS = {"switch": "sum", "deepseek": "sum", "mixtral": "joined", "olmoe": "mean", "global": "mean"}
+
+
+def balance(kind, x, softmax, count, total):
+    """The loss of a kind of load balancing."""
+    word = kind.name.rpartition("-")[2]
+    z = x.logits
+    L, T, n = z.shape
+    s = z.sigmoid()
+    p = s / total(s.transpose(-1, -2))[..., None] if word == "deepseek" else softmax(z)
+    S = count(z.topk(x.top_k).indices, n).to(p.dtype)
+    m = torch.ones(T, dtype=p.dtype) if x.mask is None else x.mask.to(p.dtype)
+    A = 1 if word == "global" else (x.sequences if word == "deepseek" else x.micro_batches) or 1
+    m = m.view(1, A, T // A, 1).expand(L, -1, -1, 1)
+    p, S = (value.reshape(L, A, T // A, n) for value in (p, S))
+    if LAYERS[word] == "joined":
+        m, p, S = (value.transpose(0, 1).reshape(1, A, L * T // A, -1) for value in (m, p, S))
+    tokens = m.sum((-1, -2))[..., None]
+    each = n * (total(S * m) / (tokens * (1 if word == "mixtral" else x.top_k)) * (total(p * m) / tokens)).sum(-1)
+    each = each.mean(1)
+    return x.times * (each.sum() if LAYERS[word] == "sum" else each.mean())
+
+
+# ---- z-loss, bias updates, gate weights, orthogonality ----
+
+LSE = (lambda z: z.logsumexp(-1), lambda z: (z - z.amax(-1, keepdim=True)).exp().sum(-1).log() + z.amax(-1),
+       lambda z: z[..., 0] - z.log_softmax(-1)[..., 0], lambda z: z.flip(-1).logsumexp(-1),
+       lambda z: tf32(z.logsumexp(-1)))
+
+
+def z_loss(kind, x, lse):
+    value = lse(x.logits)**2
+    m = torch.ones_like(value) if x.mask is None else x.mask.to(value.dtype).expand_as(value)
+    each = (value * m).sum(1) / m.sum(1)
+    return x.times * (each.sum() if "summed" in kind.name else each.mean())
+
+
+SIGNS = (lambda c: torch.sign(c.double().mean() - c.double()), lambda c: torch.sign(c.sum() - c * len(c)),
+         lambda c: (c * len(c) < c.sum()).double() - (c * len(c) > c.sum()).double(),
+         lambda c: torch.where(c.double() == c.double().mean(), 0.0, torch.where(c.double() < c.double().mean(), 1.0, -1.0)),
+         lambda c: (c.sum() - c * len(c)).clamp(-1, 1))
+
+
+def bias_update(kind, x, sign):
+    c = x.counts.sum(0)
+    if "proportional" in kind.name:
+        step = (c.double().mean() - c) / c.sum()
+    else:
+        step = sign(c).double()
+        step = step - step.mean() if "centred" in kind.name else step
+    return {"bias_after": (x.bias.double() + x.rate * step).to(x.bias.dtype)}
+
+
+def gathered(s, chosen):
+    w = s.gather(-1, chosen)
+    return torch.zeros_like(s).scatter(-1, chosen, w / w.sum(-1, keepdim=True))
+
+
+def masked(s, chosen):
+    w = s * scatter(chosen, s.shape[-1])
+    return w / w.sum(-1, keepdim=True)
+
+
+def in_logs(s, chosen):
+    w = s.log().masked_fill(scatter(chosen, s.shape[-1]) == 0, -torch.inf)
+    return w.softmax(-1)
+
+
+GATES = (gathered, masked, in_logs, lambda s, chosen: tf32(gathered(s, chosen)), lambda s, chosen: gathered(s, chosen.flip(-1)))
+
+
+def gate(kind, x, weights):
+    s = x.logits.sigmoid()
+    return {"weights": x.scale * weights(s, (s + x.bias.detach()).topk(x.top_k).indices)}
+
+
+PRODUCTS = (lambda R: R @ R.mT, lambda R: torch.einsum("lid,ljd->lij", R, R), lambda R: (R[:, :, None] * R[:, None]).sum(-1),
+            lambda R: tf32(R) @ tf32(R).mT, lambda R: R.flip(-1) @ R.flip(-1).mT)
+
+
+def orthogonality(kind, x, product):
+    R = F.normalize(x.router, dim=-1) if kind.name == "router-orthogonality" else x.router
+    E = product(R) - torch.eye(R.shape[1], dtype=R.dtype)
+    each = E.abs().sum((1, 2)) if kind.name == "simbal" else E.square().sum((1, 2))
+    return x.times * (each / (E.shape[-1]**2 if kind.name == "router-orthogonality" else 1)).mean()
+
+
+# ---- all ways of a kind ----
+
+def of(kind):
+    """Functions of (kind, case): the loss, or the outputs of a rule."""
+    if "balancing" in kind.name:
+        picks = [(a, COUNTS[k % len(COUNTS)], SUMS[k]) for k, a in enumerate(SOFTMAX)]
+        found = [functools.partial(balance, softmax=a, count=b, total=c) for a, b, c in picks]
+    elif "z-loss" in kind.name:
+        found = [functools.partial(z_loss, lse=one) for one in LSE]
+    elif "bias" in kind.name:
+        found = [functools.partial(bias_update, sign=one) for one in SIGNS]
+    elif kind.name == "gate-weights":
+        found = [functools.partial(gate, weights=one) for one in GATES]
+    else:
+        found = [functools.partial(orthogonality, product=one) for one in PRODUCTS]
+    for k, one in enumerate(found):
+        one.__name__ = f"way {k}"
+    return found
+
+
+def outputs_of(way, kind, x):
+    """With gradients, computed and stored as the format of x."""
+    dtype = next(value.dtype for _, value in x.tensors() if value.is_floating_point())
+    wide = x.to(computed_in(dtype))
+    leaves = {name: getattr(wide, name).detach().clone().requires_grad_() for name in kind.gradients}
+    out = way(kind, wide.but(**leaves))
+    out = out if isinstance(out, dict) else {"loss": out}
+    if leaves:
+        scalar = sum(value if value.dim() == 0 else (value * getattr(wide, f"d_{name}")).sum() for name, value in out.items())
+        scalar.backward()
+    grads = {f"d_{name}": torch.zeros_like(leaf) if leaf.grad is None else leaf.grad for name, leaf in leaves.items()}
+    return stored({name: value.detach() for name, value in {**out, **grads}.items()}, dtype)
+
+
+# ---- random inputs ----
+
+def random_case(kind, seed, plain=False):
+    """Any shape, with ties, one expert, K = n, one token, padding; `plain`: without what hides faults."""
+    r, g = random.Random(seed), torch.Generator().manual_seed(seed)
+    n = r.randint(4, 12) if plain else r.choice((1, 2, 3, 5, 8, 16))
+    K = r.randint(2, n - 1) if plain else r.choice((1, (n + 1) // 2, n))
+    if "bias" in kind.name:
+        return Case(counts=torch.randint(0, r.choice((9, 90, 900)), (r.randint(1, 4), n), generator=g) + 1,
+                    bias=torch.randn(n, generator=g) * 0.1, rate=r.choice((0.001, 0.05)))
+    if kind.name == "gate-weights":
+        T = r.randint(1, 40)
+        return Case(logits=torch.randn(T, n, generator=g), bias=torch.randn(n, generator=g) * 0.2, top_k=K,
+                    scale=r.uniform(0.5, 3), d_weights=torch.randn(T, n, generator=g))
+    if "router" in kind.needs:
+        return Case(router=torch.randn(r.randint(1, 3), n, r.randint(2, 40), generator=g) * r.uniform(0.2, 1.5),
+                    coefficient=r.uniform(0.01, 2))
+    return _logits_case(kind, r, g, n, K, plain)
+
+
+def _logits_case(kind, r, g, n, K, plain):
+    L = r.randint(2, 3) if plain else r.randint(1, 3)
+    A = r.randint(2, 4)
+    T = A * r.randint(8, 20) if plain else r.choice((1, A, 12 * A, 30 * A))
+    A = A if T % A == 0 else 1
+    logits = torch.randn(L, T, n, generator=g) * r.uniform(0.3, 2.5) + torch.randn(L, 1, n, generator=g)
+    if not plain and r.random() < 0.3:
+        logits = logits.round()
+    x = Case(logits=logits, top_k=K, coefficient=r.uniform(0.05, 0.9))
+    if A > 1 and (plain or r.random() < 0.5):
+        x = x.but(micro_batches=A, sequences=A)
+    if "micro_batches" in kind.needs and x.micro_batches is None:
+        x = x.but(micro_batches=1)
+    if T >= 24 and r.random() < 0.5:
+        mask = torch.rand(T, generator=g) < 0.7
+        mask[::max(1, T // A)] = True  # no part is empty
+        x = x.but(mask=mask)
+    if plain:
+        chosen = pick(logits, K, 0.0)
+        x = x.but(kept=(chosen.cumsum(1) <= T * K / n) & (chosen > 0))
+    return x

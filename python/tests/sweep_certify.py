@@ -1,0 +1,114 @@
+"""How well couplet.certify judges losses of routers, on many random inputs:
+
+    python tests/sweep_certify.py [--dumps 1000] [--cases 20] [--pairs 5] [--kind WORD] [--seed 0]
+
+--dumps: right dumps of each kind and format, in turn from all ways of tests/right_ways.py: how many are judged wrong.
+--cases: random inputs for each fault, in float32 and bf16: the share on which it is named, of those on which it moves
+         loss or gradient by more than three times the bound; and of the others the share that is judged right.
+--pairs: random inputs for each pair of faults inside a kind.
+
+Exit code 1: a false alarm, or a fault that was not named. `make certify-sweep`; a sample is in test_certify_sweep.py."""
+import argparse
+import itertools
+import random
+import sys
+
+import torch
+
+import right_ways
+from couplet.certify._evaluate import UNIT, bounds, distance, outputs, scaled
+from couplet.certify._judge import Dump, is_right, judge
+from couplet.certify._scale import scale_faults
+from couplet.certify.kinds import KINDS
+
+FORMATS = (torch.float64, torch.float32, torch.bfloat16)
+TOLD = 3.0  # times the bound
+
+
+# ---- one dump ----
+
+def of_fault(kind, x, faults, dtype):
+    """What an implementation with these faults gives: {key: value of its parameter}, and those that scale."""
+    inside = {fault.key: random.choice(fault.values) if fault.values else None for fault in faults if not fault.scale}
+    loss = gradient = 1.0
+    for fault in faults:
+        if fault.scale:
+            a, b = fault.scale(x)
+            loss, gradient = loss * a, gradient * b
+    x = x.to(dtype)
+    out = scaled(outputs(kind, x, inside, as_=right_ways.computed_in(dtype)), loss, gradient)
+    return Dump("random", x, right_ways.stored(out, dtype)), inside
+
+
+def moves(kind, dump):
+    """How far it lies from the right outputs, in bounds."""
+    right = outputs(kind, dump.x, {})
+    limit = bounds(kind, dump.x, {}, right, UNIT[torch.float32], {key: value.dtype for key, value in dump.got.items()})
+    return max(distance(dump.got[key], right[key]) / max(limit[key], 1e-300) for key in right)
+
+
+# ---- sweeps ----
+
+def false_alarms(kind, count, seed):
+    """Format, way and case of right dumps that are judged wrong."""
+    wrong = []
+    ways = right_ways.of(kind)
+    for dtype in FORMATS:
+        for k in range(count):
+            way = ways[k % len(ways)]
+            x = right_ways.random_case(kind, seed * 1000003 + k).to(dtype)
+            if not is_right(kind, [Dump("random", x, right_ways.outputs_of(way, kind, x))]):
+                wrong.append(f"{str(dtype)[6:]}, {way.__name__}, case {seed * 1000003 + k}")
+    return wrong
+
+
+def named(kind, faults, dtype, count, seed):
+    """(named, of, judged right of the rest, of the rest)"""
+    hits = told = right = rest = 0
+    for k in range(count):
+        x = right_ways.random_case(kind, seed * 7919 + k, plain=True)
+        if any(fault.is_idle(x) for fault in faults):
+            continue
+        dump, inside = of_fault(kind, x, faults, dtype)
+        verdict = judge(kind, [dump])
+        if moves(kind, dump) > TOLD:
+            told += 1
+            sets = [{fault.key for fault in one.faults} for one in verdict.sets]
+            same = {fault.key for fault in faults}
+            hits += same in sets or any(one < same for one in sets) or verdict.state == "other"
+        else:
+            rest += 1
+            right += verdict.state == "right"
+    return hits, told, right, rest
+
+
+def main(words=None):
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    for name, default in (("dumps", 1000), ("cases", 20), ("pairs", 5), ("seed", 0)):
+        parser.add_argument(f"--{name}", type=int, default=default)
+    parser.add_argument("--kind", default="")
+    args = parser.parse_args(words)
+    torch.set_num_threads(1)
+    random.seed(args.seed)
+    bad = 0
+    for kind in KINDS.values():
+        if args.kind not in kind.name:
+            continue
+        wrong = false_alarms(kind, args.dumps, args.seed)
+        bad += len(wrong)
+        print(f"{kind.name}: {len(wrong)} false alarms in {args.dumps * len(FORMATS)} right dumps, "
+              f"{len(right_ways.of(kind))} ways", *wrong[:5], sep="\n  ", flush=True)
+        faults = [*kind.faults, *scale_faults(kind)]
+        for size, count in ((1, args.cases), (2, args.pairs)):
+            for chosen in itertools.combinations(faults, size) if count else ():
+                for dtype in FORMATS[1:]:
+                    hits, told, right, rest = named(kind, chosen, dtype, count, args.seed)
+                    bad += (told - hits) if size == 1 else 0
+                    if size == 1 or hits < told:
+                        print(f"  {' + '.join(one.key for one in chosen)} {str(dtype)[6:]}: named {hits} of {told}; "
+                              f"of those too small to see {right} of {rest} are called right", flush=True)
+    return int(bad > 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,28 @@
+"""A sample of tests/sweep_certify.py."""
+import pytest
+import torch
+
+import sweep_certify
+from couplet.certify.kinds import KINDS
+
+
+@pytest.fixture(autouse=True)
+def one_thread():
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_no_false_alarm(name):
+    assert not sweep_certify.false_alarms(KINDS[name], 10, seed=1)
+    assert len(sweep_certify.right_ways.of(KINDS[name])) >= 5
+
+
+@pytest.mark.parametrize("name, key", (("load-balancing-olmoe", "softmax_twice"), ("load-balancing-deepseek", "epsilon"),
+                                       ("z-loss", "of_logits"), ("simbal", "squared"), ("gate-weights", "bias_in_weight")))
+def test_faults_are_named(name, key):
+    kind = KINDS[name]
+    hits, told, right, rest = sweep_certify.named(kind, [kind.fault(key)], torch.float32, 3, seed=2)
+    assert hits == told and right == rest and told + rest == 3
