@@ -1,8 +1,8 @@
 """The outputs of a hypothesis in float64, and how far rounding may take an implementation from them.
 
 Rounding:   reference and gradient are computed PROBES times with rounding errors made at random (_rounding.py). The
-            bound is four times the largest distance, and a floor of four rounding errors. So it holds for other orders
-            of operations too, and knows where numbers cancel.
+            errors are up to four times as large as the format's; the bound is the largest distance, and a floor of four
+            rounding errors. So it holds for other orders of operations too, and knows where numbers cancel.
 Ties:       see kinds/_balance.py; the counts of experts that tie are fitted to the outputs that were given."""
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from ._rounding import Moved
 UNIT = {torch.float64: 2.0**-53, torch.float32: 2.0**-24, torch.float16: 2.0**-11, torch.bfloat16: 2.0**-9}
 TF32 = 2.0**-12
 PROBES = 6
+SPARE = 4.0
 
 
 def outputs(kind: Kind, x: Case, faults: Mapping[str, Optional[float]], graph: bool = False,
@@ -59,7 +60,7 @@ def bounds(kind: Kind, x: Case, faults: Mapping[str, Optional[float]], right: Ou
     each output stored in its own format."""
     found = {name: 0.0 for name in right}
     for seed in range(PROBES):
-        with Moved(unit, seed):
+        with Moved(SPARE * unit, seed):
             probe = outputs(kind, x, faults)
         for name in found:
             found[name] = max(found[name], distance(probe[name], right[name]))
@@ -67,5 +68,5 @@ def bounds(kind: Kind, x: Case, faults: Mapping[str, Optional[float]], right: Ou
     for name, value in right.items():
         size = float(value.norm())
         store = UNIT[stored[name]] if name in stored else 0.0
-        result[name] = 4 * found[name] + 4 * unit * size + 2 * store * size
+        result[name] = found[name] + SPARE * unit * size + 2 * store * size
     return result

@@ -141,19 +141,25 @@ class Judge:
 
     def fits_one(self, k: int, supposed: Supposed, unit: float, times: float) -> bool:
         got, factors = self.dumps[k].got, [times * one for one in supposed.factors(self.dumps[k].x)]
-        if not self.loss_is_near(k, supposed, unit, factors[0]):
+        looked_at = supposed is not RIGHT or times != 1.0  # quick looks end most hypotheses, and are for these alone
+        if looked_at and not self.loss_is_near(k, supposed, unit, factors[0]):
             return False
         expected = scaled(self.expected(k, supposed, unit)[1], *factors)
-        right = self.expected(k, RIGHT, unit)[1]
         away = {name: distance(got[name], expected[name]) for name in expected if name in got}
-        near = self.limits(k, RIGHT, unit)
-        for name, value in away.items():  # most are far away, and need no bound of their own
-            size, right_size = float(expected[name].norm()), float(right[name].norm())
-            if not value <= min(max(NEAR * max(size, right_size), near[name]),
-                                FAR * max(near[name], unit) * max(1.0, size / (right_size or 1.0))):
-                return False
+        if looked_at and not self.all_are_near(k, unit, expected, away):
+            return False
         limits = self.limits(k, supposed, unit)
         return all(away[name] <= limits[name] * abs(factors[name.startswith("d_")]) for name in away)
+
+    def all_are_near(self, k: int, unit: float, expected: Outputs, away: Dict[str, float]) -> bool:
+        """Whether the outputs, `away` from the expected ones, are so near that the bounds of the hypothesis matter."""
+        right, limits = self.expected(k, RIGHT, unit)[1], self.limits(k, RIGHT, unit)
+        for name, value in away.items():
+            size, right_size = float(expected[name].norm()), float(right[name].norm())
+            if not value <= min(max(NEAR * max(size, right_size), limits[name]),
+                                FAR * max(limits[name], unit) * max(1.0, size / (right_size or 1.0))):
+                return False
+        return True
 
     def loss_is_near(self, k: int, supposed: Supposed, unit: float, factor: float) -> bool:
         """A look at the loss alone, which costs a third: most hypotheses end here."""
