@@ -254,8 +254,8 @@ def is_right(kind: Kind, dumps: Sequence[Dump]) -> bool:
 
 
 def judge(kind: Kind, dumps: Sequence[Dump]) -> Verdict:
-    """The first that explains all dumps, from the finest rounding to the coarsest: the kind, another kind, one fault,
-    another kind with one fault outside of it, two faults, a factor."""
+    """The first that explains all dumps, from the finest rounding to the coarsest: the kind, another kind, one fault, two
+    faults (in the dumps' own formats alone), a factor with at most one fault."""
     own = Judge(kind, dumps)
     for unit, grade in own.units():
         verdict = _at(own, unit, pairs=unit in own.formats())
