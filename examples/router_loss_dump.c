@@ -6,7 +6,6 @@
  * The file is eight bytes with the length of the header, little-endian, the header in JSON, and the numbers.
  * Its names are those of docs/losses.md; `kind`, `couplet_dump` and the check sum may be left out. */
 #include <math.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -37,7 +36,8 @@ static void balance(void)
     for (int t = 0; t < T; t++) {
         float mean = 0;
         for (int e = 0; e < N; e++) mean += f[e] * p[t][e];
-        for (int e = 0; e < N; e++) x.d_logits[t][e] = x.coefficient * N / T * p[t][e] * (f[e] - mean);
+        for (int e = 0; e < N; e++)
+            x.d_logits[t][e] = x.coefficient * N / T * p[t][e] * (f[e] - mean);
     }
 }
 
@@ -45,19 +45,17 @@ static void balance(void)
 static int write_dump(const char *path)
 {
     char header[1024];
-    const uint64_t logits = sizeof x.logits;
+    const unsigned long long a = sizeof x.logits, b = 2 * a; /* where logits and d_logits end */
     snprintf(header, sizeof header,
-             "{\"__metadata__\":{\"couplet_dump\":\"1\",\"kind\":\"load-balancing-olmoe\",\"xxh3\":\"%016llx\"},"
+             "{\"__metadata__\":{\"couplet_dump\":\"1\",\"kind\":\"load-balancing-olmoe\",\"xxh3\":"
+             "\"%016llx\"},"
              "\"logits\":{\"dtype\":\"F32\",\"shape\":[%d,%d],\"data_offsets\":[0,%llu]},"
              "\"d_logits\":{\"dtype\":\"F32\",\"shape\":[%d,%d],\"data_offsets\":[%llu,%llu]},"
              "\"loss\":{\"dtype\":\"F32\",\"shape\":[],\"data_offsets\":[%llu,%llu]},"
              "\"top_k\":{\"dtype\":\"F32\",\"shape\":[],\"data_offsets\":[%llu,%llu]},"
              "\"coefficient\":{\"dtype\":\"F32\",\"shape\":[],\"data_offsets\":[%llu,%llu]}}",
-             (unsigned long long)XXH3_64bits(&x, sizeof x), T, N, (unsigned long long)logits, T, N,
-             (unsigned long long)logits, (unsigned long long)(2 * logits), (unsigned long long)(2 * logits),
-             (unsigned long long)(2 * logits + 4), (unsigned long long)(2 * logits + 4),
-             (unsigned long long)(2 * logits + 8), (unsigned long long)(2 * logits + 8),
-             (unsigned long long)(2 * logits + 12));
+             (unsigned long long)XXH3_64bits(&x, sizeof x), T, N, a, T, N, a, b, b, b + 4, b + 4,
+             b + 8, b + 8, b + 12);
     unsigned char length[8];
     for (int i = 0; i < 8; i++) length[i] = (unsigned char)(strlen(header) >> (8 * i));
     FILE *file = fopen(path, "wb");
