@@ -10,7 +10,7 @@ SHARE   ?= $(if $(filter faults-ranks,$(MAKECMDGOALS)),20,1)
 MEMORY  ?= 0
 SOURCES  = $(shell git ls-files '*.c' '*.h' 2>/dev/null || find src include tests bench -name '*.[ch]')
 
-.PHONY: release deps demo test further python python-matrix python-recipes wheels wheels-bare fuzz faults faults-ranks net-ranks bench experiments scale check install clean help
+.PHONY: release deps demo test further python certify-sweep python-matrix python-recipes wheels wheels-bare fuzz faults faults-ranks net-ranks bench experiments scale check install clean help
 export JOBS V
 
 release: ## builds the program, build/release/couplet (V=1 prints every command)
