@@ -146,6 +146,64 @@ def orthogonality(kind, x, product):
     return x.times * (each / (E.shape[-1]**2 if kind.name == "router-orthogonality" else 1)).mean()
 
 
+def in_loops(y):
+    total = 0
+    for j in range(y.shape[1]):
+        for k in range(y.shape[1]):
+            if j != k:
+                u = y[:, k]
+                total = total + (((y[:, j] * u).sum(-1, keepdim=True) / ((u * u).sum(-1, keepdim=True) + 1e-6) * u)**2).sum()
+    return total / len(y)
+
+
+def by_gram(y, product=torch.matmul):
+    G = product(y, y.mT)
+    d = (y * y).sum(-1)
+    P = G**2 * (d / (d + 1e-6)**2)[:, None]
+    return (P.sum() - P.diagonal(dim1=1, dim2=2).sum()) / len(y)
+
+
+APART = (in_loops, by_gram, lambda y: by_gram(y.flip(1)), lambda y: tf32(by_gram(y)), lambda y: by_gram(y, lambda a, b: torch.einsum("tjh,thk->tjk", a, b)))
+
+
+def spanned(y, norm=lambda v: v.norm(dim=-1, keepdim=True), dot=lambda a, b: (a * b).sum(-1, keepdim=True)):
+    total = 0
+    for j in range(y.shape[1]):
+        basis = []
+        for k in range(y.shape[1]):
+            if k != j:
+                v = y[:, k]
+                for u in basis:
+                    v = v - dot(u, v) * u
+                basis.append(v / (norm(v) + 1e-6))
+                total = total + (dot(basis[-1], y[:, j])**2).sum()
+    return total / (y.shape[0] * y.shape[1])
+
+
+SPANS = (spanned, lambda y: spanned(y.flip(0)), lambda y: spanned(y, norm=lambda v: (v * v).sum(-1, keepdim=True).sqrt()),
+         lambda y: spanned(y, dot=lambda a, b: torch.einsum("th,th->t", a, b)[:, None]), lambda y: tf32(spanned(y)))
+
+
+def expert_orthogonality(kind, x, loss):
+    return x.times * loss(x.outputs)
+
+
+def score_variance(kind, x, softmax):
+    s = softmax(x.logits)
+    tokens = kind.name.endswith("tokens")
+    return -x.times * torch.var(s, dim=1 if tokens else 2, correction=0 if tokens else 1).mean()
+
+
+RESPONSES = (lambda x, W: torch.einsum("td,nrd->tnr", x, W).norm(dim=-1), lambda x, W: (x @ W.mT).norm(dim=-1).T,
+             lambda x, W: torch.stack([F.linear(x, w).square().sum(-1).sqrt() for w in W], -1),
+             lambda x, W: (tf32(x) @ tf32(W).mT).norm(dim=-1).T,
+             lambda x, W: (x.flip(-1) @ W.flip(-1).mT).square().sum(-1).sqrt().T)
+
+
+def aoe(kind, x, response):
+    return {"scores": response(x.tokens, x.W_down).softmax(-1)}
+
+
 # ---- all ways of a kind ----
 
 def of(kind):
@@ -155,6 +213,12 @@ def of(kind):
         found = [functools.partial(balance, softmax=a, count=b, total=c) for a, b, c in picks]
     elif "z-loss" in kind.name:
         found = [functools.partial(z_loss, lse=one) for one in LSE]
+    elif "expert-orth" in kind.name:
+        found = [functools.partial(expert_orthogonality, loss=one) for one in (SPANS if "span" in kind.name else APART)]
+    elif kind.name == "aoe-scores":
+        found = [functools.partial(aoe, response=one) for one in RESPONSES]
+    elif "variance" in kind.name:
+        found = [functools.partial(score_variance, softmax=one) for one in SOFTMAX]
     elif "bias" in kind.name:
         found = [functools.partial(bias_update, sign=one) for one in SIGNS]
     elif kind.name == "gate-weights":
@@ -194,6 +258,15 @@ def random_case(kind, seed, plain=False):
         T = r.randint(1, 40)
         return Case(logits=torch.randn(T, n, generator=g), bias=torch.randn(n, generator=g) * 0.2, top_k=K,
                     scale=r.uniform(0.5, 3), d_weights=torch.randn(T, n, generator=g))
+    if "outputs" in kind.needs:
+        return Case(outputs=torch.randn(r.randint(1, 20), r.randint(2, 5), r.randint(4, 30), generator=g) + r.random(),
+                    coefficient=r.uniform(0.01, 2))
+    if kind.name == "aoe-scores":
+        T, d = r.randint(1, 20), r.randint(2, 30)
+        return Case(tokens=torch.randn(T, d, generator=g), W_down=torch.randn(n, r.randint(1, 9), d, generator=g) / d**0.5,
+                    d_scores=torch.randn(T, n, generator=g))
+    if "variance" in kind.name:
+        return Case(logits=torch.randn(r.randint(1, 3), r.randint(2, 50), max(n, 2), generator=g), coefficient=r.uniform(0.05, 0.9))
     if "router" in kind.needs:
         return Case(router=torch.randn(r.randint(1, 3), n, r.randint(2, 40), generator=g) * r.uniform(0.2, 1.5),
                     coefficient=r.uniform(0.01, 2))

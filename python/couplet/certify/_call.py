@@ -119,7 +119,7 @@ def _rule(kind: Kind, given: Any, x: Case) -> Outputs:
         weights, indices = given if given[0].is_floating_point() else given[::-1]
         return {name: torch.zeros_like(x.logits, dtype=weights.dtype).scatter(-1, indices, weights)}
     given = given.get(name) if isinstance(given, dict) else given
-    wanted = (x.bias if name == "bias_after" else x.logits).shape
+    wanted = {"bias_after": x.bias, "weights": x.logits, "scores": x.d_scores}[name].shape
     if not isinstance(given, Tensor) or given.shape != wanted:
         raise CannotJudge(f"it must return {name}, a tensor {list(wanted)}")
     return {name: given}

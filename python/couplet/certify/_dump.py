@@ -21,7 +21,9 @@ from .kinds import KINDS
 VERSION = 1
 WHOLE = ("top_k", "micro_batches", "sequences", "num_experts")
 NUMBERS = (*WHOLE, "coefficient", "scale", "rate")
-AXES = {"logits": "LTn", "mask": "T", "indices": "LTK", "kept": "LTn", "counts": "An", "bias": "n", "router": "Lnd"}
+AXES = {"logits": "LTn", "mask": "T", "indices": "LTK", "kept": "LTn", "counts": "An", "bias": "n", "router": "Lnd",
+        "outputs": "TKh", "tokens": "Td", "W_down": "nrd", "d_scores": "Tn"}
+GIVEN_GRADIENTS = {"d_weights", "d_scores"}  # those that the outputs of a rule get
 GATE_AXES = {"logits": "Tn", "bias": "n", "d_weights": "Tn"}  # of gate-weights, which has no layers
 
 
@@ -117,7 +119,7 @@ def read(path: Union[str, pathlib.Path]) -> Tuple[Dump, Optional[str]]:
     """The dump, and its kind if the file says it. CannotJudge: damaged, of a newer version, or no dump of a loss."""
     path = pathlib.Path(path)
     tensors, metadata = _loaded(path)
-    known = {name for kind in KINDS.values() for name in kind.inputs} | {"d_weights"}
+    known = {name for kind in KINDS.values() for name in kind.inputs} | GIVEN_GRADIENTS
     results = {name for kind in KINDS.values() for name in kind.outputs}
     values: Dict[str, Any] = {}
     got: Dict[str, Tensor] = {}
@@ -126,19 +128,20 @@ def read(path: Union[str, pathlib.Path]) -> Tuple[Dump, Optional[str]]:
             raise CannotJudge(f"{name} has a NaN or an infinite number")
         if name in NUMBERS:
             values[name] = _number(name, value)
-        elif name in results or name.startswith("d_") and name != "d_weights":
+        elif name in results or name.startswith("d_") and name not in GIVEN_GRADIENTS:
             got[name] = value.reshape(()) if name == "loss" and value.numel() == 1 else value
         elif name in known:
             values[name] = value.bool() if name in ("mask", "kept") else value.long() if name == "indices" else value
         else:
-            raise CannotJudge(f"{name[:40]} is neither an input nor an output of a loss: {', '.join(sorted(known | results))}")
+            raise CannotJudge(f"{name[:40]} is neither an input nor an output of a loss: "
+                              f"{', '.join(sorted(known | results))}")
     return _dump(path.stem, values, got), metadata.get("kind")
 
 
 def _dump(name: str, values: Dict[str, Any], got: Dict[str, Tensor]) -> Dump:
     """Layers are added where there is one, and gradients that are absent as zero."""
     for key in ("logits", "indices", "kept", "router"):
-        if key in values and values[key].dim() == 2 and "d_weights" not in values:
+        if key in values and values[key].dim() == 2 and not GIVEN_GRADIENTS & set(values):
             values[key] = values[key].unsqueeze(0)
             if f"d_{key}" in got:
                 got[f"d_{key}"] = got[f"d_{key}"].unsqueeze(0)
