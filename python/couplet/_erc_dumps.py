@@ -35,7 +35,8 @@ import torch  # noqa: E402
 from torch import Tensor  # noqa: E402
 
 from . import _noise  # noqa: E402
-from ._erc_callable import CannotRun, Loss, load  # noqa: E402
+from ._erc_callable import Loss  # noqa: E402
+from ._import import CannotJudge, load  # noqa: E402
 
 # name: n, d, D, alpha, weight, coupling: size of the component of W_g[j] along R[j] that is added to noise
 INPUTS = {"some-active": (8, 24, 20, 1.0, 1.0, 0.0), "all-active": (6, 17, 9, 0.3, 0.25, 0.0),
@@ -78,11 +79,11 @@ def _fixed(loss: Loss, alpha: Optional[float], weight: Optional[float]) -> Dict[
     """alpha and weight of a callable that does not take them."""
     for name, value in (("alpha", alpha), ("weight", weight)):
         if name in loss.takes and value is not None:
-            raise CannotRun(f"it takes {name} itself; --{name} is for one that does not")
+            raise CannotJudge(f"it takes {name} itself; --{name} is for one that does not")
     fixed = {}
     if "alpha" not in loss.takes:
         if alpha is None:
-            raise CannotRun("it takes no alpha; say which one it has, as --alpha 1, the paper's")
+            raise CannotJudge("it takes no alpha; say which one it has, as --alpha 1, the paper's")
         fixed["alpha"] = alpha
     if "weight" not in loss.takes:
         fixed["weight"] = 1.0 if weight is None else weight
@@ -142,7 +143,7 @@ def certify(function: Callable[..., Any], folder: pathlib.Path, program: str, **
     try:
         from safetensors.torch import save_file
     except ImportError:
-        raise CannotRun("dumps need safetensors: pip install safetensors") from None
+        raise CannotJudge("dumps need safetensors: pip install safetensors") from None
 
     wrong = []
     for name in INPUTS:
@@ -150,7 +151,7 @@ def certify(function: Callable[..., Any], folder: pathlib.Path, program: str, **
         save_file(dump(function, make_inputs(name), **settings), path)
         code = subprocess.run([program, "certify", str(path)], check=False).returncode
         if code not in (0, 1):
-            raise CannotRun(f"{program} certify {path} ended with {code}")
+            raise CannotJudge(f"{program} certify {path} ended with {code}")
         if code:
             wrong.append(name)
     return wrong
@@ -172,14 +173,14 @@ def _parser() -> argparse.ArgumentParser:
 def _run(args: argparse.Namespace) -> List[str]:
     program = find_program()
     if not program:
-        raise CannotRun("there is no program couplet: pip install couplet-native, or ./python/native of a "
+        raise CannotJudge("there is no program couplet: pip install couplet-native, or ./python/native of a "
                         "checkout")
     if not has_verb(program):
-        raise CannotRun(f"{program} has no verb certify")
+        raise CannotJudge(f"{program} has no verb certify")
     try:
         torch.zeros(1, dtype=torch.float32, device=args.device)
     except Exception as error:  # each kind of device has its own
-        raise CannotRun(f"device {args.device}: {str(error).splitlines()[0]}") from None
+        raise CannotJudge(f"device {args.device}: {str(error).splitlines()[0]}") from None
     function = load(args.callable)
     with tempfile.TemporaryDirectory() as temporary:
         folder = pathlib.Path(args.keep or temporary)
@@ -188,14 +189,14 @@ def _run(args: argparse.Namespace) -> List[str]:
             return certify(function, folder, program, dtype=getattr(torch, args.dtype), device=args.device,
                            alpha=args.alpha, weight=args.weight)
         except OSError as error:
-            raise CannotRun(str(error)) from None
+            raise CannotJudge(str(error)) from None
 
 
 def main(words: Optional[List[str]] = None) -> int:
     args = _parser().parse_args(words)
     try:
         wrong = _run(args)
-    except CannotRun as error:
+    except CannotJudge as error:
         print(f"couplet.certify: {args.callable}: {error}", file=sys.stderr)
         return 2
     print(f"{args.callable}: " + (f"not right on {', '.join(wrong)}" if wrong else

@@ -41,6 +41,15 @@ def same_gradients(model, got, limit):
             close(got[name], p.grad, limit, name)
 
 
+@pytest.fixture
+def one_thread():
+    """For small inputs: a second thread only waits."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
 class InMemory(torch.nn.Module):
     """A model with random parameters of these names and shapes."""
 

@@ -17,13 +17,7 @@ from couplet.certify._scale import scale_faults
 from couplet.certify.kinds import KINDS
 
 
-@pytest.fixture(autouse=True)
-def one_thread():
-    """The inputs are small: a second thread only waits."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 # ---- a dump with a fault ----

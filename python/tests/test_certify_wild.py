@@ -3,7 +3,6 @@ import importlib
 import pathlib
 
 import pytest
-import torch
 
 import verdicts
 from couplet import certify
@@ -11,12 +10,7 @@ from couplet import certify
 PAGE = (pathlib.Path(__file__).parents[2] / "docs" / "verdicts.md").read_text()
 
 
-@pytest.fixture(autouse=True)
-def one_thread():
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 def test_the_page_has_the_verdicts():

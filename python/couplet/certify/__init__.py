@@ -22,7 +22,7 @@ import torch  # noqa: E402
 from .._erc_dumps import find_program  # noqa: E402
 from ._call import dumps  # noqa: E402
 from ._dump import of_kind, read, write  # noqa: E402
-from ._import import CannotJudge  # noqa: E402
+from .._import import CannotJudge  # noqa: E402
 from ._judge import Dump, Verdict, is_right, judge  # noqa: E402
 from ._kind import NONE, Case, Fault, Kind  # noqa: E402
 from ._report import as_json, details, sentence  # noqa: E402

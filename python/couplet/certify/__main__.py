@@ -19,11 +19,11 @@ from typing import Any, Dict, List, Optional
 import torch
 
 from .. import _erc_dumps
-from .._erc_callable import CannotRun, Loss
+from .._erc_callable import Loss
 from . import CannotJudge, KINDS, Verdict, as_json, details, fitting, judge, kind_of, sentence
 from ._call import MANY, dumps
 from ._dump import of_kind, read, write
-from ._import import load
+from .._import import load
 from ._pages import page
 
 
@@ -60,7 +60,7 @@ def _is_coupling(function: Any) -> bool:
     """Whether its arguments are those of the coupling loss."""
     try:
         keywords = Loss(function).keywords
-    except CannotRun:
+    except CannotJudge:
         return False
     if keywords is not None:
         return {"router", "w_gate"} <= set(keywords)

@@ -8,7 +8,7 @@ from typing import Any, Callable, Dict, List, Mapping, Optional, Tuple
 import torch
 from torch import Tensor, nn
 
-from ._import import CannotJudge, raised
+from .._import import CannotJudge, raised
 from ._judge import Dump
 from ._kind import Case, Kind, Outputs
 

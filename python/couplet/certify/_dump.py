@@ -13,7 +13,7 @@ from typing import Any, Dict, Optional, Tuple, Union
 import torch
 from torch import Tensor
 
-from ._import import CannotJudge
+from .._import import CannotJudge
 from ._judge import Dump
 from ._kind import Case, Kind
 from .kinds import KINDS
