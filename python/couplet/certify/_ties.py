@@ -35,8 +35,11 @@ def room(x: Case, groups: int) -> Optional[Tuple[Tensor, Tensor]]:
 
 
 def within(shift: Tensor, least: Tensor, most: Tensor) -> Tensor:
-    """The nearest within the bounds whose sum over experts is 0, found by halving the number that is added to all."""
-    high = (most - least).sum(-1, keepdim=True) + shift.abs().amax(-1, keepdim=True)
+    """The nearest within the bounds whose sum over experts is 0, found by halving the number that is added to all. A
+    fit to outputs that do not depend on the counts is as large as it likes: it is cut first, so that halving ends."""
+    reach = (most - least).sum(-1, keepdim=True)
+    shift = shift.clamp(-reach, reach)
+    high = reach + shift.abs().amax(-1, keepdim=True)
     low = -high
     for _ in range(80):
         middle = (low + high) / 2
