@@ -3,6 +3,7 @@
     python -m couplet.certify my_module:my_loss --loss load-balancing-mixtral
     couplet.certify.assert_right(my_loss, kind="z-loss")       # in a test
     couplet.certify.certify(my_loss, kind="z-loss")            # a Verdict
+    couplet.certify.record(model, coefficient=...)             # of a whole training step
     couplet.certify.REFERENCES["z-loss"](Case(logits=...))     # the loss as the literature writes it
 
 docs/losses.md lists the kinds. The callable is called with keywords, those of the kind's inputs that it has, under
@@ -25,11 +26,13 @@ from ._dump import of_kind, read, write  # noqa: E402
 from .._import import CannotJudge  # noqa: E402
 from ._judge import Dump, Verdict, is_right, judge  # noqa: E402
 from ._kind import NONE, Case, Fault, Kind  # noqa: E402
+from ._record import Recorded, record  # noqa: E402
 from ._report import as_json, details, sentence  # noqa: E402
 from .kinds import KINDS  # noqa: E402
 
-__all__ = ["CannotJudge", "Case", "Dump", "Fault", "KINDS", "Kind", "REFERENCES", "Verdict", "as_json", "assert_right",
-           "certify", "details", "find_program", "fitting", "judge", "of_kind", "read", "sentence", "write"]
+__all__ = ["CannotJudge", "Case", "Dump", "Fault", "KINDS", "Kind", "REFERENCES", "Recorded", "Verdict", "as_json",
+           "assert_right", "certify", "details", "find_program", "fitting", "judge", "of_kind", "read", "record",
+           "sentence", "write"]
 
 
 def _reference(kind: Kind) -> Callable[[Case], Any]:

@@ -23,7 +23,7 @@ SPARE = 4.0
 def outputs(kind: Kind, x: Case, faults: Mapping[str, Optional[float]], graph: bool = False,
             as_: torch.dtype = torch.float64) -> Outputs:
     """"loss", or the outputs of a rule, and "d_NAME" of every input that has a gradient, computed in `as_`. `graph`:
-    they can be differentiated."""
+    they can be differentiated. With `router_input` x [L,T,d] the gradient is that of the router, d_logits^T x."""
     inputs = x.to(as_).values
     with_gradient = [name for name in kind.gradients if name in inputs]
     for name in with_gradient:
@@ -32,6 +32,8 @@ def outputs(kind: Kind, x: Case, faults: Mapping[str, Optional[float]], graph: b
     out: Outputs = found if isinstance(found, dict) else {"loss": found}
     if with_gradient:
         out = {**out, **_gradients(out, inputs, with_gradient, graph)}
+    if x.router_input is not None and "d_logits" in out:
+        out["d_router"] = torch.einsum("ltn,ltd->lnd", out.pop("d_logits"), inputs["router_input"])
     return out if graph else {name: value.detach() for name, value in out.items()}
 
 

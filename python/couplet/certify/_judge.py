@@ -23,11 +23,14 @@ NEAR, NEAR_TIED, FAR = 0.05, 0.3, 1000.0
 @dataclass(frozen=True)
 class Dump:
     """What an implementation was given and gave. `got`: an output that is absent was not given: nothing is known of a
-    loss, a gradient is None and counts as zero."""
+    loss, a gradient is None and counts as zero. `noise`: how far an output may lie off for reasons of its own, as where
+    it is a difference of larger numbers. `unit`: smaller rounding errors are not tried."""
 
     name: str
     x: Case
     got: Outputs
+    noise: Dict[str, float] = field(default_factory=dict)
+    unit: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -149,7 +152,8 @@ class Judge:
         if looked_at and not self.all_are_near(k, unit, expected, away):
             return False
         limits = self.limits(k, supposed, unit)
-        return all(away[name] <= limits[name] * abs(factors[name.startswith("d_")]) for name in away)
+        noise = self.dumps[k].noise
+        return all(away[name] <= limits[name] * abs(factors[name.startswith("d_")]) + noise.get(name, 0.0) for name in away)
 
     def all_are_near(self, k: int, unit: float, expected: Outputs, away: Dict[str, float]) -> bool:
         """Whether the outputs, `away` from the expected ones, are so near that the bounds of the hypothesis matter."""
@@ -211,7 +215,8 @@ class Judge:
         kinds = {value.dtype for dump in self.dumps for _, value in dump.x.tensors() if value.is_floating_point()}
         own = torch.float64 if kinds <= {torch.float64} else torch.float32
         units = [(UNIT[torch.float64], "float64")] if own is torch.float64 else []
-        return [*units, (UNIT[torch.float32], "float32"), (TF32, "TF32"), (UNIT[torch.bfloat16], "bf16")]
+        units += [(UNIT[torch.float32], "float32"), (TF32, "TF32"), (UNIT[torch.bfloat16], "bf16")]
+        return [one for one in units if one[0] >= min(UNIT[torch.bfloat16], max(dump.unit for dump in self.dumps))]
 
     def away(self, supposed: Supposed, unit: float) -> float:
         """The largest distance of an output, relative to the right one."""

@@ -29,6 +29,12 @@ class Case:
         """The coefficient; 1 if there is none."""
         return 1.0 if self.coefficient is None else float(self.coefficient)
 
+    @property
+    def steps(self) -> Any:
+        """Of accumulation: all micro-batches, unless it is known that some are of other ranks; None: one."""
+        steps = self.values.get("steps", self.micro_batches)
+        return None if steps == 1 else steps
+
     def to(self, dtype: torch.dtype) -> "Case":
         return self.but(**{name: value.to(dtype) for name, value in self.tensors() if value.is_floating_point()})
 

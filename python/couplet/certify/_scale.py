@@ -32,10 +32,14 @@ ANY = (
 )
 ACCUMULATED = (
     Fault("not_divided_by_steps", "the losses of the micro-batches or ranks are summed, not averaged",
-          "divide by their number", scale=lambda x: _both(x.micro_batches), needs="micro_batches"),
+          "divide by their number", scale=lambda x: _both(x.steps), needs="steps"),
     Fault("divided_by_steps_twice", "the loss is divided by the number of micro-batches or ranks twice",
-          "divide by it in one place only", "NeMo Automodel #1412", 
-          scale=lambda x: _both(1 / x.micro_batches), needs="micro_batches"),
+          "divide by it in one place only", "NeMo Automodel #1412",
+          scale=lambda x: _both(1 / x.steps), needs="steps"),
+    Fault("times_ranks", "the loss is multiplied by the number of ranks", "data parallelism takes the mean of gradients",
+          scale=lambda x: _both(x.ranks), needs="ranks"),
+    Fault("divided_by_ranks", "the loss is divided by the number of ranks once more",
+          "data parallelism takes the mean of gradients", scale=lambda x: _both(1 / x.ranks), needs="ranks"),
 )
 ROUTED = (
     Fault("times_k", "it is multiplied by K, or f is not divided by K", "f is a share of T K assignments",

@@ -1,0 +1,299 @@
+"""What a training step makes of an auxiliary loss: the model's routers, the trainer's sums and divisions, and what lies
+between, as gradient checkpointing and data parallelism.
+
+    with couplet.certify.record(model, coefficient="router_aux_loss_coef") as recorded:
+        recorded.run(step)                      # forward and backward passes of all micro-batches, no optimizer step
+    print(couplet.certify.sentence(recorded.verdict("load-balancing-mixtral")))
+
+The same step is run with the coefficient at 0, c, 2c, and at 0 again. Loss and gradient are affine in it: their
+differences are those of the auxiliary loss, and a coefficient that is unused or applied twice shows. Each router gets its
+tokens detached, so that the difference reaches its weight W by its own logits alone: d_W = d_logits^T x. Logits are
+computed again from the tokens x and W; what the model says they are is not used."""
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, Callable, Dict, List, Optional
+
+import torch
+from torch import Tensor, nn
+
+from .. import hf
+from .._families import Config
+from .._import import CannotJudge, raised
+from .._layers import unwrapped
+from .._weights import Weight, follow, is_sharded, shards_of, whole
+from ._evaluate import SPARE, UNIT, outputs
+from ._judge import Dump, Supposed, Verdict, is_right, judge
+from ._kind import Case, Kind
+from ._model_parts import Coefficient, Named, Setting, in_backward, names_of, random_state, routers_of
+from ._scale import ANY
+from .kinds import KINDS
+
+# Of the expected gradient: what rounding of the whole step may be of it, at least, and in rounding errors.
+SMALL, ROUNDED = 0.02, 32.0
+Step = Callable[[], Any]
+
+
+# ---- a step ----
+
+@dataclass
+class _Run:
+    """One step. `loss`: what the step returned, if a number. `gradients`: [n, d] of each router, of all processes."""
+
+    loss: Optional[float]
+    gradients: List[Tensor]
+
+    def less(self, other: "_Run") -> "_Run":
+        loss = None if self.loss is None or other.loss is None else self.loss - other.loss
+        return _Run(loss, [a - b for a, b in zip(self.gradients, other.gradients)])
+
+    def times(self, factor: float) -> "_Run":
+        return _Run(None if self.loss is None else factor * self.loss, [factor * one for one in self.gradients])
+
+    def size(self) -> float:
+        return math.sqrt(sum(float(one.square().sum()) for one in self.gradients))
+
+
+def _number(value: Any) -> Optional[float]:
+    value = value.get("loss") if isinstance(value, dict) else getattr(value, "loss", value)
+    if isinstance(value, Tensor) and value.numel() == 1:
+        return float(value.detach())
+    return float(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else None
+
+
+class Recorded:
+    """Made by `record`. `coefficient`: c."""
+
+    def __init__(self, model: nn.Module, coefficient: Coefficient, value: Optional[float],
+                 routers: Optional[Named], top_k: Optional[int], sequences: Optional[int]):
+        self.wrapped, self.model = model, unwrapped(model)
+        self.setting = Setting(self.model, coefficient, value)
+        self.routers = routers_of(self.model, names_of(self.model, routers))
+        self.top_k = top_k or Config.read(hf.config_of(self.model), "the model").number("K") or None
+        self.given_sequences, self.sequences = sequences, 0
+        self.masks: List[Optional[Tensor]] = []  # [t] of each forward pass
+        self.hooks: List[Any] = []
+        self.runs: List[_Run] = []
+        self.x = Case()
+
+    @property
+    def coefficient(self) -> float:
+        return self.setting.value
+
+    def __enter__(self) -> "Recorded":
+        self.hooks = [self.model.register_forward_pre_hook(self._see, with_kwargs=True),
+                      *(one.module.register_forward_pre_hook(one, with_kwargs=True) for one in self.routers)]
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        for hook in self.hooks:
+            hook.remove()
+
+    # ---- the step ----
+
+    def _see(self, module: nn.Module, inputs: Any, named: Any) -> None:
+        """Of a batch: its sequences, and which tokens are padding."""
+        if in_backward():
+            return
+        tokens = next((one for one in (named.get("input_ids"), named.get("inputs_embeds"), *inputs)
+                       if isinstance(one, Tensor) and one.dim() > 1), None)
+        self.sequences += 0 if tokens is None else len(tokens)
+        mask = named.get("attention_mask")
+        is_padding = isinstance(mask, Tensor) and mask.dim() == 2 and not bool(mask.bool().all())
+        self.masks.append(mask.detach().bool().reshape(-1).cpu() if is_padding else None)
+
+    def run(self, step: Step) -> None:
+        """Runs the step four times, and leaves random state, buffers, gradients and coefficient as they were. `step`
+        makes forward and backward passes and may return the loss that it minimises; without it gradients alone are
+        judged. Where the model is spread over processes, all of them call this."""
+        back, buffers = random_state(), [(one, one.detach().clone()) for one in self.model.buffers()]
+        parameters = list(self.model.parameters())
+        before = [(p.grad, p._version) for p in parameters]
+        self.runs = []
+        try:
+            for times in (0.0, 1.0, 2.0, 0.0):
+                for p in parameters:
+                    p.grad = None
+                self.setting.set(times * self.setting.value)
+                self.runs.append(self._once(step))
+                back()
+                with torch.no_grad():
+                    for buffer, value in buffers:
+                        buffer.copy_(value)
+            if any(p._version != version for p, (_, version) in zip(parameters, before)):
+                raise CannotJudge("the step changes parameters: leave the optimizer's step out")
+        finally:
+            self.setting.restore()
+            for p, (grad, _) in zip(parameters, before):
+                p.grad = grad
+        self.x = self._case()
+
+    def _once(self, step: Step) -> _Run:
+        self.masks, self.sequences = [], 0
+        for router in self.routers:
+            router.tokens = []
+        try:
+            loss = _number(step())
+        except CannotJudge:
+            raise
+        except Exception as error:
+            raise raised("the step raises", error) from error
+        weights = self._weights()
+        if all(weight.parameter.grad is None for weight in weights):
+            raise CannotJudge("no router has a gradient after the step: it must call backward()")
+        gradients = [torch.zeros_like(whole(weight.parameter)) if weight.parameter.grad is None
+                     else whole(weight.parameter.grad) for weight in weights]
+        known = [one for one in self._of_processes(loss) if one is not None]
+        return _Run(sum(known) / len(known) if known else None, [one.detach().double().cpu() for one in gradients])
+
+    def _weights(self) -> List[Weight]:
+        shards = shards_of(self.model)
+        found = [follow(self.model, router.name, shards) for router in self.routers]
+        return [one for one in found if one is not None]
+
+    # ---- processes ----
+
+    def is_spread(self) -> bool:
+        """Whether each process has tokens of its own, and gradients are those of all."""
+        return isinstance(self.wrapped, nn.parallel.DistributedDataParallel) or any(map(is_sharded, self.model.parameters()))
+
+    def _of_processes(self, value: Any) -> List[Any]:
+        if not self.is_spread():
+            return [value]
+        found: List[Any] = [None] * torch.distributed.get_world_size()
+        torch.distributed.all_gather_object(found, value)
+        return found
+
+    # ---- what the loss is computed from ----
+
+    def _case(self) -> Case:
+        """tokens, logits and W of all layers; micro-batches of all processes, one after the other."""
+        silent = next((router for router in self.routers if not router.tokens), None)
+        if silent:
+            raise CannotJudge(f"{silent.name}: its module was not called; run the model itself, not a compiled one, or give "
+                              "routers= the modules that are called")
+        mine = [router.tokens for router in self.routers], self.masks, self.sequences
+        tokens: List[List[Tensor]] = [[] for _ in self.routers]
+        masks: List[Optional[Tensor]] = []
+        sequences = 0
+        all_processes = self._of_processes(mine)
+        for theirs, their_masks, their_sequences in all_processes:
+            for all_, some in zip(tokens, theirs):
+                all_ += some
+            masks, sequences = masks + their_masks, sequences + their_sequences
+        if len({len(one) for batches in tokens for one in batches} | {0}) > 2 or len({len(one) for one in tokens}) > 1:
+            raise CannotJudge("the micro-batches have different numbers of tokens, or the layers were called differently "
+                              "often; give batches of one shape")
+        with torch.no_grad():
+            return self._joined(tokens, masks, sequences, len(all_processes))
+
+    def _joined(self, tokens: List[List[Tensor]], masks: List[Optional[Tensor]], sequences: int, ranks: int) -> Case:
+        x = torch.stack([torch.cat(batches) for batches in tokens])
+        W = torch.stack([whole(weight.parameter).detach().cpu() for weight in self._weights()])
+        logits = torch.einsum("ltd,lnd->ltn", x.double(), W.double())
+        biases = [getattr(router.module, "bias", None) for router in self.routers]
+        if all(isinstance(bias, nn.Parameter) for bias in biases):
+            logits = logits + torch.stack([whole(bias).detach().cpu().double() for bias in biases])[:, None]
+        t, A = len(tokens[0][0]), len(tokens[0])
+        mask = None
+        if any(one is not None for one in masks):
+            mask = torch.cat([torch.ones(t, dtype=torch.bool) if one is None else one for one in masks])
+        sequences = self.given_sequences or sequences
+        if mask is not None and len(mask) != x.shape[1] or sequences and x.shape[1] % sequences:
+            raise CannotJudge(f"routers have seen {x.shape[1]} tokens, the model {sequences} sequences"
+                              f"{'' if mask is None else f' of {len(mask)} tokens'}")
+        values = {"logits": logits, "router": W, "router_input": x, "top_k": self.top_k, "mask": mask,
+                  "sequences": sequences or None, "micro_batches": A if A > 1 else None, "steps": A // ranks,
+                  "ranks": ranks if ranks > 1 else None}
+        return Case(**{name: value for name, value in values.items() if value is not None})
+
+    # ---- the verdict ----
+
+    def _differences(self) -> List[_Run]:
+        """At c and 2c less at 0, and an estimate of their rounding. CannotJudge: hidden state."""
+        if not self.runs:
+            raise CannotJudge("nothing was recorded: call run(step)")
+        zero, one, two, again = self.runs
+        floor = self._floor()
+        if again.less(zero).size() > floor:
+            raise CannotJudge("the step gives other gradients when it is run again: it depends on hidden state or on random "
+                              "numbers of its own")
+        return [one.less(zero), two.less(zero)]
+
+    def _floor(self) -> float:
+        """Rounding errors of the gradients that are subtracted."""
+        return SPARE * self._unit() * max(run.size() for run in self.runs) * max(1, self.x.micro_batches or 1)**0.5
+
+    def _unit(self) -> float:
+        return max(UNIT[weight.parameter.dtype] for weight in self._weights())
+
+    def _noise(self, c: _Run, twice: _Run) -> float:
+        """What is left of the gradients if they are affine in the coefficient, or in its square."""
+        left = min(twice.less(c.times(factor)).size() for factor in (2.0, 4.0))
+        noise = max(self._floor(), SPARE * left)
+        if left > self._floor() and left > SMALL * twice.size():
+            raise CannotJudge("the gradients are neither affine in the coefficient nor in its square")
+        return noise
+
+    def dumps(self, kind: Kind) -> List[Dump]:
+        """At c and 2c, as the judge reads them. CannotJudge: rounding hides the auxiliary loss."""
+        c, twice = self._differences()
+        noise, found = self._noise(c, twice), []
+        for name, run, factor in (("c", c, 1.0), ("2c", twice, 2.0)):
+            x = self.x.but(coefficient=factor * self.setting.value)
+            missing = [need for need in sorted(kind.needs) if getattr(x, need) is None]
+            if missing or kind.outputs != ("loss",) or not set(kind.gradients) <= {"logits", "router"}:
+                raise CannotJudge(f"a step does not show what {kind.name} needs" + (f": {missing[0]}" if missing else ""))
+            right = outputs(kind, x, {})
+            if noise > max(SMALL, ROUNDED * self._unit()) * float(right["d_router"].norm()):
+                raise CannotJudge(f"cannot be told: the gradient of {kind.name} at the coefficient {float(x.coefficient):g} "
+                                  "is within the rounding of the whole step; give value= a larger one, as 1.0")
+            got = {"d_router": torch.stack(run.gradients)}
+            rounding = {"d_router": noise}
+            if run.loss is not None and self._has_loss(run, right):
+                got["loss"] = torch.tensor(run.loss, dtype=torch.float64)
+                rounding["loss"] = self._loss_floor()
+            found.append(Dump(name, x, got, rounding, self._unit()))
+        return found
+
+    def _loss_floor(self) -> float:
+        return SPARE * UNIT[torch.float32] * max(abs(run.loss or 0.0) for run in self.runs)
+
+    def _has_loss(self, run: _Run, right: Dict[str, Tensor]) -> bool:
+        """Not if rounding hides it, or if it is in the gradients alone: a function of autograd may add it there."""
+        hidden = self._loss_floor() > SMALL * abs(float(right["loss"]))
+        return not hidden and not (run.loss == 0 and run.size() > self._floor())
+
+    def verdict(self, kind: str) -> Verdict:
+        if kind not in KINDS:
+            raise CannotJudge(f"there is no kind of loss {kind}: {', '.join(KINDS)}")
+        dumps = self.dumps(KINDS[kind])
+        if all(float(dump.got["d_router"].norm()) <= dump.noise["d_router"] and
+               abs(float(dump.got.get("loss", 0.0))) <= dump.noise.get("loss", 0.0) for dump in dumps):
+            return Verdict(KINDS[kind], "fault", [Supposed((), (fault,)) for fault in ANY
+                                                  if fault.key in ("coefficient_unused", "zero")])
+        return judge(KINDS[kind], dumps)
+
+    def fitting(self) -> List[str]:
+        """The kinds as which the step is right."""
+        found = []
+        for name, kind in KINDS.items():
+            try:
+                found += [name] if is_right(kind, self.dumps(kind)) else []
+            except CannotJudge:
+                continue
+        return found
+
+
+def record(model: nn.Module, coefficient: Coefficient = None, value: Optional[float] = None,
+           routers: Optional[Named] = None, top_k: Optional[int] = None,
+           sequences: Optional[int] = None) -> Recorded:
+    """For `with`; see the head of this file.
+
+    coefficient: the name of the attribute of model, its modules or their config that has it ("router_aux_loss_coef"), a
+        path ("config.moe.alpha"), or a function that sets it; None: the usual names are tried. value: c; None: as it is.
+    routers: modules with a `weight` [n, d] that are called with the tokens, or names of such weights; None: those of the
+        families that couplet knows. top_k: K; None: from the model's config.
+    sequences: how many the step has in one process; None: counted by the batches."""
+    return Recorded(model, coefficient, value, routers, top_k, sequences)

@@ -1,0 +1,145 @@
+"""couplet.certify.record over processes (DDP, FSDP2), and on models of Transformers."""
+import os
+import tempfile
+
+import pytest
+import torch
+import torch.distributed as dist
+import torch.multiprocessing as mp
+
+from conftest import HAS_FULLY_SHARD
+from couplet import certify
+from test_certify_record import K, Model, batches, keys, recorded, step_of
+
+fsdp = pytest.importorskip("torch.distributed.fsdp")
+
+SIZE = 2
+KINDS = ("ddp", *(("fully_shard",) if HAS_FULLY_SHARD else ()))
+
+
+# ---- processes ----
+
+def spread(name, fault=""):
+    model = Model(fault)
+    if name == "ddp":
+        return torch.nn.parallel.DistributedDataParallel(model)
+    for layer in model.layers:
+        fsdp.fully_shard(layer)
+    return fsdp.fully_shard(model)
+
+
+def summed(model, many):
+    """A trainer that takes the mean over processes for a sum."""
+    def step():
+        total = 0.0
+        for ids in many:
+            loss = SIZE * model(input_ids=ids) / len(many)
+            loss.backward()
+            total += loss.detach()
+        return total
+    return step
+
+
+def process(rank, folder):
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=SIZE)
+    mine = batches(3 * SIZE)[3 * rank:3 * rank + 3]
+    found = {}
+    for name in KINDS:
+        model = spread(name)
+        found[name, "right"] = recorded(model, step_of(model, mine))
+        found[name, "not_divided_by_steps"] = recorded(model, step_of(model, mine, divided=False))
+        found[name, "times_ranks"] = recorded(model, summed(model, mine))
+        model = spread(name, "coefficient_twice")
+        found[name, "coefficient_twice"] = recorded(model, step_of(model, mine))
+    said = {key: (one.state, sorted(keys(one)), one.factor) for key, one in found.items()}
+    torch.save(said, os.path.join(folder, f"{rank}.pt"))
+    dist.destroy_process_group()
+
+
+@pytest.fixture(scope="module")
+def two():
+    with tempfile.TemporaryDirectory() as folder:
+        mp.spawn(process, args=(folder,), nprocs=SIZE)
+        return [torch.load(os.path.join(folder, f"{rank}.pt")) for rank in range(SIZE)]
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_over_processes(two, name):
+    assert two[0] == two[1]
+    assert two[0][name, "right"] == ("right", [], None)
+    for fault in ("not_divided_by_steps", "times_ranks", "coefficient_twice"):
+        assert two[0][name, fault][0] == "fault" and fault in two[0][name, fault][1], two[0][name, fault]
+
+
+# ---- Transformers ----
+
+SHAPE = dict(vocab_size=48, hidden_size=24, intermediate_size=16, num_hidden_layers=2, num_attention_heads=2,
+             num_key_value_heads=2, router_aux_loss_coef=0.02, output_router_logits=True, initializer_range=0.3,
+             pad_token_id=0, bos_token_id=1, eos_token_id=2)
+FAMILIES = {
+    "mixtral": ("Mixtral", dict(num_local_experts=6, num_experts_per_tok=K)),
+    "olmoe": ("Olmoe", dict(num_experts=6, num_experts_per_tok=K)),
+    "qwen3_moe": ("Qwen3Moe", dict(num_experts=6, num_experts_per_tok=K, moe_intermediate_size=16, head_dim=12)),
+}
+
+
+def of_transformers(family, **changes):
+    transformers = pytest.importorskip("transformers")
+    name, more = FAMILIES[family]
+    torch.manual_seed(3)
+    config = getattr(transformers, f"{name}Config")(**{**SHAPE, **more, **changes})
+    return getattr(transformers, f"{name}ForCausalLM")(config).train()
+
+
+def step_with(model, mask=None):
+    ids = torch.randint(3, 48, (4, 10), generator=torch.Generator().manual_seed(1))
+
+    def step():
+        loss = model(input_ids=ids, attention_mask=mask, labels=ids).loss
+        loss.backward()
+        return loss
+    return step
+
+
+def verdict_of(model, step, kind="load-balancing-mixtral", **settings):
+    with certify.record(model, **settings) as one:
+        one.run(step)
+    return one.verdict(kind)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_transformers_as_installed(family, one_thread):
+    model = of_transformers(family)
+    verdict = verdict_of(model, step_with(model))
+    assert verdict.state == "right", certify.sentence(verdict)
+    assert verdict_of(model, step_with(model), "load-balancing-olmoe").state == "other"
+
+
+@pytest.mark.parametrize("family", ("mixtral", "qwen3_moe"))
+def test_transformers_with_padding_and_checkpointing(family, one_thread):
+    model = of_transformers(family)
+    model.gradient_checkpointing_enable({"use_reentrant": False})
+    mask = torch.ones(4, 10, dtype=torch.long)
+    mask[1, 6:], mask[3, 2:] = 0, 0
+    verdict = verdict_of(model, step_with(model, mask))
+    assert verdict.state == "right", certify.sentence(verdict)
+    assert "padding_counted" not in [fault.key for fault in verdict.untold]
+
+
+def test_transformers_without_router_logits(one_thread):
+    model = of_transformers("olmoe", output_router_logits=False)
+    assert "zero" in keys(verdict_of(model, step_with(model)))
+
+
+def test_a_trainer_that_adds_it_once_more(one_thread):
+    """As TRL #4070: the model's loss has it already."""
+    model = of_transformers("qwen3_moe", num_experts_per_tok=3)
+    ids = torch.randint(3, 48, (4, 10), generator=torch.Generator().manual_seed(1))
+
+    def step():
+        out = model(input_ids=ids, labels=ids)
+        loss = out.loss + model.config.router_aux_loss_coef * out.aux_loss
+        loss.backward()
+        return loss
+    assert keys(verdict_of(model, step)) == {"added_twice"}
