@@ -218,6 +218,29 @@ def test_added_to_gradients_alone():
     assert "not_divided_by_steps" in keys(recorded(model, step_of(model, batches(2))))
 
 
+@pytest.mark.parametrize("kind", ("load-balancing-switch", "z-loss"))
+def test_a_loss_of_other_routers_is_not_right(kind):
+    """The loss has a layer that is not named."""
+    model = Model()
+    verdict = recorded(model, step_of(model, batches()), routers=[layer.gate for layer in model.layers[1:]], kind=kind)
+    assert verdict.state != "right"
+
+
+def test_under_autocast():
+    model = Model()
+
+    def step():
+        with torch.autocast("cpu", torch.bfloat16):
+            loss = model(input_ids=batches()[0])
+        loss.backward()
+        return loss
+    try:
+        verdict = recorded(model, step, value=1.0)
+        assert verdict.state == "right" and "within the rounding of bf16" in certify.sentence(verdict)
+    except certify.CannotJudge as error:
+        assert "cannot be told: rounding in bf16" in str(error)
+
+
 # ---- what cannot be judged ----
 
 def refused(words, model, step, **settings):
@@ -252,6 +275,8 @@ def test_bad_arguments():
     refused("the coefficient is nan; give value=", model, step, coefficient=print)
     refused("the coefficient is 0; give value=", model, step, value=0.0)
     refused("there is no kind of loss nonsense", model, step, kind="nonsense")
+    mine = recorded(model, step_of(model, batches()))
+    assert mine.grade == "float32"
     refused("does not show what gate-weights needs", model, step, kind="gate-weights")
     refused("load-balancing-switch needs: top_k", model, step, top_k=None)
     refused("no parameter .n, d. of the model", model, step, routers=["layers.0.nothing"])

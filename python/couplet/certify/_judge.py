@@ -24,13 +24,13 @@ NEAR, NEAR_TIED, FAR = 0.05, 0.3, 1000.0
 class Dump:
     """What an implementation was given and gave. `got`: an output that is absent was not given: nothing is known of a
     loss, a gradient is None and counts as zero. `noise`: how far an output may lie off for reasons of its own, as where
-    it is a difference of larger numbers. `unit`: smaller rounding errors are not tried."""
+    it is a difference of larger numbers. `units`: the smallest and the largest rounding error that are tried."""
 
     name: str
     x: Case
     got: Outputs
     noise: Dict[str, float] = field(default_factory=dict)
-    unit: float = 0.0
+    units: Tuple[float, float] = (0.0, 1.0)
 
 
 @dataclass(frozen=True)
@@ -216,7 +216,8 @@ class Judge:
         own = torch.float64 if kinds <= {torch.float64} else torch.float32
         units = [(UNIT[torch.float64], "float64")] if own is torch.float64 else []
         units += [(UNIT[torch.float32], "float32"), (TF32, "TF32"), (UNIT[torch.bfloat16], "bf16")]
-        return [one for one in units if one[0] >= min(UNIT[torch.bfloat16], max(dump.unit for dump in self.dumps))]
+        least, most = max(dump.units[0] for dump in self.dumps), min(dump.units[1] for dump in self.dumps)
+        return [one for one in units if least <= one[0] <= most]
 
     def away(self, supposed: Supposed, unit: float) -> float:
         """The largest distance of an output, relative to the right one."""

@@ -89,6 +89,7 @@ class Router:
         self.name, self.module = name, module
         self.rows, self.d = weight.shape
         self.tokens: List[Tensor] = []  # [t, d] of each forward pass
+        self.is_autocast = False
 
     def __call__(self, module: nn.Module, inputs: Any, named: Any) -> Any:
         at = next((k for k, one in (*enumerate(inputs), *named.items()) if self.is_tokens(one)), None)
@@ -96,6 +97,7 @@ class Router:
             raise CannotJudge(f"{self.name}: its module, a {type(module).__name__}, is called with no tokens "
                               f"[..., {self.d}]")
         x = (named if isinstance(at, str) else inputs)[at]
+        self.is_autocast |= torch.is_autocast_enabled(x.device.type)
         if not in_backward():
             self.tokens.append(x.detach().reshape(-1, self.d).cpu())
         if isinstance(at, str):
@@ -133,7 +135,7 @@ def routers_of(model: nn.Module, names: Sequence[str]) -> List[Router]:
             module = module_that_reads(model, name)
         except ValueError as error:
             raise CannotJudge(str(error).replace("record_tokens(routers=...)", "routers=")) from None
-        others = [key for key, _ in module.named_parameters() if key not in ("bias", "e_score_correction_bias") and
+        others = [key for key, _ in module.named_parameters() if key.rpartition(".")[2] not in ("bias", "e_score_correction_bias") and
                   plain_name(name) != key and not plain_name(name).endswith(f".{plain_name(key)}")]
         if others:
             raise CannotJudge(f"{name}: its router has {others[0]} too, so that its logits are not W x")

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, Callable, Dict, List, Optional
+from typing import Any, Callable, Dict, List, Optional, Tuple
 
 import torch
 from torch import Tensor, nn
@@ -23,7 +23,7 @@ from .._families import Config
 from .._import import CannotJudge, raised
 from .._layers import unwrapped
 from .._weights import Weight, follow, is_sharded, shards_of, whole
-from ._evaluate import SPARE, UNIT, outputs
+from ._evaluate import SPARE, TF32, UNIT, outputs
 from ._judge import Dump, Supposed, Verdict, is_right, judge
 from ._kind import Case, Kind
 from ._model_parts import Coefficient, Named, Setting, in_backward, names_of, random_state, routers_of
@@ -32,6 +32,7 @@ from .kinds import KINDS
 
 # Of the expected gradient: what rounding of the whole step may be of it, at least, and in rounding errors.
 SMALL, ROUNDED = 0.02, 32.0
+SHARP = 0.25  # of the expected gradient: a larger bound says nothing
 Step = Callable[[], Any]
 
 
@@ -226,7 +227,15 @@ class Recorded:
         return SPARE * self._unit() * max(run.size() for run in self.runs) * max(1, self.x.micro_batches or 1)**0.5
 
     def _unit(self) -> float:
+        """Of the gradients' format."""
         return max(UNIT[weight.parameter.dtype] for weight in self._weights())
+
+    def _units(self) -> Tuple[float, float]:
+        """Those that a router in its format may have been computed with: under autocast as bf16, on a GPU as TF32."""
+        unit = min(self._unit(), UNIT[torch.bfloat16])
+        if any(router.is_autocast for router in self.routers):
+            return UNIT[torch.bfloat16], UNIT[torch.bfloat16]
+        return unit, max(unit, UNIT[torch.float32], TF32 if any(w.parameter.is_cuda for w in self._weights()) else 0.0)
 
     def _noise(self, c: _Run, twice: _Run) -> float:
         """What is left of the gradients if they are affine in the coefficient, or in its square."""
@@ -246,7 +255,7 @@ class Recorded:
             if missing or kind.outputs != ("loss",) or not set(kind.gradients) <= {"logits", "router"}:
                 raise CannotJudge(f"a step does not show what {kind.name} needs" + (f": {missing[0]}" if missing else ""))
             right = outputs(kind, x, {})
-            if noise > max(SMALL, ROUNDED * self._unit()) * float(right["d_router"].norm()):
+            if noise > max(SMALL, ROUNDED * self._units()[1]) * float(right["d_router"].norm()):
                 raise CannotJudge(f"cannot be told: the gradient of {kind.name} at the coefficient {float(x.coefficient):g} "
                                   "is within the rounding of the whole step; give value= a larger one, as 1.0")
             got = {"d_router": torch.stack(run.gradients)}
@@ -254,7 +263,7 @@ class Recorded:
             if run.loss is not None and self._has_loss(run, right):
                 got["loss"] = torch.tensor(run.loss, dtype=torch.float64)
                 rounding["loss"] = self._loss_floor()
-            found.append(Dump(name, x, got, rounding, self._unit()))
+            found.append(Dump(name, x, got, rounding, self._units()))
         return found
 
     def _loss_floor(self) -> float:
@@ -273,7 +282,12 @@ class Recorded:
                abs(float(dump.got.get("loss", 0.0))) <= dump.noise.get("loss", 0.0) for dump in dumps):
             return Verdict(KINDS[kind], "fault", [Supposed((), (fault,)) for fault in ANY
                                                   if fault.key in ("coefficient_unused", "zero")])
-        return judge(KINDS[kind], dumps)
+        verdict = judge(KINDS[kind], dumps)
+        if verdict.state == "right" and not any(one.name != "loss" and one.bound <= SHARP * one.expected
+                                                for figures in verdict.figures.values() for one in figures):
+            raise CannotJudge(f"cannot be told: rounding in {verdict.grade} may be as large as the gradient; give a step with "
+                              "more tokens, or a model in float32")
+        return verdict
 
     def fitting(self) -> List[str]:
         """The kinds as which the step is right."""

@@ -6,6 +6,7 @@ from typing import Any, Dict, List
 from ._judge import Supposed, Verdict
 
 VERSION = 1  # of the JSON
+COARSE = ("TF32", "bf16")  # coarser than the formats of most dumps
 
 
 def _clause(one: Supposed, verdict: Verdict) -> str:
@@ -24,7 +25,7 @@ def sentence(verdict: Verdict) -> str:
     """The verdict in one line."""
     kind = verdict.kind.name
     if verdict.state == "right":
-        return f"right as {kind}"
+        return f"right as {kind}" + (f", within the rounding of {verdict.grade}" if verdict.grade in COARSE else "")
     if verdict.state == "other":
         told = f": as {kind}, {_clause(verdict.sets[0], verdict)}" if verdict.sets else ""
         return f"right as {_others(verdict)}, not {kind}{told}"

@@ -70,10 +70,10 @@ def route(x: Case, has: Has, score: Callable[[Case, Has, Tensor], Tensor], group
     logits = x.logits
     L, T, n = logits.shape
     A = getattr(x, groups) or 1
-    K = n if has("k_is_n") else x.top_k
+    K = n if has("k_is_n") else 1 if has("first_choice") else x.top_k
     with torch.no_grad(), exactly():
         if x.indices is not None and not has("k_is_n"):
-            chosen = torch.zeros_like(logits).scatter(-1, x.indices, 1.0)
+            chosen = torch.zeros_like(logits).scatter(-1, x.indices[..., :K], 1.0)
         else:
             chosen = pick(logits.detach(), K, x.tolerance or 0.0)
         if x.kept is not None and has("dropped_left_out"):
@@ -172,6 +172,8 @@ FAULTS = (
     Fault("P_for_f", "f is the mean score too: the counts are not used", "f from a one-hot of the chosen experts"),
     Fault("f_of_scores", "f sums scores of the chosen experts, with their gradient, in place of counting them",
           "count: one_hot(indices).float().mean(0), which has no gradient", picks=True),
+    Fault("first_choice", "f counts the first choice of each token alone",
+          "count all K of a token; GShard (arXiv 2006.16668) counts the first", "DeepSpeed's top2gating", picks=True),
     Fault("mean_over_all", "P is a mean over experts as well as tokens: the loss is constant",
           "take the mean over the tokens' axis alone"),
     Fault("broadcast", "the sums of f and P are multiplied, not f and P expert by expert: the loss is constant",
