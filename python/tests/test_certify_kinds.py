@@ -193,3 +193,16 @@ def test_the_names_of_arguments_on_the_page():
     text = (pathlib.Path(__file__).parents[2] / "docs" / "losses.md").read_text()
     for name in KINDS["load-balancing-olmoe"].inputs:
         assert f"`{name}`" in text, name
+
+
+def test_every_kind_has_its_range_in_words():
+    assert all(kind.range for kind in KINDS.values())
+
+
+def test_load_balancing_lies_between_0_and_n_over_K_and_below_balance_too():
+    """60 of 100 tokens prefer expert 1 a little, 40 expert 2 by far: the busy expert has the lower mean score."""
+    reference = certify.REFERENCES["load-balancing-olmoe"]
+    scores = torch.tensor([[0.51, 0.49]] * 60 + [[0.01, 0.99]] * 40)
+    assert float(reference(certify.Case(logits=scores.log()[None], top_k=1))) == pytest.approx(0.924)
+    for x in KINDS["load-balancing-olmoe"].cases(0).values():
+        assert 0 <= float(reference(x)) / x.times <= x.logits.shape[-1] / x.top_k

@@ -268,6 +268,19 @@ def test_bad_steps():
         one.verdict("z-loss")
 
 
+def test_everything_is_as_before_when_the_step_raises():
+    model = Model()
+    torch.manual_seed(1)
+    before = torch.get_rng_state()
+
+    def step():
+        model(input_ids=batches()[0]).backward()
+        raise OSError("no disk")
+    refused("the step raises OSError: no disk", model, step)
+    assert torch.equal(before, torch.get_rng_state()) and float(model.calls) == 0
+    assert model.aux_loss_coef == 0.02 and model.head.weight.grad is None
+
+
 def test_bad_arguments():
     model = Model()
     step = step_of(model, batches())

@@ -99,6 +99,7 @@ class Kind:
     scale: str = ""  # what it depends on besides
     code: str = "not in Couplet"  # the code of Couplet that computes it
     outputs: Tuple[str, ...] = ("loss",)
+    range: str = ""  # docs/losses.md: between which values it lies
 
     def fault(self, key: str) -> Fault:
         return next(one for one in self.faults if one.key == key)

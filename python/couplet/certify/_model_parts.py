@@ -114,9 +114,13 @@ def names_of(model: nn.Module, routers: Optional[Named]) -> List[str]:
         try:
             with warnings.catch_warnings():
                 warnings.filterwarnings("error", message=".*left out")
-                return [layer.names[0] for layer in hf.find(model)]
+                layers = hf.find(model)
         except (ValueError, UserWarning) as error:
             raise CannotJudge(f"{error}; give routers= the modules that route, or the names of their weights") from None
+        turned = next((layer.names[0] for layer in layers if layer.router_transposed), None)
+        if turned:
+            raise CannotJudge(f"{turned} is stored as [d, n], which is not supported")
+        return [layer.names[0] for layer in layers]
     modules = {id(module): name for name, module in model.named_modules()}
     for one in routers:
         if not isinstance(one, str) and id(one) not in modules:

@@ -37,8 +37,8 @@ def _kind(kind: Kind, known: List[str]) -> Iterator[str]:
 
 def page() -> str:
     """Markdown: a table of all kinds, the faults that several share, and each kind's own."""
-    lines = [*_head("kind", "source", "when all experts get the same", "when K experts get all", "scale", "code")]
-    lines += [_row(f"`{kind.name}`", kind.source, kind.balance, kind.collapse, kind.scale, kind.code)
+    lines = [*_head("kind", "source", "when all experts get the same", "when K experts get all", "range", "scale", "code")]
+    lines += [_row(f"`{kind.name}`", kind.source, kind.balance, kind.collapse, kind.range, kind.scale, kind.code)
               for kind in KINDS.values()]
     lines += ["", "## Faults of any loss", "", *_faults(list(ANY)), "", "Under gradient accumulation or over several ranks:",
               "", *_faults(list(ACCUMULATED)), "", "Of load balancing; `times_tokens` of the z-loss too:", "",

@@ -117,11 +117,13 @@ class Recorded:
                 for p in parameters:
                     p.grad = None
                 self.setting.set(times * self.setting.value)
-                self.runs.append(self._once(step))
-                back()
-                with torch.no_grad():
-                    for buffer, value in buffers:
-                        buffer.copy_(value)
+                try:
+                    self.runs.append(self._once(step))
+                finally:
+                    back()
+                    with torch.no_grad():
+                        for buffer, value in buffers:
+                            buffer.copy_(value)
             if any(p._version != version for p, (_, version) in zip(parameters, before)):
                 raise CannotJudge("the step changes parameters: leave the optimizer's step out")
         finally:
@@ -294,7 +296,7 @@ class Recorded:
         found = []
         for name, kind in KINDS.items():
             try:
-                found += [name] if is_right(kind, self.dumps(kind)) else []
+                found += [name] if is_right(kind, self.dumps(kind)) and self.verdict(name).state == "right" else []
             except CannotJudge:
                 continue
         return found

@@ -47,4 +47,5 @@ KIND = Kind(
     "aoe-scores", "softmax over experts of |x W_down^i|", "Autonomy-of-Experts (arXiv 2501.13074)", reference, FAULTS,
     {"tokens": ("tokens", "x", "hidden_states"), "W_down": ("W_down", "w_down", "down", "W_g_down")}, cases,
     frozenset({"tokens", "W_down"}), ("tokens", "W_down"), "1 / n", "1", "norms are not divided by r or d",
-    "src/model/moe.c, model.router=aoe", ("scores",))
+    "src/model/moe.c, model.router=aoe", ("scores",),
+    range="0 to 1; they sum to 1")

@@ -76,4 +76,4 @@ KIND = Kind(
     "bias-update-sign", "b_i += u sign(mean_j c_j - c_i)", SOURCE, reference,
     [*FAULTS, EACH, Fault("zero_is_positive", "an expert exactly at the mean is raised", "torch.sign: it gives 0 there")],
     NAMES, cases, NEEDS, (), "unchanged", "-u for the busy, +u for the others", "u alone", "src/train/step.c",
-    outputs=("bias_after",))
+    outputs=("bias_after",), range="steps of -u, 0 and u")

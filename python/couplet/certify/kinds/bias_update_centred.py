@@ -13,4 +13,5 @@ def reference(x: Case, has: Has) -> Outputs:
 KIND = Kind(
     "bias-update-centred", "b += u (s - mean s), s_i = sign(mean_j c_j - c_i)", "torchtitan, moe.py", reference,
     [*FAULTS, EACH, Fault("not_centred", "the step's mean is not taken off", "step -= step.mean()")],
-    NAMES, cases, NEEDS, (), "unchanged", "u (s - mean s)", "u; the mean of b stays", outputs=("bias_after",))
+    NAMES, cases, NEEDS, (), "unchanged", "u (s - mean s)", "u; the mean of b stays", outputs=("bias_after",),
+    range="steps between -2 u and 2 u")

@@ -14,4 +14,4 @@ KIND = Kind(
     "bias-update-proportional", "b_i += u (mean_j c_j - c_i) / sum_j c_j", SOURCE + ", its variant", reference,
     [*FAULTS, Fault("of_counts", "the difference is of counts, not of shares", "divide by counts.sum()")],
     NAMES, cases, NEEDS, (), "unchanged", "u (1 / n - 1 / K) for the busy", "T divided out",
-    outputs=("bias_after",))
+    outputs=("bias_after",), range="steps from u (1 / n - 1 / K) to u / n")

@@ -59,4 +59,5 @@ KIND = Kind(
      Fault("cosines", "both outputs are normalised", "divide by <y_k, y_k> alone"),
      Fault("over_pairs", "the sum is divided by K (K - 1)", "sum over the pairs"),
      Fault("over_k", "the sum is divided by K", "sum over the pairs")], *PLACE,
-    balance="0 of orthogonal outputs", collapse="K (K - 1) |y|^2 of equal outputs", scale="grows with K^2 and |y|^2")
+    balance="0 of orthogonal outputs", collapse="K (K - 1) |y|^2 of equal outputs", range="0 and more",
+    scale="grows with K^2 and |y|^2")

@@ -38,4 +38,5 @@ KIND = Kind(
     [*COMMON, Fault("no_gram_schmidt", "the others are normalised, but not made orthogonal to each other",
                      "subtract their projections onto the basis so far"),
      Fault("k_left_out", "the sum is divided by the tokens alone", "divide by K too")], *PLACE,
-    balance="0 of orthogonal outputs", collapse="|y|^2 of equal outputs", scale="grows with |y|^2")
+    balance="0 of orthogonal outputs", collapse="|y|^2 of equal outputs", range="0 and more",
+    scale="grows with |y|^2")

@@ -55,4 +55,4 @@ KIND = Kind(
     {**{name: NAMES[name] for name in ("logits", "top_k")}, "bias": ("bias", "expert_bias", "e_score_correction_bias"),
      "scale": ("scale", "routed_scaling_factor", "route_scale")},
     cases, frozenset({"logits", "top_k", "bias"}), ("logits", "bias"),
-    balance="scale / K", collapse="scale / K", outputs=("weights",))
+    balance="scale / K", collapse="scale / K", range="0 to scale; they sum to scale", outputs=("weights",))

@@ -49,4 +49,4 @@ KIND = Kind(
     [*FAULTS, *(one for one in _balance.faults_but("layers_summed") if "softmax" not in one.key and
                 one.key != "logits_for_scores")],
     _balance.NAMES, cases, frozenset({"logits", "top_k"}), balance="L",
-    collapse="at most L n / K", scale="grows with L")
+    collapse="at most L n / K", range="0 to L n / K; below L too", scale="grows with L")

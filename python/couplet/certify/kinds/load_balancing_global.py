@@ -26,5 +26,6 @@ KIND = Kind(
     "Qiu et al. (arXiv 2501.11873), section 3; Qwen3 (arXiv 2505.09388), section 2", reference,
     [APART, *_balance.faults_but("layers_averaged", "groups_joined")], _balance.NAMES, cases,
     frozenset({"logits", "top_k", "micro_batches"}), balance="1", collapse="n / K",
+    range="0 to n / K; below 1 too",
     scale="at most that of each micro-batch by itself",
     code="src/model/balance.c, balance.scope=global")

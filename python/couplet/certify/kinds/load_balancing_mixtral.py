@@ -16,4 +16,4 @@ KIND = Kind(
     "load-balancing-mixtral", "n sum_i f_i P_i over the tokens of all layers, f_i = assignments of i / (L T)",
     "Transformers, load_balancing_loss_func of Mixtral; Mixtral (arXiv 2401.04088) has no formula", reference,
     _balance.faults_but("layers_joined"), _balance.NAMES, _balance.cases, frozenset({"logits", "top_k"}),
-    balance="K", collapse="n", scale="grows with K")
+    balance="K", collapse="n", range="0 to n; below K too", scale="grows with K")

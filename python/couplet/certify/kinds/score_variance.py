@@ -50,8 +50,8 @@ _PLACE = (FAULTS, {name: _balance.NAMES[name] for name in ("logits", "coefficien
 KINDS = (
     Kind("score-variance-experts", "- mean over layers and tokens of the variance over experts of softmax(z), divisor n - 1",
          "the authors' code of arXiv 2505.22323", over_experts, *_PLACE, balance="0 of equal scores",
-         collapse="-1 / n of one-hot scores", scale="shrinks with n"),
+         collapse="-1 / n of one-hot scores", range="-1 / n to 0", scale="shrinks with n"),
     Kind("score-variance-tokens", "- mean over layers and experts of the variance over tokens of softmax(z), divisor T",
          "arXiv 2505.22323, its variance loss, divided by the tokens", over_tokens, *_PLACE, balance="0 of equal tokens",
-         collapse="0: all tokens alike", scale="shrinks with n"),
+         collapse="0: all tokens alike", range="-(n - 1) / n^2 to 0", scale="shrinks with n"),
 )

@@ -17,4 +17,5 @@ def reference(x: Case, has: Has) -> Tensor:
 KIND = Kind(
     "simbal", "mean over layers of the sum of the n^2 absolute entries of R R^T - I", "SimBal (arXiv 2506.14038)", reference,
     [fault(key) for key in (*COMMON, "rows_normalised", "squared", "averaged")], *GIVEN,
-    balance="0 of orthonormal rows", collapse="n (n - 1) of equal rows of length 1", scale="grows with n^2 and |R|^2")
+    balance="0 of orthonormal rows", collapse="n (n - 1) of equal rows of length 1", range="0 and more",
+    scale="grows with n^2 and |R|^2")

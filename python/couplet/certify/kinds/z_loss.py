@@ -61,11 +61,12 @@ _SOURCE = "ST-MoE (arXiv 2202.08906), equation 5"
 KINDS = (
     Kind("z-loss", "mean over layers of mean over tokens of logsumexp(z)^2", _SOURCE + "; layers as OLMoE", mean,
          [*FAULTS, Fault("layers_summed", "the layers' losses are summed", "see the kind's formula")], _NAMES,
-         _balance.cases, frozenset({"logits"}), balance="(log n)^2 of zero logits", collapse="z_max^2",
+         _balance.cases, frozenset({"logits"}), balance="(log n)^2 of zero logits", collapse="z_max^2", range="0 and more",
          scale="grows with n; logits that are shifted change it",
          code="src/model/aux_losses.c"),
     Kind("z-loss-summed", "sum over layers of mean over tokens of logsumexp(z)^2", _SOURCE, total,
          [*FAULTS, Fault("layers_averaged", "the layers' losses are averaged", "see the kind's formula")], _NAMES,
          _balance.cases, frozenset({"logits"}), balance="L (log n)^2 of zero logits", collapse="L z_max^2",
+         range="0 and more",
          scale="grows with L and n"),
 )
