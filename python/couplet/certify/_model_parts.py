@@ -16,6 +16,7 @@ from .._token_figures import module_that_reads
 from .._weights import Weight, follow, plain_name, shards_of
 
 NAMES = ("router_aux_loss_coef", "aux_loss_coef", "aux_loss_coeff", "moe_aux_loss_coeff", "aux_loss_alpha")
+ADDED = ("bias", "e_score_correction_bias")  # parameters that a router may have beside its weight
 
 Coefficient = Union[None, str, Callable[[float], Any]]
 Named = Sequence[Union[str, nn.Module]]
@@ -87,7 +88,7 @@ class Router:
 
     def __init__(self, name: str, weight: Weight, module: nn.Module):
         self.name, self.module = name, module
-        self.rows, self.d = weight.shape
+        self.d = weight.shape[1]
         self.tokens: List[Tensor] = []  # [t, d] of each forward pass
         self.is_autocast = False
 
@@ -139,10 +140,10 @@ def routers_of(model: nn.Module, names: Sequence[str]) -> List[Router]:
             module = module_that_reads(model, name)
         except ValueError as error:
             raise CannotJudge(str(error).replace("record_tokens(routers=...)", "routers=")) from None
-        others = [key for key, _ in module.named_parameters() if key.rpartition(".")[2] not in ("bias", "e_score_correction_bias") and
-                  plain_name(name) != key and not plain_name(name).endswith(f".{plain_name(key)}")]
-        if others:
-            raise CannotJudge(f"{name}: its router has {others[0]} too, so that its logits are not W x")
+        other = next((key for key, _ in module.named_parameters() if key.rpartition(".")[2] not in ADDED and
+                      not f".{name}".endswith(f".{plain_name(key)}")), None)
+        if other:
+            raise CannotJudge(f"{name}: its router has {other} too, so that its logits are not W x")
         found.append(Router(name, weight, module))
     return found
 
