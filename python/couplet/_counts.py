@@ -30,7 +30,7 @@ class Kernel:
     name: str
     bytes: int            # read and written, each operand once
     operations: int = 0   # 2 x multiplications of a product
-    cached: int = 0       # bytes read again and again, from a cache
+    in_f64: int = 0       # those of a product in f64
 
 
 @dataclasses.dataclass
@@ -131,14 +131,24 @@ class Counter(TorchDispatchMode):  # type: ignore[no-untyped-call]
             self.counts.host_copies += 1
         if devices <= {"cpu"}:
             return
-        operations = cached = 0
+        if name == "noise":
+            return self._count_noise(read[0], fresh[0])
+        operations = 0
         if name in PRODUCTS:
             a, b = read[-2:]
             operations = 2 * a.numel() * b.shape[-1]
-        elif name == "_cdist_forward":  # each pair of rows reads them again
-            cached = fresh[0].numel() * read[0].shape[-1] * read[0].dtype.itemsize
         moved = sum(map(_bytes_touched, read)) + sum(map(_bytes_touched, written))
-        self.counts.each.append(Kernel(name, moved, operations, cached))
+        self.counts.each.append(Kernel(name, moved, operations))
+
+    def _count_noise(self, router: Tensor, delta: Tensor) -> None:
+        """What couplet::noise launches (_noise_kernels.py), and holds for a moment: routers in f64, their products."""
+        l, n, d = router.shape
+        size, gram = router.dtype.itemsize, 8 * l * n * n
+        self.counts.each += [Kernel("_to_copy", l * n * d * (size + 8)),
+                             Kernel("bmm", l * n * d * 2 * 8 + gram, in_f64=2 * l * n * n * d),
+                             Kernel("_nearest", l * n * d * 2 * size + gram),
+                             Kernel("_draw", l * n * d * delta.dtype.itemsize)]
+        self.counts.peak = max(self.counts.peak, self._bytes + l * n * d * 8 + gram)
 
 
 # ---- the shapes of models ----
@@ -204,7 +214,7 @@ def run_share(job: Job) -> Result:
     """One process's share of an evaluation under expert parallelism, without its exchanges: the diagonal of the
     experts that are elsewhere is memory that holds anything."""
     def whole_of(part: Any) -> Any:
-        is_diagonal = isinstance(part, Tensor) and part.dim() == 1
+        is_diagonal = isinstance(part, Tensor) and part.dim() == 1 and len(part) < job.n
         return part.new_empty(job.n).as_strided((job.n,), (1,)) if is_diagonal else part
 
     return run_alone(_operator.start(job), whole_of)
@@ -226,13 +236,9 @@ def evaluate(shape: Shape, router: Tensor, gate: Tensor, delta: Tensor, d_gate: 
 
 
 def under_fake(run: Callable[[], Any]) -> Any:
-    """What `run` returns, run in fake tensors. What is kept on the device from step to step is made anew."""
-    _noise._numbers.cache_clear()
-    try:
-        with FakeTensorMode():
-            return run()
-    finally:
-        _noise._numbers.cache_clear()
+    """What `run` returns, run in fake tensors."""
+    with FakeTensorMode():
+        return run()
 
 
 def counted(run: Callable[[], Any]) -> Counts:
@@ -271,7 +277,6 @@ def of_noise(shape: Shape, device: str = "cuda") -> Counts:
 def _of_draw(shape: Shape, layers: int, device: str) -> Counts:
     def run() -> Counts:
         routers = [shape.router(device) for _ in range(layers)]
-        _noise._numbers(tuple(range(layers)), routers[0].device, routers[0].fake_mode)  # type: ignore[attr-defined]
 
         def draw() -> None:
             for _ in _noise.of_layers(routers, range(layers), 0, 0):

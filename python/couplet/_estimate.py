@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from typing import Callable, List, Sequence
+from typing import List, Sequence
 
 from . import _counts
 from ._counts import DEEPSEEK_V3, OLMOE, QWEN3, Counts, Shape
@@ -14,16 +14,15 @@ from ._counts import DEEPSEEK_V3, OLMOE, QWEN3, Counts, Shape
 class Gpu:
     name: str
     tflops: float    # products of bf16, dense
+    in_f64: float    # TFLOP/s of products in f64
     tb_s: float      # of its memory
 
 
-GPUS = (Gpu("H100 SXM", 989, 3.35), Gpu("H200", 989, 4.8), Gpu("B200", 2250, 8.0), Gpu("MI300X", 1307, 5.3))
+GPUS = (Gpu("H100 SXM", 989, 67, 3.35), Gpu("H200", 989, 67, 4.8), Gpu("B200", 2250, 37, 8.0),
+        Gpu("MI300X", 1307, 163, 5.3))
 LAUNCH_US = 5.0      # of the host for one operation in eager mode
 SHORTEST_US = 2.0    # of the device for the smallest kernel
-CACHE_TB_S = 5.5     # of the cache that the rows' distances are read from
 UTILISATION = 0.4    # of a training step, of the dense bf16 peak
-TRITON_KERNELS = 5   # of one layer, the noise apart
-TRITON_NOISE = 2     # of one layer: distances, numbers
 
 
 @dataclasses.dataclass(frozen=True)
@@ -67,7 +66,7 @@ def noise_counts(shape: Shape) -> Counts:
 def _device_us(counts: Counts, gpu: Gpu) -> float:
     """Each kernel by what bounds it."""
     return sum(max(SHORTEST_US, k.bytes / gpu.tb_s * 1e-6, k.operations / gpu.tflops * 1e-6,
-                   k.cached / CACHE_TB_S * 1e-6) for k in counts.each)
+                   k.in_f64 / gpu.in_f64 * 1e-6) for k in counts.each)
 
 
 def roofline_us(shape: Shape, gpu: Gpu) -> float:
@@ -96,28 +95,6 @@ def launches_us(shape: Shape) -> float:
 def plain_us(shape: Shape, gpu: Gpu) -> float:
     """The host runs ahead of the device, or is waited for."""
     return max(evaluation_us(shape, gpu) + noise_us(shape, gpu), launches_us(shape))
-
-
-# ---- what kernels of one's own would take ----
-
-def own_products_us(shape: Shape, gpu: Gpu) -> float:
-    """Norm, hinges and scale as epilogues of products that move the ideal bytes."""
-    return max(roofline_us(shape, gpu), TRITON_KERNELS * SHORTEST_US)
-
-
-def own_noise_us(shape: Shape, gpu: Gpu) -> float:
-    """Routers read twice, delta written; distances from tiles of rows, 3 operations of f32 a pair and number at a
-    fifteenth of the bf16 peak."""
-    n, d = shape.n, shape.d
-    moved = n * d * (2 * shape.dtype.itemsize + 4) / gpu.tb_s * 1e-6
-    return max(moved, 3 * n * n * d / (gpu.tflops / 15) * 1e-6, TRITON_NOISE * SHORTEST_US)
-
-
-def triton_us(shape: Shape, gpu: Gpu, draws_too: bool) -> float:
-    """Kernels for the products, and for the noise if draws_too; else the noise as it is."""
-    noise_kernels = TRITON_NOISE if draws_too else noise_counts(shape).kernels / shape.layers
-    noise = own_noise_us(shape, gpu) if draws_too else noise_us(shape, gpu)
-    return max(own_products_us(shape, gpu) + noise, (TRITON_KERNELS + noise_kernels) * LAUNCH_US)
 
 
 # ---- tables in Markdown ----
@@ -182,23 +159,6 @@ def times_table() -> str:
                   "a step, ms", "training step, s", "share of it"], rows)
 
 
-def triton_table() -> str:
-    gpu = GPUS[0]
-    rows = []
-    for training in TRAININGS:
-        shape = training.shape
-        plain, products, both = plain_us(shape, gpu), triton_us(shape, gpu, False), triton_us(shape, gpu, True)
-        on_device = (evaluation_us(shape, gpu) + noise_us(shape, gpu)) / (own_products_us(shape, gpu)
-                                                                          + noise_us(shape, gpu))
-        saved: Callable[[float], str] = lambda us: (
-            f"{shape.layers * (plain - us) * 1e-4 / training.seconds(gpu):.2f} %")
-        rows.append([_model(training), _us(plain), "launches" if plain == launches_us(shape) else "the device",
-                     _us(products), f"{plain / products:.2f}", f"{on_device:.2f}", saved(products), _us(both),
-                     f"{plain / both:.2f}", saved(both)])
-    return table(["H100 SXM", "plain, us", "bound by", "own products, us", "times as fast", "times, launches hidden",
-                  "of a training step", "own noise too, us", "times as fast", "of a training step"], rows)
-
-
 def page() -> str:
     """All tables, as docs/gpu.md has them."""
-    return "\n\n".join((counts_table(), fused_table(), times_table(), triton_table()))
+    return "\n\n".join((counts_table(), fused_table(), times_table()))

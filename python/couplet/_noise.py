@@ -4,21 +4,30 @@ Philox4x32-10 (Salmon et al., 2011) keyed by (seed, stream, step, layer), counte
 int64, whose products wrap as unsigned ones do."""
 from __future__ import annotations
 
-import functools
-from typing import Iterator, Sequence, Union
+import os
+import warnings
+from typing import Dict, Iterator, Sequence, Union
 
 import torch
 from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensor
+
+from . import _noise_kernels
 
 NOISE_STREAM = 2  # CPL_STREAM_NOISE
 LOW = 0xFFFFFFFF
+
+
+def last_word(step: int, layer: Union[int, Tensor], stream: int = NOISE_STREAM) -> Union[int, Tensor]:
+    """The counter's, that names the stream, the layer and the upper bits of the step."""
+    return (stream | layer << 8 | (step >> 32) << 24) & LOW
 
 
 def philox(block: Tensor, seed: int, step: int, layer: Union[int, Tensor], stream: int = NOISE_STREAM) -> Tensor:
     """block int64 [m], layer a number or int64 [l, 1] -> int64 [m, 4] or [l, m, 4], each in 0 ... 2^32 - 1
     (cpl_rng_block). Bits above the lower 32 are dropped only where a product follows."""
     seed &= (1 << 64) - 1
-    last = (stream | layer << 8 | (step >> 32) << 24) & LOW
+    last = last_word(step, layer, stream)
     shape = (*(last.shape[:-1] if isinstance(last, Tensor) else ()), *block.shape)
     even = torch.empty(2, *shape, dtype=torch.int64, device=block.device)  # words 0 and 2
     odd = torch.empty_like(even)                                           # words 1 and 3
@@ -60,13 +69,64 @@ def nearest(router: Tensor) -> Tensor:
     return eps.clamp_(max=torch.finfo(torch.float32).max).to(router.dtype)
 
 
-def bounded(router: Tensor, seed: int, step: int, layer: Union[int, Tensor], draw: int) -> Tensor:
-    """delta [n, d] ~ U(1 - eps_i, 1 + eps_i), the same numbers as the C library draws. Of several layers at once:
-    router [l, n, d] and their numbers, int64 [l]."""
+# ---- of routers ----
+
+def _in_plain_torch(router: Tensor, seed: int, step: int, layer: int, draw: int) -> Tensor:
+    """`bounded` on any device."""
     n, d = router.shape[-2:]
-    of_each = layer[:, None] if isinstance(layer, Tensor) else layer
+    of_each = layer if router.dim() == 2 else torch.arange(
+        layer, layer + len(router), dtype=torch.int64, device=router.device)[:, None]
     u = uniform(draw * n * d, n * d, seed, step, of_each, router.device).view(router.shape)
     return u.to(router.dtype).mul_(2).sub_(1).mul_(nearest(router)[..., None]).add_(1)
+
+
+def bounded(router: Tensor, seed: int, step: int, layer: int, draw: int) -> Tensor:
+    """delta ~ U(1 - eps_i, 1 + eps_i) of the router [n, d] of a layer, or of those of successive layers, [l, n, d] from
+    `layer` on: the same numbers as the C library draws, in f32 or wider."""
+    if _has_kernels(router):
+        return _by_kernels(router, seed, step, layer, draw)
+    wide = torch.promote_types(router.dtype, torch.float32)
+    return _in_plain_torch(router.to(wide), seed, step, layer, draw)
+
+
+def _by_kernels(router: Tensor, seed: int, step: int, layer: int, draw: int) -> Tensor:
+    many = router if router.dim() == 3 else router[None]
+    delta: Tensor = _noise_kernels.noise(many, seed, step & LOW, last_word(step, layer), draw * many[0].numel())
+    return delta.view(router.shape)
+
+
+_works: Dict[torch.device, bool] = {}  # whether the kernels do
+
+
+def _has_kernels(router: Tensor) -> bool:
+    """Fake tensors of a GPU are counted as on one where the kernels work."""
+    if router.device.type != "cuda" or os.environ.get("COUPLET_BACKEND") == "torch":
+        return False
+    if torch.compiler.is_compiling():
+        return _noise_kernels.HAS_TRITON
+    if isinstance(router, FakeTensor):
+        return True
+    if router.device not in _works:
+        if torch.cuda.is_current_stream_capturing():
+            return False
+        _works[router.device] = _kernels_work(router.device)
+    return _works[router.device]
+
+
+@torch.no_grad()
+def _kernels_work(device: torch.device) -> bool:
+    """Whether Triton is here with all that it needs (a C compiler, for one), and its numbers are those of torch."""
+    router = torch.linspace(-1, 2, 2 * 5 * 77, dtype=torch.float32, device=device).square().view(2, 5, 77)
+    key = -5, 2**33 + 7, 3, 1
+    try:
+        if torch.allclose(_by_kernels(router, *key), _in_plain_torch(router, *key), rtol=2.0**-23, atol=0):
+            return True
+        reason = "its numbers are wrong"
+    except Exception as error:  # those of Triton have no class in common
+        reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
+    warnings.warn(f"couplet: Triton cannot be used on {device}: {reason}. The noise is drawn by plain torch, with a "
+                  "hundred launches in place of five", stacklevel=2)
+    return False
 
 
 # ---- of all layers of a step ----
@@ -75,27 +135,20 @@ NUMBERS_AT_ONCE = 1 << 23  # 24 bytes of each exist at once
 
 
 def of_layers(routers: Sequence[Tensor], layers: Sequence[int], seed: int, step: int) -> Iterator[Tensor]:
-    """delta [n, d] of each layer in turn, f32 or wider, as `bounded` draws it. Layers of one shape are drawn
-    together, as many as NUMBERS_AT_ONCE has room for: on an accelerator the kernels of a draw cost more than its
+    """delta [n, d] of each layer in turn, f32 or wider, as `bounded` draws it. Successive layers of one shape are drawn
+    together, as many as NUMBERS_AT_ONCE has room for: on an accelerator the launches of a draw cost more than its
     numbers."""
     begin = 0
     while begin < len(routers):
         end = begin + 1
         most = max(1, NUMBERS_AT_ONCE // max(1, routers[begin].numel()))
-        while end < min(len(routers), begin + most) and _alike(routers[begin], routers[end]):
+        while end < min(len(routers), begin + most) and _alike(routers[begin], routers[end]) \
+                and layers[end] == layers[end - 1] + 1:
             end += 1
-        wide = torch.promote_types(routers[begin].dtype, torch.float32)
-        first = routers[begin]
-        numbers = _numbers(tuple(layers[begin:end]), first.device, getattr(first, "fake_mode", None))
-        yield from bounded(torch.stack(list(routers[begin:end])).to(wide), seed, step, numbers, 0)
+        yield from bounded(torch.stack(list(routers[begin:end])), seed, step, layers[begin], 0)
         begin = end
 
 
 def _alike(a: Tensor, b: Tensor) -> bool:
     return (a.shape, a.dtype, a.device) == (b.shape, b.dtype, b.device)
 
-
-@functools.lru_cache(maxsize=64)
-def _numbers(layers: tuple[int, ...], device: torch.device, fake_mode: object) -> Tensor:
-    """On the device once and for all: a copy from the host waits for the device. Fake tensors have their own."""
-    return torch.tensor(layers, dtype=torch.int64, device=device)

@@ -2,7 +2,6 @@
 
 The gradient is computed in the forward call, together with the loss, and returned by the backward one: the loss is
 a scalar, so that all that is left then is to multiply by its gradient."""
-import inspect
 from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
 
 import torch
@@ -11,6 +10,7 @@ from torch import Tensor
 from . import _accelerator, _checks, _native, _plain
 from ._job import USES_GATE, USES_UP, Experts, Job, Phases, Result, part, run_alone
 from ._response import without_autocast
+from ._tags import tags
 
 def _experts(tensors: Sequence[Tensor], half: str, is_gate: bool) -> Optional[Experts]:
     return Experts([part(t, half, is_gate) for t in tensors]) if tensors else None
@@ -142,16 +142,9 @@ def _wide(router: Tensor, matrices: Sequence[Tensor]) -> torch.dtype:
     return torch.float64 if is_wide else torch.float32
 
 
-def _tags() -> Dict[str, Any]:
-    """Gradients have the strides that the tensors had when the graph was traced. A CUDA graph would replay one step's noise for
-    ever: inductor is to leave the operator out of its graphs."""
-    if "tags" not in inspect.signature(torch.library.custom_op).parameters:  # torch 2.5 and before
-        return {}
-    names = ("needs_fixed_stride_order", "cudagraph_unsafe")
-    return {"tags": tuple(getattr(torch.Tag, name) for name in names if hasattr(torch.Tag, name))}
-
-
-@torch.library.custom_op("couplet::erc", mutates_args=(), **_tags())
+# Gradients have the strides that the tensors had when the graph was traced. A CUDA graph would replay one step's noise
+# for ever: inductor is to leave the operator out of its graphs.
+@torch.library.custom_op("couplet::erc", mutates_args=(), **tags("needs_fixed_stride_order", "cudagraph_unsafe"))
 def erc(router: Tensor, gate: List[Tensor], up: List[Tensor], down: List[Tensor],
         delta: Optional[Tensor], want: List[bool], half: str, alpha: float, weight: float,
         activation: str, noise: str, seed: int, step: int, layer: int, draw: int,

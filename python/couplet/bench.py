@@ -1,7 +1,8 @@
 """Correctness, speed and memory of the coupling loss on this machine's accelerator, as a block to paste into an issue.
 
     python -m couplet.bench [--device cuda] [--shape olmoe] [--ep 8] [--dtype bf16] [--rounds 20] [--json]
-    python -m couplet.bench --estimate      # the tables of docs/gpu.md: counted, no accelerator needed
+    python -m couplet.bench --estimate      # tables of docs/gpu.md: counted, no accelerator needed
+    python -m couplet.bench --table FILE    # its tables of what was measured, from reports of --json, one a line
 
 Without an accelerator it runs a small shape on the CPU and lists what was left out. Exit code 0: everything within
 its tolerance, 1: something was not, 2: it could not be run."""
@@ -21,13 +22,15 @@ from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Tupl
 import torch
 from torch import Tensor, nn
 
-from . import _counts, attach, backend, erc_loss, reference
+from . import _counts, _noise, attach, backend, erc_loss, reference
 from ._counts import Shape
 from ._version import __version__
 
 DTYPES = {"f32": torch.float32, "bf16": torch.bfloat16, "f16": torch.float16}
 PART_OF_MEMORY = 0.4   # of what is free: parameters and gradients of the layers that are measured
 MOST_LAYERS = 4
+MOST_KERNELS, MOST_LETTERS = 6, 90   # of those listed by name
+TRAINED_LAYERS, TRAINED_TOKENS = 4, (8, 2048)
 
 
 # ---- the device ----
@@ -288,12 +291,11 @@ def _step_of(shape: Shape, layers: int, device: Device) -> Tuple[nn.Module, Call
             erc.next_step()
             erc.backward()
     else:
-        from ._noise import of_layers
         routers, gates, count = [p.data for p in model.routers], [p.data for p in model.gates], [0]
 
         def step() -> None:
             count[0] += 1
-            for router, gate, delta in zip(routers, gates, of_layers(routers, range(layers), 0, count[0])):
+            for router, gate, delta in zip(routers, gates, _noise.of_layers(routers, range(layers), 0, count[0])):
                 _counts.evaluate(shape, router, gate, delta)
     return model, step
 
@@ -311,6 +313,116 @@ def time_step(device: Device, shape: Shape, rounds: int) -> Dict[str, Any]:
     return {"layers": layers, "us a layer": seconds / layers * 1e6, "spread": spread, "copy, GB/s": speed / 1e9,
             "product, TFLOP/s": rate / 1e12, "roofline, us a layer": roofline * 1e6,
             "share of the roofline": roofline / (seconds / layers)}
+
+
+# ---- of what a step consists ----
+
+def time_parts(device: Device, shape: Shape, rounds: int) -> Dict[str, Any]:
+    """A layer's evaluation and its share of the noise of all layers, the host's time for both, and their kernels: the
+    columns that docs/gpu.md estimates."""
+    layers = _layers_that_fit(shape, device)
+    if not layers:
+        return {"left out": "a layer does not fit"}
+    model = _Model(shape, layers, device)
+    deltas = [torch.ones(shape.n, shape.d, dtype=torch.float32, device=device.device) for _ in range(layers)]
+    routers = [model.routers[k % layers].data for k in range(shape.layers)]
+
+    def evaluate() -> None:
+        for router, gate, delta in zip(model.routers, model.gates, deltas):
+            _counts.evaluate(shape, router.data, gate.data, delta)
+
+    def draw() -> None:
+        for _ in _noise.of_layers(routers, range(shape.layers), 0, 1):
+            pass
+
+    return {**_parts_of("evaluation", device, evaluate, layers, rounds),
+            **_parts_of("noise", device, draw, shape.layers, rounds)}
+
+
+def _parts_of(name: str, device: Device, run: Callable[[], Any], layers: int, rounds: int) -> Dict[str, Any]:
+    """Of a layer: time, the host's part of it, and on CUDA and ROCm the kernels, with those that take longest."""
+    found: Dict[str, Any] = {
+        f"{name}, us a layer": median_seconds(device, run, rounds)[0] / layers * 1e6,
+        f"{name}, host, us a layer": host_seconds(device, run, rounds) / layers * 1e6}
+    kernels = _kernels(device, run)
+    if kernels:
+        found[f"{name}, kernels a layer"] = sum(calls for calls, _ in kernels.values()) / layers
+        found[f"{name}, kernels, us a layer"] = sum(us for _, us in kernels.values()) / layers
+        for kernel, (calls, us) in sorted(kernels.items(), key=lambda one: -one[1][1])[:MOST_KERNELS]:
+            found[f"{name}: {kernel}"] = f"{us / layers:.4g} us a layer in {calls / layers:.3g} kernels"
+    return found
+
+
+def host_seconds(device: Device, run: Callable[[], Any], rounds: int) -> float:
+    """Median of the time until the last operation is queued, on a device that has nothing else to do."""
+    each = []
+    for _ in range(rounds):
+        device.synchronize()
+        begun = time.perf_counter()
+        run()
+        each.append(time.perf_counter() - begun)
+    device.synchronize()
+    return statistics.median(each)
+
+
+def _kernels(device: Device, run: Callable[[], Any]) -> Dict[str, Tuple[int, float]]:
+    """Name: calls and microseconds, of what torch's profiler saw on a CUDA or ROCm device."""
+    if not device.is_cuda:
+        return {}
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profile:
+        run()
+        device.synchronize()
+    found: Dict[str, Tuple[int, float]] = {}
+    for event in profile.events() or ():
+        if event.device_type.name == "CUDA":
+            name = event.name.replace("void ", "").replace("at::native::", "")[:MOST_LETTERS]
+            calls, us = found.get(name, (0, 0.0))
+            found[name] = calls + 1, us + event.device_time_total
+    return found
+
+
+# ---- in a training step ----
+
+def time_training(device: Device, rounds: int, **settings: Any) -> Dict[str, Any]:
+    """Training steps of an OLMoE of TRAINED_LAYERS layers, with the loss and without, in turn: `settings` change the
+    model."""
+    try:
+        from transformers import OlmoeConfig, OlmoeForCausalLM
+    except ImportError:
+        return {"left out": "Transformers with OLMoE is not installed"}
+    if not device.is_cuda and not settings:
+        return {"left out": "OLMoE's shape is trained on CUDA and ROCm alone"}
+    config = OlmoeConfig(num_hidden_layers=TRAINED_LAYERS, **settings)
+    with device.device:
+        model = OlmoeForCausalLM(config).to(torch.bfloat16).train()
+        ids = torch.randint(config.vocab_size, TRAINED_TOKENS if device.is_cuda else (2, 16), dtype=torch.int64,
+                            device=device.device)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4)
+    erc = attach(model, [(layer.mlp.gate.weight, layer.mlp.experts.gate_up_proj) for layer in model.model.layers],
+                 gate_half="first")
+
+    def step(with_loss: bool) -> None:
+        model(input_ids=ids, labels=ids).loss.backward()
+        if with_loss:
+            erc.backward()
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
+
+    for with_loss in (True, False, True, False):
+        step(with_loss)
+    pairs = [[device.seconds(lambda: step(with_loss)) for with_loss in (False, True)] for _ in range(rounds)]
+    without = statistics.median(a for a, _ in pairs)
+    more = statistics.median(b - a for a, b in pairs)
+    found = {"layers": config.num_hidden_layers, "tokens": ids.numel(), "without, ms": without * 1e3,
+             "with, more, ms": more * 1e3, "more, us a layer": more / config.num_hidden_layers * 1e6,
+             "share of a step": more / without}
+    model(input_ids=ids, labels=ids).loss.backward()
+
+    def backward() -> None:
+        erc.next_step()
+        erc.backward()
+
+    return {**found, **_parts_of("erc.backward", device, backward, config.num_hidden_layers, rounds)}
 
 
 def _one_layer(shape: Shape, device: Device) -> Tuple[Tensor, Tensor]:
@@ -334,7 +446,8 @@ def time_pseudo_code(device: Device, shape: Shape, rounds: int) -> Dict[str, Any
 
     ours = median_seconds(device, run(erc_loss), rounds)[0]
     theirs = median_seconds(device, run(reference.erc_loss), rounds)[0]
-    return {"erc_loss, us": ours * 1e6, "pseudo-code, us": theirs * 1e6, "times as fast": theirs / ours}
+    return {"erc_loss, us": ours * 1e6, "pseudo-code, us": theirs * 1e6, "times as fast": theirs / ours,
+            **_parts_of("erc_loss", device, run(erc_loss), 1, rounds)}
 
 
 def _evaluation(shape: Shape, device: Device) -> Tuple[Tensor, Callable[[], Any]]:
@@ -384,6 +497,9 @@ def graph(device: Device, shape: Shape) -> Dict[str, Any]:
         return {"left out": "CUDA graphs are of CUDA and ROCm"}
     if not _layers_that_fit(shape, device):
         return {"left out": "a layer does not fit"}
+    if shape.ep > 1:
+        return {"left out": "a share of the experts has memory that holds anything in place of the others' diagonal"}
+    name = next(name for name, dtype in DTYPES.items() if dtype == shape.dtype)
     delta, run = _evaluation(shape, device)
     cuda: Any = torch.cuda
     side = cuda.Stream()
@@ -401,13 +517,19 @@ def graph(device: Device, shape: Shape) -> Dict[str, Any]:
     delta.uniform_(0.8, 1.2)
     captured.replay()
     replayed = [t.clone() for t in (loss, d_router, d_gate)]
-    eager = run()
-    same = all(torch.equal(a, b) for a, b in zip(replayed, (eager[0], eager[2], eager[3])))
+    eager, again = ([t.clone() for t in (one[0], one[2], one[3])] for one in (run(), run()))
+    largest = max(float(torch.linalg.vector_norm((a - b).float()) / torch.linalg.vector_norm(b.float()))
+                  for a, b in zip(replayed, eager))
     seconds = median_seconds(device, captured.replay, 10)[0]
-    return {"captured": "yes", "same as eager": "yes" if same else "no", "replay, us": seconds * 1e6}
+    return {"captured": "yes", "replay against eager, largest difference": largest,
+            "eager twice, same bits": "yes" if all(map(torch.equal, eager, again)) else "no",
+            "replay, us": seconds * 1e6, "same as eager": "yes" if largest <= TOLERANCE[name] else "no"}
 
 
 # ---- the block ----
+
+SECTIONS = ("machine", "shape", "step", "parts", "training", "pseudo-code", "memory", "synchronisation", "graph")
+
 
 def _value(value: Any) -> str:
     return f"{value:.4g}" if isinstance(value, float) else str(value)
@@ -422,8 +544,7 @@ def markdown(report: Dict[str, Any]) -> str:
     for c in report["correctness"]:
         rows.append(f"| {c['name']} | " + " | ".join(f"{e:.1e}" for e in c["errors"])
                     + f" | {c['tolerance']:.1e} | {'right' if c['right'] else '**wrong**'} |")
-    sections = [_section(title, report[title]) for title in ("machine", "shape", "step", "pseudo-code", "memory",
-                                                             "synchronisation", "graph")]
+    sections = [_section(title, report[title]) for title in SECTIONS]
     return "\n\n".join(["### python -m couplet.bench", *sections[:2], "\n".join(rows), *sections[2:]])
 
 
@@ -436,7 +557,10 @@ def run(device: Device, shape: Shape, rounds: int) -> Dict[str, Any]:
         about["left out"] = "the exchanges between processes: one process's share is measured"
     return {"machine": device.describe(), "shape": about,
             "correctness": [{**dataclasses.asdict(c), "right": c.is_right} for c in checks],
-            "step": time_step(device, shape, rounds), "pseudo-code": time_pseudo_code(device, shape, rounds),
+            "step": time_step(device, shape, rounds), "parts": time_parts(device, shape, rounds),
+            "training": time_training(device, rounds) if shape.name == _counts.OLMOE.name and shape.ep == 1 else
+                        {"left out": "a model of OLMoE's shape is trained with --shape olmoe alone"},
+            "pseudo-code": time_pseudo_code(device, shape, rounds),
             "memory": memory(device, shape), "synchronisation": synchronisation(device, shape),
             "graph": graph(device, shape)}
 
@@ -463,7 +587,8 @@ def parse(arguments: Optional[Sequence[str]]) -> argparse.Namespace:
     parser.add_argument("--dtype", choices=sorted(DTYPES), default="bf16")
     parser.add_argument("--rounds", type=int, default=20)
     parser.add_argument("--json", action="store_true", help="JSON instead of Markdown")
-    parser.add_argument("--estimate", action="store_true", help="print the tables of docs/gpu.md and stop")
+    parser.add_argument("--estimate", action="store_true", help="print the estimates of docs/gpu.md and stop")
+    parser.add_argument("--table", metavar="FILE", help="print the tables of reports, one a line, and stop")
     options = parser.parse_args(arguments)
     if options.rounds < 1:
         parser.error("--rounds must be at least 1")
@@ -475,6 +600,10 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
     if options.estimate:
         from . import _estimate
         print(_estimate.page())
+        return 0
+    if options.table:
+        from . import _measured
+        print(_measured.page(options.table))
         return 0
     try:
         device = Device(options.device or default_device())

@@ -19,6 +19,11 @@ HAS_FULLY_SHARD = hasattr(fsdp, "fully_shard") and hasattr(torch.cpu.Stream, "re
 needs_fully_shard = pytest.mark.skipif(not HAS_FULLY_SHARD, reason="this torch has no fully_shard for the CPU: no "
                                        "torch.distributed.fsdp.fully_shard or no torch.cpu.Stream.record_event")
 
+IS_211 = torch.__version__.startswith("2.11.")
+COUNTS = hasattr(torch.ops.aten.mm, "dtype") and (not IS_211 or torch.cuda.is_available())
+needs_counts = pytest.mark.skipif(not COUNTS, reason="counts are of a torch whose mm has out_dtype; for fake tensors, "
+                                  "PyTorch 2.11 asks the driver of a GPU")
+
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 GOLDEN = ROOT / "tests" / "golden" / "erc"
 

@@ -14,7 +14,7 @@ import torch.multiprocessing as mp
 from torch import nn
 
 import couplet
-from conftest import HAS_FULLY_SHARD, close, needs_fully_shard
+from conftest import HAS_FULLY_SHARD, IS_211, close, needs_fully_shard
 from couplet import _figures
 
 fsdp = pytest.importorskip("torch.distributed.fsdp")
@@ -226,8 +226,10 @@ def uneven(size):
 
 
 SHARDED = (fsdp2, ep_and_fsdp2, attached_before_both, hybrid)
+# What PEFT makes of sharded matrices has no backward pass in PyTorch 2.11: "Attempted to flatten multiple dimensions".
 CASES = (ep_alone, experts_that_are_not_spread, uneven,
-         *((adapted, gathered_for_its_own_layer, *SHARDED) if HAS_FULLY_SHARD else ()))
+         *((gathered_for_its_own_layer, *SHARDED) if HAS_FULLY_SHARD else ()),
+         *((adapted,) if HAS_FULLY_SHARD and not IS_211 else ()))
 
 
 def process(rank, size, folder):
@@ -275,6 +277,7 @@ def test_processes_are_one(many, one, case):
 
 
 @needs_fully_shard
+@pytest.mark.skipif(IS_211, reason="PyTorch 2.11 cannot differentiate it")
 def test_adapters_that_are_sharded(many):
     model = adapted_model()
     want = couplet.attach(model, NAMES, **SETTINGS).loss()

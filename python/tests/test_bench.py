@@ -6,7 +6,7 @@ import types
 import pytest
 import torch
 
-from conftest import ROOT, accelerator_paths
+from conftest import ROOT, accelerator_paths, needs_counts
 from couplet import _counts, _estimate, bench
 from couplet.bench import Device
 
@@ -14,10 +14,10 @@ from couplet.bench import Device
 def test_a_block_to_paste(capsys):
     assert bench.main(["--device", "cpu", "--rounds", "1"]) == 0
     said = capsys.readouterr().out
-    for title in ("machine", "shape", "step", "pseudo-code", "memory", "synchronisation", "graph"):
+    for title in bench.SECTIONS:
         assert f"\n#### {title}\n\n* " in said
     assert said.count("| right |") == len(bench.DTYPES) * len(bench.LAYOUTS)
-    assert "* model: small" in said and said.count("left out: ") == 3
+    assert "* model: small" in said and said.count("left out: ") == 4
 
 
 def test_json_of_a_share_of_the_experts(capsys):
@@ -140,6 +140,7 @@ def stubbed(monkeypatch):
     device.module, device.type = stubs, "cuda"
     monkeypatch.setattr(bench, "product_rate", lambda *_: 1e12)
     monkeypatch.setattr(bench, "bandwidth", lambda *_: 1e12)
+    monkeypatch.setattr(bench, "_kernels", lambda *_: {"one": (8, 40.0), "two": (4, 100.0)})
     monkeypatch.setattr(Device, "describe", lambda self: {"device": "stub"})
     return device, stubs
 
@@ -150,6 +151,11 @@ def test_every_section_with_stubs(stubbed):
     assert report["step"]["us a layer"] == pytest.approx(1500) and stubs.modes == ["error", "default"]
     assert report["synchronisation"] == {"waits": "no"} and report["memory"]["extra, MB"] == pytest.approx(77e-6)
     assert report["graph"]["captured"] == "yes" and report["graph"]["same as eager"] == "no"  # nothing was replayed
+    assert report["graph"]["eager twice, same bits"] == "yes"
+    parts = report["parts"]
+    assert parts["evaluation, kernels a layer"] == 6 and parts["noise, kernels, us a layer"] == 70
+    assert [(name, said) for name, said in parts.items() if name.startswith("noise: ")] == [
+        ("noise: two", "50 us a layer in 2 kernels"), ("noise: one", "20 us a layer in 4 kernels")]
     assert [c["name"] for c in report["correctness"]][-1] == "tf32, stacked"
     assert not bench.is_good(report)
     report["graph"]["same as eager"] = "yes"
@@ -176,15 +182,38 @@ def test_the_device_is_described(monkeypatch):
     assert about["device"] == "Stub, 80 GiB, capability 9.0" and about["driver"]
 
 
+def test_training_steps_with_and_without():
+    pytest.importorskip("transformers")
+    found = bench.time_training(Device("cpu"), 1, vocab_size=96, hidden_size=32, intermediate_size=24, num_experts=8,
+                                num_attention_heads=4, num_key_value_heads=4, num_experts_per_tok=2, pad_token_id=None,
+                                eos_token_id=1)
+    if "left out" not in found:
+        assert found["layers"] == 4 and found["tokens"] == 32 and found["without, ms"] > 0
+        assert found["erc.backward, us a layer"] > 0
+
+
 # ---- docs/gpu.md ----
 
-@pytest.mark.skipif(not hasattr(torch.ops.aten.mm, "dtype"), reason="counts are of a torch whose mm has out_dtype")
+@needs_counts
 def test_the_page_has_the_tables_of_the_estimate(capsys):
     assert bench.main(["--estimate"]) == 0
     page = (ROOT / "docs" / "gpu.md").read_text()
     tables = capsys.readouterr().out.strip().split("\n\n")
-    assert len(tables) == 4
+    assert len(tables) == 3
     assert [t.split("\n")[0] for t in tables if t not in page] == []
+
+
+@needs_counts
+def test_the_page_has_the_tables_of_what_was_measured(capsys):
+    assert bench.main(["--table", str(ROOT / "docs" / "gpu-h100.jsonl")]) == 0
+    times, pseudo_code = capsys.readouterr().out.strip().split("\n\n")
+    page = (ROOT / "docs" / "gpu.md").read_text()
+    assert times in page and pseudo_code in page and times.count("\n") == 8
+
+
+def test_reports_are_good():
+    for line in (ROOT / "docs" / "gpu-h100.jsonl").read_text().splitlines():
+        assert bench.is_good(json.loads(line))
 
 
 def test_a_formula_by_hand():
@@ -195,7 +224,7 @@ def test_a_formula_by_hand():
 
 
 def test_kernels_are_as_long_as_what_bounds_them():
-    gpu = _estimate.Gpu("one", 1.0, 1.0)  # a million operations or bytes: one microsecond
+    gpu = _estimate.Gpu("one", 1.0, 0.5, 1.0)  # a million operations or bytes: one microsecond; in f64 two
     each = [_counts.Kernel("short", 1), _counts.Kernel("bytes", 5 * 10**6), _counts.Kernel("product", 1, 7 * 10**6),
-            _counts.Kernel("cached", 1, 0, int(5.5 * 4e6))]
+            _counts.Kernel("in f64", 1, 0, 2 * 10**6)]
     assert _estimate._device_us(_counts.Counts(each), gpu) == pytest.approx(_estimate.SHORTEST_US + 5 + 7 + 4)

@@ -8,14 +8,13 @@ from torch import nn
 from torch._subclasses.fake_tensor import DataDependentOutputException, DynamicOutputShapeException
 
 import couplet
-from conftest import accelerator_paths
+from conftest import accelerator_paths, needs_counts
 from couplet import _counts, _door, _noise, _operator
 from couplet._counts import DEEPSEEK_V3, OLMOE, QWEN3, counted, under_fake
 
-pytestmark = pytest.mark.skipif(not hasattr(torch.ops.aten.mm, "dtype"),
-                                reason="counts are of a torch whose mm has out_dtype")
+pytestmark = needs_counts
 MODELS = {"OLMoE": OLMOE, "DeepSeek-V3": DEEPSEEK_V3}
-MOST_KERNELS = {"OLMoE": 40, "DeepSeek-V3": 120}
+MOST_KERNELS = {"OLMoE": 34, "DeepSeek-V3": 45}
 
 
 def fused(shape, is_fused):
@@ -119,9 +118,21 @@ def test_peak():
     assert one(run).peak == 3 * NUMBERS
 
 
-def test_each_pair_of_rows_is_read_from_a_cache():
-    cached = [k.cached for k in one(lambda a, b: torch.cdist(a, b, compute_mode="donot_use_mm_for_euclid_dist")).each]
-    assert sum(cached) == 32 * 32 * 64 * 4
+def test_noise_is_four_kernels():
+    """Routers to f64, their products, the nearest rows, the numbers; 3 layers of [5, 7] in bf16."""
+    def run():
+        routers = torch.empty(3, 5, 7, dtype=torch.bfloat16, device="cuda")
+        counts = counted(lambda: _noise.bounded(routers, 0, 0, 0, 0))
+        return [(k.name, k.bytes, k.in_f64) for k in counts.each], counts.peak
+    numbers, gram = 3 * 5 * 7, 3 * 5 * 5 * 8
+    assert under_fake(run) == ([("_to_copy", 10 * numbers, 0), ("bmm", 16 * numbers + gram, 2 * 3 * 5 * 5 * 7),
+                                ("_nearest", 4 * numbers + gram, 0), ("_draw", 4 * numbers, 0)],
+                               12 * numbers + gram)
+
+
+def test_noise_in_plain_torch(monkeypatch):
+    monkeypatch.setenv("COUPLET_BACKEND", "torch")
+    assert 100 < _counts.of_noise(dataclasses.replace(OLMOE, layers=2)).kernels < 120
 
 
 def test_noise_is_counted_by_its_draws():
@@ -262,7 +273,7 @@ def test_a_step_of_erc_backward(name, is_fused, kernels_a_layer):
     assert second.peak - gradients <= FEW * shape.gate_bytes / 20
 
 
-@pytest.mark.parametrize("is_fused, most", ((False, 1.1), (True, 1.3)), ids=("stacked", "fused"))
+@pytest.mark.parametrize("is_fused, most", ((False, 1.1), (True, 1.35)), ids=("stacked", "fused"))
 @pytest.mark.parametrize("name", MODELS)
 def test_a_step_of_erc_backward_into_gradients(name, is_fused, most, kernels_a_layer):
     shape = fused(MODELS[name], is_fused)

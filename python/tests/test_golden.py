@@ -24,8 +24,8 @@ def evaluate(case, tensors, dtype, **more):
     return loss, {LEAVES[name]: t.grad for name, t in leaves.items()}
 
 
-def compare(case, dtype, limit, **more):
-    tensors = load_file(GOLDEN / f"{case['name']}.safetensors")
+def compare(case, dtype, limit, device="cpu", **more):
+    tensors = load_file(GOLDEN / f"{case['name']}.safetensors", device=device)
     loss, gradients = evaluate(case, tensors, dtype, **more)
     close(loss, tensors["loss"], limit, "loss")
     for name, gradient in gradients.items():

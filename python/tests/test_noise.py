@@ -1,5 +1,9 @@
-"""The noise of the plain path is that of the C library."""
+"""The noise of the plain path is that of the C library, and that of the kernels is that of the plain path."""
+import importlib.util
 import math
+import os
+import subprocess
+import sys
 
 import pytest
 import torch
@@ -69,3 +73,59 @@ def test_every_part_of_the_key_matters():
     base = dict(seed=1, step=1, layer=1, draw=1)
     losses = {couplet.erc_loss(*m, **{**base, name: 2}).item() for name in base}
     assert len(losses | {couplet.erc_loss(*m, **base).item()}) == 5
+
+
+# ---- the kernels of Triton ----
+
+INTERPRETED = """
+import torch
+from couplet import _noise
+torch.manual_seed(1)
+for dtype, limit in ((torch.float32, 0), (torch.bfloat16, 0), (torch.float64, 1e-14)):
+    for l, n, d in ((1, 1, 5), (3, 7, 13), (2, 40, 6), (2, 17, 300), (2, 2, 1)):
+        routers = torch.randn(l, n, d).to(dtype)
+        if n > 4:
+            routers[:, n // 2], routers[0, 3] = routers[:, 0], 0
+        for key in ((0, 0, 0, 0), (-1, 2**40 - 1, 2**16 - 4, 2**16 - 1), (77, 12345, 3, 1)):
+            got = _noise._by_kernels(routers, *key)
+            want = _noise._in_plain_torch(routers.to(got.dtype), *key)
+            torch.testing.assert_close(got, want, rtol=limit, atol=0)
+            each = _noise._in_plain_torch(routers[-1].to(got.dtype), *key[:2], key[2] + l - 1, key[3])
+            assert torch.equal(each, want[-1])
+nan = torch.ones(1, 3, 4)
+nan[0, 1, 2] = float("nan")
+assert _noise._by_kernels(nan, 0, 0, 0, 0).isnan().all()
+print("compared")
+"""
+
+
+@pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="Triton is not installed")
+def test_kernels_draw_the_numbers_of_plain_torch():
+    """In Triton's interpreter, on the CPU."""
+    run = subprocess.run([sys.executable, "-W", "ignore", "-c", INTERPRETED], capture_output=True, text=True,
+                         env={**os.environ, "TRITON_INTERPRET": "1", "COUPLET_BACKEND": "torch"})
+    if "only 0-dimensional arrays can be converted" in run.stderr:
+        pytest.skip("the interpreter of this Triton does not know this NumPy")
+    assert run.stdout == "compared\n", run.stderr
+
+
+def fake_gpu(monkeypatch, by_kernels):
+    """What decides whether the kernels are used, with a device that is the CPU."""
+    monkeypatch.setattr(_noise, "_works", {})
+    monkeypatch.setattr(_noise, "_by_kernels", by_kernels)
+    return _noise._kernels_work(torch.device("cpu"))
+
+
+def test_kernels_are_used_where_they_are_right(monkeypatch, recwarn):
+    assert fake_gpu(monkeypatch, _noise._in_plain_torch) and not recwarn.list
+
+
+def refused(*_):
+    raise RuntimeError("Failed to find C compiler.\nmore")
+
+
+@pytest.mark.parametrize("by_kernels, reason", ((refused, "Failed to find C compiler[.][.] The noise is drawn by plain"),
+                                                (lambda r, *_: torch.ones_like(r), "its numbers are wrong")))
+def test_kernels_that_do_not_work_are_not_used(monkeypatch, by_kernels, reason):
+    with pytest.warns(UserWarning, match=f"Triton cannot be used on cpu: {reason}"):
+        assert not fake_gpu(monkeypatch, by_kernels)
