@@ -1,0 +1,73 @@
+"""The folder conformance/: its verdicts, its own check, and that it is what make_conformance.py makes."""
+import importlib.util
+import json
+import subprocess
+import sys
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+import make_conformance
+from conftest import ROOT
+from couplet import certify
+
+FOLDER = ROOT / "python" / "conformance"
+EXPECTED = json.loads((FOLDER / "expected.json").read_text())
+pytestmark = pytest.mark.usefixtures("one_thread")
+spec = importlib.util.spec_from_file_location("check", FOLDER / "check.py")
+check = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(check)
+
+
+@pytest.mark.parametrize("one", EXPECTED, ids=lambda one: one["file"])
+def test_verdicts(one):
+    dump, kind = certify.read(FOLDER / one["file"])
+    assert kind == one["loss"]
+    verdict = certify.as_json(certify.judge(certify.KINDS[kind], [certify.of_kind(dump, certify.KINDS[kind])]))
+    assert verdict["verdict"] == one["verdict"]
+    assert [[fault["key"] for fault in faults] for faults in verdict["faults"]] == one["faults"]
+
+
+def test_every_kind_is_there_and_many_faults():
+    assert {one["loss"] for one in EXPECTED if one["verdict"] == "right"} == set(certify.KINDS)
+    assert sum(one["verdict"] != "right" for one in EXPECTED) > 10
+    assert sorted(path.name for path in FOLDER.glob("*.safetensors")) == sorted(one["file"] for one in EXPECTED)
+
+
+def test_it_is_what_is_made(tmp_path):
+    make_conformance.make(tmp_path)
+    assert json.loads((tmp_path / "expected.json").read_text()) == EXPECTED
+    for one in EXPECTED:
+        ours, made = (load_file(folder / one["file"]) for folder in (FOLDER, tmp_path))
+        assert set(ours) == set(made)
+        for name, want in ours.items():
+            torch.testing.assert_close(made[name], want, rtol=1e-4, atol=1e-6, msg=f"{one['file']}: {name}")
+
+
+@pytest.mark.parametrize("one", [one for one in EXPECTED if one["verdict"] == "right"], ids=lambda one: one["file"])
+def test_check_of_the_references(one):
+    kind = certify.KINDS[one["loss"]]
+
+    def reference(**inputs):
+        return kind.reference(certify.Case(**{name: value.double() if torch.is_tensor(value) and value.is_floating_point()
+                                              else value for name, value in inputs.items()}), lambda _: False)
+    found = check.differences(reference, FOLDER / one["file"])
+    assert found and max(found.values()) <= check.LIMIT, found
+
+
+def test_check_as_a_command(tmp_path):
+    (tmp_path / "mine.py").write_text(
+        "import torch\n\n"
+        "def z(logits, coefficient=1.0, mask=None, **_):\n"
+        "    z = logits.logsumexp(-1) ** 2\n"
+        "    m = torch.ones_like(z) if mask is None else mask.to(z).expand_as(z)\n"
+        "    return coefficient * (z * m).sum() / m.sum()\n\n"
+        "def twice(coefficient=1.0, **inputs):\n"
+        "    return z(coefficient=coefficient ** 2, **inputs)\n")
+    said = [subprocess.run([sys.executable, str(FOLDER / "check.py"), *words], cwd=tmp_path, capture_output=True, text=True)
+            for words in (("mine:z", "z-loss"), ("mine:twice", "z-loss"), ("mine:z", "nonsense"))]
+    assert [one.returncode for one in said] == [0, 1, 2]
+    assert all(line.endswith(": right") for line in said[0].stdout.splitlines())
+    assert "loss differs by" in said[1].stdout and "d_logits differs by" in said[1].stdout
+    assert "there is no kind nonsense" in said[2].stderr
