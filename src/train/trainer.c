@@ -415,7 +415,8 @@ static cpl_status divide(cpl_trainer *t)
 static cpl_status open_metrics(cpl_trainer *t)
 {
     if (!cpl_trainer_leads(t)) return CPL_OK;
-    return cpl_run_open_metrics(&t->run, t->done, t->lines, t->log);
+    CPL_TRY(cpl_run_open_metrics(&t->run, t->done, t->lines, t->log));
+    return t->settings->log.tensorboard ? cpl_run_open_events(&t->run, t->done) : CPL_OK;
 }
 
 cpl_status cpl_trainer_open(cpl_trainer *t, const cpl_train_job *job)

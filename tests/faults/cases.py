@@ -244,6 +244,7 @@ def all_cases(program, inputs):
              ["i.html", "i.json"]),
         Compare(inputs),
         Case("certify", ["certify", inputs / "dump.safetensors", "--json", "v.json"], ["v.json"]),
+        Case("export", ["export", inputs / "R", "--tensorboard", "E"], ["E"]),
         Case("generate", ["generate", model, "--prompt", "abc", "--tokens", 4, *one], [],
              printed=True),
         Case("grad", ["grad", model, "--tokens", inputs / "tokens.json", "--out", "G.safetensors",

@@ -1,0 +1,36 @@
+"""The program's event files, read by TensorBoard itself."""
+import gzip
+import json
+import subprocess
+
+import pytest
+
+from conftest import ROOT
+from couplet import certify
+
+pytest.importorskip("tensorboard")
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator  # noqa: E402
+
+RUN = ROOT / "experiments" / "runs" / "a-erc-1-s100"
+
+
+@pytest.mark.skipif(certify.find_program() is None, reason="the program couplet is not on PATH")
+def test_a_recorded_run(tmp_path):
+    program = certify.find_program()
+    subprocess.run([program, "export", RUN, "--tensorboard", tmp_path], check=True, capture_output=True)
+    found = EventAccumulator(str(tmp_path), size_guidance={"scalars": 0, "tensors": 0, "histograms": 0})
+    found.Reload()
+    with gzip.open(RUN / "metrics.jsonl.gz", "rt") as file:
+        lines = [json.loads(line) for line in file]
+    for tag, name in (("train/loss", "loss"), ("train/erc", "erc"), ("validation/val_loss", "val_loss")):
+        assert [(e.step, e.value) for e in found.Scalars(tag)] == [
+            (line["step"], pytest.approx(line[name], rel=1e-6)) for line in lines if line.get(name) is not None]
+    for layer in range(len(lines[0]["eps_mean"])):
+        assert [e.value for e in found.Scalars(f"eps_mean/layer_{layer}")] == pytest.approx(
+            [line["eps_mean"][layer] for line in lines], rel=1e-6)
+    walls = [e.wall_time for e in found.Scalars("train/loss")]
+    assert walls == sorted(walls) and walls[-1] - walls[0] > 60
+    assert b"erc:" in found.Tensors("config")[0].tensor_proto.string_val[0]
+    counted = [line for line in lines if "tokens_per_expert" in line]
+    for event, line in zip(found.Histograms("tokens_per_expert/layer_0") if counted else (), counted):
+        assert event.histogram_value.num == len(line["tokens_per_expert"][0])
