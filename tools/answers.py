@@ -98,12 +98,17 @@ class Answers:
     def explained(self):
         """Rank correlation of agreement with the share of negative scores, over layers and runs with ERC of blocks A
         and B; None if a run is missing."""
-        rows = [("a-erc-1", seed) for seed in tests.A] + \
-               [("-".join(["b", *cell, "erc"]), seed) for cell in CELLS for seed in tests.B]
+        return self.explained_among(["a-erc-1", *("-".join(["b", *cell, "erc"]) for cell in CELLS)])
+
+    def explained_among(self, arms, of_runs=False):
+        """The same over the layers and runs of these arms; of_runs: over the means of the runs."""
+        rows = [(arm, seed) for arm in arms for seed in (tests.A if arm.startswith("a-") else tests.B)]
         if any(run not in self.table.rows for run in rows):
             return None
         pairs = [pair for arm, seed in rows for pair in zip(self.table.listed("negative_by_layer", arm, seed),
                                                             self.table.listed("agreement_by_layer", arm, seed))]
+        if of_runs:
+            pairs = [[self.table.value(figure, arm, seed) for figure in ("negative", "agreement")] for arm, seed in rows]
         return rank_correlation(*map(list, zip(*pairs)))
 
     def effect(self, figure, name):

@@ -90,11 +90,11 @@ def names_of(table):
 
     known = (table.value, table.values, table.listed, table.mean, table.spread, table.layers, table.seeds,
              table.paired, table.differences, table.difference, table.changes, answers.test, answers.significant,
-             answers.rows, answers.verdict, answers.effect, answers.explained, answers.chosen, answers.vanilla_cells,
+             answers.rows, answers.verdict, answers.effect, answers.explained, answers.explained_among, answers.chosen, answers.vanilla_cells,
              cells, blocks, equal_time, result, claim, up, interval, span, printed, statistics.fmean, statistics.stdev, itertools.chain, min, max, abs, round, len, sum, all,
              any, zip, sorted, range, set)
     first = sorted({arm for arm, _ in table.rows if not re.match("[a-z]-", arm)})
-    return {one.__name__: one for one in known} | {"FIRST": first}
+    return {one.__name__: one for one in known} | {"FIRST": first, "ARMS": sorted({arm for arm, _ in table.rows})}
 
 
 # ---- templates ----

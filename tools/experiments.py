@@ -112,13 +112,16 @@ def write_gz(path, text):
 
 
 def record_metrics(run, to):
-    """Every KEEP_EVERY-th line and the evaluated ones, without the counts of single experts."""
-    lines = []
+    """Every KEEP_EVERY-th line and the evaluated ones, without the counts of single experts. grad_norm_max: also of
+    the lines that are left out before it (records up to 2026-11-26: of its own steps alone)."""
+    lines, largest = [], 0
     for text in (run / "metrics.jsonl").read_text().splitlines():
         line = json.loads(text)
         line.pop("tokens_per_expert")
+        line["grad_norm_max"] = largest = max(largest, line["grad_norm_max"])
         if line["step"] % KEEP_EVERY == 0 or "val_loss" in line:
             lines.append(json.dumps(rounded(line)))
+            largest = 0
     write_gz(to / "metrics.jsonl.gz", "\n".join(lines) + "\n")
 
 

@@ -6,8 +6,8 @@ then its outcomes:
 
 bpb                 bits per byte of all held-out documents
 val_loss            the last; by_time: tokens and loss of every evaluation in turn; by_source: in alphabetical order
-grad_norm_max       the largest gradient norm of all steps; late_grad_norm_max: of those after 200; recorded_grad_norm: of
-                    the recorded steps from 200 on
+grad_norm_max       the largest gradient norm of the steps that recorded lines cover, each those since the logged line before
+                    it; late_grad_norm_max: of lines after step 200; recorded_grad_norm: of the recorded steps from 200 on
 recorded_erc        the largest coupling loss of the recorded steps
 balance_loss        the load-balancing loss times its weight, mean of the last ten recorded steps
 skipped             steps that were skipped
@@ -40,7 +40,8 @@ FIGURES = {
     "kappa_own": "kappa/diag_mean", "kappa_others": "kappa/offdiag_mean", "silhouette": "silhouette",
     "router_cos": "router_cos/mean_abs", "router_norm": "router_norm/mean", "gate_norm": "expert_norm/mean",
     "eps": "eps/mean", "row_route_top1": "home/top1",
-    "centred_erc": "centred/erc/1", "centred_rows_own": "figures/centred_kappa_row_top1",
+    "erc_relative": "erc_relative/1", "centred_erc": "centred/erc/1", "centred_erc_relative": "centred/erc_relative/1",
+    "centred_rows_own": "figures/centred_kappa_row_top1",
     "centred_columns_own": "figures/centred_kappa_column_top1", "centred_kappa_own": "figures/centred_kappa_diagonal",
     "centred_kappa_others": "figures/centred_kappa_off_diagonal", "centred_router_cos": "figures/centred_router_cos",
     "effective_rank": "figures/router_effective_rank", "noise_bound_share": "figures/noise_bound_share",
