@@ -23,6 +23,14 @@ cpl_status cpl_train_check_router(const cpl_settings *s)
         return CPL_FAIL(CPL_ERR_INPUT,
                         "train.router_lr is 0, but erc.gradient is router: the coupling loss would "
                         "train nothing");
+    if (s->losses.erc.weight == 0 && s->losses.erc.gradient != CPL_ERC_TO_BOTH)
+        return CPL_FAIL(CPL_ERR_INPUT,
+                        "erc.gradient is %s, but erc.weight is 0: the coupling loss trains nothing",
+                        s->losses.erc.gradient == CPL_ERC_TO_ROUTER ? "router" : "experts");
+    if (s->losses.erc.weight == 0 && s->losses.erc.proxy == CPL_PROXY_CENTRED)
+        return CPL_FAIL(CPL_ERR_INPUT,
+                        "erc.proxy is centred, but erc.weight is 0: the coupling loss trains "
+                        "nothing");
     if (s->train.router_lr == 0 && s->losses.orth.weight > 0)
         return CPL_FAIL(CPL_ERR_INPUT,
                         "train.router_lr is 0, but orth.weight is %g: the orthogonality loss would "

@@ -220,6 +220,8 @@ def check_refused(folder):
     refused(["train.router_lr is 0", "orth.weight is 0.5"], "train.router_lr=0", "orth.weight=0.5")
     refused(["erc.proxy is centred", "model.num_experts is 2"], "erc.proxy=centred", "model.num_experts=2",
             "model.num_experts_per_tok=1")
+    refused(["erc.proxy is centred", "erc.weight is 0"], "erc.proxy=centred", "erc.weight=0")
+    refused(["erc.gradient is router", "erc.weight is 0"], "erc.gradient=router", "erc.weight=0")
     refused(["erc.layers", "layer 2", "model.num_hidden_layers is 2"], "erc.layers=\"0,2\"")
     for wrong in ("", "x", "0-", "1-0", "0,,1", "-1", "0 1", "all,0", "0,"):
         refused(["erc.layers"], f"erc.layers=\"{wrong}\"")
