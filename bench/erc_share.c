@@ -54,11 +54,11 @@ static void run_loss(void *context)
     const cpl_layer_params *w      = &s->model.compute.layer[0];
     const cpl_layer_params *dw     = &s->optimizer.grads.layer[0];
     const cpl_expert_weights gate  = {w->w_gate, w->w_up, w->w_down};
-    const cpl_coupling_outputs out = {s->step.M[0],
-                                      s->step.eps[0],
-                                      s->step.delta[0],
-                                      dw->router,
-                                      {dw->w_gate, dw->w_up, dw->w_down}};
+    const cpl_coupling_outputs out = {.M     = s->step.M[0],
+                                      .eps   = s->step.eps[0],
+                                      .delta = s->step.delta[0],
+                                      .dR    = dw->router,
+                                      .dw    = {dw->w_gate, dw->w_up, dw->w_down}};
     for (int i = 0; i < l->repeats; i++) {
         const cpl_coupling_noise noise = {.seed = 1, .step = (uint64_t)i};
         cpl_coupling(&s->be, &l->result, &out, s->model.master.layer[0].router, gate,

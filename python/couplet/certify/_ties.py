@@ -5,6 +5,7 @@ so that the counts are the solution of a least-squares problem (conjugate gradie
 its transpose are one evaluation each), cut to what the ties allow."""
 from __future__ import annotations
 
+import math
 from typing import Mapping, Optional, Tuple
 
 import torch
@@ -15,6 +16,7 @@ from ._kind import Case, Kind, Outputs
 from .kinds._balance import pick
 
 STEPS = 60
+TURNS, NEARER = 60, 0.98
 ROUNDED = 64.0  # rounding errors of a norm
 SMALL = 1e-16
 
@@ -48,48 +50,64 @@ def within(shift: Tensor, least: Tensor, most: Tensor) -> Tensor:
     return torch.minimum(torch.maximum(shift + low, least), most)
 
 
+class _Fit:
+    """Outputs as a function of the shift of the counts, each divided by its size."""
+
+    def __init__(self, kind: Kind, x: Case, faults: Mapping[str, Optional[float]], got: Outputs, free: Tensor):
+        self.kind, self.x, self.faults, self.free = kind, x, faults, free
+        right = outputs(kind, x, faults)
+        self.size = {name: 1 / max(float(value.norm()), float(got[name].double().norm()), 1e-300)
+                     for name, value in right.items() if name in got}
+        if self.size:
+            self.base = self.flat(right)
+            self.goal = self.flat({name: got[name].double() for name in self.size}) - self.base
+
+    def flat(self, out: Outputs) -> Tensor:
+        return torch.cat([(out[name] * size).flatten() for name, size in self.size.items()])
+
+    def forward(self, v: Tensor) -> Tensor:
+        return self.flat(outputs(self.kind, self.x.but(shift=v), self.faults)) - self.base
+
+    def backward(self, w: Tensor) -> Tensor:
+        shift = torch.zeros_like(self.free).requires_grad_()
+        value = self.flat(outputs(self.kind, self.x.but(shift=shift), self.faults, graph=True)) @ w
+        grad = torch.autograd.grad(value, shift, allow_unused=True)[0] if value.requires_grad else None
+        if grad is None:
+            return torch.zeros_like(self.free)
+        v = grad * self.free  # the number of assignments of a group stays
+        return v - self.free * v.sum(-1, keepdim=True) / self.free.sum(-1, keepdim=True).clamp(min=1)
+
+    def solved(self, shift: Tensor, rest: Tensor, rounded: float) -> Tensor:
+        """The nearest to `shift` that leaves nothing of `rest`, by conjugate gradients."""
+        step = gradient = self.backward(rest)
+        square = first = float((gradient**2).sum())
+        for _ in range(STEPS):
+            if float(rest.norm()) <= rounded or square <= SMALL * first:
+                break  # what is left is rounding, and would be fitted by counts far away
+            along = self.forward(step)
+            length = square / max(float(along @ along), 1e-300)
+            shift, rest = shift + length * step, rest - length * along
+            gradient = self.backward(rest)
+            before, square = square, float((gradient**2).sum())
+            step = gradient + square / before * step
+        return shift
+
+
 def fitted(kind: Kind, x: Case, faults: Mapping[str, Optional[float]], got: Outputs, least: Tensor,
            most: Tensor, unit: float) -> Tensor:
     """The shift [L,A,n] within these bounds that brings the outputs near to `got`, computed with rounding errors
-    `unit`."""
-    right = outputs(kind, x, faults)
-    size = {name: 1 / max(float(value.norm()), float(got[name].double().norm()), 1e-300)
-            for name, value in right.items() if name in got}
-    free = (most > least).double()
-
-    def allowed(v: Tensor) -> Tensor:  # the number of assignments of a group stays
-        v = v * free
-        return v - free * v.sum(-1, keepdim=True) / free.sum(-1, keepdim=True).clamp(min=1)
-
-    def flat(out: Outputs) -> Tensor:
-        return torch.cat([(out[name] * size[name]).flatten() for name in size])
-
-    def forward(v: Tensor) -> Tensor:
-        return flat(outputs(kind, x.but(shift=v), faults)) - base
-
-    def backward(w: Tensor) -> Tensor:
-        shift = torch.zeros_like(least).requires_grad_()
-        value = flat(outputs(kind, x.but(shift=shift), faults, graph=True)) @ w
-        if not value.requires_grad:
-            return torch.zeros_like(least)
-        grad = torch.autograd.grad(value, shift, allow_unused=True)[0]
-        return torch.zeros_like(least) if grad is None else allowed(grad)
-
-    if not size:
-        return torch.zeros_like(least)
-    rounded = max(min(ROUNDED * unit, 0.01), *(UNIT[got[name].dtype] for name in size))
-    base = flat(right)
-    rest = flat({name: got[name].double() for name in size}) - base
+    `unit`: what fits and what the ties allow, in turn, until one is both or the two come no nearer."""
+    fit = _Fit(kind, x, faults, got, (most > least).double())
     shift = torch.zeros_like(least)
-    step = gradient = backward(rest)
-    square = first = float((gradient**2).sum())
-    for _ in range(STEPS):
-        if float(rest.norm()) <= rounded or square <= SMALL * first:
-            break  # what is left is rounding, and would be fitted by counts far away
-        along = forward(step)
-        length = square / max(float(along @ along), 1e-300)
-        shift, rest = shift + length * step, rest - length * along
-        gradient = backward(rest)
-        before, square = square, float((gradient**2).sum())
-        step = gradient + square / before * step
-    return within(shift, least, most)
+    if not fit.size:
+        return shift
+    rounded = max(min(ROUNDED * unit, 0.01), *(UNIT[got[name].dtype] for name in fit.size))
+    rest, before = fit.goal, math.inf
+    for _ in range(TURNS):
+        shift = within(fit.solved(shift, rest, rounded), least, most)
+        rest = fit.goal - fit.forward(shift)
+        left = float(rest.norm())
+        if left <= rounded or left > NEARER * before:
+            break
+        before = left
+    return shift
