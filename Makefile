@@ -27,7 +27,7 @@ demo: ## installs missing packages, builds, trains with and without the coupling
 
 test: ## installs missing packages, builds with sanitizers, runs every test
 	@tools/deps.sh build test
-	@tools/build.sh dev
+	@tools/build.sh dev --target all bench
 	@python3 tools/run_tests.py build/dev $(JOBS)
 
 further: ## runs the tests on the larger reference data (folder COUPLET_SHARED, default ../shared)

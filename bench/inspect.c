@@ -82,7 +82,7 @@ static void one_expert(const layer *l, int64_t j)
     for (int64_t r = 0; r < l->D; r += piece) {
         const int64_t rows = l->D - r < piece ? l->D - r : piece;
         float *at          = cpl_f32(l->w) + (j * l->D + r) * l->d;
-        op->add(l->be, l->squares + j * l->n, l->norms + j, l->packed, l->n,
+        op->add(l->be, l->squares + j * l->n, NULL, l->norms + j, l->packed, l->n,
                 cpl_tensor_2d(at, CPL_F32, rows, l->d), scratch);
     }
 }
