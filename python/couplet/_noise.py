@@ -4,6 +4,7 @@ Philox4x32-10 (Salmon et al., 2011) keyed by (seed, stream, step, layer), counte
 int64, whose products wrap as unsigned ones do."""
 from __future__ import annotations
 
+import contextlib
 import os
 import warnings
 from typing import Dict, Iterator, Sequence, Union
@@ -91,7 +92,8 @@ def bounded(router: Tensor, seed: int, step: int, layer: int, draw: int) -> Tens
 
 def _by_kernels(router: Tensor, seed: int, step: int, layer: int, draw: int) -> Tensor:
     many = router if router.dim() == 3 else router[None]
-    delta: Tensor = _noise_kernels.noise(many, seed, step & LOW, last_word(step, layer), draw * many[0].numel())
+    key = seed - (1 << 64) if seed >= 1 << 63 else seed  # the operator has signed numbers
+    delta: Tensor = _noise_kernels.noise(many, key, step & LOW, last_word(step, layer), draw * many[0].numel())
     return delta.view(router.shape)
 
 
@@ -102,8 +104,8 @@ def _has_kernels(router: Tensor) -> bool:
     """Fake tensors of a GPU are counted as on one where the kernels work."""
     if router.device.type != "cuda" or os.environ.get("COUPLET_BACKEND") == "torch":
         return False
-    if torch.compiler.is_compiling():
-        return _noise_kernels.HAS_TRITON
+    if torch.compiler.is_compiling():  # whether they work is found out in eager mode
+        return False
     if isinstance(router, FakeTensor):
         return True
     if router.device not in _works:
@@ -113,15 +115,32 @@ def _has_kernels(router: Tensor) -> bool:
     return _works[router.device]
 
 
+@contextlib.contextmanager
+def _waiting(device: torch.device) -> Iterator[None]:
+    """The comparison waits for the device, also where a user has made that an error."""
+    if device.type != "cuda":
+        yield
+        return
+    mode = torch.cuda.get_sync_debug_mode()
+    torch.cuda.set_sync_debug_mode("default")
+    try:
+        yield
+    finally:
+        torch.cuda.set_sync_debug_mode(mode)
+
+
 @torch.no_grad()
 def _kernels_work(device: torch.device) -> bool:
     """Whether Triton is here with all that it needs (a C compiler, for one), and its numbers are those of torch."""
     router = torch.linspace(-1, 2, 2 * 5 * 77, dtype=torch.float32, device=device).square().view(2, 5, 77)
     key = -5, 2**33 + 7, 3, 1
     try:
-        if torch.allclose(_by_kernels(router, *key), _in_plain_torch(router, *key), rtol=2.0**-23, atol=0):
-            return True
+        with _waiting(device):
+            if torch.allclose(_by_kernels(router, *key), _in_plain_torch(router, *key), rtol=2.0**-23, atol=0):
+                return True
         reason = "its numbers are wrong"
+    except torch.cuda.OutOfMemoryError:
+        raise
     except Exception as error:  # those of Triton have no class in common
         reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
     warnings.warn(f"couplet: Triton cannot be used on {device}: {reason}. The noise is drawn by plain torch, with a "

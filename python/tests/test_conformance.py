@@ -71,3 +71,16 @@ def test_check_as_a_command(tmp_path):
     assert all(line.endswith(": right") for line in said[0].stdout.splitlines())
     assert "loss differs by" in said[1].stdout and "d_logits differs by" in said[1].stdout
     assert "there is no kind nonsense" in said[2].stderr
+
+
+@pytest.mark.parametrize("function, words", (
+    (lambda **_: 1.0, "loss differs by"), (lambda **_: {}, "raised ValueError: it returns no loss"),
+    (lambda **_: (1, 2), "raised"), (lambda logits: 0, "raised TypeError"), (lambda **_: 1 / 0, "raised ZeroDivisionError"),
+    (lambda logits, **_: logits.detach().sum(), "d_logits differs by 1"),
+    (lambda logits, **_: logits.mean(-1), "raised ValueError: loss is")))
+def test_functions_that_give_no_loss(function, words):
+    assert words in check.verdict(function, FOLDER / "z-loss.layers.safetensors")
+
+
+def test_usage():
+    assert check.main([]) == check.main(["module", "z-loss"]) == 2

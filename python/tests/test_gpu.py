@@ -79,6 +79,14 @@ def test_models(kind, call):
                    1e-5)
 
 
+def test_large_seeds():
+    layer = torch.nn.ParameterList(leaves())
+    there, here = layer, copy.deepcopy(layer).cpu()
+    for seed in (2**63, 2**64 - 1):
+        values = [couplet.attach(one, [(one[0], one[1])], seed=seed).loss() for one in (there, here)]
+        close(values[0].cpu(), values[1], 1e-5)
+
+
 def test_training_ends_the_loss():
     model = test_hf.tiny().to(DEVICE)
     ids = torch.randint(96, (4, 32), device=DEVICE)

@@ -86,7 +86,7 @@ for dtype, limit in ((torch.float32, 0), (torch.bfloat16, 0), (torch.float64, 1e
         routers = torch.randn(l, n, d).to(dtype)
         if n > 4:
             routers[:, n // 2], routers[0, 3] = routers[:, 0], 0
-        for key in ((0, 0, 0, 0), (-1, 2**40 - 1, 2**16 - 4, 2**16 - 1), (77, 12345, 3, 1)):
+        for key in ((0, 0, 0, 0), (2**64 - 1, 7, 0, 0), (-1, 2**40 - 1, 2**16 - 4, 2**16 - 1), (77, 12345, 3, 1)):
             got = _noise._by_kernels(routers, *key)
             want = _noise._in_plain_torch(routers.to(got.dtype), *key)
             torch.testing.assert_close(got, want, rtol=limit, atol=0)

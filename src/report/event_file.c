@@ -12,7 +12,7 @@ enum { HISTOGRAM_LIMITS = 6, HISTOGRAM_COUNTS }; /* 1 to 5: see below */
 enum { METADATA_PLUGIN = 1, PLUGIN_NAME = 1 };
 enum { TENSOR_TYPE = 1, TENSOR_SHAPE, TENSOR_WORDS = 8, TYPE_STRING = 7 };
 enum { SHAPE_SIZE = 2, SIZE_SIZE = 1, SESSION_STATUS = 1, STATUS_START = 1 };
-enum { BUCKETS = 30, HEAD = 12, FRAME = 16 }; /* bytes before a message; bytes beside it */
+enum { BUCKETS = 30 }; /* of a histogram */
 
 /* ---- check sums ---- */
 
@@ -125,12 +125,12 @@ static range range_of(const double *numbers, int64_t count)
 /* Counts of BUCKETS equal parts of the range; limit b is the upper end of part b. */
 static void buckets(cpl_text *histogram, const range *r, const double *numbers, int64_t count)
 {
-    double counts[BUCKETS] = {0}, width = (r->high - r->low) / BUCKETS;
+    double counts[BUCKETS] = {0}, width = r->high / BUCKETS - r->low / BUCKETS;
     cpl_text limits = {0}, packed = {0};
     for (int64_t i = 0; i < count; i++) {
         if (!isfinite(numbers[i])) continue;
-        int b = width > 0 ? (int)((numbers[i] - r->low) / width) : BUCKETS - 1;
-        counts[b < BUCKETS ? b : BUCKETS - 1]++;
+        const double part = numbers[i] / width - r->low / width; /* NaN if all are equal */
+        counts[part >= 0 && part < BUCKETS ? (int)part : BUCKETS - 1]++;
     }
     for (int b = 0; b < BUCKETS; b++) {
         float64_bits(&limits, b + 1 < BUCKETS ? r->low + width * (b + 1) : r->high);
@@ -236,15 +236,18 @@ static int64_t step_of(const char *event, size_t length)
     return (int64_t)value;
 }
 
-size_t cpl_event_file_up_to(const char *file, size_t length, int64_t step)
+bool cpl_event_head(const char head[CPL_EVENT_HEAD], uint64_t *length)
 {
-    size_t at = 0;
-    while (length - at >= FRAME) {
-        const char *head = file + at, *event = head + HEAD;
-        const uint64_t size = number_at(head, 8);
-        if (number_at(head + 8, 4) != masked(head, 8) || size > length - at - FRAME) break;
-        if (number_at(event + size, 4) != masked(event, size) || step_of(event, size) > step) break;
-        at += FRAME + size;
-    }
-    return at;
+    *length = number_at(head, 8);
+    return number_at(head + 8, 4) == masked(head, 8);
+}
+
+bool cpl_event_is_whole(const char *body, size_t length)
+{
+    return number_at(body + length, 4) == masked(body, length);
+}
+
+int64_t cpl_event_step(const char *event, size_t length)
+{
+    return step_of(event, length);
 }

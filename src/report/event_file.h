@@ -9,6 +9,7 @@
 #ifndef CPL_REPORT_EVENT_FILE_H
 #define CPL_REPORT_EVENT_FILE_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -29,8 +30,16 @@ void cpl_event_start(cpl_text *file, double seconds,
                      int64_t step); /* events from `step` on are new */
 void cpl_event_summary(cpl_text *file, double seconds, int64_t step, const cpl_text *values);
 
-/* Bytes of the frames at the beginning of `file` that are whole, have their check sums, and are of
- * steps up to `step`. */
-size_t cpl_event_file_up_to(const char *file, size_t length, int64_t step);
+/* ---- a frame that was written: a head, the message, 4 bytes ---- */
+enum { CPL_EVENT_HEAD = 12, CPL_EVENT_TAIL = 4 };
+
+/* Sets the length of the message; false: not a frame's head. */
+bool cpl_event_head(const char head[CPL_EVENT_HEAD], uint64_t *length);
+
+/* Whether the message, which CPL_EVENT_TAIL bytes follow, has its check sum. */
+bool cpl_event_is_whole(const char *body, size_t length);
+
+/* The step of an event as it is written here; 0: it has none. */
+int64_t cpl_event_step(const char *event, size_t length);
 
 #endif /* CPL_REPORT_EVENT_FILE_H */

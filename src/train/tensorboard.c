@@ -18,7 +18,7 @@
 #include "tensor/figures.h"
 #include "train/metrics.h"
 
-enum { MOST_BYTES = 1 << 30, MOST_TAG = 400, MOST_CONFIG = 1 << 20 };
+enum { MOST_EVENT = 1 << 28, MOST_CONFIG = 1 << 20, MOST_NAME = 120 };
 static const char begins[] = "events.out.tfevents.";
 
 /* ---- a line ---- */
@@ -45,39 +45,50 @@ static void histogram(cpl_text *values, const char *tag, const json_t *numbers)
     cpl_free(copied);
 }
 
+static void value_of(cpl_text *values, const char *tag, const json_t *value);
+
+/* `value` as tag/name. */
+static void inner_value(cpl_text *values, const char *tag, const char *name, const json_t *value,
+                        void (*of)(cpl_text *, const char *, const json_t *))
+{
+    cpl_text inner = {0};
+    cpl_text_printf(&inner, "%s/%s", tag, name);
+    values->failed |= inner.failed;
+    if (!inner.failed) of(values, inner.bytes, value);
+    cpl_text_free(&inner);
+}
+
 static void value_of(cpl_text *values, const char *tag, const json_t *value)
 {
-    char inner[MOST_TAG];
+    char layer[32];
     const char *name;
     json_t *member;
     if (json_is_number(value)) cpl_event_scalar(values, tag, json_number_value(value));
     for (size_t l = 0; json_is_array(value) && l < json_array_size(value); l++) {
-        const json_t *layer = json_array_get(value, l);
-        snprintf(inner, sizeof inner, "%s/layer_%zu", tag, l);
-        if (json_is_array(layer))
-            histogram(values, inner, layer);
-        else if (json_is_number(layer))
-            cpl_event_scalar(values, inner, json_number_value(layer));
+        const json_t *one = json_array_get(value, l);
+        snprintf(layer, sizeof layer, "layer_%zu", l);
+        if (json_is_array(one)) inner_value(values, tag, layer, one, histogram);
+        if (json_is_number(one)) inner_value(values, tag, layer, one, value_of);
     }
     if (!json_is_object(value)) return;
     json_object_foreach((json_t *)value, name, member)
     {
-        snprintf(inner, sizeof inner, "%s/%s", tag, name);
-        value_of(values, inner, member);
+        inner_value(values, tag, name, member, value_of);
     }
 }
 
 void cpl_tensorboard_values(cpl_text *values, const json_t *line)
 {
-    char tag[MOST_TAG];
     const char *key;
     json_t *value;
     json_object_foreach((json_t *)line, key, value)
     {
         if (strcmp(key, "schema") == 0 || strcmp(key, "step") == 0 || is_old_key(key)) continue;
-        const char *group = strcmp(key, "val_loss") == 0 ? "validation/" : "train/";
-        snprintf(tag, sizeof tag, "%s%s", json_is_number(value) ? group : "", key);
-        value_of(values, tag, value);
+        if (json_is_number(value))
+            inner_value(values, strcmp(key, "val_loss") == 0 ? "validation" : "train", key, value,
+                        value_of);
+        else
+            value_of(values, key, value);
     }
 }
 
@@ -98,26 +109,68 @@ static double now(void)
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-static cpl_status cut(const char *path, int64_t step)
+/* Whether it is a name that `create` gives: SECONDS.couplet.PROCESS after the beginning. */
+static bool is_ours(const char *name)
 {
-    cpl_text file     = {0};
-    cpl_status status = cpl_file_read(&file, path, MOST_BYTES);
-    if (status == CPL_OK) {
-        const size_t stays = cpl_event_file_up_to(file.bytes, file.length, step);
-        if (stays < file.length && truncate(path, (off_t)stays) != 0)
-            status = CPL_FAIL(CPL_ERR_IO, "%s: cannot be cut: %s", path, strerror(errno));
+    static const char mark[] = ".couplet.";
+    if (strncmp(name, begins, sizeof begins - 1) != 0) return false;
+    name += sizeof begins - 1;
+    const size_t digits = strspn(name, "0123456789");
+    if (digits == 0 || strncmp(name + digits, mark, sizeof mark - 1) != 0) return false;
+    name += digits + sizeof mark - 1;
+    return *name && name[strspn(name, "0123456789")] == '\0';
+}
+
+/* Sets `*stays` to the bytes of the whole frames of steps up to `step` at the beginning. */
+static cpl_status frames_up_to(uint64_t *stays, int file, uint64_t size, int64_t step,
+                               const char *path)
+{
+    char head[CPL_EVENT_HEAD], *event = NULL;
+    uint64_t length;
+    cpl_status status = CPL_OK;
+    for (*stays = 0; size - *stays >= CPL_EVENT_HEAD + CPL_EVENT_TAIL;) {
+        CPL_TRY_DONE(cpl_file_read_at(file, head, sizeof head, *stays, path));
+        if (!cpl_event_head(head, &length) || length > MOST_EVENT ||
+            length > size - *stays - CPL_EVENT_HEAD - CPL_EVENT_TAIL)
+            break;
+        char *room = cpl_realloc(event, length + CPL_EVENT_TAIL);
+        if (!room) CPL_TRY_DONE(CPL_ERR_MEMORY);
+        event = room;
+        CPL_TRY_DONE(
+            cpl_file_read_at(file, event, length + CPL_EVENT_TAIL, *stays + CPL_EVENT_HEAD, path));
+        if (!cpl_event_is_whole(event, length) || cpl_event_step(event, length) > step) break;
+        *stays += CPL_EVENT_HEAD + length + CPL_EVENT_TAIL;
     }
-    cpl_text_free(&file);
+done:
+    cpl_free(event);
     return status;
 }
 
-static cpl_status cut_all(const char *run, int64_t step)
+/* Leaves alone what is no regular file, or does not begin with a frame. */
+static cpl_status cut(const char *path, int64_t step)
+{
+    struct stat what;
+    uint64_t stays;
+    const int file = open(path, O_RDWR | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+    if (file < 0) return CPL_OK;
+    cpl_status status = CPL_OK;
+    if (fstat(file, &what) == 0 && S_ISREG(what.st_mode)) {
+        status = frames_up_to(&stays, file, (uint64_t)what.st_size, step, path);
+        if (status == CPL_OK && stays && stays < (uint64_t)what.st_size &&
+            ftruncate(file, (off_t)stays) != 0)
+            status = CPL_FAIL(CPL_ERR_IO, "%s: cannot be cut: %s", path, strerror(errno));
+    }
+    close(file);
+    return status;
+}
+
+cpl_status cpl_tensorboard_cut(const char *run, int64_t step)
 {
     cpl_strings names = {0};
     CPL_TRY(cpl_folder_list(&names, run));
     cpl_status status = CPL_OK;
     for (int64_t i = 0; i < names.count && status == CPL_OK; i++) {
-        if (strncmp(names.at[i], begins, sizeof begins - 1) != 0) continue;
+        if (!is_ours(names.at[i])) continue;
         char *path = cpl_path_join(run, names.at[i]);
         status     = path ? cut(path, step) : CPL_ERR_MEMORY;
         cpl_free(path);
@@ -192,7 +245,7 @@ cpl_status cpl_tensorboard_open(FILE **file, const char *run, int64_t step)
     cpl_text head        = {0};
     const double seconds = now();
     *file                = NULL;
-    cpl_status status    = cut_all(run, step);
+    cpl_status status    = cpl_tensorboard_cut(run, step);
     if (status == CPL_OK) status = head_of(&head, run, seconds, step);
     if (status == CPL_OK) status = create(file, run, seconds);
     if (status == CPL_OK) status = put(*file, &head);
@@ -228,7 +281,7 @@ static double span_of(const export *e, const json_t *line)
     const json_t *tokens = json_object_get(line, "tokens"),
                  *rate   = json_object_get(line, "tokens_per_s");
     double done = json_number_value(tokens) - e->tokens, speed = json_number_value(rate);
-    return done > 0 && speed > 0 ? done / speed : 0;
+    return done > 0 && speed > 0 && isfinite(done / speed) ? done / speed : 0;
 }
 
 /* `event`: append it; else count its time only. */
@@ -281,12 +334,42 @@ static cpl_status find(char **path, const char *run)
     return CPL_FAIL(CPL_ERR_INPUT, "%s: is no run: there is no metrics.jsonl", run);
 }
 
-static cpl_status write_export(const export *e, const char *folder, double last)
+/* The name of an export: with that of the run, so that it is replaced by another one of the same run alone. */
+static void export_name(char *name, size_t size, const char *run)
 {
-    char name[96];
+    size_t end = strlen(run);
+    while (end > 1 && run[end - 1] == '/') end--;
+    size_t begin = end;
+    while (begin && run[begin - 1] != '/') begin--;
+    const size_t length = end - begin < MOST_NAME ? end - begin : MOST_NAME;
+    snprintf(name, size, "%s0000000000.couplet-export.%.*s", begins, (int)length, run + begin);
+}
+
+/* Several event files of one folder are one run to TensorBoard. */
+static cpl_status check_alone(const char *folder, const char *name)
+{
+    cpl_strings names = {0};
+    cpl_status status = CPL_OK;
+    if (!cpl_path_is_folder(folder)) return CPL_OK;
+    CPL_TRY(cpl_folder_list(&names, folder));
+    for (int64_t i = 0; i < names.count && status == CPL_OK; i++)
+        if (strncmp(names.at[i], begins, sizeof begins - 1) == 0 &&
+            strcmp(names.at[i], name) != 0 && !strstr(names.at[i], ".tmp-"))
+            status = CPL_FAIL(CPL_ERR_INPUT,
+                              "%s: has event files of something else (%s), and TensorBoard would "
+                              "show both as one run; name another folder",
+                              folder, names.at[i]);
+    cpl_paths_free(&names);
+    return status;
+}
+
+static cpl_status write_export(const export *e, const char *folder, const char *run)
+{
+    char name[sizeof begins + MOST_NAME + 40];
+    export_name(name, sizeof name, run);
     CPL_TRY(cpl_text_status(&e->file));
+    CPL_TRY(check_alone(folder, name));
     CPL_TRY(cpl_folder_make(folder));
-    snprintf(name, sizeof name, "%s%010lld.couplet", begins, (long long)last);
     char *path = cpl_path_join(folder, name);
     if (!path) return CPL_ERR_MEMORY;
     cpl_status status = cpl_file_write_atomic(path, e->file.bytes, e->file.length);
@@ -308,7 +391,7 @@ cpl_status cpl_tensorboard_export(const char *run, const char *folder, int64_t *
     CPL_TRY_DONE(each_line(&e, path, false));
     CPL_TRY_DONE(head_of(&e.file, run, e.seconds, 0));
     CPL_TRY_DONE(each_line(&e, path, true));
-    CPL_TRY_DONE(write_export(&e, folder, (double)what.st_mtime));
+    CPL_TRY_DONE(write_export(&e, folder, run));
     *lines   = e.lines;
     *damaged = e.damaged;
 done:

@@ -13,6 +13,7 @@
 #include "settings/yaml.h"
 #include "store/checkpoint.h"
 #include "store/run_dir.h"
+#include "train/tensorboard.h"
 
 static const double peak_seconds = 0.3; /* how long the machine's peak is measured */
 
@@ -416,7 +417,8 @@ static cpl_status open_metrics(cpl_trainer *t)
 {
     if (!cpl_trainer_leads(t)) return CPL_OK;
     CPL_TRY(cpl_run_open_metrics(&t->run, t->done, t->lines, t->log));
-    return t->settings->log.tensorboard ? cpl_run_open_events(&t->run, t->done) : CPL_OK;
+    return t->settings->log.tensorboard ? cpl_run_open_events(&t->run, t->done)
+                                        : cpl_tensorboard_cut(t->run.folder, t->done);
 }
 
 cpl_status cpl_trainer_open(cpl_trainer *t, const cpl_train_job *job)

@@ -2,6 +2,7 @@
 """check_tensorboard.py COUPLET: event files have what metrics.jsonl has, while a run trains, after it was resumed or
 killed, and of old runs; what is no run is refused."""
 import gzip
+import json
 import math
 import shutil
 import sys
@@ -96,6 +97,27 @@ def check_resumed(folder, one):
     check(events.starts == [5] and len(list(back.glob("events.*"))) == 2, f"resumed at step 4: {events.starts}")
 
 
+def check_what_is_not_ours(folder, one):
+    """Links, others' files and folders stay as they are when a run is resumed; without log.tensorboard ours are cut."""
+    three = folder / "three"
+    shutil.copytree(one, three, symlinks=True)
+    victim, note = folder / "victim", three / "events.out.tfevents.note.txt"
+    for path in (victim, note):
+        path.write_text("mine\n" * 40)
+    (three / "events.out.tfevents.1.couplet.1").symlink_to(victim)
+    (three / "events.out.tfevents.2.couplet.2").mkdir()
+    other = three / "events.out.tfevents.1.other.1"
+    live, = (path for path in three.glob("events.out.tfevents.*.couplet.*") if path.is_file() and not path.is_symlink())
+    other.write_bytes(live.read_bytes())
+    (three / "last").unlink()
+    (three / "last").symlink_to("step-000004")
+    shutil.rmtree(three / "step-000006")
+    good("train", "--resume", three, *sets("log.tensorboard=false"))
+    check(victim.read_text() == note.read_text() == "mine\n" * 40, "a file that is not ours was cut")
+    check(other.stat().st_size > live.stat().st_size, "events of another program were cut, or ours were not")
+    check(max(step for step, _ in Events([live]).scalars["train/loss"]) == 4, "events of steps that are made again stay")
+
+
 def check_export(folder, one):
     out = good("export", one, "--tensorboard", folder / "made" / "here")
     check("6 steps" in out and "tensorboard --logdir" in out, f"export says {out}")
@@ -110,6 +132,21 @@ def check_export(folder, one):
     out = good("export", packed, "--tensorboard", folder / "unpacked")
     check("1 damaged line" in out, f"export of a damaged file says {out}")
     check(events_of(folder / "unpacked").scalars == old.scalars, "export of a compressed file")
+    good("export", packed, "--tensorboard", folder / "unpacked")
+    check(len(list((folder / "unpacked").iterdir())) == 1, "a second export of a run does not replace the first")
+    bad(1, "has event files of something else", "export", one, "--tensorboard", folder / "unpacked")
+    bad(1, "has event files of something else", "export", one, "--tensorboard", one)
+    long = folder / "long"
+    long.mkdir()
+    name, shared = "x" + "\u00e9" * 250, "n" * 500
+    (long / "metrics.jsonl").write_text(json.dumps({"step": 1, "tokens": 1e308, "tokens_per_s": 1e-308, "val_loss_by_source":
+                                                    {name: 1.5, shared + "a": 1.0, shared + "b": 2.0},
+                                                    "tokens_per_expert": [[-1e308, 1e308]]}) + "\n")
+    shutil.copy(one / "config.yaml", long)
+    good("export", long, "--tensorboard", folder / "odd")
+    scalars = events_of(folder / "odd").scalars
+    check([scalars[f"val_loss_by_source/{tag}"][0][1] for tag in (name, shared + "a", shared + "b")] == [1.5, 1, 2],
+          "long names")
     bad(1, "is no run", "export", folder / "docs", "--tensorboard", folder / "x")
     bad(1, "config.yaml", "export", copy_without_config(folder, one), "--tensorboard", folder / "x")
     bad(2, "--tensorboard", "export", one)
@@ -127,6 +164,7 @@ def main():
         write_corpus(folder)
         one = check_a_run(folder)
         check_resumed(folder, one)
+        check_what_is_not_ours(folder, one)
         check_export(folder, one)
     return finish()
 

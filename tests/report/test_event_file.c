@@ -29,7 +29,9 @@ static void a_frame(void **state)
     assert_int_equal(file.length, 16 + sizeof message - 1);
     assert_memory_equal(file.bytes, "\x18\0\0\0\0\0\0\0", 8);
     assert_memory_equal(file.bytes + 12, message, sizeof message - 1);
-    assert_int_equal(cpl_event_file_up_to(file.bytes, file.length, 0), file.length);
+    uint64_t length;
+    assert_true(cpl_event_head(file.bytes, &length) && length == sizeof message - 1);
+    assert_true(cpl_event_is_whole(file.bytes + CPL_EVENT_HEAD, length));
     cpl_text_free(&file);
 }
 
@@ -44,24 +46,58 @@ static void three_steps(cpl_text *file)
     }
 }
 
-static void later_steps_and_damaged_ends_go(void **state)
+/* Of a file: bytes of the frames that are whole and of steps up to `step`. */
+static size_t up_to(const cpl_text *file, size_t size, int64_t step)
+{
+    size_t at = 0;
+    uint64_t length;
+    while (size - at >= CPL_EVENT_HEAD + CPL_EVENT_TAIL &&
+           cpl_event_head(file->bytes + at, &length) &&
+           length <= size - at - CPL_EVENT_HEAD - CPL_EVENT_TAIL) {
+        const char *body = file->bytes + at + CPL_EVENT_HEAD;
+        if (!cpl_event_is_whole(body, length) || cpl_event_step(body, length) > step) break;
+        at += CPL_EVENT_HEAD + length + CPL_EVENT_TAIL;
+    }
+    return at;
+}
+
+static void later_steps_and_damaged_ends_are_seen(void **state)
 {
     (void)state;
     cpl_text file = {0};
     three_steps(&file);
-    const size_t whole = file.length, one = cpl_event_file_up_to(file.bytes, whole, 300) -
-                                            cpl_event_file_up_to(file.bytes, whole, 200);
-    assert_int_equal(cpl_event_file_up_to(file.bytes, whole, 400), whole);
-    assert_int_equal(cpl_event_file_up_to(file.bytes, whole, 399), whole - one);
-    assert_int_equal(cpl_event_file_up_to(file.bytes, whole, 199), whole - 3 * one);
+    const size_t whole = file.length, one = up_to(&file, whole, 300) - up_to(&file, whole, 200);
+    assert_int_equal(up_to(&file, whole, 400), whole);
+    assert_int_equal(up_to(&file, whole, 399), whole - one);
+    assert_int_equal(up_to(&file, whole, 199), whole - 3 * one);
     for (size_t cut = 1; cut < one; cut++)
-        assert_int_equal(cpl_event_file_up_to(file.bytes, whole - cut, 400), whole - one);
+        assert_int_equal(up_to(&file, whole - cut, 400), whole - one);
     for (size_t at = whole - one; at < whole; at++) { /* a bit that is wrong */
         file.bytes[at] ^= 4;
-        assert_int_equal(cpl_event_file_up_to(file.bytes, whole, 400), whole - one);
+        assert_int_equal(up_to(&file, whole, 400), whole - one);
         file.bytes[at] ^= 4;
     }
     cpl_text_free(&file);
+}
+
+/* A range that no double holds, and numbers that are all equal. */
+static void histograms_at_the_ends(void **state)
+{
+    (void)state;
+    const double wide[] = {-1e308, 1e308, 0}, equal[] = {2, 2};
+    cpl_text values = {0};
+    cpl_event_histogram(&values, "h", wide, 3);
+    double counted = 0, count;
+    for (int b = 0; b < 30; b++) {
+        memcpy(&count, values.bytes + values.length - 8 * (b + 1), sizeof count);
+        counted += count;
+    }
+    assert_true(counted == 3);
+    cpl_text_clear(&values);
+    cpl_event_histogram(&values, "h", equal, 2);
+    memcpy(&count, values.bytes + values.length - 8, sizeof count);
+    assert_true(count == 2);
+    cpl_text_free(&values);
 }
 
 static double float64_at(const char *bytes)
@@ -123,7 +159,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(known_check_sums),
         cmocka_unit_test(a_frame),
-        cmocka_unit_test(later_steps_and_damaged_ends_go),
+        cmocka_unit_test(later_steps_and_damaged_ends_are_seen),
+        cmocka_unit_test(histograms_at_the_ends),
         cmocka_unit_test(a_histogram),
         cmocka_unit_test(no_memory_is_remembered),
     };
