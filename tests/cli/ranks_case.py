@@ -112,10 +112,12 @@ def good(library, ranks, *words, **how):
 
 
 def bad(code, parts, job):
-    """A failure: this exit code, one sentence that has all the parts."""
+    """A failure: this exit code, one sentence that has all the parts. MPICH's launcher has a code of its own, 255, where a
+    rank ends while it still answers the rank's first question."""
     got, said = job.end()
     found = sentences(said)
-    check(got == code and len(found) == 1 and all(part in found[0] for part in parts),
+    was_early = got == 255 and "HYDU_sock_write" in said and "Broken pipe" in said
+    check((got == code or was_early) and len(found) == 1 and all(part in found[0] for part in parts),
           f"{job.name}: exit {got}, {said[-2000:]!r}; wanted {code} and one sentence with {parts}")
 
 
