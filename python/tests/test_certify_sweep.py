@@ -2,7 +2,9 @@
 import pytest
 import torch
 
+import right_ways
 import sweep_certify
+from couplet.certify._judge import Dump, is_right
 from couplet.certify.kinds import KINDS
 
 
@@ -21,3 +23,12 @@ def test_faults_are_named(name, key):
     kind = KINDS[name]
     hits, told, right, rest = sweep_certify.named(kind, [kind.fault(key)], torch.float32, 3, seed=2)
     assert hits == told and right == rest and told + rest == 3
+
+
+@pytest.mark.parametrize("number", (824, 971))
+def test_ties_in_several_layers(number):
+    """What fits the sums over layers best is outside of what a layer's ties allow: fit and bounds take turns."""
+    kind = KINDS["load-balancing-mixtral"]
+    x = right_ways.random_case(kind, number)
+    for way in right_ways.of(kind):
+        assert is_right(kind, [Dump("tied", x, right_ways.outputs_of(way, kind, x))])
