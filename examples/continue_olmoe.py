@@ -19,7 +19,7 @@ try:
     from transformers import AutoModelForCausalLM, PreTrainedTokenizerFast, Trainer, TrainingArguments
 
     import couplet
-    from couplet.certify import find_program
+    from couplet import find_program
 except ImportError as error:
     raise SystemExit(f"{error}; from the checkout: pip install './python[hf]'")
 

@@ -17,7 +17,7 @@ try:
     from transformers import OlmoeConfig, OlmoeForCausalLM, PreTrainedTokenizerFast
 
     import couplet
-    from couplet.certify import find_program
+    from couplet import find_program
 except ImportError as error:
     raise SystemExit(f"{error}; from the checkout: pip install './python[hf]'")
 

@@ -1,24 +1,21 @@
-"""python -m couplet.certify: inputs, dumps, and the program's judgement of them."""
-import json
+"""python -m couplet.certify of a coupling loss: inputs, dumps, and what is said of callables."""
 import pathlib
-import subprocess
 
 import pytest
 import torch
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
 
 import losses_in_eager
 import losses_of_others
 from conftest import close
-from couplet import _erc_dumps as certify
+from couplet.certify import CannotJudge, erc
+from couplet.certify.__main__ import main
+from couplet.certify.erc import inputs as certify
 
+pytestmark = pytest.mark.usefixtures("one_thread")
 RIGHT = ("ours", "papers", "fused", "draws_itself")
 WRONG = {"merged": "over gate and up together", "detached": "the router gets no gradient",
          "pairs_mean": "n (n - 1)", "through_eps": "through eps", "under_no_grad": "no gradient"}
-program = certify.find_program()
-needs_verb = pytest.mark.skipif(not program or not certify.has_verb(program),
-                                reason="the program has no verb certify")
-
 
 def hinges(name):
     x = certify.make_inputs(name)
@@ -81,16 +78,14 @@ CANNOT = {
 }
 
 
-@needs_verb
 @pytest.mark.parametrize("name", CANNOT)
 def test_callables_that_cannot_be_run(name, capsys):
-    assert certify.main([f"losses_of_others:{name}"]) == 2
+    assert main([f"losses_of_others:{name}", "--loss", "erc"]) == 2
     said = capsys.readouterr().err
     assert said.startswith(f"couplet.certify: losses_of_others:{name}: {CANNOT[name]}")
     assert "couplet/" not in said  # of a traceback, the callable's part
 
 
-@needs_verb
 @pytest.mark.parametrize("words, sentence", (
     (["no_such_module:loss"], "no_such_module cannot be imported: ModuleNotFoundError: No module named"),
     (["losses_of_others"], "losses_of_others names no callable; write my_module:my_loss"),
@@ -99,15 +94,14 @@ def test_callables_that_cannot_be_run(name, capsys):
     (["losses_of_others:ours", "--keep", "/dev/null/x"], "/dev/null"),
 ))
 def test_what_cannot_be_run(words, sentence, capsys):
-    assert certify.main(words) == 2
+    assert main(words) == 2
     said = capsys.readouterr().err
     assert said.startswith("couplet.certify: ") and sentence in said and "Traceback" not in said
 
 
-def test_without_the_program(monkeypatch, capsys):
-    monkeypatch.setattr(certify, "find_program", lambda: None)
-    assert certify.main(["losses_of_others:ours"]) == 2
-    assert "pip install couplet-native" in capsys.readouterr().err
+def test_noise_that_is_not_returned(capsys):
+    assert main(["losses_of_others:draws_and_keeps"]) == 2
+    assert "it gives other numbers when it is called with the same inputs again" in capsys.readouterr().err
 
 
 # ---- alpha and weight that a callable does not take ----
@@ -118,39 +112,33 @@ def test_without_the_program(monkeypatch, capsys):
     ("without_both", {"alpha": 0.7, "weight": 3.0}, (0.7, 3.0)), ("module", {}, (0.8, 2.5)),
 ))
 def test_the_dump_claims_what_was_handed_over(name, settings, numbers):
-    d = certify.dump(getattr(losses_of_others, name), certify.make_inputs("few-active"), **settings)
+    d = certify.dump(getattr(losses_of_others, name), certify.make_inputs("few-active"), fixed=settings)
     assert (float(d["alpha"]), float(d["weight"])) == numbers
 
 
-@needs_verb
-@pytest.mark.parametrize("words", (["without_weight"], ["without_both", "--alpha", "0.6"]))
-def test_right_without_alpha_or_weight(words, capfd, monkeypatch):
-    monkeypatch.setattr(certify, "INPUTS", {"few-active": certify.INPUTS["few-active"]})
-    assert certify.main([f"losses_of_others:{words[0]}", *words[1:]]) == 0, capfd.readouterr()
+@pytest.mark.parametrize("words", (["without_weight"], ["without_both", "--alpha", "0.6"], ["without_both", "--set", "alpha=0.6"]))
+def test_right_without_alpha_or_weight(words, capfd):
+    assert main([f"losses_of_others:{words[0]}", *words[1:]]) == 0, capfd.readouterr()
 
 
-def test_inputs_are_dumped_as_they_were():
-    x = certify.make_inputs("some-active")
-    d = certify.dump(losses_of_others.changes_its_inputs, certify.make_inputs("some-active"))
-    for name in ("R", "W_g", "delta"):
-        assert torch.equal(d[name], x[name]), name
+def test_inputs_that_are_changed():
+    with pytest.raises(CannotJudge, match="it changes its input router"):
+        certify.dump(losses_of_others.changes_its_inputs, certify.make_inputs("some-active"))
 
 
-@needs_verb
 @pytest.mark.parametrize("name", RIGHT)
 @pytest.mark.parametrize("dtype", ("float32", "bfloat16"))
 def test_right(name, dtype, tmp_path, capfd):
-    assert certify.main([f"losses_of_others:{name}", "--keep", str(tmp_path), "--dtype", dtype]) == 0, \
+    assert main([f"losses_of_others:{name}", "--loss", "erc", "--keep", str(tmp_path), "--dtype", dtype]) == 0, \
         capfd.readouterr()
     assert {p.stem for p in tmp_path.iterdir()} == set(certify.INPUTS)
     assert load_file(tmp_path / "ties.safetensors")["R"].dtype == getattr(torch, dtype)
 
 
-@needs_verb
 @pytest.mark.parametrize("name", WRONG)
 def test_wrong(name, capfd):
     path = pathlib.Path(losses_of_others.__file__)
-    assert certify.main([f"{path}:{name}"]) == 1
+    assert main([f"{path}:{name}"]) == 1
     assert WRONG[name] in capfd.readouterr().out
 
 
@@ -162,39 +150,28 @@ def eager_dtype(request, monkeypatch):
     return torch.float32 if request.param == "f32" else torch.bfloat16
 
 
-def verdicts(function, dtype, folder):
-    """What `couplet certify --json` says of each input."""
-    result = {}
-    for name in certify.INPUTS:
-        dump, said = folder / f"{name}.safetensors", folder / f"{name}.json"
-        save_file(certify.dump(function, certify.make_inputs(name), dtype), dump)
-        subprocess.run([program, "certify", dump, "--json", said, "--overwrite"], capture_output=True, check=False)
-        result[name] = json.loads(said.read_text())
-    return result
+def verdicts(function, dtype):
+    """The certificate of each input."""
+    return erc.judge(erc.dumps(function, dtype)).found.items()
 
 
-@needs_verb
-def test_right_in_eager(eager_dtype, tmp_path):
+def test_right_in_eager(eager_dtype):
     for function in losses_in_eager.RIGHT:
-        for name, said in verdicts(function, eager_dtype, tmp_path).items():
-            assert said["verdict"] == "right", (function.__name__, name, said["faults"])
+        for name, said in verdicts(function, eager_dtype):
+            assert said.verdict == "right", (function.__name__, name, said.faults)
 
 
-@needs_verb
-def test_faults_in_eager(eager_dtype, tmp_path):
+def test_faults_in_eager(eager_dtype):
     """Each is named; where an input cannot show it, that is said, or it is among the alternatives."""
     for key, function in losses_in_eager.FAULTS.items():
         named = 0
-        for name, said in verdicts(function, eager_dtype, tmp_path).items():
-            faults = [fault["key"] for fault in said["faults"]]
-            untold = {entry["key"] for entry in said["untold"]}
-            named += faults == [key]
-            assert faults == [key] or [key] in said["alternatives"] or (not faults and key in untold) or \
-                (key, name) == ("factor", "all-active"), (key, name, said)  # 3 = 6 / 2: two other faults
+        for name, said in verdicts(function, eager_dtype):
+            named += said.faults == {key}
+            assert said.faults == {key} or {key} in said.alternatives or (not said.faults and key in said.untold) or \
+                (key, name) == ("factor", "all-active"), (key, name, said.faults)  # 3 = 6 / 2: two other faults
         assert named >= 2, (key, named)
 
 
-@needs_verb
-def test_experts_under_no_grad_in_eager(eager_dtype, tmp_path):
-    for name, said in verdicts(losses_in_eager.experts_under_no_grad, eager_dtype, tmp_path).items():
-        assert {fault["key"] for fault in said["faults"]} == {"router_detached", "experts_detached"}, name
+def test_experts_under_no_grad_in_eager(eager_dtype):
+    for name, said in verdicts(losses_in_eager.experts_under_no_grad, eager_dtype):
+        assert said.faults == {"router_detached", "experts_detached"}, name

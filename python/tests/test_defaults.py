@@ -9,7 +9,7 @@ import torch.distributed as dist
 
 import couplet
 from conftest import close
-from couplet import _erc_dumps as certify
+from couplet.certify.erc import inputs as certify
 from couplet import _native, _noise
 from test_golden import CASES, GOLDEN, evaluate, load_file, name_of
 

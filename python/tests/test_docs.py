@@ -13,11 +13,8 @@ import torch.distributed as dist
 
 import couplet
 from conftest import ROOT
-from couplet import _erc_dumps as certify
+from couplet.certify.erc import INPUTS
 
-program = certify.find_program()
-needs_verb = pytest.mark.skipif(not program or not certify.has_verb(program),
-                                reason="the program has no verb certify")
 
 
 def blocks(page):
@@ -39,7 +36,7 @@ KNOWN = {"pytorch.md": ("pip install ./python", "for step, batch", "erc = couple
                         "with erc.record_tokens",
                         "for batch in micro_batches", "loss = couplet.erc_loss_ep", "with FSDP.summon_full_params",
                         "python -m couplet.certify"),
-         "certify.md": ("couplet certify DUMP", "import torch", "char h[512]")}
+         "certify.md": ("python -m couplet.certify DUMP", "import torch", "char h[512]")}
 
 
 @pytest.mark.parametrize("page", KNOWN)
@@ -145,7 +142,6 @@ def test_expert_parallelism(tmp_path):
         couplet.erc_loss(layer.router.weight, layer.w_gate, seed=3, step=1).item(), rel=1e-6)
 
 
-@needs_verb
 def test_certify_from_the_shell(tmp_path):
     words = shlex.split(block("pytorch.md", "python -m couplet.certify").replace("[", "").replace("]", ""))
     (tmp_path / "my_module.py").write_text("from couplet.reference import erc_loss\n"
@@ -153,18 +149,17 @@ def test_certify_from_the_shell(tmp_path):
                                            "    return erc_loss(router, w_gate, alpha=alpha, weight=weight, delta=delta)\n")
     done = subprocess.run([sys.executable, *words[1:]], cwd=tmp_path, capture_output=True, text=True)
     assert done.returncode == 0, done
-    assert len(list((tmp_path / "FOLDER").iterdir())) == len(certify.INPUTS)
+    assert len(list((tmp_path / "FOLDER").iterdir())) == len(INPUTS)
 
 
 # ---- certify.md ----
 
 def judged(folder):
-    words = shlex.split(block("certify.md", "couplet certify DUMP").replace("[", "").replace("]", "")
+    words = shlex.split(block("certify.md", "python -m couplet.certify DUMP").replace("[", "").replace("]", "")
                         .replace("DUMP", "dump"))
-    return subprocess.run([program, *words[1:]], cwd=folder, capture_output=True, text=True)
+    return subprocess.run([sys.executable, *words[1:]], cwd=folder, capture_output=True, text=True)
 
 
-@needs_verb
 @pytest.mark.parametrize("right", (True, False))
 def test_dump_in_python(right, tmp_path, monkeypatch):
     def my_loss(router, gates, delta, alpha, weight):
@@ -192,7 +187,6 @@ int main(void)
 """
 
 
-@needs_verb
 @pytest.mark.skipif(not shutil.which("cc"), reason="there is no C compiler")
 def test_dump_in_c(tmp_path):
     """It has no gradients, which count as zero: not right, but a dump that is read."""

@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from conftest import ROOT
-from couplet.certify import find_program
+from couplet import find_program
 from couplet import certify
 
 EXAMPLE = ROOT / "examples" / "continue_olmoe.py"

@@ -14,7 +14,7 @@ import torch.nn.utils.parametrize
 
 import couplet
 from conftest import InMemory, close, model_of, same_gradients
-from couplet import _figures, certify
+from couplet import _figures
 
 transformers = pytest.importorskip("transformers")
 from transformers import (LlamaConfig, LlamaForCausalLM, OlmoeForCausalLM, Trainer,  # noqa: E402
@@ -347,7 +347,7 @@ def test_adapters_elsewhere():
 # ---- figures ----
 
 def test_figures_are_those_of_the_program(tmp_path):
-    program = certify.find_program()
+    program = couplet.find_program()
     if not program:
         pytest.skip("there is no program couplet: pip install ./python/native")
     model = tiny()

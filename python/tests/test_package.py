@@ -14,8 +14,7 @@ import couplet
 import pytest
 import torch
 from conftest import ROOT, InMemory
-from couplet import _erc_dumps as certify
-from couplet import _library
+from couplet import _library, _program
 
 LOSS = ("import couplet, torch; print(couplet.__version__); print(couplet.backend()); torch.manual_seed(1); "
         "r, g = torch.randn(6, 8), torch.randn(6, 5, 8); print(float(couplet.erc_loss(r, g, alpha=0.5)))")
@@ -130,12 +129,11 @@ def test_one_copy_is_no_warning():
         assert _library._load()[0] is not None
 
 
-def test_without_native(monkeypatch, capsys):
+def test_without_native(monkeypatch):
     monkeypatch.setattr(_library.importlib.util, "find_spec", lambda name: None)
     assert _library._load() == (None, "couplet-native is not installed")
-    monkeypatch.setattr(certify.shutil, "which", lambda name: None)
-    assert certify.main(["losses_of_others:ours"]) == 2
-    assert "pip install couplet-native" in capsys.readouterr().err
+    monkeypatch.setattr(_program.shutil, "which", lambda name: None)
+    assert couplet.find_program() is None
 
 
 def test_torch_that_is_too_old(monkeypatch):

@@ -6,7 +6,7 @@ import subprocess
 import pytest
 
 from conftest import ROOT
-from couplet import certify
+import couplet
 
 pytest.importorskip("tensorboard")
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator  # noqa: E402
@@ -14,9 +14,9 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 RUN = ROOT / "experiments" / "runs" / "a-erc-1-s100"
 
 
-@pytest.mark.skipif(certify.find_program() is None, reason="the program couplet is not on PATH")
+@pytest.mark.skipif(couplet.find_program() is None, reason="the program couplet is not on PATH")
 def test_a_recorded_run(tmp_path):
-    program = certify.find_program()
+    program = couplet.find_program()
     subprocess.run([program, "export", RUN, "--tensorboard", tmp_path], check=True, capture_output=True)
     found = EventAccumulator(str(tmp_path), size_guidance={"scalars": 0, "tensors": 0, "histograms": 0})
     found.Reload()

@@ -10,7 +10,7 @@ from torch import nn
 
 import couplet
 from conftest import model_of
-from couplet import _figures, certify
+from couplet import _figures
 from test_attach import Model, pairs_of
 
 nan = math.nan
@@ -318,7 +318,7 @@ TEXT = " ".join(f"{a} {b} of the {c}." for a in ("one", "two", "old") for b in (
 def test_figures_are_those_of_the_program(tmp_path):
     pytest.importorskip("transformers")
     from test_hf import tiny
-    program = certify.find_program()
+    program = couplet.find_program()
     if not program:
         pytest.skip("there is no program couplet: pip install ./python/native")
     model = tiny(vocab_size=300, max_position_embeddings=512).eval()

@@ -12,7 +12,7 @@ with each known fault, and each pair of them."""
 from __future__ import annotations
 
 import contextlib
-from typing import Any, Callable, Dict, List, Mapping, Optional
+from typing import Any, Callable, Dict, List, Mapping, Optional, Union
 
 from .. import _need_torch
 
@@ -20,7 +20,7 @@ _need_torch()
 
 import torch  # noqa: E402
 
-from .._erc_dumps import find_program  # noqa: E402
+from . import erc  # noqa: E402
 from ._call import dumps  # noqa: E402
 from ._dump import of_kind, read, write  # noqa: E402
 from .._import import CannotJudge  # noqa: E402
@@ -31,7 +31,7 @@ from ._report import as_json, details, sentence  # noqa: E402
 from .kinds import KINDS  # noqa: E402
 
 __all__ = ["CannotJudge", "Case", "Dump", "Fault", "KINDS", "Kind", "REFERENCES", "Recorded", "Verdict", "as_json",
-           "assert_right", "certify", "details", "find_program", "fitting", "judge", "of_kind", "read", "record",
+           "assert_right", "certify", "details", "erc", "fitting", "judge", "of_kind", "read", "record",
            "sentence", "write"]
 
 
@@ -39,26 +39,30 @@ def _reference(kind: Kind) -> Callable[[Case], Any]:
     return lambda x: kind.reference(x, NONE)
 
 
-REFERENCES: Dict[str, Callable[[Case], Any]] = {name: _reference(kind) for name, kind in KINDS.items()}
+REFERENCES: Dict[str, Callable[[Case], Any]] = {"erc": erc.loss, **{name: _reference(kind) for name, kind in KINDS.items()}}
 
 
 def kind_of(name: str) -> Kind:
     if name not in KINDS:
-        raise CannotJudge(f"there is no kind of loss {name}: {', '.join(KINDS)}")
+        raise CannotJudge(f"there is no kind of loss {name}: erc, {', '.join(KINDS)}")
     return KINDS[name]
 
 
 def certify(function: Callable[..., Any], kind: str, dtype: torch.dtype = torch.float32, device: str = "cpu", seed: int = 0,
-            fixed: Optional[Mapping[str, Any]] = None, logits: Optional[str] = None) -> Verdict:
+            fixed: Optional[Mapping[str, Any]] = None, logits: Optional[str] = None) -> Union[Verdict, erc.Certificates]:
     """Runs the callable on inputs of this kind. `fixed`: inputs that it has inside and does not take, as {"top_k": 2};
     `logits`: "tuple", "stack" or "one", how it takes those of several layers (found out by trying). CannotJudge: why
-    there is no verdict."""
+    there is no verdict. Of the coupling loss, kind "erc": certificates; it has one seed."""
+    if kind == "erc":
+        return erc.judge(erc.dumps(function, dtype, device, fixed))
     return judge(kind_of(kind), dumps(function, kind_of(kind), dtype, device, seed, fixed, logits))
 
 
 def fitting(function: Callable[..., Any], **settings: Any) -> List[str]:
     """The kinds as which it is right; settings: of certify."""
-    found = []
+    found: List[str] = []
+    with contextlib.suppress(CannotJudge):
+        found += ["erc"] * (certify(function, "erc", **settings).exit_code == 0)
     for name, kind in KINDS.items():
         with contextlib.suppress(CannotJudge):
             if is_right(kind, dumps(function, kind, **settings)):

@@ -1,9 +1,9 @@
 """Is a loss of MoE training right, and if not, which fault does it have?
 
     python -m couplet.certify my_module:my_loss --loss load-balancing-mixtral
+    python -m couplet.certify FILE.safetensors                  # a dump: docs/losses.md, docs/certify.md
 
-Without --loss: the kinds as which it is right. --loss erc, or a callable that takes router rows and gates: the
-coupling loss, with the options of `--loss erc --help`.
+Without --loss: the kinds as which it is right; of a callable that takes router rows and gates, the coupling loss, `erc`.
 
 Exit code 0: right; 1: wrong; 2: not judged, with the reason."""
 from __future__ import annotations
@@ -14,17 +14,20 @@ import inspect
 import json
 import pathlib
 import sys
-from typing import Any, Dict, List, Optional
+from typing import Any, Dict, List, Mapping, Optional, Union
 
 import torch
+from torch import Tensor
 
-from .. import _erc_dumps
-from .._erc_callable import Loss
-from . import CannotJudge, KINDS, Verdict, as_json, details, fitting, judge, kind_of, sentence
+from . import CannotJudge, KINDS, Verdict, as_json, details, erc, fitting, judge, kind_of, sentence
 from ._call import MANY, dumps
-from ._dump import of_kind, read, write
+from ._dump import of_kind, read, save, tensors_in, write
 from .._import import load
 from ._pages import page
+from .erc.call import Loss
+
+ANY = Union[Verdict, erc.Certificates]
+NONE_FITS = "it is right as none of " + ", ".join(KINDS) + "; name the one it should be with --loss"
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -35,19 +38,24 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--loss", metavar="KIND", help="erc, " + ", ".join(KINDS))
     parser.add_argument("--set", metavar="NAME=VALUE", action="append", default=[],
                         help="an input that it has inside and does not take, as top_k=2")
+    parser.add_argument("--alpha", help="as --set alpha=VALUE: that of a coupling loss that takes none")
+    parser.add_argument("--weight", help="as --set weight=VALUE; 1 by default")
     parser.add_argument("--logits", choices=MANY, help="how it takes the logits of several layers; default: tried")
     parser.add_argument("--dtype", default="float32", choices=("float32", "float64", "bfloat16", "float16"))
+    parser.add_argument("--rounding", choices=("f32", "bf16"),
+                        help="erc: what is let pass; default: bf16 where a tensor of a dump has 16 bits")
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--seed", type=int, default=0, help="of the inputs")
     parser.add_argument("--details", action="store_true", help="also the numbers, and what the inputs cannot show")
-    parser.add_argument("--json", metavar="FILE", help="the verdict for programs")
+    parser.add_argument("--json", metavar="FILE", help="the verdict for programs; - writes it alone to standard output")
     parser.add_argument("--keep", metavar="FOLDER", help="the inputs and what came out are kept here, as dumps")
     return parser
 
 
-def _fixed(words: List[str]) -> Dict[str, Any]:
+def _fixed(args: argparse.Namespace) -> Dict[str, Any]:
     found = {}
-    for word in words:
+    given = [f"{name}={getattr(args, name)}" for name in ("alpha", "weight") if getattr(args, name) is not None]
+    for word in (*args.set, *given):
         name, _, value = word.partition("=")
         try:
             found[name] = int(value) if value.isdigit() else float(value)
@@ -63,46 +71,89 @@ def _is_coupling(function: Any) -> bool:
     except CannotJudge:
         return False
     if keywords is not None:
-        return {"router", "w_gate"} <= set(keywords)
+        return "router" in keywords and bool({"w_gate", "w_up", "w_gate_up"} & set(keywords))
     names = {theirs for kind in KINDS.values() for ours in kind.needs for theirs in kind.inputs[ours]}
     return not names & set(inspect.signature(function).parameters)
 
 
-def _kinds_of(path: str, loss: Optional[str]) -> List[Verdict]:
+def _rounded(args: argparse.Namespace) -> Optional[bool]:
+    return None if args.rounding is None else args.rounding == "bf16"
+
+
+def _of_dump(args: argparse.Namespace, tensors: Mapping[str, Tensor], named: Optional[str]) -> List[ANY]:
     """The verdict on a dump as the kind that is named, here or in the file; without one, of all as which it is right."""
-    dump, named = read(path)
-    if loss or named:
-        kind = kind_of(loss or named or "")
+    name = args.loss or named or ("erc" if {"R", "W_g"} & set(tensors) else None)
+    if name == "erc":
+        return [erc.judge({args.callable: dict(tensors)}, _rounded(args))]
+    dump = read(args.callable)[0]
+    if name:
+        kind = kind_of(name)
         return [judge(kind, [of_kind(dump, kind)])]
-    verdicts = []
+    verdicts: List[ANY] = []
     for kind in KINDS.values():
         with contextlib.suppress(CannotJudge):
             verdicts.append(judge(kind, [of_kind(dump, kind)]))
-    return [one for one in verdicts if one.state == "right"]
+    return [one for one in verdicts if one.exit_code == 0]
 
 
-def _said(verdict: Verdict, args: argparse.Namespace) -> int:
+def _json(verdict: ANY, args: argparse.Namespace) -> str:
+    """Of a dump file of the coupling loss, its certificate alone."""
+    members = as_json(verdict)
+    if isinstance(verdict, erc.Certificates) and list(verdict.found) == [args.callable]:
+        members = members["dumps"][args.callable]
+    return json.dumps(members, indent=1) + "\n"
+
+
+def _said(verdict: ANY, args: argparse.Namespace) -> int:
+    text = _json(verdict, args)
+    if args.json == "-":
+        print(text, end="")
+        return verdict.exit_code
+    if isinstance(verdict, erc.Certificates) and len(verdict.found) > 1:
+        for name, one in verdict.found.items():
+            print(f"  {name}: {erc.report.sentence(one)}")
     print(f"{args.callable}: {sentence(verdict)}")
-    for line in details(verdict) if args.details else details(verdict)[:len(verdict.sets)] if verdict.exit_code else ():
+    lines = details(verdict)
+    for line in lines if args.details else lines[:_remedies(verdict)]:
         print(f"  {line}")
     if args.json:
-        pathlib.Path(args.json).write_text(json.dumps(as_json(verdict), indent=1) + "\n")
+        pathlib.Path(args.json).write_text(text)
     return verdict.exit_code
+
+
+def _remedies(verdict: ANY) -> int:
+    """How many of its details say how it is mended."""
+    if isinstance(verdict, erc.Certificates):
+        return len({key for one in verdict.found.values() if one.verdict == "fault" for key in one.faults})
+    return len(verdict.sets) if verdict.exit_code else 0
+
+
+def _of_coupling(args: argparse.Namespace, function: Any) -> int:
+    made = erc.dumps(function, getattr(torch, args.dtype), args.device, _fixed(args))
+    if args.keep:
+        pathlib.Path(args.keep).mkdir(parents=True, exist_ok=True)
+        for name, tensors in made.items():
+            save(pathlib.Path(args.keep) / f"{name}.safetensors", tensors, "erc")
+    return _said(erc.judge(made, _rounded(args)), args)
 
 
 def _run(args: argparse.Namespace) -> int:
     if args.callable.endswith(".safetensors"):
-        verdicts = _kinds_of(args.callable, args.loss)
+        tensors, metadata = tensors_in(pathlib.Path(args.callable))
+        verdicts = _of_dump(args, tensors, metadata.get("kind"))
         if not verdicts:
-            raise CannotJudge("it is right as none of " + ", ".join(KINDS) + "; name the one it should be with --loss")
+            raise CannotJudge(NONE_FITS)
         return max(_said(verdict, args) for verdict in verdicts)
+    _check_device(args.device)
     function = load(args.callable)
+    if args.loss == "erc" or args.loss is None and _is_coupling(function):
+        return _of_coupling(args, function)
     settings = {"dtype": getattr(torch, args.dtype), "device": args.device, "seed": args.seed,
-                "fixed": _fixed(args.set), "logits": args.logits}
+                "fixed": _fixed(args), "logits": args.logits}
     if args.loss is None:
         found = fitting(function, **settings)
         if not found:
-            raise CannotJudge("it is right as none of " + ", ".join(KINDS) + "; name the one it should be with --loss")
+            raise CannotJudge(NONE_FITS)
         print(f"{args.callable}: right as {', '.join(found)}")
         return 0
     made = dumps(function, kind_of(args.loss), **settings)
@@ -113,22 +164,23 @@ def _run(args: argparse.Namespace) -> int:
     return _said(judge(kind_of(args.loss), made), args)
 
 
+def _check_device(device: str) -> None:
+    try:
+        torch.zeros(1, dtype=torch.float32, device=device)
+    except Exception as error:  # each kind of device has its own
+        raise CannotJudge(f"device {device}: {str(error).splitlines()[0]}") from None
+
+
 def main(words: Optional[List[str]] = None) -> int:
-    words = sys.argv[1:] if words is None else words
-    if "--loss" in words and words[words.index("--loss") + 1:][:1] == ["erc"]:
-        at = words.index("--loss")
-        return _erc_dumps.main(words[:at] + words[at + 2:])
-    args, _ = _parser().parse_known_args(words)
+    args = _parser().parse_args(words)
     if args.list:
         print(page(), end="")
         return 0
     if not args.callable:
         _parser().error("name a callable: my_module:my_loss")
     try:
-        if args.loss is None and not args.callable.endswith(".safetensors") and _is_coupling(load(args.callable)):
-            return _erc_dumps.main(words)
-        return _run(_parser().parse_args(words))
-    except CannotJudge as error:
+        return _run(args)
+    except (CannotJudge, OSError) as error:
         print(f"couplet.certify: {args.callable}: {error}", file=sys.stderr)
         return 2
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import pathlib
-from typing import Any, Dict, Optional, Tuple, Union
+from typing import Any, Dict, Mapping, Optional, Tuple, Union
 
 import torch
 from torch import Tensor
@@ -50,18 +50,21 @@ def _body(blob: bytes) -> bytes:
     return blob[8 + int.from_bytes(blob[:8], "little"):]
 
 
-def write(path: Union[str, pathlib.Path], dump: Dump, kind: Optional[str] = None) -> None:
+def save(path: Union[str, pathlib.Path], tensors: Mapping[str, Tensor], kind: Optional[str] = None) -> None:
     """With version, and check sum where xxhash is installed."""
-    tensors = {name: value if isinstance(value, Tensor) else torch.tensor(value, dtype=torch.float64)
-               for name, value in {**dump.x.values, **dump.got}.items() if value is not None}
     tensors = {name: value.detach().cpu().contiguous().clone() for name, value in tensors.items()}
     metadata = {"couplet_dump": str(VERSION), **({"kind": kind} if kind else {})}
-    save = _safetensors().torch.save
-    found = _xxh3(_body(save(tensors, metadata)))
-    pathlib.Path(path).write_bytes(save(tensors, {**metadata, **({"xxh3": found} if found else {})}))
+    made = _safetensors().torch.save
+    found = _xxh3(_body(made(tensors, metadata)))
+    pathlib.Path(path).write_bytes(made(tensors, {**metadata, **({"xxh3": found} if found else {})}))
 
 
-def _loaded(path: pathlib.Path) -> Tuple[Dict[str, Tensor], Dict[str, str]]:
+def write(path: Union[str, pathlib.Path], dump: Dump, kind: Optional[str] = None) -> None:
+    save(path, {name: value if isinstance(value, Tensor) else torch.tensor(value, dtype=torch.float64)
+                for name, value in {**dump.x.values, **dump.got}.items() if value is not None}, kind)
+
+
+def tensors_in(path: pathlib.Path) -> Tuple[Dict[str, Tensor], Dict[str, str]]:
     try:
         blob = path.read_bytes()
     except OSError as error:
@@ -118,7 +121,7 @@ def _sizes(values: Dict[str, Any], gradients: Dict[str, Tensor]) -> None:
 def read(path: Union[str, pathlib.Path]) -> Tuple[Dump, Optional[str]]:
     """The dump, and its kind if the file says it. CannotJudge: damaged, of a newer version, or no dump of a loss."""
     path = pathlib.Path(path)
-    tensors, metadata = _loaded(path)
+    tensors, metadata = tensors_in(path)
     known = {name for kind in KINDS.values() for name in kind.inputs} | GIVEN_GRADIENTS
     results = {name for kind in KINDS.values() for name in kind.outputs}
     values: Dict[str, Any] = {}

@@ -1,9 +1,10 @@
 """A verdict for people and for programs."""
 from __future__ import annotations
 
-from typing import Any, Dict, List
+from typing import Any, Dict, List, Union
 
 from ._judge import Supposed, Verdict
+from .erc import Certificates
 
 VERSION = 1  # of the JSON
 COARSE = ("TF32", "bf16")  # coarser than the formats of most dumps
@@ -21,8 +22,10 @@ def _others(verdict: Verdict) -> str:
     return ", ".join(kind.name for kind in verdict.others)
 
 
-def sentence(verdict: Verdict) -> str:
+def sentence(verdict: Union[Verdict, Certificates]) -> str:
     """The verdict in one line."""
+    if isinstance(verdict, Certificates):
+        return verdict.sentence()
     kind = verdict.kind.name
     if verdict.state == "right":
         return f"right as {kind}" + (f", within the rounding of {verdict.grade}" if verdict.grade in COARSE else "")
@@ -37,8 +40,10 @@ def sentence(verdict: Verdict) -> str:
     return f"wrong as {kind}: {_clause(verdict.sets[0], verdict)}"
 
 
-def details(verdict: Verdict) -> List[str]:
+def details(verdict: Union[Verdict, Certificates]) -> List[str]:
     """How it is mended, what was measured, and what these inputs cannot show."""
+    if isinstance(verdict, Certificates):
+        return verdict.details()
     lines = []
     for fault in {fault.key: fault for one in verdict.sets for fault in one.faults}.values():
         if verdict.state != "unknown":
@@ -52,7 +57,9 @@ def details(verdict: Verdict) -> List[str]:
     return lines
 
 
-def as_json(verdict: Verdict) -> Dict[str, Any]:
+def as_json(verdict: Union[Verdict, Certificates]) -> Dict[str, Any]:
+    if isinstance(verdict, Certificates):
+        return verdict.as_json()
     return {"version": VERSION, "kind": verdict.kind.name, "verdict": verdict.state, "sentence": sentence(verdict),
             "faults": [[{"key": fault.key, "value": value, "sentence": fault.sentence, "remedy": fault.remedy}
                         for fault, value in (*one.inside, *((fault, None) for fault in one.outside))]

@@ -1,5 +1,15 @@
-"""A user's coupling loss, for `python -m couplet.certify`: calls it with the arguments that it has, and
-checks what it returns."""
+"""A user's coupling loss: calls it with the arguments that it has, and checks what it returns.
+
+It is called with keywords, those of the following that it has. One that needs any other is called with the first five by
+position, in this order:
+
+    router, w_gate, delta, alpha, weight         also R; W_g, Wg, gate
+    w_up                                         also W_p, Wp, up: the up projections [n, D, d]
+    w_gate_up                                    also gate_up, gate_up_proj: [n, 2D, d], gate first
+
+router [n, d], w_gate [n, D, d], delta [n, d] noise, alpha and weight numbers. It returns the loss, or a dict with `loss`
+and, where it has them, `M` [n, n] and `delta` [n, d], its own noise. A callable that neither takes nor returns delta must
+not use noise."""
 from __future__ import annotations
 
 import inspect
@@ -8,7 +18,7 @@ from typing import Any, Callable, Dict, Optional, Sequence
 import torch
 from torch import Tensor, nn
 
-from ._import import CannotJudge, raised
+from ..._import import CannotJudge, raised
 
 NAMES = {"router": ("router", "R", "r"), "w_gate": ("w_gate", "W_g", "Wg", "gate"),
          "delta": ("delta",), "alpha": ("alpha",), "weight": ("weight",),
@@ -51,8 +61,8 @@ class Loss:
         try:
             signature.bind(*POSITIONAL)
         except TypeError:
-            raise CannotJudge(f"its arguments are {signature}, must be some of {', '.join(NAMES)}, or the first "
-                            "five of these in this order") from None
+            raise CannotJudge(f"its arguments are {signature}, must be some of {', '.join(NAMES)}, or the first five of these "
+                              "in this order") from None
         return None
 
     def __call__(self, values: Dict[str, Any]) -> Dict[str, Any]:
