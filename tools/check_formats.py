@@ -23,9 +23,10 @@ WRITTEN = [
      r'"(path|step|xxh3|program|command|date|sources|id|version|made|charts|series)",'], set()),
     ("Comparisons: couplet compare --json", "src/compare/json.c", "", [WORD],
      {"matters", "seed", "bookkeeping", "evaluated", "logged", "last", "none"}),
-    ("Certificates: couplet certify --json", "src/certify/json.c", "", [WORD],
+    ("Certificates: python -m couplet.certify DUMP --json", "python/couplet/certify/erc/report.py", "def as_json", [WORD],
      {"right", "fault", "unknown", "none", "pass", "strict", "half", "other", "bf16", "f32"}),
-    ("Dumps: couplet certify", "src/certify/dump.c", "", [WORD], {"NaN", "infinite"}),
+    ("Dumps of the coupling loss", "python/couplet/certify/erc/dump.py", "", [r'"(W_[gp]|R|M|d\w+|alpha|weight|layers|loss|eps)"[,)]'],
+     {"donot_use_mm_for_euclid_dist"}),
     ("Perplexity of text", "src/eval/perplexity.c src/cli/eval_text.c", "---- JSON ----",
      [WORD], set()),
     ("Results of an evaluation", "src/eval/run/multiple_choice.c src/eval/run/generate_until.c "

@@ -13,7 +13,7 @@ import subprocess
 import sys
 
 ORDER = re.findall(r"^\| `([\w/]+)` \|", pathlib.Path("src/README.md").read_text(), re.M)
-WINGS = "train infer inspect plan eval compare certify".split()
+WINGS = "train infer inspect plan eval compare".split()
 SEES = {("inspect/routing", "infer"), ("eval/run", "infer"), ("eval", "infer"), ("compare", "eval")}
 MOST = collections.defaultdict(lambda: 30, cli=45)
 

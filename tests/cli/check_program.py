@@ -183,8 +183,13 @@ def check_settings():
     expect([*encode, "--set", "data.strip=false"], 2, err="does not use --set data.strip=false")
 
 
-COMPUTING = ["train", "grad", "tokenize encode", "inspect", "eval", "compare", "certify", "plan",
-             "generate"]
+COMPUTING = ["train", "grad", "tokenize encode", "inspect", "eval", "compare", "plan", "generate"]
+
+
+def check_moved():
+    """A verb that is a command of the Python package now."""
+    for words in (["d.safetensors"], ["d.safetensors", "--json", "v.json"]):
+        expect(["certify", *words], 2, err="then python -m couplet.certify d.safetensors")
 
 
 def check_threads():
@@ -277,6 +282,7 @@ check_use()
 check_verbs()
 check_help()
 check_settings()
+check_moved()
 check_threads()
 check_written()
 check_output()

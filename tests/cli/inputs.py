@@ -107,17 +107,6 @@ def write_floats(path, tensors, dtype="F32"):
                                 for name, (shape, numbers) in tensors.items()})
 
 
-DUMPED = {"R": "R", "Wg": "W_g", "delta": "delta", "M": "M", "loss": "loss", "dR": "dR", "dWg": "dW_g"}
-
-
-def dump_of(name):
-    """What a right implementation gave of a golden case, as `couplet certify` reads it."""
-    about = next(case for case in read_json(GOLDEN / "erc" / "cases.json") if case["name"] == name)
-    tensors = read_tensors(GOLDEN / "erc" / f"{name}.safetensors")
-    return {DUMPED[key]: value for key, value in tensors.items() if key in DUMPED} | \
-        {key: ("F64", [], struct.pack("<d", about[key])) for key in ("alpha", "weight")}
-
-
 # ---- folders ----
 
 def files_of(folder):

@@ -9,8 +9,7 @@ import sys
 from shim import FAULTS
 
 sys.path.insert(0, str(pathlib.Path(__file__).parents[1] / "cli"))
-from inputs import (TRAIN_TOKENIZER, config, different, dump_of, files_of, untimed, write_documents,
-                    write_tensors)
+from inputs import TRAIN_TOKENIZER, config, different, files_of, untimed, write_documents
 
 SMALL = {"batch": 32, "steps": 6, "threads": 1, "save": 2, "evaluate": 3}
 KILL = next(fault for fault in FAULTS if fault.name == "kill")
@@ -189,7 +188,6 @@ def write_inputs(program, inputs):
     inputs.mkdir()
     write_documents(inputs / "docs", 12, 30)
     write_rows(inputs / "rows")
-    write_tensors(inputs / "dump.safetensors", dump_of("small"))
     (inputs / "c.yaml").write_text(config(place=f"{inputs}/", **SMALL))
     (inputs / "tokens.json").write_text('{"input_ids": [[1, 2, 3, 4, 5, 6, 7, 8]]}')
     must(program, [*TRAIN_TOKENIZER, "--out", inputs / "T.json", inputs / "docs"], inputs)
@@ -243,7 +241,6 @@ def all_cases(program, inputs):
         Case("inspect", ["inspect", model, "--html", "i.html", "--json", "i.json", "--series"],
              ["i.html", "i.json"]),
         Compare(inputs),
-        Case("certify", ["certify", inputs / "dump.safetensors", "--json", "v.json"], ["v.json"]),
         Case("export", ["export", inputs / "R", "--tensorboard", "E"], ["E"]),
         Case("generate", ["generate", model, "--prompt", "abc", "--tokens", 4, *one], [],
              printed=True),

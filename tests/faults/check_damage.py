@@ -120,7 +120,6 @@ def write_bases(program, base):
     (documents / "d.jsonl.gz").write_bytes(gzip.compress(raw, mtime=0))
     shutil.copy(GOLDEN / "data" / "corpus-mini" / "validation" / "qa-0000.jsonl.zst", documents)
     rows_of(made("rows"))
-    shutil.copy(inputs / "dump.safetensors", made("dump"))
     shutil.copy(inputs / "c.yaml", made("config"))
     grad = made("grad")
     shutil.copy(inputs / "tokens.json", grad)
@@ -217,7 +216,6 @@ def all_formats(program, base):
     add("task file", base / "rows", "csv.yaml",
         ["eval", "--list", "--task-file", "csv.yaml", "--data", "."])
     add("configuration", base / "config", "c.yaml", ["plan", "c.yaml"])
-    add("dump", base / "dump", "dump.safetensors", ["certify", "dump.safetensors"])
     add("tokens.json", base / "grad", "tokens.json",
         ["grad", model, "--tokens", "tokens.json", "--out", "G.safetensors", *one])
     return formats
@@ -257,7 +255,7 @@ class Trial:
         if self.code not in (0, 1, 2) or "Sanitizer" in err or "runtime error" in err:
             self.wrong.append(f"exit {self.code}: {err[-1500:]}")
         sentences = [line for line in err.splitlines() if line.startswith("couplet: ")]
-        if self.code in (1, 2) and len(sentences) != 1 and self.form.name != "dump":
+        if self.code in (1, 2) and len(sentences) != 1:
             self.wrong.append(f"no sentence, or several: {err[-300:]!r}")
         if self.code == 0 and self.form.guarded and "warning: " not in err:
             there = self.form.guarded(folder)
