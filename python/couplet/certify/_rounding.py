@@ -12,6 +12,7 @@ from torch.utils._pytree import tree_map
 
 from ._kind import generator
 
+MANY = 1 << 16  # numbers of a tensor whose errors are not all drawn anew
 SUMS = ("sum", "mean", "mm", "bmm", "addmm", "logsumexp", "linalg_vector_norm")
 # No arithmetic.
 MOVES = ("view", "_unsafe_view", "expand", "t", "transpose", "select", "slice", "clone", "detach", "permute", "alias",
@@ -28,7 +29,7 @@ class Moved(TorchDispatchMode):  # type: ignore[no-untyped-call, unused-ignore] 
 
     def __init__(self, unit: float, seed: int):
         super().__init__()  # type: ignore[no-untyped-call, unused-ignore]
-        self.unit, self.random = unit, generator(seed)
+        self.unit, self.random, self.pool = unit, generator(seed), torch.empty(0)
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         name = func.overloadpacket.__name__
@@ -50,14 +51,22 @@ class Moved(TorchDispatchMode):  # type: ignore[no-untyped-call, unused-ignore] 
         """Relative errors of sums along an axis inside an operation."""
         shape = list(value.shape)
         count, shape[axis] = shape[axis], 1
-        error = torch.empty(shape, dtype=value.dtype).uniform_(-1, 1, generator=self.random)
-        return error * (self.unit * math.sqrt(count))
+        return self.noise(torch.Size(shape), value.dtype) * (self.unit * math.sqrt(count))
 
     def moved(self, value: Any, unit: float) -> Any:
         if not isinstance(value, Tensor) or not value.is_floating_point():
             return value
-        noise = torch.empty(value.shape, dtype=value.dtype).uniform_(-unit, unit, generator=self.random)
-        return value * (1 + noise)
+        return torch.addcmul(value, value, self.noise(value.shape, value.dtype), value=unit)
+
+    def noise(self, shape: torch.Size, dtype: torch.dtype) -> Tensor:
+        """Numbers between -1 and 1; for many of them, a piece of a pool that was drawn once."""
+        count = shape.numel()
+        if count < MANY:
+            return torch.empty(shape, dtype=dtype).uniform_(-1, 1, generator=self.random)
+        if self.pool.dtype != dtype or len(self.pool) < 2 * count:
+            self.pool = torch.empty(2 * count, dtype=dtype).uniform_(-1, 1, generator=self.random)
+        first = int(torch.randint(len(self.pool) - count, (1,), generator=self.random))
+        return self.pool[first:first + count].view(shape)
 
 
 @contextlib.contextmanager
