@@ -54,27 +54,31 @@ class _Fit:
     """Outputs as a function of the shift of the counts, each divided by its size."""
 
     def __init__(self, kind: Kind, x: Case, faults: Mapping[str, Optional[float]], got: Outputs, free: Tensor):
-        self.kind, self.x, self.faults, self.free = kind, x, faults, free
-        right = outputs(kind, x, faults)
-        self.size = {name: 1 / max(float(value.norm()), float(got[name].double().norm()), 1e-300)
+        self.free = free
+        self.shift = torch.zeros_like(free).requires_grad_()
+        right = outputs(kind, x.but(shift=self.shift), faults, graph=True)
+        self.size = {name: 1 / max(float(value.detach().norm()), float(got[name].double().norm()), 1e-300)
                      for name, value in right.items() if name in got}
         if self.size:
-            self.base = self.flat(right)
-            self.goal = self.flat({name: got[name].double() for name in self.size}) - self.base
+            self.right = self.flat(right)
+            self.goal = self.flat({name: got[name].double() for name in self.size}) - self.right.detach()
+            self.weight = torch.zeros_like(self.goal).requires_grad_()
+            self.slope = self.of(self.right, self.shift, self.weight, graph=True)
 
     def flat(self, out: Outputs) -> Tensor:
         return torch.cat([(out[name] * size).flatten() for name, size in self.size.items()])
 
+    def of(self, value: Tensor, leaf: Tensor, weight: Tensor, graph: bool = False) -> Tensor:
+        """The gradient of their product."""
+        grad = torch.autograd.grad(value, leaf, weight, retain_graph=True, create_graph=graph, allow_unused=True)[0] if (
+            value.requires_grad) else None
+        return torch.zeros_like(leaf) if grad is None else grad
+
     def forward(self, v: Tensor) -> Tensor:
-        return self.flat(outputs(self.kind, self.x.but(shift=v), self.faults)) - self.base
+        return self.of(self.slope, self.weight, v)
 
     def backward(self, w: Tensor) -> Tensor:
-        shift = torch.zeros_like(self.free).requires_grad_()
-        value = self.flat(outputs(self.kind, self.x.but(shift=shift), self.faults, graph=True)) @ w
-        grad = torch.autograd.grad(value, shift, allow_unused=True)[0] if value.requires_grad else None
-        if grad is None:
-            return torch.zeros_like(self.free)
-        v = grad * self.free  # the number of assignments of a group stays
+        v = self.of(self.right, self.shift, w) * self.free  # the number of assignments of a group stays
         return v - self.free * v.sum(-1, keepdim=True) / self.free.sum(-1, keepdim=True).clamp(min=1)
 
     def solved(self, shift: Tensor, rest: Tensor, rounded: float) -> Tensor:
@@ -82,7 +86,7 @@ class _Fit:
         step = gradient = self.backward(rest)
         square = first = float((gradient**2).sum())
         for _ in range(STEPS):
-            if float(rest.norm()) <= rounded or square <= SMALL * first:
+            if float(rest.norm()) <= rounded or square <= max(SMALL, (rounded / 100)**2) * first:
                 break  # what is left is rounding, and would be fitted by counts far away
             along = self.forward(step)
             length = square / max(float(along @ along), 1e-300)
