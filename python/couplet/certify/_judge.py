@@ -4,20 +4,22 @@ from __future__ import annotations
 import itertools
 import math
 from dataclasses import dataclass, field
-from typing import Any, Dict, Iterator, List, Optional, Sequence, Set, Tuple
+from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Set, Tuple
 
 import torch
 from torch import Tensor
 
-from ._evaluate import TF32, UNIT, bounds, distance, outputs, scaled
+from ._evaluate import TF32, UNIT, Bounds, distance, outputs, scaled
 from ._kind import Case, Fault, Has, Kind, Outputs
 from ._scale import scale_faults
-from ._ties import fitted, room
+from ._ties import fitted, least_away, room
 from .kinds import KINDS
+from .kinds._balance import Sums, part
 
 # Hypotheses that are further away are not looked at closely: shares of the norm, of the loss where experts tie, and
 # multiples of the bound of the right one.
 NEAR, NEAR_TIED, FAR = 0.05, 0.3, 1000.0
+MANY, EVERY = 1 << 16, 16  # of so many logits, every so-manyth token is looked at first
 
 
 @dataclass(frozen=True)
@@ -83,11 +85,16 @@ class Verdict:
 class Judge:
     """The dumps of one implementation, held against hypotheses; what was computed is kept."""
 
-    def __init__(self, kind: Kind, dumps: Sequence[Dump]):
+    def __init__(self, kind: Kind, dumps: Sequence[Dump], cases: Optional[Dict[Tuple[int, float], Case]] = None):
         self.kind, self.dumps = kind, dumps
+        self.sizes = [{name: float(value.double().norm()) for name, value in dump.got.items()} for dump in dumps]
+        self.cases = {} if cases is None else cases  # inputs in float64, of a dump and a unit; kinds share them
+        self.is_other = cases is not None  # a kind that is looked at beside the one that is asked for
         self.known: Dict[Tuple[Any, ...], Tuple[Case, Outputs]] = {}
-        self.known_limits: Dict[Tuple[Any, ...], Dict[str, float]] = {}
+        self.known_bounds: Dict[Tuple[Any, ...], Bounds] = {}
         self.known_loss: Dict[Tuple[Any, ...], float] = {}
+        self.known_sums: Dict[Tuple[Any, ...], Sums] = {}
+        self.known_part: Dict[Tuple[int, float], Tuple[Case, Outputs]] = {}
         self.known_room: Dict[Tuple[int, float], Tuple[Case, Optional[Tuple[Tensor, Tensor]]]] = {}
 
     # ---- one hypothesis ----
@@ -95,12 +102,19 @@ class Judge:
     def room(self, k: int, unit: float) -> Tuple[Case, Optional[Tuple[Tensor, Tensor]]]:
         """Dump k's inputs with scores within a few rounding errors taken for ties, and how far counts may move."""
         if (k, unit) not in self.known_room:
-            x = self.dumps[k].x
-            if x.logits is not None and x.top_k:
-                x = x.but(tolerance=8 * unit * float(x.logits.abs().max()))
-            groups = (x.sequences if "deepseek" in self.kind.name else x.micro_batches) or 1
-            self.known_room[k, unit] = x, room(x, groups) if "loss" in self.kind.outputs else None
+            if (k, unit) not in self.cases:
+                x = self.dumps[k].x.to(torch.float64).but(memo={})
+                if x.logits is not None and x.top_k:
+                    x = x.but(tolerance=8 * unit * float(x.logits.abs().max()))
+                self.cases[k, unit] = x
+            x = self.cases[k, unit]
+            groups = self.groups(x)
+            found = x.once(("room", groups), lambda: room(x, groups)) if "loss" in self.kind.outputs else None
+            self.known_room[k, unit] = x, found
         return self.known_room[k, unit]
+
+    def groups(self, x: Case) -> int:
+        return (x.sequences if "deepseek" in self.kind.name else x.micro_batches) or 1
 
     def key(self, k: int, supposed: Supposed, unit: float) -> Tuple[Any, ...]:
         """With the scales and the rounding if something ties, since the fit depends on them then."""
@@ -108,8 +122,10 @@ class Judge:
         return (k, self.there(k, supposed), (unit, *supposed.factors(self.dumps[k].x)) if tied else None)
 
     def there(self, k: int, supposed: Supposed) -> Tuple[Tuple[str, Optional[float]], ...]:
-        """The faults inside that dump k can have."""
-        return tuple((fault.key, value) for fault, value in supposed.inside if not fault.is_idle(self.dumps[k].x))
+        """The faults inside that change anything on dump k."""
+        x = self.dumps[k].x
+        return tuple((fault.key, value) for fault, value in supposed.inside
+                     if not fault.is_idle(x) and not (fault.same and fault.same(x)))
 
     def expected(self, k: int, supposed: Supposed, unit: float) -> Tuple[Case, Outputs]:
         """Of dump k, before the scales; ties are broken as the dump broke them."""
@@ -127,14 +143,17 @@ class Judge:
         return {name: value / factors[name.startswith("d_")] for name, value in self.dumps[k].got.items()
                 if factors[name.startswith("d_")]}
 
-    def limits(self, k: int, supposed: Supposed, unit: float) -> Dict[str, float]:
-        """The bound of each output before the scales."""
+    def bounds(self, k: int, supposed: Supposed, unit: float) -> Bounds:
+        """Of each output, before the scales."""
         key = unit, self.key(k, supposed, unit)
-        if key not in self.known_limits:
-            stored = {name: value.dtype for name, value in self.dumps[k].got.items()}
+        if key not in self.known_bounds:
             x, right = self.expected(k, supposed, unit)
-            self.known_limits[key] = bounds(self.kind, x, supposed.given(), right, unit, stored)
-        return self.known_limits[key]
+            self.known_bounds[key] = self.new_bounds(k, x, supposed, right, unit)
+        return self.known_bounds[key]
+
+    def new_bounds(self, k: int, x: Case, supposed: Supposed, right: Outputs, unit: float) -> Bounds:
+        stored = {name: value.dtype for name, value in self.dumps[k].got.items()}
+        return Bounds(self.kind, x, supposed.given(), right, unit, stored)
 
     def fits(self, supposed: Supposed, unit: float, times: float = 1.0) -> bool:
         """Held against all dumps; where the fault picks and experts tie, a dump says nothing."""
@@ -145,38 +164,91 @@ class Judge:
     def fits_one(self, k: int, supposed: Supposed, unit: float, times: float) -> bool:
         got, factors = self.dumps[k].got, [times * one for one in supposed.factors(self.dumps[k].x)]
         looked_at = supposed is not RIGHT or times != 1.0  # quick looks end most hypotheses, and are for these alone
-        if looked_at and not self.loss_is_near(k, supposed, unit, factors[0]):
+        if looked_at and not (self.loss_is_near(k, supposed, unit, factors[0]) and
+                              self.may_be_near(k, supposed, unit, (factors[0], factors[1]))):
+            return False
+        if self.is_other and self.is_hopeless(k, unit):
             return False
         expected = scaled(self.expected(k, supposed, unit)[1], *factors)
         away = {name: distance(got[name], expected[name]) for name in expected if name in got}
         if looked_at and not self.all_are_near(k, unit, expected, away):
             return False
-        limits = self.limits(k, supposed, unit)
         noise = self.dumps[k].noise
-        return all(away[name] <= limits[name] * abs(factors[name.startswith("d_")]) + noise.get(name, 0.0) for name in away)
+        return self.bounds(k, supposed, unit).allow(
+            away, lambda name, limit: limit * abs(factors[name.startswith("d_")]) + noise.get(name, 0.0))
 
     def all_are_near(self, k: int, unit: float, expected: Outputs, away: Dict[str, float]) -> bool:
         """Whether the outputs, `away` from the expected ones, are so near that the bounds of the hypothesis matter."""
-        right, limits = self.expected(k, RIGHT, unit)[1], self.limits(k, RIGHT, unit)
-        for name, value in away.items():
-            size, right_size = float(expected[name].norm()), float(right[name].norm())
-            if not value <= min(max(NEAR * max(size, right_size), limits[name]),
-                                FAR * max(limits[name], unit) * max(1.0, size / (right_size or 1.0))):
-                return False
-        return True
+        right = self.bounds(k, RIGHT, unit)
+        size = {name: float(expected[name].norm()) for name in away}
+
+        def most(name: str, limit: float) -> float:
+            return min(max(NEAR * max(size[name], right.size[name]), limit),
+                       FAR * max(limit, unit) * max(1.0, size[name] / (right.size[name] or 1.0)))
+
+        return right.allow(away, most)
 
     def loss_is_near(self, k: int, supposed: Supposed, unit: float, factor: float) -> bool:
         """A look at the loss alone, which costs a third: most hypotheses end here."""
         if "loss" not in self.dumps[k].got:
             return True
+        loss, got = factor * self.loss(k, supposed, unit), float(self.dumps[k].got["loss"])
+        near = NEAR_TIED if self.room(k, unit)[1] else NEAR
+        return abs(got - loss) <= near * max(abs(loss), abs(got))
+
+    def loss(self, k: int, supposed: Supposed, unit: float) -> float:
+        """Before the scales; ties share their places."""
         key = k, self.there(k, supposed), unit if self.room(k, unit)[1] else None
         if key not in self.known_loss:
+            sums = self.known_sums[key] = Sums()
             with torch.no_grad():
-                x = self.room(k, unit)[0].to(torch.float64)
+                x = self.room(k, unit)[0].but(sums=sums)
                 self.known_loss[key] = float(self.kind.reference(x, Has(supposed.given())))
-        loss, got = factor * self.known_loss[key], float(self.dumps[k].got["loss"])
-        near = NEAR_TIED if key[-1] else NEAR
-        return abs(got - loss) <= near * max(abs(loss), abs(got))
+        return self.known_loss[key]
+
+    def may_be_near(self, k: int, supposed: Supposed, unit: float, factors: Optional[Tuple[float, float]]) -> bool:
+        """A look at some tokens' gradients, times the factors or any number, and of all where counts are not known yet."""
+        (x, limits), got, given = self.room(k, unit), self.dumps[k].got, supposed.given()
+        if "loss" not in got or "d_logits" not in got or x.logits.dim() != 3 or x.logits.numel() < MANY:
+            return True
+        self.loss(k, supposed, unit)
+        sums = self.known_sums[k, self.there(k, supposed), unit if limits else None]
+        most = self.most_near(k, unit)
+        if sums.known and not sums.whole:
+            few, some = self.part(k, unit)
+            away = least_away(self.kind, few.but(sums=Sums(sums.known)), given, some, factors, limits)
+            if not self.bounds(k, RIGHT, unit).allow(away, most):
+                return False
+        return not limits or self.bounds(k, RIGHT, unit).allow(least_away(self.kind, x, given, got, factors, limits), most)
+
+    def is_hopeless(self, k: int, unit: float) -> bool:
+        """Whether no counts bring many numbers within twice the bound of the right ones."""
+        x, limits = self.room(k, unit)
+        if limits is None or x.logits.numel() < MANY:
+            return False
+        noise = self.dumps[k].noise
+        away = least_away(self.kind, x, {}, self.dumps[k].got, (1.0, 1.0), limits)
+        bounds = self.new_bounds(k, x, RIGHT, outputs(self.kind, x, {}), unit)
+        return not bounds.allow(away, lambda name, limit: 2 * limit + noise.get(name, 0.0))
+
+    def part(self, k: int, unit: float) -> Tuple[Case, Outputs]:
+        """Dump k with some of its tokens, and the gradients that they were given."""
+        if (k, unit) not in self.known_part:
+            x, got = self.room(k, unit)[0], self.dumps[k].got
+            few = part(x, self.groups(x), EVERY)
+            some = part(x.but(logits=got["d_logits"].double()), self.groups(x), EVERY).logits
+            self.known_part[k, unit] = few, {"loss": got["loss"], "d_logits": some}
+        return self.known_part[k, unit]
+
+    def most_near(self, k: int, unit: float) -> Callable[[str, float], float]:
+        """At least what all_are_near allows, whatever the size of the expected output."""
+        right, got = self.bounds(k, RIGHT, unit), self.sizes[k]
+
+        def most(name: str, limit: float) -> float:
+            near = max(NEAR * right.size[name], NEAR / (1 - NEAR) * got[name], limit)
+            return min(near, FAR * max(limit, unit) * max(1.0, (got[name] + near) / (right.size[name] or 1.0))) * (1 + 1e-6)
+
+        return most
 
     # ---- sets of faults ----
 
@@ -199,6 +271,8 @@ class Judge:
 
     def factor(self, supposed: Supposed, unit: float) -> Optional[float]:
         """The number times which a hypothesis explains all dumps."""
+        if not self.may_be_near(0, supposed, unit, None):
+            return None
         right = float(self.expected(0, supposed, unit)[1].get("loss", torch.zeros(())))
         c = float(self.dumps[0].got.get("loss", torch.zeros(()))) / right if right else 0.0
         return c if c and self.fits(supposed, unit, c) else None
@@ -232,7 +306,7 @@ class Judge:
     def figures(self, unit: float) -> Dict[str, List[Figure]]:
         found = {}
         for k, dump in enumerate(self.dumps):
-            expected, limits = self.expected(k, RIGHT, unit)[1], self.limits(k, RIGHT, unit)
+            expected, limits = self.expected(k, RIGHT, unit)[1], self.bounds(k, RIGHT, unit).limits()
             found[dump.name] = [Figure(name, size(expected[name]), size(dump.got[name]),
                                        distance(dump.got[name], expected[name]), limits[name])
                                 for name in expected if name in dump.got]
@@ -276,7 +350,7 @@ def judge(kind: Kind, dumps: Sequence[Dump]) -> Verdict:
 def _at(own: Judge, unit: float, pairs: bool) -> Optional[Verdict]:
     if own.fits(RIGHT, unit):
         return Verdict(own.kind, "right", [RIGHT], untold=[one.faults[0] for one in own.fitting(1, unit)])
-    others = [other for other in relatives(own.kind, own.dumps) if Judge(other, own.dumps).fits(RIGHT, unit)]
+    others = [other for other in relatives(own.kind, own.dumps) if Judge(other, own.dumps, own.cases).fits(RIGHT, unit)]
     one = own.fitting(1, unit)
     if others or one:
         return Verdict(own.kind, "other" if others else "fault", one, others)
@@ -294,7 +368,7 @@ def first_numbers(own: Judge, unit: float, most: int = 3) -> List[str]:
     """The first that differ from the right ones by more than rounding, as text."""
     found = []
     for k, dump in enumerate(own.dumps):
-        limits = own.limits(k, RIGHT, unit)
+        limits = own.bounds(k, RIGHT, unit).limits()
         for name, right in own.expected(k, RIGHT, unit)[1].items():
             if name not in dump.got:
                 continue

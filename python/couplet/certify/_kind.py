@@ -36,10 +36,28 @@ class Case:
         return None if steps == 1 else steps
 
     def to(self, dtype: torch.dtype) -> "Case":
-        return self.but(**{name: value.to(dtype) for name, value in self.tensors() if value.is_floating_point()})
+        other = {name: value.to(dtype) for name, value in self.tensors()
+                 if value.is_floating_point() and value.dtype != dtype}
+        return Case(**{name: value for name, value in {**self.values, **other}.items() if name != "memo"}) if other else self
+
+    def once(self, key: Tuple[Any, ...], value: Callable[[], Any]) -> Any:
+        """What depends on nothing but the inputs and `key`; kept if the case has a memo."""
+        if self.memo is None:
+            return value()
+        if key not in self.memo:
+            self.memo[key] = value()
+        return self.memo[key]
 
     def tensors(self) -> Iterator[Tuple[str, Tensor]]:
         return ((name, value) for name, value in self.values.items() if isinstance(value, Tensor))
+
+
+def one_layer(x: Case) -> bool:
+    return len(x.logits) == 1
+
+
+def one_group(x: Case) -> bool:
+    return (x.micro_batches or 1) == 1 and (x.sequences or 1) == 1
 
 
 @dataclass(frozen=True)
@@ -55,6 +73,7 @@ class Fault:
     scale: Optional[Callable[[Case], Tuple[float, float]]] = None
     values: Tuple[float, ...] = ()
     needs: str = ""  # the input without which it does not exist
+    same: Optional[Callable[[Case], bool]] = None  # where it changes nothing
     picks: bool = False  # which of the experts that tie a token goes to matters beyond the counts
 
     def is_idle(self, x: Case) -> bool:

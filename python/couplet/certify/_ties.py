@@ -6,7 +6,7 @@ its transpose are one evaluation each), cut to what the ties allow."""
 from __future__ import annotations
 
 import math
-from typing import Mapping, Optional, Tuple
+from typing import Dict, Mapping, Optional, Tuple
 
 import torch
 from torch import Tensor
@@ -26,7 +26,7 @@ def room(x: Case, groups: int) -> Optional[Tuple[Tensor, Tensor]]:
     if x.logits is None or x.logits.dim() != 3 or not x.top_k or x.indices is not None:
         return None
     L, T, n = x.logits.shape
-    chosen = pick(x.logits.double(), x.top_k, x.tolerance or 0.0)
+    chosen = x.once(("chosen", x.top_k), lambda: pick(x.logits.double(), x.top_k, x.tolerance or 0.0))
     tied = (chosen > 0) & (chosen < 1)
     if x.mask is not None:
         tied = tied & x.mask.bool().view(1, T, 1)
@@ -115,3 +115,39 @@ def fitted(kind: Kind, x: Case, faults: Mapping[str, Optional[float]], got: Outp
             break
         before = left
     return shift
+
+
+def least_away(kind: Kind, x: Case, faults: Mapping[str, Optional[float]], got: Outputs,
+               factors: Optional[Tuple[float, float]], limits: Optional[Tuple[Tensor, Tensor]]) -> Dict[str, float]:
+    """For each output a distance from `got` that no counts within `limits` can go below, times `factors` of loss and
+    gradients or, without them, times any number. Along the direction in which an output lies off, the counts move it
+    by no more than each allows by itself."""
+    shift = torch.zeros_like(limits[0]).requires_grad_() if limits else None
+    out = outputs(kind, x.but(shift=shift), faults, graph=limits is not None)
+
+    def reach(value: Tensor) -> float:
+        """How far the counts can raise it."""
+        if limits is None or shift is None or not value.requires_grad:
+            return 0.0
+        grad = torch.autograd.grad(value, shift, retain_graph=True, allow_unused=True)[0]
+        if grad is None:
+            return 0.0
+        grad = grad - grad.mean(-1, keepdim=True)  # the number of assignments of a group stays
+        return float(torch.maximum(grad * limits[0], grad * limits[1]).sum())
+
+    most = 1.0
+    if not factors:
+        loss = out.pop("loss")
+        least = abs(float(loss.detach())) - max(reach(loss), reach(-loss))
+        most = abs(float(got["loss"])) / least if least > 0 else math.inf
+    found = {}
+    for name in [one for one in out if one in got]:
+        right, given = out[name].detach(), got[name].double()
+        nearest = float((given * right).sum() / (right**2).sum().clamp(min=1e-300))
+        factor = factors[name.startswith("d_")] if factors else nearest
+        rest = given - factor * right
+        found[name] = float(rest.norm())
+        along = (out[name] * (rest / max(found[name], 1e-300))).sum()
+        moved = reach(along * factor) if factors else max(reach(along), reach(-along))
+        found[name] -= most * moved if moved else 0.0
+    return found

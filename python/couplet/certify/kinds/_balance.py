@@ -14,7 +14,7 @@ from typing import Any, Callable, Dict, List, Optional, Sequence
 import torch
 from torch import Tensor
 
-from .._kind import Case, Fault, Has, generator
+from .._kind import Case, Fault, Has, generator, one_group, one_layer
 from .._rounding import exactly
 
 NAMES = {"logits": ("logits", "router_logits", "gate_logits", "gate_logit", "x"),
@@ -31,6 +31,32 @@ NAMES = {"logits": ("logits", "router_logits", "gate_logits", "gate_logit", "x")
 
 # ---- where tokens go ----
 
+class Sums:
+    """Sums over tokens, in the order in which a reference takes them: those of all tokens are kept, and put in place of
+    those of a part. So each token of the part has its own gradient, as among all."""
+
+    def __init__(self, known: Sequence[Tensor] = ()):
+        self.known, self.next = list(known), iter(known) if known else None
+        self.whole = False  # a token depends on others in another way too
+
+    def __call__(self, total: Tensor) -> Tensor:
+        if self.next is None:
+            self.known.append(total.detach())
+            return total
+        return next(self.next) + (total - total.detach())
+
+
+def part(x: Case, groups: int, every: int) -> Case:
+    """Some tokens of each group."""
+    T = x.logits.shape[1]
+    tokens = torch.arange(T).view(groups, -1)[:, ::every].flatten()
+
+    def some(value: Optional[Tensor]) -> Optional[Tensor]:
+        return None if value is None else value.index_select(1 if value.dim() == 3 else 0, tokens)
+
+    return x.but(**{name: some(getattr(x, name)) for name in ("logits", "mask", "indices", "kept")}, all_tokens=T, memo={})
+
+
 @dataclass(frozen=True)
 class Routed:
     p: Tensor
@@ -39,6 +65,15 @@ class Routed:
     n: int  # what the sum is multiplied by
     K: int  # what f is divided by
     shift: Optional[Tensor]
+    t: int  # tokens of a group
+    sums: Optional["Sums"] = None
+
+    def total(self, values: Tensor, m: Tensor) -> Tensor:
+        """Over tokens."""
+        return (values * m).sum(2) if self.sums is None else self.sums((values.transpose(2, 3) @ m).squeeze(-1))
+
+    def number(self, m: Tensor) -> Tensor:
+        return m.sum(2) if self.sums is None else self.sums(m.sum(2))
 
     def over(self, axes: Sequence[int]) -> "Routed":
         """With these axes, 0 for layers and 1 for groups, joined to the tokens."""
@@ -52,7 +87,8 @@ class Routed:
         if not axes:
             return self
         shift = None if self.shift is None else self.shift.sum(tuple(axes), keepdim=True)
-        return replace(self, p=joined(self.p), chosen=joined(self.chosen), m=joined(self.m), shift=shift)
+        return replace(self, p=joined(self.p), chosen=joined(self.chosen), m=joined(self.m), shift=shift,
+                       t=self.t * (L if 0 in axes else 1) * (A if 1 in axes else 1))
 
 
 def pick(scores: Tensor, K: int, tolerance: float) -> Tensor:
@@ -75,7 +111,7 @@ def route(x: Case, has: Has, score: Callable[[Case, Has, Tensor], Tensor], group
         if x.indices is not None and not has("k_is_n"):
             chosen = torch.zeros_like(logits).scatter(-1, x.indices[..., :K], 1.0)
         else:
-            chosen = pick(logits.detach(), K, x.tolerance or 0.0)
+            chosen = x.once(("chosen", K), lambda: pick(logits.detach(), K, x.tolerance or 0.0))
         if x.kept is not None and has("dropped_left_out"):
             chosen = chosen * x.kept
         mask = torch.ones(T, dtype=logits.dtype) if x.mask is None else x.mask.to(logits.dtype)
@@ -83,7 +119,7 @@ def route(x: Case, has: Has, score: Callable[[Case, Has, Tensor], Tensor], group
         score(x, has, logits.masked_fill(chosen == 0, -math.inf))
     m = mask.view(1, A, T // A, 1).expand(L, -1, -1, -1)
     return Routed(p.view(L, A, T // A, n), chosen.view(L, A, T // A, n), m, x.top_k if has("k_is_n") else n, K,
-                  x.shift)
+                  x.shift, (x.all_tokens or T) // A, x.sums)
 
 
 def softmax(x: Case, has: Has, logits: Tensor) -> Tensor:
@@ -91,31 +127,43 @@ def softmax(x: Case, has: Has, logits: Tensor) -> Tensor:
         return logits
     if has("sigmoid_for_softmax"):
         return logits.sigmoid()
+    if has("softmax_over_tokens") and x.sums is not None:
+        x.sums.whole = True
     p = logits.softmax(1 if has("softmax_over_tokens") else -1)
     return p.softmax(-1) if has("softmax_twice") else p
 
 
 # ---- the two means ----
 
-def _in_bf16(values: Tensor) -> Tensor:
-    """The sum over tokens, axis 2, in a bf16 number, one after the other."""
+def _in_bf16(r: Routed, values: Tensor) -> Tensor:
+    """The sum over tokens, axis 2, in a bf16 number, one after the other; its gradient is that of a sum."""
+    if r.sums is not None:
+        return r.sums(values.sum(2) if r.sums.next else _rounded(values))
     total = torch.zeros_like(values[:, :, 0])
-    for k in range(values.shape[2]):
-        total = total + values[:, :, k]
+    for one in values.unbind(2):
+        total = total + one
         total = total + (total.detach().to(torch.bfloat16).to(total.dtype) - total.detach())
     return total
+
+
+def _rounded(values: Tensor) -> Tensor:
+    """The same without a gradient."""
+    total = torch.zeros(values[:, :, 0].shape, dtype=torch.bfloat16)
+    for one in values.unbind(2):
+        torch.add(total, one, out=total)
+    return total.to(values.dtype)
 
 
 def fraction(r: Routed, has: Has) -> Tensor:
     """f [L,A,n]: the share of the T K assignments that goes to each expert."""
     m = torch.ones_like(r.m) if has("padding_counted") or has("padding_in_f") else r.m
     chosen = r.chosen * r.p if has("f_of_scores") else r.chosen
-    counts = (chosen * m).sum(2)
+    counts = r.total(chosen, m)
     if has("counts_in_bf16"):
         counts = counts.clamp(max=256)
     if r.shift is not None:
         counts = counts + r.shift
-    tokens = r.m.shape[2] if has("padding_divides") else m.sum(2)
+    tokens = r.t if has("padding_divides") else r.number(m)
     return counts / (tokens * r.K)
 
 
@@ -123,8 +171,8 @@ def mean_score(r: Routed, has: Has) -> Tensor:
     """P [L,A,n]."""
     m = torch.ones_like(r.m) if has("padding_counted") or has("padding_in_P") else r.m
     p = r.p * r.chosen if has("P_over_chosen") else r.p
-    total = _in_bf16(p * m) if has("sum_in_bf16") else (p * m).sum(2)
-    P = total / (r.m.shape[2] if has("padding_divides") else m.sum(2))
+    total = _in_bf16(r, p * m) if has("sum_in_bf16") else r.total(p, m)
+    P = total / (r.t if has("padding_divides") else r.number(m))
     if has("mean_over_all"):
         P = P.mean(-1, keepdim=True).expand_as(P)
     return P
@@ -188,12 +236,12 @@ FAULTS = (
     Fault("dropped_left_out", "tokens that an expert dropped are not counted", "count before the capacity is applied",
           needs="kept", picks=True),
     Fault("layers_joined", "the tokens of all layers are joined before the means",
-          "compute each layer's loss by itself", "Transformers #31464"),
-    Fault("layers_averaged", "the layers' losses are averaged", "see the kind's formula"),
-    Fault("layers_summed", "the layers' losses are summed", "see the kind's formula"),
-    Fault("last_layer", "only the last layer has a loss", "collect the logits of every layer"),
+          "compute each layer's loss by itself", "Transformers #31464", same=one_layer),
+    Fault("layers_averaged", "the layers' losses are averaged", "see the kind's formula", same=one_layer),
+    Fault("layers_summed", "the layers' losses are summed", "see the kind's formula", same=one_layer),
+    Fault("last_layer", "only the last layer has a loss", "collect the logits of every layer", same=one_layer),
     Fault("groups_joined", "f and P are taken over all micro-batches or sequences together",
-          "compute the loss of each by itself, then the mean"),
+          "compute the loss of each by itself, then the mean", same=one_group),
     Fault("counts_in_bf16", "assignments are counted in bf16, which stops at 256", "count in integers or float32"),
     Fault("sum_in_bf16", "the scores are summed in a bf16 number", "sum in float32: probs.float().sum(0)"),
 )

@@ -5,7 +5,7 @@ from typing import Dict
 
 from torch import Tensor
 
-from .._kind import Case, Fault, Has, Kind
+from .._kind import Case, Fault, Has, Kind, one_group
 from . import _balance
 
 
@@ -20,7 +20,8 @@ def cases(seed: int) -> Dict[str, Case]:
 
 
 APART = Fault("groups_apart", "f and P are those of each micro-batch or rank by itself",
-              "sum the counts over the data-parallel group (all_reduce) and over accumulation steps before they are used")
+              "sum the counts over the data-parallel group (all_reduce) and over accumulation steps before they are used",
+              same=one_group)
 KIND = Kind(
     "load-balancing-global", "mean over layers of n sum_i f_i P_i, f and P over all micro-batches and ranks",
     "Qiu et al. (arXiv 2501.11873), section 3; Qwen3 (arXiv 2505.09388), section 2", reference,

@@ -6,7 +6,7 @@ import math
 import torch
 from torch import Tensor
 
-from .._kind import Case, Fault, Has, Kind
+from .._kind import Case, Fault, Has, Kind, one_layer
 from . import _balance
 
 
@@ -53,19 +53,21 @@ FAULTS = (
     Fault("padding_counted", "padded tokens are counted", "leave them out of sum and number", needs="mask"),
     Fault("padding_divides", "padded tokens are left out of the sum, but not of the number of tokens",
           "divide by mask.sum()", needs="mask"),
-    Fault("last_layer", "only the last layer has a loss", "collect the logits of every layer"),
+    Fault("last_layer", "only the last layer has a loss", "collect the logits of every layer", same=one_layer),
 )
 _NAMES = {**_balance.NAMES, "coefficient": (*_balance.NAMES["coefficient"], "router_z_loss_coef", "z_loss_coef", "z_coef",
                                             "z_loss_coeff")}
 _SOURCE = "ST-MoE (arXiv 2202.08906), equation 5"
 KINDS = (
     Kind("z-loss", "mean over layers of mean over tokens of logsumexp(z)^2", _SOURCE + "; layers as OLMoE", mean,
-         [*FAULTS, Fault("layers_summed", "the layers' losses are summed", "see the kind's formula")], _NAMES,
+         [*FAULTS, Fault("layers_summed", "the layers' losses are summed", "see the kind's formula", same=one_layer)],
+         _NAMES,
          _balance.cases, frozenset({"logits"}), balance="(log n)^2 of zero logits", collapse="z_max^2", range="0 and more",
          scale="grows with n; logits that are shifted change it",
          code="src/model/aux_losses.c"),
     Kind("z-loss-summed", "sum over layers of mean over tokens of logsumexp(z)^2", _SOURCE, total,
-         [*FAULTS, Fault("layers_averaged", "the layers' losses are averaged", "see the kind's formula")], _NAMES,
+         [*FAULTS, Fault("layers_averaged", "the layers' losses are averaged", "see the kind's formula", same=one_layer)],
+         _NAMES,
          _balance.cases, frozenset({"logits"}), balance="L (log n)^2 of zero logits", collapse="L z_max^2",
          range="0 and more",
          scale="grows with L and n"),
