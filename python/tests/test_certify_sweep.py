@@ -1,10 +1,14 @@
 """A sample of tests/sweep_certify.py."""
+import random
+
 import pytest
 import torch
 
 import right_ways
 import sweep_certify
-from couplet.certify._judge import Dump, is_right
+from couplet.certify import _judge
+from couplet.certify._judge import Dump, is_right, judge
+from couplet.certify._report import sentence
 from couplet.certify.kinds import KINDS
 
 
@@ -32,3 +36,18 @@ def test_ties_in_several_layers(number):
     x = right_ways.random_case(kind, number)
     for way in right_ways.of(kind):
         assert is_right(kind, [Dump("tied", x, right_ways.outputs_of(way, kind, x))])
+
+
+@pytest.mark.parametrize("name", [name for name in KINDS if "balancing" in name or name == "z-loss"])
+def test_looks_at_some_tokens_change_no_verdict(name, monkeypatch):
+    kind, chance = KINDS[name], random.Random(3)
+    dumps = []
+    for k, fault in enumerate(kind.faults[:8]):
+        x = right_ways.random_case(kind, 50 + k, plain=True)
+        x = x.but(logits=(x.logits * 2).round()) if k % 2 else x
+        if not fault.is_idle(x):
+            dumps.append(sweep_certify.of_fault(kind, x, [fault], torch.float32, chance)[0])
+    whole = [sentence(judge(kind, [dump])) for dump in dumps]
+    monkeypatch.setattr(_judge, "MANY", 1)
+    monkeypatch.setattr(_judge, "EVERY", 3)
+    assert [sentence(judge(kind, [dump])) for dump in dumps] == whole
