@@ -19,6 +19,7 @@ from .kinds._balance import Sums, part
 # Hypotheses that are further away are not looked at closely: shares of the norm, of the loss where experts tie, and
 # multiples of the bound of the right one.
 NEAR, NEAR_TIED, FAR = 0.05, 0.3, 1000.0
+CLEAR = 0.25  # of an output's norm: what lies further away than this is not explained by rounding
 MANY, EVERY = 1 << 16, 16  # of so many logits, every so-manyth token is looked at first
 
 
@@ -68,7 +69,7 @@ class Figure:
 @dataclass
 class Verdict:
     kind: Kind
-    state: str  # "right", "other", "fault" or "unknown"
+    state: str  # "right", "other", "fault", "unknown", or "unclear": rounding moves the right one as far
     sets: List[Supposed] = field(default_factory=list)  # those that explain the dumps; the nearest one if unknown
     others: List[Kind] = field(default_factory=list)  # as which it is right
     factor: Optional[float] = None  # of everything, where no named fault is one
@@ -79,7 +80,7 @@ class Verdict:
 
     @property
     def exit_code(self) -> int:
-        return 0 if self.state == "right" else 1
+        return {"right": 0, "unclear": 2}.get(self.state, 1)
 
 
 class Judge:
@@ -89,6 +90,7 @@ class Judge:
         self.kind, self.dumps = kind, dumps
         self.sizes = [{name: float(value.double().norm()) for name, value in dump.got.items()} for dump in dumps]
         self.cases = {} if cases is None else cases  # inputs in float64, of a dump and a unit; kinds share them
+        self.is_lenient = False  # the right one may lie off by as much as rounding allows, however much that is
         self.is_other = cases is not None  # a kind that is looked at beside the one that is asked for
         self.known: Dict[Tuple[Any, ...], Tuple[Case, Outputs]] = {}
         self.known_bounds: Dict[Tuple[Any, ...], Bounds] = {}
@@ -171,11 +173,21 @@ class Judge:
             return False
         expected = scaled(self.expected(k, supposed, unit)[1], *factors)
         away = {name: distance(got[name], expected[name]) for name in expected if name in got}
+        if not all(math.isfinite(one) for one in away.values()):
+            return False  # as of a mean of logits that are masked: it would explain anything
         if looked_at and not self.all_are_near(k, unit, expected, away):
             return False
         noise = self.dumps[k].noise
-        return self.bounds(k, supposed, unit).allow(
-            away, lambda name, limit: limit * abs(factors[name.startswith("d_")]) + noise.get(name, 0.0))
+        most = lambda name, limit: limit * abs(factors[name.startswith("d_")]) + noise.get(name, 0.0)
+        return self.bounds(k, supposed, unit).allow(away, most) and (
+            not looked_at and (unit in self.formats() or self.is_lenient) or self.is_clear(k, supposed, expected, away))
+
+    def is_clear(self, k: int, supposed: Supposed, expected: Outputs, away: Dict[str, float]) -> bool:
+        """Whether outputs lie no further away than a share of their size, unless that is rounding itself: a bound as large
+        as the output, as of a gradient that nearly cancels, explains anything."""
+        own = self.bounds(k, supposed, min(self.formats())).limits()
+        return all(value <= CLEAR * max(float(expected[name].norm()), self.sizes[k][name]) or
+                   float(expected[name].norm()) <= own[name] for name, value in away.items())
 
     def all_are_near(self, k: int, unit: float, expected: Outputs, away: Dict[str, float]) -> bool:
         """Whether the outputs, `away` from the expected ones, are so near that the bounds of the hypothesis matter."""
@@ -294,10 +306,10 @@ class Judge:
         return [one for one in units if least <= one[0] <= most]
 
     def away(self, supposed: Supposed, unit: float) -> float:
-        """The largest distance of an output, relative to the right one."""
+        """The largest distance of an output, relative to the right one; experts that tie share their places."""
         most = 0.0
         for k, dump in enumerate(self.dumps):
-            expected = scaled(self.expected(k, supposed, unit)[1], *supposed.factors(dump.x))
+            expected = scaled(outputs(self.kind, self.room(k, unit)[0], supposed.given()), *supposed.factors(dump.x))
             for name, value in dump.got.items():
                 size = max(float(self.expected(k, RIGHT, unit)[1][name].norm()), 1e-300)
                 most = max(most, distance(value, expected[name]) / size)
@@ -335,13 +347,17 @@ def is_right(kind: Kind, dumps: Sequence[Dump]) -> bool:
 
 def judge(kind: Kind, dumps: Sequence[Dump]) -> Verdict:
     """The first that explains all dumps, from the finest rounding to the coarsest: the kind, another kind, one fault, two
-    faults (in the dumps' own formats alone), a factor with at most one fault."""
+    faults (in the dumps' own formats alone), a factor alone or, in the dumps' own formats, with one fault."""
     own = Judge(kind, dumps)
     for unit, grade in own.units():
         verdict = _at(own, unit, pairs=unit in own.formats())
         if verdict:
             verdict.grade, verdict.figures = grade, own.figures(unit)
             return verdict
+    own.is_lenient = True
+    for unit, grade in own.units():
+        if own.fits(RIGHT, unit):
+            return Verdict(kind, "unclear", [RIGHT], grade=grade, figures=own.figures(unit))
     unit, grade = own.units()[0]
     nearest = min((*own.sets(0), *own.sets(1)), key=lambda one: own.away(one, unit))
     return Verdict(kind, "unknown", [nearest], grade=grade, figures=own.figures(unit), first=first_numbers(own, unit))
@@ -357,7 +373,7 @@ def _at(own: Judge, unit: float, pairs: bool) -> Optional[Verdict]:
     two = own.fitting(2, unit) if pairs else []
     if two:
         return Verdict(own.kind, "fault", two)
-    for supposed in (RIGHT, *own.sets(1)):
+    for supposed in (RIGHT, *(own.sets(1) if pairs else ())):
         c = None if supposed.outside else own.factor(supposed, unit)
         if c:
             return Verdict(own.kind, "fault", [supposed], factor=c)

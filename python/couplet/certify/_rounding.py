@@ -13,6 +13,7 @@ from torch.utils._pytree import tree_map
 from ._kind import generator
 
 MANY = 1 << 16  # numbers of a tensor whose errors are not all drawn anew
+ADDED = 2.0**-22  # four rounding errors of float32, in which narrower numbers are added up
 SUMS = ("sum", "mean", "mm", "bmm", "addmm", "logsumexp", "linalg_vector_norm")
 # No arithmetic.
 MOVES = ("view", "_unsafe_view", "expand", "t", "transpose", "select", "slice", "clone", "detach", "permute", "alias",
@@ -23,7 +24,8 @@ MOVES = ("view", "_unsafe_view", "expand", "t", "transpose", "select", "slice", 
 
 class Moved(TorchDispatchMode):  # type: ignore[no-untyped-call, unused-ignore]  # not annotated in torch
     """Operands and results of every floating-point operation are moved by at most `unit`, relatively, each number by
-    itself; results of sums by as many as a running sum makes on average."""
+    itself; results of sums by as many more as a running sum in float32, or in a wider format, makes on average. Sums that
+    run in a narrower one lose tokens: that is a fault, and has a name."""
 
     paused = False
 
@@ -39,7 +41,7 @@ class Moved(TorchDispatchMode):  # type: ignore[no-untyped-call, unused-ignore] 
         unit = self.unit
         if name in SUMS:
             summed = max((one.numel() for one in args if isinstance(one, Tensor)), default=1)
-            unit *= max(1.0, (summed / max(1, out.numel()))**0.5)
+            unit += min(unit, ADDED) * (summed / max(1, out.numel()))**0.5
         if name == "_softmax":
             out = out * (1 + self.of_a_sum(out, args[1]))
         elif name == "_softmax_backward_data":
@@ -51,7 +53,7 @@ class Moved(TorchDispatchMode):  # type: ignore[no-untyped-call, unused-ignore] 
         """Relative errors of sums along an axis inside an operation."""
         shape = list(value.shape)
         count, shape[axis] = shape[axis], 1
-        return self.noise(torch.Size(shape), value.dtype) * (self.unit * math.sqrt(count))
+        return self.noise(torch.Size(shape), value.dtype) * (min(self.unit, ADDED) * math.sqrt(count))
 
     def moved(self, value: Any, unit: float) -> Any:
         if not isinstance(value, Tensor) or not value.is_floating_point():
