@@ -1,7 +1,7 @@
-/* numbers.h - bf16 and the bits of floats. The other small formats of checkpoints: the operation
- * `decode` of ops.h.
+/* numbers.h - bf16, f16 and the bits of floats. Reading f16 and the other small formats of
+ * checkpoints: the operation `decode` of ops.h.
  *
- * Room:    tensor (header only; uses nothing). A bf16 is given as its bit pattern. */
+ * Room:    tensor (header only; uses nothing). A bf16 or f16 is given as its bit pattern. */
 #ifndef CPL_TENSOR_NUMBERS_H
 #define CPL_TENSOR_NUMBERS_H
 
@@ -34,6 +34,19 @@ static inline uint16_t cpl_bf16_from_f32(float value)
     uint32_t bits = cpl_f32_bits(value);
     if ((bits & 0x7fffffffu) > 0x7f800000u) return (uint16_t)(bits >> 16 | 0x40u);
     return (uint16_t)((bits + 0x7fffu + (bits >> 16 & 1u)) >> 16);
+}
+
+/* The same for f16: 65,520 and larger sizes become infinite, 2^-25 and smaller ones 0. */
+static inline uint16_t cpl_f16_from_f32(float value)
+{
+    const uint32_t least_infinite = 0x477ff000u, least_normal = 0x38800000u;
+    const uint32_t bits = cpl_f32_bits(value), size = bits & 0x7fffffffu;
+    const uint32_t sign = bits >> 16 & 0x8000u;
+    if (size > 0x7f800000u) return (uint16_t)(sign | 0x7e00u | (size >> 13 & 0x3ffu));
+    if (size >= least_infinite) return (uint16_t)(sign | 0x7c00u);
+    if (size < least_normal) /* a sum near 0.5 is a multiple of 2^-24, as a subnormal f16 is */
+        return (uint16_t)(sign | (cpl_f32_bits(cpl_f32_from_bits(size) + 0.5f) - 0x3f000000u));
+    return (uint16_t)(sign | (size - 0x38000000u + 0xfffu + (size >> 13 & 1u)) >> 13);
 }
 
 #endif /* CPL_TENSOR_NUMBERS_H */
