@@ -7,10 +7,7 @@
 #include "base/arena.h"
 #include "io/file.h"
 
-enum {
-    LONGEST_NAME = 63, /* bytes of a tensor's */
-    ENTRY_BYTES  = 25  /* what an entry of the table takes at least: a name of one byte */
-};
+enum { ENTRY_BYTES = 25 }; /* what an entry of the table takes at least: a name of one byte */
 
 /* ---- the head ---- */
 
@@ -37,7 +34,7 @@ static cpl_status check_magic(const char *start, size_t bytes, const char *path)
 
 static cpl_status check_version(uint32_t version, const char *path)
 {
-    if (version == 2 || version == 3) return CPL_OK;
+    if (version == 2 || version == CPL_GGUF_VERSION) return CPL_OK;
     if (version && (version & 0xffff) == 0)
         return CPL_FAIL(CPL_ERR_INPUT,
                         "%s: is a big-endian GGUF file; only little-endian ones are read", path);
@@ -118,7 +115,7 @@ static cpl_status read_entry(cpl_gguf *g, cpl_gguf_source *s, cpl_text *entries)
 {
     cpl_gguf_entry e = {0};
     size_t name_at   = g->names.length;
-    CPL_TRY(cpl_gguf_source_name(s, &g->names, LONGEST_NAME));
+    CPL_TRY(cpl_gguf_source_name(s, &g->names, CPL_GGUF_MAX_NAME));
     CPL_TRY(read_shape(s, &e, g->names.bytes + name_at));
     CPL_TRY(read_type(g, s, &e, name_at));
     CPL_TRY(cpl_gguf_source_take(s, &e.offset, sizeof e.offset));
@@ -303,4 +300,14 @@ const cpl_gguf_type *cpl_gguf_type_of(uint32_t code)
 {
     bool known = code < sizeof types / sizeof *types && types[code].name;
     return known ? &types[code] : NULL;
+}
+
+uint32_t cpl_gguf_code_of(cpl_format format)
+{
+    uint32_t code = 0;
+    while (code < sizeof types / sizeof *types &&
+           !(types[code].name && types[code].format == format))
+        code++;
+    CPL_ASSERT(format != CPL_FORMAT_OTHER && code < sizeof types / sizeof *types);
+    return code;
 }

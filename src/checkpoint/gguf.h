@@ -18,7 +18,39 @@
 #include "base/text.h"
 #include "tensor/formats.h"
 
-enum { CPL_GGUF_MAX_RANK = 4 };
+enum {
+    CPL_GGUF_VERSION   = 3,  /* as written; 2 is read too */
+    CPL_GGUF_MAX_RANK  = 4,  /* dimensions of a tensor */
+    CPL_GGUF_MAX_NAME  = 63, /* bytes of a tensor's name */
+    CPL_GGUF_ALIGNMENT = 32  /* of the tensors' data, if the file gives none */
+};
+
+/* What a value of the metadata is, by its code in the file. */
+typedef enum cpl_gguf_value {
+    CPL_GGUF_U8,
+    CPL_GGUF_I8,
+    CPL_GGUF_U16,
+    CPL_GGUF_I16,
+    CPL_GGUF_U32,
+    CPL_GGUF_I32,
+    CPL_GGUF_F32,
+    CPL_GGUF_BOOL,
+    CPL_GGUF_STRING,
+    CPL_GGUF_ARRAY,
+    CPL_GGUF_U64,
+    CPL_GGUF_I64,
+    CPL_GGUF_F64,
+    CPL_GGUF_N_VALUES
+} cpl_gguf_value;
+
+/* Keys of the metadata that are read and written; the last ones follow "{architecture}.". */
+#define CPL_GGUF_KEY_ALIGNMENT    "general.alignment"
+#define CPL_GGUF_KEY_ARCHITECTURE "general.architecture"
+#define CPL_GGUF_KEY_WIDTH        "embedding_length"
+#define CPL_GGUF_KEY_LAYERS       "block_count"
+#define CPL_GGUF_KEY_EXPERTS      "expert_count"
+#define CPL_GGUF_KEY_TOP_K        "expert_used_count"
+#define CPL_GGUF_KEY_EXPERT_WIDTH "expert_feed_forward_length"
 
 typedef struct cpl_gguf_entry {
     const char *name;      /* borrowed from the open file */
@@ -64,6 +96,7 @@ typedef struct cpl_gguf_type {
 } cpl_gguf_type;
 
 const cpl_gguf_type *cpl_gguf_type_of(uint32_t code); /* NULL: a code that has no name here */
+uint32_t cpl_gguf_code_of(cpl_format format);         /* of a format that has one (assert) */
 
 enum { CPL_GGUF_BUFFER = 1 << 16 }; /* bytes read at once */
 

@@ -18,26 +18,8 @@ enum {
     LONGEST_ARRAY  = 4096,    /* elements of one that is kept */
     ALL_ARRAYS     = 1 << 20, /* elements kept of all of them */
     DEEPEST        = 4,       /* arrays within arrays */
-    PAIR_BYTES     = 14,      /* a key of one byte and a value of one */
-    ALIGNMENT      = 32       /* if the file gives none */
+    PAIR_BYTES     = 14       /* a key of one byte and a value of one */
 };
-
-typedef enum value_type {
-    U8,
-    I8,
-    U16,
-    I16,
-    U32,
-    I32,
-    F32,
-    BOOL,
-    STRING,
-    ARRAY,
-    U64,
-    I64,
-    F64,
-    N_VALUE_TYPES
-} value_type;
 
 typedef enum value_kind { UNSIGNED, SIGNED, REAL, TRUTH, OTHER } value_kind;
 
@@ -45,11 +27,12 @@ typedef enum value_kind { UNSIGNED, SIGNED, REAL, TRUTH, OTHER } value_kind;
 static const struct {
     uint64_t bytes;
     value_kind kind;
-} values[N_VALUE_TYPES] = {
-    [U8] = {1, UNSIGNED},  [I8] = {1, SIGNED},    [U16] = {2, UNSIGNED}, [I16] = {2, SIGNED},
-    [U32] = {4, UNSIGNED}, [I32] = {4, SIGNED},   [F32] = {4, REAL},     [BOOL] = {1, TRUTH},
-    [STRING] = {8, OTHER}, [ARRAY] = {12, OTHER}, [U64] = {8, UNSIGNED}, [I64] = {8, SIGNED},
-    [F64] = {8, REAL},
+} values[CPL_GGUF_N_VALUES] = {
+    [CPL_GGUF_U8] = {1, UNSIGNED},  [CPL_GGUF_I8] = {1, SIGNED},    [CPL_GGUF_U16] = {2, UNSIGNED},
+    [CPL_GGUF_I16] = {2, SIGNED},   [CPL_GGUF_U32] = {4, UNSIGNED}, [CPL_GGUF_I32] = {4, SIGNED},
+    [CPL_GGUF_F32] = {4, REAL},     [CPL_GGUF_BOOL] = {1, TRUTH},   [CPL_GGUF_STRING] = {8, OTHER},
+    [CPL_GGUF_ARRAY] = {12, OTHER}, [CPL_GGUF_U64] = {8, UNSIGNED}, [CPL_GGUF_I64] = {8, SIGNED},
+    [CPL_GGUF_F64] = {8, REAL},
 };
 
 typedef struct reader {
@@ -75,18 +58,18 @@ static cpl_status no_memory(const reader *r)
     return CPL_FAIL(CPL_ERR_MEMORY, "%s: out of memory for its metadata", r->source->path);
 }
 
-static cpl_status read_type(reader *r, value_type *type)
+static cpl_status read_type(reader *r, cpl_gguf_value *type)
 {
     uint32_t code;
     CPL_TRY(cpl_gguf_source_take(r->source, &code, sizeof code));
-    if (code >= N_VALUE_TYPES) return bad_value(r, "a value of no known type");
-    *type = (value_type)code;
+    if (code >= CPL_GGUF_N_VALUES) return bad_value(r, "a value of no known type");
+    *type = (cpl_gguf_value)code;
     return CPL_OK;
 }
 
 /* A new value of its bytes, little-endian as the processor (safetensors.c sees to that); NULL if
  * there is no memory. */
-static json_t *scalar(value_type type, uint64_t bits)
+static json_t *scalar(cpl_gguf_value type, uint64_t bits)
 {
     const int unused = 64 - 8 * (int)values[type].bytes;
     float single;
@@ -101,11 +84,11 @@ static json_t *scalar(value_type type, uint64_t bits)
     default:
         memcpy(&single, &bits, sizeof single);
         memcpy(&number, &bits, sizeof number);
-        return cpl_json_number(type == F32 ? (double)single : number);
+        return cpl_json_number(type == CPL_GGUF_F32 ? (double)single : number);
     }
 }
 
-static cpl_status read_number(reader *r, json_t **value, value_type type)
+static cpl_status read_number(reader *r, json_t **value, cpl_gguf_value type)
 {
     uint64_t bits = 0;
     CPL_TRY(cpl_gguf_source_take(r->source, &bits, (size_t)values[type].bytes));
@@ -142,7 +125,7 @@ static cpl_status skip_strings(reader *r, uint64_t count)
     return CPL_OK;
 }
 
-static cpl_status keep_numbers(reader *r, json_t **value, value_type type, uint64_t count)
+static cpl_status keep_numbers(reader *r, json_t **value, cpl_gguf_value type, uint64_t count)
 {
     cpl_status status = CPL_OK;
     json_t *array     = json_array(), *element;
@@ -161,13 +144,13 @@ done:
 /* Sets `value` if it is not NULL and the array is one to keep. */
 static cpl_status read_array(reader *r, json_t **value, int depth)
 {
-    value_type type = U8;
+    cpl_gguf_value type = CPL_GGUF_U8;
     uint64_t count;
     CPL_TRY(read_type(r, &type));
     CPL_TRY(cpl_gguf_source_take(r->source, &count, sizeof count));
     CPL_TRY(cpl_gguf_source_holds(r->source, count, values[type].bytes));
-    if (type == STRING) return skip_strings(r, count);
-    if (type == ARRAY) {
+    if (type == CPL_GGUF_STRING) return skip_strings(r, count);
+    if (type == CPL_GGUF_ARRAY) {
         if (depth == DEEPEST) return bad_value(r, "arrays within arrays, too deep");
         for (uint64_t i = 0; i < count; i++) CPL_TRY(read_array(r, NULL, depth + 1));
         return CPL_OK;
@@ -179,18 +162,18 @@ static cpl_status read_array(reader *r, json_t **value, int depth)
 
 static cpl_status read_pair(reader *r)
 {
-    value_type type = U8;
-    json_t *value   = NULL;
-    r->key_at       = r->keys.length;
+    cpl_gguf_value type = CPL_GGUF_U8;
+    json_t *value       = NULL;
+    r->key_at           = r->keys.length;
     CPL_TRY(cpl_gguf_source_name(r->source, &r->keys, LONGEST_KEY));
     CPL_TRY(read_type(r, &type));
-    if (type == STRING)
+    if (type == CPL_GGUF_STRING)
         CPL_TRY(read_string(r, &value));
-    else if (type == ARRAY)
+    else if (type == CPL_GGUF_ARRAY)
         CPL_TRY(read_array(r, &value, 1));
     else
         CPL_TRY(read_number(r, &value, type));
-    if (strcmp(key_of(r), "general.alignment") == 0 && type != U32) {
+    if (strcmp(key_of(r), CPL_GGUF_KEY_ALIGNMENT) == 0 && type != CPL_GGUF_U32) {
         json_decref(value);
         return bad_value(r, "it must be a u32");
     }
@@ -211,11 +194,11 @@ static cpl_status check_keys(const reader *r, int64_t count)
 
 static cpl_status find_alignment(const reader *r, uint64_t *alignment)
 {
-    const json_t *value = json_object_get(r->kept, "general.alignment");
-    *alignment          = value ? (uint64_t)json_integer_value(value) : ALIGNMENT;
+    const json_t *value = json_object_get(r->kept, CPL_GGUF_KEY_ALIGNMENT);
+    *alignment          = value ? (uint64_t)json_integer_value(value) : CPL_GGUF_ALIGNMENT;
     if (*alignment && (*alignment & (*alignment - 1)) == 0) return CPL_OK;
     return CPL_FAIL(CPL_ERR_INPUT,
-                    "%s: the metadata, general.alignment: %llu is not a power of two",
+                    "%s: the metadata, " CPL_GGUF_KEY_ALIGNMENT ": %llu is not a power of two",
                     r->source->path, (unsigned long long)*alignment);
 }
 

@@ -79,17 +79,17 @@ static const struct {
 } known_keys[CPL_N_CONFIG_KEYS] = {
     [CPL_CONFIG_N] = {"num_experts num_local_experts n_routed_experts moe_num_experts "
                       "ffn_config.moe_num_experts moe.num_experts",
-                      "expert_count"},
+                      CPL_GGUF_KEY_EXPERTS},
     [CPL_CONFIG_K] = {"num_experts_per_tok num_experts_per_token experts_per_token moe_topk moe_k "
                       "top_k_experts ffn_config.moe_top_k moe.num_experts_per_tok moe_top_k "
                       "n_activated_experts moe_num_active_primary_experts",
-                      "expert_used_count"},
+                      CPL_GGUF_KEY_TOP_K},
     [CPL_CONFIG_D_EXPERT] =
         {"moe_intermediate_size expert_ffn_hidden_size ffn_config.ffn_hidden_size",
-         "expert_feed_forward_length"},
+         CPL_GGUF_KEY_EXPERT_WIDTH},
     [CPL_CONFIG_D_ANY]  = {"intermediate_size", ""},
-    [CPL_CONFIG_MODEL]  = {"hidden_size d_model n_embd dim", "embedding_length"},
-    [CPL_CONFIG_LAYERS] = {"num_hidden_layers n_layers n_layer num_layers", "block_count"},
+    [CPL_CONFIG_MODEL]  = {"hidden_size d_model n_embd dim", CPL_GGUF_KEY_WIDTH},
+    [CPL_CONFIG_LAYERS] = {"num_hidden_layers n_layers n_layer num_layers", CPL_GGUF_KEY_LAYERS},
     [CPL_CONFIG_MTP]    = {"", "nextn_predict_layers"},
     [CPL_CONFIG_LATENT] = {"routed_expert_hidden_size moe_hidden_size moe_latent_size",
                            "moe_latent_size"},
@@ -137,7 +137,7 @@ static const cpl_family *family_flagged(cpl_family_flag flag)
 
 static void find_gguf_family(cpl_moe_config *out, const json_t *config)
 {
-    out->model_type  = json_string_value(json_object_get(config, "general.architecture"));
+    out->model_type  = json_string_value(json_object_get(config, CPL_GGUF_KEY_ARCHITECTURE));
     out->family      = out->model_type ? family_of(out->model_type, true) : NULL;
     out->family_name = out->family ? out->family->model_types : out->model_type;
 }
