@@ -8,6 +8,7 @@
 
 #include <jansson.h>
 
+#include "tokenizer/listing.h"
 #include "tokenizer/tokenizer.h"
 
 /* ---- byte-pair encoding of one word (merge.c) ---- */
@@ -52,13 +53,6 @@ CPL_NODISCARD cpl_status cpl_merge_word(const cpl_merges *merges, cpl_merge_scra
                                         const char *word, size_t n, int32_t *ids, size_t *count);
 
 /* ---- text cut into words, and added tokens in it (split.c) ---- */
-
-/* The two patterns that are known. Both tile the text. */
-typedef enum cpl_split_kind {
-    CPL_SPLIT_GPT2,  /* 's|'t|... ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+ */
-    CPL_SPLIT_DOLMA2 /* contractions in any case, digits in threes, words with one mark before them
-                      */
-} cpl_split_kind;
 
 /* Cuts well-formed UTF-8 from *at on, up to `max` words: sets ends[i] to the end of word i and *at
  * to the end of the last one; returns their number. The end of the text is `length`. */

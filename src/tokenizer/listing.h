@@ -1,0 +1,48 @@
+/* listing.h - the tokens and merges of a loaded tokenizer as texts, for files of other programs.
+ *
+ * Room:   tokenizer. */
+#ifndef CPL_TOKENIZER_LISTING_H
+#define CPL_TOKENIZER_LISTING_H
+
+#include "tokenizer/tokenizer.h"
+
+/* The two patterns that are known, by which a text is cut into words. Both tile the text. */
+typedef enum cpl_split_kind {
+    CPL_SPLIT_GPT2,  /* 's|'t|... ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+ */
+    CPL_SPLIT_DOLMA2 /* contractions in any case, digits in threes, words with one mark before them
+                      */
+} cpl_split_kind;
+
+/* What is done to a text before its words are encoded. */
+typedef struct cpl_tokenizer_traits {
+    cpl_split_kind split;
+    bool nfc, prefix_space; /* prefix_space: a word's space is put before every piece without one */
+} cpl_tokenizer_traits;
+
+cpl_tokenizer_traits cpl_tokenizer_traits_of(const cpl_tokenizer *t);
+
+typedef enum cpl_token_kind {
+    CPL_TOKEN_ABSENT, /* no token has this id */
+    CPL_TOKEN_NORMAL,
+    CPL_TOKEN_ADDED,  /* found in the text before all else */
+    CPL_TOKEN_SPECIAL /* the same, and left out of texts for readers */
+} cpl_token_kind;
+
+/* `id` from 0 on; ABSENT from the vocabulary's size on. */
+cpl_token_kind cpl_tokenizer_kind_of(const cpl_tokenizer *t, int64_t id);
+
+/* Appends the token's text as tokenizer.json has it: of an added token as it is, of another in the
+ * byte-level alphabet (a space is U+0120); nothing for ABSENT. */
+void cpl_tokenizer_spell(cpl_text *out, const cpl_tokenizer *t, int64_t id);
+
+/* Two tokens that are joined. */
+typedef struct cpl_token_pair {
+    int32_t left, right, rank; /* a lower rank joins earlier */
+} cpl_token_pair;
+
+/* Sets a new array, to be freed with cpl_free, of the merges by rank; NULL if there is none. A pair
+ * that the file has twice is in it once, where it comes first. */
+CPL_NODISCARD cpl_status cpl_tokenizer_list_merges(cpl_token_pair **merges, int64_t *count,
+                                                   const cpl_tokenizer *t);
+
+#endif /* CPL_TOKENIZER_LISTING_H */
