@@ -163,19 +163,25 @@ cpl_status cpl_stored_read_part_f32(const cpl_stored *tensor, float *out, int64_
     return cpl_safetensors_read_f32(tensor->file->safetensors, tensor->entry, out, first, count);
 }
 
+cpl_status cpl_stored_find_shaped(const cpl_stored **out, const cpl_stored_files *s,
+                                  const char *name, int rank, const int64_t *shape)
+{
+    char found[128], wanted[128];
+    cpl_stored like = {.rank = rank};
+    CPL_TRY(cpl_stored_find_sound(out, s, name));
+    if (!*out) return CPL_FAIL(CPL_ERR_INPUT, "%s: has no tensor %.200s", s->source, name);
+    if (cpl_safetensors_has_shape((*out)->entry, rank, shape)) return CPL_OK;
+    memcpy(like.shape, shape, (size_t)rank * sizeof *shape);
+    return CPL_FAIL(CPL_ERR_INPUT, "%s: tensor %.200s is %s, it should be %s", (*out)->path, name,
+                    cpl_stored_shape(found, *out), cpl_stored_shape(wanted, &like));
+}
+
 cpl_status cpl_stored_read_f32(const cpl_stored_files *s, const char *name, float *out, int rank,
                                const int64_t *shape)
 {
     const cpl_stored *tensor;
-    char found[128], wanted[128];
-    cpl_stored like = {.rank = rank};
-    CPL_TRY(cpl_stored_find_sound(&tensor, s, name));
-    if (!tensor) return CPL_FAIL(CPL_ERR_INPUT, "%s: has no tensor %.200s", s->source, name);
-    if (cpl_safetensors_has_shape(tensor->entry, rank, shape))
-        return cpl_stored_read_part_f32(tensor, out, 0, tensor->n_elements);
-    memcpy(like.shape, shape, (size_t)rank * sizeof *shape);
-    return CPL_FAIL(CPL_ERR_INPUT, "%s: tensor %.200s is %s, it should be %s", tensor->path, name,
-                    cpl_stored_shape(found, tensor), cpl_stored_shape(wanted, &like));
+    CPL_TRY(cpl_stored_find_shaped(&tensor, s, name, rank, shape));
+    return cpl_stored_read_part_f32(tensor, out, 0, tensor->n_elements);
 }
 
 /* ---- identity ---- */

@@ -99,6 +99,12 @@ CPL_NODISCARD cpl_status cpl_stored_find_sound(const cpl_stored **out,
 /* "[2,3]" into `out`, which is returned. */
 const char *cpl_stored_shape(char out[128], const cpl_stored *tensor);
 
+/* Sets the tensor `name`, which must be there, sound and of exactly this shape. Of safetensors files
+ * only. */
+CPL_NODISCARD cpl_status cpl_stored_find_shaped(const cpl_stored **out,
+                                                const cpl_stored_files *files, const char *name,
+                                                int rank, const int64_t *shape);
+
 /* Sets `out` to all elements of the tensor `name`, which must be there with exactly this shape; the
  * second, to the elements [first, first + count). Of safetensors files only, from the types of
  * cpl_safetensors_read_f32. */

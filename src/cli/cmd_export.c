@@ -1,10 +1,17 @@
-/* cmd_export.c - couplet export: a run in the form that another program reads. */
+/* cmd_export.c - couplet export: a run or a model in the form that another program reads. */
 #include <stdio.h>
+#include <string.h>
 
+#include "base/arena.h"
 #include "cli/flags.h"
+#include "cli/output_paths.h"
+#include "cli/terminal/output.h"
+#include "store/gguf_export.h"
 #include "train/tensorboard.h"
 
-static cpl_status run(const cpl_arguments *args)
+/* ---- TensorBoard ---- */
+
+static cpl_status run_tensorboard(const cpl_arguments *args)
 {
     int64_t lines, damaged;
     const char *folder = cpl_flag_text(args, "--tensorboard");
@@ -17,21 +24,98 @@ static cpl_status run(const cpl_arguments *args)
     return CPL_OK;
 }
 
+/* ---- llama.cpp ---- */
+
+/* The words of --type, in this order. */
+static const cpl_format types[] = {CPL_FORMAT_F32, CPL_FORMAT_BF16, CPL_FORMAT_F16,
+                                   CPL_FORMAT_Q8_0};
+
+/* The last part of the model's path, made UTF-8. */
+static cpl_status name_model(cpl_text *name, const char *path)
+{
+    size_t end = strlen(path), begin;
+    while (end > 1 && path[end - 1] == '/') end--;
+    for (begin = end; begin > 0 && path[begin - 1] != '/'; begin--) {
+    }
+    cpl_utf8_repair(name, path + begin, end - begin);
+    return cpl_text_status(name);
+}
+
+static void describe(const cpl_arguments *args, const cpl_gguf_export *done)
+{
+    char size[32];
+    printf("%s: %lld tensors in %s, %s, architecture %s of llama.cpp\n",
+           cpl_flag_text(args, "--gguf"), (long long)done->n_tensors, cpl_flag_text(args, "--type"),
+           cpl_text_bytes(size, (double)done->bytes), done->architecture);
+    if (done->n_kept)
+        printf("%lld of them in f16: their rows are no multiple of 32\n", (long long)done->n_kept);
+}
+
+static cpl_status run_gguf(const cpl_arguments *args)
+{
+    cpl_hf *hf               = NULL;
+    cpl_tokenizer *tokenizer = NULL;
+    cpl_gguf_export written;
+    cpl_text name          = {0};
+    cpl_status status      = CPL_OK;
+    const cpl_log log      = cpl_output_log(stderr);
+    const cpl_format type  = types[cpl_flag_int(args, "--type")];
+    const char *const file = cpl_flag_text(args, "--gguf");
+    CPL_TRY(cpl_output_paths_outside(args));
+    CPL_TRY(cpl_output_paths_check(args, ""));
+    CPL_TRY_DONE(cpl_hf_open(&hf, args->words[0], &log));
+    CPL_TRY_DONE(cpl_hf_load_tokenizer(&tokenizer, NULL, hf, cpl_flag_text(args, "--tokenizer")));
+    CPL_TRY_DONE(name_model(&name, args->words[0]));
+    CPL_TRY_DONE(cpl_gguf_export_write(&written, hf, tokenizer, file, type, name.bytes, &log));
+    describe(args, &written);
+done:
+    cpl_text_free(&name);
+    cpl_tokenizer_free(tokenizer);
+    cpl_hf_close(hf);
+    return status;
+}
+
+/* ---- the verb ---- */
+
+static cpl_status run(const cpl_arguments *args)
+{
+    static const char *const of_gguf[] = {"--type", "--tokenizer"};
+    CPL_TRY(cpl_flags_exclude(args, "--tensorboard", "--gguf"));
+    if (cpl_flag_given(args, "--gguf")) return run_gguf(args);
+    if (!cpl_flag_given(args, "--tensorboard"))
+        return CPL_FAIL(CPL_ERR_USAGE, "export needs --tensorboard DIR or --gguf FILE");
+    for (size_t i = 0; i < sizeof of_gguf / sizeof *of_gguf; i++)
+        CPL_TRY(cpl_flags_exclude(args, "--tensorboard", of_gguf[i]));
+    return run_tensorboard(args);
+}
+
 static const cpl_flag flags[] = {
     CPL_FLAG("--tensorboard", FOLDER, "DIR",
-             "Write an event file into this folder, which is made if it does not exist.",
-             .required = true),
+             "Write an event file into this folder, which is made if it does not exist."),
+    CPL_FLAG("--gguf", FILE, "FILE", "Write the model as a GGUF file for llama.cpp."),
+    CPL_FLAG("--type", CHOICE, "TYPE",
+             "How the matrices are stored; norms, biases and the router stay f32. q8_0: 8 bits and "
+             "a scale for 32 numbers.",
+             .default_value = "f32", .unit = "f32|bf16|f16|q8_0"),
+    CPL_FLAG("--tokenizer", FILE, "T.json",
+             "The tokenizer; default: the model's own tokenizer.json."),
+    CPL_FLAG_ROW_OVERWRITE,
 };
 
 const cpl_verb cpl_verb_export = {
     .name    = "export",
-    .summary = "hand a run over to TensorBoard",
-    .usage   = "RUN --tensorboard DIR",
+    .summary = "hand a run over to TensorBoard, or a model to llama.cpp",
+    .usage   = "RUN --tensorboard DIR\n"
+               "MODEL_DIR --gguf FILE [--type f32|bf16|f16|q8_0]",
     .about =
-        "Reads metrics.jsonl of a run of couplet train, which may be compressed, and writes what "
-        "its lines say as one event file: numbers, those of each layer, tokens of each expert as "
-        "histograms, and the configuration as text. Names are those of metrics.jsonl.\n"
-        "A run with log.tensorboard=true writes such files itself while it trains.",
+        "--tensorboard reads metrics.jsonl of a run of couplet train, which may be compressed, and "
+        "writes what its lines say as one event file: numbers, those of each layer, tokens of each "
+        "expert as histograms, and the configuration as text. Names are those of metrics.jsonl. A "
+        "run with log.tensorboard=true writes such files itself while it trains.\n"
+        "--gguf writes weights and tokenizer of an OLMoE directory in Hugging Face's layout, of a "
+        "checkpoint, or of the last checkpoint of a run. The architecture is olmoe, or minimax-m2 "
+        "where the routing weights are renormalised (norm_topk_prob). A model that llama.cpp does "
+        "not compute is refused.",
     .least   = 1,
     .most    = 1,
     .flags   = flags,

@@ -16,7 +16,7 @@
 /* The flags of results, and the texts of their lines. */
 static const struct result {
     const char *flag, *word;
-} results[] = {{"--json", "json"}, {"--html", "page"}, {"--out", NULL}};
+} results[] = {{"--json", "json"}, {"--html", "page"}, {"--out", NULL}, {"--gguf", NULL}};
 
 enum { N_RESULTS = sizeof results / sizeof *results };
 
@@ -37,8 +37,10 @@ cpl_status cpl_output_paths_outside(const cpl_arguments *args)
 {
     for (int r = 0; r < N_RESULTS; r++) {
         if (!cpl_output_paths_is_file(args, results[r].flag)) continue;
+        const bool is_weights = strcmp(results[r].flag, "--gguf") == 0;
         for (int i = 0; i < args->n_words; i++)
-            CPL_TRY(cpl_path_guard_check(path_of(args, results[r].flag), args->words[i]));
+            CPL_TRY((is_weights ? cpl_path_guard_outside : cpl_path_guard_check)(
+                path_of(args, results[r].flag), args->words[i]));
     }
     return CPL_OK;
 }
@@ -99,6 +101,7 @@ static bool is_result(const char *path, const char *flag, const char *members)
     bool is                  = false;
     if (stat(path, &there) != 0 || there.st_size == 0) return true;
     if (strcmp(flag, "--html") == 0) return begins(path, "<!DOCTYPE html>");
+    if (strcmp(flag, "--gguf") == 0) return begins(path, "GGUF");
     if (begins(path, "{"))
         is = cpl_json_load(&object, path) == CPL_OK && has_one(object, NULL, members);
     else

@@ -1,8 +1,8 @@
 /* output_paths.h - the files a verb may write its results to: never inside a path that is read,
  * and existing results only with --overwrite.
  *
- * Room:  cli. A result is --json, --html or --out, those of them that the verb has. The standard
- *        output (- of --json, /dev/stdout), devices and pipes are no results that could be
+ * Room:  cli. A result is --json, --html, --out or --gguf, those of them that the verb has. The
+ *        standard output (- of --json, /dev/stdout), devices and pipes are no results that could be
  *        replaced. */
 #ifndef CPL_CLI_OUTPUT_PATHS_H
 #define CPL_CLI_OUTPUT_PATHS_H
@@ -24,9 +24,10 @@
         CPL_FLAG_ROW_SERIES, CPL_FLAG_ROW_OVERWRITE
 
 /* Checks the paths of all results before any work is done. `members`: what --overwrite may replace,
- * in addition to an empty file and a page: a JSON object with one of these members, or a
- * safetensors file with one of these tensors; names with a blank between them. CPL_ERR_INPUT if a
- * result exists; CPL_ERR_IO if it could not be written; CPL_ERR_USAGE if two are one file. */
+ * in addition to an empty file, a page and, of --gguf, any GGUF file: a JSON object with one of
+ * these members, or a safetensors file with one of these tensors; names with a blank between them.
+ * CPL_ERR_INPUT if a result exists; CPL_ERR_IO if it could not be written; CPL_ERR_USAGE if two are
+ * one file. */
 CPL_NODISCARD cpl_status cpl_output_paths_check(const cpl_arguments *args, const char *members);
 
 /* CPL_ERR_INPUT if a result would be inside a path that one of the words names. */

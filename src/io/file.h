@@ -140,4 +140,7 @@ CPL_NODISCARD cpl_status cpl_folder_list(cpl_strings *names, const char *folder)
  * checkpoint that does not exist protects nothing. */
 CPL_NODISCARD cpl_status cpl_path_guard_check(const char *target, const char *checkpoint);
 
+/* The same for a target that is weights: an existing one is not refused for its extension. */
+CPL_NODISCARD cpl_status cpl_path_guard_outside(const char *target, const char *checkpoint);
+
 #endif /* CPL_IO_FILE_H */

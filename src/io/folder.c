@@ -338,7 +338,7 @@ static bool is_weights(const char *path)
     return false;
 }
 
-cpl_status cpl_path_guard_check(const char *target, const char *checkpoint)
+cpl_status cpl_path_guard_outside(const char *target, const char *checkpoint)
 {
     cpl_text there    = {0};
     cpl_status status = CPL_OK;
@@ -347,10 +347,16 @@ cpl_status cpl_path_guard_check(const char *target, const char *checkpoint)
         CPL_TRY_DONE(check_against(&there, checkpoint, target, checkpoint));
     else if (cpl_path_exists(checkpoint))
         CPL_TRY_DONE(check_file(&there, target, checkpoint));
-    if (is_weights(target) && cpl_path_exists(target))
-        status = CPL_FAIL(CPL_ERR_INPUT, "%s: is there and looks like weights; name another file",
-                          target);
 done:
     cpl_text_free(&there);
     return status;
+}
+
+cpl_status cpl_path_guard_check(const char *target, const char *checkpoint)
+{
+    CPL_TRY(cpl_path_guard_outside(target, checkpoint));
+    if (is_weights(target) && cpl_path_exists(target))
+        return CPL_FAIL(CPL_ERR_INPUT, "%s: is there and looks like weights; name another file",
+                        target);
+    return CPL_OK;
 }

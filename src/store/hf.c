@@ -236,6 +236,39 @@ done:
     return status;
 }
 
+/* Sets the fused tensor that holds this expert of a parameter, and its first number there; NULL if
+ * the checkpoint has the experts one by one. */
+static cpl_status find_in_fused(const cpl_stored **tensor, int64_t *begin, const cpl_hf *hf,
+                                const cpl_param *param, int64_t expert)
+{
+    char name[128];
+    const int64_t n = hf->config.n_experts, d = hf->config.d_model, D = hf->config.d_expert;
+    const bool down   = strcmp(param->field, "w_down") == 0;
+    const int64_t row = down ? d : 2 * D, half = strcmp(param->field, "w_up") == 0 ? D : 0;
+    const int64_t shape[3] = {n, row, down ? D : d};
+    snprintf(name, sizeof name, "model.layers.%lld.mlp.experts.%s", (long long)param->layer,
+             down ? "down_proj" : "gate_up_proj");
+    *begin = (expert * row + half) * shape[2];
+    return find_fused(tensor, hf->weights, name, shape);
+}
+
+cpl_status cpl_hf_read_part(const cpl_hf *hf, float *out, const cpl_param *param, int64_t expert,
+                            int64_t first, int64_t count)
+{
+    char name[128];
+    const int skip           = param->per_expert ? 1 : 0;
+    const cpl_stored *tensor = NULL;
+    int64_t begin            = 0;
+    if (param->per_expert) CPL_TRY(find_in_fused(&tensor, &begin, hf, param, expert));
+    if (!tensor) {
+        begin = 0;
+        cpl_param_name(name, param, expert);
+        CPL_TRY(cpl_stored_find_shaped(&tensor, hf->weights, name, param->rank - skip,
+                                       param->shape + skip));
+    }
+    return count ? cpl_stored_read_part_f32(tensor, out, begin + first, count) : CPL_OK;
+}
+
 /* ---- saving ---- */
 
 static cpl_status copy_tokenizer(const char *folder, const char *from)

@@ -42,6 +42,12 @@ CPL_NODISCARD cpl_status cpl_hf_load_tokenizer(cpl_tokenizer **out, char **path,
  * tensor and one of another shape are CPL_ERR_INPUT with its name and both shapes. */
 CPL_NODISCARD cpl_status cpl_hf_load(const cpl_hf *hf, cpl_model *model);
 
+/* Sets `out` to the numbers [first, first + count) of a parameter, of one expert of a parameter that
+ * is per expert, whether experts are stored one by one or fused. Count 0 reads nothing and checks
+ * that the tensor is there and has its shape. Errors as those of cpl_hf_load. */
+CPL_NODISCARD cpl_status cpl_hf_read_part(const cpl_hf *hf, float *out, const cpl_param *param,
+                                          int64_t expert, int64_t first, int64_t count);
+
 /* Writes config.json, generation_config.json and, if `tokenizer` (a path) is not NULL,
  * tokenizer.json and tokenizer_config.json into the existing `folder`, each file atomically. */
 CPL_NODISCARD cpl_status cpl_hf_save_config(const char *folder, const cpl_model_settings *config,
