@@ -13,10 +13,10 @@ import tempfile
 import xml.etree.ElementTree as xml
 
 NEEDS = ["torch>=2.4", "transformers>=5", "accelerate", "safetensors", "numpy", "peft", "matplotlib", "mypy",
-         "pytest", "setuptools>=77", "xxhash"]
+         "pytest", "setuptools>=77", "xxhash", "gguf", "tensorboard"]
 INSTALL_SECONDS, TEST_SECONDS = 900, 1500
 CHECK = "import torch, transformers, accelerate, safetensors, numpy, pytest"
-WISHED = CHECK + ", peft, matplotlib, mypy, xxhash"  # without them a few tests are skipped
+WISHED = CHECK + ", peft, matplotlib, mypy, xxhash, gguf, tensorboard"  # without them a few tests are skipped
 
 
 def python_of(venv):

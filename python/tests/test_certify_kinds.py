@@ -13,6 +13,7 @@ from couplet import certify
 from couplet.certify import __main__ as command
 from couplet.certify._evaluate import outputs, scaled
 from couplet.certify._judge import Dump, judge
+from couplet.certify._kind import Case, generator
 from couplet.certify._scale import scale_faults
 from couplet.certify.kinds import KINDS
 
@@ -81,6 +82,25 @@ def test_what_no_list_has():
              for name, x in kind.cases(0).items()]
     verdict = judge(kind, dumps)
     assert verdict.state == "unknown" and "must be" in certify.sentence(verdict)
+
+
+def test_what_is_infinite_explains_nothing():
+    """The mean of the chosen logits, after the others are masked, is infinite."""
+    kind, x = KINDS["z-loss"], Case(logits=torch.randn(1, 64, 16, generator=generator(3)), top_k=2, coefficient=0.01)
+    verdict = judge(kind, [Dump("one", x, scaled(outputs(kind, x, {}, as_=torch.float32), 1.37, 1.37))])
+    assert verdict.factor == pytest.approx(1.37) and not verdict.sets[0].faults
+
+
+@pytest.mark.parametrize("name", ("load-balancing-olmoe", "load-balancing-deepseek"))
+def test_rounding_does_not_explain_everything(name):
+    """A gradient that nearly cancels, as rounding in bf16 moves it as far."""
+    kind, x = KINDS[name], Case(logits=torch.randn(1, 512, 16, generator=generator(0)), top_k=8, coefficient=0.01, sequences=1)
+    got = outputs(kind, x, {}, as_=torch.float32)
+    noise = torch.randn(got["d_logits"].shape, generator=generator(1))
+    got["d_logits"] += 0.3 * got["d_logits"].norm() * noise / noise.norm()
+    verdict = judge(kind, [Dump("one", x, got)])
+    assert verdict.state == "unclear" and verdict.exit_code == 2
+    assert certify.sentence(verdict).startswith("cannot be told: d_logits lies off by 30% of its size")
 
 
 def test_a_factor_is_measured():

@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 
 from conftest import ROOT
-from couplet import certify
+from couplet import find_program
 
 gguf = pytest.importorskip("gguf")
 save_file = pytest.importorskip("safetensors.numpy").save_file
 
-pytestmark = pytest.mark.skipif(certify.find_program() is None, reason="the program couplet is not on PATH")
+pytestmark = pytest.mark.skipif(find_program() is None, reason="the program couplet is not on PATH")
 CONFIG = {"vocab_size": 400, "hidden_size": 64, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4,
           "num_key_value_heads": 4, "num_experts": 3, "num_experts_per_tok": 2, "rms_norm_eps": 1e-6, "rope_theta": 5e5,
           "max_position_embeddings": 128, "eos_token_id": 0, "pad_token_id": 1, "model_type": "olmoe"}
@@ -55,7 +55,7 @@ def model(tmp_path_factory):
 
 def exported(folder, tmp_path, kind):
     path = tmp_path / "m.gguf"
-    subprocess.run([certify.find_program(), "export", folder, "--gguf", path, "--type", kind], check=True, capture_output=True)
+    subprocess.run([find_program(), "export", folder, "--gguf", path, "--type", kind], check=True, capture_output=True)
     return gguf.GGUFReader(path)
 
 

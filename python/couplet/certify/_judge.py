@@ -19,7 +19,7 @@ from .kinds._balance import Sums, part
 # Hypotheses that are further away are not looked at closely: shares of the norm, of the loss where experts tie, and
 # multiples of the bound of the right one.
 NEAR, NEAR_TIED, FAR = 0.05, 0.3, 1000.0
-CLEAR = 0.25  # of an output's norm: what lies further away than this is not explained by rounding
+CLEAR = 0.25  # of an output's norm: what lies further away is not explained by the rounding of the dump's own formats
 MANY, EVERY = 1 << 16, 16  # of so many logits, every so-manyth token is looked at first
 
 
@@ -180,13 +180,14 @@ class Judge:
         noise = self.dumps[k].noise
         most = lambda name, limit: limit * abs(factors[name.startswith("d_")]) + noise.get(name, 0.0)
         return self.bounds(k, supposed, unit).allow(away, most) and (
-            not looked_at and (unit in self.formats() or self.is_lenient) or self.is_clear(k, supposed, expected, away))
+            not looked_at and (unit in self.formats() or self.is_lenient) or self.is_clear(k, supposed, unit, expected, away))
 
-    def is_clear(self, k: int, supposed: Supposed, expected: Outputs, away: Dict[str, float]) -> bool:
+    def is_clear(self, k: int, supposed: Supposed, unit: float, expected: Outputs, away: Dict[str, float]) -> bool:
         """Whether outputs lie no further away than a share of their size, unless that is rounding itself: a bound as large
         as the output, as of a gradient that nearly cancels, explains anything."""
         own = self.bounds(k, supposed, min(self.formats())).limits()
-        return all(value <= CLEAR * max(float(expected[name].norm()), self.sizes[k][name]) or
+        share = CLEAR if unit in self.formats() else NEAR
+        return all(value <= share * max(float(expected[name].norm()), self.sizes[k][name]) or
                    float(expected[name].norm()) <= own[name] for name, value in away.items())
 
     def all_are_near(self, k: int, unit: float, expected: Outputs, away: Dict[str, float]) -> bool:

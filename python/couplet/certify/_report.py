@@ -35,8 +35,8 @@ def sentence(verdict: Union[Verdict, Certificates]) -> str:
     if verdict.state == "unclear":
         off = max((one for figures in verdict.figures.values() for one in figures),
                   key=lambda one: one.distance / max(abs(one.expected), 1e-300))
-        return (f"cannot be told: {off.name} lies off by {off.distance / max(abs(off.expected), 1e-300):.0%} of its size, as rounding "
-                f"in {verdict.grade} may move it on these inputs; take fewer tokens, or logits that are less balanced")
+        return (f"cannot be told: {off.name} lies off by {off.distance / max(abs(off.expected), 1e-300):.0%} of its size; rounding in "
+                f"{verdict.grade} may do that on these inputs; take fewer tokens, or logits that are less balanced")
     if verdict.state == "unknown":
         return f"not right as {kind}, in a way that is not listed; the first numbers that differ: {'; '.join(verdict.first)}"
     if len(verdict.sets) > 1:
