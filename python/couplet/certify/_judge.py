@@ -4,7 +4,7 @@ from __future__ import annotations
 import itertools
 import math
 from dataclasses import dataclass, field
-from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Set, Tuple
+from typing import Any, Callable, Dict, Iterable, Iterator, List, Optional, Sequence, Set, Tuple
 
 import torch
 from torch import Tensor
@@ -347,11 +347,15 @@ def is_right(kind: Kind, dumps: Sequence[Dump]) -> bool:
 
 
 def judge(kind: Kind, dumps: Sequence[Dump]) -> Verdict:
-    """The first that explains all dumps, from the finest rounding to the coarsest: the kind, another kind, one fault, two
-    faults (in the dumps' own formats alone), a factor alone or, in the dumps' own formats, with one fault."""
+    """The first that explains all dumps. In the dumps' own formats: the kind, another kind, or one fault; two faults, a
+    factor, or a factor and a fault. In coarser ones: the kind, another, one fault, or a factor."""
     own = Judge(kind, dumps)
-    for unit, grade in own.units():
-        verdict = _at(own, unit, pairs=unit in own.formats())
+    finer = [one for one in own.units() if one[0] <= max(own.formats())]
+    coarser = [one for one in own.units() if one[0] > max(own.formats())]
+    steps = [*((_one_fault, one) for one in finer), *((_two_faults, one) for one in finer if one[0] in own.formats()),
+             *((step, one) for one in coarser for step in (_one_fault, _factor))]
+    for step, (unit, grade) in steps:
+        verdict = step(own, unit)
         if verdict:
             verdict.grade, verdict.figures = grade, own.figures(unit)
             return verdict
@@ -364,17 +368,23 @@ def judge(kind: Kind, dumps: Sequence[Dump]) -> Verdict:
     return Verdict(kind, "unknown", [nearest], grade=grade, figures=own.figures(unit), first=first_numbers(own, unit))
 
 
-def _at(own: Judge, unit: float, pairs: bool) -> Optional[Verdict]:
+def _one_fault(own: Judge, unit: float) -> Optional[Verdict]:
+    """Or none."""
     if own.fits(RIGHT, unit):
         return Verdict(own.kind, "right", [RIGHT], untold=[one.faults[0] for one in own.fitting(1, unit)])
     others = [other for other in relatives(own.kind, own.dumps) if Judge(other, own.dumps, own.cases).fits(RIGHT, unit)]
     one = own.fitting(1, unit)
-    if others or one:
-        return Verdict(own.kind, "other" if others else "fault", one, others)
-    two = own.fitting(2, unit) if pairs else []
-    if two:
-        return Verdict(own.kind, "fault", two)
-    for supposed in (RIGHT, *(own.sets(1) if pairs else ())):
+    return Verdict(own.kind, "other" if others else "fault", one, others) if others or one else None
+
+
+def _two_faults(own: Judge, unit: float) -> Optional[Verdict]:
+    """One of which may be a factor."""
+    two = own.fitting(2, unit)
+    return Verdict(own.kind, "fault", two) if two else _factor(own, unit, (RIGHT, *own.sets(1)))
+
+
+def _factor(own: Judge, unit: float, sets: Iterable[Supposed] = (RIGHT,)) -> Optional[Verdict]:
+    for supposed in sets:
         c = None if supposed.outside else own.factor(supposed, unit)
         if c:
             return Verdict(own.kind, "fault", [supposed], factor=c)
