@@ -228,3 +228,11 @@ CANNOT = {
     "olmoe": ("--loss load-balancing-olmoe --set top_k=2", "it takes top_k itself"),
     "absent": ("--loss z-loss", "losses_of_routers has no absent"),
 }
+
+
+def two_inside(logits):
+    return one_layer(logits, 2)
+
+
+def raises_at_once(logits, top_k):
+    return 1 / 0

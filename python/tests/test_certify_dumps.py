@@ -114,7 +114,15 @@ def test_damaged_files(how, sentence, tmp_path, capsys):
     ({"d_logits": torch.zeros(3, 40, 7)}, "d_logits is [3, 40, 7], logits is [3, 40, 8]"),
     ({"micro_batches": torch.tensor(3.0)}, "which does not divide the 40 tokens"),
     ({"logits": torch.zeros(8)}, "logits has 1 axes, must have 3"), ({"loss": None}, "it has no loss, which"),
-    ({"coefficient": torch.zeros(2)}, "coefficient is a tensor [2], must be one number")))
+    ({"coefficient": torch.zeros(2)}, "coefficient is a tensor [2], must be one number"),
+    ({"coefficient": torch.zeros(())}, "coefficient is 0, with which every loss is 0"),
+    ({"logits": torch.zeros(3, 40, 8).long()}, "logits is of int64; a dump holds float32"),
+    ({"loss": torch.zeros(2)}, "loss is a tensor [2], must be one number"), ({"loss": torch.tensor(1)}, "loss is of int64"),
+    ({"d_logits": torch.zeros(3, 40, 8).bool()}, "d_logits is of bool"),
+    ({"logits": torch.zeros(3, 0, 8)}, "logits is empty"), ({"mask": torch.zeros(40)}, "mask leaves no token"),
+    ({"indices": torch.full((3, 40, 2), 77)}, "indices are from 77 to 77, there are 8 experts"),
+    ({"indices": torch.zeros(3, 40, 3).long()}, "indices has an expert twice in a token"),
+    ({"indices": torch.tensor([0, 1]).expand(3, 40, 2).clone()}, "indices has 2 experts a token, top_k is 3")))
 def test_what_does_not_fit_together(change, sentence, tmp_path, capsys):
     path = tmp_path / "a.safetensors"
     certify.write(path, one_of("load-balancing-olmoe"))

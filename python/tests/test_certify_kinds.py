@@ -124,6 +124,36 @@ def test_wrong_in_other_words(function, kind, words):
         certify.assert_right(function, kind)
 
 
+def test_a_gate_without_a_scale():
+    certify.assert_right(lambda logits, bias, top_k: others.gate(logits, bias, top_k, 1.0), "gate-weights")
+
+
+@pytest.mark.parametrize("factor", (0.01, 0.5, 1.015, 3.0))
+def test_a_factor_where_experts_tie(factor):
+    verdict = certify.certify(lambda router_logits, top_k, coefficient: factor * others.olmoe(router_logits, top_k, coefficient),
+                              "load-balancing-olmoe")
+    assert verdict.factor == pytest.approx(factor, rel=1e-4) and not verdict.sets[0].faults
+
+
+@pytest.mark.parametrize("words, sentence", (
+    (["--set", "top_k=99"], "top_k is 99, the inputs have fewer experts"), (["--set", "top_k=0"], "must be a whole number from 1"),
+    (["--set", "mask=1"], "mask is a tensor, which cannot be set"), (["--json", "no/folder/x.json"], "there is no folder no/folder"),
+))
+def test_settings_that_cannot_be(words, sentence, capsys):
+    assert command.main(["losses_of_routers:two_inside", "--loss", "load-balancing-olmoe", *words]) == 2
+    assert sentence in capsys.readouterr().err
+
+
+def test_flags_that_need_a_kind(capsys):
+    assert command.main(["losses_of_routers:mixtral", "--details"]) == 2
+    assert "--details need --loss KIND" in capsys.readouterr().err
+
+
+def test_why_none_fits(capsys):
+    assert command.main(["losses_of_routers:raises_at_once"]) == 2
+    assert "it raises ZeroDivisionError" in capsys.readouterr().err
+
+
 def test_the_kinds_that_fit():
     assert certify.fitting(others.mixtral) == ["load-balancing-mixtral"]
     assert certify.fitting(others.one_layer) == ["load-balancing-switch", "load-balancing-olmoe"]

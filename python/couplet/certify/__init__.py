@@ -11,7 +11,6 @@ any of their usual names. Its loss and gradients are held against the reference 
 with each known fault, and each pair of them."""
 from __future__ import annotations
 
-import contextlib
 from typing import Any, Callable, Dict, List, Mapping, Optional, Union
 
 from .. import _need_torch
@@ -59,14 +58,18 @@ def certify(function: Callable[..., Any], kind: str, dtype: torch.dtype = torch.
 
 
 def fitting(function: Callable[..., Any], **settings: Any) -> List[str]:
-    """The kinds as which it is right; settings: of certify."""
+    """The kinds as which it is right; settings: of certify. CannotJudge: it can be judged as none."""
     found: List[str] = []
-    with contextlib.suppress(CannotJudge):
-        found += ["erc"] * (certify(function, "erc", **settings).exit_code == 0)
-    for name, kind in KINDS.items():
-        with contextlib.suppress(CannotJudge):
-            if is_right(kind, dumps(function, kind, **settings)):
+    reasons: List[str] = []
+    for name in ("erc", *KINDS):
+        try:
+            if name == "erc" and certify(function, name, **settings).exit_code == 0 or name != "erc" and is_right(
+                    KINDS[name], dumps(function, KINDS[name], **settings)):
                 found.append(name)
+        except CannotJudge as error:
+            reasons.append(str(error))
+    if len(reasons) == 1 + len(KINDS):
+        raise CannotJudge(max(reasons, key=reasons.count))
     return found
 
 

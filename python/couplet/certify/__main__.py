@@ -125,7 +125,8 @@ def _remedies(verdict: ANY) -> int:
     """How many of its details say how it is mended."""
     if isinstance(verdict, erc.Certificates):
         return len({key for one in verdict.found.values() if one.verdict == "fault" for key in one.faults})
-    return len(verdict.sets) if verdict.exit_code else 0
+    named = verdict.state in ("fault", "other")
+    return len({fault.key for one in verdict.sets for fault in one.faults}) if named else 0
 
 
 def _of_coupling(args: argparse.Namespace, function: Any) -> int:
@@ -150,6 +151,8 @@ def _run(args: argparse.Namespace) -> int:
         return _of_coupling(args, function)
     settings = {"dtype": getattr(torch, args.dtype), "device": args.device, "seed": args.seed,
                 "fixed": _fixed(args), "logits": args.logits}
+    if args.loss is None and (args.json or args.keep or args.details):
+        raise CannotJudge("--json, --keep and --details need --loss KIND")
     if args.loss is None:
         found = fitting(function, **settings)
         if not found:
@@ -179,6 +182,8 @@ def main(words: Optional[List[str]] = None) -> int:
     if not args.callable:
         _parser().error("name a callable: my_module:my_loss")
     try:
+        if args.json and not pathlib.Path(args.json).parent.is_dir():
+            raise CannotJudge(f"there is no folder {pathlib.Path(args.json).parent}")
         return _run(args)
     except (CannotJudge, OSError) as error:
         print(f"couplet.certify: {args.callable}: {error}", file=sys.stderr)

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from .._import import CannotJudge, raised
+from ._dump import NUMBERS, number
 from ._judge import Dump
 from ._kind import Case, Kind, Outputs
 
@@ -47,9 +48,13 @@ class Callee:
                 raise CannotJudge(f"it takes {name} itself; --set {name} is for one that does not")
             if name not in self.kind.inputs:
                 raise CannotJudge(f"{self.kind.name} has no input {name}: it has {', '.join(self.kind.inputs)}")
+            if name not in NUMBERS:
+                raise CannotJudge(f"{name} is a tensor, which cannot be set; wrap it in a function that takes it")
+            self.fixed[name] = number(name, torch.tensor(self.fixed[name], dtype=torch.float64))
         for name in sorted(self.kind.needs):
             if name not in found and name not in self.fixed:
-                raise CannotJudge(f"it takes no {name}; say which it has inside, as --set {name}=VALUE")
+                raise CannotJudge(f"it takes no {name}; " + (f"say which it has inside, as --set {name}=VALUE" if name in NUMBERS
+                                                             else "wrap it in a function that does"))
         return found
 
     def case(self, x: Case) -> Case:
@@ -177,5 +182,8 @@ def dumps(function: Callable[..., Any], kind: Kind, dtype: torch.dtype = torch.f
     """Of all inputs of the kind that the callable can take."""
     callee = Callee(function, kind, fixed, logits)
     given = {name: x for name, x in kind.cases(seed).items()
-             if all(getattr(x, need) is not None for need in kind.needs - set(callee.fixed))}
+             if all(getattr(x, need) is not None for need in kind.needs - set(callee.fixed)) and
+             (x.logits is None or callee.fixed.get("top_k", 1) <= x.logits.shape[-1])}
+    if not given:
+        raise CannotJudge(f"top_k is {callee.fixed['top_k']}, the inputs have fewer experts")
     return [dump(callee, name, x, dtype, device) for name, x in given.items()]

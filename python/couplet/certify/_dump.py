@@ -23,6 +23,8 @@ WHOLE = ("top_k", "micro_batches", "sequences", "num_experts")
 NUMBERS = (*WHOLE, "coefficient", "scale", "rate")
 AXES = {"logits": "LTn", "mask": "T", "indices": "LTK", "kept": "LTn", "counts": "An", "bias": "n", "router": "Lnd",
         "outputs": "TKh", "tokens": "Td", "W_down": "nrd", "d_scores": "Tn"}
+FLOATS = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
+NOT_FLOATS = ("mask", "kept", "indices", "counts")
 GIVEN_GRADIENTS = {"d_weights", "d_scores"}  # those that the outputs of a rule get
 GATE_AXES = {"logits": "Tn", "bias": "n", "d_weights": "Tn"}  # of gate-weights, which has no layers
 
@@ -85,12 +87,14 @@ def tensors_in(path: pathlib.Path) -> Tuple[Dict[str, Tensor], Dict[str, str]]:
     return tensors, metadata
 
 
-def _number(name: str, value: Tensor) -> Union[int, float]:
+def number(name: str, value: Tensor) -> Union[int, float]:
     if value.numel() != 1:
         raise CannotJudge(f"{name} is a tensor {list(value.shape)}, must be one number")
     number = float(value)
     if not math.isfinite(number) or name in WHOLE and (number != int(number) or number < 1):
         raise CannotJudge(f"{name} is {number:g}" + (", must be a whole number from 1" if name in WHOLE else ""))
+    if name == "coefficient" and number == 0:
+        raise CannotJudge("coefficient is 0, with which every loss is 0")
     return int(number) if name in WHOLE else number
 
 
@@ -113,9 +117,33 @@ def _sizes(values: Dict[str, Any], gradients: Dict[str, Tensor]) -> None:
     n, T = sizes.get("n", (0, ""))[0], sizes.get("T", (0, ""))[0]
     if values.get("top_k", 1) > n > 0:
         raise CannotJudge(f"top_k is {values['top_k']}, there are {n} experts")
+    if "indices" in values and "top_k" in values and n:
+        _check_indices(values["indices"], n, values["top_k"])
     for name in ("micro_batches", "sequences"):
         if T % values.get(name, 1):
             raise CannotJudge(f"{name} is {values[name]}, which does not divide the {T} tokens")
+
+
+def _check(name: str, value: Tensor) -> None:
+    if not value.numel():
+        raise CannotJudge(f"{name} is empty")
+    if name not in (*NUMBERS, *NOT_FLOATS) and value.dtype not in FLOATS:
+        raise CannotJudge(f"{name} is of {str(value.dtype)[6:]}; a dump holds float32, float64, bfloat16 or float16")
+    if value.is_floating_point() and not bool(torch.isfinite(value.float()).all()):
+        raise CannotJudge(f"{name} has a NaN or an infinite number")
+    if name == "loss" and value.numel() != 1:
+        raise CannotJudge(f"loss is a tensor {list(value.shape)}, must be one number")
+    if name == "mask" and not bool(value.any()):
+        raise CannotJudge("mask leaves no token")
+
+
+def _check_indices(indices: Tensor, n: int, K: int) -> None:
+    if int(indices.min()) < 0 or int(indices.max()) >= n:
+        raise CannotJudge(f"indices are from {int(indices.min())} to {int(indices.max())}, there are {n} experts")
+    if indices.shape[-1] != K:
+        raise CannotJudge(f"indices has {indices.shape[-1]} experts a token, top_k is {K}")
+    if bool((indices.sort(-1).values.diff(dim=-1) == 0).any()):
+        raise CannotJudge("indices has an expert twice in a token")
 
 
 def read(path: Union[str, pathlib.Path]) -> Tuple[Dump, Optional[str]]:
@@ -127,10 +155,9 @@ def read(path: Union[str, pathlib.Path]) -> Tuple[Dump, Optional[str]]:
     values: Dict[str, Any] = {}
     got: Dict[str, Tensor] = {}
     for name, value in tensors.items():
-        if value.is_floating_point() and not bool(torch.isfinite(value).all()):
-            raise CannotJudge(f"{name} has a NaN or an infinite number")
+        _check(name, value)
         if name in NUMBERS:
-            values[name] = _number(name, value)
+            values[name] = number(name, value)
         elif name in results or name.startswith("d_") and name not in GIVEN_GRADIENTS:
             got[name] = value.reshape(()) if name == "loss" and value.numel() == 1 else value
         elif name in known:

@@ -3,7 +3,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Callable, Dict, Iterable, Iterator, List, Optional, Sequence, Set, Tuple
 
 import torch
@@ -38,10 +38,12 @@ class Dump:
 
 @dataclass(frozen=True)
 class Supposed:
-    """Faults of a hypothesis: those inside the reference with the values of their parameters, and those that scale."""
+    """Faults of a hypothesis: those inside the reference with the values of their parameters, and those that scale; a
+    number that has no name."""
 
     inside: Tuple[Tuple[Fault, Optional[float]], ...] = ()
     outside: Tuple[Fault, ...] = ()
+    times: float = 1.0
 
     @property
     def faults(self) -> Tuple[Fault, ...]:
@@ -52,7 +54,7 @@ class Supposed:
 
     def factors(self, x: Case) -> Tuple[float, float]:
         pairs = [fault.scale(x) for fault in self.outside if fault.scale and not fault.is_idle(x)]
-        return math.prod(a for a, _ in pairs), math.prod(b for _, b in pairs)
+        return self.times * math.prod(a for a, _ in pairs), self.times * math.prod(b for _, b in pairs)
 
 
 @dataclass
@@ -157,17 +159,17 @@ class Judge:
         stored = {name: value.dtype for name, value in self.dumps[k].got.items()}
         return Bounds(self.kind, x, supposed.given(), right, unit, stored)
 
-    def fits(self, supposed: Supposed, unit: float, times: float = 1.0) -> bool:
+    def fits(self, supposed: Supposed, unit: float) -> bool:
         """Held against all dumps; where the fault picks and experts tie, a dump says nothing."""
         picks = any(fault.picks for fault in supposed.faults)
         held = [k for k in range(len(self.dumps)) if not (picks and self.room(k, unit)[1])]
-        return bool(held) and all(self.fits_one(k, supposed, unit, times) for k in held)
+        return bool(held) and all(self.fits_one(k, supposed, unit) for k in held)
 
-    def fits_one(self, k: int, supposed: Supposed, unit: float, times: float) -> bool:
-        got, factors = self.dumps[k].got, [times * one for one in supposed.factors(self.dumps[k].x)]
-        looked_at = supposed is not RIGHT or times != 1.0  # quick looks end most hypotheses, and are for these alone
+    def fits_one(self, k: int, supposed: Supposed, unit: float) -> bool:
+        got, factors = self.dumps[k].got, supposed.factors(self.dumps[k].x)
+        looked_at = supposed != RIGHT  # quick looks end most hypotheses, and are for these alone
         if looked_at and not (self.loss_is_near(k, supposed, unit, factors[0]) and
-                              self.may_be_near(k, supposed, unit, (factors[0], factors[1]))):
+                              self.may_be_near(k, supposed, unit, factors)):
             return False
         if self.is_other and self.is_hopeless(k, unit):
             return False
@@ -284,11 +286,13 @@ class Judge:
 
     def factor(self, supposed: Supposed, unit: float) -> Optional[float]:
         """The number times which a hypothesis explains all dumps."""
-        if not self.may_be_near(0, supposed, unit, None):
+        untied = (k for k in range(len(self.dumps)) if self.room(k, unit)[1] is None)
+        k = next(untied, 0)  # where experts tie the loss may be of other counts
+        if not self.may_be_near(k, supposed, unit, None):
             return None
-        right = float(self.expected(0, supposed, unit)[1].get("loss", torch.zeros(())))
-        c = float(self.dumps[0].got.get("loss", torch.zeros(()))) / right if right else 0.0
-        return c if c and self.fits(supposed, unit, c) else None
+        right = float(self.expected(k, supposed, unit)[1].get("loss", torch.zeros(())))
+        c = float(self.dumps[k].got.get("loss", torch.zeros(()))) / right if right else 0.0
+        return c if c and self.fits(replace(supposed, times=c), unit) else None
 
     # ---- the verdict ----
 

@@ -79,6 +79,8 @@ def dump(function: Callable[..., Any], inputs: Mapping[str, Any], dtype: torch.d
     values = {**leaves, "delta": before["delta"].clone(), "alpha": inputs["alpha"], "weight": inputs["weight"]}
     kept = {name: value.detach().clone() for name, value in values.items() if isinstance(value, Tensor)}
     given = run(values)
+    if not bool(torch.isfinite(given["loss"].detach()).all()):
+        raise CannotJudge("its loss is a NaN or infinite")
     if given["loss"].requires_grad:
         run.backward(given["loss"])
     for name, value in kept.items():

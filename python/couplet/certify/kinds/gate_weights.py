@@ -25,7 +25,7 @@ def reference(x: Case, has: Has) -> Outputs:
         weights = weights / over.sum(-1, keepdim=True)
     if has("detached_divisor"):
         weights = s * chosen / (s * chosen).detach().sum(-1, keepdim=True)
-    return {"weights": weights * (1.0 if has("scale_left_out") else x.scale)}
+    return {"weights": weights * (1.0 if has("scale_left_out") or x.scale is None else x.scale)}
 
 
 def cases(seed: int) -> Dict[str, Case]:
