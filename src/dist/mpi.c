@@ -98,7 +98,8 @@ static int find(char path[PATH_MAX + 64], const char *name)
         return access(path, R_OK) == 0;
     }
     own_folder(folder);
-    static const char *const places[] = {"", "/.."}; /* the latter: benchmarks and tests */
+    /* The second: benchmarks and tests; the last: an installation that was moved. */
+    static const char *const places[] = {"", "/..", "/../lib/couplet"};
     for (size_t i = 0; i < sizeof places / sizeof *places; i++) {
         snprintf(path, PATH_MAX + 64, "%s%s/couplet-mpi-%s.so", folder, places[i], name);
         if (access(path, R_OK) == 0) return 1;

@@ -3,8 +3,8 @@
  * Room:   dist. The program is not linked to MPI: the part that is (mpi_module.c) is a shared
  *         object for each MPI library, loaded if a launcher has started several processes.
  * Finds:  couplet-mpi-openmpi.so and couplet-mpi-mpich.so in the folder of the program or the one
- *         above, then in the library folder where it was installed. $COUPLET_MPI names one of them
- *         (openmpi, mpich), or is the path of a file. */
+ *         above, in ../lib/couplet seen from the program, then in the library folder where it was
+ *         installed. $COUPLET_MPI names one of them (openmpi, mpich), or is the path of a file. */
 #ifndef CPL_DIST_MPI_H
 #define CPL_DIST_MPI_H
 
