@@ -10,7 +10,7 @@ SHARE   ?= $(if $(filter faults-ranks,$(MAKECMDGOALS)),20,1)
 MEMORY  ?= 0
 SOURCES  = $(shell git ls-files '*.c' '*.h' 2>/dev/null || find src include tests bench -name '*.[ch]')
 
-.PHONY: release deps demo test further python certify-sweep python-matrix python-recipes wheels wheels-bare fuzz faults faults-ranks net-ranks bench experiments scale check install clean help
+.PHONY: release deps demo test further python certify-sweep python-matrix python-recipes wheels wheels-bare package fuzz faults faults-ranks net-ranks bench experiments scale check install clean help
 export JOBS V
 
 release: ## builds the program, build/release/couplet (V=1 prints every command)
@@ -18,7 +18,7 @@ release: ## builds the program, build/release/couplet (V=1 prints every command)
 	@CONFIGURE=-DCMAKE_INSTALL_PREFIX=$(PREFIX) tools/build.sh release
 
 deps: ## installs missing packages (apt), or lists what to install
-	@tools/deps.sh build test
+	@tools/deps.sh build test package
 
 demo: ## installs missing packages, builds, trains with and without the coupling loss, compares
 	@tools/deps.sh build
@@ -26,7 +26,7 @@ demo: ## installs missing packages, builds, trains with and without the coupling
 	@tools/demo.sh build/release/couplet
 
 test: ## installs missing packages, builds with sanitizers, runs every test
-	@tools/deps.sh build test
+	@tools/deps.sh build test package
 	@tools/build.sh dev --target all bench
 	@python3 tools/run_tests.py build/dev $(JOBS)
 
@@ -56,6 +56,10 @@ wheels: ## makes the packages for pip, build/wheels: couplet, and couplet-native
 wheels-bare: wheels ## installs them into a root that has nothing but Python, and runs program and operator there
 	@tools/deps.sh python
 	@python3 tools/check_bare_wheels.py build/wheels build/bare
+
+package: ## makes Debian packages and a tarball that brings its libraries, build/packages
+	@tools/deps.sh build package
+	@tools/package.sh build/packages
 
 python-recipes: ## runs examples/recipes with each trainer's package (downloads some gigabytes); ONLY="trl lightning"
 	@tools/deps.sh python

@@ -1,15 +1,18 @@
 # What `make install` puts where: header, libraries, pkg-config and CMake files, program, manual
-# page, completion, documents.
+# page, completion, documents. The components program, library and development are Debian packages
+# (cmake/package.cmake); what those have in another form is of the component plain.
 include(CMakePackageConfigHelpers)
 list(JOIN COUPLET_MODULES " " COUPLET_PC_REQUIRES)
 
-install(TARGETS couplet)
+install(TARGETS couplet COMPONENT program)
 if(COUPLET_MPI_MODULES)
-    install(TARGETS ${COUPLET_MPI_MODULES} LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}/couplet)
+    install(TARGETS ${COUPLET_MPI_MODULES} LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}/couplet
+            COMPONENT program)
 endif()
-install(TARGETS couplet_shared EXPORT coupletTargets)
-install(TARGETS couplet_static EXPORT coupletStaticTargets)
-install(DIRECTORY include/ DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
+install(TARGETS couplet_shared EXPORT coupletTargets
+        LIBRARY COMPONENT library NAMELINK_COMPONENT development)
+install(TARGETS couplet_static EXPORT coupletStaticTargets COMPONENT development)
+install(DIRECTORY include/ DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} COMPONENT development)
 
 # CMake: find_package(couplet) gives couplet::couplet (shared) and couplet::couplet_static.
 set_target_properties(couplet_shared PROPERTIES EXPORT_NAME couplet)
@@ -20,17 +23,19 @@ file(REMOVE ${CMAKE_BINARY_DIR}/coupletConfig.cmake) # of an older build
 configure_package_config_file(cmake/coupletConfig.cmake.in ${COUPLET_PACKAGING}/coupletConfig.cmake
                               INSTALL_DESTINATION ${COUPLET_CMAKE_DIR})
 write_basic_package_version_file(${COUPLET_PACKAGING}/coupletConfigVersion.cmake COMPATIBILITY SameMajorVersion)
-install(EXPORT coupletTargets NAMESPACE couplet:: DESTINATION ${COUPLET_CMAKE_DIR})
-install(EXPORT coupletStaticTargets NAMESPACE couplet:: DESTINATION ${COUPLET_CMAKE_DIR})
+install(EXPORT coupletTargets NAMESPACE couplet:: DESTINATION ${COUPLET_CMAKE_DIR} COMPONENT development)
+install(EXPORT coupletStaticTargets NAMESPACE couplet:: DESTINATION ${COUPLET_CMAKE_DIR}
+        COMPONENT development)
 install(FILES ${COUPLET_PACKAGING}/coupletConfig.cmake
               ${COUPLET_PACKAGING}/coupletConfigVersion.cmake cmake/Finddnnl.cmake
-        DESTINATION ${COUPLET_CMAKE_DIR})
+        DESTINATION ${COUPLET_CMAKE_DIR} COMPONENT development)
 
 # pkg-config: the prefix is found from where the file lies, so that a staged or moved tree works.
 file(RELATIVE_PATH COUPLET_PC_PREFIX "${CMAKE_INSTALL_FULL_LIBDIR}/pkgconfig"
      "${CMAKE_INSTALL_PREFIX}")
 configure_file(cmake/couplet.pc.in couplet.pc @ONLY)
-install(FILES ${CMAKE_BINARY_DIR}/couplet.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
+install(FILES ${CMAKE_BINARY_DIR}/couplet.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig
+        COMPONENT development)
 
 # The manual page and the completions are written by the program itself.
 function(add_written_document file)
@@ -42,10 +47,28 @@ add_written_document(couplet.bash completion bash)
 add_written_document(_couplet completion zsh)
 get_property(COUPLET_DOCUMENTS GLOBAL PROPERTY COUPLET_DOCUMENTS)
 add_custom_target(couplet_documents ALL DEPENDS ${COUPLET_DOCUMENTS})
-install(FILES ${CMAKE_BINARY_DIR}/couplet.1 DESTINATION ${CMAKE_INSTALL_MANDIR}/man1)
+install(FILES ${CMAKE_BINARY_DIR}/couplet.1 DESTINATION ${CMAKE_INSTALL_MANDIR}/man1 COMPONENT plain)
 install(FILES ${CMAKE_BINARY_DIR}/couplet.bash RENAME couplet
-        DESTINATION ${CMAKE_INSTALL_DATADIR}/bash-completion/completions)
-install(FILES ${CMAKE_BINARY_DIR}/_couplet DESTINATION ${CMAKE_INSTALL_DATADIR}/zsh/site-functions)
-install(FILES README.md CHANGELOG.md LICENSE CITATION.cff DESTINATION ${CMAKE_INSTALL_DOCDIR})
-install(DIRECTORY data/eval/ DESTINATION ${CMAKE_INSTALL_DATADIR}/couplet/eval)
-install(DIRECTORY docs/ DESTINATION ${CMAKE_INSTALL_DOCDIR}/docs PATTERN "*.in.md" EXCLUDE)
+        DESTINATION ${CMAKE_INSTALL_DATADIR}/bash-completion/completions COMPONENT program)
+install(FILES ${CMAKE_BINARY_DIR}/_couplet DESTINATION ${CMAKE_INSTALL_DATADIR}/zsh/site-functions
+        COMPONENT plain)
+install(FILES LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR} COMPONENT plain)
+install(FILES README.md CHANGELOG.md CITATION.cff DESTINATION ${CMAKE_INSTALL_DOCDIR} COMPONENT program)
+install(DIRECTORY data/eval/ DESTINATION ${CMAKE_INSTALL_DATADIR}/couplet/eval COMPONENT program)
+install(DIRECTORY docs/ DESTINATION ${CMAKE_INSTALL_DOCDIR}/docs COMPONENT program
+        PATTERN "*.in.md" EXCLUDE)
+
+# COUPLET_BUNDLE (the tarball of `make package`): the libraries that the program links to lie in
+# lib/couplet, beside the MPI modules, with their licences in share/doc/couplet/licenses.
+if(COUPLET_BUNDLE)
+    foreach(target couplet couplet_shared)
+        target_link_options(${target} PRIVATE -Wl,--disable-new-dtags)
+    endforeach()
+    set_target_properties(couplet PROPERTIES INSTALL_RPATH "$ORIGIN/../${CMAKE_INSTALL_LIBDIR}/couplet")
+    set_target_properties(couplet_shared PROPERTIES INSTALL_RPATH "$ORIGIN/couplet")
+    install(CODE "set(program \"$<TARGET_FILE:couplet>\")
+                  set(libraries_to \"\$ENV{DESTDIR}\${CMAKE_INSTALL_PREFIX}/${CMAKE_INSTALL_LIBDIR}/couplet\")
+                  set(licenses_to \"\$ENV{DESTDIR}\${CMAKE_INSTALL_PREFIX}/${CMAKE_INSTALL_DOCDIR}/licenses\")"
+            COMPONENT plain)
+    install(SCRIPT ${CMAKE_SOURCE_DIR}/cmake/bundle.cmake COMPONENT plain)
+endif()

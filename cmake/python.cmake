@@ -17,13 +17,14 @@ install(TARGETS couplet RUNTIME DESTINATION couplet_native/bin COMPONENT python)
 # COUPLET_BUNDLE (make wheels): every library that the two link to, libc and libm apart, lies in couplet_native/lib with its
 # licence, under its own name: a libgomp.so.1 that PyTorch has loaded then serves the operator too. RPATH, not
 # RUNPATH, since oneDNN's own libraries are looked for through it.
-option(COUPLET_BUNDLE "Install the libraries that the wheel's programs link to" OFF)
 if(COUPLET_BUNDLE)
     target_link_options(couplet_python PRIVATE -Wl,--disable-new-dtags)
     target_link_options(couplet PRIVATE -Wl,--disable-new-dtags)
     set_target_properties(couplet_python PROPERTIES INSTALL_RPATH "$ORIGIN/lib")
     set_target_properties(couplet PROPERTIES INSTALL_RPATH "$ORIGIN/../lib")
-    install(CODE "set(program \"$<TARGET_FILE:couplet>\")" COMPONENT python)
+    install(CODE "set(program \"$<TARGET_FILE:couplet>\")
+                  set(libraries_to \"\${CMAKE_INSTALL_PREFIX}/couplet_native/lib\")
+                  set(licenses_to \"\${CMAKE_INSTALL_PREFIX}/couplet_native/licenses\")" COMPONENT python)
     install(SCRIPT ${CMAKE_SOURCE_DIR}/cmake/bundle.cmake COMPONENT python)
 endif()
 

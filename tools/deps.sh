@@ -1,6 +1,6 @@
 #!/bin/sh
-# Installs what is missing of the named groups (build, test, check, python): with apt where there is one,
-# with sudo when not root, saying what; elsewhere it prints the names. Does nothing if all is there.
+# Installs what is missing of the named groups (build, test, check, python, package): with apt where there is
+# one, with sudo when not root, saying what; elsewhere it prints the names. Does nothing if all is there.
 set -eu
 
 commands='gcc g++ make cmake pkg-config python3 clang clang-format chromium'
@@ -9,6 +9,7 @@ build='gcc libc6-dev make cmake pkg-config libdnnl-dev libyaml-dev libjansson-de
 test='g++ python3 libcmocka-dev chromium openmpi-bin libopenmpi-dev mpich libmpich-dev'
 check='clang clang-format libomp-dev'
 python='python3 python3-venv'
+package='dpkg-dev gzip libopenmpi-dev libmpich-dev'
 
 # A command may have come from elsewhere; a library must be the package.
 is_there() {
@@ -28,7 +29,8 @@ for group in "${@:-build}"; do
         test) wanted="$wanted $test" ;;
         check) wanted="$wanted $check" ;;
         python) wanted="$wanted $python" ;;
-        *) echo "deps.sh: there is no group $group; there are build, test, check, python" >&2; exit 2 ;;
+        package) wanted="$wanted $package" ;;
+        *) echo "deps.sh: there is no group $group; there are build, test, check, python, package" >&2; exit 2 ;;
     esac
 done
 

@@ -1,0 +1,104 @@
+#!/usr/bin/env python3
+"""check_package.py BUILD: makes Debian's packages of the build and reads them with dpkg-deb: what `make install`
+installs lies in exactly one of them, in Debian's form where that is another; and the fields of each."""
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+
+BUILD = pathlib.Path(sys.argv[1])
+VERSION = pathlib.Path("VERSION").read_text().strip()
+LIBRARY = f"libcouplet{VERSION.split('.')[0]}"
+PROBES = {"couplet": ["bin/couplet", "share/man/man1/couplet.1.gz", "share/zsh/vendor-completions/_couplet",
+                      "share/bash-completion/completions/couplet", "share/doc/couplet/docs/method.md",
+                      "share/couplet/eval/SOURCES.md"],
+          LIBRARY: [f"lib/libcouplet.so.{VERSION}"],
+          "libcouplet-dev": ["include/couplet.h", "lib/libcouplet.so", "lib/libcouplet.a",
+                             "lib/pkgconfig/couplet.pc", "lib/cmake/couplet/coupletConfig.cmake"]}
+DEBIANS = {"share/man/man1/couplet.1": "share/man/man1/couplet.1.gz",
+           "share/zsh/site-functions/_couplet": "share/zsh/vendor-completions/_couplet",
+           "share/doc/couplet/LICENSE": "share/doc/couplet/copyright"}
+wrong = []
+
+
+def check(truth, what):
+    if not truth:
+        wrong.append(what)
+
+
+def run(*words):
+    done = subprocess.run([str(word) for word in words], capture_output=True, text=True, check=False)
+    if done.returncode:
+        sys.exit(f"{' '.join(map(str, words))}: {done.returncode}\n{done.stdout}{done.stderr}")
+    return done.stdout
+
+
+def plain(path):
+    """Without Debian's folder of the architecture, which an installation under another prefix has not."""
+    return re.sub(r"^lib/[a-z0-9_]+-linux-gnu[a-z0-9]*/", "lib/", path)
+
+
+def files_of(package):
+    """The paths below usr/, all of root."""
+    lines = [line.split(maxsplit=5) for line in run("dpkg-deb", "-c", package).splitlines()]
+    check(all(line[1] == "root/root" for line in lines), f"{package.name}: files of others than root")
+    names = [line[5].split(" -> ")[0] for line in lines if not line[0].startswith("d")]
+    check(all(name.startswith("./usr/") for name in names), f"{package.name}: files outside /usr")
+    return {plain(name.removeprefix("./usr/")) for name in names}
+
+
+def check_fields(name, package):
+    names = ("Package", "Version", "Depends", "Recommends", "Description", "Maintainer", "Section", "Architecture")
+    field = {key: run("dpkg-deb", "-f", package, key).strip() for key in names}
+    check((field["Package"], field["Version"]) == (name, VERSION), f"{name}: {field}")
+    check(re.search(r".+ <\S+@\S+>", field["Maintainer"]) and field["Section"], f"{name}: {field}")
+    summary, *text = field["Description"].splitlines()
+    check(len(summary) < 80 and text and all(len(line) < 81 for line in text), f"{name}: {field['Description']}")
+    if name == "libcouplet-dev":
+        check(f"{LIBRARY} (= {VERSION})" in field["Depends"] and "libdnnl-dev" in field["Depends"]
+              and "libyaml-dev" in field["Depends"], f"{name} depends on {field['Depends']}")
+    else:
+        check("libc6 (>= " in field["Depends"] and "libdnnl2" in field["Depends"]
+              and "mpi" not in field["Depends"], f"{name} depends on {field['Depends']}")
+    modules = {file.stem.split("-")[-1] for file in BUILD.glob("couplet-mpi-*.so")}
+    launchers = [launcher for key, launcher in (("openmpi", "openmpi-bin"), ("mpich", "mpich")) if key in modules]
+    check(field["Recommends"] == (" | ".join(launchers) if name == "couplet" else ""),
+          f"{name} recommends {field['Recommends']}")
+
+
+def main():
+    if not all(map(shutil.which, ("dpkg-deb", "dpkg-shlibdeps", "cpack", "gzip"))):
+        print("there is no dpkg-deb, dpkg-shlibdeps, cpack or gzip")
+        return 77
+    with tempfile.TemporaryDirectory() as name:
+        folder = pathlib.Path(name)
+        # Named thus, CPack does not build first, beside other tests.
+        run("cpack", "--config", BUILD / "CPackConfig.cmake", "-G", "DEB", "-B", folder / "packages",
+            "-D", "CPACK_CMAKE_GENERATOR=Ninja", "-D", "CPACK_DEBIAN_COMPRESSION_TYPE=none")
+        packages = {file.name.split("_")[0]: file for file in (folder / "packages").glob("*.deb")}
+        check(set(packages) == set(PROBES), f"packages: {sorted(packages)}")
+        files = {package: files_of(file) for package, file in packages.items()}
+        for package, file in packages.items():
+            check(re.fullmatch(rf"{package}_{re.escape(VERSION)}_[a-z0-9]+\.deb", file.name), file.name)
+            check_fields(package, file)
+            own = {f"share/doc/{package}/copyright", f"share/doc/{package}/changelog.gz"}
+            missing = (own | set(PROBES[package])) - files[package]
+            check(not missing, f"{package} lacks {sorted(missing)}")
+        run("cmake", "--install", BUILD, "--prefix", folder / "prefix")
+        installed = {str(file.relative_to(folder / "prefix")) for file in (folder / "prefix").rglob("*")
+                     if not file.is_dir() or file.is_symlink()}
+        installed = {DEBIANS.get(plain(path), plain(path)) for path in installed}
+        for path in sorted(installed):
+            owners = [package for package in files if path in files[package]]
+            check(len(owners) == 1, f"{path} is in {owners or 'no package'}")
+        run("dpkg-deb", "-x", packages["couplet"], folder / "out")
+        check((folder / "out/usr/share/doc/couplet/copyright").read_text().startswith(
+            "Format: https://www.debian.org/doc/packaging-manuals/copyright-format/1.0/\n"), "the copyright file")
+        check(run(folder / "out/usr/bin/couplet", "--version") == f"couplet {VERSION}\n", "the program does not run")
+    print("\n".join(wrong))
+    return bool(wrong)
+
+
+sys.exit(main())
