@@ -10,7 +10,7 @@ SHARE   ?= $(if $(filter faults-ranks,$(MAKECMDGOALS)),20,1)
 MEMORY  ?= 0
 SOURCES  = $(shell git ls-files '*.c' '*.h' 2>/dev/null || find src include tests bench -name '*.[ch]')
 
-.PHONY: release deps demo test further python certify-sweep python-matrix python-recipes wheels wheels-bare package fuzz faults faults-ranks net-ranks bench experiments scale check install clean help
+.PHONY: release deps demo test further python certify-sweep python-matrix python-recipes wheels wheels-bare package package-bare fuzz faults faults-ranks net-ranks bench experiments scale check install clean help
 export JOBS V
 
 release: ## builds the program, build/release/couplet (V=1 prints every command)
@@ -60,6 +60,10 @@ wheels-bare: wheels ## installs them into a root that has nothing but Python, an
 package: ## makes Debian packages and a tarball that brings its libraries, build/packages
 	@tools/deps.sh build package
 	@tools/package.sh build/packages
+
+package-bare: package ## installs them into a bare Debian 12 (debootstrap; needs root) and runs them there; lintian
+	@tools/deps.sh python bare
+	@python3 tools/check_bare_packages.py build/packages build/bare-debian
 
 python-recipes: ## runs examples/recipes with each trainer's package (downloads some gigabytes); ONLY="trl lightning"
 	@tools/deps.sh python

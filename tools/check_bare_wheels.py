@@ -81,18 +81,19 @@ def add_libraries_of_torch(root):
 INSIDE = 'mount --rbind /dev "$0/dev" && mount -t proc proc "$0/proc" && root=$0 && exec chroot "$root" "$@"'
 
 
-def inside(root, *command, **environment):
-    """In a mount, process and network namespace of its own; what it mounts is gone with it."""
+def inside(root, *command, network=False, **environment):
+    """In a mount, process and network namespace of its own; what it mounts is gone with it. `network`: the host's."""
     mapped = [] if os.geteuid() == 0 else ["--map-root-user"]
-    own = ["unshare", "--mount", "--pid", "--fork", "--net", *mapped, "sh", "-c", INSIDE, str(root)]
+    net = [] if network else ["--net"]
+    own = ["unshare", "--mount", "--pid", "--fork", *net, *mapped, "sh", "-c", INSIDE, str(root)]
     variables = {"PATH": "/opt/env/bin:/usr/sbin:/usr/bin:/sbin:/bin", "HOME": "/tmp", **environment}
     return subprocess.run([*own, *command], capture_output=True, text=True, env=variables)
 
 
-def show(root, what, *command, lines=0, **environment):
+def show(root, what, *command, lines=0, network=False, **environment):
     """Runs it, prints its seconds and the last lines of its output."""
     start = time.monotonic()
-    done = inside(root, *command, **environment)
+    done = inside(root, *command, network=network, **environment)
     seconds = time.monotonic() - start
     print(f"{seconds:7.1f} s  {what}", flush=True)
     if done.returncode:

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Installs what is missing of the named groups (build, test, check, python, package): with apt where there is
+# Installs what is missing of the named groups (build, test, check, python, package, bare): with apt where there is
 # one, with sudo when not root, saying what; elsewhere it prints the names. Does nothing if all is there.
 set -eu
 
@@ -10,6 +10,7 @@ test='g++ python3 libcmocka-dev chromium openmpi-bin libopenmpi-dev mpich libmpi
 check='clang clang-format libomp-dev'
 python='python3 python3-venv'
 package='dpkg-dev gzip libopenmpi-dev libmpich-dev'
+bare='debootstrap lintian'
 
 # A command may have come from elsewhere; a library must be the package.
 is_there() {
@@ -30,7 +31,8 @@ for group in "${@:-build}"; do
         check) wanted="$wanted $check" ;;
         python) wanted="$wanted $python" ;;
         package) wanted="$wanted $package" ;;
-        *) echo "deps.sh: there is no group $group; there are build, test, check, python, package" >&2; exit 2 ;;
+        bare) wanted="$wanted $bare" ;;
+        *) echo "deps.sh: there is no group $group; there are build, test, check, python, package, bare" >&2; exit 2 ;;
     esac
 done
 
