@@ -63,10 +63,10 @@ static double compare_shared_words(cpl_span answer, cpl_span reference, cpl_text
 }
 
 const cpl_comparison cpl_comparisons[] = {
-    {"exact", compare_exact, 0, "the same bytes"},
-    {"exact_or_none", compare_exact, 1, "the same bytes, or nothing found in both"},
-    {"number", compare_number, 0, "the same bytes or the same number, written in LaTeX"},
-    {"shared_words", compare_shared_words, 0, "the F1 of the words they share"},
+    {"exact", compare_exact, 0, true, "the same bytes"},
+    {"exact_or_none", compare_exact, 1, true, "the same bytes, or nothing found in both"},
+    {"number", compare_number, 0, false, "the same bytes or the same number, written in LaTeX"},
+    {"shared_words", compare_shared_words, 0, false, "the F1 of the words they share"},
 };
 const size_t cpl_n_comparisons = sizeof cpl_comparisons / sizeof *cpl_comparisons;
 

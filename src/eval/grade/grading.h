@@ -115,6 +115,7 @@ typedef struct cpl_comparison {
     const char *name;
     cpl_comparison_function *score;
     double score_if_both_empty; /* the score if neither text nor reference holds an answer */
+    bool equality;              /* 1 for the same bytes alone */
     const char *what;
 } cpl_comparison;
 

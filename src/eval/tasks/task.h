@@ -86,8 +86,9 @@ typedef enum cpl_joining {
 typedef struct cpl_answer {
     const char *name;
     cpl_grading grading;
-    const char *invalid; /* reported if nothing is found; NULL: null */
-    bool show_normal;    /* the normal form is reported as the answer */
+    const char *invalid;     /* reported if nothing is found; NULL: null */
+    bool show_normal;        /* the normal form is reported as the answer */
+    const char *filter_name; /* in results in the form of lm-evaluation-harness; not of filters */
 } cpl_answer;
 
 /* Texts belong to the task. */

@@ -108,11 +108,21 @@ static cpl_status read_filter(const cpl_filter **filter, const cpl_task *task, c
     return CPL_OK;
 }
 
+/* A name of an answer is one of a metric in results, where other names end in these. */
+static bool is_answer_name(const char *name)
+{
+    static const char *const taken[] = {"_stderr", "_macro", "_micro"};
+    for (int i = 0; i < 3; i++)
+        if (strstr(name, taken[i])) return false;
+    return *name && strspn(name, "abcdefghijklmnopqrstuvwxyz"
+                                 "ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-") == strlen(name);
+}
+
 static cpl_status read_answer(cpl_answer *answer, cpl_listing *rule, const cpl_task *task,
                               const cpl_prompt_spec *spec, const json_t *from, const json_t *place)
 {
     static const char *const keys[]  = {"filter",     "reference", "clean", "normal",
-                                        "comparison", "invalid",   "show"};
+                                        "comparison", "invalid",   "show",  "filter_name"};
     static const char *const shown[] = {"found", "normal"};
     const char *normal, *comparison;
     size_t show;
@@ -121,6 +131,13 @@ static cpl_status read_answer(cpl_answer *answer, cpl_listing *rule, const cpl_t
     CPL_TRY(cpl_task_text_of(&comparison, task, from, "comparison", "exact"));
     CPL_TRY(cpl_task_text_of(&answer->invalid, task, from, "invalid", "[invalid]"));
     CPL_TRY(cpl_task_word_of(&show, task, from, "show", shown, 2, 0));
+    CPL_TRY(cpl_task_text_of(&answer->filter_name, task, from, "filter_name", "none"));
+    if (!is_answer_name(answer->filter_name))
+        return FAIL(task, json_object_get(from, "filter_name"),
+                    "filter_name is made of letters, digits, _ and -");
+    if (spec->form.filters && json_object_get(from, "filter_name"))
+        return FAIL(task, json_object_get(from, "filter_name"),
+                    "with metrics: filters the name of the answer is that of the filter");
     CPL_TRY(cpl_filter_find(&answer->grading.filter, "none"));
     if (json_object_get(from, "filter"))
         CPL_TRY(read_filter(&answer->grading.filter, task, from, "filter"));
@@ -131,16 +148,6 @@ static cpl_status read_answer(cpl_answer *answer, cpl_listing *rule, const cpl_t
     if (strcmp(answer->invalid, "null") == 0) answer->invalid = NULL;
     answer->show_normal = show == 1;
     return read_reference(rule, task, from, spec->target, place);
-}
-
-/* A name of an answer is one of a metric in results, where other names end in these. */
-static bool is_answer_name(const char *name)
-{
-    static const char *const taken[] = {"_stderr", "_macro", "_micro"};
-    for (int i = 0; i < 3; i++)
-        if (strstr(name, taken[i])) return false;
-    return *name && strspn(name, "abcdefghijklmnopqrstuvwxyz"
-                                 "ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-") == strlen(name);
 }
 
 cpl_status cpl_task_read_answers(cpl_prompt_spec *spec, cpl_task *task, const json_t *from,

@@ -160,6 +160,14 @@ static const struct {
     {HEAD "profiles: {p: {split: a, ask: generate, context: x, target: y, answers: {m: {filter: "
           "[{regex_pattern: a, group_select: 1}]}}}}\n",
      "group_select is a whole number from -1 to 0, not 1"},
+    {HEAD
+     "profiles: {p: {split: a, ask: generate, context: x, target: y, answers: {m: {filter_name: "
+     "\"a,b\"}}}}\n",
+     "filter_name is made of letters, digits, _ and -"},
+    {HEAD
+     "profiles: {p: {split: a, ask: generate, context: x, target: y, metrics: filters, answers: "
+     "{m: {filter_name: a}}}}\n",
+     "with metrics: filters the name of the answer is that of the filter"},
     {HEAD "profiles: {p: {split: a, ask: generate, context: x, target: y, until: [\"\"]}}\n",
      "an empty stop string"},
     {"task: t\nsplits: {a: a.csv}\nfields: {choice: q}\n" PROFILE(""), "that name is the engine's"},
