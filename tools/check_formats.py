@@ -34,6 +34,10 @@ WRITTEN = [
      "src/eval/journal.c src/eval/run/eval_model.c", "", [WORD],
      {"file", "opened", "read", "written", "bos_token_id", "eos_token_id", "rank", "generate",
       "multiple_choice", "generate_until", "exact_match", "has", "have"}),
+    ("Results in the form of lm-evaluation-harness", "src/eval/lm_eval.c src/eval/lm_eval_tasks.c "
+     "src/eval/lm_eval_samples.c", "", [WORD],
+     {"harness", "none", "mean", "cpu", "dtype", "subjects", "samples", "n", "answer", "contexts",
+      "continuations", "extracted", "gold", "loglik", "prompt", "sha256", "text"}),
 ]
 TABLES = [  # the same of a table behind a line that begins with `name`
     ("state.json", ["src/train/trainer.c", "src/store/checkpoint.c"],
