@@ -1,0 +1,127 @@
+"""The files of `couplet eval --format lm-eval`, read by lm-evaluation-harness itself: its tables, its readers of file names, its
+datasets; and its own means and errors of the values in the lines."""
+import collections
+import json
+import subprocess
+
+import pytest
+
+import couplet
+from conftest import ROOT
+
+utils = pytest.importorskip("lm_eval.utils")
+evaluator_utils = pytest.importorskip("lm_eval.evaluator_utils")
+group = pytest.importorskip("lm_eval.api.group")
+metrics = pytest.importorskip("lm_eval.api.metrics")
+tracker = pytest.importorskip("lm_eval.loggers.evaluation_tracker")
+schema = pytest.importorskip("lm_eval.result_schema")
+
+pytestmark = pytest.mark.skipif(couplet.find_program() is None, reason="the program couplet is not on PATH")
+EVAL = ROOT / "tests" / "golden" / "eval"
+DATE = "2026-01-02T03-04-05.678901"
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A folder as --output_path of lm_eval leaves it."""
+    made = tmp_path_factory.mktemp("results") / "model"
+    made.mkdir()
+    words = ["--tasks", "arc_challenge,gsm8k,agieval,triviaqa", "--profile", "harness", "--limit", "2", "--max-gen-toks", "4",
+             "--samples", "--format", "lm-eval", "--json", made / f"results_{DATE}.json"]
+    subprocess.run([couplet.find_program(), "eval", EVAL / "model", "--data", EVAL / "data", *words], check=True, capture_output=True)
+    return made
+
+
+@pytest.fixture(scope="module")
+def results(folder):
+    return json.loads((folder / f"results_{DATE}.json").read_text())
+
+
+def lines_of(folder, task):
+    return [json.loads(line) for line in (folder / f"samples_{task}_{DATE}.jsonl").read_text().splitlines()]
+
+
+def test_members(results):
+    known = set(schema.EvalResults.__annotations__)
+    assert set(results) - known == {"couplet", "start_time", "end_time"}
+    assert {"results", "groups", "group_subtasks", "configs", "versions", "n-shot", "higher_is_better", "n-samples", "config"} <= set(results)
+    assert set(results["config"]) <= set(schema._EvalConfig.__annotations__)
+
+
+def test_table(results):
+    table = utils.make_table(results)
+    for task, result in results["results"].items():
+        assert result["alias"] in table, task
+        for key, value in result.items():
+            if "," in key and "_stderr," not in key:
+                assert f"{value:.4f}" in table, (task, key)
+    assert "strict-match" in table and "↑" in table and "±" in table
+    groups = utils.make_table(results, "groups")
+    assert all(name in groups for name in results["groups"]) and "arc_challenge" not in groups
+
+
+def test_names_of_files(folder, results):
+    names = [f"model/{path.name}" for path in folder.iterdir()]
+    assert utils.get_results_filenames(names) == [f"model/results_{DATE}.json"]
+    samples = [name.removeprefix("model/") for name in utils.get_sample_results_filenames(names)]
+    assert {utils.get_file_task_name(name) for name in samples} == set(results["configs"])
+    assert {utils.get_file_datetime(name) for name in samples} == {DATE}
+
+
+def test_model(results):
+    name = tracker.GeneralConfigTracker._get_model_name(results["config"]["model_args"])
+    assert name == results["model_name"] == str(EVAL / "model")
+    assert utils.sanitize_model_name(name) == results["model_name_sanitized"]
+
+
+def test_saved_again(folder, results, tmp_path):
+    """Their tracker saves our results and lines; the hash of a task's lines is the one that is there."""
+    saver = tracker.EvaluationTracker(output_path=str(tmp_path))
+    saver.general_config_tracker.model_name_sanitized = "model"
+    samples = {task: lines_of(folder, task) for task in results["configs"]}
+    saver.save_results_aggregated(dict(results), samples)
+    (path,) = (tmp_path / "model").glob("results_*.json")
+    again = json.loads(path.read_text())
+    assert again["results"] == results["results"] and again["task_hashes"] == results["task_hashes"]
+
+
+@pytest.mark.parametrize("task", ["arc_challenge", "gsm8k", "triviaqa", "agieval_math", "agieval_sat_math"])
+def test_values(folder, results, task):
+    """Their mean and mean_stderr of the values in the lines."""
+    values = collections.defaultdict(list)
+    for line in lines_of(folder, task):
+        for name in line["metrics"]:
+            values[name, line["filter"]].append(line[name])
+    assert values
+    for (name, which), numbers in values.items():
+        got = results["results"][task]
+        assert got[f"{name},{which}"] == pytest.approx(metrics.mean(numbers), rel=1e-9)
+        assert got[f"{name}_stderr,{which}"] == pytest.approx(metrics.mean_stderr(numbers), rel=1e-9)
+
+
+class Leaf:
+    """As much of a task as their groups look at."""
+    def __init__(self, name):
+        self.task_name = self.name = name
+
+
+def test_groups(results):
+    """Their Group.aggregate of our tasks."""
+    for name, below in results["group_subtasks"].items():
+        made = group.Group(name=name, aggregate_metric_list=[
+            group.AggMetricConfig(metric=metric) for metric in {key.split(",")[0] for key in results["groups"][name] if "," in key and "_stderr," not in key}])
+        leaves = [Leaf(task) for task in (below if name != "agieval" else [t for t in results["configs"] if t.startswith("agieval_")])]
+        made.get_all_tasks = lambda leaves=leaves: leaves
+        want = made.aggregate(results["results"])
+        got = results["groups"][name]
+        assert set(got) == set(want) and got["sample_count"] == want["sample_count"]
+        for key in (key for key in got if "," in key):
+            assert got[key] == pytest.approx(want[key], rel=1e-9), (name, key)
+
+
+def test_datasets(folder, tmp_path):
+    """The library with which the card of a results folder reads both kinds of files."""
+    datasets = pytest.importorskip("datasets")
+    for name in (f"results_{DATE}.json", f"samples_gsm8k_{DATE}.jsonl", f"samples_arc_challenge_{DATE}.jsonl"):
+        read = datasets.load_dataset("json", data_files=str(folder / name), split="train", cache_dir=str(tmp_path))
+        assert len(read) == {"results": 1, "samples_gsm8k": 4, "samples_arc_challenge": 2}[name.rpartition("_")[0]]
