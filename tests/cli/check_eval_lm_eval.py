@@ -198,22 +198,27 @@ def check_harness(folder, data):
           "numbers are compared under another name")
     check("f1_shared_words,none" in results["triviaqa"] and "f1,none" not in results["triviaqa"],
           "shared words are compared under another name")
-    check(theirs["n-samples"]["mmlu_anatomy"]== {"original": 5, "effective": 2}, "n-samples")
+    check(theirs["n-samples"]["mmlu_anatomy"] == {"original": 5, "effective": 2}, "n-samples")
     check_run(theirs, data)
 
 
 def check_inloop(folder, data):
     """Other profiles are in the names. Several prompts a question: no errors. The mean of groups is ours."""
-    own, theirs = both(folder / "inloop", "--tasks", "mmlu,arc_challenge", "--data", data, "--limit", 1)
-    metrics, group = own["results"]["mmlu"]["metrics"], theirs["results"]["mmlu_inloop"]
+    own, theirs = both(folder / "inloop", "--tasks", "mmlu", "--profile", "inloop", "--variant", "test", "--data", data,
+                       "--limit", 2)
+    metrics, group = own["results"]["mmlu"]["metrics"], theirs["results"]["mmlu_inloop_test"]
     for name in ("len_norm", "acc", "bpb"):
         check(is_near(group[f"{name},none"], metrics[f"{name}_micro"]) and
-              is_near(group[f"{name}_group_mean,none"], metrics[name]) and group[f"{name}_stderr,none"] == "N/A", f"{name}: {group}")
-    check(theirs["n-shot"]["mmlu_inloop_anatomy"] == own["results"]["mmlu"]["shots"], f"{theirs['n-shot']}")
-    check("mmlu_stem_inloop" in theirs["group_subtasks"]["mmlu_inloop"], f"{theirs['group_subtasks']}")
+              is_near(group[f"{name}_group_mean,none"], metrics[name]), f"{name}: {group}")
+        check(f"{name}_stderr" in metrics and group[f"{name}_stderr,none"] == "N/A" and
+              group[f"{name}_group_mean_stderr,none"] == "N/A", f"{name}: errors")
+    check(theirs["n-shot"]["mmlu_inloop_test_anatomy"] == own["results"]["mmlu"]["shots"], f"{theirs['n-shot']}")
+    check("mmlu_stem_inloop_test" in theirs["group_subtasks"]["mmlu_inloop_test"], f"{theirs['group_subtasks']}")
+    own, theirs = both(folder / "one", "--tasks", "arc_challenge", "--data", data, "--limit", 1)
     check(theirs["higher_is_better"]["arc_challenge_inloop"]["bpb"] is False and
           theirs["higher_is_better"]["arc_challenge_inloop"]["acc"] is True, "directions")
     check(theirs["results"]["arc_challenge_inloop"]["acc_stderr,none"] == "N/A", "one question has no error")
+    check_lines(folder / "one", "arc_challenge_inloop", own["results"]["arc_challenge"]["samples"])
 
 
 def check_olmes(folder, data):
