@@ -10,7 +10,6 @@ import couplet
 from conftest import ROOT
 
 utils = pytest.importorskip("lm_eval.utils")
-evaluator_utils = pytest.importorskip("lm_eval.evaluator_utils")
 group = pytest.importorskip("lm_eval.api.group")
 metrics = pytest.importorskip("lm_eval.api.metrics")
 tracker = pytest.importorskip("lm_eval.loggers.evaluation_tracker")
@@ -28,7 +27,8 @@ def folder(tmp_path_factory):
     made.mkdir()
     words = ["--tasks", "arc_challenge,gsm8k,agieval,triviaqa", "--profile", "harness", "--limit", "2", "--max-gen-toks", "4",
              "--samples", "--format", "lm-eval", "--json", made / f"results_{DATE}.json"]
-    subprocess.run([couplet.find_program(), "eval", EVAL / "model", "--data", EVAL / "data", *words], check=True, capture_output=True)
+    subprocess.run([couplet.find_program(), "eval", EVAL / "model", "--data", EVAL / "data", *words],
+                   check=True, capture_output=True)
     return made
 
 
@@ -44,7 +44,8 @@ def lines_of(folder, task):
 def test_members(results):
     known = set(schema.EvalResults.__annotations__)
     assert set(results) - known == {"couplet", "start_time", "end_time"}
-    assert {"results", "groups", "group_subtasks", "configs", "versions", "n-shot", "higher_is_better", "n-samples", "config"} <= set(results)
+    assert {"results", "groups", "group_subtasks", "configs", "versions", "n-shot", "higher_is_better", "n-samples",
+            "config"} <= set(results)
     assert set(results["config"]) <= set(schema._EvalConfig.__annotations__)
 
 
@@ -66,6 +67,11 @@ def test_names_of_files(folder, results):
     samples = [name.removeprefix("model/") for name in utils.get_sample_results_filenames(names)]
     assert {utils.get_file_task_name(name) for name in samples} == set(results["configs"])
     assert {utils.get_file_datetime(name) for name in samples} == {DATE}
+
+
+def test_names_of_tasks(results):
+    tasks = pytest.importorskip("lm_eval.tasks")
+    assert set(results["results"]) <= set(tasks.TaskManager().all_tasks)
 
 
 def test_model(results):
@@ -108,14 +114,16 @@ class Leaf:
 def test_groups(results):
     """Their Group.aggregate of our tasks."""
     for name, below in results["group_subtasks"].items():
-        made = group.Group(name=name, aggregate_metric_list=[
-            group.AggMetricConfig(metric=metric) for metric in {key.split(",")[0] for key in results["groups"][name] if "," in key and "_stderr," not in key}])
-        leaves = [Leaf(task) for task in (below if name != "agieval" else [t for t in results["configs"] if t.startswith("agieval_")])]
+        got = results["groups"][name]
+        figures = [key for key in got if "," in key]
+        names = {key.partition(",")[0] for key in figures if "_stderr," not in key}
+        made = group.Group(name=name, aggregate_metric_list=[group.AggMetricConfig(metric=metric) for metric in names])
+        all_tasks = [task for task in results["configs"] if task.startswith("agieval_")]
+        leaves = [Leaf(task) for task in (all_tasks if name == "agieval" else below)]
         made.get_all_tasks = lambda leaves=leaves: leaves
         want = made.aggregate(results["results"])
-        got = results["groups"][name]
         assert set(got) == set(want) and got["sample_count"] == want["sample_count"]
-        for key in (key for key in got if "," in key):
+        for key in figures:
             assert got[key] == pytest.approx(want[key], rel=1e-9), (name, key)
 
 

@@ -152,7 +152,8 @@ def check_subjects(folder, own, theirs, group, prefix):
     for key, value in result["metrics"].items():
         if not key.endswith(("_stderr", "_macro", "_micro")):
             check(is_near(theirs["results"][group][f"{key},none"], value), f"{group}: {key}")
-            check(is_near(theirs["results"][group][f"{key}_stderr,none"], result["metrics"][f"{key}_stderr"]), f"{group}: {key}: error")
+            error = theirs["results"][group][f"{key}_stderr,none"]
+            check(is_near(error, result["metrics"][f"{key}_stderr"]), f"{group}: {key}: error")
     for subject, totals in result["subjects"].items():
         task = f"{prefix}_{subject.replace('-', '_')}"
         check(theirs["results"][task]["alias"] == subject and theirs["configs"][task]["task_alias"] == subject, task)
@@ -162,7 +163,8 @@ def check_subjects(folder, own, theirs, group, prefix):
 
 def check_run(theirs, data):
     config = theirs["config"]
-    check(config["model"] == "couplet" and config["limit"] == 2 and config["model_args"].startswith(f"pretrained={MODEL},"), f"{config}")
+    check(config["model"] == "couplet" and config["limit"] == 2 and
+          config["model_args"].startswith(f"pretrained={MODEL},"), f"{config}")
     check(theirs["model_name"] == str(MODEL) and theirs["model_source"] == "couplet" and
           theirs["model_name_sanitized"] == str(MODEL).replace("/", "__"), f"names: {theirs['model_name_sanitized']}")
     check(theirs["lm_eval_version"] is theirs["transformers_version"] is theirs["git_hash"] is None and
@@ -184,7 +186,8 @@ def check_harness(folder, data):
         check_group(theirs, group)
     for task in ("arc_challenge", "gsm8k", "triviaqa", "winogrande"):
         check_lines(folder / "harness", task, own["results"][task]["samples"])
-        check(theirs["n-shot"][task] == own["results"][task]["num_fewshot"] == theirs["configs"][task]["num_fewshot"], f"{task}: shots")
+        check(theirs["n-shot"][task] == own["results"][task]["num_fewshot"] ==
+              theirs["configs"][task]["num_fewshot"], f"{task}: shots")
     check_subjects(folder / "harness", own, theirs, "mmlu", "mmlu")
     check_subjects(folder / "harness", own, theirs, "agieval", "agieval")
     check(theirs["group_subtasks"]["mmlu"] == ["mmlu_humanities", "mmlu_stem"] and
