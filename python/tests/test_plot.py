@@ -131,7 +131,9 @@ def test_names_in_the_legend(figures, tmp_path):
 
 def test_what_couplet_writes(tmp_path):
     """Recorded runs, compared by the program."""
-    program = couplet.find_program()
+    from couplet import find_program
+
+    program = find_program()
     if not program or "--series" not in subprocess.run([program, "compare", "--help"], capture_output=True, text=True).stdout:
         pytest.skip("there is no program with --series")
     runs = [ROOT / "experiments" / "runs" / name for name in ("short-alpha-1-s0", "short-alpha-0.4-s0")]
