@@ -103,12 +103,3 @@ def model_of(model, config, settings):
 @pytest.fixture(autouse=True)
 def _seeded():
     torch.manual_seed(1)
-
-
-@pytest.fixture
-def one_thread():
-    """For small matrices: a second thread is waited for longer than it saves."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)

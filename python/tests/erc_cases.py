@@ -5,6 +5,7 @@ import math
 import torch
 
 from couplet.certify.erc.faults import FAULTS, can_stand_together
+from losses_in_eager import DeltaLeftOut
 
 KINDS = {"f64": torch.float64, "f32": torch.float32, "autocast": torch.float32, "bf16": torch.bfloat16}
 KEYS = [key for key in FAULTS if key not in ("zero", "factor")]
@@ -12,16 +13,6 @@ FACTORS = {"loss_sign": lambda x: -1, "pairs_mean": lambda x: x["n"] / (x["n"] -
            "no_mean": lambda x: x["n"]**2, "weight_left_out": lambda x: 1 / x["weight"],
            "weight_twice": lambda x: x["weight"], "layers_sum": lambda x: x["layers"],
            "layers_twice": lambda x: 1 / x["layers"], "zero": lambda x: 0, "factor": lambda x: 3.7}
-
-
-class _DeltaLeftOut(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx, router, delta):
-        return router * delta
-
-    @staticmethod
-    def backward(ctx, d_proxy):
-        return d_proxy, None
 
 
 def eps_of(R):
@@ -68,7 +59,7 @@ def proxies(R, x, faults, dtype):
         eps = eps_of(R.double())[:, None]
         z = torch.where(eps > 0, (delta.double() - 1) / eps, 0.0).detach()
         return R * (1 + eps * z).to(dtype)
-    return _DeltaLeftOut.apply(R, delta) if "delta_left_out" in faults else R * delta
+    return DeltaLeftOut.apply(R, delta) if "delta_left_out" in faults else R * delta
 
 
 def norms(r, halves, faults, products):

@@ -43,7 +43,7 @@ def right_fused(router, gate_up_proj, delta, alpha, weight):
     return right(router, gate_up_proj.chunk(2, 1)[0], delta, alpha, weight)
 
 
-class _DeltaLeftOut(torch.autograd.Function):
+class DeltaLeftOut(torch.autograd.Function):
     @staticmethod
     def forward(ctx, router, delta):
         return router * delta
@@ -113,7 +113,7 @@ FAULTS = {
     "weight_twice": _of(lambda r, w, e, a, c: right(r, w, e, a, c * c)),
     "router_detached": _of(lambda r, *t: right(r.detach(), *t)),
     "experts_detached": _of(lambda r, w, *t: right(r, w.detach(), *t)),
-    "delta_left_out": _of(lambda r, w, e, a, c: mean_hinge(norms(_DeltaLeftOut.apply(r, e), w), a, c)),
+    "delta_left_out": _of(lambda r, w, e, a, c: mean_hinge(norms(DeltaLeftOut.apply(r, e), w), a, c)),
     "factor": _of(lambda *t: right(*t) * 3),
 }
 RIGHT = (right, right_with_M, right_expert_by_expert, right_fused, right_with_its_own_noise)
