@@ -9,12 +9,15 @@ import sys
 import torch
 
 import verdicts
-from couplet import certify
+from couplet import certify, reference
 from couplet.certify._call import dumps
+from couplet.certify._dump import save
 from couplet.certify._evaluate import outputs
 from couplet.certify.kinds import KINDS
 
 MOST_BYTES = 10_000
+SOURCE_OF_ERC = "Coupling Experts and Routers in Mixture-of-Experts via an Auxiliary Loss, equation 3"
+OF_ERC = ("all-active", "some-active", "ties")
 
 
 def right(kind):
@@ -36,6 +39,13 @@ def files():
             yield f"{module}.{dump.name}", dump, kind, source
 
 
+def erc_files():
+    """Name and tensors of dumps of the coupling loss, computed in f64 and rounded to f32."""
+    for name in OF_ERC:
+        made = certify.erc.dump(reference.erc_loss, certify.erc.make_inputs(name), torch.float64)
+        yield f"erc.{name}", {key: value.float() for key, value in made.items()}
+
+
 def make(folder):
     """Files that are small; of a public implementation one, the first that is not right."""
     folder.mkdir(parents=True, exist_ok=True)
@@ -53,6 +63,10 @@ def make(folder):
         done.add(of)
         expected.append({"file": path.name, "loss": kind.name, "verdict": verdict.state, "source": source,
                          "faults": [[fault["key"] for fault in one] for one in certify.as_json(verdict)["faults"]]})
+    for name, tensors in erc_files():
+        save(folder / f"{name}.safetensors", tensors, "erc")
+        expected.append({"file": f"{name}.safetensors", "loss": "erc", "verdict": "right",
+                         "source": SOURCE_OF_ERC, "faults": []})
     (folder / "expected.json").write_text("[\n" + ",\n".join(map(json.dumps, expected)) + "\n]\n")
 
 

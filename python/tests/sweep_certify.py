@@ -7,6 +7,9 @@
          loss or gradient by more than three times the bound; and of the others the share that is named or judged right.
 --pairs: random inputs for each pair of faults inside a kind.
 
+The coupling loss, --kind erc, has its own random cases and rules (test_certify_erc.py): --pairs times ten pairs in all, each
+named but for one in fifty.
+
 Exit code 1: a false alarm, or a fault that was not named. `make certify-sweep`; a sample is in test_certify_sweep.py."""
 import argparse
 import itertools
@@ -16,6 +19,7 @@ import sys
 import torch
 
 import right_ways
+import test_certify_erc
 from couplet.certify._evaluate import UNIT, bounds, distance, outputs, scaled
 from couplet.certify._judge import Dump, is_right, judge
 from couplet.certify._scale import scale_faults
@@ -84,6 +88,25 @@ def named(kind, faults, dtype, count, seed):
     return hits, told, right, rest
 
 
+def of_coupling(dumps, cases, pairs):
+    """False alarms and faults that are not named: 0, or the first stops it."""
+    for kinds in (("f32",), ("autocast", "bf16")):
+        try:
+            test_certify_erc.right_ones(kinds, dumps, kinds != ("f32",))
+            for key, share in test_certify_erc.faults_in(kinds, cases).items() if cases else ():
+                print(f"  {key} {' or '.join(kinds)}: named in {share} of {cases}, else listed as what the dump cannot show")
+        except AssertionError as error:
+            print(f"erc, {' or '.join(kinds)}: {error}")
+            return 1
+        print(f"erc: 0 false alarms in {dumps} right dumps, {' or '.join(kinds)}", flush=True)
+    try:
+        test_certify_erc.pairs_of_faults(10 * pairs)
+    except AssertionError as error:
+        print(f"erc, pairs: {error}")
+        return 1
+    return 0
+
+
 def main(words=None):
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     for name, default in (("dumps", 1000), ("cases", 20), ("pairs", 5), ("seed", 0)):
@@ -91,7 +114,7 @@ def main(words=None):
     parser.add_argument("--kind", default="")
     args = parser.parse_args(words)
     torch.set_num_threads(1)
-    bad = 0
+    bad = of_coupling(args.dumps, args.cases, args.pairs) if args.kind in "erc" else 0
     for kind in KINDS.values():
         if args.kind not in kind.name:
             continue

@@ -136,7 +136,7 @@ def test_a_factor_where_experts_tie(factor):
 
 
 @pytest.mark.parametrize("words, sentence", (
-    (["--set", "top_k=99"], "top_k is 99, the inputs have fewer experts"), (["--set", "top_k=0"], "must be a whole number from 1"),
+    (["--set", "top_k=9999"], "top_k is 9999, which is more than 1024"), (["--set", "top_k=0"], "must be a whole number from 1"),
     (["--set", "mask=1"], "mask is a tensor, which cannot be set"), (["--json", "no/folder/x.json"], "there is no folder no/folder"),
 ))
 def test_settings_that_cannot_be(words, sentence, capsys):
@@ -144,9 +144,73 @@ def test_settings_that_cannot_be(words, sentence, capsys):
     assert sentence in capsys.readouterr().err
 
 
-def test_flags_that_need_a_kind(capsys):
-    assert command.main(["losses_of_routers:mixtral", "--details"]) == 2
-    assert "--details need --loss KIND" in capsys.readouterr().err
+def test_without_a_kind_all_that_fit_are_written(tmp_path, capsys):
+    def run(*words):
+        return command.main([*words, "--json", "-", "--keep", str(tmp_path)]), json.loads(capsys.readouterr().out)
+
+    assert command.main(["losses_of_routers:one_layer", "--details"]) == 0
+    said = capsys.readouterr().out
+    assert "right as load-balancing-olmoe; these inputs do not tell it from load-balancing-switch" in said
+    assert "right as load-balancing-switch; these inputs do not tell it from load-balancing-olmoe" in said and "d_logits" in said
+    code, both = run("losses_of_routers:one_layer")
+    assert (code, [one["kind"] for one in both]) == (0, ["load-balancing-switch", "load-balancing-olmoe"])
+    assert both[0]["right_as"] == ["load-balancing-olmoe"] and both[0]["faults"] == []
+    assert {"load-balancing-switch.layers.safetensors", "load-balancing-olmoe.ties.safetensors"} <= {
+        path.name for path in tmp_path.iterdir()}
+    code, one = run("losses_of_routers:mixtral")
+    assert (code, one["kind"]) == (0, "load-balancing-mixtral")
+
+
+@pytest.mark.parametrize("words, sentence", (
+    (("losses_of_routers:z", "--rounding", "bf16"), "--rounding is not for a loss of a router"),
+    (("losses_of_others:papers", "--seed", "1"), "--seed is not for the coupling loss"),
+    (("losses_of_others:papers", "--logits", "one"), "--logits is not for the coupling loss"),
+    (("a_dump.safetensors", "--keep", "folder"), "--keep is not for a dump")))
+def test_options_that_would_change_nothing_are_refused(words, sentence, capsys):
+    assert command.main(list(words)) == 2
+    assert sentence in capsys.readouterr().err
+
+
+def test_eight_experts_inside():
+    """The inputs have at most eight; they are made wider, or K = n would hide all."""
+    def eight(logits, coefficient=1.0):
+        return coefficient * others.one_layer(logits, 8)
+
+    verdict = certify.certify(eight, "load-balancing-olmoe", fixed={"top_k": 8})
+    assert verdict.state == "right" and {one.name for one in verdict.others} == {"load-balancing-switch"}
+    assert certify.certify(eight, "load-balancing-olmoe", fixed={"top_k": 7}).state != "right"
+    gate = lambda logits, bias: others.gate(logits, bias, 8, 1.0)
+    assert certify.certify(gate, "gate-weights", fixed={"top_k": 8}).state == "right"
+
+
+def test_arguments_by_position_alone():
+    def loss(logits, top_k, /, coefficient):
+        return coefficient * others.one_layer(logits, top_k)
+
+    certify.assert_right(loss, "load-balancing-olmoe")
+
+
+def test_a_bias_that_is_never_updated():
+    for kind in ("bias-update-sign", "bias-update-centred", "bias-update-proportional"):
+        for never in (lambda counts, bias, rate: bias.clone(), lambda counts, bias, rate: None):
+            verdict = certify.certify(never, kind)
+            assert [fault.key for fault in verdict.sets[0].faults] == ["unchanged"], kind
+
+
+def test_a_coefficient_of_its_own():
+    """The one that is given is not used; another one is written in the code."""
+    verdict = certify.certify(lambda router_logits, top_k, coefficient: others.olmoe(router_logits, top_k, 0.01),
+                              "load-balancing-olmoe")
+    assert [fault.key for fault in verdict.sets[0].faults] == ["coefficient_unused"]
+    assert verdict.factor == pytest.approx(0.01, rel=1e-4)
+
+
+@pytest.mark.parametrize("given, sentence", (
+    ({"logits": torch.zeros(5, 8), "top_k": 2}, r"logits are \[5, 8\], must be \[L,T,n\]"),
+    ({"logits": torch.zeros(1, 5, 8)}, "load-balancing-olmoe needs top_k")))
+def test_what_a_reference_cannot_take(given, sentence):
+    with pytest.raises(ValueError, match=sentence):
+        certify.REFERENCES["load-balancing-olmoe"](certify.Case(**given))
 
 
 def test_why_none_fits(capsys):

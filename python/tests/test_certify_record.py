@@ -312,3 +312,24 @@ def test_a_loss_that_is_not_affine():
             return (1 + 40 * self.aux_loss_coef)**2 * sum(switch(one, K) for one in logits)
     model = Squared()
     refused("neither affine", model, step_of(model, batches()))
+
+
+def test_the_coupling_loss_needs_no_step():
+    model = Model()
+    with pytest.raises(certify.CannotJudge, match="depends on weights alone"):
+        recorded(model, step_of(model, batches()), "erc")
+
+
+@pytest.mark.parametrize("where, sentence", (("loss", "the step's loss has a NaN"), ("gate", "layers.1.gate.weight: its gradient")))
+def test_what_is_not_a_number(where, sentence):
+    model = Model()
+
+    def step():
+        loss = model(input_ids=batches()[0])
+        loss.backward()
+        if where == "gate":
+            model.layers[1].gate.weight.grad[0, 0] = float("nan")
+        return loss * float("nan") if where == "loss" else loss
+
+    with pytest.raises(certify.CannotJudge, match=sentence):
+        recorded(model, step)

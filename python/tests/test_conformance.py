@@ -10,7 +10,7 @@ from safetensors.torch import load_file
 
 import make_conformance
 from conftest import ROOT
-from couplet import certify
+from couplet import certify, reference
 
 FOLDER = ROOT / "python" / "conformance"
 EXPECTED = json.loads((FOLDER / "expected.json").read_text())
@@ -20,7 +20,24 @@ check = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(check)
 
 
-@pytest.mark.parametrize("one", EXPECTED, ids=lambda one: one["file"])
+ROUTED = [one for one in EXPECTED if one["loss"] != "erc"]
+COUPLING = [one for one in EXPECTED if one["loss"] == "erc"]
+
+
+@pytest.mark.parametrize("one", COUPLING, ids=lambda one: one["file"])
+def test_coupling(one):
+    """The judge, and check.py with the paper's pseudo-code."""
+    verdict = certify.erc.judge({one["file"]: load_file(FOLDER / one["file"])})
+    assert (verdict.state, one["verdict"]) == ("right", "right")
+
+    def pseudo_code(router, w_gate, delta, alpha, weight):
+        return reference.erc_loss(router.double(), w_gate.double(), delta=delta.double(), alpha=alpha, weight=weight)
+    assert check.verdict(pseudo_code, FOLDER / one["file"]) == "right"
+    detached = check.verdict(lambda router, **rest: pseudo_code(router.detach(), **rest), FOLDER / one["file"])
+    assert "d_router differs" in detached
+
+
+@pytest.mark.parametrize("one", ROUTED, ids=lambda one: one["file"])
 def test_verdicts(one):
     dump, kind = certify.read(FOLDER / one["file"])
     assert kind == one["loss"]
@@ -30,7 +47,7 @@ def test_verdicts(one):
 
 
 def test_every_kind_is_there_and_many_faults():
-    assert {one["loss"] for one in EXPECTED if one["verdict"] == "right"} == set(certify.KINDS)
+    assert {one["loss"] for one in EXPECTED if one["verdict"] == "right"} == {"erc", *certify.KINDS}
     assert sum(one["verdict"] != "right" for one in EXPECTED) > 10
     assert sorted(path.name for path in FOLDER.glob("*.safetensors")) == sorted(one["file"] for one in EXPECTED)
 
@@ -45,7 +62,7 @@ def test_it_is_what_is_made(tmp_path):
             torch.testing.assert_close(made[name], want, rtol=1e-4, atol=1e-6, msg=f"{one['file']}: {name}")
 
 
-@pytest.mark.parametrize("one", [one for one in EXPECTED if one["verdict"] == "right"], ids=lambda one: one["file"])
+@pytest.mark.parametrize("one", [one for one in ROUTED if one["verdict"] == "right"], ids=lambda one: one["file"])
 def test_check_of_the_references(one):
     kind = certify.KINDS[one["loss"]]
 
@@ -82,5 +99,21 @@ def test_functions_that_give_no_loss(function, words):
     assert words in check.verdict(function, FOLDER / "z-loss.layers.safetensors")
 
 
-def test_usage():
+def test_what_a_function_does_not_take_is_no_fault(capsys, tmp_path, monkeypatch):
+    (tmp_path / "whole.py").write_text(
+        "def z(logits, coefficient=1.0, **_):\n"
+        "    return coefficient * (logits.logsumexp(-1) ** 2).mean()\n\n"
+        "def wrong(logits, **_):\n"
+        "    return 2 * z(logits, **_)\n")
+    monkeypatch.chdir(tmp_path)
+    assert check.main(["whole:z", "z-loss"]) == 0
+    said = capsys.readouterr().out
+    assert "z-loss.padding.safetensors: does not count: it takes no mask and no sequences (loss differs by" in said
+    assert check.main(["whole:wrong", "z-loss"]) == 1
+    assert check.excuse(lambda **_: 0, FOLDER / "z-loss.ties.safetensors").startswith("experts tie")
+
+
+def test_usage(capsys):
     assert check.main([]) == check.main(["module", "z-loss"]) == 2
+    assert check.main(["no_such_module:f", "z-loss"]) == check.main(["json:no_such", "z-loss"]) == 2
+    assert "no_such_module" in (said := capsys.readouterr().err) and "no_such" in said and "Traceback" not in said

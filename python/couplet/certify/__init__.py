@@ -35,7 +35,15 @@ __all__ = ["CannotJudge", "Case", "Dump", "Fault", "KINDS", "Kind", "REFERENCES"
 
 
 def _reference(kind: Kind) -> Callable[[Case], Any]:
-    return lambda x: kind.reference(x, NONE)
+    def reference(x: Case) -> Any:
+        missing = [name for name in sorted(kind.needs) if getattr(x, name) is None]
+        if missing:
+            raise ValueError(f"{kind.name} needs {', '.join(missing)}")
+        if kind.outputs == ("loss",) and x.logits is not None and x.logits.dim() != 3:
+            raise ValueError(f"{kind.name}: logits are {list(x.logits.shape)}, must be [L,T,n]; of one layer, logits[None]")
+        return kind.reference(x, NONE)
+
+    return reference
 
 
 REFERENCES: Dict[str, Callable[[Case], Any]] = {"erc": erc.loss, **{name: _reference(kind) for name, kind in KINDS.items()}}

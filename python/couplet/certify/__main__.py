@@ -45,7 +45,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--rounding", choices=("f32", "bf16"),
                         help="erc: what is let pass; default: bf16 where a tensor of a dump has 16 bits")
     parser.add_argument("--device", default="cpu")
-    parser.add_argument("--seed", type=int, default=0, help="of the inputs")
+    parser.add_argument("--seed", type=int, help="of the inputs; default: 0")
     parser.add_argument("--details", action="store_true", help="also the numbers, and what the inputs cannot show")
     parser.add_argument("--json", metavar="FILE", help="the verdict for programs; - writes it alone to standard output")
     parser.add_argument("--keep", metavar="FOLDER", help="the inputs and what came out are kept here, as dumps")
@@ -85,6 +85,7 @@ def _of_dump(args: argparse.Namespace, tensors: Mapping[str, Tensor], named: Opt
     name = args.loss or named or ("erc" if {"R", "W_g"} & set(tensors) else None)
     if name == "erc":
         return [erc.judge({args.callable: dict(tensors)}, _rounded(args))]
+    _refuse(args, "a loss of a router", "rounding")
     dump = read(args.callable)[0]
     if name:
         kind = kind_of(name)
@@ -96,19 +97,15 @@ def _of_dump(args: argparse.Namespace, tensors: Mapping[str, Tensor], named: Opt
     return [one for one in verdicts if one.exit_code == 0]
 
 
-def _json(verdict: ANY, args: argparse.Namespace) -> str:
+def _members(verdict: ANY, args: argparse.Namespace) -> Dict[str, Any]:
     """Of a dump file of the coupling loss, its certificate alone."""
     members = as_json(verdict)
     if isinstance(verdict, erc.Certificates) and list(verdict.found) == [args.callable]:
-        members = members["dumps"][args.callable]
-    return json.dumps(members, indent=1) + "\n"
+        return dict(members["dumps"][args.callable])
+    return members
 
 
-def _said(verdict: ANY, args: argparse.Namespace) -> int:
-    text = _json(verdict, args)
-    if args.json == "-":
-        print(text, end="")
-        return verdict.exit_code
+def _print(verdict: ANY, args: argparse.Namespace) -> None:
     if isinstance(verdict, erc.Certificates) and len(verdict.found) > 1:
         for name, one in verdict.found.items():
             print(f"  {name}: {erc.report.sentence(one)}")
@@ -116,9 +113,22 @@ def _said(verdict: ANY, args: argparse.Namespace) -> int:
     lines = details(verdict)
     for line in lines if args.details else lines[:_remedies(verdict)]:
         print(f"  {line}")
-    if args.json:
+
+
+def _said(verdicts: List[ANY], args: argparse.Namespace) -> int:
+    """The exit code. As JSON, several verdicts are a list."""
+    if not verdicts:
+        raise CannotJudge(NONE_FITS)
+    members = [_members(verdict, args) for verdict in verdicts]
+    text = json.dumps(members if len(members) > 1 else members[0], indent=1) + "\n"
+    if args.json == "-":
+        print(text, end="")
+    else:
+        for verdict in verdicts:
+            _print(verdict, args)
+    if args.json and args.json != "-":
         pathlib.Path(args.json).write_text(text)
-    return verdict.exit_code
+    return max(verdict.exit_code for verdict in verdicts)
 
 
 def _remedies(verdict: ANY) -> int:
@@ -129,42 +139,52 @@ def _remedies(verdict: ANY) -> int:
     return len({fault.key for one in verdict.sets for fault in one.faults}) if named else 0
 
 
-def _of_coupling(args: argparse.Namespace, function: Any) -> int:
+def _kept(args: argparse.Namespace, name: str, kind: str) -> pathlib.Path:
+    """Where a dump goes; with its kind where that is found out."""
+    pathlib.Path(args.keep).mkdir(parents=True, exist_ok=True)
+    return pathlib.Path(args.keep) / f"{name if args.loss else f'{kind}.{name}'}.safetensors"
+
+
+def _of_coupling(args: argparse.Namespace, function: Any) -> ANY:
+    _refuse(args, "the coupling loss", "logits", "seed")
     made = erc.dumps(function, getattr(torch, args.dtype), args.device, _fixed(args))
-    if args.keep:
-        pathlib.Path(args.keep).mkdir(parents=True, exist_ok=True)
-        for name, tensors in made.items():
-            save(pathlib.Path(args.keep) / f"{name}.safetensors", tensors, "erc")
-    return _said(erc.judge(made, _rounded(args)), args)
+    for name, tensors in made.items() if args.keep else ():
+        save(_kept(args, name, "erc"), tensors, "erc")
+    return erc.judge(made, _rounded(args))
+
+
+def _of_callable(args: argparse.Namespace, function: Any) -> List[ANY]:
+    """As the kind that is named; without one, as all as which it is right."""
+    if args.loss == "erc" or args.loss is None and _is_coupling(function):
+        return [_of_coupling(args, function)]
+    settings = {"dtype": getattr(torch, args.dtype), "device": args.device, "seed": args.seed or 0,
+                "fixed": _fixed(args), "logits": args.logits}
+    names = [args.loss] if args.loss else fitting(function, **settings)
+    return [_of_coupling(args, function) if name == "erc" else _of_router(args, function, name, settings) for name in names]
+
+
+def _of_router(args: argparse.Namespace, function: Any, name: str, settings: Dict[str, Any]) -> Verdict:
+    _refuse(args, "a loss of a router", "rounding")
+    made = dumps(function, kind_of(name), **settings)
+    for dump in made if args.keep else ():
+        write(_kept(args, dump.name, name), dump, name)
+    return judge(kind_of(name), made)
+
+
+def _refuse(args: argparse.Namespace, what: str, *names: str) -> None:
+    """Options that would change nothing."""
+    for name in names:
+        if getattr(args, name) is not None:
+            raise CannotJudge(f"--{name} is not for {what}")
 
 
 def _run(args: argparse.Namespace) -> int:
     if args.callable.endswith(".safetensors"):
+        _refuse(args, "a dump", "logits", "seed", "keep", "alpha", "weight")
         tensors, metadata = tensors_in(pathlib.Path(args.callable))
-        verdicts = _of_dump(args, tensors, metadata.get("kind"))
-        if not verdicts:
-            raise CannotJudge(NONE_FITS)
-        return max(_said(verdict, args) for verdict in verdicts)
+        return _said(_of_dump(args, tensors, metadata.get("kind")), args)
     _check_device(args.device)
-    function = load(args.callable)
-    if args.loss == "erc" or args.loss is None and _is_coupling(function):
-        return _of_coupling(args, function)
-    settings = {"dtype": getattr(torch, args.dtype), "device": args.device, "seed": args.seed,
-                "fixed": _fixed(args), "logits": args.logits}
-    if args.loss is None and (args.json or args.keep or args.details):
-        raise CannotJudge("--json, --keep and --details need --loss KIND")
-    if args.loss is None:
-        found = fitting(function, **settings)
-        if not found:
-            raise CannotJudge(NONE_FITS)
-        print(f"{args.callable}: right as {', '.join(found)}")
-        return 0
-    made = dumps(function, kind_of(args.loss), **settings)
-    if args.keep:
-        pathlib.Path(args.keep).mkdir(parents=True, exist_ok=True)
-        for dump in made:
-            write(pathlib.Path(args.keep) / f"{dump.name}.safetensors", dump, args.loss)
-    return _said(judge(kind_of(args.loss), made), args)
+    return _said(_of_callable(args, load(args.callable)), args)
 
 
 def _check_device(device: str) -> None:

@@ -11,10 +11,11 @@ from torch import Tensor, nn
 from .._import import CannotJudge, raised
 from ._dump import NUMBERS, number
 from ._judge import Dump
-from ._kind import Case, Kind, Outputs
+from ._kind import Case, Kind, Outputs, generator
 
 LAYERED = ("logits", "indices", "kept")  # [L,T,...]
 MANY = ("tuple", "stack", "one")  # the logits of all layers; of all in one tensor; of one layer
+MOST_K = 1024  # that a loss may have inside
 AGAIN = 1e-3  # relative: a second call may differ by this much
 
 
@@ -88,8 +89,9 @@ class Callee:
 
 def call(callee: Callee, x: Case, form: str) -> Any:
     arguments = callee.arguments(x, form)
+    first = [name for name, p in callee.parameters.items() if p.kind is p.POSITIONAL_ONLY and name in arguments]
     try:
-        return callee.function(**arguments)
+        return callee.function(*[arguments.pop(name) for name in first], **arguments)
     except (Exception, SystemExit) as error:
         raise raised("it raises", error) from error
 
@@ -181,9 +183,21 @@ def dumps(function: Callable[..., Any], kind: Kind, dtype: torch.dtype = torch.f
           fixed: Optional[Mapping[str, Any]] = None, logits: Optional[str] = None) -> List[Dump]:
     """Of all inputs of the kind that the callable can take."""
     callee = Callee(function, kind, fixed, logits)
-    given = {name: x for name, x in kind.cases(seed).items()
-             if all(getattr(x, need) is not None for need in kind.needs - set(callee.fixed)) and
-             (x.logits is None or callee.fixed.get("top_k", 1) <= x.logits.shape[-1])}
-    if not given:
-        raise CannotJudge(f"top_k is {callee.fixed['top_k']}, the inputs have fewer experts")
+    K = int(callee.fixed.get("top_k", 0))
+    if K > MOST_K:
+        raise CannotJudge(f"top_k is {K}, which is more than {MOST_K}")
+    given = {name: wide(x, K, seed) for name, x in kind.cases(seed).items()
+             if all(getattr(x, need) is not None for need in kind.needs - set(callee.fixed))}
     return [dump(callee, name, x, dtype, device) for name, x in given.items()]
+
+
+def wide(x: Case, K: int, seed: int) -> Case:
+    """With 2 K experts at least, for a loss that has K inside: the logits repeated, and moved a little."""
+    if x.logits is None or x.logits.shape[-1] >= 2 * K:
+        return x
+    many = -(-2 * K // x.logits.shape[-1])
+    by_expert = {name: torch.cat([value] * many, -1) for name, value in x.tensors()
+                 if name == "bias" or value.shape == x.logits.shape}
+    more = torch.randn(by_expert["logits"].shape, generator=generator(seed))
+    ties = bool((x.logits == x.logits.round()).all())
+    return x.but(**{**by_expert, "logits": by_expert["logits"] + (more.round() if ties else more), "kept": None})

@@ -73,7 +73,7 @@ class Verdict:
     kind: Kind
     state: str  # "right", "other", "fault", "unknown", or "unclear": rounding moves the right one as far
     sets: List[Supposed] = field(default_factory=list)  # those that explain the dumps; the nearest one if unknown
-    others: List[Kind] = field(default_factory=list)  # as which it is right
+    others: List[Kind] = field(default_factory=list)  # as which it is right, or right too
     factor: Optional[float] = None  # of everything, where no named fault is one
     grade: str = ""  # the rounding within which it holds
     untold: List[Fault] = field(default_factory=list)  # faults that these dumps would not show
@@ -284,6 +284,11 @@ class Judge:
     def fitting(self, size: int, unit: float) -> List[Supposed]:
         return [one for one in self.sets(size) if self.fits(one, unit)]
 
+    def is_no_factor(self, supposed: Supposed) -> bool:
+        """Whether a factor beside it says anything: not beside a scale that multiplies everything by one number."""
+        scales = {supposed.factors(dump.x) for dump in self.dumps}
+        return not supposed.outside or len(scales) > 1 and all(a == b for a, b in scales)
+
     def factor(self, supposed: Supposed, unit: float) -> Optional[float]:
         """The number times which a hypothesis explains all dumps."""
         untied = (k for k in range(len(self.dumps)) if self.room(k, unit)[1] is None)
@@ -291,6 +296,7 @@ class Judge:
         if not self.may_be_near(k, supposed, unit, None):
             return None
         right = float(self.expected(k, supposed, unit)[1].get("loss", torch.zeros(())))
+        right *= supposed.factors(self.dumps[k].x)[0]
         c = float(self.dumps[k].got.get("loss", torch.zeros(()))) / right if right else 0.0
         return c if c and self.fits(replace(supposed, times=c), unit) else None
 
@@ -374,10 +380,11 @@ def judge(kind: Kind, dumps: Sequence[Dump]) -> Verdict:
 
 def _one_fault(own: Judge, unit: float) -> Optional[Verdict]:
     """Or none."""
-    if own.fits(RIGHT, unit):
-        return Verdict(own.kind, "right", [RIGHT], untold=[one.faults[0] for one in own.fitting(1, unit)])
+    is_the_kind = own.fits(RIGHT, unit)
     others = [other for other in relatives(own.kind, own.dumps) if Judge(other, own.dumps, own.cases).fits(RIGHT, unit)]
     one = own.fitting(1, unit)
+    if is_the_kind:
+        return Verdict(own.kind, "right", [RIGHT], others, untold=[fault for each in one for fault in each.faults])
     return Verdict(own.kind, "other" if others else "fault", one, others) if others or one else None
 
 
@@ -389,7 +396,7 @@ def _two_faults(own: Judge, unit: float) -> Optional[Verdict]:
 
 def _factor(own: Judge, unit: float, sets: Iterable[Supposed] = (RIGHT,)) -> Optional[Verdict]:
     for supposed in sets:
-        c = None if supposed.outside else own.factor(supposed, unit)
+        c = own.factor(supposed, unit) if own.is_no_factor(supposed) else None
         if c:
             return Verdict(own.kind, "fault", [supposed], factor=c)
     return None

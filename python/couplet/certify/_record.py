@@ -148,6 +148,10 @@ class Recorded:
         gradients = [torch.zeros_like(whole(weight.parameter)) if weight.parameter.grad is None
                      else whole(weight.parameter.grad) for weight in weights]
         known = [one for one in self._of_processes(loss) if one is not None]
+        for name, value in [("the step's loss", torch.tensor(known)),
+                            *((f"{router.name}: its gradient", one) for router, one in zip(self.routers, gradients))]:
+            if not bool(torch.isfinite(value).all()):
+                raise CannotJudge(f"{name} has a NaN or an infinite number")
         return _Run(sum(known) / len(known) if known else None, [one.detach().double().cpu() for one in gradients])
 
     def _weights(self) -> List[Weight]:
@@ -277,6 +281,9 @@ class Recorded:
         return not hidden and not (run.loss == 0 and run.size() > self._floor())
 
     def verdict(self, kind: str) -> Verdict:
+        if kind == "erc":
+            raise CannotJudge("the coupling loss depends on weights alone and needs no step: give its function to certify(), "
+                              "kind \"erc\"")
         if kind not in KINDS:
             raise CannotJudge(f"there is no kind of loss {kind}: {', '.join(KINDS)}")
         dumps = self.dumps(KINDS[kind])

@@ -27,11 +27,13 @@ def sentence(verdict: Union[Verdict, Certificates]) -> str:
     if isinstance(verdict, Certificates):
         return verdict.sentence()
     kind = verdict.kind.name
+    rounding = f", within the rounding of {verdict.grade}" if verdict.grade in COARSE else ""
     if verdict.state == "right":
-        return f"right as {kind}" + (f", within the rounding of {verdict.grade}" if verdict.grade in COARSE else "")
+        also = f"; these inputs do not tell it from {_others(verdict)}" if verdict.others else ""
+        return f"right as {kind}{rounding}{also}"
     if verdict.state == "other":
         told = f": as {kind}, {_clause(verdict.sets[0], verdict)}" if verdict.sets else ""
-        return f"right as {_others(verdict)}, not {kind}{told}"
+        return f"right as {_others(verdict)}{rounding}, not {kind}{told}"
     if verdict.state == "unclear":
         off = max((one for figures in verdict.figures.values() for one in figures),
                   key=lambda one: one.distance / max(abs(one.expected), 1e-300))
@@ -68,7 +70,7 @@ def as_json(verdict: Union[Verdict, Certificates]) -> Dict[str, Any]:
     return {"version": VERSION, "kind": verdict.kind.name, "verdict": verdict.state, "sentence": sentence(verdict),
             "faults": [[{"key": fault.key, "value": value, "sentence": fault.sentence, "remedy": fault.remedy}
                         for fault, value in (*one.inside, *((fault, None) for fault in one.outside))]
-                       for one in verdict.sets],
+                       for one in verdict.sets if one.faults],
             "right_as": [kind.name for kind in verdict.others], "factor": verdict.factor, "rounding": verdict.grade,
             "cannot_show": [fault.key for fault in verdict.untold], "first": verdict.first,
             "figures": {name: [vars(one) for one in figures] for name, figures in verdict.figures.items()}}

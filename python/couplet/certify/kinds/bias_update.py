@@ -34,7 +34,7 @@ def signs(x: Case, has: Has) -> Tensor:
 
 def updated(x: Case, has: Has, step: Tensor) -> Outputs:
     old = torch.zeros_like(step) if has("forgets") else x.bias
-    rate = 1.0 if has("rate_unused") else x.rate**2 if has("rate_twice") else x.rate
+    rate = 0.0 if has("unchanged") else 1.0 if has("rate_unused") else x.rate**2 if has("rate_twice") else x.rate
     return {"bias_after": old + rate * step}
 
 
@@ -56,6 +56,7 @@ def cases(seed: int) -> Dict[str, Case]:
 
 
 FAULTS = (
+    Fault("unchanged", "the bias is never updated", "call the update after each optimizer step, in training mode"),
     Fault("wrong_sign", "the bias of busy experts is raised", "bias += rate * sign(mean - counts)"),
     Fault("last_micro_batch", "the counts are those of one micro-batch or rank",
           "sum them over accumulation steps and all_reduce them before the update"),
