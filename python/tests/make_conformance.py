@@ -33,7 +33,9 @@ def files():
     for name, kind in KINDS.items():
         for dump in right(kind):
             yield f"{name}.{dump.name}", dump, kind, kind.source
-    for module, source, name, _ in verdicts.rebuilt():
+    for module, source, name, verdict in verdicts.rebuilt():
+        if isinstance(verdict, certify.CannotJudge):
+            continue
         kind = KINDS[name]
         for dump in dumps(sys.modules[module].loss, kind):
             yield f"{module}.{dump.name}", dump, kind, source

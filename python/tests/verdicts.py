@@ -19,7 +19,7 @@ def rebuilt():
     sys.path.insert(0, str(WILD))
     for path in sorted(WILD.glob("*.py")):
         module = importlib.import_module(path.stem)
-        yield path.stem, module.SOURCE, module.KIND, certify.certify(module.loss, module.KIND)
+        yield path.stem, module.SOURCE, module.KIND, judged(module.loss, module.KIND)
 
 
 def of_transformers():
@@ -33,9 +33,9 @@ def of_transformers():
             yield path.stem.removeprefix("modeling_"), judged(function)
 
 
-def judged(function):
+def judged(function, kind=MIXTRAL):
     try:
-        return certify.certify(function, MIXTRAL)
+        return certify.certify(function, kind)
     except certify.CannotJudge as error:
         return error
 

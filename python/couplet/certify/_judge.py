@@ -12,13 +12,15 @@ from torch import Tensor
 from ._evaluate import TF32, UNIT, Bounds, distance, outputs, scaled
 from ._kind import Case, Fault, Has, Kind, Outputs
 from ._scale import scale_faults
-from ._ties import fitted, least_away, room
+from ._ties import fitted, least_away, room, unexplained
 from .kinds import KINDS
 from .kinds._balance import Sums, part
 
 # Hypotheses that are further away are not looked at closely: shares of the norm, of the loss where experts tie, and
 # multiples of the bound of the right one.
 NEAR, NEAR_TIED, FAR = 0.05, 0.3, 1000.0
+UNEXPLAINED = 0.02  # of the gradients: what a fit that is not finished leaves, beside any factor
+TINY = 1000.0  # bounds of the right one: what is smaller may be rounding
 CLEAR = 0.25  # of an output's norm: what lies further away is not explained by the rounding of the dump's own formats
 MANY, EVERY = 1 << 16, 16  # of so many logits, every so-manyth token is looked at first
 
@@ -234,7 +236,28 @@ class Judge:
             away = least_away(self.kind, few.but(sums=Sums(sums.known)), given, some, factors, limits)
             if not self.bounds(k, RIGHT, unit).allow(away, most):
                 return False
-        return not limits or self.bounds(k, RIGHT, unit).allow(least_away(self.kind, x, given, got, factors, limits), most)
+        if not limits:
+            return True
+        away = least_away(self.kind, x, given, got, factors, limits)
+        if not (self.bounds(k, RIGHT, unit).allow(away, most) and self.may_be_clear(k, supposed, unit, away)):
+            return False
+        if factors or not sums.known or sums.whole:
+            return True
+        few, some = self.part(k, unit)
+        few = few.but(sums=Sums(sums.known), shift=torch.zeros_like(limits[0]))
+        near = most("d_logits", self.bounds(k, RIGHT, unit).so_far()["d_logits"]) / self.sizes[k]["d_logits"]
+        return unexplained(self.kind, few, given, some["d_logits"]) <= near + UNEXPLAINED
+
+    def may_be_clear(self, k: int, supposed: Supposed, unit: float, away: Dict[str, float]) -> bool:
+        """Whether is_clear can hold of outputs that lie at least so far off: a |e| bounds |e - g| only if |e - g| is at most
+        a / (1 - a) |g|. Not looked at where the expected ones may be rounding themselves."""
+        share = CLEAR if unit in self.formats() else NEAR
+        far = [name for name, value in away.items() if value > share / (1 - share) * self.sizes[k][name] * (1 + 1e-6)]
+        if not far:
+            return True
+        expected = outputs(self.kind, self.room(k, unit)[0], supposed.given())
+        own = self.bounds(k, RIGHT, min(self.formats())).so_far()
+        return all(float(expected[name].norm()) <= TINY * own[name] for name in far)
 
     def is_hopeless(self, k: int, unit: float) -> bool:
         """Whether no counts bring many numbers within twice the bound of the right ones."""

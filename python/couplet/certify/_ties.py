@@ -117,6 +117,19 @@ def fitted(kind: Kind, x: Case, faults: Mapping[str, Optional[float]], got: Outp
     return shift
 
 
+def unexplained(kind: Kind, x: Case, faults: Mapping[str, Optional[float]], got: Tensor) -> float:
+    """The share of the gradients `got` that no counts and no factor explain, whatever the ties allow: what is left of a
+    least-squares fit."""
+    fit = _Fit(kind, x, faults, {"d_logits": got}, torch.ones_like(x.shift))
+
+    def left(v: Tensor) -> Tensor:
+        return v - fit.forward(fit.solved(torch.zeros_like(fit.free), v, 1e-6)) if fit.size else v
+
+    given, right = left(fit.goal + fit.right.detach()), left(fit.right.detach())
+    factor = float(given @ right) / max(float(right @ right), 1e-300)
+    return float((given - factor * right).norm()) / max(float((fit.goal + fit.right.detach()).norm()), 1e-300)
+
+
 def least_away(kind: Kind, x: Case, faults: Mapping[str, Optional[float]], got: Outputs,
                factors: Optional[Tuple[float, float]], limits: Optional[Tuple[Tensor, Tensor]]) -> Dict[str, float]:
     """For each output a distance from `got` that no counts within `limits` can go below, times `factors` of loss and

@@ -137,21 +137,13 @@ def softmax(x: Case, has: Has, logits: Tensor) -> Tensor:
 
 def _in_bf16(r: Routed, values: Tensor) -> Tensor:
     """The sum over tokens, axis 2, in a bf16 number, one after the other; its gradient is that of a sum."""
-    if r.sums is not None:
-        return r.sums(values.sum(2) if r.sums.next else _rounded(values))
-    total = torch.zeros_like(values[:, :, 0])
-    for one in values.unbind(2):
-        total = total + one
-        total = total + (total.detach().to(torch.bfloat16).to(total.dtype) - total.detach())
-    return total
-
-
-def _rounded(values: Tensor) -> Tensor:
-    """The same without a gradient."""
-    total = torch.zeros(values[:, :, 0].shape, dtype=torch.bfloat16)
-    for one in values.unbind(2):
-        torch.add(total, one, out=total)
-    return total.to(values.dtype)
+    total = values.sum(2)
+    if r.sums is None or r.sums.next is None:
+        rounded = torch.zeros(total.shape, dtype=torch.bfloat16)
+        for one in values.detach().unbind(2):
+            torch.add(rounded, one, out=rounded)
+        total = total + (rounded.to(values.dtype) - total.detach())
+    return total if r.sums is None else r.sums(total)
 
 
 def fraction(r: Routed, has: Has) -> Tensor:
