@@ -8,9 +8,8 @@
 #include "eval/evaluation.h"
 #include "io/json.h"
 
-cpl_status cpl_train_eval_open(cpl_train_eval *t, const cpl_settings *s, const cpl_log *log)
+static cpl_status open_tasks(cpl_train_eval *t, const cpl_settings *s, const cpl_log *log)
 {
-    cpl_status status                 = CPL_OK;
     const int64_t limit               = s->eval.tasks_limit;
     cpl_questions_options options     = {.limit      = limit ? limit : CPL_UNSET,
                                          .shots      = CPL_UNSET,
@@ -19,24 +18,32 @@ cpl_status cpl_train_eval_open(cpl_train_eval *t, const cpl_settings *s, const c
                                          .log        = log};
     const cpl_selection_options tasks = {.words   = (const char *const *)s->eval.tasks.at,
                                          .n_words = s->eval.tasks.count};
-    memset(t, 0, sizeof *t);
     if (s->eval.tasks.count == 0) return CPL_OK;
-    if (!s->data.tokenizer)
-        return CPL_FAIL(CPL_ERR_INPUT,
-                        "eval.tasks needs data.tokenizer: questions are texts, and token shards do "
-                        "not say how to read them");
     t->own = cpl_eval_data_dir();
     if (t->own) t->data = cpl_text_copy(s->eval.tasks_data ? s->eval.tasks_data : t->own);
-    if (!t->data) CPL_TRY_DONE(CPL_ERR_MEMORY);
-    if (!s->eval.tasks_data) CPL_TRY_DONE(cpl_eval_data_dir_check(t->own, "eval.tasks_data:"));
+    if (!t->data) return CPL_ERR_MEMORY;
+    if (!s->eval.tasks_data) CPL_TRY(cpl_eval_data_dir_check(t->own, "eval.tasks_data:"));
     options.data = t->data;
     options.own  = t->own;
-    CPL_TRY_DONE(cpl_tokenizer_load(&t->tokenizer, s->data.tokenizer));
-    CPL_TRY_DONE(cpl_selection_init(&t->selection, cpl_request_kinds));
-    CPL_TRY_DONE(cpl_selection_add(&t->selection, &tasks));
-    status = cpl_evaluation_open(&t->evaluation, &t->selection, &options, s->model.max_positions,
-                                 t->tokenizer);
-done:
+    CPL_TRY(cpl_selection_init(&t->selection, cpl_request_kinds));
+    CPL_TRY(cpl_selection_add(&t->selection, &tasks));
+    return cpl_evaluation_open(&t->evaluation, &t->selection, &options, s->model.max_positions,
+                               t->tokenizer);
+}
+
+cpl_status cpl_train_eval_open(cpl_train_eval *t, const cpl_settings *s, const cpl_log *log)
+{
+    memset(t, 0, sizeof *t);
+    if (s->eval.tasks.count == 0 && s->eval.prompts.count == 0) return CPL_OK;
+    if (!s->data.tokenizer)
+        return CPL_FAIL(
+            CPL_ERR_INPUT,
+            "%s needs data.tokenizer: questions and prompts are texts, and token shards "
+            "do not say how to read them",
+            s->eval.tasks.count ? "eval.tasks" : "eval.prompts");
+    cpl_status status = cpl_tokenizer_load(&t->tokenizer, s->data.tokenizer);
+    if (status == CPL_OK) status = open_tasks(t, s, log);
+    if (status == CPL_OK) status = cpl_train_samples_open(&t->samples, s, t->tokenizer);
     if (status != CPL_OK) cpl_train_eval_close(t);
     return status;
 }
@@ -46,6 +53,7 @@ void cpl_train_eval_close(cpl_train_eval *t)
     if (t->open) cpl_lm_batch_free(&t->batch);
     cpl_evaluation_close(&t->evaluation);
     cpl_selection_free(&t->selection);
+    cpl_train_samples_close(&t->samples);
     cpl_tokenizer_free(t->tokenizer);
     cpl_free(t->data);
     cpl_free(t->own);
@@ -54,24 +62,13 @@ void cpl_train_eval_close(cpl_train_eval *t)
 
 int64_t cpl_train_eval_window(const cpl_train_eval *t)
 {
-    return t->evaluation.window;
+    const int64_t of_tasks = t->evaluation.window, of_samples = t->samples.window;
+    return of_tasks > of_samples ? of_tasks : of_samples;
 }
 
-cpl_status cpl_train_eval_run(cpl_train_eval *t, cpl_model *model, cpl_exchange *exchange,
-                              cpl_group *world, json_t **figures)
+/* Sets {TASK: {METRIC: value}} of what was evaluated. */
+static cpl_status collect(const cpl_train_eval *t, json_t **figures)
 {
-    const cpl_lm_batch_settings how          = {.window = t->evaluation.window};
-    const cpl_evaluation_callbacks callbacks = {0};
-    cpl_status status = t->open ? CPL_OK : cpl_lm_batch_init(&t->batch, model, &how);
-    t->open           = t->open || status == CPL_OK;
-    CPL_TRY(cpl_gather_status(world, status));
-    t->batch.exchange            = exchange;
-    const cpl_eval_runner runner = {.batch     = &t->batch,
-                                    .tokenizer = t->tokenizer,
-                                    .group     = world,
-                                    .window    = model->config.max_positions,
-                                    .eos       = cpl_tokenizer_eos(t->tokenizer)};
-    CPL_TRY(cpl_evaluation_run(&t->evaluation, &runner, NULL, false, &callbacks));
     *figures    = json_object();
     bool failed = !*figures;
     for (int64_t i = 0; i < t->evaluation.count; i++) {
@@ -83,6 +80,39 @@ cpl_status cpl_train_eval_run(cpl_train_eval *t, cpl_model *model, cpl_exchange 
     json_decref(*figures);
     *figures = NULL;
     return CPL_ERR_MEMORY;
+}
+
+static cpl_status run_tasks(cpl_train_eval *t, cpl_model *model, cpl_group *world, json_t **figures)
+{
+    const cpl_evaluation_callbacks callbacks = {0};
+    const cpl_eval_runner runner             = {.batch     = &t->batch,
+                                                .tokenizer = t->tokenizer,
+                                                .group     = world,
+                                                .window    = model->config.max_positions,
+                                                .eos       = cpl_tokenizer_eos(t->tokenizer)};
+    CPL_TRY(cpl_evaluation_run(&t->evaluation, &runner, NULL, false, &callbacks));
+    return collect(t, figures);
+}
+
+static cpl_status run_samples(cpl_train_eval *t, cpl_group *world, json_t **samples)
+{
+    cpl_status status = CPL_OK;
+    if (cpl_gather_is_first(world))
+        status = cpl_train_samples_run(&t->samples, &t->batch, t->tokenizer, samples);
+    cpl_lm_batch_serve(&t->batch);
+    return cpl_gather_status(world, status);
+}
+
+cpl_status cpl_train_eval_run(cpl_train_eval *t, cpl_model *model, cpl_exchange *exchange,
+                              cpl_group *world, json_t **figures, json_t **samples)
+{
+    const cpl_lm_batch_settings how = {.window = cpl_train_eval_window(t)};
+    cpl_status status               = t->open ? CPL_OK : cpl_lm_batch_init(&t->batch, model, &how);
+    t->open                         = t->open || status == CPL_OK;
+    CPL_TRY(cpl_gather_status(world, status));
+    t->batch.exchange = exchange;
+    if (t->evaluation.count) CPL_TRY(run_tasks(t, model, world, figures));
+    return t->samples.window ? run_samples(t, world, samples) : CPL_OK;
 }
 
 void cpl_train_eval_words(cpl_text *out, const cpl_train_eval *t)

@@ -1,6 +1,7 @@
 /* cmd_train.c - couplet train: starts a run, or resumes one. */
 #include <jansson.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "app/plan_run.h"
@@ -79,15 +80,28 @@ static void saved(void *ctx, int64_t step)
     if (!p->terminal) printf("step %lld saved\n", (long long)step);
 }
 
-static cpl_status evaluate(void *ctx, cpl_model *model, cpl_exchange *exchange, json_t **tasks)
+/* A sample in one line: as a JSON text. */
+static void print_samples(const json_t *samples)
+{
+    for (size_t i = 0; i < json_array_size(samples); i++) {
+        const json_t *text = json_object_get(json_array_get(samples, i), "text");
+        char *words        = json_dumps(text, JSON_ENCODE_ANY);
+        printf("sample %zu: %s\n", i + 1, words ? words : "");
+        free(words);
+    }
+}
+
+static cpl_status evaluate(void *ctx, cpl_model *model, cpl_exchange *exchange, json_t **tasks,
+                           json_t **samples)
 {
     watcher *w     = ctx;
     cpl_text words = {0};
-    CPL_TRY(cpl_train_eval_run(&w->eval, model, exchange, w->world, tasks));
+    CPL_TRY(cpl_train_eval_run(&w->eval, model, exchange, w->world, tasks, samples));
     if (cpl_ranks_is_silent()) return CPL_OK;
     cpl_train_eval_words(&words, &w->eval);
     cpl_progress_clear(&w->progress);
-    printf("tasks: %s\n", words.bytes ? words.bytes : "");
+    if (*tasks) printf("tasks: %s\n", words.bytes ? words.bytes : "");
+    print_samples(*samples);
     cpl_text_free(&words);
     return CPL_OK;
 }
@@ -275,7 +289,7 @@ done:
     return status;
 }
 
-/* What is wrong with eval.tasks is reported before anything else, as in a run. */
+/* What is wrong with eval.tasks and eval.prompts is reported before anything else, as in a run. */
 static cpl_status check_tasks(const cpl_settings *s)
 {
     cpl_log log         = cpl_ranks_log(stdout);

@@ -15,7 +15,8 @@ static const char *const seeds[] = {"train.seed", "data.seed"};
 static const char *const bookkeeping[] = {"checkpoint.",         "log.",
                                           "eval.every",          "eval.tasks",
                                           "eval.tasks_every",    "eval.tasks_limit",
-                                          "eval.tasks_data",     "compute.threads",
+                                          "eval.tasks_data",     "eval.prompts",
+                                          "eval.prompt_tokens",  "compute.threads",
                                           "data.cache",          "data.max_line_bytes",
                                           "data.zstd_window_log"};
 

@@ -183,19 +183,21 @@ static cpl_status evaluate(cpl_trainer *t)
 
 static bool tasks_due(const cpl_settings *s, const cpl_train_callbacks *callbacks, int64_t step)
 {
-    return callbacks->evaluate && s->eval.tasks.count &&
+    return callbacks->evaluate && s->eval.tasks.count + s->eval.prompts.count > 0 &&
            (due(s->eval.tasks_every, step) || step == s->train.steps);
 }
 
 static cpl_status evaluate_tasks(cpl_trainer *t, const cpl_train_callbacks *callbacks)
 {
-    return callbacks->evaluate(callbacks->ctx, &t->model, t->step.exchange, &t->metrics.tasks);
+    return callbacks->evaluate(callbacks->ctx, &t->model, t->step.exchange, &t->metrics.tasks,
+                               &t->metrics.samples);
 }
 
 static void forget_tasks(cpl_trainer *t)
 {
     json_decref(t->metrics.tasks);
-    t->metrics.tasks = NULL;
+    json_decref(t->metrics.samples);
+    t->metrics.tasks = t->metrics.samples = NULL;
 }
 
 static cpl_status save(cpl_trainer *t, const cpl_train_callbacks *callbacks)

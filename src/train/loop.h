@@ -41,10 +41,12 @@ typedef struct cpl_train_callbacks {
     void (*began)(void *ctx, const cpl_train_facts *facts);
     void (*stepped)(void *ctx, const cpl_metrics *metrics); /* after every step */
     void (*saved)(void *ctx, int64_t step);
-    /* Called every eval.tasks_every steps if there are eval.tasks. Sets their reported results, an
-     * object of objects of figures, or leaves it NULL. Does not change the model. Over ranks all
-     * call it; `exchange`: those that hold the other experts, NULL if the model is whole. */
-    cpl_status (*evaluate)(void *ctx, cpl_model *model, cpl_exchange *exchange, json_t **tasks);
+    /* Called every eval.tasks_every steps if there are eval.tasks or eval.prompts. Sets the reported
+     * results of the tasks, an object of objects of figures, and the continued prompts, a list of
+     * {"prompt", "text"}, or leaves them NULL. Does not change the model. Over ranks all call it;
+     * `exchange`: those that hold the other experts, NULL if the model is whole. */
+    cpl_status (*evaluate)(void *ctx, cpl_model *model, cpl_exchange *exchange, json_t **tasks,
+                           json_t **samples);
 } cpl_train_callbacks;
 
 typedef struct cpl_train_job {

@@ -158,5 +158,6 @@ json_t *cpl_metrics_json(const cpl_metrics *m)
     put_counts(o, m);
     if (m->has_eval) put_evaluation(o, m);
     if (m->tasks) (void)json_object_set(o, "tasks", m->tasks);
+    if (m->samples) (void)json_object_set(o, "samples", m->samples);
     return o;
 }

@@ -64,6 +64,7 @@ typedef struct cpl_metrics {
     bool has_eval;    /* sources are filled */
     bool has_clean;   /* erc_clean is filled */
     json_t *tasks;    /* {TASK: {METRIC: value}} of evaluated tasks; owned; NULL: none */
+    json_t *samples;  /* [{"prompt", "text"}] of continued prompts; owned; NULL: none */
     int64_t n_layers, n_experts, n_sources;
     cpl_layer_metrics *layer; /* [L] */
     double *counts;           /* [L,n] assignments to each expert in this step */

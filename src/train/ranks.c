@@ -65,12 +65,11 @@ cpl_status cpl_ranks_share_folder(cpl_group *world, const char *folder)
 
 /* ---- settings ---- */
 
-static json_t *tasks_of(const cpl_settings *settings)
+static json_t *list_of(const cpl_strings *strings)
 {
-    const cpl_strings *tasks = &settings->eval.tasks;
-    json_t *list             = json_array();
-    for (int64_t i = 0; i < tasks->count; i++)
-        (void)json_array_append_new(list, json_string(tasks->at[i]));
+    json_t *list = json_array();
+    for (int64_t i = 0; i < strings->count; i++)
+        (void)json_array_append_new(list, json_string(strings->at[i]));
     return list;
 }
 
@@ -109,7 +108,10 @@ static cpl_status describe(json_t **out, const cpl_settings *settings, const cpl
                                      json_integer(settings->eval.tasks_limit)) == 0;
     set = set && json_object_set_new(*out, "train.micro_batch",
                                      json_integer(settings->train.micro_batch)) == 0;
-    set = set && json_object_set_new(*out, "eval.tasks", tasks_of(settings)) == 0;
+    set = set && json_object_set_new(*out, "eval.prompt_tokens",
+                                     json_integer(settings->eval.prompt_tokens)) == 0;
+    set = set && json_object_set_new(*out, "eval.prompts", list_of(&settings->eval.prompts)) == 0;
+    set = set && json_object_set_new(*out, "eval.tasks", list_of(&settings->eval.tasks)) == 0;
     return set ? CPL_OK : CPL_FAIL(CPL_ERR_MEMORY, "out of memory for the settings of the ranks");
 }
 

@@ -77,6 +77,34 @@ static void value_of(cpl_text *values, const char *tag, const json_t *value)
     }
 }
 
+/* A continued prompt as Markdown: two blocks of code, so that nothing in it is taken for markup. */
+static void sample(cpl_text *values, const char *tag, const json_t *one)
+{
+    cpl_text words      = {0};
+    const char *parts[] = {json_string_value(json_object_get(one, "prompt")),
+                           json_string_value(json_object_get(one, "text"))};
+    if (!parts[0] || !parts[1]) return;
+    for (int i = 0; i < 2; i++) {
+        cpl_text_printf(&words, "%s\n\n    ", i ? "\n\ncontinued" : "prompt");
+        for (const char *c = parts[i]; *c; c++) {
+            cpl_text_char(&words, *c);
+            if (*c == '\n') cpl_text_printf(&words, "    ");
+        }
+    }
+    values->failed |= words.failed;
+    if (!words.failed) cpl_event_words(values, tag, words.bytes, words.length);
+    cpl_text_free(&words);
+}
+
+static void samples_of(cpl_text *values, const json_t *list)
+{
+    char number[32];
+    for (size_t i = 0; i < json_array_size(list); i++) {
+        snprintf(number, sizeof number, "%zu", i + 1);
+        inner_value(values, "samples", number, json_array_get(list, i), sample);
+    }
+}
+
 void cpl_tensorboard_values(cpl_text *values, const json_t *line)
 {
     const char *key;
@@ -84,7 +112,9 @@ void cpl_tensorboard_values(cpl_text *values, const json_t *line)
     json_object_foreach((json_t *)line, key, value)
     {
         if (strcmp(key, "schema") == 0 || strcmp(key, "step") == 0 || is_old_key(key)) continue;
-        if (json_is_number(value))
+        if (strcmp(key, "samples") == 0)
+            samples_of(values, value);
+        else if (json_is_number(value))
             inner_value(values, strcmp(key, "val_loss") == 0 ? "validation" : "train", key, value,
                         value_of);
         else

@@ -4,7 +4,7 @@
  * Tags:  of a member of a line (docs/formats.md): `train/loss`, `validation/val_loss`; of layer l
  *        `erc_layers/layer_3`; of a source `val_loss_by_source/NAME`; of a task
  *        `tasks/NAME/METRIC`. A list of lists ([L][n]: tokens_per_expert) is a histogram for each
- *        layer. null and old keys are left out. */
+ *        layer. A continued prompt is the text `samples/1`. null and old keys are left out. */
 #ifndef CPL_TRAIN_TENSORBOARD_H
 #define CPL_TRAIN_TENSORBOARD_H
 

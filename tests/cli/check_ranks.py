@@ -46,17 +46,21 @@ def undisturbed(folder, library, experts):
 # ---- the same model ----
 
 def check_tasks(folder, library):
-    """eval.tasks are shared over the ranks, also if the experts are divided."""
+    """eval.tasks are shared over the ranks, also if the experts are divided; rank 0 continues eval.prompts."""
     tasks = sets("train.steps=4", "eval.tasks=copa", "eval.tasks_every=2", "eval.tasks_limit=20",
-                 "model.max_position_embeddings=256")
-    found = {}
+                 "eval.prompts=abc", "eval.prompt_tokens=4", "model.max_position_embeddings=256")
+    found, texts = {}, {}
     for experts in MESHES:
         run = folder / f"tasks-{library}-{experts}"
         good(library, 2, *words_of(folder, run, experts), *tasks)
         found[experts] = [line["tasks"]["copa"] for line in metrics(run) if "tasks" in line]
+        texts[experts] = [line["samples"] for line in metrics(run) if "samples" in line]
     one = folder / f"tasks-{library}"
     alone("train", folder / "c.yaml", "--out", one, *sets(*SETTINGS), *tasks)
     want = [line["tasks"]["copa"] for line in metrics(one) if "tasks" in line]
+    samples = [line["samples"] for line in metrics(one) if "samples" in line]
+    for experts, got in texts.items():
+        check(got == samples and len(got) == 2, f"{library}, expert_parallel {experts}: samples {got}, alone {samples}")
     for experts, got in found.items():
         check(len(got) == len(want) == 2, f"{library}: tasks evaluated {len(got)} times, not {len(want)}")
         for a, b in zip(got, want):

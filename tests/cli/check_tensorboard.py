@@ -12,7 +12,9 @@ from inputs import metrics
 from program import bad, check, finish, good, scratch_folder, sets
 from train_case import same_run, train, write_corpus
 
-BASE = ("train.steps=6", "checkpoint.every=2", "eval.every=3", "log.tensorboard=true")
+PROMPT = "one\n*two*"
+BASE = ("train.steps=6", "checkpoint.every=2", "eval.every=3", f"eval.prompts={json.dumps([PROMPT])}",
+        "eval.prompt_tokens=3", "eval.tasks_every=3", "log.tensorboard=true")
 NOT_SHOWN = {"schema", "step", "router_norm_sd", "gate_norm_sd", "home_top1", "home_topk", "home_clean_top1",
              "home_clean_topk", "kappa_rows_own", "kappa_columns_own"}
 
@@ -45,7 +47,7 @@ def wanted(lines):
                 add(f"{tag}/{name}", step, one)
     for line in lines:
         for name, value in line.items():
-            if name not in NOT_SHOWN:
+            if name not in NOT_SHOWN and name != "samples":
                 group = "validation/" if name == "val_loss" else "train/"
                 add((group if isinstance(value, (int, float)) else "") + name, line["step"], value)
     return scalars, sums
@@ -64,6 +66,9 @@ def same(folder, run, what):
         for _, h in events.histograms[tag]:
             check(sum(h["counts"]) == h["count"] and h["limits"][-1] == h["high"], f"{what}: {tag}: {h}")
     check("    erc:\n" in events.texts["config"], f"{what}: the configuration is {events.texts['config'][:80]}")
+    last = [line["samples"][0]["text"] for line in metrics(run) if "samples" in line][-1].replace("\n", "\n    ")
+    check(events.texts["samples/1"] == f"prompt\n\n    one\n    *two*\n\ncontinued\n\n    {last}",
+          f"{what}: the sample is {events.texts['samples/1']!r}")
     check(events.times == sorted(events.times), f"{what}: times are not in order")
     return events
 
@@ -73,7 +78,7 @@ def check_a_run(folder):
     events = same(one, one, "a run")
     check(events.starts == [] and len(events.scalars["validation/val_loss"]) == 2, "a run: starts or evaluations")
     check("train/loss" in events.scalars and "eps_mean/layer_0" in events.scalars, "a run: tags")
-    without = train(folder, "without", *BASE[:3])
+    without = train(folder, "without", *BASE[:-1])
     check(not list(without.glob("events*")), "events although log.tensorboard is unset")
     same_run(one, without, "a run with events and one without", same_settings=False)
     return one

@@ -360,6 +360,26 @@ def check_tasks(folder, base):
         *sets("eval.tasks=cpa"))
 
 
+def check_samples(folder, base):
+    """eval.prompts are continued while the run goes, as `couplet generate` does it, and change nothing of it."""
+    prompts = ["one two", ""]
+    a = train(folder, "samples", f"eval.prompts={json.dumps(prompts)}", "eval.prompt_tokens=5", "eval.tasks_every=8")
+    lines = metrics(a)
+    check([line["step"] for line in lines if "samples" in line] == [8, 12], "samples at other steps than 8 and 12")
+    samples = lines[-1]["samples"]
+    check([one["prompt"] for one in samples] == prompts, f"samples: {samples}")
+    for one in samples:
+        text = good("generate", a, "--prompt", one["prompt"], "--tokens", 5, "--temperature", 0, "--only-new")
+        check(one["text"] == text[:-1], f"a sample is {one['text']!r}, generate gives {text!r}")
+    for one, other in zip(untimed(lines), untimed(metrics(base))):
+        one.pop("samples", None)
+        check(one == other, f"step {one['step']} differs beside samples")
+    words = good("train", "--resume", a, *sets("train.steps=12", "eval.prompts=[]"))
+    check("sample 1:" not in words, "a run that is over made samples")
+    bad(1, ["eval.prompts", "65", "max_position_embeddings is 64"], "train", folder / "c.yaml", "--out",
+        folder / "long-sample", *sets("eval.prompts=a", "eval.prompt_tokens=64"))
+
+
 def check_shared_cache(folder):
     """Runs that start at the same time with the same cache: one encodes, the others wait."""
     words = [[COUPLET, "train", folder / "c.yaml", "--out", folder / f"together{i}",
@@ -379,6 +399,7 @@ def main():
         base = train(folder, "base")
         check_shared_cache(folder)
         check_tasks(folder, base)
+        check_samples(folder, base)
         check_metrics(folder, base)
         check_clean(folder, base)
         check_from(folder, base)
