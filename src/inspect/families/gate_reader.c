@@ -14,12 +14,14 @@ typedef struct place {
     int64_t slab_rows, slab_cols;
     int64_t row_numbers; /* from a stored row to the next: slab_cols, filled up to whole blocks */
     size_t row_bytes;    /* the same in bytes */
-    int64_t rows;        /* of the slab that have to be read, from its first one */
-    uint64_t first;      /* first byte of the slab in the tensor */
+    int64_t skipped;     /* rows of the slab before those that are read */
+    int64_t rows;        /* of the slab that have to be read */
+    int64_t gate_rows;   /* rows of the gate among them */
+    uint64_t first;      /* the first byte to read in the tensor */
     int64_t grid_cols;   /* of the scales; 0: none */
     int64_t grid_rows;   /* that have to be read */
     int64_t grid_first;  /* number of the first scale */
-    int64_t into_block;  /* rows of the first block that belong to the expert before */
+    int64_t into_block;  /* rows of the first block before those that are read */
     bool spread;         /* factors are copied for each row of the gate, see spread_scale */
     int64_t spread_cols; /* factors of a row, then */
     int64_t spread_columns; /* columns of the gate that one of them is for */
@@ -34,12 +36,12 @@ static void place_scale(place *p, const cpl_moe_layer *layer, int64_t slab, bool
 {
     const cpl_stored_matrix *m = p->matrix;
     bool one                   = m->scale->n_elements == 1; /* for all experts together */
-    int64_t before             = flat && !one ? slab * p->slab_rows : 0;
+    int64_t before             = one ? 0 : p->skipped + (flat ? slab * p->slab_rows : 0);
     p->into_block              = before % m->block_rows;
     p->grid_cols               = one ? 1 : parts_of(p->slab_cols, m->block_cols);
     p->grid_rows               = one ? 1 : parts_of(p->into_block + p->rows, m->block_rows);
     int64_t grid               = parts_of(p->slab_rows, m->block_rows) * p->grid_cols;
-    p->grid_first     = one ? 0 : flat ? before / m->block_rows * p->grid_cols : slab * grid;
+    p->grid_first     = one ? 0 : before / m->block_rows * p->grid_cols + (flat ? 0 : slab * grid);
     bool columns      = layer->layout == CPL_GATE_COLUMNS;
     bool turned       = columns || (layer->interleaved && m->block_rows > 1);
     p->spread         = turned && p->grid_cols * p->grid_rows > 1;
@@ -47,21 +49,32 @@ static void place_scale(place *p, const cpl_moe_layer *layer, int64_t slab, bool
     p->spread_columns = columns ? m->block_rows : m->block_cols;
 }
 
-static place find_place(const cpl_moe_layer *layer, int64_t expert)
+/* Of the rows [first, first + rows) of the gate. */
+static place find_rows(const cpl_moe_layer *layer, int64_t expert, int64_t first, int64_t rows)
 {
-    bool all      = layer->n_matrices == 1;
-    bool columns  = layer->layout == CPL_GATE_COLUMNS;
-    int64_t slab  = all ? expert : 0;
-    place p       = {.matrix    = &layer->matrices[all ? 0 : expert],
-                     .slab_rows = columns ? layer->d : layer->width,
-                     .slab_cols = columns ? layer->width : layer->d};
-    int64_t block = cpl_format_block_numbers(p.matrix->format);
-    p.row_numbers = parts_of(p.slab_cols, block) * block;
-    p.row_bytes   = (size_t)(p.row_numbers / block * cpl_format_block_bytes(p.matrix->format));
-    p.rows        = columns || layer->interleaved ? p.slab_rows : layer->D;
-    p.first       = (uint64_t)(slab * p.slab_rows) * p.row_bytes;
+    const int64_t apart = layer->interleaved ? 2 : 1;
+    bool all            = layer->n_matrices == 1;
+    bool columns        = layer->layout == CPL_GATE_COLUMNS;
+    int64_t slab        = all ? expert : 0;
+    place p             = {.matrix    = &layer->matrices[all ? 0 : expert],
+                           .slab_rows = columns ? layer->d : layer->width,
+                           .slab_cols = columns ? layer->width : layer->d};
+    int64_t block       = cpl_format_block_numbers(p.matrix->format);
+    p.row_numbers       = parts_of(p.slab_cols, block) * block;
+    p.row_bytes = (size_t)(p.row_numbers / block * cpl_format_block_bytes(p.matrix->format));
+    p.gate_rows = rows;
+    p.skipped   = columns ? 0 : apart * first;
+    p.rows      = columns ? p.slab_rows : apart * rows;
+    p.first     = (uint64_t)(slab * p.slab_rows + p.skipped) * p.row_bytes;
+    CPL_ASSERT(first >= 0 && rows >= 1 && first + rows <= layer->D);
+    CPL_ASSERT(!columns || rows == layer->D);
     if (p.matrix->scale) place_scale(&p, layer, slab, all && p.matrix->weight->rank == 2);
     return p;
+}
+
+static place find_place(const cpl_moe_layer *layer, int64_t expert)
+{
+    return find_rows(layer, expert, 0, layer->D);
 }
 
 /* ---- sizes ---- */
@@ -78,11 +91,11 @@ static size_t scale_bytes(const place *p)
 }
 
 /* Floats of the decoded scales, and after them of those kept apart. */
-static size_t scale_floats(const place *p, const cpl_moe_layer *layer)
+static size_t scale_floats(const place *p)
 {
     if (!p->matrix->scale) return 0;
     return (size_t)(p->grid_rows * p->grid_cols) +
-           (p->spread ? (size_t)(layer->D * p->spread_cols) : 0);
+           (p->spread ? (size_t)(p->gate_rows * p->spread_cols) : 0);
 }
 
 size_t cpl_gate_bytes(const cpl_moe_layer *layer)
@@ -90,7 +103,7 @@ size_t cpl_gate_bytes(const cpl_moe_layer *layer)
     size_t most = 0;
     for (int64_t e = 0; e < layer->n; e++) {
         place p     = find_place(layer, e);
-        size_t need = weight_bytes(&p) + scale_bytes(&p) + scale_floats(&p, layer) * sizeof(float);
+        size_t need = weight_bytes(&p) + scale_bytes(&p) + scale_floats(&p) * sizeof(float);
         most        = need > most ? need : most;
     }
     return most;
@@ -110,16 +123,23 @@ static cpl_moe_layer router_as_gate(const cpl_moe_layer *layer)
     return router;
 }
 
-int64_t cpl_layer_bytes(const cpl_moe_layer *layer)
+int64_t cpl_gate_rows_bytes(const cpl_moe_layer *layer, int64_t expert, int64_t first, int64_t rows)
+{
+    place p = find_rows(layer, expert, first, rows);
+    return (int64_t)(weight_bytes(&p) + scale_bytes(&p));
+}
+
+int64_t cpl_router_bytes(const cpl_moe_layer *layer)
 {
     cpl_moe_layer router = router_as_gate(layer);
-    place p              = find_place(&router, 0);
-    size_t bytes         = weight_bytes(&p) + scale_bytes(&p);
-    for (int64_t e = 0; e < layer->n; e++) {
-        p = find_place(layer, e);
-        bytes += weight_bytes(&p) + scale_bytes(&p);
-    }
-    return (int64_t)bytes;
+    return cpl_gate_rows_bytes(&router, 0, 0, router.D);
+}
+
+int64_t cpl_layer_bytes(const cpl_moe_layer *layer)
+{
+    int64_t bytes = cpl_router_bytes(layer);
+    for (int64_t e = 0; e < layer->n; e++) bytes += cpl_gate_rows_bytes(layer, e, 0, layer->D);
+    return bytes;
 }
 
 /* ---- loading ---- */
@@ -135,18 +155,26 @@ static cpl_status reserve(void **memory, size_t *size, size_t bytes)
     return CPL_OK;
 }
 
-/* The rows of the slab, out of as many slices as it takes. */
+/* How many rows of slice s are to be read, and the first of them; `before` it lie so many. */
+static int64_t rows_of_slice(const place *p, int s, int64_t before, int64_t *first)
+{
+    const int64_t begin = p->skipped - before, end = begin + p->rows;
+    const int64_t there = p->matrix->weight[s].shape[0], last = end < there ? end : there;
+    *first = begin > 0 ? begin : 0;
+    return last > *first ? last - *first : 0;
+}
+
+/* The rows to read, out of as many slices as it takes. */
 static cpl_status read_rows(const place *p, char *out)
 {
     const cpl_stored *weight = p->matrix->weight;
+    int64_t before           = 0, first;
     if (weight->n_slices <= 1) return cpl_stored_read(weight, out, p->first, weight_bytes(p));
-    int64_t left = p->rows;
-    for (int s = 0; s < weight->n_slices && left > 0; s++) {
-        int64_t rows = weight[s].shape[0] < left ? weight[s].shape[0] : left;
-        size_t bytes = (size_t)rows * p->row_bytes;
-        CPL_TRY(cpl_stored_read(&weight[s], out, 0, bytes));
+    for (int s = 0; s < weight->n_slices; before += weight[s++].shape[0]) {
+        const size_t bytes = (size_t)rows_of_slice(p, s, before, &first) * p->row_bytes;
+        if (!bytes) continue;
+        CPL_TRY(cpl_stored_read(&weight[s], out, (uint64_t)first * p->row_bytes, bytes));
         out += bytes;
-        left -= rows;
     }
     return CPL_OK;
 }
@@ -156,7 +184,7 @@ static cpl_status read_rows(const place *p, char *out)
 static void spread_scale(float *out, const float *grid, const place *p, const cpl_moe_layer *layer)
 {
     const cpl_stored_matrix *m = p->matrix;
-    for (int64_t r = 0; r < layer->D; r++) {
+    for (int64_t r = 0; r < p->gate_rows; r++) {
         int64_t stored = layer->interleaved ? 2 * r : r;
         float *to      = out + r * p->spread_cols;
         if (layer->layout == CPL_GATE_COLUMNS)
@@ -182,14 +210,16 @@ static cpl_status read_scale(cpl_backend *be, cpl_gate *gate, const place *p)
     return CPL_OK;
 }
 
-cpl_status cpl_gate_load(cpl_backend *be, cpl_gate *gate, const cpl_moe_layer *layer,
-                         int64_t expert)
+cpl_status cpl_gate_load_rows(cpl_backend *be, cpl_gate *gate, const cpl_moe_layer *layer,
+                              int64_t expert, int64_t first, int64_t rows)
 {
-    place p       = find_place(layer, expert);
+    place p       = find_rows(layer, expert, first, rows);
     gate->layer   = layer;
     gate->expert  = expert;
+    gate->first   = first;
+    gate->rows    = rows;
     void *scale   = gate->scale;
-    size_t floats = scale_floats(&p, layer) * sizeof(float);
+    size_t floats = scale_floats(&p) * sizeof(float);
     CPL_TRY(reserve(&gate->bytes, &gate->size, weight_bytes(&p) + scale_bytes(&p)));
     cpl_status status = reserve(&scale, &gate->scale_size, floats);
     gate->scale       = scale;
@@ -200,13 +230,33 @@ cpl_status cpl_gate_load(cpl_backend *be, cpl_gate *gate, const cpl_moe_layer *l
     return CPL_OK;
 }
 
+cpl_status cpl_gate_load(cpl_backend *be, cpl_gate *gate, const cpl_moe_layer *layer,
+                         int64_t expert)
+{
+    return cpl_gate_load_rows(be, gate, layer, expert, 0, layer->D);
+}
+
+static void prefetch_slices(const place *p)
+{
+    const cpl_stored *weight = p->matrix->weight;
+    int64_t before           = 0, first;
+    for (int s = 0; s < weight->n_slices; before += weight[s++].shape[0]) {
+        const size_t bytes = (size_t)rows_of_slice(p, s, before, &first) * p->row_bytes;
+        if (bytes) cpl_stored_prefetch(&weight[s], (uint64_t)first * p->row_bytes, bytes);
+    }
+}
+
 void cpl_gate_prefetch(const cpl_moe_layer *layer, int64_t expert)
 {
-    place p                  = find_place(layer, expert);
+    cpl_gate_prefetch_rows(layer, expert, 0, layer->D);
+}
+
+void cpl_gate_prefetch_rows(const cpl_moe_layer *layer, int64_t expert, int64_t first, int64_t rows)
+{
+    place p                  = find_rows(layer, expert, first, rows);
     const cpl_stored *weight = p.matrix->weight, *scale = p.matrix->scale;
     if (weight->n_slices <= 1) cpl_stored_prefetch(weight, p.first, weight_bytes(&p));
-    for (int s = 0; weight->n_slices > 1 && s < weight->n_slices; s++)
-        cpl_stored_prefetch(&weight[s], 0, (size_t)weight[s].bytes);
+    if (weight->n_slices > 1) prefetch_slices(&p);
     if (!scale) return;
     uint64_t from = (uint64_t)(p.grid_first * cpl_format_block_bytes(p.matrix->scale_format));
     cpl_stored_prefetch(scale, from, scale_bytes(&p));
@@ -244,10 +294,11 @@ static void scale_rows(cpl_backend *be, cpl_tensor out, const cpl_gate *gate, co
 void cpl_gate_rows(cpl_backend *be, cpl_tensor out, const cpl_gate *gate, int64_t first)
 {
     const cpl_moe_layer *layer = gate->layer;
-    CPL_ASSERT(out.rank == 2 && out.shape[1] == layer->d && first >= 0 &&
-               first + out.shape[0] <= layer->D);
+    CPL_ASSERT(out.rank == 2 && out.shape[1] == layer->d && first >= gate->first &&
+               first + out.shape[0] <= gate->first + gate->rows);
     if (out.shape[0] == 0) return;
-    place p                = find_place(layer, gate->expert);
+    first -= gate->first;
+    place p                = find_rows(layer, gate->expert, gate->first, gate->rows);
     bool columns           = layer->layout == CPL_GATE_COLUMNS;
     int64_t apart          = layer->interleaved ? 2 : 1;
     cpl_decode_shape shape = {.rows     = out.shape[0],
@@ -286,7 +337,7 @@ cpl_status cpl_gate_check(cpl_backend *be, const cpl_gate *gate, float *scratch)
 {
     not_numbers found = {0};
     cpl_tensor row    = cpl_tensor_2d(scratch, CPL_F32, 1, gate->layer->d);
-    for (int64_t r = 0; r < gate->layer->D; r++) {
+    for (int64_t r = gate->first; r < gate->first + gate->rows; r++) {
         cpl_gate_rows(be, row, gate, r);
         look_for(&found, scratch, r, gate->layer->d);
     }

@@ -19,8 +19,9 @@ int64_t cpl_layer_bytes(const cpl_moe_layer *layer);
 typedef struct cpl_gate {
     const cpl_moe_layer *layer;
     int64_t expert;
-    void *bytes;  /* as stored */
-    float *scale; /* decoded */
+    int64_t first, rows; /* that are loaded */
+    void *bytes;         /* as stored */
+    float *scale;        /* decoded */
     size_t size, scale_size;
     int64_t read_bytes; /* since the beginning, for the progress */
 } cpl_gate;
@@ -34,7 +35,20 @@ CPL_NODISCARD cpl_status cpl_gate_load(cpl_backend *be, cpl_gate *gate, const cp
 /* Prefetches the gate of `expert`, which is loaded next. */
 void cpl_gate_prefetch(const cpl_moe_layer *layer, int64_t expert);
 
-/* Sets out [rows,d] F32 to the rows [first, first + rows) of the gate that was loaded. */
+/* The same of the rows [first, first + rows) alone, 1 <= rows; not of CPL_GATE_COLUMNS, whose rows
+ * are not contiguous. Of interleaved rows the others between them are read too. */
+CPL_NODISCARD cpl_status cpl_gate_load_rows(cpl_backend *be, cpl_gate *gate,
+                                            const cpl_moe_layer *layer, int64_t expert,
+                                            int64_t first, int64_t rows);
+void cpl_gate_prefetch_rows(const cpl_moe_layer *layer, int64_t expert, int64_t first,
+                            int64_t rows);
+
+/* What reading the router takes, and what reading these rows takes, in bytes. */
+int64_t cpl_router_bytes(const cpl_moe_layer *layer);
+int64_t cpl_gate_rows_bytes(const cpl_moe_layer *layer, int64_t expert, int64_t first,
+                            int64_t rows);
+
+/* Sets out [rows,d] F32 to the rows [first, first + rows) of the gate; they must be loaded. */
 void cpl_gate_rows(cpl_backend *be, cpl_tensor out, const cpl_gate *gate, int64_t first);
 
 /* CPL_ERR_INPUT with count and first place (file, tensor, expert, row, column) if the loaded gate

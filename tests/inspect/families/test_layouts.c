@@ -41,6 +41,34 @@ static void check_gates(cpl_backend *be, const layout *t, const cpl_moe_layer *l
     free(rows);
 }
 
+/* Parts of every gate, of one row and more: the same numbers, and no more bytes than said. */
+static void check_parts(cpl_backend *be, const layout *t, const cpl_moe_layer *layer, int l)
+{
+    cpl_gate gate = {0};
+    float *rows   = malloc(sizeof *rows * (size_t)(t->D * t->d));
+    if (layer->layout == CPL_GATE_COLUMNS) goto done;
+    for (int e = 0; e < t->n; e++)
+        for (int first = 0; first < t->D; first++)
+            for (int count = 1; first + count <= t->D; count += 1 + count / 2) {
+                const int64_t before = gate.read_bytes, inner = first + count / 2;
+                cpl_gate_prefetch_rows(layer, e, first, count);
+                assert_ok(cpl_gate_load_rows(be, &gate, layer, e, first, count));
+                cpl_gate_rows(be, cpl_tensor_2d(rows, CPL_F32, count, t->d), &gate, first);
+                check_rows(t, rows, l, e, first, count);
+                cpl_gate_rows(be, cpl_tensor_2d(rows, CPL_F32, 1, t->d), &gate, inner);
+                check_rows(t, rows, l, e, (int)inner, 1);
+                assert_ok(cpl_gate_check(be, &gate, rows));
+                assert_int_equal(gate.read_bytes - before,
+                                 cpl_gate_rows_bytes(layer, e, first, count));
+            }
+    for (int e = 0; e < t->n; e++)
+        assert_true(t->D == 1 || cpl_gate_rows_bytes(layer, e, t->D / 2, 1) <
+                                     cpl_gate_rows_bytes(layer, e, 0, t->D));
+done:
+    cpl_gate_free(&gate);
+    free(rows);
+}
+
 static void check_layer(cpl_backend *be, const layout *t, const cpl_moe_layer *layer, int l)
 {
     if (layer->fault) fail_msg("%s: %s", t->name, layer->fault);
@@ -59,6 +87,7 @@ static void check_layer(cpl_backend *be, const layout *t, const cpl_moe_layer *l
                 fail_msg("%s: router row %d column %d", t->name, i, a);
     free(R);
     check_gates(be, t, layer, l);
+    check_parts(be, t, layer, l);
 }
 
 static void check_layout(const layout *t)
