@@ -22,6 +22,8 @@ typedef enum cpl_rng_stream {
     CPL_STREAM_BOOTSTRAP =
         8, /* documents of a resample: step = resample, layer = source, index = draw */
     CPL_STREAM_LANCZOS = 9, /* where the search for a largest singular value begins: index = row */
+    CPL_STREAM_ROWS =
+        10, /* blocks of a gate's rows that are read: layer, step = expert, index = choice */
 
     /* The routing report: step 0 halves of a domain, 1 ids dealt anew; index = place of a token. */
     CPL_STREAM_HALVES = 16,

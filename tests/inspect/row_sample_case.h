@@ -1,0 +1,144 @@
+/* row_sample_case.h - random layers in memory, the figures of all their rows, and samples of them. */
+#ifndef CPL_TESTS_INSPECT_ROW_SAMPLE_CASE_H
+#define CPL_TESTS_INSPECT_ROW_SAMPLE_CASE_H
+
+#include <math.h>
+
+#include "base/rng.h"
+#include "check.h"
+#include "inspect/row_sample.h"
+
+enum { ROWS_MOST_N = 16 };
+
+/* squares [n,D,n]: (R_i . W_c)^2 of row c of expert j; norms [n,D]. */
+typedef struct rows_case {
+    int n, d, D;
+    double *squares, *norms;
+    double row_norm[ROWS_MOST_N];
+} rows_case;
+
+static inline float rows_normal(uint64_t seed, uint64_t step, int64_t i)
+{
+    cpl_rng_key key = {.seed = seed, .step = step, .stream = CPL_STREAM_TEST};
+    return cpl_rng_normal(&key, (uint64_t)i);
+}
+
+static inline void rows_set(rows_case *c, const float *R, int j, int k, const float *W)
+{
+    double norm = 0;
+    for (int a = 0; a < c->d; a++) norm += (double)W[a] * W[a];
+    c->norms[j * c->D + k] = norm;
+    for (int i = 0; i < c->n; i++) {
+        double dot = 0;
+        for (int a = 0; a < c->d; a++) dot += (double)R[i * c->d + a] * W[a];
+        c->squares[(j * c->D + k) * c->n + i] = dot * dot;
+    }
+}
+
+/* Normal numbers; each gate's rows have their own router row added, `own` times a normal number. */
+static inline rows_case rows_random(int n, int d, int D, double own, uint64_t seed)
+{
+    rows_case c = {n,
+                   d,
+                   D,
+                   malloc(sizeof(double) * (size_t)(n * D * n)),
+                   malloc(sizeof(double) * (size_t)(n * D)),
+                   {0}};
+    float *R = malloc(sizeof *R * (size_t)(n * d)), *W = malloc(sizeof *W * (size_t)d);
+    for (int i = 0; i < n * d; i++) R[i] = rows_normal(seed, 1, i);
+    for (int i = 0; i < n; i++) {
+        double sum = 0;
+        for (int a = 0; a < d; a++) sum += (double)R[i * d + a] * R[i * d + a];
+        c.row_norm[i] = sqrt(sum);
+    }
+    for (int j = 0; j < n; j++)
+        for (int k = 0; k < D; k++) {
+            const double add = own / c.row_norm[j] * rows_normal(seed, 2, j * D + k);
+            for (int a = 0; a < d; a++)
+                W[a] =
+                    rows_normal(seed, 3, (j * D + k) * (int64_t)d + a) + (float)add * R[j * d + a];
+            rows_set(&c, R, j, k, W);
+        }
+    free(R);
+    free(W);
+    return c;
+}
+
+static inline void rows_free(rows_case *c)
+{
+    free(c->squares);
+    free(c->norms);
+}
+
+/* The sums of one block of rows. */
+static inline void rows_add(const rows_case *c, int j, int64_t first, int64_t rows, double *squares,
+                            double *norm)
+{
+    memset(squares, 0, (size_t)c->n * sizeof *squares);
+    *norm = 0;
+    for (int64_t k = j * c->D + first; k < j * c->D + first + rows; k++) {
+        *norm += c->norms[k];
+        for (int i = 0; i < c->n; i++) squares[i] += c->squares[k * c->n + i];
+    }
+}
+
+/* A sample; the caller frees squares and norms. */
+static inline cpl_row_sums rows_draw(const rows_case *c, const cpl_row_plan *plan, uint64_t seed)
+{
+    const int64_t b = plan->n_read;
+    cpl_row_sums s  = {c->n, b, plan->n_blocks, malloc(sizeof(double) * (size_t)(c->n * b * c->n)),
+                       malloc(sizeof(double) * (size_t)(c->n * b))};
+    for (int j = 0; j < c->n; j++) {
+        int64_t chosen[CPL_ROW_BLOCKS], rows;
+        cpl_row_plan_choose(chosen, plan, seed, 0, 3, j);
+        for (int64_t k = 0; k < b; k++) {
+            const int64_t first = cpl_row_plan_block(plan, chosen[k], &rows);
+            rows_add(c, j, first, rows, s.squares + (j * b + k) * c->n, &s.norms[j * b + k]);
+        }
+    }
+    return s;
+}
+
+static inline void rows_free_sums(cpl_row_sums *s)
+{
+    free(s->squares);
+    free(s->norms);
+}
+
+/* The figures of all rows. */
+typedef struct rows_truth {
+    float M[ROWS_MOST_N * ROWS_MOST_N];
+    double kappa[ROWS_MOST_N * ROWS_MOST_N];
+    double gate_norm[ROWS_MOST_N], m[2], norm;
+    cpl_null_model chance;
+    cpl_null_model_ratios ratios;
+} rows_truth;
+
+static inline rows_truth rows_truth_of(const rows_case *c)
+{
+    rows_truth t     = {.norm = 0};
+    const double one = 1;
+    double squares[ROWS_MOST_N], norm;
+    for (int j = 0; j < c->n; j++) {
+        rows_add(c, j, 0, c->D, squares, &norm);
+        t.gate_norm[j] = sqrt(norm);
+        t.norm += sqrt(norm) / c->n;
+        for (int i = 0; i < c->n; i++) {
+            t.M[i * c->n + j]     = (float)sqrt(squares[i]);
+            t.kappa[i * c->n + j] = sqrt(squares[i] / norm) / c->row_norm[i];
+            t.m[i != j] += sqrt(squares[i]) / (i == j ? c->n : c->n * (c->n - 1));
+        }
+    }
+    assert_ok(
+        cpl_null_model_of(&t.chance, NULL, t.M, c->row_norm, t.gate_norm, c->n, &one, 1, 1, 0));
+    assert_ok(cpl_null_model_ratios_of(&t.ratios, t.M, c->n));
+    return t;
+}
+
+static inline bool rows_holds(cpl_interval x, double is)
+{
+    const double slack = 1e-6 * fabs(is);
+    return x.low <= is + slack && is - slack <= x.high;
+}
+
+#endif /* CPL_TESTS_INSPECT_ROW_SAMPLE_CASE_H */
