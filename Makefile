@@ -10,7 +10,7 @@ SHARE   ?= $(if $(filter faults-ranks,$(MAKECMDGOALS)),20,1)
 MEMORY  ?= 0
 SOURCES  = $(shell git ls-files '*.c' '*.h' 2>/dev/null || find src include tests bench -name '*.[ch]')
 
-.PHONY: release deps demo test further python certify-sweep python-matrix python-recipes wheels wheels-bare package package-bare fuzz faults faults-ranks net-ranks bench experiments scale check install clean help
+.PHONY: release deps demo test further python certify-sweep python-matrix python-recipes wheels wheels-bare package package-bare fuzz faults faults-ranks net-ranks bench intervals experiments scale check install clean help
 export JOBS V
 
 release: ## builds the program, build/release/couplet (V=1 prints every command)
@@ -102,6 +102,11 @@ bench: ## measures speed against the plain matrix product, in the same run
 	@tools/deps.sh build
 	@tools/build.sh release --target bench
 	@for program in build/release/bench/*; do [ ! -x $$program ] || $$program || exit 1; done
+
+intervals: ## measures how often the intervals of inspect --sample hold; LAYERS=1000; about half an hour
+	@tools/deps.sh build
+	@tools/build.sh release --target couplet row_coverage
+	@tools/intervals.sh build/release $(LAYERS)
 
 experiments: release ## makes the missing runs of experiments/; ONLY=alpha, RUNS=a-, JOBS=1, MEASURE=1, AGAIN=1, WEIGHTS=1
 	@tools/deps.sh python

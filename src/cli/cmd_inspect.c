@@ -1,6 +1,7 @@
 /* cmd_inspect.c - couplet inspect: how well router and experts of published checkpoints agree. */
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "app/provenance.h"
@@ -70,6 +71,46 @@ static cpl_status read_settings(work *w)
     return CPL_OK;
 }
 
+/* What has no meaning for a part of the rows, or would need them all. */
+static cpl_status check_sample(const cpl_arguments *a)
+{
+    static const struct {
+        const char *flag, *why;
+    } refused[] = {
+        {"--silhouette", "silhouettes are of all rows of every gate"},
+        {"--lambda", "the largest singular value of a gate is of all of its rows"},
+        {"--html", "the page draws figures without their intervals, and t-SNE of whole gates"},
+        {"--series", "charts draw figures without their intervals, and t-SNE of whole gates"},
+        {"--tsne-layer", "t-SNE is of whole gates"},
+        {"--tsne-stride", "t-SNE is of whole gates"},
+        {"--text", "the whole model is read for it"},
+    };
+    for (size_t i = 0; i < sizeof refused / sizeof *refused; i++)
+        if (cpl_flag_given(a, refused[i].flag) || cpl_flag_on(a, refused[i].flag))
+            return CPL_FAIL(CPL_ERR_USAGE, "--sample goes without %s: %s", refused[i].flag,
+                            refused[i].why);
+    return CPL_OK;
+}
+
+static cpl_status read_sample(work *w)
+{
+    const char *text = cpl_flag_text(w->args, "--sample");
+    char *end        = NULL;
+    if (!text) return CPL_OK;
+    double share = strtod(text, &end);
+    if (end != text && *end == '%') {
+        share /= 100;
+        end++;
+    }
+    if (end == text || *end || !(share > 0 && share < 1))
+        return CPL_FAIL(
+            CPL_ERR_USAGE,
+            "--sample %s: must be a share of the rows above 0 and below 1, such as 2%% or 0.02",
+            text);
+    w->options.sample = share;
+    return check_sample(w->args);
+}
+
 static cpl_status read_options(work *w)
 {
     const cpl_arguments *a = w->args;
@@ -93,8 +134,9 @@ static cpl_status read_options(work *w)
     o->perplexity     = cpl_flag_number(a, "--perplexity");
     o->iterations     = cpl_flag_int(a, "--iterations");
     o->seed           = (uint64_t)cpl_flag_int(a, "--seed");
-    o->progress       = cpl_inspect_bar_progress;
-    o->ctx            = &w->bar;
+    CPL_TRY(read_sample(w));
+    o->progress = cpl_inspect_bar_progress;
+    o->ctx      = &w->bar;
     return cpl_routing_options_of(&w->routed, &w->routing_options, &w->text, a, o);
 }
 
@@ -375,6 +417,10 @@ static const cpl_flag flags[] = {
         "Compute how much of the most that its gate can answer to a router row of its norm the "
         "row makes it answer, |R_i W_i| / (|R_i| |W_i|_2); takes several times as long as the "
         "rest."),
+    CPL_FLAG(
+        "--sample", TEXT, "SHARE",
+        "Read about this share of the rows of every gate, such as 2% or 0.02, in 4 blocks, and "
+        "give figures with 95 % intervals and bounds."),
     CPL_FLAG_ROW_THREADS,
     CPL_FLAG("--memory", TEXT, "SIZE", "Never use more memory than this, such as 512M or 4G."),
     CPL_SWITCH("--keep-going",
@@ -390,9 +436,10 @@ static const cpl_flag flags[] = {
              .high = 1000),
     CPL_FLAG("--iterations", INT, "N", "Iterations of t-SNE.", .default_value = "1000", .low = 250,
              .high = 100000),
-    CPL_FLAG("--seed", INT, "SEED",
-             "Seed of the random pairings for the comparison with chance, and of t-SNE.",
-             .default_value = "1", .low = 0, .high = 9e15),
+    CPL_FLAG(
+        "--seed", INT, "SEED",
+        "Seed of the random pairings for the comparison with chance, of t-SNE and of --sample.",
+        .default_value = "1", .low = 0, .high = 9e15),
     CPL_FLAG_ROWS_ROUTING,
     CPL_FLAG_ROW_SET,
 };

@@ -28,10 +28,12 @@ static const char *duration(char out[32], double seconds)
 void cpl_inspect_print_cost(const cpl_coupling_report *r, const cpl_inspect_cost *cost,
                             double base_bytes)
 {
-    char bytes[32], memory[32], picture[32], time[32];
+    char bytes[32], whole[48] = "", of[32], memory[32], picture[32], time[32];
     cpl_output_words(stderr, r->path);
-    fprintf(stderr, ": %s to read, %.3g FLOPs, about %s on %d thread%s; at most %s of memory",
-            cpl_text_bytes(bytes, cost->bytes), cost->flops, duration(time, cost->seconds),
+    if (r->options.sample > 0)
+        snprintf(whole, sizeof whole, " of %s", cpl_text_bytes(of, cost->whole_bytes));
+    fprintf(stderr, ": %s%s to read, %.3g FLOPs, about %s on %d thread%s; at most %s of memory",
+            cpl_text_bytes(bytes, cost->bytes), whole, cost->flops, duration(time, cost->seconds),
             cost->n_threads, cost->n_threads == 1 ? "" : "s",
             cpl_text_bytes(memory, base_bytes + cost->memory_bytes));
     if (cost->picture_bytes > 0)
@@ -169,6 +171,24 @@ static void print_left_out(const cpl_coupling_report *r)
                r->map.n_mtp == 1 ? "" : "s");
 }
 
+/* Rows are read of every gate; layers of equal shape share the line. */
+static void print_sample(const cpl_coupling_report *r)
+{
+    const cpl_layer_report *before = NULL;
+    for (int64_t i = 0; i < r->n_layers; i++) {
+        const cpl_layer_report *l = &r->layers[i];
+        if (l->fault || !l->sample || (before && before->at->D == l->at->D)) continue;
+        if (l->sample->plan.whole)
+            printf("sample: all %lld rows of every gate are read: figures are exact\n",
+                   (long long)l->at->D);
+        else
+            printf("sample: %lld of the %lld rows of every gate, in %lld blocks, seed %llu\n",
+                   (long long)l->sample->rows, (long long)l->at->D,
+                   (long long)l->sample->plan.n_read, (unsigned long long)r->options.seed);
+        before = l;
+    }
+}
+
 static void print_head(const cpl_coupling_report *r)
 {
     const char *guess = r->map.guess ? r->map.guess : "unlisted family";
@@ -188,6 +208,7 @@ static void print_head(const cpl_coupling_report *r)
     if (r->options.noisy)
         printf("note: M is that of noisy proxies, seed %llu\n",
                (unsigned long long)r->options.noise_seed);
+    print_sample(r);
 }
 
 /* If alpha_min is infinite, one sentence explains it. */
@@ -203,12 +224,29 @@ static void print_infinite(const cpl_coupling_report *r)
     }
 }
 
+static cpl_status print_sampled(const cpl_coupling_report *r)
+{
+    for (int table = CPL_SAMPLED_ESTIMATES; table <= CPL_SAMPLED_CENTRED_BOUNDS; table++) {
+        cpl_pool pool = {0};
+        cpl_grid grid = {0};
+        CPL_TRY(cpl_output_grid(cpl_sampled_grid(&grid, &pool, r, (cpl_sampled_table)table), &grid,
+                                &pool));
+    }
+    return CPL_OK;
+}
+
+static cpl_status print_agreement(const cpl_coupling_report *r)
+{
+    if (r->options.sample > 0) return print_sampled(r);
+    CPL_TRY(print_table(r, CPL_TABLE_AGREEMENT));
+    return r->options.noisy ? CPL_OK : print_table(r, CPL_TABLE_CENTRED);
+}
+
 cpl_status cpl_inspect_print(const cpl_coupling_report *r)
 {
     cpl_text verdict = {0};
     print_head(r);
-    CPL_TRY(print_table(r, CPL_TABLE_AGREEMENT));
-    if (!r->options.noisy) CPL_TRY(print_table(r, CPL_TABLE_CENTRED));
+    CPL_TRY(print_agreement(r));
     CPL_TRY(print_table(r, CPL_TABLE_RAW));
     if (r->options.silhouette) CPL_TRY(print_table(r, CPL_TABLE_CLUSTERS));
     print_infinite(r);
@@ -232,5 +270,8 @@ cpl_status cpl_inspect_print_compare(const cpl_coupling_report *reports, int64_t
         printf("  (%lld) ", (long long)i + 1);
         cpl_output_sentence(stdout, "", reports[i].path);
     }
-    return cpl_output_grid(cpl_inspect_grid_compare(&grid, &pool, reports, count), &grid, &pool);
+    return cpl_output_grid(reports[0].options.sample > 0
+                               ? cpl_sampled_grid_compare(&grid, &pool, reports, count)
+                               : cpl_inspect_grid_compare(&grid, &pool, reports, count),
+                           &grid, &pool);
 }

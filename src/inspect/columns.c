@@ -217,6 +217,9 @@ static const cpl_shown page_means[] = {{KAPPA_OWN, "κ of own expert", .digits =
 static bool is_requested(int column, const cpl_inspect_options *o)
 {
     if (column == SILHOUETTE) return o->silhouette;
+    if (o->sample > 0 &&
+        (column == ERC || column == VIOLATED || column == GATE_NORM || column == CENTRED_COSINE))
+        return false;
     return o->lambda || (column != LAMBDA && column != CENTRED_LAMBDA && column != LAMBDA_RANDOM);
 }
 

@@ -1,6 +1,7 @@
-/* internal.h - what report.c, measure.c, silhouette.c, tsne_plot.c and worker.c share.
+/* internal.h - what report.c, measure.c, sampled.c, sampled_sums.c, silhouette.c, tsne_plot.c and
+ * worker.c share.
  *
- * Room:  inspect, inside those five only. */
+ * Room:  inspect, inside those seven only. */
 #ifndef CPL_INSPECT_INTERNAL_H
 #define CPL_INSPECT_INTERNAL_H
 
@@ -23,7 +24,8 @@ typedef struct cpl_inspect_worker {
 
 /* Bytes of every piece, the largest over the layers; router and packed are a layer's in work. */
 typedef struct cpl_inspect_worker_needs {
-    size_t gate, rows, whole, squares, sum, products, scratch, figures, router, packed, centred;
+    size_t gate, rows, whole, squares, sum, products, scratch, figures, router, packed, centred,
+        sums;
 } cpl_inspect_worker_needs;
 
 cpl_inspect_worker_needs cpl_inspect_worker_needs_of(const cpl_coupling_report *report);
@@ -34,13 +36,17 @@ void cpl_inspect_worker_free(cpl_inspect_worker *worker);
 /* Rows of a gate that are multiplied at a time. */
 int64_t cpl_inspect_worker_rows(const cpl_backend *be, const cpl_moe_layer *at);
 
+/* Numbers that are finite, but whose products are not: the sentence, CPL_ERR_INPUT. */
+CPL_NODISCARD cpl_status cpl_inspect_too_large(const cpl_moe_layer *at, int64_t row,
+                                               const char *with, int64_t number);
+
 /* Whether the gates of the layer are read a second time, for the silhouettes. */
 bool cpl_inspect_reads_twice(const cpl_coupling_report *report, const cpl_moe_layer *at);
 
-/* Of a layer: what its gates take to read, and the FLOPs of their products, silhouettes
+/* Of a layer: what its router and gates take to read, and the FLOPs of their products, silhouettes
  * included. */
-double cpl_coupling_read_bytes(const cpl_coupling_report *report, const cpl_moe_layer *at);
-double cpl_coupling_flops(const cpl_coupling_report *report, const cpl_moe_layer *at);
+double cpl_coupling_read_bytes(const cpl_coupling_report *report, const cpl_layer_report *layer);
+double cpl_coupling_flops(const cpl_coupling_report *report, const cpl_layer_report *layer);
 
 /* What n_threads threads take while they work, in bytes. */
 double cpl_coupling_work_bytes(const cpl_coupling_report *report, int n_threads);
@@ -48,6 +54,59 @@ double cpl_coupling_work_bytes(const cpl_coupling_report *report, int n_threads)
 /* Sets cost->seconds from a short product and a short read. */
 CPL_NODISCARD cpl_status cpl_inspect_cost_of(cpl_inspect_cost *cost,
                                              const cpl_coupling_report *report);
+
+/* ---- sampled.c: with o.sample a part of the rows of every gate ---- */
+
+/* Sets the plan of every layer, and refuses layers whose gates have no contiguous rows. Nothing
+ * without o.sample. */
+CPL_NODISCARD cpl_status cpl_sampled_open(cpl_coupling_report *report);
+
+/* Whether only some rows of the gates of the layer are read. */
+bool cpl_sampled_applies(const cpl_layer_report *layer);
+
+/* Of such a layer: what is read, in bytes and as a share of the rows; the bytes of its sums. */
+double cpl_sampled_bytes(const cpl_coupling_report *report, const cpl_layer_report *layer);
+double cpl_sampled_share(const cpl_layer_report *layer);
+size_t cpl_sampled_memory(const cpl_coupling_report *report, const cpl_layer_report *layer);
+
+/* The blocks of expert j. */
+void cpl_sampled_choose(int64_t chosen[CPL_ROW_BLOCKS], const cpl_coupling_report *report,
+                        const cpl_layer_report *layer, int64_t j);
+
+/* Prefetches the blocks of expert j; reads them for nothing. */
+void cpl_sampled_prefetch(const cpl_coupling_report *report, const cpl_layer_report *layer,
+                          int64_t j);
+CPL_NODISCARD cpl_status cpl_sampled_load(const cpl_coupling_report *report,
+                                          const cpl_layer_report *layer, cpl_inspect_worker *worker,
+                                          int64_t j);
+
+/* ---- sampled_sums.c ---- */
+
+/* The sums of one layer: of the rows, and, unless M is noisy, of the centred rows. All zero is an
+ * empty one. */
+typedef struct cpl_sampled_sums {
+    cpl_row_sums raw, centred; /* centred.squares NULL: none; they share the norms */
+} cpl_sampled_sums;
+
+CPL_NODISCARD cpl_status cpl_sampled_sums_init(cpl_sampled_sums *sums,
+                                               const cpl_coupling_report *report,
+                                               const cpl_layer_report *layer);
+void cpl_sampled_sums_free(cpl_sampled_sums *sums);
+
+/* Reads the blocks of expert j into the sums. */
+CPL_NODISCARD cpl_status cpl_sampled_expert(cpl_sampled_sums *sums,
+                                            const cpl_coupling_report *report,
+                                            const cpl_layer_report *layer,
+                                            cpl_inspect_worker *worker, const void *packed,
+                                            int64_t j);
+
+/* Sets layer->sample from the sums; R [n,d] become centred rows, but with noise; norms [n] is
+ * scratch. The layer has no norms of gates. */
+CPL_NODISCARD cpl_status cpl_sampled_finish(cpl_layer_report *layer, const cpl_sampled_sums *sums,
+                                            const cpl_inspect_options *options, cpl_backend *be,
+                                            cpl_tensor R, cpl_tensor norms);
+/* The same of a layer of which all rows were read: its figures, without any width. */
+void cpl_sampled_exact(cpl_layer_report *layer, const cpl_inspect_options *options);
 
 /* ---- silhouette.c: gates are read again when the means of all experts are known ---- */
 

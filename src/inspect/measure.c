@@ -39,6 +39,8 @@ typedef struct work {
     /* Of the centred rows; NULL with noise. */
     float *centred_M, *centred_eps; /* [n,n], [n] */
     double *centred_norm;           /* [n] */
+
+    cpl_sampled_sums sums; /* with o.sample, if not all rows are read */
 } work;
 
 /* Places other than the tasks' numbers: BEFORE is the router, which comes first; NEVER is none. */
@@ -111,6 +113,7 @@ static void give_back(work *w)
     w->R = w->delta = w->mean = w->norm32 = w->spectral = NULL;
     w->centred_M = w->centred_eps = NULL;
     w->packed = w->centred_norm = NULL;
+    cpl_sampled_sums_free(&w->sums);
 }
 
 /* The upper bits of a layer's number, which no model has but a file may claim, go to the step. */
@@ -143,6 +146,10 @@ static cpl_status begin_layer(crew *c, work *w, cpl_inspect_worker *h)
     cpl_layer_report *l = w->report;
     cpl_tensor eps      = cpl_tensor_1d(NULL, CPL_F32, l->at->n);
     CPL_TRY(take_memory(w, &h->be, &c->report->options));
+    if (cpl_sampled_applies(l)) {
+        memset(l->M, 0, (size_t)(l->at->n * l->at->n) * sizeof *l->M); /* there is none */
+        CPL_TRY(cpl_sampled_sums_init(&w->sums, c->report, l));
+    }
     cpl_tensor R = router_tensor(w, w->R);
     CPL_TRY(cpl_router_read(&h->be, R, l->at));
     eps.data = l->eps;
@@ -150,18 +157,6 @@ static cpl_status begin_layer(crew *c, work *w, cpl_inspect_worker *h)
     if (c->report->options.noisy) return pack_noisy(w, &h->be, c->report->options.noise_seed);
     h->be.ops->response.pack(&h->be, w->packed, R);
     return CPL_OK;
-}
-
-/* Numbers that are finite, but whose products are not. */
-static cpl_status fail_as_too_large(const cpl_moe_layer *at, int64_t row, const char *with,
-                                    int64_t number)
-{
-    const cpl_stored *router = at->router.weight;
-    return CPL_FAIL(
-        CPL_ERR_INPUT,
-        "%s: tensor %s: the product of router row %lld and %s %lld is no finite number: "
-        "the values of one of them are far too large for weights",
-        router->path, router->name, (long long)row, with, (long long)number);
 }
 
 /* |R_i|, and the cosines of the pairs of rows; be->scratch holds their products [n,n]. */
@@ -178,7 +173,7 @@ static cpl_status compare_rows(work *w, cpl_backend *be)
     for (int64_t i = 0; i < n; i++)
         for (int64_t j = 0; j <= i; j++) {
             const double norms = l->router_norm[i] * l->router_norm[j];
-            if (!isfinite(dots[i * n + j])) return fail_as_too_large(l->at, i, "row", j);
+            if (!isfinite(dots[i * n + j])) return cpl_inspect_too_large(l->at, i, "row", j);
             if (j < i) *to++ = norms > 0 ? (float)((double)dots[i * n + j] / norms) : 0;
         }
     return CPL_OK;
@@ -224,12 +219,16 @@ static cpl_status finish_layer(crew *c, work *w, cpl_inspect_worker *h)
     const int64_t n              = l->at->n;
     cpl_backend *be              = &h->be;
     CPL_TRY(compare_rows(w, be));
-    for (int64_t j = 0; j < n; j++) w->norm32[j] = (float)l->gate_norm[j];
+    for (int64_t j = 0; j < n; j++)
+        w->norm32[j] = cpl_sampled_applies(l) ? 0 : (float)l->gate_norm[j];
     const cpl_tensor delta = w->delta ? router_tensor(w, w->delta) : cpl_tensor_none();
     be->ops->coupling_figures(
         be, &l->figures, cpl_tensor_2d(l->M, CPL_F32, n, n), cpl_tensor_1d(l->eps, CPL_F32, n),
         router_tensor(w, w->R), router_tensor(w, w->R), delta, by_expert(w, w->norm32),
         by_expert(w, w->spectral), cpl_tensor_none(), 1.0, l->at->K ? l->at->K : 1);
+    if (cpl_sampled_applies(l))
+        return cpl_sampled_finish(l, &w->sums, o, be, router_tensor(w, w->R),
+                                  by_expert(w, w->norm32));
     for (int a = 0; a < o->n_alphas; a++) l->erc[a] = cpl_null_model_erc(l->M, n, o->alphas[a]);
     CPL_TRY(cpl_null_model_ratios_of(&l->ratios, l->M, n));
     CPL_TRY(cpl_null_model_of(&l->chance, l->assigned, l->M, l->router_norm, l->gate_norm, n,
@@ -237,6 +236,7 @@ static cpl_status finish_layer(crew *c, work *w, cpl_inspect_worker *h)
     cpl_silhouette_finish(l);
     l->has_M = l->at->comparable;
     if (w->centred_M) CPL_TRY(measure_centred(c, w, be));
+    if (l->sample) cpl_sampled_exact(l, o);
     return be->ops->sync(be);
 }
 
@@ -265,7 +265,7 @@ static cpl_status measure_expert(work *w, cpl_inspect_worker *h, int64_t j)
     l->gate_norm[j] = sqrt(norm);
     for (int64_t i = 0; i < at->n; i++) {
         const float m = (float)sqrt(h->squares[i]);
-        if (!isfinite(m)) return fail_as_too_large(at, i, "the gate of expert", j);
+        if (!isfinite(m)) return cpl_inspect_too_large(at, i, "the gate of expert", j);
         l->M[i * at->n + j] = m;
         if (centred) w->centred_M[i * at->n + j] = (float)sqrt(centred[i]);
     }
@@ -394,6 +394,24 @@ static void leave_layer(crew *c, work *w, cpl_inspect_worker *h)
     give_back(w);
 }
 
+static void prefetch(const crew *c, const cpl_layer_report *l, int64_t expert)
+{
+    if (cpl_sampled_applies(l))
+        cpl_sampled_prefetch(c->report, l, expert);
+    else
+        cpl_gate_prefetch(l->at, expert);
+}
+
+static cpl_status take_expert(crew *c, work *w, cpl_inspect_worker *h, int64_t task)
+{
+    cpl_layer_report *l = w->report;
+    const int64_t n = l->at->n, expert = task % n;
+    if (task >= n) return cpl_silhouette_expert(l, h, router_tensor(w, w->mean), expert);
+    if (cpl_sampled_applies(l))
+        return cpl_sampled_expert(&w->sums, c->report, l, h, w->packed, expert);
+    return measure_expert(w, h, expert);
+}
+
 static void work_on(crew *c, cpl_inspect_worker *h)
 {
     work *w;
@@ -402,11 +420,8 @@ static void work_on(crew *c, cpl_inspect_worker *h)
         const int64_t n = w->report->at->n, expert = task % n;
         const bool again = task >= n;
         if (again ? means_are_ready(c, w, task) : layer_is_ready(c, w, h, task)) {
-            if (expert + 1 < n) cpl_gate_prefetch(w->report->at, expert + 1);
-            note_failure(
-                c, w, task,
-                again ? cpl_silhouette_expert(w->report, h, router_tensor(w, w->mean), expert)
-                      : measure_expert(w, h, expert));
+            if (expert + 1 < n) prefetch(c, w->report, expert + 1);
+            note_failure(c, w, task, take_expert(c, w, h, task));
         }
         count_task(c, w);
         leave_layer(c, w, h);
@@ -429,7 +444,7 @@ static cpl_status gather(crew *c)
         w->left    = w->n_tasks;
         pthread_mutex_init(&w->lock, NULL);
         pthread_cond_init(&w->first_taken, NULL);
-        w->bytes = cpl_coupling_read_bytes(r, w->report->at);
+        w->bytes = cpl_coupling_read_bytes(r, w->report);
         c->bytes += w->bytes;
     }
     return CPL_OK;
@@ -468,7 +483,7 @@ static void count_measured(cpl_coupling_report *r)
     for (int64_t l = 0; l < r->n_layers; l++) {
         if (r->layers[l].fault) continue;
         r->n_measured++;
-        r->flops += cpl_coupling_flops(r, r->layers[l].at);
+        r->flops += cpl_coupling_flops(r, &r->layers[l]);
     }
 }
 

@@ -88,8 +88,9 @@ static void add_work(cpl_inspect_cost *cost, const cpl_coupling_report *r)
     for (int64_t l = 0; l < r->n_layers; l++) {
         const cpl_moe_layer *at = r->layers[l].at;
         if (r->layers[l].fault) continue;
-        cost->bytes += cpl_coupling_read_bytes(r, at);
-        cost->flops += cpl_coupling_flops(r, at);
+        cost->bytes += cpl_coupling_read_bytes(r, &r->layers[l]);
+        cost->whole_bytes += (double)cpl_layer_bytes(at);
+        cost->flops += cpl_coupling_flops(r, &r->layers[l]);
     }
 }
 
@@ -179,6 +180,7 @@ static cpl_status open_parts(cpl_coupling_report *r, cpl_inspect_cost *cost, con
     CPL_TRY(cpl_moe_map_make(&r->map, r->files));
     CPL_TRY(choose_layers(r));
     CPL_TRY(judge_layers(r));
+    CPL_TRY(cpl_sampled_open(r));
     r->table_bytes = table_bytes(r, held);
     add_work(cost, r);
     CPL_TRY(set_threads(cost, r));
@@ -207,6 +209,7 @@ static void free_layer(cpl_layer_report *layer)
     cpl_free(layer->gate_norm);
     cpl_free(layer->cosine);
     cpl_free(layer->assigned);
+    cpl_free(layer->sample);
     cpl_free(layer->silhouettes);
 }
 

@@ -11,6 +11,7 @@
 
 #include "inspect/families/families.h"
 #include "inspect/null_model.h"
+#include "inspect/row_sample.h"
 #include "tensor/backend/backend.h"
 #include "tensor/figures.h"
 
@@ -21,6 +22,7 @@ typedef struct cpl_inspect_options {
     int n_alphas;
     const int64_t *layers; /* (n_layers) numbers of the layers to measure; NULL: all */
     int64_t n_layers;
+    double sample;          /* share of the rows of every gate to read; 0: all of them */
     bool silhouette;        /* also the silhouettes, for which gates are read twice */
     bool lambda;            /* also the spectral norms of the gates, and lambda */
     bool noisy;             /* M from R * delta as in training; else from R */
@@ -33,7 +35,7 @@ typedef struct cpl_inspect_options {
     int64_t picture_stride; /* experts i with i mod stride = 0; 0: max(1, n / 8) */
     double perplexity;
     int64_t iterations;
-    uint64_t seed; /* of the random pairings and of t-SNE */
+    uint64_t seed; /* of the random pairings, of t-SNE and of the sample */
 
     /* Called from one thread at a time, now and then; may be NULL. */
     void (*progress)(void *ctx, const cpl_inspect_progress *progress);
@@ -58,12 +60,23 @@ typedef struct cpl_centred_report {
     cpl_null_model chance;
 } cpl_centred_report;
 
+/* With o.sample: what the rows that were read say. In figures that need M, and in the norms of the
+ * gates, a layer of which not all rows were read has nothing else. */
+typedef struct cpl_sample_report {
+    cpl_row_plan plan;
+    bool has_M, has_centred; /* has_centred: false with --noise too */
+    int64_t rows;            /* read of each gate, at most */
+    cpl_row_estimates estimates, centred_estimates;
+    cpl_row_bounds bounds, centred_bounds;
+} cpl_sample_report;
+
 /* A layer. */
 typedef struct cpl_layer_report {
     const cpl_moe_layer *at; /* n, d, D, K, part, number, notes */
     char *fault;             /* NULL, or why there are no figures: owned */
     bool skipped;            /* the fault is none of the file's: a layer that cannot be measured */
-    bool has_M;              /* false: router and experts read different vectors, or a fault */
+    bool has_M;              /* false: router and experts read different vectors, a fault, or a
+                                sample that is not of all rows */
 
     float *M;            /* [n,n]; NULL without has_M */
     float *eps;          /* [n] */
@@ -73,7 +86,8 @@ typedef struct cpl_layer_report {
     int32_t *assigned; /* [n] the expert that the best assignment on kappa gives to row i */
     double *silhouettes; /* [n] means over the rows of W_g^j as members of the cluster j, distance
                             1 - cosine; NaN if n = 1, 0 if D = 1; NULL without o.silhouette */
-    double silhouette;   /* their mean, which is that over all rows; NaN without o.silhouette */
+    cpl_sample_report *sample; /* NULL without o.sample; owned */
+    double silhouette; /* their mean, which is that over all rows; NaN without o.silhouette */
     double erc[CPL_NULL_MODEL_MAX_ALPHAS];
     cpl_coupling_figures figures; /* at alpha 1; active_rows and active_columns too */
     cpl_null_model_ratios ratios;
@@ -113,6 +127,7 @@ typedef struct cpl_coupling_report {
 typedef struct cpl_inspect_cost {
     double bytes;         /* to read: routers and gates of the chosen layers; gates twice for the
                              silhouettes, most of it then out of the system's cache */
+    double whole_bytes;   /* the same without o.sample */
     double flops;         /* 2 n^2 D d a layer, and as much again for the silhouettes; not those of
                              the spectral norms, whose number depends on the gates */
     double memory_bytes;  /* at most, beyond what the process holds; t-SNE apart */
@@ -123,7 +138,8 @@ typedef struct cpl_inspect_cost {
 } cpl_inspect_cost;
 
 /* Opens the checkpoint, finds its layers and estimates the cost. CPL_ERR_INPUT: there are no MoE
- * layers; a requested layer does not exist; a layer has a fault, without keep_going.
+ * layers; a requested layer does not exist; a layer has a fault, without keep_going; rows of gates
+ * to be sampled are not contiguous.
  * CPL_ERR_MEMORY: the memory of one thread is not available. On failure `report` is empty. */
 CPL_NODISCARD cpl_status cpl_inspect_open(cpl_coupling_report *report, cpl_inspect_cost *cost,
                                           const char *path, const cpl_inspect_options *options,

@@ -48,6 +48,27 @@ CPL_NODISCARD cpl_status cpl_inspect_grid_compare(cpl_grid *grid, cpl_pool *pool
                                                   const cpl_coupling_report *reports,
                                                   int64_t count);
 
+/* ---- sampled_show.c ---- */
+
+/* With options.sample: what takes the place of the tables AGREEMENT and CENTRED. */
+typedef enum cpl_sampled_table {
+    CPL_SAMPLED_ESTIMATES,
+    CPL_SAMPLED_CENTRED,
+    CPL_SAMPLED_BOUNDS,
+    CPL_SAMPLED_CENTRED_BOUNDS
+} cpl_sampled_table;
+
+CPL_NODISCARD cpl_status cpl_sampled_grid(cpl_grid *grid, cpl_pool *pool,
+                                          const cpl_coupling_report *report,
+                                          cpl_sampled_table table);
+
+/* The means of all four over the layers, a column a checkpoint. */
+CPL_NODISCARD cpl_status cpl_sampled_grid_compare(cpl_grid *grid, cpl_pool *pool,
+                                                  const cpl_coupling_report *reports,
+                                                  int64_t count);
+
+/* ---- columns.c: in a page ---- */
+
 /* Appends the table of one report, AGREEMENT, CENTRED or RAW, to a page: every layer, or why it has no
  * figures. */
 void cpl_inspect_page_layers(cpl_text *out, const cpl_coupling_report *report,

@@ -3,6 +3,8 @@
 
 #include <math.h>
 
+#include "base/arena.h"
+
 /* Of the layers that have M and more than one expert: of centred rows, which say nothing that the
  * routing does not; of the noisy rows with --noise. */
 typedef struct tally {
@@ -102,11 +104,109 @@ static void say(cpl_text *out, const tally *t)
         say_how(out, "no better than chance", t);
 }
 
+/* ---- of a sample ---- */
+
+/* Of the layers with M and more than one expert; centred rows, or with --noise the noisy ones. */
+typedef struct sampled {
+    int64_t layers, lone, met; /* met: in any case, with all of ERC's constraints at alpha 1 */
+    bool centred;
+    cpl_interval z;   /* of all layers together */
+    double low, high; /* mean shares of rows whose own expert is the largest */
+    double chance;
+} sampled;
+
+static void add_sampled(sampled *t, cpl_interval *z, const cpl_layer_report *l)
+{
+    if (l->fault || !l->sample || !l->sample->has_M) return;
+    if (l->at->n == 1) {
+        t->lone++;
+        return;
+    }
+    const bool centred         = l->sample->has_centred;
+    const cpl_row_estimates *e = centred ? &l->sample->centred_estimates : &l->sample->estimates;
+    const cpl_row_bounds *b    = centred ? &l->sample->centred_bounds : &l->sample->bounds;
+    t->centred                 = t->centred || centred;
+    z[t->layers++]             = e->z;
+    t->met += b->alpha_min.high <= 1 && e->z.low > 0;
+    t->low += b->rows_own.low;
+    t->high += b->rows_own.high;
+    t->chance += 1.0 / (double)l->at->n;
+}
+
+/* A z that is the same for every pairing is none, and counts as 0, which chance gives. */
+static sampled sampled_of(const cpl_coupling_report *r, cpl_interval *z)
+{
+    sampled t = {0};
+    for (int64_t l = 0; l < r->n_layers; l++) add_sampled(&t, z, &r->layers[l]);
+    for (int64_t k = 0; k < t.layers; k++)
+        if (isnan(z[k].low)) z[k] = (cpl_interval){0, 0, 0};
+    if (!t.layers) return t;
+    t.z = cpl_interval_sum(z, t.layers, 1 / sqrt((double)t.layers));
+    t.low /= (double)t.layers;
+    t.high /= (double)t.layers;
+    t.chance /= (double)t.layers;
+    return t;
+}
+
+static void say_sampled(cpl_text *out, const sampled *t)
+{
+    const char *rows = t->centred ? "centred router rows" : "router rows";
+    if (t->layers == 0) {
+        cpl_text_printf(
+            out, t->lone ? "Every layer has a single expert: there is nothing to compare."
+                         : "No layer has a coupling matrix that means something: there is no "
+                           "verdict on whether the weights of router and experts agree.");
+        return;
+    }
+    if (t->z.low > FAR || t->z.high < -FAR || (t->z.low >= -FAR && t->z.high <= FAR))
+        cpl_text_printf(out,
+                        "The weights of router and experts agree %s, as far as the sample shows",
+                        t->z.low > FAR     ? "better than chance"
+                        : t->z.high < -FAR ? "less than chance"
+                                           : "no better than chance");
+    else
+        cpl_text_printf(out,
+                        "The sample cannot tell whether the weights of router and experts agree "
+                        "better than chance: more rows could (a larger --sample)");
+    cpl_text_printf(
+        out,
+        " (z over all layers from %.1f to %.1f, 95 %%; above %.0f is more than chance). "
+        "From %.3g to %.3g %% of the %s excite their own expert most (chance: %.3g %%); "
+        "they meet all of ERC's constraints at alpha 1 for certain in %lld of %lld layer%s.",
+        t->z.low, t->z.high, FAR, 100 * t->low, 100 * t->high, rows, 100 * t->chance,
+        (long long)t->met, (long long)t->layers, t->layers == 1 ? "" : "s");
+}
+
+static bool is_part(const cpl_coupling_report *r)
+{
+    for (int64_t l = 0; l < r->n_layers; l++)
+        if (r->layers[l].sample && !r->layers[l].sample->plan.whole) return true;
+    return false;
+}
+
+/* false: there is no memory. */
+static bool say_of_sample(cpl_text *out, const cpl_coupling_report *r, bool *any)
+{
+    cpl_interval *z = cpl_alloc((size_t)(r->n_layers + 1) * sizeof *z);
+    if (!z) return false;
+    const sampled t = sampled_of(r, z);
+    say_sampled(out, &t);
+    *any = t.layers > 0;
+    cpl_free(z);
+    return true;
+}
+
+/* ---- all of it ---- */
+
 void cpl_coupling_verdict(cpl_text *out, const cpl_coupling_report *r)
 {
     const tally t = tally_of(r);
-    say(out, &t);
-    if (t.layers)
+    bool any      = t.layers > 0;
+    if (is_part(r))
+        out->failed = !say_of_sample(out, r, &any) || out->failed;
+    else
+        say(out, &t);
+    if (any)
         cpl_text_printf(out, " Whether the router's choices agree with the experts' responses to "
                              "text is another question: --text measures it.");
 }

@@ -14,14 +14,17 @@ bool cpl_inspect_reads_twice(const cpl_coupling_report *r, const cpl_moe_layer *
     return r->options.silhouette && at->n > 1;
 }
 
-double cpl_coupling_read_bytes(const cpl_coupling_report *r, const cpl_moe_layer *at)
+double cpl_coupling_read_bytes(const cpl_coupling_report *r, const cpl_layer_report *l)
 {
-    return (double)cpl_layer_bytes(at) * (cpl_inspect_reads_twice(r, at) ? 2 : 1);
+    if (cpl_sampled_applies(l)) return cpl_sampled_bytes(r, l);
+    return (double)cpl_layer_bytes(l->at) * (cpl_inspect_reads_twice(r, l->at) ? 2 : 1);
 }
 
-double cpl_coupling_flops(const cpl_coupling_report *r, const cpl_moe_layer *at)
+double cpl_coupling_flops(const cpl_coupling_report *r, const cpl_layer_report *l)
 {
-    const double once = 2.0 * (double)at->n * (double)at->n * (double)at->D * (double)at->d;
+    const cpl_moe_layer *at = l->at;
+    const double once       = 2.0 * (double)at->n * (double)at->n * (double)at->D * (double)at->d;
+    if (cpl_sampled_applies(l)) return once * cpl_sampled_share(l);
     return once * (cpl_inspect_reads_twice(r, at) ? 2 : 1);
 }
 
@@ -72,7 +75,9 @@ cpl_inspect_worker_needs cpl_inspect_worker_needs_of(const cpl_coupling_report *
         most_of.figures = most(most_of.figures, be.ops->scratch_bytes(&be, &shape));
         most_of.router  = most(most_of.router, n * d * sizeof(float));
         most_of.centred = most(most_of.centred, n * (n + 2) * sizeof(float) + n * sizeof(double));
-        most_of.packed  = most(most_of.packed, be.ops->response.packed_bytes(&be, at->n, at->d));
+        if (cpl_sampled_applies(&r->layers[l]))
+            most_of.sums = most(most_of.sums, cpl_sampled_memory(r, &r->layers[l]));
+        most_of.packed = most(most_of.packed, be.ops->response.packed_bytes(&be, at->n, at->d));
     }
     return most_of;
 }
@@ -100,8 +105,9 @@ double cpl_coupling_work_bytes(const cpl_coupling_report *r, int n_threads)
 {
     const cpl_inspect_worker_needs m = cpl_inspect_worker_needs_of(r);
     const double matrices            = (r->options.noisy ? 3 : 1) + (r->options.silhouette ? 1 : 0);
-    const double shared = (double)m.router * matrices + (double)m.packed + (double)m.centred;
-    const double own    = (double)(m.gate + m.rows + m.whole + m.squares + m.sum + m.products +
+    const double shared =
+        (double)m.router * matrices + (double)m.packed + (double)m.centred + (double)m.sums;
+    const double own = (double)(m.gate + m.rows + m.whole + m.squares + m.sum + m.products +
                                 m.scratch + m.figures);
     return n_threads * (own + chance_bytes(r)) +
            fmin(layers_at_once(r, n_threads), (double)n_threads) * shared;
@@ -136,16 +142,29 @@ void cpl_inspect_worker_free(cpl_inspect_worker *h)
     cpl_free(h->be.scratch);
 }
 
+/* ---- numbers that are too large ---- */
+
+cpl_status cpl_inspect_too_large(const cpl_moe_layer *at, int64_t row, const char *with,
+                                 int64_t number)
+{
+    const cpl_stored *router = at->router.weight;
+    return CPL_FAIL(
+        CPL_ERR_INPUT,
+        "%s: tensor %s: the product of router row %lld and %s %lld is no finite number: "
+        "the values of one of them are far too large for weights",
+        router->path, router->name, (long long)row, with, (long long)number);
+}
+
 /* ---- estimates ---- */
 
 enum { SAMPLE_BYTES = 1 << 25 };
 static const double SAMPLE_SECONDS = 0.1;
 
 /* The first layer that will be measured. */
-static const cpl_moe_layer *first_layer(const cpl_coupling_report *r)
+static const cpl_layer_report *first_layer(const cpl_coupling_report *r)
 {
     for (int64_t l = 0; l < r->n_layers; l++)
-        if (!r->layers[l].fault) return r->layers[l].at;
+        if (!r->layers[l].fault) return &r->layers[l];
     return NULL;
 }
 
@@ -170,12 +189,15 @@ static double product_speed(cpl_inspect_worker *h, const cpl_moe_layer *at, void
 }
 
 /* Seconds a byte; a damaged gate is reported later, in its turn. */
-static double read_speed(cpl_inspect_worker *h, const cpl_moe_layer *at)
+static double read_speed(cpl_inspect_worker *h, const cpl_coupling_report *r,
+                         const cpl_layer_report *l)
 {
     const double began = cpl_seconds_now();
     double seconds     = 0;
-    for (int64_t j = 0; j < at->n && h->gate.read_bytes < SAMPLE_BYTES; j++) {
-        if (cpl_gate_load(&h->be, &h->gate, at, j) != CPL_OK) break;
+    for (int64_t j = 0; j < l->at->n && h->gate.read_bytes < SAMPLE_BYTES; j++) {
+        if ((cpl_sampled_applies(l) ? cpl_sampled_load(r, l, h, j)
+                                    : cpl_gate_load(&h->be, &h->gate, l->at, j)) != CPL_OK)
+            break;
         seconds = cpl_seconds_now() - began;
         if (seconds > SAMPLE_SECONDS) break;
     }
@@ -206,7 +228,7 @@ static double spectral_seconds(const cpl_coupling_report *r, double threads)
 
 cpl_status cpl_inspect_cost_of(cpl_inspect_cost *cost, const cpl_coupling_report *r)
 {
-    const cpl_moe_layer *at          = first_layer(r);
+    const cpl_layer_report *first    = first_layer(r);
     const cpl_inspect_worker_needs m = cpl_inspect_worker_needs_of(r);
     cpl_inspect_worker h             = {0};
     cpl_status status                = cpl_inspect_worker_init(&h, &m);
@@ -214,8 +236,8 @@ cpl_status cpl_inspect_cost_of(cpl_inspect_cost *cost, const cpl_coupling_report
     float *R                         = cpl_alloc(m.router);
     if (status == CPL_OK && packed && R) {
         const double threads = cost->n_threads;
-        const double product = product_speed(&h, at, packed, R, cost->flops);
-        cost->seconds        = cost->flops * product / threads + cost->bytes * read_speed(&h, at);
+        const double product = product_speed(&h, first->at, packed, R, cost->flops);
+        cost->seconds = cost->flops * product / threads + cost->bytes * read_speed(&h, r, first);
         cost->seconds += chance_seconds(r, threads) + spectral_seconds(r, threads) +
                          cpl_tsne_plot_seconds(r, cost->n_threads);
     } else {

@@ -279,6 +279,49 @@ def check_options(work):
     bad(1, ["no/such"], "inspect", folder, "--json", work / "no/such/x.json")
 
 
+def check_sample(work):
+    """--sample: intervals that hold the figures of all rows, what is refused with it, and what it prints."""
+    case = Case(21, layers=2, n=6, d=20, D=150)
+    folder, other = case.write(work / "many-rows", "F32"), Case(22, layers=1, n=6, d=20, D=150).write(work / "others")
+    whole = inspect(folder)["layers"]
+    held = 0
+    for seed in range(1, 21):
+        for layer, all_of in zip(inspect(folder, "--sample", "20%", "--seed", seed)["layers"], whole):
+            sample = layer["sample"]
+            check(sample["rows"] == 32 and sample["blocks"] == 4, f"rows: {sample}")
+            check("kappa" not in layer and "erc" not in layer and layer["expert_norm"]["mean"] is None and
+                  layer["eps"] == all_of["eps"], f"layer: {layer.keys()}")
+            for key, true in (("kappa_diagonal", all_of["kappa"]["diag_mean"]), ("z", all_of["chance"]["z"])):
+                interval = sample["estimates"][key]
+                held += interval["low"] <= true <= interval["high"]
+            for key, true in (("alpha_min", all_of["alpha_min"]), ("violated", all_of["ratio"]["violated"]),
+                              ("kappa_row_top1", all_of["kappa"]["rows_own"])):
+                bound = sample["bounds"][key]
+                check("estimate" not in bound and bound["low"] <= true + 1e-6 and
+                      true <= (bound["high"] or 1e9) + 1e-6, f"{key} {true}: {bound}")
+    check(held >= 68, f"{held} of 80 intervals hold")
+    first = inspect(folder, "--sample", "0.2", "--threads", 1)
+    check(first == inspect(folder, "--sample", "20%", "--threads", 3) and first["sample_share"] == 0.2,
+          "the form of the share, or threads, change figures")
+    all_rows = inspect(folder, "--sample", "99%")
+    for layer, want in zip(all_rows["layers"], whole):
+        sample = layer.pop("sample")
+        check(layer == want, "all rows give other figures")
+        check(sample["estimates"]["z"] == {key: want["chance"]["z"] for key in ("estimate", "low", "high")},
+              f"all rows have a width: {sample['estimates']['z']}")
+    table = good("inspect", folder, other, "--sample", "20%")
+    for words in ("32 of the 150 rows of every gate, in 4 blocks, seed 1", "Estimates with 95 % intervals",
+                  "Bounds, no estimates", " KiB of ", "Side by side", "z over all layers from"):
+        check(words in table, f"{words} is not in: {table}")
+    check("Agreement" not in table and "0.2" in table, f"table: {table}")
+    for flag, words in (("--silhouette", "silhouettes are of all rows"), ("--lambda", "singular value"),
+                        ("--html", "intervals"), ("--series", "intervals"), ("--text", "the whole model")):
+        value = [work / "x.txt"] if flag in ("--html", "--text") else []
+        bad(2, ["--sample goes without " + flag, words], "inspect", folder, "--sample", "2%", flag, *value)
+    for share in ("0", "1", "100%", "-1%", "2%%", "nan", "much", ""):
+        bad(2, ["above 0 and below 1"], "inspect", folder, "--sample", share)
+
+
 def all_close(got, want):
     return len(got) == len(want) and all(abs(a - b) < 2e-6 for a, b in zip(got, want))
 
@@ -517,6 +560,7 @@ def main():
         check_damaged(work)
         check_permutation(work)
         check_zero_diagonal(work)
+        check_sample(work)
         check_silhouettes(work)
         check_lambda(work)
         check_training(work)
