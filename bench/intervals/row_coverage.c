@@ -1,15 +1,15 @@
-/* row_coverage.c - how often do the intervals and bounds of `couplet inspect --sample` hold, and what do
- * they say?
+/* row_coverage.c - how often do the intervals and bounds of `couplet inspect --sample` hold, and
+ * what do they say?
  *
  * usage:   row_coverage LAYERS [CHECKPOINT ...]        (make intervals)
- * Does:    draws a sample of each of LAYERS layers, at every share below, as `inspect --sample` draws
- *          it, and compares what it gives with the figures of all rows. Without CHECKPOINT these are
- *          random layers of several kinds, each with its own seed; with it LAYERS samples of the layers of each
- *          checkpoint, with a seed each.
- * Prints:  tables for docs/inspection.md. Of an estimate: in how many of 100 layers its interval holds
- *          the figure, and the median of half its width (z: as it is; others: in per cent of the
- *          figure). Of a bound: the medians of its two ends. "Hold": the least of all bounds' shares of
- *          layers in which the figure is within.
+ * Does:    draws a sample of each of LAYERS layers, at every share below, as `inspect --sample`
+ *          draws it, and compares what it gives with the figures of all rows. Without CHECKPOINT
+ *          these are random layers of several kinds; with it LAYERS samples of the layers of each
+ *          checkpoint. Every sample has a seed of its own.
+ * Prints:  the tables of docs/inspection.md. Of an estimate: in how many of 100 layers its interval
+ *          holds the figure, and the median of half its width (z: as it is; others: in per cent of
+ *          the figure). Of a bound: the medians of its two ends. "Hold": the least of all bounds'
+ *          shares of layers in which the figure is within.
  * Names:   n experts, d model width, D expert width. */
 #include <math.h>
 #include <stdio.h>
@@ -19,6 +19,7 @@
 #include "base/arena.h"
 #include "base/rng.h"
 #include "base/stats/statistics.h"
+#include "base/text.h"
 #include "inspect/families/gate_reader.h"
 #include "inspect/report.h"
 #include "inspect/row_sample.h"
@@ -297,8 +298,26 @@ static void print_rest(score *s)
     printf(" |\n");
 }
 
-static void print_all(score s[SHARES])
+/* A line of the last table: of 100 layers, at every share. */
+static void sum_up(cpl_text *out, const score s[SHARES], const char *name)
 {
+    static const int estimates[] = {KAPPA_OWN, KAPPA_OTHERS, Z, NORM};
+    double least                 = 100;
+    cpl_text_printf(out, "| %s |", name);
+    for (size_t k = 0; k < sizeof estimates / sizeof *estimates; k++)
+        for (int a = 0; a < SHARES; a++)
+            cpl_text_printf(out, "%s%.0f%s", a ? ", " : " ",
+                            100 * (double)s[a].held[estimates[k]] / (double)s[a].layers,
+                            a + 1 == SHARES ? " |" : "");
+    for (int a = 0; a < SHARES; a++)
+        for (int k = ALPHA_MIN; k < BOUNDS; k++)
+            least = fmin(least, 100 * (double)s[a].bounded[k] / (double)s[a].layers);
+    cpl_text_printf(out, " %.1f |\n", least);
+}
+
+static void print_all(score s[SHARES], cpl_text *summary, const char *name)
+{
+    sum_up(summary, s, name);
     print_head();
     for (int a = 0; a < SHARES; a++) print_score(&s[a], shares[a]);
     print_rest(&s[0]);
@@ -377,7 +396,7 @@ static layer random_layer(const kind *k, uint64_t seed)
     return l;
 }
 
-static void try_kind(const kind *k, int64_t layers)
+static void try_kind(const kind *k, int64_t layers, cpl_text *summary)
 {
     score s[SHARES];
     for (int a = 0; a < SHARES; a++) s[a] = new_score(layers);
@@ -392,7 +411,7 @@ static void try_kind(const kind *k, int64_t layers)
         cpl_free(t.M);
         free_layer(&l);
     }
-    print_all(s);
+    print_all(s, summary, k->name);
 }
 
 /* ---- layers of checkpoints ---- */
@@ -416,7 +435,7 @@ static layer read_layer(cpl_backend *be, const cpl_moe_layer *at)
     return l;
 }
 
-static void try_checkpoint(cpl_backend *be, const char *path, int64_t layers)
+static void try_checkpoint(cpl_backend *be, const char *path, int64_t layers, cpl_text *summary)
 {
     const cpl_inspect_options options = {.n_threads = 1, .memory_bytes = (double)INFINITY};
     cpl_coupling_report report;
@@ -436,7 +455,7 @@ static void try_checkpoint(cpl_backend *be, const char *path, int64_t layers)
         cpl_free(t.M);
         free_layer(&l);
     }
-    print_all(s);
+    print_all(s, summary, report.name);
     cpl_inspect_close(&report);
 }
 
@@ -444,13 +463,19 @@ int main(int argc, char **argv)
 {
     const int64_t layers = argc > 1 ? atoll(argv[1]) : 0;
     cpl_backend be;
+    cpl_text summary = {0};
     cpl_backend_cpu(&be, CPL_F32, 1);
     if (layers < 1) {
         fprintf(stderr, "usage: row_coverage LAYERS [CHECKPOINT ...]\n");
         return 2;
     }
-    for (int k = 2; k < argc; k++) try_checkpoint(&be, argv[k], layers);
+    for (int k = 2; k < argc; k++) try_checkpoint(&be, argv[k], layers, &summary);
     for (size_t k = 0; argc < 3 && k < sizeof kinds / sizeof *kinds; k++)
-        try_kind(&kinds[k], layers);
+        try_kind(&kinds[k], layers, &summary);
+    printf("\n| intervals that hold, of 100 | kappa own | kappa others | z | norm of gates | "
+           "bounds |\n"
+           "|---|---|---|---|---|---|\n%s",
+           summary.bytes ? summary.bytes : "");
+    cpl_text_free(&summary);
     return 0;
 }
