@@ -265,11 +265,18 @@ static void print_estimate(score *s, int k)
            (k == Z ? 1 : 100) * cpl_median(s->half[k], s->layers), k == Z ? "" : " %");
 }
 
+/* Where most are infinite, so is the median, and what lies between two such is no number. */
+static double middle_of(double *values, int64_t n)
+{
+    const double median = cpl_median(values, n);
+    return isnan(median) ? (double)INFINITY : median;
+}
+
 static void print_bound(score *s, int k)
 {
     const double scale = k >= VIOLATED ? 100 : 1;
-    printf(" %.3g to %.3g |", scale * cpl_median(s->low[k], s->layers),
-           scale * cpl_median(s->high[k], s->layers));
+    printf(" %.3g to %.3g |", scale * middle_of(s->low[k], s->layers),
+           scale * middle_of(s->high[k], s->layers));
 }
 
 static void print_score(score *s, double share)
