@@ -3,10 +3,10 @@
 # one, with sudo when not root, saying what; elsewhere it prints the names. Does nothing if all is there.
 set -eu
 
-commands='gcc g++ make cmake pkg-config python3 clang clang-format chromium'
+commands='gcc g++ make cmake pkg-config python3 clang clang-format chromium curl openssl'
 build='gcc libc6-dev make cmake pkg-config libdnnl-dev libyaml-dev libjansson-dev zlib1g-dev
        libexpat1-dev libpcre2-dev libzstd-dev libutf8proc-dev libxxhash-dev libmd-dev'
-test='g++ python3 libcmocka-dev chromium openmpi-bin libopenmpi-dev mpich libmpich-dev'
+test='g++ python3 libcmocka-dev chromium openmpi-bin libopenmpi-dev mpich libmpich-dev nginx-light curl openssl'
 check='clang clang-format libomp-dev'
 python='python3 python3-venv'
 package='dpkg-dev gzip libopenmpi-dev libmpich-dev'
@@ -19,6 +19,9 @@ is_there() {
     esac
     if [ "$1" = python3-venv ]; then
         python3 -c 'import ensurepip' 2> /dev/null && return
+    fi
+    if [ "$1" = nginx-light ]; then
+        PATH="$PATH:/usr/sbin" command -v nginx > /dev/null && return
     fi
     [ "$(dpkg-query -W -f='${db:Status-Status}' "$1" 2> /dev/null)" = installed ]
 }

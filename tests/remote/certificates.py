@@ -1,0 +1,50 @@
+"""certificates.py: certificates for servers of tests, made with the program openssl: an authority of their own, and what a
+client must refuse."""
+import pathlib
+import ssl
+import subprocess
+
+NAMES = "DNS:localhost,IP:127.0.0.1"
+KEY = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "30"]
+
+
+def openssl(*words):
+    subprocess.run(["openssl", "req", "-x509", *KEY, *map(str, words)], check=True, capture_output=True)
+
+
+class Certificates:
+    """Files of a folder. `ca`: the authority a client is to trust. `good`: for localhost and 127.0.0.1. `wrong_name`: of the
+    same authority for another host. `stranger`: for the right hosts, of an authority that nobody trusts."""
+
+    def __init__(self, folder):
+        self.folder = pathlib.Path(folder)
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self.ca = self.authority("ca")
+        self.good = self.leaf("good", self.ca, NAMES)
+        self.wrong_name = self.leaf("wrong_name", self.ca, "DNS:other.invalid")
+        self.stranger = self.leaf("stranger", self.authority("other"), NAMES)
+
+    def pair(self, name):
+        return self.folder / f"{name}.pem", self.folder / f"{name}.key"
+
+    def authority(self, name):
+        certificate, key = self.pair(name)
+        openssl("-subj", f"/CN=Authority {name} of the tests", "-keyout", key, "-out", certificate,
+                "-addext", "keyUsage=critical,keyCertSign")
+        return certificate, key
+
+    def leaf(self, name, authority, names):
+        certificate, key = self.pair(name)
+        openssl("-subj", f"/CN={name}", "-keyout", key, "-out", certificate, "-CA", authority[0], "-CAkey", authority[1],
+                "-addext", f"subjectAltName={names}", "-addext", "basicConstraints=critical,CA:FALSE")
+        return certificate, key
+
+    def context(self, which="good"):
+        """A server's TLS context with one of the certificates."""
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(*getattr(self, which))
+        return context
+
+    def environment(self):
+        """Variables by which OpenSSL, curl and Python find the authority."""
+        return dict.fromkeys(("SSL_CERT_FILE", "CURL_CA_BUNDLE", "REQUESTS_CA_BUNDLE"), str(self.ca[0]))
