@@ -1,0 +1,371 @@
+#!/usr/bin/env python3
+"""check_remote.py COUPLET: inspections of checkpoints from afar: the figures are those of the local file, from the bytes of
+headers, routers and gates alone; tokens, caches, the limit of requests. What servers do wrong: check_remote_faults.py."""
+import contextlib
+import json
+import os
+import pty
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+
+import misbehaviour as wrongly
+import nginx
+import remote_case
+from checkpoints import gguf, length, many_gates, sharded
+from front import ACCESS, OUTSIDER
+from program import COUPLET, check, finish
+from remote_case import case
+from shaper import Shaper
+
+SECOND = "model-00002-of-00003.safetensors"
+
+
+# ---- the same figures ----
+
+def check_equal(one, folder):
+    """From the hub by branch, tag, commit and old name; from a plain folder; one file."""
+    front, local = one.front, one.json(folder)
+    commit = front.repositories["org/model"].commit("main")
+    plain = front.serve("plain", folder)
+    for path in ("hf://org/model", "hf://org/model@main", f"hf://org/model@{commit}", "hf://org/old", plain, plain + "/"):
+        check(one.json(path) == local, f"{path}: other figures than {folder}")
+    check(one.json("hf://org/model", "--layers", 1, "--alpha", 2) == one.json(folder, "--layers", 1, "--alpha", 2), "--layers")
+    check(one.json("hf://org/model@v2") == one.json(one.work / "second") != local, "@v2: not that revision's figures")
+    file = f"{plain}/{SECOND}"
+    check(one.json(file) == one.json(folder / SECOND), "one file of a plain folder")
+    front.add("org/deep", one.work / "deep")
+    (one.work / "deep").mkdir()
+    shutil.copytree(folder, one.work / "deep" / "sub")
+    check(one.json("hf://org/deep/sub") == one.json("hf://org/deep@main/sub") == local, "a folder of a repository")
+    file = f"hf://org/model/{SECOND}"
+    check(one.json(file) == one.json(folder / SECOND), "one file of a repository")
+    check(one.json("hf://org/model", folder) == one.json(folder, folder), "one from afar and one from here")
+
+
+def check_gguf(one, made):
+    front, local = one.front, one.json(made.folder)
+    front.add("org/gguf", made.folder)
+    front.clear()
+    check(one.json("hf://org/gguf") == local, "hf:// of a GGUF file: other figures")
+    one.check_asked(made, "GGUF")
+    check(one.json("hf://org/gguf/model.gguf") == local, "hf:// of the file itself: other figures")
+    plain = front.serve("gguf", made.folder)
+    check(one.json(f"{plain}/model.gguf") == local, "https:// of a GGUF file: other figures")
+
+
+def check_bytes(one, made):
+    """What is asked for, and that the line before says so; --dry-run stops there."""
+    front = one.front
+    front.clear()
+    out, err, code = one.run("hf://org/model", "--dry-run")
+    check(code == 0, f"--dry-run: exit {code}: {err}")
+    one.check_asked(made, "--dry-run", headers_only=True)
+    before = len(front.bodies(r"\.safetensors$"))
+    check(re.search(r"\d[\d.,]* ?[KMG]?i?B.* of .*\d", out + err) and re.search(r"\d+ requests?", out + err),
+          f"--dry-run says {out + err!r}")
+    front.clear()
+    one.json("hf://org/model")
+    one.check_asked(made, "the whole inspection")
+    asked = front.bodies(r"\.safetensors$")
+    said = int(re.search(r"([\d,]+) requests?", out + err)[1].replace(",", ""))
+    check(said == len(asked) - before, f"{said} requests are said, {len(asked) - before} of {len(asked)} were made: {err!r}")
+    front.clear()
+    one.json("hf://org/model", "--layers", 1)
+    one.check_asked(made_of_layer(made, 1), "--layers 1")
+
+
+def check_at_once(one, made):
+    """Several requests are on their way at once, over connections that are kept; a bar has the rate and the time left."""
+    front = one.front
+    front.clear()
+    front.misbehave(wrongly.trickle(1 << 15, 0.02), "store", r"\.safetensors$")
+    master, slave = pty.openpty()
+    with subprocess.Popen([COUPLET, "inspect", "hf://org/model"], env=one.environment(TERM="xterm"), stdout=subprocess.DEVNULL,
+                          stderr=slave) as process:
+        os.close(slave)
+        text = b""
+        with contextlib.suppress(OSError):  # the end of a terminal whose program has ended
+            while part := os.read(master, 4096):
+                text += part
+    os.close(master)
+    check(process.returncode == 0 and re.search(rb"[KMG]i?B/s", text) and b"left" in text, f"the bar: {text[-500:]!r}")
+    check(front.most_at_once >= 4, f"{front.most_at_once} requests at once")
+    connections = {seen.connection for seen in front.seen}
+    check(len(connections) <= 24 and len(connections) < len(front.seen),
+          f"{len(connections)} connections for {len(front.seen)} requests")
+    front.clear()
+
+
+def made_of_layer(made, layer):
+    """The same checkpoint of which one layer is needed, and the headers of all files."""
+    class Part:
+        needed = {file: spans if f"{layer + 2:05d}-of" in file else [(0, min(spans[0][1], 200))]
+                  for file, spans in made.needed.items()}
+    return Part
+
+
+def check_unread(one):
+    """Nothing is kept without --cache: no file is left below HOME or the working folder."""
+    cwd = one.work / "empty"
+    cwd.mkdir()
+    one.json("hf://org/model", cwd=cwd)
+    left = [path for place in (cwd, one.home) for path in place.rglob("*")]
+    check(not left, f"left behind: {left}")
+
+
+def check_http2(one, made):
+    """Redirected to nginx, and asked directly."""
+    if nginx.missing():
+        print(nginx.missing())
+        return
+    front, local = one.front, one.json(made.folder)
+    with nginx.Nginx(made.folder, one.work / "nginx", front.certificates) as server:
+        front.store_url = server.url
+        check(one.json("hf://org/model", env={"HF_TOKEN": ACCESS}) == local, "through the hub from nginx: other figures")
+        front.store_url = None
+        check(one.json(server.url) == local, "from nginx: other figures")
+        time.sleep(0.2)
+        lines = server.lines()
+    with nginx.Nginx(made.folder, one.work / "nginx-5", front.certificates, requests=5) as server:
+        check(one.json(server.url) == local, "from a server that takes 5 requests of a connection: other figures")
+        with Shaper(server.port, cut=1500000, cuts=2) as shaped:
+            check(one.json(f"https://localhost:{shaped.port}") == local, "two cuts of HTTP/2: other figures")
+    weights = [line for line in lines if "safetensors" in line.path and line.method == "GET" and line.status < 400]
+    check(weights and all(line.protocol == "HTTP/2.0" and line.status == 206 for line in weights if "index" not in line.path),
+          f"nginx: {[(line.protocol, line.path, line.status) for line in lines]}")
+    check(all(line.authorization == "-" for line in lines), "the token went to another host")
+    check(len({line.connection for line in weights}) <= 16, "more than 16 connections")
+
+
+# ---- nothing else is opened ----
+
+def check_local(one, made):
+    """A local path opens no socket of the network, whatever the environment says."""
+    if not shutil.which("strace"):
+        print("the program strace is not here")
+        return
+    trace = one.work / "trace"
+    environment = one.environment(HF_TOKEN=ACCESS, https_proxy="http://127.0.0.1:9", ASAN_OPTIONS="detect_leaks=0")
+    done = subprocess.run(["strace", "-f", "-e", "trace=socket,connect", "-o", trace, COUPLET, "inspect", made.folder],
+                          env=environment, capture_output=True, text=True, check=False)
+    if "PTRACE" in done.stderr:
+        print("strace may not trace here")
+        return
+    check(done.returncode == 0 and "exited with 0" in trace.read_text(), f"strace: {done.stderr[-500:]}")
+    check("AF_INET" not in trace.read_text(), f"a local path opens a socket: {trace.read_text()[:1000]}")
+
+
+# ---- tokens ----
+
+def tokens(front, host):
+    return {seen.headers.get("authorization") for seen in front.seen if seen.host == host}
+
+
+def check_tokens(one, made):
+    """The token's places, the order between them, and that it goes to the endpoint alone."""
+    front, local = one.front, one.json(made.folder)
+    file, hf_home = one.work / "token", one.work / "hf"
+    hf_home.mkdir()
+    places = [{"HF_TOKEN": ACCESS}, {"HF_TOKEN_PATH": str(file)}, {"HF_HOME": str(hf_home)}, {}]
+    usual = one.home / ".cache" / "huggingface" / "token"
+    usual.parent.mkdir(parents=True)
+    for place in (file, hf_home / "token", usual):
+        place.write_text(ACCESS + "\n")
+    for place in places:
+        front.clear()
+        check(one.json("hf://org/gated", env=place) == local, f"gated, with the token of {place}")
+        check(f"Bearer {ACCESS}" in tokens(front, "hub"), f"{place}: no token came")
+        check(tokens(front, "store") == {None}, f"{place}: the token went to the store")
+    for place in (file, usual):
+        place.write_text(OUTSIDER)
+    check(one.json("hf://org/gated", env={"HF_TOKEN": ACCESS, "HF_TOKEN_PATH": str(file)}) == local, "HF_TOKEN comes first")
+    (hf_home / "token").write_text(OUTSIDER)
+    file.write_text(ACCESS)
+    check(one.json("hf://org/gated", env={"HF_TOKEN_PATH": str(file), "HF_HOME": str(hf_home)}) == local, "then HF_TOKEN_PATH")
+    usual.unlink()
+    front.clear()
+    for host in ("hub", "store"):
+        one.json(front.serve("plain", made.folder, host), env={"HF_TOKEN": ACCESS})
+    check(tokens(front, "store") == {None}, "the token went to a host of https://")
+    front.clear()
+    front.misbehave(wrongly.redirects(lambda seen: f"{front.store.url}/files/plain/{seen.path.split('/')[-1]}"), "hub", "resolve/")
+    check(one.json("hf://org/model", env={"HF_TOKEN": ACCESS}) == local and tokens(front, "store") == {None},
+          "the token went where a redirect led")
+    front.clear()
+    other_port = f"https://127.0.0.1:{front.store.server_address[1]}/files/plain"
+    front.misbehave(wrongly.redirects(lambda seen: f"{other_port}/{seen.path.split('/')[-1]}"), "hub", "resolve/")
+    check(one.json("hf://org/model", env={"HF_TOKEN": ACCESS}) == local and tokens(front, "store") == {None},
+          "the token went to another port of the endpoint's host")
+    front.clear()
+    for bad in ("two words", "line\nbreak", "x" * 10000):
+        one.run("hf://org/model", "--dry-run", env={"HF_TOKEN": bad})
+        check(all("break" not in seen.headers for seen in front.seen), f"a header was made of {bad[:20]!r}")
+
+
+# ---- expiry, patience ----
+
+def check_patience(one, made):
+    """What passes: an address that expires once, a server that asks to wait, cuts."""
+    front, local = one.front, one.json(made.folder)
+
+    def tried(what, fault=None, least=0, **how):
+        front.clear()
+        if fault:
+            front.misbehave(fault, **({"path": r"\.safetensors$"} | how))
+        began = time.monotonic()
+        check(one.json("hf://org/model", seconds=120) == local, f"{what}: other figures")
+        check(time.monotonic() - began >= least, f"{what}: did not wait for {least} s")
+
+    def expire(seen, make):
+        front.expire()
+        return make()
+
+    tried("expired", expire, host="store", path=SECOND, times=1, skip=1)
+    tried("403 once", wrongly.status(403, b"<Error/>"), host="store", times=1, skip=8)
+    tried("403 once, of an address just signed", wrongly.status(403, b"<Error/>"), host="store", path=SECOND, times=1)
+    tried("429", wrongly.retry_after(429, 1), least=1, host="store", times=1, skip=1)
+    tried("429 of the hub", wrongly.retry_after(429, 1), least=1, host="hub", times=1)
+    tried("503 until a date", wrongly.retry_after(503, 2, as_date=True), least=0.9, host="store", times=1)
+    tried("503", wrongly.status(503), host="store", times=1)
+    tried("cut", wrongly.cut(1000), host="store", times=1, skip=2)
+    tried("cut in a header", wrongly.cut(5), host="store", times=1)
+    tried("two cuts", wrongly.cut(100000), host="store", times=2, skip=4)
+    tried("hung up", wrongly.hangs_up, host="store", times=1, skip=1)
+    tried("short", wrongly.falls_short(7), host="store", times=1, skip=3)
+    tried("small pieces", wrongly.trickle(20000, 0.001), host="store")
+
+
+# ---- the cache ----
+
+def weights(spans):
+    """Without the beginnings of files, which say whether a file is still the same."""
+    return [span for span in spans if span[0] > 0]
+
+
+def kept_in(cache):
+    return len(list(cache.rglob("*.range")))
+
+
+def n_asked(one):
+    """Ranges of weights that were asked for."""
+    return sum(len(weights(spans)) for spans in one.spans().values())
+
+
+def interrupt(one, made, cache):
+    """Ctrl-C once a range of weights is kept, while others do not end; how many ranges are kept then."""
+    front = one.front
+    front.misbehave(wrongly.trickle(1000, 0.05), "store", r"\.safetensors$", skip=len(made.needed) + 2)
+    with subprocess.Popen([COUPLET, "inspect", "hf://org/model", "--cache", cache], env=one.environment(),
+                          stdout=subprocess.DEVNULL, stderr=subprocess.PIPE) as process:
+        for _ in range(6000):
+            if kept_in(cache) or process.poll() is not None:
+                break
+            time.sleep(0.01)
+        process.send_signal(signal.SIGINT)
+        _, err = process.communicate(timeout=60)
+    check(process.returncode not in (0, -signal.SIGSEGV, -signal.SIGABRT), f"Ctrl-C: exit {process.returncode}: {err[-500:]}")
+    return kept_in(cache)
+
+
+def check_cache(one, made):
+    """Goes on where it was cut, and reads nothing twice."""
+    front, local, cache = one.front, one.json(made.folder), one.work / "cache"
+
+    front.clear()
+    one.json("hf://org/model")
+    whole = n_asked(one)
+
+    def goes_on(what, kept):
+        check(0 < kept < whole, f"{what}: {kept} of {whole} ranges are kept")
+        front.clear()
+        check(one.json("hf://org/model", "--cache", cache) == local, f"with a cache, after {what}: other figures")
+        check(n_asked(one) == whole - kept, f"after {what}: {n_asked(one)} of {whole} ranges were asked for, {kept} were kept")
+
+    front.clear()
+    front.misbehave(wrongly.hangs_up, "store", r"\.safetensors$", skip=6)
+    one.fails("connection|cut|closed|reset|answer", "hf://org/model", "--cache", cache, seconds=200)
+    goes_on("a cut", kept_in(cache))
+    shutil.rmtree(cache)
+    front.clear()
+    goes_on("Ctrl-C", interrupt(one, made, cache))
+    front.clear()
+    check(one.json("hf://org/model", "--cache", cache) == local, "from the cache: other figures")
+    check(not any(map(weights, one.spans().values())), f"asked for again: {one.spans()}")
+    check(one.json("hf://org/model", "--cache", cache, "--layers", 0)["layers"] == local["layers"][:1], "one layer of the cache")
+    check_changed_cache(one, made, cache)
+
+
+def check_changed_cache(one, made, cache):
+    """Another file under the same name is not mixed with what was kept; damaged bytes are not used."""
+    front, file = one.front, made.folder / SECOND
+    before = file.read_bytes()
+    file.write_bytes((one.work / "second" / SECOND).read_bytes())
+    out, err, code = one.run("hf://org/model", "--cache", cache, "--json", "-")
+    if code == 0:
+        check(json.loads(out)["layers"] == one.json(made.folder)["layers"], "figures of bytes of two versions")
+    else:
+        check("changed" in err, f"a changed file: {err!r}")
+    file.write_bytes(before)
+    local = one.json(made.folder)
+    for path in [path for path in cache.rglob("*") if path.is_file() and path.stat().st_size > 1000][:4]:
+        raw = bytearray(path.read_bytes())
+        raw[len(raw) // 2] ^= 0x55
+        path.write_bytes(raw)
+    out, err, code = one.run("hf://org/model", "--cache", cache, "--json", "-")
+    check(code == 1 or json.loads(out)["layers"] == local["layers"], f"a damaged cache: {code} {err[-500:]!r}")
+    plain = one.work / "note"
+    plain.write_text("mine")
+    one.fails("note", "hf://org/model", "--cache", plain)
+    check(plain.read_text() == "mine", "--cache has overwritten a file")
+    front.clear()
+
+
+# ---- 20,000 requests ----
+
+def check_limit(one):
+    made = many_gates(one.work / "many", layers=80, n=256)
+    one.front.add("org/many", made.folder)
+    one.front.clear()
+    text = one.fails("--yes", "hf://org/many")
+    check(re.search(r"2\d,?\d\d\d requests", text), f"more requests than allowed: {text[-500:]!r}")
+    asked = sum(length(spans) for spans in one.spans().values())
+    check(asked < 80 * (1 << 20), f"{asked} bytes were asked for before the limit was told")
+    out, err, code = one.run("hf://org/many", "--layers", "0-1", "--dry-run")
+    check(code == 0, f"two layers of it: {err[-500:]!r}")
+    out, err, code = one.run("hf://org/many", "--yes", "--dry-run")
+    check(code == 0, f"--yes: {err[-500:]!r}")
+    shutil.rmtree(made.folder)
+
+
+def main():
+    why = remote_case.missing()
+    if why:
+        print(why)
+        return finish() or 77
+    with case() as one:
+        made = sharded(one.work / "model")
+        sharded(one.work / "second", seed=2)
+        front = one.front
+        front.add("org/model", made.folder, revisions={"v2": one.work / "second"})
+        front.add("org/gated", made.folder, gated=True)
+        front.add("org/old", made.folder, moved_to="org/model")
+        check_equal(one, made.folder)
+        check_gguf(one, gguf(one.work / "gguf"))
+        check_bytes(one, made)
+        check_at_once(one, made)
+        check_unread(one)
+        check_http2(one, made)
+        check_local(one, made)
+        check_tokens(one, made)
+        check_patience(one, made)
+        check_cache(one, made)
+        check_limit(one)
+    return finish()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,113 @@
+"""remote_case.py: what checks of checkpoints read from afar share: the program (the first argument) with the environment of
+the tests' own hub, and what must hold of every answer and every failure."""
+import contextlib
+import os
+import pathlib
+import re
+import shutil
+import sys
+
+sys.path[:0] = [str(pathlib.Path(__file__).parent), str(pathlib.Path(__file__).parents[1] / "cli")]
+
+import program  # noqa: E402
+from checkpoints import length, overlap, union  # noqa: E402
+from front import ACCESS, OUTSIDER, Front  # noqa: E402
+from program import check, in_json, said  # noqa: E402
+
+OURS = re.compile("HF_|HUGGING|.*_proxy$|SSL_CERT|CURL_CA|XDG_CACHE|COUPLET_", re.I)
+LONGEST = 4000  # bytes of a sentence
+SECRETS = (ACCESS, OUTSIDER, "Signature=", "Key-Pair-Id")
+SLACK = 1 << 20  # bytes of a file beyond its header that may be read with it
+
+
+def missing():
+    """Why nothing can be tried here, "" if it can."""
+    if not shutil.which("openssl"):
+        return "the program openssl is not here"
+    if "--dry-run" not in program.good("help", "inspect"):
+        return "this program reads no checkpoints from afar"
+    _, err, _ = program.run("inspect", "hf://org/model", env=clean(os.environ) | {"HF_ENDPOINT": "https://127.0.0.1:9"})
+    return "this program is built without libcurl" if re.search("CPL_REMOTE|built without", err) else ""
+
+
+def clean(environment):
+    return {name: value for name, value in environment.items() if not OURS.match(name)}
+
+
+class Case:
+    """A hub, and the program with its environment. No token of the user's own is found."""
+
+    def __init__(self, work):
+        self.work, self.front = work, Front(work)
+        self.home = work / "home"
+        self.home.mkdir()
+
+    def __enter__(self):
+        self.front.__enter__()
+        return self
+
+    def __exit__(self, *what):
+        self.front.__exit__(*what)
+        odd = [one for one in self.front.broken if not re.match("SSL|Connection|TimeoutError|BrokenPipe|OSError", one)]
+        check(not odd, f"faults of the front itself: {odd[:3]}")
+
+    def environment(self, **more):
+        return clean(os.environ) | {"HOME": str(self.home)} | self.front.environment() | more
+
+    def json(self, *words, env=None, **how):
+        """The figures, without what names the place."""
+        figures = in_json("inspect", *words, env=self.environment(**(env or {})), **how)
+        for one in figures.get("checkpoints", [figures]):
+            one.pop("checkpoint", None)
+        return figures
+
+    def run(self, *words, env=None, **how):
+        """Output, error and exit code."""
+        out, err, code = program.run("inspect", *words, env=self.environment(**(env or {})), **how)
+        self.judge(words, out, err)
+        return out, err, code
+
+    def judge(self, words, out, err):
+        """No secret and nothing that moves a terminal in what is printed, and no word of a library's own."""
+        both = out + err
+        check(not any(secret in both for secret in SECRETS), f"{said(words)}: a secret: {both[-2000:]!r}")
+        check(not re.search("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u202a-\u202e]", both),
+              f"{said(words)}: control characters: {both[-2000:]!r}")
+
+    def fails(self, pattern, *words, env=None, what="", **how):
+        """Exit code 1, and a last sentence that begins with `couplet: `, is not long and fits the pattern."""
+        out, err, code = self.run(*words, env=env, **how)
+        last = err.strip().splitlines()[-1] if err.strip() else ""
+        fits = code == 1 and last.startswith("couplet: ") and re.search(pattern, last, re.I) and len(last) < LONGEST
+        check(fits, f"{what or said(words)}: exit {code}, {err[-1000:]!r}; wanted {pattern!r}")
+        return out + err
+
+    # what was asked of the hosts
+
+    def spans(self, pattern=r"\.(safetensors|gguf)$"):
+        """File -> the ranges of bytes that were asked for, one for each request."""
+        found = {}
+        for one in self.front.bodies(pattern):
+            if one.range:
+                found.setdefault(one.file, []).append(one.range)
+        return found
+
+    def check_asked(self, checkpoint, what, headers_only=False):
+        """All that is needed was asked for, once, and little else."""
+        asked = self.spans()
+        for file, needed in checkpoint.needed.items():
+            spans = asked.pop(file, [])
+            header = needed[0][0], min(needed[0][1], SLACK)
+            wanted = [header] if headers_only else needed
+            once = union(spans)
+            check(overlap(once, wanted) == length(wanted), f"{what}: {file}: not all was asked for: {once}")
+            check(length(once) - length(wanted) <= SLACK // 4 + length(wanted) // 20,
+                  f"{what}: {file}: {length(once)} bytes for {length(wanted)}")
+            check(length(spans) - length(once) <= SLACK // 16, f"{what}: {file}: {length(spans) - length(once)} bytes asked for twice")
+        check(not any(asked.values()), f"{what}: other files were read: {asked}")
+
+
+@contextlib.contextmanager
+def case():
+    with program.scratch_folder() as work, Case(work) as made:
+        yield made
