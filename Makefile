@@ -100,8 +100,9 @@ net-ranks: ## two ranks on two hosts (network namespaces, needs root) that a slo
 
 bench: ## measures speed against the plain matrix product, in the same run
 	@tools/deps.sh build
-	@tools/build.sh release --target bench
+	@tools/build.sh release --target bench couplet
 	@for program in build/release/bench/*; do [ ! -x $$program ] || $$program || exit 1; done
+	@python3 bench/remote.py build/release/couplet
 
 intervals: ## measures how often the intervals of inspect --sample hold; LAYERS=1000; about half an hour
 	@tools/deps.sh build
