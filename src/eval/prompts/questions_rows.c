@@ -25,7 +25,7 @@ static cpl_status add_files(bool *there, cpl_strings *to, const cpl_split_files 
     return status == CPL_ERR_INPUT ? CPL_OK : status;
 }
 
-static cpl_status find_source(bool *there, cpl_split_files *files, const cpl_source *source)
+static cpl_status find_source(bool *there, cpl_split_files *files, const cpl_task_source *source)
 {
     *there = true;
     for (int64_t i = 0; *there && i < source->files.count; i++)
@@ -74,7 +74,7 @@ cpl_status cpl_split_find_of(cpl_strings *paths, const cpl_task *task, const cha
 void cpl_split_append_files(cpl_text *out, const cpl_task *task, const cpl_split *split)
 {
     for (int64_t i = 0; i < split->n_sources; i++) {
-        const cpl_source *source = &split->sources[i];
+        const cpl_task_source *source = &split->sources[i];
         cpl_text_printf(out, "%s", i ? ", or " : "");
         for (int64_t k = 0; k < source->files.count; k++)
             cpl_text_printf(out, "%s%s", k ? " and " : "", source->files.at[k]);
@@ -122,7 +122,7 @@ static bool ends_with(const char *name, const char *end)
     return n >= m && strcmp(name + n - m, end) == 0;
 }
 
-static cpl_rows_kind kind_of(const char *name, const cpl_source *source)
+static cpl_rows_kind kind_of(const char *name, const cpl_task_source *source)
 {
     static const struct {
         const char *end;
@@ -152,7 +152,7 @@ static size_t plain_length(const char *path)
 
 typedef struct walk {
     const cpl_split_files *files;
-    const cpl_source *source;
+    const cpl_task_source *source;
     const cpl_row_schema *schema;
     int64_t offset, end;
     cpl_status (*take)(void *ctx, cpl_seen_row *row);

@@ -10,17 +10,17 @@
 #include "eval/tasks/task.h"
 
 /* An alternative of a split: files that are read one after the other. */
-typedef struct cpl_source {
+typedef struct cpl_task_source {
     cpl_string_list files;
     const char *labels; /* NULL: none */
     const char *member; /* NULL: none */
     bool headless;
     const json_t *fields, *gold, *subject; /* in place of the task's; NULL: not */
-} cpl_source;
+} cpl_task_source;
 
 typedef struct cpl_split {
     const char *name;
-    cpl_source *sources; /* (n_sources), at least one */
+    cpl_task_source *sources; /* (n_sources), at least one */
     int64_t n_sources;
 } cpl_split;
 
@@ -203,7 +203,7 @@ CPL_NODISCARD cpl_status cpl_task_read_answers(cpl_prompt_spec *spec, cpl_task *
 
 /* Sets what is read of a row of a source. `from` is all that holds for the prompt spec. */
 CPL_NODISCARD cpl_status cpl_task_read_schema(cpl_row_schema *schema, cpl_task *task,
-                                              const cpl_source *source, const json_t *from);
+                                              const cpl_task_source *source, const json_t *from);
 
 /* Checks that all names that a prompt spec uses of a row exist: of a question, or of a few-shot
  * example. */

@@ -153,8 +153,8 @@ static cpl_status check_names(const cpl_task *task, const json_t *fields)
     return CPL_OK;
 }
 
-cpl_status cpl_task_read_schema(cpl_row_schema *schema, cpl_task *task, const cpl_source *source,
-                                const json_t *from)
+cpl_status cpl_task_read_schema(cpl_row_schema *schema, cpl_task *task,
+                                const cpl_task_source *source, const json_t *from)
 {
     const json_t *fields  = json_object_get(from, "fields");
     const json_t *gold    = source->gold ? source->gold : json_object_get(from, "gold");

@@ -37,7 +37,7 @@ static cpl_status check_star(const cpl_task *task, const json_t *place, const ch
     return CPL_OK;
 }
 
-static cpl_status read_source(cpl_source *source, const cpl_task *task, const json_t *from)
+static cpl_status read_source(cpl_task_source *source, const cpl_task *task, const json_t *from)
 {
     static const char *const truths[] = {"false", "true"};
     size_t truth;
