@@ -2,7 +2,6 @@
 #include "checkpoint/gguf.h"
 
 #include <string.h>
-#include <unistd.h>
 
 #include "base/arena.h"
 #include "io/file.h"
@@ -200,12 +199,13 @@ static cpl_status lay_out(cpl_gguf *g, uint64_t room)
     return CPL_OK;
 }
 
-static cpl_status read_all(cpl_gguf *g, uint64_t file_bytes)
+static cpl_status read_all(cpl_gguf *g)
 {
-    cpl_status status = CPL_OK;
+    const uint64_t file_bytes = g->source->length;
+    cpl_status status         = CPL_OK;
     uint64_t n_tensors, n_pairs;
     cpl_gguf_source s = {
-        .path = g->path, .what = "the head", .descriptor = g->descriptor, .size = file_bytes};
+        .path = g->path, .what = "the head", .file = g->source, .size = file_bytes};
     s.buffer = cpl_alloc(CPL_GGUF_BUFFER);
     if (!s.buffer) return CPL_FAIL(CPL_ERR_MEMORY, "%s: out of memory to open it", g->path);
     CPL_TRY_DONE(read_head(&s, &n_tensors, &n_pairs));
@@ -218,33 +218,34 @@ done:
     return status;
 }
 
-cpl_status cpl_gguf_open(cpl_gguf **out, const char *path)
+cpl_status cpl_gguf_open_from(cpl_gguf **out, const cpl_origin *origin, const char *path)
 {
     cpl_status status = CPL_OK;
-    uint64_t file_bytes;
-    *out        = NULL;
-    cpl_gguf *g = cpl_alloc(sizeof *g);
+    *out              = NULL;
+    cpl_gguf *g       = cpl_alloc(sizeof *g);
     if (!g) return CPL_FAIL(CPL_ERR_MEMORY, "%s: out of memory to open it", path);
     memset(g, 0, sizeof *g);
-    g->descriptor = -1;
-    g->path       = cpl_text_copy(path);
-    if (!g->path) CPL_TRY_DONE(CPL_FAIL(CPL_ERR_MEMORY, "%s: out of memory to open it", path));
-    CPL_TRY_DONE(cpl_file_open(&g->descriptor, &file_bytes, path));
-    CPL_TRY_DONE(read_all(g, file_bytes));
+    CPL_TRY_DONE(cpl_origin_open(origin, &g->source, path));
+    g->path = g->source->path;
+    CPL_TRY_DONE(read_all(g));
     *out = g;
 done:
     if (status != CPL_OK) cpl_gguf_close(g);
     return status;
 }
 
+cpl_status cpl_gguf_open(cpl_gguf **out, const char *path)
+{
+    return cpl_gguf_open_from(out, NULL, path);
+}
+
 void cpl_gguf_close(cpl_gguf *g)
 {
     if (!g) return;
-    if (g->descriptor >= 0) close(g->descriptor);
+    cpl_source_close(g->source);
     json_decref(g->metadata);
     cpl_text_free(&g->names);
     cpl_free(g->entries);
-    cpl_free(g->path);
     cpl_free(g);
 }
 

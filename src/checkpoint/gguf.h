@@ -16,6 +16,7 @@
 
 #include "base/status.h"
 #include "base/text.h"
+#include "io/source.h"
 #include "tensor/formats.h"
 
 enum {
@@ -66,8 +67,8 @@ typedef struct cpl_gguf_entry {
 
 /* An open file; read-only for callers. */
 typedef struct cpl_gguf {
-    char *path;
-    int descriptor;          /* open for reading; owned */
+    cpl_source *source;      /* owned */
+    const char *path;        /* borrowed from it */
     cpl_gguf_entry *entries; /* (count) in the order of the file */
     int64_t count;
     json_t
@@ -82,6 +83,10 @@ typedef struct cpl_gguf {
 
 /* Reads the whole table and touches no tensor data. Owned until cpl_gguf_close. */
 CPL_NODISCARD cpl_status cpl_gguf_open(cpl_gguf **out, const char *path);
+
+/* The same of a file that lies where `origin` says; NULL: the local file system. */
+CPL_NODISCARD cpl_status cpl_gguf_open_from(cpl_gguf **out, const cpl_origin *origin,
+                                            const char *path);
 void cpl_gguf_close(cpl_gguf *file); /* NULL: nothing to do */
 
 /* Inside gguf*.c --------------------------------------------------------------------------------
@@ -102,13 +107,13 @@ enum { CPL_GGUF_BUFFER = 1 << 16 }; /* bytes read at once */
 
 /* The file from front to back. */
 typedef struct cpl_gguf_source {
-    const char *path; /* borrowed, for sentences */
-    const char *what; /* borrowed: what is being read, for sentences; "the metadata" */
-    int descriptor;
-    uint64_t at, size;     /* position of the next byte; length of the file */
-    uint64_t begins;       /* position of the buffer */
-    size_t held;           /* bytes in it */
-    unsigned char *buffer; /* CPL_GGUF_BUFFER bytes */
+    const char *path;       /* borrowed, for sentences */
+    const char *what;       /* borrowed: what is being read, for sentences; "the metadata" */
+    const cpl_source *file; /* borrowed */
+    uint64_t at, size;      /* position of the next byte; length of the file */
+    uint64_t begins;        /* position of the buffer */
+    size_t held;            /* bytes in it */
+    unsigned char *buffer;  /* CPL_GGUF_BUFFER bytes */
 } cpl_gguf_source;
 
 /* An error unless `count` things of at least `bytes` bytes each can still follow. */

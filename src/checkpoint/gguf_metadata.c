@@ -9,7 +9,6 @@
 #include "base/arena.h"
 #include "base/text.h"
 #include "checkpoint/gguf.h"
-#include "io/file.h"
 #include "io/json.h"
 
 enum {
@@ -222,8 +221,6 @@ done:
 
 /* ---- reading a file in order ---- */
 
-/* With pread, not mapped: a file that becomes shorter while it is read is an error, not a
- * signal. */
 static uint64_t left(const cpl_gguf_source *s)
 {
     return s->size - s->at;
@@ -252,7 +249,7 @@ static cpl_status peek(cpl_gguf_source *s, const unsigned char **bytes, size_t *
     if (s->at < s->begins || s->at >= s->begins + s->held) {
         s->begins = s->at;
         s->held   = left(s) < CPL_GGUF_BUFFER ? (size_t)left(s) : CPL_GGUF_BUFFER;
-        CPL_TRY(cpl_file_read_at(s->descriptor, s->buffer, s->held, s->at, s->path));
+        CPL_TRY(cpl_source_read_at(s->file, s->buffer, s->held, s->at));
     }
     size_t ready = (size_t)(s->begins + s->held - s->at);
     *bytes       = s->buffer + (s->at - s->begins);

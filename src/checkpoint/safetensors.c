@@ -1,10 +1,8 @@
-/* safetensors.c - see safetensors.h. The file stays open and is read with pread, not mapped: a file
- * that becomes shorter while in use is then a sentence and not a signal. */
+/* safetensors.c - see safetensors.h */
 #include "checkpoint/safetensors.h"
 
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "base/arena.h"
 #include "io/file.h"
@@ -45,49 +43,52 @@ static cpl_status check_length(uint64_t *header_bytes, const char *start, size_t
     return CPL_OK;
 }
 
-static cpl_status read_header(cpl_safetensors *file, uint64_t file_bytes)
+static cpl_status read_header(cpl_safetensors *file)
 {
     char start[32];
-    uint64_t n         = 0;
-    size_t start_bytes = file_bytes < sizeof start ? (size_t)file_bytes : sizeof start;
-    CPL_TRY(cpl_file_read_at(file->descriptor, start, start_bytes, 0, file->path));
+    const uint64_t file_bytes = file->source->length;
+    uint64_t n                = 0;
+    size_t start_bytes        = file_bytes < sizeof start ? (size_t)file_bytes : sizeof start;
+    CPL_TRY(cpl_source_read_at(file->source, start, start_bytes, 0));
     CPL_TRY(check_length(&n, start, start_bytes, file_bytes, file->path));
     file->data_at = sizeof n + n;
     file->text    = cpl_alloc((size_t)n);
     if (!file->text) return CPL_FAIL(CPL_ERR_MEMORY, "%s: out of memory to open it", file->path);
-    CPL_TRY(cpl_file_read_at(file->descriptor, file->text, (size_t)n, sizeof n, file->path));
+    CPL_TRY(cpl_source_read_at(file->source, file->text, (size_t)n, sizeof n));
     return cpl_safetensors_parse_header(file, (size_t)n, file_bytes - file->data_at);
 }
 
-cpl_status cpl_safetensors_open(cpl_safetensors **out, const char *path)
+cpl_status cpl_safetensors_open_from(cpl_safetensors **out, const cpl_origin *origin,
+                                     const char *path)
 {
-    cpl_status status = CPL_OK;
-    uint64_t file_bytes;
+    cpl_status status     = CPL_OK;
     *out                  = NULL;
     cpl_safetensors *file = cpl_alloc(sizeof *file);
     if (!file) return CPL_FAIL(CPL_ERR_MEMORY, "%s: out of memory to open it", path);
     memset(file, 0, sizeof *file);
-    file->descriptor = -1;
-    file->path       = cpl_text_copy(path);
-    if (!file->path) CPL_TRY_DONE(CPL_FAIL(CPL_ERR_MEMORY, "%s: out of memory to open it", path));
-    CPL_TRY_DONE(cpl_file_open(&file->descriptor, &file_bytes, path));
-    CPL_TRY_DONE(read_header(file, file_bytes));
+    CPL_TRY_DONE(cpl_origin_open(origin, &file->source, path));
+    file->path = file->source->path;
+    CPL_TRY_DONE(read_header(file));
     *out = file;
 done:
     if (status != CPL_OK) cpl_safetensors_close(file);
     return status;
 }
 
+cpl_status cpl_safetensors_open(cpl_safetensors **out, const char *path)
+{
+    return cpl_safetensors_open_from(out, NULL, path);
+}
+
 void cpl_safetensors_close(cpl_safetensors *file)
 {
     if (!file) return;
-    if (file->descriptor >= 0) close(file->descriptor);
+    cpl_source_close(file->source);
     cpl_free(file->entries);
     cpl_free((void *)file->by_name);
     cpl_free((void *)file->metadata);
     cpl_free(file->dims);
     cpl_free(file->text);
-    cpl_free(file->path);
     cpl_free(file);
 }
 
@@ -128,8 +129,7 @@ cpl_status cpl_safetensors_read_raw(const cpl_safetensors *file, const cpl_safet
                         "%s: tensor %.200s has %llu bytes, %zu from byte %llu requested",
                         file->path, entry->name, (unsigned long long)size, bytes,
                         (unsigned long long)first_byte);
-    return cpl_file_read_at(file->descriptor, out, bytes, file->data_at + entry->begin + first_byte,
-                            file->path);
+    return cpl_source_read_at(file->source, out, bytes, file->data_at + entry->begin + first_byte);
 }
 
 cpl_status cpl_safetensors_read_f32(const cpl_safetensors *file, const cpl_safetensors_entry *entry,

@@ -15,6 +15,7 @@
 #include <stdint.h>
 
 #include "base/status.h"
+#include "io/source.h"
 #include "tensor/formats.h"
 
 enum { CPL_SAFETENSORS_MAX_HEADER = 100000000 }; /* bytes; the format's own limit */
@@ -76,8 +77,8 @@ const char *cpl_safetensors_shape_text(char out[128], const cpl_safetensors_entr
 
 /* An open file; read-only for callers. */
 typedef struct cpl_safetensors {
-    char *path;
-    int descriptor;                        /* open for reading; owned */
+    cpl_source *source;                    /* owned */
+    const char *path;                      /* borrowed from it */
     uint64_t data_at;                      /* position of the data in the file */
     cpl_safetensors_entry *entries;        /* (count) in the order of their data */
     const cpl_safetensors_entry **by_name; /* (count) sorted by name */
@@ -92,6 +93,10 @@ typedef struct cpl_safetensors {
  * if the file matches a known mistake (a Git LFS pointer, a PyTorch file, a web page), that
  * mistake. Owned until cpl_safetensors_close. */
 CPL_NODISCARD cpl_status cpl_safetensors_open(cpl_safetensors **out, const char *path);
+
+/* The same of a file that lies where `origin` says; NULL: the local file system. */
+CPL_NODISCARD cpl_status cpl_safetensors_open_from(cpl_safetensors **out, const cpl_origin *origin,
+                                                   const char *path);
 void cpl_safetensors_close(cpl_safetensors *file); /* NULL: nothing to do */
 
 const char *cpl_safetensors_path(const cpl_safetensors *file);

@@ -1,6 +1,5 @@
 /* stored.c - see stored.h; the files are found and opened in stored_files.c, their tensors
  * gathered in stored_collect.c */
-#include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -15,10 +14,12 @@
 static cpl_status load_config(cpl_stored_files *s, const char *folder, const char *name)
 {
     cpl_status status = CPL_OK;
+    bool there        = false;
     char *path        = cpl_path_join(folder, name);
     if (!path) return CPL_ERR_MEMORY;
-    if (s->config || !cpl_path_exists(path)) goto done;
-    CPL_TRY_DONE(cpl_json_load(&s->config, path));
+    if (!s->config) CPL_TRY_DONE(cpl_origin_exists(s->origin, &there, path));
+    if (!there) goto done;
+    CPL_TRY_DONE(cpl_json_load_from(&s->config, s->origin, path));
     if (!json_is_object(s->config))
         CPL_TRY_DONE(CPL_FAIL(CPL_ERR_INPUT, "%s: should be an object of settings", path));
 done:
@@ -45,14 +46,15 @@ done:
     return status;
 }
 
-static cpl_status open_files(cpl_stored_files **out, const char *path, bool strict,
-                             const cpl_log *log)
+static cpl_status open_files(cpl_stored_files **out, const cpl_origin *origin, const char *path,
+                             bool strict, const cpl_log *log)
 {
     cpl_status status   = CPL_OK;
     cpl_stored_files *s = cpl_alloc(sizeof *s);
     *out                = NULL;
     if (!s) return CPL_FAIL(CPL_ERR_MEMORY, "%s: out of memory", path);
     memset(s, 0, sizeof *s);
+    s->origin = origin;
     s->strict = strict;
     s->path   = cpl_text_copy(path);
     if (!s->path) CPL_TRY_DONE(CPL_FAIL(CPL_ERR_MEMORY, "%s: out of memory", path));
@@ -70,12 +72,18 @@ done:
 
 cpl_status cpl_stored_open(cpl_stored_files **out, const char *path, const cpl_log *log)
 {
-    return open_files(out, path, false, log);
+    return open_files(out, NULL, path, false, log);
+}
+
+cpl_status cpl_stored_open_from(cpl_stored_files **out, const cpl_origin *origin, const char *path,
+                                const cpl_log *log)
+{
+    return open_files(out, origin, path, false, log);
 }
 
 cpl_status cpl_stored_open_strict(cpl_stored_files **out, const char *path, const cpl_log *log)
 {
-    return open_files(out, path, true, log);
+    return open_files(out, NULL, path, true, log);
 }
 
 void cpl_stored_close(cpl_stored_files *s)
@@ -103,10 +111,10 @@ const cpl_stored *cpl_stored_find(const cpl_stored_files *s, const char *name)
     return found ? &s->tensors[lo] : NULL;
 }
 
-static int descriptor_of(const cpl_stored *tensor)
+const cpl_source *cpl_stored_source(const cpl_stored *tensor)
 {
     const cpl_stored_part *part = tensor->file;
-    return part->gguf ? part->gguf->descriptor : part->safetensors->descriptor;
+    return part->gguf ? part->gguf->source : part->safetensors->source;
 }
 
 /* Whatever faults the tensor has. */
@@ -117,8 +125,7 @@ static cpl_status read_bytes(const cpl_stored *tensor, void *out, uint64_t first
                         "%s: tensor %.200s has %llu bytes, %zu from byte %llu requested",
                         tensor->path, tensor->name, (unsigned long long)tensor->bytes, bytes,
                         (unsigned long long)first);
-    return cpl_file_read_at(descriptor_of(tensor), out, bytes, tensor->offset + first,
-                            tensor->path);
+    return cpl_source_read_at(cpl_stored_source(tensor), out, bytes, tensor->offset + first);
 }
 
 cpl_status cpl_stored_read(const cpl_stored *tensor, void *out, uint64_t first, size_t bytes)
@@ -130,8 +137,7 @@ cpl_status cpl_stored_read(const cpl_stored *tensor, void *out, uint64_t first, 
 void cpl_stored_prefetch(const cpl_stored *tensor, uint64_t first, size_t bytes)
 {
     if (tensor->fault || first > tensor->bytes || bytes > tensor->bytes - first || !bytes) return;
-    (void)posix_fadvise(descriptor_of(tensor), (off_t)(tensor->offset + first), (off_t)bytes,
-                        POSIX_FADV_WILLNEED);
+    cpl_source_prefetch(cpl_stored_source(tensor), tensor->offset + first, bytes);
 }
 
 /* ---- tensors of safetensors files as f32 ---- */

@@ -25,6 +25,7 @@
 #include "base/text.h"
 #include "checkpoint/gguf.h"
 #include "checkpoint/safetensors.h"
+#include "io/source.h"
 #include "tensor/formats.h"
 
 enum { CPL_STORED_MAX_RANK = 6 };
@@ -62,8 +63,9 @@ typedef struct cpl_stored {
 
 /* An open checkpoint; read-only for callers. */
 typedef struct cpl_stored_files {
-    char *path;   /* as the user gave it */
-    char *source; /* the file or index found there; all owned */
+    const cpl_origin *origin; /* where its files are; NULL: the local file system */
+    char *path;               /* as the user gave it */
+    char *source;             /* the file or index found there; all owned */
     bool strict, is_gguf;
     json_t *index;          /* the document; NULL without one */
     json_t *map;            /* its weight_map, borrowed: tensor name -> file name, all checked */
@@ -84,7 +86,12 @@ typedef struct cpl_stored_files {
 CPL_NODISCARD cpl_status cpl_stored_open(cpl_stored_files **out, const char *path,
                                          const cpl_log *log);
 
-/* The same, strictly (see above): a file that cannot be read is an error. The config is empty. */
+/* The same of files that lie where `origin` says, which must outlive them; NULL: the local file
+ * system. */
+CPL_NODISCARD cpl_status cpl_stored_open_from(cpl_stored_files **out, const cpl_origin *origin,
+                                              const char *path, const cpl_log *log);
+
+/* As cpl_stored_open, strictly (see above): a file that cannot be read is an error. The config is empty. */
 CPL_NODISCARD cpl_status cpl_stored_open_strict(cpl_stored_files **out, const char *path,
                                                 const cpl_log *log);
 void cpl_stored_close(cpl_stored_files *files); /* NULL: nothing to do */
@@ -126,7 +133,10 @@ CPL_NODISCARD cpl_status cpl_stored_sampled_hash(uint64_t *hash, uint64_t *bytes
 CPL_NODISCARD cpl_status cpl_stored_read(const cpl_stored *tensor, void *out, uint64_t first,
                                          size_t bytes);
 
-/* Advises the system that these bytes will be read soon. */
+/* The file that holds the tensor, which has no fault, at `offset`. */
+const cpl_source *cpl_stored_source(const cpl_stored *tensor);
+
+/* Advises that these bytes will be read soon. */
 void cpl_stored_prefetch(const cpl_stored *tensor, uint64_t first, size_t bytes);
 
 /* Inside stored*.c ------------------------------------------------------------------------------*/

@@ -2,7 +2,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "base/arena.h"
 #include "base/text.h"
@@ -28,34 +27,37 @@ static cpl_status add_path(cpl_stored_files *s, const char *folder, const char *
 
 /* Sets the file or index that `path` means, from cpl_alloc; NULL if it is a folder that has none of
  * the names of stored.h. */
-static cpl_status find_source(char **found, const char *path)
+static cpl_status find_source(char **found, const cpl_origin *origin, const char *path)
 {
     static const char *const names[] = {"model.safetensors.index.json", "model.safetensors",
                                         "consolidated.safetensors.index.json",
                                         "consolidated.safetensors"};
+    bool there                       = false;
     *found                           = NULL;
-    if (!cpl_path_is_folder(path)) {
+    if (!cpl_origin_is_folder(origin, path)) {
         *found = cpl_text_copy(path);
         return *found ? CPL_OK : CPL_ERR_MEMORY;
     }
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         char *candidate = cpl_path_join(path, names[i]);
         if (!candidate) return CPL_ERR_MEMORY;
-        if (cpl_path_exists(candidate)) {
+        cpl_status status = cpl_origin_exists(origin, &there, candidate);
+        if (status == CPL_OK && there) {
             *found = candidate;
             return CPL_OK;
         }
         cpl_free(candidate);
+        CPL_TRY(status);
     }
     return CPL_OK;
 }
 
 /* The error for a folder with none of the expected names: it lists what the folder has. */
-static cpl_status nothing_found(const char *folder)
+static cpl_status nothing_found(const cpl_origin *origin, const char *folder)
 {
     cpl_strings names;
     const char *shard = NULL, *foreign = NULL;
-    CPL_TRY(cpl_folder_list(&names, folder));
+    CPL_TRY(cpl_origin_list(origin, &names, folder));
     for (int64_t i = 0; i < names.count; i++) {
         const char *name = names.at[i];
         if (cpl_path_ends_in(name, ".safetensors")) shard = name;
@@ -78,8 +80,11 @@ static cpl_status nothing_found(const char *folder)
     else
         status = CPL_FAIL(CPL_ERR_INPUT,
                           "%s: has no weights (looked for model.safetensors.index.json, "
-                          "model.safetensors and the same as consolidated)",
-                          folder);
+                          "model.safetensors and the same as consolidated)%s",
+                          folder,
+                          origin && !origin->lists
+                              ? "; such a folder cannot be listed: name any other file itself"
+                              : "");
     cpl_paths_free(&names);
     return status;
 }
@@ -100,7 +105,7 @@ static cpl_status read_index(cpl_stored_files *s, const char *folder)
 {
     const char *tensor, *before = NULL;
     json_t *value;
-    CPL_TRY(cpl_json_load(&s->index, s->source));
+    CPL_TRY(cpl_json_load_from(&s->index, s->origin, s->source));
     CPL_TRY(cpl_json_object(s->index, "weight_map", &s->map, s->source));
     json_object_foreach(s->map, tensor, value)
     {
@@ -140,7 +145,7 @@ static cpl_status add_slices(cpl_stored_files *s, const char *folder)
     cpl_strings names;
     int64_t n_slices = 0;
     int stem;
-    CPL_TRY(cpl_folder_list(&names, folder));
+    CPL_TRY(cpl_origin_list(s->origin, &names, folder));
     for (int64_t i = 0; i < names.count; i++) n_slices += slice_of(names.at[i], &stem) >= 0;
     for (int64_t i = 0; i < names.count && n_slices; i++) {
         bool wanted = s->map ? slice_of(names.at[i], &stem) >= 0
@@ -180,14 +185,14 @@ static bool is_same_split(const char *a, const char *b)
 
 /* Sets the only .gguf file of a folder without safetensors, or the first part of it; NULL if it has
  * safetensors or no .gguf. Two different ones are an error. */
-static cpl_status only_gguf(char **found, const char *folder)
+static cpl_status only_gguf(char **found, const cpl_origin *origin, const char *folder)
 {
     cpl_status status = CPL_OK;
     cpl_strings names;
     const char *first = NULL;
     bool safetensors  = false;
     *found            = NULL;
-    CPL_TRY(cpl_folder_list(&names, folder));
+    CPL_TRY(cpl_origin_list(origin, &names, folder));
     for (int64_t i = 0; i < names.count && !safetensors; i++)
         safetensors = cpl_path_ends_in(names.at[i], ".safetensors");
     for (int64_t i = 0; i < names.count && !safetensors; i++) {
@@ -207,16 +212,15 @@ done:
 }
 
 /* By its name, or by its first bytes: the files of a cache have no endings. */
-static bool is_gguf(const char *path)
+static bool is_gguf(const cpl_origin *origin, const char *path)
 {
     char start[4] = {0};
-    int descriptor;
-    uint64_t length;
+    cpl_source *file;
     if (cpl_path_ends_in(path, ".gguf")) return true;
-    if (cpl_file_open(&descriptor, &length, path) != CPL_OK) return false;
-    bool read = length >= sizeof start &&
-                cpl_file_read_at(descriptor, start, sizeof start, 0, path) == CPL_OK;
-    close(descriptor);
+    if (cpl_origin_open(origin, &file, path) != CPL_OK) return false;
+    bool read =
+        file->length >= sizeof start && cpl_source_read_at(file, start, sizeof start, 0) == CPL_OK;
+    cpl_source_close(file);
     return read && memcmp(start, "GGUF", sizeof start) == 0;
 }
 
@@ -265,12 +269,12 @@ static cpl_status check_split(const cpl_stored_files *s, int64_t i)
  * error. */
 static cpl_status find_unusual(cpl_stored_files *s)
 {
-    CPL_TRY(only_gguf(&s->source, s->path));
+    CPL_TRY(only_gguf(&s->source, s->origin, s->path));
     s->is_gguf = s->source != NULL;
     if (s->is_gguf) return add_splits(s);
     CPL_TRY(add_slices(s, s->path));
     if (!s->paths.count) {
-        cpl_status status = nothing_found(s->path);
+        cpl_status status = nothing_found(s->origin, s->path);
         return CPL_FAIL(status, "%s; nor has it a GGUF file", cpl_last_error());
     }
     s->source = cpl_path_join(s->path, "*.safetensors");
@@ -293,10 +297,10 @@ static cpl_status find_indexed(cpl_stored_files *s)
 /* Sets source, is_gguf, index and paths: which files there are, by their names. */
 static cpl_status find_files(cpl_stored_files *s)
 {
-    CPL_TRY(find_source(&s->source, s->path));
-    if (!s->source) return s->strict ? nothing_found(s->path) : find_unusual(s);
+    CPL_TRY(find_source(&s->source, s->origin, s->path));
+    if (!s->source) return s->strict ? nothing_found(s->origin, s->path) : find_unusual(s);
     if (cpl_path_ends_in(s->source, ".json")) return find_indexed(s);
-    s->is_gguf = !s->strict && is_gguf(s->source);
+    s->is_gguf = !s->strict && is_gguf(s->origin, s->source);
     return s->is_gguf ? add_splits(s) : cpl_paths_add(&s->paths, s->source);
 }
 
@@ -306,8 +310,9 @@ static cpl_status open_part(const cpl_stored_files *s, cpl_stored_part *part)
     const char *slash = strrchr(part->path, '/');
     part->name        = slash ? slash + 1 : part->path;
     part->slice       = s->strict ? -1 : slice_of(part->name, &part->stem);
-    cpl_status status = s->is_gguf ? cpl_gguf_open(&part->gguf, part->path)
-                                   : cpl_safetensors_open(&part->safetensors, part->path);
+    cpl_status status = s->is_gguf
+                            ? cpl_gguf_open_from(&part->gguf, s->origin, part->path)
+                            : cpl_safetensors_open_from(&part->safetensors, s->origin, part->path);
     if (status == CPL_OK || status == CPL_ERR_MEMORY) return status;
     if (s->strict && s->map)
         return CPL_FAIL(status, "%s (one of the files of %s)", cpl_last_error(), s->source);
@@ -328,6 +333,7 @@ static cpl_status nothing_opened(const cpl_stored_files *s)
 cpl_status cpl_stored_open_parts(cpl_stored_files *s)
 {
     CPL_TRY(find_files(s));
+    cpl_origin_expect(s->origin, &s->paths);
     int64_t n_opened = 0, count = s->paths.count;
     s->parts = cpl_alloc((size_t)count * sizeof *s->parts);
     if (!s->parts) return no_memory(s);

@@ -54,12 +54,13 @@ cpl_status cpl_json_parse(json_t **out, const char *bytes, size_t length, const 
     return cpl_json_parse_at(out, bytes, length, where, 1, 1);
 }
 
-static cpl_status load(json_t **out, const char *path, bool given)
+static cpl_status load(json_t **out, const cpl_origin *origin, const char *path, bool given)
 {
     cpl_text text     = {0};
     cpl_status status = CPL_OK;
     *out              = NULL;
-    CPL_TRY_DONE((given ? cpl_file_read_given : cpl_file_read)(&text, path, CPL_JSON_MAX_BYTES));
+    CPL_TRY_DONE(given ? cpl_file_read_given(&text, path, CPL_JSON_MAX_BYTES)
+                       : cpl_origin_read(origin, &text, path, CPL_JSON_MAX_BYTES));
     CPL_TRY_DONE(cpl_json_parse(out, text.bytes, text.length, path));
 done:
     cpl_text_free(&text);
@@ -68,12 +69,17 @@ done:
 
 cpl_status cpl_json_load(json_t **out, const char *path)
 {
-    return load(out, path, false);
+    return load(out, NULL, path, false);
+}
+
+cpl_status cpl_json_load_from(json_t **out, const cpl_origin *origin, const char *path)
+{
+    return load(out, origin, path, false);
 }
 
 cpl_status cpl_json_load_given(json_t **out, const char *path)
 {
-    return load(out, path, true);
+    return load(out, NULL, path, true);
 }
 
 static const char *kind(const json_t *value)

@@ -14,6 +14,7 @@
 #include <stdint.h>
 
 #include "base/status.h"
+#include "io/source.h"
 
 enum { CPL_JSON_MAX_BYTES = 1 << 29 }; /* of a file; more is an error */
 
@@ -23,6 +24,11 @@ enum { CPL_JSON_MAX_BYTES = 1 << 29 }; /* of a file; more is an error */
  * and \u0000 are errors. */
 CPL_NODISCARD cpl_status cpl_json_load(json_t **out, const char *path);
 CPL_NODISCARD cpl_status cpl_json_load_given(json_t **out, const char *path);
+
+/* The same of a file that lies where `origin` says; NULL: the local file system. */
+CPL_NODISCARD cpl_status cpl_json_load_from(json_t **out, const cpl_origin *origin,
+                                            const char *path);
+
 CPL_NODISCARD cpl_status cpl_json_parse(json_t **out, const char *bytes, size_t length,
                                         const char *where);
 

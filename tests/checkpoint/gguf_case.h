@@ -9,7 +9,7 @@
 static inline cpl_status read_tensor(const cpl_gguf *g, const cpl_gguf_entry *e, void *out,
                                      uint64_t first, size_t bytes)
 {
-    return cpl_file_read_at(g->descriptor, out, bytes, e->offset + first, g->path);
+    return cpl_source_read_at(g->source, out, bytes, e->offset + first);
 }
 
 static inline const char *path(void)

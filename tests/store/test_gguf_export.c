@@ -125,7 +125,7 @@ static float *numbers_of(const cpl_gguf *g, const cpl_gguf_entry *e)
     unsigned char *bytes = malloc(e->bytes);
     float *numbers       = malloc((size_t)e->n_elements * sizeof *numbers);
     assert_true(bytes && numbers);
-    assert_ok(cpl_file_read_at(g->descriptor, bytes, e->bytes, e->offset, g->path));
+    assert_ok(cpl_source_read_at(g->source, bytes, e->bytes, e->offset));
     for (int64_t i = 0; i < e->n_elements; i++) numbers[i] = number_at(bytes, e->format, i);
     free(bytes);
     return numbers;

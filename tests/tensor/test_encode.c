@@ -104,7 +104,7 @@ static void the_package_s_bytes(void **state)
         unsigned char *bytes = malloc(e->bytes), *again = malloc(e->bytes);
         float *numbers = malloc((size_t)e->n_elements * sizeof *numbers);
         assert_true(bytes && again && numbers);
-        assert_ok(cpl_file_read_at(g->descriptor, bytes, e->bytes, e->offset, g->path));
+        assert_ok(cpl_source_read_at(g->source, bytes, e->bytes, e->offset));
         for (int64_t n = 0; n < e->n_elements; n++) {
             const unsigned char *block = bytes + n / BLOCK * BLOCK_BYTES;
             uint16_t half;
