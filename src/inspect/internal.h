@@ -1,7 +1,7 @@
-/* internal.h - what report.c, measure.c, sampled.c, sampled_sums.c, silhouette.c, tsne_plot.c and
- * worker.c share.
+/* internal.h - what report.c, reading.c, measure.c, sampled.c, sampled_sums.c, silhouette.c,
+ * tsne_plot.c and worker.c share.
  *
- * Room:  inspect, inside those seven only. */
+ * Room:  inspect, inside those eight only. */
 #ifndef CPL_INSPECT_INTERNAL_H
 #define CPL_INSPECT_INTERNAL_H
 
@@ -51,9 +51,16 @@ double cpl_coupling_flops(const cpl_coupling_report *report, const cpl_layer_rep
 /* What n_threads threads take while they work, in bytes. */
 double cpl_coupling_work_bytes(const cpl_coupling_report *report, int n_threads);
 
-/* Sets cost->seconds from a short product and a short read. */
+/* Sets cost->seconds from a short product and, of local files, a short read. */
 CPL_NODISCARD cpl_status cpl_inspect_cost_of(cpl_inspect_cost *cost,
                                              const cpl_coupling_report *report);
+
+/* ---- reading.c ---- */
+
+/* Tells the origin of the files what will be read, in order, and sets cost->reading and what belongs
+ * to it. Nothing for local files. CPL_ERR_MEMORY. */
+CPL_NODISCARD cpl_status cpl_inspect_reading_plan(cpl_inspect_cost *cost,
+                                                  const cpl_coupling_report *report);
 
 /* ---- sampled.c: with o.sample a part of the rows of every gate ---- */
 
@@ -121,6 +128,10 @@ CPL_NODISCARD cpl_status cpl_silhouette_expert(cpl_layer_report *l, cpl_inspect_
 void cpl_silhouette_finish(cpl_layer_report *l);
 
 /* ---- tsne_plot.c ---- */
+
+/* Adds the places of the files that cpl_tsne_plot_make reads; none without a picture. */
+CPL_NODISCARD cpl_status cpl_tsne_plot_pieces(cpl_source_pieces *pieces,
+                                              const cpl_coupling_report *report);
 
 /* Chooses layer, experts and rows; no points if no layer fits. A requested layer that has no
  * figures is an error. */

@@ -75,7 +75,7 @@ static cpl_status judge_layers(cpl_coupling_report *r)
 /* Memory kept until the report is closed: tables of tensors, and the figures of every layer. */
 static double kept_bytes(const cpl_coupling_report *r)
 {
-    double sum = r->table_bytes;
+    double sum = r->table_bytes + (r->options.origin ? r->options.origin->memory_bytes : 0);
     for (int64_t l = 0; l < r->n_layers; l++) {
         double n = (double)r->layers[l].at->n;
         if (!r->layers[l].fault) sum += 4 * n * n + 2 * n * n + 32 * n;
@@ -156,7 +156,8 @@ static char *last_component(const char *path)
 static cpl_status open_files(cpl_coupling_report *r, const cpl_log *log)
 {
     char *folder = NULL;
-    if (!cpl_path_is_folder(r->path)) return cpl_stored_open(&r->files, r->path, log);
+    if (r->options.origin || !cpl_path_is_folder(r->path))
+        return cpl_stored_open_from(&r->files, r->options.origin, r->path, log);
     CPL_TRY(cpl_run_dir_resolve(&folder, r->path));
     cpl_status status = cpl_stored_open(&r->files, folder, log);
     cpl_free(folder);
@@ -185,6 +186,7 @@ static cpl_status open_parts(cpl_coupling_report *r, cpl_inspect_cost *cost, con
     add_work(cost, r);
     CPL_TRY(set_threads(cost, r));
     CPL_TRY(set_picture(cost, r));
+    CPL_TRY(cpl_inspect_reading_plan(cost, r));
     return cpl_inspect_cost_of(cost, r);
 }
 

@@ -22,16 +22,18 @@ typedef struct cpl_inspect_options {
     int n_alphas;
     const int64_t *layers; /* (n_layers) numbers of the layers to measure; NULL: all */
     int64_t n_layers;
-    double sample;          /* share of the rows of every gate to read; 0: all of them */
-    bool silhouette;        /* also the silhouettes, for which gates are read twice */
-    bool lambda;            /* also the spectral norms of the gates, and lambda */
-    bool noisy;             /* M from R * delta as in training; else from R */
-    uint64_t noise_seed;    /* of delta, at step 0 */
-    int n_threads;          /* at least 1 */
-    double memory_bytes;    /* limit; INFINITY: the machine's memory */
-    bool keep_going;        /* a layer that cannot be read is left out with its sentence */
-    bool picture;           /* also the rows for t-SNE, and t-SNE */
-    int64_t picture_layer;  /* -1: the middle one of those with figures */
+    double sample;       /* share of the rows of every gate to read; 0: all of them */
+    bool silhouette;     /* also the silhouettes, for which gates are read twice */
+    bool lambda;         /* also the spectral norms of the gates, and lambda */
+    bool noisy;          /* M from R * delta as in training; else from R */
+    uint64_t noise_seed; /* of delta, at step 0 */
+    int n_threads;       /* at least 1 */
+    double memory_bytes; /* limit; INFINITY: the machine's memory */
+    const cpl_origin
+        *origin;           /* of the checkpoint; NULL: the local file system. Outlives the report */
+    bool keep_going;       /* a layer that cannot be read is left out with its sentence */
+    bool picture;          /* also the rows for t-SNE, and t-SNE */
+    int64_t picture_layer; /* -1: the middle one of those with figures */
     int64_t picture_stride; /* experts i with i mod stride = 0; 0: max(1, n / 8) */
     double perplexity;
     int64_t iterations;
@@ -133,8 +135,13 @@ typedef struct cpl_inspect_cost {
     double memory_bytes;  /* at most, beyond what the process holds; t-SNE apart */
     double picture_bytes; /* of t-SNE; 0 without */
     double seconds;       /* at the speed of this machine, measured by a short product and a short
-                            read of the files themselves; t-SNE and spectral norms included */
-    int n_threads;        /* fewer than requested if memory_bytes allows no more */
+                            read of the files themselves; t-SNE and spectral norms included. From
+                            another origin: without the reading */
+    double files_bytes;   /* of all files of the checkpoint together */
+    double shared_bytes;  /* of `bytes`: matrices that are read with the gates they share tensors
+                            with; from another origin only */
+    cpl_origin_plan reading; /* the requests to the origin */
+    int n_threads;           /* fewer than requested if memory_bytes allows no more */
 } cpl_inspect_cost;
 
 /* Opens the checkpoint, finds its layers and estimates the cost. CPL_ERR_INPUT: there are no MoE

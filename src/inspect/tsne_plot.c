@@ -95,6 +95,14 @@ double cpl_tsne_plot_seconds(const cpl_coupling_report *r, int n_threads)
     return N * N * (double)r->picture.iterations * seconds_a_pair / n_threads;
 }
 
+cpl_status cpl_tsne_plot_pieces(cpl_source_pieces *pieces, const cpl_coupling_report *r)
+{
+    const cpl_moe_layer *at = r->picture.n_points ? layer_of(r) : NULL;
+    for (int64_t e = 0; at && e < at->n; e += r->picture.stride)
+        CPL_TRY(cpl_gate_rows_pieces(pieces, at, e, 0, at->D));
+    return CPL_OK;
+}
+
 /* ---- making it ---- */
 
 typedef struct watcher {

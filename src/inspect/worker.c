@@ -237,7 +237,8 @@ cpl_status cpl_inspect_cost_of(cpl_inspect_cost *cost, const cpl_coupling_report
     if (status == CPL_OK && packed && R) {
         const double threads = cost->n_threads;
         const double product = product_speed(&h, first->at, packed, R, cost->flops);
-        cost->seconds = cost->flops * product / threads + cost->bytes * read_speed(&h, r, first);
+        cost->seconds        = cost->flops * product / threads;
+        if (!r->options.origin) cost->seconds += cost->bytes * read_speed(&h, r, first);
         cost->seconds += chance_seconds(r, threads) + spectral_seconds(r, threads) +
                          cpl_tsne_plot_seconds(r, cost->n_threads);
     } else {

@@ -142,6 +142,64 @@ int64_t cpl_layer_bytes(const cpl_moe_layer *layer)
     return bytes;
 }
 
+int64_t cpl_gate_rows_shared_bytes(const cpl_moe_layer *layer, int64_t expert, int64_t first,
+                                   int64_t rows)
+{
+    if (layer->layout != CPL_GATE_COLUMNS && !layer->interleaved) return 0;
+    const place p = find_rows(layer, expert, first, rows);
+    return (int64_t)weight_bytes(&p) / layer->width * (layer->width - layer->D);
+}
+
+/* ---- which bytes ---- */
+
+/* How many rows of slice s are to be read, and the first of them; `before` it lie so many. */
+static int64_t rows_of_slice(const place *p, int s, int64_t before, int64_t *first)
+{
+    const int64_t begin = p->skipped - before, end = begin + p->rows;
+    const int64_t there = p->matrix->weight[s].shape[0], last = end < there ? end : there;
+    *first = begin > 0 ? begin : 0;
+    return last > *first ? last - *first : 0;
+}
+
+/* Bytes [first, first + bytes) of a tensor; none of one with a fault, whose reading fails. */
+static cpl_status add_piece(cpl_source_pieces *pieces, const cpl_stored *tensor, uint64_t first,
+                            uint64_t bytes)
+{
+    if (tensor->fault) return CPL_OK;
+    return cpl_source_pieces_add(pieces, cpl_stored_source(tensor), tensor->offset + first, bytes);
+}
+
+static cpl_status add_slices(cpl_source_pieces *pieces, const place *p)
+{
+    const cpl_stored *weight = p->matrix->weight;
+    int64_t before           = 0, first;
+    for (int s = 0; s < weight->n_slices; before += weight[s++].shape[0]) {
+        const size_t bytes = (size_t)rows_of_slice(p, s, before, &first) * p->row_bytes;
+        CPL_TRY(add_piece(pieces, &weight[s], (uint64_t)first * p->row_bytes, bytes));
+    }
+    return CPL_OK;
+}
+
+cpl_status cpl_gate_rows_pieces(cpl_source_pieces *pieces, const cpl_moe_layer *layer,
+                                int64_t expert, int64_t first, int64_t rows)
+{
+    const place p            = find_rows(layer, expert, first, rows);
+    const cpl_stored *weight = p.matrix->weight, *scale = p.matrix->scale;
+    if (weight->n_slices > 1)
+        CPL_TRY(add_slices(pieces, &p));
+    else
+        CPL_TRY(add_piece(pieces, weight, p.first, weight_bytes(&p)));
+    if (!scale) return CPL_OK;
+    const int64_t from = p.grid_first * cpl_format_block_bytes(p.matrix->scale_format);
+    return add_piece(pieces, scale, (uint64_t)from, scale_bytes(&p));
+}
+
+cpl_status cpl_router_pieces(cpl_source_pieces *pieces, const cpl_moe_layer *layer)
+{
+    const cpl_moe_layer router = router_as_gate(layer);
+    return cpl_gate_rows_pieces(pieces, &router, 0, 0, router.D);
+}
+
 /* ---- loading ---- */
 
 static cpl_status reserve(void **memory, size_t *size, size_t bytes)
@@ -153,15 +211,6 @@ static cpl_status reserve(void **memory, size_t *size, size_t bytes)
     if (!*memory) return CPL_ERR_MEMORY;
     *size = bytes;
     return CPL_OK;
-}
-
-/* How many rows of slice s are to be read, and the first of them; `before` it lie so many. */
-static int64_t rows_of_slice(const place *p, int s, int64_t before, int64_t *first)
-{
-    const int64_t begin = p->skipped - before, end = begin + p->rows;
-    const int64_t there = p->matrix->weight[s].shape[0], last = end < there ? end : there;
-    *first = begin > 0 ? begin : 0;
-    return last > *first ? last - *first : 0;
 }
 
 /* The rows to read, out of as many slices as it takes. */

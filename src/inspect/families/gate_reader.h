@@ -48,6 +48,17 @@ int64_t cpl_router_bytes(const cpl_moe_layer *layer);
 int64_t cpl_gate_rows_bytes(const cpl_moe_layer *layer, int64_t expert, int64_t first,
                             int64_t rows);
 
+/* Of the latter, bytes of other matrices that share a tensor with the gate so closely that they are
+ * read with it: an up projection, interleaved with the gate or beside its columns. */
+int64_t cpl_gate_rows_shared_bytes(const cpl_moe_layer *layer, int64_t expert, int64_t first,
+                                   int64_t rows);
+
+/* Adds the places of the files that cpl_router_read reads, and cpl_gate_load_rows, in their order.
+ * CPL_ERR_MEMORY. */
+CPL_NODISCARD cpl_status cpl_router_pieces(cpl_source_pieces *pieces, const cpl_moe_layer *layer);
+CPL_NODISCARD cpl_status cpl_gate_rows_pieces(cpl_source_pieces *pieces, const cpl_moe_layer *layer,
+                                              int64_t expert, int64_t first, int64_t rows);
+
 /* Sets out [rows,d] F32 to the rows [first, first + rows) of the gate; they must be loaded. */
 void cpl_gate_rows(cpl_backend *be, cpl_tensor out, const cpl_gate *gate, int64_t first);
 

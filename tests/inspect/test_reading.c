@@ -1,0 +1,193 @@
+/* An inspection reads from another origin exactly what it has told the origin before, in that
+ * order, whatever the layout; and what it finds is what it finds in the local files. */
+#include "inspect/families/layout_list.h"
+#include "inspect/inspect_case.h"
+
+/* An origin that hands out local files and holds every read against the plan. */
+typedef struct spy_file {
+    cpl_source source;
+    cpl_source *local;
+} spy_file;
+
+static cpl_source_pieces planned;
+static int64_t next_piece;
+static bool is_planned;
+
+static cpl_status spy_read_at(const cpl_source *source, void *out, size_t bytes, uint64_t offset)
+{
+    if (is_planned) {
+        assert_true(next_piece < planned.count);
+        const cpl_source_piece *piece = &planned.at[next_piece++];
+        assert_ptr_equal(piece->source, source);
+        assert_int_equal(piece->offset, offset);
+        assert_int_equal(piece->bytes, bytes);
+    }
+    return cpl_source_read_at(((const spy_file *)source)->local, out, bytes, offset);
+}
+
+static void spy_prefetch(const cpl_source *source, uint64_t offset, size_t bytes)
+{
+    (void)source, (void)offset, (void)bytes;
+}
+
+static void spy_close(cpl_source *source)
+{
+    cpl_source_close(((spy_file *)source)->local);
+    cpl_free(source->path);
+    cpl_free(source);
+}
+
+static cpl_status spy_open(const cpl_origin *origin, cpl_source **source, const char *path)
+{
+    static const cpl_source_ops ops = {spy_read_at, spy_prefetch, spy_close};
+    cpl_source *local;
+    (void)origin;
+    CPL_TRY(cpl_origin_open(NULL, &local, path));
+    spy_file *file = cpl_alloc(sizeof *file);
+    *file          = (spy_file){{&ops, cpl_text_copy(path), local->length}, local};
+    *source        = &file->source;
+    return CPL_OK;
+}
+
+static cpl_status spy_read(const cpl_origin *origin, cpl_text *out, const char *path, size_t most)
+{
+    (void)origin;
+    return cpl_origin_read(NULL, out, path, most);
+}
+
+static cpl_status spy_exists(const cpl_origin *origin, bool *there, const char *path)
+{
+    (void)origin;
+    return cpl_origin_exists(NULL, there, path);
+}
+
+static cpl_status spy_list(const cpl_origin *origin, cpl_strings *names, const char *folder)
+{
+    (void)origin;
+    return cpl_origin_list(NULL, names, folder);
+}
+
+static bool spy_is_folder(const cpl_origin *origin, const char *path)
+{
+    (void)origin;
+    return cpl_origin_is_folder(NULL, path);
+}
+
+static void spy_expect(const cpl_origin *origin, const cpl_strings *paths)
+{
+    (void)origin, (void)paths;
+}
+
+static cpl_status spy_plan(const cpl_origin *origin, cpl_origin_plan *plan,
+                           const cpl_source_pieces *pieces)
+{
+    (void)origin;
+    assert_false(is_planned);
+    is_planned = true;
+    for (int64_t i = 0; i < pieces->count; i++) {
+        const cpl_source_piece *p = &pieces->at[i];
+        assert_true(p->bytes > 0 && p->offset + p->bytes <= p->source->length);
+        assert_ok(cpl_source_pieces_add(&planned, p->source, p->offset, p->bytes));
+        plan->bytes += (double)p->bytes;
+    }
+    return CPL_OK;
+}
+
+static const cpl_origin_ops spy_ops = {spy_open,      spy_read,   spy_exists, spy_list,
+                                       spy_is_folder, spy_expect, spy_plan};
+static const cpl_origin spy         = {.ops = &spy_ops, .lists = true, .memory_bytes = 12345};
+
+static void inspect_both(const char *folder, cpl_inspect_options o, cpl_inspect_cost *cost)
+{
+    cpl_coupling_report here, there;
+    cpl_inspect_cost local;
+    assert_ok(cpl_inspect_open(&here, &local, folder, &o, NULL));
+    assert_ok(cpl_inspect_run(&here));
+    o.origin   = &spy;
+    is_planned = false;
+    next_piece = 0;
+    assert_ok(cpl_inspect_open(&there, cost, folder, &o, NULL));
+    assert_true(is_planned && next_piece == 0);
+    assert_ok(cpl_inspect_run(&there));
+    assert_int_equal(next_piece, planned.count);
+    check_same_report(&here, &there);
+    assert_true(cost->bytes == local.bytes && cost->files_bytes == local.files_bytes);
+    assert_near(cost->memory_bytes - local.memory_bytes, 12345, 4096); /* the copied paths */
+    assert_int_equal(here.picture.n_points, there.picture.n_points);
+    if (here.picture.n_points)
+        assert_memory_equal(here.picture.y, there.picture.y,
+                            (size_t)here.picture.n_points * 2 * sizeof(float));
+    cpl_inspect_close(&here);
+    cpl_inspect_close(&there);
+    cpl_source_pieces_free(&planned);
+}
+
+static int n_sampled;
+
+/* Of a part of the rows, the blocks alone are planned, and read in that order. Where rows are no
+ * contiguous bytes it is refused. */
+static void a_sample(const char *folder, bool along)
+{
+    cpl_inspect_options o = inspect_plainly();
+    cpl_coupling_report report;
+    cpl_inspect_cost cost;
+    o.sample = 0.5;
+    if (cpl_inspect_open(&report, &cost, folder, &o, NULL) != CPL_OK) {
+        assert_non_null(strstr(cpl_last_error(), "stored by columns"));
+        return;
+    }
+    cpl_inspect_close(&report);
+    n_sampled++;
+    inspect_both(folder, o, &cost);
+    assert_true(cost.reading.bytes == cost.bytes && cost.bytes <= cost.whole_bytes);
+    assert_true(along == (cost.shared_bytes > 0) && cost.shared_bytes < cost.bytes / 2);
+}
+
+static void every_layout(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof layouts / sizeof *layouts; i++) {
+        const layout *t    = &layouts[i];
+        const char *folder = scratch_folder();
+        const bool along   = t->kind == COLUMNS || t->kind == COLUMNS_ALTERNATE ||
+                           t->kind == ROWS_ALTERNATE || t->kind == EACH_PAIR_TURNED;
+        cpl_inspect_cost cost;
+        layout_write(t, folder);
+        inspect_both(folder, inspect_plainly(), &cost);
+        assert_true(cost.reading.bytes == cost.bytes);
+        if (along != (cost.shared_bytes > 0))
+            fail_msg("%s: %g bytes come along", t->name, cost.shared_bytes);
+        assert_true(cost.shared_bytes < cost.bytes / 2);
+        a_sample(folder, t->kind == ROWS_ALTERNATE);
+        cpl_folder_remove(folder);
+    }
+    assert_true(n_sampled > 10);
+}
+
+static void what_is_read_again(void **state)
+{
+    (void)state;
+    inspect_case c        = mixed_case();
+    cpl_inspect_options o = inspect_plainly();
+    cpl_inspect_cost once, twice, picture;
+    case_write(&c, 3);
+    inspect_both(c.folder, o, &once);
+    o.silhouette = true;
+    inspect_both(c.folder, o, &twice);
+    assert_true(twice.reading.bytes > 1.5 * once.reading.bytes);
+    o.silhouette = false;
+    o.picture    = true;
+    inspect_both(c.folder, o, &picture);
+    assert_true(picture.reading.bytes > once.reading.bytes);
+    assert_true(picture.files_bytes > picture.bytes);
+    case_free(&c);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_layout),
+        cmocka_unit_test(what_is_read_again),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
