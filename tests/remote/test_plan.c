@@ -1,0 +1,185 @@
+/* The ranges that are asked for: they cover every piece, stay within the limits, and are few. */
+#include <string.h>
+
+#include "base/rng.h"
+#include "check.h"
+#include "remote/plan.h"
+
+enum { GAP = 100, MOST = 1000 };
+
+static cpl_source file_a, file_b;
+
+static void add(cpl_source_pieces *list, const cpl_source *file, uint64_t offset, uint64_t bytes)
+{
+    assert_ok(cpl_source_pieces_add(list, file, offset, bytes));
+}
+
+static void assert_range(const cpl_remote_plan *plan, int64_t i, const cpl_source *file,
+                         uint64_t begin, uint64_t end, uint64_t wanted)
+{
+    assert_true(i < plan->count);
+    assert_ptr_equal(plan->ranges[i].source, file);
+    assert_int_equal(plan->ranges[i].begin, begin);
+    assert_int_equal(plan->ranges[i].end, end);
+    assert_int_equal(plan->ranges[i].wanted, wanted);
+}
+
+static void neighbours(void **state)
+{
+    (void)state;
+    cpl_source_pieces list = {0};
+    cpl_remote_plan plan   = {0};
+    add(&list, &file_a, 0, 50);
+    add(&list, &file_a, 150, 50);  /* a gap of 100 is read along */
+    add(&list, &file_a, 301, 9);   /* one of 101 is not */
+    add(&list, &file_a, 1010, 90); /* the range from 301 on would stay within the limit */
+    add(&list, &file_b, 1110, 10); /* another file */
+    assert_ok(cpl_remote_plan_make(&plan, &list, GAP, MOST));
+    assert_int_equal(plan.count, 4);
+    assert_range(&plan, 0, &file_a, 0, 200, 100);
+    assert_range(&plan, 1, &file_a, 301, 310, 9);
+    assert_range(&plan, 2, &file_a, 1010, 1100, 90);
+    assert_range(&plan, 3, &file_b, 1110, 1120, 10);
+    assert_true(plan.bytes == 200 + 9 + 90 + 10 && plan.longest == 200);
+    assert_ok(cpl_remote_plan_make(&plan, &list, 1000, 100000));
+    assert_int_equal(plan.count, 2);
+    assert_range(&plan, 0, &file_a, 0, 1100, 199);
+    cpl_remote_plan_free(&plan);
+    cpl_source_pieces_free(&list);
+}
+
+static void long_pieces(void **state)
+{
+    (void)state;
+    cpl_source_pieces list = {0};
+    cpl_remote_plan plan   = {0};
+    add(&list, &file_a, 7, 2500);
+    add(&list, &file_a, 2507, 1000);
+    add(&list, &file_a, 3507, 1);
+    assert_ok(cpl_remote_plan_make(&plan, &list, GAP, MOST));
+    assert_int_equal(plan.count, 5);
+    assert_range(&plan, 0, &file_a, 7, 841, 834);
+    assert_range(&plan, 1, &file_a, 841, 1675, 834);
+    assert_range(&plan, 2, &file_a, 1675, 2507, 832);
+    assert_range(&plan, 3, &file_a, 2507, 3507, 1000);
+    assert_range(&plan, 4, &file_a, 3507, 3508, 1);
+    cpl_remote_plan_free(&plan);
+    cpl_source_pieces_free(&list);
+}
+
+/* Gates with their factors in turn, the factors together at the beginning of the file and in the
+ * order of the digits of their names; DeepSeek-V3 has them so. */
+static void factors_of_gates(void **state)
+{
+    (void)state;
+    static const int order[] = {0, 1, 10, 11, 2, 3, 4, 5, 6, 7, 8, 9};
+    cpl_source_pieces list   = {0};
+    cpl_remote_plan plan     = {0};
+    for (int e = 0; e < 12; e++) {
+        int place = 0;
+        while (order[place] != e) place++;
+        add(&list, &file_a, 10000 + 2000 * (uint64_t)place, 600);
+        add(&list, &file_a, 30 * (uint64_t)place, 10);
+    }
+    assert_ok(cpl_remote_plan_make(&plan, &list, GAP, MOST));
+    assert_int_equal(plan.count, 13);
+    assert_range(&plan, 0, &file_a, 10000, 10600, 600);
+    assert_range(&plan, 1, &file_a, 0, 340, 120);
+    assert_range(&plan, 2, &file_a, 12000, 12600, 600);
+    cpl_remote_plan_free(&plan);
+    cpl_source_pieces_free(&list);
+}
+
+static void what_is_read_again(void **state)
+{
+    (void)state;
+    cpl_source_pieces list = {0};
+    cpl_remote_plan plan   = {0};
+    uint64_t until;
+    for (int time = 0; time < 2; time++)
+        for (uint64_t e = 0; e < 20; e++) add(&list, &file_a, 1000 * e, 900);
+    assert_ok(cpl_remote_plan_make(&plan, &list, GAP - 1, MOST));
+    assert_int_equal(plan.count, 40);
+    cpl_remote_range *r = cpl_remote_plan_find(&plan, &until, &file_a, 3100, 3900);
+    assert_ptr_equal(r, &plan.ranges[3]);
+    assert_int_equal(until, 3900);
+    r->state = CPL_REMOTE_SPENT;
+    assert_ptr_equal(cpl_remote_plan_find(&plan, &until, &file_a, 3100, 5000), &plan.ranges[23]);
+    assert_int_equal(until, 3900);
+    plan.ranges[23].state = CPL_REMOTE_SPENT;
+    assert_null(cpl_remote_plan_find(&plan, &until, &file_a, 3100, 5000));
+    assert_int_equal(until, 4000);
+    assert_null(cpl_remote_plan_find(&plan, &until, &file_a, 3100, 3200));
+    assert_int_equal(until, 3200);
+    assert_null(cpl_remote_plan_find(&plan, &until, &file_b, 3100, 3200));
+    assert_null(cpl_remote_plan_find(&plan, &until, &file_a, 19900, 20000));
+    assert_int_equal(until, 20000);
+    cpl_remote_plan_free(&plan);
+    cpl_source_pieces_free(&list);
+}
+
+/* Whether the ranges cover the piece, each byte once for each reading: reads it as a reader does. */
+static void read_piece(const cpl_remote_plan *plan, const cpl_source_piece *piece)
+{
+    const uint64_t end = piece->offset + piece->bytes;
+    uint64_t until;
+    for (uint64_t at = piece->offset; at < end; at = until) {
+        cpl_remote_range *r = cpl_remote_plan_find(plan, &until, piece->source, at, end);
+        assert_non_null(r);
+        assert_true(until > at && r->begin <= at && r->end >= until);
+        r->taken += until - at;
+        assert_true(r->taken <= r->wanted);
+        if (r->taken == r->wanted) r->state = CPL_REMOTE_SPENT;
+    }
+}
+
+/* The plainest plan: a range a piece. */
+static int64_t plain_count(const cpl_source_pieces *list)
+{
+    int64_t count = 0;
+    for (int64_t i = 0; i < list->count; i++)
+        count += (int64_t)((list->at[i].bytes + MOST - 1) / MOST);
+    return count;
+}
+
+static void any_pieces(void **state)
+{
+    (void)state;
+    for (uint64_t seed = 0; seed < 200; seed++) {
+        const cpl_rng_key key  = {.seed = seed, .stream = CPL_STREAM_TEST};
+        cpl_source_pieces list = {0};
+        cpl_remote_plan plan   = {0};
+        uint64_t at            = 0, until;
+        for (uint64_t i = 0; i < 300; i++) {
+            const uint32_t draw = cpl_rng_u32(&key, 2 * i), skip = cpl_rng_u32(&key, 2 * i + 1);
+            const uint64_t bytes = 1 + draw % (seed % 2 ? 2500 : 90);
+            add(&list, skip & 1 ? &file_a : &file_b, at, bytes);
+            at += bytes + (skip >> 1) % 300; /* pieces do not overlap */
+        }
+        assert_ok(cpl_remote_plan_make(&plan, &list, GAP, MOST));
+        assert_true(plan.count <= plain_count(&list));
+        uint64_t wanted = 0;
+        for (int64_t i = 0; i < plan.count; i++) {
+            assert_true(plan.ranges[i].end - plan.ranges[i].begin <= MOST);
+            assert_true(plan.ranges[i].begin < plan.ranges[i].end);
+            wanted += plan.ranges[i].wanted;
+        }
+        for (int64_t i = 0; i < list.count; i++) wanted -= list.at[i].bytes;
+        assert_int_equal(wanted, 0);
+        for (int64_t i = 0; i < list.count; i++) read_piece(&plan, &list.at[i]);
+        assert_null(cpl_remote_plan_find(&plan, &until, &file_a, 0, at));
+        assert_int_equal(until, at);
+        cpl_remote_plan_free(&plan);
+        cpl_source_pieces_free(&list);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(neighbours),       cmocka_unit_test(long_pieces),
+        cmocka_unit_test(factors_of_gates), cmocka_unit_test(what_is_read_again),
+        cmocka_unit_test(any_pieces),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
