@@ -1,0 +1,143 @@
+/* address.c - see address.h */
+#include "remote/address.h"
+
+#include <curl/curl.h>
+#include <stdio.h>
+#include <string.h>
+#include <strings.h>
+
+#include "base/arena.h"
+
+/* One part of a URL, "" if it has none; freed with curl_free unless it is `none`. */
+static char none[] = "";
+
+static char *part_of(CURLU *url, CURLUPart part)
+{
+    char *text = NULL;
+    return curl_url_get(url, part, &text, part == CURLUPART_PORT ? CURLU_DEFAULT_PORT : 0) ==
+                   CURLUE_OK
+               ? text
+               : none;
+}
+
+static void free_part(char *text)
+{
+    if (text != none) curl_free(text);
+}
+
+static bool is_this_machine(const char *host)
+{
+    unsigned a, b, c, d;
+    char end;
+    if (strcasecmp(host, "localhost") == 0 || strcmp(host, "[::1]") == 0) return true;
+    return sscanf(host, "%3u.%3u.%3u.%3u%c", &a, &b, &c, &d, &end) == 4 && a == 127;
+}
+
+/* NULL, or what is wrong with it. */
+static const char *fault_of(CURLU *url, const char *text)
+{
+    if (curl_url_set(url, CURLUPART_URL, text, CURLU_DISALLOW_USER) != CURLUE_OK)
+        return "is no URL that can be read (a user name in it is not allowed, nor are blanks)";
+    char *scheme = part_of(url, CURLUPART_SCHEME), *host = part_of(url, CURLUPART_HOST);
+    const bool http   = strcasecmp(scheme, "http") == 0;
+    const char *fault = NULL;
+    if (!http && strcasecmp(scheme, "https") != 0)
+        fault = "is neither https:// nor http://";
+    else if (http && !is_this_machine(host))
+        fault = "http:// is not protected on its way, and allowed for this machine only: use "
+                "https://";
+    free_part(scheme);
+    free_part(host);
+    return fault;
+}
+
+static cpl_status check(const char *text, bool given)
+{
+    CURLU *url = curl_url();
+    if (!url) return CPL_ERR_MEMORY;
+    const char *fault = fault_of(url, text);
+    if (!fault && given && strpbrk(text, "?#"))
+        fault = "a URL with a query (?...) or a fragment (#...) names no folder or file here";
+    curl_url_cleanup(url);
+    return fault ? CPL_FAIL(CPL_ERR_INPUT, "%.500s: %s", text, fault) : CPL_OK;
+}
+
+cpl_status cpl_address_check(const char *url)
+{
+    return check(url, false);
+}
+
+cpl_status cpl_address_check_given(const char *url)
+{
+    return check(url, true);
+}
+
+cpl_status cpl_address_redirect(char **out, const char *from, const char *location)
+{
+    cpl_status status = CPL_OK;
+    char *text        = NULL;
+    CURLU *url        = curl_url();
+    *out              = NULL;
+    if (!url) return CPL_ERR_MEMORY;
+    if (curl_url_set(url, CURLUPART_URL, from, 0) != CURLUE_OK ||
+        curl_url_set(url, CURLUPART_URL, location, CURLU_DISALLOW_USER) != CURLUE_OK ||
+        curl_url_get(url, CURLUPART_URL, &text, 0) != CURLUE_OK)
+        CPL_TRY_DONE(CPL_FAIL(CPL_ERR_INPUT, "\"%.200s\" is no URL", location));
+    CPL_TRY_DONE(cpl_address_check(text));
+    if (strncasecmp(from, "https:", 6) == 0 && strncasecmp(text, "https:", 6) != 0)
+        CPL_TRY_DONE(CPL_FAIL(CPL_ERR_INPUT, "\"%.200s\" is not protected on its way", location));
+    *out = cpl_text_copy(text);
+    if (!*out) status = CPL_ERR_MEMORY;
+done:
+    curl_free(text);
+    curl_url_cleanup(url);
+    return status;
+}
+
+/* Whether two URLs have this part in common, whatever its case. */
+static bool is_same(CURLU *a, CURLU *b, CURLUPart part)
+{
+    char *x = part_of(a, part), *y = part_of(b, part);
+    const bool same = strcasecmp(x, y) == 0;
+    free_part(x);
+    free_part(y);
+    return same;
+}
+
+bool cpl_address_is_same_host(const char *a, const char *b)
+{
+    CURLU *x = curl_url(), *y = curl_url();
+    const bool same = x && y && curl_url_set(x, CURLUPART_URL, a, 0) == CURLUE_OK &&
+                      curl_url_set(y, CURLUPART_URL, b, 0) == CURLUE_OK &&
+                      is_same(x, y, CURLUPART_SCHEME) && is_same(x, y, CURLUPART_HOST) &&
+                      is_same(x, y, CURLUPART_PORT);
+    curl_url_cleanup(x);
+    curl_url_cleanup(y);
+    return same;
+}
+
+const char *cpl_address_host(char out[256], const char *text)
+{
+    CURLU *url = curl_url();
+    snprintf(out, 256, "%.255s", text);
+    if (url && curl_url_set(url, CURLUPART_URL, text, 0) == CURLUE_OK) {
+        char *host = part_of(url, CURLUPART_HOST), *port = part_of(url, CURLUPART_PORT);
+        snprintf(out, 256, "%.200s:%s", host, port);
+        free_part(host);
+        free_part(port);
+    }
+    curl_url_cleanup(url);
+    return out;
+}
+
+void cpl_address_append(cpl_text *out, const char *name, bool slashes)
+{
+    static const char plain[] =
+        "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~";
+    for (; *name; name++) {
+        if (strchr(plain, *name) || (slashes && *name == '/'))
+            cpl_text_char(out, *name);
+        else
+            cpl_text_printf(out, "%%%02X", (unsigned char)*name);
+    }
+}
