@@ -1,0 +1,232 @@
+/* Words and URLs of a hub, its list of files, and where the token comes from; which URLs are allowed,
+ * and which host gets the token. No connection is made. */
+#include "base/arena.h"
+#include "check.h"
+#include "io/file.h"
+#include "io/paths.h"
+#include "remote/address.h"
+#include "remote/hub.h"
+#include "support/files.h"
+
+static void clear_environment(void)
+{
+    static const char *const names[] = {"HF_ENDPOINT", "HF_TOKEN",       "HF_TOKEN_PATH",
+                                        "HF_HOME",     "XDG_CACHE_HOME", "HOME"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) unsetenv(names[i]);
+}
+
+static void assert_parts(const char *word, const char *repository, const char *revision,
+                         const char *folder)
+{
+    cpl_hub_place place;
+    assert_ok(cpl_hub_parse(&place, word));
+    assert_string_equal(place.endpoint, "https://huggingface.co");
+    assert_string_equal(place.repository, repository);
+    assert_string_equal(place.revision, revision);
+    assert_string_equal(place.folder, folder);
+    cpl_hub_free(&place);
+}
+
+static void words(void **state)
+{
+    (void)state;
+    clear_environment();
+    assert_parts("hf://allenai/OLMoE-1B-7B-0924", "allenai/OLMoE-1B-7B-0924", "main", "");
+    assert_parts("hf://a/b@v1.0", "a/b", "v1.0", "");
+    assert_parts("hf://a/b@refs/pr/7/sub/dir/", "a/b", "refs/pr/7", "sub/dir");
+    assert_parts("hf://a/b@refs%2Fpr%2F7", "a/b", "refs/pr/7", "");
+    assert_parts("hf://a/b@my%2fbranch/x.gguf", "a/b", "my/branch", "x.gguf");
+    assert_parts("hf://a/b//x/y.safetensors", "a/b", "main", "x/y.safetensors");
+    static const char *const bad[] = {
+        "hf://a",          "hf://a/",           "hf:///b",        "hf://a/.b",  "hf://a/b@",
+        "hf://a/b@../x",   "hf://a/b/../c",     "hf://a/b/c\x1b", "hf://a b/c", "hf://a/b?c",
+        "hf://spaces/a/b", "hf://a/b@x%0ay/..", "hf://a/b//c//d"};
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        cpl_hub_place place;
+        if (cpl_hub_parse(&place, bad[i]) != CPL_ERR_INPUT) fail_msg("%s is taken", bad[i]);
+        assert_null(place.repository);
+    }
+}
+
+static void assert_urls(const char *word, const char *name, const char *file, const char *list)
+{
+    cpl_hub_place place;
+    cpl_text url = {0};
+    assert_ok(cpl_hub_parse(&place, word));
+    cpl_hub_file_url(&url, &place, name);
+    assert_string_equal(url.bytes, file);
+    cpl_text_clear(&url);
+    cpl_hub_list_url(&url, &place);
+    assert_string_equal(url.bytes, list);
+    cpl_text_free(&url);
+    cpl_hub_free(&place);
+}
+
+static void urls(void **state)
+{
+    (void)state;
+    clear_environment();
+    assert_urls("hf://a/b", "config.json", "https://huggingface.co/a/b/resolve/main/config.json",
+                "https://huggingface.co/api/models/a/b/revision/main");
+    setenv("HF_ENDPOINT", "https://mirror.example:8443/hub/", 1);
+    assert_urls("hf://a/b@refs/pr/7", "sub/a %41?#\n\xc3\xa9",
+                "https://mirror.example:8443/hub/a/b/resolve/refs%2Fpr%2F7/"
+                "sub/a%20%2541%3F%23%0A%C3%A9",
+                "https://mirror.example:8443/hub/api/models/a/b/revision/refs%2Fpr%2F7");
+    cpl_hub_place place;
+    setenv("HF_ENDPOINT", "http://mirror.example", 1);
+    assert_fails(CPL_ERR_INPUT, "HF_ENDPOINT: http://mirror.example: http:// is not protected",
+                 cpl_hub_parse(&place, "hf://a/b"));
+    clear_environment();
+}
+
+static cpl_status read_list(cpl_strings *names, cpl_hub_place *place, const char *text)
+{
+    return cpl_hub_read_list(names, place, text, strlen(text), "the list");
+}
+
+static void lists(void **state)
+{
+    (void)state;
+    static const char sha[] = "0123456789abcdef0123456789abcdef01234567";
+    cpl_hub_place place;
+    cpl_strings names;
+    char text[512];
+    clear_environment();
+    assert_ok(cpl_hub_parse(&place, "hf://a/b"));
+    assert_ok(
+        read_list(&names, &place,
+                  "{\"sha\": \"main\", \"siblings\": [{\"rfilename\": \"b\"}, {\"rfilename\": "
+                  "\"a/c\", \"size\": 3}, {\"rfilename\": \"../x\"}, {\"rfilename\": "
+                  "\"/etc/y\"}, {\"rfilename\": \"\"}]}"));
+    assert_int_equal(names.count, 2); /* names that leave the repository are none */
+    assert_string_equal(names.at[0], "a/c");
+    assert_string_equal(names.at[1], "b");
+    assert_string_equal(place.revision, "main"); /* that is no commit */
+    cpl_paths_free(&names);
+    snprintf(text, sizeof text, "{\"sha\": \"%s\", \"siblings\": []}", sha);
+    assert_ok(read_list(&names, &place, text));
+    assert_int_equal(names.count, 0);
+    assert_string_equal(place.revision, sha);
+    assert_fails(CPL_ERR_INPUT, "siblings", read_list(&names, &place, "{}"));
+    assert_fails(CPL_ERR_INPUT, "rfilename", read_list(&names, &place, "{\"siblings\": [{}]}"));
+    assert_fails(CPL_ERR_INPUT, "not valid JSON", read_list(&names, &place, "<html>"));
+    assert_fails(CPL_ERR_INPUT, "is empty", read_list(&names, &place, ""));
+    cpl_hub_free(&place);
+}
+
+static void assert_token(const char *wanted)
+{
+    char *token;
+    assert_ok(cpl_hub_token(&token));
+    if (!wanted) assert_null(token);
+    if (wanted) assert_string_equal(token, wanted);
+    cpl_free(token);
+}
+
+static void write_token(const char *path, const char *text)
+{
+    assert_ok(cpl_file_write_atomic(path, text, strlen(text)));
+}
+
+static void tokens(void **state)
+{
+    (void)state;
+    char folder[128], path[192], other[192], *token;
+    snprintf(folder, sizeof folder, "%s", scratch_folder());
+    snprintf(path, sizeof path, "%s/token", folder);
+    snprintf(other, sizeof other, "%s/other", folder);
+    clear_environment();
+    assert_token(NULL);
+    setenv("HOME", folder, 1);
+    assert_token(NULL);
+    setenv("HF_HOME", folder, 1);
+    assert_token(NULL); /* no such file */
+    write_token(path, "hf_home\n");
+    assert_token("hf_home");
+    write_token(other, "  hf_path \nsecond line\n");
+    setenv("HF_TOKEN_PATH", other, 1);
+    assert_token("hf_path");
+    setenv("HF_TOKEN", "hf_given\n", 1);
+    assert_token("hf_given");
+    setenv("HF_TOKEN", "a\x01z", 1);
+    assert_fails(CPL_ERR_INPUT, "HF_TOKEN: holds a character", cpl_hub_token(&token));
+    unsetenv("HF_TOKEN");
+    write_token(other, "\n\n");
+    assert_token(NULL);
+    char *long_text = calloc(1, 5001);
+    memset(long_text, 'x', 5000);
+    write_token(other, long_text);
+    assert_fails(CPL_ERR_INPUT, "longer than", cpl_hub_token(&token));
+    free(long_text);
+    clear_environment();
+    cpl_folder_remove(folder);
+}
+
+static void addresses(void **state)
+{
+    (void)state;
+    static const char *const good[] = {"https://host/x", "http://127.0.0.1:80/x", "http://[::1]/x",
+                                       "http://localhost:1/", "https://host:8443"};
+    static const char *const bad[]  = {
+         "http://host/x", "ftp://host/x", "https://u:p@host/",  "http://127.0.0.1.x/",
+         "file:///etc",   "https://a b/", "http://1270.0.0.1/", "",
+         "host/x"};
+    for (size_t i = 0; i < sizeof good / sizeof *good; i++) assert_ok(cpl_address_check(good[i]));
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
+        if (cpl_address_check(bad[i]) != CPL_ERR_INPUT) fail_msg("%s is allowed", bad[i]);
+    assert_ok(cpl_address_check("https://host/x?signature=1"));
+    assert_fails(CPL_ERR_INPUT, "query", cpl_address_check_given("https://host/x?signature=1"));
+    assert_fails(CPL_ERR_INPUT, "fragment", cpl_address_check_given("https://host/x#y"));
+}
+
+static void assert_leads(const char *from, const char *location, const char *to)
+{
+    char *url;
+    if (!to) {
+        assert_int_equal(cpl_address_redirect(&url, from, location), CPL_ERR_INPUT);
+        assert_null(url);
+        return;
+    }
+    assert_ok(cpl_address_redirect(&url, from, location));
+    assert_string_equal(url, to);
+    cpl_free(url);
+}
+
+static void redirects(void **state)
+{
+    (void)state;
+    assert_leads("https://a/x/y", "/z?s=1", "https://a/z?s=1");
+    assert_leads("https://a/x/y", "z", "https://a/x/z");
+    assert_leads("https://a/x", "https://b:99/z", "https://b:99/z");
+    assert_leads("https://a/x", "//b/z", "https://b/z");
+    assert_leads("https://a/x", "http://127.0.0.1/z", NULL); /* from https to http */
+    assert_leads("http://127.0.0.1/x", "https://b/z", "https://b/z");
+    assert_leads("http://127.0.0.1/x", "http://b/z", NULL);
+    assert_leads("https://a/x", "ftp://b/z", NULL);
+    assert_leads("https://a/x", "https://u:p@b/z", NULL);
+}
+
+static void hosts(void **state)
+{
+    (void)state;
+    char host[256];
+    assert_true(cpl_address_is_same_host("https://a/x", "https://A:443/y?z"));
+    assert_false(cpl_address_is_same_host("https://a/x", "http://a/x"));
+    assert_false(cpl_address_is_same_host("https://a/x", "https://a:444/x"));
+    assert_false(cpl_address_is_same_host("https://a/x", "https://a.b/x"));
+    assert_false(cpl_address_is_same_host("https://a/x", "https://aa/x"));
+    assert_false(cpl_address_is_same_host("https://a/x", "nothing"));
+    assert_string_equal(cpl_address_host(host, "https://a/x"), "a:443");
+    assert_string_equal(cpl_address_host(host, "http://127.0.0.1:8080/x"), "127.0.0.1:8080");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(words),  cmocka_unit_test(urls),      cmocka_unit_test(lists),
+        cmocka_unit_test(tokens), cmocka_unit_test(addresses), cmocka_unit_test(redirects),
+        cmocka_unit_test(hosts),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
