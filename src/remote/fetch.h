@@ -1,0 +1,95 @@
+/* fetch.h - a range of a file, or a small file as a whole, fetched whatever it takes: redirects,
+ * repetition after a lost connection, waiting when a server asks for it, renewed signed URLs.
+ *
+ * Room:   remote.
+ * Same:   the first answer gives the file's length and its ETag (else Last-Modified). Every later
+ *         one must give the same: a file that changed in between is an error.
+ * Moved:  where redirects led is remembered for the file, so that one request a range is made. If
+ *         that URL is refused later (signed URLs expire), the way is asked for once more.
+ * Token:  goes to the site's endpoint alone: the same scheme, host and port.
+ * Locks:  all fields are under the site's lock; `done` is called with it, by the engine's thread or by
+ *         cpl_fetch_begin; it does not free the fetch. */
+#ifndef CPL_REMOTE_FETCH_H
+#define CPL_REMOTE_FETCH_H
+
+#include <pthread.h>
+
+#include "base/log.h"
+#include "remote/http.h"
+
+/* What all fetches of one checkpoint share. */
+typedef struct cpl_fetch_site {
+    cpl_http *http;
+    pthread_mutex_t lock;
+    pthread_cond_t changed; /* a fetch has ended, or whatever else is waited for */
+    const char *endpoint;   /* of a hub; NULL: a web server. Borrowed, as all texts here */
+    const char *page;       /* of the repository, for people; with an endpoint */
+    const char *token;      /* NULL: none */
+    const cpl_log *log;     /* may be NULL */
+    double pause_until;     /* no request before this time; a server has asked for it */
+    char *down;             /* NULL, or why nothing can be reached: owned */
+    int64_t n_requests;     /* so far */
+} cpl_fetch_site;
+
+typedef struct cpl_fetch cpl_fetch;
+
+/* A file as it is known so far. */
+typedef struct cpl_fetch_file {
+    char *path;  /* for sentences */
+    char *url;   /* where the way to it begins; both owned */
+    char *moved; /* where redirects have led; NULL: nowhere. Owned */
+    bool known;  /* the following are */
+    uint64_t length;
+    char tag[CPL_HTTP_MAX_TAG];    /* "": the server gives none */
+    char linked[CPL_HTTP_MAX_TAG]; /* X-Linked-ETag; "": none */
+
+    /* Of fetch.c. */
+    cpl_fetch *renewing; /* the one that asks for the way again; NULL: none */
+    cpl_fetch *waiting;  /* those that wait for it, a list */
+} cpl_fetch_file;
+
+typedef enum cpl_fetch_result {
+    CPL_FETCH_RUNNING,
+    CPL_FETCH_DONE,
+    CPL_FETCH_ABSENT, /* there is no such file: 404 */
+    CPL_FETCH_WHOLE,  /* the server sends no ranges, and was stopped */
+    CPL_FETCH_FAILED
+} cpl_fetch_result;
+
+struct cpl_fetch {
+    /* Set by the caller. */
+    cpl_fetch_site *site;
+    cpl_fetch_file *file;
+    uint64_t begin;
+    size_t bytes;       /* of a whole file at most; of a range it may go beyond the file's end */
+    unsigned char *out; /* [bytes]; NULL: a whole file, into `text` */
+    cpl_text *text;
+    void (*done)(cpl_fetch *fetch); /* may be NULL; `changed` is signalled in any case */
+    void *ctx;
+
+    /* The result. */
+    cpl_fetch_result result;
+    size_t got;          /* bytes of `out` */
+    cpl_status status;   /* of any result but DONE */
+    char sentence[1024]; /* the same */
+
+    /* Of fetch.c. */
+    cpl_http_transfer transfer;
+    char *url; /* of the request on its way; owned */
+    char linked[CPL_HTTP_MAX_TAG];
+    uint64_t linked_size;
+    int hops, tries, renewals;
+    bool remembered; /* the request goes to file->moved */
+    size_t fresh;    /* bytes got since the last failure */
+    cpl_fetch *next; /* of those that wait */
+};
+
+/* Begins. The fetch must stay where it is until it has a result. Under the site's lock. */
+void cpl_fetch_begin(cpl_fetch *fetch);
+
+/* Waits for the result; under the site's lock. CPL_OK, or its status and sentence. */
+CPL_NODISCARD cpl_status cpl_fetch_wait(cpl_fetch *fetch);
+
+void cpl_fetch_file_free(cpl_fetch_file *file);
+
+#endif /* CPL_REMOTE_FETCH_H */
