@@ -5,7 +5,8 @@ set -eu
 
 commands='gcc g++ make cmake pkg-config python3 clang clang-format chromium curl openssl'
 build='gcc libc6-dev make cmake pkg-config libdnnl-dev libyaml-dev libjansson-dev zlib1g-dev
-       libexpat1-dev libpcre2-dev libzstd-dev libutf8proc-dev libxxhash-dev libmd-dev'
+       libexpat1-dev libpcre2-dev libzstd-dev libutf8proc-dev libxxhash-dev libmd-dev
+       libcurl4-openssl-dev'
 test='g++ python3 libcmocka-dev chromium openmpi-bin libopenmpi-dev mpich libmpich-dev nginx-light curl openssl'
 check='clang clang-format libomp-dev'
 python='python3 python3-venv'

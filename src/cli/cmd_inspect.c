@@ -18,9 +18,11 @@
 #include "inspect/routing/show.h"
 #include "inspect/show.h"
 #include "io/file.h"
+#include "remote/remote.h"
 #include "store/run_dir.h"
 
-static const double LARGEST_ALPHA = 1e6;
+static const double LARGEST_ALPHA  = 1e6;
+static const int64_t MANY_REQUESTS = 20000; /* more need --yes */
 
 /* Everything that one call holds. */
 typedef struct work {
@@ -31,10 +33,14 @@ typedef struct work {
     cpl_coupling_report *reports;         /* (n) owned */
     const cpl_coupling_report **pointers; /* (n) the same, for charts; owned */
     int64_t n;
-    double base_bytes; /* of the program itself: code, libraries, stacks of threads */
-    int64_t lost;      /* checkpoints that could not be opened or read, with --keep-going */
-    char reason[1024]; /* of the first of them */
-    bool routed;       /* --text: the routing report too */
+    cpl_remote **remotes; /* (n_words) of words that name a server, else NULL; owned */
+    int64_t n_requests;   /* to all servers together */
+    cpl_log log;          /* warnings while reading */
+    double base_bytes;    /* of the program itself: code, libraries, stacks of threads */
+    int64_t lost;         /* checkpoints that could not be opened or read, with --keep-going */
+    char reason[1024];    /* of the first of them */
+    bool dry_run;         /* opens all, and reads nothing */
+    bool routed;          /* --text: the routing report too */
     const char *text;
     cpl_routing_options routing_options;
     cpl_routing_report routing;
@@ -137,6 +143,7 @@ static cpl_status read_options(work *w)
     CPL_TRY(read_sample(w));
     o->progress = cpl_inspect_bar_progress;
     o->ctx      = &w->bar;
+    w->dry_run  = cpl_flag_on(a, "--dry-run");
     return cpl_routing_options_of(&w->routed, &w->routing_options, &w->text, a, o);
 }
 
@@ -160,7 +167,7 @@ static cpl_status check_sums(const work *w, const char *path)
     static const int64_t most_bytes = INT64_C(1) << 30;
     const cpl_log log               = cpl_output_log(stderr);
     char *folder                    = NULL;
-    if (w->routed || !cpl_path_is_folder(path)) return CPL_OK;
+    if (w->routed || cpl_remote_is(path) || !cpl_path_is_folder(path)) return CPL_OK;
     cpl_status status = cpl_run_dir_resolve(&folder, path);
     if (status == CPL_OK) status = cpl_run_dir_verify_model(folder, most_bytes);
     cpl_free(folder);
@@ -169,22 +176,44 @@ static cpl_status check_sums(const work *w, const char *path)
     return CPL_OK;
 }
 
+/* Opens the checkpoint of word `i`, wherever it lies, as the report number w->n. */
+static cpl_status open_one(work *w, cpl_inspect_cost *cost, int i)
+{
+    cpl_inspect_options o = w->options;
+    const char *word      = w->args->words[i];
+    if (cpl_remote_is(word)) {
+        CPL_TRY(cpl_remote_open(&w->remotes[i], word, cpl_flag_text(w->args, "--cache"), &w->log));
+        o.origin = cpl_remote_origin(w->remotes[i]);
+        word     = cpl_remote_path(w->remotes[i]);
+    }
+    return cpl_inspect_open(&w->reports[w->n], cost, word, &o, NULL);
+}
+
 /* Opens all and prints the cost of each, before any is read. */
 static cpl_status open_all(work *w)
 {
     for (int i = 0; i < w->args->n_words; i++) {
         cpl_inspect_cost cost;
-        cpl_coupling_report *report = &w->reports[w->n];
-        cpl_status status = cpl_inspect_open(report, &cost, w->args->words[i], &w->options, NULL);
+        cpl_status status = open_one(w, &cost, i);
         if (status != CPL_OK) {
             CPL_TRY(lose(w, status));
             continue;
         }
-        cpl_inspect_print_cost(report, &cost, w->base_bytes);
+        cpl_inspect_print_cost(&w->reports[w->n], &cost, w->base_bytes);
+        w->n_requests += cost.reading.n_requests;
         w->n++;
         CPL_TRY(check_sums(w, w->args->words[i]));
     }
     return CPL_OK;
+}
+
+static cpl_status check_requests(const work *w)
+{
+    if (w->n_requests <= MANY_REQUESTS || cpl_flag_on(w->args, "--yes")) return CPL_OK;
+    return CPL_FAIL(CPL_ERR_INPUT,
+                    "this takes %lld requests, and more than %lld are made with --yes only; "
+                    "--layers reads fewer layers",
+                    (long long)w->n_requests, (long long)MANY_REQUESTS);
 }
 
 static cpl_status run_all(work *w)
@@ -250,10 +279,14 @@ static cpl_status inspect_all(work *w)
     const size_t count = (size_t)w->args->n_words;
     w->reports         = cpl_alloc(count * sizeof *w->reports);
     w->pointers        = cpl_alloc(count * sizeof *w->pointers);
+    w->remotes         = cpl_alloc(count * sizeof *w->remotes);
+    if (w->remotes) memset(w->remotes, 0, count * sizeof *w->remotes);
     if (w->reports) memset(w->reports, 0, count * sizeof *w->reports);
-    if (!w->reports || !w->pointers) return CPL_ERR_MEMORY;
+    if (!w->reports || !w->pointers || !w->remotes) return CPL_ERR_MEMORY;
     if (w->routed) return inspect_routed(w);
     CPL_TRY(open_all(w));
+    if (w->dry_run) return w->n || !w->lost ? CPL_OK : CPL_FAIL(CPL_ERR_INPUT, "%s", w->reason);
+    CPL_TRY(check_requests(w));
     return run_all(w);
 }
 
@@ -357,21 +390,47 @@ static cpl_status judge(const work *w)
     return CPL_OK;
 }
 
+/* The cache is written to, so it must not lie in a checkpoint. */
+static cpl_status check_cache(const cpl_arguments *args)
+{
+    const char *cache = cpl_flag_text(args, "--cache");
+    for (int i = 0; cache && i < args->n_words; i++)
+        if (!cpl_remote_is(args->words[i])) CPL_TRY(cpl_path_guard_check(cache, args->words[i]));
+    return CPL_OK;
+}
+
 static cpl_status check_outputs(const cpl_arguments *args)
 {
+    CPL_TRY(check_cache(args));
     CPL_TRY(cpl_output_paths_outside(args));
     return cpl_output_paths_check(args, "layers checkpoints routing");
 }
 
 static cpl_status show_and_judge(work *w)
 {
+    if (w->dry_run) return CPL_OK;
     CPL_TRY(show_all(w));
     return judge(w);
+}
+
+/* The routing of a text needs the whole model. */
+static cpl_status refuse_text(const cpl_arguments *args)
+{
+    for (int i = 0; i < args->n_words; i++)
+        if (cpl_remote_is(args->words[i]))
+            return CPL_FAIL(CPL_ERR_INPUT,
+                            "%.500s: --text reads the whole model, and a local one only: fetch it "
+                            "first",
+                            args->words[i]);
+    if (cpl_flag_on(args, "--dry-run"))
+        return CPL_FAIL(CPL_ERR_USAGE, "--dry-run is for inspections without --text");
+    return CPL_OK;
 }
 
 static cpl_status inspect(work *w)
 {
     if (!w->routed) CPL_TRY(cpl_ranks_refuse("inspect without --text"));
+    if (w->routed) CPL_TRY(refuse_text(w->args));
     if (w->routed) CPL_TRY(cpl_ranks_begin(&w->world));
     CPL_TRY(cpl_ranks_watch(w->timeout_s));
     const bool first                = cpl_gather_is_first(w->world);
@@ -383,13 +442,15 @@ static cpl_status inspect(work *w)
 
 static cpl_status run(const cpl_arguments *args)
 {
-    work w            = {.args = args};
+    work w            = {.args = args, .log = cpl_output_log(stderr)};
     cpl_status status = read_options(&w);
     if (status == CPL_OK) status = inspect(&w);
     cpl_inspect_bar_clear(&w.bar);
     cpl_ranks_end(status);
     for (int64_t i = 0; w.reports && i < args->n_words; i++) cpl_inspect_close(&w.reports[i]);
+    for (int64_t i = 0; w.remotes && i < args->n_words; i++) cpl_remote_close(w.remotes[i]);
     cpl_routing_close(&w.routing);
+    cpl_free((void *)w.remotes);
     cpl_free(w.reports);
     cpl_free((void *)w.pointers);
     cpl_free(w.layers);
@@ -423,6 +484,12 @@ static const cpl_flag flags[] = {
         "give figures with 95 % intervals and bounds."),
     CPL_FLAG_ROW_THREADS,
     CPL_FLAG("--memory", TEXT, "SIZE", "Never use more memory than this, such as 512M or 4G."),
+    CPL_SWITCH("--dry-run",
+               "Open the checkpoints, print what reading them takes, and read nothing."),
+    CPL_FLAG("--cache", FOLDER, "DIR",
+             "Keep what is read from servers in this folder, so that an interrupted inspection "
+             "goes on; default: nothing is kept."),
+    CPL_SWITCH("--yes", "Make more than 20,000 requests to servers if it takes that many."),
     CPL_SWITCH("--keep-going",
                "Report the intact layers of a damaged checkpoint; the exit code is still 1."),
     CPL_FLAG("--tsne-layer", INT, "LAYER",
@@ -446,6 +513,7 @@ static const cpl_flag flags[] = {
 
 const cpl_verb cpl_verb_inspect = {
     .name       = "inspect",
+    .afar       = true,
     .over_ranks = true,
     .summary    = "report how well router rows and experts of an MoE checkpoint are aligned",
     .usage      = "CHECKPOINT [CHECKPOINT ...] [--json FILE] [--html FILE] [--series] [...]",
@@ -453,6 +521,9 @@ const cpl_verb cpl_verb_inspect = {
         "A checkpoint is a folder in the Hugging Face layout, a .safetensors file or a .gguf "
         "file of a known family, or of one whose tensors allow only one interpretation. Only "
         "routers and the gates of the experts are read; nothing is written next to them.\n"
+        "It may lie on a server: hf://OWNER/NAME[@REVISION][/FOLDER or /FILE] of a hub of models, "
+        "or the URL https://... of a folder or of a file. Then only the bytes of routers and gates "
+        "are fetched, and a line says before how many (docs/inspection.md, \"From afar\").\n"
         "M[i,j] = |R_i . W_g^j| is how strongly router row i excites expert j. ERC is the "
         "coupling loss of these weights; alpha_min is the smallest alpha at which it is 0. kappa "
         "= M / (|R| |W|) is free of scale, and z is the number of standard deviations by which "

@@ -25,6 +25,22 @@ static const char *duration(char out[32], double seconds)
     return out;
 }
 
+/* What is asked of a server, and what comes along. */
+static void print_requests(const cpl_inspect_cost *cost)
+{
+    char bytes[32], all[32], kept[32], shared[32];
+    const cpl_origin_plan *plan = &cost->reading;
+    fprintf(stderr, ": %s of %s to fetch in %lld request%s (after %lld for names and shapes)",
+            cpl_text_bytes(bytes, plan->bytes), cpl_text_bytes(all, cost->files_bytes),
+            (long long)plan->n_requests, plan->n_requests == 1 ? "" : "s",
+            (long long)plan->n_requests_made);
+    if (plan->kept_bytes > 0)
+        fprintf(stderr, ", %s more from the cache", cpl_text_bytes(kept, plan->kept_bytes));
+    if (cost->shared_bytes > 0)
+        fprintf(stderr, "; %s are up projections that lie among the gates and come along",
+                cpl_text_bytes(shared, cost->shared_bytes));
+}
+
 void cpl_inspect_print_cost(const cpl_coupling_report *r, const cpl_inspect_cost *cost,
                             double base_bytes)
 {
@@ -32,9 +48,13 @@ void cpl_inspect_print_cost(const cpl_coupling_report *r, const cpl_inspect_cost
     cpl_output_words(stderr, r->path);
     if (r->options.sample > 0)
         snprintf(whole, sizeof whole, " of %s", cpl_text_bytes(of, cost->whole_bytes));
-    fprintf(stderr, ": %s%s to read, %.3g FLOPs, about %s on %d thread%s; at most %s of memory",
-            cpl_text_bytes(bytes, cost->bytes), whole, cost->flops, duration(time, cost->seconds),
-            cost->n_threads, cost->n_threads == 1 ? "" : "s",
+    if (r->options.origin)
+        print_requests(cost);
+    else
+        fprintf(stderr, ": %s%s to read", cpl_text_bytes(bytes, cost->bytes), whole);
+    fprintf(stderr, ", %.3g FLOPs, about %s on %d thread%s%s; at most %s of memory", cost->flops,
+            duration(time, cost->seconds), cost->n_threads, cost->n_threads == 1 ? "" : "s",
+            r->options.origin ? " without the fetching" : "",
             cpl_text_bytes(memory, base_bytes + cost->memory_bytes));
     if (cost->picture_bytes > 0)
         fprintf(stderr, ", then %s for t-SNE", cpl_text_bytes(picture, cost->picture_bytes));
@@ -43,12 +63,13 @@ void cpl_inspect_print_cost(const cpl_coupling_report *r, const cpl_inspect_cost
 
 static void print_progress(const cpl_inspect_progress *p)
 {
-    char read[32], all[32], left[32];
+    char read[32], all[32], rate[32], left[32];
     const char *bytes = cpl_text_bytes(read, p->bytes_read);
     duration(left, p->seconds_left);
     if (p->layer >= 0)
-        fprintf(stderr, "layer %lld  %s of %s  %s left", (long long)p->layer, bytes,
-                cpl_text_bytes(all, p->bytes), left);
+        fprintf(stderr, "layer %lld  %s of %s  %s/s  %s left", (long long)p->layer, bytes,
+                cpl_text_bytes(all, p->bytes),
+                cpl_text_bytes(rate, p->seconds > 0 ? p->bytes_read / p->seconds : 0), left);
     else
         fprintf(stderr, "t-SNE  step %lld of %lld  %s left", (long long)p->iteration,
                 (long long)p->iterations, left);

@@ -17,6 +17,7 @@
 #include "cli/terminal/signals.h"
 #include "cli/terminal/terminal.h"
 #include "dist/mpi.h"
+#include "remote/remote.h"
 
 enum { EXIT_DONE = 0, EXIT_WORLD = 1, EXIT_USE = 2, EXIT_SIGNAL = 128 };
 
@@ -42,6 +43,18 @@ static void bound_spinning(char **argv)
     (void)execv(program, argv); /* returns if it fails: then the default policy holds */
 }
 
+/* Only an inspection can do with parts of a file. */
+static cpl_status refuse_remote(const cpl_arguments *args)
+{
+    for (int i = 0; i < args->n_words && !args->verb->afar; i++)
+        if (cpl_remote_is(args->words[i]))
+            return CPL_FAIL(CPL_ERR_INPUT,
+                            "%.500s: couplet %s reads whole files, and local ones only: fetch it "
+                            "first; couplet inspect reads routers and gates where they lie",
+                            args->words[i], args->verb->name);
+    return CPL_OK;
+}
+
 static cpl_status run_verb(int count, char **words)
 {
     const cpl_verb *verb = NULL;
@@ -52,7 +65,9 @@ static cpl_status run_verb(int count, char **words)
     CPL_TRY(cpl_arguments_read(&args, verb, count - used, words + used));
     args.given        = words;
     args.n_given      = count;
-    cpl_status status = args.help ? cpl_help_verb(stdout, verb, args.topic) : verb->run(&args);
+    cpl_status status = args.help ? CPL_OK : refuse_remote(&args);
+    if (status == CPL_OK)
+        status = args.help ? cpl_help_verb(stdout, verb, args.topic) : verb->run(&args);
     cpl_arguments_free(&args);
     return status;
 }

@@ -12,6 +12,7 @@
 #include "cli/terminal/output.h"
 #include "io/file.h"
 #include "io/json.h"
+#include "remote/remote.h"
 
 /* The flags of results, and the texts of their lines. */
 static const struct result {
@@ -39,8 +40,9 @@ cpl_status cpl_output_paths_outside(const cpl_arguments *args)
         if (!cpl_output_paths_is_file(args, results[r].flag)) continue;
         const bool is_weights = strcmp(results[r].flag, "--gguf") == 0;
         for (int i = 0; i < args->n_words; i++)
-            CPL_TRY((is_weights ? cpl_path_guard_outside : cpl_path_guard_check)(
-                path_of(args, results[r].flag), args->words[i]));
+            if (!cpl_remote_is(args->words[i]))
+                CPL_TRY((is_weights ? cpl_path_guard_outside : cpl_path_guard_check)(
+                    path_of(args, results[r].flag), args->words[i]));
     }
     return CPL_OK;
 }

@@ -79,6 +79,7 @@ typedef struct cpl_verb {
     const char *settings;
     const char *first; /* those that one needs first, for the short help; may be NULL */
     bool hidden;       /* not shown in the list of verbs */
+    bool afar;         /* its words may name checkpoints on a server */
     bool over_ranks;   /* may run as several processes of mpirun; without: in one alone */
 
     /* Runs the verb. main reports a failure and turns it into the exit code. */

@@ -17,6 +17,12 @@ void cpl_remote_close(cpl_remote *remote)
     (void)remote;
 }
 
+const char *cpl_remote_path(const cpl_remote *remote)
+{
+    (void)remote;
+    return NULL;
+}
+
 const cpl_origin *cpl_remote_origin(const cpl_remote *remote)
 {
     (void)remote;

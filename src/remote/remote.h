@@ -2,7 +2,7 @@
  * https://host/folder, a web server. Only the ranges of files that are read are fetched.
  *
  * Room:    remote, linked by the program alone. Without libcurl (-DCPL_REMOTE=OFF) it is absent.c,
- *          which says so.
+ *          which says so. docs/inspection.md, "From afar"; what is sent where: docs/security.md.
  * Names:   a path of the origin is the word as the user gave it, without '/' at its end, and for a
  *          file of it '/' and its name. A word that ends in .safetensors, .gguf or .json is a file,
  *          any other a folder.
@@ -34,7 +34,8 @@ CPL_NODISCARD cpl_status cpl_remote_open(cpl_remote **out, const char *word, con
 /* All sources of its origin must be closed before. NULL: nothing to do. */
 void cpl_remote_close(cpl_remote *remote);
 
-/* Lives as long as `remote`. */
+/* Its path: the word without '/' at its end. Both live as long as `remote`. */
+const char *cpl_remote_path(const cpl_remote *remote);
 const cpl_origin *cpl_remote_origin(const cpl_remote *remote);
 
 #endif /* CPL_REMOTE_REMOTE_H */

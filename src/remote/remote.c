@@ -1,0 +1,424 @@
+/* remote.c - see remote.h: names and files of a checkpoint on a server */
+#include "remote/remote.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/arena.h"
+#include "io/file.h"
+#include "io/paths.h"
+#include "remote/address.h"
+#include "remote/internal.h"
+
+enum {
+    LIST_BYTES = 1 << 26, /* of the list of a repository's files */
+    JSON_BYTES = 1 << 27  /* of a file that is read as a whole */
+};
+
+static cpl_remote *remote_of(const cpl_origin *origin)
+{
+    return (cpl_remote *)(uintptr_t)origin;
+}
+
+static cpl_status no_memory(const char *path)
+{
+    return CPL_FAIL(CPL_ERR_MEMORY, "%s: out of memory", path);
+}
+
+/* ---- names ---- */
+
+/* The name of the file in its folder. */
+static const char *name_of(const cpl_remote *r, const char *path)
+{
+    const size_t root = strlen(r->root);
+    CPL_ASSERT(strncmp(path, r->root, root) == 0 && path[root] == '/');
+    return path + root + 1;
+}
+
+/* The name within the repository of a hub: with the folders before it. */
+static void append_full_name(cpl_text *out, const cpl_remote *r, const char *name)
+{
+    if (*r->place.folder) cpl_text_printf(out, "%s/", r->place.folder);
+    cpl_text_printf(out, "%s", name);
+}
+
+/* Sets `url` (initialised). The word itself is a URL as the user wrote it. */
+static cpl_status write_url(cpl_text *url, const cpl_remote *r, const char *path)
+{
+    cpl_text name = {0};
+    if (r->is_hub) {
+        append_full_name(&name, r, name_of(r, path));
+        if (!name.failed) cpl_hub_file_url(url, &r->place, name.bytes);
+        url->failed = url->failed || name.failed;
+        cpl_text_free(&name);
+    } else if (strcmp(path, r->word) == 0) {
+        cpl_text_printf(url, "%s", path);
+    } else {
+        cpl_text_printf(url, "%s/", r->root);
+        cpl_address_append(url, name_of(r, path), false);
+    }
+    return cpl_text_status(url);
+}
+
+static int against_name(const void *name, const void *entry)
+{
+    return strcmp(name, *(char *const *)entry);
+}
+
+/* Whether the hub's list has the file. */
+static cpl_status is_listed(const cpl_remote *r, const char *path, bool *listed)
+{
+    cpl_text name = {0};
+    append_full_name(&name, r, name_of(r, path));
+    cpl_status status = cpl_text_status(&name);
+    *listed           = status == CPL_OK && r->names.count &&
+              bsearch(name.bytes, r->names.at, (size_t)r->names.count, sizeof *r->names.at,
+                      against_name) != NULL;
+    cpl_text_free(&name);
+    return status;
+}
+
+static cpl_status not_listed(const cpl_remote *r, const char *path)
+{
+    cpl_text name       = {0};
+    const char *nearest = NULL;
+    append_full_name(&name, r, name_of(r, path));
+    if (!name.failed)
+        nearest =
+            cpl_text_nearest(name.bytes, (const char *const *)r->names.at, (size_t)r->names.count);
+    cpl_text_free(&name);
+    return CPL_FAIL(CPL_ERR_INPUT,
+                    "%s: the repository has no such file at this revision (404)%s%.200s%s", path,
+                    nearest ? "; the nearest name is " : "", nearest ? nearest : "",
+                    nearest ? "" : "; no name is near");
+}
+
+/* ---- files ---- */
+
+/* Sets the record of the file; a new one if it was never asked for. */
+static cpl_status find_file(cpl_remote_file **out, cpl_remote *r, const char *path)
+{
+    cpl_text url = {0};
+    for (*out = r->files; *out; *out = (*out)->next)
+        if (strcmp((*out)->facts.path, path) == 0) return CPL_OK;
+    cpl_remote_file *file = cpl_alloc(sizeof *file);
+    if (!file) return no_memory(path);
+    *file             = (cpl_remote_file){.facts.path = cpl_text_copy(path)};
+    cpl_status status = write_url(&url, r, path);
+    if (status == CPL_OK) file->facts.url = cpl_text_copy(url.bytes);
+    cpl_text_free(&url);
+    if (!file->facts.path || !file->facts.url) {
+        cpl_fetch_file_free(&file->facts);
+        cpl_free(file);
+        return no_memory(path);
+    }
+    file->next = r->files;
+    r->files = *out = file;
+    return CPL_OK;
+}
+
+/* Opening files and asking for them is for one thread; reading is for any. */
+static cpl_status find_there(cpl_remote_file **file, bool *there, const cpl_origin *origin,
+                             const char *path)
+{
+    cpl_remote *r = remote_of(origin);
+    *there        = true;
+    if (r->is_hub) CPL_TRY(is_listed(r, path, there));
+    if (!*there) return CPL_OK;
+    CPL_TRY(find_file(file, r, path));
+    return r->is_hub ? CPL_OK : cpl_remote_probe(r, *file, there);
+}
+
+static cpl_status exists(const cpl_origin *origin, bool *there, const char *path)
+{
+    cpl_remote_file *file;
+    return find_there(&file, there, origin, path);
+}
+
+static cpl_status absent(const cpl_remote *r, const cpl_remote_file *file, const char *path)
+{
+    return r->is_hub ? not_listed(r, path) : CPL_FAIL(CPL_ERR_INPUT, "%s", file->probe.sentence);
+}
+
+static cpl_status read_at(const cpl_source *source, void *out, size_t bytes, uint64_t offset)
+{
+    return cpl_remote_read_planned((const cpl_remote_source *)source, out, bytes, offset);
+}
+
+static void prefetch(const cpl_source *source, uint64_t offset, size_t bytes)
+{
+    (void)source, (void)offset, (void)bytes; /* the plan is the better advice */
+}
+
+static void close_source(cpl_source *source)
+{
+    cpl_remote_forget_source(((cpl_remote_source *)source)->remote, source);
+    cpl_free(source->path);
+    cpl_free(source);
+}
+
+static cpl_status open_source(const cpl_origin *origin, cpl_source **out, const char *path)
+{
+    static const cpl_source_ops ops = {read_at, prefetch, close_source};
+    cpl_remote *r                   = remote_of(origin);
+    cpl_remote_file *file           = NULL;
+    bool there;
+    CPL_TRY(find_there(&file, &there, origin, path));
+    if (!there) return absent(r, file, path);
+    CPL_TRY(cpl_remote_probe(r, file, &there));
+    if (file->probe.result != CPL_FETCH_DONE)
+        return CPL_FAIL(CPL_ERR_INPUT, "%s", file->probe.sentence);
+    cpl_remote_source *s = cpl_alloc(sizeof *s);
+    if (!s) return no_memory(path);
+    *s = (cpl_remote_source){{&ops, cpl_text_copy(path), file->facts.length}, r, file};
+    if (!s->source.path) {
+        cpl_free(s);
+        return no_memory(path);
+    }
+    *out = &s->source;
+    return CPL_OK;
+}
+
+/* The file as a whole, in one request. */
+static cpl_status read_whole(cpl_fetch_site *site, cpl_fetch_file *facts, cpl_text *out,
+                             size_t most, cpl_fetch_result *result)
+{
+    cpl_fetch *fetch = cpl_alloc(sizeof *fetch);
+    if (!fetch) return no_memory(facts->path);
+    *fetch = (cpl_fetch){.site = site, .file = facts, .bytes = most, .text = out};
+    pthread_mutex_lock(&site->lock);
+    cpl_fetch_begin(fetch);
+    cpl_status status = cpl_fetch_wait(fetch);
+    pthread_mutex_unlock(&site->lock);
+    *result = fetch->result;
+    cpl_free(fetch);
+    return status;
+}
+
+static cpl_status read_file(const cpl_origin *origin, cpl_text *out, const char *path, size_t most)
+{
+    cpl_remote *r         = remote_of(origin);
+    cpl_remote_file *file = NULL;
+    cpl_fetch_result result;
+    bool there;
+    cpl_text_clear(out);
+    CPL_TRY(find_there(&file, &there, origin, path));
+    if (!there) return absent(r, file, path);
+    if (file->head && file->probe.result == CPL_FETCH_DONE &&
+        file->probe.got == file->facts.length) {
+        cpl_text_append(out, file->head, file->probe.got);
+        return cpl_text_status(out);
+    }
+    return read_whole(&r->site, &file->facts, out, most < JSON_BYTES ? most : JSON_BYTES, &result);
+}
+
+static cpl_status list(const cpl_origin *origin, cpl_strings *names, const char *folder)
+{
+    const cpl_remote *r = remote_of(origin);
+    cpl_status status   = CPL_OK;
+    const size_t before = r->is_hub ? strlen(r->place.folder) : 0;
+    *names              = (cpl_strings){0};
+    CPL_ASSERT(!r->is_hub || strcmp(folder, r->root) == 0);
+    for (int64_t i = 0; i < r->names.count && status == CPL_OK; i++) {
+        const char *name = r->names.at[i];
+        if (strncmp(name, r->place.folder, before) != 0) continue;
+        name += before;
+        if (before && *name++ != '/') continue;
+        if (!strchr(name, '/')) status = cpl_paths_add(names, name);
+    }
+    if (status != CPL_OK) cpl_paths_free(names);
+    return status;
+}
+
+static bool names_a_file(const char *path)
+{
+    return cpl_path_ends_in(path, ".safetensors") || cpl_path_ends_in(path, ".gguf") ||
+           cpl_path_ends_in(path, ".json");
+}
+
+static bool is_folder(const cpl_origin *origin, const char *path)
+{
+    const cpl_remote *r = remote_of(origin);
+    return !r->is_file && strcmp(path, r->word) == 0;
+}
+
+/* The first bytes of all, at once; a name that cannot be is an error when it is opened. */
+static void expect(const cpl_origin *origin, const cpl_strings *paths)
+{
+    cpl_remote *r = remote_of(origin);
+    for (int64_t i = 0; i < paths->count; i++) {
+        cpl_remote_file *file;
+        bool listed = true;
+        if (r->is_hub && (is_listed(r, paths->at[i], &listed) != CPL_OK || !listed)) continue;
+        if (find_file(&file, r, paths->at[i]) != CPL_OK) return;
+        pthread_mutex_lock(&r->site.lock);
+        cpl_remote_probe_begin(r, file);
+        pthread_mutex_unlock(&r->site.lock);
+    }
+}
+
+static cpl_status set_plan(const cpl_origin *origin, cpl_origin_plan *plan,
+                           const cpl_source_pieces *pieces)
+{
+    return cpl_remote_set_plan(remote_of(origin), plan, pieces);
+}
+
+static const cpl_origin_ops origin_ops = {open_source, read_file, exists,  list,
+                                          is_folder,   expect,    set_plan};
+
+/* ---- opening ---- */
+
+static cpl_status refuse_list(const cpl_remote *r)
+{
+    char host[256];
+    return CPL_FAIL(CPL_ERR_INPUT, "%s: %s has no such repository or revision (404)", r->word,
+                    cpl_address_host(host, r->place.endpoint));
+}
+
+static cpl_status read_list(cpl_remote *r)
+{
+    cpl_status status = CPL_OK;
+    cpl_text url = {0}, text = {0};
+    cpl_fetch_file facts    = {.path = r->word};
+    cpl_fetch_result result = CPL_FETCH_FAILED;
+    cpl_hub_list_url(&url, &r->place);
+    CPL_TRY_DONE(cpl_text_status(&url));
+    facts.url = url.bytes;
+    status    = read_whole(&r->site, &facts, &text, LIST_BYTES, &result);
+    if (result == CPL_FETCH_ABSENT) status = refuse_list(r);
+    CPL_TRY_DONE(status);
+    status = cpl_hub_read_list(&r->names, &r->place, text.length ? text.bytes : "", text.length,
+                               url.bytes);
+done:
+    cpl_free(facts.moved);
+    cpl_text_free(&url);
+    cpl_text_free(&text);
+    return status;
+}
+
+static cpl_status write_page(cpl_remote *r)
+{
+    cpl_text page = {0};
+    cpl_text_printf(&page, "%s/%s", r->place.endpoint, r->place.repository);
+    CPL_TRY(cpl_text_status(&page));
+    r->page = page.bytes;
+    return CPL_OK;
+}
+
+/* The folder of a file is what is before its last '/'. */
+static cpl_status cut_root(cpl_remote *r)
+{
+    r->root = cpl_text_copy(r->word);
+    if (!r->root) return CPL_ERR_MEMORY;
+    if (!r->is_file) return CPL_OK;
+    char *slash = strrchr(r->root, '/');
+    *slash      = '\0';
+    if (!r->is_hub) return CPL_OK;
+    slash = strrchr(r->place.folder, '/');
+    if (slash)
+        *slash = '\0';
+    else
+        r->place.folder[0] = '\0';
+    return CPL_OK;
+}
+
+static cpl_status open_hub(cpl_remote *r)
+{
+    r->is_hub = true;
+    CPL_TRY(cpl_hub_parse(&r->place, r->word));
+    r->is_file = names_a_file(r->place.folder);
+    CPL_TRY(cut_root(r));
+    CPL_TRY(write_page(r));
+    CPL_TRY(cpl_hub_token(&r->token));
+    r->site.endpoint = r->place.endpoint;
+    r->site.page     = r->page;
+    r->site.token    = r->token;
+    CPL_TRY(cpl_http_start(&r->site.http));
+    return read_list(r);
+}
+
+static cpl_status open_web(cpl_remote *r)
+{
+    CPL_TRY(cpl_address_check_given(r->word));
+    r->is_file = names_a_file(r->word) && strchr(strstr(r->word, "://") + 3, '/');
+    CPL_TRY(cut_root(r));
+    return cpl_http_start(&r->site.http);
+}
+
+static cpl_status copy_words(cpl_remote *r, const char *word, const char *cache)
+{
+    size_t n = strlen(word);
+    r->word  = cpl_text_copy(word);
+    r->cache = cache ? cpl_text_copy(cache) : NULL;
+    if (!r->word || (cache && !r->cache)) return CPL_ERR_MEMORY;
+    while (n && r->word[n - 1] == '/') r->word[--n] = '\0';
+    return cache ? cpl_folder_make(cache) : CPL_OK;
+}
+
+cpl_status cpl_remote_open(cpl_remote **out, const char *word, const char *cache,
+                           const cpl_log *log)
+{
+    cpl_status status = CPL_OK;
+    cpl_remote *r     = cpl_alloc(sizeof *r);
+    *out              = NULL;
+    if (!r) return no_memory(word);
+    *r = (cpl_remote){.site.log = log};
+    pthread_mutex_init(&r->site.lock, NULL);
+    pthread_cond_init(&r->site.changed, NULL);
+    pthread_mutex_init(&r->direct, NULL);
+    CPL_TRY_DONE(copy_words(r, word, cache));
+    status    = strncmp(r->word, "hf://", 5) == 0 ? open_hub(r) : open_web(r);
+    r->origin = (cpl_origin){&origin_ops, r->is_hub, CPL_REMOTE_BUFFER};
+    *out      = r;
+done:
+    if (status != CPL_OK) {
+        cpl_remote_close(r);
+        *out = NULL;
+    }
+    return status;
+}
+
+static void free_files(cpl_remote *r)
+{
+    for (cpl_remote_file *file = r->files, *next; file; file = next) {
+        next = file->next;
+        cpl_free(file->probe.url); /* of one that was on its way */
+        cpl_free(file->head);
+        cpl_free(file->ahead);
+        cpl_fetch_file_free(&file->facts);
+        cpl_free(file);
+    }
+}
+
+void cpl_remote_close(cpl_remote *r)
+{
+    if (!r) return;
+    cpl_http_stop(r->site.http);
+    cpl_remote_drop_plan(r);
+    free_files(r);
+    cpl_hub_free(&r->place);
+    cpl_paths_free(&r->names);
+    if (r->token) explicit_bzero(r->token, strlen(r->token));
+    cpl_free(r->token);
+    cpl_free(r->page);
+    cpl_free(r->root);
+    cpl_free(r->word);
+    cpl_free(r->cache);
+    cpl_free(r->site.down);
+    pthread_mutex_destroy(&r->direct);
+    pthread_cond_destroy(&r->site.changed);
+    pthread_mutex_destroy(&r->site.lock);
+    cpl_free(r);
+}
+
+const char *cpl_remote_path(const cpl_remote *r)
+{
+    return r->word;
+}
+
+const cpl_origin *cpl_remote_origin(const cpl_remote *r)
+{
+    return &r->origin;
+}
