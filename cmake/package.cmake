@@ -13,6 +13,7 @@ set(CPACK_COUPLET_BUILD ${CMAKE_BINARY_DIR})
 set(CPACK_COUPLET_MODULES ${COUPLET_MODULES})
 set(CPACK_COUPLET_HEADER ${DNNL_INCLUDE_DIR}/dnnl.h)
 set(CPACK_COUPLET_MPI ${COUPLET_MPI_MODULES})
+set(CPACK_COUPLET_REMOTE ${CPL_REMOTE})
 
 # ---- Debian: its own names for the manual page and the completion of zsh, copyright and changelog ----
 

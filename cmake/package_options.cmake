@@ -28,6 +28,10 @@ if(CPACK_COUPLET_MPI) # either launcher, which brings its library
     list(TRANSFORM launchers REPLACE "^openmpi$" "openmpi-bin")
     list(JOIN launchers " | " CPACK_DEBIAN_PROGRAM_PACKAGE_RECOMMENDS)
 endif()
+if(CPACK_COUPLET_REMOTE) # loaded when it is needed, so that dpkg-shlibdeps does not see it
+    list(APPEND CPACK_DEBIAN_PROGRAM_PACKAGE_RECOMMENDS libcurl4)
+    list(JOIN CPACK_DEBIAN_PROGRAM_PACKAGE_RECOMMENDS ", " CPACK_DEBIAN_PROGRAM_PACKAGE_RECOMMENDS)
+endif()
 
 # pkg-config reads the files of all libraries that couplet.pc requires, for the static library or not.
 set(files ${CPACK_COUPLET_HEADER})

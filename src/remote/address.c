@@ -1,28 +1,28 @@
 /* address.c - see address.h */
 #include "remote/address.h"
 
-#include <curl/curl.h>
 #include <stdio.h>
 #include <string.h>
 #include <strings.h>
 
 #include "base/arena.h"
+#include "remote/curl_table.h"
 
 /* One part of a URL, "" if it has none; freed with curl_free unless it is `none`. */
 static char none[] = "";
 
-static char *part_of(CURLU *url, CURLUPart part)
+static char *part_of(const cpl_curl_table *curl, CURLU *url, CURLUPart part)
 {
     char *text = NULL;
-    return curl_url_get(url, part, &text, part == CURLUPART_PORT ? CURLU_DEFAULT_PORT : 0) ==
+    return curl->url_get(url, part, &text, part == CURLUPART_PORT ? CURLU_DEFAULT_PORT : 0) ==
                    CURLUE_OK
                ? text
                : none;
 }
 
-static void free_part(char *text)
+static void free_part(const cpl_curl_table *curl, char *text)
 {
-    if (text != none) curl_free(text);
+    if (text != none) curl->free(text);
 }
 
 static bool is_this_machine(const char *host)
@@ -34,11 +34,11 @@ static bool is_this_machine(const char *host)
 }
 
 /* NULL, or what is wrong with it. */
-static const char *fault_of(CURLU *url, const char *text)
+static const char *fault_of(const cpl_curl_table *curl, CURLU *url, const char *text)
 {
-    if (curl_url_set(url, CURLUPART_URL, text, CURLU_DISALLOW_USER) != CURLUE_OK)
+    if (curl->url_set(url, CURLUPART_URL, text, CURLU_DISALLOW_USER) != CURLUE_OK)
         return "is no URL that can be read (a user name in it is not allowed, nor are blanks)";
-    char *scheme = part_of(url, CURLUPART_SCHEME), *host = part_of(url, CURLUPART_HOST);
+    char *scheme = part_of(curl, url, CURLUPART_SCHEME), *host = part_of(curl, url, CURLUPART_HOST);
     const bool http   = strcasecmp(scheme, "http") == 0;
     const char *fault = NULL;
     if (!http && strcasecmp(scheme, "https") != 0)
@@ -46,19 +46,21 @@ static const char *fault_of(CURLU *url, const char *text)
     else if (http && !is_this_machine(host))
         fault = "http:// is not protected on its way, and allowed for this machine only: use "
                 "https://";
-    free_part(scheme);
-    free_part(host);
+    free_part(curl, scheme);
+    free_part(curl, host);
     return fault;
 }
 
 static cpl_status check(const char *text, bool given)
 {
-    CURLU *url = curl_url();
+    const cpl_curl_table *curl;
+    CPL_TRY(cpl_curl_table_load(&curl));
+    CURLU *url = curl->url();
     if (!url) return CPL_ERR_MEMORY;
-    const char *fault = fault_of(url, text);
+    const char *fault = fault_of(curl, url, text);
     if (!fault && given && strpbrk(text, "?#"))
         fault = "a URL with a query (?...) or a fragment (#...) names no folder or file here";
-    curl_url_cleanup(url);
+    curl->url_cleanup(url);
     return fault ? CPL_FAIL(CPL_ERR_INPUT, "%.500s: %s", text, fault) : CPL_OK;
 }
 
@@ -74,14 +76,16 @@ cpl_status cpl_address_check_given(const char *url)
 
 cpl_status cpl_address_redirect(char **out, const char *from, const char *location)
 {
+    const cpl_curl_table *curl;
     cpl_status status = CPL_OK;
     char *text        = NULL;
-    CURLU *url        = curl_url();
     *out              = NULL;
+    CPL_TRY(cpl_curl_table_load(&curl));
+    CURLU *url = curl->url();
     if (!url) return CPL_ERR_MEMORY;
-    if (curl_url_set(url, CURLUPART_URL, from, 0) != CURLUE_OK ||
-        curl_url_set(url, CURLUPART_URL, location, CURLU_DISALLOW_USER) != CURLUE_OK ||
-        curl_url_get(url, CURLUPART_URL, &text, 0) != CURLUE_OK)
+    if (curl->url_set(url, CURLUPART_URL, from, 0) != CURLUE_OK ||
+        curl->url_set(url, CURLUPART_URL, location, CURLU_DISALLOW_USER) != CURLUE_OK ||
+        curl->url_get(url, CURLUPART_URL, &text, 0) != CURLUE_OK)
         CPL_TRY_DONE(CPL_FAIL(CPL_ERR_INPUT, "\"%.200s\" is no URL", location));
     CPL_TRY_DONE(cpl_address_check(text));
     if (strncasecmp(from, "https:", 6) == 0 && strncasecmp(text, "https:", 6) != 0)
@@ -89,44 +93,48 @@ cpl_status cpl_address_redirect(char **out, const char *from, const char *locati
     *out = cpl_text_copy(text);
     if (!*out) status = CPL_ERR_MEMORY;
 done:
-    curl_free(text);
-    curl_url_cleanup(url);
+    curl->free(text);
+    curl->url_cleanup(url);
     return status;
 }
 
 /* Whether two URLs have this part in common, whatever its case. */
-static bool is_same(CURLU *a, CURLU *b, CURLUPart part)
+static bool is_same(const cpl_curl_table *curl, CURLU *a, CURLU *b, CURLUPart part)
 {
-    char *x = part_of(a, part), *y = part_of(b, part);
+    char *x = part_of(curl, a, part), *y = part_of(curl, b, part);
     const bool same = strcasecmp(x, y) == 0;
-    free_part(x);
-    free_part(y);
+    free_part(curl, x);
+    free_part(curl, y);
     return same;
 }
 
 bool cpl_address_is_same_host(const char *a, const char *b)
 {
-    CURLU *x = curl_url(), *y = curl_url();
-    const bool same = x && y && curl_url_set(x, CURLUPART_URL, a, 0) == CURLUE_OK &&
-                      curl_url_set(y, CURLUPART_URL, b, 0) == CURLUE_OK &&
-                      is_same(x, y, CURLUPART_SCHEME) && is_same(x, y, CURLUPART_HOST) &&
-                      is_same(x, y, CURLUPART_PORT);
-    curl_url_cleanup(x);
-    curl_url_cleanup(y);
+    const cpl_curl_table *curl;
+    if (cpl_curl_table_load(&curl) != CPL_OK) return false;
+    CURLU *x = curl->url(), *y = curl->url();
+    const bool same = x && y && curl->url_set(x, CURLUPART_URL, a, 0) == CURLUE_OK &&
+                      curl->url_set(y, CURLUPART_URL, b, 0) == CURLUE_OK &&
+                      is_same(curl, x, y, CURLUPART_SCHEME) &&
+                      is_same(curl, x, y, CURLUPART_HOST) && is_same(curl, x, y, CURLUPART_PORT);
+    curl->url_cleanup(x);
+    curl->url_cleanup(y);
     return same;
 }
 
 const char *cpl_address_host(char out[256], const char *text)
 {
-    CURLU *url = curl_url();
+    const cpl_curl_table *curl;
     snprintf(out, 256, "%.255s", text);
-    if (url && curl_url_set(url, CURLUPART_URL, text, 0) == CURLUE_OK) {
-        char *host = part_of(url, CURLUPART_HOST), *port = part_of(url, CURLUPART_PORT);
+    if (cpl_curl_table_load(&curl) != CPL_OK) return out;
+    CURLU *url = curl->url();
+    if (url && curl->url_set(url, CURLUPART_URL, text, 0) == CURLUE_OK) {
+        char *host = part_of(curl, url, CURLUPART_HOST), *port = part_of(curl, url, CURLUPART_PORT);
         snprintf(out, 256, "%.200s:%s", host, port);
-        free_part(host);
-        free_part(port);
+        free_part(curl, host);
+        free_part(curl, port);
     }
-    curl_url_cleanup(url);
+    curl->url_cleanup(url);
     return out;
 }
 

@@ -1,7 +1,6 @@
 /* http.c - see http.h */
 #include "remote/http.h"
 
-#include <curl/curl.h>
 #include <inttypes.h>
 #include <pthread.h>
 #include <signal.h>
@@ -12,6 +11,7 @@
 
 #include "base/arena.h"
 #include "base/clock.h"
+#include "remote/curl_table.h"
 
 enum {
     CONNECT_SECONDS = 30,
@@ -20,6 +20,9 @@ enum {
     STREAMS         = 4,    /* of one HTTP/2 connection at once: several connections share a way */
     ERROR_BODY      = 65536 /* bytes of the page of an error that are let come */
 };
+
+/* Set before the first engine starts. */
+static const cpl_curl_table *curl;
 
 struct cpl_http {
     CURLM *multi;
@@ -72,7 +75,7 @@ static double seconds_of(const char *value)
 {
     uint64_t seconds;
     if (number_of(&seconds, value, strlen(value))) return (double)seconds;
-    const time_t at = curl_getdate(value, NULL), now = time(NULL);
+    const time_t at = curl->getdate(value, NULL), now = time(NULL);
     return at < 0 ? -1 : at > now ? difftime(at, now) : 0;
 }
 
@@ -134,7 +137,7 @@ static bool whole_fits(const cpl_http_transfer *t)
 /* After the last line of a header: whether the body may come. */
 static bool accept_answer(cpl_http_transfer *t)
 {
-    curl_easy_getinfo(t->handle, CURLINFO_RESPONSE_CODE, &t->answer.code);
+    curl->easy_getinfo(t->handle, CURLINFO_RESPONSE_CODE, &t->answer.code);
     if (t->answer.code / 100 != 2) {
         t->end = CPL_HTTP_DONE; /* no matter how the page of an error is encoded */
         return true;
@@ -161,7 +164,7 @@ static size_t take_header(char *line, size_t size, size_t count, void *ctx)
         return length;
     }
     long code = 0;
-    curl_easy_getinfo(t->handle, CURLINFO_RESPONSE_CODE, &code);
+    curl->easy_getinfo(t->handle, CURLINFO_RESPONSE_CODE, &code);
     if (code / 100 == 1) return length; /* the answer itself follows */
     return accept_answer(t) ? length : 0;
 }
@@ -192,34 +195,34 @@ static void set_options(const cpl_http_transfer *t, CURL *easy)
 {
     const char *certificates = getenv("SSL_CERT_FILE");
     if (!certificates || !*certificates) certificates = getenv("CURL_CA_BUNDLE");
-    if (certificates && *certificates) curl_easy_setopt(easy, CURLOPT_CAINFO, certificates);
-    curl_easy_setopt(easy, CURLOPT_URL, t->url);
-    curl_easy_setopt(easy, CURLOPT_PROTOCOLS_STR, "http,https");
-    curl_easy_setopt(easy, CURLOPT_FOLLOWLOCATION, 0L);
-    curl_easy_setopt(easy, CURLOPT_SSL_VERIFYPEER, 1L);
-    curl_easy_setopt(easy, CURLOPT_SSL_VERIFYHOST, 2L);
-    curl_easy_setopt(easy, CURLOPT_NETRC, (long)CURL_NETRC_IGNORED);
-    curl_easy_setopt(easy, CURLOPT_NOSIGNAL, 1L);
-    curl_easy_setopt(easy, CURLOPT_HTTP_VERSION, (long)CURL_HTTP_VERSION_2TLS);
-    curl_easy_setopt(easy, CURLOPT_SUPPRESS_CONNECT_HEADERS, 1L);
-    curl_easy_setopt(easy, CURLOPT_TCP_KEEPALIVE, 1L);
-    curl_easy_setopt(easy, CURLOPT_BUFFERSIZE, 1L << 19);
-    curl_easy_setopt(easy, CURLOPT_CONNECTTIMEOUT, (long)CONNECT_SECONDS);
-    curl_easy_setopt(easy, CURLOPT_LOW_SPEED_LIMIT, (long)SLOW_BYTES);
-    curl_easy_setopt(easy, CURLOPT_LOW_SPEED_TIME, (long)SLOW_SECONDS);
-    curl_easy_setopt(easy, CURLOPT_USERAGENT, "couplet/" COUPLET_VERSION);
-    curl_easy_setopt(easy, CURLOPT_HEADERFUNCTION, take_header);
-    curl_easy_setopt(easy, CURLOPT_HEADERDATA, (void *)(uintptr_t)t);
-    curl_easy_setopt(easy, CURLOPT_WRITEFUNCTION, take_body);
-    curl_easy_setopt(easy, CURLOPT_WRITEDATA, (void *)(uintptr_t)t);
-    curl_easy_setopt(easy, CURLOPT_ERRORBUFFER, t->error);
-    curl_easy_setopt(easy, CURLOPT_PRIVATE, (void *)(uintptr_t)t);
+    if (certificates && *certificates) curl->easy_setopt(easy, CURLOPT_CAINFO, certificates);
+    curl->easy_setopt(easy, CURLOPT_URL, t->url);
+    curl->easy_setopt(easy, CURLOPT_PROTOCOLS_STR, "http,https");
+    curl->easy_setopt(easy, CURLOPT_FOLLOWLOCATION, 0L);
+    curl->easy_setopt(easy, CURLOPT_SSL_VERIFYPEER, 1L);
+    curl->easy_setopt(easy, CURLOPT_SSL_VERIFYHOST, 2L);
+    curl->easy_setopt(easy, CURLOPT_NETRC, (long)CURL_NETRC_IGNORED);
+    curl->easy_setopt(easy, CURLOPT_NOSIGNAL, 1L);
+    curl->easy_setopt(easy, CURLOPT_HTTP_VERSION, (long)CURL_HTTP_VERSION_2TLS);
+    curl->easy_setopt(easy, CURLOPT_SUPPRESS_CONNECT_HEADERS, 1L);
+    curl->easy_setopt(easy, CURLOPT_TCP_KEEPALIVE, 1L);
+    curl->easy_setopt(easy, CURLOPT_BUFFERSIZE, 1L << 19);
+    curl->easy_setopt(easy, CURLOPT_CONNECTTIMEOUT, (long)CONNECT_SECONDS);
+    curl->easy_setopt(easy, CURLOPT_LOW_SPEED_LIMIT, (long)SLOW_BYTES);
+    curl->easy_setopt(easy, CURLOPT_LOW_SPEED_TIME, (long)SLOW_SECONDS);
+    curl->easy_setopt(easy, CURLOPT_USERAGENT, "couplet/" COUPLET_VERSION);
+    curl->easy_setopt(easy, CURLOPT_HEADERFUNCTION, take_header);
+    curl->easy_setopt(easy, CURLOPT_HEADERDATA, (void *)(uintptr_t)t);
+    curl->easy_setopt(easy, CURLOPT_WRITEFUNCTION, take_body);
+    curl->easy_setopt(easy, CURLOPT_WRITEDATA, (void *)(uintptr_t)t);
+    curl->easy_setopt(easy, CURLOPT_ERRORBUFFER, t->error);
+    curl->easy_setopt(easy, CURLOPT_PRIVATE, (void *)(uintptr_t)t);
 }
 
 /* Adds a header line; false: no memory. */
 static bool add_header(struct curl_slist **list, const char *line)
 {
-    struct curl_slist *more = curl_slist_append(*list, line);
+    struct curl_slist *more = curl->slist_append(*list, line);
     if (more) *list = more;
     return more != NULL;
 }
@@ -236,31 +239,31 @@ static bool set_headers(cpl_http_transfer *t)
         cpl_text_free(&line);
     }
     snprintf(range, sizeof range, "%" PRIu64 "-%" PRIu64, t->begin, t->begin + t->bytes - 1);
-    if (t->ranged) good = good && curl_easy_setopt(t->handle, CURLOPT_RANGE, range) == CURLE_OK;
+    if (t->ranged) good = good && curl->easy_setopt(t->handle, CURLOPT_RANGE, range) == CURLE_OK;
     t->headers = list;
-    return good && curl_easy_setopt(t->handle, CURLOPT_HTTPHEADER, list) == CURLE_OK;
+    return good && curl->easy_setopt(t->handle, CURLOPT_HTTPHEADER, list) == CURLE_OK;
 }
 
 static void clean_up(cpl_http *http, cpl_http_transfer *t)
 {
     if (t->handle) {
-        curl_multi_remove_handle(http->multi, t->handle);
-        curl_easy_cleanup(t->handle);
+        curl->multi_remove_handle(http->multi, t->handle);
+        curl->easy_cleanup(t->handle);
     }
-    curl_slist_free_all(t->headers);
+    curl->slist_free_all(t->headers);
     t->handle = t->headers = NULL;
 }
 
 static void begin(cpl_http *http, cpl_http_transfer *t)
 {
-    CURL *easy = curl_easy_init();
+    CURL *easy = curl->easy_init();
     t->answer  = (cpl_http_answer){.retry_after = -1};
     t->end     = CPL_HTTP_DONE;
     t->got     = 0;
     *t->error  = '\0';
     t->handle  = easy;
     if (easy) set_options(t, easy);
-    if (easy && set_headers(t) && curl_multi_add_handle(http->multi, easy) == CURLM_OK) {
+    if (easy && set_headers(t) && curl->multi_add_handle(http->multi, easy) == CURLM_OK) {
         t->next      = http->active;
         http->active = t;
         http->n_active++;
@@ -299,7 +302,7 @@ static cpl_http_end end_of(CURLcode code)
 static void finish(cpl_http *http, CURL *easy, CURLcode code)
 {
     char *private = NULL;
-    curl_easy_getinfo(easy, CURLINFO_PRIVATE, &private);
+    curl->easy_getinfo(easy, CURLINFO_PRIVATE, &private);
     cpl_http_transfer *t = (cpl_http_transfer *)(void *)private, **at = &http->active;
     while (*at != t) at = &(*at)->next;
     *at = t->next;
@@ -308,7 +311,7 @@ static void finish(cpl_http *http, CURL *easy, CURLcode code)
     if (t->end == CPL_HTTP_DONE && !is_error) t->end = end_of(code);
     if (t->text && t->text->failed) t->end = CPL_HTTP_BROKEN;
     if (is_error) t->got = 0;
-    if (!*t->error) snprintf(t->error, sizeof t->error, "%s", curl_easy_strerror(code));
+    if (!*t->error) snprintf(t->error, sizeof t->error, "%s", curl->easy_strerror(code));
     clean_up(http, t);
     t->done(t);
 }
@@ -364,14 +367,14 @@ static void *move_bytes(void *ctx)
         int running, left;
         take_over(http);
         const double seconds = wake(http);
-        curl_multi_perform(http->multi, &running);
+        curl->multi_perform(http->multi, &running);
         bool any = false;
-        while ((message = curl_multi_info_read(http->multi, &left))) {
+        while ((message = curl->multi_info_read(http->multi, &left))) {
             if (message->msg != CURLMSG_DONE) continue;
             finish(http, message->easy_handle, message->data.result);
             any = true;
         }
-        if (!any) curl_multi_poll(http->multi, NULL, 0, (int)(1000 * seconds) + 1, NULL);
+        if (!any) curl->multi_poll(http->multi, NULL, 0, (int)(1000 * seconds) + 1, NULL);
     }
     return NULL;
 }
@@ -383,7 +386,7 @@ void cpl_http_submit(cpl_http *http, cpl_http_transfer *t, double not_before)
     t->next     = http->queue;
     http->queue = t;
     pthread_mutex_unlock(&http->lock);
-    curl_multi_wakeup(http->multi);
+    curl->multi_wakeup(http->multi);
 }
 
 /* Signals are for the other threads. */
@@ -400,18 +403,19 @@ static int start_thread(cpl_http *http)
 cpl_status cpl_http_start(cpl_http **out)
 {
     *out = NULL;
-    if (curl_global_init(CURL_GLOBAL_DEFAULT) != CURLE_OK)
-        return CPL_FAIL(CPL_ERR_IO, "libcurl cannot be started");
+    const cpl_curl_table *loaded;
+    CPL_TRY(cpl_curl_table_load(&loaded));
+    if (!curl) curl = loaded; /* other engines may be at work with it */
     cpl_http *http = cpl_alloc(sizeof *http);
     if (!http) return CPL_ERR_MEMORY;
-    *http = (cpl_http){.multi = curl_multi_init()};
+    *http = (cpl_http){.multi = curl->multi_init()};
     pthread_mutex_init(&http->lock, NULL);
     if (http->multi) {
-        curl_multi_setopt(http->multi, CURLMOPT_MAX_CONCURRENT_STREAMS, (long)STREAMS);
-        curl_multi_setopt(http->multi, CURLMOPT_MAXCONNECTS, (long)CPL_HTTP_ACTIVE);
+        curl->multi_setopt(http->multi, CURLMOPT_MAX_CONCURRENT_STREAMS, (long)STREAMS);
+        curl->multi_setopt(http->multi, CURLMOPT_MAXCONNECTS, (long)CPL_HTTP_ACTIVE);
     }
     if (!http->multi || start_thread(http) != 0) {
-        curl_multi_cleanup(http->multi);
+        curl->multi_cleanup(http->multi);
         pthread_mutex_destroy(&http->lock);
         cpl_free(http);
         return CPL_FAIL(CPL_ERR_MEMORY, "no thread can be started for connections");
@@ -426,10 +430,10 @@ void cpl_http_stop(cpl_http *http)
     pthread_mutex_lock(&http->lock);
     http->stopped = true;
     pthread_mutex_unlock(&http->lock);
-    curl_multi_wakeup(http->multi);
+    curl->multi_wakeup(http->multi);
     pthread_join(http->thread, NULL);
     for (cpl_http_transfer *t = http->active; t; t = t->next) clean_up(http, t);
-    curl_multi_cleanup(http->multi);
+    curl->multi_cleanup(http->multi);
     pthread_mutex_destroy(&http->lock);
     cpl_free(http);
 }

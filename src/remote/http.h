@@ -1,6 +1,6 @@
 /* http.h - one thread that moves bytes over HTTP: requests in, answers out.
  *
- * Room:    remote. The only file that uses the transfers of libcurl.
+ * Room:    remote. The only one that uses the transfers of libcurl.
  * Rule:    one request is one answer: redirects, repetitions and what an answer means are the
  *          business of fetch.h. Here an answer is only held against the request: a range must be
  *          the range that was asked for, and never are more bytes taken than were asked for.

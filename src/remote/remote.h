@@ -1,8 +1,8 @@
 /* remote.h - checkpoints on a server: hf://owner/name[@revision][/folder] of a hub of models, and
  * https://host/folder, a web server. Only the ranges of files that are read are fetched.
  *
- * Room:    remote, linked by the program alone. Without libcurl (-DCPL_REMOTE=OFF) it is absent.c,
- *          which says so. docs/inspection.md, "From afar"; what is sent where: docs/security.md.
+ * Room:    remote, of the program alone. Built without libcurl (-DCPL_REMOTE=OFF) it is absent.c, which
+ *          says so. docs/inspection.md, "From afar"; what is sent where: docs/security.md.
  * Names:   a path of the origin is the word as the user gave it, without '/' at its end, and for a
  *          file of it '/' and its name. A word that ends in .safetensors, .gguf or .json is a file,
  *          any other a folder.

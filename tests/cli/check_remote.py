@@ -4,6 +4,8 @@ a sentence. Nothing outside this machine is asked."""
 import json
 import os
 import pathlib
+import shutil
+import ssl
 import subprocess
 import sys
 
@@ -277,7 +279,38 @@ def cache():
     site.close()
 
 
-for part in (web, what_is_asked, mixed, hub, signatures, refusals, lies, cache):
+def tls():
+    """A certificate of the test's own: refused, unless SSL_CERT_FILE names it; and for its own name only."""
+    if not shutil.which("openssl"):
+        return
+    site = site_of(FAMILIES / "olmoe", "m")
+    with scratch_folder() as place:
+        key, certificate = place / "key.pem", place / "certificate.pem"
+        subprocess.run(["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj",
+                        "/CN=a test", "-addext", "subjectAltName=IP:127.0.0.1", "-keyout", key, "-out",
+                        certificate], check=True, capture_output=True)
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(certificate, key)
+        site.server.socket = context.wrap_socket(site.server.socket, server_side=True)
+        url = site.url.replace("http:", "https:") + "/m"
+        fails([url], "the certificate of 127.0.0.1", "is not valid")
+        check(not site.log, f"requests to an unknown server: {site.log}")
+        same(FAMILIES / "olmoe", url, SSL_CERT_FILE=str(certificate))
+        fails([url.replace("127.0.0.1", "localhost")], "certificate", SSL_CERT_FILE=str(certificate))
+        site.faults["m/config.json"] = rs.redirect("http://127.0.0.1:1/x")
+        fails([url], "is not protected on its way", SSL_CERT_FILE=str(certificate))
+    site.close()
+
+
+def without_libcurl():
+    with scratch_folder() as place:
+        (place / "libcurl.so.4").write_bytes(b"")
+        fails(["hf://a/b"], "need libcurl", "libcurl4", LD_LIBRARY_PATH=str(place))
+        answer = run(FAMILIES / "olmoe", LD_LIBRARY_PATH=str(place))
+        check(answer.returncode == 0, f"a local folder needs libcurl: {answer.stderr}")
+
+
+for part in (tls, without_libcurl, web, what_is_asked, mixed, hub, signatures, refusals, lies, cache):
     if len(sys.argv) < 3 or part.__name__ in sys.argv[2:]:
         part()
 sys.exit(finish())

@@ -1,0 +1,51 @@
+/* curl_table.h - the functions of libcurl that are used, found when they are first needed.
+ *
+ * Room:  remote, inside it: http.c and address.c.
+ * Why:   a program linked to libcurl loads it and some twenty libraries that it needs each time it
+ *        starts, 12 ms, for any verb. So a machine without libcurl has all the rest, too. */
+#ifndef CPL_REMOTE_CURL_TABLE_H
+#define CPL_REMOTE_CURL_TABLE_H
+
+#define CURL_DISABLE_TYPECHECK
+#include <curl/curl.h>
+
+#include "base/status.h"
+
+#define CPL_CURL_FUNCTIONS(FUNCTION)                                                               \
+    FUNCTION(global_init)                                                                          \
+    FUNCTION(version_info)                                                                         \
+    FUNCTION(free)                                                                                 \
+    FUNCTION(getdate)                                                                              \
+    FUNCTION(slist_append)                                                                         \
+    FUNCTION(slist_free_all)                                                                       \
+    FUNCTION(url)                                                                                  \
+    FUNCTION(url_cleanup)                                                                          \
+    FUNCTION(url_get)                                                                              \
+    FUNCTION(url_set)                                                                              \
+    FUNCTION(easy_init)                                                                            \
+    FUNCTION(easy_cleanup)                                                                         \
+    FUNCTION(easy_getinfo)                                                                         \
+    FUNCTION(easy_setopt)                                                                          \
+    FUNCTION(easy_strerror)                                                                        \
+    FUNCTION(multi_init)                                                                           \
+    FUNCTION(multi_cleanup)                                                                        \
+    FUNCTION(multi_add_handle)                                                                     \
+    FUNCTION(multi_remove_handle)                                                                  \
+    FUNCTION(multi_info_read)                                                                      \
+    FUNCTION(multi_perform)                                                                        \
+    FUNCTION(multi_poll)                                                                           \
+    FUNCTION(multi_setopt)                                                                         \
+    FUNCTION(multi_wakeup)
+
+/* curl->easy_init is curl_easy_init. */
+typedef struct cpl_curl_table {
+#define CPL_CURL_MEMBER(name) __typeof__(curl_##name) *name;
+    CPL_CURL_FUNCTIONS(CPL_CURL_MEMBER)
+#undef CPL_CURL_MEMBER
+} cpl_curl_table;
+
+/* Sets the table, which stays for the life of the process. CPL_ERR_IO if there is no libcurl, or one
+ * before 7.85; the sentence says what to install. */
+CPL_NODISCARD cpl_status cpl_curl_table_load(const cpl_curl_table **curl);
+
+#endif /* CPL_REMOTE_CURL_TABLE_H */
