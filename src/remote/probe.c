@@ -9,7 +9,8 @@
 enum {
     HEAD_BYTES  = 1 << 18, /* of the first request: most headers are whole in it */
     FIRST_AHEAD = 1 << 19, /* of the next, if the file is read front to back; then doubled */
-    MOST_AHEAD  = 1 << 22
+    MOST_AHEAD  = 1 << 22,
+    SKIPPED     = 1 << 20 /* bytes that are passed over in such a reading: values of no interest */
 };
 
 /* A file whose header takes more is not read on: its server may have no end. */
@@ -76,12 +77,14 @@ static cpl_status fetch_now(cpl_remote *r, cpl_remote_file *file, void *out, uin
     return status;
 }
 
-/* How many bytes are asked for: if the file is read front to back, more than are wanted. */
-static uint64_t reach(const cpl_remote_file *file, size_t bytes, uint64_t offset)
+/* How many bytes are asked for: while the file is read front to back, more than are wanted. */
+static uint64_t reach(const cpl_remote *r, const cpl_remote_file *file, size_t bytes,
+                      uint64_t offset)
 {
     const uint64_t left = file->facts.length - offset;
     uint64_t ask        = 2 * file->n_ahead;
-    if (offset != file->direct_end) return bytes;
+    const bool onwards  = offset >= file->direct_end && offset - file->direct_end <= SKIPPED;
+    if (r->plan.count || !onwards) return bytes;
     if (ask < FIRST_AHEAD) ask = FIRST_AHEAD;
     if (ask > MOST_AHEAD) ask = MOST_AHEAD;
     if (ask < bytes) ask = bytes;
@@ -122,7 +125,7 @@ static size_t copy_known(const cpl_remote_file *file, void *out, size_t bytes, u
 static cpl_status read_rest(cpl_remote *r, cpl_remote_file *file, void *out, size_t bytes,
                             uint64_t offset)
 {
-    const uint64_t ask = reach(file, bytes, offset);
+    const uint64_t ask = reach(r, file, bytes, offset);
     if (!r->plan.count && (ask > MOST_DIRECT || file->direct_bytes > MOST_DIRECT - ask))
         return CPL_FAIL(CPL_ERR_INPUT,
                         "%s: its header and metadata take more than %" PRIu64

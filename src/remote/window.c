@@ -14,7 +14,7 @@ enum {
     GAP = 1 << 17, /* bytes between two pieces that are read along: less than a request costs */
     LEAST_RANGE = 1 << 22, /* the longest range, if there are not too many requests then */
     MOST_RANGE  = 1 << 25,
-    MANY        = 15000, /* requests */
+    MANY        = 16000, /* requests */
     LOOK_MS     = 500
 };
 static const double PATIENCE = 5; /* seconds without any change */

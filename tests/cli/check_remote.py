@@ -6,10 +6,12 @@ import os
 import pathlib
 import shutil
 import ssl
+import struct
 import subprocess
 import sys
 
 import range_server as rs
+from gguf_file import Gguf
 from inputs import GOLDEN
 from program import COUPLET, check, finish, scratch_folder
 
@@ -73,6 +75,27 @@ def web():
     for path in sorted((GOLDEN / "gguf" / "moe").glob("*.gguf")):
         site.files[f"g/{path.name}"] = path.read_bytes()
         same(path, f"{site.url}/g/{path.name}")
+    site.close()
+
+
+def vocabulary():
+    """A GGUF file whose vocabulary lies before the tensors: it is read front to back in few requests."""
+    source = GOLDEN / "gguf" / "moe" / "llama.gguf"
+    raw, end = source.read_bytes(), Gguf(source).at
+    words = [f"word {i}".encode() for i in range(200000)]
+    key = b"tokenizer.ggml.tokens"
+    pair = struct.pack("<Q", len(key)) + key + struct.pack("<IIQ", 9, 8, len(words)) + \
+        b"".join(struct.pack("<Q", len(word)) + word for word in words)
+    head = raw[:16] + struct.pack("<Q", 1 + struct.unpack_from("<Q", raw, 16)[0]) + pair + raw[24:end]
+    body = head + bytes(-len(head) % 32) + raw[(end + 31) // 32 * 32:]
+    site = rs.Site()
+    site.files["m/x.gguf"] = body
+    with scratch_folder() as place:
+        (place / "x.gguf").write_bytes(body)
+        same(place / "x.gguf", f"{site.url}/m/x.gguf")
+        site.forget()
+        run(f"{site.url}/m/x.gguf", "--dry-run")
+        check(len(pair) > 3e6 and len(site.log) <= 5, f"{len(pair)} bytes took the requests {site.log}")
     site.close()
 
 
@@ -310,7 +333,7 @@ def without_libcurl():
         check(answer.returncode == 0, f"a local folder needs libcurl: {answer.stderr}")
 
 
-for part in (tls, without_libcurl, web, what_is_asked, mixed, hub, signatures, refusals, lies, cache):
+for part in (tls, without_libcurl, web, vocabulary, what_is_asked, mixed, hub, signatures, refusals, lies, cache):
     if len(sys.argv) < 3 or part.__name__ in sys.argv[2:]:
         part()
 sys.exit(finish())
