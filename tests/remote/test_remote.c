@@ -1,0 +1,184 @@
+/* A checkpoint on a server is read as the local one is: by several threads, in any order, with and
+ * without a plan; and every failing allocation is an error and nothing worse. The server is in this
+ * process; programs and lying servers are tested by tests/cli/check_remote.py. */
+#include "base/arena.h"
+#include "inspect/inspect_case.h"
+#include "io/file.h"
+#include "remote/remote.h"
+#include "remote/small_server.h"
+
+enum { FILE_BYTES = 9000000, N_PIECES = 400, N_THREADS = 4 };
+
+static unsigned char content[FILE_BYTES];
+static cpl_source_pieces pieces;
+
+static const char *write_content(void)
+{
+    static char folder[128];
+    char path[192];
+    for (uint32_t i = 0; i < FILE_BYTES; i++) content[i] = (unsigned char)(i * 2654435761u >> 24);
+    snprintf(folder, sizeof folder, "%s", scratch_folder());
+    snprintf(path, sizeof path, "%s/x.gguf", folder);
+    assert_ok(cpl_file_write_atomic(path, content, FILE_BYTES));
+    return folder;
+}
+
+/* Of changing lengths and distances, some of them again. */
+static void make_pieces(const cpl_source *source)
+{
+    uint64_t at = 100;
+    for (uint64_t i = 0; at < FILE_BYTES - 1000000 && i < N_PIECES; i++) {
+        const uint64_t bytes = 1 + i * i * 7919 % (i % 50 ? 5000 : 600000);
+        assert_ok(cpl_source_pieces_add(&pieces, source, at, bytes));
+        if (i % 7 == 0) assert_ok(cpl_source_pieces_add(&pieces, source, at, bytes));
+        at += bytes + i * 104729 % 200000 * (i % 3 == 0);
+    }
+    assert_true(pieces.count > 50);
+}
+
+typedef struct reader {
+    pthread_t thread;
+    int number;
+    int64_t wrong;
+} reader;
+
+/* Reads its share of the pieces, and after each a place that is in no plan. */
+static void *read_share(void *ctx)
+{
+    reader *r           = ctx;
+    unsigned char *here = malloc(600000);
+    for (int64_t i = r->number; i < pieces.count; i += N_THREADS) {
+        const cpl_source_piece *p = &pieces.at[i];
+        const bool good = cpl_source_read_at(p->source, here, p->bytes, p->offset) == CPL_OK;
+        if (!good || memcmp(here, content + p->offset, p->bytes) != 0) r->wrong++;
+        const uint64_t other = FILE_BYTES - 1000 - (uint64_t)i;
+        if (i % 16 == 0 && (cpl_source_read_at(p->source, here, 900, other) != CPL_OK ||
+                            memcmp(here, content + other, 900) != 0))
+            r->wrong++;
+    }
+    free(here);
+    return NULL;
+}
+
+static void threads(void **state)
+{
+    (void)state;
+    const char *folder = write_content();
+    cpl_remote *remote;
+    cpl_source *source;
+    cpl_origin_plan plan;
+    reader readers[N_THREADS] = {0};
+    char path[128];
+    unsigned char start[16];
+    snprintf(path, sizeof path, "%s/x.gguf", server_start(folder));
+    assert_ok(cpl_remote_open(&remote, path, NULL, NULL));
+    const cpl_origin *origin = cpl_remote_origin(remote);
+    assert_false(cpl_origin_is_folder(origin, path));
+    assert_ok(cpl_origin_open(origin, &source, path));
+    assert_int_equal(source->length, FILE_BYTES);
+    assert_ok(cpl_source_read_at(source, start, 16, 1000000)); /* before there is a plan */
+    assert_memory_equal(start, content + 1000000, 16);
+    make_pieces(source);
+    assert_ok(cpl_origin_plan_set(origin, &plan, &pieces));
+    const int before = the_server.n_requests;
+    assert_int_equal(plan.n_requests_made, before);
+    usleep(50000);
+    assert_int_equal(the_server.n_requests, before); /* nothing before the first reading */
+    for (int t = 0; t < N_THREADS; t++) {
+        readers[t].number = t;
+        assert_int_equal(pthread_create(&readers[t].thread, NULL, read_share, &readers[t]), 0);
+    }
+    for (int t = 0; t < N_THREADS; t++) {
+        pthread_join(readers[t].thread, NULL);
+        assert_int_equal(readers[t].wrong, 0);
+    }
+    const int others = (int)((pieces.count + 15) / 16);
+    assert_true(the_server.n_requests - before <= plan.n_requests + others);
+    assert_true(plan.n_requests < pieces.count);
+    assert_fails(CPL_ERR_INPUT, "ends at byte",
+                 cpl_source_read_at(source, start, 16, FILE_BYTES - 15));
+    cpl_source_close(source);
+    cpl_remote_close(remote);
+    cpl_source_pieces_free(&pieces);
+    cpl_folder_remove(folder);
+}
+
+static void changed_file(void **state)
+{
+    (void)state;
+    const char *folder = write_content();
+    cpl_remote *remote;
+    cpl_source *source;
+    char path[128];
+    unsigned char byte;
+    snprintf(path, sizeof path, "%s/x.gguf", server_start(folder));
+    assert_ok(cpl_remote_open(&remote, path, NULL, NULL));
+    assert_ok(cpl_origin_open(cpl_remote_origin(remote), &source, path));
+    the_server.etag = 2;
+    assert_ok(cpl_source_read_at(source, &byte, 1, 5)); /* known already */
+    assert_fails(CPL_ERR_INPUT, "changed in between (its ETag",
+                 cpl_source_read_at(source, &byte, 1, FILE_BYTES - 1));
+    cpl_source_close(source);
+    cpl_remote_close(remote);
+    cpl_folder_remove(folder);
+}
+
+/* ---- failing allocations ---- */
+
+static cpl_status inspect_remotely(cpl_coupling_report *report, const char *cache)
+{
+    cpl_inspect_options o = inspect_plainly();
+    cpl_remote *remote;
+    cpl_inspect_cost cost;
+    CPL_TRY(cpl_remote_open(&remote, the_server.url, cache, NULL));
+    o.origin          = cpl_remote_origin(remote);
+    o.n_threads       = 2;
+    cpl_status status = cpl_inspect_open(report, &cost, cpl_remote_path(remote), &o, NULL);
+    if (status == CPL_OK) {
+        status = cpl_inspect_run(report);
+        cpl_inspect_close(report);
+    }
+    cpl_remote_close(remote);
+    return status;
+}
+
+static void failing_allocations(void **state)
+{
+    (void)state;
+    inspect_case c = mixed_case();
+    cpl_coupling_report report;
+    char cache[128];
+    int n_failed      = 0;
+    cpl_status status = CPL_ERR_MEMORY;
+    case_write(&c, 3);
+    server_start(c.folder);
+    snprintf(cache, sizeof cache, "%s/cache", scratch_folder());
+    assert_ok(inspect_remotely(&report, NULL));
+    for (int64_t nth = 1; nth < 20000 && !(status == CPL_OK && nth > 1500); nth += 1 + nth / 15) {
+        cpl_alloc_fail_at(nth);
+        status = inspect_remotely(&report, nth % 2 ? cache : NULL);
+        cpl_alloc_fail_at(0);
+        if (status == CPL_OK) continue; /* not reached, or without it the rest went on */
+        if (status != CPL_ERR_MEMORY)
+            fail_msg("allocation %lld: %s", (long long)nth, cpl_last_error());
+        n_failed++;
+    }
+    assert_int_equal(status, CPL_OK);
+    assert_true(n_failed > 20);
+    assert_int_equal(cpl_alloc_in_use(), 0);
+    *strrchr(cache, '/') = '\0';
+    cpl_folder_remove(cache);
+    case_free(&c);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(threads),
+        cmocka_unit_test(changed_file),
+        cmocka_unit_test(failing_allocations),
+    };
+    const int failed = cmocka_run_group_tests(tests, NULL, NULL);
+    server_stop();
+    return failed;
+}
