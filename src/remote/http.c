@@ -17,8 +17,9 @@ enum {
     CONNECT_SECONDS = 30,
     SLOW_BYTES      = 64, /* a second, over SLOW_SECONDS: the connection counts as lost */
     SLOW_SECONDS    = 60,
-    STREAMS         = 4,    /* of one HTTP/2 connection at once: several connections share a way */
-    ERROR_BODY      = 65536 /* bytes of the page of an error that are let come */
+    STREAMS         = 4,     /* of one HTTP/2 connection at once: several connections share a way */
+    ERROR_BODY      = 65536, /* bytes of the page of an error that are let come */
+    MOST_HEAD       = 1 << 18 /* bytes of a header */
 };
 
 /* Set before the first engine starts. */
@@ -154,6 +155,11 @@ static size_t take_header(char *line, size_t size, size_t count, void *ctx)
 {
     cpl_http_transfer *t = ctx;
     const size_t length  = size * count;
+    t->head += length;
+    if (t->head > MOST_HEAD) {
+        t->end = CPL_HTTP_BROKEN;
+        return 0;
+    }
     if (length >= 5 && strncasecmp(line, "HTTP/", 5) == 0) {
         t->answer = (cpl_http_answer){.retry_after = -1};
         t->end    = CPL_HTTP_DONE;
@@ -260,6 +266,7 @@ static void begin(cpl_http *http, cpl_http_transfer *t)
     t->answer  = (cpl_http_answer){.retry_after = -1};
     t->end     = CPL_HTTP_DONE;
     t->got     = 0;
+    t->head    = 0;
     *t->error  = '\0';
     t->handle  = easy;
     if (easy) set_options(t, easy);
@@ -307,11 +314,14 @@ static void finish(cpl_http *http, CURL *easy, CURLcode code)
     while (*at != t) at = &(*at)->next;
     *at = t->next;
     http->n_active--;
-    const bool is_error = t->answer.code && t->answer.code / 100 != 2;
+    const bool is_error = t->answer.code && t->answer.code / 100 != 2 && t->head <= MOST_HEAD;
     if (t->end == CPL_HTTP_DONE && !is_error) t->end = end_of(code);
     if (t->text && t->text->failed) t->end = CPL_HTTP_BROKEN;
     if (is_error) t->got = 0;
-    if (!*t->error) snprintf(t->error, sizeof t->error, "%s", curl->easy_strerror(code));
+    if (t->head > MOST_HEAD)
+        snprintf(t->error, sizeof t->error, "its answer is a header without an end");
+    else if (!*t->error)
+        snprintf(t->error, sizeof t->error, "%s", curl->easy_strerror(code));
     clean_up(http, t);
     t->done(t);
 }

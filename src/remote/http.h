@@ -67,6 +67,7 @@ struct cpl_http_transfer {
     cpl_http_answer answer;
     cpl_http_end end;
     size_t got;      /* bytes taken, also of one that was cut */
+    size_t head;     /* bytes of its header */
     char error[256]; /* of CUT, TLS and BROKEN: why, in libcurl's words */
 
     /* Of http.c. */

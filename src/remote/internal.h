@@ -40,8 +40,11 @@ struct cpl_remote {
     cpl_hub_place place;
     cpl_strings names; /* all files of the repository */
     char *page, *token;
-    char *cache; /* a folder; NULL: nothing is kept */
-    cpl_remote_file *files;
+    char *cache;            /* a folder; NULL: nothing is kept */
+    cpl_remote_file *files; /* the newest first */
+    int64_t n_files;
+    cpl_strings expected;       /* paths that will be opened, in this order */
+    int64_t n_begun, n_arrived; /* of them: asked for, opened */
     pthread_mutex_t direct;
 
     /* The ranges of the plan on their way. */
@@ -67,8 +70,9 @@ CPL_NODISCARD cpl_status cpl_remote_probe(cpl_remote *remote, cpl_remote_file *f
 CPL_NODISCARD cpl_status cpl_remote_read_direct(cpl_remote *remote, cpl_remote_file *file,
                                                 void *out, size_t bytes, uint64_t offset);
 
-/* Gives back the first bytes of all files. */
-void cpl_remote_forget_heads(cpl_remote *remote);
+/* Gives back the first bytes of all files but the newest `kept` that have arrived; under the site's
+ * lock. */
+void cpl_remote_forget_heads(cpl_remote *remote, int kept);
 
 /* ---- window.c: the plan, carried out ---- */
 

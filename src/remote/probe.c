@@ -45,10 +45,10 @@ cpl_status cpl_remote_probe(cpl_remote *r, cpl_remote_file *file, bool *there)
     return result == CPL_FETCH_FAILED ? status : CPL_OK;
 }
 
-void cpl_remote_forget_heads(cpl_remote *r)
+void cpl_remote_forget_heads(cpl_remote *r, int kept)
 {
     for (cpl_remote_file *f = r->files; f; f = f->next) {
-        if (f->probed && f->probe.result == CPL_FETCH_RUNNING) continue;
+        if (!f->head || f->probe.result == CPL_FETCH_RUNNING || kept-- > 0) continue;
         cpl_free(f->head);
         cpl_free(f->ahead);
         f->head = f->ahead = NULL;

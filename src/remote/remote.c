@@ -14,7 +14,10 @@
 
 enum {
     LIST_BYTES = 1 << 26, /* of the list of a repository's files */
-    JSON_BYTES = 1 << 27  /* of a file that is read as a whole */
+    JSON_BYTES = 1 << 27, /* of a file that is read as a whole */
+    MOST_FILES = 4096,    /* of a checkpoint */
+    AHEAD      = 64,      /* files whose first bytes are asked for before they are opened */
+    HEADS      = 128 /* files whose first bytes are held: the headers of these were just read */
 };
 
 static cpl_remote *remote_of(const cpl_origin *origin)
@@ -103,6 +106,9 @@ static cpl_status find_file(cpl_remote_file **out, cpl_remote *r, const char *pa
     cpl_text url = {0};
     for (*out = r->files; *out; *out = (*out)->next)
         if (strcmp((*out)->facts.path, path) == 0) return CPL_OK;
+    if (r->n_files == MOST_FILES)
+        return CPL_FAIL(CPL_ERR_INPUT, "%s: a checkpoint of more than %d files is refused", path,
+                        MOST_FILES);
     cpl_remote_file *file = cpl_alloc(sizeof *file);
     if (!file) return no_memory(path);
     *file             = (cpl_remote_file){.facts.path = cpl_text_copy(path)};
@@ -116,6 +122,7 @@ static cpl_status find_file(cpl_remote_file **out, cpl_remote *r, const char *pa
     }
     file->next = r->files;
     r->files = *out = file;
+    r->n_files++;
     return CPL_OK;
 }
 
@@ -159,12 +166,34 @@ static void close_source(cpl_source *source)
     cpl_free(source);
 }
 
+/* Asks for the first bytes of the files that will be opened next. A name that cannot be is an error
+ * when it is opened. */
+static void look_ahead(cpl_remote *r, const char *path)
+{
+    const bool expected =
+        r->n_arrived < r->expected.count && strcmp(r->expected.at[r->n_arrived], path) == 0;
+    if (!expected) return;
+    for (r->n_arrived++; r->n_begun < r->expected.count && r->n_begun < r->n_arrived + AHEAD;
+         r->n_begun++) {
+        const char *next = r->expected.at[r->n_begun];
+        cpl_remote_file *file;
+        bool listed = true;
+        if (r->is_hub && (is_listed(r, next, &listed) != CPL_OK || !listed)) continue;
+        if (find_file(&file, r, next) != CPL_OK) return;
+        pthread_mutex_lock(&r->site.lock);
+        cpl_remote_probe_begin(r, file);
+        cpl_remote_forget_heads(r, HEADS);
+        pthread_mutex_unlock(&r->site.lock);
+    }
+}
+
 static cpl_status open_source(const cpl_origin *origin, cpl_source **out, const char *path)
 {
     static const cpl_source_ops ops = {read_at, prefetch, close_source};
     cpl_remote *r                   = remote_of(origin);
     cpl_remote_file *file           = NULL;
     bool there;
+    look_ahead(r, path);
     CPL_TRY(find_there(&file, &there, origin, path));
     if (!there) return absent(r, file, path);
     CPL_TRY(cpl_remote_probe(r, file, &there));
@@ -244,19 +273,12 @@ static bool is_folder(const cpl_origin *origin, const char *path)
     return !r->is_file && strcmp(path, r->word) == 0;
 }
 
-/* The first bytes of all, at once; a name that cannot be is an error when it is opened. */
 static void expect(const cpl_origin *origin, const cpl_strings *paths)
 {
-    cpl_remote *r = remote_of(origin);
-    for (int64_t i = 0; i < paths->count; i++) {
-        cpl_remote_file *file;
-        bool listed = true;
-        if (r->is_hub && (is_listed(r, paths->at[i], &listed) != CPL_OK || !listed)) continue;
-        if (find_file(&file, r, paths->at[i]) != CPL_OK) return;
-        pthread_mutex_lock(&r->site.lock);
-        cpl_remote_probe_begin(r, file);
-        pthread_mutex_unlock(&r->site.lock);
-    }
+    cpl_remote *r     = remote_of(origin);
+    cpl_status status = CPL_OK;
+    for (int64_t i = 0; i < paths->count && i < MOST_FILES && status == CPL_OK; i++)
+        status = cpl_paths_add(&r->expected, paths->at[i]); /* without memory: fewer */
 }
 
 static cpl_status set_plan(const cpl_origin *origin, cpl_origin_plan *plan,
@@ -400,6 +422,7 @@ void cpl_remote_close(cpl_remote *r)
     free_files(r);
     cpl_hub_free(&r->place);
     cpl_paths_free(&r->names);
+    cpl_paths_free(&r->expected);
     if (r->token) explicit_bzero(r->token, strlen(r->token));
     cpl_free(r->token);
     cpl_free(r->page);

@@ -280,7 +280,7 @@ cpl_status cpl_remote_set_plan(cpl_remote *r, cpl_origin_plan *facts,
     while (status == CPL_OK && r->plan.count > MANY && most < MOST_RANGE)
         status = cpl_remote_plan_make(&r->plan, pieces, GAP, most *= 2);
     if (status == CPL_OK) find_kept(r, facts);
-    cpl_remote_forget_heads(r);
+    cpl_remote_forget_heads(r, 0);
     facts->n_requests_made = r->site.n_requests;
     r->last_change         = cpl_seconds_now();
     pthread_mutex_unlock(&r->site.lock);

@@ -193,7 +193,7 @@ def refusals():
     files = {p.name: p.read_bytes() for p in (FAMILIES / "olmoe").iterdir()}
     front, store = rs.hub("org/name", files, lambda name: name.endswith(".safetensors"))
     where = {"HF_ENDPOINT": front.url}
-    listing = f"api/models/org/name/revision/main"
+    listing = "api/models/org/name/revision/main"
     config = f"org/name/resolve/{rs.COMMIT}/config.json"
     fails(["hf://org/other"], "no such repository or revision (404)", **where)
     fails(["hf://org/name@nowhere"], "no such repository or revision (404)", **where)
@@ -224,6 +224,14 @@ def refusals():
     fails(["hf://org/name", "--text", "x.txt"], "--text reads the whole model")
     answer = subprocess.run([COUPLET, "generate", "hf://org/name", "--prompt", "x"], capture_output=True, text=True)
     check(answer.returncode == 1 and "local ones only" in answer.stderr, f"generate: {answer.stderr}")
+
+
+def endless(handler, *_):
+    handler.send_response(206)
+    for _ in range(10000):
+        handler.send_header("X-More", "x" * 100)
+    handler.close_connection = True
+    return handler.end_headers() is None
 
 
 def lies():
@@ -261,6 +269,7 @@ def lies():
         breaks(rs.code(500), "answered 500, 9 times in a row") if "slow" in sys.argv else None
         pointer = b"version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 1\n"
         breaks(lambda handler, *_: rs.send_range(handler, pointer), "is a Git LFS pointer")
+        breaks(endless, "a header without an end")
         absurd = (1 << 40).to_bytes(8, "little")
         breaks(lambda handler, *_: rs.send_range(handler, absurd + bytes(100)), "header too large")
         index = json.dumps({"weight_map": {"a": "https://127.0.0.1/x.safetensors"}}).encode()
