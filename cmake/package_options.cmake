@@ -29,7 +29,7 @@ if(CPACK_COUPLET_MPI) # either launcher, which brings its library
     list(JOIN launchers " | " CPACK_DEBIAN_PROGRAM_PACKAGE_RECOMMENDS)
 endif()
 if(CPACK_COUPLET_REMOTE) # loaded when it is needed, so that dpkg-shlibdeps does not see it
-    list(APPEND CPACK_DEBIAN_PROGRAM_PACKAGE_RECOMMENDS libcurl4 ca-certificates)
+    list(APPEND CPACK_DEBIAN_PROGRAM_PACKAGE_RECOMMENDS libcurl4)
     list(JOIN CPACK_DEBIAN_PROGRAM_PACKAGE_RECOMMENDS ", " CPACK_DEBIAN_PROGRAM_PACKAGE_RECOMMENDS)
 endif()
 

@@ -64,7 +64,9 @@ def check_fields(name, package):
               and "mpi" not in field["Depends"], f"{name} depends on {field['Depends']}")
     modules = {file.stem.split("-")[-1] for file in BUILD.glob("couplet-mpi-*.so")}
     launchers = [launcher for key, launcher in (("openmpi", "openmpi-bin"), ("mpich", "mpich")) if key in modules]
-    check(field["Recommends"] == (" | ".join(launchers) if name == "couplet" else ""),
+    remote = re.search(r"^CPL_REMOTE:BOOL=(ON|1)$", (BUILD / "CMakeCache.txt").read_text(), re.M)
+    wanted = [" | ".join(launchers)] * bool(launchers) + ["libcurl4"] * bool(remote)
+    check(field["Recommends"] == (", ".join(wanted) if name == "couplet" else ""),
           f"{name} recommends {field['Recommends']}")
 
 
