@@ -113,6 +113,36 @@ def what_is_asked():
     site.close()
 
 
+def many_requests():
+    """80 layers of 256 experts, each gate far from the next."""
+    header, at = {}, 0
+    for layer in range(80):
+        names = [("gate", 256)] + [(f"experts.{e}.{part}_proj", rows) for e in range(256)
+                                   for part, rows in (("gate", 2), ("up", 2048))]
+        for name, rows in names:
+            header[f"model.layers.{layer}.mlp.{name}.weight"] = {
+                "dtype": "F32", "shape": [rows, 32], "data_offsets": [at, at + 128 * rows]}
+            at += 128 * rows
+    text = json.dumps(header).encode()
+    site = rs.Site()
+    file = rs.Sparse(struct.pack("<Q", len(text)) + text, 8 + len(text) + at)
+    site.files["m/config.json"] = b'{"model_type": "olmoe", "num_experts_per_tok": 2}'
+    site.faults["m/model.safetensors"] = lambda handler, *_: rs.send_range(handler, file, ETag='"one"')
+    answer = fails([f"{site.url}/m"], "this takes 20480 requests", "--yes")
+    check(" to fetch in 20480 requests" in answer.stderr, answer.stderr)
+    asked = len(site.log)
+    check(asked < 12, f"{asked} requests before the refusal")
+    fails([f"{site.url}/m", "--dry-run"], " to fetch in 20480 requests", code=0)
+    same_again = run(f"{site.url}/m", "--layers", "3")
+    check(" to fetch in 256 requests" in same_again.stderr, same_again.stderr)
+    site.faults["m/model.safetensors"] = lambda handler, body, number: \
+        rs.send(handler, 404) if number > 99 else rs.send_range(handler, file, ETag='"one"')
+    site.forget()
+    fails([f"{site.url}/m", "--yes"], "no such file (404)")
+    check(len(site.log) >= 99, f"--yes made {len(site.log)} requests")
+    site.close()
+
+
 def mixed():
     site = site_of(FAMILIES / "olmoe", "m")
     answer = run(FAMILIES / "mixtral", f"{site.url}/m", "--json", "-")
@@ -302,6 +332,16 @@ def cache():
         check(figures(before) == figures(again), f"other figures from the cache: {again.stderr}")
         check(len(ranges) == 3, f"with one range lost and one damaged, {ranges} were asked for")
         check("more from the cache" in again.stderr, again.stderr)
+        site.files["m/model.safetensors"] = big(n=24)
+        site.faults["m/model.safetensors"] = lambda handler, _, number: number > 9 and rs.send(handler, 404)
+        site.forget()
+        fails([path, "--cache", kept, "--threads", "1"], "no such file (404)")
+        site.faults = {}
+        site.forget()
+        goes_on = run(path, "--json", "-", "--cache", kept)
+        ranges = [span for name, span, _ in site.log if name.endswith("model.safetensors")]
+        check(goes_on.returncode == 0 and len(ranges) <= 1 + 25 - 6, f"goes on with {len(ranges)} requests")
+        check(figures(goes_on) == figures(run(path, "--json", "-")), "other figures after an interruption")
         site.files["m/model.safetensors"] = big(expert=699)
         other = run(path, "--json", "-", "--cache", kept)
         check(figures(other) != figures(before), "a changed file was taken from the cache")
@@ -342,7 +382,7 @@ def without_libcurl():
         check(answer.returncode == 0, f"a local folder needs libcurl: {answer.stderr}")
 
 
-for part in (tls, without_libcurl, web, vocabulary, what_is_asked, mixed, hub, signatures, refusals, lies, cache):
+for part in (tls, without_libcurl, web, vocabulary, many_requests, what_is_asked, mixed, hub, signatures, refusals, lies, cache):
     if len(sys.argv) < 3 or part.__name__ in sys.argv[2:]:
         part()
 sys.exit(finish())

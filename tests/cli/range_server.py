@@ -88,7 +88,8 @@ def asked(handler, body):
 
 
 def send_range(handler, body, **headers):
-    headers = {"ETag": tag_of(body)} | headers
+    if "ETag" not in headers:
+        headers["ETag"] = tag_of(body)
     span = asked(handler, body)
     if not span:
         return send(handler, 200, body, **headers)
@@ -96,6 +97,21 @@ def send_range(handler, body, **headers):
     if begin >= len(body):
         return send(handler, 416, Content_Range=f"bytes */{len(body)}")
     return send(handler, 206, body[begin:end], Content_Range=f"bytes {begin}-{end - 1}/{len(body)}", **headers)
+
+
+class Sparse:
+    """A file of which only the beginning is there; the rest is zeros."""
+
+    def __init__(self, begin, length):
+        self.begin, self.length = begin, length
+
+    def __len__(self):
+        return self.length
+
+    def __getitem__(self, span):
+        start, stop, _ = span.indices(self.length)
+        known = self.begin[start:stop]
+        return known + bytes(stop - start - len(known))
 
 
 # ---- lies ----
