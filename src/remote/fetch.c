@@ -20,7 +20,6 @@ enum {
 static const double FIRST_WAIT = 0.5; /* seconds; doubled each time */
 
 static void send(cpl_fetch *f, double at);
-
 static void release(cpl_fetch *f);
 
 /* ---- results ---- */
@@ -84,7 +83,10 @@ static void deny(cpl_fetch *f)
     char host[256], says[300];
     cpl_address_host(host, f->url);
     what_it_says(says, a);
-    if (!f->site->endpoint)
+    if (f->site->endpoint && !cpl_address_is_same_host(f->url, f->site->endpoint))
+        fail(f, CPL_ERR_INPUT, "%s, to which the hub leads, refuses it (%ld)%s", host, a->code,
+             f->renewals ? ", by a new way too" : "");
+    else if (!f->site->endpoint)
         fail(f, CPL_ERR_INPUT, "%s refuses it (%ld)%s", host, a->code,
              a->code == 401 ? ": it asks for a login, and none is sent to a web server" : "");
     else if (f->transfer.token)
@@ -177,9 +179,9 @@ static void follow(cpl_fetch *f)
              MOST_HOPS, host);
         return;
     }
-    if (cpl_address_redirect(&to, f->url, a->location) != CPL_OK) {
-        fail(f, CPL_ERR_INPUT, "%s redirects to a place that is not allowed: %s", host,
-             cpl_last_error());
+    const cpl_status status = cpl_address_redirect(&to, f->url, a->location);
+    if (status != CPL_OK) {
+        fail(f, status, "%s redirects to a place that is not allowed: %s", host, cpl_last_error());
         return;
     }
     if (*a->linked_tag) memcpy(f->linked, a->linked_tag, sizeof f->linked);

@@ -194,8 +194,9 @@ def signatures():
         store.faults[""] = expire
         same(place, "hf://org/name", **where)
         check(front.state["signature"] == 2, f"{front.state['signature']} signatures for two times")
+        store.forget()
         store.faults[""] = lambda handler, body, number: number > 2 and rs.send(handler, 403)
-        fails(["hf://org/name"], "refuses it (403)", **where)
+        fails(["hf://org/name"], "to which the hub leads, refuses it (403), by a new way too", **where)
     front.close(), store.close()
 
 

@@ -123,6 +123,39 @@ static void changed_file(void **state)
     cpl_folder_remove(folder);
 }
 
+/* Layers that are left out are in the plan and never read. When they fill the buffer, they make room
+ * for what is. */
+static void what_nobody_reads(void **state)
+{
+    (void)state;
+    enum { N = 45, PIECE = 4 << 20 };
+    char folder[128], path[192], url[128];
+    cpl_remote *remote;
+    cpl_source *source;
+    cpl_origin_plan plan;
+    cpl_source_pieces all = {0};
+    unsigned char bytes[8], zeros[8] = {0};
+    snprintf(folder, sizeof folder, "%s", scratch_folder());
+    snprintf(path, sizeof path, "%s/x.gguf", folder);
+    assert_ok(cpl_file_write_atomic(path, "begin", 5));
+    assert_int_equal(truncate(path, (off_t)N * PIECE), 0);
+    snprintf(url, sizeof url, "%s/x.gguf", server_start(folder));
+    assert_ok(cpl_remote_open(&remote, url, NULL, NULL));
+    assert_ok(cpl_origin_open(cpl_remote_origin(remote), &source, url));
+    for (uint64_t i = 0; i < N; i++) assert_ok(cpl_source_pieces_add(&all, source, i * PIECE, PIECE));
+    assert_ok(cpl_origin_plan_set(cpl_remote_origin(remote), &plan, &all));
+    assert_int_equal(plan.n_requests, N);
+    assert_ok(cpl_source_read_at(source, bytes, 8, (uint64_t)N * PIECE - 8));
+    assert_memory_equal(bytes, zeros, 8);
+    assert_true(cpl_alloc_in_use() < 140 << 20);
+    assert_ok(cpl_source_read_at(source, bytes, 8, 0)); /* one that was dropped */
+    assert_memory_equal(bytes, "begin\0\0", 8);
+    cpl_source_pieces_free(&all);
+    cpl_source_close(source);
+    cpl_remote_close(remote);
+    cpl_folder_remove(folder);
+}
+
 /* ---- failing allocations ---- */
 
 static cpl_status inspect_remotely(cpl_coupling_report *report, const char *cache)
@@ -176,6 +209,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(threads),
         cmocka_unit_test(changed_file),
+        cmocka_unit_test(what_nobody_reads),
         cmocka_unit_test(failing_allocations),
     };
     const int failed = cmocka_run_group_tests(tests, NULL, NULL);
