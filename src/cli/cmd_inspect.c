@@ -39,7 +39,7 @@ typedef struct work {
     double base_bytes;    /* of the program itself: code, libraries, stacks of threads */
     int64_t lost;         /* checkpoints that could not be opened or read, with --keep-going */
     char reason[1024];    /* of the first of them */
-    bool dry_run;         /* opens all, and reads nothing */
+    bool dry_run;         /* stops after opening all */
     bool routed;          /* --text: the routing report too */
     const char *text;
     cpl_routing_options routing_options;
@@ -484,8 +484,7 @@ static const cpl_flag flags[] = {
         "give figures with 95 % intervals and bounds."),
     CPL_FLAG_ROW_THREADS,
     CPL_FLAG("--memory", TEXT, "SIZE", "Never use more memory than this, such as 512M or 4G."),
-    CPL_SWITCH("--dry-run",
-               "Open the checkpoints, print what reading them takes, and read nothing."),
+    CPL_SWITCH("--dry-run", "Open the checkpoints, print what reading them takes, and stop there."),
     CPL_FLAG("--cache", FOLDER, "DIR",
              "Keep what is read from servers in this folder, so that an interrupted inspection "
              "goes on; default: nothing is kept."),

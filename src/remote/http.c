@@ -204,6 +204,8 @@ static void set_options(const cpl_http_transfer *t, CURL *easy)
     if (certificates && *certificates) curl->easy_setopt(easy, CURLOPT_CAINFO, certificates);
     curl->easy_setopt(easy, CURLOPT_URL, t->url);
     curl->easy_setopt(easy, CURLOPT_PROTOCOLS_STR, "http,https");
+    if (strncasecmp(t->url, "http:", 5) == 0) /* stays on this machine */
+        curl->easy_setopt(easy, CURLOPT_PROXY, "");
     curl->easy_setopt(easy, CURLOPT_FOLLOWLOCATION, 0L);
     curl->easy_setopt(easy, CURLOPT_SSL_VERIFYPEER, 1L);
     curl->easy_setopt(easy, CURLOPT_SSL_VERIFYHOST, 2L);

@@ -143,6 +143,13 @@ def many_requests():
     site.close()
 
 
+def proxies():
+    """What is for this machine does not leave it by a proxy."""
+    site = site_of(FAMILIES / "olmoe", "m")
+    same(FAMILIES / "olmoe", f"{site.url}/m", http_proxy="http://127.0.0.1:1", all_proxy="http://127.0.0.1:1")
+    site.close()
+
+
 def mixed():
     site = site_of(FAMILIES / "olmoe", "m")
     answer = run(FAMILIES / "mixtral", f"{site.url}/m", "--json", "-")
@@ -383,7 +390,7 @@ def without_libcurl():
         check(answer.returncode == 0, f"a local folder needs libcurl: {answer.stderr}")
 
 
-for part in (tls, without_libcurl, web, vocabulary, many_requests, what_is_asked, mixed, hub, signatures, refusals, lies, cache):
+for part in (tls, without_libcurl, web, vocabulary, many_requests, proxies, what_is_asked, mixed, hub, signatures, refusals, lies, cache):
     if len(sys.argv) < 3 or part.__name__ in sys.argv[2:]:
         part()
 sys.exit(finish())
