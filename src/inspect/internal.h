@@ -1,7 +1,7 @@
-/* internal.h - what report.c, reading.c, measure.c, sampled.c, sampled_sums.c, silhouette.c,
- * tsne_plot.c and worker.c share.
+/* internal.h - what report.c, measure.c, sampled.c, sampled_sums.c, silhouette.c, tsne_plot.c and
+ * worker.c share.
  *
- * Room:  inspect, inside those eight only. */
+ * Room:  inspect, inside those seven only. */
 #ifndef CPL_INSPECT_INTERNAL_H
 #define CPL_INSPECT_INTERNAL_H
 
@@ -54,13 +54,6 @@ double cpl_coupling_work_bytes(const cpl_coupling_report *report, int n_threads)
 /* Sets cost->seconds from a short product and, of local files, a short read. */
 CPL_NODISCARD cpl_status cpl_inspect_cost_of(cpl_inspect_cost *cost,
                                              const cpl_coupling_report *report);
-
-/* ---- reading.c ---- */
-
-/* Tells the origin of the files what will be read, in order, and sets cost->reading and what belongs
- * to it. Nothing for local files. CPL_ERR_MEMORY. */
-CPL_NODISCARD cpl_status cpl_inspect_reading_plan(cpl_inspect_cost *cost,
-                                                  const cpl_coupling_report *report);
 
 /* ---- sampled.c: with o.sample a part of the rows of every gate ---- */
 
