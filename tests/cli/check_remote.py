@@ -177,8 +177,22 @@ def hub():
         front.forget()
         run("hf://org/name", HF_HOME=str(place), **where)
         check(front.log[-1][2] == "Bearer hf_file", f"HF_HOME: {front.log[-1]}")
+    moved = f"org/name/resolve/{rs.COMMIT}/config.json"
+    front.files["other/place"] = files["config.json"]
+    front.faults[moved] = rs.redirect("/other/place")
+    front.forget()
+    same(folder, "hf://org/name", HF_TOKEN="hf_secret", **where)
+    check(("other/place", None, "Bearer hf_secret") in front.log, f"a way on the hub itself: {front.log}")
+    front.faults.pop(moved)
+    front.forget()
+    run("hf://org/name", **where)
     once = sum(1 for name, _, _ in front.log if name.endswith("model-00001-of-00005.safetensors"))
     check(once == 1, f"the way to a shard was asked for {once} times")
+    files["model.safetensors.index.json"] = \
+        files["model.safetensors.index.json"].replace(b"model-00002-of", b"model-00007-of")
+    front.files[f"org/name/resolve/{rs.COMMIT}/model.safetensors.index.json"] = files["model.safetensors.index.json"]
+    fails(["hf://org/name"], "model-00007-of-00005.safetensors: the repository has no such file",
+          "the nearest name is model-0000", **where)
     front.close(), store.close()
 
 
