@@ -33,6 +33,20 @@ static bool is_this_machine(const char *host)
     return sscanf(host, "%3u.%3u.%3u.%3u%c", &a, &b, &c, &d, &end) == 4 && a == 127;
 }
 
+/* A place that a server names, for sentences: without user, password, query and fragment, which may be
+ * secret. */
+static const char *plain(char out[256], const char *url)
+{
+    const char *scheme = strstr(url, "://"), *host = scheme ? scheme + 3 : url;
+    const size_t authority = strcspn(host, "/?#");
+    const char *user       = memrchr(host, '@', authority);
+    const size_t skipped   = user ? (size_t)(user + 1 - host) : 0;
+    const size_t kept      = strcspn(host, "?#") > skipped ? strcspn(host, "?#") - skipped : 0;
+    snprintf(out, 256, "%.*s%.*s", scheme ? (int)(host - url < 16 ? host - url : 0) : 0, url,
+             (int)(kept < 200 ? kept : 200), host + skipped);
+    return out;
+}
+
 /* NULL, or what is wrong with it. */
 static const char *fault_of(const cpl_curl_table *curl, CURLU *url, const char *text)
 {
@@ -61,7 +75,9 @@ static cpl_status check(const char *text, bool given)
     if (!fault && given && strpbrk(text, "?#"))
         fault = "a URL with a query (?...) or a fragment (#...) names no folder or file here";
     curl->url_cleanup(url);
-    return fault ? CPL_FAIL(CPL_ERR_INPUT, "%.500s: %s", text, fault) : CPL_OK;
+    char shown[256];
+    if (!fault) return CPL_OK;
+    return CPL_FAIL(CPL_ERR_INPUT, "%.500s: %s", given ? text : plain(shown, text), fault);
 }
 
 cpl_status cpl_address_check(const char *url)
@@ -78,18 +94,19 @@ cpl_status cpl_address_redirect(char **out, const char *from, const char *locati
 {
     const cpl_curl_table *curl;
     cpl_status status = CPL_OK;
-    char *text        = NULL;
+    char *text        = NULL, shown[256];
     *out              = NULL;
+    plain(shown, location);
     CPL_TRY(cpl_curl_table_load(&curl));
     CURLU *url = curl->url();
     if (!url) return CPL_ERR_MEMORY;
     if (curl->url_set(url, CURLUPART_URL, from, 0) != CURLUE_OK ||
         curl->url_set(url, CURLUPART_URL, location, CURLU_DISALLOW_USER) != CURLUE_OK ||
         curl->url_get(url, CURLUPART_URL, &text, 0) != CURLUE_OK)
-        CPL_TRY_DONE(CPL_FAIL(CPL_ERR_INPUT, "\"%.200s\" is no URL", location));
+        CPL_TRY_DONE(CPL_FAIL(CPL_ERR_INPUT, "\"%s\" is no URL", shown));
     CPL_TRY_DONE(cpl_address_check(text));
     if (strncasecmp(from, "https:", 6) == 0 && strncasecmp(text, "https:", 6) != 0)
-        CPL_TRY_DONE(CPL_FAIL(CPL_ERR_INPUT, "\"%.200s\" is not protected on its way", location));
+        CPL_TRY_DONE(CPL_FAIL(CPL_ERR_INPUT, "\"%s\" is not protected on its way", shown));
     *out = cpl_text_copy(text);
     if (!*out) status = CPL_ERR_MEMORY;
 done:

@@ -238,9 +238,10 @@ static void release(cpl_fetch *f)
     }
 }
 
+/* Whether redirects had led to the place that refused: one that was signed just now, once. */
 static bool may_renew(const cpl_fetch *f)
 {
-    return f->remembered && f->renewals < 2;
+    return f->remembered ? f->renewals < 2 : f->hops > 0 && f->renewals < 1;
 }
 
 /* ---- bytes ---- */

@@ -281,7 +281,8 @@ static void no_memory(void **state)
         assert_int_equal(cpl_alloc_in_use(), held);
         failures += status != CPL_OK;
     }
-    assert_true(failures >= calls - 2);
+    /* What does not matter: the look whether the file is GGUF, and the estimate of the speed. */
+    assert_true(failures >= calls - 4);
     case_free(&c);
 }
 
