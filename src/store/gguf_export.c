@@ -371,7 +371,7 @@ cpl_status cpl_gguf_export_write(cpl_gguf_export *done, const cpl_hf *hf,
     plan all                    = {0};
     stream s                    = {.hf = hf, .writer = &w};
     cpl_status status           = CPL_OK;
-    graph form;
+    graph form                  = {0};
     CPL_ASSERT(cpl_encode_knows(type));
     CPL_TRY(find_form(&form, c, cpl_hf_folder(hf)));
     *done = (cpl_gguf_export){.architecture = form.architecture};

@@ -142,7 +142,8 @@ static void what_nobody_reads(void **state)
     snprintf(url, sizeof url, "%s/x.gguf", server_start(folder));
     assert_ok(cpl_remote_open(&remote, url, NULL, NULL));
     assert_ok(cpl_origin_open(cpl_remote_origin(remote), &source, url));
-    for (uint64_t i = 0; i < N; i++) assert_ok(cpl_source_pieces_add(&all, source, i * PIECE, PIECE));
+    for (uint64_t i = 0; i < N; i++)
+        assert_ok(cpl_source_pieces_add(&all, source, i * PIECE, PIECE));
     assert_ok(cpl_origin_plan_set(cpl_remote_origin(remote), &plan, &all));
     assert_int_equal(plan.n_requests, N);
     assert_ok(cpl_source_read_at(source, bytes, 8, (uint64_t)N * PIECE - 8));
