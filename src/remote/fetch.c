@@ -12,8 +12,8 @@
 
 enum {
     MOST_HOPS    = 10,
-    MOST_TRIES   = 4,    /* after a lost connection, without getting on */
-    MOST_WAITS   = 8,    /* when a server asks to wait, or fails */
+    MOST_TRIES   = 4,    /* after a lost connection without getting on, or when a server fails */
+    MOST_WAITS   = 7,    /* when a server asks to wait */
     LONGEST_WAIT = 600,  /* seconds a server may ask for */
     GETTING_ON   = 65536 /* bytes after which a lost connection counts as the first one */
 };
@@ -149,7 +149,9 @@ static void wait_and_try(cpl_fetch *f)
              a->code);
         return;
     }
-    if (f->tries++ >= MOST_WAITS) {
+    /* A server that says it is busy is given more time than one that fails. */
+    const bool busy = a->code == 429 || a->code == 503;
+    if (f->tries++ >= (busy ? MOST_WAITS : MOST_TRIES)) {
         fail(f, CPL_ERR_IO, "%s answered %ld, %d times in a row%s", host, a->code, f->tries,
              a->code == 429 ? ": too many requests; try again later" : "");
         return;
@@ -406,7 +408,7 @@ static void judge(cpl_http_transfer *t)
     cpl_fetch *f         = t->ctx;
     cpl_fetch_site *site = f->site;
     pthread_mutex_lock(&site->lock);
-    const bool bytes = t->answer.code / 100 == 2;
+    const bool bytes = cpl_http_has_bytes(t->answer.code);
     if (t->end == CPL_HTTP_DONE && !bytes)
         judge_code(f);
     else if (t->end == CPL_HTTP_DONE || (t->end == CPL_HTTP_CUT && bytes))

@@ -139,7 +139,7 @@ static bool whole_fits(const cpl_http_transfer *t)
 static bool accept_answer(cpl_http_transfer *t)
 {
     curl->easy_getinfo(t->handle, CURLINFO_RESPONSE_CODE, &t->answer.code);
-    if (t->answer.code / 100 != 2) {
+    if (!cpl_http_has_bytes(t->answer.code)) {
         t->end = CPL_HTTP_DONE; /* no matter how the page of an error is encoded */
         return true;
     }
@@ -181,7 +181,7 @@ static size_t take_body(char *bytes, size_t size, size_t count, void *ctx)
 {
     cpl_http_transfer *t = ctx;
     const size_t length  = size * count;
-    if (t->answer.code / 100 != 2) { /* the page of an error is not read */
+    if (!cpl_http_has_bytes(t->answer.code)) { /* the page of an error is not read */
         t->got += length;
         return t->got > ERROR_BODY ? 0 : length;
     }
@@ -316,7 +316,8 @@ static void finish(cpl_http *http, CURL *easy, CURLcode code)
     while (*at != t) at = &(*at)->next;
     *at = t->next;
     http->n_active--;
-    const bool is_error = t->answer.code && t->answer.code / 100 != 2 && t->head <= MOST_HEAD;
+    const bool is_error =
+        t->answer.code && !cpl_http_has_bytes(t->answer.code) && t->head <= MOST_HEAD;
     if (t->end == CPL_HTTP_DONE && !is_error) t->end = end_of(code);
     if (t->text && t->text->failed) t->end = CPL_HTTP_BROKEN;
     if (is_error) t->got = 0;

@@ -50,6 +50,12 @@ typedef enum cpl_http_end {
     CPL_HTTP_BROKEN    /* anything else that repeating does not mend */
 } cpl_http_end;
 
+/* Whether an answer of this code has bytes of the file. */
+static inline bool cpl_http_has_bytes(long code)
+{
+    return code == 200 || code == 206;
+}
+
 typedef struct cpl_http_transfer cpl_http_transfer;
 struct cpl_http_transfer {
     /* The request, set before it is submitted and left alone until it is done. */
