@@ -34,3 +34,17 @@ def test_a_recorded_run(tmp_path):
     counted = [line for line in lines if "tokens_per_expert" in line]
     for event, line in zip(found.Histograms("tokens_per_expert/layer_0") if counted else (), counted):
         assert event.histogram_value.num == len(line["tokens_per_expert"][0])
+
+
+@pytest.mark.skipif(couplet.find_program() is None, reason="the program couplet is not on PATH")
+def test_samples_are_text(tmp_path):
+    (tmp_path / "config.yaml").write_text("train:\n    steps: 8\n")
+    lines = [{"schema": 2, "step": step, "loss": 1.0, "tokens_per_s": 1.0,
+              "samples": [{"prompt": "once", "text": f" upon\n*{step}*"}]} for step in (4, 8)]
+    (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    subprocess.run([couplet.find_program(), "export", tmp_path, "--tensorboard", tmp_path / "made"], check=True,
+                   capture_output=True)
+    found = EventAccumulator(str(tmp_path / "made"), size_guidance={"tensors": 0})
+    found.Reload()
+    assert [(e.step, e.tensor_proto.string_val[0].decode()) for e in found.Tensors("samples/1")] == [
+        (step, f"prompt\n\n    once\n\ncontinued\n\n     upon\n    *{step}*") for step in (4, 8)]
