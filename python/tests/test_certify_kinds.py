@@ -165,7 +165,8 @@ def test_without_a_kind_all_that_fit_are_written(tmp_path, capsys):
     (("losses_of_routers:z", "--rounding", "bf16"), "--rounding is not for a loss of a router"),
     (("losses_of_others:papers", "--seed", "1"), "--seed is not for the coupling loss"),
     (("losses_of_others:papers", "--logits", "one"), "--logits is not for the coupling loss"),
-    (("a_dump.safetensors", "--keep", "folder"), "--keep is not for a dump")))
+    (("a_dump.safetensors", "--keep", "folder"), "--keep is not for a dump"),
+    (("a_dump.safetensors", "--set", "top_k=1"), "--set is not for a dump")))
 def test_options_that_would_change_nothing_are_refused(words, sentence, capsys):
     assert command.main(list(words)) == 2
     assert sentence in capsys.readouterr().err

@@ -29,6 +29,13 @@ def test_faults_are_named(name, key):
     assert hits == told and right == rest and told + rest == 3
 
 
+@pytest.mark.parametrize("state", ("right", "unknown", "unclear", "fault"))
+def test_a_judge_that_names_nothing_has_no_hits(state, monkeypatch):
+    kind = KINDS["load-balancing-olmoe"]
+    monkeypatch.setattr(sweep_certify, "judge", lambda *_: _judge.Verdict(kind, state, [_judge.Supposed()]))
+    assert sweep_certify.named(kind, [kind.fault("softmax_twice")], torch.float32, 3, seed=2)[:2] == (0, 3)
+
+
 @pytest.mark.parametrize("number", (824, 971))
 def test_ties_in_several_layers(number):
     """What fits the sums over layers best is outside of what a layer's ties allow: fit and bounds take turns."""

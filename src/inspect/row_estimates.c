@@ -275,6 +275,9 @@ static cpl_interval within_most(cpl_interval z, double plain, double most)
                           fmin(fmax(z.high, high), most)};
 }
 
+/* Of q: with more than this added by the sampling, what is left of its removal is as large as q. */
+static const double RESOLVED = 0.25;
+
 static cpl_interval estimate_z(const sampler *s, double *deviations)
 {
     const int64_t n   = s->sums->n;
@@ -284,7 +287,7 @@ static cpl_interval estimate_z(const sampler *s, double *deviations)
     if (n == 1) return (cpl_interval){NAN, NAN, NAN};
     centre_twice(s->kappa, n, s->value);
     take_moments(&m, s);
-    if (!(m.q > 0) || !fieller(&z, &m, s)) return (cpl_interval){NAN, -most, most};
+    if (!(m.added < RESOLVED * m.q) || !fieller(&z, &m, s)) return (cpl_interval){NAN, -most, most};
     return within_most(z, m.a / sqrt(m.q + m.added), most);
 }
 

@@ -86,17 +86,12 @@ void cpl_row_plan_choose(int64_t chosen[CPL_ROW_BLOCKS], const cpl_row_plan *pla
 
 cpl_interval cpl_interval_sum(const cpl_interval *parts, int64_t count, double weight)
 {
-    double sum = 0, below = 0, above = 0;
-    bool known = count > 0;
-    for (int64_t k = 0; k < count; k++) {
-        const cpl_interval *p = &parts[k];
-        const double middle   = isnan(p->estimate) ? (p->low + p->high) / 2 : p->estimate;
-        known                 = known && !isnan(p->estimate);
-        sum += middle;
-        below += (middle - p->low) * (middle - p->low);
-        above += (p->high - middle) * (p->high - middle);
-    }
+    cpl_interval sum = {0};
     if (count == 0) return (cpl_interval){NAN, NAN, NAN};
-    return (cpl_interval){known ? weight * sum : (double)NAN, weight * (sum - sqrt(below)),
-                          weight * (sum + sqrt(above))};
+    for (int64_t k = 0; k < count; k++) {
+        sum.estimate += weight * parts[k].estimate;
+        sum.low += weight * parts[k].low;
+        sum.high += weight * parts[k].high;
+    }
+    return sum;
 }

@@ -28,8 +28,9 @@ typedef struct cpl_row_plan {
     bool whole;       /* every row is read: figures are exact */
 } cpl_row_plan;
 
-/* About `share`, in (0,1], of `rows`, but of 16 rows at least; from 0.9 on of all. Where factors are stored for every `aligned` rows (1: no
- * matter), no block lies across two of their groups, but for one of several whole groups. */
+/* About `share`, in (0,1], of `rows`, but of 16 rows at least; from 0.9 on of all. Where factors are
+ * stored for every `aligned` rows (1: no matter), no block lies across two of their groups, but for one
+ * of several whole groups. */
 cpl_row_plan cpl_row_plan_of(int64_t rows, int64_t aligned, double share);
 
 /* Returns the first row of a block and sets its number of rows. */
@@ -83,9 +84,9 @@ CPL_NODISCARD cpl_status cpl_row_sums_bound(cpl_row_bounds *out, const cpl_row_s
 void cpl_row_sums_entries(double *low, double *high, const cpl_row_sums *sums,
                           const double *row_norm, bool scale_free);
 
-/* The interval of the sum of independent figures, each weighted by `weight` (MOVER: G. Y. Zou and A.
- * Donner, "Construction of confidence limits about effect measures", 2008). One without an estimate
- * counts with the middle of its interval, and the sum has none. NaN if count is 0. */
+/* An interval of the sum of figures, each weighted by `weight` > 0: the sums of the ends. It is wider than
+ * independent errors need, and holds where all err to one side. One without an estimate leaves the sum
+ * without one. NaN if count is 0. */
 cpl_interval cpl_interval_sum(const cpl_interval *parts, int64_t count, double weight);
 
 #endif /* CPL_INSPECT_ROW_SAMPLE_H */

@@ -45,9 +45,10 @@ static const struct table {
     [CPL_SAMPLED_ESTIMATES] = {"Estimates with 95 % intervals, each for itself", estimates, false,
                                false},
     [CPL_SAMPLED_CENTRED]   = {"The same of the centred rows R_i - mean R", estimates, true, false},
-    [CPL_SAMPLED_BOUNDS] = {"Bounds, no estimates: what every M within simultaneous 95 % intervals "
-                            "of its entries allows",
-                            bounds, false, true},
+    [CPL_SAMPLED_BOUNDS] =
+        {"Bounds, no estimates: what every M within wide intervals of its entries "
+         "allows",
+         bounds, false, true},
     [CPL_SAMPLED_CENTRED_BOUNDS] = {"The same of the centred rows", bounds, true, true},
 };
 

@@ -72,6 +72,7 @@ static cpl_status check(const char *text, bool given)
     CURLU *url = curl->url();
     if (!url) return CPL_ERR_MEMORY;
     const char *fault = fault_of(curl, url, text);
+    if (given && strstr(text, ":///")) fault = "names no host";
     if (!fault && given && strpbrk(text, "?#"))
         fault = "a URL with a query (?...) or a fragment (#...) names no folder or file here";
     curl->url_cleanup(url);

@@ -131,8 +131,10 @@ static void try_again(cpl_fetch *f)
         again_after(f, backed_off(f->tries++));
         return;
     }
+    const bool complete = f->transfer.end == CPL_HTTP_DONE;
     fail(f, CPL_ERR_IO, "no connection with %s, or it was lost, %d times in a row: %s",
-         cpl_address_host(host, f->url), MOST_TRIES + 1, f->transfer.error);
+         cpl_address_host(host, f->url), MOST_TRIES + 1,
+         complete ? "it sends fewer bytes than it says" : f->transfer.error);
     if (!f->site->down) f->site->down = cpl_text_copy(f->sentence);
 }
 
@@ -143,7 +145,8 @@ static void wait_and_try(cpl_fetch *f)
     const double now         = cpl_seconds_now();
     char host[256];
     cpl_address_host(host, f->url);
-    double seconds = a->retry_after >= 0 ? a->retry_after : backed_off(f->tries);
+    const double own = backed_off(f->tries); /* a date in the past asks for no wait */
+    double seconds   = a->retry_after > own ? a->retry_after : own;
     if (seconds > LONGEST_WAIT) {
         fail(f, CPL_ERR_IO, "%s asks to wait %.0f seconds (%ld): try again then", host, seconds,
              a->code);

@@ -36,15 +36,15 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("callable", nargs="?", help="my_module:my_loss, file.py:my_loss, or a dump: FILE.safetensors")
     parser.add_argument("--list", action="store_true", help="the kinds and their faults, as docs/losses.md has them")
     parser.add_argument("--loss", metavar="KIND", help="erc, " + ", ".join(KINDS))
-    parser.add_argument("--set", metavar="NAME=VALUE", action="append", default=[],
+    parser.add_argument("--set", metavar="NAME=VALUE", action="append",
                         help="an input that it has inside and does not take, as top_k=2")
     parser.add_argument("--alpha", help="as --set alpha=VALUE: that of a coupling loss that takes none")
     parser.add_argument("--weight", help="as --set weight=VALUE; 1 by default")
     parser.add_argument("--logits", choices=MANY, help="how it takes the logits of several layers; default: tried")
-    parser.add_argument("--dtype", default="float32", choices=("float32", "float64", "bfloat16", "float16"))
+    parser.add_argument("--dtype", choices=("float32", "float64", "bfloat16", "float16"), help="default: float32")
     parser.add_argument("--rounding", choices=("f32", "bf16"),
                         help="erc: what is let pass; default: bf16 where a tensor of a dump has 16 bits")
-    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--device", help="default: cpu")
     parser.add_argument("--seed", type=int, help="of the inputs; default: 0")
     parser.add_argument("--details", action="store_true", help="also the numbers, and what the inputs cannot show")
     parser.add_argument("--json", metavar="FILE", help="the verdict for programs; - writes it alone to standard output")
@@ -55,7 +55,7 @@ def _parser() -> argparse.ArgumentParser:
 def _fixed(args: argparse.Namespace) -> Dict[str, Any]:
     found = {}
     given = [f"{name}={getattr(args, name)}" for name in ("alpha", "weight") if getattr(args, name) is not None]
-    for word in (*args.set, *given):
+    for word in (*(args.set or ()), *given):
         name, _, value = word.partition("=")
         try:
             found[name] = int(value) if value.isdigit() else float(value)
@@ -74,6 +74,11 @@ def _is_coupling(function: Any) -> bool:
         return "router" in keywords and bool({"w_gate", "w_up", "w_gate_up"} & set(keywords))
     names = {theirs for kind in KINDS.values() for ours in kind.needs for theirs in kind.inputs[ours]}
     return not names & set(inspect.signature(function).parameters)
+
+
+def _dtype(args: argparse.Namespace) -> torch.dtype:
+    dtype: torch.dtype = getattr(torch, args.dtype or "float32")
+    return dtype
 
 
 def _rounded(args: argparse.Namespace) -> Optional[bool]:
@@ -147,7 +152,7 @@ def _kept(args: argparse.Namespace, name: str, kind: str) -> pathlib.Path:
 
 def _of_coupling(args: argparse.Namespace, function: Any) -> ANY:
     _refuse(args, "the coupling loss", "logits", "seed")
-    made = erc.dumps(function, getattr(torch, args.dtype), args.device, _fixed(args))
+    made = erc.dumps(function, _dtype(args), args.device or "cpu", _fixed(args))
     for name, tensors in made.items() if args.keep else ():
         save(_kept(args, name, "erc"), tensors, "erc")
     return erc.judge(made, _rounded(args))
@@ -157,7 +162,7 @@ def _of_callable(args: argparse.Namespace, function: Any) -> List[ANY]:
     """As the kind that is named; without one, as all as which it is right."""
     if args.loss == "erc" or args.loss is None and _is_coupling(function):
         return [_of_coupling(args, function)]
-    settings = {"dtype": getattr(torch, args.dtype), "device": args.device, "seed": args.seed or 0,
+    settings = {"dtype": _dtype(args), "device": args.device or "cpu", "seed": args.seed or 0,
                 "fixed": _fixed(args), "logits": args.logits}
     names = [args.loss] if args.loss else fitting(function, **settings)
     return [_of_coupling(args, function) if name == "erc" else _of_router(args, function, name, settings) for name in names]
@@ -180,10 +185,10 @@ def _refuse(args: argparse.Namespace, what: str, *names: str) -> None:
 
 def _run(args: argparse.Namespace) -> int:
     if args.callable.endswith(".safetensors"):
-        _refuse(args, "a dump", "logits", "seed", "keep", "alpha", "weight")
+        _refuse(args, "a dump", "logits", "seed", "keep", "alpha", "weight", "set", "dtype", "device")
         tensors, metadata = tensors_in(pathlib.Path(args.callable))
         return _said(_of_dump(args, tensors, metadata.get("kind")), args)
-    _check_device(args.device)
+    _check_device(args.device or "cpu")
     return _said(_of_callable(args, load(args.callable)), args)
 
 

@@ -179,6 +179,8 @@ def _dump(name: str, values: Dict[str, Any], got: Dict[str, Tensor]) -> Dump:
     for key in gradients:
         if key not in values:
             raise CannotJudge(f"d_{key} is there, {key} is not")
+        if key in NUMBERS:
+            raise CannotJudge(f"d_{key} is there: {key} is a number, which has no gradient here")
     _sizes(values, gradients)
     return Dump(name, Case(**values), got)
 

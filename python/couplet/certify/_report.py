@@ -32,7 +32,8 @@ def sentence(verdict: Union[Verdict, Certificates]) -> str:
         also = f"; these inputs do not tell it from {_others(verdict)}" if verdict.others else ""
         return f"right as {kind}{rounding}{also}"
     if verdict.state == "other":
-        told = f": as {kind}, {_clause(verdict.sets[0], verdict)}" if verdict.sets else ""
+        told = " | ".join(_clause(one, verdict) for one in verdict.sets)
+        told = f": as {kind}, {'one of: ' if len(verdict.sets) > 1 else ''}{told}" if told else ""
         return f"right as {_others(verdict)}{rounding}, not {kind}{told}"
     if verdict.state == "unclear":
         off = max((one for figures in verdict.figures.values() for one in figures),
