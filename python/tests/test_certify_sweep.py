@@ -21,7 +21,7 @@ def test_no_false_alarm(name):
     assert len(sweep_certify.right_ways.of(KINDS[name])) >= 5
 
 
-@pytest.mark.parametrize("name, key", (("load-balancing-olmoe", "softmax_twice"), ("load-balancing-deepseek", "epsilon"),
+@pytest.mark.parametrize("name, key", (("load-balancing-olmoe", "softmax_twice"), ("load-balancing-olmoe", "softmax_over_chosen"), ("load-balancing-deepseek", "epsilon"),
                                        ("z-loss", "of_logits"), ("simbal", "squared"), ("gate-weights", "bias_in_weight")))
 def test_faults_are_named(name, key):
     kind = KINDS[name]

@@ -15,6 +15,7 @@ from ._kind import generator
 MANY = 1 << 16  # numbers of a tensor whose errors are not all drawn anew
 ADDED = 2.0**-22  # four rounding errors of float32, in which narrower numbers are added up
 SUMS = ("sum", "mean", "mm", "bmm", "addmm", "logsumexp", "linalg_vector_norm")
+OF_MASKED = ("_softmax", "_log_softmax", "logsumexp")  # their operand may be -inf where it is masked
 # No arithmetic.
 MOVES = ("view", "_unsafe_view", "expand", "t", "transpose", "select", "slice", "clone", "detach", "permute", "alias",
          "unsqueeze", "squeeze", "_to_copy", "zeros_like", "ones_like", "where", "masked_fill", "scatter", "topk", "max",
@@ -37,7 +38,8 @@ class Moved(TorchDispatchMode):  # type: ignore[no-untyped-call, unused-ignore] 
         name = func.overloadpacket.__name__
         if Moved.paused or name in MOVES:
             return func(*args, **(kwargs or {}))
-        out = func(*tree_map(lambda one: self.moved(one, self.unit), args), **(kwargs or {}))
+        move = self.moved_by_factor if name in OF_MASKED else self.moved
+        out = func(*tree_map(lambda one: move(one, self.unit), args), **(kwargs or {}))
         unit = self.unit
         if name in SUMS:
             summed = max((one.numel() for one in args if isinstance(one, Tensor)), default=1)
@@ -59,6 +61,12 @@ class Moved(TorchDispatchMode):  # type: ignore[no-untyped-call, unused-ignore] 
         if not isinstance(value, Tensor) or not value.is_floating_point():
             return value
         return torch.addcmul(value, value, self.noise(value.shape, value.dtype), value=unit)
+
+    def moved_by_factor(self, value: Any, unit: float) -> Any:
+        """The same of numbers some of which may be infinite, and stay so."""
+        if not isinstance(value, Tensor) or not value.is_floating_point():
+            return value
+        return value * (1 + unit * self.noise(value.shape, value.dtype))
 
     def noise(self, shape: torch.Size, dtype: torch.dtype) -> Tensor:
         """Numbers between -1 and 1; for many of them, a piece of a pool that was drawn once."""
