@@ -112,6 +112,8 @@ def test_damaged_files(how, sentence, tmp_path, capsys):
     ({"loss": torch.tensor(float("nan"))}, "loss has a NaN"), ({"top_k": torch.tensor(9.0)}, "top_k is 9, there are 8 experts"),
     ({"top_k": torch.tensor(1.5)}, "must be a whole number"), ({"mask": torch.ones(7)}, "mask has 7 for T, logits has 40"),
     ({"d_logits": torch.zeros(3, 40, 7)}, "d_logits is [3, 40, 7], logits is [3, 40, 8]"),
+    ({"num_experts": torch.tensor(3.0)}, "num_experts is 3, there are 8 experts"),
+    ({"mask": torch.full((40,), -1e9)}, "mask holds other numbers than 0 and 1"),
     ({"d_top_k": torch.zeros(())}, "d_top_k is there: top_k is a number"),
     ({"micro_batches": torch.tensor(3.0)}, "which does not divide the 40 tokens"),
     ({"logits": torch.zeros(8)}, "logits has 1 axes, must have 3"), ({"loss": None}, "it has no loss, which"),

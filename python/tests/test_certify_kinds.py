@@ -191,6 +191,17 @@ def test_arguments_by_position_alone():
     certify.assert_right(loss, "load-balancing-olmoe")
 
 
+def test_hidden_state_that_moves_little():
+    calls = []
+
+    def loss(router_logits, top_k, coefficient):
+        calls.append(1)
+        return (1 + 1e-4 * len(calls)) * others.olmoe(router_logits, top_k, coefficient)
+
+    with pytest.raises(certify.CannotJudge, match="it depends on hidden state"):
+        certify.certify(loss, "load-balancing-olmoe")
+
+
 def test_a_bias_that_is_never_updated():
     for kind in ("bias-update-sign", "bias-update-centred", "bias-update-proportional"):
         for never in (lambda counts, bias, rate: bias.clone(), lambda counts, bias, rate: None):

@@ -117,6 +117,8 @@ def _sizes(values: Dict[str, Any], gradients: Dict[str, Tensor]) -> None:
     n, T = sizes.get("n", (0, ""))[0], sizes.get("T", (0, ""))[0]
     if values.get("top_k", 1) > n > 0:
         raise CannotJudge(f"top_k is {values['top_k']}, there are {n} experts")
+    if values.get("num_experts", n) != n and n:
+        raise CannotJudge(f"num_experts is {values['num_experts']}, there are {n} experts")
     if "indices" in values and "top_k" in values and n:
         _check_indices(values["indices"], n, values["top_k"])
     for name in ("micro_batches", "sequences"):
@@ -133,6 +135,8 @@ def _check(name: str, value: Tensor) -> None:
         raise CannotJudge(f"{name} has a NaN or an infinite number")
     if name == "loss" and value.numel() != 1:
         raise CannotJudge(f"loss is a tensor {list(value.shape)}, must be one number")
+    if name in ("mask", "kept") and not bool(((value == 0) | (value == 1)).all()):
+        raise CannotJudge(f"{name} holds other numbers than 0 and 1")
     if name == "mask" and not bool(value.any()):
         raise CannotJudge("mask leaves no token")
 
