@@ -228,7 +228,7 @@ static void renew(cpl_fetch *f)
     file->waiting = f;
 }
 
-/* If it was the one that asked for the way: the others go it, or one of them asks again. */
+/* If it was the one that asked for the way: those that wait set out again. */
 static void release(cpl_fetch *f)
 {
     cpl_fetch_file *file = f->file;
