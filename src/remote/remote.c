@@ -375,7 +375,9 @@ static cpl_status copy_words(cpl_remote *r, const char *word, const char *cache)
     r->word  = cpl_text_copy(word);
     r->cache = cache ? cpl_text_copy(cache) : NULL;
     if (!r->word || (cache && !r->cache)) return CPL_ERR_MEMORY;
-    while (n && r->word[n - 1] == '/') r->word[--n] = '\0';
+    const char *scheme = strstr(r->word, "://");
+    const size_t least = scheme ? (size_t)(scheme - r->word) + 3 : 0;
+    while (n > least && r->word[n - 1] == '/') r->word[--n] = '\0';
     return cache ? cpl_folder_make(cache) : CPL_OK;
 }
 
