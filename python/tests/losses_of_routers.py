@@ -213,6 +213,10 @@ def backward_raises(logits):
     return z(Raise.apply(logits))
 
 
+def any_arguments(*args, **kwargs):
+    return z(*args, **kwargs)
+
+
 CANNOT = {
     "raises": ("--loss z-loss", "it raises KeyError: 'boom'"),
     "no_graph": ("--loss z-loss", "it returns a tensor without graph"),
@@ -222,6 +226,8 @@ CANNOT = {
     "nothing": ("--loss z-loss", "it returns None, must return the loss"),
     "not_a_number": ("--loss z-loss", "its loss has a NaN or an infinite number"),
     "unknown_argument": ("--loss z-loss", "temperature is none of"),
+    "any_arguments": ("--loss z-loss", "its arguments are (*args, **kwargs), which do not say what it takes; wrap it in a function "
+                                       "with arguments of the names logits"),
     "without_top_k": ("--loss load-balancing-olmoe", "it takes no top_k; say which it has inside, as --set top_k=VALUE"),
     "backward_raises": ("--loss z-loss", "its backward pass raises RuntimeError: no backward pass here"),
     "z": ("--loss no-such-loss", "there is no kind of loss no-such-loss"),

@@ -36,7 +36,7 @@ KNOWN = {"pytorch.md": ("pip install ./python", "for step, batch", "erc = couple
                         "with erc.record_tokens",
                         "for batch in micro_batches", "loss = couplet.erc_loss_ep", "with FSDP.summon_full_params",
                         "python -m couplet.certify"),
-         "certify.md": ("python -m couplet.certify DUMP", "import torch", "char h[512]")}
+         "certify.md": ("M_ij", "python -m couplet.certify DUMP", "import torch", "char h[512]")}
 
 
 @pytest.mark.parametrize("page", KNOWN)

@@ -11,7 +11,7 @@ import sys
 from couplet import certify
 
 WILD = pathlib.Path(__file__).parent / "wild"
-MIXTRAL = "load-balancing-mixtral"
+MIXTRAL, SWITCH = "load-balancing-mixtral", "load-balancing-switch"
 
 
 def rebuilt():
@@ -33,9 +33,19 @@ def of_transformers():
             yield path.stem.removeprefix("modeling_"), judged(function)
 
 
-def judged(function, kind=MIXTRAL):
+def of_switch():
+    """[(function, how it is called, kind, verdict)] of those of Transformers that take probabilities or batches."""
+    from transformers.models.switch_transformers import modeling_switch_transformers as switch
+    balance = lambda logits: switch.load_balancing_loss_func(logits.softmax(-1)[None], logits.argmax(-1)[None])
+    yield ("`load_balancing_loss_func` of switch_transformers", "with probabilities and the largest one's index", SWITCH,
+           judged(balance, SWITCH, fixed={"top_k": 1}))
+    z = lambda logits: switch.router_z_loss_func(logits[None])
+    yield "`router_z_loss_func` of switch_transformers", "with one group of tokens", "z-loss", judged(z, "z-loss")
+
+
+def judged(function, kind=MIXTRAL, **settings):
     try:
-        return certify.certify(function, kind)
+        return certify.certify(function, kind, **settings)
     except certify.CannotJudge as error:
         return error
 
@@ -57,6 +67,8 @@ def table_of_transformers():
         families[said(verdict)].append(family)
     lines = ["| verdict | families |", "|---|---|"]
     lines += [f"| {sentence} | {', '.join(names)} |" for sentence, names in families.items()]
+    lines += ["", "| function | called | judged as | verdict |", "|---|---|---|---|"]
+    lines += [f"| {name} | {how} | `{kind}` | {said(verdict)} |" for name, how, kind, verdict in of_switch()]
     return "\n".join(lines) + "\n"
 
 

@@ -56,23 +56,25 @@ def kind_of(name: str) -> Kind:
 
 
 def certify(function: Callable[..., Any], kind: str, dtype: torch.dtype = torch.float32, device: str = "cpu", seed: int = 0,
-            fixed: Optional[Mapping[str, Any]] = None, logits: Optional[str] = None) -> Union[Verdict, erc.Certificates]:
+            fixed: Optional[Mapping[str, Any]] = None, logits: Optional[str] = None,
+            rounding: Optional[str] = None) -> Union[Verdict, erc.Certificates]:
     """Runs the callable on inputs of this kind. `fixed`: inputs that it has inside and does not take, as {"top_k": 2};
-    `logits`: "tuple", "stack" or "one", how it takes those of several layers (found out by trying). CannotJudge: why
-    there is no verdict. Of the coupling loss, kind "erc": certificates; it has one seed."""
+    `logits`: "tuple", "stack" or "one", how it takes those of several layers (found out by trying). `rounding`: what is
+    let pass, "f32" or "bf16"; None: the latter where a number has 16 bits. CannotJudge: why there is no verdict. Of the
+    coupling loss, kind "erc": certificates; it has one seed."""
     if kind == "erc":
-        return erc.judge(erc.dumps(function, dtype, device, fixed))
-    return judge(kind_of(kind), dumps(function, kind_of(kind), dtype, device, seed, fixed, logits))
+        return erc.judge(erc.dumps(function, dtype, device, fixed), None if rounding is None else rounding == "bf16")
+    return judge(kind_of(kind), dumps(function, kind_of(kind), dtype, device, seed, fixed, logits), rounding)
 
 
-def fitting(function: Callable[..., Any], **settings: Any) -> List[str]:
+def fitting(function: Callable[..., Any], rounding: Optional[str] = None, **settings: Any) -> List[str]:
     """The kinds as which it is right; settings: of certify. CannotJudge: it can be judged as none."""
     found: List[str] = []
     reasons: List[str] = []
     for name in ("erc", *KINDS):
         try:
-            if name == "erc" and certify(function, name, **settings).exit_code == 0 or name != "erc" and is_right(
-                    KINDS[name], dumps(function, KINDS[name], **settings)):
+            if name == "erc" and certify(function, name, rounding=rounding, **settings).exit_code == 0 or (
+                    name != "erc" and is_right(KINDS[name], dumps(function, KINDS[name], **settings), rounding)):
                 found.append(name)
         except CannotJudge as error:
             reasons.append(str(error))

@@ -43,7 +43,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--logits", choices=MANY, help="how it takes the logits of several layers; default: tried")
     parser.add_argument("--dtype", choices=("float32", "float64", "bfloat16", "float16"), help="default: float32")
     parser.add_argument("--rounding", choices=("f32", "bf16"),
-                        help="erc: what is let pass; default: bf16 where a tensor of a dump has 16 bits")
+                        help="what is let pass; default: bf16 where a number has 16 bits. f32: TF32 too, but for erc")
     parser.add_argument("--device", help="default: cpu")
     parser.add_argument("--seed", type=int, help="of the inputs; default: 0")
     parser.add_argument("--details", action="store_true", help="also the numbers, and what the inputs cannot show")
@@ -90,15 +90,14 @@ def _of_dump(args: argparse.Namespace, tensors: Mapping[str, Tensor], named: Opt
     name = args.loss or named or ("erc" if {"R", "W_g"} & set(tensors) else None)
     if name == "erc":
         return [erc.judge({args.callable: dict(tensors)}, _rounded(args))]
-    _refuse(args, "a loss of a router", "rounding")
     dump = read(args.callable)[0]
     if name:
         kind = kind_of(name)
-        return [judge(kind, [of_kind(dump, kind)])]
+        return [judge(kind, [of_kind(dump, kind)], args.rounding)]
     verdicts: List[ANY] = []
     for kind in KINDS.values():
         with contextlib.suppress(CannotJudge):
-            verdicts.append(judge(kind, [of_kind(dump, kind)]))
+            verdicts.append(judge(kind, [of_kind(dump, kind)], args.rounding))
     return [one for one in verdicts if one.exit_code == 0]
 
 
@@ -164,16 +163,15 @@ def _of_callable(args: argparse.Namespace, function: Any) -> List[ANY]:
         return [_of_coupling(args, function)]
     settings = {"dtype": _dtype(args), "device": args.device or "cpu", "seed": args.seed or 0,
                 "fixed": _fixed(args), "logits": args.logits}
-    names = [args.loss] if args.loss else fitting(function, **settings)
+    names = [args.loss] if args.loss else fitting(function, args.rounding, **settings)
     return [_of_coupling(args, function) if name == "erc" else _of_router(args, function, name, settings) for name in names]
 
 
 def _of_router(args: argparse.Namespace, function: Any, name: str, settings: Dict[str, Any]) -> Verdict:
-    _refuse(args, "a loss of a router", "rounding")
     made = dumps(function, kind_of(name), **settings)
     for dump in made if args.keep else ():
         write(_kept(args, dump.name, name), dump, name)
-    return judge(kind_of(name), made)
+    return judge(kind_of(name), made, args.rounding)
 
 
 def _refuse(args: argparse.Namespace, what: str, *names: str) -> None:

@@ -52,6 +52,9 @@ class Callee:
             if name not in NUMBERS:
                 raise CannotJudge(f"{name} is a tensor, which cannot be set; wrap it in a function that takes it")
             self.fixed[name] = number(name, torch.tensor(self.fixed[name], dtype=torch.float64))
+        if self.kind.needs - set(found) - set(self.fixed) and len(self.parameters) < len(self.signature.parameters):
+            raise CannotJudge(f"its arguments are {self.signature}, which do not say what it takes; wrap it in a function "
+                              f"with arguments of the names {', '.join(sorted(self.kind.needs))}")
         for name in sorted(self.kind.needs):
             if name not in found and name not in self.fixed:
                 raise CannotJudge(f"it takes no {name}; " + (f"say which it has inside, as --set {name}=VALUE" if name in NUMBERS
@@ -108,11 +111,15 @@ def form_of(callee: Callee, x: Case) -> str:
     return forms[-1]
 
 
+def _a(word: str) -> str:
+    return f"{'an' if word[0] in 'aeiou' else 'a'} {word}"
+
+
 def _loss(given: Any) -> Tensor:
     given = given.get("loss") if isinstance(given, dict) else given
     if not isinstance(given, Tensor) or given.numel() != 1 or not given.is_floating_point():
         what = f"a tensor {list(given.shape)} of {given.dtype}" if isinstance(given, Tensor) else \
-            "None" if given is None else f"a {type(given).__name__}"
+            "None" if given is None else _a(type(given).__name__)
         raise CannotJudge(f"it returns {what}, must return the loss, a tensor of one number")
     return given.reshape(())
 
@@ -193,12 +200,15 @@ def dumps(function: Callable[..., Any], kind: Kind, dtype: torch.dtype = torch.f
 
 
 def wide(x: Case, K: int, seed: int) -> Case:
-    """With 2 K experts at least, for a loss that has K inside: the logits repeated, and moved a little."""
+    """With 2 K experts at least, for a loss that has K inside: the logits repeated, and moved."""
     if x.logits is None or x.logits.shape[-1] >= 2 * K:
         return x
     many = -(-2 * K // x.logits.shape[-1])
     by_expert = {name: torch.cat([value] * many, -1) for name, value in x.tensors()
                  if name == "bias" or value.shape == x.logits.shape}
-    more = torch.randn(by_expert["logits"].shape, generator=generator(seed))
+    g = generator(seed)
+    more = torch.randn(by_expert["logits"].shape, generator=g)
+    if "bias" in by_expert:
+        by_expert["bias"] = by_expert["bias"] + 0.1 * torch.randn(by_expert["bias"].shape, generator=g)
     ties = bool((x.logits == x.logits.round()).all())
     return x.but(**{**by_expert, "logits": by_expert["logits"] + (more.round() if ties else more), "kept": None})

@@ -24,7 +24,8 @@ SURE = 32.0
 def outputs(kind: Kind, x: Case, faults: Mapping[str, Optional[float]], graph: bool = False,
             as_: torch.dtype = torch.float64) -> Outputs:
     """"loss", or the outputs of a rule, and "d_NAME" of every input that has a gradient, computed in `as_`. `graph`:
-    they can be differentiated. With `router_input` x [L,T,d] the gradient is that of the router, d_logits^T x."""
+    they can be differentiated. Of tokens that x.held [L,T,1] leaves out gradients are 0. With `router_input` x [L,T,d] the
+    gradient is that of the router, d_logits^T x."""
     inputs = dict(x.to(as_).values)
     with_gradient = [name for name in kind.gradients if name in inputs]
     for name in with_gradient:
@@ -33,6 +34,8 @@ def outputs(kind: Kind, x: Case, faults: Mapping[str, Optional[float]], graph: b
     out: Outputs = found if isinstance(found, dict) else {"loss": found}
     if with_gradient:
         out = {**out, **_gradients(out, inputs, with_gradient, graph)}
+    if x.held is not None:
+        out["d_logits"] = out["d_logits"] * x.held
     if x.router_input is not None and "d_logits" in out:
         out["d_router"] = torch.einsum("ltn,ltd->lnd", out.pop("d_logits"), inputs["router_input"])
     return out if graph else {name: value.detach() for name, value in out.items()}

@@ -12,7 +12,7 @@ from torch import Tensor
 from ._evaluate import TF32, UNIT, Bounds, distance, outputs, scaled
 from ._kind import Case, Fault, Has, Kind, Outputs
 from ._scale import scale_faults
-from ._ties import fitted, least_away, room, unexplained
+from ._ties import fitted, least_away, room, ties, unexplained
 from .kinds import KINDS
 from .kinds._balance import Sums, part
 
@@ -22,6 +22,8 @@ NEAR, NEAR_TIED, FAR = 0.05, 0.3, 1000.0
 UNEXPLAINED = 0.02  # of the gradients: what a fit that is not finished leaves, beside any factor
 TINY = 1000.0  # bounds of the right one: what is smaller may be rounding
 CLEAR = 0.25  # of an output's norm: what lies further away is not explained by the rounding of the dump's own formats
+CLEAR_TF32, CLEAR_BF16 = 0.02, 0.05  # nor by coarser ones
+FEW = 8  # tokens: fewer say nothing of a fault that depends on which expert is picked
 MANY, EVERY = 1 << 16, 16  # of so many logits, every so-manyth token is looked at first
 
 
@@ -90,8 +92,9 @@ class Verdict:
 class Judge:
     """The dumps of one implementation, held against hypotheses; what was computed is kept."""
 
-    def __init__(self, kind: Kind, dumps: Sequence[Dump], cases: Optional[Dict[Tuple[int, float], Case]] = None):
-        self.kind, self.dumps = kind, dumps
+    def __init__(self, kind: Kind, dumps: Sequence[Dump], cases: Optional[Dict[Tuple[int, float], Case]] = None,
+                 rounding: Optional[str] = None):
+        self.kind, self.dumps, self.rounding = kind, dumps, rounding
         self.sizes = [{name: float(value.double().norm()) for name, value in dump.got.items()} for dump in dumps]
         self.cases = {} if cases is None else cases  # inputs in float64, of a dump and a unit; kinds share them
         self.is_lenient = False  # the right one may lie off by as much as rounding allows, however much that is
@@ -101,6 +104,7 @@ class Judge:
         self.known_loss: Dict[Tuple[Any, ...], float] = {}
         self.known_sums: Dict[Tuple[Any, ...], Sums] = {}
         self.known_part: Dict[Tuple[int, float], Tuple[Case, Outputs]] = {}
+        self.known_untied: Dict[Tuple[int, float], Optional[Judge]] = {}
         self.known_room: Dict[Tuple[int, float], Tuple[Case, Optional[Tuple[Tensor, Tensor]]]] = {}
 
     # ---- one hypothesis ----
@@ -162,10 +166,26 @@ class Judge:
         return Bounds(self.kind, x, supposed.given(), right, unit, stored)
 
     def fits(self, supposed: Supposed, unit: float) -> bool:
-        """Held against all dumps; where the fault picks and experts tie, a dump says nothing."""
-        picks = any(fault.picks for fault in supposed.faults)
-        held = [k for k in range(len(self.dumps)) if not (picks and self.room(k, unit)[1])]
-        return bool(held) and all(self.fits_one(k, supposed, unit) for k in held)
+        """Held against all dumps; where the fault picks and experts tie, against the tokens where none do."""
+        held: List[Tuple[int, Judge, int]] = []
+        for k in range(len(self.dumps)):
+            if any(fault.picks for fault in supposed.faults) and self.room(k, unit)[1]:
+                untied = self.untied(k, unit)
+                held += [(k, untied, 0)] if untied else []
+            else:
+                held.append((k, self, k))
+        return bool(held) and all((own is self or self.loss_is_near(k, supposed, unit, supposed.factors(self.dumps[k].x)[0]))
+                                  and own.fits_one(of, supposed, unit) for k, own, of in held)
+
+    def untied(self, k: int, unit: float) -> Optional[Judge]:
+        """Of dump k, the gradients of tokens none of whose experts tie; None: there are few."""
+        if (k, unit) not in self.known_untied:
+            dump, x = self.dumps[k], self.room(k, unit)[0]
+            held = ~ties(x).any(-1, keepdim=True)
+            enough = "d_logits" in dump.got and int(held.sum()) >= FEW
+            self.known_untied[k, unit] = Judge(self.kind, [replace(
+                dump, x=dump.x.but(held=held), got={"d_logits": dump.got["d_logits"] * held})]) if enough else None
+        return self.known_untied[k, unit]
 
     def fits_one(self, k: int, supposed: Supposed, unit: float) -> bool:
         got, factors = self.dumps[k].got, supposed.factors(self.dumps[k].x)
@@ -182,7 +202,8 @@ class Judge:
         if looked_at and not self.all_are_near(k, unit, expected, away):
             return False
         noise = self.dumps[k].noise
-        most = lambda name, limit: limit * abs(factors[name.startswith("d_")]) + noise.get(name, 0.0)
+        # What is 0 times the right one may be as large as the rounding of the right one.
+        most = lambda name, limit: limit * (abs(factors[name.startswith("d_")]) or 1.0) + noise.get(name, 0.0)
         return self.bounds(k, supposed, unit).allow(away, most) and (
             not looked_at and (unit in self.formats() or self.is_lenient) or self.is_clear(k, supposed, unit, expected, away))
 
@@ -190,9 +211,12 @@ class Judge:
         """Whether outputs lie no further away than a share of their size, unless that is rounding itself: a bound as large
         as the output, as of a gradient that nearly cancels, explains anything."""
         own = self.bounds(k, supposed, min(self.formats())).limits()
-        share = CLEAR if unit in self.formats() else NEAR
+        share = self.share(unit)
         return all(value <= share * max(float(expected[name].norm()), self.sizes[k][name]) or
                    float(expected[name].norm()) <= own[name] for name, value in away.items())
+
+    def share(self, unit: float) -> float:
+        return CLEAR if unit in self.formats() else CLEAR_TF32 if unit == TF32 else CLEAR_BF16
 
     def all_are_near(self, k: int, unit: float, expected: Outputs, away: Dict[str, float]) -> bool:
         """Whether the outputs, `away` from the expected ones, are so near that the bounds of the hypothesis matter."""
@@ -207,7 +231,7 @@ class Judge:
 
     def loss_is_near(self, k: int, supposed: Supposed, unit: float, factor: float) -> bool:
         """A look at the loss alone, which costs a third: most hypotheses end here."""
-        if "loss" not in self.dumps[k].got:
+        if "loss" not in self.dumps[k].got or not factor:
             return True
         loss, got = factor * self.loss(k, supposed, unit), float(self.dumps[k].got["loss"])
         near = NEAR_TIED if self.room(k, unit)[1] else NEAR
@@ -226,7 +250,7 @@ class Judge:
     def may_be_near(self, k: int, supposed: Supposed, unit: float, factors: Optional[Tuple[float, float]]) -> bool:
         """A look at some tokens' gradients, times the factors or any number, and of all where counts are not known yet."""
         (x, limits), got, given = self.room(k, unit), self.dumps[k].got, supposed.given()
-        if "loss" not in got or "d_logits" not in got or x.logits.dim() != 3 or x.logits.numel() < MANY:
+        if not (factors or "loss" in got) or "d_logits" not in got or x.logits.dim() != 3 or x.logits.numel() < MANY:
             return True
         self.loss(k, supposed, unit)
         sums = self.known_sums[k, self.there(k, supposed), unit if limits else None]
@@ -251,7 +275,7 @@ class Judge:
     def may_be_clear(self, k: int, supposed: Supposed, unit: float, away: Dict[str, float]) -> bool:
         """Whether is_clear can hold of outputs that lie at least so far off: a |e| bounds |e - g| only if |e - g| is at most
         a / (1 - a) |g|. Not looked at where the expected ones may be rounding themselves."""
-        share = CLEAR if unit in self.formats() else NEAR
+        share = self.share(unit)
         far = [name for name, value in away.items() if value > share / (1 - share) * self.sizes[k][name] * (1 + 1e-6)]
         if not far:
             return True
@@ -275,7 +299,7 @@ class Judge:
             x, got = self.room(k, unit)[0], self.dumps[k].got
             few = part(x, self.groups(x), EVERY)
             some = part(x.but(logits=got["d_logits"].double()), self.groups(x), EVERY).logits
-            self.known_part[k, unit] = few, {"loss": got["loss"], "d_logits": some}
+            self.known_part[k, unit] = few, {**got, "d_logits": some}
         return self.known_part[k, unit]
 
     def most_near(self, k: int, unit: float) -> Callable[[str, float], float]:
@@ -330,14 +354,22 @@ class Judge:
         kinds = {value.dtype for dump in self.dumps for _, value in dump.x.tensors() if value.is_floating_point()}
         return {UNIT[kind] for kind in kinds - {torch.float16}} | {UNIT[torch.float32]}
 
-    def units(self) -> List[Tuple[float, str]]:
-        """Rounding errors to be tried, with their names: that of the dump's own format first."""
+    def units(self, of_any: bool = False) -> List[Tuple[float, str]]:
+        """Rounding errors to be tried, with their names: that of the dump's own format first. Of a rule without gradients,
+        which has no products, no coarser ones; of others bf16 where a number has 16 bits or it is asked for."""
         kinds = {value.dtype for dump in self.dumps for _, value in dump.x.tensors() if value.is_floating_point()}
-        own = torch.float64 if kinds <= {torch.float64} else torch.float32
-        units = [(UNIT[torch.float64], "float64")] if own is torch.float64 else []
+        units = [(UNIT[torch.float64], "float64")] if kinds <= {torch.float64} else []
         units += [(UNIT[torch.float32], "float32"), (TF32, "TF32"), (UNIT[torch.bfloat16], "bf16")]
         least, most = max(dump.units[0] for dump in self.dumps), min(dump.units[1] for dump in self.dumps)
+        if most == 1.0 and not of_any:
+            most = self.coarsest(kinds | {value.dtype for dump in self.dumps for value in dump.got.values()})
         return [one for one in units if least <= one[0] <= most]
+
+    def coarsest(self, given: Set[torch.dtype]) -> float:
+        if not self.kind.gradients:
+            return UNIT[torch.float32]
+        is_narrow = self.rounding is None and bool(given & {torch.bfloat16, torch.float16})
+        return UNIT[torch.bfloat16] if is_narrow or self.rounding == "bf16" else TF32
 
     def away(self, supposed: Supposed, unit: float) -> float:
         """The largest distance of an output, relative to the right one; experts that tie share their places."""
@@ -374,15 +406,16 @@ def relatives(kind: Kind, dumps: Sequence[Dump]) -> List[Kind]:
             all(getattr(dump.x, name) is not None for dump in dumps for name in other.needs)]
 
 
-def is_right(kind: Kind, dumps: Sequence[Dump]) -> bool:
-    own = Judge(kind, dumps)
+def is_right(kind: Kind, dumps: Sequence[Dump], rounding: Optional[str] = None) -> bool:
+    own = Judge(kind, dumps, rounding=rounding)
     return any(own.fits(RIGHT, unit) for unit, _ in own.units())
 
 
-def judge(kind: Kind, dumps: Sequence[Dump]) -> Verdict:
+def judge(kind: Kind, dumps: Sequence[Dump], rounding: Optional[str] = None) -> Verdict:
     """The first that explains all dumps. In the dumps' own formats: the kind, another kind, or one fault; two faults, a
-    factor, or a factor and a fault. In coarser ones: the kind, another, one fault, or a factor."""
-    own = Judge(kind, dumps)
+    factor, or a factor and a fault. In coarser ones: the kind, another, one fault, or a factor. `rounding`: "f32", TF32
+    at most, or "bf16"; None: bf16 where a number of a dump has 16 bits."""
+    own = Judge(kind, dumps, rounding=rounding)
     finer = [one for one in own.units() if one[0] <= max(own.formats())]
     coarser = [one for one in own.units() if one[0] > max(own.formats())]
     steps = [*((_one_fault, one) for one in finer), *((_two_faults, one) for one in finer if one[0] in own.formats()),
@@ -393,7 +426,7 @@ def judge(kind: Kind, dumps: Sequence[Dump]) -> Verdict:
             verdict.grade, verdict.figures = grade, own.figures(unit)
             return verdict
     own.is_lenient = True
-    for unit, grade in own.units():
+    for unit, grade in own.units(of_any=True):
         if own.fits(RIGHT, unit):
             return Verdict(kind, "unclear", [RIGHT], grade=grade, figures=own.figures(unit))
     unit, grade = own.units()[0]

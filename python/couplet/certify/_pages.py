@@ -22,6 +22,11 @@ def _faults(faults: List[Fault]) -> Iterator[str]:
         yield _row(f"`{one.key}`", one.sentence, one.remedy, one.seen)
 
 
+ERC = ("`erc`", "\"Coupling Experts and Routers\", equation 3: [certify.md](certify.md)",
+       "0 where M_ij and M_ji are at most alpha M_ii", "2 (1 - alpha) m (n - 1) / n of M_ij all m", "0 and more",
+       "grows with |R| |W_g|", "src/model/erc/reference.c")  # its faults have a page of their own
+
+
 def _kind(kind: Kind, known: List[str]) -> Iterator[str]:
     own = [one for one in kind.faults if one.key not in known]
     keys = [one.key for one in kind.faults]
@@ -38,6 +43,7 @@ def _kind(kind: Kind, known: List[str]) -> Iterator[str]:
 def page() -> str:
     """Markdown: a table of all kinds, the faults that several share, and each kind's own."""
     lines = [*_head("kind", "source", "when all experts get the same", "when K experts get all", "range", "scale", "code")]
+    lines += [_row(*ERC)]
     lines += [_row(f"`{kind.name}`", kind.source, kind.balance, kind.collapse, kind.range, kind.scale, kind.code)
               for kind in KINDS.values()]
     lines += ["", "## Faults of any loss", "", *_faults(list(ANY)), "", "Under gradient accumulation or over several ranks:",

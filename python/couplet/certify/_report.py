@@ -3,23 +3,62 @@ from __future__ import annotations
 
 from typing import Any, Dict, List, Union
 
-from ._judge import Supposed, Verdict
+from ._judge import CLEAR_BF16, Figure, Supposed, Verdict
+from ._scale import ACCUMULATED, ANY
 from .erc import Certificates
 
 VERSION = 1  # of the JSON
 COARSE = ("TF32", "bf16")  # coarser than the formats of most dumps
+PLUMBING = {fault.key for fault in (*ANY, *ACCUMULATED)}  # faults of what calls a loss, of whatever kind it is
 
 
-def _clause(one: Supposed, verdict: Verdict) -> str:
-    words = [fault.sentence + (f" ({value:g})" if value is not None else "")
-             for fault, value in (*one.inside, *((fault, None) for fault in one.outside))]
-    if verdict.factor is not None:
-        words.append(f"loss and gradients are multiplied by {verdict.factor:.6g}")
-    return "; ".join(words) or "right"
+def _words(one: Supposed) -> List[str]:
+    return [fault.sentence + (f" ({value:g})" if value is not None else "")
+            for fault, value in (*one.inside, *((fault, None) for fault in one.outside))]
 
 
 def _others(verdict: Verdict) -> str:
     return ", ".join(kind.name for kind in verdict.others)
+
+
+def _furthest(verdict: Verdict) -> Figure:
+    return max((one for figures in verdict.figures.values() for one in figures), key=_off)
+
+
+def _off(one: Figure) -> float:
+    """Relative to its size."""
+    return one.distance / max(abs(one.expected), 1e-300)
+
+
+def _percent(one: Figure) -> str:
+    return f"{100 * _off(one):.2g} %"
+
+
+def _explained(verdict: Verdict) -> str:
+    """What all sets of faults have in common, and of the rest, that it is one of several."""
+    sets = [_words(one) for one in verdict.sets]
+    if verdict.factor is not None:
+        sets[0].append(f"loss and gradients are multiplied by {verdict.factor:.6g}")
+    common = [word for word in sets[0] if all(word in one for one in sets)]
+    rest = ["; ".join(word for word in one if word not in common) for one in sets if len(one) > len(common)]
+    return "; ".join([*common, *([f"one of: {' | '.join(rest)}"] if len(rest) > 1 else rest)])
+
+
+def _as_other(verdict: Verdict, rounding: str) -> str:
+    kind = verdict.kind.name
+    if any(fault.key in PLUMBING for one in verdict.sets for fault in one.faults):
+        several = [f"it is {_others(verdict)}", *("; ".join(_words(one)) for one in verdict.sets)]
+        return f"wrong as {kind}; these inputs do not tell apart: {' | '.join(several)}"
+    words = f": as {kind}, {_explained(verdict)}" if verdict.sets else ""
+    return f"right as {_others(verdict)}{rounding}, not {kind}{words}"
+
+
+def _unclear(verdict: Verdict) -> str:
+    off = _furthest(verdict)
+    remedy = "give --rounding bf16 if it is computed so" if _off(off) <= CLEAR_BF16 else \
+        "take fewer tokens, or logits that are less balanced"
+    return (f"cannot be told: {off.name} lies off by {_percent(off)} of its size; rounding in {verdict.grade} may do that on "
+            f"these inputs; {remedy}")
 
 
 def sentence(verdict: Union[Verdict, Certificates]) -> str:
@@ -29,23 +68,20 @@ def sentence(verdict: Union[Verdict, Certificates]) -> str:
     kind = verdict.kind.name
     rounding = f", within the rounding of {verdict.grade}" if verdict.grade in COARSE else ""
     if verdict.state == "right":
+        off = _furthest(verdict) if rounding else None
+        rounding += f" ({off.name} lies off by {_percent(off)} of its size)" if off else ""
         also = f"; these inputs do not tell it from {_others(verdict)}" if verdict.others else ""
         return f"right as {kind}{rounding}{also}"
     if verdict.state == "other":
-        told = " | ".join(_clause(one, verdict) for one in verdict.sets)
-        told = f": as {kind}, {'one of: ' if len(verdict.sets) > 1 else ''}{told}" if told else ""
-        return f"right as {_others(verdict)}{rounding}, not {kind}{told}"
+        return _as_other(verdict, rounding)
     if verdict.state == "unclear":
-        off = max((one for figures in verdict.figures.values() for one in figures),
-                  key=lambda one: one.distance / max(abs(one.expected), 1e-300))
-        return (f"cannot be told: {off.name} lies off by {off.distance / max(abs(off.expected), 1e-300):.0%} of its size; rounding in "
-                f"{verdict.grade} may do that on these inputs; take fewer tokens, or logits that are less balanced")
+        return _unclear(verdict)
     if verdict.state == "unknown":
         return f"not right as {kind}, in a way that is not listed; the first numbers that differ: {'; '.join(verdict.first)}"
-    if len(verdict.sets) > 1:
-        several = " | ".join(_clause(one, verdict) for one in verdict.sets)
-        return f"wrong as {kind}; these inputs do not tell apart: {several}"
-    return f"wrong as {kind}: {_clause(verdict.sets[0], verdict)}"
+    sets = [_words(one) for one in verdict.sets]
+    if len(sets) > 1 and not set.intersection(*map(set, sets)):
+        return f"wrong as {kind}; these inputs do not tell apart: {' | '.join(map('; '.join, sets))}"
+    return f"wrong as {kind}: {_explained(verdict)}"
 
 
 def details(verdict: Union[Verdict, Certificates]) -> List[str]:

@@ -41,6 +41,8 @@ ACCUMULATED = (
     Fault("divided_by_ranks", "the loss is divided by the number of ranks once more",
           "data parallelism takes the mean of gradients", scale=lambda x: _both(1 / x.ranks), needs="ranks"),
 )
+SEQUENCES = Fault("not_divided_by_sequences", "the losses of the sequences are summed, not averaged",
+                  "divide by their number", scale=lambda x: _both(x.sequences), needs="sequences")
 ROUTED = (
     Fault("times_k", "it is multiplied by K, or f is not divided by K", "f is a share of T K assignments",
           "Transformers #43688, OLMoE #45", scale=lambda x: _both(x.top_k), needs="top_k"),
@@ -60,6 +62,8 @@ def scale_faults(kind: Kind) -> Tuple[Fault, ...]:
     """Those that a loss of this kind can have."""
     if "loss" not in kind.outputs:
         return ()
+    if "deepseek" in kind.name:
+        return (*ANY, *ACCUMULATED, *ROUTED, SEQUENCES)
     if "balancing" in kind.name:
         return (*ANY, *ACCUMULATED, *ROUTED)
     if "logits" in kind.needs:

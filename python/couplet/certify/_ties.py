@@ -6,7 +6,7 @@ its transpose are one evaluation each), cut to what the ties allow."""
 from __future__ import annotations
 
 import math
-from typing import Dict, Mapping, Optional, Tuple
+from typing import Dict, List, Mapping, Optional, Tuple
 
 import torch
 from torch import Tensor
@@ -17,23 +17,38 @@ from .kinds._balance import pick
 
 STEPS = 60
 TURNS, NEARER = 60, 0.98
-ROUNDED = 64.0  # rounding errors of a norm
+ROUNDED, FINER = 64.0, 16.0  # rounding errors of a norm that are left at first, and the part of them that is left at last
 SMALL = 1e-16
 
 
+def _chosen(x: Case, K: int) -> Tuple[Tensor, Tensor]:
+    """Where the tokens of x.logits go, and which of these experts tie; [L,T,n]."""
+    chosen = x.once(("chosen", K), lambda: pick(x.logits.double(), K, x.tolerance or 0.0))
+    return chosen, (chosen > 0) & (chosen < 1)
+
+
+def ties(x: Case) -> Tensor:
+    """Experts that tie for the last of K places or for the first, [L,T,n]."""
+    return _chosen(x, x.top_k)[1] | _chosen(x, 1)[1]
+
+
 def room(x: Case, groups: int) -> Optional[Tuple[Tensor, Tensor]]:
-    """How far the counts [L,A,n] of x.logits may move down and up; None: nothing ties."""
+    """How far the counts [L,A,n] of x.logits may move down and up, those of first choices too where a part of the tokens
+    is held (_judge.py, untied); None: nothing ties."""
     if x.logits is None or x.logits.dim() != 3 or not x.top_k or x.indices is not None:
         return None
     L, T, n = x.logits.shape
-    chosen = x.once(("chosen", x.top_k), lambda: pick(x.logits.double(), x.top_k, x.tolerance or 0.0))
-    tied = (chosen > 0) & (chosen < 1)
-    if x.mask is not None:
-        tied = tied & x.mask.bool().view(1, T, 1)
-    if not tied.any():
+    found: List[Tuple[Tensor, Tensor]] = []
+    for K in {x.top_k, 1} if x.held is not None else {x.top_k}:
+        chosen, tied = _chosen(x, K)
+        if x.mask is not None:
+            tied = tied & x.mask.bool().view(1, T, 1)
+        if tied.any():
+            many, share = tied.double().view(L, groups, -1, n), chosen.view(L, groups, -1, n)
+            found.append((-(many * share).sum(2), (many * (1 - share)).sum(2)))
+    if not found:
         return None
-    apart = (tied.double().view(L, groups, -1, n), chosen.view(L, groups, -1, n))
-    return -(apart[0] * apart[1]).sum(2), (apart[0] * (1 - apart[1])).sum(2)
+    return torch.stack([one for one, _ in found]).amin(0), torch.stack([one for _, one in found]).amax(0)
 
 
 def within(shift: Tensor, least: Tensor, most: Tensor) -> Tensor:
@@ -106,15 +121,23 @@ def fitted(kind: Kind, x: Case, faults: Mapping[str, Optional[float]], got: Outp
     if not fit.size:
         return shift
     rounded = max(min(ROUNDED * unit, 0.01), *(UNIT[got[name].dtype] for name in fit.size))
-    rest, before = fit.goal, math.inf
+    shift, left = _turns(fit, shift, rounded, least, most)
+    return _turns(fit, shift, rounded / FINER, least, most)[0] if left <= rounded else shift
+
+
+def _turns(fit: _Fit, shift: Tensor, rounded: float, least: Tensor, most: Tensor) -> Tuple[Tensor, float]:
+    """The nearest shift that was found, and what it leaves."""
+    rest = fit.goal - fit.forward(shift)
+    found, left = shift, float(rest.norm())
     for _ in range(TURNS):
         shift = within(fit.solved(shift, rest, rounded), least, most)
         rest = fit.goal - fit.forward(shift)
-        left = float(rest.norm())
-        if left <= rounded or left > NEARER * before:
+        before, now = left, float(rest.norm())
+        if now < left:
+            found, left = shift, now
+        if now <= rounded or now > NEARER * before:
             break
-        before = left
-    return shift
+    return found, left
 
 
 def unexplained(kind: Kind, x: Case, faults: Mapping[str, Optional[float]], got: Tensor) -> float:

@@ -54,7 +54,8 @@ def part(x: Case, groups: int, every: int) -> Case:
     def some(value: Optional[Tensor]) -> Optional[Tensor]:
         return None if value is None else value.index_select(1 if value.dim() == 3 else 0, tokens)
 
-    return x.but(**{name: some(getattr(x, name)) for name in ("logits", "mask", "indices", "kept")}, all_tokens=T, memo={})
+    of_tokens = {name: some(getattr(x, name)) for name in ("logits", "mask", "indices", "kept", "held")}
+    return x.but(**of_tokens, all_tokens=T, memo={})
 
 
 @dataclass(frozen=True)
@@ -150,6 +151,8 @@ def fraction(r: Routed, has: Has) -> Tensor:
     """f [L,A,n]: the share of the T K assignments that goes to each expert."""
     m = torch.ones_like(r.m) if has("padding_counted") or has("padding_in_f") else r.m
     chosen = r.chosen * r.p if has("f_of_scores") else r.chosen
+    if has("f_straight_through"):
+        chosen = chosen + (r.p - r.p.detach())
     counts = r.total(chosen, m)
     if has("counts_in_bf16"):
         counts = counts.clamp(max=256)
@@ -172,6 +175,8 @@ def mean_score(r: Routed, has: Has) -> Tensor:
 
 def product(r: Routed, has: Has) -> Tensor:
     """n times the sum over experts of f P, [L,A]: 1 if all experts get the same."""
+    if has("means_over_experts"):
+        return r.n * ((r.chosen * r.m).mean(-1) / r.K * (r.p * r.m).mean(-1)).sum(-1)
     f, P = fraction(r, has), mean_score(r, has)
     if has("P_for_f"):
         f = P
@@ -212,10 +217,14 @@ FAULTS = (
     Fault("P_for_f", "f is the mean score too: the counts are not used", "f from a one-hot of the chosen experts"),
     Fault("f_of_scores", "f sums scores of the chosen experts, with their gradient, in place of counting them",
           "count: one_hot(indices).float().mean(0), which has no gradient", picks=True),
+    Fault("f_straight_through", "counts have the gradient of scores, as of a straight-through estimator",
+          "the one-hot alone: f has no gradient"),
     Fault("first_choice", "f counts the first choice of each token alone",
           "count all K of a token; GShard (arXiv 2006.16668) counts the first", "DeepSpeed's top2gating", picks=True),
     Fault("mean_over_all", "P is a mean over experts as well as tokens: the loss is constant",
           "take the mean over the tokens' axis alone"),
+    Fault("means_over_experts", "f and P are means over experts, one number a token: the loss is constant",
+          "take both means over the tokens' axis"),
     Fault("broadcast", "the sums of f and P are multiplied, not f and P expert by expert: the loss is constant",
           "f and P need the same shape [n] before they are multiplied"),
     Fault("k_is_n", "n and K are exchanged in the call", "look at the order of num_experts and top_k"),

@@ -22,6 +22,7 @@ def error(x: Case, has: Has) -> Tensor:
     """n times how far an expert's load lies below the mean, in whole numbers."""
     c = counts(x, has)
     goal = c.median() * len(c) if has("median") else c.sum() * 0 if has("no_mean") else c.sum()
+    goal = goal // len(c) * len(c) if has("mean_floored") else goal
     return c * len(c) - goal if has("wrong_sign") else goal - c * len(c)
 
 
@@ -33,9 +34,8 @@ def signs(x: Case, has: Has) -> Tensor:
 
 
 def updated(x: Case, has: Has, step: Tensor) -> Outputs:
-    old = torch.zeros_like(step) if has("forgets") else x.bias
     rate = 0.0 if has("unchanged") else 1.0 if has("rate_unused") else x.rate**2 if has("rate_twice") else x.rate
-    return {"bias_after": old + rate * step}
+    return {"bias_after": x.bias * (not has("forgets")) + rate * step}
 
 
 def reference(x: Case, has: Has) -> Outputs:
@@ -47,21 +47,21 @@ def cases(seed: int) -> Dict[str, Case]:
     g = generator(seed)
 
     def case(A: int, n: int, most: int, rate: float) -> Case:
-        return Case(counts=torch.randint(0, most, (A, n), generator=g), rate=rate,
-                    bias=(torch.randn(n, generator=g) * 0.1).float())
+        return Case(counts=torch.randint(0, most, (A, n), generator=g), rate=rate, bias=torch.randn(n, generator=g) * 0.1)
 
-    even = case(1, 5, 9, 0.05)
+    five = case(1, 5, 9, 0.05)
     return {"uneven": case(3, 8, 50, 0.001), "many": case(2, 6, 600, 0.02),
-            "one-at-mean": even.but(counts=torch.tensor([[4, 6, 5, 9, 1]]))}
+            "one-at-mean": five.but(counts=torch.tensor([[4, 6, 5, 9, 1]])),
+            "one-below-mean": five.but(counts=torch.tensor([[4, 7, 5, 9, 2]]))}
 
 
 FAULTS = (
-    Fault("unchanged", "the bias is never updated", "call the update after each optimizer step, in training mode"),
+    Fault("unchanged", "the bias is never updated", "update it after each optimizer step, in training mode"),
     Fault("wrong_sign", "the bias of busy experts is raised", "bias += rate * sign(mean - counts)"),
-    Fault("last_micro_batch", "the counts are those of one micro-batch or rank",
-          "sum them over accumulation steps and all_reduce them before the update"),
+    Fault("last_micro_batch", "the counts are those of one micro-batch or rank", "sum them over all before the update"),
     Fault("no_mean", "counts are not compared with their mean", "mean - counts"),
     Fault("median", "counts are compared with their median", "mean - counts"),
+    Fault("mean_floored", "the mean of the counts is rounded to a whole number", "counts.double().mean()"),
     Fault("forgets", "the old bias is lost", "bias.add_(step), not bias.copy_(step)"),
     Fault("rate_unused", "the update rate is not used", "multiply the step by it"),
     Fault("rate_twice", "the update rate is applied twice", "multiply the step by it once"),

@@ -12,30 +12,35 @@ from ._balance import NAMES, pick
 
 def reference(x: Case, has: Has) -> Outputs:
     """weights [T,n], 0 where an expert is not chosen; the gradients are those of sum(weights * x.d_weights)."""
-    b = x.bias if has("bias_has_gradient") else x.bias.detach()
-    z = x.logits + b if has("bias_in_logits") else x.logits
+    in_logits = has("bias_in_logits") or has("bias_in_logits_learns")
+    b = x.bias if has("bias_has_gradient") or has("bias_in_logits_learns") else x.bias.detach()
+    z = x.logits + b if in_logits else x.logits
     s = z.softmax(-1) if has("softmax_for_sigmoid") else z.sigmoid()
-    by = s if has("bias_left_out") or has("bias_in_logits") else s + b
+    by = s if has("bias_left_out") or in_logits else s + b
     chosen = pick(by.detach(), x.top_k, x.tolerance or 0.0)
     if has("bias_in_weight") or has("bias_has_gradient"):
         s = s + b
     weights = s * chosen
     if not has("not_normalised"):
         over = s if has("normalised_over_all") else weights
-        weights = weights / over.sum(-1, keepdim=True)
+        weights = weights / (over.sum(-1, keepdim=True) + (has("epsilon") or 0.0))
     if has("detached_divisor"):
         weights = s * chosen / (s * chosen).detach().sum(-1, keepdim=True)
+    weights = weights.detach() if has("detached") else weights
     return {"weights": weights * (1.0 if has("scale_left_out") or x.scale is None else x.scale)}
 
 
 def cases(seed: int) -> Dict[str, Case]:
     g = generator(seed)
 
-    def case(T: int, n: int, K: int, scale: float) -> Case:
-        return Case(logits=torch.randn(T, n, generator=g), bias=torch.randn(n, generator=g) * 0.2, top_k=K, scale=scale,
-                    d_weights=torch.randn(T, n, generator=g))
+    def case(T: int, n: int, K: int, scale: float, lower: float = 0.0) -> Case:
+        """Tokens whose choice rounding to bf16 does not change."""
+        z, b = torch.randn(5 * T, n, generator=g) - lower, (torch.randperm(n, generator=g) - n / 2) * 0.08
+        last = (z.sigmoid() + b).topk(K + 1).values[:, -2:]
+        z = z[last[:, 0] - last[:, 1] > 0.02][:T]
+        return Case(logits=z, bias=b, top_k=K, scale=scale, d_weights=torch.randn(len(z), n, generator=g))
 
-    return {"some": case(24, 8, 3, 2.5), "two": case(16, 6, 2, 0.7)}
+    return {"some": case(24, 8, 3, 2.5), "two": case(16, 6, 2, 0.7), "low-scores": case(12, 7, 3, 1.3, lower=12.0)}
 
 
 FAULTS = (
@@ -43,10 +48,14 @@ FAULTS = (
     Fault("bias_has_gradient", "the bias is inside the weights and gets a gradient", "keep it in a buffer"),
     Fault("bias_left_out", "the bias does not choose", "topk(scores + bias)"),
     Fault("bias_in_logits", "the bias is added before the sigmoid", "topk(logits.sigmoid() + bias)"),
+    Fault("bias_in_logits_learns", "the bias is added before the sigmoid and gets a gradient", "keep it in a buffer"),
     Fault("softmax_for_sigmoid", "scores are a softmax", "logits.sigmoid()"),
     Fault("not_normalised", "the weights do not sum to 1", "divide by their sum over the chosen"),
     Fault("normalised_over_all", "the divisor is the sum over all experts", "divide by the sum over the chosen"),
     Fault("detached_divisor", "the divisor has no gradient", "no detach() on the sum"),
+    Fault("detached", "the weights have no gradient: the router cannot learn", "no detach(), no torch.no_grad()"),
+    Fault("epsilon", "an epsilon in the divisor is as large as the scores", "1e-20, or none",
+          values=(1e-9, 1e-8, 1e-7, 1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 1.0)),
     Fault("scale_left_out", "the scale of the routed experts is left out", "multiply by routed_scaling_factor"),
 )
 KIND = Kind(

@@ -4,14 +4,14 @@ from __future__ import annotations
 from torch import Tensor
 
 from .._kind import Case, Has, Kind
-from .orthogonality import COMMON, GIVEN, fault, gram
+from ._rows import COMMON, GIVEN, fault, gram, over_layers
 
 
 def reference(x: Case, has: Has) -> Tensor:
     E = gram(x, has, unit_rows=False)
     n = E.shape[-1]
     size = E**2 if has("squared") else E.abs()
-    return x.times * (size.sum((-1, -2)) / (n**2 if has("averaged") else 1)).mean()
+    return over_layers(x, has, size.sum((-1, -2)) / (n**2 if has("averaged") else 1))
 
 
 KIND = Kind(

@@ -15,6 +15,8 @@ def each_layer(x: Case, has: Has) -> Tensor:
     z: Tensor = x.logits
     if has("after_softmax"):
         z = z.softmax(-1)
+    if has("over_tokens"):
+        return (z.logsumexp(1)**2).mean(-1)
     if has("over_chosen"):
         z = z.masked_fill(_balance.pick(z.detach(), x.top_k, x.tolerance or 0.0) == 0, -math.inf)
     value = z.mean(-1) if has("mean_logit") else z.max(-1).values if has("largest_logit") else z.logsumexp(-1)
@@ -49,6 +51,7 @@ FAULTS = (
           "take the logits before the mask of the top K", needs="top_k", picks=True),
     Fault("mean_logit", "the mean logit is squared", "logits.logsumexp(-1) ** 2"),
     Fault("largest_logit", "the largest logit is squared", "logits.logsumexp(-1) ** 2"),
+    Fault("over_tokens", "the log-sum-exp runs over tokens, the mean over experts", "logits.logsumexp(-1), over experts"),
     Fault("over_k", "it is divided by K too", "divide by the number of tokens alone", needs="top_k"),
     Fault("padding_counted", "padded tokens are counted", "leave them out of sum and number", needs="mask"),
     Fault("padding_divides", "padded tokens are left out of the sum, but not of the number of tokens",
