@@ -1,11 +1,12 @@
 """How well couplet.certify judges losses of routers, on many random inputs:
 
-    python tests/sweep_certify.py [--dumps 1000] [--cases 20] [--pairs 5] [--kind WORD] [--seed 0]
+    python tests/sweep_certify.py [--dumps 1000] [--cases 20] [--pairs 5] [--most 60] [--kind WORD] [--seed 0] [--page FILE]
 
 --dumps: right dumps of each kind and format, in turn from all ways of tests/right_ways.py: how many are judged wrong.
 --cases: random inputs for each fault, in float32 and bf16: the share on which it is named, of those on which it moves
          loss or gradient by more than three times the bound; and of the others the share that is named or judged right.
---pairs: random inputs for each pair of faults inside a kind.
+--pairs: random inputs for each pair of faults inside a kind, of --most pairs a kind, drawn at random.
+--page:  the shares as tables in Markdown, docs/certify-sweep.md.
 
 The coupling loss, --kind erc, has its own random cases and rules (test_certify_erc.py): --pairs times ten pairs in all, each
 named but for one in fifty.
@@ -13,6 +14,7 @@ named but for one in fifty.
 Exit code 1: a false alarm, or a fault that was not named. `make certify-sweep`; a sample is in test_certify_sweep.py."""
 import argparse
 import itertools
+import pathlib
 import random
 import sys
 
@@ -107,30 +109,65 @@ def of_coupling(dumps, cases, pairs):
     return 0
 
 
+def shares(kind, size, count, most, seed):
+    """{keys: [(named, of, named or called right of the rest, of the rest) in float32, in bf16]} of sets of so many faults."""
+    sets = list(itertools.combinations([*kind.faults, *scale_faults(kind)], size)) if count else []
+    if size > 1 and len(sets) > most:
+        sets = random.Random(seed).sample(sets, most)
+    found = {}
+    for faults in sets:
+        keys = " + ".join(one.key for one in faults)
+        found[keys] = [named(kind, faults, dtype, count, seed) for dtype in FORMATS[1:]]
+        if size == 1 or any(hits < told for hits, told, _, _ in found[keys]):
+            print(f"  {keys}: {text(found[keys])}", flush=True)
+    return found
+
+
+def text(two):
+    words = [f"{name} {hits} of {told}" + (f" (of those too small to see {right} of {rest} are named or called right)" if rest else "")
+             for name, (hits, told, right, rest) in zip(("float32", "bf16"), two)]
+    return "named " + ", ".join(words)
+
+
+def cell(two, k):
+    hits, told, right, rest = (sum(column) for column in zip(*(one[k] for one in two)))
+    return f"{hits} of {told}" + (f"; {right} of {rest}" if rest else "")
+
+
+def table(kind, wrong, dumps, singles, pairs):
+    """Markdown."""
+    lines = [f"### {kind.name}", "", f"False alarms: {wrong} in {dumps} right dumps, {len(right_ways.of(kind))} implementations.", "",
+             "| fault | float32 | bf16 |", "|---|---|---|"]
+    lines += [f"| `{keys}` | {cell([two], 0)} | {cell([two], 1)} |" for keys, two in singles.items()]
+    if pairs:
+        lines += [f"| {len(pairs)} pairs | {cell(pairs.values(), 0)} | {cell(pairs.values(), 1)} |"]
+    return "\n".join(lines) + "\n"
+
+
 def main(words=None):
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    for name, default in (("dumps", 1000), ("cases", 20), ("pairs", 5), ("seed", 0)):
+    for name, default in (("dumps", 1000), ("cases", 20), ("pairs", 5), ("most", 60), ("seed", 0)):
         parser.add_argument(f"--{name}", type=int, default=default)
     parser.add_argument("--kind", default="")
+    parser.add_argument("--page", type=pathlib.Path)
     args = parser.parse_args(words)
     torch.set_num_threads(1)
     bad = of_coupling(args.dumps, args.cases, args.pairs) if args.kind in "erc" else 0
+    tables = []
     for kind in KINDS.values():
         if args.kind not in kind.name:
             continue
         wrong = false_alarms(kind, args.dumps, args.seed)
-        bad += len(wrong)
         print(f"{kind.name}: {len(wrong)} false alarms in {args.dumps * len(FORMATS)} right dumps, "
               f"{len(right_ways.of(kind))} ways", *wrong[:5], sep="\n  ", flush=True)
-        faults = [*kind.faults, *scale_faults(kind)]
-        for size, count in ((1, args.cases), (2, args.pairs)):
-            for chosen in itertools.combinations(faults, size) if count else ():
-                for dtype in FORMATS[1:]:
-                    hits, told, right, rest = named(kind, chosen, dtype, count, args.seed)
-                    bad += (told - hits) if size == 1 else 0
-                    if size == 1 or hits < told:
-                        print(f"  {' + '.join(one.key for one in chosen)} {str(dtype)[6:]}: named {hits} of {told}; "
-                              f"of those too small to see {right} of {rest} are named or called right", flush=True)
+        singles, pairs = shares(kind, 1, args.cases, args.most, args.seed), shares(kind, 2, args.pairs, args.most, args.seed)
+        for name, found in (("faults", singles), ("pairs", pairs)):
+            if found:
+                print(f"  {len(found)} {name}: float32 {cell(found.values(), 0)}, bf16 {cell(found.values(), 1)}", flush=True)
+        bad += len(wrong) + sum(told - hits for two in singles.values() for hits, told, _, _ in two)
+        tables.append(table(kind, len(wrong), args.dumps * len(FORMATS), singles, pairs))
+    if args.page:
+        args.page.write_text("\n".join(tables))
     return int(bad > 0)
 
 

@@ -23,6 +23,7 @@ UNEXPLAINED = 0.02  # of the gradients: what a fit that is not finished leaves, 
 TINY = 1000.0  # bounds of the right one: what is smaller may be rounding
 CLEAR = 0.25  # of an output's norm: what lies further away is not explained by the rounding of the dump's own formats
 CLEAR_TF32, CLEAR_BF16 = 0.02, 0.05  # nor by coarser ones
+ZERO = 1e-5  # of the right output: what is left of one that is zero but for rounding
 FEW = 8  # tokens: fewer say nothing of a fault that depends on which expert is picked
 MANY, EVERY = 1 << 16, 16  # of so many logits, every so-manyth token is looked at first
 
@@ -177,12 +178,20 @@ class Judge:
         return bool(held) and all((own is self or self.loss_is_near(k, supposed, unit, supposed.factors(self.dumps[k].x)[0]))
                                   and own.fits_one(of, supposed, unit) for k, own, of in held)
 
+    def fits_at_all(self, unit: float) -> bool:
+        """Whether the right one lies within rounding, however much that is of it."""
+        self.is_lenient = True
+        found = self.fits(RIGHT, unit)
+        self.is_lenient = False
+        return found
+
     def untied(self, k: int, unit: float) -> Optional[Judge]:
-        """Of dump k, the gradients of tokens none of whose experts tie; None: there are few."""
+        """Of dump k, the gradients of tokens none of whose experts tie; None: there are few, or rounding is coarse, so
+        that most of them may tie."""
         if (k, unit) not in self.known_untied:
             dump, x = self.dumps[k], self.room(k, unit)[0]
             held = ~ties(x).any(-1, keepdim=True)
-            enough = "d_logits" in dump.got and int(held.sum()) >= FEW
+            enough = "d_logits" in dump.got and int(held.sum()) >= FEW and unit <= UNIT[torch.float32]
             self.known_untied[k, unit] = Judge(self.kind, [replace(
                 dump, x=dump.x.but(held=held), got={"d_logits": dump.got["d_logits"] * held})]) if enough else None
         return self.known_untied[k, unit]
@@ -201,19 +210,26 @@ class Judge:
             return False  # as of a mean of logits that are masked: it would explain anything
         if looked_at and not self.all_are_near(k, unit, expected, away):
             return False
-        noise = self.dumps[k].noise
-        # What is 0 times the right one may be as large as the rounding of the right one.
-        most = lambda name, limit: limit * (abs(factors[name.startswith("d_")]) or 1.0) + noise.get(name, 0.0)
+        noise, right = self.dumps[k].noise, self.bounds(k, RIGHT, unit).size
+
+        def most(name: str, limit: float) -> float:
+            factor = abs(factors[name.startswith("d_")])
+            return noise.get(name, 0.0) + (limit * factor if factor else ZERO * right[name])
+
         return self.bounds(k, supposed, unit).allow(away, most) and (
-            not looked_at and (unit in self.formats() or self.is_lenient) or self.is_clear(k, supposed, unit, expected, away))
+            not looked_at and (unit == min(self.formats()) or self.is_lenient) or
+            self.is_clear(k, supposed, unit, expected, away))
 
     def is_clear(self, k: int, supposed: Supposed, unit: float, expected: Outputs, away: Dict[str, float]) -> bool:
         """Whether outputs lie no further away than a share of their size, unless that is rounding itself: a bound as large
         as the output, as of a gradient that nearly cancels, explains anything."""
-        own = self.bounds(k, supposed, min(self.formats())).limits()
-        share = self.share(unit)
-        return all(value <= share * max(float(expected[name].norm()), self.sizes[k][name]) or
-                   float(expected[name].norm()) <= own[name] for name, value in away.items())
+        size, share = {name: float(expected[name].norm()) for name in away}, self.share(unit)
+        far = [name for name, value in away.items() if value > share * max(size[name], self.sizes[k][name])]
+        own = self.bounds(k, supposed, min(self.formats()))
+        if far and not own.probes:
+            own.probe()
+        return not any(size[name] > TINY * own.so_far()[name] for name in far) and (
+            not far or all(size[name] <= own.limits()[name] for name in far))
 
     def share(self, unit: float) -> float:
         return CLEAR if unit in self.formats() else CLEAR_TF32 if unit == TF32 else CLEAR_BF16
@@ -421,13 +437,14 @@ def judge(kind: Kind, dumps: Sequence[Dump], rounding: Optional[str] = None) -> 
     steps = [*((_one_fault, one) for one in finer), *((_two_faults, one) for one in finer if one[0] in own.formats()),
              *((step, one) for one in coarser for step in (_one_fault, _factor))]
     for step, (unit, grade) in steps:
+        if step is _two_faults and unit > min(own.formats()) and own.fits_at_all(unit):
+            continue  # rounding may do as much
         verdict = step(own, unit)
         if verdict:
             verdict.grade, verdict.figures = grade, own.figures(unit)
             return verdict
-    own.is_lenient = True
     for unit, grade in own.units(of_any=True):
-        if own.fits(RIGHT, unit):
+        if own.fits_at_all(unit):
             return Verdict(kind, "unclear", [RIGHT], grade=grade, figures=own.figures(unit))
     unit, grade = own.units()[0]
     nearest = min((*own.sets(0), *own.sets(1)), key=lambda one: own.away(one, unit))
