@@ -194,9 +194,11 @@ static cpl_status cut(const char *path, int64_t step)
     return status;
 }
 
-cpl_status cpl_tensorboard_cut(const char *run, int64_t step)
+/* Counts the older files in `*files`. */
+static cpl_status cut_all(int64_t *files, const char *run, int64_t step)
 {
     cpl_strings names = {0};
+    *files            = 0;
     CPL_TRY(cpl_folder_list(&names, run));
     cpl_status status = CPL_OK;
     for (int64_t i = 0; i < names.count && status == CPL_OK; i++) {
@@ -204,9 +206,16 @@ cpl_status cpl_tensorboard_cut(const char *run, int64_t step)
         char *path = cpl_path_join(run, names.at[i]);
         status     = path ? cut(path, step) : CPL_ERR_MEMORY;
         cpl_free(path);
+        ++*files;
     }
     cpl_paths_free(&names);
     return status;
+}
+
+cpl_status cpl_tensorboard_cut(const char *run, int64_t step)
+{
+    int64_t files;
+    return cut_all(&files, run, step);
 }
 
 /* The configuration, as a block of code. */
@@ -233,13 +242,13 @@ static cpl_status config_of(cpl_text *values, const char *run)
     return status;
 }
 
-/* How a file begins: its version, that what follows `step` is new, the configuration. */
-static cpl_status head_of(cpl_text *file, const char *run, double seconds, int64_t step)
+/* How a file begins: its version, with `again` that what follows `step` is new, the configuration. */
+static cpl_status head_of(cpl_text *file, const char *run, double seconds, int64_t step, bool again)
 {
     cpl_text values   = {0};
     cpl_status status = config_of(&values, run);
     cpl_event_file_version(file, seconds);
-    if (step) cpl_event_start(file, seconds, step + 1);
+    if (again) cpl_event_start(file, seconds, step + 1);
     cpl_event_summary(file, seconds, step, &values);
     cpl_text_free(&values);
     return status == CPL_OK ? cpl_text_status(file) : status;
@@ -274,9 +283,11 @@ cpl_status cpl_tensorboard_open(FILE **file, const char *run, int64_t step)
 {
     cpl_text head        = {0};
     const double seconds = now();
+    int64_t older        = 0;
     *file                = NULL;
-    cpl_status status    = cpl_tensorboard_cut(run, step);
-    if (status == CPL_OK) status = head_of(&head, run, seconds, step);
+    cpl_status status    = cut_all(&older, run, step);
+    /* A run that was interrupted before its first checkpoint begins again at step 0. */
+    if (status == CPL_OK) status = head_of(&head, run, seconds, step, step > 0 || older > 0);
     if (status == CPL_OK) status = create(file, run, seconds);
     if (status == CPL_OK) status = put(*file, &head);
     if (status != CPL_OK && *file) fclose(*file);
@@ -419,7 +430,7 @@ cpl_status cpl_tensorboard_export(const char *run, const char *folder, int64_t *
         CPL_TRY_DONE(CPL_FAIL(CPL_ERR_IO, "%s: cannot be read: %s", path, strerror(errno)));
     e.seconds = (double)what.st_mtime;
     CPL_TRY_DONE(each_line(&e, path, false));
-    CPL_TRY_DONE(head_of(&e.file, run, e.seconds, 0));
+    CPL_TRY_DONE(head_of(&e.file, run, e.seconds, 0, false));
     CPL_TRY_DONE(each_line(&e, path, true));
     CPL_TRY_DONE(write_export(&e, folder, run));
     *lines   = e.lines;

@@ -100,6 +100,14 @@ def check_resumed(folder, one):
     good("train", "--resume", back)
     events = same(back, back, "resumed at step 4")
     check(events.starts == [5] and len(list(back.glob("events.*"))) == 2, f"resumed at step 4: {events.starts}")
+    early = folder / "early"  # interrupted before the first checkpoint
+    shutil.copytree(one, early, symlinks=True)
+    (early / "last").unlink()
+    for path in early.glob("step-*"):
+        shutil.rmtree(path)
+    good("train", "--resume", early)
+    events = same(early, early, "resumed without a checkpoint")
+    check(events.starts == [1] and len(list(early.glob("events.*"))) == 2, f"resumed without a checkpoint: {events.starts}")
 
 
 def check_what_is_not_ours(folder, one):
