@@ -4,10 +4,12 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
+#include <xxhash.h>
 
 #include "base/arena.h"
 #include "io/file.h"
@@ -242,7 +244,7 @@ static cpl_status config_of(cpl_text *values, const char *run)
     return status;
 }
 
-/* How a file begins: its version, with `again` that what follows `step` is new, the configuration. */
+/* How a file begins: version, with `again` that what follows `step` is new, configuration. */
 static cpl_status head_of(cpl_text *file, const char *run, double seconds, int64_t step, bool again)
 {
     cpl_text values   = {0};
@@ -375,15 +377,19 @@ static cpl_status find(char **path, const char *run)
     return CPL_FAIL(CPL_ERR_INPUT, "%s: is no run: there is no metrics.jsonl", run);
 }
 
-/* The name of an export: with that of the run, so that it is replaced by another one of the same run alone. */
-static void export_name(char *name, size_t size, const char *run)
+/* The name of an export: with that of the run's folder and a hash of its path, so that it is
+ * replaced by another one of the same run alone. */
+static cpl_status export_name(char *name, size_t size, const char *run)
 {
-    size_t end = strlen(run);
-    while (end > 1 && run[end - 1] == '/') end--;
-    size_t begin = end;
-    while (begin && run[begin - 1] != '/') begin--;
-    const size_t length = end - begin < MOST_NAME ? end - begin : MOST_NAME;
-    snprintf(name, size, "%s0000000000.couplet-export.%.*s", begins, (int)length, run + begin);
+    char *path = realpath(run, NULL);
+    if (!path) return CPL_FAIL(CPL_ERR_IO, "%s: cannot be found: %s", run, strerror(errno));
+    const char *last    = strrchr(path, '/') + 1;
+    const size_t length = strlen(last);
+    snprintf(name, size, "%s0000000000.couplet-export.%.*s.%08x", begins,
+             (int)(length < MOST_NAME ? length : MOST_NAME), last,
+             (unsigned)XXH3_64bits(path, strlen(path)));
+    free(path);
+    return CPL_OK;
 }
 
 /* Several event files of one folder are one run to TensorBoard. */
@@ -407,8 +413,8 @@ static cpl_status check_alone(const char *folder, const char *name)
 static cpl_status write_export(const export *e, const char *folder, const char *run)
 {
     char name[sizeof begins + MOST_NAME + 40];
-    export_name(name, sizeof name, run);
     CPL_TRY(cpl_text_status(&e->file));
+    CPL_TRY(export_name(name, sizeof name, run));
     CPL_TRY(check_alone(folder, name));
     CPL_TRY(cpl_folder_make(folder));
     char *path = cpl_path_join(folder, name);
@@ -430,6 +436,8 @@ cpl_status cpl_tensorboard_export(const char *run, const char *folder, int64_t *
         CPL_TRY_DONE(CPL_FAIL(CPL_ERR_IO, "%s: cannot be read: %s", path, strerror(errno)));
     e.seconds = (double)what.st_mtime;
     CPL_TRY_DONE(each_line(&e, path, false));
+    if (e.lines == 0)
+        CPL_TRY_DONE(CPL_FAIL(CPL_ERR_INPUT, "%s: has no line of a step that can be read", path));
     CPL_TRY_DONE(head_of(&e.file, run, e.seconds, 0, false));
     CPL_TRY_DONE(each_line(&e, path, true));
     CPL_TRY_DONE(write_export(&e, folder, run));

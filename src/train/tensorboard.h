@@ -16,8 +16,8 @@
 /* Appends the values of a line. */
 void cpl_tensorboard_values(cpl_text *values, const json_t *line);
 
-/* Cuts events of later steps, and what is not whole, off the event files that runs wrote into the folder RUN. Other
- * files are left alone. CPL_ERR_IO, CPL_ERR_MEMORY. */
+/* Cuts events of later steps, and what is not whole, off the event files that runs wrote into the
+ * folder RUN. Other files are left alone. CPL_ERR_IO, CPL_ERR_MEMORY. */
 CPL_NODISCARD cpl_status cpl_tensorboard_cut(const char *run, int64_t step);
 
 /* Opens a new event file in the folder RUN for a run that goes on after `step`. Events of later
@@ -27,9 +27,10 @@ CPL_NODISCARD cpl_status cpl_tensorboard_open(FILE **file, const char *run, int6
 /* Appends the event of a line, with the time now, and hands it to the system. */
 CPL_NODISCARD cpl_status cpl_tensorboard_log(FILE *file, const json_t *line);
 
-/* Writes FOLDER/events.out.tfevents.0000000000.couplet-export.RUN of all lines of a run, which may be compressed;
- * times are those of the file, less what later steps took by their tokens_per_s. Damaged lines are
- * left out and counted in `*damaged`. CPL_ERR_INPUT if there is no such run, or the folder has other event files. */
+/* Writes FOLDER/events.out.tfevents.0000000000.couplet-export.RUN.HASH of all lines of a run, which
+ * may be compressed; HASH is of the run's path. Times are those of the file, less what later steps
+ * took by their tokens_per_s. Damaged lines are left out and counted in `*damaged`. CPL_ERR_INPUT
+ * if there is no such run, it has no line that can be read, or the folder has other event files. */
 CPL_NODISCARD cpl_status cpl_tensorboard_export(const char *run, const char *folder, int64_t *lines,
                                                 int64_t *damaged);
 

@@ -149,6 +149,15 @@ def check_export(folder, one):
     check(len(list((folder / "unpacked").iterdir())) == 1, "a second export of a run does not replace the first")
     bad(1, "has event files of something else", "export", one, "--tensorboard", folder / "unpacked")
     bad(1, "has event files of something else", "export", one, "--tensorboard", one)
+    other = folder / "elsewhere" / "packed"  # another run of the same name
+    shutil.copytree(packed, other)
+    bad(1, "has event files of something else", "export", other, "--tensorboard", folder / "unpacked")
+    (folder / "link").symlink_to(packed)
+    good("export", folder / "link", "--tensorboard", folder / "unpacked")
+    check(len(list((folder / "unpacked").iterdir())) == 1, "the same run by another path")
+    for content in (b"", b"\xff\xfe\n[1]\n", b'{"step": 1'):
+        (other / "metrics.jsonl.gz").write_bytes(gzip.compress(content))
+        bad(1, "has no line of a step", "export", other, "--tensorboard", folder / "x")
     long = folder / "long"
     long.mkdir()
     name, shared = "x" + "\u00e9" * 250, "n" * 500
