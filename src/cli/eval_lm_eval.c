@@ -71,17 +71,31 @@ static cpl_status refuse_old(const place *p)
     return status;
 }
 
+/* Samples beside an evaluation that was interrupted are its own: it stopped while it wrote them. */
+static cpl_status is_interrupted(bool *is, const char *json)
+{
+    cpl_text path = {0};
+    cpl_text_printf(&path, "%s.partial", json);
+    cpl_status status = cpl_text_status(&path);
+    *is               = status == CPL_OK && cpl_path_exists(path.bytes);
+    cpl_text_free(&path);
+    return status;
+}
+
 cpl_status cpl_eval_lm_eval_check(const cpl_arguments *args, const cpl_selection *selection)
 {
-    place p = {0};
+    place p          = {0};
+    const char *json = cpl_flag_text(args, "--json");
+    bool goes_on;
     if (!cpl_eval_lm_eval_chosen(args)) return CPL_OK;
     CPL_TRY(cpl_lm_eval_check(selection));
     if (!cpl_flag_on(args, "--samples")) return CPL_OK;
     if (!cpl_output_paths_is_file(args, "--json"))
         return CPL_FAIL(CPL_ERR_USAGE, "--samples with --format lm-eval writes files next to that "
                                        "of --json, which must be a file");
-    if (cpl_flag_on(args, "--overwrite")) return CPL_OK;
-    CPL_TRY(find_place(&p, cpl_flag_text(args, "--json")));
+    CPL_TRY(is_interrupted(&goes_on, json));
+    if (cpl_flag_on(args, "--overwrite") || goes_on) return CPL_OK;
+    CPL_TRY(find_place(&p, json));
     cpl_status status = refuse_old(&p);
     cpl_free(p.folder);
     return status;

@@ -255,6 +255,23 @@ def check_files(folder, data):
     check(code == 0 and samples.exists(), "written again")
 
 
+def check_full_disk(folder, data):
+    """Samples are written before the results: where these find no room, the same command goes on, without a question again."""
+    words = [MODEL, "--tasks", "arc_challenge", "--data", data, "--limit", 1, "--format", "lm-eval", "--samples", "--json"]
+    out = folder / "full"
+    out.mkdir()
+    _, _, code = run(*words, out / "all.json")
+    samples, results = out / "samples_arc_challenge_inloop_all.jsonl", out / "all.json"
+    blocks, want = -(-samples.stat().st_size // 1024), samples.read_bytes()
+    check(code == 0 and results.stat().st_size > 1024 * blocks, "the results are no larger than the samples")
+    samples.unlink(), results.unlink()
+    refused(1, ["all.json", "File too large"], *words, results, limit_blocks=blocks)
+    check(samples.exists() and not results.exists(), "what is there when results cannot be written")
+    _, err, code = run(*words, results)
+    check(code == 0 and "1 answered before" in err and samples.read_bytes() == want, f"gone on with: {code}, {err[-300:]}")
+    check(sorted(p.name for p in out.iterdir()) == [results.name, samples.name], "files that are left")
+
+
 def check_refused(folder, data):
     words = [MODEL, "--tasks", "arc_challenge", "--data", data, "--limit", 1, "--format", "lm-eval"]
     out = folder / "refused.json"
@@ -275,6 +292,7 @@ def main():
         data = make_data(folder)
         check_refused(folder, data)
         check_files(folder, data)
+        check_full_disk(folder, data)
         check_harness(folder, data)
         check_inloop(folder, data)
         check_olmes(folder, data)

@@ -28,8 +28,8 @@ def evaluate(out, *words):
     return read_json(pathlib.Path(out)) if code == 0 else None
 
 
-def refused(code, parts, *words):
-    bad(code, parts, "eval", *words, seconds=SECONDS)
+def refused(code, parts, *words, **how):
+    bad(code, parts, "eval", *words, seconds=SECONDS, **how)
 
 
 def close(a, b, absolute, relative):
