@@ -49,30 +49,32 @@ static cpl_status spell_all(cpl_text *out, const cpl_tokenizer *t, int64_t rows)
 
 /* llama.cpp ends with an assertion if two tokens have the same text, or a text has a NUL, at which
  * this list of texts would be cut. */
-static cpl_status check_unique(const cpl_text *texts, int64_t rows)
+static cpl_status check_unique(const cpl_text *texts, int64_t rows, const char *folder)
 {
     cpl_status status = CPL_OK;
     const char *text = texts->bytes, *end = texts->bytes + texts->length;
     const char **all = cpl_alloc((size_t)rows * sizeof *all);
     if (!all) return CPL_ERR_MEMORY;
     for (int64_t id = 0; id < rows; id++, text += strlen(text) + 1) all[id] = text;
-    if (text != end) status = CPL_FAIL(CPL_ERR_INPUT, "a token of the tokenizer has a NUL in it");
+    if (text != end)
+        status = CPL_FAIL(CPL_ERR_INPUT, "%s: a token of the tokenizer has a NUL in it", folder);
     qsort((void *)all, (size_t)rows, sizeof *all, cpl_order_strings);
     for (int64_t i = 1; i < rows && status == CPL_OK; i++)
         if (strcmp(all[i - 1], all[i]) == 0)
             status = CPL_FAIL(CPL_ERR_INPUT,
-                              "two tokens of the tokenizer have the text \"%.100s\", which "
+                              "%s: two tokens of the tokenizer have the text \"%.100s\", which "
                               "llama.cpp does not allow",
-                              all[i]);
+                              folder, all[i]);
     cpl_free((void *)all);
     return status;
 }
 
-static cpl_status put_tokens(cpl_gguf_writer *w, const cpl_tokenizer *t, int64_t rows)
+static cpl_status put_tokens(cpl_gguf_writer *w, const cpl_tokenizer *t, int64_t rows,
+                             const char *folder)
 {
     cpl_text texts    = {0};
     cpl_status status = spell_all(&texts, t, rows);
-    if (status == CPL_OK) status = check_unique(&texts, rows);
+    if (status == CPL_OK) status = check_unique(&texts, rows, folder);
     if (status == CPL_OK) {
         cpl_gguf_writer_array(w, "tokenizer.ggml.tokens", CPL_GGUF_STRING, rows);
         const char *text = texts.bytes;
@@ -90,7 +92,8 @@ static cpl_status put_tokens(cpl_gguf_writer *w, const cpl_tokenizer *t, int64_t
 
 /* "left right". llama.cpp looks the parts up as they are written and cuts them at the space, so that
  * a part may not have one; only an added token can. */
-static cpl_status spell_merge(cpl_text *out, const cpl_tokenizer *t, cpl_token_pair merge)
+static cpl_status spell_merge(cpl_text *out, const cpl_tokenizer *t, cpl_token_pair merge,
+                              const char *folder)
 {
     cpl_text_clear(out);
     cpl_tokenizer_spell(out, t, merge.left);
@@ -100,13 +103,13 @@ static cpl_status spell_merge(cpl_text *out, const cpl_tokenizer *t, cpl_token_p
     CPL_TRY(cpl_text_status(out));
     if (memchr(out->bytes, ' ', left) || memchr(out->bytes + left + 1, ' ', out->length - left - 1))
         return CPL_FAIL(CPL_ERR_INPUT,
-                        "merge %d of the tokenizer, \"%.100s\", joins a token with a space in its "
-                        "text, which a GGUF file cannot say",
-                        merge.rank, out->bytes);
+                        "%s: merge %d of the tokenizer, \"%.100s\", joins a token with a space in "
+                        "its text, which a GGUF file cannot say",
+                        folder, merge.rank, out->bytes);
     return CPL_OK;
 }
 
-static cpl_status put_merges(cpl_gguf_writer *w, const cpl_tokenizer *t)
+static cpl_status put_merges(cpl_gguf_writer *w, const cpl_tokenizer *t, const char *folder)
 {
     cpl_text text          = {0};
     cpl_token_pair *merges = NULL;
@@ -115,7 +118,7 @@ static cpl_status put_merges(cpl_gguf_writer *w, const cpl_tokenizer *t)
     CPL_TRY_DONE(cpl_tokenizer_list_merges(&merges, &count, t));
     cpl_gguf_writer_array(w, "tokenizer.ggml.merges", CPL_GGUF_STRING, count);
     for (int64_t i = 0; i < count; i++) {
-        CPL_TRY_DONE(spell_merge(&text, t, merges[i]));
+        CPL_TRY_DONE(spell_merge(&text, t, merges[i], folder));
         cpl_gguf_writer_add_string(w, text.bytes, text.length);
     }
 done:
@@ -137,7 +140,11 @@ static void put_ids(cpl_gguf_writer *w, const cpl_tokenizer *t, int64_t rows,
 {
     const int64_t eos = tokens->eos >= 0 ? tokens->eos : cpl_tokenizer_eos(t);
     if (eos < 0 || eos >= rows)
-        cpl_log_warn(log, "the model names no end-of-text id: llama.cpp will take id 11 for it");
+        cpl_log_warn(
+            log,
+            "no end-of-text id of the model is among its %lld rows: llama.cpp will take id "
+            "11 for it",
+            (long long)rows);
     put_id(w, "tokenizer.ggml.bos_token_id", tokens->bos, rows);
     put_id(w, "tokenizer.ggml.eos_token_id", eos, rows);
     put_id(w, "tokenizer.ggml.padding_token_id", tokens->pad, rows);
@@ -153,37 +160,64 @@ static void put_ids(cpl_gguf_writer *w, const cpl_tokenizer *t, int64_t rows,
 
 /* ---- the chat template ---- */
 
-static cpl_status put_template_file(cpl_gguf_writer *w, const char *path)
+static cpl_status put_template_file(cpl_gguf_writer *w, const char *path, const cpl_log *log)
 {
     cpl_text text     = {0};
     cpl_status status = cpl_file_read(&text, path, LONGEST_TEMPLATE);
-    if (status == CPL_OK && text.length > 0 && cpl_utf8_is(text.bytes, text.length))
-        cpl_gguf_writer_string(w, KEY_TEMPLATE, text.bytes);
+    if (status == CPL_OK && text.length > 0) {
+        if (cpl_utf8_is(text.bytes, text.length) && strlen(text.bytes) == text.length)
+            cpl_gguf_writer_string(w, KEY_TEMPLATE, text.bytes);
+        else
+            cpl_log_warn(log, "%s: is no UTF-8, or has a NUL: the file has no chat template", path);
+    }
     cpl_text_free(&text);
     return status;
 }
 
-static cpl_status put_template_of(cpl_gguf_writer *w, const char *path)
+/* The template named "default" of a list of {"name": ..., "template": ...}; NULL: there is none. */
+static const char *default_of(const json_t *list)
+{
+    for (size_t i = 0; i < json_array_size(list); i++) {
+        const json_t *one = json_array_get(list, i);
+        const char *name  = json_string_value(json_object_get(one, "name"));
+        if (name && strcmp(name, "default") == 0)
+            return json_string_value(json_object_get(one, "template"));
+    }
+    return NULL;
+}
+
+static cpl_status put_template_of(cpl_gguf_writer *w, const char *path, const cpl_log *log)
 {
     json_t *config = NULL;
     CPL_TRY(cpl_json_load(&config, path));
-    const char *text = json_string_value(json_object_get(config, "chat_template"));
-    if (text) cpl_gguf_writer_string(w, KEY_TEMPLATE, text);
+    const json_t *given = json_object_get(config, "chat_template");
+    const char *text    = json_is_array(given) ? default_of(given) : json_string_value(given);
+    if (text)
+        cpl_gguf_writer_string(w, KEY_TEMPLATE, text);
+    else if (given && !json_is_null(given))
+        cpl_log_warn(
+            log,
+            "%s: chat_template is neither a text nor a list with one named \"default\": the "
+            "file has no chat template",
+            path);
+    if (text && json_array_size(given) > 1)
+        cpl_log_warn(log, "%s: of %zu chat templates the file has the one named \"default\"", path,
+                     json_array_size(given));
     json_decref(config);
     return CPL_OK;
 }
 
 /* That of chat_template.jinja or else tokenizer_config.json, as Transformers has it; most models have
  * none. */
-static cpl_status put_template(cpl_gguf_writer *w, const char *folder)
+static cpl_status put_template(cpl_gguf_writer *w, const char *folder, const cpl_log *log)
 {
     char *file        = cpl_path_join(folder, "chat_template.jinja");
     char *config      = cpl_path_join(folder, "tokenizer_config.json");
     cpl_status status = file && config ? CPL_OK : CPL_ERR_MEMORY;
     if (status == CPL_OK && cpl_path_exists(file))
-        status = put_template_file(w, file);
+        status = put_template_file(w, file, log);
     else if (status == CPL_OK && cpl_path_exists(config))
-        status = put_template_of(w, config);
+        status = put_template_of(w, config, log);
     cpl_free(file);
     cpl_free(config);
     return status;
@@ -193,17 +227,19 @@ cpl_status cpl_gguf_vocabulary_put(cpl_gguf_writer *w, const cpl_tokenizer *t, c
                                    const cpl_log *log)
 {
     const int64_t rows                = cpl_hf_config(hf)->vocab_size;
+    const char *const folder          = cpl_hf_folder(hf);
     const cpl_tokenizer_traits traits = cpl_tokenizer_traits_of(t);
     if (traits.prefix_space)
         return CPL_FAIL(CPL_ERR_INPUT,
-                        "the tokenizer puts a space before a text (add_prefix_space), and "
-                        "llama.cpp has no pre-tokenizer of this kind that does");
+                        "%s: the tokenizer puts a space before a text (add_prefix_space), and "
+                        "llama.cpp has no pre-tokenizer of this kind that does",
+                        folder);
     cpl_gguf_writer_string(w, "tokenizer.ggml.model", "gpt2");
     cpl_gguf_writer_string(w, "tokenizer.ggml.pre", pre_of(traits));
-    CPL_TRY(put_tokens(w, t, rows));
-    CPL_TRY(put_merges(w, t));
+    CPL_TRY(put_tokens(w, t, rows, folder));
+    CPL_TRY(put_merges(w, t, folder));
     put_ids(w, t, rows, cpl_hf_tokens_of(hf), log);
-    CPL_TRY(put_template(w, cpl_hf_folder(hf)));
+    CPL_TRY(put_template(w, folder, log));
     if (traits.nfc)
         cpl_log_warn(log, "the tokenizer converts texts to NFC, which llama.cpp does not: give it "
                           "texts that are NFC already, as most are");

@@ -52,24 +52,30 @@ static void numbers_that_a_type_cannot_hold(void **state)
     model_gone(m);
 }
 
-/* With `change` made to the text of tokenizer.json. */
-static cpl_status with_tokenizer(const char *from, const char *to, const cpl_log *log)
+/* Replaces a part of the text of a file. */
+static void change_text(const char *folder, const char *name, const char *from, const char *to)
 {
-    cpl_gguf_export done;
-    cpl_text text              = {0};
-    const cpl_model_settings c = config_of(&variants[0]);
-    model_case *m              = model_filled(&c);
-    const char *folder = saved(m), *file = in_folder(folder, "tokenizer.json");
+    cpl_text text    = {0};
+    const char *file = in_folder(folder, name);
     assert_ok(cpl_file_read(&text, file, 1 << 20));
     char *at = strstr(text.bytes, from);
-    if (!at) fail_msg("tokenizer.json has no %s", from);
+    if (!at) fail_msg("%s has no %s", name, from);
     char *changed = malloc(text.length + strlen(to) + 1);
     snprintf(changed, text.length + strlen(to) + 1, "%.*s%s%s", (int)(at - text.bytes), text.bytes,
              to, at + strlen(from));
     write_text(file, changed);
-    cpl_status status = export_to(in_folder(folder, "m.gguf"), folder, CPL_FORMAT_F32, &done, log);
     free(changed);
     cpl_text_free(&text);
+}
+
+static cpl_status with_tokenizer(const char *from, const char *to, const cpl_log *log)
+{
+    cpl_gguf_export done;
+    const cpl_model_settings c = config_of(&variants[0]);
+    model_case *m              = model_filled(&c);
+    const char *folder         = saved(m);
+    change_text(folder, "tokenizer.json", from, to);
+    cpl_status status = export_to(in_folder(folder, "m.gguf"), folder, CPL_FORMAT_F32, &done, log);
     model_gone(m);
     return status;
 }
@@ -84,6 +90,70 @@ static void tokenizers(void **state)
     assert_non_null(strstr(warned, "converts texts to NFC"));
     assert_ok(with_tokenizer("{\"type\": \"NFC\"}", "null", &a_log));
     assert_int_equal(n_warnings, 1);
+}
+
+#define ADDED(id, text)                                                                            \
+    "{\"id\": " #id ", \"content\": \"" text "\", \"single_word\": false, \"lstrip\": false, "     \
+    "\"rstrip\": false, \"normalized\": false, \"special\": false}, "
+
+/* The model has 386 rows, the tokenizer 384 tokens. */
+static void texts_of_tokens(void **state)
+{
+    (void)state;
+    cpl_gguf_export done;
+    cpl_model_settings c = config_of(&variants[0]);
+    c.vocab_size         = ROWS + 2;
+    model_case *m        = model_filled(&c);
+    const char *folder = saved(m), *path = in_folder(folder, "m.gguf");
+    change_text(folder, "tokenizer.json", "\"added_tokens\": [",
+                "\"added_tokens\": [" ADDED(384, "[PAD385]"));
+    assert_fails(CPL_ERR_INPUT, "two tokens of the tokenizer have the text \"[PAD385]\"",
+                 export_to(path, folder, CPL_FORMAT_F32, &done, NULL));
+    assert_non_null(strstr(cpl_last_error(), folder));
+    change_text(folder, "tokenizer.json", ADDED(384, "[PAD385]"),
+                ADDED(384, "a b") ADDED(385, "a bc"));
+    change_text(folder, "tokenizer.json", "\"vocab\": {",
+                "\"vocab\": {\"a b\": 384, \"a bc\": 385, ");
+    assert_ok(export_to(path, folder, CPL_FORMAT_F32, &done, NULL));
+    change_text(folder, "tokenizer.json", "\"merges\": [", "\"merges\": [[\"a b\", \"c\"], ");
+    assert_fails(CPL_ERR_INPUT, "\"a b c\", joins a token with a space in its text",
+                 export_to(path, folder, CPL_FORMAT_F32, &done, NULL));
+    assert_non_null(strstr(cpl_last_error(), folder));
+    model_gone(m);
+}
+
+/* `ends`: eos_token_id. `says`: part of the only warning; NULL: there is none. */
+static void warns(cpl_model_settings c, const char *ends, const char *says)
+{
+    cpl_gguf_export done;
+    char generation[100];
+    model_case *m      = model_filled(&c);
+    const char *folder = saved(m);
+    snprintf(generation, sizeof generation, "{\"eos_token_id\": %s}", ends);
+    change_text(folder, "config.json", "\"eos_token_id\": 0", "\"eos_token_id\": null");
+    write_text(in_folder(folder, "generation_config.json"), generation);
+    change_text(folder, "tokenizer.json", "{\"type\": \"NFC\"}", "null");
+    n_warnings = 0;
+    assert_ok(export_to(in_folder(folder, "m.gguf"), folder, CPL_FORMAT_F32, &done, &a_log));
+    assert_int_equal(n_warnings, says ? 1 : 0);
+    if (says) assert_non_null(strstr(warned, says));
+    model_gone(m);
+}
+
+static void what_llama_cpp_does_otherwise(void **state)
+{
+    (void)state;
+    cpl_model_settings c = config_of(&variants[0]);
+    warns(c, "384", "no end-of-text id of the model is among its 384 rows");
+    warns(c, "[2, 3, 4]", "names 3 end-of-text ids");
+    warns(c, "[2, 3]", NULL);
+    c.n_experts = 1024;
+    warns(c, "0", NULL);
+    c.n_experts = 1025;
+    warns(c, "0", "1025 experts");
+    c          = config_of(&variants[0]);
+    c.n_layers = 513, c.n_experts = 2, c.top_k = 1, c.d_model = 16, c.d_expert = 4;
+    warns(c, "0", "513 layers");
 }
 
 /* Whatever allocation fails: an error, nothing lost, and no file or, where the last one fails, after
@@ -121,6 +191,8 @@ int main(void)
         cmocka_unit_test(what_llama_cpp_does_not_compute),
         cmocka_unit_test(numbers_that_a_type_cannot_hold),
         cmocka_unit_test(tokenizers),
+        cmocka_unit_test(texts_of_tokens),
+        cmocka_unit_test(what_llama_cpp_does_otherwise),
         cmocka_unit_test(memory_that_runs_out),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,6 +1,7 @@
 /* test_gguf_export_file.c - what a GGUF file of a model holds: names, shapes, types, metadata, and
  * every number against the model's. */
 #include "store/gguf_export_case.h"
+#include "support/warnings.h"
 
 /* ---- tensors ---- */
 
@@ -182,28 +183,45 @@ static void metadata(void **state)
     }
 }
 
-/* Of the two places the file; none where neither has one. */
+/* Of the two places the file; of a list the one named "default"; none where there is none. `heard`:
+ * warnings, one of which is of the tokenizer. */
+static const struct chat_case {
+    const char *file, *content, *wanted;
+    int heard;
+} chat_cases[] = {
+    {"tokenizer_config.json", "{\"eos_token\": \"x\"}", NULL, 1},
+    {"tokenizer_config.json", "{\"chat_template\": null}", NULL, 1},
+    {"tokenizer_config.json", "{\"chat_template\": 7}", NULL, 2},
+    {"tokenizer_config.json", "{\"chat_template\": \"{{ one }}\"}", "{{ one }}", 1},
+    {"tokenizer_config.json",
+     "{\"chat_template\": [{\"name\": \"tool_use\", \"template\": \"{{ t }}\"},"
+     " {\"name\": \"default\", \"template\": \"{{ d }}\"}]}",
+     "{{ d }}", 2},
+    {"tokenizer_config.json",
+     "{\"chat_template\": [{\"name\": \"tool_use\", \"template\": \"{{ t }}\"}]}", NULL, 2},
+    {"chat_template.jinja", "{{ two }}\n", "{{ two }}\n", 1},
+    {"chat_template.jinja", "", NULL, 1},
+    {"chat_template.jinja", "{{ \xff }}\n", NULL, 2},
+};
+
 static void chat_templates(void **state)
 {
     (void)state;
-    static const char key[]             = "tokenizer.chat_template";
-    static const char *const files[][2] = {
-        {"tokenizer_config.json", "{\"eos_token\": \"x\"}"},
-        {"tokenizer_config.json", "{\"chat_template\": \"{{ one }}\"}"},
-        {"chat_template.jinja", "{{ two }}\n"},
-    };
-    static const char *const wanted[] = {NULL, "{{ one }}", "{{ two }}\n"};
-    const cpl_model_settings c        = config_of(&variants[0]);
-    model_case *m                     = model_filled(&c);
+    static const char key[]    = "tokenizer.chat_template";
+    const cpl_model_settings c = config_of(&variants[0]);
+    model_case *m              = model_filled(&c);
     const char *folder = saved(m), *path = in_folder(folder, "m.gguf");
     cpl_gguf_export done;
-    for (size_t i = 0; i < 3; i++) {
+    for (size_t i = 0; i < sizeof chat_cases / sizeof *chat_cases; i++) {
+        const struct chat_case *one = &chat_cases[i];
         cpl_gguf *g;
-        write_text(in_folder(folder, files[i][0]), files[i][1]);
-        assert_ok(export_to(path, folder, CPL_FORMAT_F32, &done, NULL));
+        n_warnings = 0;
+        write_text(in_folder(folder, one->file), one->content);
+        assert_ok(export_to(path, folder, CPL_FORMAT_F32, &done, &a_log));
+        assert_int_equal(n_warnings, one->heard);
         assert_ok(cpl_gguf_open(&g, path));
-        if (wanted[i])
-            check_string(g, key, wanted[i]);
+        if (one->wanted)
+            check_string(g, key, one->wanted);
         else
             assert_null(json_object_get(g->metadata, key));
         cpl_gguf_close(g);
