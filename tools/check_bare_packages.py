@@ -3,7 +3,8 @@
 Debian packages. Prints each command with its seconds.
 
 The root is FOLDER/root, made by debootstrap (minbase) from MIRROR. First the tarball runs there, without a network,
-then apt installs the packages with what they depend on, and a C program is built with them. Needs root."""
+then apt installs the packages with what they depend on, and a C program is built with them. What needs libcurl or a
+network says so where there is none. Needs root."""
 import os
 import pathlib
 import re
@@ -12,7 +13,7 @@ import subprocess
 import sys
 import time
 
-from check_bare_wheels import OF_LIBC, PROJECT, show
+from check_bare_wheels import OF_LIBC, PROJECT, inside, show
 
 MIRROR = os.environ.get("MIRROR", "http://deb.debian.org/debian")
 APT = ("apt-get", "-q", "-y", "--no-install-recommends", "-o", "APT::Sandbox::User=root")
@@ -46,6 +47,22 @@ def check_program(root, program, run):
          "20")
 
 
+def refused(root, what, sentence, *command):
+    """It ends with exit code 1 and this in its last sentence. There is no network."""
+    start = time.monotonic()
+    done = inside(root, *command)
+    print(f"{time.monotonic() - start:7.1f} s  {what}", flush=True)
+    last = (done.stderr.strip().splitlines() or [""])[-1]
+    if done.returncode != 1 or sentence not in last:
+        sys.exit(f"{' '.join(command)}: exit code {done.returncode}, wanted \"{sentence}\"\n{done.stdout}{done.stderr}")
+    print(f"           {last}", flush=True)
+
+
+def check_servers(root, sentence, *programs):
+    for program in programs:
+        refused(root, f"{program} inspect hf://x/y --dry-run", sentence, program, "inspect", "hf://x/y", "--dry-run")
+
+
 def check_ranks(root, program, run):
     show(root, f"{program} train, two steps by two ranks", "mpirun", "--allow-run-as-root", "--oversubscribe", "-n",
          "2", program, "train", "/project/configs/tiny.yaml", "--out", run, "--set", "train.steps=2", "--set",
@@ -76,6 +93,9 @@ def check_packages(root, packages, other):
     show(root, "apt-get update", *APT, "update", network=True, **QUIET)
     show(root, "apt-get install couplet", *APT, "install", files.pop("couplet"), network=True, **QUIET)
     check_program(root, "couplet", "/tmp/of-package")
+    check_servers(root, "couplet: hf://x/y: checkpoints on servers need libcurl", "couplet", other)
+    show(root, "apt-get install libcurl4, which it recommends", *APT, "install", "libcurl4", network=True, **QUIET)
+    check_servers(root, "Could not resolve host", "couplet", other)
     show(root, "apt-get install openmpi-bin, which it recommends", *APT, "install", "openmpi-bin", network=True,
          **QUIET)
     check_ranks(root, "couplet", "/tmp/ranks-of-package")

@@ -126,16 +126,16 @@ static cpl_status parse_repository(cpl_hub_place *place, const char *word)
     return parse_rest(place, name + length, word);
 }
 
-static cpl_status find_endpoint(cpl_hub_place *place)
+static cpl_status find_endpoint(cpl_hub_place *place, const char *word)
 {
     const char *given = getenv("HF_ENDPOINT");
     place->endpoint   = cpl_text_copy(given && *given ? given : "https://huggingface.co");
     if (!place->endpoint) return CPL_ERR_MEMORY;
     size_t n = strlen(place->endpoint);
     while (n && place->endpoint[n - 1] == '/') place->endpoint[--n] = '\0';
-    if (cpl_address_check_given(place->endpoint) != CPL_OK)
-        return CPL_FAIL(CPL_ERR_INPUT, "HF_ENDPOINT: %s", cpl_last_error());
-    return CPL_OK;
+    const cpl_status status = cpl_address_check_given(place->endpoint);
+    if (status == CPL_OK) return CPL_OK;
+    return CPL_FAIL(status, "%s: %s", given && *given ? "HF_ENDPOINT" : word, cpl_last_error());
 }
 
 cpl_status cpl_hub_parse(cpl_hub_place *place, const char *word)
@@ -143,7 +143,7 @@ cpl_status cpl_hub_parse(cpl_hub_place *place, const char *word)
     CPL_ASSERT(strncmp(word, "hf://", 5) == 0);
     *place            = (cpl_hub_place){0};
     cpl_status status = parse_repository(place, word);
-    if (status == CPL_OK) status = find_endpoint(place);
+    if (status == CPL_OK) status = find_endpoint(place, word);
     if (status != CPL_OK) cpl_hub_free(place);
     return status;
 }

@@ -399,7 +399,7 @@ def tls():
 def without_libcurl():
     with scratch_folder() as place:
         (place / "libcurl.so.4").write_bytes(b"")
-        fails(["hf://a/b"], "need libcurl", "libcurl4", LD_LIBRARY_PATH=str(place))
+        fails(["hf://a/b"], "couplet: hf://a/b: checkpoints on servers need libcurl", "libcurl4", LD_LIBRARY_PATH=str(place))
         answer = run(FAMILIES / "olmoe", LD_LIBRARY_PATH=str(place))
         check(answer.returncode == 0, f"a local folder needs libcurl: {answer.stderr}")
 
