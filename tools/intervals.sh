@@ -1,7 +1,7 @@
 #!/bin/sh
 # intervals.sh BUILD [LAYERS]: how often the intervals of `inspect --sample` hold, on LAYERS (1000) random
 # layers of each kind and on as many samples of layers that are trained here, once, into
-# BUILD/intervals. Prints the tables of docs/inspection.md.
+# BUILD/intervals. Prints the tables of docs/sampling.md.
 set -eu
 build=$1
 layers=${2:-1000}

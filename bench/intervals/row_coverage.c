@@ -6,7 +6,7 @@
  *          draws it, and compares what it gives with the figures of all rows. Without CHECKPOINT
  *          these are random layers of several kinds; with it LAYERS samples of the layers of each
  *          checkpoint. Every sample has a seed of its own.
- * Prints:  the tables of docs/inspection.md. Of an estimate: in how many of 100 layers its interval
+ * Prints:  the tables of docs/sampling.md. Of an estimate: in how many of 100 layers its interval
  *          holds the figure, and the median of half its width (z: as it is; others: in per cent of
  *          the figure). Of a bound: the medians of its two ends. "Hold": the least of all bounds'
  *          shares of layers in which the figure is within.
@@ -251,13 +251,6 @@ static void judge(score *s, const layer *l, const truth *t, double share, uint64
 
 /* ---- tables ---- */
 
-static void print_head(void)
-{
-    printf("\n| share | kappa own | kappa others | z | norm of gates | no z | alpha_min | ERC / "
-           "diagonal | violated | rows own | assigned | hold |\n"
-           "|---|---|---|---|---|---|---|---|---|---|---|---|\n");
-}
-
 /* The widths of figures that are 0 have no meaning. */
 static void print_estimate(score *s, int k)
 {
@@ -279,26 +272,36 @@ static void print_bound(score *s, int k)
            scale * middle_of(s->high[k], s->layers));
 }
 
-static void print_score(score *s, double share)
+static void print_estimates(score s[SHARES])
 {
     static const int estimates[] = {KAPPA_OWN, KAPPA_OTHERS, Z, NORM};
-    static const int bounds[]    = {ALPHA_MIN, RELATIVE, VIOLATED, ROWS, ASSIGNED};
-    int64_t least                = s->layers;
-    printf("| %.0f %% |", 100 * share);
-    for (size_t k = 0; k < sizeof estimates / sizeof *estimates; k++)
-        print_estimate(s, estimates[k]);
-    printf(" %.1f |", 100 * (double)s->open_z / (double)s->layers);
-    for (size_t k = 0; k < sizeof bounds / sizeof *bounds; k++) print_bound(s, bounds[k]);
-    for (int k = ALPHA_MIN; k < BOUNDS; k++) least = s->bounded[k] < least ? s->bounded[k] : least;
-    printf(" %.1f |\n", 100 * (double)least / (double)s->layers);
+    printf("\n| share | kappa own | kappa others | z | norm of gates | no z |\n"
+           "|---|---|---|---|---|---|\n");
+    for (int a = 0; a < SHARES; a++) {
+        printf("| %.0f %% |", 100 * shares[a]);
+        for (size_t k = 0; k < sizeof estimates / sizeof *estimates; k++)
+            print_estimate(&s[a], estimates[k]);
+        printf(" %.1f |\n", 100 * (double)s[a].open_z / (double)s[a].layers);
+    }
+    printf("| all rows | %.3g | %.3g | %.3g | | |\n", cpl_median(s->is_of[KAPPA_OWN], s->layers),
+           cpl_median(s->is_of[KAPPA_OTHERS], s->layers), cpl_median(s->is_of[Z], s->layers));
 }
 
-/* The figures of all rows, as means over the layers, and how often all entries hold together. */
-static void print_rest(score *s)
+/* The last column is how often the bound holds that holds least often. */
+static void print_bounds(score s[SHARES])
 {
-    const int bounds[] = {ALPHA_MIN, RELATIVE, VIOLATED, ROWS, ASSIGNED};
-    printf("| all rows | %.3g | %.3g | %.3g | | |", cpl_median(s->is_of[KAPPA_OWN], s->layers),
-           cpl_median(s->is_of[KAPPA_OTHERS], s->layers), cpl_median(s->is_of[Z], s->layers));
+    static const int bounds[] = {ALPHA_MIN, RELATIVE, VIOLATED, ROWS, ASSIGNED};
+    printf("\n| share | alpha_min | ERC / diagonal | violated | rows own | assigned | hold |\n"
+           "|---|---|---|---|---|---|---|\n");
+    for (int a = 0; a < SHARES; a++) {
+        int64_t least = s[a].layers;
+        printf("| %.0f %% |", 100 * shares[a]);
+        for (size_t k = 0; k < sizeof bounds / sizeof *bounds; k++) print_bound(&s[a], bounds[k]);
+        for (int k = ALPHA_MIN; k < BOUNDS; k++)
+            least = s[a].bounded[k] < least ? s[a].bounded[k] : least;
+        printf(" %.1f |\n", 100 * (double)least / (double)s[a].layers);
+    }
+    printf("| all rows |");
     for (size_t k = 0; k < sizeof bounds / sizeof *bounds; k++)
         printf(" %.3g |",
                (bounds[k] >= VIOLATED ? 100 : 1) * cpl_median(s->is[bounds[k]], s->layers));
@@ -325,9 +328,8 @@ static void sum_up(cpl_text *out, const score s[SHARES], const char *name)
 static void print_all(score s[SHARES], cpl_text *summary, const char *name)
 {
     sum_up(summary, s, name);
-    print_head();
-    for (int a = 0; a < SHARES; a++) print_score(&s[a], shares[a]);
-    print_rest(&s[0]);
+    print_estimates(s);
+    print_bounds(s);
     printf("\nAll n^2 intervals of M together (of kappa):");
     for (int a = 0; a < SHARES; a++)
         printf("%s %.1f (%.1f)", a ? "," : "",
