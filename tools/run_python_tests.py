@@ -14,9 +14,10 @@ import xml.etree.ElementTree as xml
 
 NEEDS = ["torch>=2.4", "transformers>=5", "accelerate", "safetensors", "numpy", "peft", "matplotlib", "mypy",
          "pytest", "setuptools>=77", "xxhash", "gguf", "tensorboard"]
+ALONE = ["lm-eval"]  # in a step of its own: it brings many packages, and without it one file of tests is skipped
 INSTALL_SECONDS, TEST_SECONDS = 900, 1500
 CHECK = "import torch, transformers, accelerate, safetensors, numpy, pytest"
-WISHED = CHECK + ", peft, matplotlib, mypy, xxhash, gguf, tensorboard"  # without them a few tests are skipped
+WISHED = CHECK + ", peft, matplotlib, mypy, xxhash, gguf, tensorboard, lm_eval"  # without them a few tests are skipped
 
 
 def python_of(venv):
@@ -35,10 +36,11 @@ def prepare(venv):
         return
     try:
         subprocess.run([sys.executable, "-m", "venv", venv], check=True)
-        subprocess.run([python_of(venv), "-m", "pip", "install", "-q", "--no-cache-dir", *NEEDS],
-                       check=True, timeout=INSTALL_SECONDS)
+        for names in (NEEDS, ALONE):
+            subprocess.run([python_of(venv), "-m", "pip", "install", "-q", "--no-cache-dir", *names],
+                           check=True, timeout=INSTALL_SECONDS)
     except (subprocess.SubprocessError, OSError) as error:
-        print(f"PyTorch cannot be installed: {error}")
+        print(f"PyTorch, or what tests need besides, cannot be installed: {error}")
 
 
 def counts_of(report):
