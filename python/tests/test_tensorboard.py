@@ -1,6 +1,7 @@
 """The program's event files, read by TensorBoard itself."""
 import gzip
 import json
+import shutil
 import subprocess
 
 import pytest
@@ -48,3 +49,36 @@ def test_samples_are_text(tmp_path):
     found.Reload()
     assert [(e.step, e.tensor_proto.string_val[0].decode()) for e in found.Tensors("samples/1")] == [
         (step, f"prompt\n\n    once\n\ncontinued\n\n     upon\n    *{step}*") for step in (4, 8)]
+
+
+def steps_in(found):
+    found.Reload()
+    return [(e.step, e.value) for e in found.Scalars("train/loss")]
+
+
+@pytest.mark.skipif(couplet.find_program() is None, reason="the program couplet is not on PATH")
+def test_an_open_tensorboard(tmp_path):
+    """It shows each step of a run once when the run is resumed: at a checkpoint, and without one."""
+    run = tmp_path / "run"
+    settings = ("train.steps=6", "train.warmup_steps=1", "checkpoint.every=3", "eval.every=0", "log.every=1",
+                "data.batch_tokens=256", "log.tensorboard=true")
+
+    def train(*words):
+        subprocess.run([couplet.find_program(), "train", *words], check=True, capture_output=True)
+        return [(line["step"], pytest.approx(line["loss"], rel=1e-6))
+                for line in map(json.loads, (run / "metrics.jsonl").read_text().splitlines())]
+    wanted = train(ROOT / "configs" / "tiny.yaml", "--out", run, *(word for one in settings for word in ("--set", one)))
+    found = EventAccumulator(str(run), size_guidance={"scalars": 0})
+    assert steps_in(found) == wanted and len(wanted) == 6
+    (run / "last").unlink()
+    (run / "last").symlink_to("step-000003")
+    shutil.rmtree(run / "step-000006")
+    assert train("--resume", run) == wanted == steps_in(found)
+    wanted = train("--resume", run, "--set", "train.steps=7")
+    assert steps_in(found) == wanted and len(wanted) == 7
+    (run / "last").unlink()
+    for path in run.glob("step-*"):
+        shutil.rmtree(path)
+    wanted = train("--resume", run)
+    assert steps_in(found) == wanted and len(wanted) == 7
+    assert len(list(run.glob("events.out.tfevents.*"))) == 4
