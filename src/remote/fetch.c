@@ -34,35 +34,18 @@ static void end(cpl_fetch *f, cpl_fetch_result result)
     pthread_cond_broadcast(&f->site->changed);
 }
 
-/* The sentence, which begins with the path. */
-static void say(cpl_fetch *f, const char *format, va_list args)
-{
-    const int n = snprintf(f->sentence, sizeof f->sentence, "%.400s: ", f->file->path);
-    vsnprintf(f->sentence + n, sizeof f->sentence - (size_t)n, format, args);
-}
+/* Ends it with a sentence that begins with the path. */
+static void stop(cpl_fetch *f, cpl_fetch_result result, cpl_status status, const char *format, ...)
+    CPL_PRINTF(4, 5);
 
-static void fail(cpl_fetch *f, cpl_status status, const char *format, ...) CPL_PRINTF(3, 4);
-
-static void fail(cpl_fetch *f, cpl_status status, const char *format, ...)
+static void stop(cpl_fetch *f, cpl_fetch_result result, cpl_status status, const char *format, ...)
 {
     va_list args;
+    const int n = snprintf(f->sentence, sizeof f->sentence, "%.400s: ", f->file->path);
     va_start(args, format);
-    say(f, format, args);
+    vsnprintf(f->sentence + n, sizeof f->sentence - (size_t)n, format, args);
     va_end(args);
     f->status = status;
-    end(f, CPL_FETCH_FAILED);
-}
-
-/* The same with a result that a caller may expect. */
-static void refuse(cpl_fetch *f, cpl_fetch_result result, const char *format, ...) CPL_PRINTF(3, 4);
-
-static void refuse(cpl_fetch *f, cpl_fetch_result result, const char *format, ...)
-{
-    va_list args;
-    va_start(args, format);
-    say(f, format, args);
-    va_end(args);
-    f->status = CPL_ERR_INPUT;
     end(f, result);
 }
 
@@ -84,18 +67,18 @@ static void deny(cpl_fetch *f)
     cpl_address_host(host, f->url);
     what_it_says(says, a);
     if (f->site->endpoint && !cpl_address_is_same_host(f->url, f->site->endpoint))
-        fail(f, CPL_ERR_INPUT, "%s, to which the hub leads, refuses it (%ld)%s", host, a->code,
-             f->renewals ? ", by a new way too" : "");
+        stop(f, CPL_FETCH_FAILED, CPL_ERR_INPUT, "%s, to which the hub leads, refuses it (%ld)%s",
+             host, a->code, f->renewals ? ", by a new way too" : "");
     else if (!f->site->endpoint)
-        fail(f, CPL_ERR_INPUT, "%s refuses it (%ld)%s", host, a->code,
+        stop(f, CPL_FETCH_FAILED, CPL_ERR_INPUT, "%s refuses it (%ld)%s", host, a->code,
              a->code == 401 ? ": it asks for a login, and none is sent to a web server" : "");
     else if (f->transfer.token)
-        fail(f, CPL_ERR_INPUT,
+        stop(f, CPL_FETCH_FAILED, CPL_ERR_INPUT,
              "%s refuses it (%ld) with the token that was sent: if the model is gated, accept its "
              "terms on %s with the account of that token; HF_TOKEN is another one%s",
              host, a->code, page, says);
     else
-        fail(f, CPL_ERR_INPUT,
+        stop(f, CPL_FETCH_FAILED, CPL_ERR_INPUT,
              "%s refuses it (%ld): there is no such repository, or it is private or gated: accept "
              "its terms on %s, then set HF_TOKEN to a token that may read it%s",
              host, a->code, page, says);
@@ -104,8 +87,9 @@ static void deny(cpl_fetch *f)
 static void absent(cpl_fetch *f)
 {
     char host[256], says[300];
-    refuse(f, CPL_FETCH_ABSENT, "%s has no such file (%ld)%s", cpl_address_host(host, f->url),
-           f->transfer.answer.code, what_it_says(says, &f->transfer.answer));
+    stop(f, CPL_FETCH_ABSENT, CPL_ERR_INPUT, "%s has no such file (%ld)%s",
+         cpl_address_host(host, f->url), f->transfer.answer.code,
+         what_it_says(says, &f->transfer.answer));
 }
 
 /* ---- again ---- */
@@ -132,7 +116,8 @@ static void try_again(cpl_fetch *f)
         return;
     }
     const bool complete = f->transfer.end == CPL_HTTP_DONE;
-    fail(f, CPL_ERR_IO, "no connection with %s, or it was lost, %d times in a row: %s",
+    stop(f, CPL_FETCH_FAILED, CPL_ERR_IO,
+         "no connection with %s, or it was lost, %d times in a row: %s",
          cpl_address_host(host, f->url), MOST_TRIES + 1,
          complete ? "it sends fewer bytes than it says" : f->transfer.error);
     if (!f->site->down) f->site->down = cpl_text_copy(f->sentence);
@@ -148,15 +133,15 @@ static void wait_and_try(cpl_fetch *f)
     const double own = backed_off(f->tries); /* a date in the past asks for no wait */
     double seconds   = a->retry_after > own ? a->retry_after : own;
     if (seconds > LONGEST_WAIT) {
-        fail(f, CPL_ERR_IO, "%s asks to wait %.0f seconds (%ld): try again then", host, seconds,
-             a->code);
+        stop(f, CPL_FETCH_FAILED, CPL_ERR_IO, "%s asks to wait %.0f seconds (%ld): try again then",
+             host, seconds, a->code);
         return;
     }
     /* A server that says it is busy is given more time than one that fails. */
     const bool busy = a->code == 429 || a->code == 503;
     if (f->tries++ >= (busy ? MOST_WAITS : MOST_TRIES)) {
-        fail(f, CPL_ERR_IO, "%s answered %ld, %d times in a row%s", host, a->code, f->tries,
-             a->code == 429 ? ": too many requests; try again later" : "");
+        stop(f, CPL_FETCH_FAILED, CPL_ERR_IO, "%s answered %ld, %d times in a row%s", host, a->code,
+             f->tries, a->code == 429 ? ": too many requests; try again later" : "");
         return;
     }
     if (now + seconds > f->site->pause_until) {
@@ -176,17 +161,19 @@ static void follow(cpl_fetch *f)
     char *to, host[256];
     cpl_address_host(host, f->url);
     if (!*a->location) {
-        fail(f, CPL_ERR_INPUT, "%s answered %ld without a place to go to", host, a->code);
+        stop(f, CPL_FETCH_FAILED, CPL_ERR_INPUT, "%s answered %ld without a place to go to", host,
+             a->code);
         return;
     }
     if (f->hops++ == MOST_HOPS) {
-        fail(f, CPL_ERR_INPUT, "a redirect loop: after %d redirects %s gives another one",
-             MOST_HOPS, host);
+        stop(f, CPL_FETCH_FAILED, CPL_ERR_INPUT,
+             "a redirect loop: after %d redirects %s gives another one", MOST_HOPS, host);
         return;
     }
     const cpl_status status = cpl_address_redirect(&to, f->url, a->location);
     if (status != CPL_OK) {
-        fail(f, status, "%s redirects to a place that is not allowed: %s", host, cpl_last_error());
+        stop(f, CPL_FETCH_FAILED, status, "%s redirects to a place that is not allowed: %s", host,
+             cpl_last_error());
         return;
     }
     if (*a->linked_tag) memcpy(f->linked, a->linked_tag, sizeof f->linked);
@@ -206,7 +193,7 @@ static void set_out(cpl_fetch *f)
     if (f->url)
         send(f, 0);
     else
-        fail(f, CPL_ERR_MEMORY, "out of memory");
+        stop(f, CPL_FETCH_FAILED, CPL_ERR_MEMORY, "out of memory");
 }
 
 /* The place that was remembered is refused: a signed URL that has expired. One fetch asks for the way
@@ -278,7 +265,7 @@ static bool accept_bytes(cpl_fetch *f)
 {
     const char *what = f->out ? compare(f) : NULL;
     if (!what) return true;
-    fail(f, CPL_ERR_INPUT,
+    stop(f, CPL_FETCH_FAILED, CPL_ERR_INPUT,
          "the file changed in between (%s is not what it was): begin again once it stays as it is",
          what);
     return false;
@@ -333,7 +320,7 @@ static void out_of_range(cpl_fetch *f)
         if (accept_bytes(f)) end(f, CPL_FETCH_DONE);
         return;
     }
-    fail(f, CPL_ERR_INPUT,
+    stop(f, CPL_FETCH_FAILED, CPL_ERR_INPUT,
          "%s has no bytes %" PRIu64 " to %" PRIu64 " of it (416): the file became shorter",
          cpl_address_host(host, f->url), f->begin + f->got, f->begin + f->bytes - 1);
 }
@@ -373,8 +360,8 @@ static void judge_code(cpl_fetch *f)
     else if (code == 404 || code == 410)
         absent(f);
     else
-        fail(f, CPL_ERR_INPUT, "%s answered %ld%s", cpl_address_host(host, f->url), code,
-             what_it_says(says, &f->transfer.answer));
+        stop(f, CPL_FETCH_FAILED, CPL_ERR_INPUT, "%s answered %ld%s",
+             cpl_address_host(host, f->url), code, what_it_says(says, &f->transfer.answer));
 }
 
 static void judge_end(cpl_fetch *f)
@@ -383,25 +370,27 @@ static void judge_end(cpl_fetch *f)
     char host[256];
     cpl_address_host(host, f->url);
     if (t->end == CPL_HTTP_WHOLE) {
-        refuse(f, CPL_FETCH_WHOLE,
-               "%s sends no ranges: it answered with the whole file, and was stopped at once; "
-               "fetch the checkpoint from it first",
-               host);
+        stop(f, CPL_FETCH_WHOLE, CPL_ERR_INPUT,
+             "%s sends no ranges: it answered with the whole file, and was stopped at once; "
+             "fetch the checkpoint from it first",
+             host);
     } else if (t->end == CPL_HTTP_MISMATCH) {
-        fail(f, CPL_ERR_INPUT,
+        stop(f, CPL_FETCH_FAILED, CPL_ERR_INPUT,
              "%s answered with other bytes than those asked for: \"%s\" for bytes %" PRIu64
              " to %" PRIu64,
              host, t->answer.range, t->begin, t->begin + t->bytes - 1);
     } else if (t->end == CPL_HTTP_LONG) {
-        fail(f, CPL_ERR_INPUT, "%s sends more than the %zu bytes that %s, and was stopped", host,
-             t->bytes, f->out ? "were asked for" : "such a file may have");
+        stop(f, CPL_FETCH_FAILED, CPL_ERR_INPUT,
+             "%s sends more than the %zu bytes that %s, and was stopped", host, t->bytes,
+             f->out ? "were asked for" : "such a file may have");
     } else if (t->end == CPL_HTTP_ENCODED) {
-        fail(f, CPL_ERR_INPUT, "%s sends it compressed, so that ranges of it mean nothing", host);
+        stop(f, CPL_FETCH_FAILED, CPL_ERR_INPUT,
+             "%s sends it compressed, so that ranges of it mean nothing", host);
     } else if (t->end == CPL_HTTP_TLS) {
-        fail(f, CPL_ERR_INPUT, "the certificate of %s is not valid, and nothing was sent: %s", host,
-             t->error);
+        stop(f, CPL_FETCH_FAILED, CPL_ERR_INPUT,
+             "the certificate of %s is not valid, and nothing was sent: %s", host, t->error);
     } else {
-        fail(f, CPL_ERR_IO, "the request to %s failed: %s", host, t->error);
+        stop(f, CPL_FETCH_FAILED, CPL_ERR_IO, "the request to %s failed: %s", host, t->error);
     }
 }
 
