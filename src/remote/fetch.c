@@ -238,36 +238,35 @@ static bool may_renew(const cpl_fetch *f)
 
 /* ---- bytes ---- */
 
-/* NULL, or what is not as it was. Learns what is not known yet. */
-static const char *compare(cpl_fetch *f)
+/* Of a whole file: drops what is there. What the first answer said is forgotten with its bytes. */
+static void start_over(cpl_fetch *f)
 {
-    const cpl_http_answer *a = &f->transfer.answer;
-    cpl_fetch_file *file     = f->file;
-    if (*a->linked_tag) memcpy(f->linked, a->linked_tag, sizeof f->linked);
-    if (f->linked_size && f->linked_size != a->length) return "its length";
-    if (!file->known) {
-        file->known  = true;
-        file->length = a->length;
-        memcpy(file->tag, a->tag, sizeof file->tag);
-        memcpy(file->linked, f->linked, sizeof file->linked);
-        return NULL;
-    }
-    if (a->length != file->length) return "its length";
-    const bool linked = *f->linked && *file->linked;
-    if (linked && strcmp(f->linked, file->linked) != 0) return "its X-Linked-ETag";
-    /* Another host of the same content may have another tag for it. */
-    if (linked && f->renewals) memcpy(file->tag, a->tag, sizeof file->tag);
-    return strcmp(file->tag, a->tag) != 0 ? "its ETag" : NULL;
+    cpl_text_clear(f->text);
+    f->got = f->fresh = 0;
+    if (f->learned) f->file->known = false;
+    f->learned = false;
 }
 
-/* Whether the bytes of this answer may be kept; ends the fetch if not. */
-static bool accept_bytes(cpl_fetch *f)
+static void change(cpl_fetch *f, const char *what)
 {
-    const char *what = f->out ? compare(f) : NULL;
-    if (!what) return true;
     stop(f, CPL_FETCH_FAILED, CPL_ERR_INPUT,
          "the file changed in between (%s is not what it was): begin again once it stays as it is",
          what);
+}
+
+/* Whether the bytes of this answer may be kept. If not, ends the fetch; but a whole file that changed
+ * while it was read, and of which nobody has read anything, is asked for again, once. */
+static bool accept_bytes(cpl_fetch *f)
+{
+    const char *what = cpl_fetch_compare(f);
+    if (!what) return true;
+    if (!f->out && f->learned && !f->changed) {
+        f->changed = true;
+        start_over(f);
+        try_again(f);
+    } else {
+        change(f, what);
+    }
     return false;
 }
 
@@ -287,27 +286,46 @@ static size_t expected(const cpl_fetch *f)
     return length - f->begin < f->bytes ? (size_t)(length - f->begin) : f->bytes;
 }
 
+/* After more bytes of a whole file. If it was cut, the rest is asked for where length and ETag are
+ * known. */
+static void take_whole(cpl_fetch *f)
+{
+    cpl_http_answer *a  = &f->transfer.answer;
+    const bool complete = f->transfer.end == CPL_HTTP_DONE;
+    if (complete && !a->has_length) { /* its end gives the length */
+        a->has_length = true;
+        a->length     = f->got;
+        if (!accept_bytes(f)) return;
+    }
+    if (complete && f->got == f->file->length) {
+        end(f, CPL_FETCH_DONE);
+        return;
+    }
+    if (!f->file->known || !*f->file->tag || f->unresumable) start_over(f);
+    try_again(f);
+}
+
 /* An answer with bytes, complete or cut. */
 static void take(cpl_fetch *f)
 {
     if (!accept_bytes(f)) return;
     remember_way(f);
-    if (!f->out) {
-        f->got = f->text->length;
-        if (f->transfer.end == CPL_HTTP_DONE) {
-            end(f, CPL_FETCH_DONE);
-        } else {
-            cpl_text_clear(f->text);
-            try_again(f);
-        }
-        return;
-    }
     f->got += f->transfer.got;
     f->fresh += f->transfer.got;
-    if (f->got >= expected(f))
+    if (!f->out)
+        take_whole(f);
+    else if (f->got >= expected(f))
         end(f, CPL_FETCH_DONE);
     else
         try_again(f);
+}
+
+/* The rest of a whole file was asked for, and the server sends no ranges. */
+static void read_from_start(cpl_fetch *f)
+{
+    f->unresumable = true;
+    start_over(f);
+    send(f, 0);
 }
 
 /* 416: right of an empty file only. */
@@ -316,13 +334,15 @@ static void out_of_range(cpl_fetch *f)
     cpl_http_answer *a = &f->transfer.answer;
     char host[256];
     if (f->begin == 0 && strcmp(a->range, "bytes */0") == 0) {
-        a->length = 0;
+        a->has_length = true;
+        a->length     = 0;
         if (accept_bytes(f)) end(f, CPL_FETCH_DONE);
         return;
     }
     stop(f, CPL_FETCH_FAILED, CPL_ERR_INPUT,
          "%s has no bytes %" PRIu64 " to %" PRIu64 " of it (416): the file became shorter",
-         cpl_address_host(host, f->url), f->begin + f->got, f->begin + f->bytes - 1);
+         cpl_address_host(host, f->url), f->transfer.begin,
+         f->transfer.begin + f->transfer.bytes - 1);
 }
 
 /* ---- one answer ---- */
@@ -407,6 +427,8 @@ static void judge(cpl_http_transfer *t)
         take(f);
     else if (t->end == CPL_HTTP_CUT)
         try_again(f);
+    else if (t->end == CPL_HTTP_WHOLE && !f->out)
+        read_from_start(f);
     else
         judge_end(f);
     pthread_mutex_unlock(&site->lock);
@@ -427,9 +449,9 @@ static void send(cpl_fetch *f, double at)
     }
     t->url    = f->url;
     t->token  = own ? site->token : NULL;
-    t->ranged = f->out != NULL;
+    t->ranged = f->out || f->got;
     t->begin  = f->begin + f->got;
-    t->bytes  = f->bytes - (f->out ? f->got : 0);
+    t->bytes  = f->out || !f->got ? f->bytes - f->got : (size_t)(f->file->length - f->got);
     t->out    = f->out ? f->out + f->got : NULL;
     t->text   = f->out ? NULL : f->text;
     t->done   = judge;

@@ -4,6 +4,8 @@
  * Room:   remote.
  * Same:   the first answer gives the file's length and its ETag (else Last-Modified). Every later
  *         one must give the same: a file that changed in between is an error.
+ * Cut:    what is there is kept, and the rest is asked for: of a whole file too, if its length and
+ *         an ETag are known. If it then is another file, it is read from its start.
  * Moved:  where redirects led is remembered for the file, so that one request a range is made. If
  *         that URL is refused later (signed URLs expire), the way is asked for once more.
  * Token:  goes to the site's endpoint alone: the same scheme, host and port.
@@ -69,7 +71,7 @@ struct cpl_fetch {
 
     /* The result. */
     cpl_fetch_result result;
-    size_t got;          /* bytes of `out` */
+    size_t got;          /* bytes of `out` or `text` that are there */
     cpl_status status;   /* of any result but DONE */
     char sentence[1024]; /* the same */
 
@@ -79,9 +81,12 @@ struct cpl_fetch {
     char linked[CPL_HTTP_MAX_TAG];
     uint64_t linked_size;
     int hops, tries, renewals;
-    bool remembered; /* the request goes to file->moved */
-    size_t fresh;    /* bytes got since the last failure */
-    cpl_fetch *next; /* of those that wait */
+    bool learned;     /* what is known of the file, this fetch has learned */
+    bool changed;     /* a whole file that became another while it was read, and was begun again */
+    bool unresumable; /* a whole file that the server does not send in parts */
+    bool remembered;  /* the request goes to file->moved */
+    size_t fresh;     /* bytes got since the last failure */
+    cpl_fetch *next;  /* of those that wait */
 };
 
 /* Begins. The fetch must stay where it is until it has a result. Under the site's lock. */
@@ -89,6 +94,10 @@ void cpl_fetch_begin(cpl_fetch *fetch);
 
 /* Waits for the result; under the site's lock. CPL_OK, or its status and sentence. */
 CPL_NODISCARD cpl_status cpl_fetch_wait(cpl_fetch *fetch);
+
+/* Compares the answer with what is known of the file: NULL, or what is not as it was. Sets what is
+ * not known yet, once the answer has a length. Of fetch.c; in fetch_compare.c. */
+const char *cpl_fetch_compare(cpl_fetch *fetch);
 
 void cpl_fetch_file_free(cpl_fetch_file *file);
 

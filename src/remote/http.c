@@ -144,7 +144,7 @@ static bool accept_answer(cpl_http_transfer *t)
         return true;
     }
     if (t->end == CPL_HTTP_ENCODED) return false;
-    if (t->ranged && t->answer.code == 206 && !range_fits(t))
+    if (t->answer.code == 206 && !(t->ranged && range_fits(t)))
         t->end = CPL_HTTP_MISMATCH;
     else if (t->answer.code != 206 && !whole_fits(t))
         t->end = t->ranged ? CPL_HTTP_WHOLE : CPL_HTTP_LONG;

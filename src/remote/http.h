@@ -42,7 +42,7 @@ typedef struct cpl_http_answer {
 typedef enum cpl_http_end {
     CPL_HTTP_DONE,     /* an answer, complete, of whatever code */
     CPL_HTTP_WHOLE,    /* the whole file where a range was asked for: stopped at once */
-    CPL_HTTP_MISMATCH, /* another range than the one that was asked for */
+    CPL_HTTP_MISMATCH, /* another range than the one that was asked for, or where none was */
     CPL_HTTP_LONG,     /* more bytes than were asked for */
     CPL_HTTP_ENCODED,  /* compressed, so that ranges mean nothing */
     CPL_HTTP_CUT,      /* no connection, or a lost one, or nothing for a long time */
@@ -64,7 +64,7 @@ struct cpl_http_transfer {
     bool ranged;       /* bytes [begin, begin + bytes); else the whole file */
     uint64_t begin;
     size_t bytes;       /* asked for; of a whole file at most */
-    unsigned char *out; /* [bytes] of a range; NULL for a whole file, which goes to `text` */
+    unsigned char *out; /* [bytes]; NULL: they are added to `text` */
     cpl_text *text;
     void (*done)(cpl_http_transfer *transfer);
     void *ctx;

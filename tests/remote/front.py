@@ -173,8 +173,10 @@ class Front:
     def answer(self, seen):
         with self.lock:
             self.seen.append(seen)
+        asked = seen.range
 
-        def make():
+        def make(ranges=True):
+            seen.range = asked if ranges else None
             parts = seen.path.split("/", 3)
             if len(parts) > 3 and parts[1] == "files":
                 return self.of_folder(seen, self.folders.get(parts[2]), parts[3])

@@ -1,5 +1,5 @@
 """misbehaviour.py: what servers do wrong, for `Front.misbehave`. A fault is a function of the request and of `make`, which
-gives the right answer; each of these returns such a function, or is one."""
+gives the right answer (`make(ranges=False)`: that of a server without ranges); each of these returns such a function, or is one."""
 import email.utils
 import gzip
 import itertools
@@ -19,8 +19,7 @@ def endless(piece=b"\0" * (1 << 16)):
 
 def ignores_ranges(seen, make):
     """The whole file, as servers without ranges do."""
-    seen.range = None
-    answer = make()
+    answer = make(ranges=False)
     answer.headers.pop("Accept-Ranges", None)
     return answer
 

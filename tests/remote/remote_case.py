@@ -111,3 +111,14 @@ class Case:
 def case():
     with program.scratch_folder() as work, Case(work) as made:
         yield made
+
+
+def main(body):
+    """The exit code of a check: `body` is given a Case. 77: nothing can be tried here."""
+    why = missing()
+    if why:
+        print(why)
+        return program.finish() or 77
+    with case() as one:
+        body(one)
+    return program.finish()

@@ -1,0 +1,134 @@
+#!/usr/bin/env python3
+"""check_remote_whole.py COUPLET: files that are read as a whole, such as an index: one that is cut is resumed, and every answer
+is held against the first. The index is longer than the beginning that is asked for of each file."""
+import json
+import shutil
+import sys
+
+import misbehaviour as wrongly
+import remote_case
+from checkpoints import sharded
+from exchange import Answer
+from program import check
+
+INDEX = "model.safetensors.index.json"
+
+
+def long_index(folder):
+    path = folder / INDEX
+    index = json.loads(path.read_text())
+    index["metadata"] = {"note": "x" * (1 << 19)}
+    path.write_text(json.dumps(index))
+    return path.stat().st_size
+
+
+def in_turn(*faults):
+    """The n-th request gets the n-th fault; None, and all later ones: the right answer."""
+    left = list(faults)
+
+    def fault(seen, make):
+        one = left.pop(0) if left else None
+        return one(seen, make) if one else make()
+    return fault
+
+
+def cut_after(seen, make):
+    """Cut in the middle; what came before is read by then."""
+    answer = make()
+    answer.cut, answer.length, answer.piece, answer.pause = 100000, answer.promised(), 20000, 0.05
+    return answer
+
+
+def unnamed(fault):
+    """The same without ETag and Last-Modified."""
+    def both(seen, make):
+        answer = fault(seen, make) if fault else make()
+        answer.headers.pop("ETag", None)
+        return answer
+    return both
+
+
+def unsaid_length(more):
+    """The whole file and `more`, without Content-Length."""
+    def fault(seen, make):
+        answer = make()
+        return Answer(200, answer.headers, iter([*answer.pieces(), more]))
+    return fault
+
+
+def part_unasked(seen, make):
+    """206 where no range was asked for."""
+    answer = make()
+    size = answer.path.stat().st_size
+    return Answer(206, answer.headers | {"Content-Range": f"bytes 0-99/{size}"}, path=answer.path, range=(0, 99))
+
+
+class Asked:
+    """What was asked of the index, and how."""
+
+    def __init__(self, one, place, local, size):
+        self.one, self.place, self.local, self.size = one, place, local, size
+
+    def begin(self, *faults):
+        self.one.front.clear()
+        self.one.front.misbehave(in_turn(*faults), path=f"(resolve-cache|files).*{INDEX}$")
+
+    def ranges(self):
+        """Of each request for it: None for the whole file, else first and last byte."""
+        with self.one.front.lock:
+            texts = [seen.headers.get("range") for seen in self.one.front.seen if seen.status < 300 and seen.file.endswith(INDEX)]
+        return [text and tuple(map(int, text.removeprefix("bytes=").split("-"))) for text in texts]
+
+    def holds(self, what, wanted, *faults):
+        """The figures are right, and the requests are: "head", "whole", "rest"."""
+        self.begin(*faults)
+        check(self.one.json(self.place) == self.local, f"{what}: other figures")
+        names = ["whole" if span is None else "head" if span[0] == 0 else "rest" for span in self.ranges()]
+        check(names == wanted, f"{what}: {names} were asked for, wanted {wanted}")
+        ends = [span[1] for span in self.ranges() if span and span[0]]
+        check(all(end == self.size - 1 for end in ends), f"{what}: a rest that ends at {ends} of {self.size}")
+
+    def fails(self, what, sentence, *faults):
+        self.begin(*faults)
+        self.one.fails(sentence, self.place, what=what)
+
+
+def check_plain(one, folder, local, size):
+    """Below https:// the beginning of the index is asked for first, to see whether it is there."""
+    asked = Asked(one, one.front.serve("plain", folder), local, size)
+    asked.holds("nothing wrong", ["head", "whole"])
+    asked.holds("a cut", ["head", "whole", "rest"], None, cut_after)
+    asked.holds("two cuts", ["head", "whole", "rest", "rest"], None, cut_after, cut_after)
+    asked.holds("a cut without ETag", ["head", "whole", "whole"], unnamed(None), unnamed(cut_after), unnamed(None))
+    asked.holds("a cut, then the whole file", ["head", "whole", "rest", "whole"], None, cut_after, wrongly.ignores_ranges)
+    asked.holds("no Content-Length", ["head", "whole"], None, unsaid_length(b""))
+    changed = "the file changed in between [(]its {} is not what it was[)]"
+    asked.fails("another ETag", changed.format("ETag"), None, wrongly.other_tag)
+    asked.fails("another ETag after a cut", changed.format("ETag"), None, cut_after, wrongly.other_tag)
+    asked.fails("a longer file", changed.format("length"), None, unsaid_length(b" "))
+    asked.fails("a part that nobody asked for", 'answered with other bytes than those asked for: "bytes 0-99/', None, part_unasked)
+
+
+def check_hub(one, folder, local, size):
+    """Of a hub the index is asked for once. Nobody has read anything of it when it turns out to be another."""
+    asked = Asked(one, one.front.add("org/model", folder), local, size)
+    asked.holds("hub: nothing wrong", ["whole"])
+    asked.holds("hub: a cut", ["whole", "rest"], cut_after)
+    asked.holds("hub: no Content-Length", ["whole"], unsaid_length(b""))
+    asked.holds("hub: another file after a cut", ["whole", "rest", "whole"], cut_after, wrongly.other_tag)
+    asked.fails("hub: another file each time", "the file changed in between [(]its ETag is not what it was[)]",
+                cut_after, wrongly.other_tag, cut_after, wrongly.other_tag)
+
+
+def body(one):
+    folder = one.work / "model"
+    sharded(folder, layers=2, d=16, D=64)
+    size = long_index(folder)
+    local = one.json(folder)
+    check_plain(one, folder, local, size)
+    check_hub(one, folder, local, size)
+    shutil.rmtree(folder)
+
+
+if __name__ == "__main__":
+    sys.exit(remote_case.main(body))
