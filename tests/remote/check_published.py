@@ -10,8 +10,7 @@ import sys
 
 import remote_case
 from checkpoints import sharded
-from program import COUPLET, check, finish, good
-from remote_case import case
+from program import COUPLET, check, good
 
 sys.path.insert(0, "tools")
 import published  # noqa: E402
@@ -81,25 +80,19 @@ def check_failing(one, page):
     page.write_text(before)
 
 
-def main():
-    why = remote_case.missing()
-    if why:
-        print(why)
-        return finish() or 77
-    with case() as one:
-        folders = {name: sharded(one.work / name, seed=i, layers=LAYERS[name], d=16, D=64).folder
-                   for i, name in enumerate(published.MODELS)}
-        for name, folder in folders.items():
-            one.front.add(published.MODELS[name][0], folder)
-        page = pathlib.Path(shutil.copy("docs/published.md", one.work))
-        check_filling(one, page, folders)
-        check_failing(one, page)
-        if "--sample" in good("help", "inspect"):
-            out, code = publish(one, page)
-            check(code == 0, f"all models: {code} {out[-500:]}")
-            check(all(row(page.read_text(), name)[2] for name in published.MODELS), "a row without a revision")
-    return finish()
+def body(one):
+    folders = {name: sharded(one.work / name, seed=i, layers=LAYERS[name], d=16, D=64).folder
+               for i, name in enumerate(published.MODELS)}
+    for name, folder in folders.items():
+        one.front.add(published.MODELS[name][0], folder)
+    page = pathlib.Path(shutil.copy("docs/published.md", one.work))
+    check_filling(one, page, folders)
+    check_failing(one, page)
+    if "--sample" in good("help", "inspect"):
+        out, code = publish(one, page)
+        check(code == 0, f"all models: {code} {out[-500:]}")
+        check(all(row(page.read_text(), name)[2] for name in published.MODELS), "a row without a revision")
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(remote_case.main(body))

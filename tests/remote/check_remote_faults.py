@@ -12,8 +12,7 @@ import misbehaviour as wrongly
 import remote_case
 from checkpoints import gguf, length, sharded
 from front import OUTSIDER
-from program import check, finish, run
-from remote_case import case
+from program import check, run
 
 FIRST, SECOND, INDEX = "model-00001-of-00003.safetensors", "model-00002-of-00003.safetensors", "model.safetensors.index.json"
 MOST_SENT = 32 << 20  # bytes that a server may have sent (most lie in the buffers of sockets) before it is stopped
@@ -261,28 +260,20 @@ def check_words(one):
         check(code in (1, 2), f"{words}: exit {code}: {err[-500:]!r}")
 
 
-def main():
-    why = remote_case.missing()
-    if why:
-        print(why)
-        return finish() or 77
-    with case() as one:
-        made = sharded(one.work / "model")
-        sharded(one.work / "second", seed=2)
-        one.front.add("org/model", made.folder)
-        one.front.add("org/gated", made.folder, gated=True)
-        plain = one.front.serve("plain", made.folder)
-        only = sys.argv[2:]
-        for name, group in (("ranges", lambda: check_ranges(one, plain)), ("connections", lambda: check_connections(one)),
-                            ("certificates", lambda: check_certificates(one)), ("statuses", lambda: check_statuses(one)),
-                            ("nearest", lambda: check_nearest(one, made)), ("redirects", lambda: check_redirects(one)),
-                            ("changes", lambda: check_changes(one, made)), ("indexes", lambda: check_indexes(one, made)),
-                            ("headers", lambda: check_headers(one, made)), ("gguf", lambda: check_gguf(one)),
-                            ("listings", lambda: check_listings(one, made)), ("words", lambda: check_words(one))):
-            if not only or name in only:
-                group()
-    return finish()
+def body(one):
+    made = sharded(one.work / "model")
+    sharded(one.work / "second", seed=2)
+    one.front.add("org/model", made.folder)
+    one.front.add("org/gated", made.folder, gated=True)
+    plain = one.front.serve("plain", made.folder)
+    remote_case.groups({
+        "ranges": lambda: check_ranges(one, plain), "connections": lambda: check_connections(one),
+        "certificates": lambda: check_certificates(one), "statuses": lambda: check_statuses(one),
+        "nearest": lambda: check_nearest(one, made), "redirects": lambda: check_redirects(one),
+        "changes": lambda: check_changes(one, made), "indexes": lambda: check_indexes(one, made),
+        "headers": lambda: check_headers(one, made), "gguf": lambda: check_gguf(one),
+        "listings": lambda: check_listings(one, made), "words": lambda: check_words(one)})
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(remote_case.main(body))

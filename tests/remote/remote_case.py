@@ -113,6 +113,13 @@ def case():
         yield made
 
 
+def groups(named):
+    """Calls the functions, or those alone whose names follow the program on the command line."""
+    for name, check_it in named.items():
+        if len(sys.argv) < 3 or name in sys.argv[2:]:
+            check_it()
+
+
 def main(body):
     """The exit code of a check: `body` is given a Case. 77: nothing can be tried here."""
     why = missing()
