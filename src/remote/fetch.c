@@ -144,12 +144,9 @@ static void wait_and_try(cpl_fetch *f)
              f->tries, a->code == 429 ? ": too many requests; try again later" : "");
         return;
     }
-    if (now + seconds > f->site->pause_until) {
-        f->site->pause_until = now + seconds;
-        if (seconds >= 2 && f->site->log)
-            cpl_log_warn(f->site->log, "%s asks to wait %.0f seconds (%ld)", host, seconds,
-                         a->code);
-    }
+    const double before = cpl_http_hold(f->site->http, f->url, now + seconds);
+    if (seconds >= 2 && now + seconds > before + 1 && f->site->log)
+        cpl_log_warn(f->site->log, "%s asks to wait %.0f seconds (%ld)", host, seconds, a->code);
     again_after(f, seconds);
 }
 
@@ -457,7 +454,7 @@ static void send(cpl_fetch *f, double at)
     t->done   = judge;
     t->ctx    = f;
     site->n_requests++;
-    cpl_http_submit(site->http, t, at > site->pause_until ? at : site->pause_until);
+    cpl_http_submit(site->http, t, at);
 }
 
 void cpl_fetch_begin(cpl_fetch *f)

@@ -28,7 +28,6 @@ typedef struct cpl_fetch_site {
     const char *page;       /* of the repository, for people; with an endpoint */
     const char *token;      /* NULL: none */
     const cpl_log *log;     /* may be NULL */
-    double pause_until;     /* no request before this time; a server has asked for it */
     char *down;             /* NULL, or why nothing can be reached: owned */
     int64_t n_requests;     /* so far */
 } cpl_fetch_site;

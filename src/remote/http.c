@@ -11,6 +11,7 @@
 
 #include "base/arena.h"
 #include "base/clock.h"
+#include "remote/address.h"
 #include "remote/curl_table.h"
 
 enum {
@@ -19,8 +20,15 @@ enum {
     SLOW_SECONDS    = 60,
     STREAMS         = 4,     /* of one HTTP/2 connection at once: several connections share a way */
     ERROR_BODY      = 65536, /* bytes of the page of an error that are let come */
-    MOST_HEAD       = 1 << 18 /* bytes of a header */
+    MOST_HEAD       = 1 << 18, /* bytes of a header */
+    HOSTS           = 16       /* that are held at once */
 };
+
+/* A host that has asked to wait. */
+typedef struct hold {
+    char host[256];
+    double until;
+} hold;
 
 /* Set before the first engine starts. */
 static const cpl_curl_table *curl;
@@ -28,8 +36,9 @@ static const cpl_curl_table *curl;
 struct cpl_http {
     CURLM *multi;
     pthread_t thread;
-    pthread_mutex_t lock;     /* of the next two */
+    pthread_mutex_t lock;     /* of the next three */
     cpl_http_transfer *queue; /* submitted and not taken over yet */
+    hold holds[HOSTS];
     bool stopped;
     cpl_http_transfer *asleep; /* of the thread: to be sent later, or when others are done */
     cpl_http_transfer *active; /* of the thread: on their way */
@@ -345,6 +354,17 @@ static void take_over(cpl_http *http)
     }
 }
 
+/* The time before which nothing may be sent to the host; 0: none. */
+static double held_until(cpl_http *http, const char *host)
+{
+    double until = 0;
+    pthread_mutex_lock(&http->lock);
+    for (int i = 0; i < HOSTS; i++)
+        if (strcmp(http->holds[i].host, host) == 0) until = http->holds[i].until;
+    pthread_mutex_unlock(&http->lock);
+    return until;
+}
+
 /* Begins those whose time has come; returns the seconds until the next, at most one. */
 static double wake(cpl_http *http)
 {
@@ -352,9 +372,11 @@ static double wake(cpl_http *http)
     double soonest         = 1;
     cpl_http_transfer **at = &http->asleep;
     while (*at && http->n_active < CPL_HTTP_ACTIVE) {
-        cpl_http_transfer *t = *at;
-        if (t->not_before > now) {
-            if (t->not_before - now < soonest) soonest = t->not_before - now;
+        cpl_http_transfer *t  = *at;
+        const double held     = held_until(http, t->host);
+        const double earliest = held > t->not_before ? held : t->not_before;
+        if (earliest > now) {
+            if (earliest - now < soonest) soonest = earliest - now;
             at = &t->next;
             continue;
         }
@@ -395,11 +417,29 @@ static void *move_bytes(void *ctx)
 void cpl_http_submit(cpl_http *http, cpl_http_transfer *t, double not_before)
 {
     t->not_before = not_before;
+    cpl_address_host(t->host, t->url);
     pthread_mutex_lock(&http->lock);
     t->next     = http->queue;
     http->queue = t;
     pthread_mutex_unlock(&http->lock);
     curl->multi_wakeup(http->multi);
+}
+
+double cpl_http_hold(cpl_http *http, const char *url, double until)
+{
+    char host[256];
+    cpl_address_host(host, url);
+    pthread_mutex_lock(&http->lock);
+    hold *h = &http->holds[0]; /* that of the host, else the one that ends first */
+    for (int i = 0; i < HOSTS && strcmp(h->host, host) != 0; i++) {
+        hold *other = &http->holds[i];
+        if (strcmp(other->host, host) == 0 || other->until < h->until) h = other;
+    }
+    const double before = strcmp(h->host, host) == 0 ? h->until : 0;
+    snprintf(h->host, sizeof h->host, "%s", host);
+    h->until = until > before ? until : before;
+    pthread_mutex_unlock(&http->lock);
+    return before;
 }
 
 /* Signals are for the other threads. */

@@ -79,6 +79,7 @@ struct cpl_http_transfer {
     /* Of http.c. */
     void *handle, *headers;
     double not_before;
+    char host[256]; /* of the URL, with its port */
     cpl_http_transfer *next;
 };
 
@@ -90,8 +91,12 @@ CPL_NODISCARD cpl_status cpl_http_start(cpl_http **out);
 /* Ends the thread. Transfers on their way are dropped without a call of `done`. */
 void cpl_http_stop(cpl_http *http); /* NULL: nothing to do */
 
-/* Sends the request at the time `not_before` of cpl_seconds_now, or as soon as less than
- * CPL_HTTP_ACTIVE are on their way. */
+/* Sends the request at the time `not_before` of cpl_seconds_now, or later: once less than
+ * CPL_HTTP_ACTIVE are on their way, and its host is not held. */
 void cpl_http_submit(cpl_http *http, cpl_http_transfer *transfer, double not_before);
+
+/* No request to the host of `url` is sent before the time `until`, also of those submitted before.
+ * Of several such times the latest counts; returns that of before, 0 if there was none. */
+double cpl_http_hold(cpl_http *http, const char *url, double until);
 
 #endif /* CPL_REMOTE_HTTP_H */

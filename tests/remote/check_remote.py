@@ -10,6 +10,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 
 import misbehaviour as wrongly
@@ -17,8 +18,7 @@ import nginx
 import remote_case
 from checkpoints import gguf, length, many_gates, sharded
 from front import ACCESS, OUTSIDER
-from program import COUPLET, check, finish
-from remote_case import case
+from program import COUPLET, check
 from shaper import Shaper
 
 SECOND = "model-00002-of-00003.safetensors"
@@ -239,6 +239,38 @@ def check_patience(one, made):
     tried("small pieces", wrongly.trickle(20000, 0.001), host="store")
 
 
+def check_latest_wait(one, made):
+    """Two ranges on their way: the first is asked to wait for 2 s, then the second for 4 s. The first is not sent again before
+    both times have passed."""
+    front, arrived, both, until = one.front, [], threading.Event(), []
+
+    def fault(seen, make):
+        with front.lock:
+            order = len(arrived)
+            refused = order < 2 and not seen.headers["range"].startswith("bytes=0-")
+            if refused:
+                arrived.append(seen)
+        if not refused:
+            return make()
+        if order == 0:
+            check(both.wait(60), "two ranges are not asked for at once")
+            return wrongly.retry_after(429, 2)(seen, make)
+        both.set()
+        time.sleep(0.5)  # the first is scheduled again by then
+        until.append(time.monotonic() + 4)
+        return wrongly.retry_after(429, 4)(seen, make)
+
+    front.clear()
+    front.misbehave(fault, "store", r"\.safetensors$")
+    _, err, code = one.run("hf://org/model", seconds=120)
+    check(code == 0 and "asks to wait 4 seconds (429)" in err, f"asked to wait twice: exit {code}: {err[-500:]!r}")
+    for refused in arrived:
+        again = [seen.at for seen in front.seen
+                 if seen is not refused and (seen.file, seen.headers.get("range")) == (refused.file, refused.headers["range"])]
+        check(len(again) == 1 and again[0] >= until[0] - 0.01, f"asked again {[at - until[0] for at in again]} s after the latest wait")
+    front.clear()
+
+
 # ---- the cache ----
 
 def weights(spans):
@@ -341,31 +373,20 @@ def check_limit(one):
     shutil.rmtree(made.folder)
 
 
-def main():
-    why = remote_case.missing()
-    if why:
-        print(why)
-        return finish() or 77
-    with case() as one:
-        made = sharded(one.work / "model")
-        sharded(one.work / "second", seed=2)
-        front = one.front
-        front.add("org/model", made.folder, revisions={"v2": one.work / "second"})
-        front.add("org/gated", made.folder, gated=True)
-        front.add("org/old", made.folder, moved_to="org/model")
-        check_equal(one, made.folder)
-        check_gguf(one, gguf(one.work / "gguf"))
-        check_bytes(one, made)
-        check_at_once(one, made)
-        check_unread(one)
-        check_http2(one, made)
-        check_local(one, made)
-        check_tokens(one, made)
-        check_patience(one, made)
-        check_cache(one, made)
-        check_limit(one)
-    return finish()
+def body(one):
+    made = sharded(one.work / "model")
+    sharded(one.work / "second", seed=2)
+    front = one.front
+    front.add("org/model", made.folder, revisions={"v2": one.work / "second"})
+    front.add("org/gated", made.folder, gated=True)
+    front.add("org/old", made.folder, moved_to="org/model")
+    remote_case.groups({
+        "equal": lambda: check_equal(one, made.folder), "gguf": lambda: check_gguf(one, gguf(one.work / "gguf")),
+        "bytes": lambda: check_bytes(one, made), "at_once": lambda: check_at_once(one, made), "unread": lambda: check_unread(one),
+        "http2": lambda: check_http2(one, made), "local": lambda: check_local(one, made), "tokens": lambda: check_tokens(one, made),
+        "patience": lambda: check_patience(one, made), "latest_wait": lambda: check_latest_wait(one, made),
+        "cache": lambda: check_cache(one, made), "limit": lambda: check_limit(one)})
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(remote_case.main(body))
