@@ -183,7 +183,10 @@ static void follow(cpl_fetch *f)
 /* Sends it to the place that is remembered, or else to where the way begins. */
 static void set_out(cpl_fetch *f)
 {
-    f->remembered = f->file->moved != NULL;
+    f->remembered  = f->file->moved != NULL;
+    *f->linked     = '\0';
+    f->linked_size = 0;
+    if (f->remembered) memcpy(f->tag, f->file->tag, sizeof f->tag);
     cpl_free(f->url);
     f->url  = cpl_text_copy(f->remembered ? f->file->moved : f->file->url);
     f->hops = 0;

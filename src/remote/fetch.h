@@ -3,7 +3,8 @@
  *
  * Room:   remote.
  * Same:   the first answer gives the file's length and its ETag (else Last-Modified). Every later
- *         one must give the same: a file that changed in between is an error.
+ *         one must give the same: a file that changed in between is an error. Where a hub leads to
+ *         another host than before, the hub's X-Linked-ETag must be the same (fetch_compare.c).
  * Cut:    what is there is kept, and the rest is asked for: of a whole file too, if its length and
  *         an ETag are known. If it then is another file, it is read from its start.
  * Moved:  where redirects led is remembered for the file, so that one request a range is made. If
@@ -42,7 +43,8 @@ typedef struct cpl_fetch_file {
     bool known;  /* the following are */
     uint64_t length;
     char tag[CPL_HTTP_MAX_TAG];    /* "": the server gives none */
-    char linked[CPL_HTTP_MAX_TAG]; /* X-Linked-ETag; "": none */
+    char place[256];               /* the host that gave `tag`: the one that `moved` leads to */
+    char linked[CPL_HTTP_MAX_TAG]; /* the hub's tag of the content; "": none */
 
     /* Of fetch.c. */
     cpl_fetch *renewing; /* the one that asks for the way again; NULL: none */
@@ -76,8 +78,9 @@ struct cpl_fetch {
 
     /* Of fetch.c. */
     cpl_http_transfer transfer;
-    char *url; /* of the request on its way; owned */
-    char linked[CPL_HTTP_MAX_TAG];
+    char *url;                     /* of the request on its way; owned */
+    char tag[CPL_HTTP_MAX_TAG];    /* with `remembered`: that of file->moved when it was taken */
+    char linked[CPL_HTTP_MAX_TAG]; /* X-Linked-ETag and -Size of the way; "", 0: not given */
     uint64_t linked_size;
     int hops, tries, renewals;
     bool learned;     /* what is known of the file, this fetch has learned */

@@ -17,7 +17,8 @@ import misbehaviour as wrongly
 import nginx
 import remote_case
 from checkpoints import gguf, length, many_gates, sharded
-from front import ACCESS, OUTSIDER
+from exchange import redirect
+from front import ACCESS, OUTSIDER, digest
 from program import COUPLET, check
 from shaper import Shaper
 
@@ -271,6 +272,36 @@ def check_latest_wait(one, made):
     front.clear()
 
 
+def check_renewed(one, made):
+    """A renewed way that leads to another host, whose ETags have another form: the hub's X-Linked-ETag says whether it is the
+    same file. Answers of the old host, which are on their way, are held against its own ETag."""
+    front, local = one.front, one.json(made.folder)
+    content = digest(made.folder / SECOND, "sha256")
+    plain = front.serve("plain", made.folder, "hub") + f"/{SECOND}"
+
+    def renewed(fault):
+        front.clear()
+        front.misbehave(wrongly.status(403, b"<Error/>"), "store", SECOND, times=1, skip=2)
+        front.misbehave(wrongly.trickle(1 << 15, 0.05), "store", SECOND)  # answered after the renewal
+        front.misbehave(fault, "hub", f"resolve/.*{SECOND}$", skip=1)
+
+    def itself(tag):
+        return lambda seen, make: front.of_file(seen, made.folder / SECOND, SECOND, tag)
+
+    def elsewhere(tag):
+        return lambda seen, make: redirect(302, plain, X_Linked_ETag=f'"{tag}"')
+
+    for what, fault in (("the hub itself", itself(content)), ("another host", elsewhere(content))):
+        renewed(fault)
+        check(one.json("hf://org/model") == local, f"a renewed way to {what}: other figures")
+        hosts = {seen.host for seen in front.bodies(SECOND)}
+        check(hosts == {"hub", "store"}, f"a renewed way to {what}: bytes of {hosts}")
+    for what, fault in (("ETag", itself("0" * 64)), ("X-Linked-ETag", elsewhere("0" * 64))):
+        renewed(fault)
+        one.fails(f"{SECOND}: the file changed in between [(]its {what} is not", "hf://org/model", what=f"another {what} of the hub")
+    front.clear()
+
+
 # ---- the cache ----
 
 def weights(spans):
@@ -385,6 +416,7 @@ def body(one):
         "bytes": lambda: check_bytes(one, made), "at_once": lambda: check_at_once(one, made), "unread": lambda: check_unread(one),
         "http2": lambda: check_http2(one, made), "local": lambda: check_local(one, made), "tokens": lambda: check_tokens(one, made),
         "patience": lambda: check_patience(one, made), "latest_wait": lambda: check_latest_wait(one, made),
+        "renewed": lambda: check_renewed(one, made),
         "cache": lambda: check_cache(one, made), "limit": lambda: check_limit(one)})
 
 
