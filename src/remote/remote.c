@@ -13,8 +13,9 @@
 #include "remote/internal.h"
 
 enum {
-    LIST_BYTES = 1 << 26, /* of the list of a repository's files */
-    JSON_BYTES = 1 << 27, /* of a file that is read as a whole */
+    LIST_BYTES = 1 << 23, /* of the list of a repository's files: 130,000 names of usual length */
+    JSON_BYTES = 1 << 25, /* of a file read as a whole: the index of DeepSeek-V3 has 9 MB; parsed,
+                             JSON takes up to 80 times as much memory */
     MOST_FILES = 4096,    /* of a checkpoint */
     AHEAD      = 64,      /* files whose first bytes are asked for before they are opened */
     HEADS      = 128 /* files whose first bytes are held: the headers of these were just read */

@@ -16,7 +16,7 @@ from program import check, run
 
 FIRST, SECOND, INDEX = "model-00001-of-00003.safetensors", "model-00002-of-00003.safetensors", "model.safetensors.index.json"
 MOST_SENT = 32 << 20  # bytes that a server may have sent (most lie in the buffers of sockets) before it is stopped
-MOST_JSON = 600 << 20  # the same of JSON, of which a file may have 512 MB (src/io/json.h)
+MOST_JSON, MOST_LIST = 32 << 20, 8 << 20  # bytes of a JSON file and of a list of files that are taken (docs/security.md)
 MOST_SECONDS = 100
 
 
@@ -202,9 +202,10 @@ def check_headers(one, made):
                                   (INDEX, lambda raw: wrongly.POINTER, "index|JSON"), (INDEX, lambda raw: raw[:-20], "index|JSON")):
         path = variant(one, made, f"file-{len(one.front.repositories)}", file, change)[0]
         one.fails(pattern, path, what=f"{file} that is none")
-    for file in ("config.json", "index.json"):
-        faulty(one, f"{file} without end", "config.json|index|large|bytes", wrongly.never_ends, most=MOST_JSON, host="hub",
-               path=f"resolve-cache.*{file}")
+    for what, path, most in (("config.json", "resolve-cache.*config.json", MOST_JSON), ("the index", f"resolve-cache.*{INDEX}", MOST_JSON),
+                             ("the list of files", "^/api/models/", MOST_LIST)):
+        faulty(one, f"{what} without end", f"127.0.0.1:[0-9]+ sends more than the {most} bytes that such a file may have, and was stopped",
+               wrongly.never_ends, most=most + MOST_SENT, host="hub", path=path)
 
 
 def check_gguf(one):
