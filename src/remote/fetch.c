@@ -70,7 +70,8 @@ static void deny(cpl_fetch *f)
         stop(f, CPL_FETCH_FAILED, CPL_ERR_INPUT, "%s, to which the hub leads, refuses it (%ld)%s",
              host, a->code, f->renewals ? ", by a new way too" : "");
     else if (!f->site->endpoint)
-        stop(f, CPL_FETCH_FAILED, CPL_ERR_INPUT, "%s refuses it (%ld)%s", host, a->code,
+        stop(f, a->code == 403 ? CPL_FETCH_DENIED : CPL_FETCH_FAILED, CPL_ERR_INPUT,
+             "%s refuses it (%ld)%s", host, a->code,
              a->code == 401 ? ": it asks for a login, and none is sent to a web server" : "");
     else if (f->transfer.token)
         stop(f, CPL_FETCH_FAILED, CPL_ERR_INPUT,

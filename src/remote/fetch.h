@@ -55,6 +55,7 @@ typedef enum cpl_fetch_result {
     CPL_FETCH_RUNNING,
     CPL_FETCH_DONE,
     CPL_FETCH_ABSENT, /* there is no such file: 404 */
+    CPL_FETCH_DENIED, /* 403 of a web server: there may be no such file */
     CPL_FETCH_WHOLE,  /* the server sends no ranges, and was stopped */
     CPL_FETCH_FAILED
 } cpl_fetch_result;

@@ -42,7 +42,7 @@ cpl_status cpl_remote_probe(cpl_remote *r, cpl_remote_file *file, bool *there)
     const cpl_fetch_result result = file->probe.result;
     pthread_mutex_unlock(&r->site.lock);
     *there = result == CPL_FETCH_DONE || result == CPL_FETCH_WHOLE;
-    return result == CPL_FETCH_FAILED ? status : CPL_OK;
+    return result == CPL_FETCH_FAILED || result == CPL_FETCH_DENIED ? status : CPL_OK;
 }
 
 void cpl_remote_forget_heads(cpl_remote *r, int kept)

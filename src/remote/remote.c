@@ -139,10 +139,40 @@ static cpl_status find_there(cpl_remote_file **file, bool *there, const cpl_orig
     return r->is_hub ? CPL_OK : cpl_remote_probe(r, *file, there);
 }
 
-static cpl_status exists(const cpl_origin *origin, bool *there, const char *path)
+/* Sets whether a file of this name in the folder can be read. */
+static cpl_status is_readable(bool *readable, cpl_remote *r, const char *name)
 {
     cpl_remote_file *file;
-    return find_there(&file, there, origin, path);
+    char *path        = cpl_path_join(r->root, name);
+    cpl_status status = path ? find_file(&file, r, path) : no_memory(name);
+    cpl_free(path);
+    CPL_TRY(status);
+    status = cpl_remote_probe(r, file, readable);
+    return status == CPL_ERR_MEMORY ? status : CPL_OK;
+}
+
+/* Buckets that may not be listed answer 403 for what they do not have. The file counts as absent if
+ * another one of the folder can be read. */
+static cpl_status judge_denied(cpl_remote *r, const cpl_remote_file *file)
+{
+    static const char *const others[] = {"config.json", "params.json", "model.safetensors"};
+    bool readable                     = false;
+    for (size_t i = 0; i < sizeof others / sizeof *others && !readable; i++)
+        CPL_TRY(is_readable(&readable, r, others[i]));
+    if (!readable) return CPL_FAIL(file->probe.status, "%s", file->probe.sentence);
+    if (r->site.log)
+        cpl_log_warn(r->site.log, "%s; it counts as absent, since other files there can be read",
+                     file->probe.sentence);
+    return CPL_OK;
+}
+
+/* Such a file is not required. */
+static cpl_status exists(const cpl_origin *origin, bool *there, const char *path)
+{
+    cpl_remote_file *file = NULL;
+    cpl_status status     = find_there(&file, there, origin, path);
+    if (status == CPL_OK || !file || file->probe.result != CPL_FETCH_DENIED) return status;
+    return judge_denied(remote_of(origin), file);
 }
 
 static cpl_status absent(const cpl_remote *r, const cpl_remote_file *file, const char *path)

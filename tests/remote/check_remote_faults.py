@@ -12,6 +12,7 @@ import misbehaviour as wrongly
 import remote_case
 from checkpoints import gguf, length, sharded
 from front import OUTSIDER
+from inputs import GOLDEN
 from program import check, run
 
 FIRST, SECOND, INDEX = "model-00001-of-00003.safetensors", "model-00002-of-00003.safetensors", "model.safetensors.index.json"
@@ -118,6 +119,43 @@ def check_nearest(one, made):
     one.front.add("org/bare", empty)
     one.fails("pytorch_model.bin|safetensors", "hf://org/bare", what="weights in PyTorch's form")
     one.fails("safetensors", one.front.serve("bare", empty), what="a plain folder without weights")
+
+
+def check_buckets(one, made):
+    """A bucket that answers 403 for what it does not have: optional files count as absent if another one can be read."""
+    front, folder = one.front, GOLDEN / "families" / "olmoe"
+    plain, local = front.serve("bucket", folder), one.json(folder)
+    absent = "model.safetensors.index.json: localhost:[0-9]+ refuses it [(]403[)]; it counts as absent, since other files"
+
+    def hide(*refused, code=403):
+        front.clear()
+        for path in refused:
+            front.misbehave(wrongly.status(403), "store", path)
+        front.misbehave(wrongly.hides_absence(code), "store")
+
+    hide()
+    check(one.json(plain) == local, "a bucket that hides what is absent: other figures")
+    _, err, code = one.run(plain)
+    check(code == 0 and re.search(absent, err), f"a bucket that hides what is absent: exit {code}: {err!r}")
+    bare = one.work / "unconfigured"
+    bare.mkdir()
+    shutil.copy(folder / "model.safetensors", bare)
+    out, err, code = one.run(front.serve("unconfigured", bare), "--layers", 0)
+    check(re.search(absent, err) and re.search("config.json: localhost:[0-9]+ refuses it [(]403[)]; it counts as absent", err),
+          f"weights alone in such a bucket: exit {code}: {err!r}")
+    front.clear()
+    check(one.run(bare, "--layers", 0)[::2] == (out.replace(front.serve("unconfigured", bare), str(bare)), code),
+          "weights alone in such a bucket: another answer than that of the folder")
+    hide("config", "model")
+    one.fails("model.safetensors.index.json: localhost:[0-9]+ refuses it [(]403[)]$", plain, what="a bucket that refuses all")
+    hide("model")
+    one.fails("has no weights [(]looked for", plain, what="a bucket that refuses all weights")
+    hide(code=401)
+    one.fails("model.safetensors.index.json: localhost:[0-9]+ refuses it [(]401[)]: it asks for a login", plain,
+              what="a bucket that asks for a login")
+    hide(SECOND)
+    one.fails(f"{SECOND}: localhost:[0-9]+ refuses it [(]403[)] ", front.serve("plain", made.folder), what="a required file, refused")
+    front.clear()
 
 
 # ---- redirects ----
@@ -270,7 +308,7 @@ def body(one):
     remote_case.groups({
         "ranges": lambda: check_ranges(one, plain), "connections": lambda: check_connections(one),
         "certificates": lambda: check_certificates(one), "statuses": lambda: check_statuses(one),
-        "nearest": lambda: check_nearest(one, made), "redirects": lambda: check_redirects(one),
+        "nearest": lambda: check_nearest(one, made), "buckets": lambda: check_buckets(one, made), "redirects": lambda: check_redirects(one),
         "changes": lambda: check_changes(one, made), "indexes": lambda: check_indexes(one, made),
         "headers": lambda: check_headers(one, made), "gguf": lambda: check_gguf(one),
         "listings": lambda: check_listings(one, made), "words": lambda: check_words(one)})

@@ -174,6 +174,14 @@ def status(code, body=b"", **headers):
     return lambda seen, make: Answer(code, named, body)
 
 
+def hides_absence(code=403):
+    """Of what is not there, a bucket whose names may not be listed says that it is forbidden."""
+    def fault(seen, make):
+        answer = make()
+        return Answer(code, {"Content-Type": "application/xml"}, b"<Error/>") if answer.status == 404 else answer
+    return fault
+
+
 def retry_after(code=429, seconds=1, as_date=False):
     def fault(seen, make):
         later = email.utils.formatdate(time.time() + seconds, usegmt=True) if as_date else str(seconds)
