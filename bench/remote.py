@@ -10,7 +10,7 @@ up to --parallel, and keeps nothing. The time is that of the whole process: the 
 index and headers what to ask for.
 
 Prints medians, their rates over the bytes of the ranges, and the ratio: the median over the pairs of curl's time over
-the program's (bar: 0.8)."""
+the program's. Exit code 1 if the ratio is below 0.8."""
 import argparse
 import json
 import os
@@ -94,12 +94,15 @@ def measure(options, work):
 
 
 def report(options, n_requests, n_bytes, times):
+    """Prints the figures; returns the exit code."""
     ratios = sorted(b / a for a, b in zip(times["couplet"], times["curl"]))
     print(f"from afar, {options.rate / 1e6:.0f} MB/s, {2000 * options.delay:.0f} ms: {n_requests} requests, {n_bytes / 1e6:.0f} MB")
     for who, took in times.items():
         middle = statistics.median(took)
         print(f"  {who:8s} {middle:7.2f} s  {n_bytes / middle / 1e6:6.1f} MB/s  ({min(took):.2f} to {max(took):.2f} s)")
-    print(f"  ratio    {statistics.median(ratios):.3f}  ({ratios[0]:.3f} to {ratios[-1]:.3f}, {len(ratios)} pairs; bar {BAR})")
+    ratio = statistics.median(ratios)
+    print(f"  ratio    {ratio:.3f}  ({ratios[0]:.3f} to {ratios[-1]:.3f}, {len(ratios)} pairs; bar {BAR})")
+    return 0 if ratio >= BAR else 1
 
 
 def main():
@@ -116,9 +119,9 @@ def main():
     why = nginx.missing() or ("" if "--dry-run" in helped else "this program reads no checkpoints from afar")
     if why:
         print(f"from afar: not measured: {why}")
-        return
+        return 0
     with tempfile.TemporaryDirectory(prefix="couplet-bench-") as work:
-        report(options, *measure(options, pathlib.Path(work)))
+        return report(options, *measure(options, pathlib.Path(work)))
 
 
-main()
+sys.exit(main())
