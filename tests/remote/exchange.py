@@ -1,4 +1,4 @@
-"""exchange.py: a host of tests that answers over TLS: what is kept of a request, what an answer is, and a server that
+"""exchange.py: a host of tests that answers, over TLS if it has a certificate: what is kept of a request, what an answer is, and a server that
 delivers it, with the faults that the answer says. front.py decides what is answered."""
 import contextlib
 import dataclasses
@@ -19,7 +19,7 @@ CHUNK = 1 << 18
 
 @dataclasses.dataclass
 class Request:
-    host: str  # "hub" or "store"
+    host: str  # "hub", "store" or "plain"
     method: str
     target: str  # path and query as they came
     headers: dict  # names in lower case
@@ -106,7 +106,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
 
     def setup(self):
         self.request.settimeout(self.timeout)
-        self.request.do_handshake()
+        if self.server.context:
+            self.request.do_handshake()
         self.request.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         super().setup()
 
@@ -171,10 +172,12 @@ class Server(http.server.ThreadingHTTPServer):
     def __init__(self, front, host, name, context):
         super().__init__(("127.0.0.1", 0), Handler)
         self.front, self.host, self.context = front, host, context
-        self.url = f"https://{name}:{self.server_address[1]}"
+        self.url = f"{'https' if context else 'http'}://{name}:{self.server_address[1]}"
 
     def get_request(self):
         connection, address = super().get_request()
+        if not self.context:
+            return connection, address
         return self.context.wrap_socket(connection, server_side=True, do_handshake_on_connect=False), address
 
     def handle_error(self, request, client_address):

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""front.py: two hosts that play a model hub, on this machine, with TLS of the tests' own.
+"""front.py: two hosts that play a model hub, on this machine, with TLS of the tests' own; and one without TLS.
 
 The hub (https://127.0.0.1:PORT) has the layout of the Hugging Face hub, as its client library reads it:
 
@@ -10,8 +10,8 @@ The hub (https://127.0.0.1:PORT) has the layout of the Hugging Face hub, as its 
 
 with X-Repo-Commit, X-Linked-ETag, X-Linked-Size and Accept-Ranges of an answer that redirects; 401 and 403 with
 X-Error-Code and X-Error-Message. The store (https://localhost:PORT, another name and port) gives ranges of files whose
-signature fits and has not expired; else 403. Its ETag is not the hub's X-Linked-ETag, as on the real one. Both hosts
-have plain folders, /files/NAME/FILE.
+signature fits and has not expired; else 403. Its ETag is not the hub's X-Linked-ETag, as on the real one. All hosts
+have plain folders, /files/NAME/FILE; that is all that the host without TLS has (http://127.0.0.1:PORT).
 
 Every request is kept (`Front.seen`). `Front.misbehave` makes answers wrong: misbehaviour.py. Nothing outside this
 machine is asked.
@@ -88,10 +88,10 @@ class Repository:
         return sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())
 
 
-# ---- the two hosts ----
+# ---- the hosts ----
 
 class Front:
-    """Both hosts; a context manager. `work`: a folder for certificates."""
+    """All hosts; a context manager. `work`: a folder for certificates."""
 
     def __init__(self, work):
         self.certificates = Certificates(pathlib.Path(work) / "certificates")
@@ -102,15 +102,17 @@ class Front:
         self.store_url = None  # in place of the store: serves the folder of a repository, such as nginx
         self.hub = Server(self, "hub", "127.0.0.1", self.certificates.context())
         self.store = Server(self, "store", "localhost", self.certificates.context())
+        self.plain = Server(self, "plain", "127.0.0.1", None)
+        self.hosts = (self.hub, self.store, self.plain)
 
     def __enter__(self):
-        for server in (self.hub, self.store):
+        for server in self.hosts:
             threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True).start()
         return self
 
     def __exit__(self, *_):
         self.stopping.set()
-        for server in (self.hub, self.store):
+        for server in self.hosts:
             server.shutdown()
             server.server_close()
 
@@ -128,7 +130,7 @@ class Front:
         return f"hf://{name}"
 
     def serve(self, name, folder, host="store"):
-        """A plain folder that both hosts have; its address."""
+        """A plain folder that all hosts have; its address."""
         self.folders[name] = pathlib.Path(folder)
         return f"{getattr(self, host).url}/files/{name}"
 
@@ -180,6 +182,8 @@ class Front:
             parts = seen.path.split("/", 3)
             if len(parts) > 3 and parts[1] == "files":
                 return self.of_folder(seen, self.folders.get(parts[2]), parts[3])
+            if seen.host == "plain":
+                return error(404, "", "Not Found")
             return self.of_hub(seen) if seen.host == "hub" else self.of_store(seen)
 
         right = make()  # sets the name of the file

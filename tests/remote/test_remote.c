@@ -1,6 +1,6 @@
 /* A checkpoint on a server is read as the local one is: by several threads, in any order, with and
  * without a plan; and every failing allocation is an error and nothing worse. The server is in this
- * process; programs and lying servers are tested by tests/cli/check_remote.py. */
+ * process; programs and lying servers are tested by tests/remote/check_remote*.py. */
 #include "base/arena.h"
 #include "inspect/inspect_case.h"
 #include "io/file.h"
