@@ -148,12 +148,11 @@ cpl_remote_range *cpl_remote_plan_find(const cpl_remote_plan *plan, uint64_t *un
         if (r->source != source || r->begin + plan->longest <= offset) break;
         if (r->end > offset && r->state != CPL_REMOTE_SPENT && (!hit || r < hit)) hit = r;
     }
-    *until = end;
-    if (hit && hit->end < end) *until = hit->end;
-    for (int64_t i = rank; !hit && i < plan->count; i++) {
+    *until = hit && hit->end < end ? hit->end : end;
+    for (int64_t i = rank; i < plan->count; i++) { /* where an earlier one begins */
         const cpl_remote_range *r = &plan->ranges[plan->by_place[i]];
-        if (r->source != source || r->begin >= end) break;
-        if (r->state == CPL_REMOTE_SPENT) continue;
+        if (r->source != source || r->begin >= *until) break;
+        if (r->state == CPL_REMOTE_SPENT || (hit && r > hit)) continue;
         *until = r->begin;
         break;
     }

@@ -118,6 +118,31 @@ static void what_is_read_again(void **state)
     cpl_source_pieces_free(&list);
 }
 
+/* A range that is earlier in the plan begins within the one that holds the byte: from there on it is
+ * the answer. */
+static void earlier_range_within(void **state)
+{
+    (void)state;
+    cpl_source_pieces list = {0};
+    cpl_remote_plan plan   = {0};
+    uint64_t until;
+    add(&list, &file_a, 500, 100);
+    for (uint64_t i = 0; i < CPL_REMOTE_LANES; i++) add(&list, &file_b, 2000 * i, 10);
+    add(&list, &file_a, 100, 900);
+    assert_ok(cpl_remote_plan_make(&plan, &list, GAP, MOST));
+    assert_int_equal(plan.count, 2 + CPL_REMOTE_LANES);
+    cpl_remote_range *first = &plan.ranges[0], *last = &plan.ranges[1 + CPL_REMOTE_LANES];
+    assert_ptr_equal(cpl_remote_plan_find(&plan, &until, &file_a, 100, 1000), last);
+    assert_int_equal(until, 500);
+    assert_ptr_equal(cpl_remote_plan_find(&plan, &until, &file_a, 500, 1000), first);
+    assert_int_equal(until, 600);
+    first->state = CPL_REMOTE_SPENT;
+    assert_ptr_equal(cpl_remote_plan_find(&plan, &until, &file_a, 100, 1000), last);
+    assert_int_equal(until, 1000);
+    cpl_remote_plan_free(&plan);
+    cpl_source_pieces_free(&list);
+}
+
 /* Whether the ranges cover the piece, each byte once for each reading: reads it as a reader does. */
 static void read_piece(const cpl_remote_plan *plan, const cpl_source_piece *piece)
 {
@@ -177,9 +202,9 @@ static void any_pieces(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(neighbours),       cmocka_unit_test(long_pieces),
-        cmocka_unit_test(factors_of_gates), cmocka_unit_test(what_is_read_again),
-        cmocka_unit_test(any_pieces),
+        cmocka_unit_test(neighbours),           cmocka_unit_test(long_pieces),
+        cmocka_unit_test(factors_of_gates),     cmocka_unit_test(what_is_read_again),
+        cmocka_unit_test(earlier_range_within), cmocka_unit_test(any_pieces),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
