@@ -16,8 +16,7 @@
 
 enum {
     CONNECT_SECONDS = 30,
-    SLOW_BYTES      = 64, /* a second, over SLOW_SECONDS: the connection counts as lost */
-    SLOW_SECONDS    = 60,
+    SLOW_BYTES      = 64,    /* a second, or less: nearly nothing */
     STREAMS         = 4,     /* of one HTTP/2 connection at once: several connections share a way */
     ERROR_BODY      = 65536, /* bytes of the page of an error that are let come */
     MOST_HEAD       = 1 << 18, /* bytes of a header */
@@ -35,6 +34,7 @@ static const cpl_curl_table *curl;
 
 struct cpl_http {
     CURLM *multi;
+    int stall_seconds;
     pthread_t thread;
     pthread_mutex_t lock;     /* of the next three */
     cpl_http_transfer *queue; /* submitted and not taken over yet */
@@ -206,7 +206,7 @@ static size_t take_body(char *bytes, size_t size, size_t count, void *ctx)
 
 /* ---- a request ---- */
 
-static void set_options(const cpl_http_transfer *t, CURL *easy)
+static void set_options(const cpl_http *http, const cpl_http_transfer *t, CURL *easy)
 {
     const char *certificates = getenv("SSL_CERT_FILE");
     if (!certificates || !*certificates) certificates = getenv("CURL_CA_BUNDLE");
@@ -226,7 +226,7 @@ static void set_options(const cpl_http_transfer *t, CURL *easy)
     curl->easy_setopt(easy, CURLOPT_BUFFERSIZE, 1L << 19);
     curl->easy_setopt(easy, CURLOPT_CONNECTTIMEOUT, (long)CONNECT_SECONDS);
     curl->easy_setopt(easy, CURLOPT_LOW_SPEED_LIMIT, (long)SLOW_BYTES);
-    curl->easy_setopt(easy, CURLOPT_LOW_SPEED_TIME, (long)SLOW_SECONDS);
+    curl->easy_setopt(easy, CURLOPT_LOW_SPEED_TIME, (long)http->stall_seconds);
     curl->easy_setopt(easy, CURLOPT_USERAGENT, "couplet/" COUPLET_VERSION);
     curl->easy_setopt(easy, CURLOPT_HEADERFUNCTION, take_header);
     curl->easy_setopt(easy, CURLOPT_HEADERDATA, (void *)(uintptr_t)t);
@@ -280,7 +280,7 @@ static void begin(cpl_http *http, cpl_http_transfer *t)
     t->head    = 0;
     *t->error  = '\0';
     t->handle  = easy;
-    if (easy) set_options(t, easy);
+    if (easy) set_options(http, t, easy);
     if (easy && set_headers(t) && curl->multi_add_handle(http->multi, easy) == CURLM_OK) {
         t->next      = http->active;
         http->active = t;
@@ -453,7 +453,7 @@ static int start_thread(cpl_http *http)
     return error;
 }
 
-cpl_status cpl_http_start(cpl_http **out)
+cpl_status cpl_http_start(cpl_http **out, int stall_seconds)
 {
     *out = NULL;
     const cpl_curl_table *loaded;
@@ -461,7 +461,7 @@ cpl_status cpl_http_start(cpl_http **out)
     if (!curl) curl = loaded; /* other engines may be at work with it */
     cpl_http *http = cpl_alloc(sizeof *http);
     if (!http) return CPL_ERR_MEMORY;
-    *http = (cpl_http){.multi = curl->multi_init()};
+    *http = (cpl_http){.multi = curl->multi_init(), .stall_seconds = stall_seconds};
     pthread_mutex_init(&http->lock, NULL);
     if (http->multi) {
         curl->multi_setopt(http->multi, CURLMOPT_MAX_CONCURRENT_STREAMS, (long)STREAMS);

@@ -19,6 +19,7 @@
 
 enum {
     CPL_HTTP_ACTIVE      = 16,  /* requests on their way at once */
+    CPL_HTTP_STALL       = 60,  /* seconds: the usual limit; tests have a shorter one */
     CPL_HTTP_MAX_TAG     = 256, /* bytes of an ETag that is kept */
     CPL_HTTP_MAX_ADDRESS = 8192 /* bytes of a Location */
 };
@@ -85,8 +86,9 @@ struct cpl_http_transfer {
 
 typedef struct cpl_http cpl_http;
 
-/* Starts the thread. CPL_ERR_MEMORY, CPL_ERR_IO. */
-CPL_NODISCARD cpl_status cpl_http_start(cpl_http **out);
+/* Starts the thread. A connection on which nearly nothing came for `stall_seconds` counts as lost.
+ * CPL_ERR_MEMORY, CPL_ERR_IO. */
+CPL_NODISCARD cpl_status cpl_http_start(cpl_http **out, int stall_seconds);
 
 /* Ends the thread. Transfers on their way are dropped without a call of `done`. */
 void cpl_http_stop(cpl_http *http); /* NULL: nothing to do */

@@ -388,7 +388,7 @@ static cpl_status open_hub(cpl_remote *r)
     r->site.endpoint = r->place.endpoint;
     r->site.page     = r->page;
     r->site.token    = r->token;
-    CPL_TRY(cpl_http_start(&r->site.http));
+    CPL_TRY(cpl_http_start(&r->site.http, CPL_HTTP_STALL));
     return read_list(r);
 }
 
@@ -397,7 +397,7 @@ static cpl_status open_web(cpl_remote *r)
     CPL_TRY(cpl_address_check_given(r->word));
     r->is_file = names_a_file(r->word) && strchr(strstr(r->word, "://") + 3, '/');
     CPL_TRY(cut_root(r));
-    return cpl_http_start(&r->site.http);
+    return cpl_http_start(&r->site.http, CPL_HTTP_STALL);
 }
 
 static cpl_status copy_words(cpl_remote *r, const char *word, const char *cache)

@@ -20,6 +20,8 @@ typedef struct small_server {
     pthread_t thread;
     atomic_int n_requests, n_open; /* connections */
     atomic_uint etag;              /* of all files */
+    atomic_int n_stalls; /* answers to come of which `stall_after` bytes are sent and no more */
+    int stall_after;     /* bytes of the body; -1: not even the header */
 } small_server;
 
 static small_server the_server;
@@ -58,9 +60,15 @@ static bool send_file(int to, const char *name, uint64_t begin, uint64_t end, bo
     char *bytes         = malloc(end - begin + 1);
     const bool read_all = pread(file, bytes, end - begin, (off_t)begin) == (ssize_t)(end - begin);
     close(file);
-    const bool sent = read_all && send_all(to, head, (size_t)n) && send_all(to, bytes, end - begin);
+    const bool stalls = the_server.n_stalls > 0 && the_server.n_stalls-- > 0;
+    uint64_t n_sent   = end - begin;
+    if (stalls) n_sent = the_server.stall_after < 0 ? 0 : (uint64_t)the_server.stall_after;
+    const bool silent = stalls && the_server.stall_after < 0;
+    const bool sent =
+        read_all && (silent || send_all(to, head, (size_t)n)) && send_all(to, bytes, n_sent);
     free(bytes);
-    return sent;
+    if (stalls) (void)!recv(to, head, 1, 0); /* until the client gives up */
+    return sent && !stalls;
 }
 
 /* One request after the other; each fits into the buffer. */

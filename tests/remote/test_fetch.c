@@ -1,0 +1,107 @@
+/* A server that stops sending and keeps the connection: it counts as lost after a while, and the rest
+ * is asked for. The limit is shorter here than that of the program. */
+#include "base/arena.h"
+#include "io/file.h"
+#include "remote/fetch.h"
+#include "remote/small_server.h"
+
+enum { FILE_BYTES = 100000, STALL = 1 };
+
+static unsigned char content[FILE_BYTES], out[FILE_BYTES];
+static cpl_fetch_site site;
+
+static void begin_site(const char *folder)
+{
+    char path[192];
+    for (int i = 0; i < FILE_BYTES; i++) content[i] = (unsigned char)(i * 31 >> 3);
+    snprintf(path, sizeof path, "%s/x", folder);
+    assert_ok(cpl_file_write_atomic(path, content, FILE_BYTES));
+    site = (cpl_fetch_site){0};
+    pthread_mutex_init(&site.lock, NULL);
+    pthread_cond_init(&site.changed, NULL);
+    assert_ok(cpl_http_start(&site.http, STALL));
+}
+
+static void end_site(void)
+{
+    cpl_http_stop(site.http);
+    cpl_free(site.down);
+    pthread_cond_destroy(&site.changed);
+    pthread_mutex_destroy(&site.lock);
+}
+
+static cpl_fetch_file a_file(const char *folder)
+{
+    char url[128];
+    snprintf(url, sizeof url, "%s/x", server_start(folder));
+    return (cpl_fetch_file){.path = cpl_text_copy("x"), .url = cpl_text_copy(url)};
+}
+
+static cpl_status fetch_all(cpl_fetch_file *file, cpl_text *text)
+{
+    cpl_fetch fetch = {.site = &site, .file = file, .bytes = FILE_BYTES};
+    if (text)
+        fetch.text = text;
+    else
+        fetch.out = out;
+    pthread_mutex_lock(&site.lock);
+    cpl_fetch_begin(&fetch);
+    cpl_status status = cpl_fetch_wait(&fetch);
+    pthread_mutex_unlock(&site.lock);
+    return status;
+}
+
+/* Before the header, of a range; in the middle, of a whole file. */
+static void stalls(void **state)
+{
+    (void)state;
+    char folder[128];
+    snprintf(folder, sizeof folder, "%s", scratch_folder());
+    begin_site(folder);
+    for (int whole = 0; whole < 2; whole++) {
+        const int after        = whole ? 40000 : -1;
+        cpl_fetch_file file    = a_file(folder);
+        cpl_text text          = {0};
+        the_server.n_stalls    = 1;
+        the_server.stall_after = after;
+        const int before       = the_server.n_requests;
+        memset(out, 0, sizeof out);
+        assert_ok(fetch_all(&file, whole ? &text : NULL));
+        assert_int_equal(the_server.n_requests - before, 2);
+        if (whole) assert_int_equal(text.length, FILE_BYTES);
+        assert_memory_equal(whole ? (unsigned char *)text.bytes : out, content, FILE_BYTES);
+        cpl_text_free(&text);
+        cpl_fetch_file_free(&file);
+    }
+    end_site();
+    cpl_folder_remove(folder);
+}
+
+/* A server that never gets on is given up, and the sentence says why. */
+static void always_stalls(void **state)
+{
+    (void)state;
+    char folder[128];
+    snprintf(folder, sizeof folder, "%s", scratch_folder());
+    begin_site(folder);
+    cpl_fetch_file file    = a_file(folder);
+    the_server.n_stalls    = 1000;
+    the_server.stall_after = 10;
+    assert_fails(CPL_ERR_IO, "or it was lost, 5 times in a row: ", fetch_all(&file, NULL));
+    assert_non_null(strstr(cpl_last_error(), "Operation too slow"));
+    the_server.n_stalls = 0;
+    cpl_fetch_file_free(&file);
+    end_site();
+    cpl_folder_remove(folder);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(stalls),
+        cmocka_unit_test(always_stalls),
+    };
+    const int failed = cmocka_run_group_tests(tests, NULL, NULL);
+    server_stop();
+    return failed;
+}
