@@ -33,8 +33,7 @@ static bool is_this_machine(const char *host)
     return sscanf(host, "%3u.%3u.%3u.%3u%c", &a, &b, &c, &d, &end) == 4 && a == 127;
 }
 
-/* A place that a server names, for sentences: without user, password, query and fragment, which may be
- * secret. */
+/* A URL, for sentences: without user, password, query and fragment, which may be secret. */
 static const char *plain(char out[256], const char *url)
 {
     const char *scheme = strstr(url, "://"), *host = scheme ? scheme + 3 : url;
@@ -78,7 +77,7 @@ static cpl_status check(const char *text, bool given)
     curl->url_cleanup(url);
     char shown[256];
     if (!fault) return CPL_OK;
-    return CPL_FAIL(CPL_ERR_INPUT, "%.500s: %s", given ? text : plain(shown, text), fault);
+    return CPL_FAIL(CPL_ERR_INPUT, "%.500s: %s", plain(shown, text), fault);
 }
 
 cpl_status cpl_address_check(const char *url)
