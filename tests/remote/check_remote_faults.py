@@ -13,7 +13,7 @@ import remote_case
 from checkpoints import gguf, length, sharded
 from front import OUTSIDER
 from inputs import GOLDEN
-from program import check, run
+from program import bad, check
 
 FIRST, SECOND, INDEX = "model-00001-of-00003.safetensors", "model-00002-of-00003.safetensors", "model.safetensors.index.json"
 MOST_SENT = 32 << 20  # bytes that a server may have sent (most lie in the buffers of sockets) before it is stopped
@@ -38,70 +38,92 @@ def faulty(one, what, pattern, fault, place="hf://org/model", most=MOST_SENT, **
 
 # ---- ranges ----
 
+CHANGED = "the file changed in between [(]its {} is not what it was[)]: begin again once it stays as it is"
+WHOLE = r"localhost:\d+ sends no ranges: it answered with the whole file, and was stopped at once"
+OTHER = r'localhost:\d+ answered with other bytes than those asked for: "{}" for bytes \d+ to \d+'
+LOST = r"no connection with localhost:\d+, or it was lost, 5 times in a row: "
+
+
 def check_ranges(one, plain):
     for place, name in (("hf://org/model", "hub"), (plain, "folder")):
         for what, pattern, fault in (
-                ("the whole file", "range", wrongly.ignores_ranges),
-                ("the whole file, endless", "range", wrongly.ignores_ranges_endlessly),
-                ("a file without end", "range", wrongly.never_ends),
-                ("416", "416|range", wrongly.not_satisfiable)):
+                ("the whole file", WHOLE, wrongly.ignores_ranges),
+                ("the whole file, endless", WHOLE, wrongly.ignores_ranges_endlessly),
+                ("a file without end", WHOLE, wrongly.never_ends),
+                ("416", r"localhost:\d+ has no bytes 0 to 262143 of it [(]416[)]", wrongly.not_satisfiable)):
             faulty(one, f"{name}: {what}", pattern, fault, place=place)
-    for what, fault in (("another range", wrongly.other_range), ("another size", wrongly.other_size),
-                        ("no Content-Range", wrongly.unsaid_range), ("a shorter range", wrongly.shorter(9)),
-                        ("more than the range", wrongly.goes_on),
-                        *((f"Content-Range {text!r}", wrongly.senseless_range(text))
-                          for text in ("bytes 0-99999999999999999999/12", "bytes */*", "lines 1-2/3", "bytes -5--1/9", ""))):
-        faulty(one, what, "range|changed|bytes|length|size", fault, skip=3)
-    faulty(one, "always short", "connection|lost|cut|short", wrongly.falls_short(9), skip=3)
-    faulty(one, "gzip", "encod|gzip|compress", wrongly.gzipped, skip=1)
+    said = r"bytes \d+-\d+/\d+"
+    for what, pattern, fault in (
+            ("another range", OTHER.format(said), wrongly.other_range), ("another size", CHANGED.format("length"), wrongly.other_size),
+            ("no Content-Range", OTHER.format(""), wrongly.unsaid_range), ("a shorter range", OTHER.format(said), wrongly.shorter(9)),
+            ("more than the range", r"localhost:\d+ sends more than the \d+ bytes that were asked for, and was stopped", wrongly.goes_on),
+            *((f"Content-Range {text!r}", OTHER.format(re.escape(text)), wrongly.senseless_range(text))
+              for text in ("bytes 0-99999999999999999999/12", "bytes */*", "lines 1-2/3", "bytes -5--1/9", "")),
+            ("always short", LOST + "it sends fewer bytes than it says", wrongly.falls_short(9))):
+        faulty(one, what, pattern, fault, skip=3)
+    faulty(one, "gzip", r"localhost:\d+ sends it compressed, so that ranges of it mean nothing", wrongly.gzipped, skip=1)
 
 
 # ---- connections ----
 
 def check_connections(one):
-    broken = "connection|cut|closed|reset|answer|HTTP|transfer|hung|received|bytes"
-    for what, fault in (("always cut", wrongly.cut(1000)), ("always hung up", wrongly.hangs_up), ("no HTTP", wrongly.garbage)):
-        faulty(one, what, broken, fault, skip=2)
-    faulty(one, "headers without end", "header", wrongly.endless_headers, skip=1)
-    faulty(one, "a header of 8 MB", "header|failed", wrongly.long_header(), skip=1)
-    faulty(one, "headers of the hub without end", "header", wrongly.endless_headers, host="hub", path="config.json")
-    one.fails("127.0.0.1|connect", "hf://org/model", env={"HF_ENDPOINT": "https://127.0.0.1:9"}, what="nobody listens")
+    """Where libcurl gives the reason, its words are not those of all of its versions."""
+    failed = r"the request to {}:\d+ failed: "
+    endless = failed + "its answer is a header without an end"
+    for what, pattern, fault in (("always cut", LOST, wrongly.cut(1000)), ("always hung up", LOST, wrongly.hangs_up),
+                                 ("no HTTP", failed.format("localhost") + "Received HTTP/0.9", wrongly.garbage)):
+        faulty(one, what, pattern, fault, skip=2)
+    faulty(one, "headers without end", endless.format("localhost"), wrongly.endless_headers, skip=1)
+    faulty(one, "a header of 8 MB", failed.format("localhost"), wrongly.long_header(), skip=1)
+    faulty(one, "headers of the hub without end", endless.format("127.0.0.1"), wrongly.endless_headers, host="hub", path="config.json")
+    one.fails("no connection with 127.0.0.1:9, or it was lost, 5 times in a row: Failed to connect to 127.0.0.1 port 9",
+              "hf://org/model", env={"HF_ENDPOINT": "https://127.0.0.1:9"}, what="nobody listens")
 
 
 def check_certificates(one):
-    for host in ("hub", "store"):
-        for which in ("wrong_name", "stranger"):
+    refused = r"the certificate of {}:\d+ is not valid, and nothing was sent: "
+    for host, name in (("hub", "127.0.0.1"), ("store", "localhost")):
+        for which, why in (("wrong_name", "no alternative certificate subject name matches"), ("stranger", "SSL certificate problem")):
             one.front.use_certificate(host, which)
-            one.fails("certificate", "hf://org/model", what=f"{host}: certificate {which}")
+            one.fails(refused.format(name) + f".*{why}", "hf://org/model", what=f"{host}: certificate {which}")
         one.front.use_certificate(host, "good")
-    one.fails("certificate", "hf://org/model", env={"SSL_CERT_FILE": str(one.front.certificates.pair("other")[0]),
-                                                    "CURL_CA_BUNDLE": str(one.front.certificates.pair("other")[0])},
+    one.fails(refused.format("127.0.0.1"), "hf://org/model", env={"SSL_CERT_FILE": str(one.front.certificates.pair("other")[0]),
+                                                                  "CURL_CA_BUNDLE": str(one.front.certificates.pair("other")[0])},
               what="an authority that nobody trusts")
 
 
 # ---- statuses ----
 
+def check_gated(one):
+    """What to do is said: for a stranger, and for a token that may not."""
+    hub = re.escape(one.front.hub.url)
+    stranger = rf"127.0.0.1:\d+ refuses it [(]401[)]: there is no such repository, or it is private or gated: accept its terms on " \
+        rf"{hub}/org/{{}}, then set HF_TOKEN to a token that may read it; it says \"{{}}"
+    one.fails("hf://org/gated: " + stranger.format("gated", "Access to model org/gated is restricted"), "hf://org/gated")
+    one.fails("hf://org/none: " + stranger.format("none", "Invalid username or password."), "hf://org/none")
+    one.fails(rf"hf://org/gated: 127.0.0.1:\d+ refuses it [(]403[)] with the token that was sent: if the model is gated, accept its terms on "
+              rf"{hub}/org/gated with the account of that token; HF_TOKEN is another one; it says \"Access to model", "hf://org/gated",
+              env={"HF_TOKEN": OUTSIDER}, what="gated, a token without access")
+    for word, env in (("hf://org/none", {"HF_TOKEN": OUTSIDER}), ("hf://org/model@v3", {})):
+        one.fails(rf"{word}: 127.0.0.1:\d+ has no such repository or revision [(]404[)]", word, env=env)
+
+
 def check_statuses(one):
-    front = one.front
-    one.fails("gated|restricted", "hf://org/gated", what="gated, no token")
-    text = one.fails("HF_TOKEN", "hf://org/gated", what="gated: what to do")
-    check("org/gated" in text, f"gated: {text}")
-    one.fails("access", "hf://org/gated", env={"HF_TOKEN": OUTSIDER}, what="gated, a token without access")
-    one.fails("org/none", "hf://org/none", what="no such repository")
-    one.fails("org/none", "hf://org/none", env={"HF_TOKEN": OUTSIDER}, what="no such repository, with a token")
-    one.fails("revision.*v3|v3.*revision", "hf://org/model@v3", what="no such revision")
-    faulty(one, "429 always", "429|too many|Retry-After", wrongly.retry_after(429, 1))
-    faulty(one, "429 for days", "429|too many|Retry-After|wait", wrongly.retry_after(429, 500000))
-    faulty(one, "500 always", "500", wrongly.retry_after(500, 0))
-    faulty(one, "403 of the store", "403", wrongly.status(403, b"<Error/>"))
+    front, store = one.front, r"localhost:\d+ "
+    faulty(one, "429 always", store + "answered 429, 8 times in a row: too many requests; try again later", wrongly.retry_after(429, 1))
+    faulty(one, "429 for days", store + "asks to wait 500000 seconds [(]429[)]: try again then", wrongly.retry_after(429, 500000))
+    faulty(one, "500 always", store + "answered 500, 5 times in a row", wrongly.retry_after(500, 0))
+    for code in (418, 204):
+        faulty(one, str(code), store + f"answered {code} ", wrongly.status(code))
     check(len(front.seen) == 0, "the record was not cleared")
-    faulty(one, "418", "418", wrongly.status(418))
-    faulty(one, "204", "answered 204", wrongly.status(204))
-    for code in (401, 403, 404):
-        for host in ("hub", "store"):
-            text = faulty(one, f"{code} of the {host} with a long text", str(code), wrongly.screams(code), host=host,
-                          path="resolve|repos")
-            check("\x1b" not in text, f"{code}: {text[-300:]!r}")
+    away = r"localhost:\d+, to which the hub leads, refuses it [(]{}[)], by a new way too"
+    for host, code, pattern in (("store", 401, away), ("store", 403, away), ("store", 404, store + "has no such file [(]{}[)]"),
+                                ("hub", 401, r"127.0.0.1:\d+ refuses it [(]{}[)]: there is no such repository"),
+                                ("hub", 403, r"127.0.0.1:\d+ refuses it [(]{}[)]: there is no such repository"),
+                                ("hub", 404, r"127.0.0.1:\d+ has no such file [(]{}[)]")):
+        says = r"{}.*; it says \"an error \\x1b\[31min red\\x1b\]0;title\\x07\"" if pattern is not away else "{}"
+        faulty(one, f"{code} of the {host} with a long text", says.format(pattern.format(code)), wrongly.screams(code), host=host,
+               path="resolve|repos")
 
 
 def check_nearest(one, made):
@@ -112,13 +134,15 @@ def check_nearest(one, made):
     (other / FIRST).unlink()
     (other / FIRST.replace("00001-", "00003-")).unlink()
     one.front.add("org/renamed", other)
-    one.fails(f"model-0000.*{SECOND.replace('model-', 'model')}", "hf://org/renamed", what="the nearest name")
+    one.fails(f"{FIRST}: the repository has no such file at this revision [(]404[)]; the nearest name is {SECOND.replace('model-', 'model')} ",
+              "hf://org/renamed", what="the nearest name")
     empty = one.work / "bare"
     empty.mkdir()
     (empty / "pytorch_model.bin").write_bytes(b"x" * 100)
     one.front.add("org/bare", empty)
-    one.fails("pytorch_model.bin|safetensors", "hf://org/bare", what="weights in PyTorch's form")
-    one.fails("safetensors", one.front.serve("bare", empty), what="a plain folder without weights")
+    one.fails("hf://org/bare: has weights only in PyTorch's own form [(]pytorch_model.bin[)]", "hf://org/bare", what="weights in PyTorch's form")
+    one.fails("/files/bare: has no weights [(]looked for .*such a folder cannot be listed", one.front.serve("bare", empty),
+              what="a plain folder without weights")
 
 
 def check_buckets(one, made):
@@ -161,15 +185,18 @@ def check_buckets(one, made):
 # ---- redirects ----
 
 def check_redirects(one):
-    loop = "redirect"
-    for host, path in (("hub", "resolve/"), ("hub", "resolve-cache"), ("store", "safetensors")):
+    for host, path, name in (("hub", "resolve/", "127.0.0.1"), ("hub", "resolve-cache", "127.0.0.1"), ("store", "safetensors", "localhost")):
+        loop = rf"a redirect loop: after 10 redirects {name}:\d+ gives another one"
         faulty(one, f"a loop of the {host}", loop, wrongly.loops, host=host, path=path)
         faulty(one, f"a long way through the {host}", loop, wrongly.wanders, host=host, path=path)
-    for place in ("http://127.0.0.1:9/x", "file:///etc/passwd", "gopher://127.0.0.1:9/", "ftp://127.0.0.1/x", "//", "https://",
-                  "javascript:alert(1)", "https://user:word@127.0.0.1:9/x", "http://127.0.0.1:9/x?Signature=secret"):
-        text = faulty(one, f"a redirect to {place}", "redirect|https|address|connect|127.0.0.1|URL", wrongly.redirects(place),
-                      host="hub", path=r"resolve/.*\.safetensors$")
-        check("root:" not in text, f"a redirect to {place}: {text}")
+    open_way, foreign, unclear = '"http://127.0.0.1:9/x" is not protected on its way', "{}: is neither https:// nor http://", '"{}" is no URL'
+    for place, why in (("http://127.0.0.1:9/x", open_way), ("file:///etc/passwd", foreign), ("gopher://127.0.0.1:9/", foreign),
+                       ("ftp://127.0.0.1/x", foreign), ("//", unclear), ("https://", unclear), ("javascript:alert(1)", unclear),
+                       ("https://user:word@127.0.0.1:9/x", '"https://127.0.0.1:9/x" is no URL'),
+                       ("http://127.0.0.1:9/x?Signature=secret", open_way)):
+        text = faulty(one, f"a redirect to {place}", r"127.0.0.1:\d+ redirects to a place that is not allowed: " +
+                      why.format(re.escape(place)), wrongly.redirects(place), host="hub", path=r"resolve/.*\.safetensors$")
+        check("root:" not in text and "word" not in text, f"a redirect to {place}: {text}")
 
 
 # ---- files ----
@@ -177,15 +204,15 @@ def check_redirects(one):
 def check_changes(one, made):
     """A file that becomes another while it is read."""
     front, file = one.front, made.folder / SECOND
-    before = file.read_bytes()
-    for what, content in (("of the same length", (one.work / "second" / SECOND).read_bytes()), ("shorter", before[:-2]),
-                          ("longer", before + b"\0\0"), ("gone to nothing", b"")):
-        faulty(one, f"a file that becomes another, {what}", "changed|short|length|bytes", wrongly.changes(file, content),
-               times=1, skip=4)
+    before, shorter = file.read_bytes(), r"{}: localhost:\d+ has no bytes \d+ to \d+ of it [(]416[)]: the file became shorter"
+    for what, content, pattern in (
+            ("of the same length", (one.work / "second" / SECOND).read_bytes(), "{}: " + CHANGED.format("ETag")),
+            ("shorter", before[:-2], "{}: " + CHANGED.format("length")), ("longer", before + b"\0\0", "{}: " + CHANGED.format("length")), ("gone to nothing", b"", shorter)):
+        faulty(one, f"a file that becomes another, {what}", pattern.format(SECOND), wrongly.changes(file, content), times=1, skip=4)
         file.write_bytes(before)
-    faulty(one, "another ETag each time", "changed", wrongly.other_tag, skip=4)
+    faulty(one, "another ETag each time", CHANGED.format("ETag"), wrongly.other_tag, skip=4)
     plain = front.serve("plain", made.folder)
-    faulty(one, "another ETag of a plain folder", "changed", wrongly.other_tag, place=plain, skip=4)
+    faulty(one, "another ETag of a plain folder", CHANGED.format("ETag"), wrongly.other_tag, place=plain, skip=4)
     check(one.json("hf://org/model") == one.json(made.folder), "the file is as it was")
 
 
@@ -201,18 +228,23 @@ def variant(one, made, name, file, change):
 def check_indexes(one, made):
     """Names that lead out of the folder are never asked for."""
     front = one.front
-    names = ("../x.safetensors", "../../org/gated/resolve/main/" + SECOND, f"{front.store.url}/other.safetensors",
-             "https://other/x", "/etc/passwd", "file:///etc/passwd", "a/../../b.safetensors", "", ".", "..",
-             "x\x1b[31my.safetensors", "a\nHost: b.safetensors", "a\0b.safetensors", "%2e%2e%2fx", "x?y=z#w",
-             "\u202ex.safetensors", "C:\\x", "x" * 70000)
-    for i, name in enumerate(names):
+    outside = '{}: tensor model.layers.0.mlp.gate.weight: "{}" is not the name of a file in the folder of the index$'
+    absent, reasons = "/{1}: {2} [(]404[)]", (r"localhost:\d+ has no such file", "the repository has no such file at this revision")
+    names = {name: outside for name in (
+        "../x.safetensors", "../../org/gated/resolve/main/" + SECOND, f"{front.store.url}/other.safetensors", "https://other/x",
+        "/etc/passwd", "file:///etc/passwd", "a/../../b.safetensors", "", ".", "..", "C:\\x")}
+    names |= {name: absent for name in ("x\x1b[31my.safetensors", "a\nHost: b.safetensors", "%2e%2e%2fx", "x?y=z#w", "\u202ex.safetensors")}
+    names |= {"a\0b.safetensors": "{}: line 1, column \\d+: not valid JSON: ", "x" * 70000: "/x{{100}}"}
+    for i, (name, pattern) in enumerate(names.items()):
         def change(raw, name=name):
             index = json.loads(raw)
             index["weight_map"] = {tensor: name if file == SECOND else file for tensor, file in index["weight_map"].items()}
             return json.dumps(index).encode()
         for path in variant(one, made, f"index-{i}", INDEX, change):
             front.clear()
-            text = one.fails(r"index|\.safetensors|name|404", path, what=f"{path}: an index that names {name[:60]!r}")
+            shown = name.replace("\x1b", "\\x1b").replace("\n", "\\x0a").replace("\u202e", "\\u{202e}")
+            sentence = pattern.format(re.escape(INDEX), re.escape(shown), reasons[path.startswith("hf:")])
+            text = one.fails(sentence, path, what=f"{path}: an index that names {name[:60]!r}")
             out = [seen.target for seen in front.seen if re.search(r"other|passwd|/gated/|\.\.", seen.target)]
             check(not out, f"an index that names {name[:60]!r}: asked for {out}")
             check(len(text) < 8000, f"an index that names {name[:60]!r}: {len(text)} characters")
@@ -223,26 +255,36 @@ def check_headers(one, made):
     def header(size, text=b"{"):
         return lambda raw: struct.pack("<Q", size) + text + raw[8 + len(text):]
     long = b'{"' + b"a" * 200 + b'":'
+    large = "header too large: {} bytes, the format allows 100000000; this is no safetensors file"
+    small = "header too small: the file has {} bytes, a safetensors file at least 8"
     for name, change, pattern in (
-            ("length-0", header(0), "header"), ("length-all", header((1 << 64) - 1), "header"),
-            ("length-tb", header(1 << 40), "header"), ("length-100mb", header(100000001), "header"),
-            ("beyond", header(99999999), "header|short|bytes"),
-            ("no-json", header(1000, long), "JSON|header"), ("lfs", lambda raw: wrongly.POINTER, "LFS"),
-            ("page", lambda raw: b"<!DOCTYPE html><html>\x1b[31m</html>" * 100, "page|HTML|header|safetensors"),
-            ("tiny", lambda raw: b"1234", "short|bytes|header"), ("empty", lambda raw: b"", "empty|short|bytes|header")):
+            ("length-0", header(0), "invalid JSON in the header, byte 0: an object is expected here"),
+            ("length-all", header((1 << 64) - 1), large.format((1 << 64) - 1)), ("length-tb", header(1 << 40), large.format(1 << 40)),
+            ("length-100mb", header(100000001), large.format(100000001)),
+            ("beyond", header(99999999), "invalid header length: 99999999 bytes are announced, [0-9]+ follow; it was cut short"),
+            ("no-json", header(1000, long), "invalid JSON in the header, byte 205, tensor a{200}: an object is expected here"),
+            ("lfs", lambda raw: wrongly.POINTER, "is a Git LFS pointer, not the file itself; fetch it with `git lfs pull`"),
+            ("page", lambda raw: b"<!DOCTYPE html><html>\x1b[31m</html>" * 100, large.format("[0-9]+") + "; it looks like a web page"),
+            ("tiny", lambda raw: b"1234", small.format(4)), ("empty", lambda raw: b"", small.format(0))):
         for path in variant(one, made, name, SECOND, change):
             one.front.clear()
-            one.fails(pattern, path, what=f"{path}: header {name}")
+            one.fails(f"/{SECOND}: {pattern}", path, what=f"{path}: header {name}")
             asked = max((length([seen.range]) for seen in one.front.bodies(r"\.safetensors$") if seen.range), default=0)
             check(asked < 110e6, f"{path}: a range of {asked} bytes")
-    for file, change, pattern in (("config.json", lambda raw: wrongly.POINTER, "config.json"),
-                                  ("config.json", lambda raw: b"[" * 100000, "config.json"),
-                                  (INDEX, lambda raw: wrongly.POINTER, "index|JSON"), (INDEX, lambda raw: raw[:-20], "index|JSON")):
+
+
+def check_json(one, made):
+    pointer = "is a Git LFS pointer, not the file itself; fetch it with `git lfs pull`"
+    broken = "line 1, column [0-9]+: not valid JSON: "
+    for file, change, pattern in (("config.json", lambda raw: wrongly.POINTER, pointer),
+                                  ("config.json", lambda raw: b"[" * 100000, broken + "maximum parsing depth reached"),
+                                  (INDEX, lambda raw: wrongly.POINTER, pointer),
+                                  (INDEX, lambda raw: raw[:-20], broken + "premature end of input")):
         path = variant(one, made, f"file-{len(one.front.repositories)}", file, change)[0]
-        one.fails(pattern, path, what=f"{file} that is none")
-    for what, path, most in (("config.json", "resolve-cache.*config.json", MOST_JSON), ("the index", f"resolve-cache.*{INDEX}", MOST_JSON),
-                             ("the list of files", "^/api/models/", MOST_LIST)):
-        faulty(one, f"{what} without end", f"127.0.0.1:[0-9]+ sends more than the {most} bytes that such a file may have, and was stopped",
+        one.fails(f"/{file}: {pattern}", path, what=f"{file} that is none")
+    for what, path, most in (("config.json", "resolve-cache.*config.json", MOST_JSON),
+                             ("the index", f"resolve-cache.*{INDEX}", MOST_JSON), ("the list of files", "^/api/models/", MOST_LIST)):
+        faulty(one, f"{what} without end", rf"127.0.0.1:\d+ sends more than the {most} bytes that such a file may have, and was stopped",
                wrongly.never_ends, most=most + MOST_SENT, host="hub", path=path)
 
 
@@ -250,34 +292,39 @@ def check_gguf(one):
     made = gguf(one.work / "gguf", layers=1, D=64)
     raw = (made.folder / "model.gguf").read_bytes()
     most = struct.pack("<Q", 1 << 60)
-    for name, content in (("tensors", raw[:8] + most + raw[16:]), ("pairs", raw[:16] + most + raw[24:]),
-                          ("string", raw[:24] + most + raw[32:]), ("version", raw[:4] + b"\xff\0\0\0" + raw[8:]),
-                          ("short", raw[:300]), ("pointer", wrongly.POINTER)):
+    count = "invalid count: at byte [0-9]+ the {} announces? {} entries of at least [0-9]+ bytes, the file continues for [0-9]+"
+    for name, content, pattern in (
+            ("tensors", raw[:8] + most + raw[16:], count.format("table of tensors", 1 << 60)),
+            ("pairs", raw[:16] + most + raw[24:], count.format("metadata", 1 << 60)),
+            ("string", raw[:24] + most + raw[32:], f"invalid length: at byte 32 the metadata continues for {1 << 60} bytes, the file for [0-9]+"),
+            ("version", raw[:4] + b"\xff\0\0\0" + raw[8:], "is a GGUF file of version 255; 2 and 3 are read"),
+            ("short", raw[:300], count.format("table of tensors", "[0-9]")),
+            ("pointer", wrongly.POINTER, "is a Git LFS pointer, not the file itself; fetch it with `git lfs pull`")):
         folder = one.work / f"gguf-{name}"
         folder.mkdir()
         (folder / "model.gguf").write_bytes(content)
         for path in (one.front.add(f"org/gguf-{name}", folder), one.front.serve(f"gguf-{name}", folder) + "/model.gguf"):
             one.front.clear()
-            one.fails("gguf|LFS", path, what=f"{path}: GGUF")
+            one.fails(f"/model.gguf: {pattern}", path, what=f"{path}: GGUF")
             check(sum(seen.sent for seen in one.front.seen) < MOST_SENT, f"{path}: read on")
 
 
-def check_listings(one, made):
+def check_listings(one):
     """Lists of files that are no lists, or name what nobody may ask for."""
     bare = one.work / "listed"
     bare.mkdir()
     (bare / "config.json").write_text("{}")
     one.front.add("org/listed", bare)
     names = ["\x1b[31mred.gguf", "../x.gguf", "a\nb.gguf", "/etc/x.gguf"]
-    rows = [{"type": "file", "path": name, "size": 10, "oid": "0"} for name in names]
     body = {"siblings": [{"rfilename": name} for name in names], "sha": "0" * 40}
-    for what, content in (("names", None), ("no JSON", b"<html>"), ("another kind", b'{"siblings": 5}'), ("null", b"null"),
-                          ("deep", b"[" * 100000), ("sha", b'{"sha": "../../x", "siblings": []}')):
-        def fault(seen, make, content=content):
-            text = content or json.dumps(rows if "/tree/" in seen.path else body).encode()
-            return wrongly.status(200, text, Content_Type="application/json")(seen, make)
-        one.front.misbehave(fault, host="hub", path="^/api/models/")
-        one.fails(".", "hf://org/listed", what=f"a list without weights: {what}")
+    nothing, place = "hf://org/listed: has no weights [(]looked for", "/api/models/org/listed/revision/main: "
+    broken = place + "line 1, column [0-9]+: not valid JSON: "
+    for what, content, pattern in (
+            ("names", json.dumps(body).encode(), nothing), ("no JSON", b"<html>", broken),
+            ("another kind", b'{"siblings": 5}', place + "`siblings` is a whole number, it must be an array"), ("null", b"null", broken),
+            ("deep", b"[" * 100000, broken + "maximum parsing depth"), ("sha", b'{"sha": "../../x", "siblings": []}', nothing)):
+        one.front.misbehave(wrongly.status(200, content, Content_Type="application/json"), host="hub", path="^/api/models/")
+        one.fails(pattern, "hf://org/listed", what=f"a list without weights: {what}")
         out = [seen.target for seen in one.front.seen if ".." in seen.target or "etc" in seen.target]
         check(not out, f"a list: {what}: asked for {out}")
         one.front.clear()
@@ -286,17 +333,24 @@ def check_listings(one, made):
 def check_words(one):
     """What is no address is told as such, before anything is asked."""
     one.front.clear()
-    for word in ("hf://", "hf://a", "hf://a/", "hf:///b", "hf://a/b@", "hf://../b", "hf://a/..", "hf://a b/c",
-                 "hf://a/b@../x", "https://", "https:///x", "http://127.0.0.1:9/x", "https://user:word@127.0.0.1/x",
-                 "hf://a/b\x1b[31m", "hf://a/b?x=y", "hf://" + "a" * 5000 + "/b"):
-        out, err, code = one.run(word)
-        last = err.strip().splitlines()[-1] if err.strip() else ""
-        check(code in (1, 2) and last.startswith("couplet: "),
-              f"{word[:60]!r}: exit {code}: {err[-500:]!r}")
+    for why, words in {
+            "names no repository; write hf://OWNER/NAME": ("hf://", "hf://a", "hf://a/"),
+            "only repositories of models are read": ("hf://datasets/org/name",),
+            "this is no name of a repository": ("hf:///b", "hf://../b", "hf://a/..", "hf://a b/c", "hf://a/b\x1b[31m", "hf://a/b?x=y",
+                                                "hf://" + "a" * 5000 + "/b"),
+            "no revision": ("hf://a/b@", "hf://a/b@../x"), "no folder of a repository": ("hf://a/b/../c",),
+            "is no URL that can be read": ("https://", "https://user:word@127.0.0.1/x"), "names no host": ("https:///x",),
+            "a URL with a query [(][?]...[)] or a fragment [(]#...[)] names no folder or file here": ("https://127.0.0.1:9/x?y=z",),
+            "http:// is not protected on its way, and allowed for this machine only: use https://": ("http://example.org/model",),
+            "no connection with 127.0.0.1:9, or it was lost": ("http://127.0.0.1:9/x",)}.items():
+        for word in words:
+            text = one.fails(f": {why}" if len(word) < 1000 else "hf://a{100}", word, what=repr(word[:60]))
+            check("user:" not in text and "y=z" not in text.replace("hf://a/b?x=y", ""), f"{word!r}: {text!r}")
+    one.fails("HF_ENDPOINT: http://example.org: .*for this machine only", "hf://org/model", env={"HF_ENDPOINT": "http://example.org"})
     check(not one.front.seen, f"asked for: {[seen.target[:200] for seen in one.front.seen]}")
-    for words in (("train", "hf://a/b"), ("generate", "hf://a/b", "--prompt", "x"), ("inspect", "hf://org/model", "--text", "x")):
-        out, err, code = run(*words, env=one.environment())
-        check(code in (1, 2), f"{words}: exit {code}: {err[-500:]!r}")
+    for words in (("train", "hf://a/b"), ("generate", "hf://a/b", "--prompt", "x")):
+        bad(1, f"hf://a/b: couplet {words[0]} reads whole files, and local ones only: fetch it first", *words, env=one.environment())
+    one.fails("hf://org/model: --text reads the whole model, and a local one only: fetch it first", "hf://org/model", "--text", "x")
 
 
 def body(one):
@@ -307,11 +361,11 @@ def body(one):
     plain = one.front.serve("plain", made.folder)
     remote_case.groups({
         "ranges": lambda: check_ranges(one, plain), "connections": lambda: check_connections(one),
-        "certificates": lambda: check_certificates(one), "statuses": lambda: check_statuses(one),
+        "certificates": lambda: check_certificates(one), "gated": lambda: check_gated(one), "statuses": lambda: check_statuses(one),
         "nearest": lambda: check_nearest(one, made), "buckets": lambda: check_buckets(one, made), "redirects": lambda: check_redirects(one),
         "changes": lambda: check_changes(one, made), "indexes": lambda: check_indexes(one, made),
-        "headers": lambda: check_headers(one, made), "gguf": lambda: check_gguf(one),
-        "listings": lambda: check_listings(one, made), "words": lambda: check_words(one)})
+        "headers": lambda: check_headers(one, made), "json": lambda: check_json(one, made), "gguf": lambda: check_gguf(one),
+        "listings": lambda: check_listings(one), "words": lambda: check_words(one)})
 
 
 if __name__ == "__main__":

@@ -221,9 +221,11 @@ def wanders(seen, make):
 # ---- files ----
 
 def changes(path, content):
-    """Before this answer, the file becomes another."""
+    """Before this answer, the file becomes another; nobody sees a part of it."""
     def fault(seen, make):
-        path.write_bytes(content)
+        new = path.parent.parent / f"{path.name}.new"
+        new.write_bytes(content)
+        new.replace(path)
         return make()
     return fault
 
