@@ -11,6 +11,7 @@
 #include "cli/configure.h"
 #include "cli/flags.h"
 #include "cli/inspect_print.h"
+#include "cli/inspect_remote.h"
 #include "cli/output_paths.h"
 #include "cli/routing_print.h"
 #include "cli/terminal/output.h"
@@ -18,11 +19,9 @@
 #include "inspect/routing/show.h"
 #include "inspect/show.h"
 #include "io/file.h"
-#include "remote/remote.h"
 #include "store/run_dir.h"
 
-static const double LARGEST_ALPHA  = 1e6;
-static const int64_t MANY_REQUESTS = 20000; /* more need --yes */
+static const double LARGEST_ALPHA = 1e6;
 
 /* Everything that one call holds. */
 typedef struct work {
@@ -33,14 +32,12 @@ typedef struct work {
     cpl_coupling_report *reports;         /* (n) owned */
     const cpl_coupling_report **pointers; /* (n) the same, for charts; owned */
     int64_t n;
-    cpl_remote **remotes; /* (n_words) of words that name a server, else NULL; owned */
-    int64_t n_requests;   /* to all servers together */
-    cpl_log log;          /* warnings while reading */
-    double base_bytes;    /* of the program itself: code, libraries, stacks of threads */
-    int64_t lost;         /* checkpoints that could not be opened or read, with --keep-going */
-    char reason[1024];    /* of the first of them */
-    bool dry_run;         /* stops after opening all */
-    bool routed;          /* --text: the routing report too */
+    cpl_inspect_remotes remotes;
+    double base_bytes; /* of the program itself: code, libraries, stacks of threads */
+    int64_t lost;      /* checkpoints that could not be opened or read, with --keep-going */
+    char reason[1024]; /* of the first of them */
+    bool dry_run;      /* stops after opening all */
+    bool routed;       /* --text: the routing report too */
     const char *text;
     cpl_routing_options routing_options;
     cpl_routing_report routing;
@@ -180,13 +177,9 @@ static cpl_status check_sums(const work *w, const char *path)
 static cpl_status open_one(work *w, cpl_inspect_cost *cost, int i)
 {
     cpl_inspect_options o = w->options;
-    const char *word      = w->args->words[i];
-    if (cpl_remote_is(word)) {
-        CPL_TRY(cpl_remote_open(&w->remotes[i], word, cpl_flag_text(w->args, "--cache"), &w->log));
-        o.origin = cpl_remote_origin(w->remotes[i]);
-        word     = cpl_remote_path(w->remotes[i]);
-    }
-    return cpl_inspect_open(&w->reports[w->n], cost, word, &o, NULL);
+    const char *path;
+    CPL_TRY(cpl_inspect_remotes_open(&w->remotes, &o, &path, i));
+    return cpl_inspect_open(&w->reports[w->n], cost, path, &o, NULL);
 }
 
 /* Opens all and prints the cost of each, before any is read. */
@@ -200,20 +193,11 @@ static cpl_status open_all(work *w)
             continue;
         }
         cpl_inspect_print_cost(&w->reports[w->n], &cost, w->base_bytes);
-        w->n_requests += cost.reading.n_requests;
+        w->remotes.n_requests += cost.reading.n_requests;
         w->n++;
         CPL_TRY(check_sums(w, w->args->words[i]));
     }
     return CPL_OK;
-}
-
-static cpl_status check_requests(const work *w)
-{
-    if (w->n_requests <= MANY_REQUESTS || cpl_flag_on(w->args, "--yes")) return CPL_OK;
-    return CPL_FAIL(CPL_ERR_INPUT,
-                    "this takes %lld requests, and more than %lld are made with --yes only; "
-                    "--layers reads fewer layers",
-                    (long long)w->n_requests, (long long)MANY_REQUESTS);
 }
 
 static cpl_status run_all(work *w)
@@ -279,14 +263,12 @@ static cpl_status inspect_all(work *w)
     const size_t count = (size_t)w->args->n_words;
     w->reports         = cpl_alloc(count * sizeof *w->reports);
     w->pointers        = cpl_alloc(count * sizeof *w->pointers);
-    w->remotes         = cpl_alloc(count * sizeof *w->remotes);
-    if (w->remotes) memset(w->remotes, 0, count * sizeof *w->remotes);
     if (w->reports) memset(w->reports, 0, count * sizeof *w->reports);
-    if (!w->reports || !w->pointers || !w->remotes) return CPL_ERR_MEMORY;
+    if (!w->reports || !w->pointers) return CPL_ERR_MEMORY;
     if (w->routed) return inspect_routed(w);
     CPL_TRY(open_all(w));
     if (w->dry_run) return w->n || !w->lost ? CPL_OK : CPL_FAIL(CPL_ERR_INPUT, "%s", w->reason);
-    CPL_TRY(check_requests(w));
+    CPL_TRY(cpl_inspect_remotes_limit(&w->remotes));
     return run_all(w);
 }
 
@@ -390,18 +372,9 @@ static cpl_status judge(const work *w)
     return CPL_OK;
 }
 
-/* The cache is written to, so it must not lie in a checkpoint. */
-static cpl_status check_cache(const cpl_arguments *args)
-{
-    const char *cache = cpl_flag_text(args, "--cache");
-    for (int i = 0; cache && i < args->n_words; i++)
-        if (!cpl_remote_is(args->words[i])) CPL_TRY(cpl_path_guard_check(cache, args->words[i]));
-    return CPL_OK;
-}
-
 static cpl_status check_outputs(const cpl_arguments *args)
 {
-    CPL_TRY(check_cache(args));
+    CPL_TRY(cpl_inspect_remotes_check_cache(args));
     CPL_TRY(cpl_output_paths_outside(args));
     return cpl_output_paths_check(args, "layers checkpoints routing");
 }
@@ -413,24 +386,10 @@ static cpl_status show_and_judge(work *w)
     return judge(w);
 }
 
-/* The routing of a text needs the whole model. */
-static cpl_status refuse_text(const cpl_arguments *args)
-{
-    for (int i = 0; i < args->n_words; i++)
-        if (cpl_remote_is(args->words[i]))
-            return CPL_FAIL(CPL_ERR_INPUT,
-                            "%.500s: --text reads the whole model, and a local one only: fetch it "
-                            "first",
-                            args->words[i]);
-    if (cpl_flag_on(args, "--dry-run"))
-        return CPL_FAIL(CPL_ERR_USAGE, "--dry-run is for inspections without --text");
-    return CPL_OK;
-}
-
 static cpl_status inspect(work *w)
 {
     if (!w->routed) CPL_TRY(cpl_ranks_refuse("inspect without --text"));
-    if (w->routed) CPL_TRY(refuse_text(w->args));
+    if (w->routed) CPL_TRY(cpl_inspect_remotes_refuse_text(w->args));
     if (w->routed) CPL_TRY(cpl_ranks_begin(&w->world));
     CPL_TRY(cpl_ranks_watch(w->timeout_s));
     const bool first                = cpl_gather_is_first(w->world);
@@ -442,15 +401,14 @@ static cpl_status inspect(work *w)
 
 static cpl_status run(const cpl_arguments *args)
 {
-    work w            = {.args = args, .log = cpl_output_log(stderr)};
+    work w            = {.args = args, .remotes = {.args = args, .log = cpl_output_log(stderr)}};
     cpl_status status = read_options(&w);
     if (status == CPL_OK) status = inspect(&w);
     cpl_inspect_bar_clear(&w.bar);
     cpl_ranks_end(status);
     for (int64_t i = 0; w.reports && i < args->n_words; i++) cpl_inspect_close(&w.reports[i]);
-    for (int64_t i = 0; w.remotes && i < args->n_words; i++) cpl_remote_close(w.remotes[i]);
+    cpl_inspect_remotes_close(&w.remotes);
     cpl_routing_close(&w.routing);
-    cpl_free((void *)w.remotes);
     cpl_free(w.reports);
     cpl_free((void *)w.pointers);
     cpl_free(w.layers);
