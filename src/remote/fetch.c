@@ -341,9 +341,9 @@ static void out_of_range(cpl_fetch *f)
         return;
     }
     stop(f, CPL_FETCH_FAILED, CPL_ERR_INPUT,
-         "%s has no bytes %" PRIu64 " to %" PRIu64 " of it (416): the file became shorter",
-         cpl_address_host(host, f->url), f->transfer.begin,
-         f->transfer.begin + f->transfer.bytes - 1);
+         "%s has no bytes %" PRIu64 " to %" PRIu64 " of it (416)%s", cpl_address_host(host, f->url),
+         f->transfer.begin, f->transfer.begin + f->transfer.bytes - 1,
+         f->file->known ? ": the file became shorter" : "");
 }
 
 /* ---- one answer ---- */
