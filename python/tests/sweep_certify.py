@@ -80,7 +80,8 @@ def named(kind, faults, dtype, count, seed):
         verdict = judge(kind, [dump])
         sets = [{fault.key for fault in one.faults} for one in verdict.sets]
         same = {fault.key for fault in faults}
-        is_named = verdict.state in ("fault", "other") and any(one and one <= same for one in sets)
+        is_named = verdict.state == "other" and not verdict.sets or (  # it is exactly another kind's
+            verdict.state in ("fault", "other") and any(one and one <= same for one in sets))
         if moves(kind, dump) > TOLD:
             told += 1
             hits += is_named

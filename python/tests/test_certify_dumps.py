@@ -88,8 +88,8 @@ def damaged(blob, how):
     header, body = header_of(blob)
     if how == "a bit":
         return with_header(header, body[:-1] + bytes([body[-1] ^ 1]))
-    if how == "newer":
-        header["__metadata__"]["couplet_dump"] = "2"
+    if how in ("newer", "superscript"):
+        header["__metadata__"]["couplet_dump"] = "2" if how == "newer" else "²"
         return with_header(header, body)
     return {"cut": blob[:-7], "short": blob[:5], "empty": b"", "text": b"no tensors here, only words"}[how]
 
@@ -97,7 +97,7 @@ def damaged(blob, how):
 @pytest.mark.parametrize("how, sentence", (
     ("cut", "no whole safetensors file"), ("short", "no whole safetensors file"), ("empty", "no whole safetensors file"),
     ("text", "no whole safetensors file"), ("a bit", "damaged: its check sum is not the one"),
-    ("newer", "its version is 2, this program reads 1")))
+    ("newer", "its version is 2, this program reads 1"), ("superscript", "its version is ², this program reads 1")))
 def test_damaged_files(how, sentence, tmp_path, capsys):
     path = tmp_path / "a.safetensors"
     certify.write(path, one_of("z-loss"), "z-loss")

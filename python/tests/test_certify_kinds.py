@@ -220,6 +220,36 @@ def test_a_gate_without_a_scale():
     certify.assert_right(lambda logits, bias, top_k: others.gate(logits, bias, top_k, 1.0), "gate-weights")
 
 
+@pytest.mark.parametrize("dtype", (torch.float32, torch.bfloat16))
+@pytest.mark.parametrize("tied", (False, True))
+def test_a_factor_of_many_tokens(dtype, tied):
+    """Rounding in bf16 takes nearly all experts for ties; the factor comes from loss and gradients together."""
+    kind, g = KINDS["load-balancing-olmoe"], generator(0)
+    logits = torch.randn(1, 1000, 16, generator=g) * 1.5 + torch.randn(16, generator=g)
+    x = Case(logits=(2 * logits).round().to(dtype) if tied else logits.to(dtype), top_k=2, coefficient=1.0)
+    for factor in (0.3, 1.1, 1.37):
+        leaf = x.logits.float().clone().requires_grad_()
+        loss = factor * others.olmoe([leaf[0]], 2, 1.0)
+        loss.backward()
+        verdict = judge(kind, [Dump("one", x, {"loss": loss.detach(), "d_logits": leaf.grad.to(dtype)})])
+        assert verdict.factor == pytest.approx(factor, rel=1e-3) and not verdict.sets[0].faults, certify.sentence(verdict)
+
+
+def in_bf16(logits, top_k, coefficient):
+    """A right loss of one layer, whose softmax is in bf16."""
+    p = logits.bfloat16().softmax(-1).float()
+    f = torch.nn.functional.one_hot(logits.topk(top_k).indices, logits.shape[-1]).float().sum(1).mean(0) / top_k
+    return coefficient * logits.shape[-1] * (f * p.mean(0)).sum()
+
+
+def test_one_loss_of_two_kinds_is_right_as_both():
+    for seed in range(4):
+        for kind in ("load-balancing-olmoe", "load-balancing-switch"):
+            assert certify.certify(in_bf16, kind, seed=seed, rounding="bf16").state == "right"
+            verdict = certify.certify(in_bf16, kind, seed=seed)  # a CPU has no TF32
+            assert verdict.state == "unclear" and "give --rounding bf16" in certify.sentence(verdict)
+
+
 @pytest.mark.parametrize("factor", (0.01, 0.5, 1.015, 3.0))
 def test_a_factor_where_experts_tie(factor):
     verdict = certify.certify(lambda router_logits, top_k, coefficient: factor * others.olmoe(router_logits, top_k, coefficient),
@@ -254,6 +284,7 @@ def test_without_a_kind_all_that_fit_are_written(tmp_path, capsys):
 
 
 @pytest.mark.parametrize("words, sentence", (
+    (("losses_of_routers:z", "--seed", "9" * 20), "must be from 0 to 2^63 - 1"),
     (("losses_of_others:papers", "--seed", "1"), "--seed is not for the coupling loss"),
     (("losses_of_others:papers", "--logits", "one"), "--logits is not for the coupling loss"),
     (("a_dump.safetensors", "--keep", "folder"), "--keep is not for a dump"),

@@ -293,6 +293,9 @@ def test_bad_arguments():
     refused("does not show what gate-weights needs", model, step, kind="gate-weights")
     refused("load-balancing-switch needs: top_k", model, step, top_k=None)
     refused("no parameter .n, d. of the model", model, step, routers=["layers.0.nothing"])
+    refused("routers= names none", model, step, routers=[])
+    refused("top_k is 2.5, must be a whole number from 1", model, step, top_k=2.5)
+    refused(f"top_k is 99, but layers.0.gate.weight has {N} experts", model, step, top_k=99)
     refused("no module of the model", model, step, routers=[nn.Linear(2, 2)])
     refused("its module was not called", model, lambda: model.head.weight.sum().backward() or
             model.layers[0].gate.weight.sum().backward())
@@ -312,6 +315,28 @@ def test_a_loss_that_is_not_affine():
             return (1 + 40 * self.aux_loss_coef)**2 * sum(switch(one, K) for one in logits)
     model = Squared()
     refused("neither affine", model, step_of(model, batches()))
+
+
+def test_a_router_that_layers_share():
+    """It is named once, or once a layer."""
+    model = Model()
+    for layer in model.layers:
+        layer.gate = model.layers[0].gate
+    step, kinds = step_of(model, batches()), []
+    for times in (1, LAYERS):
+        with certify.record(model, "aux_loss_coef", routers=[model.layers[0].gate] * times, top_k=K) as one:
+            one.run(step)
+        assert len(one.routers) == 1
+        kinds.append(certify.sentence(one.verdict("load-balancing-switch")))
+    assert kinds[0] == kinds[1]
+
+
+def test_logits_that_are_more_than_a_product():
+    model = Model()
+    for layer in model.layers:
+        layer.gate.register_forward_hook(lambda gate, given, out: out.tanh() * 3)
+    verdict = recorded(model, step_of(model, batches()))
+    assert verdict.state == "unknown" and "logits are more than W x" in certify.sentence(verdict)
 
 
 def test_the_coupling_loss_needs_no_step():

@@ -83,8 +83,8 @@ def check_without_libcurl(one):
     """Where libcurl cannot be loaded, what to install is said, and a local path is still read."""
     with scratch_folder() as place:
         (place / "libcurl.so.4").write_bytes(b"")
-        environment = one.environment(LD_LIBRARY_PATH=str(place))
-        bad(1, ["need libcurl", "libcurl4"], "inspect", "hf://a/b", env=environment)
+        environment = one.environment(LD_LIBRARY_PATH=str(place), HF_ENDPOINT="")
+        bad(1, ["hf://a/b: checkpoints on servers need libcurl", "libcurl4"], "inspect", "hf://a/b", env=environment)
         check(in_json("inspect", FAMILIES / "olmoe", env=environment) == in_json("inspect", FAMILIES / "olmoe"),
               "without libcurl: other figures of a local folder")
         good("version", env=environment)

@@ -60,21 +60,28 @@ def certify(function: Callable[..., Any], kind: str, dtype: torch.dtype = torch.
             rounding: Optional[str] = None) -> Union[Verdict, erc.Certificates]:
     """Runs the callable on inputs of this kind. `fixed`: inputs that it has inside and does not take, as {"top_k": 2};
     `logits`: "tuple", "stack" or "one", how it takes those of several layers (found out by trying). `rounding`: what is
-    let pass, "f32" or "bf16"; None: the latter where a number has 16 bits. CannotJudge: why there is no verdict. Of the
+    let pass, "f32", with TF32, or "bf16"; None: the latter where a number has 16 bits; no TF32 on a CPU. CannotJudge: why there is no verdict. Of the
     coupling loss, kind "erc": certificates; it has one seed."""
     if kind == "erc":
         return erc.judge(erc.dumps(function, dtype, device, fixed), None if rounding is None else rounding == "bf16")
-    return judge(kind_of(kind), dumps(function, kind_of(kind), dtype, device, seed, fixed, logits), rounding)
+    return judge(kind_of(kind), dumps(function, kind_of(kind), dtype, device, seed, fixed, logits),
+                 rounding or rounding_on(device, dtype))
+
+
+def rounding_on(device: str, dtype: torch.dtype) -> Optional[str]:
+    """A CPU has no TF32."""
+    return "exact" if device == "cpu" and dtype in (torch.float32, torch.float64) else None
 
 
 def fitting(function: Callable[..., Any], rounding: Optional[str] = None, **settings: Any) -> List[str]:
     """The kinds as which it is right; settings: of certify. CannotJudge: it can be judged as none."""
     found: List[str] = []
     reasons: List[str] = []
+    on = rounding_on(settings.get("device", "cpu"), settings.get("dtype", torch.float32))
     for name in ("erc", *KINDS):
         try:
             if name == "erc" and certify(function, name, rounding=rounding, **settings).exit_code == 0 or (
-                    name != "erc" and is_right(KINDS[name], dumps(function, KINDS[name], **settings), rounding)):
+                    name != "erc" and is_right(KINDS[name], dumps(function, KINDS[name], **settings), rounding or on)):
                 found.append(name)
         except CannotJudge as error:
             reasons.append(str(error))

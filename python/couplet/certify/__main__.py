@@ -9,7 +9,6 @@ Exit code 0: right; 1: wrong; 2: not judged, with the reason."""
 from __future__ import annotations
 
 import argparse
-import contextlib
 import inspect
 import json
 import pathlib
@@ -19,7 +18,7 @@ from typing import Any, Dict, List, Mapping, Optional, Union
 import torch
 from torch import Tensor
 
-from . import CannotJudge, KINDS, Verdict, as_json, details, erc, fitting, judge, kind_of, sentence
+from . import CannotJudge, KINDS, Verdict, as_json, details, erc, fitting, judge, kind_of, rounding_on, sentence
 from ._call import MANY, dumps
 from ._dump import of_kind, read, save, tensors_in, write
 from .._import import load
@@ -58,7 +57,7 @@ def _fixed(args: argparse.Namespace) -> Dict[str, Any]:
     for word in (*(args.set or ()), *given):
         name, _, value = word.partition("=")
         try:
-            found[name] = int(value) if value.isdigit() else float(value)
+            found[name] = int(value) if value.isdecimal() else float(value)
         except ValueError:
             raise CannotJudge(f"--set {word}: must be NAME=NUMBER") from None
     return found
@@ -95,9 +94,14 @@ def _of_dump(args: argparse.Namespace, tensors: Mapping[str, Tensor], named: Opt
         kind = kind_of(name)
         return [judge(kind, [of_kind(dump, kind)], args.rounding)]
     verdicts: List[ANY] = []
+    reasons: List[str] = []
     for kind in KINDS.values():
-        with contextlib.suppress(CannotJudge):
+        try:
             verdicts.append(judge(kind, [of_kind(dump, kind)], args.rounding))
+        except CannotJudge as error:
+            reasons.append(str(error))
+    if not verdicts:
+        raise CannotJudge("it can be judged as no kind; of most: " + max(reasons, key=reasons.count))
     return [one for one in verdicts if one.exit_code == 0]
 
 
@@ -171,7 +175,7 @@ def _of_router(args: argparse.Namespace, function: Any, name: str, settings: Dic
     made = dumps(function, kind_of(name), **settings)
     for dump in made if args.keep else ():
         write(_kept(args, dump.name, name), dump, name)
-    return judge(kind_of(name), made, args.rounding)
+    return judge(kind_of(name), made, args.rounding or rounding_on(settings["device"], settings["dtype"]))
 
 
 def _refuse(args: argparse.Namespace, what: str, *names: str) -> None:
@@ -187,6 +191,8 @@ def _run(args: argparse.Namespace) -> int:
         tensors, metadata = tensors_in(pathlib.Path(args.callable))
         return _said(_of_dump(args, tensors, metadata.get("kind")), args)
     _check_device(args.device or "cpu")
+    if args.seed is not None and not 0 <= args.seed < 2**63:
+        raise CannotJudge(f"--seed {args.seed}: must be from 0 to 2^63 - 1")
     return _said(_of_callable(args, load(args.callable)), args)
 
 

@@ -79,7 +79,7 @@ def tensors_in(path: pathlib.Path) -> Tuple[Dict[str, Tensor], Dict[str, str]]:
     except Exception as error:  # safetensors has an exception of its own, and passes on others
         raise CannotJudge(f"it is no whole safetensors file: {str(error).splitlines()[0]}") from None
     version = metadata.get("couplet_dump", "1")
-    if not version.isdigit() or int(version) > VERSION:
+    if not version.isdecimal() or int(version) > VERSION:
         raise CannotJudge(f"its version is {version[:20]}, this program reads {VERSION}: pip install -U couplet")
     found = _xxh3(_body(blob))
     if metadata.get("xxh3") and found and metadata["xxh3"].lower() != found:

@@ -12,7 +12,7 @@ from torch import Tensor
 from ._evaluate import TF32, UNIT, Bounds, distance, outputs, scaled
 from ._kind import Case, Fault, Has, Kind, Outputs
 from ._scale import scale_faults
-from ._ties import fitted, least_away, room, ties, unexplained
+from ._ties import by_factor, fitted, least_away, room, ties
 from .kinds import KINDS
 from .kinds._balance import Sums, part
 
@@ -23,6 +23,7 @@ UNEXPLAINED = 0.02  # of the gradients: what a fit that is not finished leaves, 
 TINY = 1000.0  # bounds of the right one: what is smaller may be rounding
 CLEAR = 0.25  # of an output's norm: what lies further away is not explained by the rounding of the dump's own formats
 CLEAR_TF32, CLEAR_BF16 = 0.02, 0.05  # nor by coarser ones
+SAME = 1e-9  # of an output: so near are two references that are one on some inputs
 ZERO = 1e-5  # of the right output: what is left of one that is zero but for rounding
 FEW = 8  # tokens: fewer say nothing of a fault that depends on which expert is picked
 MANY, EVERY = 1 << 16, 16  # of so many logits, every so-manyth token is looked at first
@@ -84,6 +85,7 @@ class Verdict:
     untold: List[Fault] = field(default_factory=list)  # faults that these dumps would not show
     figures: Dict[str, List[Figure]] = field(default_factory=dict)  # of each dump, against the right one
     first: List[str] = field(default_factory=list)  # the first numbers that differ
+    note: str = ""  # of what is not known
 
     @property
     def exit_code(self) -> int:
@@ -177,6 +179,10 @@ class Judge:
                 held.append((k, self, k))
         return bool(held) and all((own is self or self.loss_is_near(k, supposed, unit, supposed.factors(self.dumps[k].x)[0]))
                                   and own.fits_one(of, supposed, unit) for k, own, of in held)
+
+    def is_partial(self, supposed: Supposed) -> bool:
+        """Whether it is held against a part of the tokens alone."""
+        return any(fault.picks for fault in supposed.faults) and any(one is not None for one in self.known_untied.values())
 
     def fits_at_all(self, unit: float) -> bool:
         """Whether the right one lies within rounding, however much that is of it."""
@@ -286,7 +292,8 @@ class Judge:
         few, some = self.part(k, unit)
         few = few.but(sums=Sums(sums.known), shift=torch.zeros_like(limits[0]))
         near = most("d_logits", self.bounds(k, RIGHT, unit).so_far()["d_logits"]) / self.sizes[k]["d_logits"]
-        return unexplained(self.kind, few, given, some["d_logits"]) <= near + UNEXPLAINED
+        some = {"d_logits": some["d_logits"]}
+        return by_factor(self.kind, few, given, some, torch.ones_like(few.shift), 1e-6)[1] <= near + UNEXPLAINED
 
     def may_be_clear(self, k: int, supposed: Supposed, unit: float, away: Dict[str, float]) -> bool:
         """Whether is_clear can hold of outputs that lie at least so far off: a |e| bounds |e - g| only if |e - g| is at most
@@ -358,10 +365,23 @@ class Judge:
         k = next(untied, 0)  # where experts tie the loss may be of other counts
         if not self.may_be_near(k, supposed, unit, None):
             return None
-        right = float(self.expected(k, supposed, unit)[1].get("loss", torch.zeros(())))
-        right *= supposed.factors(self.dumps[k].x)[0]
-        c = float(self.dumps[k].got.get("loss", torch.zeros(()))) / right if right else 0.0
+        c = self.nearest_factor(k, supposed, unit)
         return c if c and self.fits(replace(supposed, times=c), unit) else None
+
+    def nearest_factor(self, k: int, supposed: Supposed, unit: float) -> float:
+        """Of dump k: that of the loss; where experts tie, that of loss and gradients with the counts that fit best."""
+        got, (x, limits) = self.dumps[k].got, self.room(k, unit)
+        times = supposed.factors(self.dumps[k].x)[0]
+        if "loss" not in got or not times:
+            return 0.0
+        if limits and "d_logits" in got:
+            free = (limits[1] > limits[0]).double()
+            c, _ = by_factor(self.kind, x.but(shift=torch.zeros_like(free)), supposed.given(), got, free, 1e-8)
+            if not c:
+                return 0.0
+            supposed = replace(supposed, times=c / times)  # the loss may be stored in a finer format: it says more precisely
+        right = float(self.expected(k, supposed, unit)[1]["loss"]) * times
+        return float(got["loss"]) / right if right else 0.0
 
     # ---- the verdict ----
 
@@ -383,6 +403,8 @@ class Judge:
 
     def coarsest(self, given: Set[torch.dtype]) -> float:
         if not self.kind.gradients:
+            return UNIT[torch.float32]
+        if self.rounding == "exact":
             return UNIT[torch.float32]
         is_narrow = self.rounding is None and bool(given & {torch.bfloat16, torch.float16})
         return UNIT[torch.bfloat16] if is_narrow or self.rounding == "bf16" else TF32
@@ -424,13 +446,27 @@ def relatives(kind: Kind, dumps: Sequence[Dump]) -> List[Kind]:
 
 def is_right(kind: Kind, dumps: Sequence[Dump], rounding: Optional[str] = None) -> bool:
     own = Judge(kind, dumps, rounding=rounding)
-    return any(own.fits(RIGHT, unit) for unit, _ in own.units())
+    return any(own.fits(RIGHT, unit) or any(is_same(own, other) for other in as_others(own, unit)) for unit, _ in own.units())
+
+
+def as_others(own: Judge, unit: float) -> List[Kind]:
+    """The other kinds as which the dumps are right."""
+    return [other for other in relatives(own.kind, own.dumps) if Judge(other, own.dumps, own.cases).fits(RIGHT, unit)]
+
+
+def is_same(own: Judge, other: Kind) -> bool:
+    """Whether the two references give the same numbers for all dumps, as those of one layer do that differ in layers."""
+    def away(x: Case) -> float:
+        one, two = outputs(own.kind, x, {}), outputs(other, x, {})
+        return max(distance(one[name], two[name]) / max(float(one[name].norm()), 1e-300) for name in one)
+
+    return all(away(own.room(k, min(own.formats()))[0]) < SAME for k in range(len(own.dumps)))
 
 
 def judge(kind: Kind, dumps: Sequence[Dump], rounding: Optional[str] = None) -> Verdict:
     """The first that explains all dumps. In the dumps' own formats: the kind, another kind, or one fault; two faults, a
-    factor, or a factor and a fault. In coarser ones: the kind, another, one fault, or a factor. `rounding`: "f32", TF32
-    at most, or "bf16"; None: bf16 where a number of a dump has 16 bits."""
+    factor, or a factor and a fault. In coarser ones: the kind, another, one fault, or a factor. `rounding`: that of
+    float32 alone, "exact", with TF32, "f32", or "bf16"; None: bf16 where a number of a dump has 16 bits, else "f32"."""
     own = Judge(kind, dumps, rounding=rounding)
     finer = [one for one in own.units() if one[0] <= max(own.formats())]
     coarser = [one for one in own.units() if one[0] > max(own.formats())]
@@ -453,16 +489,22 @@ def judge(kind: Kind, dumps: Sequence[Dump], rounding: Optional[str] = None) -> 
 
 def _one_fault(own: Judge, unit: float) -> Optional[Verdict]:
     """Or none."""
-    is_the_kind = own.fits(RIGHT, unit)
-    others = [other for other in relatives(own.kind, own.dumps) if Judge(other, own.dumps, own.cases).fits(RIGHT, unit)]
+    others = as_others(own, unit)
+    is_the_kind = own.fits(RIGHT, unit) or any(is_same(own, other) for other in others)
     one = own.fitting(1, unit)
+    if any(map(own.is_partial, one)) and own.factor(RIGHT, unit):  # which explains all tokens
+        one = [each for each in one if not own.is_partial(each)]
     if is_the_kind:
         return Verdict(own.kind, "right", [RIGHT], others, untold=[fault for each in one for fault in each.faults])
     return Verdict(own.kind, "other" if others else "fault", one, others) if others or one else None
 
 
 def _two_faults(own: Judge, unit: float) -> Optional[Verdict]:
-    """One of which may be a factor."""
+    """One of which may be a factor. If one factor of everything explains the dumps, it may be of two scales."""
+    c = own.factor(RIGHT, unit)
+    if c:
+        two = [one for one in own.sets(2) if not one.inside and own.fits(one, unit)]
+        return Verdict(own.kind, "fault", two) if two else Verdict(own.kind, "fault", [RIGHT], factor=c)
     two = own.fitting(2, unit)
     return Verdict(own.kind, "fault", two) if two else _factor(own, unit, (RIGHT, *own.sets(1)))
 

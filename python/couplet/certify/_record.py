@@ -31,6 +31,8 @@ from ._scale import ANY
 from .kinds import KINDS
 
 # Of the expected gradient: what rounding of the whole step may be of it, at least, and in rounding errors.
+NOT_LINEAR = ("; a router whose logits are more than W x, as scaled, normalised or noisy ones, cannot be judged by a step: "
+              "give its loss to certify()")
 SMALL, ROUNDED = 0.02, 32.0
 SHARP = 0.25  # of the expected gradient: a larger bound says nothing
 Step = Callable[[], Any]
@@ -70,7 +72,12 @@ class Recorded:
                  routers: Optional[Named], top_k: Optional[int], sequences: Optional[int]):
         self.wrapped, self.model = model, unwrapped(model)
         self.setting = Setting(self.model, coefficient, value)
-        self.routers = routers_of(self.model, names_of(self.model, routers))
+        found = routers_of(self.model, names_of(self.model, routers))
+        self.routers = list({id(one.module): one for one in found}.values())  # one that layers share is called by each
+        if not self.routers:
+            raise CannotJudge("routers= names none")
+        if top_k is not None and (not isinstance(top_k, int) or top_k < 1):
+            raise CannotJudge(f"top_k is {top_k}, must be a whole number from 1")
         self.top_k = top_k or Config.read(hf.config_of(self.model), "the model").number("K") or None
         self.given_sequences, self.sequences = sequences, 0
         self.masks: List[Optional[Tensor]] = []  # [t] of each forward pass
@@ -198,6 +205,8 @@ class Recorded:
     def _joined(self, tokens: List[List[Tensor]], masks: List[Optional[Tensor]], sequences: int, ranks: int) -> Case:
         x = torch.stack([torch.cat(batches) for batches in tokens])
         W = torch.stack([whole(weight.parameter).detach().cpu() for weight in self._weights()])
+        if self.top_k and self.top_k > W.shape[1]:
+            raise CannotJudge(f"top_k is {self.top_k}, but {self.routers[0].name} has {W.shape[1]} experts")
         logits = torch.einsum("ltd,lnd->ltn", x.double(), W.double())
         biases = [getattr(router.module, "bias", None) for router in self.routers]
         if all(isinstance(bias, nn.Parameter) for bias in biases):
@@ -248,7 +257,8 @@ class Recorded:
         left = min(twice.less(c.times(factor)).size() for factor in (2.0, 4.0))
         noise = max(self._floor(), SPARE * left)
         if left > self._floor() and left > SMALL * twice.size():
-            raise CannotJudge("the gradients are neither affine in the coefficient nor in its square")
+            raise CannotJudge("the gradients are neither affine in the coefficient nor in its square: they are clipped, or "
+                              "rounding hides a small coefficient; give value= a larger one, as 1.0")
         return noise
 
     def dumps(self, kind: Kind) -> List[Dump]:
@@ -292,6 +302,8 @@ class Recorded:
             return Verdict(KINDS[kind], "fault", [Supposed((), (fault,)) for fault in ANY
                                                   if fault.key in ("coefficient_unused", "zero")])
         verdict = judge(KINDS[kind], dumps)
+        if verdict.state == "unknown":
+            verdict.note = NOT_LINEAR
         if verdict.state == "right" and not any(one.name != "loss" and one.bound <= SHARP * one.expected
                                                 for figures in verdict.figures.values() for one in figures):
             raise CannotJudge(f"cannot be told: rounding in {verdict.grade} may be as large as the gradient; give a step with "

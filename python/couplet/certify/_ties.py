@@ -140,17 +140,18 @@ def _turns(fit: _Fit, shift: Tensor, rounded: float, least: Tensor, most: Tensor
     return found, left
 
 
-def unexplained(kind: Kind, x: Case, faults: Mapping[str, Optional[float]], got: Tensor) -> float:
-    """The share of the gradients `got` that no counts and no factor explain, whatever the ties allow: what is left of a
-    least-squares fit."""
-    fit = _Fit(kind, x, faults, {"d_logits": got}, torch.ones_like(x.shift))
+def by_factor(kind: Kind, x: Case, faults: Mapping[str, Optional[float]], got: Outputs, free: Tensor,
+              rounded: float) -> Tuple[float, float]:
+    """The factor with which counts of experts that are `free` explain `got`, whatever the ties allow, and the share that
+    they leave: a least-squares fit, since c (y + A s) is affine in c and c s."""
+    fit = _Fit(kind, x, faults, got, free)
 
     def left(v: Tensor) -> Tensor:
-        return v - fit.forward(fit.solved(torch.zeros_like(fit.free), v, 1e-6)) if fit.size else v
+        return v - fit.forward(fit.solved(torch.zeros_like(fit.free), v, rounded)) if fit.size else v
 
     given, right = left(fit.goal + fit.right.detach()), left(fit.right.detach())
     factor = float(given @ right) / max(float(right @ right), 1e-300)
-    return float((given - factor * right).norm()) / max(float((fit.goal + fit.right.detach()).norm()), 1e-300)
+    return factor, float((given - factor * right).norm()) / max(float((fit.goal + fit.right.detach()).norm()), 1e-300)
 
 
 def least_away(kind: Kind, x: Case, faults: Mapping[str, Optional[float]], got: Outputs,

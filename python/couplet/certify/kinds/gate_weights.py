@@ -54,7 +54,7 @@ FAULTS = (
     Fault("normalised_over_all", "the divisor is the sum over all experts", "divide by the sum over the chosen"),
     Fault("detached_divisor", "the divisor has no gradient", "no detach() on the sum"),
     Fault("detached", "the weights have no gradient: the router cannot learn", "no detach(), no torch.no_grad()"),
-    Fault("epsilon", "an epsilon in the divisor is as large as the scores", "1e-20, or none",
+    Fault("epsilon", "an epsilon in the divisor is as large as the scores", "leave it out, or take one far below all scores",
           values=(1e-9, 1e-8, 1e-7, 1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 1.0)),
     Fault("scale_left_out", "the scale of the routed experts is left out", "multiply by routed_scaling_factor"),
 )
