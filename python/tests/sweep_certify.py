@@ -6,7 +6,7 @@
 --cases: random inputs for each fault, in float32 and bf16: the share on which it is named, of those on which it moves
          loss or gradient by more than three times the bound; and of the others the share that is named or judged right.
 --pairs: random inputs for each pair of faults inside a kind, of --most pairs a kind, drawn at random.
---page:  the shares as tables in Markdown, docs/certify-sweep.md.
+--page:  the shares as tables in Markdown.
 
 The coupling loss, --kind erc, has its own random cases and rules (test_certify_erc.py): --pairs times ten pairs in all, each
 named but for one in fifty.

@@ -60,8 +60,8 @@ def certify(function: Callable[..., Any], kind: str, dtype: torch.dtype = torch.
             rounding: Optional[str] = None) -> Union[Verdict, erc.Certificates]:
     """Runs the callable on inputs of this kind. `fixed`: inputs that it has inside and does not take, as {"top_k": 2};
     `logits`: "tuple", "stack" or "one", how it takes those of several layers (found out by trying). `rounding`: what is
-    let pass, "f32", with TF32, or "bf16"; None: the latter where a number has 16 bits; no TF32 on a CPU. CannotJudge: why there is no verdict. Of the
-    coupling loss, kind "erc": certificates; it has one seed."""
+    let pass, "f32", with TF32, or "bf16"; None: the latter where a number has 16 bits; no TF32 on a CPU. CannotJudge:
+    why there is no verdict. Of the coupling loss, kind "erc": certificates; it has one seed."""
     if kind == "erc":
         return erc.judge(erc.dumps(function, dtype, device, fixed), None if rounding is None else rounding == "bf16")
     return judge(kind_of(kind), dumps(function, kind_of(kind), dtype, device, seed, fixed, logits),

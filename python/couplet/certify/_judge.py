@@ -446,7 +446,8 @@ def relatives(kind: Kind, dumps: Sequence[Dump]) -> List[Kind]:
 
 def is_right(kind: Kind, dumps: Sequence[Dump], rounding: Optional[str] = None) -> bool:
     own = Judge(kind, dumps, rounding=rounding)
-    return any(own.fits(RIGHT, unit) or any(is_same(own, other) for other in as_others(own, unit)) for unit, _ in own.units())
+    return any(own.fits(RIGHT, unit) or any(is_same(own, other) for other in as_others(own, unit))
+               for unit, _ in own.units())
 
 
 def as_others(own: Judge, unit: float) -> List[Kind]:

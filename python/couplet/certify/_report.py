@@ -77,7 +77,8 @@ def sentence(verdict: Union[Verdict, Certificates]) -> str:
     if verdict.state == "unclear":
         return _unclear(verdict)
     if verdict.state == "unknown":
-        return f"not right as {kind}, in a way that is not listed; the first numbers that differ: {'; '.join(verdict.first)}{verdict.note}"
+        first = f"the first numbers that differ: {'; '.join(verdict.first)}"
+        return f"not right as {kind}, in a way that is not listed; {first}{verdict.note}"
     sets = [_words(one) for one in verdict.sets]
     if len(sets) > 1 and not set.intersection(*map(set, sets)):
         return f"wrong as {kind}; these inputs do not tell apart: {' | '.join(map('; '.join, sets))}"
