@@ -69,6 +69,18 @@ def test_every_fault_is_named(name, key):
     assert verdict.exit_code == 1
 
 
+def test_counts_shared_over_ranks_but_not_over_steps():
+    """Tokens of rank 0 come first: f of step s is that of micro-batches s and s + 3."""
+    kind, g = KINDS["load-balancing-global"], generator(4)
+    x = Case(logits=torch.randn(2, 60, 6, generator=g), top_k=2, coefficient=0.3, micro_batches=6, steps=3, ranks=2)
+    leaf = x.logits.clone().requires_grad_()
+    parts = leaf.unflatten(1, (2, 3, 10))
+    loss = 0.3 * sum(others.olmoe(tuple(torch.cat([layer[0, s], layer[1, s]]) for layer in parts), 2, 1.0) for s in range(3)) / 3
+    loss.backward()
+    verdict = judge(kind, [Dump("one", x, {"loss": loss.detach(), "d_logits": leaf.grad})])
+    assert [[fault.key for fault in one.faults] for one in verdict.sets] == [["steps_apart"]], certify.sentence(verdict)
+
+
 def test_two_faults_at_once():
     kind = KINDS["load-balancing-olmoe"]
     for pair in (("softmax_twice", "padding_counted"), ("P_over_chosen", "layers_summed")):

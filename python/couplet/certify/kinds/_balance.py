@@ -151,7 +151,7 @@ def fraction(r: Routed, has: Has) -> Tensor:
     """f [L,A,n]: the share of the T K assignments that goes to each expert."""
     m = torch.ones_like(r.m) if has("padding_counted") or has("padding_in_f") else r.m
     chosen = r.chosen * r.p if has("f_of_scores") else r.chosen
-    if has("f_straight_through"):
+    if has("f_straight_through") or has("gradient_of_f"):
         chosen = chosen + (r.p - r.p.detach())
     counts = r.total(chosen, m)
     if has("counts_in_bf16"):
@@ -168,6 +168,8 @@ def mean_score(r: Routed, has: Has) -> Tensor:
     p = r.p * r.chosen if has("P_over_chosen") else r.p
     total = _in_bf16(r, p * m) if has("sum_in_bf16") else r.total(p, m)
     P = total / (r.t if has("padding_divides") else r.number(m))
+    if has("gradient_of_f"):
+        P = P.detach()
     if has("mean_over_all"):
         P = P.mean(-1, keepdim=True).expand_as(P)
     return P
@@ -219,6 +221,7 @@ FAULTS = (
           "count: one_hot(indices).float().mean(0), which has no gradient", picks=True),
     Fault("f_straight_through", "counts have the gradient of scores, as of a straight-through estimator",
           "the one-hot alone: f has no gradient"),
+    Fault("gradient_of_f", "counts have the gradient of scores, and P has none", "detach f, not P"),
     Fault("first_choice", "f counts the first choice of each token alone",
           "count all K of a token; GShard (arXiv 2006.16668) counts the first", "DeepSpeed's top2gating", picks=True),
     Fault("mean_over_all", "P is a mean over experts as well as tokens: the loss is constant",
