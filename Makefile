@@ -104,7 +104,7 @@ bench: ## measures speed against the plain matrix product, in the same run
 	@for program in build/release/bench/*; do [ ! -x $$program ] || $$program || exit 1; done
 	@python3 bench/remote.py build/release/couplet
 
-intervals: ## measures how often the intervals of inspect --sample hold; LAYERS=1000; about half an hour
+intervals: ## measures how often the intervals of inspect --sample hold; LAYERS=1000; about a quarter of an hour
 	@tools/deps.sh build
 	@tools/build.sh release --target couplet row_coverage
 	@tools/intervals.sh build/release $(LAYERS)
