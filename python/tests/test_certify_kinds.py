@@ -196,9 +196,9 @@ def first_choice(x, indices):
 def test_a_fault_that_depends_on_the_choice_where_some_tie(loss, key):
     """In bf16 some experts tie; an implementation takes any of them."""
     kind = KINDS["load-balancing-olmoe"]
-    logits = (8 * torch.randn(2, 60, 9, generator=generator(7))).round() / 4
-    ties = (logits.sort(-1, descending=True).values.diff(dim=-1) == 0)[..., :3].any(-1)
-    assert 3 < int(ties.sum()) < 100
+    logits = (4 * torch.randn(2, 60, 9, generator=generator(7))).round() / 2
+    ties = logits.sort(-1, descending=True).values.diff(dim=-1) == 0
+    assert all(5 < int(ties[..., k].sum()) < 60 for k in (0, 2))  # for the first place and for the last of three
     x = Case(logits=logits.requires_grad_(), top_k=3, coefficient=0.4)
     value = loss(x, logits.topk(3).indices)
     value.backward()
