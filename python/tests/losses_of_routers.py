@@ -183,6 +183,10 @@ def a_vector(logits):
     return logits.logsumexp(-1)
 
 
+async def later(logits):
+    return logits.sum()
+
+
 def nothing(logits):
     return None
 
@@ -223,6 +227,7 @@ CANNOT = {
     "is_random": ("--loss z-loss", "depends on hidden state or on random numbers"),
     "changes_inputs": ("--loss z-loss", "it changes its input logits"),
     "a_vector": ("--loss z-loss", "it returns a tensor ["),
+    "later": ("--loss z-loss", "it is a coroutine (async def), must be a function"),
     "nothing": ("--loss z-loss", "it returns None, must return the loss"),
     "not_a_number": ("--loss z-loss", "its loss has a NaN or an infinite number"),
     "unknown_argument": ("--loss z-loss", "temperature is none of"),

@@ -94,7 +94,7 @@ def test_what_no_list_has():
     dumps = [Dump(name, x, {key: value + 0.01 for key, value in outputs(kind, x, {}).items()})
              for name, x in kind.cases(0).items()]
     verdict = judge(kind, dumps)
-    assert verdict.state == "unknown" and "must be" in certify.sentence(verdict)
+    assert verdict.state == "unknown" and not verdict.sets and "must be" in certify.sentence(verdict)
 
 
 def test_what_is_infinite_explains_nothing():
@@ -272,6 +272,8 @@ def test_a_factor_where_experts_tie(factor):
 @pytest.mark.parametrize("words, sentence", (
     (["--set", "top_k=9999"], "top_k is 9999, which is more than 1024"), (["--set", "top_k=0"], "must be a whole number from 1"),
     (["--set", "mask=1"], "mask is a tensor, which cannot be set"), (["--json", "no/folder/x.json"], "there is no folder no/folder"),
+    (["--set", "top_k=2", "--json", "."], ".: Is a directory"),
+    (["--set", "top_k=2", "--keep", __file__], f"{__file__}: File exists"),
 ))
 def test_settings_that_cannot_be(words, sentence, capsys):
     assert command.main(["losses_of_routers:two_inside", "--loss", "load-balancing-olmoe", *words]) == 2

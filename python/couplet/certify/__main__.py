@@ -143,8 +143,7 @@ def _remedies(verdict: ANY) -> int:
     """How many of its details say how it is mended."""
     if isinstance(verdict, erc.Certificates):
         return len({key for one in verdict.found.values() if one.verdict == "fault" for key in one.faults})
-    named = verdict.state in ("fault", "other")
-    return len({fault.key for one in verdict.sets for fault in one.faults}) if named else 0
+    return len({fault.key for one in verdict.sets for fault in one.faults})
 
 
 def _kept(args: argparse.Namespace, name: str, kind: str) -> pathlib.Path:
@@ -215,7 +214,8 @@ def main(words: Optional[List[str]] = None) -> int:
             raise CannotJudge(f"there is no folder {pathlib.Path(args.json).parent}")
         return _run(args)
     except (CannotJudge, OSError) as error:
-        print(f"couplet.certify: {args.callable}: {error}", file=sys.stderr)
+        why = f"{error.filename}: {error.strerror}" if isinstance(error, OSError) and error.filename else str(error)
+        print(f"couplet.certify: {args.callable}: {why}", file=sys.stderr)
         return 2
 
 

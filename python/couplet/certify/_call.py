@@ -26,6 +26,8 @@ class Callee:
                  logits: Optional[str] = None):
         self.function, self.kind, self.fixed, self.logits = function, kind, dict(fixed or {}), logits
         inner = function.forward if isinstance(function, nn.Module) else function
+        if inspect.iscoroutinefunction(inner):
+            raise CannotJudge("it is a coroutine (async def), must be a function")
         try:
             self.signature = inspect.signature(inner)
         except (TypeError, ValueError):

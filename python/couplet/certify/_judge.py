@@ -78,7 +78,7 @@ class Figure:
 class Verdict:
     kind: Kind
     state: str  # "right", "other", "fault", "unknown", or "unclear": rounding moves the right one as far
-    sets: List[Supposed] = field(default_factory=list)  # those that explain the dumps; the nearest one if unknown
+    sets: List[Supposed] = field(default_factory=list)  # those that explain the dumps
     others: List[Kind] = field(default_factory=list)  # as which it is right, or right too
     factor: Optional[float] = None  # of everything, where no named fault is one
     grade: str = ""  # the rounding within which it holds
@@ -409,16 +409,6 @@ class Judge:
         is_narrow = self.rounding is None and bool(given & {torch.bfloat16, torch.float16})
         return UNIT[torch.bfloat16] if is_narrow or self.rounding == "bf16" else TF32
 
-    def away(self, supposed: Supposed, unit: float) -> float:
-        """The largest distance of an output, relative to the right one; experts that tie share their places."""
-        most = 0.0
-        for k, dump in enumerate(self.dumps):
-            expected = scaled(outputs(self.kind, self.room(k, unit)[0], supposed.given()), *supposed.factors(dump.x))
-            for name, value in dump.got.items():
-                size = max(float(self.expected(k, RIGHT, unit)[1][name].norm()), 1e-300)
-                most = max(most, distance(value, expected[name]) / size)
-        return most
-
     def figures(self, unit: float) -> Dict[str, List[Figure]]:
         found = {}
         for k, dump in enumerate(self.dumps):
@@ -484,8 +474,7 @@ def judge(kind: Kind, dumps: Sequence[Dump], rounding: Optional[str] = None) -> 
         if own.fits_at_all(unit):
             return Verdict(kind, "unclear", [RIGHT], grade=grade, figures=own.figures(unit))
     unit, grade = own.units()[0]
-    nearest = min((*own.sets(0), *own.sets(1)), key=lambda one: own.away(one, unit))
-    return Verdict(kind, "unknown", [nearest], grade=grade, figures=own.figures(unit), first=first_numbers(own, unit))
+    return Verdict(kind, "unknown", grade=grade, figures=own.figures(unit), first=first_numbers(own, unit))
 
 
 def _one_fault(own: Judge, unit: float) -> Optional[Verdict]:

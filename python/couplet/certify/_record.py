@@ -150,6 +150,8 @@ class Recorded:
         except Exception as error:
             raise raised("the step raises", error) from error
         weights = self._weights()
+        if not any(weight.parameter.requires_grad for weight in weights):
+            raise CannotJudge("the routers are frozen: their weights have requires_grad False")
         if all(weight.parameter.grad is None for weight in weights):
             raise CannotJudge("no router has a gradient after the step: it must call backward()")
         gradients = [torch.zeros_like(whole(weight.parameter)) if weight.parameter.grad is None
@@ -271,10 +273,11 @@ class Recorded:
             if missing or kind.outputs != ("loss",) or not set(kind.gradients) <= {"logits", "router"}:
                 raise CannotJudge(f"a step does not show what {kind.name} needs" + (f": {missing[0]}" if missing else ""))
             right = outputs(kind, x, {})
-            if noise > max(SMALL, ROUNDED * self._units()[1]) * float(right["d_router"].norm()):
+            got = {"d_router": torch.stack(run.gradients)}
+            size = max(float(right["d_router"].norm()), float(got["d_router"].norm()))
+            if noise > max(SMALL, ROUNDED * self._units()[1]) * size:
                 raise CannotJudge(f"cannot be told: the gradient of {kind.name} at the coefficient {float(x.coefficient):g} "
                                   "is within the rounding of the whole step; give value= a larger one, as 1.0")
-            got = {"d_router": torch.stack(run.gradients)}
             rounding = {"d_router": noise}
             if run.loss is not None and self._has_loss(run, right):
                 got["loss"] = torch.tensor(run.loss, dtype=torch.float64)
@@ -303,7 +306,7 @@ class Recorded:
                                                   if fault.key in ("coefficient_unused", "zero")])
         verdict = judge(KINDS[kind], dumps)
         if verdict.state == "unknown":
-            verdict.note = NOT_LINEAR
+            verdict.note = _scaled_gradients(KINDS[kind], dumps) or NOT_LINEAR
         if verdict.state == "right" and not any(one.name != "loss" and one.bound <= SHARP * one.expected
                                                 for figures in verdict.figures.values() for one in figures):
             raise CannotJudge(f"cannot be told: rounding in {verdict.grade} may be as large as the gradient; give a step with "
@@ -319,6 +322,19 @@ class Recorded:
             except CannotJudge:
                 continue
         return found
+
+
+def _scaled_gradients(kind: Kind, dumps: List[Dump]) -> str:
+    """A note, if the gradients alone are right but for one factor."""
+    factors = []
+    for dump in dumps:
+        got, right = dump.got["d_router"].double(), outputs(kind, dump.x, {})["d_router"]
+        c = float((got * right).sum() / right.square().sum())
+        if float((got - c * right).norm()) > SMALL * float(got.norm()):
+            return ""
+        factors.append(c)
+    return (f"; the gradients are {factors[0]:.6g} times the right ones, and the loss is not: leave a GradScaler out of the "
+            "step, and look for a hook or a function of autograd that scales them")
 
 
 def record(model: nn.Module, coefficient: Coefficient = None, value: Optional[float] = None,

@@ -91,8 +91,7 @@ def details(verdict: Union[Verdict, Certificates]) -> List[str]:
         return verdict.details()
     lines = []
     for fault in {fault.key: fault for one in verdict.sets for fault in one.faults}.values():
-        if verdict.state != "unknown":
-            lines.append(f"{fault.key}: {fault.remedy}" + (f" (seen in {fault.seen})" if fault.seen else ""))
+        lines.append(f"{fault.key}: {fault.remedy}" + (f" (seen in {fault.seen})" if fault.seen else ""))
     for name, figures in verdict.figures.items():
         for one in figures:
             lines.append(f"{name}: {one.name} {one.got:.6g}, right {one.expected:.6g}, distance {one.distance:.2g}, "

@@ -191,9 +191,9 @@ def balance(r: Routed, has: Has, layers: str, groups: str = "mean") -> Tensor:
     for word, key in (("sum", "layers_summed"), ("mean", "layers_averaged"), ("joined", "layers_joined")):
         layers = word if has(key) else layers
     groups = "joined" if has("groups_joined") else groups
-    if has("last_layer"):
-        r = replace(r, p=r.p[-1:], chosen=r.chosen[-1:], m=r.m[-1:],
-                    shift=None if r.shift is None else r.shift[-1:])
+    if has("last_layer") or has("first_layer"):
+        one = slice(-1, None) if has("last_layer") else slice(1)
+        r = replace(r, p=r.p[one], chosen=r.chosen[one], m=r.m[one], shift=None if r.shift is None else r.shift[one])
     axes = [axis for axis, how in ((0, layers), (1, groups)) if how == "joined"]
     each = product(r.over(axes), has).mean(1)
     return each.sum() if layers == "sum" else each.mean()
@@ -244,6 +244,7 @@ FAULTS = (
     Fault("layers_averaged", "the layers' losses are averaged", "see the kind's formula", same=one_layer),
     Fault("layers_summed", "the layers' losses are summed", "see the kind's formula", same=one_layer),
     Fault("last_layer", "only the last layer has a loss", "collect the logits of every layer", same=one_layer),
+    Fault("first_layer", "only the first layer has a loss", "collect the logits of every layer", same=one_layer),
     Fault("groups_joined", "f and P are taken over all micro-batches or sequences together",
           "compute the loss of each by itself, then the mean", same=one_group),
     Fault("counts_in_bf16", "assignments are counted in bf16, which stops at 256", "count in integers or float32"),

@@ -17,7 +17,7 @@ def reference(x: Case, has: Has) -> Outputs:
     z = x.logits + b if in_logits else x.logits
     s = z.softmax(-1) if has("softmax_for_sigmoid") else z.sigmoid()
     by = s if has("bias_left_out") or in_logits else s + b
-    chosen = pick(by.detach(), x.top_k, x.tolerance or 0.0)
+    chosen = pick(by.detach(), x.top_k, 0.0)
     if has("bias_in_weight") or has("bias_has_gradient"):
         s = s + b
     weights = s * chosen
@@ -27,17 +27,20 @@ def reference(x: Case, has: Has) -> Outputs:
     if has("detached_divisor"):
         weights = s * chosen / (s * chosen).detach().sum(-1, keepdim=True)
     weights = weights.detach() if has("detached") else weights
-    return {"weights": weights * (1.0 if has("scale_left_out") or x.scale is None else x.scale)}
+    power = 0 if has("scale_left_out") or x.scale is None else 2 if has("scale_twice") else 1
+    return {"weights": weights * (x.scale or 1.0)**power}
 
 
 def cases(seed: int) -> Dict[str, Case]:
     g = generator(seed)
 
     def case(T: int, n: int, K: int, scale: float, lower: float = 0.0) -> Case:
-        """Tokens whose choice rounding to bf16 does not change."""
-        z, b = torch.randn(5 * T, n, generator=g) - lower, (torch.randperm(n, generator=g) - n / 2) * 0.08
-        last = (z.sigmoid() + b).topk(K + 1).values[:, -2:]
-        z = z[last[:, 0] - last[:, 1] > 0.02][:T]
+        """Tokens whose choice rounding to bf16 does not change, whichever of the scores choose."""
+        z, b = torch.randn(40 * T, n, generator=g) - lower, (torch.randperm(n, generator=g) - n / 2) * 0.08
+        by = torch.stack([one for s in (z.sigmoid(), z.softmax(-1)) for one in (s / s.sum(-1, keepdim=True), s + b)] + [
+            (z + b).sigmoid() / (z + b).sigmoid().sum(-1, keepdim=True)])
+        last = by.topk(K + 1).values[..., -2:]
+        z = z[((last[..., 0] - last[..., 1]) > 0.02).all(0)][:T]
         return Case(logits=z, bias=b, top_k=K, scale=scale, d_weights=torch.randn(len(z), n, generator=g))
 
     return {"some": case(24, 8, 3, 2.5), "two": case(16, 6, 2, 0.7), "low-scores": case(12, 7, 3, 1.3, lower=12.0)}
@@ -57,6 +60,7 @@ FAULTS = (
     Fault("epsilon", "an epsilon in the divisor is as large as the scores", "leave it out, or take one far below all scores",
           values=(1e-9, 1e-8, 1e-7, 1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 1.0)),
     Fault("scale_left_out", "the scale of the routed experts is left out", "multiply by routed_scaling_factor"),
+    Fault("scale_twice", "the scale of the routed experts is applied twice", "multiply by routed_scaling_factor once"),
 )
 KIND = Kind(
     "gate-weights", "scale s_i / sum of the chosen s_j where i is chosen by s + b, s = sigmoid(logits); b has no gradient",
