@@ -2,11 +2,11 @@
  * row_sample.h, and docs/method.md 5.2 for the formulas.
  *
  * Method: a jackknife over blocks, for each expert alone: experts are sampled independently, so the
- *         variance of a sum over experts is the sum of their variances. With t the figure of all b
+ *         variance of a sum over experts is the sum of their variances. With t the figure of all b of B
  *         blocks, t_k of all but block k and m the mean of the t_k,
- *             corrected = t - (b - 1) (1 - f) (m - t)
- *             variance  = (1 - f) (b - 1) / b  sum_k (t_k - m)^2
- *         The correction takes out the bias of order 1/b that the roots have. */
+ *             variance = (1 - b / B) (b - 1) / b  sum_k (t_k - m)^2
+ *         The roots have a bias, of c blocks a polynomial in 1/c - 1/B: a parabola through the means over
+ *         all sets of 4, 3 and 2 blocks gives the figure at 0, of all B. */
 #include "inspect/row_sample.h"
 
 #include <math.h>
@@ -72,34 +72,45 @@ static double figure(const sampler *s, int64_t i, double square, double norm, in
     return sqrt(fmax(square, 0) * (double)s->sums->n_blocks / (double)blocks);
 }
 
-/* Sets values [b+1] to the figure without block k, and of all; returns it corrected and leaves the
- * deviations in values [b]. */
-static double jackknife(const sampler *s, double *values)
+/* The means over all sets of 4, 3 and 2 blocks, continued to all B. */
+static double continued(const cpl_row_sums *sums, const double means[3])
+{
+    const double x = 1 / (double)sums->n_blocks;
+    return 8 * (1 - 3 * x) * (1 - 2 * x) * means[0] - 9 * (1 - 4 * x) * (1 - 2 * x) * means[1] +
+           2 * (1 - 4 * x) * (1 - 3 * x) * means[2];
+}
+
+/* Of row i from what its blocks have, squares [b] and norms [b]: the figure, and in deviations [b]
+ * those of the figure without a block. */
+static double jackknife(const sampler *s, int64_t i, const double *squares, const double *norms,
+                        bool scale_free, double *deviations)
 {
     const int64_t b = s->sums->n_read;
-    const double f  = (double)b / (double)s->sums->n_blocks;
-    double mean     = 0;
-    for (int64_t k = 0; k < b; k++) mean += values[k] / (double)b;
-    for (int64_t k = 0; k < b; k++) values[k] -= mean;
-    return values[b] - (double)(b - 1) * (1 - f) * (mean - values[b]);
+    double square = 0, norm = 0, means[3] = {0};
+    for (int64_t k = 0; k < b; k++) square += squares[k];
+    for (int64_t k = 0; k < b; k++) norm += norms[k];
+    means[0] = figure(s, i, square, norm, b, scale_free);
+    for (int64_t k = 0; k < b; k++) {
+        const double less = square - squares[k], norm_less = norm - norms[k];
+        deviations[k] = figure(s, i, less, norm_less, b - 1, scale_free);
+        means[1] += deviations[k] / 4;
+        for (int64_t l = 0; l < k; l++)
+            means[2] +=
+                figure(s, i, less - squares[l], norm_less - norms[l], b - 2, scale_free) / 6;
+    }
+    for (int64_t k = 0; k < b; k++) deviations[k] -= means[1];
+    return continued(s->sums, means);
 }
 
 /* Sets s->value and s->left_out to those of expert j. */
 static void take_expert(const sampler *s, int64_t j, bool scale_free)
 {
     const int64_t n = s->sums->n, b = s->sums->n_read;
-    const double *squares = s->sums->squares + j * b * n, *norms = s->sums->norms + j * b;
-    double values[CPL_ROW_BLOCKS + 1], norm                      = 0;
-    for (int64_t k = 0; k < b; k++) norm += norms[k];
     for (int64_t i = 0; i < n; i++) {
-        double square = 0;
-        for (int64_t k = 0; k < b; k++) square += squares[k * n + i];
-        for (int64_t k = 0; k < b; k++)
-            values[k] =
-                figure(s, i, square - squares[k * n + i], norm - norms[k], b - 1, scale_free);
-        values[b]   = figure(s, i, square, norm, b, scale_free);
-        s->value[i] = jackknife(s, values);
-        for (int64_t k = 0; k < b; k++) s->left_out[k * n + i] = values[k];
+        double squares[CPL_ROW_BLOCKS], deviations[CPL_ROW_BLOCKS];
+        for (int64_t k = 0; k < b; k++) squares[k] = s->sums->squares[(j * b + k) * n + i];
+        s->value[i] = jackknife(s, i, squares, s->sums->norms + j * b, scale_free, deviations);
+        for (int64_t k = 0; k < b; k++) s->left_out[k * n + i] = deviations[k];
     }
 }
 
@@ -137,17 +148,14 @@ static void estimate_means(cpl_interval *own, cpl_interval *others, const sample
 
 static cpl_interval estimate_norm(const sampler *s)
 {
-    const int64_t n = s->sums->n, b = s->sums->n_read;
-    double sum = 0;
-    spread of  = {0};
+    const int64_t n = s->sums->n;
+    double sum      = 0;
+    spread of       = {0};
     for (int64_t j = 0; j < n; j++) {
-        const double *norms = s->sums->norms + j * b;
-        double values[CPL_ROW_BLOCKS + 1], norm = 0;
-        for (int64_t k = 0; k < b; k++) norm += norms[k];
-        for (int64_t k = 0; k < b; k++) values[k] = figure(s, 0, norm - norms[k], 0, b - 1, false);
-        values[b] = figure(s, 0, norm, 0, b, false);
-        sum += jackknife(s, values);
-        add_part(&of, s->sums, values);
+        const double *norms = s->sums->norms + j * s->sums->n_read;
+        double deviations[CPL_ROW_BLOCKS];
+        sum += jackknife(s, 0, norms, norms, false, deviations);
+        add_part(&of, s->sums, deviations);
     }
     return around(sum, &of, s->sums, 1 / (double)n);
 }
@@ -213,7 +221,6 @@ static void add_expert(moments *m, const sampler *s, int64_t j, const double *X)
     m->a += X[j];
     m->q += scale * (dot(X, X, n) - trace * (1 - 1 / (double)n));
     m->added += scale * trace * (1 - 1 / (double)n);
-    if (b < 3) return;
     const double square =
         each * each / ((each - 1) * (each + 2)) * (products - trace * trace / each);
     m->excess += scale * scale * (4 - 2 * (double)b / each) * fmax(square, 0);
@@ -297,7 +304,7 @@ cpl_status cpl_row_sums_estimate(cpl_row_estimates *out, const cpl_row_sums *sum
                                  const double *row_norm)
 {
     const int64_t n = sums->n, b = sums->n_read;
-    CPL_ASSERT(n >= 1 && b >= 2 && b <= CPL_ROW_BLOCKS && b <= sums->n_blocks);
+    CPL_ASSERT(n >= 1 && b == CPL_ROW_BLOCKS && b <= sums->n_blocks);
     const double f = (double)b / (double)sums->n_blocks;
     double *memory = cpl_alloc((size_t)(n * n + n + 3 * b * n) * sizeof *memory);
     if (!memory) return CPL_ERR_MEMORY;

@@ -62,7 +62,7 @@ typedef struct cpl_row_estimates {
                        n-1, which no z exceeds */
 } cpl_row_estimates;
 
-/* row_norm [n] of the router rows that the squares are of; n_read >= 2. CPL_ERR_MEMORY. */
+/* row_norm [n] of the router rows that the squares are of; n_read is CPL_ROW_BLOCKS. CPL_ERR_MEMORY. */
 CPL_NODISCARD cpl_status cpl_row_sums_estimate(cpl_row_estimates *out, const cpl_row_sums *sums,
                                                const double *row_norm);
 

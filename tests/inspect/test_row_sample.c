@@ -85,39 +85,61 @@ static void choices_differ(void **state)
 
 /* ---- estimates ---- */
 
-/* kappa of row i of expert j from all blocks but `left`; -1: from all. */
-static double plain_kappa(const cpl_row_sums *s, const rows_case *c, int j, int i, int left)
+/* kappa of row i of expert j from a set of blocks, a bit for each. */
+static double plain_kappa(const cpl_row_sums *s, const rows_case *c, int j, int i, int set)
 {
     double square = 0, norm = 0;
     for (int k = 0; k < (int)s->n_read; k++) {
-        if (k == left) continue;
+        if (!(set >> k & 1)) continue;
         square += s->squares[(j * s->n_read + k) * s->n + i];
         norm += s->norms[j * s->n_read + k];
     }
     return sqrt(square / norm) / c->row_norm[i];
 }
 
-/* The mean of kappa on (off) the diagonal, corrected, with its interval, as docs/method.md says. */
+/* Of expert j, the sum of kappa on (off) the diagonal from each set of blocks. */
+static void plain_sums(double out[16], const cpl_row_sums *s, const rows_case *c, int j, bool own)
+{
+    for (int set = 1; set < 16; set++) {
+        out[set] = 0;
+        for (int i = 0; i < c->n; i++)
+            if ((i == j) == own) out[set] += plain_kappa(s, c, j, i, set);
+    }
+}
+
+/* The mean over the sets of `count` blocks. */
+static double mean_of_sets(const double of[16], int count)
+{
+    double sum = 0;
+    int sets   = 0;
+    for (int set = 1; set < 16; set++) {
+        if ((set & 1) + (set >> 1 & 1) + (set >> 2 & 1) + (set >> 3) != count) continue;
+        sum += of[set];
+        sets++;
+    }
+    return sum / sets;
+}
+
+/* The mean of kappa on (off) the diagonal, corrected, with its interval, as docs/method.md says of four
+ * blocks. */
 static cpl_interval plain_mean(const cpl_row_sums *s, const rows_case *c, bool own)
 {
-    const int n = c->n, b = (int)s->n_read;
-    const double f = (double)b / (double)s->n_blocks, count = own ? n : n * (n - 1);
+    const int n    = c->n;
+    const double G = (double)s->n_blocks, f = 4 / G, count = own ? n : n * (n - 1);
     double sum = 0, variance = 0, squares = 0;
     for (int j = 0; j < n; j++) {
-        double all = 0, left[CPL_ROW_BLOCKS] = {0}, mean = 0, v = 0;
-        for (int i = 0; i < n; i++) {
-            if ((i == j) != own) continue;
-            all += plain_kappa(s, c, j, i, -1);
-            for (int k = 0; k < b; k++) left[k] += plain_kappa(s, c, j, i, k);
-        }
-        for (int k = 0; k < b; k++) mean += left[k] / b;
-        for (int k = 0; k < b; k++) v += (1 - f) * (b - 1) / b * pow(left[k] - mean, 2);
-        sum += all - (b - 1) * (1 - f) * (mean - all);
+        double of[16], v = 0;
+        plain_sums(of, s, c, j, own);
+        for (int k = 0; k < 4; k++)
+            v += (1 - f) * 3 / 4 * pow(of[15 - (1 << k)] - mean_of_sets(of, 3), 2);
+        sum += 8 * (1 - 3 / G) * (1 - 2 / G) * of[15] -
+               9 * (1 - 4 / G) * (1 - 2 / G) * mean_of_sets(of, 3) +
+               2 * (1 - 4 / G) * (1 - 3 / G) * mean_of_sets(of, 2);
         variance += v;
         squares += v * v;
     }
-    const double freedom = (b - 1) * variance * variance / squares;
-    const double half    = cpl_student_quantile(0.975, freedom) * sqrt(variance);
+    const double half =
+        cpl_student_quantile(0.975, 3 * variance * variance / squares) * sqrt(variance);
     return (cpl_interval){sum / count, (sum - half) / count, (sum + half) / count};
 }
 
@@ -137,6 +159,7 @@ static void jackknife_as_written(void **state)
         const cpl_row_plan plan = cpl_row_plan_of(c.D, 1, 0.2);
         cpl_row_sums s          = rows_draw(&c, &plan, seed);
         cpl_row_estimates e;
+        assert_int_equal(s.n_read, 4);
         assert_ok(cpl_row_sums_estimate(&e, &s, c.row_norm));
         check_interval(e.kappa_diagonal, plain_mean(&s, &c, true));
         check_interval(e.kappa_off_diagonal, plain_mean(&s, &c, false));
@@ -151,12 +174,12 @@ static void equal_blocks_are_exact(void **state)
     (void)state;
     rows_case c = rows_random(7, 12, 80, 0.5, 4);
     for (int j = 0; j < c.n; j++)
-        for (int k = 20; k < c.D; k++) {
-            c.norms[j * c.D + k] = c.norms[j * c.D + k - 20];
-            memcpy(c.squares + (j * c.D + k) * c.n, c.squares + (j * c.D + k - 20) * c.n,
+        for (int k = 10; k < c.D; k++) {
+            c.norms[j * c.D + k] = c.norms[j * c.D + k - 10];
+            memcpy(c.squares + (j * c.D + k) * c.n, c.squares + (j * c.D + k - 10) * c.n,
                    (size_t)c.n * sizeof *c.squares);
         }
-    const cpl_row_plan plan = {.rows = 80, .unit = 20, .n_blocks = 4, .n_read = 2};
+    const cpl_row_plan plan = {.rows = 80, .unit = 10, .n_blocks = 8, .n_read = 4};
     cpl_row_sums s          = rows_draw(&c, &plan, 1);
     const rows_truth t      = rows_truth_of(&c);
     cpl_row_estimates e;
