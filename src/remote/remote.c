@@ -13,12 +13,12 @@
 #include "remote/internal.h"
 
 enum {
-    LIST_BYTES = 1 << 23, /* of the list of a repository's files: 130,000 names of usual length */
-    JSON_BYTES = 1 << 25, /* of a file read as a whole: the index of DeepSeek-V3 has 9 MB; parsed,
-                             JSON takes up to 80 times as much memory */
-    MOST_FILES = 4096,    /* of a checkpoint */
-    AHEAD      = 64,      /* files whose first bytes are asked for before they are opened */
-    HEADS      = 128 /* files whose first bytes are held: the headers of these were just read */
+    LIST_BYTES  = 1 << 23, /* of the list of a repository's files: 130,000 names of usual length */
+    JSON_BYTES  = 1 << 25, /* of a file read as a whole: the index of DeepSeek-V3 has 9 MB */
+    JSON_VALUES = 1 << 21, /* and 92,000 values; parsed, each takes about 80 bytes */
+    MOST_FILES  = 4096,    /* of a checkpoint */
+    AHEAD       = 64,      /* files whose first bytes are asked for before they are opened */
+    HEADS       = 128 /* files whose first bytes are held: the headers of these were just read */
 };
 
 static cpl_remote *remote_of(const cpl_origin *origin)
@@ -257,6 +257,18 @@ static cpl_status read_whole(cpl_fetch_site *site, cpl_fetch_file *facts, cpl_te
     return status;
 }
 
+/* A file read as a whole is JSON: it has at most one value more than these signs. */
+static cpl_status bound_values(const char *path, const cpl_text *text)
+{
+    int64_t values = 0;
+    for (size_t i = 0; i < text->length; i++)
+        values += text->bytes[i] == ',' || text->bytes[i] == '[' || text->bytes[i] == '{';
+    if (values <= JSON_VALUES) return CPL_OK;
+    return CPL_FAIL(CPL_ERR_INPUT,
+                    "%s: has %lld commas and brackets, more than %d; it is not parsed", path,
+                    (long long)values, JSON_VALUES);
+}
+
 static cpl_status read_file(const cpl_origin *origin, cpl_text *out, const char *path, size_t most)
 {
     cpl_remote *r         = remote_of(origin);
@@ -271,7 +283,9 @@ static cpl_status read_file(const cpl_origin *origin, cpl_text *out, const char 
         cpl_text_append(out, file->head, file->probe.got);
         return cpl_text_status(out);
     }
-    return read_whole(&r->site, &file->facts, out, most < JSON_BYTES ? most : JSON_BYTES, &result);
+    CPL_TRY(
+        read_whole(&r->site, &file->facts, out, most < JSON_BYTES ? most : JSON_BYTES, &result));
+    return bound_values(path, out);
 }
 
 static cpl_status list(const cpl_origin *origin, cpl_strings *names, const char *folder)

@@ -278,6 +278,8 @@ def check_json(one, made):
     broken = "line 1, column [0-9]+: not valid JSON: "
     for file, change, pattern in (("config.json", lambda raw: wrongly.POINTER, pointer),
                                   ("config.json", lambda raw: b"[" * 100000, broken + "maximum parsing depth reached"),
+                                  ("config.json", lambda raw: b"[" + b"[]," * (1 << 20) + b"0]",
+                                   "has 2097153 commas and brackets, more than 2097152; it is not parsed"),
                                   (INDEX, lambda raw: wrongly.POINTER, pointer),
                                   (INDEX, lambda raw: raw[:-20], broken + "premature end of input")):
         path = variant(one, made, f"file-{len(one.front.repositories)}", file, change)[0]
