@@ -154,6 +154,10 @@ cpl_status cpl_output_paths_check(const cpl_arguments *args, const char *members
         return CPL_FAIL(CPL_ERR_USAGE, "--series adds to the JSON: give --json FILE too");
     for (int r = 0; r < N_RESULTS; r++) {
         if (!cpl_output_paths_is_file(args, results[r].flag)) continue;
+        if (strcmp(path_of(args, results[r].flag), "-") == 0)
+            return CPL_FAIL(CPL_ERR_USAGE,
+                            "%s -: must be a file; --json alone goes to standard output",
+                            results[r].flag);
         CPL_TRY(check_file_place(path_of(args, results[r].flag)));
         CPL_TRY(check_new(args, results[r].flag, members));
     }

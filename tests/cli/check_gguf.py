@@ -131,6 +131,7 @@ def check_other_routing(folder):
 def check_refusals(folder, one):
     new, old = folder / "new.gguf", folder / "f32.gguf"
     bad(2, ["--type", "q8_0"], "export", one, "--gguf", new, "--type", "q8")
+    bad(2, ["--gguf -: must be a file"], "export", one, "--gguf", "-")
     bad(2, ["--tensorboard", "--gguf"], "export", one)
     bad(2, ["--tensorboard", "--gguf"], "export", one, "--tensorboard", folder / "x", "--gguf", new)
     bad(2, ["--tensorboard", "--type"], "export", one, "--tensorboard", folder / "x", "--type", "f16")
