@@ -207,6 +207,16 @@ def test_a_fault_that_depends_on_the_choice_where_some_tie(loss, key):
     assert [[fault.key for fault in one.faults] for one in verdict.sets] == [[key]], certify.sentence(verdict)
 
 
+def test_two_exact_scales_come_before_one_fault_in_bf16():
+    """8 is near 1 / 0.1266, so that in bf16 the coefficient might be unused."""
+    kind, g = KINDS["load-balancing-olmoe"], generator(3)
+    x = Case(logits=torch.randn(2, 56, 7, generator=g).bfloat16(), top_k=4, coefficient=0.1266)
+    right = outputs(kind, x, {}, as_=torch.float32)
+    dump = Dump("one", x, {"loss": 8 * right["loss"], "d_logits": (8 * right["d_logits"]).bfloat16()})
+    named = [{fault.key for fault in one.faults} for one in judge(kind, [dump]).sets]
+    assert {"added_twice", "times_k"} in named and {"coefficient_unused"} not in named
+
+
 def test_a_factor_is_measured():
     kind = KINDS["z-loss"]
     dumps = [Dump(name, x, scaled(outputs(kind, x, {}), 3.7, 3.7)) for name, x in kind.cases(0).items()]

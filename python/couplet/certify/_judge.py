@@ -461,10 +461,12 @@ def judge(kind: Kind, dumps: Sequence[Dump], rounding: Optional[str] = None) -> 
     own = Judge(kind, dumps, rounding=rounding)
     finer = [one for one in own.units() if one[0] <= max(own.formats())]
     coarser = [one for one in own.units() if one[0] > max(own.formats())]
-    steps = [*((_one_fault, one) for one in finer), *((_two_faults, one) for one in finer if one[0] in own.formats()),
+    steps = [*((_one_fault, one) for one in finer[:1]), *((_two_scales, one) for one in finer[:1]),
+             *((_one_fault, one) for one in finer[1:]), *((_two_faults, one) for one in finer if one[0] in own.formats()),
              *((step, one) for one in coarser for step in (_one_fault, _factor))]
     for step, (unit, grade) in steps:
-        if step is _two_faults and unit > min(own.formats()) and own.fits_at_all(unit):
+        if step is _two_faults and unit > min(own.formats()) and own.fits_at_all(unit) or (
+                step is _two_scales and finer[1:] and own.fits_at_all(finer[-1][0])):
             continue  # rounding may do as much
         verdict = step(own, unit)
         if verdict:
@@ -493,10 +495,15 @@ def _two_faults(own: Judge, unit: float) -> Optional[Verdict]:
     """One of which may be a factor. If one factor of everything explains the dumps, it may be of two scales."""
     c = own.factor(RIGHT, unit)
     if c:
-        two = [one for one in own.sets(2) if not one.inside and own.fits(one, unit)]
-        return Verdict(own.kind, "fault", two) if two else Verdict(own.kind, "fault", [RIGHT], factor=c)
+        return _two_scales(own, unit) or Verdict(own.kind, "fault", [RIGHT], factor=c)
     two = own.fitting(2, unit)
     return Verdict(own.kind, "fault", two) if two else _factor(own, unit, (RIGHT, *own.sets(1)))
+
+
+def _two_scales(own: Judge, unit: float) -> Optional[Verdict]:
+    """Each multiplies loss or gradients by a number: in the finest format they come before one fault in a coarser one."""
+    two = [one for one in own.sets(2) if not one.inside and own.fits(one, unit)]
+    return Verdict(own.kind, "fault", two) if two else None
 
 
 def _factor(own: Judge, unit: float, sets: Iterable[Supposed] = (RIGHT,)) -> Optional[Verdict]:
