@@ -5,8 +5,11 @@
  *         variance of a sum over experts is the sum of their variances. With t the figure of all b of B
  *         blocks, t_k of all but block k and m the mean of the t_k,
  *             variance = (1 - b / B) (b - 1) / b  sum_k (t_k - m)^2
- *         The roots have a bias, of c blocks a polynomial in 1/c - 1/B: a parabola through the means over
- *         all sets of 4, 3 and 2 blocks gives the figure at 0, of all B. */
+ *         The roots have a bias, of c blocks a polynomial in 1/c - 1/B: a line through the means over all
+ *         sets of 4 and 3 blocks gives the figure at 0, of all B. Means off the diagonal have so many
+ *         entries that what this leaves is larger than their error: they take a parabola, through the
+ *         mean over all pairs too. It has more variance than the formula says where few rows make up
+ *         most of the norm, so that z and the diagonal keep the line. */
 #include "inspect/row_sample.h"
 
 #include <math.h>
@@ -54,7 +57,8 @@ typedef struct sampler {
     const cpl_row_sums *sums;
     const double *row_norm;
     double *kappa;    /* [n,n] of expert j at j n: corrected */
-    double *value;    /* [n] */
+    double *value;    /* [n]: corrected to the first order */
+    double *second;   /* [n]: to the second */
     double *left_out; /* [n_read,n]: the deviations t_k - m of expert j */
     double factor;    /* of their squares in a variance */
 } sampler;
@@ -72,18 +76,19 @@ static double figure(const sampler *s, int64_t i, double square, double norm, in
     return sqrt(fmax(square, 0) * (double)s->sums->n_blocks / (double)blocks);
 }
 
-/* The means over all sets of 4, 3 and 2 blocks, continued to all B. */
-static double continued(const cpl_row_sums *sums, const double means[3])
+/* The means over all sets of 4, 3 and 2 blocks, continued to all B: along a line, and a parabola. */
+static void continue_to_all(double out[2], const cpl_row_sums *sums, const double means[3])
 {
     const double x = 1 / (double)sums->n_blocks;
-    return 8 * (1 - 3 * x) * (1 - 2 * x) * means[0] - 9 * (1 - 4 * x) * (1 - 2 * x) * means[1] +
-           2 * (1 - 4 * x) * (1 - 3 * x) * means[2];
+    out[0]         = 4 * (1 - 3 * x) * means[0] - 3 * (1 - 4 * x) * means[1];
+    out[1] = 8 * (1 - 3 * x) * (1 - 2 * x) * means[0] - 9 * (1 - 4 * x) * (1 - 2 * x) * means[1] +
+             2 * (1 - 4 * x) * (1 - 3 * x) * means[2];
 }
 
-/* Of row i from what its blocks have, squares [b] and norms [b]: the figure, and in deviations [b]
- * those of the figure without a block. */
-static double jackknife(const sampler *s, int64_t i, const double *squares, const double *norms,
-                        bool scale_free, double *deviations)
+/* Of row i from what its blocks have, squares [b] and norms [b]: the figure without its bias, to the
+ * first and to the second order, and in deviations [b] those of the figure without a block. */
+static void jackknife(double out[2], const sampler *s, int64_t i, const double *squares,
+                      const double *norms, bool scale_free, double *deviations)
 {
     const int64_t b = s->sums->n_read;
     double square = 0, norm = 0, means[3] = {0};
@@ -99,17 +104,20 @@ static double jackknife(const sampler *s, int64_t i, const double *squares, cons
                 figure(s, i, less - squares[l], norm_less - norms[l], b - 2, scale_free) / 6;
     }
     for (int64_t k = 0; k < b; k++) deviations[k] -= means[1];
-    return continued(s->sums, means);
+    continue_to_all(out, s->sums, means);
 }
 
-/* Sets s->value and s->left_out to those of expert j. */
+/* Sets value, second and left_out of s to those of expert j. */
 static void take_expert(const sampler *s, int64_t j, bool scale_free)
 {
     const int64_t n = s->sums->n, b = s->sums->n_read;
     for (int64_t i = 0; i < n; i++) {
         double squares[CPL_ROW_BLOCKS], deviations[CPL_ROW_BLOCKS];
         for (int64_t k = 0; k < b; k++) squares[k] = s->sums->squares[(j * b + k) * n + i];
-        s->value[i] = jackknife(s, i, squares, s->sums->norms + j * b, scale_free, deviations);
+        double figures[2];
+        jackknife(figures, s, i, squares, s->sums->norms + j * b, scale_free, deviations);
+        s->value[i]  = figures[0];
+        s->second[i] = figures[1];
         for (int64_t k = 0; k < b; k++) s->left_out[k * n + i] = deviations[k];
     }
 }
@@ -120,7 +128,7 @@ static void add_means(const sampler *s, int64_t j, double sum[2], spread of[2])
 {
     const int64_t n = s->sums->n;
     double own[CPL_ROW_BLOCKS], others[CPL_ROW_BLOCKS] = {0};
-    for (int64_t i = 0; i < n; i++) sum[i != j] += s->value[i];
+    for (int64_t i = 0; i < n; i++) sum[i != j] += i == j ? s->value[i] : s->second[i];
     for (int64_t k = 0; k < s->sums->n_read; k++) {
         const double *deviation = s->left_out + k * n;
         own[k]                  = deviation[j];
@@ -153,8 +161,9 @@ static cpl_interval estimate_norm(const sampler *s)
     spread of       = {0};
     for (int64_t j = 0; j < n; j++) {
         const double *norms = s->sums->norms + j * s->sums->n_read;
-        double deviations[CPL_ROW_BLOCKS];
-        sum += jackknife(s, 0, norms, norms, false, deviations);
+        double deviations[CPL_ROW_BLOCKS], figures[2];
+        jackknife(figures, s, 0, norms, norms, false, deviations);
+        sum += figures[0];
         add_part(&of, s->sums, deviations);
     }
     return around(sum, &of, s->sums, 1 / (double)n);
@@ -306,18 +315,19 @@ cpl_status cpl_row_sums_estimate(cpl_row_estimates *out, const cpl_row_sums *sum
     const int64_t n = sums->n, b = sums->n_read;
     CPL_ASSERT(n >= 1 && b == CPL_ROW_BLOCKS && b <= sums->n_blocks);
     const double f = (double)b / (double)sums->n_blocks;
-    double *memory = cpl_alloc((size_t)(n * n + n + 3 * b * n) * sizeof *memory);
+    double *memory = cpl_alloc((size_t)(n * n + 2 * n + 3 * b * n) * sizeof *memory);
     if (!memory) return CPL_ERR_MEMORY;
     const sampler s = {.sums     = sums,
                        .row_norm = row_norm,
                        .kappa    = memory,
                        .value    = memory + n * n,
-                       .left_out = memory + n * n + n,
+                       .second   = memory + n * n + n,
+                       .left_out = memory + n * n + 2 * n,
                        .factor   = (1 - f) * (double)(b - 1) / (double)b};
     estimate_means(&out->m_diagonal, &out->m_off_diagonal, &s, false);
     estimate_means(&out->kappa_diagonal, &out->kappa_off_diagonal, &s, true);
     out->gate_norm = estimate_norm(&s);
-    out->z         = estimate_z(&s, memory + n * n + n + b * n);
+    out->z         = estimate_z(&s, memory + n * n + 2 * n + b * n);
     cpl_free(memory);
     return CPL_OK;
 }

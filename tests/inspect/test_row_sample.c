@@ -132,9 +132,12 @@ static cpl_interval plain_mean(const cpl_row_sums *s, const rows_case *c, bool o
         plain_sums(of, s, c, j, own);
         for (int k = 0; k < 4; k++)
             v += (1 - f) * 3 / 4 * pow(of[15 - (1 << k)] - mean_of_sets(of, 3), 2);
-        sum += 8 * (1 - 3 / G) * (1 - 2 / G) * of[15] -
-               9 * (1 - 4 / G) * (1 - 2 / G) * mean_of_sets(of, 3) +
-               2 * (1 - 4 / G) * (1 - 3 / G) * mean_of_sets(of, 2);
+        if (own)
+            sum += 4 * (1 - 3 / G) * of[15] - 3 * (1 - 4 / G) * mean_of_sets(of, 3);
+        else
+            sum += 8 * (1 - 3 / G) * (1 - 2 / G) * of[15] -
+                   9 * (1 - 4 / G) * (1 - 2 / G) * mean_of_sets(of, 3) +
+                   2 * (1 - 4 / G) * (1 - 3 / G) * mean_of_sets(of, 2);
         variance += v;
         squares += v * v;
     }

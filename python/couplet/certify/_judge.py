@@ -465,8 +465,8 @@ def judge(kind: Kind, dumps: Sequence[Dump], rounding: Optional[str] = None) -> 
              *((_one_fault, one) for one in finer[1:]), *((_two_faults, one) for one in finer if one[0] in own.formats()),
              *((step, one) for one in coarser for step in (_one_fault, _factor))]
     for step, (unit, grade) in steps:
-        if step is _two_faults and unit > min(own.formats()) and own.fits_at_all(unit) or (
-                step is _two_scales and finer[1:] and own.fits_at_all(finer[-1][0])):
+        most = finer[-1][0] if step is _two_scales else unit
+        if step is not _one_fault and most > min(own.formats()) and own.fits_at_all(most):
             continue  # rounding may do as much
         verdict = step(own, unit)
         if verdict:
@@ -495,7 +495,8 @@ def _two_faults(own: Judge, unit: float) -> Optional[Verdict]:
     """One of which may be a factor. If one factor of everything explains the dumps, it may be of two scales."""
     c = own.factor(RIGHT, unit)
     if c:
-        return _two_scales(own, unit) or Verdict(own.kind, "fault", [RIGHT], factor=c)
+        two = [one for one in own.sets(2) if one.outside and own.fits(one, unit) and not own.is_partial(one)]
+        return Verdict(own.kind, "fault", two) if two else Verdict(own.kind, "fault", [RIGHT], factor=c)
     two = own.fitting(2, unit)
     return Verdict(own.kind, "fault", two) if two else _factor(own, unit, (RIGHT, *own.sets(1)))
 

@@ -19,7 +19,7 @@ OF_MASKED = ("_softmax", "_log_softmax", "logsumexp")  # their operand may be -i
 # No arithmetic.
 MOVES = ("view", "_unsafe_view", "expand", "t", "transpose", "select", "slice", "clone", "detach", "permute", "alias",
          "unsqueeze", "squeeze", "_to_copy", "zeros_like", "ones_like", "where", "masked_fill", "scatter", "topk", "max",
-         "sort", "eye", "ones", "zeros", "full", "clamp", "sign", "gt", "ge", "lt", "le", "eq", "neg", "abs", "copy_",
+         "amax", "sort", "eye", "ones", "zeros", "full", "clamp", "sign", "gt", "ge", "lt", "le", "eq", "neg", "abs", "copy_",
          "_reshape_alias", "select_backward", "slice_backward", "value_selecting_reduction_backward", "lift_fresh")
 
 
