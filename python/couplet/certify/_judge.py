@@ -24,6 +24,7 @@ TINY = 1000.0  # bounds of the right one: what is smaller may be rounding
 CLEAR = 0.25  # of an output's norm: what lies further away is not explained by the rounding of the dump's own formats
 CLEAR_TF32, CLEAR_BF16 = 0.02, 0.05  # nor by coarser ones
 SAME = 1e-9  # of an output: so near are two references that are one on some inputs
+MULTIPLE = 1e-3  # of a loss: to this a factor is known where experts tie
 ZERO = 1e-5  # of the right output: what is left of one that is zero but for rounding
 FEW = 8  # tokens: fewer say nothing of a fault that depends on which expert is picked
 MANY, EVERY = 1 << 16, 16  # of so many logits, every so-manyth token is looked at first
@@ -383,6 +384,14 @@ class Judge:
         right = float(self.expected(k, supposed, unit)[1]["loss"]) * times
         return float(got["loss"]) / right if right else 0.0
 
+    def is_multiple(self, supposed: Supposed, c: float, unit: float) -> bool:
+        """Whether its loss is c times the right one, as exactly as a factor is known where experts tie."""
+        def away(k: int) -> float:
+            right = c * self.loss(k, RIGHT, unit)
+            return abs(supposed.factors(self.dumps[k].x)[0] * self.loss(k, supposed, unit) - right) / (abs(right) or 1.0)
+
+        return all(away(k) < MULTIPLE for k, dump in enumerate(self.dumps) if "loss" in dump.got)
+
     # ---- the verdict ----
 
     def formats(self) -> Set[float]:
@@ -495,7 +504,8 @@ def _two_faults(own: Judge, unit: float) -> Optional[Verdict]:
     """One of which may be a factor. If one factor of everything explains the dumps, it may be of two scales."""
     c = own.factor(RIGHT, unit)
     if c:
-        two = [one for one in own.sets(2) if one.outside and own.fits(one, unit) and not own.is_partial(one)]
+        two = [one for one in own.sets(2) if one.outside and own.is_multiple(one, c, unit) and own.fits(one, unit)
+               and not own.is_partial(one)]
         return Verdict(own.kind, "fault", two) if two else Verdict(own.kind, "fault", [RIGHT], factor=c)
     two = own.fitting(2, unit)
     return Verdict(own.kind, "fault", two) if two else _factor(own, unit, (RIGHT, *own.sets(1)))
