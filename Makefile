@@ -40,7 +40,7 @@ python: ## makes build/venv with PyTorch (some gigabytes) and runs the tests of 
 	@python3 tools/run_python_tests.py prepare build/venv
 	@python3 tools/run_python_tests.py run build/venv
 
-certify-sweep: ## judges random right and wrong losses of routers with couplet.certify (hours); ARGS="--dumps 100 --kind z-loss"
+certify-sweep: ## judges random right and wrong losses of routers with couplet.certify (an hour); ARGS="--dumps 100 --kind z-loss"
 	@tools/deps.sh build python
 	@python3 tools/run_python_tests.py prepare build/venv
 	@cd python && PYTHONPATH=tests:. ../build/venv/bin/python tests/sweep_certify.py $(ARGS)

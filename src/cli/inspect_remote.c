@@ -49,8 +49,13 @@ cpl_status cpl_inspect_remotes_limit(const cpl_inspect_remotes *r)
 cpl_status cpl_inspect_remotes_check_cache(const cpl_arguments *args)
 {
     const char *cache = cpl_flag_text(args, "--cache");
-    for (int i = 0; cache && i < args->n_words; i++)
+    int n_remote      = 0;
+    for (int i = 0; cache && i < args->n_words; i++) {
+        n_remote += cpl_remote_is(args->words[i]);
         if (!cpl_remote_is(args->words[i])) CPL_TRY(cpl_path_guard_check(cache, args->words[i]));
+    }
+    if (cache && !n_remote)
+        return CPL_FAIL(CPL_ERR_USAGE, "--cache keeps what is fetched: of local files nothing is");
     return CPL_OK;
 }
 

@@ -43,9 +43,22 @@ static void bound_spinning(char **argv)
     (void)execv(program, argv); /* returns if it fails: then the default policy holds */
 }
 
+/* s3://..., or HTTPS://... */
+static bool has_other_scheme(const char *word)
+{
+    const size_t letters =
+        strspn(word, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789+-.");
+    return letters && strncmp(word + letters, "://", 3) == 0 && !cpl_remote_is(word);
+}
+
 /* Only an inspection can do with parts of a file. */
 static cpl_status refuse_remote(const cpl_arguments *args)
 {
+    for (int i = 0; i < args->n_words; i++)
+        if (has_other_scheme(args->words[i]))
+            return CPL_FAIL(CPL_ERR_INPUT,
+                            "%.500s: names of places elsewhere begin with hf:// or https://",
+                            args->words[i]);
     for (int i = 0; i < args->n_words && !args->verb->afar; i++)
         if (cpl_remote_is(args->words[i]))
             return CPL_FAIL(CPL_ERR_INPUT,

@@ -158,7 +158,7 @@ static void say_sampled(cpl_text *out, const sampled *t)
                            "verdict on whether the weights of router and experts agree.");
         return;
     }
-    if (t->z.low > FAR || t->z.high < -FAR || (t->z.low >= -FAR && t->z.high <= FAR))
+    if (t->z.low > FAR || t->z.high < -FAR || (t->z.low > -FAR && t->z.high < FAR))
         cpl_text_printf(out,
                         "The weights of router and experts agree %s, as far as the sample shows",
                         t->z.low > FAR     ? "better than chance"

@@ -51,6 +51,10 @@ cpl_status cpl_json_parse(json_t **out, const char *bytes, size_t length, const 
                         "%s: is a Git LFS pointer, not the file itself; fetch it with `git lfs "
                         "pull`",
                         where);
+    size_t begin = 0;
+    while (begin < length && strchr(" \t\r\n", bytes[begin])) begin++;
+    if (begin < length && bytes[begin] == '<')
+        return CPL_FAIL(CPL_ERR_INPUT, "%s: looks like a web page, not JSON", where);
     return cpl_json_parse_at(out, bytes, length, where, 1, 1);
 }
 

@@ -159,7 +159,8 @@ static void follow(cpl_fetch *f)
     char *to, host[256];
     cpl_address_host(host, f->url);
     if (!*a->location) {
-        stop(f, CPL_FETCH_FAILED, CPL_ERR_INPUT, "%s answered %ld without a place to go to", host,
+        stop(f, CPL_FETCH_FAILED, CPL_ERR_INPUT,
+             "%s answered %ld without a place to go to, or with one of more than 8 KiB", host,
              a->code);
         return;
     }
@@ -250,9 +251,7 @@ static void start_over(cpl_fetch *f)
 
 static void change(cpl_fetch *f, const char *what)
 {
-    stop(f, CPL_FETCH_FAILED, CPL_ERR_INPUT,
-         "the file changed in between (%s is not what it was): begin again once it stays as it is",
-         what);
+    stop(f, CPL_FETCH_FAILED, CPL_ERR_INPUT, "%s: begin again once it stays as it is", what);
 }
 
 /* Whether the bytes of this answer may be kept. If not, ends the fetch; but a whole file that changed
@@ -395,6 +394,9 @@ static void judge_end(cpl_fetch *f)
              "%s sends no ranges: it answered with the whole file, and was stopped at once; "
              "fetch the checkpoint from it first",
              host);
+    } else if (t->end == CPL_HTTP_MISMATCH && strstr(t->answer.range, "/*")) {
+        stop(f, CPL_FETCH_FAILED, CPL_ERR_INPUT, "%s does not say how long it is: \"%s\"", host,
+             t->answer.range);
     } else if (t->end == CPL_HTTP_MISMATCH) {
         stop(f, CPL_FETCH_FAILED, CPL_ERR_INPUT,
              "%s answered with other bytes than those asked for: \"%s\" for bytes %" PRIu64

@@ -8,6 +8,8 @@
 #include "remote/address.h"
 #include "remote/fetch.h"
 
+#define CHANGED(what) "the file changed in between (" what " is not what it was)"
+
 /* The hub's tag of the content; "": not given. */
 static const char *tag_of_hub(const cpl_fetch *f)
 {
@@ -36,9 +38,9 @@ static const char *compare_tags(cpl_fetch *f)
     cpl_address_host(place, f->url);
     const bool vouched = *of_hub && *file->linked;
     if (vouched && strcmp(of_hub, file->linked) != 0)
-        return *f->linked ? "its X-Linked-ETag" : "its ETag";
+        return *f->linked ? CHANGED("its X-Linked-ETag") : CHANGED("its ETag");
     const bool elsewhere = strcmp(place, file->place) != 0;
-    if (!(vouched && elsewhere) && strcmp(tag, file->tag) != 0) return "its ETag";
+    if (!(vouched && elsewhere) && strcmp(tag, file->tag) != 0) return CHANGED("its ETag");
     strcpy(file->tag, tag);
     strcpy(file->place, place);
     return NULL;
@@ -49,12 +51,13 @@ const char *cpl_fetch_compare(cpl_fetch *f)
     const cpl_http_answer *a   = &f->transfer.answer;
     const cpl_fetch_file *file = f->file;
     if (*a->linked_tag && !f->remembered) memcpy(f->linked, a->linked_tag, sizeof f->linked);
-    if (f->linked_size && a->has_length && f->linked_size != a->length) return "its length";
+    if (f->linked_size && a->has_length && f->linked_size != a->length)
+        return "hub and store disagree on its length (X-Linked-Size)";
     if (!file->known) {
         learn(f);
         return NULL;
     }
-    if (a->has_length && a->length != file->length) return "its length";
-    if (f->remembered) return strcmp(a->tag, f->tag) != 0 ? "its ETag" : NULL;
+    if (a->has_length && a->length != file->length) return CHANGED("its length");
+    if (f->remembered) return strcmp(a->tag, f->tag) != 0 ? CHANGED("its ETag") : NULL;
     return compare_tags(f);
 }

@@ -85,6 +85,7 @@ static double seconds_of(const char *value)
 {
     uint64_t seconds;
     if (number_of(&seconds, value, strlen(value))) return (double)seconds;
+    if (*value && value[strspn(value, "0123456789")] == '\0') return (double)INT64_MAX;
     const time_t at = curl->getdate(value, NULL), now = time(NULL);
     return at < 0 ? -1 : at > now ? difftime(at, now) : 0;
 }

@@ -214,11 +214,12 @@ done:
 
 /* ---- the token ---- */
 
-/* Cuts it at the end of its first line, and blanks around it; NULL if nothing is left. */
+/* The first line, without blanks around it; NULL if nothing is left. */
 static cpl_status take_token(char **token, const char *text, const char *where)
 {
     text += strspn(text, " \t\r\n");
-    const size_t length = strcspn(text, " \t\r\n");
+    size_t length = strcspn(text, "\r\n");
+    while (length && strchr(" \t", text[length - 1])) length--;
     for (size_t i = 0; i < length; i++)
         if (text[i] < 0x21 || text[i] > 0x7e)
             return CPL_FAIL(CPL_ERR_INPUT, "%s: holds a character that no token has", where);

@@ -58,9 +58,13 @@ def check_ranges(one, plain):
             ("no Content-Range", OTHER.format(""), wrongly.unsaid_range), ("a shorter range", OTHER.format(said), wrongly.shorter(9)),
             ("more than the range", r"localhost:\d+ sends more than the \d+ bytes that were asked for, and was stopped", wrongly.goes_on),
             *((f"Content-Range {text!r}", OTHER.format(re.escape(text)), wrongly.senseless_range(text))
-              for text in ("bytes 0-99999999999999999999/12", "bytes */*", "lines 1-2/3", "bytes -5--1/9", "")),
+              for text in ("bytes 0-99999999999999999999/12", "lines 1-2/3", "bytes -5--1/9", "")),
+            *((f"Content-Range {text!r}", r'localhost:\d+ does not say how long it is: "' + re.escape(text), wrongly.senseless_range(text))
+              for text in ("bytes 0-9/*", "bytes */*")),
             ("always short", LOST + "it sends fewer bytes than it says", wrongly.falls_short(9))):
         faulty(one, what, pattern, fault, skip=3)
+    faulty(one, "another size in the hub's answer", r"hub and store disagree on its length [(]X-Linked-Size[)]",
+           wrongly.says(X_Linked_Size="5"), host="hub", path=r"resolve/.*\.safetensors$")
     faulty(one, "gzip", r"localhost:\d+ sends it compressed, so that ranges of it mean nothing", wrongly.gzipped, skip=1)
 
 
@@ -112,6 +116,7 @@ def check_statuses(one):
     front, store = one.front, r"localhost:\d+ "
     faulty(one, "429 always", store + "answered 429, 8 times in a row: too many requests; try again later", wrongly.retry_after(429, 1))
     faulty(one, "429 for days", store + "asks to wait 500000 seconds [(]429[)]: try again then", wrongly.retry_after(429, 500000))
+    faulty(one, "429 for ever", store + "asks to wait 9[0-9]{18} seconds [(]429[)]: try again then", wrongly.retry_after(429, 10**30))
     faulty(one, "500 always", store + "answered 500, 5 times in a row", wrongly.retry_after(500, 0))
     for code in (418, 204):
         faulty(one, str(code), store + f"answered {code} ", wrongly.status(code))
@@ -281,6 +286,7 @@ def check_json(one, made):
                                   ("config.json", lambda raw: b"[" + b"[]," * (1 << 20) + b"0]",
                                    "has 2097153 commas and brackets, more than 2097152; it is not parsed"),
                                   (INDEX, lambda raw: wrongly.POINTER, pointer),
+                                  (INDEX, lambda raw: b" \n<!DOCTYPE html>", "looks like a web page, not JSON"),
                                   (INDEX, lambda raw: raw[:-20], broken + "premature end of input")):
         path = variant(one, made, f"file-{len(one.front.repositories)}", file, change)[0]
         one.fails(f"/{file}: {pattern}", path, what=f"{file} that is none")
@@ -322,7 +328,7 @@ def check_listings(one):
     nothing, place = "hf://org/listed: has no weights [(]looked for", "/api/models/org/listed/revision/main: "
     broken = place + "line 1, column [0-9]+: not valid JSON: "
     for what, content, pattern in (
-            ("names", json.dumps(body).encode(), nothing), ("no JSON", b"<html>", broken),
+            ("names", json.dumps(body).encode(), nothing), ("no JSON", b"<html>", "looks like a web page, not JSON"),
             ("another kind", b'{"siblings": 5}', place + "`siblings` is a whole number, it must be an array"), ("null", b"null", broken),
             ("deep", b"[" * 100000, broken + "maximum parsing depth"), ("sha", b'{"sha": "../../x", "siblings": []}', nothing)):
         one.front.misbehave(wrongly.status(200, content, Content_Type="application/json"), host="hub", path="^/api/models/")
@@ -336,6 +342,7 @@ def check_words(one):
     """What is no address is told as such, before anything is asked."""
     one.front.clear()
     for why, words in {
+            "names of places elsewhere begin with hf:// or https://": ("s3://bucket/model", "HTTPS://host/model", "Hf://org/model"),
             "names no repository; write hf://OWNER/NAME": ("hf://", "hf://a", "hf://a/"),
             "only repositories of models are read": ("hf://datasets/org/name",),
             "this is no name of a repository": ("hf:///b", "hf://../b", "hf://a/..", "hf://a b/c", "hf://a/b\x1b[31m", "hf://a/b?x=y",

@@ -110,7 +110,7 @@ static void lists(void **state)
     assert_string_equal(place.revision, sha);
     assert_fails(CPL_ERR_INPUT, "siblings", read_list(&names, &place, "{}"));
     assert_fails(CPL_ERR_INPUT, "rfilename", read_list(&names, &place, "{\"siblings\": [{}]}"));
-    assert_fails(CPL_ERR_INPUT, "not valid JSON", read_list(&names, &place, "<html>"));
+    assert_fails(CPL_ERR_INPUT, "looks like a web page", read_list(&names, &place, "<html>"));
     assert_fails(CPL_ERR_INPUT, "is empty", read_list(&names, &place, ""));
     cpl_hub_free(&place);
 }
