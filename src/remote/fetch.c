@@ -417,6 +417,16 @@ static void judge_end(cpl_fetch *f)
     }
 }
 
+/* A renewed way leads to the file: those that wait for it need not wait for this range too. */
+static void open_way(cpl_http_transfer *t)
+{
+    cpl_fetch *f         = t->ctx;
+    cpl_fetch_site *site = f->site;
+    pthread_mutex_lock(&site->lock);
+    if (f->file->renewing == f && !cpl_fetch_compare(f)) remember_way(f);
+    pthread_mutex_unlock(&site->lock);
+}
+
 /* The engine's thread comes back with an answer. */
 static void judge(cpl_http_transfer *t)
 {
@@ -457,6 +467,7 @@ static void send(cpl_fetch *f, double at)
     t->bytes  = f->out || !f->got ? f->bytes - f->got : (size_t)(f->file->length - f->got);
     t->out    = f->out ? f->out + f->got : NULL;
     t->text   = f->out ? NULL : f->text;
+    t->begun  = open_way;
     t->done   = judge;
     t->ctx    = f;
     site->n_requests++;

@@ -182,7 +182,9 @@ static size_t take_header(char *line, size_t size, size_t count, void *ctx)
     long code = 0;
     curl->easy_getinfo(t->handle, CURLINFO_RESPONSE_CODE, &code);
     if (code / 100 == 1) return length; /* the answer itself follows */
-    return accept_answer(t) ? length : 0;
+    if (!accept_answer(t)) return 0;
+    if (t->begun && cpl_http_has_bytes(t->answer.code)) t->begun(t);
+    return length;
 }
 
 /* ---- its body ---- */

@@ -67,6 +67,8 @@ struct cpl_http_transfer {
     size_t bytes;       /* asked for; of a whole file at most */
     unsigned char *out; /* [bytes]; NULL: they are added to `text` */
     cpl_text *text;
+    void (*begun)(
+        cpl_http_transfer *transfer); /* NULL, or: an answer's header is here, bytes follow */
     void (*done)(cpl_http_transfer *transfer);
     void *ctx;
 

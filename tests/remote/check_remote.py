@@ -299,6 +299,13 @@ def check_renewed(one, made):
         check(one.json("hf://org/model") == local, f"a renewed way to {what}: other figures")
         hosts = {seen.host for seen in front.bodies(SECOND)}
         check(hosts == {"hub", "store"}, f"a renewed way to {what}: bytes of {hosts}")
+    front.clear()
+    lifetime, front.lifetime = front.lifetime, 2  # less than a range takes: those that wait set out once the new way answers
+    front.misbehave(wrongly.trickle(1 << 14, 0.2), "store", r"\.safetensors$")
+    check(one.json("hf://org/model") == local, "a way that lasts less long than a range takes: other figures")
+    check(any(seen.status == 403 for seen in front.seen), "no way expired")
+    front.lifetime = lifetime
+    front.clear()
     for what, fault in (("ETag", itself("0" * 64)), ("X-Linked-ETag", elsewhere("0" * 64))):
         renewed(fault)
         one.fails(f"{SECOND}: the file changed in between [(]its {what} is not", "hf://org/model", what=f"another {what} of the hub")
