@@ -55,8 +55,9 @@ def _as_other(verdict: Verdict, rounding: str) -> str:
 
 def _unclear(verdict: Verdict) -> str:
     off = _furthest(verdict)
-    remedy = "give --rounding bf16 if it is computed so" if _off(off) <= CLEAR_BF16 else \
-        "take fewer tokens, or logits that are less balanced"
+    others = "take fewer tokens, or logits that are less balanced" if "logits" in verdict.kind.needs else \
+        "take inputs whose loss is larger"
+    remedy = "give --rounding bf16 if it is computed so" if _off(off) <= CLEAR_BF16 else others
     return (f"cannot be told: {off.name} lies off by {_percent(off)} of its size; rounding in {verdict.grade} may do that on "
             f"these inputs; {remedy}")
 
