@@ -350,6 +350,19 @@ def test_gradients_of_a_scaler():
     assert verdict.state == "unknown" and "gradients are 65536 times the right ones" in certify.sentence(verdict)
 
 
+def test_no_scaler_where_the_loss_is_wrong():
+    """Right gradients, and a number added to the loss that grows with the coefficient."""
+    model = Model()
+
+    def step():
+        loss = model(input_ids=batches()[0])
+        loss.backward()
+        return loss.detach() + 3 * model.aux_loss_coef
+
+    verdict = recorded(model, step, value=1.0)
+    assert verdict.state == "unknown" and "times the right ones" not in certify.sentence(verdict)
+
+
 def test_frozen_routers():
     model = Model()
     for layer in model.layers:

@@ -325,12 +325,14 @@ class Recorded:
 
 
 def _scaled_gradients(kind: Kind, dumps: List[Dump]) -> str:
-    """A note, if the gradients alone are right but for one factor."""
+    """A note, if the loss is right and the gradients are but for one factor."""
     factors = []
     for dump in dumps:
-        got, right = dump.got["d_router"].double(), outputs(kind, dump.x, {})["d_router"]
-        c = float((got * right).sum() / right.square().sum())
-        if float((got - c * right).norm()) > SMALL * float(got.norm()):
+        right = outputs(kind, dump.x, {})
+        got, wanted, loss = dump.got["d_router"].double(), right["d_router"], right["loss"]
+        c = float((got * wanted).sum() / wanted.square().sum())
+        is_multiple = abs(c - 1) > SMALL and float((got - c * wanted).norm()) <= SMALL * float(got.norm())
+        if not is_multiple or "loss" not in dump.got or abs(float(dump.got["loss"] - loss)) > SMALL * abs(float(loss)):
             return ""
         factors.append(c)
     return (f"; the gradients are {factors[0]:.6g} times the right ones, and the loss is not: leave a GradScaler out of the "
