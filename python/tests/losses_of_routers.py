@@ -154,7 +154,7 @@ RIGHT = ((mixtral, "load-balancing-mixtral"), (one_layer, "load-balancing-olmoe"
 WRONG = ((softmax_twice, "load-balancing-olmoe", "softmax is taken twice"),
          (chosen_first, "load-balancing-olmoe", r"(?s)over the K chosen experts alone.*Transformers #28021"),
          (with_epsilon, "load-balancing-deepseek", r"epsilon.*1e-06"), (z_not_squared, "z-loss", "not squared"),
-         (update_one_micro_batch, "bias-update-sign", "one micro-batch or rank"),
+         (update_one_micro_batch, "bias-update-sign", "last micro-batch or rank"),
          (gate_with_bias, "gate-weights", "bias is inside the weights"),
          (mixtral, "load-balancing-olmoe", "right as load-balancing-mixtral, not load-balancing-olmoe"))
 

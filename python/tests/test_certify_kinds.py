@@ -176,7 +176,35 @@ def test_what_all_explanations_have_in_common_comes_first():
 def test_a_loss_that_is_zero_but_for_rounding():
     """The z-loss of log-probabilities, whose log-sum-exp is 0."""
     verdict = certify.certify(lambda logits, coefficient: coefficient * (logits.log_softmax(-1).logsumexp(-1)**2).mean(), "z-loss")
-    assert [[fault.key for fault in one.faults] for one in verdict.sets] == [["zero"]]
+    assert [[fault.key for fault in one.faults] for one in verdict.sets] == [["zero"], ["after_log_softmax"]]
+
+
+def test_what_is_not_among_some_inputs_has_a_value():
+    """A loss that counts what is kept, on inputs where nothing is dropped."""
+    def loss(logits, top_k, coefficient, kept):
+        return coefficient * logits.shape[1] * (kept.double().mean(0) / top_k * logits.softmax(-1).mean(0)).sum()
+
+    verdict = certify.certify(loss, "load-balancing-olmoe")
+    assert [[fault.key for fault in one.faults] for one in verdict.sets] == [["dropped_left_out"]]
+
+
+def test_why_no_form_of_the_logits_serves():
+    """The reason is that of all layers' logits, unless it is that these are a tuple."""
+    def stacked(router_logits, top_k, coefficient):
+        raise ValueError(f"{len(torch.stack(tuple(router_logits)).shape)} axes")
+
+    def one_layer(router_logits, top_k, coefficient):
+        raise ValueError(f"{router_logits.dim()} axes")
+
+    for loss, why in ((stacked, "3 axes"), (one_layer, "2 axes")):
+        with pytest.raises(certify.CannotJudge, match=f"it raises ValueError: {why}"):
+            certify.certify(loss, "load-balancing-olmoe")
+
+
+def test_all_layers_in_a_dict():
+    verdict = certify.certify(lambda router_logits, top_k, coefficient: {
+        "loss": sum(others.one_layer(z, top_k) for z in router_logits) / len(router_logits) * coefficient}, "load-balancing-olmoe")
+    assert verdict.state == "right" and len(verdict.others) == 0
 
 
 def over_chosen(x, indices):

@@ -76,6 +76,9 @@ class Callee:
             value = x.logits.shape[-1] if name == "num_experts" else getattr(x, name)
             if value is None and self.parameters[theirs].default is not inspect.Parameter.empty:
                 continue
+            if name == "kept" and value is None:  # all that are chosen
+                chosen = x.logits.topk(x.top_k or x.logits.shape[-1]).indices
+                value = torch.zeros_like(x.logits, dtype=torch.bool).scatter(-1, chosen, True)
             if name in LAYERED and isinstance(value, Tensor) and value.dim() == 3:
                 value = tuple(value) if form == "tuple" else value[0] if form == "one" else value
             if name == "mask":
@@ -102,14 +105,18 @@ def call(callee: Callee, x: Case, form: str) -> Any:
 
 
 def form_of(callee: Callee, x: Case) -> str:
-    """How it wants the logits: the first form with which it returns a tensor."""
+    """How it wants the logits: the first form with which it returns a loss. If there is none, why: that of the first form,
+    unless it is that a tuple is no tensor."""
     forms = callee.forms(x)
-    for form in forms[:-1]:
+    reasons = []
+    for form in forms if len(forms) > 1 else ():
         try:
-            if isinstance(call(callee, x, form), Tensor):
-                return form
-        except CannotJudge:
-            pass
+            _loss(call(callee, x, form))
+            return form
+        except CannotJudge as error:
+            reasons.append(error)
+    if reasons and "tuple" not in str(reasons[0]).splitlines()[0]:
+        raise reasons[0]
     return forms[-1]
 
 

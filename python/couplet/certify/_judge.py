@@ -18,7 +18,7 @@ from .kinds._balance import Sums, part
 
 # Hypotheses that are further away are not looked at closely: shares of the norm, of the loss where experts tie, and
 # multiples of the bound of the right one.
-NEAR, NEAR_TIED, FAR = 0.05, 0.3, 1000.0
+NEAR, NEAR_TIED, FAR = 0.05, 0.3, 10000.0
 UNEXPLAINED = 0.02  # of the gradients: what a fit that is not finished leaves, beside any factor
 TINY = 1000.0  # bounds of the right one: what is smaller may be rounding
 CLEAR = 0.25  # of an output's norm: what lies further away is not explained by the rounding of the dump's own formats

@@ -52,10 +52,6 @@ class Case:
         return ((name, value) for name, value in self.values.items() if isinstance(value, Tensor))
 
 
-def one_layer(x: Case) -> bool:
-    return len(x.logits) == 1
-
-
 def one_group(x: Case) -> bool:
     return (x.micro_batches or 1) == 1 and (x.sequences or 1) == 1
 

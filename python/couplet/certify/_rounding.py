@@ -15,7 +15,7 @@ from ._kind import generator
 MANY = 1 << 16  # numbers of a tensor whose errors are not all drawn anew
 ADDED = 2.0**-22  # four rounding errors of float32, in which narrower numbers are added up
 SUMS = ("sum", "mean", "mm", "bmm", "addmm", "logsumexp", "linalg_vector_norm")
-OF_MASKED = ("_softmax", "_log_softmax", "logsumexp")  # their operand may be -inf where it is masked
+OF_MASKED = ("_softmax", "_log_softmax", "logsumexp", "sigmoid")  # their operand may be -inf where it is masked
 # No arithmetic.
 MOVES = ("view", "_unsafe_view", "expand", "t", "transpose", "select", "slice", "clone", "detach", "permute", "alias",
          "unsqueeze", "squeeze", "_to_copy", "zeros_like", "ones_like", "where", "masked_fill", "scatter", "topk", "max",

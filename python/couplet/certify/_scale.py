@@ -43,6 +43,8 @@ ACCUMULATED = (
 )
 SEQUENCES = Fault("not_divided_by_sequences", "the losses of the sequences are summed, not averaged",
                   "divide by their number", scale=lambda x: _both(x.sequences), needs="sequences")
+LOG_SOFTMAX = Fault("after_log_softmax", "the log-sum-exp is of log-probabilities, which makes it zero",
+                    "hand over the router's logits", scale=lambda x: _both(0.0))
 ROUTED = (
     Fault("times_k", "it is multiplied by K, or f is not divided by K", "f is a share of T K assignments",
           "Transformers #43688, OLMoE #45", scale=lambda x: _both(x.top_k), needs="top_k"),
@@ -67,5 +69,6 @@ def scale_faults(kind: Kind) -> Tuple[Fault, ...]:
     if "balancing" in kind.name:
         return (*ANY, *ACCUMULATED, *ROUTED)
     if "logits" in kind.needs:
-        return (*ANY, *ACCUMULATED, next(one for one in ROUTED if one.key == "times_tokens"))
+        own = (LOG_SOFTMAX,) if "z-loss" in kind.name else ()
+        return (*ANY, *ACCUMULATED, next(one for one in ROUTED if one.key == "times_tokens"), *own)
     return ANY

@@ -14,8 +14,9 @@ from typing import Any, Callable, Dict, List, Optional, Sequence
 import torch
 from torch import Tensor
 
-from .._kind import Case, Fault, Has, generator, one_group, one_layer
+from .._kind import Case, Fault, Has, generator, one_group
 from .._rounding import exactly
+from ._layers import AVERAGED, ONE, SUMMED, one_layer
 
 NAMES = {"logits": ("logits", "router_logits", "gate_logits", "gate_logit", "x"),
          "top_k": ("top_k", "k", "topk", "num_experts_per_tok", "moe_top_k"),
@@ -76,6 +77,10 @@ class Routed:
     def number(self, m: Tensor) -> Tensor:
         return m.sum(2) if self.sums is None else self.sums(m.sum(2))
 
+    def only(self, layers: slice, groups: slice = slice(None)) -> "Routed":
+        return replace(self, p=self.p[layers, groups], chosen=self.chosen[layers, groups], m=self.m[layers, groups],
+                       shift=None if self.shift is None else self.shift[layers, groups])
+
     def over(self, axes: Sequence[int]) -> "Routed":
         """With these axes, 0 for layers and 1 for groups, joined to the tokens."""
         L, A, t = self.p.shape[:3]
@@ -116,8 +121,8 @@ def route(x: Case, has: Has, score: Callable[[Case, Has, Tensor], Tensor], group
         if x.kept is not None and has("dropped_left_out"):
             chosen = chosen * x.kept
         mask = torch.ones(T, dtype=logits.dtype) if x.mask is None else x.mask.to(logits.dtype)
-    p = score(x, has, logits) if not has("softmax_over_chosen") else \
-        score(x, has, logits.masked_fill(chosen == 0, -math.inf))
+    over_chosen = has("softmax_over_chosen") or has("normalised_over_chosen")
+    p = score(x, has, logits.masked_fill(chosen == 0, -math.inf) if over_chosen else logits)
     m = mask.view(1, A, T // A, 1).expand(L, -1, -1, -1)
     return Routed(p.view(L, A, T // A, n), chosen.view(L, A, T // A, n), m, x.top_k if has("k_is_n") else n, K,
                   x.shift, (x.all_tokens or T) // A, x.sums)
@@ -150,7 +155,7 @@ def _in_bf16(r: Routed, values: Tensor) -> Tensor:
 def fraction(r: Routed, has: Has) -> Tensor:
     """f [L,A,n]: the share of the T K assignments that goes to each expert."""
     m = torch.ones_like(r.m) if has("padding_counted") or has("padding_in_f") else r.m
-    chosen = r.chosen * r.p if has("f_of_scores") else r.chosen
+    chosen = r.chosen * r.p if has("f_of_scores") or has("f_of_scores_alone") else r.chosen
     if has("f_straight_through") or has("gradient_of_f"):
         chosen = chosen + (r.p - r.p.detach())
     counts = r.total(chosen, m)
@@ -168,7 +173,7 @@ def mean_score(r: Routed, has: Has) -> Tensor:
     p = r.p * r.chosen if has("P_over_chosen") else r.p
     total = _in_bf16(r, p * m) if has("sum_in_bf16") else r.total(p, m)
     P = total / (r.t if has("padding_divides") else r.number(m))
-    if has("gradient_of_f"):
+    if has("gradient_of_f") or has("f_of_scores_alone"):
         P = P.detach()
     if has("mean_over_all"):
         P = P.mean(-1, keepdim=True).expand_as(P)
@@ -192,8 +197,9 @@ def balance(r: Routed, has: Has, layers: str, groups: str = "mean") -> Tensor:
         layers = word if has(key) else layers
     groups = "joined" if has("groups_joined") else groups
     if has("last_layer") or has("first_layer"):
-        one = slice(-1, None) if has("last_layer") else slice(1)
-        r = replace(r, p=r.p[one], chosen=r.chosen[one], m=r.m[one], shift=None if r.shift is None else r.shift[one])
+        r = r.only(slice(-1, None) if has("last_layer") else slice(1))
+    if has("last_group"):
+        r = r.only(slice(None), slice(-1, None))
     axes = [axis for axis, how in ((0, layers), (1, groups)) if how == "joined"]
     each = product(r.over(axes), has).mean(1)
     return each.sum() if layers == "sum" else each.mean()
@@ -219,6 +225,8 @@ FAULTS = (
     Fault("P_for_f", "f is the mean score too: the counts are not used", "f from a one-hot of the chosen experts"),
     Fault("f_of_scores", "f sums scores of the chosen experts, with their gradient, in place of counting them",
           "count: one_hot(indices).float().mean(0), which has no gradient", picks=True),
+    Fault("f_of_scores_alone", "f sums scores of the chosen experts, with their gradient, and P has none",
+          "count the chosen, without a gradient, and detach nothing of P", picks=True),
     Fault("f_straight_through", "counts have the gradient of scores, as of a straight-through estimator",
           "the one-hot alone: f has no gradient"),
     Fault("gradient_of_f", "counts have the gradient of scores, and P has none", "detach f, not P"),
@@ -241,10 +249,9 @@ FAULTS = (
           needs="kept", picks=True),
     Fault("layers_joined", "the tokens of all layers are joined before the means",
           "compute each layer's loss by itself", "Transformers #31464", same=one_layer),
-    Fault("layers_averaged", "the layers' losses are averaged", "see the kind's formula", same=one_layer),
-    Fault("layers_summed", "the layers' losses are summed", "see the kind's formula", same=one_layer),
-    Fault("last_layer", "only the last layer has a loss", "collect the logits of every layer", same=one_layer),
-    Fault("first_layer", "only the first layer has a loss", "collect the logits of every layer", same=one_layer),
+    AVERAGED, SUMMED,
+    *ONE,
+    Fault("last_group", "only the last micro-batch or sequence has a loss", "add the loss of each", same=one_group),
     Fault("groups_joined", "f and P are taken over all micro-batches or sequences together",
           "compute the loss of each by itself, then the mean", same=one_group),
     Fault("counts_in_bf16", "assignments are counted in bf16, which stops at 256", "count in integers or float32"),

@@ -11,7 +11,7 @@ from .._kind import Case, Fault, Has, Kind, Outputs, generator
 
 def reference(x: Case, has: Has) -> Outputs:
     """scores [T,n]; the gradients are those of sum(scores * x.d_scores)."""
-    A: Tensor = torch.einsum("td,nrd->tnr", x.tokens, x.W_down)
+    A: Tensor = torch.einsum("td,nrd->tnr", x.tokens.detach() if has("tokens_detached") else x.tokens, x.W_down)
     if has("silu"):
         A = torch.nn.functional.silu(A)
     size = A.abs().sum(-1) if has("sum_of_sizes") else A.amax(-1) if has("largest") else A.norm(dim=-1)
@@ -20,6 +20,8 @@ def reference(x: Case, has: Has) -> Outputs:
     size = size.detach() if has("norm_detached") else size
     if has("no_softmax"):
         return {"scores": size}
+    if has("over_sum"):
+        return {"scores": size / size.sum(-1, keepdim=True)}
     return {"scores": size.softmax(0 if has("softmax_over_tokens") else -1)}
 
 
@@ -40,7 +42,9 @@ FAULTS = (
     Fault("over_width", "the norm is divided by the root of the width r", "leave the norm as it is"),
     Fault("silu", "the norm is taken after the activation", "take it of x W_down, before anything else"),
     Fault("no_softmax", "scores are the norms: the softmax over experts is missing", "norms.softmax(-1)"),
+    Fault("over_sum", "norms are divided by their sum: the softmax is missing", "norms.softmax(-1)"),
     Fault("softmax_over_tokens", "the softmax runs over tokens", "softmax(dim=-1), over experts"),
+    Fault("tokens_detached", "the tokens get no gradient", "no detach() on them"),
     Fault("norm_detached", "no gradient flows through the norms", "no detach(): there is no router that could learn"),
 )
 KIND = Kind(

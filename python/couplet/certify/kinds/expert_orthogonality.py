@@ -19,7 +19,7 @@ def pairs(x: Case, has: Has) -> Tensor:
         y = y.transpose(0, 1).reshape(y.shape)
     G = y @ (y.detach() if has("others_detached") else y).transpose(-1, -2)
     square = (y**2).sum(-1)
-    size = square + EPSILON
+    size = square + (has("epsilon") or EPSILON)
     if has("not_divided"):
         return G**2
     if has("cosines"):
@@ -56,6 +56,8 @@ KIND = Kind(
     "expert-orthogonality", "mean over tokens of sum_{j != k} |<y_j, y_k> / (<y_k, y_k> + 1e-6) y_k|^2",
     "arXiv 2505.22323, equation 6: projections of pairs, here as squared lengths", reference,
     [*COMMON, Fault("not_divided", "the products are not divided by a length", "divide by <y_k, y_k>"),
+     Fault("epsilon", "an epsilon in the divisor is as large as the outputs", "one far below all squared lengths",
+           values=(1e-4, 1e-3, 1e-2, 0.1, 1.0)),
      Fault("cosines", "both outputs are normalised", "divide by <y_k, y_k> alone"),
      Fault("over_pairs", "the sum is divided by K (K - 1)", "sum over the pairs"),
      Fault("over_k", "the sum is divided by K", "sum over the pairs")], *PLACE,

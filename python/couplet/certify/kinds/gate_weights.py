@@ -1,6 +1,7 @@
 """The weights of the chosen experts under loss-free balancing: the bias chooses, the scores weigh."""
 from __future__ import annotations
 
+import math
 from typing import Dict
 
 import torch
@@ -16,10 +17,14 @@ def reference(x: Case, has: Has) -> Outputs:
     b = x.bias if has("bias_has_gradient") or has("bias_in_logits_learns") else x.bias.detach()
     z = x.logits + b if in_logits else x.logits
     s = z.softmax(-1) if has("softmax_for_sigmoid") else z.sigmoid()
-    by = s if has("bias_left_out") or in_logits else s + b
+    by = s if has("bias_left_out") or in_logits else s - b if has("bias_subtracted") else s + b
     chosen = pick(by.detach(), x.top_k, 0.0)
     if has("bias_in_weight") or has("bias_has_gradient"):
         s = s + b
+    if has("bias_learns"):
+        s = s + x.bias - b
+    if has("softmax_over_chosen"):
+        s = z.masked_fill(chosen == 0, -math.inf).softmax(-1)
     weights = s * chosen
     if not has("not_normalised"):
         over = s if has("normalised_over_all") else weights
@@ -37,7 +42,7 @@ def cases(seed: int) -> Dict[str, Case]:
     def case(T: int, n: int, K: int, scale: float, lower: float = 0.0) -> Case:
         """Tokens whose choice rounding to bf16 does not change, whichever of the scores choose."""
         z, b = torch.randn(40 * T, n, generator=g) - lower, (torch.randperm(n, generator=g) - n / 2) * 0.08
-        by = torch.stack([one for s in (z.sigmoid(), z.softmax(-1)) for one in (s / s.sum(-1, keepdim=True), s + b)] + [
+        by = torch.stack([one for s in (z.sigmoid(), z.softmax(-1)) for one in (s / s.sum(-1, keepdim=True), s + b, s - b)] + [
             (z + b).sigmoid() / (z + b).sigmoid().sum(-1, keepdim=True)])
         last = by.topk(K + 1).values[..., -2:]
         z = z[((last[..., 0] - last[..., 1]) > 0.02).all(0)][:T]
@@ -49,10 +54,13 @@ def cases(seed: int) -> Dict[str, Case]:
 FAULTS = (
     Fault("bias_in_weight", "the bias is inside the weights", "weigh by the scores: scores.gather(-1, indices)"),
     Fault("bias_has_gradient", "the bias is inside the weights and gets a gradient", "keep it in a buffer"),
+    Fault("bias_learns", "the bias gets a gradient, though the weights do not have it", "keep it in a buffer, or detach it"),
+    Fault("bias_subtracted", "the bias is subtracted where experts are chosen", "topk(scores + bias)"),
     Fault("bias_left_out", "the bias does not choose", "topk(scores + bias)"),
     Fault("bias_in_logits", "the bias is added before the sigmoid", "topk(logits.sigmoid() + bias)"),
     Fault("bias_in_logits_learns", "the bias is added before the sigmoid and gets a gradient", "keep it in a buffer"),
     Fault("softmax_for_sigmoid", "scores are a softmax", "logits.sigmoid()"),
+    Fault("softmax_over_chosen", "the weights are a softmax of the chosen logits", "divide the sigmoids by their sum"),
     Fault("not_normalised", "the weights do not sum to 1", "divide by their sum over the chosen"),
     Fault("normalised_over_all", "the divisor is the sum over all experts", "divide by the sum over the chosen"),
     Fault("detached_divisor", "the divisor has no gradient", "no detach() on the sum"),

@@ -12,10 +12,13 @@ from . import _balance
 def score(x: Case, has: Has, logits: Tensor) -> Tensor:
     if has("softmax_for_sigmoid"):
         return logits.softmax(-1)
-    s = logits.sigmoid()
+    s = logits.sigmoid().sigmoid() if has("sigmoid_twice") else logits.sigmoid()
     if has("not_normalised"):
         return s
-    return s / (s.sum(-1, keepdim=True) + (has("epsilon") or 0.0))
+    if has("normalised_over_tokens") and x.sums is not None:
+        x.sums.whole = True
+    total = s.sum(1 if has("normalised_over_tokens") else -1, keepdim=True) + (has("epsilon") or 0.0)
+    return s / (total.detach() if has("divisor_detached") else total)
 
 
 def reference(x: Case, has: Has) -> Tensor:
@@ -31,6 +34,12 @@ FAULTS = (
     Fault("epsilon", "an epsilon in the divisor is as large as the scores: all of them can shrink to lower the loss",
           "leave it out: a sum of sigmoids is not 0", "Megatron-LM #1545, OLMo-core #255",
           values=(1e-20, 1e-12, 1e-10, 1e-9, 1e-8, 1e-7, 1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 1.0)),
+    Fault("sigmoid_twice", "the sigmoid is taken twice: what comes in as logits are already scores",
+          "hand over the router's logits, or leave one sigmoid out"),
+    Fault("normalised_over_chosen", "scores are divided by the sum over the K chosen experts, and P counts these alone",
+          "divide by the sum over all experts; the K largest give the weights, not the loss", picks=True),
+    Fault("normalised_over_tokens", "scores are divided by their sum over tokens", "s / s.sum(-1, keepdim=True)"),
+    Fault("divisor_detached", "the divisor has no gradient", "no detach() on the sum"),
 )
 
 

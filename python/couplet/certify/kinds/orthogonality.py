@@ -4,7 +4,8 @@ from __future__ import annotations
 from torch import Tensor
 
 from .._kind import Case, Has, Kind
-from ._rows import COMMON, GIVEN, LAYERS, fault, gram, over_layers, squares
+from ._layers import over_layers
+from ._rows import COMMON, GIVEN, faults, gram, squares
 
 
 def normalised(x: Case, has: Has) -> Tensor:
@@ -22,14 +23,14 @@ KINDS = (
     Kind("router-orthogonality",
          "mean over layers of the mean of the n^2 entries of (Q Q^T - I)^2, Q the rows of R divided by their lengths",
          "docs/method.md, the router orthogonality of the paper's ablation", normalised,
-         [fault(key) for key in ("identity_left_out", "of_columns", "rows_not_normalised", "not_squared", "root", "summed",
-                                 "over_pairs", *LAYERS)], *GIVEN,
+         faults("identity_left_out", "pairs_once", "of_columns", "rows_not_normalised", "columns_normalised",
+                "length_detached", "not_squared", "root", "summed", "over_pairs"), *GIVEN,
          balance="0 of orthogonal rows", collapse="(n - 1) / n of equal rows", range="0 to (n - 1) / n",
          scale="lengths of rows and n are divided out",
          code="src/model/aux_losses.c"),
     Kind("router-orthogonality-plain", "mean over layers of |R R^T - I|_F^2",
          "orthogonal regularisation in general; no one paper", plain,
-         [fault(key) for key in (*COMMON, "rows_normalised", "not_squared", "root", "averaged")], *GIVEN,
+         faults(*COMMON, "rows_normalised", "not_squared", "root", "averaged"), *GIVEN,
          balance="0 of orthonormal rows", collapse="n (n - 1) of equal rows of length 1", range="0 and more",
          scale="grows with n^2 and |R|^4"),
 )

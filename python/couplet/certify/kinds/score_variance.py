@@ -7,11 +7,13 @@ from torch import Tensor
 
 from .._kind import Case, Fault, Has, Kind
 from . import _balance
+from ._layers import ONE, SUMMED, over_layers
 
 
 def over(x: Case, has: Has, axis: int, spare: int) -> Tensor:
     """The mean over the other axis of the variance [L,T,n] along `axis`, divided by its size less `spare`."""
     s: Tensor = x.logits if has("of_logits") else x.logits.softmax(-1)
+    s = s.softmax(-1) if has("softmax_twice") else s
     if has("other_axis"):
         axis = 3 - axis
     size = s.shape[axis]
@@ -19,7 +21,8 @@ def over(x: Case, has: Has, axis: int, spare: int) -> Tensor:
     spare = 1 - spare if has("other_divisor") else spare
     variance = (centred**2).sum(axis) / (size - spare)
     value = variance.sqrt() if has("deviation") else variance
-    return value.mean() * (x.times if has("not_negative") else -x.times)
+    each = value.sum(-1) if has("summed") else value.mean(-1)
+    return over_layers(x, has, each if has("not_negative") else -each)
 
 
 def over_experts(x: Case, has: Has) -> Tensor:
@@ -32,12 +35,16 @@ def over_tokens(x: Case, has: Has) -> Tensor:
 
 FAULTS = (
     Fault("of_logits", "the variance is of the logits", "take the softmax first"),
+    Fault("softmax_twice", "the softmax is taken twice: what comes in as logits are already probabilities",
+          "hand over the router's logits, or leave one softmax out", "Transformers #45120"),
     Fault("other_axis", "the variance runs along the other axis", "see the kind's formula"),
     Fault("not_centred", "the mean is not taken off", "s - s.mean()"),
     Fault("other_divisor", "the divisor is n in place of n - 1, or the reverse", "torch.var(correction=0 or 1)"),
     Fault("deviation", "the standard deviation in place of the variance", "torch.var: the root has no gradient at 0",
           "vmoe #218, of another loss"),
     Fault("not_negative", "variance is made smaller, not larger", "subtract it from the loss"),
+    Fault("summed", "the variances of a layer are summed, not averaged", "take their mean"),
+    SUMMED, *ONE,
 )
 
 

@@ -6,8 +6,9 @@ import math
 import torch
 from torch import Tensor
 
-from .._kind import Case, Fault, Has, Kind, one_layer
+from .._kind import Case, Fault, Has, Kind
 from . import _balance
+from ._layers import AVERAGED, ONE, SUMMED, over_layers
 
 
 def each_layer(x: Case, has: Has) -> Tensor:
@@ -15,12 +16,15 @@ def each_layer(x: Case, has: Has) -> Tensor:
     z: Tensor = x.logits
     if has("after_softmax"):
         z = z.softmax(-1)
+    if has("padding_zeroed") and x.mask is not None:
+        z = z * x.mask.view(-1, 1)
     if has("over_tokens"):
         return (z.logsumexp(1)**2).mean(-1)
-    if has("over_chosen"):
-        z = z.masked_fill(_balance.pick(z.detach(), x.top_k, x.tolerance or 0.0) == 0, -math.inf)
+    if has("over_chosen") or has("unchosen_zeroed"):
+        others = _balance.pick(z.detach(), x.top_k, x.tolerance or 0.0) == 0
+        z = z.masked_fill(others, -math.inf if has("over_chosen") else 0.0)
     value = z.mean(-1) if has("mean_logit") else z.max(-1).values if has("largest_logit") else z.logsumexp(-1)
-    m = torch.ones_like(value) if x.mask is None or has("padding_counted") else x.mask.to(z.dtype).expand_as(value)
+    m = torch.ones_like(value) if x.mask is None or has("padding_counted") or has("padding_zeroed") else x.mask.to(z.dtype).expand_as(value)
     tokens = torch.full_like(m.sum(1), m.shape[1]) if has("padding_divides") else m.sum(1)
     if has("mean_first"):
         return ((value * m).sum(1) / tokens) ** 2
@@ -31,15 +35,11 @@ def each_layer(x: Case, has: Has) -> Tensor:
 
 
 def mean(x: Case, has: Has) -> Tensor:
-    each = each_layer(x, has)
-    each = each[-1:] if has("last_layer") else each
-    return x.times * (each.sum() if has("layers_summed") else each.mean())
+    return over_layers(x, has, each_layer(x, has))
 
 
 def total(x: Case, has: Has) -> Tensor:
-    each = each_layer(x, has)
-    each = each[-1:] if has("last_layer") else each
-    return x.times * (each.mean() if has("layers_averaged") else each.sum())
+    return over_layers(x, has, each_layer(x, has), summed=True)
 
 
 FAULTS = (
@@ -49,29 +49,29 @@ FAULTS = (
     Fault("after_softmax", "the log-sum-exp is of probabilities", "hand over the router's logits", "Transformers #45120"),
     Fault("over_chosen", "the log-sum-exp is over the K chosen experts, after the others are masked",
           "take the logits before the mask of the top K", needs="top_k", picks=True),
+    Fault("unchosen_zeroed", "the logits of the experts that are not chosen are set to 0 before the log-sum-exp",
+          "take the logits before the mask of the top K", needs="top_k", picks=True),
     Fault("mean_logit", "the mean logit is squared", "logits.logsumexp(-1) ** 2"),
     Fault("largest_logit", "the largest logit is squared", "logits.logsumexp(-1) ** 2"),
     Fault("over_tokens", "the log-sum-exp runs over tokens, the mean over experts", "logits.logsumexp(-1), over experts"),
     Fault("over_k", "it is divided by K too", "divide by the number of tokens alone", needs="top_k"),
     Fault("padding_counted", "padded tokens are counted", "leave them out of sum and number", needs="mask"),
+    Fault("padding_zeroed", "the logits of padded tokens are set to 0, and the tokens counted", "mask the squares instead",
+          needs="mask"),
     Fault("padding_divides", "padded tokens are left out of the sum, but not of the number of tokens",
           "divide by mask.sum()", needs="mask"),
-    Fault("last_layer", "only the last layer has a loss", "collect the logits of every layer", same=one_layer),
+    *ONE,
 )
 _NAMES = {**_balance.NAMES, "coefficient": (*_balance.NAMES["coefficient"], "router_z_loss_coef", "z_loss_coef", "z_coef",
                                             "z_loss_coeff")}
 _SOURCE = "ST-MoE (arXiv 2202.08906), equation 5"
 KINDS = (
     Kind("z-loss", "mean over layers of mean over tokens of logsumexp(z)^2", _SOURCE + "; layers as OLMoE", mean,
-         [*FAULTS, Fault("layers_summed", "the layers' losses are summed", "see the kind's formula", same=one_layer)],
-         _NAMES,
-         _balance.cases, frozenset({"logits"}), balance="(log n)^2 of zero logits", collapse="z_max^2", range="0 and more",
+         [*FAULTS, SUMMED], _NAMES, _balance.cases, frozenset({"logits"}), balance="(log n)^2 of zero logits", collapse="z_max^2", range="0 and more",
          scale="grows with n; logits that are shifted change it",
          code="src/model/aux_losses.c"),
     Kind("z-loss-summed", "sum over layers of mean over tokens of logsumexp(z)^2", _SOURCE, total,
-         [*FAULTS, Fault("layers_averaged", "the layers' losses are averaged", "see the kind's formula", same=one_layer)],
-         _NAMES,
-         _balance.cases, frozenset({"logits"}), balance="L (log n)^2 of zero logits", collapse="L z_max^2",
+         [*FAULTS, AVERAGED], _NAMES, _balance.cases, frozenset({"logits"}), balance="L (log n)^2 of zero logits", collapse="L z_max^2",
          range="0 and more",
          scale="grows with L and n"),
 )
