@@ -19,13 +19,13 @@ KINDS = ("ddp", *(("fully_shard",) if HAS_FULLY_SHARD else ()))
 
 # ---- processes ----
 
-def spread(name, fault=""):
-    model = Model(fault)
+def spread(name, fault="", policy=None):
+    model, more = Model(fault), {"mp_policy": policy} if policy else {}
     if name == "ddp":
         return torch.nn.parallel.DistributedDataParallel(model)
     for layer in model.layers:
-        fsdp.fully_shard(layer)
-    return fsdp.fully_shard(model)
+        fsdp.fully_shard(layer, **more)
+    return fsdp.fully_shard(model, **more)
 
 
 def summed(model, many):
@@ -50,9 +50,13 @@ def process(rank, folder):
         found[name, "right"] = recorded(model, step_of(model, mine))
         found[name, "not_divided_by_steps"] = recorded(model, step_of(model, mine, divided=False))
         found[name, "times_ranks"] = recorded(model, summed(model, mine))
+        found[name, "sequences"] = recorded(model, step_of(model, mine), sequences=9)
         model = spread(name, "coefficient_twice")
         found[name, "coefficient_twice"] = recorded(model, step_of(model, mine))
-    said = {key: (one.state, sorted(keys(one)), one.factor) for key, one in found.items()}
+    if HAS_FULLY_SHARD:
+        model = spread("fully_shard", policy=fsdp.MixedPrecisionPolicy(torch.bfloat16, torch.float32))
+        found["fully_shard", "bf16"] = recorded(model, step_of(model, mine), value=1.0)
+    said = {key: (one.state, sorted(keys(one)), one.factor, one.grade) for key, one in found.items()}
     torch.save(said, os.path.join(folder, f"{rank}.pt"))
     dist.destroy_process_group()
 
@@ -67,7 +71,9 @@ def two():
 @pytest.mark.parametrize("name", KINDS)
 def test_over_processes(two, name):
     assert two[0] == two[1]
-    assert two[0][name, "right"] == ("right", [], None)
+    for case in ("right", "sequences"):
+        assert two[0][name, case] == ("right", [], None, "float32")
+    assert name == "ddp" or two[0][name, "bf16"] == ("right", [], None, "bf16")
     for fault in ("not_divided_by_steps", "times_ranks", "coefficient_twice"):
         assert two[0][name, fault][0] == "fault" and fault in two[0][name, fault][1], two[0][name, fault]
 

@@ -25,7 +25,7 @@ def outputs(kind: Kind, x: Case, faults: Mapping[str, Optional[float]], graph: b
             as_: torch.dtype = torch.float64) -> Outputs:
     """"loss", or the outputs of a rule, and "d_NAME" of every input that has a gradient, computed in `as_`. `graph`:
     they can be differentiated. Of tokens that x.held [L,T,1] leaves out gradients are 0. With `router_input` x [L,T,d] the
-    gradient is that of the router, d_logits^T x."""
+    gradient is that of the routers, d_logits^T x, of layer l of router `router_of`[l]; 0 where `trained` [R] is False."""
     inputs = dict(x.to(as_).values)
     with_gradient = [name for name in kind.gradients if name in inputs]
     for name in with_gradient:
@@ -37,7 +37,10 @@ def outputs(kind: Kind, x: Case, faults: Mapping[str, Optional[float]], graph: b
     if x.held is not None:
         out["d_logits"] = out["d_logits"] * x.held
     if x.router_input is not None and "d_logits" in out:
-        out["d_router"] = torch.einsum("ltn,ltd->lnd", out.pop("d_logits"), inputs["router_input"])
+        each = torch.einsum("ltn,ltd->lnd", out.pop("d_logits"), inputs["router_input"])
+        out["d_router"] = torch.zeros_like(inputs["router"]).index_add(0, x.router_of, each)
+    if x.trained is not None and "d_router" in out:
+        out["d_router"] = out["d_router"] * x.trained.view(-1, 1, 1)
     return out if graph else {name: value.detach() for name, value in out.items()}
 
 

@@ -343,7 +343,9 @@ class Judge:
         return [(fault, value) for fault in there for value in fault.values or (None,)]
 
     def outside(self) -> List[Fault]:
-        return [one for one in scale_faults(self.kind) if not all(one.is_idle(dump.x) for dump in self.dumps)]
+        has_loss = any("loss" in dump.got for dump in self.dumps)
+        return [one for one in scale_faults(self.kind) if not all(one.is_idle(dump.x) for dump in self.dumps) and
+                (has_loss or not one.apart)]
 
     def sets(self, size: int) -> Iterator[Supposed]:
         inside, outside = self.inside(), self.outside()

@@ -70,6 +70,7 @@ class Fault:
     values: Tuple[float, ...] = ()
     needs: str = ""  # the input without which it does not exist
     same: Optional[Callable[[Case], bool]] = None  # where it changes nothing
+    apart: bool = False  # loss and gradients differ in it: it is looked for where a loss was given
     picks: bool = False  # which of the experts that tie a token goes to matters beyond the counts
 
     def is_idle(self, x: Case) -> bool:

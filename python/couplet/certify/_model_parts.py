@@ -1,11 +1,11 @@
-"""What `record` needs of a model: its coefficient, its routers and their tokens, and what a step's randomness depends on."""
+"""What `record` needs of a model: its coefficient, its routers, and what a step may change and must leave as it was."""
 from __future__ import annotations
 
 import math
 import random
 import sys
 import warnings
-from typing import Any, Callable, List, Optional, Sequence, Tuple, Union
+from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple, Union
 
 import torch
 from torch import Tensor, nn
@@ -13,7 +13,8 @@ from torch import Tensor, nn
 from .. import hf
 from .._import import CannotJudge
 from .._token_figures import module_that_reads
-from .._weights import Weight, follow, plain_name, shards_of
+from .._weights import follow, plain_name, shards_of
+from ._passes import Router
 
 NAMES = ("router_aux_loss_coef", "aux_loss_coef", "aux_loss_coeff", "moe_aux_loss_coeff", "aux_loss_alpha")
 ADDED = ("bias", "e_score_correction_bias")  # parameters that a router may have beside its weight
@@ -22,12 +23,11 @@ Coefficient = Union[None, str, Callable[[float], Any]]
 Named = Sequence[Union[str, nn.Module]]
 
 
-def in_backward() -> bool:
-    """Whether a forward pass is computed again for a backward pass."""
-    return torch._C._current_graph_task_id() != -1
-
-
 # ---- the coefficient ----
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
+
 
 def _owner(model: nn.Module, path: str) -> Tuple[Any, str]:
     """The object that has the attribute "a.b.name", and the name."""
@@ -42,12 +42,12 @@ def _places(model: nn.Module, coefficient: Optional[str]) -> List[Tuple[Any, str
     """Where the coefficient stands: at a path with points, or wherever a module or its config has this name."""
     if coefficient and "." in coefficient:
         owner, name = _owner(model, coefficient)
-        return [(owner, name)] if hasattr(owner, name) else []
+        return [(owner, name)] if _is_number(getattr(owner, name, None)) else []
     names = [coefficient] if coefficient else NAMES
     holders = {id(one): one for module in model.modules() for one in (module, getattr(module, "config", None))
                if one is not None}
     for name in names:
-        found = [(one, name) for one in holders.values() if isinstance(getattr(one, name, None), (int, float))]
+        found = [(one, name) for one in holders.values() if _is_number(getattr(one, name, None))]
         if found:
             return found
     return []
@@ -57,6 +57,8 @@ class Setting:
     """Sets the coefficient; `value` is the one it has, or the one that is asked for."""
 
     def __init__(self, model: nn.Module, coefficient: Coefficient, value: Optional[float]):
+        if not (coefficient is None or isinstance(coefficient, str) or callable(coefficient)):
+            raise CannotJudge(f"coefficient is {coefficient!r:.40}, must be a name or a function that sets it")
         self.places = [] if callable(coefficient) else _places(model, coefficient)
         self.before = [getattr(owner, name) for owner, name in self.places]
         self.function = coefficient if callable(coefficient) else None
@@ -64,53 +66,34 @@ class Setting:
             raise CannotJudge(f"cannot be told: the model has no number {coefficient or 'that is known as a coefficient'}; "
                               "give coefficient= its name, or a function that sets it")
         given = value if value is not None else self.before[0] if self.before else math.nan
+        if not _is_number(given):
+            raise CannotJudge(f"value is {given!r:.40}, must be a number")
         if not given > 0 or not math.isfinite(given):
             raise CannotJudge(f"cannot be told: the coefficient is {given:g}; give value= one above 0")
         self.value = float(given)
 
     def set(self, value: float) -> None:
-        if self.function:
-            self.function(value)
-        for owner, name in self.places:
-            setattr(owner, name, value)
+        self._set_all([value] * len(self.places), value)
 
     def restore(self) -> None:
-        if self.function:
-            self.function(self.value)
-        for (owner, name), value in zip(self.places, self.before):
-            setattr(owner, name, value)
+        self._set_all(self.before, self.value)
+
+    def _set_all(self, values: Sequence[float], value: float) -> None:
+        try:
+            if self.function:
+                self.function(value)
+            for (owner, name), one in zip(self.places, values):
+                setattr(owner, name, one)
+        except Exception as error:
+            raise CannotJudge("cannot be told: the coefficient cannot be set; give coefficient= a function that sets it: "
+                              f"{type(error).__name__}: {error}") from error
 
 
 # ---- routers ----
 
-class Router:
-    """A pre-hook on the module that routes: keeps its tokens, and hands them on detached."""
-
-    def __init__(self, name: str, weight: Weight, module: nn.Module):
-        self.name, self.module = name, module
-        self.d = weight.shape[1]
-        self.tokens: List[Tensor] = []  # [t, d] of each forward pass
-        self.is_autocast = False
-
-    def __call__(self, module: nn.Module, inputs: Any, named: Any) -> Any:
-        at = next((k for k, one in (*enumerate(inputs), *named.items()) if self.is_tokens(one)), None)
-        if at is None:
-            raise CannotJudge(f"{self.name}: its module, a {type(module).__name__}, is called with no tokens "
-                              f"[..., {self.d}]")
-        x = (named if isinstance(at, str) else inputs)[at]
-        self.is_autocast |= torch.is_autocast_enabled(x.device.type)
-        if not in_backward():
-            self.tokens.append(x.detach().reshape(-1, self.d).cpu())
-        if isinstance(at, str):
-            return inputs, {**named, at: x.detach()}
-        return (*inputs[:at], x.detach(), *inputs[at + 1:]), named
-
-    def is_tokens(self, value: Any) -> bool:
-        return isinstance(value, Tensor) and value.is_floating_point() and value.dim() > 1 and value.shape[-1] == self.d
-
-
-def names_of(model: nn.Module, routers: Optional[Named]) -> List[str]:
-    """Of the routers' weights: those of the table of families, or of the names and modules that are given."""
+def named_routers(model: nn.Module, routers: Optional[Named]) -> List[Tuple[str, Optional[nn.Module]]]:
+    """Names of the routers' weights, those of the table of families or those that are given, and the modules where these are
+    given."""
     if routers is None:
         try:
             with warnings.catch_warnings():
@@ -121,34 +104,94 @@ def names_of(model: nn.Module, routers: Optional[Named]) -> List[str]:
         turned = next((layer.names[0] for layer in layers if layer.router_transposed), None)
         if turned:
             raise CannotJudge(f"{turned} is stored as [d, n], which is not supported")
-        return [layer.names[0] for layer in layers]
+        return [(layer.names[0], None) for layer in layers]
     modules = {id(module): name for name, module in model.named_modules()}
     for one in routers:
         if not isinstance(one, str) and id(one) not in modules:
             raise CannotJudge("routers: one of them is no module of the model")
-    return [one if isinstance(one, str) else f"{modules[id(one)]}.weight".lstrip(".") for one in routers]
+    return [(one, None) if isinstance(one, str) else (f"{modules[id(one)]}.weight".lstrip("."), one) for one in routers]
 
 
-def routers_of(model: nn.Module, names: Sequence[str]) -> List[Router]:
-    found = []
-    for name in map(plain_name, names):
+def routers_of(model: nn.Module, routers: Optional[Named]) -> List[Router]:
+    found: Dict[int, Router] = {}  # one that layers share is called by each
+    for given, module in named_routers(model, routers):
+        name = plain_name(given)
         weight = follow(model, name, shards_of(model))
         if weight is None or weight.is_computed or len(weight.shape) != 2:
             raise CannotJudge(f"{name} is no parameter [n, d] of the model" +
                               (": an adapter computes it" if weight and weight.is_computed else ""))
         try:
-            module = module_that_reads(model, name)
+            module = module or module_that_reads(model, name)
         except ValueError as error:
             raise CannotJudge(str(error).replace("record_tokens(routers=...)", "routers=")) from None
         other = next((key for key, _ in module.named_parameters() if key.rpartition(".")[2] not in ADDED and
                       not f".{name}".endswith(f".{plain_name(key)}")), None)
         if other:
             raise CannotJudge(f"{name}: its router has {other} too, so that its logits are not W x")
-        found.append(Router(name, weight, module))
-    return found
+        found.setdefault(id(module), Router(name, weight, module))
+    if not found:
+        raise CannotJudge("routers= names none")
+    return list(found.values())
 
 
 # ---- what a step depends on ----
+
+class State:
+    """Random numbers, buffers, gradients and parameters; a step changes the first three, and may not change the last."""
+
+    def __init__(self, model: nn.Module):
+        self.modules = list(model.modules())
+        self.parameters = list(model.parameters())
+        self.gradients = [p.grad for p in self.parameters]
+        self.buffers = [dict(module._buffers) for module in self.modules]
+        self.values = {id(one): one.detach().clone() for one in model.buffers()}
+        self.sums = self._sums()
+        self.random = random_state()
+
+    def begin(self) -> None:
+        for p in self.parameters:
+            p.grad = None
+
+    def end(self) -> None:
+        """After a step: everything but gradients."""
+        self.random()
+        with torch.no_grad():
+            for module, before in zip(self.modules, self.buffers):
+                for name in set(module._buffers) - set(before):
+                    del module._buffers[name]
+                for name, buffer in before.items():
+                    module._buffers[name] = buffer
+                    if buffer is not None:
+                        buffer.resize_(self.values[id(buffer)].shape).copy_(self.values[id(buffer)])
+        if self._sums() != self.sums:
+            raise CannotJudge("the step has changed parameters: leave the optimizer's step out")
+
+    def restore(self) -> None:
+        for p, grad in zip(self.parameters, self.gradients):
+            p.grad = grad
+
+    def _sums(self) -> List[Tuple[int, float]]:
+        """Of each parameter, how often it was written, and its sum, which sees what is written past autograd."""
+        return [(p._version, _sum(p)) for p in self.parameters]
+
+    def gradient_size(self) -> float:
+        """Of all parameters of this process."""
+        return math.sqrt(sum(float(_local(p.grad).double().square().sum()) for p in self.parameters if p.grad is not None))
+
+
+def _local(value: Tensor) -> Tensor:
+    return value.to_local() if hasattr(value, "to_local") else value.detach()
+
+
+def _sum(value: Tensor) -> float:
+    found = float(_local(value).sum(dtype=torch.float64)) if value.is_floating_point() else 0.0
+    return 0.0 if math.isnan(found) else found
+
+
+def no_optimizer(*_: Any) -> None:
+    """A hook before any optimizer's step."""
+    raise CannotJudge("the step changes parameters: leave the optimizer's step out")
+
 
 def random_state() -> Callable[[], None]:
     """A function that brings the generators back to where they are."""

@@ -12,28 +12,35 @@ computed again from the tokens x and W; what the model says they are is not used
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Callable, Dict, List, Optional, Tuple
 
 import torch
 from torch import Tensor, nn
+from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from .. import hf
 from .._families import Config
 from .._import import CannotJudge, raised
 from .._layers import unwrapped
+from .._router_stats import BIAS
 from .._weights import Weight, follow, is_sharded, shards_of, whole
 from ._evaluate import SPARE, TF32, UNIT, outputs
 from ._judge import Dump, Supposed, Verdict, is_right, judge
 from ._kind import Case, Kind
-from ._model_parts import Coefficient, Named, Setting, in_backward, names_of, random_state, routers_of
+from ._model_parts import Coefficient, Named, Setting, State, no_optimizer, routers_of
+from ._passes import Passes
 from ._scale import ANY
 from .kinds import KINDS
 
 # Of the expected gradient: what rounding of the whole step may be of it, at least, and in rounding errors.
 NOT_LINEAR = ("; a router whose logits are more than W x, as scaled, normalised or noisy ones, cannot be judged by a step: "
               "give its loss to certify()")
+LOSS_ALONE = ("; the gradients are right, but they are not those of the loss that the step returns: let it return the loss of "
+              "all micro-batches, as it is minimised, or nothing")
+UNWRAPPED = "; several processes are at work: give record() the model as it is wrapped"
 SMALL, ROUNDED = 0.02, 32.0
+CLIPPED = 1e-5  # of a norm
 SHARP = 0.25  # of the expected gradient: a larger bound says nothing
 Step = Callable[[], Any]
 
@@ -46,6 +53,7 @@ class _Run:
 
     loss: Optional[float]
     gradients: List[Tensor]
+    all_gradients: float = 0.0  # the norm of those of all parameters
 
     def less(self, other: "_Run") -> "_Run":
         loss = None if self.loss is None or other.loss is None else self.loss - other.loss
@@ -70,17 +78,17 @@ class Recorded:
 
     def __init__(self, model: nn.Module, coefficient: Coefficient, value: Optional[float],
                  routers: Optional[Named], top_k: Optional[int], sequences: Optional[int]):
+        if not isinstance(model, nn.Module):
+            raise CannotJudge(f"the model is of type {type(model).__name__}, must be a torch.nn.Module")
+        for name, number in (("top_k", top_k), ("sequences", sequences)):
+            if number is not None and (type(number) is not int or number < 1):
+                raise CannotJudge(f"{name} is {number!r:.40}, must be a whole number from 1")
         self.wrapped, self.model = model, unwrapped(model)
         self.setting = Setting(self.model, coefficient, value)
-        found = routers_of(self.model, names_of(self.model, routers))
-        self.routers = list({id(one.module): one for one in found}.values())  # one that layers share is called by each
-        if not self.routers:
-            raise CannotJudge("routers= names none")
-        if top_k is not None and (not isinstance(top_k, int) or top_k < 1):
-            raise CannotJudge(f"top_k is {top_k}, must be a whole number from 1")
+        self.routers = routers_of(self.model, routers)
+        self.passes = Passes(self.model, self.routers)
         self.top_k = top_k or Config.read(hf.config_of(self.model), "the model").number("K") or None
-        self.given_sequences, self.sequences = sequences, 0
-        self.masks: List[Optional[Tensor]] = []  # [t] of each forward pass
+        self.given_sequences = sequences
         self.hooks: List[Any] = []
         self.runs: List[_Run] = []
         self.x = Case()
@@ -90,59 +98,40 @@ class Recorded:
         return self.setting.value
 
     def __enter__(self) -> "Recorded":
-        self.hooks = [self.model.register_forward_pre_hook(self._see, with_kwargs=True),
-                      *(one.module.register_forward_pre_hook(one, with_kwargs=True) for one in self.routers)]
+        if self.hooks:
+            raise CannotJudge("it is recorded already: leave the first `with` before the second")
+        self.hooks = self.passes.hooks()
         return self
 
     def __exit__(self, *error: Any) -> None:
         for hook in self.hooks:
             hook.remove()
+        self.hooks = []
 
     # ---- the step ----
-
-    def _see(self, module: nn.Module, inputs: Any, named: Any) -> None:
-        """Of a batch: its sequences, and which tokens are padding."""
-        if in_backward():
-            return
-        tokens = next((one for one in (named.get("input_ids"), named.get("inputs_embeds"), *inputs)
-                       if isinstance(one, Tensor) and one.dim() > 1), None)
-        self.sequences += 0 if tokens is None else len(tokens)
-        mask = named.get("attention_mask")
-        is_padding = isinstance(mask, Tensor) and mask.dim() == 2 and not bool(mask.bool().all())
-        self.masks.append(mask.detach().bool().reshape(-1).cpu() if is_padding else None)
 
     def run(self, step: Step) -> None:
         """Runs the step four times, and leaves random state, buffers, gradients and coefficient as they were. `step`
         makes forward and backward passes and may return the loss that it minimises; without it gradients alone are
         judged. Where the model is spread over processes, all of them call this."""
-        back, buffers = random_state(), [(one, one.detach().clone()) for one in self.model.buffers()]
-        parameters = list(self.model.parameters())
-        before = [(p.grad, p._version) for p in parameters]
+        state, guard = State(self.model), register_optimizer_step_pre_hook(no_optimizer)
         self.runs = []
         try:
             for times in (0.0, 1.0, 2.0, 0.0):
-                for p in parameters:
-                    p.grad = None
+                state.begin()
                 self.setting.set(times * self.setting.value)
                 try:
-                    self.runs.append(self._once(step))
+                    self.runs.append(self._once(step, state))
                 finally:
-                    back()
-                    with torch.no_grad():
-                        for buffer, value in buffers:
-                            buffer.copy_(value)
-            if any(p._version != version for p, (_, version) in zip(parameters, before)):
-                raise CannotJudge("the step changes parameters: leave the optimizer's step out")
+                    state.end()
         finally:
+            guard.remove()
+            state.restore()
             self.setting.restore()
-            for p, (grad, _) in zip(parameters, before):
-                p.grad = grad
         self.x = self._case()
 
-    def _once(self, step: Step) -> _Run:
-        self.masks, self.sequences = [], 0
-        for router in self.routers:
-            router.tokens = []
+    def _once(self, step: Step, state: State) -> _Run:
+        self.passes.clear()
         try:
             loss = _number(step())
         except CannotJudge:
@@ -161,7 +150,8 @@ class Recorded:
                             *((f"{router.name}: its gradient", one) for router, one in zip(self.routers, gradients))]:
             if not bool(torch.isfinite(value).all()):
                 raise CannotJudge(f"{name} has a NaN or an infinite number")
-        return _Run(sum(known) / len(known) if known else None, [one.detach().double().cpu() for one in gradients])
+        return _Run(sum(known) / len(known) if known else None, [one.detach().double().cpu() for one in gradients],
+                    state.gradient_size())
 
     def _weights(self) -> List[Weight]:
         shards = shards_of(self.model)
@@ -185,12 +175,16 @@ class Recorded:
 
     def _case(self) -> Case:
         """tokens, logits and W of all layers; micro-batches of all processes, one after the other."""
-        silent = next((router for router in self.routers if not router.tokens), None)
+        silent = next((router for router in self.routers if not router.calls), None)
         if silent:
             raise CannotJudge(f"{silent.name}: its module was not called; run the model itself, not a compiled one, or give "
                               "routers= the modules that are called")
-        mine = [router.tokens for router in self.routers], self.masks, self.sequences
-        tokens: List[List[Tensor]] = [[] for _ in self.routers]
+        each = [router.layers(self.passes.batches) for router in self.routers]
+        router_of = [k for k, layers in enumerate(each) for _ in layers]
+        used = self.passes.used()
+        sequences = self.given_sequences or sum(batch.sequences for batch in used)
+        mine = [layer for layers in each for layer in layers], [batch.mask for batch in used], sequences
+        tokens: List[List[Tensor]] = [[] for _ in router_of]
         masks: List[Optional[Tensor]] = []
         sequences = 0
         all_processes = self._of_processes(mine)
@@ -202,28 +196,30 @@ class Recorded:
             raise CannotJudge("the micro-batches have different numbers of tokens, or the layers were called differently "
                               "often; give batches of one shape")
         with torch.no_grad():
-            return self._joined(tokens, masks, sequences, len(all_processes))
+            return self._joined(tokens, torch.tensor(router_of), masks, sequences, len(all_processes))
 
-    def _joined(self, tokens: List[List[Tensor]], masks: List[Optional[Tensor]], sequences: int, ranks: int) -> Case:
+    def _joined(self, tokens: List[List[Tensor]], router_of: Tensor, masks: List[Optional[Tensor]], sequences: int,
+                ranks: int) -> Case:
         x = torch.stack([torch.cat(batches) for batches in tokens])
-        W = torch.stack([whole(weight.parameter).detach().cpu() for weight in self._weights()])
+        weights = self._weights()
+        W = torch.stack([whole(weight.parameter).detach().cpu() for weight in weights])
         if self.top_k and self.top_k > W.shape[1]:
             raise CannotJudge(f"top_k is {self.top_k}, but {self.routers[0].name} has {W.shape[1]} experts")
-        logits = torch.einsum("ltd,lnd->ltn", x.double(), W.double())
+        logits = torch.einsum("ltd,lnd->ltn", x.double(), W.double()[router_of])
         biases = [getattr(router.module, "bias", None) for router in self.routers]
         if all(isinstance(bias, nn.Parameter) for bias in biases):
-            logits = logits + torch.stack([whole(bias).detach().cpu().double() for bias in biases])[:, None]
+            logits = logits + torch.stack([whole(bias).detach().cpu().double() for bias in biases])[router_of][:, None]
         t, A = len(tokens[0][0]), len(tokens[0])
         mask = None
         if any(one is not None for one in masks):
             mask = torch.cat([torch.ones(t, dtype=torch.bool) if one is None else one for one in masks])
-        sequences = self.given_sequences or sequences
         if mask is not None and len(mask) != x.shape[1] or sequences and x.shape[1] % sequences:
             raise CannotJudge(f"routers have seen {x.shape[1]} tokens, the model {sequences} sequences"
                               f"{'' if mask is None else f' of {len(mask)} tokens'}")
-        values = {"logits": logits, "router": W, "router_input": x, "top_k": self.top_k, "mask": mask,
-                  "sequences": sequences or None, "micro_batches": A if A > 1 else None, "steps": A // ranks,
-                  "ranks": ranks if ranks > 1 else None}
+        trained = torch.tensor([weight.parameter.requires_grad for weight in weights])
+        values = {"logits": logits, "router": W, "router_input": x, "router_of": router_of, "top_k": self.top_k,
+                  "mask": mask, "sequences": sequences or None, "micro_batches": A if A > 1 else None, "steps": A // ranks,
+                  "ranks": ranks if ranks > 1 else None, "trained": None if bool(trained.all()) else trained}
         return Case(**{name: value for name, value in values.items() if value is not None})
 
     # ---- the verdict ----
@@ -233,11 +229,22 @@ class Recorded:
         if not self.runs:
             raise CannotJudge("nothing was recorded: call run(step)")
         zero, one, two, again = self.runs
+        if not any(run.size() for run in self.runs):
+            raise CannotJudge("the routers' gradients are all zero, whatever the coefficient: leave zero_grad() out of the "
+                              "step's end")
+        if self._is_clipped():
+            raise CannotJudge("the gradients are clipped, to one norm whatever the coefficient: leave that out of the step")
         floor = self._floor()
         if again.less(zero).size() > floor:
             raise CannotJudge("the step gives other gradients when it is run again: it depends on hidden state or on random "
                               "numbers of its own")
         return [one.less(zero), two.less(zero)]
+
+    def _is_clipped(self) -> bool:
+        """Whether all gradients together have one norm at 0, c and 2c, though those of the routers differ."""
+        zero, *others = [run.all_gradients for run in self.runs[:3]]
+        differ = self.runs[1].less(self.runs[0]).size() > CLIPPED**0.5 * zero  # so that a right angle between them shows
+        return differ and all(abs(one - zero) <= CLIPPED / 10 * zero for one in others)
 
     def _floor(self) -> float:
         """Rounding errors of the gradients that are subtracted."""
@@ -248,9 +255,10 @@ class Recorded:
         return max(UNIT[weight.parameter.dtype] for weight in self._weights())
 
     def _units(self) -> Tuple[float, float]:
-        """Those that a router in its format may have been computed with: under autocast as bf16, on a GPU as TF32."""
-        unit = min(self._unit(), UNIT[torch.bfloat16])
-        if any(router.is_autocast for router in self.routers):
+        """Those that a router in its format may have been computed with: under autocast and in float16 as bf16, on a GPU as
+        TF32."""
+        unit = max(self._unit(), *(router.unit for router in self.routers))
+        if unit > TF32:
             return UNIT[torch.bfloat16], UNIT[torch.bfloat16]
         return unit, max(unit, UNIT[torch.float32], TF32 if any(w.parameter.is_cuda for w in self._weights()) else 0.0)
 
@@ -260,13 +268,19 @@ class Recorded:
         noise = max(self._floor(), SPARE * left)
         if left > self._floor() and left > SMALL * twice.size():
             raise CannotJudge("the gradients are neither affine in the coefficient nor in its square: they are clipped, or "
-                              "rounding hides a small coefficient; give value= a larger one, as 1.0")
+                              f"rounding hides a small coefficient; give value= a larger one, as {self._larger():g}")
         return noise
+
+    def _larger(self) -> float:
+        return max(1.0, 10 * self.setting.value)
 
     def dumps(self, kind: Kind) -> List[Dump]:
         """At c and 2c, as the judge reads them. CannotJudge: rounding hides the auxiliary loss."""
         c, twice = self._differences()
         noise, found = self._noise(c, twice), []
+        if "top_k" in kind.needs and any(bool(bias.detach().any()) for bias in self._choosing()):
+            raise CannotJudge(f"{self.routers[0].name}: a bias chooses the experts ({BIAS}), which the logits do not show; give "
+                              "its loss to certify()")
         for name, run, factor in (("c", c, 1.0), ("2c", twice, 2.0)):
             x = self.x.but(coefficient=factor * self.setting.value)
             missing = [need for need in sorted(kind.needs) if getattr(x, need) is None]
@@ -277,13 +291,18 @@ class Recorded:
             size = max(float(right["d_router"].norm()), float(got["d_router"].norm()))
             if noise > max(SMALL, ROUNDED * self._units()[1]) * size:
                 raise CannotJudge(f"cannot be told: the gradient of {kind.name} at the coefficient {float(x.coefficient):g} "
-                                  "is within the rounding of the whole step; give value= a larger one, as 1.0")
+                                  "is within the rounding of the whole step; give value= a larger one, as "
+                                  f"{self._larger():g}")
             rounding = {"d_router": noise}
             if run.loss is not None and self._has_loss(run, right):
                 got["loss"] = torch.tensor(run.loss, dtype=torch.float64)
                 rounding["loss"] = self._loss_floor()
             found.append(Dump(name, x, got, rounding, self._units()))
         return found
+
+    def _choosing(self) -> List[Tensor]:
+        found = [getattr(router.module, BIAS, None) for router in self.routers]
+        return [one for one in found if isinstance(one, Tensor)]
 
     def _loss_floor(self) -> float:
         return SPARE * UNIT[torch.float32] * max(abs(run.loss or 0.0) for run in self.runs)
@@ -306,12 +325,21 @@ class Recorded:
                                                   if fault.key in ("coefficient_unused", "zero")])
         verdict = judge(KINDS[kind], dumps)
         if verdict.state == "unknown":
-            verdict.note = _scaled_gradients(KINDS[kind], dumps) or NOT_LINEAR
+            verdict.note = self._note(KINDS[kind], dumps)
         if verdict.state == "right" and not any(one.name != "loss" and one.bound <= SHARP * one.expected
                                                 for figures in verdict.figures.values() for one in figures):
             raise CannotJudge(f"cannot be told: rounding in {verdict.grade} may be as large as the gradient; give a step with "
                               "more tokens, or a model in float32")
         return verdict
+
+    def _note(self, kind: Kind, dumps: List[Dump]) -> str:
+        """What may be the matter with a step that nothing explains."""
+        alone = [replace(dump, got={"d_router": dump.got["d_router"]}) for dump in dumps]
+        if any("loss" in dump.got for dump in dumps) and is_right(kind, alone):
+            return LOSS_ALONE
+        if torch.distributed.is_available() and torch.distributed.is_initialized() and not self.is_spread():
+            return UNWRAPPED
+        return _scaled_gradients(kind, dumps) or NOT_LINEAR
 
     def fitting(self) -> List[str]:
         """The kinds as which the step is right."""

@@ -1,0 +1,225 @@
+"""Steps that couplet.certify.record does not judge, or finds wrong without a name; what it leaves as it was."""
+import pytest
+import torch
+from torch import nn
+
+from couplet import certify
+from test_certify_record import K, N, Model, batches, recorded, refused, step_of, switch
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+
+def test_bad_steps():
+    model = Model()
+    ids = batches()[0]
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+
+    def with_optimizer():
+        model(input_ids=ids).backward()
+        optimizer.step()
+    refused("leave the optimizer's step out", model, with_optimizer)
+    model = Model()
+    refused("must call backward", model, lambda: model(input_ids=ids))
+    refused("the step raises KeyError: 'x'", model, lambda: {}["x"])
+    counted = iter(range(100))
+    refused("hidden state or on random numbers of its own", model,
+            lambda: (model(input_ids=ids) * (1 + next(counted))).backward())
+    with pytest.raises(certify.CannotJudge, match="call run"), \
+            certify.record(model, routers=[layer.gate for layer in model.layers], top_k=K) as one:
+        one.verdict("z-loss")
+
+
+def test_no_optimizer_changes_anything():
+    model = Model()
+    before = [p.detach().clone() for p in model.parameters()]
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.1)
+
+    def step():
+        model(input_ids=batches()[0]).backward()
+        optimizer.step()
+    refused("leave the optimizer's step out", model, step)
+    assert all(map(torch.equal, before, model.parameters())) and not optimizer.state
+    step()
+    assert optimizer.state  # it works again
+
+
+def test_writes_past_autograd():
+    model = Model()
+
+    def step():
+        model(input_ids=batches()[0]).backward()
+        model.head.weight.data.add_(1e-3)
+    refused("the step has changed parameters", model, step)
+
+
+def test_buffers_that_are_new_or_others():
+    class Counting(Model):
+        def forward(self, input_ids):
+            self.calls = self.calls + 1
+            self.register_buffer("last", input_ids.float())
+            return super().forward(input_ids) * float(self.calls) / 2  # counted here and there
+    model = Counting()
+    kept = model.calls
+    assert recorded(model, step_of(model, batches())).state == "right"  # each time it is the first call
+    assert model.calls is kept and float(kept) == 0 and "last" not in model._buffers
+
+
+@pytest.mark.parametrize("words, end", (
+    ("the gradients are clipped", lambda model: nn.utils.clip_grad_norm_(model.parameters(), 0.3)),
+    ("all zero, whatever the coefficient", lambda model: model.zero_grad(set_to_none=False))))
+def test_gradients_that_are_clipped_or_zeroed(words, end):
+    model = Model()
+
+    def step():
+        model(input_ids=batches()[0]).backward()
+        end(model)
+    refused(words, model, step)
+
+
+def test_a_bias_that_chooses():
+    model = Model()
+    model.layers[0].gate.register_buffer("e_score_correction_bias", torch.zeros(N))
+    assert recorded(model, step_of(model, batches())).state == "right"
+    model.layers[0].gate.e_score_correction_bias[1] = 0.1
+    refused("a bias chooses the experts", model, step_of(model, batches()))
+
+
+def test_a_loss_that_is_not_the_one_minimised():
+    model, many = Model(), batches(2)
+
+    def step():
+        for ids in many:
+            loss = model(input_ids=ids)
+            (loss / len(many)).backward()
+        return loss.detach()
+    verdict = recorded(model, step)
+    assert verdict.state == "unknown" and "the gradients are right, but" in certify.sentence(verdict)
+
+
+def test_twice_at_once():
+    model = Model()
+    one = certify.record(model, routers=[layer.gate for layer in model.layers], top_k=K)
+    with one:
+        with pytest.raises(certify.CannotJudge, match="recorded already"):
+            one.__enter__()
+    assert not any(module._forward_pre_hooks or module._forward_hooks for module in model.modules())
+
+
+def test_everything_is_as_before_when_the_step_raises():
+    model = Model()
+    torch.manual_seed(1)
+    before = torch.get_rng_state()
+
+    def step():
+        model(input_ids=batches()[0]).backward()
+        raise OSError("no disk")
+    refused("the step raises OSError: no disk", model, step)
+    assert torch.equal(before, torch.get_rng_state()) and float(model.calls) == 0
+    assert model.aux_loss_coef == 0.02 and model.head.weight.grad is None
+
+
+def test_bad_arguments():
+    model = Model()
+    step = step_of(model, batches())
+    refused("the model has no number nothing", model, step, coefficient="nothing")
+    refused("the coefficient is nan; give value=", model, step, coefficient=print)
+    refused("the coefficient is 0; give value=", model, step, value=0.0)
+    refused("there is no kind of loss nonsense", model, step, kind="nonsense")
+    mine = recorded(model, step_of(model, batches()))
+    assert mine.grade == "float32"
+    refused("does not show what gate-weights needs", model, step, kind="gate-weights")
+    refused("load-balancing-switch needs: top_k", model, step, top_k=None)
+    refused("no parameter .n, d. of the model", model, step, routers=["layers.0.nothing"])
+    refused("routers= names none", model, step, routers=[])
+    refused("top_k is 2.5, must be a whole number from 1", model, step, top_k=2.5)
+    refused(f"top_k is 99, but layers.0.gate.weight has {N} experts", model, step, top_k=99)
+    refused("top_k is True", model, step, top_k=True)
+    refused("sequences is -1, must be a whole number from 1", model, step, sequences=-1)
+    refused("value is '1', must be a number", model, step, value="1")
+    refused("coefficient is 3, must be a name or a function", model, step, coefficient=3)
+    refused("cannot be set; give coefficient= a function that sets it: ZeroDivisionError", model, step,
+            coefficient=lambda value: value / 0, value=1.0)
+    with pytest.raises(certify.CannotJudge, match="must be a torch.nn.Module"):
+        certify.record(print)
+    refused("no module of the model", model, step, routers=[nn.Linear(2, 2)])
+    refused("its module was not called", model, lambda: model.head.weight.sum().backward() or
+            model.layers[0].gate.weight.sum().backward())
+    with pytest.raises(certify.CannotJudge, match="give routers="):
+        certify.record(model)
+
+
+def test_batches_of_two_shapes():
+    model = Model()
+    many = [batches()[0], batches()[0][:2]]
+    refused("different numbers of tokens", model, step_of(model, many))
+
+
+def test_a_loss_that_is_not_affine():
+    class Squared(Model):
+        def auxiliary(self, logits):
+            return (1 + 40 * self.aux_loss_coef)**2 * sum(switch(one, K) for one in logits)
+    model = Squared()
+    refused("neither affine", model, step_of(model, batches()))
+
+
+def test_logits_that_are_more_than_a_product():
+    model = Model()
+    for layer in model.layers:
+        layer.gate.register_forward_hook(lambda gate, given, out: out.tanh() * 3)
+    verdict = recorded(model, step_of(model, batches()))
+    assert verdict.state == "unknown" and "logits are more than W x" in certify.sentence(verdict)
+
+
+def test_gradients_of_a_scaler():
+    """The step's loss is not scaled, its backward pass is."""
+    model = Model()
+
+    def step():
+        loss = model(input_ids=batches()[0])
+        (65536 * loss).backward()
+        return loss.detach()
+
+    verdict = recorded(model, step, value=1.0)
+    assert verdict.state == "unknown" and "gradients are 65536 times the right ones" in certify.sentence(verdict)
+
+
+def test_no_scaler_where_the_loss_is_wrong():
+    """Right gradients, and a number added to the loss that grows with the coefficient."""
+    model = Model()
+
+    def step():
+        loss = model(input_ids=batches()[0])
+        loss.backward()
+        return loss.detach() + 3 * model.aux_loss_coef
+
+    verdict = recorded(model, step, value=1.0)
+    assert verdict.state == "unknown" and "times the right ones" not in certify.sentence(verdict)
+
+
+def test_frozen_routers():
+    model = Model()
+    for layer in model.layers:
+        layer.gate.weight.requires_grad_(False)
+    with pytest.raises(certify.CannotJudge, match="the routers are frozen"):
+        recorded(model, step_of(model, batches()))
+
+
+def test_the_coupling_loss_needs_no_step():
+    model = Model()
+    with pytest.raises(certify.CannotJudge, match="depends on weights alone"):
+        recorded(model, step_of(model, batches()), "erc")
+
+
+@pytest.mark.parametrize("where, sentence", (("loss", "the step's loss has a NaN"), ("gate", "layers.1.gate.weight: its gradient")))
+def test_what_is_not_a_number(where, sentence):
+    model = Model()
+
+    def step():
+        loss = model(input_ids=batches()[0])
+        loss.backward()
+        if where == "gate":
+            model.layers[1].gate.weight.grad[0, 0] = float("nan")
+        return loss * float("nan") if where == "loss" else loss
+
+    with pytest.raises(certify.CannotJudge, match=sentence):
+        recorded(model, step)
