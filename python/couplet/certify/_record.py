@@ -268,7 +268,7 @@ class Recorded:
         noise = max(self._floor(), SPARE * left)
         if left > self._floor() and left > SMALL * twice.size():
             raise CannotJudge("the gradients are neither affine in the coefficient nor in its square: they are clipped, or "
-                              f"rounding hides a small coefficient; give value= a larger one, as {self._larger():g}")
+                              f"rounding hides a small coefficient; give value= a larger one, as {self._larger()}")
         return noise
 
     def _larger(self) -> float:
@@ -292,7 +292,7 @@ class Recorded:
             if noise > max(SMALL, ROUNDED * self._units()[1]) * size:
                 raise CannotJudge(f"cannot be told: the gradient of {kind.name} at the coefficient {float(x.coefficient):g} "
                                   "is within the rounding of the whole step; give value= a larger one, as "
-                                  f"{self._larger():g}")
+                                  f"{self._larger()}")
             rounding = {"d_router": noise}
             if run.loss is not None and self._has_loss(run, right):
                 got["loss"] = torch.tensor(run.loss, dtype=torch.float64)
