@@ -24,6 +24,9 @@ def test_bad_steps():
     counted = iter(range(100))
     refused("hidden state or on random numbers of its own", model,
             lambda: (model(input_ids=ids) * (1 + next(counted))).backward())
+    model = Model()
+    refused("called under torch.no_grad.. alone", model, lambda: torch.no_grad()(model)(ids) and
+            model.layers[0].gate.weight.sum().backward())
     with pytest.raises(certify.CannotJudge, match="call run"), \
             certify.record(model, routers=[layer.gate for layer in model.layers], top_k=K) as one:
         one.verdict("z-loss")

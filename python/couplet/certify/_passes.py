@@ -69,6 +69,7 @@ class Passes:
         self.batches: List[Batch] = []
         self.inside: Optional[nn.Module] = None
         self.is_counted = True
+        self.has_skipped = False
         for router in self.routers:
             router.calls = []
 
@@ -86,6 +87,7 @@ class Passes:
         if in_backward() or self.inside is not None:
             return
         self.inside, self.is_counted = module, torch.is_grad_enabled()
+        self.has_skipped |= not self.is_counted
         if self.is_counted:
             self.batches.append(batch_of(module, inputs, named))
 

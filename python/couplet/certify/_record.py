@@ -177,7 +177,9 @@ class Recorded:
         """tokens, logits and W of all layers; micro-batches of all processes, one after the other."""
         silent = next((router for router in self.routers if not router.calls), None)
         if silent:
-            raise CannotJudge(f"{silent.name}: its module was not called; run the model itself, not a compiled one, or give "
+            raise CannotJudge(f"{silent.name}: its module was called under torch.no_grad() alone; run() needs a forward pass "
+                              "with gradients" if self.passes.has_skipped else
+                              f"{silent.name}: its module was not called; run the model itself, not a compiled one, or give "
                               "routers= the modules that are called")
         each = [router.layers(self.passes.batches) for router in self.routers]
         router_of = [k for k, layers in enumerate(each) for _ in layers]
