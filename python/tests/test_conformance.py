@@ -108,9 +108,37 @@ def test_what_a_function_does_not_take_is_no_fault(capsys, tmp_path, monkeypatch
     monkeypatch.chdir(tmp_path)
     assert check.main(["whole:z", "z-loss"]) == 0
     said = capsys.readouterr().out
-    assert "z-loss.padding.safetensors: does not count: it takes no mask and no sequences (loss differs by" in said
+    assert "z-loss.padding.safetensors: does not count: it takes no mask (loss differs by" in said
     assert check.main(["whole:wrong", "z-loss"]) == 1
+    sequences = FOLDER / "load-balancing-deepseek.micro-batches.safetensors"
+    assert check.excuse(lambda micro_batches, **_: 0, sequences) == "it takes no sequences"
     assert check.excuse(lambda **_: 0, FOLDER / "z-loss.ties.safetensors").startswith("experts tie")
+
+
+@pytest.mark.parametrize("kind", ("z-loss", "load-balancing-olmoe", "load-balancing-mixtral"))
+def test_a_mask_that_is_named_and_ignored(kind, capsys, tmp_path, monkeypatch):
+    """Sequences are no excuse, and a function that names none does not get them."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "ignores.py").write_text(
+        "import couplet.certify\n\n"
+        "def loss(logits, mask=None, coefficient=1.0, top_k=None, kept=None, micro_batches=None):\n"
+        "    x = couplet.certify.Case(logits=logits, coefficient=coefficient, top_k=top_k, kept=kept,\n"
+        "                             micro_batches=micro_batches)\n"
+        f"    return couplet.certify.REFERENCES[{kind!r}](x)\n")
+    assert check.main(["ignores:loss", kind]) == 1
+    wrong = [line for line in capsys.readouterr().out.splitlines() if not line.endswith("right") and "tie" not in line]
+    assert len(wrong) == 1 and wrong[0].startswith(f"{kind}.padding.safetensors: loss differs by")
+    sys.modules.pop("ignores")
+
+
+@pytest.mark.parametrize("body, code", (("def loss(**_):\n    raise SystemExit(0)\n", 1), ("raise SystemExit(0)\n", 2), ("1 / 0\n", 2)))
+def test_a_module_that_leaves(body, code, capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "leaves.py").write_text(body)
+    assert check.main(["leaves:loss", "z-loss"]) == code
+    said = capsys.readouterr()
+    assert "SystemExit" in said.out + said.err or "ZeroDivisionError" in said.err
+    sys.modules.pop("leaves", None)
 
 
 def test_usage(capsys):
