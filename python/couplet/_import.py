@@ -3,10 +3,11 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import inspect
 import pathlib
 import sys
 import traceback
-from typing import Any, Callable
+from typing import Any, Callable, Dict, Mapping
 
 
 class CannotJudge(Exception):
@@ -21,6 +22,39 @@ def raised(what: str, error: BaseException) -> CannotJudge:
     trace = "".join(traceback.format_exception(type(error), error, at)) if at else ""
     first = (str(error).splitlines() or [""])[0]
     return CannotJudge(f"{what} {type(error).__name__}: {first}" + (f"\n\n{trace.rstrip()}" if trace else ""))
+
+
+def signature_of(function: Callable[..., Any]) -> inspect.Signature:
+    """Of a module that of its forward. TypeError, ValueError: it has none that can be read."""
+    inner = getattr(function, "_orig_mod", function)  # torch.compile(module)
+    return inspect.signature(getattr(inner, "forward", inner))
+
+
+def named(signature: inspect.Signature) -> Dict[str, inspect.Parameter]:
+    """The parameters without *args and **kwargs."""
+    several = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+    return {name: p for name, p in signature.parameters.items() if p.kind not in several}
+
+
+def called(function: Callable[..., Any], *values: Any, **arguments: Any) -> Any:
+    """What it returns. CannotJudge: it raises, or is a coroutine."""
+    try:
+        given = function(*values, **arguments)
+    except (Exception, SystemExit) as error:
+        raise raised("it raises", error) from error
+    if inspect.iscoroutine(given):
+        given.close()
+        raise CannotJudge("it is a coroutine (async def), must be a function")
+    return given
+
+
+def called_by_name(function: Callable[..., Any], parameters: Mapping[str, inspect.Parameter], arguments: Mapping[str, Any]) -> Any:
+    """As called. Arguments by position alone that are not given, but stand before one that is, get their defaults."""
+    by_place = [name for name, p in parameters.items() if p.kind is p.POSITIONAL_ONLY]
+    while by_place and by_place[-1] not in arguments:
+        by_place.pop()
+    return called(function, *(arguments.get(name, parameters[name].default) for name in by_place),
+                  **{name: value for name, value in arguments.items() if name not in by_place})
 
 
 def _imported(module: str) -> Any:

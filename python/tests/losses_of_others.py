@@ -46,6 +46,22 @@ def under_no_grad(router, w_gate, delta, alpha, weight):
         return couplet.reference.erc_loss(router, w_gate, alpha=alpha, weight=weight, delta=delta)
 
 
+def by_position(router, w_gate, delta=None, eps=1e-3, alpha=1.0, weight=1.0, /):
+    return couplet.reference.erc_loss(router, w_gate, alpha=alpha, weight=weight, delta=delta)
+
+
+async def later(router, w_gate, delta, alpha, weight):
+    return papers(router, w_gate, delta, alpha, weight)
+
+
+def sparse(router, w_gate, delta, alpha, weight):
+    return papers(router, w_gate, delta, alpha, weight).reshape(1).to_sparse()
+
+
+def on_meta(router, w_gate, delta, alpha, weight):
+    return papers(router, w_gate, delta, alpha, weight).to("meta")
+
+
 # ---- those that leave something to the caller ----
 
 def without_weight(router, w_gate, delta, alpha):

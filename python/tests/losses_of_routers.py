@@ -221,7 +221,60 @@ def any_arguments(*args, **kwargs):
     return z(*args, **kwargs)
 
 
+class Later:
+    async def __call__(self, logits):
+        return z(logits)
+
+
+later_object = Later()
+
+
+def sparse(logits):
+    return z(logits).reshape(1).to_sparse()
+
+
+def on_meta(logits):
+    return z(logits).to("meta")
+
+
+def by_another_name(logits):
+    return {"z_loss": z(logits)}
+
+
+def logits_twice(logits, router_logits):
+    return z(logits)
+
+
+def changes_counts(bias, counts, rate):
+    update_bias(counts, bias, rate)
+    counts.zero_()
+
+
+def changes_bias_otherwise(bias, counts, rate):
+    new = bias.clone()
+    update_bias(counts, new, rate)
+    bias.zero_()
+    return new
+
+
+def indices_beyond(logits, bias, top_k):
+    return torch.ones(len(logits), top_k), torch.full((len(logits), top_k), 99)
+
+
+def no_weights(logits, bias, top_k):
+    return "weights", 3
+
+
 CANNOT = {
+    "later_object": ("--loss z-loss", "it is a coroutine (async def), must be a function"),
+    "sparse": ("--loss z-loss", "it returns a tensor [1] of torch.float32, sparse_coo, must return the loss"),
+    "on_meta": ("--loss z-loss", "it returns a tensor [] of torch.float32, meta, must return the loss"),
+    "by_another_name": ("--loss z-loss", "it returns a dict with z_loss, must have loss"),
+    "logits_twice": ("--loss z-loss", "logits and router_logits are two names of logits; wrap it in a function"),
+    "changes_counts": ("--loss bias-update-sign", "it changes its input counts"),
+    "changes_bias_otherwise": ("--loss bias-update-sign", "it changes its input bias"),
+    "indices_beyond": ("--loss gate-weights", "which are no indices and weights [T,K]: index 99 is out of bounds"),
+    "no_weights": ("--loss gate-weights", "it returns a str and an int, which are no indices and weights [T,K]"),
     "raises": ("--loss z-loss", "it raises KeyError: 'boom'"),
     "no_graph": ("--loss z-loss", "it returns a tensor without graph"),
     "is_random": ("--loss z-loss", "depends on hidden state or on random numbers"),

@@ -13,7 +13,7 @@ from couplet.certify.__main__ import main
 from couplet.certify.erc import inputs as certify
 
 pytestmark = pytest.mark.usefixtures("one_thread")
-RIGHT = ("ours", "papers", "fused", "draws_itself")
+RIGHT = ("ours", "papers", "fused", "draws_itself", "by_position")
 WRONG = {"merged": "over gate and up together", "detached": "the router gets no gradient",
          "pairs_mean": "n (n - 1)", "through_eps": "through eps", "under_no_grad": "no gradient"}
 
@@ -73,6 +73,9 @@ CANNOT = {
     "other_arguments": "its arguments are (a, b), must be some of router, w_gate",
     "Module": "Module is a class; name a function, or an instance",
     "number": "number is 3, which cannot be called",
+    "later": "it is a coroutine (async def), must be a function\n",
+    "sparse": "it returns a tensor [1] of torch.float32, sparse_coo, must return the loss",
+    "on_meta": "it returns a tensor [] of torch.float32, meta, must return the loss",
     "absent": "losses_of_others has no absent",
     "without_alpha": "it takes no alpha; say which one it has, as --alpha 1",
 }

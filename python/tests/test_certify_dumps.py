@@ -88,8 +88,8 @@ def damaged(blob, how):
     header, body = header_of(blob)
     if how == "a bit":
         return with_header(header, body[:-1] + bytes([body[-1] ^ 1]))
-    if how in ("newer", "superscript"):
-        header["__metadata__"]["couplet_dump"] = "2" if how == "newer" else "²"
+    if how in ("newer", "superscript", "long"):
+        header["__metadata__"]["couplet_dump"] = {"newer": "2", "superscript": "²", "long": "1" * 5000}[how]
         return with_header(header, body)
     return {"cut": blob[:-7], "short": blob[:5], "empty": b"", "text": b"no tensors here, only words"}[how]
 
@@ -97,7 +97,8 @@ def damaged(blob, how):
 @pytest.mark.parametrize("how, sentence", (
     ("cut", "no whole safetensors file"), ("short", "no whole safetensors file"), ("empty", "no whole safetensors file"),
     ("text", "no whole safetensors file"), ("a bit", "damaged: its check sum is not the one"),
-    ("newer", "its version is 2, this program reads 1"), ("superscript", "its version is ², this program reads 1")))
+    ("newer", "its version is 2, this program reads 1"), ("superscript", "its version is ², this program reads 1"),
+    ("long", "its version is 11111111111111111111, this program reads 1")))
 def test_damaged_files(how, sentence, tmp_path, capsys):
     path = tmp_path / "a.safetensors"
     certify.write(path, one_of("z-loss"), "z-loss")
@@ -135,9 +136,30 @@ def test_what_does_not_fit_together(change, sentence, tmp_path, capsys):
     assert sentence in capsys.readouterr().err
 
 
-def test_a_file_that_is_not_there(tmp_path, capsys):
-    assert command.main([str(tmp_path / "none.safetensors")]) == 2
-    assert "it cannot be read: No such file" in capsys.readouterr().err
+@pytest.mark.parametrize("kind, output, shape", (
+    ("bias-update-sign", "bias_after", ()), ("bias-update-sign", "bias_after", (8, 1)), ("bias-update-sign", "bias_after", (1, 8)),
+    ("aoe-scores", "scores", (1,)), ("aoe-scores", "scores", (3, 4)), ("gate-weights", "weights", (1, 8)),
+    ("gate-weights", "weights", (30, 1))))
+def test_an_output_of_another_shape(kind, output, shape, tmp_path, capsys):
+    path = tmp_path / "a.safetensors"
+    dump = one_of(kind)
+    certify.write(path, Dump("a", dump.x, {**dump.got, output: torch.ones(shape)}), kind)
+    assert command.main([str(path)]) == 2
+    assert f"{output} is {list(shape)}, " in capsys.readouterr().err
+
+
+def test_numbers_beyond_float32(tmp_path, capsys):
+    """A loss of 1e200 is finite."""
+    kind, x = KINDS["z-loss"], KINDS["z-loss"].cases(0)["layers"]
+    x = x.but(logits=x.logits.double() * 1e100)
+    certify.write(tmp_path / "a.safetensors", Dump("a", x, outputs(kind, x, {})), "z-loss")
+    assert command.main([str(tmp_path / "a.safetensors")]) == 0, capsys.readouterr()
+
+
+@pytest.mark.parametrize("name, why", (("none", "No such file"), ("a\0b", "embedded null byte")))
+def test_a_file_that_is_not_there(name, why, tmp_path, capsys):
+    assert command.main([str(tmp_path / f"{name}.safetensors")]) == 2
+    assert f"it cannot be read: {why}" in capsys.readouterr().err
 
 
 @pytest.mark.skipif(not shutil.which("cc"), reason="there is no C compiler")

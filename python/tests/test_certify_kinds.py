@@ -364,6 +364,29 @@ def test_arguments_by_position_alone():
 
     certify.assert_right(loss, "load-balancing-olmoe")
 
+    def with_more(logits, epsilon=1e-6, coefficient=1.0, rest=None, /):
+        assert epsilon == 1e-6
+        return coefficient * others.z(logits)
+
+    certify.assert_right(with_more, "z-loss")
+
+
+def test_a_compiled_module():
+    class Loss(torch.nn.Module):
+        def forward(self, coefficient, logits):
+            return coefficient * others.z(logits)
+
+    certify.assert_right(torch.compile(Loss(), backend="eager"), "z-loss")
+
+
+@pytest.mark.parametrize("returns", (True, False))
+def test_a_bias_that_is_changed_in_place(returns):
+    def update(bias, counts, rate):
+        others.update_bias(counts, bias, rate)
+        return bias if returns else None
+
+    certify.assert_right(update, "bias-update-sign")
+
 
 def test_hidden_state_that_moves_little():
     calls = []

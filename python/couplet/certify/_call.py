@@ -6,10 +6,10 @@ import inspect
 from typing import Any, Callable, Dict, List, Mapping, Optional, Tuple
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from .._import import CannotJudge, raised
-from ._dump import NUMBERS, number
+from .._import import CannotJudge, called_by_name, named, raised, signature_of
+from ._dump import LIKE, NUMBERS, number
 from ._judge import Dump
 from ._kind import Case, Kind, Outputs, generator
 
@@ -25,15 +25,11 @@ class Callee:
     def __init__(self, function: Callable[..., Any], kind: Kind, fixed: Optional[Mapping[str, Any]] = None,
                  logits: Optional[str] = None):
         self.function, self.kind, self.fixed, self.logits = function, kind, dict(fixed or {}), logits
-        inner = function.forward if isinstance(function, nn.Module) else function
-        if inspect.iscoroutinefunction(inner):
-            raise CannotJudge("it is a coroutine (async def), must be a function")
         try:
-            self.signature = inspect.signature(inner)
+            self.signature = signature_of(function)
         except (TypeError, ValueError):
             raise CannotJudge("its arguments cannot be read; wrap it in a function") from None
-        several = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
-        self.parameters = {name: p for name, p in self.signature.parameters.items() if p.kind not in several}
+        self.parameters = named(self.signature)
         self.names = self._names()
 
     def _names(self) -> Dict[str, str]:
@@ -43,6 +39,9 @@ class Callee:
             if theirs in ours:
                 found.setdefault(ours[theirs], theirs)
         unknown = [name for name, p in self.parameters.items() if p.default is p.empty and name not in found.values()]
+        if unknown and unknown[0] in ours:
+            raise CannotJudge(f"its arguments are {self.signature}: {found[ours[unknown[0]]]} and {unknown[0]} are two names "
+                              f"of {ours[unknown[0]]}; wrap it in a function that takes one of them")
         if unknown:
             raise CannotJudge(f"its arguments are {self.signature}: {unknown[0]} is none of "
                               f"{', '.join(self.kind.inputs)} or their other names; wrap it in a function")
@@ -53,7 +52,7 @@ class Callee:
                 raise CannotJudge(f"{self.kind.name} has no input {name}: it has {', '.join(self.kind.inputs)}")
             if name not in NUMBERS:
                 raise CannotJudge(f"{name} is a tensor, which cannot be set; wrap it in a function that takes it")
-            self.fixed[name] = number(name, torch.tensor(self.fixed[name], dtype=torch.float64))
+            self.fixed[name] = number(name, self.fixed[name])
         if self.kind.needs - set(found) - set(self.fixed) and len(self.parameters) < len(self.signature.parameters):
             raise CannotJudge(f"its arguments are {self.signature}, which do not say what it takes; wrap it in a function "
                               f"with arguments of the names {', '.join(sorted(self.kind.needs))}")
@@ -96,12 +95,7 @@ class Callee:
 
 
 def call(callee: Callee, x: Case, form: str) -> Any:
-    arguments = callee.arguments(x, form)
-    first = [name for name, p in callee.parameters.items() if p.kind is p.POSITIONAL_ONLY and name in arguments]
-    try:
-        return callee.function(*[arguments.pop(name) for name in first], **arguments)
-    except (Exception, SystemExit) as error:
-        raise raised("it raises", error) from error
+    return called_by_name(callee.function, callee.parameters, callee.arguments(x, form))
 
 
 def form_of(callee: Callee, x: Case) -> str:
@@ -111,7 +105,7 @@ def form_of(callee: Callee, x: Case) -> str:
     reasons = []
     for form in forms if len(forms) > 1 else ():
         try:
-            _loss(call(callee, x, form))
+            loss_in(call(callee, x, form))
             return form
         except CannotJudge as error:
             reasons.append(error)
@@ -124,13 +118,27 @@ def _a(word: str) -> str:
     return f"{'an' if word[0] in 'aeiou' else 'a'} {word}"
 
 
-def _loss(given: Any) -> Tensor:
-    given = given.get("loss") if isinstance(given, dict) else given
-    if not isinstance(given, Tensor) or given.numel() != 1 or not given.is_floating_point():
-        what = f"a tensor {list(given.shape)} of {given.dtype}" if isinstance(given, Tensor) else \
-            "None" if given is None else _a(type(given).__name__)
-        raise CannotJudge(f"it returns {what}, must return the loss, a tensor of one number")
-    return given.reshape(())
+def is_plain(value: Any) -> bool:
+    """Whether it is a tensor of numbers that can be read, one by one."""
+    return isinstance(value, Tensor) and value.is_floating_point() and value.layout is torch.strided and not value.is_meta
+
+
+def in_words(value: Any) -> str:
+    if not isinstance(value, Tensor):
+        return "None" if value is None else _a(type(value).__name__)
+    layout = "" if value.layout is torch.strided else f", {str(value.layout)[6:]}"
+    return f"a tensor {list(value.shape)} of {value.dtype}{layout}{', meta' if value.is_meta else ''}"
+
+
+def loss_in(given: Any) -> Tensor:
+    """That of what a callable returns."""
+    if isinstance(given, dict) and "loss" not in given:
+        raise CannotJudge(f"it returns a dict with {', '.join(map(str, given)) or 'nothing'}, must have loss")
+    loss = given["loss"] if isinstance(given, dict) else given
+    if not is_plain(loss) or loss.numel() != 1:
+        raise CannotJudge(f"it returns {in_words(loss)}, must return the loss, a tensor of one number, or a dict with loss")
+    one: Tensor = loss.reshape(())
+    return one
 
 
 def _rule(kind: Kind, given: Any, x: Case) -> Outputs:
@@ -139,13 +147,21 @@ def _rule(kind: Kind, given: Any, x: Case) -> Outputs:
     if name == "bias_after" and given is None:
         return {name: x.bias}  # it was changed in place
     if name == "weights" and isinstance(given, tuple) and len(given) == 2:
-        weights, indices = given if given[0].is_floating_point() else given[::-1]
-        return {name: torch.zeros_like(x.logits, dtype=weights.dtype).scatter(-1, indices, weights)}
+        given = _spread(x.logits, *sorted(given, key=is_plain))
     given = given.get(name) if isinstance(given, dict) else given
-    wanted = {"bias_after": x.bias, "weights": x.logits, "scores": x.d_scores}[name].shape
-    if not isinstance(given, Tensor) or given.shape != wanted:
-        raise CannotJudge(f"it must return {name}, a tensor {list(wanted)}")
+    wanted = getattr(x, LIKE[name]).shape
+    if not is_plain(given) or given.shape != wanted:
+        raise CannotJudge(f"it returns {in_words(given)}, must return {name}, a tensor {list(wanted)}")
     return {name: given}
+
+
+def _spread(like: Tensor, indices: Any, weights: Any) -> Any:
+    """Weights [T,K] of the experts of these indices as [T,n]."""
+    try:
+        return torch.zeros_like(like, dtype=weights.dtype).scatter(-1, indices.long(), weights)
+    except (AttributeError, RuntimeError) as error:
+        raise CannotJudge(f"it returns {in_words(indices)} and {in_words(weights)}, which are no indices and weights [T,K]: "
+                          f"{str(error).splitlines()[0]}") from None
 
 
 def once(callee: Callee, x: Case, form: str) -> Outputs:
@@ -156,10 +172,10 @@ def once(callee: Callee, x: Case, form: str) -> Outputs:
     mine = x.but(**{name: value.clone() for name, value in x.tensors()}).but(**leaves)
     before = {name: value.detach().clone() for name, value in mine.tensors()}
     given = call(callee, mine, form)
-    out = {"loss": _loss(given)} if kind.outputs == ("loss",) else _rule(kind, given, mine)
-    in_place = given is None
+    out = {"loss": loss_in(given)} if kind.outputs == ("loss",) else _rule(kind, given, mine)
     for name, value in mine.tensors():
-        if not in_place and not torch.equal(value.detach(), before[name]):
+        after = out.get(f"{name}_after", before[name])  # of a bias: it may be changed in place
+        if not torch.equal(value.detach(), before[name]) and not torch.equal(value.detach(), after.to(value.dtype)):
             raise CannotJudge(f"it changes its input {name}")
     if leaves:
         scalar = out["loss"] if "loss" in out else sum((value * getattr(x, f"d_{name}")).sum()

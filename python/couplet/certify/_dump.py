@@ -25,6 +25,7 @@ AXES = {"logits": "LTn", "mask": "T", "indices": "LTK", "kept": "LTn", "counts":
         "outputs": "TKh", "tokens": "Td", "W_down": "nrd", "d_scores": "Tn"}
 FLOATS = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
 NOT_FLOATS = ("mask", "kept", "indices", "counts")
+LIKE = {"bias_after": "bias", "weights": "logits", "scores": "d_scores"}  # outputs of rules: shaped as these inputs
 GIVEN_GRADIENTS = {"d_weights", "d_scores"}  # those that the outputs of a rule get
 GATE_AXES = {"logits": "Tn", "bias": "n", "d_weights": "Tn"}  # of gate-weights, which has no layers
 
@@ -69,8 +70,8 @@ def write(path: Union[str, pathlib.Path], dump: Dump, kind: Optional[str] = None
 def tensors_in(path: pathlib.Path) -> Tuple[Dict[str, Tensor], Dict[str, str]]:
     try:
         blob = path.read_bytes()
-    except OSError as error:
-        raise CannotJudge(f"it cannot be read: {error.strerror}") from None
+    except (OSError, ValueError) as error:  # of a name with a NUL
+        raise CannotJudge(f"it cannot be read: {getattr(error, 'strerror', None) or error}") from None
     library = _safetensors()
     try:
         with library.safe_open(str(path), framework="pt") as file:
@@ -79,7 +80,7 @@ def tensors_in(path: pathlib.Path) -> Tuple[Dict[str, Tensor], Dict[str, str]]:
     except Exception as error:  # safetensors has an exception of its own, and passes on others
         raise CannotJudge(f"it is no whole safetensors file: {str(error).splitlines()[0]}") from None
     version = metadata.get("couplet_dump", "1")
-    if not version.isdecimal() or int(version) > VERSION:
+    if not version.isdecimal() or len(version) > 9 or int(version) > VERSION:
         raise CannotJudge(f"its version is {version[:20]}, this program reads {VERSION}: pip install -U couplet")
     found = _xxh3(_body(blob))
     if metadata.get("xxh3") and found and metadata["xxh3"].lower() != found:
@@ -87,7 +88,11 @@ def tensors_in(path: pathlib.Path) -> Tuple[Dict[str, Tensor], Dict[str, str]]:
     return tensors, metadata
 
 
-def number(name: str, value: Tensor) -> Union[int, float]:
+def number(name: str, value: Any) -> Union[int, float]:
+    try:
+        value = torch.as_tensor(value, dtype=torch.float64)
+    except (TypeError, ValueError, RuntimeError):
+        raise CannotJudge(f"{name} is {value!r:.40}, must be a number") from None
     if value.numel() != 1:
         raise CannotJudge(f"{name} is a tensor {list(value.shape)}, must be one number")
     number = float(value)
@@ -98,7 +103,7 @@ def number(name: str, value: Tensor) -> Union[int, float]:
     return int(number) if name in WHOLE else number
 
 
-def _sizes(values: Dict[str, Any], gradients: Dict[str, Tensor]) -> None:
+def _sizes(values: Dict[str, Any], got: Dict[str, Tensor]) -> None:
     """CannotJudge where shapes do not agree."""
     sizes: Dict[str, Tuple[int, str]] = {}
     for name, axes in (GATE_AXES if "d_weights" in values else AXES).items():
@@ -111,9 +116,10 @@ def _sizes(values: Dict[str, Any], gradients: Dict[str, Tensor]) -> None:
             before = sizes.setdefault(axis, (size, name))
             if before[0] != size:
                 raise CannotJudge(f"{name} has {size} for {axis}, {before[1]} has {before[0]}")
-    for name, gradient in gradients.items():
-        if gradient.shape != values[name].shape:
-            raise CannotJudge(f"d_{name} is {list(gradient.shape)}, {name} is {list(values[name].shape)}")
+    for name, value in got.items():
+        like = name[2:] if name.startswith("d_") else LIKE.get(name)
+        if like in values and value.shape != values[like].shape:
+            raise CannotJudge(f"{name} is {list(value.shape)}, {like} is {list(values[like].shape)}")
     n, T = sizes.get("n", (0, ""))[0], sizes.get("T", (0, ""))[0]
     if values.get("top_k", 1) > n > 0:
         raise CannotJudge(f"top_k is {values['top_k']}, there are {n} experts")
@@ -131,7 +137,7 @@ def _check(name: str, value: Tensor) -> None:
         raise CannotJudge(f"{name} is empty")
     if name not in (*NUMBERS, *NOT_FLOATS) and value.dtype not in FLOATS:
         raise CannotJudge(f"{name} is of {str(value.dtype)[6:]}; a dump holds float32, float64, bfloat16 or float16")
-    if value.is_floating_point() and not bool(torch.isfinite(value.float()).all()):
+    if value.is_floating_point() and not bool(torch.isfinite(value.double()).all()):
         raise CannotJudge(f"{name} has a NaN or an infinite number")
     if name == "loss" and value.numel() != 1:
         raise CannotJudge(f"loss is a tensor {list(value.shape)}, must be one number")
@@ -179,13 +185,12 @@ def _dump(name: str, values: Dict[str, Any], got: Dict[str, Tensor]) -> Dump:
             values[key] = values[key].unsqueeze(0)
             if f"d_{key}" in got:
                 got[f"d_{key}"] = got[f"d_{key}"].unsqueeze(0)
-    gradients = {key[2:]: value for key, value in got.items() if key.startswith("d_")}
-    for key in gradients:
+    for key in (name[2:] for name in got if name.startswith("d_")):
         if key not in values:
             raise CannotJudge(f"d_{key} is there, {key} is not")
         if key in NUMBERS:
             raise CannotJudge(f"d_{key} is there: {key} is a number, which has no gradient here")
-    _sizes(values, gradients)
+    _sizes(values, got)
     return Dump(name, Case(**values), got)
 
 
