@@ -54,6 +54,11 @@ async def later(router, w_gate, delta, alpha, weight):
     return papers(router, w_gate, delta, alpha, weight)
 
 
+def prints(router, w_gate, delta, alpha, weight):
+    print("a word of mine")
+    return papers(router, w_gate, delta, alpha, weight)
+
+
 def sparse(router, w_gate, delta, alpha, weight):
     return papers(router, w_gate, delta, alpha, weight).reshape(1).to_sparse()
 

@@ -229,6 +229,11 @@ class Later:
 later_object = Later()
 
 
+def z_prints(logits):
+    print("a word of mine")
+    return z(logits)
+
+
 def sparse(logits):
     return z(logits).reshape(1).to_sparse()
 

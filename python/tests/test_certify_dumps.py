@@ -18,6 +18,7 @@ from couplet.certify._judge import Dump
 from couplet.certify.kinds import KINDS
 
 xxhash = pytest.importorskip("xxhash")
+FOLDER = pathlib.Path(__file__).parents[1] / "conformance"
 
 
 def one_of(name, case=None):
@@ -160,6 +161,24 @@ def test_numbers_beyond_float32(tmp_path, capsys):
 def test_a_file_that_is_not_there(name, why, tmp_path, capsys):
     assert command.main([str(tmp_path / f"{name}.safetensors")]) == 2
     assert f"it cannot be read: {why}" in capsys.readouterr().err
+
+
+def test_several_dumps(tmp_path, capsys):
+    """A line each; the exit code is 1 if one is wrong, else 2 if one is not judged."""
+    dump, erc = one_of("z-loss"), load_file(FOLDER / "erc.ties.safetensors")
+    right, wrong, coupling, none = (str(tmp_path / f"{name}.safetensors") for name in ("right", "wrong", "coupling", "none"))
+    certify.write(right, dump, "z-loss")
+    certify.write(wrong, Dump("a", dump.x, {"loss": dump.got["loss"]}), "z-loss")
+    save_file(erc, coupling)
+    assert command.main([right, coupling]) == 0
+    assert capsys.readouterr().out.splitlines() == [f"{right}: right as z-loss", f"{coupling}: right as erc"]
+    assert command.main([right, none, coupling]) == 2
+    assert command.main([none, wrong, right, "--json", str(tmp_path / "all.json")]) == 1
+    said = capsys.readouterr()
+    assert len(said.out.splitlines()) == 4 and said.err.count("it cannot be read") == 2
+    found = json.loads((tmp_path / "all.json").read_text())
+    assert [(one["dump"], one["verdict"]) for one in found] == [(none, "not judged"), (wrong, "fault"), (right, "right")]
+    assert command.main([none, "--json", str(tmp_path / "one.json")]) == 2 and not (tmp_path / "one.json").exists()
 
 
 @pytest.mark.skipif(not shutil.which("cc"), reason="there is no C compiler")

@@ -2,12 +2,14 @@
 import json
 import os
 import pathlib
+import re
 import subprocess
 import sys
 
 import pytest
 import torch
 
+import losses_of_others
 import losses_of_routers as others
 from couplet import certify
 from couplet.certify import __main__ as command
@@ -132,6 +134,9 @@ def test_rounding_to_bf16_of_float32_is_let_pass_on_request():
     assert "d_logits lies off by 3 % of its size; rounding in TF32 may do that" in certify.sentence(verdict)
     assert certify.sentence(verdict).endswith("give --rounding bf16 if it is computed so")
     assert "within the rounding of bf16 (d_logits lies off by 3 % of its size)" in certify.sentence(judge(kind, [dump], "bf16"))
+    kind, dump = moved(0.003)
+    assert certify.sentence(judge(kind, [dump], "exact")).endswith("give --rounding f32 if it is computed so")
+    assert judge(kind, [dump], "f32").state == "right"
     kind, dump = moved(0.03, torch.bfloat16)
     assert judge(kind, [dump]).state == "right" and judge(kind, [dump], "f32").state == "unclear"
 
@@ -293,11 +298,16 @@ def in_bf16(logits, top_k, coefficient):
 
 
 def test_one_loss_of_two_kinds_is_right_as_both():
+    named = set()
     for seed in range(4):
         for kind in ("load-balancing-olmoe", "load-balancing-switch"):
             assert certify.certify(in_bf16, kind, seed=seed, rounding="bf16").state == "right"
             verdict = certify.certify(in_bf16, kind, seed=seed)  # a CPU has no TF32
-            assert verdict.state == "unclear" and "give --rounding bf16" in certify.sentence(verdict)
+            assert verdict.state == "unclear"
+            remedy = re.search("give --rounding (f32|bf16) if it is computed so", certify.sentence(verdict))[1]
+            assert certify.certify(in_bf16, kind, seed=seed, rounding=remedy).state == "right"
+            named.add(remedy)
+    assert named == {"f32", "bf16"}
 
 
 @pytest.mark.parametrize("factor", (0.01, 0.5, 1.015, 3.0))
@@ -305,6 +315,41 @@ def test_a_factor_where_experts_tie(factor):
     verdict = certify.certify(lambda router_logits, top_k, coefficient: factor * others.olmoe(router_logits, top_k, coefficient),
                               "load-balancing-olmoe")
     assert verdict.factor == pytest.approx(factor, rel=1e-4) and not verdict.sets[0].faults
+
+
+def test_a_cpu_with_a_number_has_no_tf32():
+    for device in ("cpu", "cpu:0"):
+        assert certify.rounding_on(device, torch.float32) == "exact"
+        assert certify.certify(in_bf16, "load-balancing-olmoe", device=device).state == "unclear"
+
+
+@pytest.mark.parametrize("kind", ("z-loss", "erc", None))
+@pytest.mark.parametrize("settings, words", (
+    ({"dtype": torch.int32}, "dtype is torch.int32, must be one of torch.float32, "), ({"seed": 1.5}, "seed is 1.5, must be a whole"),
+    ({"logits": "foo"}, "logits is 'foo', must be one of None, tuple, stack, one"), ({"seed": -1}, "seed is -1, must be"),
+    ({"rounding": "tf32"}, "rounding is 'tf32', must be one of None, f32, bf16"), ({"device": "meta"}, "device meta: "),
+    ({"device": "nowhere"}, "device nowhere: ")))
+def test_settings_that_cannot_be_in_python(kind, settings, words):
+    with pytest.raises(certify.CannotJudge, match=words):
+        certify.certify(others.z, kind, **settings) if kind else certify.fitting(others.z, **settings)
+
+
+@pytest.mark.parametrize("function, kind, fixed, words", (
+    (others.without_top_k, "load-balancing-olmoe", {"top_k": "x"}, "top_k is 'x', must be a number"),
+    (losses_of_others.without_both, "erc", {"alpha": "x"}, "alpha is 'x', must be a number"),
+    (losses_of_others.without_both, "erc", {"alpha": [1.0, 2.0]}, "alpha is a tensor \\[2\\], must be one number")))
+def test_inputs_inside_that_are_no_numbers(function, kind, fixed, words):
+    with pytest.raises(certify.CannotJudge, match=words):
+        certify.certify(function, kind, fixed=fixed)
+
+
+def test_nothing_to_judge():
+    for judged in (lambda: judge(KINDS["z-loss"], []), lambda: certify.erc.judge({})):
+        with pytest.raises(certify.CannotJudge, match="there is no dump to judge"):
+            judged()
+    kind, dump = moved(0.0)
+    with pytest.raises(certify.CannotJudge, match="rounding is 'tf32'"):
+        judge(kind, [dump], "tf32")
 
 
 @pytest.mark.parametrize("words, sentence", (
@@ -336,7 +381,10 @@ def test_without_a_kind_all_that_fit_are_written(tmp_path, capsys):
 
 
 @pytest.mark.parametrize("words, sentence", (
-    (("losses_of_routers:z", "--seed", "9" * 20), "must be from 0 to 2^63 - 1"),
+    (("losses_of_routers:z", "--seed", "9" * 20), "must be a whole number from 0 to 2^63 - 1"),
+    (("losses_of_routers:z", "--loss", "z-loss", "--device", "meta"), "device meta: "),
+    (("losses_of_others:ours", "--device", "meta"), "device meta: "),
+    (("losses_of_routers:z", "losses_of_routers:z"), "of several all must be dumps"),
     (("losses_of_others:papers", "--seed", "1"), "--seed is not for the coupling loss"),
     (("losses_of_others:papers", "--logits", "one"), "--logits is not for the coupling loss"),
     (("a_dump.safetensors", "--keep", "folder"), "--keep is not for a dump"),
@@ -420,6 +468,8 @@ def test_a_coefficient_of_its_own():
 def test_what_a_reference_cannot_take(given, sentence):
     with pytest.raises(ValueError, match=sentence):
         certify.REFERENCES["load-balancing-olmoe"](certify.Case(**given))
+    with pytest.raises(ValueError, match="erc needs w_gate"):
+        certify.REFERENCES["erc"](certify.Case(router=torch.ones(2, 3)))
 
 
 def test_why_none_fits(capsys):
@@ -491,6 +541,13 @@ def test_the_command(tmp_path, capsys):
     assert "right as load-balancing-mixtral, not load-balancing-olmoe" in capsys.readouterr().out
     assert command.main(["losses_of_routers:mixtral"]) == 0
     assert "right as load-balancing-mixtral" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("function, kind", (("losses_of_routers:z_prints", "z-loss"), ("losses_of_others:prints", "erc")))
+def test_json_alone_on_standard_output(function, kind, capsys):
+    assert command.main([function, "--loss", kind, "--json", "-"]) == 0
+    said = capsys.readouterr()
+    assert json.loads(said.out)["kind"] == kind and "a word of mine" in said.err
 
 
 def test_the_command_in_a_process():

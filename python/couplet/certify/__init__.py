@@ -20,7 +20,7 @@ _need_torch()
 import torch  # noqa: E402
 
 from . import erc  # noqa: E402
-from ._call import dumps  # noqa: E402
+from ._call import check_settings, dumps  # noqa: E402
 from ._dump import of_kind, read, write  # noqa: E402
 from .._import import CannotJudge  # noqa: E402
 from ._judge import Dump, Verdict, is_right, judge  # noqa: E402
@@ -62,6 +62,7 @@ def certify(function: Callable[..., Any], kind: str, dtype: torch.dtype = torch.
     `logits`: "tuple", "stack" or "one", how it takes those of several layers (found out by trying). `rounding`: what is
     let pass, "f32", with TF32, or "bf16"; None: the latter where a number has 16 bits; no TF32 on a CPU. CannotJudge:
     why there is no verdict. Of the coupling loss, kind "erc": certificates; it has one seed."""
+    check_settings(dtype, device, seed, logits, rounding)
     if kind == "erc":
         return erc.judge(erc.dumps(function, dtype, device, fixed), None if rounding is None else rounding == "bf16")
     return judge(kind_of(kind), dumps(function, kind_of(kind), dtype, device, seed, fixed, logits),
@@ -70,11 +71,12 @@ def certify(function: Callable[..., Any], kind: str, dtype: torch.dtype = torch.
 
 def rounding_on(device: str, dtype: torch.dtype) -> Optional[str]:
     """A CPU has no TF32."""
-    return "exact" if device == "cpu" and dtype in (torch.float32, torch.float64) else None
+    return "exact" if torch.device(device).type == "cpu" and dtype in (torch.float32, torch.float64) else None
 
 
 def fitting(function: Callable[..., Any], rounding: Optional[str] = None, **settings: Any) -> List[str]:
     """The kinds as which it is right; settings: of certify. CannotJudge: it can be judged as none."""
+    check_settings(rounding=rounding, **settings)
     found: List[str] = []
     reasons: List[str] = []
     on = rounding_on(settings.get("device", "cpu"), settings.get("dtype", torch.float32))

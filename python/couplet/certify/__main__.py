@@ -1,38 +1,39 @@
 """Is a loss of MoE training right, and if not, which fault does it have?
 
     python -m couplet.certify my_module:my_loss --loss load-balancing-mixtral
-    python -m couplet.certify FILE.safetensors                  # a dump: docs/losses.md, docs/certify.md
+    python -m couplet.certify FILE.safetensors...               # dumps: docs/losses.md, docs/certify.md
 
 Without --loss: the kinds as which it is right; of a callable that takes router rows and gates, the coupling loss, `erc`.
 
-Exit code 0: right; 1: wrong; 2: not judged, with the reason."""
+Exit code 0: right; 1: wrong; 2: not judged, with the reason. Of several dumps 1 if one is wrong, else 2 if one is not judged."""
 from __future__ import annotations
 
 import argparse
+import contextlib
 import inspect
 import json
 import pathlib
 import sys
-from typing import Any, Dict, List, Mapping, Optional, Union
+from typing import Any, Dict, List, Optional, Tuple, Union
 
 import torch
-from torch import Tensor
 
 from . import CannotJudge, KINDS, Verdict, as_json, details, erc, fitting, judge, kind_of, rounding_on, sentence
-from ._call import MANY, dumps
+from ._call import MANY, check_settings, dumps
 from ._dump import of_kind, read, save, tensors_in, write
 from .._import import load
 from ._pages import page
 from .erc.call import Loss
 
 ANY = Union[Verdict, erc.Certificates]
+NOT_JUDGED = "not judged"
 NONE_FITS = "it is right as none of " + ", ".join(KINDS) + "; name the one it should be with --loss"
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m couplet.certify", description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("callable", nargs="?", help="my_module:my_loss, file.py:my_loss, or a dump: FILE.safetensors")
+    parser.add_argument("callable", nargs="*", help="my_module:my_loss, file.py:my_loss, or dumps: FILE.safetensors...")
     parser.add_argument("--list", action="store_true", help="the kinds and their faults, as docs/losses.md has them")
     parser.add_argument("--loss", metavar="KIND", help="erc, " + ", ".join(KINDS))
     parser.add_argument("--set", metavar="NAME=VALUE", action="append",
@@ -46,7 +47,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--device", help="default: cpu")
     parser.add_argument("--seed", type=int, help="of the inputs; default: 0")
     parser.add_argument("--details", action="store_true", help="also the numbers, and what the inputs cannot show")
-    parser.add_argument("--json", metavar="FILE", help="the verdict for programs; - writes it alone to standard output")
+    parser.add_argument("--json", metavar="FILE", help="the verdict for programs, of several dumps a list; - writes it alone to standard "
+                        "output, and what the callable prints to standard error")
     parser.add_argument("--keep", metavar="FOLDER", help="the inputs and what came out are kept here, as dumps")
     return parser
 
@@ -84,12 +86,14 @@ def _rounded(args: argparse.Namespace) -> Optional[bool]:
     return None if args.rounding is None else args.rounding == "bf16"
 
 
-def _of_dump(args: argparse.Namespace, tensors: Mapping[str, Tensor], named: Optional[str]) -> List[ANY]:
+def _of_dump(args: argparse.Namespace, path: str) -> List[ANY]:
     """The verdict on a dump as the kind that is named, here or in the file; without one, of all as which it is right."""
-    name = args.loss or named or ("erc" if {"R", "W_g"} & set(tensors) else None)
+    _refuse(args, "a dump", "logits", "seed", "keep", "alpha", "weight", "set", "dtype", "device")
+    tensors, metadata = tensors_in(pathlib.Path(path))
+    name = args.loss or metadata.get("kind") or ("erc" if {"R", "W_g"} & set(tensors) else None)
     if name == "erc":
-        return [erc.judge({args.callable: dict(tensors)}, _rounded(args))]
-    dump = read(args.callable)[0]
+        return [erc.judge({path: tensors}, _rounded(args))]
+    dump = read(path)[0]
     if name:
         kind = kind_of(name)
         return [judge(kind, [of_kind(dump, kind)], args.rounding)]
@@ -105,38 +109,44 @@ def _of_dump(args: argparse.Namespace, tensors: Mapping[str, Tensor], named: Opt
     return [one for one in verdicts if one.exit_code == 0]
 
 
-def _members(verdict: ANY, args: argparse.Namespace) -> Dict[str, Any]:
-    """Of a dump file of the coupling loss, its certificate alone."""
+def _members(verdict: ANY, name: str) -> Dict[str, Any]:
+    """Of a dump file with its name; of the coupling loss, its certificate alone."""
     members = as_json(verdict)
-    if isinstance(verdict, erc.Certificates) and list(verdict.found) == [args.callable]:
-        return dict(members["dumps"][args.callable])
-    return members
+    if isinstance(verdict, erc.Certificates) and list(verdict.found) == [name]:
+        return dict(members["dumps"][name])
+    return {**members, "dump": name} if _is_dump(name) else members
 
 
-def _print(verdict: ANY, args: argparse.Namespace) -> None:
+def _print(verdict: ANY, name: str, args: argparse.Namespace) -> None:
     if isinstance(verdict, erc.Certificates) and len(verdict.found) > 1:
-        for name, one in verdict.found.items():
-            print(f"  {name}: {erc.report.sentence(one)}")
-    print(f"{args.callable}: {sentence(verdict)}")
+        for key, one in verdict.found.items():
+            print(f"  {key}: {erc.report.sentence(one)}")
+    print(f"{name}: {sentence(verdict)}")
     lines = details(verdict)
-    for line in lines if args.details else lines[:_remedies(verdict)]:
+    for line in lines if args.details else lines[:_remedies(verdict)] if len(args.callable) == 1 else ():
         print(f"  {line}")
 
 
-def _said(verdicts: List[ANY], args: argparse.Namespace) -> int:
-    """The exit code. As JSON, several verdicts are a list."""
-    if not verdicts:
-        raise CannotJudge(NONE_FITS)
-    members = [_members(verdict, args) for verdict in verdicts]
-    text = json.dumps(members if len(members) > 1 else members[0], indent=1) + "\n"
-    if args.json == "-":
-        print(text, end="")
-    else:
-        for verdict in verdicts:
-            _print(verdict, args)
-    if args.json and args.json != "-":
-        pathlib.Path(args.json).write_text(text)
-    return max(verdict.exit_code for verdict in verdicts)
+def _said(name: str, args: argparse.Namespace) -> List[Tuple[int, Dict[str, Any]]]:
+    """The verdicts on a dump or a callable, printed: exit code and JSON of each."""
+    try:
+        with contextlib.redirect_stdout(sys.stderr if args.json == "-" else sys.stdout):
+            verdicts = _of_dump(args, name) if _is_dump(name) else _of_callable(args, name)
+        if not verdicts:
+            raise CannotJudge(NONE_FITS)
+    except (CannotJudge, OSError) as error:
+        why = _refused(name, error)
+        return [(2, {"dump": name, "verdict": NOT_JUDGED, "sentence": why})]
+    for verdict in verdicts if args.json != "-" else ():
+        _print(verdict, name, args)
+    return [(verdict.exit_code, _members(verdict, name)) for verdict in verdicts]
+
+
+def _refused(name: str, error: Exception) -> str:
+    """Prints why there is no verdict; its first line."""
+    why = f"{error.filename}: {error.strerror}" if isinstance(error, OSError) and error.filename else str(error)
+    print(f"couplet.certify: {name}: {why}", file=sys.stderr)
+    return why.partition("\n")[0]
 
 
 def _remedies(verdict: ANY) -> int:
@@ -160,14 +170,16 @@ def _of_coupling(args: argparse.Namespace, function: Any) -> ANY:
     return erc.judge(made, _rounded(args))
 
 
-def _of_callable(args: argparse.Namespace, function: Any) -> List[ANY]:
+def _of_callable(args: argparse.Namespace, name: str) -> List[ANY]:
     """As the kind that is named; without one, as all as which it is right."""
+    check_settings(_dtype(args), args.device or "cpu", args.seed or 0)
+    function = load(name)
     if args.loss == "erc" or args.loss is None and _is_coupling(function):
         return [_of_coupling(args, function)]
     settings = {"dtype": _dtype(args), "device": args.device or "cpu", "seed": args.seed or 0,
                 "fixed": _fixed(args), "logits": args.logits}
     names = [args.loss] if args.loss else fitting(function, args.rounding, **settings)
-    return [_of_coupling(args, function) if name == "erc" else _of_router(args, function, name, settings) for name in names]
+    return [_of_coupling(args, function) if kind == "erc" else _of_router(args, function, kind, settings) for kind in names]
 
 
 def _of_router(args: argparse.Namespace, function: Any, name: str, settings: Dict[str, Any]) -> Verdict:
@@ -184,22 +196,24 @@ def _refuse(args: argparse.Namespace, what: str, *names: str) -> None:
             raise CannotJudge(f"--{name} is not for {what}")
 
 
+def _is_dump(name: str) -> bool:
+    return name.endswith(".safetensors")
+
+
 def _run(args: argparse.Namespace) -> int:
-    if args.callable.endswith(".safetensors"):
-        _refuse(args, "a dump", "logits", "seed", "keep", "alpha", "weight", "set", "dtype", "device")
-        tensors, metadata = tensors_in(pathlib.Path(args.callable))
-        return _said(_of_dump(args, tensors, metadata.get("kind")), args)
-    _check_device(args.device or "cpu")
-    if args.seed is not None and not 0 <= args.seed < 2**63:
-        raise CannotJudge(f"--seed {args.seed}: must be from 0 to 2^63 - 1")
-    return _said(_of_callable(args, load(args.callable)), args)
-
-
-def _check_device(device: str) -> None:
-    try:
-        torch.zeros(1, dtype=torch.float32, device=device)
-    except Exception as error:  # each kind of device has its own
-        raise CannotJudge(f"device {device}: {str(error).splitlines()[0]}") from None
+    """The exit code. JSON of several verdicts, or of several files, is a list; of one that is not judged there is none."""
+    names = args.callable
+    if len(names) > 1 and not all(map(_is_dump, names)):
+        raise CannotJudge("of several all must be dumps, FILE.safetensors; a callable is judged by itself")
+    if args.json and not pathlib.Path(args.json).parent.is_dir():
+        raise CannotJudge(f"there is no folder {pathlib.Path(args.json).parent}")
+    said = [one for name in names for one in _said(name, args)]
+    members = [one for _, one in said]
+    if args.json and (len(names) > 1 or members[0]["verdict"] != NOT_JUDGED):
+        text = json.dumps(members if len(members) > 1 else members[0], indent=1) + "\n"
+        print(text, end="") if args.json == "-" else pathlib.Path(args.json).write_text(text)
+    codes = {code for code, _ in said}
+    return 1 if 1 in codes else max(codes)
 
 
 def main(words: Optional[List[str]] = None) -> int:
@@ -210,12 +224,9 @@ def main(words: Optional[List[str]] = None) -> int:
     if not args.callable:
         _parser().error("name a callable: my_module:my_loss")
     try:
-        if args.json and not pathlib.Path(args.json).parent.is_dir():
-            raise CannotJudge(f"there is no folder {pathlib.Path(args.json).parent}")
         return _run(args)
     except (CannotJudge, OSError) as error:
-        why = f"{error.filename}: {error.strerror}" if isinstance(error, OSError) and error.filename else str(error)
-        print(f"couplet.certify: {args.callable}: {why}", file=sys.stderr)
+        _refused(" ".join(args.callable), error)
         return 2
 
 

@@ -9,14 +9,28 @@ import torch
 from torch import Tensor
 
 from .._import import CannotJudge, called_by_name, named, raised, signature_of
-from ._dump import LIKE, NUMBERS, number
-from ._judge import Dump
+from ._dump import FLOATS, LIKE, NUMBERS, number
+from ._judge import ROUNDINGS, Dump
 from ._kind import Case, Kind, Outputs, generator
 
 LAYERED = ("logits", "indices", "kept")  # [L,T,...]
 MANY = ("tuple", "stack", "one")  # the logits of all layers; of all in one tensor; of one layer
 MOST_K = 1024  # that a loss may have inside
 AGAIN, AGAIN_ON_CPU = 1e-3, 1e-5  # relative: a second call may differ by this much; on a CPU in float32 or float64
+
+
+def check_settings(dtype: Any = torch.float32, device: Any = "cpu", seed: Any = 0, logits: Any = None, rounding: Any = None,
+                   **_: Any) -> None:
+    """CannotJudge: with these, which certify describes, nothing can be run."""
+    for name, value, can_be in (("dtype", dtype, FLOATS), ("logits", logits, (None, *MANY)), ("rounding", rounding, ROUNDINGS)):
+        if value not in can_be:
+            raise CannotJudge(f"{name} is {value!r:.40}, must be one of {', '.join(map(str, can_be))}")
+    if not isinstance(seed, int) or not 0 <= seed < 2**63:
+        raise CannotJudge(f"seed is {seed!r:.40}, must be a whole number from 0 to 2^63 - 1")
+    try:
+        float(torch.zeros(1, dtype=torch.float32, device=device))
+    except Exception as error:  # each kind of device has its own
+        raise CannotJudge(f"device {device}: {str(error).splitlines()[0]}") from None
 
 
 class Callee:
@@ -204,7 +218,7 @@ def dump(callee: Callee, name: str, x: Case, dtype: torch.dtype, device: str) ->
     if form == "one" and x.logits is not None and x.logits.dim() == 3:
         x = x.but(**{key: value[:1] for key, value in x.tensors() if key in LAYERED})
     got, again = once(callee, x, form), once(callee, x, form)
-    most = AGAIN_ON_CPU if device == "cpu" and dtype in (torch.float32, torch.float64) else AGAIN
+    most = AGAIN_ON_CPU if torch.device(device).type == "cpu" and dtype in (torch.float32, torch.float64) else AGAIN
     for key, value in got.items():
         if float((value.double() - again[key].double()).norm()) > most * float(value.double().norm()):
             raise CannotJudge("it gives other numbers when it is called with the same inputs again: it depends on hidden "

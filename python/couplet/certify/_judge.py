@@ -9,6 +9,7 @@ from typing import Any, Callable, Dict, Iterable, Iterator, List, Optional, Sequ
 import torch
 from torch import Tensor
 
+from .._import import CannotJudge
 from ._evaluate import TF32, UNIT, Bounds, distance, outputs, scaled
 from ._kind import Case, Fault, Has, Kind, Outputs
 from ._scale import scale_faults
@@ -27,6 +28,7 @@ SAME = 1e-9  # of an output: so near are two references that are one on some inp
 MULTIPLE = 1e-3  # of a loss: to this a factor is known where experts tie
 ZERO = 1e-5  # of the right output: what is left of one that is zero but for rounding
 FEW = 8  # tokens: fewer say nothing of a fault that depends on which expert is picked
+ROUNDINGS = (None, "f32", "bf16", "exact")  # of judge
 MANY, EVERY = 1 << 16, 16  # of so many logits, every so-manyth token is looked at first
 
 
@@ -469,6 +471,9 @@ def judge(kind: Kind, dumps: Sequence[Dump], rounding: Optional[str] = None) -> 
     """The first that explains all dumps. In the dumps' own formats: the kind, another kind, or one fault; two faults, a
     factor, or a factor and a fault. In coarser ones: the kind, another, one fault, or a factor. `rounding`: that of
     float32 alone, "exact", with TF32, "f32", or "bf16"; None: bf16 where a number of a dump has 16 bits, else "f32"."""
+    if not dumps or rounding not in ROUNDINGS:
+        raise CannotJudge(f"rounding is {rounding!r:.40}, must be one of {', '.join(map(str, ROUNDINGS))}" if dumps else
+                          "there is no dump to judge")
     own = Judge(kind, dumps, rounding=rounding)
     finer = [one for one in own.units() if one[0] <= max(own.formats())]
     coarser = [one for one in own.units() if one[0] > max(own.formats())]

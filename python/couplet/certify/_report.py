@@ -3,7 +3,7 @@ from __future__ import annotations
 
 from typing import Any, Dict, List, Union
 
-from ._judge import CLEAR_BF16, Figure, Supposed, Verdict
+from ._judge import CLEAR_BF16, CLEAR_TF32, Figure, Supposed, Verdict
 from ._scale import ACCUMULATED, ANY
 from .erc import Certificates
 
@@ -57,7 +57,8 @@ def _unclear(verdict: Verdict) -> str:
     off = _furthest(verdict)
     others = "take fewer tokens, or logits that are less balanced" if "logits" in verdict.kind.needs else \
         "take inputs whose loss is larger"
-    remedy = "give --rounding bf16 if it is computed so" if _off(off) <= CLEAR_BF16 else others
+    is_fine = verdict.grade == "TF32" and _off(off) <= CLEAR_TF32
+    remedy = f"give --rounding {'f32' if is_fine else 'bf16'} if it is computed so" if _off(off) <= CLEAR_BF16 else others
     return (f"cannot be told: {off.name} lies off by {_percent(off)} of its size; rounding in {verdict.grade} may do that on "
             f"these inputs; {remedy}")
 

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from ... import reference
+from ..._import import CannotJudge
 from .._kind import Case
 from . import report
 from .dump import of_tensors
@@ -21,6 +22,9 @@ from .judge import Certificate, certify
 
 def loss(x: Case) -> Tensor:
     """The loss [] as the paper writes it, of router [n,d], w_gate [n,D,d], delta [n,d], alpha and weight."""
+    missing = [name for name in ("router", "w_gate") if getattr(x, name) is None]
+    if missing:
+        raise ValueError(f"erc needs {', '.join(missing)}")
     return reference.erc_loss(x.router, x.w_gate, alpha=1.0 if x.alpha is None else x.alpha, delta=x.delta,
                               weight=1.0 if x.weight is None else x.weight)
 
@@ -75,4 +79,6 @@ def dumps(function: Callable[..., Any], dtype: torch.dtype = torch.float32, devi
 
 
 def judge(made: Mapping[str, Dict[str, Tensor]], rounded: Optional[bool] = None) -> Certificates:
+    if not made:
+        raise CannotJudge("there is no dump to judge")
     return Certificates({name: certify(of_tensors(tensors), rounded) for name, tensors in made.items()})

@@ -8,6 +8,7 @@ from torch import Tensor
 
 from ... import _noise
 from ..._import import CannotJudge
+from .._dump import number
 from .call import Loss
 
 # name: n, d, D, alpha, weight, coupling: size of the component of W_g[j] along R[j] that is added to noise
@@ -56,7 +57,7 @@ def _numbers(loss: Loss, inputs: Mapping[str, Any], fixed: Mapping[str, Any]) ->
     if "alpha" not in loss.takes and "alpha" not in fixed:
         raise CannotJudge("it takes no alpha; say which one it has, as --alpha 1, the paper's")
     taken = {str(name): float(inputs[name]) for name in ("alpha", "weight") if name in loss.takes}
-    return {"weight": 1.0, **taken, **fixed}
+    return {"weight": 1.0, **taken, **{name: number(name, value) for name, value in fixed.items()}}
 
 
 def _leaf(tensor: Tensor) -> Tensor:
