@@ -12,6 +12,7 @@
  *         most of the norm, so that z and the diagonal keep the line. */
 #include "inspect/row_sample.h"
 
+#include <float.h>
 #include <math.h>
 #include <string.h>
 
@@ -291,6 +292,22 @@ static cpl_interval within_most(cpl_interval z, double plain, double most)
                           fmin(fmax(z.high, high), most)};
 }
 
+/* Whether all pairings give the same sum in the sample: neither X nor what any block adds to it is more
+ * than the rounding of rows, products and norms, which are F32. The largest kappa is `largest`. */
+static bool pairings_are_alike(const moments *m, int64_t n, double largest)
+{
+    const double slack = 4 * (double)FLT_EPSILON * (double)n * largest;
+    const double size  = fmax(m->q + m->added, m->added); /* |X|^2 / (n - 1) is the sum */
+    return sqrt((double)(n - 1) * size) <= slack;
+}
+
+static double largest_of(const double *kappa, int64_t count)
+{
+    double largest = 0;
+    for (int64_t i = 0; i < count; i++) largest = fmax(largest, fabs(kappa[i]));
+    return largest;
+}
+
 /* Of q: with more than this added by the sampling, what is left of its removal is as large as q. */
 static const double RESOLVED = 0.25;
 
@@ -301,8 +318,10 @@ static cpl_interval estimate_z(const sampler *s, double *deviations)
     moments m         = {.da = deviations, .dq = deviations + n * s->sums->n_read};
     cpl_interval z;
     if (n == 1) return (cpl_interval){NAN, NAN, NAN};
+    const double largest = largest_of(s->kappa, n * n);
     centre_twice(s->kappa, n, s->value);
     take_moments(&m, s);
+    if (pairings_are_alike(&m, n, largest)) return (cpl_interval){NAN, NAN, NAN};
     if (!(m.added < RESOLVED * m.q) || !fieller(&z, &m, s)) return (cpl_interval){NAN, -most, most};
     return within_most(z, m.a / sqrt(m.q + m.added), most);
 }

@@ -141,14 +141,17 @@ cpl_status cpl_sampled_grid(cpl_grid *g, cpl_pool *pool, const cpl_coupling_repo
 
 /* ---- several checkpoints ---- */
 
-/* The mean over the layers: layers are sampled independently of each other. Bounds hold together no
+/* The mean over the layers that have the figure: layers are sampled independently of each other. Bounds hold together no
  * less than their mean. */
 static cpl_interval mean_of(const cpl_coupling_report *r, const struct table *t, const column *c,
                             cpl_interval *parts)
 {
     int64_t n = 0;
     for (int64_t i = 0; i < r->n_layers; i++)
-        if (has_value(&r->layers[i], t, c)) parts[n++] = value_of(&r->layers[i], t, c);
+        if (has_value(&r->layers[i], t, c)) {
+            parts[n] = value_of(&r->layers[i], t, c);
+            n += !isnan(parts[n].low);
+        }
     if (!t->bounds) return cpl_interval_sum(parts, n, 1 / (double)n);
     cpl_interval mean = {NAN, n ? 0 : (double)NAN, n ? 0 : (double)NAN};
     for (int64_t i = 0; i < n; i++) {

@@ -108,12 +108,23 @@ static void say(cpl_text *out, const tally *t)
 
 /* Of the layers with M and more than one expert; centred rows, or with --noise the noisy ones. */
 typedef struct sampled {
-    int64_t layers, lone, met; /* met: in any case, with all of ERC's constraints at alpha 1 */
+    int64_t layers, lone;
+    int64_t with_z;    /* with a z: some pairings give more than others */
+    int64_t met, able; /* with all of ERC's constraints met at alpha 1: in any case; possibly */
     bool centred;
-    cpl_interval z;   /* of all layers together */
+    cpl_interval z;   /* of the layers with one together */
     double low, high; /* mean shares of rows whose own expert is the largest */
     double chance;
 } sampled;
+
+/* Where the own kappa of every row, or of every column, is the largest z is above 0, if there is one. */
+static void add_met(sampled *t, const cpl_row_bounds *b, cpl_interval z)
+{
+    if (isnan(z.low)) return;
+    const bool above = z.low > 0 || b->rows_own.low >= 1 || b->columns_own.low >= 1;
+    t->met += above && b->alpha_min.high <= 1;
+    t->able += z.high > 0 && b->alpha_min.low <= 1;
+}
 
 static void add_sampled(sampled *t, cpl_interval *z, const cpl_layer_report *l)
 {
@@ -126,44 +137,42 @@ static void add_sampled(sampled *t, cpl_interval *z, const cpl_layer_report *l)
     const cpl_row_estimates *e = centred ? &l->sample->centred_estimates : &l->sample->estimates;
     const cpl_row_bounds *b    = centred ? &l->sample->centred_bounds : &l->sample->bounds;
     t->centred                 = t->centred || centred;
-    z[t->layers++]             = e->z;
-    t->met += b->alpha_min.high <= 1 && e->z.low > 0;
+    t->layers++;
+    if (!isnan(e->z.low)) z[t->with_z++] = e->z;
+    add_met(t, b, e->z);
     t->low += b->rows_own.low;
     t->high += b->rows_own.high;
     t->chance += 1.0 / (double)l->at->n;
 }
 
-/* A z that is the same for every pairing is none, and counts as 0, which chance gives. */
 static sampled sampled_of(const cpl_coupling_report *r, cpl_interval *z)
 {
     sampled t = {0};
     for (int64_t l = 0; l < r->n_layers; l++) add_sampled(&t, z, &r->layers[l]);
-    for (int64_t k = 0; k < t.layers; k++)
-        if (isnan(z[k].low)) z[k] = (cpl_interval){0, 0, 0};
     if (!t.layers) return t;
-    t.z = cpl_interval_sum(z, t.layers, 1 / sqrt((double)t.layers));
+    if (t.with_z) t.z = cpl_interval_sum(z, t.with_z, 1 / sqrt((double)t.with_z));
     t.low /= (double)t.layers;
     t.high /= (double)t.layers;
     t.chance /= (double)t.layers;
     return t;
 }
 
-static void say_sampled(cpl_text *out, const sampled *t)
+/* How they agree, as far as the interval of z says it for certain; NULL: it cannot be told. A z near 0
+ * alone does not: that of few experts is always near it, and those with all constraints met agree. */
+static const char *how_of(const sampled *t)
 {
-    const char *rows = t->centred ? "centred router rows" : "router rows";
-    if (t->layers == 0) {
+    if (t->z.low > FAR) return "better than chance";
+    if (t->z.high < -FAR) return "less than chance";
+    if (t->z.low > -FAR && t->z.high < FAR && t->able < t->layers) return "no better than chance";
+    return NULL;
+}
+
+static void say_sampled_z(cpl_text *out, const sampled *t)
+{
+    const char *how = how_of(t), *rows = t->centred ? "centred router rows" : "router rows";
+    if (how)
         cpl_text_printf(
-            out, t->lone ? "Every layer has a single expert: there is nothing to compare."
-                         : "No layer has a coupling matrix that means something: there is no "
-                           "verdict on whether the weights of router and experts agree.");
-        return;
-    }
-    if (t->z.low > FAR || t->z.high < -FAR || (t->z.low > -FAR && t->z.high < FAR))
-        cpl_text_printf(out,
-                        "The weights of router and experts agree %s, as far as the sample shows",
-                        t->z.low > FAR     ? "better than chance"
-                        : t->z.high < -FAR ? "less than chance"
-                                           : "no better than chance");
+            out, "The weights of router and experts agree %s, as far as the sample shows", how);
     else
         cpl_text_printf(out,
                         "The sample cannot tell whether the weights of router and experts agree "
@@ -175,6 +184,27 @@ static void say_sampled(cpl_text *out, const sampled *t)
         "they meet all of ERC's constraints at alpha 1 for certain in %lld of %lld layer%s.",
         t->z.low, t->z.high, FAR, 100 * t->low, 100 * t->high, rows, 100 * t->chance,
         (long long)t->met, (long long)t->layers, t->layers == 1 ? "" : "s");
+}
+
+/* The same cases in the same order as of all rows. */
+static void say_sampled(cpl_text *out, const sampled *t)
+{
+    const tally none = {.lone = t->lone};
+    if (t->layers == 0)
+        say(out, &none);
+    else if (t->with_z == 0)
+        cpl_text_printf(out, "Whether the weights of router and experts agree cannot be seen: in "
+                             "every layer all pairings of router rows and experts give the same, "
+                             "as far as the sample shows.");
+    else if (t->met == t->layers)
+        cpl_text_printf(out,
+                        "The weights of router and experts agree, as far as the sample shows: in "
+                        "every layer measured (%lld) each %srouter row excites its own expert "
+                        "most, and each expert is excited most by its own row, at both ends of the "
+                        "bounds.",
+                        (long long)t->layers, t->centred ? "centred " : "");
+    else
+        say_sampled_z(out, t);
 }
 
 static bool is_part(const cpl_coupling_report *r)

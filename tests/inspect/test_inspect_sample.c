@@ -406,6 +406,95 @@ static void the_verdict_says_when_it_cannot_tell(void **state)
     check_verdict(0.5f, "better than chance, as far as the sample shows", "cannot tell");
 }
 
+/* ---- few experts, whose z is never far from 0 ---- */
+
+static const char *const kinds[] = {"in every layer measured", "cannot be seen",
+                                    "better than chance",      "less than chance",
+                                    "no better than",          "cannot tell"};
+enum { ALL_AGREE, UNSEEN, BETTER, LESS, NO_BETTER, UNTOLD, N_KINDS };
+
+static int kind_of(const cpl_coupling_report *r)
+{
+    cpl_text verdict = {0};
+    int kind         = 0;
+    cpl_coupling_verdict(&verdict, r);
+    const bool untold = strstr(verdict.bytes, kinds[UNTOLD]);
+    const bool no     = strstr(verdict.bytes, kinds[NO_BETTER]);
+    while (kind < N_KINDS && !strstr(verdict.bytes, kinds[kind])) kind++;
+    assert_true(kind < N_KINDS);
+    cpl_text_free(&verdict);
+    return untold ? UNTOLD : no ? NO_BETTER : kind;
+}
+
+static int verdict_of(const inspect_case *c, double share, bool noisy)
+{
+    cpl_inspect_options o = sample_of(share);
+    cpl_coupling_report report;
+    o.noisy = noisy;
+    assert_ok(inspect_all(&report, c->folder, &o));
+    const int kind = kind_of(&report);
+    cpl_inspect_close(&report);
+    return kind;
+}
+
+/* Of so many layers of n experts, each of whose gates has its own row added `own` times; `apart`: router
+ * rows at right angles. */
+static inspect_case coupled_case(int n, int layers, int D, float own, bool apart)
+{
+    inspect_case c = {0};
+    for (int l = 0; l < layers; l++) {
+        inspect_layer *at = case_add(&c, n, 24, D);
+        for (int i = 0; i < n * 24 && apart; i++) at->R[i] = i % 25 == 0;
+        for (int j = 0; j < n; j++)
+            for (int k = 0; k < D * 24; k++)
+                at->W[j * D * 24 + k] +=
+                    own * case_normal(7, l * n + j, k / 24) * at->R[j * 24 + k % 24];
+    }
+    case_write(&c, 0);
+    return c;
+}
+
+/* "Better than chance" is no contradiction of "in every layer". Adds to `told` by kind. */
+static void never_contradicts(const inspect_case *c, bool noisy, int told[N_KINDS])
+{
+    const int all = verdict_of(c, 0, noisy);
+    for (int p = 1; p <= 3; p++) {
+        const int part = verdict_of(c, p * p * 0.05, noisy);
+        told[part]++;
+        if (part != all && part != UNTOLD && !(part == BETTER && all == ALL_AGREE))
+            fail_msg("%d experts, %d layers, %d %%: \"%s\", and of all rows \"%s\"", c->layers[0].n,
+                     c->n_layers, p * p * 5, kinds[part], kinds[all]);
+    }
+}
+
+static void few_experts(void **state)
+{
+    (void)state;
+    static const float own[] = {0, 0.02f, 0.05f, 0.1f, 0.5f, 2};
+    int told[N_KINDS]        = {0};
+    for (int n = 2; n <= 4; n++)
+        for (int k = 0; k < 12; k++) {
+            inspect_case c = coupled_case(n, k % 2 ? 4 : 1, 400, own[k / 2], false);
+            never_contradicts(&c, false, told);
+            never_contradicts(&c, true, told);
+            if (n == 2) assert_int_equal(verdict_of(&c, 0.1, false), UNSEEN);
+            case_free(&c);
+        }
+    assert_true(told[UNSEEN] && told[NO_BETTER] && told[UNTOLD]);
+}
+
+/* Their z is at most 2.8, which is not beyond chance; the bounds show it. */
+static void three_experts_that_agree(void **state)
+{
+    (void)state;
+    for (int layers = 1; layers <= 2; layers++) {
+        inspect_case c = coupled_case(3, layers, 800, 2, true);
+        assert_int_equal(verdict_of(&c, 0, false), ALL_AGREE);
+        assert_int_equal(verdict_of(&c, 0.3, false), ALL_AGREE);
+        case_free(&c);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -420,6 +509,8 @@ int main(void)
         cmocka_unit_test(noisy_rows),
         cmocka_unit_test(json_tells_estimates_from_bounds),
         cmocka_unit_test(the_verdict_says_when_it_cannot_tell),
+        cmocka_unit_test(few_experts),
+        cmocka_unit_test(three_experts_that_agree),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
