@@ -155,6 +155,20 @@ const char *cpl_address_host(char out[256], const char *text)
     return out;
 }
 
+void cpl_address_hide_user(char *sentence)
+{
+    char *end = strrchr(sentence, '@'), *from = strstr(sentence, "//");
+    if (!end) return;
+    if (from && from < end) {
+        from += 2;
+    } else if ((from = strpbrk(sentence, "'\"")) && from < end) {
+        from++;
+    } else {
+        for (from = end; from > sentence && from[-1] != ' ';) from--;
+    }
+    memmove(from, end + 1, strlen(end + 1) + 1);
+}
+
 void cpl_address_append(cpl_text *out, const char *name, bool slashes)
 {
     static const char plain[] =

@@ -29,6 +29,10 @@ bool cpl_address_is_same_host(const char *a, const char *b);
 /* "host:port" into `out`, for a sentence; returns `out`. */
 const char *cpl_address_host(char out[256], const char *url);
 
+/* Takes a user's name and password out of a sentence that may quote an address, in place: all between
+ * the first "//", else the first quotation mark, else the beginning of its word, and the last '@'. */
+void cpl_address_hide_user(char *sentence);
+
 /* Appends a name, every byte that is no unreserved character of RFC 3986 as %XX; with `slashes` a
  * '/' stays. */
 void cpl_address_append(cpl_text *out, const char *name, bool slashes);

@@ -320,6 +320,26 @@ static cpl_http_end end_of(CURLcode code)
     }
 }
 
+/* Before anything is sent, and the same at every try. libcurl quotes the address, with the password. */
+static bool is_proxy_unusable(const cpl_http_transfer *t)
+{
+    return strncmp(t->error, "Unsupported proxy", strlen("Unsupported proxy")) == 0;
+}
+
+/* Sets why a transfer ended, in libcurl's words but for those that may have a secret. */
+static void set_error(cpl_http_transfer *t, CURLcode code)
+{
+    if (t->head > MOST_HEAD)
+        snprintf(t->error, sizeof t->error, "its answer is a header without an end");
+    else if (is_proxy_unusable(t))
+        snprintf(t->error, sizeof t->error,
+                 "the address of the proxy cannot be used (in https_proxy or all_proxy write a "
+                 "slash of its password as %%2F, and other signs likewise)");
+    else if (!*t->error)
+        snprintf(t->error, sizeof t->error, "%s", curl->easy_strerror(code));
+    cpl_address_hide_user(t->error);
+}
+
 static void finish(cpl_http *http, CURL *easy, CURLcode code)
 {
     char *private = NULL;
@@ -330,13 +350,11 @@ static void finish(cpl_http *http, CURL *easy, CURLcode code)
     http->n_active--;
     const bool is_error =
         t->answer.code && !cpl_http_has_bytes(t->answer.code) && t->head <= MOST_HEAD;
-    if (t->end == CPL_HTTP_DONE && !is_error) t->end = end_of(code);
+    if (t->end == CPL_HTTP_DONE && !is_error)
+        t->end = is_proxy_unusable(t) ? CPL_HTTP_BROKEN : end_of(code);
     if (t->text && t->text->failed) t->end = CPL_HTTP_BROKEN;
     if (is_error) t->got = 0;
-    if (t->head > MOST_HEAD)
-        snprintf(t->error, sizeof t->error, "its answer is a header without an end");
-    else if (!*t->error)
-        snprintf(t->error, sizeof t->error, "%s", curl->easy_strerror(code));
+    set_error(t, code);
     clean_up(http, t);
     t->done(t);
 }

@@ -362,6 +362,16 @@ def check_words(one):
     one.fails("hf://org/model: --text reads the whole model, and a local one only: fetch it first", "hf://org/model", "--text", "x")
 
 
+def check_proxies(one):
+    """A proxy that cannot be used is told without its password, at once; one that does not answer, after all tries."""
+    unusable = "the request to [^ ]+ failed: the address of the proxy cannot be used "
+    for proxy, pattern in (("http://bob:hu/hush@127.0.0.1:1", unusable), ("bob:hu/hush@127.0.0.1:1", unusable),
+                           ("ftp://bob:hush@127.0.0.1:1", unusable), ("http://bob:" + "hush" * 200 + "/@127.0.0.1:1", unusable),
+                           ("http://bob:hush@127.0.0.1:9", "no connection with .*, 5 times in a row: .*127.0.0.1 port 9")):
+        text = one.fails(pattern, "hf://org/model", env={"https_proxy": proxy}, what=proxy[:40])
+        check("bob" not in text and "hush" not in text, f"{proxy[:40]}: its password in {text!r}")
+
+
 def body(one):
     made = sharded(one.work / "model")
     sharded(one.work / "second", seed=2)
@@ -374,7 +384,7 @@ def body(one):
         "nearest": lambda: check_nearest(one, made), "buckets": lambda: check_buckets(one, made), "redirects": lambda: check_redirects(one),
         "changes": lambda: check_changes(one, made), "indexes": lambda: check_indexes(one, made),
         "headers": lambda: check_headers(one, made), "json": lambda: check_json(one, made), "gguf": lambda: check_gguf(one),
-        "listings": lambda: check_listings(one), "words": lambda: check_words(one)})
+        "listings": lambda: check_listings(one), "proxies": lambda: check_proxies(one), "words": lambda: check_words(one)})
 
 
 if __name__ == "__main__":

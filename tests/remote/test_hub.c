@@ -221,12 +221,32 @@ static void hosts(void **state)
     assert_string_equal(cpl_address_host(host, "http://127.0.0.1:8080/x"), "127.0.0.1:8080");
 }
 
+static void users(void **state)
+{
+    (void)state;
+    static const char *const sentences[][2] = {
+        {"no answer", "no answer"},
+        {"proxy http://bob:se@c/r et@host:1 failed", "proxy http://host:1 failed"},
+        {"in 'bob:se c@host': bad port", "in 'host': bad port"},
+        {"no proxy bob:sec@host there", "no proxy host there"},
+        {"bob:sec@host", "host"},
+        {"a@b, see https://c", "b, see https://c"},
+        {"ends in it @", "ends in it "},
+    };
+    for (size_t i = 0; i < sizeof sentences / sizeof *sentences; i++) {
+        char text[128];
+        snprintf(text, sizeof text, "%s", sentences[i][0]);
+        cpl_address_hide_user(text);
+        assert_string_equal(text, sentences[i][1]);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(words),  cmocka_unit_test(urls),      cmocka_unit_test(lists),
         cmocka_unit_test(tokens), cmocka_unit_test(addresses), cmocka_unit_test(redirects),
-        cmocka_unit_test(hosts),
+        cmocka_unit_test(hosts),  cmocka_unit_test(users),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
