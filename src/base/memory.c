@@ -168,6 +168,17 @@ cpl_status cpl_memory_compare(double needs, double there, const char *what)
                     cpl_text_bytes(wanted, needs), cpl_text_bytes(had, there));
 }
 
+cpl_status cpl_memory_hold_table(const char *path, double needs, double there)
+{
+    char wanted[32], had[32];
+    if (!(needs > there)) return CPL_OK;
+    return CPL_FAIL(CPL_ERR_MEMORY,
+                    "%s: not enough memory: its table of tensors needs %s, and %s is what it may "
+                    "take",
+                    path, cpl_text_bytes(wanted, needs),
+                    cpl_text_bytes(had, there > 0 ? there : 0));
+}
+
 cpl_status cpl_memory_check(double needs, const char *what)
 {
     return cpl_memory_compare(needs, cpl_memory_available(), what);

@@ -23,6 +23,10 @@ double cpl_memory_resident(void);
 /* Peak resident bytes since the process began; 0 if unknown. */
 double cpl_memory_peak(void);
 
+/* CPL_ERR_MEMORY "PATH: not enough memory: ..." if the table of tensors of a file or checkpoint needs more
+ * than the bytes there are. */
+CPL_NODISCARD cpl_status cpl_memory_hold_table(const char *path, double needs, double there);
+
 /* CPL_ERR_MEMORY "not enough memory: ..." if `needs` exceeds the available bytes; `what` names
  * their use: "training with these settings". */
 CPL_NODISCARD cpl_status cpl_memory_check(double needs, const char *what);

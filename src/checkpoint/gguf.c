@@ -1,9 +1,11 @@
 /* gguf.c - see gguf.h; the metadata are read in gguf_metadata.c */
 #include "checkpoint/gguf.h"
 
+#include <math.h>
 #include <string.h>
 
 #include "base/arena.h"
+#include "base/memory.h"
 #include "io/file.h"
 
 enum { ENTRY_BYTES = 25 }; /* what an entry of the table takes at least: a name of one byte */
@@ -146,12 +148,16 @@ static cpl_status check_names(const cpl_gguf *g, const cpl_gguf_source *s)
     return status;
 }
 
-static cpl_status read_table(cpl_gguf *g, cpl_gguf_source *s, uint64_t count)
+/* With its name. The array of entries grows by doubling, and is copied. */
+static const double ENTRY_MEMORY = 2 * sizeof(cpl_gguf_entry) + 2 * sizeof(void *) + 32;
+
+static cpl_status read_table(cpl_gguf *g, cpl_gguf_source *s, uint64_t count, double room)
 {
     cpl_status status = CPL_OK;
     cpl_text entries  = {0};
     s->what           = "the table of tensors";
     CPL_TRY(cpl_gguf_source_holds(s, count, ENTRY_BYTES));
+    CPL_TRY(cpl_memory_hold_table(g->path, (double)count * ENTRY_MEMORY, room));
     for (uint64_t i = 0; i < count && status == CPL_OK; i++) status = read_entry(g, s, &entries);
     g->entries = (cpl_gguf_entry *)(void *)entries.bytes;
     CPL_TRY(status);
@@ -199,7 +205,7 @@ static cpl_status lay_out(cpl_gguf *g, uint64_t room)
     return CPL_OK;
 }
 
-static cpl_status read_all(cpl_gguf *g)
+static cpl_status read_all(cpl_gguf *g, double room)
 {
     const uint64_t file_bytes = g->source->length;
     cpl_status status         = CPL_OK;
@@ -210,7 +216,7 @@ static cpl_status read_all(cpl_gguf *g)
     if (!s.buffer) return CPL_FAIL(CPL_ERR_MEMORY, "%s: out of memory to open it", g->path);
     CPL_TRY_DONE(read_head(&s, &n_tensors, &n_pairs));
     CPL_TRY_DONE(cpl_gguf_metadata_read(&g->metadata, &g->alignment, &s, n_pairs));
-    CPL_TRY_DONE(read_table(g, &s, n_tensors));
+    CPL_TRY_DONE(read_table(g, &s, n_tensors, room));
     g->data_at = rounded_up(s.at, g->alignment);
     CPL_TRY_DONE(lay_out(g, g->data_at < file_bytes ? file_bytes - g->data_at : 0));
 done:
@@ -218,7 +224,8 @@ done:
     return status;
 }
 
-cpl_status cpl_gguf_open_from(cpl_gguf **out, const cpl_origin *origin, const char *path)
+cpl_status cpl_gguf_open_from(cpl_gguf **out, const cpl_origin *origin, const char *path,
+                              double room)
 {
     cpl_status status = CPL_OK;
     *out              = NULL;
@@ -227,7 +234,7 @@ cpl_status cpl_gguf_open_from(cpl_gguf **out, const cpl_origin *origin, const ch
     memset(g, 0, sizeof *g);
     CPL_TRY_DONE(cpl_origin_open(origin, &g->source, path));
     g->path = g->source->path;
-    CPL_TRY_DONE(read_all(g));
+    CPL_TRY_DONE(read_all(g, room));
     *out = g;
 done:
     if (status != CPL_OK) cpl_gguf_close(g);
@@ -236,7 +243,7 @@ done:
 
 cpl_status cpl_gguf_open(cpl_gguf **out, const char *path)
 {
-    return cpl_gguf_open_from(out, NULL, path);
+    return cpl_gguf_open_from(out, NULL, path, (double)INFINITY);
 }
 
 void cpl_gguf_close(cpl_gguf *g)

@@ -1,10 +1,12 @@
 /* safetensors.c - see safetensors.h */
 #include "checkpoint/safetensors.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/arena.h"
+#include "base/memory.h"
 #include "io/file.h"
 #include "tensor/backend/backend.h"
 
@@ -43,7 +45,19 @@ static cpl_status check_length(uint64_t *header_bytes, const char *start, size_t
     return CPL_OK;
 }
 
-static cpl_status read_header(cpl_safetensors *file)
+/* Every tensor has a brace, every dimension a comma before or after it. The array of entries grows by
+ * doubling, and is copied. */
+static double table_bytes(const char *text, uint64_t length)
+{
+    double sum = (double)length;
+    for (uint64_t i = 0; i < length; i++)
+        sum += text[i] == '{'   ? (double)(2 * sizeof(cpl_safetensors_entry) + sizeof(void *))
+               : text[i] == ',' ? (double)sizeof(uint64_t)
+                                : 0;
+    return sum;
+}
+
+static cpl_status read_header(cpl_safetensors *file, double room)
 {
     char start[32];
     const uint64_t file_bytes = file->source->length;
@@ -51,15 +65,17 @@ static cpl_status read_header(cpl_safetensors *file)
     size_t start_bytes        = file_bytes < sizeof start ? (size_t)file_bytes : sizeof start;
     CPL_TRY(cpl_source_read_at(file->source, start, start_bytes, 0));
     CPL_TRY(check_length(&n, start, start_bytes, file_bytes, file->path));
+    CPL_TRY(cpl_memory_hold_table(file->path, (double)n, room));
     file->data_at = sizeof n + n;
     file->text    = cpl_alloc((size_t)n);
     if (!file->text) return CPL_FAIL(CPL_ERR_MEMORY, "%s: out of memory to open it", file->path);
     CPL_TRY(cpl_source_read_at(file->source, file->text, (size_t)n, sizeof n));
+    CPL_TRY(cpl_memory_hold_table(file->path, table_bytes(file->text, n), room));
     return cpl_safetensors_parse_header(file, (size_t)n, file_bytes - file->data_at);
 }
 
 cpl_status cpl_safetensors_open_from(cpl_safetensors **out, const cpl_origin *origin,
-                                     const char *path)
+                                     const char *path, double room)
 {
     cpl_status status     = CPL_OK;
     *out                  = NULL;
@@ -68,7 +84,7 @@ cpl_status cpl_safetensors_open_from(cpl_safetensors **out, const cpl_origin *or
     memset(file, 0, sizeof *file);
     CPL_TRY_DONE(cpl_origin_open(origin, &file->source, path));
     file->path = file->source->path;
-    CPL_TRY_DONE(read_header(file));
+    CPL_TRY_DONE(read_header(file, room));
     *out = file;
 done:
     if (status != CPL_OK) cpl_safetensors_close(file);
@@ -77,7 +93,7 @@ done:
 
 cpl_status cpl_safetensors_open(cpl_safetensors **out, const char *path)
 {
-    return cpl_safetensors_open_from(out, NULL, path);
+    return cpl_safetensors_open_from(out, NULL, path, (double)INFINITY);
 }
 
 void cpl_safetensors_close(cpl_safetensors *file)

@@ -94,9 +94,10 @@ typedef struct cpl_safetensors {
  * mistake. Owned until cpl_safetensors_close. */
 CPL_NODISCARD cpl_status cpl_safetensors_open(cpl_safetensors **out, const char *path);
 
-/* The same of a file that lies where `origin` says; NULL: the local file system. */
+/* The same of a file that lies where `origin` says; NULL: the local file system. A header whose tables
+ * take more than `room` bytes, about, is refused before they are made: CPL_ERR_MEMORY. INFINITY: all. */
 CPL_NODISCARD cpl_status cpl_safetensors_open_from(cpl_safetensors **out, const cpl_origin *origin,
-                                                   const char *path);
+                                                   const char *path, double room);
 void cpl_safetensors_close(cpl_safetensors *file); /* NULL: nothing to do */
 
 const char *cpl_safetensors_path(const cpl_safetensors *file);

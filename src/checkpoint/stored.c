@@ -1,6 +1,7 @@
 /* stored.c - see stored.h; the files are found and opened in stored_files.c, their tensors
  * gathered in stored_collect.c */
 #include <inttypes.h>
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 #include <xxhash.h>
@@ -47,7 +48,7 @@ done:
 }
 
 static cpl_status open_files(cpl_stored_files **out, const cpl_origin *origin, const char *path,
-                             bool strict, const cpl_log *log)
+                             double room, bool strict, const cpl_log *log)
 {
     cpl_status status   = CPL_OK;
     cpl_stored_files *s = cpl_alloc(sizeof *s);
@@ -56,6 +57,8 @@ static cpl_status open_files(cpl_stored_files **out, const cpl_origin *origin, c
     memset(s, 0, sizeof *s);
     s->origin = origin;
     s->strict = strict;
+    s->room   = room;
+    s->held   = cpl_alloc_in_use();
     s->path   = cpl_text_copy(path);
     if (!s->path) CPL_TRY_DONE(CPL_FAIL(CPL_ERR_MEMORY, "%s: out of memory", path));
     CPL_TRY_DONE(cpl_stored_open_parts(s));
@@ -72,18 +75,18 @@ done:
 
 cpl_status cpl_stored_open(cpl_stored_files **out, const char *path, const cpl_log *log)
 {
-    return open_files(out, NULL, path, false, log);
+    return open_files(out, NULL, path, (double)INFINITY, false, log);
 }
 
 cpl_status cpl_stored_open_from(cpl_stored_files **out, const cpl_origin *origin, const char *path,
-                                const cpl_log *log)
+                                double room, const cpl_log *log)
 {
-    return open_files(out, origin, path, false, log);
+    return open_files(out, origin, path, room, false, log);
 }
 
 cpl_status cpl_stored_open_strict(cpl_stored_files **out, const char *path, const cpl_log *log)
 {
-    return open_files(out, NULL, path, true, log);
+    return open_files(out, NULL, path, (double)INFINITY, true, log);
 }
 
 void cpl_stored_close(cpl_stored_files *s)

@@ -20,6 +20,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "base/arena.h"
 #include "base/log.h"
 #include "base/status.h"
 #include "base/text.h"
@@ -67,6 +68,8 @@ typedef struct cpl_stored_files {
     char *path;               /* as the user gave it */
     char *source;             /* the file or index found there; all owned */
     bool strict, is_gguf;
+    double room;            /* bytes that the tables of tensors may take */
+    int64_t held;           /* bytes in use (cpl_alloc_in_use) before they were made */
     json_t *index;          /* the document; NULL without one */
     json_t *map;            /* its weight_map, borrowed: tensor name -> file name, all checked */
     cpl_strings paths;      /* of the files, each once, in byte order */
@@ -87,9 +90,10 @@ CPL_NODISCARD cpl_status cpl_stored_open(cpl_stored_files **out, const char *pat
                                          const cpl_log *log);
 
 /* The same of files that lie where `origin` says, which must outlive them; NULL: the local file
- * system. */
+ * system. Tables of tensors that take more than `room` bytes together, about, are not read on:
+ * CPL_ERR_MEMORY. INFINITY: all. */
 CPL_NODISCARD cpl_status cpl_stored_open_from(cpl_stored_files **out, const cpl_origin *origin,
-                                              const char *path, const cpl_log *log);
+                                              const char *path, double room, const cpl_log *log);
 
 /* As cpl_stored_open, strictly (see above): a file that cannot be read is an error. The config is empty. */
 CPL_NODISCARD cpl_status cpl_stored_open_strict(cpl_stored_files **out, const char *path,
@@ -140,6 +144,12 @@ const cpl_source *cpl_stored_source(const cpl_stored *tensor);
 void cpl_stored_prefetch(const cpl_stored *tensor, uint64_t first, size_t bytes);
 
 /* Inside stored*.c ------------------------------------------------------------------------------*/
+
+/* What is left of `room`. */
+static inline double cpl_stored_room(const cpl_stored_files *files)
+{
+    return files->room - (double)(cpl_alloc_in_use() - files->held);
+}
 
 /* Finds and opens the files of `path`. An error if none can be opened, or if one of several without
  * an index cannot. */

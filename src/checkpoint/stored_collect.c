@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "base/arena.h"
+#include "base/memory.h"
 #include "base/text.h"
 #include "checkpoint/stored.h"
 
@@ -130,6 +131,7 @@ static cpl_status list(cpl_stored_files *s)
 {
     int64_t total = (int64_t)json_object_size(s->map);
     for (int64_t i = 0; i < s->n_parts; i++) total += entries_of(&s->parts[i]);
+    CPL_TRY(cpl_memory_hold_table(s->path, (double)total * sizeof *s->tensors, cpl_stored_room(s)));
     s->tensors = cpl_alloc((size_t)total * sizeof *s->tensors);
     if (!s->tensors) return CPL_FAIL(CPL_ERR_MEMORY, "%s: out of memory", s->path);
     for (int64_t i = 0; i < s->n_parts; i++) CPL_TRY(add_part(s, &s->parts[i]));

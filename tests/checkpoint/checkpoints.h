@@ -2,6 +2,7 @@
 #ifndef CPL_TESTS_CHECKPOINT_CHECKPOINTS_H
 #define CPL_TESTS_CHECKPOINT_CHECKPOINTS_H
 
+#include "base/text.h"
 #include "check.h"
 #include "checkpoint/safetensors_writer.h"
 #include "io/file.h"
@@ -38,6 +39,22 @@ static inline void tensor_file(const char *path, const char *letters, float valu
             (cpl_safetensors_tensor){names[count], CPL_SAFETENSORS_F32, 1, &two, data[count]};
     }
     assert_ok(cpl_safetensors_write(path, tensors, count, NULL));
+}
+
+/* A safetensors file of `count` tensors without elements, each with `prefix` and a number for a name. */
+static inline void empty_tensors_file(const char *path, const char *prefix, int count)
+{
+    cpl_text text = {0};
+    uint64_t length;
+    cpl_text_append(&text, &length, sizeof length);
+    for (int i = 0; i < count; i++)
+        cpl_text_printf(&text, "%c\"%s%d\":{\"dtype\":\"U8\",\"shape\":[0],\"data_offsets\":[0,0]}",
+                        i ? ',' : '{', prefix, i);
+    cpl_text_char(&text, '}');
+    length = text.length - sizeof length;
+    memcpy(text.bytes, &length, sizeof length);
+    assert_ok(cpl_file_write_atomic(path, text.bytes, text.length));
+    cpl_text_free(&text);
 }
 
 static inline void index_file(const char *folder, const char *map)

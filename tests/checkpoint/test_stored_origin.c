@@ -1,5 +1,7 @@
 /* A checkpoint whose files come from another origin than the local file system: one that knows the
  * files of a folder under names that begin with "far://", and fails on request. */
+#include <math.h>
+
 #include "base/arena.h"
 #include "checkpoint/stored_case.h"
 #include "io/file.h"
@@ -96,7 +98,7 @@ static void reads_all_through_it(void **state)
     cpl_stored_files *s, *same;
     folder   = three_shards();
     n_opened = n_expected = 0;
-    assert_ok(cpl_stored_open_from(&s, &origin, "far://model", NULL));
+    assert_ok(cpl_stored_open_from(&s, &origin, "far://model", INFINITY, NULL));
     assert_ok(cpl_stored_open(&same, folder, NULL));
     assert_true(s->count > 0 && s->count == same->count);
     assert_int_equal(n_opened, s->n_parts);
@@ -124,11 +126,61 @@ static void a_gguf_file_too(void **state)
     const cpl_origin origin = {.ops = &far_ops};
     cpl_stored_files *s;
     folder = "tests/golden/gguf";
-    assert_ok(cpl_stored_open_from(&s, &origin, "far://model/split-00002-of-00003.gguf", NULL));
+    assert_ok(
+        cpl_stored_open_from(&s, &origin, "far://model/split-00002-of-00003.gguf", INFINITY, NULL));
     assert_int_equal(s->n_parts, 3);
     assert_true(s->is_gguf && s->count > 0);
     cpl_stored_close(s);
     assert_int_equal(n_open, 0);
+}
+
+/* Files of many tensors that no byte of data belongs to. */
+static const char *many_tensors(void)
+{
+    static char made[192];
+    char map[160] = "";
+    snprintf(made, sizeof made, "%s", scratch_folder());
+    for (int i = 0; i < 3; i++) {
+        char name[32];
+        snprintf(name, sizeof name, "model-%d.safetensors", i);
+        empty_tensors_file(at(made, name), name + 6, 4000);
+        snprintf(map + strlen(map), sizeof map - strlen(map), "%s\"%.1s.safetensors0\": \"%s\"",
+                 i ? ", " : "", name + 6, name);
+    }
+    index_file(made, map);
+    return made;
+}
+
+/* What is taken at most before the refusal: the room, and what is not yet known to be too much. */
+static void check_room(const char *path, const cpl_origin *origin, double room, const char *says)
+{
+    cpl_stored_files *s;
+    const int64_t before = cpl_alloc_in_use();
+    (void)cpl_alloc_peak();
+    assert_fails(CPL_ERR_MEMORY, says, cpl_stored_open_from(&s, origin, path, room, NULL));
+    const double taken = (double)(cpl_alloc_peak() - before);
+    if (taken > room + 100000) fail_msg("room %g: %g bytes were taken", room, taken);
+    assert_int_equal(cpl_alloc_in_use(), before);
+}
+
+static void tables_stay_in_their_room(void **state)
+{
+    (void)state;
+    const cpl_origin origin = {.ops = &far_ops, .lists = true};
+    cpl_stored_files *s;
+    folder = many_tensors();
+    check_room("far://model", &origin, 1e5,
+               "model-0.safetensors: not enough memory: its table of tensors needs 2");
+    check_room("far://model", &origin, 4e5,
+               "model-0.safetensors: not enough memory: its table of tensors needs 7");
+    check_room("far://model", &origin, 1.2e6, "model-1.safetensors: not enough memory");
+    check_room(folder, NULL, 3e6, "not enough memory: its table of tensors needs");
+    assert_ok(cpl_stored_open_from(&s, NULL, folder, 1e7, NULL));
+    assert_int_equal(s->count, 12000);
+    cpl_stored_close(s);
+    folder = "tests/golden/gguf";
+    check_room("far://model/split-00002-of-00003.gguf", &origin, 2000,
+               "gguf: not enough memory: its table");
 }
 
 static void failures(void **state)
@@ -139,15 +191,15 @@ static void failures(void **state)
     folder = three_shards();
     fails  = true;
     assert_fails(CPL_ERR_IO, "far://model/model.safetensors.index.json: the server is gone",
-                 cpl_stored_open_from(&s, &origin, "far://model", NULL));
+                 cpl_stored_open_from(&s, &origin, "far://model", INFINITY, NULL));
     assert_null(s);
     fails  = false;
     folder = "tests/golden";
     assert_fails(CPL_ERR_INPUT, "cannot be listed",
-                 cpl_stored_open_from(&s, &origin, "far://model", NULL));
+                 cpl_stored_open_from(&s, &origin, "far://model", INFINITY, NULL));
     origin.lists = true;
     assert_fails(CPL_ERR_INPUT, "nor has it a GGUF file",
-                 cpl_stored_open_from(&s, &origin, "far://model", NULL));
+                 cpl_stored_open_from(&s, &origin, "far://model", INFINITY, NULL));
     assert_null(strstr(cpl_last_error(), "cannot be listed"));
 }
 
@@ -171,9 +223,8 @@ static void lists_of_pieces(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(reads_all_through_it),
-        cmocka_unit_test(a_gguf_file_too),
-        cmocka_unit_test(failures),
+        cmocka_unit_test(reads_all_through_it),      cmocka_unit_test(a_gguf_file_too),
+        cmocka_unit_test(tables_stay_in_their_room), cmocka_unit_test(failures),
         cmocka_unit_test(lists_of_pieces),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

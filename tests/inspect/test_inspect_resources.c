@@ -132,6 +132,9 @@ static void memory_lowers_threads(void **state)
     assert_fails(CPL_ERR_MEMORY, "not enough memory",
                  cpl_inspect_open(&report, &cost, c.folder, &options, NULL));
     assert_null(report.path);
+    options.memory_bytes = 4000;
+    assert_fails(CPL_ERR_MEMORY, "model.safetensors: not enough memory: its table of tensors",
+                 cpl_inspect_open(&report, &cost, c.folder, &options, NULL));
     cpl_inspect_close(&whole);
     case_free(&c);
 }
