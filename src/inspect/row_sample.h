@@ -58,9 +58,9 @@ typedef struct cpl_row_estimates {
     cpl_interval kappa_diagonal, kappa_off_diagonal; /* means; off: 0 for n = 1 */
     cpl_interval m_diagonal, m_off_diagonal;
     cpl_interval gate_norm; /* mean of |W_g^j|_F */
-    cpl_interval
-        z; /* estimate NaN: the sample does not resolve it. Between -(n-1) and n-1, which no z
-                       exceeds. All NaN: n = 1, or all pairings give the same in the sample */
+    /* Between -(n-1) and n-1, which no z exceeds. Estimate NaN: the sample does not resolve it. All NaN:
+     * n = 1, or all pairings give the same in the sample. */
+    cpl_interval z;
 } cpl_row_estimates;
 
 /* row_norm [n] of the router rows that the squares are of; n_read is CPL_ROW_BLOCKS. CPL_ERR_MEMORY. */
