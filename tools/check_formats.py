@@ -25,6 +25,7 @@ WRITTEN = [
      {"matters", "seed", "bookkeeping", "evaluated", "logged", "last", "none"}),
     ("Certificates: python -m couplet.certify DUMP --json", "python/couplet/certify/erc/report.py", "def as_json", [WORD],
      {"right", "fault", "unknown", "none", "pass", "strict", "half", "other", "bf16", "f32"}),
+    ("Verdicts: python -m couplet.certify --json", "python/couplet/certify/_report.py", "def as_json", [WORD], set()),
     ("Dumps of the coupling loss", "python/couplet/certify/erc/dump.py", "", [r'"(W_[gp]|R|M|d\w+|alpha|weight|layers|loss|eps)"[,)]'],
      {"donot_use_mm_for_euclid_dist"}),
     ("Perplexity of text", "src/eval/perplexity.c src/cli/eval_text.c", "---- JSON ----",

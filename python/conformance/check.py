@@ -5,8 +5,8 @@
 my_loss(**inputs) is called with the inputs of each right file of the kind, under the names that README.md lists, and
 returns the loss, or the outputs of a rule by name. Values and gradients must be those of the file within 1e-5 of their
 norm. A file that has a mask, micro_batches, kept or, of DeepSeek's loss, sequences which the function does not take by name,
-or in which experts tie, cannot show a fault: if it differs there, that is said and not counted. Exit code 0: all others are right; 1: one is not; 2: there
-is no such kind, no such function, or nothing that counts."""
+or in which experts tie, cannot show a fault: if it differs there, that is said and not counted. Exit code 0: all others are
+right; 1: one is not; 2: there is no such kind, no such function, or nothing that counts."""
 import importlib
 import inspect
 import json

@@ -48,7 +48,8 @@ def called(function: Callable[..., Any], *values: Any, **arguments: Any) -> Any:
     return given
 
 
-def called_by_name(function: Callable[..., Any], parameters: Mapping[str, inspect.Parameter], arguments: Mapping[str, Any]) -> Any:
+def called_by_name(function: Callable[..., Any], parameters: Mapping[str, inspect.Parameter],
+                   arguments: Mapping[str, Any]) -> Any:
     """As called. Arguments by position alone that are not given, but stand before one that is, get their defaults."""
     by_place = [name for name, p in parameters.items() if p.kind is p.POSITIONAL_ONLY]
     while by_place and by_place[-1] not in arguments:

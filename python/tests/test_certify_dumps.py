@@ -138,15 +138,25 @@ def test_what_does_not_fit_together(change, sentence, tmp_path, capsys):
 
 
 @pytest.mark.parametrize("kind, output, shape", (
-    ("bias-update-sign", "bias_after", ()), ("bias-update-sign", "bias_after", (8, 1)), ("bias-update-sign", "bias_after", (1, 8)),
-    ("aoe-scores", "scores", (1,)), ("aoe-scores", "scores", (3, 4)), ("gate-weights", "weights", (1, 8)),
-    ("gate-weights", "weights", (30, 1))))
+    ("bias-update-sign", "bias_after", ()), ("bias-update-sign", "bias_after", (8, 1)),
+    ("bias-update-sign", "bias_after", (1, 8)),
+    ("aoe-scores", "scores", (1,)), ("aoe-scores", "scores", (3, 4)),
+    ("gate-weights", "weights", (1, 8)), ("gate-weights", "weights", (30, 1))))
 def test_an_output_of_another_shape(kind, output, shape, tmp_path, capsys):
     path = tmp_path / "a.safetensors"
     dump = one_of(kind)
     certify.write(path, Dump("a", dump.x, {**dump.got, output: torch.ones(shape)}), kind)
     assert command.main([str(path)]) == 2
     assert f"{output} is {list(shape)}, " in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("change", (-1, 0.5))
+def test_counts_that_are_none(change, tmp_path, capsys):
+    dump = one_of("bias-update-sign")
+    path = tmp_path / "a.safetensors"
+    certify.write(path, Dump("a", dump.x.but(counts=dump.x.counts * 0 + change), dump.got), "bias-update-sign")
+    assert command.main([str(path)]) == 2
+    assert "counts holds other numbers than whole ones from 0" in capsys.readouterr().err
 
 
 def test_numbers_beyond_float32(tmp_path, capsys):

@@ -325,7 +325,8 @@ def test_a_cpu_with_a_number_has_no_tf32():
 
 @pytest.mark.parametrize("kind", ("z-loss", "erc", None))
 @pytest.mark.parametrize("settings, words", (
-    ({"dtype": torch.int32}, "dtype is torch.int32, must be one of torch.float32, "), ({"seed": 1.5}, "seed is 1.5, must be a whole"),
+    ({"dtype": torch.int32}, "dtype is torch.int32, must be one of torch.float32, "),
+    ({"seed": 1.5}, "seed is 1.5, must be a whole"),
     ({"logits": "foo"}, "logits is 'foo', must be one of None, tuple, stack, one"), ({"seed": -1}, "seed is -1, must be"),
     ({"rounding": "tf32"}, "rounding is 'tf32', must be one of None, f32, bf16"), ({"device": "meta"}, "device meta: "),
     ({"device": "nowhere"}, "device nowhere: ")))

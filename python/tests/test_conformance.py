@@ -131,7 +131,8 @@ def test_a_mask_that_is_named_and_ignored(kind, capsys, tmp_path, monkeypatch):
     sys.modules.pop("ignores")
 
 
-@pytest.mark.parametrize("body, code", (("def loss(**_):\n    raise SystemExit(0)\n", 1), ("raise SystemExit(0)\n", 2), ("1 / 0\n", 2)))
+@pytest.mark.parametrize("body, code", (
+    ("def loss(**_):\n    raise SystemExit(0)\n", 1), ("raise SystemExit(0)\n", 2), ("1 / 0\n", 2)))
 def test_a_module_that_leaves(body, code, capsys, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "leaves.py").write_text(body)

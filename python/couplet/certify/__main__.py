@@ -5,7 +5,8 @@
 
 Without --loss: the kinds as which it is right; of a callable that takes router rows and gates, the coupling loss, `erc`.
 
-Exit code 0: right; 1: wrong; 2: not judged, with the reason. Of several dumps 1 if one is wrong, else 2 if one is not judged."""
+Exit code 0: right; 1: wrong; 2: not judged, with the reason. Of several dumps 1 if one is wrong, else 2 if one is not
+judged."""
 from __future__ import annotations
 
 import argparse
@@ -47,8 +48,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--device", help="default: cpu")
     parser.add_argument("--seed", type=int, help="of the inputs; default: 0")
     parser.add_argument("--details", action="store_true", help="also the numbers, and what the inputs cannot show")
-    parser.add_argument("--json", metavar="FILE", help="the verdict for programs, of several dumps a list; - writes it alone to standard "
-                        "output, and what the callable prints to standard error")
+    parser.add_argument("--json", metavar="FILE", help="the verdict for programs, of several dumps a list; - writes it "
+                        "alone to standard output, and what the callable prints to standard error")
     parser.add_argument("--keep", metavar="FOLDER", help="the inputs and what came out are kept here, as dumps")
     return parser
 

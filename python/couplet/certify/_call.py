@@ -22,7 +22,8 @@ AGAIN, AGAIN_ON_CPU = 1e-3, 1e-5  # relative: a second call may differ by this m
 def check_settings(dtype: Any = torch.float32, device: Any = "cpu", seed: Any = 0, logits: Any = None, rounding: Any = None,
                    **_: Any) -> None:
     """CannotJudge: with these, which certify describes, nothing can be run."""
-    for name, value, can_be in (("dtype", dtype, FLOATS), ("logits", logits, (None, *MANY)), ("rounding", rounding, ROUNDINGS)):
+    for name, value, can_be in (("dtype", dtype, FLOATS), ("logits", logits, (None, *MANY)),
+                                ("rounding", rounding, ROUNDINGS)):
         if value not in can_be:
             raise CannotJudge(f"{name} is {value!r:.40}, must be one of {', '.join(map(str, can_be))}")
     if not isinstance(seed, int) or not 0 <= seed < 2**63:
@@ -54,8 +55,9 @@ class Callee:
                 found.setdefault(ours[theirs], theirs)
         unknown = [name for name, p in self.parameters.items() if p.default is p.empty and name not in found.values()]
         if unknown and unknown[0] in ours:
-            raise CannotJudge(f"its arguments are {self.signature}: {found[ours[unknown[0]]]} and {unknown[0]} are two names "
-                              f"of {ours[unknown[0]]}; wrap it in a function that takes one of them")
+            one = ours[unknown[0]]
+            raise CannotJudge(f"its arguments are {self.signature}: {found[one]} and {unknown[0]} are two names of {one}; "
+                              "wrap it in a function that takes one of them")
         if unknown:
             raise CannotJudge(f"its arguments are {self.signature}: {unknown[0]} is none of "
                               f"{', '.join(self.kind.inputs)} or their other names; wrap it in a function")

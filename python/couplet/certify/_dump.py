@@ -143,6 +143,8 @@ def _check(name: str, value: Tensor) -> None:
         raise CannotJudge(f"loss is a tensor {list(value.shape)}, must be one number")
     if name in ("mask", "kept") and not bool(((value == 0) | (value == 1)).all()):
         raise CannotJudge(f"{name} holds other numbers than 0 and 1")
+    if name == "counts" and not bool(((value >= 0) & (value == value.round())).all()):
+        raise CannotJudge("counts holds other numbers than whole ones from 0")
     if name == "mask" and not bool(value.any()):
         raise CannotJudge("mask leaves no token")
 

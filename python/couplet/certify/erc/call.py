@@ -56,7 +56,8 @@ class Loss:
         if self.keywords is None:
             given = called(self.function, *(values[name] for name in POSITIONAL))
         else:
-            given = called_by_name(self.function, self.parameters, {theirs: values[ours] for ours, theirs in self.keywords.items()})
+            arguments = {theirs: values[ours] for ours, theirs in self.keywords.items()}
+            given = called_by_name(self.function, self.parameters, arguments)
         given = {**(given if isinstance(given, dict) else {}), "loss": loss_in(given)}
         self._check(given, values["router"].shape)
         return given
