@@ -33,6 +33,7 @@ static double least_silhouette(const cpl_layer_report *l, double sign)
 
 static bool has_value(const cpl_layer_report *l, int column)
 {
+    if (list[column].part == CPL_PART_CENTRED_ROWS) return !l->fault && l->centred.has_rows;
     if (list[column].part == CPL_PART_CENTRED) return !l->fault && l->centred.has_M;
     return !l->fault && (list[column].part != CPL_PART_COUPLING || l->has_M);
 }
@@ -217,9 +218,7 @@ static const cpl_shown page_means[] = {{KAPPA_OWN, "κ of own expert", .digits =
 static bool is_requested(int column, const cpl_inspect_options *o)
 {
     if (column == SILHOUETTE) return o->silhouette;
-    if (o->sample > 0 &&
-        (column == ERC || column == VIOLATED || column == GATE_NORM || column == CENTRED_COSINE))
-        return false;
+    if (o->sample > 0 && (column == ERC || column == VIOLATED || column == GATE_NORM)) return false;
     return o->lambda || (column != LAMBDA && column != CENTRED_LAMBDA && column != LAMBDA_RANDOM);
 }
 

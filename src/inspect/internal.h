@@ -100,11 +100,11 @@ CPL_NODISCARD cpl_status cpl_sampled_expert(cpl_sampled_sums *sums,
                                             cpl_inspect_worker *worker, const void *packed,
                                             int64_t j);
 
-/* Sets layer->sample from the sums; R [n,d] become centred rows, but with noise; norms [n] is
- * scratch. The layer has no norms of gates. */
+/* Sets layer->sample from the sums; centred_norm [n] of the centred rows, NULL with noise. The layer has
+ * no norms of gates. */
 CPL_NODISCARD cpl_status cpl_sampled_finish(cpl_layer_report *layer, const cpl_sampled_sums *sums,
-                                            const cpl_inspect_options *options, cpl_backend *be,
-                                            cpl_tensor R, cpl_tensor norms);
+                                            const cpl_inspect_options *options,
+                                            const double *centred_norm);
 /* The same of a layer of which all rows were read: its figures, without any width. */
 void cpl_sampled_exact(cpl_layer_report *layer, const cpl_inspect_options *options);
 

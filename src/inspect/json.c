@@ -51,7 +51,7 @@ static json_t *figures(maker *m, const cpl_layer_report *l, bool lambda)
         memcpy(&x, (const char *)&l->figures + row->offset, sizeof x);
         if ((row->needs_M && !l->has_M) || (row->needs_spectral && !lambda)) continue;
         put(m, object, row->name, row->count ? cpl_json_count(x) : cpl_json_number(x));
-        if (!row->centred || !l->centred.has_M) continue;
+        if (!row->centred || !(row->needs_M ? l->centred.has_M : l->centred.has_rows)) continue;
         memcpy(&x, (const char *)&l->centred.figures + row->offset, sizeof x);
         put(m, object, row->centred_name, cpl_json_number(x));
     }

@@ -185,16 +185,16 @@ static cpl_tensor by_expert(const work *w, float *data)
     return data ? cpl_tensor_1d(data, CPL_F32, w->report->at->n) : cpl_tensor_none();
 }
 
-/* After all other figures of the layer: R becomes its centred rows. */
-static cpl_status measure_centred(crew *c, work *w, cpl_backend *be)
+/* After all other figures of the layer: R becomes its centred rows. `numbers` is their M [n,n]; of a sample,
+ * of which those that need M are not used, any. */
+static void measure_centred_rows(work *w, cpl_backend *be, float *numbers)
 {
-    cpl_layer_report *l          = w->report;
-    cpl_centred_report *to       = &l->centred;
-    const cpl_inspect_options *o = &c->report->options;
-    const int64_t n              = l->at->n;
-    const cpl_tensor R           = router_tensor(w, w->R);
-    const cpl_tensor M           = cpl_tensor_2d(w->centred_M, CPL_F32, n, n);
-    const cpl_tensor eps         = cpl_tensor_1d(w->centred_eps, CPL_F32, n);
+    cpl_layer_report *l    = w->report;
+    cpl_centred_report *to = &l->centred;
+    const int64_t n        = l->at->n;
+    const cpl_tensor R     = router_tensor(w, w->R);
+    const cpl_tensor M     = cpl_tensor_2d(numbers, CPL_F32, n, n);
+    const cpl_tensor eps   = cpl_tensor_1d(w->centred_eps, CPL_F32, n);
     be->ops->centre(be, R, R);
     be->ops->proxy.nearest(be, eps, R);
     be->ops->coupling_figures(be, &to->figures, M, eps, R, R, cpl_tensor_none(),
@@ -202,6 +202,16 @@ static cpl_status measure_centred(crew *c, work *w, cpl_backend *be)
                               1.0, l->at->K ? l->at->K : 1);
     be->ops->row_norms(be, eps, R); /* eps is in the figures now */
     for (int64_t i = 0; i < n; i++) w->centred_norm[i] = (double)w->centred_eps[i];
+    to->has_rows = l->at->comparable;
+}
+
+static cpl_status measure_centred(crew *c, work *w, cpl_backend *be)
+{
+    cpl_layer_report *l          = w->report;
+    cpl_centred_report *to       = &l->centred;
+    const cpl_inspect_options *o = &c->report->options;
+    const int64_t n              = l->at->n;
+    measure_centred_rows(w, be, w->centred_M);
     for (int a = 0; a < o->n_alphas; a++)
         to->erc[a] = cpl_null_model_erc(w->centred_M, n, o->alphas[a]);
     CPL_TRY(cpl_null_model_ratios_of(&to->ratios, w->centred_M, n));
@@ -226,9 +236,11 @@ static cpl_status finish_layer(crew *c, work *w, cpl_inspect_worker *h)
         be, &l->figures, cpl_tensor_2d(l->M, CPL_F32, n, n), cpl_tensor_1d(l->eps, CPL_F32, n),
         router_tensor(w, w->R), router_tensor(w, w->R), delta, by_expert(w, w->norm32),
         by_expert(w, w->spectral), cpl_tensor_none(), 1.0, l->at->K ? l->at->K : 1);
-    if (cpl_sampled_applies(l))
-        return cpl_sampled_finish(l, &w->sums, o, be, router_tensor(w, w->R),
-                                  by_expert(w, w->norm32));
+    if (cpl_sampled_applies(l)) {
+        if (w->centred_M) measure_centred_rows(w, be, l->M);
+        CPL_TRY(be->ops->sync(be));
+        return cpl_sampled_finish(l, &w->sums, o, w->centred_norm);
+    }
     for (int a = 0; a < o->n_alphas; a++) l->erc[a] = cpl_null_model_erc(l->M, n, o->alphas[a]);
     CPL_TRY(cpl_null_model_ratios_of(&l->ratios, l->M, n));
     CPL_TRY(cpl_null_model_of(&l->chance, l->assigned, l->M, l->router_norm, l->gate_norm, n,

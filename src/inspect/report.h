@@ -55,7 +55,8 @@ struct cpl_inspect_progress {
 /* Of the clean centred rows R_i - 1/n sum_j R_j in place of R_i: no change of R that leaves softmax
  * routing as it is changes these. */
 typedef struct cpl_centred_report {
-    bool has_M; /* false: none of them, with --noise or where M itself is missing */
+    bool has_M;    /* false: nothing that needs M, with --noise or where M itself is missing */
+    bool has_rows; /* the figures of the rows alone: of a sample too */
     double erc[CPL_NULL_MODEL_MAX_ALPHAS];
     cpl_coupling_figures figures; /* at alpha 1 */
     cpl_null_model_ratios ratios;

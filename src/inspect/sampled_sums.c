@@ -72,25 +72,8 @@ cpl_status cpl_sampled_expert(cpl_sampled_sums *s, const cpl_coupling_report *r,
 
 /* ---- figures ---- */
 
-static cpl_status finish_centred(cpl_sample_report *to, const cpl_sampled_sums *s,
-                                 const cpl_inspect_options *o, cpl_backend *be, cpl_tensor R,
-                                 cpl_tensor norms)
-{
-    double *norm = cpl_alloc((size_t)R.shape[0] * sizeof *norm);
-    if (!norm) return CPL_ERR_MEMORY;
-    be->ops->centre(be, R, R);
-    be->ops->row_norms(be, norms, R);
-    for (int64_t i = 0; i < R.shape[0]; i++) norm[i] = (double)cpl_f32(norms)[i];
-    cpl_status status = cpl_row_sums_estimate(&to->centred_estimates, &s->centred, norm);
-    if (status == CPL_OK)
-        status = cpl_row_sums_bound(&to->centred_bounds, &s->centred, norm, o->alphas, o->n_alphas);
-    cpl_free(norm);
-    return status;
-}
-
 cpl_status cpl_sampled_finish(cpl_layer_report *l, const cpl_sampled_sums *s,
-                              const cpl_inspect_options *o, cpl_backend *be, cpl_tensor R,
-                              cpl_tensor norms)
+                              const cpl_inspect_options *o, const double *centred_norm)
 {
     cpl_sample_report *to     = l->sample;
     l->figures.gate_norm_mean = l->figures.gate_norm_std = (double)NAN;
@@ -98,8 +81,10 @@ cpl_status cpl_sampled_finish(cpl_layer_report *l, const cpl_sampled_sums *s,
     CPL_TRY(cpl_row_sums_bound(&to->bounds, &s->raw, l->router_norm, o->alphas, o->n_alphas));
     to->has_M       = l->at->comparable;
     to->has_centred = to->has_M && s->centred.squares;
-    if (to->has_centred) CPL_TRY(finish_centred(to, s, o, be, R, norms));
-    return be->ops->sync(be);
+    if (!to->has_centred) return CPL_OK;
+    CPL_TRY(cpl_row_sums_estimate(&to->centred_estimates, &s->centred, centred_norm));
+    return cpl_row_sums_bound(&to->centred_bounds, &s->centred, centred_norm, o->alphas,
+                              o->n_alphas);
 }
 
 static cpl_interval exactly(double x)

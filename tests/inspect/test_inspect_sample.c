@@ -379,6 +379,53 @@ static void json_tells_estimates_from_bounds(void **state)
     case_free(&c);
 }
 
+/* What needs the router alone is what all rows give, of centred rows too: in JSON and in the table. */
+static void the_router_alone_is_exact(void **state)
+{
+    (void)state;
+    static const char *const names[] = {"eps_mean",
+                                        "router_cos",
+                                        "centred_eps_mean",
+                                        "centred_eps_min",
+                                        "centred_eps_max",
+                                        "centred_router_norm_mean",
+                                        "centred_router_norm_std",
+                                        "centred_router_cos",
+                                        "centred_router_effective_rank"};
+    inspect_case c                   = case_of(5, 24, 200);
+    cpl_inspect_options o = sample_of(0.1), all = inspect_plainly();
+    cpl_coupling_report part, whole;
+    case_write(&c, 0);
+    assert_ok(inspect_all(&part, c.folder, &o));
+    assert_ok(inspect_all(&whole, c.folder, &all));
+    json_t *some = cpl_coupling_json(&part, 1), *full = cpl_coupling_json(&whole, 1);
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        const json_t *got =
+            at(json_array_get(json_object_get(some, "layers"), 0), "figures", names[i], NULL);
+        const json_t *want =
+            at(json_array_get(json_object_get(full, "layers"), 0), "figures", names[i], NULL);
+        if (!json_is_real(got) || !json_equal(got, want)) fail_msg("%s differs", names[i]);
+    }
+    assert_null(at(json_array_get(json_object_get(some, "layers"), 0), "figures",
+                   "centred_kappa_diagonal", NULL));
+    char cosines[2][64] = {"", ""};
+    for (int k = 0; k < 2; k++) {
+        cpl_pool pool = {0};
+        cpl_grid g;
+        assert_ok(cpl_inspect_grid(&g, &pool, k ? &whole : &part, CPL_TABLE_RAW));
+        for (int64_t column = 0; column < g.n_columns; column++)
+            if (strcmp(g.columns[column], "|cos|") == 0)
+                snprintf(cosines[k] + strlen(cosines[k]), 20, "%s;", g.cells[column]);
+        cpl_pool_free(&pool);
+    }
+    assert_string_equal(cosines[0], cosines[1]);
+    json_decref(some);
+    json_decref(full);
+    cpl_inspect_close(&part);
+    cpl_inspect_close(&whole);
+    case_free(&c);
+}
+
 /* The verdict of layers of which every gate has its own row added `own` times, from 16 rows of each. */
 static void check_verdict(float own, const char *words, const char *other)
 {
@@ -508,6 +555,7 @@ int main(void)
         cmocka_unit_test(not_a_number),
         cmocka_unit_test(noisy_rows),
         cmocka_unit_test(json_tells_estimates_from_bounds),
+        cmocka_unit_test(the_router_alone_is_exact),
         cmocka_unit_test(the_verdict_says_when_it_cannot_tell),
         cmocka_unit_test(few_experts),
         cmocka_unit_test(three_experts_that_agree),
