@@ -196,7 +196,7 @@ static cpl_status only_gguf(char **found, const cpl_origin *origin, const char *
     for (int64_t i = 0; i < names.count && !safetensors; i++)
         safetensors = cpl_path_ends_in(names.at[i], ".safetensors");
     for (int64_t i = 0; i < names.count && !safetensors; i++) {
-        if (!cpl_path_ends_in(names.at[i], ".gguf")) continue;
+        if (!cpl_path_is_gguf(names.at[i])) continue;
         if (first && !is_same_split(first, names.at[i]))
             CPL_TRY_DONE(CPL_FAIL(CPL_ERR_INPUT,
                                   "%s: has several GGUF files (%.200s and %.200s): name the one "
@@ -216,7 +216,7 @@ static bool is_gguf(const cpl_origin *origin, const char *path)
 {
     char start[4] = {0};
     cpl_source *file;
-    if (cpl_path_ends_in(path, ".gguf")) return true;
+    if (cpl_path_is_gguf(path)) return true;
     if (cpl_origin_open(origin, &file, path) != CPL_OK) return false;
     bool read =
         file->length >= sizeof start && cpl_source_read_at(file, start, sizeof start, 0) == CPL_OK;
@@ -275,6 +275,7 @@ static cpl_status find_unusual(cpl_stored_files *s)
     CPL_TRY(add_slices(s, s->path));
     if (!s->paths.count) {
         cpl_status status = nothing_found(s->origin, s->path);
+        if (s->origin && !s->origin->lists) return status; /* what it has is unknown */
         return CPL_FAIL(status, "%s; nor has it a GGUF file", cpl_last_error());
     }
     s->source = cpl_path_join(s->path, "*.safetensors");

@@ -99,6 +99,7 @@ bool cpl_path_is_folder(const char *path);
 bool cpl_path_exists(const char *path);
 
 bool cpl_path_ends_in(const char *path, const char *ending);
+bool cpl_path_is_gguf(const char *path); /* by its ending, of any case */
 
 /* Both from cpl_alloc, NULL if there is no memory. */
 char *cpl_path_join(const char *folder, const char *name);

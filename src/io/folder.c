@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 #include <sys/file.h>
 #include <sys/stat.h>
 #include <time.h>
@@ -77,6 +78,12 @@ bool cpl_path_ends_in(const char *path, const char *ending)
 {
     size_t length = strlen(path), n = strlen(ending);
     return length >= n && memcmp(path + length - n, ending, n) == 0;
+}
+
+bool cpl_path_is_gguf(const char *path)
+{
+    const char *ending = strrchr(path, '.');
+    return ending && strcasecmp(ending, ".gguf") == 0;
 }
 
 char *cpl_path_join(const char *folder, const char *name)

@@ -308,7 +308,7 @@ static cpl_status list(const cpl_origin *origin, cpl_strings *names, const char 
 
 static bool names_a_file(const char *path)
 {
-    return cpl_path_ends_in(path, ".safetensors") || cpl_path_ends_in(path, ".gguf") ||
+    return cpl_path_ends_in(path, ".safetensors") || cpl_path_is_gguf(path) ||
            cpl_path_ends_in(path, ".json");
 }
 
@@ -365,6 +365,18 @@ done:
     return status;
 }
 
+/* A folder of the repository that the user names has at least one file. */
+static cpl_status check_folder(const cpl_remote *r)
+{
+    const size_t length = strlen(r->place.folder);
+    if (!length || r->is_file) return CPL_OK;
+    for (int64_t i = 0; i < r->names.count; i++)
+        if (strncmp(r->names.at[i], r->place.folder, length) == 0 && r->names.at[i][length] == '/')
+            return CPL_OK;
+    return CPL_FAIL(CPL_ERR_INPUT, "%s: the repository has no such folder at this revision",
+                    r->word);
+}
+
 static cpl_status write_page(cpl_remote *r)
 {
     cpl_text page = {0};
@@ -403,7 +415,8 @@ static cpl_status open_hub(cpl_remote *r)
     r->site.page     = r->page;
     r->site.token    = r->token;
     CPL_TRY(cpl_http_start(&r->site.http, CPL_HTTP_STALL));
-    return read_list(r);
+    CPL_TRY(read_list(r));
+    return check_folder(r);
 }
 
 static cpl_status open_web(cpl_remote *r)

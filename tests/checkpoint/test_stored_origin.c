@@ -197,6 +197,7 @@ static void failures(void **state)
     folder = "tests/golden";
     assert_fails(CPL_ERR_INPUT, "cannot be listed",
                  cpl_stored_open_from(&s, &origin, "far://model", INFINITY, NULL));
+    assert_null(strstr(cpl_last_error(), "nor has it a GGUF file"));
     origin.lists = true;
     assert_fails(CPL_ERR_INPUT, "nor has it a GGUF file",
                  cpl_stored_open_from(&s, &origin, "far://model", INFINITY, NULL));

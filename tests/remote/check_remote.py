@@ -54,6 +54,14 @@ def check_gguf(one, made):
     check(one.json("hf://org/gguf") == local, "hf:// of a GGUF file: other figures")
     one.check_asked(made, "GGUF")
     check(one.json("hf://org/gguf/model.gguf") == local, "hf:// of the file itself: other figures")
+    capital = one.work / "capital"
+    capital.mkdir()
+    shutil.copy(made.folder / "model.gguf", capital / "MODEL.GGUF")
+    front.add("org/capital", capital)
+    check(one.json(capital) == local, "a folder with an ending in capitals: other figures")
+    for path in ("hf://org/capital", "hf://org/capital/MODEL.GGUF"):
+        check(one.json(path) == local, f"{path}: other figures")
+    one.fails("hf://org/capital/sub: the repository has no such folder at this revision", "hf://org/capital/sub")
     plain = front.serve("gguf", made.folder)
     check(one.json(f"{plain}/model.gguf") == local, "https:// of a GGUF file: other figures")
 
