@@ -89,8 +89,10 @@ static void sample(cpl_text *values, const char *tag, const json_t *one)
     for (int i = 0; i < 2; i++) {
         cpl_text_printf(&words, "%s\n\n    ", i ? "\n\ncontinued" : "prompt");
         for (const char *c = parts[i]; *c; c++) {
-            cpl_text_char(&words, *c);
-            if (*c == '\n') cpl_text_printf(&words, "    ");
+            const bool ends = *c == '\n' || *c == '\r'; /* alone, or as "\r\n" */
+            if (*c == '\r' && c[1] == '\n') c++;
+            cpl_text_char(&words, ends ? '\n' : *c);
+            if (ends) cpl_text_printf(&words, "    ");
         }
     }
     values->failed |= words.failed;

@@ -4,6 +4,7 @@ killed, and of old runs; what is no run is refused."""
 import gzip
 import json
 import math
+import re
 import shutil
 import sys
 
@@ -12,7 +13,7 @@ from inputs import metrics
 from program import bad, check, finish, good, scratch_folder, sets
 from train_case import same_run, train, write_corpus
 
-PROMPT = "one\n*two*"
+PROMPT = "one\n*two*\r*three*\r\n*four*"
 BASE = ("train.steps=6", "checkpoint.every=2", "eval.every=3", f"eval.prompts={json.dumps([PROMPT])}",
         "eval.prompt_tokens=3", "eval.tasks_every=3", "log.tensorboard=true")
 NOT_SHOWN = {"schema", "step", "router_norm_sd", "gate_norm_sd", "home_top1", "home_topk", "home_clean_top1",
@@ -66,8 +67,9 @@ def same(folder, run, what):
         for _, h in events.histograms[tag]:
             check(sum(h["counts"]) == h["count"] and h["limits"][-1] == h["high"], f"{what}: {tag}: {h}")
     check("    erc:\n" in events.texts["config"], f"{what}: the configuration is {events.texts['config'][:80]}")
-    last = [line["samples"][0]["text"] for line in metrics(run) if "samples" in line][-1].replace("\n", "\n    ")
-    check(events.texts["samples/1"] == f"prompt\n\n    one\n    *two*\n\ncontinued\n\n    {last}",
+    last = [line["samples"][0]["text"] for line in metrics(run) if "samples" in line][-1]
+    last = re.sub("\r\n?|\n", "\n    ", last)
+    check(events.texts["samples/1"] == f"prompt\n\n    one\n    *two*\n    *three*\n    *four*\n\ncontinued\n\n    {last}",
           f"{what}: the sample is {events.texts['samples/1']!r}")
     check(events.times == sorted(events.times), f"{what}: times are not in order")
     return events
