@@ -158,13 +158,16 @@ static cpl_status lose(work *w, cpl_status status)
 }
 
 /* Warns if a checkpoint of a run is not what was saved. The check of a large checkpoint would read
- * far more than routers and gates; with --text the whole model is read, and checked. */
+ * far more than routers and gates, and so would that of any with --sample or --dry-run; with --text the
+ * whole model is read, and checked. */
 static cpl_status check_sums(const work *w, const char *path)
 {
     static const int64_t most_bytes = INT64_C(1) << 30;
     const cpl_log log               = cpl_output_log(stderr);
     char *folder                    = NULL;
-    if (w->routed || cpl_remote_is(path) || !cpl_path_is_folder(path)) return CPL_OK;
+    if (w->routed || w->dry_run || w->options.sample > 0 || cpl_remote_is(path) ||
+        !cpl_path_is_folder(path))
+        return CPL_OK;
     cpl_status status = cpl_run_dir_resolve(&folder, path);
     if (status == CPL_OK) status = cpl_run_dir_verify_model(folder, most_bytes);
     cpl_free(folder);

@@ -527,6 +527,9 @@ def check_sums(last):
     _, err, code = run("inspect", last)
     check(code == 0 and "warning: " in err and "model.safetensors: the check sum is" in err,
           f"a flipped bit: {code} {err}")
+    for flag in (("--sample", "50%"), ("--dry-run",)):
+        _, err, code = run("inspect", last, *flag)
+        check(code == 0 and "check sum" not in err, f"{flag[0]} reads whole files: {code} {err}")
 
 
 def check_no_model(work):
