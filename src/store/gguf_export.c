@@ -285,8 +285,19 @@ static cpl_status init_stream(stream *s, const plan *all)
     return s->numbers && s->encoded ? CPL_OK : CPL_ERR_MEMORY;
 }
 
+/* Of any type: some hold such numbers, and what runs the model would give no text with them. */
+static cpl_status check_finite(const stream *s, const planned *p, int64_t count)
+{
+    for (int64_t i = 0; i < count; i++)
+        if (!isfinite(s->numbers[i]))
+            return CPL_FAIL(CPL_ERR_INPUT, "%s: tensor %s has a NaN or an infinite number",
+                            cpl_hf_folder(s->hf), p->name);
+    return CPL_OK;
+}
+
 static cpl_status write_piece(stream *s, const planned *p, int64_t count)
 {
+    CPL_TRY(check_finite(s, p, count));
     const int64_t blocks = count / cpl_format_block_numbers(p->format);
     if (!cpl_encode(p->format, s->encoded, s->numbers, count))
         return CPL_FAIL(CPL_ERR_INPUT,

@@ -52,6 +52,24 @@ static void numbers_that_a_type_cannot_hold(void **state)
     model_gone(m);
 }
 
+/* Also types that could hold them. */
+static void numbers_that_are_none(void **state)
+{
+    (void)state;
+    static const cpl_format types[] = {CPL_FORMAT_F32, CPL_FORMAT_BF16, CPL_FORMAT_F16,
+                                       CPL_FORMAT_Q8_0};
+    cpl_gguf_export done;
+    const cpl_model_settings c = config_of(&variants[0]);
+    for (int k = 0; k < 8; k++) {
+        model_case *m                                = model_filled(&c);
+        cpl_f32(m->model.master.layer[1].w_down)[77] = k % 2 ? (float)NAN : -(float)INFINITY;
+        const char *folder                           = saved(m);
+        assert_fails(CPL_ERR_INPUT, "blk.1.ffn_down_exps.weight has a NaN or an infinite number",
+                     export_to(in_folder(folder, "m.gguf"), folder, types[k / 2], &done, NULL));
+        model_gone(m);
+    }
+}
+
 /* Replaces a part of the text of a file. */
 static void change_text(const char *folder, const char *name, const char *from, const char *to)
 {
@@ -190,6 +208,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_llama_cpp_does_not_compute),
         cmocka_unit_test(numbers_that_a_type_cannot_hold),
+        cmocka_unit_test(numbers_that_are_none),
         cmocka_unit_test(tokenizers),
         cmocka_unit_test(texts_of_tokens),
         cmocka_unit_test(what_llama_cpp_does_otherwise),
