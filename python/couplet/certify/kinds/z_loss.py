@@ -24,7 +24,8 @@ def each_layer(x: Case, has: Has) -> Tensor:
         others = _balance.pick(z.detach(), x.top_k, x.tolerance or 0.0) == 0
         z = z.masked_fill(others, -math.inf if has("over_chosen") else 0.0)
     value = z.mean(-1) if has("mean_logit") else z.max(-1).values if has("largest_logit") else z.logsumexp(-1)
-    m = torch.ones_like(value) if x.mask is None or has("padding_counted") or has("padding_zeroed") else x.mask.to(z.dtype).expand_as(value)
+    counts_all = x.mask is None or has("padding_counted") or has("padding_zeroed")
+    m = torch.ones_like(value) if counts_all else x.mask.to(z.dtype).expand_as(value)
     tokens = torch.full_like(m.sum(1), m.shape[1]) if has("padding_divides") else m.sum(1)
     if has("mean_first"):
         return ((value * m).sum(1) / tokens) ** 2
@@ -67,11 +68,13 @@ _NAMES = {**_balance.NAMES, "coefficient": (*_balance.NAMES["coefficient"], "rou
 _SOURCE = "ST-MoE (arXiv 2202.08906), equation 5"
 KINDS = (
     Kind("z-loss", "mean over layers of mean over tokens of logsumexp(z)^2", _SOURCE + "; layers as OLMoE", mean,
-         [*FAULTS, SUMMED], _NAMES, _balance.cases, frozenset({"logits"}), balance="(log n)^2 of zero logits", collapse="z_max^2", range="0 and more",
+         [*FAULTS, SUMMED], _NAMES, _balance.cases, frozenset({"logits"}),
+         balance="(log n)^2 of zero logits", collapse="z_max^2", range="0 and more",
          scale="grows with n; logits that are shifted change it",
          code="src/model/aux_losses.c"),
     Kind("z-loss-summed", "sum over layers of mean over tokens of logsumexp(z)^2", _SOURCE, total,
-         [*FAULTS, AVERAGED], _NAMES, _balance.cases, frozenset({"logits"}), balance="L (log n)^2 of zero logits", collapse="L z_max^2",
+         [*FAULTS, AVERAGED], _NAMES, _balance.cases, frozenset({"logits"}),
+         balance="L (log n)^2 of zero logits", collapse="L z_max^2",
          range="0 and more",
          scale="grows with L and n"),
 )
