@@ -27,7 +27,8 @@ import torch
 import right_ways
 import test_certify_erc
 from couplet.certify._evaluate import UNIT, bounds, distance, outputs, scaled
-from couplet.certify._judge import Dump, is_right, judge
+from couplet.certify._fits import Dump
+from couplet.certify._judge import is_right, judge
 from couplet.certify._scale import scale_faults
 from couplet.certify.kinds import KINDS
 

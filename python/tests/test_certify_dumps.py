@@ -14,7 +14,7 @@ from couplet import certify
 from couplet.certify import __main__ as command
 from couplet.certify._call import dumps
 from couplet.certify._evaluate import outputs
-from couplet.certify._judge import Dump
+from couplet.certify._fits import Dump
 from couplet.certify.kinds import KINDS
 
 xxhash = pytest.importorskip("xxhash")

@@ -13,9 +13,10 @@ import losses_of_others
 import losses_of_routers as others
 from couplet import certify
 from couplet.certify import __main__ as command
-from couplet.certify import _judge
+from couplet.certify import _fits, _judge
 from couplet.certify._evaluate import outputs, scaled
-from couplet.certify._judge import Dump, judge
+from couplet.certify._fits import Dump
+from couplet.certify._judge import judge
 from couplet.certify._kind import Case, generator
 from couplet.certify._scale import scale_faults
 from couplet.certify.kinds import KINDS
@@ -172,7 +173,7 @@ def test_two_times_may_be_another_kind_or_plumbing():
 
 def test_what_all_explanations_have_in_common_comes_first():
     kind = KINDS["load-balancing-mixtral"]
-    sets = [_judge.Supposed(((kind.fault("broadcast"), None), (kind.fault(key), None))) for key in ("first_choice", "k_is_n")]
+    sets = [_fits.Supposed(((kind.fault("broadcast"), None), (kind.fault(key), None))) for key in ("first_choice", "k_is_n")]
     said = certify.sentence(_judge.Verdict(kind, "fault", sets))
     assert said == (f"wrong as load-balancing-mixtral: {kind.fault('broadcast').sentence}; one of: "
                     f"{kind.fault('first_choice').sentence} | {kind.fault('k_is_n').sentence}")

@@ -6,8 +6,9 @@ import torch
 
 import right_ways
 import sweep_certify
-from couplet.certify import _judge
-from couplet.certify._judge import Dump, is_right, judge
+from couplet.certify import _fits, _judge
+from couplet.certify._fits import Dump
+from couplet.certify._judge import is_right, judge
 from couplet.certify._report import sentence
 from couplet.certify.kinds import KINDS
 
@@ -32,7 +33,7 @@ def test_faults_are_named(name, key):
 @pytest.mark.parametrize("state", ("right", "unknown", "unclear", "fault"))
 def test_a_judge_that_names_nothing_has_no_hits(state, monkeypatch):
     kind = KINDS["load-balancing-olmoe"]
-    monkeypatch.setattr(sweep_certify, "judge", lambda *_: _judge.Verdict(kind, state, [_judge.Supposed()]))
+    monkeypatch.setattr(sweep_certify, "judge", lambda *_: _judge.Verdict(kind, state, [_fits.Supposed()]))
     assert sweep_certify.named(kind, [kind.fault("softmax_twice")], torch.float32, 3, seed=2)[:2] == (0, 3)
 
 
@@ -55,6 +56,6 @@ def test_looks_at_some_tokens_change_no_verdict(name, monkeypatch):
         if not fault.is_idle(x):
             dumps.append(sweep_certify.of_fault(kind, x, [fault], torch.float32, chance)[0])
     whole = [sentence(judge(kind, [dump])) for dump in dumps]
-    monkeypatch.setattr(_judge, "MANY", 1)
-    monkeypatch.setattr(_judge, "EVERY", 3)
+    monkeypatch.setattr(_fits, "MANY", 1)
+    monkeypatch.setattr(_fits, "EVERY", 3)
     assert [sentence(judge(kind, [dump])) for dump in dumps] == whole

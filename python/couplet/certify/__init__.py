@@ -23,7 +23,8 @@ from . import erc  # noqa: E402
 from ._call import check_settings, dumps  # noqa: E402
 from ._dump import of_kind, read, write  # noqa: E402
 from .._import import CannotJudge  # noqa: E402
-from ._judge import Dump, Verdict, is_right, judge  # noqa: E402
+from ._fits import Dump  # noqa: E402
+from ._judge import Verdict, is_right, judge  # noqa: E402
 from ._kind import NONE, Case, Fault, Kind  # noqa: E402
 from ._record import Recorded, record  # noqa: E402
 from ._report import as_json, details, sentence  # noqa: E402

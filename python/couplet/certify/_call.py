@@ -10,7 +10,8 @@ from torch import Tensor
 
 from .._import import CannotJudge, called_by_name, named, raised, signature_of
 from ._dump import FLOATS, LIKE, NUMBERS, number
-from ._judge import ROUNDINGS, Dump
+from ._fits import Dump
+from ._judge import ROUNDINGS
 from ._kind import Case, Kind, Outputs, generator
 
 LAYERED = ("logits", "indices", "kept")  # [L,T,...]

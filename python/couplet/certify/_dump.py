@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from .._import import CannotJudge
-from ._judge import Dump
+from ._fits import Dump
 from ._kind import Case, Kind
 from .kinds import KINDS
 

@@ -26,7 +26,8 @@ from .._layers import unwrapped
 from .._router_stats import BIAS
 from .._weights import Weight, follow, is_sharded, shards_of, whole
 from ._evaluate import SPARE, TF32, UNIT, outputs
-from ._judge import Dump, Supposed, Verdict, is_right, judge
+from ._fits import Dump, Supposed
+from ._judge import Verdict, is_right, judge
 from ._kind import Case, Kind
 from ._model_parts import Coefficient, Named, Setting, State, no_optimizer, routers_of
 from ._passes import Passes

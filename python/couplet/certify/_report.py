@@ -3,7 +3,8 @@ from __future__ import annotations
 
 from typing import Any, Dict, List, Union
 
-from ._judge import CLEAR_BF16, CLEAR_TF32, Figure, Supposed, Verdict
+from ._fits import CLEAR_BF16, CLEAR_TF32, Figure, Supposed
+from ._judge import Verdict
 from ._scale import ACCUMULATED, ANY
 from .erc import Certificates
 

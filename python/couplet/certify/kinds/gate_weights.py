@@ -5,7 +5,6 @@ import math
 from typing import Dict
 
 import torch
-from torch import Tensor
 
 from .._kind import Case, Fault, Has, Kind, Outputs, generator
 from ._balance import NAMES, pick
