@@ -72,6 +72,18 @@ def test_every_fault_is_named(name, key):
     assert verdict.exit_code == 1
 
 
+def test_scores_that_are_normalised_over_the_chosen_in_other_words():
+    """Its rounding is not that of the reference, which masks logits before the sigmoid."""
+    def loss(logits, top_k, coefficient):
+        chosen = torch.zeros_like(logits).scatter(-1, logits.topk(top_k).indices, 1.0)
+        s = logits.sigmoid() * chosen
+        s = s / s.sum(-1, keepdim=True)
+        return coefficient * logits.shape[1] * (chosen.mean(0) / top_k * s.mean(0)).sum()
+
+    verdict = certify.certify(loss, "load-balancing-deepseek")
+    assert [[fault.key for fault in one.faults] for one in verdict.sets] == [["normalised_over_chosen"]]
+
+
 def test_counts_shared_over_ranks_but_not_over_steps():
     """Tokens of rank 0 come first: f of step s is that of micro-batches s and s + 3."""
     kind, g = KINDS["load-balancing-global"], generator(4)
