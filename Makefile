@@ -122,7 +122,7 @@ scale: release ## makes the tables and charts of docs/scale.md from `couplet pla
 	    { python3 -m venv build/plot && build/plot/bin/pip install -q 'matplotlib>=3.7'; }
 	@build/plot/bin/python tools/scale.py build/release/couplet
 
-check: ## checks format, clang warnings, order of rooms, headers, map of the source, documented formats, Python's table
+check: ## checks format, clang warnings, order of rooms, headers, map of the source, documented formats, Python's table, sizes
 	@tools/deps.sh build test check
 	@clang-format --dry-run -Werror $(SOURCES)
 	@tools/build.sh clang --target all bench
@@ -131,6 +131,7 @@ check: ## checks format, clang warnings, order of rooms, headers, map of the sou
 	@python3 tools/check_map.py
 	@python3 tools/check_formats.py
 	@python3 tools/make_families_json.py --check
+	@python3 tools/check_size.py
 
 install: release ## installs program, libraries, header, manual and completion under PREFIX (DESTDIR)
 	@DESTDIR=$(DESTDIR) cmake --install build/release
