@@ -2,10 +2,9 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 from typing import Any, Dict, List
 
-from . import _counts, _estimate
+from . import _counts, _estimate, _files
 
 Report = Dict[str, Any]
 
@@ -50,7 +49,9 @@ def pseudo_code(reports: List[Report]) -> str:
 
 
 def page(path: str) -> str:
-    """Of a file of reports, one a line."""
-    with open(path, encoding="utf-8") as file:
-        reports = [json.loads(line) for line in file]
-    return times(reports) + "\n\n" + pseudo_code(reports)
+    """Of a file of reports, one a line. BadFile: a line is no report."""
+    reports = [_files.parse(line) for line in _files.read(path).splitlines()]
+    try:
+        return times(reports) + "\n\n" + pseudo_code(reports)
+    except (AttributeError, KeyError, StopIteration, TypeError, ValueError, ZeroDivisionError) as error:
+        raise _files.BadFile(f"a line of it is no report of couplet.bench --json: {type(error).__name__} {error}") from None

@@ -22,7 +22,7 @@ from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Tupl
 import torch
 from torch import Tensor, nn
 
-from . import _counts, _noise, attach, backend, erc_loss, reference
+from . import _counts, _files, _noise, attach, backend, erc_loss, reference
 from ._counts import Shape
 from ._version import __version__
 
@@ -603,7 +603,11 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
         return 0
     if options.table:
         from . import _measured
-        print(_measured.page(options.table))
+        try:
+            _files.say(_measured.page(options.table))
+        except _files.BadFile as error:
+            _files.say(f"couplet.bench: {options.table}: {error}", sys.stderr)
+            return 1
         return 0
     try:
         device = Device(options.device or default_device())

@@ -10,12 +10,13 @@ Exit code 0: all drawn; 1: an input cannot be drawn; 2: wrong arguments, or no m
 from __future__ import annotations
 
 import argparse
-import json
 import pathlib
 import re
 import sys
 import warnings
 from typing import Dict, List, Optional, Set, Tuple
+
+from . import _files
 
 try:
     import matplotlib
@@ -44,11 +45,9 @@ def current_id(name: str) -> str:
 def charts_of(path: pathlib.Path) -> List[Json]:
     """The charts of a file, each with an id that can be the name of a file."""
     try:
-        block = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError) as error:
-        raise CannotDraw(f"cannot be read: {getattr(error, 'strerror', None) or 'it is not text'}") from None
-    except (json.JSONDecodeError, RecursionError):
-        raise CannotDraw("is not JSON") from None
+        block = _files.parse(_files.read(path))
+    except _files.BadFile as error:
+        raise CannotDraw(str(error)) from None
     block = block.get("series") if isinstance(block, dict) else None
     if not isinstance(block, dict) or not isinstance(block.get("charts"), list):
         raise CannotDraw("has no series block; write it with --series: couplet inspect CHECKPOINT --json FILE "
@@ -118,8 +117,12 @@ def draw_files(paths: List[pathlib.Path], out: pathlib.Path, form: str = "svg",
                 draw(chart, target)
             except CannotDraw as error:
                 raise CannotDraw(f"{path}: chart {chart['id']}: {error}") from None
+            except OSError:
+                raise
+            except Exception as error:  # of matplotlib, for numbers that no axis can have
+                raise CannotDraw(f"{path}: chart {chart['id']}: {_files.reason(error)}") from None
     except OSError as error:
-        raise CannotDraw(f"{error.filename or out}: {error.strerror}") from None
+        raise CannotDraw(_files.reason(error)) from None
     return [target for _, _, target in plans]
 
 
@@ -140,9 +143,9 @@ def main(words: Optional[List[str]] = None) -> int:
         drawn = draw_files(args.figures, args.out, args.format,
                            [name for name in args.only.split(",") if name] if args.only else None)
     except CannotDraw as error:
-        print(f"couplet.plot: {error}", file=sys.stderr)
+        _files.say(f"couplet.plot: {error}", sys.stderr)
         return 1
-    print("\n".join(map(str, drawn)))
+    _files.say("\n".join(map(str, drawn)))
     return 0
 
 

@@ -42,9 +42,9 @@ def loss_of(python=sys.executable, path="", **environment):
 
 @pytest.fixture(scope="module")
 def source(tmp_path_factory):
-    """A copy of python/ with what its links lead to, which a build may write into."""
+    """A copy of python/ alone, without what a link would lead to, which a build may write into."""
     folder = tmp_path_factory.mktemp("source") / "python"
-    shutil.copytree(ROOT / "python", folder, ignore=shutil.ignore_patterns("tests", "native", "build", "__pycache__"))
+    shutil.copytree(ROOT / "python", folder, symlinks=True, ignore=shutil.ignore_patterns("tests", "native", "build", "__pycache__"))
     return folder
 
 
@@ -64,6 +64,13 @@ def test_backends_agree(backend):
     assert loss == pytest.approx(float(couplet.erc_loss(r, g, alpha=0.5)), rel=1e-6)
 
 
+def test_copies_of_files_at_the_root():
+    """The package has no links out of its folder: copied alone, it is whole."""
+    for copy in ("python/couplet/VERSION", "python/LICENSE", "python/native/LICENSE"):
+        assert not (ROOT / copy).is_symlink(), copy
+        assert (ROOT / copy).read_bytes() == (ROOT / pathlib.Path(copy).name).read_bytes(), copy
+
+
 def test_the_source_distribution_is_whole(source, tmp_path):
     build(source, "build_sdist", tmp_path)
     (archive,) = tmp_path.glob("*.tar.gz")
@@ -77,6 +84,7 @@ def test_the_source_distribution_is_whole(source, tmp_path):
     shutil.unpack_archive(wheel, tmp_path / "site", "zip")
     names = {path.name for path in (tmp_path / "site").rglob("*")}
     assert {"VERSION", "py.typed", "families.json", "LICENSE"} <= names
+    assert wheel.name.startswith(f"couplet-{couplet.__version__}-")
     installed = run(sys.executable, "-c", "import couplet; print(couplet.__file__)", path=tmp_path / "site").stdout
     assert str(tmp_path) in installed and loss_of(path=tmp_path / "site")[2] == loss_of()[2]
 

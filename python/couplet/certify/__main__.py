@@ -22,6 +22,7 @@ import torch
 from . import CannotJudge, KINDS, Verdict, as_json, details, erc, fitting, judge, kind_of, rounding_on, sentence
 from ._call import MANY, check_settings, dumps
 from ._dump import of_kind, read, save, tensors_in, write
+from .._files import reason, say
 from .._import import load
 from ._pages import page
 from .erc.call import Loss
@@ -121,11 +122,11 @@ def _members(verdict: ANY, name: str) -> Dict[str, Any]:
 def _print(verdict: ANY, name: str, args: argparse.Namespace) -> None:
     if isinstance(verdict, erc.Certificates) and len(verdict.found) > 1:
         for key, one in verdict.found.items():
-            print(f"  {key}: {erc.report.sentence(one)}")
-    print(f"{name}: {sentence(verdict)}")
+            say(f"  {key}: {erc.report.sentence(one)}")
+    say(f"{name}: {sentence(verdict)}")
     lines = details(verdict)
     for line in lines if args.details else lines[:_remedies(verdict)] if len(args.callable) == 1 else ():
-        print(f"  {line}")
+        say(f"  {line}")
 
 
 def _said(name: str, args: argparse.Namespace) -> List[Tuple[int, Dict[str, Any]]]:
@@ -135,7 +136,9 @@ def _said(name: str, args: argparse.Namespace) -> List[Tuple[int, Dict[str, Any]
             verdicts = _of_dump(args, name) if _is_dump(name) else _of_callable(args, name)
         if not verdicts:
             raise CannotJudge(NONE_FITS)
-    except (CannotJudge, OSError) as error:
+    except Exception as error:
+        if not isinstance(error, (CannotJudge, OSError, MemoryError)) and not _is_dump(name):
+            raise
         why = _refused(name, error)
         return [(2, {"dump": name, "verdict": NOT_JUDGED, "sentence": why})]
     for verdict in verdicts if args.json != "-" else ():
@@ -145,8 +148,8 @@ def _said(name: str, args: argparse.Namespace) -> List[Tuple[int, Dict[str, Any]
 
 def _refused(name: str, error: Exception) -> str:
     """Prints why there is no verdict; its first line."""
-    why = f"{error.filename}: {error.strerror}" if isinstance(error, OSError) and error.filename else str(error)
-    print(f"couplet.certify: {name}: {why}", file=sys.stderr)
+    why = str(error) if isinstance(error, CannotJudge) else reason(error)
+    say(f"couplet.certify: {name}: {why}", sys.stderr)
     return why.partition("\n")[0]
 
 

@@ -13,6 +13,7 @@ from typing import Any, Dict, Mapping, Optional, Tuple, Union
 import torch
 from torch import Tensor
 
+from .._files import BadFile, available_bytes, parse, read as read_file
 from .._import import CannotJudge
 from ._fits import Dump
 from ._kind import Case, Kind
@@ -67,18 +68,29 @@ def write(path: Union[str, pathlib.Path], dump: Dump, kind: Optional[str] = None
                 for name, value in {**dump.x.values, **dump.got}.items() if value is not None}, kind)
 
 
-def tensors_in(path: pathlib.Path) -> Tuple[Dict[str, Tensor], Dict[str, str]]:
-    try:
-        blob = path.read_bytes()
-    except (OSError, ValueError) as error:  # of a name with a NUL
-        raise CannotJudge(f"it cannot be read: {getattr(error, 'strerror', None) or error}") from None
+def _parsed(blob: bytes) -> Tuple[Dict[str, Tensor], Dict[str, str]]:
+    """Tensors and metadata. The package checks the header, which is read a second time for the metadata alone."""
     library = _safetensors()
     try:
-        with library.safe_open(str(path), framework="pt") as file:
-            metadata = dict(file.metadata() or {})
-        tensors = library.torch.load(blob)
+        tensors: Dict[str, Tensor] = library.torch.load(blob)
+        metadata = parse(blob[8:8 + int.from_bytes(blob[:8], "little")]).get("__metadata__")
+    except MemoryError:
+        raise
     except Exception as error:  # safetensors has an exception of its own, and passes on others
-        raise CannotJudge(f"it is no whole safetensors file: {str(error).splitlines()[0]}") from None
+        raise CannotJudge(f"it is no whole safetensors file: {(str(error).splitlines() or [''])[0]}") from None
+    return tensors, metadata or {}
+
+
+def tensors_in(path: pathlib.Path) -> Tuple[Dict[str, Tensor], Dict[str, str]]:
+    """Of a file that is read once and has at most a quarter of the available memory: judging takes up to four times it."""
+    try:
+        blob = read_file(path, available_bytes() // 4)
+    except BadFile as error:
+        raise CannotJudge(str(error)) from None
+    tensors, metadata = _parsed(blob)
+    for word in (*tensors, *metadata, *metadata.values()):
+        if not word.isprintable():
+            raise CannotJudge(f"it has a name with a control character: {word[:40]!a}")
     version = metadata.get("couplet_dump", "1")
     if not version.isdecimal() or len(version) > 9 or int(version) > VERSION:
         raise CannotJudge(f"its version is {version[:20]}, this program reads {VERSION}: pip install -U couplet")

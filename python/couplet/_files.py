@@ -1,0 +1,82 @@
+"""Files that may come from anybody: read once and within bounds; and the text that comes from them, on a terminal.
+
+The rules are those of the C program (docs/security.md). Needs neither PyTorch nor the C library."""
+from __future__ import annotations
+
+import json
+import os
+import re
+import stat
+import sys
+from typing import Any, Optional, TextIO, Union
+
+Path = Union[str, "os.PathLike[str]"]
+LARGEST_TEXT = 256 << 20  # bytes of a JSON file
+# Control characters but line end and tab, those that turn the direction of text, and bytes that are no UTF-8.
+_UNSAFE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+
+
+class BadFile(Exception):
+    """What is wrong with a file, in a sentence that does not repeat its name."""
+
+
+def available_bytes() -> int:
+    """The memory that may still be taken; of a system that does not say it, 8 GiB."""
+    try:
+        with open("/proc/meminfo", encoding="ascii") as file:
+            found = re.search(r"^MemAvailable: *(\d+) kB$", file.read(), re.M)
+    except OSError:
+        found = None
+    return int(found[1]) << 10 if found else 8 << 30
+
+
+def read(path: Path, largest: int = LARGEST_TEXT) -> bytes:
+    """The bytes of a regular file that has at most `largest`. BadFile: it is none, is larger, or cannot be read."""
+    try:
+        with open(path, "rb", opener=lambda name, flags: os.open(name, flags | getattr(os, "O_NONBLOCK", 0))) as file:
+            found = os.fstat(file.fileno())
+            if not stat.S_ISREG(found.st_mode):
+                raise BadFile("it is no regular file")
+            blob = file.read(largest + 1) if found.st_size <= largest else b""
+    except (OSError, ValueError) as error:  # ValueError: a name with a NUL
+        raise BadFile(f"it cannot be read: {getattr(error, 'strerror', None) or error}") from None
+    if found.st_size > largest or len(blob) > largest:
+        raise BadFile(f"it has {max(found.st_size, len(blob)):,} bytes, at most {largest:,} are read")
+    return blob
+
+
+def parse(text: Union[str, bytes]) -> Any:
+    """The value of a JSON text. BadFile: it is none, or is nested too deeply."""
+    try:
+        return json.loads(text)
+    except UnicodeDecodeError:
+        raise BadFile("it is not UTF-8 text") from None
+    except RecursionError:
+        raise BadFile("its JSON is nested too deeply") from None
+    except ValueError as error:  # JSONDecodeError, and numbers of too many digits
+        raise BadFile(f"it is not JSON: {error}") from None
+
+
+def _shown(match: "re.Match[str]") -> str:
+    code = ord(match[0])
+    return f"\\x{code & 0xff:02x}" if code < 0x80 or code >= 0xd800 else f"\\u{{{code:x}}}"
+
+
+def shown(text: str) -> str:
+    """The text with escapes in place of what would steer a terminal: \\xNN, or \\u{N} above 0x7f."""
+    return _UNSAFE.sub(_shown, text)
+
+
+def say(text: str, file: Optional[TextIO] = None) -> None:
+    """Prints text that may hold what came from a file; by default to standard output."""
+    print(shown(text), file=file or sys.stdout)
+
+
+def reason(error: BaseException) -> str:
+    """Why a file could not be used, in a sentence; also of an error that nobody expected."""
+    if isinstance(error, MemoryError) or "can't allocate memory" in str(error):  # the latter is PyTorch's
+        return "not enough memory"
+    if isinstance(error, OSError) and error.strerror:
+        return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
+    first = (str(error).splitlines() or [""])[0]
+    return f"its content leads to {type(error).__name__}: {first}; if the file is whole, please report this"

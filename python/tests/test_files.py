@@ -1,0 +1,136 @@
+"""Files that may come from anybody: what is refused unread, what is printed of them, and damaged ones."""
+import json
+import os
+import pathlib
+import random
+import re
+
+import pytest
+import torch
+
+import charts
+from couplet import _files, bench, plot
+from couplet.certify import __main__ as certify
+from couplet.certify._dump import save
+
+FOLDER = pathlib.Path(__file__).parents[1] / "conformance"
+STEERS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
+HOSTILE = "\x1b]0;OWNED\x07\x1b[2J\x85\u202e\nx: right"
+COPIES = int(os.environ.get("COUPLET_COPIES", 40))
+
+
+def commands(path):
+    """(program, its main, words that read `path`, exit code of a file that is not usable)."""
+    yield "couplet.certify", certify.main, [str(path)], 2
+    yield "couplet.bench", bench.main, ["--table", str(path)], 1
+    if plot.can_draw():
+        yield "couplet.plot", plot.main, [str(path), "--out", str(path.parent / "out")], 1
+
+
+def said_of(capsys, program, run, words):
+    """Exit code and messages; what is printed does not steer a terminal."""
+    code = run(words)
+    out, err = capsys.readouterr()
+    assert not STEERS.search(out + err), (words, out, err)
+    assert code in (0, 1, 2)
+    if err:
+        assert err.startswith(f"{program}: ") and "Traceback" not in err, err
+    return code, err
+
+
+def test_what_steers_a_terminal_is_escaped():
+    assert _files.shown("a\tb\n\x1b[2J\x7f\x9b\u202e\udc80é") == "a\tb\n\\x1b[2J\\x7f\\u{9b}\\u{202e}\\x80é"
+
+
+def special(path, kind):
+    if kind == "a pipe":
+        os.mkfifo(path)
+    elif kind == "a device":
+        path.symlink_to("/dev/zero")
+    elif kind == "a folder":
+        path.mkdir()
+    elif kind == "too large":
+        path.touch()
+        os.truncate(path, 1 << 42)  # sparse
+    elif kind == "not UTF-8":
+        path.write_bytes(b"\xff\xfe{}")
+    elif kind == "nested":
+        path.write_bytes(b"[" * 200_000)
+    elif kind == "hostile":
+        path.write_text(HOSTILE)
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="this system has no pipes with names")
+@pytest.mark.parametrize("kind, sentence", (
+    ("a pipe", "it is no regular file"), ("a device", "it is no regular file"), ("a folder", "it cannot be read: Is a directory"),
+    ("too large", "it has 4,398,046,511,104 bytes, at most"), ("absent", "it cannot be read: No such file or directory"),
+    ("not UTF-8", ""), ("nested", ""), ("hostile", "")))
+def test_files_that_are_refused(kind, sentence, tmp_path, capsys):
+    path = tmp_path / "f.safetensors"
+    special(path, kind)
+    for program, run, words, refused in commands(path):
+        code, err = said_of(capsys, program, run, words)
+        assert code == refused and sentence in err and err.count("\n") == 1, err
+
+
+def test_names_in_a_dump(tmp_path, capsys):
+    """A name that would forge a line is refused, with its escapes; so is a kind."""
+    blob = (FOLDER / "z-loss.layers.safetensors").read_bytes()
+    length = int.from_bytes(blob[:8], "little")
+    for old, new in (("logits", HOSTILE), ("z-loss", HOSTILE)):
+        header = json.loads(blob[8:8 + length])
+        header = {new if key == old else key: value for key, value in header.items()}
+        header["__metadata__"] = {key: new if value == old else value for key, value in header["__metadata__"].items()}
+        text = json.dumps(header).encode()
+        path = tmp_path / "a.safetensors"
+        path.write_bytes(len(text).to_bytes(8, "little") + text + blob[8 + length:])
+        code, err = said_of(capsys, "couplet.certify", certify.main, [str(path)])
+        assert code == 2 and "a name with a control character: '\\x1b]0;OWNED\\x07" in err and err.count("\n") == 1
+
+
+def test_memory_that_is_not_there(tmp_path, capsys, monkeypatch):
+    """A dump of more than a quarter of the available memory is refused unread, and what runs out later has a sentence."""
+    path = tmp_path / "a.safetensors"
+    save(path, {"R": torch.ones(2, 4), "W_g": torch.ones(2, 3, 4), "loss": torch.ones(())}, "erc")
+    assert certify.main([str(path)]) in (0, 1)
+    capsys.readouterr()
+    with monkeypatch.context() as less:
+        less.setattr("couplet.certify._dump.available_bytes", lambda: 100)
+        assert said_of(capsys, "couplet.certify", certify.main, [str(path)])[0] == 2
+    for error in (MemoryError(), RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried ...")):
+        def judge(*_, error=error):
+            raise error
+        monkeypatch.setattr("couplet.certify.erc.judge", judge)
+        assert said_of(capsys, "couplet.certify", certify.main, [str(path)]) == (
+            2, f"couplet.certify: {path}: not enough memory\n")
+
+
+def damaged(blob, draw):
+    """A copy with one to three damages: bits, bytes that steer, cuts, pieces twice, numbers of many digits."""
+    copy = bytearray(blob)
+    for _ in range(draw.randint(1, 3)):
+        at = draw.randrange(len(copy) + 1) if draw.random() < 0.3 else draw.randrange(min(len(copy), 1000) + 1)
+        end = min(len(copy), at + draw.choice((1, 8, 64)))
+        copy[at:end] = draw.choice((bytes(b ^ 1 << draw.randrange(8) for b in copy[at:end]), b"", HOSTILE.encode(),
+                                    copy[at:end] * 2, b"9" * 30, b"null", b"-1e999", b"[[{", draw.randbytes(end - at)))
+    return bytes(copy[:draw.randrange(len(copy) + 1)] if draw.random() < 0.1 else copy)
+
+
+def whole_files(tmp_path):
+    for name in ("z-loss.layers", "erc.some-active", "load-balancing-mixtral.dropped", "gate-weights.some"):
+        yield (FOLDER / f"{name}.safetensors").read_bytes(), 0
+    yield json.dumps(charts.every_kind()).encode(), 2
+    yield (pathlib.Path(__file__).parents[2] / "docs" / "gpu-h100.jsonl").read_bytes(), 1
+
+
+def test_damaged_files(tmp_path, capsys):
+    """Each ends with an exit code and a sentence, never with an exception or with bytes that steer a terminal."""
+    path, draw = tmp_path / "f.safetensors", random.Random(43)
+    for blob, which in whole_files(tmp_path):
+        reader = [row for row in commands(path)][which:which + 1]
+        for copy in range(COPIES if reader else 0):
+            program, run, words, refused = reader[0]
+            path.write_bytes(damaged(blob, draw) if copy else blob)
+            code, err = said_of(capsys, program, run, words)
+            assert code == 0 or copy, err
+            assert (code == refused) == bool(err) or program == "couplet.certify", (code, err)
