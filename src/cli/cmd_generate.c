@@ -219,6 +219,7 @@ static cpl_status run(const cpl_arguments *args)
     CPL_TRY_DONE(cpl_hf_open(&w.hf, args->words[0], &log));
     CPL_TRY_DONE(
         cpl_hf_load_tokenizer(&w.tokenizer, NULL, w.hf, cpl_flag_text(args, "--tokenizer")));
+    cpl_tokenizer_warn(w.tokenizer, &log);
     CPL_TRY_DONE(read_prompt(&w));
     CPL_TRY_DONE(set_length(&w, &log));
     CPL_TRY_DONE(load_model(&w, &c));

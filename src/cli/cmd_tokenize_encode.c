@@ -94,7 +94,8 @@ static cpl_status encode_files(const cpl_arguments *args, const cpl_configuratio
         .log                      = &log,
         .group                    = world,
     };
-    double begin      = cpl_seconds_now();
+    double begin = cpl_seconds_now();
+    cpl_tokenizer_warn(tokenizer, &log);
     cpl_status status = cpl_tokens_make(&job, &made);
     if (!cpl_gather_is_first(world)) return status;
     cpl_terminal_line_clear();
@@ -133,6 +134,8 @@ static cpl_status encode_ids(const cpl_arguments *args, const cpl_configuration 
 {
     CPL_TRY(cpl_ranks_refuse("tokenize encode --ids"));
     CPL_TRY(cpl_tokenizer_load_given(tokenizer, cpl_flag_text(args, "--tokenizer")));
+    const cpl_log log = cpl_output_log(stderr);
+    cpl_tokenizer_warn(*tokenizer, &log);
     return encode_input(*tokenizer, c->settings.data.special_as_text);
 }
 
@@ -241,8 +244,10 @@ static cpl_status run_decode(const cpl_arguments *args)
     cpl_tokenizer *tokenizer = NULL;
     cpl_text text = {0}, out = {0};
     cpl_ids ids       = {0};
+    const cpl_log log = cpl_output_log(stderr);
     cpl_status status = CPL_OK;
     CPL_TRY_DONE(cpl_tokenizer_load_given(&tokenizer, cpl_flag_text(args, "--tokenizer")));
+    cpl_tokenizer_warn(tokenizer, &log);
     CPL_TRY_DONE(cpl_output_read_input(&text, MOST_INPUT_BYTES));
     ids.capacity = (int64_t)(text.length / 2 + 1);
     ids.at       = cpl_alloc((size_t)ids.capacity * sizeof *ids.at);

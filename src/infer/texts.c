@@ -215,6 +215,7 @@ cpl_status cpl_texts_read(cpl_texts *texts, const char *const *inputs, int64_t n
     cpl_status status = CPL_OK;
     memset(texts, 0, sizeof *texts);
     texts->eos = options->eos;
+    cpl_tokenizer_warn(tokenizer, log);
     CPL_TRY_DONE(cpl_documents_expand(&files, inputs, n_inputs));
     CPL_TRY_DONE(cpl_encoder_init(&w.encoder, tokenizer, options->special_as_text));
     for (int64_t i = 0; i < files.count; i++) {

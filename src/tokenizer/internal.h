@@ -33,7 +33,7 @@ typedef struct cpl_merges {
 CPL_NODISCARD cpl_status cpl_merges_init(cpl_merges *merges, uint32_t count);
 void cpl_merges_free(cpl_merges *merges);
 
-/* Adds one merge; for a pair that was added before, the first stays. At most the promised count. */
+/* Adds one merge; of a pair that was added before, the last one holds. At most the promised count. */
 void cpl_merges_add(cpl_merges *merges, int32_t left, int32_t right, int32_t rank, int32_t id);
 
 /* Makes byte_pairs after byte_id and all merges are set: nearly every word begins with them, and
@@ -110,6 +110,7 @@ struct cpl_tokenizer {
     cpl_merges merges;
     cpl_added_set raw, normalized; /* searched before and after normalisation */
     uint64_t hash;
+    cpl_text ignored; /* what the file asks for in vain, as sentences; empty: nothing */
 };
 
 /* The byte-level alphabet: sets point_of[b] to the code point that represents byte b. */
@@ -131,5 +132,9 @@ CPL_NODISCARD cpl_status cpl_tokenizer_read_merges(cpl_tokenizer *t, const json_
                                                    const json_t *merges, const char *path);
 CPL_NODISCARD cpl_status cpl_tokenizer_read_merge_lines(cpl_tokenizer *t, const json_t *vocab,
                                                         const cpl_text *lines, const char *path);
+
+/* With ignore_merges a word that is a token becomes that token. CPL_ERR_INPUT if merges make other
+ * ids of one. */
+CPL_NODISCARD cpl_status cpl_tokenizer_check_words(const cpl_tokenizer *t, const char *path);
 
 #endif /* CPL_TOKENIZER_INTERNAL_H */

@@ -10,11 +10,25 @@
 #include "io/file.h"
 #include "io/json.h"
 
-/* ---- what a tokenizer.json must hold (see internal.h) ---- */
+/* ---- what a tokenizer.json does to the ids of a text ----
+ *
+ * A part is judged by what it does (docs/formats.md, "Tokenizers"): one that changes the ids of no
+ * text passes, one whose work is not done here is refused by name. A Sequence is its members. */
+
+typedef struct reading {
+    cpl_tokenizer *t;
+    const char *path;
+    bool is_split, is_bytes; /* whether a Split, and the ByteLevel, of pre_tokenizer were read */
+} reading;
 
 static bool is_absent(const json_t *value)
 {
     return value == NULL || json_is_null(value);
+}
+
+static bool is_text(const json_t *value, const char *text)
+{
+    return json_is_string(value) && strcmp(json_string_value(value), text) == 0;
 }
 
 /* The "type" of a part; "(none)" if it has no such string. */
@@ -29,110 +43,194 @@ static bool is_type(const json_t *part, const char *type)
     return strcmp(type_of(part), type) == 0;
 }
 
-/* Checks that part `name` is of this type, or absent if that is allowed. */
-static cpl_status check_type(const json_t *root, const char *name, const char *type, bool or_absent,
-                             const char *path)
+/* Notes a part that changes no ids, though somebody may count on what it does. */
+static void ignore(const reading *r, const char *part, const char *type, const char *instead)
 {
-    const json_t *part = json_object_get(root, name);
-    if (is_type(part, type) || (or_absent && is_absent(part))) return CPL_OK;
-    return CPL_FAIL(CPL_ERR_INPUT, "%s: %s %s is not supported; %s %s", path, name, type_of(part),
-                    type, or_absent ? "and null are" : "is");
+    cpl_text *to = &r->t->ignored;
+    if (to->length == 0) cpl_text_printf(to, "%s", r->path);
+    cpl_text_printf(to, "%s %s%s is ignored, and %s", to->length == strlen(r->path) ? ":" : ";",
+                    part, type, instead);
 }
 
-static cpl_status check_split(cpl_tokenizer *t, const json_t *part, const char *path)
+static cpl_status refuse(const reading *r, const char *name, const json_t *part, const char *why)
 {
-    const char *pattern =
-        json_string_value(json_object_get(json_object_get(part, "pattern"), "Regex"));
-    const char *behavior = json_string_value(json_object_get(part, "behavior"));
-    bool invert          = json_is_true(json_object_get(part, "invert"));
-    if (!pattern || !cpl_split_known(pattern, &t->split))
+    return CPL_FAIL(CPL_ERR_INPUT, "%s: %s %s is not supported%s", r->path, name, type_of(part),
+                    why);
+}
+
+typedef cpl_status take_part(reading *r, const json_t *part);
+
+/* Takes the part, or one after the other the members of a Sequence, which are its `key`. */
+static cpl_status take_each(reading *r, const json_t *part, const char *key, take_part *take)
+{
+    size_t i;
+    json_t *member;
+    if (is_absent(part)) return CPL_OK;
+    if (!is_type(part, "Sequence")) return take(r, part);
+    json_array_foreach(json_object_get(part, key), i, member)
+    {
+        CPL_TRY(take_each(r, member, key, take));
+    }
+    return CPL_OK;
+}
+
+/* Whether a normalizer leaves every text as it is. Strip and BertNormalizer have only switches. */
+static bool is_idle(const json_t *part)
+{
+    const json_t *pattern = json_object_get(json_object_get(part, "pattern"), "String");
+    const char *content   = json_string_value(json_object_get(part, "content"));
+    const char *key;
+    json_t *value;
+    bool is_on = false;
+    if (is_type(part, "Replace")) return content && *content && is_text(pattern, content);
+    json_object_foreach((json_t *)part, key, value)
+    {
+        is_on = is_on || json_is_true(value);
+    }
+    return !is_on && (is_type(part, "Strip") || is_type(part, "BertNormalizer"));
+}
+
+static cpl_status take_normalizer(reading *r, const json_t *part)
+{
+    if (is_idle(part)) return CPL_OK;
+    if (!is_type(part, "NFC")) return refuse(r, "normalizer", part, "; NFC and null are");
+    r->t->nfc = true;
+    return CPL_OK;
+}
+
+/* Whether each match of a pattern that leaves nothing of a text out becomes a word. */
+static bool makes_words(const json_t *split)
+{
+    static const char *const behaviors[] = {"Isolated", "MergedWithPrevious", "MergedWithNext"};
+    const json_t *behavior               = json_object_get(split, "behavior");
+    for (size_t i = 0; i < sizeof behaviors / sizeof *behaviors; i++)
+        if (is_text(behavior, behaviors[i])) return true;
+    return is_text(behavior, "Removed") && json_is_true(json_object_get(split, "invert"));
+}
+
+/* The known patterns leave nothing out, and cut none of their own words: one may come again. */
+static cpl_status take_split(reading *r, const json_t *part)
+{
+    const json_t *pattern = json_object_get(part, "pattern");
+    const char *regex     = json_string_value(json_object_get(pattern, "Regex"));
+    const char *literal   = json_string_value(json_object_get(pattern, "String"));
+    cpl_split_kind kind;
+    if (literal)
+        return CPL_FAIL(CPL_ERR_INPUT,
+                        "%s: the pattern of pre_tokenizer Split is a String, which is searched for "
+                        "letter by letter, and not a Regex: \"%.200s\"",
+                        r->path, literal);
+    if (!regex || !cpl_split_known(regex, &kind) || (r->is_split && kind != r->t->split))
         return CPL_FAIL(CPL_ERR_INPUT,
                         "%s: the pattern of pre_tokenizer Split is none of the supported ones "
-                        "(GPT-2's and OLMo 2's): %.200s",
-                        path, pattern ? pattern : "(no Regex)");
-    bool removed  = behavior && strcmp(behavior, "Removed") == 0 && invert;
-    bool isolated = behavior && strcmp(behavior, "Isolated") == 0 && !invert;
-    if (!removed && !isolated)
-        return CPL_FAIL(CPL_ERR_INPUT,
-                        "%s: pre_tokenizer Split with behavior %s and invert %s is not supported; "
-                        "Removed with true and Isolated with false are",
-                        path, behavior ? behavior : "(none)", invert ? "true" : "false");
+                        "(GPT-2's and OLMo 2's, one of them per file): %.200s",
+                        r->path, regex ? regex : "(none)");
+    if (!makes_words(part))
+        return refuse(r, "pre_tokenizer", part,
+                      " with this behavior, which does not make each match of the pattern a word; "
+                      "Isolated does, and Removed with invert true");
+    r->is_split = true;
+    r->t->split = kind;
     return CPL_OK;
 }
 
-/* `use_regex` may be absent, which means true. */
-static cpl_status check_byte_level(cpl_tokenizer *t, const json_t *part, bool use_regex,
-                                   const char *path)
+/* What comes after a ByteLevel would see its letters for bytes. Its own pattern, which it uses
+ * unless use_regex says false, is GPT-2's. */
+static cpl_status take_pre_tokenizer(reading *r, const json_t *part)
 {
-    const json_t *given = json_object_get(part, "use_regex");
-    if (!is_type(part, "ByteLevel") || json_is_false(given) == use_regex)
-        return CPL_FAIL(
-            CPL_ERR_INPUT,
-            "%s: pre_tokenizer %s%s is not supported; ByteLevel, or a Sequence of Split "
-            "and ByteLevel with use_regex false, are",
-            path, type_of(part), json_is_false(given) ? " with use_regex false" : "");
-    t->prefix_space = json_is_true(json_object_get(part, "add_prefix_space"));
+    const bool prefix = json_is_true(json_object_get(part, "add_prefix_space"));
+    const bool cuts   = !json_is_false(json_object_get(part, "use_regex"));
+    if (r->is_bytes) return refuse(r, "pre_tokenizer", part, " after ByteLevel");
+    if (is_type(part, "Split")) return take_split(r, part);
+    if (!is_type(part, "ByteLevel"))
+        return refuse(r, "pre_tokenizer", part, "; ByteLevel, and Split before it, are");
+    if (!r->is_split && !cuts)
+        return refuse(r, "pre_tokenizer", part, " with use_regex false without a Split before it");
+    if (r->is_split && cuts && r->t->split != CPL_SPLIT_GPT2)
+        return refuse(r, "pre_tokenizer", part, " with use_regex true after another pattern");
+    if (r->is_split && prefix)
+        return refuse(r, "pre_tokenizer", part, " with add_prefix_space true after a Split");
+    r->is_bytes        = true;
+    r->t->prefix_space = prefix;
     return CPL_OK;
 }
 
-static cpl_status check_pre_tokenizer(cpl_tokenizer *t, const json_t *part, const char *path)
+/* Whether what TemplateProcessing makes of a text is the text, once, and special tokens without
+ * ids. */
+static bool is_text_alone(const json_t *part)
 {
-    t->split = CPL_SPLIT_GPT2;
-    if (!is_type(part, "Sequence")) return check_byte_level(t, part, true, path);
-    const json_t *parts = json_object_get(part, "pretokenizers");
-    if (json_array_size(parts) != 2 || !is_type(json_array_get(parts, 0), "Split"))
-        return CPL_FAIL(CPL_ERR_INPUT,
-                        "%s: only a pre_tokenizer Sequence of Split and ByteLevel is supported",
-                        path);
-    CPL_TRY(check_split(t, json_array_get(parts, 0), path));
-    CPL_TRY(check_byte_level(t, json_array_get(parts, 1), false, path));
-    if (t->prefix_space)
-        return CPL_FAIL(CPL_ERR_INPUT, "%s: add_prefix_space after a Split is not supported", path);
+    const json_t *tokens = json_object_get(part, "special_tokens");
+    size_t i, texts = 0;
+    json_t *piece;
+    json_array_foreach(json_object_get(part, "single"), i, piece)
+    {
+        const json_t *text    = json_object_get(json_object_get(piece, "Sequence"), "id");
+        const json_t *special = json_object_get(json_object_get(piece, "SpecialToken"), "id");
+        const json_t *token   = json_object_get(tokens, json_string_value(special));
+        const json_t *ids     = json_object_get(token, "ids");
+        const bool is_text_a  = is_text(text, "A");
+        if (!is_text_a && (!json_is_array(ids) || json_array_size(ids) > 0)) return false;
+        texts += is_text_a;
+    }
+    return texts == 1;
+}
+
+static cpl_status take_post_processor(reading *r, const json_t *part)
+{
+    if (is_type(part, "ByteLevel")) return CPL_OK;
+    if (is_type(part, "TemplateProcessing") && is_text_alone(part)) return CPL_OK;
+    return refuse(r, "post_processor", part,
+                  ", since it changes the ids of a text: set it to null if the model was trained "
+                  "without that");
+}
+
+static cpl_status take_decoder(reading *r, const json_t *part)
+{
+    if (!is_type(part, "ByteLevel") && !is_type(part, "Fuse"))
+        ignore(r, "decoder ", type_of(part), "ids become text as with ByteLevel");
     return CPL_OK;
 }
 
-/* Parts that would change the ids or the text but have no counterpart here. */
-static cpl_status check_ends(const json_t *root, const char *path)
-{
-    static const char *const absent[] = {"truncation", "padding"};
-    for (size_t i = 0; i < 2; i++)
-        if (!is_absent(json_object_get(root, absent[i])))
-            return CPL_FAIL(CPL_ERR_INPUT, "%s: %s is not supported; set it to null", path,
-                            absent[i]);
-    CPL_TRY(check_type(root, "post_processor", "ByteLevel", true, path));
-    return check_type(root, "decoder", "ByteLevel", false, path);
-}
-
+/* A character of which the vocabulary knows nothing, what unk_token, fuse_unk and byte_fallback are
+ * for, does not occur: it has each byte (tokens.c). */
 static cpl_status check_model(const json_t *model, const char *path)
 {
+    static const char *const affixes[] = {"continuing_subword_prefix", "end_of_word_suffix"};
+    const json_t *dropout              = json_object_get(model, "dropout");
     if (json_object_get(model, "type") && !is_type(model, "BPE"))
         return CPL_FAIL(CPL_ERR_INPUT, "%s: a model of type %s is not supported; BPE is", path,
                         type_of(model));
-    if (!is_absent(json_object_get(model, "dropout")))
+    if (!is_absent(dropout) && (!json_is_number(dropout) || json_number_value(dropout) != 0))
         return CPL_FAIL(CPL_ERR_INPUT, "%s: model.dropout is not supported; set it to null", path);
-    static const char *const switches[] = {"byte_fallback", "ignore_merges"};
-    for (size_t i = 0; i < 2; i++)
-        if (json_is_true(json_object_get(model, switches[i])))
-            return CPL_FAIL(CPL_ERR_INPUT, "%s: model.%s true is not supported", path, switches[i]);
-    static const char *const affixes[] = {"continuing_subword_prefix", "end_of_word_suffix"};
     for (size_t i = 0; i < 2; i++) {
         const json_t *affix = json_object_get(model, affixes[i]);
-        if (!is_absent(affix) && (!json_is_string(affix) || json_string_length(affix) > 0))
+        if (!is_absent(affix) && !is_text(affix, ""))
             return CPL_FAIL(CPL_ERR_INPUT, "%s: model.%s is not supported; set it to null", path,
                             affixes[i]);
     }
     return CPL_OK;
 }
 
-/* Reads everything in a tokenizer.json except tokens and merges, sets the switches of `t`
- * accordingly, and refuses other kinds than byte-level BPE. `path` is for the errors. */
-static cpl_status check(cpl_tokenizer *t, const json_t *root, const char *path)
+/* Takes everything in a tokenizer.json except tokens and merges. */
+static cpl_status take(cpl_tokenizer *t, const json_t *root, const char *path)
 {
+    reading r = {.t = t, .path = path};
     CPL_TRY(check_model(json_object_get(root, "model"), path));
-    CPL_TRY(check_type(root, "normalizer", "NFC", true, path));
-    t->nfc = !is_absent(json_object_get(root, "normalizer"));
-    CPL_TRY(check_pre_tokenizer(t, json_object_get(root, "pre_tokenizer"), path));
-    return check_ends(root, path);
+    CPL_TRY(take_each(&r, json_object_get(root, "normalizer"), "normalizers", take_normalizer));
+    CPL_TRY(
+        take_each(&r, json_object_get(root, "pre_tokenizer"), "pretokenizers", take_pre_tokenizer));
+    if (!r.is_bytes)
+        return CPL_FAIL(CPL_ERR_INPUT,
+                        "%s: pre_tokenizer has no ByteLevel, and only byte-level BPE is supported",
+                        path);
+    CPL_TRY(
+        take_each(&r, json_object_get(root, "post_processor"), "processors", take_post_processor));
+    if (!is_absent(json_object_get(root, "truncation")))
+        ignore(&r, "truncation", "", "texts keep all of their ids");
+    if (!is_absent(json_object_get(root, "padding")))
+        ignore(&r, "padding", "", "texts get no further ids");
+    CPL_TRY(take_each(&r, json_object_get(root, "decoder"), "decoders", take_decoder));
+    return cpl_text_status(&t->ignored);
 }
 
 /* ---- files ---- */
@@ -141,9 +239,11 @@ static cpl_status read_tokenizer_json(cpl_tokenizer *t, const json_t *root, cons
 {
     const json_t *model = json_object_get(root, "model");
     json_t *vocab       = json_object_get(model, "vocab");
-    CPL_TRY(check(t, root, path));
+    CPL_TRY(take(t, root, path));
     CPL_TRY(cpl_tokenizer_read_tokens(t, vocab, json_object_get(root, "added_tokens"), path));
-    return cpl_tokenizer_read_merges(t, vocab, json_object_get(model, "merges"), path);
+    CPL_TRY(cpl_tokenizer_read_merges(t, vocab, json_object_get(model, "merges"), path));
+    if (!json_is_true(json_object_get(model, "ignore_merges"))) return CPL_OK;
+    return cpl_tokenizer_check_words(t, path);
 }
 
 /* GPT-2's form: `vocab` is the whole first file. It lists <|endoftext|> like any other entry; that

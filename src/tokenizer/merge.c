@@ -47,13 +47,11 @@ void cpl_merges_add(cpl_merges *merges, int32_t left, int32_t right, int32_t ran
 {
     uint64_t pair  = pair_of(left, right);
     uint32_t place = place_of(pair) & merges->mask;
-    while (merges->at[place].pair != UINT64_MAX) {
-        if (merges->at[place].pair == pair) return;
+    while (merges->at[place].pair != UINT64_MAX && merges->at[place].pair != pair)
         place = (place + 1) & merges->mask;
-    }
-    CPL_ASSERT(merges->count < merges->mask);
+    merges->count += merges->at[place].pair == UINT64_MAX;
+    CPL_ASSERT(merges->count <= merges->mask);
     merges->at[place] = (cpl_merge){.pair = pair, .rank = rank, .id = id};
-    merges->count++;
 }
 
 /* The rank of a pair, CPL_NO_RANK if it has no merge; sets what it becomes. */

@@ -13,8 +13,14 @@ void cpl_tokenizer_free(cpl_tokenizer *t)
     cpl_free(t->raw.at);
     cpl_free(t->normalized.at);
     cpl_text_free(&t->bytes);
+    cpl_text_free(&t->ignored);
     cpl_merges_free(&t->merges);
     cpl_free(t);
+}
+
+void cpl_tokenizer_warn(const cpl_tokenizer *t, const cpl_log *log)
+{
+    if (t && t->ignored.length > 0) cpl_log_warn(log, "%s", t->ignored.bytes);
 }
 
 int64_t cpl_tokenizer_vocab_size(const cpl_tokenizer *t)

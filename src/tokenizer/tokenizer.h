@@ -5,8 +5,8 @@
  *         text before any other step (<|endoftext|>, runs of spaces); a *word* is one of the pieces
  *         into which the pre-tokenizer cuts the rest; BPE joins the bytes of one word into tokens.
  * Files:  Hugging Face's tokenizer.json of the GPT-2, GPT-NeoX/OLMo and OLMo 2 families, and
- *         GPT-2's own pair encoder.json + vocab.bpe. A feature of a file that this reader does not
- *         support is an error that names it, never ignored.
+ *         GPT-2's own pair encoder.json + vocab.bpe. A part of a file that would change the ids of
+ *         a text in a way that this reader does not know is an error that names it.
  * Unicode: classes are those of Unicode 16.0 (unicode-classes.tsv), compiled in; NFC is the
  *         standard one except for 98 marks that the reference implementation treats as class 0. */
 #ifndef CPL_TOKENIZER_TOKENIZER_H
@@ -36,6 +36,10 @@ CPL_NODISCARD cpl_status cpl_tokenizer_load(cpl_tokenizer **out, const char *pat
 /* The same if the user named `path`: it may be a pipe (file.h has the two rules). */
 CPL_NODISCARD cpl_status cpl_tokenizer_load_given(cpl_tokenizer **out, const char *path);
 void cpl_tokenizer_free(cpl_tokenizer *t); /* NULL is allowed */
+
+/* Warns, in one sentence, of what the file asks for that concerns no id of a text and is ignored:
+ * truncation, padding, a decoder of another kind. NULL is allowed. */
+void cpl_tokenizer_warn(const cpl_tokenizer *t, const cpl_log *log);
 
 /* 1 + the largest id, over vocabulary and added tokens. Ids below it may be without a token. */
 int64_t cpl_tokenizer_vocab_size(const cpl_tokenizer *t);

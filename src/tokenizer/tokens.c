@@ -110,15 +110,21 @@ static cpl_status read_byte_ids(cpl_tokenizer *t, const json_t *vocab, const cha
     return CPL_OK;
 }
 
-/* Checks the place of an added token in the table: a free id, or its id in the vocabulary. */
+/* Checks the id of an added token. Hugging Face's library does not read it: a token of the vocabulary
+ * has its id there, the others, `*beyond` so far, are counted on from the vocabulary's size. */
 static cpl_status check_place(const cpl_tokenizer *t, const json_t *vocab, const char *content,
-                              int64_t id, const char *path)
+                              int64_t id, int64_t *beyond, const char *path)
 {
     const json_t *named = json_object_get(vocab, content);
-    if (named && json_integer_value(named) != id)
+    int64_t wanted =
+        named ? json_integer_value(named) : (int64_t)json_object_size(vocab) + (*beyond)++;
+    if (id != wanted)
         return CPL_FAIL(CPL_ERR_INPUT,
-                        "%s: added token \"%.100s\" has the id %lld, but %lld in the vocabulary",
-                        path, content, (long long)id, (long long)json_integer_value(named));
+                        "%s: added token \"%.100s\" has the id %lld, but Hugging Face's tokenizers "
+                        "gives it %lld%s: write that id into the file",
+                        path, content, (long long)id, (long long)wanted,
+                        named ? ", its id in the vocabulary"
+                              : " (added tokens follow the vocabulary, in the order of the file)");
     if (t->tokens[id].added || (t->tokens[id].present && !named))
         return CPL_FAIL(CPL_ERR_INPUT, "%s: two tokens have the id %lld; one is \"%.100s\"", path,
                         (long long)id, content);
@@ -153,11 +159,11 @@ static cpl_status add_to_set(cpl_tokenizer *t, cpl_nfc *nfc, const json_t *entry
 }
 
 static cpl_status read_added(cpl_tokenizer *t, cpl_nfc *nfc, const json_t *vocab,
-                             const json_t *entry, const char *path)
+                             const json_t *entry, int64_t *beyond, const char *path)
 {
     const char *content = json_string_value(json_object_get(entry, "content"));
     int64_t id          = json_integer_value(json_object_get(entry, "id"));
-    CPL_TRY(check_place(t, vocab, content, id, path));
+    CPL_TRY(check_place(t, vocab, content, id, beyond, path));
     CPL_TRY(check_switches(entry, content, path));
     cpl_token *token = t->tokens + id;
     size_t start     = t->bytes.length;
@@ -175,13 +181,14 @@ static cpl_status read_all_added(cpl_tokenizer *t, const json_t *vocab, const js
 {
     cpl_status status = CPL_OK;
     cpl_nfc nfc       = {0};
+    int64_t beyond    = 0;
     size_t n          = json_array_size(added);
     if (n == 0) return CPL_OK;
     t->raw.at        = cpl_alloc(n * sizeof *t->raw.at);
     t->normalized.at = cpl_alloc(n * sizeof *t->normalized.at);
     if (!t->raw.at || !t->normalized.at) return CPL_ERR_MEMORY;
     for (size_t i = 0; i < n; i++)
-        CPL_TRY_DONE(read_added(t, &nfc, vocab, json_array_get(added, i), path));
+        CPL_TRY_DONE(read_added(t, &nfc, vocab, json_array_get(added, i), &beyond, path));
 done:
     cpl_nfc_free(&nfc);
     return status;
@@ -326,4 +333,39 @@ cpl_status cpl_tokenizer_read_merge_lines(cpl_tokenizer *t, const json_t *vocab,
         if (length > 0) status = add_spaced(&r, lines->bytes + at, length, rank++);
     }
     return reader_end(&r, status);
+}
+
+/* ---- words that are tokens ---- */
+
+/* Whether some text has the token as a word: a pattern cuts none of its own words. */
+static bool is_word(const cpl_tokenizer *t, const cpl_token *token)
+{
+    const char *bytes = t->bytes.bytes + token->start;
+    size_t at         = 0, end;
+    return token->present && (!token->added || token->special) &&
+           cpl_utf8_is(bytes, token->length) &&
+           cpl_split(t->split, bytes, token->length, &at, &end, 1) == 1 && at == token->length;
+}
+
+cpl_status cpl_tokenizer_check_words(const cpl_tokenizer *t, const char *path)
+{
+    cpl_status status         = CPL_OK;
+    cpl_merge_scratch scratch = {0};
+    int32_t *ids              = cpl_alloc(t->bytes.length * sizeof *ids);
+    if (!ids) return CPL_ERR_MEMORY;
+    for (int64_t id = 0; id < t->vocab_size && status == CPL_OK; id++) {
+        const cpl_token *token = t->tokens + id;
+        const char *word       = t->bytes.bytes + token->start;
+        size_t count           = 1;
+        if (!is_word(t, token)) continue;
+        status = cpl_merge_word(&t->merges, &scratch, word, token->length, ids, &count);
+        if (status == CPL_OK && (count != 1 || ids[0] != id))
+            status = CPL_FAIL(CPL_ERR_INPUT,
+                              "%s: model.ignore_merges true is not supported where it matters: no "
+                              "merges make the token \"%.*s\"",
+                              path, token->length < 100 ? (int)token->length : 100, word);
+    }
+    cpl_merge_scratch_free(&scratch);
+    cpl_free(ids);
+    return status;
 }

@@ -266,6 +266,7 @@ cpl_status cpl_train_data_open(cpl_train_data *data, const cpl_settings *setting
     char *base =
         settings->data.cache ? cpl_text_copy(settings->data.cache) : cpl_run_path(run, "tokens");
     if (!world) world = &alone;
+    cpl_tokenizer_warn(data->tokenizer, log);
     cpl_status status = cpl_group_agree(world, base ? CPL_OK : CPL_ERR_MEMORY);
     if (status == CPL_OK) status = open_all(data, settings, base, world, log);
     cpl_free(base);

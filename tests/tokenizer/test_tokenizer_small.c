@@ -237,27 +237,14 @@ typedef struct refusal {
 } refusal;
 
 static const refusal refusals[] = {
-    {"", "truncation", "{}", "truncation"},
-    {"", "padding", "{\"strategy\": 1}", "padding"},
-    {"", "normalizer", "{\"type\": \"Lowercase\"}", "Lowercase"},
     {"", "normalizer", "7", "normalizer"},
     {"", "pre_tokenizer", "null", "pre_tokenizer"},
-    {"", "pre_tokenizer", "{\"type\": \"Whitespace\"}", "Whitespace"},
-    {"", "pre_tokenizer", "{\"type\": \"ByteLevel\", \"use_regex\": false}", "use_regex"},
-    {"", "pre_tokenizer", "{\"type\": \"Sequence\", \"pretokenizers\": []}", "Sequence"},
-    {"", "pre_tokenizer",
-     "{\"type\": \"Sequence\", \"pretokenizers\": [{\"type\": \"Split\", \"pattern\": {\"Regex\": "
-     "\"x+\"}}, {\"type\": \"ByteLevel\"}]}",
-     "x+"},
+    {"", "pre_tokenizer", "{\"type\": \"Split\", \"pattern\": {\"Regex\": \"x+\"}}", "x+"},
+    {"", "pre_tokenizer", "{\"type\": \"Split\", \"pattern\": {\"String\": \"x+\"}}",
+     "is a String, which is searched for letter by letter, and not a Regex: \"x+\""},
     {"", "post_processor", "{\"type\": \"TemplateProcessing\"}", "TemplateProcessing"},
-    {"", "decoder", "{\"type\": \"WordPiece\"}", "WordPiece"},
-    {"", "decoder", "null", "decoder"},
     {"model", "type", "\"Unigram\"", "Unigram"},
-    {"model", "dropout", "0.1", "dropout"},
-    {"model", "byte_fallback", "true", "byte_fallback"},
-    {"model", "ignore_merges", "true", "ignore_merges"},
-    {"model", "end_of_word_suffix", "\"</w>\"", "end_of_word_suffix"},
-    {"model", "continuing_subword_prefix", "\"##\"", "continuing_subword_prefix"},
+    {"model", "dropout", "\"0\"", "dropout"},
     {"model", "vocab", "{}", "no vocabulary"},
     {"model", "vocab", "[]", "no vocabulary"},
     {"model", "vocab", "{\"a\": 0}", "byte 00"},
@@ -272,11 +259,15 @@ static const refusal refusals[] = {
     {"model", "merges", "[[\"a\"]]", "merge 0"},
     {"model", "merges", "[\"z q\"]", "merge 0: \"zq\""},
     {"", "added_tokens", "[{\"id\": 5}]", "added_tokens[0]"},
-    {"", "added_tokens", "[{\"id\": 5, \"content\": \"new\"}]", "two tokens have the id 5"},
-    {"", "added_tokens", "[{\"id\": 900, \"content\": \"!\"}]", "900"},
+    {"", "added_tokens", "[{\"id\": 5, \"content\": \"new\"}]", "\"new\" has the id 5"},
+    {"", "added_tokens", "[{\"id\": 900, \"content\": \"!\"}]",
+     "gives it 2, its id in the vocabulary"},
+    {"", "added_tokens",
+     "[{\"id\": 385, \"content\": \"b c\"}, {\"id\": 384, \"content\": \"a b\"}]",
+     "\"b c\" has the id 385, but Hugging Face's tokenizers gives it 384"},
     {"", "added_tokens", "[{\"content\": \"new\"}]", "\"new\""},
-    {"", "added_tokens", "[{\"id\": 900, \"content\": \"new\", \"lstrip\": true}]", "lstrip"},
-    {"", "added_tokens", "[{\"id\": 900, \"content\": \"new\", \"single_word\": true}]",
+    {"", "added_tokens", "[{\"id\": 384, \"content\": \"new\", \"lstrip\": true}]", "lstrip"},
+    {"", "added_tokens", "[{\"id\": 384, \"content\": \"new\", \"single_word\": true}]",
      "single_word"},
 };
 
@@ -299,6 +290,61 @@ static void what_is_not_implemented_is_refused_by_name(void **state)
     }
 }
 
+static void keep_sentence(void *ctx, cpl_log_level level, const char *sentence)
+{
+    assert_int_equal(level, CPL_LOG_WARN);
+    cpl_text_printf(ctx, "%s\n", sentence);
+}
+
+static void what_is_ignored_is_told_once(void **state)
+{
+    (void)state;
+    cpl_text told     = {0};
+    const cpl_log log = {keep_sentence, &told};
+    cpl_tokenizer *t;
+    json_t *root = small_json();
+    json_object_set_new(root, "truncation", json_pack("{s:i}", "max_length", 2));
+    json_object_set_new(root, "padding", json_pack("{s:s}", "strategy", "BatchLongest"));
+    json_object_set_new(root, "decoder", json_pack("{s:s}", "type", "WordPiece"));
+    const char *path = write_json(root), *line;
+    assert_ok(cpl_tokenizer_load(&t, path));
+    cpl_tokenizer_warn(t, &log);
+    assert_int_equal(strncmp(told.bytes, path, strlen(path)), 0);
+    assert_string_equal(told.bytes + strlen(path),
+                        ": truncation is ignored, and texts keep all of their ids; padding is "
+                        "ignored, and texts get no further ids; decoder WordPiece is ignored, and "
+                        "ids become text as with ByteLevel\n");
+    cpl_tokenizer_free(t);
+    assert_ok(cpl_tokenizer_load(&t, small()));
+    cpl_tokenizer_warn(t, &log);
+    line = strchr(told.bytes, '\n');
+    assert_string_equal(line, "\n");
+    cpl_tokenizer_free(t);
+    cpl_text_free(&told);
+    json_decref(root);
+}
+
+/* " be" is a token and a word, but no merge makes it. */
+static void ignored_merges_matter_for_a_token_that_they_do_not_make(void **state)
+{
+    (void)state;
+    cpl_tokenizer *t;
+    json_t *root = small_json(), *model = json_object_get(root, "model");
+    json_t *merges = json_object_get(model, "merges");
+    json_object_set_new(model, "ignore_merges", json_true());
+    assert_ok(cpl_tokenizer_load(&t, write_json(root)));
+    cpl_tokenizer_free(t);
+    assert_string_equal(json_string_value(json_array_get(merges, json_array_size(merges) - 1)),
+                        "\u0120b e");
+    json_array_remove(merges, json_array_size(merges) - 1);
+    assert_fails(CPL_ERR_INPUT, "no merges make the token \" be\"",
+                 cpl_tokenizer_load(&t, write_json(root)));
+    json_object_del(model, "ignore_merges");
+    assert_ok(cpl_tokenizer_load(&t, write_json(root)));
+    cpl_tokenizer_free(t);
+    json_decref(root);
+}
+
 static void files_that_are_none_are_told(void **state)
 {
     (void)state;
@@ -319,12 +365,15 @@ static void ids_without_tokens(void **state)
     cpl_tokenizer *t;
     cpl_text out = {0};
     json_t *root = small_json(), *added = json_object_get(root, "added_tokens");
+    json_t *vocab = json_object_get(json_object_get(root, "model"), "vocab");
+    assert_int_equal(json_integer_value(json_object_get(vocab, "\u0120be")), 383);
+    json_object_set_new(vocab, "\u0120be", json_integer(500));
     json_array_append_new(
-        added, json_pack("{s:i,s:s,s:b}", "id", 500, "content", "caf\u00e9  x", "normalized", 1));
+        added, json_pack("{s:i,s:s,s:b}", "id", 384, "content", "caf\u00e9  x", "normalized", 1));
     assert_ok(cpl_tokenizer_load(&t, write_json(root)));
     assert_int_equal(cpl_tokenizer_vocab_size(t), 501);
-    assert_int_equal(cpl_tokenizer_id(t, "caf\u00e9  x"), 500);
-    assert_ok(cpl_tokenizer_decode(t, &out, (int32_t[]){499, 500, 0, 450, 1}, 5, true));
+    assert_int_equal(cpl_tokenizer_id(t, "caf\u00e9  x"), 384);
+    assert_ok(cpl_tokenizer_decode(t, &out, (int32_t[]){499, 384, 0, 450, 1}, 5, true));
     assert_string_equal(out.bytes, "caf\u00e9  x");
     assert_fails(CPL_ERR_INPUT, "position 1",
                  cpl_tokenizer_decode(t, &out, (int32_t[]){0, 501}, 2, 0));
@@ -336,7 +385,7 @@ static void ids_without_tokens(void **state)
     assert_ok(cpl_encoder_init(&e, t, false));
     assert_ok(cpl_encoder_append(e, &ids, "cafe\u0301  x", 9));
     assert_int_equal(ids.count, 1);
-    assert_int_equal(ids.at[0], 500);
+    assert_int_equal(ids.at[0], 384);
     cpl_ids_free(&ids);
     cpl_encoder_free(e);
     cpl_text_free(&out);
@@ -385,6 +434,8 @@ int main(void)
         cmocka_unit_test(other_forms_of_the_file_give_the_same),
         cmocka_unit_test(a_space_is_put_in_front_where_asked),
         cmocka_unit_test(what_is_not_implemented_is_refused_by_name),
+        cmocka_unit_test(what_is_ignored_is_told_once),
+        cmocka_unit_test(ignored_merges_matter_for_a_token_that_they_do_not_make),
         cmocka_unit_test(files_that_are_none_are_told),
         cmocka_unit_test(ids_without_tokens),
         cmocka_unit_test(incomplete_ends_are_held_back),

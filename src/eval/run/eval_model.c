@@ -37,6 +37,7 @@ cpl_status cpl_eval_model_open(cpl_eval_model *e, const char *model_dir, const c
     memset(e, 0, sizeof *e);
     CPL_TRY_DONE(cpl_hf_open(&e->hf, model_dir, log));
     CPL_TRY_DONE(cpl_hf_load_tokenizer(&e->tokenizer, &e->tokenizer_path, e->hf, tokenizer));
+    cpl_tokenizer_warn(e->tokenizer, log);
     CPL_TRY_DONE(check_fit(e));
     const cpl_hf_tokens *tokens = cpl_hf_tokens_of(e->hf);
     const int64_t eos           = tokens->eos;
