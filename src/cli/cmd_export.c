@@ -64,7 +64,8 @@ static cpl_status run_gguf(const cpl_arguments *args)
     CPL_TRY(cpl_output_paths_outside(args));
     CPL_TRY(cpl_output_paths_check(args, ""));
     CPL_TRY_DONE(cpl_hf_open(&hf, args->words[0], &log));
-    CPL_TRY_DONE(cpl_hf_load_tokenizer(&tokenizer, NULL, hf, cpl_flag_text(args, "--tokenizer")));
+    CPL_TRY_DONE(cpl_hf_load_tokenizer(&tokenizer, NULL, hf, cpl_flag_text(args, "--tokenizer"),
+                                       "--tokenizer"));
     CPL_TRY_DONE(name_model(&name, args->words[0]));
     CPL_TRY_DONE(cpl_gguf_export_write(&written, hf, tokenizer, file, type, name.bytes, &log));
     describe(args, &written);

@@ -217,8 +217,8 @@ static cpl_status run(const cpl_arguments *args)
     CPL_TRY(check_use(&w));
     CPL_TRY(cpl_configure(&c, NULL, args));
     CPL_TRY_DONE(cpl_hf_open(&w.hf, args->words[0], &log));
-    CPL_TRY_DONE(
-        cpl_hf_load_tokenizer(&w.tokenizer, NULL, w.hf, cpl_flag_text(args, "--tokenizer")));
+    CPL_TRY_DONE(cpl_hf_load_tokenizer(&w.tokenizer, NULL, w.hf, cpl_flag_text(args, "--tokenizer"),
+                                       "--tokenizer"));
     cpl_tokenizer_warn(w.tokenizer, &log);
     CPL_TRY_DONE(read_prompt(&w));
     CPL_TRY_DONE(set_length(&w, &log));

@@ -155,9 +155,9 @@ cpl_status cpl_output_paths_check(const cpl_arguments *args, const char *members
     for (int r = 0; r < N_RESULTS; r++) {
         if (!cpl_output_paths_is_file(args, results[r].flag)) continue;
         if (strcmp(path_of(args, results[r].flag), "-") == 0)
-            return CPL_FAIL(CPL_ERR_USAGE,
-                            "%s -: must be a file; --json alone goes to standard output",
-                            results[r].flag);
+            return CPL_FAIL(
+                CPL_ERR_USAGE, "%s -: must be a file%s", results[r].flag,
+                cpl_flag_known(args, "--json") ? "; --json alone goes to standard output" : "");
         CPL_TRY(check_file_place(path_of(args, results[r].flag)));
         CPL_TRY(check_new(args, results[r].flag, members));
     }

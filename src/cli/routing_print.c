@@ -13,7 +13,8 @@ cpl_status cpl_routing_options_of(bool *wanted, cpl_routing_options *o, const ch
                                   const cpl_arguments *args, const cpl_inspect_options *inspect)
 {
     static const double usual[]        = {0.5, 1, 2, 3};
-    static const char *const of_text[] = {"--window", "--text-tokens", "--response-tokens"};
+    static const char *const of_text[] = {"--window", "--text-tokens", "--response-tokens",
+                                          "--tokenizer"};
     *wanted                            = cpl_flag_given(args, "--text");
     for (size_t i = 0; !*wanted && i < sizeof of_text / sizeof *of_text; i++)
         if (cpl_flag_given(args, of_text[i]))
@@ -23,16 +24,18 @@ cpl_status cpl_routing_options_of(bool *wanted, cpl_routing_options *o, const ch
     if (args->n_words != 1)
         return CPL_FAIL(CPL_ERR_USAGE, "--text takes one checkpoint, not %d", args->n_words);
     memset(o, 0, sizeof *o);
-    inputs[0]           = cpl_flag_text(args, "--text");
-    o->inputs           = inputs;
-    o->n_inputs         = 1;
-    o->texts            = cpl_texts_defaults();
-    o->texts.max_tokens = cpl_flag_int(args, "--text-tokens");
-    o->response_tokens  = cpl_flag_int(args, "--response-tokens");
-    o->reader.n_threads = inspect->n_threads;
-    o->reader.window    = cpl_flag_given(args, "--window") ? cpl_flag_int(args, "--window") : 0;
-    o->seed             = inspect->seed;
-    o->n_alphas         = (int)(sizeof usual / sizeof *usual);
+    inputs[0]                = cpl_flag_text(args, "--text");
+    o->inputs                = inputs;
+    o->n_inputs              = 1;
+    o->texts                 = cpl_texts_defaults();
+    o->texts.max_tokens      = cpl_flag_int(args, "--text-tokens");
+    o->response_tokens       = cpl_flag_int(args, "--response-tokens");
+    o->reader.n_threads      = inspect->n_threads;
+    o->reader.tokenizer      = cpl_flag_text(args, "--tokenizer");
+    o->reader.tokenizer_flag = "--tokenizer";
+    o->reader.window = cpl_flag_given(args, "--window") ? cpl_flag_int(args, "--window") : 0;
+    o->seed          = inspect->seed;
+    o->n_alphas      = (int)(sizeof usual / sizeof *usual);
     memcpy(o->alphas, usual, sizeof usual);
     if (!cpl_flag_given(args, "--alpha")) return CPL_OK;
     o->n_alphas = inspect->n_alphas;

@@ -22,7 +22,8 @@
                  .default_value = "65536", .low = 0, .high = 1e12, .unit = "tokens"),              \
         CPL_FLAG("--response-tokens", INT, "N",                                                    \
                  "Of these, give this many, evenly spread, to every expert.",                      \
-                 .default_value = "2048", .low = 1, .high = 1e9, .unit = "tokens")
+                 .default_value = "2048", .low = 1, .high = 1e9, .unit = "tokens"),                \
+        CPL_FLAG("--tokenizer", FILE, "T.json", "Take this tokenizer instead of the folder's.")
 
 /* Whether --text is given, and the options it comes with. `inputs` [1] is set to its value. Alphas
  * are those of --alpha if it is given, else 0.5, 1, 2 and 3. CPL_ERR_USAGE if another number

@@ -52,8 +52,8 @@ static cpl_status clear_file(const cpl_shard_writer *w, const char *path)
 {
     if (!w->settings.replace)
         return CPL_FAIL(CPL_ERR_INPUT,
-                        "%s: there are token files already (%s): choose another folder, or replace "
-                        "them with --overwrite",
+                        "%s: there are token files already (%s): choose another folder; "
+                        "`couplet tokenize encode --overwrite` replaces them",
                         w->settings.folder, path);
     if (unlink(path) == 0) return CPL_OK;
     return CPL_FAIL(CPL_ERR_IO, "%s: cannot be removed: %s", path, strerror(errno));

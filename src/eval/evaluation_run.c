@@ -69,10 +69,11 @@ static cpl_status recall(task_run *a, const cpl_questions *q)
         if (!sample) continue;
         cpl_question_sum(sum, &q->question[i]);
         if (strcmp(sum, recorded) != 0)
-            return CPL_FAIL(CPL_ERR_INPUT,
-                            "%s: %s, question %s, had another prompt, or another scoring, than "
-                            "its rows and its task file say now: --overwrite begins anew",
-                            a->journal->path, key, q->question[i].id);
+            return CPL_FAIL(
+                CPL_ERR_INPUT,
+                "%s: %s, question %s, had another prompt, or another scoring, than "
+                "its rows and its task file say now: `couplet eval --overwrite` begins anew",
+                a->journal->path, key, q->question[i].id);
         a->sample[i] = json_incref(sample);
     }
     return CPL_OK;

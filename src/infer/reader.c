@@ -57,7 +57,8 @@ cpl_status cpl_reader_open(cpl_reader *r, const char *model_dir, const cpl_reade
     cpl_status status = CPL_OK;
     memset(r, 0, sizeof *r);
     CPL_TRY_DONE(cpl_hf_open(&r->hf, model_dir, log));
-    CPL_TRY_DONE(cpl_hf_load_tokenizer(&r->tokenizer, NULL, r->hf, o->tokenizer));
+    CPL_TRY_DONE(
+        cpl_hf_load_tokenizer(&r->tokenizer, NULL, r->hf, o->tokenizer, o->tokenizer_flag));
     CPL_TRY_DONE(find_window(r, o));
     CPL_TRY_DONE(find_eos(r));
     r->group = o->group;

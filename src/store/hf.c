@@ -128,19 +128,21 @@ cpl_status cpl_hf_tokenizer_path(char **path, const cpl_hf *hf)
 
 /* A vocabulary may be padded: only too many ids are an error. */
 static cpl_status check_vocabulary(const cpl_hf *hf, const cpl_tokenizer *tokenizer,
-                                   const char *path)
+                                   const char *path, const char *flag)
 {
     const int64_t rows = hf->config.vocab_size;
     const int64_t ids  = cpl_tokenizer_vocab_size(tokenizer);
     if (ids <= rows) return CPL_OK;
     return CPL_FAIL(CPL_ERR_INPUT,
                     "%s has ids up to %lld, but the vocabulary of %s has %lld rows: it is another "
-                    "model's; --tokenizer names the right one",
-                    path, (long long)ids - 1, hf->folder, (long long)rows);
+                    "model's; %s%s",
+                    path, (long long)ids - 1, hf->folder, (long long)rows,
+                    flag ? "name the right one with " : "put the right one there",
+                    flag ? flag : "");
 }
 
 cpl_status cpl_hf_load_tokenizer(cpl_tokenizer **out, char **path, const cpl_hf *hf,
-                                 const char *given)
+                                 const char *given, const char *flag)
 {
     char *taken = given ? cpl_text_copy(given) : NULL;
     *out        = NULL;
@@ -148,11 +150,11 @@ cpl_status cpl_hf_load_tokenizer(cpl_tokenizer **out, char **path, const cpl_hf 
     if (!taken && given) return CPL_ERR_MEMORY;
     if (!given) CPL_TRY(cpl_hf_tokenizer_path(&taken, hf));
     if (!taken)
-        return CPL_FAIL(CPL_ERR_INPUT, "%s has no tokenizer.json: name one with --tokenizer",
-                        cpl_hf_folder(hf));
+        return CPL_FAIL(CPL_ERR_INPUT, "%s has no tokenizer.json: %s%s", cpl_hf_folder(hf),
+                        flag ? "name one with " : "put the model's there", flag ? flag : "");
     cpl_status status =
         given ? cpl_tokenizer_load_given(out, taken) : cpl_tokenizer_load(out, taken);
-    if (status == CPL_OK) status = check_vocabulary(hf, *out, taken);
+    if (status == CPL_OK) status = check_vocabulary(hf, *out, taken, flag);
     if (status != CPL_OK) {
         cpl_tokenizer_free(*out);
         *out = NULL;

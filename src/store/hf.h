@@ -34,9 +34,9 @@ CPL_NODISCARD cpl_status cpl_hf_tokenizer_path(char **path, const cpl_hf *hf);
 /* The tokenizer that the model is read with: `given` (a path), or the directory's own if it is
  * NULL. If `path` is not NULL, sets it to the path used, from cpl_alloc. CPL_ERR_INPUT: there is
  * none, it is damaged, or it has more ids than the model's vocabulary rows; nothing is owned
- * then. */
+ * then. `flag` is the user's way to name one, NULL if there is none. */
 CPL_NODISCARD cpl_status cpl_hf_load_tokenizer(cpl_tokenizer **out, char **path, const cpl_hf *hf,
-                                               const char *given);
+                                               const char *given, const char *flag);
 
 /* Fills the masters of a model initialised with cpl_hf_config and refreshes the copies. A missing
  * tensor and one of another shape are CPL_ERR_INPUT with its name and both shapes. */

@@ -190,7 +190,11 @@ def check_bad(work, folder, text):
     shutil.copytree(folder / "last", bare)
     (bare / "tokenizer.json").unlink()
     (bare / "checksums.json").unlink()
-    bad(1, ["bare has no tokenizer.json"], "inspect", bare, "--text", text)
+    bad(1, ["bare has no tokenizer.json: name one with --tokenizer"], "inspect", bare, "--text", text)
+    other, own = ({**report(of, text, *words)[0]["routing"], "model": ""} for of, words in
+                  ((bare, ("--tokenizer", work / "T.json")), (folder / "last", ())))
+    check(other == own, "a tokenizer of another place does not take the place of the folder's")
+    bad(2, ["--tokenizer", "give --text too"], "inspect", folder, "--tokenizer", work / "T.json")
     config = read_json(bare / "config.json")
     shutil.copy(work / "T.json", bare / "tokenizer.json")
     config["vocab_size"] = 100

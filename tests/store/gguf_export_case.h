@@ -72,7 +72,7 @@ static inline cpl_status export_to(const char *path, const char *folder, cpl_for
     cpl_hf *hf        = NULL;
     cpl_tokenizer *t  = NULL;
     cpl_status status = cpl_hf_open(&hf, folder, NULL);
-    if (status == CPL_OK) status = cpl_hf_load_tokenizer(&t, NULL, hf, NULL);
+    if (status == CPL_OK) status = cpl_hf_load_tokenizer(&t, NULL, hf, NULL, NULL);
     if (status == CPL_OK) status = cpl_gguf_export_write(done, hf, t, path, type, "a name", log);
     cpl_tokenizer_free(t);
     cpl_hf_close(hf);

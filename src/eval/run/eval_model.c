@@ -36,7 +36,8 @@ cpl_status cpl_eval_model_open(cpl_eval_model *e, const char *model_dir, const c
     cpl_status status = CPL_OK;
     memset(e, 0, sizeof *e);
     CPL_TRY_DONE(cpl_hf_open(&e->hf, model_dir, log));
-    CPL_TRY_DONE(cpl_hf_load_tokenizer(&e->tokenizer, &e->tokenizer_path, e->hf, tokenizer));
+    CPL_TRY_DONE(
+        cpl_hf_load_tokenizer(&e->tokenizer, &e->tokenizer_path, e->hf, tokenizer, "--tokenizer"));
     cpl_tokenizer_warn(e->tokenizer, log);
     CPL_TRY_DONE(check_fit(e));
     const cpl_hf_tokens *tokens = cpl_hf_tokens_of(e->hf);
