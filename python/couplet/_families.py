@@ -34,7 +34,8 @@ class Family:
 
 LAYER = re.compile(r"(?<![^.])(?:layers|blocks|decoder_layer|h|block|blk)\.([0-9]{1,9})\.")
 MTP = re.compile(r"(?:^|\.)mtp[._]")  # multi-token prediction
-SUBLAYER = r"(?:layer\.[0-9]{1,9}\.)?"  # of Switch, between the layer's number and the names
+# What is between the layer's number and the names: wrappers, and "layer.1." of Switch.
+SUBLAYER = r"(?:_checkpoint_wrapped_module\.|_fsdp_wrapped_module\.|_orig_mod\.)*(?:layer\.[0-9]{1,9}\.)?"
 
 # Parts of names of tensors outside the text model.
 NOT_TEXT = ("vision", "visual", "audio", "talker", "code2wav", "code_predictor")
@@ -87,6 +88,8 @@ METHODS = {
     ".weight.absmax": "bitsandbytes",
     ".SCB": "bitsandbytes",
     ".weight_format": "bitsandbytes",
+    ".biases": "MLX",
+    ".scales": "MLX",
     ".weight_scale_2": "modelopt (NVFP4)",
     ".weight_global_scale": "compressed-tensors nvfp4-pack-quantized",
     ".weight_zero_point": "compressed-tensors with zero points",
@@ -130,6 +133,7 @@ class Role:
     pattern: Pattern
     expert: int                  # 0 if the pattern has no {e}
     number: tuple[int, int]      # span of the expert's number in that name
+    end: int                     # of the pattern in that name
     ending: Ending
     method: str | None           # of Ending.METHOD
 
@@ -160,7 +164,8 @@ class Patterns:
                 continue
             expert, number = (int(found["expert"]), found.span("expert")) if pattern.each else (0, (0, 0))
             ending = ENDINGS.get(found["ending"], Ending.METHOD)
-            return Role((i, expert, ending), pattern, expert, number, ending, METHODS.get(found["ending"]))
+            return Role((i, expert, ending), pattern, expert, number, found.start("ending"), ending,
+                        METHODS.get(found["ending"]))
         return None
 
 
@@ -247,12 +252,6 @@ class Config:
     def family_name(self) -> str:
         name = self.model_type or (self.family.model_types[0] if self.family else "")
         return name.partition(" ")[0]
-
-    @property
-    def transformers(self) -> int:
-        """The major version; 0: unknown."""
-        version = re.match(r"\s*[+-]?[0-9]+", string_at(self.levels[0], "transformers_version") or "")
-        return int(version[0]) if version else 0
 
     def group(self, cols: int, scales: int) -> int:
         """How many columns share a scale in a 4-bit matrix with `cols` columns and `scales` scales a row; 0: no

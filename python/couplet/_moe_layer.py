@@ -10,7 +10,8 @@ from dataclasses import dataclass, field
 from itertools import groupby
 from typing import NamedTuple
 
-from ._families import Config, Ending, Pattern, Patterns, Role, family_with_alternating_rows
+from ._families import (NOT_ROUTED, Config, Ending, Pattern, Patterns, Role, family_with_alternating_rows,
+                        has_any)
 from ._moe_matrix import FORMATS, Fault, Matrix, Stored
 
 
@@ -56,6 +57,7 @@ class Names:
     matches: list[Match]       # by pattern, then expert, then ending
     unmeasured: str | None     # why the layer has no figures
     projection: Stored | None  # in front of its experts
+    tensors: list[Stored]      # all of the layer
 
     def of(self, pattern: Pattern | None) -> list[Match]:
         return [m for m in self.matches if m.role.pattern == pattern]
@@ -106,17 +108,26 @@ class Builder:
     def _fill_half(self) -> bool:
         """A layer with a router or with experts, but not both."""
         matches = self.names.of(self.router or self.gate)
-        name = matches[0].tensor.name
+        name, there = matches[0].tensor.name, self._names_there()
         _refuse_method(self.path, matches)
         if self.router:
             self.layer.fault = (f"{self.path}: layer {self.layer.prefix} has the router {name}, but no "
-                                "experts under a known name")
+                                f"experts under a known name; it has {there}")
             return self.router in self.reading.patterns.own
         self.layer.fault = (f"{self.path}: layer {self.layer.prefix} has experts ({name}), but no router "
-                            "under a known name")
+                            f"under a known name; it has {there}")
         if not self.config.family:
             raise ValueError(self.layer.fault)
         return True
+
+
+    def _names_there(self) -> str:
+        """Up to three matrices of the layer that may be its router or its experts, by another name."""
+        suffixes = [tensor.name.removeprefix(self.layer.prefix) for tensor in self.names.tensors if tensor.rank > 1]
+        names = [suffix for suffix in suffixes if not has_any(suffix, NOT_ROUTED)
+                 and not self.reading.patterns.find(suffix) and (self.router or "expert" not in suffix)]
+        more = f" and {len(names) - 3} more" if len(names) > 3 else ""
+        return ", ".join(names[:3]) + more if names else "no other matrix that could be one"
 
 
 class Fit:
@@ -315,23 +326,40 @@ class Fit:
             return False
         return width in (self.gates.cols, self.gates.rows) or not self._gates_have(d)
 
+    def _is_down(self, beside: Stored, sizes: tuple[int, int]) -> bool:
+        stack = (self.gates.n,) if self.gates.stacked else ()
+        return beside.shape == (*stack, *sizes)
+
     def _square_is_columns(self) -> bool:
-        """Whether gate and up are columns, for a tensor that is square."""
-        fused, stacked = self.gate.mark == "+", self.gates.stacked
-        if not stacked:
-            return fused or (self.layer.router_transposed and not self.config.flag("vision_half"))
-        if not self.config.family:
-            raise ValueError(f"{self._tensor} is square and its family is not known: nothing says whether "
-                             "gate and up are among its rows or its columns")
-        bare = self.gates.format not in ("F4_PAIR", "INT4_WORD")
-        return fused and (self.config.flag("columns") or (self.config.flag("bare_columns") and bare)
-                          or (self.config.flag("columns_before_5") and self.config.transformers < 5))
+        """Whether the rows of a gate are columns of a tensor with two axes of length d: the scales say so, if there
+        is one for each row or column, and the down projection in the module of gate and up, which is stored the same
+        way round."""
+        gates, d = self.gates, self.layer.d
+        says: dict[bool, Stored] = {}
+        if gates.scale and (gates.block_rows == 1) != (gates.block_cols == 1):
+            says[gates.block_cols == 1] = gates.scale
+        first = next(iter(self.experts.values()))[0]
+        module = first.tensor.name[:len(self.layer.prefix) + first.role.end].rpartition(".")[0] + "."
+        for beside in self.names.tensors:
+            if self.gate.mark == "+" and d % 2 == 0 and beside.name.startswith(module):
+                says.update({columns: beside for columns, sizes in ((False, (d, d // 2)), (True, (d // 2, d)))
+                             if self._is_down(beside, sizes)})
+        if len(says) == 2:
+            raise ValueError(f"{self._tensor} is square: by {says[False].name} the rows of a gate are among its rows, "
+                             f"by {says[True].name} among its columns")
+        if not says and (self.gate.mark == "+" or not self.config.family):
+            lacks = ("no down projection beside it" if self.gate.mark == "+"
+                     else "neither a known family nor scales for each row")
+            raise ValueError(f"{self._tensor} is square, and {lacks} says whether the rows of a gate are among its "
+                             "rows or its columns")
+        return True in says
 
     def _set_orientation(self) -> None:
         A, B, d = self.gates.rows, self.gates.cols, self.layer.d
         columns = A == d and (self.gates.stacked or self.config.flag("transposed"))
         if columns and B == d:
-            columns = self._square_is_columns()
+            columns = (self._square_is_columns() if self.gates.stacked or self.gate.mark == "+"
+                       else self.layer.router_transposed and not self.config.flag("vision_half"))
         if not columns and B != d:
             raise Fault(f"{self._tensor} is {self.gates.tensor.sizes}, but the rows of router "
                         f"{self.rows.tensor.name} have {d} numbers")

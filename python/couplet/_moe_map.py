@@ -49,7 +49,7 @@ def _has_two_parts(names: list[str]) -> bool:
 
 
 def _read_names(prefix: str, tensors: list[Stored], patterns: Patterns) -> Names:
-    names = Names([], None, None)
+    names = Names([], None, None, tensors)
     for tensor in tensors:
         suffix = tensor.name.removeprefix(prefix)
         reasons = (reason for part, reason in UNMEASURED.items() if part in suffix)

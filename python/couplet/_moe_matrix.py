@@ -162,21 +162,26 @@ class Matrix:
         form = "F8_E8M0" if scale.type_name == "U8" else scale.format
         if FORMATS.get(form or "") != 1:
             raise self._unread(scale)
-        if not self.block_rows:
+        open_ = not self.block_rows
+        if open_:
             self._find_scale_blocks(scale)
         rows, cols = parts_of(self.rows, self.block_rows), parts_of(self.cols, self.block_cols)
         if scale.n_elements != 1 and not self._is_grid(scale, rows, cols):
-            raise Fault(f"{self.path}: tensor {scale.name} is {scale.sizes}, but {self.rows} rows of "
-                        f"{self.cols} numbers in blocks of [{self.block_rows},{self.block_cols}] have "
-                        f"[{rows},{cols}] scales")
+            others = f", [{self.rows},1] for rows, [1,{self.cols}] for columns" if open_ and not self.grid else ""
+            raise Fault(f"{self.path}: tensor {scale.name} is {scale.sizes}, but the scales of {self.rows} rows of "
+                        f"{self.cols} numbers are [{rows},{cols}] for blocks of "
+                        f"[{self.block_rows},{self.block_cols}]{others}")
 
     def _find_scale_blocks(self, scale: Stored) -> None:
-        """How many numbers share a scale, where the weight's format leaves it open: all, a row, or a block."""
+        """How many numbers share a scale, where the weight's format leaves it open: all, a row, a column, or a
+        block."""
         one_a_row = scale.rank < 2 or scale.last == 1
         if scale.n_elements == 1 or (self.stacked and scale.n_elements == self.n):
             self.block_rows, self.block_cols = self.rows, self.cols
         elif not self.grid and one_a_row and scale.n_elements == self.n * self.rows:
             self.block_rows, self.block_cols = 1, self.cols
+        elif not self.grid and scale.rank > 1 and scale.shape[-2:] == (1, self.cols):
+            self.block_rows, self.block_cols = self.rows, 1
         else:
             self.block_rows, self.block_cols = self.config.block
 

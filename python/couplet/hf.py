@@ -27,11 +27,7 @@ AnyErc = TypeVar("AnyErc", bound=_erc.Erc)
 
 def config_of(model: nn.Module) -> Dict[str, Any]:
     config: Any = getattr(model, "config", None)
-    config = config.to_dict() if hasattr(config, "to_dict") else dict(config or {})
-    if "transformers_version" in config:  # that of the file; the layout in memory is this one's
-        import transformers
-        config["transformers_version"] = transformers.__version__
-    return dict(config)
+    return dict(config.to_dict() if hasattr(config, "to_dict") else config or {})
 
 
 def _name_of(model: nn.Module) -> str:

@@ -61,6 +61,7 @@ STORED = {
     "f8 exponents": (FP8, lambda s: [("", "F8_E4M3", s), (".scale", "U8", blocks_of(s, 16, 24))]),
     "f8 stacked": (FP8, lambda s: [("", "F8_E4M3", s), ("_scale_inv", "F8_E8M0", blocks_of(s, 16, 24))]),
     "f8 rows": (FLOATS, lambda s: [(".weight", "F8_E4M3", s), (".weight_scale", "BF16", [*s[:-1], 1])]),
+    "f8 columns": (FLOATS, lambda s: [("", "F8_E4M3", s), ("_scale", "BF16", [*s[:-2], 1, s[-1]])]),
     "f8 whole": (FLOATS, lambda s: [(".weight", "F8_E4M3", s), (".weight_scale", "F32", [1])]),
     "f8 alone": (FP8, lambda s: [(".weight", "F8_E4M3", s)]),
     "mxfp4": ({}, lambda s: [("_blocks", "U8", [*s[:-1], s[-1] // 32, 16]),
@@ -71,6 +72,8 @@ STORED = {
                            (".scale", "F8_E8M0", blocks_of(s, 1, 32))]),
     "int4": (INT4, lambda s: [(".weight_packed", "I32", blocks_of(s, 1, 8)),
                               (".weight_scale", "BF16", blocks_of(s, 1, 16)), (".weight_shape", "I64", [2])]),
+    "mlx": ({}, lambda s: [(".weight", "U32", blocks_of(s, 1, 8)), (".scales", "F16", blocks_of(s, 1, 16)),
+                           (".biases", "F16", blocks_of(s, 1, 16))]),
     "gptq": ({}, lambda s: [(".qweight", "I32", blocks_of(s, 1, 8)),
                             (".scales", "F16", blocks_of(s, 16, 1))]),
 }
@@ -93,6 +96,7 @@ class Case:
     more_experts: int = 0          # of another width
     dense: int = 0                 # layers before
     bias: bool = False
+    down: str = ""                 # a down projection that goes with rows or columns, in the gates' module
     others: dict = field(default_factory=dict, hash=False)
     config: dict = field(default_factory=dict, hash=False)
 
@@ -107,6 +111,9 @@ class Case:
                 yield prefix + name.replace("{e}", str(e)) + ending, type_name, stored
             if self.bias:
                 yield prefix + name.replace("{e}", str(e)) + ".bias", "F32", [A]
+            if self.down:
+                down = [self.D, self.d] if self.down == "columns" else [self.d, self.D]
+                yield f"{prefix}{name.rpartition('.')[0]}.down".replace("{e}", str(e)), "BF16", down if each else [n, *down]
 
     def request(self):
         rows = N + self.extra
@@ -134,7 +141,9 @@ VARIANTS = [
     dict(config={"text_config": {"top_k_experts": 2}, "thinker_config": {"text_config": {"moe_k": 3}}}),
     dict(config={"model_type": "odd", "text_config": {"model_type": "gpt_oss"}}),
     dict(config={"model_type": None, "moe": {"num_experts_per_tok": 2}}),
-    *(dict(D=WIDTH // 2, config={"transformers_version": one}) for one in ("4.57.0", "5.0.0.dev0", 5)),
+    *(dict(D=size, down=down, stored=stored) for size in (D, WIDTH // 2) for down in KINDS[:2]
+      for stored in ("bf16", "f8 rows", "f8 columns", "f8 stacked", "mxfp4")),
+    dict(prefixes=("model.layers.0._orig_mod.", "layers.1._checkpoint_wrapped_module._fsdp_wrapped_module.")),
     dict(prefixes=ENCODER_DECODER), dict(prefixes=(TEXT, "visual.blocks.0.", "audio.layers.0.")),
     dict(prefixes=("mtp.layers.0.", "model.layers.0.", "h.1.")), dict(prefixes=("h.0.", "blk.0.")),
     dict(prefixes=("transformer.decoder_layer.0.", "transformer.blocks.1.")),
@@ -258,7 +267,7 @@ WORDS = """experts gate gate_up_proj router mlp w13_weight w1 up_proj layers h m
     latent_proj self_attn x""".split()
 VALUES = (0, 1, 2, N, 9, -3, 2.0, 1 << 41, True, None, "6", "", [2, 2], [7], [], {}, [[6]], float("nan"))
 KEYS = """num_hidden_layers n_layer num_experts n_routed_experts moe.num_experts num_experts_per_tok moe_k
-    moe_latent_size text_config moe transformers_version model_type quantization_config ffn_config
+    moe_latent_size text_config moe model_type quantization_config ffn_config
     thinker_config.text_config""".split()
 MODEL_TYPES = ("", "odd", "odd one", "gpt_oss_finetune", "git", "mixtral", "gpt_oss", "longcat", "inkling",
                "llama4", "ernie4_5_moe", "ernie4_5_moe_vl", "qwen3_vl_moe", "gemma4", "doge", 7, None,

@@ -91,6 +91,22 @@ def test_saved_weights_load_unchanged(tmp_path):
         assert torch.equal(a, b)
 
 
+@pytest.mark.parametrize("columns", (False, True))
+@pytest.mark.parametrize("version", ("4.57.0", "5.23.0", None))
+def test_square_gates_lie_as_the_down_projection_does(columns, version):
+    experts, n, d, D = "model.layers.0.mlp.experts.", 4, 6, 3
+    model = InMemory("qwen3_vl_moe", {"model.layers.0.mlp.gate.weight": (n, d), experts + "gate_up_proj": (n, d, d),
+                                      experts + "down_proj": (n, D, d) if columns else (n, d, D)},
+                     transformers_version=version)
+    p = dict(model.named_parameters())
+    gates = p[experts + "gate_up_proj"]
+    gates = gates.mT[:, :D].contiguous() if columns else gates[:, :D].contiguous()
+    close(couplet.hf.attach(model).loss(), couplet.erc_loss(p["model.layers.0.mlp.gate.weight"], gates), 1e-6)
+    del model.model.layers._modules["0"].mlp.experts.down_proj
+    with pytest.raises(ValueError, match="gate_up_proj is square, and no down projection beside it says"):
+        couplet.hf.attach(model)
+
+
 # ---- once per optimizer step ----
 
 def is_evaluated(loss):

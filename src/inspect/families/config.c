@@ -2,7 +2,6 @@
 
 #include <inttypes.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 enum { DEFAULT_BLOCK = 128, MAX_KEY = 128, MAX_NOTES = 4 };
@@ -266,10 +265,8 @@ cpl_status cpl_moe_config_read(cpl_moe_config *out, const json_t *config, const 
     find_family(out, config);
     out->n_layers = layers_of(out);
     if (is_gguf) return CPL_OK;
-    const char *version = string_at(config, "transformers_version");
-    out->transformers   = version ? strtol(version, NULL, 10) : 0;
-    out->quant          = quant_of(out);
-    out->quant_method   = out->quant ? method_of(out->quant) : NULL;
+    out->quant        = quant_of(out);
+    out->quant_method = out->quant ? method_of(out->quant) : NULL;
     find_blocks(out);
     return check_method(out, path);
 }

@@ -161,7 +161,8 @@ static int by_pattern(const void *a, const void *b)
 
 static cpl_layer_names read_names(map_builder *m, const group *here)
 {
-    cpl_layer_names names = {.matches = m->matches};
+    cpl_layer_names names = {
+        .matches = m->matches, .tensors = m->tensors + here->first, .n_tensors = here->count};
     for (int64_t i = here->first; i < here->first + here->count; i++) {
         const char *name = name_at(m, i), *suffix = name + here->prefix;
         if (!cpl_name_is_text(name) || cpl_name_is_mtp(name)) continue;
@@ -296,6 +297,13 @@ static const char *likely_name(const map_builder *m)
     return NULL;
 }
 
+static bool are_adapters(const map_builder *m)
+{
+    for (int64_t i = 0; i < m->source->count; i++)
+        if (!strstr(name_at(m, i), "lora_")) return false;
+    return true;
+}
+
 static cpl_status refuse_none(const map_builder *m)
 {
     const char *path = m->source->path;
@@ -308,6 +316,11 @@ static cpl_status refuse_none(const map_builder *m)
                                 "%s: no MoE layers: none below the %" PRId64
                                 " layers of the config has experts under a known name",
                                 path, m->config.n_layers);
+    if (are_adapters(m))
+        return CPL_FAIL(CPL_ERR_INPUT,
+                        "%s: holds a LoRA adapter (%s) and no model: merge the adapter into its "
+                        "model (merge_and_unload of PEFT), save that, and name it",
+                        path, name_at(m, 0));
     const char *likely = likely_name(m);
     if (likely)
         return CPL_FAIL(CPL_ERR_INPUT,

@@ -84,30 +84,24 @@ typedef enum cpl_family_flag {
     /* gate and up rows alternate in the shared axis, the gate first, in tensors of the row's own
      * names; else two halves */
     CPL_FLAG_INTERLEAVED = 1 << 0,
-    /* a tensor [n, 2D, d] or [n, d, 2D] with 2D == d is the latter */
-    CPL_FLAG_COLUMNS = 1 << 1,
-    /* the same if transformers_version is below 5 or unknown */
-    CPL_FLAG_COLUMNS_BEFORE_5 = 1 << 2,
-    /* the same if it is not quantised */
-    CPL_FLAG_BARE_COLUMNS = 1 << 3,
     /* the router has further rows, for experts that compute nothing; n is the config's */
-    CPL_FLAG_ZERO_EXPERTS = 1 << 4,
+    CPL_FLAG_ZERO_EXPERTS = 1 << 1,
     /* the router has further rows, for shared experts */
-    CPL_FLAG_SHARED_ROWS = 1 << 5,
+    CPL_FLAG_SHARED_ROWS = 1 << 2,
     /* the second half of the experts, and the second numbers of lists in the config, are those for
      * pictures; router stored [d,n] if shapes do not decide */
-    CPL_FLAG_VISION_HALF = 1 << 6,
-    /* matrices may be stored [in,out]; they are if shapes do not decide and gate and up share a
-     * tensor */
-    CPL_FLAG_TRANSPOSED = 1 << 7,
+    CPL_FLAG_VISION_HALF = 1 << 3,
+    /* matrices may be stored [in,out], and so is the router if shapes do not decide and gate and up
+     * share a tensor */
+    CPL_FLAG_TRANSPOSED = 1 << 4,
     /* a tensor may be cut along its rows over several files */
-    CPL_FLAG_SLICES = 1 << 8,
+    CPL_FLAG_SLICES = 1 << 5,
     /* router and experts read different vectors */
-    CPL_FLAG_NOT_COMPARABLE = 1 << 9,
+    CPL_FLAG_NOT_COMPARABLE = 1 << 6,
     /* the router's bias enters the choice of experts only: no bias of M */
-    CPL_FLAG_CHOICE_BIAS = 1 << 10,
+    CPL_FLAG_CHOICE_BIAS = 1 << 7,
     /* recognised by a config without model_type that has `moe` */
-    CPL_FLAG_NO_CONFIG = 1 << 11,
+    CPL_FLAG_NO_CONFIG = 1 << 8,
 } cpl_family_flag;
 
 /* Every row of the table, for help and other languages' copies: (count) rows. */

@@ -132,21 +132,63 @@ static void misfit(cpl_layer_builder *f)
               f->layer->d);
 }
 
-/* Columns or rows, for a tensor that fits both ways. */
+/* ---- a stack, or gate and up, with two axes of length d: whether gates are rows or columns ---- */
+
+/* Whether `beside` is the down projection of the experts, which is stored the same way round: with
+ * gate and up in columns it is [D,d], else [d,D]. */
+static bool is_down(const cpl_layer_builder *f, const cpl_stored *beside, bool *columns)
+{
+    int64_t d = f->layer->d, D = d / 2;
+    if (beside->rank != 2 + f->gates.stacked || d % 2) return false;
+    if (f->gates.stacked && beside->shape[0] != f->gates.n) return false;
+    if (!cpl_name_is_text(beside->name) || cpl_name_is_mtp(beside->name)) return false;
+    const int64_t *last = beside->shape + f->gates.stacked;
+    *columns            = last[0] == D && last[1] == d;
+    return *columns || (last[0] == d && last[1] == D);
+}
+
+/* Sets says[0] to a tensor that shows that the rows of a gate are rows, says[1] to one for columns:
+ * the scales, if there is one for each row or column, and the down projection in the module of gate
+ * and up. */
+static void find_signs(const cpl_layer_builder *f, const cpl_stored *says[2])
+{
+    const cpl_stored_matrix *m = &f->all[0];
+    const char *name           = f->first[0]->tensor->name;
+    size_t module              = (size_t)(f->first[0]->end - name);
+    bool columns;
+    if (m->scale && (m->block_rows == 1) != (m->block_cols == 1))
+        says[m->block_cols == 1] = m->scale;
+    while (module > 0 && name[module - 1] != '.') module--;
+    if (cpl_gate_pattern(f)->mark != '+') return;
+    for (int64_t i = 0; i < f->names->n_tensors; i++) {
+        const cpl_stored *beside = f->names->tensors[i];
+        if (strncmp(beside->name, name, module) == 0 && is_down(f, beside, &columns))
+            says[columns] = beside;
+    }
+}
+
 static bool square_is_columns(cpl_layer_builder *f)
 {
-    const cpl_moe_config *config = f->r->config;
-    bool quantised =
-        f->all[0].format == CPL_FORMAT_F4_PAIR || f->all[0].format == CPL_FORMAT_INT4_WORD;
-    if (config->is_gguf) return false;
-    if (!cpl_family_is_listed(f) && !f->refusal)
+    const cpl_stored *gate = f->all[0].weight, *says[2] = {NULL, NULL};
+    if (f->r->config->is_gguf) return false;
+    find_signs(f, says);
+    bool open = !says[0] && !says[1];
+    if (open && cpl_gate_pattern(f)->mark != '+' && cpl_family_is_listed(f)) return false;
+    if (says[0] && says[1] && !f->refusal)
+        f->refusal =
+            CPL_SAY(f,
+                    "%s: tensor %s is square: by %s the rows of a gate are among its rows, "
+                    "by %s among its columns",
+                    gate->path, gate->name, says[0]->name, says[1]->name);
+    if (open && !f->refusal)
         f->refusal = CPL_SAY(f,
-                             "%s: tensor %s is square and its family is not known: nothing says "
-                             "whether gate and up are among its rows or its columns",
-                             f->all[0].weight->path, f->all[0].weight->name);
-    return cpl_fit_flag(f, CPL_FLAG_COLUMNS) ||
-           (cpl_fit_flag(f, CPL_FLAG_BARE_COLUMNS) && !quantised) ||
-           (cpl_fit_flag(f, CPL_FLAG_COLUMNS_BEFORE_5) && config->transformers < 5);
+                             "%s: tensor %s is square, and %s says whether the rows of a gate are "
+                             "among its rows or its columns",
+                             gate->path, gate->name,
+                             cpl_gate_pattern(f)->mark == '+' ? "no down projection beside it"
+                                                              : "neither a known family nor scales"
+                                                                " for each row");
+    return says[1] != NULL;
 }
 
 static bool set_orientation(cpl_layer_builder *f)
@@ -155,13 +197,10 @@ static bool set_orientation(cpl_layer_builder *f)
     int64_t A = f->gates.rows, B = f->gates.cols, d = f->layer->d;
     bool may_turn = f->gates.stacked || cpl_fit_flag(f, CPL_FLAG_TRANSPOSED);
     bool columns  = A == d && may_turn;
-    if (columns && B == d) {
-        bool one_each = !f->gates.stacked && pattern->mark != '+';
-        columns = one_each ? f->layer->router_transposed && !cpl_fit_flag(f, CPL_FLAG_VISION_HALF)
-                  : f->gates.stacked && pattern->mark != '+' && cpl_family_is_listed(f) ? false
-                  : f->gates.stacked ? square_is_columns(f)
-                                     : true;
-    }
+    if (columns && B == d)
+        columns = f->gates.stacked || pattern->mark == '+'
+                      ? square_is_columns(f)
+                      : f->layer->router_transposed && !cpl_fit_flag(f, CPL_FLAG_VISION_HALF);
     if (!columns && B != d) {
         misfit(f);
         return false;

@@ -247,6 +247,26 @@ static void fill_figures(cpl_layer_builder *f)
     set_note(f);
 }
 
+/* Up to three matrices of the layer that may be its router or its experts, by another name. */
+static const char *names_there(cpl_layer_builder *f)
+{
+    enum { MOST = 3 };
+    const char *names = "";
+    int64_t count     = 0;
+    for (int64_t i = 0; i < f->names->n_tensors; i++) {
+        const cpl_stored *tensor = f->names->tensors[i];
+        const char *suffix       = tensor->name + strlen(f->layer->prefix);
+        cpl_name_match known;
+        if (tensor->rank < 2 || !cpl_name_is_text(tensor->name) || cpl_name_is_mtp(tensor->name) ||
+            !cpl_name_is_routed(suffix) || cpl_name_patterns_find(&known, f->r->patterns, suffix) ||
+            (f->router < 0 && strstr(suffix, "expert")))
+            continue;
+        if (count++ < MOST) names = CPL_SAY(f, "%s%s%s", names, *names ? ", " : "", suffix);
+    }
+    if (!count) return "no other matrix that could be one";
+    return count <= MOST ? names : CPL_SAY(f, "%s and %" PRId64 " more", names, count - MOST);
+}
+
 /* A layer with a router or with experts only. */
 static void fill_half(cpl_layer_builder *f, bool *is_moe)
 {
@@ -255,11 +275,11 @@ static void fill_half(cpl_layer_builder *f, bool *is_moe)
     for (int64_t i = 0; i < count; i++) refuse_method(f, &matches[i]);
     if (f->router >= 0) {
         *is_moe = f->router < f->r->patterns->own;
-        CPL_FAULT(f, "%s: layer %s has the router %s, but no experts under a known name",
-                  matches->tensor->path, f->layer->prefix, matches->tensor->name);
+        CPL_FAULT(f, "%s: layer %s has the router %s, but no experts under a known name; it has %s",
+                  matches->tensor->path, f->layer->prefix, matches->tensor->name, names_there(f));
     } else {
-        CPL_FAULT(f, "%s: layer %s has experts (%s), but no router under a known name",
-                  matches->tensor->path, f->layer->prefix, matches->tensor->name);
+        CPL_FAULT(f, "%s: layer %s has experts (%s), but no router under a known name; it has %s",
+                  matches->tensor->path, f->layer->prefix, matches->tensor->name, names_there(f));
     }
     if (!cpl_family_is_listed(f) && f->router < 0 && !f->refusal) f->refusal = f->fault;
 }

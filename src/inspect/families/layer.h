@@ -45,6 +45,7 @@ typedef struct cpl_name_match {
     int pattern;
     int64_t expert;     /* 0 if the pattern has no {e} */
     const char *digits; /* of the expert's number in the name; NULL: none */
+    const char *end;    /* of the pattern in the name */
     cpl_ending ending;
     const char *method; /* of CPL_ENDING_METHOD */
     const cpl_stored *tensor;
@@ -56,6 +57,10 @@ bool cpl_name_layer(const char *name, size_t *prefix, int64_t *layer);
 
 bool cpl_name_is_mtp(const char *name);
 bool cpl_name_is_text(const char *name); /* of the text model: not vision, audio, ... */
+
+/* Whether a tensor with this name after its layer's prefix may belong to the router or a routed
+ * expert: not attention, a shared expert, ... */
+bool cpl_name_is_routed(const char *suffix);
 
 /* Why a layer with this tensor has no figures; NULL: nothing against it. */
 const char *cpl_name_unmeasured(const char *suffix);
@@ -113,7 +118,6 @@ typedef struct cpl_moe_config {
     const char *quant_method;       /* NULL: none */
     int64_t block_rows, block_cols; /* of f8 scales */
     int64_t n_layers;               /* without multi-token prediction; -1: unknown */
-    int64_t transformers;           /* major version; 0: unknown */
 } cpl_moe_config;
 
 /* CPL_ERR_INPUT for a quantisation that is not read. Borrows from `config`. */
@@ -181,6 +185,8 @@ typedef struct cpl_layer_reading {
 typedef struct cpl_layer_names {
     const cpl_name_match *matches; /* (n_matches) by pattern, then expert, then ending */
     int64_t n_matches;
+    const cpl_stored *const *tensors; /* (n_tensors) all of the layer, by name */
+    int64_t n_tensors;
     const char *unmeasured;       /* NULL, or why it has no figures */
     const cpl_stored *projection; /* NULL, or the projection before its experts */
 } cpl_layer_names;

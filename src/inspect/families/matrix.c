@@ -120,17 +120,22 @@ static const char *make_plain(const cpl_matrix_parts *m)
 
 /* ---- the scale ---- */
 
-/* The number of values for one factor, if the weight does not define it: all, a row, or a block. */
+/* The number of values for one factor, if the weight does not define it: all, a row, a column, or a
+ * block. */
 static void find_scale_blocks(const cpl_matrix_parts *m)
 {
     const cpl_stored *scale = m->scale;
     int64_t last            = scale->rank > 1 ? scale->shape[scale->rank - 1] : 1;
+    bool across             = scale->rank > 1 && scale->shape[scale->rank - 2] == 1;
     if (scale->n_elements == 1 || (m->shape->stacked && scale->n_elements == m->shape->n)) {
         m->out->block_rows = m->shape->rows;
         m->out->block_cols = m->shape->cols;
     } else if (!m->grid && last == 1 && scale->n_elements == m->shape->n * m->shape->rows) {
         m->out->block_rows = 1;
         m->out->block_cols = m->shape->cols;
+    } else if (!m->grid && across && last == m->shape->cols) {
+        m->out->block_rows = m->shape->rows;
+        m->out->block_cols = 1;
     } else {
         m->out->block_rows = m->config->block_rows;
         m->out->block_cols = m->config->block_cols;
@@ -159,17 +164,22 @@ static const char *make_scale(const cpl_matrix_parts *m)
     out->scale_format       = is_type(scale, "U8") ? CPL_FORMAT_F8_E8M0 : scale->format;
     if (out->scale_format == CPL_FORMAT_OTHER || cpl_format_block_numbers(out->scale_format) != 1)
         return unread(m, scale);
-    if (!out->block_rows) find_scale_blocks(m);
+    const bool open = !out->block_rows;
+    if (open) find_scale_blocks(m);
     int64_t rows = parts_of(m->shape->rows, out->block_rows);
     int64_t cols = parts_of(m->shape->cols, out->block_cols);
     if (scale->n_elements == 1 || is_grid(scale, m->shape->n, rows, cols)) return NULL;
     char have[128];
+    const char *others = "";
+    if (open && !m->grid)
+        others = cpl_pool_printf(m->pool, ", [%" PRId64 ",1] for rows, [1,%" PRId64 "] for columns",
+                                 m->shape->rows, m->shape->cols);
     return cpl_pool_printf(m->pool,
-                           "%s: tensor %s is %s, but %" PRId64 " rows of %" PRId64
-                           " numbers in blocks of [%" PRId64 ",%" PRId64 "] have [%" PRId64
-                           ",%" PRId64 "] scales",
+                           "%s: tensor %s is %s, but the scales of %" PRId64 " rows of %" PRId64
+                           " numbers are [%" PRId64 ",%" PRId64 "] for blocks of [%" PRId64
+                           ",%" PRId64 "]%s",
                            scale->path, scale->name, cpl_stored_shape(have, scale), m->shape->rows,
-                           m->shape->cols, out->block_rows, out->block_cols, rows, cols);
+                           m->shape->cols, rows, cols, out->block_rows, out->block_cols, others);
 }
 
 /* ---- both ---- */

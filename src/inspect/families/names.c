@@ -79,6 +79,11 @@ bool cpl_name_is_text(const char *name)
     return !has_any(name, not_text, COUNT(not_text));
 }
 
+bool cpl_name_is_routed(const char *suffix)
+{
+    return !has_any(suffix, not_routed, COUNT(not_routed));
+}
+
 const char *cpl_name_unmeasured(const char *suffix)
 {
     for (size_t i = 0; i < COUNT(unmeasured); i++)
@@ -210,6 +215,8 @@ static const struct {
     {".weight.absmax", CPL_ENDING_METHOD, "bitsandbytes"},
     {".SCB", CPL_ENDING_METHOD, "bitsandbytes"},
     {".weight_format", CPL_ENDING_METHOD, "bitsandbytes"},
+    {".biases", CPL_ENDING_METHOD, "MLX"},
+    {".scales", CPL_ENDING_METHOD, "MLX"},
     {".weight_scale_2", CPL_ENDING_METHOD, "modelopt (NVFP4)"},
     {".weight_global_scale", CPL_ENDING_METHOD, "compressed-tensors nvfp4-pack-quantized"},
     {".weight_zero_point", CPL_ENDING_METHOD, "compressed-tensors with zero points"},
@@ -218,6 +225,7 @@ static const struct {
 
 static bool ending_of(cpl_name_match *match, const char *rest)
 {
+    match->end = rest;
     for (size_t i = 0; i < COUNT(endings); i++) {
         if (strcmp(rest, endings[i].text) != 0) continue;
         match->ending = endings[i].ending;
@@ -251,10 +259,18 @@ static bool pattern_is_in(cpl_name_match *match, const cpl_name_pattern *pattern
     return false;
 }
 
-/* "layer.1." of Switch, which is between the layer's number and the names. */
+/* What training frameworks put around the modules of a layer. */
+static const char *const wrappers[] = {"_checkpoint_wrapped_module.", "_fsdp_wrapped_module.",
+                                       "_orig_mod."};
+
+/* Passes over wrappers and over "layer.1." of Switch, which are between the layer's number and the
+ * names. */
 static const char *without_sublayer(const char *suffix)
 {
     int64_t number;
+    for (size_t i = 0; i < COUNT(wrappers); i++)
+        if (strncmp(suffix, wrappers[i], strlen(wrappers[i])) == 0)
+            return without_sublayer(suffix + strlen(wrappers[i]));
     if (strncmp(suffix, "layer.", 6) != 0) return suffix;
     size_t digits = number_at(suffix + 6, &number);
     return digits && suffix[6 + digits] == '.' ? suffix + 6 + digits + 1 : suffix;
@@ -266,8 +282,7 @@ bool cpl_name_patterns_find(cpl_name_match *match, const cpl_name_patterns *patt
     const char *name = without_sublayer(suffix);
     for (int i = 0; i < patterns->count; i++) {
         *match = (cpl_name_match){.pattern = i};
-        if (pattern_is_in(match, &patterns->all[i], name))
-            return !has_any(suffix, not_routed, COUNT(not_routed));
+        if (pattern_is_in(match, &patterns->all[i], name)) return cpl_name_is_routed(suffix);
     }
     return false;
 }

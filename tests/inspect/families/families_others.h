@@ -138,12 +138,16 @@ static const families_case cases_others[] = {
     {"no router", TYPE("olmoe"), EACH_GATE("0") L "1.mlp.experts.{0-5}.gate_proj.weight BF16 20,32",
      "olmoe 0 0\nmodel.layers.0. 6 32 20 2 each\nmodel.layers.1. fault case: layer "
      "model.layers.1. has experts (model.layers.1.mlp.experts.0.gate_proj.weight), but no router "
-     "under a known name\n",
+     "under a known name; it has no other matrix that could be one\n",
      false},
-    {"no experts", TYPE("olmoe"), EACH_GATE("0") L "1.mlp.gate.weight BF16 6,32",
+    {"no experts under a known name", TYPE("olmoe"),
+     EACH_GATE("0") L "1.mlp.gate.weight BF16 6,32;" L "1.mlp.norm.weight BF16 32;" L
+                      "1.mlp.pool.{0-5}.in.weight BF16 20,32;" L
+                      "1.mlp.shared_expert.w1.weight BF16 20,32;" L
+                      "1.self_attn.q.weight BF16 32,32",
      "olmoe 0 0\nmodel.layers.0. 6 32 20 2 each\nmodel.layers.1. fault case: layer "
      "model.layers.1. has the router model.layers.1.mlp.gate.weight, but no experts under a known "
-     "name\n",
+     "name; it has mlp.pool.0.in.weight, mlp.pool.1.in.weight, mlp.pool.2.in.weight and 3 more\n",
      false},
     {"shapes disagree", TYPE("olmoe"),
      L "0.mlp.gate.weight BF16 6,32;" L "0.mlp.experts.{0-4}.gate_proj.weight BF16 20,32;" L
@@ -162,6 +166,13 @@ static const families_case cases_others[] = {
      "granitemoe 0 0\nmodel.layers.0. fault case: tensor "
      "model.layers.0.block_sparse_moe.input_linear.weight is [6,40,33], but the rows of router "
      "model.layers.0.block_sparse_moe.router.layer.weight have 32 numbers\n",
+     false},
+    {"scales of another shape", TYPE("olmoe"),
+     L "0.mlp.gate.weight BF16 6,32;" L "0.mlp.experts.{0-5}.gate_proj.weight F8_E4M3 20,32;" L
+       "0.mlp.experts.{0-5}.gate_proj.weight_scale F32 3,1",
+     "olmoe 0 0\nmodel.layers.0. fault case: tensor "
+     "model.layers.0.mlp.experts.0.gate_proj.weight_scale is [3,1], but the scales of 20 rows of "
+     "32 numbers are [1,1] for blocks of [128,128], [20,1] for rows, [1,32] for columns\n",
      false},
     {"scales missing",
      "{\"model_type\":\"olmoe\",\"quantization_config\":{\"quant_method\":\"fp8\"}}",

@@ -19,14 +19,55 @@ static const families_case cases_stacked[] = {
      "model.language_model.layers.0.mlp.experts.down_proj BF16 6,20,32;"
      "model.visual.blocks.0.mlp.gate.weight BF16 6,32",
      "qwen3_vl_moe 0 0\nmodel.language_model.layers.0. 6 32 20 2 columns of 40\n", false},
-    {"qwen3_vl_moe square, version 4",
+    {"square, by the down projection, not by the version",
      "{\"model_type\":\"qwen3_vl_moe\",\"transformers_version\":\"4.57.0\"}",
-     L "0.mlp.gate.weight BF16 6,32;" L "0.mlp.experts.gate_up_proj BF16 6,32,32",
-     "qwen3_vl_moe 0 0\nmodel.layers.0. 6 32 16 0 columns of 32\n", false},
-    {"qwen3_vl_moe square, version 5",
-     "{\"model_type\":\"qwen3_vl_moe\",\"transformers_version\":\"5.0.0.dev0\"}",
-     L "0.mlp.gate.weight BF16 6,32;" L "0.mlp.experts.gate_up_proj BF16 6,32,32",
-     "qwen3_vl_moe 0 0\nmodel.layers.0. 6 32 16 0 rows of 32\n", false},
+     L "{0-1}.mlp.gate.weight BF16 6,32;" L "{0-1}.mlp.experts.gate_up_proj BF16 6,32,32;" L
+       "0.mlp.experts.down_proj BF16 6,32,16;" L "1.mlp.experts.down_proj BF16 6,16,32",
+     "qwen3_vl_moe 0 0\nmodel.layers.0. 6 32 16 0 rows of 32\n"
+     "model.layers.1. 6 32 16 0 columns of 32\n",
+     false},
+    {"square, by the down projection, not by the family", TYPE("llama4"),
+     L "{0-1}.feed_forward.router.weight BF16 6,32;" L
+       "{0-1}.feed_forward.experts.gate_up_proj BF16 6,32,32;" L
+       "0.feed_forward.experts.down_proj F8_E4M3 6,32,16;" L
+       "1.feed_forward.experts.down_proj F8_E4M3 6,16,32",
+     "llama4 0 0\nmodel.layers.0. 6 32 16 2 rows of 32\n"
+     "model.layers.1. 6 32 16 2 columns of 32\n",
+     false},
+    {"square, of an unknown family", TYPE("odd"),
+     L "{0-1}.mlp.gate.weight BF16 6,32;" L "{0-1}.mlp.experts.gate_up_proj BF16 6,32,32;" L
+       "0.mlp.experts.down_proj BF16 6,32,16;" L "1.mlp.experts.down_proj BF16 6,16,32",
+     "odd 0 0 guess\nmodel.layers.0. 6 32 16 2 rows of 32\n"
+     "model.layers.1. 6 32 16 2 columns of 32\n",
+     false},
+    {"square, by the scales", "{\"model_type\":\"odd\",\"num_experts_per_tok\":2}",
+     L "{0-2}.mlp.gate.weight BF16 6,32;" L "{0-2}.mlp.experts.gate_up_proj F8_E4M3 6,32,32;" L
+       "0.mlp.experts.gate_up_proj_scale F32 6,32,1;" L
+       "1.mlp.experts.gate_up_proj_scale F32 6,1,32;" L
+       "2.mlp.experts.gate_up_proj_scale F32 6,1,1;" L "2.mlp.experts.down_proj BF16 6,16,32;" L
+       "3.mlp.gate.weight BF16 6,32;" L "3.mlp.experts.w1.weight F8_E4M3 6,32,32;" L
+       "3.mlp.experts.w1.weight_scale F32 6,32,1",
+     "odd 0 0 guess\nmodel.layers.0. 6 32 16 2 rows of 32 F8_E4M3 by F32 1,32\n"
+     "model.layers.1. 6 32 16 2 columns of 32 F8_E4M3 by F32 32,1\n"
+     "model.layers.2. 6 32 16 2 columns of 32 F8_E4M3 by F32 32,32\n"
+     "model.layers.3. 6 32 32 2 rows F8_E4M3 by F32 1,32\n",
+     false},
+    {"MLX", TYPE("qwen3_moe"),
+     L "{0-1}.mlp.gate.weight BF16 6,32;" L "{0-1}.mlp.switch_mlp.gate_proj.weight BF16 6,20,32;" L
+       "{0-1}.mlp.switch_mlp.down_proj.weight BF16 6,32,20",
+     "qwen3_moe 0 0\nmodel.layers.0. 6 32 20 2 rows\nmodel.layers.1. 6 32 20 2 rows\n", false},
+    {"MLX without a gate", TYPE("nemotron_h"),
+     "backbone.layers.0.mixer.gate.weight BF16 6,32;"
+     "backbone.layers.0.mixer.switch_mlp.fc1.weight BF16 6,20,32;"
+     "backbone.layers.0.mixer.switch_mlp.fc2.weight BF16 6,32,20",
+     "nemotron_h 0 0\nbackbone.layers.0. 6 32 20 2 rows\n", false},
+    {"torchtitan, in wrappers", NULL,
+     "layers.0._orig_mod._checkpoint_wrapped_module.moe.router.gate.weight BF16 6,32;"
+     "layers.0._orig_mod._checkpoint_wrapped_module.moe.experts.w1 BF16 6,20,32;"
+     "layers.0._orig_mod._checkpoint_wrapped_module.moe.experts.w2 BF16 6,32,20;"
+     "layers.1._fsdp_wrapped_module.moe.router.gate.weight BF16 6,32;"
+     "layers.1._fsdp_wrapped_module.moe.experts.w1 BF16 6,20,32",
+     " 0 0 guess\nlayers.0. 6 32 20 0 rows\nlayers.1. 6 32 20 0 rows\n", false},
     {"qwen3_vl_moe in rows", TYPE("qwen3_vl_moe"),
      L "0.mlp.gate.weight BF16 6,32;" L "0.mlp.experts.gate_up_proj BF16 6,40,32",
      "qwen3_vl_moe 0 0\nmodel.layers.0. 6 32 20 2 rows of 40\n", false},
@@ -34,7 +75,8 @@ static const families_case cases_stacked[] = {
      "model.language_model.layers.0.mlp.gate.weight BF16 6,32;"
      "model.language_model.layers.0.mlp.experts.gate_up_proj BF16 6,40,32;"
      "model.language_model.layers.1.mlp.gate.weight BF16 6,32;"
-     "model.language_model.layers.1.mlp.experts.gate_up_proj BF16 6,32,32",
+     "model.language_model.layers.1.mlp.experts.gate_up_proj BF16 6,32,32;"
+     "model.language_model.layers.1.mlp.experts.down_proj BF16 6,32,16",
      "qwen3_5_moe 0 0\nmodel.language_model.layers.0. 6 32 20 2 rows of 40\n"
      "model.language_model.layers.1. 6 32 16 2 rows of 32\n",
      false},
@@ -44,7 +86,8 @@ static const families_case cases_stacked[] = {
        "0.mlp.experts.down_proj BF16 6,20,32",
      "gpt_oss 0 0\nmodel.layers.0. 6 32 20 2 columns of 40 interleaved biased\n", false},
     {"gpt_oss square", TYPE("gpt_oss"),
-     L "0.mlp.router.linear.weight BF16 6,32;" L "0.mlp.experts.gate_up_proj BF16 6,32,32",
+     L "0.mlp.router.linear.weight BF16 6,32;" L "0.mlp.experts.gate_up_proj BF16 6,32,32;" L
+       "0.mlp.experts.down_proj BF16 6,16,32",
      "gpt_oss 0 0\nmodel.layers.0. 6 32 16 2 columns of 32 interleaved\n", false},
     {"gpt_oss as published",
      "{\"model_type\":\"gpt_oss\",\"num_experts_per_tok\":2,"
@@ -92,6 +135,7 @@ static const families_case cases_stacked[] = {
      "language_model." L "{1-2}.feed_forward.router.weight BF16 6,32;language_model." L
      "1.feed_forward.experts.gate_up_proj BF16 6,32,40;language_model." L
      "2.feed_forward.experts.gate_up_proj BF16 6,32,32;language_model." L
+     "2.feed_forward.experts.down_proj BF16 6,16,32;language_model." L
      "0.feed_forward.gate_proj.weight BF16 56,32;language_model." L
      "1.feed_forward.shared_expert.gate_proj.weight BF16 20,32;"
      "vision_model.model.layers.0.mlp.fc1.weight BF16 4,4",
@@ -102,7 +146,8 @@ static const families_case cases_stacked[] = {
      "ernie.layers.{0-1}.mlp.gate.weight F32 32,6;"
      "ernie.layers.0.mlp.experts.{0-5}.up_gate_proj.weight BF16 32,40;"
      "ernie.layers.0.mlp.experts.{0-5}.down_proj.weight BF16 20,32;"
-     "ernie.layers.1.mlp.experts.{0-5}.up_gate_proj.weight BF16 32,32",
+     "ernie.layers.1.mlp.experts.{0-5}.up_gate_proj.weight BF16 32,32;"
+     "ernie.layers.1.mlp.experts.{0-5}.down_proj.weight BF16 16,32",
      "ernie4_5_moe 0 0\nernie.layers.0. 6 32 20 2 columns of 40 in 6 turned\n"
      "ernie.layers.1. 6 32 16 2 columns of 32 in 6 turned\n",
      false},
@@ -124,6 +169,7 @@ static const families_case cases_stacked[] = {
      "model.language_model.layers.{0-1}.router.per_expert_scale BF16 6;"
      "model.language_model.layers.0.experts.gate_up_proj BF16 6,40,32;"
      "model.language_model.layers.1.experts.gate_up_proj BF16 6,32,32;"
+     "model.language_model.layers.1.experts.down_proj BF16 6,32,16;"
      "model.language_model.layers.{0-1}.mlp.gate_proj.weight BF16 56,32",
      "gemma4 0 0\nmodel.language_model.layers.0. 6 32 20 2 rows of 40 incomparable\n"
      "model.language_model.layers.1. 6 32 16 2 rows of 32 incomparable\n",
@@ -143,7 +189,8 @@ static const families_case cases_stacked[] = {
      "model.llm.layers.{0-1}.mlp.gate.weight BF16 8,32;model.llm.layers.{0-1}.mlp.gate.bias F32 8;"
      "model.llm.layers.0.mlp.experts.w13_weight BF16 6,40,32;"
      "model.llm.layers.1.mlp.experts.w13_weight BF16 6,32,32;"
-     "model.llm.layers.{0-1}.mlp.experts.w2_weight BF16 6,32,20",
+     "model.llm.layers.0.mlp.experts.w2_weight BF16 6,32,20;"
+     "model.llm.layers.1.mlp.experts.w2_weight BF16 6,32,16",
      "inkling_mm_model 0 0\nmodel.llm.layers.0. 6 32 20 2 rows of 40 interleaved extra 2\n"
      "model.llm.layers.1. 6 32 16 2 rows of 32 interleaved extra 2\n",
      false},
@@ -161,14 +208,16 @@ static const families_case cases_stacked[] = {
      "language_model." L "{0-1}.mlp.router.weight BF16 6,32;language_model." L
      "0.mlp.experts.fc1.weight BF16 6,32,40;language_model." L
      "1.mlp.experts.fc1.weight BF16 6,32,32;language_model." L
-     "{0-1}.mlp.experts.fc2.weight BF16 6,20,32;language_model." L
+     "0.mlp.experts.fc2.weight BF16 6,20,32;language_model." L
+     "1.mlp.experts.fc2.weight BF16 6,16,32;language_model." L
      "{0-1}.mlp.shared_experts.gate_proj.weight BF16 20,32",
      "aria 0 0\nlanguage_model.model.layers.0. 6 32 20 2 columns of 40\n"
      "language_model.model.layers.1. 6 32 16 2 columns of 32\n",
      false},
     {"openai_privacy_filter", TYPE("openai_privacy_filter"),
      L "{0-1}.mlp.router.weight BF16 6,32;" L "{0-1}.mlp.router.bias BF16 6;" L
-       "0.mlp.experts.gate_up_proj BF16 6,32,40;" L "1.mlp.experts.gate_up_proj BF16 6,32,32",
+       "0.mlp.experts.gate_up_proj BF16 6,32,40;" L "1.mlp.experts.gate_up_proj BF16 6,32,32;" L
+       "1.mlp.experts.down_proj BF16 6,16,32",
      "openai_privacy_filter 0 0\nmodel.layers.0. 6 32 20 2 columns of 40 biased\n"
      "model.layers.1. 6 32 16 2 columns of 32 biased\n",
      false},

@@ -37,6 +37,7 @@ typedef enum layout_numbers {
     AS_F8_E8M0,    /* .scale F8_E8M0 */
     AS_F8_CHANNEL, /* .weight_scale [out,1] */
     AS_F8_TENSOR,  /* .weight_scale [1] */
+    AS_F8_COLUMN,  /* _scale [n,1,out] */
     AS_F8_STACKED, /* _scale_inv [n,...] */
     AS_MXFP4,      /* _blocks [..., G, 16], _scales */
     AS_MXFP4_FLAT, /* _blocks [..., G 16] */
@@ -168,6 +169,7 @@ static inline void layout_blocks(const layout *t, int *rows, int *cols)
     *cols = t->block_cols;
     if (t->numbers == AS_F8_CHANNEL || layout_is_f4(t) || t->numbers == AS_INT4) *rows = 1;
     if (t->numbers == AS_F8_CHANNEL) *cols = layout_stored_cols(t);
+    if (t->numbers == AS_F8_COLUMN) *rows = layout_stored_rows(t), *cols = 1;
     if (t->numbers == AS_F8_TENSOR) {
         *rows = layout_stored_rows(t);
         *cols = layout_stored_cols(t);
@@ -319,6 +321,7 @@ static inline void layout_names(const layout *t, const char **weight, const char
     *scale    = ".weight_scale_inv";
     if (t->numbers == AS_F8_E8M0 || t->numbers == AS_F4) *scale = ".scale";
     if (t->numbers == AS_F8_CHANNEL || t->numbers == AS_F8_TENSOR) *scale = ".weight_scale";
+    if (t->numbers == AS_F8_COLUMN) *scale = "_scale";
     if (t->numbers == AS_F8_STACKED) *scale = "_scale_inv";
     if (t->numbers == AS_INT4) *weight = ".weight_packed", *scale = ".weight_scale";
     if (t->numbers == AS_MXFP4 || t->numbers == AS_MXFP4_FLAT)
@@ -415,6 +418,19 @@ static inline void layout_add_router(const layout *t, layout_files *f, const cha
                        layout_router(l, i, a));
 }
 
+/* The down projection of a pair, all zeros. */
+static inline void layout_add_down(const layout *t, layout_files *f, const char *prefix, int e)
+{
+    char stem[100], name[200];
+    int64_t shape[3] = {t->n, layout_turned(t) ? t->D : t->d, layout_turned(t) ? t->d : t->D};
+    int each         = layout_each(t);
+    snprintf(stem, sizeof stem, t->gate, e);
+    *strrchr(stem, '.') = 0;
+    snprintf(name, sizeof name, "%s%s.down_proj", prefix, stem);
+    layout_add(f, name, CPL_SAFETENSORS_BF16, 3 - each, shape + each,
+               (size_t)(shape[1] * shape[2]) * 2 * (size_t)(each ? 1 : t->n));
+}
+
 static inline void layout_add_layer(const layout *t, layout_files *f, int l)
 {
     char prefix[80];
@@ -422,6 +438,8 @@ static inline void layout_add_layer(const layout *t, layout_files *f, int l)
     layout_add_router(t, f, prefix, l);
     for (int e = 0; layout_each(t) && e < t->n; e++) layout_add_gates(t, f, prefix, l, e, 1);
     if (!layout_each(t)) layout_add_gates(t, f, prefix, l, 0, t->n);
+    for (int e = 0; layout_pair(t) && e < (layout_each(t) ? t->n : 1); e++)
+        layout_add_down(t, f, prefix, e);
     layout other = *t;
     other.D      = t->D - 4;
     for (int e = t->n; e < t->n + t->vision; e++) layout_add_gates(&other, f, prefix, l, e, 1);

@@ -65,11 +65,26 @@ static const struct {
     {"{\"model_type\":\"odd\"}",
      "model.layers.0.chooser.weight BF16 6,32;model.layers.0.mlp.experts.{0-5}.w1.weight BF16 "
      "20,32",
-     "no router under a known name"},
+     "no router under a known name; it has chooser.weight"},
+    {NULL,
+     "base_model.model.model.layers.0.mlp.gate.lora_A.weight F32 4,32;"
+     "base_model.model.model.layers.0.mlp.gate.lora_B.weight F32 6,4",
+     "holds a LoRA adapter (base_model.model.model.layers.0.mlp.gate.lora_A.weight) and no model"},
     {"{\"model_type\":\"odd\"}", ROUTER "model.layers.0.mlp.experts.gate_up_proj BF16 6,32,32",
-     "is square and its family is not known"},
-    {NULL, ROUTER "model.layers.0.mlp.experts.gate_up_proj BF16 6,32,32",
-     "is square and its family is not known"},
+     "is square, and no down projection beside it says whether the rows of a gate"},
+    {"{\"model_type\":\"gpt_oss\"}",
+     "model.layers.0.mlp.router.weight BF16 6,32;"
+     "model.layers.0.mlp.experts.gate_up_proj BF16 6,32,32;"
+     "model.layers.0.mlp.experts.down_proj BF16 6,32,32",
+     "gate_up_proj is square, and no down projection beside it"},
+    {NULL, ROUTER "model.layers.0.mlp.experts.w1 BF16 6,32,32",
+     "w1 is square, and neither a known family nor scales for each row says"},
+    {"{\"model_type\":\"qwen3_vl_moe\",\"transformers_version\":\"5.0.0\"}",
+     ROUTER "model.layers.0.mlp.experts.gate_up_proj F8_E4M3 6,32,32;"
+            "model.layers.0.mlp.experts.gate_up_proj_scale F32 6,1,32;"
+            "model.layers.0.mlp.experts.down_proj F8_E4M3 6,32,16",
+     "gate_up_proj is square: by model.layers.0.mlp.experts.down_proj the rows of a gate are among "
+     "its rows, by model.layers.0.mlp.experts.gate_up_proj_scale among its columns"},
     {"{}",
      "model.layers.0.mlp.router.weight BF16 6,32;model.layers.0.mlp.router.bias BF16 6;"
      "model.layers.0.mlp.experts.gate_up_proj BF16 6,32,40",
@@ -123,6 +138,11 @@ static const struct {
      "zero points"},
     {"{\"model_type\":\"olmoe\"}", ROUTER GATES ".qweight I32 4,20;" GATES ".scales F16 1,20",
      "gptq or awq"},
+    {"{\"model_type\":\"qwen3_moe\",\"quantization\":{\"group_size\":64,\"bits\":4}}",
+     ROUTER "model.layers.0.mlp.switch_mlp.gate_proj.weight U32 6,20,4;"
+            "model.layers.0.mlp.switch_mlp.gate_proj.scales F16 6,20,1;"
+            "model.layers.0.mlp.switch_mlp.gate_proj.biases F16 6,20,1",
+     "weights quantised by MLX are not read"},
 };
 
 static void refusals(void **state)
