@@ -32,9 +32,12 @@ static cpl_status check_length(uint64_t *header_bytes, const char *start, size_t
     memcpy(&n, start, sizeof n);
     if (n > CPL_SAFETENSORS_MAX_HEADER)
         return CPL_FAIL(CPL_ERR_INPUT,
-                        "%s: header too large: %llu bytes, the format allows %d; this is no "
-                        "safetensors file%s",
-                        path, (unsigned long long)n, CPL_SAFETENSORS_MAX_HEADER,
+                        "%s: is %s: its first 8 bytes stand for a header of %llu bytes, and a "
+                        "safetensors file has at most %d%s",
+                        path,
+                        memcmp(start, "GGUF", 4) == 0 ? "no safetensors file"
+                                                      : "neither a safetensors nor a GGUF file",
+                        (unsigned long long)n, CPL_SAFETENSORS_MAX_HEADER,
                         cpl_file_hint(start, start_bytes));
     if (n > file_bytes - sizeof n)
         return CPL_FAIL(CPL_ERR_INPUT,

@@ -52,8 +52,8 @@ static cpl_status find_source(char **found, const cpl_origin *origin, const char
     return CPL_OK;
 }
 
-/* The error for a folder with none of the expected names: it lists what the folder has. */
-static cpl_status nothing_found(const cpl_origin *origin, const char *folder)
+/* The error for a folder with none of the expected names: it says what the folder has. */
+static cpl_status nothing_found(const cpl_origin *origin, const char *folder, bool strict)
 {
     cpl_strings names;
     const char *shard = NULL, *foreign = NULL;
@@ -66,7 +66,13 @@ static cpl_status nothing_found(const cpl_origin *origin, const char *folder)
             foreign = name;
     }
     cpl_status status = CPL_OK;
-    if (shard)
+    if (shard && strcmp(shard, "adapter_model.safetensors") == 0)
+        status =
+            CPL_FAIL(CPL_ERR_INPUT,
+                     "%s: has an adapter of PEFT (%s) and no model: merge the adapter into its "
+                     "model (merge_and_unload of PEFT), save that, and name its folder",
+                     folder, shard);
+    else if (shard)
         status = CPL_FAIL(CPL_ERR_INPUT,
                           "%s: has neither model.safetensors nor model.safetensors.index.json, but "
                           "%.200s: fetch the index, or name the file itself",
@@ -79,9 +85,10 @@ static cpl_status nothing_found(const cpl_origin *origin, const char *folder)
                           folder, foreign);
     else
         status = CPL_FAIL(CPL_ERR_INPUT,
-                          "%s: has no weights (looked for model.safetensors.index.json, "
-                          "model.safetensors and the same as consolidated)%s",
-                          folder,
+                          "%s: no weights found: expected model.safetensors, "
+                          "model.safetensors.index.json, or these with consolidated in place of "
+                          "model%s%s",
+                          folder, strict ? "" : ", or one .gguf file",
                           origin && !origin->lists
                               ? "; such a folder cannot be listed: name any other file itself"
                               : "");
@@ -106,6 +113,11 @@ static cpl_status read_index(cpl_stored_files *s, const char *folder)
     const char *tensor, *before = NULL;
     json_t *value;
     CPL_TRY(cpl_json_load_from(&s->index, s->origin, s->source));
+    if (!json_object_get(s->index, "weight_map"))
+        return CPL_FAIL(CPL_ERR_INPUT,
+                        "%s: is no index of a checkpoint (`weight_map` is missing): name the "
+                        "folder of the model, or a file of its weights",
+                        s->source);
     CPL_TRY(cpl_json_object(s->index, "weight_map", &s->map, s->source));
     json_object_foreach(s->map, tensor, value)
     {
@@ -273,11 +285,7 @@ static cpl_status find_unusual(cpl_stored_files *s)
     s->is_gguf = s->source != NULL;
     if (s->is_gguf) return add_splits(s);
     CPL_TRY(add_slices(s, s->path));
-    if (!s->paths.count) {
-        cpl_status status = nothing_found(s->origin, s->path);
-        if (s->origin && !s->origin->lists) return status; /* what it has is unknown */
-        return CPL_FAIL(status, "%s; nor has it a GGUF file", cpl_last_error());
-    }
+    if (!s->paths.count) return nothing_found(s->origin, s->path, false);
     s->source = cpl_path_join(s->path, "*.safetensors");
     return s->source ? CPL_OK : no_memory(s);
 }
@@ -299,7 +307,7 @@ static cpl_status find_indexed(cpl_stored_files *s)
 static cpl_status find_files(cpl_stored_files *s)
 {
     CPL_TRY(find_source(&s->source, s->origin, s->path));
-    if (!s->source) return s->strict ? nothing_found(s->origin, s->path) : find_unusual(s);
+    if (!s->source) return s->strict ? nothing_found(s->origin, s->path, true) : find_unusual(s);
     if (cpl_path_ends_in(s->source, ".json")) return find_indexed(s);
     s->is_gguf = !s->strict && is_gguf(s->origin, s->source);
     return s->is_gguf ? add_splits(s) : cpl_paths_add(&s->paths, s->source);

@@ -21,7 +21,13 @@ static cpl_status make_room(cpl_inspect_remotes *r)
 cpl_status cpl_inspect_remotes_open(cpl_inspect_remotes *r, cpl_inspect_options *options,
                                     const char **path, int i)
 {
-    *path = r->args->words[i];
+    *path                  = r->args->words[i];
+    const char *repository = cpl_remote_repository(*path);
+    if (repository && !cpl_path_exists(*path))
+        return CPL_FAIL(CPL_ERR_IO,
+                        "%.500s: no file or folder has this name; a model of the hub is "
+                        "hf://%.500s",
+                        *path, repository);
     if (!cpl_remote_is(*path)) return CPL_OK;
     CPL_TRY(make_room(r));
     CPL_TRY(cpl_remote_open(&r->at[i], *path, cpl_flag_text(r->args, "--cache"), &r->log));

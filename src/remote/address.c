@@ -57,8 +57,7 @@ static const char *fault_of(const cpl_curl_table *curl, CURLU *url, const char *
     if (!http && strcasecmp(scheme, "https") != 0)
         fault = "is neither https:// nor http://";
     else if (http && !is_this_machine(host))
-        fault = "http:// is not protected on its way, and allowed for this machine only: use "
-                "https://";
+        fault = "http:// is not encrypted and is accepted for this machine only: use https://";
     free_part(curl, scheme);
     free_part(curl, host);
     return fault;
@@ -106,7 +105,7 @@ cpl_status cpl_address_redirect(char **out, const char *from, const char *locati
         CPL_TRY_DONE(CPL_FAIL(CPL_ERR_INPUT, "\"%s\" is no URL", shown));
     CPL_TRY_DONE(cpl_address_check(text));
     if (strncasecmp(from, "https:", 6) == 0 && strncasecmp(text, "https:", 6) != 0)
-        CPL_TRY_DONE(CPL_FAIL(CPL_ERR_INPUT, "\"%s\" is not protected on its way", shown));
+        CPL_TRY_DONE(CPL_FAIL(CPL_ERR_INPUT, "\"%s\" is not encrypted", shown));
     *out = cpl_text_copy(text);
     if (!*out) status = CPL_ERR_MEMORY;
 done:

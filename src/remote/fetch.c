@@ -106,21 +106,28 @@ static double backed_off(int tries)
     return FIRST_WAIT * (double)(1 << tries);
 }
 
-/* After a lost connection. */
+/* Without a connection, or after a lost one. The first wait of a site is told. */
 static void try_again(cpl_fetch *f)
 {
+    const bool answered = f->transfer.answer.code != 0, complete = f->transfer.end == CPL_HTTP_DONE;
+    const char *why = complete ? "it sends fewer bytes than it says" : f->transfer.error;
     char host[256];
+    cpl_address_host(host, f->url);
     if (f->fresh >= GETTING_ON) f->tries = 0;
     f->fresh = 0;
     if (f->tries < MOST_TRIES) {
+        if (!answered && !f->site->told && f->site->log)
+            cpl_log_warn(f->site->log, "cannot reach %s: %s; trying again", host, why);
+        f->site->told |= !answered;
         again_after(f, backed_off(f->tries++));
         return;
     }
-    const bool complete = f->transfer.end == CPL_HTTP_DONE;
-    stop(f, CPL_FETCH_FAILED, CPL_ERR_IO,
-         "no connection with %s, or it was lost, %d times in a row: %s",
-         cpl_address_host(host, f->url), MOST_TRIES + 1,
-         complete ? "it sends fewer bytes than it says" : f->transfer.error);
+    if (answered)
+        stop(f, CPL_FETCH_FAILED, CPL_ERR_IO,
+             "the connection with %s was lost %d times in a row: %s", host, MOST_TRIES + 1, why);
+    else
+        stop(f, CPL_FETCH_FAILED, CPL_ERR_IO, "cannot reach %s: %s (%d tries)", host, why,
+             MOST_TRIES + 1);
     if (!f->site->down) f->site->down = cpl_text_copy(f->sentence);
 }
 

@@ -30,6 +30,7 @@ typedef struct cpl_fetch_site {
     const char *token;      /* NULL: none */
     const cpl_log *log;     /* may be NULL */
     char *down;             /* NULL, or why nothing can be reached: owned */
+    bool told;              /* the log, that a host could not be reached */
     int64_t n_requests;     /* so far */
 } cpl_fetch_site;
 

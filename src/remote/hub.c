@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 #include "base/arena.h"
 #include "io/file.h"
@@ -126,10 +127,63 @@ static cpl_status parse_repository(cpl_hub_place *place, const char *word)
     return parse_rest(place, name + length, word);
 }
 
+/* ---- pages ---- */
+
+static const char default_endpoint[] = "https://huggingface.co";
+
+/* What follows the host of the public hub in a URL, "OWNER/NAME"; NULL: it is another host's. */
+static const char *below_hub(const char *url)
+{
+    static const char *const hosts[] = {default_endpoint, "https://www.huggingface.co",
+                                        "https://hf.co"};
+    for (size_t i = 0; i < sizeof hosts / sizeof *hosts; i++) {
+        const size_t n = strlen(hosts[i]);
+        if (strncasecmp(url, hosts[i], n) == 0 && url[n] == '/') return url + n + 1;
+    }
+    return NULL;
+}
+
+/* Appends the word for "OWNER/NAME" or "OWNER/NAME/tree/REVISION/FOLDER"; nothing if `page` is neither.
+ * It is cut into its parts. */
+static void append_word(cpl_text *out, char *page)
+{
+    char *name = strchr(page, '/'), *kind = name ? strchr(name + 1, '/') : NULL;
+    char *revision = kind ? strchr(kind + 1, '/') : NULL;
+    if (!name || (kind && !revision)) return;
+    if (!kind) {
+        cpl_text_printf(out, "hf://%s", page);
+        return;
+    }
+    *kind++ = *revision++ = '\0';
+    if (strcmp(kind, "tree") && strcmp(kind, "blob") && strcmp(kind, "resolve")) return;
+    decode(revision + revision_length(revision));
+    cpl_text_printf(out, "hf://%s@%s", page, revision);
+}
+
+cpl_status cpl_hub_word(char **out, const char *word)
+{
+    const char *path = below_hub(word);
+    cpl_text hub     = {0};
+    if (path) {
+        size_t n = strcspn(path, "?#");
+        while (n && path[n - 1] == '/') n--;
+        char *page = copy_of(path, n);
+        if (!page) return CPL_ERR_MEMORY;
+        append_word(&hub, page);
+        cpl_free(page);
+    }
+    if (!hub.length) cpl_text_append(&hub, word, strlen(word));
+    CPL_TRY(cpl_text_status(&hub));
+    *out = hub.bytes;
+    return CPL_OK;
+}
+
+/* ---- all parts of a word ---- */
+
 static cpl_status find_endpoint(cpl_hub_place *place, const char *word)
 {
     const char *given = getenv("HF_ENDPOINT");
-    place->endpoint   = cpl_text_copy(given && *given ? given : "https://huggingface.co");
+    place->endpoint   = cpl_text_copy(given && *given ? given : default_endpoint);
     if (!place->endpoint) return CPL_ERR_MEMORY;
     size_t n = strlen(place->endpoint);
     while (n && place->endpoint[n - 1] == '/') place->endpoint[--n] = '\0';

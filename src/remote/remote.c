@@ -429,10 +429,10 @@ static cpl_status open_web(cpl_remote *r)
 
 static cpl_status copy_words(cpl_remote *r, const char *word, const char *cache)
 {
-    size_t n = strlen(word);
-    r->word  = cpl_text_copy(word);
+    CPL_TRY(cpl_hub_word(&r->word, word));
+    size_t n = strlen(r->word);
     r->cache = cache ? cpl_text_copy(cache) : NULL;
-    if (!r->word || (cache && !r->cache)) return CPL_ERR_MEMORY;
+    if (cache && !r->cache) return CPL_ERR_MEMORY;
     const char *scheme = strstr(r->word, "://");
     const size_t least = scheme ? (size_t)(scheme - r->word) + 3 : 0;
     while (n > least && r->word[n - 1] == '/') r->word[--n] = '\0';

@@ -3,8 +3,8 @@
  *
  * Room:    remote, of the program alone. Built without libcurl (-DCPL_REMOTE=OFF) it is absent.c, which
  *          says so. docs/inspection.md, "From afar"; what is sent where: docs/security.md.
- * Names:   a path of the origin is the word as the user gave it, without '/' at its end, and for a
- *          file of it '/' and its name. A word that ends in .safetensors, .gguf or .json is a file,
+ * Names:   a path of the origin is the word as the user gave it, without '/' at its end (of a page of
+ *          the hub its hf:// word), and for a file of it '/' and its name. A word that ends in .safetensors, .gguf or .json is a file,
  *          any other a folder.
  * Threads: one of its own, which moves bytes; any number may read. */
 #ifndef CPL_REMOTE_REMOTE_H
@@ -23,6 +23,19 @@ static inline bool cpl_remote_is(const char *word)
 {
     return strncmp(word, "hf://", 5) == 0 || strncmp(word, "https://", 8) == 0 ||
            strncmp(word, "http://", 7) == 0;
+}
+
+/* The part of a word that may be meant as OWNER/NAME of a hub, though it names a local file; NULL: none.
+ * An address without https:// is such a word too. */
+static inline const char *cpl_remote_repository(const char *word)
+{
+    static const char allowed[] =
+        "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_.";
+    if (strncmp(word, "huggingface.co/", 15) == 0) word += 15;
+    const size_t owner = strspn(word, allowed);
+    if (!owner || word[owner] != '/' || *word == '.' || word[owner + 1] == '.') return NULL;
+    const size_t name = strspn(word + owner + 1, allowed);
+    return name && !word[owner + 1 + name] ? word : NULL;
 }
 
 /* Checks the word, and of a hub reads the list of the repository's files. `cache`: a folder that

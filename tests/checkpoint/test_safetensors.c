@@ -179,13 +179,13 @@ static void every_length_of_the_table(void **state)
     write_file(60, "", 0, 0);
     refuses("invalid header length");
     write_file(0xffffff000000003cu, good, sizeof good - 1, 16);
-    refuses("header too large");
+    refuses("is neither a safetensors nor a GGUF file: its first 8 bytes");
     write_file(UINT64_MAX, good, sizeof good - 1, 16);
-    refuses("header too large");
+    refuses("is neither a safetensors nor a GGUF file: its first 8 bytes");
     write_file(1000, good, sizeof good - 1, 16);
     refuses("invalid header length");
     write_file(100000001, good, sizeof good - 1, 16);
-    refuses("header too large");
+    refuses("is neither a safetensors nor a GGUF file: its first 8 bytes");
     write_file(100000000, good, sizeof good - 1, 16);
     refuses("invalid header length");
     write_file(0, "", 0, 0);

@@ -103,7 +103,12 @@ static void the_order_of_discovery(void **state)
 {
     (void)state;
     const char *folder = scratch_folder();
-    refuses(folder, CPL_ERR_INPUT, "has no weights");
+    refuses(folder, CPL_ERR_INPUT, "no weights found: expected model.safetensors");
+    assert_null(strstr(cpl_last_error(), "gguf")); /* which is not read here */
+    tensor_file(at(folder, "adapter_model.safetensors"), "x", 4);
+    refuses(folder, CPL_ERR_INPUT,
+            "has an adapter of PEFT (adapter_model.safetensors) and no model");
+    assert_int_equal(unlink(at(folder, "adapter_model.safetensors")), 0);
     tensor_file(at(folder, "consolidated.safetensors"), "x", 4);
     tensor_file(at(folder, "s3"), "x", 3);
     tensor_file(at(folder, "s1"), "x", 1);
@@ -173,7 +178,8 @@ static void names_that_lead_elsewhere(void **state)
     text_file(at(folder, "model.safetensors.index.json"), "{\"weight_map\": []}");
     refuses(folder, CPL_ERR_INPUT, "`weight_map` is an array");
     text_file(at(folder, "model.safetensors.index.json"), "{}");
-    refuses(folder, CPL_ERR_INPUT, "`weight_map` is missing");
+    refuses(folder, CPL_ERR_INPUT,
+            "is no index of a checkpoint (`weight_map` is missing): name the folder");
     text_file(at(folder, "model.safetensors.index.json"), "{");
     refuses(folder, CPL_ERR_INPUT, "not valid JSON");
     text_file(at(folder, "model.safetensors.index.json"), "version https://git-lfs.github.com/x\n");

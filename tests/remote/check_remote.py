@@ -28,11 +28,12 @@ SECOND = "model-00002-of-00003.safetensors"
 # ---- the same figures ----
 
 def check_equal(one, folder):
-    """From the hub by branch, tag, commit and old name; from a plain folder; one file."""
+    """From the hub by branch, tag, commit, old name and page; from a plain folder; one file."""
     front, local = one.front, one.json(folder)
     commit = front.repositories["org/model"].commit("main")
     plain = front.serve("plain", folder)
-    for path in ("hf://org/model", "hf://org/model@main", f"hf://org/model@{commit}", "hf://org/old", plain, plain + "/"):
+    for path in ("hf://org/model", "hf://org/model@main", f"hf://org/model@{commit}", "hf://org/old", plain, plain + "/",
+                 "https://huggingface.co/org/model", f"https://hf.co/org/model/tree/{commit}?x=y"):
         check(one.json(path) == local, f"{path}: other figures than {folder}")
     check(one.json("hf://org/model", "--layers", 1, "--alpha", 2) == one.json(folder, "--layers", 1, "--alpha", 2), "--layers")
     check(one.json("hf://org/model@v2") == one.json(one.work / "second") != local, "@v2: not that revision's figures")
@@ -42,7 +43,7 @@ def check_equal(one, folder):
     (one.work / "deep").mkdir()
     shutil.copytree(folder, one.work / "deep" / "sub")
     check(one.json("hf://org/deep/sub") == one.json("hf://org/deep@main/sub") == local, "a folder of a repository")
-    file = f"hf://org/model/{SECOND}"
+    file = f"https://huggingface.co/org/model/blob/main/{SECOND}"
     check(one.json(file) == one.json(folder / SECOND), "one file of a repository")
     check(one.json("hf://org/model", folder) == one.json(folder, folder), "one from afar and one from here")
 
@@ -370,7 +371,7 @@ def check_cache(one, made):
 
     front.clear()
     front.misbehave(wrongly.hangs_up, "store", r"\.safetensors$", skip=6)
-    one.fails("connection|cut|closed|reset|answer", "hf://org/model", "--cache", cache, seconds=200)
+    one.fails("connection|cut|closed|reset|answer|reach", "hf://org/model", "--cache", cache, seconds=200)
     goes_on("a cut", kept_in(cache))
     shutil.rmtree(cache)
     front.clear()

@@ -41,7 +41,8 @@ def faulty(one, what, pattern, fault, place="hf://org/model", most=MOST_SENT, **
 CHANGED = "the file changed in between [(]its {} is not what it was[)]: begin again once it stays as it is"
 WHOLE = r"localhost:\d+ sends no ranges: it answered with the whole file, and was stopped at once"
 OTHER = r'localhost:\d+ answered with other bytes than those asked for: "{}" for bytes \d+ to \d+'
-LOST = r"no connection with localhost:\d+, or it was lost, 5 times in a row: "
+LOST = r"the connection with localhost:\d+ was lost 5 times in a row: "
+UNREACHED = r"cannot reach localhost:\d+: .* [(]5 tries[)]"
 
 
 def check_ranges(one, plain):
@@ -74,13 +75,13 @@ def check_connections(one):
     """Where libcurl gives the reason, its words are not those of all of its versions."""
     failed = r"the request to {}:\d+ failed: "
     endless = failed + "its answer is a header without an end"
-    for what, pattern, fault in (("always cut", LOST, wrongly.cut(1000)), ("always hung up", LOST, wrongly.hangs_up),
+    for what, pattern, fault in (("always cut", LOST, wrongly.cut(1000)), ("always hung up", UNREACHED, wrongly.hangs_up),
                                  ("no HTTP", failed.format("localhost") + "Received HTTP/0.9", wrongly.garbage)):
         faulty(one, what, pattern, fault, skip=2)
     faulty(one, "headers without end", endless.format("localhost"), wrongly.endless_headers, skip=1)
     faulty(one, "a header of 8 MB", failed.format("localhost"), wrongly.long_header(), skip=1)
     faulty(one, "headers of the hub without end", endless.format("127.0.0.1"), wrongly.endless_headers, host="hub", path="config.json")
-    one.fails("no connection with 127.0.0.1:9, or it was lost, 5 times in a row: Failed to connect to 127.0.0.1 port 9",
+    one.fails("cannot reach 127.0.0.1:9: Failed to connect to 127.0.0.1 port 9.* [(]5 tries[)]",
               "hf://org/model", env={"HF_ENDPOINT": "https://127.0.0.1:9"}, what="nobody listens")
 
 
@@ -146,7 +147,7 @@ def check_nearest(one, made):
     (empty / "pytorch_model.bin").write_bytes(b"x" * 100)
     one.front.add("org/bare", empty)
     one.fails("hf://org/bare: has weights only in PyTorch's own form [(]pytorch_model.bin[)]", "hf://org/bare", what="weights in PyTorch's form")
-    one.fails("/files/bare: has no weights [(]looked for .*such a folder cannot be listed", one.front.serve("bare", empty),
+    one.fails("/files/bare: no weights found: expected .*such a folder cannot be listed", one.front.serve("bare", empty),
               what="a plain folder without weights")
 
 
@@ -178,7 +179,7 @@ def check_buckets(one, made):
     hide("config", "model")
     one.fails("model.safetensors.index.json: localhost:[0-9]+ refuses it [(]403[)]$", plain, what="a bucket that refuses all")
     hide("model")
-    one.fails("has no weights [(]looked for", plain, what="a bucket that refuses all weights")
+    one.fails("no weights found: expected", plain, what="a bucket that refuses all weights")
     hide(code=401)
     one.fails("model.safetensors.index.json: localhost:[0-9]+ refuses it [(]401[)]: it asks for a login", plain,
               what="a bucket that asks for a login")
@@ -194,7 +195,7 @@ def check_redirects(one):
         loop = rf"a redirect loop: after 10 redirects {name}:\d+ gives another one"
         faulty(one, f"a loop of the {host}", loop, wrongly.loops, host=host, path=path)
         faulty(one, f"a long way through the {host}", loop, wrongly.wanders, host=host, path=path)
-    open_way, foreign, unclear = '"http://127.0.0.1:9/x" is not protected on its way', "{}: is neither https:// nor http://", '"{}" is no URL'
+    open_way, foreign, unclear = '"http://127.0.0.1:9/x" is not encrypted', "{}: is neither https:// nor http://", '"{}" is no URL'
     for place, why in (("http://127.0.0.1:9/x", open_way), ("file:///etc/passwd", foreign), ("gopher://127.0.0.1:9/", foreign),
                        ("ftp://127.0.0.1/x", foreign), ("//", unclear), ("https://", unclear), ("javascript:alert(1)", unclear),
                        ("https://user:word@127.0.0.1:9/x", '"https://127.0.0.1:9/x" is no URL'),
@@ -260,7 +261,7 @@ def check_headers(one, made):
     def header(size, text=b"{"):
         return lambda raw: struct.pack("<Q", size) + text + raw[8 + len(text):]
     long = b'{"' + b"a" * 200 + b'":'
-    large = "header too large: {} bytes, the format allows 100000000; this is no safetensors file"
+    large = "is neither a safetensors nor a GGUF file: its first 8 bytes stand for a header of {} bytes, and a safetensors file has at most 100000000"
     small = "header too small: the file has {} bytes, a safetensors file at least 8"
     for name, change, pattern in (
             ("length-0", header(0), "invalid JSON in the header, byte 0: an object is expected here"),
@@ -325,7 +326,7 @@ def check_listings(one):
     one.front.add("org/listed", bare)
     names = ["\x1b[31mred.gguf", "../x.gguf", "a\nb.gguf", "/etc/x.gguf"]
     body = {"siblings": [{"rfilename": name} for name in names], "sha": "0" * 40}
-    nothing, place = "hf://org/listed: has no weights [(]looked for", "/api/models/org/listed/revision/main: "
+    nothing, place = "hf://org/listed: no weights found: expected", "/api/models/org/listed/revision/main: "
     broken = place + "line 1, column [0-9]+: not valid JSON: "
     for what, content, pattern in (
             ("names", json.dumps(body).encode(), nothing), ("no JSON", b"<html>", "looks like a web page, not JSON"),
@@ -343,6 +344,8 @@ def check_words(one):
     one.front.clear()
     for why, words in {
             "names of places elsewhere begin with hf:// or https://": ("s3://bucket/model", "HTTPS://host/model", "Hf://org/model"),
+            "no file or folder has this name; a model of the hub is hf://org/Model-1.5$": ("org/Model-1.5", "huggingface.co/org/Model-1.5"),
+            "cannot be opened: No such file or directory": ("model", "./org/model", "org/model/x", "/org/model", "org/"),
             "names no repository; write hf://OWNER/NAME": ("hf://", "hf://a", "hf://a/"),
             "only repositories of models are read": ("hf://datasets/org/name",),
             "this is no name of a repository": ("hf:///b", "hf://../b", "hf://a/..", "hf://a b/c", "hf://a/b\x1b[31m", "hf://a/b?x=y",
@@ -350,8 +353,8 @@ def check_words(one):
             "no revision": ("hf://a/b@", "hf://a/b@../x"), "no folder of a repository": ("hf://a/b/../c",),
             "is no URL that can be read": ("https://", "https://user:word@127.0.0.1/x"), "names no host": ("https:///x",),
             "a URL with a query [(][?]...[)] or a fragment [(]#...[)] names no folder or file here": ("https://127.0.0.1:9/x?y=z",),
-            "http:// is not protected on its way, and allowed for this machine only: use https://": ("http://example.org/model",),
-            "no connection with 127.0.0.1:9, or it was lost": ("http://127.0.0.1:9/x",)}.items():
+            "http:// is not encrypted and is accepted for this machine only: use https://": ("http://example.org/model",),
+            "cannot reach 127.0.0.1:9: .* [(]5 tries[)]": ("http://127.0.0.1:9/x",)}.items():
         for word in words:
             text = one.fails(f": {why}" if len(word) < 1000 else "hf://a{100}", word, what=repr(word[:60]))
             check("user:" not in text and "y=z" not in text.replace("hf://a/b?x=y", ""), f"{word!r}: {text!r}")
@@ -367,7 +370,7 @@ def check_proxies(one):
     unusable = "the request to [^ ]+ failed: the address of the proxy cannot be used "
     for proxy, pattern in (("http://bob:hu/hush@127.0.0.1:1", unusable), ("bob:hu/hush@127.0.0.1:1", unusable),
                            ("ftp://bob:hush@127.0.0.1:1", unusable), ("http://bob:" + "hush" * 200 + "/@127.0.0.1:1", unusable),
-                           ("http://bob:hush@127.0.0.1:9", "no connection with .*, 5 times in a row: .*127.0.0.1 port 9")):
+                           ("http://bob:hush@127.0.0.1:9", "cannot reach .*127.0.0.1 port 9.* [(]5 tries[)]")):
         text = one.fails(pattern, "hf://org/model", env={"https_proxy": proxy}, what=proxy[:40])
         check("bob" not in text and "hush" not in text, f"{proxy[:40]}: its password in {text!r}")
 

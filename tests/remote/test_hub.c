@@ -48,6 +48,38 @@ static void words(void **state)
     }
 }
 
+/* Pages of a hub as a browser shows them, and what is none. */
+static void pages(void **state)
+{
+    (void)state;
+    static const char *const words[][2] = {
+        {"https://huggingface.co/allenai/OLMoE-1B-7B-0924", "hf://allenai/OLMoE-1B-7B-0924"},
+        {"https://hf.co/a/b/", "hf://a/b"},
+        {"https://HuggingFace.co/a/b?library=transformers#files", "hf://a/b"},
+        {"https://huggingface.co/a/b/tree/main", "hf://a/b@main"},
+        {"https://huggingface.co/a/b/tree/refs%2Fpr%2F7/sub%41/", "hf://a/b@refs%2Fpr%2F7/subA"},
+        {"https://huggingface.co/a/b/blob/v1/x.gguf", "hf://a/b@v1/x.gguf"},
+        {"https://huggingface.co/a/b/resolve/main/x.gguf?download=true", "hf://a/b@main/x.gguf"},
+        {"https://hf.co/a/b/resolve/main", "hf://a/b@main"},
+        {"https://huggingface.co/a/b/discussions/1", "https://huggingface.co/a/b/discussions/1"},
+        {"https://huggingface.co/a/b/tree", "https://huggingface.co/a/b/tree"},
+        {"https://huggingface.co/a", "https://huggingface.co/a"},
+        {"https://huggingface.co", "https://huggingface.co"},
+        {"https://huggingface.co.example/a/b", "https://huggingface.co.example/a/b"},
+        {"https://mirror.example/hub/a/b", "https://mirror.example/hub/a/b"},
+        {"hf://a/b/c", "hf://a/b/c"},
+    };
+    clear_environment();
+    setenv("HF_ENDPOINT", "https://mirror.example/hub/", 1);
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
+        char *word;
+        assert_ok(cpl_hub_word(&word, words[i][0]));
+        assert_string_equal(word, words[i][1]);
+        cpl_free(word);
+    }
+    clear_environment();
+}
+
 static void assert_urls(const char *word, const char *name, const char *file, const char *list)
 {
     cpl_hub_place place;
@@ -75,7 +107,7 @@ static void urls(void **state)
                 "https://mirror.example:8443/hub/api/models/a/b/revision/refs%2Fpr%2F7");
     cpl_hub_place place;
     setenv("HF_ENDPOINT", "http://mirror.example", 1);
-    assert_fails(CPL_ERR_INPUT, "HF_ENDPOINT: http://mirror.example: http:// is not protected",
+    assert_fails(CPL_ERR_INPUT, "HF_ENDPOINT: http://mirror.example: http:// is not encrypted",
                  cpl_hub_parse(&place, "hf://a/b"));
     clear_environment();
 }
@@ -244,9 +276,9 @@ static void users(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(words),  cmocka_unit_test(urls),      cmocka_unit_test(lists),
-        cmocka_unit_test(tokens), cmocka_unit_test(addresses), cmocka_unit_test(redirects),
-        cmocka_unit_test(hosts),  cmocka_unit_test(users),
+        cmocka_unit_test(words),     cmocka_unit_test(pages),  cmocka_unit_test(urls),
+        cmocka_unit_test(lists),     cmocka_unit_test(tokens), cmocka_unit_test(addresses),
+        cmocka_unit_test(redirects), cmocka_unit_test(hosts),  cmocka_unit_test(users),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
