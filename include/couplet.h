@@ -19,7 +19,12 @@
  * Memory:   nothing is kept between calls and nothing of the caller's is written but what is named
  *           an output below. Scratch is O(n D + n d) floats a thread and O(n^2 + n d) together.
  * Threads:  no shared state; any number of threads may call at once, each with a cpl_erc of its
- *           own. The same call with the same n_threads gives the same bits.
+ *           own and a stack of 64 KiB or more. The same call with the same n_threads gives the same
+ *           bits.
+ * fork():   a child of the process that loaded the library computes with one thread, whatever
+ *           n_threads says: the threads of its parent are not there, and GNU's OpenMP would wait for
+ *           them. The phases below are all called in one process. A program that the child executes
+ *           starts anew.
  * Errors:   CPL_ERR_INPUT for an argument that is not acceptable, CPL_ERR_MEMORY; cpl_last_error()
  *           is the sentence. Nothing has been written then. Numbers of the router or the experts
  *           that are infinite or NaN are no error: the loss says so by being infinite or NaN, and
@@ -118,7 +123,7 @@ typedef struct cpl_erc {
     /* ---- how ---- */
     cpl_erc_dtype compute; /* what operands of products are rounded to, default CPL_ERC_F32; sums,
                               norms, noise and hinges are F32 or wider always */
-    int n_threads;         /* 0, the default: one per processor */
+    int n_threads;         /* 0, the default: one per processor; 1 in a child of fork() */
 
     /* ---- outputs, each optional ---- */
     float *router_grad; /* dR [n,d] *adds* */

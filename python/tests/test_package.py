@@ -19,6 +19,25 @@ from couplet import _library, _program
 LOSS = ("import couplet, torch; print(couplet.__version__); print(couplet.backend()); torch.manual_seed(1); "
         "r, g = torch.randn(6, 8), torch.randn(6, 5, 8); print(float(couplet.erc_loss(r, g, alpha=0.5)))")
 
+FORKS = """
+import multiprocessing, os, signal
+import couplet, torch
+torch.set_num_threads(2)
+r, g = torch.randn(24, 40, requires_grad=True), torch.randn(24, 28, 40, requires_grad=True)
+def loss(_=None):
+    signal.alarm(60)  # ends a process that hangs
+    value = couplet.erc_loss(r, g, alpha=0.9)
+    value.backward()
+    return float(value.detach())
+here = loss()
+child = os.fork()
+if child == 0:
+    os._exit(loss() != here)
+assert os.waitpid(child, 0)[1] == 0
+with multiprocessing.get_context("fork").Pool(2) as pool:
+    assert pool.map(loss, range(4)) == [here] * 4
+print("equal")
+"""
 
 HAS_NATIVE = importlib.util.find_spec("couplet_native") is not None
 if HAS_NATIVE:
@@ -69,6 +88,12 @@ def test_copies_of_files_at_the_root():
     for copy in ("python/couplet/VERSION", "python/LICENSE", "python/native/LICENSE"):
         assert not (ROOT / copy).is_symlink(), copy
         assert (ROOT / copy).read_bytes() == (ROOT / pathlib.Path(copy).name).read_bytes(), copy
+
+
+@needs_native
+def test_children_of_fork_compute():
+    """The threads of the parent's OpenMP are not in a child."""
+    assert run(sys.executable, "-c", FORKS, COUPLET_BACKEND="").stdout == "equal\n"
 
 
 def test_the_source_distribution_is_whole(source, tmp_path):

@@ -2,6 +2,7 @@
 #include "data/tokens.h"
 
 #include <omp.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -129,6 +130,7 @@ static cpl_status gather(maker *m, const cpl_document *document)
 
 /* Of one batch; error messages are per thread, so the one to be reported is copied. */
 typedef struct failure {
+    pthread_mutex_t lock;
     cpl_status status;
     int64_t at;
     char sentence[1024];
@@ -136,12 +138,13 @@ typedef struct failure {
 
 static void keep_first(failure *first, cpl_status status, int64_t at)
 {
-#pragma omp critical(cpl_tokens_failure)
+    pthread_mutex_lock(&first->lock);
     if (first->status == CPL_OK || at < first->at) {
         first->status = status;
         first->at     = at;
         strncpy(first->sentence, cpl_last_error(), sizeof first->sentence - 1);
     }
+    pthread_mutex_unlock(&first->lock);
 }
 
 static const char *string_of(const cpl_text *text)
@@ -154,7 +157,7 @@ static const char *string_of(const cpl_text *text)
 static cpl_status encode(maker *m)
 {
     const portion *own = &m->round[m->rank];
-    failure first      = {.status = CPL_OK};
+    failure first      = {.lock = PTHREAD_MUTEX_INITIALIZER, .status = CPL_OK};
 #pragma omp parallel for schedule(dynamic, 1) num_threads(m->n_threads)
     for (int64_t i = 0; i < own->count; i++) {
         batched *b        = &own->at[i];

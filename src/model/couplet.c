@@ -281,10 +281,17 @@ static cpl_status begin(evaluation *e, const cpl_erc *full)
     return CPL_OK;
 }
 
+/* cpl_erc.phase after phase 1 or 2, in this process: the scratch is laid out for its threads. */
+static int phase_done(int phase)
+{
+    return phase + 2 * cpl_backend_forks();
+}
+
 static cpl_status begin_phase(evaluation *e, const cpl_erc *erc, int phase, const char *name)
 {
     if (!erc) return REFUSE("NULL was given for the loss");
-    if (erc->phase != phase) return REFUSE("%s was called out of order", name);
+    if (erc->phase != phase)
+        return REFUSE("%s was called out of order, or a fork() lies between the phases", name);
     if (!erc->scratch) return REFUSE("scratch is NULL: the phases need the caller's");
     if (!erc->diagonal || !erc->violations) return REFUSE("diagonal and violations must be given");
     const cpl_erc full = with_part(erc);
@@ -297,24 +304,24 @@ cpl_status cpl_erc_diagonals(cpl_erc *erc)
     CPL_TRY(begin_phase(&e, erc, erc ? erc->phase : 0, "cpl_erc_diagonals"));
     draw_noise(&e, erc);
     e.be.ops->proxy.diagonals(&e.be, &e.job);
-    erc->phase = 1;
+    erc->phase = phase_done(1);
     return CPL_OK;
 }
 
 cpl_status cpl_erc_sweep(cpl_erc *erc)
 {
     evaluation e;
-    CPL_TRY(begin_phase(&e, erc, 1, "cpl_erc_sweep"));
+    CPL_TRY(begin_phase(&e, erc, phase_done(1), "cpl_erc_sweep"));
     e.be.ops->proxy.sweep(&e.be, &e.job);
     report(erc, &e);
-    erc->phase = 2;
+    erc->phase = phase_done(2);
     return CPL_OK;
 }
 
 cpl_status cpl_erc_finish(cpl_erc *erc)
 {
     evaluation e;
-    CPL_TRY(begin_phase(&e, erc, 2, "cpl_erc_finish"));
+    CPL_TRY(begin_phase(&e, erc, phase_done(2), "cpl_erc_finish"));
     e.be.ops->proxy.add_diagonal(&e.be, &e.job);
     erc->phase = 0;
     return CPL_OK;

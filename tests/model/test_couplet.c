@@ -1,7 +1,5 @@
 /* test_couplet.c - the public interface of the coupling loss (couplet.h): reference values, parts
- * of M and the exchanges between them, matrices as trainers hold them, threads. */
-#include <omp.h>
-
+ * of M and the exchanges between them, matrices as trainers hold them. */
 #include "model/couplet_case.h"
 #include "tensor/numbers.h"
 
@@ -235,40 +233,6 @@ static void outputs_are_optional(void **state)
     free(c.w[0]);
 }
 
-/* ---- many callers ---- */
-
-static void threads_at_once(void **state)
-{
-    (void)state;
-    erc_inputs o = erc_inputs_random(20, 33, 21, 3, 0.9, 0.1, 2);
-    erc_case c   = {.name = "random", .n = 20, .d = 33, .D = 21, .alpha = 0.9, .weight = 1};
-    c.activation = CPL_ERC_SWIGLU;
-    c.R          = erc_floats(o.R, 20 * 33);
-    for (int k = 0; k < 3; k++) c.w[k] = erc_floats(o.w[k], 20 * 33 * 21);
-    enum { CALLERS = 4 };
-    trainer t[CALLERS];
-    cpl_erc erc[CALLERS];
-    cpl_status status[CALLERS];
-    for (int a = 0; a < CALLERS; a++) {
-        t[a]             = trainer_of(&c);
-        erc[a]           = erc_of(&t[a], 0);
-        erc[a].noise     = CPL_ERC_NOISE_DRAWN;
-        erc[a].seed      = 5;
-        erc[a].layer     = (uint32_t)(a % 2);
-        erc[a].n_threads = 1;
-    }
-#pragma omp parallel for num_threads(CALLERS)
-    for (int a = 0; a < CALLERS; a++) status[a] = cpl_erc_run(&erc[a]);
-    for (int a = 0; a < CALLERS; a++) assert_int_equal(status[a], CPL_OK);
-    assert_memory_equal(t[0].dR, t[2].dR, sizeof(float) * 20 * 33);
-    assert_memory_equal(t[1].grad[0], t[3].grad[0], sizeof(float) * 20 * 33 * 21);
-    assert_true(erc[0].loss == erc[2].loss && erc[0].loss != erc[1].loss);
-    for (int a = 0; a < CALLERS; a++) trainer_free(&t[a]);
-    erc_inputs_free(&o);
-    free(c.R);
-    for (int k = 0; k < 3; k++) free(c.w[k]);
-}
-
 static void version(void **state)
 {
     (void)state;
@@ -290,7 +254,6 @@ int main(void)
         cmocka_unit_test(fused_gate_and_up),
         cmocka_unit_test(bf16_matrices),
         cmocka_unit_test(outputs_are_optional),
-        cmocka_unit_test(threads_at_once),
         cmocka_unit_test(version),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

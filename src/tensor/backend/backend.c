@@ -122,6 +122,27 @@ int cpl_cpu_count(void)
     return omp_get_max_threads();
 }
 
+/* ---- after fork() ---- */
+
+static atomic_int forks;
+
+static void count_fork(void)
+{
+    atomic_fetch_add(&forks, 1);
+}
+
+/* When the library is loaded, since a host's first fork may come before its first call. The C library takes
+ * the handler back where this one is unloaded. */
+__attribute__((constructor)) static void watch_forks(void)
+{
+    (void)pthread_atfork(NULL, NULL, count_fork);
+}
+
+int cpl_backend_forks(void)
+{
+    return atomic_load(&forks);
+}
+
 /* ---- one backend ---- */
 
 void cpl_backend_cpu(cpl_backend *be, cpl_dtype compute, int n_threads)
@@ -132,7 +153,7 @@ void cpl_backend_cpu(cpl_backend *be, cpl_dtype compute, int n_threads)
     be->ops       = chosen.kernels.ops;
     be->name      = chosen.kernels.backend_name;
     be->compute   = compute;
-    be->n_threads = n_threads ? n_threads : cpl_cpu_count();
+    be->n_threads = cpl_backend_forks() ? 1 : n_threads ? n_threads : cpl_cpu_count();
     be->failure   = CPL_OK;
 }
 

@@ -20,8 +20,13 @@ const char *cpl_cpu_name(void);
 /* Processors this program may run on, or OMP_NUM_THREADS if that is set. */
 int cpl_cpu_count(void);
 
+/* How many fork() lie between the process that loaded the library and this one: 0 in the former. */
+int cpl_backend_forks(void);
+
 /* A CPU backend. compute: CPL_F32 or CPL_BF16 (works on every processor; slow without
- * cpl_cpu_has_bf16). n_threads 0: cpl_cpu_count(). Holds no memory until cpl_backend_reserve. */
+ * cpl_cpu_has_bf16). n_threads 0: cpl_cpu_count(). After a fork it is 1 whatever was asked for: the
+ * child has the pool of GNU's OpenMP in its memory without the threads, and would wait for them for
+ * ever. Holds no memory until cpl_backend_reserve. */
 void cpl_backend_cpu(cpl_backend *be, cpl_dtype compute, int n_threads);
 
 /* Makes the threads and the primitives of oneDNN that operations on be->n_threads use. Both
