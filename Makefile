@@ -10,7 +10,7 @@ SHARE   ?= $(if $(filter faults-ranks,$(MAKECMDGOALS)),20,1)
 MEMORY  ?= 0
 SOURCES  = $(shell git ls-files '*.c' '*.h' 2>/dev/null || find src include tests bench -name '*.[ch]')
 
-.PHONY: release deps demo test further python certify-sweep python-matrix python-recipes wheels wheels-bare package package-bare fuzz faults faults-ranks net-ranks bench intervals experiments scale check install clean help
+.PHONY: release deps demo test further python certify-sweep python-matrix python-recipes wheels wheels-bare package package-bare fuzz races faults faults-ranks net-ranks bench intervals experiments scale check install clean help
 export JOBS V
 
 release: ## builds the program, build/release/couplet (V=1 prints every command)
@@ -76,6 +76,11 @@ fuzz: ## runs each fuzzing test for SECONDS (60) on damaged files, with sanitize
 	@for program in build/dev/tests/*_fuzz; do \
 	    COUPLET_FUZZ_SECONDS=$(SECONDS) $$program || exit 1; done
 
+races: ## calls the library from eight threads under clang's ThreadSanitizer, with LLVM's OpenMP
+	@tools/deps.sh build test check
+	@tools/build.sh races --target model_test_couplet_threads
+	@TSAN_OPTIONS=ignore_noninstrumented_modules=1 build/races/tests/model_test_couplet_threads
+
 faults: ## tests every failing call (SHARE=K: each K-th), KILLS kills (1000), FILES damaged files (10000)
 	@tools/deps.sh build test
 	@tools/build.sh dev --target couplet faults faults_damage faults_program
@@ -122,7 +127,7 @@ scale: release ## makes the tables and charts of docs/scale.md from `couplet pla
 	    { python3 -m venv build/plot && build/plot/bin/pip install -q 'matplotlib>=3.7'; }
 	@build/plot/bin/python tools/scale.py build/release/couplet
 
-check: ## checks format, clang warnings, order of rooms, headers, map of the source, documented formats, Python's table, sizes
+check: races ## checks format, clang warnings, races of threads, order of rooms, headers, map of the source, documented formats, Python's table, sizes
 	@tools/deps.sh build test check
 	@clang-format --dry-run -Werror $(SOURCES)
 	@tools/build.sh clang --target all bench

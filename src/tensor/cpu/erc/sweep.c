@@ -91,7 +91,7 @@ static int64_t hinges(const cpl_erc_workspace *s, cpl_erc_thread *t, int64_t j)
 {
     const cpl_proxy_job *job = s->job;
     const float *column      = s->column + (j - job->j0) * s->m;
-    const double bound       = job->alpha * (double)job->diagonal[j];
+    const double bound       = job->alpha * (double)known_diagonal(job, j);
     double loss              = 0;
     int64_t count            = 0;
     for (int64_t i = job->i0; i < job->i1; i++) {
@@ -122,7 +122,7 @@ static int64_t add_diagonal_early(const cpl_erc_workspace *s, cpl_erc_thread *t,
     const int32_t reached    = 2 * job->violations[job->n + j];
     int64_t at               = count;
     if (!s->diag_in_sweep || !in_part(job, j) || reached == 0) return count;
-    if (job->alpha == 0 || job->diagonal[j] == 0) return count;
+    if (job->alpha == 0 || known_diagonal(job, j) == 0) return count;
     for (; at > 0 && t->row[at - 1] > j; at--) {
         t->row[at]    = t->row[at - 1];
         t->active[at] = t->active[at - 1];
