@@ -1,5 +1,6 @@
 # Copies the shared libraries of ${program} into the folder ${libraries_to}, and what Debian says of their licences and
-# sources into ${licenses_to}. Run by the installation (cmake/python.cmake, cmake/install.cmake).
+# sources into ${licenses_to}, with a list of them for scanners: ${licenses_to}/couplet.spdx.json, SPDX 2.3. Run by the
+# installation (cmake/python.cmake, cmake/install.cmake), which sets ${version}.
 file(GET_RUNTIME_DEPENDENCIES EXECUTABLES ${program} RESOLVED_DEPENDENCIES_VAR libraries
      PRE_EXCLUDE_REGEXES "^ld-linux" "^lib(c|m|dl|rt|pthread)\\.so")
 file(MAKE_DIRECTORY ${libraries_to})
@@ -12,6 +13,17 @@ function(copy from to)
     file(CHMOD ${to} PERMISSIONS OWNER_READ OWNER_WRITE GROUP_READ WORLD_READ)
 endfunction()
 
+string(TIMESTAMP created UTC) # that of SOURCE_DATE_EPOCH where it is set
+cmake_host_system_information(RESULT system QUERY DISTRIB_INFO)
+set(packages "")
+set(relations "")
+function(describe name id version more)
+    string(APPEND packages "    {\"SPDXID\": \"${id}\", \"name\": \"${name}\", \"versionInfo\": \"${version}\",
+     \"downloadLocation\": \"NOASSERTION\", \"filesAnalyzed\": false${more}}")
+    set(packages "${packages}" PARENT_SCOPE)
+endfunction()
+describe(couplet SPDXRef-couplet "${version}" "")
+
 foreach(library IN LISTS libraries)
     get_filename_component(name ${library} NAME)
     copy(${library} ${libraries_to}/${name})
@@ -23,6 +35,22 @@ foreach(library IN LISTS libraries)
     execute_process(COMMAND dpkg-query -W -f "\${Package} \${Version}, of Debian's source \${source:Package} \${source:Version}\\n"
                             ${package} OUTPUT_VARIABLE origin COMMAND_ERROR_IS_FATAL ANY)
     file(APPEND ${licenses_to}/SOURCES "${name}: ${origin}")
+    execute_process(COMMAND dpkg-query -W -f "\${Version};\${Architecture}" ${package} OUTPUT_VARIABLE fields
+                            COMMAND_ERROR_IS_FATAL ANY)
+    list(GET fields 0 debian)
+    list(GET fields 1 architecture)
+    file(SHA256 ${library} sum)
+    string(REPLACE "+" "%2B" url "${package}@${debian}")
+    string(REPLACE ":" "%3A" url "${url}?arch=${architecture}&distro=${system_ID}-${system_VERSION_ID}")
+    string(MAKE_C_IDENTIFIER ${name} id)
+    string(REPLACE "_" "-" id SPDXRef-${id})
+    string(APPEND packages ",\n")
+    describe(${name} ${id} "${debian}" ",
+     \"checksums\": [{\"algorithm\": \"SHA256\", \"checksumValue\": \"${sum}\"}],
+     \"externalRefs\": [{\"referenceCategory\": \"PACKAGE-MANAGER\", \"referenceType\": \"purl\",
+                       \"referenceLocator\": \"pkg:deb/${system_ID}/${url}\"}]")
+    string(APPEND relations ",
+    {\"spdxElementId\": \"SPDXRef-couplet\", \"relationshipType\": \"CONTAINS\", \"relatedSpdxElement\": \"${id}\"}")
     set(text ${licenses_to}/${package})
     copy(/usr/share/doc/${package}/copyright ${text})
     file(STRINGS ${text} lines REGEX "/usr/share/common-licenses/")
@@ -32,3 +60,16 @@ foreach(library IN LISTS libraries)
         copy(${common} ${licenses_to}/${name})
     endforeach()
 endforeach()
+
+file(WRITE ${licenses_to}/couplet.spdx.json "{
+  \"spdxVersion\": \"SPDX-2.3\", \"dataLicense\": \"CC0-1.0\", \"SPDXID\": \"SPDXRef-DOCUMENT\",
+  \"name\": \"couplet-${version}\", \"documentNamespace\": \"https://spdx.org/spdxdocs/couplet-${version}-${created}\",
+  \"creationInfo\": {\"created\": \"${created}\", \"creators\": [\"Tool: cmake/bundle.cmake\"]},
+  \"packages\": [
+${packages}
+  ],
+  \"relationships\": [
+    {\"spdxElementId\": \"SPDXRef-DOCUMENT\", \"relationshipType\": \"DESCRIBES\", \"relatedSpdxElement\": \"SPDXRef-couplet\"}${relations}
+  ]
+}
+")

@@ -13,6 +13,7 @@ import subprocess
 import sys
 import time
 
+import check_hardening
 from check_bare_wheels import OF_LIBC, PROJECT, inside, show
 
 MIRROR = os.environ.get("MIRROR", "http://deb.debian.org/debian")
@@ -69,9 +70,19 @@ def check_ranks(root, program, run):
          "train.warmup_steps=1", "--set", "checkpoint.every=2", network=True, OMP_NUM_THREADS="1")
 
 
+def check_built(folder):
+    """The program, the library and the MPI modules below the folder are hardened."""
+    files = [file for name in ("bin/couplet", "lib/**/libcouplet.so.*", "lib/**/couplet-mpi-*.so")
+             for file in folder.glob(name) if not file.is_symlink()]
+    wrong = [f"{file} has not {what}" for file in files for what in check_hardening.missing(file)]
+    if wrong or len(files) < 2:
+        sys.exit("\n".join(wrong) or f"few files: {files}")
+
+
 def check_tarball(root, tarball):
     folder = f"/opt/{tarball.name.removesuffix('.tar.gz')}"
     here("the tarball is unpacked", "tar", "-xzf", tarball, "-C", root / "opt")
+    check_built(root / folder.lstrip("/"))
     named = [str(file) for file in (root / "opt").rglob("*")
              if file.is_file() and f"{PROJECT}/".encode() in file.read_bytes()]
     if named:
@@ -102,6 +113,7 @@ def check_packages(root, packages, other):
     check_ranks(root, other, "/tmp/ranks-of-tarball")
     show(root, "apt-get install libcouplet-dev, gcc, pkg-config", *APT, "install", *files.values(), "gcc", "libc6-dev",
          "pkg-config", network=True, **QUIET)
+    check_built(root / "usr")
     show(root, "a C program with the library", "sh", "-c", "cc -o /tmp/erc /project/examples/erc_in_your_trainer.c "
          "$(pkg-config --cflags --libs couplet) -lm && /tmp/erc", lines=1)
     show(root, "apt-get purge", *APT, "purge", "couplet", "libcouplet*", **QUIET)

@@ -15,6 +15,8 @@ import sys
 import sysconfig
 import time
 
+from check_hardening import missing
+
 PROJECT = pathlib.Path(__file__).resolve().parent.parent
 PYTHON = f"python{sys.version_info.major}.{sys.version_info.minor}"
 LEFT_OUT = shutil.ignore_patterns("site-packages", "dist-packages", "test", "idlelib", "tkinter", "config-*",
@@ -110,6 +112,10 @@ def install(root, what, *wheels):
 
 
 def check_program(root):
+    native = next((root / "opt/env/lib").glob("python3*/site-packages/couplet_native"))
+    wrong = [what for file in ("bin/couplet", "libcouplet_python.so") for what in missing(native / file)]
+    if wrong:
+        sys.exit(f"the wheel's files have not {', '.join(wrong)}")
     trace = ("import couplet_native as n, os; "
              "os.execve(n.program(), ['couplet'], {'LD_TRACE_LOADED_OBJECTS': '1'})")
     loader = show(root, "the libraries that the program is loaded with", "/opt/env/bin/python", "-c", trace)

@@ -4,6 +4,7 @@ stubs: root, an ordinary user with and without sudo, a system without apt; and t
 all with V=1, and all where it fails."""
 import os
 import pathlib
+import re
 import subprocess
 import sys
 import tempfile
@@ -89,9 +90,16 @@ def check_targets():
     check(len(first) > 10, f"targets: {first}")
 
 
+def check_container():
+    """The last image does not run as root."""
+    last = pathlib.Path("Containerfile").read_text().rsplit("\nFROM ", 1)[1]
+    check(re.search(r"^USER [1-9]\d*:[1-9]\d*$.*^ENTRYPOINT", last, re.M | re.S), f"the container's user: {last}")
+
+
 with tempfile.TemporaryDirectory() as name:
     check_packages(pathlib.Path(name))
     check_quiet(pathlib.Path(name))
 check_targets()
+check_container()
 print("\n".join(wrong))
 sys.exit(bool(wrong))

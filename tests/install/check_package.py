@@ -1,12 +1,16 @@
 #!/usr/bin/env python3
 """check_package.py BUILD: makes Debian's packages of the build and reads them with dpkg-deb: what `make install`
-installs lies in exactly one of them, in Debian's form where that is another; and the fields of each."""
+installs lies in exactly one of them, in Debian's form where that is another; the fields of each;
+and the list of libraries that tarball and wheel bring."""
+import hashlib
+import json
 import pathlib
 import re
 import shutil
 import subprocess
 import sys
 import tempfile
+import urllib.parse
 
 BUILD = pathlib.Path(sys.argv[1])
 VERSION = pathlib.Path("VERSION").read_text().strip()
@@ -70,6 +74,26 @@ def check_fields(name, package):
           f"{name} recommends {field['Recommends']}")
 
 
+def check_list_of_libraries(folder):
+    """What the tarball and the wheel bring: each library is in the list for scanners, with its sum and package."""
+    run("cmake", f"-Dversion={VERSION}", f"-Dprogram={BUILD / 'couplet'}", f"-Dlibraries_to={folder / 'lib'}",
+        f"-Dlicenses_to={folder / 'licenses'}", "-P", "cmake/bundle.cmake")
+    made = json.loads((folder / "licenses/couplet.spdx.json").read_text())
+    check(made["spdxVersion"] == "SPDX-2.3" and made["packages"][0]["versionInfo"] == VERSION, f"the list: {made}")
+    listed = {package["name"]: package for package in made["packages"][1:]}
+    check("libyaml-0.so.2" in listed and set(listed) == {file.name for file in (folder / "lib").iterdir()},
+          f"listed: {sorted(listed)}")
+    contained = {relation["relatedSpdxElement"] for relation in made["relationships"]}
+    check(contained == {package["SPDXID"] for package in made["packages"]}, f"contained: {contained}")
+    for name, package in listed.items():
+        sum_ = hashlib.sha256((folder / "lib" / name).read_bytes()).hexdigest()
+        check(package["checksums"][0]["checksumValue"] == sum_, f"{name}: the sum")
+        url = urllib.parse.unquote(package["externalRefs"][0]["referenceLocator"])
+        debian = re.fullmatch(r"pkg:deb/\w+/(.+)@(.+)\?arch=\w+&distro=.+", url)
+        check(debian and run("dpkg-query", "-W", "-f", "${Version}", debian[1]) == debian[2] == package["versionInfo"],
+              f"{name}: {url}")
+
+
 def main():
     if not all(map(shutil.which, ("dpkg-deb", "dpkg-shlibdeps", "cpack", "gzip"))):
         print("there is no dpkg-deb, dpkg-shlibdeps, cpack or gzip")
@@ -88,6 +112,7 @@ def main():
             own = {f"share/doc/{package}/copyright", f"share/doc/{package}/changelog.gz"}
             missing = (own | set(PROBES[package])) - files[package]
             check(not missing, f"{package} lacks {sorted(missing)}")
+        check_list_of_libraries(folder / "bundle")
         run("cmake", "--install", BUILD, "--prefix", folder / "prefix")
         installed = {str(file.relative_to(folder / "prefix")) for file in (folder / "prefix").rglob("*")
                      if not file.is_dir() or file.is_symlink()}
