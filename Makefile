@@ -70,8 +70,10 @@ python-recipes: ## runs examples/recipes with each trainer's package (downloads 
 	@python3 tools/run_python_tests.py prepare build/venv
 	@python3 tools/run_recipes.py build/venv build/recipes $(ONLY)
 
-fuzz: ## runs each fuzzing test for SECONDS (60) on damaged files, with sanitizers
-	@tools/deps.sh build test
+fuzz: ## runs each fuzzing test and each target of libFuzzer for SECONDS (60) on damaged files, with sanitizers
+	@tools/deps.sh build test check
+	@tools/build.sh fuzz --target fuzz_targets
+	@python3 tests/fuzz/run.py fuzz build/fuzz/tests/fuzz_targets --seconds $(SECONDS) --jobs $(JOBS)
 	@tools/build.sh dev
 	@for program in build/dev/tests/*_fuzz; do \
 	    COUPLET_FUZZ_SECONDS=$(SECONDS) $$program || exit 1; done
