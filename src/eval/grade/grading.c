@@ -16,7 +16,13 @@ static double compare_exact(cpl_span answer, cpl_span reference, cpl_text *spare
 static double compare_number(cpl_span answer, cpl_span reference, cpl_text *spare)
 {
     (void)spare;
-    return cpl_span_equal(answer, reference) || cpl_number_equal(answer, reference);
+    return cpl_span_equal(answer, reference) || cpl_latex_equal(answer, reference, false);
+}
+
+static double compare_decimal(cpl_span answer, cpl_span reference, cpl_text *spare)
+{
+    (void)spare;
+    return cpl_span_equal(answer, reference) || cpl_latex_equal(answer, reference, true);
 }
 
 /* ---- words ---- */
@@ -65,7 +71,9 @@ static double compare_shared_words(cpl_span answer, cpl_span reference, cpl_text
 const cpl_comparison cpl_comparisons[] = {
     {"exact", compare_exact, 0, true, "the same bytes"},
     {"exact_or_none", compare_exact, 1, true, "the same bytes, or nothing found in both"},
-    {"number", compare_number, 0, false, "the same bytes or the same number, written in LaTeX"},
+    {"number", compare_number, 0, false,
+     "the same bytes, or equal numbers or expressions in LaTeX"},
+    {"decimal", compare_decimal, 0, false, "the same, and a number may be written .5, 5. or 007"},
     {"shared_words", compare_shared_words, 0, false, "the F1 of the words they share"},
 };
 const size_t cpl_n_comparisons = sizeof cpl_comparisons / sizeof *cpl_comparisons;

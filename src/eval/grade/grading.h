@@ -125,16 +125,14 @@ extern const size_t cpl_n_comparisons;
 /* CPL_ERR_INPUT with the nearest name if there is none of that name. */
 CPL_NODISCARD cpl_status cpl_comparison_find(const cpl_comparison **comparison, const char *name);
 
-/* ---- numbers in LaTeX ---- */
+/* ---- expressions in LaTeX ---- */
 
-/* Sets `value` if the whole text, without spaces, is made of integers and decimals, \frac{a}{b} and
- * a/b, \sqrt{n} and \sqrt[k]{n}, \pi, + and -, \cdot, \times, \div and juxtaposition, ^, braces and
- * round brackets, also with \left and \right, not more than 64 of them one in another; and is a
- * finite number. */
-bool cpl_number_read(double *value, cpl_span text);
-
-/* Whether both are numbers, and equal within 1e-9 of the larger one. */
-bool cpl_number_equal(cpl_span a, cpl_span b);
+/* Whether both are the same number or the same expression, or lists of such, by the rules of sums,
+ * products, quotients and powers: \frac{3}{x} and 3x^{-1}, 2\sqrt{3} and \sqrt{12}. Made of
+ * numbers, letters with indices, Greek letters, + - * / : \cdot \times \div, juxtaposition, ^,
+ * \frac, \sqrt, \binom, ! and f(x). False for what is not made of these, or too long or too deep,
+ * even if both are the same text. `lenient`: numbers may also be written .5, 5. and 007. */
+bool cpl_latex_equal(cpl_span a, cpl_span b, bool lenient);
 
 /* ---- grades ---- */
 

@@ -22,7 +22,7 @@ static const metric metrics[] = {
     {"agieval", NULL, "agieval", "agieval", "agieval", "exact_or_none"},
 };
 
-/* Texts of MATH that lm-eval's computer algebra system accepts and cpl_number_equal does not, with
+/* Texts of MATH that lm-eval's computer algebra system accepts and cpl_latex_equal does not, with
  * what is extracted: two with letters, which it takes for variables (neither is n e i t h e r), and
  * seven of which it reads the first expression and passes over the ".0" behind it. */
 static const char *const algebra[][2] = {
@@ -171,6 +171,47 @@ static void generated_texts_are_marked_as_lm_eval_does(void **state)
     }
 }
 
+static bool are_equal(const char *a, const char *b, cpl_grading_scratch *room)
+{
+    const cpl_grading grading =
+        marking_of(&(metric){NULL, NULL, "none", NULL, "minerva", "number"});
+    const cpl_span reference = cpl_span_of(a);
+    cpl_grade mark;
+    assert_ok(cpl_grading_grade(&mark, &grading, cpl_span_of(b), &reference, 1, room));
+    return mark.correct;
+}
+
+/* Other spellings of the answers of MATH, and what is nearly one: nothing counts as right that
+ * lm-eval finds wrong, and of the spellings that it finds right nearly all do. */
+static void other_spellings_are_marked_as_lm_eval_does(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *name;
+        size_t most_missed; /* of a hundred */
+    } lists[]                = {{"spellings", 3}, {"near", 100}};
+    cpl_grading_scratch room = {0};
+    json_t *file             = load_plain(golden_path("eval/math_pairs.json.gz")), *pair;
+    for (int k = 0; k < 2; k++) {
+        size_t i, right = 0, missed = 0;
+        json_array_foreach(json_object_get(file, lists[k].name), i, pair)
+        {
+            const char *a = member(json_array_get(pair, 0), NULL);
+            const char *b = member(json_array_get(pair, 1), NULL);
+            bool wanted   = json_integer_value(json_array_get(pair, 2));
+            bool got      = are_equal(a, b, &room);
+            if (got && !wanted) fail_msg("%s is marked %s", b, a);
+            right += wanted;
+            missed += wanted && !got;
+        }
+        print_message("%s: %zu pairs, %zu equal in lm-eval, %zu missed\n", lists[k].name, i, right,
+                      missed);
+        assert_true(right > 100 && 100 * missed <= lists[k].most_missed * right);
+    }
+    cpl_grading_scratch_free(&room);
+    json_decref(file);
+}
+
 static void letters_of_a_real_run(void **state)
 {
     (void)state;
@@ -316,6 +357,7 @@ int main(int n_arguments, char **arguments)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(given_texts_are_marked_as_lm_eval_does),
         cmocka_unit_test(generated_texts_are_marked_as_lm_eval_does),
+        cmocka_unit_test(other_spellings_are_marked_as_lm_eval_does),
         cmocka_unit_test(letters_of_a_real_run),
         cmocka_unit_test(solutions_of_real_models),
         cmocka_unit_test(answers_of_a_real_run),
