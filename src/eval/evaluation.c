@@ -137,32 +137,38 @@ static void advise(char advice[ADVICE], const cpl_selected *what, bool alone, bo
             key, flags);
 }
 
-static cpl_status check_lengths(const cpl_selected *what, const cpl_questions *q,
-                                const cpl_questions_options *options, int64_t window,
-                                const cpl_tokenizer *tokenizer, bool alone)
+/* Questions of bad rows are left out if the options say so. */
+static cpl_status check_lengths(const cpl_evaluation *e, const cpl_selected *what, cpl_questions *q,
+                                bool alone)
 {
+    const cpl_questions_options *options = &e->options;
     char room[ADVICE], beyond[ADVICE], fewer[80];
-    snprintf(fewer, sizeof fewer, "--max-gen-toks below %lld", (long long)window);
+    bool *bad = options->skip_bad ? cpl_alloc((size_t)q->count + 1) : NULL;
+    if (options->skip_bad && !bad) return CPL_ERR_MEMORY;
+    if (bad) memset(bad, 0, (size_t)q->count);
+    snprintf(fewer, sizeof fewer, "--max-gen-toks below %lld", (long long)e->model_window);
     advise(room, what, alone, options->of_run, fewer);
     advise(beyond, what, alone, options->of_run,
            q->fewer            ? "--num-fewshot with a smaller number"
            : q->max_tokens > 0 ? "--max-gen-toks with a smaller number"
                                : "");
-    const cpl_eval_runner_advice advice = {room, beyond};
-    return cpl_eval_runner_check(q->question, q->count, window, tokenizer, &advice);
+    const cpl_eval_runner_advice advice = {
+        room, beyond, bad ? NULL : cpl_questions_skip_advice(options), bad, options->log};
+    cpl_status status =
+        cpl_eval_runner_check(q->question, q->count, e->model_window, e->tokenizer, &advice);
+    if (status == CPL_OK && bad) cpl_questions_leave_out(q, bad);
+    cpl_free(bad);
+    return cpl_evaluation_about(status, what);
 }
 
 /* Checks for errors that would otherwise occur only at the end: a metric that no question reports,
- * a subject of none of the groups that the headline is made of, questions that do not fit. `alone`:
- * no other task is evaluated with it. Names of subjects in the task file that no row has are logged
- * as a warning. */
+ * a subject of none of the groups that the headline is made of. Names of subjects in the task file
+ * that no row has are logged as a warning. */
 static cpl_status check_questions(const cpl_selected *what, const cpl_questions *q,
-                                  const cpl_questions_options *options, int64_t window,
-                                  const cpl_tokenizer *tokenizer, bool alone)
+                                  const cpl_questions_options *options)
 {
     cpl_status status = check_metrics(q);
     if (status == CPL_OK) status = check_groups(q);
-    if (status == CPL_OK) status = check_lengths(what, q, options, window, tokenizer, alone);
     if (status == CPL_OK) warn_of_names(q, options);
     return cpl_evaluation_about(status, what);
 }
@@ -194,16 +200,25 @@ static cpl_status refuse_nothing(const cpl_selected *what, const cpl_questions *
                     what->key, file);
 }
 
-/* Reads the questions of a task and checks them; `window` is the model's. */
-static cpl_status look(cpl_evaluation *e, cpl_task_evaluation *one, int64_t window,
-                       const cpl_tokenizer *tokenizer, bool alone)
+/* Sets the questions of a task; those that the model cannot be asked fail, or are left out. */
+static cpl_status read_questions(cpl_questions *q, const cpl_evaluation *e,
+                                 const cpl_selected *what)
+{
+    const bool alone = count_evaluated(e->selection) == 1;
+    CPL_TRY(cpl_questions_read(q, what->task, what->profile, &e->options));
+    cpl_status status = check_lengths(e, what, q, alone);
+    if (status != CPL_OK) cpl_questions_free(q);
+    return status;
+}
+
+/* Reads the questions of a task and checks them. */
+static cpl_status look(cpl_evaluation *e, cpl_task_evaluation *one)
 {
     cpl_questions q = {0};
-    CPL_TRY(cpl_questions_read(&q, one->what->task, one->what->profile, &e->options));
-    const int64_t own = cpl_eval_runner_window(q.question, q.count, window);
-    cpl_status status = q.count
-                            ? check_questions(one->what, &q, &e->options, window, tokenizer, alone)
-                            : refuse_nothing(one->what, &q, &e->options);
+    CPL_TRY(read_questions(&q, e, one->what));
+    const int64_t own = cpl_eval_runner_window(q.question, q.count, e->model_window);
+    cpl_status status = q.count ? check_questions(one->what, &q, &e->options)
+                                : refuse_nothing(one->what, &q, &e->options);
     one->n            = q.count;
     e->n_questions += q.count;
     if (own > e->window) e->window = own;
@@ -250,15 +265,18 @@ cpl_status cpl_evaluation_open(cpl_evaluation *e, const cpl_selection *selection
 {
     cpl_status status = check_rows(selection, options);
     const size_t room = (size_t)(selection->count > 0 ? selection->count : 1) * sizeof *e->at;
-    *e    = (cpl_evaluation){.selection = selection, .options = *options, .window = window};
-    e->at = cpl_alloc(room);
+    *e                = (cpl_evaluation){.selection    = selection,
+                                         .options      = *options,
+                                         .tokenizer    = tokenizer,
+                                         .model_window = window,
+                                         .window       = window};
+    e->at             = cpl_alloc(room);
     if (!e->at) return CPL_ERR_MEMORY;
     memset(e->at, 0, room);
-    e->count         = selection->count;
-    const bool alone = count_evaluated(selection) == 1;
+    e->count = selection->count;
     for (int64_t i = 0; i < e->count && status == CPL_OK; i++) {
         e->at[i].what = &selection->at[i];
-        if (is_evaluated(e->at[i].what)) status = look(e, &e->at[i], window, tokenizer, alone);
+        if (is_evaluated(e->at[i].what)) status = look(e, &e->at[i]);
     }
     e->options.log = NULL; /* bad rows were logged before */
     if (status != CPL_OK) cpl_evaluation_close(e);
@@ -332,9 +350,8 @@ cpl_status cpl_evaluation_run(cpl_evaluation *e, const cpl_eval_runner *runner,
             CPL_TRY(best_form(e, i));
             continue;
         }
-        cpl_status status =
-            cpl_questions_read(&q, one->what->task, one->what->profile, &e->options);
-        status = check_ranks(runner->group, status, one, &q);
+        cpl_status status = read_questions(&q, e, one->what);
+        status            = check_ranks(runner->group, status, one, &q);
         if (status == CPL_OK)
             status = cpl_evaluation_run_task(one, &q, runner, journal, samples, callbacks);
         cpl_questions_free(&q);

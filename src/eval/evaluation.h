@@ -28,12 +28,14 @@ typedef struct cpl_evaluation {
     cpl_questions_options options;  /* its texts outlive it */
     cpl_task_evaluation *at;        /* (count) those of the selection, in its order */
     int64_t count;
-    int64_t n_questions; /* of all */
-    int64_t window;      /* tokens that the longest of them may have, with the model's window */
+    const cpl_tokenizer *tokenizer; /* the model's; outlives it */
+    int64_t model_window;           /* the model's */
+    int64_t n_questions;            /* of all */
+    int64_t window; /* tokens that the longest of them may have, with the model's window */
 } cpl_evaluation;
 
 /* Reads all questions once, so that whatever is wrong with them is said before a model is loaded;
- * window and tokenizer are the model's. As cpl_questions_read and cpl_eval_runner_check. */
+ * window and tokenizer are the model's, the latter outlives it. As cpl_questions_read and cpl_eval_runner_check. */
 CPL_NODISCARD cpl_status cpl_evaluation_open(cpl_evaluation *e, const cpl_selection *selection,
                                              const cpl_questions_options *options, int64_t window,
                                              const cpl_tokenizer *tokenizer);

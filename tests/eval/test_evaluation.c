@@ -326,15 +326,16 @@ static void whose_it_is(void **state)
     c.options.max_tokens = CASE_WINDOW;
     assert_fails(
         CPL_ERR_INPUT,
-        "written, profile w: question 0: 40 generated tokens leave a window of 40 no room "
+        "/written/b.jsonl, line 1): 40 generated tokens leave a window of 40 no room "
         "for the prompt; evaluate written in a run of its own, where --max-gen-toks below 40 makes "
         "room and changes no other task",
         case_look(&c));
+    assert_non_null(strstr(cpl_last_error(), "written, profile w: question 0 ("));
     c.options.max_tokens = CPL_UNSET;
     char row[200];
     snprintf(row, sizeof row, "{\"q\": \"x\", \"o\": [\"a\", \"%082d\"], \"g\": \"0\"}\n", 0);
     case_put(&c, "ranked", "a.jsonl", row);
-    assert_fails(CPL_ERR_INPUT, "ranked, profile p: question 0: a continuation of it has ",
+    assert_fails(CPL_ERR_INPUT, "/ranked/a.jsonl, line 1): a continuation of it has ",
                  case_look(&c));
     case_put(&c, "ranked", "a.jsonl", ranked_rows);
     assert_ok(case_look(&c));
@@ -432,6 +433,46 @@ static void no_questions(void **state)
     c.options.skip_bad = true;
     case_put(&c, "ranked", "a.jsonl", "{}\n");
     assert_fails(CPL_ERR_INPUT, "a.jsonl has no rows that can be used", case_look(&c));
+    case_close(&c);
+}
+
+static const char joined_task[] =
+    "task: joined\nsplits: {a: a.jsonl}\nfields: {q: q, o: \"o[]\", g: g}\nchoices: o\n"
+    "gold: {value: g, among: numbers}\n"
+    "profiles:\n"
+    "  p: {split: a, context: \"{q}\", delimiter: \"\", scores: [acc]}\n"
+    "  apart: {like: p, tokens: separate}\n";
+
+/* "ing" is one token, so that "g" has none after "in". */
+static void options_without_tokens(void **state)
+{
+    (void)state;
+    static const char rows[] = "{\"q\": \"the\", \"o\": [\" a\", \" mill\"], \"g\": \"0\"}\n"
+                               "{\"q\": \"in\", \"o\": [\"h\", \"g\"], \"g\": \"0\"}\n";
+    evaluation_case c;
+    seen s;
+    case_open(&c);
+    case_put(&c, "joined", "a.jsonl", rows);
+    case_select(&c, "j.yaml", joined_task, "p");
+    assert_fails(CPL_ERR_INPUT, "/joined/a.jsonl, line 2): the continuation \"g\" has no token",
+                 case_look(&c));
+    assert_non_null(strstr(cpl_last_error(), "`tokens: separate`"));
+    assert_non_null(strstr(cpl_last_error(), "; --skip-bad leaves such rows out"));
+    c.options.of_run = true; /* which has no such flag */
+    assert_fails(CPL_ERR_INPUT, "`tokens: separate`", case_look(&c));
+    assert_null(strstr(cpl_last_error(), "--skip-bad"));
+    c.options.skip_bad = true;
+    assert_ok(case_look(&c));
+    assert_int_equal(c.evaluation.n_questions, 1);
+    assert_ok(run(&c, NULL, false, &s));
+    assert_int_equal(whole(result_of(&c, "joined"), "n"), 1);
+    assert_int_equal(whole(result_of(&c, "joined"), "skipped"), 1);
+    case_close(&c);
+    case_open(&c);
+    case_put(&c, "joined", "a.jsonl", rows);
+    case_select(&c, "j.yaml", joined_task, "apart");
+    assert_ok(case_look(&c));
+    assert_int_equal(c.evaluation.n_questions, 2);
     case_close(&c);
 }
 
@@ -592,19 +633,13 @@ static void ranks_with_other_questions(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(what_comes_out),
-        cmocka_unit_test(numbers_of_exemplars),
-        cmocka_unit_test(averages),
-        cmocka_unit_test(forms),
-        cmocka_unit_test(going_on),
-        cmocka_unit_test(marked_otherwise),
-        cmocka_unit_test(missing_rows),
-        cmocka_unit_test(whose_it_is),
-        cmocka_unit_test(no_questions),
-        cmocka_unit_test(advice),
-        cmocka_unit_test(of_no_use),
-        cmocka_unit_test(over_ranks),
-        cmocka_unit_test(ranks_with_other_questions),
+        cmocka_unit_test(what_comes_out), cmocka_unit_test(numbers_of_exemplars),
+        cmocka_unit_test(averages),       cmocka_unit_test(forms),
+        cmocka_unit_test(going_on),       cmocka_unit_test(marked_otherwise),
+        cmocka_unit_test(missing_rows),   cmocka_unit_test(whose_it_is),
+        cmocka_unit_test(no_questions),   cmocka_unit_test(options_without_tokens),
+        cmocka_unit_test(advice),         cmocka_unit_test(of_no_use),
+        cmocka_unit_test(over_ranks),     cmocka_unit_test(ranks_with_other_questions),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -108,8 +108,18 @@ static const char *id_of(cpl_reading *r, const cpl_seen_row *row, int64_t varian
                            row->subject ? "/" : "", place);
 }
 
+/* The path among those that the questions keep. */
+static const char *kept_path(const cpl_reading *r, const char *path)
+{
+    for (int64_t i = 0; i < r->store->files.count; i++)
+        if (strcmp(r->store->files.at[i], path) == 0) return r->store->files.at[i];
+    return NULL;
+}
+
+/* `first`: the place of the row's first question. */
 static cpl_status add_question(cpl_reading *r, const cpl_prompt_input *input,
-                               const cpl_seen_row *row, const json_t *before, int64_t variant)
+                               const cpl_seen_row *row, const json_t *before, int64_t variant,
+                               int64_t first)
 {
     struct cpl_questions_store *store = r->store;
     cpl_question *question;
@@ -117,6 +127,9 @@ static cpl_status add_question(cpl_reading *r, const cpl_prompt_input *input,
     CPL_TRY(next_question(&question, r));
     question->id   = id_of(r, row, variant);
     question->read = r->q->count;
+    question->row  = first;
+    question->path = kept_path(r, row->path);
+    question->line = row->line;
     bool described = r->shots[variant] >= 0 && input->spec->prompt == CPL_PROMPT_NONE;
     CPL_TRY(cpl_prompt_builder_question(question, &store->pool, input, text, described));
     question->form = &store->forms[input->spec - r->resolved->specs];
@@ -150,7 +163,7 @@ static cpl_status take_row(void *ctx, cpl_seen_row *row)
         input.subject = cpl_pool_copy(&r->store->pool, row->subject, strlen(row->subject));
     int64_t first = r->q->count;
     for (int64_t i = 0; i < r->n_shots; i++) {
-        cpl_status status = add_question(r, &input, row, before, i);
+        cpl_status status = add_question(r, &input, row, before, i, first);
         if (status != CPL_ERR_INPUT && status != CPL_OK) return status;
         if (status == CPL_OK) continue;
         r->q->count = first;
@@ -213,6 +226,19 @@ void cpl_questions_free(cpl_questions *q)
         cpl_free(q->store);
     }
     *q = (cpl_questions){0};
+}
+
+void cpl_questions_leave_out(cpl_questions *q, const bool *bad)
+{
+    int64_t kept = 0;
+    for (int64_t first = 0, end; first < q->count; first = end) {
+        bool out = false;
+        for (end = first; end < q->count && q->question[end].row == q->question[first].row; end++)
+            out |= bad[end];
+        q->skipped += out;
+        for (int64_t i = first; i < end && !out; i++) q->question[kept++] = q->question[i];
+    }
+    q->count = kept;
 }
 
 /* ---- missing rows ---- */

@@ -27,6 +27,9 @@ typedef struct cpl_question {
     const char *id;      /* "12", "subject/12", "subject/12#3" */
     const char *subject; /* NULL: the task has none */
     int64_t read;        /* its place among the questions as their rows are read */
+    int64_t row;         /* the place of the first question of its row, in the same order */
+    const char *path;    /* of the file of its row; NULL: not known */
+    int64_t line;        /* of the row in it */
     const cpl_request_spec *form;
     /* multiple_choice */
     cpl_option *options; /* (n_options), two at least; one if only losses are reported */
@@ -83,11 +86,18 @@ CPL_NODISCARD cpl_status cpl_questions_read(cpl_questions *q, const cpl_task *ta
                                             const cpl_questions_options *options);
 void cpl_questions_free(cpl_questions *q); /* all zero: nothing to do */
 
+/* Takes out all questions of a row that has a bad one, and counts the row as skipped. `bad` has a
+ * member for each question. */
+void cpl_questions_leave_out(cpl_questions *q, const bool *bad);
+
 /* Whether `data` is the program's own folder. Users should not have to add files to it. */
 bool cpl_questions_of_samples(const cpl_questions_options *options);
 
 /* The word that names the folder of all rows: a flag, or a setting. */
 const char *cpl_questions_data_word(const cpl_questions_options *options);
+
+/* What can be done about a bad row, besides mending it; NULL: nothing. */
+const char *cpl_questions_skip_advice(const cpl_questions_options *options);
 
 /* Appends the files that are needed, and where they are published, if a split that
  * cpl_questions_read needs has no rows; nothing if all have rows. */

@@ -90,6 +90,11 @@ const char *cpl_questions_data_word(const cpl_questions_options *options)
     return options->of_run ? "eval.tasks_data:" : "--data";
 }
 
+const char *cpl_questions_skip_advice(const cpl_questions_options *options)
+{
+    return options->of_run ? NULL : "--skip-bad leaves such rows out and counts them";
+}
+
 bool cpl_questions_of_samples(const cpl_questions_options *options)
 {
     return options->own && strcmp(options->data, options->own) == 0;
@@ -368,7 +373,10 @@ cpl_status cpl_reading_leave_out(cpl_reading *r, const cpl_seen_row *row)
                  cpl_last_error());
     else
         snprintf(sentence, sizeof sentence, "%s", row->bad);
-    if (!r->options->skip_bad) return CPL_FAIL(CPL_ERR_INPUT, "%s", sentence);
+    const char *advice = cpl_questions_skip_advice(r->options);
+    if (!r->options->skip_bad)
+        return CPL_FAIL(CPL_ERR_INPUT, "%s%s%s", sentence, advice ? "; " : "",
+                        advice ? advice : "");
     r->q->skipped++;
     if (r->options->log) cpl_log_warn(r->options->log, "%s; the row is left out", sentence);
     return CPL_OK;

@@ -84,6 +84,19 @@ static void keep_last(cpl_ids *ids, cpl_encoded *out, int64_t most)
     ids->count = out->first + out->length;
 }
 
+/* Appends an advice to a failure; NULL: none. */
+static cpl_status advise(cpl_status status, const char *way_out)
+{
+    if (status != CPL_ERR_INPUT || !way_out) return status;
+    return CPL_FAIL(status, "%s; %s", cpl_last_error(), way_out);
+}
+
+static cpl_status bad_row(cpl_encoding *e, cpl_status status)
+{
+    e->bad_row = true;
+    return advise(status, e->advice.row);
+}
+
 cpl_status cpl_encode_pair(cpl_encoding *e, cpl_encoded *out, const char *context,
                            const char *continuation, cpl_joining joining, int64_t window)
 {
@@ -99,12 +112,19 @@ cpl_status cpl_encode_pair(cpl_encoding *e, cpl_encoded *out, const char *contex
                   : append(e, cpl_span_of(continuation)));
     out->scored = ids->count - out->first - out->context;
     if (out->scored == 0)
-        return CPL_FAIL(CPL_ERR_INPUT, "a continuation of it has no tokens of its own");
+        return bad_row(
+            e,
+            CPL_FAIL(CPL_ERR_INPUT,
+                     "the continuation \"%.80s\" has no token of its own: the tokenizer joins it "
+                     "to the last token of the context; `tokens: separate` in the profile of "
+                     "the task file encodes the two apart",
+                     continuation));
     if (out->scored > window)
-        return CPL_FAIL(CPL_ERR_INPUT,
+        return bad_row(
+            e, CPL_FAIL(CPL_ERR_INPUT,
                         "a continuation of it has %lld tokens, but the window is %lld; take its "
                         "row out of the file, or a model with a longer window",
-                        (long long)out->scored, (long long)window);
+                        (long long)out->scored, (long long)window));
     keep_last(ids, out, window + 1);
     return CPL_OK;
 }
@@ -130,17 +150,12 @@ int64_t cpl_eval_runner_window_of(const cpl_request_spec *form, int64_t window)
 cpl_status cpl_eval_runner_about(cpl_status status, const cpl_question *q)
 {
     if (status != CPL_ERR_INPUT) return status;
-    return CPL_FAIL(status, "question %s: %s", q->id, cpl_last_error());
+    if (!q->path) return CPL_FAIL(status, "question %s: %s", q->id, cpl_last_error());
+    return CPL_FAIL(status, "question %s (%s, line %lld): %s", q->id, q->path, (long long)q->line,
+                    cpl_last_error());
 }
 
 /* ---- whether they fit ---- */
-
-/* Appends an advice to a failure; NULL: none. */
-static cpl_status advise(cpl_status status, const char *way_out)
-{
-    if (status != CPL_ERR_INPUT || !way_out) return status;
-    return CPL_FAIL(status, "%s; %s", cpl_last_error(), way_out);
-}
 
 static cpl_status fits(const cpl_encoding *e, const cpl_encoded *encoded,
                        const cpl_request_spec *form)
@@ -179,6 +194,17 @@ cpl_status cpl_encode_question(cpl_encoding *e, cpl_encoded *out, const cpl_ques
     return fits(e, out, q->form);
 }
 
+/* Whether a token may reach over the border, because no white space is there. */
+static bool may_be_joined(const cpl_request_spec *form, const cpl_option *option)
+{
+    const cpl_span context = cpl_span_of(option->context), text = cpl_span_of(option->continuation);
+    uint32_t last, first;
+    if (form->joining != CPL_JOIN_JOINT || !context.length || !text.length) return false;
+    cpl_words_previous(&last, context, context.length);
+    cpl_words_next(&first, text, 0);
+    return !cpl_words_is_space(last) && !cpl_words_is_space(first);
+}
+
 /* A token has a byte at least: what has no more bytes than the window has tokens fits. Others are
  * encoded. */
 cpl_status cpl_encode_check_options(cpl_encoding *e, const cpl_question *q)
@@ -190,7 +216,8 @@ cpl_status cpl_encode_check_options(cpl_encoding *e, const cpl_question *q)
         size_t bytes             = strlen(option->continuation);
         if (q->form->stop_beyond) bytes += strlen(option->context);
         e->ids.count = 0;
-        if (bytes > (size_t)window) CPL_TRY(cpl_encode_option(e, &encoded, q->form, option));
+        if (bytes > (size_t)window || may_be_joined(q->form, option))
+            CPL_TRY(cpl_encode_option(e, &encoded, q->form, option));
     }
     return CPL_OK;
 }
@@ -214,9 +241,15 @@ cpl_status cpl_eval_runner_check(const cpl_question *questions, int64_t n, int64
     cpl_status status =
         cpl_encode_open(&e, tokenizer, 0, window); /* without end of text: said later */
     if (advice) e.advice = *advice;
-    for (int64_t i = 0; status == CPL_OK && i < n; i++)
+    for (int64_t i = 0; status == CPL_OK && i < n; i++) {
+        e.bad_row = false;
         status =
             cpl_eval_runner_about(questions[i].form->kind->check(&e, &questions[i]), &questions[i]);
+        if (status != CPL_ERR_INPUT || !e.bad_row || !e.advice.bad) continue;
+        if (e.advice.log) cpl_log_warn(e.advice.log, "%s; the row is left out", cpl_last_error());
+        e.advice.bad[i] = true;
+        status          = CPL_OK;
+    }
     cpl_encode_close(&e);
     return status;
 }

@@ -29,7 +29,8 @@ typedef struct cpl_encoding {
     int64_t window; /* the model's */
     cpl_ids ids;
     cpl_text joined;               /* memory to work in */
-    cpl_eval_runner_advice advice; /* of what does not fit */
+    cpl_eval_runner_advice advice; /* of what cannot be asked */
+    bool bad_row;                  /* the failure is due to the row */
 } cpl_encoding;
 
 CPL_NODISCARD cpl_status cpl_encode_open(cpl_encoding *e, const cpl_tokenizer *tokenizer,

@@ -61,10 +61,13 @@ CPL_NODISCARD cpl_status cpl_eval_runner_keep_blocks(const cpl_eval_runner *a,
 /* The longest window that the forms of the questions need, at least `window`. */
 int64_t cpl_eval_runner_window(const cpl_question *questions, int64_t n, int64_t window);
 
-/* Advice on questions that do not fit, appended to the failure; NULL: nothing. */
+/* Advice on questions that cannot be asked, appended to the failure; NULL: nothing. */
 typedef struct cpl_eval_runner_advice {
     const char *room;   /* if the generated tokens leave the prompt no room */
     const char *beyond; /* if a question is too long, and its form does not let it be cut */
+    const char *row;    /* if its row is bad: an option has no token, or more than the window */
+    bool *bad; /* (n) set of questions of bad rows, instead of a failure; NULL: they fail */
+    const cpl_log *log; /* of these */
 } cpl_eval_runner_advice;
 
 /* Checks before a model is loaded; `window` is the model's, `advice` may be NULL. CPL_ERR_INPUT

@@ -115,9 +115,10 @@ static void tokens_reach_over(void **state)
     check_ids(&b, 1, "ing cat", 1);
     b.encoding.ids.count = 1;
     check_ids(&b, 0, "in", 0);
-    assert_fails(CPL_ERR_INPUT, "no tokens of its own", pair(&b, "in", "g", CPL_JOIN_JOINT, 100));
-    assert_fails(CPL_ERR_INPUT, "no tokens of its own", pair(&b, "in", "", CPL_JOIN_JOINT, 100));
-    assert_fails(CPL_ERR_INPUT, "no tokens of its own", pair(&b, "in", "", CPL_JOIN_SEPARATE, 100));
+    assert_fails(CPL_ERR_INPUT, "\"g\" has no token of its own",
+                 pair(&b, "in", "g", CPL_JOIN_JOINT, 100));
+    assert_fails(CPL_ERR_INPUT, "\"\" has no token", pair(&b, "in", "", CPL_JOIN_JOINT, 100));
+    assert_fails(CPL_ERR_INPUT, "\"\" has no token", pair(&b, "in", "", CPL_JOIN_SEPARATE, 100));
     close_bench(&b);
 }
 

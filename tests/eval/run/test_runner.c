@@ -119,7 +119,7 @@ static void refusals(void **state)
     assert_ok(cpl_eval_runner_check(&q, 1, 1, b.tokenizer, NULL));
     ranked.window       = 0;
     two[1].continuation = "";
-    ask_fails(&b, &q, "question s/7: a continuation of it has no tokens");
+    ask_fails(&b, &q, "question s/7: the continuation \"\" has no token");
     two[1]       = option("", " a");
     b.runner.eos = -1;
     ask_fails(&b, &q, "question s/7: its context is empty");
@@ -128,7 +128,7 @@ static void refusals(void **state)
     q            = text_question(&text, "the stone");
     both_fail(&b, &q,
               "question s/7: 40 generated tokens leave a window of 40 no room for the prompt");
-    const cpl_eval_runner_advice advice = {"make room", "ask for less"};
+    const cpl_eval_runner_advice advice = {.room = "make room", .beyond = "ask for less"};
     assert_fails(CPL_ERR_INPUT, "no room for the prompt; make room",
                  cpl_eval_runner_check(&q, 1, WINDOW, b.tokenizer, &advice));
     text.max_gen_toks = WINDOW - 1;
