@@ -13,6 +13,7 @@
 #include "cli/terminal/eval_progress.h"
 #include "cli/terminal/output.h"
 #include "cli/terminal/ranks.h"
+#include "cli/terminal/signals.h"
 #include "eval/evaluation.h"
 #include "eval/run/eval_model.h"
 #include "io/file.h"
@@ -30,6 +31,7 @@ typedef struct work {
     cpl_evaluation evaluation;
     json_t *settings;
     cpl_eval_journal journal;
+    cpl_text farewell; /* what is kept of an evaluation that is stopped */
     cpl_eval_bar bar;
     cpl_log log;
     cpl_group *world; /* NULL: one process */
@@ -124,7 +126,10 @@ static cpl_status describe(work *w)
 /* F.partial next to the results; nothing if no results are written. */
 static cpl_status open_record(work *w)
 {
-    if (!cpl_output_paths_is_file(w->args, "--json")) return CPL_OK;
+    if (!cpl_output_paths_is_file(w->args, "--json")) {
+        cpl_signals_farewell("stopped; no answers are kept, because no file is named with --json");
+        return CPL_OK;
+    }
     cpl_text path = {0};
     cpl_text_printf(&path, "%s.partial", cpl_flag_text(w->args, "--json"));
     cpl_status status = cpl_text_status(&path);
@@ -134,6 +139,12 @@ static cpl_status open_record(work *w)
     if (status == CPL_OK && w->journal.count)
         cpl_log_info(&w->log, "going on with %s: %lld answered before", path.bytes,
                      (long long)w->journal.count);
+    cpl_text_printf(&w->farewell,
+                    "stopped; the answers so far are kept in %s, and the same command goes on from "
+                    "there",
+                    path.bytes ? path.bytes : "");
+    if (status == CPL_OK) status = cpl_text_status(&w->farewell);
+    if (status == CPL_OK) cpl_signals_farewell(w->farewell.bytes);
     cpl_text_free(&path);
     return status;
 }
@@ -267,6 +278,8 @@ static cpl_status evaluate(work *w)
 {
     cpl_evaluation_callbacks callbacks = {0};
     const bool first                   = cpl_gather_is_first(w->world);
+    cpl_signals_farewell("stopped before the first question");
+    if (first) CPL_TRY(cpl_signals_listen());
     CPL_TRY(cpl_gather_status(w->world, open_all(w)));
     cpl_status status = load(w);
     CPL_TRY(cpl_gather_equal(w->world, status, w->world ? common(w) : NULL));
@@ -277,7 +290,8 @@ static cpl_status evaluate(work *w)
                            cpl_flag_on(w->args, "--samples"), &callbacks);
     cpl_eval_bar_clear(&w->bar);
     CPL_TRY(status);
-    return cpl_gather_status(w->world, first ? show_all(w) : CPL_OK);
+    CPL_TRY(cpl_gather_status(w->world, first ? show_all(w) : CPL_OK));
+    return cpl_evaluation_missing(&w->evaluation);
 }
 
 static cpl_status list(work *w)
@@ -313,6 +327,8 @@ static cpl_status run(const cpl_arguments *args)
     cpl_evaluation_close(&w.evaluation);
     cpl_eval_model_close(&w.model);
     cpl_selection_free(&w.selection);
+    cpl_signals_farewell("stopped");
+    cpl_text_free(&w.farewell);
     cpl_paths_free(&w.words);
     cpl_free(w.data);
     cpl_free(w.own);

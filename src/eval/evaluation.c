@@ -226,35 +226,70 @@ static cpl_status look(cpl_evaluation *e, cpl_task_evaluation *one)
     return status;
 }
 
-/* Reports all tasks without rows in one sentence. For a single task the error of the reading is
- * more precise. */
-static cpl_status check_rows(const cpl_selection *selection, const cpl_questions_options *options)
+/* Logs what a task without rows needs, a line each. */
+static void say_missing(const cpl_selected *what, const char *wanted,
+                        const cpl_questions_options *options)
 {
-    cpl_text names = {0}, all = {0}, wanted = {0};
-    cpl_status status  = CPL_OK;
-    int64_t n          = 0;
     const bool samples = cpl_questions_of_samples(options);
-    for (int64_t i = 0; i < selection->count; i++) {
-        const cpl_selected *what = &selection->at[i];
-        if (!is_evaluated(what)) continue;
-        cpl_text_clear(&wanted);
-        CPL_TRY_DONE(cpl_questions_missing(&wanted, what->task, what->profile, options));
-        if (!wanted.length) continue;
-        cpl_text_printf(&names, "%s%s", n ? ", " : "", what->key);
-        cpl_text_printf(&all, "%s%s/%s", n++ ? "; " : "", what->task->id, wanted.bytes);
-    }
-    CPL_TRY_DONE(cpl_text_status(&names));
-    CPL_TRY_DONE(cpl_text_status(&all));
-    if (n > 1)
-        status = CPL_FAIL(
-            CPL_ERR_INPUT,
-            "there are no rows of %lld tasks %s%s: %s; %s DIR names a folder of yours with "
-            "their files (`couplet eval --list` lists all sources): DIR/%s",
-            (long long)n, samples ? "among the samples that come with the program" : "in ",
-            samples ? "" : options->data, names.bytes, cpl_questions_data_word(options), all.bytes);
-done:
+    if (options->log)
+        cpl_log_warn(options->log, "there are no rows of %s%s%s: put into %s/%s/ the file %s",
+                     what->key, samples ? " among the samples that come with the program" : " in ",
+                     samples ? "" : options->data, samples ? "DIR" : options->data, what->task->id,
+                     wanted);
+}
+
+/* The failure that names the tasks without rows. `rest`: the others were evaluated. */
+static cpl_status fail_missing(const cpl_evaluation *e, int64_t n, bool rest)
+{
+    cpl_text names = {0};
+    for (int64_t i = 0; i < e->count; i++)
+        if (e->at[i].missing)
+            cpl_text_printf(&names, "%s%s", names.length ? ", " : "", e->at[i].what->key);
+    cpl_status status = cpl_text_status(&names);
+    if (status == CPL_OK)
+        status =
+            CPL_FAIL(CPL_ERR_INPUT,
+                     "there are no rows of %lld task%s%s: %s; %s DIR names a folder of yours with "
+                     "their files, "
+                     "and `couplet eval --list` where they are published",
+                     (long long)n, n == 1 ? "" : "s", rest ? ", and the others were evaluated" : "",
+                     names.bytes, cpl_questions_data_word(&e->options));
     cpl_text_free(&names);
-    cpl_text_free(&all);
+    return status;
+}
+
+static int64_t count_missing(const cpl_evaluation *e)
+{
+    int64_t n = 0;
+    for (int64_t i = 0; i < e->count; i++) n += e->at[i].missing;
+    return n;
+}
+
+cpl_status cpl_evaluation_missing(const cpl_evaluation *e)
+{
+    const int64_t n = count_missing(e);
+    return n ? fail_missing(e, n, true) : CPL_OK;
+}
+
+/* Finds the tasks without rows. They are an error if there are no others, and in a training run.
+ * For a single task the error of the reading is more precise. */
+static cpl_status check_rows(cpl_evaluation *e)
+{
+    cpl_text wanted     = {0};
+    cpl_status status   = CPL_OK;
+    const int64_t asked = count_evaluated(e->selection);
+    for (int64_t i = 0; i < e->count && asked > 1; i++) {
+        cpl_task_evaluation *one = &e->at[i];
+        if (!is_evaluated(one->what)) continue;
+        cpl_text_clear(&wanted);
+        CPL_TRY_DONE(
+            cpl_questions_missing(&wanted, one->what->task, one->what->profile, &e->options));
+        one->missing = wanted.length > 0;
+        if (one->missing) say_missing(one->what, wanted.bytes, &e->options);
+    }
+    const int64_t n = count_missing(e);
+    if (n && (n == asked || e->options.of_run)) status = fail_missing(e, n, false);
+done:
     cpl_text_free(&wanted);
     return status;
 }
@@ -263,7 +298,6 @@ cpl_status cpl_evaluation_open(cpl_evaluation *e, const cpl_selection *selection
                                const cpl_questions_options *options, int64_t window,
                                const cpl_tokenizer *tokenizer)
 {
-    cpl_status status = check_rows(selection, options);
     const size_t room = (size_t)(selection->count > 0 ? selection->count : 1) * sizeof *e->at;
     *e                = (cpl_evaluation){.selection    = selection,
                                          .options      = *options,
@@ -274,9 +308,10 @@ cpl_status cpl_evaluation_open(cpl_evaluation *e, const cpl_selection *selection
     if (!e->at) return CPL_ERR_MEMORY;
     memset(e->at, 0, room);
     e->count = selection->count;
+    for (int64_t i = 0; i < e->count; i++) e->at[i].what = &selection->at[i];
+    cpl_status status = check_rows(e);
     for (int64_t i = 0; i < e->count && status == CPL_OK; i++) {
-        e->at[i].what = &selection->at[i];
-        if (is_evaluated(e->at[i].what)) status = look(e, &e->at[i]);
+        if (is_evaluated(e->at[i].what) && !e->at[i].missing) status = look(e, &e->at[i]);
     }
     e->options.log = NULL; /* bad rows were logged before */
     if (status != CPL_OK) cpl_evaluation_close(e);
@@ -350,6 +385,7 @@ cpl_status cpl_evaluation_run(cpl_evaluation *e, const cpl_eval_runner *runner,
             CPL_TRY(best_form(e, i));
             continue;
         }
+        if (one->missing) continue;
         cpl_status status = read_questions(&q, e, one->what);
         status            = check_ranks(runner->group, status, one, &q);
         if (status == CPL_OK)

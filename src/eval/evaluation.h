@@ -19,6 +19,7 @@
 /* A task under a profile. */
 typedef struct cpl_task_evaluation {
     const cpl_selected *what;
+    bool missing;   /* it has no rows, and is left out */
     int64_t n;      /* questions */
     json_t *result; /* of docs/formats.md; NULL: not evaluated yet */
 } cpl_task_evaluation;
@@ -35,11 +36,16 @@ typedef struct cpl_evaluation {
 } cpl_evaluation;
 
 /* Reads all questions once, so that whatever is wrong with them is said before a model is loaded;
- * window and tokenizer are the model's, the latter outlives it. As cpl_questions_read and cpl_eval_runner_check. */
+ * window and tokenizer are the model's, the latter outlives it. Tasks without rows are logged and
+ * left out; if all are, and in a training run, they are an error. Otherwise as cpl_questions_read
+ * and cpl_eval_runner_check. */
 CPL_NODISCARD cpl_status cpl_evaluation_open(cpl_evaluation *e, const cpl_selection *selection,
                                              const cpl_questions_options *options, int64_t window,
                                              const cpl_tokenizer *tokenizer);
 void cpl_evaluation_close(cpl_evaluation *e); /* all zero: nothing to do */
+
+/* CPL_ERR_INPUT with their names if tasks without rows are left out. */
+CPL_NODISCARD cpl_status cpl_evaluation_missing(const cpl_evaluation *e);
 
 /* Who watches; every function may be NULL. */
 typedef struct cpl_evaluation_callbacks {
@@ -92,7 +98,8 @@ CPL_NODISCARD cpl_status cpl_evaluation_table_of(cpl_grid *grid, cpl_pool *pool,
 /* Appends the table, and what was left out or cut, as text for a terminal. */
 CPL_NODISCARD cpl_status cpl_evaluation_text(cpl_text *out, const cpl_evaluation *e);
 
-/* Appends a sentence for every result of which questions were cut or rows left out. */
+/* Appends a sentence if not all rows were asked, and one for every result of which questions were
+ * cut or rows left out. */
 void cpl_evaluation_remarks(cpl_text *out, const cpl_evaluation *e);
 
 /* Appends the chart. CPL_ERR_MEMORY. */

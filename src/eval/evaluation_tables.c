@@ -224,6 +224,8 @@ void cpl_evaluation_remarks(cpl_text *out, const cpl_evaluation *e)
                     "question was longer than the model's context, and was evaluated beyond it",
                     "questions were longer than the model's context, and were evaluated beyond it"},
                    {"skipped", "bad row was left out", "bad rows were left out"}};
+    if (e->options.limit != CPL_UNSET || cpl_questions_of_samples(&e->options))
+        cpl_text_printf(out, "These are figures of a sample of the rows, not scores to report.\n");
     for (int64_t i = 0; i < e->count; i++)
         for (int k = 0; k < 3; k++) {
             const json_t *count = json_object_get(e->at[i].result, remarks[k].member);

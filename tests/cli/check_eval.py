@@ -9,6 +9,7 @@ import gzip
 import json
 import math
 import re
+import signal
 import subprocess
 import sys
 import time
@@ -224,8 +225,21 @@ def check_resume(folder):
     check(code == 1 and "limit was 5 and is 4 now" in told, f"other settings: {code} {told}")
 
 
-def check_killed(folder):
-    """Killed in its second task; the first one is not asked again. Other rows are refused."""
+def stop(words, there):
+    """Begins an evaluation, and sends SIGINT when `there()` is true; its exit code and what it said."""
+    begun = subprocess.Popen([COUPLET, "eval", *map(str, words)], stdout=subprocess.DEVNULL,
+                             stderr=subprocess.PIPE)
+    until = time.time() + 300
+    while begun.poll() is None and time.time() < until and not there():
+        time.sleep(0.02)
+    begun.send_signal(signal.SIGINT)
+    told = begun.communicate()[1].decode()
+    return begun.returncode, told
+
+
+def check_stopped(folder):
+    """Stopped by SIGINT in its second task, it says what is kept; the first one is not asked again. Other rows
+    are refused."""
     data = folder / "rows"
     (data / "arc_challenge").mkdir(parents=True)
     rows = (GOLDEN / "data/arc_challenge/ARC-Challenge-Test.jsonl").read_text().splitlines()[:3]
@@ -235,26 +249,30 @@ def check_killed(folder):
     out, partial = folder / "killed.json", folder / "killed.json.partial"
     words = [GOLDEN / "model", "--tasks", "arc_challenge,gsm8k", "--profile", "harness", "--data",
              data, "--limit", 3, "--max-gen-toks", 128, "--samples", "--json", out]
-    begun = subprocess.Popen([COUPLET, "eval", *map(str, words)], stdout=subprocess.DEVNULL,
-                             stderr=subprocess.DEVNULL)
-    until = time.time() + 300
-    while begun.poll() is None and time.time() < until and \
-            not (partial.exists() and partial.read_bytes().count(b"\n") >= 4):
-        time.sleep(0.02)
-    begun.kill()
-    begun.wait()
-    check(partial.exists() and not out.exists(), "killed, it leaves results or no partial file")
+    code, told = stop(words, lambda: partial.exists() and partial.read_bytes().count(b"\n") >= 4)
+    check(code == -signal.SIGINT and f"kept in {partial}, and the same command goes on" in told,
+          f"stopped: {code} {told}")
+    check(partial.exists() and not out.exists(), "stopped, it leaves results or no partial file")
     arc.write_text("\n".join(reversed(rows)) + "\n")
     refused(1, ["arc_challenge, question 0", "--overwrite"], *words)
     arc.write_text("\n".join(rows) + "\n")
     _, told, code = run(*words)
     check(code == 0 and "arc_challenge: 3 of 3 answered before" in told,
-          f"going on after a kill: {code} {told}")
+          f"going on after a stop: {code} {told}")
     again = read_json(out)["results"]
     whole = evaluate(folder / "unkilled.json", *words[:-2])["results"]
     check_same(again, {"arc_challenge": whole["arc_challenge"]})
     check([one["text"][:20] for one in again["gsm8k"]["samples"]] ==
-          [one["text"][:20] for one in whole["gsm8k"]["samples"]], "texts after a kill differ")
+          [one["text"][:20] for one in whole["gsm8k"]["samples"]], "texts after a stop differ")
+
+
+def check_missing(folder):
+    """A task without rows is named, and the others are evaluated."""
+    out = folder / "some.json"
+    shown, told, code = run(GOLDEN / "model", "--tasks", "sciq,copa", "--limit", 2, "--json", out)
+    check(code == 1 and "warning: there are no rows of sciq among the samples" in told and
+          "no rows of 1 task, and the others were evaluated: sciq" in told, f"a task without rows: {code} {told}")
+    check(list(read_json(out)["results"]) == ["copa"] and "figures of a sample" in shown, f"the other task: {shown}")
 
 
 # ---- what is refused ----
@@ -324,7 +342,8 @@ def main():
             check_part(folder, task)
         if not FURTHER:
             check_resume(folder)
-            check_killed(folder)
+            check_stopped(folder)
+            check_missing(folder)
             check_refusals(folder)
             check_shown(folder)
     return finish()

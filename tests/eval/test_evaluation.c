@@ -277,39 +277,59 @@ static void marked_otherwise(void **state)
 
 /* ---- what cannot be asked ---- */
 
-/* All tasks without rows in one sentence, and nobody is sent into the program's folder. */
+/* Appends to a text. */
+static void hear_all(void *ctx, cpl_log_level level, const char *sentence)
+{
+    cpl_text_printf(ctx, "%d: %s\n", (int)level, sentence);
+}
+
+/* Tasks without rows are named, a line each, and the others evaluated. Nobody is sent into the
+ * program's folder. */
 static void missing_rows(void **state)
 {
     (void)state;
     static const char *const words[]    = {"openbookqa", "sciq", "social_iqa"};
     const cpl_selection_options options = {.words = words, .n_words = 3};
+    cpl_text heard                      = {0};
+    const cpl_log log                   = {hear_all, &heard};
     evaluation_case c;
+    seen s;
     case_open(&c);
     case_select(&c, "r.yaml", ranked_task, NULL);
     assert_ok(cpl_selection_add(&c.selection, &options));
-    assert_fails(CPL_ERR_INPUT, "there are no rows of 3 tasks in ", case_look(&c));
-    assert_non_null(strstr(cpl_last_error(), c.folder));
-    c.options.own = c.folder;
+    assert_ok(case_look(&c));
+    assert_ok(run(&c, NULL, false, &s));
+    assert_int_equal(whole(result_of(&c, "ranked"), "n"), 3);
+    assert_null(result_of(&c, "sciq"));
     assert_fails(CPL_ERR_INPUT,
-                 "no rows of 3 tasks among the samples that come with the program: openbookqa, "
-                 "sciq, social_iqa; --data DIR names a folder of yours",
-                 case_look(&c));
+                 "no rows of 3 tasks, and the others were evaluated: openbookqa, sciq, social_iqa; "
+                 "--data DIR names a folder of yours",
+                 cpl_evaluation_missing(&c.evaluation));
+    cpl_evaluation_close(&c.evaluation);
+    c.options.own = c.folder;
+    c.options.log = &log;
+    assert_ok(case_look(&c));
+    assert_null(strstr(heard.bytes, c.folder));
+    assert_non_null(strstr(
+        heard.bytes, "1: there are no rows of openbookqa among the samples that come with the "
+                     "program: put into DIR/openbookqa/ the file Main/dev.tsv, or "
+                     "Main/dev.jsonl, published at https://allenai.org"));
+    assert_non_null(strstr(heard.bytes, "\n1: there are no rows of sciq among"));
+    assert_non_null(strstr(heard.bytes, "(licence not stated)"));
+    cpl_evaluation_close(&c.evaluation);
     c.options.of_run = true;
-    assert_fails(CPL_ERR_INPUT, "social_iqa; eval.tasks_data: DIR names a folder of yours",
+    assert_fails(CPL_ERR_INPUT, "3 tasks: openbookqa, sciq, social_iqa; eval.tasks_data: DIR names",
                  case_look(&c));
     assert_null(strstr(cpl_last_error(), "--data"));
     c.options.of_run = false;
-    assert_null(strstr(cpl_last_error(), c.folder));
-    assert_non_null(strstr(cpl_last_error(), "DIR/openbookqa/Main/dev.tsv, or Main/dev.jsonl, "
-                                             "published at https://allenai.org"));
-    assert_non_null(strstr(cpl_last_error(), "; sciq/valid.json, published at "));
-    assert_non_null(strstr(cpl_last_error(), "(licence not stated)"));
+    c.options.log    = NULL;
+    cpl_text_free(&heard);
     cpl_selection_free(&c.selection);
     assert_ok(cpl_selection_init(&c.selection, cpl_request_kinds));
     const cpl_selection_options one = {.words = words, .n_words = 1};
     assert_ok(cpl_selection_add(&c.selection, &one));
     assert_fails(CPL_ERR_INPUT, "put into DIR/openbookqa/ the file Main/dev.tsv, or",
-                 case_look(&c));
+                 case_look(&c)); /* there is no other task */
     assert_null(strstr(cpl_last_error(), c.folder));
     case_close(&c);
 }

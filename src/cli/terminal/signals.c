@@ -3,10 +3,15 @@
 
 #include <pthread.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 
 #include "base/stop.h"
+#include "cli/terminal/output.h"
+#include "cli/terminal/terminal.h"
+
+static _Atomic(const char *) farewell;
 
 static sigset_t heard(void)
 {
@@ -28,6 +33,11 @@ CPL_NORETURN static void end(int number)
     _Exit(128 + number);
 }
 
+void cpl_signals_farewell(const char *sentence)
+{
+    atomic_store(&farewell, sentence);
+}
+
 void cpl_signals_end(int number)
 {
     (void)fflush(stdout);
@@ -40,7 +50,15 @@ static void *wait_for_signals(void *unused)
     int number         = 0;
     (void)unused;
     sigwait(&set, &number);
-    cpl_stop_request(number == SIGUSR1 ? SIGTERM : number);
+    if (number == SIGUSR1) number = SIGTERM;
+    const char *sentence = atomic_load(&farewell);
+    if (sentence) {
+        (void)pthread_sigmask(SIG_UNBLOCK, &set, NULL); /* should nobody read the sentence */
+        cpl_terminal_line_clear();
+        cpl_output_sentence(stderr, "couplet: ", sentence);
+        end(number);
+    }
+    cpl_stop_request(number);
     do sigwait(&set, &number);
     while (number == SIGUSR1); /* launchers may send it to every process of a job */
     end(number);
