@@ -282,7 +282,7 @@ def check_refused(folder, data):
     refused(2, ["--format", "couplet or lm-eval"], *words[:-1], "helm", "--json", out)
     refused(2, ["--text", "--format"], MODEL, "--text", __file__, "--format", "lm-eval", "--json", out)
     task = folder / "documented.yaml"
-    task.write_text(pathlib.Path("docs/tasks.md").read_text().split("```yaml\n")[1].split("```")[0])
+    task.write_text(pathlib.Path("docs/tasks.md").read_text().split("```yaml\n")[2].split("```")[0])
     refused(2, ["--format lm-eval", "arc_challenge/inloop", "arc_challenge_inloop"], *words, "--task-file", task, "--json", out)
     check(not out.exists(), "refused, and yet written")
 

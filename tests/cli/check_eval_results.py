@@ -2,6 +2,7 @@
 """check_eval_results.py COUPLET: what couplet eval makes of several tasks: the better of two forms, the
 averages of the paper's sets, tasks of one's own beside built-in ones; and a record that is damaged."""
 import pathlib
+import re
 import shutil
 import sys
 
@@ -123,10 +124,16 @@ profiles:
 
 
 def check_documented(folder):
-    """The example of docs/tasks.md is a task, beside the built-in one of the same name."""
+    """The examples of docs/tasks.md are tasks: the first with its rows, the second beside the built-in one of the
+    same name."""
     page = pathlib.Path("docs/tasks.md").read_text()
-    task = folder / "documented.yaml"
+    task, rows = folder / "documented.yaml", folder / "documented"
+    rows.mkdir()
+    (rows / "test.jsonl").write_text("".join(re.findall(r"^    (\{.*\n)", page, re.M)))
     task.write_text(page.split("```yaml\n")[1].split("```")[0])
+    first = evaluate(folder / "first_documented.json", MODEL, "--task-file", task, "--data", rows)["results"]["mine"]
+    check(first["n"] == 2 and "acc" in first["metrics"], f"docs/tasks.md: {first}")
+    task.write_text(page.split("```yaml\n")[2].split("```")[0])
     whole = evaluate(folder / "documented.json", MODEL, "--task-file", task, "--tasks",
                      "arc_challenge", "--data", DATA, "--limit", 3)["results"]
     built_in, own = whole["arc_challenge"], whole["arc_challenge/inloop"]

@@ -95,11 +95,22 @@ static cpl_status check_listing(cpl_listing *listing, const cpl_task *task,
     return CPL_OK;
 }
 
+/* `field`: the text that was given in its place, probably that of a field. */
+static cpl_status refuse_gold(const cpl_task *task, const json_t *gold, const char *field)
+{
+    return FAIL(task, gold,
+                "gold is the place of the right option, counted from 0, or {value: FIELD, among: "
+                "LIST}: gold: {value: %.40s, among: numbers} if %.40s holds its place, among: "
+                "letters if A, B, C, ..., among: FIELD if one of the texts of that field",
+                field, field);
+}
+
 static cpl_status read_gold(cpl_gold_rule *rule, const cpl_task *task, const json_t *gold)
 {
     static const char *const keys[] = {"value", "among", "again"};
-    const char *among;
-    if (json_is_string(gold)) {
+    const char *among, *text = json_string_value(gold);
+    if (text) {
+        if (!strchr("-+0123456789", *text)) return refuse_gold(task, gold, text);
         rule->among = CPL_AMONG_FIXED;
         return cpl_task_int(&rule->place, task, gold, "gold", 0, 25);
     }
@@ -107,7 +118,7 @@ static cpl_status read_gold(cpl_gold_rule *rule, const cpl_task *task, const jso
     CPL_TRY(cpl_task_text_of(&rule->value, task, gold, "value", NULL));
     CPL_TRY(cpl_task_text_of(&rule->again, task, gold, "again", NULL));
     if (!rule->value || !json_object_get(gold, "among"))
-        return FAIL(task, gold, "gold is a place, or {value: FIELD, among: LIST}");
+        return refuse_gold(task, gold, rule->value ? rule->value : "FIELD");
     rule->among = CPL_AMONG_LIST;
     if (!json_is_string(json_object_get(gold, "among")))
         return read_listing(&rule->list, task, gold, "among");

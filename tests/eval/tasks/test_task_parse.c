@@ -62,7 +62,10 @@ static const struct {
     {HEAD "choices: l\ngold: -1\n" PROFILE(""),
      "t.yaml:5:1: gold is a whole number from 0 to 25, not -1"},
     {HEAD "choices: l\ngold: {value: k}\n" PROFILE(""),
-     "gold is a place, or {value: FIELD, among: LIST}"},
+     "gold: {value: k, among: numbers} if k holds its place, among: letters if A, B, C"},
+    {HEAD "choices: l\ngold: f\n" PROFILE(""),
+     "t.yaml:5:1: gold is the place of the right option, counted from 0, or {value: FIELD, among: "
+     "LIST}: gold: {value: f, among: numbers} if f holds"},
     {HEAD "choices: l\ngold: {value: x, among: l}\n" PROFILE(""),
      "t.yaml:5:1: there is no field x"},
     {HEAD "choices: l\ngold: {value: k, among: q}\n" PROFILE(""),
