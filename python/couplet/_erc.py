@@ -101,8 +101,8 @@ class Erc:
     def __init__(self, model: nn.Module, find: Find, weight: float, alpha: float, reduction: str, seed: int,
                  noise: str, compute: Any, accumulation: int, group: Any = None, tensor_group: Any = None):
         self.reduction = reduction
-        if not math.isfinite(number(weight, "weight")):
-            raise ValueError(f"couplet: weight is {weight}, must be a finite number")
+        if not 0 <= number(weight, "weight") < math.inf:
+            raise ValueError(f"couplet: weight is {weight}, must be a number >= 0")
         if not 0 <= number(alpha, "alpha") < math.inf:
             raise ValueError(f"couplet: alpha is {alpha}, must be a number >= 0")
         check_noise(noise)
@@ -130,6 +130,11 @@ class Erc:
         self._stepped = False                    # an optimizer of torch has made a step since the evaluation
         self._steps_are_seen = False             # steps are known to be seen, by the hook or by version counters
         _watch_optimizers(self)
+
+    def __repr__(self) -> str:
+        experts = sorted({layer.n for layer in self.layers})
+        return (f"{type(self).__name__}({len(self.layers)} layers of {', '.join(map(str, experts))} experts, "
+                f"weight={self.weight:g}, alpha={self.alpha:g}, reduction={self.reduction!r}, noise={self.noise!r})")
 
     @property
     def reduction(self) -> str:

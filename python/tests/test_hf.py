@@ -424,7 +424,8 @@ def test_guessed_family_warns():
 
 
 @pytest.mark.parametrize("sentence, settings", (
-    ("weight is nan, must be a finite number", dict(weight=float("nan"))),
+    ("weight is nan, must be a number >= 0", dict(weight=float("nan"))),
+    ("weight is -1, must be a number >= 0", dict(weight=-1)),
     ("weight is '1', must be a number", dict(weight="1")),
     ("accumulation is 0, must be at least 1", dict(accumulation=0)),
     ("alpha is -1, must be a number >= 0", dict(alpha=-1)),
@@ -437,6 +438,11 @@ def test_guessed_family_warns():
 def test_wrong_settings(sentence, settings):
     with pytest.raises((ValueError, TypeError), match=sentence):
         couplet.hf.attach(**{"model": tiny(), **settings})
+
+
+def test_what_it_says_of_itself():
+    assert repr(couplet.hf.attach(tiny(), weight=0.5)) == (
+        "Erc(2 layers of 8 experts, weight=0.5, alpha=1, reduction='mean', noise='bounded')")
 
 
 def test_alpha_above_one_is_warned_of_once():

@@ -8,7 +8,7 @@ static cpl_status run(const cpl_arguments *args)
     return CPL_FAIL(CPL_ERR_USAGE,
                     "couplet certify is a command of the Python package now: pip install couplet, "
                     "then python -m couplet.certify %.200s",
-                    args->words[0]);
+                    args->n_words ? args->words[0] : "DUMP.safetensors or my_module:my_loss");
 }
 
 static const cpl_flag flags[] = {
@@ -20,10 +20,10 @@ static const cpl_flag flags[] = {
 const cpl_verb cpl_verb_certify = {
     .name    = "certify",
     .summary = "moved: python -m couplet.certify of the Python package",
-    .usage   = "DUMP.safetensors",
+    .usage   = "[DUMP.safetensors]",
     .about   = "Reads no dump any more: python -m couplet.certify DUMP.safetensors does, with the "
                "same dumps and the same JSON. Exit code 2.",
-    .least   = 1,
+    .least   = 0,
     .most    = 1,
     .flags   = flags,
     .n_flags = sizeof flags / sizeof *flags,

@@ -190,6 +190,7 @@ def check_moved():
     """A verb that is a command of the Python package now."""
     for words in (["d.safetensors"], ["d.safetensors", "--json", "v.json"]):
         expect(["certify", *words], 2, err="then python -m couplet.certify d.safetensors")
+    expect(["certify"], 2, err="then python -m couplet.certify DUMP.safetensors or my_module:my_loss")
 
 
 def check_threads():
