@@ -365,7 +365,8 @@ static const cpl_flag flags[] = {
              "Perplexity and bits per byte of this text, and of those named after the flags; "
              "files, folders and patterns as in data.train (--set data.*)."),
     CPL_FLAG("--window", INT, "N",
-             "Tokens per window of --text; default: 1024, or the model's context if shorter.",
+             "Tokens per window of --text; default: data.seq_len of the run that the model is of, "
+             "else 1024, or the model's context if shorter.",
              .low = 1, .high = 1e7, .unit = "tokens"),
     CPL_FLAG("--stride", INT, "N",
              "Tokens of --text by which the window advances; each token is predicted once, "

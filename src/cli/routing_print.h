@@ -13,10 +13,11 @@
     CPL_FLAG("--text", FILE, "FILE",                                                               \
              "Also report the routing of this text: a file, a folder or a pattern, in any format " \
              "of data.train."),                                                                    \
-        CPL_FLAG("--window", INT, "N",                                                             \
-                 "Tokens per window of that text; default: 1024, or the model's context if that "  \
-                 "is shorter.",                                                                    \
-                 .low = 1, .high = 16777216, .unit = "tokens"),                                    \
+        CPL_FLAG(                                                                                  \
+            "--window", INT, "N",                                                                  \
+            "Tokens per window of that text; default: data.seq_len of the run that the model "     \
+            "is of, else 1024, or the model's context if shorter.",                                \
+            .low = 1, .high = 16777216, .unit = "tokens"),                                         \
         CPL_FLAG("--text-tokens", INT, "N",                                                        \
                  "Read at most this many tokens, shared equally by its sources; 0: all.",          \
                  .default_value = "65536", .low = 0, .high = 1e12, .unit = "tokens"),              \

@@ -8,6 +8,7 @@
 #include "base/arena.h"
 #include "base/memory.h"
 #include "io/file.h"
+#include "settings/yaml.h"
 
 enum { USUAL_WINDOW = 1024, USUAL_BATCH = 4096 };
 
@@ -25,10 +26,29 @@ static cpl_status find_eos(cpl_reader *r)
                     cpl_hf_folder(r->hf), (long long)r->eos, (long long)ids - 1);
 }
 
+/* Sets the window to the length of the sequences of the run around a folder, if there is one. A
+ * config.yaml that no run has written is none. */
+static cpl_status find_run(int64_t *window, const char *folder)
+{
+    cpl_yaml_flat settings = {0};
+    char *path             = cpl_path_join(folder, "../config.yaml");
+    if (!path) return CPL_ERR_MEMORY;
+    cpl_status status = cpl_path_exists(path) ? cpl_file_check(path) : CPL_ERR_INPUT;
+    if (status == CPL_OK) status = cpl_yaml_flat_read(&settings, path);
+    const char *text     = cpl_yaml_flat_get(&settings, "data.seq_len");
+    const int64_t length = text ? strtoll(text, NULL, 10) : 0;
+    if (length > 0) *window = length;
+    cpl_yaml_flat_free(&settings);
+    cpl_free(path);
+    return status == CPL_ERR_INPUT ? CPL_OK : status;
+}
+
 static cpl_status find_window(cpl_reader *r, const cpl_reader_options *o)
 {
-    int64_t context = cpl_hf_config(r->hf)->max_positions;
-    r->window       = o->window ? o->window : USUAL_WINDOW < context ? USUAL_WINDOW : context;
+    const int64_t context = cpl_hf_config(r->hf)->max_positions;
+    int64_t usual         = USUAL_WINDOW;
+    if (!o->window) CPL_TRY(find_run(&usual, cpl_hf_folder(r->hf)));
+    r->window       = o->window ? o->window : usual < context ? usual : context;
     r->batch_tokens = o->batch_tokens ? o->batch_tokens : USUAL_BATCH;
     r->stride       = o->stride ? o->stride : r->window;
     if (r->window < 1 || r->window > context)

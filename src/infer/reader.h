@@ -19,7 +19,8 @@
 typedef struct cpl_reader_options {
     const char *tokenizer;      /* a path; NULL: the tokenizer.json of the model's folder */
     const char *tokenizer_flag; /* with which the user may name it; NULL: none */
-    int64_t window;       /* predictions of a window; 0: 1024, or the model's context if shorter */
+    int64_t window;       /* predictions of a window; 0: the length of the sequences of the run
+                             around the model, else 1024, or the model's context if shorter */
     int64_t stride;       /* new predictions of a window after the first (texts.h); 0: all */
     int64_t batch_tokens; /* at once, a whole window at least; 0: 4096 */
     cpl_dtype compute;    /* CPL_F32 is 0 */

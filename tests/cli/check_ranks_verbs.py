@@ -50,7 +50,7 @@ def cases(folder):
     return {"ranked": lambda out: words_of(folder, "ranked", out),
             "written": lambda out: words_of(folder, "written", out),
             "few": lambda out: words_of(folder, "written", out) + ["--limit", 1],
-            "text": lambda out: ["eval", *text, out, "--stride", 20],
+            "text": lambda out: ["eval", *text, out, "--stride", 10],
             "routing": lambda out: ["inspect", *text, out],
             "encode": lambda out: encode(folder, out),
             "by-source": lambda out: encode(folder, out, "--by-source")}

@@ -87,7 +87,7 @@ def check_figures(folder, text):
     check(routing["n"] == N and routing["K"] == K and len(routing["layers"]) == LAYERS, "shape")
     check([s["source"] for s in routing["sources"]] == ["one", "two"], "sources")
     check(sum(s["tokens"] for s in routing["sources"]) == routing["tokens"], "tokens of sources")
-    check(routing["window"] == 64 and routing["step"] == 12, "window and step")
+    check(routing["window"] == 16 and routing["step"] == 12, "the length that the run trains on, and step")
     check(routing["documents"] == 80, f"{routing['documents']} documents")
     check("FLOPs" in err, "the cost is told")
     for layer in routing["layers"]:
@@ -188,6 +188,7 @@ def check_bad(work, folder, text):
     bad(2, ["--text-tokens", "--text"], "inspect", folder, "--text-tokens", 5)
     bare = work / "bare"
     shutil.copytree(folder / "last", bare)
+    check(report(bare, text)[0]["routing"]["window"] == 64, "a model without its run is read in its whole context")
     (bare / "tokenizer.json").unlink()
     (bare / "checksums.json").unlink()
     bad(1, ["bare has no tokenizer.json: name one with --tokenizer"], "inspect", bare, "--text", text)
