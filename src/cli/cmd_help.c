@@ -7,6 +7,7 @@
 
 #include "cli/configure.h"
 #include "cli/flags.h"
+#include "cli/terminal/output.h"
 #include "cli/terminal/terminal.h"
 
 enum {
@@ -38,31 +39,9 @@ static void print_heading(FILE *out, const char *text)
     fputc('\n', out);
 }
 
-/* Prints the text up to `end`, broken between words, from a column on. Further lines are indented
- * by `indent` blanks, and so is the first from column 0. "\n" begins a paragraph. */
-static void print_words(FILE *out, int column, int indent, const char *text, const char *end)
-{
-    while (text < end) {
-        int word = (int)strcspn(text, " \n");
-        if (column && column + 1 + word > LINE_BYTES) {
-            fputc('\n', out);
-            column = 0;
-        }
-        column += column ? fprintf(out, " %.*s", word, text)
-                         : fprintf(out, "%*s%.*s", indent, "", word, text);
-        text += word;
-        if (text < end && *text == '\n') {
-            fputc('\n', out);
-            column = 0;
-        }
-        text += text < end;
-    }
-    fputc('\n', out);
-}
-
 static void print_wrapped(FILE *out, int indent, const char *text)
 {
-    print_words(out, 0, indent, text, text + strlen(text));
+    cpl_output_wrapped(out, LINE_BYTES, 0, indent, text, text + strlen(text));
 }
 
 static void print_verbs(FILE *out, const char *family)
@@ -120,7 +99,8 @@ static void print_usage(FILE *out, const cpl_verb *verb)
     print_heading(out, "Usage:");
     for (const char *line = verb->usage, *end;; line = end + 1) {
         end = line + strcspn(line, "\n");
-        print_words(out, fprintf(out, "    couplet %s", verb->name), 8, line, end);
+        cpl_output_wrapped(out, LINE_BYTES, fprintf(out, "    couplet %s", verb->name), 8, line,
+                           end);
         if (*end == '\0') break;
     }
 }

@@ -127,6 +127,7 @@ static cpl_status read_options(work *w)
     o->noisy      = cpl_flag_given(a, "--noise");
     o->silhouette = cpl_flag_on(a, "--silhouette");
     o->lambda     = cpl_flag_on(a, "--lambda");
+    o->text       = cpl_flag_given(a, "--text");
     if (o->noisy) o->noise_seed = (uint64_t)cpl_flag_int(a, "--noise");
     CPL_TRY(read_memory(w, memory));
     o->keep_going = cpl_flag_on(a, "--keep-going");
@@ -319,12 +320,16 @@ static void put_routing(cpl_text *out, const void *report, const json_t *data)
 
 static cpl_status write_page(const work *w, const json_t *data, const char *path)
 {
-    cpl_text page     = {0};
-    cpl_status status = w->n ? cpl_coupling_page(&page, w->pointers, w->n, data,
-                                                 w->routed ? put_routing : NULL, &w->routing)
-                             : cpl_routing_page(&page, &w->routing, data);
+    cpl_text page = {0}, of_text = {0};
+    if (w->routed) cpl_routing_verdict(&of_text, &w->routing);
+    cpl_status status = cpl_text_status(&of_text);
+    if (status == CPL_OK)
+        status = w->n ? cpl_coupling_page(&page, w->pointers, w->n, data, of_text.bytes,
+                                          w->routed ? put_routing : NULL, &w->routing)
+                      : cpl_routing_page(&page, &w->routing, data);
     if (status == CPL_OK) status = cpl_output_file(path, page.bytes, page.length);
     cpl_text_free(&page);
+    cpl_text_free(&of_text);
     return status;
 }
 

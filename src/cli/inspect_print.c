@@ -273,10 +273,8 @@ cpl_status cpl_inspect_print(const cpl_coupling_report *r)
     print_infinite(r);
     if (r->picture.fault) cpl_output_sentence(stdout, "no t-SNE: ", r->picture.fault);
     cpl_coupling_verdict(&verdict, r);
-    printf("\n%s\n", verdict.bytes ? verdict.bytes : "");
-    cpl_status status = cpl_text_status(&verdict);
-    cpl_text_free(&verdict);
-    return status;
+    putchar('\n');
+    return cpl_output_verdict(&verdict);
 }
 
 /* ---- several ---- */
@@ -288,8 +286,10 @@ cpl_status cpl_inspect_print_compare(const cpl_coupling_report *reports, int64_t
     printf("\nSide by side: means over layers, free of the scale of the weights; ERC at alpha %g\n",
            reports[0].options.alphas[0]);
     for (int64_t i = 0; i < count; i++) {
+        const char *words = cpl_coupling_state_of(&reports[i]).words;
         printf("  (%lld) ", (long long)i + 1);
-        cpl_output_sentence(stdout, "", reports[i].path);
+        cpl_output_words(stdout, reports[i].path);
+        printf("%s%s\n", words ? ": " : "", words ? words : "");
     }
     return cpl_output_grid(reports[0].options.sample > 0
                                ? cpl_sampled_grid_compare(&grid, &pool, reports, count)

@@ -22,7 +22,7 @@ typedef struct cpl_inspect_bar {
 void cpl_inspect_bar_progress(void *ctx, const cpl_inspect_progress *progress);
 void cpl_inspect_bar_clear(cpl_inspect_bar *bar); /* takes the line away */
 
-/* The tables of one checkpoint and its closing sentence, on standard output. */
+/* The tables of one checkpoint and its verdict, on standard output. */
 CPL_NODISCARD cpl_status cpl_inspect_print(const cpl_coupling_report *report);
 
 /* Compares several checkpoints: means over their layers. */

@@ -146,6 +146,7 @@ static cpl_status print_table(const cpl_routing_report *r, cpl_routing_table tab
 
 cpl_status cpl_routing_print(const cpl_routing_report *r)
 {
+    cpl_text verdict = {0};
     print_sources(r);
     CPL_TRY(print_table(r, CPL_ROUTING_LOAD));
     CPL_TRY(print_table(r, CPL_ROUTING_AGREEMENT));
@@ -156,5 +157,7 @@ cpl_status cpl_routing_print(const cpl_routing_report *r)
     CPL_TRY(print_table(r, CPL_ROUTING_VOCABULARY));
     print_all_examples(r);
     print_saturation(r);
-    return CPL_OK;
+    cpl_routing_verdict(&verdict, r);
+    putchar('\n');
+    return cpl_output_verdict(&verdict);
 }

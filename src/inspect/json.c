@@ -220,9 +220,10 @@ static void put_layers(maker *m, json_t *object, const cpl_coupling_report *r)
 
 static json_t *checkpoint(maker *m, const cpl_coupling_report *r)
 {
-    cpl_text verdict = {0};
-    json_t *object   = json_object();
-    m->columns       = cpl_inspect_columns(r);
+    const cpl_coupling_state state = cpl_coupling_state_of(r);
+    cpl_text verdict               = {0};
+    json_t *object                 = json_object();
+    m->columns                     = cpl_inspect_columns(r);
     put(m, object, "checkpoint", cpl_json_words(r->path));
     put(m, object, "family", cpl_json_words(r->map.family));
     put(m, object, "guessed", json_boolean(r->map.guessed));
@@ -240,6 +241,8 @@ static json_t *checkpoint(maker *m, const cpl_coupling_report *r)
     m->failed = verdict.failed || m->failed;
     put(m, object, "verdict", cpl_json_words(verdict.bytes ? verdict.bytes : ""));
     cpl_text_free(&verdict);
+    put(m, object, "state", state.words ? json_string(state.words) : json_null());
+    put(m, object, "coupled_layers", json_integer(state.coupled));
     return object;
 }
 

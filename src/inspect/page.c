@@ -176,6 +176,7 @@ typedef struct maker {
     const cpl_coupling_report *const *reports;
     int64_t count;
     const json_t *data;
+    const char *of_text; /* NULL: none */
 } maker;
 
 static void put_each(const maker *m,
@@ -230,8 +231,7 @@ static void put_centred_rows(const maker *m)
     cpl_page_subsection(m->out, "The same of centred router rows");
     cpl_page_paragraph(m->out,
                        "Of the rows less their mean: no change of the router that leaves softmax "
-                       "routing as it is changes these figures. The sentence that sums up a "
-                       "checkpoint is of these.");
+                       "routing as it is changes these figures.");
     cpl_page_charts(m->out, m->data, "centred");
     put_each(m, put_centred);
 }
@@ -293,22 +293,25 @@ static void put_title(const maker *m)
     if (title.failed)
         m->out->failed = true;
     else
-        cpl_page_open(
-            m->out, title.bytes,
-            "How well each router row is aligned with its own expert, measured from the "
-            "stored weights alone. What the router does with text: couplet inspect --text.");
+        cpl_page_open(m->out, title.bytes,
+                      m->of_text ? "How well each router row is aligned with its own expert in the "
+                                   "stored weights, and what the router does with text."
+                                 : "How well each router row is aligned with its own expert, "
+                                   "measured from the stored weights alone. What the router does "
+                                   "with text: couplet inspect --text.");
     cpl_text_free(&title);
 }
 
 cpl_status cpl_coupling_page(cpl_text *out, const cpl_coupling_report *const *reports,
-                             int64_t count, const json_t *data,
+                             int64_t count, const json_t *data, const char *of_text,
                              void (*more)(cpl_text *out, const void *ctx, const json_t *data),
                              const void *ctx)
 {
-    const maker m = {out, reports, count, data};
+    const maker m = {out, reports, count, data, of_text};
     CPL_ASSERT(count > 0);
     put_title(&m);
     put_each(&m, put_words); /* the verdict, then pictures, then tables */
+    if (of_text) cpl_page_paragraph(out, of_text);
     put_scale_free(&m);
     put_maps(&m);
     put_checkpoints(&m);

@@ -25,6 +25,7 @@ typedef struct cpl_inspect_options {
     double sample;       /* share of the rows of every gate to read; 0: all of them */
     bool silhouette;     /* also the silhouettes, for which gates are read twice */
     bool lambda;         /* also the spectral norms of the gates, and lambda */
+    bool text;           /* a report of its routing over text stands beside: for its sentences */
     bool noisy;          /* M from R * delta as in training; else from R */
     uint64_t noise_seed; /* of delta, at step 0 */
     int n_threads;       /* at least 1 */

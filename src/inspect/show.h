@@ -103,17 +103,28 @@ CPL_NODISCARD cpl_status cpl_coupling_points(cpl_charts *out, const cpl_coupling
 
 /* ---- page.c, json.c, verdict.c ---- */
 
-/* Appends the whole page of one or more reports; `data` is their JSON with its series. `more`
- * writes sections before the definitions of words, from `ctx`; NULL: none. CPL_ERR_MEMORY. */
-CPL_NODISCARD cpl_status cpl_coupling_page(
-    cpl_text *out, const cpl_coupling_report *const *reports, int64_t count, const json_t *data,
-    void (*more)(cpl_text *out, const void *ctx, const json_t *data), const void *ctx);
+/* Appends the whole page of one or more reports; `data` is their JSON with its series. `of_text`:
+ * sentences beside the verdict, and `more` writes sections before the definitions of words, from
+ * `ctx`; NULL: none. CPL_ERR_MEMORY. */
+CPL_NODISCARD cpl_status cpl_coupling_page(cpl_text *out, const cpl_coupling_report *const *reports,
+                                           int64_t count, const json_t *data, const char *of_text,
+                                           void (*more)(cpl_text *out, const void *ctx,
+                                                        const json_t *data),
+                                           const void *ctx);
 
 /* A new object for one report, {"checkpoints": [...]} for several; the caller gives it back with
  * json_decref. A figure that is not finite is null. NULL if there is no memory. */
 json_t *cpl_coupling_json(const cpl_coupling_report *reports, int64_t count);
 
-/* Appends one or two sentences that sum up the scale-free figures of all layers. */
+/* Whether the weights of router and experts are coupled: docs/inspection.md, "The verdict". */
+typedef struct cpl_coupling_state {
+    const char *words;       /* such as "partly coupled"; NULL: it cannot be told, or of a sample */
+    int64_t layers, coupled; /* that count; of them coupled */
+} cpl_coupling_state;
+
+cpl_coupling_state cpl_coupling_state_of(const cpl_coupling_report *report);
+
+/* Appends it with the figures that it follows from, in lines of sentences. */
 void cpl_coupling_verdict(cpl_text *out, const cpl_coupling_report *report);
 
 #endif /* CPL_INSPECT_SHOW_H */

@@ -5,103 +5,171 @@
 
 #include "base/arena.h"
 
-/* Of the layers that have M and more than one expert: of centred rows, which say nothing that the
- * routing does not; of the noisy rows with --noise. */
+/* The bounds of docs/inspection.md, "The verdict". */
+static const double KEPT = 0.05;    /* pairs that a coupled layer may violate at alpha 1 */
+static const double WEAK = 1.0 / 3; /* ... of a weakly coupled model, mean over the layers */
+static const double CHANCE =
+    2.0 / 3;                      /* ... of entries of M that have nothing to do with each other */
+static const double NEARLY = 0.9; /* share of the layers */
+static const double FAR    = 3;   /* standard deviations that count as more than chance */
+enum { FEWEST = 4 }; /* experts: of fewer, chance keeps all bounds in 1 layer of 6, or of 60 */
+
+/* Of one set of router rows. Sums over the layers with M and more than one expert; then means. */
+typedef struct of_rows {
+    const char *name;
+    int64_t layers, with_z; /* with_z: some pairings of rows and experts give more than others */
+    double own, violated, z;
+    double least, most; /* alpha_min */
+} of_rows;
+
 typedef struct tally {
-    int64_t layers, lone; /* those; those with a single expert */
-    int64_t centred;      /* of centred rows */
-    int64_t met;          /* with all of ERC's constraints met at alpha 1 */
-    int64_t stored_met;   /* the same of the rows as they are stored */
-    int64_t with_z;       /* with a z: some pairings of rows and experts give more than others */
-    double z;             /* of all layers together */
-    double own, chance;   /* mean shares */
+    of_rows stored, centred; /* stored: the noisy ones with --noise, when there are none centred */
+    int64_t layers, lone;    /* those; those with a single expert */
+    int64_t coupled, fewest; /* layers; experts of a layer */
+    double chance, violated; /* own share by chance; the smaller share of the two sets */
 } tally;
 
-static const double FAR = 3; /* standard deviations that count as more than chance */
-
-/* Whether own pairs exceed chance. A matrix that is the same everywhere, or zero, meets every
- * constraint and shows nothing. */
-static bool stands_out(const cpl_null_model *chance, const cpl_coupling_figures *figures)
+static void add_rows(of_rows *t, const cpl_null_model *chance, const cpl_null_model_ratios *ratios)
 {
-    return isfinite(chance->z) && chance->z > 0 && figures->m_diagonal > 0;
-}
-
-static void add_layer(tally *t, const cpl_layer_report *l)
-{
-    if (l->fault || !l->has_M) return;
-    if (l->at->n == 1) {
-        t->lone++;
-        return;
-    }
-    const bool centred                  = l->centred.has_M;
-    const cpl_null_model *chance        = centred ? &l->centred.chance : &l->chance;
-    const cpl_null_model_ratios *ratios = centred ? &l->centred.ratios : &l->ratios;
-    const cpl_coupling_figures *figures = centred ? &l->centred.figures : &l->figures;
-    t->centred += centred;
-    t->layers++;
-    t->met += ratios->most <= 1 && stands_out(chance, figures);
-    t->stored_met += l->ratios.most <= 1 && stands_out(&l->chance, &l->figures);
+    t->least = t->layers++ ? fmin(t->least, ratios->most) : ratios->most;
+    t->most  = fmax(t->most, ratios->most);
     t->own += chance->kappa_row_top1;
-    t->chance += 1.0 / (double)l->at->n;
+    t->violated += ratios->violated;
     if (!isfinite(chance->z)) return;
     t->with_z++;
     t->z += chance->z;
 }
 
+/* The share of pairs violated at alpha 1. A matrix that is the same everywhere, or zero, violates
+ * nothing and shows nothing. */
+static double violated(const cpl_null_model *chance, const cpl_null_model_ratios *ratios,
+                       const cpl_coupling_figures *figures)
+{
+    return chance->z > 0 && figures->m_diagonal > 0 ? ratios->violated : 1;
+}
+
+static bool counts(const cpl_layer_report *l)
+{
+    return !l->fault && l->has_M && l->at->n > 1;
+}
+
+static double violated_in(const cpl_layer_report *l)
+{
+    const cpl_centred_report *c = &l->centred;
+    const double stored         = violated(&l->chance, &l->ratios, &l->figures);
+    return c->has_M ? fmin(stored, violated(&c->chance, &c->ratios, &c->figures)) : stored;
+}
+
+static void add_layer(tally *t, const cpl_layer_report *l)
+{
+    t->lone += !l->fault && l->has_M && l->at->n == 1;
+    if (!counts(l)) return;
+    add_rows(&t->stored, &l->chance, &l->ratios);
+    if (l->centred.has_M) add_rows(&t->centred, &l->centred.chance, &l->centred.ratios);
+    t->fewest = t->layers++ && t->fewest < l->at->n ? t->fewest : l->at->n;
+    t->coupled += violated_in(l) <= KEPT;
+    t->violated += violated_in(l);
+    t->chance += 1.0 / (double)l->at->n;
+}
+
 /* The layers' z are of about unit variance by chance: so is their sum over the root of their number
  * (Stouffer). One layer of few experts never gets far, its z being at most n - 1; many may. */
+static void finish(of_rows *t)
+{
+    t->z = t->with_z ? t->z / sqrt((double)t->with_z) : (double)NAN;
+    if (!t->layers) return;
+    t->own /= (double)t->layers;
+    t->violated /= (double)t->layers;
+}
+
 static tally tally_of(const cpl_coupling_report *r)
 {
-    tally t = {0};
+    tally t = {.stored.name = r->options.noisy ? "Noisy router rows" : "Router rows as stored",
+               .centred.name =
+                   "Centred rows (less their mean, which softmax routing does not see)"};
     for (int64_t l = 0; l < r->n_layers; l++) add_layer(&t, &r->layers[l]);
-    if (t.with_z) t.z /= sqrt((double)t.with_z);
-    if (t.layers) {
-        t.own /= (double)t.layers;
-        t.chance /= (double)t.layers;
-    }
+    finish(&t.stored);
+    finish(&t.centred);
+    if (!t.layers) return t;
+    t.violated /= (double)t.layers;
+    t.chance /= (double)t.layers;
     return t;
 }
 
-static const char *centred(const tally *t)
+/* NULL: it cannot be told. */
+static const char *state_of(const tally *t)
 {
-    return t->centred ? "centred " : "";
+    const bool far = t->stored.z > FAR || t->centred.z > FAR;
+    if (t->stored.with_z + t->centred.with_z == 0) return NULL;
+    if (t->coupled && t->fewest < FEWEST && !far) return NULL;
+    if ((double)t->coupled >= NEARLY * (double)t->layers) return "coupled";
+    if (t->coupled) return "partly coupled";
+    return t->violated <= WEAK ? "weakly coupled" : "not coupled";
 }
 
-static void say_how(cpl_text *out, const char *how, const tally *t)
+static void say_rows(cpl_text *out, const of_rows *t, double chance)
 {
-    cpl_text_printf(
-        out,
-        "The weights of router and experts agree %s (z = %.1f over all layers): %.3g "
-        "%% of the %srouter rows excite their own expert most (chance: %.3g %%); the %srows "
-        "meet all of ERC's constraints at alpha 1 in %lld of %lld layer%s",
-        how, t->z, 100 * t->own, centred(t), 100 * t->chance, centred(t), (long long)t->met,
-        (long long)t->layers, t->layers == 1 ? "" : "s");
-    if (t->centred) cpl_text_printf(out, ", the stored rows in %lld", (long long)t->stored_met);
-    cpl_text_printf(out, ".");
+    if (!t->layers) return;
+    cpl_text_printf(out,
+                    "\n%s: %.3g %% excite their own expert most (chance: %.3g %%), %.3g %% of the "
+                    "pairs of experts violate ERC at alpha 1 (chance: %.0f %%), and the smallest "
+                    "alpha without loss is %.3g",
+                    t->name, 100 * t->own, 100 * chance, 100 * t->violated, 100 * CHANCE, t->least);
+    if (t->most > t->least) cpl_text_printf(out, " to %.3g", t->most);
+    if (t->with_z)
+        cpl_text_printf(out, "; z = %.1f, %s", t->z,
+                        t->z > FAR    ? "more than chance"
+                        : t->z < -FAR ? "less than chance"
+                                      : "no more than chance");
+    cpl_text_char(out, '.');
 }
 
-static void say(cpl_text *out, const tally *t)
+/* ", namely 2, 5, ...": the coupled layers. */
+static void say_which(cpl_text *out, const cpl_coupling_report *r)
 {
-    if (t->layers == 0 && t->lone > 0)
-        cpl_text_printf(out, "Every layer has a single expert: there is nothing to compare.");
-    else if (t->layers == 0)
-        cpl_text_printf(out, "No layer has a coupling matrix that means something: there is no "
-                             "verdict on whether the weights of router and experts agree.");
-    else if (t->with_z == 0)
-        cpl_text_printf(out, "Whether the weights of router and experts agree cannot be seen: in "
-                             "every layer all pairings of router rows and experts give the same.");
-    else if (t->met == t->layers)
+    enum { MOST = 8 };
+    char label[48];
+    int64_t count = 0;
+    for (int64_t l = 0; l < r->n_layers; l++)
+        if (counts(&r->layers[l]) && violated_in(&r->layers[l]) <= KEPT && ++count <= MOST)
+            cpl_text_printf(out, "%s%s", count == 1 ? ", namely " : ", ",
+                            cpl_coupling_layer_label(label, &r->layers[l]));
+    if (count > MOST) cpl_text_printf(out, ", ...");
+}
+
+static void say_nothing(cpl_text *out, int64_t lone)
+{
+    cpl_text_printf(out, lone ? "Every layer has a single expert: there is nothing to compare."
+                              : "No layer has a coupling matrix that means something: whether "
+                                "router and experts are coupled cannot be told.");
+}
+
+static void say(cpl_text *out, const tally *t, const cpl_coupling_report *r)
+{
+    const char *state  = state_of(t),
+               *untold = "Whether router and experts are coupled cannot be told";
+    if (!t->layers) {
+        say_nothing(out, t->lone);
+        return;
+    }
+    if (t->stored.with_z + t->centred.with_z == 0) {
         cpl_text_printf(out,
-                        "The weights of router and experts agree: in every layer measured (%lld) "
-                        "each %srouter row excites its own expert most, and each expert is excited "
-                        "most by its own row.",
-                        (long long)t->layers, centred(t));
-    else if (t->z > FAR)
-        say_how(out, "better than chance", t);
-    else if (t->z < -FAR)
-        say_how(out, "less than chance", t);
-    else
-        say_how(out, "no better than chance", t);
+                        "%s: in every layer all pairings of router rows and experts give the same.",
+                        untold);
+        return;
+    }
+    if (state) {
+        cpl_text_printf(out, "Router and experts are %s (coupled layers: %lld of %lld", state,
+                        (long long)t->coupled, (long long)t->layers);
+        if (t->coupled && t->coupled < t->layers) say_which(out, r);
+        cpl_text_printf(out, ").");
+    } else {
+        cpl_text_printf(out,
+                        "%s: with fewer than %d experts chance alone may keep all bounds of ERC.",
+                        untold, FEWEST);
+    }
+    say_rows(out, &t->stored, t->chance);
+    say_rows(out, &t->centred, t->chance);
 }
 
 /* ---- of a sample ---- */
@@ -189,9 +257,8 @@ static void say_sampled_z(cpl_text *out, const sampled *t)
 /* The same cases in the same order as of all rows. */
 static void say_sampled(cpl_text *out, const sampled *t)
 {
-    const tally none = {.lone = t->lone};
     if (t->layers == 0)
-        say(out, &none);
+        say_nothing(out, t->lone);
     else if (t->with_z == 0)
         cpl_text_printf(out, "Whether the weights of router and experts agree cannot be seen: in "
                              "every layer all pairings of router rows and experts give the same, "
@@ -215,28 +282,33 @@ static bool is_part(const cpl_coupling_report *r)
 }
 
 /* false: there is no memory. */
-static bool say_of_sample(cpl_text *out, const cpl_coupling_report *r, bool *any)
+static bool say_of_sample(cpl_text *out, const cpl_coupling_report *r)
 {
     cpl_interval *z = cpl_alloc((size_t)(r->n_layers + 1) * sizeof *z);
     if (!z) return false;
     const sampled t = sampled_of(r, z);
     say_sampled(out, &t);
-    *any = t.layers > 0;
     cpl_free(z);
     return true;
 }
 
 /* ---- all of it ---- */
 
+cpl_coupling_state cpl_coupling_state_of(const cpl_coupling_report *r)
+{
+    const tally t = tally_of(r);
+    if (is_part(r)) return (cpl_coupling_state){0};
+    return (cpl_coupling_state){state_of(&t), t.layers, t.coupled};
+}
+
 void cpl_coupling_verdict(cpl_text *out, const cpl_coupling_report *r)
 {
     const tally t = tally_of(r);
-    bool any      = t.layers > 0;
     if (is_part(r))
-        out->failed = !say_of_sample(out, r, &any) || out->failed;
+        out->failed = !say_of_sample(out, r) || out->failed;
     else
-        say(out, &t);
-    if (any)
-        cpl_text_printf(out, " Whether the router's choices agree with the experts' responses to "
-                             "text is another question: --text measures it.");
+        say(out, &t, r);
+    if (!r->options.text && (t.layers || is_part(r)))
+        cpl_text_printf(out, "\nWhether the router's choices follow the experts' responses to text "
+                             "is another question: --text measures it.");
 }

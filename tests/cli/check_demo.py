@@ -42,6 +42,7 @@ def form(text, runs):
     """From the table on, with # for every number and for the blanks before it."""
     text = text[text.index(BEGIN):].replace(runs, "RUNS").replace(COUPLET, "COUPLET")
     text = text.replace("build/release/couplet", "COUPLET")
+    text = re.sub(r": (partly |weakly |not )?coupled\n", ": STATE\n", text)  # after two steps it is another
     return re.sub(r" *-?\d[\d.e+-]*", " #", text).split("\n")
 
 

@@ -187,9 +187,9 @@ def check_shift(work):
     same({name: x for name, x in old["figures"].items() if name.startswith("centred")}, new["figures"],
          "centred figures after a shift", fits)
     check(abs(new["erc"]["1"] / old["erc"]["1"] - 1) > 0.1, f"ERC {old['erc']['1']}, shifted {new['erc']['1']}")
-    said = [good("inspect", folder).split("The weights of router and experts")[1].split("--text")[0]
-            for folder in (before, after)]
-    check(said[0] == said[1] and "centred router rows" in said[0], f"verdicts: {said}")
+    said = [inspect(folder)["verdict"] for folder in (before, after)]
+    heads, centred = zip(*(re.match(r"(?s)(.*?\)\.).*(Centred rows.*?chance)\.", words).groups() for words in said))
+    check(heads[0] == heads[1] and centred[0] == centred[1] and "not coupled" in heads[0], f"verdicts: {said}")
 
 
 def check_own(work):
@@ -247,7 +247,11 @@ def check_options(work):
     check(len(both["checkpoints"]) == 2 and both["checkpoints"][0]["layers"] == every, "two")
     table = good("inspect", folder, work / "whole-3")
     check("Side by side" in table and "layer" in table and "FLOPs" in table and
-          "The weights of router and experts agree" in table and "--text measures" in table, f"table: {table}")
+          "\nRouter and experts are not coupled (coupled layers: 0 of 3)." in table and "--text measures" in table,
+          f"table: {table}")
+    said = [line for line in table.split("\nRouter and experts")[1].split("\n\n")[0].splitlines()]
+    check(len(said) > 4 and max(map(len, said)) <= 80, f"lines of the verdict: {said}")
+    check(re.search(r"\(1\) .*whole-1: not coupled\n", table), f"the list of checkpoints: {table}")
     bad(2, ["--alpha"], "inspect", folder, "--alpha", "1,x")
     bad(2, ["--layers"], "inspect", folder, "--layers", "3-1")
     bad(2, ["--memory"], "inspect", folder, "--memory", "much")

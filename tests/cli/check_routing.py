@@ -159,12 +159,29 @@ def check_maps(charts, routing):
         check_map(charts["together"][l]["heat"], values)
 
 
+def check_verdict(out, page, figures):
+    """One verdict of the weights and one of the text, the same in all places; no advice to do what was done."""
+    said, routing = figures["routing"]["verdict"], figures["routing"]
+    rho = sum(layer["agreement"]["spearman_mean"] for layer in routing["layers"]) / LAYERS
+    want = ("run against" if rho <= -0.3 else "do not follow" if rho < 0.3 else "follow in part" if rho < 0.6
+            else "follow")
+    check(routing["state"] == want and f" {rho:.2f} (by layer" in said and
+          said.startswith(f"Over {routing['sampled']} of the {routing['tokens']} tokens read the router's choices {want} the"),
+          f"the verdict on text: {said}")
+    lines = out.splitlines()
+    for words in (said, figures["verdict"]):
+        check(words.replace("\n", " ") in " ".join(lines), f"not on the terminal: {words}")
+        check(any(line and words.startswith(line) and len(line) <= 80 for line in lines), "the verdict is not wrapped")
+        check(page.index(words.split("'")[0]) < page.index("Scale-free figures"), f"not above the figures: {words}")
+    check("--text" not in figures["verdict"] and "inspect --text" not in page.split("<script")[0], "--text is advised")
+
+
 def check_shown(work, folder, text, routing):
     out = good("inspect", folder, "--text", text, "--html", work / "page.html", "--json",
                work / "figures.json", "--series", "--iterations", 250)
+    check_verdict(out, page := (work / "page.html").read_text(), read_json(work / "figures.json"))
     for words in ("Load of 4 experts", "rank correlation", "M_tok", "Vocabulary", "Router saturation"):
         check(words in out, f"the tables do not say {words}")
-    page = (work / "page.html").read_text()
     check("What the router does over text" in page and "What the words mean" in page, "the page")
     check("https:" not in page and " src=" not in page, "a request")
     found, charts = json.loads((work / "figures.json").read_text())["series"]["charts"], {}

@@ -473,13 +473,32 @@ static int kind_of(const cpl_coupling_report *r)
     return untold ? UNTOLD : no ? NO_BETTER : kind;
 }
 
+/* The words that fit the figures of all rows: the centred ones, or the noisy ones. */
+static int kind_of_all(const cpl_coupling_report *r)
+{
+    int64_t with_z = 0, met = 0;
+    double sum = 0;
+    for (int64_t i = 0; i < r->n_layers; i++) {
+        const cpl_layer_report *l = &r->layers[i];
+        const bool centred        = l->centred.has_M;
+        const double z            = centred ? l->centred.chance.z : l->chance.z;
+        met += (centred ? l->centred.ratios.most : l->ratios.most) <= 1 && z > 0;
+        with_z += isfinite(z);
+        sum += isfinite(z) ? z : 0;
+    }
+    if (met == r->n_layers) return ALL_AGREE;
+    if (with_z == 0) return UNSEEN;
+    sum /= sqrt((double)with_z);
+    return sum > 3 ? BETTER : sum < -3 ? LESS : NO_BETTER;
+}
+
 static int verdict_of(const inspect_case *c, double share, bool noisy)
 {
     cpl_inspect_options o = sample_of(share);
     cpl_coupling_report report;
     o.noisy = noisy;
     assert_ok(inspect_all(&report, c->folder, &o));
-    const int kind = kind_of(&report);
+    const int kind = share > 0 ? kind_of(&report) : kind_of_all(&report);
     cpl_inspect_close(&report);
     return kind;
 }

@@ -66,7 +66,7 @@ static cpl_text page_of(const fixture_case *of)
     cpl_text page = {0};
     open_case(&o, of);
     json_t *data = data_of(&o);
-    assert_ok(cpl_coupling_page(&page, o.pointers, o.count, data, NULL, NULL));
+    assert_ok(cpl_coupling_page(&page, o.pointers, o.count, data, NULL, NULL, NULL));
     json_decref(data);
     close_case(&o);
     return page;
@@ -548,7 +548,8 @@ static cpl_status make_page(cpl_text *page, const opened *o)
     json_t *data      = json_object();
     cpl_status status = cpl_coupling_charts(&charts, o->pointers, o->count);
     if (status == CPL_OK) status = cpl_charts_into(data, &charts, NULL);
-    if (status == CPL_OK) status = cpl_coupling_page(page, o->pointers, o->count, data, NULL, NULL);
+    if (status == CPL_OK)
+        status = cpl_coupling_page(page, o->pointers, o->count, data, NULL, NULL, NULL);
     cpl_charts_close(&charts);
     json_decref(data);
     return status;

@@ -91,6 +91,38 @@ void cpl_output_sentence(FILE *out, const char *before, const char *sentence)
     fprintf(out, "%s%s\n", before, line);
 }
 
+void cpl_output_wrapped(FILE *out, int most, int column, int indent, const char *text,
+                        const char *end)
+{
+    while (text < end) {
+        int word = (int)strcspn(text, " \n");
+        if (column && column + 1 + word > most) {
+            fputc('\n', out);
+            column = 0;
+        }
+        column += column ? fprintf(out, " %.*s", word, text)
+                         : fprintf(out, "%*s%.*s", indent, "", word, text);
+        text += word;
+        if (text < end && *text == '\n') {
+            fputc('\n', out);
+            column = 0;
+        }
+        text += text < end;
+    }
+    fputc('\n', out);
+}
+
+cpl_status cpl_output_verdict(cpl_text *sentences)
+{
+    enum { TERMINAL = 80 };
+    cpl_status status = cpl_text_status(sentences);
+    if (status == CPL_OK)
+        cpl_output_wrapped(stdout, TERMINAL, 0, 0, sentences->bytes,
+                           sentences->bytes + sentences->length);
+    cpl_text_free(sentences);
+    return status;
+}
+
 static void say(void *info, cpl_log_level level, const char *sentence)
 {
     FILE *out = level == CPL_LOG_WARN ? stderr : info;

@@ -30,6 +30,15 @@ void cpl_output_name(FILE *out, const char *name, int width);
 /* Prints a sentence as one line; text quoted in it is escaped in the same way. */
 void cpl_output_sentence(FILE *out, const char *before, const char *sentence);
 
+/* Prints the text up to `end`, broken between words into lines of at most `most` bytes, from a
+ * column on. Further lines are indented by `indent` blanks, and so is the first from column 0. "\n"
+ * begins a paragraph. */
+void cpl_output_wrapped(FILE *out, int most, int column, int indent, const char *text,
+                        const char *end);
+
+/* Prints the sentences and frees them; a report's verdict. CPL_ERR_MEMORY if they are incomplete. */
+CPL_NODISCARD cpl_status cpl_output_verdict(cpl_text *sentences);
+
 /* Prints a table that was made with this status to standard output, and frees the pool of its
  * texts. */
 CPL_NODISCARD cpl_status cpl_output_grid(cpl_status made, const cpl_grid *grid, cpl_pool *pool);

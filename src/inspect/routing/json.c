@@ -188,6 +188,10 @@ json_t *cpl_routing_json(const cpl_routing_report *r)
 {
     maker m        = {.r = r, .columns = cpl_routing_columns(r)};
     json_t *object = json_object(), *layers = json_array();
+    const char *state = cpl_routing_state(r);
+    cpl_text verdict  = {0};
+    cpl_routing_verdict(&verdict, r);
+    m.failed = verdict.failed;
     put(&m, object, "model", cpl_json_words(r->path));
     put(&m, object, "step", r->reader.step < 0 ? json_null() : integer(r->reader.step));
     put(&m, object, "tokens", integer(r->texts.n_predictions));
@@ -199,9 +203,12 @@ json_t *cpl_routing_json(const cpl_routing_report *r)
     put(&m, object, "K", integer(r->top_k));
     put(&m, object, "sources", sources(&m));
     for (int64_t l = 0; l < r->n_layers; l++) add(&m, layers, layer(&m, l));
+    put(&m, object, "verdict", cpl_json_words(verdict.bytes ? verdict.bytes : ""));
+    put(&m, object, "state", state ? json_string(state) : json_null());
     put(&m, object, "layers", layers);
     put(&m, object, "saturation", saturation(&m));
     put(&m, object, "checkpoints_lost", integer(r->n_lost));
+    cpl_text_free(&verdict);
     if (!m.failed) return object;
     json_decref(object);
     return NULL;

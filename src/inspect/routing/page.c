@@ -81,11 +81,16 @@ void cpl_routing_page_sections(cpl_text *out, const cpl_routing_report *r, const
 
 cpl_status cpl_routing_page(cpl_text *out, const cpl_routing_report *r, const json_t *data)
 {
-    cpl_text title = {0};
+    cpl_text title = {0}, verdict = {0};
     cpl_text_printf(&title, "Routing: %s", r->path);
-    CPL_TRY(cpl_text_status(&title));
-    cpl_page_open(out, title.bytes, "What the router does with text, by couplet inspect.");
+    cpl_routing_verdict(&verdict, r);
+    if (title.failed || verdict.failed) out->failed = true;
+    if (!out->failed) {
+        cpl_page_open(out, title.bytes, "What the router does with text, by couplet inspect.");
+        cpl_page_paragraph(out, verdict.bytes);
+    }
     cpl_text_free(&title);
+    cpl_text_free(&verdict);
     cpl_routing_page_sections(out, r, data);
     cpl_page_close(out, data);
     return cpl_text_status(out);

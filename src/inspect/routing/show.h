@@ -54,6 +54,13 @@ void cpl_routing_page_sections(cpl_text *out, const cpl_routing_report *report, 
 CPL_NODISCARD cpl_status cpl_routing_page(cpl_text *out, const cpl_routing_report *report,
                                           const json_t *data);
 
+/* Whether the router's choices follow the experts' responses (docs/inspection.md): "follow", ...;
+ * NULL: it cannot be told. */
+const char *cpl_routing_state(const cpl_routing_report *report);
+
+/* Appends it with the figures that it follows from, in sentences. */
+void cpl_routing_verdict(cpl_text *out, const cpl_routing_report *report);
+
 /* A new object; the caller gives it back with json_decref. A figure that is not finite is null.
  * NULL if there is no memory. */
 json_t *cpl_routing_json(const cpl_routing_report *report);

@@ -1,0 +1,76 @@
+/* verdict.c - see show.h */
+#include "inspect/routing/show.h"
+
+#include <math.h>
+
+/* Rank correlations of scores and responses, mean over the layers, from which on the choices follow
+ * the responses, or do so in part: docs/inspection.md, "The verdict on text". */
+static const double FOLLOW = 0.6, IN_PART = 0.3;
+
+/* Means over the layers; those of rho and own over the layers that have one. */
+typedef struct tally {
+    double rho, least, most; /* rho NaN: no layer has one */
+    double top1, overlap;
+    double own; /* of the rows of M_tok */
+} tally;
+
+static tally tally_of(const cpl_routing_report *r)
+{
+    tally t        = {.least = INFINITY, .most = -INFINITY};
+    int64_t ranked = 0, kept = 0;
+    for (int64_t i = 0; i < r->n_layers; i++) {
+        const cpl_routing_layer *l = &r->layers[i];
+        t.top1 += l->top1 / (double)r->n_layers;
+        t.overlap += l->overlap / (double)r->n_layers;
+        if (isfinite(l->m_tok.rows_own) && ++kept) t.own += l->m_tok.rows_own;
+        if (!isfinite(l->rho_mean)) continue;
+        ranked++;
+        t.rho += l->rho_mean;
+        t.least = fmin(t.least, l->rho_mean);
+        t.most  = fmax(t.most, l->rho_mean);
+    }
+    t.rho /= (double)ranked; /* 0 / 0 without any */
+    t.own /= (double)kept;
+    return t;
+}
+
+static const char *state_of(const tally *t)
+{
+    if (isnan(t->rho)) return NULL;
+    if (t->rho <= -IN_PART) return "run against";
+    return t->rho >= FOLLOW ? "follow" : t->rho >= IN_PART ? "follow in part" : "do not follow";
+}
+
+const char *cpl_routing_state(const cpl_routing_report *r)
+{
+    const tally t = tally_of(r);
+    return state_of(&t);
+}
+
+void cpl_routing_verdict(cpl_text *out, const cpl_routing_report *r)
+{
+    const tally t     = tally_of(r);
+    const char *state = state_of(&t);
+    const double n = (double)r->n_experts, K = (double)r->top_k;
+    if (!state) {
+        cpl_text_printf(out, "Whether the router's choices follow the experts' responses cannot be "
+                             "told: scores or responses of all experts are equal.");
+        return;
+    }
+    cpl_text_printf(out,
+                    "Over %lld of the %lld tokens read the router's choices %s the experts' "
+                    "responses: the rank correlation of scores and responses is %.2f (by layer "
+                    "%.2f to %.2f; chance: 0, the same order: 1), ",
+                    (long long)r->n_sampled, (long long)r->texts.n_predictions, state, t.rho,
+                    t.least, t.most);
+    cpl_text_printf(out,
+                    "the first choice is the expert that responds most for %.3g %% of the tokens "
+                    "(chance: %.3g %%), and %.3g %% of the experts chosen are among the %lld that "
+                    "respond most (chance: %.3g %%).",
+                    100 * t.top1, 100 / n, 100 * t.overlap, (long long)r->top_k, 100 * K / n);
+    if (isfinite(t.own))
+        cpl_text_printf(out,
+                        " The tokens of an expert excite that expert most, on average, for %.3g %% "
+                        "of the experts (chance: %.3g %%).",
+                        100 * t.own, 100 / n);
+}
