@@ -62,6 +62,7 @@ static cpl_status open_files(cpl_stored_files **out, const cpl_origin *origin, c
     s->path   = cpl_text_copy(path);
     if (!s->path) CPL_TRY_DONE(CPL_FAIL(CPL_ERR_MEMORY, "%s: out of memory", path));
     CPL_TRY_DONE(cpl_stored_open_parts(s));
+    if (s->notice) cpl_log_warn(log, "%s", s->notice);
     CPL_TRY_DONE(cpl_stored_collect(s, log));
     if (strict)
         s->config = json_object();

@@ -2,8 +2,9 @@
  *
  * Room:    checkpoint. Handles names, shapes and number formats; independent of models.
  * Where:   a path to a file is that file (an index if it ends in .json); of a folder the first of
- *          model.safetensors.index.json, model.safetensors, consolidated.safetensors.index.json and
- *          consolidated.safetensors; a .gguf file, with the other parts of a split one
+ *          model.safetensors, model.safetensors.index.json (Transformers' order; a warning if both
+ *          are there and the index is for other files), consolidated.safetensors and
+ *          consolidated.safetensors.index.json; a .gguf file, with the other parts of a split one
  *          (-00001-of-00003.gguf) in the same folder; a folder that has no safetensors and exactly
  *          one .gguf (or one split one). Files named ...-TP-00x.safetensors hold slices: all of the
  *          folder belong to the checkpoint, with an index or without.
@@ -66,7 +67,9 @@ typedef struct cpl_stored {
 typedef struct cpl_stored_files {
     const cpl_origin *origin; /* where its files are; NULL: the local file system */
     char *path;               /* as the user gave it */
-    char *source;             /* the file or index found there; all owned */
+    char *source;             /* the file or index found there */
+    char *
+        notice; /* what is said of an index that is passed over, a sentence; NULL: none; all owned */
     bool strict, is_gguf;
     double room;            /* bytes that the tables of tensors may take */
     int64_t held;           /* bytes in use (cpl_alloc_in_use) before they were made */

@@ -29,9 +29,9 @@ static cpl_status add_path(cpl_stored_files *s, const char *folder, const char *
  * the names of stored.h. */
 static cpl_status find_source(char **found, const cpl_origin *origin, const char *path)
 {
-    static const char *const names[] = {"model.safetensors.index.json", "model.safetensors",
-                                        "consolidated.safetensors.index.json",
-                                        "consolidated.safetensors"};
+    static const char *const names[] = {"model.safetensors", "model.safetensors.index.json",
+                                        "consolidated.safetensors",
+                                        "consolidated.safetensors.index.json"};
     bool there                       = false;
     *found                           = NULL;
     if (!cpl_origin_is_folder(origin, path)) {
@@ -56,22 +56,23 @@ static cpl_status find_source(char **found, const cpl_origin *origin, const char
 static cpl_status nothing_found(const cpl_origin *origin, const char *folder, bool strict)
 {
     cpl_strings names;
-    const char *shard = NULL, *foreign = NULL;
+    const char *shard = NULL, *foreign = NULL, *adapter = NULL;
     CPL_TRY(cpl_origin_list(origin, &names, folder));
     for (int64_t i = 0; i < names.count; i++) {
         const char *name = names.at[i];
+        if (strncmp(name, "adapter_model.", 14) == 0) adapter = name;
         if (cpl_path_ends_in(name, ".safetensors")) shard = name;
         if (cpl_path_ends_in(name, ".bin") || cpl_path_ends_in(name, ".pt") ||
             cpl_path_ends_in(name, ".pth") || cpl_path_ends_in(name, ".ckpt"))
             foreign = name;
     }
     cpl_status status = CPL_OK;
-    if (shard && strcmp(shard, "adapter_model.safetensors") == 0)
+    if (adapter)
         status =
             CPL_FAIL(CPL_ERR_INPUT,
-                     "%s: has an adapter of PEFT (%s) and no model: merge the adapter into its "
+                     "%s: has an adapter of PEFT (%.200s) and no model: merge the adapter into its "
                      "model (merge_and_unload of PEFT), save that, and name its folder",
-                     folder, shard);
+                     folder, adapter);
     else if (shard)
         status = CPL_FAIL(CPL_ERR_INPUT,
                           "%s: has neither model.safetensors nor model.safetensors.index.json, but "
@@ -131,6 +132,46 @@ static cpl_status read_index(cpl_stored_files *s, const char *folder)
     }
     cpl_paths_sort(&s->paths);
     return CPL_OK;
+}
+
+/* A file that another of the index of the same name should be beside the source; NULL if it names
+ * the source alone. An index that cannot be read names the index itself. */
+static const char *other_of(const json_t *index, const char *own, const char *path)
+{
+    const char *tensor;
+    json_t *value, *map = json_object_get(index, "weight_map");
+    json_object_foreach(map, tensor, value)
+    {
+        const char *name = json_string_value(value);
+        if (!name || strcmp(name, own) != 0) return name ? name : path;
+    }
+    return json_is_object(map) ? NULL : path;
+}
+
+/* A folder may have both a file and an index: Transformers leaves the index when it saves a model
+ * anew in one file. Only the file is read: sets the notice if the two differ. */
+static cpl_status notice_index(cpl_stored_files *s)
+{
+    json_t *index     = NULL;
+    bool there        = false;
+    const char *slash = strrchr(s->source, '/'), *own = slash ? slash + 1 : s->source, *other;
+    cpl_text path = {0}, notice = {0};
+    cpl_text_printf(&path, "%s.index.json", s->source);
+    cpl_status status = cpl_text_status(&path);
+    if (status == CPL_OK) status = cpl_origin_exists(s->origin, &there, path.bytes);
+    if (status == CPL_OK && there) status = cpl_json_load_from(&index, s->origin, path.bytes);
+    if (status != CPL_ERR_MEMORY) status = CPL_OK; /* it is not needed */
+    if (status == CPL_OK && there && (other = other_of(index, own, path.bytes))) {
+        cpl_text_printf(&notice,
+                        "%s is read, as Transformers does, and %s beside it is not, which is for "
+                        "other files (%.200s): remove what is old",
+                        s->source, path.bytes + (own - s->source), other);
+        status    = cpl_text_status(&notice);
+        s->notice = notice.bytes;
+    }
+    json_decref(index);
+    cpl_text_free(&path);
+    return status;
 }
 
 /* Slices ----------------------------------------------------------------------------------------*/
@@ -309,6 +350,7 @@ static cpl_status find_files(cpl_stored_files *s)
     CPL_TRY(find_source(&s->source, s->origin, s->path));
     if (!s->source) return s->strict ? nothing_found(s->origin, s->path, true) : find_unusual(s);
     if (cpl_path_ends_in(s->source, ".json")) return find_indexed(s);
+    if (strcmp(s->source, s->path) != 0) CPL_TRY(notice_index(s));
     s->is_gguf = !s->strict && is_gguf(s->origin, s->source);
     return s->is_gguf ? add_splits(s) : cpl_paths_add(&s->paths, s->source);
 }
@@ -374,4 +416,5 @@ void cpl_stored_close_parts(cpl_stored_files *s)
     cpl_paths_free(&s->paths);
     json_decref(s->index);
     cpl_free(s->source);
+    cpl_free(s->notice);
 }

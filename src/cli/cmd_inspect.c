@@ -183,7 +183,10 @@ static cpl_status open_one(work *w, cpl_inspect_cost *cost, int i)
     cpl_inspect_options o = w->options;
     const char *path;
     CPL_TRY(cpl_inspect_remotes_open(&w->remotes, &o, &path, i));
-    return cpl_inspect_open(&w->reports[w->n], cost, path, &o, NULL);
+    CPL_TRY(cpl_inspect_open(&w->reports[w->n], cost, path, &o, NULL));
+    const char *notice = w->reports[w->n].files->notice;
+    if (notice && !w->routed) cpl_log_warn(&w->remotes.log, "%s", notice);
+    return CPL_OK;
 }
 
 /* Opens all and prints the cost of each, before any is read. */

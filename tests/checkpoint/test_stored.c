@@ -99,12 +99,14 @@ static void nothing_to_read(void **state)
     const char *folder = scratch_folder();
     refuses("/no/such/place", CPL_ERR_IO, "/no/such/place");
     refuses("/no/such/place.gguf", CPL_ERR_IO, "/no/such/place.gguf");
-    refuses(folder, CPL_ERR_INPUT, "looked for model.safetensors.index.json");
+    refuses(folder, CPL_ERR_INPUT, "looked for model.safetensors, ");
     assert_non_null(strstr(cpl_last_error(), "GGUF"));
     text_file(at(folder, "pytorch_model.bin"), "PK\x03\x04\x01\x01\x01\x01\x01");
     refuses(folder, CPL_ERR_INPUT, "PyTorch");
     tensor_file(at(folder, "model-00001-of-00002.safetensors"), "a", 1);
     refuses(folder, CPL_ERR_INPUT, "fetch the index");
+    text_file(at(folder, "adapter_model.bin"), "x");
+    refuses(folder, CPL_ERR_INPUT, "adapter (adapter_model.bin) without the weights of its model");
     text_file(at(folder, "model.safetensors"), "version https://git-lfs.github.com/spec/v1\n");
     refuses(folder, CPL_ERR_INPUT, "Git LFS");
     text_file(at(folder, "readme.md"), "# A model\n");
@@ -116,6 +118,38 @@ static void nothing_to_read(void **state)
 }
 
 /* An index --------------------------------------------------------------------------------------*/
+
+/* model.safetensors beside the index of another model, of itself, or a damaged one: the file is
+ * read, and a warning names both where they differ. The shards need not be there. */
+static void a_file_beside_an_index(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *index, *told; /* told: the file in the warning; NULL: no warning */
+    } cases[] = {
+        {"{\"weight_map\": {\"x\": \"model.safetensors\"}}", NULL},
+        {"{\"weight_map\": {\"x\": \"model.safetensors\", \"y\": \"gone.safetensors\"}}",
+         "(gone.safetensors)"},
+        {"{\"weight_map\": {\"x\": 1}}", "index.json)"},
+        {"{\"weight_map\": []}", "index.json)"},
+        {"{", "index.json)"},
+    };
+    const char *folder = scratch_folder();
+    tensor_file(at(folder, "model.safetensors"), "x", 2);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        text_file(at(folder, "model.safetensors.index.json"), cases[i].index);
+        cpl_stored_files *s = opens(folder);
+        assert_value(cpl_stored_find(s, "x"), 2);
+        assert_int_equal(n_warnings, cases[i].told != NULL);
+        if (cases[i].told) {
+            assert_non_null(strstr(warned, "/model.safetensors is read"));
+            assert_non_null(strstr(warned, cases[i].told));
+        }
+        cpl_stored_close(s);
+    }
+    cpl_stored_close(opens(at(folder, "model.safetensors"))); /* by its name: nothing to warn of */
+    assert_int_equal(n_warnings, 0);
+}
 
 static void an_index(void **state)
 {
@@ -221,6 +255,7 @@ int main(void)
         cmocka_unit_test(one_file_and_its_settings),
         cmocka_unit_test(every_type_has_its_format),
         cmocka_unit_test(nothing_to_read),
+        cmocka_unit_test(a_file_beside_an_index),
         cmocka_unit_test(an_index),
         cmocka_unit_test(a_shard_that_cannot_be_read),
         cmocka_unit_test(tensors_that_the_index_has_wrong),

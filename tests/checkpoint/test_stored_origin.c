@@ -190,7 +190,7 @@ static void failures(void **state)
     cpl_stored_files *s;
     folder = three_shards();
     fails  = true;
-    assert_fails(CPL_ERR_IO, "far://model/model.safetensors.index.json: the server is gone",
+    assert_fails(CPL_ERR_IO, "far://model/model.safetensors: the server is gone",
                  cpl_stored_open_from(&s, &origin, "far://model", INFINITY, NULL));
     assert_null(s);
     fails  = false;

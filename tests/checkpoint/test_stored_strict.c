@@ -109,15 +109,14 @@ static void the_order_of_discovery(void **state)
     refuses(folder, CPL_ERR_INPUT,
             "has an adapter of PEFT (adapter_model.safetensors) and no model");
     assert_int_equal(unlink(at(folder, "adapter_model.safetensors")), 0);
-    tensor_file(at(folder, "consolidated.safetensors"), "x", 4);
-    tensor_file(at(folder, "s3"), "x", 3);
-    tensor_file(at(folder, "s1"), "x", 1);
+    tensor_file(at(folder, "s4"), "x", 4);
+    tensor_file(at(folder, "s2"), "x", 2);
+    text_file(at(folder, "consolidated.safetensors.index.json"),
+              "{\"weight_map\": {\"x\": \"s4\"}}");
     for (float step = 4; step >= 1; step--) {
-        if (step == 3)
-            text_file(at(folder, "consolidated.safetensors.index.json"),
-                      "{\"weight_map\": {\"x\": \"s3\"}}");
-        if (step == 2) tensor_file(at(folder, "model.safetensors"), "x", 2);
-        if (step == 1) index_file(folder, "\"x\": \"s1\"");
+        if (step == 3) tensor_file(at(folder, "consolidated.safetensors"), "x", 3);
+        if (step == 2) index_file(folder, "\"x\": \"s2\"");
+        if (step == 1) tensor_file(at(folder, "model.safetensors"), "x", 1);
         cpl_stored_files *w = opens(folder);
         assert_value(w, "x", step);
         cpl_stored_close(w);
