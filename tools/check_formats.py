@@ -106,5 +106,10 @@ for name, sources, patterns in TABLES:
     written = {word for part in found for word in re.findall(r"^(\w+)$", part)}
     written |= {word for part in found for word in re.findall(WORD, part)}
     wrong += compare(name, " and ".join(sources), written, first_column(table(name)))
+uses = dict(re.findall(r"^\| ([A-Z]+): .*?\| (.*) \|$", section("OLMoE directories"), re.M))
+keys = re.findall(r"CPL_HF_([A-Z]+)\((\w+)", pathlib.Path("src/store/hf_keys.def").read_text().split(" */", 1)[1])
+for use in sorted({use for use, _ in keys}):
+    wrong += compare(f"keys of config.json, {use}", "src/store/hf_keys.def", {key for one, key in keys if one == use},
+                     set(re.findall(r"`(\w+)`", uses.get(use, ""))))
 print("\n".join(wrong))
 sys.exit(bool(wrong))

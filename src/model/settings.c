@@ -58,23 +58,6 @@ bool cpl_router_meets(const cpl_model_settings *model, cpl_router_need need)
     return meets[need];
 }
 
-int cpl_router_find(const char *name)
-{
-    for (int i = 0; i < N_ROUTERS; i++)
-        if (strcmp(name, table[i].name) == 0) return i;
-    return -1;
-}
-
-const char *cpl_router_names(char out[160])
-{
-    size_t used = 0;
-    for (int i = 0; i < N_ROUTERS && used < 160; i++) {
-        const char *before = i == 0 ? "" : i == N_ROUTERS - 1 ? " and " : ", ";
-        used += (size_t)snprintf(out + used, 160 - used, "%s\"%s\"", before, table[i].name);
-    }
-    return out;
-}
-
 const char *cpl_router_describe(char out[96], const cpl_model_settings *model)
 {
     int used = snprintf(out, 96, "%s", cpl_router_of(model)->description);

@@ -93,12 +93,6 @@ const cpl_router_traits *cpl_router_of(const cpl_model_settings *model);
 
 bool cpl_router_meets(const cpl_model_settings *model, cpl_router_need need);
 
-/* The value of model.router with this name; -1 if there is none. */
-int cpl_router_find(const char *name);
-
-/* All names for a sentence, `"softmax", "sigmoid" and "aoe"`, into `out`, which is returned. */
-const char *cpl_router_names(char out[160]);
-
 /* "sigmoid router with biases", "Autonomy-of-Experts of rank 3", into `out`, which is returned. */
 const char *cpl_router_describe(char out[96], const cpl_model_settings *model);
 

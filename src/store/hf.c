@@ -2,13 +2,13 @@
 #include "store/hf.h"
 
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <xxhash.h>
 
 #include "checkpoint/stored.h"
 #include "io/file.h"
 #include "io/json.h"
+#include "store/hf_tensors.h"
 #include "store/named.h"
 #include "store/run_dir.h"
 
@@ -17,39 +17,19 @@ struct cpl_hf {
     cpl_model_settings config;
     cpl_hf_tokens tokens;
     cpl_stored_files *weights;
+    bool head_is_embed; /* the files have the embedding of a tied model as its head */
 };
 
 /* ---- opening ---- */
 
-/* The number after `part` in a tensor's name; -1 if the name does not contain `part`. */
-static int64_t number_behind(const char *name, const char *part)
+/* Transformers with PEFT applies the adapter of a folder. */
+static cpl_status warn_of_adapter(const cpl_hf *hf, const cpl_log *log)
 {
-    const char *at = strstr(name, part);
-    return at && at[strlen(part)] >= '0' && at[strlen(part)] <= '9'
-               ? (int64_t)strtoll(at + strlen(part), NULL, 10)
-               : -1;
-}
-
-/* A checkpoint with more layers or experts than the configuration gives is another model. */
-static cpl_status refuse_surplus(const cpl_hf *hf)
-{
-    for (int64_t i = 0; i < hf->weights->count; i++) {
-        const char *name = hf->weights->tensors[i].name;
-        if (!hf->weights->tensors[i].entry) continue; /* only the index names it */
-        int64_t layer = number_behind(name, "model.layers."), e = number_behind(name, ".experts.");
-        if (layer >= hf->config.n_layers)
-            return CPL_FAIL(CPL_ERR_INPUT,
-                            "%s has tensor %s of layer %lld, but config.json says "
-                            "num_hidden_layers %lld",
-                            hf->weights->source, name, (long long)layer,
-                            (long long)hf->config.n_layers);
-        if (e >= hf->config.n_experts)
-            return CPL_FAIL(CPL_ERR_INPUT,
-                            "%s has tensor %s of expert %lld, but config.json says num_experts "
-                            "%lld",
-                            hf->weights->source, name, (long long)e,
-                            (long long)hf->config.n_experts);
-    }
+    char *path = cpl_path_join(hf->folder, "adapter_config.json");
+    if (!path) return CPL_ERR_MEMORY;
+    if (cpl_path_exists(path))
+        cpl_log_warn(log, "%s: the adapter is not applied: merge it into the weights", path);
+    cpl_free(path);
     return CPL_OK;
 }
 
@@ -62,9 +42,11 @@ cpl_status cpl_hf_open(cpl_hf **out, const char *model_dir, const cpl_log *log)
     if (!hf) return CPL_ERR_MEMORY;
     memset(hf, 0, sizeof *hf);
     CPL_TRY_DONE(cpl_run_dir_resolve(&hf->folder, model_dir));
-    CPL_TRY_DONE(cpl_hf_config_read(&hf->config, &hf->tokens, hf->folder));
+    CPL_TRY_DONE(cpl_hf_config_read(&hf->config, &hf->tokens, hf->folder, log));
     CPL_TRY_DONE(cpl_stored_open_strict(&hf->weights, hf->folder, log));
-    CPL_TRY_DONE(refuse_surplus(hf));
+    CPL_TRY_DONE(cpl_hf_settle_tied(&hf->config, &hf->head_is_embed, hf->weights, log));
+    CPL_TRY_DONE(cpl_hf_judge_tensors(&hf->config, hf->weights, log));
+    CPL_TRY_DONE(warn_of_adapter(hf, log));
     if (cpl_log_is_heard(log) && cpl_run_dir_verify(hf->folder, &checked) != CPL_OK)
         cpl_log_warn(log, "%s", cpl_last_error());
     *out = hf;
@@ -182,6 +164,12 @@ static cpl_status load_gate_up(const cpl_stored *fused, cpl_layer_params *to, in
     return CPL_OK;
 }
 
+/* The name that the files have for a parameter. */
+static const char *stored_name(const cpl_hf *hf, const char *name)
+{
+    return hf->head_is_embed && strcmp(name, CPL_HF_EMBED) == 0 ? CPL_HF_HEAD : name;
+}
+
 /* The fused tensor `name` of this shape; NULL if there is none. */
 static cpl_status find_fused(const cpl_stored **fused, const cpl_stored_files *weights,
                              const char *name, const int64_t shape[3])
@@ -222,15 +210,16 @@ cpl_status cpl_hf_load(const cpl_hf *hf, cpl_model *model)
     cpl_status status   = CPL_OK;
     CPL_TRY_DONE(cpl_named_params(&list, &model->master, &model->config, ""));
     for (const cpl_named *n = list.at; n < list.at + list.count; n++) {
-        bool expert   = number_behind(n->name, ".experts.") >= 0;
-        int64_t layer = number_behind(n->name, "model.layers.");
+        bool expert   = cpl_hf_number_behind(n->name, ".experts.") >= 0;
+        int64_t layer = cpl_hf_number_behind(n->name, "model.layers.");
         if (expert && fused_layer != layer) {
             CPL_TRY_DONE(load_fused(hf->weights, layer, &model->master.layer[layer], &model->config,
                                     &found));
             if (found) fused_layer = layer;
         }
         if (!expert || fused_layer != layer)
-            CPL_TRY_DONE(cpl_stored_read_f32(hf->weights, n->name, n->data, n->rank, n->shape));
+            CPL_TRY_DONE(cpl_stored_read_f32(hf->weights, stored_name(hf, n->name), n->data,
+                                             n->rank, n->shape));
     }
     cpl_model_refresh(model);
 done:
@@ -265,8 +254,8 @@ cpl_status cpl_hf_read_part(const cpl_hf *hf, float *out, const cpl_param *param
     if (!tensor) {
         begin = 0;
         cpl_param_name(name, param, expert);
-        CPL_TRY(cpl_stored_find_shaped(&tensor, hf->weights, name, param->rank - skip,
-                                       param->shape + skip));
+        CPL_TRY(cpl_stored_find_shaped(&tensor, hf->weights, stored_name(hf, name),
+                                       param->rank - skip, param->shape + skip));
     }
     return count ? cpl_stored_read_part_f32(tensor, out, begin + first, count) : CPL_OK;
 }

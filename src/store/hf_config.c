@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/arena.h"
+#include "base/text.h"
 #include "io/file.h"
 #include "io/json.h"
 #include "model/params.h"
@@ -12,100 +13,174 @@
 /* model_type of a model that is no OLMoE. */
 static const char own_type[] = "couplet";
 
-/* rope_parameters of newer files, rope_scaling of older ones: only what changes no angle. */
-static cpl_status refuse_rope_scaling(const json_t *j, const char *key, const char *where)
+/* What becomes of a key; hf_keys.def describes each. */
+typedef enum use { SETTING, OWN, READ, FIXED, BARRED, TOLD, PASSED } use;
+
+typedef struct key {
+    const char *name;
+    use use;
+    const char *text, *hint;
+} key;
+
+#define CPL_HF_SETTING(name, text)      {#name, SETTING, text, ""},
+#define CPL_HF_OWN(name)                {#name, OWN, "", ""},
+#define CPL_HF_READ(name)               {#name, READ, "", ""},
+#define CPL_HF_FIXED(name, text)        {#name, FIXED, text, ""},
+#define CPL_HF_BARRED(name, text, hint) {#name, BARRED, text, hint},
+#define CPL_HF_TOLD(name, text)         {#name, TOLD, text, ""},
+#define CPL_HF_PASSED(name)             {#name, PASSED, "", ""},
+static const key keys[] = {
+#include "store/hf_keys.def"
+};
+
+enum { N_KEYS = sizeof keys / sizeof *keys };
+
+static const key *find_key(const char *name)
 {
-    const char *type   = NULL;
-    const json_t *rope = json_object_get(j, key);
+    for (size_t i = 0; i < N_KEYS; i++)
+        if (strcmp(keys[i].name, name) == 0) return &keys[i];
+    return NULL;
+}
+
+static cpl_status refuse_model_type(const json_t *j, bool *own, const char *where)
+{
+    const char *type = NULL;
+    CPL_TRY(cpl_json_string_or(j, "model_type", &type, "", where));
+    *own = strcmp(type, own_type) == 0;
+    if (*own || strcmp(type, "olmoe") == 0) return CPL_OK;
+    return CPL_FAIL(CPL_ERR_INPUT,
+                    "%s: model_type is \"%s\"; only \"olmoe\" and \"%s\" can be loaded", where,
+                    type, own_type);
+}
+
+static cpl_status refuse_another_value(const key *k, const json_t *value, const char *where)
+{
+    char *text = json_dumps(value, JSON_ENCODE_ANY | JSON_COMPACT);
+    if (!text) return CPL_FAIL(CPL_ERR_MEMORY, "%s: out of memory", where);
+    cpl_status status = strcmp(text, k->text) == 0
+                            ? CPL_OK
+                            : CPL_FAIL(CPL_ERR_INPUT, "%s: %s is %.80s; only %s is computed%s",
+                                       where, k->name, text, k->text, k->hint);
+    cpl_json_text_free(text);
+    return status;
+}
+
+/* Refuses values that are not computed, and warns of keys that are not in the list; `own`: those of
+ * a model that is no OLMoE are read. Keys that begin with _ are a program's notes. */
+static cpl_status judge_keys(json_t *j, bool own, const char *where, const cpl_log *log)
+{
+    enum { SHOWN = 8 };
+    const char *name;
+    json_t *value;
+    int64_t unknown   = 0;
+    cpl_text list     = {0};
+    cpl_status status = CPL_OK;
+    json_object_foreach(j, name, value)
+    {
+        const key *k = find_key(name);
+        if (json_is_null(value) || *name == '_') continue;
+        if (!k || (k->use == OWN && !own)) {
+            if (++unknown <= SHOWN)
+                cpl_text_printf(&list, "%s%.60s", unknown > 1 ? ", " : "", name);
+        } else if (k->use == FIXED || k->use == BARRED)
+            CPL_TRY_DONE(refuse_another_value(k, value, where));
+    }
+    CPL_TRY_DONE(cpl_text_status(&list));
+    if (unknown)
+        cpl_log_warn(log, "%s: keys that change nothing in an OLMoE are passed over: %s%s", where,
+                     list.bytes, unknown > SHOWN ? ", ..." : "");
+done:
+    cpl_text_free(&list);
+    return status;
+}
+
+/* Sets a setting to its key's value; without one it stays. */
+static cpl_status read_setting(const cpl_setting *s, void *field, const json_t *j,
+                               const char *where)
+{
+    const char *word = NULL;
+    bool flag;
+    switch (s->kind) {
+    case CPL_KIND_INT:
+        return cpl_json_int_or(j, s->name, field, (int64_t)s->low, (int64_t)s->high,
+                               *(int64_t *)field, where);
+    case CPL_KIND_FLOAT:
+        return cpl_json_float_or(j, s->name, field, s->low, s->high, *(double *)field, where);
+    case CPL_KIND_BOOL:
+        CPL_TRY(cpl_json_bool_or(j, s->name, &flag, *(int *)field != 0, where));
+        *(int *)field = flag;
+        return CPL_OK;
+    default: /* a word */
+        CPL_TRY(cpl_json_string_or(j, s->name, &word, s->default_value, where));
+        if (cpl_setting_parse(s, field, word) == CPL_OK) return CPL_OK;
+        return CPL_FAIL(CPL_ERR_INPUT, "%s: %s", where, cpl_last_error());
+    }
+}
+
+static cpl_status read_settings(cpl_model_settings *c, const json_t *j, bool own, const char *where)
+{
+    for (size_t i = 0; i < cpl_section_model.count; i++) {
+        const cpl_setting *s = &cpl_section_model.list[i];
+        const key *k         = find_key(s->name);
+        void *field          = (char *)c + s->offset;
+        CPL_ASSERT(k && (k->use == SETTING || k->use == OWN));
+        CPL_TRY(cpl_setting_parse(s, field, k->use == OWN ? s->default_value : k->text));
+        if (k->use == SETTING || own) CPL_TRY(read_setting(s, field, j, where));
+    }
+    return cpl_json_int_or(j, "num_local_experts", &c->n_experts, 1, 65535, c->n_experts, where);
+}
+
+/* rope_parameters of newer files, rope_scaling of older ones, which counts if both are there: only
+ * what changes no angle. */
+static cpl_status read_rope(cpl_model_settings *c, const json_t *j, const char *where)
+{
+    const char *type = NULL, *name = "rope_scaling";
+    const json_t *rope = json_object_get(j, name);
+    if (!rope || json_is_null(rope) || (json_is_object(rope) && !json_object_size(rope)))
+        rope = json_object_get(j, name = "rope_parameters");
     if (!rope || json_is_null(rope)) return CPL_OK;
     if (!json_is_object(rope))
-        return CPL_FAIL(CPL_ERR_INPUT, "%s: %s is neither null nor an object", where, key);
+        return CPL_FAIL(CPL_ERR_INPUT, "%s: %s is neither null nor an object", where, name);
+    CPL_TRY(cpl_json_float_or(rope, "rope_theta", &c->rope_theta, 1, 1e12, c->rope_theta, where));
     CPL_TRY(cpl_json_string_or(rope, json_object_get(rope, "rope_type") ? "rope_type" : "type",
                                &type, "default", where));
     if (strcmp(type, "default") == 0) return CPL_OK;
     return CPL_FAIL(CPL_ERR_INPUT,
                     "%s: rope scaling of type \"%s\" (%s) is not computed, only \"default\"", where,
-                    type, key);
+                    type, name);
 }
 
-static cpl_status refuse_what_differs(const json_t *j, const char *where)
+/* Attention is to all earlier tokens, in heads of hidden_size / num_attention_heads. `c`:
+ * resolved. */
+static cpl_status refuse_other_attention(const cpl_model_settings *c, const json_t *j,
+                                         const char *where)
 {
-    const char *type = NULL, *act = NULL;
-    bool bias = false;
-    CPL_TRY(cpl_json_string_or(j, "model_type", &type, "", where));
-    if (strcmp(type, "olmoe") != 0 && strcmp(type, own_type) != 0)
+    static const char *const windows[] = {"sliding_window", "attention_chunk_size"};
+    const json_t *types                = json_object_get(j, "layer_types");
+    int64_t width, window;
+    CPL_TRY(cpl_json_int_or(j, "head_dim", &width, 1, INT32_MAX, c->d_model / c->n_heads, where));
+    if (width != c->d_model / c->n_heads)
         return CPL_FAIL(CPL_ERR_INPUT,
-                        "%s: model_type is \"%s\"; only \"olmoe\" and \"%s\" can be loaded", where,
-                        type, own_type);
-    CPL_TRY(cpl_json_string_or(j, "hidden_act", &act, "silu", where));
-    if (strcmp(act, "silu") != 0)
-        return CPL_FAIL(CPL_ERR_INPUT, "%s: hidden_act is \"%s\"; only \"silu\" is computed", where,
-                        act);
-    CPL_TRY(cpl_json_bool_or(j, "attention_bias", &bias, false, where));
-    if (bias)
-        return CPL_FAIL(CPL_ERR_INPUT, "%s: attention_bias is true; biases are not computed",
-                        where);
-    CPL_TRY(refuse_rope_scaling(j, "rope_parameters", where));
-    return refuse_rope_scaling(j, "rope_scaling", where);
-}
-
-/* OLMoE's class default of each size, and the bounds of the setting of the same name. */
-static cpl_status read_sizes(cpl_model_settings *c, const json_t *j, const char *where)
-{
-    const struct {
-        const char *key;
-        int64_t *value, absent, most;
-    } sizes[] = {
-        {"vocab_size", &c->vocab_size, 50304, 16777216},
-        {"hidden_size", &c->d_model, 2048, 1048576},
-        {"intermediate_size", &c->d_expert, 2048, 1048576},
-        {"num_hidden_layers", &c->n_layers, 16, 65535},
-        {"num_attention_heads", &c->n_heads, 16, 65535},
-        {"num_key_value_heads", &c->n_kv_heads, CPL_UNSET, 65535},
-        {"max_position_embeddings", &c->max_positions, 4096, 16777216},
-        {"num_experts_per_tok", &c->top_k, 8, 65535},
-    };
-    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
-        CPL_TRY(cpl_json_int_or(j, sizes[i].key, sizes[i].value, 1, sizes[i].most, sizes[i].absent,
-                                where));
-    const char *experts = json_object_get(j, "num_experts") ? "num_experts" : "num_local_experts";
-    return cpl_json_int_or(j, experts, &c->n_experts, 1, 65535, 64, where);
-}
-
-static cpl_status read_numbers(cpl_model_settings *c, const json_t *j, const char *where)
-{
-    bool tied = false, norm_topk = false;
-    const json_t *rope = json_object_get(j, "rope_parameters");
-    CPL_TRY(cpl_json_float_or(j, "rms_norm_eps", &c->norm_eps, 0, 1, 1e-5, where));
-    CPL_TRY(cpl_json_float_or(j, "rope_theta", &c->rope_theta, 1, 1e12, 1e4, where));
-    if (json_is_object(rope))
-        CPL_TRY(
-            cpl_json_float_or(rope, "rope_theta", &c->rope_theta, 1, 1e12, c->rope_theta, where));
-    CPL_TRY(cpl_json_float_or(j, "clip_qkv", &c->clip_qkv, 0, INFINITY, NAN, where));
-    CPL_TRY(cpl_json_float_or(j, "initializer_range", &c->init_std, 0, 10, 0.02, where));
-    CPL_TRY(cpl_json_bool_or(j, "norm_topk_prob", &norm_topk, false, where));
-    CPL_TRY(cpl_json_bool_or(j, "tie_word_embeddings", &tied, false, where));
-    c->norm_topk = norm_topk;
-    c->tied      = tied;
+                        "%s: head_dim is %lld; only hidden_size / num_attention_heads, %lld, is "
+                        "computed",
+                        where, (long long)width, (long long)(c->d_model / c->n_heads));
+    for (size_t i = 0; i < sizeof windows / sizeof *windows; i++) {
+        CPL_TRY(cpl_json_int_or(j, windows[i], &window, 0, INT32_MAX, INT32_MAX, where));
+        if (window < c->max_positions)
+            return CPL_FAIL(CPL_ERR_INPUT,
+                            "%s: %s is %lld, below max_position_embeddings; only attention to all "
+                            "earlier tokens is computed",
+                            where, windows[i], (long long)window);
+    }
+    for (size_t i = 0; i < json_array_size(types); i++) {
+        const char *type = json_string_value(json_array_get(types, i));
+        if (!type || (strcmp(type, "full_attention") != 0 && strcmp(type, "attention") != 0))
+            return CPL_FAIL(CPL_ERR_INPUT,
+                            "%s: layer_types has another type at %zu than full_attention, which "
+                            "alone is computed",
+                            where, i);
+    }
     return CPL_OK;
-}
-
-/* Reads our own keys, which an OLMoE does not have. */
-static cpl_status read_router(cpl_model_settings *c, const json_t *j, const char *where)
-{
-    const char *word = NULL;
-    bool bias        = false;
-    char names[160];
-    CPL_TRY(cpl_json_string_or(j, "router", &word, "softmax", where));
-    c->router = cpl_router_find(word);
-    if (c->router < 0)
-        return CPL_FAIL(CPL_ERR_INPUT, "%s: router is \"%s\"; only %s are computed", where, word,
-                        cpl_router_names(names));
-    CPL_TRY(cpl_json_bool_or(j, "router_bias", &bias, false, where));
-    c->router_bias = bias;
-    CPL_TRY(cpl_json_int_or(j, "n_shared_experts", &c->n_shared, 0, 65535, 0, where));
-    CPL_TRY(cpl_json_float_or(j, "aoe_initializer_range", &c->aoe_init_std, 0, 10, 0, where));
-    return cpl_json_int_or(j, "aoe_rank", &c->aoe_rank, 1, 1048576, CPL_UNSET, where);
 }
 
 /* Adds an id that ends generated text; the first is the end-of-text id. */
@@ -171,8 +246,10 @@ static cpl_status read_generation(cpl_hf_tokens *tokens, const char *folder)
     return status;
 }
 
-cpl_status cpl_hf_config_read(cpl_model_settings *config, cpl_hf_tokens *tokens, const char *folder)
+cpl_status cpl_hf_config_read(cpl_model_settings *config, cpl_hf_tokens *tokens, const char *folder,
+                              const cpl_log *log)
 {
+    bool own          = false;
     cpl_status status = CPL_OK;
     json_t *j         = NULL;
     char *path        = cpl_path_join(folder, "config.json");
@@ -183,14 +260,15 @@ cpl_status cpl_hf_config_read(cpl_model_settings *config, cpl_hf_tokens *tokens,
         status = CPL_FAIL(CPL_ERR_INPUT, "%s: not a JSON object", path);
         goto done;
     }
-    CPL_TRY_DONE(refuse_what_differs(j, path));
-    CPL_TRY_DONE(read_sizes(config, j, path));
-    CPL_TRY_DONE(read_numbers(config, j, path));
-    CPL_TRY_DONE(read_router(config, j, path));
+    CPL_TRY_DONE(refuse_model_type(j, &own, path));
+    CPL_TRY_DONE(judge_keys(j, own, path, log));
+    CPL_TRY_DONE(read_settings(config, j, own, path));
+    CPL_TRY_DONE(read_rope(config, j, path));
     CPL_TRY_DONE(read_tokens(tokens, config->vocab_size, j, path));
     CPL_TRY_DONE(read_generation(tokens, folder));
     status = cpl_model_resolve(config);
-    if (status != CPL_OK) status = CPL_FAIL(status, "%s: %s", path, cpl_last_error());
+    if (status != CPL_OK) CPL_TRY_DONE(CPL_FAIL(status, "%s: %s", path, cpl_last_error()));
+    status = refuse_other_attention(config, j, path);
 done:
     json_decref(j);
     cpl_free(path);
@@ -200,26 +278,6 @@ done:
 static json_t *id_or_null(int64_t id)
 {
     return id < 0 ? json_null() : json_integer(id);
-}
-
-/* Adds our own keys and another model_type, so that no program reads the model as an OLMoE, which
- * it is not. If a key could not be set for lack of memory, it is missing in `j`, and writing `j`
- * would not report that: *j is set to NULL then. */
-static void add_router(json_t **j, const cpl_model_settings *c)
-{
-    bool good =
-        json_object_set_new(*j, "model_type", json_string(own_type)) == 0 &&
-        json_object_set_new(*j, "architectures", json_pack("[s]", "CoupletForCausalLM")) == 0 &&
-        json_object_set_new(*j, "router", json_string(cpl_router_of(c)->name)) == 0 &&
-        json_object_set_new(*j, "router_bias", json_boolean(c->router_bias)) == 0 &&
-        json_object_set_new(*j, "n_shared_experts", json_integer(c->n_shared)) == 0;
-    if (good && cpl_router_gate_rank(c))
-        good = json_object_set_new(*j, "aoe_rank", json_integer(c->aoe_rank)) == 0;
-    if (good && c->aoe_init_std > 0)
-        good = json_object_set_new(*j, "aoe_initializer_range", json_real(c->aoe_init_std)) == 0;
-    if (good) return;
-    json_decref(*j);
-    *j = NULL;
 }
 
 cpl_status cpl_hf_write_json(const char *folder, const char *name, json_t *object)
@@ -235,27 +293,42 @@ cpl_status cpl_hf_write_json(const char *folder, const char *name, json_t *objec
     return status;
 }
 
+/* The value of the model's setting with this name. */
+static json_t *setting_value(const cpl_model_settings *c, const char *name)
+{
+    size_t i = 0;
+    while (i < cpl_section_model.count && strcmp(cpl_section_model.list[i].name, name) != 0) i++;
+    CPL_ASSERT(i < cpl_section_model.count);
+    const cpl_setting *s = &cpl_section_model.list[i];
+    const void *field    = (const char *)c + s->offset;
+    if (s->kind == CPL_KIND_CHOICE) return json_string(cpl_router_of(c)->name);
+    if (s->kind == CPL_KIND_BOOL) return json_boolean(*(const int *)field);
+    if (s->kind == CPL_KIND_FLOAT) return cpl_json_number(*(const double *)field);
+    const int64_t whole = *(const int64_t *)field;
+    return whole == CPL_UNSET ? json_null() : json_integer(whole);
+}
+
 cpl_status cpl_hf_config_write(const char *folder, const cpl_model_settings *c,
                                const cpl_hf_tokens *tokens)
 {
-    json_t *j = json_pack(
-        "{s:[s], s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:s, s:I, s:f, s:f, s:f, s:n, s:b, s:f, s:o,"
-        " s:I, s:I, s:b, s:b, s:f, s:b, s:o, s:o, s:o, s:b, s:s}",
-        "architectures", "OlmoeForCausalLM", "model_type", "olmoe", "vocab_size",
-        (json_int_t)c->vocab_size, "hidden_size", (json_int_t)c->d_model, "intermediate_size",
-        (json_int_t)c->d_expert, "num_hidden_layers", (json_int_t)c->n_layers,
-        "num_attention_heads", (json_int_t)c->n_heads, "num_key_value_heads",
-        (json_int_t)c->n_kv_heads, "hidden_act", "silu", "max_position_embeddings",
-        (json_int_t)c->max_positions, "initializer_range", c->init_std, "rms_norm_eps", c->norm_eps,
-        "rope_theta", c->rope_theta, "rope_scaling", "attention_bias", 0, "attention_dropout", 0.0,
-        "clip_qkv", isnan(c->clip_qkv) ? json_null() : json_real(c->clip_qkv), "num_experts",
-        (json_int_t)c->n_experts, "num_experts_per_tok", (json_int_t)c->top_k, "norm_topk_prob",
-        (int)c->norm_topk, "output_router_logits", 0, "router_aux_loss_coef", 0.01,
-        "tie_word_embeddings", (int)c->tied, "pad_token_id", id_or_null(tokens->pad),
-        "bos_token_id", id_or_null(tokens->bos), "eos_token_id", id_or_null(tokens->eos),
-        "use_cache", 1, "torch_dtype", "float32");
-    if (j && !cpl_model_is_olmoe(c)) add_router(&j, c);
-    return cpl_hf_write_json(folder, "config.json", j);
+    /* no program reads a model as an OLMoE which it is not */
+    const bool own = !cpl_model_is_olmoe(c);
+    json_t *j =
+        json_pack("{s:[s], s:s}", "architectures", own ? "CoupletForCausalLM" : "OlmoeForCausalLM",
+                  "model_type", own ? own_type : "olmoe");
+    bool failed = !j;
+    for (const key *k = keys; k < keys + N_KEYS; k++)
+        if (k->use == SETTING || (k->use == OWN && own))
+            cpl_json_put(&failed, j, k->name, setting_value(c, k->name));
+        else if (k->use == FIXED || k->use == TOLD)
+            cpl_json_put(&failed, j, k->name, json_loads(k->text, JSON_DECODE_ANY, NULL));
+    cpl_json_put(&failed, j, "rope_scaling", json_null());
+    cpl_json_put(&failed, j, "router_aux_loss_coef", json_real(tokens->balance_weight));
+    cpl_json_put(&failed, j, "pad_token_id", id_or_null(tokens->pad));
+    cpl_json_put(&failed, j, "bos_token_id", id_or_null(tokens->bos));
+    cpl_json_put(&failed, j, "eos_token_id", id_or_null(tokens->eos));
+    if (failed) json_decref(j);
+    return cpl_hf_write_json(folder, "config.json", failed ? NULL : j);
 }
 
 static cpl_status differs(const cpl_setting *s, const void *ours, const void *theirs,

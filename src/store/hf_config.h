@@ -12,20 +12,22 @@
 
 enum { CPL_HF_MOST_ENDS = 16 };
 
-/* The token ids a directory names; -1 if it names none. */
+/* What a directory says beside the model's settings: token ids, -1 if it names none. */
 typedef struct cpl_hf_tokens {
     int64_t pad, bos, eos;               /* eos: the first if it is a list */
     int64_t extra_eos[CPL_HF_MOST_ENDS]; /* (n_extra_eos) the others of it, and those that only
                                         generation_config.json names: each ends what is written */
     int64_t n_extra_eos;
+    double balance_weight; /* written as router_aux_loss_coef, never read */
 } cpl_hf_tokens;
 
-/* Reads `folder`/config.json; a missing key takes OLMoE's class default (eos_token_id: if the
- * vocabulary has it). Reads eos_token_id of generation_config.json, if that file exists. A model
- * that we do not compute (another model_type, attention_bias, another hidden_act, rope scaling) is
- * CPL_ERR_INPUT. The settings are returned resolved. */
+/* Reads `folder`/config.json as hf_keys.def says: a missing key takes OLMoE's class default
+ * (eos_token_id: if the vocabulary has it); a model that we do not compute (another model_type,
+ * attention_bias, another hidden_act, rope scaling, ...) is CPL_ERR_INPUT; one warning names the
+ * keys that are passed over because no OLMoE has them. Reads eos_token_id of generation_config.json,
+ * if that file exists. The settings are returned resolved. */
 CPL_NODISCARD cpl_status cpl_hf_config_read(cpl_model_settings *config, cpl_hf_tokens *tokens,
-                                            const char *folder);
+                                            const char *folder, const cpl_log *log);
 
 /* Whether our settings are those of the model in `where`: CPL_ERR_INPUT naming setting and both
  * values if not. `given` [settings of section model]: only those, as far as they are set; NULL: all
@@ -34,7 +36,7 @@ CPL_NODISCARD cpl_status cpl_hf_config_agrees(const cpl_model_settings *ours,
                                               const cpl_model_settings *theirs, const bool *given,
                                               const char *where);
 
-/* Writes it, with every key of section 1.2 and `torch_dtype` float32. */
+/* Writes config.json with the keys that hf_keys.def has written. */
 CPL_NODISCARD cpl_status cpl_hf_config_write(const char *folder, const cpl_model_settings *config,
                                              const cpl_hf_tokens *tokens);
 

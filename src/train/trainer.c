@@ -350,7 +350,8 @@ static cpl_status finish_settings(cpl_trainer *t, const cpl_train_job *job, bool
     cpl_train_data_bound_ids(&t->data, s->model.vocab_size);
     announce_model(s, t->log);
     announce_losses(&s->losses, t->log);
-    t->tokens = (cpl_hf_tokens){.pad = -1, .bos = -1, .eos = t->data.eos};
+    t->tokens                = (cpl_hf_tokens){.pad = -1, .bos = -1, .eos = t->data.eos};
+    t->tokens.balance_weight = s->losses.balance.weight;
     if (t->data.tokenizer) t->tokens.pad = cpl_tokenizer_id(t->data.tokenizer, "<|padding|>");
     if (s->data.tokenizer && !(t->tokenizer_path = cpl_text_copy(s->data.tokenizer)))
         return CPL_ERR_MEMORY;

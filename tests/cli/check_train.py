@@ -187,6 +187,9 @@ def check_options(folder):
         lines = metrics(a)
         finite = all(math.isfinite(line["loss_total"]) for line in lines)
         check(finite and len(lines) == 3 and lines[-1]["skipped"] == 0, f"{option}: {lines[-1]}")
+        weight = next((float(one[15:]) for one in option if one.startswith("balance.weight=")), 0.01)
+        told = read_json(a / "last" / "config.json")["router_aux_loss_coef"]
+        check(told == weight, f"{option}: router_aux_loss_coef {told}")
         if option in OPTIONS:
             check_first_step(folder, a, option, settings)
         shutil.rmtree(a)

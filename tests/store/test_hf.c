@@ -2,7 +2,9 @@
  * computed is refused; saved and loaded is the same bit for bit; damaged files never crash. */
 #include "store/hf.h"
 
+#include "io/paths.h"
 #include "store/model_case.h"
+#include "support/warnings.h"
 
 static const cpl_hf_tokens no_tokens = {.pad = 1, .bos = -1};
 
@@ -120,6 +122,19 @@ static void fused_experts(void **state)
         const char *folder = folder_with_config(m);
         write_part(&list, in_folder(folder, "model.safetensors"), CPL_SAFETENSORS_F32, 1, 0, NULL);
         assert_loads(folder, m, CPL_SAFETENSORS_F32);
+        n_warnings = 0;
+        cpl_hf *hf = NULL;
+        assert_ok(cpl_hf_open(&hf, folder, &a_log));
+        assert_int_equal(n_warnings, 0);
+        cpl_hf_close(hf);
+        for (int64_t i = 0; i < old.count; i++) /* layer 0 in both forms: 3 matrices of 5 experts */
+            if (strstr(old.at[i].name, "layers.0.mlp.experts."))
+                assert_ok(cpl_named_add(&list, old.at[i].name, old.at[i].data, old.at[i].rank,
+                                        old.at[i].shape));
+        write_part(&list, in_folder(folder, "model.safetensors"), CPL_SAFETENSORS_F32, 1, 0, NULL);
+        assert_ok(cpl_hf_open(&hf, folder, &a_log));
+        assert_non_null(strstr(warned, "no use for 15 of the tensors"));
+        cpl_hf_close(hf);
         cpl_named_free(&old);
         cpl_named_free(&list);
         free(kept[0]);
@@ -133,6 +148,106 @@ static void published_families(void **state)
     (void)state;
     model_gone(load(golden_path("families/olmoe")));
     model_gone(load(golden_path("families/sharded_olmoe")));
+}
+
+/* ---- tensors that the config does not expect ---- */
+
+/* Writes the tensors of `m` and one more, which is `like` another, and opens the folder. */
+static cpl_hf *open_with(model_case *m, const char *folder, const char *more, const char *like)
+{
+    cpl_named_list list = names_of(m);
+    cpl_hf *hf          = NULL;
+    for (int64_t i = 0, n = list.count; more && i < n; i++)
+        if (strcmp(list.at[i].name, like) == 0)
+            assert_ok(
+                cpl_named_add(&list, more, list.at[i].data, list.at[i].rank, list.at[i].shape));
+    write_part(&list, in_folder(folder, "model.safetensors"), CPL_SAFETENSORS_F32, 1, 0, NULL);
+    n_warnings = 0;
+    assert_ok(cpl_hf_open(&hf, folder, &a_log));
+    cpl_named_free(&list);
+    return hf;
+}
+
+static void surplus_tensors_are_named(void **state)
+{
+    (void)state;
+    static const char gate[]            = "model.layers.1.mlp.experts.4.gate_proj.weight";
+    static const char *const cases[][2] = {
+        /* name; whether it is passed over without a warning */
+        {"model.layers.1.self_attn.q_proj.bias"},
+        {"model.layers.1.self_attn.sinks"},
+        {"model.layers.0.mlp.experts.down_proj"},
+        {"model.layers.0.mlp.experts.3.gate_proj.bias"},
+        {"model.layers.00.mlp.gate.weight"},
+        {"model.layers.0.mlp.shared_experts.up_proj.weight"},
+        {"model.layers.0.mlp.gate.e_score_correction_bias"},
+        {"base_model.model.layers.0.mlp.gate.weight"},
+        {"mtp.0.norm.weight"},
+        {"lm_head.bias"},
+        {"model.rotary_emb.inv_freq", "silent"},
+        {"model.layers.1.self_attn.rotary_emb.inv_freq", "silent"},
+    };
+    cpl_model_settings c = small_config();
+    model_case *m        = model_drawn(&c, 11);
+    const char *folder   = folder_with_config(m);
+    cpl_hf_close(open_with(m, folder, NULL, NULL));
+    assert_int_equal(n_warnings, 0);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        cpl_hf_close(open_with(m, folder, cases[i][0], gate));
+        assert_int_equal(n_warnings, !cases[i][1]);
+        if (!cases[i][1]) assert_non_null(strstr(warned, cases[i][0]));
+        if (!cases[i][1]) assert_non_null(strstr(warned, "no use for 1 of the tensors"));
+    }
+    model_gone(m);
+}
+
+/* Both tables of a tied model: Transformers ties them if they are equal. Only the head: it is the
+ * embedding. */
+static void a_tied_head_that_is_there(void **state)
+{
+    (void)state;
+    cpl_model_settings c = small_config(), tied = small_config();
+    model_case *m = model_drawn(&c, 12), *got;
+    float *embed = cpl_f32(m->model.master.embed), *head = cpl_f32(m->model.master.head);
+    const size_t bytes = (size_t)(c.vocab_size * c.d_model) * sizeof *head;
+    const char *folder = scratch_folder();
+    tied.tied          = true;
+    assert_ok(cpl_hf_config_write(folder, &tied, &no_tokens));
+    for (int equal = 0; equal < 2; equal++) {
+        if (equal) memcpy(head, embed, bytes);
+        cpl_hf *hf = open_with(m, folder, NULL, NULL);
+        assert_int_equal(cpl_hf_config(hf)->tied, equal);
+        assert_int_equal(n_warnings, !equal);
+        if (!equal)
+            assert_non_null(strstr(warned, "lm_head.weight and model.embed_tokens.weight differ"));
+        cpl_hf_close(hf);
+        got = load(folder);
+        assert_memory_equal(cpl_f32(got->model.master.head), head, bytes);
+        assert_memory_equal(cpl_f32(got->model.master.embed), embed, bytes);
+        model_gone(got);
+    }
+    cpl_named_list list = names_of(m);
+    write_part(&list, in_folder(folder, "model.safetensors"), CPL_SAFETENSORS_F32, 1, 0,
+               "model.embed_tokens.weight");
+    got = load(folder);
+    assert_memory_equal(cpl_f32(got->model.master.embed), embed, bytes);
+    assert_ptr_equal(cpl_f32(got->model.master.head), cpl_f32(got->model.master.embed));
+    cpl_named_free(&list);
+    model_gone(got);
+    model_gone(m);
+}
+
+static void an_adapter_is_not_applied(void **state)
+{
+    (void)state;
+    cpl_model_settings c = small_config();
+    model_case *m        = model_drawn(&c, 13);
+    const char *folder   = folder_with_config(m);
+    write_text(in_folder(folder, "adapter_config.json"), "{}");
+    cpl_hf_close(open_with(m, folder, NULL, NULL));
+    assert_int_equal(n_warnings, 1);
+    assert_non_null(strstr(warned, "adapter_config.json: the adapter is not applied"));
+    model_gone(m);
 }
 
 /* ---- saving ---- */
@@ -199,7 +314,7 @@ static cpl_status read_config(cpl_model_settings *c, cpl_hf_tokens *tokens, cons
 {
     const char *folder = scratch_folder();
     write_text(in_folder(folder, "config.json"), text);
-    return cpl_hf_config_read(c, tokens, folder);
+    return cpl_hf_config_read(c, tokens, folder, &a_log);
 }
 
 static void class_defaults(void **state)
@@ -262,7 +377,7 @@ static void ends_of_both_files(void **state)
     assert_ok(cpl_file_write_atomic(config, all, strlen(all)));
     const char *more = "{\"eos_token_id\": [10, 9, 12]}";
     assert_ok(cpl_file_write_atomic(generation, more, strlen(more)));
-    assert_ok(cpl_hf_config_read(&c, &t, folder));
+    assert_ok(cpl_hf_config_read(&c, &t, folder, NULL));
     assert_int_equal(t.eos, 9);
     assert_int_equal(t.n_extra_eos, 2);
     assert_int_equal(t.extra_eos[0], 10);
@@ -270,11 +385,98 @@ static void ends_of_both_files(void **state)
     const char *bad = "{\"eos_token_id\": [10, null]}";
     assert_ok(cpl_file_write_atomic(generation, bad, strlen(bad)));
     assert_fails(CPL_ERR_INPUT, "generation_config.json: eos_token_id is a list in which place 1",
-                 cpl_hf_config_read(&c, &t, folder));
+                 cpl_hf_config_read(&c, &t, folder, NULL));
     const char *many = "{\"eos_token_id\": [1,2,3,4,5,6,7,8,11,12,13,14,15,16,17,18,19,20,21,22]}";
     assert_ok(cpl_file_write_atomic(generation, many, strlen(many)));
     assert_fails(CPL_ERR_INPUT, "eos_token_id names more than 16 ids",
-                 cpl_hf_config_read(&c, &t, folder));
+                 cpl_hf_config_read(&c, &t, folder, NULL));
+}
+
+/* What Transformers reads and we do not compute is refused; what no OLMoE has is named once; what
+ * has a value without effect passes. */
+static void keys_of_the_list_and_others(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *members, *told; /* told: the end of the warning; NULL: none */
+    } passed[] = {
+        {"\"attention_dropout\": 0.5, \"dtype\": \"bfloat16\", \"use_cache\": false, \"top_p\": "
+         "0.9",
+         NULL},
+        {"\"_name_or_path\": \"x\", \"first_k_dense_replace\": null, \"pruned_heads\": {}", NULL},
+        {"\"head_dim\": 128, \"sliding_window\": 4096, \"layer_types\": [\"full_attention\"]",
+         NULL},
+        {"\"is_causal\": true, \"quantization_config\": null, \"is_encoder_decoder\": false", NULL},
+        {"\"partial_rotary_factor\": 0.5, \"rope_parameters\": {\"partial_rotary_factor\": 0.5}",
+         NULL},
+        {"\"num_nextn_predict_layers\": 1", "passed over: num_nextn_predict_layers"},
+        {"\"router\": \"sigmoid\", \"n_shared_experts\": 2",
+         "passed over: router, n_shared_experts"},
+        {"\"k1\": 1, \"k2\": 1, \"k3\": 1, \"k4\": 1, \"k5\": 1, \"k6\": 1, \"k7\": 1, \"k8\": 1, "
+         "\"k9\": 1",
+         "k7, k8, ..."},
+    };
+    cpl_model_settings c;
+    cpl_hf_tokens t;
+    char text[400];
+    for (size_t i = 0; i < sizeof passed / sizeof *passed; i++) {
+        snprintf(text, sizeof text, "{\"model_type\": \"olmoe\", %s}", passed[i].members);
+        n_warnings = 0;
+        assert_ok(read_config(&c, &t, text));
+        assert_int_equal(n_warnings, passed[i].told != NULL);
+        if (passed[i].told) assert_true(cpl_path_ends_in(warned, passed[i].told));
+        assert_int_equal(c.router, 0);
+        assert_int_equal(c.n_shared, 0);
+    }
+    n_warnings = 0;
+    assert_ok(read_config(&c, &t,
+                          "{\"model_type\": \"couplet\", \"router\": \"sigmoid\", "
+                          "\"n_shared_experts\": 2, \"router_bias\": true}"));
+    assert_int_equal(n_warnings, 0);
+    assert_true(c.router != 0 && c.n_shared == 2 && c.router_bias);
+    /* which of two counts */
+    assert_ok(read_config(&c, &t,
+                          "{\"model_type\": \"olmoe\", \"num_experts\": 16, "
+                          "\"num_local_experts\": 12, \"rope_theta\": 3, "
+                          "\"rope_parameters\": {\"rope_theta\": 5}, "
+                          "\"rope_scaling\": {\"type\": \"default\"}}"));
+    assert_int_equal(c.n_experts, 12);
+    assert_true(c.rope_theta == 3);
+}
+
+/* What is written is what is read, and says what the run did. */
+static void keys_that_are_written(void **state)
+{
+    (void)state;
+    static const char *const always[] = {
+#define CPL_HF_SETTING(key, ...) #key,
+#define CPL_HF_OWN(key)          NULL,
+#define CPL_HF_READ(key)         NULL,
+#define CPL_HF_FIXED(key, ...)   #key,
+#define CPL_HF_BARRED(key, ...)  NULL,
+#define CPL_HF_TOLD(key, ...)    #key,
+#define CPL_HF_PASSED(key)       NULL,
+#include "store/hf_keys.def"
+    };
+    cpl_hf_tokens tokens = {.pad = 3, .bos = -1, .eos = 5, .balance_weight = 0.05}, t;
+    for (int own = 0; own < 2; own++) {
+        cpl_model_settings c = small_config(), got;
+        const char *folder   = scratch_folder();
+        json_t *j            = NULL;
+        c.n_shared           = own;
+        assert_ok(cpl_hf_config_write(folder, &c, &tokens));
+        assert_ok(cpl_json_load(&j, in_folder(folder, "config.json")));
+        for (size_t i = 0; i < sizeof always / sizeof *always; i++)
+            if (always[i]) assert_non_null(json_object_get(j, always[i]));
+        assert_true(json_real_value(json_object_get(j, "router_aux_loss_coef")) == 0.05);
+        assert_int_equal(json_object_get(j, "n_shared_experts") != NULL, own);
+        json_decref(j);
+        n_warnings = 0;
+        assert_ok(cpl_hf_config_read(&got, &t, folder, &a_log));
+        assert_ok(cpl_hf_config_agrees(&c, &got, NULL, folder));
+        assert_int_equal(n_warnings, 0);
+        assert_true(t.pad == 3 && t.bos == -1 && t.eos == 5);
+    }
 }
 
 static void refusals_of_the_config(void **state)
@@ -282,7 +484,18 @@ static void refusals_of_the_config(void **state)
     (void)state;
     static const char *const cases[][2] = {
         {"\"attention_bias\": true", "attention_bias"},
-        {"\"hidden_act\": \"gelu\"", "gelu"},
+        {"\"hidden_act\": \"gelu\"", "hidden_act is \"gelu\"; only \"silu\" is computed"},
+        {"\"head_dim\": 64", "head_dim is 64; only hidden_size / num_attention_heads, 128"},
+        {"\"sliding_window\": 1024", "sliding_window is 1024, below max_position_embeddings"},
+        {"\"attention_chunk_size\": 8", "attention_chunk_size"},
+        {"\"layer_types\": [\"full_attention\", \"sliding_attention\"]",
+         "layer_types has another type at 1"},
+        {"\"is_causal\": false", "is_causal is false; only true is computed"},
+        {"\"is_encoder_decoder\": true", "is_encoder_decoder"},
+        {"\"pruned_heads\": {\"0\": [1]}", "pruned_heads is {\"0\":[1]}"},
+        {"\"per_layer_config\": {\"0\": {\"num_experts\": 3}}", "per_layer_config"},
+        {"\"quantization_config\": {\"quant_method\": \"fp8\"}", "save the model dequantised"},
+        {"\"transformers_weights\": \"x.safetensors\"", "name the file model.safetensors"},
         {"\"rope_scaling\": {\"type\": \"linear\", \"factor\": 2}", "linear"},
         {"\"rope_scaling\": {\"rope_type\": \"yarn\"}", "yarn"},
         {"\"rope_scaling\": 3", "rope_scaling"},
@@ -373,7 +586,7 @@ static void damaged_config(void **state)
         FILE *file    = fopen(path, "wb");
         fwrite(text.bytes, 1, i % 3 ? text.length : i, file);
         fclose(file);
-        if (cpl_hf_config_read(&got, &tokens, folder) != CPL_OK)
+        if (cpl_hf_config_read(&got, &tokens, folder, NULL) != CPL_OK)
             assert_true(strlen(cpl_last_error()) > 0);
         text.bytes[i] = kept;
     }
@@ -418,11 +631,16 @@ int main(void)
         cmocka_unit_test(sharded),
         cmocka_unit_test(fused_experts),
         cmocka_unit_test(published_families),
+        cmocka_unit_test(surplus_tensors_are_named),
+        cmocka_unit_test(a_tied_head_that_is_there),
+        cmocka_unit_test(an_adapter_is_not_applied),
         cmocka_unit_test(save_and_load_is_the_same),
         cmocka_unit_test(tokenizer_goes_with_it),
         cmocka_unit_test(class_defaults),
         cmocka_unit_test(older_and_newer_keys),
         cmocka_unit_test(ends_of_both_files),
+        cmocka_unit_test(keys_of_the_list_and_others),
+        cmocka_unit_test(keys_that_are_written),
         cmocka_unit_test(refusals_of_the_config),
         cmocka_unit_test(refusals_of_the_weights),
         cmocka_unit_test(damaged_config),
