@@ -10,10 +10,11 @@
 #include "cli/configure.h"
 #include "cli/eval_forms.h"
 #include "cli/output_paths.h"
-#include "cli/terminal/eval_progress.h"
+#include "cli/terminal/bar.h"
 #include "cli/terminal/output.h"
 #include "cli/terminal/ranks.h"
 #include "cli/terminal/signals.h"
+#include "cli/terminal/terminal.h"
 #include "eval/evaluation.h"
 #include "eval/run/eval_model.h"
 #include "io/file.h"
@@ -288,7 +289,7 @@ static cpl_status evaluate(work *w)
     status =
         cpl_evaluation_run(&w->evaluation, &w->model.runner, w->journal.file ? &w->journal : NULL,
                            cpl_flag_on(w->args, "--samples"), &callbacks);
-    cpl_eval_bar_clear(&w->bar);
+    cpl_terminal_clear_line();
     CPL_TRY(status);
     CPL_TRY(cpl_gather_status(w->world, first ? show_all(w) : CPL_OK));
     return cpl_evaluation_missing(&w->evaluation);

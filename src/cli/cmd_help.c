@@ -22,10 +22,8 @@ const char *const cpl_help_about = "Couplet trains, inspects and evaluates Mixtu
 /* A heading or the name of a section: in bold on a terminal, unless https://no-color.org. */
 static void print_bold(FILE *out, const char *text)
 {
-    const char *plain = getenv("NO_COLOR"), *terminal = getenv("TERM");
-    const bool bold = cpl_terminal_on_terminal(out) && !(plain && *plain) && terminal &&
-                      strcmp(terminal, "dumb") != 0;
-    if (bold)
+    const char *plain = getenv("NO_COLOR");
+    if (cpl_terminal_columns(out) && !(plain && *plain) && getenv("TERM"))
         cpl_terminal_bold(out, text);
     else
         fputs(text, out);

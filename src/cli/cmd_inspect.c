@@ -14,8 +14,10 @@
 #include "cli/inspect_remote.h"
 #include "cli/output_paths.h"
 #include "cli/routing_print.h"
+#include "cli/terminal/bar.h"
 #include "cli/terminal/output.h"
 #include "cli/terminal/ranks.h"
+#include "cli/terminal/terminal.h"
 #include "inspect/routing/show.h"
 #include "inspect/show.h"
 #include "io/file.h"
@@ -27,8 +29,7 @@ static const double LARGEST_ALPHA = 1e6;
 typedef struct work {
     const cpl_arguments *args;
     cpl_inspect_options options;
-    int64_t *layers; /* owned; of --layers */
-    cpl_inspect_bar bar;
+    int64_t *layers;                      /* owned; of --layers */
     cpl_coupling_report *reports;         /* (n) owned */
     const cpl_coupling_report **pointers; /* (n) the same, for charts; owned */
     int64_t n;
@@ -140,7 +141,6 @@ static cpl_status read_options(work *w)
     o->seed           = (uint64_t)cpl_flag_int(a, "--seed");
     CPL_TRY(read_sample(w));
     o->progress = cpl_inspect_bar_progress;
-    o->ctx      = &w->bar;
     w->dry_run  = cpl_flag_on(a, "--dry-run");
     return cpl_routing_options_of(&w->routed, &w->routing_options, &w->text, a, o);
 }
@@ -212,7 +212,7 @@ static cpl_status run_all(work *w)
     int64_t kept = 0;
     for (int64_t i = 0; i < w->n; i++) {
         cpl_status status = cpl_inspect_run(&w->reports[i]);
-        cpl_inspect_bar_clear(&w->bar);
+        cpl_terminal_clear_line();
         if (status != CPL_OK) {
             CPL_TRY(lose(w, status));
             cpl_inspect_close(&w->reports[i]);
@@ -415,7 +415,6 @@ static cpl_status run(const cpl_arguments *args)
     work w            = {.args = args, .remotes = {.args = args, .log = cpl_output_log(stderr)}};
     cpl_status status = read_options(&w);
     if (status == CPL_OK) status = inspect(&w);
-    cpl_inspect_bar_clear(&w.bar);
     cpl_ranks_end(status);
     for (int64_t i = 0; w.reports && i < args->n_words; i++) cpl_inspect_close(&w.reports[i]);
     cpl_inspect_remotes_close(&w.remotes);

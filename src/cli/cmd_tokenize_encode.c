@@ -10,6 +10,7 @@
 #include "cli/configure.h"
 #include "cli/flags.h"
 #include "cli/output_paths.h"
+#include "cli/terminal/bar.h"
 #include "cli/terminal/output.h"
 #include "cli/terminal/ranks.h"
 #include "cli/terminal/signals.h"
@@ -53,11 +54,10 @@ done:
 
 static void show_progress(void *ctx, int64_t files_done, int64_t n_files, int64_t tokens)
 {
+    char done[32];
     (void)ctx;
-    if (!cpl_terminal_line_wanted()) return;
-    cpl_terminal_erase_line(stderr);
-    fprintf(stderr, "%lld of %lld files, %lld tokens", (long long)files_done, (long long)n_files,
-            (long long)tokens);
+    snprintf(done, sizeof done, "%lld tokens", (long long)tokens);
+    cpl_bar_files(done, files_done, n_files);
 }
 
 static void print_summary(const cpl_tokens_made *made, double seconds, const char *folder)
@@ -98,7 +98,7 @@ static cpl_status encode_files(const cpl_arguments *args, const cpl_configuratio
     cpl_tokenizer_warn(tokenizer, &log);
     cpl_status status = cpl_tokens_make(&job, &made);
     if (!cpl_gather_is_first(world)) return status;
-    cpl_terminal_line_clear();
+    cpl_terminal_clear_line();
     if (status == CPL_OK) print_summary(&made, cpl_seconds_now() - begin, job.folder);
     return status;
 }

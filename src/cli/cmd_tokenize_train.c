@@ -4,6 +4,7 @@
 
 #include "cli/configure.h"
 #include "cli/output_paths.h"
+#include "cli/terminal/bar.h"
 #include "cli/terminal/output.h"
 #include "cli/terminal/terminal.h"
 #include "data/tokens.h"
@@ -40,13 +41,10 @@ static cpl_status add_files(cpl_bpe_trainer *trainer, cpl_document_counts *count
     CPL_TRY_DONE(cpl_documents_expand(&paths, args->words, args->n_words));
     for (int64_t i = 0; i < paths.count; i++) {
         CPL_TRY_DONE(add_file(trainer, counts, paths.at[i], &settings, log));
-        if (!cpl_terminal_line_wanted()) continue;
-        cpl_terminal_erase_line(stderr);
-        fprintf(stderr, "words counted in %lld of %lld files", (long long)i + 1,
-                (long long)paths.count);
+        cpl_bar_files("words counted", i + 1, paths.count);
     }
 done:
-    cpl_terminal_line_clear();
+    cpl_terminal_clear_line();
     cpl_paths_free(&paths);
     return status;
 }

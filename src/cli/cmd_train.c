@@ -9,10 +9,11 @@
 #include "base/arena.h"
 #include "cli/configure.h"
 #include "cli/flags.h"
+#include "cli/terminal/bar.h"
 #include "cli/terminal/output.h"
 #include "cli/terminal/ranks.h"
 #include "cli/terminal/signals.h"
-#include "cli/terminal/train_progress.h"
+#include "cli/terminal/terminal.h"
 #include "cli/train_summary.h"
 #include "data/tokens.h"
 #include "dist/gather.h"
@@ -76,8 +77,8 @@ static void stepped(void *ctx, const cpl_metrics *m)
 
 static void saved(void *ctx, int64_t step)
 {
-    const cpl_progress *p = ctx;
-    if (!p->terminal) printf("step %lld saved\n", (long long)step);
+    (void)ctx;
+    cpl_progress_saved(step);
 }
 
 /* A sample in one line: as a JSON text. */
@@ -99,20 +100,11 @@ static cpl_status evaluate(void *ctx, cpl_model *model, cpl_exchange *exchange, 
     CPL_TRY(cpl_train_eval_run(&w->eval, model, exchange, w->world, tasks, samples));
     if (cpl_ranks_is_silent()) return CPL_OK;
     cpl_train_eval_words(&words, &w->eval);
-    cpl_progress_clear(&w->progress);
+    cpl_terminal_clear_line();
     if (*tasks) printf("tasks: %s\n", words.bytes ? words.bytes : "");
     print_samples(*samples);
     cpl_text_free(&words);
     return CPL_OK;
-}
-
-/* A sentence must not be written into the bar. */
-static void say(void *ctx, cpl_log_level level, const char *sentence)
-{
-    cpl_log log = cpl_output_log(stdout);
-    if (cpl_ranks_is_silent()) return;
-    cpl_progress_clear(ctx);
-    log.say(log.ctx, level, sentence);
 }
 
 /* ---- the forms of the verb ---- */
@@ -142,10 +134,8 @@ static cpl_status stopped(const char *run, const cpl_train_outcome *outcome)
                     (long long)outcome->step, run);
 }
 
-static cpl_status finish(const char *run, const cpl_train_outcome *outcome, cpl_progress *progress,
-                         const cpl_log *log)
+static cpl_status finish(const char *run, const cpl_train_outcome *outcome, const cpl_log *log)
 {
-    cpl_progress_clear(progress);
     if (outcome->stopped) return stopped(run, outcome);
     CPL_TRY(cpl_train_summary_print(run, log));
     printf("\nthe run is %s, its model %s/last\n", run, run);
@@ -157,7 +147,7 @@ static cpl_status train(cpl_configuration *c, const char *run, const char *from,
                         const cpl_settings *written, cpl_group *world)
 {
     watcher w                     = {.world = world};
-    cpl_log log                   = {say, &w.progress};
+    cpl_log log                   = cpl_ranks_log(stdout);
     cpl_train_callbacks callbacks = {&w, approve, began, stepped, saved, evaluate};
     cpl_train_job job             = {.settings  = &c->settings,
                                      .run       = run,
@@ -174,7 +164,7 @@ static cpl_status train(cpl_configuration *c, const char *run, const char *from,
     CPL_TRY(together(world, cpl_train_eval_open(&w.eval, &c->settings, &log)));
     job.positions     = cpl_train_eval_window(&w.eval);
     cpl_status status = cpl_train(&job, &outcome);
-    cpl_progress_clear(&w.progress);
+    cpl_terminal_clear_line();
     cpl_train_eval_close(&w.eval);
     /* Of the ranks that did not get the signal themselves too, the exit code is that of it. */
     if (status == CPL_ERR_STOPPED && world) (void)cpl_ranks_are_stopped(world);
@@ -183,7 +173,7 @@ static cpl_status train(cpl_configuration *c, const char *run, const char *from,
                         written ? "nothing is lost" : "nothing was begun");
     if (cpl_ranks_is_silent() && status == CPL_OK)
         return outcome.stopped ? stopped(run, &outcome) : CPL_OK;
-    return status == CPL_OK ? finish(run, &outcome, &w.progress, &log) : status;
+    return status == CPL_OK ? finish(run, &outcome, &log) : status;
 }
 
 static cpl_status check_is_run(const char *run)

@@ -4,7 +4,6 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "cli/terminal/terminal.h"
 #include "eval/run/runner.h"
 #include "io/file.h"
 #include "report/grid.h"

@@ -4,13 +4,11 @@
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "cli/terminal/output.h"
-#include "cli/terminal/terminal.h"
 #include "inspect/show.h"
 
-/* ---- before and while ---- */
+/* ---- before ---- */
 
 static const char *duration(char out[32], double seconds)
 {
@@ -59,56 +57,6 @@ void cpl_inspect_print_cost(const cpl_coupling_report *r, const cpl_inspect_cost
     if (cost->picture_bytes > 0)
         fprintf(stderr, ", then %s for t-SNE", cpl_text_bytes(picture, cost->picture_bytes));
     fputc('\n', stderr);
-}
-
-static void print_progress(const cpl_inspect_progress *p)
-{
-    char read[32], all[32], rate[32], left[32];
-    const char *bytes = cpl_text_bytes(read, p->bytes_read);
-    duration(left, p->seconds_left);
-    if (p->layer >= 0)
-        fprintf(stderr, "layer %lld  %s of %s  %s/s  %s left", (long long)p->layer, bytes,
-                cpl_text_bytes(all, p->bytes),
-                cpl_text_bytes(rate, p->seconds > 0 ? p->bytes_read / p->seconds : 0), left);
-    else
-        fprintf(stderr, "t-SNE  step %lld of %lld  %s left", (long long)p->iteration,
-                (long long)p->iterations, left);
-}
-
-static void draw_bar(const cpl_inspect_progress *p)
-{
-    if (p->layer < 0)
-        cpl_terminal_bar(stderr, (double)p->iteration, (double)p->iterations);
-    else
-        cpl_terminal_bar(stderr, p->bytes_read, p->bytes);
-    print_progress(p);
-}
-
-void cpl_inspect_bar_progress(void *ctx, const cpl_inspect_progress *p)
-{
-    static const double often = 0.1, seldom = 10; /* seconds between two drawings, two lines */
-    cpl_inspect_bar *bar = ctx;
-    if (!bar->begun) bar->terminal = isatty(STDERR_FILENO);
-    bar->begun = true;
-    if (p->seconds < bar->last) bar->last = 0; /* the next checkpoint */
-    if (p->seconds - bar->last < (bar->terminal ? often : seldom)) return;
-    bar->last = p->seconds;
-    if (bar->terminal) {
-        draw_bar(p);
-        bar->drawn = true;
-    } else {
-        print_progress(p);
-        fputc('\n', stderr);
-    }
-    fflush(stderr);
-}
-
-void cpl_inspect_bar_clear(cpl_inspect_bar *bar)
-{
-    if (bar->drawn) cpl_terminal_erase_line(stderr);
-    bar->drawn = false;
-    bar->last  = 0;
-    fflush(stderr);
 }
 
 /* ---- one checkpoint ---- */

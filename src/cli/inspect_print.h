@@ -1,5 +1,4 @@
-/* inspect_print.h - what an inspection shows in the terminal: the bar while it works, the tables
- * after.
+/* inspect_print.h - what an inspection shows in the terminal: the cost before, the tables after.
  *
  * Room:  cli. */
 #ifndef CPL_CLI_INSPECT_PRINT_H
@@ -11,16 +10,6 @@
  * takes. */
 void cpl_inspect_print_cost(const cpl_coupling_report *report, const cpl_inspect_cost *cost,
                             double base_bytes);
-
-/* For options.progress; `ctx` is a cpl_inspect_bar, all zero at first. On a terminal a line of
- * standard error that is drawn again, elsewhere a line every now and then. */
-typedef struct cpl_inspect_bar {
-    bool begun, terminal, drawn;
-    double last; /* seconds, when it was drawn */
-} cpl_inspect_bar;
-
-void cpl_inspect_bar_progress(void *ctx, const cpl_inspect_progress *progress);
-void cpl_inspect_bar_clear(cpl_inspect_bar *bar); /* takes the line away */
 
 /* The tables of one checkpoint and its verdict, on standard output. */
 CPL_NODISCARD cpl_status cpl_inspect_print(const cpl_coupling_report *report);

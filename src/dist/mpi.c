@@ -68,6 +68,24 @@ bool cpl_mpi_is_mpirun(void)
     return by && by->module;
 }
 
+static int parent_of(int process)
+{
+    char path[32];
+    int parent = 0;
+    snprintf(path, sizeof path, "/proc/%d/stat", process);
+    FILE *file = fopen(path, "re");
+    if (file && fscanf(file, "%*d (%*[^)]) %*c %d", &parent) != 1) parent = 0;
+    if (file) fclose(file);
+    return parent;
+}
+
+/* MPICH has a process between mpirun and the ranks. */
+int cpl_mpi_launcher_process(void)
+{
+    if (!cpl_mpi_is_mpirun()) return 0;
+    return strcmp(launcher_of()->module, "mpich") == 0 ? parent_of(getppid()) : getppid();
+}
+
 /* In the words of version 1 of its process manager's interface (PMI). */
 void cpl_mpi_abandon(int exit_code)
 {

@@ -26,6 +26,9 @@ int cpl_mpi_local_ranks(void);
  * always. */
 bool cpl_mpi_is_mpirun(void);
 
+/* The process of the mpirun that has started this rank, if both run on one machine; 0: no mpirun. */
+int cpl_mpi_launcher_process(void);
+
 /* This process ends, with this code, without having started MPI, for which the others may wait: has
  * mpirun of MPICH end them, which it would not do by itself. Of other launchers nothing. */
 void cpl_mpi_abandon(int exit_code);

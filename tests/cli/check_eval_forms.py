@@ -57,10 +57,10 @@ def check_flags(folder):
 def check_progress():
     """In a pipe each task is a line: how many are answered, how fast, and the time that is left."""
     told = run(MODEL, "--tasks", "copa,hellaswag", *COPA[2:])[1]
-    lines = [line for line in told.splitlines() if " answered (" in line]
+    lines = [line for line in told.splitlines() if " questions  " in line]
     check(len(lines) == 2 and
-          re.fullmatch(r"copa: 2 answered \(2 of 4 in all, [\d.]+/s, \d+:\d\d left\)", lines[0]) and
-          re.fullmatch(r"hellaswag: 2 answered \(4 of 4 in all, [\d.]+/s\)", lines[1]), f"{lines}")
+          re.fullmatch(r"2/4 questions  [\d.]+/s  \d+:\d\d left  copa", lines[0]) and
+          re.fullmatch(r"4/4 questions  [\d.]+/s  hellaswag", lines[1]), f"{lines}")
 
 
 def check_there(folder):

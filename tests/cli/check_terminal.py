@@ -1,16 +1,20 @@
 #!/usr/bin/env python3
 """check_terminal.py COUPLET: no byte of a file steers a terminal: on one (a pseudo-terminal) control
 characters and those of the direction of text are shown as \\xNN and \\u{N}; in pipes results are the bytes
-they are, and sentences on standard error are safe all the same. Progress is drawn as ever."""
+they are, and sentences on standard error are safe all the same. Progress is one line, as wide as the terminal."""
+import fcntl
 import json
 import os
 import pty
 import shutil
+import struct
 import subprocess
 import sys
+import termios
 
 from inputs import read_json, read_tensors, write_tensors
 from program import COUPLET, check, finish, run_bytes, scratch_folder
+from ranks_case import LIBRARIES, mpi
 from train_case import train, write_corpus
 
 ESCAPE = "\x1b]0;owned\x07"
@@ -19,14 +23,20 @@ SHOWN = "a\\x1b[31m\\x7f\\u{9b}1m\\u{202e}b\\u{2066}c\\u{61c}d\\x08e"
 ERASE = b"\r\x1b[K"
 
 
-def on_terminal(*words, cwd=None, given=subprocess.DEVNULL, **variables):
+def set_columns(terminal, columns):
+    fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
+
+
+def on_terminal(*words, cwd=None, given=subprocess.DEVNULL, columns=0, resize=0, command=(COUPLET,), **variables):
     """What both streams sent to a terminal, its own line ends aside; and the exit code. `variables`
-    of the environment."""
+    of the environment. 0 columns: a terminal that does not know its size. `resize`: the columns after the
+    third bar; gives what was sent before and after that in place of all."""
     terminal, inside = pty.openpty()
-    with subprocess.Popen([COUPLET, *map(str, words)], stdin=given, stdout=inside,
+    set_columns(terminal, columns)
+    with subprocess.Popen([*command, *map(str, words)], stdin=given, stdout=inside,
                           stderr=inside, cwd=cwd, env=os.environ | variables) as process:
         os.close(inside)
-        sent = b""
+        sent, before = b"", b""
         while True:
             try:
                 piece = os.read(terminal, 65536)
@@ -35,8 +45,12 @@ def on_terminal(*words, cwd=None, given=subprocess.DEVNULL, **variables):
             if not piece:
                 break
             sent += piece
+            if resize and not before and sent.count(ERASE) > 3:
+                set_columns(terminal, resize)
+                before, sent = sent, b""
     os.close(terminal)
-    return sent.replace(b"\r\n", b"\n"), process.returncode
+    sent = sent.replace(b"\r\n", b"\n")
+    return ((before, sent) if resize else sent), process.returncode
 
 
 def is_safe(sent, what):
@@ -192,14 +206,61 @@ def check_decoded(work):
 
 # ---- what is drawn ----
 
-def check_progress(work):
-    """The bar is drawn over itself on a terminal, and there is none in a pipe."""
-    for words in (["train", work / "c.yaml", "--out"],):
-        sent, code = on_terminal(*words, work / "watched", cwd=work)
-        check(code == 0 and sent.count(ERASE + b"[") >= 10, f"the bar: {code} {sent[-300:]!r}")
-        is_safe(sent, words)
-        out, err, _ = run_bytes(*words, work / "piped", cwd=work)
-        check(b"\x1b" not in out + err, f"a bar in a pipe: {out[-300:]!r}")
+def bars(sent):
+    """What was drawn and then drawn over."""
+    return [bar.decode() for bar in sent.split(ERASE) if bar and b"\n" not in bar]
+
+
+def has_bars(sent, columns, parts, what):
+    found = bars(sent)
+    check(found and max(map(len, found)) < columns, f"{what}, {columns} columns: {found[-3:]} of {sent[-300:]!r}")
+    for part in parts:
+        check(any(part in bar for bar in found), f"{what}, {columns} columns: no {part!r} in {found[-3:]}")
+
+
+TRAIN = ["train", "c.yaml", "--set", "train.steps=12", "--set", "eval.every=0", "--out"]
+WIDTHS = ((40, ["/12  loss "]), (80, ["=> ", "/12  loss ", " tok/s  0:", " left"]),
+          (200, ["=> ", " tok/s", " of peak"]))
+
+
+def check_progress(work, run):
+    """One line for every verb, however wide the terminal is; none in a pipe."""
+    files = [*(work / "docs").iterdir()]
+    for columns, parts in WIDTHS:
+        for parts, *words in ((parts, *TRAIN, work / f"train-{columns}"),
+                              (["questions"], "eval", run, "--tasks", "copa", "--limit", 60),
+                              (["layer "], "inspect", run),
+                              (["1 of "], "tokenize", "encode", "--tokenizer", "T.json", "--out", f"e-{columns}",
+                               *files),
+                              (["files"], "tokenize", "train", "--vocab-size", 300, "--out", f"t-{columns}", *files)):
+            sent, code = on_terminal(*words, cwd=work, columns=columns)
+            check(code == 0, f"{words}: {code} {sent[-300:]!r}")
+            has_bars(sent, columns, parts, words)
+            is_safe(sent, words)
+    for variables, columns in (({"COLUMNS": "50"}, 50), ({"COLUMNS": "wide"}, 80)):
+        has_bars(on_terminal(*TRAIN, work / f"unsized-{columns}", cwd=work, **variables)[0], columns, [], variables)
+    (before, after), code = on_terminal(*TRAIN, work / "resized", cwd=work, columns=80, resize=40)
+    has_bars(before, 80, [" tok/s"], "before a resize")
+    has_bars(after.split(ERASE, 2)[2], 40, ["/12  loss"], "after a resize")
+    out, err, _ = run_bytes(*TRAIN, work / "piped", cwd=work)
+    check(b"\x1b" not in out + err and b"step 12/12  loss " in out, f"a bar in a pipe: {out[-300:]!r}")
+    sent, _ = on_terminal(*TRAIN, work / "dumb", cwd=work, TERM="dumb")
+    check(b"\x1b" not in sent, f"a bar on a terminal that cannot erase: {sent[-300:]!r}")
+
+
+def check_ranks(work):
+    """Rank 0 draws the line where mpirun writes to a terminal, and none where it does not."""
+    for library in LIBRARIES:
+        words = mpi.command(library, 2, COUPLET, *TRAIN)
+        (before, after), code = on_terminal(work / f"{library}-seen", cwd=work, command=words, columns=80, resize=40,
+                                            **mpi.environment())
+        check(code == 0, f"{library}: {code} {after[-500:]!r}")
+        has_bars(before, 80, ["/12  loss"], library)
+        has_bars(after.split(ERASE, 2)[-1], 40, ["/12  loss"], f"{library} after a resize")
+        done = subprocess.run([*words, work / f"{library}-piped"], cwd=work, env=mpi.environment(), check=False,
+                              capture_output=True)
+        check(done.returncode == 0 and b"\x1b" not in done.stdout and b"step 12/12" in done.stdout,
+              f"{library} in a pipe: {done.stdout[-300:]!r}")
 
 
 def check_bold():
@@ -228,7 +289,8 @@ def main():
         check_texts(work, run)
         check_generated(work, run / "last")
         check_decoded(work)
-        check_progress(work)
+        check_progress(work, run)
+        check_ranks(work)
     return finish()
 
 

@@ -135,7 +135,7 @@ def check_log_line(folder):
     for option in ([], ["orth.weight=0.5"], ["erc.weight=0", "z.weight=0"]):
         out = good("train", folder / "c.yaml", "--out", folder / "log", *sets("train.steps=2", "train.warmup_steps=0",
                                                                                      "log.every=1", *option))
-        words = re.search(r"^step 2/2  loss \S+  (.*)grad ", out, re.M)
+        words = re.search(r"^step 2/2  loss \S+  \d+ tok/s  \S+ left  (.*)grad ", out, re.M)
         check(words, f"{option}: no line of step 2: {out}")
         words = words[1].split() if words else []
         line, printed = metrics(folder / "log")[-1], dict(zip(words[::2], map(float, words[1::2])))

@@ -82,6 +82,7 @@ cpl_status cpl_output_grid(cpl_status made, const cpl_grid *grid, cpl_pool *pool
 /* In one write: the sentences of two processes that write at the same time are not mixed. */
 void cpl_output_sentence(FILE *out, const char *before, const char *sentence)
 {
+    cpl_terminal_clear_line();
     char line[3 * 2048];
     size_t n = 0;
     for (; *sentence && n + 5 < sizeof line; sentence++)

@@ -27,7 +27,7 @@ void cpl_output_words(FILE *out, const char *words);
 /* The same, filled up with blanks to a width. */
 void cpl_output_name(FILE *out, const char *name, int width);
 
-/* Prints a sentence as one line; text quoted in it is escaped in the same way. */
+/* Prints a sentence as one line, after a bar has been erased; text quoted in it is escaped in the same way. */
 void cpl_output_sentence(FILE *out, const char *before, const char *sentence);
 
 /* Prints the text up to `end`, broken between words into lines of at most `most` bytes, from a

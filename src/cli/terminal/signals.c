@@ -9,7 +9,6 @@
 
 #include "base/stop.h"
 #include "cli/terminal/output.h"
-#include "cli/terminal/terminal.h"
 
 static _Atomic(const char *) farewell;
 
@@ -54,7 +53,6 @@ static void *wait_for_signals(void *unused)
     const char *sentence = atomic_load(&farewell);
     if (sentence) {
         (void)pthread_sigmask(SIG_UNBLOCK, &set, NULL); /* should nobody read the sentence */
-        cpl_terminal_line_clear();
         cpl_output_sentence(stderr, "couplet: ", sentence);
         end(number);
     }

@@ -3,11 +3,16 @@
 #include "cli/terminal/terminal.h"
 
 #include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdlib.h>
 #include <string.h>
-#include <sys/types.h>
+#include <sys/ioctl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/text.h"
+#include "dist/mpi.h"
 
 enum { MOST_SHOWN = 16 }; /* bytes that one character becomes at most: \u{10ffff} */
 
@@ -62,6 +67,40 @@ static size_t show_first(char out[MOST_SHOWN], filter *f, bool end)
     return shown;
 }
 
+/* ---- width ---- */
+
+/* Under mpirun a rank's own output is a pipe, or a terminal of its own wherever mpirun writes: that
+ * of mpirun counts. -1: no such descriptor. */
+static int open_shown(int stream, int launcher)
+{
+    char path[64];
+    struct stat there;
+    snprintf(path, sizeof path, "/proc/%d/fd/%d", launcher, stream);
+    if (stat(path, &there) != 0 || !S_ISCHR(there.st_mode)) return -1;
+    return open(path, O_WRONLY | O_NOCTTY | O_NONBLOCK | O_CLOEXEC);
+}
+
+/* 0: no terminal. */
+static int columns_of(int stream)
+{
+    struct winsize size = {0};
+    const int launcher  = cpl_mpi_launcher_process();
+    const int shown     = launcher ? open_shown(stream, launcher) : stream;
+    const bool terminal = shown >= 0 && isatty(shown);
+    if (terminal) (void)ioctl(shown, TIOCGWINSZ, &size);
+    if (launcher && shown >= 0) close(shown);
+    if (!terminal || size.ws_col || launcher) return terminal ? size.ws_col : 0;
+    const char *said = getenv("COLUMNS");
+    const long value = said ? strtol(said, NULL, 10) : 0;
+    return value > 0 && value <= USHRT_MAX ? (int)value : 80;
+}
+
+int cpl_terminal_columns(FILE *out)
+{
+    const char *kind = getenv("TERM");
+    return kind && strcmp(kind, "dumb") == 0 ? 0 : columns_of(filters[out == stderr].descriptor);
+}
+
 /* ---- streams ---- */
 
 static bool write_all(int descriptor, const char *bytes, size_t length)
@@ -104,7 +143,7 @@ static void install(FILE **stream, filter *f, int buffering)
 
 void cpl_terminal_install(void)
 {
-    if (isatty(STDOUT_FILENO)) install(&stdout, &filters[0], _IOLBF);
+    if (columns_of(STDOUT_FILENO)) install(&stdout, &filters[0], _IOLBF);
     install(&stderr, &filters[1], _IONBF);
 }
 
@@ -129,34 +168,18 @@ static void steer(FILE *out, const char *bytes)
     (void)write_all(f->descriptor, bytes, strlen(bytes));
 }
 
-void cpl_terminal_erase_line(FILE *out)
+static FILE *drawn; /* the stream that has such a line */
+
+void cpl_terminal_begin_line(FILE *out)
 {
     steer(out, "\r\033[K");
+    drawn = out;
 }
 
-void cpl_terminal_bar(FILE *out, double done, double total)
+void cpl_terminal_clear_line(void)
 {
-    enum { CELLS = 20 };
-    const int full = total > 0 ? (int)(CELLS * done / total) : CELLS;
-    cpl_terminal_erase_line(out);
-    fputc('[', out);
-    for (int i = 0; i < CELLS; i++) fputc(i < full ? '=' : i == full ? '>' : ' ', out);
-    fputs("] ", out);
-}
-
-bool cpl_terminal_line_wanted(void)
-{
-    return isatty(STDERR_FILENO) == 1;
-}
-
-void cpl_terminal_line_clear(void)
-{
-    if (cpl_terminal_line_wanted()) cpl_terminal_erase_line(stderr);
-}
-
-bool cpl_terminal_on_terminal(FILE *out)
-{
-    return (out == stdout || out == stderr) && isatty(filters[out == stderr].descriptor);
+    if (drawn) cpl_terminal_begin_line(drawn);
+    drawn = NULL;
 }
 
 void cpl_terminal_bold(FILE *out, const char *text)

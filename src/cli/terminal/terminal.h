@@ -4,29 +4,26 @@
  * Rule:  control characters but line end and tab, DEL, and bytes that are not UTF-8 become \xNN;
  *        the controls U+0080 ... U+009F and those of the direction of text (U+061C, U+200E, U+200F,
  *        U+202A ... U+202E, U+2066 ... U+2069) become \u{N}.
- * Where: standard output if it is a terminal, else no byte is changed; standard error always.
- *        Lines that are redrawn begin with cpl_terminal_erase_line. */
+ * Where: standard output if it is a terminal, else no byte is changed; standard error always. */
 #ifndef CPL_CLI_TERMINAL_TERMINAL_H
 #define CPL_CLI_TERMINAL_TERMINAL_H
 
-#include <stdbool.h>
 #include <stdio.h>
 
 /* Puts the filter into stdout and stderr. A stream for which there is no memory stays as it is. */
 void cpl_terminal_install(void);
 
-/* Erases the current line of a terminal, stdout or stderr. */
-void cpl_terminal_erase_line(FILE *out);
+/* Begins a line of a terminal, stdout or stderr, that is redrawn: erases it. */
+void cpl_terminal_begin_line(FILE *out);
 
-/* Erases the line and draws a progress bar, "[=====>     ] ". */
-void cpl_terminal_bar(FILE *out, double done, double total);
+/* Erases such a line, if there is one, so that something else can be written. Sentences and logs
+ * (output.h) do this themselves. */
+void cpl_terminal_clear_line(void);
 
-/* Whether a line that is redrawn can be shown: standard error is a terminal; and erasing it. */
-bool cpl_terminal_line_wanted(void);
-void cpl_terminal_line_clear(void);
-
-/* Whether this is stdout or stderr, and a terminal. (A stream with a filter has no descriptor.) */
-bool cpl_terminal_on_terminal(FILE *out);
+/* The columns of the terminal that shows stdout or stderr, now; 0: it is no terminal, or one that
+ * cannot erase (TERM=dumb). Under mpirun that of mpirun, whose window size must be known. Asked for
+ * each drawing: a handler of SIGWINCH would interrupt computing threads (signals.c). */
+int cpl_terminal_columns(FILE *out);
 
 /* Prints bold text on a terminal, stdout or stderr. */
 void cpl_terminal_bold(FILE *out, const char *text);

@@ -1,5 +1,5 @@
-/* test_train_progress.c - the speed that the line of a run shows. */
-#include "cli/terminal/train_progress.h"
+/* test_bar.c - the speed that the line of a run shows. */
+#include "cli/terminal/bar.h"
 
 #include <math.h>
 
