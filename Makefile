@@ -10,23 +10,27 @@ SHARE   ?= $(if $(filter faults-ranks,$(MAKECMDGOALS)),20,1)
 MEMORY  ?= 0
 SOURCES  = $(shell git ls-files '*.c' '*.h' 2>/dev/null || find src include tests bench -name '*.[ch]')
 
-.PHONY: release deps demo test further python certify-sweep python-matrix python-recipes wheels wheels-bare package package-bare fuzz races faults faults-ranks net-ranks bench intervals experiments scale check install clean help
-export JOBS V
+.PHONY: release deps deps-all demo test further python certify-sweep python-matrix python-recipes wheels wheels-bare package package-bare fuzz races faults faults-ranks net-ranks bench intervals experiments scale check install clean help
+export JOBS V DESTDIR
 
 release: ## builds the program, build/release/couplet (V=1 prints every command)
 	@tools/deps.sh build
-	@CONFIGURE=-DCMAKE_INSTALL_PREFIX=$(PREFIX) tools/build.sh release
+	@tools/build.sh release
+release: export INSTALL_PREFIX = $(PREFIX)
 
 deps: ## installs missing packages (apt), or lists what to install
-	@tools/deps.sh build test package
+	@tools/deps.sh build test
+
+deps-all: ## also what few tests and targets need: browser, second MPI, nginx, clang, Python, debootstrap
+	@tools/deps.sh build test more check python package bare
 
 demo: ## installs missing packages, builds, trains with and without the coupling loss, compares
 	@tools/deps.sh build
 	@tools/build.sh release --target couplet
 	@tools/demo.sh build/release/couplet
 
-test: ## installs missing packages, builds with sanitizers, runs every test
-	@tools/deps.sh build test package
+test: ## installs missing packages, builds with sanitizers, runs every test that can run here
+	@tools/deps.sh build test
 	@tools/build.sh dev --target all bench
 	@python3 tools/run_tests.py build/dev $(JOBS)
 
@@ -141,7 +145,8 @@ check: races ## checks format, clang warnings, races of threads, order of rooms,
 	@python3 tools/check_size.py
 
 install: release ## installs program, libraries, header, manual and completion under PREFIX (DESTDIR)
-	@DESTDIR=$(DESTDIR) cmake --install build/release
+	@cmake --install build/release
+	@[ -n "$$DESTDIR" ] || tools/after_install.sh build/release/install_manifest.txt
 
 clean: ## removes build/
 	@rm -rf build

@@ -30,11 +30,19 @@ install(FILES ${COUPLET_PACKAGING}/coupletConfig.cmake
               ${COUPLET_PACKAGING}/coupletConfigVersion.cmake cmake/Finddnnl.cmake
         DESTINATION ${COUPLET_CMAKE_DIR} COMPONENT development)
 
-# pkg-config: the prefix is found from where the file lies, so that a staged or moved tree works.
-file(RELATIVE_PATH COUPLET_PC_PREFIX "${CMAKE_INSTALL_FULL_LIBDIR}/pkgconfig"
-     "${CMAKE_INSTALL_PREFIX}")
-configure_file(cmake/couplet.pc.in couplet.pc @ONLY)
-install(FILES ${CMAKE_BINARY_DIR}/couplet.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig
+# pkg-config: the prefix is that of the installation, or what a package names (cmake/package_options.cmake).
+# Libraries are named, and not required: pkg-config would hand their flags on to who needs the shared library alone.
+list(FILTER COUPLET_DEPS_STATIC_LDFLAGS EXCLUDE REGEX "^-L/usr/lib(/|$)")
+list(JOIN COUPLET_DEPS_STATIC_LDFLAGS " " COUPLET_PC_LIBRARIES)
+set(COUPLET_PC_PREFIX @COUPLET_PC_PREFIX@)
+configure_file(cmake/couplet.pc.in ${COUPLET_PACKAGING}/couplet.pc.in @ONLY)
+install(CODE [[
+    if(NOT COUPLET_PC_PREFIX)
+        set(COUPLET_PC_PREFIX ${CMAKE_INSTALL_PREFIX})
+    endif()
+    configure_file(${CMAKE_CURRENT_LIST_DIR}/packaging/couplet.pc.in ${CMAKE_CURRENT_LIST_DIR}/packaging/couplet.pc @ONLY)
+]] COMPONENT development)
+install(FILES ${COUPLET_PACKAGING}/couplet.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig
         COMPONENT development)
 
 # The manual page and the completions are written by the program itself.

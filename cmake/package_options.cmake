@@ -1,6 +1,8 @@
 # Read by CPack for each kind of package (cmake/package.cmake): what depends on the kind, and the dependencies of
 # Debian's packages.
+set(CPACK_CUSTOM_INSTALL_VARIABLES "COUPLET_PC_PREFIX=/usr")
 if(NOT CPACK_GENERATOR STREQUAL "DEB")
+    set(CPACK_CUSTOM_INSTALL_VARIABLES [[COUPLET_PC_PREFIX=${pcfiledir}/../..]]) # the tarball may lie anywhere
     set(CPACK_PACKAGE_FILE_NAME ${CPACK_ARCHIVE_FILE_NAME})
     return()
 endif()
@@ -33,7 +35,7 @@ if(CPACK_COUPLET_REMOTE) # loaded when it is needed, so that dpkg-shlibdeps does
     list(JOIN CPACK_DEBIAN_PROGRAM_PACKAGE_RECOMMENDS ", " CPACK_DEBIAN_PROGRAM_PACKAGE_RECOMMENDS)
 endif()
 
-# pkg-config reads the files of all libraries that couplet.pc requires, for the static library or not.
+# What the static library is linked with.
 set(files ${CPACK_COUPLET_HEADER})
 foreach(module IN LISTS CPACK_COUPLET_MODULES)
     execute_process(COMMAND pkg-config --variable=pcfiledir ${module} OUTPUT_VARIABLE place

@@ -1,29 +1,42 @@
 #!/bin/sh
-# Installs what is missing of the named groups (build, test, check, python, package, bare): with apt where there is
-# one, with sudo when not root, saying what; elsewhere it prints the names. Does nothing if all is there.
+# Installs what is missing of the named groups (build, test, more, check, python, package, bare): with apt where there
+# is one, with sudo when not root, saying what; elsewhere it prints the names. Does nothing if all is there.
+# The compiler is $CC, or else the first of cc, gcc and clang; gcc if there is none.
 set -eu
 
-commands='gcc g++ make cmake pkg-config python3 clang clang-format chromium curl openssl'
-build='gcc libc6-dev make cmake pkg-config libdnnl-dev libyaml-dev libjansson-dev zlib1g-dev
+commands='g++ make cmake pkg-config python3 clang clang-format chromium curl openssl strace zsh shellcheck'
+compiler=${CC:-}
+for name in cc gcc clang; do
+    [ -n "$compiler" ] || ! command -v "$name" > /dev/null || compiler=$name
+done
+build='libc6-dev make cmake pkg-config libdnnl-dev libyaml-dev libjansson-dev zlib1g-dev
        libexpat1-dev libpcre2-dev libzstd-dev libutf8proc-dev libxxhash-dev libmd-dev
        libcurl4-openssl-dev'
-test='g++ python3 libcmocka-dev chromium openmpi-bin libopenmpi-dev mpich libmpich-dev nginx-light curl openssl'
+clang=clang
+if [ -z "$compiler" ]; then
+    build="gcc $build"
+elif $compiler --version 2> /dev/null | grep -q clang; then
+    build="$build libomp-dev" clang=$compiler
+fi
+test='g++ python3 libcmocka-dev openmpi-bin libopenmpi-dev curl openssl dpkg-dev gzip'
+more='chromium mpich libmpich-dev nginx-light strace zsh man-db shellcheck' # without them a few tests are skipped
 check='clang clang-format libomp-dev'
 python='python3 python3-venv'
 package='dpkg-dev gzip libopenmpi-dev libmpich-dev'
 bare='debootstrap lintian'
 
-# A command may have come from elsewhere; a library must be the package.
+# A command may have come from elsewhere; a library must be the package, but OpenMP of clang, which each version has its own of.
 is_there() {
     case " $commands " in
         *" $1 "*) command -v "$1" > /dev/null && return ;;
     esac
-    if [ "$1" = python3-venv ]; then
-        python3 -c 'import ensurepip' 2> /dev/null && return
-    fi
-    if [ "$1" = nginx-light ]; then
-        PATH="$PATH:/usr/sbin" command -v nginx > /dev/null && return
-    fi
+    case $1 in
+        python3-venv) python3 -c 'import ensurepip' 2> /dev/null && return ;;
+        nginx-light) PATH="$PATH:/usr/sbin" command -v nginx > /dev/null && return ;;
+        man-db) command -v man > /dev/null && return ;;
+        g++) command -v clang++ > /dev/null && return ;;
+        libomp-dev) echo '#include <omp.h>' | $clang -fopenmp -fsyntax-only -x c - 2> /dev/null && return ;;
+    esac
     [ "$(dpkg-query -W -f='${db:Status-Status}' "$1" 2> /dev/null)" = installed ]
 }
 
@@ -32,11 +45,12 @@ for group in "${@:-build}"; do
     case $group in
         build) wanted="$wanted $build" ;;
         test) wanted="$wanted $test" ;;
+        more) wanted="$wanted $more" ;;
         check) wanted="$wanted $check" ;;
         python) wanted="$wanted $python" ;;
         package) wanted="$wanted $package" ;;
         bare) wanted="$wanted $bare" ;;
-        *) echo "deps.sh: there is no group $group; there are build, test, check, python, package, bare" >&2; exit 2 ;;
+        *) echo "deps.sh: there is no group $group; there are build, test, more, check, python, package, bare" >&2; exit 2 ;;
     esac
 done
 
@@ -48,6 +62,7 @@ fi
 
 missing=
 for package in $wanted; do
+    case " $missing " in *" $package "*) continue ;; esac
     is_there "$package" || missing="$missing $package"
 done
 [ -n "$missing" ] || exit 0

@@ -1,15 +1,18 @@
 #!/usr/bin/env python3
 """check_deps.py: what tools/deps.sh does and says where packages are missing, on machines that are made of
-stubs: root, an ordinary user with and without sudo, a system without apt; and that a build prints one line,
-all with V=1, and all where it fails."""
+stubs: root, an ordinary user with and without sudo, a system without apt, clang alone; what tools/after_install.sh
+says; that a build prints one line, all with V=1, and all where it fails, and draws its share on a terminal; and in
+which folders it works."""
 import os
 import pathlib
+import pty
 import re
 import subprocess
 import sys
 import tempfile
 
-DEPS, BUILD = (pathlib.Path("tools", name).resolve() for name in ("deps.sh", "build.sh"))
+ROOT = pathlib.Path.cwd()
+DEPS, BUILD, AFTER = (ROOT / "tools" / name for name in ("deps.sh", "build.sh", "after_install.sh"))
 wrong = []
 
 
@@ -63,6 +66,86 @@ def check_packages(work):
     check((code, said) == (0, ""), f"nothing is missing: {code} {said}")
 
 
+def check_compilers(work):
+    """gcc is asked for where there is no compiler, and OpenMP with clang, which does not bring it."""
+    clang = {"clang": 'case $1 in --version) echo "clang version 14";; *) exit 1;; esac'}
+    there = {"clang": clang["clang"].replace("exit 1", "exit 0")}
+    for number, (what, commands, words, wanted, unwanted) in enumerate((
+            ("no compiler", {}, {}, {"gcc"}, {"libomp-dev"}), ("cc", {"cc": "exit 0"}, {}, set(), {"gcc", "libomp-dev"}),
+            ("clang", clang, {}, {"libomp-dev"}, {"gcc"}), ("clang with OpenMP", there, {}, set(), {"gcc", "libomp-dev"}),
+            ("CC=clang", clang | {"cc": "exit 0"}, {"CC": "clang"}, {"libomp-dev"}, {"gcc"}))):
+        _, said = run(DEPS, "build", **machine(work / f"compiler-{number}", dpkg_query="exit 1", apt_get="exit 9",
+                                               id="echo 1000", **commands), **words)
+        names = set(said.split())
+        check(wanted <= names and not unwanted & names and "make" in names, f"{what}: {said}")
+
+
+def check_installed(work):
+    """The loader takes note as root; a line to type where that is not enough or not allowed, or PATH lacks the program."""
+    manifest = work / "manifest.txt"
+    manifest.write_text("/p q/bin/couplet\n/p q/lib/libcouplet.so.0\n/p q/lib/libcouplet.so\n/p q/share/doc/couplet\n")
+    cache, folders = "/p q/lib/libcouplet.so (libc6,x86-64) => /p q/lib/libcouplet.so", "/p q/lib: (from x)"
+    known, unknown = f"[ $1 = -p ] && echo '{cache}' || echo '{folders}'", f"[ $1 = -p ] || echo '{folders}'"
+    path = 'The shell finds couplet with: export PATH="/p q/bin:$PATH"\n'
+    for number, (what, ldconfig, user, more, wanted) in enumerate((
+            ("root", f'[ $# = 0 ] && : > "{work}/noted"; [ $# = 0 ] || {{ {known}; }}', 0, ":/p q/bin", ""),
+            ("PATH", known, 1000, "", path),
+            ("a user", unknown, 1000, ":/p q/bin", "Programs find the library once root has run: ldconfig\n"),
+            ("a folder of one's own", "exit 0", 0, ":/p q/bin",
+             'Programs find the library with: export LD_LIBRARY_PATH="/p q/lib"\n'))):
+        stubs = machine(work / f"installed-{number}", ldconfig=ldconfig, id=f"echo {user}")
+        code, said = run(AFTER, manifest, PATH=stubs["PATH"] + more)
+        check((code, said) == (0, wanted), f"installed, {what}: {code} {said!r}")
+    check((work / "noted").exists(), "root has not run ldconfig")
+
+
+def check_share(work):
+    """On a terminal the share that is built is drawn on one line, which goes at the end; a failure is still one."""
+    for code, end in ((0, "true"), (1, "false")):
+        stubs = machine(work / f"terminal-{code}", cmake=f'echo "-- noise"; echo "[  7%] a"; echo "[ 50%] b"; {end}')
+        terminal, inside = pty.openpty()
+        with subprocess.Popen(["/bin/sh", BUILD, "release"], cwd=work, env=stubs, stdout=inside,
+                              stderr=subprocess.PIPE) as process:
+            os.close(inside)
+            sent = b""
+            try:
+                while piece := os.read(terminal, 4096):
+                    sent += piece
+            except OSError:  # its other end is closed
+                pass
+            error = process.stderr.read()
+        os.close(terminal)
+        check(process.returncode == code and b"noise" not in sent and (b"noise" in error) == bool(code),
+              f"a build on a terminal: {process.returncode} {sent!r} {error!r}")
+        check(b"\r\x1b[K[  7%] build/release\r\x1b[K[ 50%] build/release" in sent and sent.endswith(b"\r\x1b[K"),
+              f"the share: {sent!r}")
+
+
+def check_folders(work):
+    """A build in a folder with odd characters, or a sentence where CMake itself cannot; no command that a shell reads
+    a second time."""
+    for name in ('a"b', "a;b", "a#b", "a[b", "a:b", "a,b", "a$(b", "a\\b"):
+        (work / name).mkdir()
+        code, said = run(BUILD, "release", cwd=work / name, PATH=os.environ["PATH"])
+        check(code == 1 and said.count("\n") == 1 and str(work / name) in said, f"{name}: {code} {said}")
+    for path in (ROOT / "CMakeLists.txt", *(ROOT / "cmake").glob("*.cmake"), ROOT / "tests/CMakeLists.txt"):
+        for command in re.findall(r"add_custom_(?:command|target)\([^#]*?\)\n", path.read_text()):
+            check("VERBATIM" in command or "COMMAND" not in command, f"{path.name}: without VERBATIM: {command}")
+    odd = work / "Ä & b $HOME it's (x)!`id`"
+    odd.mkdir()
+    for path in ROOT.iterdir():
+        if path.name not in ("build", ".git"):
+            (odd / path.name).symlink_to(path)
+    done = subprocess.run(["cmake", "--preset", "release"], cwd=odd, capture_output=True, text=True, check=False)
+    rule = ["make", "-C", odd / "build/release", "-f"]
+    for file, target in (("CMakeFiles/make_unicode_classes.dir/build.make", "CMakeFiles/make_unicode_classes.dir/build"),
+                         ("CMakeFiles/couplet_objects.dir/build.make", "unicode_classes.c")):
+        done = done if done.returncode else subprocess.run([*rule, file, target], capture_output=True, text=True, check=False)
+    made = odd / "build/release/unicode_classes.c"
+    check(done.returncode == 0 and made.exists() and made.stat().st_size > 1000,
+          f"a build in {odd.name}: {done.stdout[-500:]}{done.stderr[-1000:]}")
+
+
 def check_quiet(work):
     noisy = 'echo "-- noise $*"; [ ! -e fail ]'
     environment = machine(work / "cmake", cmake=noisy)
@@ -98,7 +181,14 @@ def check_container():
 
 with tempfile.TemporaryDirectory() as name:
     check_packages(pathlib.Path(name))
+    check_compilers(pathlib.Path(name))
+    check_installed(pathlib.Path(name))
     check_quiet(pathlib.Path(name))
+    check_folders(pathlib.Path(name))
+    try:
+        check_share(pathlib.Path(name))
+    except OSError as error:
+        print(f"not checked here: no pseudo-terminal: {error}")
 check_targets()
 check_container()
 print("\n".join(wrong))

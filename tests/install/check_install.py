@@ -56,9 +56,12 @@ def check_exports(prefix, library):
                  f"declared and not exported: {sorted(declared - exported)}")
 
 
-def check_pkg_config(folder, library):
+def check_pkg_config(folder, prefix, library):
     environment = {**os.environ, "PKG_CONFIG_PATH": str(library / "pkgconfig")}
     shared = run("pkg-config", "--cflags", "--libs", "couplet", env=environment).split()
+    own = [f"-I{prefix}/include", f"-L{library}", "-lcouplet"]
+    if shared != own:
+        sys.exit(f"pkg-config hands on {shared}, wanted {own}")
     run(COMPILER, "user.c", *FLAGS, *shared, "-o", "shared", cwd=folder)
     run("./shared", cwd=folder, env={**os.environ, "LD_LIBRARY_PATH": str(library)})
     static = run("pkg-config", "--static", "--cflags", "--libs", "couplet", env=environment).split()
@@ -85,7 +88,7 @@ def check_build_in_path(folder, prefix):
 
 def main():
     if not shutil.which("pkg-config"):
-        print("there is no pkg-config")
+        print("not checked: there is no pkg-config")
         return 77
     with tempfile.TemporaryDirectory() as name:
         folder, prefix = pathlib.Path(name) / "user", pathlib.Path(name) / "prefix"
@@ -95,7 +98,7 @@ def main():
         check_files(prefix)
         library = next(prefix.rglob("libcouplet.so")).parent
         check_exports(prefix, library)
-        check_pkg_config(folder, library)
+        check_pkg_config(folder, prefix, library)
         check_cmake(folder, prefix)
         check_build_in_path(folder, prefix)
     return 0

@@ -96,7 +96,7 @@ def check_list_of_libraries(folder):
 
 def main():
     if not all(map(shutil.which, ("dpkg-deb", "dpkg-shlibdeps", "cpack", "gzip"))):
-        print("there is no dpkg-deb, dpkg-shlibdeps, cpack or gzip")
+        print("not checked: there is no dpkg-deb, dpkg-shlibdeps, cpack or gzip")
         return 77
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)
@@ -120,6 +120,9 @@ def main():
         for path in sorted(installed):
             owners = [package for package in files if path in files[package]]
             check(len(owners) == 1, f"{path} is in {owners or 'no package'}")
+        run("dpkg-deb", "-x", packages["libcouplet-dev"], folder / "development")
+        (file,) = (folder / "development").rglob("couplet.pc")
+        check(file.read_text().startswith("prefix=/usr\n"), f"pkg-config: {file.read_text()}")
         run("dpkg-deb", "-x", packages["couplet"], folder / "out")
         check((folder / "out/usr/share/doc/couplet/copyright").read_text().startswith(
             "Format: https://www.debian.org/doc/packaging-manuals/copyright-format/1.0/\n"), "the copyright file")

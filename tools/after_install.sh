@@ -1,0 +1,25 @@
+#!/bin/sh
+# after_install.sh MANIFEST: what `cmake --install` has put into the files of this list can be used, or how. Has the loader
+# take note of the library, as root. Prints the line to type where that is not enough, or where PATH lacks the program.
+set -eu
+programs=$(sed -n 's|/couplet$||p' "$1" | grep '/bin$')
+libraries=$(sed -n 's|/libcouplet\.so$||p' "$1")
+
+case ":$PATH:" in
+    *":$programs:"*) ;;
+    *) echo "The shell finds couplet with: export PATH=\"$programs:\$PATH\"" ;;
+esac
+PATH=$PATH:/usr/sbin:/sbin
+command -v ldconfig > /dev/null || exit 0
+if [ "$(id -u)" -eq 0 ]; then
+    ldconfig
+fi
+if ldconfig -p | grep -qF "=> $libraries/libcouplet.so"; then
+    exit
+fi
+# The folders that the loader searches, each before a colon and the file that names it.
+if ldconfig -NXv 2> /dev/null | sed -n 's/:.*//p' | grep -qxF "$libraries"; then
+    echo "Programs find the library once root has run: ldconfig"
+else
+    echo "Programs find the library with: export LD_LIBRARY_PATH=\"$libraries\""
+fi
