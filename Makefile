@@ -10,7 +10,7 @@ SHARE   ?= $(if $(filter faults-ranks,$(MAKECMDGOALS)),20,1)
 MEMORY  ?= 0
 SOURCES  = $(shell git ls-files '*.c' '*.h' 2>/dev/null || find src include tests bench -name '*.[ch]')
 
-.PHONY: release deps deps-all demo test further python certify-sweep python-matrix python-recipes wheels wheels-bare package package-bare fuzz races faults faults-ranks net-ranks bench intervals experiments scale check install clean help
+.PHONY: release deps deps-all demo test further python certify-sweep python-matrix python-recipes wheels wheels-bare package package-bare bare-readme fuzz races faults faults-ranks net-ranks bench intervals experiments scale check install clean help
 export JOBS V DESTDIR
 
 release: ## builds the program, build/release/couplet (V=1 prints every command)
@@ -24,10 +24,10 @@ deps: ## installs missing packages (apt), or lists what to install
 deps-all: ## also what few tests and targets need: browser, second MPI, nginx, clang, Python, debootstrap
 	@tools/deps.sh build test more check python package bare
 
-demo: ## installs missing packages, builds, trains with and without the coupling loss, compares
+demo: ## installs missing packages, builds, trains with and without the coupling loss, compares; SETTINGS="train.steps=20"
 	@tools/deps.sh build
 	@tools/build.sh release --target couplet
-	@tools/demo.sh build/release/couplet
+	@tools/demo.sh build/release/couplet $(SETTINGS)
 
 test: ## installs missing packages, builds with sanitizers, runs every test that can run here
 	@tools/deps.sh build test
@@ -68,6 +68,10 @@ package: ## makes Debian packages and a tarball that brings its libraries, build
 package-bare: package ## installs them into a bare Debian 12 (debootstrap; needs root) and runs them there; lintian
 	@tools/deps.sh python bare
 	@python3 tools/check_bare_packages.py build/packages build/bare-debian
+
+bare-readme: ## types every line of README.md in a bare Debian 12 (debootstrap; needs root), as root and as a user
+	@tools/deps.sh python bare
+	@python3 tests/bare/readme.py build/bare-readme
 
 python-recipes: ## runs examples/recipes with each trainer's package (downloads some gigabytes); ONLY="trl lightning"
 	@tools/deps.sh python
