@@ -79,7 +79,7 @@ def measure(options, work):
     environment = os.environ | certificates.environment()
     with nginx.Nginx(made.folder, work / "nginx", certificates) as server, \
             Shaper(server.port, options.rate, options.delay) as shaped:
-        base = f"https://localhost:{shaped.port}"
+        base = f"https://127.0.0.1:{shaped.port}"
         commands = {"couplet": [options.couplet, "inspect", base],
                     "curl": ["curl", "--parallel", "--parallel-max", str(options.parallel), "-K", work / "curl"]}
         seconds_of(commands["couplet"], environment)  # warms up, and says which ranges

@@ -2,7 +2,11 @@
 """run_tests.py BUILD [JOBS] [further]: runs ctest in BUILD and counts single test cases: those that
 cmocka reports within a program, and one for each program or script that reports none. With `further` it
 runs the tests on the larger reference data, and otherwise all others. Prints what failed,
-then `N passed, N failed, N skipped` (without the last part if nothing was skipped)."""
+what was not checked and why, then `N passed, N failed, N skipped` (without the last part if nothing was skipped).
+
+A test, or a part of one, that cannot run prints a line `not checked: REASON` (a package is missing) or `not checked here:
+REASON` (nothing that can be installed). With COUPLET_TEST_ALL in the environment (.ci/run) the former is a failure, and so is
+a test that is skipped without a reason."""
 import os
 import re
 import subprocess
@@ -11,6 +15,7 @@ import tempfile
 import xml.etree.ElementTree as xml
 
 SHOWN_BYTES = 20000  # of what a failed test printed
+NOT_CHECKED = re.compile(r"^not checked( here)?: .*", re.M)
 COUNT = re.compile(r"\[  (PASSED|FAILED|SKIPPED)\s*\] (\d+) test\(s\)")
 
 
@@ -40,13 +45,22 @@ def count(case):
     return passed, failed, skipped
 
 
+def reasons_of(case):
+    """Why the test, or a part of it, was not run."""
+    found = [match[0] for match in NOT_CHECKED.finditer(case.findtext("system-out") or "")]
+    return found or ["skipped without a reason"] * (case.get("status") == "notrun")
+
+
 def main():
     build, jobs = sys.argv[1], sys.argv[2] if len(sys.argv) > 2 else str(os.cpu_count())
     which = "-L" if "further" in sys.argv[3:] else "-LE"
     code, cases = run_ctest(build, jobs, [which, "^further$"])
-    totals = [0, 0, 0]
+    totals, unchecked = [0, 0, 0], []
     for case in cases:
-        counts = count(case)
+        counts, reasons = list(count(case)), reasons_of(case)
+        unchecked += [f"{case.get('name')}: {reason}" for reason in reasons]
+        if "COUPLET_TEST_ALL" in os.environ and any(not reason.startswith("not checked here") for reason in reasons):
+            counts = [0, max(counts[1], 1), 0]
         totals = [a + b for a, b in zip(totals, counts)]
         if counts[1]:
             print(f"---- {case.get('name')} failed:")
@@ -54,6 +68,7 @@ def main():
     if code and not totals[1]:
         print(f"ctest ended with {code}")
         totals[1] = 1
+    print("\n".join(unchecked))
     skipped = f", {totals[2]} skipped" if totals[2] else ""
     print(f"{totals[0]} passed, {totals[1]} failed{skipped}", flush=True)
     return totals[1] > 0

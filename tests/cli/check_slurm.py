@@ -92,7 +92,9 @@ def main():
         check_jobs(folder)
         check_refused(folder)
         check_cancelled(folder)
-    if shutil.which("shellcheck"):
+    if not shutil.which("shellcheck"):
+        print("not checked: the program shellcheck is not here")
+    else:
         done = subprocess.run(["shellcheck", SCRIPT], capture_output=True, text=True, check=False)
         check(done.returncode == 0, done.stdout)
     return finish()

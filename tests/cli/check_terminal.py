@@ -277,7 +277,7 @@ def main():
         for file in pty.openpty():
             os.close(file)
     except OSError as error:  # a root without devpts
-        print(f"no pseudo-terminal: {error}")
+        print(f"not checked here: no pseudo-terminal: {error}")
         return 77
     check_bold()
     with scratch_folder() as work:

@@ -8,7 +8,15 @@ LIBRARIES = ("openmpi", "mpich")
 
 
 def is_here(library, build):
-    return shutil.which(f"mpirun.{library}") and pathlib.Path(build, f"couplet-mpi-{library}.so").exists()
+    """Whether ranks can be started; says why not. MPICH prints about /sys among what its ranks print."""
+    module, why = pathlib.Path(build, f"couplet-mpi-{library}.so"), ""
+    if not shutil.which(f"mpirun.{library}") or not module.exists():
+        why = f"not checked: there is no mpirun.{library} or no {module.name}"
+    elif library == "mpich" and not os.path.isdir("/sys/class/net"):
+        why = "not checked here: MPICH needs /sys/class/net"
+    if why:
+        print(why)
+    return not why
 
 
 def environment(**more):

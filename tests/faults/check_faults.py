@@ -157,7 +157,7 @@ def plan(program, cases, references, faults, shares, place):
             outcome = program.run(case.words, folder, fault, 0, case.stdin, stacks)
             shutil.rmtree(folder)
             if outcome.code == UNAVAILABLE:
-                print(outcome.err)
+                print(f"not checked here: {outcome.err}")
                 sys.exit(UNAVAILABLE)
             step   = shares["memory" in fault.calls]
             chosen = range(1, outcome.seen + 1, step) if step else by_stack(stacks, outcome.seen)

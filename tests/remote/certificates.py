@@ -4,7 +4,7 @@ import pathlib
 import ssl
 import subprocess
 
-NAMES = "DNS:localhost,IP:127.0.0.1"
+NAMES = "IP:127.0.0.1,IP:127.0.0.2"
 KEY = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "30"]
 
 
@@ -13,7 +13,7 @@ def openssl(*words):
 
 
 class Certificates:
-    """Files of a folder. `ca`: the authority a client is to trust. `good`: for localhost and 127.0.0.1. `wrong_name`: of the
+    """Files of a folder. `ca`: the authority a client is to trust. `good`: for 127.0.0.1 and 127.0.0.2. `wrong_name`: of the
     same authority for another host. `stranger`: for the right hosts, of an authority that nobody trusts."""
 
     def __init__(self, folder):

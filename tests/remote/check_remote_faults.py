@@ -39,10 +39,10 @@ def faulty(one, what, pattern, fault, place="hf://org/model", most=MOST_SENT, **
 # ---- ranges ----
 
 CHANGED = "the file changed in between [(]its {} is not what it was[)]: begin again once it stays as it is"
-WHOLE = r"localhost:\d+ sends no ranges: it answered with the whole file, and was stopped at once"
-OTHER = r'localhost:\d+ answered with other bytes than those asked for: "{}" for bytes \d+ to \d+'
-LOST = r"the connection with localhost:\d+ was lost 5 times in a row: "
-UNREACHED = r"cannot reach localhost:\d+: .* [(]5 tries[)]"
+WHOLE = r"127.0.0.2:\d+ sends no ranges: it answered with the whole file, and was stopped at once"
+OTHER = r'127.0.0.2:\d+ answered with other bytes than those asked for: "{}" for bytes \d+ to \d+'
+LOST = r"the connection with 127.0.0.2:\d+ was lost 5 times in a row: "
+UNREACHED = r"cannot reach 127.0.0.2:\d+: .* [(]5 tries[)]"
 
 
 def check_ranges(one, plain):
@@ -51,22 +51,22 @@ def check_ranges(one, plain):
                 ("the whole file", WHOLE, wrongly.ignores_ranges),
                 ("the whole file, endless", WHOLE, wrongly.ignores_ranges_endlessly),
                 ("a file without end", WHOLE, wrongly.never_ends),
-                ("416", r"localhost:\d+ has no bytes 0 to 262143 of it [(]416[)](?: [(]nor can|$)", wrongly.not_satisfiable)):
+                ("416", r"127.0.0.2:\d+ has no bytes 0 to 262143 of it [(]416[)](?: [(]nor can|$)", wrongly.not_satisfiable)):
             faulty(one, f"{name}: {what}", pattern, fault, place=place)
     said = r"bytes \d+-\d+/\d+"
     for what, pattern, fault in (
             ("another range", OTHER.format(said), wrongly.other_range), ("another size", CHANGED.format("length"), wrongly.other_size),
             ("no Content-Range", OTHER.format(""), wrongly.unsaid_range), ("a shorter range", OTHER.format(said), wrongly.shorter(9)),
-            ("more than the range", r"localhost:\d+ sends more than the \d+ bytes that were asked for, and was stopped", wrongly.goes_on),
+            ("more than the range", r"127.0.0.2:\d+ sends more than the \d+ bytes that were asked for, and was stopped", wrongly.goes_on),
             *((f"Content-Range {text!r}", OTHER.format(re.escape(text)), wrongly.senseless_range(text))
               for text in ("bytes 0-99999999999999999999/12", "lines 1-2/3", "bytes -5--1/9", "")),
-            *((f"Content-Range {text!r}", r'localhost:\d+ does not say how long it is: "' + re.escape(text), wrongly.senseless_range(text))
+            *((f"Content-Range {text!r}", r'127.0.0.2:\d+ does not say how long it is: "' + re.escape(text), wrongly.senseless_range(text))
               for text in ("bytes 0-9/*", "bytes */*")),
             ("always short", LOST + "it sends fewer bytes than it says", wrongly.falls_short(9))):
         faulty(one, what, pattern, fault, skip=3)
     faulty(one, "another size in the hub's answer", r"hub and store disagree on its length [(]X-Linked-Size[)]",
            wrongly.says(X_Linked_Size="5"), host="hub", path=r"resolve/.*\.safetensors$")
-    faulty(one, "gzip", r"localhost:\d+ sends it compressed, so that ranges of it mean nothing", wrongly.gzipped, skip=1)
+    faulty(one, "gzip", r"127.0.0.2:\d+ sends it compressed, so that ranges of it mean nothing", wrongly.gzipped, skip=1)
 
 
 # ---- connections ----
@@ -76,10 +76,10 @@ def check_connections(one):
     failed = r"the request to {}:\d+ failed: "
     endless = failed + "its answer is a header without an end"
     for what, pattern, fault in (("always cut", LOST, wrongly.cut(1000)), ("always hung up", UNREACHED, wrongly.hangs_up),
-                                 ("no HTTP", failed.format("localhost") + "Received HTTP/0.9", wrongly.garbage)):
+                                 ("no HTTP", failed.format("127.0.0.2") + "Received HTTP/0.9", wrongly.garbage)):
         faulty(one, what, pattern, fault, skip=2)
-    faulty(one, "headers without end", endless.format("localhost"), wrongly.endless_headers, skip=1)
-    faulty(one, "a header of 8 MB", failed.format("localhost"), wrongly.long_header(), skip=1)
+    faulty(one, "headers without end", endless.format("127.0.0.2"), wrongly.endless_headers, skip=1)
+    faulty(one, "a header of 8 MB", failed.format("127.0.0.2"), wrongly.long_header(), skip=1)
     faulty(one, "headers of the hub without end", endless.format("127.0.0.1"), wrongly.endless_headers, host="hub", path="config.json")
     one.fails("cannot reach 127.0.0.1:9: Failed to connect to 127.0.0.1 port 9.* [(]5 tries[)]",
               "hf://org/model", env={"HF_ENDPOINT": "https://127.0.0.1:9"}, what="nobody listens")
@@ -87,7 +87,7 @@ def check_connections(one):
 
 def check_certificates(one):
     refused = r"the certificate of {}:\d+ is not valid, and nothing was sent: "
-    for host, name in (("hub", "127.0.0.1"), ("store", "localhost")):
+    for host, name in (("hub", "127.0.0.1"), ("store", "127.0.0.2")):
         for which, why in (("wrong_name", "no alternative certificate subject name matches"), ("stranger", "SSL certificate problem")):
             one.front.use_certificate(host, which)
             one.fails(refused.format(name) + f".*{why}", "hf://org/model", what=f"{host}: certificate {which}")
@@ -114,7 +114,7 @@ def check_gated(one):
 
 
 def check_statuses(one):
-    front, store = one.front, r"localhost:\d+ "
+    front, store = one.front, r"127.0.0.2:\d+ "
     faulty(one, "429 always", store + "answered 429, 8 times in a row: too many requests; try again later", wrongly.retry_after(429, 1))
     faulty(one, "429 for days", store + "asks to wait 500000 seconds [(]429[)]: try again then", wrongly.retry_after(429, 500000))
     faulty(one, "429 for ever", store + "asks to wait 9[0-9]{18} seconds [(]429[)]: try again then", wrongly.retry_after(429, 10**30))
@@ -122,7 +122,7 @@ def check_statuses(one):
     for code in (418, 204):
         faulty(one, str(code), store + f"answered {code} ", wrongly.status(code))
     check(len(front.seen) == 0, "the record was not cleared")
-    away = r"localhost:\d+, to which the hub leads, refuses it [(]{}[)], by a new way too"
+    away = r"127.0.0.2:\d+, to which the hub leads, refuses it [(]{}[)], by a new way too"
     for host, code, pattern in (("store", 401, away), ("store", 403, away), ("store", 404, store + "has no such file [(]{}[)]"),
                                 ("hub", 401, r"127.0.0.1:\d+ refuses it [(]{}[)]: there is no such repository"),
                                 ("hub", 403, r"127.0.0.1:\d+ refuses it [(]{}[)]: there is no such repository"),
@@ -155,7 +155,7 @@ def check_buckets(one, made):
     """A bucket that answers 403 for what it does not have: optional files count as absent if another one can be read."""
     front, folder = one.front, GOLDEN / "families" / "olmoe"
     plain, local = front.serve("bucket", folder), one.json(folder)
-    absent = "model.safetensors.index.json: localhost:[0-9]+ refuses it [(]403[)]; it counts as absent, since other files"
+    absent = "model.safetensors.index.json: 127.0.0.2:[0-9]+ refuses it [(]403[)]; it counts as absent, since other files"
 
     def hide(*refused, code=403):
         front.clear()
@@ -171,28 +171,28 @@ def check_buckets(one, made):
     bare.mkdir()
     shutil.copy(folder / "model.safetensors", bare)
     out, err, code = one.run(front.serve("unconfigured", bare), "--layers", 0)
-    check(re.search(absent, err) and re.search("config.json: localhost:[0-9]+ refuses it [(]403[)]; it counts as absent", err),
+    check(re.search(absent, err) and re.search("config.json: 127.0.0.2:[0-9]+ refuses it [(]403[)]; it counts as absent", err),
           f"weights alone in such a bucket: exit {code}: {err!r}")
     front.clear()
     check(one.run(bare, "--layers", 0)[::2] == (out.replace(front.serve("unconfigured", bare), str(bare)), code),
           "weights alone in such a bucket: another answer than that of the folder")
     hide("config", "model")
-    one.fails("model.safetensors: localhost:[0-9]+ refuses it [(]403[)]$", plain, what="a bucket that refuses all")
+    one.fails("model.safetensors: 127.0.0.2:[0-9]+ refuses it [(]403[)]$", plain, what="a bucket that refuses all")
     hide("model")
     one.fails("no weights found: expected", plain, what="a bucket that refuses all weights")
     hide(code=401)
     check(one.json(plain) == local, "a bucket that asks for a login for an index beside model.safetensors: other figures")
-    one.fails("model.safetensors: localhost:[0-9]+ refuses it [(]401[)]: it asks for a login", front.serve("plain", made.folder),
+    one.fails("model.safetensors: 127.0.0.2:[0-9]+ refuses it [(]401[)]: it asks for a login", front.serve("plain", made.folder),
               what="a bucket that asks for a login")
     hide(SECOND)
-    one.fails(f"{SECOND}: localhost:[0-9]+ refuses it [(]403[)] ", front.serve("plain", made.folder), what="a required file, refused")
+    one.fails(f"{SECOND}: 127.0.0.2:[0-9]+ refuses it [(]403[)] ", front.serve("plain", made.folder), what="a required file, refused")
     front.clear()
 
 
 # ---- redirects ----
 
 def check_redirects(one):
-    for host, path, name in (("hub", "resolve/", "127.0.0.1"), ("hub", "resolve-cache", "127.0.0.1"), ("store", "safetensors", "localhost")):
+    for host, path, name in (("hub", "resolve/", "127.0.0.1"), ("hub", "resolve-cache", "127.0.0.1"), ("store", "safetensors", "127.0.0.2")):
         loop = rf"a redirect loop: after 10 redirects {name}:\d+ gives another one"
         faulty(one, f"a loop of the {host}", loop, wrongly.loops, host=host, path=path)
         faulty(one, f"a long way through the {host}", loop, wrongly.wanders, host=host, path=path)
@@ -211,7 +211,7 @@ def check_redirects(one):
 def check_changes(one, made):
     """A file that becomes another while it is read."""
     front, file = one.front, made.folder / SECOND
-    before, shorter = file.read_bytes(), r"{}: localhost:\d+ has no bytes \d+ to \d+ of it [(]416[)]: the file became shorter"
+    before, shorter = file.read_bytes(), r"{}: 127.0.0.2:\d+ has no bytes \d+ to \d+ of it [(]416[)]: the file became shorter"
     for what, content, pattern in (
             ("of the same length", (one.work / "second" / SECOND).read_bytes(), "{}: " + CHANGED.format("ETag")),
             ("shorter", before[:-2], "{}: " + CHANGED.format("length")), ("longer", before + b"\0\0", "{}: " + CHANGED.format("length")), ("gone to nothing", b"", shorter)):
@@ -236,7 +236,7 @@ def check_indexes(one, made):
     """Names that lead out of the folder are never asked for."""
     front = one.front
     outside = '{}: tensor model.layers.0.mlp.gate.weight: "{}" is not the name of a file in the folder of the index$'
-    absent, reasons = "/{1}: {2} [(]404[)]", (r"localhost:\d+ has no such file", "the repository has no such file at this revision")
+    absent, reasons = "/{1}: {2} [(]404[)]", (r"127.0.0.2:\d+ has no such file", "the repository has no such file at this revision")
     names = {name: outside for name in (
         "../x.safetensors", "../../org/gated/resolve/main/" + SECOND, f"{front.store.url}/other.safetensors", "https://other/x",
         "/etc/passwd", "file:///etc/passwd", "a/../../b.safetensors", "", ".", "..", "C:\\x")}

@@ -170,7 +170,7 @@ class Server(http.server.ThreadingHTTPServer):
     daemon_threads, block_on_close, request_queue_size = True, False, 256
 
     def __init__(self, front, host, name, context):
-        super().__init__(("127.0.0.1", 0), Handler)
+        super().__init__((name, 0), Handler)
         self.front, self.host, self.context = front, host, context
         self.url = f"{'https' if context else 'http'}://{name}:{self.server_address[1]}"
 

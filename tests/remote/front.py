@@ -9,7 +9,7 @@ The hub (https://127.0.0.1:PORT) has the layout of the Hugging Face hub, as its 
     /api/models/ORG/NAME/tree/REVISION          their sizes, in pages linked by the header Link
 
 with X-Repo-Commit, X-Linked-ETag, X-Linked-Size and Accept-Ranges of an answer that redirects; 401 and 403 with
-X-Error-Code and X-Error-Message. The store (https://localhost:PORT, another name and port) gives ranges of files whose
+X-Error-Code and X-Error-Message. The store (https://127.0.0.2:PORT, another name and port) gives ranges of files whose
 signature fits and has not expired; else 403. Its ETag is not the hub's X-Linked-ETag, as on the real one. All hosts
 have plain folders, /files/NAME/FILE; that is all that the host without TLS has (http://127.0.0.1:PORT).
 
@@ -101,7 +101,7 @@ class Front:
         self.at_once = self.most_at_once = 0  # bodies on their way
         self.store_url = None  # in place of the store: serves the folder of a repository, such as nginx
         self.hub = Server(self, "hub", "127.0.0.1", self.certificates.context())
-        self.store = Server(self, "store", "localhost", self.certificates.context())
+        self.store = Server(self, "store", "127.0.0.2", self.certificates.context())
         self.plain = Server(self, "plain", "127.0.0.1", None)
         self.hosts = (self.hub, self.store, self.plain)
 
@@ -355,8 +355,8 @@ def main():
     with tempfile.TemporaryDirectory() as work, Front(work) as front, contextlib.ExitStack() as stack:
         print(f"# couplet inspect {front.add(options.name, options.folder)}")
         if options.rate or options.delay:
-            shaped = stack.enter_context(Shaper(front.store.server_address[1], options.rate, options.delay))
-            front.store.url = f"https://localhost:{shaped.port}"
+            shaped = stack.enter_context(Shaper(f"127.0.0.2:{front.store.server_address[1]}", options.rate, options.delay))
+            front.store.url = f"https://127.0.0.1:{shaped.port}"
         for name, value in front.environment().items():
             print(f"export {name}={shlex.quote(value)}", flush=True)
         signal.signal(signal.SIGTERM, signal.default_int_handler)

@@ -26,6 +26,7 @@ http {{
     default_type application/octet-stream;
     server {{
         listen 127.0.0.1:{port} ssl http2 reuseport;
+        listen 127.0.0.2:{port} ssl http2 reuseport;
         ssl_certificate {certificate};
         ssl_certificate_key {key};
         root {folder};
@@ -112,7 +113,7 @@ class Nginx:
 
     @property
     def url(self):
-        return f"https://localhost:{self.port}"
+        return f"https://127.0.0.2:{self.port}"
 
     def lines(self):
         """The requests that have ended, in their order. nginx writes a line a little after the client has the bytes."""

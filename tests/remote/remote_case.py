@@ -124,7 +124,7 @@ def main(body):
     """The exit code of a check: `body` is given a Case. 77: nothing can be tried here."""
     why = missing()
     if why:
-        print(why)
+        print(f"not checked: {why}")
         return program.finish() or 77
     with case() as one:
         body(one)

@@ -217,7 +217,7 @@ def main():
             wrong += [f"{page.name}: {fault}" for fault in without_scripts(browser, page, folder)]
     print("\n".join(wrong))
     if not browser:
-        print("there is no Chromium that runs here: the pages were not loaded")
+        print("not checked: no Chromium runs")
     return 1 if wrong else 0 if browser else 77
 
 
