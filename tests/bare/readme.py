@@ -104,6 +104,7 @@ def on_terminal(root, text, user):
              user, "--init-groups", "bash", f"/tmp/{user}.sh"]
     environment = {"PATH": PATH, "HOME": home, "TERM": "xterm", "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMP_NUM_THREADS": "1",
                    "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1", "OMPI_MCA_rmaps_base_oversubscribe": "1"}
+    environment |= {"JOBS": os.environ["JOBS"]} if "JOBS" in os.environ else {}
     sent = b""
     with subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=inside, stderr=inside, env=environment) as process:
         os.close(inside)
