@@ -6,6 +6,7 @@ The root is FOLDER/root (debootstrap, from MIRROR), with git and make and nothin
 PLACEHOLDERS says what stands for the words in capitals, ADDED and BEFORE what is typed besides, SKIPPED why a
 line is not typed. A line for which there is no rule, one that fails, and a bar wider than the terminal are faults.
 Needs root and a network for apt."""
+import collections
 import fcntl
 import os
 import pathlib
@@ -32,8 +33,8 @@ FEW = "--set train.steps=20 --set train.warmup_steps=2 --set checkpoint.every=20
 COMMAND = re.compile(r"(\w+=\S* )*(git|make|couplet|mpirun|cc|pip|python3?|tar|ln|podman|sudo|apt(-get)?|export|cp|cd|\./\S+) ")
 SKIPPED = ((r"hf://|https?://", "needs a hub"), (r"^(pip|python3? -m (pip|couplet\.certify))", "needs PyTorch: make python"),
            (r"^(podman|sudo|apt)", "changes the machine"))
-QUOTED = ((r"couplet\.|backward\(\)|^import |^from |^\s|^(erc|loss|model) ", "Python: python/tests/test_docs.py"),
-          (r"^\.\.\.|  |^page: |^Side by side|^\(\d\) ", "output: tests/cli/check_demo.py"))
+QUOTED = ((r"couplet\.|backward\(\)|^import |^from |^(erc|loss|model) ", "Python: python/tests/test_docs.py"),
+          (r"^\.\.\.|  |^page: |^Side by side|\(\d\)", "output: tests/cli/check_demo.py"))
 # Within a line, in this order; N is a number of its own. Verbs read a run of the demonstration.
 PLACEHOLDERS = (
     (r"\[(\w+)? ?\.\.\.\]|(?<= \w\w\w) \.\.\.|(?<=FILE)\.\.\.", ""), (r"[][]", ""),
@@ -141,7 +142,7 @@ def judge(sent, lines, user):
 
 
 def main():
-    root, lines, faults = pathlib.Path(sys.argv[1]).resolve() / "root", [], []
+    root, lines, faults, left = pathlib.Path(sys.argv[1]).resolve() / "root", [], [], collections.defaultdict(list)
     for number, line in enumerate((PROJECT / "README.md").read_text().splitlines(), 1):
         if not line.startswith("    "):
             continue
@@ -149,9 +150,11 @@ def main():
         if command:
             lines.append((number, command))
         elif why:
-            print(f"not typed, line {number}: {line[4:].strip()} ({why})")
+            left[why].append(str(number))
         else:
             faults.append(f"README.md, line {number}: there is no rule for {line[4:]!r}")
+    for why, numbers in left.items():
+        print(f"not typed: lines {', '.join(numbers)}: {why}", flush=True)
     if len(sys.argv) > 2:  # --lines: what would be typed
         print("\n".join(f"{number}: {line}" for number, line in lines))
     elif os.geteuid():
