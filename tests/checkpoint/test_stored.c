@@ -99,14 +99,14 @@ static void nothing_to_read(void **state)
     const char *folder = scratch_folder();
     refuses("/no/such/place", CPL_ERR_IO, "/no/such/place");
     refuses("/no/such/place.gguf", CPL_ERR_IO, "/no/such/place.gguf");
-    refuses(folder, CPL_ERR_INPUT, "looked for model.safetensors, ");
+    refuses(folder, CPL_ERR_INPUT, "expected model.safetensors, ");
     assert_non_null(strstr(cpl_last_error(), "GGUF"));
     text_file(at(folder, "pytorch_model.bin"), "PK\x03\x04\x01\x01\x01\x01\x01");
     refuses(folder, CPL_ERR_INPUT, "PyTorch");
     tensor_file(at(folder, "model-00001-of-00002.safetensors"), "a", 1);
     refuses(folder, CPL_ERR_INPUT, "fetch the index");
     text_file(at(folder, "adapter_model.bin"), "x");
-    refuses(folder, CPL_ERR_INPUT, "adapter (adapter_model.bin) without the weights of its model");
+    refuses(folder, CPL_ERR_INPUT, "has an adapter of PEFT (adapter_model.bin) and no model");
     text_file(at(folder, "model.safetensors"), "version https://git-lfs.github.com/spec/v1\n");
     refuses(folder, CPL_ERR_INPUT, "Git LFS");
     text_file(at(folder, "readme.md"), "# A model\n");
