@@ -55,7 +55,9 @@ static value fail(reader *r)
 
 static uint64_t times_mod(uint64_t a, uint64_t b)
 {
-    return (uint64_t)((wide)a * b % p);
+    const wide product = (wide)a * b;
+    const uint64_t sum = (uint64_t)(product & p) + (uint64_t)(product >> 61); /* 2^61 is 1 */
+    return sum < p ? sum : sum - p;
 }
 
 static uint64_t power_mod(uint64_t base, uint64_t exponent)
@@ -390,18 +392,16 @@ static bool take_letter(reader *r)
 /* The text of an index: a letter or a number, or a sum in braces. */
 static cpl_span subscript(reader *r)
 {
-    bool braces  = take(r, "{");
-    char c       = next(r);
-    size_t begin = r->at;
+    const bool braces  = take(r, "{");
+    const char c       = next(r);
+    const size_t begin = r->at;
     if (braces)
-        (void)sum(r);
+        (void)enclosed(r, "}");
     else if (cpl_words_is_digit(c))
         (void)number(r);
     else if (!take_letter(r))
         r->wrong = true;
-    cpl_span text = cpl_span_part(r->text, begin, r->at);
-    if (braces && !take(r, "}")) r->wrong = true;
-    return text;
+    return cpl_span_part(r->text, begin, r->at - (braces && !r->wrong));
 }
 
 /* `of` with an index, if there is one; of a letter or a number. */
@@ -474,11 +474,8 @@ static value factor(reader *r)
 /* Whether a factor may follow without a sign. */
 static bool factor_is_next(reader *r)
 {
-    static const char *const others[] = {"\\cdot",   "\\times", "\\div",
-                                         "\\rfloor", "\\rceil", "\\}"};
-    char c                            = next(r);
-    for (size_t i = 0; i < sizeof others / sizeof *others; i++)
-        if (is_at(r, others[i])) return false;
+    char c = next(r);
+    if (is_at(r, "\\cdot") || is_at(r, "\\times") || is_at(r, "\\div")) return false;
     return c == '{' || c == '(' || c == '\\' || is_letter(c) || cpl_words_is_digit(c);
 }
 

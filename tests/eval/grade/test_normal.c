@@ -266,6 +266,12 @@ static void expressions_have_bounds(void **state)
         while (sum.length < (size_t)lengths[i]) cpl_text_append(&sum, "+x", 2);
         assert_int_equal(cpl_latex_equal(cpl_span_text(&deep), cpl_span_of("x"), false), i == 0);
         assert_int_equal(cpl_latex_equal(cpl_span_text(&sum), cpl_span_text(&sum), false), i == 0);
+        cpl_text_clear(&deep);
+        for (int k = 0; k < depths[i]; k++) cpl_text_append(&deep, "a_{", 3);
+        cpl_text_char(&deep, 'x');
+        for (int k = 0; k < depths[i]; k++) cpl_text_char(&deep, '}');
+        assert_int_equal(cpl_latex_equal(cpl_span_text(&deep), cpl_span_text(&deep), false),
+                         i == 0);
         cpl_text_free(&deep);
         cpl_text_free(&sum);
     }
