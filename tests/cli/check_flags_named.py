@@ -15,7 +15,8 @@ TOKEN = re.compile(r'(?:\.|->)\s*\w+|/\*.*?\*/|//[^\n]*|\'(?:\\.|[^\'\\])+\'|"((
 OF_ALL = {"--help", "--version"}
 OF_OTHERS = re.compile(r"(python -m|tensorboard) [^`]*")  # other programs
 OF_VERBS = "help", "completion", "manual"  # they speak of all verbs
-GUARDED = {"cli/output_paths.c": "cpl_flag_known", "eval/evaluation.c": "of_run"}  # asked there before a flag is named
+GUARDED = {"cli/output_paths.c": "cpl_flag_known", "eval/evaluation.c": "of_run",
+           "eval/prompts/questions_rows.c": "of_run"}  # asked there before a flag is named
 
 
 def parts_of(path):
