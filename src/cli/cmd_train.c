@@ -21,6 +21,7 @@
 #include "io/paths.h"
 #include "settings/yaml.h"
 #include "store/hf.h"
+#include "store/run_dir.h"
 #include "train/data.h"
 #include "train/loop.h"
 #include "train/ranks.h"
@@ -176,21 +177,11 @@ static cpl_status train(cpl_configuration *c, const char *run, const char *from,
     return status == CPL_OK ? finish(run, &outcome, &log) : status;
 }
 
-static cpl_status check_is_run(const char *run)
-{
-    char *file        = cpl_path_join(run, "config.yaml");
-    cpl_status status = file ? CPL_OK : CPL_ERR_MEMORY;
-    if (file && !cpl_path_exists(file))
-        status = CPL_FAIL(CPL_ERR_INPUT, "%s: there is no run here (no config.yaml)", run);
-    cpl_free(file);
-    return status;
-}
-
 /* Rank 0 has the run, and the others see the same folder. */
 static cpl_status check_run(const char *run, cpl_group *world)
 {
-    if (!world) return check_is_run(run);
-    CPL_TRY(together(world, world->rank == 0 ? check_is_run(run) : CPL_OK));
+    if (!world) return cpl_run_dir_check(run);
+    CPL_TRY(together(world, world->rank == 0 ? cpl_run_dir_check(run) : CPL_OK));
     return together(world, cpl_ranks_share_folder(world, run));
 }
 

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/arena.h"
+#include "io/file.h"
 #include "settings/yaml.h"
 
 /* Whether one of the blank-separated words is the setting or its section; a later word with a minus
@@ -136,6 +137,11 @@ cpl_status cpl_configure(cpl_configuration *c, const char *file, const cpl_argum
     CPL_TRY(cpl_settings_init(&c->settings, c->sections, CPL_N_SECTIONS));
     if (file) { /* once before it is read: wrong use is reported before a wrong file */
         CPL_TRY_DONE(apply_flags(c, args, NULL));
+        if (cpl_path_is_folder(file))
+            CPL_TRY_DONE(CPL_FAIL(CPL_ERR_INPUT,
+                                  "%s: is a folder where a configuration file should be; that of "
+                                  "a run is RUN/config.yaml",
+                                  file));
         CPL_TRY_DONE(cpl_yaml_read(&c->settings, c->sections, CPL_N_SECTIONS, file, c->given));
     }
     CPL_TRY_DONE(apply_flags(c, args, c->given));

@@ -15,6 +15,7 @@
 #include "io/json.h"
 #include "io/paths.h"
 #include "io/stream.h"
+#include "store/run_dir.h"
 
 /* ---- files of the folder ---- */
 
@@ -42,23 +43,6 @@ static const char *find_stored(cpl_pool *pool, const char *folder, const char *n
     return path;
 }
 
-static cpl_status refuse_no_run(cpl_pool *pool, const char *folder)
-{
-    const bool state = find(pool, folder, "state.json"), model = find(pool, folder, "config.json");
-    const bool weights = find(pool, folder, "model.safetensors");
-    CPL_TRY(cpl_pool_status(pool));
-    if (state)
-        return CPL_FAIL(CPL_ERR_INPUT,
-                        "%s: is a checkpoint, not a run; name the folder of the run, in which it "
-                        "lies",
-                        folder);
-    if (model || weights)
-        return CPL_FAIL(CPL_ERR_INPUT,
-                        "%s: is a model directory, not a run: it has no metrics to compare",
-                        folder);
-    return CPL_FAIL(CPL_ERR_INPUT, "%s: is no run: it has no config.yaml", folder);
-}
-
 /* A setting as a number; NaN: it is not there or is none. */
 static double setting_number(const cpl_run_record *run, const char *name)
 {
@@ -73,7 +57,7 @@ static cpl_status read_files(cpl_run_record *run)
     const char *settings = find(&run->pool, run->folder, "config.yaml");
     const char *metrics  = find_stored(&run->pool, run->folder, "metrics.jsonl");
     const char *start    = find(&run->pool, run->folder, "start.json");
-    if (!settings) return refuse_no_run(&run->pool, run->folder);
+    CPL_TRY(cpl_pool_status(&run->pool));
     CPL_TRY(cpl_yaml_flat_read(&run->settings, settings));
     if (metrics)
         CPL_TRY(cpl_run_lines_read(run, metrics, setting_number(run, "data.batch_tokens")));
@@ -154,11 +138,7 @@ cpl_status cpl_run_record_open(cpl_run_record *run, const char *folder)
     cpl_status status = CPL_OK;
     memset(run, 0, sizeof *run);
     run->folder = cpl_pool_copy(&run->pool, folder, strlen(folder));
-    if (!cpl_path_is_folder(folder))
-        CPL_TRY_DONE(CPL_FAIL(CPL_ERR_INPUT,
-                              cpl_path_exists(folder) ? "%s: is no folder of a run"
-                                                      : "%s: there is no such folder",
-                              folder));
+    CPL_TRY_DONE(cpl_run_dir_check(folder));
     run->name = name_of(run);
     CPL_TRY_DONE(read_files(run));
     read_fingerprint(run);

@@ -12,7 +12,7 @@
 #include "io/json.h"
 #include "io/paths.h"
 
-enum { NAME_BYTES = 64 };
+enum { NAME_BYTES = CPL_RUN_DIR_NAME_BYTES };
 
 /* ---- check sums ---- */
 
@@ -98,7 +98,7 @@ cpl_status cpl_run_dir_verify_model(const char *folder, int64_t most_bytes)
     return status;
 }
 
-/* ---- its checkpoints ---- */
+/* ---- names ---- */
 
 /* "step-NNNNNN" -> NNNNNN; -1 for another name. */
 static int64_t step_of(const char *name)
@@ -115,36 +115,129 @@ static int by_step(const void *a, const void *b)
     return x < y ? -1 : x > y;
 }
 
-/* The newest step-NNNNNN of the run; "" if it has none. */
-static void newest(char name[NAME_BYTES], const char *run)
+/* ---- what a folder is ---- */
+
+/* Of the names in a folder. */
+typedef struct contents {
+    bool weights, last, config_yaml, config_json, state, shards;
+    char newest[NAME_BYTES], trace[NAME_BYTES]; /* cpl_run_dir_trace */
+} contents;
+
+static void note(contents *c, const char *name)
 {
-    cpl_strings names = {0};
-    int64_t most      = -1;
-    if (cpl_folder_list(&names, run) != CPL_OK) return;
-    for (int64_t i = 0; i < names.count; i++) {
-        if (step_of(names.at[i]) <= most || strlen(names.at[i]) >= NAME_BYTES) continue;
-        most = step_of(names.at[i]);
-        snprintf(name, NAME_BYTES, "%s", names.at[i]);
-    }
-    cpl_paths_free(&names);
+    const struct {
+        const char *name;
+        bool *there;
+    } files[] = {{"last", &c->last},
+                 {"config.yaml", &c->config_yaml},
+                 {"state.json", &c->state},
+                 {"config.json", &c->config_json},
+                 {"shards.json", &c->shards}};
+    for (size_t i = 0; i < sizeof files / sizeof *files; i++)
+        *files[i].there |= strcmp(name, files[i].name) == 0;
+    c->weights |= cpl_path_ends_in(name, ".safetensors") || cpl_path_is_gguf(name) ||
+                  cpl_path_ends_in(name, ".safetensors.index.json");
+    const bool metrics = !strcmp(name, "metrics.jsonl") || !strcmp(name, "metrics.jsonl.gz") ||
+                         !strcmp(name, "metrics.jsonl.zst");
+    if (metrics || (!c->trace[0] && !strcmp(name, "start.json")))
+        snprintf(c->trace, NAME_BYTES, "%s", name);
+    if (strlen(name) < NAME_BYTES && step_of(name) > step_of(c->newest))
+        snprintf(c->newest, NAME_BYTES, "%s", name);
 }
 
+static cpl_status look(contents *c, const char *folder)
+{
+    cpl_strings names = {0};
+    *c                = (contents){0};
+    CPL_TRY(cpl_folder_list(&names, folder));
+    for (int64_t i = 0; i < names.count; i++) note(c, names.at[i]);
+    cpl_paths_free(&names);
+    /* 0: a run with --from that was killed before its first step */
+    if (step_of(c->newest) > 0) memcpy(c->trace, c->newest, NAME_BYTES);
+    return CPL_OK;
+}
+
+/* A folder that cannot be listed is not one without checkpoints: who reads them says why. */
 bool cpl_run_dir_has_checkpoint(const char *run)
 {
-    char name[NAME_BYTES] = "", *last = cpl_path_join(run, "last");
-    bool linked = last && cpl_path_exists(last);
-    cpl_free(last);
-    if (!linked) newest(name, run);
-    return linked || name[0];
+    contents c;
+    if (!cpl_path_is_folder(run)) return false;
+    return look(&c, run) != CPL_OK || c.last || c.newest[0];
+}
+
+cpl_status cpl_run_dir_trace(char name[NAME_BYTES], const char *folder)
+{
+    contents c;
+    CPL_TRY(look(&c, folder));
+    memcpy(name, c.trace, NAME_BYTES);
+    return CPL_OK;
+}
+
+cpl_status cpl_run_dir_check(const char *folder)
+{
+    contents c;
+    if (!cpl_path_exists(folder))
+        return CPL_FAIL(CPL_ERR_INPUT, "%s: there is no run here (no such folder)", folder);
+    if (!cpl_path_is_folder(folder))
+        return CPL_FAIL(CPL_ERR_INPUT, "%s: is no folder of a run", folder);
+    CPL_TRY(look(&c, folder));
+    if (c.config_yaml && !c.weights) return CPL_OK;
+    if (c.state)
+        return CPL_FAIL(CPL_ERR_INPUT,
+                        "%s: is a checkpoint, not a run; name the folder of the run, in which it "
+                        "lies",
+                        folder);
+    if (c.weights || c.config_json)
+        return CPL_FAIL(CPL_ERR_INPUT,
+                        "%s: is a model directory, not a run: it has no metrics of training",
+                        folder);
+    return CPL_FAIL(CPL_ERR_INPUT, "%s: is no run: it has %s%sno config.yaml", folder, c.trace,
+                    c.trace[0] ? " but " : "");
+}
+
+/* ---- its checkpoints ---- */
+
+static bool is_whole(const char *run, const char *name)
+{
+    char *folder     = cpl_path_join(run, name);
+    bool checked     = false;
+    const bool whole = folder && cpl_run_dir_verify(folder, &checked) == CPL_OK && checked;
+    cpl_free(folder);
+    return whole;
+}
+
+static cpl_status leads_nowhere(const char *run, const char *name)
+{
+    cpl_strings names = {0};
+    CPL_TRY(cpl_folder_list(&names, run));
+    int64_t at = names.count - 1;
+    if (at > 0) qsort(names.at, (size_t)names.count, sizeof *names.at, by_step);
+    while (at >= 0 && step_of(names.at[at]) >= 0 && !is_whole(run, names.at[at])) at--;
+    const char *whole = at >= 0 && step_of(names.at[at]) >= 0 ? names.at[at] : NULL;
+    cpl_status status =
+        whole ? CPL_FAIL(CPL_ERR_INPUT,
+                         "%s: `last` leads to %s, which is not there; the newest whole checkpoint "
+                         "is %s: `ln -sfn %s %s/last` makes it the last one",
+                         run, name, whole, whole, run)
+              : CPL_FAIL(CPL_ERR_INPUT,
+                         "%s: `last` leads to %s, which is not there, and no other checkpoint is "
+                         "whole",
+                         run, name);
+    cpl_paths_free(&names);
+    return status;
 }
 
 cpl_status cpl_run_dir_last(char **folder, const char *run)
 {
+    contents c;
     char name[NAME_BYTES] = "", *link = cpl_path_join(run, "last");
     if (!link) return CPL_ERR_MEMORY;
     ssize_t length = readlink(link, name, sizeof name - 1);
     cpl_free(link);
-    if (length < 0) newest(name, run); /* killed before the first link, or copied without links */
+    if (length < 0) { /* killed before the first link, or copied without links */
+        CPL_TRY(look(&c, run));
+        memcpy(name, c.newest, NAME_BYTES);
+    }
     if (length >= NAME_BYTES - 1 || step_of(name) < 0)
         return CPL_FAIL(CPL_ERR_INPUT,
                         "%s: `last` does not lead to a checkpoint; the run saved none yet", run);
@@ -153,25 +246,26 @@ cpl_status cpl_run_dir_last(char **folder, const char *run)
     if (cpl_path_is_folder(*folder)) return CPL_OK;
     cpl_free(*folder);
     *folder = NULL;
-    return CPL_FAIL(CPL_ERR_INPUT, "%s: `last` leads to %s, which is not there", run, name);
+    return leads_nowhere(run, name);
 }
 
+/* A folder with neither weights nor checkpoints is taken as it is: what reads it says what is
+ * missing. */
 cpl_status cpl_run_dir_resolve(char **folder, const char *path)
 {
-    char *last = cpl_path_join(path, "last"), *config = cpl_path_join(path, "config.json");
-    cpl_status status = CPL_ERR_MEMORY;
-    if (last && config) {
-        status = CPL_OK;
-        if (!cpl_path_is_folder(path))
-            status = CPL_FAIL(CPL_ERR_INPUT, "%s: there is no such folder", path);
-        else if (!cpl_path_exists(config) && cpl_path_exists(last))
-            status = cpl_run_dir_last(folder, path);
-        else if (!(*folder = cpl_text_copy(path)))
-            status = CPL_ERR_MEMORY;
-    }
-    cpl_free(last);
-    cpl_free(config);
-    return status;
+    contents c;
+    if (!cpl_path_is_folder(path))
+        return CPL_FAIL(CPL_ERR_INPUT, "%s: there is no such folder", path);
+    CPL_TRY(look(&c, path));
+    if (!c.weights && (c.last || c.newest[0])) return cpl_run_dir_last(folder, path);
+    if (!c.weights && c.trace[0])
+        return CPL_FAIL(CPL_ERR_INPUT,
+                        "%s: is a run without a checkpoint: it has %s, and no weights", path,
+                        c.trace);
+    if (!c.weights && c.shards)
+        return CPL_FAIL(CPL_ERR_INPUT, "%s: is a folder of token shards, not a model", path);
+    *folder = cpl_text_copy(path);
+    return *folder ? CPL_OK : CPL_ERR_MEMORY;
 }
 
 /* ---- removing ---- */

@@ -1,4 +1,5 @@
-/* run_dir.h - finding, verifying and removing the checkpoints in the folder of a run.
+/* run_dir.h - what a folder is: a run, a checkpoint, a model; finding, verifying and removing the
+ * checkpoints of a run.
  *
  * Room:    store. Knows names and check sums, nothing of what a checkpoint holds (checkpoint.h). */
 #ifndef CPL_STORE_RUN_DIR_H
@@ -16,11 +17,22 @@ void cpl_run_dir_prune(const char *run, int64_t step, int64_t keep);
 /* Whether the run has a `last`, whole or not, or any checkpoint. */
 bool cpl_run_dir_has_checkpoint(const char *run);
 
-/* Folder of the checkpoint RUN/last leads to, from cpl_alloc; without such a link the newest. */
+/* Sets the name of a file that only a run that has begun its first step has: metrics, plain or
+ * compressed, figures of the start, a checkpoint after a step; "" if there is none. */
+enum { CPL_RUN_DIR_NAME_BYTES = 64 };
+CPL_NODISCARD cpl_status cpl_run_dir_trace(char name[CPL_RUN_DIR_NAME_BYTES], const char *folder);
+
+/* CPL_ERR_INPUT unless the folder has a config.yaml and no weights of its own: the sentence says
+ * what it is. */
+CPL_NODISCARD cpl_status cpl_run_dir_check(const char *folder);
+
+/* Folder of the checkpoint RUN/last leads to, from cpl_alloc; without such a link the newest. If
+ * the link leads nowhere, the sentence names the newest whole checkpoint. */
 CPL_NODISCARD cpl_status cpl_run_dir_last(char **folder, const char *run);
 
 /* What a user means by a folder: the last checkpoint of a run, any other folder itself; from
- * cpl_alloc. */
+ * cpl_alloc. CPL_ERR_INPUT for a run without a checkpoint and for token shards, which are no model.
+ */
 CPL_NODISCARD cpl_status cpl_run_dir_resolve(char **folder, const char *path);
 
 /* Compares every file with checksums.json: CPL_ERR_INPUT naming the file that differs, is gone, or

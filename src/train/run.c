@@ -11,6 +11,7 @@
 #include "io/file.h"
 #include "io/json.h"
 #include "io/paths.h"
+#include "store/run_dir.h"
 #include "train/metrics.h"
 #include "train/tensorboard.h"
 
@@ -26,28 +27,31 @@ static cpl_status take_lock(cpl_run *run)
     return status;
 }
 
+static bool has(const cpl_run *run, const char *name)
+{
+    char *path       = cpl_run_path(run, name);
+    const bool there = path && cpl_path_exists(path);
+    cpl_free(path);
+    return there;
+}
+
 static cpl_status refuse_old_run(const cpl_run *run)
 {
-    char *config = cpl_run_path(run, "config.yaml");
-    if (!config) return CPL_ERR_MEMORY;
-    bool there = cpl_path_exists(config);
-    cpl_free(config);
-    return there ? CPL_FAIL(CPL_ERR_INPUT,
-                            "%s holds a run already: go on with `couplet train --resume %s`, or "
-                            "name another folder with --out",
-                            run->folder, run->folder)
-                 : CPL_OK;
+    char found[CPL_RUN_DIR_NAME_BYTES] = "config.yaml";
+    if (!cpl_path_is_folder(run->folder)) return CPL_OK;
+    if (!has(run, found)) CPL_TRY(cpl_run_dir_trace(found, run->folder));
+    return found[0] ? CPL_FAIL(CPL_ERR_INPUT,
+                               "%s holds a run already (%s): go on with `couplet train --resume "
+                               "%s`, or name another folder with --out",
+                               run->folder, found, run->folder)
+                    : CPL_OK;
 }
 
 /* A folder with a lock is a run, or what is left of one that was killed before its first step. */
 static cpl_status check_place(cpl_run *run)
 {
-    char *lock        = cpl_run_path(run, "lock");
     cpl_strings names = {0};
-    if (!lock) return CPL_ERR_MEMORY;
-    bool begun = cpl_path_exists(lock);
-    cpl_free(lock);
-    if (begun) return CPL_OK;
+    if (has(run, "lock")) return CPL_OK;
     CPL_TRY(refuse_old_run(run));
     if (cpl_path_is_folder(run->folder)) CPL_TRY(cpl_folder_list(&names, run->folder));
     run->made = names.count == 0;
@@ -57,6 +61,75 @@ static cpl_status check_place(cpl_run *run)
                     "%s: is no run and not empty: name another folder with --out, or empty it",
                     run->folder);
 }
+
+/* `last` is a link: that there can be none must not be found at the first checkpoint. */
+static cpl_status try_link(const cpl_run *run)
+{
+    char *path = cpl_run_path(run, ".tmp-link");
+    if (!path) return CPL_ERR_MEMORY;
+    cpl_status status = CPL_OK;
+    unlink(path);
+    if (symlink("last", path) != 0)
+        status = CPL_FAIL(CPL_ERR_IO,
+                          "%s: no symbolic link can be made here, as `last` of a run is (%s): name "
+                          "a folder on another file system",
+                          run->folder, strerror(errno));
+    else
+        unlink(path);
+    cpl_free(path);
+    return status;
+}
+
+/* ---- runs without a checkpoint ---- */
+
+static const char unsaved[] = "no checkpoint yet\n";
+
+static cpl_status mark_unsaved(const cpl_run *run)
+{
+    const ssize_t length = sizeof unsaved - 1;
+    if (pwrite(run->lock, unsaved, (size_t)length, 0) == length && fsync(run->lock) == 0)
+        return CPL_OK;
+    return CPL_FAIL(CPL_ERR_IO, "%s/lock: cannot be written: %s", run->folder, strerror(errno));
+}
+
+/* What cannot be cut stays: the checkpoint is whole. */
+void cpl_run_saved(const cpl_run *run)
+{
+    while (run->lock >= 0 && ftruncate(run->lock, 0) != 0 && errno == EINTR) continue;
+}
+
+/* The lock is read before it is taken, so that a folder that is refused stays as it is. */
+static bool was_never_saved(const cpl_run *run)
+{
+    char *path       = cpl_run_path(run, "lock");
+    cpl_text words   = {0};
+    const bool never = path && cpl_file_read(&words, path, sizeof unsaved) == CPL_OK &&
+                       words.bytes && strcmp(words.bytes, unsaved) == 0;
+    cpl_text_free(&words);
+    cpl_free(path);
+    return never;
+}
+
+static cpl_status check_resumable(const cpl_run *run)
+{
+    char found[CPL_RUN_DIR_NAME_BYTES];
+    const bool packed = has(run, "metrics.jsonl.gz") || has(run, "metrics.jsonl.zst");
+    if (cpl_run_dir_has_checkpoint(run->folder)) {
+        if (!packed || has(run, "metrics.jsonl")) return CPL_OK;
+        return CPL_FAIL(CPL_ERR_INPUT,
+                        "%s: its metrics are compressed: unpack them to metrics.jsonl to go on",
+                        run->folder);
+    }
+    CPL_TRY(cpl_run_dir_trace(found, run->folder));
+    if (strncmp(found, "metrics", 7) != 0 || (!packed && was_never_saved(run))) return CPL_OK;
+    return CPL_FAIL(CPL_ERR_INPUT,
+                    "%s: has %s and no checkpoint: there is nothing to resume, and beginning again "
+                    "would replace its record; begin a new run with `couplet train %s/config.yaml "
+                    "--out NEW`",
+                    run->folder, found, run->folder);
+}
+
+/* ---- opening ---- */
 
 cpl_status cpl_run_open(cpl_run *run, const char *folder, int fresh)
 {
@@ -69,11 +142,13 @@ cpl_status cpl_run_open(cpl_run *run, const char *folder, int fresh)
         status = CPL_FAIL(CPL_ERR_INPUT, "%s: there is no such run", folder);
         goto done;
     }
-    if (fresh) CPL_TRY_DONE(check_place(run));
+    CPL_TRY_DONE(fresh ? check_place(run) : check_resumable(run));
     run->existing = cpl_path_existing(folder);
     CPL_TRY_DONE(cpl_folder_make(folder));
     CPL_TRY_DONE(take_lock(run));
     if (fresh) CPL_TRY_DONE(refuse_old_run(run));
+    CPL_TRY_DONE(try_link(run));
+    if (fresh) status = mark_unsaved(run);
 done:
     if (status != CPL_OK) cpl_run_close(run);
     return status;

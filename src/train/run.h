@@ -5,7 +5,8 @@
  *          RUN/metrics.jsonl   an object a logged step
  *          RUN/start.json      the same figures before the first step (evaluation only)
  *          RUN/events.out.tfevents.*   the lines for TensorBoard, where log.tensorboard is set
- *          RUN/lock            held by the process that writes the run
+ *          RUN/lock            held by the process that writes the run; with the words "no
+ *                              checkpoint yet" until there was one
  *          RUN/tokens/         token shards made of documents
  *          RUN/tokenizer.json  that of the initial model, if data.tokenizer is unset
  *          RUN/step-NNNNNN/, RUN/last   checkpoints (store/checkpoint.h) */
@@ -30,11 +31,16 @@ typedef struct cpl_run {
 } cpl_run;
 
 /* Makes the folder if it does not exist and locks it. `fresh`: CPL_ERR_INPUT if it already holds a
- * run or any other file. CPL_ERR_INPUT with a sentence if another process writes it. */
+ * run or any other file; otherwise if it has metrics of a run whose checkpoints are gone, or only
+ * compressed ones. CPL_ERR_INPUT with a sentence if another process writes it. CPL_ERR_IO if it
+ * cannot hold a link. */
 CPL_NODISCARD cpl_status cpl_run_open(cpl_run *run, const char *folder, int fresh);
 
 /* For a rank that writes nothing in the folder: only the path. CPL_ERR_MEMORY. */
 CPL_NODISCARD cpl_status cpl_run_follow(cpl_run *run, const char *folder);
+
+/* A checkpoint was saved: without one the run is not begun again. */
+void cpl_run_saved(const cpl_run *run);
 
 /* From now on closing leaves a fresh run as it is; until now it takes away all that was made. */
 void cpl_run_keep(cpl_run *run);

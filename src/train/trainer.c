@@ -501,6 +501,8 @@ cpl_status cpl_trainer_save(cpl_trainer *t)
                                    "before a checkpoint"));
     cpl_status status = cpl_checkpoint_save(t->run.folder, &c, t->settings->checkpoint.keep);
     json_decref(c.state);
-    if (status == CPL_OK) t->saved = t->done;
-    return status;
+    if (status != CPL_OK) return status;
+    cpl_run_saved(&t->run);
+    t->saved = t->done;
+    return CPL_OK;
 }

@@ -2,12 +2,13 @@
 """check_run_folder.py COUPLET: what was changed in a run's folder is seen when the run goes on:
 metrics.jsonl loses no line without a word, config.yaml is held against what the run was made with,
 nothing is written through a link, and no checkpoint is left over."""
+import gzip
 import json
 import os
 import shutil
 import sys
 
-from inputs import files_of, metrics, read_json
+from inputs import different, files_of, metrics, read_json
 from program import bad, check, finish, good, scratch_folder, sets
 from train_case import checkpoints, same_run, train, write_corpus
 
@@ -117,25 +118,30 @@ def check_moved_data(base):
     check(len(said) == 1 and "data.tokenizer" in said[0], f"a tokenizer that moved: {said}")
 
 
+def unsaved(base, name):
+    """As it is when it is killed before its first checkpoint."""
+    one = copy(base, name)
+    (one / "last").unlink()
+    for step in checkpoints(one):
+        shutil.rmtree(one / step)
+    (one / "lock").write_text("no checkpoint yet\n")
+    return one
+
+
 def check_before_first_checkpoint(base):
-    early = copy(base, "early")
-    (early / "last").unlink()
-    for name in checkpoints(early):
-        shutil.rmtree(early / name)
+    early = unsaved(base, "early")
     config = (early / "config.yaml").read_text()
     (early / "config.yaml").write_text(config.replace("    lr: 0.01\n", "    lr: 0.02\n"))
     bad(1, ["train.lr", "0.01", "0.02", "start.json"], "train", "--resume", early)
     (early / "config.yaml").write_text(config)
     go_on(early)
     same_run(base, early, "killed before the first checkpoint")
+    check((early / "lock").read_text() == "", "the lock does not know of a checkpoint")
 
 
 def check_old_state(base):
     """What an older version saved holds no settings: here start.json, which has no check sum."""
-    old = copy(base, "old")
-    (old / "last").unlink()
-    for name in checkpoints(old):
-        shutil.rmtree(old / name)
+    old = unsaved(base, "old")
     start = read_json(old / "start.json")
     start.pop("settings", None)
     (old / "start.json").write_text(json.dumps(start))
@@ -150,6 +156,62 @@ def check_left_over(base):
         shutil.copytree(one / "step-000006", one / f"step-{step:06d}")
     go_on(one)
     check(checkpoints(one) == ["step-000005", "step-000006"], f"left over: {checkpoints(one)}")
+
+
+def check_gone(base):
+    """Metrics without a checkpoint: beginning again would replace them. Nothing is changed."""
+    gone = unsaved(base, "gone-checkpoints")
+    (gone / "lock").write_text("")
+    recorded = unsaved(base, "recorded")
+    (recorded / "lock").unlink()
+    (recorded / "metrics.jsonl.gz").write_bytes(gzip.compress((recorded / "metrics.jsonl").read_bytes()))
+    (recorded / "metrics.jsonl").unlink()
+    for one, name in ((gone, "metrics.jsonl"), (recorded, "metrics.jsonl.gz")):
+        before = files_of(one)
+        bad(1, [f"{one}: has {name} and no checkpoint", f"couplet train {one}/config.yaml --out NEW"],
+            "train", "--resume", one)
+        check(files_of(one) == before, f"{one.name}: a refusal changed {different(files_of(one), before)}")
+    packed = copy(base, "packed")
+    (packed / "metrics.jsonl").rename(packed / "metrics.jsonl.zst")
+    bad(1, "unpack them to metrics.jsonl", "train", "--resume", packed)
+
+
+def check_kinds(base):
+    """What a folder is follows from all that it holds."""
+    folder = base.parent
+    (folder / "text.txt").write_text("a text\n")
+    unlinked, astray, dangling = copy(base, "unlinked"), copy(base, "astray"), copy(base, "dangling")
+    (unlinked / "last").unlink()                          # copied without links
+    shutil.copy(base / "last" / "config.json", astray)    # a file of a model in a run
+    (dangling / "last").unlink()
+    os.symlink("step-000099", dangling / "last")
+    damaged = dangling / "step-000006" / "model.safetensors"
+    damaged.write_bytes(damaged.read_bytes()[:-1])
+    nothing = copy(base, "nothing")
+    (nothing / "last").unlink()
+    for step in checkpoints(nothing):
+        shutil.rmtree(nothing / step)
+    bare = copy(base, "bare")
+    (bare / "config.yaml").unlink()
+    shards = next((base / "tokens").glob("train-*"))
+    verbs = (["inspect"], ["generate", "--prompt", "a", "--tokens", 1], ["eval", "--text", folder / "text.txt"],
+             ["train", folder / "c.yaml", "--out", folder / "never", "--dry-run", "--from"])
+    for first, *more in verbs:
+        for run in (base, unlinked, astray, bare):
+            good(first, *more, run)
+        for run, parts in ((nothing, ["without a checkpoint", "metrics.jsonl"]),
+                           (shards, ["token shards, not a model"]),
+                           (dangling, ["`last` leads to step-000099", "newest whole checkpoint is step-000005",
+                                       f"ln -sfn step-000005 {dangling}/last"])):
+            bad(1, parts, first, *more, run)
+    for first, *more in (["compare", "--no-documents"], ["train", "--resume"]):
+        good(first, *more, astray)
+        bad(1, "but no config.yaml", first, *more, bare)
+        bad(1, "is a checkpoint, not a run", first, *more, base / "last")
+        bad(1, "is no run", first, *more, shards)
+    bad(1, ["holds a run already", "step-000006"], "train", folder / "c.yaml", "--out", bare)
+    bad(1, ["is a folder", "config.yaml"], "plan", base)
+    bad(1, ["is a folder", "config.yaml"], "train", base)
 
 
 def main():
@@ -167,6 +229,8 @@ def main():
         check_before_first_checkpoint(base)
         check_old_state(base)
         check_left_over(base)
+        check_gone(base)
+        check_kinds(base)
     return finish()
 
 

@@ -107,6 +107,7 @@ def check_resumed(folder, one):
     (early / "last").unlink()
     for path in early.glob("step-*"):
         shutil.rmtree(path)
+    (early / "lock").write_text("no checkpoint yet\n")
     good("train", "--resume", early)
     events = same(early, early, "resumed without a checkpoint")
     check(events.starts == [1] and len(list(early.glob("events.*"))) == 2, f"resumed without a checkpoint: {events.starts}")

@@ -74,6 +74,57 @@ static void other_folders_are_refused(void **state)
     assert_false(is_there(run_path("none")));
 }
 
+static void put(const char *name, const char *content)
+{
+    FILE *file = fopen(run_path(name), "w");
+    assert_non_null(file);
+    fputs(content, file);
+    fclose(file);
+}
+
+/* Metrics without a checkpoint are those of a run whose checkpoints are gone, unless none was saved
+ * yet; what is refused stays as it is. */
+static void a_run_without_checkpoint(void **state)
+{
+    cpl_run run;
+    (void)state;
+    assert_ok(cpl_run_open(&run, run_path("early"), 1));
+    put("early/config.yaml", "");
+    put("early/metrics.jsonl", "{}\n");
+    cpl_run_keep(&run);
+    cpl_run_close(&run);
+    assert_ok(cpl_run_open(&run, run_path("early"), 0));
+    cpl_run_saved(&run);
+    cpl_run_close(&run);
+    assert_fails(CPL_ERR_INPUT, "nothing to resume", cpl_run_open(&run, run_path("early"), 0));
+    assert_int_equal(unlink(run_path("early/lock")), 0);
+    assert_fails(CPL_ERR_INPUT, "metrics.jsonl and no checkpoint",
+                 cpl_run_open(&run, run_path("early"), 0));
+    assert_false(is_there(run_path("early/lock")));
+    assert_int_equal(unlink(run_path("early/metrics.jsonl")), 0);
+    put("early/metrics.jsonl.gz", "");
+    assert_fails(CPL_ERR_INPUT, "metrics.jsonl.gz and no checkpoint",
+                 cpl_run_open(&run, run_path("early"), 0));
+    assert_int_equal(mkdir(run_path("early/step-000002"), 0700), 0);
+    assert_fails(CPL_ERR_INPUT, "unpack them", cpl_run_open(&run, run_path("early"), 0));
+    assert_int_equal(unlink(run_path("early/config.yaml")), 0);
+    assert_fails(CPL_ERR_INPUT, "holds a run already (step-000002)",
+                 cpl_run_open(&run, run_path("early"), 1));
+}
+
+/* A folder in its way stands for a file system without links. */
+static void links_are_tried(void **state)
+{
+    cpl_run run;
+    (void)state;
+    assert_ok(cpl_run_open(&run, run_path("linked"), 1));
+    cpl_run_keep(&run);
+    cpl_run_close(&run);
+    assert_false(is_there(run_path("linked/.tmp-link")));
+    assert_int_equal(mkdir(run_path("linked/.tmp-link"), 0700), 0);
+    assert_fails(CPL_ERR_IO, "no symbolic link", cpl_run_open(&run, run_path("linked"), 0));
+}
+
 static void lines_are_appended_and_counted(void **state)
 {
     cpl_run run;
@@ -107,6 +158,8 @@ int main(void)
         cmocka_unit_test(a_fresh_run_goes_unless_kept),
         cmocka_unit_test(a_run_is_begun_once),
         cmocka_unit_test(other_folders_are_refused),
+        cmocka_unit_test(a_run_without_checkpoint),
+        cmocka_unit_test(links_are_tried),
         cmocka_unit_test(lines_are_appended_and_counted),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
