@@ -29,10 +29,11 @@ static cpl_status name_runs(cpl_compare *c)
 
 /* ---- which runs form a group ---- */
 
-/* Whether two runs learn from the same text and are evaluated on the same. */
-static bool same_text(const cpl_compare *c, int64_t a, int64_t b)
+/* Whether two runs learn from the same text, are evaluated on the same, and compute in the same
+ * precision. */
+static bool same_ground(const cpl_compare *c, int64_t a, int64_t b)
 {
-    static const char *const names[] = {"data.train", "data.validation"};
+    static const char *const names[] = {"data.train", "data.validation", "compute.dtype"};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         const cpl_compared_setting *s = cpl_compare_setting(c, names[i]);
         if (s && !cpl_compare_same(c, s, a, b)) return false;
@@ -44,7 +45,7 @@ static bool alike(const cpl_compare *c, int64_t a, int64_t b)
 {
     if (c->options.group_by) {
         const cpl_compared_setting *s = cpl_compare_setting(c, c->options.group_by);
-        return strcmp(s->meanings[a], s->meanings[b]) == 0 && same_text(c, a, b);
+        return strcmp(s->meanings[a], s->meanings[b]) == 0 && same_ground(c, a, b);
     }
     for (int64_t i = 0; i < c->n_settings; i++) {
         const cpl_compared_setting *s = &c->settings[i];

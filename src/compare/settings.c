@@ -139,7 +139,7 @@ static const char *short_paths(cpl_pool *pool, const char *text)
 }
 
 /* Numbers mean the same however they are written; so do the words for nothing. */
-static const char *plain_meaning(cpl_pool *pool, const char *text)
+static const char *plain_meaning(cpl_pool *pool, const char *name, const char *text)
 {
     static const char *const nothing[] = {"", "null", "~", "[]", "{}"};
     char *end                          = NULL;
@@ -148,6 +148,8 @@ static const char *plain_meaning(cpl_pool *pool, const char *text)
         return cpl_pool_printf(pool, "%.17g", value);
     for (size_t i = 0; i < sizeof nothing / sizeof *nothing; i++)
         if (strcmp(text, nothing[i]) == 0) return "unset";
+    /* Older versions left it so in a run of one process. */
+    if (strcmp(name, "balance.scope") == 0 && strcmp(text, "auto") == 0) return "micro";
     return text;
 }
 
@@ -158,7 +160,7 @@ static void set_values(cpl_compare *c, cpl_compared_setting *s)
         if (!text && c->options.default_value) text = c->options.default_value(s->name);
         if (text && IS_AMONG(s->name, paths)) text = short_paths(&c->pool, text);
         s->texts[r]    = text ? text : "-";
-        s->meanings[r] = plain_meaning(&c->pool, s->texts[r]);
+        s->meanings[r] = plain_meaning(&c->pool, s->name, s->texts[r]);
     }
 }
 

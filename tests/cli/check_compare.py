@@ -120,6 +120,24 @@ def check_warnings(work, vanilla):
     check(compared(vanilla[0], other)["comparisons"][0]["n"] == 0, "a pair of other data")
 
 
+def check_precision(work, vanilla):
+    """Runs of other precision are no seeds of one group; what older versions left open is a third. A
+    scope that they left open was micro."""
+    runs = [vanilla[0]]
+    for name, old, new in (("in-bf16", "dtype: f32", "dtype: bf16"), ("unknown", "dtype: f32", "dtype: auto"),
+                           ("older", "scope: micro", "scope: auto")):
+        runs.append(work / name)
+        shutil.copytree(vanilla[0], runs[-1], symlinks=True)
+        config = (runs[-1] / "config.yaml").read_text()
+        check(f"    {old}\n" in config, f"config.yaml lacks {old}")
+        (runs[-1] / "config.yaml").write_text(config.replace(f"    {old}\n", f"    {new}\n"))
+    by_weight = compared(*runs, "--group-by", "erc.weight")["groups"]
+    check(sorted(len(group["members"]) for group in by_weight) == [1, 1, 2], f"groups by a setting: {by_weight}")
+    found = compared(*runs)
+    check([len(group["members"]) for group in found["groups"]] == [2, 1, 1], f"groups {found['groups']}")
+    check([s["setting"] for s in found["differing"]] == ["compute.dtype"], f"differing {found['differing']}")
+
+
 def check_damage(work, vanilla):
     """Copies only; a torn last line, a line of rubbish, a run in progress, compressed metrics."""
     torn = work / "torn"
@@ -235,6 +253,7 @@ def main():
         check_text(vanilla, coupled, work)
         check_group_by(vanilla, coupled, work)
         check_warnings(work, vanilla)
+        check_precision(work, vanilla)
         check_damage(work, vanilla)
         check_bad(work, vanilla)
         check(before == [files_of(folder) for folder in vanilla + coupled], "a run has changed")
