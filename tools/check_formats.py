@@ -43,6 +43,7 @@ WRITTEN = [
 TABLES = [  # the same of a table behind a line that begins with `name`
     ("state.json", ["src/train/trainer.c", "src/store/checkpoint.c"],
      [r'return json_pack\((.*?)\);', r'c->state, "(\w+)", json_']),
+    ("made_with", ["src/train/resume.c"], [r'return json_pack\((.*?)\);']),
     ("start.json", ["src/train/data.c", "src/train/loop.c"], [r'json_object_set_new\(object, "(\w+)"']),
     ("shards.json", ["src/data/shard_writer.c"],
      [r'put_(?:member|number)\(&out, "(\w+)"', r'  \\"(\w+)\\": (?:\\"|\[)']),

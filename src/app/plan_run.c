@@ -126,8 +126,7 @@ cpl_status cpl_plan_run(cpl_plan *plan, const cpl_settings *settings, const cpl_
     CPL_TRY(check_ranks(&s, what));
     if (what->batch_tokens) s.data.batch_tokens = what->batch_tokens;
     const bool global = s.losses.balance.scope == CPL_BALANCE_GLOBAL && s.losses.balance.weight > 0;
-    if (what->ranks > 1 && s.losses.balance.scope == CPL_BALANCE_AUTO)
-        s.losses.balance.scope = CPL_BALANCE_GLOBAL; /* as the trainer does */
+    cpl_train_resolve_machine(&s, what->ranks, false); /* as the trainer does */
     cpl_plan_input input = {
         .model           = s.model,
         .erc             = s.losses.erc,

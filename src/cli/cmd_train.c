@@ -187,7 +187,7 @@ static cpl_status check_run(const char *run, cpl_group *world)
 
 /* The settings of the run now, and with those of the command line. */
 static cpl_status configure_again(cpl_configuration *old, cpl_configuration *fresh,
-                                  const cpl_arguments *args, const char *run)
+                                  const cpl_arguments *args, const char *run, int64_t ranks)
 {
     cpl_log log       = cpl_ranks_log(stdout);
     char *file        = cpl_path_join(run, "config.yaml");
@@ -196,7 +196,7 @@ static cpl_status configure_again(cpl_configuration *old, cpl_configuration *fre
     CPL_TRY_DONE(cpl_file_check(file));
     CPL_TRY_DONE(cpl_configure(old, file, NULL));
     CPL_TRY_DONE(cpl_configure(fresh, file, args));
-    CPL_TRY_DONE(cpl_train_may_resume(&old->settings, &fresh->settings, &log));
+    CPL_TRY_DONE(cpl_train_may_resume(&old->settings, &fresh->settings, ranks, &log));
 done:
     cpl_free(file);
     return status;
@@ -205,8 +205,9 @@ done:
 static cpl_status resume(const cpl_arguments *args, const char *run, cpl_group *world)
 {
     cpl_configuration old = {0}, fresh = {0};
-    cpl_status status = check_run(run, world);
-    if (status == CPL_OK) status = together(world, configure_again(&old, &fresh, args, run));
+    const int64_t ranks = world ? world->size : 1;
+    cpl_status status   = check_run(run, world);
+    if (status == CPL_OK) status = together(world, configure_again(&old, &fresh, args, run, ranks));
     if (status == CPL_OK) status = train(&fresh, run, NULL, &old.settings, world);
     cpl_configuration_free(&fresh);
     cpl_configuration_free(&old);

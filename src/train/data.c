@@ -180,6 +180,11 @@ static cpl_status open_shards(cpl_shards **shards, const cpl_strings *inputs, co
     return status;
 }
 
+int64_t cpl_train_data_seed(const cpl_settings *settings)
+{
+    return settings->data.seed != CPL_UNSET ? settings->data.seed : settings->train.seed;
+}
+
 static cpl_status open_loader(cpl_loader **loader, const cpl_shards *shards,
                               const cpl_train_data *data, const cpl_settings *settings,
                               bool evaluation, const cpl_group *world, const cpl_log *log)
@@ -187,13 +192,12 @@ static cpl_status open_loader(cpl_loader **loader, const cpl_shards *shards,
     const cpl_data_settings *d = &settings->data;
     int64_t sequences = d->batch_tokens / d->seq_len, own = sequences / world->size;
     int64_t micro         = settings->train.micro_batch ? settings->train.micro_batch : own;
-    int64_t seed          = d->seed != CPL_UNSET ? d->seed : settings->train.seed;
     cpl_loader_settings s = {
         .seq_len         = d->seq_len,
         .batch_instances = evaluation ? micro : sequences,
         .first_row       = evaluation ? 0 : world->rank * own,
         .n_rows          = evaluation ? 0 : own,
-        .seed            = (uint64_t)seed,
+        .seed            = (uint64_t)cpl_train_data_seed(settings),
         .shuffle         = d->shuffle,
         .evaluation      = evaluation,
         .document_mask   = d->document_mask && !evaluation,
@@ -272,6 +276,29 @@ cpl_status cpl_train_data_open(cpl_train_data *data, const cpl_settings *setting
     cpl_free(base);
     if (status != CPL_OK) cpl_train_data_close(data);
     return status;
+}
+
+static bool has_width(const cpl_shards *shards, int bytes)
+{
+    for (int64_t i = 0; shards && i < shards->n_files; i++)
+        if (shards->file[i].item_bytes != bytes) return false;
+    return true;
+}
+
+cpl_status cpl_train_data_agrees(const cpl_train_data *data, int64_t eos, int token_type)
+{
+    const int bytes = token_type == CPL_TOKEN_UINT16 ? 2 : 4;
+    if (eos != CPL_UNSET && eos != data->eos)
+        return CPL_FAIL(CPL_ERR_INPUT,
+                        "data.eos is %lld in the run and cannot become %lld when it is resumed",
+                        (long long)data->eos, (long long)eos);
+    if (token_type != CPL_TOKEN_AUTO &&
+        !(has_width(data->train_shards, bytes) && has_width(data->held_out_shards, bytes)))
+        return CPL_FAIL(CPL_ERR_INPUT,
+                        "data.token_type cannot become uint%d when the run is resumed: it reads "
+                        "ids of another type",
+                        8 * bytes);
+    return CPL_OK;
 }
 
 static json_t *digits(uint64_t hash)

@@ -24,6 +24,9 @@ typedef struct cpl_train_data {
  * determine them; writes nothing. CPL_ERR_INPUT if data.train is not set. */
 CPL_NODISCARD cpl_status cpl_train_data_begin(cpl_train_data *data, const cpl_settings *settings);
 
+/* The seed of the order of the data. */
+int64_t cpl_train_data_seed(const cpl_settings *settings);
+
 /* After cpl_train_data_begin: opens everything settings->data names, for one rank of several the
  * rows of its own of each batch (world NULL: one process). Documents are encoded into
  * data.cache or RUN/tokens first, unless the shards there were made from the same documents by the
@@ -37,6 +40,11 @@ CPL_NODISCARD cpl_status cpl_train_data_open(cpl_train_data *data, const cpl_set
 /* After cpl_train_data_open: ids of shards that do not name their vocabulary are errors from then
  * on if they are `vocab_size` or more. */
 void cpl_train_data_bound_ids(cpl_train_data *data, int64_t vocab_size);
+
+/* CPL_ERR_INPUT if the data does not end documents with the id `eos` (CPL_UNSET: any), or is not of
+ * the token type (a cpl_token_type_choice; AUTO: any), which the user gives with a resumed run. */
+CPL_NODISCARD cpl_status cpl_train_data_agrees(const cpl_train_data *data, int64_t eos,
+                                               int token_type);
 void cpl_train_data_close(cpl_train_data *data);
 
 /* Sets three members of `object`, 16 hexadecimal digits each or null: `data`, the fingerprint of

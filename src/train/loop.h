@@ -69,13 +69,22 @@ typedef struct cpl_train_outcome {
 
 CPL_NODISCARD cpl_status cpl_train(const cpl_train_job *job, cpl_train_outcome *outcome);
 
-/* Whether a run with `old` in its config.yaml may be resumed with `fresh`: threads, cadences,
- * dist.* and (with a warning) train.steps may differ; anything else is CPL_ERR_INPUT naming both
- * values. cpl_train checks that the config.yaml is still the run's own. */
-CPL_NODISCARD cpl_status cpl_train_may_resume(const cpl_settings *old, const cpl_settings *fresh,
-                                              const cpl_log *log);
+/* Whether a run with `old` in its config.yaml may be resumed with `fresh` over so many ranks:
+ * threads, cadences, dist.* and (with a warning) train.steps may differ; anything else is
+ * CPL_ERR_INPUT naming both values. A value that an automatic one of the run became is no change:
+ * `fresh` then gets the run's own. cpl_train checks that the config.yaml is still the run's own. */
+CPL_NODISCARD cpl_status cpl_train_may_resume(const cpl_settings *old, cpl_settings *fresh,
+                                              int64_t ranks, const cpl_log *log);
 
-/* ---- settings that follow from others, from data and model (resolve.c) ---- */
+/* ---- settings that follow from others, from data, model and machine (resolve.c) ---- */
+
+/* Sets what the machine makes of compute.dtype auto, compute.threads 0 and balance.scope auto; a run
+ * keeps these values. `resumed`: of a run, whose scope auto was micro. */
+void cpl_train_resolve_machine(cpl_settings *settings, int64_t ranks, bool resumed);
+
+/* Sets what other settings alone make of automatic values, over so many ranks. A configuration keeps
+ * the automatic ones, so that they follow when it is used again; this is for comparing two. */
+void cpl_train_derive(cpl_settings *settings, int64_t ranks);
 
 /* Completes the settings as far as that needs no data: those of section model that are not `given`
  * are those of the initial model (NULL: none), and so is the tokenizer if data.tokenizer is unset.
@@ -83,6 +92,9 @@ CPL_NODISCARD cpl_status cpl_train_may_resume(const cpl_settings *old, const cpl
  * sequence, micro-batch or schedule do not fit each other. */
 CPL_NODISCARD cpl_status cpl_train_resolve(cpl_settings *settings, const cpl_hf *from,
                                            const bool *given);
+
+/* Says what the losses and the model of a run are, and warns where that is unusual or slow. */
+void cpl_train_announce(const cpl_settings *settings, const cpl_log *log);
 
 /* CPL_ERR_INPUT naming both if train.router_lr does not fit model.router or erc.gradient. */
 CPL_NODISCARD cpl_status cpl_train_check_router(const cpl_settings *settings);

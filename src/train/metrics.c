@@ -152,6 +152,7 @@ json_t *cpl_metrics_json(const cpl_metrics *m)
     put(o, "step_s", m->step_s);
     (void)json_object_set_new(o, "memory_bytes", cpl_json_count(m->memory_bytes));
     (void)json_object_set_new(o, "skipped", json_integer(m->skipped));
+    if (m->made_with) (void)json_object_set(o, "made_with", m->made_with);
     put_aux_layers(o, m);
     put_members(o, layer_members, sizeof layer_members / sizeof *layer_members, m);
     if (m->has_figures) put_figures(o, m);

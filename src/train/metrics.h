@@ -60,11 +60,12 @@ typedef struct cpl_metrics {
     double memory_bytes;       /* the most this process has had in memory so far */
     int64_t skipped;           /* steps skipped so far */
     bool was_skipped;
-    bool has_figures; /* layer[].figures, scores_negative and the gradient ratios are filled */
-    bool has_eval;    /* sources are filled */
-    bool has_clean;   /* erc_clean is filled */
-    json_t *tasks;    /* {TASK: {METRIC: value}} of evaluated tasks; owned; NULL: none */
-    json_t *samples;  /* [{"prompt", "text"}] of continued prompts; owned; NULL: none */
+    bool has_figures;  /* layer[].figures, scores_negative and the gradient ratios are filled */
+    bool has_eval;     /* sources are filled */
+    bool has_clean;    /* erc_clean is filled */
+    json_t *made_with; /* of the run (trainer.h), borrowed; NULL: not told */
+    json_t *tasks;     /* {TASK: {METRIC: value}} of evaluated tasks; owned; NULL: none */
+    json_t *samples;   /* [{"prompt", "text"}] of continued prompts; owned; NULL: none */
     int64_t n_layers, n_experts, n_sources;
     cpl_layer_metrics *layer; /* [L] */
     double *counts;           /* [L,n] assignments to each expert in this step */

@@ -112,10 +112,15 @@ void cpl_optimizer_update(cpl_optimizer *o, cpl_model *model, const cpl_train_se
     cpl_share_finish_gather(share);
 }
 
+double cpl_optimizer_lr_min(const cpl_train_settings *s)
+{
+    return isnan(s->lr_min) ? 0.1 * s->lr : s->lr_min;
+}
+
 double cpl_optimizer_lr(const cpl_train_settings *s, int64_t step)
 {
     double peak    = s->lr;
-    double minimum = isnan(s->lr_min) ? 0.1 * peak : s->lr_min;
+    double minimum = cpl_optimizer_lr_min(s);
     if (step <= s->warmup_steps) return peak * (double)step / (double)s->warmup_steps;
     if (step >= s->steps) return minimum;
     double done = (double)(step - s->warmup_steps) / (double)(s->steps - s->warmup_steps);

@@ -50,4 +50,7 @@ void cpl_optimizer_update(cpl_optimizer *o, cpl_model *model, const cpl_train_se
  * cosine from the peak to the minimum, which the last step has (docs/method.md 7.4). */
 double cpl_optimizer_lr(const cpl_train_settings *settings, int64_t step);
 
+/* The learning rate of the last step: train.lr_min, or a tenth of the peak. */
+double cpl_optimizer_lr_min(const cpl_train_settings *settings);
+
 #endif /* CPL_TRAIN_OPTIMIZER_H */

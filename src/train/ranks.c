@@ -74,21 +74,15 @@ static json_t *list_of(const cpl_strings *strings)
 }
 
 /* All that must be equal, by name, as an object of the caller's. */
-static cpl_status describe(json_t **out, const cpl_settings *settings, const cpl_backend *backend,
+static cpl_status describe(json_t **out, const cpl_settings *settings, json_t *made_with,
                            uint64_t data)
 {
     char hex[17];
     *out = NULL;
     CPL_TRY(cpl_resume_settings(out, settings));
     snprintf(hex, sizeof hex, "%016llx", (unsigned long long)data);
-    bool set =
-        json_object_set_new(*out, "the version of the program", json_string(COUPLET_VERSION)) == 0;
+    bool set = json_object_update(*out, made_with) == 0;
     set = set && json_object_set_new(*out, "the fingerprint of the data", json_string(hex)) == 0;
-    set =
-        set && json_object_set_new(*out, "the type of products (compute.dtype)",
-                                   json_string(backend->compute == CPL_BF16 ? "bf16" : "f32")) == 0;
-    set = set && json_object_set_new(*out, "the number of threads (compute.threads)",
-                                     json_integer(backend->n_threads)) == 0;
     set = set && json_object_set_new(*out, "dist.expert_parallel",
                                      json_integer(settings->dist.expert_parallel)) == 0;
     set =
@@ -127,12 +121,12 @@ cpl_status cpl_ranks_agree_on_weights(cpl_group *world, const cpl_hf *from)
         world, status, json_pack("{s:s}", "the fingerprint of the initial weights (--from)", hex));
 }
 
-cpl_status cpl_ranks_agree_on_run(cpl_group *world, const cpl_settings *settings,
-                                  const cpl_backend *backend, uint64_t data)
+cpl_status cpl_ranks_agree_on_run(cpl_group *world, const cpl_settings *settings, json_t *made_with,
+                                  uint64_t data)
 {
     json_t *own = NULL;
     if (world->size == 1) return CPL_OK;
-    const cpl_status status = describe(&own, settings, backend, data);
+    const cpl_status status = describe(&own, settings, made_with, data);
     return cpl_gather_equal(world, status, own);
 }
 

@@ -6,9 +6,10 @@
 #ifndef CPL_TRAIN_RANKS_H
 #define CPL_TRAIN_RANKS_H
 
+#include <jansson.h>
+
 #include "dist/group.h"
 #include "store/hf.h"
-#include "tensor/ops.h"
 #include "train/config/settings.h"
 
 /* Checks that `folder` is the same folder on all ranks: rank 0 writes a file into it, the others
@@ -21,11 +22,11 @@ CPL_NODISCARD cpl_status cpl_ranks_share_folder(cpl_group *world, const char *fo
  * ranks that read weights make more collective calls than ranks that draw them. */
 CPL_NODISCARD cpl_status cpl_ranks_agree_on_weights(cpl_group *world, const cpl_hf *from);
 
-/* CPL_ERR_INPUT, with name and both values, if a rank has another version of the program, other
- * settings, data, type of products or number of threads than rank 0. `data`: fingerprint of the
- * data. */
+/* CPL_ERR_INPUT, with name and both values, if a rank has other settings or data than rank 0, or
+ * computes with anything else (`made_with`: precision, kernels, threads, versions; trainer.h).
+ * `data`: fingerprint of the data. */
 CPL_NODISCARD cpl_status cpl_ranks_agree_on_run(cpl_group *world, const cpl_settings *settings,
-                                                const cpl_backend *backend, uint64_t data);
+                                                json_t *made_with, uint64_t data);
 
 /* Whether a stop was requested of any rank (base/stop.h). Then it is requested of all: with SIGINT
  * if every request was one, else with SIGTERM. */

@@ -1,6 +1,8 @@
 /* resolve.c - settings that follow from others; see loop.h. */
 #include "train/loop.h"
 
+#include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -8,9 +10,39 @@
 #include "dist/mesh.h"
 #include "io/file.h"
 #include "model/aux_losses.h"
+#include "tensor/backend/backend.h"
 #include "tokenizer/tokenizer.h"
+#include "train/data.h"
+#include "train/optimizer.h"
 
 enum { VOCABULARY_MULTIPLE = 128 }; /* rows of the embedding: OLMo pads to this */
+
+void cpl_train_resolve_machine(cpl_settings *s, int64_t ranks, bool resumed)
+{
+    if (s->compute.dtype == CPL_DTYPE_AUTO)
+        s->compute.dtype = cpl_cpu_has_bf16() ? CPL_DTYPE_BF16 : CPL_DTYPE_F32;
+    if (s->compute.threads == 0) s->compute.threads = cpl_cpu_count();
+    if (s->losses.balance.scope == CPL_BALANCE_AUTO)
+        s->losses.balance.scope = ranks > 1 && !resumed ? CPL_BALANCE_GLOBAL : CPL_BALANCE_MICRO;
+}
+
+void cpl_train_derive(cpl_settings *s, int64_t ranks)
+{
+    cpl_erc_settings *erc = &s->losses.erc;
+    char lr_min[32]; /* a tenth of what was typed is not always the number that one would type */
+    snprintf(lr_min, sizeof lr_min, "%.12g", cpl_optimizer_lr_min(&s->train));
+    s->train.lr_min = strtod(lr_min, NULL);
+    s->data.seed    = cpl_train_data_seed(s);
+    if (isnan(erc->alpha_start)) erc->alpha_start = erc->alpha;
+    if (s->losses.balance.scope == CPL_BALANCE_AUTO) s->losses.balance.scope = CPL_BALANCE_MICRO;
+    if (s->train.micro_batch == 0)
+        s->train.micro_batch = s->data.batch_tokens / s->data.seq_len / ranks;
+    /* What does not fit together is said where the settings are used. */
+    cpl_status status = cpl_model_resolve(&s->model);
+    status            = cpl_aux_resolve(&s->losses, &s->model);
+    (void)status;
+    if (s->model.aoe_init_std == 0) s->model.aoe_init_std = s->model.init_std;
+}
 
 cpl_status cpl_train_check_router(const cpl_settings *s)
 {

@@ -2,6 +2,7 @@
  * loop.h and trainer.h. */
 #include <string.h>
 
+#include "tensor/product.h"
 #include "train/trainer.h"
 
 static bool may_change(const cpl_setting *s)
@@ -24,6 +25,18 @@ static bool is_steps(const cpl_setting *s)
     return strcmp(s->section, "train") == 0 && strcmp(s->name, "steps") == 0;
 }
 
+/* What the data, or in older versions the machine, made of such a value is not in the record: it is
+ * held against the data when that is open (cpl_train_data_agrees), or anything goes. */
+static bool is_open(const cpl_setting *s, const void *old)
+{
+    if (strcmp(s->section, "data") == 0 && strcmp(s->name, "eos") == 0)
+        return *(const cpl_field_INT *)old == CPL_UNSET;
+    if (strcmp(s->section, "data") == 0 && strcmp(s->name, "token_type") == 0)
+        return *(const cpl_field_CHOICE *)old == CPL_TOKEN_AUTO;
+    return strcmp(s->section, "compute") == 0 && strcmp(s->name, "dtype") == 0 &&
+           *(const cpl_field_CHOICE *)old == CPL_DTYPE_AUTO;
+}
+
 static bool is_path(const cpl_setting *s)
 {
     return strcmp(s->unit, "path") == 0 || strcmp(s->unit, "paths") == 0;
@@ -36,9 +49,31 @@ typedef struct change {
     const void *old, *fresh; /* values */
 } change;
 
+/* Two sets as given, and with what their automatic values become: to name such a value is no
+ * change. */
+typedef struct two {
+    const cpl_settings *old, *fresh;
+    cpl_settings old_became, fresh_became; /* what they own is owned by the others */
+} two;
+
+static two compared(const cpl_settings *old, const cpl_settings *fresh, int64_t ranks)
+{
+    two t = {old, fresh, *old, *fresh};
+    cpl_train_derive(&t.old_became, ranks);
+    cpl_train_derive(&t.fresh_became, ranks);
+    return t;
+}
+
+/* Whether the setting at this offset is the same. */
+static bool is_same(const two *t, const cpl_setting *s, size_t at)
+{
+    return cpl_setting_equal(s, (const char *)t->old + at, (const char *)t->fresh + at) ||
+           cpl_setting_equal(s, (const char *)&t->old_became + at,
+                             (const char *)&t->fresh_became + at);
+}
+
 /* Sets the next one, from `*index` on, that is not the same and may not change; false: none. */
-static bool next_change(change *c, size_t *index, const cpl_settings *old,
-                        const cpl_settings *fresh)
+static bool next_change(change *c, size_t *index, const two *t)
 {
     cpl_section sections[CPL_N_SECTIONS];
     size_t at = 0;
@@ -46,10 +81,10 @@ static bool next_change(change *c, size_t *index, const cpl_settings *old,
     for (int i = 0; i < CPL_N_SECTIONS; i++)
         for (size_t k = 0; k < sections[i].count; k++, at++) {
             const cpl_setting *s = &sections[i].list[k];
-            const char *a        = (const char *)old + sections[i].offset + s->offset;
-            const char *b        = (const char *)fresh + sections[i].offset + s->offset;
-            if (at < *index || may_change(s) || cpl_setting_equal(s, a, b)) continue;
-            *c     = (change){s, a, b};
+            const size_t offset  = sections[i].offset + s->offset;
+            const char *old      = (const char *)&t->old_became + offset;
+            if (at < *index || may_change(s) || is_same(t, s, offset) || is_open(s, old)) continue;
+            *c     = (change){s, old, (const char *)&t->fresh_became + offset};
             *index = at + 1;
             return true;
         }
@@ -67,8 +102,7 @@ static void warn_of_steps(const change *c, const cpl_log *log)
 
 static void warn_of_micro_batch(const change *c, const cpl_settings *settings, const cpl_log *log)
 {
-    const int64_t scope = settings->losses.balance.scope;
-    if (scope != CPL_BALANCE_AUTO && scope != CPL_BALANCE_MICRO) return;
+    if (settings->losses.balance.scope != CPL_BALANCE_MICRO) return;
     cpl_log_warn(log,
                  "train.micro_batch was %lld and is now %lld sequences: load balancing counts over "
                  "other tokens from here on (balance.scope: micro)",
@@ -110,24 +144,43 @@ done:
     return status;
 }
 
-static cpl_status judge_all(const cpl_settings *old, const cpl_settings *fresh, const char *where,
-                            const cpl_log *log)
+static cpl_status judge_all(const cpl_settings *old, const cpl_settings *fresh, int64_t ranks,
+                            const char *where, const cpl_log *log)
 {
+    const two t = compared(old, fresh, ranks);
     change c;
-    for (size_t index = 0; next_change(&c, &index, old, fresh);)
+    for (size_t index = 0; next_change(&c, &index, &t);)
         if (is_steps(c.setting))
             warn_of_steps(&c, log);
         else if (is_micro_batch(c.setting))
-            warn_of_micro_batch(&c, fresh, log);
+            warn_of_micro_batch(&c, &t.fresh_became, log);
         else
             CPL_TRY(judge(&c, where, log));
     return CPL_OK;
 }
 
-cpl_status cpl_train_may_resume(const cpl_settings *old, const cpl_settings *fresh,
+/* Gives `fresh` the old values that it names in other words: automatic ones follow as before. */
+static void keep_words(cpl_settings *fresh, const cpl_settings *old, int64_t ranks)
+{
+    const two t = compared(old, fresh, ranks);
+    cpl_section sections[CPL_N_SECTIONS];
+    cpl_settings_sections(sections);
+    for (int i = 0; i < CPL_N_SECTIONS; i++)
+        for (size_t k = 0; k < sections[i].count; k++) {
+            const cpl_setting *s = &sections[i].list[k];
+            const size_t at      = sections[i].offset + s->offset;
+            if (s->kind <= CPL_KIND_CHOICE && !may_change(s) && is_same(&t, s, at))
+                memcpy((char *)fresh + at, (const char *)old + at, cpl_setting_bytes(s));
+        }
+}
+
+cpl_status cpl_train_may_resume(const cpl_settings *old, cpl_settings *fresh, int64_t ranks,
                                 const cpl_log *log)
 {
-    return judge_all(old, fresh, NULL, log);
+    if (fresh->compute.dtype == CPL_DTYPE_AUTO) fresh->compute.dtype = old->compute.dtype;
+    CPL_TRY(judge_all(old, fresh, ranks, NULL, log));
+    keep_words(fresh, old, ranks);
+    return CPL_OK;
 }
 
 /* ---- settings as an object of a checkpoint ---- */
@@ -175,14 +228,58 @@ static cpl_status read_settings(cpl_settings *out, const json_t *object, const c
 }
 
 cpl_status cpl_resume_check(const json_t *object, const char *where, const cpl_settings *config,
-                            const cpl_log *log)
+                            int64_t ranks, const cpl_log *log)
 {
     cpl_section sections[CPL_N_SECTIONS];
     cpl_settings made;
     cpl_settings_sections(sections);
     CPL_TRY(cpl_settings_init(&made, sections, CPL_N_SECTIONS));
     cpl_status status = read_settings(&made, object, where);
-    if (status == CPL_OK) status = judge_all(&made, config, where, log);
+    if (status == CPL_OK) status = judge_all(&made, config, ranks, where, log);
     cpl_settings_free(&made, sections, CPL_N_SECTIONS);
+    return status;
+}
+
+/* ---- what a run was made with ---- */
+
+json_t *cpl_resume_made_with(const cpl_backend *be, int n_ranks)
+{
+    const char *dtype = be->compute == CPL_BF16 ? "bf16" : "f32";
+    return json_pack("{s:s, s:s, s:s, s:s, s:i, s:i}", "couplet", COUPLET_VERSION, "onednn",
+                     cpl_product_library(), "kernels", cpl_cpu_isa(), "dtype", dtype, "threads",
+                     be->n_threads, "ranks", n_ranks);
+}
+
+static void put_value(cpl_text *out, const json_t *value)
+{
+    if (json_is_string(value))
+        cpl_text_printf(out, "%.80s", json_string_value(value));
+    else
+        cpl_text_printf(out, "%lld", (long long)json_integer_value(value));
+}
+
+cpl_status cpl_resume_compare(const json_t *was, const char *where, const json_t *now,
+                              const cpl_log *log)
+{
+    cpl_text list = {0};
+    const char *name;
+    json_t *value;
+    json_object_foreach((json_t *)now, name, value)
+    {
+        const json_t *before = json_object_get(was, name);
+        if (!before || json_equal(before, value)) continue;
+        cpl_text_printf(&list, "%s%s ", list.length ? ", " : "", name);
+        put_value(&list, before);
+        cpl_text_printf(&list, " (now ");
+        put_value(&list, value);
+        cpl_text_char(&list, ')');
+    }
+    if (list.length)
+        cpl_log_warn(log,
+                     "%s was made with %s: the run goes on, but its figures are no longer "
+                     "bit for bit those of a run that was never interrupted",
+                     where, list.bytes);
+    const cpl_status status = cpl_text_status(&list);
+    cpl_text_free(&list);
     return status;
 }

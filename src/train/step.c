@@ -290,6 +290,7 @@ static void clear(cpl_metrics *m)
     *m = (cpl_metrics){.step      = m->step,
                        .tokens    = m->tokens,
                        .skipped   = m->skipped,
+                       .made_with = m->made_with,
                        .n_layers  = m->n_layers,
                        .n_experts = m->n_experts,
                        .n_sources = m->n_sources,

@@ -70,6 +70,16 @@ static void announce_model(const cpl_settings *s, const cpl_log *log)
                       "(model_type couplet; docs/formats.md says what they hold)");
 }
 
+void cpl_train_announce(const cpl_settings *s, const cpl_log *log)
+{
+    announce_model(s, log);
+    announce_losses(&s->losses, log);
+    if (s->compute.dtype == CPL_DTYPE_BF16 && !cpl_cpu_has_bf16())
+        cpl_log_warn(log,
+                     "compute.dtype is bf16, and this processor does not multiply bf16 itself: "
+                     "steps are slower than in f32");
+}
+
 /* ---- memory ---- */
 
 static int64_t sequences_of(const cpl_settings *s)
@@ -99,11 +109,12 @@ static void take_batch(cpl_trainer *t, cpl_arena *arena, int64_t n_sources)
     const cpl_settings *s = t->settings;
     size_t bytes          = (size_t)(own_sequences(t) * s->data.seq_len) * sizeof(int32_t);
     cpl_metrics_take(&t->metrics, arena, &s->model, n_sources);
-    t->batch.ids       = cpl_arena_take(arena, bytes);
-    t->batch.targets   = cpl_arena_take(arena, bytes);
-    t->batch.doc_start = cpl_arena_take(arena, bytes);
-    t->batch.instances = cpl_arena_take(arena, (size_t)own_sequences(t) * sizeof(int64_t));
-    t->batch.labels    = cpl_arena_take(arena, (size_t)own_sequences(t) * sizeof(int32_t));
+    t->metrics.made_with = t->made_with;
+    t->batch.ids         = cpl_arena_take(arena, bytes);
+    t->batch.targets     = cpl_arena_take(arena, bytes);
+    t->batch.doc_start   = cpl_arena_take(arena, bytes);
+    t->batch.instances   = cpl_arena_take(arena, (size_t)own_sequences(t) * sizeof(int64_t));
+    t->batch.labels      = cpl_arena_take(arena, (size_t)own_sequences(t) * sizeof(int32_t));
 }
 
 static cpl_status allocate(cpl_trainer *t, int64_t positions)
@@ -270,21 +281,24 @@ static cpl_status find_made_with(char **path, const cpl_run *run)
     return *path ? CPL_OK : CPL_ERR_MEMORY;
 }
 
-static cpl_status check_config(const cpl_run *run, const cpl_settings *written, const cpl_log *log)
+static cpl_status check_config(const cpl_trainer *t, const cpl_settings *written)
 {
-    char *path        = NULL;
-    json_t *object    = NULL, *settings;
-    cpl_status status = find_made_with(&path, run);
+    char *path         = NULL;
+    json_t *object     = NULL, *settings, *made_with;
+    const cpl_log *log = t->log;
+    cpl_status status  = find_made_with(&path, &t->run);
     if (status != CPL_OK || !cpl_path_exists(path)) goto done;
     CPL_TRY_DONE(cpl_json_load(&object, path));
     settings = json_object_get(object, "settings");
     if (settings)
-        status = cpl_resume_check(settings, path, written, log);
+        CPL_TRY_DONE(cpl_resume_check(settings, path, written, t->world->size, log));
     else
         cpl_log_warn(log,
                      "%s: does not say the settings of the run, as older versions wrote it: "
                      "config.yaml is taken for what they were",
                      path);
+    made_with = json_object_get(object, "made_with");
+    if (made_with) status = cpl_resume_compare(made_with, path, t->made_with, log);
 done:
     json_decref(object);
     cpl_free(path);
@@ -296,7 +310,7 @@ static cpl_status open_folder(cpl_trainer *t, const cpl_train_job *job)
 {
     if (!cpl_trainer_leads(t)) return cpl_run_follow(&t->run, job->run);
     CPL_TRY(cpl_run_open(&t->run, job->run, !job->resume));
-    return job->resume ? check_config(&t->run, job->written, t->log) : CPL_OK;
+    return job->resume ? check_config(t, job->written) : CPL_OK;
 }
 
 /* ---- opening ---- */
@@ -330,11 +344,7 @@ static cpl_status resolve(cpl_trainer *t, const cpl_train_job *job, const cpl_hf
     CPL_TRY(cpl_train_resolve(s, from, job->given));
     CPL_TRY(cpl_train_check_mesh(s, t->world->size));
     CPL_TRY(cpl_train_check_batch(s, t->world->size));
-    if (t->world->size > 1 && !job->resume && s->losses.balance.scope == CPL_BALANCE_AUTO)
-        s->losses.balance.scope = CPL_BALANCE_GLOBAL;
-    if (t->world->size > 1 && job->resume &&
-        (s->losses.balance.scope == CPL_BALANCE_AUTO ||
-         s->losses.balance.scope == CPL_BALANCE_MICRO))
+    if (t->world->size > 1 && job->resume && s->losses.balance.scope == CPL_BALANCE_MICRO)
         cpl_log_warn(t->log, "balance.scope of this run is micro: load balancing counts over the "
                              "micro-batch of a rank, so the losses depend on the number of ranks");
     CPL_TRY(cpl_train_data_begin(&t->data, s));
@@ -348,8 +358,7 @@ static cpl_status finish_settings(cpl_trainer *t, const cpl_train_job *job, bool
     CPL_TRY(known ? cpl_train_resolve_vocabulary(s, t->data.vocab_size, t->data.eos)
                   : resolve_and_approve(t, job->callbacks));
     cpl_train_data_bound_ids(&t->data, s->model.vocab_size);
-    announce_model(s, t->log);
-    announce_losses(&s->losses, t->log);
+    cpl_train_announce(s, t->log);
     t->tokens                = (cpl_hf_tokens){.pad = -1, .bos = -1, .eos = t->data.eos};
     t->tokens.balance_weight = s->losses.balance.weight;
     if (t->data.tokenizer) t->tokens.pad = cpl_tokenizer_id(t->data.tokenizer, "<|padding|>");
@@ -375,7 +384,12 @@ static cpl_status keep_tokenizer(cpl_trainer *t, const cpl_hf *from)
  * opened. */
 static cpl_status open_run_and_data(cpl_trainer *t, const cpl_train_job *job, const cpl_hf *from)
 {
-    bool known = false;
+    cpl_data_settings *d = &t->settings->data;
+    const int64_t eos    = d->eos;
+    const int token_type = d->token_type;
+    bool known           = false;
+    if (job->resume) d->eos = job->written->data.eos;
+    if (job->resume) d->token_type = job->written->data.token_type;
     if (job->resume) CPL_TRY(together(t, open_folder(t, job)));
     CPL_TRY(together(t, resolve(t, job, from, &known)));
     if (!job->resume) CPL_TRY(together(t, open_folder(t, job)));
@@ -383,21 +397,26 @@ static cpl_status open_run_and_data(cpl_trainer *t, const cpl_train_job *job, co
     CPL_TRY(together(t, cpl_ranks_share_folder(t->world, t->run.folder)));
     CPL_TRY(keep_tokenizer(t, from));
     CPL_TRY(cpl_train_data_open(&t->data, t->settings, &t->run, t->world, t->log));
+    if (job->resume) CPL_TRY(together(t, cpl_train_data_agrees(&t->data, eos, token_type)));
     CPL_TRY(together(t, finish_settings(t, job, known)));
-    return cpl_ranks_agree_on_run(t->world, t->settings, &t->backend, t->data.fingerprint);
-}
-
-static cpl_dtype dtype_of(const cpl_settings *s)
-{
-    if (s->compute.dtype == CPL_DTYPE_AUTO) return cpl_cpu_has_bf16() ? CPL_BF16 : CPL_F32;
-    return s->compute.dtype == CPL_DTYPE_BF16 ? CPL_BF16 : CPL_F32;
+    return cpl_ranks_agree_on_run(t->world, t->settings, t->made_with, t->data.fingerprint);
 }
 
 /* What needs no other rank and no settings. */
 static cpl_status begin(cpl_trainer *t, const cpl_train_job *job, cpl_hf **from)
 {
     if (job->from) CPL_TRY(cpl_hf_open(from, job->from, t->log));
-    cpl_backend_cpu(&t->backend, dtype_of(t->settings), (int)t->settings->compute.threads);
+    cpl_settings *s = t->settings;
+    cpl_train_resolve_machine(s, t->world->size, job->resume);
+    cpl_backend_cpu(&t->backend, s->compute.dtype == CPL_DTYPE_BF16 ? CPL_BF16 : CPL_F32,
+                    (int)s->compute.threads);
+    t->made_with = cpl_resume_made_with(&t->backend, t->world->size);
+    if (!t->made_with) return CPL_FAIL(CPL_ERR_MEMORY, "out of memory for the state of the run");
+    if (job->resume && job->written->compute.dtype == CPL_DTYPE_AUTO)
+        cpl_log_warn(t->log,
+                     "the run does not say what compute.dtype auto was, as older versions wrote "
+                     "it: from here on it is %s",
+                     t->backend.compute == CPL_BF16 ? "bf16" : "f32");
     t->pace.window.n_threads    = t->backend.n_threads;
     t->pace.window.n_processors = (int)sysconf(_SC_NPROCESSORS_ONLN);
     return cpl_backend_start(&t->backend); /* before anything is written */
@@ -461,6 +480,7 @@ void cpl_trainer_close(cpl_trainer *t)
     cpl_arena_free(&t->arena);
     cpl_train_data_close(&t->data);
     cpl_free(t->tokenizer_path);
+    json_decref(t->made_with);
     cpl_run_close(&t->run);
     cpl_mesh_close(&t->mesh);
     memset(t, 0, sizeof *t);
@@ -478,12 +498,12 @@ static json_t *state_of(const cpl_trainer *t)
         json_decref(settings);
         return NULL;
     }
-    return json_pack("{s:i, s:I, s:I, s:I, s:I, s:I, s:f, s:s, s:o}", "format", 1, "tokens",
+    return json_pack("{s:i, s:I, s:I, s:I, s:I, s:I, s:f, s:s, s:o, s:O}", "format", 1, "tokens",
                      (json_int_t)(t->done * t->settings->data.batch_tokens), "adam_steps",
                      (json_int_t)t->optimizer.count, "skipped", (json_int_t)t->skipped,
                      "skipped_in_row", (json_int_t)t->skipped_in_row, "metrics_lines",
                      (json_int_t)t->run.lines, "grad_norm_max", t->grad_norm_max, "data",
-                     fingerprint, "settings", settings);
+                     fingerprint, "settings", settings, "made_with", t->made_with);
 }
 
 /* A checkpoint is never newer than the metrics on the disk. */

@@ -36,6 +36,7 @@ typedef struct cpl_trainer {
     cpl_metrics metrics;
     cpl_batch batch; /* the whole batch of a step */
     cpl_pace pace;
+    json_t *made_with;   /* cpl_resume_made_with */
     double longest_step; /* seconds, of this process so far, with its evaluation */
     double peak;         /* FLOP/s of all ranks */
     int64_t done;        /* steps made */
@@ -61,7 +62,16 @@ CPL_NODISCARD cpl_status cpl_resume_settings(json_t **object, const cpl_settings
 /* Compares such an object, of the file `where`, with the run's config.yaml. A setting that it lacks
  * counts as its default. A warning for train.steps and for paths, CPL_ERR_INPUT for others. */
 CPL_NODISCARD cpl_status cpl_resume_check(const json_t *object, const char *where,
-                                          const cpl_settings *config, const cpl_log *log);
+                                          const cpl_settings *config, int64_t ranks,
+                                          const cpl_log *log);
+
+/* An object of the caller's with what a run computes with: precision, kernels, threads of a rank,
+ * ranks, versions of oneDNN and of this program; NULL without memory. */
+json_t *cpl_resume_made_with(const cpl_backend *backend, int n_ranks);
+
+/* One warning with all that `now` has otherwise than `was`, of the file `where`. */
+CPL_NODISCARD cpl_status cpl_resume_compare(const json_t *was, const char *where, const json_t *now,
+                                            const cpl_log *log);
 
 /* Writes RUN/step-NNNNNN for the steps made so far. Collective. */
 CPL_NODISCARD cpl_status cpl_trainer_save(cpl_trainer *t);

@@ -283,6 +283,9 @@ def check_parts_differ(folder, library, new):
             (["train", "--resume", there], words, "rank 1: whether a run is resumed (--resume) is false, but true on rank 0"),
             ([*words, *sets("eval.tasks=[arc_challenge]")], words, 'rank 1: eval.tasks is [], but ["arc_challenge"]')):
         bad(1, [sentence], Ranks(library, 2, parts=[(1, [COUPLET, *one]), (1, [COUPLET, *other])]))
+    if read_json(there / "start.json")["made_with"]["kernels"] != "v2":
+        bad(1, ["rank 1: onednn is ", " on rank 0"],
+            Ranks(library, 2, parts=[(1, [COUPLET, *words]), (1, ["env", "COUPLET_ISA=v2", COUPLET, *words])]))
 
 
 def check_settings(folder, library):

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """check_resume.py COUPLET: a run that is killed, stopped, or out of disk, at any moment, goes on
 and gives bit for bit what the run gives that was not interrupted; and what may change meanwhile."""
+import json
 import os
 import random
 import shutil
@@ -9,7 +10,7 @@ import subprocess
 import sys
 import time
 
-from inputs import files_of, metrics
+from inputs import files_of, metrics, read_json
 from program import COUPLET, bad, check, finish, good, run, scratch_folder, sets
 from train_case import checkpoints, same_run, train, whole, write_corpus
 
@@ -167,6 +168,64 @@ def check_what_may_change(folder):
     check(not (folder / "absent").exists(), "--resume of nothing makes a folder")
 
 
+def check_made_with(folder):
+    """What automatic values became is part of the run: it goes on with them, and says once what else
+    differs."""
+    base = train(folder, "automatic", *LONG, "train.steps=30", "compute.dtype=auto")
+    dtype = read_json(base / "last" / "state.json")["settings"]["compute.dtype"]
+    check(dtype in ("bf16", "f32"), f"compute.dtype in state.json: {dtype}")
+    check(f"    dtype: {dtype}\n" in (base / "config.yaml").read_text(), "compute.dtype in config.yaml")
+    records = [read_json(base / "last" / "state.json"), read_json(base / "start.json"), *metrics(base)]
+    made = records[0]["made_with"]
+    check(all(one["made_with"] == made for one in records), f"not all have {made}")
+    check((made["dtype"], made["threads"], made["ranks"]) == (dtype, 2, 1) and
+          {"couplet", "onednn", "kernels"} < made.keys(), f"made_with: {made}")
+
+    def halfway(name):
+        one = folder / name
+        shutil.copytree(base, one, symlinks=True)
+        (one / "last").unlink()
+        os.symlink("step-000029", one / "last")
+        return one
+
+    def warnings(one, *settings, **how):
+        said = good("train", "--resume", one, *sets(*settings), **how).splitlines()
+        return [line for line in said if line.startswith("warning: ") and "steps took" not in line]
+
+    for number, setting in enumerate((f"compute.dtype={dtype}", "train.lr_min=0.001", "data.seed=0", "data.eos=0",
+                                      "data.token_type=uint16", "train.micro_batch=4", "balance.scope=micro")):
+        one = halfway(f"became{number}")
+        said = warnings(one, setting)
+        check(said == [], f"{setting} is what it was: {said}")
+        same_run(base, one, setting)
+    for setting, part in (("data.eos=5", "data.eos is 0"), ("data.token_type=uint32", "data.token_type")):
+        bad(1, part, "train", "--resume", base, "--set", setting)
+    slow = halfway("elsewhere")
+    said = warnings(slow, env=os.environ | {"COUPLET_ISA": "v2"})
+    differ = [line for line in said if f"kernels {made['kernels']} (now v2)" in line]
+    check(len(differ) == (made["kernels"] != "v2") and len(said) == len(differ) + (dtype == "bf16"),
+          f"another processor: {said}")
+    check(read_json(slow / "last" / "state.json")["made_with"]["dtype"] == dtype, "another precision")
+    for name, settings, want in (("unresolved", (), dtype), ("told", ("compute.dtype=f32",), "f32")):
+        old = folder / name                      # as versions wrote it that did not record it
+        shutil.copytree(base, old, symlinks=True)
+        (old / "last").unlink()
+        (old / "metrics.jsonl").unlink()
+        for step in checkpoints(old):
+            shutil.rmtree(old / step)
+        begin = read_json(old / "start.json")
+        del begin["made_with"]
+        begin["settings"]["compute.dtype"] = "auto"
+        (old / "start.json").write_text(json.dumps(begin))
+        config = (old / "config.yaml").read_text()
+        (old / "config.yaml").write_text(config.replace(f"    dtype: {dtype}\n", "    dtype: auto\n"))
+        said = warnings(old, *settings)
+        check(len(said) == 1 and f"compute.dtype auto was, as older versions wrote it: from here on it is {want}" in said[0],
+              f"an old run {settings}: {said}")
+        check(f"    dtype: {want}\n" in (old / "config.yaml").read_text(), f"an old run {settings}: its type")
+        check(warnings(old) == [], f"an old run {settings} warns again")
+
+
 NEWER = ("proxy", "gradient", "router_lr", "scope")  # settings that runs of older versions do not have
 
 
@@ -252,6 +311,7 @@ def main():
         check_disk_full(folder, uninterrupted)
         check_what_may_change(folder)
         check_older(folder, uninterrupted)
+        check_made_with(folder)
         check_edited(folder)
         check_two_runs(folder)
     return finish()

@@ -30,7 +30,7 @@ static cpl_status resume(const char *assignment, heard *h)
     cpl_log log      = {hear, h};
     cpl_settings old = with(NULL), fresh = with(assignment);
     memset(h, 0, sizeof *h);
-    cpl_status status = cpl_train_may_resume(&old, &fresh, &log);
+    cpl_status status = cpl_train_may_resume(&old, &fresh, 1, &log);
     drop(&old);
     drop(&fresh);
     return status;
@@ -69,7 +69,7 @@ static void micro_batches_may_change(void **state)
         snprintf(scope, sizeof scope, "balance.scope=%s", scopes[i]);
         set(&old, scope);
         set(&fresh, scope);
-        assert_ok(cpl_train_may_resume(&old, &fresh, &log));
+        assert_ok(cpl_train_may_resume(&old, &fresh, 1, &log));
         assert_int_equal(h.warnings, i < 2);
         if (i < 2)
             assert_non_null(strstr(h.last, "train.micro_batch was 4 and is now 2 sequences"));
@@ -89,11 +89,90 @@ static void what_changes_a_step_may_not(void **state)
                                            {"train.seed=5", "train.seed"},
                                            {"data.seq_len=64", "data.seq_len"},
                                            {"model.router=sigmoid", "model.router"},
-                                           {"compute.dtype=f32", "compute.dtype"}};
+                                           {"erc.gradient=router", "erc.gradient"}};
     heard h;
     (void)state;
     for (size_t i = 0; i < sizeof fixed / sizeof *fixed; i++)
         assert_fails(CPL_ERR_INPUT, fixed[i][1], resume(fixed[i][0], &h));
+}
+
+/* Resumes a run of `was` (NULL: the defaults) with `now`; the settings that the run then has are the
+ * run's own if `kept`. */
+static void resume_as(const char *was, const char *now, const char *refused, bool kept)
+{
+    heard h          = {0};
+    cpl_log log      = {hear, &h};
+    cpl_settings old = with(was), fresh = with(was);
+    void *mine, *its;
+    char name[80];
+    cpl_section sections[CPL_N_SECTIONS];
+    set(&fresh, now);
+    cpl_status status = cpl_train_may_resume(&old, &fresh, 1, &log);
+    if (refused) {
+        assert_fails(CPL_ERR_INPUT, refused, status);
+    } else {
+        assert_ok(status);
+        assert_int_equal(h.warnings, 0);
+        snprintf(name, sizeof name, "%.*s", (int)strcspn(now, "="), now);
+        cpl_settings_sections(sections);
+        const cpl_setting *s = cpl_settings_find(&fresh, sections, CPL_N_SECTIONS, name, &mine);
+        (void)cpl_settings_find(&old, sections, CPL_N_SECTIONS, name, &its);
+        assert_int_equal(cpl_setting_equal(s, mine, its), kept);
+    }
+    drop(&old);
+    drop(&fresh);
+}
+
+/* To name the value that an automatic one became is no change, and the run keeps its own, to the
+ * bit; nor is it one to name none. */
+static void what_a_value_became_is_no_change(void **state)
+{
+    (void)state;
+    resume_as("train.lr=3e-4", "train.lr_min=3e-5", NULL, true);
+    resume_as("train.lr=3e-4", "train.lr_min=3.1e-5", "train.lr_min", true);
+    resume_as("train.seed=7", "data.seed=7", NULL, true);
+    resume_as("train.seed=7", "data.seed=8", "data.seed", true);
+    resume_as("erc.alpha=0.5", "erc.alpha_start=0.5", NULL, true);
+    resume_as(NULL, "balance.scope=micro", NULL, true);
+    resume_as("balance.scope=micro", "balance.scope=auto", NULL, true);
+    resume_as("data.batch_tokens=4096", "train.micro_batch=16", NULL, true);
+    resume_as("model.num_attention_heads=4", "model.num_key_value_heads=4", NULL, true);
+    resume_as("model.num_attention_heads=4", "model.num_key_value_heads=2",
+              "model.num_key_value_heads", true);
+    resume_as("compute.dtype=bf16", "compute.dtype=auto", NULL, true);
+    resume_as("compute.dtype=bf16", "compute.dtype=f32", "compute.dtype is bf16", true);
+    /* Not in the record of older versions; the others are held against the data. */
+    resume_as("compute.dtype=auto", "compute.dtype=bf16", NULL, false);
+    resume_as(NULL, "data.eos=7", NULL, false);
+    resume_as(NULL, "data.token_type=uint16", NULL, false);
+    resume_as("data.eos=7", "data.eos=8", "data.eos", true);
+}
+
+/* One warning with both values of all that differs, and of nothing else. */
+static void what_a_run_was_made_with(void **state)
+{
+    heard h     = {0};
+    cpl_log log = {hear, &h};
+    cpl_backend be;
+    (void)state;
+    cpl_backend_cpu(&be, CPL_F32, 3);
+    json_t *now = cpl_resume_made_with(&be, 2), *was = json_deep_copy(now);
+    static const char *const names[] = {"couplet", "onednn",  "kernels",
+                                        "dtype",   "threads", "ranks"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        assert_non_null(json_object_get(now, names[i]));
+    assert_ok(cpl_resume_compare(was, "state.json", now, &log));
+    assert_int_equal(h.warnings, 0);
+    json_object_set_new(was, "threads", json_integer(8));
+    json_object_set_new(was, "kernels", json_string("v9"));
+    json_object_del(was, "ranks");
+    assert_ok(cpl_resume_compare(was, "state.json", now, &log));
+    assert_int_equal(h.warnings, 1);
+    assert_non_null(strstr(h.last, "threads 8 (now 3)"));
+    assert_non_null(strstr(h.last, "kernels v9 (now "));
+    assert_null(strstr(h.last, "ranks"));
+    json_decref(was);
+    json_decref(now);
 }
 
 /* An object of a checkpoint without `gone`, with `name` set to `value`, against the defaults with
@@ -108,7 +187,7 @@ static cpl_status check(const char *gone, const char *name, const char *value, c
     assert_ok(cpl_resume_settings(&object, &made));
     if (gone) assert_int_equal(json_object_del(object, gone), 0);
     if (name) json_object_set_new(object, name, json_string(value));
-    cpl_status status = cpl_resume_check(object, "state.json", &config, &log);
+    cpl_status status = cpl_resume_check(object, "state.json", &config, 1, &log);
     json_decref(object);
     drop(&made);
     drop(&config);
@@ -139,6 +218,8 @@ int main(void)
         cmocka_unit_test(what_changes_no_step_may_change),
         cmocka_unit_test(micro_batches_may_change),
         cmocka_unit_test(what_changes_a_step_may_not),
+        cmocka_unit_test(what_a_value_became_is_no_change),
+        cmocka_unit_test(what_a_run_was_made_with),
         cmocka_unit_test(a_checkpoint_knows_its_settings),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
