@@ -270,6 +270,19 @@ cpl_status cpl_help_verb(FILE *out, const cpl_verb *verb, const char *topic)
     return verb->settings ? print_settings(out, verb, whole) : CPL_OK;
 }
 
+/* Or a section of settings, if it is no verb. */
+static bool is_setting(const char *word)
+{
+    cpl_section sections[CPL_N_SECTIONS];
+    bool found = false;
+    cpl_settings_sections(sections);
+    for (size_t i = 0; i < CPL_N_SECTIONS && !found; i++)
+        found = strcmp(sections[i].name, word) == 0;
+    for (const cpl_verb *const *v = cpl_verbs; *v && found; v++)
+        found = strcmp((*v)->name, word) != 0;
+    return found || cpl_settings_find(NULL, sections, CPL_N_SECTIONS, word, NULL);
+}
+
 /* ---- the verb ---- */
 
 static cpl_status run(const cpl_arguments *args)
@@ -284,6 +297,8 @@ static cpl_status run(const cpl_arguments *args)
         cpl_help_family(stdout, args->words[0]);
         return CPL_OK;
     }
+    if (args->n_words == 1 && is_setting(args->words[0]))
+        return print_topic(stdout, &cpl_verb_train, args->words[0]);
     CPL_TRY(cpl_verb_find(&verb, &used, args->n_words, args->words));
     if (used + 1 < args->n_words)
         return CPL_FAIL(CPL_ERR_USAGE, "help does not take the argument %.100s",
@@ -294,8 +309,10 @@ static cpl_status run(const cpl_arguments *args)
 const cpl_verb cpl_verb_help = {
     .name    = "help",
     .summary = "list the verbs, or describe one of them",
-    .usage   = "[VERB [SECTION, SECTION.NAME or all]]",
-    .about   = "Lists the verbs, or prints what VERB --help [SECTION] prints.",
-    .most    = 4,
-    .run     = run,
+    .usage   = "[VERB [SECTION, SECTION.NAME or all] or SECTION.NAME]",
+    .about =
+        "Lists the verbs, or prints what VERB --help [SECTION] prints; of a setting alone, what "
+        "train --help SECTION.NAME prints.",
+    .most = 4,
+    .run  = run,
 };

@@ -8,13 +8,14 @@
 #include "cli/configure.h"
 #include "cli/output_paths.h"
 #include "cli/terminal/output.h"
+#include "train/loop.h"
 
 static void print_memory(const cpl_plan *plan)
 {
     char words[32];
     double there = cpl_memory_available(), needs = (double)plan->bytes.total;
     if (isinf(there)) return;
-    printf("\nmemory there is now: %s: %s for %s\n", cpl_text_bytes(words, there),
+    printf("\nfree memory: %s: %s for %s\n", cpl_text_bytes(words, there),
            needs > there ? "too little" : "enough",
            plan->input.ranks > 1 ? "one rank of this run" : "this run");
 }
@@ -52,10 +53,22 @@ static cpl_status machine_of(cpl_plan_machine *m, const cpl_arguments *args,
     return CPL_OK;
 }
 
+/* The tokens of a step, whole sequences or not. A batch that train would refuse to divide is planned
+ * too, since the paper's is one. */
+static int64_t tokens_of(const cpl_arguments *args, const cpl_settings *s, int64_t ranks)
+{
+    const cpl_log log = cpl_output_log(stderr);
+    if (cpl_flag_given(args, "--tokens")) return cpl_flag_int(args, "--tokens");
+    if (ranks == 1 || cpl_train_check_batch(s, ranks) == CPL_OK) return 0;
+    cpl_log_warn(&log, "%s: train refuses this, the plan is that of the mean rank",
+                 cpl_last_error());
+    return s->data.batch_tokens;
+}
+
 static cpl_status make(cpl_plan *plan, const cpl_arguments *args, cpl_settings *settings)
 {
     cpl_plan_run_for what = {.ranks = cpl_flag_int(args, "--ranks")};
-    if (cpl_flag_given(args, "--tokens")) what.batch_tokens = cpl_flag_int(args, "--tokens");
+    what.batch_tokens     = tokens_of(args, settings, what.ranks);
     CPL_TRY(machine_of(&what.machine, args, &settings->compute));
     return cpl_plan_run(plan, settings, &what);
 }

@@ -214,6 +214,28 @@ static cpl_status resume(const cpl_arguments *args, const char *run, cpl_group *
     return status;
 }
 
+static bool sets(const cpl_arguments *args, const char *name)
+{
+    for (int i = 0; i < args->n_sets; i++)
+        if (strncmp(args->sets[i], name, strlen(name)) == 0 && args->sets[i][strlen(name)] == '=')
+            return true;
+    return false;
+}
+
+/* A short run on the command line takes the warm-up of a long configuration with it. */
+static void shorten_warmup(cpl_settings *s, const cpl_arguments *args, cpl_log log)
+{
+    const int64_t was = s->train.warmup_steps;
+    if (was < s->train.steps || !sets(args, "train.steps") || sets(args, "train.warmup_steps"))
+        return;
+    s->train.warmup_steps = s->train.steps / 10;
+    cpl_log_info(
+        &log,
+        "train.warmup_steps is %lld, a tenth of train.steps %lld: the configuration's %lld "
+        "leave no room",
+        (long long)s->train.warmup_steps, (long long)s->train.steps, (long long)was);
+}
+
 static cpl_status print_config(const cpl_arguments *args)
 {
     cpl_configuration c;
@@ -221,6 +243,7 @@ static cpl_status print_config(const cpl_arguments *args)
     CPL_TRY(cpl_configure(&c, args->n_words ? args->words[0] : NULL, args));
     cpl_status status = cpl_yaml_absolute(&c.settings, c.sections, CPL_N_SECTIONS);
     if (status == CPL_OK) {
+        shorten_warmup(&c.settings, args, cpl_output_log(stderr));
         cpl_yaml_write(&text, &c.settings, c.sections, CPL_N_SECTIONS, true);
         status = cpl_text_status(&text);
     }
@@ -251,7 +274,7 @@ static cpl_status list_inputs(const char *what, const cpl_strings *inputs)
 
 /* The settings as the run would resolve them. Data is opened only if the vocabulary is recorded in
  * token shards alone. Opening writes nothing. */
-static cpl_status resolve(cpl_configuration *c, const char *run, const char *from)
+static cpl_status resolve(cpl_configuration *c, const char *run, const char *from, int64_t ranks)
 {
     cpl_log log         = cpl_ranks_log(stdout);
     cpl_run nowhere     = {.folder = (char *)(uintptr_t)run};
@@ -265,6 +288,8 @@ static cpl_status resolve(cpl_configuration *c, const char *run, const char *fro
     if (s->model.vocab_size == CPL_UNSET && !data.vocab_size)
         CPL_TRY_DONE(cpl_train_data_open(&data, s, &nowhere, NULL, &log));
     CPL_TRY_DONE(cpl_train_resolve_vocabulary(s, data.vocab_size, data.eos));
+    cpl_train_resolve_machine(s, ranks, false);
+    cpl_train_announce(s, &log);
 done:
     cpl_train_data_close(&data);
     cpl_hf_close(hf);
@@ -288,7 +313,7 @@ static cpl_status dry_run(cpl_configuration *c, const char *run, const char *fro
     cpl_plan plan;
     cpl_text text = {0};
     CPL_TRY(check_tasks(s));
-    CPL_TRY(resolve(c, run, from));
+    CPL_TRY(resolve(c, run, from, world ? world->size : 1));
     CPL_TRY(plan_of(&plan, s, world));
     cpl_plan_text(&text, &plan);
     cpl_status status = cpl_text_status(&text);
@@ -313,12 +338,13 @@ static cpl_status begin(const cpl_arguments *args, cpl_group *world)
     const char *out = cpl_flag_text(args, "--out"), *from = cpl_flag_text(args, "--from");
     if (args->n_words == 0)
         return CPL_FAIL(CPL_ERR_USAGE,
-                        "train needs a configuration file, or --resume RUN (--print-config writes "
-                        "a file to begin with)");
+                        "train needs a configuration file, or --resume RUN (couplet train "
+                        "--print-config > my.yaml writes a file to begin with)");
     char *run = out ? cpl_text_copy(out) : default_run(args->words[0]);
     if (!run) return CPL_ERR_MEMORY;
     cpl_status status = cpl_configure(&c, args->words[0], args);
     if (status == CPL_OK) status = cpl_yaml_absolute(&c.settings, c.sections, CPL_N_SECTIONS);
+    if (status == CPL_OK) shorten_warmup(&c.settings, args, cpl_ranks_log(stdout));
     status = together(world, status);
     if (status == CPL_OK)
         status = cpl_flag_on(args, "--dry-run") ? dry_run(&c, run, from, world)

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/arena.h"
+#include "train/config/settings.h"
 
 cpl_setting cpl_flag_as_setting(const cpl_flag *flag)
 {
@@ -51,6 +52,26 @@ static cpl_status no_such_flag(const cpl_verb *verb, const char *word)
                     name, verb->name);
 }
 
+/* Refuses a setting without --set, or in several words: `word` begins with its name. */
+static cpl_status check_no_setting(const cpl_verb *verb, const char *word, int n_more,
+                                   char *const *more)
+{
+    char name[CPL_SETTING_NAME_BYTES];
+    cpl_section sections[CPL_N_SECTIONS];
+    const size_t length = strcspn(word, "=");
+    const char *value   = word + length + (word[length] == '=');
+    if (find_flag(verb, "--set", strlen("--set")) < 0 || length >= sizeof name) return CPL_OK;
+    memcpy(name, word, length);
+    name[length] = '\0';
+    cpl_settings_sections(sections);
+    if (!cpl_settings_find(NULL, sections, CPL_N_SECTIONS, name, NULL)) return CPL_OK;
+    for (int i = 0; i < n_more && !*value && more[i][0] != '-'; i++)
+        value = more[i] + (more[i][0] == '=');
+    return CPL_FAIL(CPL_ERR_USAGE,
+                    "a setting is given in one word after --set: did you mean --set %s=%.100s?",
+                    name, *value ? value : "VALUE");
+}
+
 /* Takes `text` as the value of flag `f`, checking it. */
 static cpl_status take_value(cpl_arguments *args, size_t f, const char *text)
 {
@@ -75,7 +96,11 @@ static cpl_status take_flag(cpl_arguments *args, int *at, int count, char *const
 {
     const char *word = words[*at], *equals = strchr(word, '=');
     int f = find_flag(args->verb, word, equals ? (size_t)(equals - word) : strlen(word));
-    if (f < 0) return no_such_flag(args->verb, word);
+    if (f < 0) {
+        CPL_TRY(check_no_setting(args->verb, word + strspn(word, "-"), count - *at - 1,
+                                 words + *at + 1));
+        return no_such_flag(args->verb, word);
+    }
     const cpl_flag *flag = &args->verb->flags[f];
     if (args->flag[f].given && flag->kind != CPL_FLAG_SET)
         return CPL_FAIL(CPL_ERR_USAGE, "%s is given twice", flag->name);
@@ -88,6 +113,8 @@ static cpl_status take_flag(cpl_arguments *args, int *at, int count, char *const
         return CPL_FAIL(CPL_ERR_USAGE, "%s needs a value: %s %s", flag->name, flag->name,
                         flag->value_name);
     if (flag->kind == CPL_FLAG_SET) {
+        if (!strchr(value, '='))
+            CPL_TRY(check_no_setting(args->verb, value, count - *at - 1, words + *at + 1));
         args->sets[args->n_sets++] = value;
         return CPL_OK;
     }
@@ -113,8 +140,10 @@ static cpl_status take_all(cpl_arguments *args, int count, char *const *words)
             flags = false;
         else if (flags && word[0] == '-' && word[1] != '\0')
             CPL_TRY(take_flag(args, &at, count, words));
-        else
+        else {
+            if (flags) CPL_TRY(check_no_setting(args->verb, word, count - at - 1, words + at + 1));
             args->words[args->n_words++] = word;
+        }
     }
     return CPL_OK;
 }

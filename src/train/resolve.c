@@ -71,13 +71,26 @@ cpl_status cpl_train_check_router(const cpl_settings *s)
     return CPL_OK;
 }
 
+/* The multiples of `unit` tokens around data.batch_tokens, in words. */
+static const char *nearest_batch(char out[64], const cpl_settings *s, int64_t unit)
+{
+    const long long less = s->data.batch_tokens / unit * unit, more = less + unit;
+    if (less > 0)
+        snprintf(out, 64, "%lld or %lld", less, more);
+    else
+        snprintf(out, 64, "%lld", more);
+    return out;
+}
+
 static cpl_status check_batch(const cpl_settings *s)
 {
     int64_t sequences = s->data.batch_tokens / s->data.seq_len;
+    char fitting[64];
     if (s->data.batch_tokens % s->data.seq_len != 0 || sequences == 0)
         return CPL_FAIL(CPL_ERR_INPUT,
-                        "data.batch_tokens %lld is not a multiple of data.seq_len %lld",
-                        (long long)s->data.batch_tokens, (long long)s->data.seq_len);
+                        "data.batch_tokens %lld is not a multiple of data.seq_len %lld; %s is",
+                        (long long)s->data.batch_tokens, (long long)s->data.seq_len,
+                        nearest_batch(fitting, s, s->data.seq_len));
     if (s->train.micro_batch && sequences % s->train.micro_batch != 0)
         return CPL_FAIL(CPL_ERR_INPUT,
                         "train.micro_batch %lld does not divide the %lld sequences of a batch",
@@ -120,10 +133,13 @@ cpl_status cpl_train_check_batch(const cpl_settings *s, int64_t ranks)
 {
     const int64_t sequences = s->data.batch_tokens / s->data.seq_len, own = sequences / ranks;
     const int64_t micro = s->train.micro_batch ? s->train.micro_batch : own;
+    const int64_t unit  = (s->train.micro_batch ? micro : 1) * ranks * s->data.seq_len;
+    char fitting[64];
     if (own == 0 || sequences % ranks != 0)
         return CPL_FAIL(CPL_ERR_INPUT,
-                        "data.batch_tokens is %lld sequences, which do not divide among %lld ranks",
-                        (long long)sequences, (long long)ranks);
+                        "data.batch_tokens is %lld sequences, which do not divide among %lld "
+                        "ranks; data.batch_tokens=%s does",
+                        (long long)sequences, (long long)ranks, nearest_batch(fitting, s, unit));
     if (own % micro != 0)
         return CPL_FAIL(CPL_ERR_INPUT,
                         "train.micro_batch %lld does not divide the %lld sequences that each of "

@@ -296,7 +296,8 @@ static void refuses_as_training_does(void **unused)
     assert_fails(CPL_ERR_INPUT, "dist.expert_parallel is 3; it must divide",
                  cpl_plan_run(&plan, &s, &(cpl_plan_run_for){.ranks = 6}));
     s.dist.expert_parallel = 1;
-    assert_fails(CPL_ERR_INPUT, "2048 sequences, which do not divide among 3 ranks",
+    assert_fails(CPL_ERR_INPUT,
+                 "2048 sequences, which do not divide among 3 ranks; data.batch_tokens=",
                  cpl_plan_run(&plan, &s, &(cpl_plan_run_for){.ranks = 3}));
     assert_fails(CPL_ERR_INPUT, "2048 sequences, which do not divide among 4096 ranks",
                  cpl_plan_run(&plan, &s, &(cpl_plan_run_for){.ranks = 4096}));

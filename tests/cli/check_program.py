@@ -176,6 +176,15 @@ def check_settings():
     for name in ("train.steps=3", "erc.start_step=1", "data.seed=1"):
         expect(["grad", "x", "--tokens", "t", "--out", "o", "--set", name], 2,
                err=f"grad does not use --set {name}")
+    for words in (["train.steps=3"], ["--train.steps=3"], ["--train.steps", "3"], ["--set", "train.steps", "=", "3"],
+                  ["--set", "train.steps", "3"], ["--set", "train.steps", "=3"]):
+        for verb in ("train", "plan", "eval"):
+            expect([verb, "c.yaml", *words], 2, err="did you mean --set train.steps=3?")
+    expect(["compare", "train.steps=3"], 1, err="train.steps=3: ")  # has no settings: the name of a run
+    expect(["train"], 2, err="couplet train --print-config > my.yaml")
+    for topic in ("erc.alpha", "erc"):
+        same_help = run("train", "--help", topic).stdout
+        check(run("help", topic).stdout == same_help != "", f"help {topic} is not train --help {topic}")
     expect(["train", "--print-config", "--resume", "x"], 2, err="cannot be given together")
     expect(["train", "--resume", "x", "--dry-run"], 2, err="cannot be given together")
     encode = ["tokenize", "encode", "--tokenizer", "T", "--ids"]

@@ -108,6 +108,26 @@ def check_dry_run(folder):
     check("1 document file of" in out, f"--dry-run: {out}")
 
 
+def check_shown_before(folder):
+    """--dry-run warns of what the run warns of; a short run shortens the warm-up of its configuration."""
+    def warnings(*words):
+        said = good("train", folder / "c.yaml", "--out", folder / "warned", *words).splitlines()
+        return [line for line in said if line.startswith("warning: ") and "steps took" not in line]
+    settings = sets("erc.alpha=2", "model.n_shared_experts=1")
+    before = warnings("--dry-run", *settings)
+    check(len(before) == 2 and before == warnings(*settings), f"--dry-run warns of {before}")
+    out = good("train", folder / "c.yaml", "--out", folder / "short", *sets("train.steps=2"))
+    check("train.warmup_steps is 0, a tenth of train.steps 2" in out, f"a short run: {out}")
+    check("    warmup_steps: 0\n" in (folder / "short" / "config.yaml").read_text(), "a short run: config.yaml")
+    printed = good("train", folder / "c.yaml", "--print-config", *sets("train.steps=2"))
+    check("    warmup_steps: 0\n" in printed, "a short run: --print-config")
+    kept = good("train", folder / "c.yaml", "--out", folder / "kept", *sets("train.steps=3"))
+    check("warmup_steps" not in kept, f"a warm-up that leaves room: {kept}")
+    refuse(folder, 1, ["train.warmup_steps 5 leaves nothing of train.steps 3"], "train.steps=3", "train.warmup_steps=5")
+    bad(1, ["train.warmup_steps 2 leaves nothing of train.steps 2"], "train", "--resume", folder / "kept",
+        *sets("train.steps=2"))
+
+
 def check_clean(folder, a):
     """Anyone can compute erc_clean again from the checkpoint, and the loss of a batch."""
     rows = {"input_ids": [[(7 * i + r) % 300 for i in range(12)] for r in range(3)]}
@@ -304,6 +324,8 @@ def check_refusals(folder):
     refuse(folder, 1, ["train.micro_batch"], "train.micro_batch=3")
     refuse(folder, 1, ["max_position_embeddings"], "data.seq_len=128", "data.batch_tokens=128")
     refuse(folder, 1, ["train.warmup_steps"], "train.warmup_steps=12")
+    refuse(folder, 1, ["data.batch_tokens 40 is not a multiple of data.seq_len 16; 32 or 48 is"], "data.batch_tokens=40")
+    refuse(folder, 1, ["data.batch_tokens 3 is not a multiple of data.seq_len 16; 16 is"], "data.batch_tokens=3")
     refuse(folder, 1, ["not enough memory"], "model.hidden_size=65536",
            "model.intermediate_size=65536", "model.num_experts=1024")
     refuse(folder, 1, ["data.train is not set"], "data.train=[]")
@@ -412,6 +434,7 @@ def main():
         check_refusals(folder)
         check_bad_data(folder)
         check_dry_run(folder)
+        check_shown_before(folder)
     return finish()
 
 

@@ -9,7 +9,7 @@ import shutil
 import sys
 
 from inputs import GOLDEN, TRAIN_TOKENIZER, files_of, read_json
-from program import bad, check, finish, in_json, output, run, run_bytes, same, scratch_folder
+from program import apart, bad, check, finish, in_json, output, run, run_bytes, same, scratch_folder
 
 CONFIGS = pathlib.Path("configs").resolve()
 
@@ -62,7 +62,10 @@ def check_plan_of_ranks():
     bad(1, "dist.expert_parallel is 7; it must divide the number of ranks, 28, and model.num_experts, 256",
         "plan", config, "--ranks", "28", "--expert-parallel", "7")
     bad(1, "it must divide the number of ranks, 4,", "plan", config, "--ranks", "4", "--expert-parallel", "8")
-    bad(1, "736 sequences, which do not divide among 64 ranks", "plan", config, "--ranks", "64")
+    out, err = apart("plan", config, "--ranks", 64, "--expert-parallel", 8, *SPEED)  # the paper's C.2
+    check("0.7246 %" in out and "free memory: " in out, f"the paper's ranks: {out}")
+    check("736 sequences, which do not divide among 64 ranks; data.batch_tokens=2883584 or 3145728 does" in err,
+          f"the paper's ranks: {err}")
     bad(1, "model.router is aoe", "plan", config, "--ranks", "2", "--expert-parallel", "2", "--set",
         "model.router=aoe", "--set", "erc.weight=0", "--set", "z.weight=0")
     bad(2, "--dp", "plan", config, "--dp", "2")
