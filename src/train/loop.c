@@ -64,6 +64,7 @@ static cpl_status one_step(cpl_trainer *t, bool with_figures)
     t->done       = m->step;
     m->step_s     = cpl_seconds_now() - begin;
     m->peak_share = work_of(s, m->aux[CPL_AUX_ERC].weight) / m->step_s / t->peak;
+    if (t->pace.warned) m->peak_share = NAN; /* beside other work the peak is none */
     t->unlogged++;
     t->unlogged_s += m->step_s;
     return CPL_OK;

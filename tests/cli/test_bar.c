@@ -34,8 +34,39 @@ static void steady(void **state)
     assert_true(cpl_progress_speed(&p, 0) == later); /* a step without a speed counts for nothing */
 }
 
+/* What a step with this share of the peak prints. */
+static void line_of(char out[256], double peak_share)
+{
+    char path[300];
+    cpl_progress p = {.log_every = 1, .last_step = 2};
+    cpl_metrics m  = {.step = 1, .tokens = 100, .step_s = 1, .peak_share = peak_share};
+    snprintf(path, sizeof path, "%s/line", scratch_folder());
+    fflush(stdout);
+    const int kept = dup(STDOUT_FILENO);
+    assert_non_null(freopen(path, "w+", stdout));
+    cpl_progress_step(&p, &m);
+    rewind(stdout);
+    out[fread(out, 1, 255, stdout)] = '\0';
+    fflush(stdout);
+    assert_int_equal(dup2(kept, STDOUT_FILENO), STDOUT_FILENO);
+    close(kept);
+}
+
+/* A share that is not known, beside other work, is left out. */
+static void unknown_share(void **state)
+{
+    char line[256];
+    (void)state;
+    line_of(line, 0.5);
+    assert_non_null(strstr(line, "50% of peak"));
+    line_of(line, (double)NAN);
+    assert_non_null(strstr(line, "tok/s"));
+    assert_null(strstr(line, "peak"));
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(mean_of_all), cmocka_unit_test(steady)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(mean_of_all), cmocka_unit_test(steady),
+                                       cmocka_unit_test(unknown_share)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

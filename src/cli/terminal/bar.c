@@ -143,7 +143,8 @@ static fields fields_of_step(const cpl_progress *p, const cpl_metrics *m)
     for (int i = 0; i < CPL_N_AUX_LOSSES; i++)
         if (m->aux[i].computed && m->aux[i].weight > 0)
             add(&f, "  %s %#.3g", cpl_aux_losses[i].name, m->aux[i].value);
-    add(&f, "  grad %.2f  %.0f%% of peak", m->grad_norm, 100 * share);
+    add(&f, "  grad %.2f", m->grad_norm);
+    if (isfinite(share)) add(&f, "  %.0f%% of peak", 100 * share);
     return f;
 }
 
