@@ -12,9 +12,10 @@
 
 enum {
     MOST_HOPS    = 10,
-    MOST_TRIES   = 4,    /* after a lost connection without getting on, or when a server fails */
-    MOST_WAITS   = 7,    /* when a server asks to wait */
-    LONGEST_WAIT = 600,  /* seconds a server may ask for */
+    MOST_TRIES   = 4,   /* after a lost connection without getting on, or when a server fails */
+    MOST_WAITS   = 7,   /* when a server asks to wait */
+    LONGEST_WAIT = 600, /* seconds a server may ask for */
+    A_DAY        = 86400,
     GETTING_ON   = 65536 /* bytes after which a lost connection counts as the first one */
 };
 static const double FIRST_WAIT = 0.5; /* seconds; doubled each time */
@@ -140,6 +141,11 @@ static void wait_and_try(cpl_fetch *f)
     cpl_address_host(host, f->url);
     const double own = backed_off(f->tries); /* a date in the past asks for no wait */
     double seconds   = a->retry_after > own ? a->retry_after : own;
+    if (seconds > A_DAY) {
+        stop(f, CPL_FETCH_FAILED, CPL_ERR_IO,
+             "%s asks to wait for more than a day (%ld): try again later", host, a->code);
+        return;
+    }
     if (seconds > LONGEST_WAIT) {
         stop(f, CPL_FETCH_FAILED, CPL_ERR_IO, "%s asks to wait %.0f seconds (%ld): try again then",
              host, seconds, a->code);
