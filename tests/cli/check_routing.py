@@ -210,7 +210,7 @@ def check_bad(work, folder, text):
     (bare / "checksums.json").unlink()
     bad(1, ["bare has no tokenizer.json: name one with --tokenizer"], "inspect", bare, "--text", text)
     other, own = ({**report(of, text, *words)[0]["routing"], "model": ""} for of, words in
-                  ((bare, ("--tokenizer", work / "T.json")), (folder / "last", ())))
+                  ((bare, ("--tokenizer", work / "T.json")), (folder / "last", ("--window", 64))))
     check(other == own, "a tokenizer of another place does not take the place of the folder's")
     bad(2, ["--tokenizer", "give --text too"], "inspect", folder, "--tokenizer", work / "T.json")
     config = read_json(bare / "config.json")
