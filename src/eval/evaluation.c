@@ -226,72 +226,46 @@ static cpl_status look(cpl_evaluation *e, cpl_task_evaluation *one)
     return status;
 }
 
-/* Logs what a task without rows needs, a line each. */
-static void say_missing(const cpl_selected *what, const char *wanted,
-                        const cpl_questions_options *options)
-{
-    const bool samples = cpl_questions_of_samples(options);
-    if (options->log)
-        cpl_log_warn(options->log, "there are no rows of %s%s%s: put into %s/%s/ the file %s",
-                     what->key, samples ? " among the samples that come with the program" : " in ",
-                     samples ? "" : options->data, samples ? "DIR" : options->data, what->task->id,
-                     wanted);
-}
-
-/* The failure that names the tasks without rows. `rest`: the others were evaluated. */
-static cpl_status fail_missing(const cpl_evaluation *e, int64_t n, bool rest)
+/* The failure that names the tasks without rows. */
+static cpl_status fail_missing(const cpl_evaluation *e, const char *others)
 {
     cpl_text names = {0};
     for (int64_t i = 0; i < e->count; i++)
         if (e->at[i].missing)
             cpl_text_printf(&names, "%s%s", names.length ? ", " : "", e->at[i].what->key);
     cpl_status status = cpl_text_status(&names);
-    if (status == CPL_OK)
+    if (status == CPL_OK && names.length)
         status =
             CPL_FAIL(CPL_ERR_INPUT,
-                     "there are no rows of %lld task%s%s: %s; %s DIR names a folder of yours with "
-                     "their files, "
-                     "and `couplet eval --list` where they are published",
-                     (long long)n, n == 1 ? "" : "s", rest ? ", and the others were evaluated" : "",
-                     names.bytes, cpl_questions_data_word(&e->options));
+                     "there are no rows of %s%s; %s DIR names a folder of yours with their files, "
+                     "and `couplet eval --list` lists where they are published",
+                     names.bytes, others, cpl_questions_data_word(&e->options));
     cpl_text_free(&names);
     return status;
 }
 
-static int64_t count_missing(const cpl_evaluation *e)
-{
-    int64_t n = 0;
-    for (int64_t i = 0; i < e->count; i++) n += e->at[i].missing;
-    return n;
-}
-
 cpl_status cpl_evaluation_missing(const cpl_evaluation *e)
 {
-    const int64_t n = count_missing(e);
-    return n ? fail_missing(e, n, true) : CPL_OK;
+    return fail_missing(e, ", and the other tasks were evaluated");
 }
 
-/* Finds the tasks without rows. They are an error if there are no others, and in a training run.
- * For a single task the error of the reading is more precise. */
+/* Finds the tasks without rows, and logs what each needs. They are an error if there are no others,
+ * and in a training run. For a single task the error of the reading is enough. */
 static cpl_status check_rows(cpl_evaluation *e)
 {
-    cpl_text wanted     = {0};
-    cpl_status status   = CPL_OK;
     const int64_t asked = count_evaluated(e->selection);
+    int64_t missing     = 0;
     for (int64_t i = 0; i < e->count && asked > 1; i++) {
-        cpl_task_evaluation *one = &e->at[i];
-        if (!is_evaluated(one->what)) continue;
-        cpl_text_clear(&wanted);
-        CPL_TRY_DONE(
-            cpl_questions_missing(&wanted, one->what->task, one->what->profile, &e->options));
-        one->missing = wanted.length > 0;
-        if (one->missing) say_missing(one->what, wanted.bytes, &e->options);
+        const cpl_selected *what = e->at[i].what;
+        if (!is_evaluated(what)) continue;
+        bool there;
+        CPL_TRY(cpl_questions_there(&there, what->task, what->profile, &e->options));
+        if (there) continue;
+        if (e->options.log) cpl_log_warn(e->options.log, "%s", cpl_last_error());
+        e->at[i].missing = true;
+        missing++;
     }
-    const int64_t n = count_missing(e);
-    if (n && (n == asked || e->options.of_run)) status = fail_missing(e, n, false);
-done:
-    cpl_text_free(&wanted);
-    return status;
+    return missing == asked || e->options.of_run ? fail_missing(e, "") : CPL_OK;
 }
 
 cpl_status cpl_evaluation_open(cpl_evaluation *e, const cpl_selection *selection,

@@ -244,31 +244,33 @@ void cpl_questions_leave_out(cpl_questions *q, const bool *bad)
 /* ---- missing rows ---- */
 
 /* The split of the questions, and that of the few-shot examples, which may be in `own` too. */
-static cpl_status append_missing(cpl_text *out, const cpl_reading *r)
+static cpl_status find_splits(bool *there, const cpl_reading *r)
 {
     const cpl_split *splits[]  = {r->resolved->split, r->resolved->fewshot_split};
     const char *const places[] = {r->options->data, r->options->own};
-    bool there                 = true;
-    for (int i = 0; there && i < (cpl_reading_shows(r) ? 2 : 1); i++) {
-        there = false;
-        for (int k = 0; k <= i && places[k] && !there; k++) {
+    *there                     = true;
+    for (int i = 0; *there && i < (cpl_reading_shows(r) ? 2 : 1); i++) {
+        *there = false;
+        for (int k = 0; k <= i && places[k] && !*there; k++) {
             cpl_split_files files;
             CPL_TRY(cpl_split_find(&files, r->task, splits[i], places[k]));
-            there = files.source >= 0;
+            *there = files.source >= 0;
             cpl_split_files_free(&files);
         }
-        if (!there) cpl_split_append_files(out, r->task, splits[i]);
+        if (*there) continue;
+        cpl_status status = cpl_split_missing(r->task, splits[i], r->options);
+        if (status != CPL_ERR_INPUT) return status;
     }
-    return cpl_text_status(out);
+    return CPL_OK;
 }
 
-cpl_status cpl_questions_missing(cpl_text *wanted, const cpl_task *task, const cpl_profile *profile,
-                                 const cpl_questions_options *options)
+cpl_status cpl_questions_there(bool *there, const cpl_task *task, const cpl_profile *profile,
+                               const cpl_questions_options *options)
 {
     cpl_questions q;
     cpl_reading r;
     cpl_status status = start(&r, &q, task, profile, options);
-    if (status == CPL_OK) status = append_missing(wanted, &r);
+    if (status == CPL_OK) status = find_splits(there, &r);
     cpl_questions_free(&q);
     return status;
 }

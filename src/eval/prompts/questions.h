@@ -99,11 +99,11 @@ const char *cpl_questions_data_word(const cpl_questions_options *options);
 /* What can be done about a bad row, besides mending it; NULL: nothing. */
 const char *cpl_questions_skip_advice(const cpl_questions_options *options);
 
-/* Appends the files that are needed, and where they are published, if a split that
- * cpl_questions_read needs has no rows; nothing if all have rows. */
-CPL_NODISCARD cpl_status cpl_questions_missing(cpl_text *wanted, const cpl_task *task,
-                                               const cpl_profile *profile,
-                                               const cpl_questions_options *options);
+/* Sets whether all splits that cpl_questions_read needs have rows. If not, cpl_last_error names the
+ * files, and where they are published. */
+CPL_NODISCARD cpl_status cpl_questions_there(bool *there, const cpl_task *task,
+                                             const cpl_profile *profile,
+                                             const cpl_questions_options *options);
 
 /* Sets how many rows of the profile's split are in the files of `data`, -1 if there is no file, and
  * how many of them are bad; for --list. Only CPL_ERR_MEMORY and CPL_ERR_IO. */
