@@ -25,7 +25,7 @@ from check_bare_packages import APT, MIRROR, QUIET, here  # noqa: E402
 from check_bare_wheels import INSIDE, show  # noqa: E402
 
 COLUMNS, ERASE, MARK = 80, "\r\x1b[K", "@line@"
-PATH = "/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin"
+PATH = "/opt/env/bin:/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin"
 RUN, OTHER = "runs/demo/coupled", "runs/demo/vanilla"
 FEW = "--set train.steps=20 --set train.warmup_steps=2 --set checkpoint.every=20"
 
@@ -119,8 +119,9 @@ def on_terminal(root, text, user):
     return sent.decode(errors="replace").replace("\r\n", "\n")
 
 
-# What only root can do, and README says in a sentence, after the demonstration.
-AS_ROOT = ("apt-get -q -y --no-install-recommends install openmpi-bin libopenmpi-dev python3-matplotlib > /tmp/apt.log 2>&1\n"
+# What only root can do, and README says in a sentence, after the demonstration. Debian's own matplotlib is too old.
+AS_ROOT = ("apt-get -q -y --no-install-recommends install openmpi-bin libopenmpi-dev python3-venv > /tmp/apt.log 2>&1\n"
+           "python3 -m venv /opt/env && /opt/env/bin/pip install -q matplotlib > /tmp/pip.log 2>&1\n"
            "make install > /tmp/install.log 2>&1 || tail /tmp/install.log\n")
 
 
