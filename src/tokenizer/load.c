@@ -246,6 +246,48 @@ static cpl_status read_tokenizer_json(cpl_tokenizer *t, const json_t *root, cons
     return cpl_tokenizer_check_words(t, path);
 }
 
+/* Sets `out` to the first of the NULL-terminated `names` that is in `folder`, "" if none is. */
+static void find_in(cpl_text *out, const char *folder, size_t folder_length,
+                    const char *const *names)
+{
+    for (; *names; names++) {
+        struct stat info;
+        cpl_text_clear(out);
+        cpl_text_printf(out, "%.*s/%s", (int)folder_length, folder, *names);
+        if (!out->failed && stat(out->bytes, &info) == 0 && S_ISREG(info.st_mode)) return;
+    }
+    cpl_text_clear(out);
+}
+
+static const char *const tokenizer_names[] = {"tokenizer.json", NULL};
+static const char *const vocab_names[]     = {"encoder.json", "vocab.json", NULL};
+static const char *const merges_names[]    = {"vocab.bpe", "merges.txt", NULL};
+
+static const char *base_name(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    return slash ? slash + 1 : path;
+}
+
+/* Refuses what Transformers before version 5 wrote beside a pair: tokens of which the pair knows nothing. */
+static cpl_status refuse_added(const char *merges_path)
+{
+    static const char *const names[] = {"added_tokens.json", NULL};
+    const char *name                 = base_name(merges_path);
+    cpl_text added                   = {0};
+    const bool bare                  = name == merges_path;
+    find_in(&added, bare ? "." : merges_path, bare ? 1 : (size_t)(name - merges_path - 1), names);
+    cpl_status status = cpl_text_status(&added);
+    if (status == CPL_OK && added.length > 0)
+        status =
+            CPL_FAIL(CPL_ERR_INPUT,
+                     "%s: added tokens in a file of their own are not read: load the folder with "
+                     "AutoTokenizer of Transformers and save it, which writes a tokenizer.json",
+                     added.bytes);
+    cpl_text_free(&added);
+    return status;
+}
+
 /* GPT-2's form: `vocab` is the whole first file. It lists <|endoftext|> like any other entry; that
  * is an added special token. */
 static cpl_status read_gpt2_pair(cpl_tokenizer *t, json_t *vocab, const char *path,
@@ -254,7 +296,8 @@ static cpl_status read_gpt2_pair(cpl_tokenizer *t, json_t *vocab, const char *pa
     cpl_text lines    = {0};
     json_t *added     = NULL;
     const json_t *end = json_object_get(vocab, "<|endoftext|>");
-    cpl_status status = cpl_file_read(&lines, merges_path, CPL_TOKEN_FILE_MAX);
+    cpl_status status = refuse_added(merges_path);
+    if (status == CPL_OK) status = cpl_file_read(&lines, merges_path, CPL_TOKEN_FILE_MAX);
     if (status != CPL_OK) goto done;
     t->hash = XXH3_64bits_withSeed(lines.bytes ? lines.bytes : "", lines.length, t->hash);
     if (json_is_integer(end))
@@ -292,29 +335,6 @@ done:
     json_decref(root);
     cpl_text_free(&text);
     return status;
-}
-
-/* Sets `out` to the first of the NULL-terminated `names` that is in `folder`, "" if none is. */
-static void find_in(cpl_text *out, const char *folder, size_t folder_length,
-                    const char *const *names)
-{
-    for (; *names; names++) {
-        struct stat info;
-        cpl_text_clear(out);
-        cpl_text_printf(out, "%.*s/%s", (int)folder_length, folder, *names);
-        if (!out->failed && stat(out->bytes, &info) == 0 && S_ISREG(info.st_mode)) return;
-    }
-    cpl_text_clear(out);
-}
-
-static const char *const tokenizer_names[] = {"tokenizer.json", NULL};
-static const char *const vocab_names[]     = {"encoder.json", "vocab.json", NULL};
-static const char *const merges_names[]    = {"vocab.bpe", "merges.txt", NULL};
-
-static const char *base_name(const char *path)
-{
-    const char *slash = strrchr(path, '/');
-    return slash ? slash + 1 : path;
 }
 
 static bool is_merges_name(const char *name)

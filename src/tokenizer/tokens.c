@@ -131,6 +131,16 @@ static cpl_status check_place(const cpl_tokenizer *t, const json_t *vocab, const
     return CPL_OK;
 }
 
+/* The library passes over a token that is listed again, which moves the ids of those after it. */
+static cpl_status check_once(json_t *seen, const char *content, const char *path)
+{
+    if (json_object_get(seen, content))
+        return CPL_FAIL(CPL_ERR_INPUT,
+                        "%s: added token \"%.100s\" is listed twice: keep one of its entries", path,
+                        content);
+    return json_object_set_new(seen, content, json_true()) == 0 ? CPL_OK : CPL_ERR_MEMORY;
+}
+
 static cpl_status check_switches(const json_t *entry, const char *content, const char *path)
 {
     static const char *const names[] = {"single_word", "lstrip", "rstrip"};
@@ -181,15 +191,21 @@ static cpl_status read_all_added(cpl_tokenizer *t, const json_t *vocab, const js
 {
     cpl_status status = CPL_OK;
     cpl_nfc nfc       = {0};
+    json_t *seen      = NULL;
     int64_t beyond    = 0;
     size_t n          = json_array_size(added);
     if (n == 0) return CPL_OK;
     t->raw.at        = cpl_alloc(n * sizeof *t->raw.at);
     t->normalized.at = cpl_alloc(n * sizeof *t->normalized.at);
     if (!t->raw.at || !t->normalized.at) return CPL_ERR_MEMORY;
-    for (size_t i = 0; i < n; i++)
-        CPL_TRY_DONE(read_added(t, &nfc, vocab, json_array_get(added, i), &beyond, path));
+    seen = json_object();
+    for (size_t i = 0; i < n; i++) {
+        const json_t *entry = json_array_get(added, i);
+        CPL_TRY_DONE(check_once(seen, json_string_value(json_object_get(entry, "content")), path));
+        CPL_TRY_DONE(read_added(t, &nfc, vocab, entry, &beyond, path));
+    }
 done:
+    json_decref(seen);
     cpl_nfc_free(&nfc);
     return status;
 }

@@ -204,6 +204,13 @@ static void other_forms_of_the_file_give_the_same(void **state)
     encode(folder, &got, text, strlen(text));
     assert_int_equal(got.count, want.count);
     assert_memory_equal(got.at, want.at, (size_t)got.count * sizeof *got.at);
+    snprintf(path, sizeof path, "%s/added_tokens.json", folder);
+    json_t *added = json_pack("{s:i}", "<pad>", 384);
+    assert_int_equal(json_dump_file(added, path, 0), 0);
+    json_decref(added);
+    cpl_tokenizer *t;
+    assert_fails(CPL_ERR_INPUT, "added_tokens.json: added tokens", cpl_tokenizer_load(&t, folder));
+    assert_int_equal(remove(path), 0);
     json_object_set_new(model, "merges", arrays);
     encode(write_json(root), &got, text, strlen(text));
     assert_int_equal(got.count, want.count);
@@ -265,6 +272,9 @@ static const refusal refusals[] = {
     {"", "added_tokens",
      "[{\"id\": 385, \"content\": \"b c\"}, {\"id\": 384, \"content\": \"a b\"}]",
      "\"b c\" has the id 385, but Hugging Face's tokenizers gives it 384"},
+    {"", "added_tokens",
+     "[{\"id\": 384, \"content\": \"b c\"}, {\"id\": 385, \"content\": \"b c\"}]",
+     "\"b c\" is listed twice"},
     {"", "added_tokens", "[{\"content\": \"new\"}]", "\"new\""},
     {"", "added_tokens", "[{\"id\": 384, \"content\": \"new\", \"lstrip\": true}]", "lstrip"},
     {"", "added_tokens", "[{\"id\": 384, \"content\": \"new\", \"single_word\": true}]",
