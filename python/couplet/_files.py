@@ -38,6 +38,8 @@ def read(path: Path, largest: int = LARGEST_TEXT) -> bytes:
             if not stat.S_ISREG(found.st_mode):
                 raise BadFile("it is no regular file")
             blob = file.read(largest + 1) if found.st_size <= largest else b""
+    except MemoryError:
+        raise BadFile("not enough memory") from None
     except (OSError, ValueError) as error:  # ValueError: a name with a NUL
         raise BadFile(f"it cannot be read: {getattr(error, 'strerror', None) or error}") from None
     if found.st_size > largest or len(blob) > largest:
@@ -51,6 +53,8 @@ def parse(text: Union[str, bytes]) -> Any:
         return json.loads(text)
     except UnicodeDecodeError:
         raise BadFile("it is not UTF-8 text") from None
+    except MemoryError:
+        raise BadFile("not enough memory") from None
     except RecursionError:
         raise BadFile("its JSON is nested too deeply") from None
     except ValueError as error:  # JSONDecodeError, and numbers of too many digits
@@ -68,8 +72,10 @@ def shown(text: str) -> str:
 
 
 def say(text: str, file: Optional[TextIO] = None) -> None:
-    """Prints text that may hold what came from a file; by default to standard output."""
-    print(shown(text), file=file or sys.stdout)
+    """Prints text that may hold what came from a file; by default to standard output. What its encoding lacks is escaped."""
+    file = file or sys.stdout
+    encoding = file.encoding or "utf-8"
+    print(shown(text).encode(encoding, "backslashreplace").decode(encoding), file=file)
 
 
 def reason(error: BaseException) -> str:

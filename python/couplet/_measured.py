@@ -49,9 +49,11 @@ def pseudo_code(reports: List[Report]) -> str:
 
 
 def page(path: str) -> str:
-    """Of a file of reports, one a line. BadFile: a line is no report."""
+    """Of a file of reports, one a line. BadFile: it has none, or a line is no report."""
     reports = [_files.parse(line) for line in _files.read(path).splitlines()]
+    if not reports:
+        raise _files.BadFile("it is empty")
     try:
         return times(reports) + "\n\n" + pseudo_code(reports)
-    except (AttributeError, KeyError, StopIteration, TypeError, ValueError, ZeroDivisionError) as error:
+    except Exception as error:
         raise _files.BadFile(f"a line of it is no report of couplet.bench --json: {type(error).__name__} {error}") from None

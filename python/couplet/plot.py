@@ -53,7 +53,7 @@ def charts_of(path: pathlib.Path) -> List[Json]:
         raise CannotDraw("has no series block; write it with --series: couplet inspect CHECKPOINT --json FILE "
                          "--series")
     if block.get("version") != VERSION:
-        raise CannotDraw(f"has a series block of version {block.get('version')}; this program draws version "
+        raise CannotDraw(f"has a series block of version {block.get('version')!r:.40}; this program draws version "
                          f"{VERSION}")
     charts: List[Json] = block["charts"]
     seen: Set[str] = set()
@@ -83,7 +83,7 @@ def draw(chart: Json, path: pathlib.Path) -> None:
     """Writes the picture of one chart; the suffix of `path` is the format."""
     kind = chart.get("kind")
     if not isinstance(kind, str) or kind not in KINDS:
-        raise CannotDraw(f"{kind!r} is no kind of chart; there are {', '.join(KINDS)}")
+        raise CannotDraw(f"{kind!r:.40} is no kind of chart; there are {', '.join(KINDS)}")
     form = path.suffix[1:]
     with warnings.catch_warnings(), matplotlib.style.context(STYLE, after_reset=True):
         warnings.simplefilter("ignore")  # characters that the font lacks

@@ -1,4 +1,5 @@
 """Files that may come from anybody: what is refused unread, what is printed of them, and damaged ones."""
+import io
 import json
 import os
 import pathlib
@@ -40,6 +41,44 @@ def said_of(capsys, program, run, words):
 
 def test_what_steers_a_terminal_is_escaped():
     assert _files.shown("a\tb\n\x1b[2J\x7f\x9b\u202e\udc80é") == "a\tb\n\\x1b[2J\\x7f\\u{9b}\\u{202e}\\x80é"
+
+
+def test_what_an_encoding_lacks_is_escaped():
+    file = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
+    _files.say("naïve", file)
+    file.flush()
+    assert file.buffer.getvalue() == b"na\\xefve\n"
+
+
+def test_json_that_memory_cannot_hold(tmp_path, monkeypatch):
+    def fail(_):
+        raise MemoryError
+    monkeypatch.setattr(json, "loads", fail)
+    with pytest.raises(_files.BadFile, match="not enough memory"):
+        _files.parse(b"{}")
+
+
+@pytest.mark.parametrize("change", [None, ("step", "us a layer", 10**400), ("shape", "ep", -1)])
+def test_lines_that_are_no_reports(change, tmp_path, capsys):
+    """An empty file, a number that no float holds, a shape that no tensor has."""
+    path = tmp_path / "a.jsonl"
+    report = json.loads((pathlib.Path(__file__).parents[2] / "docs" / "gpu-h100.jsonl").read_text().splitlines()[0])
+    if change:
+        part, key, value = change
+        report[part][key] = value
+    path.write_text(json.dumps(report) + "\n" if change else "")
+    code, err = said_of(capsys, "couplet.bench", bench.main, ["--table", str(path)])
+    assert code == 1 and err.count("\n") == 1
+
+
+def test_a_message_about_a_long_value_is_short(tmp_path, capsys):
+    if not plot.can_draw():
+        pytest.skip("needs matplotlib")
+    path = tmp_path / "a.json"
+    for block in ({"version": "A" * 10**6, "charts": []}, {"version": 1, "charts": [{"id": "a", "kind": "A" * 10**6}]}):
+        path.write_text(json.dumps({"series": block}))
+        code, err = said_of(capsys, "couplet.plot", plot.main, [str(path), "--out", str(tmp_path / "out")])
+        assert code == 1 and len(err) < 500 + len(str(path))
 
 
 def special(path, kind):
