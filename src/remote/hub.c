@@ -143,21 +143,27 @@ static const char *below_hub(const char *url)
     return NULL;
 }
 
+/* Whether files of a revision are below this part of a page's path. Others are discussions and the like. */
+static bool shows_files(const char *kind)
+{
+    static const char *const kinds[] = {"tree/", "blob/", "resolve/", "raw/"};
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
+        if (strncmp(kind, kinds[i], strlen(kinds[i])) == 0) return true;
+    return false;
+}
+
 /* Appends the word for "OWNER/NAME" or "OWNER/NAME/tree/REVISION/FOLDER"; nothing if `page` is neither.
  * It is cut into its parts. */
 static void append_word(cpl_text *out, char *page)
 {
     char *name = strchr(page, '/'), *kind = name ? strchr(name + 1, '/') : NULL;
-    char *revision = kind ? strchr(kind + 1, '/') : NULL;
-    if (!name || (kind && !revision)) return;
-    if (!kind) {
-        cpl_text_printf(out, "hf://%s", page);
-        return;
-    }
-    *kind++ = *revision++ = '\0';
-    if (strcmp(kind, "tree") && strcmp(kind, "blob") && strcmp(kind, "resolve")) return;
+    if (!name) return;
+    if (kind) *kind++ = '\0';
+    cpl_text_printf(out, "hf://%s", page);
+    if (!kind || !shows_files(kind)) return;
+    char *revision = strchr(kind, '/') + 1;
     decode(revision + revision_length(revision));
-    cpl_text_printf(out, "hf://%s@%s", page, revision);
+    cpl_text_printf(out, "@%s", revision);
 }
 
 cpl_status cpl_hub_word(char **out, const char *word)

@@ -21,9 +21,9 @@ typedef struct cpl_hub_place {
     char *folder;     /* what follows in the word, without '/' at its ends; "" */
 } cpl_hub_place;
 
-/* Sets `out`, from cpl_alloc, to the hf:// word of a page of the hub that is a model's, that of its files
- * or of one of them: https://huggingface.co/OWNER/NAME, with or without /tree/, /blob/ or
- * /resolve/REVISION/... (hf.co too); of any other word to a copy. CPL_ERR_MEMORY. */
+/* Sets `out`, from cpl_alloc, to the hf:// word of a page of a model on the hub:
+ * https://huggingface.co/OWNER/NAME (hf.co too) and what is below it, of which /tree/, /blob/, /raw/ or
+ * /resolve/REVISION/... is kept; of any other word to a copy. CPL_ERR_MEMORY. */
 CPL_NODISCARD cpl_status cpl_hub_word(char **out, const char *word);
 
 /* Sets the parts of a word that begins with hf://. CPL_ERR_INPUT, CPL_ERR_MEMORY. */

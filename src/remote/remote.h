@@ -31,11 +31,13 @@ static inline const char *cpl_remote_repository(const char *word)
 {
     static const char allowed[] =
         "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_.";
-    if (strncmp(word, "huggingface.co/", 15) == 0) word += 15;
+    word += strncmp(word, "huggingface.co/", 15) == 0 ? 15
+            : strncmp(word, "hf.co/", 6) == 0         ? 6
+                                                      : 0;
     const size_t owner = strspn(word, allowed);
     if (!owner || word[owner] != '/' || *word == '.' || word[owner + 1] == '.') return NULL;
-    const size_t name = strspn(word + owner + 1, allowed);
-    return name && !word[owner + 1 + name] ? word : NULL;
+    const char *name = word + owner + 1, *end = name + strspn(name, allowed);
+    return end > name && (!*end || strcmp(end, "/") == 0) ? word : NULL;
 }
 
 /* Checks the word, and of a hub reads the list of the repository's files. `cache`: a folder that

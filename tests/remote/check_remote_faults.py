@@ -345,7 +345,8 @@ def check_words(one):
     one.front.clear()
     for why, words in {
             "names of places elsewhere begin with hf:// or https://": ("s3://bucket/model", "HTTPS://host/model", "Hf://org/model"),
-            "no file or folder has this name; a model of the hub is hf://org/Model-1.5$": ("org/Model-1.5", "huggingface.co/org/Model-1.5"),
+            "no file or folder has this name; a model of the hub is hf://org/Model-1.5/?$": (
+                "org/Model-1.5", "org/Model-1.5/", "huggingface.co/org/Model-1.5", "hf.co/org/Model-1.5"),
             "cannot be opened: No such file or directory": ("model", "./org/model", "org/model/x", "/org/model", "org/"),
             "names no repository; write hf://OWNER/NAME": ("hf://", "hf://a", "hf://a/"),
             "only repositories of models are read": ("hf://datasets/org/name",),
