@@ -30,8 +30,11 @@ def available_bytes() -> int:
     return int(found[1]) << 10 if found else 8 << 30
 
 
-def read(path: Path, largest: int = LARGEST_TEXT) -> bytes:
-    """The bytes of a regular file that has at most `largest`. BadFile: it is none, is larger, or cannot be read."""
+def read(path: Path, largest: Optional[int] = None) -> bytes:
+    """The bytes of a regular file that has at most `largest`; by default what may be parsed as JSON, whose values take up to
+    32 times the text. BadFile: it is none, is larger, or cannot be read."""
+    if largest is None:
+        largest = min(LARGEST_TEXT, available_bytes() // 32)
     try:
         with open(path, "rb", opener=lambda name, flags: os.open(name, flags | getattr(os, "O_NONBLOCK", 0))) as file:
             found = os.fstat(file.fileno())

@@ -51,6 +51,13 @@ def test_what_an_encoding_lacks_is_escaped():
 
 
 def test_json_that_memory_cannot_hold(tmp_path, monkeypatch):
+    path = tmp_path / "a.json"
+    path.write_text("[" + "{}," * 10 + "{}]")
+    assert _files.read(path) == path.read_bytes()
+    monkeypatch.setattr(_files, "available_bytes", lambda: 32 * 33)
+    with pytest.raises(_files.BadFile, match="it has 34 bytes, at most 33 are read"):
+        _files.read(path)
+
     def fail(_):
         raise MemoryError
     monkeypatch.setattr(json, "loads", fail)
