@@ -64,11 +64,12 @@ static void print_summary(const cpl_tokens_made *made, double seconds, const cha
 {
     const cpl_document_counts *c = &made->counts;
     double megabytes             = (double)c->text_bytes / 1e6;
-    printf("%lld files: %lld documents, %lld bytes of text -> %lld tokens (%.3f bytes a token)\n",
-           (long long)made->n_files, (long long)c->documents, (long long)c->text_bytes,
-           (long long)made->tokens, (double)c->text_bytes / (double)made->tokens);
-    printf("passed over: %lld bad, %lld empty; repaired: %lld sequences\n", (long long)c->bad,
-           (long long)c->empty, (long long)c->repaired);
+    printf(
+        "files: %lld, documents: %lld, bytes of text: %lld, tokens: %lld (%.3f bytes per token)\n",
+        (long long)made->n_files, (long long)c->documents, (long long)c->text_bytes,
+        (long long)made->tokens, (double)c->text_bytes / (double)made->tokens);
+    printf("left out: %lld bad documents, %lld empty ones; repaired: %lld sequences\n",
+           (long long)c->bad, (long long)c->empty, (long long)c->repaired);
     printf("%.2f s, %.1f MB/s; shards in %s\n", seconds, megabytes / (seconds > 0 ? seconds : 1e-9),
            folder);
 }

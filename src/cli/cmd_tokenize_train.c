@@ -64,8 +64,8 @@ static cpl_status train(const cpl_arguments *args, const cpl_configuration *c)
     CPL_TRY_DONE(add_files(trainer, &counts, args, c, &log));
     CPL_TRY_DONE(cpl_bpe_train(trainer, &log));
     CPL_TRY_DONE(cpl_bpe_write(trainer, out));
-    printf("%lld documents, %lld bytes of text; passed over: %lld bad, %lld empty; repaired: %lld "
-           "sequences\n",
+    printf("documents: %lld, bytes of text: %lld; left out: %lld bad documents, %lld empty ones; "
+           "repaired: %lld sequences\n",
            (long long)counts.documents, (long long)counts.text_bytes, (long long)counts.bad,
            (long long)counts.empty, (long long)counts.repaired);
     printf("%lld tokens in %s\n", (long long)cpl_bpe_vocab_size(trainer), out);

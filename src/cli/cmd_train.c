@@ -56,7 +56,7 @@ static void began(void *ctx, const cpl_train_facts *f)
     printf("run %s: %.2f M parameters (%.2f M active), %lld layers, %lld experts, top %lld\n",
            f->run, (double)f->parameters / 1e6, (double)f->active_parameters / 1e6,
            (long long)m->n_layers, (long long)m->n_experts, (long long)m->top_k);
-    printf("data: %.2f M tokens an epoch, %lld steps of %lld tokens each; steps %lld to %lld\n",
+    printf("data: %.2f M tokens per epoch, %lld steps of %lld tokens each; steps %lld to %lld\n",
            (double)f->train_tokens / 1e6, (long long)f->steps_per_epoch,
            (long long)f->settings->data.batch_tokens, (long long)f->first_step,
            (long long)f->settings->train.steps);
@@ -65,7 +65,7 @@ static void began(void *ctx, const cpl_train_facts *f)
     if (f->n_ranks > 1)
         printf(" of %d ranks (%lld along the experts)", f->n_ranks,
                (long long)f->settings->dist.expert_parallel);
-    printf(", matrix peak %.0f GFLOP/s, %.2f GFLOP a step\n", f->peak / 1e9,
+    printf(", matrix peak %.0f GFLOP/s, %.2f GFLOP per step\n", f->peak / 1e9,
            f->flops_per_step / 1e9);
     cpl_progress_begin(ctx, f);
     fflush(stdout);

@@ -99,7 +99,7 @@ static void print_shape(const cpl_layer_report *l)
     const cpl_moe_layer *at = l->at;
     printf(": %lld expert%s (chance: %.3g %%), ", (long long)at->n, at->n == 1 ? "" : "s",
            100.0 / (double)at->n);
-    if (at->K) printf("%lld a token, ", (long long)at->K);
+    if (at->K) printf("%lld per token, ", (long long)at->K);
     printf("d = %lld, D = %lld", (long long)at->d, (long long)at->D);
     if (at->biased) printf("; biases are left out");
     if (!at->comparable)

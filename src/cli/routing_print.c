@@ -47,7 +47,7 @@ void cpl_routing_print_cost(const cpl_routing_report *r, const cpl_routing_cost 
 {
     cpl_output_words(stderr, r->path);
     fprintf(stderr,
-            ": %lld tokens of %lld documents in windows of %lld, read with %lld checkpoint%s; "
+            ": %lld tokens of %lld documents in windows of %lld, for %lld checkpoint%s: "
             "%.3g FLOPs\n",
             (long long)cost->tokens, (long long)r->texts.n_documents, (long long)r->reader.window,
             (long long)cost->checkpoints, cost->checkpoints == 1 ? "" : "s", cost->flops);

@@ -98,7 +98,7 @@ static void print_losses(const json_t *start, const json_t *end)
     json_t *after;
     json_t *before = json_object_get(start, "val_loss_by_source");
     if (!json_object_size(before)) return;
-    printf("\nHeld-out loss (nats a token)\n%-24s%10s%10s\n", "source", "before", "after");
+    printf("\nHeld-out loss (nats per token)\n%-24s%10s%10s\n", "source", "before", "after");
     json_object_foreach(json_object_get(end, "val_loss_by_source"), label, after)
     {
         cpl_output_name(stdout, label, 24);

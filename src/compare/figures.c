@@ -212,8 +212,8 @@ static cpl_status add_source(cpl_compare *c, const char *label)
     *is       = cpl_run_figures[CPL_RUN_VAL_LOSS];
     is->file  = cpl_pool_printf(&c->pool, "validation-loss-%s", label);
     is->label = cpl_pool_printf(&c->pool, "validation loss, %s", label);
-    is->help =
-        cpl_pool_printf(&c->pool, "Cross-entropy of the held-out text of %s, nats a token.", label);
+    is->help  = cpl_pool_printf(&c->pool,
+                                "Cross-entropy of the held-out text of %s, nats per token.", label);
     return add(c, (cpl_compared_figure){.is = is, .name = CPL_RUN_VAL_LOSS, .source = label});
 }
 

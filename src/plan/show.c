@@ -79,7 +79,7 @@ static void model_lines(cpl_text *out, const cpl_plan *plan)
     const cpl_model_settings *c = &plan->input.model;
     cpl_text_printf(out,
                     "model: %lld layers, width %lld, %lld heads (%lld for keys), %lld experts of "
-                    "width %lld, %lld a token, vocabulary %lld%s",
+                    "width %lld, %lld per token, vocabulary %lld%s",
                     (long long)c->n_layers, (long long)c->d_model, (long long)c->n_heads,
                     (long long)c->n_kv_heads, (long long)c->n_experts, (long long)c->d_expert,
                     (long long)c->top_k, (long long)c->vocab_size, c->tied ? ", tied head" : "");
@@ -227,7 +227,7 @@ static void time_lines(cpl_text *out, const cpl_plan *plan)
     }
     seconds_line(out, "step", t->step);
     share_line(out, "of it waiting for messages", exposed(t) / t->step);
-    cpl_text_printf(out, "  %-52s %20.1f\n", "tokens a second, all ranks",
+    cpl_text_printf(out, "  %-52s %20.1f\n", "tokens per second, all ranks",
                     (double)plan->input.batch_tokens / t->step);
     if (plan->input.ranks > 1)
         share_line(out, "efficiency: time of one rank / (ranks x time)", t->efficiency);

@@ -25,7 +25,7 @@ static void announce_coupling(const cpl_erc_settings *erc, const cpl_log *log)
     char noise[128] = "no noise";
     if (erc->noise == CPL_NOISE_BOUNDED)
         snprintf(noise, sizeof noise,
-                 "%lld draw%s of noise an optimizer step (the paper draws in every forward pass)",
+                 "%lld draw%s of noise per optimizer step (the paper draws in every forward pass)",
                  (long long)erc->draws, erc->draws == 1 ? "" : "s");
     cpl_log_info(log, "coupling loss: weight %g, alpha %g, %s over layers%s%s; proxies with %s",
                  erc->weight, erc->alpha, erc->reduce == CPL_ERC_MEAN ? "mean" : "sum",

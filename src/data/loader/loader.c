@@ -122,7 +122,7 @@ static cpl_status plan_epochs(cpl_loader *l)
     if (l->epoch_size < batch)
         return CPL_FAIL(CPL_ERR_INPUT,
                         "the training data is too short for one batch: its %lld tokens give %lld "
-                        "sequences of %lld an epoch, a batch needs %lld (%lld tokens)",
+                        "sequences of %lld per epoch, a batch needs %lld (%lld tokens)",
                         (long long)l->shards->n_tokens, (long long)l->epoch_size,
                         (long long)l->settings.seq_len, (long long)batch,
                         (long long)(batch * l->settings.seq_len));

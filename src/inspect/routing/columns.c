@@ -100,7 +100,7 @@ static const char *title_of(cpl_pool *pool, const cpl_routing_report *r, cpl_rou
     switch (table) {
     case CPL_ROUTING_LOAD:
         return cpl_pool_printf(pool,
-                               "Load of %lld experts, %lld a token (entropies in nats, at most "
+                               "Load of %lld experts, %lld per token (entropies in nats, at most "
                                "%.3f; distance between domains, 0 to 1)",
                                (long long)r->n_experts, (long long)r->top_k,
                                log((double)r->n_experts));

@@ -61,7 +61,7 @@ static void put_lead(cpl_text *out, const cpl_routing_report *r)
     for (int64_t s = 0; s < r->texts.sources.count; s++)
         cpl_text_printf(&words, "%s%s %lld", s ? ", " : "", r->texts.sources.at[s],
                         (long long)r->source_tokens[s]);
-    cpl_text_printf(&words, ". %lld experts, %lld a token.", (long long)r->n_experts,
+    cpl_text_printf(&words, ". %lld experts, %lld per token.", (long long)r->n_experts,
                     (long long)r->top_k);
     out->failed = out->failed || words.failed;
     cpl_page_paragraph(out, words.bytes ? words.bytes : "");

@@ -352,7 +352,7 @@ static void refusals(void **state)
                  cpl_loader_init(&loader, tiny, &s, NULL));
     s.batch_instances = 4;
     assert_fails(CPL_ERR_INPUT,
-                 "26 tokens give 3 sequences of 8 an epoch, a batch needs 4 (32 tokens)",
+                 "26 tokens give 3 sequences of 8 per epoch, a batch needs 4 (32 tokens)",
                  cpl_loader_init(&loader, shards, &s, NULL));
     s               = plain_settings();
     s.document_mask = true;
