@@ -38,7 +38,7 @@ QUOTED = ((r"couplet\.|backward\(\)|^import |^from |^(erc|loss|model) ", "Python
 # Within a line, in this order; N is a number of its own. Verbs read a run of the demonstration.
 PLACEHOLDERS = (
     (r"\[(\w+)? ?\.\.\.\]|(?<= \w\w\w) \.\.\.|(?<=FILE)\.\.\.", ""), (r"[][]", ""),
-    (r"git clone \S+ ", "git clone /srv/couplet.git "), (r"CONFIG\.yaml", "configs/N.yaml"),
+    (r"CONFIG\.yaml", "configs/N.yaml"),
     (r"compare RUN RUN", f"compare {OTHER} {RUN}"), (r"(?<!--out )(?<!--resume )\b(CHECKPOINT|MODEL_DIR|RUN)\b", RUN),
     (r"--data DIR", "--data data/eval"), (r"\bDIR\b", "DIR-N"), (r"\bFILE\b", "data/validation/qa-0000.jsonl.zst"),
     (r"--(json|html) F\b", r"--\1 F-N.\1"), (r"PAGE\.html", "PAGE-N.html"))
@@ -68,8 +68,8 @@ def typed(line, number):
 
 
 def script(lines, end):
-    """Types each line in one shell, whose folder a `cd` changes; marks where it ends, with exit code and seconds."""
-    return "cd\n" + "".join(
+    """Types each line in one shell, in a clone; marks where it ends, with exit code and seconds."""
+    return "cd && git clone -q /srv/couplet.git couplet && cd couplet\n" + "".join(
         f"began=$(date +%s)\neval {quoted(line)} < /dev/null\n"
         f"printf '\\n{MARK} {number} %d %d\\n' $? $(($(date +%s) - began))\n{end if 'make demo' in line else ''}"
         for number, line in lines)
