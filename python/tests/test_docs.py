@@ -1,5 +1,6 @@
 """What docs/pytorch.md and docs/certify.md show, run as it stands there on something small."""
 import json
+import os
 import re
 import shlex
 import shutil
@@ -31,12 +32,13 @@ def block(page, beginning):
 
 
 # The one with FSDP is run in test_fsdp.py.
-KNOWN = {"pytorch.md": ("pip install ./python", "for step, batch", "erc = couplet.hf.attach", "erc.join",
+KNOWN = {"pytorch.md": ("import couplet", "0 {'erc'", "pip install ./python", "for step, batch", "erc = couplet.hf.attach", "erc.join",
                         "erc = couplet.attach", "stats = couplet.RouterStats",
                         "with erc.record_tokens",
                         "for batch in micro_batches", "loss = couplet.erc_loss_ep", "with FSDP.summon_full_params",
                         "python -m couplet.certify"),
-         "certify.md": ("M_ij", "python -m couplet.certify DUMP", "import torch", "char h[512]")}
+         "certify.md": ("python/conformance", "python -m couplet.certify python", "M_ij", "python -m couplet.certify DUMP",
+                        "import torch", "char h[512]")}
 
 
 @pytest.mark.parametrize("page", KNOWN)
@@ -60,6 +62,15 @@ def test_the_example_of_signs():
 
 
 # ---- pytorch.md ----
+
+def test_the_first_step(capsys):
+    pytest.importorskip("transformers")
+    exec(block("pytorch.md", "import couplet"), {})
+    shown, made = (re.findall(r"'alpha_min': ([\d.]+)", text)
+                   for text in (block("pytorch.md", "0 {'erc'"), capsys.readouterr().out))
+    assert [float(x) for x in made] == pytest.approx([float(x) for x in shown], rel=0.05)  # other kernels round otherwise
+    assert float(made[0]) > 1 > float(made[1])  # what the page says
+
 
 class Layer(torch.nn.Module):
     def __init__(self, n=4, d=6, D=5):
@@ -152,7 +163,18 @@ def test_certify_from_the_shell(tmp_path):
     assert len(list((tmp_path / "FOLDER").iterdir())) == len(INPUTS)
 
 
-# ---- certify.md ----
+# ---- certify.md, losses.md ----
+
+@pytest.mark.parametrize("page, command, said", (
+    ("certify.md", "python -m couplet.certify python/", "python/conformance"),
+    ("losses.md", "python -m couplet.certify my_module:my_loss --loss", "my_module:my_loss: wrong")))
+def test_the_first_verdict(page, command, said, tmp_path):
+    if page == "losses.md":
+        (tmp_path / "my_module.py").write_text(block(page, "import torch"))
+    done = subprocess.run([sys.executable, *shlex.split(block(page, command))[1:]], cwd=ROOT, capture_output=True, text=True,
+                          env={**os.environ, "PYTHONPATH": f"{tmp_path}:{os.environ.get('PYTHONPATH', '')}"})
+    assert done.stdout == block(page, said) and done.returncode == (page == "losses.md"), done
+
 
 def judged(folder):
     words = shlex.split(block("certify.md", "python -m couplet.certify DUMP").replace("[", "").replace("]", "")
