@@ -9,9 +9,10 @@
  *          one .gguf (or one split one). Files named ...-TP-00x.safetensors hold slices: all of the
  *          folder belong to the checkpoint, with an index or without.
  * Index:   {"weight_map": {tensor: file}}; a file is a bare name in the index's folder and leads,
- *          also through symbolic links, to a regular file.
- * Faults:  a shard that is missing or damaged, a tensor in two files or in another than the index
- *          says: a fault of those tensors, an error only if one of them is read.
+ *          also through symbolic links, to a regular file. It says which files there are; a tensor
+ *          is read from the one that has it.
+ * Faults:  a shard that is missing or damaged, a tensor in two files or in none: a fault of those
+ *          tensors, an error only if one of them is read.
  * Strict:  for training. Only safetensors files, without slices, and each of them must open.
  * Threads: after open, several threads may find and read. */
 #ifndef CPL_CHECKPOINT_STORED_H

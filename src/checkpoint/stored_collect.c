@@ -175,9 +175,9 @@ static cpl_status judge_slices(const cpl_stored_files *s, cpl_stored *group, int
     return CPL_OK;
 }
 
-/* Judges the `n` entries of files, and the index's entry for them or NULL. */
-static cpl_status judge_files(const cpl_stored_files *s, cpl_stored *group, int64_t n,
-                              const cpl_stored *promise)
+/* Judges the `n` entries of files. A tensor of one file alone counts, wherever the index has it or
+ * has it not: Transformers, too, takes only the names of the files from an index. */
+static cpl_status judge_files(const cpl_stored_files *s, cpl_stored *group, int64_t n)
 {
     bool sliced = true;
     for (int64_t i = 0; i < n; i++) sliced = sliced && group[i].file->slice >= 0;
@@ -185,12 +185,6 @@ static cpl_status judge_files(const cpl_stored_files *s, cpl_stored *group, int6
     if (n > 1)
         return blame(group, "%s: tensor %.200s is in %.200s too", group->path, group->name,
                      group[1].file->name);
-    if (s->map && !promise)
-        return blame(group, "%s: tensor %.200s is not in the index (%s)", group->path, group->name,
-                     s->source);
-    if (promise && promise->file != group->file)
-        return blame(group, "%s: tensor %.200s is not in the file that the index names, %.200s",
-                     group->path, group->name, promise->file->name);
     return CPL_OK;
 }
 
@@ -238,7 +232,7 @@ static cpl_status judge(cpl_stored_files *s)
     for (int64_t at = 0; at < s->count;) {
         cpl_stored *group = &s->tensors[at], *promise = group_at(s, at, &n);
         int64_t all = n + (promise != NULL);
-        CPL_TRY(n ? judge_files(s, group, n, promise) : judge_promise(s, group));
+        CPL_TRY(n ? judge_files(s, group, n) : judge_promise(s, group));
         if (group->fault) group->slice = 0, group->n_slices = 1;
         keep(s, &kept, group, group->fault || !n ? 1 : n, all);
         at += all;

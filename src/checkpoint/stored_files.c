@@ -162,10 +162,13 @@ static cpl_status notice_index(cpl_stored_files *s)
     if (status == CPL_OK && there) status = cpl_json_load_from(&index, s->origin, path.bytes);
     if (status != CPL_ERR_MEMORY) status = CPL_OK; /* it is not needed */
     if (status == CPL_OK && there && (other = other_of(index, own, path.bytes))) {
-        cpl_text_printf(&notice,
-                        "%s is read, as Transformers does, and %s beside it is not, which is for "
-                        "other files (%.200s): remove what is old",
-                        s->source, path.bytes + (own - s->source), other);
+        cpl_text_printf(
+            &notice,
+            "%s is read, as Transformers does, and %s beside it is not, which %s%.200s: "
+            "remove what is old",
+            s->source, path.bytes + (own - s->source),
+            other == path.bytes ? "is no index that can be read" : "names ",
+            other == path.bytes ? "" : other);
         status    = cpl_text_status(&notice);
         s->notice = notice.bytes;
     }
