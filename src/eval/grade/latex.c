@@ -1,6 +1,6 @@
 /* latex.c - see grading.h: whether two expressions in LaTeX are equal.
  *
- * Both are computed at one point, in the field of p^2 numbers re + im sqrt(-1), p = 2^61 - 1. Every
+ * Both are computed at one point, in the field of p^2 numbers re + im sqrt(-1), p = 2^61 - 2373. Every
  * variable has a fixed value there that follows from its name, so that two expressions of sums,
  * products, quotients and whole powers have the same value if they are equal; others would have it
  * with a probability of about 1e-18 (Schwartz and Zippel). A prime has a square root in the field.
@@ -24,7 +24,10 @@ enum {
     GREATEST = 4096, /* whole exponents, and numbers before ! */
     DIGITS   = 15,   /* of a decimal: those that SymPy keeps in a double */
 };
-static const uint64_t p                = ((uint64_t)1 << 61) - 1;
+/* A prime, and so is (p - 1) / 2: the powers of a number that is not 0, 1 or -1 repeat after
+ * (p - 1) / 2 at the earliest. (Modulo 2^61 - 1, those of 2 repeat after 61.) p is 3 modulo 4. */
+enum { SHORT = 2373 }; /* 2^61 less p */
+static const uint64_t p                = ((uint64_t)1 << 61) - SHORT;
 static const int64_t largest           = (int64_t)1 << 53;          /* of a fraction */
 static const int64_t largest_to_factor = 10 * 1000 * 1000 * 1000ll; /* by 1e5 divisions */
 
@@ -55,8 +58,9 @@ static value fail(reader *r)
 
 static uint64_t times_mod(uint64_t a, uint64_t b)
 {
-    const wide product = (wide)a * b;
-    const uint64_t sum = (uint64_t)(product & p) + (uint64_t)(product >> 61); /* 2^61 is 1 */
+    const uint64_t low = ((uint64_t)1 << 61) - 1;
+    const wide product = (wide)a * b, once = (product & low) + (product >> 61) * SHORT;
+    const uint64_t sum = (uint64_t)(once & low) + (uint64_t)(once >> 61) * SHORT; /* below 2 p */
     return sum < p ? sum : sum - p;
 }
 
@@ -132,14 +136,18 @@ static value times(reader *r, value a, value b)
     v.variable = a.variable || b.variable;
     v.decimal  = a.decimal || b.decimal;
     if (a.den && b.den) set_fraction(&v, (wide)a.num * b.num, (wide)a.den * b.den);
-    bool rounded = a.den && b.den ? !exact(v, a, b) : (a.den && b.decimal) || (b.den && a.decimal);
-    return v.decimal && rounded ? fail(r) : v;
+    /* beside a decimal stands what has none; SymPy would round a second one into the first */
+    bool beside = (a.den && !b.decimal) || (b.den && !a.decimal);
+    return v.decimal && !(a.den && b.den ? exact(v, a, b) : beside) ? fail(r) : v;
 }
 
 static value inverse(reader *r, value v)
 {
     uint64_t norm = (times_mod(v.re, v.re) + times_mod(v.im, v.im)) % p;
     if (!norm) return fail(r);
+    bool rounded = v.decimal &&
+                   (!v.den || 1 / ((double)v.num / (double)v.den) != (double)v.den / (double)v.num);
+    if (rounded) return fail(r);
     uint64_t scale = power_mod(norm, p - 2);
     v.re           = times_mod(v.re, scale);
     v.im           = times_mod((p - v.im) % p, scale);
@@ -300,11 +308,13 @@ static value group(reader *r)
     return take(r, "{") ? enclosed(r, "}") : fail(r);
 }
 
-/* A comma before three digits, no more, or a point before one, belongs to the number. */
+/* A comma before three digits, or a point before one, belongs to the number. Of more digits SymPy
+ * takes three, as factors of their own: no number. */
 static bool number_goes_on(reader *r, bool point)
 {
     int digits = 0;
     while (digits < 4 && cpl_words_is_digit(byte_at(r, r->at + 1 + (size_t)digits))) digits++;
+    if (next(r) == ',' && digits == 4) r->wrong = true;
     return !point &&
            ((next(r) == ',' && digits == 3) || (next(r) == '.' && (digits > 0 || r->lenient)));
 }
@@ -420,8 +430,9 @@ static value name(reader *r, bool exponent)
     v.variable = true;
     v          = indexed(r, v, true);
     if (exponent || !take(r, "(")) return v;
-    v.variable = false;
-    return named(cpl_span_of("()"), v, enclosed(r, ")"));
+    value argument = enclosed(r, ")");
+    v.variable     = false;
+    return argument.decimal ? fail(r) : named(cpl_span_of("()"), v, argument);
 }
 
 /* ---- from atoms to sums ---- */

@@ -221,7 +221,17 @@ static void expressions_in_latex(void **state)
         {"0.3333333333", "\\frac{1}{3}"},
         {"1000000000", "1000000001"},
         {"1267650600228229401496703205376", "1267650600228229401496703205377"},
-        {"0.1\\cdot3", "0.3"}, /* in double they are not */
+        {"2^{100}", "2^{39}"}, /* as they would be modulo 2^61 - 1, like the next */
+        {"4^{61}", "1"},
+        {"\\sqrt{2}^{122}", "1"},
+        {"2^{62}x", "2x"},
+        {"0.1\\cdot3", "0.3"}, /* in double they are not, like the next */
+        {"\\frac{1}{0.07}", "\\frac{100}{7}"},
+        {"\\frac{x}{0.07}", "\\frac{100x}{7}"},
+        {"0.1x\\cdot3y", "0.3xy"},
+        {"\\frac{0.1x}{0.3y}", "\\frac{x}{3y}"},
+        {"f(0.5)", "f(\\frac12)"},
+        {"1+1,1000", "2,1000"}, /* thousands begin with three digits */
         {"12-1.2", "10.8"},
         {".5", "0.5"},
         {"5.", "5"},
