@@ -23,6 +23,8 @@ def expect(truth, what):
 
 
 folder = tempfile.mkdtemp()
+inner = os.path.join(folder, "inner")
+os.mkdir(inner)
 for ranks in (2, 3, 4, 7):
     threads = subprocess.run([program, "threads", str(ranks)], capture_output=True, text=True, env=mpi.environment())
     expect(threads.returncode == 0 and len(threads.stdout) == 17, f"{ranks} threads: {threads.stderr}")
@@ -37,7 +39,7 @@ for library in here:
                             [("/nowhere/x.so", "there is no file /nowhere/x.so"), (program, "cannot be loaded")]):
         code, out, error = mpi.run(library, 2, program, build=build, COUPLET_MPI=other)
         expect(code == 3 and sentence in error, f"{library} with {other}: {code} {error}")
-    bare = shutil.copy(program, folder)
+    bare = shutil.copy(program, inner)  # modules are looked for in the folder above, too
     code, out, error = mpi.run(library, 2, bare, build=build)
     expect(code == 3 and f"couplet-mpi-{library}.so" in error and "started 2 processes" in error,
            f"{library} without its module: {code} {error}")

@@ -231,8 +231,8 @@ static void too_little_data_is_refused(void **state)
     assert_ok(open_data(&data, &batch, NULL)); /* just enough: every step is an epoch */
     assert_int_equal(data.train->steps_per_epoch, 1);
     cpl_train_data_close(&data);
-    refused("the training data is too short for one batch: its 24 tokens give 3 sequences of 8 an "
-            "epoch, a batch needs 4 (32 tokens)",
+    refused("the training data is too short for one batch: its 24 tokens give 3 sequences of 8 "
+            "per epoch, a batch needs 4 (32 tokens)",
             &less);
     refused("none.npy: 0 tokens in 1 files give no sequence of 8 tokens", &none);
     refused("data.train is not set: there is nothing to train on", &unset);
