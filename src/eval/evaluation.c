@@ -196,6 +196,10 @@ static cpl_status refuse_nothing(const cpl_selected *what, const cpl_questions *
         return CPL_FAIL(CPL_ERR_INPUT,
                         "%s: there are no questions: %s has no rows after --offset %lld", what->key,
                         file, (long long)options->offset);
+    if (options->limit > 0)
+        return CPL_FAIL(CPL_ERR_INPUT,
+                        "%s: there are no questions: none of the first %lld rows of %s can be used",
+                        what->key, (long long)options->limit, file);
     return CPL_FAIL(CPL_ERR_INPUT, "%s: there are no questions: %s has no rows that can be used",
                     what->key, file);
 }
@@ -211,6 +215,17 @@ static cpl_status read_questions(cpl_questions *q, const cpl_evaluation *e,
     return status;
 }
 
+/* Leaves a task without questions out, with a warning. For a single task, and in a training run, it
+ * is an error. */
+static cpl_status leave_out(cpl_evaluation *e, cpl_task_evaluation *one, cpl_status why)
+{
+    if (why == CPL_ERR_MEMORY || count_evaluated(e->selection) == 1 || e->options.of_run)
+        return why;
+    if (e->options.log) cpl_log_warn(e->options.log, "%s", cpl_last_error());
+    one->missing = true;
+    return CPL_OK;
+}
+
 /* Reads the questions of a task and checks them. */
 static cpl_status look(cpl_evaluation *e, cpl_task_evaluation *one)
 {
@@ -218,7 +233,7 @@ static cpl_status look(cpl_evaluation *e, cpl_task_evaluation *one)
     CPL_TRY(read_questions(&q, e, one->what));
     const int64_t own = cpl_eval_runner_window(q.question, q.count, e->model_window);
     cpl_status status = q.count ? check_questions(one->what, &q, &e->options)
-                                : refuse_nothing(one->what, &q, &e->options);
+                                : leave_out(e, one, refuse_nothing(one->what, &q, &e->options));
     one->n            = q.count;
     e->n_questions += q.count;
     if (own > e->window) e->window = own;
@@ -249,13 +264,11 @@ cpl_status cpl_evaluation_missing(const cpl_evaluation *e)
     return fail_missing(e, ", and the other tasks were evaluated");
 }
 
-/* Finds the tasks without rows, and logs what each needs. They are an error if there are no others,
- * and in a training run. For a single task the error of the reading is enough. */
+/* Finds the tasks without rows, and logs what each needs. In a training run they are an error. For a
+ * single task the error of the reading is enough. */
 static cpl_status check_rows(cpl_evaluation *e)
 {
-    const int64_t asked = count_evaluated(e->selection);
-    int64_t missing     = 0;
-    for (int64_t i = 0; i < e->count && asked > 1; i++) {
+    for (int64_t i = 0; i < e->count && count_evaluated(e->selection) > 1; i++) {
         const cpl_selected *what = e->at[i].what;
         if (!is_evaluated(what)) continue;
         bool there;
@@ -263,9 +276,16 @@ static cpl_status check_rows(cpl_evaluation *e)
         if (there) continue;
         if (e->options.log) cpl_log_warn(e->options.log, "%s", cpl_last_error());
         e->at[i].missing = true;
-        missing++;
     }
-    return missing == asked || e->options.of_run ? fail_missing(e, "") : CPL_OK;
+    return e->options.of_run ? fail_missing(e, "") : CPL_OK;
+}
+
+/* Tasks without rows are an error if there are no others. */
+static cpl_status check_some(const cpl_evaluation *e)
+{
+    for (int64_t i = 0; i < e->count; i++)
+        if (is_evaluated(e->at[i].what) && !e->at[i].missing) return CPL_OK;
+    return fail_missing(e, "");
 }
 
 cpl_status cpl_evaluation_open(cpl_evaluation *e, const cpl_selection *selection,
@@ -287,6 +307,7 @@ cpl_status cpl_evaluation_open(cpl_evaluation *e, const cpl_selection *selection
     for (int64_t i = 0; i < e->count && status == CPL_OK; i++) {
         if (is_evaluated(e->at[i].what) && !e->at[i].missing) status = look(e, &e->at[i]);
     }
+    if (status == CPL_OK) status = check_some(e);
     e->options.log = NULL; /* bad rows were logged before */
     if (status != CPL_OK) cpl_evaluation_close(e);
     return status;

@@ -452,6 +452,34 @@ static void no_questions(void **state)
     c.options.skip_bad = true;
     case_put(&c, "ranked", "a.jsonl", "{}\n");
     assert_fails(CPL_ERR_INPUT, "a.jsonl has no rows that can be used", case_look(&c));
+    c.options.limit = 1;
+    assert_fails(CPL_ERR_INPUT, "none of the first 1 rows of ", case_look(&c));
+    case_close(&c);
+}
+
+/* Of several tasks one whose rows are all bad is left out; without any other it is an error. */
+static void no_questions_of_one(void **state)
+{
+    (void)state;
+    evaluation_case c;
+    seen s;
+    case_open(&c);
+    case_select(&c, "r.yaml", ranked_task, NULL);
+    case_select(&c, "w.yaml", written_task, NULL);
+    c.options.skip_bad = true;
+    case_put(&c, "ranked", "a.jsonl", "{}\n");
+    assert_ok(case_look(&c));
+    assert_ok(run(&c, NULL, false, &s));
+    assert_null(result_of(&c, "ranked"));
+    assert_non_null(result_of(&c, "written"));
+    assert_fails(CPL_ERR_INPUT, "no rows of ranked, and the other tasks were evaluated",
+                 cpl_evaluation_missing(&c.evaluation));
+    cpl_evaluation_close(&c.evaluation);
+    c.options.of_run = true;
+    assert_fails(CPL_ERR_INPUT, "a.jsonl has no rows that can be used", case_look(&c));
+    c.options.of_run = false;
+    case_put(&c, "written", "b.jsonl", "{}\n");
+    assert_fails(CPL_ERR_INPUT, "there are no rows of ranked, written", case_look(&c));
     case_close(&c);
 }
 
@@ -652,13 +680,21 @@ static void ranks_with_other_questions(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(what_comes_out), cmocka_unit_test(numbers_of_exemplars),
-        cmocka_unit_test(averages),       cmocka_unit_test(forms),
-        cmocka_unit_test(going_on),       cmocka_unit_test(marked_otherwise),
-        cmocka_unit_test(missing_rows),   cmocka_unit_test(whose_it_is),
-        cmocka_unit_test(no_questions),   cmocka_unit_test(options_without_tokens),
-        cmocka_unit_test(advice),         cmocka_unit_test(of_no_use),
-        cmocka_unit_test(over_ranks),     cmocka_unit_test(ranks_with_other_questions),
+        cmocka_unit_test(what_comes_out),
+        cmocka_unit_test(numbers_of_exemplars),
+        cmocka_unit_test(averages),
+        cmocka_unit_test(forms),
+        cmocka_unit_test(going_on),
+        cmocka_unit_test(marked_otherwise),
+        cmocka_unit_test(missing_rows),
+        cmocka_unit_test(whose_it_is),
+        cmocka_unit_test(no_questions),
+        cmocka_unit_test(no_questions_of_one),
+        cmocka_unit_test(options_without_tokens),
+        cmocka_unit_test(advice),
+        cmocka_unit_test(of_no_use),
+        cmocka_unit_test(over_ranks),
+        cmocka_unit_test(ranks_with_other_questions),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
