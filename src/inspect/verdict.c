@@ -9,10 +9,11 @@
 static const double KEPT = 0.05;    /* pairs that a coupled layer may violate at alpha 1 */
 static const double WEAK = 1.0 / 3; /* ... of a weakly coupled model, mean over the layers */
 static const double CHANCE =
-    2.0 / 3;                      /* ... of entries of M that have nothing to do with each other */
-static const double NEARLY = 0.9; /* share of the layers */
-static const double FAR    = 3;   /* standard deviations that count as more than chance */
-enum { FEWEST = 4 }; /* experts: of fewer, chance keeps all bounds in 1 layer of 6, or of 60 */
+    2.0 / 3;                       /* ... of entries of M that have nothing to do with each other */
+static const double NEARLY = 0.9;  /* share of the layers */
+static const double FAR    = 3;    /* standard deviations that count as more than chance */
+static const double RARE   = 0.01; /* probability of what is no chance */
+enum { FEW = 6 }; /* experts: random weights of fewer keep the bounds now and then */
 
 /* Of one set of router rows. Sums over the layers with M and more than one expert; then means. */
 typedef struct of_rows {
@@ -25,8 +26,9 @@ typedef struct of_rows {
 typedef struct tally {
     of_rows stored, centred; /* stored: the noisy ones with --noise, when there are none centred */
     int64_t layers, lone;    /* those; those with a single expert */
-    int64_t coupled, fewest; /* layers; experts of a layer */
+    int64_t coupled, few;    /* layers; of them those of few experts */
     double chance, violated; /* own share by chance; the smaller share of the two sets */
+    double expected;         /* coupled layers of few experts, of random weights */
 } tally;
 
 static void add_rows(of_rows *t, const cpl_null_model *chance, const cpl_null_model_ratios *ratios)
@@ -60,14 +62,24 @@ static double violated_in(const cpl_layer_report *l)
     return c->has_M ? fmin(stored, violated(&c->chance, &c->ratios, &c->figures)) : stored;
 }
 
+/* The share of layers with random weights of which a set of rows keeps the bounds. */
+static double kept_by_chance(int64_t n)
+{
+    static const double share[FEW] = {0, 0, 1.0 / 6, 1.0 / 30, 1.0 / 400, 1.0 / 1500};
+    return n < FEW ? share[n] : 0;
+}
+
 static void add_layer(tally *t, const cpl_layer_report *l)
 {
     t->lone += !l->fault && l->has_M && l->at->n == 1;
     if (!counts(l)) return;
     add_rows(&t->stored, &l->chance, &l->ratios);
     if (l->centred.has_M) add_rows(&t->centred, &l->centred.chance, &l->centred.ratios);
-    t->fewest = t->layers++ && t->fewest < l->at->n ? t->fewest : l->at->n;
-    t->coupled += violated_in(l) <= KEPT;
+    const bool coupled = violated_in(l) <= KEPT;
+    t->layers++;
+    t->coupled += coupled;
+    t->few += coupled && l->at->n < FEW;
+    t->expected += kept_by_chance(l->at->n);
     t->violated += violated_in(l);
     t->chance += 1.0 / (double)l->at->n;
 }
@@ -96,14 +108,24 @@ static tally tally_of(const cpl_coupling_report *r)
     return t;
 }
 
+/* Whether random weights would have as many coupled layers, all of few experts (Poisson). */
+static bool may_be_chance(const tally *t)
+{
+    double term = exp(-t->expected), fewer = 0;
+    for (int64_t k = 0; k < t->few; k++) {
+        fewer += term;
+        term *= t->expected / (double)(k + 1);
+    }
+    return t->coupled > 0 && t->coupled == t->few && 1 - fewer > RARE;
+}
+
 /* NULL: it cannot be told. */
 static const char *state_of(const tally *t)
 {
-    const bool far = t->stored.z > FAR || t->centred.z > FAR;
     if (t->stored.with_z + t->centred.with_z == 0) return NULL;
-    if (t->coupled && t->fewest < FEWEST && !far) return NULL;
-    if ((double)t->coupled >= NEARLY * (double)t->layers) return "coupled";
-    if (t->coupled) return "partly coupled";
+    const bool chance = may_be_chance(t);
+    if ((double)t->coupled >= NEARLY * (double)t->layers) return chance ? NULL : "coupled";
+    if (t->coupled && !chance) return "partly coupled";
     return t->violated <= WEAK ? "weakly coupled" : "not coupled";
 }
 
@@ -165,8 +187,9 @@ static void say(cpl_text *out, const tally *t, const cpl_coupling_report *r)
         cpl_text_printf(out, ").");
     } else {
         cpl_text_printf(out,
-                        "%s: with fewer than %d experts chance alone may keep all bounds of ERC.",
-                        untold, FEWEST);
+                        "%s: coupled layers: %lld of %lld, as random weights may have of so few "
+                        "experts.",
+                        untold, (long long)t->coupled, (long long)t->layers);
     }
     say_rows(out, &t->stored, t->chance);
     say_rows(out, &t->centred, t->chance);

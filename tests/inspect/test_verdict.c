@@ -202,14 +202,29 @@ static void few_experts_need_many_layers(void **state)
     made *m = calloc(1, sizeof *m);
     for (int layers = 1; layers <= 12; layers++) {
         set(add(m, 2), 0, 0.9, 1, 1);
-        assert_string_equal(state_of(m), layers <= 9 ? "unknown" : "coupled");
+        assert_string_equal(state_of(m), layers <= 3 ? "unknown" : "coupled");
     }
     m->report.n_layers = 1;
-    assert_says(m, "cannot be told: with fewer than 4 experts");
+    assert_says(m, "cannot be told: coupled layers: 1 of 1, as random weights may have of so few");
     m->at[0].n = 4;
     assert_string_equal(state_of(m), "coupled");
     m->at[0].n = 1;
     assert_says(m, "nothing to compare");
+    free(m);
+}
+
+/* 48 layers of 4 experts: one that is coupled may be chance, five are not. */
+static void a_coupled_layer_of_few_experts_may_be_chance(void **state)
+{
+    (void)state;
+    made *m = calloc(1, sizeof *m);
+    for (int l = 0; l < 48; l++) set(add(m, 4), 0.8, 0.8, 2, 0);
+    assert_string_equal(state_of(m), "not coupled");
+    for (int l = 0; l < 5; l++) {
+        set(&m->layers[7 * l], 0, 0.9, 1, 2);
+        assert_string_equal(state_of(m), l < 1 ? "not coupled" : "partly coupled");
+    }
+    assert_says(m, "partly coupled (coupled layers: 5 of 48, namely 0, 7, 14, 21, 28");
     free(m);
 }
 
@@ -234,6 +249,7 @@ int main(void)
         cmocka_unit_test(some_layers_are_named),
         cmocka_unit_test(either_rows_count),
         cmocka_unit_test(few_experts_need_many_layers),
+        cmocka_unit_test(a_coupled_layer_of_few_experts_may_be_chance),
         cmocka_unit_test(text_is_not_advised_where_it_was_read),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
