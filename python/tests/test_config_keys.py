@@ -64,10 +64,11 @@ def folder(tmp_path):
 
 def ours(folder):
     """The program's logits, and what it says; None: refused."""
+    out = folder.with_suffix(".out")  # not in the model's folder
     (folder / "ids").write_text(json.dumps({"input_ids": IDS.tolist()}))
-    done = subprocess.run([find_program(), "grad", folder, "--tokens", folder / "ids", "--out", folder / "out", "--overwrite"],
+    done = subprocess.run([find_program(), "grad", folder, "--tokens", folder / "ids", "--out", out, "--overwrite"],
                           capture_output=True, text=True)
-    return None if done.returncode else load_file(folder / "out")["logits"], done.stderr
+    return None if done.returncode else load_file(out)["logits"], done.stderr
 
 
 def theirs(folder):

@@ -245,6 +245,7 @@ static cpl_status run(const cpl_arguments *args)
     CPL_TRY(cpl_configure(&c, NULL, args));
     CPL_TRY_DONE(cpl_output_paths_keep(args, cpl_flag_text(args, "--tokens")));
     CPL_TRY_DONE(cpl_output_paths_keep(args, cpl_flag_text(args, "--delta")));
+    CPL_TRY_DONE(cpl_output_paths_outside(args));
     CPL_TRY_DONE(cpl_output_paths_check(args, "loss.total"));
     CPL_TRY_DONE(cpl_hf_open(&w.hf, args->words[0], &log));
     CPL_TRY_DONE(cpl_aux_resolve(&c.settings.losses, cpl_hf_config(w.hf)));

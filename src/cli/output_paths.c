@@ -38,7 +38,7 @@ cpl_status cpl_output_paths_outside(const cpl_arguments *args)
 {
     for (int r = 0; r < N_RESULTS; r++) {
         if (!cpl_output_paths_is_file(args, results[r].flag)) continue;
-        const bool is_weights = strcmp(results[r].flag, "--gguf") == 0;
+        const bool is_weights = !results[r].word;
         for (int i = 0; i < args->n_words; i++)
             if (!cpl_remote_is(args->words[i]))
                 CPL_TRY((is_weights ? cpl_path_guard_outside : cpl_path_guard_check)(

@@ -157,6 +157,12 @@ static cpl_status look(contents *c, const char *folder)
     return CPL_OK;
 }
 
+/* Whatever else lies there. */
+static bool is_begun_run(const contents *c)
+{
+    return c->config_yaml && (c->trace[0] || c->last || c->newest[0]);
+}
+
 /* A folder that cannot be listed is not one without checkpoints: who reads them says why. */
 bool cpl_run_dir_has_checkpoint(const char *run)
 {
@@ -181,7 +187,7 @@ cpl_status cpl_run_dir_check(const char *folder)
     if (!cpl_path_is_folder(folder))
         return CPL_FAIL(CPL_ERR_INPUT, "%s: is no folder of a run", folder);
     CPL_TRY(look(&c, folder));
-    if (c.config_yaml && !c.weights) return CPL_OK;
+    if (is_begun_run(&c) || (c.config_yaml && !c.weights)) return CPL_OK;
     if (c.state)
         return CPL_FAIL(CPL_ERR_INPUT,
                         "%s: is a checkpoint, not a run; name the folder of the run, in which it "
@@ -249,7 +255,7 @@ cpl_status cpl_run_dir_last(char **folder, const char *run)
     return leads_nowhere(run, name);
 }
 
-/* A folder with neither weights nor checkpoints is taken as it is: what reads it says what is
+/* A folder with neither weights of its own nor checkpoints is taken as it is: what reads it says what is
  * missing. */
 cpl_status cpl_run_dir_resolve(char **folder, const char *path)
 {
@@ -257,12 +263,13 @@ cpl_status cpl_run_dir_resolve(char **folder, const char *path)
     if (!cpl_path_is_folder(path))
         return CPL_FAIL(CPL_ERR_INPUT, "%s: there is no such folder", path);
     CPL_TRY(look(&c, path));
-    if (!c.weights && (c.last || c.newest[0])) return cpl_run_dir_last(folder, path);
-    if (!c.weights && c.trace[0])
+    const bool own = c.weights && !is_begun_run(&c);
+    if (!own && (c.last || c.newest[0])) return cpl_run_dir_last(folder, path);
+    if (!own && c.trace[0])
         return CPL_FAIL(CPL_ERR_INPUT,
                         "%s: is a run without a checkpoint: it has %s, and no weights", path,
                         c.trace);
-    if (!c.weights && c.shards)
+    if (!own && c.shards)
         return CPL_FAIL(CPL_ERR_INPUT, "%s: is a folder of token shards, not a model", path);
     *folder = cpl_text_copy(path);
     return *folder ? CPL_OK : CPL_ERR_MEMORY;

@@ -22,15 +22,16 @@ bool cpl_run_dir_has_checkpoint(const char *run);
 enum { CPL_RUN_DIR_NAME_BYTES = 64 };
 CPL_NODISCARD cpl_status cpl_run_dir_trace(char name[CPL_RUN_DIR_NAME_BYTES], const char *folder);
 
-/* CPL_ERR_INPUT unless the folder has a config.yaml and no weights of its own: the sentence says
- * what it is. */
+/* CPL_ERR_INPUT unless the folder has a config.yaml and either what a run leaves (metrics, a
+ * checkpoint) or no weights: the sentence says what it is. */
 CPL_NODISCARD cpl_status cpl_run_dir_check(const char *folder);
 
 /* Folder of the checkpoint RUN/last leads to, from cpl_alloc; without such a link the newest. If
  * the link leads nowhere, the sentence names the newest whole checkpoint. */
 CPL_NODISCARD cpl_status cpl_run_dir_last(char **folder, const char *run);
 
-/* What a user means by a folder: the last checkpoint of a run, any other folder itself; from
+/* What a user means by a folder: the last checkpoint of a run, whatever else lies in it, or of a
+ * folder that has checkpoints and no weights of its own; any other folder itself; from
  * cpl_alloc. CPL_ERR_INPUT for a run without a checkpoint and for token shards, which are no model.
  */
 CPL_NODISCARD cpl_status cpl_run_dir_resolve(char **folder, const char *path);

@@ -192,13 +192,18 @@ def check_kinds(base):
     (nothing / "last").unlink()
     for step in checkpoints(nothing):
         shutil.rmtree(nothing / step)
+    stray = copy(base, "stray")                           # weights that were put beside the checkpoints
+    for name in ("g.safetensors", "m.gguf", "model.safetensors.index.json"):
+        (stray / name).write_bytes(b"")
+    (folder / "rows.json").write_text('{"input_ids": [[1, 2, 3]]}')
+    bad(1, "where nothing is written", "grad", base, "--tokens", folder / "rows.json", "--out", base / "g.safetensors")
     bare = copy(base, "bare")
     (bare / "config.yaml").unlink()
     shards = next((base / "tokens").glob("train-*"))
     verbs = (["inspect"], ["generate", "--prompt", "a", "--tokens", 1], ["eval", "--text", folder / "text.txt"],
              ["train", folder / "c.yaml", "--out", folder / "never", "--dry-run", "--from"])
     for first, *more in verbs:
-        for run in (base, unlinked, astray, bare):
+        for run in (base, unlinked, astray, stray, bare):
             good(first, *more, run)
         for run, parts in ((nothing, ["without a checkpoint", "metrics.jsonl"]),
                            (shards, ["token shards, not a model"]),
@@ -206,7 +211,8 @@ def check_kinds(base):
                                        f"ln -sfn step-000005 {dangling}/last"])):
             bad(1, parts, first, *more, run)
     for first, *more in (["compare", "--no-documents"], ["train", "--resume"]):
-        good(first, *more, astray)
+        for run in (astray, stray):
+            good(first, *more, run)
         bad(1, "but no config.yaml", first, *more, bare)
         bad(1, "is a checkpoint, not a run", first, *more, base / "last")
         bad(1, "is no run", first, *more, shards)
