@@ -1,5 +1,6 @@
 /* cmd_train.c - couplet train: starts a run, or resumes one. */
 #include <jansson.h>
+#include <omp.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -160,7 +161,8 @@ static cpl_status train(cpl_configuration *c, const char *run, const char *from,
                                      .log       = &log,
                                      .callbacks = &callbacks};
     cpl_train_outcome outcome     = {0};
-    if (c->settings.compute.threads == 0) c->settings.compute.threads = cpl_ranks_threads();
+    const int own = cpl_ranks_threads(); /* what compute.threads 0 is; config.yaml keeps the 0 */
+    if (own) omp_set_num_threads(own);
     CPL_TRY(cpl_ranks_watch(c->settings.dist.timeout));
     CPL_TRY(together(world, cpl_train_eval_open(&w.eval, &c->settings, &log)));
     job.positions     = cpl_train_eval_window(&w.eval);

@@ -64,7 +64,7 @@ static void *zeroed(size_t bytes)
 static cpl_status open_batch(maker *m)
 {
     const cpl_tokens_job *job = m->job;
-    m->n_threads              = job->n_threads > 0 ? job->n_threads : omp_get_num_procs();
+    m->n_threads              = job->n_threads > 0 ? job->n_threads : omp_get_max_threads();
     CPL_TRY(cpl_memory_try(0, m->n_threads)); /* OpenMP ends the process if it gets none */
     m->encoder = zeroed((size_t)m->n_threads * sizeof *m->encoder);
     m->round   = zeroed((size_t)m->n_ranks * sizeof *m->round);

@@ -21,7 +21,6 @@ void cpl_train_resolve_machine(cpl_settings *s, int64_t ranks, bool resumed)
 {
     if (s->compute.dtype == CPL_DTYPE_AUTO)
         s->compute.dtype = cpl_cpu_has_bf16() ? CPL_DTYPE_BF16 : CPL_DTYPE_F32;
-    if (s->compute.threads == 0) s->compute.threads = cpl_cpu_count();
     if (s->losses.balance.scope == CPL_BALANCE_AUTO)
         s->losses.balance.scope = ranks > 1 && !resumed ? CPL_BALANCE_GLOBAL : CPL_BALANCE_MICRO;
 }

@@ -200,6 +200,14 @@ def check_made_with(folder):
         same_run(base, one, setting)
     for setting, part in (("data.eos=5", "data.eos is 0"), ("data.token_type=uint32", "data.token_type")):
         bad(1, part, "train", "--resume", base, "--set", setting)
+    auto = halfway("threads")                    # automatic threads are those of the machine, each time
+    config = (auto / "config.yaml").read_text()
+    (auto / "config.yaml").write_text(config.replace("    threads: 2\n", "    threads: 0\n"))
+    said = warnings(auto, env=os.environ | {"OMP_NUM_THREADS": "1"})
+    check(len([line for line in said if "threads 2 (now 1)" in line]) == 1, f"automatic threads: {said}")
+    check("    threads: 0\n" in (auto / "config.yaml").read_text(), "automatic threads became a number in config.yaml")
+    check(read_json(auto / "last" / "state.json")["made_with"]["threads"] == 1,
+          "the threads of a run that went on")
     slow = halfway("elsewhere")
     said = warnings(slow, env=os.environ | {"COUPLET_ISA": "v2"})
     differ = [line for line in said if f"kernels {made['kernels']} (now v2)" in line]
