@@ -276,7 +276,7 @@ cpl_status cpl_resume_compare(const json_t *was, const char *where, const json_t
     }
     if (list.length)
         cpl_log_warn(log,
-                     "%s was made with %s: the run goes on, but its figures are no longer "
+                     "%s was made with %s: the run goes on, but its figures may no longer be "
                      "bit for bit those of a run that was never interrupted",
                      where, list.bytes);
     const cpl_status status = cpl_text_status(&list);
