@@ -315,6 +315,7 @@ static cpl_status dry_run(cpl_configuration *c, const char *run, const char *fro
     cpl_plan plan;
     cpl_text text = {0};
     CPL_TRY(check_tasks(s));
+    CPL_TRY(cpl_run_check_place(run));
     CPL_TRY(resolve(c, run, from, world ? world->size : 1));
     CPL_TRY(plan_of(&plan, s, world));
     cpl_plan_text(&text, &plan);

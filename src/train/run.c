@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/arena.h"
@@ -35,16 +36,21 @@ static bool has(const cpl_run *run, const char *name)
     return there;
 }
 
+static cpl_status check_resumable(const cpl_run *run);
+
 static cpl_status refuse_old_run(const cpl_run *run)
 {
     char found[CPL_RUN_DIR_NAME_BYTES] = "config.yaml";
     if (!cpl_path_is_folder(run->folder)) return CPL_OK;
     if (!has(run, found)) CPL_TRY(cpl_run_dir_trace(found, run->folder));
-    return found[0] ? CPL_FAIL(CPL_ERR_INPUT,
-                               "%s holds a run already (%s): go on with `couplet train --resume "
-                               "%s`, or name another folder with --out",
-                               run->folder, found, run->folder)
-                    : CPL_OK;
+    if (!found[0]) return CPL_OK;
+    if (has(run, "config.yaml") && check_resumable(run) == CPL_OK)
+        return CPL_FAIL(CPL_ERR_INPUT,
+                        "%s holds a run already (%s): go on with `couplet train --resume %s`, or "
+                        "name another folder with --out",
+                        run->folder, found, run->folder);
+    return CPL_FAIL(CPL_ERR_INPUT, "%s holds a run already (%s): name another folder with --out",
+                    run->folder, found);
 }
 
 /* A folder with a lock is a run, or what is left of one that was killed before its first step. */
@@ -62,6 +68,23 @@ static cpl_status check_place(cpl_run *run)
                     run->folder);
 }
 
+/* As a copy that follows links leaves it. */
+static bool last_is_folder(const cpl_run *run)
+{
+    struct stat there;
+    char *path    = cpl_run_path(run, "last");
+    const bool is = path && lstat(path, &there) == 0 && S_ISDIR(there.st_mode);
+    cpl_free(path);
+    return is;
+}
+
+cpl_status cpl_run_check_place(const char *folder)
+{
+    cpl_run run = {.folder = (char *)(uintptr_t)folder};
+    CPL_TRY(check_place(&run));
+    return refuse_old_run(&run);
+}
+
 /* `last` is a link: that there can be none must not be found at the first checkpoint. */
 static cpl_status try_link(const cpl_run *run)
 {
@@ -69,7 +92,12 @@ static cpl_status try_link(const cpl_run *run)
     if (!path) return CPL_ERR_MEMORY;
     cpl_status status = CPL_OK;
     unlink(path);
-    if (symlink("last", path) != 0)
+    if (last_is_folder(run))
+        status = CPL_FAIL(CPL_ERR_INPUT,
+                          "%s: `last` is a folder, not a link: remove it, and the newest "
+                          "checkpoint counts",
+                          run->folder);
+    else if (symlink("last", path) != 0)
         status = CPL_FAIL(CPL_ERR_IO,
                           "%s: no symbolic link can be made here, as `last` of a run is (%s): name "
                           "a folder on another file system",

@@ -36,6 +36,10 @@ typedef struct cpl_run {
  * cannot hold a link. */
 CPL_NODISCARD cpl_status cpl_run_open(cpl_run *run, const char *folder, int fresh);
 
+/* Whether a new run could be begun in this folder, there or not: nothing is written. CPL_ERR_INPUT as
+ * cpl_run_open. */
+CPL_NODISCARD cpl_status cpl_run_check_place(const char *folder);
+
 /* For a rank that writes nothing in the folder: only the path. CPL_ERR_MEMORY. */
 CPL_NODISCARD cpl_status cpl_run_follow(cpl_run *run, const char *folder);
 

@@ -217,6 +217,8 @@ def check_kinds(base):
         bad(1, "is a checkpoint, not a run", first, *more, base / "last")
         bad(1, "is no run", first, *more, shards)
     bad(1, ["holds a run already", "step-000006"], "train", folder / "c.yaml", "--out", bare)
+    for more in ([], ["--dry-run"]):
+        bad(1, ["holds a run already", "--resume"], "train", folder / "c.yaml", "--out", base, *more)
     bad(1, ["is a folder", "config.yaml"], "plan", base)
     bad(1, ["is a folder", "config.yaml"], "train", base)
 
