@@ -212,8 +212,12 @@ static bool is_whole(const char *run, const char *name)
     return whole;
 }
 
-static cpl_status leads_nowhere(const char *run, const char *name)
+/* `what`: what is wrong with the place that `last` leads to. */
+static cpl_status leads_nowhere(const char *run, const char *name, const char *what)
 {
+    static const char plain[] =
+        "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-./+";
+    const char *quote = !run[strspn(run, plain)] ? "" : strchr(run, '\'') ? "\"" : "'";
     cpl_strings names = {0};
     CPL_TRY(cpl_folder_list(&names, run));
     int64_t at = names.count - 1;
@@ -222,13 +226,13 @@ static cpl_status leads_nowhere(const char *run, const char *name)
     const char *whole = at >= 0 && step_of(names.at[at]) >= 0 ? names.at[at] : NULL;
     cpl_status status =
         whole ? CPL_FAIL(CPL_ERR_INPUT,
-                         "%s: `last` leads to %s, which is not there; the newest whole checkpoint "
-                         "is %s: `ln -sfn %s %s/last` makes it the last one",
-                         run, name, whole, whole, run)
+                         "%s: `last` leads to %s, which is %s; the newest whole checkpoint "
+                         "is %s: `ln -sfn %s %s%s/last%s` makes it the last one",
+                         run, name, what, whole, whole, quote, run, quote)
               : CPL_FAIL(CPL_ERR_INPUT,
-                         "%s: `last` leads to %s, which is not there, and no other checkpoint is "
+                         "%s: `last` leads to %s, which is %s, and no other checkpoint is "
                          "whole",
-                         run, name);
+                         run, name, what);
     cpl_paths_free(&names);
     return status;
 }
@@ -236,7 +240,7 @@ static cpl_status leads_nowhere(const char *run, const char *name)
 cpl_status cpl_run_dir_last(char **folder, const char *run)
 {
     contents c;
-    char name[NAME_BYTES] = "", *link = cpl_path_join(run, "last");
+    char name[4096] = "", *link = cpl_path_join(run, "last");
     if (!link) return CPL_ERR_MEMORY;
     ssize_t length = readlink(link, name, sizeof name - 1);
     cpl_free(link);
@@ -244,7 +248,9 @@ cpl_status cpl_run_dir_last(char **folder, const char *run)
         CPL_TRY(look(&c, run));
         memcpy(name, c.newest, NAME_BYTES);
     }
-    if (length >= NAME_BYTES - 1 || step_of(name) < 0)
+    if (length >= 0 && (length >= NAME_BYTES - 1 || step_of(name) < 0))
+        return leads_nowhere(run, name, "not the name of a checkpoint in this folder");
+    if (step_of(name) < 0)
         return CPL_FAIL(CPL_ERR_INPUT,
                         "%s: `last` does not lead to a checkpoint; the run saved none yet", run);
     *folder = cpl_path_join(run, name);
@@ -252,7 +258,7 @@ cpl_status cpl_run_dir_last(char **folder, const char *run)
     if (cpl_path_is_folder(*folder)) return CPL_OK;
     cpl_free(*folder);
     *folder = NULL;
-    return leads_nowhere(run, name);
+    return leads_nowhere(run, name, "not there");
 }
 
 /* A folder with neither weights of its own nor checkpoints is taken as it is: what reads it says what is

@@ -188,6 +188,12 @@ def check_kinds(base):
     os.symlink("step-000099", dangling / "last")
     damaged = dangling / "step-000006" / "model.safetensors"
     damaged.write_bytes(damaged.read_bytes()[:-1])
+    elsewhere = copy(base, "else where")                  # the link itself names a step of the folder
+    for target in (elsewhere / "step-000006", "./step-000006/"):
+        (elsewhere / "last").unlink()
+        os.symlink(target, elsewhere / "last")
+        bad(1, [f"`last` leads to {target}, which is not the name", "newest whole checkpoint is step-000006",
+                f"`ln -sfn step-000006 '{elsewhere}/last'`"], "inspect", elsewhere)
     nothing = copy(base, "nothing")
     (nothing / "last").unlink()
     for step in checkpoints(nothing):
