@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/arena.h"
+#include "io/file.h"
 #include "train/config/settings.h"
 
 cpl_setting cpl_flag_as_setting(const cpl_flag *flag)
@@ -64,12 +65,16 @@ static cpl_status check_no_setting(const cpl_verb *verb, const char *word, int n
     memcpy(name, word, length);
     name[length] = '\0';
     cpl_settings_sections(sections);
-    if (!cpl_settings_find(NULL, sections, CPL_N_SECTIONS, name, NULL)) return CPL_OK;
+    if (length > 0 && name[length - 1] == ':') name[length - 1] = '\0'; /* as in YAML */
+    const cpl_setting *s = cpl_settings_find(NULL, sections, CPL_N_SECTIONS, name, NULL);
+    if (!s && word[length] == '=' && !cpl_path_exists(word))
+        s = cpl_settings_nearest(sections, CPL_N_SECTIONS, name);
+    if (!s || (!strchr(name, '.') && strcmp(s->name, name) != 0)) return CPL_OK;
     for (int i = 0; i < n_more && !*value && more[i][0] != '-'; i++)
         value = more[i] + (more[i][0] == '=');
     return CPL_FAIL(CPL_ERR_USAGE,
                     "a setting is given in one word after --set: did you mean --set %s=%.100s?",
-                    name, *value ? value : "VALUE");
+                    cpl_setting_dotted(name, s), *value ? value : "VALUE");
 }
 
 /* Takes `text` as the value of flag `f`, checking it. */

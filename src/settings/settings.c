@@ -64,9 +64,8 @@ static const cpl_setting *find_by_name(const cpl_section *sections, size_t count
     return NULL;
 }
 
-/* The setting whose name is nearest; NULL if none is near. A setting of the same name in another
- * section is nearer than a similar name. */
-static const cpl_setting *nearest(const cpl_section *sections, size_t count, const char *dotted)
+const cpl_setting *cpl_settings_nearest(const cpl_section *sections, size_t count,
+                                        const char *dotted)
 {
     char name[CPL_SETTING_NAME_BYTES];
     const char *dot         = strchr(dotted, '.');
@@ -84,7 +83,7 @@ cpl_status cpl_settings_unknown(cpl_status code, const cpl_section *sections, si
                                 const char *dotted)
 {
     char name[CPL_SETTING_NAME_BYTES];
-    const cpl_setting *near = nearest(sections, count, dotted);
+    const cpl_setting *near = cpl_settings_nearest(sections, count, dotted);
     if (near)
         return CPL_FAIL(code, "there is no setting %.200s; did you mean %s?", dotted,
                         cpl_setting_dotted(name, near));

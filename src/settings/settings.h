@@ -109,6 +109,11 @@ size_t cpl_settings_index(const cpl_section *sections, size_t count, const cpl_s
 const cpl_setting *cpl_settings_find(void *joint, const cpl_section *sections, size_t count,
                                      const char *dotted, void **field);
 
+/* The setting whose name is nearest; NULL if none is near. A setting of the same name in another
+ * section is nearer than a similar name. */
+const cpl_setting *cpl_settings_nearest(const cpl_section *sections, size_t count,
+                                        const char *dotted);
+
 /* Records "there is no setting DOTTED", with the nearest name if one is near; returns `code`. */
 cpl_status cpl_settings_unknown(cpl_status code, const cpl_section *sections, size_t count,
                                 const char *dotted);

@@ -199,6 +199,15 @@ static void configuring(void **state)
     cpl_configuration_free(&c);
     assert_ok(read_words("x", "--set", "train.lr=1", NULL)); /* of the section, not the verb */
     assert_fails(CPL_ERR_USAGE, "try --help all lists", cpl_configure(&c, NULL, &args));
+    static const char *const without[][2] = {{"alpha=3", NULL},
+                                             {"erc.alhpa=3", NULL},
+                                             {"ecr.alpha=3", NULL},
+                                             {"--alpha=3", NULL},
+                                             {"erc.alpha:", "3"}};
+    for (size_t i = 0; i < sizeof without / sizeof *without; i++)
+        assert_fails(CPL_ERR_USAGE, "did you mean --set erc.alpha=3?",
+                     read_words("x", without[i][0], without[i][1], NULL));
+    assert_fails(CPL_ERR_USAGE, "did you mean --out?", read_words("x", "--otu=3", NULL));
     assert_ok(read_words("x", "--set", "erc.alhpa=1", NULL));
     assert_fails(CPL_ERR_USAGE, "did you mean erc.alpha?", cpl_configure(&c, NULL, &args));
     assert_ok(read_words("x", NULL));
