@@ -65,7 +65,10 @@ def check_read(folder):
     bad(1, "is read", "plan", folder / "c.yaml", "--json", folder / "c.yaml", "--overwrite")
     weights = folder / "run" / "last" / "model.safetensors"
     size = weights.stat().st_size
-    bad(1, "holds no results", "grad", folder / "run", "--tokens", kept, "--out", weights, "--overwrite")
+    bad(1, "where nothing is written", "grad", folder / "run", "--tokens", kept, "--out", weights, "--overwrite")
+    foreign = folder / "weights.safetensors"
+    foreign.write_bytes(weights.read_bytes())
+    bad(1, "holds no results", "grad", folder / "run", "--tokens", kept, "--out", foreign, "--overwrite")
     check(kept.read_bytes() == before and weights.stat().st_size == size, "what is read was changed")
 
 
