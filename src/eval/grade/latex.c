@@ -136,7 +136,7 @@ static value times(reader *r, value a, value b)
     v.variable = a.variable || b.variable;
     v.decimal  = a.decimal || b.decimal;
     if (a.den && b.den) set_fraction(&v, (wide)a.num * b.num, (wide)a.den * b.den);
-    /* beside a decimal stands what has none; SymPy would round a second one into the first */
+    /* SymPy rounds the product of two decimal coefficients: only one factor may have one. */
     bool beside = (a.den && !b.decimal) || (b.den && !a.decimal);
     return v.decimal && !(a.den && b.den ? exact(v, a, b) : beside) ? fail(r) : v;
 }
