@@ -81,6 +81,14 @@ static inline void case_open(evaluation_case *c)
     case_put(c, "written", "b.jsonl", written_rows);
 }
 
+/* With a task of ranked options and one of written answers. */
+static inline void case_open_both(evaluation_case *c)
+{
+    case_open(c);
+    case_select(c, "r.yaml", ranked_task, NULL);
+    case_select(c, "w.yaml", written_task, NULL);
+}
+
 static inline cpl_status case_look(evaluation_case *c)
 {
     return cpl_evaluation_open(&c->evaluation, &c->selection, &c->options, CASE_WINDOW,

@@ -67,9 +67,7 @@ static void what_comes_out(void **state)
     evaluation_case c;
     seen s;
     double value, error;
-    case_open(&c);
-    case_select(&c, "r.yaml", ranked_task, NULL);
-    case_select(&c, "w.yaml", written_task, NULL);
+    case_open_both(&c);
     assert_ok(case_look(&c));
     assert_int_equal(c.evaluation.n_questions, 5);
     assert_int_equal(c.evaluation.window, CASE_WINDOW);
@@ -178,9 +176,7 @@ static void going_on(void **state)
     cpl_eval_journal record;
     char path[200];
     json_t *settings = json_pack("{s:s}", "model", "m");
-    case_open(&c);
-    case_select(&c, "r.yaml", ranked_task, NULL);
-    case_select(&c, "w.yaml", written_task, NULL);
+    case_open_both(&c);
     snprintf(path, sizeof path, "%s/out.partial", c.folder);
     assert_ok(case_look(&c));
     assert_ok(cpl_eval_journal_open(&record, path, settings, false));
@@ -339,9 +335,7 @@ static void whose_it_is(void **state)
     (void)state;
     evaluation_case c;
     seen s;
-    case_open(&c);
-    case_select(&c, "r.yaml", ranked_task, NULL);
-    case_select(&c, "w.yaml", written_task, NULL);
+    case_open_both(&c);
     c.options.max_tokens = CASE_WINDOW;
     assert_fails(
         CPL_ERR_INPUT,
@@ -463,9 +457,7 @@ static void no_questions_of_one(void **state)
     (void)state;
     evaluation_case c;
     seen s;
-    case_open(&c);
-    case_select(&c, "r.yaml", ranked_task, NULL);
-    case_select(&c, "w.yaml", written_task, NULL);
+    case_open_both(&c);
     c.options.skip_bad = true;
     case_put(&c, "ranked", "a.jsonl", "{}\n");
     assert_ok(case_look(&c));
