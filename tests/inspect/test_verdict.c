@@ -74,7 +74,9 @@ static const char *text_state(const json_t *routing)
 {
     const json_t *layers = json_object_get(routing, "layers"), *layer;
     cpl_routing_layer at[MOST_LAYERS];
-    cpl_routing_report r = {.layers = at, .n_layers = (int64_t)json_array_size(layers)};
+    cpl_routing_report r = {.layers    = at,
+                            .n_layers  = (int64_t)json_array_size(layers),
+                            .n_sampled = (int64_t)number(routing, "sampled", NULL)};
     size_t l;
     memset(at, 0, sizeof at);
     json_array_foreach(layers, l, layer) at[l].rho_mean =
@@ -213,6 +215,20 @@ static void few_experts_need_many_layers(void **state)
     free(m);
 }
 
+static void a_text_of_few_tokens_has_no_verdict(void **state)
+{
+    (void)state;
+    cpl_routing_layer layer = {.rho_mean = 0.9};
+    cpl_routing_report r    = {.layers = &layer, .n_layers = 1, .n_experts = 8, .n_sampled = 99};
+    cpl_text said           = {0};
+    assert_null(cpl_routing_state(&r));
+    cpl_routing_verdict(&said, &r);
+    assert_non_null(strstr(said.bytes, "cannot be told: responses to fewer than 100 tokens"));
+    cpl_text_free(&said);
+    r.n_sampled = 100;
+    assert_string_equal(cpl_routing_state(&r), "follow");
+}
+
 /* 48 layers of 4 experts: one that is coupled may be chance, five are not. */
 static void a_coupled_layer_of_few_experts_may_be_chance(void **state)
 {
@@ -250,6 +266,7 @@ int main(void)
         cmocka_unit_test(either_rows_count),
         cmocka_unit_test(few_experts_need_many_layers),
         cmocka_unit_test(a_coupled_layer_of_few_experts_may_be_chance),
+        cmocka_unit_test(a_text_of_few_tokens_has_no_verdict),
         cmocka_unit_test(text_is_not_advised_where_it_was_read),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -6,6 +6,7 @@
 /* Rank correlations of scores and responses, mean over the layers, from which on the choices follow
  * the responses, or do so in part: docs/inspection.md, "The verdict on text". */
 static const double FOLLOW = 0.6, IN_PART = 0.3;
+enum { FEWEST = 100 }; /* tokens of a verdict */
 
 /* Means over the layers; those of rho and own over the layers that have one. */
 typedef struct tally {
@@ -34,9 +35,9 @@ static tally tally_of(const cpl_routing_report *r)
     return t;
 }
 
-static const char *state_of(const tally *t)
+static const char *state_of(const tally *t, const cpl_routing_report *r)
 {
-    if (isnan(t->rho)) return NULL;
+    if (isnan(t->rho) || r->n_sampled < FEWEST) return NULL;
     if (t->rho <= -IN_PART) return "run against";
     return t->rho >= FOLLOW ? "follow" : t->rho >= IN_PART ? "follow in part" : "do not follow";
 }
@@ -44,17 +45,21 @@ static const char *state_of(const tally *t)
 const char *cpl_routing_state(const cpl_routing_report *r)
 {
     const tally t = tally_of(r);
-    return state_of(&t);
+    return state_of(&t, r);
 }
 
 void cpl_routing_verdict(cpl_text *out, const cpl_routing_report *r)
 {
     const tally t     = tally_of(r);
-    const char *state = state_of(&t);
+    const char *state = state_of(&t, r);
     const double n = (double)r->n_experts, K = (double)r->top_k;
     if (!state) {
         cpl_text_printf(out, "Whether the router's choices follow the experts' responses cannot be "
-                             "told: scores or responses of all experts are equal.");
+                             "told: ");
+        if (r->n_sampled < FEWEST)
+            cpl_text_printf(out, "responses to fewer than %d tokens were computed.", FEWEST);
+        else
+            cpl_text_printf(out, "scores or responses of all experts are equal.");
         return;
     }
     cpl_text_printf(out,
