@@ -279,8 +279,6 @@ static cpl_status evaluate(work *w)
 {
     cpl_evaluation_callbacks callbacks = {0};
     const bool first                   = cpl_gather_is_first(w->world);
-    cpl_signals_farewell("stopped before the first question");
-    if (first) CPL_TRY(cpl_signals_listen());
     CPL_TRY(cpl_gather_status(w->world, open_all(w)));
     cpl_status status = load(w);
     CPL_TRY(cpl_gather_equal(w->world, status, w->world ? common(w) : NULL));
@@ -310,6 +308,9 @@ static cpl_status evaluate_or_read(work *w, cpl_eval_mode form)
     if (s->compute.threads == 0) s->compute.threads = cpl_ranks_threads();
     CPL_TRY(cpl_ranks_begin(&w->world));
     CPL_TRY(cpl_ranks_watch(s->dist.timeout));
+    cpl_signals_farewell(form == CPL_EVAL_MODE_TEXT ? "stopped; no figures are kept"
+                                                    : "stopped before the first question");
+    if (cpl_gather_is_first(w->world)) CPL_TRY(cpl_signals_listen());
     return form == CPL_EVAL_MODE_TEXT ? cpl_eval_text(w->args, &w->configuration, w->world, &w->log)
                                       : evaluate(w);
 }

@@ -126,12 +126,30 @@ static cpl_status warn_of_point(cpl_compare *c)
               "two evaluations around that end");
 }
 
+/* Older versions recorded the setting, auto, and not what it became. */
+static cpl_status warn_of_precision(cpl_compare *c)
+{
+    const cpl_compared_setting *dtype = cpl_compare_setting(c, "compute.dtype");
+    int64_t first = c->n_runs, n = 0;
+    for (int64_t r = c->n_runs - 1; dtype && r >= 0; r--) {
+        if (strcmp(dtype->texts[r], "auto") != 0) continue;
+        first = r;
+        n++;
+    }
+    if (n < 2) return CPL_OK;
+    return cpl_compare_warn(c,
+                            "%lld runs, %s the first of them, do not say whether they were "
+                            "computed in f32 or bf16 (compute.dtype auto): one group may hold both",
+                            (long long)n, c->names[first]);
+}
+
 cpl_status cpl_compare_warnings(cpl_compare *c)
 {
     for (size_t i = 0; i < sizeof must_agree / sizeof *must_agree; i++)
         CPL_TRY(warn_of_text(c, &must_agree[i]));
     for (int64_t g = 0; g < c->n_groups && c->options.group_by; g++)
         CPL_TRY(warn_of_group(c, &c->groups[g]));
+    CPL_TRY(warn_of_precision(c));
     CPL_TRY(warn_of_point(c));
     for (int64_t r = 0; r < c->n_runs; r++) CPL_TRY(warn_of_naming(c, r));
     for (int64_t r = 0; r < c->n_runs; r++) CPL_TRY(warn_of_damage(c, r));

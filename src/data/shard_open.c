@@ -285,7 +285,7 @@ static cpl_status warn_of_candidates(const cpl_shards *s, const cpl_log *log)
             cpl_log_warn(
                 log,
                 "%s: the end-of-text id %lld does not occur in the first %lld tokens, %llu "
-                "does (%lld times): which of them ends the documents?",
+                "does (%lld times); data.eos names the one that ends documents",
                 s->file[0].path, (long long)s->eos, (long long)survey.n_tokens,
                 (unsigned long long)survey.candidate[i], (long long)survey.n_candidate[i]);
     return CPL_OK;

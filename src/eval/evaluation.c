@@ -244,7 +244,8 @@ static cpl_status look(cpl_evaluation *e, cpl_task_evaluation *one)
 /* The failure that names the tasks without rows. */
 static cpl_status fail_missing(const cpl_evaluation *e, const char *others)
 {
-    cpl_text names = {0};
+    cpl_text names   = {0};
+    const bool yours = !cpl_questions_of_samples(&e->options);
     for (int64_t i = 0; i < e->count; i++)
         if (e->at[i].missing)
             cpl_text_printf(&names, "%s%s", names.length ? ", " : "", e->at[i].what->key);
@@ -252,9 +253,10 @@ static cpl_status fail_missing(const cpl_evaluation *e, const char *others)
     if (status == CPL_OK && names.length)
         status =
             CPL_FAIL(CPL_ERR_INPUT,
-                     "there are no rows of %s%s; %s DIR names a folder of yours with their files, "
-                     "and `couplet eval --list` lists where they are published",
-                     names.bytes, others, cpl_questions_data_word(&e->options));
+                     "there are no rows of %s%s%s%s; %s DIR names a folder of yours with their "
+                     "files, and `couplet eval --list` lists where they are published",
+                     names.bytes, yours ? " in " : "", yours ? e->options.data : "", others,
+                     cpl_questions_data_word(&e->options));
     cpl_text_free(&names);
     return status;
 }

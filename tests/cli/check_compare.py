@@ -136,6 +136,10 @@ def check_precision(work, vanilla):
     found = compared(*runs)
     check([len(group["members"]) for group in found["groups"]] == [2, 1, 1], f"groups {found['groups']}")
     check([s["setting"] for s in found["differing"]] == ["compute.dtype"], f"differing {found['differing']}")
+    check(not found["warnings"], f"one run of unknown precision has its own group: {found['warnings']}")
+    shutil.copytree(runs[2], work / "unknown-too", symlinks=True)
+    warnings = compared(*runs, work / "unknown-too")["warnings"]
+    check(len(warnings) == 1 and "2 runs, unknown the first of them, do not say" in warnings[0], f"{warnings}")
 
 
 def check_damage(work, vanilla):

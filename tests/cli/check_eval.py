@@ -13,6 +13,7 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 from eval_case import ALL, FURTHER, GOLDEN, close, evaluate, refused, run
 from inputs import read_json
@@ -226,15 +227,28 @@ def check_resume(folder):
 
 
 def stop(words, there):
-    """Begins an evaluation, and sends SIGINT when `there()` is true; its exit code and what it said."""
+    """Begins an evaluation, and sends SIGINT when `there(its pid)` is true; its exit code and what it said."""
     begun = subprocess.Popen([COUPLET, "eval", *map(str, words)], stdout=subprocess.DEVNULL,
                              stderr=subprocess.PIPE)
     until = time.time() + 300
-    while begun.poll() is None and time.time() < until and not there():
+    while begun.poll() is None and time.time() < until and not there(begun.pid):
         time.sleep(0.02)
     begun.send_signal(signal.SIGINT)
     told = begun.communicate()[1].decode()
     return begun.returncode, told
+
+
+def check_stopped_text(folder):
+    text = folder / "long.txt"
+    text.write_text("abc def " * 1_000_000)
+
+    def listens(pid):  # SIGINT is blocked: a thread waits for it
+        status = Path(f"/proc/{pid}/status").read_text()
+        return int(status.split("SigBlk:")[1].split()[0], 16) & 2
+
+    code, told = stop([GOLDEN / "model", "--text", text], listens)
+    check(code == -signal.SIGINT and told.endswith("couplet: stopped; no figures are kept\n"),
+          f"--text, stopped: {code} {told}")
 
 
 def check_stopped(folder):
@@ -249,7 +263,7 @@ def check_stopped(folder):
     out, partial = folder / "killed.json", folder / "killed.json.partial"
     words = [GOLDEN / "model", "--tasks", "arc_challenge,gsm8k", "--profile", "harness", "--data",
              data, "--limit", 3, "--max-gen-toks", 128, "--samples", "--json", out]
-    code, told = stop(words, lambda: partial.exists() and partial.read_bytes().count(b"\n") >= 4)
+    code, told = stop(words, lambda _: partial.exists() and partial.read_bytes().count(b"\n") >= 4)
     check(code == -signal.SIGINT and f"kept in {partial}, and the same command goes on" in told,
           f"stopped: {code} {told}")
     check(partial.exists() and not out.exists(), "stopped, it leaves results or no partial file")
@@ -343,6 +357,7 @@ def main():
         if not FURTHER:
             check_resume(folder)
             check_stopped(folder)
+            check_stopped_text(folder)
             check_missing(folder)
             check_refusals(folder)
             check_shown(folder)

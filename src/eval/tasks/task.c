@@ -16,7 +16,7 @@ static const char *const keys[] = {"task",     "title",   "sets",    "default", 
 static cpl_status read_id(cpl_task *task, const json_t *root)
 {
     CPL_TRY(cpl_task_text_of(&task->id, task, root, "task", NULL));
-    if (!task->id || !*task->id) return FAIL(task, root, "task: what is its id?");
+    if (!task->id || !*task->id) return FAIL(task, root, "the task has no id: task: my_task");
     if (task->id[strspn(task->id, "abcdefghijklmnopqrstuvwxyz0123456789_")])
         return FAIL(task, json_object_get(root, "task"),
                     "an id is made of lower-case letters, digits and _, not %.100s", task->id);
@@ -83,7 +83,8 @@ static cpl_status read_task(cpl_task *task)
     CPL_TRY(read_sets(task, root));
     CPL_TRY(read_chance(task, root));
     if (!json_is_object(fields))
-        return FAIL(task, fields ? fields : root, "fields: what is read of a row? NAME: PATH");
+        return FAIL(task, fields ? fields : root,
+                    "the task reads nothing of its rows: fields: {NAME: PATH}");
     CPL_TRY(cpl_task_read_subjects(task, root));
     CPL_TRY(cpl_task_read_splits(task, json_object_get(root, "splits")));
     CPL_TRY(cpl_task_read_profiles(task, json_object_get(root, "profiles")));

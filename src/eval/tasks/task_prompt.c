@@ -41,7 +41,7 @@ cpl_status cpl_task_read_scores(cpl_request_spec *form, const cpl_task *task, co
     if (given) CPL_TRY(cpl_task_names_of(&names, task, from, "scores"));
     const cpl_score **at = cpl_pool_take(&task->parts->pool, (size_t)names.count * sizeof *at);
     if (!at) return cpl_pool_status(&task->parts->pool);
-    if (!names.count) return FAIL(task, given, "scores: by which are options compared?");
+    if (!names.count) return FAIL(task, given, "scores is an empty list: scores: acc");
     for (int64_t i = 0; i < names.count; i++) {
         CPL_TRY(AT(task, given, cpl_score_find(&at[i], names.at[i])));
         if (at[i]->loss)
@@ -236,7 +236,8 @@ static cpl_status read_list(cpl_options_list *list, const cpl_task *task, json_t
         CPL_TRY(cpl_task_text_of(&each, task, from, "each", NULL));
         CPL_TRY(cpl_task_text_of(&list->between, task, from, "between", ""));
     }
-    if (!each) return FAIL(task, from, "%s: each: what is written of an option?", list->name);
+    if (!each)
+        return FAIL(task, from, "%s has no text of an option: each: \"{choice}\"", list->name);
     return AT(task, from, cpl_template_parse(&list->each, &task->parts->pool, each));
 }
 
@@ -269,7 +270,7 @@ static cpl_status read_prompt(cpl_prompt_spec *spec, const cpl_task *task, const
     CPL_TRY(cpl_task_keys(task, prompt, "prompt", keys, 2));
     CPL_TRY(cpl_task_text_of(&spec->prompt_file, task, prompt, "file", NULL));
     CPL_TRY(cpl_task_word_of(&kind, task, prompt, "as", kinds, 2, 0));
-    if (!spec->prompt_file) return FAIL(task, prompt, "file: which file is put in front?");
+    if (!spec->prompt_file) return FAIL(task, prompt, "the prompt has no file: file: prompt.txt");
     if (strchr(spec->prompt_file, '*') && !task->parts->subject)
         return FAIL(task, prompt, "* is a subject, and the task has none");
     if (*spec->prompt_file == '/' || strstr(spec->prompt_file, ".."))
@@ -319,7 +320,8 @@ static cpl_status read_texts(cpl_prompt_spec *spec, cpl_task *task, const json_t
     CPL_TRY(cpl_task_text_of(&spec->delimiter, task, from, "delimiter", " "));
     CPL_TRY(cpl_task_text_of(&spec->unconditional, task, from, "unconditional", "Answer:"));
     CPL_TRY(read_context_as(spec, task, from));
-    if (!context) return FAIL(task, place, "context: what is the model given?");
+    if (!context)
+        return FAIL(task, place, "the profile has no text for the model: context: \"{question}\"");
     spec->context_each = cpl_template_names(&spec->context, "choice") ||
                          cpl_template_names(&spec->context, "letter");
     return CPL_OK;

@@ -109,20 +109,21 @@ static cpl_status read_gold(cpl_gold_rule *rule, const cpl_task *task, const jso
 {
     static const char *const keys[] = {"value", "among", "again"};
     const char *among, *text = json_string_value(gold);
-    if (text) {
+    if (text && *text) {
         if (!strchr("-+0123456789", *text)) return refuse_gold(task, gold, text);
         rule->among = CPL_AMONG_FIXED;
         return cpl_task_int(&rule->place, task, gold, "gold", 0, 25);
     }
+    if (!json_object_get(gold, "value")) return refuse_gold(task, gold, "FIELD");
     CPL_TRY(cpl_task_keys(task, gold, "right answer", keys, 3));
     CPL_TRY(cpl_task_text_of(&rule->value, task, gold, "value", NULL));
     CPL_TRY(cpl_task_text_of(&rule->again, task, gold, "again", NULL));
-    if (!rule->value || !json_object_get(gold, "among"))
-        return refuse_gold(task, gold, rule->value ? rule->value : "FIELD");
+    if (!json_object_get(gold, "among")) return refuse_gold(task, gold, rule->value);
     rule->among = CPL_AMONG_LIST;
     if (!json_is_string(json_object_get(gold, "among")))
         return read_listing(&rule->list, task, gold, "among");
     CPL_TRY(cpl_task_text_of(&among, task, gold, "among", NULL));
+    if (!*among) return refuse_gold(task, gold, rule->value);
     if (strcmp(among, "letters") == 0) rule->among = CPL_AMONG_LETTERS;
     if (strcmp(among, "numbers") == 0) rule->among = CPL_AMONG_NUMBERS;
     if (rule->among == CPL_AMONG_LIST) rule->list.field = among;
@@ -291,9 +292,12 @@ cpl_status cpl_task_check_schema(cpl_row_schema *schema, const cpl_task *task,
 {
     note_wants(schema, spec, fewshot);
     if (schema->needs_options && !schema->choices.field && !schema->choices.count)
-        return FAIL(task, place, "choices: what are the options of a question?");
+        return FAIL(
+            task, place,
+            "the task has no options of a question: choices: FIELD for a field that is a list, "
+            "choices: [\"{a}\", \"{b}\"] for fields of their own");
     if (schema->needs_gold && schema->gold.among == CPL_AMONG_NOTHING)
-        return FAIL(task, place, "gold: which option is the right one?");
+        return refuse_gold(task, place, "FIELD");
     const int all = OF_OPTIONS | OF_OPTION | OF_GOLD;
     if (schema->needs_options)
         CPL_TRY(check_lists(task, schema, spec, node_of(from, "lists", place)));

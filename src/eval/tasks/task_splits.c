@@ -55,13 +55,15 @@ static cpl_status read_source(cpl_task_source *source, const cpl_task *task, con
     source->fields   = json_object_get(from, "fields");
     source->gold     = json_object_get(from, "gold");
     source->subject  = json_object_get(from, "subject");
-    if (!source->files.count) return FAIL(task, from, "files: which files are these?");
+    if (!source->files.count)
+        return FAIL(task, from, "the split has no files: files: [rows.jsonl]");
     if (source->labels && source->files.count > 1)
         return FAIL(task, from, "labels go with one file");
     for (int64_t i = 0; i < source->files.count; i++) {
         CPL_TRY(check_file(task, from, source->files.at[i]));
         if (ends_with(source->files.at[i], ".xml") && !source->member)
-            return FAIL(task, from, "member: which elements of the XML file are the rows?");
+            return FAIL(task, from,
+                        "the rows of an XML file are its elements of one name: member: item");
     }
     if (source->labels) CPL_TRY(check_file(task, from, source->labels));
     return CPL_OK;
@@ -92,7 +94,7 @@ cpl_status cpl_task_read_splits(cpl_task *task, const json_t *splits)
     const char *name;
     json_t *from;
     if (!json_object_size(splits))
-        return FAIL(task, splits, "splits: which files hold the rows? Write splits: {test: FILE}");
+        return FAIL(task, splits, "the task names no rows: splits: {test: FILE}");
     if (json_object_size(splits) > 64) return FAIL(task, splits, "more than 64 splits");
     parts->splits = cpl_pool_take(&parts->pool, json_object_size(splits) * sizeof *parts->splits);
     if (!parts->splits) return cpl_pool_status(&parts->pool);

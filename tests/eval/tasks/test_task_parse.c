@@ -8,6 +8,7 @@
 #define HEAD          "task: t\nsplits: {a: a.jsonl, b: b.jsonl}\nfields: {q: q, l: \"l[]\", k: k}\n"
 #define KNOWN         HEAD "subject: \"{q}\"\nsubjects: [law, math]\n"
 #define RANK          "choices: l\ngold: {value: k, among: letters}\n"
+#define NO_GOLD       "gold is the place of the right option, counted from 0, or {value: FIELD"
 #define PROFILE(keys) "profiles:\n    p: {split: a, context: \"{q}\"" keys "}\n"
 
 static const struct {
@@ -16,11 +17,11 @@ static const struct {
     {"", "t.yaml:1:1: a task is a mapping"},
     {"[1]", "t.yaml:1:1: a task is a mapping"},
     {"task: T\n", "t.yaml:1:1: an id is made of lower-case letters"},
-    {"title: x\n", "t.yaml:1:1: task: what is its id?"},
+    {"title: x\n", "t.yaml:1:1: the task has no id: task: my_task"},
     {"task: [a]\n", "t.yaml:1:1: task is a text"},
     {"task: t\nsplit: a\n", "t.yaml:2:1: there is no key of a task split; did you mean splits?"},
-    {"task: t\n", "t.yaml:1:1: fields: what is read of a row?"},
-    {"task: t\nfields: {q: q}\n", "splits: which files hold the rows?"},
+    {"task: t\n", "t.yaml:1:1: the task reads nothing of its rows: fields:"},
+    {"task: t\nfields: {q: q}\n", "the task names no rows: splits: {test: FILE}"},
     {"task: t\nchance: 101\n", "t.yaml:2:1: chance is a number of percent, not 101"},
     {"task: t\nfields: {q: q}\nsplits: {a: a.txtt}\n",
      "t.yaml:3:10: a.txtt: a file ends in .jsonl"},
@@ -29,7 +30,7 @@ static const struct {
     {"task: t\nfields: {q: q}\nsplits: {a: {files: a.csv, headless: maybe}}\n",
      "there is no headless maybe"},
     {"task: t\nfields: {q: q}\nsplits: {a: {files: a.xml}}\n",
-     "member: which elements of the XML file"},
+     "the rows of an XML file are its elements of one name"},
     {"task: t\nfields: {q: q}\nsplits: {a: []}\n", "the split a has no file"},
     {"task: t\nfields: {q: q}\nsubject: file\nsplits: {a: a.csv}\n", "subject: file needs one *"},
     {"task: t\nfields: {q: q}\nsubject: file\nsplits: {a: \"*/a.csv\"}\n",
@@ -44,11 +45,16 @@ static const struct {
     {HEAD "profiles: {p: {context: x}}\n",
      "t.yaml:4:12: split: missing; it names the split with the questions"},
     {HEAD "profiles: {p: {split: c, context: x}}\n", "t.yaml:4:16: there is no split c"},
-    {HEAD "profiles: {p: {split: a}}\n", "context: what is the model given?"},
+    {HEAD "profiles: {p: {split: a}}\n", "the profile has no text for the model: context:"},
     {HEAD "profiles: {\"x/y\": {split: a}}\n", "there is no profile x, from which x/y takes"},
     {HEAD "profiles: {p: {like: r}, r: {like: p}}\n", "p is like itself"},
-    {HEAD PROFILE(""), "t.yaml:5:5: choices: what are the options of a question?"},
-    {HEAD "choices: l\n" PROFILE(""), "gold: which option is the right one?"},
+    {HEAD PROFILE(""), "t.yaml:5:5: the task has no options of a question: choices: FIELD"},
+    {HEAD "choices: l\n" PROFILE(""), "t.yaml:6:5: " NO_GOLD},
+    {HEAD "choices: l\ngold:\n" PROFILE(""), NO_GOLD},
+    {HEAD "choices: l\ngold: \"\"\n" PROFILE(""), NO_GOLD},
+    {HEAD "choices: l\ngold: [k]\n" PROFILE(""), NO_GOLD},
+    {HEAD "choices: l\ngold: {k: numbers}\n" PROFILE(""), NO_GOLD},
+    {HEAD "choices: l\ngold: {value: k, among: }\n" PROFILE(""), NO_GOLD},
     {HEAD "choices: q\ngold: 1\n" PROFILE(""), "t.yaml:4:1: q is a text, and a list is needed"},
     {HEAD "choices: q\ngold: 1\n" PROFILE(""), "its path ends in []: q: \"q[]\""},
     {"task: t\nsplits: {a: a.csv}\nfields:\n  q: q\n  choices: opts\ngold: 1\n" PROFILE(""),
