@@ -22,15 +22,16 @@ if TYPE_CHECKING:
     from ._delta import noise
     from ._erc import Erc, attach
     from ._library import backend
+    from ._module import ErcLoss
     from ._program import find_program
     from ._router_stats import RouterStats
     from ._token_figures import token_figures
     from .parallel import erc_loss_ep
 
-__all__ = ["erc_loss", "erc_loss_ep", "attach", "Erc", "RouterStats", "token_figures", "noise", "backend", "find_program",
+__all__ = ["erc_loss", "ErcLoss", "erc_loss_ep", "attach", "Erc", "RouterStats", "token_figures", "noise", "backend", "find_program",
            "reference", "hf", "parallel", "__version__"]
 
-_FROM = {"erc_loss": "._door", "erc_loss_ep": ".parallel", "attach": "._erc", "Erc": "._erc",
+_FROM = {"erc_loss": "._door", "ErcLoss": "._module", "erc_loss_ep": ".parallel", "attach": "._erc", "Erc": "._erc",
          "RouterStats": "._router_stats", "token_figures": "._token_figures", "noise": "._delta",
          "backend": "._library", "find_program": "._program"}
 _MODULES = ("reference", "hf", "parallel")

@@ -169,9 +169,9 @@ def arrange(router: Tensor, w_gate: Optional[Matrices], w_up: Optional[Matrices]
     if activation not in ACTIVATIONS:
         _refuse(f"activation is {activation!r}, must be one of {', '.join(ACTIVATIONS)}")
     _refuse_unused(activation, w_up, w_down)
-    half = gate_half or ""
+    half = "" if gate_half == "none" else gate_half or ""
     if half not in HALVES:
-        _refuse(f"gate_half is {gate_half!r}, must be first, second, interleaved or None")
+        _refuse(f"gate_half is {gate_half!r}, must be first, second, interleaved or none")
     fused_up = half != "" and w_up is None
     uses_gate = activation in USES_GATE or (activation in USES_UP and fused_up)
     gate = _as_list(w_gate, "w_gate") if uses_gate else []
@@ -227,7 +227,9 @@ def erc_loss(router: Tensor, w_gate: Optional[Matrices], *, w_up: Optional[Matri
             every device and rank; or "none".
         delta: [n, d] noise of your own; then nothing is drawn.
         seed, step, layer, draw: whole numbers; step below 2^40, layer and draw below 2^16.
-        gate_half: "first", "second" or "interleaved" (gate at the even rows): w_gate is fused.
+        gate_half: "first", "second" or "interleaved" (gate at the even rows): w_gate is fused. None or "none": it
+            is the gate alone. A fused tensor cannot be told by its shape: without `gate_half` the up projection's
+            rows would count as the gate's.
         compute: what operands of products are rounded to: "f32" or "bf16"; sums, norms, noise and hinges stay f32.
             Default: f32 on the CPU, the dtype of the matrices elsewhere.
 

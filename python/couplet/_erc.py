@@ -8,16 +8,18 @@ import math
 import warnings
 import weakref
 from functools import partial
-from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Set, Tuple, Union, cast
+from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Set, Tuple, Union, cast
 
 import torch
 from torch import Tensor, nn
 from torch.optim.optimizer import register_optimizer_step_post_hook
+from torch.utils.weak import TensorWeakRef
 
 from . import _figures, _layers, _router_stats, _step, _token_figures
 from ._door import (_level_of_caller, check_noise, compute_name, loss_and_matrix, number, refuse_mesh, signed,
                     warn_of_alpha, whole_number)
 from ._layers import Layer, Pairs
+from ._library import backend
 from ._weights import Weight, follow, is_sharded, outside_graphs, some_bytes
 
 Find = Callable[[nn.Module], List[Layer]]
@@ -38,6 +40,23 @@ def _parts(found: List[List[Weight]]) -> List[Tensor]:
 def _versions(found: List[List[Weight]]) -> List[Tuple[Any, int]]:
     """Each parameter, not kept alive, and its version counter, which moves when it is written to."""
     return [(weakref.ref(p), p._version) for p in _parts(found)]
+
+
+def _is_slice(gradient: Tensor) -> bool:
+    """Whether it lies in a larger storage, as gradients in a bucket of DistributedDataParallel do."""
+    return not is_sharded(gradient) and gradient.untyped_storage().nbytes() > gradient.numel() * gradient.itemsize
+
+
+def _gradients(parts: Sequence[Any]) -> List[Tuple[Any, TensorWeakRef, bool]]:
+    """The `.grad` of each of the weak references to parameters, if it has one; nothing is kept alive."""
+    there = [(part, part().grad) for part in parts if part() is not None]
+    return [(part, TensorWeakRef(gradient), _is_slice(gradient)) for part, gradient in there if gradient is not None]
+
+
+def _is_there(part: Any, gradient: TensorWeakRef, was_slice: bool) -> bool:
+    """Whether a parameter has this gradient still. DistributedDataParallel may have moved it into a bucket."""
+    now = None if part() is None else part().grad
+    return now is not None and (now is gradient() or _is_slice(now) and not was_slice)
 
 
 @outside_graphs
@@ -87,6 +106,18 @@ def _watch_optimizers(erc: Erc) -> None:
     weakref.finalize(erc, handle.remove)
 
 
+_attached: "weakref.WeakKeyDictionary[nn.Module, Any]" = weakref.WeakKeyDictionary()  # model -> its Erc, weakly
+
+
+def _note_attached(erc: Erc) -> None:
+    """One Erc a model: of two, both would add the loss."""
+    before = _attached.get(erc.model, lambda: None)()
+    if before is not None:
+        warnings.warn("couplet: the model has a coupling loss from an earlier attach, and each of the two adds it: keep "
+                      "the first one, or delete it before attach is called again", stacklevel=_level_of_caller())
+    _attached[erc.model] = weakref.ref(erc)
+
+
 def check_model(model: Any) -> None:
     if not isinstance(model, nn.Module):
         raise TypeError(f"couplet: model is a {type(model).__name__}, must be a torch.nn.Module")
@@ -123,18 +154,24 @@ class Erc:
         self._evaluations = 0
         self._router: Optional[_router_stats.RouterStats] = None
         self._router_settings: Dict[str, Any] = {}  # what `router_stats` made it with
-        self._evaluated: Optional[List[Tuple[Any, int]]] = None  # the parameters then, and their versions
+        # Of the step whose loss has counted; None: the loss of this step has not.
+        self._counted: Optional[List[Tuple[Any, int]]] = None  # the parameters then, and their versions
+        self._counted_by: Optional[object] = None  # the result of `loss` whose backward pass it was
+        self._written: List[Tuple[Any, TensorWeakRef, bool]] = []  # the gradients that it was added to
         self._bytes: Optional[Tensor] = None     # of `_watched` then
         self._warned_of: Set[str] = set()
         self._counted_outside = False            # next_step says when a step begins
-        self._stepped = False                    # an optimizer of torch has made a step since the evaluation
-        self._steps_are_seen = False             # steps are known to be seen, by the hook or by version counters
+        self._stepped = False                    # an optimizer of torch has made a step since the loss counted
+        self._hook_is_seen = False               # ... and so its further steps are seen
+        self._steps_are_seen = False             # steps are known to be seen: by the hook, or by version counters
         _watch_optimizers(self)
+        _note_attached(self)
 
     def __repr__(self) -> str:
         experts = sorted({layer.n for layer in self.layers})
         return (f"{type(self).__name__}({len(self.layers)} layers of {', '.join(map(str, experts))} experts, "
-                f"weight={self.weight:g}, alpha={self.alpha:g}, reduction={self.reduction!r}, noise={self.noise!r})")
+                f"weight={self.weight:g}, alpha={self.alpha:g}, reduction={self.reduction!r}, noise={self.noise!r}, "
+                f"step={self.step}, backend={backend().split(':')[0]})")
 
     @property
     def reduction(self) -> str:
@@ -150,51 +187,81 @@ class Erc:
     # ---- the loss ----
 
     def loss(self, divided_by: Optional[int] = None) -> Tensor:
-        """weight * (mean or sum over layers of L) [], once per optimizer step.
+        """weight * (mean or sum over layers of L) [], which counts once per optimizer step.
 
-        The first call of a step evaluates it; later calls of the same step (gradient accumulation) are
-        a zero whose backward pass does nothing, as are all in `model.eval()` and with weight 0. A step
-        is over when an optimizer of torch that has a router or gate has made its step, when the version counter of
-        one has moved or another parameter has its name, or when `next_step` is called. Other code that bypasses the
-        counters (`p.data.add_`) is detected by the changed numbers, with a warning.
+        The loss of a step counts when the backward pass of a result runs, or `backward` is called; a result that is
+        only looked at uses nothing up. After it has counted, calls in the same step (gradient accumulation) return a
+        zero, and the backward pass of another result adds nothing. Zero too in `model.eval()`, so that evaluation
+        losses do not contain it, and with weight 0.
+
+        A step ends when an optimizer of torch that has a router or gate has made its step, when `next_step` is called,
+        or when the `.grad` that the loss has reached is gone (`zero_grad` after a skipped step). Until one of these
+        has been seen, version counters of the parameters count too, and other code that bypasses them (`p.data.add_`)
+        is detected by the changed numbers, with a warning.
 
         divided_by: by how many micro-batches the loss is divided before its backward pass; the one
         evaluation is multiplied by it, so that the step gets the whole coefficient. Default:
         `accumulation` of `attach`.
         """
+        if not self.model.training and self.weight != 0 and torch.is_grad_enabled():
+            self._warn_once("the model is in eval mode, in which erc.loss() is 0; erc.backward() counts there too")
         if not self.model.training or self.weight == 0:
-            first = follow(self.model, self.layers[0].names[0])
-            return _zero(None if first is None else first.parameter)
+            return self._nothing()
         found = self._weights()
-        if not self._begins(found):
+        if self._has_counted(found):
             return _zero(found[0][0].parameter)
+        self._warn_where_nothing_learns(found)
         both = [_with_gradients(many, partial(self._layer_loss, layer, many, delta))
                 for layer, many, delta in zip(self.layers, found, self._deltas(found))]
         values = [one[0] for one in both]
-        self._note(values, [one[1] for one in both], torch.is_grad_enabled())
-        return self._reduced(values) * self._factor(divided_by)
+        value = self._note(values, [one[1] for one in both])
+        return self._counting(self._reduced(values) * self._factor(divided_by), value, found)
+
+    def _nothing(self) -> Tensor:
+        first = follow(self.model, self.layers[0].names[0])
+        return _zero(None if first is None else first.parameter)
+
+    @outside_graphs
+    def _counting(self, result: Tensor, value: Tensor, found: List[List[Weight]]) -> Tensor:
+        """result, of whose kind one counts in a step: the first whose backward pass runs."""
+        if not result.requires_grad:
+            return result
+        here, of_result = weakref.ref(self), object()
+        parts = [weakref.ref(p) for p in _parts(found) if p.requires_grad]
+
+        def count(by: Tensor) -> Tensor:
+            erc = here()
+            if erc is None or erc._counted_by is of_result:
+                return by
+            if erc._has_counted(found):
+                return torch.zeros_like(by)
+            erc._count(found, value, of_result)
+            engine: Any = torch.autograd.Variable._execution_engine  # type: ignore[attr-defined, unused-ignore]
+            engine.queue_callback(lambda: setattr(erc, "_written", _gradients(parts)))
+            return by
+        result.register_hook(count)  # type: ignore[no-untyped-call, unused-ignore]
+        return result
 
     def _reduced(self, values: List[Tensor]) -> Tensor:
         """Their mean or sum, on the device of the first layer."""
         total = torch.stack([one.to(values[0].device) for one in values]).sum()
         return total / len(values) if self.reduction == "mean" else total
 
-    def _note(self, values: List[Tensor], matrices: List[Tensor], is_of_step: bool) -> None:
+    def _note(self, values: List[Tensor], matrices: List[Tensor]) -> Tensor:
         """Keeps what an evaluation gave, for `metrics`; nothing is read."""
         self.values, self.matrices = [one.detach() for one in values], matrices
         self.value = self._reduced(self.values)
-        if is_of_step:
-            self._sum = self.value if self._sum is None else self._sum + self.value
-            self._evaluations += 1
+        return self.value
 
     def backward(self, scale: Union[float, Tensor] = 1.0, *, attribute: str = "grad") -> Tensor:
         """Adds the gradients of `loss` to those of routers and gates, layer by layer, once per optimizer step;
         returns weight * (mean or sum over layers of L) [], without a graph.
 
-        It stands before or after the model's own backward pass, and before gradients are clipped: the loss depends
-        on no activation. Nothing of a layer is kept; a gradient that is there is added to in place. Micro-batches do
-        not matter: `.grad` gets the whole coefficient. Later calls of the same step do nothing and return zero, as
-        all do in `model.eval()` and with weight 0; a step is over as with `loss`.
+        It stands behind the model's own backward pass, where the activations are gone, and before gradients are
+        clipped: the loss depends on no activation. Nothing of a layer is kept; a gradient that is there is added to in
+        place. Micro-batches do not matter: `.grad` gets the whole coefficient. Later calls of the same step do nothing
+        and return zero, as all do with weight 0; a step ends as with `loss`. In `model.eval()` it counts as in
+        training, with a warning.
 
         scale: of the gradients, a number or a tensor []: what your loss is multiplied by before its backward pass,
             as with a gradient scaler.
@@ -208,41 +275,55 @@ class Erc:
         tensor = scale.detach().reshape(()) if isinstance(scale, Tensor) else None
         if not math.isfinite(number_):
             raise ValueError(f"couplet: scale is {number_}, must be a finite number")
+        if self.weight == 0:
+            return self._nothing().detach()
+        if not self.model.training:
+            self._warn_once("the model is in eval mode, and erc.backward() adds the gradients of the coupling loss all "
+                            "the same")
         with torch.enable_grad():
-            found = self._weights() if self.model.training and self.weight != 0 else None
-            begins = found is not None and self._begins(found)
+            found = self._weights()
+            if self._has_counted(found):
+                return _zero(found[0][0].parameter).detach()
+            self._warn_where_nothing_learns(found)
         with torch.no_grad():
-            if found is None or not begins:
-                first = follow(self.model, self.layers[0].names[0])
-                return _zero(None if first is None else first.parameter)
-            return self._add_gradients(found, number_, tensor, attribute)
+            value = self._add_gradients(found, number_, tensor, attribute)
+        self._count(found, value)
+        if attribute == "grad":
+            self._written = _gradients([weakref.ref(p) for p in _parts(found) if p.requires_grad])
+        return value * self.weight
 
     def _add_gradients(self, found: List[List[Weight]], number_: float, tensor: Optional[Tensor],
                        attribute: str) -> Tensor:
-        weight = self.weight
-        each = weight / (len(self.layers) if self.reduction == "mean" else 1)
+        """Of all layers; returns their mean or sum [], before the weight."""
+        each = self.weight / (len(self.layers) if self.reduction == "mean" else 1)
         options = _step.Options(self.alpha, each * number_, tensor, self.noise, self.seed, self.step, self.compute,
                                 self._spread(), attribute)
         results = _step.add_gradients(self.layers, found, options)
         device = results[0].total.device
         values = torch._foreach_div([r.total.to(device) for r in results], [float(layer.n**2) for layer in self.layers])
-        self._note(list(torch.stack(values).float().unbind()), [r.M for r in results], True)
-        return cast(Tensor, self.value) * weight
+        return self._note(list(torch.stack(values).float().unbind()), [r.M for r in results])
 
-    def _begins(self, found: List[List[Weight]]) -> bool:
-        """Whether an evaluation is due: the first of an optimizer step. Notes that it is made."""
-        if self._is_evaluated(found) and not self._changed_unseen(found):
+    def _has_counted(self, found: List[List[Weight]]) -> bool:
+        """Whether the loss of this step has counted. Where the step has ended, the next one begins."""
+        if self._counted is None:
             return False
-        self._warn_where_nothing_learns(found)
-        if self._evaluated is not None:
-            self.step += 1
-            self._steps_are_seen = self._steps_are_seen or self._stepped or self._has_counted(found)
-        self._stepped = False
-        # Under torch.no_grad() it is only looked at: the step's own evaluation is still to come.
-        self._evaluated = _versions(found) if torch.is_grad_enabled() else None
+        if not self._has_ended(found) and (self._hook_is_seen or not self._changed_unseen(found)):
+            return True
+        self._steps_are_seen = self._steps_are_seen or self._stepped or self._has_moved(found)
+        self._begin(self.step + 1)
+        return False
+
+    @outside_graphs
+    def _count(self, found: List[List[Weight]], value: Tensor, of_result: Optional[object] = None) -> None:
+        """The loss of this step, `value` before the weight, counts."""
+        self._sum = value if self._sum is None else self._sum + value
+        self._evaluations += 1
+        self._counted, self._counted_by = _versions(found), of_result
         watched = None if self._counted_outside or self._steps_are_seen else _watched(found)
         self._bytes = None if watched is None else some_bytes(watched)
-        return True
+
+    def _begin(self, step: int) -> None:
+        self.step, self._counted, self._counted_by, self._written, self._stepped = step, None, None, [], False
 
     def _factor(self, divided_by: Optional[int]) -> float:
         return self.weight * (self.accumulation if divided_by is None else divided_by)
@@ -286,20 +367,23 @@ class Erc:
         return found
 
     @outside_graphs
-    def _is_evaluated(self, found: List[List[Weight]]) -> bool:
-        """Whether this step has had its loss: no optimizer has made a step, all parameters are the same ones, none
-        has been written to."""
+    def _has_ended(self, found: List[List[Weight]]) -> bool:
+        """Whether the step whose loss has counted is over."""
         if self._stepped:
+            return True
+        if self._counted_outside:
             return False
-        now = _parts(found)
-        seen = self._evaluated
-        return seen is not None and len(seen) == len(now) and all(
-            then() is p and version == p._version for (then, version), p in zip(seen, now))
+        if self._written and not any(_is_there(*one) for one in self._written):
+            return True
+        now, seen = _parts(found), self._counted or []
+        if len(seen) != len(now) or any(then() is not p for (then, _), p in zip(seen, now)):
+            return True
+        return not self._hook_is_seen and self._has_moved(found)
 
     @outside_graphs
-    def _has_counted(self, found: List[List[Weight]]) -> bool:
+    def _has_moved(self, found: List[List[Weight]]) -> bool:
         """Whether the counter of a parameter that is still the same one has moved."""
-        now, seen = _parts(found), self._evaluated or []
+        now, seen = _parts(found), self._counted or []
         return len(now) == len(seen) and any(
             then() is p and version != p._version for (then, version), p in zip(seen, now))
 
@@ -327,26 +411,41 @@ class Erc:
         self._warned_of.add(sentence)
 
     def __getstate__(self) -> Dict[str, Any]:
-        """Of a copy: the evaluated parameters are not its own, so that its next loss is of a new step."""
-        return {**self.__dict__, "_evaluated": None if self._evaluated is None else []}
+        """Of a copy: the counted parameters are not its own, so that its next loss is of a new step."""
+        return {**self.__dict__, "_counted": None if self._counted is None else [], "_counted_by": None, "_written": []}
 
     def __setstate__(self, state: Dict[str, Any]) -> None:
         self.__dict__.update(state)
         _watch_optimizers(self)
+        _note_attached(self)
 
     @outside_graphs
     def _note_step(self, optimizer: torch.optim.Optimizer) -> None:
         """After a step of any optimizer of torch. Those of FSDP2's shards (fused, foreach) move no version counter."""
-        seen = {id(p) for p in (then() for then, _ in self._evaluated or []) if p is not None}
-        if seen and any(id(p) in seen for group in optimizer.param_groups for p in group["params"]):
-            self._stepped = True
+        seen = {id(p) for p in (then() for then, _ in self._counted or []) if p is not None}
+        if not seen or not any(id(p) in seen for group in optimizer.param_groups for p in group["params"]):
+            return
+        self._stepped = self._hook_is_seen = True
+        if self._counted_by is None and torch._C._current_graph_task_id() != -1:
+            self._warn_once("an optimizer makes its steps inside the backward pass (a hook on the accumulation of "
+                            "gradients): what erc.backward() adds behind the model's backward pass counts one step late; "
+                            "call it before, or add erc.loss() to the model's loss")
 
     def next_step(self, step: Optional[int] = None) -> None:
-        """An optimizer step begins: the next `loss` is evaluated. `step` is its number for the noise
-        (default: one more); with it a resumed run draws what an uninterrupted one would have."""
-        begun = self._evaluated is not None
-        self.step = step if step is not None else self.step + (1 if begun else 0)
-        self._evaluated, self._counted_outside = None, True
+        """An optimizer step begins: its loss has not counted. `step` is its number for the noise
+        (default: one more); with it a resumed run draws what an uninterrupted one would have. From the first call on
+        version counters end no step."""
+        self._begin(step if step is not None else self.step + (self._counted is not None))
+        self._counted_outside = True
+
+    def state_dict(self) -> Dict[str, int]:
+        """The number of the step that begins next, for the noise: all that a resumed run needs."""
+        self._has_counted(self._weights())
+        return {"step": self.step}
+
+    def load_state_dict(self, state: Mapping[str, int]) -> None:
+        """What `state_dict` gave."""
+        self._begin(whole_number(state["step"], "step"))
 
     # ---- what to log ----
 
@@ -411,9 +510,9 @@ class Erc:
         where the model's config does not give K. Only what they need is computed: gates are read (under FSDP2
         gathered, with `group` the processes exchange) for erc_..., active_..., alpha_min, m_..., kappa_...,
         gate_norm_..., router_lambda... and the same of centred rows."""
-        chosen = check_figures(figures, OF_FIGURES)
+        chosen = None if figures is None else check_figures(figures, OF_FIGURES)
         names = ("erc", *_figures.NAMES) if chosen is None else chosen
-        wanted = {_figures.NEW_NAMES.get(name, name) for name in names} & set(_figures.ALL_NAMES)
+        wanted = set(names) & set(_figures.ALL_NAMES)
         if self.tensor_group is not None and not wanted.isdisjoint(_figures.NEED_GATES):
             if chosen is not None:
                 raise ValueError("couplet: with tensor_group no process has a whole gate: of figures() only those of "
@@ -526,18 +625,14 @@ ELSEWHERE = {**dict.fromkeys(OF_LOSS, "erc.metrics()"),
              **dict.fromkeys(_router_stats.NAMES, "erc.router_stats().figures()")}
 
 
-def check_figures(figures: Optional[Sequence[str]], allowed: Sequence[str] = KNOWN) -> Optional[Tuple[str, ...]]:
-    """The names, without the `erc_` that a trainer's log has before them; None: all that are no router's."""
-    if figures is None:
-        return None
+def check_figures(figures: Sequence[str], allowed: Sequence[str] = KNOWN) -> Tuple[str, ...]:
     if isinstance(figures, str) or not all(isinstance(name, str) for name in figures):
         raise TypeError(f"couplet: figures is {figures!r}, must be a list of names")
-    names = [name if name in KNOWN else name.removeprefix("erc_") for name in figures]
-    for name in names:
-        if name not in (*allowed, *_figures.NEW_NAMES):
+    for name in figures:
+        if name not in allowed:
             where = f"; {ELSEWHERE[name]} has it" if name in ELSEWHERE else ""
             raise ValueError(f"couplet: figures has {name!r}, must be of {', '.join(allowed)}{where}")
-    return tuple(names)
+    return tuple(figures)
 
 
 def attach(model: nn.Module, layers: Pairs, *, weight: float = 1.0, alpha: float = 1.0, reduction: str = "mean",
@@ -560,7 +655,9 @@ def attach(model: nn.Module, layers: Pairs, *, weight: float = 1.0, alpha: float
         seed, noise, compute: as in `couplet.erc_loss`.
         accumulation: by how many micro-batches your loop divides its loss; 1 where it does not.
         gate_half: "first", "second" or "interleaved" where gate and up projection share a parameter
-            [n, 2D, d]: which rows are the gate's.
+            [n, 2D, d]: which rows are the gate's. "none": the gates have a parameter of their own. Without it a
+            parameter is refused whose name says gate and up projection (gate_up_proj, w13, fc1) or whose rows are
+            twice the expert's width in the model's config.
         transposed: the gates lie as [n, d, D] (or [n, d, 2D]).
         group: the process group of expert parallelism; gates are then the n / p experts of this process.
         tensor_group: the process group that shares the width of each expert; gates have D / p rows here.
@@ -572,7 +669,7 @@ def attach(model: nn.Module, layers: Pairs, *, weight: float = 1.0, alpha: float
     check_model(model)
     refuse_mesh(group, "group")
     refuse_mesh(tensor_group, "tensor_group")
-    erc = Erc(_layers.unwrapped(model), _layers.Given(layers, gate_half, transposed, group), weight, alpha,
+    erc = Erc(_layers.unwrapped(model), _layers.Given(layers, gate_half, transposed, group, tensor_group), weight, alpha,
               reduction, seed, noise, compute, accumulation, group, tensor_group)
     warn_of_alpha(alpha)
     return erc

@@ -33,12 +33,6 @@ CENTRED = {"erc_clean": "erc_centred", **{name: f"centred_{name}" for name in (
     *ENTRIES, "alpha_min", "eps_mean", "eps_min", "eps_max", "router_norm_mean", "router_norm_std", "router_cos",
     *KAPPA, "router_effective_rank", "router_lambda")}}
 
-# The names before schema 2 (src/tensor/coupling_figures.def), given beside the new ones.
-OLD_NAMES = {"proxy_route_top1": "home_top1", "proxy_route_topk": "home_topk",
-             "row_route_top1": "home_clean_top1", "row_route_topk": "home_clean_topk",
-             "kappa_row_top1": "kappa_rows_own", "kappa_column_top1": "kappa_columns_own"}
-NEW_NAMES = {old: new for new, old in OLD_NAMES.items()}
-
 EXPENSIVE = (*LAMBDA, CENTRED["router_lambda"])  # computed where they are asked for by name
 NAMES = (*HINGES, *EPS, *KAPPA, *PROXY_ROUTE, *ROW_ROUTE, *ENTRIES, *NORMS, *GATE_NORMS, "router_cos", *SPECTRUM,
          "noise_bound_share", *(theirs for theirs in CENTRED.values() if theirs not in EXPENSIVE))
@@ -47,10 +41,6 @@ _OF_GATES = {*HINGES, *KAPPA, *ENTRIES, *GATE_NORMS, *LAMBDA}
 NEED_GATES = {*_OF_GATES, *(CENTRED[name] for name in _OF_GATES if name in CENTRED)}
 # Singular values need the host: `of_layer` returns products of rows under these names, and `read` the figures.
 GRAMS = {"gram": ("router_condition", "router_effective_rank"), "centred_gram": ("", "centred_router_effective_rank")}
-
-
-def with_old_names(figures: Dict[str, float]) -> Dict[str, float]:
-    return {**figures, **{old: figures[new] for new, old in OLD_NAMES.items() if new in figures}}
 
 
 def _lengths(rows: Tensor) -> Tensor:
@@ -279,4 +269,4 @@ def read(found: Dict[str, Tensor], wanted: Collection[str] = NAMES) -> Dict[str,
             figures.update(zip(GRAMS[name], _spectrum.condition_and_rank(here.view(value.shape))))
         else:
             figures[name] = here.item()
-    return with_old_names({name: figures[name] for name in ALL_NAMES if name in figures and name in wanted})
+    return {name: figures[name] for name in ALL_NAMES if name in figures and name in wanted}

@@ -4,6 +4,7 @@ adapters)."""
 from __future__ import annotations
 
 import difflib
+import re
 from dataclasses import dataclass
 from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple, Union, cast
 
@@ -102,14 +103,17 @@ class Given:
     """Finds the layers of `couplet.attach`: pairs (router, gates) of parameters or names, or a callable that
     returns such pairs of the model. Parameters are kept as names."""
 
-    def __init__(self, layers: Pairs, gate_half: Optional[str], transposed: bool, group: Any):
-        if gate_half not in (None, "first", "second", "interleaved"):
-            raise ValueError(f"couplet: gate_half is {gate_half!r}, must be first, second, interleaved or None")
-        self.layers, self.gate_half, self.transposed = layers, gate_half, transposed
+    def __init__(self, layers: Pairs, gate_half: Optional[str], transposed: bool, group: Any, tensor_group: Any):
+        if gate_half not in (None, "none", "first", "second", "interleaved"):
+            raise ValueError(f"couplet: gate_half is {gate_half!r}, must be first, second, interleaved or none")
+        self.layers, self.transposed = layers, transposed
+        self.gate_half = None if gate_half == "none" else gate_half
+        self.is_told = gate_half is not None
         self.group = group
         self.named: List[Tuple[str, List[str]]] = []  # the layers, as names
         # Among which the experts are spread; 1: all are here.
         self.processes: int = 1 if group is None else torch.distributed.get_world_size(group)
+        self.parts: int = 1 if tensor_group is None else torch.distributed.get_world_size(tensor_group)
 
     def __call__(self, model: nn.Module) -> List[Layer]:
         pairs = self.layers(model) if callable(self.layers) else self.layers
@@ -133,6 +137,8 @@ class Given:
                              "cannot share: every process must have the same number of experts")
         here = n // self.processes
         rows = _rows(where, gates, shapes[1:], here, n, d, self.transposed)
+        if not self.is_told:
+            _refuse_fused(model, where, gates[0], rows * self.parts)
         return Layer(number, _common_prefix(names), n, here, d, rows // (2 if self.gate_half else 1), 0,
                      names, shapes, False, self.transposed, self.gate_half, self.group)
 
@@ -240,6 +246,26 @@ def _rows(where: str, names: List[str], shapes: List[torch.Size], here: int, n: 
         raise ValueError(f"couplet: {where}: {names[0]} is {list(shapes[0])}, but there are {here} experts "
                          "here")
     return rows
+
+
+# Names of parameters that hold gate and up projection, and the keys of a configuration that have an expert's width.
+FUSED = re.compile(r"gate_?(and_?)?up|up_?(and_?)?gate|w1_?w?3|fc1")
+WIDTHS = ("moe_intermediate_size", "expert_intermediate_size", "moe_ffn_hidden_size", "intermediate_size")
+
+
+def _refuse_fused(model: nn.Module, where: str, name: str, rows: int) -> None:
+    """ValueError where the gates seem to share their parameter with the up projections: the loss would be of both."""
+    config = getattr(model, "config", None)
+    get = config.get if isinstance(config, dict) else lambda key: getattr(config, key, None)
+    width = next((value for value in map(get, WIDTHS) if isinstance(value, int)), 0)
+    if FUSED.search(name):
+        reason = "whose name says gate and up projection"
+    elif width and rows == 2 * width:
+        reason = f"with {rows} rows an expert, twice the width {width} of the model's config"
+    else:
+        return
+    raise ValueError(f"couplet: {where}: the gates are {name}, {reason}; say which rows are the gate's: gate_half="
+                     "\"first\", \"second\" or \"interleaved\", or gate_half=\"none\" if it is the gate alone")
 
 
 def _common_prefix(names: List[str]) -> str:

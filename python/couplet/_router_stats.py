@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+import warnings
 from typing import Any, Dict, Iterator, List, Optional, Sequence, Tuple, Union
 
 import torch
@@ -12,7 +13,8 @@ from torch import Tensor, nn
 
 from ._door import refuse_mesh
 
-NAMES = ("router_maxvio", "router_load_min", "router_dead", "router_load_entropy", "router_entropy")
+NAMES = ("router_maxvio", "router_load_min", "router_dead", "router_load_entropy", "router_entropy", "router_margin")
+OF_DISTRIBUTION = {"router_entropy", "router_margin"}
 PERCENTILES = (10, 50, 90)  # over layers
 BIAS = "e_score_correction_bias"  # of DeepSeek-V3's kind: added to sigmoid scores to choose experts
 
@@ -37,11 +39,11 @@ class RouterStats:
             counts), of Megatron-Core (probabilities, mask).
         n: the number of experts, or one number for each layer.
         top_k: for routers that return logits alone.
-        scores: how logits become the routing distribution of `router_entropy`: "softmax" or "sigmoid"
+        scores: how logits become the routing distribution: "softmax" or "sigmoid"
             (divided by their sum). Default: "sigmoid" for routers with a parameter or buffer
             e_score_correction_bias, "softmax" for others.
         numbers: the layers' numbers, for `figures(per_layer=True)`.
-        names: what `figures` returns; without router_entropy no distribution is computed.
+        names: what `figures` returns; without router_entropy and router_margin no distribution is computed.
     """
 
     def __init__(self, routers: Sequence[nn.Module], n: Union[int, Sequence[int]], *,
@@ -83,6 +85,8 @@ class RouterStats:
         router_load_entropy: entropy of the loads / log n (1: balanced).
         router_entropy: entropy of the mean over tokens of the routing distribution / log n; left out where
             the routers do not return logits.
+        router_margin: mean over tokens of the distribution's K-th largest share less the next one: how clearly the
+            last expert is chosen. Left out as router_entropy is, and where K is unknown or a bias chooses.
 
         One synchronisation. group: sums over its processes first, a collective; None: this process alone."""
         refuse_mesh(group, "group")
@@ -93,7 +97,7 @@ class RouterStats:
         sums = torch.cat([c.sums().to(place) for c in counted])
         if group is not None:
             dist.all_reduce(sums, group=group)
-        parts = torch.split(sums, [2 * c.n for c in counted])  # type: ignore[no-untyped-call, unused-ignore]
+        parts = torch.split(sums, [2 * c.n + 2 for c in counted])  # type: ignore[no-untyped-call, unused-ignore]
         table = torch.stack([_figures_of(part) for part in parts])  # [layers, names]
         spread = torch.nanquantile(table, torch.tensor([p / 100 for p in PERCENTILES], dtype=table.dtype,
                                                        device=place), dim=0)
@@ -109,12 +113,12 @@ class RouterStats:
 
 
 def _figures_of(sums: Tensor) -> Tensor:
-    """NAMES [5] of loads and summed distributions [2 n]; NaN where there is nothing."""
-    load, probabilities = sums.view(2, -1)
+    """NAMES [6] of `_Counter.sums`; NaN where there is nothing."""
+    load, probabilities = sums[:-2].view(2, -1)
     mean, most = load.mean(), math.log(max(len(load), 2))
     dead = torch.where(mean > 0, (load == 0).sum(), mean / mean)
     return torch.stack((load.max() / mean - 1, load.min() / mean, dead, _entropy(load) / most,
-                        _entropy(probabilities) / most))
+                        _entropy(probabilities) / most, sums[-2] / sums[-1]))
 
 
 def _entropy(amounts: Tensor) -> Tensor:
@@ -132,22 +136,32 @@ class _Counter:
         self.scores = scores                         # None: no distribution is wanted
         self.load: Optional[Tensor] = None           # int64 [n]
         self.probabilities: Optional[Tensor] = None  # f32 [n], summed over tokens
+        self.margin: Optional[Tensor] = None         # f32 [2]: summed over tokens, and how many
+        self.is_optional = False                     # what cannot be counted is left out, with a warning
 
     def __call__(self, module: nn.Module, inputs: Any, output: Any) -> None:
-        if module.training:
+        if not module.training or self.n == 0:
+            return
+        try:
             with torch.no_grad():
                 self._count(module, list(_tensors(output)))
+        except ValueError as error:
+            if not self.is_optional:
+                raise
+            self.n = 0
+            warnings.warn(f"{error}; its statistics are left out", stacklevel=2)
 
     def sums(self) -> Tensor:
-        """f64 [2 n]: loads, then probabilities (0 where they are unknown)."""
+        """f64 [2 n + 2]: loads, probabilities, margin and its tokens (0 where they are unknown)."""
         assert self.load is not None
         wide = torch.float32 if self.load.device.type == "mps" else torch.float64
         load = self.load.to(wide)
-        known = self.probabilities
-        return torch.cat((load, torch.zeros_like(load) if known is None else known.to(wide)))
+        known, margin = self.probabilities, self.margin
+        return torch.cat((load, torch.zeros_like(load) if known is None else known.to(wide),
+                          load.new_zeros(2) if margin is None else margin.to(wide)))
 
     def reset(self) -> None:
-        for counts in (self.load, self.probabilities):
+        for counts in (self.load, self.probabilities, self.margin):
             if counts is not None:
                 counts.zero_()
 
@@ -164,7 +178,18 @@ class _Counter:
         if logits is not None and self.scores is not None:
             if self.probabilities is None:
                 self.probabilities = torch.zeros(self.n, dtype=torch.float32, device=logits.device)
-            self.probabilities += self._distribution(logits.reshape(-1, self.n).float()).sum(0)
+            shares = self._distribution(logits.reshape(-1, self.n).float())
+            self.probabilities += shares.sum(0)
+            self._count_margin(shares, chosen.shape[-1] if chosen.dtype != torch.bool else 0, hasattr(module, BIAS))
+
+    def _count_margin(self, shares: Tensor, K: int, is_biased: bool) -> None:
+        """K: 0 where it is unknown."""
+        if not 0 < K < self.n or is_biased:
+            return
+        largest = shares.topk(K + 1, dim=-1).values
+        gap = (largest[:, K - 1] - largest[:, K]).sum()
+        added = torch.stack((gap, gap.new_full((), len(shares))))
+        self.margin = added if self.margin is None else self.margin + added
 
     def _distribution(self, logits: Tensor) -> Tensor:
         if self.scores == "softmax":
@@ -206,7 +231,7 @@ def _tensors(output: Any) -> Iterator[Tensor]:
 
 
 def _scores_of(router: Any, scores: Optional[str], names: Sequence[str]) -> Optional[str]:
-    if "router_entropy" not in names:
+    if OF_DISTRIBUTION.isdisjoint(names):
         return None
     while hasattr(router, "base_layer"):  # inside an adapter
         router = router.base_layer

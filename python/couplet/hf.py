@@ -5,6 +5,7 @@
     erc.join(trainer)                             # or Transformers' Trainer: all that is needed"""
 from __future__ import annotations
 
+import re
 import warnings
 from typing import Any, Dict, List, Optional, Sequence, TypeVar, Union
 
@@ -15,7 +16,7 @@ from . import _erc
 from ._door import _level_of_caller, warn_of_alpha
 from ._layers import Layer, unwrapped
 from ._moe_map import moe_map
-from ._router_stats import NAMES
+from ._router_stats import NAMES, RouterStats
 from ._weights import follow, plain_name
 
 TYPE_NAMES = {"torch.float32": "F32", "torch.bfloat16": "BF16", "torch.float16": "F16",
@@ -77,33 +78,43 @@ def find(model: nn.Module) -> List[Layer]:
 
 # ---- Transformers' Trainer ----
 
-def callback(erc: _erc.Erc, per_layer: bool = False, figures: Optional[Sequence[str]] = None,
-             router: bool = False) -> Any:
-    """A TrainerCallback: calls `erc.next_step` with the number of each optimizer step, and adds to what the
-    Trainer logs with its loss, so that TensorBoard, W&B and MLflow have them too: `erc`, a mean over the
-    optimizer steps since the last log as the Trainer's loss is, and `erc_...`, the other figures of
-    `erc.figures()`.
+# The Trainer's log by default: the name there -> that of `erc.figures()`, `erc.metrics()` or `couplet.RouterStats`.
+LOGGED = {"erc": "erc", "erc_centred": "erc_centred", "kappa_own": "kappa_diagonal", "kappa_other": "kappa_off_diagonal",
+          "alpha_min": "alpha_min", "maxvio": "router_maxvio", "dead": "router_dead", "margin": "router_margin"}
 
-    figures: which ones; None: all. They may be of `erc.metrics()` and of `couplet.RouterStats` too; router: all
-    of the latter. Router statistics are sums over all processes."""
+
+def callback(erc: _erc.Erc, per_layer: bool = False, figures: Optional[Sequence[str]] = None) -> Any:
+    """A TrainerCallback: calls `erc.next_step` with the number of each optimizer step, and adds to what the
+    Trainer logs with its loss, so that TensorBoard, W&B and MLflow have them too: `erc`, a mean over the optimizer
+    steps since the last log as the Trainer's loss is, `erc_centred`, `kappa_own`, `kappa_other`, `alpha_min` of the
+    weights, and `maxvio`, `dead`, `margin` of what routers did, sums over all processes.
+
+    figures: which ones, by these names or by those of `erc.figures()`, `erc.metrics()` and `couplet.RouterStats`;
+    None: the eight, without those that the model's routers do not give."""
     _need_transformers()
     from transformers import TrainerCallback
 
-    chosen = _erc.check_figures(figures)
-    of_router = [name for name in NAMES if router or name in (chosen or ())]
-    if of_router:
-        erc.router_stats(names=of_router)
+    if isinstance(figures, str):
+        raise TypeError(f"couplet: figures is {figures!r}, must be a list of names")
+    names = {name: LOGGED.get(name, name) for name in (LOGGED if figures is None else figures)}
+    chosen = _erc.check_figures(list(names.values()))
+    stats = _router_stats(erc, [name for name in NAMES if name in chosen], is_optional=figures is None)
+    ending = r"(_p\d+|/\d+)?" if per_layer else ""
 
     class ErcCallback(TrainerCallback):  # type: ignore[misc, unused-ignore]
+        coupling_loss = erc
+
         def on_step_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
             erc.next_step(state.global_step)
 
         def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **kwargs: Any) -> None:
             if not logs or "loss" not in logs:
                 return
-            found = _logged(erc, per_layer, chosen)
-            if of_router:
-                found.update(erc.router_stats().figures(per_layer, _all_processes()))
+            found = _figures(erc, per_layer, chosen)
+            if stats is not None:
+                found.update(stats.figures(per_layer, _all_processes()))
+            found = {their + name[len(own):]: value for their, own in names.items() for name, value in found.items()
+                     if re.fullmatch(own + ending, name)}
             logs.update(found)
             if state.log_history:  # written before the callbacks are called
                 state.log_history[-1].update(found)
@@ -111,13 +122,24 @@ def callback(erc: _erc.Erc, per_layer: bool = False, figures: Optional[Sequence[
     return ErcCallback()
 
 
-def _logged(erc: _erc.Erc, per_layer: bool, chosen: Optional[Sequence[str]]) -> Dict[str, float]:
-    of_weights = None if chosen is None else [name for name in chosen if name not in _erc.ELSEWHERE]
-    figures = erc.figures(per_layer, of_weights)
-    wanted = ("erc",) if chosen is None else chosen
-    metrics = erc.metrics(per_layer)
-    figures.update({name: value for name, value in metrics.items() if name.split("/")[0] in wanted})
-    return {name if name.startswith("erc") else f"erc_{name}": value for name, value in figures.items()}
+def _router_stats(erc: _erc.Erc, names: Sequence[str], is_optional: bool) -> Optional[RouterStats]:
+    """is_optional: None, or fewer layers, where routers return nothing that can be counted."""
+    if not names:
+        return None
+    try:
+        stats = erc.router_stats(names=names)
+    except ValueError:
+        if not is_optional:
+            raise
+        return None
+    for counter in stats.counters:
+        counter.is_optional = is_optional
+    return stats
+
+
+def _figures(erc: _erc.Erc, per_layer: bool, chosen: Sequence[str]) -> Dict[str, float]:
+    of_weights = [name for name in chosen if name not in _erc.ELSEWHERE and name != "erc"]
+    return {**(erc.figures(per_layer, of_weights) if of_weights else {}), **erc.metrics(per_layer)}
 
 
 def _all_processes() -> Any:
@@ -125,19 +147,39 @@ def _all_processes() -> Any:
     return dist.group.WORLD if dist.is_available() and dist.is_initialized() else None
 
 
-def join(erc: AnyErc, trainer: Any, per_layer: bool = False, figures: Optional[Sequence[str]] = None,
-         router: bool = False) -> AnyErc:
-    """Adds the loss's gradients in each optimizer step of a Trainer, by `erc.backward`, and the callback (see
-    `callback`) in front of those that report. The Trainer's own `loss` stays that of the model; `erc` is beside it.
+def join(erc: AnyErc, trainer: Any, per_layer: bool = False, figures: Optional[Sequence[str]] = None) -> AnyErc:
+    """Adds the loss's gradients in each optimizer step of a Trainer, by `erc.backward` behind the last backward pass of
+    the step, and the callback (see `callback`) in front of those that report. The Trainer's own `loss` stays that of
+    the model; `erc` is beside it.
 
-    Under DeepSpeed and FSDP1, whose gradients are not in `.grad`, the loss is added to the Trainer's instead."""
-    trainer.callback_handler.callbacks.insert(0, callback(erc, per_layer, figures, router))
+    Under DeepSpeed and FSDP1, whose gradients are not in `.grad`, the loss is added to the Trainer's instead.
+
+    Raises ValueError for a Trainer that has a coupling loss."""
+    if any(hasattr(one, "coupling_loss") for one in trainer.callback_handler.callbacks):
+        raise ValueError("couplet: the Trainer has a coupling loss from an earlier join, and a second one would count "
+                         "twice; make a new Trainer, or keep what was joined")
+    trainer.callback_handler.callbacks.insert(0, callback(erc, per_layer, figures))
+    (_join_steps if _has_gradients_in_parameters(trainer) else _join_losses)(erc, trainer)
+    return erc
+
+
+def _join_steps(erc: _erc.Erc, trainer: Any) -> None:
+    """Gradients behind the last micro-batch: its activations are gone, and gradients are not yet clipped."""
+    inner = trainer.training_step
+
+    def training_step(*args: Any, **more: Any) -> Any:
+        loss = inner(*args, **more)
+        if trainer.accelerator.sync_gradients:
+            erc.backward(_scale_of(trainer))
+        return loss
+
+    trainer.training_step = training_step
+
+
+def _join_losses(erc: _erc.Erc, trainer: Any) -> None:
     inner = trainer.compute_loss
 
     def compute_loss(model: Any, inputs: Any, return_outputs: bool = False, num_items_in_batch: Any = None) -> Any:
-        if model.training and _has_gradients_in_parameters(trainer):
-            erc.backward(_scale_of(trainer))
-            return inner(model, inputs, return_outputs=return_outputs, num_items_in_batch=num_items_in_batch)
         result = inner(model, inputs, return_outputs=return_outputs, num_items_in_batch=num_items_in_batch)
         if not model.training:
             return result
@@ -147,7 +189,6 @@ def join(erc: AnyErc, trainer: Any, per_layer: bool = False, figures: Optional[S
         return result + extra.to(result.device)
 
     trainer.compute_loss = compute_loss
-    return erc
 
 
 def _has_gradients_in_parameters(trainer: Any) -> bool:
@@ -191,15 +232,13 @@ def _divisor(trainer: Any, num_items_in_batch: Any) -> int:
 class Erc(_erc.Erc):
     """The coupling loss of a Transformers model; made by `attach`."""
 
-    def callback(self, per_layer: bool = False, figures: Optional[Sequence[str]] = None,
-                 router: bool = False) -> Any:
+    def callback(self, per_layer: bool = False, figures: Optional[Sequence[str]] = None) -> Any:
         """See `couplet.hf.callback`."""
-        return callback(self, per_layer, figures, router)
+        return callback(self, per_layer, figures)
 
-    def join(self, trainer: Any, per_layer: bool = False, figures: Optional[Sequence[str]] = None,
-             router: bool = False) -> Erc:
+    def join(self, trainer: Any, per_layer: bool = False, figures: Optional[Sequence[str]] = None) -> Erc:
         """See `couplet.hf.join`."""
-        return join(self, trainer, per_layer, figures, router)
+        return join(self, trainer, per_layer, figures)
 
 
 def attach(model: nn.Module, weight: float = 1.0, alpha: float = 1.0, reduction: Optional[str] = None,

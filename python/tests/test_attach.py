@@ -72,8 +72,8 @@ def test_it_is_once_a_step():
     for step in range(3):
         loss = erc.loss()
         close(loss, by_hand(model, step=step), 1e-6)
-        assert erc.loss().grad_fn is None
         loss.backward()
+        assert erc.loss().grad_fn is None
         optimizer.step()
         optimizer.zero_grad()
 
@@ -85,7 +85,9 @@ def test_parameters_are_found_again(by):
     erc = couplet.attach(model, pairs_of(model) if by == "parameters" else pairs_of, seed=2)
     erc.loss().backward()
     model.load_state_dict({name: 2 * t for name, t in model.state_dict().items()}, assign=True)
-    close(erc.loss(), by_hand(model, step=1), 1e-6)
+    loss = erc.loss()
+    close(loss, by_hand(model, step=1), 1e-6)
+    loss.backward()
     model.layers[1] = Moe("stacked")
     loss = erc.loss()
     close(loss, by_hand(model, step=2), 1e-6)
@@ -193,7 +195,7 @@ def test_bad_layers(given, kind, sentence):
                     "transposed=True is for gates"),
     ((n, D, d), dict(transposed=True), r"must be \[d, D\] with d = 10"),
     ((n + 1, D, d), {}, "but there are 6 experts here"),
-    ((n, D, d), dict(gate_half="upper"), "gate_half is 'upper', must be first, second, interleaved or None"),
+    ((n, D, d), dict(gate_half="upper"), "gate_half is 'upper', must be first, second, interleaved or none"),
     ((n, D, d), dict(reduction="max"), "reduction is 'max', must be mean or sum"),
 ))
 def test_bad_shapes_and_settings(shape, more, sentence):

@@ -69,8 +69,8 @@ def test_home_is_of_proxies_with_this_steps_noise():
         delta = couplet._noise.bounded(R, 6, 11, number, 0)
         home = ((R * delta) @ R.T).argmax(1) == torch.arange(8)
         homes.append(home.double().mean().item())
-        assert f[f"home_top1/{number}"] == pytest.approx(homes[-1])
-    assert min(homes) < min(f["home_clean_top1/0"], f["home_clean_top1/1"])  # else nothing was seen
+        assert f[f"proxy_route_top1/{number}"] == pytest.approx(homes[-1])
+    assert min(homes) < min(f["row_route_top1/0"], f["row_route_top1/1"])  # else nothing was seen
 
 
 @pytest.mark.parametrize("reduction", ("mean", "sum"))
@@ -102,8 +102,6 @@ def names_of_the_program():
 def test_names_are_those_of_the_program():
     listed, centred = names_of_the_program()
     given = {name.split("/")[0] for name in couplet.hf.attach(different_layers()).figures(per_layer=True)}
-    old = set(_figures.OLD_NAMES.values())
     theirs = {*listed, *(f"centred_{name}" for name in centred)}
-    assert given - old - theirs == {"erc_clean", "erc_centred"}  # losses, which have members of their own
+    assert given - theirs == {"erc_clean", "erc_centred"}  # losses, which have members of their own
     assert theirs - given <= set(_figures.EXPENSIVE)
-    assert {new: listed[new] for new in _figures.OLD_NAMES} == _figures.OLD_NAMES

@@ -1,6 +1,7 @@
 """The loss inside a Trainer's steps: the gradient of every step has the whole coefficient, whatever the
 Trainer divides by."""
 import pytest
+import torch
 
 import couplet
 from conftest import close
@@ -66,21 +67,29 @@ def test_every_step_has_the_whole_coefficient(kind, in_parameters, tmp_path, mon
     assert check.steps == 4
 
 
-def test_outputs_are_returned_with_the_loss(tmp_path):
-    model = tiny()
-    trainer = trainer_of("divides by all tokens", model, tmp_path, Check(model), 1)
+@pytest.mark.parametrize("accumulation", (1, 3))
+def test_no_gradient_waits_while_activations_are_there(accumulation, tmp_path):
+    """Gradients of routers and gates are made behind a step's last backward pass."""
+    model, seen = tiny(), []
+    check = Check(model)
+    trainer = trainer_of("function", model, tmp_path, check, accumulation)
+    trainer.compute_loss_func = lambda outputs, labels, num_items_in_batch=None: 1 * torch.zeros((), requires_grad=True)
     couplet.hf.attach(model, weight=WEIGHT, seed=3).join(trainer)
-    batch = {name: t[None] for name, t in rows(1)[0].items()}
-    trainer.current_gradient_accumulation_steps = 1
-    loss, outputs = trainer.compute_loss(model, batch, return_outputs=True)
-    assert loss.item() == 0 and outputs.logits.shape == (1, 12, 96)  # the gradients are in the parameters
-    got = [p.grad for p in model.parameters() if p.grad is not None]
-    model.zero_grad()
-    by_hand(model, weight=WEIGHT, seed=3).backward()
-    for gradient, p in zip(got, (p for p in model.parameters() if p.grad is not None), strict=True):
-        close(gradient, p.grad, 1e-5)
-    model.eval()
-    assert trainer.compute_loss(model, batch, return_outputs=True)[0].item() == 0
+    model.register_forward_pre_hook(lambda *_: seen.append(any(p.grad is not None for p in model.parameters())))
+    trainer.train()
+    assert check.steps == (10 if accumulation == 1 else 4) and len(seen) == 10 and not any(seen)
+
+
+def test_a_second_join_is_refused(tmp_path):
+    model = tiny()
+    trainer = trainer_of("function", model, tmp_path, Check(model))
+    erc = couplet.hf.attach(model)
+    erc.join(trainer)
+    with pytest.warns(UserWarning, match="has a coupling loss from an earlier attach"):
+        again = couplet.hf.attach(model)
+    for one in (erc, again):
+        with pytest.raises(ValueError, match="the Trainer has a coupling loss from an earlier join"):
+            one.join(trainer)
 
 
 def test_where_gradients_are_not_in_parameters(tmp_path):
@@ -91,5 +100,9 @@ def test_where_gradients_are_not_in_parameters(tmp_path):
     couplet.hf.attach(model, weight=WEIGHT, seed=3).join(trainer)
     batch = {name: t[None] for name, t in rows(1)[0].items()}
     trainer.current_gradient_accumulation_steps = 1
-    close(trainer.compute_loss(model, batch), by_hand(model, weight=WEIGHT, seed=3), 1e-5)
+    loss, outputs = trainer.compute_loss(model, batch, return_outputs=True)
+    close(loss, by_hand(model, weight=WEIGHT, seed=3), 1e-5)
+    assert outputs.logits.shape == (1, 12, 96)
     assert all(p.grad is None for p in model.parameters())
+    model.eval()
+    assert trainer.compute_loss(model, batch, return_outputs=True)[0].item() == 0

@@ -1,0 +1,260 @@
+"""How often the loss counts: once a step, whatever a loop does with it (docs/pytorch.md, The rule)."""
+import copy
+import warnings
+
+import pytest
+import torch
+from torch import nn
+
+import couplet
+from conftest import close
+from test_attach import Model, by_hand, d, n, pairs_of
+
+OPTIMIZERS = {"SGD": lambda model: [torch.optim.SGD(model.parameters(), lr=0.1)],
+              "AdamW": lambda model: [torch.optim.AdamW(model.parameters(), lr=0.1)],
+              "two": lambda model: [torch.optim.SGD([p for name, p in model.named_parameters() if is_router == ("router" in name)],
+                                                    lr=0.1) for is_router in (True, False)]}
+
+
+class Loop:
+    """Steps of a loop of one's own; `counted` has, of each step, how often the whole gradient of the loss was added."""
+
+    def __init__(self, optimizer="SGD", **more):
+        self.model, self.counted = Model(), []
+        self.erc = couplet.attach(self.model, pairs_of(self.model), seed=2, **more)
+        self.optimizers = OPTIMIZERS[optimizer](self.model)
+
+    def note(self):
+        """Gradients are noted, and the weights are moved."""
+        got = {name: p.grad.clone() for name, p in self.model.named_parameters() if p.grad is not None}
+        reference = copy.deepcopy(self.model)
+        reference.zero_grad(set_to_none=True)
+        with torch.enable_grad():
+            by_hand(reference, step=len(self.counted)).backward()
+        want = dict(reference.named_parameters())["layers.0.router.weight"].grad
+        factor = 0.0 if not got else float((got["layers.0.router.weight"] * want).sum() / want.square().sum())
+        for name, p in reference.named_parameters():
+            if p.grad is not None and factor and name in got:
+                close(got[name], factor * p.grad, 1e-4, name)
+        self.counted.append(round(factor, 4))
+
+    def step(self, is_skipped=False):
+        self.note()
+        for optimizer in self.optimizers:
+            if not is_skipped:
+                optimizer.step()
+            optimizer.zero_grad()
+
+
+def add(loop, how):
+    loop.erc.backward() if how == "backward" else loop.erc.loss().backward()
+
+
+@pytest.mark.parametrize("how", ("backward", "loss"))
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+def test_a_loss_that_was_looked_at_is_not_used_up(optimizer, how):
+    loop = Loop(optimizer)
+    for _ in range(4):
+        seen = loop.erc.loss()
+        assert float(seen.detach()) > 0
+        add(loop, how)
+        loop.step()
+    assert loop.counted == [1, 1, 1, 1]
+
+
+def test_of_several_results_one_counts():
+    """Micro-batches whose forward passes all come before the first backward pass."""
+    loop = Loop()
+    for _ in range(3):
+        several = [loop.erc.loss() for _ in range(3)]
+        assert all(float(one.detach()) == float(several[0].detach()) > 0 for one in several)
+        several[1].backward()
+        sum(several[::2]).backward()
+        assert loop.erc.loss().item() == 0
+        loop.step()
+    assert loop.counted == [1, 1, 1] and loop.erc.metrics()["erc"] > 0 and loop.erc.step == 2
+
+
+def test_a_recomputed_forward_pass_has_the_loss():
+    loop = Loop()
+    value = torch.utils.checkpoint.checkpoint(lambda x: x * loop.erc.loss(), torch.ones((), requires_grad=True),
+                                              use_reentrant=False)
+    value.backward()
+    loop.step()
+    assert loop.counted == [1]
+
+
+@pytest.mark.parametrize("how", ("backward", "loss"))
+def test_a_skipped_step_does_not_lose_the_next_one(how):
+    loop = Loop()
+    for is_skipped in (False, True, True, False, False):
+        for _ in range(3):  # micro-batches
+            add(loop, how)
+        loop.step(is_skipped)
+    assert loop.counted == [1] * 5
+
+
+@pytest.mark.parametrize("how", ("backward", "loss"))
+def test_a_gradient_scaler_that_skips(how):
+    """Its first scale is too large for a step; it halves it."""
+    loop, values = Loop(), []
+    scaler = torch.amp.GradScaler("cpu", init_scale=2.0**120, growth_interval=100)
+    before = {name: p.clone() for name, p in loop.model.named_parameters()}
+    for skips in (True, False, False):
+        huge = sum(p.sum() for p in loop.model.parameters()) * (2.0**100 if skips else 0.0)
+        scaler.scale(huge).backward()
+        if how == "backward":
+            values.append(float(loop.erc.backward(scaler.scale(torch.ones(())))))
+        else:
+            loss = loop.erc.loss()
+            values.append(float(loss.detach()))
+            scaler.scale(loss).backward()
+        scaler.step(loop.optimizers[0])
+        scaler.update(2.0**10 if skips else None)
+        loop.optimizers[0].zero_grad()
+        moved = any(not torch.equal(before[name], p) for name, p in loop.model.named_parameters())
+        assert moved == (not skips)
+        before = {name: p.clone() for name, p in loop.model.named_parameters()}
+    assert all(value > 0 for value in values), values
+
+
+class InPlace(nn.Module):
+    """A cosine router, which writes its weight in its forward pass."""
+
+    def __init__(self, weight):
+        super().__init__()
+        self.weight = weight
+
+    def forward(self, x):
+        with torch.no_grad():
+            self.weight.copy_(nn.functional.normalize(self.weight, dim=1))
+        return x @ self.weight.T
+
+
+@pytest.mark.parametrize("by_hook", (False, True))
+def test_a_router_that_is_written_in_its_forward_pass(by_hook):
+    """After the first next_step(), or the first step of an optimizer, version counters end no step."""
+    loop = Loop()
+    router = InPlace(loop.model.layers[0].router.weight)
+    if by_hook:
+        add(loop, "backward")
+        loop.optimizers[0].step()
+        loop.optimizers[0].zero_grad()
+    values = []
+    for step in range(1, 3):
+        if not by_hook:
+            loop.erc.next_step(step)
+        for _ in range(4):
+            router(torch.ones(2, d)).sum().backward()
+            values.append(float(loop.erc.backward()))
+        loop.optimizers[0].step()
+        loop.optimizers[0].zero_grad()
+    assert [value > 0 for value in values] == 2 * [True, False, False, False]
+
+
+def test_in_eval_mode():
+    loop = Loop()
+    loop.model.eval()
+    with pytest.warns(UserWarning, match="erc.backward.. adds the gradients of the coupling loss all the same"):
+        assert loop.erc.backward() > 0
+    loop.step()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        loop.erc.backward()
+        loop.step()
+        with torch.no_grad():
+            assert loop.erc.loss() == 0
+    with pytest.warns(UserWarning, match="in which erc.loss.. is 0; erc.backward.. counts there too"):
+        assert loop.erc.loss() == 0
+    assert loop.counted == [1, 1]
+
+
+def test_a_second_attach_is_warned_of():
+    model = Model()
+    erc = couplet.attach(model, pairs_of(model))
+    with pytest.warns(UserWarning, match="the model has a coupling loss from an earlier attach"):
+        couplet.attach(torch.nn.DataParallel(model), pairs_of(model))
+    del erc
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        again = couplet.attach(model, pairs_of(model))
+        copied = copy.deepcopy(again)  # of a model of its own
+    assert copied.model is not model
+
+
+def test_an_optimizer_inside_the_backward_pass():
+    """It steps while gradients are accumulated: in front of the model's backward pass the loss counts."""
+    loop = Loop()
+    own = {p: torch.optim.SGD([p], lr=0.1) for p in loop.model.parameters()}
+
+    def step(p):
+        if p is loop.model.layers[0].router.weight:
+            loop.note()
+        own[p].step()
+        own[p].zero_grad()
+    for p in own:
+        p.register_post_accumulate_grad_hook(step)
+    with pytest.warns(UserWarning, match="an optimizer makes its steps inside the backward pass .* call it before"):
+        for _ in range(3):
+            loop.erc.backward()
+            (0 * sum(p.sum() for p in own)).backward()
+    for _ in range(2):
+        (0 * sum(p.sum() for p in own) + loop.erc.loss()).backward()
+    assert loop.counted == [1] * 5
+
+
+def test_its_state_is_the_step():
+    """Saved after any optimizer step, loaded into a new loop: the noise goes on."""
+    loop = Loop("AdamW")
+    assert loop.erc.state_dict() == {"step": 0}
+    for _ in range(3):
+        loop.erc.backward()
+        loop.step()
+    state = loop.erc.state_dict()
+    assert state == {"step": 3}
+    other = couplet.attach(copy.deepcopy(loop.model), pairs_of, seed=2)
+    other.load_state_dict(state)
+    assert other.backward() == loop.erc.backward() and other.step == loop.erc.step == 3
+
+
+def test_accelerate_saves_it(tmp_path):
+    accelerate = pytest.importorskip("accelerate")
+    loop, accelerator = Loop(), accelerate.Accelerator(cpu=True)
+    accelerator.register_for_checkpointing(loop.erc)
+    loop.erc.backward()
+    loop.step()
+    accelerator.save_state(str(tmp_path))
+    loop.erc.next_step(7)
+    accelerator.load_state(str(tmp_path))
+    assert loop.erc.step == 1
+
+
+# ---- gates that share their parameter ----
+
+class Config:
+    moe_intermediate_size = 2
+
+
+@pytest.mark.parametrize("name", ("gate_up_proj", "w13", "linear_fc1", "gate_and_up", "w1"))
+def test_a_parameter_of_gate_and_up_is_refused(name):
+    """By its name; w1 by the width in the config, which is half of its rows."""
+    model = nn.Module()
+    model.router, model.config = nn.Parameter(torch.randn(n, d)), Config()
+    setattr(model, name, nn.Parameter(torch.randn(n, 4, d)))
+    with pytest.raises(ValueError, match=rf"layers\[0\]: the gates are {name}, .*gate_half=\"none\" if it is the gate"):
+        couplet.attach(model, [("router", name)])
+    for half, D in (("first", 2), ("none", 4)):
+        assert couplet.attach(model, [("router", name)], gate_half=half).layers[0].D == D
+    assert couplet.erc_loss(model.router, getattr(model, name), gate_half="none") == \
+        couplet.erc_loss(model.router, getattr(model, name))
+
+
+# ---- a module ----
+
+def test_the_module_is_the_function():
+    router, gates = torch.randn(n, d), torch.randn(n, 4, d)
+    module = couplet.ErcLoss(alpha=0.5, weight=2.0, seed=3, layer=1)
+    assert module(router, gates, step=5) == couplet.erc_loss(router, gates, alpha=0.5, weight=2.0, seed=3, layer=1, step=5)
+    assert not list(module.parameters()) and not module.state_dict() and "alpha=0.5" in repr(module)
+    with pytest.raises(TypeError, match="step"):
+        module(router, gates)
