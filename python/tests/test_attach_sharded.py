@@ -77,7 +77,7 @@ def shard(model, mesh, experts_mesh=None):
 
 
 def whole_gradients(model):
-    return {name: p.grad.full_tensor() for name, p in model.named_parameters()}
+    return {name: p.grad.full_tensor().clone() for name, p in model.named_parameters()}
 
 
 def result(model, erc, of_model=0):
@@ -89,7 +89,9 @@ def result(model, erc, of_model=0):
     grads = whole_gradients(model)
     first = loss.detach()
     torch.optim.SGD(model.parameters(), lr=0.1).step()
-    return first, grads, erc.loss().detach(), erc.loss().item()
+    second = erc.loss()
+    second.backward()
+    return first, grads, second.detach(), erc.loss().item()
 
 
 def fsdp2(size):
@@ -147,14 +149,16 @@ def ep_alone(size):
     erc = couplet.attach(model, layers_of(model), group=dist.group.WORLD, **SETTINGS)
     loss = erc.loss()
     loss.backward()
-    grads = {name: p.grad for name, p in model.named_parameters()}
+    grads = {name: p.grad.clone() for name, p in model.named_parameters()}
     for name in [name for name in grads if "w1" in name]:
         parts = [torch.empty_like(grads[name]) for _ in range(size)]
         dist.all_gather(parts, grads[name])
         grads[name] = torch.cat(parts)
     figures = erc.figures(figures=_figures.ALL_NAMES)
     torch.optim.SGD(model.parameters(), lr=0.1).step()
-    return loss.detach(), grads, erc.loss().detach(), erc.loss().item(), figures
+    second = erc.loss()
+    second.backward()
+    return loss.detach(), grads, second.detach(), erc.loss().item(), figures
 
 
 def ep_and_fsdp2(size):

@@ -44,6 +44,8 @@ def step(name, order, rank):
             erc.backward()
         for half in X[rank].view(2, 8).repeat(1, 2):
             ours(half[None]).backward()
+            if order == "before":
+                assert erc.backward() == 0  # though DistributedDataParallel has moved the gradients
         if order == "after":
             erc.backward()
         last = [p.grad.full_tensor() if hasattr(p.grad, "full_tensor") else p.grad.clone() for p in ours.parameters()]

@@ -32,9 +32,11 @@ def trained(model):
 def again(model, erc):
     """Two losses after an optimizer step: that it was seen, and that the second is a zero."""
     torch.optim.SGD(model.parameters(), lr=0.1).step()
-    whole = FSDP.summon_full_params(model) if isinstance(model, FSDP) else contextlib.nullcontext()
+    whole = FSDP.summon_full_params(model, with_grads=True) if isinstance(model, FSDP) else contextlib.nullcontext()
     with whole:
-        return [erc.loss().item(), erc.loss().item()]
+        loss = erc.loss()
+        loss.backward()
+        return [loss.item(), erc.loss().item()]
 
 
 def sharded(mesh):
