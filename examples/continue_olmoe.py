@@ -106,20 +106,15 @@ def go_on(args, folder, rows, weight, out):
     trainer = Trainer(model=model, args=settings, train_dataset=rows)
     erc = couplet.hf.attach(model, weight=weight, alpha=args.alpha)
     erc.join(trainer, figures=FIGURES)  # all there is to it
-    before = {"step": 0, **named(erc.figures(figures=FIGURES))}
+    before = {"step": 0, **erc.figures(figures=FIGURES)}
     trainer.train()
     model.save_pretrained(out)
     (out / "tokenizer.json").write_bytes((folder / "tokenizer.json").read_bytes())
     return [before, *(entry for entry in trainer.state.log_history if "loss" in entry)]
 
 
-def named(figures):
-    """Under the names that the Trainer's log has."""
-    return {name if name.startswith("erc") else f"erc_{name}": value for name, value in figures.items()}
-
-
 def show(without, with_erc, alpha):
-    names = ("loss", *named(dict.fromkeys(FIGURES)))
+    names = ("loss", *FIGURES)
     print("\neach figure: without ERC, with ERC\n" + f"{'step':>6}", *(f"{name:>23}" for name in names))
     for pair in zip(without, with_erc):
         cells = (" ".join(f"{entry[name]:11.4g}" if name in entry else f"{'-':>11}" for entry in pair)

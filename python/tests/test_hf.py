@@ -385,9 +385,9 @@ def test_figures_are_those_of_the_program(tmp_path):
                  "eps_mean": layer["eps"]["mean"], "eps_max": layer["eps"]["max"],
                  "kappa_diagonal": layer["kappa"]["diag_mean"],
                  "kappa_off_diagonal": layer["kappa"]["offdiag_mean"],
-                 "kappa_rows_own": layer["kappa"]["rows_own"],
-                 "kappa_columns_own": layer["kappa"]["columns_own"],
-                 "home_clean_top1": layer["home"]["top1"], "home_clean_topk": layer["home"]["topk"]}
+                 "kappa_row_top1": layer["kappa"]["rows_own"],
+                 "kappa_column_top1": layer["kappa"]["columns_own"],
+                 "row_route_top1": layer["home"]["top1"], "row_route_topk": layer["home"]["topk"]}
         if "centred_m_diagonal" in layer.get("figures", {}):  # a program with them
             pairs["erc_centred"] = layer["centred"]["erc"]["1"]
             pairs.update({name: value for name, value in layer["figures"].items() if name in listed})
