@@ -88,7 +88,8 @@ class RouterStats:
         router_margin: mean over tokens of the distribution's K-th largest share less the next one: how clearly the
             last expert is chosen. Left out as router_entropy is, and where K is unknown or a bias chooses.
 
-        One synchronisation. group: sums over its processes first, a collective; None: this process alone."""
+        One synchronisation. group: sums over its processes first, a collective; None: this process alone.
+        reset=False: the interval stays open."""
         refuse_mesh(group, "group")
         counted = [c for c in self.counters if c.load is not None]
         if not counted:

@@ -89,6 +89,7 @@ def callback(erc: _erc.Erc, per_layer: bool = False, figures: Optional[Sequence[
     steps since the last log as the Trainer's loss is, `erc_centred`, `kappa_own`, `kappa_other`, `alpha_min` of the
     weights, and `maxvio`, `dead`, `margin` of what routers did, sums over all processes.
 
+    per_layer: `name/3` of layer 3 too, and percentiles over layers of what routers did.
     figures: which ones, by these names or by those of `erc.figures()`, `erc.metrics()` and `couplet.RouterStats`;
     None: the eight, without those that the model's routers do not give."""
     _need_transformers()

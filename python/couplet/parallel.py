@@ -234,7 +234,7 @@ def erc_loss_ep(router: Tensor, local_w_gate: Optional[Matrices], *,
 
     Every process calls it with the whole router [n, d] (the same numbers everywhere) and its own n / p
     experts, [n / p, D, d] or a list: process r has experts r n / p ... (r + 1) n / p - 1. All other
-    arguments are those of erc_loss and must be the same everywhere; where they are not, or one process
+    arguments are those of `erc_loss` and must be the same everywhere; where they are not, or one process
     refuses its own, there is a ValueError in all of them. Not for torch.compile.
 
     tensor_group: processes that share the width of each expert (expert tensor parallelism): every one has D / p of

@@ -24,7 +24,7 @@ def eps_of(R: Tensor) -> Tensor:
 
 def erc_loss(R: Tensor, Wg: Tensor, *, alpha: float = 1.0, weight: float = 1.0,
              delta: Optional[Tensor] = None) -> Tensor:
-    """weight * L [] of router R [n, d] and gates Wg [n, D, d]; delta [n, d] noise, drawn if None."""
+    """weight * L [] at alpha, of router R [n, d] and gates Wg [n, D, d]; delta [n, d] noise, drawn if None."""
     if delta is None:
         with torch.no_grad():
             eps = eps_of(R).unsqueeze(1)

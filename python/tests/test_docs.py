@@ -1,6 +1,8 @@
-"""What docs/pytorch.md and docs/certify.md show, run as it stands there on something small."""
+"""What the pages of docs/ on the package show, run as it stands there on something small."""
+import inspect
 import json
 import os
+import pydoc
 import re
 import shlex
 import shutil
@@ -32,11 +34,12 @@ def block(page, beginning):
 
 
 # The one with FSDP is run in test_fsdp.py.
-KNOWN = {"pytorch.md": ("import couplet", "0 {'erc'", "pip install ./python", "for step, batch", "erc = couplet.hf.attach", "erc.join",
-                        "erc = couplet.attach", "stats = couplet.RouterStats",
-                        "with erc.record_tokens",
-                        "for batch in micro_batches", "loss = couplet.erc_loss_ep", "with FSDP.summon_full_params",
-                        "python -m couplet.certify"),
+KNOWN = {"pytorch.md": ("import couplet", "0 {'erc'", "pip install ./python", "python -m couplet.certify"),
+         "pytorch-trainers.md": ("erc = couplet.hf.attach", "erc.join", "for batch in micro_batches", "erc = couplet.attach",
+                                 "for step, batch"),
+         "pytorch-sharding.md": ("with FSDP.summon_full_params", "loss = couplet.erc_loss_ep"),
+         "pytorch-figures.md": ("erc.join", "stats = couplet.RouterStats", "with erc.record_tokens"),
+         "pytorch-precision.md": (), "pytorch-api.md": (),
          "certify.md": ("python/conformance", "python -m couplet.certify python", "M_ij", "python -m couplet.certify DUMP",
                         "import torch", "char h[512]")}
 
@@ -61,7 +64,41 @@ def test_the_example_of_signs():
     assert len(set(rho[:3])) == 1 and len(set(first[:3])) == 1 and rho[4] < -0.3  # what the page says
 
 
-# ---- pytorch.md ----
+# ---- the pages of the package ----
+
+def test_paragraphs_are_short():
+    for page in sorted((ROOT / "docs").glob("pytorch*.md")):
+        for part in re.split(r"\n\s*\n|\n(?=\* |\d+\. |\|)", page.read_text()):
+            assert len(part.split()) <= 80 or part.startswith(("|", "    ")), (page.name, len(part.split()), part)
+
+
+def public(thing, name):
+    """The public names of a module or class that have a docstring of their own: functions, classes, methods, properties."""
+    for key in getattr(thing, "__all__", None) or sorted(vars(thing)):
+        value = vars(thing)[key] if inspect.isclass(thing) else getattr(thing, key)
+        if inspect.isclass(value):
+            yield from public(value, f"{name}.{key}")
+        if not key.startswith("_") and (inspect.isfunction(value) or inspect.isclass(value) or isinstance(value, property)):
+            if getattr(value, "__module__", "couplet").startswith("couplet"):
+                yield f"{name}.{key}", value
+
+
+def test_functions_and_classes():
+    """The page has each public name, and no other; pydoc finds what it says, which names each argument."""
+    pytest.importorskip("transformers")
+    text = (ROOT / "docs" / "pytorch-api.md").read_text()
+    named = set(re.findall(r"(?m)`(couplet\.[\w.]+)`(?=[^|]*\|[^|]+\|$)", text))
+    there = dict(public(couplet, "couplet")) | {f"couplet.hf.{name}": getattr(couplet.hf, name) for name in (
+        "attach", "join", "callback")} | {f"couplet.reference.{name}": value
+                                          for name, value in vars(couplet.reference).items() if inspect.isfunction(value)}
+    assert {name for name in named if ".certify." not in name} == set(there)
+    for name, value in there.items():
+        said = inspect.getdoc(value)
+        assert said and pydoc.resolve(name)[0] is value, name
+        said += "".join(inspect.getdoc(other) for key, other in there.items() if f"{key.split('.')[-1]}`" in said)
+        arguments = () if isinstance(value, property) or value is couplet.Erc else inspect.signature(value).parameters
+        assert not [a for a in arguments if a != "self" and a.replace("local_", "").lower() not in said.lower()], name
+
 
 def test_the_first_step(capsys):
     pytest.importorskip("transformers")
@@ -84,7 +121,7 @@ def test_training_loop():
     everything = [p for layer in moe_layers for p in layer.parameters()]
     names = dict(couplet=couplet, moe_layers=moe_layers, seed=3, coefficient=0.5, batches=[1, 2],
                  model=lambda batch: types.SimpleNamespace(loss=everything[0].sum() * batch))
-    exec(block("pytorch.md", "for step, batch"), names)
+    exec(block("pytorch-trainers.md", "for step, batch"), names)
     assert names["step"] == 1 and all(p.grad.abs().sum() > 0 for p in everything)
 
 
@@ -94,11 +131,11 @@ def test_transformers(tmp_path):
     model = tiny()
     names = dict(couplet=couplet, model=model, optimizer=torch.optim.SGD(model.parameters(), lr=0.1),
                  micro_batches=[{k: v[None] for k, v in row.items()} for row in rows(2)])
-    exec(block("pytorch.md", "erc = couplet.hf.attach"), names)
-    exec(block("pytorch.md", "for batch in micro_batches"), names)
+    exec(block("pytorch-trainers.md", "erc = couplet.hf.attach"), names)
+    exec(block("pytorch-trainers.md", "for batch in micro_batches"), names)
     assert names["erc"].value > 0 and all(p.grad is not None for p in model.parameters())
     names["trainer"] = trainer_of(names["model"], tmp_path, 1)
-    exec(block("pytorch.md", "erc.join(trainer) "), names)
+    exec(block("pytorch-trainers.md", "erc.join(trainer) "), names)
     assert "kappa_own" in names["trainer"].state.log_history[0]
 
 
@@ -106,7 +143,7 @@ def test_chosen_figures(tmp_path):
     pytest.importorskip("transformers")
     from test_hf import tiny, trainer_of
     trainer = trainer_of(tiny(), tmp_path, 1)
-    exec(block("pytorch.md", "erc.join(trainer, "), dict(erc=couplet.hf.attach(trainer.model), trainer=trainer))
+    exec(block("pytorch-figures.md", "erc.join(trainer, "), dict(erc=couplet.hf.attach(trainer.model), trainer=trainer))
     trainer.train()
     assert {"erc", "alpha_min", "maxvio", "router_load_min"} <= set(trainer.state.log_history[0])
 
@@ -114,7 +151,7 @@ def test_chosen_figures(tmp_path):
 def test_any_other_model():
     moe_layers = [Layer(), Layer()]
     names = dict(couplet=couplet, moe_layers=moe_layers, model=torch.nn.ModuleList(moe_layers))
-    exec(block("pytorch.md", "erc = couplet.attach"), names)
+    exec(block("pytorch-trainers.md", "erc = couplet.attach"), names)
     names["erc"].loss().backward()
     assert all(layer.w_gate.grad.any() and layer.router.weight.grad.any() for layer in moe_layers)
 
@@ -122,7 +159,7 @@ def test_any_other_model():
 def test_router_statistics():
     moe_layers = [Layer(n=64, d=6), Layer(n=64, d=6)]
     names = dict(couplet=couplet, moe_layers=moe_layers)
-    exec(block("pytorch.md", "stats = couplet.RouterStats"), names)
+    exec(block("pytorch-figures.md", "stats = couplet.RouterStats"), names)
     for layer in moe_layers:
         layer.router(torch.randn(100, 6))
     assert names["stats"].figures()["router_maxvio"] > 0
@@ -134,7 +171,7 @@ def test_figures_over_tokens(capsys):
     model = tiny()
     names = dict(torch=torch, model=model, erc=couplet.hf.attach(model),
                  batch=dict(input_ids=torch.randint(2, 96, (2, 9))))
-    exec(block("pytorch.md", "with erc.record_tokens"), names)
+    exec(block("pytorch-figures.md", "with erc.record_tokens"), names)
     assert "signs.tokens.above/1" in capsys.readouterr().out
 
 
@@ -144,7 +181,7 @@ def test_expert_parallelism(tmp_path):
     try:
         names = dict(couplet=couplet, router=layer.router.weight, local_w_gate=layer.w_gate, group=None,
                      seed=3, step=1, l=0)
-        exec(block("pytorch.md", "loss = couplet.erc_loss_ep"), names)
+        exec(block("pytorch-sharding.md", "loss = couplet.erc_loss_ep"), names)
     finally:
         dist.destroy_process_group()
     assert names["loss"].item() == pytest.approx(
