@@ -78,6 +78,8 @@ def public(thing, name):
         value = vars(thing)[key] if inspect.isclass(thing) else getattr(thing, key)
         if inspect.isclass(value):
             yield from public(value, f"{name}.{key}")
+        if inspect.isclass(thing) and issubclass(thing, torch.nn.Module) and hasattr(torch.nn.Module, key):
+            continue
         if not key.startswith("_") and (inspect.isfunction(value) or inspect.isclass(value) or isinstance(value, property)):
             if getattr(value, "__module__", "couplet").startswith("couplet"):
                 yield f"{name}.{key}", value
