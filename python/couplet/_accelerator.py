@@ -1,14 +1,16 @@
 """The coupling loss on an accelerator (CUDA, ROCm, XPU, MPS): a few large products, masks in place of row lists,
-no synchronisation with the host (f16 with a scale that is a tensor: one).
+no synchronisation with the host.
 
     forward    z = W x, all experts against all proxies; M = |z|
     hinges     on [n, c], all at once
-    backward   dW = dz x^T and dx = W^T dz, with dz = scale * z
+    backward   dx = W^T dz and dW = dz x^T, with dz = scale * z
 
 Operands of products have the dtype of the matrices (bf16: tensor cores), results are f32: `out_dtype` of torch.mm
-where torch has it, else rounded to the operands' dtype first. A gradient that holds nothing yet has room for z until
-dW is written; without one, z is computed twice, in chunks of experts. What exists beside gates and gradients is
-about a twentieth of the gates (docs/gpu.md has it counted).
+where torch has it, else rounded to the operands' dtype first. z of a layer is kept until dz is made; other activations
+than gate and up compute it twice, in chunks of experts (docs/gpu.md has the memory counted).
+
+dW is the last product and needs neither W nor another process. A job with `factors` leaves it out: erc_loss multiplies
+in its backward call, where the loss's own gradient is a factor of x.
 
 Shapes: c experts of a chunk; z [c, n, D], with D before n in memory, so that z = W x is one product of the
 matrices [c D, d] where these are one after the other in memory."""
@@ -24,8 +26,11 @@ from torch import Tensor
 from ._job import Experts, Job, Phases, Result
 from ._response import Response, drawn_or_given, is_wide, respond, respond_backward, widest
 
-SHARE = 20            # what exists beside gates and gradients: bytes of the gates by this,
-LEAST_BYTES = 1 << 20  # but at least this
+SHARE = 20             # a chunk of experts: at most the bytes of the gates by this,
+LEAST_BYTES = 1 << 25  # but at least this, as much as the workspace of cuBLAS on an H100
+MOST_Z = 1.0           # z is kept up to this share of the gates
+
+Factor = Union[float, Tensor]  # a number, or a tensor of one number on the device
 
 
 # ---- products ----
@@ -77,14 +82,42 @@ def _as_one(W: Tensor) -> Optional[Tensor]:
     return None
 
 
-def _weight_and_lift(job: Job, dtype: torch.dtype) -> tuple[Union[float, Tensor], float]:
-    """What dL/dM is multiplied by, and a power of two that makes it near 1 in f16, whose range is small; products
-    that become gradients are divided by it. In f16 the scale is read on the host, which waits."""
-    u = job.weight / job.n**2
-    if dtype == torch.float16:
-        u *= 1.0 if job.scale is None else job.scale.item()
-        return u, 2.0 ** -round(math.log2(abs(u))) if 0 < abs(u) < math.inf else 1.0
-    return u if job.scale is None else u * job.scale, 1.0
+def lift_of(u: float, dtype: torch.dtype) -> float:
+    """A power of two that makes u near 1 in f16, whose range is small. Products that become gradients are divided by
+    it."""
+    is_lifted = dtype == torch.float16 and 0 < abs(u) < math.inf
+    return 2.0 ** -round(math.log2(abs(u))) if is_lifted else 1.0
+
+
+# ---- gradients of matrices ----
+
+def add_gradient(to: Experts, at: slice, d: Tensor, x: Tensor, beta: int, factor: Factor, room: int) -> None:
+    """to[at] = beta * to[at] + factor * d x of d [c, r, n], x [n, k] or [c, n, k]; with beta 0 it may hold anything.
+    room: bytes of what is made where `to` has another dtype than products."""
+    if isinstance(factor, Tensor) and to.dtype == x.dtype:  # a product in place has no factor on the device
+        x, factor = torch.mul(x, factor.reshape([1] * x.dim()), out=torch.empty_like(x)), 1.0
+    each = x.expand(len(d), -1, -1)
+    if to.stacked is None:
+        for target, a, b in zip(to.single[at], d, each):
+            _add_product(target, a, b, beta, factor)
+        return
+    targets = to.stacked[at]
+    size = len(d) if to.dtype == x.dtype else max(1, room // (4 * d.shape[1] * x.shape[-1]))
+    for k in range(0, len(d), size):
+        target, a = targets[k:k + size], d[k:k + size]
+        rows, one = _as_one(a), _as_one(target)
+        if x.dim() == 2 and rows is not None and one is not None:
+            _add_product(one, rows, x, beta, factor)
+        else:
+            _add_product(target, a, each[k:k + size], beta, factor)
+
+
+def _add_product(target: Tensor, a: Tensor, b: Tensor, beta: int, factor: Factor) -> None:
+    if target.dtype == a.dtype:
+        (target.addmm_ if target.dim() == 2 else target.baddbmm_)(a, b, beta=beta, alpha=factor)
+        return
+    product = _multiply(a, b).mul_(factor)
+    target.copy_(product) if beta == 0 else target.add_(product)
 
 
 # ---- the experts of a chunk ----
@@ -105,11 +138,12 @@ class Work:
         else:
             self.x = torch.mul(router, self.delta, out=torch.empty_like(router, dtype=self.dtype))
         self.d_proxy: Optional[Tensor] = None
-        self.u, self.lift = _weight_and_lift(job, self.dtype)
-        self.budget = max(LEAST_BYTES, sum(self.c * math.prod(W.shape[1:]) * W.dtype.itemsize
-                                           for W in job.matrices) // SHARE)
-        self.room = self.budget  # of a chunk
-        self.free: Optional[Tensor] = None  # f32, flat: a gradient that holds nothing yet
+        self.u = job.weight / job.n**2
+        self.lift = lift_of(self.u, self.dtype)
+        self.factor: Factor = 1 / self.lift if job.scale is None else job.scale.to(self.f32) / self.lift
+        self.gates = sum(self.c * math.prod(W.shape[1:]) * W.dtype.itemsize for W in job.matrices)  # bytes
+        self.room = max(LEAST_BYTES, self.gates // SHARE)  # of a chunk
+        self.z: Optional[Tensor] = None  # f32 [c, D, n], memory of a chunk's response
 
     def operand(self, x: Tensor) -> Tensor:
         return x.to(self.dtype)
@@ -128,13 +162,8 @@ class Work:
             return _multiply(x, W.mT)
         (c, r, _), one, n = W.shape, _as_one(W), len(x)
         if one is not None:
-            return _multiply(one, x.mT, self.memory(c * r, n)).view(c, r, n).mT
-        return _multiply(W, x.mT.expand(c, -1, -1), self.memory(c, r, n)).mT
-
-    def memory(self, *shape: int) -> Optional[Tensor]:
-        """f32, of the gradient that holds nothing yet; None: there is none, or not enough."""
-        numbers = math.prod(shape)
-        return None if self.free is None or self.free.numel() < numbers else self.free[:numbers].view(shape)
+            return _multiply(one, x.mT, None if self.z is None else self.z.view(c * r, n)).view(c, r, n).mT
+        return _multiply(W, x.mT.expand(c, -1, -1), self.z).mT
 
     def backward(self, d: Tensor, W: Tensor) -> Tensor:
         return _multiply(d, W)
@@ -144,27 +173,15 @@ class Work:
         rows, weights = _as_one(d.mT), _as_one(W)
         if rows is not None and weights is not None:
             return _multiply(rows.mT, weights)
-        memory = self.memory(len(W), d.shape[1], W.shape[2])
-        if memory is not None:  # z is not needed any more
-            return _multiply(d, W, memory).sum(0)
         parts = [_multiply(d[at], W[at]).sum(0)
                  for at in self.chunks(len(W), self.f32.itemsize * self.job.n * self.job.d)]
         return functools.reduce(torch.Tensor.add_, parts)
 
     def add_gradient(self, to: Optional[Experts], at: slice, d: Tensor, x: Tensor) -> None:
-        if to is None:
-            return
-        beta, alpha = 0 if self.job.fresh else 1, 1 / self.lift
-        if to.stacked is None:
-            for target, one, own in zip(to.single[at], d, x.expand(len(d), -1, -1)):
-                _add_product(target, one.mT, own, beta, alpha)
-            return
-        target = to.stacked[at]
-        rows, one = _as_one(d.mT), _as_one(target)
-        if x.dim() == 2 and rows is not None and one is not None:
-            _add_product(one, rows, x, beta, alpha)
-        else:
-            _add_product(target, d.mT, x.expand(len(d), -1, -1), beta, alpha)
+        if to is not None and self.job.factors is not None:
+            self.job.factors.append((to, d.mT, x))
+        elif to is not None:
+            add_gradient(to, at, d.mT, x, 0 if self.job.fresh else 1, self.factor, self.room)
 
     def scaled(self, x: Tensor, scale: Tensor) -> Tensor:
         if self.job.activation not in ("gate", "up"):
@@ -172,58 +189,41 @@ class Work:
         return torch.mul(x, scale[..., None], out=torch.empty_like(x, dtype=self.dtype))
 
     def chunks(self, count: int, bytes_each: int) -> Iterator[slice]:
-        """`count` experts, as many at once as the budget has room for."""
-        size = max(1, min(count, self.room // bytes_each))
+        """`count` experts, as many at once as there is room for."""
+        size = max(1, min(count, self.room // max(1, bytes_each)))
         return (slice(a, min(a + size, count)) for a in range(0, count, size))
-
-
-def _add_product(target: Tensor, a: Tensor, b: Tensor, beta: int, alpha: float) -> None:
-    """target = beta * target + alpha * a b; with beta 0 it may hold anything."""
-    if target.dtype == a.dtype:
-        (target.addmm_ if target.dim() == 2 else target.baddbmm_)(a, b, beta=beta, alpha=alpha)
-        return
-    product = _multiply(a, b) * alpha
-    target.copy_(product) if beta == 0 else target.add_(product)
 
 
 # ---- the phases ----
 
-def _take_free_memory(w: Work) -> None:
-    """Sets w.free where the activation is one product and the gradient, written last, has room for its result."""
-    job = w.job
-    if job.scratch is None or job.activation not in ("gate", "up") or w.copies:
-        return
-    flat = job.scratch
-    numbers = flat.numel() * flat.dtype.itemsize // w.f32.itemsize
-    if numbers >= w.c * job.D * job.n:
-        w.free = flat[:numbers * w.f32.itemsize // flat.dtype.itemsize].view(w.f32)
-
-
-def _bytes_of_response(w: Work, is_backward: bool) -> int:
-    """Of one expert: what `respond` makes, forward or forward and backward, and copies of its matrices."""
+def _bytes_of_expert(w: Work, has_z: bool, is_backward: bool) -> int:
+    """Of one expert in a chunk: copies of its matrices, and what `respond` makes, forward, or forward and backward."""
     job, wide = w.job, w.f32.itemsize
-    z = job.n * job.D * wide
-    made = {"gate": z, "up": z, "silu": 2 * z, "swiglu": 4 * z, "output": 4 * z + job.n * job.d * wide}
-    more = job.n * job.D * w.dtype.itemsize if job.activation in ("gate", "up") else made[job.activation]
     copied = sum(math.prod(W.shape[1:]) for W in job.matrices) * w.dtype.itemsize if w.copies else 0
-    return made[job.activation] + (more if is_backward else 0) + copied
+    z, dz = job.n * job.D * wide, job.n * job.D * w.dtype.itemsize
+    if job.activation in ("gate", "up"):
+        return copied + (0 if has_z else z) + (dz if is_backward else 0)
+    made = {"silu": 2 * z, "swiglu": 4 * z, "output": 4 * z + job.n * job.d * wide}[job.activation]
+    return copied + made * (2 if is_backward else 1)
 
 
-def _norms(w: Work, at: slice, M: Tensor) -> Optional[Tensor]:
-    """Sets M[:, at]; returns z where there is memory to keep it."""
-    out = respond(w, at, w.x).out
-    torch.linalg.vector_norm(out, dim=-1, out=M.mT[at])
-    return None if w.free is None else out
+def _memory_of_z(w: Work) -> Optional[Tensor]:
+    """[c, D, n] of all experts; None where z is computed again or not needed any more."""
+    job = w.job
+    is_kept = (job.backward and job.activation in ("gate", "up")
+               and w.c * job.D * job.n * w.f32.itemsize <= max(LEAST_BYTES, MOST_Z * w.gates))
+    return torch.empty(w.c, job.D, job.n, dtype=w.f32, device=w.x.device) if is_kept else None
 
 
 def _forward(w: Work) -> tuple[Tensor, Optional[Tensor]]:
-    """M [n, c]; z [c, n, D] of all experts where there is memory to keep it."""
+    """M [n, c]; z [c, n, D] of all experts where it is kept."""
     M = torch.empty(w.job.n, w.c, dtype=w.f32, device=w.x.device)
-    if w.free is not None:
-        return M, _norms(w, slice(0, w.c), M)
-    for at in w.chunks(w.c, _bytes_of_response(w, False)):
-        _norms(w, at, M)
-    return M, None
+    z = _memory_of_z(w)
+    for at in w.chunks(w.c, _bytes_of_expert(w, z is not None, False)):
+        w.z = None if z is None else z[at]
+        torch.linalg.vector_norm(respond(w, at, w.x).out, dim=-1, out=M.mT[at])
+    w.z = None
+    return M, None if z is None else z.mT
 
 
 def _hinges(w: Work, M: Tensor, diagonal: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -255,32 +255,24 @@ def _scale(w: Work, M: Tensor, active: Tensor, violations: Tensor) -> Tensor:
     return torch.mul(ratio, w.u * w.lift, out=torch.empty_like(ratio, dtype=w.f32))
 
 
-def _add_gradients(w: Work, at: slice, z: Optional[Tensor], scale: Tensor) -> None:
-    """scale [n, c]. z: of these experts; None: to be computed again."""
-    r = respond(w, at, w.x) if z is None else Response(out=z)
-    dx = respond_backward(w, at, w.x, r, scale.mT[at])
-    if dx is not None:
-        w.d_proxy = dx if w.d_proxy is None else w.d_proxy.add_(dx)
-
-
 def _backward(w: Work, z: Optional[Tensor], scale: Tensor) -> None:
-    if z is not None:
-        w.room = max(1, w.budget - w.c * w.job.n * w.job.D * w.dtype.itemsize)
-        return _add_gradients(w, slice(0, w.c), z, scale)
-    for at in w.chunks(w.c, _bytes_of_response(w, True)):
-        _add_gradients(w, at, None, scale)
+    """z: None where it is computed again. scale [n, c]."""
+    for at in w.chunks(w.c, _bytes_of_expert(w, z is not None, True)):
+        r = respond(w, at, w.x) if z is None else Response(out=z[at])
+        dx = respond_backward(w, at, w.x, r, scale.mT[at])
+        if dx is not None:
+            w.d_proxy = dx if w.d_proxy is None else w.d_proxy.add_(dx)
 
 
 def _router_gradient(w: Work) -> Optional[Tensor]:
     if w.d_proxy is None:
         return None
     d = w.d_proxy if w.delta is None else w.d_proxy * w.delta
-    return d if w.lift == 1 else d / w.lift
+    return d * w.factor if isinstance(w.factor, Tensor) or w.factor != 1 else d
 
 
 def phases(job: Job) -> Phases:
     w = Work(job)
-    _take_free_memory(w)
     M, z = _forward(w)
     if job.split:
         M = (yield M.square()).sqrt()

@@ -100,7 +100,8 @@ class Job:
     d_gate: Optional[Experts] = None
     d_up: Optional[Experts] = None
     d_down: Optional[Experts] = None
-    scratch: Optional[Tensor] = None  # memory of d_gate or d_up, free until these are written to
+    factors: Optional[list[tuple[Experts, Tensor, Tensor]]] = None  # on an accelerator, where gradients are made later:
+    # whose, and d [c, r, n] and x [n, k] or [c, n, k] of their products d x, chunk by chunk
     fresh: bool = False              # d_gate, d_up and d_down hold nothing yet: zeros on the CPU, else anything
 
     @property

@@ -1,7 +1,9 @@
 """couplet::erc, the coupling loss as an operator of torch.
 
-The gradient is computed in the forward call, together with the loss, and returned by the backward one: the loss is
-a scalar, so that all that is left then is to multiply by its gradient."""
+On the CPU the gradients are computed in the forward call, together with the loss, and returned by the backward one:
+the loss is a scalar, so that all that is left then is to multiply by its gradient. On an accelerator the forward call
+leaves out the last product, d x, which couplet::erc_gradients makes in the backward call: in place of gradients it
+returns their factors d and x (_accelerator.py), which are a few percent of them, and no weight is needed any more."""
 from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
 
 import torch
@@ -40,7 +42,7 @@ def make_job(router: Tensor, gate: Sequence[Tensor], up: Sequence[Tensor], down:
                compute)
 
 
-# ---- one evaluation ----
+# ---- before an evaluation ----
 
 def _strides_of_gradient(tensors: Sequence[Tensor]) -> Sequence[int]:
     """Those of a dense tensor itself, so that the gradient becomes `.grad` without a copy; else contiguous."""
@@ -57,7 +59,8 @@ def _empty_gradient(tensors: Sequence[Tensor], wanted: bool, job: Job) -> Tensor
     dtype = torch.float32 if _native.fits(job) else tensors[0].dtype
     if _plain.is_for(job.router.device):
         return _plain.zeros(shape, dtype).as_strided(shape, strides)
-    return torch.empty_strided(shape, strides, dtype=dtype, device=job.router.device)
+    device = "meta" if job.factors is not None else job.router.device
+    return torch.empty_strided(shape, strides, dtype=dtype, device=device)
 
 
 def into(job: Job, gate: Sequence[Tensor], up: Sequence[Tensor], down: Sequence[Tensor], half: str) -> None:
@@ -98,42 +101,96 @@ def run(job: Job) -> Result:
     return _native.run(job) if _native.fits(job) else run_alone(start(job))
 
 
-def flat(t: Tensor) -> Optional[Tensor]:
-    """The memory of a dense tensor, one after the other."""
-    dense = t if t.is_contiguous() else t.mT
-    return dense.view(-1) if dense.is_contiguous() else None
-
-
 def prepare(job: Job, gate: Sequence[Tensor], up: Sequence[Tensor], down: Sequence[Tensor], half: str,
             want: Sequence[bool]) -> List[Tensor]:
     """Makes the gradients of gate, up and down, for the job to fill; empty where `want` is False."""
     job.wants_router, job.fresh = want[0], True
     grads = [_empty_gradient(t, wanted, job) for t, wanted in zip((gate, up, down), want[1:])]
     into(job, grads[:1], grads[1:2] if up else [], grads[2:], half)
-    if not _plain.is_for(job.router.device):
-        job.scratch = next((flat(g) for g in grads if g.numel()), None)
     return grads
 
 
-def evaluate(job: Job, gate: Sequence[Tensor], up: Sequence[Tensor], down: Sequence[Tensor],
-             half: str, want: Sequence[bool],
-             run: Callable[[Job], Result] = run) -> Tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
-    """weight * L [], M [n, c], and the gradients of router, gate, up, down, each of its tensor's dtype; empty
-    where `want` is False."""
+# ---- gradients of which the last product is left out ----
+
+def _factors(job: Job) -> List[Tensor]:
+    """d [c, r, n] of gate, up and down, x [n, d], and down's own x [c, D, n]; empty where no gradient needs one."""
+    assert job.factors is not None
+
+    def all_of(to: Optional[Experts], which: Callable[[Tensor, Tensor], Tensor]) -> Tensor:
+        parts = [which(d, x) for one, d, x in job.factors or () if one is to]
+        if not parts:
+            return job.router.new_empty(0, dtype=torch.float32)
+        return (parts[0] if len(parts) == 1 else torch.cat(parts)).contiguous()
+
+    x = next((x for to, _, x in job.factors if to is not job.d_down), job.router.new_empty(0, dtype=torch.float32))
+    if x.numel() and x.untyped_storage()._cdata == job.router.untyped_storage()._cdata:
+        x = x.clone()  # an operator returns nothing that it was given
+    return [*(all_of(to, lambda d, x: d) for to in (job.d_gate, job.d_up, job.d_down)), x,
+            all_of(job.d_down, lambda d, x: x.mT)]
+
+
+def _shapes_of_factors(job: Job) -> List[Optional[Sequence[int]]]:
+    """As `_factors` makes them."""
+    c, n, d, D = job.end - job.first, job.n, job.d, job.D
+    return [None if job.d_gate is None else (c, D, n), None if job.d_up is None else (c, D, n),
+            None if job.d_down is None else (c, d, n), None if job.d_gate is job.d_up is None else (n, d),
+            None if job.d_down is None else (c, D, n)]
+
+
+def _made(by: Tensor, shapes: List[int], strides: List[int], dtype: torch.dtype) -> List[Tensor]:
+    """Memory for the gradients of gate, up and down: three numbers of each; empty where they are 0."""
+    return [by.new_empty_strided(shapes[k:k + 3], strides[k:k + 3], dtype=dtype) if shapes[k] else
+            by.new_empty(0, dtype=torch.float32) for k in (0, 3, 6)]
+
+
+@torch.library.custom_op("couplet::erc_gradients", mutates_args=())
+def erc_gradients(by: Tensor, d_router: Tensor, factors: List[Tensor], shapes: List[int], strides: List[int],
+                  router_dtype: torch.dtype, dtype: torch.dtype, half: str, n: int,
+                  weight: float) -> Tuple[Tensor, Tensor, Tensor, Tensor]:
+    """The gradients of router, gate, up and down from their factors, times `by`, the loss's own."""
+    d_gate, d_up, d_down, x, own = factors
+    gate, up, down = made = _made(by, shapes, strides, dtype)
+    halves = [part(gate, half, is_gate) if half and gate.numel() else gate for is_gate in (True, False)]
+    products = [(d_gate, halves[0], x), (d_up, up if up.numel() else halves[1], x), (d_down, down, own)]
+    factor = by / _accelerator.lift_of(weight / n**2, x.dtype)
+    room = max(_accelerator.LEAST_BYTES, sum(t.nbytes for t in made) // _accelerator.SHARE)
+    with without_autocast(by.device):
+        for d, to, other in products:
+            if d.numel():
+                _accelerator.add_gradient(Experts([to]), slice(None), d, other if other is x else other.mT, 0, factor, room)
+        for one, (d, to, _) in zip(halves, products):
+            if half and one.numel() and not (d.numel() and to is one):
+                one.zero_()
+        return (d_router * by).to(router_dtype), gate, up, down
+
+
+@erc_gradients.register_fake
+def _(by: Tensor, d_router: Tensor, factors: List[Tensor], shapes: List[int], strides: List[int],
+      router_dtype: torch.dtype, dtype: torch.dtype, *_: Any) -> Tuple[Tensor, ...]:
+    return (torch.empty_like(d_router, dtype=router_dtype), *_made(by, shapes, strides, dtype))
+
+
+# ---- one evaluation ----
+
+def evaluate(job: Job, gate: Sequence[Tensor], up: Sequence[Tensor], down: Sequence[Tensor], half: str,
+             want: Sequence[bool], run: Callable[[Job], Result] = run) -> Tuple[Tensor, ...]:
+    """weight * L [], M [n, c], and what is left for the backward pass, empty where `want` is False. On the CPU the
+    gradients of router, gate, up and down, each of its tensor's dtype, and two that are empty; on an accelerator that
+    of the router and the factors of the others."""
     _checks.check(job)
+    job.factors = None if _plain.is_for(job.router.device) else []
     grads = prepare(job, gate, up, down, half, want)
     with without_autocast(job.router.device):
         result = run(job)
-        zero_what_stays(job, grads[0], half)
     loss = torch.empty((), dtype=_wide(job.router, gate or up), device=job.router.device)
     torch.mul(result.total, job.weight / job.n**2, out=loss)
-    d_router = job.router.new_empty(0, dtype=torch.float32)
-    if result.d_router is not None:
-        d_router = result.d_router.to(job.router.dtype)
+    d_router = job.router.new_empty(0, dtype=torch.float32) if result.d_router is None else result.d_router
+    if job.factors is not None:
+        return loss, result.M, d_router, *_factors(job)
     grads = [g.to(like[0].dtype) if wanted and like else g
              for g, like, wanted in zip(grads, (gate, up, down), want[1:])]
-    d_gate, d_up, d_down = grads
-    return loss, result.M, d_router, d_gate, d_up, d_down
+    nothing = (job.router.new_empty(0, dtype=torch.float32) for _ in range(2))
+    return loss, result.M, d_router.to(job.router.dtype) if want[0] else d_router, *grads, *nothing
 
 
 def _wide(router: Tensor, matrices: Sequence[Tensor]) -> torch.dtype:
@@ -148,35 +205,57 @@ def _wide(router: Tensor, matrices: Sequence[Tensor]) -> torch.dtype:
 def erc(router: Tensor, gate: List[Tensor], up: List[Tensor], down: List[Tensor],
         delta: Optional[Tensor], want: List[bool], half: str, alpha: float, weight: float,
         activation: str, noise: str, seed: int, step: int, layer: int, draw: int,
-        compute: str) -> Tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
-    """Loss, M and gradients in one sweep; see couplet.erc_loss."""
+        compute: str) -> Tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
+    """Loss, M and what the backward pass returns or multiplies, in one sweep; see `evaluate` and couplet.erc_loss."""
     job = make_job(router.contiguous(), gate, up, down, delta, half, alpha, weight, activation, noise, seed,
                    step, layer, draw, compute)
-    return evaluate(job, gate, up, down, half, want)
+    loss, M, d_router, d_gate, d_up, d_down, x, own = evaluate(job, gate, up, down, half, want)
+    return loss, M, d_router, d_gate, d_up, d_down, x, own
 
 
 @erc.register_fake
 def _(router: Tensor, gate: List[Tensor], up: List[Tensor], down: List[Tensor], delta: Optional[Tensor],
-      want: List[bool], *_: Any) -> Tuple[Tensor, ...]:
+      want: List[bool], half: str, *options: Any) -> Tuple[Tensor, ...]:
     nothing = router.new_empty(0, dtype=torch.float32)
-    grads = [t[0].new_empty_strided(shape_of(t), _strides_of_gradient(t)) if wanted and t else nothing.clone()
-             for t, wanted in zip((gate, up, down), want[1:])]
-    n, n_here = router.shape[0], shape_of(gate or up)[0]
-    return (router.new_empty((), dtype=_wide(router, gate or up)),
-            router.new_empty((n, n_here), dtype=_wide(router, gate or up)),
-            torch.empty_like(router, memory_format=torch.contiguous_format) if want[0] else nothing,
-            *grads)
+    wide, n, n_here = _wide(router, gate or up), router.shape[0], shape_of(gate or up)[0]
+    results = (router.new_empty((), dtype=wide), router.new_empty((n, n_here), dtype=wide),
+               torch.empty_like(router, memory_format=torch.contiguous_format) if want[0] else nothing)
+    if _plain.is_for(router.device):
+        grads = [t[0].new_empty_strided(shape_of(t), _strides_of_gradient(t)) if wanted and t else nothing.clone()
+                 for t, wanted in zip((gate, up, down), want[1:])]
+        return (*results, *grads, nothing.clone(), nothing.clone())
+    job = make_job(router, gate, up, down, delta, half, *options)
+    job.factors = []
+    prepare(job, gate, up, down, half, want)
+    dtype = _accelerator.products_dtype(job)
+    return (*results[:2], results[2].to(wide), *(nothing.clone() if shape is None else router.new_empty(shape, dtype=dtype)
+                                                 for shape in _shapes_of_factors(job)))
+
+
+def keep(ctx: Any, router: Tensor, gate: Sequence[Tensor], up: Sequence[Tensor], down: Sequence[Tensor],
+         want: Sequence[bool], half: str, weight: float, output: Sequence[Tensor]) -> bool:
+    """In ctx what `gradients` needs of an evaluation; whether its tensors are saved: those of an accelerator."""
+    many = (gate, up, down)
+    ctx.set_materialize_grads(False)
+    ctx.want, ctx.lengths = want, [len(tensors) for tensors in many]
+    ctx.whole = [bool(t) and t[0].dim() == 3 for t in many]
+    ctx.leaf = [t for t in (router, *gate, *up, *down) if t.requires_grad][:1]  # has a graph, if a gradient needs one
+    ctx.made, ctx.layout = list(output[2:6]), None
+    if _plain.is_for(router.device):
+        return False
+    shapes, strides = ([number for t, wanted in zip(many, want[1:]) for number in (of(t) if t and wanted else (0, 0, 0))]
+                       for of in (shape_of, _strides_of_gradient))
+    ctx.save_for_backward(*output[2:])
+    ctx.made, ctx.layout = None, (shapes, strides, router.dtype, (gate or up)[0].dtype, half, router.shape[0], weight)
+    return True
 
 
 def _setup(ctx: Any, inputs: Any, output: Any) -> None:
     router, gate, up, down, delta, want, *options = inputs
-    ctx.set_materialize_grads(False)
     ctx.mark_non_differentiable(*output[1:])
-    ctx.save_for_backward(router, *gate, *up, *down, *([] if delta is None else [delta]))
-    ctx.lengths, ctx.has_delta = (len(gate), len(up), len(down)), delta is not None
-    ctx.whole = [bool(t) and t[0].dim() == 3 for t in (gate, up, down)]
-    ctx.want, ctx.options = want, options
-    ctx.gradients = list(output[2:])
+    if not keep(ctx, router, gate, up, down, want, options[0], options[2], output):
+        ctx.save_for_backward(router, *gate, *up, *down, *([] if delta is None else [delta]))
+        ctx.has_delta, ctx.options = delta is not None, options
 
 
 def _again(ctx: Any) -> List[Tensor]:
@@ -186,16 +265,14 @@ def _again(ctx: Any) -> List[Tensor]:
     delta = rest[-1] if ctx.has_delta else None
     with torch.no_grad():
         return list(erc(router, rest[:g], rest[g:g + u], rest[g + u:g + u + d], delta, ctx.want,
-                        *ctx.options))[2:]
+                        *ctx.options))[2:6]
 
 
 def scaled(gradients: List[Tensor], by: Tensor) -> List[Tensor]:
     """gradients * by, each product rounded once. In eager mode in place, and nothing at all where `by` is
-    1 on the CPU: nobody else has them. Under compilation out of place."""
+    1: nobody else has them. Under compilation out of place."""
     if type(by) is not torch.Tensor or torch.compiler.is_compiling():
         return [(g.to(torch.promote_types(g.dtype, by.dtype)) * by).to(g.dtype) for g in gradients]
-    if by.device.type != "cpu":  # there a factor without dimensions is rounded to the gradient's dtype
-        return [g.mul_(by.view([1] * g.dim())) for g in gradients]
     return gradients if by.item() == 1 else [g.mul_(by) for g in gradients]
 
 
@@ -211,28 +288,32 @@ class _Last(torch.autograd.Function):
                            "couplet.reference.erc_loss has one")
 
 
-def scaled_once(gradients: List[Tensor], by: Tensor, ctx: Any) -> List[Tensor]:
-    """gradients * by of the loss; with create_graph, where they may be differentiated again, with a graph
-    from the tensors that ctx has saved."""
+def gradients(ctx: Any, by: Tensor, again: Callable[[Any], List[Tensor]]) -> Tuple[Any, List[Any], List[Any], List[Any]]:
+    """Of router, gate, up and down, times `by`, as autograd takes them; `again` makes those on the CPU once more. With
+    create_graph, where they may be differentiated again, with a graph that refuses it."""
+    def make() -> List[Tensor]:
+        if ctx.layout is not None:
+            d_router, *factors = ctx.saved_tensors
+            return list(erc_gradients(by, d_router, factors, *ctx.layout))
+        made, ctx.made = ctx.made, None
+        return scaled(again(ctx) if made is None else made, by)
+
     if type(by) is not torch.Tensor or not torch.is_grad_enabled():
-        return scaled(gradients, by)
-    with torch.no_grad():
-        gradients = scaled(gradients, by)
-    return list(_Last.apply(len(gradients), *gradients, by, *ctx.saved_tensors))
+        found = make()
+    else:
+        with torch.no_grad():
+            found = make()
+        found = list(_Last.apply(len(found), *found, by, *ctx.leaf, *ctx.saved_tensors))
+    gate, up, down = (as_list(found[k + 1], ctx.lengths[k], ctx.whole[k], ctx.want[k + 1]) for k in range(3))
+    return found[0] if ctx.want[0] else None, gate, up, down
 
 
 def _backward(ctx: Any, d_loss: Optional[Tensor], *_: Any) -> Tuple[Any, ...]:
-    g, u, d = ctx.lengths
-    none = (None, [None] * g, [None] * u, [None] * d) + (None,) * (2 + len(ctx.options))
+    # delta, want and options have no gradient; nor have the others without one of the loss
+    rest = (None,) * 12
     if d_loss is None:
-        return none
-    gradients, ctx.gradients = ctx.gradients, None
-    if gradients is None:
-        gradients = _again(ctx)
-    gradients = scaled_once(gradients, d_loss, ctx)
-    lists = [as_list(gradients[k + 1], ctx.lengths[k], ctx.whole[k], ctx.want[k + 1])
-             for k in range(3)]
-    return (gradients[0] if ctx.want[0] else None, *lists, *none[4:])
+        return (None, *([None] * length for length in ctx.lengths), *rest)
+    return (*gradients(ctx, d_loss, _again), *rest)
 
 
 def as_list(gradient: Tensor, length: int, whole: bool, wanted: bool) -> List[Any]:

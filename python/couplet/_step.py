@@ -109,8 +109,6 @@ class Evaluation:
         target = self.layer.gates([self.weights[0], *(as_weight(self._gradient_of(p, self.job.fresh)) for p in gates)])
         self.made = [target] if isinstance(target, Tensor) else target
         _operator.into(self.job, self.made, [], [], self.half)
-        if self.job.fresh and len(self.made) == 1 and not _plain.is_for(self.made[0].device):
-            self.job.scratch = _operator.flat(self.made[0])
 
     def finish(self, result: Result) -> None:
         """What the job has not written itself."""

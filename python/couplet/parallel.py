@@ -96,28 +96,22 @@ class _ErcEp(torch.autograd.Function):
         delta = rest[g + u + d]
         job = _operator.make_job(router, gate, up, down, delta, half, *arguments)
         job.split = spread.tensor is not None
-        loss, M, *gradients = _operator.evaluate(job, gate, up, down, half, want,
-                                                 lambda job: run_together([job], spread)[0])
-        ctx.set_materialize_grads(False)
-        ctx.save_for_backward(*[t for t in tensors if t is not None and t.requires_grad][:1])
-        ctx.gradients, ctx.want, ctx.lengths = gradients, want, lengths
-        ctx.whole = [bool(t) and t[0].dim() == 3 for t in (gate, up, down)]
-        ctx.mark_non_differentiable(M)
-        return loss, M
+        output = _operator.evaluate(job, gate, up, down, half, want, lambda job: run_together([job], spread)[0])
+        _operator.keep(ctx, router, gate, up, down, want, half, job.weight, output)
+        ctx.mark_non_differentiable(output[1])
+        return output[0], output[1]
 
     @staticmethod
     def backward(ctx: Any, d_loss: Optional[Tensor], _: Any) -> Tuple[Any, ...]:
         nothing: Tuple[Any, ...] = (None,) * (5 + 1 + sum(ctx.lengths) + 1)
         if d_loss is None:
             return nothing
-        if ctx.gradients is None:
-            raise RuntimeError("couplet: erc_loss_ep's gradient was used already; evaluate it "
-                               "again for another backward pass")
-        gradients, ctx.gradients = _operator.scaled_once(ctx.gradients, d_loss, ctx), None
-        lists = [_operator.as_list(gradients[k + 1], ctx.lengths[k], ctx.whole[k], ctx.want[k + 1])
-                 for k in range(3)]
-        d_router = gradients[0] if ctx.want[0] else None
-        return (*nothing[:5], d_router, *lists[0], *lists[1], *lists[2], None)
+        d_router, gate, up, down = _operator.gradients(ctx, d_loss, _used_already)
+        return (*nothing[:5], d_router, *gate, *up, *down, None)
+
+
+def _used_already(ctx: Any) -> List[Tensor]:
+    raise RuntimeError("couplet: erc_loss_ep's gradient was used already; evaluate it again for another backward pass")
 
 
 # ---- all processes have the same arguments ----
