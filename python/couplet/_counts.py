@@ -114,7 +114,7 @@ class Counter(TorchDispatchMode):  # type: ignore[no-untyped-call]
         result = function(*args, **kwargs)
         made = [t for t in _tensors(result) if id(t) not in given]
         for t in made:
-            if t.device.type != "cpu" and (_storage(t) not in known or _storage(t) in self._live):
+            if t.device.type not in ("cpu", "meta") and (_storage(t) not in known or _storage(t) in self._live):
                 self._made(t)
         fresh = [t for t in made if _storage(t) not in known]
         if function.__name__.split(".")[0] not in ALLOCATIONS:
@@ -153,6 +153,10 @@ class Counter(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
 # ---- the shapes of models ----
 
+LAYOUTS = ("fused", "stacked", "list", "interleaved")  # [n, 2D, d], [n, D, d], n of [D, d], the .mT of [n, d, 2D]
+HALVES = {"fused": "first", "interleaved": "interleaved"}  # where in them the gates are
+
+
 @dataclasses.dataclass(frozen=True)
 class Shape:
     """Of a model's MoE layers and of how they lie."""
@@ -162,7 +166,7 @@ class Shape:
     d: int
     D: int
     ep: int = 1            # processes that share the experts of a layer
-    fused: bool = False    # gates are the first half of [n, 2D, d]
+    layout: str = "stacked"
     dtype: torch.dtype = torch.bfloat16
 
     @property
@@ -172,7 +176,7 @@ class Shape:
 
     @property
     def half(self) -> str:
-        return "first" if self.fused else ""
+        return HALVES.get(self.layout, "")
 
     @property
     def gate_bytes(self) -> int:
@@ -182,12 +186,12 @@ class Shape:
     @property
     def gradient_bytes(self) -> int:
         """Of a layer and process; of fused gates with the half that is zero."""
-        return self.gate_bytes * (2 if self.fused else 1)
+        return self.gate_bytes * (2 if self.half else 1)
 
-    @property
-    def ideal_bytes(self) -> int:
-        """Of a layer and process: gates read twice, the gradient written once."""
-        return 2 * self.gate_bytes + self.gradient_bytes
+    def ideal_bytes(self, accumulates: bool = False) -> int:
+        """Of a layer and process: gates read twice, the gradient written once; one that `accumulates` is read too, and
+        of fused gates only their half."""
+        return 4 * self.gate_bytes if accumulates else 2 * self.gate_bytes + self.gradient_bytes
 
     @property
     def ideal_operations(self) -> int:
@@ -197,8 +201,13 @@ class Shape:
     def router(self, device: str) -> Tensor:
         return torch.empty(self.n, self.d, dtype=self.dtype, device=device)
 
-    def gates(self, device: str) -> Tensor:
-        return torch.empty(self.here, self.D * (2 if self.fused else 1), self.d, dtype=self.dtype, device=device)
+    def gates(self, device: str) -> List[Tensor]:
+        rows = self.D * (2 if self.half else 1)
+        if self.layout == "list":
+            return [torch.empty(rows, self.d, dtype=self.dtype, device=device) for _ in range(self.here)]
+        if self.layout == "interleaved":
+            return [torch.empty(self.here, self.d, rows, dtype=self.dtype, device=device).mT]
+        return [torch.empty(self.here, rows, self.d, dtype=self.dtype, device=device)]
 
 
 OLMOE = Shape("OLMoE-1B-7B", 16, 64, 2048, 1024)
@@ -220,19 +229,23 @@ def run_share(job: Job) -> Result:
     return run_alone(_operator.start(job), whole_of)
 
 
-def _job(shape: Shape, router: Tensor, gate: Tensor, delta: Tensor) -> Job:
-    return _operator.make_job(router, [gate], [], [], delta, shape.half, 1.0, 1.0, "gate", "drawn", 0, 0, 0, 0, "", 0)
+def _job(shape: Shape, router: Tensor, gates: List[Tensor], delta: Tensor) -> Job:
+    return _operator.make_job(router, gates, [], [], delta, shape.half, 1.0, 1.0, "gate", "drawn", 0, 0, 0, 0, "", 0)
 
 
-def evaluate(shape: Shape, router: Tensor, gate: Tensor, delta: Tensor, d_gate: Optional[Tensor] = None) -> Any:
-    """Loss and gradients of one layer as the operator makes them; into d_gate, which holds something, if given."""
-    job = _job(shape, router, gate, delta)
-    if d_gate is None:
-        return _operator.evaluate(job, [gate], [], [], shape.half, [True, True, False, False], run_share)
-    job.wants_router = True
-    _operator.into(job, [d_gate], [], [], shape.half)
+def evaluate(shape: Shape, router: Tensor, gates: List[Tensor], delta: Tensor,
+             gradients: Optional[List[Tensor]] = None) -> Tuple[Result, List[Tensor]]:
+    """Loss and gradients of one layer as `erc.backward` makes them; added to `gradients`, which hold something, if
+    given."""
+    job = _job(shape, router, gates, delta)
+    job.wants_router, job.fresh = True, gradients is None
+    into = [torch.empty_like(gate) for gate in gates] if gradients is None else gradients
+    _operator.into(job, into, [], [], shape.half)
     with without_autocast(router.device):
-        return run_share(job)
+        result = run_share(job)
+        for gradient in into if job.fresh else ():
+            _operator.zero_what_stays(job, gradient, shape.half)
+    return result, into
 
 
 def under_fake(run: Callable[[], Any]) -> Any:
@@ -252,12 +265,31 @@ def counted(run: Callable[[], Any]) -> Counts:
 def of_layer(shape: Shape, accumulates: bool = False, device: str = "cuda") -> Counts:
     """Loss and gradients of one layer whose noise is drawn; `accumulates`: into gradients that hold something."""
     def run() -> Counts:
-        router, gate = shape.router(device), shape.gates(device)
+        router, gates = shape.router(device), shape.gates(device)
         delta = torch.empty(shape.n, shape.d, dtype=torch.float32, device=device)
-        d_gate = torch.empty_like(gate) if accumulates else None
-        return counted(lambda: evaluate(shape, router, gate, delta, d_gate))
+        gradients = [torch.empty_like(gate) for gate in gates] if accumulates else None
+        return counted(lambda: evaluate(shape, router, gates, delta, gradients))
     counts: Counts = under_fake(run)
     return counts
+
+
+def of_loss(shape: Shape, device: str = "cuda") -> Tuple[Counts, Counts, int]:
+    """Forward and backward call of the operator for one layer whose noise is drawn, and the bytes kept between them."""
+    def run() -> Tuple[Counts, Counts, int]:
+        router, gates = shape.router(device), shape.gates(device)
+        delta, by = (torch.empty(size, dtype=torch.float32, device=device) for size in ((shape.n, shape.d), ()))
+        want, kept = [True, True, False, False], []
+
+        def forward() -> None:
+            job = _job(shape, router, gates, delta)
+            kept.extend(_operator.evaluate(job, gates, [], [], shape.half, want, run_share)[2:])
+
+        layout = _operator.layout(router, (gates, [], []), want, shape.half, 1.0)
+        forward_counts = counted(forward)
+        return forward_counts, counted(lambda: _operator.multiply(by, kept[0], kept[1:], *layout)), sum(
+            t.nbytes for t in kept)
+    found: Tuple[Counts, Counts, int] = under_fake(run)
+    return found
 
 
 def of_noise(shape: Shape, device: str = "cuda") -> Counts:

@@ -38,9 +38,11 @@ class Training:
 
 
 def _with_ep(training: Training, *sizes: int) -> List[Training]:
-    return [dataclasses.replace(training, shape=dataclasses.replace(training.shape, ep=ep)) for ep in sizes]
+    return [dataclasses.replace(training, shape=dataclasses.replace(training.shape, ep=ep, layout="fused"))
+            for ep in sizes]
 
 
+# Gates fused with up, as models of Transformers have them.
 TRAININGS = (*_with_ep(Training(OLMOE, 1.3e9, 4.2e6, 64), 1, 8),
              *_with_ep(Training(QWEN3, 3.3e9, 4.2e6, 256), 1, 8),
              *_with_ep(Training(DEEPSEEK_V3, 37e9, 63e6, 2048), 1, 8, 64))
@@ -58,7 +60,7 @@ def _noise_of_one_process(shape: Shape) -> Counts:
 
 def noise_counts(shape: Shape) -> Counts:
     """Of all layers; every process draws all of it, whatever its share of the experts."""
-    return _noise_of_one_process(dataclasses.replace(shape, ep=1, fused=False))
+    return _noise_of_one_process(dataclasses.replace(shape, ep=1, layout="stacked"))
 
 
 # ---- times, in microseconds of one layer ----
@@ -69,13 +71,13 @@ def _device_us(counts: Counts, gpu: Gpu) -> float:
                    k.in_f64 / gpu.in_f64 * 1e-6) for k in counts.each)
 
 
-def roofline_us(shape: Shape, gpu: Gpu) -> float:
-    return max(shape.ideal_bytes / gpu.tb_s, shape.ideal_operations / gpu.tflops) * 1e-6
+def roofline_us(shape: Shape, gpu: Gpu, accumulates: bool = True) -> float:
+    return max(shape.ideal_bytes(accumulates) / gpu.tb_s, shape.ideal_operations / gpu.tflops) * 1e-6
 
 
-def evaluation_us(shape: Shape, gpu: Gpu) -> float:
+def evaluation_us(shape: Shape, gpu: Gpu, accumulates: bool = True) -> float:
     """On the device: all but the noise."""
-    return _device_us(layer_counts(shape), gpu)
+    return _device_us(layer_counts(shape, accumulates), gpu)
 
 
 def noise_us(shape: Shape, gpu: Gpu) -> float:
@@ -85,7 +87,7 @@ def noise_us(shape: Shape, gpu: Gpu) -> float:
 
 def kernels(shape: Shape) -> float:
     """Of one layer, with its share of the draws."""
-    return layer_counts(shape).kernels + noise_counts(shape).kernels / shape.layers
+    return layer_counts(shape, True).kernels + noise_counts(shape).kernels / shape.layers
 
 
 def launches_us(shape: Shape) -> float:
@@ -116,32 +118,29 @@ def counts_table() -> str:
     rows = []
     for training in TRAININGS:
         shape = training.shape
-        layer, noise = layer_counts(shape), noise_counts(shape)
-        into = layer_counts(shape, True).kernels + noise.kernels / shape.layers
+        layer, noise = layer_counts(shape, True), noise_counts(shape)
         moved = layer.bytes + noise.bytes / shape.layers
-        rows.append([_model(training), f"{kernels(shape):.1f}", f"{into:.1f}", str(layer.host_copies + noise.host_copies),
+        rows.append([_model(training), f"{kernels(shape):.1f}", str(layer.host_copies + noise.host_copies),
                      f"{layer.bytes / 1e6:,.0f}", f"{noise.bytes / shape.layers / 1e6:,.0f}",
-                     f"{moved / shape.ideal_bytes:.2f}", f"{layer.operations / 1e12:.3g}",
-                     f"{(layer.peak - shape.gradient_bytes) / shape.gate_bytes:.3f}"])
-    return table(["a layer of", "kernels", "into gradients", "copies from the host", "MB moved", "MB moved by the noise",
-                  "MB by the ideal", "TFLOP", "extra memory by the gates"], rows)
+                     f"{moved / shape.ideal_bytes(True):.2f}", f"{layer.operations / 1e12:.3g}",
+                     f"{layer.peak / 1e6:,.3g}", f"{layer.peak / shape.gradient_bytes:.3f}"])
+    return table(["a layer of", "kernels", "copies from the host", "MB moved", "MB moved by the noise", "MB by the ideal",
+                  "TFLOP", "extra memory, MB", "by the parameter"], rows)
 
 
-def fused_table() -> str:
+def layouts_table() -> str:
     rows = []
-    for training in TRAININGS:
-        shape = dataclasses.replace(training.shape, fused=True)
-        if shape.ep > 1:
-            continue
-        layer, into, noise = layer_counts(shape), layer_counts(shape, True), noise_counts(shape)
-        each = noise.kernels / shape.layers
-        moved = layer.bytes + noise.bytes / shape.layers
-        rows.append([_model(training), f"{layer.kernels + each:.1f}", f"{into.kernels + each:.1f}",
-                     f"{moved / shape.ideal_bytes:.2f}",
-                     f"{(layer.peak - shape.gradient_bytes) / shape.gate_bytes:.3f}",
-                     f"{into.peak / shape.gradient_bytes:.3f}"])
-    return table(["gates fused with up, a layer of", "kernels", "into gradients", "MB by the ideal",
-                  "extra memory by the gates", "into gradients, by the parameter"], rows)
+    for model in (OLMOE, QWEN3, DEEPSEEK_V3):
+        for layout in _counts.LAYOUTS:
+            shape = dataclasses.replace(model, layout=layout)
+            forward, backward, kept = _counts.of_loss(shape)
+            row = [shape.name, layout]
+            for layer in (layer_counts(shape, True), layer_counts(shape)):
+                row += [str(layer.kernels), f"{layer.bytes / 1e6:,.0f}"]
+            rows.append(row + [f"{forward.kernels} + {backward.kernels}", f"{(forward.bytes + backward.bytes) / 1e6:,.0f}",
+                               f"{kept / 1e6:.3g}"])
+    return table(["a layer of", "gates", "existing gradients: kernels", "MB moved", "fresh gradients: kernels", "MB moved",
+                  "`erc_loss` and backward: kernels", "MB moved", "MB kept between them"], rows)
 
 
 def times_table() -> str:
@@ -161,4 +160,4 @@ def times_table() -> str:
 
 def page() -> str:
     """All tables, as docs/gpu.md has them."""
-    return "\n\n".join((counts_table(), fused_table(), times_table()))
+    return "\n\n".join((counts_table(), layouts_table(), times_table()))

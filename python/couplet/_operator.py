@@ -114,15 +114,15 @@ def prepare(job: Job, gate: Sequence[Tensor], up: Sequence[Tensor], down: Sequen
 
 def _factors(job: Job) -> List[Tensor]:
     """d [c, r, n] of gate, up and down, x [n, d], and down's own x [c, D, n]; empty where no gradient needs one."""
-    assert job.factors is not None
+    found = job.factors or []
 
     def all_of(to: Optional[Experts], which: Callable[[Tensor, Tensor], Tensor]) -> Tensor:
-        parts = [which(d, x) for one, d, x in job.factors or () if one is to]
+        parts = [which(d, x) for one, d, x in found if one is to]
         if not parts:
             return job.router.new_empty(0, dtype=torch.float32)
         return (parts[0] if len(parts) == 1 else torch.cat(parts)).contiguous()
 
-    x = next((x for to, _, x in job.factors if to is not job.d_down), job.router.new_empty(0, dtype=torch.float32))
+    x = next((x for to, _, x in found if to is not job.d_down), job.router.new_empty(0, dtype=torch.float32))
     if x.numel() and x.untyped_storage()._cdata == job.router.untyped_storage()._cdata:
         x = x.clone()  # an operator returns nothing that it was given
     return [*(all_of(to, lambda d, x: d) for to in (job.d_gate, job.d_up, job.d_down)), x,
@@ -143,10 +143,9 @@ def _made(by: Tensor, shapes: List[int], strides: List[int], dtype: torch.dtype)
             by.new_empty(0, dtype=torch.float32) for k in (0, 3, 6)]
 
 
-@torch.library.custom_op("couplet::erc_gradients", mutates_args=())
-def erc_gradients(by: Tensor, d_router: Tensor, factors: List[Tensor], shapes: List[int], strides: List[int],
-                  router_dtype: torch.dtype, dtype: torch.dtype, half: str, n: int,
-                  weight: float) -> Tuple[Tensor, Tensor, Tensor, Tensor]:
+def multiply(by: Tensor, d_router: Tensor, factors: List[Tensor], shapes: List[int], strides: List[int],
+             router_dtype: torch.dtype, dtype: torch.dtype, half: str, n: int,
+             weight: float) -> Tuple[Tensor, Tensor, Tensor, Tensor]:
     """The gradients of router, gate, up and down from their factors, times `by`, the loss's own."""
     d_gate, d_up, d_down, x, own = factors
     gate, up, down = made = _made(by, shapes, strides, dtype)
@@ -162,6 +161,9 @@ def erc_gradients(by: Tensor, d_router: Tensor, factors: List[Tensor], shapes: L
             if half and one.numel() and not (d.numel() and to is one):
                 one.zero_()
         return (d_router * by).to(router_dtype), gate, up, down
+
+
+erc_gradients = torch.library.custom_op("couplet::erc_gradients", multiply, mutates_args=())
 
 
 @erc_gradients.register_fake
@@ -182,11 +184,12 @@ def evaluate(job: Job, gate: Sequence[Tensor], up: Sequence[Tensor], down: Seque
     grads = prepare(job, gate, up, down, half, want)
     with without_autocast(job.router.device):
         result = run(job)
+        factors = None if job.factors is None else _factors(job)
     loss = torch.empty((), dtype=_wide(job.router, gate or up), device=job.router.device)
     torch.mul(result.total, job.weight / job.n**2, out=loss)
     d_router = job.router.new_empty(0, dtype=torch.float32) if result.d_router is None else result.d_router
-    if job.factors is not None:
-        return loss, result.M, d_router, *_factors(job)
+    if factors is not None:
+        return loss, result.M, d_router, *factors
     grads = [g.to(like[0].dtype) if wanted and like else g
              for g, like, wanted in zip(grads, (gate, up, down), want[1:])]
     nothing = (job.router.new_empty(0, dtype=torch.float32) for _ in range(2))
@@ -232,6 +235,14 @@ def _(router: Tensor, gate: List[Tensor], up: List[Tensor], down: List[Tensor], 
                                                  for shape in _shapes_of_factors(job)))
 
 
+def layout(router: Tensor, many: Sequence[Sequence[Tensor]], want: Sequence[bool], half: str,
+           weight: float) -> Tuple[Any, ...]:
+    """What `multiply` has to know of gate, up and down beside the factors."""
+    shapes, strides = ([number for t, wanted in zip(many, want[1:]) for number in (of(t) if t and wanted else (0, 0, 0))]
+                       for of in (shape_of, _strides_of_gradient))
+    return shapes, strides, router.dtype, (many[0] or many[1])[0].dtype, half, router.shape[0], weight
+
+
 def keep(ctx: Any, router: Tensor, gate: Sequence[Tensor], up: Sequence[Tensor], down: Sequence[Tensor],
          want: Sequence[bool], half: str, weight: float, output: Sequence[Tensor]) -> bool:
     """In ctx what `gradients` needs of an evaluation; whether its tensors are saved: those of an accelerator."""
@@ -241,13 +252,10 @@ def keep(ctx: Any, router: Tensor, gate: Sequence[Tensor], up: Sequence[Tensor],
     ctx.whole = [bool(t) and t[0].dim() == 3 for t in many]
     ctx.leaf = [t for t in (router, *gate, *up, *down) if t.requires_grad][:1]  # has a graph, if a gradient needs one
     ctx.made, ctx.layout = list(output[2:6]), None
-    if _plain.is_for(router.device):
-        return False
-    shapes, strides = ([number for t, wanted in zip(many, want[1:]) for number in (of(t) if t and wanted else (0, 0, 0))]
-                       for of in (shape_of, _strides_of_gradient))
-    ctx.save_for_backward(*output[2:])
-    ctx.made, ctx.layout = None, (shapes, strides, router.dtype, (gate or up)[0].dtype, half, router.shape[0], weight)
-    return True
+    if not _plain.is_for(router.device):
+        ctx.save_for_backward(*output[2:])
+        ctx.made, ctx.layout = None, layout(router, many, want, half, weight)
+    return ctx.layout is not None
 
 
 def _setup(ctx: Any, inputs: Any, output: Any) -> None:

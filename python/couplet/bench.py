@@ -271,12 +271,18 @@ class _Model(nn.Module):
         def make(*size: int) -> nn.Parameter:
             return nn.Parameter(torch.randn(size, device=device.device, dtype=shape.dtype).mul_(shape.d**-0.5))
 
+        rows = shape.D * (2 if shape.half else 1)
         self.routers = nn.ParameterList([make(shape.n, shape.d) for _ in range(layers)])
-        self.gates = nn.ParameterList([make(shape.here, shape.D, shape.d) for _ in range(layers)])
+        self.gates = nn.ParameterList([make(shape.here, rows, shape.d) for _ in range(layers)])
+
+
+def _ones(shape: Shape, layers: int, device: Device) -> List[Tensor]:
+    """In place of noise, of each layer."""
+    return [torch.ones(shape.n, shape.d, dtype=torch.float32, device=device.device) for _ in range(layers)]
 
 
 def _layers_that_fit(shape: Shape, device: Device) -> int:
-    each = 2 * shape.gate_bytes + 8 * shape.n * shape.d * 4
+    each = 2 * shape.gradient_bytes + 8 * shape.n * shape.d * 4
     return max(0, min(shape.layers, MOST_LAYERS, int(PART_OF_MEMORY * device.free_bytes() / each)))
 
 
@@ -296,22 +302,52 @@ def _step_of(shape: Shape, layers: int, device: Device) -> Tuple[nn.Module, Call
         def step() -> None:
             count[0] += 1
             for router, gate, delta in zip(routers, gates, _noise.of_layers(routers, range(layers), 0, count[0])):
-                _counts.evaluate(shape, router, gate, delta)
+                _counts.evaluate(shape, router, [gate], delta)
     return model, step
 
 
-def time_step(device: Device, shape: Shape, rounds: int) -> Dict[str, Any]:
-    """Time of a step by its layers, beside the roofline that was measured here."""
+@dataclasses.dataclass(frozen=True)
+class Rates:
+    """Measured here: bytes and operations a second."""
+    copy: float
+    product: float
+
+    def roofline(self, shape: Shape, accumulates: bool) -> float:
+        """Seconds of a layer."""
+        return max(shape.ideal_bytes(accumulates) / self.copy, shape.ideal_operations / self.product)
+
+
+def time_existing(device: Device, shape: Shape, rounds: int, rates: Rates) -> Dict[str, Any]:
+    """A layer whose gates are fused with the up projections and whose gradients exist already: the layout of
+    Transformers' models after their own backward pass."""
+    shape = dataclasses.replace(shape, layout="fused")
+    layers = _layers_that_fit(shape, device)
+    if not layers:
+        return {"left out": "a layer does not fit"}
+    model, deltas = _Model(shape, layers, device), _ones(shape, layers, device)
+    gradients = [torch.zeros_like(gate.data) for gate in model.gates]
+
+    def add() -> None:
+        for router, gate, delta, gradient in zip(model.routers, model.gates, deltas, gradients):
+            _counts.evaluate(shape, router.data, [gate.data], delta, [gradient])
+
+    found = _parts_of("evaluation", device, add, layers, rounds)
+    roofline = rates.roofline(shape, True) * 1e6
+    us = found.get("evaluation, kernels, us a layer", found["evaluation, us a layer"])
+    return {"layers": layers, "roofline, us a layer": roofline, "times the roofline": us / roofline, **found}
+
+
+def time_step(device: Device, shape: Shape, rounds: int, rates: Rates) -> Dict[str, Any]:
+    """Time of a step by its layers, beside the roofline."""
     layers = _layers_that_fit(shape, device)
     if not layers:
         return {"left out": f"a layer's gates and gradient ({2 * shape.gate_bytes / 2**30:.1f} GiB) do not fit"}
-    rate, speed = product_rate(device, shape.dtype, rounds), bandwidth(device, rounds)
     model, step = _step_of(shape, layers, device)
     seconds, spread = median_seconds(device, step, rounds)
-    roofline = max(shape.ideal_bytes / speed, shape.ideal_operations / rate)
+    roofline = rates.roofline(shape, False)
     del model, step
-    return {"layers": layers, "us a layer": seconds / layers * 1e6, "spread": spread, "copy, GB/s": speed / 1e9,
-            "product, TFLOP/s": rate / 1e12, "roofline, us a layer": roofline * 1e6,
+    return {"layers": layers, "us a layer": seconds / layers * 1e6, "spread": spread, "copy, GB/s": rates.copy / 1e9,
+            "product, TFLOP/s": rates.product / 1e12, "roofline, us a layer": roofline * 1e6,
             "share of the roofline": roofline / (seconds / layers)}
 
 
@@ -323,13 +359,12 @@ def time_parts(device: Device, shape: Shape, rounds: int) -> Dict[str, Any]:
     layers = _layers_that_fit(shape, device)
     if not layers:
         return {"left out": "a layer does not fit"}
-    model = _Model(shape, layers, device)
-    deltas = [torch.ones(shape.n, shape.d, dtype=torch.float32, device=device.device) for _ in range(layers)]
+    model, deltas = _Model(shape, layers, device), _ones(shape, layers, device)
     routers = [model.routers[k % layers].data for k in range(shape.layers)]
 
     def evaluate() -> None:
         for router, gate, delta in zip(model.routers, model.gates, deltas):
-            _counts.evaluate(shape, router.data, gate.data, delta)
+            _counts.evaluate(shape, router.data, [gate.data], delta)
 
     def draw() -> None:
         for _ in _noise.of_layers(routers, range(shape.layers), 0, 1):
@@ -453,8 +488,8 @@ def time_pseudo_code(device: Device, shape: Shape, rounds: int) -> Dict[str, Any
 def _evaluation(shape: Shape, device: Device) -> Tuple[Tensor, Callable[[], Any]]:
     """Noise of ones, and a function that makes loss and gradients of one layer with it."""
     router, gate = (p.data for p in _one_layer(shape, device))
-    delta = torch.ones(shape.n, shape.d, dtype=torch.float32, device=device.device)
-    return delta, lambda: _counts.evaluate(shape, router, gate, delta)
+    delta, = _ones(shape, 1, device)
+    return delta, lambda: _counts.evaluate(shape, router, [gate], delta)
 
 
 def memory(device: Device, shape: Shape) -> Dict[str, Any]:
@@ -511,13 +546,13 @@ def graph(device: Device, shape: Shape) -> Dict[str, Any]:
     captured = cuda.CUDAGraph()
     try:
         with cuda.graph(captured):
-            loss, _, d_router, d_gate, *_ = run()
+            result, gradients = run()
     except RuntimeError as error:
         return {"captured": "no: " + str(error).split("\n")[0]}
     delta.uniform_(0.8, 1.2)
     captured.replay()
-    replayed = [t.clone() for t in (loss, d_router, d_gate)]
-    eager, again = ([t.clone() for t in (one[0], one[2], one[3])] for one in (run(), run()))
+    replayed, eager, again = ([t.clone() for t in (one.total, one.d_router, *many)]
+                              for one, many in ((result, gradients), run(), run()))
     largest = max(float(torch.linalg.vector_norm((a - b).float()) / torch.linalg.vector_norm(b.float()))
                   for a, b in zip(replayed, eager))
     seconds = median_seconds(device, captured.replay, 10)[0]
@@ -528,7 +563,8 @@ def graph(device: Device, shape: Shape) -> Dict[str, Any]:
 
 # ---- the block ----
 
-SECTIONS = ("machine", "shape", "step", "parts", "training", "pseudo-code", "memory", "synchronisation", "graph")
+EXISTING = "fused gates, existing gradients"
+SECTIONS = ("machine", "shape", EXISTING, "step", "parts", "training", "pseudo-code", "memory", "synchronisation", "graph")
 
 
 def _value(value: Any) -> str:
@@ -551,13 +587,15 @@ def markdown(report: Dict[str, Any]) -> str:
 def run(device: Device, shape: Shape, rounds: int) -> Dict[str, Any]:
     """The report: everything by the names of its sections."""
     checks = check(device)
+    rates = Rates(bandwidth(device, rounds), product_rate(device, shape.dtype, rounds))
     about = {"model": shape.name, "n": shape.n, "d": shape.d, "D": shape.D, "ep": shape.ep,
              "dtype": str(shape.dtype).removeprefix("torch."), "rounds": rounds}
     if shape.ep > 1:
         about["left out"] = "the exchanges between processes: one process's share is measured"
     return {"machine": device.describe(), "shape": about,
             "correctness": [{**dataclasses.asdict(c), "right": c.is_right} for c in checks],
-            "step": time_step(device, shape, rounds), "parts": time_parts(device, shape, rounds),
+            EXISTING: time_existing(device, shape, rounds, rates),
+            "step": time_step(device, shape, rounds, rates), "parts": time_parts(device, shape, rounds),
             "training": time_training(device, rounds) if shape.name == _counts.OLMOE.name and shape.ep == 1 else
                         {"left out": "a model of OLMoE's shape is trained with --shape olmoe alone"},
             "pseudo-code": time_pseudo_code(device, shape, rounds),
