@@ -113,7 +113,7 @@ def add_gradient(to: Experts, at: slice, d: Tensor, x: Tensor, beta: int, factor
 
 
 def _add_product(target: Tensor, a: Tensor, b: Tensor, beta: int, factor: Factor) -> None:
-    if target.dtype == a.dtype:
+    if target.dtype == a.dtype and not isinstance(factor, Tensor):
         (target.addmm_ if target.dim() == 2 else target.baddbmm_)(a, b, beta=beta, alpha=factor)
         return
     product = _multiply(a, b).mul_(factor)

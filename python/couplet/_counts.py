@@ -16,7 +16,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from . import _noise, _operator
+from . import _noise, _operator, _plain
 from ._job import Job, Result, run_alone
 from ._response import without_autocast
 
@@ -239,7 +239,8 @@ def evaluate(shape: Shape, router: Tensor, gates: List[Tensor], delta: Tensor,
     given."""
     job = _job(shape, router, gates, delta)
     job.wants_router, job.fresh = True, gradients is None
-    into = [torch.empty_like(gate) for gate in gates] if gradients is None else gradients
+    make = torch.zeros_like if _plain.is_for(router.device) else torch.empty_like
+    into = [make(gate) for gate in gates] if gradients is None else gradients
     _operator.into(job, into, [], [], shape.half)
     with without_autocast(router.device):
         result = run_share(job)
@@ -278,7 +279,8 @@ def of_loss(shape: Shape, device: str = "cuda") -> Tuple[Counts, Counts, int]:
     def run() -> Tuple[Counts, Counts, int]:
         router, gates = shape.router(device), shape.gates(device)
         delta, by = (torch.empty(size, dtype=torch.float32, device=device) for size in ((shape.n, shape.d), ()))
-        want, kept = [True, True, False, False], []
+        want = [True, True, False, False]
+        kept: List[Tensor] = []
 
         def forward() -> None:
             job = _job(shape, router, gates, delta)

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from conftest import ROOT, accelerator_paths, needs_counts
-from couplet import _counts, _estimate, bench
+from couplet import _counts, _estimate, _measured, bench
 from couplet.bench import Device
 
 
@@ -17,6 +17,7 @@ def test_a_block_to_paste(capsys):
     for title in bench.SECTIONS:
         assert f"\n#### {title}\n\n* " in said
     assert said.count("| right |") == len(bench.DTYPES) * len(bench.LAYOUTS)
+    assert said.index(bench.EXISTING) < said.index("#### step")
     assert "* model: small" in said and said.count("left out: ") == 4
 
 
@@ -69,7 +70,9 @@ def test_no_hinge_is_near_its_threshold():
 def test_a_shape_that_does_not_fit_is_left_out(monkeypatch):
     device = Device("cpu")
     monkeypatch.setattr(device, "free_bytes", lambda: 1 << 10)
-    assert "GiB" in bench.time_step(device, _counts.SMALL, 1)["left out"]
+    rates = bench.Rates(1e12, 1e12)
+    assert "GiB" in bench.time_step(device, _counts.SMALL, 1, rates)["left out"]
+    assert "does not fit" in bench.time_existing(device, _counts.SMALL, 1, rates)["left out"]
     assert "GiB" in bench.time_pseudo_code(device, _counts.SMALL, 1)["left out"]
     assert "does not fit" in bench.memory(device, _counts.SMALL)["left out"]
 
@@ -149,6 +152,9 @@ def test_every_section_with_stubs(stubbed):
     device, stubs = stubbed
     report = bench.run(device, _counts.SMALL, 2)
     assert report["step"]["us a layer"] == pytest.approx(1500) and stubs.modes == ["error", "default"]
+    existing = report[bench.EXISTING]  # three products of n 16, D 128, d 256 at 1 TFLOP/s, kernels of 140 us by two layers
+    assert existing["roofline, us a layer"] == pytest.approx(3 * 2 * 16 * 16 * 128 * 256 * 1e-6)
+    assert existing["times the roofline"] == pytest.approx(70 / existing["roofline, us a layer"])
     assert report["synchronisation"] == {"waits": "no"} and report["memory"]["extra, MB"] == pytest.approx(77e-6)
     assert report["graph"]["captured"] == "yes" and report["graph"]["same as eager"] == "no"  # nothing was replayed
     assert report["graph"]["eager twice, same bits"] == "yes"
@@ -206,9 +212,18 @@ def test_the_page_has_the_tables_of_the_estimate(capsys):
 @needs_counts
 def test_the_page_has_the_tables_of_what_was_measured(capsys):
     assert bench.main(["--table", str(ROOT / "docs" / "gpu-h100.jsonl")]) == 0
-    times, pseudo_code = capsys.readouterr().out.strip().split("\n\n")
+    existing, times, pseudo_code = capsys.readouterr().out.strip().split("\n\n")
     page = (ROOT / "docs" / "gpu.md").read_text()
-    assert times in page and pseudo_code in page and times.count("\n") == 8
+    assert existing in page and times in page and pseudo_code in page and times.count("\n") == 8
+    assert page.index(existing) < page.index(times)  # what people have, before the best case
+
+
+def test_fused_gates_with_existing_gradients_by_hand():
+    """OLMoE on an H100: gates of 268 MB read twice, their gradient read and written once, at the copy's rate."""
+    report = json.loads((ROOT / "docs" / "gpu-h100.jsonl").read_text().splitlines()[0])
+    roofline, us = 4 * 268.4e6 / 2.899e12 * 1e6, report["training"]["erc.backward, kernels, us a layer"]
+    row = _measured.existing([report]).splitlines()[-1]
+    assert row == f"| OLMoE-1B-7B, EP 1 | {roofline:.0f} | 1,365 | {us / roofline:.1f} | 43 | 2,571 | 1.7 % |"
 
 
 def test_reports_are_good():
@@ -218,7 +233,7 @@ def test_reports_are_good():
 
 def test_a_formula_by_hand():
     """OLMoE on an H100: gates of 268 MB, read twice, gradient written once, at 3.35 TB/s."""
-    assert _estimate.roofline_us(_counts.OLMOE, _estimate.GPUS[0]) == pytest.approx(3 * 268.4e6 / 3.35e12 * 1e6, rel=1e-3)
+    assert _estimate.roofline_us(_counts.OLMOE, _estimate.GPUS[0], False) == pytest.approx(3 * 268.4e6 / 3.35e12 * 1e6, rel=1e-3)
     olmoe = _estimate.TRAININGS[0]
     assert olmoe.seconds(_estimate.GPUS[0]) == pytest.approx(6 * 1.3e9 * 4.2e6 / 64 / 989e12 / 0.4)
 

@@ -270,7 +270,7 @@ def test_gradients_among_the_outputs_have_none():
     m = model()
     out = _operator.erc(m["router"], [m["w_gate"]], [], [], None, [True, True, False, False], "", 1.0, 1.0,
                         "gate", "bounded", 1, 2, 3, 0, "f32")
-    assert [t.requires_grad for t in out] == [True] + [False] * 5
+    assert [t.requires_grad for t in out] == [True] + [False] * 7
 
 
 @pytest.mark.parametrize("dtype", (torch.bfloat16, torch.float16, torch.float32))
