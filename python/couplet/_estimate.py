@@ -106,7 +106,7 @@ def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     return "\n".join("| " + " | ".join(line) + " |" for line in lines)
 
 
-def _us(value: float) -> str:
+def _short(value: float) -> str:
     return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
 
 
@@ -123,7 +123,7 @@ def counts_table() -> str:
         rows.append([_model(training), f"{kernels(shape):.1f}", str(layer.host_copies + noise.host_copies),
                      f"{layer.bytes / 1e6:,.0f}", f"{noise.bytes / shape.layers / 1e6:,.0f}",
                      f"{moved / shape.ideal_bytes(True):.2f}", f"{layer.operations / 1e12:.3g}",
-                     f"{layer.peak / 1e6:,.3g}", f"{layer.peak / shape.gradient_bytes:.3f}"])
+                     _short(layer.peak / 1e6), f"{layer.peak / shape.gradient_bytes:.3f}"])
     return table(["a layer of", "kernels", "copies from the host", "MB moved", "MB moved by the noise", "MB by the ideal",
                   "TFLOP", "extra memory, MB", "by the parameter"], rows)
 
@@ -138,7 +138,7 @@ def layouts_table() -> str:
             for layer in (layer_counts(shape, True), layer_counts(shape)):
                 row += [str(layer.kernels), f"{layer.bytes / 1e6:,.0f}"]
             rows.append(row + [f"{forward.kernels} + {backward.kernels}", f"{(forward.bytes + backward.bytes) / 1e6:,.0f}",
-                               f"{kept / 1e6:.3g}"])
+                               _short(kept / 1e6)])
     return table(["a layer of", "gates", "existing gradients: kernels", "MB moved", "fresh gradients: kernels", "MB moved",
                   "`erc_loss` and backward: kernels", "MB moved", "MB kept between them"], rows)
 
@@ -150,8 +150,8 @@ def times_table() -> str:
             shape = training.shape
             plain = plain_us(shape, gpu)
             step = shape.layers * plain * 1e-3
-            rows.append([gpu.name, _model(training), _us(roofline_us(shape, gpu)), _us(evaluation_us(shape, gpu)),
-                         _us(noise_us(shape, gpu)), _us(launches_us(shape)),
+            rows.append([gpu.name, _model(training), _short(roofline_us(shape, gpu)), _short(evaluation_us(shape, gpu)),
+                         _short(noise_us(shape, gpu)), _short(launches_us(shape)),
                          f"{shape.layers * roofline_us(shape, gpu) * 1e-3:.3g}", f"{step:.3g}",
                          f"{training.seconds(gpu):.3g}", f"{step * 1e-1 / training.seconds(gpu):.2f} %"])
     return table(["GPU", "model", "roofline, us", "evaluation, us", "noise, us", "launches, us", "roofline of a step, ms",

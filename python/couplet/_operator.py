@@ -151,7 +151,8 @@ def multiply(by: Tensor, d_router: Tensor, factors: List[Tensor], shapes: List[i
     gate, up, down = made = _made(by, shapes, strides, dtype)
     halves = [part(gate, half, is_gate) if half and gate.numel() else gate for is_gate in (True, False)]
     products = [(d_gate, halves[0], x), (d_up, up if up.numel() else halves[1], x), (d_down, down, own)]
-    factor = by / _accelerator.lift_of(weight / n**2, x.dtype)
+    lift = _accelerator.lift_of(weight / n**2, x.dtype)
+    factor = by if lift == 1 else by / lift
     room = max(_accelerator.LEAST_BYTES, sum(t.nbytes for t in made) // _accelerator.SHARE)
     with without_autocast(by.device):
         for d, to, other in products:

@@ -9,7 +9,7 @@ import torch
 import torch._dynamo.testing
 
 import couplet
-from conftest import close
+from conftest import accelerator_paths, close
 
 n, d, D = 6, 12, 10
 RELEASE = tuple(int(part) for part in torch.__version__.split(".")[:2])
@@ -60,6 +60,22 @@ def test_one_graph_for_all_steps(dtype, backend):
              limit=2e-2 if dtype == torch.bfloat16 else 1e-6)
     # 0 is a constant; then step and weight are symbols. PyTorch 2.4 compiles for every number that is no integer.
     assert counter.frame_count <= (3 if RELEASE >= (2, 6) else 6)
+
+
+@pytest.mark.parametrize("dtype", (torch.float32, torch.bfloat16, torch.float16))
+def test_one_graph_on_an_accelerator(dtype, monkeypatch):
+    """Its code on CPU tensors: the backward graph has the operator that multiplies."""
+    accelerator_paths(monkeypatch)
+
+    def step(router, fused, weight, number):
+        return 2 * couplet.erc_loss(router, fused, gate_half="first", step=number, weight=weight)
+
+    counter = torch._dynamo.testing.CompileCounterWithBackend("aot_eager")
+    compiled = torch.compile(step, fullgraph=True, backend=counter)
+    leaves = [leaf(n, d, dtype=dtype), leaf(n, 2 * D, d, dtype=dtype)]
+    for number in range(4):
+        same(step, leaves, 0.3 * number, number, compiled=compiled, limit=1e-6 if dtype == torch.float32 else 2e-2)
+    assert counter.frame_count <= (3 if RELEASE >= (2, 6) else 4)
 
 
 FORMS = {

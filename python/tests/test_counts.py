@@ -205,6 +205,19 @@ def test_a_share_of_the_experts(shape):
     assert layer.peak - shape.gradient_bytes <= most_memory(shape)
 
 
+@pytest.mark.parametrize("dtype", (torch.float16, torch.bfloat16, torch.float32))
+@pytest.mark.parametrize("to", (torch.float16, torch.float32))
+def test_a_scale_on_the_device_is_not_read(dtype, to):
+    """That of a gradient scaler in erc.backward, for gradients of the gates' dtype and of another."""
+    def run():
+        router, gates = (torch.empty(s, dtype=dtype, device="cuda") for s in ((64, 256), (64, 128, 256)))
+        job = _operator.make_job(router, [gates], [], [], None, "", 1.0, 1.0, "gate", "none", 0, 0, 0, 0, "")
+        job.wants_router, job.scale = True, torch.empty((), device="cuda")
+        _operator.into(job, [torch.empty(gates.shape, dtype=to, device="cuda")], [], [], "")
+        return counted(lambda: _operator.run(job))
+    assert under_fake(run).host_copies == 0
+
+
 def test_a_list_has_a_product_for_every_gradient():
     """.grad's of their own need one each; erc_loss returns parts of one tensor."""
     shape = laid_out("OLMoE", "list")

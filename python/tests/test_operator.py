@@ -6,6 +6,7 @@ import sys
 import pytest
 import torch
 import torch.utils._python_dispatch
+import torch.utils.checkpoint
 
 import couplet
 from conftest import accelerator_paths, close
@@ -14,6 +15,14 @@ from couplet._job import USES_GATE, USES_UP
 
 n, d, D = 6, 12, 10
 ACTIVATIONS = ("gate", "up", "silu", "swiglu", "output")
+
+
+@pytest.fixture(params=("cpu", "accelerator"))
+def device_path(request, monkeypatch):
+    """The code for the CPU, and that for accelerators on CPU tensors."""
+    if request.param == "accelerator":
+        accelerator_paths(monkeypatch)
+    return request.param
 
 
 def model(dtype=torch.float32, grad=True, n=n, d=d, D=D):
@@ -192,7 +201,7 @@ def test_router_f32_beside_bf16_experts():
 
 @pytest.mark.parametrize("dtype", (torch.float32, torch.float64, torch.bfloat16))
 @pytest.mark.parametrize("as_list", (False, True))
-def test_opcheck(dtype, as_list):
+def test_opcheck(dtype, as_list, device_path):
     m = model(dtype)
     lists = [list(m[k].detach().unbind(0)) if as_list else [m[k]] for k in ("w_gate", "w_up", "w_down")]
     for many in lists:
@@ -286,23 +295,82 @@ def test_a_scale_is_not_rounded(dtype, scale, compiled):
     assert scaled.isfinite().all() and scaled.dtype == dtype and torch.equal(scaled, want)
 
 
-def test_a_gradient_scaler_with_float16():
+def test_a_gradient_scaler_with_float16(device_path):
     m = {k: v.detach().half().requires_grad_() for k, v in given(model(), "gate").items()}
-    loss = couplet.erc_loss(**m, weight=1e-2)
-    scaled = gradients(65536 * loss, list(m.values()))
-    for a, b in zip(scaled, gradients(couplet.erc_loss(**m, weight=1e-2), list(m.values()))):
+    wide = {k: v.detach().double().requires_grad_() for k, v in m.items()}
+    scaled = gradients(65536 * couplet.erc_loss(**m, weight=1e-2), list(m.values()))
+    for a, b in zip(scaled, gradients(65536 * couplet.erc_loss(**wide, weight=1e-2), list(wide.values()))):
         assert a.isfinite().all()
-        close(a, 65536 * b.double(), 1e-3)
+        close(a, b, 1e-3)
 
 
-def test_scaling_and_second_backward():
+def test_a_scaler_keeps_gradients_that_float16_does_not_have(monkeypatch):
+    """On an accelerator a factor enters the products: what is below float16's range without it is not lost."""
+    accelerator_paths(monkeypatch)
+    m = {k: v.detach().half().requires_grad_() for k, v in given(model(), "gate").items()}
+    wide = {k: v.detach().double().requires_grad_() for k, v in m.items()}
+    weight = 1e-6  # / n^2: below the smallest number of float16
+    for a, b in zip(gradients(65536 * couplet.erc_loss(**m, weight=weight), list(m.values())),
+                    gradients(65536 * couplet.erc_loss(**wide, weight=weight), list(wide.values()))):
+        close(a, b, 4e-3)
+
+
+def test_scaling_and_second_backward(device_path):
     m = model()
     loss = couplet.erc_loss(m["router"], m["w_gate"])
     (3 * loss).backward(retain_graph=True)
     three = m["w_gate"].grad.clone()
     m["w_gate"].grad = None
-    loss.backward()  # the first one scaled the gradients in place: they are made again
+    loss.backward()  # on the CPU the first one scaled the gradients in place: they are made again
     close(three, 3 * m["w_gate"].grad, 1e-6)
+
+
+class Saved(torch.autograd.graph.saved_tensors_hooks):
+    """Counts the bytes that a forward pass saves."""
+
+    def __init__(self):
+        self.bytes = 0
+        super().__init__(self.pack, lambda t: t)
+
+    def pack(self, t):
+        self.bytes += t.nbytes
+        return t
+
+
+def test_what_an_accelerator_keeps_between_the_passes(monkeypatch):
+    """Factors of the gradient, n / d of it, and no weight: one that has changed or gone is not missed."""
+    accelerator_paths(monkeypatch)
+    m = model(n=4, d=64, D=48)
+    want = gradients(couplet.erc_loss(m["router"], m["w_gate"]), [m["router"], m["w_gate"]])
+    gate = m["w_gate"].detach().clone()
+    saved = Saved()
+    with saved:
+        loss = couplet.erc_loss(m["router"], m["w_gate"])
+    assert saved.bytes <= m["w_gate"].nbytes * 4 / 64 + 2 * m["router"].nbytes
+    with torch.no_grad():
+        m["w_gate"].zero_()
+    for a, b in zip(gradients(loss, [m["router"], m["w_gate"]]), want):
+        assert torch.equal(a, b)
+    m["w_gate"].data = gate
+
+
+@pytest.mark.parametrize("use_reentrant", (False, True))
+def test_checkpointing(use_reentrant, device_path):
+    m = model()
+    leaves = [m["router"], m["w_gate"]]
+    want = gradients(couplet.erc_loss(*leaves, step=3), leaves)
+    run = lambda *t: couplet.erc_loss(*t, step=3)
+    loss = torch.utils.checkpoint.checkpoint(run, *leaves, use_reentrant=use_reentrant)
+    for a, b in zip(gradients(loss, leaves), want):
+        assert torch.equal(a, b)
+
+
+def test_a_half_of_which_nothing_is_used_has_zeros(device_path):
+    """Fused gates beside up projections of their own."""
+    m = model()
+    fused = torch.cat((m["w_gate"], m["w_up"]), 1).detach().requires_grad_()
+    couplet.erc_loss(m["router"], fused, w_up=m["w_up"], gate_half="first", activation="swiglu").backward()
+    assert not fused.grad[:, D:].any() and fused.grad[:, :D].any() and m["w_up"].grad.any()
 
 
 def test_only_what_is_wanted(monkeypatch):
@@ -317,7 +385,7 @@ def test_only_what_is_wanted(monkeypatch):
     assert wants == [[False, True, False, False], [False] * 4, [False] * 4]
 
 
-def test_create_graph_and_no_second_derivative():
+def test_create_graph_and_no_second_derivative(device_path):
     """A graph may be asked for; a derivative of the gradients is none of silent zeros."""
     m = model()
     leaves = [m["router"], m["w_gate"]]
@@ -329,7 +397,7 @@ def test_create_graph_and_no_second_derivative():
         (first[0].square().sum() + m["router"].sum()).backward()
 
 
-def test_no_gradient_is_kept_alive():
+def test_no_gradient_is_kept_alive(device_path):
     def large():
         gc.collect()
         return sum(type(t) in (torch.Tensor, torch.nn.Parameter) and t.shape == (n, D, d)

@@ -10,7 +10,7 @@ import torch.distributed as dist
 import torch.multiprocessing as mp
 
 import couplet
-from conftest import close
+from conftest import accelerator_paths, close
 from couplet._job import USES_UP
 
 try:
@@ -72,6 +72,7 @@ def of_two(rank, group):
         (3 * loss).backward()
         results.append([loss.detach()] + [None if t is None else t.grad
                                           for t in (router, gate, up, down)])
+    results.append(as_on_an_accelerator(rank, group))
     try:
         couplet.erc_loss_ep(router[:5], gate, group=group)
     except ValueError as error:
@@ -80,6 +81,21 @@ def of_two(rank, group):
         couplet.erc_loss_ep(router, gate, group=group, alpha=1.5)
     results.append([(str(w.message), w.filename) for w in warned])
     return results
+
+
+def as_on_an_accelerator(rank, group):
+    """Loss and gradients of the first case, and how many exchanges its forward and its backward call have."""
+    (router, gate, *_), settings = arguments(CASES[0], slice(rank * n // 2, (rank + 1) * n // 2))
+    exchanges = []
+    with pytest.MonkeyPatch.context() as patch:
+        accelerator_paths(patch)
+        for name in ("all_reduce", "all_gather_into_tensor"):
+            call = getattr(dist, name)
+            patch.setattr(dist, name, lambda *a, call=call, **k: exchanges.append(None) or call(*a, **k))
+        loss = couplet.erc_loss_ep(router, gate, group=group, **settings)
+        forward = len(exchanges)
+        (3 * loss).backward()
+    return [loss.detach(), router.grad, gate.grad, forward, len(exchanges) - forward]
 
 
 # What the second process asks for instead, and what both then say.
@@ -160,6 +176,19 @@ def test_two_processes_are_one(two, number):
         for got, leaf in zip(others, leaves[1:]):
             if leaf is not None and leaf.grad is not None:
                 close(got, leaf.grad[rank * n // 2:(rank + 1) * n // 2], limit)
+
+
+def test_all_exchanges_of_an_accelerator_are_in_the_forward_call(two):
+    """A backward pass needs no other process: the order in which layers reach it does not matter."""
+    leaves, settings = arguments(CASES[0], slice(0, n))
+    whole = whole_loss(leaves, **settings)
+    (3 * whole).backward()
+    for rank in range(2):
+        loss, d_router, d_gate, forward, backward = two[rank][len(CASES)]
+        close(loss, whole, 1e-5)
+        close(d_router, leaves[0].grad, 1e-5)
+        close(d_gate, leaves[1].grad[rank * n // 2:(rank + 1) * n // 2], 1e-5)
+        assert forward == 4 and backward == 0  # of arguments, diagonal, sums and the router's gradient
 
 
 def test_uneven_experts_are_refused(two):
