@@ -46,8 +46,8 @@ def make_job(router: Tensor, gate: Sequence[Tensor], up: Sequence[Tensor], down:
 
 def _strides_of_gradient(tensors: Sequence[Tensor]) -> Sequence[int]:
     """Those of a dense tensor itself, so that the gradient becomes `.grad` without a copy; else contiguous."""
-    like = tensors[0] if tensors[0].dim() == 3 else tensors[0].new_empty(shape_of(tensors), device="meta")
-    return torch.empty_like(like, device="meta").stride()
+    _, r, k = shape_of(tensors)
+    return torch.empty_like(tensors[0], device="meta").stride() if tensors[0].dim() == 3 else (r * k, k, 1)
 
 
 def _empty_gradient(tensors: Sequence[Tensor], wanted: bool, job: Job) -> Tensor:
