@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Dict, Iterator, List, Optional, Sequence, Tuple
+from typing import TYPE_CHECKING, Any, Dict, Iterator, List, Optional, Sequence, Tuple, cast
 
 import torch
 from torch import Tensor
@@ -77,19 +77,22 @@ class Evaluation:
         return not adds_in_f32 or all(self._dtype(p) == torch.float32 for p in self.parameters[1:])
 
     def _dtype(self, p: Tensor) -> torch.dtype:
-        """Of its gradient."""
+        """Of its gradient: the one that is there, or the one that PyTorch 2.10 and newer may be told (p.grad_dtype)."""
         gradient = getattr(p, self.attribute, None)
-        return p.dtype if gradient is None else gradient.dtype
+        if gradient is not None:
+            return cast(torch.dtype, gradient.dtype)
+        told = getattr(p, "grad_dtype", None) if self.attribute == "grad" else None
+        return told or p.dtype
 
     def _gradient_of(self, p: Tensor, is_covered: bool) -> Tensor:
         """p's, made where there is none; it may hold anything if every number of it will be written."""
         gradient = getattr(p, self.attribute, None)
         if gradient is None:
-            strides = torch.empty_like(p, device="meta").stride()
+            dtype, strides = self._dtype(p), torch.empty_like(p, device="meta").stride()
             if _plain.is_for(p.device):
-                gradient = _plain.zeros(p.shape, p.dtype).as_strided(p.shape, strides)
+                gradient = _plain.zeros(p.shape, dtype).as_strided(p.shape, strides)
             else:
-                gradient = torch.empty_like(p) if is_covered else torch.zeros_like(p)
+                gradient = (torch.empty_like if is_covered else torch.zeros_like)(p, dtype=dtype)
             setattr(p, self.attribute, gradient)
         found: Tensor = gradient
         return found

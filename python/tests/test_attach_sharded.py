@@ -101,6 +101,19 @@ def fsdp2(size):
     return result(model, couplet.attach(model, layers_of(model), **SETTINGS))
 
 
+def another_dtype(size):
+    """bf16 with f32 gradients (p.grad_dtype), then without."""
+    results = []
+    for dtype in (torch.float32, torch.bfloat16):
+        model = Model().bfloat16()
+        shard(model, dist.device_mesh.init_device_mesh("cpu", (size,)))
+        for p in model.parameters():
+            p.grad_dtype = dtype
+        couplet.attach(model, layers_of(model), **SETTINGS).backward()
+        results.append(whole_gradients(model))
+    return results
+
+
 def hybrid(size):
     """Sharded over half of the processes, replicated over the rest."""
     model = Model()
@@ -233,6 +246,7 @@ SHARDED = (fsdp2, ep_and_fsdp2, attached_before_both, hybrid)
 # What PEFT makes of sharded matrices has no backward pass in PyTorch 2.11: "Attempted to flatten multiple dimensions".
 CASES = (ep_alone, experts_that_are_not_spread, uneven,
          *((gathered_for_its_own_layer, *SHARDED) if HAS_FULLY_SHARD else ()),
+         *((another_dtype,) if HAS_FULLY_SHARD and hasattr(torch.Tensor, "grad_dtype") else ()),
          *((adapted,) if HAS_FULLY_SHARD and not IS_211 else ()))
 
 
@@ -278,6 +292,15 @@ def test_processes_are_one(many, one, case):
         close(grads[name], want, 1e-6, name)
     close(after, one[2], 1e-6)  # after an optimizer step
     assert again == 0
+
+
+@pytest.mark.skipif(not hasattr(torch.Tensor, "grad_dtype"), reason="Tensor.grad_dtype came with PyTorch 2.10")
+@needs_fully_shard
+def test_shards_with_gradients_of_another_dtype(many):
+    wide, narrow = many[1]["another_dtype"]
+    for name, g in wide.items():
+        assert g.any() and g.dtype == torch.float32 and narrow[name].dtype == torch.bfloat16
+        close(g, narrow[name].float(), 1e-2, name)
 
 
 @needs_fully_shard

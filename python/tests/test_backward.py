@@ -200,6 +200,58 @@ def test_another_attribute(path):
         close(p.main_grad, q.grad, 1e-6)
 
 
+HAS_GRAD_DTYPE = hasattr(torch.Tensor, "grad_dtype")
+needs_grad_dtype = pytest.mark.skipif(not HAS_GRAD_DTYPE, reason="Tensor.grad_dtype came with PyTorch 2.10")
+
+
+@needs_grad_dtype
+@pytest.mark.parametrize("form", ("as it lies", "list in part", "parametrized"))
+@pytest.mark.parametrize("order", ("before", "after", "loss"))
+def test_gradients_of_another_dtype(form, order, path):
+    """bf16 parameters whose gradients are f32 (p.grad_dtype): no gradient of bf16 stands in the way of the model's, and
+    none is rounded to bf16 where it is added in place."""
+    torch.manual_seed(2)
+    model = Model(dtype=torch.bfloat16)
+    theirs = copy.deepcopy(model).float()
+    if form == "list in part":
+        model, theirs = Lists(model), Lists(theirs)
+        for one in (model, theirs):
+            one.experts[1][3].requires_grad_(False)
+    erc, other = (one.attached() if form == "list in part" else attached(one) for one in (model, theirs))
+    if form == "parametrized":
+        for i in range(LAYERS):
+            nn.utils.parametrize.register_parametrization(model.gates, str(i), nn.Identity())
+    for p in model.parameters():
+        p.grad_dtype = torch.float32
+    if order == "after":
+        sum(p.sum() for p in model.parameters() if p.requires_grad).backward()
+    erc.loss().backward() if order == "loss" else erc.backward()
+    if order == "before":
+        sum(p.sum() for p in model.parameters() if p.requires_grad).backward()
+    other.backward()
+    rounded = form != "as it lies" or order == "loss" or path == "accelerator"
+    for p, q in zip(model.parameters(), theirs.parameters()):
+        assert (p.grad is None) == (q.grad is None)
+        if p.grad is not None:
+            assert p.grad.dtype == torch.float32
+            close(p.grad - float(order != "loss"), q.grad, 1e-2 if rounded else 2e-5)
+
+
+@needs_grad_dtype
+def test_another_dtype_is_of_grad_alone(path):
+    model = Model(dtype=torch.bfloat16)
+    for p in model.parameters():
+        p.grad_dtype = torch.float32
+        p.main_grad = torch.zeros_like(p, dtype=torch.float32)
+    attached(model).backward(attribute="main_grad")
+    assert all(p.grad is None and p.main_grad.any() for p in model.parameters())
+    other = Model(dtype=torch.bfloat16)
+    for p in other.parameters():
+        p.grad_dtype = None  # any dtype will do
+    attached(other).backward()
+    assert all(p.grad.dtype == torch.bfloat16 for p in other.parameters())
+
+
 def test_metrics_follow():
     model = Model()
     erc = attached(model)
