@@ -12,14 +12,16 @@ from torch import Tensor
 from . import _operator
 from ._checks import refuse as _refuse
 from ._job import ACTIVATIONS, HALVES, USES_GATE, USES_UP
+from ._response import widest
 
 Matrices = Union[Tensor, Sequence[Tensor]]
 
 
 def _level_of_caller() -> int:
-    """The `stacklevel` of who called into this package, so that a place is warned of once."""
+    """The `stacklevel` of who called into this package, also through torch's decorators, so that a place is warned of
+    once."""
     frame, level = sys._getframe(1), 1
-    while frame.f_back and frame.f_globals.get("__package__") == __package__:
+    while frame.f_back and str(frame.f_globals.get("__package__")).partition(".")[0] in (__package__, "torch"):
         frame, level = frame.f_back, level + 1
     return level
 

@@ -39,6 +39,9 @@ def _parts(found: List[List[Weight]]) -> List[Tensor]:
 @outside_graphs
 def _versions(found: List[List[Weight]]) -> List[Tuple[Any, int]]:
     """Each parameter, not kept alive, and its version counter, which moves when it is written to."""
+    if any(p.is_inference() for p in _parts(found)):
+        raise ValueError("couplet: a router or gate was made under torch.inference_mode() and can get no gradient; make or "
+                         "load the model outside of it")
     return [(weakref.ref(p), p._version) for p in _parts(found)]
 
 
@@ -186,6 +189,7 @@ class Erc:
 
     # ---- the loss ----
 
+    @outside_graphs
     def loss(self, divided_by: Optional[int] = None) -> Tensor:
         """weight * (mean or sum over layers of L) [], which counts once per optimizer step.
 
@@ -253,6 +257,8 @@ class Erc:
         self.value = self._reduced(self.values)
         return self.value
 
+    @outside_graphs
+    @torch.inference_mode(False)
     def backward(self, scale: Union[float, Tensor] = 1.0, *, attribute: str = "grad") -> Tensor:
         """Adds the gradients of `loss` to those of routers and gates, layer by layer, once per optimizer step;
         returns weight * (mean or sum over layers of L) [], without a graph.

@@ -144,7 +144,7 @@ class _Counter:
         if not module.training or self.n == 0:
             return
         try:
-            with torch.no_grad():
+            with torch.inference_mode(False), torch.no_grad():
                 self._count(module, list(_tensors(output)))
         except ValueError as error:
             if not self.is_optional:

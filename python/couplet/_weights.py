@@ -2,6 +2,7 @@
 parametrizations) makes of it, whole or sharded (DTensor)."""
 from __future__ import annotations
 
+import inspect
 import re
 from dataclasses import dataclass
 from typing import Any, Callable, Dict, List, Optional, TypeVar, cast
@@ -19,9 +20,11 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 def outside_graphs(function: Function) -> Function:
-    """torch.compiler.disable, typed."""
+    """torch.compiler.disable, typed, and with what to do about it, where this PyTorch shows that."""
     disable: Any = torch.compiler.disable
-    return cast(Function, disable(function))
+    has_reason = "reason" in inspect.signature(disable).parameters
+    reason = {"reason": f"couplet: call {function.__qualname__} outside of what is compiled"} if has_reason else {}
+    return cast(Function, disable(function, **reason))
 
 
 def plain_name(name: str) -> str:

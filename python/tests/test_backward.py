@@ -252,6 +252,46 @@ def test_another_dtype_is_of_grad_alone(path):
     assert all(p.grad.dtype == torch.bfloat16 for p in other.parameters())
 
 
+def test_inference_mode(path):
+    """backward() adds gradients in every mode; loss() is looked at, as under no_grad. Nothing of the mode stays."""
+    model, other, x = Model(), None, torch.randn(4, d)
+    other = copy.deepcopy(model)
+    erc = attached(model)
+    with torch.inference_mode():
+        seen = erc.loss()
+        value = erc.backward()
+    close(seen, value, 1e-6)
+    attached(other).backward()
+    for got, want in zip(gradients(model), gradients(other)):
+        assert not got.is_inference()
+        close(got, want, 1e-6)
+    model(x).backward()
+    torch.optim.SGD(model.parameters(), lr=0.01).step()
+    erc.backward()
+    assert erc.step == 1 and erc.metrics()["erc_last"] > 0
+
+
+def test_a_model_of_inference_mode():
+    with torch.inference_mode():
+        model = Model()
+    erc = attached(model)
+    with torch.no_grad():
+        assert erc.loss() > 0 and erc.figures()["erc"] > 0
+    for call in (erc.loss, erc.backward):
+        with pytest.raises(ValueError, match="couplet: a router or gate was made under torch.inference_mode"):
+            call()
+
+
+def test_warnings_are_of_the_caller():
+    model = Model()
+    for p in model.parameters():
+        p.requires_grad_(False)
+    for call in ("loss", "backward"):
+        with pytest.warns(UserWarning, match="nothing learns") as warned:
+            getattr(attached(model), call)()
+        assert [w.filename for w in warned] == [__file__]
+
+
 def test_metrics_follow():
     model = Model()
     erc = attached(model)
