@@ -13,7 +13,7 @@ STEP_BITS, LAYER_BITS = 40, 16  # in the noise's counter; draw has LAYER_BITS to
 
 
 def refuse(sentence: str) -> None:
-    raise ValueError(f"cpl_erc: {sentence}")
+    raise ValueError(f"couplet: {sentence}")
 
 
 def _check_size(name: str, size: int, most: int) -> None:
@@ -34,7 +34,7 @@ def check(job: Job) -> None:
     _check_size("d_expert", job.D, MOST_WIDTH)
     if not 0 <= job.first < job.end <= job.n:
         refuse(f"experts [{job.first}, {job.end}) are not a part of 0 ... {job.n}")
-    if not math.isfinite(job.alpha) or job.alpha < 0:
+    if not isinstance(job.alpha, Tensor) and not 0 <= job.alpha < math.inf:  # a tensor's check synchronises a GPU
         refuse(f"alpha is {job.alpha:g}, must be a number >= 0")
     if not math.isfinite(job.weight):
         refuse(f"weight is {job.weight:g}, must be a number")

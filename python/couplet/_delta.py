@@ -19,7 +19,7 @@ def noise(router: Tensor, *, seed: int = 0, step: int = 0, layer: int = 0, draw:
     erc_loss draws for router.double().)"""
     refuse_sharded([router], "router")
     if not isinstance(router, Tensor) or router.dim() != 2 or not router.is_floating_point():
-        raise TypeError("cpl_erc: router must be a tensor [n, d] of floating-point numbers")
+        raise TypeError("couplet: router must be a tensor [n, d] of floating-point numbers")
     seed, step, layer, draw = (whole_number(value, name) for value, name in (
         (seed, "seed"), (step, "step"), (layer, "layer"), (draw, "draw")))
     check_counters(step, layer, draw)

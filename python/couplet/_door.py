@@ -32,14 +32,14 @@ def _as_list(matrices: Optional[Matrices], name: str) -> List[Tensor]:
         return []
     many = [matrices] if isinstance(matrices, Tensor) else list(matrices)
     if not many or not all(isinstance(t, Tensor) for t in many):
-        raise TypeError(f"cpl_erc: {name} must be a tensor [n, D, d] or a list of n tensors [D, d]")
+        raise TypeError(f"couplet: {name} must be a tensor [n, D, d] or a list of n tensors [D, d]")
     refuse_sharded(many, name)
     rank = 3 if isinstance(matrices, Tensor) else 2
     if any(t.dim() != rank or t.shape != many[0].shape for t in many):
         _refuse(f"{name} has the shape {[tuple(t.shape) for t in many[:3]]}, must be one tensor "
                 "[n, D, d] or n equal ones [D, d]")
     if any(t.layout != torch.strided for t in many):
-        raise TypeError(f"cpl_erc: {name} is {many[0].layout}, must be dense")
+        raise TypeError(f"couplet: {name} is {many[0].layout}, must be dense")
     return many
 
 
@@ -53,10 +53,10 @@ def _check_tensors(router: Tensor, named: Sequence[Tuple[str, List[Tensor]]]) ->
             if t.device != router.device:
                 _refuse(f"{name} is on {t.device}, the router on {router.device}")
             if not t.is_floating_point() or t.dtype.itemsize < 2:
-                raise TypeError(f"cpl_erc: {name} is {t.dtype}, must be float32, bfloat16, float16 "
+                raise TypeError(f"couplet: {name} is {t.dtype}, must be float32, bfloat16, float16 "
                                 "or float64")
             if t.dtype != named[1][1][0].dtype and name != "router":
-                raise TypeError(f"cpl_erc: {name} is {t.dtype}, {named[1][0]} is "
+                raise TypeError(f"couplet: {name} is {t.dtype}, {named[1][0]} is "
                                 f"{named[1][1][0].dtype}; they must be alike")
 
 
@@ -101,19 +101,19 @@ def compute_name(compute: Any) -> str:
         return "f32"
     if compute in ("bf16", torch.bfloat16):
         return "bf16"
-    raise ValueError(f"cpl_erc: compute is {compute!r}, must be None, \"f32\" or \"bf16\"")
+    raise ValueError(f"couplet: compute is {compute!r}, must be None, \"f32\" or \"bf16\"")
 
 
 def number(value: Any, name: str) -> Any:
     """A constant of the loss: nothing that needs a gradient, which it would not get."""
-    if isinstance(value, (int, float)) or (torch.compiler.is_compiling() and not isinstance(value, str)):
-        return value
     if isinstance(value, Tensor) and value.requires_grad:
-        raise TypeError(f"cpl_erc: {name} needs a gradient, which it would not get; it must be a number")
+        raise TypeError(f"couplet: {name} needs a gradient, which it would not get; give a number, or {name}.detach()")
+    if isinstance(value, (int, float)) or (torch.compiler.is_compiling() and not isinstance(value, (str, type(None)))):
+        return value
     try:
         return value if isinstance(value, (torch.SymInt, torch.SymFloat)) else float(value + 0)
     except (TypeError, ValueError, RuntimeError):
-        raise TypeError(f"cpl_erc: {name} is {value!r}, must be a number") from None
+        raise TypeError(f"couplet: {name} is {value!r}, must be a number") from None
 
 
 def whole_number(value: Any, name: str) -> Any:
@@ -123,7 +123,7 @@ def whole_number(value: Any, name: str) -> Any:
     try:
         return operator.index(value)
     except TypeError:
-        raise TypeError(f"cpl_erc: {name} is {value!r}, must be a whole number") from None
+        raise TypeError(f"couplet: {name} is {value!r}, must be a whole number") from None
 
 
 def _refuse_transforms(tensors: Sequence[Tensor]) -> None:
@@ -140,7 +140,7 @@ def _refuse_transforms(tensors: Sequence[Tensor]) -> None:
 def refuse_sharded(tensors: Sequence[Any], name: str) -> None:
     plain = (torch.Tensor, torch.nn.Parameter)  # of which PyTorch 2.4 cannot compile hasattr
     if any(type(t) not in plain and hasattr(t, "full_tensor") for t in tensors):
-        raise TypeError(f"cpl_erc: {name} is a DTensor, of which every process has a part; pass "
+        raise TypeError(f"couplet: {name} is a DTensor, of which every process has a part; pass "
                         f"{name}.full_tensor(), or what is here, {name}.to_local(), to erc_loss_ep")
 
 
@@ -165,9 +165,9 @@ def arrange(router: Tensor, w_gate: Optional[Matrices], w_up: Optional[Matrices]
     refuse_sharded([router], "router")
     refuse_sharded([delta], "delta")
     if not isinstance(router, Tensor) or router.dim() != 2:
-        raise TypeError("cpl_erc: router must be a tensor [n, d]")
+        raise TypeError("couplet: router must be a tensor [n, d]")
     if router.layout != torch.strided:
-        raise TypeError(f"cpl_erc: router is {router.layout}, must be dense")
+        raise TypeError(f"couplet: router is {router.layout}, must be dense")
     if activation not in ACTIVATIONS:
         _refuse(f"activation is {activation!r}, must be one of {', '.join(ACTIVATIONS)}")
     _refuse_unused(activation, w_up, w_down)
@@ -189,7 +189,7 @@ def arrange(router: Tensor, w_gate: Optional[Matrices], w_up: Optional[Matrices]
     _check_shapes(router, gate, up, down, half, n_here)
     if delta is not None and not (isinstance(delta, Tensor) and delta.is_floating_point()):
         found = getattr(delta, "dtype", type(delta).__name__)
-        raise TypeError(f"cpl_erc: delta is {found}, must be a tensor [n, d] of floating-point numbers")
+        raise TypeError(f"couplet: delta is {found}, must be a tensor [n, d] of floating-point numbers")
     if delta is not None and (delta.shape != router.shape or delta.device != router.device):
         _refuse(f"delta is {list(delta.shape)} on {delta.device}, must be {list(router.shape)} on "
                 f"{router.device}")
@@ -260,14 +260,19 @@ def loss_and_matrix(router: Tensor, w_gate: Optional[Matrices], w_up: Optional[M
     has made."""
     *tensors, want, half = arrange(router, w_gate, w_up, w_down, activation, delta, gate_half)
     alpha, weight = number(alpha, "alpha"), number(weight, "weight")
-    seed, step, layer, draw = (whole_number(value, name) for value, name in (
-        (seed, "seed"), (step, "step"), (layer, "layer"), (draw, "draw")))
-    # A float argument is a constant of a compiled graph. A weight that follows a schedule is kept out of
-    # it, where the gradient is scaled anyway.
     compiling = torch.compiler.is_compiling()
-    loss, M, *_ = _operator.erc(*tensors, want, half, float(alpha), 1.0 if compiling else float(weight),
-                                activation, noise, signed(seed), step, layer, draw, compute_name(compute))
-    return loss * weight if compiling else loss, M
+    step_tensor = step if compiling and isinstance(step, Tensor) else None
+    seed, step, layer, draw = (whole_number(value, name) for value, name in (
+        (seed, "seed"), (step if step_tensor is None else 0, "step"), (layer, "layer"), (draw, "draw")))
+    rest = (activation, noise, signed(seed), step, layer, draw, compute_name(compute))
+    if not compiling:
+        loss, M, *_ = _operator.erc(*tensors, want, half, float(alpha), float(weight), *rest)
+        return loss, M
+    # A float argument of an operator is a constant of the graph. An alpha that follows a schedule is a tensor; such a
+    # weight is kept out of the operator, where the gradient is scaled anyway.
+    alpha_tensor = torch.ones((), dtype=widest(router.device), device=router.device) * alpha
+    loss, M, *_ = _operator.erc(*tensors, want, half, 1.0, 1.0, *rest, alpha_tensor, step_tensor)
+    return loss * weight, M
 
 
 def signed(seed: int) -> int:

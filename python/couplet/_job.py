@@ -85,7 +85,7 @@ class Job:
     end: int
     delta: Optional[Tensor]          # [n, d]; noise that is there already
     noise: str                       # "bounded" or "none"; "drawn": delta is bounded noise of this package
-    alpha: float
+    alpha: Any                       # a float; in a compiled graph on an accelerator a tensor []
     weight: float
     activation: str
     seed: int

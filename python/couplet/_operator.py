@@ -4,6 +4,7 @@ On the CPU the gradients are computed in the forward call, together with the los
 the loss is a scalar, so that all that is left then is to multiply by its gradient. On an accelerator the forward call
 leaves out the last product, d x, which couplet::erc_gradients makes in the backward call: in place of gradients it
 returns their factors d and x (_accelerator.py), which are a few percent of them, and no weight is needed any more."""
+import operator
 from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
 
 import torch
@@ -208,11 +209,15 @@ def _wide(router: Tensor, matrices: Sequence[Tensor]) -> torch.dtype:
 @torch.library.custom_op("couplet::erc", mutates_args=(), **tags("needs_fixed_stride_order", "cudagraph_unsafe"))
 def erc(router: Tensor, gate: List[Tensor], up: List[Tensor], down: List[Tensor],
         delta: Optional[Tensor], want: List[bool], half: str, alpha: float, weight: float,
-        activation: str, noise: str, seed: int, step: int, layer: int, draw: int,
-        compute: str) -> Tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
-    """Loss, M and what the backward pass returns or multiplies, in one sweep; see `evaluate` and couplet.erc_loss."""
+        activation: str, noise: str, seed: int, step: int, layer: int, draw: int, compute: str,
+        alpha_tensor: Optional[Tensor] = None, step_tensor: Optional[Tensor] = None,
+        ) -> Tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
+    """Loss, M and what the backward pass returns or multiplies, in one sweep; see `evaluate` and couplet.erc_loss.
+    alpha_tensor, step_tensor: in place of the numbers, in a graph whose constants these would be."""
     job = make_job(router.contiguous(), gate, up, down, delta, half, alpha, weight, activation, noise, seed,
-                   step, layer, draw, compute)
+                   step if step_tensor is None else operator.index(step_tensor), layer, draw, compute)
+    if alpha_tensor is not None:
+        job.alpha = alpha_tensor.item() if _plain.is_for(router.device) else alpha_tensor.reshape(())
     loss, M, d_router, d_gate, d_up, d_down, x, own = evaluate(job, gate, up, down, half, want)
     return loss, M, d_router, d_gate, d_up, d_down, x, own
 
@@ -228,7 +233,7 @@ def _(router: Tensor, gate: List[Tensor], up: List[Tensor], down: List[Tensor], 
         grads = [t[0].new_empty_strided(shape_of(t), _strides_of_gradient(t)) if wanted and t else nothing.clone()
                  for t, wanted in zip((gate, up, down), want[1:])]
         return (*results, *grads, nothing.clone(), nothing.clone())
-    job = make_job(router, gate, up, down, delta, half, *options)
+    job = make_job(router, gate, up, down, delta, half, *options[:9])
     job.factors = []
     prepare(job, gate, up, down, half, want)
     dtype = _accelerator.products_dtype(job)

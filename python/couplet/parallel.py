@@ -145,7 +145,7 @@ def _words_of(arranged: Tuple[Any, ...], options: Dict[str, Any]) -> Dict[str, s
 
 def _check_experts(n: int, count: int, size: int) -> None:
     if count * size != n:
-        raise ValueError(f"cpl_erc: {count} experts here and {size} processes, but the router has {n} "
+        raise ValueError(f"couplet: {count} experts here and {size} processes, but the router has {n} "
                          "rows: every process must have the same number of experts")
 
 
@@ -173,13 +173,13 @@ def _agree(words: Dict[str, str], group: Optional[dist.ProcessGroup], router: An
     everyone = _words_of_all(words, group, _meeting_place(group, router))
     for rank, other in enumerate(everyone):
         if "refused" in other and "refused" not in words:
-            raise ValueError(f"cpl_erc: process {rank} of the group refused its arguments: {other['refused']}")
+            raise ValueError(f"couplet: process {rank} of the group refused its arguments: {other['refused']}")
     if "refused" in words:
         return  # its own exception has the details
     for rank, other in enumerate(everyone):
         for name, first in everyone[0].items():
             if other[name] != first:
-                raise ValueError(f"cpl_erc: {name} is {first} in process 0 of the group and {other[name]} in "
+                raise ValueError(f"couplet: {name} is {first} in process 0 of the group and {other[name]} in "
                                  f"process {rank}, must be the same in all")
 
 

@@ -221,7 +221,7 @@ def test_between_forward_and_backward_pass(four):
 
 def test_what_one_process_refuses_all_refuse(four):
     for rank, results in enumerate(four):
-        sentence = "alpha is -1" if rank // 2 else "process 1 of the group refused its arguments: cpl_erc: alpha is -1"
+        sentence = "alpha is -1" if rank // 2 else "process 1 of the group refused its arguments: couplet: alpha is -1"
         assert sentence in results["refused"], (rank, results["refused"])
 
 

@@ -10,6 +10,7 @@ import torch._dynamo.testing
 
 import couplet
 from conftest import accelerator_paths, close
+from couplet import _native
 
 n, d, D = 6, 12, 10
 RELEASE = tuple(int(part) for part in torch.__version__.split(".")[:2])
@@ -47,18 +48,18 @@ def same(function, leaves, *numbers, compiled=None, limit=1e-6):
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("dtype", (torch.float32, torch.float64, torch.bfloat16))
 def test_one_graph_for_all_steps(dtype, backend):
-    """The library (f32, bf16) and plain torch (f64); step and weight are symbols."""
-    def step(router, fused, weight, number):
-        loss = couplet.erc_loss(router, fused, gate_half="first", step=number, weight=weight)
+    """The library (f32, bf16) and plain torch (f64); step, weight and alpha may change."""
+    def step(router, fused, weight, alpha, number):
+        loss = couplet.erc_loss(router, fused, gate_half="first", step=number, weight=weight, alpha=alpha)
         return 2 * loss + router.square().sum()
 
     counter = torch._dynamo.testing.CompileCounterWithBackend(backend)
     compiled = torch.compile(step, fullgraph=True, backend=counter)
     leaves = [leaf(n, d, dtype=dtype), leaf(n, 2 * D, d, dtype=dtype)]
     for number in range(6):
-        same(step, leaves, 0.1 * number, number, compiled=compiled,
+        same(step, leaves, 0.1 * number, 1 - 0.1 * number, number, compiled=compiled,
              limit=2e-2 if dtype == torch.bfloat16 else 1e-6)
-    # 0 is a constant; then step and weight are symbols. PyTorch 2.4 compiles for every number that is no integer.
+    # 0 is a constant; then step, weight and alpha are symbols. PyTorch 2.4 compiles for every number that is no integer.
     assert counter.frame_count <= (3 if RELEASE >= (2, 6) else 6)
 
 
@@ -76,6 +77,57 @@ def test_one_graph_on_an_accelerator(dtype, monkeypatch):
     for number in range(4):
         same(step, leaves, 0.3 * number, number, compiled=compiled, limit=1e-6 if dtype == torch.float32 else 2e-2)
     assert counter.frame_count <= (3 if RELEASE >= (2, 6) else 4)
+
+
+@pytest.mark.parametrize("path", ("library", "plain", "accelerator"))
+def test_alpha_and_step_as_tensors(path, monkeypatch):
+    if path == "accelerator":
+        accelerator_paths(monkeypatch)
+    elif path == "plain":
+        monkeypatch.setattr(_native, "fits", lambda job: False)
+    counter = torch._dynamo.testing.CompileCounterWithBackend("aot_eager")
+    compiled = torch.compile(lambda r, w, alpha, step: couplet.erc_loss(r, w, alpha=alpha, step=step), fullgraph=True,
+                             backend=counter)
+    leaves, counts = [leaf(n, d), leaf(n, D, d)], set()
+    for number in range(4):
+        alpha = 0.3 * number
+        want, got = couplet.erc_loss(*leaves, alpha=alpha, step=number), compiled(
+            *leaves, torch.tensor(alpha, dtype=torch.float64), torch.tensor(number))
+        close(got, want, 1e-6)
+        for a, b in zip(gradients(got, leaves), gradients(want, leaves)):
+            close(a, b, 1e-6)
+        counts.add(counter.frame_count)
+    assert len(counts) == 1
+
+
+@pytest.mark.parametrize("sentence, numbers", (
+    ("alpha needs a gradient", dict(alpha=torch.ones((), requires_grad=True))), ("alpha is 'x'", dict(alpha="x")),
+    ("alpha is -1", dict(alpha=-1.0)), ("weight is None", dict(weight=None))), ids=str)
+def test_numbers_that_are_refused(sentence, numbers):
+    leaves = [leaf(n, d), leaf(n, D, d)]
+    with pytest.raises(Exception, match=f"couplet: {sentence}"):
+        torch.compile(lambda *t: couplet.erc_loss(*t, **numbers), backend="aot_eager", fullgraph=True)(*leaves)
+
+
+@pytest.mark.parametrize("call", ("loss", "backward"))
+def test_erc_inside_a_compiled_step_breaks_the_graph_once(call):
+    model = torch.nn.Linear(d, d)
+    model.router, model.gate = torch.nn.Parameter(torch.randn(n, d)), torch.nn.Parameter(torch.randn(n, D, d))
+    erc = couplet.attach(model, [("router", "gate")])
+
+    def step(x):
+        loss = model(x).square().mean()
+        return loss.sin() + getattr(erc, call)()
+
+    torch._dynamo.utils.counters.clear()
+    counter = torch._dynamo.testing.CompileCounterWithBackend("aot_eager")
+    compiled = torch.compile(step, backend=counter)
+    for number in range(3):
+        erc.next_step(number)
+        close(compiled(torch.ones(2, d)), step(torch.ones(2, d)) + erc.value, 1e-6)
+    assert counter.frame_count == 2 and sum(torch._dynamo.utils.counters["graph_break"].values()) == 1
+    with pytest.raises(torch._dynamo.exc.Unsupported, match=f"call Erc.{call} outside" if RELEASE >= (2, 8) else call):
+        torch.compile(step, backend="aot_eager", fullgraph=True)(torch.ones(2, d))
 
 
 FORMS = {

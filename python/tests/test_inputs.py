@@ -211,4 +211,4 @@ def test_wrong(sentence, plain, monkeypatch):
         monkeypatch.setattr(_native, "fits", lambda job: False)
     with pytest.raises((ValueError, TypeError)) as error:
         couplet.erc_loss(**{**given(model(grad=False), WRONG[sentence].get("activation", "gate")), **WRONG[sentence]})
-    assert sentence.strip() in str(error.value) and str(error.value).startswith("cpl_erc: ")
+    assert sentence.strip() in str(error.value) and str(error.value).startswith("couplet: ")

@@ -146,7 +146,7 @@ def test_processes_that_disagree_all_say_so(tmp_path):
     for number, sentence in enumerate(DISAGREEMENTS):
         for rank in range(2):
             assert sentence in said[rank][number], (rank, said[rank][number])
-            assert said[rank][number].startswith("cpl_erc: ")
+            assert said[rank][number].startswith("couplet: ")
     assert [s[-1] for s in said] == [0, 0]  # and nothing was left waiting
 
 
@@ -192,7 +192,7 @@ def test_all_exchanges_of_an_accelerator_are_in_the_forward_call(two):
 
 
 def test_uneven_experts_are_refused(two):
-    assert "cpl_erc: 3 experts here and 2 processes, but the router has 5 rows" in two[0][-2]
+    assert "couplet: 3 experts here and 2 processes, but the router has 5 rows" in two[0][-2]
 
 
 def test_alpha_above_one_is_warned_of(two):
