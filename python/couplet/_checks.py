@@ -1,7 +1,8 @@
-"""The checks of one evaluation. Errors have the sentences of the C library (src/model/couplet.c)."""
+"""The checks of one evaluation."""
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -16,6 +17,21 @@ def refuse(sentence: str) -> None:
     raise ValueError(f"couplet: {sentence}")
 
 
+def described(value: Any) -> str:
+    """What somebody gave, in an error."""
+    return f"{value!r}" if isinstance(value, (str, int, float, type(None))) else f"a {type(value).__name__}"
+
+
+NOT_QUANTISED = ("Quantised routers and experts are not supported: load the model without quantization, or leave these "
+                 "modules out of it (llm_int8_skip_modules of bitsandbytes, modules_to_not_convert of others)")
+
+
+def check_dtype(dtype: torch.dtype, name: str) -> None:
+    """TypeError for a router or experts that are no numbers as they lie, such as the bytes of a quantised weight."""
+    if not dtype.is_floating_point or dtype.itemsize < 2:
+        raise TypeError(f"couplet: {name} is {dtype}, must be float32, bfloat16, float16 or float64. {NOT_QUANTISED}")
+
+
 def _check_size(name: str, size: int, most: int) -> None:
     if not 1 <= size <= most:
         refuse(f"{name} is {size}, must be 1 ... {most}")
@@ -24,14 +40,15 @@ def _check_size(name: str, size: int, most: int) -> None:
 def check_counters(step: int, layer: int, draw: int) -> None:
     """ValueError for a step, layer or draw that the noise's counter cannot hold."""
     if not 0 <= step < 1 << STEP_BITS or not all(0 <= x < 1 << LAYER_BITS for x in (layer, draw)):
-        refuse(f"step must be below 2^{STEP_BITS}, layer and draw below 2^{LAYER_BITS}")
+        refuse(f"step is {step}, layer {layer} and draw {draw}; must be whole numbers from 0, step below 2^{STEP_BITS}, "
+               f"layer and draw below 2^{LAYER_BITS}")
 
 
 def check(job: Job) -> None:
     """ValueError for a job that cannot be evaluated. `arrange` checks shapes, dtypes and devices."""
-    _check_size("n_experts", job.n, MOST_EXPERTS)
-    _check_size("d_model", job.d, MOST_WIDTH)
-    _check_size("d_expert", job.D, MOST_WIDTH)
+    _check_size("the number of experts (rows of the router)", job.n, MOST_EXPERTS)
+    _check_size("the width d of the router's rows", job.d, MOST_WIDTH)
+    _check_size("the width D of an expert (rows of its gate)", job.D, MOST_WIDTH)
     if not 0 <= job.first < job.end <= job.n:
         refuse(f"experts [{job.first}, {job.end}) are not a part of 0 ... {job.n}")
     if not isinstance(job.alpha, Tensor) and not 0 <= job.alpha < math.inf:  # a tensor's check synchronises a GPU
@@ -46,4 +63,4 @@ def check(job: Job) -> None:
 def check_finite(delta: Tensor) -> None:
     if not torch.isfinite(delta).all():
         i, k = (~torch.isfinite(delta)).nonzero()[0].tolist()
-        refuse(f"delta[{i},{k}] is not finite")
+        refuse(f"delta[{i},{k}] is {float(delta[i, k])}, must be finite")

@@ -5,7 +5,7 @@ import torch
 from torch import Tensor
 
 from . import _noise
-from ._checks import check_counters
+from ._checks import check_counters, described
 from ._door import refuse_sharded, signed, whole_number
 from ._response import without_autocast
 
@@ -19,7 +19,8 @@ def noise(router: Tensor, *, seed: int = 0, step: int = 0, layer: int = 0, draw:
     erc_loss draws for router.double().)"""
     refuse_sharded([router], "router")
     if not isinstance(router, Tensor) or router.dim() != 2 or not router.is_floating_point():
-        raise TypeError("couplet: router must be a tensor [n, d] of floating-point numbers")
+        there = f"{router.dtype} {list(router.shape)}" if isinstance(router, Tensor) else described(router)
+        raise TypeError(f"couplet: router is {there}, must be a tensor [n, d] of floating-point numbers")
     seed, step, layer, draw = (whole_number(value, name) for value, name in (
         (seed, "seed"), (step, "step"), (layer, "layer"), (draw, "draw")))
     check_counters(step, layer, draw)

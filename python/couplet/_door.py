@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from . import _operator
+from ._checks import check_dtype, described
 from ._checks import refuse as _refuse
 from ._job import ACTIVATIONS, HALVES, USES_GATE, USES_UP
 from ._response import widest
@@ -30,9 +31,12 @@ def _as_list(matrices: Optional[Matrices], name: str) -> List[Tensor]:
     """One [n, r, k] tensor, or n of [r, k]."""
     if matrices is None:
         return []
-    many = [matrices] if isinstance(matrices, Tensor) else list(matrices)
-    if not many or not all(isinstance(t, Tensor) for t in many):
-        raise TypeError(f"couplet: {name} must be a tensor [n, D, d] or a list of n tensors [D, d]")
+    is_list = not isinstance(matrices, Tensor) and hasattr(matrices, "__iter__")
+    many: List[Any] = list(matrices) if is_list else [matrices]
+    wrong = [t for t in many if not isinstance(t, Tensor)]
+    if wrong or not many:
+        there = described(matrices) if not is_list else f"a list with {described(wrong[0])}" if wrong else "an empty list"
+        raise TypeError(f"couplet: {name} is {there}, must be a tensor [n, D, d] or a list of n tensors [D, d]")
     refuse_sharded(many, name)
     rank = 3 if isinstance(matrices, Tensor) else 2
     if any(t.dim() != rank or t.shape != many[0].shape for t in many):
@@ -52,9 +56,7 @@ def _check_tensors(router: Tensor, named: Sequence[Tuple[str, List[Tensor]]]) ->
         for t in many:
             if t.device != router.device:
                 _refuse(f"{name} is on {t.device}, the router on {router.device}")
-            if not t.is_floating_point() or t.dtype.itemsize < 2:
-                raise TypeError(f"couplet: {name} is {t.dtype}, must be float32, bfloat16, float16 "
-                                "or float64")
+            check_dtype(t.dtype, name)
             if t.dtype != named[1][1][0].dtype and name != "router":
                 raise TypeError(f"couplet: {name} is {t.dtype}, {named[1][0]} is "
                                 f"{named[1][1][0].dtype}; they must be alike")
@@ -67,7 +69,8 @@ def _check_shapes(router: Tensor, gate: List[Tensor], up: List[Tensor], down: Li
     first = gate or up
     D = first[0].shape[-2] // (2 if half and gate else 1)
     if half and gate and gate[0].shape[-2] % 2:
-        _refuse(f"w_gate has {gate[0].shape[-2]} rows an expert, which gate and up cannot share")
+        _refuse(f"w_gate has {gate[0].shape[-2]} rows an expert, which gate and up cannot share: with gate_half it holds "
+                "both, each in half of the rows; leave gate_half out if it holds the gate alone")
     for name, many, r, k in (("w_gate", gate, 2 * D if half else D, d), ("w_up", up, D, d),
                              ("w_down", down, d, D)):
         if many and (_count(many) != count or tuple(many[0].shape[-2:]) != (r, k)):
@@ -165,7 +168,8 @@ def arrange(router: Tensor, w_gate: Optional[Matrices], w_up: Optional[Matrices]
     refuse_sharded([router], "router")
     refuse_sharded([delta], "delta")
     if not isinstance(router, Tensor) or router.dim() != 2:
-        raise TypeError("couplet: router must be a tensor [n, d]")
+        there = f"a tensor {list(router.shape)}" if isinstance(router, Tensor) else described(router)
+        raise TypeError(f"couplet: router is {there}, must be a tensor [n, d], a row for each expert")
     if router.layout != torch.strided:
         raise TypeError(f"couplet: router is {router.layout}, must be dense")
     if activation not in ACTIVATIONS:
@@ -179,10 +183,11 @@ def arrange(router: Tensor, w_gate: Optional[Matrices], w_up: Optional[Matrices]
     gate = _as_list(w_gate, "w_gate") if uses_gate else []
     up = _as_list(w_up, "w_up") if activation in USES_UP else []
     down = _as_list(w_down, "w_down") if activation == "output" else []
-    for name, many, needed in (("gate", gate, uses_gate), ("down", down, activation == "output"),
-                               ("up", up, activation in USES_UP and not fused_up)):
+    for name, many, needed in (("w_gate", gate, uses_gate), ("w_down", down, activation == "output"),
+                               ("w_up", up, activation in USES_UP and not fused_up)):
         if needed and not many:
-            _refuse(f"the activation needs the matrices {name}, which are NULL")
+            _refuse(f"{name} is None, which the activation {activation!r} needs" + (
+                "; give it, or gate_half where w_gate holds the up projection too" if name == "w_up" else ""))
     named = [(name, many) for name, many in (("router", [router]), ("w_gate", gate), ("w_up", up),
                                              ("w_down", down)) if many]
     _check_tensors(router, named)

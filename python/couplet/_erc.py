@@ -8,7 +8,7 @@ import math
 import warnings
 import weakref
 from functools import partial
-from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Set, Tuple, Union, cast
+from typing import TYPE_CHECKING, Any, Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Set, Tuple, Union, cast
 
 import torch
 from torch import Tensor, nn
@@ -126,6 +126,26 @@ def check_model(model: Any) -> None:
         raise TypeError(f"couplet: model is a {type(model).__name__}, must be a torch.nn.Module")
 
 
+def _checked(name: str, value: Any) -> Any:
+    """What an attribute of an Erc is set to; settings as `attach` takes them."""
+    if name in ("weight", "alpha"):
+        value = number(value, name)
+        if not 0 <= value < math.inf:
+            raise ValueError(f"couplet: {name} is {value}, must be a number >= 0")
+    elif name in ("seed", "step", "accumulation"):
+        value = whole_number(value, name)
+        if name == "accumulation" and value < 1:
+            raise ValueError(f"couplet: accumulation is {value}, must be at least 1")
+        signed(value)
+    elif name == "noise":
+        check_noise(value)
+    elif name == "compute":
+        compute_name(value)
+    elif name == "reduction" and value not in ("mean", "sum"):
+        raise ValueError(f"couplet: reduction is {value!r}, must be mean or sum")
+    return value
+
+
 class Erc:
     """The coupling loss of all Mixture-of-Experts layers of a model; made by `attach`.
 
@@ -134,20 +154,10 @@ class Erc:
 
     def __init__(self, model: nn.Module, find: Find, weight: float, alpha: float, reduction: str, seed: int,
                  noise: str, compute: Any, accumulation: int, group: Any = None, tensor_group: Any = None):
-        self.reduction = reduction
-        if not 0 <= number(weight, "weight") < math.inf:
-            raise ValueError(f"couplet: weight is {weight}, must be a number >= 0")
-        if not 0 <= number(alpha, "alpha") < math.inf:
-            raise ValueError(f"couplet: alpha is {alpha}, must be a number >= 0")
-        check_noise(noise)
-        compute_name(compute)
-        signed(whole_number(seed, "seed"))
-        if whole_number(accumulation, "accumulation") < 1:
-            raise ValueError(f"couplet: accumulation is {accumulation}, must be at least 1")
+        self.weight, self.alpha, self.reduction, self.seed = weight, alpha, reduction, seed
+        self.noise, self.compute, self.accumulation = noise, compute, accumulation
         self.model, self.find = model, find
         self.layers = find(model)
-        self.weight, self.alpha, self.seed = weight, alpha, seed
-        self.noise, self.compute, self.accumulation = noise, compute, accumulation
         self.group, self.tensor_group = group, tensor_group
         self.step = 0                            # of the noise: optimizer steps that had a loss
         self.value: Optional[Tensor] = None      # [], the last one, reduced, before the weight
@@ -176,16 +186,9 @@ class Erc:
                 f"weight={self.weight:g}, alpha={self.alpha:g}, reduction={self.reduction!r}, noise={self.noise!r}, "
                 f"step={self.step}, backend={backend().split(':')[0]})")
 
-    @property
-    def reduction(self) -> str:
-        """Over the layers: mean or sum."""
-        return self._reduction
-
-    @reduction.setter
-    def reduction(self, reduction: str) -> None:
-        if reduction not in ("mean", "sum"):
-            raise ValueError(f"couplet: reduction is {reduction!r}, must be mean or sum")
-        self._reduction = reduction
+    if not TYPE_CHECKING:  # with it a misspelt attribute would be one
+        def __setattr__(self, name: str, value: Any) -> None:
+            object.__setattr__(self, name, _checked(name, value))
 
     # ---- the loss ----
 
@@ -332,7 +335,7 @@ class Erc:
         self.step, self._counted, self._counted_by, self._written, self._stepped = step, None, None, [], False
 
     def _factor(self, divided_by: Optional[int]) -> float:
-        return self.weight * (self.accumulation if divided_by is None else divided_by)
+        return float(self.weight * (self.accumulation if divided_by is None else number(divided_by, "divided_by")))
 
     def _deltas(self, found: List[List[Weight]]) -> Iterator[Optional[Tensor]]:
         """The noise [n, d] of each layer; None: its own evaluation draws it, or there is none."""
@@ -369,7 +372,8 @@ class Erc:
             self.layers = self.find(self.model)
             found = _layers.weights(self.model, self.layers)
         if found is None:
-            raise RuntimeError("couplet: the model's parameters have other names than its modules")
+            raise RuntimeError("couplet: the routers and gates that named_parameters() lists are not found under these names "
+                               "in the model's modules; attach to the model that has them, not to what wraps it")
         return found
 
     @outside_graphs

@@ -11,6 +11,7 @@ from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple, Union, 
 import torch
 from torch import Tensor, nn
 
+from ._checks import check_dtype, described
 from ._weights import Weight, follow, of_group, outside_graphs, plain_name, shards_of, whole
 
 Matrices = Union[Tensor, List[Tensor]]
@@ -154,13 +155,13 @@ class _Names:
 
     def of_layer(self, where: str, pair: Any) -> Tuple[str, List[str]]:
         if not isinstance(pair, (tuple, list)) or len(pair) != 2:
-            raise TypeError(f"couplet: {where} is {_described(pair)}, must be a pair (router, gates)")
+            raise TypeError(f"couplet: {where} is {described(pair)}, must be a pair (router, gates)")
         router, gates = pair
         if isinstance(gates, (str, Tensor)):
             return self.one(f"{where}: the router", router), [self.one(f"{where}: the gates", gates)]
         is_module = isinstance(gates, nn.Module) and not isinstance(gates, nn.ParameterList)
         if is_module or not hasattr(gates, "__iter__"):
-            raise TypeError(f"couplet: {where}: the gates are {_described(gates)}, must be a parameter, its "
+            raise TypeError(f"couplet: {where}: the gates are {described(gates)}, must be a parameter, its "
                             "name, or a list of one for each expert")
         return (self.one(f"{where}: the router", router),
                 [self.one(f"{where}: gate {i}", gate) for i, gate in enumerate(gates)])
@@ -175,7 +176,7 @@ class _Names:
                                  "model; give the Parameter itself, no view of it, or its name in "
                                  "model.named_parameters()")
         else:
-            raise TypeError(f"couplet: {what} is {_described(given)}, must be a Parameter of the model or its "
+            raise TypeError(f"couplet: {what} is {described(given)}, must be a Parameter of the model or its "
                             "name")
         found = follow(self.model, name)
         used = id(found.parameter) if found is not None else name  # of tied parameters there are several names
@@ -196,7 +197,7 @@ class _Names:
 
 def _checked(pairs: Any) -> List[Any]:
     if isinstance(pairs, (str, Tensor, nn.Module)) or not hasattr(pairs, "__iter__"):
-        raise TypeError(f"couplet: layers is {_described(pairs)}, must be a list of pairs (router, gates), or "
+        raise TypeError(f"couplet: layers is {described(pairs)}, must be a list of pairs (router, gates), or "
                         "a callable that returns one of the model")
     listed = list(pairs)
     if not listed:
@@ -204,14 +205,11 @@ def _checked(pairs: Any) -> List[Any]:
     return listed
 
 
-def _described(value: Any) -> str:
-    return f"{value!r}" if isinstance(value, (str, int, float, type(None))) else f"a {type(value).__name__}"
-
-
 def _shape(model: nn.Module, name: str, where: str) -> torch.Size:
     found = follow(model, name)
     if found is None:
         raise ValueError(f"couplet: {where}: the model has no parameter named {name!r} any more")
+    check_dtype(found.parameter.dtype, f"{where}: {name}")
     return found.shape
 
 

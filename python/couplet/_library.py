@@ -124,9 +124,10 @@ def backend() -> str:
 # ---- functions ----
 
 def _raise_if(status: int) -> None:
-    """MemoryError for ERR_MEMORY, ValueError for another error, with the library's message."""
+    """MemoryError for ERR_MEMORY, ValueError for another error, with the library's message, which begins as its
+    functions' names do."""
     if status != OK:
-        sentence = _library().cpl_last_error().decode("utf-8", "replace")
+        sentence = "couplet: " + _library().cpl_last_error().decode("utf-8", "replace").removeprefix("cpl_erc: ")
         raise MemoryError(sentence) if status == ERR_MEMORY else ValueError(sentence)
 
 

@@ -53,11 +53,13 @@ class RouterStats:
             raise ValueError(f"couplet: scores is {scores!r}, must be softmax, sigmoid or None")
         routers = list(routers)
         if not routers or not all(isinstance(router, nn.Module) for router in routers):
-            raise TypeError("couplet: routers must be a list of modules, one for each layer")
+            raise TypeError("couplet: routers must be a list of modules, one for each layer; it is empty or has something "
+                            "else")
         many = [n] * len(routers) if isinstance(n, int) else list(n)
         each = list(range(len(routers))) if numbers is None else list(numbers)
         if not len(many) == len(each) == len(routers):
-            raise ValueError(f"couplet: {len(routers)} routers, but {len(many)} n and {len(each)} numbers")
+            raise ValueError(f"couplet: {len(routers)} routers, but {len(many)} n and {len(each)} numbers; n must be one number or "
+                             "one for each router, numbers one for each")
         unknown = [name for name in names if name not in NAMES]
         if unknown:
             raise ValueError(f"couplet: names has {unknown[0]!r}, must be of {', '.join(NAMES)}")

@@ -60,7 +60,7 @@ class Evaluation:
 
         self.is_in_place = self._is_plain()
         if not self.is_in_place and self.attribute != "grad":
-            raise ValueError(f"couplet: {layer.prefix}: gradients of sharded or adapted parameters, of a list that is "
+            raise ValueError(f"couplet: {layer.names[0]}: gradients of sharded or adapted parameters, of a list that is "
                              f"trained in part, and by the C library of others than f32 go to .grad alone, not to "
                              f".{self.attribute}")
 

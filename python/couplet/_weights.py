@@ -77,6 +77,10 @@ def _weight_of(module: Any, name: str, shards: Dict[int, Tensor]) -> Optional[We
         parts = [shards.get(id(p), p) for p in module.parametrizations[name].parameters()]
         return Weight(parts, lambda: cast(Tensor, getattr(module, name)), True)
     found = module._parameters.get(name)
+    if isinstance(found, Tensor) and not isinstance(found, nn.Parameter):
+        raise ValueError(f"couplet: {name} of a {type(module).__name__} is a plain tensor now, as inside of "
+                         "torch.func.functional_call, and no Parameter, whose optimizer steps are followed; call erc outside "
+                         "of it, or couplet.erc_loss with the tensors")
     found = found if found is not None else getattr(module, name, None)
     return as_weight(shards.get(id(found), found)) if isinstance(found, nn.Parameter) else None
 

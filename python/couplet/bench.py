@@ -613,7 +613,7 @@ def _shape(options: argparse.Namespace, device: Device) -> Shape:
     name = options.shape or ("small" if device.type == "cpu" else "olmoe")
     shape = dataclasses.replace(_counts.SHAPES[name], ep=options.ep, dtype=DTYPES[options.dtype])
     if options.ep < 1 or shape.n % options.ep:
-        raise ValueError(f"--ep {options.ep}: {shape.n} experts cannot be shared so")
+        raise ValueError(f"--ep {options.ep}: {shape.n} experts cannot be shared by so many processes; it must divide them")
     return shape
 
 

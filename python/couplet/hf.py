@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from . import _erc
+from ._checks import NOT_QUANTISED
 from ._door import _level_of_caller, warn_of_alpha
 from ._layers import Layer, unwrapped
 from ._moe_map import moe_map
@@ -27,8 +28,20 @@ AnyErc = TypeVar("AnyErc", bound=_erc.Erc)
 # ---- the layers, by the table of families ----
 
 def config_of(model: nn.Module) -> Dict[str, Any]:
+    """Without what it says of quantised weights: of a model in memory the parameters say it, each of itself."""
     config: Any = getattr(model, "config", None)
-    return dict(config.to_dict() if hasattr(config, "to_dict") else config or {})
+
+    def without(level: Dict[str, Any]) -> Dict[str, Any]:
+        return {key: without(value) if isinstance(value, dict) else value for key, value in level.items()
+                if key not in ("quantization_config", "compression_config")}
+    return without(dict(config.to_dict() if hasattr(config, "to_dict") else config or {}))
+
+
+def _of_quantised(model: nn.Module, named: Dict[str, nn.Parameter]) -> str:
+    """What an error of a quantised model says besides."""
+    stored = next((f"{name} is {p.dtype}" for name, p in named.items() if str(p.dtype) not in TYPE_NAMES), None)
+    has_config = getattr(getattr(model, "config", None), "quantization_config", None) is not None
+    return f". {stored or 'The config has a quantization_config'}. {NOT_QUANTISED}" if stored or has_config else ""
 
 
 def _name_of(model: nn.Module) -> str:
@@ -56,13 +69,16 @@ def find(model: nn.Module) -> List[Layer]:
             shapes[plain_name(name)] = named[plain_name(name)].shape if weight is None else weight.shape
     tensors = [(name, TYPE_NAMES.get(str(p.dtype), "OTHER"), list(shapes[name])) for name, p in named.items()]
     path = _name_of(model)
-    found = moe_map(path, config_of(model), tensors)
+    try:
+        found = moe_map(path, config_of(model), tensors)
+    except ValueError as error:
+        raise ValueError(f"{error}{_of_quantised(model, named)}") from None
     if found["guess"]:
         warnings.warn(f"couplet: {path}: {found['guess']}", stacklevel=_level_of_caller())
     layers = []
     for entry in found["layers"]:
         if entry["fault"]:
-            raise ValueError(entry["fault"])
+            raise ValueError(entry["fault"] + _of_quantised(model, named))
         reason = entry["skip"]
         if not entry["comparable"]:
             reason = "router and experts read differently normalised vectors: no M, no ERC"

@@ -128,13 +128,56 @@ def test_a_wrapped_model():
     close(erc.loss(), by_hand(model), 1e-6)
 
 
-def test_reduction_is_checked_when_it_is_set():
+@pytest.mark.parametrize("name, value, sentence", (
+    ("reduction", "max", "reduction is 'max', must be mean or sum"), ("weight", "0.1", "weight is '0.1', must be a number"),
+    ("weight", -1, "weight is -1, must be a number >= 0"), ("alpha", None, "alpha is None, must be a number"),
+    ("accumulation", 0, "accumulation is 0, must be at least 1"), ("accumulation", "2", "accumulation is '2', must be a"),
+    ("seed", 1.5, "seed is 1.5, must be a whole number"), ("step", "3", "step is '3', must be a whole number"),
+    ("noise", "much", "noise is 'much', must be"), ("compute", "f8", "compute is 'f8', must be")))
+def test_settings_are_checked_when_they_are_set(name, value, sentence):
+    model = Model()
+    erc = couplet.attach(model, pairs_of(model))
+    before = getattr(erc, name)
+    with pytest.raises((ValueError, TypeError), match=f"couplet: {sentence}"):
+        setattr(erc, name, value)
+    assert getattr(erc, name) == before
+
+
+def test_settings_that_change():
     model = Model()
     erc = couplet.attach(model, pairs_of(model), seed=2)
-    with pytest.raises(ValueError, match="reduction is 'max', must be mean or sum"):
-        erc.reduction = "max"
-    erc.reduction = "sum"
-    close(erc.loss(), 2 * by_hand(model), 1e-6)
+    erc.reduction, erc.weight, erc.alpha = "sum", torch.tensor(0.5), torch.tensor(0.75)
+    close(erc.loss(), by_hand(model, alpha=0.75), 1e-6)
+
+
+class Whole(nn.Module):
+    """A module that holds the loss of its own layers."""
+
+    def __init__(self):
+        super().__init__()
+        self.model = Model()
+        self.erc = couplet.attach(self.model, pairs_of(self.model))
+
+    def forward(self):
+        return self.erc.loss()
+
+
+def test_within_functional_call():
+    whole = Whole()
+    tensors = {name: p.detach().clone() for name, p in whole.named_parameters()}
+    with pytest.raises(ValueError, match="couplet: weight of a Linear is a plain tensor now, as inside of torch.func.functional"):
+        torch.func.functional_call(whole, tensors)
+    assert whole() > 0
+
+
+@pytest.mark.parametrize("dtype", (torch.uint8, torch.int8))
+def test_quantised_experts_are_refused(dtype):
+    """As bitsandbytes stores them: bytes [N, 1]; and int8 as they lie."""
+    model = Model()
+    shape = (n * D * d // 2, 1) if dtype == torch.uint8 else (n, D, d)
+    model.layers[1].w1 = nn.Parameter(torch.zeros(shape, dtype=dtype), requires_grad=False)
+    with pytest.raises(TypeError, match=rf"layers\[1\]: layers.1.w1 is {dtype}, .* Quantised routers and experts are not supp"):
+        couplet.attach(model, pairs_of(model))
 
 
 def test_a_mesh_is_no_group(tmp_path):

@@ -469,3 +469,27 @@ def test_the_old_name_of_reduction():
     close(erc.loss(), by_hand(model, "sum", seed=4), 1e-6)
     with pytest.raises(TypeError, match="reduction 'mean' and its old name reduce 'sum' are both given"):
         couplet.hf.attach(model, reduction="mean", reduce="sum")
+
+
+class Quantised:
+    """A config's part."""
+
+    def to_dict(self):
+        return {"quant_method": "bitsandbytes", "load_in_4bit": True}
+
+
+@pytest.mark.parametrize("where", ("experts", "attention", "nowhere"))
+def test_quantised_models(where):
+    """What a parameter in memory is, it says itself: of a quantised model experts that are not may be used."""
+    model = tiny()
+    model.config.quantization_config = Quantised()
+    for name, module in model.named_modules():
+        names = [key for key, p in module.named_parameters(recurse=False) if p.dim() > 1]
+        if where == "experts" and "experts" in name or where == "attention" and "self_attn" in name:
+            for key in names:
+                setattr(module, key, torch.nn.Parameter(torch.zeros(64, 1, dtype=torch.uint8), requires_grad=False))
+    if where == "experts":
+        with pytest.raises(ValueError, match="is torch.uint8. Quantised routers and experts are not supported: load"):
+            couplet.hf.attach(model)
+    else:
+        assert couplet.hf.attach(model).loss() > 0

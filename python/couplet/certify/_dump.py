@@ -93,7 +93,7 @@ def tensors_in(path: pathlib.Path) -> Tuple[Dict[str, Tensor], Dict[str, str]]:
             raise CannotJudge(f"it has a name with a control character: {word[:40]!a}")
     version = metadata.get("couplet_dump", "1")
     if not version.isdecimal() or len(version) > 9 or int(version) > VERSION:
-        raise CannotJudge(f"its version is {version[:20]}, this program reads {VERSION}: pip install -U couplet")
+        raise CannotJudge(f"its version is {version[:20]}, this program reads {VERSION}: install a newer couplet")
     found = _xxh3(_body(blob))
     if metadata.get("xxh3") and found and metadata["xxh3"].lower() != found:
         raise CannotJudge("it is damaged: its check sum is not the one in its header")
