@@ -12,6 +12,7 @@ Importing the package registers its operator with PyTorch. couplet.plot does not
 first use of another name raises ImportError.
 See docs/pytorch.md of the project."""
 import importlib
+import sys
 from typing import TYPE_CHECKING, Any
 
 from ._version import __version__
@@ -66,5 +67,8 @@ def __dir__() -> "list[str]":
 try:  # registers torch.ops.couplet, as a program that loads an exported graph expects
     _need_torch()
     from ._door import erc_loss  # noqa: F401
-except ImportError:
-    pass
+except ImportError as _error:
+    # `python -m couplet.bench` and the like, which Python still looks for: a sentence in place of a traceback.
+    if sys.argv[:1] == ["-m"] and any(word.startswith("couplet.") and word != "couplet.plot" for word in sys.orig_argv):
+        print(_error, file=sys.stderr)
+        sys.exit(2)

@@ -253,3 +253,13 @@ def test_loss_without_torch():
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True,
                           env={**os.environ, "PYTHONPATH": str(ROOT / "python")})
     assert done.returncode == 1 and "couplet needs PyTorch 2.4 or newer: pip install torch" in done.stderr, done
+
+
+@pytest.mark.parametrize("module, sentence", (("bench", "couplet needs PyTorch 2.4 or newer: pip install torch\n"),
+                                              ("certify", "couplet needs PyTorch 2.4 or newer: pip install torch\n"),
+                                              ("plot", "needs matplotlib")))
+def test_programs_without_torch(module, sentence):
+    """-S: without installed packages."""
+    done = subprocess.run([sys.executable, "-S", "-m", f"couplet.{module}", "x.json", "--out", "x"], capture_output=True,
+                          text=True, cwd=ROOT / "python", env={"PYTHONPATH": ""})
+    assert done.returncode == 2 and sentence in done.stderr and "Traceback" not in done.stderr, done
