@@ -148,9 +148,9 @@ def refuse_sharded(tensors: Sequence[Any], name: str) -> None:
 
 
 def refuse_mesh(group: Any, name: str) -> None:
-    if hasattr(group, "get_group"):
-        raise TypeError(f"couplet: {name} is a {type(group).__name__}, must be a process group; pass that of one "
-                        "dimension, mesh.get_group(...)")
+    if group is not None and (hasattr(group, "get_group") or not hasattr(group, "size")):
+        raise TypeError(f"couplet: {name} is {described(group)}, must be a process group; pass that of one dimension, "
+                        "mesh.get_group(...), of a DeviceMesh, or one of torch.distributed.new_group(...)")
 
 
 def _refuse_unused(activation: str, w_up: Optional[Matrices], w_down: Optional[Matrices]) -> None:
@@ -224,7 +224,8 @@ def erc_loss(router: Tensor, w_gate: Optional[Matrices], *, w_up: Optional[Matri
     Args:
         router: R [n, d], f32, bf16, f16 or f64. All but f64 are taken as f32.
         w_gate: the experts' gates, rows as Hugging Face stores them: [n, D, d], a list of n [D, d], or
-            with `gate_half` a fused [n, 2D, d] (or a list of [2D, d]) that holds gate and up.
+            with `gate_half` a fused [n, 2D, d] (or a list of [2D, d]) that holds gate and up. Pass W.mT of gates that
+            lie as [d, D], y = x W; where D = d the shape does not show it, and the loss is another one without an error.
         w_up, w_down: [n, D, d] and [n, d, D] (or lists), for the activations that use them; refused for
             others. Of a fused w_gate the other half is the up projection.
         alpha: >= 0; the paper's range is [0, 1]. Above 1 there is a warning.

@@ -668,7 +668,8 @@ def attach(model: nn.Module, layers: Pairs, *, weight: float = 1.0, alpha: float
             [n, 2D, d]: which rows are the gate's. "none": the gates have a parameter of their own. Without it a
             parameter is refused whose name says gate and up projection (gate_up_proj, w13, fc1) or whose rows are
             twice the expert's width in the model's config.
-        transposed: the gates lie as [n, d, D] (or [n, d, 2D]).
+        transposed: the gates lie as [n, d, D] (or [n, d, 2D]), y = x W. Where D = d the shape does not show it, and
+            the loss is another one without an error.
         group: the process group of expert parallelism; gates are then the n / p experts of this process.
         tensor_group: the process group that shares the width of each expert; gates have D / p rows here.
 

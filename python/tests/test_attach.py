@@ -186,12 +186,13 @@ def test_a_mesh_is_no_group(tmp_path):
         mesh, model = torch.distributed.device_mesh.init_device_mesh("cpu", (1,)), Model()
         router, gates = pairs_of(model)[0]
         stats = couplet.RouterStats([nn.Identity()], n)
-        for name in ("group", "tensor_group"):
-            sentence = rf"{name} is a DeviceMesh, must be a process group; pass that of one dimension, mesh.get_group\("
+        for name, wrong, what in (("group", mesh, "a DeviceMesh"), ("tensor_group", mesh, "a DeviceMesh"),
+                                  ("group", "ep", "'ep'"), ("group", [0], "a list")):
+            sentence = rf"{name} is {what}, must be a process group; pass that of one dimension, mesh.get_group\("
             with pytest.raises(TypeError, match=sentence):
-                couplet.attach(model, pairs_of(model), **{name: mesh})
+                couplet.attach(model, pairs_of(model), **{name: wrong})
             with pytest.raises(TypeError, match=sentence):
-                couplet.erc_loss_ep(router, gates, **{name: mesh})
+                couplet.erc_loss_ep(router, gates, **{name: wrong})
         with pytest.raises(TypeError, match="group is a DeviceMesh"):
             stats.figures(group=mesh)
         close(couplet.attach(model, pairs_of(model), seed=2, group=mesh.get_group()).loss(), by_hand(model), 1e-6)

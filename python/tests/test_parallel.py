@@ -110,7 +110,7 @@ DISAGREEMENTS = {
     "the matrices' dtype is torch.float32": dict(local_w_gate=torch.ones(n // 2, D, d).bfloat16()),
     "local_w_gate is [3, 8, 10]": dict(local_w_gate=torch.ones(n // 2, D + 1, d)),
     "must have the same number of experts": dict(local_w_gate=torch.ones(n // 2 - 1, D, d)),
-    "is not finite": dict(delta=torch.full((n, d), float("nan"))),
+    "must be finite": dict(delta=torch.full((n, d), float("nan"))),
     "step is 1.5, must be a whole number": dict(step=1.5),
     "router is a DTensor": dict(router="sharded"), "w_gate is a DTensor": dict(local_w_gate="sharded"),
 }
