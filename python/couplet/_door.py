@@ -35,8 +35,8 @@ def _as_list(matrices: Optional[Matrices], name: str) -> List[Tensor]:
     many: List[Any] = list(matrices) if is_list else [matrices]
     wrong = [t for t in many if not isinstance(t, Tensor)]
     if wrong or not many:
-        there = described(matrices) if not is_list else f"a list with {described(wrong[0])}" if wrong else "an empty list"
-        raise TypeError(f"couplet: {name} is {there}, must be a tensor [n, D, d] or a list of n tensors [D, d]")
+        inside = ("" if not is_list else f" with {described(wrong[0])}" if wrong else " without any")
+        raise TypeError(f"couplet: {name} is {described(matrices)}{inside}, must be a tensor [n, D, d] or a list of n tensors [D, d]")
     refuse_sharded(many, name)
     rank = 3 if isinstance(matrices, Tensor) else 2
     if any(t.dim() != rank or t.shape != many[0].shape for t in many):
@@ -77,9 +77,10 @@ def _check_shapes(router: Tensor, gate: List[Tensor], up: List[Tensor], down: Li
             rows, columns = many[0].shape[-2:]
             is_turned = rows == k != columns and (many is first or columns == r)
             pass_ = f"{name}.mT" if many[0].dim() == 3 else "the .mT of each"
+            other = "; if the router is transposed, pass router.mT" if many is first and (_count(many), columns) == (d, n) else ""
             _refuse(f"{name} is {[_count(many), rows, columns]}, must be {[count, columns if is_turned else r, k]} "
                     f"beside a router {[n, d]}"
-                    + (f"; if its matrices are transposed, pass {pass_}" if is_turned else ""))
+                    + (f"; if its matrices are transposed, pass {pass_}" if is_turned else other))
 
 
 def check_noise(noise: Any) -> None:
@@ -193,7 +194,7 @@ def arrange(router: Tensor, w_gate: Optional[Matrices], w_up: Optional[Matrices]
     _check_tensors(router, named)
     _check_shapes(router, gate, up, down, half, n_here)
     if delta is not None and not (isinstance(delta, Tensor) and delta.is_floating_point()):
-        found = getattr(delta, "dtype", type(delta).__name__)
+        found = delta.dtype if isinstance(delta, Tensor) else described(delta)
         raise TypeError(f"couplet: delta is {found}, must be a tensor [n, d] of floating-point numbers")
     if delta is not None and (delta.shape != router.shape or delta.device != router.device):
         _refuse(f"delta is {list(delta.shape)} on {delta.device}, must be {list(router.shape)} on "

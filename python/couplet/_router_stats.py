@@ -11,7 +11,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from ._door import refuse_mesh
+from ._door import refuse_mesh, whole_number
 
 NAMES = ("router_maxvio", "router_load_min", "router_dead", "router_load_entropy", "router_entropy", "router_margin")
 OF_DISTRIBUTION = {"router_entropy", "router_margin"}
@@ -51,11 +51,12 @@ class RouterStats:
                  numbers: Optional[Sequence[int]] = None, names: Sequence[str] = NAMES):
         if scores not in (None, "softmax", "sigmoid"):
             raise ValueError(f"couplet: scores is {scores!r}, must be softmax, sigmoid or None")
-        routers = list(routers)
+        routers = list(routers) if hasattr(routers, "__iter__") else []
         if not routers or not all(isinstance(router, nn.Module) for router in routers):
             raise TypeError("couplet: routers must be a list of modules, one for each layer; it is empty or has something "
                             "else")
-        many = [n] * len(routers) if isinstance(n, int) else list(n)
+        many = [whole_number(one, "n") for one in (n if isinstance(n, (list, tuple)) else [n] * len(routers))]
+        top_k = None if top_k is None else whole_number(top_k, "top_k")
         each = list(range(len(routers))) if numbers is None else list(numbers)
         if not len(many) == len(each) == len(routers):
             raise ValueError(f"couplet: {len(routers)} routers, but {len(many)} n and {len(each)} numbers; n must be one number or "

@@ -58,6 +58,9 @@ class Evaluation:
         self.job.scale = None if options.scale is None else options.scale.to(self.router.device)
         self.job.split = options.spread is not None and options.spread.tensor is not None
 
+        absent = [name for name, p in zip(layer.names, self.parameters) if p.requires_grad and not hasattr(p, self.attribute)]
+        if absent:
+            raise ValueError(f"couplet: {absent[0]} has no attribute {self.attribute}, to which its gradient is to be added")
         self.is_in_place = self._is_plain()
         if not self.is_in_place and self.attribute != "grad":
             raise ValueError(f"couplet: {layer.names[0]}: gradients of sharded or adapted parameters, of a list that is "

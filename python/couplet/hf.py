@@ -37,11 +37,13 @@ def config_of(model: nn.Module) -> Dict[str, Any]:
     return without(dict(config.to_dict() if hasattr(config, "to_dict") else config or {}))
 
 
-def _of_quantised(model: nn.Module, named: Dict[str, nn.Parameter]) -> str:
-    """What an error of a quantised model says besides."""
+def _what_to_do(model: nn.Module, named: Dict[str, nn.Parameter]) -> str:
+    """What an error says besides."""
     stored = next((f"{name} is {p.dtype}" for name, p in named.items() if str(p.dtype) not in TYPE_NAMES), None)
     has_config = getattr(getattr(model, "config", None), "quantization_config", None) is not None
-    return f". {stored or 'The config has a quantization_config'}. {NOT_QUANTISED}" if stored or has_config else ""
+    if stored or has_config:
+        return f". {stored or 'The config has a quantization_config'}. {NOT_QUANTISED}"
+    return ". Layers that are not found by themselves can be given: couplet.attach(model, layers=[(router, gates), ...])"
 
 
 def _name_of(model: nn.Module) -> str:
@@ -72,13 +74,13 @@ def find(model: nn.Module) -> List[Layer]:
     try:
         found = moe_map(path, config_of(model), tensors)
     except ValueError as error:
-        raise ValueError(f"{error}{_of_quantised(model, named)}") from None
+        raise ValueError(f"{error}{_what_to_do(model, named)}") from None
     if found["guess"]:
         warnings.warn(f"couplet: {path}: {found['guess']}", stacklevel=_level_of_caller())
     layers = []
     for entry in found["layers"]:
         if entry["fault"]:
-            raise ValueError(entry["fault"] + _of_quantised(model, named))
+            raise ValueError(entry["fault"] + _what_to_do(model, named))
         reason = entry["skip"]
         if not entry["comparable"]:
             reason = "router and experts read differently normalised vectors: no M, no ERC"

@@ -200,6 +200,11 @@ def test_another_attribute(path):
         close(p.main_grad, q.grad, 1e-6)
 
 
+def test_an_attribute_that_is_not_there():
+    with pytest.raises(ValueError, match="couplet: routers.0 has no attribute main_gard, to which"):
+        attached(Model()).backward(attribute="main_gard")
+
+
 HAS_GRAD_DTYPE = hasattr(torch.Tensor, "grad_dtype")
 needs_grad_dtype = pytest.mark.skipif(not HAS_GRAD_DTYPE, reason="Tensor.grad_dtype came with PyTorch 2.10")
 

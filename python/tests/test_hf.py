@@ -407,7 +407,8 @@ def test_route_of_equal_rows_is_the_lower_expert():
 
 def test_no_experts():
     model = LlamaForCausalLM(LlamaConfig(**SHAPE))
-    with pytest.raises(ValueError, match="no MoE layers: no tensor is a router's or an expert's"):
+    with pytest.raises(ValueError, match="no MoE layers: no tensor is a router's or an expert's. Layers that "
+                       "are not found by themselves can be given: couplet.attach"):
         couplet.hf.attach(model)
 
 

@@ -161,7 +161,8 @@ def test_outputs_that_say_nothing(output, sentence):
 
 
 @pytest.mark.parametrize("settings, sentence", (
-    (dict(routers=[]), "routers must be a list of modules"), (dict(n=[1, 2]), "1 routers, but 2 n and 1 numbers"),
+    (dict(routers=[]), "routers must be a list of modules"), (dict(routers=Router()), "routers must be a list of modules"),
+    (dict(n="8"), "n is '8', must be a whole number"), (dict(top_k="2"), "top_k is '2', must be a whole number"), (dict(n=[1, 2]), "1 routers, but 2 n and 1 numbers"),
     (dict(scores="tanh"), "scores is 'tanh', must be softmax, sigmoid or None"),
     (dict(names=["maxvio"]), "names has 'maxvio', must be of router_maxvio")))
 def test_bad_settings(settings, sentence):
