@@ -267,6 +267,7 @@ def keep(ctx: Any, router: Tensor, gate: Sequence[Tensor], up: Sequence[Tensor],
 def _setup(ctx: Any, inputs: Any, output: Any) -> None:
     router, gate, up, down, delta, want, *options = inputs
     ctx.mark_non_differentiable(*output[1:])
+    ctx.rest = (None,) * (2 + len(options))  # delta, want and options have no gradient
     if not keep(ctx, router, gate, up, down, want, options[0], options[2], output):
         ctx.save_for_backward(router, *gate, *up, *down, *([] if delta is None else [delta]))
         ctx.has_delta, ctx.options = delta is not None, options
@@ -323,11 +324,9 @@ def gradients(ctx: Any, by: Tensor, again: Callable[[Any], List[Tensor]]) -> Tup
 
 
 def _backward(ctx: Any, d_loss: Optional[Tensor], *_: Any) -> Tuple[Any, ...]:
-    # delta, want and options have no gradient; nor have the others without one of the loss
-    rest = (None,) * 12
     if d_loss is None:
-        return (None, *([None] * length for length in ctx.lengths), *rest)
-    return (*gradients(ctx, d_loss, _again), *rest)
+        return (None, *([None] * length for length in ctx.lengths), *ctx.rest)
+    return (*gradients(ctx, d_loss, _again), *ctx.rest)
 
 
 def as_list(gradient: Tensor, length: int, whole: bool, wanted: bool) -> List[Any]:

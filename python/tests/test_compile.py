@@ -124,7 +124,7 @@ def test_erc_inside_a_compiled_step_breaks_the_graph_once(call):
     compiled = torch.compile(step, backend=counter)
     for number in range(3):
         erc.next_step(number)
-        close(compiled(torch.ones(2, d)), step(torch.ones(2, d)) + erc.value, 1e-6)
+        close(compiled(torch.ones(2, d)), step(torch.ones(2, d)) + (erc.value if call == "backward" else 0), 1e-6)
     assert counter.frame_count == 2 and sum(torch._dynamo.utils.counters["graph_break"].values()) == 1
     with pytest.raises(torch._dynamo.exc.Unsupported, match=f"Erc.{call}"):
         torch.compile(step, backend="aot_eager", fullgraph=True)(torch.ones(2, d))
