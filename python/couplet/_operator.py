@@ -210,7 +210,7 @@ def _wide(router: Tensor, matrices: Sequence[Tensor]) -> torch.dtype:
 def erc(router: Tensor, gate: List[Tensor], up: List[Tensor], down: List[Tensor],
         delta: Optional[Tensor], want: List[bool], half: str, alpha: float, weight: float,
         activation: str, noise: str, seed: int, step: int, layer: int, draw: int, compute: str,
-        alpha_tensor: Optional[Tensor] = None, step_tensor: Optional[Tensor] = None,
+        alpha_tensor: Optional[Tensor], step_tensor: Optional[Tensor],
         ) -> Tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
     """Loss, M and what the backward pass returns or multiplies, in one sweep; see `evaluate` and couplet.erc_loss.
     alpha_tensor, step_tensor: in place of the numbers, in a graph whose constants these would be."""
