@@ -17,7 +17,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[1]
 RECIPES = ROOT / "examples" / "recipes"
 SECONDS = 900  # of one installation, and of one command
 
-# trainer: file, the package whose version is shown, the installations, each the words of one `pip install`.
+# trainer: files, the package whose version is shown, the installations, each the words of one `pip install`.
 # --no-deps is for packages that demand another PyTorch than VENV's.
 TRAINERS = {
     "hf": ("hf_trainer.py", "transformers", []),
@@ -33,8 +33,8 @@ TRAINERS = {
         "datasets addict fire colorama art python-dotenv posthog huggingface_hub==1.17.0 kernels "
         "tokenizers==0.23.1 numba scipy evaluate==0.4.1 schedulefree einops pydantic==2.12.5 typer==0.25.1 "
         "mistral-common sentencepiece requests zstandard fastcore langdetect wandb setuptools"]),
-    "torchtitan": ("torchtitan_ep.py", "torchtitan", ["torchtitan"]),
-    "megatron": ("megatron_core.py", "megatron-core", ["megatron-core"]),
+    "torchtitan": ("torchtitan_ep.py torchtitan_vendored.py", "torchtitan", ["torchtitan"]),
+    "megatron": ("megatron_core.py megatron_vendored.py", "megatron-core", ["megatron-core"]),
     "olmo-core": ("olmo_core_callback.py", "ai2-olmo-core", [
         "--no-deps ai2-olmo-core",
         "cached_path dataclass-extensions bettermap importlib_resources requests pandas"]),
@@ -66,7 +66,7 @@ def commands_of(path, python):
     text = ast.get_docstring(ast.parse(path.read_text()), clean=False).replace("\\\n", " ")
     for line in re.findall(r"(?m)^    (\S.*)$", text):
         words = shlex.split(line)
-        if words[0] == "pip":
+        if words[0] in ("pip", "cp"):
             continue
         variables = {}
         while "=" in words[0]:
@@ -79,7 +79,7 @@ def run(path, python):
     """What Check printed, a line for each command. subprocess.SubprocessError where one fails."""
     said = []
     for words, variables in commands_of(path, python):
-        paths = [str(ROOT / "python"), str(RECIPES), os.environ.get("PYTHONPATH", "")]
+        paths = [str(ROOT / "python"), str(ROOT / "python/vendor"), str(RECIPES), os.environ.get("PYTHONPATH", "")]
         env = {**os.environ, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "CUDA_VISIBLE_DEVICES": "",
                "PYTHONPATH": os.pathsep.join(filter(None, paths)), **variables}
         done = subprocess.run(words, cwd=ROOT, env=env, capture_output=True, text=True, timeout=SECONDS)
@@ -98,7 +98,7 @@ def version_of(package, python):
 
 def tried(folder, name):
     """(version, result, lines) of one trainer."""
-    file, package, installations = TRAINERS[name]
+    files, package, installations = TRAINERS[name]
     try:
         python = prepare(folder, name, installations)
     except (subprocess.SubprocessError, OSError) as error:
@@ -106,7 +106,7 @@ def tried(folder, name):
         return "-", f"not installable: {reason[:90]}", []
     version = version_of(package, python)
     try:
-        lines = run(RECIPES / file, python)
+        lines = [line for file in files.split() for line in run(RECIPES / file, python)]
     except (subprocess.SubprocessError, OSError) as error:
         return version, f"failed: {error}; {folder / name / 'last.log'}", []
     stub = any("against a stub" in line for line in lines)

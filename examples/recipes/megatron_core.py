@@ -19,17 +19,7 @@ from megatron.core.distributed import finalize_model_grads
 
 import couplet
 import tiny
-
-
-def gates_of(experts):
-    if hasattr(experts, "local_experts"):  # SequentialMLP
-        return [expert.linear_fc1.weight for expert in experts.local_experts]
-    return [getattr(experts.linear_fc1, f"weight{i}") for i in range(experts.num_local_experts)]  # TEGroupedMLP
-
-
-def layers_of(model):
-    return [(layer.mlp.router.weight, gates_of(layer.mlp.experts)) for layer in model.decoder.layers
-            if hasattr(layer.mlp, "router")]
+from megatron_on_cpu import layers_of  # yours: [(router, gates)] of the model
 
 
 def finalize(*args, **kwargs):

@@ -111,3 +111,14 @@ def whole(gates):
     parts = [torch.empty_like(here) for _ in range(dist.get_world_size())]
     dist.all_gather(parts, here, group=parallel_state.get_expert_model_parallel_group())
     return torch.cat(parts)
+
+
+def gates_of(experts):
+    if hasattr(experts, "local_experts"):  # SequentialMLP
+        return [expert.linear_fc1.weight for expert in experts.local_experts]
+    return [getattr(experts.linear_fc1, f"weight{i}") for i in range(experts.num_local_experts)]  # TEGroupedMLP
+
+
+def layers_of(model):
+    return [(layer.mlp.router.weight, gates_of(layer.mlp.experts)) for layer in model.decoder.layers
+            if hasattr(layer.mlp, "router")]

@@ -97,3 +97,8 @@ def train(trainer):
     tiny.grown(trainer.model_parts[0])
     trainer.train()
     trainer.close()
+
+
+def layers_of(model):
+    return [(block.moe.router.gate.weight, block.moe.routed_experts.inner_experts.w1_EFD)
+            for block in model.layers.values() if block.moe_enabled]

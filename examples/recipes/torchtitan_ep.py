@@ -15,11 +15,7 @@ from torchtitan.trainer import Trainer
 
 import couplet
 import tiny
-
-
-def layers_of(model):
-    return [(block.moe.router.gate.weight, block.moe.routed_experts.inner_experts.w1_EFD)
-            for block in model.layers.values() if block.moe_enabled]
+from titan_on_cpu import layers_of  # yours: [(router, gates)] of the model
 
 
 class ErcTrainer(Trainer):
