@@ -53,7 +53,7 @@ python-matrix: ## runs the Python tests with PyTorch 2.4, 2.6 and the newest, Tr
 	@tools/deps.sh build python
 	@python3 tools/python_matrix.py build/matrix $(ROWS)
 
-wheels: ## makes the packages for pip, build/wheels: couplet, and couplet-native with every library in it
+wheels: ## makes the packages for pip, build/wheels: couplet, and couplet_native with every library in it
 	@tools/deps.sh build python
 	@python3 tools/make_wheels.py build/wheels
 

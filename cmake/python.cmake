@@ -1,4 +1,4 @@
-# The wheel couplet-native (python/native/pyproject.toml): the library behind the PyTorch operator, which has
+# The wheel couplet_native (python/native/pyproject.toml): the library behind the PyTorch operator, which has
 # couplet.h alone and no oneDNN, since the coupling loss multiplies with its own kernels; and the program.
 add_library(couplet_python SHARED python/native/no_product.c)
 foreach(isa IN LISTS COUPLET_ISAS)

@@ -164,11 +164,13 @@ def main():
     shutil.copytree(PROJECT / "data", root / "project" / "data")
 
     show(root, "a virtual environment", f"/opt/python/bin/{PYTHON}", "-m", "venv", "--without-pip", "/opt/env")
-    install(root, "pip install couplet-native", "couplet-native")
+    (native,) = wheels.glob("*_native-*.whl")
+    (package,) = wheels.glob("couplet*-none-any.whl")
+    install(root, "pip install of the library and the program", f"/wheels/{native.name}")
     check_program(root)
     add_libraries_of_torch(root)
     install(root, "pip install torch, fetched before", "torch")
-    install(root, "pip install couplet", "couplet")
+    install(root, "pip install of the package", f"/wheels/{package.name}")
     check_operator(root)
     shutil.rmtree(root)
 

@@ -6,12 +6,12 @@ import pathlib
 import subprocess
 import sys
 
-from run_python_tests import NEEDS, python_of, run
+from run_python_tests import NEEDS, distribution, python_of, run
 
 # mypy is left out: older torch lacks annotations.
 OTHERS = [need for need in NEEDS if not need.startswith(("torch", "transformers", "mypy"))]
 OLDEST = ["torch==2.4.*", "transformers==4.56.*"]  # that pyproject.toml allows
-# name: environment, what is in it, whether couplet-native is
+# name: environment, what is in it, whether couplet_native is
 ROWS = {"oldest-native": ("oldest", OLDEST, True),
         "oldest": ("oldest", OLDEST, False),
         "middle": ("middle", ["torch==2.6.*", "transformers<5"], False),
@@ -25,7 +25,8 @@ def prepare(venv, needs):
     if not pathlib.Path(python_of(venv)).exists():
         subprocess.run([sys.executable, "-m", "venv", venv], check=True)
     subprocess.run([python_of(venv), "-m", "pip", "install", "-q", *needs, *OTHERS], check=True)
-    subprocess.run([python_of(venv), "-m", "pip", "uninstall", "-q", "-y", "couplet-native"], check=True)
+    subprocess.run([python_of(venv), "-m", "pip", "uninstall", "-q", "-y", distribution("python/native")],
+                   check=True)
 
 
 def main():

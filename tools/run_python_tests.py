@@ -3,7 +3,7 @@
 
 prepare  makes VENV with PyTorch, Transformers and pytest from PyPI (minutes, some gigabytes); what is
          there already is used. Does not fail: `run` says so.
-run      installs couplet and couplet-native into VENV and runs the tests. Ends with what was skipped and why and
+run      installs couplet and couplet_native into VENV and runs the tests. Ends with what was skipped and why and
          `N passed, N failed, N skipped`; where VENV has no PyTorch, because it could not be installed, that is one
          skipped test. With COUPLET_TEST_ALL in the environment (.ci/run) what a missing package skips has failed."""
 import collections
@@ -14,20 +14,27 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import tomllib
 import xml.etree.ElementTree as xml
 
 NEEDS = ["torch>=2.4", "transformers>=5", "accelerate", "safetensors", "numpy", "peft", "matplotlib", "mypy",
-         "pytest", "setuptools>=77", "xxhash", "gguf", "tensorboard"]
+         "pytest", "hatchling>=1.27", "xxhash", "gguf", "tensorboard"]
 ALONE = ["lm-eval"]  # in a step of its own: it brings many packages, and without it one file of tests is skipped
+ROOT = pathlib.Path(__file__).resolve().parent.parent
 ALL = "COUPLET_TEST_ALL" in os.environ
 ABSENT = re.compile("could not import|not installed|not on PATH|no program|not built|no C compiler|native is not used", re.I)
 INSTALL_SECONDS, TEST_SECONDS = 900, 1500
 CHECK = "import torch, transformers, accelerate, safetensors, numpy, pytest"
-WISHED = CHECK + ", peft, matplotlib, mypy, xxhash, gguf, tensorboard, lm_eval"  # without them a few tests are skipped
+WISHED = CHECK + ", peft, matplotlib, mypy, xxhash, gguf, tensorboard, hatchling, lm_eval"  # without, a few are skipped
 
 
 def python_of(venv):
     return str(pathlib.Path(venv) / "bin" / "python")
+
+
+def distribution(folder):
+    """The name that pip knows the package in a folder of the project by."""
+    return tomllib.loads((ROOT / folder / "pyproject.toml").read_text())["project"]["name"]
 
 
 def is_ready(venv, check=CHECK):
@@ -67,15 +74,16 @@ def run(venv, native=True, seconds=TEST_SECONDS):
         return (0, 1, 0) if ALL else (0, 0, 1)
     install = [python_of(venv), "-m", "pip", "install", "-q", "--no-deps"]
     targets = "build.targets=couplet_python;couplet;couplet_families"  # the last for the tests alone
+    build = f"build-dir={ROOT / 'build' / 'python'}"  # kept for the next time
     bundle = f"cmake.define.COUPLET_BUNDLE={'ON' if shutil.which('dpkg-query') else 'OFF'}"  # as `make wheels`
-    for what in (["./python"], ["./python/native", "-C", targets, "-C", bundle])[:1 + native]:
+    for what in (["./python"], ["./python/native", "-C", targets, "-C", bundle, "-C", build])[:1 + native]:
         if subprocess.run(install + what, check=False).returncode:
             return 0, 1, 0
     with tempfile.TemporaryDirectory() as folder:
         report = f"{folder}/report.xml"
         try:
             subprocess.run([python_of(venv), "-m", "pytest", "--junitxml", report, "--tb=short",
-                            "-p", "no:cacheprovider", "python/tests"], check=False, timeout=seconds)
+                            "-p", "no:cacheprovider", "python/tests", "python/vendor"], check=False, timeout=seconds)
             return counts_of(report)
         except (subprocess.TimeoutExpired, OSError, StopIteration) as error:
             print(f"the Python tests did not end: {error}")

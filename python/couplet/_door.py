@@ -246,7 +246,7 @@ def erc_loss(router: Tensor, w_gate: Optional[Matrices], *, w_up: Optional[Matri
         weight * L [], f32 (f64 where router or experts are). On the CPU its backward pass returns gradients that
         were computed with the loss, on an accelerator it makes the last product; tensors that need none get none.
 
-    f32 and bf16 on the CPU are computed by the C library, where couplet-native is installed; other dtypes there in
+    f32 and bf16 on the CPU are computed by the C library, where couplet_native is installed; other dtypes there in
     plain torch, an expert at a time; on an accelerator in few large products without synchronisation.
 
     Raises:

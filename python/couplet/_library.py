@@ -1,4 +1,4 @@
-"""ctypes bindings of the C library in the package couplet-native: the structures of couplet.h, and its errors
+"""ctypes bindings of the C library in the package couplet_native: the structures of couplet.h, and its errors
 as exceptions. Without the library everything is computed in plain torch.
 
 ctypes releases the GIL while a function of the library runs."""
@@ -6,9 +6,10 @@ from __future__ import annotations
 
 import ctypes
 import functools
-import importlib.metadata
 import importlib.util
 import os
+import pathlib
+import sys
 import warnings
 from ctypes import (POINTER, Structure, c_char_p, c_double, c_int, c_int64, c_size_t, c_uint32,
                     c_uint64, c_void_p)
@@ -20,7 +21,7 @@ F32, BF16 = 0, 1                                          # cpl_erc_dtype
 DRAWN, GIVEN, NONE = 0, 1, 2                              # cpl_erc_noise_kind
 OK, ERR_MEMORY = 0, 3                                     # cpl_status
 
-WHEEL = "couplet-native"
+PACKAGE = "couplet_native"
 
 
 class Matrices(Structure):
@@ -62,35 +63,34 @@ def _declare(library: ctypes.CDLL) -> ctypes.CDLL:
 
 
 def _copies() -> list[str]:
-    """The folders of all installed copies of the wheel on sys.path, the first one first."""
-    found = importlib.metadata.distributions(name=WHEEL)
-    return list(dict.fromkeys(str(one.locate_file("")) for one in found))
+    """The folders of sys.path that have a copy of the package, the first one first."""
+    return [folder for folder in dict.fromkeys(sys.path) if (pathlib.Path(folder) / PACKAGE / "__init__.py").is_file()]
 
 
 def _load() -> Tuple[Optional[ctypes.CDLL], str]:
     """The library, or None, and which or why."""
     if os.environ.get("COUPLET_BACKEND") == "torch":
         return None, "COUPLET_BACKEND=torch"
-    if importlib.util.find_spec("couplet_native") is None:
-        return None, f"{WHEEL} is not installed"
+    if importlib.util.find_spec(PACKAGE) is None:
+        return None, f"{PACKAGE} is not installed (pip install ./python/native)"
     import couplet_native
 
     path = couplet_native.library()
     try:
         library = _declare(ctypes.CDLL(str(path)))
     except (OSError, AttributeError) as error:
-        warnings.warn(f"couplet: {WHEEL} cannot be loaded, plain torch is used: {error}", stacklevel=2)
-        return None, f"{WHEEL} cannot be loaded: {error}"
+        warnings.warn(f"couplet: {PACKAGE} cannot be loaded, plain torch is used: {error}", stacklevel=2)
+        return None, f"{PACKAGE} cannot be loaded: {error}"
     version = library.cpl_version().decode()
     if version != __version__:
-        sentence = f"{WHEEL} has version {version}, couplet {__version__}; install the same"
+        sentence = f"{PACKAGE} has version {version}, couplet {__version__}; install the same"
         warnings.warn(f"couplet: plain torch is used: {sentence}", stacklevel=2)
         return None, sentence
     copies = _copies()
     if len(copies) > 1:
-        warnings.warn(f"couplet: {WHEEL} is installed {len(copies)} times, in {', '.join(copies)}; used is "
+        warnings.warn(f"couplet: {PACKAGE} is installed {len(copies)} times, in {', '.join(copies)}; used is "
                       f"{path}", stacklevel=2)
-    return library, f"{WHEEL} {version}, {path}"
+    return library, f"{PACKAGE} {version}, {path}"
 
 
 @functools.lru_cache(maxsize=None)
@@ -112,7 +112,7 @@ def _library() -> ctypes.CDLL:
 def backend() -> str:
     """Which code computes the loss here, and why: "native: ..." or "torch: ...".
 
-    "native": the C library of the wheel couplet-native for f32 and bf16 on the CPU, plain torch operations for
+    "native": the C library of the wheel couplet_native for f32 and bf16 on the CPU, plain torch operations for
     everything else. "torch": plain torch operations for everything; COUPLET_BACKEND=torch in the environment,
     before the first use, selects this."""
     library, why = chosen()

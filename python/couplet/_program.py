@@ -7,7 +7,7 @@ from typing import Optional
 
 
 def find_program() -> Optional[str]:
-    """The program `couplet` of the wheel couplet-native, or on PATH."""
+    """The program `couplet` of the wheel couplet_native, or on PATH."""
     if importlib.util.find_spec("couplet_native"):
         import couplet_native
 

@@ -111,6 +111,16 @@ def test_the_first_step(capsys):
     assert float(made[0]) > 1 > float(made[1])  # what the page says
 
 
+def test_the_readme(capsys):
+    text = (ROOT / "python" / "README.md").read_text()
+    code, shown = block("../python/README.md", "import couplet"), block("../python/README.md", "0 6.4")
+    assert text[:text.index(shown.split("\n")[0])].count("\n") <= 32 and code.count("\n") <= 20
+    exec(code, {})
+    made = [line.split() for line in capsys.readouterr().out.splitlines()]
+    for (step, loss), (shown_step, shown_loss) in zip(made, map(str.split, shown.splitlines()), strict=True):
+        assert step == shown_step and float(loss) == pytest.approx(float(shown_loss), rel=0.02)
+
+
 class Layer(torch.nn.Module):
     def __init__(self, n=4, d=6, D=5):
         super().__init__()

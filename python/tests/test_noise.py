@@ -30,7 +30,7 @@ def of_the_library(router, **key):
     return delta
 
 
-@pytest.mark.skipif(_library.found() is None, reason="couplet-native is not used")
+@pytest.mark.skipif(_library.found() is None, reason="couplet_native is not used")
 @pytest.mark.parametrize("key", (dict(seed=0, step=0, layer=0, draw=0),
                                  dict(seed=2**64 - 1, step=2**40 - 1, layer=2**16 - 1, draw=2**16 - 1),
                                  dict(seed=77, step=12345, layer=3, draw=1)), ids=str)

@@ -42,7 +42,7 @@ print("equal")
 HAS_NATIVE = importlib.util.find_spec("couplet_native") is not None
 if HAS_NATIVE:
     import couplet_native
-needs_native = pytest.mark.skipif(not HAS_NATIVE, reason="couplet-native is not installed")
+needs_native = pytest.mark.skipif(not HAS_NATIVE, reason="couplet_native is not installed")
 
 
 def run(*command, path="", **environment):
@@ -63,12 +63,24 @@ def loss_of(python=sys.executable, path="", **environment):
 def source(tmp_path_factory):
     """A copy of python/ alone, without what a link would lead to, which a build may write into."""
     folder = tmp_path_factory.mktemp("source") / "python"
-    shutil.copytree(ROOT / "python", folder, symlinks=True, ignore=shutil.ignore_patterns("tests", "native", "build", "__pycache__"))
+    shutil.copytree(ROOT / "python", folder, symlinks=True, ignore=shutil.ignore_patterns("conformance", "build", "__pycache__"))
     return folder
 
 
+@pytest.fixture(scope="module")
+def name():
+    """Of the distribution: its only place is pyproject.toml."""
+    return re.search('(?m)^name = "(.*?)"', (ROOT / "python" / "pyproject.toml").read_text())[1]
+
+
+def times(folder):
+    """A file that was made in a folder, and taken away again, has changed the folder's time."""
+    return {path: path.stat().st_mtime_ns for path in (folder, *folder.rglob("*"))}
+
+
 def build(source, call, out):
-    run(sys.executable, "-c", f"import os; os.chdir({str(source)!r}); import setuptools.build_meta as b; "
+    pytest.importorskip("hatchling")
+    run(sys.executable, "-c", f"import os; os.chdir({str(source)!r}); import hatchling.build as b; "
         f"print(b.{call}({str(out)!r}))")
 
 
@@ -77,7 +89,7 @@ def build(source, call, out):
 def test_backends_agree(backend):
     version, name, loss, _ = loss_of(COUPLET_BACKEND=backend)
     assert version == (ROOT / "VERSION").read_text().strip() == couplet.__version__
-    assert name.startswith("torch: COUPLET_BACKEND=torch" if backend else f"native: couplet-native {version}, /")
+    assert name.startswith("torch: COUPLET_BACKEND=torch" if backend else f"native: couplet_native {version}, /")
     torch.manual_seed(1)
     r, g = torch.randn(6, 8), torch.randn(6, 5, 8)
     assert loss == pytest.approx(float(couplet.erc_loss(r, g, alpha=0.5)), rel=1e-6)
@@ -96,20 +108,25 @@ def test_children_of_fork_compute():
     assert run(sys.executable, "-c", FORKS, COUPLET_BACKEND="").stdout == "equal\n"
 
 
-def test_the_source_distribution_is_whole(source, tmp_path):
+def test_the_source_distribution_is_whole(source, name, tmp_path):
+    before = times(source)
     build(source, "build_sdist", tmp_path)
     (archive,) = tmp_path.glob("*.tar.gz")
     with tarfile.open(archive) as tar:
         assert not [member.name for member in tar if member.issym() or member.islnk()]
         tar.extractall(tmp_path, filter="data") if sys.version_info >= (3, 12) else tar.extractall(tmp_path)
     (unpacked,) = (path for path in tmp_path.iterdir() if path.is_dir())
+    assert {path.name for path in unpacked.iterdir()} <= {
+        "couplet", "LICENSE", "README.md", "pyproject.toml", "PKG-INFO"}
     build(unpacked, "build_wheel", tmp_path)
+    build(source, "build_wheel", tmp_path)  # the same file
+    assert times(source) == before  # which may be read alone
     (wheel,) = tmp_path.glob("*.whl")
     assert wheel.name.endswith("-py3-none-any.whl") and wheel.stat().st_size < 250_000
     shutil.unpack_archive(wheel, tmp_path / "site", "zip")
     names = {path.name for path in (tmp_path / "site").rglob("*")}
     assert {"VERSION", "py.typed", "families.json", "LICENSE"} <= names
-    assert wheel.name.startswith(f"couplet-{couplet.__version__}-")
+    assert wheel.name.startswith(f"{name.replace('-', '_')}-{couplet.__version__}-")
     installed = run(sys.executable, "-c", "import couplet; print(couplet.__file__)", path=tmp_path / "site").stdout
     assert str(tmp_path) in installed and loss_of(path=tmp_path / "site")[2] == loss_of()[2]
 
@@ -131,7 +148,7 @@ def fake_native(folder, library):
 def test_a_library_that_cannot_be_loaded(tmp_path):
     (tmp_path / "no.so").write_text("no library")
     _, backend, loss, said = loss_of(path=fake_native(tmp_path, tmp_path / "no.so"))
-    assert backend.startswith("torch: couplet-native cannot be loaded: ") and "plain torch is used" in said
+    assert backend.startswith("torch: couplet_native cannot be loaded: ") and "plain torch is used" in said
     assert loss == pytest.approx(loss_of()[2], rel=1e-6)
 
 
@@ -140,17 +157,14 @@ def test_a_library_of_another_version(source, tmp_path):
     shutil.copytree(source / "couplet", tmp_path / "couplet")
     (tmp_path / "couplet" / "VERSION").write_text("99.1")
     version, backend, loss, said = loss_of(path=tmp_path)
-    sentence = f"couplet-native has version {couplet.__version__}, couplet 99.1; install the same"
+    sentence = f"couplet_native has version {couplet.__version__}, couplet 99.1; install the same"
     assert version == "99.1" and backend == f"torch: {sentence}" and f"plain torch is used: {sentence}" in said
     assert loss == pytest.approx(loss_of()[2], rel=1e-6)
 
 
 @needs_native
 def test_two_copies_of_the_library(tmp_path):
-    information = tmp_path / "couplet_native-0.0.9.dist-info"
-    information.mkdir()
-    (information / "METADATA").write_text("Metadata-Version: 2.1\nName: couplet-native\nVersion: 0.0.9\n")
-    _, backend, _, said = loss_of(path=tmp_path)
+    _, backend, _, said = loss_of(path=fake_native(tmp_path, couplet_native.library()))
     assert backend.startswith("native: ") and "is installed 2 times, in " in said and str(tmp_path) in said
 
 
@@ -164,7 +178,7 @@ def test_one_copy_is_no_warning():
 
 def test_without_native(monkeypatch):
     monkeypatch.setattr(_library.importlib.util, "find_spec", lambda name: None)
-    assert _library._load() == (None, "couplet-native is not installed")
+    assert _library._load() == (None, "couplet_native is not installed (pip install ./python/native)")
     monkeypatch.setattr(_program.shutil, "which", lambda name: None)
     assert couplet.find_program() is None
 
@@ -186,9 +200,34 @@ def test_transformers_that_is_too_old(monkeypatch):
         erc.callback()
 
 
-def test_versions_are_declared():
-    declared = importlib.metadata.requires("couplet")
-    assert "torch>=2.4" in declared and 'transformers>=4.56; extra == "hf"' in declared
+def other_distribution(folder):
+    """What pip leaves of PyPI's couplet 0.1.0: an empty module and its metadata."""
+    (folder / "couplet").mkdir(exist_ok=True)
+    (folder / "couplet" / "__init__.py").write_text("__version__ = '0.1.0'\n")
+    (folder / "couplet-0.1.0.dist-info").mkdir()
+    (folder / "couplet-0.1.0.dist-info" / "METADATA").write_text("Metadata-Version: 2.0\nName: couplet\nVersion: 0.1.0\n")
+
+
+@pytest.mark.parametrize("overwritten", (False, True))
+def test_another_distribution_has_the_name(overwritten, source, tmp_path):
+    shutil.copytree(source / "couplet", tmp_path / "here" / "couplet")
+    where = tmp_path / "here" if overwritten else tmp_path
+    other_distribution(where)
+    said = run(sys.executable, "-S", "-c", "import couplet._library", path=f"{tmp_path / 'here'}:{tmp_path}").stderr
+    assert said.count("UserWarning") == 1 and f"couplet: the distribution couplet 0.1.0 in {where} is not this package" in said
+    assert "pip uninstall couplet, then pip install --force-reinstall --no-deps ./python" in said
+
+
+def test_this_distribution_is_no_other(source, tmp_path, name):
+    build(source, "build_wheel", tmp_path)
+    shutil.unpack_archive(next(tmp_path.glob("*.whl")), tmp_path, "zip")
+    assert run(sys.executable, "-S", "-W", "error", "-c", "import couplet._version", path=tmp_path).stderr == ""
+    assert name != "couplet" and list(importlib.metadata.distributions(name=name, path=[str(tmp_path)]))
+
+
+def test_versions_are_declared(name):
+    declared = importlib.metadata.requires(name)
+    assert "torch>=2.4" in declared and any(one.replace("'", '"') == 'transformers>=4.56; extra == "hf"' for one in declared)
 
 
 @needs_native
@@ -197,16 +236,16 @@ def test_the_program_is_on_the_path():
     assert program and run(program, "--version").stdout.strip() == f"couplet {couplet.__version__}"
 
 
-# ---- what couplet-native brings ----
+# ---- what couplet_native brings ----
 
 @pytest.fixture
 def bundled():
     """The folder of libraries of a wheel as `make wheels` makes it."""
     if not HAS_NATIVE:
-        pytest.skip("couplet-native is not installed")
+        pytest.skip("couplet_native is not installed")
     folder = couplet_native.library().parent / "lib"
     if not folder.exists():
-        pytest.skip("this couplet-native links to the system's libraries")
+        pytest.skip("this couplet_native links to the system's libraries")
     return folder
 
 

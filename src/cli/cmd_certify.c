@@ -6,7 +6,7 @@
 static cpl_status run(const cpl_arguments *args)
 {
     return CPL_FAIL(CPL_ERR_USAGE,
-                    "couplet certify is a command of the Python package now: pip install couplet, "
+                    "couplet certify is a command of the Python package now: pip install ./python, "
                     "then python -m couplet.certify %.200s",
                     args->n_words ? args->words[0] : "DUMP.safetensors or my_module:my_loss");
 }
