@@ -225,6 +225,15 @@ def test_this_distribution_is_no_other(source, tmp_path, name):
     assert name != "couplet" and list(importlib.metadata.distributions(name=name, path=[str(tmp_path)]))
 
 
+def test_pages_name_the_source_and_no_distribution(name):
+    """Until it is published: whoever holds a name on PyPI gets into the machines of those who type it."""
+    for page in {ROOT / "README.md", *ROOT.glob("docs/*.md"), *ROOT.glob("python/**/*.md")} - {ROOT / "docs" / "releasing.md"}:
+        assert name not in page.read_text(), page
+    for folder in ("python", "python/native"):
+        text = (ROOT / folder / "pyproject.toml").read_text()
+        assert f'name = "{name}' in text and '"Private :: Do Not Upload"' in text
+
+
 def test_versions_are_declared(name):
     declared = importlib.metadata.requires(name)
     assert "torch>=2.4" in declared and any(one.replace("'", '"') == 'transformers>=4.56; extra == "hf"' for one in declared)
