@@ -1,6 +1,7 @@
 /* run_dir.c - see run_dir.h */
 #include "store/run_dir.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -212,12 +213,18 @@ static bool is_whole(const char *run, const char *name)
     return whole;
 }
 
-/* `what`: what is wrong with the place that `last` leads to. */
-static cpl_status leads_nowhere(const char *run, const char *name, const char *what)
+/* What a shell needs around the path. */
+static const char *quote_of(const char *run)
 {
     static const char plain[] =
         "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-./+";
-    const char *quote = !run[strspn(run, plain)] ? "" : strchr(run, '\'') ? "\"" : "'";
+    return !run[strspn(run, plain)] ? "" : strchr(run, '\'') ? "\"" : "'";
+}
+
+/* `what`: what is wrong with the place that `last` leads to. */
+static cpl_status leads_nowhere(const char *run, const char *name, const char *what)
+{
+    const char *quote = quote_of(run);
     cpl_strings names = {0};
     CPL_TRY(cpl_folder_list(&names, run));
     int64_t at = names.count - 1;
@@ -237,13 +244,47 @@ static cpl_status leads_nowhere(const char *run, const char *name, const char *w
     return status;
 }
 
+/* As a copy that follows links leaves it: the checkpoint itself. `last`: the path. */
+static cpl_status last_is_no_link(const char *run, const char *last)
+{
+    char name[NAME_BYTES];
+    int64_t step  = -1;
+    json_t *state = NULL;
+    char *path = cpl_path_join(last, "state.json"), *own = NULL;
+    if (path && cpl_path_exists(path) && cpl_json_load(&state, path) == CPL_OK)
+        step = json_integer_value(json_object_get(state, "step"));
+    json_decref(state);
+    cpl_free(path);
+    if (step < 0)
+        return CPL_FAIL(CPL_ERR_INPUT,
+                        "%s: `last` is neither a link nor a checkpoint of a run: move it away, and "
+                        "the newest checkpoint counts",
+                        run);
+    snprintf(name, sizeof name, "step-%06lld", (long long)step);
+    own = cpl_path_join(run, name);
+    if (!own) return CPL_ERR_MEMORY;
+    const bool twice = cpl_path_exists(own);
+    const char *q    = quote_of(run);
+    cpl_free(own);
+    return CPL_FAIL(CPL_ERR_INPUT,
+                    "%s: `last` is a folder, not a link: `mv %s%s/last%s %s%s/%s%s && ln -s %s "
+                    "%s%s/last%s` makes it one",
+                    run, q, run, q, q, run, twice ? "copy-of-last" : name, q, name, q, run, q);
+}
+
 cpl_status cpl_run_dir_last(char **folder, const char *run)
 {
     contents c;
     char name[4096] = "", *link = cpl_path_join(run, "last");
     if (!link) return CPL_ERR_MEMORY;
-    ssize_t length = readlink(link, name, sizeof name - 1);
+    const ssize_t length = readlink(link, name, sizeof name - 1);
+    cpl_status status    = CPL_OK;
+    if (length < 0 && errno == EINVAL)
+        status = last_is_no_link(run, link);
+    else if (length < 0 && errno != ENOENT)
+        status = CPL_FAIL(CPL_ERR_IO, "%s: cannot be read: %s", link, strerror(errno));
     cpl_free(link);
+    CPL_TRY(status);
     if (length < 0) { /* killed before the first link, or copied without links */
         CPL_TRY(look(&c, run));
         memcpy(name, c.newest, NAME_BYTES);

@@ -4,7 +4,6 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/arena.h"
@@ -68,16 +67,6 @@ static cpl_status check_place(cpl_run *run)
                     run->folder);
 }
 
-/* As a copy that follows links leaves it. */
-static bool last_is_folder(const cpl_run *run)
-{
-    struct stat there;
-    char *path    = cpl_run_path(run, "last");
-    const bool is = path && lstat(path, &there) == 0 && S_ISDIR(there.st_mode);
-    cpl_free(path);
-    return is;
-}
-
 cpl_status cpl_run_check_place(const char *folder)
 {
     cpl_run run = {.folder = (char *)(uintptr_t)folder};
@@ -92,12 +81,7 @@ static cpl_status try_link(const cpl_run *run)
     if (!path) return CPL_ERR_MEMORY;
     cpl_status status = CPL_OK;
     unlink(path);
-    if (last_is_folder(run))
-        status = CPL_FAIL(CPL_ERR_INPUT,
-                          "%s: `last` is a folder, not a link: remove it, and the newest "
-                          "checkpoint counts",
-                          run->folder);
-    else if (symlink("last", path) != 0)
+    if (symlink("last", path) != 0)
         status = CPL_FAIL(CPL_ERR_IO,
                           "%s: no symbolic link can be made here, as `last` of a run is (%s): name "
                           "a folder on another file system",

@@ -5,7 +5,9 @@ nothing is written through a link, and no checkpoint is left over."""
 import gzip
 import json
 import os
+import re
 import shutil
+import subprocess
 import sys
 
 from inputs import different, files_of, metrics, read_json
@@ -229,6 +231,35 @@ def check_kinds(base):
     bad(1, ["is a folder", "config.yaml"], "train", base)
 
 
+def check_last_as_folder(base):
+    """As a copy that follows links leaves it: no verb reads another checkpoint, or removes it; the command that is
+    named mends it."""
+    text = base.parent / "text.txt"
+    verbs = (["inspect"], ["generate", "--prompt", "a", "--tokens", 1], ["eval", "--text", text],
+             ["train", base.parent / "c.yaml", "--out", base.parent / "never", "--dry-run", "--from"], ["train", "--resume"])
+    for name, left in (("older copy", ["step-000005", "step-000006"]), ("newest-moved", ["step-000005"]), ("only", [])):
+        one = copy(base, name)
+        step = "step-000005" if len(left) == 2 else "step-000006"
+        (one / "last").unlink()
+        shutil.copytree(one / step, one / "last")
+        for gone in set(checkpoints(one)) - set(left):
+            shutil.rmtree(one / gone)
+        weights = (one / "last" / "model.safetensors").read_bytes()
+        for verb in verbs:
+            wrong = bad(1, ["`last` is a folder, not a link: `mv ", f"ln -s {step}"], *verb, one)
+        subprocess.run(["sh", "-ec", re.search("`(mv .*)` makes", wrong)[1]], check=True)
+        check(os.readlink(one / "last") == step, f"{name}: last leads to {os.readlink(one / 'last')}")
+        check((one / "last" / "model.safetensors").read_bytes() == weights, f"{name}: another checkpoint")
+        for verb in verbs:
+            good(*verb, one)
+    for name, make in (("text", lambda last: last.write_text("step-000005")), ("empty", lambda last: last.mkdir())):
+        one = copy(base, f"last-{name}")
+        (one / "last").unlink()
+        make(one / "last")
+        for verb in verbs:
+            bad(1, "`last` is neither a link nor a checkpoint of a run: move it away", *verb, one)
+
+
 def main():
     with scratch_folder() as folder:
         write_corpus(folder)
@@ -246,6 +277,7 @@ def main():
         check_left_over(base)
         check_gone(base)
         check_kinds(base)
+        check_last_as_folder(base)
     return finish()
 
 

@@ -133,21 +133,6 @@ static void links_are_tried(void **state)
     assert_fails(CPL_ERR_IO, "no symbolic link", cpl_run_open(&run, run_path("linked"), 0));
 }
 
-/* As `cp -rL` leaves it. */
-static void last_is_no_folder(void **state)
-{
-    cpl_run run;
-    (void)state;
-    assert_int_equal(mkdir(run_path("copied"), 0700), 0);
-    assert_int_equal(mkdir(run_path("copied/step-000002"), 0700), 0);
-    assert_int_equal(mkdir(run_path("copied/last"), 0700), 0);
-    assert_fails(CPL_ERR_INPUT, "`last` is a folder, not a link",
-                 cpl_run_open(&run, run_path("copied"), 0));
-    assert_int_equal(rmdir(run_path("copied/last")), 0);
-    assert_ok(cpl_run_open(&run, run_path("copied"), 0));
-    cpl_run_close(&run);
-}
-
 static void lines_are_appended_and_counted(void **state)
 {
     cpl_run run;
@@ -183,7 +168,6 @@ int main(void)
         cmocka_unit_test(other_folders_are_refused),
         cmocka_unit_test(a_run_without_checkpoint),
         cmocka_unit_test(links_are_tried),
-        cmocka_unit_test(last_is_no_folder),
         cmocka_unit_test(lines_are_appended_and_counted),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
