@@ -2,12 +2,13 @@
 #include "cli/flags.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/arena.h"
+#include "cli/configure.h"
 #include "io/file.h"
-#include "train/config/settings.h"
 
 cpl_setting cpl_flag_as_setting(const cpl_flag *flag)
 {
@@ -53,25 +54,47 @@ static cpl_status no_such_flag(const cpl_verb *verb, const char *word)
                     name, verb->name);
 }
 
-/* Refuses a setting without --set, or in several words: `word` begins with its name. */
-static cpl_status check_no_setting(const cpl_verb *verb, const char *word, int n_more,
-                                   char *const *more)
+/* Fills `own` with those that the verb takes, a section each; returns how many. */
+static size_t settings_of(cpl_section own[CPL_N_SETTINGS], const cpl_verb *verb)
 {
-    char name[CPL_SETTING_NAME_BYTES];
-    cpl_section sections[CPL_N_SECTIONS];
+    cpl_section all[CPL_N_SECTIONS];
+    size_t n = 0;
+    cpl_settings_sections(all);
+    for (size_t s = 0; s < CPL_N_SECTIONS; s++)
+        for (size_t i = 0; i < all[s].count; i++)
+            if (cpl_verb_takes(verb, &all[s].list[i]))
+                own[n++] = (cpl_section){.list = &all[s].list[i], .count = 1};
+    return n;
+}
+
+/* Refuses a flag without its dashes, and a setting without --set or in several words: `word` begins
+ * with its name. */
+static cpl_status check_no_name(const cpl_verb *verb, const char *word, int n_more,
+                                char *const *more)
+{
+    char dashed[2 + CPL_SETTING_NAME_BYTES], *name = dashed + 2;
+    cpl_section own[CPL_N_SETTINGS];
     const size_t length = strcspn(word, "=");
     const char *value   = word + length + (word[length] == '=');
-    if (find_flag(verb, "--set", strlen("--set")) < 0 || length >= sizeof name) return CPL_OK;
-    memcpy(name, word, length);
-    name[length] = '\0';
-    cpl_settings_sections(sections);
-    if (length > 0 && name[length - 1] == ':') name[length - 1] = '\0'; /* as in YAML */
-    const cpl_setting *s = cpl_settings_find(NULL, sections, CPL_N_SECTIONS, name, NULL);
-    if (!s && word[length] == '=' && !cpl_path_exists(word))
-        s = cpl_settings_nearest(sections, CPL_N_SECTIONS, name);
-    if (!s || (!strchr(name, '.') && strcmp(s->name, name) != 0)) return CPL_OK;
+    if (length == 0 || length >= CPL_SETTING_NAME_BYTES) return CPL_OK;
+    snprintf(dashed, sizeof dashed, "--%.*s", (int)length, word);
+    const bool yaml = name[length - 1] == ':';
+    if (yaml) name[length - 1] = '\0';
     for (int i = 0; i < n_more && !*value && more[i][0] != '-'; i++)
         value = more[i] + (more[i][0] == '=');
+    const int f = word[length] == '=' || yaml ? find_flag(verb, dashed, strlen(dashed)) : -1;
+    if (f >= 0) {
+        const cpl_flag *flag = &verb->flags[f];
+        const char *shown    = *value ? value : flag->value_name;
+        if (flag->kind == CPL_FLAG_SWITCH) shown = "";
+        return CPL_FAIL(CPL_ERR_USAGE, "%s is a flag of %s: did you mean %s%s%.100s?", dashed,
+                        verb->name, dashed, *shown ? " " : "", shown);
+    }
+    if (find_flag(verb, "--set", strlen("--set")) < 0) return CPL_OK;
+    const size_t n       = settings_of(own, verb);
+    const cpl_setting *s = cpl_settings_find(NULL, own, n, name, NULL);
+    if (!s && word[length] == '=') s = cpl_settings_nearest(own, n, name);
+    if (!s || (!strchr(name, '.') && strcmp(s->name, name) != 0)) return CPL_OK;
     return CPL_FAIL(CPL_ERR_USAGE,
                     "a setting is given in one word after --set: did you mean --set %s=%.100s?",
                     cpl_setting_dotted(name, s), *value ? value : "VALUE");
@@ -102,8 +125,8 @@ static cpl_status take_flag(cpl_arguments *args, int *at, int count, char *const
     const char *word = words[*at], *equals = strchr(word, '=');
     int f = find_flag(args->verb, word, equals ? (size_t)(equals - word) : strlen(word));
     if (f < 0) {
-        CPL_TRY(check_no_setting(args->verb, word + strspn(word, "-"), count - *at - 1,
-                                 words + *at + 1));
+        CPL_TRY(
+            check_no_name(args->verb, word + strspn(word, "-"), count - *at - 1, words + *at + 1));
         return no_such_flag(args->verb, word);
     }
     const cpl_flag *flag = &args->verb->flags[f];
@@ -119,7 +142,7 @@ static cpl_status take_flag(cpl_arguments *args, int *at, int count, char *const
                         flag->value_name);
     if (flag->kind == CPL_FLAG_SET) {
         if (!strchr(value, '='))
-            CPL_TRY(check_no_setting(args->verb, value, count - *at - 1, words + *at + 1));
+            CPL_TRY(check_no_name(args->verb, value, count - *at - 1, words + *at + 1));
         args->sets[args->n_sets++] = value;
         return CPL_OK;
     }
@@ -146,7 +169,8 @@ static cpl_status take_all(cpl_arguments *args, int count, char *const *words)
         else if (flags && word[0] == '-' && word[1] != '\0')
             CPL_TRY(take_flag(args, &at, count, words));
         else {
-            if (flags) CPL_TRY(check_no_setting(args->verb, word, count - at - 1, words + at + 1));
+            if (flags && !cpl_path_exists(word))
+                CPL_TRY(check_no_name(args->verb, word, count - at - 1, words + at + 1));
             args->words[args->n_words++] = word;
         }
     }

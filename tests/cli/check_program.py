@@ -178,7 +178,7 @@ def check_settings():
                err=f"grad does not use --set {name}")
     for words in (["train.steps=3"], ["--train.steps=3"], ["--train.steps", "3"], ["--set", "train.steps", "=", "3"],
                   ["--set", "train.steps", "3"], ["--set", "train.steps", "=3"]):
-        for verb in ("train", "plan", "eval"):
+        for verb in ("train", "plan"):
             expect([verb, "c.yaml", *words], 2, err="did you mean --set train.steps=3?")
     expect(["compare", "train.steps=3"], 1, err="train.steps=3: ")  # has no settings: the name of a run
     expect(["train"], 2, err="couplet train --print-config > my.yaml")

@@ -205,6 +205,7 @@ def check_kinds(base):
         (stray / name).write_bytes(b"")
     (folder / "rows.json").write_text('{"input_ids": [[1, 2, 3]]}')
     bad(1, "where nothing is written", "grad", base, "--tokens", folder / "rows.json", "--out", base / "g.safetensors")
+    good("inspect", copy(base, "erc.alpha=1").relative_to(folder), cwd=folder)  # a folder named like a setting
     bare = copy(base, "bare")
     (bare / "config.yaml").unlink()
     shards = next((base / "tokens").glob("train-*"))

@@ -208,6 +208,13 @@ static void configuring(void **state)
         assert_fails(CPL_ERR_USAGE, "did you mean --set erc.alpha=3?",
                      read_words("x", without[i][0], without[i][1], NULL));
     assert_fails(CPL_ERR_USAGE, "did you mean --out?", read_words("x", "--otu=3", NULL));
+    assert_fails(CPL_ERR_USAGE, "did you mean --tokens 3?", read_words("x", "tokens=3", NULL));
+    assert_fails(CPL_ERR_USAGE, "did you mean --threads 3?",
+                 read_words("x", "threads:", "3", NULL));
+    assert_fails(CPL_ERR_USAGE, "did you mean --dry-run?", read_words("x", "dry-run=1", NULL));
+    assert_ok(read_words("x", "weight_decay=3", NULL)); /* a setting of other verbs */
+    assert_ok(read_words("x", "train.lr=3", NULL));
+    assert_fails(CPL_ERR_USAGE, "did you mean --set train.seed=3?", read_words("seed=3", NULL));
     assert_ok(read_words("x", "--set", "erc.alhpa=1", NULL));
     assert_fails(CPL_ERR_USAGE, "did you mean erc.alpha?", cpl_configure(&c, NULL, &args));
     assert_ok(read_words("x", NULL));
