@@ -306,11 +306,11 @@ static cpl_status evaluate_or_read(work *w, cpl_eval_mode form)
 {
     cpl_settings *s = &w->configuration.settings;
     if (s->compute.threads == 0) s->compute.threads = cpl_ranks_threads();
-    CPL_TRY(cpl_ranks_begin(&w->world));
-    CPL_TRY(cpl_ranks_watch(s->dist.timeout));
     cpl_signals_farewell(form == CPL_EVAL_MODE_TEXT ? "stopped; no figures are kept"
                                                     : "stopped before the first question");
-    if (cpl_gather_is_first(w->world)) CPL_TRY(cpl_signals_listen());
+    if (!cpl_ranks_is_silent()) CPL_TRY(cpl_signals_listen());
+    CPL_TRY(cpl_ranks_begin(&w->world));
+    CPL_TRY(cpl_ranks_watch(s->dist.timeout));
     return form == CPL_EVAL_MODE_TEXT ? cpl_eval_text(w->args, &w->configuration, w->world, &w->log)
                                       : evaluate(w);
 }

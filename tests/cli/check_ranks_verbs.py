@@ -118,6 +118,17 @@ def check_stopped(folder, library):
     check(not out.exists() or not list(out.rglob("*.*")), f"{job.name}: left behind: {said}")
 
 
+def check_farewell(folder, library):
+    """Ctrl-C: what is kept is said once."""
+    partial = folder / f"farewell-{library}.partial"
+    job = Ranks(library, 2, *words_of(folder, "long", folder / f"farewell-{library}"))
+    job.wait_for(lambda: partial.exists() and partial.read_bytes().count(b"\n") > BLOCK)
+    job.send(signal.SIGINT)
+    code, said = job.end()
+    told = f"couplet: stopped; the answers so far are kept in {partial}, and the same command goes on from there"
+    check(sentences(said) == [told], f"{job.name}: exit {code}: {said}")
+
+
 # ---- refused ----
 
 def differing(library, words, *others):
@@ -165,6 +176,7 @@ def check_library(folder, library, alone):
         check_same(folder, library, ranks, names, alone)
     check_goes_on(folder, library)
     check_stopped(folder, library)
+    check_farewell(folder, library)
     check_ranks_differ(folder, library)
     if library == LIBRARIES[0]:
         check_refused(folder, library)
