@@ -281,6 +281,16 @@ static cpl_status find_made_with(char **path, const cpl_run *run)
     return *path ? CPL_OK : CPL_ERR_MEMORY;
 }
 
+static cpl_status check_steps(const cpl_trainer *t, int64_t done, const char *path)
+{
+    const int64_t steps = t->settings->train.steps;
+    if (done <= steps) return CPL_OK;
+    return CPL_FAIL(CPL_ERR_INPUT,
+                    "%s: %lld steps are done, more than train.steps, which is %lld: set it to %lld "
+                    "or more",
+                    path, (long long)done, (long long)steps, (long long)done);
+}
+
 static cpl_status check_config(const cpl_trainer *t, const cpl_settings *written)
 {
     char *path         = NULL;
@@ -289,6 +299,7 @@ static cpl_status check_config(const cpl_trainer *t, const cpl_settings *written
     cpl_status status  = find_made_with(&path, &t->run);
     if (status != CPL_OK || !cpl_path_exists(path)) goto done;
     CPL_TRY_DONE(cpl_json_load(&object, path));
+    CPL_TRY_DONE(check_steps(t, json_integer_value(json_object_get(object, "step")), path));
     settings = json_object_get(object, "settings");
     if (settings)
         CPL_TRY_DONE(cpl_resume_check(settings, path, written, t->world->size, log));

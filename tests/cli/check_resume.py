@@ -148,6 +148,9 @@ def check_what_may_change(folder):
     out = good("train", "--resume", free, *sets("train.steps=34"))
     check("train.steps was 30 and is now 34" in out, f"no warning of train.steps: {out}")
     check(metrics(free)[-1]["step"] == 34, "train.steps=34 did not go on")
+    before = files_of(free)
+    bad(1, ["34 steps are done", "train.steps, which is 33"], "train", "--resume", free, *sets("train.steps=33"))
+    check(files_of(free) == before, "fewer steps than are done: the run was changed")
     steps = [line["step"] for line in metrics(free)]
     check(steps == [*range(1, 31), 32, 33, 34], f"log.every=2, eval.every=3: {steps}")
     text = (free / "config.yaml").read_text()
