@@ -52,14 +52,6 @@ done:
 
 /* ---- shards ---- */
 
-static void show_progress(void *ctx, int64_t files_done, int64_t n_files, int64_t tokens)
-{
-    char done[32];
-    (void)ctx;
-    snprintf(done, sizeof done, "%lld tokens", (long long)tokens);
-    cpl_bar_files(done, files_done, n_files);
-}
-
 static void print_summary(const cpl_tokens_made *made, double seconds, const char *folder)
 {
     const cpl_document_counts *c = &made->counts;
@@ -91,7 +83,7 @@ static cpl_status encode_files(const cpl_arguments *args, const cpl_configuratio
         .by_source                = cpl_flag_on(args, "--by-source"),
         .lone_surrogates_replaced = cpl_flag_on(args, "--replace-surrogates"),
         .n_threads                = (int)c->settings.compute.threads,
-        .progress                 = show_progress,
+        .progress                 = cpl_bar_files,
         .log                      = &log,
         .group                    = world,
     };

@@ -41,7 +41,7 @@ static cpl_status add_files(cpl_bpe_trainer *trainer, cpl_document_counts *count
     CPL_TRY_DONE(cpl_documents_expand(&paths, args->words, args->n_words));
     for (int64_t i = 0; i < paths.count; i++) {
         CPL_TRY_DONE(add_file(trainer, counts, paths.at[i], &settings, log));
-        cpl_bar_files("words counted", i + 1, paths.count);
+        cpl_bar_files(NULL, i + 1, paths.count);
     }
 done:
     cpl_terminal_clear_line();

@@ -339,8 +339,7 @@ static cpl_status add_files(maker *m, const cpl_strings *files)
 {
     for (int64_t i = 0; i < files->count; i++) {
         CPL_TRY(add_file(m, files->at[i]));
-        if (m->job->progress && m->rank == 0)
-            m->job->progress(m->job->ctx, i + 1, files->count, cpl_shard_writer_tokens(m->writer));
+        if (m->job->progress && m->rank == 0) m->job->progress(m->job->ctx, i + 1, files->count);
     }
     CPL_TRY(flush(m));
     return m->rank == 0 ? finish(m, files) : CPL_OK;

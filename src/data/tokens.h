@@ -26,7 +26,7 @@ typedef struct cpl_tokens_job {
     int64_t max_tokens; /* of a file; 0: 2^30 */
     int n_threads;      /* that encode; 0: one per processor. The shards do not depend on it */
     /* Called after each input file with the number done; NULL: not called. */
-    void (*progress)(void *ctx, int64_t files_done, int64_t n_files, int64_t tokens);
+    void (*progress)(void *ctx, int64_t files_done, int64_t n_files);
     void *ctx;
     const cpl_log *log;
     cpl_group *group; /* of ranks that share the work; NULL: one process */

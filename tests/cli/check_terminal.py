@@ -236,6 +236,7 @@ def check_progress(work, run):
             sent, code = on_terminal(*words, cwd=work, columns=columns)
             check(code == 0, f"{words}: {code} {sent[-300:]!r}")
             has_bars(sent, columns, parts, words)
+            check(b" 0 tokens" not in sent, f"{words}: tokens that are not counted yet: {bars(sent)[-3:]}")
             is_safe(sent, words)
     for variables, columns in (({"COLUMNS": "50"}, 50), ({"COLUMNS": "wide"}, 80)):
         has_bars(on_terminal(*TRAIN, work / f"unsized-{columns}", cwd=work, **variables)[0], columns, [], variables)

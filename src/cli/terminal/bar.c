@@ -92,11 +92,12 @@ static bool is_due(double seconds)
     return true;
 }
 
-void cpl_bar_files(const char *done, int64_t files, int64_t of)
+void cpl_bar_files(void *ctx, int64_t files, int64_t of)
 {
     fields f = {0};
+    (void)ctx;
     if (!columns_for_bar(stderr)) return;
-    add(&f, "%lld of %lld files  %s", (long long)files, (long long)of, done);
+    add(&f, "%lld of %lld files", (long long)files, (long long)of);
     draw(stderr, (double)files, (double)of, &f);
 }
 

@@ -16,8 +16,8 @@
 #include "inspect/report.h"
 #include "train/loop.h"
 
-/* The files of `tokenize`, on standard error: on a terminal alone. */
-void cpl_bar_files(const char *done, int64_t files, int64_t of);
+/* The files of `tokenize`, on standard error: on a terminal alone. `ctx` is not used. */
+void cpl_bar_files(void *ctx, int64_t files, int64_t of);
 
 /* ---- train, on standard output ---- */
 
@@ -30,7 +30,7 @@ typedef struct cpl_progress {
 
 void cpl_progress_begin(cpl_progress *p, const cpl_train_facts *facts);
 
-/* Shows a step: step, loss, tokens/s over the last steps, time left, auxiliary losses, gradient
+/* Shows a step, on a terminal the last one and at most ten a second: step, loss, tokens/s over the last steps, time left, auxiliary losses, gradient
  * norm, share of the machine's matrix peak. After an evaluation: a separate line with the held-out
  * loss. */
 void cpl_progress_step(cpl_progress *p, const cpl_metrics *m);
