@@ -219,6 +219,7 @@ def has_bars(sent, columns, parts, what):
 
 
 TRAIN = ["train", "c.yaml", "--set", "train.steps=12", "--set", "eval.every=0", "--out"]
+LONG = [*TRAIN[:2], "--set", "train.steps=200", *TRAIN[4:]]  # longer than some bars take
 WIDTHS = ((40, ["/12  loss "]), (80, ["=> ", "/12  loss ", " tok/s  0:", " left"]),
           (200, ["=> ", " tok/s", " of peak"]))
 
@@ -240,9 +241,11 @@ def check_progress(work, run):
             is_safe(sent, words)
     for variables, columns in (({"COLUMNS": "50"}, 50), ({"COLUMNS": "wide"}, 80)):
         has_bars(on_terminal(*TRAIN, work / f"unsized-{columns}", cwd=work, **variables)[0], columns, [], variables)
-    (before, after), code = on_terminal(*TRAIN, work / "resized", cwd=work, columns=80, resize=40)
+    (before, after), code = on_terminal(*LONG, work / "resized", cwd=work, columns=80, resize=40)
     has_bars(before, 80, [" tok/s"], "before a resize")
-    has_bars(after.split(ERASE, 2)[2], 40, ["/12  loss"], "after a resize")
+    has_bars(after.split(ERASE, 2)[2], 40, ["200/200  loss"], "after a resize")
+    drawn = len([bar for bar in bars(before + after) if "/200 " in bar])
+    check(drawn < 200, "a bar for every step")
     out, err, _ = run_bytes(*TRAIN, work / "piped", cwd=work)
     check(b"\x1b" not in out + err and b"step 12/12  loss " in out, f"a bar in a pipe: {out[-300:]!r}")
     sent, _ = on_terminal(*TRAIN, work / "dumb", cwd=work, TERM="dumb")
@@ -252,13 +255,13 @@ def check_progress(work, run):
 def check_ranks(work):
     """Rank 0 draws the line where mpirun writes to a terminal, and none where it does not."""
     for library in LIBRARIES:
-        words = mpi.command(library, 2, COUPLET, *TRAIN)
-        (before, after), code = on_terminal(work / f"{library}-seen", cwd=work, command=words, columns=80, resize=40,
+        words = [mpi.command(library, 2, COUPLET, *steps) for steps in (LONG, TRAIN)]
+        (before, after), code = on_terminal(work / f"{library}-seen", cwd=work, command=words[0], columns=80, resize=40,
                                             **mpi.environment())
         check(code == 0, f"{library}: {code} {after[-500:]!r}")
-        has_bars(before, 80, ["/12  loss"], library)
-        has_bars(after.split(ERASE, 2)[-1], 40, ["/12  loss"], f"{library} after a resize")
-        done = subprocess.run([*words, work / f"{library}-piped"], cwd=work, env=mpi.environment(), check=False,
+        has_bars(before, 80, ["/200  loss"], library)
+        has_bars(after.split(ERASE, 2)[-1], 40, ["200/200  loss"], f"{library} after a resize")
+        done = subprocess.run([*words[1], work / f"{library}-piped"], cwd=work, env=mpi.environment(), check=False,
                               capture_output=True)
         check(done.returncode == 0 and b"\x1b" not in done.stdout and b"step 12/12" in done.stdout,
               f"{library} in a pipe: {done.stdout[-300:]!r}")

@@ -151,13 +151,14 @@ static fields fields_of_step(const cpl_progress *p, const cpl_metrics *m)
 
 void cpl_progress_step(cpl_progress *p, const cpl_metrics *m)
 {
-    bool logged = m->step % p->log_every == 0 || m->step == p->last_step;
+    const bool last = m->step == p->last_step, logged = m->step % p->log_every == 0 || last;
     if (m->step_s > 0) cpl_progress_speed(p, step_speed(m));
     const fields f = fields_of_step(p, m);
-    if (columns_for_bar(stdout))
+    if (!columns_for_bar(stdout)) {
+        if (logged || m->has_eval) printf("step %s\n", f.text);
+    } else if (is_due(often) || last) {
         draw(stdout, (double)m->step, (double)p->last_step, &f);
-    else if (logged || m->has_eval)
-        printf("step %s\n", f.text);
+    }
     if (m->has_eval && m->n_sources) {
         cpl_terminal_clear_line();
         printf("step %lld/%lld  held-out loss %.4f\n", (long long)m->step, (long long)p->last_step,
