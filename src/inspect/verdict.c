@@ -27,6 +27,7 @@ typedef struct tally {
     of_rows stored, centred; /* stored: the noisy ones with --noise, when there are none centred */
     int64_t layers, lone;    /* those; those with a single expert */
     int64_t coupled, few;    /* layers; of them those of few experts */
+    int64_t by_chance;       /* of few experts, that random weights may have: they count as none */
     double chance, violated; /* own share by chance; the smaller share of the two sets */
     double expected;         /* coupled layers of few experts, of random weights */
 } tally;
@@ -94,20 +95,6 @@ static void finish(of_rows *t)
     t->violated /= (double)t->layers;
 }
 
-static tally tally_of(const cpl_coupling_report *r)
-{
-    tally t = {.stored.name = r->options.noisy ? "Noisy router rows" : "Router rows as stored",
-               .centred.name =
-                   "Centred rows (less their mean, which softmax routing does not see)"};
-    for (int64_t l = 0; l < r->n_layers; l++) add_layer(&t, &r->layers[l]);
-    finish(&t.stored);
-    finish(&t.centred);
-    if (!t.layers) return t;
-    t.violated /= (double)t.layers;
-    t.chance /= (double)t.layers;
-    return t;
-}
-
 /* Whether random weights would have as many coupled layers, all of few experts (Poisson). */
 static bool may_be_chance(const tally *t)
 {
@@ -119,14 +106,32 @@ static bool may_be_chance(const tally *t)
     return t->coupled > 0 && t->coupled == t->few && 1 - fewer > RARE;
 }
 
+static tally tally_of(const cpl_coupling_report *r)
+{
+    tally t = {.stored.name = r->options.noisy ? "Noisy router rows" : "Router rows as stored",
+               .centred.name =
+                   "Centred rows (less their mean, which softmax routing does not see)"};
+    for (int64_t l = 0; l < r->n_layers; l++) add_layer(&t, &r->layers[l]);
+    finish(&t.stored);
+    finish(&t.centred);
+    if (!t.layers) return t;
+    if (may_be_chance(&t)) {
+        t.by_chance = t.coupled;
+        t.coupled   = 0;
+    }
+    t.violated /= (double)t.layers;
+    t.chance /= (double)t.layers;
+    return t;
+}
+
 /* NULL: it cannot be told. */
 static const char *state_of(const tally *t)
 {
     if (t->stored.with_z + t->centred.with_z == 0) return NULL;
-    const bool chance = may_be_chance(t);
-    if ((double)t->coupled >= NEARLY * (double)t->layers) return chance ? NULL : "coupled";
-    if (t->coupled && !chance) return "partly coupled";
-    return t->violated <= WEAK ? "weakly coupled" : "not coupled";
+    if ((double)t->coupled >= NEARLY * (double)t->layers) return "coupled";
+    if (t->coupled) return "partly coupled";
+    if (t->violated > WEAK) return "not coupled";
+    return t->by_chance ? NULL : "weakly coupled";
 }
 
 static void say_rows(cpl_text *out, const of_rows *t, double chance)
@@ -138,25 +143,33 @@ static void say_rows(cpl_text *out, const of_rows *t, double chance)
                     "alpha without loss is %.3g",
                     t->name, 100 * t->own, 100 * chance, 100 * t->violated, 100 * CHANCE, t->least);
     if (t->most > t->least) cpl_text_printf(out, " to %.3g", t->most);
-    if (t->with_z)
-        cpl_text_printf(out, "; z = %.1f, %s", t->z,
-                        t->z > FAR    ? "more than chance"
-                        : t->z < -FAR ? "less than chance"
-                                      : "no more than chance");
+    if (t->with_z) cpl_text_printf(out, "; z = %.1f (chance: 0 +- 1)", t->z);
     cpl_text_char(out, '.');
 }
 
-/* ", namely 2, 5, ...": the coupled layers. */
-static void say_which(cpl_text *out, const cpl_coupling_report *r)
+/* " (coupled layers: 3 of 48, namely 2, 5, 8)"; of most the others, "all but 7". */
+static void say_layers(cpl_text *out, const tally *t, const cpl_coupling_report *r)
 {
     enum { MOST = 8 };
     char label[48];
-    int64_t count = 0;
-    for (int64_t l = 0; l < r->n_layers; l++)
-        if (counts(&r->layers[l]) && violated_in(&r->layers[l]) <= KEPT && ++count <= MOST)
-            cpl_text_printf(out, "%s%s", count == 1 ? ", namely " : ", ",
+    int64_t count   = 0;
+    const bool most = 2 * t->coupled > t->layers;
+    cpl_text_printf(out, " (coupled layers: %lld of %lld", (long long)t->coupled,
+                    (long long)t->layers);
+    for (int64_t l = 0; t->coupled && l < r->n_layers; l++)
+        if (counts(&r->layers[l]) && (violated_in(&r->layers[l]) <= KEPT) != most &&
+            ++count <= MOST)
+            cpl_text_printf(out, "%s%s",
+                            count > 1 ? ", "
+                            : most    ? ", all but "
+                                      : ", namely ",
                             cpl_coupling_layer_label(label, &r->layers[l]));
     if (count > MOST) cpl_text_printf(out, ", ...");
+    if (t->by_chance)
+        cpl_text_printf(out,
+                        "; %lld more may be chance: random weights of so few experts have as many",
+                        (long long)t->by_chance);
+    cpl_text_printf(out, ").");
 }
 
 static void say_nothing(cpl_text *out, int64_t lone)
@@ -180,17 +193,11 @@ static void say(cpl_text *out, const tally *t, const cpl_coupling_report *r)
                         untold);
         return;
     }
-    if (state) {
-        cpl_text_printf(out, "Router and experts are %s (coupled layers: %lld of %lld", state,
-                        (long long)t->coupled, (long long)t->layers);
-        if (t->coupled && t->coupled < t->layers) say_which(out, r);
-        cpl_text_printf(out, ").");
-    } else {
-        cpl_text_printf(out,
-                        "%s: coupled layers: %lld of %lld, as random weights may have of so few "
-                        "experts.",
-                        untold, (long long)t->coupled, (long long)t->layers);
-    }
+    if (state)
+        cpl_text_printf(out, "Router and experts are %s", state);
+    else
+        cpl_text_printf(out, "%s", untold);
+    say_layers(out, t, r);
     say_rows(out, &t->stored, t->chance);
     say_rows(out, &t->centred, t->chance);
 }

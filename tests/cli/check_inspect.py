@@ -188,7 +188,7 @@ def check_shift(work):
          "centred figures after a shift", fits)
     check(abs(new["erc"]["1"] / old["erc"]["1"] - 1) > 0.1, f"ERC {old['erc']['1']}, shifted {new['erc']['1']}")
     said = [inspect(folder)["verdict"] for folder in (before, after)]
-    heads, centred = zip(*(re.match(r"(?s)(.*?\)\.).*(Centred rows.*?chance)\.", words).groups() for words in said))
+    heads, centred = zip(*(re.match(r"(?s)(.*?\)\.).*(Centred rows.*?1\))\.", words).groups() for words in said))
     check(heads[0] == heads[1] and centred[0] == centred[1] and "not coupled" in heads[0], f"verdicts: {said}")
 
 

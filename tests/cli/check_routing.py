@@ -166,7 +166,7 @@ def check_verdict(out, page, figures):
     want = ("run against" if rho <= -0.3 else "do not follow" if rho < 0.3 else "follow in part" if rho < 0.6
             else "follow")
     check(routing["state"] == want and f" {rho:.2f} (by layer" in said and
-          said.startswith(f"Over {routing['sampled']} of the {routing['tokens']} tokens read the router's choices {want} the"),
+          said.startswith(f"Over {routing['sampled']} of the {routing['tokens']} tokens read, the router's choices {want} the"),
           f"the verdict on text: {said}")
     lines = out.splitlines()
     for words in (said, figures["verdict"]):

@@ -168,9 +168,13 @@ static void some_layers_are_named(void **state)
     assert_int_equal(cpl_coupling_state_of(&m->report).coupled, 5);
     assert_says(m, "partly coupled (coupled layers: 5 of 48, namely 7, 17, 27, 37, 47).");
     assert_says(m, "10 % excite their own expert most (chance: 1.56 %), 53.8 % of the pairs");
-    assert_says(m, "alpha without loss is 0.9 to 4; z = 34.6, more than chance.");
+    assert_says(m, "alpha without loss is 0.9 to 4; z = 34.6 (chance: 0 +- 1).");
     for (int l = 0; l < 44; l++) set(&m->layers[l], 0.01, 1.1, 0.9, 5);
     assert_string_equal(state_of(m), "coupled");
+    assert_says(m, "coupled (coupled layers: 45 of 48, all but 44, 45, 46).");
+    set(&m->layers[40], 0.2, 2, 0.9, 5);
+    set(&m->layers[41], 0.2, 2, 0.9, 5);
+    assert_says(m, "partly coupled (coupled layers: 43 of 48, all but 40, 41, 44, 45, 46).");
     free(m);
 }
 
@@ -183,7 +187,7 @@ static void either_rows_count(void **state)
     cpl_layer_report *l = add(m, 16);
     set(l, 0.7, 4, 0.1, 0);
     assert_string_equal(state_of(m), "not coupled");
-    assert_says(m, "z = 0.0, no more than chance.");
+    assert_says(m, "z = 0.0 (chance: 0 +- 1).");
     l->centred.has_M              = true;
     l->centred.figures.m_diagonal = 1;
     l->centred.ratios             = (cpl_null_model_ratios){.most = 0.9};
@@ -207,7 +211,10 @@ static void few_experts_need_many_layers(void **state)
         assert_string_equal(state_of(m), layers <= 3 ? "unknown" : "coupled");
     }
     m->report.n_layers = 1;
-    assert_says(m, "cannot be told: coupled layers: 1 of 1, as random weights may have of so few");
+    assert_says(
+        m, "cannot be told (coupled layers: 0 of 1; 1 more may be chance: random weights of so few "
+           "experts have as many).");
+    assert_int_equal(cpl_coupling_state_of(&m->report).coupled, 0);
     m->at[0].n = 4;
     assert_string_equal(state_of(m), "coupled");
     m->at[0].n = 1;
@@ -229,6 +236,17 @@ static void a_text_of_few_tokens_has_no_verdict(void **state)
     assert_string_equal(cpl_routing_state(&r), "follow");
 }
 
+/* Where chance may have coupled a layer of two, a few violated pairs of the other are no weak coupling. */
+static void chance_is_not_weakly_coupled(void **state)
+{
+    (void)state;
+    made *m = calloc(1, sizeof *m);
+    set(add(m, 2), 0, 0.9, 1, 1);
+    set(add(m, 2), 0.5, 1.2, 1, 1);
+    assert_string_equal(state_of(m), "unknown");
+    free(m);
+}
+
 /* 48 layers of 4 experts: one that is coupled may be chance, five are not. */
 static void a_coupled_layer_of_few_experts_may_be_chance(void **state)
 {
@@ -239,6 +257,9 @@ static void a_coupled_layer_of_few_experts_may_be_chance(void **state)
     for (int l = 0; l < 5; l++) {
         set(&m->layers[7 * l], 0, 0.9, 1, 2);
         assert_string_equal(state_of(m), l < 1 ? "not coupled" : "partly coupled");
+        assert_int_equal(cpl_coupling_state_of(&m->report).coupled, l < 1 ? 0 : l + 1);
+        assert_says(m, l < 1 ? "not coupled (coupled layers: 0 of 48; 1 more may be chance"
+                             : "of 48, namely");
     }
     assert_says(m, "partly coupled (coupled layers: 5 of 48, namely 0, 7, 14, 21, 28");
     free(m);
@@ -265,6 +286,7 @@ int main(void)
         cmocka_unit_test(some_layers_are_named),
         cmocka_unit_test(either_rows_count),
         cmocka_unit_test(few_experts_need_many_layers),
+        cmocka_unit_test(chance_is_not_weakly_coupled),
         cmocka_unit_test(a_coupled_layer_of_few_experts_may_be_chance),
         cmocka_unit_test(a_text_of_few_tokens_has_no_verdict),
         cmocka_unit_test(text_is_not_advised_where_it_was_read),

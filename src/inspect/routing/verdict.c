@@ -63,7 +63,7 @@ void cpl_routing_verdict(cpl_text *out, const cpl_routing_report *r)
         return;
     }
     cpl_text_printf(out,
-                    "Over %lld of the %lld tokens read the router's choices %s the experts' "
+                    "Over %lld of the %lld tokens read, the router's choices %s the experts' "
                     "responses: the rank correlation of scores and responses is %.2f (by layer "
                     "%.2f to %.2f; chance: 0, the same order: 1), ",
                     (long long)r->n_sampled, (long long)r->texts.n_predictions, state, t.rho,
