@@ -118,8 +118,8 @@ json_t *cpl_coupling_json(const cpl_coupling_report *reports, int64_t count);
 
 /* Whether the weights of router and experts are coupled: docs/inspection.md, "The verdict". */
 typedef struct cpl_coupling_state {
-    const char *words;       /* such as "partly coupled"; NULL: it cannot be told, or of a sample */
-    int64_t layers, coupled; /* that count; of them coupled */
+    const char *words;       /* such as "partly coupled"; NULL: it cannot be told */
+    int64_t layers, coupled; /* that count; of them coupled, of a sample for certain */
 } cpl_coupling_state;
 
 cpl_coupling_state cpl_coupling_state_of(const cpl_coupling_report *report);

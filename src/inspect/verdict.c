@@ -2,8 +2,10 @@
 #include "inspect/show.h"
 
 #include <math.h>
+#include <stdio.h>
+#include <string.h>
 
-#include "base/arena.h"
+#include "base/text.h"
 
 /* The bounds of docs/inspection.md, "The verdict". */
 static const double KEPT = 0.05;    /* pairs that a coupled layer may violate at alpha 1 */
@@ -11,9 +13,11 @@ static const double WEAK = 1.0 / 3; /* ... of a weakly coupled model, mean over 
 static const double CHANCE =
     2.0 / 3;                       /* ... of entries of M that have nothing to do with each other */
 static const double NEARLY = 0.9;  /* share of the layers */
-static const double FAR    = 3;    /* standard deviations that count as more than chance */
 static const double RARE   = 0.01; /* probability of what is no chance */
 enum { FEW = 6 }; /* experts: random weights of fewer keep the bounds now and then */
+
+/* A sample leaves figures within bounds, whose ends have a verdict each; of all rows both are the same. */
+enum { WORST, BEST, ENDS };
 
 /* Of one set of router rows. Sums over the layers with M and more than one expert; then means. */
 typedef struct of_rows {
@@ -32,35 +36,76 @@ typedef struct tally {
     double expected;         /* coupled layers of few experts, of random weights */
 } tally;
 
-static void add_rows(of_rows *t, const cpl_null_model *chance, const cpl_null_model_ratios *ratios)
+/* Of a layer's stored or centred rows. */
+typedef struct figures {
+    double own, violated, alpha, z;
+    bool shows; /* z is above 0. A matrix that is the same everywhere, or zero, shows nothing */
+} figures;
+
+static bool sampled(const cpl_layer_report *l)
 {
-    t->least = t->layers++ ? fmin(t->least, ratios->most) : ratios->most;
-    t->most  = fmax(t->most, ratios->most);
-    t->own += chance->kappa_row_top1;
-    t->violated += ratios->violated;
-    if (!isfinite(chance->z)) return;
-    t->with_z++;
-    t->z += chance->z;
+    return !l->has_M && l->sample && l->sample->has_M;
 }
 
-/* The share of pairs violated at alpha 1. A matrix that is the same everywhere, or zero, violates
- * nothing and shows nothing. */
-static double violated(const cpl_null_model *chance, const cpl_null_model_ratios *ratios,
-                       const cpl_coupling_figures *figures)
+static bool has_centred(const cpl_layer_report *l)
 {
-    return chance->z > 0 && figures->m_diagonal > 0 ? ratios->violated : 1;
+    return sampled(l) ? l->sample->has_centred : l->centred.has_M;
+}
+
+/* Where the own kappa of every row, or of every column, is the largest, z is above 0, if there is one. */
+static figures figures_within(const cpl_row_bounds *b, cpl_interval z, int end)
+{
+    const bool sure = z.low > 0 || b->rows_own.low >= 1 || b->columns_own.low >= 1;
+    if (end == BEST)
+        return (figures){b->rows_own.high, b->violated.low, b->alpha_min.low, z.high, z.high > 0};
+    return (figures){b->rows_own.low, b->violated.high, b->alpha_min.high, z.low,
+                     !isnan(z.low) && sure};
+}
+
+static figures figures_of(const cpl_layer_report *l, bool centred, int end)
+{
+    const cpl_sample_report *s      = l->sample;
+    const cpl_centred_report *c     = &l->centred;
+    const cpl_null_model *chance    = centred ? &c->chance : &l->chance;
+    const cpl_null_model_ratios *of = centred ? &c->ratios : &l->ratios;
+    if (sampled(l))
+        return figures_within(centred ? &s->centred_bounds : &s->bounds,
+                              (centred ? &s->centred_estimates : &s->estimates)->z, end);
+    return (figures){chance->kappa_row_top1, of->violated, of->most, chance->z,
+                     chance->z > 0 && (centred ? c->figures : l->figures).m_diagonal > 0};
+}
+
+static void add_rows(of_rows *t, const cpl_layer_report *l, bool centred, int end)
+{
+    const figures f = figures_of(l, centred, end);
+    t->least        = t->layers++ ? fmin(t->least, f.alpha) : f.alpha;
+    t->most         = fmax(t->most, f.alpha);
+    t->own += f.own;
+    t->violated += f.violated;
+    if (!isfinite(f.z)) return;
+    t->with_z++;
+    t->z += f.z;
+}
+
+static bool has_M(const cpl_layer_report *l)
+{
+    return !l->fault && (l->has_M || sampled(l));
 }
 
 static bool counts(const cpl_layer_report *l)
 {
-    return !l->fault && l->has_M && l->at->n > 1;
+    return has_M(l) && l->at->n > 1;
 }
 
-static double violated_in(const cpl_layer_report *l)
+/* The share of pairs violated at alpha 1: by the rows of which fewer are. */
+static double violated_in(const cpl_layer_report *l, int end)
 {
-    const cpl_centred_report *c = &l->centred;
-    const double stored         = violated(&l->chance, &l->ratios, &l->figures);
-    return c->has_M ? fmin(stored, violated(&c->chance, &c->ratios, &c->figures)) : stored;
+    double least = 1;
+    for (int centred = 0; centred <= has_centred(l); centred++) {
+        const figures f = figures_of(l, centred, end);
+        if (f.shows) least = fmin(least, f.violated);
+    }
+    return least;
 }
 
 /* The share of layers with random weights of which a set of rows keeps the bounds. */
@@ -70,18 +115,19 @@ static double kept_by_chance(int64_t n)
     return n < FEW ? share[n] : 0;
 }
 
-static void add_layer(tally *t, const cpl_layer_report *l)
+static void add_layer(tally *t, const cpl_layer_report *l, int end)
 {
-    t->lone += !l->fault && l->has_M && l->at->n == 1;
+    t->lone += has_M(l) && l->at->n == 1;
     if (!counts(l)) return;
-    add_rows(&t->stored, &l->chance, &l->ratios);
-    if (l->centred.has_M) add_rows(&t->centred, &l->centred.chance, &l->centred.ratios);
-    const bool coupled = violated_in(l) <= KEPT;
+    add_rows(&t->stored, l, false, end);
+    if (has_centred(l)) add_rows(&t->centred, l, true, end);
+    const double violated = violated_in(l, end);
+    const bool coupled    = violated <= KEPT;
     t->layers++;
     t->coupled += coupled;
     t->few += coupled && l->at->n < FEW;
     t->expected += kept_by_chance(l->at->n);
-    t->violated += violated_in(l);
+    t->violated += violated;
     t->chance += 1.0 / (double)l->at->n;
 }
 
@@ -106,12 +152,12 @@ static bool may_be_chance(const tally *t)
     return t->coupled > 0 && t->coupled == t->few && 1 - fewer > RARE;
 }
 
-static tally tally_of(const cpl_coupling_report *r)
+static tally tally_of(const cpl_coupling_report *r, int end)
 {
     tally t = {.stored.name = r->options.noisy ? "Noisy router rows" : "Router rows as stored",
                .centred.name =
                    "Centred rows (less their mean, which softmax routing does not see)"};
-    for (int64_t l = 0; l < r->n_layers; l++) add_layer(&t, &r->layers[l]);
+    for (int64_t l = 0; l < r->n_layers; l++) add_layer(&t, &r->layers[l], end);
     finish(&t.stored);
     finish(&t.centred);
     if (!t.layers) return t;
@@ -134,30 +180,57 @@ static const char *state_of(const tally *t)
     return t->by_chance ? NULL : "weakly coupled";
 }
 
-static void say_rows(cpl_text *out, const of_rows *t, double chance)
+/* The state that both ends have. */
+static const char *state_within(const tally t[ENDS])
 {
-    if (!t->layers) return;
+    const char *worst = state_of(&t[WORST]);
+    return worst == state_of(&t[BEST]) ? worst : NULL;
+}
+
+/* "4.5", or "4.5 to 6" where the ends differ as printed. */
+static void say_range(cpl_text *out, double low, double high)
+{
+    char from[32], to[32];
+    snprintf(from, sizeof from, "%.3g", low);
+    snprintf(to, sizeof to, "%.3g", high);
+    cpl_text_printf(out, strcmp(from, to) ? "%s to %s" : "%s", from, to);
+}
+
+static double tenths(double x)
+{
+    return round(10 * x) / 10 + 0.0; /* no -0 */
+}
+
+static void say_rows(cpl_text *out, const of_rows *worst, const of_rows *best, double chance)
+{
+    if (!worst->layers) return;
+    cpl_text_printf(out, "\n%s: ", worst->name);
+    say_range(out, 100 * worst->own, 100 * best->own);
+    cpl_text_printf(out, " %% excite their own expert most (chance: %.3g %%), ", 100 * chance);
+    say_range(out, 100 * best->violated, 100 * worst->violated);
     cpl_text_printf(out,
-                    "\n%s: %.3g %% excite their own expert most (chance: %.3g %%), %.3g %% of the "
-                    "pairs of experts violate ERC at alpha 1 (chance: %.0f %%), and the smallest "
-                    "alpha without loss is %.3g",
-                    t->name, 100 * t->own, 100 * chance, 100 * t->violated, 100 * CHANCE, t->least);
-    if (t->most > t->least) cpl_text_printf(out, " to %.3g", t->most);
-    if (t->with_z) cpl_text_printf(out, "; z = %.1f (chance: 0 +- 1)", t->z);
+                    " %% of the pairs of experts violate ERC at alpha 1 (chance: %.0f %%), and the "
+                    "smallest alpha without loss is ",
+                    100 * CHANCE);
+    say_range(out, best->least, worst->most);
+    if (worst->with_z) {
+        cpl_text_printf(out, "; z = ");
+        say_range(out, tenths(worst->z), tenths(best->z));
+        cpl_text_printf(out, " (chance: 0 +- 1)");
+    }
     cpl_text_char(out, '.');
 }
 
-/* " (coupled layers: 3 of 48, namely 2, 5, 8)"; of most the others, "all but 7". */
-static void say_layers(cpl_text *out, const tally *t, const cpl_coupling_report *r)
+/* ", namely 2, 5, 8"; of most the others, ", all but 7". Where a sample leaves open which they are, nothing. */
+static void say_which(cpl_text *out, const tally t[ENDS], const cpl_coupling_report *r)
 {
     enum { MOST = 8 };
     char label[48];
     int64_t count   = 0;
-    const bool most = 2 * t->coupled > t->layers;
-    cpl_text_printf(out, " (coupled layers: %lld of %lld", (long long)t->coupled,
-                    (long long)t->layers);
-    for (int64_t l = 0; t->coupled && l < r->n_layers; l++)
-        if (counts(&r->layers[l]) && (violated_in(&r->layers[l]) <= KEPT) != most &&
+    const bool most = 2 * t[BEST].coupled > t[BEST].layers;
+    if (t[BEST].coupled != t[WORST].coupled || !t[BEST].coupled) return;
+    for (int64_t l = 0; l < r->n_layers; l++)
+        if (counts(&r->layers[l]) && (violated_in(&r->layers[l], BEST) <= KEPT) != most &&
             ++count <= MOST)
             cpl_text_printf(out, "%s%s",
                             count > 1 ? ", "
@@ -165,11 +238,27 @@ static void say_layers(cpl_text *out, const tally *t, const cpl_coupling_report 
                                       : ", namely ",
                             cpl_coupling_layer_label(label, &r->layers[l]));
     if (count > MOST) cpl_text_printf(out, ", ...");
-    if (t->by_chance)
+}
+
+/* " (coupled layers: 3 of 48, namely 2, 5, 8)." */
+static void say_layers(cpl_text *out, const tally t[ENDS], const cpl_coupling_report *r)
+{
+    cpl_text_printf(out, " (coupled layers: ");
+    say_range(out, (double)t[WORST].coupled, (double)t[BEST].coupled);
+    cpl_text_printf(out, " of %lld", (long long)t->layers);
+    say_which(out, t, r);
+    if (t[BEST].by_chance)
         cpl_text_printf(out,
                         "; %lld more may be chance: random weights of so few experts have as many",
-                        (long long)t->by_chance);
+                        (long long)t[BEST].by_chance);
     cpl_text_printf(out, ").");
+}
+
+static bool is_part(const cpl_coupling_report *r)
+{
+    for (int64_t l = 0; l < r->n_layers; l++)
+        if (sampled(&r->layers[l])) return true;
+    return false;
 }
 
 static void say_nothing(cpl_text *out, int64_t lone)
@@ -179,166 +268,43 @@ static void say_nothing(cpl_text *out, int64_t lone)
                                 "router and experts are coupled cannot be told.");
 }
 
-static void say(cpl_text *out, const tally *t, const cpl_coupling_report *r)
+static void say(cpl_text *out, const tally t[ENDS], const cpl_coupling_report *r)
 {
-    const char *state  = state_of(t),
+    const char *state  = state_within(t),
                *untold = "Whether router and experts are coupled cannot be told";
-    if (!t->layers) {
-        say_nothing(out, t->lone);
-        return;
-    }
-    if (t->stored.with_z + t->centred.with_z == 0) {
+    const bool part    = is_part(r);
+    if (t[BEST].stored.with_z + t[BEST].centred.with_z == 0) {
         cpl_text_printf(out,
                         "%s: in every layer all pairings of router rows and experts give the same.",
                         untold);
         return;
     }
     if (state)
-        cpl_text_printf(out, "Router and experts are %s", state);
+        cpl_text_printf(out, "Router and experts are %s%s", state,
+                        part ? ", as far as the sample shows" : "");
     else
-        cpl_text_printf(out, "%s", untold);
+        cpl_text_printf(out, "%s%s", untold,
+                        part ? " from this sample; a larger --sample, or none, says more" : "");
     say_layers(out, t, r);
-    say_rows(out, &t->stored, t->chance);
-    say_rows(out, &t->centred, t->chance);
+    say_rows(out, &t[WORST].stored, &t[BEST].stored, t->chance);
+    say_rows(out, &t[WORST].centred, &t[BEST].centred, t->chance);
 }
-
-/* ---- of a sample ---- */
-
-/* Of the layers with M and more than one expert; centred rows, or with --noise the noisy ones. */
-typedef struct sampled {
-    int64_t layers, lone;
-    int64_t with_z;    /* with a z: some pairings give more than others */
-    int64_t met, able; /* with all of ERC's constraints met at alpha 1: in any case; possibly */
-    bool centred;
-    cpl_interval z;   /* of the layers with one together */
-    double low, high; /* mean shares of rows whose own expert is the largest */
-    double chance;
-} sampled;
-
-/* Where the own kappa of every row, or of every column, is the largest z is above 0, if there is one. */
-static void add_met(sampled *t, const cpl_row_bounds *b, cpl_interval z)
-{
-    if (isnan(z.low)) return;
-    const bool above = z.low > 0 || b->rows_own.low >= 1 || b->columns_own.low >= 1;
-    t->met += above && b->alpha_min.high <= 1;
-    t->able += z.high > 0 && b->alpha_min.low <= 1;
-}
-
-static void add_sampled(sampled *t, cpl_interval *z, const cpl_layer_report *l)
-{
-    if (l->fault || !l->sample || !l->sample->has_M) return;
-    if (l->at->n == 1) {
-        t->lone++;
-        return;
-    }
-    const bool centred         = l->sample->has_centred;
-    const cpl_row_estimates *e = centred ? &l->sample->centred_estimates : &l->sample->estimates;
-    const cpl_row_bounds *b    = centred ? &l->sample->centred_bounds : &l->sample->bounds;
-    t->centred                 = t->centred || centred;
-    t->layers++;
-    if (!isnan(e->z.low)) z[t->with_z++] = e->z;
-    add_met(t, b, e->z);
-    t->low += b->rows_own.low;
-    t->high += b->rows_own.high;
-    t->chance += 1.0 / (double)l->at->n;
-}
-
-static sampled sampled_of(const cpl_coupling_report *r, cpl_interval *z)
-{
-    sampled t = {0};
-    for (int64_t l = 0; l < r->n_layers; l++) add_sampled(&t, z, &r->layers[l]);
-    if (!t.layers) return t;
-    if (t.with_z) t.z = cpl_interval_sum(z, t.with_z, 1 / sqrt((double)t.with_z));
-    t.low /= (double)t.layers;
-    t.high /= (double)t.layers;
-    t.chance /= (double)t.layers;
-    return t;
-}
-
-/* How they agree, as far as the interval of z says it for certain; NULL: it cannot be told. A z near 0
- * alone does not: that of few experts is always near it, and those with all constraints met agree. */
-static const char *how_of(const sampled *t)
-{
-    if (t->z.low > FAR) return "better than chance";
-    if (t->z.high < -FAR) return "less than chance";
-    if (t->z.low > -FAR && t->z.high < FAR && t->able < t->layers) return "no better than chance";
-    return NULL;
-}
-
-static void say_sampled_z(cpl_text *out, const sampled *t)
-{
-    const char *how = how_of(t), *rows = t->centred ? "centred router rows" : "router rows";
-    if (how)
-        cpl_text_printf(
-            out, "The weights of router and experts agree %s, as far as the sample shows", how);
-    else
-        cpl_text_printf(out,
-                        "The sample cannot tell whether the weights of router and experts agree "
-                        "better than chance: more rows could (a larger --sample)");
-    cpl_text_printf(
-        out,
-        " (z over all layers from %.1f to %.1f, 95 %%; above %.0f is more than chance). "
-        "From %.3g to %.3g %% of the %s excite their own expert most (chance: %.3g %%); "
-        "they meet all of ERC's constraints at alpha 1 for certain in %lld of %lld layer%s.",
-        t->z.low, t->z.high, FAR, 100 * t->low, 100 * t->high, rows, 100 * t->chance,
-        (long long)t->met, (long long)t->layers, t->layers == 1 ? "" : "s");
-}
-
-/* The same cases in the same order as of all rows. */
-static void say_sampled(cpl_text *out, const sampled *t)
-{
-    if (t->layers == 0)
-        say_nothing(out, t->lone);
-    else if (t->with_z == 0)
-        cpl_text_printf(out, "Whether the weights of router and experts agree cannot be seen: in "
-                             "every layer all pairings of router rows and experts give the same, "
-                             "as far as the sample shows.");
-    else if (t->met == t->layers)
-        cpl_text_printf(out,
-                        "The weights of router and experts agree, as far as the sample shows: in "
-                        "every layer measured (%lld) each %srouter row excites its own expert "
-                        "most, and each expert is excited most by its own row, at both ends of the "
-                        "bounds.",
-                        (long long)t->layers, t->centred ? "centred " : "");
-    else
-        say_sampled_z(out, t);
-}
-
-static bool is_part(const cpl_coupling_report *r)
-{
-    for (int64_t l = 0; l < r->n_layers; l++)
-        if (r->layers[l].sample && !r->layers[l].sample->plan.whole) return true;
-    return false;
-}
-
-/* false: there is no memory. */
-static bool say_of_sample(cpl_text *out, const cpl_coupling_report *r)
-{
-    cpl_interval *z = cpl_alloc((size_t)(r->n_layers + 1) * sizeof *z);
-    if (!z) return false;
-    const sampled t = sampled_of(r, z);
-    say_sampled(out, &t);
-    cpl_free(z);
-    return true;
-}
-
-/* ---- all of it ---- */
 
 cpl_coupling_state cpl_coupling_state_of(const cpl_coupling_report *r)
 {
-    const tally t = tally_of(r);
-    if (is_part(r)) return (cpl_coupling_state){0};
-    return (cpl_coupling_state){state_of(&t), t.layers, t.coupled};
+    const tally t[ENDS] = {tally_of(r, WORST), tally_of(r, BEST)};
+    return (cpl_coupling_state){state_within(t), t->layers, t[WORST].coupled};
 }
 
 void cpl_coupling_verdict(cpl_text *out, const cpl_coupling_report *r)
 {
-    const tally t = tally_of(r);
-    if (is_part(r))
-        out->failed = !say_of_sample(out, r) || out->failed;
-    else
-        say(out, &t, r);
-    if (!r->options.text && (t.layers || is_part(r)))
+    const tally t[ENDS] = {tally_of(r, WORST), tally_of(r, BEST)};
+    if (!t->layers) {
+        say_nothing(out, t->lone);
+        return;
+    }
+    say(out, t, r);
+    if (!r->options.text)
         cpl_text_printf(out, "\nWhether the router's choices follow the experts' responses to text "
                              "is another question: --text measures it.");
 }

@@ -315,7 +315,7 @@ def check_sample(work):
               f"all rows have a width: {sample['estimates']['z']}")
     table = good("inspect", folder, other, "--sample", "20%")
     for words in ("32 of the 150 rows of every gate, in 4 blocks, seed 1", "Estimates with 95 % intervals",
-                  "Bounds, no estimates", " KiB of ", "Side by side", "z over all layers from"):
+                  "Bounds, no estimates", " KiB of ", "Side by side", "from this sample; a larger"):
         check(words in table, f"{words} is not in: {table}")
     check("Agreement" not in table and "0.2" in table, f"table: {table}")
     for flag, words in (("--silhouette", "silhouettes are of all rows"), ("--lambda", "singular value"),

@@ -187,7 +187,7 @@ static void either_rows_count(void **state)
     cpl_layer_report *l = add(m, 16);
     set(l, 0.7, 4, 0.1, 0);
     assert_string_equal(state_of(m), "not coupled");
-    assert_says(m, "z = 0.0 (chance: 0 +- 1).");
+    assert_says(m, "z = 0 (chance: 0 +- 1).");
     l->centred.has_M              = true;
     l->centred.figures.m_diagonal = 1;
     l->centred.ratios             = (cpl_null_model_ratios){.most = 0.9};
