@@ -64,7 +64,7 @@ def numbers(value: Any, where: str) -> Floats:
 def member(value: Any, name: str, kind: Union[Type[Kind], Tuple[Type[Kind], ...]], where: str) -> Kind:
     found = value.get(name) if isinstance(value, dict) else None
     if not isinstance(found, kind) or isinstance(found, bool):
-        raise CannotDraw(f"{where} has no {name}" if found is None else f"{where}: {name} has the wrong type")
+        raise CannotDraw(f"{where} has no {name}" if found is None else f"{where} has a {name} of the wrong type")
     return found
 
 

@@ -12,8 +12,8 @@ from typing import Any, Optional, TextIO, Union
 
 Path = Union[str, "os.PathLike[str]"]
 LARGEST_TEXT = 256 << 20  # bytes of a JSON file
-# Control characters but line end and tab, those that turn the direction of text, and bytes that are no UTF-8.
-_UNSAFE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+# Control characters but the tab, those that turn the direction of text, and bytes that are no UTF-8.
+_UNSAFE = re.compile("[\x00-\x08\n-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 
 
 class BadFile(Exception):
@@ -74,18 +74,41 @@ def shown(text: str) -> str:
     return _UNSAFE.sub(_shown, text)
 
 
-def say(text: str, file: Optional[TextIO] = None) -> None:
-    """Prints text that may hold what came from a file; by default to standard output. What its encoding lacks is escaped."""
+def say(*lines: str, file: Optional[TextIO] = None) -> None:
+    """Prints lines that may hold what came from a file, by default to standard output, if it is open. What its encoding
+    lacks is escaped. OSError: standard output cannot be written; then it is not tried again."""
     file = file or sys.stdout
+    if file is None:
+        return
     encoding = file.encoding or "utf-8"
-    print(shown(text).encode(encoding, "backslashreplace").decode(encoding), file=file)
+    try:
+        for line in lines:
+            print(shown(line).encode(encoding, "backslashreplace").decode(encoding), file=file)
+        file.flush()
+    except OSError as error:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), file.fileno())
+        if file is not sys.stderr:
+            raise OSError(error.errno, error.strerror, "standard output") from None
+
+
+def complain(*lines: str) -> None:
+    """As say, to standard error."""
+    if sys.stderr is not None:
+        say(*lines, file=sys.stderr)
+
+
+def first_line(error: BaseException) -> str:
+    """Of what it says, if it can say it."""
+    try:
+        return (str(error).splitlines() or [""])[0]
+    except Exception:
+        return ""
 
 
 def reason(error: BaseException) -> str:
     """Why a file could not be used, in a sentence; also of an error that nobody expected."""
-    if isinstance(error, MemoryError) or "can't allocate memory" in str(error):  # the latter is PyTorch's
+    if isinstance(error, MemoryError) or "can't allocate memory" in first_line(error):  # the latter is PyTorch's
         return "not enough memory"
     if isinstance(error, OSError) and error.strerror:
         return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
-    first = (str(error).splitlines() or [""])[0]
-    return f"its content leads to {type(error).__name__}: {first}; if the file is whole, please report this"
+    return f"its content leads to {type(error).__name__}: {first_line(error)}; if the file is whole, please report this"

@@ -9,6 +9,8 @@ import sys
 import traceback
 from typing import Any, Callable, Dict, Mapping
 
+from ._files import first_line
+
 
 class CannotJudge(Exception):
     """Why, in a sentence. Where the callable itself raised, its traceback follows."""
@@ -20,8 +22,7 @@ def raised(what: str, error: BaseException) -> CannotJudge:
     while at and str(at.tb_frame.f_globals.get("__package__")).partition(".")[0] in ("couplet", "importlib"):
         at = at.tb_next
     trace = "".join(traceback.format_exception(type(error), error, at)) if at else ""
-    first = (str(error).splitlines() or [""])[0]
-    return CannotJudge(f"{what} {type(error).__name__}: {first}" + (f"\n\n{trace.rstrip()}" if trace else ""))
+    return CannotJudge(f"{what} {type(error).__name__}: {first_line(error)}" + (f"\n\n{trace.rstrip()}" if trace else ""))
 
 
 def signature_of(function: Callable[..., Any]) -> inspect.Signature:
@@ -40,7 +41,9 @@ def called(function: Callable[..., Any], *values: Any, **arguments: Any) -> Any:
     """What it returns. CannotJudge: it raises, or is a coroutine."""
     try:
         given = function(*values, **arguments)
-    except (Exception, SystemExit) as error:
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:
         raise raised("it raises", error) from error
     if inspect.iscoroutine(given):
         given.close()
@@ -67,7 +70,9 @@ def _imported(module: str) -> Any:
         loaded = importlib.util.module_from_spec(spec)
         spec.loader.exec_module(loaded)
         return loaded
-    except (Exception, SystemExit) as error:
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:
         raise raised(f"{module} cannot be imported:", error) from error
 
 

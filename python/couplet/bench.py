@@ -642,9 +642,10 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
     if options.table:
         from . import _measured
         try:
-            _files.say(_measured.page(options.table))
-        except _files.BadFile as error:
-            _files.say(f"couplet.bench: {options.table}: {error}", sys.stderr)
+            _files.say(*_measured.page(options.table).splitlines())
+        except (_files.BadFile, OSError) as error:
+            said = _files.reason(error) if isinstance(error, OSError) else f"{options.table}: {error}"
+            _files.complain(f"couplet.bench: {said}")
             return 1
         return 0
     try:

@@ -6,7 +6,8 @@ Each chart becomes DIR/ID.svg; of several files, DIR/STEM-ID.svg. Existing pictu
 matplotlib, but neither PyTorch nor the C library. The same file gives the same bytes with the same version of
 matplotlib.
 
-Exit code 0: all drawn; 1: an input cannot be drawn; 2: wrong arguments, or no matplotlib."""
+Exit code 0: all drawn; 1: an input cannot be drawn, or standard output cannot be written; 2: wrong arguments, or no
+matplotlib."""
 from __future__ import annotations
 
 import argparse
@@ -142,10 +143,10 @@ def main(words: Optional[List[str]] = None) -> int:
     try:
         drawn = draw_files(args.figures, args.out, args.format,
                            [name for name in args.only.split(",") if name] if args.only else None)
-    except CannotDraw as error:
-        _files.say(f"couplet.plot: {error}", sys.stderr)
+        _files.say(*map(str, drawn))
+    except (CannotDraw, OSError) as error:
+        _files.complain(f"couplet.plot: {error if isinstance(error, CannotDraw) else _files.reason(error)}")
         return 1
-    _files.say("\n".join(map(str, drawn)))
     return 0
 
 

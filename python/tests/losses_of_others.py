@@ -141,6 +141,26 @@ def leaves(router, w_gate, delta, alpha, weight):
     raise SystemExit(0)
 
 
+class Unsaid(BaseException):
+    def __str__(self):
+        raise ValueError("no words")
+
+
+def raises_its_own(router, w_gate, delta, alpha, weight):
+    raise Unsaid
+
+
+def interrupted(router, w_gate, delta, alpha, weight):
+    raise KeyboardInterrupt
+
+
+def unsigned(router, w_gate, delta, alpha, weight):
+    return router.sum()
+
+
+unsigned.__signature__ = 3
+
+
 def backward_raises(router, w_gate, delta, alpha, weight):
     loss = (router**2).sum()
     with torch.no_grad():

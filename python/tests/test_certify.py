@@ -69,6 +69,7 @@ CANNOT = {
     "short_M": "it returns as M a tensor [3] of torch.float32, must be a tensor [8, 8]",
     "raises": "it raises KeyError: 'boom'\n\nTraceback",
     "leaves": "it raises SystemExit: 0",
+    "raises_its_own": "it raises Unsaid: \n\nTraceback",
     "backward_raises": "its backward pass raises RuntimeError: ",
     "other_arguments": "its arguments are (a, b), must be some of router, w_gate",
     "Module": "Module is a class; name a function, or an instance",
@@ -87,6 +88,16 @@ def test_callables_that_cannot_be_run(name, capsys):
     said = capsys.readouterr().err
     assert said.startswith(f"couplet.certify: losses_of_others:{name}: {CANNOT[name]}")
     assert "couplet/" not in said  # of a traceback, the callable's part
+
+
+@pytest.mark.parametrize("loss", ([], ["--loss", "erc"]))
+def test_where_there_is_no_verdict_nothing_is_wrong(loss, capsys, monkeypatch):
+    assert loss or main(["losses_of_others:unsigned"]) == 2
+    assert main(["losses_of_others:interrupted", *loss]) == 130
+    assert "couplet.certify: interrupted; there is no verdict\n" in capsys.readouterr().err
+    monkeypatch.setattr(erc, "judge", lambda *_: 1 / 0)
+    assert main(["losses_of_others:ours", *loss]) == 2
+    assert "losses_of_others:ours: judging it raises ZeroDivisionError: division by zero\n" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("words, sentence", (

@@ -5,6 +5,8 @@ import os
 import pathlib
 import random
 import re
+import subprocess
+import sys
 
 import pytest
 import torch
@@ -40,13 +42,12 @@ def said_of(capsys, program, run, words):
 
 
 def test_what_steers_a_terminal_is_escaped():
-    assert _files.shown("a\tb\n\x1b[2J\x7f\x9b\u202e\udc80é") == "a\tb\n\\x1b[2J\\x7f\\u{9b}\\u{202e}\\x80é"
+    assert _files.shown("a\tb\n\x1b[2J\x7f\x9b\u202e\udc80é") == "a\tb\\x0a\\x1b[2J\\x7f\\u{9b}\\u{202e}\\x80é"
 
 
 def test_what_an_encoding_lacks_is_escaped():
     file = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
-    _files.say("naïve", file)
-    file.flush()
+    _files.say("naïve", file=file)
     assert file.buffer.getvalue() == b"na\\xefve\n"
 
 
@@ -119,6 +120,36 @@ def test_files_that_are_refused(kind, sentence, tmp_path, capsys):
         assert code == refused and sentence in err and err.count("\n") == 1, err
 
 
+@pytest.mark.parametrize("name", ("x\nx: right.safetensors", "absent\nx: right.safetensors"))
+def test_a_name_that_forges_a_line(name, tmp_path, capsys):
+    path = tmp_path / name
+    for which, (program, run, words, refused) in enumerate(commands(path)):
+        if not name.startswith("absent"):
+            path.write_bytes(next(blob for blob, of in whole_files() if of == which))
+        code, said = run(words), "".join(capsys.readouterr())
+        assert code == (refused if name.startswith("absent") else 0)
+        assert "\nx: right" not in said
+        assert "\\x0ax: right" in said or code == 0 and program != "couplet.certify", said
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="this system has no device that is full")
+@pytest.mark.parametrize("where", ("full", "closed", "a pipe that nobody reads"))
+def test_standard_output_that_cannot_be_written(where, tmp_path):
+    path = tmp_path / "f.safetensors"
+    for which, (program, _, words, _) in enumerate(commands(path)):
+        path.write_bytes(next(blob for blob, of in whole_files() if of == which))
+        ends = os.pipe()
+        os.close(ends[0])
+        opened = open("/dev/full", "w") if where == "full" else os.fdopen(ends[1], "w")
+        with opened:
+            run = subprocess.run(["sh", "-c", '"$@" >&-' if where == "closed" else '"$@"', "sh", sys.executable, "-m", program,
+                                  *words], stdout=opened, stderr=subprocess.PIPE, text=True)
+        why = {"full": "No space left on device", "closed": "", "a pipe that nobody reads": "Broken pipe"}[where]
+        code = 0 if where == "closed" else 2 if program == "couplet.certify" else 1
+        assert run.returncode == code and "Traceback" not in run.stderr, run.stderr
+        assert run.stderr.count("\n") == bool(why) and why in run.stderr and bool(why) == ("standard output" in run.stderr)
+
+
 def test_names_in_a_dump(tmp_path, capsys):
     """A name that would forge a line is refused, with its escapes; so is a kind."""
     blob = (FOLDER / "z-loss.layers.safetensors").read_bytes()
@@ -162,7 +193,7 @@ def damaged(blob, draw):
     return bytes(copy[:draw.randrange(len(copy) + 1)] if draw.random() < 0.1 else copy)
 
 
-def whole_files(tmp_path):
+def whole_files():
     for name in ("z-loss.layers", "erc.some-active", "load-balancing-mixtral.dropped", "gate-weights.some"):
         yield (FOLDER / f"{name}.safetensors").read_bytes(), 0
     yield json.dumps(charts.every_kind()).encode(), 2
@@ -172,7 +203,7 @@ def whole_files(tmp_path):
 def test_damaged_files(tmp_path, capsys):
     """Each ends with an exit code and a sentence, never with an exception or with bytes that steer a terminal."""
     path, draw = tmp_path / "f.safetensors", random.Random(43)
-    for blob, which in whole_files(tmp_path):
+    for blob, which in whole_files():
         reader = [row for row in commands(path)][which:which + 1]
         for copy in range(COPIES if reader else 0):
             program, run, words, refused = reader[0]

@@ -205,6 +205,7 @@ DAMAGES = {
     "no y": ("dots", lambda c: c["series"][1].pop("y"), "series 1 has no y"),
     "no object": ("dots", lambda c: c["series"].append(3), "series 2 must be an object"),
     "no series": ("dots", lambda c: c.pop("series"), "it has no series"),
+    "series of another type": ("dots", lambda c: c.update(series=3), "it has a series of the wrong type"),
     "no base64": ("matrix", lambda c: c["heat"].update(data="~~~~"), "data is not base64"),
     "short data": ("matrix", lambda c: c["heat"].update(data=c["heat"]["data"][4:]), "509 bytes; 16 x 16 values have 512"),
     "no rows": ("matrix", lambda c: c["heat"].update(rows=0), "not possible"),

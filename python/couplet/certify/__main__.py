@@ -5,13 +5,12 @@
 
 Without --loss: the kinds as which it is right; of a callable that takes router rows and gates, the coupling loss, `erc`.
 
-Exit code 0: right; 1: wrong; 2: not judged, with the reason. Of several dumps 1 if one is wrong, else 2 if one is not
-judged."""
+Exit code 0: right; 1: wrong; 2: not judged, with the reason; 130: interrupted. Of several dumps 1 if one is
+wrong, else 2 if one is not judged."""
 from __future__ import annotations
 
 import argparse
 import contextlib
-import inspect
 import json
 import pathlib
 import sys
@@ -22,8 +21,8 @@ import torch
 from . import CannotJudge, KINDS, Verdict, as_json, details, erc, fitting, judge, kind_of, rounding_on, sentence
 from ._call import MANY, check_settings, dumps
 from ._dump import of_kind, read, save, tensors_in, write
-from .._files import reason, say
-from .._import import load
+from .._files import complain, reason, say
+from .._import import load, raised, signature_of
 from ._pages import page
 from .erc.call import Loss
 
@@ -70,13 +69,13 @@ def _fixed(args: argparse.Namespace) -> Dict[str, Any]:
 def _is_coupling(function: Any) -> bool:
     """Whether its arguments are those of the coupling loss."""
     try:
-        keywords = Loss(function).keywords
-    except CannotJudge:
+        keywords, taken = Loss(function).keywords, set(signature_of(function).parameters)
+    except (CannotJudge, TypeError, ValueError):
         return False
     if keywords is not None:
         return "router" in keywords and bool({"w_gate", "w_up", "w_gate_up"} & set(keywords))
     names = {theirs for kind in KINDS.values() for ours in kind.needs for theirs in kind.inputs[ours]}
-    return not names & set(inspect.signature(function).parameters)
+    return not names & taken
 
 
 def _dtype(args: argparse.Namespace) -> torch.dtype:
@@ -137,8 +136,6 @@ def _said(name: str, args: argparse.Namespace) -> List[Tuple[int, Dict[str, Any]
         if not verdicts:
             raise CannotJudge(NONE_FITS)
     except Exception as error:
-        if not isinstance(error, (CannotJudge, OSError, MemoryError)) and not _is_dump(name):
-            raise
         why = _refused(name, error)
         return [(2, {"dump": name, "verdict": NOT_JUDGED, "sentence": why})]
     for verdict in verdicts if args.json != "-" else ():
@@ -146,11 +143,14 @@ def _said(name: str, args: argparse.Namespace) -> List[Tuple[int, Dict[str, Any]
     return [(verdict.exit_code, _members(verdict, name)) for verdict in verdicts]
 
 
-def _refused(name: str, error: Exception) -> str:
+def _refused(name: str, error: BaseException) -> str:
     """Prints why there is no verdict; its first line."""
-    why = str(error) if isinstance(error, CannotJudge) else reason(error)
-    say(f"couplet.certify: {name}: {why}", sys.stderr)
-    return why.partition("\n")[0]
+    if not isinstance(error, CannotJudge):
+        expected = _is_dump(name) or isinstance(error, (OSError, MemoryError))
+        error = CannotJudge(reason(error)) if expected else raised("judging it raises", error)
+    first, *trace = [str(error)] if _is_dump(name) else str(error).split("\n")
+    complain(f"couplet.certify: {name}: {first}", *trace)
+    return first
 
 
 def _remedies(verdict: ANY) -> int:
@@ -215,21 +215,23 @@ def _run(args: argparse.Namespace) -> int:
     members = [one for _, one in said]
     if args.json and (len(names) > 1 or members[0]["verdict"] != NOT_JUDGED):
         text = json.dumps(members if len(members) > 1 else members[0], indent=1) + "\n"
-        print(text, end="") if args.json == "-" else pathlib.Path(args.json).write_text(text)
+        say(*text.splitlines()) if args.json == "-" else pathlib.Path(args.json).write_text(text)
     codes = {code for code, _ in said}
     return 1 if 1 in codes else max(codes)
 
 
 def main(words: Optional[List[str]] = None) -> int:
     args = _parser().parse_args(words)
-    if args.list:
-        print(page(), end="")
-        return 0
-    if not args.callable:
+    if not args.callable and not args.list:
         _parser().error("name a callable: my_module:my_loss")
     try:
-        return _run(args)
-    except (CannotJudge, OSError) as error:
+        if args.list:
+            say(*page().splitlines())
+        return 0 if args.list else _run(args)
+    except KeyboardInterrupt:
+        complain("couplet.certify: interrupted; there is no verdict")
+        return 130
+    except BaseException as error:
         _refused(" ".join(args.callable), error)
         return 2
 
