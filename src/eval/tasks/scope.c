@@ -231,7 +231,11 @@ cpl_status cpl_scope_set(cpl_scope *scope, const char *name, json_t *value)
 
 static cpl_status read_paths(json_t **value, const cpl_field *field, const json_t *row)
 {
-    cpl_text all = {0};
+    enum { SHOWN = 12 };
+    cpl_text all = {0}, there = {0};
+    const char *name;
+    json_t *member;
+    int shown = 0;
     for (int64_t i = 0; i < field->count; i++) {
         CPL_TRY(cpl_path_value(value, &field->paths[i], row));
         if (*value) return CPL_OK;
@@ -240,8 +244,13 @@ static cpl_status read_paths(json_t **value, const cpl_field *field, const json_
         const char *written = field->paths[i].written;
         cpl_text_printf(&all, "%s%.*s", i ? " or " : "", (int)strcspn(written, "|"), written);
     }
-    cpl_status status = CPL_FAIL(CPL_ERR_INPUT, "there is no %s at %s",
-                                 field->list ? "list" : "text", all.bytes ? all.bytes : "a path");
+    json_object_foreach((json_t *)(uintptr_t)row, name, member) if (shown++ < SHOWN)
+        cpl_text_printf(&there, "%s%.40s", shown > 1 ? ", " : "", name);
+    cpl_status status =
+        CPL_FAIL(CPL_ERR_INPUT, "there is no %s at %s; the row has %s%s",
+                 field->list ? "list" : "text", all.bytes ? all.bytes : "a path",
+                 there.bytes ? there.bytes : "no names", shown > SHOWN ? ", ..." : "");
+    cpl_text_free(&there);
     cpl_text_free(&all);
     return status;
 }

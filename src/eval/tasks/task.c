@@ -8,6 +8,7 @@
 #include "base/arena.h"
 #include "base/text.h"
 #include "eval/tasks/task_internal.h"
+#include "io/file.h"
 
 static const char *const keys[] = {"task",     "title",   "sets",    "default", "chance",
                                    "source",   "licence", "splits",  "fields",  "subject",
@@ -39,13 +40,12 @@ static cpl_status read_chance(cpl_task *task, const json_t *root)
 
 static cpl_status read_sets(cpl_task *task, const json_t *root)
 {
-    static const char *const sets[] = {"3b", "15b"};
-    const json_t *from              = json_object_get(root, "sets");
-    size_t index;
+    const json_t *from = json_object_get(root, "sets");
     CPL_TRY(cpl_task_names_of(&task->sets, task, root, "sets"));
     for (int64_t i = 0; i < task->sets.count; i++)
-        CPL_TRY(AT(task, json_is_array(from) ? json_array_get(from, (size_t)i) : from,
-                   cpl_lookup(&index, "set of the paper", task->sets.at[i], sets, 2)));
+        if (strcmp(task->sets.at[i], "3b") != 0 && strcmp(task->sets.at[i], "15b") != 0)
+            return FAIL(task, json_is_array(from) ? json_array_get(from, (size_t)i) : from,
+                        "the sets of the paper are 3b and 15b, not %.40s", task->sets.at[i]);
     return CPL_OK;
 }
 
@@ -125,6 +125,11 @@ cpl_status cpl_task_parse(cpl_task **task, const char *name, const void *bytes, 
 
 cpl_status cpl_task_read(cpl_task **task, const char *path, const cpl_request_kind *const *kinds)
 {
+    if (cpl_path_ends_in(path, ".jsonl"))
+        return CPL_FAIL(CPL_ERR_INPUT,
+                        "%s: is a file of rows, and a task file is YAML that names it: splits: "
+                        "{test: ROWS.jsonl} (docs/tasks.md)",
+                        path);
     return make(task, path, NULL, NULL, 0, kinds);
 }
 

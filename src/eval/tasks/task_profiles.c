@@ -233,15 +233,32 @@ static bool is_reported(const cpl_resolved_profile *resolved, const char *metric
     return false;
 }
 
+/* The scores, or the answers. */
+static cpl_status all_metrics(cpl_string_list *list, const cpl_task *task,
+                              const cpl_request_spec *form)
+{
+    int64_t n = 0;
+    while (form->kind->metric(form, n)) n++;
+    const char **at = cpl_pool_take(&task->parts->pool, (size_t)n * sizeof *at);
+    if (!at) return cpl_pool_status(&task->parts->pool);
+    for (int64_t i = 0; i < n; i++) at[i] = form->kind->metric(form, i);
+    *list = (cpl_string_list){at, n};
+    return CPL_OK;
+}
+
 static cpl_status check_metrics(const cpl_task *task, const cpl_profile *profile,
                                 const cpl_resolved_profile *resolved,
                                 const cpl_string_list *metrics, const json_t *node)
 {
+    cpl_string_list there;
+    size_t index;
     for (int64_t i = 0; i < metrics->count; i++) {
-        if (!is_reported(resolved, metrics->at[i]))
-            return FAIL(task, node,
-                        "there is no metric %.100s: it is neither among the scores nor an answer",
-                        metrics->at[i]);
+        if (!is_reported(resolved, metrics->at[i])) {
+            CPL_TRY(all_metrics(&there, task, &resolved->specs[0].form));
+            CPL_TRY(AT(task, node,
+                       cpl_lookup(&index, "score or answer", metrics->at[i], there.at,
+                                  (size_t)there.count)));
+        }
         for (int64_t k = 0; k < resolved->n_specs; k++) {
             const cpl_request_spec *form = &resolved->specs[k].form;
             const char *of = profile_or_case(&task->parts->pool, resolved, &resolved->specs[k]);
@@ -275,16 +292,9 @@ static cpl_status list_metrics(cpl_profile *profile, const cpl_resolved_profile 
 {
     static const char *const one[] = {"exact_match"};
     const cpl_request_spec *form   = &resolved->specs[0].form;
-    int64_t n                      = 0;
     CPL_TRY(cpl_task_names_of(&profile->metrics, task, from, "metrics"));
     if (form->filters) profile->metrics = (cpl_string_list){one, 1};
-    if (profile->metrics.count) return CPL_OK;
-    while (form->kind->metric(form, n)) n++;
-    const char **at = cpl_pool_take(&task->parts->pool, (size_t)n * sizeof *at);
-    if (!at) return cpl_pool_status(&task->parts->pool);
-    for (int64_t i = 0; i < n; i++) at[i] = form->kind->metric(form, i);
-    profile->metrics = (cpl_string_list){at, n};
-    return CPL_OK;
+    return profile->metrics.count ? CPL_OK : all_metrics(&profile->metrics, task, form);
 }
 
 /* What a profile reports; its prompt specs are there. */
@@ -360,7 +370,9 @@ cpl_status cpl_task_read_profiles(cpl_task *task, const json_t *profiles)
     size_t n = json_object_size(profiles), i = 0;
     const char *name;
     json_t *own;
-    if (!n) return FAIL(task, profiles, "profiles: missing");
+    if (!n)
+        return FAIL(task, profiles,
+                    "a task needs a profile: profiles: {NAME: {split: SPLIT, context: TEXT}}");
     if (n > MOST_PROFILES) return FAIL(task, profiles, "more than %d profiles", MOST_PROFILES);
     task->profiles  = cpl_pool_take(&parts->pool, n * sizeof *task->profiles);
     parts->resolved = cpl_pool_take(&parts->pool, n * sizeof *parts->resolved);

@@ -87,8 +87,12 @@ static cpl_status read_filter(const cpl_filter **filter, const cpl_task *task, c
                               const char *key)
 {
     const json_t *node = json_object_get(from, key);
-    if (json_is_string(node))
-        return AT(task, from, cpl_filter_find(filter, json_string_value(node)));
+    const char *name   = json_string_value(node);
+    if (name && strpbrk(name, " .\\([{*+?^$|"))
+        return FAIL(
+            task, node,
+            "%.100s is no name of a filter; a pattern is written {regex_pattern: 'PATTERN'}", name);
+    if (name) return AT(task, from, cpl_filter_find(filter, name));
     const bool list  = json_is_array(node);
     const size_t n   = list ? json_array_size(node) : 1;
     cpl_pool *pool   = &task->parts->pool;

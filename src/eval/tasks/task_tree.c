@@ -20,13 +20,22 @@ cpl_status cpl_task_keys(const cpl_task *task, const json_t *from, const char *k
     return CPL_OK;
 }
 
+/* `value` is no text. */
+static cpl_status no_text(const cpl_task *task, const json_t *value, const char *key,
+                          const char *wanted)
+{
+    const char *is =
+        json_is_object(value) ? "a mapping: quote a text that begins with {" : "a list";
+    return FAIL(task, value, "%s must be %s, and here is %s", key, wanted, is);
+}
+
 cpl_status cpl_task_text_of(const char **text, const cpl_task *task, const json_t *from,
                             const char *key, const char *absent)
 {
     const json_t *value = json_object_get(from, key);
     *text               = absent;
     if (!value) return CPL_OK;
-    if (!json_is_string(value)) return FAIL(task, value, "%s is a text", key);
+    if (!json_is_string(value)) return no_text(task, value, key, "a text");
     *text = json_string_value(value);
     return CPL_OK;
 }
@@ -49,7 +58,7 @@ cpl_status cpl_task_names(cpl_string_list *names, const cpl_task *task, const js
     if (!at) return cpl_pool_status(&task->parts->pool);
     for (size_t i = 0; i < n; i++) {
         const json_t *item = json_is_array(value) ? json_array_get(value, i) : value;
-        if (!json_is_string(item)) return FAIL(task, item, "%s is a text or a list of texts", key);
+        if (!json_is_string(item)) return no_text(task, item, key, "a text or a list of texts");
         at[i] = json_string_value(item);
     }
     *names = (cpl_string_list){at, (int64_t)n};
@@ -67,7 +76,7 @@ cpl_status cpl_task_int(int64_t *value, const cpl_task *task, const json_t *node
 {
     const char *text = json_string_value(node);
     char *end        = NULL;
-    if (!text) return FAIL(task, node, "%s is a text", key);
+    if (!text) return no_text(task, node, key, "a number");
     errno  = 0;
     *value = strtoll(text, &end, 10);
     if (errno || end == text || *end || *value < lo || *value > hi)

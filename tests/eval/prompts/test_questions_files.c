@@ -66,7 +66,8 @@ static void test_csv(void **state)
          "1,q,1,2,3,4,F\n",
          "val/law_val.csv: line 2: the right answer \"F\" is none of its 4 options"},
         {"ceval", "dev/law_dev.csv", "val/law_val.csv", "id,question,A,B,C,answer\n",
-         "1,q,1,2,3,C\n", "the field d: there is no text at D"},
+         "1,q,1,2,3,C\n",
+         "the field d: there is no text at D; the row has id, question, A, B, C, answer"},
         {"ceval", "dev/cooking_dev.csv", "val/cooking_val.csv", "id,question,A,B,C,D,answer\n",
          "1,q,1,2,3,4,A\n", "ceval has no subject cooking"},
     };

@@ -18,7 +18,7 @@ static const struct {
     {"[1]", "t.yaml:1:1: a task is a mapping"},
     {"task: T\n", "t.yaml:1:1: an id is made of lower-case letters"},
     {"title: x\n", "t.yaml:1:1: the task has no id: task: my_task"},
-    {"task: [a]\n", "t.yaml:1:1: task is a text"},
+    {"task: [a]\n", "t.yaml:1:1: task must be a text, and here is a list"},
     {"task: t\nsplit: a\n", "t.yaml:2:1: there is no key of a task split; did you mean splits?"},
     {"task: t\n", "t.yaml:1:1: the task reads nothing of its rows: fields:"},
     {"task: t\nfields: {q: q}\n", "the task names no rows: splits: {test: FILE}"},
@@ -39,7 +39,9 @@ static const struct {
      "subjects and groups need to know what a subject is"},
     {"task: t\nfields: {q: q}\nsubject: \"{q}\"\nsubjects: {x: {a: b}, y: {c: d}}\n",
      "y has no text a"},
-    {HEAD, "profiles: missing"},
+    {HEAD, "a task needs a profile: profiles: {NAME: {split: SPLIT, context: TEXT}}"},
+    {HEAD "profiles: [mine]\n", "t.yaml:4:1: a task needs a profile"},
+    {HEAD "profiles: {}\n", "t.yaml:4:1: a task needs a profile"},
     {HEAD "profiles: {p: 3}\n", "t.yaml:4:12: a profile is a mapping"},
     {HEAD "profiles: {p: {contxt: x}}\n", "did you mean context?"},
     {HEAD "profiles: {p: {context: x}}\n",
@@ -83,7 +85,8 @@ static const struct {
     {HEAD RANK PROFILE(", scores: [acc, ac_norm]"),
      "there is no score ac_norm; did you mean acc_norm?"},
     {HEAD RANK PROFILE(", scores: [bpb]"), "bpb is of the right option alone"},
-    {HEAD RANK PROFILE(", metrics: [acc, exact]"), "there is no metric exact"},
+    {HEAD RANK PROFILE(", metrics: [acc, exact]"),
+     "there is no score or answer exact; there are acc, acc_norm, acc_bytes"},
     {HEAD RANK PROFILE(", metrics: [soft]"), "t.yaml:7:35: soft is made of the headline's scores, "
                                              "and soft, which is first, is no score "
                                              "of the profile"},
@@ -132,13 +135,15 @@ static const struct {
     {HEAD RANK "default: q\n" PROFILE(""), "t.yaml:6:1: t: there is no profile q"},
     {HEAD RANK "default: {3b: p}\n" PROFILE(""), "3b is not among its sets"},
     {HEAD RANK "sets: [3b, 4b]\n" PROFILE(""),
-     "t.yaml:6:12: there is no set of the paper 4b; did you mean 3b?"},
-    {HEAD RANK "sets: paper\n" PROFILE(""),
-     "there is no set of the paper paper; there are 3b, 15b"},
+     "t.yaml:6:12: the sets of the paper are 3b and 15b, not 4b"},
+    {HEAD RANK "sets: paper\n" PROFILE(""), "the sets of the paper are 3b and 15b, not paper"},
     {HEAD "profiles: {p: {split: a, ask: generate, context: x}}\n",
      "an answer needs a reference, or the profile a target"},
     {HEAD "profiles: {p: {split: a, ask: [x], context: \"{choice}\", target: x}}\n",
-     "ask is a text"},
+     "ask must be a text, and here is a list"},
+    {HEAD RANK "profiles: {p: {split: a, context: {q}}}\n",
+     "t.yaml:6:26: context must be a text, and here is a mapping: quote a text that begins with {"},
+    {HEAD RANK PROFILE(", window: [1]"), "window must be a number, and here is a list"},
     {"task: t\nsplits: {a: {files: a.csv, subject: [x]}}\nfields: {q: q}\n" PROFILE(""),
      "subject is file, none or a text"},
     {HEAD "profiles: {p: {split: a, ask: generate, context: \"{choice}\", target: x}}\n",
@@ -153,7 +158,10 @@ static const struct {
      "there is no key of a answer filtr; did you mean filter?"},
     {HEAD "profiles: {p: {split: a, ask: generate, context: x, target: y, answers: {m: {filter: "
           "P1}}}}\n",
-     "there is no filter P1"},
+     "there is no filter P1; there are none"},
+    {HEAD "profiles: {p: {split: a, ask: generate, context: x, target: y, answers: {m: {filter: "
+          "'is (.*)'}}}}\n",
+     "is (.*) is no name of a filter; a pattern is written {regex_pattern: 'PATTERN'}"},
     {HEAD "profiles: {p: {split: a, ask: generate, context: x, target: y, answers: {m: {filter: "
           "{regex_pattern: '(a'}}}}}\n",
      "t.yaml:4:87: the pattern (a is wrong at its byte 3: "},
@@ -217,6 +225,8 @@ static void test_wrong(void **state)
     assert_int_not_equal(cpl_task_read(&task, "tests/no-such-task.yaml", cpl_request_kinds),
                          CPL_OK);
     assert_null(task);
+    assert_fails(CPL_ERR_INPUT, "rows.jsonl: is a file of rows, and a task file is YAML",
+                 cpl_task_read(&task, "rows.jsonl", cpl_request_kinds));
     assert_ok(cpl_task_read(&task, "data/eval/tasks/boolq.yaml", cpl_request_kinds));
     assert_string_equal(task->id, "boolq");
     cpl_task_free(task);
