@@ -15,7 +15,7 @@ static const char *duration(char out[32], double seconds)
     if (!(seconds < 1e7))
         snprintf(out, 32, "-");
     else if (seconds < 9.5)
-        snprintf(out, 32, "%.1f s", seconds);
+        snprintf(out, 32, "%.1f s", seconds > 0.1 ? seconds : 0.1);
     else if (seconds < 100)
         snprintf(out, 32, "%.0f s", seconds);
     else

@@ -205,7 +205,8 @@ def check_kinds(base):
         (stray / name).write_bytes(b"")
     (folder / "rows.json").write_text('{"input_ids": [[1, 2, 3]]}')
     bad(1, "where nothing is written", "grad", base, "--tokens", folder / "rows.json", "--out", base / "g.safetensors")
-    good("inspect", copy(base, "erc.alpha=1").relative_to(folder), cwd=folder)  # a folder named like a setting
+    said = good("inspect", copy(base, "erc.alpha=1").relative_to(folder), cwd=folder)  # a folder named like a setting
+    check("about 0.1 s on" in said, f"inspect says no time: {said[:300]}")
     bare = copy(base, "bare")
     (bare / "config.yaml").unlink()
     shards = next((base / "tokens").glob("train-*"))
