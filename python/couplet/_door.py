@@ -273,12 +273,12 @@ def loss_and_matrix(router: Tensor, w_gate: Optional[Matrices], w_up: Optional[M
         (seed, "seed"), (step if step_tensor is None else 0, "step"), (layer, "layer"), (draw, "draw")))
     rest = (activation, noise, signed(seed), step, layer, draw, compute_name(compute))
     if not compiling:
-        loss, M, *_ = _operator.erc(*tensors, want, half, float(alpha), float(weight), *rest, None, None)
+        loss, M, *_ = _operator.erc(*tensors, None, None, want, half, float(alpha), float(weight), *rest)
         return loss, M
     # A float argument of an operator is a constant of the graph. An alpha that follows a schedule is a tensor; such a
     # weight is kept out of the operator, where the gradient is scaled anyway.
     alpha_tensor = torch.ones((), dtype=widest(router.device), device=router.device) * alpha
-    loss, M, *_ = _operator.erc(*tensors, want, half, 1.0, 1.0, *rest, alpha_tensor, step_tensor)
+    loss, M, *_ = _operator.erc(*tensors, alpha_tensor, step_tensor, want, half, 1.0, 1.0, *rest)
     return loss * weight, M
 
 

@@ -208,12 +208,12 @@ def _wide(router: Tensor, matrices: Sequence[Tensor]) -> torch.dtype:
 # for ever: inductor is to leave the operator out of its graphs.
 @torch.library.custom_op("couplet::erc", mutates_args=(), **tags("needs_fixed_stride_order", "cudagraph_unsafe"))
 def erc(router: Tensor, gate: List[Tensor], up: List[Tensor], down: List[Tensor],
-        delta: Optional[Tensor], want: List[bool], half: str, alpha: float, weight: float,
-        activation: str, noise: str, seed: int, step: int, layer: int, draw: int, compute: str,
-        alpha_tensor: Optional[Tensor], step_tensor: Optional[Tensor],
-        ) -> Tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
+        delta: Optional[Tensor], alpha_tensor: Optional[Tensor], step_tensor: Optional[Tensor], want: List[bool],
+        half: str, alpha: float, weight: float, activation: str, noise: str, seed: int, step: int, layer: int, draw: int,
+        compute: str) -> Tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
     """Loss, M and what the backward pass returns or multiplies, in one sweep; see `evaluate` and couplet.erc_loss.
-    alpha_tensor, step_tensor: in place of the numbers, in a graph whose constants these would be."""
+    alpha_tensor, step_tensor: in place of the numbers, in a graph whose constants these would be. They stand beside
+    other tensors: inductor leaves out a last argument that is None."""
     job = make_job(router.contiguous(), gate, up, down, delta, half, alpha, weight, activation, noise, seed,
                    step if step_tensor is None else operator.index(step_tensor), layer, draw, compute)
     if alpha_tensor is not None:
@@ -224,7 +224,8 @@ def erc(router: Tensor, gate: List[Tensor], up: List[Tensor], down: List[Tensor]
 
 @erc.register_fake
 def _(router: Tensor, gate: List[Tensor], up: List[Tensor], down: List[Tensor], delta: Optional[Tensor],
-      want: List[bool], half: str, *options: Any) -> Tuple[Tensor, ...]:
+      alpha_tensor: Optional[Tensor], step_tensor: Optional[Tensor], want: List[bool], half: str,
+      *options: Any) -> Tuple[Tensor, ...]:
     nothing = router.new_empty(0, dtype=torch.float32)
     wide, n, n_here = _wide(router, gate or up), router.shape[0], shape_of(gate or up)[0]
     results = (router.new_empty((), dtype=wide), router.new_empty((n, n_here), dtype=wide),
@@ -233,7 +234,7 @@ def _(router: Tensor, gate: List[Tensor], up: List[Tensor], down: List[Tensor], 
         grads = [t[0].new_empty_strided(shape_of(t), _strides_of_gradient(t)) if wanted and t else nothing.clone()
                  for t, wanted in zip((gate, up, down), want[1:])]
         return (*results, *grads, nothing.clone(), nothing.clone())
-    job = make_job(router, gate, up, down, delta, half, *options[:9])
+    job = make_job(router, gate, up, down, delta, half, *options)
     job.factors = []
     prepare(job, gate, up, down, half, want)
     dtype = _accelerator.products_dtype(job)
@@ -265,12 +266,13 @@ def keep(ctx: Any, router: Tensor, gate: Sequence[Tensor], up: Sequence[Tensor],
 
 
 def _setup(ctx: Any, inputs: Any, output: Any) -> None:
-    router, gate, up, down, delta, want, *options = inputs
+    router, gate, up, down, delta, *numbers, want = inputs[:8]
+    half, _, weight, *_ = options = inputs[8:]
     ctx.mark_non_differentiable(*output[1:])
-    ctx.rest = (None,) * (2 + len(options))  # delta, want and options have no gradient
-    if not keep(ctx, router, gate, up, down, want, options[0], options[2], output):
+    ctx.rest = (None,) * (len(inputs) - 4)  # delta and all behind it have no gradient
+    if not keep(ctx, router, gate, up, down, want, half, weight, output):
         ctx.save_for_backward(router, *gate, *up, *down, *([] if delta is None else [delta]))
-        ctx.has_delta, ctx.options = delta is not None, options
+        ctx.has_delta, ctx.numbers, ctx.options = delta is not None, numbers, options
 
 
 def _again(ctx: Any) -> List[Tensor]:
@@ -279,8 +281,8 @@ def _again(ctx: Any) -> List[Tensor]:
     g, u, d = ctx.lengths
     delta = rest[-1] if ctx.has_delta else None
     with torch.no_grad():
-        return list(erc(router, rest[:g], rest[g:g + u], rest[g + u:g + u + d], delta, ctx.want,
-                        *ctx.options))[2:6]
+        return list(erc(router, rest[:g], rest[g:g + u], rest[g + u:g + u + d], delta,
+                        *ctx.numbers, ctx.want, *ctx.options))[2:6]
 
 
 def scaled(gradients: List[Tensor], by: Tensor) -> List[Tensor]:

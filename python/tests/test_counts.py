@@ -290,8 +290,8 @@ def test_a_step_of_erc_backward(name, layout, keeps_gradients, kernels_a_layer):
 def without_graph(monkeypatch):
     """The operator's implementation in its place: autograd's engine refuses fake tensors of a device that is not
     there, and fake tensors know the operator by the shapes of its results alone."""
-    def erc(router, gate, up, down, delta, want, half, *options):
-        job = _operator.make_job(router.detach(), [g.detach() for g in gate], [], [], delta, half, *options[:9])
+    def erc(router, gate, up, down, delta, alpha_tensor, step_tensor, want, half, *options):
+        job = _operator.make_job(router.detach(), [g.detach() for g in gate], [], [], delta, half, *options)
         return _operator.evaluate(job, gate, up, down, half, want)
     monkeypatch.setattr(_door._operator, "erc", erc)
 
@@ -401,7 +401,7 @@ def compare(layout, dtype, router_dtype=None, activation="gate", want=ALL):
     up = [] if half or activation not in ("up", "swiglu", "output") else stacked(12, 16, dtype)
     down = stacked(16, 12, dtype) if activation == "output" else []
     options = (half, 0.5, 2.0, activation, "bounded" if want is ALL else "none", 3, 4, 5, 0, "")
-    says = _operator.erc(router, gate, up, down, None, want, *options, None, None)
+    says = _operator.erc(router, gate, up, down, None, None, None, want, *options)
     job = _operator.make_job(router, gate, up, down, None, *options)
     makes = _operator.evaluate(job, gate, up, down, half, want)
     assert described(makes) == described(says), (layout, dtype, activation, want)

@@ -207,15 +207,15 @@ def test_opcheck(dtype, as_list, device_path):
     for many in lists:
         for t in many:
             t.requires_grad_()
-    arguments = (m["router"], *lists, None, [True] * 4, "", 1.0, 2.0, "output", "bounded", 1, 2, 3, 0,
-                 "f32", torch.tensor(0.7) if as_list else None, torch.tensor(2) if as_list else None)
+    arguments = (m["router"], *lists, None, torch.tensor(0.7) if as_list else None, torch.tensor(2) if as_list else None,
+                 [True] * 4, "", 1.0, 2.0, "output", "bounded", 1, 2, 3, 0, "f32")
     torch.library.opcheck(_operator.erc, arguments)
 
 
 def test_opcheck_of_what_is_not_wanted():
     m = model()
-    arguments = (m["router"].detach(), [m["w_gate"]], [], [], torch.ones(n, d),
-                 [False, True, False, False], "", 1.0, 1.0, "gate", "bounded", 1, 2, 3, 0, "f32", None, None)
+    arguments = (m["router"].detach(), [m["w_gate"]], [], [], torch.ones(n, d), None, None,
+                 [False, True, False, False], "", 1.0, 1.0, "gate", "bounded", 1, 2, 3, 0, "f32")
     torch.library.opcheck(_operator.erc, arguments)
 
 
@@ -225,8 +225,8 @@ def test_what_a_compiler_lays_out_otherwise(as_list):
     m = model(grad=False)
     by_columns = lambda t: t.mT.contiguous().mT
     evaluate = lambda router, gate: _operator.erc(
-        router, list(gate) if as_list else [gate], [], [], None, [True, True, False, False], "", 1.0, 1.0,
-        "gate", "bounded", 1, 2, 3, 0, "f32", None, None)
+        router, list(gate) if as_list else [gate], [], [], None, None, None, [True, True, False, False], "", 1.0, 1.0,
+        "gate", "bounded", 1, 2, 3, 0, "f32")
     for got, want in zip(evaluate(by_columns(m["router"]), by_columns(m["w_gate"])),
                          evaluate(m["router"], m["w_gate"])):
         close(got, want, 1e-6)
@@ -277,8 +277,8 @@ def test_nothing_as_large_outside_the_operator():
 
 def test_gradients_among_the_outputs_have_none():
     m = model()
-    out = _operator.erc(m["router"], [m["w_gate"]], [], [], None, [True, True, False, False], "", 1.0, 1.0,
-                        "gate", "bounded", 1, 2, 3, 0, "f32", None, None)
+    out = _operator.erc(m["router"], [m["w_gate"]], [], [], None, None, None, [True, True, False, False], "", 1.0, 1.0,
+                        "gate", "bounded", 1, 2, 3, 0, "f32")
     assert [t.requires_grad for t in out] == [True] + [False] * 7
 
 
