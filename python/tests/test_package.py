@@ -127,6 +127,8 @@ def test_the_source_distribution_is_whole(source, name, tmp_path):
     names = {path.name for path in (tmp_path / "site").rglob("*")}
     assert {"VERSION", "py.typed", "families.json", "LICENSE"} <= names
     assert wheel.name.startswith(f"{name.replace('-', '_')}-{couplet.__version__}-")
+    quiet = run(sys.executable, "-S", "-W", "error", "-c", "import couplet._version", path=tmp_path / "site")
+    assert quiet.stderr == "" and name != "couplet" and any(importlib.metadata.distributions(name=name, path=[str(tmp_path / "site")]))
     installed = run(sys.executable, "-c", "import couplet; print(couplet.__file__)", path=tmp_path / "site").stdout
     assert str(tmp_path) in installed and loss_of(path=tmp_path / "site")[2] == loss_of()[2]
 
@@ -216,13 +218,6 @@ def test_another_distribution_has_the_name(overwritten, source, tmp_path):
     said = run(sys.executable, "-S", "-c", "import couplet._library", path=f"{tmp_path / 'here'}:{tmp_path}").stderr
     assert said.count("UserWarning") == 1 and f"couplet: the distribution couplet 0.1.0 in {where} is not this package" in said
     assert "pip uninstall couplet, then pip install --force-reinstall --no-deps ./python" in said
-
-
-def test_this_distribution_is_no_other(source, tmp_path, name):
-    build(source, "build_wheel", tmp_path)
-    shutil.unpack_archive(next(tmp_path.glob("*.whl")), tmp_path, "zip")
-    assert run(sys.executable, "-S", "-W", "error", "-c", "import couplet._version", path=tmp_path).stderr == ""
-    assert name != "couplet" and list(importlib.metadata.distributions(name=name, path=[str(tmp_path)]))
 
 
 def test_pages_name_the_source_and_no_distribution(name):
