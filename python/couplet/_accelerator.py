@@ -24,7 +24,8 @@ import torch
 from torch import Tensor
 
 from ._job import Experts, Job, Phases, Result
-from ._response import Response, drawn_or_given, is_wide, respond, respond_backward, widest
+from . import _plain
+from ._response import Response, drawn_or_given, is_wide, respond, respond_backward, tie_of, widest
 
 SHARE = 20             # a chunk of experts: at most the bytes of the gates by this,
 LEAST_BYTES = 1 << 25  # but at least this, as much as the workspace of cuBLAS on an H100
@@ -53,7 +54,7 @@ def products_dtype(job: Job) -> torch.dtype:
     """Of the operands."""
     if is_wide(job):
         return torch.float64
-    if job.compute == "f32":
+    if job.compute == "f32" or (job.compute == "" and _plain.is_for(job.router.device)):
         return torch.float32
     dtype = torch.bfloat16 if job.compute == "bf16" else job.matrices[0].dtype
     if dtype == torch.bfloat16 and not _multiplies_bf16(job.router.device):
@@ -161,9 +162,16 @@ class Work:
         if x.dim() == 3:
             return _multiply(x, W.mT)
         (c, r, _), one, n = W.shape, _as_one(W), len(x)
+        z = self.memory(c, r, n) if self.z is None and x.device.type == "cpu" else self.z
         if one is not None:
-            return _multiply(one, x.mT, None if self.z is None else self.z.view(c * r, n)).view(c, r, n).mT
-        return _multiply(W, x.mT.expand(c, -1, -1), self.z).mT
+            return _multiply(one, x.mT, None if z is None else z.view(c * r, n)).view(c, r, n).mT
+        return _multiply(W, x.mT.expand(c, -1, -1), z).mT
+
+    def memory(self, c: int, r: int, n: int) -> Tensor:
+        """f32 [c, r, n]. On the CPU a norm is fast where its numbers are one after the other."""
+        if self.x.device.type == "cpu":
+            return torch.empty(n, c, r, dtype=self.f32, device="cpu").permute(1, 2, 0)
+        return torch.empty(c, r, n, dtype=self.f32, device=self.x.device)
 
     def backward(self, d: Tensor, W: Tensor) -> Tensor:
         return _multiply(d, W)
@@ -186,7 +194,7 @@ class Work:
     def scaled(self, x: Tensor, scale: Tensor) -> Tensor:
         if self.job.activation not in ("gate", "up"):
             return x * scale[..., None]
-        return torch.mul(x, scale[..., None], out=torch.empty_like(x, dtype=self.dtype))
+        return torch.mul(x, scale[..., None], out=x if x.dtype == self.dtype else torch.empty_like(x, dtype=self.dtype))
 
     def chunks(self, count: int, bytes_each: int) -> Iterator[slice]:
         """`count` experts, as many at once as there is room for."""
@@ -212,7 +220,7 @@ def _memory_of_z(w: Work) -> Optional[Tensor]:
     job = w.job
     is_kept = (job.backward and job.activation in ("gate", "up")
                and w.c * job.D * job.n * w.f32.itemsize <= max(LEAST_BYTES, MOST_Z * w.gates))
-    return torch.empty(w.c, job.D, job.n, dtype=w.f32, device=w.x.device) if is_kept else None
+    return w.memory(w.c, job.D, job.n) if is_kept else None
 
 
 def _forward(w: Work) -> tuple[Tensor, Optional[Tensor]]:
@@ -231,13 +239,15 @@ def _hinges(w: Work, M: Tensor, diagonal: Tensor) -> tuple[Tensor, Tensor, Tenso
     [n, c]: 0, 1 or 2. M [n, c]."""
     job, n = w.job, w.job.n
     here = slice(job.first, job.end)
-    bound = diagonal.to(w.widest) * job.alpha
+    own = diagonal.to(w.widest)
+    least = own * (job.alpha * (1 - tie_of(w.dtype, job.D)))
     above = torch.empty(2, w.c, n, dtype=w.widest, device=M.device)  # [j, i], as M.mT lies
-    torch.sub(M.mT, bound, out=above[0])
-    torch.sub(M.mT, bound[here, None], out=above[1])
-    above.diagonal(job.first, 1, 2).fill_(-1)
-    over = torch.ge(above, 0, out=torch.empty_like(above))
-    total = above.clamp_(min=0).sum()
+    over = torch.empty_like(above)
+    for k, of in enumerate((slice(None), (here, None))):  # bounds of rows, of columns
+        torch.sub(M.mT, own[of], alpha=job.alpha, out=above[k])
+        torch.ge(M.mT, least[of], out=over[k])
+    over.diagonal(job.first, 1, 2).zero_()
+    total = above.clamp_(min=0).mul_(over).sum()
     violations = torch.empty(2, n, dtype=w.widest, device=M.device)
     if w.c < n:
         violations.zero_()
@@ -257,6 +267,9 @@ def _scale(w: Work, M: Tensor, active: Tensor, violations: Tensor) -> Tensor:
 
 def _backward(w: Work, z: Optional[Tensor], scale: Tensor) -> None:
     """z: None where it is computed again. scale [n, c]."""
+    if _plain.is_for(w.x.device) and not scale.any():  # fresh gradients are zeros there
+        w.d_proxy = torch.zeros_like(w.x, dtype=w.f32) if w.job.wants_router else None
+        return
     for at in w.chunks(w.c, _bytes_of_expert(w, z is not None, True)):
         r = respond(w, at, w.x) if z is None else Response(out=z[at])
         dx = respond_backward(w, at, w.x, r, scale.mT[at])

@@ -15,9 +15,10 @@ import torch
 from torch import Tensor
 
 from ._job import Experts, Job, Phases, Result
-from ._response import Response, drawn_or_given, is_wide, respond, respond_backward
+from ._response import Response, drawn_or_given, is_wide, respond, respond_backward, tie_of
 
 LARGE = 1 << 22  # bytes
+SMALL = 1 << 22  # numbers
 
 
 def zeros(shape: Sequence[int], dtype: torch.dtype = torch.float32) -> Tensor:
@@ -37,6 +38,12 @@ def zeros(shape: Sequence[int], dtype: torch.dtype = torch.float32) -> Tensor:
 def is_for(device: torch.device) -> bool:
     """Other devices: _accelerator.py."""
     return device.type == "cpu"
+
+
+def is_small(job: Job) -> bool:
+    """Whether the gates here, and what they make of the proxies, are few numbers each: then _accelerator.py computes all
+    experts at once, in at most twice so much memory. The calls of one expert take a hundred microseconds."""
+    return (job.end - job.first) * job.D * max(job.n, job.d) <= SMALL
 
 
 class Work:
@@ -118,6 +125,7 @@ def _sweep(w: Work, diagonal: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Violations int32 [2, n] of rows and columns, this part of the sum and of M [n, c]; adds the gradients of pairs i != j."""
     job, n = w.job, w.job.n
     bound = job.alpha * diagonal.double()
+    least = bound * (1 - tie_of(torch.bfloat16 if job.compute == "bf16" else w.dtype, job.D))
     violations = torch.zeros(2, n, dtype=torch.int32, device="cpu")
     total = torch.zeros((), dtype=torch.float64, device="cpu")
     M = torch.empty(n, len(w.experts()), dtype=w.dtype, device="cpu")
@@ -127,8 +135,8 @@ def _sweep(w: Work, diagonal: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         torch.linalg.vector_norm(r.out, dim=-1, out=M[:, j])
         column = M[:, j].double()
         above = torch.stack((column - bound, column - bound[here]))  # over the bounds of rows, of the column
-        above[:, here] = -1
-        over = above >= 0
+        over = torch.stack((column >= least, column >= least[here]))
+        above[:, here] = over[:, here] = 0
         total += above.clamp_(min=0).sum()
         violations[0] += over[0]
         violations[1, here] = over[1].sum()

@@ -32,6 +32,14 @@ def is_wide(job: Job) -> bool:
     return torch.float64 in (job.router.dtype, *(x.dtype for x in job.matrices))
 
 
+def tie_of(operands: torch.dtype, D: int) -> float:
+    """By what share of its bound M may be below it and still counts as equal: at an exact tie, of equal experts or of
+    equal rows, the gradient passes (docs/method.md 3.5), but the order in which a product adds depends on where a row is
+    in it, so that the last bits differ. A norm of D numbers spreads their errors; operands that are rounded to 16 bits
+    make them larger."""
+    return 2.0**-14 if operands.itemsize == 2 else (3 + 24 / D**0.5) * torch.finfo(operands).eps
+
+
 def drawn_or_given(job: Job, router: Tensor) -> Optional[Tensor]:
     """delta [n, d] of the router's dtype; None: no noise."""
     if job.delta is not None:
