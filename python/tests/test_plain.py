@@ -5,7 +5,12 @@ import torch.utils._python_dispatch
 
 import couplet
 from conftest import accelerator_paths, close
-from couplet import _operator
+from couplet import _operator, _plain
+
+@pytest.fixture(autouse=True)
+def an_expert_at_a_time(monkeypatch):
+    monkeypatch.setattr(_plain, "SMALL", 0)
+
 
 PRODUCTS = ("mm", "bmm", "addmm", "addmm_", "baddbmm", "baddbmm_")
 
