@@ -30,9 +30,9 @@ typedef struct cpl_progress {
 
 void cpl_progress_begin(cpl_progress *p, const cpl_train_facts *facts);
 
-/* Shows a step, on a terminal the last one and at most ten a second: step, loss, tokens/s over the last steps, time left, auxiliary losses, gradient
- * norm, share of the machine's matrix peak. After an evaluation: a separate line with the held-out
- * loss. */
+/* Shows a step, on a terminal the last one and at most ten a second: step, loss, tokens/s over the
+ * last steps, time left, auxiliary losses, gradient norm, share of the machine's matrix peak. After
+ * an evaluation: a separate line with the held-out loss. */
 void cpl_progress_step(cpl_progress *p, const cpl_metrics *m);
 
 /* Says that a checkpoint was saved, unless the line is redrawn. */
