@@ -17,7 +17,7 @@ import torch
 
 import couplet
 import peers
-from couplet import _native
+from couplet import _library, _native
 
 BARS = {"library": {"all": 3.0, "none": 8.0, "memory": 0.1},
         "plain": {"all": 1.5, "none": 3.0, "memory": 0.05}}
@@ -111,6 +111,9 @@ def main():
     if args.memory_of:
         memory_of(args)
         return
+    if _library.found() is None:
+        sys.exit(f"erc_torch.py: the row \"library\" needs couplet-native, and there is {couplet.backend()}; "
+                 "pip install ./python/native")
     print(f"machine   {peers.processor()}; torch {torch.__version__}, couplet {couplet.__version__}, "
           f"{torch.get_num_threads()} threads")
     print(f"coupling  f32, d {args.d_model}, D {args.d_expert}, forward and backward; medians of "
