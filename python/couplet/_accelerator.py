@@ -239,15 +239,16 @@ def _hinges(w: Work, M: Tensor, diagonal: Tensor) -> tuple[Tensor, Tensor, Tenso
     [n, c]: 0, 1 or 2. M [n, c]."""
     job, n = w.job, w.job.n
     here = slice(job.first, job.end)
-    own = diagonal.to(w.widest)
-    least = own * (job.alpha * (1 - tie_of(w.dtype, job.D)))
+    bound = diagonal.to(w.widest) * job.alpha
+    least = bound * (1 - tie_of(w.dtype, job.D))
     above = torch.empty(2, w.c, n, dtype=w.widest, device=M.device)  # [j, i], as M.mT lies
     over = torch.empty_like(above)
     for k, of in enumerate((slice(None), (here, None))):  # bounds of rows, of columns
-        torch.sub(M.mT, own[of], alpha=job.alpha, out=above[k])
+        torch.sub(M.mT, bound[of], out=above[k])
         torch.ge(M.mT, least[of], out=over[k])
-    over.diagonal(job.first, 1, 2).zero_()
-    total = above.clamp_(min=0).mul_(over).sum()
+    for each in (above, over):
+        each.diagonal(job.first, 1, 2).zero_()
+    total = above.clamp_(min=0).sum()
     violations = torch.empty(2, n, dtype=w.widest, device=M.device)
     if w.c < n:
         violations.zero_()
