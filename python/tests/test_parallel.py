@@ -11,7 +11,9 @@ import torch.multiprocessing as mp
 
 import couplet
 from conftest import accelerator_paths, close
+from couplet import _native
 from couplet._job import USES_UP
+from test_golden import tied, tied_by_definition
 
 try:
     from torch.distributed.tensor import distribute_tensor
@@ -73,6 +75,7 @@ def of_two(rank, group):
         results.append([loss.detach()] + [None if t is None else t.grad
                                           for t in (router, gate, up, down)])
     results.append(as_on_an_accelerator(rank, group))
+    results.append({(kind, path): at_ties(rank, group, kind, path) for kind in ("gates", "rows") for path in PATHS})
     try:
         couplet.erc_loss_ep(router[:5], gate, group=group)
     except ValueError as error:
@@ -96,6 +99,23 @@ def as_on_an_accelerator(rank, group):
         forward = len(exchanges)
         (3 * loss).backward()
     return [loss.detach(), router.grad, gate.grad, forward, len(exchanges) - forward]
+
+
+PATHS = ("library", "plain", "accelerator")
+TIED = (n, 65, 33, torch.float32)
+
+
+def at_ties(rank, group, kind, path):
+    """Gradients of the router and of the gates here, where all experts are equal, or all rows."""
+    R, gate, *_, delta = (t.float() for t in tied(kind, *TIED))
+    leaves = [R.requires_grad_(), gate[rank * n // 2:(rank + 1) * n // 2].clone().requires_grad_()]
+    with pytest.MonkeyPatch.context() as patch:
+        if path == "accelerator":
+            accelerator_paths(patch)
+        elif path == "plain":
+            patch.setattr(_native, "fits", lambda job: False)
+        couplet.erc_loss_ep(*leaves, group=group, delta=delta).backward()
+    return [t.grad for t in leaves]
 
 
 # What the second process asks for instead, and what both then say.
@@ -189,6 +209,17 @@ def test_all_exchanges_of_an_accelerator_are_in_the_forward_call(two):
         close(d_router, leaves[0].grad, 1e-5)
         close(d_gate, leaves[1].grad[rank * n // 2:(rank + 1) * n // 2], 1e-5)
         assert forward == 4 and backward == 0  # of arguments, diagonal, sums and the router's gradient
+
+
+@pytest.mark.parametrize("path", PATHS)
+@pytest.mark.parametrize("kind", ("gates", "rows"))
+def test_at_exact_ties_the_gradient_passes(two, kind, path):
+    R, gate, up, down, delta = tied(kind, *TIED)
+    tied_by_definition(R.requires_grad_(), gate.requires_grad_(), up, down, delta, "gate").backward()
+    for rank in range(2):
+        d_router, d_gate = two[rank][len(CASES) + 1][kind, path]
+        close(d_router, R.grad, 2e-5)
+        close(d_gate, gate.grad[rank * n // 2:(rank + 1) * n // 2], 2e-5)
 
 
 def test_uneven_experts_are_refused(two):
