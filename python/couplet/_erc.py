@@ -39,9 +39,6 @@ def _parts(found: List[List[Weight]]) -> List[Tensor]:
 @outside_graphs
 def _versions(found: List[List[Weight]]) -> List[Tuple[Any, int]]:
     """Each parameter, not kept alive, and its version counter, which moves when it is written to."""
-    if any(p.is_inference() for p in _parts(found)):
-        raise ValueError("couplet: a router or gate was made under torch.inference_mode() and can get no gradient; make or "
-                         "load the model outside of it")
     return [(weakref.ref(p), p._version) for p in _parts(found)]
 
 
@@ -217,7 +214,7 @@ class Erc:
         found = self._weights()
         if self._has_counted(found):
             return _zero(found[0][0].parameter)
-        self._warn_where_nothing_learns(found)
+        self._check_what_learns(found)
         both = [_with_gradients(many, partial(self._layer_loss, layer, many, delta))
                 for layer, many, delta in zip(self.layers, found, self._deltas(found))]
         values = [one[0] for one in both]
@@ -293,7 +290,7 @@ class Erc:
             found = self._weights()
             if self._has_counted(found):
                 return _zero(found[0][0].parameter).detach()
-            self._warn_where_nothing_learns(found)
+            self._check_what_learns(found)
         with torch.no_grad():
             value = self._add_gradients(found, number_, tensor, attribute)
         self._count(found, value)
@@ -410,8 +407,13 @@ class Erc:
                         "an optimizer step is over; call erc.next_step() whenever one begins")
         return not is_sharded(watched)
 
-    def _warn_where_nothing_learns(self, found: List[List[Weight]]) -> None:
-        if torch.is_grad_enabled() and _watched(found) is None:
+    def _check_what_learns(self, found: List[List[Weight]]) -> None:
+        if not torch.is_grad_enabled():
+            return
+        if any(p.is_inference() for p in _parts(found)):
+            raise ValueError("couplet: a router or gate was made under torch.inference_mode() and can get no gradient; "
+                             "make or load the model outside of it")
+        if _watched(found) is None:
             self._warn_once("nothing learns from the coupling loss: no router and no gate that it sees needs a "
                             "gradient")
 

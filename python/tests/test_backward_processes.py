@@ -70,7 +70,7 @@ def refused(rank, group):
     for k in range(LAYERS):
         ours.gates[k] = torch.nn.Parameter(experts_here(ours.gates[k].detach(), None, (er, 2), (0, 1)))
     erc = attached(ours, group=group)
-    erc.alpha = -1.0 if er else erc.alpha
+    erc.__dict__["alpha"] = -1.0 if er else erc.alpha  # past the check of a setting
     try:
         erc.backward()
     except ValueError as error:
