@@ -376,12 +376,10 @@ class Erc:
     @outside_graphs
     def _has_ended(self, found: List[List[Weight]]) -> bool:
         """Whether the step whose loss has counted is over."""
-        if self._stepped:
+        if self._stepped or self._written and not any(_is_there(*one) for one in self._written):
             return True
         if self._counted_outside:
             return False
-        if self._written and not any(_is_there(*one) for one in self._written):
-            return True
         now, seen = _parts(found), self._counted or []
         if len(seen) != len(now) or any(then() is not p for (then, _), p in zip(seen, now)):
             return True
@@ -424,7 +422,8 @@ class Erc:
 
     def __getstate__(self) -> Dict[str, Any]:
         """Of a copy: the counted parameters are not its own, so that its next loss is of a new step."""
-        return {**self.__dict__, "_counted": None if self._counted is None else [], "_counted_by": None, "_written": []}
+        return {**self.__dict__, "step": self.step + (self._counted is not None), "_counted": None, "_counted_by": None,
+                "_written": [], "_stepped": False}
 
     def __setstate__(self, state: Dict[str, Any]) -> None:
         self.__dict__.update(state)

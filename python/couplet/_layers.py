@@ -247,13 +247,14 @@ def _rows(where: str, names: List[str], shapes: List[torch.Size], here: int, n: 
 
 
 # Names of parameters that hold gate and up projection, and the keys of a configuration that have an expert's width.
-FUSED = re.compile(r"gate_?(and_?)?up|up_?(and_?)?gate|w1_?w?3|fc1")
+FUSED = re.compile(r"gate_?(and_?|proj_?)?up|up_?(and_?|proj_?)?gate|w_?(1_?(and_?)?w?_?3|3_?(and_?)?w?_?1)|fc_?1", re.I)
 WIDTHS = ("moe_intermediate_size", "expert_intermediate_size", "moe_ffn_hidden_size", "intermediate_size")
 
 
 def _refuse_fused(model: nn.Module, where: str, name: str, rows: int) -> None:
     """ValueError where the gates seem to share their parameter with the up projections: the loss would be of both."""
-    config = getattr(model, "config", None)
+    config: Any = getattr(model, "config", None)
+    config = getattr(config, "text_config", None) or config
     get = config.get if isinstance(config, dict) else lambda key: getattr(config, key, None)
     width = next((value for value in map(get, WIDTHS) if isinstance(value, int)), 0)
     if FUSED.search(name):

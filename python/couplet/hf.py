@@ -177,9 +177,20 @@ def join(erc: AnyErc, trainer: Any, per_layer: bool = False, figures: Optional[S
     if any(hasattr(one, "coupling_loss") for one in trainer.callback_handler.callbacks):
         raise ValueError("couplet: the Trainer has a coupling loss from an earlier join, and a second one would count "
                          "twice; make a new Trainer, or keep what was joined")
+    _check_model(erc, trainer)
     trainer.callback_handler.callbacks.insert(0, callback(erc, per_layer, figures))
     (_join_steps if _has_gradients_in_parameters(trainer) else _join_losses)(erc, trainer)
     return erc
+
+
+def _check_model(erc: _erc.Erc, trainer: Any) -> None:
+    if trainer.model_init is not None:
+        raise ValueError("couplet: the Trainer makes a new model by model_init in each training, and the coupling loss is of "
+                         "the one that it has now; give it model= in place of model_init=")
+    theirs = {id(p) for p in trainer.model.parameters()}
+    if not any(id(p) in theirs for p in erc.model.parameters()):
+        raise ValueError("couplet: the coupling loss is attached to another model than the Trainer's: "
+                         "couplet.hf.attach(trainer.model).join(trainer)")
 
 
 def _join_steps(erc: _erc.Erc, trainer: Any) -> None:

@@ -84,9 +84,12 @@ def test_a_recomputed_forward_pass_has_the_loss():
     assert loop.counted == [1]
 
 
+@pytest.mark.parametrize("is_resumed", (False, True))
 @pytest.mark.parametrize("how", ("backward", "loss"))
-def test_a_skipped_step_does_not_lose_the_next_one(how):
+def test_a_skipped_step_does_not_lose_the_next_one(how, is_resumed):
     loop = Loop()
+    if is_resumed:
+        loop.erc.next_step(0)
     for is_skipped in (False, True, True, False, False):
         for _ in range(3):  # micro-batches
             add(loop, how)
@@ -150,6 +153,19 @@ def test_a_router_that_is_written_in_its_forward_pass(by_hook):
         loop.optimizers[0].step()
         loop.optimizers[0].zero_grad()
     assert [value > 0 for value in values] == 2 * [True, False, False, False]
+
+
+def test_a_copy_begins_a_step():
+    loop = Loop()
+    loop.erc.next_step(5)
+    loop.erc.backward()
+    copied = copy.deepcopy(loop.erc)
+    optimizer = torch.optim.SGD(copied.model.parameters(), lr=0.1)
+    for step in (6, 7):
+        optimizer.zero_grad()
+        assert copied.backward() > 0 and copied.step == step
+        optimizer.step()
+    assert loop.erc.backward() == 0
 
 
 def test_in_eval_mode():
@@ -235,7 +251,7 @@ class Config:
     moe_intermediate_size = 2
 
 
-@pytest.mark.parametrize("name", ("gate_up_proj", "w13", "linear_fc1", "gate_and_up", "w1"))
+@pytest.mark.parametrize("name", ("gate_up_proj", "w13", "linear_fc1", "gate_and_up", "w3w1", "GateUp", "w1"))
 def test_a_parameter_of_gate_and_up_is_refused(name):
     """By its name; w1 by the width in the config, which is half of its rows."""
     model = nn.Module()

@@ -92,6 +92,16 @@ def test_a_second_join_is_refused(tmp_path):
             one.join(trainer)
 
 
+def test_a_trainer_of_another_model_is_refused(tmp_path):
+    model = tiny()
+    trainer = trainer_of("function", model, tmp_path, Check(model))
+    with pytest.raises(ValueError, match="attached to another model than the Trainer's"):
+        couplet.hf.attach(tiny()).join(trainer)
+    trainer.model_init = tiny
+    with pytest.raises(ValueError, match="makes a new model by model_init"):
+        couplet.hf.attach(model).join(trainer)
+
+
 def test_where_gradients_are_not_in_parameters(tmp_path):
     """DeepSpeed, FSDP1: the loss is added to the Trainer's."""
     model = tiny()

@@ -121,7 +121,8 @@ def check_shown_before(folder):
     check("    warmup_steps: 0\n" in (folder / "short" / "config.yaml").read_text(), "a short run: config.yaml")
     printed = good("train", folder / "c.yaml", "--print-config", *sets("train.steps=2"))
     check("    warmup_steps: 0\n" in printed, "a short run: --print-config")
-    kept = good("train", folder / "c.yaml", "--out", folder / "kept", *sets("train.steps=3", "checkpoint.every=1", "checkpoint.keep=3"))
+    kept = good("train", folder / "c.yaml", "--out", folder / "kept",
+                *sets("train.steps=3", "checkpoint.every=1", "checkpoint.keep=3"))
     check("warmup_steps" not in kept, f"a warm-up that leaves room: {kept}")
     refuse(folder, 1, ["train.warmup_steps 5 leaves nothing of train.steps 3"], "train.steps=3", "train.warmup_steps=5")
     (folder / "kept" / "last").unlink()
