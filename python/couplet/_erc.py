@@ -36,7 +36,6 @@ def _parts(found: List[List[Weight]]) -> List[Tensor]:
     return [part for many in found for weight in many for part in weight.parts]
 
 
-@outside_graphs
 def _versions(found: List[List[Weight]]) -> List[Tuple[Any, int]]:
     """Each parameter, not kept alive, and its version counter, which moves when it is written to."""
     return [(weakref.ref(p), p._version) for p in _parts(found)]
@@ -59,7 +58,6 @@ def _is_there(part: Any, gradient: TensorWeakRef, was_slice: bool) -> bool:
     return now is not None and (now is gradient() or _is_slice(now) and not was_slice)
 
 
-@outside_graphs
 def _watched(found: List[List[Weight]]) -> Optional[Tensor]:
     """A parameter that every optimizer step changes: the first router, unless it is frozen."""
     return next((p for p in _parts(found) if p.requires_grad), None)
@@ -168,6 +166,7 @@ class Erc:
         self._counted: Optional[List[Tuple[Any, int]]] = None  # the parameters then, and their versions
         self._counted_by: Optional[object] = None  # the result of `loss` whose backward pass it was
         self._written: List[Tuple[Any, TensorWeakRef, bool]] = []  # the gradients that it was added to
+        self._is_running = False                 # that backward pass has not ended
         self._bytes: Optional[Tensor] = None     # of `_watched` then
         self._warned_of: Set[str] = set()
         self._counted_outside = False            # next_step says when a step begins
@@ -199,9 +198,9 @@ class Erc:
         losses do not contain it, and with weight 0.
 
         A step ends when an optimizer of torch that has a router or gate has made its step, when `next_step` is called,
-        or when the `.grad` that the loss has reached is gone (`zero_grad` after a skipped step). Until one of these
-        has been seen, version counters of the parameters count too, and other code that bypasses them (`p.data.add_`)
-        is detected by the changed numbers, with a warning.
+        or when the `.grad` that the loss has reached is gone (`zero_grad` after a skipped step). Before the
+        first optimizer that is seen and the first `next_step`, the version counters of the parameters count too, and other
+        code that bypasses them (`p.data.add_`) is detected by the changed numbers, with a warning.
 
         divided_by: by how many micro-batches the loss is divided before its backward pass; the one
         evaluation is multiplied by it, so that the step gets the whole coefficient. Default:
@@ -225,7 +224,6 @@ class Erc:
         first = follow(self.model, self.layers[0].names[0])
         return _zero(None if first is None else first.parameter)
 
-    @outside_graphs
     def _counting(self, result: Tensor, value: Tensor, found: List[List[Weight]]) -> Tensor:
         """result, of whose kind one counts in a step: the first whose backward pass runs."""
         if not result.requires_grad:
@@ -240,8 +238,12 @@ class Erc:
             if erc._has_counted(found):
                 return torch.zeros_like(by)
             erc._count(found, value, of_result)
+            erc._is_running = True
+
+            def after() -> None:
+                erc._written, erc._is_running = _gradients(parts), False
             engine: Any = torch.autograd.Variable._execution_engine  # type: ignore[attr-defined, unused-ignore]
-            engine.queue_callback(lambda: setattr(erc, "_written", _gradients(parts)))
+            engine.queue_callback(after)
             return by
         result.register_hook(count)  # type: ignore[no-untyped-call, unused-ignore]
         return result
@@ -311,6 +313,8 @@ class Erc:
 
     def _has_counted(self, found: List[List[Weight]]) -> bool:
         """Whether the loss of this step has counted. Where the step has ended, the next one begins."""
+        if self._is_running and torch._C._current_graph_task_id() == -1:
+            self._begin(self.step)  # an exception has ended the backward pass
         if self._counted is None:
             return False
         if not self._has_ended(found) and (self._hook_is_seen or not self._changed_unseen(found)):
@@ -319,7 +323,6 @@ class Erc:
         self._begin(self.step + 1)
         return False
 
-    @outside_graphs
     def _count(self, found: List[List[Weight]], value: Tensor, of_result: Optional[object] = None) -> None:
         """The loss of this step, `value` before the weight, counts."""
         self._sum = value if self._sum is None else self._sum + value
@@ -329,7 +332,8 @@ class Erc:
         self._bytes = None if watched is None else some_bytes(watched)
 
     def _begin(self, step: int) -> None:
-        self.step, self._counted, self._counted_by, self._written, self._stepped = step, None, None, [], False
+        self.step, self._counted, self._counted_by, self._written = step, None, None, []
+        self._stepped = self._is_running = False
 
     def _factor(self, divided_by: Optional[int]) -> float:
         return float(self.weight * (self.accumulation if divided_by is None else number(divided_by, "divided_by")))
@@ -373,7 +377,6 @@ class Erc:
                                "in the model's modules; attach to the model that has them, not to what wraps it")
         return found
 
-    @outside_graphs
     def _has_ended(self, found: List[List[Weight]]) -> bool:
         """Whether the step whose loss has counted is over."""
         if self._stepped or self._written and not any(_is_there(*one) for one in self._written):
@@ -385,7 +388,6 @@ class Erc:
             return True
         return not self._hook_is_seen and self._has_moved(found)
 
-    @outside_graphs
     def _has_moved(self, found: List[List[Weight]]) -> bool:
         """Whether the counter of a parameter that is still the same one has moved."""
         now, seen = _parts(found), self._counted or []
@@ -423,14 +425,13 @@ class Erc:
     def __getstate__(self) -> Dict[str, Any]:
         """Of a copy: the counted parameters are not its own, so that its next loss is of a new step."""
         return {**self.__dict__, "step": self.step + (self._counted is not None), "_counted": None, "_counted_by": None,
-                "_written": [], "_stepped": False}
+                "_written": [], "_stepped": False, "_is_running": False}
 
     def __setstate__(self, state: Dict[str, Any]) -> None:
         self.__dict__.update(state)
         _watch_optimizers(self)
         _note_attached(self)
 
-    @outside_graphs
     def _note_step(self, optimizer: torch.optim.Optimizer) -> None:
         """After a step of any optimizer of torch. Those of FSDP2's shards (fused, foreach) move no version counter."""
         seen = {id(p) for p in (then() for then, _ in self._counted or []) if p is not None}

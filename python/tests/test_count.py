@@ -155,6 +155,32 @@ def test_a_router_that_is_written_in_its_forward_pass(by_hook):
     assert [value > 0 for value in values] == 2 * [True, False, False, False]
 
 
+class Fails(torch.autograd.Function):
+    """The identity, whose backward pass fails: in a model, behind the loss in the order of the engine."""
+
+    @staticmethod
+    def forward(ctx, x):
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx, by):
+        raise MemoryError("as on a GPU")
+
+
+def test_a_backward_pass_that_fails_uses_nothing_up():
+    loop = Loop()
+    for fails in (False, True, False, True, False):
+        if fails:
+            lm = Fails.apply(sum(p.sum() for p in loop.model.parameters()))  # made first: its backward pass comes last
+            with pytest.raises(MemoryError):
+                (0 * lm + loop.erc.loss()).backward()
+            loop.model.zero_grad()
+        else:
+            add(loop, "loss")
+            loop.step()
+    assert loop.counted == [1, 1, 1]
+
+
 def test_a_copy_begins_a_step():
     loop = Loop()
     loop.erc.next_step(5)
