@@ -4,6 +4,7 @@
     model_loss.backward(); erc.backward()"""
 from __future__ import annotations
 
+import gc
 import math
 import warnings
 import weakref
@@ -23,6 +24,7 @@ from ._library import backend
 from ._weights import Weight, follow, is_sharded, outside_graphs, some_bytes
 
 Find = Callable[[nn.Module], List[Layer]]
+OTHER_STEPS = 8  # more than a gradient scaler skips at first
 
 
 def _zero(like: Optional[Tensor]) -> Tensor:
@@ -36,9 +38,9 @@ def _parts(found: List[List[Weight]]) -> List[Tensor]:
     return [part for many in found for weight in many for part in weight.parts]
 
 
-def _versions(found: List[List[Weight]]) -> List[Tuple[Any, int]]:
-    """Each parameter, not kept alive, and its version counter, which moves when it is written to."""
-    return [(weakref.ref(p), p._version) for p in _parts(found)]
+def _that_learn(found: List[List[Weight]]) -> List[Any]:
+    """Those that need a gradient, not kept alive."""
+    return [weakref.ref(p) for p in _parts(found) if p.requires_grad]
 
 
 def _is_slice(gradient: Tensor) -> bool:
@@ -46,16 +48,16 @@ def _is_slice(gradient: Tensor) -> bool:
     return not is_sharded(gradient) and gradient.untyped_storage().nbytes() > gradient.numel() * gradient.itemsize
 
 
-def _gradients(parts: Sequence[Any]) -> List[Tuple[Any, TensorWeakRef, bool]]:
+def _gradients(parts: Sequence[Any]) -> List[Tuple[Any, TensorWeakRef]]:
     """The `.grad` of each of the weak references to parameters, if it has one; nothing is kept alive."""
     there = [(part, part().grad) for part in parts if part() is not None]
-    return [(part, TensorWeakRef(gradient), _is_slice(gradient)) for part, gradient in there if gradient is not None]
+    return [(part, TensorWeakRef(gradient)) for part, gradient in there if gradient is not None]
 
 
-def _is_there(part: Any, gradient: TensorWeakRef, was_slice: bool) -> bool:
-    """Whether a parameter has this gradient still. DistributedDataParallel may have moved it into a bucket."""
+def _is_there(part: Any, gradient: TensorWeakRef) -> bool:
+    """Whether a parameter has this gradient still. DistributedDataParallel and FSDP1 may have moved it into a larger one."""
     now = None if part() is None else part().grad
-    return now is not None and (now is gradient() or _is_slice(now) and not was_slice)
+    return now is not None and (now is gradient() or _is_slice(now))
 
 
 def _watched(found: List[List[Weight]]) -> Optional[Tensor]:
@@ -104,16 +106,19 @@ def _watch_optimizers(erc: Erc) -> None:
     weakref.finalize(erc, handle.remove)
 
 
-_attached: "weakref.WeakKeyDictionary[nn.Module, Any]" = weakref.WeakKeyDictionary()  # model -> its Erc, weakly
+_attached: "weakref.WeakKeyDictionary[nn.Module, weakref.WeakSet[Erc]]" = weakref.WeakKeyDictionary()  # with a router
 
 
 def _note_attached(erc: Erc) -> None:
-    """One Erc a model: of two, both would add the loss."""
-    before = _attached.get(erc.model, lambda: None)()
-    if before is not None:
-        warnings.warn("couplet: the model has a coupling loss from an earlier attach, and each of the two adds it: keep "
-                      "the first one, or delete it before attach is called again", stacklevel=_level_of_caller())
-    _attached[erc.model] = weakref.ref(erc)
+    """One Erc a router: of two, both would add the loss. Wrappers of a model have the same modules."""
+    modules = {_router_stats.modules_of(erc.model, layer.names[0])[-1] for layer in erc.layers}
+    each = [_attached.setdefault(module, weakref.WeakSet()) for module in modules]
+    if any(each) and gc.collect() >= 0 and any(each):  # what a Trainer had is in a cycle
+        warnings.warn("couplet: the model has a coupling loss from an earlier attach, and where both are used it counts "
+                      "twice: keep the earlier one, or delete it and the Trainer that has it (del erc, trainer) before "
+                      "attach is called again", stacklevel=_level_of_caller())
+    for ercs in each:
+        ercs.add(erc)
 
 
 def check_model(model: Any) -> None:
@@ -162,17 +167,19 @@ class Erc:
         self._evaluations = 0
         self._router: Optional[_router_stats.RouterStats] = None
         self._router_settings: Dict[str, Any] = {}  # what `router_stats` made it with
-        # Of the step whose loss has counted; None: the loss of this step has not.
-        self._counted: Optional[List[Tuple[Any, int]]] = None  # the parameters then, and their versions
+        self._has_loss = False                   # the loss of this step has counted
+        # Of the last loss that has counted:
+        self._counted: List[Any] = []            # the parameters then, weakly
         self._counted_by: Optional[object] = None  # the result of `loss` whose backward pass it was
-        self._written: List[Tuple[Any, TensorWeakRef, bool]] = []  # the gradients that it was added to
+        self._written: List[Tuple[Any, TensorWeakRef]] = []  # the gradients that it was added to
+        self._made_them = False                  # they were made by `backward`
         self._is_running = False                 # that backward pass has not ended
         self._bytes: Optional[Tensor] = None     # of `_watched` then
-        self._warned_of: Set[str] = set()
-        self._counted_outside = False            # next_step says when a step begins
-        self._stepped = False                    # an optimizer of torch has made a step since the loss counted
+        self._stepped = False                    # an optimizer of torch that has them has made a step since
         self._hook_is_seen = False               # ... and so its further steps are seen
-        self._steps_are_seen = False             # steps are known to be seen: by the hook, or by version counters
+        self._other_steps = 0                    # until then: of optimizers that have none of them
+        self._counted_outside = False            # next_step says when a step begins
+        self._warned_of: Set[str] = set()
         _watch_optimizers(self)
         _note_attached(self)
 
@@ -199,8 +206,8 @@ class Erc:
 
         A step ends when an optimizer of torch that has a router or gate has made its step, when `next_step` is called,
         or when the `.grad` that the loss has reached is gone (`zero_grad` after a skipped step). Before the
-        first optimizer that is seen and the first `next_step`, the version counters of the parameters count too, and other
-        code that bypasses them (`p.data.add_`) is detected by the changed numbers, with a warning.
+        first optimizer that is seen and the first `next_step`, changed numbers of the first router end it too, with a
+        warning.
 
         divided_by: by how many micro-batches the loss is divided before its backward pass; the one
         evaluation is multiplied by it, so that the step gets the whole coefficient. Default:
@@ -229,7 +236,7 @@ class Erc:
         if not result.requires_grad:
             return result
         here, of_result = weakref.ref(self), object()
-        parts = [weakref.ref(p) for p in _parts(found) if p.requires_grad]
+        parts = _that_learn(found)
 
         def count(by: Tensor) -> Tensor:
             erc = here()
@@ -293,11 +300,12 @@ class Erc:
             if self._has_counted(found):
                 return _zero(found[0][0].parameter).detach()
             self._check_what_learns(found)
+        parts = _that_learn(found) if attribute == "grad" else []
+        made_them = not _gradients(parts)
         with torch.no_grad():
             value = self._add_gradients(found, number_, tensor, attribute)
         self._count(found, value)
-        if attribute == "grad":
-            self._written = _gradients([weakref.ref(p) for p in _parts(found) if p.requires_grad])
+        self._written, self._made_them = _gradients(parts), made_them
         return value * self.weight
 
     def _add_gradients(self, found: List[List[Weight]], number_: float, tensor: Optional[Tensor],
@@ -315,25 +323,25 @@ class Erc:
         """Whether the loss of this step has counted. Where the step has ended, the next one begins."""
         if self._is_running and torch._C._current_graph_task_id() == -1:
             self._begin(self.step)  # an exception has ended the backward pass
-        if self._counted is None:
-            return False
-        if not self._has_ended(found) and (self._hook_is_seen or not self._changed_unseen(found)):
-            return True
-        self._steps_are_seen = self._steps_are_seen or self._stepped or self._has_moved(found)
-        self._begin(self.step + 1)
-        return False
+        if self._other_steps >= OTHER_STEPS and not self._hook_is_seen:
+            self._warn_once(f"optimizers of PyTorch have made {OTHER_STEPS} steps, none of them one that has a router or "
+                            "gate: make the optimizer of the parameters of the model that erc is attached to, or call "
+                            "erc.next_step() whenever a step begins if it holds copies of them")
+        if self._has_loss and (self._has_ended(found) or self._changed_unseen(found)):
+            self._begin(self.step + 1)
+        return self._has_loss
 
     def _count(self, found: List[List[Weight]], value: Tensor, of_result: Optional[object] = None) -> None:
         """The loss of this step, `value` before the weight, counts."""
         self._sum = value if self._sum is None else self._sum + value
         self._evaluations += 1
-        self._counted, self._counted_by = _versions(found), of_result
-        watched = None if self._counted_outside or self._steps_are_seen else _watched(found)
+        self._has_loss, self._counted, self._counted_by = True, [weakref.ref(p) for p in _parts(found)], of_result
+        self._written, self._made_them, self._stepped = [], False, False
+        watched = None if self._counted_outside or self._hook_is_seen else _watched(found)
         self._bytes = None if watched is None else some_bytes(watched)
 
     def _begin(self, step: int) -> None:
-        self.step, self._counted, self._counted_by, self._written = step, None, None, []
-        self._stepped = self._is_running = False
+        self.step, self._has_loss, self._counted_by, self._is_running = step, False, None, False
 
     def _factor(self, divided_by: Optional[int]) -> float:
         return float(self.weight * (self.accumulation if divided_by is None else number(divided_by, "divided_by")))
@@ -381,21 +389,12 @@ class Erc:
         """Whether the step whose loss has counted is over."""
         if self._stepped or self._written and not any(_is_there(*one) for one in self._written):
             return True
-        if self._counted_outside:
-            return False
-        now, seen = _parts(found), self._counted or []
-        if len(seen) != len(now) or any(then() is not p for (then, _), p in zip(seen, now)):
-            return True
-        return not self._hook_is_seen and self._has_moved(found)
-
-    def _has_moved(self, found: List[List[Weight]]) -> bool:
-        """Whether the counter of a parameter that is still the same one has moved."""
-        now, seen = _parts(found), self._counted or []
-        return len(now) == len(seen) and any(
-            then() is p and version != p._version for (then, version), p in zip(seen, now))
+        now = _parts(found)
+        return not self._counted_outside and (
+            len(self._counted) != len(now) or any(then() is not p for then, p in zip(self._counted, now)))
 
     def _changed_unseen(self, found: List[List[Weight]]) -> bool:
-        """Whether numbers have changed and no version counter has moved: then a step was taken, and
+        """Whether numbers have changed and no optimizer was seen: then a step was taken, and
         is to have its loss; but not where processes might see it differently."""
         watched = _watched(found)
         if self._bytes is None or watched is None:
@@ -403,8 +402,8 @@ class Erc:
         now = some_bytes(watched)
         if (now.shape, now.device) != (self._bytes.shape, self._bytes.device) or torch.equal(now, self._bytes):
             return False
-        self._warn_once("a parameter has changed, but not its version counter, by which erc.loss() sees that "
-                        "an optimizer step is over; call erc.next_step() whenever one begins")
+        self._warn_once("a router has changed, but no optimizer of PyTorch that has it has made a step, by which erc sees "
+                        "that a step is over; call erc.next_step() whenever one begins")
         return not is_sharded(watched)
 
     def _check_what_learns(self, found: List[List[Weight]]) -> None:
@@ -424,8 +423,8 @@ class Erc:
 
     def __getstate__(self) -> Dict[str, Any]:
         """Of a copy: the counted parameters are not its own, so that its next loss is of a new step."""
-        return {**self.__dict__, "step": self.step + (self._counted is not None), "_counted": None, "_counted_by": None,
-                "_written": [], "_stepped": False, "_is_running": False}
+        return {**self.__dict__, "step": self.step + self._has_loss, "_has_loss": False, "_counted": [],
+                "_counted_by": None, "_written": [], "_is_running": False}
 
     def __setstate__(self, state: Dict[str, Any]) -> None:
         self.__dict__.update(state)
@@ -434,21 +433,22 @@ class Erc:
 
     def _note_step(self, optimizer: torch.optim.Optimizer) -> None:
         """After a step of any optimizer of torch. Those of FSDP2's shards (fused, foreach) move no version counter."""
-        seen = {id(p) for p in (then() for then, _ in self._counted or []) if p is not None}
-        if not seen or not any(id(p) in seen for group in optimizer.param_groups for p in group["params"]):
+        counted = {id(p) for p in (then() for then in self._counted) if p is not None}
+        if not any(id(p) in counted for group in optimizer.param_groups for p in group["params"]):
+            self._other_steps += bool(counted)
             return
+        if self._made_them and not self._stepped and not any(_is_there(*one) for one in self._written):
+            self._warn_once("the gradients that erc.backward() made were cleared before the optimizer's step, and trained "
+                            "nothing: call it between zero_grad() and that step; where an optimizer makes its steps inside "
+                            "the model's backward pass (by hooks), in front of that pass, or add erc.loss() to the loss")
         self._stepped = self._hook_is_seen = True
-        if self._counted_by is None and torch._C._current_graph_task_id() != -1:
-            self._warn_once("an optimizer makes its steps inside the backward pass (a hook on the accumulation of "
-                            "gradients): what erc.backward() adds behind the model's backward pass counts one step late; "
-                            "call it before, or add erc.loss() to the model's loss")
 
     def next_step(self, step: Optional[int] = None) -> None:
         """An optimizer step begins: its loss has not counted. `step` is its number for the noise
         (default: one more); with it a resumed run draws what an uninterrupted one would have. From the first call on
-        version counters end no step."""
-        self._begin(step if step is not None else self.step + (self._counted is not None))
-        self._counted_outside = True
+        numbers are not compared."""
+        self._begin(step if step is not None else self.step + self._has_loss)
+        self._counted_outside, self._other_steps = True, 0
 
     def state_dict(self) -> Dict[str, int]:
         """The number of the step that begins next, for the noise: all that a resumed run needs."""

@@ -8,6 +8,7 @@ from torch import nn
 
 import couplet
 from conftest import close
+from couplet import _step
 from test_attach import Model, by_hand, d, n, pairs_of
 
 OPTIMIZERS = {"SGD": lambda model: [torch.optim.SGD(model.parameters(), lr=0.1)],
@@ -48,6 +49,10 @@ class Loop:
 
 def add(loop, how):
     loop.erc.backward() if how == "backward" else loop.erc.loss().backward()
+
+
+def of_model(loop):
+    return 0 * sum(p.sum() for p in loop.model.parameters())
 
 
 @pytest.mark.parametrize("how", ("backward", "loss"))
@@ -98,6 +103,27 @@ def test_a_skipped_step_does_not_lose_the_next_one(how, is_resumed):
 
 
 @pytest.mark.parametrize("how", ("backward", "loss"))
+@pytest.mark.parametrize("is_told", (False, True))
+def test_gradients_that_are_cleared_in_place(is_told, how):
+    """Once a step all the same; a skipped step, which only next_step() can tell of then, loses the next one."""
+    loop = Loop()
+    for step, is_skipped in enumerate((False, True, False, False)):
+        if is_told:
+            loop.erc.next_step(step)
+        for _ in range(3):
+            of_model(loop).backward()
+            add(loop, how)
+        if is_told or step < 2:
+            loop.note()
+        else:  # the number of the step is behind
+            loop.counted.append(int(loop.model.layers[0].router.weight.grad.any()))
+        if not is_skipped:
+            loop.optimizers[0].step()
+        loop.optimizers[0].zero_grad(set_to_none=False)
+    assert loop.counted == [1, 1, int(is_told), 1]
+
+
+@pytest.mark.parametrize("how", ("backward", "loss"))
 def test_a_gradient_scaler_that_skips(how):
     """Its first scale is too large for a step; it halves it."""
     loop, values = Loop(), []
@@ -136,7 +162,7 @@ class InPlace(nn.Module):
 
 @pytest.mark.parametrize("by_hook", (False, True))
 def test_a_router_that_is_written_in_its_forward_pass(by_hook):
-    """After the first next_step(), or the first step of an optimizer, version counters end no step."""
+    """After the first next_step(), or the first step of an optimizer, what is written to a router ends no step."""
     loop = Loop()
     router = InPlace(loop.model.layers[0].router.weight)
     if by_hook:
@@ -211,38 +237,212 @@ def test_in_eval_mode():
     assert loop.counted == [1, 1]
 
 
+EARLIER = "the model has a coupling loss from an earlier attach, and where both are used it counts twice"
+
+
 def test_a_second_attach_is_warned_of():
+    """To the model, to what wraps it and to what is in it; not where the earlier one is garbage in a cycle."""
     model = Model()
     erc = couplet.attach(model, pairs_of(model))
-    with pytest.warns(UserWarning, match="the model has a coupling loss from an earlier attach"):
-        couplet.attach(torch.nn.DataParallel(model), pairs_of(model))
+    wrapper = nn.Sequential(nn.Identity(), model)
+    for other, layers in ((torch.nn.DataParallel(model), pairs_of(model)), (wrapper, pairs_of(model)),
+                          (model.layers, pairs_of(model)[1:])):
+        with pytest.warns(UserWarning, match=EARLIER):
+            couplet.attach(other, layers)
+    erc.own = erc
     del erc
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        again = couplet.attach(model, pairs_of(model))
+        again = couplet.attach(model, pairs_of(model)[:1])
+        others = couplet.attach(model, pairs_of(model)[1:])  # with a weight of their own
         copied = copy.deepcopy(again)  # of a model of its own
-    assert copied.model is not model
+    assert copied.model is not model and len(others.layers) == 1
 
 
-def test_an_optimizer_inside_the_backward_pass():
-    """It steps while gradients are accumulated: in front of the model's backward pass the loss counts."""
-    loop = Loop()
-    own = {p: torch.optim.SGD([p], lr=0.1) for p in loop.model.parameters()}
+def in_hooks(loop):
+    """Optimizers that make their steps while gradients are accumulated. Returns the gradients that they had."""
+    own, had = {p: type(loop.optimizers[0])([p], lr=0.1) for p in loop.model.parameters()}, {}
 
     def step(p):
-        if p is loop.model.layers[0].router.weight:
-            loop.note()
+        had[p] = p.grad.clone()
         own[p].step()
         own[p].zero_grad()
     for p in own:
         p.register_post_accumulate_grad_hook(step)
-    with pytest.warns(UserWarning, match="an optimizer makes its steps inside the backward pass .* call it before"):
+    return had
+
+
+@pytest.mark.parametrize("optimizer", ("SGD", "AdamW"))
+@pytest.mark.parametrize("how", ("in front", "loss", "loss made first"))
+def test_an_optimizer_inside_the_backward_pass(how, optimizer):
+    loop = Loop(optimizer)
+    had = in_hooks(loop)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for step in range(3):
+            before = copy.deepcopy(loop.model)
+            by_hand(before, step=step).backward()
+            if how == "in front":
+                loop.erc.backward()
+                of_model(loop).backward()
+            else:
+                loss = loop.erc.loss() + of_model(loop) if how == "loss made first" else of_model(loop) + loop.erc.loss()
+                loss.backward()
+            for p, want in zip(loop.model.parameters(), before.parameters()):
+                close(had[p], want.grad, 1e-4)
+
+
+CLEARED = "the gradients that erc.backward.. made were cleared before the optimizer's step, and trained nothing"
+
+
+@pytest.mark.parametrize("is_told", (False, True))
+def test_gradients_that_are_cleared_behind_such_an_optimizer(is_told):
+    loop = Loop()
+    had = in_hooks(loop)
+
+    def step():
+        if is_told:
+            loop.erc.next_step()
+        of_model(loop).backward()
+        loop.erc.backward()
+        loop.model.zero_grad()
+    step()
+    with pytest.warns(UserWarning, match=CLEARED):
+        step()
+    assert not any(gradient.any() for gradient in had.values())
+
+
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+def test_gradients_that_are_cleared_before_the_step(optimizer):
+    loop = Loop(optimizer)
+
+    def step():
+        loop.erc.backward()
+        loop.model.zero_grad()
+        of_model(loop).backward()
+        for one in loop.optimizers:
+            one.step()
+    with pytest.warns(UserWarning, match=CLEARED) as warned:
+        for _ in range(3):
+            step()
+    assert len(warned) == 1
+
+
+@pytest.mark.parametrize("clears", (False, True))
+def test_an_optimizer_of_another_copy(clears):
+    """It has been made of the model, and erc is attached to a copy of it."""
+    loop = Loop("AdamW")
+    erc = couplet.attach(copy.deepcopy(loop.model), pairs_of)
+
+    def steps(count):
+        for _ in range(count):
+            of_model(loop).backward()
+            erc.backward()
+            loop.step()
+            if clears:
+                erc.model.zero_grad()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        steps(8)
+    with pytest.warns(UserWarning, match="have made 8 steps, none of them one that has a router or gate: make the optimizer"):
+        steps(1)
+
+
+def test_other_optimizers_are_none_of_its_business():
+    """A second network beside the model, and copies of the parameters in the optimizer (DeepSpeed, Megatron-Core)."""
+    other, loop = torch.optim.SGD([nn.Parameter(torch.ones(2))], lr=0.1), Loop()
+    told = couplet.attach(copy.deepcopy(loop.model), pairs_of)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for step in range(6):
+            told.next_step(step)
+            for erc in (loop.erc, told):
+                erc.backward()
+            for _ in range(5):
+                other.step()
+            loop.step()
+    assert loop.counted == [1] * 6 and told.step == 5
+
+
+def test_a_router_that_is_written_before_a_step_was_seen():
+    """It cannot be told from a step, and counts again: with a warning."""
+    loop = Loop()
+    router = InPlace(loop.model.layers[0].router.weight)
+    with pytest.warns(UserWarning, match="call erc.next_step"):
+        for _ in range(2):
+            loop.erc.backward()
+            router(torch.ones(2, d))
+
+
+def test_a_step_that_nobody_sees_is_warned_of():
+    """One by hand, which clears gradients in place."""
+    loop = Loop()
+    with pytest.warns(UserWarning, match="a router has changed, but no optimizer of PyTorch .* call erc.next_step"):
         for _ in range(3):
             loop.erc.backward()
-            (0 * sum(p.sum() for p in own)).backward()
-    for _ in range(2):
-        (0 * sum(p.sum() for p in own) + loop.erc.loss()).backward()
-    assert loop.counted == [1] * 5
+            loop.note()
+            with torch.no_grad():
+                for p in loop.model.parameters():
+                    p -= 0.1 * p.grad
+                    p.grad.zero_()
+    assert loop.counted == [1] * 3
+
+
+@pytest.mark.parametrize("how", ("LBFGS", "SAM"))
+def test_several_evaluations_a_step(how):
+    """next_step() with one number in front of each: every one has the loss, with the same noise."""
+    loop, params = Loop(), []
+    params = list(loop.model.parameters())
+    optimizer = torch.optim.LBFGS(params, lr=0.01, max_iter=3) if how == "LBFGS" else loop.optimizers[0]
+    for step in range(2):
+        def closure():
+            optimizer.zero_grad()
+            loop.erc.next_step(step)
+            value = loop.erc.backward()
+            loop.counted = [0] * step
+            loop.note()
+            assert value > 0 and loop.counted[step] == 1 and loop.erc.step == step
+            return value
+        if how == "SAM":
+            closure()
+            with torch.no_grad():
+                for p in params:
+                    p += 0.01 * p.grad
+        optimizer.step(closure)
+
+
+def test_a_result_adds_as_often_as_its_backward_pass_runs():
+    loop = Loop()
+    loss = loop.erc.loss()
+    for _ in range(3):
+        loss.backward(retain_graph=True)
+    loop.step()
+    add(loop, "loss")
+    loop.step()
+    assert loop.counted == [3, 1]
+
+
+def test_an_interrupt_uses_nothing_up(monkeypatch):
+    """As one of a model's backward pass: gradients are there in part, and are to be cleared."""
+    loop, finish = Loop(), _step.Evaluation.finish
+    for interrupts in (False, True, False):
+        calls = []
+
+        def stopped(self, result):
+            finish(self, result)
+            calls.append(self)
+            if interrupts:
+                raise KeyboardInterrupt
+        monkeypatch.setattr(_step.Evaluation, "finish", stopped)
+        if interrupts:
+            with pytest.raises(KeyboardInterrupt):
+                loop.erc.backward()
+            assert len(calls) == 1 and loop.model.layers[0].w1.grad.any()
+            loop.model.zero_grad()
+        else:
+            loop.erc.backward()
+            loop.step()
+    assert loop.counted == [1, 1]
 
 
 def test_its_state_is_the_step():
