@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 import warnings
+import weakref
 from typing import Any, Dict, Iterator, List, Optional, Sequence, Tuple, Union
 
 import torch
@@ -26,8 +27,8 @@ class RouterStats:
         ...                                     # training
         log(stats.figures())                    # and a new interval begins
 
-    Counts are of this process's tokens, padding included, in `train()` alone. Under activation
-    checkpointing a recomputed router counts twice, which changes no share.
+    Counts are of this process's tokens, padding included, in `train()` alone, as long as this object is there. Under
+    activation checkpointing a recomputed router counts twice, which changes no share.
 
     Args:
         routers: a module for each layer whose output has one of
@@ -68,6 +69,8 @@ class RouterStats:
         self.counters = [_Counter(number, count, top_k, _scores_of(router, scores, names))
                          for router, number, count in zip(routers, each, many)]
         self._hooks = [router.register_forward_hook(counter) for router, counter in zip(routers, self.counters)]
+        for hook in self._hooks:
+            weakref.finalize(self, hook.remove)
 
     def remove(self) -> None:
         """Takes the hooks away."""

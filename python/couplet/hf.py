@@ -102,10 +102,13 @@ LOGGED = {"erc": "erc", "erc_centred": "erc_centred", "kappa_own": "kappa_diagon
 
 
 def callback(erc: _erc.Erc, per_layer: bool = False, figures: Optional[Sequence[str]] = None) -> Any:
-    """A TrainerCallback: calls `erc.next_step` with the number of each optimizer step, and adds to what the
-    Trainer logs with its loss, so that TensorBoard, W&B and MLflow have them too: `erc`, a mean over the optimizer
+    """A TrainerCallback, which `join` adds: calls `erc.next_step` with the number of each optimizer step, and adds to what
+    the Trainer logs with its loss, so that TensorBoard, W&B and MLflow have them too: `erc`, a mean over the optimizer
     steps since the last log as the Trainer's loss is, `erc_centred`, `kappa_own`, `kappa_other`, `alpha_min` of the
     weights, and `maxvio`, `dead`, `margin` of what routers did, sums over all processes.
+
+    It adds no gradient: without `join` the Trainer's `compute_loss` has to add `erc.loss()`. A warning says at the first
+    log where no loss was evaluated.
 
     per_layer: `name/3` of layer 3 too, and percentiles over layers of what routers did.
     figures: which ones, by these names or by those of `erc.figures()`, `erc.metrics()` and `couplet.RouterStats`;
@@ -129,6 +132,9 @@ def callback(erc: _erc.Erc, per_layer: bool = False, figures: Optional[Sequence[
         def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **kwargs: Any) -> None:
             if not logs or "loss" not in logs:
                 return
+            if erc.value is None and erc.weight != 0:
+                erc._warn_once("the Trainer logs, and the coupling loss was never evaluated: the callback adds no "
+                               "gradient; erc.join(trainer) adds both")
             found = _figures(erc, per_layer, chosen)
             if stats is not None:
                 found.update(stats.figures(per_layer, _all_processes()))
@@ -171,7 +177,8 @@ def join(erc: AnyErc, trainer: Any, per_layer: bool = False, figures: Optional[S
     the step, and the callback (see `callback`) in front of those that report. The Trainer's own `loss` stays that of
     the model; `erc` is beside it.
 
-    Under DeepSpeed and FSDP1, whose gradients are not in `.grad`, the loss is added to the Trainer's instead.
+    Under DeepSpeed and FSDP1, whose gradients are not in `.grad`, and with optimizers that make their steps inside the
+    backward pass (`optim` "..._layerwise", "lomo", "adalomo"), the loss is added to the Trainer's instead.
 
     Raises ValueError for a Trainer that has a coupling loss."""
     if any(hasattr(one, "coupling_loss") for one in trainer.callback_handler.callbacks):
@@ -223,7 +230,7 @@ def _join_losses(erc: _erc.Erc, trainer: Any) -> None:
 
 def _has_gradients_in_parameters(trainer: Any) -> bool:
     """Whether a gradient that is added to `.grad` reaches the optimizer."""
-    if getattr(trainer, "is_deepspeed_enabled", False):
+    if getattr(trainer, "is_deepspeed_enabled", False) or re.search("layerwise$|lomo$", trainer.args.optim):
         return False
     if not getattr(trainer, "is_fsdp_enabled", False):
         return True
@@ -263,7 +270,7 @@ class Erc(_erc.Erc):
     """The coupling loss of a Transformers model; made by `attach`."""
 
     def callback(self, per_layer: bool = False, figures: Optional[Sequence[str]] = None) -> Any:
-        """See `couplet.hf.callback`."""
+        """What `join` adds to log `erc`, `alpha_min` and others (see `couplet.hf.callback`); no gradient comes by it."""
         return callback(self, per_layer, figures)
 
     def join(self, trainer: Any, per_layer: bool = False, figures: Optional[Sequence[str]] = None) -> Erc:

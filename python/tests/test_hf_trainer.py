@@ -1,5 +1,7 @@
 """The loss inside a Trainer's steps: the gradient of every step has the whole coefficient, whatever the
 Trainer divides by."""
+import warnings
+
 import pytest
 import torch
 
@@ -78,6 +80,39 @@ def test_no_gradient_waits_while_activations_are_there(accumulation, tmp_path):
     model.register_forward_pre_hook(lambda *_: seen.append(any(p.grad is not None for p in model.parameters())))
     trainer.train()
     assert check.steps == (10 if accumulation == 1 else 4) and len(seen) == 10 and not any(seen)
+
+
+@pytest.mark.parametrize("is_named", (True, False))
+def test_an_optimizer_inside_the_backward_pass(is_named, tmp_path):
+    """As the Trainer makes it for optim="galore_adamw_layerwise"; of one by hand there is a warning."""
+    from transformers.trainer_pt_utils import LayerWiseDummyOptimizer
+    model, had = tiny(), []
+    own = {p: torch.optim.SGD([p], lr=0.01) for p in model.parameters()}
+
+    def step(p):
+        had.append(p.grad.any().item())
+        own[p].step()
+        own[p].zero_grad()
+    for p in own:
+        p.register_post_accumulate_grad_hook(step)
+    trainer = trainer_of("divides by all tokens", model, tmp_path, transformers.TrainerCallback(), 1)
+    trainer.args.max_steps = 2
+    trainer.args.optim = transformers.training_args.OptimizerNames("galore_adamw_layerwise" if is_named else "sgd")
+    trainer.optimizer = LayerWiseDummyOptimizer(optimizer_dict=own)
+    couplet.hf.attach(model, weight=WEIGHT, seed=3).join(trainer)
+    with warnings.catch_warnings(record=True) as warned:
+        warnings.simplefilter("always")
+        trainer.train()
+    assert any(had) == is_named
+    assert any("made were cleared before the optimizer's step" in str(one.message) for one in warned) == (not is_named)
+
+
+def test_the_callback_alone_is_warned_of(tmp_path):
+    model = tiny()
+    trainer = trainer_of("function", model, tmp_path, transformers.TrainerCallback())
+    trainer.add_callback(couplet.hf.attach(model).callback())
+    with pytest.warns(UserWarning, match="was never evaluated: the callback adds no gradient; erc.join"):
+        trainer.train()
 
 
 def test_a_second_join_is_refused(tmp_path):

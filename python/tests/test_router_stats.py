@@ -1,5 +1,6 @@
 """couplet.RouterStats: loads and entropies of routers, counted from what their forward passes return."""
 import copy
+import gc
 import math
 import os
 import tempfile
@@ -132,7 +133,7 @@ def test_nothing_is_read_before_the_log():
     """Fake tensors have no numbers: whatever would synchronise raises."""
     from torch._subclasses.fake_tensor import FakeTensorMode
     router = Router()
-    couplet.RouterStats([router], n, top_k=k)
+    stats = couplet.RouterStats([router], n, top_k=k)
     with FakeTensorMode():
         logits = torch.empty(tokens, n, device="cuda")
         for form in ("transformers 5", "logits", "indices"):
@@ -155,7 +156,7 @@ def test_in_a_compiled_model():
     (None, r"a Router returns \[\]")))
 def test_outputs_that_say_nothing(output, sentence):
     router = Router()
-    couplet.RouterStats([router], n)
+    stats = couplet.RouterStats([router], n)  # noqa: F841: while it is there
     with pytest.raises(ValueError, match=sentence):
         router(output)
 
@@ -251,6 +252,10 @@ def test_given_layers_and_modules():
     copied = copy.deepcopy(erc)
     copied.model.layers[0].router(torch.randn(5, d))
     assert copied.router_stats().loads()[0].sum() == 20 and erc.router_stats().loads()[0].sum() == 10
+    routers = [layer.router for layer in model.layers]
+    del erc, copied
+    gc.collect()
+    assert not any(router._forward_hooks for router in routers)
 
 
 def test_later_calls_have_the_arguments_of_the_first():
