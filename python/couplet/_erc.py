@@ -24,7 +24,7 @@ from ._library import backend
 from ._weights import Weight, follow, is_sharded, outside_graphs, some_bytes
 
 Find = Callable[[nn.Module], List[Layer]]
-OTHER_STEPS = 8  # more than a gradient scaler skips at first
+MANY_STEPS = 8  # in a row: more than a gradient scaler skips
 
 
 def _zero(like: Optional[Tensor]) -> Tensor:
@@ -43,11 +43,6 @@ def _that_learn(found: List[List[Weight]]) -> List[Any]:
     return [weakref.ref(p) for p in _parts(found) if p.requires_grad]
 
 
-def _is_slice(gradient: Tensor) -> bool:
-    """Whether it lies in a larger storage, as gradients in a bucket of DistributedDataParallel do."""
-    return not is_sharded(gradient) and gradient.untyped_storage().nbytes() > gradient.numel() * gradient.itemsize
-
-
 def _gradients(parts: Sequence[Any]) -> List[Tuple[Any, TensorWeakRef]]:
     """The `.grad` of each of the weak references to parameters, if it has one; nothing is kept alive."""
     there = [(part, part().grad) for part in parts if part() is not None]
@@ -55,9 +50,11 @@ def _gradients(parts: Sequence[Any]) -> List[Tuple[Any, TensorWeakRef]]:
 
 
 def _is_there(part: Any, gradient: TensorWeakRef) -> bool:
-    """Whether a parameter has this gradient still. DistributedDataParallel and FSDP1 may have moved it into a larger one."""
+    """Whether a parameter has this gradient still, or one in a larger storage: DistributedDataParallel moves gradients into
+    buckets, and FSDP1 into those of all parameters."""
     now = None if part() is None else part().grad
-    return now is not None and (now is gradient() or _is_slice(now))
+    return now is not None and (now is gradient() or not is_sharded(now) and
+                                now.untyped_storage().nbytes() > now.numel() * now.itemsize)
 
 
 def _watched(found: List[List[Weight]]) -> Optional[Tensor]:
@@ -178,6 +175,8 @@ class Erc:
         self._stepped = False                    # an optimizer of torch that has them has made a step since
         self._hook_is_seen = False               # ... and so its further steps are seen
         self._other_steps = 0                    # until then: of optimizers that have none of them
+        self._counts = 0                         # since such a step, or next_step
+        self._repeats = 0                        # such steps in a row with several counts
         self._counted_outside = False            # next_step says when a step begins
         self._warned_of: Set[str] = set()
         _watch_optimizers(self)
@@ -206,8 +205,7 @@ class Erc:
 
         A step ends when an optimizer of torch that has a router or gate has made its step, when `next_step` is called,
         or when the `.grad` that the loss has reached is gone (`zero_grad` after a skipped step). Before the
-        first optimizer that is seen and the first `next_step`, changed numbers of the first router end it too, with a
-        warning.
+        first optimizer that is seen and the first `next_step`, changed numbers end it too, with a warning.
 
         divided_by: by how many micro-batches the loss is divided before its backward pass; the one
         evaluation is multiplied by it, so that the step gets the whole coefficient. Default:
@@ -301,7 +299,7 @@ class Erc:
                 return _zero(found[0][0].parameter).detach()
             self._check_what_learns(found)
         parts = _that_learn(found) if attribute == "grad" else []
-        made_them = not _gradients(parts)
+        made_them = all(part().grad is None for part in parts)
         with torch.no_grad():
             value = self._add_gradients(found, number_, tensor, attribute)
         self._count(found, value)
@@ -323,8 +321,8 @@ class Erc:
         """Whether the loss of this step has counted. Where the step has ended, the next one begins."""
         if self._is_running and torch._C._current_graph_task_id() == -1:
             self._begin(self.step)  # an exception has ended the backward pass
-        if self._other_steps >= OTHER_STEPS and not self._hook_is_seen:
-            self._warn_once(f"optimizers of PyTorch have made {OTHER_STEPS} steps, none of them one that has a router or "
+        if self._other_steps >= MANY_STEPS and not self._hook_is_seen:
+            self._warn_once(f"optimizers of PyTorch have made {MANY_STEPS} steps, none of them one that has a router or "
                             "gate: make the optimizer of the parameters of the model that erc is attached to, or call "
                             "erc.next_step() whenever a step begins if it holds copies of them")
         if self._has_loss and (self._has_ended(found) or self._changed_unseen(found)):
@@ -334,7 +332,7 @@ class Erc:
     def _count(self, found: List[List[Weight]], value: Tensor, of_result: Optional[object] = None) -> None:
         """The loss of this step, `value` before the weight, counts."""
         self._sum = value if self._sum is None else self._sum + value
-        self._evaluations += 1
+        self._evaluations, self._counts = self._evaluations + 1, self._counts + 1
         self._has_loss, self._counted, self._counted_by = True, [weakref.ref(p) for p in _parts(found)], of_result
         self._written, self._made_them, self._stepped = [], False, False
         watched = None if self._counted_outside or self._hook_is_seen else _watched(found)
@@ -387,23 +385,27 @@ class Erc:
 
     def _has_ended(self, found: List[List[Weight]]) -> bool:
         """Whether the step whose loss has counted is over."""
-        if self._stepped or self._written and not any(_is_there(*one) for one in self._written):
+        if self._stepped or self._are_gone():
             return True
         now = _parts(found)
         return not self._counted_outside and (
             len(self._counted) != len(now) or any(then() is not p for then, p in zip(self._counted, now)))
 
+    def _are_gone(self) -> bool:
+        """Whether all the gradients that the loss was added to are."""
+        return bool(self._written) and not any(_is_there(*one) for one in self._written)
+
     def _changed_unseen(self, found: List[List[Weight]]) -> bool:
-        """Whether numbers have changed and no optimizer was seen: then a step was taken, and
-        is to have its loss; but not where processes might see it differently."""
+        """Whether numbers have changed and no optimizer was seen: then a step was taken, and is to have its loss; but not
+        where processes might see it differently."""
         watched = _watched(found)
         if self._bytes is None or watched is None:
             return False
         now = some_bytes(watched)
         if (now.shape, now.device) != (self._bytes.shape, self._bytes.device) or torch.equal(now, self._bytes):
             return False
-        self._warn_once("a router has changed, but no optimizer of PyTorch that has it has made a step, by which erc sees "
-                        "that a step is over; call erc.next_step() whenever one begins")
+        self._warn_once("a router or gate has changed, but no optimizer of PyTorch that has it has made a step, by which erc "
+                        "sees that a step is over; call erc.next_step() whenever one begins")
         return not is_sharded(watched)
 
     def _check_what_learns(self, found: List[List[Weight]]) -> None:
@@ -432,23 +434,32 @@ class Erc:
         _note_attached(self)
 
     def _note_step(self, optimizer: torch.optim.Optimizer) -> None:
-        """After a step of any optimizer of torch. Those of FSDP2's shards (fused, foreach) move no version counter."""
+        """After a step of any optimizer of torch."""
         counted = {id(p) for p in (then() for then in self._counted) if p is not None}
         if not any(id(p) in counted for group in optimizer.param_groups for p in group["params"]):
             self._other_steps += bool(counted)
-            return
-        if self._made_them and not self._stepped and not any(_is_there(*one) for one in self._written):
-            self._warn_once("the gradients that erc.backward() made were cleared before the optimizer's step, and trained "
-                            "nothing: call it between zero_grad() and that step; where an optimizer makes its steps inside "
-                            "the model's backward pass (by hooks), in front of that pass, or add erc.loss() to the loss")
-        self._stepped = self._hook_is_seen = True
+        elif not self._stepped:
+            self._check_step()
+            self._stepped = self._hook_is_seen = True
+
+    def _check_step(self) -> None:
+        """Whether an optimizer's step was right for the loss: it had it, and once."""
+        if self._made_them and self._are_gone():
+            self._warn_once("the gradients that erc.backward() made are gone at the optimizer's step: where zero_grad() has "
+                            "cleared them they train nothing; call erc.backward() between the two. Where an optimizer makes "
+                            "its steps inside the model's backward pass (by hooks), call it in front of that pass, or add "
+                            "erc.loss() to the model's loss")
+        self._counts, self._repeats = 0, self._repeats + 1 if self._counts > 1 else 0
+        if self._repeats == MANY_STEPS:
+            self._warn_once(f"the coupling loss has counted several times in each of {MANY_STEPS} steps, since gradients are "
+                            "cleared or replaced within a step: call erc.backward() once, behind the last micro-batch, or "
+                            "erc.next_step(step) in front of each evaluation of a step that has several (LBFGS, SAM)")
 
     def next_step(self, step: Optional[int] = None) -> None:
         """An optimizer step begins: its loss has not counted. `step` is its number for the noise
-        (default: one more); with it a resumed run draws what an uninterrupted one would have. From the first call on
-        numbers are not compared."""
+        (default: one more); with it a resumed run draws what an uninterrupted one would have."""
         self._begin(step if step is not None else self.step + self._has_loss)
-        self._counted_outside, self._other_steps = True, 0
+        self._counted_outside, self._other_steps, self._counts = True, 0, 0
 
     def state_dict(self) -> Dict[str, int]:
         """The number of the step that begins next, for the noise: all that a resumed run needs."""

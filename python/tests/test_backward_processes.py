@@ -151,7 +151,7 @@ def of_mesh(half, expert, tensor, groups):
 
 def process(rank, folder):
     torch.set_num_threads(1)
-    warnings.filterwarnings("error", message="couplet: the gradients that")  # were cleared
+    warnings.filterwarnings("error", message="couplet: the gradients that")  # ... are gone
     dist.init_process_group("gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=SIZE,
                             timeout=datetime.timedelta(seconds=120))
     mesh = dist.device_mesh.init_device_mesh("cpu", (2, 2), mesh_dim_names=("expert", "tensor"))

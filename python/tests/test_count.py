@@ -292,7 +292,7 @@ def test_an_optimizer_inside_the_backward_pass(how, optimizer):
                 close(had[p], want.grad, 1e-4)
 
 
-CLEARED = "the gradients that erc.backward.. made were cleared before the optimizer's step, and trained nothing"
+CLEARED = "the gradients that erc.backward.. made are gone at the optimizer's step: where zero_grad"
 
 
 @pytest.mark.parametrize("is_told", (False, True))
@@ -377,7 +377,7 @@ def test_a_router_that_is_written_before_a_step_was_seen():
 def test_a_step_that_nobody_sees_is_warned_of():
     """One by hand, which clears gradients in place."""
     loop = Loop()
-    with pytest.warns(UserWarning, match="a router has changed, but no optimizer of PyTorch .* call erc.next_step"):
+    with pytest.warns(UserWarning, match="a router or gate has changed, but no optimizer of PyTorch .* call erc.next_step"):
         for _ in range(3):
             loop.erc.backward()
             loop.note()
@@ -409,6 +409,55 @@ def test_several_evaluations_a_step(how):
                 for p in params:
                     p += 0.01 * p.grad
         optimizer.step(closure)
+
+
+@pytest.mark.filterwarnings("ignore:Using backward.. with create_graph")
+@pytest.mark.parametrize("how", ("create_graph", "new tensors", "buffers"))
+def test_gradients_that_are_replaced_within_a_step(how):
+    """The loss counts in each micro-batch, which is warned of; behind the last one it counts once."""
+    loop = Loop("AdamW")
+
+    def step(is_once):
+        sums = {}
+        for k in range(2):
+            of_model(loop).backward(create_graph=how == "create_graph")
+            if k == 1 or not is_once:
+                loop.erc.backward()
+            for p in loop.model.parameters():
+                p.grad = p.grad.clone() if how != "create_graph" else p.grad
+                if how == "buffers":
+                    sums[p], p.grad = sums.get(p, 0) + p.grad, None
+        for p, total in sums.items():
+            p.grad = total
+        if is_once:
+            loop.note()
+        for optimizer in loop.optimizers:
+            optimizer.step()
+            optimizer.zero_grad()
+    with warnings.catch_warnings():
+        warnings.filterwarnings("error", message="couplet")
+        step(True)
+        step(True)
+        for _ in range(7):
+            step(False)
+    with pytest.warns(UserWarning, match="counted several times in each of 8 steps.* call erc.backward.. once"):
+        step(False)
+    assert loop.counted[:2] == [1, 1]
+
+
+def test_main_grad_is_no_grad():
+    """As Megatron-Core's optimizer in f32 has it: `.grad` is set for the step."""
+    loop = Loop()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for _ in range(2):
+            for p in loop.model.parameters():
+                p.main_grad = torch.zeros_like(p)
+            loop.erc.backward(attribute="main_grad")
+            for p in loop.model.parameters():
+                p.grad = p.main_grad
+            loop.step()
+    assert loop.counted == [1, 1]
 
 
 def test_a_result_adds_as_often_as_its_backward_pass_runs():

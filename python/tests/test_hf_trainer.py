@@ -104,7 +104,7 @@ def test_an_optimizer_inside_the_backward_pass(is_named, tmp_path):
         warnings.simplefilter("always")
         trainer.train()
     assert any(had) == is_named
-    assert any("made were cleared before the optimizer's step" in str(one.message) for one in warned) == (not is_named)
+    assert any("made are gone at the optimizer's step" in str(one.message) for one in warned) == (not is_named)
 
 
 def test_the_callback_alone_is_warned_of(tmp_path):
