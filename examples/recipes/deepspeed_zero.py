@@ -6,7 +6,7 @@
 
 The argument is the stage. From stage 1 on, hooks of the backward pass take the gradients away to the process
 that owns the partition, so that the loss goes through engine.backward, which divides by the micro-batches. The
-optimizer writes to flat copies, past the parameters' version counters: next_step says where a step begins."""
+optimizer holds flat copies of the parameters: next_step says where a step begins."""
 import sys
 
 import deepspeed

@@ -1,6 +1,5 @@
 """How often the loss counts: once a step, whatever a loop does with it (docs/pytorch.md, The rule)."""
 import copy
-import warnings
 
 import pytest
 import torch
@@ -10,6 +9,8 @@ import couplet
 from conftest import close
 from couplet import _step
 from test_attach import Model, by_hand, d, n, pairs_of
+
+pytestmark = pytest.mark.filterwarnings("error:couplet")
 
 OPTIMIZERS = {"SGD": lambda model: [torch.optim.SGD(model.parameters(), lr=0.1)],
               "AdamW": lambda model: [torch.optim.AdamW(model.parameters(), lr=0.1)],
@@ -226,12 +227,10 @@ def test_in_eval_mode():
     with pytest.warns(UserWarning, match="erc.backward.. adds the gradients of the coupling loss all the same"):
         assert loop.erc.backward() > 0
     loop.step()
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        loop.erc.backward()
-        loop.step()
-        with torch.no_grad():
-            assert loop.erc.loss() == 0
+    loop.erc.backward()
+    loop.step()
+    with torch.no_grad():
+        assert loop.erc.loss() == 0
     with pytest.warns(UserWarning, match="in which erc.loss.. is 0; erc.backward.. counts there too"):
         assert loop.erc.loss() == 0
     assert loop.counted == [1, 1]
@@ -251,11 +250,9 @@ def test_a_second_attach_is_warned_of():
             couplet.attach(other, layers)
     erc.own = erc
     del erc
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        again = couplet.attach(model, pairs_of(model)[:1])
-        others = couplet.attach(model, pairs_of(model)[1:])  # with a weight of their own
-        copied = copy.deepcopy(again)  # of a model of its own
+    again = couplet.attach(model, pairs_of(model)[:1])
+    others = couplet.attach(model, pairs_of(model)[1:])  # with a weight of their own
+    copied = copy.deepcopy(again)  # of a model of its own
     assert copied.model is not model and len(others.layers) == 1
 
 
@@ -277,19 +274,17 @@ def in_hooks(loop):
 def test_an_optimizer_inside_the_backward_pass(how, optimizer):
     loop = Loop(optimizer)
     had = in_hooks(loop)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        for step in range(3):
-            before = copy.deepcopy(loop.model)
-            by_hand(before, step=step).backward()
-            if how == "in front":
-                loop.erc.backward()
-                of_model(loop).backward()
-            else:
-                loss = loop.erc.loss() + of_model(loop) if how == "loss made first" else of_model(loop) + loop.erc.loss()
-                loss.backward()
-            for p, want in zip(loop.model.parameters(), before.parameters()):
-                close(had[p], want.grad, 1e-4)
+    for step in range(3):
+        before = copy.deepcopy(loop.model)
+        by_hand(before, step=step).backward()
+        if how == "in front":
+            loop.erc.backward()
+            of_model(loop).backward()
+        else:
+            loss = loop.erc.loss() + of_model(loop) if how == "loss made first" else of_model(loop) + loop.erc.loss()
+            loss.backward()
+        for p, want in zip(loop.model.parameters(), before.parameters()):
+            close(had[p], want.grad, 1e-4)
 
 
 CLEARED = "the gradients that erc.backward.. made are gone at the optimizer's step: where zero_grad"
@@ -341,9 +336,7 @@ def test_an_optimizer_of_another_copy(clears):
             loop.step()
             if clears:
                 erc.model.zero_grad()
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        steps(8)
+    steps(8)
     with pytest.warns(UserWarning, match="have made 8 steps, none of them one that has a router or gate: make the optimizer"):
         steps(1)
 
@@ -352,15 +345,13 @@ def test_other_optimizers_are_none_of_its_business():
     """A second network beside the model, and copies of the parameters in the optimizer (DeepSpeed, Megatron-Core)."""
     other, loop = torch.optim.SGD([nn.Parameter(torch.ones(2))], lr=0.1), Loop()
     told = couplet.attach(copy.deepcopy(loop.model), pairs_of)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        for step in range(6):
-            told.next_step(step)
-            for erc in (loop.erc, told):
-                erc.backward()
-            for _ in range(5):
-                other.step()
-            loop.step()
+    for step in range(6):
+        told.next_step(step)
+        for erc in (loop.erc, told):
+            erc.backward()
+        for _ in range(5):
+            other.step()
+        loop.step()
     assert loop.counted == [1] * 6 and told.step == 5
 
 
@@ -391,7 +382,7 @@ def test_a_step_that_nobody_sees_is_warned_of():
 @pytest.mark.parametrize("how", ("LBFGS", "SAM"))
 def test_several_evaluations_a_step(how):
     """next_step() with one number in front of each: every one has the loss, with the same noise."""
-    loop, params = Loop(), []
+    loop = Loop()
     params = list(loop.model.parameters())
     optimizer = torch.optim.LBFGS(params, lr=0.01, max_iter=3) if how == "LBFGS" else loop.optimizers[0]
     for step in range(2):
@@ -414,7 +405,7 @@ def test_several_evaluations_a_step(how):
 @pytest.mark.filterwarnings("ignore:Using backward.. with create_graph")
 @pytest.mark.parametrize("how", ("create_graph", "new tensors", "buffers"))
 def test_gradients_that_are_replaced_within_a_step(how):
-    """The loss counts in each micro-batch, which is warned of; behind the last one it counts once."""
+    """Behind the last micro-batch the loss counts once; in each of them it counts again, which is warned of."""
     loop = Loop("AdamW")
 
     def step(is_once):
@@ -424,7 +415,8 @@ def test_gradients_that_are_replaced_within_a_step(how):
             if k == 1 or not is_once:
                 loop.erc.backward()
             for p in loop.model.parameters():
-                p.grad = p.grad.clone() if how != "create_graph" else p.grad
+                if how == "new tensors":
+                    p.grad = p.grad.clone()
                 if how == "buffers":
                     sums[p], p.grad = sums.get(p, 0) + p.grad, None
         for p, total in sums.items():
@@ -434,12 +426,10 @@ def test_gradients_that_are_replaced_within_a_step(how):
         for optimizer in loop.optimizers:
             optimizer.step()
             optimizer.zero_grad()
-    with warnings.catch_warnings():
-        warnings.filterwarnings("error", message="couplet")
-        step(True)
-        step(True)
-        for _ in range(7):
-            step(False)
+    step(True)
+    step(True)
+    for _ in range(7):
+        step(False)
     with pytest.warns(UserWarning, match="counted several times in each of 8 steps.* call erc.backward.. once"):
         step(False)
     assert loop.counted[:2] == [1, 1]
@@ -448,15 +438,13 @@ def test_gradients_that_are_replaced_within_a_step(how):
 def test_main_grad_is_no_grad():
     """As Megatron-Core's optimizer in f32 has it: `.grad` is set for the step."""
     loop = Loop()
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        for _ in range(2):
-            for p in loop.model.parameters():
-                p.main_grad = torch.zeros_like(p)
-            loop.erc.backward(attribute="main_grad")
-            for p in loop.model.parameters():
-                p.grad = p.main_grad
-            loop.step()
+    for _ in range(2):
+        for p in loop.model.parameters():
+            p.main_grad = torch.zeros_like(p)
+        loop.erc.backward(attribute="main_grad")
+        for p in loop.model.parameters():
+            p.grad = p.main_grad
+        loop.step()
     assert loop.counted == [1, 1]
 
 

@@ -109,7 +109,8 @@ def test_an_optimizer_inside_the_backward_pass(is_named, tmp_path):
 
 def test_the_callback_alone_is_warned_of(tmp_path):
     model = tiny()
-    trainer = trainer_of("function", model, tmp_path, transformers.TrainerCallback())
+    trainer = trainer_of("function", model, tmp_path, transformers.TrainerCallback(), 1)
+    trainer.args.max_steps = 1
     trainer.add_callback(couplet.hf.attach(model).callback())
     with pytest.warns(UserWarning, match="was never evaluated: the callback adds no gradient; erc.join"):
         trainer.train()
