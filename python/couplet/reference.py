@@ -8,9 +8,9 @@ import torch
 from torch import Tensor
 
 
-def hinge(x: Tensor) -> Tensor:
-    """clamp(x, min=0) with gradient 1 at 0, as torch.clamp had when the paper was written."""
-    return torch.where(x >= 0, x, torch.zeros_like(x))
+def hinge(M: Tensor, bound: Tensor) -> Tensor:
+    """clamp(M - bound, min=0) with gradient 1 at a tie but for rounding, as torch.clamp had when the paper was written."""
+    return torch.where(M >= bound * (1 - 32 * torch.finfo(M.dtype).eps), M - bound, torch.zeros_like(M))
 
 
 def eps_of(R: Tensor) -> Tensor:
@@ -31,7 +31,7 @@ def erc_loss(R: Tensor, Wg: Tensor, *, alpha: float = 1.0, weight: float = 1.0,
             low, high = 1 - eps, 1 + eps
             delta = low + torch.rand_like(R) * (high - low)
     M = torch.norm(torch.einsum("jDd,id->ijD", Wg, delta * R), dim=-1)  # no gradient where it is 0
-    rows = hinge(M - alpha * torch.diag(M).unsqueeze(1))
-    columns = hinge(M - alpha * torch.diag(M).unsqueeze(0))
+    rows = hinge(M, alpha * torch.diag(M).unsqueeze(1))
+    columns = hinge(M, alpha * torch.diag(M).unsqueeze(0))
     mask = torch.ones_like(M) - torch.eye(M.size(0), dtype=M.dtype, device=M.device)
     return weight * ((rows + columns) * mask).mean()

@@ -17,9 +17,10 @@ micro-batch of a step, times the number by which the trainer divides its losses,
 or let `add_gradients(layers, step=step)` add its gradients, behind the last backward pass of a step, where gradients
 are reduced already, and before they are clipped.
 
-At a tie, M[i, j] = alpha M[i, i], the gradient passes, as torch.clamp had it when the paper was written. The noise is a
-function of (seed, step, layer) alone, by Philox4x32-10 (Salmon et al., 2011): the same on every rank and device and
-after a resume, and that of the package couplet. Products, norms, hinges and sums are f32 or wider in every dtype. The
+At a tie, M[i, j] = alpha M[i, i] but for rounding (all experts are equal after upcycling), the gradient passes, as
+torch.clamp had it when the paper was written. The noise is a function of (seed, step, layer) alone, by Philox4x32-10
+(Salmon et al., 2011): the same on every rank and device and after a resume, and that of the package couplet. Products,
+norms, hinges and sums are f32 or wider in every dtype. The
 backward pass multiplies by the gates again: between the two passes no more than M [n, n] is kept. Second derivatives
 are not supported. There is no state, no hook, and torch is the only dependency. torch.compile works without `group`."""
 import torch
@@ -95,14 +96,16 @@ class _Erc(torch.autograd.Function):
                    for _, t, part in _pieces(gates, half, n)]
         M = torch.cat(columns, dim=1)                                           # [n, c]
         M = M if M.device.type == "mps" else M.double()
-        own = own_here = M[first:first + here].diagonal().contiguous()          # from the same products: ties are exact
+        own = own_here = M[first:first + here].diagonal().contiguous()
         if group is not None:
             own = M.new_empty(n)
             dist.all_gather_into_tensor(own, own_here, group=group)
         rows, cols = M - alpha * own[:, None], M - alpha * own_here
         numbers = torch.arange(n, device=M.device)
         others = numbers[:, None] != numbers[first:first + here]
-        in_rows, in_cols = (rows >= 0) & others, (cols >= 0) & others
+        # Products of equal rows differ in their last bits: the order of a sum depends on the place of the row.
+        least = alpha * (1 - (3 + 24 / _gate(gates[0], half).shape[1]**0.5) * torch.finfo(proxies.dtype).eps)
+        in_rows, in_cols = (M >= least * own[:, None]) & others, (M >= least * own_here) & others
         loss = ((rows.clamp(min=0) + cols.clamp(min=0)) * others).sum() / n**2  # NaN stays NaN
         active = in_rows.sum(1, dtype=M.dtype)                                  # of each row, in all columns
         if group is not None:
