@@ -1,4 +1,6 @@
-"""Every case of the golden values, on both paths."""
+"""Every case of the golden values, on every path. Their list, and the maker of those with exact ties, serve the C
+library's tests too."""
+import importlib.util
 import json
 
 import pytest
@@ -8,25 +10,24 @@ from safetensors.torch import load_file
 import couplet
 from conftest import GOLDEN, accelerator_paths, close
 from couplet import _native, _plain
-from couplet._job import ACTIVATIONS, USES_UP
+from couplet._job import ACTIVATIONS
 
 CASES = json.loads((GOLDEN / "cases.json").read_text())
 pytestmark = pytest.mark.filterwarnings("ignore:couplet. alpha")
 LEAVES = {"R": "dR", "Wg": "dWg", "Wp": "dWp", "Wo": "dWo"}
 
 
-def evaluate(case, tensors, dtype, **more):
+def evaluate(case, tensors, dtype, function=couplet.erc_loss, **more):
     leaves = {name: tensors[name].detach().to(dtype).requires_grad_() for name in LEAVES if name in tensors}
-    loss = couplet.erc_loss(leaves["R"], leaves.get("Wg"), w_up=leaves.get("Wp"), w_down=leaves.get("Wo"),
-                            alpha=case["alpha"], weight=case["weight"],
-                            activation=case["activation"], noise=case["noise"],
-                            delta=tensors.get("delta"), **more)
+    loss = function(leaves["R"], leaves.get("Wg"), w_up=leaves.get("Wp"), w_down=leaves.get("Wo"),
+                    delta=tensors.get("delta"),
+                    **{key: case[key] for key in ("alpha", "weight", "activation", "noise")}, **more)
     loss.backward()
     return loss, {LEAVES[name]: t.grad for name, t in leaves.items()}
 
 
-def compare(case, dtype, limit, device="cpu", **more):
-    tensors = load_file(GOLDEN / f"{case['name']}.safetensors", device=device)
+def compare(case, dtype, limit, device="cpu", tensors=None, **more):
+    tensors = tensors or load_file(GOLDEN / f"{case['name']}.safetensors", device=device)
     loss, gradients = evaluate(case, tensors, dtype, **more)
     close(loss, tensors["loss"], limit, "loss")
     for name, gradient in gradients.items():
@@ -41,20 +42,26 @@ def name_of(case):
     return case["name"]
 
 
-@pytest.mark.parametrize("case", CASES, ids=name_of)
-def test_library_f32(case):
-    compare(case, torch.float32, 1e-4)
+PATHS = ("library", "plain, an expert at a time", "plain, at once")
+LIMITS = {torch.float64: 1e-6, torch.float32: 1e-4}
+IN_16_BITS = {torch.bfloat16: 2e-2, torch.float16: 4e-3}  # where the inputs are numbers of these dtypes
+
+
+def take(path, monkeypatch):
+    """The code that computes the loss on the CPU: the C library, plain torch, that for accelerators."""
+    if path == "accelerator":
+        accelerator_paths(monkeypatch)
+    elif path != "library":
+        monkeypatch.setattr(_native, "fits", lambda job: False)
+        monkeypatch.setattr(_plain, "is_small", lambda job: path == "plain, at once")
 
 
 @pytest.mark.parametrize("case", CASES, ids=name_of)
-def test_plain_f32(case, monkeypatch):
-    monkeypatch.setattr(_native, "fits", lambda job: False)
-    compare(case, torch.float32, 1e-4)
-
-
-@pytest.mark.parametrize("case", CASES, ids=name_of)
-def test_plain_f64(case):
-    compare(case, torch.float64, 1e-6)
+@pytest.mark.parametrize("path", PATHS)
+def test_on_the_cpu(path, case, monkeypatch):
+    take(path, monkeypatch)
+    for dtype, limit in (LIMITS | (IN_16_BITS if case["name"].startswith("tied-") else {})).items():
+        compare(case, dtype, limit)
 
 
 @pytest.mark.parametrize("case", CASES, ids=name_of)
@@ -95,61 +102,20 @@ def test_accelerator_in_the_tensors_dtype(case, dtype, accelerator):
     compare(case, dtype, 6e-2)
 
 
-# ---- exact ties ----
-
-def tied(kind, n, d, D, dtype):
-    """R, gate, up, down and delta with all experts equal, as after upcycling, or all rows: numbers of this dtype."""
-    g = torch.Generator().manual_seed(n * D)
-    made = [torch.randn(s, generator=g).to(dtype).double() for s in ((n, d), (n, D, d), (n, D, d), (n, d, D))]
-    delta = (0.7 + 0.6 * torch.rand(n, d, generator=g)).bfloat16().double()
-    if kind == "gates":
-        return made[0], *(t[:1].repeat(n, 1, 1) for t in made[1:]), delta
-    return made[0][:1].repeat(n, 1), *made[1:], delta[:1].repeat(n, 1)
-
-
-def tied_by_definition(R, gate, up, down, delta, activation):
-    """In f64, the gradient 1 wherever M is no more than the rounding below its bound; alpha 1."""
-    x = R * delta
-    z, u = (torch.einsum("id,jkd->ijk", x, W) for W in (gate, up))
-    h = torch.nn.functional.silu(z)
-    out = {"gate": z, "up": u, "silu": h, "swiglu": h * u, "output": torch.einsum("ijk,jdk->ijd", h * u, down)}[activation]
-    M = torch.linalg.vector_norm(out, dim=-1)
-    own, others = M.diagonal(), 1 - torch.eye(len(M), dtype=M.dtype)
-    above = torch.stack((M - own[:, None], M - own)) * others
-    return torch.where(above >= -1e-12 * M.detach(), above, 0).mean((1, 2)).sum()
-
-
-def check_tied(kind, n, d, D, dtype, activation, limit):
-    made = tied(kind, n, d, D, dtype)
-    want = [t.clone().requires_grad_() for t in made[:4]]
-    tied_by_definition(*want, made[4], activation).backward()
-    R, gate, up, down = (t.to(dtype).requires_grad_() for t in made[:4])
-    loss = couplet.erc_loss(R, None if activation == "up" else gate, w_up=up if activation in USES_UP else None,
-                            w_down=down if activation == "output" else None, activation=activation, delta=made[4])
-    loss.backward()
-    for got, leaf in zip((R, gate, up, down), want):
-        if leaf.grad is not None and leaf.grad.any():
-            close(got.grad, leaf.grad, limit, f"{kind} {n} {d} {D}")
-
-
-TIED_SHAPES = ((2, 9, 16), (8, 65, 33), (5, 300, 130), (33, 40, 17))
-TIED_LIMITS = {torch.float64: 1e-10, torch.float32: 2e-5, torch.bfloat16: 2e-2, torch.float16: 4e-3}
-PATHS = ("library", "plain, an expert at a time", "plain, at once", "accelerator")
+SPEC = importlib.util.spec_from_file_location("make_ties", GOLDEN / "make_ties.py")
+make_ties = importlib.util.module_from_spec(SPEC)
+SPEC.loader.exec_module(make_ties)
 
 
 @pytest.mark.parametrize("activation", ACTIVATIONS)
-@pytest.mark.parametrize("kind", ("gates", "rows"))
-@pytest.mark.parametrize("path", PATHS)
-def test_at_exact_ties_the_gradient_passes(path, kind, activation, monkeypatch):
-    if path == "accelerator":
-        accelerator_paths(monkeypatch)
-    elif path != "library":
-        monkeypatch.setattr(_native, "fits", lambda job: False)
-        monkeypatch.setattr(_plain, "is_small", lambda job: path == "plain, at once")
-    for shape in TIED_SHAPES:
-        for dtype, limit in TIED_LIMITS.items():
-            if path != "accelerator" or dtype.itemsize > 2:  # there 16-bit operands are rounded
-                check_tied(kind, *shape, dtype, activation, limit)
+@pytest.mark.parametrize("kind", ("experts", "rows"))
+@pytest.mark.parametrize("path", PATHS + ("accelerator",))
+def test_ties_of_other_shapes(path, kind, activation, monkeypatch):
+    take(path, monkeypatch)
+    for shape in ((2, 9, 16), (8, 65, 33), (5, 300, 130), (33, 40, 17)):
+        case, tensors = make_ties.make(kind, shape, activation, True, 1.0, 0)
+        for dtype in LIMITS | (IN_16_BITS if path != "accelerator" else {}):  # there 16-bit operands are rounded
+            compare(case, dtype, {torch.float64: 1e-10, torch.float32: 2e-5, **IN_16_BITS}[dtype], tensors=tensors)
 
 
 def test_an_accelerator_without_bf16(accelerator, monkeypatch):

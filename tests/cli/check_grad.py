@@ -1,14 +1,15 @@
 #!/usr/bin/env python3
-"""check_grad.py COUPLET: `couplet grad` over directories of every form, its sentences when the
-rows, the noise or the directory are wrong; and files of a run damaged at random, which no verb may
-answer with a crash."""
+"""check_grad.py COUPLET: `couplet grad` over directories of every form and over equal experts and
+router rows, its sentences when the rows, the noise or the directory are wrong; and files of a run
+damaged at random, which no verb may answer with a crash."""
 import array
 import json
+import math
 import random
 import shutil
 import sys
 
-from inputs import GOLDEN, files_of, read_json, tensors_of, write_floats
+from inputs import GOLDEN, files_of, read_json, read_tensors, tensors_of, write_floats
 from losses import check_total, losses_of_tensors, weights_of
 from program import bad, check, finish, good, run, scratch_folder, sets
 from train_case import train, write_corpus
@@ -67,6 +68,54 @@ def check_forms(folder):
         check(files_of(model) == before, f"grad changed {name}")
         results.append((folder / f"{name}.out").read_bytes())
         check(results[-1] == results[0], f"{name} gives other gradients than single")
+
+
+def write_layer(model, case, given):
+    """A model of one layer with the matrices `given` of a case of tests/golden/erc, whose other matrices are zero, so that no
+    other loss has a gradient. Returns the names: the case's matrix, and where in it this one begins and ends."""
+    n, d, D = (case[key] for key in ("n", "d", "D"))
+    parts = {"model.layers.0.mlp.gate.weight": ("R", 0, n * d)} | {
+        f"model.layers.0.mlp.experts.{e}.{name}_proj.weight": (key, e * d * D, (e + 1) * d * D)
+        for e in range(n) for key, name in (("Wg", "gate"), ("Wp", "up"), ("Wo", "down"))}
+    shapes = {"R": [n, d], "Wg": [D, d], "Wp": [D, d], "Wo": [d, D]}
+    tensors = {name: (shapes[key], given[key][begin:end] if key in given else [0.0] * (end - begin))
+               for name, (key, begin, end) in parts.items()}
+    for name in ("input_layernorm", "post_attention_layernorm", "self_attn.q_norm", "self_attn.k_norm"):
+        tensors[f"model.layers.0.{name}.weight"] = ([d], [0.0] * d)
+    for name in "qkvo":
+        tensors[f"model.layers.0.self_attn.{name}_proj.weight"] = ([d, d], [0.0] * d * d)
+    for name, rows in (("model.norm", []), ("model.embed_tokens", [8]), ("lm_head", [8])):
+        tensors[f"{name}.weight"] = ([*rows, d], [0.0] * math.prod(rows) * d)
+    write_floats(model / "model.safetensors", tensors)
+    (model / "config.json").write_text(json.dumps(read_json(GOLDEN / "model" / "base" / "config.json") | {
+        "hidden_size": d, "intermediate_size": D, "num_experts": n, "num_experts_per_tok": 1, "vocab_size": 8,
+        "num_hidden_layers": 1, "num_attention_heads": 1, "num_key_value_heads": 1, "eos_token_id": 0}))
+    return parts
+
+
+def check_ties(folder):
+    """Equal experts and equal router rows: the gradients of tests/golden/erc."""
+    model, rows, delta, out = (folder / name for name in ("tied", "tied.json", "tied.delta", "tied.out"))
+    model.mkdir()
+    rows.write_text('{"input_ids": [[2, 3]]}')
+    for case in read_json(GOLDEN / "erc" / "cases.json"):
+        if not case["name"].startswith("tied-"):
+            continue
+        given = {key: array.array("d" if kind == "F64" else "f", raw) for key, (kind, _, raw)
+                 in read_tensors(GOLDEN / "erc" / f"{case['name']}.safetensors").items()}
+        parts = write_layer(model, case, given)
+        if "delta" in given:
+            write_floats(delta, {"delta.0": ([case["n"], case["d"]], given["delta"])})
+        for threads in (1, 4):
+            good("grad", model, "--tokens", rows, "--out", out, "--overwrite", *sets(
+                f"erc.activation={case['activation']}", f"erc.noise={case['noise']}", f"erc.weight={case['weight']}",
+                "balance.weight=0", "z.weight=0", f"compute.threads={threads}"),
+                *(["--delta", delta] if "delta" in given else []))
+            made = tensors_of(out)
+            for name, (key, begin, end) in parts.items():
+                want = given["d" + key][begin:end] if "d" + key in given else [0.0] * (end - begin)
+                off = math.dist(made[f"grad.{name}"][1], want)
+                check(off <= 1e-5 * math.hypot(*want) + 1e-7, f"{case['name']}, {threads} threads: {name} is off by {off}")
 
 
 def check_rows(folder):
@@ -189,6 +238,7 @@ def check_damage(folder):
 def main():
     with scratch_folder() as folder:
         check_forms(folder)
+        check_ties(folder)
         check_rows(folder)
         check_not_finite(folder)
         check_damage(folder)

@@ -15,7 +15,6 @@ typedef struct erc_case {
     double alpha, weight;
     int activation; /* 0 ... 4 as cpl_erc_activation */
     bool noise;
-    int64_t exact_ties;
     double nearest_kink; /* relative; infinite where there is none */
     double loss;
     float *R, *delta, *eps, *M; /* delta: NULL without noise */
@@ -44,17 +43,15 @@ static inline int erc_activation_of(const char *word)
 
 static inline erc_case erc_case_load(json_t *entry)
 {
-    erc_case c   = {0};
-    c.name       = json_string_value(json_object_get(entry, "name"));
-    c.n          = json_integer_value(json_object_get(entry, "n"));
-    c.d          = json_integer_value(json_object_get(entry, "d"));
-    c.D          = json_integer_value(json_object_get(entry, "D"));
-    c.alpha      = json_number_value(json_object_get(entry, "alpha"));
-    c.weight     = json_number_value(json_object_get(entry, "weight"));
-    c.activation = erc_activation_of(json_string_value(json_object_get(entry, "activation")));
-    c.noise      = !strcmp(json_string_value(json_object_get(entry, "noise")), "bounded");
-    c.exact_ties =
-        json_integer_value(json_object_get(json_object_get(entry, "facts"), "exact_ties"));
+    erc_case c     = {0};
+    c.name         = json_string_value(json_object_get(entry, "name"));
+    c.n            = json_integer_value(json_object_get(entry, "n"));
+    c.d            = json_integer_value(json_object_get(entry, "d"));
+    c.D            = json_integer_value(json_object_get(entry, "D"));
+    c.alpha        = json_number_value(json_object_get(entry, "alpha"));
+    c.weight       = json_number_value(json_object_get(entry, "weight"));
+    c.activation   = erc_activation_of(json_string_value(json_object_get(entry, "activation")));
+    c.noise        = !strcmp(json_string_value(json_object_get(entry, "noise")), "bounded");
     json_t *kink   = json_object_get(json_object_get(entry, "facts"), "nearest_kink");
     c.nearest_kink = json_is_number(kink) ? json_number_value(kink) : INFINITY;
 

@@ -1,5 +1,7 @@
 /* test_couplet.c - the public interface of the coupling loss (couplet.h): reference values, parts
  * of M and the exchanges between them, matrices as trainers hold them. */
+#include "tensor/levels.h"
+
 #include "model/couplet_case.h"
 #include "tensor/numbers.h"
 
@@ -245,7 +247,7 @@ static void version(void **state)
     assert_string_equal(cpl_version(), text);
 }
 
-int main(void)
+static int run(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(golden),
@@ -257,4 +259,9 @@ int main(void)
         cmocka_unit_test(version),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
+}
+
+int main(void)
+{
+    return run_at_every_level(run);
 }

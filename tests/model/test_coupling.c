@@ -12,7 +12,7 @@ static void f32_case(const erc_case *c)
 {
     static const char *const names[] = {"dWg", "dWp", "dWo"};
     const int64_t expert             = c->n * c->D * c->d;
-    for (int n_threads = 1; n_threads <= 3; n_threads++) {
+    for (int n_threads = 1; n_threads <= 4; n_threads++) {
         erc_outcome o = erc_run(c, CPL_F32, n_threads, true);
         erc_assert_close(c->name, "eps", o.eps, c->eps, c->n, F32_TOLERANCE);
         erc_assert_close(c->name, "M", o.M, c->M, c->n * c->n, F32_TOLERANCE);
@@ -38,7 +38,6 @@ static void golden_f32(void **state)
  * such operands can tell, only the forward pass is compared. */
 static void bf16_case(const erc_case *c)
 {
-    if (c->exact_ties > 0) return;
     const int64_t expert = c->n * c->D * c->d;
     erc_outcome o        = erc_run(c, CPL_BF16, 2, true);
     double off, norm, all_off, all_norm;
@@ -137,25 +136,6 @@ static void loss_is_convex_and_falls_in_alpha(void **state)
         if (k > 0) assert_true(loss[k] <= loss[k - 1] + 1e-12);
         if (k > 1) assert_true(loss[k] + loss[k - 2] >= 2 * loss[k - 1] - 1e-7);
     }
-    erc_inputs_free(&o);
-    erc_case_free(&c);
-}
-
-/* Two equal experts: M[i,j] ties with M[i,i] in numbers that round, and the gradient passes. */
-static void ties_survive_rounding(void **state)
-{
-    (void)state;
-    erc_inputs o   = erc_inputs_random(33, 50, 41, 0, 1.0, 0.5, 3);
-    const int size = o.d * o.D;
-    memcpy(o.w[0] + 20 * size, o.w[0] + 5 * size, sizeof(double) * (size_t)size);
-    erc_case c    = erc_case_of(&o, "equal experts");
-    erc_outcome x = erc_run(&c, CPL_F32, 2, true);
-    assert_true(x.M[5 * 33 + 20] == x.M[5 * 33 + 5] && x.M[20 * 33 + 5] == x.M[20 * 33 + 20]);
-    double norm = 0;
-    for (int i = 0; i < size; i++) norm += fabs((double)x.dw[0][20 * size + i]);
-    assert_true(norm > 0);
-    assert_true(x.result.active_rows >= 2.0 / (33 * 32));
-    erc_outcome_free(&x);
     erc_inputs_free(&o);
     erc_case_free(&c);
 }
@@ -264,7 +244,6 @@ int main(void)
         cmocka_unit_test(permuting_experts_permutes_M),
         cmocka_unit_test(scaling_R_scales_M),
         cmocka_unit_test(loss_is_convex_and_falls_in_alpha),
-        cmocka_unit_test(ties_survive_rounding),
         cmocka_unit_test(same_call_same_bits),
         cmocka_unit_test(drawn_noise_keeps_the_nearest_centre),
         cmocka_unit_test(draws_are_averaged),

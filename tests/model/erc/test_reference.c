@@ -107,17 +107,21 @@ static void plain_free(plain *p)
     free(p->epsilon);
 }
 
-/* The least |M[i,j] - bound| over the bound (over 1 where it is 0) of all hinges. */
-static double nearest_kink(const cpl_erc_reference *erc)
+/* The least |M[i,j] - bound| over the bound (over 1 where it is 0) of all hinges but exact ties; sets
+ * their number. */
+static double nearest_kink(const cpl_erc_reference *erc, int64_t *ties)
 {
     double nearest  = INFINITY;
     const int64_t n = erc->n_experts;
+    *ties           = 0;
     for (int64_t i = 0; i < n; i++)
         for (int64_t j = 0; j < n; j++) {
             const double bound = erc->alpha * erc->M[i * n + i], scale = bound > 0 ? bound : 1;
-            if (i == j) continue;
-            nearest = fmin(nearest, fabs(erc->M[i * n + j] - bound) / scale);
-            nearest = fmin(nearest, fabs(erc->M[j * n + i] - bound) / scale);
+            for (int k = 0; i != j && k < 2; k++) {
+                const double apart = fabs(erc->M[k ? j * n + i : i * n + j] - bound) / scale;
+                if (apart > 0) nearest = fmin(nearest, apart);
+                *ties += apart == 0;
+            }
         }
     return nearest;
 }
@@ -158,7 +162,8 @@ static bool check_slopes(const erc_inputs *inputs)
     c.weight   = 0.75;
     plain p    = plain_of(&c, c.delta);
     plain_run(&p);
-    const bool smooth = nearest_kink(&p.erc) > SLOPE_KINK;
+    int64_t ties;
+    const bool smooth = nearest_kink(&p.erc, &ties) > SLOPE_KINK && ties == 0;
     for (int k = 0; smooth && k < N_INPUTS; k++) {
         if (!p.grad[k]) continue;
         const int64_t count = k == ROUTER ? p.n_router : p.n_expert;
@@ -281,12 +286,21 @@ static double mean(const double *x, int64_t count)
     return sum / (double)count;
 }
 
+/* Expert i + 3 is expert i, row i + 4 is row i. */
+static void tie(erc_inputs *o)
+{
+    for (int i = 0; i < o->n * o->d; i++) o->R[i] = o->R[i % (4 * o->d)];
+    for (int k = 0; k < 3; k++)
+        for (int i = 0; i < o->n * o->d * o->D; i++) o->w[k][i] = o->w[k][i % (3 * o->d * o->D)];
+}
+
 /* The noise is the library's own, drawn for this layer; the reference is given what was drawn. */
-static void check_fast_path(int n, int d, int D, int activation, double alpha)
+static void check_fast_path(int n, int d, int D, int activation, double alpha, bool tied)
 {
     erc_inputs inputs = erc_inputs_random(n, d, D, activation, alpha, 0.1, (uint64_t)(n * 10));
-    erc_case c        = erc_case_of(&inputs, "random");
-    c.weight          = 0.75;
+    if (tied) tie(&inputs);
+    erc_case c = erc_case_of(&inputs, "random");
+    c.weight   = 0.75;
     erc_outcome drawn;
     erc_run_drawn(&drawn, &c, 1, (uint64_t)n);
     free(c.delta);
@@ -294,7 +308,9 @@ static void check_fast_path(int n, int d, int D, int activation, double alpha)
     erc_outcome got = erc_run(&c, CPL_F32, 2, true);
     plain p         = plain_of(&c, drawn.delta);
     plain_run(&p);
-    assert_true(nearest_kink(&p.erc) > F32_KINK);
+    int64_t ties;
+    assert_true(nearest_kink(&p.erc, &ties) > F32_KINK);
+    assert_true(tied == (ties > 0));
     assert_fast(&c, "epsilon", got.eps, p.epsilon, n);
     for (int i = 0; i < n * d; i++)
         assert_near(drawn.delta[i], 1, p.epsilon[i / d] + 2 * FLT_EPSILON);
@@ -318,11 +334,15 @@ static void fast_path(void **state)
     const double alphas[] = {0, 0.5, 1, 1.7};
     const int shapes[][3] = {{1, 4, 3},  {2, 1, 1},  {3, 5, 4},    {4, 7, 6},
                              {5, 17, 3}, {18, 3, 2}, {16, 33, 20}, {33, 50, 41}};
-    const int n_shapes    = (int)(sizeof shapes / sizeof *shapes);
-    for (int activation = CPL_ERC_GATE; activation <= CPL_ERC_OUTPUT; activation++)
+    const int n_shapes = (int)(sizeof shapes / sizeof *shapes), first_tied = 4;
+    for (int activation = CPL_ERC_GATE; activation <= CPL_ERC_OUTPUT; activation++) {
+        for (int k = first_tied; k < n_shapes; k++)
+            check_fast_path(shapes[k][0], shapes[k][1], shapes[k][2], activation, 1, true);
         for (int a = 0; a < 4; a++)
             for (int k = 0; k < n_shapes; k++)
-                check_fast_path(shapes[k][0], shapes[k][1], shapes[k][2], activation, alphas[a]);
+                check_fast_path(shapes[k][0], shapes[k][1], shapes[k][2], activation, alphas[a],
+                                false);
+    }
 }
 
 int main(void)
