@@ -57,10 +57,11 @@ static cpl_status refuse_another_value(const key *k, const json_t *value, const 
 {
     char *text = json_dumps(value, JSON_ENCODE_ANY | JSON_COMPACT);
     if (!text) return CPL_FAIL(CPL_ERR_MEMORY, "%s: out of memory", where);
-    cpl_status status = strcmp(text, k->text) == 0
-                            ? CPL_OK
-                            : CPL_FAIL(CPL_ERR_INPUT, "%s: %s is %.80s; only %s is computed%s",
-                                       where, k->name, text, k->text, k->hint);
+    const bool is_silu = strcmp(text, "\"swish\"") == 0; /* Transformers' other name of it */
+    cpl_status status  = strcmp(is_silu ? "\"silu\"" : text, k->text) == 0
+                             ? CPL_OK
+                             : CPL_FAIL(CPL_ERR_INPUT, "%s: %s is %.80s; only %s is computed%s",
+                                        where, k->name, text, k->text, k->hint);
     cpl_json_text_free(text);
     return status;
 }

@@ -409,6 +409,7 @@ static void keys_of_the_list_and_others(void **state)
         {"\"is_causal\": true, \"quantization_config\": null, \"is_encoder_decoder\": false", NULL},
         {"\"partial_rotary_factor\": 0.5, \"rope_parameters\": {\"partial_rotary_factor\": 0.5}",
          NULL},
+        {"\"hidden_act\": \"swish\"", NULL},
         {"\"num_nextn_predict_layers\": 1", "passed over: num_nextn_predict_layers"},
         {"\"router\": \"sigmoid\", \"n_shared_experts\": 2",
          "passed over: router, n_shared_experts"},
