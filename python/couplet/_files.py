@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import os
+import pathlib
 import re
 import stat
 import sys
@@ -20,14 +21,33 @@ class BadFile(Exception):
     """What is wrong with a file, in a sentence that does not repeat its name."""
 
 
-def available_bytes() -> int:
-    """The memory that may still be taken; of a system that does not say it, 8 GiB."""
+# Of the two versions of control groups: their folder, their name in /proc/self/cgroup, and the files that say how much a
+# group may take, how much it has taken, and which line of memory.stat is what the kernel takes back.
+_GROUPS = (("sys/fs/cgroup", "", "memory.max", "memory.current", "inactive_file"),
+           ("sys/fs/cgroup/memory", "memory", "memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"))
+
+
+def _match(path: pathlib.Path, pattern: str) -> str:
+    """What the group of the pattern matches in a file; "" where nothing does or there is no such file."""
     try:
-        with open("/proc/meminfo", encoding="ascii") as file:
-            found = re.search(r"^MemAvailable: *(\d+) kB$", file.read(), re.M)
+        found = re.search(pattern, path.read_text(encoding="utf-8", errors="replace"), re.M)
     except OSError:
-        found = None
-    return int(found[1]) << 10 if found else 8 << 30
+        return ""
+    return found[1] if found else ""
+
+
+def available_bytes(system: str = "/") -> int:
+    """The memory that may still be taken, of the machine and of the control groups (of containers and batch jobs) that
+    this process is in; of a system that does not say it, 8 GiB. `system`: the folder that holds proc and sys."""
+    root = pathlib.Path(system)
+    left = int(_match(root / "proc/meminfo", r"^MemAvailable: *(\d+) kB$") or 8 << 20) << 10
+    for folder, name, limit, used, cached in _GROUPS:
+        group = pathlib.Path(_match(root / "proc/self/cgroup", rf"^\d+:(?:[^:]*,)?{name}(?:,[^:]*)?:/(.*)$"))
+        for at in (root / folder / part for part in (group, *group.parents)):
+            if most := _match(at / limit, r"^(\d+)$"):
+                free = int(_match(at / "memory.stat", rf"^{cached} (\d+)$") or 0)
+                left = min(left, max(0, int(most) - int(_match(at / used, r"^(\d+)$") or 0) + free))
+    return left
 
 
 def read(path: Path, largest: Optional[int] = None) -> bytes:

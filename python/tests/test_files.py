@@ -51,6 +51,27 @@ def test_what_an_encoding_lacks_is_escaped():
     assert file.buffer.getvalue() == b"na\\xefve\n"
 
 
+@pytest.mark.parametrize("groups, left", (
+    ({}, 1000 << 10),
+    ({"/memory.max": "max", "/memory.current": "7"}, 1000 << 10),
+    ({"/a/b/memory.max": "max", "/a/memory.max": "9000", "/a/memory.current": "4000",
+      "/a/memory.stat": "anon 1\ninactive_file 300\n"}, 5300),
+    ({"/memory/job/memory.limit_in_bytes": "9000", "/memory/job/memory.usage_in_bytes": "9001"}, 0),
+    ({"/memory/memory.limit_in_bytes": "9000", "/memory/memory.usage_in_bytes": "1000",
+      "/memory/job/memory.limit_in_bytes": str(2**63 - 4096)}, 8000)))
+def test_memory_of_control_groups(groups, left, tmp_path):
+    """Version 2, of the group or one that holds it, and version 1."""
+    files = {"/proc/meminfo": "MemTotal: 5000 kB\nMemAvailable:    1000 kB\n",
+             "/proc/self/cgroup": "5:cpu,memory:/job\n1:name=systemd:/x\n0::/a/b\n",
+             **{"/sys/fs/cgroup" + name: text for name, text in groups.items()}}
+    for name, text in files.items():
+        path = tmp_path / name[1:]
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text + "\n")
+    assert _files.available_bytes(str(tmp_path)) == left
+    assert _files.available_bytes(str(tmp_path / "none")) == 8 << 30
+
+
 def test_json_that_memory_cannot_hold(tmp_path, monkeypatch):
     path = tmp_path / "a.json"
     path.write_text("[" + "{}," * 10 + "{}]")
