@@ -22,7 +22,7 @@ from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Tupl
 import torch
 from torch import Tensor, nn
 
-from . import _counts, _files, _noise, attach, backend, erc_loss, reference
+from . import _counts, _files, _noise, attach, backend, erc_loss, hf, reference
 from ._counts import Shape
 from ._version import __version__
 
@@ -433,8 +433,7 @@ def time_training(device: Device, rounds: int, **settings: Any) -> Dict[str, Any
         ids = torch.randint(config.vocab_size, TRAINED_TOKENS if device.is_cuda else (2, 16), dtype=torch.int64,
                             device=device.device)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4)
-    erc = attach(model, [(layer.mlp.gate.weight, layer.mlp.experts.gate_up_proj) for layer in model.model.layers],
-                 gate_half="first")
+    erc = hf.attach(model)
 
     def step(with_loss: bool) -> None:
         model(input_ids=ids, labels=ids).loss.backward()
