@@ -178,6 +178,7 @@ class Erc:
         self._counts = 0                         # since such a step, or next_step
         self._repeats = 0                        # such steps in a row with several counts
         self._counted_outside = False            # next_step says when a step begins
+        self._was_told = False                   # it has begun the present one, which lasts until another call
         self._warned_of: Set[str] = set()
         _watch_optimizers(self)
         _note_attached(self)
@@ -340,6 +341,7 @@ class Erc:
 
     def _begin(self, step: int) -> None:
         self.step, self._has_loss, self._counted_by, self._is_running = step, False, None, False
+        self._was_told = False
 
     def _factor(self, divided_by: Optional[int]) -> float:
         return float(self.weight * (self.accumulation if divided_by is None else number(divided_by, "divided_by")))
@@ -385,7 +387,7 @@ class Erc:
 
     def _has_ended(self, found: List[List[Weight]]) -> bool:
         """Whether the step whose loss has counted is over."""
-        if self._stepped or self._are_gone():
+        if self._stepped or not self._was_told and self._are_gone():
             return True
         now = _parts(found)
         return not self._counted_outside and (
@@ -460,6 +462,7 @@ class Erc:
         (default: one more); with it a resumed run draws what an uninterrupted one would have."""
         self._begin(step if step is not None else self.step + self._has_loss)
         self._counted_outside, self._other_steps, self._counts = True, 0, 0
+        self._was_told = True
 
     def state_dict(self) -> Dict[str, int]:
         """The number of the step that begins next, for the noise: all that a resumed run needs."""

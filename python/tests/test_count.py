@@ -103,6 +103,19 @@ def test_a_skipped_step_does_not_lose_the_next_one(how, is_resumed):
     assert loop.counted == [1] * 5
 
 
+def test_gradients_that_are_taken_away_in_each_micro_batch():
+    """As ZeRO 2 does; next_step() says when a step begins, and what has begun so ends so."""
+    loop, values = Loop(), []
+    for step in range(3):
+        loop.erc.next_step(step)
+        for _ in range(3):
+            value = loop.erc.loss()
+            value.backward()
+            values.append(value.item() > 0)
+            loop.model.zero_grad()
+    assert values == 3 * [True, False, False] and loop.erc.step == 2
+
+
 @pytest.mark.parametrize("how", ("backward", "loss"))
 @pytest.mark.parametrize("is_told", (False, True))
 def test_gradients_that_are_cleared_in_place(is_told, how):
