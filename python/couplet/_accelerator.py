@@ -240,7 +240,7 @@ def _hinges(w: Work, M: Tensor, diagonal: Tensor) -> tuple[Tensor, Tensor, Tenso
     job, n = w.job, w.job.n
     here = slice(job.first, job.end)
     bound = diagonal.to(w.widest) * job.alpha
-    least = bound * (1 - tie_of(w.dtype, job.D))
+    least = bound * (1 - tie_of(w.dtype, job))
     above = torch.empty(2, w.c, n, dtype=w.widest, device=M.device)  # [j, i], as M.mT lies
     over = torch.empty_like(above)
     for k, of in enumerate((slice(None), (here, None))):  # bounds of rows, of columns

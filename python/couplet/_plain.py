@@ -125,7 +125,7 @@ def _sweep(w: Work, diagonal: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Violations int32 [2, n] of rows and columns, this part of the sum and of M [n, c]; adds the gradients of pairs i != j."""
     job, n = w.job, w.job.n
     bound = job.alpha * diagonal.double()
-    least = bound * (1 - tie_of(torch.bfloat16 if job.compute == "bf16" else w.dtype, job.D))
+    least = bound * (1 - tie_of(torch.bfloat16 if job.compute == "bf16" else w.dtype, job))
     violations = torch.zeros(2, n, dtype=torch.int32, device="cpu")
     total = torch.zeros((), dtype=torch.float64, device="cpu")
     M = torch.empty(n, len(w.experts()), dtype=w.dtype, device="cpu")

@@ -60,8 +60,12 @@ def take(path, monkeypatch):
 @pytest.mark.parametrize("path", PATHS)
 def test_on_the_cpu(path, case, monkeypatch):
     take(path, monkeypatch)
-    for dtype, limit in (LIMITS | (IN_16_BITS if case["name"].startswith("tied-") else {})).items():
-        compare(case, dtype, limit)
+    is_tied, before = case["name"].startswith("tied-"), torch.get_num_threads()
+    for threads in (1, 4) if is_tied else (before,):
+        torch.set_num_threads(threads)
+        for dtype, limit in (LIMITS | (IN_16_BITS if is_tied else {})).items():
+            compare(case, dtype, limit)
+    torch.set_num_threads(before)
 
 
 @pytest.mark.parametrize("case", CASES, ids=name_of)
