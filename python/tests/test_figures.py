@@ -7,6 +7,7 @@ import torch
 from torch import nn
 
 import couplet
+from conftest import needs_counts
 from couplet import _figures, _spectrum
 from couplet._counts import counted, under_fake
 
@@ -246,6 +247,7 @@ def test_tensor_group_has_those_of_the_router():
             erc.figures(figures=(name,))
 
 
+@needs_counts
 @pytest.mark.parametrize("wanted", (_figures.NAMES, _figures.ALL_NAMES), ids=("default", "all"))
 def test_nothing_is_read_before_the_end(wanted):
     """In fake tensors of a GPU, where what waits raises."""
