@@ -10,7 +10,8 @@ from torch import Tensor
 
 def hinge(M: Tensor, bound: Tensor) -> Tensor:
     """clamp(M - bound, min=0) with gradient 1 at a tie but for rounding, as torch.clamp had when the paper was written."""
-    return torch.where(M >= bound * (1 - 32 * torch.finfo(M.dtype).eps), M - bound, torch.zeros_like(M))
+    rounding = min(32 * torch.finfo(M.dtype).eps, 2**-14)
+    return torch.where(M >= bound * (1 - rounding), M - bound, torch.zeros_like(M))
 
 
 def eps_of(R: Tensor) -> Tensor:
