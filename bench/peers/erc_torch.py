@@ -7,9 +7,14 @@ Subjects: forward and backward of couplet.erc_loss by the C library, of the same
 Hinges:   "all": alpha 0.5 and random weights; "none": experts that answer ten times as strongly to
           their own row. The noise is given, so that each computes the same loss; they are compared.
 Memory:   peak of a process of its own, beyond inputs and their gradients.
-Bars:     those of the project; a line says how far it is from its bar."""
+Bars:     those of the project; a line says how far it is from its bar.
+--small:  plain torch and the pseudo-code at 24 shapes, less those with more than 256 MiB of gates: PAIRS pairs of
+          runs in turn, the median of their ratios and its 95 % interval. A run is repeated for at least RUN seconds.
+          The last column is what couplet.noise takes, which is in none of the others."""
 import argparse
+import itertools
 import json
+import math
 import subprocess
 import sys
 
@@ -23,6 +28,10 @@ BARS = {"library": {"all": 3.0, "none": 8.0, "memory": 0.1},
         "plain": {"all": 1.5, "none": 3.0, "memory": 0.05}}
 SUBJECTS = ("library", "plain", "reference")
 
+SMALL = [(n, d, d // part) for n, d, part in itertools.product((8, 16, 64, 256), (64, 512, 2048), (2, 4))]
+MOST_BYTES, PAIRS, RUN = 1 << 28, 15, 0.02
+LEAST, LARGE, LARGE_MEDIAN = 0.95, 1 << 22, 1.5  # of the interval; the median where n D d is above LARGE
+
 
 def arguments():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
@@ -31,6 +40,7 @@ def arguments():
     parser.add_argument("--d-expert", type=int, default=768)
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--threads", type=int, default=0, help="0: as torch chooses")
+    parser.add_argument("--small", action="store_true", help="small shapes, without the library")
     parser.add_argument("--memory-of", choices=SUBJECTS, help=argparse.SUPPRESS)
     return parser.parse_args()
 
@@ -63,9 +73,9 @@ def evaluation(subject, router, gates, delta):
     return run
 
 
-def extra_megabytes(args, n, subject):
-    words = [sys.executable, __file__, "--memory-of", subject, "--experts", str(n), "--d-model",
-             str(args.d_model), "--d-expert", str(args.d_expert), "--threads", str(args.threads)]
+def extra_megabytes(subject, n, d, D, threads):
+    words = [sys.executable, __file__, "--memory-of", subject, "--experts", str(n), "--d-model", str(d),
+             "--d-expert", str(D), "--threads", str(threads)]
     out = subprocess.run(words, check=True, capture_output=True, text=True).stdout
     return json.loads(out) / 1e6
 
@@ -96,12 +106,53 @@ def measure(args, n, hinges):
 
 
 def compare_memory(args, n):
-    extra = {subject: extra_megabytes(args, n, subject) for subject in SUBJECTS}
+    extra = {subject: extra_megabytes(subject, n, args.d_model, args.d_expert, args.threads) for subject in SUBJECTS}
     print(f"  n {n:<4} extra memory, hinges all: reference {extra['reference']:.1f} MB")
     for subject, bars in BARS.items():
         share = extra[subject] / extra["reference"] if extra["reference"] > 0 else float("nan")
         print(f"  n {n:<4} {'':<12} {subject:<10} {extra[subject]:9.1f} MB  {share:6.3f} of it; bar "
               f"{bars['memory']:g}: {'met' if share <= bars['memory'] else 'MISSED'}", flush=True)
+
+
+def repeated(run):
+    """`run`, as often as RUN seconds have room for, and how often that is."""
+    run()
+    count = math.ceil(RUN / peers.seconds(run))
+    return count, lambda: [run() for _ in range(count)]
+
+
+def pair_up(n, d, D, hinges):
+    """Times of plain torch and of the pseudo-code, pair by pair."""
+    runs = [evaluation(subject, *inputs(n, d, D, hinges)) for subject in SUBJECTS[1:]]
+    losses = [run() for run in runs]
+    assert abs(losses[0] - losses[1]) <= 1e-4 * abs(losses[1]) + 1e-12, losses
+    counts, runs = zip(*map(repeated, runs))
+    return [[t / count for t in times] for count, times in zip(counts, peers.in_turn(PAIRS, *runs))]
+
+
+def compare_small(args):
+    """A line for each shape and kind of hinges; whether all bars are met."""
+    print(f"  {'n':>3} {'d':>4} {'D':>4} hinges {'plain':>9} {'reference':>9} ms  ratio   95 % interval "
+          f"{'bar':>15}   extra MB (reference)   noise ms")
+    missed = []
+    for n, d, D in SMALL:
+        if 4 * n * D * d > MOST_BYTES:
+            continue
+        router = inputs(n, d, D, "all")[0]
+        noise = min(peers.seconds(lambda: couplet.noise(router)) for _ in range(9))
+        extra = [extra_megabytes(subject, n, d, D, args.threads) for subject in SUBJECTS[1:]]
+        for hinges in ("all", "none"):
+            plain, reference = pair_up(n, d, D, hinges)
+            ratios = [b / a for a, b in zip(plain, reference)]
+            ratio, (low, high) = peers.median(ratios), peers.interval(ratios)
+            is_large = n * D * d > LARGE
+            met = low >= LEAST and (not is_large or ratio >= LARGE_MEDIAN)
+            missed += [] if met else [(n, d, D, hinges)]
+            print(f"  {n:>3} {d:>4} {D:>4} {hinges:<6} {1e3 * peers.median(plain):9.3f} {1e3 * peers.median(reference):9.3f}"
+                  f"    {ratio:6.2f}   {low:5.2f} to {high:5.2f}   {LEAST}{f' and {LARGE_MEDIAN}' if is_large else '':8} "
+                  f"{'met' if met else 'MISSED':6}" + (f" {extra[0]:7.1f} ({extra[1]:.1f}) {1e3 * noise:12.3f}"
+                                                       if hinges == "all" else ""), flush=True)
+    print(f"  missed: {len(missed)}")
 
 
 def main():
@@ -110,6 +161,10 @@ def main():
         torch.set_num_threads(args.threads)
     if args.memory_of:
         memory_of(args)
+        return
+    if args.small:
+        print(f"machine   {peers.processor()}; torch {torch.__version__}, {torch.get_num_threads()} threads")
+        compare_small(args)
         return
     if _library.found() is None:
         sys.exit(f"erc_torch.py: the row \"library\" needs couplet-native, and there is {couplet.backend()}; "
