@@ -273,8 +273,7 @@ def loss_and_matrix(router: Tensor, w_gate: Optional[Matrices], w_up: Optional[M
         (seed, "seed"), (step if step_tensor is None else 0, "step"), (layer, "layer"), (draw, "draw")))
     rest = (activation, noise, signed(seed), step, layer, draw, compute_name(compute))
     if not compiling:
-        loss, M, *_ = _operator.erc(*tensors, None, None, want, half, float(alpha), float(weight), *rest)
-        return loss, M
+        return _operator.call(*tensors, want, half, float(alpha), float(weight), *rest)
     # A float argument of an operator is a constant of the graph. An alpha that follows a schedule is a tensor; such a
     # weight is kept out of the operator, where the gradient is scaled anyway.
     alpha_tensor = torch.ones((), dtype=widest(router.device), device=router.device) * alpha

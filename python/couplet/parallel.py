@@ -10,7 +10,7 @@ import functools
 import hashlib
 import json
 from dataclasses import dataclass
-from typing import Any, Dict, List, Optional, Tuple
+from typing import Any, Dict, List, Optional, Sequence, Tuple
 
 import torch
 import torch.distributed as dist
@@ -84,30 +84,6 @@ def _sum(parts: List[Tensor], group: Optional[dist.ProcessGroup]) -> List[Tensor
     sums = torch.cat([part.reshape(-1).to(widest) for part in parts])
     dist.all_reduce(sums, group=group)
     return [whole.view_as(part).to(part.dtype) for whole, part in zip(torch.split(sums, [p.numel() for p in parts]), parts)]
-
-
-class _ErcEp(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, spread: Processes, arguments: Tuple[Any, ...], half: str, want: List[bool],
-                lengths: Tuple[int, int, int], *tensors: Any) -> Tuple[Tensor, Tensor]:
-        router, *rest = tensors
-        g, u, d = lengths
-        gate, up, down = rest[:g], rest[g:g + u], rest[g + u:g + u + d]
-        delta = rest[g + u + d]
-        job = _operator.make_job(router, gate, up, down, delta, half, *arguments)
-        job.split = spread.tensor is not None
-        output = _operator.evaluate(job, gate, up, down, half, want, lambda job: run_together([job], spread)[0])
-        _operator.keep(ctx, router, gate, up, down, want, half, job.weight, output)
-        ctx.mark_non_differentiable(output[1])
-        return output[0], output[1]
-
-    @staticmethod
-    def backward(ctx: Any, d_loss: Optional[Tensor], _: Any) -> Tuple[Any, ...]:
-        nothing: Tuple[Any, ...] = (None,) * (5 + 1 + sum(ctx.lengths) + 1)
-        if d_loss is None:
-            return nothing
-        d_router, gate, up, down = _operator.gradients(ctx, d_loss, _used_already)
-        return (*nothing[:5], d_router, *gate, *up, *down, None)
 
 
 def _used_already(ctx: Any) -> List[Tensor]:
@@ -285,6 +261,13 @@ def loss_and_columns(router: Tensor, local_w_gate: Optional[Matrices], group: Op
         raise
     _agree_in_all(words, spread, router)
     router, gate, up, down, delta, want, half = arranged
-    lengths = (len(gate), len(up), len(down))
-    loss, M = _ErcEp.apply(spread, (*options.values(), first), half, want, lengths, router, *gate, *up, *down, delta)
-    return loss, M
+
+    def evaluation(*tensors: Any) -> Sequence[Tensor]:
+        job = _operator.make_job(*tensors, half, *options.values(), first)
+        job.split = tensor_group is not None
+        return _operator.evaluate(job, gate, up, down, half, want, lambda job: run_together([job], spread)[0])
+
+    found: Tuple[Tensor, Tensor] = _operator.Evaluated.apply(
+        evaluation, _used_already, want, half, options["weight"], (len(gate), len(up), len(down)), router, delta,
+        *gate, *up, *down)
+    return found
