@@ -25,7 +25,7 @@ from torch import Tensor
 
 from ._job import Experts, Job, Phases, Result
 from . import _plain
-from ._response import Response, drawn_or_given, is_wide, respond, respond_backward, tie_of, widest
+from ._response import Response, as_rows, drawn_or_given, is_wide, respond, respond_backward, tie_of, widest
 
 SHARE = 20             # a chunk of experts: at most the bytes of the gates by this,
 LEAST_BYTES = 1 << 25  # but at least this, as much as the workspace of cuBLAS on an H100
@@ -75,14 +75,6 @@ def _multiply(a: Tensor, b: Tensor, out: Optional[Tensor] = None) -> Tensor:
     return product(a, b).float() if out is None else out.copy_(product(a, b))
 
 
-def _as_one(W: Tensor) -> Optional[Tensor]:
-    """[c, r, k] as [c r, k], a view; None where the rows of two experts are not equally far apart."""
-    c, r, k = W.shape
-    if c == 1 or r == 1 or W.stride(0) == r * W.stride(1):
-        return W.as_strided((c * r, k), (W.stride(1) if r > 1 else W.stride(0), W.stride(2)))
-    return None
-
-
 def lift_of(u: float, dtype: torch.dtype) -> float:
     """A power of two that makes u near 1 in f16, whose range is small. Products that become gradients are divided by
     it."""
@@ -106,7 +98,7 @@ def add_gradient(to: Experts, at: slice, d: Tensor, x: Tensor, beta: int, factor
     size = len(d) if to.dtype == x.dtype else max(1, room // (4 * d.shape[1] * x.shape[-1]))
     for k in range(0, len(d), size):
         target, a = targets[k:k + size], d[k:k + size]
-        rows, one = _as_one(a), _as_one(target)
+        rows, one = as_rows(a), as_rows(target)
         if x.dim() == 2 and rows is not None and one is not None:
             _add_product(one, rows, x, beta, factor)
         else:
@@ -161,24 +153,17 @@ class Work:
     def forward(self, x: Tensor, W: Tensor) -> Tensor:
         if x.dim() == 3:
             return _multiply(x, W.mT)
-        (c, r, _), one, n = W.shape, _as_one(W), len(x)
-        z = self.memory(c, r, n) if self.z is None and x.device.type == "cpu" else self.z
+        (c, r, _), one, n = W.shape, as_rows(W), len(x)
         if one is not None:
-            return _multiply(one, x.mT, None if z is None else z.view(c * r, n)).view(c, r, n).mT
-        return _multiply(W, x.mT.expand(c, -1, -1), z).mT
-
-    def memory(self, c: int, r: int, n: int) -> Tensor:
-        """f32 [c, r, n]. On the CPU a norm is fast where its numbers are one after the other."""
-        if self.x.device.type == "cpu":
-            return torch.empty(n, c, r, dtype=self.f32, device="cpu").permute(1, 2, 0)
-        return torch.empty(c, r, n, dtype=self.f32, device=self.x.device)
+            return _multiply(one, x.mT, None if self.z is None else self.z.view(c * r, n)).view(c, r, n).mT
+        return _multiply(W, x.mT.expand(c, -1, -1), self.z).mT
 
     def backward(self, d: Tensor, W: Tensor) -> Tensor:
         return _multiply(d, W)
 
     def backward_to_proxies(self, d: Tensor, W: Tensor) -> Tensor:
         """Without memory for all experts' part [c, n, d]: a few experts at once."""
-        rows, weights = _as_one(d.mT), _as_one(W)
+        rows, weights = as_rows(d.mT), as_rows(W)
         if rows is not None and weights is not None:
             return _multiply(rows.mT, weights)
         parts = [_multiply(d[at], W[at]).sum(0)
@@ -220,7 +205,7 @@ def _memory_of_z(w: Work) -> Optional[Tensor]:
     job = w.job
     is_kept = (job.backward and job.activation in ("gate", "up")
                and w.c * job.D * job.n * w.f32.itemsize <= max(LEAST_BYTES, MOST_Z * w.gates))
-    return w.memory(w.c, job.D, job.n) if is_kept else None
+    return torch.empty(w.c, job.D, job.n, dtype=w.f32, device=w.x.device) if is_kept else None
 
 
 def _forward(w: Work) -> tuple[Tensor, Optional[Tensor]]:
@@ -268,9 +253,6 @@ def _scale(w: Work, M: Tensor, active: Tensor, violations: Tensor) -> Tensor:
 
 def _backward(w: Work, z: Optional[Tensor], scale: Tensor) -> None:
     """z: None where it is computed again. scale [n, c]."""
-    if _plain.is_for(w.x.device) and not scale.any():  # fresh gradients are zeros there
-        w.d_proxy = torch.zeros_like(w.x, dtype=w.f32) if w.job.wants_router else None
-        return
     for at in w.chunks(w.c, _bytes_of_expert(w, z is not None, True)):
         r = respond(w, at, w.x) if z is None else Response(out=z[at])
         dx = respond_backward(w, at, w.x, r, scale.mT[at])

@@ -92,7 +92,7 @@ def start(job: Job) -> Phases:
     """The phases by the code that fits."""
     if _native.fits(job):
         return _native.phases(job)
-    if _plain.is_for(job.router.device) and not job.split and not _plain.is_small(job):
+    if _plain.is_for(job.router.device) and not job.split:
         return _plain.phases(job)
     return _accelerator.phases(job)
 

@@ -1,9 +1,11 @@
 """The coupling loss in plain torch operations on the CPU, in any dtype: the C library's algorithm (three
-products, phase by phase), one expert at a time.
+products, phase by phase), a chunk of experts at a time whose responses stay in the cache.
 
-Shapes: m rows with an active hinge, x [m, d] proxies. Never anything of size n x n x D; rows whose hinges are not
-active are left out of the backward products. Products are f32 or wider, whatever the dtype of the matrices, as
-are noise, norms, hinges and sums."""
+Shapes: c experts of a chunk, m rows with an active hinge, x [m, d] proxies, responses [c, m, D], which lie as
+[m, c, D] where a chunk's matrices are one after the other. Those of all experts are kept where they are few numbers;
+else a chunk's are gone before the next, and the diagonal of M is computed first. Rows whose hinges are not active are
+left out of the backward products. Products are f32 or wider, whatever the dtype of the matrices, as are noise, norms,
+hinges and sums."""
 from __future__ import annotations
 
 import contextlib
@@ -15,10 +17,12 @@ import torch
 from torch import Tensor
 
 from ._job import Experts, Job, Phases, Result
-from ._response import Response, drawn_or_given, is_wide, respond, respond_backward, tie_of
+from ._response import Response, as_rows, drawn_or_given, is_wide, respond, respond_backward, tie_of
 
-LARGE = 1 << 22  # bytes
-SMALL = 1 << 22  # numbers
+LARGE = 1 << 22           # bytes
+ROOM = 1 << 17            # numbers of a chunk's responses; a megabyte of cache has them with what is made of them
+KEPT, SHARE = 1 << 20, 32  # responses are kept up to so many numbers, or the gates by SHARE
+CALLS = 1 << 20           # multiplications of a row that cost what the calls for one expert alone cost
 
 
 def zeros(shape: Sequence[int], dtype: torch.dtype = torch.float32) -> Tensor:
@@ -40,14 +44,8 @@ def is_for(device: torch.device) -> bool:
     return device.type == "cpu"
 
 
-def is_small(job: Job) -> bool:
-    """Whether the gates here, and what they make of the proxies, are few numbers each: then _accelerator.py computes all
-    experts at once, in at most twice so much memory. The calls of one expert take a hundred microseconds."""
-    return (job.end - job.first) * job.D * max(job.n, job.d) <= SMALL
-
-
 class Work:
-    """What the phases share: the proxies and how one expert's matrices are multiplied (Products)."""
+    """What the phases share: the proxies and how the matrices of a chunk are multiplied (Products)."""
 
     def __init__(self, job: Job):
         self.job = job
@@ -58,11 +56,14 @@ class Work:
         self.x = self.operand(self.proxy)
         self.d_proxy = torch.zeros_like(self.proxy) if job.wants_router else None
         self.u = job.weight / job.n**2 * (1.0 if job.scale is None else job.scale.item())
-        self.written: set[int] = set()  # experts whose fresh gradients hold something
-
-    def experts(self) -> range:
-        """Those that are here, counted from the first of them."""
-        return range(self.job.end - self.job.first)
+        self.tie = tie_of(torch.bfloat16 if job.compute == "bf16" else self.dtype, job.D)
+        self.beta = 0 if job.fresh else 1  # of gradients: what is there already counts, or not
+        each = job.n * (job.D if job.activation in ("gate", "up") else 4 * max(job.D, job.d))
+        count, numbers = job.end - job.first, job.D * job.d
+        self.is_kept = count * each <= max(KEPT, count * numbers // SHARE)
+        copies = any(W.stacked is None or W.dtype != self.dtype for W in job.matrices) or job.compute == "bf16"
+        size = max(1, ROOM // (max(each, numbers) if copies else each))
+        self.chunks = [slice(k, min(k + size, count)) for k in range(0, count, size)]
 
     def operand(self, x: Tensor) -> Tensor:
         if self.job.compute == "bf16":
@@ -70,33 +71,66 @@ class Work:
         return x.to(self.dtype)
 
     def take(self, experts: Experts, at: slice) -> Tensor:
-        return self.operand(experts.one(at.start))
+        return self.operand(experts.one(at.start)[None] if at.stop - at.start == 1 else experts.some(at))
 
     def forward(self, x: Tensor, W: Tensor) -> Tensor:
-        return x @ W.mT
+        rows = as_rows(W) if x.dim() == 2 else None
+        if rows is None:
+            return x.expand(len(W), -1, -1).bmm(W.mT)
+        return x.mm(rows.mT).view(len(x), *W.shape[:2]).transpose(0, 1)
 
     def backward(self, d: Tensor, W: Tensor) -> Tensor:
-        return d @ W
+        return d.bmm(W)
 
-    backward_to_proxies = backward
+    def backward_to_proxies(self, d: Tensor, W: Tensor) -> Tensor:
+        d_rows, rows = as_rows(d.mT), as_rows(W)
+        return d.bmm(W).sum(0) if d_rows is None or rows is None else d_rows.mT.mm(rows)
 
     def add_gradient(self, to: Optional[Experts], at: slice, d: Tensor, x: Tensor) -> None:
         if to is None:
             return
-        target = to.one(at.start)
-        if target.dtype != d.dtype:
-            target.add_((d.mT @ x).to(target.dtype))
+        whole = to.stacked if to.dtype == d.dtype else None
+        if whole is None:
+            for target, product in zip(map(to.one, range(at.start, at.stop)), d.mT.bmm(x.expand(len(d), -1, -1))):
+                target.add_(product)
+            return
+        d_rows, rows = (as_rows(d.mT), as_rows(whole[at])) if x.dim() == 2 else (None, None)
+        if d_rows is None or rows is None:
+            whole[at].baddbmm_(d.mT, x.expand(len(d), -1, -1), beta=self.beta)
         else:
-            is_first = self.job.fresh and at.start not in self.written
-            target.addmm_(d.mT, x, beta=0 if is_first else 1)
+            rows.addmm_(d_rows, x, beta=self.beta)
 
     def scaled(self, x: Tensor, scale: Tensor) -> Tensor:
-        return x * scale[..., None]
+        return x.mul_(scale[..., None])
 
-    def add_gradients(self, j: int, rows: Optional[Tensor], r: Response, x: Tensor, scale: Tensor) -> None:
-        """Adds the gradients for d out = scale * out of the proxies x at `rows` (None: all of them)."""
-        dx = respond_backward(self, slice(j, j + 1), x, r, scale)
-        self.written.add(j)
+    def response(self, at: slice, M: Tensor) -> Response:
+        """To all proxies, and M[:, at]."""
+        r = respond(self, at, self.x)
+        torch.linalg.vector_norm(r.out.transpose(0, 1), dim=-1, out=M[:, at])
+        return r
+
+    def own(self, at: slice) -> Tensor:
+        """The proxies of these experts, each for itself: [c, 1, d]."""
+        return self.x[self.job.first + at.start:self.job.first + at.stop, None]
+
+    def add_gradients(self, at: slice, r: Response, scale: Tensor) -> None:
+        """Adds those for d out = scale * out of the responses r [c, n, D]; scale [n, c]. An expert alone has only the
+        rows where it is not 0, unless these are too few to be worth it."""
+        n, active = self.job.n, scale.count_nonzero(0).tolist()
+        spared = len(active) * n - sum(active)
+        if spared <= len(active) * max(n // 8, CALLS // (self.job.D * self.job.d)):
+            self._add_to_proxies(None, respond_backward(self, at, self.x, r, scale.mT))
+            return
+        for k, count in enumerate(active):
+            one = slice(at.start + k, at.start + k + 1)
+            if count >= 7 * n // 8:
+                self._add_to_proxies(None, respond_backward(self, one, self.x, r.some(k), scale.mT[k:k + 1]))
+            elif count:
+                which = scale[:, k].nonzero().flatten()
+                self._add_to_proxies(which, respond_backward(self, one, self.x.index_select(0, which), r.some(k, which),
+                                                             scale[which, k][None]))
+
+    def _add_to_proxies(self, rows: Optional[Tensor], dx: Optional[Tensor]) -> None:
         if dx is None or self.d_proxy is None:
             return
         if rows is None:
@@ -105,75 +139,75 @@ class Work:
             self.d_proxy.index_copy_(0, rows, self.d_proxy.index_select(0, rows).add_(dx))
 
 
-def _ratio(a: Tensor, b: Tensor) -> Tensor:
-    """a / b, and 0 where b is 0: a norm of 0 has no gradient. One that is NaN has NaN."""
-    return torch.where(b == 0, torch.zeros_like(a), a / b)
+class Hinges:
+    """Violations [2, n] of rows and columns, and this part of the sum, chunk by chunk; all in f64."""
+
+    def __init__(self, w: Work, diagonal: Tensor):
+        self.w, self.bound = w, diagonal.double() * w.job.alpha
+        self.violations = torch.zeros(2, w.job.n, dtype=torch.float64, device="cpu")
+        self.total = torch.zeros((), dtype=torch.float64, device="cpu")
+
+    def add(self, at: slice, M: Tensor) -> Tensor:
+        """Of M [n, c]; how many are active at each pair i != j: 0, 1 or 2."""
+        first = self.w.job.first + at.start
+        here = slice(first, first + M.shape[1])
+        above = torch.stack((M - self.bound[:, None], M - self.bound[here]))  # over the bounds of rows, of columns
+        above.diagonal(-first, 1, 2).fill_(-math.inf)
+        over = torch.ge(above, M * -self.w.tie, out=torch.empty_like(above))
+        self.total += above.clamp_(min=0).sum()
+        self.violations[0] += over[0].sum(1)
+        self.violations[1, here] = over[1].sum(0)
+        return over.sum(0)
+
+    def scale(self, active: Tensor, M: Tensor) -> Tensor:
+        """dL/dM / M times the weight, in the dtype of products; 0 where M is 0, which has no gradient. One that is NaN
+        has NaN."""
+        return active.mul_(self.w.u).div_(M).masked_fill_(M == 0, 0).to(self.w.dtype)
+
+    def of_diagonal(self, violations: Tensor) -> Tensor:
+        """What stands in place of `active` at own rows, [c]."""
+        return violations.sum(0, dtype=torch.float64)[self.w.job.first:self.w.job.end].mul_(-self.w.job.alpha)
 
 
-def _diagonals(w: Work) -> tuple[Tensor, list[Response]]:
-    """M[j,j] of the experts here [c], and their responses to their own proxies."""
-    first, own = w.job.first, []
-    norms = torch.empty(len(w.experts()), dtype=w.dtype, device="cpu")
-    for j in w.experts():
-        r = respond(w, slice(j, j + 1), w.x[first + j:first + j + 1])
-        torch.linalg.vector_norm(r.out, dim=(-2, -1), out=norms[j])
-        own.append(r)
-    return norms, own
+def _all_kept(w: Work) -> Phases:
+    M = torch.empty(w.job.n, w.job.end - w.job.first, dtype=w.dtype, device="cpu")
+    responses = [w.response(at, M) for at in w.chunks]
+    hinges, wide = Hinges(w, (yield M.diagonal(-w.job.first))), M.double()
+    active = hinges.add(slice(0, M.shape[1]), wide)
+    violations, total = yield hinges.violations, hinges.total
+    if w.job.backward:
+        active.diagonal(-w.job.first).copy_(hinges.of_diagonal(violations))
+        scale = hinges.scale(active, wide)
+        for at, r in zip(w.chunks, responses):
+            w.add_gradients(at, r, scale[:, at])
+    return Result(total, M, None)
 
 
-def _sweep(w: Work, diagonal: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Violations int32 [2, n] of rows and columns, this part of the sum and of M [n, c]; adds the gradients of pairs i != j."""
-    job, n = w.job, w.job.n
-    bound = job.alpha * diagonal.double()
-    least = bound * (1 - tie_of(torch.bfloat16 if job.compute == "bf16" else w.dtype, job))
-    violations = torch.zeros(2, n, dtype=torch.int32, device="cpu")
-    total = torch.zeros((), dtype=torch.float64, device="cpu")
-    M = torch.empty(n, len(w.experts()), dtype=w.dtype, device="cpu")
-    for j in w.experts():
-        here = job.first + j
-        r = respond(w, slice(j, j + 1), w.x)
-        torch.linalg.vector_norm(r.out, dim=-1, out=M[:, j])
-        column = M[:, j].double()
-        above = torch.stack((column - bound, column - bound[here]))  # over the bounds of rows, of the column
-        over = torch.stack((column >= least, column >= least[here]))
-        above[:, here] = over[:, here] = 0
-        total += above.clamp_(min=0).sum()
-        violations[0] += over[0]
-        violations[1, here] = over[1].sum()
-        if job.backward:
-            _add_gradients_of_rows(w, j, r, _ratio(w.u * over.sum(0, dtype=torch.float64), column).to(w.dtype))
-    return violations, total, M
-
-
-def _add_gradients_of_rows(w: Work, j: int, r: Response, scale: Tensor) -> None:
-    """scale [n]; rows where it is 0 are left out, unless they are too few to be worth a copy of the others."""
-    which = scale.nonzero().flatten()
-    if which.numel() >= 7 * w.job.n // 8:
-        w.add_gradients(j, None, r, w.x, scale)
-    elif which.numel():
-        w.add_gradients(j, which, r.rows(which), w.x.index_select(0, which), scale[which])
-
-
-def _finish(w: Work, diagonal: Tensor, violations: Tensor, own: list[Response]) -> Optional[Tensor]:
-    """Adds the gradients of the diagonal; returns the router's."""
-    job = w.job
-    counts = violations.sum(0)[job.first:job.end].double()
-    scale = _ratio(-job.alpha * w.u * counts, diagonal[job.first:job.end].double()).to(w.dtype)
-    for j in scale.nonzero().flatten().tolist():
-        row = torch.tensor([job.first + j], dtype=torch.int64, device="cpu")
-        w.add_gradients(j, row, own[j], w.x[job.first + j:job.first + j + 1], scale[j:j + 1])
-    if w.d_proxy is None:
-        return None
-    return w.d_proxy if w.delta is None else w.d_proxy * w.delta
+def _chunk_by_chunk(w: Work) -> Phases:
+    M = torch.empty(w.job.n, w.job.end - w.job.first, dtype=w.dtype, device="cpu")
+    own = [respond(w, at, w.own(at)) for at in w.chunks]
+    diagonal = yield torch.cat([torch.linalg.vector_norm(r.out, dim=(-2, -1)) for r in own])
+    hinges = Hinges(w, diagonal)
+    for at in w.chunks:
+        r, wide = w.response(at, M), M[:, at].double()
+        active = hinges.add(at, wide)
+        if w.job.backward:
+            w.add_gradients(at, r, hinges.scale(active, wide))
+    violations, total = yield hinges.violations, hinges.total
+    if w.job.backward:
+        w.beta = 1
+        scale = hinges.scale(hinges.of_diagonal(violations), diagonal[w.job.first:w.job.end].double())
+        for at, r in zip(w.chunks, own):
+            if scale[at].any():
+                dx = respond_backward(w, at, w.own(at), r, scale[at, None])
+                if dx is not None and w.d_proxy is not None:
+                    w.d_proxy[w.job.first + at.start:w.job.first + at.stop] += dx[:, 0]
+    return Result(total, M, None)
 
 
 def phases(job: Job) -> Phases:
     w = Work(job)
-    part, own = _diagonals(w)
-    diagonal = yield part
-    violations, total, M = _sweep(w, diagonal)
-    violations, total = yield violations, total
-    d_router = _finish(w, diagonal, violations, own) if job.backward else None
-    if d_router is not None:
-        d_router = yield d_router
-    return Result(total, M, d_router)
+    result = yield from (_all_kept if w.is_kept else _chunk_by_chunk)(w)
+    if w.d_proxy is not None:
+        result.d_router = yield w.d_proxy if w.delta is None else w.d_proxy * w.delta
+    return result

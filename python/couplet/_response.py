@@ -1,7 +1,7 @@
 """What experts make of proxies, and the gradient of it: each activation of the loss, forward and backward.
 
-Shapes: m proxies x; one expert's [m, D] or [m, d] (plain torch on the CPU), or those of c experts [c, m, D] (an
-accelerator). `Products` says how matrices are taken and multiplied in each case."""
+Shapes: m proxies x [m, d] of c experts, or x [c, m, d], each expert's own; responses [c, m, D] or [c, m, d]. `Products`
+says how matrices are taken and multiplied on the CPU and on an accelerator."""
 from __future__ import annotations
 
 import contextlib
@@ -18,9 +18,17 @@ from ._job import Experts, Job
 
 def without_autocast(device: torch.device) -> ContextManager[None]:
     """torch.autocast would round the operands of products, whatever `compute` says."""
-    if torch.amp.is_autocast_available(device.type):  # type: ignore[no-untyped-call, unused-ignore]
+    if torch.amp.is_autocast_available(device.type) and torch.is_autocast_enabled(device.type):  # type: ignore[no-untyped-call, unused-ignore]
         return torch.autocast(device.type, enabled=False)
     return contextlib.nullcontext()
+
+
+def as_rows(W: Tensor) -> Optional[Tensor]:
+    """[c, r, k] as [c r, k], a view; None where the rows of two matrices are not equally far apart."""
+    c, r, k = W.shape
+    if c == 1 or r == 1 or W.stride(0) == r * W.stride(1):
+        return W.as_strided((c * r, k), (W.stride(1) if r > 1 else W.stride(0), W.stride(2)))
+    return None
 
 
 def widest(device: torch.device) -> torch.dtype:
@@ -51,26 +59,26 @@ def drawn_or_given(job: Job, router: Tensor) -> Optional[Tensor]:
 
 
 class Products(Protocol):
-    """How one path takes matrices and multiplies. W: of one expert or of those at `at`, as `take` gives it."""
+    """How one path takes matrices and multiplies. W: of the experts at `at`, as `take` gives it."""
     job: Job
 
     def take(self, experts: Experts, at: slice) -> Tensor:
-        """W [..., r, k] as it enters products."""
+        """W [c, r, k] as it enters products."""
 
     def operand(self, x: Tensor) -> Tensor:
         """x in the dtype of products."""
 
     def forward(self, x: Tensor, W: Tensor) -> Tensor:
-        """x W^T [..., m, r] of x [..., m, k], f32 or wider."""
+        """x W^T [c, m, r] of x [m, k] or [c, m, k], f32 or wider."""
 
     def backward(self, d: Tensor, W: Tensor) -> Tensor:
-        """The gradient of `forward` by x: d W [..., m, k], d [..., m, r]; f32 or wider."""
+        """The gradient of `forward` by x: d W [c, m, k], d [c, m, r]; f32 or wider."""
 
     def backward_to_proxies(self, d: Tensor, W: Tensor) -> Tensor:
         """`backward`, summed over the experts: [m, k]."""
 
     def add_gradient(self, to: Optional[Experts], at: slice, d: Tensor, x: Tensor) -> None:
-        """The gradient of `forward` by W: to[at] += d^T x; d [..., m, r], x [..., m, k]."""
+        """The gradient of `forward` by W: to[at] += d^T x; d [c, m, r], x [m, k] or [c, m, k]."""
 
     def scaled(self, x: Tensor, scale: Tensor) -> Tensor:
         """x * scale[..., None]; x may be overwritten."""
@@ -78,16 +86,17 @@ class Products(Protocol):
 
 @dataclass
 class Response:
-    """Of m proxies: `out`, whose norm is M, and what it is computed from, each [..., m, D]."""
+    """Of m proxies: `out`, whose norm is M, and what it is computed from, each [c, m, D]."""
     out: Tensor
     z: Optional[Tensor] = None  # gate's output
     u: Optional[Tensor] = None  # up projection's
     h: Optional[Tensor] = None  # silu(z) * u
 
-    def rows(self, which: Tensor) -> Response:
-        def pick(t: Optional[Tensor]) -> Optional[Tensor]:
-            return None if t is None else t.index_select(-2, which)
-        return Response(self.out.index_select(-2, which), pick(self.z), pick(self.u), pick(self.h))
+    def some(self, k: int, rows: Optional[Tensor] = None) -> Response:
+        """Expert k's alone, to these proxies or all."""
+        def pick(t: Tensor) -> Tensor:
+            return t[k:k + 1] if rows is None else t[k].index_select(0, rows)[None]
+        return Response(pick(self.out), *(None if t is None else pick(t) for t in (self.z, self.u, self.h)))
 
 
 def respond(p: Products, at: slice, x: Tensor) -> Response:
@@ -111,8 +120,8 @@ def _silu_slope(z: Tensor) -> Tensor:
 
 
 def respond_backward(p: Products, at: slice, x: Tensor, r: Response, scale: Tensor) -> Optional[Tensor]:
-    """Adds the gradients of the matrices for d out = scale * out, scale [..., m]; returns that of x, None where
-    the router wants none."""
+    """Adds the gradients of the matrices for d out = scale * out, scale [c, m]; returns that of x, None where
+    the router wants none. What r holds is used up."""
     job = p.job
     dout = p.scaled(r.out, scale)
     if job.down is not None and r.h is not None:
@@ -129,7 +138,7 @@ def respond_backward(p: Products, at: slice, x: Tensor, r: Response, scale: Tens
         if d is not None and weights is not None:
             d = p.operand(d)
             if job.wants_router:
-                part = p.backward_to_proxies(d, p.take(weights, at))
+                part = (p.backward if x.dim() == 3 else p.backward_to_proxies)(d, p.take(weights, at))
                 dx = part if dx is None else dx + part
             p.add_gradient(gradient, at, d, x)
     return dx

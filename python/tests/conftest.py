@@ -71,6 +71,13 @@ class InMemory(torch.nn.Module):
             module.register_parameter(last, torch.nn.Parameter(torch.randn(shape)))
 
 
+def in_chunks(monkeypatch, numbers=1):
+    """Plain torch with chunks of so many numbers, 1: an expert at a time; no responses kept, no row multiplied in vain."""
+    from couplet import _plain
+    for name, value in dict(ROOM=numbers, KEPT=0, SHARE=1 << 62, CALLS=0).items():
+        monkeypatch.setattr(_plain, name, value)
+
+
 def accelerator_paths(monkeypatch, experts_at_once=None):
     """The code for accelerators on the CPU: all experts at once, or so many; one alone computes z twice."""
     from couplet import _accelerator, _native, _plain

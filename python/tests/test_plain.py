@@ -4,12 +4,12 @@ import torch
 import torch.utils._python_dispatch
 
 import couplet
-from conftest import accelerator_paths, close
+from conftest import accelerator_paths, close, in_chunks
 from couplet import _operator, _plain
 
 @pytest.fixture(autouse=True)
 def an_expert_at_a_time(monkeypatch):
-    monkeypatch.setattr(_plain, "SMALL", 0)
+    in_chunks(monkeypatch)
 
 
 PRODUCTS = ("mm", "bmm", "addmm", "addmm_", "baddbmm", "baddbmm_")
