@@ -47,6 +47,8 @@ def make_job(router: Tensor, gate: Sequence[Tensor], up: Sequence[Tensor], down:
 
 def _strides_of_gradient(tensors: Sequence[Tensor]) -> Sequence[int]:
     """Those of a dense tensor itself, so that the gradient becomes `.grad` without a copy; else contiguous."""
+    if tensors[0].dim() == 3 and tensors[0].is_contiguous():
+        return tensors[0].stride()
     _, r, k = shape_of(tensors)
     return torch.empty_like(tensors[0], device="meta").stride() if tensors[0].dim() == 3 else (r * k, k, 1)
 

@@ -2,8 +2,8 @@
 products, phase by phase), a chunk of experts at a time whose responses stay in the cache.
 
 Shapes: c experts of a chunk, m rows with an active hinge, x [m, d] proxies, responses [c, m, D], which lie as
-[m, c, D] where a chunk's matrices are one after the other. Those of all experts are kept where they are few numbers;
-else a chunk's are gone before the next, and the diagonal of M is computed first. Rows whose hinges are not active are
+[m, c, D] where a chunk's matrices are one after the other. The diagonal of M comes first, and a chunk's responses are
+gone before the next; where those of all experts are few numbers, one chunk has all, and M its diagonal. Rows whose hinges are not active are
 left out of the backward products. Products are f32 or wider, whatever the dtype of the matrices, as are noise, norms,
 hinges and sums."""
 from __future__ import annotations
@@ -19,10 +19,10 @@ from torch import Tensor
 from ._job import Experts, Job, Phases, Result
 from ._response import Response, as_rows, drawn_or_given, is_wide, respond, respond_backward, tie_of
 
-LARGE = 1 << 22           # bytes
-ROOM = 1 << 17            # numbers of a chunk's responses; a megabyte of cache has them with what is made of them
-KEPT, SHARE = 1 << 20, 32  # responses are kept up to so many numbers, or the gates by SHARE
-CALLS = 1 << 20           # multiplications of a row that cost what the calls for one expert alone cost
+LARGE = 1 << 22  # bytes
+ROOM = 1 << 17   # numbers of a chunk's responses; a megabyte of cache has them with what is made of them
+FEW = 1 << 18    # responses of all experts that are kept
+CALLS = 1 << 20  # multiplications that cost what the calls for one expert alone cost
 
 
 def zeros(shape: Sequence[int], dtype: torch.dtype = torch.float32) -> Tensor:
@@ -52,23 +52,23 @@ class Work:
         self.dtype = torch.float64 if is_wide(job) else torch.float32
         router = job.router.to(self.dtype)
         self.delta = drawn_or_given(job, router)
-        self.proxy = router if self.delta is None else router * self.delta  # [n, d]
-        self.x = self.operand(self.proxy)
-        self.d_proxy = torch.zeros_like(self.proxy) if job.wants_router else None
+        self.x = self.operand(router if self.delta is None else router * self.delta)  # [n, d], the proxies
+        self.d_proxy: Optional[Tensor] = None
         self.u = job.weight / job.n**2 * (1.0 if job.scale is None else job.scale.item())
         self.tie = tie_of(torch.bfloat16 if job.compute == "bf16" else self.dtype, job.D)
         self.beta = 0 if job.fresh else 1  # of gradients: what is there already counts, or not
+
+    def chunks(self) -> list[slice]:
+        job = self.job
         each = job.n * (job.D if job.activation in ("gate", "up") else 4 * max(job.D, job.d))
-        count, numbers = job.end - job.first, job.D * job.d
-        self.is_kept = count * each <= max(KEPT, count * numbers // SHARE)
         copies = any(W.stacked is None or W.dtype != self.dtype for W in job.matrices) or job.compute == "bf16"
-        size = max(1, ROOM // (max(each, numbers) if copies else each))
-        self.chunks = [slice(k, min(k + size, count)) for k in range(0, count, size)]
+        count, size = job.end - job.first, max(1, ROOM // max(each, job.D * job.d if copies else 1))
+        return [slice(k, min(k + size, count)) for k in range(0, count, size)]
 
     def operand(self, x: Tensor) -> Tensor:
         if self.job.compute == "bf16":
             x = x.to(torch.bfloat16)
-        return x.to(self.dtype)
+        return x if x.dtype == self.dtype else x.to(self.dtype)
 
     def take(self, experts: Experts, at: slice) -> Tensor:
         return self.operand(experts.one(at.start)[None] if at.stop - at.start == 1 else experts.some(at))
@@ -103,12 +103,6 @@ class Work:
     def scaled(self, x: Tensor, scale: Tensor) -> Tensor:
         return x.mul_(scale[..., None])
 
-    def response(self, at: slice, M: Tensor) -> Response:
-        """To all proxies, and M[:, at]."""
-        r = respond(self, at, self.x)
-        torch.linalg.vector_norm(r.out.transpose(0, 1), dim=-1, out=M[:, at])
-        return r
-
     def own(self, at: slice) -> Tensor:
         """The proxies of these experts, each for itself: [c, 1, d]."""
         return self.x[self.job.first + at.start:self.job.first + at.stop, None]
@@ -117,8 +111,7 @@ class Work:
         """Adds those for d out = scale * out of the responses r [c, n, D]; scale [n, c]. An expert alone has only the
         rows where it is not 0, unless these are too few to be worth it."""
         n, active = self.job.n, scale.count_nonzero(0).tolist()
-        spared = len(active) * n - sum(active)
-        if spared <= len(active) * max(n // 8, CALLS // (self.job.D * self.job.d)):
+        if self.is_dense(sum(active), len(active)):
             self._add_to_proxies(None, respond_backward(self, at, self.x, r, scale.mT))
             return
         for k, count in enumerate(active):
@@ -130,84 +123,104 @@ class Work:
                 self._add_to_proxies(which, respond_backward(self, one, self.x.index_select(0, which), r.some(k, which),
                                                              scale[which, k][None]))
 
+    def is_dense(self, active: int, count: int) -> bool:
+        """Whether leaving out the rows of `count` experts that are not active costs more than it saves."""
+        spared = count * self.job.n - active
+        return active > 0 and spared <= count * max(self.job.n // 8, CALLS // (self.job.D * self.job.d))
+
+    def add_own_gradients(self, at: slice, r: Response, scale: Tensor) -> None:
+        """Of the diagonal, beside what is there; scale [c]."""
+        self.beta = 1
+        if scale.any():
+            dx = respond_backward(self, at, self.own(at), r, scale[:, None])
+            if dx is not None:
+                self.router_gradient()[self.job.first + at.start:self.job.first + at.stop] += dx[:, 0]
+
     def _add_to_proxies(self, rows: Optional[Tensor], dx: Optional[Tensor]) -> None:
-        if dx is None or self.d_proxy is None:
-            return
-        if rows is None:
-            self.d_proxy += dx
-        else:  # no row is there twice; index_add_, which allows it, is slower
-            self.d_proxy.index_copy_(0, rows, self.d_proxy.index_select(0, rows).add_(dx))
+        if dx is not None and rows is None:
+            self.router_gradient().add_(dx)
+        elif dx is not None and rows is not None:  # no row is there twice; index_add_, which allows it, is slower
+            to = self.router_gradient()
+            to.index_copy_(0, rows, to.index_select(0, rows).add_(dx))
+
+    def router_gradient(self) -> Tensor:
+        """That of the proxies, to be added to."""
+        if self.d_proxy is None:
+            self.d_proxy = torch.zeros_like(self.x)
+        return self.d_proxy
 
 
-class Hinges:
-    """Violations [2, n] of rows and columns, and this part of the sum, chunk by chunk; all in f64."""
-
-    def __init__(self, w: Work, diagonal: Tensor):
-        self.w, self.bound = w, diagonal.double() * w.job.alpha
-        self.violations = torch.zeros(2, w.job.n, dtype=torch.float64, device="cpu")
-        self.total = torch.zeros((), dtype=torch.float64, device="cpu")
-
-    def add(self, at: slice, M: Tensor) -> Tensor:
-        """Of M [n, c]; how many are active at each pair i != j: 0, 1 or 2."""
-        first = self.w.job.first + at.start
-        here = slice(first, first + M.shape[1])
-        above = torch.stack((M - self.bound[:, None], M - self.bound[here]))  # over the bounds of rows, of columns
-        above.diagonal(-first, 1, 2).fill_(-math.inf)
-        over = torch.ge(above, M * -self.w.tie, out=torch.empty_like(above))
-        self.total += above.clamp_(min=0).sum()
-        self.violations[0] += over[0].sum(1)
-        self.violations[1, here] = over[1].sum(0)
-        return over.sum(0)
-
-    def scale(self, active: Tensor, M: Tensor) -> Tensor:
-        """dL/dM / M times the weight, in the dtype of products; 0 where M is 0, which has no gradient. One that is NaN
-        has NaN."""
-        return active.mul_(self.w.u).div_(M).masked_fill_(M == 0, 0).to(self.w.dtype)
-
-    def of_diagonal(self, violations: Tensor) -> Tensor:
-        """What stands in place of `active` at own rows, [c]."""
-        return violations.sum(0, dtype=torch.float64)[self.w.job.first:self.w.job.end].mul_(-self.w.job.alpha)
+def _scale(w: Work, active: Tensor, M: Tensor) -> Tensor:
+    """dL/dM / M times the weight, in the dtype of products, of the number of active hinges; 0 where M is 0, which has no
+    gradient. One that is NaN has NaN. `active` is used up."""
+    return active.div_(M).masked_fill_(M == 0, 0).mul_(w.u).to(w.dtype)
 
 
-def _all_kept(w: Work) -> Phases:
-    M = torch.empty(w.job.n, w.job.end - w.job.first, dtype=w.dtype, device="cpu")
-    responses = [w.response(at, M) for at in w.chunks]
-    hinges, wide = Hinges(w, (yield M.diagonal(-w.job.first))), M.double()
-    active = hinges.add(slice(0, M.shape[1]), wide)
-    violations, total = yield hinges.violations, hinges.total
-    if w.job.backward:
-        active.diagonal(-w.job.first).copy_(hinges.of_diagonal(violations))
-        scale = hinges.scale(active, wide)
-        for at, r in zip(w.chunks, responses):
-            w.add_gradients(at, r, scale[:, at])
+def _all_at_once(w: Work, rows: Tensor) -> Phases:
+    """rows [n D, d]: the matrices of all n experts; of a few operations, all of them cheap."""
+    job, n = w.job, w.job.n
+    out = w.x.mm(rows.mT)
+    M = torch.linalg.vector_norm(out.view(n, n, job.D), dim=-1)
+    both = torch.stack((M, M.mT))  # against the bounds of rows, of columns
+    above = both - (yield M.diagonal()).mul(job.alpha)[:, None]
+    above.diagonal(0, 1, 2).fill_(-math.inf)
+    over = torch.ge(above, both.mul_(-w.tie), out=torch.empty_like(above))
+    violations, total = yield over.sum(2), above.clamp_(min=0).sum(dtype=torch.float64)
+    if not job.backward:
+        return Result(total, M, None)
+    active = over[0] + over[1].mT
+    torch.mul(violations.sum(0), -job.alpha, out=active.diagonal())
+    scale, to = _scale(w, active, M), job.d_gate or job.d_up
+    target = None if to is None or to.stacked is None or to.dtype != w.dtype else as_rows(to.stacked)
+    if (to is not None and target is None) or not w.is_dense(int(scale.count_nonzero()), n):
+        w.add_gradients(slice(0, n), Response(out.view(n, n, job.D).transpose(0, 1)), scale)
+        return Result(total, M, None)
+    out.view(n, n, job.D).mul_(scale[..., None])
+    if job.wants_router:
+        w.d_proxy = out.mm(rows)
+    if target is not None:
+        target.addmm_(out.mT, w.x, beta=w.beta)
     return Result(total, M, None)
 
 
 def _chunk_by_chunk(w: Work) -> Phases:
-    M = torch.empty(w.job.n, w.job.end - w.job.first, dtype=w.dtype, device="cpu")
-    own = [respond(w, at, w.own(at)) for at in w.chunks]
+    first, end, alpha = w.job.first, w.job.end, w.job.alpha
+    M = torch.empty(w.job.n, end - first, dtype=w.dtype, device="cpu")
+    chunks = w.chunks()
+    own = [respond(w, at, w.own(at)) for at in chunks]
     diagonal = yield torch.cat([torch.linalg.vector_norm(r.out, dim=(-2, -1)) for r in own])
-    hinges = Hinges(w, diagonal)
-    for at in w.chunks:
-        r, wide = w.response(at, M), M[:, at].double()
-        active = hinges.add(at, wide)
+    bound = diagonal.double() * alpha
+    violations = torch.zeros(2, w.job.n, dtype=torch.float64, device="cpu")
+    total = torch.zeros((), dtype=torch.float64, device="cpu")
+    for at in chunks:
+        here = slice(first + at.start, first + at.stop)
+        r = respond(w, at, w.x)
+        wide = torch.linalg.vector_norm(r.out.transpose(0, 1), dim=-1, out=M[:, at]).double()
+        above = torch.stack((wide - bound[:, None], wide - bound[here]))  # over the bounds of rows, of columns
+        above.diagonal(-here.start, 1, 2).fill_(-math.inf)
+        over = torch.ge(above, wide * -w.tie, out=torch.empty_like(above))
+        total += above.clamp_(min=0).sum()
+        violations[0] += over[0].sum(1)
+        violations[1, here] = over[1].sum(0)
         if w.job.backward:
-            w.add_gradients(at, r, hinges.scale(active, wide))
-    violations, total = yield hinges.violations, hinges.total
+            w.add_gradients(at, r, _scale(w, over.sum(0), wide))
+    violations, total = yield violations, total
     if w.job.backward:
-        w.beta = 1
-        scale = hinges.scale(hinges.of_diagonal(violations), diagonal[w.job.first:w.job.end].double())
-        for at, r in zip(w.chunks, own):
-            if scale[at].any():
-                dx = respond_backward(w, at, w.own(at), r, scale[at, None])
-                if dx is not None and w.d_proxy is not None:
-                    w.d_proxy[w.job.first + at.start:w.job.first + at.stop] += dx[:, 0]
+        counts = violations.sum(0, dtype=torch.float64)[first:end]
+        scale = _scale(w, counts.mul_(-alpha), diagonal[first:end].double())
+        for at, r in zip(chunks, own):
+            w.add_own_gradients(at, r, scale[at])
     return Result(total, M, None)
 
 
 def phases(job: Job) -> Phases:
     w = Work(job)
-    result = yield from (_all_kept if w.is_kept else _chunk_by_chunk)(w)
-    if w.d_proxy is not None:
-        result.d_router = yield w.d_proxy if w.delta is None else w.d_proxy * w.delta
+    W = job.matrices[0]
+    is_simple = (job.activation in ("gate", "up") and W.stacked is not None and W.dtype == w.dtype and job.compute != "bf16"
+                 and job.end - job.first == job.n and job.n**2 * job.D <= FEW)
+    rows = as_rows(W.stacked) if is_simple and W.stacked is not None else None
+    result = yield from _chunk_by_chunk(w) if rows is None else _all_at_once(w, rows)
+    if job.wants_router:
+        d_proxy = w.router_gradient()
+        result.d_router = yield d_proxy if w.delta is None else d_proxy * w.delta
     return result
