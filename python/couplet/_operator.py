@@ -279,8 +279,8 @@ def _setup(ctx: Any, inputs: Any, output: Any) -> None:
 
 def _parted(tensors: Sequence[Tensor], lengths: Sequence[int]) -> List[List[Tensor]]:
     """Gate, up and down."""
-    ends = [sum(lengths[:k]) for k in range(4)]
-    return [list(tensors[begin:end]) for begin, end in zip(ends, ends[1:])]
+    g, u, _ = lengths
+    return [list(tensors[:g]), list(tensors[g:g + u]), list(tensors[g + u:])]
 
 
 def _again(ctx: Any) -> List[Tensor]:

@@ -162,10 +162,10 @@ def _all_at_once(w: Work, rows: Tensor) -> Phases:
     out = w.x.mm(rows.mT)
     M = torch.linalg.vector_norm(out.view(n, n, job.D), dim=-1)
     both = torch.stack((M, M.mT))  # against the bounds of rows, of columns
-    above = both - (yield M.diagonal()).mul(job.alpha)[:, None]
+    above = torch.sub(both, (yield M.diagonal())[:, None], alpha=job.alpha)
     above.diagonal(0, 1, 2).fill_(-math.inf)
     over = torch.ge(above, both.mul_(-w.tie), out=torch.empty_like(above))
-    violations, total = yield over.sum(2), above.clamp_(min=0).sum(dtype=torch.float64)
+    violations, total = yield over.sum(2), above.clamp_(min=0).sum()
     if not job.backward:
         return Result(total, M, None)
     active = over[0] + over[1].mT
