@@ -20,8 +20,8 @@ from ._job import Experts, Job, Phases, Result
 from ._response import Response, as_rows, drawn_or_given, is_wide, respond, respond_backward, tie_of
 
 LARGE = 1 << 22  # bytes
-ROOM = 1 << 17   # numbers of a chunk's responses; a megabyte of cache has them with what is made of them
-FEW = 1 << 18    # responses of all experts that are kept
+ROOM = 1 << 18   # numbers of a chunk's responses; a megabyte of cache has them with what is made of them
+FEW = 1 << 21    # responses of all experts that are kept
 CALLS = 1 << 20  # multiplications that cost what the calls for one expert alone cost
 
 
@@ -111,7 +111,7 @@ class Work:
         """Adds those for d out = scale * out of the responses r [c, n, D]; scale [n, c]. An expert alone has only the
         rows where it is not 0, unless these are too few to be worth it."""
         n, active = self.job.n, scale.count_nonzero(0).tolist()
-        if self.is_dense(sum(active), len(active)):
+        if self.is_dense(active):
             self._add_to_proxies(None, respond_backward(self, at, self.x, r, scale.mT))
             return
         for k, count in enumerate(active):
@@ -123,10 +123,11 @@ class Work:
                 self._add_to_proxies(which, respond_backward(self, one, self.x.index_select(0, which), r.some(k, which),
                                                              scale[which, k][None]))
 
-    def is_dense(self, active: int, count: int) -> bool:
-        """Whether leaving out the rows of `count` experts that are not active costs more than it saves."""
-        spared = count * self.job.n - active
-        return active > 0 and spared <= count * max(self.job.n // 8, CALLS // (self.job.D * self.job.d))
+    def is_dense(self, active: list[int]) -> bool:
+        """Whether calls for each expert alone, of whose rows so many are active, cost more than they save."""
+        n, spared = self.job.n, len(active) * self.job.n - sum(active)
+        calls = sum(map(bool, active)) * CALLS
+        return calls > 0 and spared <= max(len(active) * n // 8, calls // (self.job.D * self.job.d))
 
     def add_own_gradients(self, at: slice, r: Response, scale: Tensor) -> None:
         """Of the diagonal, beside what is there; scale [c]."""
@@ -172,7 +173,7 @@ def _all_at_once(w: Work, rows: Tensor) -> Phases:
     torch.mul(violations.sum(0), -job.alpha, out=active.diagonal())
     scale, to = _scale(w, active, M), job.d_gate or job.d_up
     target = None if to is None or to.stacked is None or to.dtype != w.dtype else as_rows(to.stacked)
-    if (to is not None and target is None) or not w.is_dense(int(scale.count_nonzero()), n):
+    if (to is not None and target is None) or not w.is_dense(scale.count_nonzero(0).tolist()):
         w.add_gradients(slice(0, n), Response(out.view(n, n, job.D).transpose(0, 1)), scale)
         return Result(total, M, None)
     out.view(n, n, job.D).mul_(scale[..., None])

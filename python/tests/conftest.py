@@ -74,7 +74,7 @@ class InMemory(torch.nn.Module):
 def in_chunks(monkeypatch, numbers=1):
     """Plain torch with chunks of so many numbers, 1: an expert at a time; no responses kept, no row multiplied in vain."""
     from couplet import _plain
-    for name, value in dict(ROOM=numbers, FEW=0, CALLS=0).items():
+    for name, value in dict(ROOM=numbers, FEW=0, CALLS=1).items():
         monkeypatch.setattr(_plain, name, value)
 
 
