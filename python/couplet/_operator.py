@@ -277,10 +277,10 @@ def _setup(ctx: Any, inputs: Any, output: Any) -> None:
         ctx.evaluation = lambda *tensors: erc(*tensors, *numbers, want, *options)
 
 
-def _parted(tensors: Sequence[Tensor], lengths: Sequence[int]) -> List[List[Tensor]]:
+def _parted(tensors: Sequence[Tensor], lengths: Sequence[int]) -> Tuple[List[Tensor], List[Tensor], List[Tensor]]:
     """Gate, up and down."""
     g, u, _ = lengths
-    return [list(tensors[:g]), list(tensors[g:g + u]), list(tensors[g + u:])]
+    return list(tensors[:g]), list(tensors[g:g + u]), list(tensors[g + u:])
 
 
 def _again(ctx: Any) -> List[Tensor]:
@@ -352,33 +352,35 @@ class Evaluated(torch.autograd.Function):
     def forward(ctx: Any, evaluation: Callable[..., Sequence[Tensor]], again: Callable[[Any], List[Tensor]], want: List[bool],
                 half: str, weight: float, lengths: Sequence[int], router: Tensor, delta: Optional[Tensor],
                 *rest: Tensor) -> Tuple[Tensor, Tensor]:
-        parts = _parted(rest, lengths)
-        output = evaluation(router, *parts, delta)
+        gate, up, down = _parted(rest, lengths)
+        output = evaluation(router, gate, up, down, delta)
         ctx.evaluation, ctx.again = evaluation, again
-        if not keep(ctx, router, *parts, want, half, weight, output):
+        if not keep(ctx, router, gate, up, down, want, half, weight, output):
             ctx.save_for_backward(router, delta, *rest)
         ctx.mark_non_differentiable(output[1])
         return output[0], output[1]
 
     @staticmethod
     def backward(ctx: Any, d_loss: Optional[Tensor], _: Any) -> Tuple[Any, ...]:
+        nothing: Tuple[Any, ...] = (None,) * (8 + sum(ctx.lengths))
         if d_loss is None:
-            return (None,) * (8 + sum(ctx.lengths))
+            return nothing
         d_router, gate, up, down = gradients(ctx, d_loss, ctx.again)
-        return (*(None,) * 6, d_router, None, *gate, *up, *down)
+        return (*nothing[:6], d_router, None, *gate, *up, *down)
 
 
 def call(router: Tensor, gate: List[Tensor], up: List[Tensor], down: List[Tensor], delta: Optional[Tensor],
          want: List[bool], half: str, *options: Any) -> Tuple[Tensor, Tensor]:
     """Loss and M in eager mode: by `erc` where a mode, a tracer or a subclass of Tensor is to see an operator."""
     tensors = [router, *gate, *up, *down]
-    if (torch._C._len_torch_dispatch_stack() or torch.jit.is_tracing()
+    if (torch._C._len_torch_dispatch_stack() or torch._C._get_tracing_state()
             or not all(type(t) in (Tensor, torch.nn.Parameter) for t in tensors)):
         loss, M, *_ = erc(router, gate, up, down, delta, None, None, want, half, *options)
         return loss, M
 
-    def evaluation(router: Tensor, *tensors: Any) -> Sequence[Tensor]:
-        return evaluate(make_job(router, *tensors, half, *options), *tensors[:3], half, want)
+    def evaluation(router: Tensor, gate: List[Tensor], up: List[Tensor], down: List[Tensor],
+                   delta: Optional[Tensor]) -> Sequence[Tensor]:
+        return evaluate(make_job(router, gate, up, down, delta, half, *options), gate, up, down, half, want)
     found: Tuple[Tensor, Tensor] = Evaluated.apply(evaluation, _again, want, half, options[1],
                                                    (len(gate), len(up), len(down)), router, delta, *tensors[1:])
     return found

@@ -160,8 +160,9 @@ def _scale(w: Work, active: Tensor, M: Tensor) -> Tensor:
 def _all_at_once(w: Work, rows: Tensor) -> Phases:
     """rows [n D, d]: the matrices of all n experts; of a few operations, all of them cheap."""
     job, n = w.job, w.job.n
-    out = w.x.mm(rows.mT)
-    M = torch.linalg.vector_norm(out.view(n, n, job.D), dim=-1)
+    z = w.x.mm(rows.mT)
+    out = z.view(n, n, job.D)
+    M = torch.linalg.vector_norm(out, dim=-1)
     both = torch.stack((M, M.mT))  # against the bounds of rows, of columns
     above = torch.sub(both, (yield M.diagonal())[:, None], alpha=job.alpha)
     above.diagonal(0, 1, 2).fill_(-math.inf)
@@ -174,13 +175,13 @@ def _all_at_once(w: Work, rows: Tensor) -> Phases:
     scale, to = _scale(w, active, M), job.d_gate or job.d_up
     target = None if to is None or to.stacked is None or to.dtype != w.dtype else as_rows(to.stacked)
     if (to is not None and target is None) or not w.is_dense(scale.count_nonzero(0).tolist()):
-        w.add_gradients(slice(0, n), Response(out.view(n, n, job.D).transpose(0, 1)), scale)
+        w.add_gradients(slice(0, n), Response(out.transpose(0, 1)), scale)
         return Result(total, M, None)
-    out.view(n, n, job.D).mul_(scale[..., None])
+    out.mul_(scale[..., None])
     if job.wants_router:
-        w.d_proxy = out.mm(rows)
+        w.d_proxy = z.mm(rows)
     if target is not None:
-        target.addmm_(out.mT, w.x, beta=w.beta)
+        target.addmm_(z.mT, w.x, beta=w.beta)
     return Result(total, M, None)
 
 

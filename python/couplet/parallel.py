@@ -262,8 +262,11 @@ def loss_and_columns(router: Tensor, local_w_gate: Optional[Matrices], group: Op
     _agree_in_all(words, spread, router)
     router, gate, up, down, delta, want, half = arranged
 
-    def evaluation(*tensors: Any) -> Sequence[Tensor]:
-        job = _operator.make_job(*tensors, half, *options.values(), first)
+    numbers = (*options.values(), first)
+
+    def evaluation(router: Tensor, gate: List[Tensor], up: List[Tensor], down: List[Tensor],
+                   delta: Optional[Tensor]) -> Sequence[Tensor]:
+        job = _operator.make_job(router, gate, up, down, delta, half, *numbers)
         job.split = tensor_group is not None
         return _operator.evaluate(job, gate, up, down, half, want, lambda job: run_together([job], spread)[0])
 

@@ -74,3 +74,12 @@ def test_what_does_not_pull_is_not_multiplied():
     assert all_active == pytest.approx(3 + 1 / n)  # alpha 0: only its own row does not pull at an expert
     assert none == pytest.approx(1 + 1 / n)
     assert none * 1.05 < some < all_active * 0.6
+
+
+def test_few_responses_are_kept(monkeypatch):
+    """Those of all experts at once: their norms have the diagonal, and rows that do not pull are still left out."""
+    monkeypatch.setattr(_plain, "FEW", 1 << 20)
+    n, D, d = 24, 16, 8
+    work = lambda own, alpha: counted(*coupled(n, D, d, own), alpha)[0].multiplied / (n * n * D * d)
+    assert work(0.0, 0.0) == pytest.approx(3) and work(1000.0, 1.0) == pytest.approx(1)
+    assert 1.05 < work(1.5, 1.0) < 1.8
