@@ -247,7 +247,7 @@ def erc_loss(router: Tensor, w_gate: Optional[Matrices], *, w_up: Optional[Matri
         were computed with the loss, on an accelerator it makes the last product; tensors that need none get none.
 
     f32 and bf16 on the CPU are computed by the C library, where couplet_native is installed; other dtypes there in
-    plain torch, an expert at a time; on an accelerator in few large products without synchronisation.
+    plain torch, some experts at a time; on an accelerator in few large products without synchronisation.
 
     Raises:
         ValueError, TypeError: an argument that is not acceptable. Numbers that are NaN or infinite in
