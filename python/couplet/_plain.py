@@ -89,14 +89,14 @@ class Work:
     def add_gradient(self, to: Optional[Experts], at: slice, d: Tensor, x: Tensor) -> None:
         if to is None:
             return
-        whole = to.stacked if to.dtype == d.dtype else None
-        if whole is None:
-            for target, product in zip(map(to.one, range(at.start, at.stop)), d.mT.bmm(x.expand(len(d), -1, -1))):
-                target.add_(product)
+        target = to.one(at.start)[None] if len(d) == 1 else None if to.stacked is None else to.stacked[at]
+        if target is None or target.dtype != d.dtype:
+            for one, product in zip(map(to.one, range(at.start, at.stop)), d.mT.bmm(x.expand(len(d), -1, -1))):
+                one.add_(product)
             return
-        d_rows, rows = (as_rows(d.mT), as_rows(whole[at])) if x.dim() == 2 else (None, None)
+        d_rows, rows = (as_rows(d.mT), as_rows(target)) if x.dim() == 2 else (None, None)
         if d_rows is None or rows is None:
-            whole[at].baddbmm_(d.mT, x.expand(len(d), -1, -1), beta=self.beta)
+            target.baddbmm_(d.mT, x.expand(len(d), -1, -1), beta=self.beta)
         else:
             rows.addmm_(d_rows, x, beta=self.beta)
 
