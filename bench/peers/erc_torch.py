@@ -9,7 +9,8 @@ Hinges:   "all": alpha 0.5 and random weights; "none": experts that answer ten t
 Memory:   peak of a process of its own, beyond inputs and their gradients.
 Bars:     those of the project; a line says how far it is from its bar.
 --small:  plain torch and the pseudo-code at 24 shapes, less those with more than 256 MiB of gates: PAIRS pairs of
-          runs in turn, the median of their ratios and its 95 % interval. A run is repeated for at least RUN seconds.
+          runs in turn by one thread, the median of their ratios and its 95 % interval. A run is repeated for RUN seconds at
+          least. Times are those of the processor: other programs of the machine hardly count.
           The last column is what couplet.noise takes, which is in none of the others."""
 import argparse
 import itertools
@@ -17,6 +18,7 @@ import json
 import math
 import subprocess
 import sys
+import time
 
 import torch
 
@@ -127,10 +129,10 @@ def pair_up(n, d, D, hinges):
     losses = [run() for run in runs]
     assert abs(losses[0] - losses[1]) <= 1e-4 * abs(losses[1]) + 1e-12, losses
     counts, runs = zip(*map(repeated, runs))
-    return [[t / count for t in times] for count, times in zip(counts, peers.in_turn(PAIRS, *runs))]
+    return [[t / count for t in times] for count, times in zip(counts, peers.in_turn(PAIRS, *runs, clock=time.process_time))]
 
 
-def compare_small(args):
+def compare_small():
     """A line for each shape and kind of hinges; whether all bars are met."""
     print(f"  {'n':>3} {'d':>4} {'D':>4} hinges {'plain':>9} {'reference':>9} ms  ratio   95 % interval "
           f"{'bar':>15}   extra MB (reference)   noise ms")
@@ -140,7 +142,7 @@ def compare_small(args):
             continue
         router = inputs(n, d, D, "all")[0]
         noise = min(peers.seconds(lambda: couplet.noise(router)) for _ in range(9))
-        extra = [extra_megabytes(subject, n, d, D, args.threads) for subject in SUBJECTS[1:]]
+        extra = [extra_megabytes(subject, n, d, D, 1) for subject in SUBJECTS[1:]]
         for hinges in ("all", "none"):
             plain, reference = pair_up(n, d, D, hinges)
             ratios = [b / a for a, b in zip(plain, reference)]
@@ -163,8 +165,9 @@ def main():
         memory_of(args)
         return
     if args.small:
+        torch.set_num_threads(1)
         print(f"machine   {peers.processor()}; torch {torch.__version__}, {torch.get_num_threads()} threads")
-        compare_small(args)
+        compare_small()
         return
     if _library.found() is None:
         sys.exit(f"erc_torch.py: the row \"library\" needs couplet-native, and there is {couplet.backend()}; "
