@@ -55,7 +55,7 @@ class Work:
         self.x = self.operand(router if self.delta is None else router * self.delta)  # [n, d], the proxies
         self.d_proxy: Optional[Tensor] = None
         self.u = job.weight / job.n**2 * (1.0 if job.scale is None else job.scale.item())
-        self.tie = tie_of(torch.bfloat16 if job.compute == "bf16" else self.dtype, job.D)
+        self.tie = tie_of(torch.bfloat16 if job.compute == "bf16" else self.dtype, job)
         self.beta = 0 if job.fresh else 1  # of gradients: what is there already counts, or not
 
     def chunks(self) -> list[slice]:

@@ -5,7 +5,6 @@ says how matrices are taken and multiplied on the CPU and on an accelerator."""
 from __future__ import annotations
 
 import contextlib
-import functools
 from dataclasses import dataclass
 from typing import ContextManager, Optional, Protocol
 
@@ -41,8 +40,7 @@ def is_wide(job: Job) -> bool:
     return torch.float64 in (job.router.dtype, *(x.dtype for x in job.matrices))
 
 
-@functools.lru_cache(maxsize=None)
-def tie_of(operands: torch.dtype, D: int) -> float:
+def tie_of(operands: torch.dtype, job: Job) -> float:
     """By what share of its bound M may be below it and still counts as equal: at an exact tie, of equal experts or of
     equal rows, the gradient passes (docs/method.md 3.5), but the order in which a product adds depends on where a row is
     in it, so that the last bits differ. A norm of D numbers spreads their errors; operands that are rounded to 16 bits
