@@ -13,7 +13,7 @@
 
 #include "app/plan_run.h"
 #include "base/clock.h"
-#include "dist/mpi.h"
+#include "parallel/mpi.h"
 
 enum { TOKENS = 8192, VOCABULARY = 4096, EXPERTS = 64 };
 

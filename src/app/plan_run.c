@@ -1,9 +1,9 @@
 /* plan_run.c - see plan_run.h */
 #include "app/plan_run.h"
 
-#include "dist/mpi.h"
 #include "model/aux_losses.h"
 #include "model/params.h"
+#include "parallel/mpi.h"
 #include "tensor/backend/backend.h"
 #include "tokenizer/tokenizer.h"
 #include "train/loop.h"

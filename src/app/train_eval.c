@@ -4,9 +4,9 @@
 #include <string.h>
 
 #include "base/arena.h"
-#include "dist/gather.h"
 #include "eval/evaluation.h"
 #include "io/json.h"
+#include "parallel/gather.h"
 
 static cpl_status open_tasks(cpl_train_eval *t, const cpl_settings *s, const cpl_log *log)
 {

@@ -16,7 +16,7 @@
 #include "cli/terminal/signals.h"
 #include "cli/terminal/terminal.h"
 #include "data/tokens.h"
-#include "dist/gather.h"
+#include "parallel/gather.h"
 #include "tokenizer/tokenizer.h"
 
 enum { MOST_INPUT_BYTES = 0x7fffffff };

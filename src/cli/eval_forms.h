@@ -6,9 +6,9 @@
 
 #include "base/log.h"
 #include "cli/configure.h"
-#include "dist/gather.h"
 #include "eval/evaluation.h"
 #include "eval/lm_eval.h"
+#include "parallel/gather.h"
 
 /* ---- eval_flags.c ---- */
 

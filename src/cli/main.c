@@ -16,7 +16,7 @@
 #include "cli/terminal/ranks.h"
 #include "cli/terminal/signals.h"
 #include "cli/terminal/terminal.h"
-#include "dist/mpi.h"
+#include "parallel/mpi.h"
 #include "remote/remote.h"
 
 enum { EXIT_DONE = 0, EXIT_WORLD = 1, EXIT_USE = 2, EXIT_SIGNAL = 128 };

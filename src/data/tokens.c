@@ -12,9 +12,9 @@
 #include "base/memory.h"
 #include "base/stop.h"
 #include "data/shard_writer.h"
-#include "dist/gather.h"
 #include "io/file.h"
 #include "io/paths.h"
+#include "parallel/gather.h"
 
 enum {
     EDGE_BYTES      = 65536, /* of each end of a file that the fingerprint sees */

@@ -10,7 +10,7 @@
 #include "base/log.h"
 #include "data/documents.h"
 #include "data/settings.h"
-#include "dist/group.h"
+#include "parallel/group.h"
 #include "tokenizer/tokenizer.h"
 
 typedef struct cpl_tokens_job {

@@ -11,8 +11,8 @@
 #ifndef CPL_INFER_READER_H
 #define CPL_INFER_READER_H
 
-#include "dist/gather.h"
 #include "infer/texts.h"
+#include "parallel/gather.h"
 #include "store/hf.h"
 #include "tensor/backend/backend.h"
 

@@ -16,8 +16,8 @@
 
 #include <stdbool.h>
 
-#include "dist/group.h"
 #include "model/model.h"
+#include "parallel/group.h"
 
 typedef struct cpl_balance {
     int64_t micro;                             /* sequences of a pass */

@@ -16,8 +16,8 @@
 #ifndef CPL_MODEL_COUPLING_H
 #define CPL_MODEL_COUPLING_H
 
-#include "dist/mesh.h"
 #include "model/settings.h"
+#include "parallel/mesh.h"
 #include "tensor/ops.h"
 
 /* Where one layer's results go. */

@@ -3,7 +3,7 @@
  *
  * Room:   model.
  * Names:  T tokens of this rank with K choices each; E ranks that together hold the n experts, n /
- *         E each (dist/mesh.h); R rows on this rank, one for every choice of one of its experts by
+ *         E each (parallel/mesh.h); R rows on this rank, one for every choice of one of its experts by
  *         a token of any of the E ranks. Dropless: R is as large as the router's choices make it.
  * Travel: forward    to the expert: the row of each choice, in the type of the products (they would
  *                    round it to that type anyway), and its weight; back: its output [d], F32,
@@ -17,8 +17,8 @@
 #ifndef CPL_MODEL_EXCHANGE_H
 #define CPL_MODEL_EXCHANGE_H
 
-#include "dist/mesh.h"
 #include "model/settings.h"
+#include "parallel/mesh.h"
 #include "tensor/ops.h"
 
 typedef struct cpl_exchange cpl_exchange;

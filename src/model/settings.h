@@ -37,7 +37,7 @@ typedef enum cpl_router {
 #define CPL_SETTING(field, name, kind, ...) cpl_field_##kind field;
 typedef struct cpl_model_settings {
 #include "model/model.def"
-    /* No settings: the experts that this process holds (dist/mesh.h); n_local 0: all of them. */
+    /* No settings: the experts that this process holds (parallel/mesh.h); n_local 0: all of them. */
     int64_t first_expert, n_local;
 } cpl_model_settings;
 #undef CPL_SETTING

@@ -3,7 +3,7 @@
  * Room:    plan. Allocates nothing of what it counts: bytes come from the functions that will
  *          allocate, on an arena that only measures.
  * Names:   T tokens of one optimizer step over all ranks, n experts, K a token, d model width,
- *          D expert width, L layers; N ranks, E of them along the experts (dist/mesh.h). FLOPs: a
+ *          D expert width, L layers; N ranks, E of them along the experts (parallel/mesh.h). FLOPs: a
  *          product [m,k][k,n] is 2 m k n.
  * Ranks:   memory and work are those of rank 0, which no other exceeds: where parts are not equal,
  *          the first ranks have the larger ones. docs/scale.md has the formulas. */
@@ -14,9 +14,9 @@
 #include <stdbool.h>
 
 #include "base/text.h"
-#include "dist/mesh.h"
 #include "model/exchange.h"
 #include "model/settings.h"
+#include "parallel/mesh.h"
 #include "tensor/tensor.h"
 
 typedef enum cpl_plan_term {

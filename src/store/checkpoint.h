@@ -19,8 +19,8 @@
 #include <jansson.h>
 
 #include "base/log.h"
-#include "dist/group.h"
 #include "model/model.h"
+#include "parallel/group.h"
 #include "store/hf_config.h"
 
 /* What is saved of the tensors, one after the other. */

@@ -8,9 +8,9 @@
 
 #include "base/arena.h"
 #include "data/tokens.h"
-#include "dist/gather.h"
 #include "io/file.h"
 #include "io/paths.h"
+#include "parallel/gather.h"
 
 /* ---- documents become shards ---- */
 

@@ -6,7 +6,7 @@
 
 #include "data/loader/loader.h"
 #include "data/shards.h"
-#include "dist/group.h"
+#include "parallel/group.h"
 #include "tokenizer/tokenizer.h"
 #include "train/config/settings.h"
 #include "train/run.h"

@@ -12,8 +12,8 @@
 #define CPL_TRAIN_LOOP_H
 
 #include "base/log.h"
-#include "dist/group.h"
 #include "model/model.h"
+#include "parallel/group.h"
 #include "store/hf.h"
 #include "train/config/settings.h"
 #include "train/metrics.h"

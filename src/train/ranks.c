@@ -10,9 +10,9 @@
 
 #include "base/stop.h"
 #include "base/text.h"
-#include "dist/gather.h"
 #include "io/file.h"
 #include "io/json.h"
+#include "parallel/gather.h"
 #include "train/trainer.h"
 
 /* ---- the folder ---- */

@@ -2,13 +2,13 @@
  *
  * Room:   train. All functions are collective and return the same on all ranks, but for
  *         cpl_ranks_share_folder: its status is this rank's own, and the caller makes it that of
- *         all (dist/group.h: cpl_group_agree). With one rank the first three check nothing. */
+ *         all (parallel/group.h: cpl_group_agree). With one rank the first three check nothing. */
 #ifndef CPL_TRAIN_RANKS_H
 #define CPL_TRAIN_RANKS_H
 
 #include <jansson.h>
 
-#include "dist/group.h"
+#include "parallel/group.h"
 #include "store/hf.h"
 #include "train/config/settings.h"
 

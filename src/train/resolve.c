@@ -7,9 +7,9 @@
 #include <string.h>
 
 #include "base/arena.h"
-#include "dist/mesh.h"
 #include "io/file.h"
 #include "model/aux_losses.h"
+#include "parallel/mesh.h"
 #include "tensor/backend/backend.h"
 #include "tokenizer/tokenizer.h"
 #include "train/data.h"

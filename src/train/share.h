@@ -15,13 +15,13 @@
  * Buckets: slices travel in buckets of at most 2^22 numbers (16 MiB in F32), in the order in which
  *          the backward pass completes them: head, last layer, ..., first layer, embedding. Up to
  *          CPL_SHARE_BUFFERS buckets are under way while the pass goes on.
- * Bits:    sums are in the order of the ranks (dist/group.h): overlap changes none. */
+ * Bits:    sums are in the order of the ranks (parallel/group.h): overlap changes none. */
 #ifndef CPL_TRAIN_SHARE_H
 #define CPL_TRAIN_SHARE_H
 
 #include "base/arena.h"
-#include "dist/mesh.h"
 #include "model/params.h"
+#include "parallel/mesh.h"
 
 enum { CPL_SHARE_BUFFERS = 4 };
 

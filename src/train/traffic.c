@@ -4,7 +4,7 @@
 #include "model/coupling.h"
 
 /* Adds `times` sums of `count` numbers of `unit` bytes over a group: to each other rank, in one
- * step or (dist/group.h) in two. */
+ * step or (parallel/group.h) in two. */
 static void add_sums(cpl_sent *sent, const cpl_group *g, int64_t times, int64_t count, int64_t unit)
 {
     const int64_t steps = count < 8 * (int64_t)g->size ? 1 : 2;

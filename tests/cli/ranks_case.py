@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 
-sys.path.insert(0, str(pathlib.Path(__file__).parents[1] / "dist"))
+sys.path.insert(0, str(pathlib.Path(__file__).parents[1] / "parallel"))
 import mpi
 from inputs import files_of, read_json, read_tensors, untimed
 from program import COUPLET, check

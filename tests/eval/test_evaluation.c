@@ -5,9 +5,9 @@
 #include <math.h>
 #include <pthread.h>
 
-#include "dist/threads.h"
 #include "eval/evaluation_case.h"
 #include "io/file.h"
+#include "parallel/threads.h"
 
 /* ---- watching ---- */
 
@@ -462,7 +462,8 @@ static void no_questions_of_one(void **state)
     assert_ok(run(&c, NULL, false, &s));
     assert_null(result_of(&c, "ranked"));
     assert_non_null(result_of(&c, "written"));
-    assert_fails(CPL_ERR_INPUT, "and the other tasks were evaluated; --data DIR names a folder of yours",
+    assert_fails(CPL_ERR_INPUT,
+                 "and the other tasks were evaluated; --data DIR names a folder of yours",
                  cpl_evaluation_missing(&c.evaluation));
     cpl_evaluation_close(&c.evaluation);
     c.options.of_run = true;

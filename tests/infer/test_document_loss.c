@@ -5,8 +5,8 @@
 #include <float.h>
 #include <pthread.h>
 
-#include "dist/threads.h"
 #include "infer/reader_case.h"
+#include "parallel/threads.h"
 
 /* ---- texts ---- */
 

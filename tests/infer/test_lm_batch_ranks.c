@@ -5,8 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "dist/threads.h"
 #include "infer/lm_batch.h"
+#include "parallel/threads.h"
 #include "support/tiny_world.h"
 
 enum { RANKS = 4, EXPERTS = 8, WINDOW = 20, MOST = 9, LENGTH = 12, NEW = 6 };

@@ -7,7 +7,7 @@
 
 #include "base/arena.h"
 #include "check.h"
-#include "dist/threads.h"
+#include "parallel/threads.h"
 #include "tensor/backend/backend.h"
 
 enum { T = 16, K = 2, N = 8, D_MODEL = 16, D_EXPERT = 8, LAYERS = 2, MOST = 4 };

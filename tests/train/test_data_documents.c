@@ -5,8 +5,8 @@
 #include <sys/wait.h>
 
 #include "base/arena.h"
-#include "dist/threads.h"
 #include "io/file.h"
+#include "parallel/threads.h"
 #include "tokenizer/bpe.h"
 #include "train/data_case.h"
 

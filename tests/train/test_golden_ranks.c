@@ -2,7 +2,7 @@
  * within 1e-5 of PyTorch in float64, on whichever rank. */
 #include <pthread.h>
 
-#include "dist/threads.h"
+#include "parallel/threads.h"
 #include "tensor/backend/backend.h"
 #include "train/golden_model.h"
 

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "checkpoint/stored.h"
-#include "dist/threads.h"
+#include "parallel/threads.h"
 #include "store/hf.h"
 #include "support/run_settings.h"
 #include "train/traffic.h"

@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "dist/threads.h"
+#include "parallel/threads.h"
 #include "settings/yaml.h"
 #include "train/loop.h"
 

@@ -13,8 +13,8 @@
 #include "base/clock.h"
 #include "cli/terminal/output.h"
 #include "cli/terminal/terminal.h"
-#include "dist/alive.h"
-#include "dist/mpi.h"
+#include "parallel/alive.h"
+#include "parallel/mpi.h"
 #include "tensor/backend/backend.h"
 
 static const double grace_s = 5; /* in which a rank ends by itself after another was lost */

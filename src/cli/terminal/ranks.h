@@ -11,7 +11,7 @@
 #include <stdio.h>
 
 #include "base/log.h"
-#include "dist/group.h"
+#include "parallel/group.h"
 
 /* Starts MPI if a launcher has started several processes; sets the group of all, NULL without a
  * launcher. */

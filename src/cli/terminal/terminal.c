@@ -12,7 +12,7 @@
 #include <unistd.h>
 
 #include "base/text.h"
-#include "dist/mpi.h"
+#include "parallel/mpi.h"
 
 enum { MOST_SHOWN = 16 }; /* bytes that one character becomes at most: \u{10ffff} */
 

@@ -12,9 +12,9 @@
 
 #include <jansson.h>
 
-#include "dist/gather.h"
 #include "eval/prompts/questions.h"
 #include "infer/lm_batch.h"
+#include "parallel/gather.h"
 #include "tokenizer/tokenizer.h"
 
 typedef struct cpl_eval_runner {
@@ -46,7 +46,7 @@ CPL_NODISCARD cpl_status cpl_eval_runner_run(const cpl_eval_runner *a,
                                              const cpl_eval_runner_callbacks *callbacks);
 
 /* Takes over `answers`, an array of [index, sample] of this rank, and calls `take` for those of all
- * ranks, on every rank. Collective; `status` is what this rank has come to (dist/gather.h).
+ * ranks, on every rank. Collective; `status` is what this rank has come to (parallel/gather.h).
  * CPL_ERR_MEMORY, failures of `take`. */
 CPL_NODISCARD cpl_status cpl_eval_runner_share(cpl_group *group, cpl_status status, json_t *answers,
                                                const cpl_eval_runner_callbacks *callbacks);

@@ -1,6 +1,6 @@
 /* gather.h - texts of any length from every rank to all; values that must be equal on all ranks.
  *
- * Room:    dist.
+ * Room:    parallel.
  * Use:     work that is dealt out in rounds: rank r takes unit r of a round, then all get the
  *          results of all, in the order of the units. A sum in that order has the bits of one
  *          process.
@@ -8,13 +8,13 @@
  *          agreement (cpl_group_agree). A rank that has failed calls the function which the others
  *          call next, with its failure as `status`; all return that failure.
  * Group:   NULL is one process. */
-#ifndef CPL_DIST_GATHER_H
-#define CPL_DIST_GATHER_H
+#ifndef CPL_PARALLEL_GATHER_H
+#define CPL_PARALLEL_GATHER_H
 
 #include <jansson.h>
 
 #include "base/text.h"
-#include "dist/group.h"
+#include "parallel/group.h"
 
 /* Whether this process is the only rank. */
 static inline bool cpl_gather_is_alone(const cpl_group *group)
@@ -51,4 +51,4 @@ void cpl_gathered_free(cpl_gathered *all);
  * rank 0 has. Takes `own` over; NULL is CPL_ERR_MEMORY. With one process `status` itself. */
 CPL_NODISCARD cpl_status cpl_gather_equal(cpl_group *group, cpl_status status, json_t *own);
 
-#endif /* CPL_DIST_GATHER_H */
+#endif /* CPL_PARALLEL_GATHER_H */

@@ -1,6 +1,6 @@
 /* mesh.h - data x expert parallelism: which rank holds which experts and reads which sequences.
  *
- * Room:  dist.
+ * Room:  parallel.
  * Names: R ranks in all, E of them along the expert axis, R / E along the data axis. Rank r has
  *        expert place r mod E and data place r / E, so that ranks that exchange tokens are
  *        neighbours, on one machine where it has enough of them.
@@ -9,10 +9,10 @@
  *                      back. Every rank reads sequences of its own.
  *            replicas  the R / E ranks that hold the same experts.
  *            world     all: everything but the experts is the same on each. */
-#ifndef CPL_DIST_MESH_H
-#define CPL_DIST_MESH_H
+#ifndef CPL_PARALLEL_MESH_H
+#define CPL_PARALLEL_MESH_H
 
-#include "dist/group.h"
+#include "parallel/group.h"
 
 typedef struct cpl_mesh {
     cpl_group world; /* a copy, not owned */
@@ -34,4 +34,4 @@ CPL_NODISCARD cpl_status cpl_mesh_init(cpl_mesh *mesh, cpl_group *world, int64_t
 /* Closes `experts` and `replicas`, not `world`. */
 void cpl_mesh_close(cpl_mesh *mesh);
 
-#endif /* CPL_DIST_MESH_H */
+#endif /* CPL_PARALLEL_MESH_H */

@@ -1,5 +1,5 @@
 /* mesh.c - see mesh.h */
-#include "dist/mesh.h"
+#include "parallel/mesh.h"
 
 #include <string.h>
 

@@ -1,13 +1,13 @@
 /* alive.h - finds that a rank of a run was lost, and which. MPI-3.1 does not report a dead or
  * hanging peer, so each rank has one thread that sends and expects heartbeats over TCP, beside MPI.
  *
- * Room:  dist.
+ * Room:  parallel.
  * Shape: a star: rank 0 has a connection to every other rank and announces a loss to all of them.
  *        Every rank sees the loss of rank 0 itself. The first loss is the only one that is kept.
  * Rule:  no signal is handled here; the thread blocks all of them.
  * Page:  docs/parallel.md, "When a rank dies". */
-#ifndef CPL_DIST_ALIVE_H
-#define CPL_DIST_ALIVE_H
+#ifndef CPL_PARALLEL_ALIVE_H
+#define CPL_PARALLEL_ALIVE_H
 
 #include "base/status.h"
 
@@ -80,4 +80,4 @@ void cpl_alive_report(cpl_alive *alive, const char *sentence);
  * nothing. */
 void cpl_alive_close(cpl_alive *alive);
 
-#endif /* CPL_DIST_ALIVE_H */
+#endif /* CPL_PARALLEL_ALIVE_H */

@@ -1,5 +1,5 @@
 /* mpi_module.c - the transport on an MPI library (MPI 3.1), as a shared object that the program
- * loads (dist/mpi.h). Compiled once for each MPI library that the build finds; uses nothing of the
+ * loads (parallel/mpi.h). Compiled once for each MPI library that the build finds; uses nothing of the
  * library.
  *
  * Threads:  MPI is started with MPI_THREAD_SERIALIZED, and every call is made under one lock. While
@@ -16,7 +16,7 @@
 #include <string.h>
 #include <time.h>
 
-#include "dist/transport.h"
+#include "parallel/transport.h"
 
 static const long progress_ns = 200000; /* between two tests of the thread */
 

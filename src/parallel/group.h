@@ -1,6 +1,6 @@
 /* group.h - collectives over a group of ranks, blocking, or started and finished later.
  *
- * Room:     dist.
+ * Room:     parallel.
  * Names:    a group, as an MPI communicator, has `size` ranks, 0 ... size - 1; this process is
  *           `rank`.
  * Sums:     MPI only moves floats. Parts are exchanged and added here in the order of the ranks,
@@ -21,16 +21,16 @@
  *               all_to_all        all but the piece for itself
  *               broadcast         (g - 1) bytes at the root, none elsewhere, whatever tree the
  *                                 library sends them along */
-#ifndef CPL_DIST_GROUP_H
-#define CPL_DIST_GROUP_H
+#ifndef CPL_PARALLEL_GROUP_H
+#define CPL_PARALLEL_GROUP_H
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
 #include "base/status.h"
-#include "dist/alive.h"
-#include "dist/transport.h"
+#include "parallel/alive.h"
+#include "parallel/transport.h"
 
 typedef enum cpl_collective {
     CPL_ALL_GATHER,
@@ -53,11 +53,11 @@ typedef struct cpl_ranks {
     char sentence[1024];
     bool agreed; /* cpl_group_agree has returned a failure, to all ranks: they all end */
     cpl_traffic traffic[CPL_N_COLLECTIVES];
-    /* Polled while waiting: true if a rank was lost, with the sentence (dist/alive.h). NULL: nobody
+    /* Polled while waiting: true if a rank was lost, with the sentence (parallel/alive.h). NULL: nobody
      * watches. */
     bool (*lost)(void *ctx, char sentence[1024]);
     /* Of cpl_group_expect: called at every collective that this rank begins; where all ranks begin to
-     * count anew; which ranks have begun fewer, by name (dist/alive.h). NULL: nobody knows. */
+     * count anew; which ranks have begun fewer, by name (parallel/alive.h). NULL: nobody knows. */
     void (*began)(void *ctx);
     void (*begins_anew)(void *ctx);
     void (*late)(void *ctx, char names[CPL_ALIVE_NAMES]);
@@ -106,7 +106,7 @@ void cpl_ranks_free(cpl_ranks *ranks); /* after all of their groups */
 
 /* The last error, of `status`, becomes the failure of this process, if it has none: for a rank that
  * cannot take part in the collectives that the others are going to call. They wait for it until it
- * ends (dist/alive.h). */
+ * ends (parallel/alive.h). */
 void cpl_group_fail(cpl_group *group, cpl_status status);
 
 /* The first failure of this process, with its sentence as the last error: CPL_ERR_IO if a rank was
@@ -175,4 +175,4 @@ bool cpl_group_is_complete(cpl_pending *p);
  * before. */
 void cpl_group_finish(cpl_pending *p);
 
-#endif /* CPL_DIST_GROUP_H */
+#endif /* CPL_PARALLEL_GROUP_H */

@@ -1,5 +1,5 @@
 /* gather.c - see gather.h */
-#include "dist/gather.h"
+#include "parallel/gather.h"
 
 #include <stdlib.h>
 #include <string.h>

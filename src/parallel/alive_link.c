@@ -1,5 +1,5 @@
 /* alive_link.c - see alive_link.h */
-#include "dist/alive_link.h"
+#include "parallel/alive_link.h"
 
 #include <errno.h>
 #include <netinet/in.h>

@@ -1,17 +1,17 @@
 /* mpi.h - the ranks that mpirun or srun has started, on the MPI library of that launcher.
  *
- * Room:   dist. The program is not linked to MPI: the part that is (mpi_module.c) is a shared
+ * Room:   parallel. The program is not linked to MPI: the part that is (mpi_module.c) is a shared
  *         object for each MPI library, loaded if a launcher has started several processes.
  * Finds:  couplet-mpi-openmpi.so and couplet-mpi-mpich.so in the folder of the program or the one
  *         above, in ../lib/couplet seen from the program, then in the library folder where it was
  *         installed. $COUPLET_MPI names one of them (openmpi, mpich), or is the path of a file. */
-#ifndef CPL_DIST_MPI_H
-#define CPL_DIST_MPI_H
+#ifndef CPL_PARALLEL_MPI_H
+#define CPL_PARALLEL_MPI_H
 
 #include <stdbool.h>
 
 #include "base/status.h"
-#include "dist/transport.h"
+#include "parallel/transport.h"
 
 /* How many processes a launcher has started, from the variables that it sets; 1: there is none. */
 int cpl_mpi_launched(void);
@@ -42,4 +42,4 @@ CPL_NODISCARD cpl_status cpl_mpi_start(cpl_transport *world);
  * do this, or none. */
 void cpl_mpi_finish(void);
 
-#endif /* CPL_DIST_MPI_H */
+#endif /* CPL_PARALLEL_MPI_H */

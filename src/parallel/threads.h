@@ -1,12 +1,12 @@
 /* threads.h - ranks as threads of one process, for tests: sanitizers see all of them, and there may
  * be many more of them than processors.
  *
- * Room:  dist. */
-#ifndef CPL_DIST_THREADS_H
-#define CPL_DIST_THREADS_H
+ * Room:  parallel. */
+#ifndef CPL_PARALLEL_THREADS_H
+#define CPL_PARALLEL_THREADS_H
 
 #include "base/status.h"
-#include "dist/transport.h"
+#include "parallel/transport.h"
 
 typedef struct cpl_thread_ranks cpl_thread_ranks;
 
@@ -21,4 +21,4 @@ cpl_transport cpl_thread_ranks_at(cpl_thread_ranks *ranks, int rank);
 /* As if a rank had died: collectives of all ranks fail from now on. */
 void cpl_thread_ranks_fail(cpl_thread_ranks *ranks);
 
-#endif /* CPL_DIST_THREADS_H */
+#endif /* CPL_PARALLEL_THREADS_H */

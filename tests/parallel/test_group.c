@@ -3,10 +3,10 @@
 
 #include <pthread.h>
 
-#include "dist/gather.h"
-#include "dist/mesh.h"
-#include "dist/threads.h"
 #include "group_case.h"
+#include "parallel/gather.h"
+#include "parallel/mesh.h"
+#include "parallel/threads.h"
 
 enum { MOST = 64 };
 

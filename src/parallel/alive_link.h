@@ -1,15 +1,15 @@
 /* alive_link.h - one connection between rank 0 and another rank, and the messages on it.
  *
- * Room:  dist.
+ * Room:  parallel.
  * Shape: a message is its kind (1 byte), 0 (1 byte), length of its text (2 bytes), rank (4 bytes),
  *        both little-endian, and the text without a NUL. */
-#ifndef CPL_DIST_ALIVE_LINK_H
-#define CPL_DIST_ALIVE_LINK_H
+#ifndef CPL_PARALLEL_ALIVE_LINK_H
+#define CPL_PARALLEL_ALIVE_LINK_H
 
 #include <stdbool.h>
 #include <stddef.h>
 
-#include "dist/alive_address.h"
+#include "parallel/alive_address.h"
 
 enum { CPL_ALIVE_HEADER = 8, CPL_ALIVE_SENTENCE = 1024 };
 
@@ -65,4 +65,4 @@ CPL_NODISCARD bool cpl_alive_link_fill(cpl_alive_link *link);
  * bytes are not a message. */
 CPL_NODISCARD int cpl_alive_link_take(cpl_alive_link *link, cpl_alive_message *message);
 
-#endif /* CPL_DIST_ALIVE_LINK_H */
+#endif /* CPL_PARALLEL_ALIVE_LINK_H */

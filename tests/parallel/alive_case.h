@@ -11,8 +11,8 @@
 
 #include "base/clock.h"
 #include "check.h"
-#include "dist/alive.h"
-#include "dist/alive_link.h"
+#include "parallel/alive.h"
+#include "parallel/alive_link.h"
 
 #define LONG_S  60.0 /* a timeout that no test reaches */
 #define SHORT_S 2.0

@@ -5,7 +5,7 @@
  *         complete when all ranks have started, and then copies from the record what is received.
  *         The last rank to do so removes it. Splitting is a collective too: everyone writes its
  *         color. */
-#include "dist/threads.h"
+#include "parallel/threads.h"
 
 #include <pthread.h>
 #include <sched.h>

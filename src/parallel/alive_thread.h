@@ -1,16 +1,16 @@
 /* alive_thread.h - the heartbeat's thread, and what it shares with the functions of alive.h.
  *
- * Room:   dist. Only for alive.c and alive_thread.c. */
-#ifndef CPL_DIST_ALIVE_THREAD_H
-#define CPL_DIST_ALIVE_THREAD_H
+ * Room:   parallel. Only for alive.c and alive_thread.c. */
+#ifndef CPL_PARALLEL_ALIVE_THREAD_H
+#define CPL_PARALLEL_ALIVE_THREAD_H
 
 #include <poll.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdint.h>
 
-#include "dist/alive.h"
-#include "dist/alive_link.h"
+#include "parallel/alive.h"
+#include "parallel/alive_link.h"
 
 enum { CPL_ALIVE_NAME = 128 }; /* bytes of a rank's name */
 
@@ -67,4 +67,4 @@ void cpl_alive_lose(cpl_alive *a, int rank, const char *sentence, bool reported)
 /* The thread, of a cpl_alive: receives, judges, announces and sends until it may leave. */
 void *cpl_alive_watch(void *alive);
 
-#endif /* CPL_DIST_ALIVE_THREAD_H */
+#endif /* CPL_PARALLEL_ALIVE_THREAD_H */

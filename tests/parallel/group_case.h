@@ -9,7 +9,7 @@
 #include <string.h>
 #include <xxhash.h>
 
-#include "dist/group.h"
+#include "parallel/group.h"
 
 /* A number whose sums depend on their order. */
 static float case_number(int rank, int64_t i)

@@ -3,9 +3,9 @@
 #include <inttypes.h>
 #include <pthread.h>
 
-#include "dist/mpi.h"
-#include "dist/threads.h"
 #include "group_case.h"
+#include "parallel/mpi.h"
+#include "parallel/threads.h"
 
 static int run(cpl_transport transport, bool speaks)
 {

@@ -1,6 +1,6 @@
 /* transport.h - moving bytes between ranks: what threads.c and each MPI module implement.
  *
- * Room:  dist. Includes nothing of the library: an MPI module is compiled from this header and
+ * Room:  parallel. Includes nothing of the library: an MPI module is compiled from this header and
  *        <mpi.h> alone. group.h is the interface for everyone else.
  * Names: a piece is what one rank sends to one other. Counts and places are in units of `unit`
  *        bytes, so that MPI's counts of 32 bits suffice for large messages.
@@ -8,8 +8,8 @@
  *        collectives of a transport in the same order. The caller leaves `recv` and `send` alone
  *        until test says that the request is complete; it may reuse the arrays of counts and places
  *        at once. Requests are completed in any order. */
-#ifndef CPL_DIST_TRANSPORT_H
-#define CPL_DIST_TRANSPORT_H
+#ifndef CPL_PARALLEL_TRANSPORT_H
+#define CPL_PARALLEL_TRANSPORT_H
 
 #include <stdint.h>
 
@@ -63,4 +63,4 @@ typedef struct cpl_mpi_module {
     void (*finish)(void);
 } cpl_mpi_module;
 
-#endif /* CPL_DIST_TRANSPORT_H */
+#endif /* CPL_PARALLEL_TRANSPORT_H */

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The collectives of dist/group.h on each MPI library that is here: right, and the same bits as on threads.
+"""The collectives of parallel/group.h on each MPI library that is here: right, and the same bits as on threads.
 
 usage: check_mpi.py GROUP_RANKS BUILD"""
 import os

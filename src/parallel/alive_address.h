@@ -1,8 +1,8 @@
 /* alive_address.h - where rank 0 listens for heartbeats, as a text; connecting to it.
  *
- * Room:  dist. */
-#ifndef CPL_DIST_ALIVE_ADDRESS_H
-#define CPL_DIST_ALIVE_ADDRESS_H
+ * Room:  parallel. */
+#ifndef CPL_PARALLEL_ALIVE_ADDRESS_H
+#define CPL_PARALLEL_ALIVE_ADDRESS_H
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -54,4 +54,4 @@ bool cpl_alive_address_ready(int fd, short events, double until);
  * time `until` (seconds, as cpl_seconds_now). Owned by the caller. */
 int cpl_alive_address_dial(const cpl_alive_address *address, int which, double until);
 
-#endif /* CPL_DIST_ALIVE_ADDRESS_H */
+#endif /* CPL_PARALLEL_ALIVE_ADDRESS_H */

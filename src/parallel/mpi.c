@@ -1,5 +1,5 @@
 /* mpi.c - see mpi.h */
-#include "dist/mpi.h"
+#include "parallel/mpi.h"
 
 #include <dlfcn.h>
 #include <limits.h>

@@ -1,5 +1,5 @@
 /* group.c - see group.h */
-#include "dist/group.h"
+#include "parallel/group.h"
 
 #include <sched.h>
 #include <stdio.h>

@@ -1,5 +1,5 @@
 /* alive.c - see alive.h */
-#include "dist/alive.h"
+#include "parallel/alive.h"
 
 #include <errno.h>
 #include <math.h>
@@ -15,7 +15,7 @@
 #include "base/arena.h"
 #include "base/clock.h"
 #include "base/text.h"
-#include "dist/alive_thread.h"
+#include "parallel/alive_thread.h"
 
 enum {
     FOREIGNERS = 64, /* connections beyond those of the ranks that rank 0 holds at once */
