@@ -46,6 +46,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "couplet/activation.h"
 #include "couplet/status.h"
 
 #ifdef __cplusplus
@@ -54,15 +55,6 @@ extern "C" {
 
 /* The library's version, as in "0.1.0". */
 CPL_API const char *cpl_version(void);
-
-/* What M takes the norm of. The matrices named are those that must be given. */
-typedef enum cpl_erc_activation {
-    CPL_ERC_GATE,   /* R~ W_g: the paper's (gate) */
-    CPL_ERC_UP,     /* R~ W_p (up) */
-    CPL_ERC_SILU,   /* SiLU(R~ W_g) (gate) */
-    CPL_ERC_SWIGLU, /* SiLU(R~ W_g) * (R~ W_p) (gate, up) */
-    CPL_ERC_OUTPUT, /* (SiLU(R~ W_g) * (R~ W_p)) W_o (gate, up, down) */
-} cpl_erc_activation;
 
 typedef enum cpl_erc_dtype {
     CPL_ERC_F32,  /* IEEE 754 binary32 */

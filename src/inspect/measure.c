@@ -133,7 +133,7 @@ static cpl_status pack_noisy(work *w, cpl_backend *be, uint64_t seed)
     cpl_tensor eps        = cpl_tensor_1d(w->report->eps, CPL_F32, w->report->at->n);
     float *proxies        = cpl_alloc((size_t)count * sizeof(float));
     if (!proxies) return CPL_ERR_MEMORY;
-    be->ops->proxy.noise(be, router_tensor(w, w->delta), eps, &key, 0);
+    be->ops->erc.noise(be, router_tensor(w, w->delta), eps, &key, 0);
     for (int64_t i = 0; i < count; i++) proxies[i] = w->R[i] * w->delta[i];
     be->ops->response.pack(be, w->packed, router_tensor(w, proxies));
     cpl_free(proxies);
@@ -153,7 +153,7 @@ static cpl_status begin_layer(crew *c, work *w, cpl_inspect_worker *h)
     cpl_tensor R = router_tensor(w, w->R);
     CPL_TRY(cpl_router_read(&h->be, R, l->at));
     eps.data = l->eps;
-    h->be.ops->proxy.nearest(&h->be, eps, R);
+    h->be.ops->erc.nearest(&h->be, eps, R);
     if (c->report->options.noisy) return pack_noisy(w, &h->be, c->report->options.noise_seed);
     h->be.ops->response.pack(&h->be, w->packed, R);
     return CPL_OK;
@@ -196,7 +196,7 @@ static void measure_centred_rows(work *w, cpl_backend *be, float *numbers)
     const cpl_tensor M     = cpl_tensor_2d(numbers, CPL_F32, n, n);
     const cpl_tensor eps   = cpl_tensor_1d(w->centred_eps, CPL_F32, n);
     be->ops->centre(be, R, R);
-    be->ops->proxy.nearest(be, eps, R);
+    be->ops->erc.nearest(be, eps, R);
     be->ops->coupling_figures(be, &to->figures, M, eps, R, R, cpl_tensor_none(),
                               by_expert(w, w->norm32), by_expert(w, w->spectral), cpl_tensor_none(),
                               1.0, l->at->K ? l->at->K : 1);

@@ -104,9 +104,9 @@ static cpl_status check_matrices(const cpl_erc *erc, const char *what, cpl_erc_m
 static cpl_status check_experts(const cpl_erc *erc)
 {
     const int64_t d = erc->d_model, D = erc->d_expert;
-    if (cpl_proxy_has_gate(erc->activation))
+    if (cpl_erc_has_gate(erc->activation))
         CPL_TRY(check_matrices(erc, "gate", erc->gate, "gate_grad", erc->gate_grad, d));
-    if (cpl_proxy_has_up(erc->activation))
+    if (cpl_erc_has_up(erc->activation))
         CPL_TRY(check_matrices(erc, "up", erc->up, "up_grad", erc->up_grad, d));
     if (erc->activation == CPL_ERC_OUTPUT)
         CPL_TRY(check_matrices(erc, "down", erc->down, "down_grad", erc->down_grad, D));
@@ -169,16 +169,16 @@ static cpl_status check(const cpl_erc *erc)
 
 typedef struct evaluation {
     cpl_backend be;
-    cpl_proxy_job job;
+    cpl_erc_job job;
     cpl_tensor R, eps, delta; /* eps, delta: in the scratch if the caller has none */
     size_t bytes;             /* of scratch in all, any alignment */
 } evaluation;
 
-static cpl_proxy_job job_of(const cpl_erc *erc)
+static cpl_erc_job job_of(const cpl_erc *erc)
 {
-    const bool gate = cpl_proxy_has_gate(erc->activation), up = cpl_proxy_has_up(erc->activation);
+    const bool gate = cpl_erc_has_gate(erc->activation), up = cpl_erc_has_up(erc->activation);
     const bool down = erc->activation == CPL_ERC_OUTPUT;
-    return (cpl_proxy_job){
+    return (cpl_erc_job){
         .n          = erc->n_experts,
         .d          = erc->d_model,
         .D          = erc->d_expert,
@@ -227,7 +227,7 @@ static evaluation evaluation_of(const cpl_erc *erc, void *scratch)
     float *delta        = drawn ? cpl_arena_take(&arena, (size_t)(n * d) * sizeof(float)) : NULL;
     e.delta             = cpl_tensor_2d(delta, CPL_F32, n, d);
     e.job.delta         = erc->noise == CPL_ERC_NOISE_GIVEN ? erc->delta : delta;
-    e.job.scratch_bytes = e.be.ops->proxy.job_bytes(&e.be, &e.job);
+    e.job.scratch_bytes = e.be.ops->erc.job_bytes(&e.be, &e.job);
     e.job.scratch       = cpl_arena_take(&arena, e.job.scratch_bytes);
     e.bytes             = arena.used + CPL_ALIGNMENT;
     return e;
@@ -236,9 +236,9 @@ static evaluation evaluation_of(const cpl_erc *erc, void *scratch)
 static void draw_noise(evaluation *e, const cpl_erc *erc)
 {
     const cpl_rng_key key = {erc->seed, erc->step, erc->layer, CPL_STREAM_NOISE};
-    e->be.ops->proxy.nearest(&e->be, e->eps, e->R);
+    e->be.ops->erc.nearest(&e->be, e->eps, e->R);
     if (erc->noise == CPL_ERC_NOISE_DRAWN)
-        e->be.ops->proxy.noise(&e->be, e->delta, e->eps, &key, erc->draw);
+        e->be.ops->erc.noise(&e->be, e->delta, e->eps, &key, erc->draw);
 }
 
 static bool is_zero(const float *row, int64_t d)
@@ -303,7 +303,7 @@ cpl_status cpl_erc_diagonals(cpl_erc *erc)
     evaluation e;
     CPL_TRY(begin_phase(&e, erc, erc ? erc->phase : 0, "cpl_erc_diagonals"));
     draw_noise(&e, erc);
-    e.be.ops->proxy.diagonals(&e.be, &e.job);
+    e.be.ops->erc.diagonals(&e.be, &e.job);
     erc->phase = phase_done(1);
     return CPL_OK;
 }
@@ -312,7 +312,7 @@ cpl_status cpl_erc_sweep(cpl_erc *erc)
 {
     evaluation e;
     CPL_TRY(begin_phase(&e, erc, phase_done(1), "cpl_erc_sweep"));
-    e.be.ops->proxy.sweep(&e.be, &e.job);
+    e.be.ops->erc.sweep(&e.be, &e.job);
     report(erc, &e);
     erc->phase = phase_done(2);
     return CPL_OK;
@@ -322,7 +322,7 @@ cpl_status cpl_erc_finish(cpl_erc *erc)
 {
     evaluation e;
     CPL_TRY(begin_phase(&e, erc, phase_done(2), "cpl_erc_finish"));
-    e.be.ops->proxy.add_diagonal(&e.be, &e.job);
+    e.be.ops->erc.add_diagonal(&e.be, &e.job);
     erc->phase = 0;
     return CPL_OK;
 }
@@ -346,7 +346,7 @@ cpl_status cpl_erc_run(cpl_erc *erc)
         goto done;
     }
     draw_noise(&e, &full);
-    e.be.ops->proxy.run_local(&e.be, &e.job);
+    e.be.ops->erc.run_local(&e.be, &e.job);
     report(erc, &e);
 done:
     cpl_free(taken);

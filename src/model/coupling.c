@@ -1,5 +1,5 @@
 /* coupling.c - see coupling.h. The order of the paper's three steps; the loops over numbers are
- * operations of tensor/proxy.h. */
+ * operations of tensor/erc.h. */
 #include "model/coupling.h"
 
 #include <ctype.h>
@@ -97,21 +97,21 @@ void cpl_coupling_schedule(const cpl_erc_settings *erc, int64_t step, double *we
         *alpha = erc->alpha_start + progress * (erc->alpha - erc->alpha_start);
 }
 
-static cpl_proxy_weights weights_of(cpl_tensor w)
+static cpl_erc_weights weights_of(cpl_tensor w)
 {
     const int64_t cols = w.shape[2];
-    return (cpl_proxy_weights){.data = w.data, .step = w.shape[1] * cols, .stride = cols};
+    return (cpl_erc_weights){.data = w.data, .step = w.shape[1] * cols, .stride = cols};
 }
 
-static cpl_proxy_grads grads_of(cpl_tensor dw)
+static cpl_erc_grads grads_of(cpl_tensor dw)
 {
     const int64_t cols = dw.shape[2];
-    return (cpl_proxy_grads){
+    return (cpl_erc_grads){
         .data = dw.data ? cpl_f32(dw) : NULL, .step = dw.shape[1] * cols, .stride = cols};
 }
 
 /* This rank's rows and columns of M; without a mesh all of them. */
-static void set_part(cpl_proxy_job *job, const cpl_mesh *mesh)
+static void set_part(cpl_erc_job *job, const cpl_mesh *mesh)
 {
     job->i1 = job->n;
     job->j1 = job->n;
@@ -146,11 +146,11 @@ static void centre_gradient(cpl_backend *be, const cpl_coupling_outputs *out)
     be->ops->add(be, out->dR, out->drows);
 }
 
-static cpl_proxy_job job_of(const cpl_coupling_outputs *out, cpl_tensor R, cpl_expert_weights w,
-                            const cpl_erc_settings *erc, const cpl_mesh *mesh)
+static cpl_erc_job job_of(const cpl_coupling_outputs *out, cpl_tensor R, cpl_expert_weights w,
+                          const cpl_erc_settings *erc, const cpl_mesh *mesh)
 {
     const cpl_tensor any = erc->activation == CPL_ERC_UP ? w.w_up : w.w_gate;
-    cpl_proxy_job job    = {.n = R.shape[0], .d = R.shape[1], .D = any.shape[1]};
+    cpl_erc_job job      = {.n = R.shape[0], .d = R.shape[1], .D = any.shape[1]};
     set_part(&job, mesh);
     CPL_ASSERT(any.data && any.shape[0] == job.j1 - job.j0 && any.shape[2] == job.d);
     job.activation = (cpl_erc_activation)erc->activation;
@@ -169,11 +169,11 @@ static cpl_proxy_job job_of(const cpl_coupling_outputs *out, cpl_tensor R, cpl_e
 }
 
 /* The exchanged numbers and the job's own scratch share be->scratch. */
-static void take_scratch(cpl_backend *be, cpl_proxy_job *job)
+static void take_scratch(cpl_backend *be, cpl_erc_job *job)
 {
     const size_t room =
         ((size_t)(3 * job->n) * 4 + CPL_ALIGNMENT - 1) / CPL_ALIGNMENT * CPL_ALIGNMENT;
-    CPL_ASSERT(be->scratch_bytes >= room + be->ops->proxy.job_bytes(be, job));
+    CPL_ASSERT(be->scratch_bytes >= room + be->ops->erc.job_bytes(be, job));
     job->diagonal      = be->scratch;
     job->violations    = (int32_t *)(void *)(job->diagonal + job->n);
     job->scratch       = (char *)be->scratch + room;
@@ -188,10 +188,10 @@ static void draw_noise(cpl_backend *be, const cpl_coupling_outputs *out,
     if (erc->noise == CPL_NOISE_NONE)
         be->ops->fill(be, out->delta, 1.0f);
     else
-        be->ops->proxy.noise(be, out->delta, out->eps, &key, (uint64_t)draw);
+        be->ops->erc.noise(be, out->delta, out->eps, &key, (uint64_t)draw);
 }
 
-static void count_active(cpl_coupling_result *result, const cpl_proxy_job *job, int64_t draws)
+static void count_active(cpl_coupling_result *result, const cpl_erc_job *job, int64_t draws)
 {
     const double pairs = (double)job->n * (double)(job->n - 1) * (double)draws;
     if (job->n == 1) return;
@@ -204,20 +204,20 @@ static void count_active(cpl_coupling_result *result, const cpl_proxy_job *job, 
 /* The phases of couplet.h with the exchange between them. The gradient of a diagonal is linear in
  * the hinges against it, so that each replica adds that of the hinges of its own rows. A rank whose
  * rows are none, since there are more replicas than rows, only takes part in the exchange. */
-static void run_over(cpl_backend *be, cpl_proxy_job *job, cpl_mesh *mesh)
+static void run_over(cpl_backend *be, cpl_erc_job *job, cpl_mesh *mesh)
 {
-    const cpl_proxy_ops *proxy = &be->ops->proxy;
-    const bool works           = job->i1 > job->i0;
-    const size_t n             = (size_t)job->n;
+    const cpl_erc_ops *ops = &be->ops->erc;
+    const bool works       = job->i1 > job->i0;
+    const size_t n         = (size_t)job->n;
     memset(job->diagonal, 0, n * sizeof *job->diagonal);
     memset(job->violations, 0, 2 * n * sizeof *job->violations);
     if (job->M) memset(job->M, 0, n * n * sizeof *job->M);
     job->loss = 0;
-    if (works) proxy->diagonals(be, job);
+    if (works) ops->diagonals(be, job);
     cpl_group_sum_f32(&mesh->experts, job->diagonal, job->n);
-    if (works) proxy->sweep(be, job);
+    if (works) ops->sweep(be, job);
     cpl_group_sum_i32(&mesh->experts, job->violations, 2 * job->n);
-    if (works) proxy->add_diagonal(be, job);
+    if (works) ops->add_diagonal(be, job);
     cpl_group_sum_i32(&mesh->replicas, job->violations, 2 * job->n); /* for the result */
     cpl_group_sum_f64(&mesh->world, &job->loss, 1);
 }
@@ -226,26 +226,26 @@ void cpl_coupling(cpl_backend *be, cpl_coupling_result *result, const cpl_coupli
                   cpl_tensor R, cpl_expert_weights w, const cpl_erc_settings *erc, double alpha,
                   double weight, const cpl_coupling_noise *noise, cpl_mesh *mesh)
 {
-    const cpl_proxy_ops *proxy     = &be->ops->proxy;
+    const cpl_erc_ops *ops         = &be->ops->erc;
     const bool fixed               = noise->given || erc->noise == CPL_NOISE_NONE;
     const int64_t draws            = fixed ? 1 : erc->draws;
     const bool centred             = erc->proxy == CPL_PROXY_CENTRED;
     const cpl_tensor rows          = centred ? out->rows : R;
     const cpl_coupling_outputs own = of_the_rows(be, out, erc);
     if (centred) be->ops->centre(be, rows, R);
-    cpl_proxy_job job = job_of(&own, rows, w, erc, mesh);
-    job.alpha         = alpha;
-    job.weight        = weight / (double)draws;
+    cpl_erc_job job = job_of(&own, rows, w, erc, mesh);
+    job.alpha       = alpha;
+    job.weight      = weight / (double)draws;
     take_scratch(be, &job);
     memset(result, 0, sizeof *result);
 
-    proxy->nearest(be, out->eps, rows);
+    ops->nearest(be, out->eps, rows);
     for (int64_t draw = 0; draw < draws; draw++) {
         draw_noise(be, out, erc, noise, draw);
         if (mesh)
             run_over(be, &job, mesh);
         else
-            proxy->run_local(be, &job);
+            ops->run_local(be, &job);
         result->loss += job.loss / (double)draws;
         count_active(result, &job, draws);
     }

@@ -23,9 +23,9 @@
 
 #include "base/rng.h"
 #include "base/status.h"
+#include "tensor/erc.h"
 #include "tensor/figures.h"
 #include "tensor/formats.h"
-#include "tensor/proxy.h"
 #include "tensor/tensor.h"
 
 typedef struct cpl_ops cpl_ops;
@@ -101,7 +101,7 @@ typedef struct cpl_expert_weights {
 } cpl_expert_weights;
 
 /* The response of an expert to every router row, one row of its gate after another (response.c).
- * For matrices that are read from a file in pieces; for a model in memory, proxy.h computes M. X
+ * For matrices that are read from a file in pieces; for a model in memory, erc.h computes M. X
  * [n,d] are the router rows or proxies, W [rows,d] some rows of an expert's gate. With all of its
  * rows added, sqrt(squares[i]) is M[i,j], sqrt(centred[i]) that of the centred rows, and sqrt(*norm)
  * is |W_g^j|_F. X and W are F32 and
@@ -121,7 +121,7 @@ typedef struct cpl_response_ops {
      * W. One thread, so that the caller's threads each take an expert;
      * `scratch` is the calling thread's. A NaN or an infinity of W reaches *norm. W may have no
      * rows, or more than `rows`. Rows in the same order give the same bits however they are split
-     * over calls, and squares with the same bits as those from which proxy.h computes M in F32. */
+     * over calls, and squares with the same bits as those from which erc.h computes M in F32. */
     void (*add)(cpl_backend *be, double *squares, double *centred, double *norm, const void *packed,
                 int64_t n, cpl_tensor W, void *scratch);
 } cpl_response_ops;
@@ -328,8 +328,8 @@ struct cpl_ops {
     /* x [rows,cols] F32 times its factors. */
     void (*scale)(cpl_backend *be, float *x, const float *factors, cpl_scale_shape shape);
 
-    /* ---- proxies (erc.c): the coupling loss; declared in tensor/proxy.h ---- */
-    cpl_proxy_ops proxy;
+    /* ---- the coupling loss (erc.c); declared in tensor/erc.h ---- */
+    cpl_erc_ops erc;
 
     /* ---- responses (response.c): M from gates in pieces; declared above ---- */
     cpl_response_ops response;

@@ -330,10 +330,10 @@ static float *delta_of(const inspect_layer *l, uint64_t seed, uint32_t number)
     float *delta          = malloc(sizeof(float) * (size_t)(l->n * l->d)), eps[64];
     cpl_backend_cpu(&be, CPL_F32, 1);
     assert_true(l->n <= 64);
-    be.ops->proxy.nearest(&be, cpl_tensor_1d(eps, CPL_F32, l->n),
-                          cpl_tensor_2d(l->R, CPL_F32, l->n, l->d));
-    be.ops->proxy.noise(&be, cpl_tensor_2d(delta, CPL_F32, l->n, l->d),
-                        cpl_tensor_1d(eps, CPL_F32, l->n), &key, 0);
+    be.ops->erc.nearest(&be, cpl_tensor_1d(eps, CPL_F32, l->n),
+                        cpl_tensor_2d(l->R, CPL_F32, l->n, l->d));
+    be.ops->erc.noise(&be, cpl_tensor_2d(delta, CPL_F32, l->n, l->d),
+                      cpl_tensor_1d(eps, CPL_F32, l->n), &key, 0);
     return delta;
 }
 

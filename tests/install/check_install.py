@@ -11,7 +11,7 @@ import tempfile
 
 BUILD, COMPILER, SANITIZERS = sys.argv[1:4]
 FLAGS = [f"-fsanitize={SANITIZERS}"] if SANITIZERS else []
-EXPECTED = ["bin/couplet", "include/couplet.h", "include/couplet/status.h", "share/man/man1/couplet.1",
+EXPECTED = ["bin/couplet", "include/couplet.h", "include/couplet/activation.h", "include/couplet/status.h", "share/man/man1/couplet.1",
             "share/bash-completion/completions/couplet", "share/zsh/site-functions/_couplet"]
 PROGRAM = """#include <couplet.h>
 #include <stdio.h>

@@ -41,7 +41,7 @@ static void every_operation_is_there(void **state)
 #define CPL_OP(name) assert_non_null(be->ops->name);
 #include "tensor/ops.def"
     assert_non_null(be->ops->scratch_bytes);
-    assert_non_null(be->ops->proxy.nearest);
+    assert_non_null(be->ops->erc.nearest);
 }
 
 static void scratch_grows_only(void **state)

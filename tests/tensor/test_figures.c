@@ -163,7 +163,7 @@ static void test_share_of_the_noise_bound(void **state)
     problem p    = problem_of(5, 6);
     double share = 0;
     (void)state;
-    p.be->ops->proxy.nearest(p.be, p.eps, p.R);
+    p.be->ops->erc.nearest(p.be, p.eps, p.R);
     for (int64_t i = 0; i < p.n; i++)
         share += (double)cpl_f32(p.eps)[i] / largest_bound(&p, i) / (double)p.n;
     assert_near(figures_of(&p, 1).noise_bound_share, share, 1e-6);

@@ -235,7 +235,7 @@ static void test_norm_shows_nan_and_infinity(void **state)
     }
 }
 
-/* M as training computes it in F32 (proxy.h), to the bit: the products and the order of their
+/* M as training computes it in F32 (erc.h), to the bit: the products and the order of their
  * squares are the same. */
 static void check_proxies(int64_t n, int64_t d, int64_t D)
 {
@@ -244,16 +244,16 @@ static void check_proxies(int64_t n, int64_t d, int64_t D)
     float *diag   = take((size_t)n * sizeof(float));
     int32_t *hits = take(2 * (size_t)n * sizeof(int32_t));
 
-    cpl_proxy_job job = {.n = n, .d = d, .D = D, .i1 = n, .j1 = n, .alpha = 1, .weight = 1};
+    cpl_erc_job job   = {.n = n, .d = d, .D = D, .i1 = n, .j1 = n, .alpha = 1, .weight = 1};
     job.R             = cpl_f32(p.X);
-    job.gate          = (cpl_proxy_weights){p.W.data, D * d, NULL, d};
+    job.gate          = (cpl_erc_weights){p.W.data, D * d, NULL, d};
     job.M             = cpl_f32(M);
     job.diagonal      = diag;
     job.violations    = hits;
-    job.scratch_bytes = p.be->ops->proxy.job_bytes(p.be, &job);
+    job.scratch_bytes = p.be->ops->erc.job_bytes(p.be, &job);
     job.scratch       = cpl_alloc(job.scratch_bytes);
     assert_non_null(job.scratch);
-    p.be->ops->proxy.run_local(p.be, &job);
+    p.be->ops->erc.run_local(p.be, &job);
     cpl_free(job.scratch);
     for (int64_t j = 0; j < n; j++) {
         sums s = new_sums(&p);

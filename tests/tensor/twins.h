@@ -572,23 +572,23 @@ static void twin_scale(cpl_backend *be, const shape *s, results *r)
 static void twin_nearest(cpl_backend *be, const shape *s, results *r)
 {
     r->terms = s->d;
-    be->ops->proxy.nearest(be, kept_1d(r, s->n), normal_2d(s->n, s->d, 1));
+    be->ops->erc.nearest(be, kept_1d(r, s->n), normal_2d(s->n, s->d, 1));
 }
 
 static void twin_noise(cpl_backend *be, const shape *s, results *r)
 {
     cpl_rng_key key = {.seed = 6, .stream = CPL_STREAM_NOISE};
-    be->ops->proxy.noise(be, kept_2d(r, s->n, s->d), normal_1d(s->n, 0.1f), &key, 3);
+    be->ops->erc.noise(be, kept_2d(r, s->n, s->d), normal_1d(s->n, 0.1f), &key, 3);
 }
 
-static cpl_proxy_weights weights_of(cpl_tensor w)
+static cpl_erc_weights weights_of(cpl_tensor w)
 {
-    return (cpl_proxy_weights){w.data, w.shape[1] * w.shape[2], NULL, w.shape[2]};
+    return (cpl_erc_weights){w.data, w.shape[1] * w.shape[2], NULL, w.shape[2]};
 }
 
-static cpl_proxy_grads grads_of(cpl_tensor dw)
+static cpl_erc_grads grads_of(cpl_tensor dw)
 {
-    return (cpl_proxy_grads){cpl_f32(dw), dw.shape[1] * dw.shape[2], NULL, dw.shape[2]};
+    return (cpl_erc_grads){cpl_f32(dw), dw.shape[1] * dw.shape[2], NULL, dw.shape[2]};
 }
 
 /* All three phases of all rows and experts, with every gradient. */
@@ -597,7 +597,7 @@ static void run_phases(cpl_backend *be, const shape *s, results *r, cpl_erc_acti
     const int64_t n      = s->n;
     cpl_expert_weights w = new_experts(s), dw = new_experts(s);
     cpl_tensor R = normal_2d(n, s->d, 1), delta = normal_2d(n, s->d, 1);
-    cpl_proxy_job job = {
+    cpl_erc_job job = {
         .n          = n,
         .d          = s->d,
         .D          = s->D,
@@ -621,12 +621,12 @@ static void run_phases(cpl_backend *be, const shape *s, results *r, cpl_erc_acti
         .violations = cpl_i32(keep(r, new_tensor(CPL_I32, 2, n))),
     };
     r->terms          = s->D + s->d + n;
-    job.scratch_bytes = be->ops->proxy.job_bytes(be, &job);
+    job.scratch_bytes = be->ops->erc.job_bytes(be, &job);
     job.scratch       = cpl_alloc(job.scratch_bytes);
     assert_non_null(job.scratch);
-    be->ops->proxy.diagonals(be, &job);
-    be->ops->proxy.sweep(be, &job);
-    be->ops->proxy.add_diagonal(be, &job);
+    be->ops->erc.diagonals(be, &job);
+    be->ops->erc.sweep(be, &job);
+    be->ops->erc.add_diagonal(be, &job);
     cpl_free(job.scratch);
     keep_number(r, job.loss);
 }
@@ -668,10 +668,10 @@ static const struct {
 } operations[] = {
 #define CPL_OP(name) {#name, twin_##name},
 #include "tensor/ops.def"
-    {"proxy.nearest", twin_nearest},
-    {"proxy.noise", twin_noise},
-    {"proxy phases, gate", twin_phases_gate},
-    {"proxy phases, output", twin_phases_output},
+    {"erc.nearest", twin_nearest},
+    {"erc.noise", twin_noise},
+    {"erc phases, gate", twin_phases_gate},
+    {"erc phases, output", twin_phases_output},
     {"response", twin_response},
 };
 enum { N_OPERATIONS = sizeof operations / sizeof *operations };

@@ -1,5 +1,5 @@
 /* reference.h - the expert-router coupling loss (ERC) and its gradient in plain loops over doubles.
- * It defines what the fast path (coupling.h, tensor/proxy.h) must return; tests compare the two.
+ * It defines what the fast path (coupling.h, tensor/erc.h) must return; tests compare the two.
  *
  * Room:   model/erc. One thread, no allocation. All inputs are finite.
  * Source: "Coupling Experts and Routers in Mixture-of-Experts via an Auxiliary Loss", section 3;

@@ -10,7 +10,7 @@ static size_t scratch_bytes(const cpl_backend *be, const cpl_work *work)
         CPL_ISA_NAME(cpl_cpu_experts_scratch), CPL_ISA_NAME(cpl_cpu_xent_scratch),
         CPL_ISA_NAME(cpl_cpu_orth_scratch),    CPL_ISA_NAME(cpl_cpu_spectral_scratch),
         CPL_ISA_NAME(cpl_cpu_figures_scratch), CPL_ISA_NAME(cpl_cpu_sample_scratch),
-        CPL_ISA_NAME(cpl_cpu_proxy_scratch),
+        CPL_ISA_NAME(cpl_cpu_erc_scratch),
     };
     size_t most = 0;
     for (size_t i = 0; i < sizeof files / sizeof files[0]; i++) {
@@ -30,7 +30,7 @@ static cpl_status sync(cpl_backend *be)
 
 const cpl_ops CPL_ISA_NAME(cpl_cpu_ops) = {
 #define CPL_OP(name)          .name = CPL_ISA_NAME(cpl_cpu_##name),
-#define CPL_PROXY_OP(name)    .proxy.name = CPL_ISA_NAME(cpl_cpu_proxy_##name),
+#define CPL_ERC_OP(name)      .erc.name = CPL_ISA_NAME(cpl_cpu_erc_##name),
 #define CPL_RESPONSE_OP(name) .response.name = CPL_ISA_NAME(cpl_cpu_response_##name),
 #include "tensor/ops.def"
     .scratch_bytes = scratch_bytes,

@@ -17,8 +17,8 @@
 
 /* cpl_cpu_<operation>_<isa>, with the operation's own signature. */
 #define CPL_OP(name) __typeof__(*((const cpl_ops *)0)->name) CPL_ISA_NAME(cpl_cpu_##name);
-#define CPL_PROXY_OP(name)                                                                         \
-    __typeof__(*((const cpl_proxy_ops *)0)->name) CPL_ISA_NAME(cpl_cpu_proxy_##name);
+#define CPL_ERC_OP(name)                                                                           \
+    __typeof__(*((const cpl_erc_ops *)0)->name) CPL_ISA_NAME(cpl_cpu_erc_##name);
 #define CPL_RESPONSE_OP(name)                                                                      \
     __typeof__(*((const cpl_response_ops *)0)->name) CPL_ISA_NAME(cpl_cpu_response_##name);
 #include "tensor/ops.def"
@@ -36,7 +36,7 @@ CPL_CPU_SCRATCH(xent);
 CPL_CPU_SCRATCH(spectral);
 CPL_CPU_SCRATCH(figures);
 CPL_CPU_SCRATCH(sample);
-CPL_CPU_SCRATCH(proxy);
+CPL_CPU_SCRATCH(erc);
 
 extern const cpl_ops CPL_ISA_NAME(cpl_cpu_ops); /* table.c */
 

@@ -30,7 +30,7 @@ static double squared_norm(const float *a, int64_t d)
     return sum;
 }
 
-void CPL_ISA_NAME(cpl_cpu_proxy_nearest)(cpl_backend *be, cpl_tensor eps, cpl_tensor R)
+void CPL_ISA_NAME(cpl_cpu_erc_nearest)(cpl_backend *be, cpl_tensor eps, cpl_tensor R)
 {
     const int64_t n = R.shape[0], d = R.shape[1];
     const float *rows = cpl_f32(R);
@@ -60,8 +60,8 @@ static void noise_row(float *delta, int64_t d, float eps, const cpl_rng_key *key
     }
 }
 
-void CPL_ISA_NAME(cpl_cpu_proxy_noise)(cpl_backend *be, cpl_tensor delta, cpl_tensor eps,
-                                       const cpl_rng_key *key, uint64_t draw)
+void CPL_ISA_NAME(cpl_cpu_erc_noise)(cpl_backend *be, cpl_tensor delta, cpl_tensor eps,
+                                     const cpl_rng_key *key, uint64_t draw)
 {
     const int64_t n = delta.shape[0], d = delta.shape[1];
     const float *bound = cpl_f32(eps);
@@ -74,7 +74,7 @@ void CPL_ISA_NAME(cpl_cpu_proxy_noise)(cpl_backend *be, cpl_tensor delta, cpl_te
 
 static void prepare_row(const cpl_erc_workspace *s, int64_t i)
 {
-    const cpl_proxy_job *job = s->job;
+    const cpl_erc_job *job = s->job;
     const float *R = job->R + i * job->d, *delta = job->delta ? job->delta + i * job->d : NULL;
     float *row = s->rows + i * s->d_pad;
     for (int64_t k = 0; k < job->d; k++) row[k] = delta ? R[k] * delta[k] : R[k];
@@ -111,7 +111,7 @@ static void as_pairs(const cpl_proxies *p, int64_t d)
     }
 }
 
-void cpl_proxy_prepare(const cpl_erc_workspace *s)
+void cpl_erc_prepare(const cpl_erc_workspace *s)
 {
     const float *first = s->rows + s->job->i0 * s->d_pad;
 #pragma omp parallel for num_threads(s->n_threads) schedule(static)
@@ -121,7 +121,7 @@ void cpl_proxy_prepare(const cpl_erc_workspace *s)
     if (s->pairs) as_pairs(&s->part, s->job->d);
 }
 
-cpl_proxies cpl_proxy_single(const cpl_erc_workspace *s, int64_t i)
+cpl_proxies cpl_erc_single(const cpl_erc_workspace *s, int64_t i)
 {
     float *row = s->rows + i * s->d_pad;
     cpl_panel_pair *pairs =
@@ -129,12 +129,12 @@ cpl_proxies cpl_proxy_single(const cpl_erc_workspace *s, int64_t i)
     return (cpl_proxies){1, 1, row, row, pairs};
 }
 
-cpl_proxies cpl_proxy_chosen(const cpl_erc_workspace *s, cpl_erc_thread *t, int64_t count)
+cpl_proxies cpl_erc_chosen(const cpl_erc_workspace *s, cpl_erc_thread *t, int64_t count)
 {
     const float *first = s->rows + s->job->i0 * s->d_pad;
     cpl_proxies p      = {count, vector_round_up(count), t->deep, t->wide, t->deep_pairs};
     if (count == 1) {
-        p = cpl_proxy_single(s, t->row[0]);
+        p = cpl_erc_single(s, t->row[0]);
     } else {
         cpl_panel_columns(p.deep, first, t->active, count, p.pad, s->job->d, s->d_pad);
         as_rows(&p, first, t->active, s->d_pad);
@@ -160,12 +160,12 @@ static void take_proxies(cpl_proxies *p, cpl_arena *arena, int64_t count, int64_
     p->deep_pairs = words(arena, d / 2, p->pad, as_bf16);
 }
 
-static void take_acts(cpl_proxy_acts *acts, cpl_arena *arena, const cpl_proxy_job *job, int64_t pad)
+static void take_acts(cpl_erc_acts *acts, cpl_arena *arena, const cpl_erc_job *job, int64_t pad)
 {
     const cpl_erc_activation a = job->activation;
-    acts->z                    = words(arena, job->D, pad, cpl_proxy_has_gate(a));
-    acts->u                    = words(arena, job->D, pad, cpl_proxy_has_up(a));
-    acts->h                    = words(arena, job->D, pad, cpl_proxy_has_hidden(a));
+    acts->z                    = words(arena, job->D, pad, cpl_erc_has_gate(a));
+    acts->u                    = words(arena, job->D, pad, cpl_erc_has_up(a));
+    acts->h                    = words(arena, job->D, pad, cpl_erc_has_hidden(a));
     acts->o                    = words(arena, job->d, pad, a == CPL_ERC_OUTPUT);
     acts->squares              = cpl_arena_take(arena, (size_t)pad * sizeof(double));
 }
@@ -184,10 +184,10 @@ static void take_pairs(cpl_erc_thread *t, cpl_arena *arena, const cpl_erc_worksp
 
 static void take_thread(cpl_erc_thread *t, cpl_arena *arena, const cpl_erc_workspace *s)
 {
-    const cpl_proxy_job *job   = s->job;
+    const cpl_erc_job *job     = s->job;
     const cpl_erc_activation a = job->activation;
     const int64_t m = s->m, pad = s->part.pad, d = job->d, D = job->D;
-    const bool gate = cpl_proxy_has_gate(a), up = cpl_proxy_has_up(a), output = a == CPL_ERC_OUTPUT;
+    const bool gate = cpl_erc_has_gate(a), up = cpl_erc_has_up(a), output = a == CPL_ERC_OUTPUT;
     const bool back = s->backward;
     take_acts(&t->acts, arena, job, pad);
     take_acts(&t->single_acts, arena, job, 1);
@@ -210,7 +210,7 @@ static void take_thread(cpl_erc_thread *t, cpl_arena *arena, const cpl_erc_works
     take_pairs(t, arena, s);
 }
 
-cpl_erc_workspace cpl_erc_workspace_of(const cpl_backend *be, const cpl_proxy_job *job)
+cpl_erc_workspace cpl_erc_workspace_of(const cpl_backend *be, const cpl_erc_job *job)
 {
     cpl_arena arena = cpl_arena_over(job->scratch, job->scratch ? job->scratch_bytes : SIZE_MAX);
     cpl_erc_workspace s = {.job = job};
@@ -227,7 +227,7 @@ cpl_erc_workspace cpl_erc_workspace_of(const cpl_backend *be, const cpl_proxy_jo
     s.column    = words(&arena, job->j1 - job->j0, s.m, true);
     s.diag_acts = cpl_arena_take(&arena, (size_t)(job->j1 - job->j0) * sizeof *s.diag_acts);
     for (int64_t j = 0; s.backward && j < job->j1 - job->j0; j++) {
-        cpl_proxy_acts measured;
+        cpl_erc_acts measured;
         take_acts(job->scratch ? &s.diag_acts[j] : &measured, &arena, job, 1);
     }
     s.deferred = cpl_arena_take(&arena, (size_t)(job->j1 - job->j0) * sizeof(bool));
@@ -244,21 +244,21 @@ cpl_erc_workspace cpl_erc_workspace_of(const cpl_backend *be, const cpl_proxy_jo
     return s;
 }
 
-size_t CPL_ISA_NAME(cpl_cpu_proxy_job_bytes)(const cpl_backend *be, const cpl_proxy_job *job)
+size_t CPL_ISA_NAME(cpl_cpu_erc_job_bytes)(const cpl_backend *be, const cpl_erc_job *job)
 {
-    cpl_proxy_job measured = *job;
-    measured.scratch       = NULL;
+    cpl_erc_job measured = *job;
+    measured.scratch     = NULL;
     return cpl_erc_workspace_of(be, &measured).bytes;
 }
 
 /* For cpl_coupling (model/coupling.h): the activation that takes most memory, and the numbers
  * exchanged between the phases. */
-size_t CPL_ISA_NAME(cpl_cpu_proxy_scratch)(const cpl_backend *be, const cpl_work *work)
+size_t CPL_ISA_NAME(cpl_cpu_erc_scratch)(const cpl_backend *be, const cpl_work *work)
 {
-    const int64_t n   = work->n_experts;
-    cpl_proxy_job job = {.n = n, .d = work->d_model, .D = work->d_expert, .i1 = n, .j1 = n};
-    job.activation    = CPL_ERC_OUTPUT;
-    job.dtype         = CPL_BF16;
-    job.dR            = work->training ? (float *)(void *)&job : NULL; /* never read */
-    return CPL_ISA_NAME(cpl_cpu_proxy_job_bytes)(be, &job) + 12 * (size_t)n + CPL_ALIGNMENT;
+    const int64_t n = work->n_experts;
+    cpl_erc_job job = {.n = n, .d = work->d_model, .D = work->d_expert, .i1 = n, .j1 = n};
+    job.activation  = CPL_ERC_OUTPUT;
+    job.dtype       = CPL_BF16;
+    job.dR          = work->training ? (float *)(void *)&job : NULL; /* never read */
+    return CPL_ISA_NAME(cpl_cpu_erc_job_bytes)(be, &job) + 12 * (size_t)n + CPL_ALIGNMENT;
 }

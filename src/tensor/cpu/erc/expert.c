@@ -12,28 +12,28 @@
 
 /* ---- an expert's matrices ---- */
 
-static cpl_proxy_matrix gate_of(const cpl_erc_workspace *s, int64_t j)
+static cpl_erc_matrix gate_of(const cpl_erc_workspace *s, int64_t j)
 {
-    return cpl_proxy_matrix_of(s, s->job->gate, s->job->dgate, j, s->job->D, s->job->d);
+    return cpl_erc_matrix_of(s, s->job->gate, s->job->dgate, j, s->job->D, s->job->d);
 }
 
-static cpl_proxy_matrix up_of(const cpl_erc_workspace *s, int64_t j)
+static cpl_erc_matrix up_of(const cpl_erc_workspace *s, int64_t j)
 {
-    return cpl_proxy_matrix_of(s, s->job->up, s->job->dup, j, s->job->D, s->job->d);
+    return cpl_erc_matrix_of(s, s->job->up, s->job->dup, j, s->job->D, s->job->d);
 }
 
-static cpl_proxy_matrix down_of(const cpl_erc_workspace *s, int64_t j)
+static cpl_erc_matrix down_of(const cpl_erc_workspace *s, int64_t j)
 {
-    return cpl_proxy_matrix_of(s, s->job->down, s->job->ddown, j, s->job->d, s->job->D);
+    return cpl_erc_matrix_of(s, s->job->down, s->job->ddown, j, s->job->d, s->job->D);
 }
 
 /* ---- forward ---- */
 
 /* out, panels [rows, pad] = a . proxies */
-static void multiply(const cpl_erc_workspace *s, float *out, const cpl_proxy_matrix *a,
+static void multiply(const cpl_erc_workspace *s, float *out, const cpl_erc_matrix *a,
                      const cpl_proxies *p, cpl_erc_thread *t)
 {
-    cpl_proxy_multiply(out, a, s->pairs ? NULL : p->deep, p->deep_pairs, p->pad, t);
+    cpl_erc_multiply(out, a, s->pairs ? NULL : p->deep, p->deep_pairs, p->pad, t);
 }
 
 static float sigmoid(float z)
@@ -70,30 +70,30 @@ static void sum_squares(double *squares, const float *x, int64_t depth, int64_t 
     }
 }
 
-void cpl_proxy_forward(const cpl_erc_workspace *s, const cpl_proxy_acts *acts, cpl_erc_thread *t,
-                       const cpl_proxies *p, int64_t j)
+void cpl_erc_forward(const cpl_erc_workspace *s, const cpl_erc_acts *acts, cpl_erc_thread *t,
+                     const cpl_proxies *p, int64_t j)
 {
     const cpl_erc_activation a = s->job->activation;
     const int64_t D = s->job->D, d = s->job->d;
     const float *last = acts->z;
     int64_t depth     = D;
-    if (cpl_proxy_has_gate(a)) {
-        cpl_proxy_matrix gate = gate_of(s, j);
+    if (cpl_erc_has_gate(a)) {
+        cpl_erc_matrix gate = gate_of(s, j);
         multiply(s, acts->z, &gate, p, t);
     }
-    if (cpl_proxy_has_up(a)) {
-        cpl_proxy_matrix up = up_of(s, j);
+    if (cpl_erc_has_up(a)) {
+        cpl_erc_matrix up = up_of(s, j);
         multiply(s, acts->u, &up, p, t);
         last = acts->u;
     }
-    if (cpl_proxy_has_hidden(a)) {
+    if (cpl_erc_has_hidden(a)) {
         hidden(acts->h, acts->z, acts->u, D * p->pad);
         last = acts->h;
     }
     if (a == CPL_ERC_OUTPUT) {
-        cpl_proxy_matrix down = down_of(s, j);
-        if (s->rounded) cpl_proxy_round(acts->h, D * p->pad);
-        cpl_proxy_multiply(acts->o, &down, acts->h, NULL, p->pad, t);
+        cpl_erc_matrix down = down_of(s, j);
+        if (s->rounded) cpl_erc_round(acts->h, D * p->pad);
+        cpl_erc_multiply(acts->o, &down, acts->h, NULL, p->pad, t);
         last  = acts->o;
         depth = d;
     }
@@ -122,8 +122,8 @@ static void gather(float *out, const float *x, int64_t depth, int64_t pad, const
     }
 }
 
-void cpl_proxy_copy_column(const cpl_erc_workspace *s, const cpl_proxy_acts *one,
-                           const cpl_proxy_acts *acts, int64_t pad, int64_t i)
+void cpl_erc_copy_column(const cpl_erc_workspace *s, const cpl_erc_acts *one,
+                         const cpl_erc_acts *acts, int64_t pad, int64_t i)
 {
     const int32_t only = (int32_t)i;
     const int64_t D = s->job->D, d = s->job->d;
@@ -173,7 +173,7 @@ static void hidden_backward(float *dz, float *du, const float *dh, int64_t rows,
 }
 
 /* t->h_wide, panels [count, D_pad] = the active columns of h, panels [D, pad], as rows */
-static void gather_hidden(const cpl_erc_workspace *s, const cpl_proxy_acts *acts, cpl_erc_thread *t,
+static void gather_hidden(const cpl_erc_workspace *s, const cpl_erc_acts *acts, cpl_erc_thread *t,
                           int64_t pad, int64_t count)
 {
     const int64_t D = s->job->D;
@@ -189,22 +189,22 @@ static void gather_hidden(const cpl_erc_workspace *s, const cpl_proxy_acts *acts
 }
 
 /* Backward of o = W_o h (y of the reference): acts->h becomes dh [D, count]. */
-static void output_backward(const cpl_erc_workspace *s, const cpl_proxy_acts *acts,
-                            cpl_erc_thread *t, int64_t pad, int64_t j, int64_t count)
+static void output_backward(const cpl_erc_workspace *s, const cpl_erc_acts *acts, cpl_erc_thread *t,
+                            int64_t pad, int64_t j, int64_t count)
 {
     const int64_t d = s->job->d, D = s->job->D;
-    cpl_proxy_matrix down = down_of(s, j);
+    cpl_erc_matrix down = down_of(s, j);
     gather(t->dout, acts->o, d, pad, t->active, count);
     scale_columns(t->dout, d, count, t->scale);
-    if (s->rounded) cpl_proxy_round(t->dout, d * count);
+    if (s->rounded) cpl_erc_round(t->dout, d * count);
     gather_hidden(s, acts, t, pad, count);
-    cpl_proxy_product_backward(&down, t->dout, t->h_wide, t->dh, count, false, t);
+    cpl_erc_product_backward(&down, t->dout, t->h_wide, t->dh, count, false, t);
     for (int64_t a = 0; a < count; a++)
         for (int64_t c = 0; c < D; c++) acts->h[c * count + a] = t->dh[a * s->D_pad + c];
 }
 
 /* The gradient of z and u [D, count] from that of the activation. */
-static void activation_backward(const cpl_erc_workspace *s, const cpl_proxy_acts *acts,
+static void activation_backward(const cpl_erc_workspace *s, const cpl_erc_acts *acts,
                                 cpl_erc_thread *t, int64_t pad, int64_t j, int64_t count)
 {
     const cpl_erc_activation a = s->job->activation;
@@ -212,16 +212,16 @@ static void activation_backward(const cpl_erc_workspace *s, const cpl_proxy_acts
     if (a == CPL_ERC_OUTPUT) output_backward(s, acts, t, pad, j, count);
     if (t->dz) gather(t->dz, acts->z, D, pad, t->active, count);
     if (t->du) gather(t->du, acts->u, D, pad, t->active, count);
-    if (cpl_proxy_has_hidden(a))
+    if (cpl_erc_has_hidden(a))
         hidden_backward(t->dz, t->du, a == CPL_ERC_OUTPUT ? acts->h : NULL, D, count, t->scale);
     else
         scale_columns(t->dz ? t->dz : t->du, D, count, t->scale);
-    if (t->dz && s->rounded) cpl_proxy_round(t->dz, D * count);
-    if (t->du && s->rounded) cpl_proxy_round(t->du, D * count);
+    if (t->dz && s->rounded) cpl_erc_round(t->dz, D * count);
+    if (t->du && s->rounded) cpl_erc_round(t->du, D * count);
 }
 
 /* Backward of the norm: d|a| / da = a / |a|, hence the factor G / M (`scale` of the reference). */
-static void set_scale(cpl_erc_thread *t, const cpl_proxy_acts *acts, int64_t count)
+static void set_scale(cpl_erc_thread *t, const cpl_erc_acts *acts, int64_t count)
 {
     for (int64_t i = 0; i < count; i++) {
         double g    = t->grad_M[i] / sqrt(acts->squares[t->active[i]]);
@@ -229,14 +229,14 @@ static void set_scale(cpl_erc_thread *t, const cpl_proxy_acts *acts, int64_t cou
     }
 }
 
-void cpl_proxy_backward(const cpl_erc_workspace *s, const cpl_proxy_acts *acts, cpl_erc_thread *t,
-                        const cpl_proxies *p, int64_t j, int64_t count)
+void cpl_erc_backward(const cpl_erc_workspace *s, const cpl_erc_acts *acts, cpl_erc_thread *t,
+                      const cpl_proxies *p, int64_t j, int64_t count)
 {
     const float *wide = p->wide;
     set_scale(t, acts, count);
     activation_backward(s, acts, t, p->pad, j, count);
     if (s->pairs && count > 1) { /* a single proxy is limited by memory, not by instructions */
-        cpl_proxy_pairs_rows(s, t, count);
+        cpl_erc_pairs_rows(s, t, count);
         wide = NULL;
     } else if (count < p->count) {
         gather_rows(t->wide, p->wide, p->count, s->d_pad, t->active, count);
@@ -244,11 +244,11 @@ void cpl_proxy_backward(const cpl_erc_workspace *s, const cpl_proxy_acts *acts, 
     }
     /* z = W_g R~ and u = W_p R~: the matrices' gradients, and t->drows (reference: dot_backward) */
     if (t->dz) {
-        cpl_proxy_matrix gate = gate_of(s, j);
-        cpl_proxy_product_backward(&gate, t->dz, wide, t->drows, count, false, t);
+        cpl_erc_matrix gate = gate_of(s, j);
+        cpl_erc_product_backward(&gate, t->dz, wide, t->drows, count, false, t);
     }
     if (t->du) {
-        cpl_proxy_matrix up = up_of(s, j);
-        cpl_proxy_product_backward(&up, t->du, wide, t->drows, count, t->dz != NULL, t);
+        cpl_erc_matrix up = up_of(s, j);
+        cpl_erc_product_backward(&up, t->du, wide, t->drows, count, t->dz != NULL, t);
     }
 }

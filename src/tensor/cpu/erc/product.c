@@ -11,35 +11,35 @@ enum {
     AHEAD = 4
 }; /* rows to prefetch: no processor predicts the jump to the next row of a strip */
 
-cpl_proxy_matrix cpl_proxy_matrix_of(const cpl_erc_workspace *s, cpl_proxy_weights w,
-                                     cpl_proxy_grads dw, int64_t j, int64_t rows, int64_t cols)
+cpl_erc_matrix cpl_erc_matrix_of(const cpl_erc_workspace *s, cpl_erc_weights w, cpl_erc_grads dw,
+                                 int64_t j, int64_t rows, int64_t cols)
 {
-    const cpl_proxy_job *job = s->job;
-    const int64_t local      = j - job->j0;
-    const size_t bytes       = cpl_dtype_bytes(job->dtype);
-    cpl_proxy_matrix a = {.rows = rows, .cols = cols, .stride = w.stride, .grad_stride = dw.stride};
-    a.at      = w.at ? w.at[local] : (const char *)w.data + (size_t)(local * w.step) * bytes;
-    a.grad    = dw.at ? dw.at[local] : dw.data ? dw.data + local * dw.step : NULL;
-    a.bf16    = job->dtype == CPL_BF16;
-    a.rounded = s->rounded && !a.bf16;
-    a.direct  = !a.bf16 && !a.rounded;
+    const cpl_erc_job *job = s->job;
+    const int64_t local    = j - job->j0;
+    const size_t bytes     = cpl_dtype_bytes(job->dtype);
+    cpl_erc_matrix a = {.rows = rows, .cols = cols, .stride = w.stride, .grad_stride = dw.stride};
+    a.at             = w.at ? w.at[local] : (const char *)w.data + (size_t)(local * w.step) * bytes;
+    a.grad           = dw.at ? dw.at[local] : dw.data ? dw.data + local * dw.step : NULL;
+    a.bf16           = job->dtype == CPL_BF16;
+    a.rounded        = s->rounded && !a.bf16;
+    a.direct         = !a.bf16 && !a.rounded;
     return a;
 }
 
-void cpl_proxy_round(float *x, int64_t count)
+void cpl_erc_round(float *x, int64_t count)
 {
 #pragma omp simd
     for (int64_t i = 0; i < count; i++) x[i] = cpl_bf16_to_f32(cpl_bf16_from_f32(x[i]));
 }
 
-static int64_t block_rows(const cpl_proxy_matrix *a, int64_t r0)
+static int64_t block_rows(const cpl_erc_matrix *a, int64_t r0)
 {
     return a->rows - r0 < PROXY_BLOCK ? a->rows - r0 : PROXY_BLOCK;
 }
 
 /* Rows r0 ... r0+rows-1, columns l ... l+cols-1, as F32 operands: in place, or widened or rounded
  * into `buffer`. */
-static const float *operand_rows(const cpl_proxy_matrix *a, int64_t r0, int64_t rows, int64_t l,
+static const float *operand_rows(const cpl_erc_matrix *a, int64_t r0, int64_t rows, int64_t l,
                                  int64_t cols, float *buffer, int64_t *stride)
 {
     const int64_t first = r0 * a->stride + l;
@@ -53,7 +53,7 @@ static const float *operand_rows(const cpl_proxy_matrix *a, int64_t r0, int64_t 
             cpl_widen_row(to, low + r * a->stride, cols);
         } else {
             memcpy(to, wide + r * a->stride, (size_t)cols * sizeof(float));
-            cpl_proxy_round(to, cols);
+            cpl_erc_round(to, cols);
         }
     }
     return buffer;
@@ -68,7 +68,7 @@ static int64_t half_up(int64_t count)
 
 /* Rows r0 ... r0+rows-1 as pairs, *stride pairs apart: in place, or rounded or copied (if they do
  * not begin on pairs) into the block. */
-static const cpl_panel_pair *operand_pairs(const cpl_proxy_matrix *a, int64_t r0, int64_t rows,
+static const cpl_panel_pair *operand_pairs(const cpl_erc_matrix *a, int64_t r0, int64_t rows,
                                            cpl_panel_pair *block, int64_t *stride)
 {
     const uint16_t *low = (const uint16_t *)(const void *)a->at + r0 * a->stride;
@@ -90,7 +90,7 @@ static const cpl_panel_pair *operand_pairs(const cpl_proxy_matrix *a, int64_t r0
     return block;
 }
 
-static void pairs_multiply(float *out, const cpl_proxy_matrix *a, const cpl_panel_pair *in,
+static void pairs_multiply(float *out, const cpl_erc_matrix *a, const cpl_panel_pair *in,
                            int64_t pad, const cpl_erc_thread *t)
 {
     for (int64_t r0 = 0; r0 < a->rows; r0 += PROXY_BLOCK) {
@@ -117,7 +117,7 @@ static void side_by_side(cpl_panel_pair *to, const uint16_t *first, const uint16
     }
 }
 
-void cpl_proxy_pairs_rows(const cpl_erc_workspace *s, cpl_erc_thread *t, int64_t count)
+void cpl_erc_pairs_rows(const cpl_erc_workspace *s, cpl_erc_thread *t, int64_t count)
 {
     const int64_t half = half_up(count);
     for (int64_t l = 0; l < s->d_pad; l += PANEL) {
@@ -159,7 +159,7 @@ static void pack_panel(const cpl_erc_thread *t, const cpl_panel_pair *block, int
 }
 
 /* Rows r0 ... of the gradient, columns l ...; through t->pack if they reach beyond the matrix. */
-static void add_pairs_gradient(const cpl_proxy_matrix *a, const cpl_erc_thread *t, int64_t r0,
+static void add_pairs_gradient(const cpl_erc_matrix *a, const cpl_erc_thread *t, int64_t r0,
                                int64_t rows, int64_t l, int64_t width, int64_t count)
 {
     const int64_t half          = half_up(count);
@@ -177,7 +177,7 @@ static void add_pairs_gradient(const cpl_proxy_matrix *a, const cpl_erc_thread *
             grad[r * a->grad_stride + k] += t->pack[r * width + k];
 }
 
-static void pairs_backward(const cpl_proxy_matrix *a, const float *x, float *drows, int64_t count,
+static void pairs_backward(const cpl_erc_matrix *a, const float *x, float *drows, int64_t count,
                            bool add, const cpl_erc_thread *t)
 {
     const int64_t pad = vector_round_up(a->cols);
@@ -198,8 +198,8 @@ static void pairs_backward(const cpl_proxy_matrix *a, const float *x, float *dro
 
 /* ---- forward ---- */
 
-void cpl_proxy_multiply(float *out, const cpl_proxy_matrix *a, const float *in,
-                        const cpl_panel_pair *in_pairs, int64_t pad, const cpl_erc_thread *t)
+void cpl_erc_multiply(float *out, const cpl_erc_matrix *a, const float *in,
+                      const cpl_panel_pair *in_pairs, int64_t pad, const cpl_erc_thread *t)
 {
     if (!in) {
         pairs_multiply(out, a, in_pairs, pad, t);
@@ -220,7 +220,7 @@ void cpl_proxy_multiply(float *out, const cpl_proxy_matrix *a, const float *in,
 /* ---- backward ---- */
 
 /* For a single proxy memory is the limit, so the rows are read once, as they are stored. */
-static void single_backward(const cpl_proxy_matrix *a, const float *x, const float *wide,
+static void single_backward(const cpl_erc_matrix *a, const float *x, const float *wide,
                             float *drows, const cpl_erc_thread *t)
 {
     for (int64_t r = 0; r < a->rows; r++) {
@@ -291,8 +291,8 @@ static void add_proxy_gradient(const piece *p, float *drows, int64_t drows_step,
 
 /* Strip of columns by strip, whose share of `wide` and `drows` stays in the second cache while the
  * matrix passes, block of rows by block. */
-void cpl_proxy_product_backward(const cpl_proxy_matrix *a, const float *x, const float *wide,
-                                float *drows, int64_t count, bool add, const cpl_erc_thread *t)
+void cpl_erc_product_backward(const cpl_erc_matrix *a, const float *x, const float *wide,
+                              float *drows, int64_t count, bool add, const cpl_erc_thread *t)
 {
     const int64_t pad = vector_round_up(a->cols);
     if (!wide) {

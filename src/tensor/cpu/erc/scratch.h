@@ -26,18 +26,18 @@ typedef struct cpl_proxies {
 
 /* The activations of one expert for some proxies: panels [D, pad] ([d, pad] for o), NULL if the
  * activation does not need them; z = R~ W_g, u = R~ W_p, h = SiLU(z) (u), o = h W_o. */
-typedef struct cpl_proxy_acts {
+typedef struct cpl_erc_acts {
     float *z, *u, *h, *o;
     double *squares; /* [pad] M^2: of the norm of the activation's last stage */
-} cpl_proxy_acts;
+} cpl_erc_acts;
 
 /* The memory of one thread. k: the number of active rows of the column in work, those with a
  * gradient G[i,j] = dL / dM[i,j] that is not 0. Gradients have the names of the reference: dz is
  * its grad_z, and so on. */
 typedef struct cpl_erc_thread {
     /* activations of the expert in work */
-    cpl_proxy_acts acts;        /* for all proxies of the part */
-    cpl_proxy_acts single_acts; /* for one proxy */
+    cpl_erc_acts acts;        /* for all proxies of the part */
+    cpl_erc_acts single_acts; /* for one proxy */
     /* the active rows, rising */
     int32_t *active; /* [m] their numbers among the proxies multiplied */
     int32_t *row;    /* [m] their numbers among the rows of R */
@@ -66,7 +66,7 @@ typedef struct cpl_erc_thread {
 
 /* All scratch of a job, laid out anew by every phase. */
 typedef struct cpl_erc_workspace {
-    const cpl_proxy_job *job;
+    const cpl_erc_job *job;
     int64_t m, d_pad, D_pad;
     int n_threads;
     bool rounded;  /* operands of products are rounded to bf16 */
@@ -80,7 +80,7 @@ typedef struct cpl_erc_workspace {
     float *column;  /* [j1-j0, m] M by columns */
     double *losses; /* [j1-j0] */
     /* the diagonal */
-    cpl_proxy_acts *diag_acts;  /* [j1-j0] activations of expert j for its own proxy, for phase 3 */
+    cpl_erc_acts *diag_acts;    /* [j1-j0] activations of expert j for its own proxy, for phase 3 */
     int32_t *diag_hinges_added; /* [j1-j0] active hinges against M[j,j] whose gradient phase 2 has
                                    added already */
     bool diag_in_sweep;         /* phase 2 computes the diagonals itself */
@@ -91,72 +91,72 @@ typedef struct cpl_erc_workspace {
 
 /* Lays the scratch out; with job->scratch NULL only counts its bytes. */
 #define cpl_erc_workspace_of CPL_ISA_NAME(cpl_cpu_erc_workspace_of)
-cpl_erc_workspace cpl_erc_workspace_of(const cpl_backend *be, const cpl_proxy_job *job);
+cpl_erc_workspace cpl_erc_workspace_of(const cpl_backend *be, const cpl_erc_job *job);
 
 /* Fills `rows` and `part`. */
-#define cpl_proxy_prepare CPL_ISA_NAME(cpl_cpu_proxy_prepare)
-void cpl_proxy_prepare(const cpl_erc_workspace *s);
+#define cpl_erc_prepare CPL_ISA_NAME(cpl_cpu_erc_prepare)
+void cpl_erc_prepare(const cpl_erc_workspace *s);
 
 /* Proxy i by itself. */
-#define cpl_proxy_single CPL_ISA_NAME(cpl_cpu_proxy_single)
-cpl_proxies cpl_proxy_single(const cpl_erc_workspace *s, int64_t i);
+#define cpl_erc_single CPL_ISA_NAME(cpl_cpu_erc_single)
+cpl_proxies cpl_erc_single(const cpl_erc_workspace *s, int64_t i);
 
 /* The first `count` of t->active, in t's memory; t->active becomes 0 ... count-1. */
-#define cpl_proxy_chosen CPL_ISA_NAME(cpl_cpu_proxy_chosen)
-cpl_proxies cpl_proxy_chosen(const cpl_erc_workspace *s, cpl_erc_thread *t, int64_t count);
+#define cpl_erc_chosen CPL_ISA_NAME(cpl_cpu_erc_chosen)
+cpl_proxies cpl_erc_chosen(const cpl_erc_workspace *s, cpl_erc_thread *t, int64_t count);
 
 /* The activations of expert j for `p` and the squares of their norms. */
-#define cpl_proxy_forward CPL_ISA_NAME(cpl_cpu_proxy_forward)
-void cpl_proxy_forward(const cpl_erc_workspace *s, const cpl_proxy_acts *acts, cpl_erc_thread *t,
-                       const cpl_proxies *p, int64_t j);
+#define cpl_erc_forward CPL_ISA_NAME(cpl_cpu_erc_forward)
+void cpl_erc_forward(const cpl_erc_workspace *s, const cpl_erc_acts *acts, cpl_erc_thread *t,
+                     const cpl_proxies *p, int64_t j);
 
 /* one = column i of acts (panels of `pad` columns). */
-#define cpl_proxy_copy_column CPL_ISA_NAME(cpl_cpu_proxy_copy_column)
-void cpl_proxy_copy_column(const cpl_erc_workspace *s, const cpl_proxy_acts *one,
-                           const cpl_proxy_acts *acts, int64_t pad, int64_t i);
+#define cpl_erc_copy_column CPL_ISA_NAME(cpl_cpu_erc_copy_column)
+void cpl_erc_copy_column(const cpl_erc_workspace *s, const cpl_erc_acts *one,
+                         const cpl_erc_acts *acts, int64_t pad, int64_t i);
 
 /* After forward with the same acts, p and j: adds the gradient of sum over a < count of
  * t->grad_M[a] |activation of proxy t->active[a] of p| to expert j's gradients, and sets
  * t->drows. */
-#define cpl_proxy_backward CPL_ISA_NAME(cpl_cpu_proxy_backward)
-void cpl_proxy_backward(const cpl_erc_workspace *s, const cpl_proxy_acts *acts, cpl_erc_thread *t,
-                        const cpl_proxies *p, int64_t j, int64_t count);
+#define cpl_erc_backward CPL_ISA_NAME(cpl_cpu_erc_backward)
+void cpl_erc_backward(const cpl_erc_workspace *s, const cpl_erc_acts *acts, cpl_erc_thread *t,
+                      const cpl_proxies *p, int64_t j, int64_t count);
 
 /* ---- the products of an expert's matrix with proxies (product.c): of F32 numbers, or of bf16 ones
  * if the processor has an instruction for them ---- */
 
 /* One matrix of one expert, and its gradient. */
-typedef struct cpl_proxy_matrix {
+typedef struct cpl_erc_matrix {
     const char *at;
     float *grad; /* NULL: not requested */
     int64_t rows, cols, stride, grad_stride;
     bool direct; /* F32 operands as stored */
     bool bf16, rounded;
-} cpl_proxy_matrix;
+} cpl_erc_matrix;
 
-#define cpl_proxy_matrix_of CPL_ISA_NAME(cpl_cpu_proxy_matrix_of)
-cpl_proxy_matrix cpl_proxy_matrix_of(const cpl_erc_workspace *s, cpl_proxy_weights w,
-                                     cpl_proxy_grads dw, int64_t j, int64_t rows, int64_t cols);
+#define cpl_erc_matrix_of CPL_ISA_NAME(cpl_cpu_erc_matrix_of)
+cpl_erc_matrix cpl_erc_matrix_of(const cpl_erc_workspace *s, cpl_erc_weights w, cpl_erc_grads dw,
+                                 int64_t j, int64_t rows, int64_t cols);
 
 /* x rounded to bf16 and back. */
-#define cpl_proxy_round CPL_ISA_NAME(cpl_cpu_proxy_round)
-void cpl_proxy_round(float *x, int64_t count);
+#define cpl_erc_round CPL_ISA_NAME(cpl_cpu_erc_round)
+void cpl_erc_round(float *x, int64_t count);
 
 /* out, panels [rows, pad] = a [rows, cols] . in, panels [cols, pad]; pad 1: plain vectors. in NULL:
  * the same with in_pairs, panels [cols / 2, pad] of pairs; rows and cols are then even. */
-#define cpl_proxy_multiply CPL_ISA_NAME(cpl_cpu_proxy_multiply)
-void cpl_proxy_multiply(float *out, const cpl_proxy_matrix *a, const float *in,
-                        const cpl_panel_pair *in_pairs, int64_t pad, const cpl_erc_thread *t);
+#define cpl_erc_multiply CPL_ISA_NAME(cpl_cpu_erc_multiply)
+void cpl_erc_multiply(float *out, const cpl_erc_matrix *a, const float *in,
+                      const cpl_panel_pair *in_pairs, int64_t pad, const cpl_erc_thread *t);
 
 /* With the gradient x [rows, count] of a product a . in (in as panels `wide` [count, cols_pad]):
  *     a's gradient += x in,    drows [count, cols_pad] = or += x^T a
  * wide NULL: with t->wide_pairs in its place; x is rounded already. */
-#define cpl_proxy_product_backward CPL_ISA_NAME(cpl_cpu_proxy_product_backward)
-void cpl_proxy_product_backward(const cpl_proxy_matrix *a, const float *x, const float *wide,
-                                float *drows, int64_t count, bool add, const cpl_erc_thread *t);
+#define cpl_erc_product_backward CPL_ISA_NAME(cpl_cpu_erc_product_backward)
+void cpl_erc_product_backward(const cpl_erc_matrix *a, const float *x, const float *wide,
+                              float *drows, int64_t count, bool add, const cpl_erc_thread *t);
 
 /* t->wide_pairs = the proxies t->row [count] of all of R. */
-#define cpl_proxy_pairs_rows CPL_ISA_NAME(cpl_cpu_proxy_pairs_rows)
-void cpl_proxy_pairs_rows(const cpl_erc_workspace *s, cpl_erc_thread *t, int64_t count);
+#define cpl_erc_pairs_rows CPL_ISA_NAME(cpl_cpu_erc_pairs_rows)
+void cpl_erc_pairs_rows(const cpl_erc_workspace *s, cpl_erc_thread *t, int64_t count);
 
 #endif /* CPL_TENSOR_CPU_ERC_SCRATCH_H */

@@ -1,7 +1,7 @@
 /* test_proxy.c - the operations of the coupling loss one by one: the noise bound, the noise, and
  * the two ways through the phases, which must meet. Values and gradients:
  * tests/model/test_coupling. */
-#include "tensor/proxy.h"
+#include "tensor/erc.h"
 
 #include <math.h>
 
@@ -47,7 +47,7 @@ static void check_eps(int n, int d, float scale, int zero_row, int equal_to_firs
     for (int k = 0; k < d && equal_to_first >= 0; k++) R[equal_to_first * d + k] = R[k];
     for (int n_threads = 1; n_threads <= 3; n_threads++) {
         cpl_backend be = backend(n_threads);
-        be.ops->proxy.nearest(&be, cpl_tensor_1d(eps, CPL_F32, n), cpl_tensor_2d(R, CPL_F32, n, d));
+        be.ops->erc.nearest(&be, cpl_tensor_1d(eps, CPL_F32, n), cpl_tensor_2d(R, CPL_F32, n, d));
         for (int i = 0; i < n; i++) {
             double want = plain_eps(R, n, d, i);
             assert_near(eps[i], want, 2e-7 * want);
@@ -79,8 +79,8 @@ static void noise(void **state)
     for (int i = 0; i < N; i++) eps[i] = 0.1f * (float)i;
     for (int k = 0; k < 3; k++) {
         cpl_backend be = backend(k + 1);
-        be.ops->proxy.noise(&be, cpl_tensor_2d(delta[k], CPL_F32, N, D),
-                            cpl_tensor_1d(eps, CPL_F32, N), &key, k == 2 ? 1 : 0);
+        be.ops->erc.noise(&be, cpl_tensor_2d(delta[k], CPL_F32, N, D),
+                          cpl_tensor_1d(eps, CPL_F32, N), &key, k == 2 ? 1 : 0);
     }
     assert_memory_equal(delta[0], delta[1], sizeof delta[0]);
     assert_memory_not_equal(delta[0], delta[2], sizeof delta[0]);
@@ -113,25 +113,25 @@ static void solve(run *r, problem *p, double alpha, int n_threads, bool whole)
 {
     cpl_backend be = backend(n_threads);
     memset(r, 0, sizeof *r);
-    cpl_proxy_job job = {.n = p->n, .d = p->d, .D = p->D, .i1 = p->n, .j1 = p->n};
+    cpl_erc_job job   = {.n = p->n, .d = p->d, .D = p->D, .i1 = p->n, .j1 = p->n};
     job.alpha         = alpha;
     job.weight        = 1;
     job.R             = p->R;
-    job.gate          = (cpl_proxy_weights){.data = p->w, .step = p->d * p->D, .stride = p->d};
-    job.dgate         = (cpl_proxy_grads){.data = r->dw, .step = p->d * p->D, .stride = p->d};
+    job.gate          = (cpl_erc_weights){.data = p->w, .step = p->d * p->D, .stride = p->d};
+    job.dgate         = (cpl_erc_grads){.data = r->dw, .step = p->d * p->D, .stride = p->d};
     job.dR            = r->dR;
     job.M             = r->M;
     job.diagonal      = r->diagonal;
     job.violations    = r->violations;
-    job.scratch_bytes = be.ops->proxy.job_bytes(&be, &job);
+    job.scratch_bytes = be.ops->erc.job_bytes(&be, &job);
     job.scratch       = cpl_alloc(job.scratch_bytes);
     memset(job.scratch, 0xff, job.scratch_bytes);
     if (whole) {
-        be.ops->proxy.run_local(&be, &job);
+        be.ops->erc.run_local(&be, &job);
     } else {
-        be.ops->proxy.diagonals(&be, &job);
-        be.ops->proxy.sweep(&be, &job);
-        be.ops->proxy.add_diagonal(&be, &job);
+        be.ops->erc.diagonals(&be, &job);
+        be.ops->erc.sweep(&be, &job);
+        be.ops->erc.add_diagonal(&be, &job);
     }
     r->loss = job.loss;
     cpl_free(job.scratch);
