@@ -98,12 +98,12 @@ static inline void bench_step_init(bench_step *s, const bench_shape *shape)
     cpl_backend_cpu(&s->be, shape->dtype, shape->n_threads);
     cpl_work work = cpl_step_work(&s->settings, m, shape->micro);
     bench_ok(cpl_backend_reserve(&s->be, &work));
-    bench_ok(cpl_optimizer_init(&s->optimizer, m, shape->mesh, shape->dtype, true));
+    bench_ok(cpl_optimizer_init(&s->optimizer, &s->be, m, shape->mesh, true));
     bench_ok(cpl_model_init_over(&s->model, &s->be, m, BENCH_SEQ_LEN,
                                  cpl_optimizer_over(&s->optimizer)));
     cpl_model_randomize(&s->model, 1);
     cpl_share_keep_masters(&s->optimizer.share, &s->model.master);
-    bench_ok(cpl_step_init(&s->step, &s->settings, m, shape->micro, &s->optimizer.share));
+    bench_ok(cpl_step_init(&s->step, &s->be, &s->settings, m, shape->micro, &s->optimizer.share));
     bench_ok(cpl_arena_init(&s->arena, 1 << 20, "metrics"));
     cpl_metrics_take(&s->metrics, &s->arena, m, 0);
     bench_step_draw(s, shape->n_tokens / (shape->mesh ? shape->mesh->world.size : 1),

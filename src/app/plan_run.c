@@ -77,19 +77,17 @@ static cpl_status count_sent(cpl_plan_input *input, const cpl_settings *s,
 
 static size_t moments_bytes(const cpl_share *share, const cpl_model_settings *config)
 {
-    cpl_arena arena;
-    cpl_params unseen = {0};
-    cpl_arena_measure(&arena);
+    cpl_tensor_arena arena = cpl_tensor_arena_measure();
+    cpl_params unseen      = {0};
     cpl_share_take_parts(&unseen, &arena, share, config);
-    return 2 * arena.used;
+    return 2 * cpl_tensor_arena_bytes(&arena);
 }
 
 static size_t messages_bytes(cpl_share *share)
 {
-    cpl_arena arena;
-    cpl_arena_measure(&arena);
+    cpl_tensor_arena arena = cpl_tensor_arena_measure();
     cpl_share_take_buffers(share, &arena);
-    return arena.used;
+    return cpl_tensor_arena_bytes(&arena);
 }
 
 /* Of the ranks' part of the model: memory, and what is sent (NULL: it is not counted). */

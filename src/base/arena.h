@@ -30,6 +30,12 @@ void cpl_arena_free(cpl_arena *arena);
 /* An arena that owns nothing and only counts. */
 void cpl_arena_measure(cpl_arena *arena);
 
+/* An arena over `bytes` of the caller. NULL and SIZE_MAX: one that measures. */
+static inline cpl_arena cpl_arena_over(void *base, size_t bytes)
+{
+    return (cpl_arena){.base = (char *)base, .capacity = bytes};
+}
+
 /* The next `bytes`, aligned to CPL_ALIGNMENT; zero only on the first use of the memory. More than
  * was measured is a programming error (assert). NULL while measuring. */
 void *cpl_arena_take(cpl_arena *arena, size_t bytes);

@@ -78,36 +78,33 @@ typedef struct work {
     cpl_backend backend;
     cpl_model model;
     cpl_step step;
-    cpl_arena arena; /* gradients, logits, metrics */
+    cpl_tensor_arena arena; /* gradients, logits, metrics */
     cpl_params grads;
     cpl_tensor logits; /* [B T, V] */
     cpl_metrics metrics;
 } work;
 
-static void take_results(work *w, cpl_arena *arena, const cpl_model_settings *config)
+static void take_results(work *w, cpl_tensor_arena *arena, const cpl_model_settings *config)
 {
-    int64_t t    = w->tokens.rows * w->tokens.length;
-    size_t bytes = (size_t)(t * config->vocab_size) * sizeof(float);
     cpl_params_take(&w->grads, arena, config, CPL_F32);
-    w->logits = cpl_tensor_2d(cpl_arena_take(arena, bytes), CPL_F32, t, config->vocab_size);
-    cpl_metrics_take(&w->metrics, arena, config, 0);
+    w->logits = cpl_tensor_take_2d(arena, w->tokens.rows * w->tokens.length, config->vocab_size);
+    cpl_metrics_take(&w->metrics, &arena->host, config, 0);
 }
 
 static cpl_status allocate(work *w, const cpl_settings *settings)
 {
     const cpl_model_settings *config = cpl_hf_config(w->hf);
     cpl_work shapes                  = cpl_step_work(settings, config, w->tokens.rows);
-    cpl_arena measure;
-    cpl_arena_measure(&measure);
-    take_results(w, &measure, config);
-    CPL_TRY(cpl_arena_init(&w->arena, measure.used, "gradients and logits"));
-    take_results(w, &w->arena, config);
+    cpl_tensor_arena measured        = cpl_tensor_arena_measure();
+    take_results(w, &measured, config);
     cpl_backend_cpu(&w->backend, settings->compute.dtype == CPL_DTYPE_BF16 ? CPL_BF16 : CPL_F32,
                     (int)settings->compute.threads);
+    CPL_TRY(cpl_tensor_arena_init(&w->arena, &w->backend, &measured, "gradients and logits"));
+    take_results(w, &w->arena, config);
     CPL_TRY(cpl_backend_reserve(&w->backend, &shapes));
     CPL_TRY(cpl_model_init(&w->model, &w->backend, config, w->tokens.length));
     CPL_TRY(cpl_hf_load(w->hf, &w->model));
-    return cpl_step_init(&w->step, settings, config, w->tokens.rows, NULL);
+    return cpl_step_init(&w->step, &w->backend, settings, config, w->tokens.rows, NULL);
 }
 
 /* CPL_ERR_INPUT naming the first tensor of the weights with NaN or infinity: gradients of such a
@@ -254,7 +251,7 @@ done:
     cpl_step_free(&w.step);
     cpl_model_free(&w.model);
     cpl_backend_free(&w.backend);
-    cpl_arena_free(&w.arena);
+    cpl_tensor_arena_free(&w.arena);
     cpl_free(w.tokens.ids);
     cpl_free(w.tokens.target);
     cpl_hf_close(w.hf);

@@ -4,32 +4,33 @@
 #include <math.h>
 #include <string.h>
 
-static cpl_tensor take(cpl_arena *arena, cpl_dtype dtype, int64_t rows, int64_t cols)
-{
-    return cpl_tensor_2d(cpl_arena_take(arena, (size_t)(rows * cols) * 4), dtype, rows, cols);
-}
-
 /* Allocates everything but the pass, which lies after the mark and is allocated again for each
  * chunk. */
 static void take_all(cpl_generator *g, const cpl_model_settings *config)
 {
     cpl_pass largest;
     cpl_cache_take(&g->cache, &g->arena, config, g->capacity);
-    g->ids   = cpl_tensor_1d(take(&g->arena, CPL_I32, g->chunk, 1).data, CPL_I32, g->chunk);
-    g->order = cpl_tensor_1d(take(&g->arena, CPL_I32, g->capacity, 1).data, CPL_I32, g->capacity);
-    g->selected = cpl_tensor_1d(take(&g->arena, CPL_I32, 1, 1).data, CPL_I32, 1);
-    g->logits   = take(&g->arena, CPL_F32, 1, config->vocab_size);
-    g->mark     = cpl_arena_mark(&g->arena);
+    g->ids      = cpl_tensor_take_ids(&g->arena, g->chunk);
+    g->order    = cpl_tensor_take_ids(&g->arena, g->capacity);
+    g->selected = cpl_tensor_take_ids(&g->arena, 1);
+    g->logits   = cpl_tensor_take_2d(&g->arena, 1, config->vocab_size);
+    g->mark     = cpl_tensor_arena_mark(&g->arena);
     cpl_pass_take(&largest, &g->arena, config, 1, g->chunk, false, true);
     cpl_pass_select(&largest, &g->arena, config, g->selected);
 }
 
-size_t cpl_generator_bytes(const cpl_model_settings *config, int64_t capacity, int64_t chunk)
+static cpl_tensor_arena measure(const cpl_model_settings *config, int64_t capacity, int64_t chunk)
 {
     cpl_generator g = {.capacity = capacity, .chunk = chunk};
-    cpl_arena_measure(&g.arena);
+    g.arena         = cpl_tensor_arena_measure();
     take_all(&g, config);
-    return g.arena.used;
+    return g.arena;
+}
+
+size_t cpl_generator_bytes(const cpl_model_settings *config, int64_t capacity, int64_t chunk)
+{
+    const cpl_tensor_arena measured = measure(config, capacity, chunk);
+    return cpl_tensor_arena_bytes(&measured);
 }
 
 cpl_status cpl_generator_fits(const cpl_model_settings *config, int64_t n_tokens)
@@ -50,10 +51,10 @@ cpl_status cpl_generator_init(cpl_generator *g, cpl_model *model, int64_t capaci
     g->model      = model;
     g->capacity   = capacity;
     g->chunk      = chunk < capacity ? chunk : capacity;
-    size_t bytes  = cpl_generator_bytes(&model->config, g->capacity, g->chunk);
     cpl_work work = cpl_pass_work(&model->config, 1, g->chunk, g->capacity, false);
     CPL_TRY(cpl_backend_reserve(model->be, &work));
-    CPL_TRY(cpl_arena_init(&g->arena, bytes, "keys, values and activations"));
+    const cpl_tensor_arena measured = measure(&model->config, g->capacity, g->chunk);
+    CPL_TRY(cpl_tensor_arena_init(&g->arena, model->be, &measured, "keys, values and activations"));
     take_all(g, &model->config);
     for (int64_t i = 0; i < g->capacity; i++) cpl_i32(g->order)[i] = (int32_t)i;
     return CPL_OK;
@@ -61,7 +62,7 @@ cpl_status cpl_generator_init(cpl_generator *g, cpl_model *model, int64_t capaci
 
 void cpl_generator_free(cpl_generator *g)
 {
-    cpl_arena_free(&g->arena);
+    cpl_tensor_arena_free(&g->arena);
     memset(g, 0, sizeof *g);
 }
 
@@ -87,7 +88,7 @@ static cpl_status check_ids(const cpl_generator *g, const int32_t *ids, int64_t 
 static void feed_chunk(cpl_generator *g, const int32_t *ids, int64_t count, bool last)
 {
     cpl_pass pass;
-    cpl_arena_release(&g->arena, g->mark);
+    cpl_tensor_arena_release(&g->arena, g->mark);
     cpl_pass_take(&pass, &g->arena, &g->model->config, 1, count, false, true);
     cpl_i32(g->selected)[0] = (int32_t)(count - 1);
     cpl_pass_select(&pass, &g->arena, &g->model->config,

@@ -25,14 +25,14 @@ typedef struct cpl_generator {
     cpl_model *model; /* not owned */
     int64_t capacity; /* positions the cache has */
     int64_t chunk;    /* tokens of the prompt computed at once */
-    cpl_arena arena;
+    cpl_tensor_arena arena;
     cpl_cache cache;
-    int64_t length;      /* tokens seen so far, in as many rows of the cache */
-    cpl_tensor ids;      /* [chunk] I32 */
-    cpl_tensor order;    /* [capacity] I32: 0, 1, 2 ... */
-    cpl_tensor selected; /* [1] I32 */
-    cpl_tensor logits;   /* [1,V] */
-    size_t mark;         /* of the arena: after it lies the current pass */
+    int64_t length;       /* tokens seen so far, in as many rows of the cache */
+    cpl_tensor ids;       /* [chunk] I32 */
+    cpl_tensor order;     /* [capacity] I32: 0, 1, 2 ... */
+    cpl_tensor selected;  /* [1] I32 */
+    cpl_tensor logits;    /* [1,V] */
+    cpl_tensor_mark mark; /* of the arena: after it lies the current pass */
 } cpl_generator;
 
 /* Bytes that cpl_generator_init will take, without the kernels' scratch. */

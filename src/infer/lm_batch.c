@@ -7,16 +7,6 @@ enum { CHUNK = 1024, LEAST_ROWS = 8192 };
 
 /* ---- memory ---- */
 
-static cpl_tensor take_1d(cpl_arena *arena, cpl_dtype dtype, int64_t count)
-{
-    return cpl_tensor_1d(cpl_arena_take(arena, (size_t)count * 4), dtype, count);
-}
-
-static cpl_tensor take_2d(cpl_arena *arena, int64_t rows, int64_t cols)
-{
-    return cpl_tensor_2d(cpl_arena_take(arena, (size_t)(rows * cols) * 4), CPL_F32, rows, cols);
-}
-
 static cpl_lm_batch_settings with_defaults(cpl_lm_batch_settings settings)
 {
     if (settings.chunk == 0) settings.chunk = CHUNK;
@@ -31,27 +21,34 @@ static void take_all(cpl_lm_batch *a, const cpl_model_settings *config)
 {
     cpl_pass largest;
     cpl_cache_take(&a->cache, &a->arena, config, a->settings.rows);
-    a->ids      = take_1d(&a->arena, CPL_I32, a->settings.chunk);
-    a->position = take_1d(&a->arena, CPL_I32, a->settings.chunk);
-    a->requests = take_1d(&a->arena, CPL_I32, a->settings.chunk);
-    a->pick_row = take_1d(&a->arena, CPL_I32, CPL_LM_BATCH_PICKS);
-    a->pick_id  = take_1d(&a->arena, CPL_I32, CPL_LM_BATCH_PICKS);
-    a->pick     = take_1d(&a->arena, CPL_F32, CPL_LM_BATCH_PICKS);
-    a->logits   = take_2d(&a->arena, CPL_LM_BATCH_PICKS, config->vocab_size);
-    a->segment  = cpl_arena_take(&a->arena, (size_t)a->settings.chunk * sizeof *a->segment);
-    a->held     = take_1d(&a->arena, CPL_I32, a->settings.window).data;
-    a->held_row = take_1d(&a->arena, CPL_I32, a->settings.window).data;
-    a->mark     = cpl_arena_mark(&a->arena);
+    a->ids      = cpl_tensor_take_ids(&a->arena, a->settings.chunk);
+    a->position = cpl_tensor_take_ids(&a->arena, a->settings.chunk);
+    a->requests = cpl_tensor_take_ids(&a->arena, a->settings.chunk);
+    a->pick_row = cpl_tensor_take_ids(&a->arena, CPL_LM_BATCH_PICKS);
+    a->pick_id  = cpl_tensor_take_ids(&a->arena, CPL_LM_BATCH_PICKS);
+    a->pick     = cpl_tensor_take_1d(&a->arena, CPL_LM_BATCH_PICKS);
+    a->logits   = cpl_tensor_take_2d(&a->arena, CPL_LM_BATCH_PICKS, config->vocab_size);
+    a->segment  = cpl_tensor_take_host(&a->arena, (size_t)a->settings.chunk * sizeof *a->segment);
+    a->held     = cpl_tensor_take_host(&a->arena, (size_t)a->settings.window * sizeof(int32_t));
+    a->held_row = cpl_tensor_take_host(&a->arena, (size_t)a->settings.window * sizeof(int32_t));
+    a->mark     = cpl_tensor_arena_mark(&a->arena);
     cpl_pass_take(&largest, &a->arena, config, 1, a->settings.chunk, false, true);
     cpl_pass_select(&largest, &a->arena, config, a->requests);
 }
 
-size_t cpl_lm_batch_bytes(const cpl_model_settings *config, const cpl_lm_batch_settings *settings)
+static cpl_tensor_arena measure(const cpl_model_settings *config,
+                                const cpl_lm_batch_settings *settings)
 {
     cpl_lm_batch a = {.settings = with_defaults(*settings)};
-    cpl_arena_measure(&a.arena);
+    a.arena        = cpl_tensor_arena_measure();
     take_all(&a, config);
-    return a.arena.used;
+    return a.arena;
+}
+
+size_t cpl_lm_batch_bytes(const cpl_model_settings *config, const cpl_lm_batch_settings *settings)
+{
+    const cpl_tensor_arena measured = measure(config, settings);
+    return cpl_tensor_arena_bytes(&measured);
 }
 
 cpl_status cpl_lm_batch_init(cpl_lm_batch *a, cpl_model *model,
@@ -64,8 +61,8 @@ cpl_status cpl_lm_batch_init(cpl_lm_batch *a, cpl_model *model,
     CPL_ASSERT(a->settings.window <= model->rope.shape[0] && a->settings.chunk >= 1);
     cpl_work work = cpl_pass_work(&model->config, 1, a->settings.chunk, a->settings.window, false);
     CPL_TRY(cpl_backend_reserve(model->be, &work));
-    CPL_TRY(cpl_arena_init(&a->arena, cpl_lm_batch_bytes(&model->config, &a->settings),
-                           "keys, values and activations"));
+    const cpl_tensor_arena measured = measure(&model->config, &a->settings);
+    CPL_TRY(cpl_tensor_arena_init(&a->arena, model->be, &measured, "keys, values and activations"));
     take_all(a, &model->config);
     return CPL_OK;
 }
@@ -73,7 +70,7 @@ cpl_status cpl_lm_batch_init(cpl_lm_batch *a, cpl_model *model,
 void cpl_lm_batch_free(cpl_lm_batch *a)
 {
     cpl_free(a->key_row);
-    cpl_arena_free(&a->arena);
+    cpl_tensor_arena_free(&a->arena);
     memset(a, 0, sizeof *a);
 }
 

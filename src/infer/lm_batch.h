@@ -27,13 +27,13 @@ typedef struct cpl_lm_batch {
      * them scores or continues, the others do so too, or serve (cpl_lm_batch_serve). */
     cpl_exchange *exchange;
     cpl_lm_batch_settings settings;
-    cpl_arena arena;
+    cpl_tensor_arena arena;
     cpl_cache cache;
     cpl_tensor ids, position; /* [chunk] I32 */
     cpl_tensor requests;      /* [chunk] I32: tokens of the pass whose logits are requested */
     cpl_tensor pick_row, pick_id, pick; /* [PICKS] I32, the last F32 */
     cpl_tensor logits;                  /* [PICKS,V] */
-    size_t mark;                        /* of the arena: after it lies the pass */
+    cpl_tensor_mark mark;               /* of the arena: after it lies the pass */
     cpl_segment *segment;               /* [chunk] */
     int32_t *key_row;                   /* grows */
     int64_t key_rows, key_room;

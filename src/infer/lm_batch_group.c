@@ -27,7 +27,7 @@ cpl_status cpl_lm_batch_more_keys(cpl_lm_batch *a, int64_t count, int32_t **at)
 static void pass_tokens(cpl_lm_batch *a, cpl_pass *pass, int64_t count, int64_t n_segments,
                         int64_t first_row, int64_t n_picked)
 {
-    cpl_arena_release(&a->arena, a->mark);
+    cpl_tensor_arena_release(&a->arena, a->mark);
     cpl_pass_take(pass, &a->arena, &a->model->config, 1, count, false, true);
     cpl_pass_select(pass, &a->arena, &a->model->config,
                     cpl_tensor_1d(a->requests.data, CPL_I32, n_picked));

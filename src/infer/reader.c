@@ -98,7 +98,7 @@ void cpl_reader_unload(cpl_reader *r)
 void cpl_reader_close(cpl_reader *r)
 {
     cpl_reader_unload(r);
-    if (r->be.ops) cpl_backend_free(&r->be);
+    cpl_backend_free(&r->be);
     cpl_tokenizer_free(r->tokenizer);
     cpl_hf_close(r->hf);
     memset(r, 0, sizeof *r);
@@ -113,11 +113,10 @@ static int64_t rows_of(const cpl_reader *r, int64_t length)
 
 static size_t pass_bytes(const cpl_reader *r, int64_t rows, int64_t length)
 {
-    cpl_arena arena;
+    cpl_tensor_arena arena = cpl_tensor_arena_measure();
     cpl_pass pass;
-    cpl_arena_measure(&arena);
     cpl_pass_take(&pass, &arena, cpl_hf_config(r->hf), rows, length, false, false);
-    return arena.used;
+    return cpl_tensor_arena_bytes(&arena);
 }
 
 cpl_status cpl_reader_load(cpl_reader *r)
@@ -141,7 +140,7 @@ typedef struct work {
     const cpl_reader_callbacks *callbacks;
     cpl_window *windows;
     int64_t n_windows;
-    cpl_arena arena;
+    cpl_tensor_arena arena;
     int32_t *ids, *target;     /* (capacity) */
     int64_t *place, *document; /* (capacity) */
     int64_t capacity;
@@ -169,12 +168,13 @@ static int64_t count_rows(const work *w, int64_t at)
 /* The most that any batch takes of the arena, and its longest. */
 static cpl_status take_memory(work *w)
 {
-    size_t bytes = 0;
+    cpl_tensor_arena measured   = cpl_tensor_arena_measure();
+    const cpl_tensor_mark start = cpl_tensor_arena_mark(&measured);
     for (int64_t at = 0, rows; at < w->n_windows; at += rows) {
         int64_t length = w->windows[at].length;
         rows           = count_rows(w, at);
-        size_t needs   = pass_bytes(w->reader, rows, length);
-        if (needs > bytes) bytes = needs;
+        cpl_pass_take(&w->pass, &measured, &w->reader->model.config, rows, length, false, false);
+        cpl_tensor_arena_release(&measured, start);
         if (rows * length > w->capacity) w->capacity = rows * length;
         cpl_work shape = cpl_pass_work(&w->reader->model.config, rows, length, length, false);
         CPL_TRY(cpl_backend_reserve(&w->reader->be, &shape));
@@ -185,7 +185,7 @@ static cpl_status take_memory(work *w)
     w->place           = cpl_alloc(count * sizeof *w->place);
     w->document        = cpl_alloc(count * sizeof *w->document);
     if (!w->ids || !w->target || !w->place || !w->document) return CPL_ERR_MEMORY;
-    return cpl_arena_init(&w->arena, bytes, "activations");
+    return cpl_tensor_arena_init(&w->arena, &w->reader->be, &measured, "activations");
 }
 
 /* One row: the window's predictions, then padding. */
@@ -215,7 +215,7 @@ static cpl_status read_batch(work *w, int64_t at, int64_t rows)
                                   .place    = w->place,
                                   .document = w->document,
                                   .text     = &w->text};
-    cpl_arena_release(&w->arena, 0);
+    cpl_tensor_arena_release(&w->arena, (cpl_tensor_mark){0, 0});
     cpl_pass_take(&w->pass, &w->arena, &model->config, rows, length, false, false);
     if (w->callbacks->layer) {
         w->pass.on_layer = take_layer;
@@ -315,7 +315,7 @@ cpl_status cpl_reader_read(cpl_reader *r, const cpl_texts *texts,
         status = share(&w, read_round(&w, &at));
     if (status == CPL_OK) status = r->be.ops->sync(&r->be);
     cpl_text_free(&w.text);
-    cpl_arena_free(&w.arena);
+    cpl_tensor_arena_free(&w.arena);
     cpl_free(w.windows);
     cpl_free(w.ids);
     cpl_free(w.target);

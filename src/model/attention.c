@@ -8,36 +8,36 @@ static bool clamps(const cpl_model_settings *config)
     return !isnan(config->clip_qkv);
 }
 
-void cpl_attention_take(cpl_attention_kept *kept, cpl_arena *arena,
+void cpl_attention_take(cpl_attention_kept *kept, cpl_tensor_arena *arena,
                         const cpl_model_settings *config, int64_t batch, int64_t n_queries,
                         bool cached)
 {
     int64_t t = batch * n_queries, d = config->d_model, kv = cpl_model_kv_width(config);
-    kept->a     = cpl_take_2d(arena, t, d);
-    kept->q_raw = cpl_take_2d(arena, t, d);
-    kept->q     = cpl_take_2d(arena, t, d);
-    kept->att   = cpl_take_2d(arena, t, d);
-    kept->k_raw = cpl_take_2d(arena, t, kv);
-    kept->k     = cached ? cpl_tensor_none() : cpl_take_2d(arena, t, kv);
-    kept->v     = cached ? cpl_tensor_none() : cpl_take_2d(arena, t, kv);
-    kept->v_raw = clamps(config) ? cpl_take_2d(arena, t, kv) : kept->v;
-    kept->inv   = cpl_take_1d(arena, t);
-    kept->q_inv = cpl_take_1d(arena, t);
-    kept->k_inv = cpl_take_1d(arena, t);
-    kept->lse   = cpl_take_3d(arena, batch, config->n_heads, n_queries);
+    kept->a     = cpl_tensor_take_2d(arena, t, d);
+    kept->q_raw = cpl_tensor_take_2d(arena, t, d);
+    kept->q     = cpl_tensor_take_2d(arena, t, d);
+    kept->att   = cpl_tensor_take_2d(arena, t, d);
+    kept->k_raw = cpl_tensor_take_2d(arena, t, kv);
+    kept->k     = cached ? cpl_tensor_none() : cpl_tensor_take_2d(arena, t, kv);
+    kept->v     = cached ? cpl_tensor_none() : cpl_tensor_take_2d(arena, t, kv);
+    kept->v_raw = clamps(config) ? cpl_tensor_take_2d(arena, t, kv) : kept->v;
+    kept->inv   = cpl_tensor_take_1d(arena, t);
+    kept->q_inv = cpl_tensor_take_1d(arena, t);
+    kept->k_inv = cpl_tensor_take_1d(arena, t);
+    kept->lse   = cpl_tensor_take_3d(arena, batch, config->n_heads, n_queries);
 }
 
-void cpl_attention_scratch_take(cpl_attention_scratch *s, cpl_arena *arena,
+void cpl_attention_scratch_take(cpl_attention_scratch *s, cpl_tensor_arena *arena,
                                 const cpl_model_settings *config, int64_t n_tokens)
 {
     int64_t d = config->d_model, kv = cpl_model_kv_width(config);
-    s->da     = cpl_take_2d(arena, n_tokens, d);
-    s->datt   = cpl_take_2d(arena, n_tokens, d);
-    s->dq     = cpl_take_2d(arena, n_tokens, d);
-    s->dq_raw = cpl_take_2d(arena, n_tokens, d);
-    s->dk     = cpl_take_2d(arena, n_tokens, kv);
-    s->dk_raw = cpl_take_2d(arena, n_tokens, kv);
-    s->dv     = cpl_take_2d(arena, n_tokens, kv);
+    s->da     = cpl_tensor_take_2d(arena, n_tokens, d);
+    s->datt   = cpl_tensor_take_2d(arena, n_tokens, d);
+    s->dq     = cpl_tensor_take_2d(arena, n_tokens, d);
+    s->dq_raw = cpl_tensor_take_2d(arena, n_tokens, d);
+    s->dk     = cpl_tensor_take_2d(arena, n_tokens, kv);
+    s->dk_raw = cpl_tensor_take_2d(arena, n_tokens, kv);
+    s->dv     = cpl_tensor_take_2d(arena, n_tokens, kv);
 }
 
 static cpl_attention_shape shape_of(const cpl_model_settings *config, const cpl_positions *at)
@@ -60,10 +60,8 @@ static void write_to_cache(cpl_attention_kept *kept, const cpl_cached *cached, i
 {
     const cpl_tensor all_k = cpl_tensor_at(cached->cache.k, layer);
     const cpl_tensor all_v = cpl_tensor_at(cached->cache.v, layer);
-    const int64_t cols = cpl_tensor_cols(all_k), from = cached->first_row * cols;
-    CPL_ASSERT(cached->first_row + n_tokens <= cpl_tensor_rows(all_k));
-    kept->k = cpl_tensor_2d(cpl_f32(all_k) + from, CPL_F32, n_tokens, cols);
-    kept->v = cpl_tensor_2d(cpl_f32(all_v) + from, CPL_F32, n_tokens, cols);
+    kept->k                = cpl_tensor_range(all_k, cached->first_row, n_tokens);
+    kept->v                = cpl_tensor_range(all_v, cached->first_row, n_tokens);
     if (!clamped) kept->v_raw = kept->v;
 }
 

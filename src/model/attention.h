@@ -7,9 +7,8 @@
 #ifndef CPL_MODEL_ATTENTION_H
 #define CPL_MODEL_ATTENTION_H
 
-#include "base/arena.h"
 #include "model/params.h"
-#include "tensor/ops.h"
+#include "tensor/memory.h"
 
 /* What forward keeps of one layer for backward. */
 typedef struct cpl_attention_kept {
@@ -50,10 +49,10 @@ typedef struct cpl_positions {
     const cpl_cached *cached; /* NULL: none */
 } cpl_positions;
 
-void cpl_attention_take(cpl_attention_kept *kept, cpl_arena *arena,
+void cpl_attention_take(cpl_attention_kept *kept, cpl_tensor_arena *arena,
                         const cpl_model_settings *config, int64_t batch, int64_t n_queries,
                         bool cached);
-void cpl_attention_scratch_take(cpl_attention_scratch *s, cpl_arena *arena,
+void cpl_attention_scratch_take(cpl_attention_scratch *s, cpl_tensor_arena *arena,
                                 const cpl_model_settings *config, int64_t n_tokens);
 
 /* out [T,d] is set; it is not x. `layer` is the index in the cache, if there is one. */

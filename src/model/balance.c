@@ -23,7 +23,7 @@ static bool beyond_pass(const cpl_balance *b)
     return b->span_tokens > b->pass_tokens;
 }
 
-void cpl_balance_take(cpl_balance *b, cpl_arena *arena, const cpl_balance_settings *settings,
+void cpl_balance_take(cpl_balance *b, cpl_tensor_arena *arena, const cpl_balance_settings *settings,
                       const cpl_model_settings *config, int64_t micro)
 {
     const cpl_balance_scope scope = scope_of(settings);
@@ -31,11 +31,11 @@ void cpl_balance_take(cpl_balance *b, cpl_arena *arena, const cpl_balance_settin
     const int64_t rows = scope == CPL_BALANCE_SEQUENCE ? micro : 1;
     memset(b, 0, sizeof *b);
     b->micro = micro;
-    b->loss  = cpl_arena_take(arena, (size_t)layers * sizeof *b->loss);
+    b->loss  = cpl_tensor_take_host(arena, (size_t)layers * sizeof *b->loss);
     if (scope == CPL_BALANCE_MICRO) return;
-    b->counts = cpl_take_3d(arena, layers, rows, n);
-    b->prob   = cpl_take_3d(arena, layers, rows, n);
-    b->unused = cpl_take_1d(arena, 2);
+    b->counts = cpl_tensor_take_3d(arena, layers, rows, n);
+    b->prob   = cpl_tensor_take_3d(arena, layers, rows, n);
+    b->unused = cpl_tensor_take_1d(arena, 2);
 }
 
 bool cpl_balance_begin(cpl_balance *b, cpl_model *model, const cpl_balance_settings *settings,

@@ -31,7 +31,7 @@ typedef struct cpl_balance {
 } cpl_balance;
 
 /* Takes from `arena` what the scope needs for passes of `micro` sequences. */
-void cpl_balance_take(cpl_balance *b, cpl_arena *arena, const cpl_balance_settings *settings,
+void cpl_balance_take(cpl_balance *b, cpl_tensor_arena *arena, const cpl_balance_settings *settings,
                       const cpl_model_settings *config, int64_t micro);
 
 /* To be called before the first pass of a step. The batch of all ranks has `n_sequences` of seq_len

@@ -8,7 +8,7 @@
 
 /* Memory that grows and is never copied when it does. */
 typedef struct block {
-    char *data;
+    void *memory; /* of the backend */
     size_t bytes;
 } block;
 
@@ -24,6 +24,7 @@ typedef struct arrived {
 } arrived;
 
 struct cpl_exchange {
+    cpl_backend *be;
     cpl_mesh *mesh;
     cpl_model_settings config; /* n_local is that of the mesh */
     int64_t d, n, n_local;
@@ -38,13 +39,14 @@ struct cpl_exchange {
 
 /* ---- memory ---- */
 
-cpl_status cpl_exchange_init(cpl_exchange **out, const cpl_model_settings *config, cpl_mesh *mesh,
-                             int64_t n_kept)
+cpl_status cpl_exchange_init(cpl_exchange **out, cpl_backend *be, const cpl_model_settings *config,
+                             cpl_mesh *mesh, int64_t n_kept)
 {
     const int64_t ranks = mesh->experts.size, n = config->n_experts;
     cpl_exchange *x = *out = cpl_alloc(sizeof *x);
     if (!x) return CPL_ERR_MEMORY;
-    *x                = (cpl_exchange){.mesh    = mesh,
+    *x                = (cpl_exchange){.be      = be,
+                                       .mesh    = mesh,
                                        .config  = *config,
                                        .d       = config->d_model,
                                        .n       = n,
@@ -73,14 +75,14 @@ void cpl_exchange_free(cpl_exchange *x)
     if (!x) return;
     for (int64_t l = 0; x->layer && l < x->n_kept; l++) {
         cpl_free(x->layer[l].sent);
-        cpl_free(x->layer[l].memory.data);
+        x->be->ops->give(x->be, x->layer[l].memory.memory);
     }
     cpl_free(x->layer);
     cpl_free(x->counts);
     cpl_free(x->no_rows);
-    cpl_free(x->out.data);
-    cpl_free(x->in.data);
-    cpl_free(x->results.data);
+    x->be->ops->give(x->be, x->out.memory);
+    x->be->ops->give(x->be, x->in.memory);
+    x->be->ops->give(x->be, x->results.memory);
     cpl_free(x);
 }
 
@@ -120,36 +122,35 @@ static void fail(cpl_exchange *x)
  * none. */
 static void *room(cpl_exchange *x, block *b, size_t bytes)
 {
-    if (bytes <= b->bytes && b->data) return b->data;
-    cpl_free(b->data);
-    b->bytes = grown(0, bytes);
-    b->data  = cpl_alloc(b->bytes);
-    if (b->data) return b->data;
+    if (bytes <= b->bytes && b->memory) return b->memory;
+    x->be->ops->give(x->be, b->memory);
+    b->bytes  = grown(0, bytes);
+    b->memory = x->be->ops->take(x->be, b->bytes);
+    if (b->memory) return b->memory;
     b->bytes = 0;
     fail(x);
     return NULL;
 }
 
-static void take_arrived(arrived *a, cpl_arena *arena, const cpl_model_settings *c)
+static void take_arrived(arrived *a, cpl_tensor_arena *arena, const cpl_model_settings *c)
 {
     const int64_t R = a->rows, n_local = cpl_model_local_experts(c);
-    a->x           = cpl_take_2d(arena, R, c->d_model);
-    a->weight      = cpl_take_2d(arena, R, 1);
-    a->gate        = cpl_take_2d(arena, R, c->d_expert);
-    a->up          = cpl_take_2d(arena, R, c->d_expert);
-    a->expert      = cpl_tensor_take(arena, cpl_tensor_2d(NULL, CPL_I32, R, 1));
-    a->plan.offset = cpl_tensor_take(arena, cpl_tensor_1d(NULL, CPL_I32, n_local + 1));
-    a->plan.token  = cpl_tensor_take(arena, cpl_tensor_1d(NULL, CPL_I32, R));
-    a->plan.row    = cpl_tensor_take(arena, cpl_tensor_2d(NULL, CPL_I32, R, 1));
+    a->x           = cpl_tensor_take_2d(arena, R, c->d_model);
+    a->weight      = cpl_tensor_take_2d(arena, R, 1);
+    a->gate        = cpl_tensor_take_2d(arena, R, c->d_expert);
+    a->up          = cpl_tensor_take_2d(arena, R, c->d_expert);
+    a->expert      = cpl_tensor_as_2d(cpl_tensor_take_ids(arena, R), R, 1);
+    a->plan.offset = cpl_tensor_take_ids(arena, n_local + 1);
+    a->plan.token  = cpl_tensor_take_ids(arena, R);
+    a->plan.row    = cpl_tensor_as_2d(cpl_tensor_take_ids(arena, R), R, 1);
 }
 
 static size_t arrived_bytes(const cpl_model_settings *config, int64_t rows)
 {
-    cpl_arena arena;
-    arrived unseen = {.rows = rows};
-    cpl_arena_measure(&arena);
+    cpl_tensor_arena arena = cpl_tensor_arena_measure();
+    arrived unseen         = {.rows = rows};
     take_arrived(&unseen, &arena, config);
-    return arena.used;
+    return cpl_tensor_arena_bytes(&arena);
 }
 
 cpl_work cpl_exchange_work(const cpl_model_settings *config, int64_t rows)
@@ -169,7 +170,7 @@ static void make_room(cpl_exchange *x, cpl_backend *be, arrived *a)
     const cpl_work work = cpl_exchange_work(&x->config, a->rows);
     char *memory        = room(x, &a->memory, bytes);
     if (memory && cpl_backend_reserve(be, &work) != CPL_OK) fail(x);
-    cpl_arena arena = cpl_arena_over(memory, bytes);
+    cpl_tensor_arena arena = cpl_tensor_arena_over(be, memory, bytes);
     if (x->status == CPL_OK) take_arrived(a, &arena, &x->config);
 }
 

@@ -19,14 +19,15 @@
 
 #include "model/settings.h"
 #include "parallel/mesh.h"
-#include "tensor/ops.h"
+#include "tensor/memory.h"
 
 typedef struct cpl_exchange cpl_exchange;
 
-/* For a model with these settings, over mesh->experts; `mesh` must outlive it. `n_kept`: layers
+/* For a model with these settings, over mesh->experts; `be`, whose memory it takes, and `mesh` must outlive it. `n_kept`: layers
  * whose rows are kept at the same time. `out` is owned by the caller. CPL_ERR_MEMORY. */
-CPL_NODISCARD cpl_status cpl_exchange_init(cpl_exchange **out, const cpl_model_settings *config,
-                                           cpl_mesh *mesh, int64_t n_kept);
+CPL_NODISCARD cpl_status cpl_exchange_init(cpl_exchange **out, cpl_backend *be,
+                                           const cpl_model_settings *config, cpl_mesh *mesh,
+                                           int64_t n_kept);
 void cpl_exchange_free(cpl_exchange *exchange);
 
 /* The first failure: CPL_ERR_MEMORY, no memory for the rows. Exchanges after it give zeros, and the

@@ -18,38 +18,40 @@ static void take_all(cpl_model *model, cpl_dtype compute, int64_t positions, cpl
     model->compute = model->master;
     if (compute != CPL_F32)
         cpl_params_take_some(&model->compute, &model->arena, c, compute, true, &model->master);
-    model->rope = cpl_take_3d(&model->arena, positions, half, 2);
+    model->rope = cpl_tensor_take_3d(&model->arena, positions, half, 2);
 }
 
-static size_t bytes_of(const cpl_model_settings *config, cpl_dtype compute, int64_t positions,
-                       cpl_params *over)
+static cpl_tensor_arena measure(const cpl_model_settings *config, cpl_dtype compute,
+                                int64_t positions, cpl_params *over)
 {
     cpl_model model = {.config = *config};
-    cpl_arena_measure(&model.arena);
+    model.arena     = cpl_tensor_arena_measure();
     take_all(&model, compute, positions, over);
-    return model.arena.used;
+    return model.arena;
 }
 
 size_t cpl_model_bytes(const cpl_model_settings *config, cpl_dtype compute, int64_t positions)
 {
-    return bytes_of(config, compute, positions, NULL);
+    const cpl_tensor_arena measured = measure(config, compute, positions, NULL);
+    return cpl_tensor_arena_bytes(&measured);
 }
 
 size_t cpl_model_bytes_over(const cpl_model_settings *config, cpl_dtype compute, int64_t positions)
 {
-    cpl_params unseen = {0};
-    return bytes_of(config, compute, positions, &unseen);
+    cpl_params unseen               = {0};
+    const cpl_tensor_arena measured = measure(config, compute, positions, &unseen);
+    return cpl_tensor_arena_bytes(&measured);
 }
 
 cpl_status cpl_model_init_over(cpl_model *model, cpl_backend *be, const cpl_model_settings *config,
                                int64_t positions, cpl_params *over)
 {
-    size_t bytes = bytes_of(config, be->compute, positions, over);
+    const cpl_tensor_arena measured = measure(config, be->compute, positions, over);
     CPL_ASSERT(!over || be->compute != CPL_F32);
     memset(model, 0, sizeof *model);
     model->be     = be;
     model->config = *config;
-    CPL_TRY(cpl_arena_init(&model->arena, bytes, "the weights"));
+    CPL_TRY(cpl_tensor_arena_init(&model->arena, be, &measured, "the weights"));
     take_all(model, be->compute, positions, over);
     be->ops->rope_table(be, model->rope, (float)config->rope_theta);
     return CPL_OK;
@@ -63,7 +65,7 @@ cpl_status cpl_model_init(cpl_model *model, cpl_backend *be, const cpl_model_set
 
 void cpl_model_free(cpl_model *model)
 {
-    cpl_arena_free(&model->arena);
+    cpl_tensor_arena_free(&model->arena);
     memset(model, 0, sizeof *model);
 }
 
@@ -99,7 +101,7 @@ void cpl_model_refresh(cpl_model *model)
         cpl_param p      = cpl_params_at(c, i);
         cpl_tensor *copy = cpl_params_tensor(&model->compute, &p);
         cpl_tensor *from = cpl_params_tensor(&model->master, &p);
-        if (copy->data != from->data) model->be->ops->copy(model->be, *copy, *from);
+        if (!cpl_tensor_is_same(*copy, *from)) model->be->ops->copy(model->be, *copy, *from);
     }
 }
 
@@ -107,14 +109,14 @@ void cpl_model_refresh(cpl_model *model)
 
 /* Layer l's kept activations: one a layer when training, the same for all otherwise. While
  * measuring, the arrays do not exist and a local one is used instead. */
-static void take_layers(cpl_pass *pass, cpl_arena *arena, const cpl_model_settings *config,
+static void take_layers(cpl_pass *pass, cpl_tensor_arena *arena, const cpl_model_settings *config,
                         bool cached)
 {
     cpl_attention_kept attention = {0};
     cpl_moe_kept moe             = {0};
     int64_t count                = pass->training ? config->n_layers : 1;
-    pass->attention              = cpl_arena_take(arena, (size_t)count * sizeof *pass->attention);
-    pass->moe                    = cpl_arena_take(arena, (size_t)count * sizeof *pass->moe);
+    pass->attention = cpl_tensor_take_host(arena, (size_t)count * sizeof *pass->attention);
+    pass->moe       = cpl_tensor_take_host(arena, (size_t)count * sizeof *pass->moe);
     for (int64_t l = 0; l < count; l++) {
         cpl_attention_take(pass->attention ? &pass->attention[l] : &attention, arena, config,
                            pass->batch, pass->n_queries, cached);
@@ -123,20 +125,20 @@ static void take_layers(cpl_pass *pass, cpl_arena *arena, const cpl_model_settin
     }
 }
 
-static void take_stream(cpl_pass *pass, cpl_arena *arena, const cpl_model_settings *config)
+static void take_stream(cpl_pass *pass, cpl_tensor_arena *arena, const cpl_model_settings *config)
 {
     int64_t count = 2 * config->n_layers + 1, t = pass->batch * pass->n_queries;
     int64_t apart     = pass->training ? count : 2; /* forward alone alternates between two */
-    pass->x           = cpl_arena_take(arena, (size_t)count * sizeof *pass->x);
+    pass->x           = cpl_tensor_take_host(arena, (size_t)count * sizeof *pass->x);
     cpl_tensor two[2] = {cpl_tensor_none(), cpl_tensor_none()};
     for (int64_t i = 0; i < count; i++) {
-        cpl_tensor x = i < apart ? cpl_take_2d(arena, t, config->d_model) : two[i % 2];
+        cpl_tensor x = i < apart ? cpl_tensor_take_2d(arena, t, config->d_model) : two[i % 2];
         if (i < 2) two[i] = x;
         if (pass->x) pass->x[i] = x;
     }
 }
 
-void cpl_pass_take(cpl_pass *pass, cpl_arena *arena, const cpl_model_settings *config,
+void cpl_pass_take(cpl_pass *pass, cpl_tensor_arena *arena, const cpl_model_settings *config,
                    int64_t batch, int64_t n_queries, bool training, bool cached)
 {
     int64_t t = batch * n_queries, d = config->d_model;
@@ -146,37 +148,37 @@ void cpl_pass_take(cpl_pass *pass, cpl_arena *arena, const cpl_model_settings *c
     pass->training  = training;
     take_stream(pass, arena, config);
     take_layers(pass, arena, config, cached);
-    pass->final     = cpl_take_2d(arena, t, d);
-    pass->final_inv = cpl_take_1d(arena, t);
-    pass->nll       = cpl_take_1d(arena, t);
+    pass->final     = cpl_tensor_take_2d(arena, t, d);
+    pass->final_inv = cpl_tensor_take_1d(arena, t);
+    pass->nll       = cpl_tensor_take_1d(arena, t);
     cpl_moe_scratch_take(&pass->moe_scratch, arena, config, t, training);
     if (!training) return;
-    pass->dx     = cpl_take_2d(arena, t, d);
-    pass->dfinal = cpl_take_2d(arena, t, d);
+    pass->dx     = cpl_tensor_take_2d(arena, t, d);
+    pass->dfinal = cpl_tensor_take_2d(arena, t, d);
     cpl_attention_scratch_take(&pass->attention_scratch, arena, config, t);
 }
 
-void cpl_pass_select(cpl_pass *pass, cpl_arena *arena, const cpl_model_settings *config,
+void cpl_pass_select(cpl_pass *pass, cpl_tensor_arena *arena, const cpl_model_settings *config,
                      cpl_tensor selected)
 {
     const int64_t rows = selected.shape[0], d = config->d_model;
     CPL_ASSERT(!pass->training && rows <= pass->batch * pass->n_queries);
     pass->selects       = true;
     pass->selected      = selected;
-    pass->selected_x[0] = cpl_take_2d(arena, rows, d);
-    pass->selected_x[1] = cpl_take_2d(arena, rows, d);
+    pass->selected_x[0] = cpl_tensor_take_2d(arena, rows, d);
+    pass->selected_x[1] = cpl_tensor_take_2d(arena, rows, d);
     cpl_moe_take(&pass->selected_moe, arena, config, rows, false);
     cpl_moe_scratch_take(&pass->selected_scratch, arena, config, rows, false);
-    pass->final     = cpl_take_2d(arena, rows, d);
-    pass->final_inv = cpl_take_1d(arena, rows);
+    pass->final     = cpl_tensor_take_2d(arena, rows, d);
+    pass->final_inv = cpl_tensor_take_1d(arena, rows);
 }
 
-void cpl_cache_take(cpl_cache *cache, cpl_arena *arena, const cpl_model_settings *config,
+void cpl_cache_take(cpl_cache *cache, cpl_tensor_arena *arena, const cpl_model_settings *config,
                     int64_t capacity)
 {
     int64_t kv = cpl_model_kv_width(config);
-    cache->k   = cpl_take_3d(arena, config->n_layers, capacity, kv);
-    cache->v   = cpl_take_3d(arena, config->n_layers, capacity, kv);
+    cache->k   = cpl_tensor_take_3d(arena, config->n_layers, capacity, kv);
+    cache->v   = cpl_tensor_take_3d(arena, config->n_layers, capacity, kv);
 }
 
 cpl_work cpl_pass_work(const cpl_model_settings *config, int64_t batch, int64_t n_queries,
@@ -260,10 +262,8 @@ void cpl_model_forward(cpl_model *model, cpl_pass *pass, cpl_tensor ids, cpl_ten
 
 void cpl_model_logits(cpl_model *model, const cpl_pass *pass, cpl_tensor logits, int64_t first)
 {
-    const int64_t rows = cpl_tensor_rows(logits), d = model->config.d_model;
-    CPL_ASSERT(first >= 0 && first + rows <= cpl_tensor_rows(pass->final));
     model->be->ops->gemm(model->be, logits, CPL_AS_IS,
-                         cpl_tensor_2d(cpl_f32(pass->final) + first * d, CPL_F32, rows, d),
+                         cpl_tensor_range(pass->final, first, cpl_tensor_rows(logits)),
                          CPL_TRANSPOSED, model->compute.head, 0);
 }
 
@@ -297,7 +297,7 @@ double cpl_model_backward(cpl_model *model, cpl_pass *pass, cpl_params *grads, c
     for (int64_t l = c->n_layers - 1; l >= 0; l--) {
         const cpl_layer_params *w = &model->compute.layer[l];
         cpl_aux_grad_scales own   = scales;
-        if (scales.counts.data) own.counts = cpl_tensor_at(scales.counts, l);
+        if (cpl_tensor_is_there(scales.counts)) own.counts = cpl_tensor_at(scales.counts, l);
         pass->moe_scratch.kept = l;
         cpl_moe_backward(be, pass->dx, &grads->layer[l], &pass->moe[l], pass->x[2 * l + 1], w, c,
                          own, &pass->moe_scratch);

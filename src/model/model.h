@@ -7,16 +7,15 @@
 #ifndef CPL_MODEL_MODEL_H
 #define CPL_MODEL_MODEL_H
 
-#include "base/arena.h"
 #include "model/attention.h"
 #include "model/moe.h"
 #include "model/params.h"
-#include "tensor/ops.h"
+#include "tensor/memory.h"
 
 typedef struct cpl_model {
     cpl_backend *be;           /* not owned */
     cpl_model_settings config; /* resolved: nothing unset but clip_qkv */
-    cpl_arena arena;
+    cpl_tensor_arena arena;
     cpl_params master;  /* F32: what is trained and saved */
     cpl_params compute; /* what products read: the masters, or their BF16 copies. The norms' weights
                            and the router are the F32 masters in both. */
@@ -84,15 +83,15 @@ typedef struct cpl_pass {
 
 /* Takes a pass from the arena (which measures or owns memory). Not training: only what forward
  * needs, layers share their activations. cached: k and v go into a cache. */
-void cpl_pass_take(cpl_pass *pass, cpl_arena *arena, const cpl_model_settings *config,
+void cpl_pass_take(cpl_pass *pass, cpl_tensor_arena *arena, const cpl_model_settings *config,
                    int64_t batch, int64_t n_queries, bool training, bool cached);
 /* Of a pass that is not training, just taken: `final` is computed only for the tokens `selected`
  * [R] I32, 0 <= R <= T, and becomes [R,d] in their order. The last layer's experts then get only
  * these tokens, and so does a watcher in that layer. `selected` is read by cpl_model_forward. */
-void cpl_pass_select(cpl_pass *pass, cpl_arena *arena, const cpl_model_settings *config,
+void cpl_pass_select(cpl_pass *pass, cpl_tensor_arena *arena, const cpl_model_settings *config,
                      cpl_tensor selected);
 
-void cpl_cache_take(cpl_cache *cache, cpl_arena *arena, const cpl_model_settings *config,
+void cpl_cache_take(cpl_cache *cache, cpl_tensor_arena *arena, const cpl_model_settings *config,
                     int64_t capacity);
 
 /* The largest shapes of a pass, for cpl_backend_reserve. */

@@ -1,66 +1,61 @@
 /* moe.c - see moe.h */
 #include "model/moe.h"
 
-static cpl_tensor take_ids(cpl_arena *arena, int64_t rows, int64_t cols)
-{
-    return cpl_tensor_take(arena, cpl_tensor_2d(NULL, CPL_I32, rows, cols));
-}
-
 /* For t tokens with k choices among n experts. */
-static cpl_dispatch take_plan(cpl_arena *arena, int64_t t, int64_t k, int64_t n)
+static cpl_dispatch take_plan(cpl_tensor_arena *arena, int64_t t, int64_t k, int64_t n)
 {
     cpl_dispatch plan;
-    plan.offset = cpl_tensor_take(arena, cpl_tensor_1d(NULL, CPL_I32, n + 1));
-    plan.token  = cpl_tensor_take(arena, cpl_tensor_1d(NULL, CPL_I32, t * k));
-    plan.row    = take_ids(arena, t, k);
+    plan.offset = cpl_tensor_take_ids(arena, n + 1);
+    plan.token  = cpl_tensor_take_ids(arena, t * k);
+    plan.row    = cpl_tensor_as_2d(cpl_tensor_take_ids(arena, t * k), t, k);
     return plan;
 }
 
-void cpl_moe_take(cpl_moe_kept *kept, cpl_arena *arena, const cpl_model_settings *config, int64_t t,
-                  bool training)
+void cpl_moe_take(cpl_moe_kept *kept, cpl_tensor_arena *arena, const cpl_model_settings *config,
+                  int64_t t, bool training)
 {
     const int64_t n = config->n_experts, k = config->top_k, r = cpl_router_gate_rank(config);
     const int64_t width   = cpl_model_shared_width(config);
     const cpl_tensor none = cpl_tensor_none();
-    kept->b               = cpl_take_2d(arena, t, config->d_model);
-    kept->inv             = cpl_take_1d(arena, t);
-    kept->hidden          = r ? cpl_take_3d(arena, t, n, r) : none;
-    kept->norm            = r ? cpl_take_2d(arena, t, n) : none;
-    kept->probs           = cpl_take_2d(arena, t, n);
-    kept->lse             = cpl_take_1d(arena, t);
-    kept->expert          = take_ids(arena, t, k);
-    kept->weight          = cpl_take_2d(arena, t, k);
+    kept->b               = cpl_tensor_take_2d(arena, t, config->d_model);
+    kept->inv             = cpl_tensor_take_1d(arena, t);
+    kept->hidden          = r ? cpl_tensor_take_3d(arena, t, n, r) : none;
+    kept->norm            = r ? cpl_tensor_take_2d(arena, t, n) : none;
+    kept->probs           = cpl_tensor_take_2d(arena, t, n);
+    kept->lse             = cpl_tensor_take_1d(arena, t);
+    kept->expert          = cpl_tensor_as_2d(cpl_tensor_take_ids(arena, t * k), t, k);
+    kept->weight          = cpl_tensor_take_2d(arena, t, k);
     kept->plan            = take_plan(arena, t, k, n);
     const bool own        = training && cpl_model_local_experts(config) == n; /* else: exchange.h */
-    kept->gate            = own ? cpl_take_2d(arena, t * k, config->d_expert) : none;
-    kept->up              = own ? cpl_take_2d(arena, t * k, config->d_expert) : none;
-    kept->counts          = cpl_take_1d(arena, n);
-    kept->mean_prob       = cpl_take_1d(arena, n);
-    kept->z               = cpl_take_1d(arena, 1);
-    kept->entropy         = cpl_take_1d(arena, 1);
+    kept->gate            = own ? cpl_tensor_take_2d(arena, t * k, config->d_expert) : none;
+    kept->up              = own ? cpl_tensor_take_2d(arena, t * k, config->d_expert) : none;
+    kept->counts          = cpl_tensor_take_1d(arena, n);
+    kept->mean_prob       = cpl_tensor_take_1d(arena, n);
+    kept->z               = cpl_tensor_take_1d(arena, 1);
+    kept->entropy         = cpl_tensor_take_1d(arena, 1);
     kept->shared_gate = kept->shared_up = none;
     if (!width || !training) return;
-    kept->shared_gate = cpl_take_2d(arena, t, width);
-    kept->shared_up   = cpl_take_2d(arena, t, width);
+    kept->shared_gate = cpl_tensor_take_2d(arena, t, width);
+    kept->shared_up   = cpl_tensor_take_2d(arena, t, width);
 }
 
-void cpl_moe_scratch_take(cpl_moe_scratch *s, cpl_arena *arena, const cpl_model_settings *config,
-                          int64_t t, bool training)
+void cpl_moe_scratch_take(cpl_moe_scratch *s, cpl_tensor_arena *arena,
+                          const cpl_model_settings *config, int64_t t, bool training)
 {
     const cpl_tensor none = cpl_tensor_none();
     const bool hidden     = training && cpl_router_gate_rank(config) > 0;
-    s->logits             = cpl_take_2d(arena, t, config->n_experts);
-    s->dweight            = training ? cpl_take_2d(arena, t, config->top_k) : none;
-    s->dhidden            = hidden ? cpl_take_2d(arena, t * config->top_k, config->aoe_rank) : none;
-    s->db                 = training ? cpl_take_2d(arena, t, config->d_model) : none;
-    s->exchange           = NULL;
-    s->kept               = 0;
+    s->logits             = cpl_tensor_take_2d(arena, t, config->n_experts);
+    s->dweight            = training ? cpl_tensor_take_2d(arena, t, config->top_k) : none;
+    s->dhidden  = hidden ? cpl_tensor_take_2d(arena, t * config->top_k, config->aoe_rank) : none;
+    s->db       = training ? cpl_tensor_take_2d(arena, t, config->d_model) : none;
+    s->exchange = NULL;
+    s->kept     = 0;
     s->shared.y = s->shared.expert = s->shared.weight = s->shared.dweight = none;
     if (cpl_model_shared_width(config) == 0) return;
-    s->shared.y       = cpl_take_2d(arena, t, config->d_model);
-    s->shared.expert  = take_ids(arena, t, 1);
-    s->shared.weight  = cpl_take_2d(arena, t, 1);
-    s->shared.dweight = training ? cpl_take_2d(arena, t, 1) : none;
+    s->shared.y       = cpl_tensor_take_2d(arena, t, config->d_model);
+    s->shared.expert  = cpl_tensor_as_2d(cpl_tensor_take_ids(arena, t), t, 1);
+    s->shared.weight  = cpl_tensor_take_2d(arena, t, 1);
+    s->shared.dweight = training ? cpl_tensor_take_2d(arena, t, 1) : none;
     s->shared.plan    = take_plan(arena, t, 1, 1);
 }
 
@@ -76,13 +71,12 @@ static cpl_routing routing_of(const cpl_layer_params *w, const cpl_model_setting
 /* [n,r,d] as one matrix [n r, d], and [T,n,r] as [T, n r]. */
 static cpl_tensor all_rows(cpl_tensor w)
 {
-    return cpl_tensor_2d(w.data, w.dtype, w.shape[0] * w.shape[1], w.shape[2]);
+    return cpl_tensor_as_2d(w, w.shape[0] * w.shape[1], w.shape[2]);
 }
 
 static cpl_tensor all_columns(cpl_tensor hidden)
 {
-    return cpl_tensor_2d(hidden.data, hidden.dtype, hidden.shape[0],
-                         hidden.shape[1] * hidden.shape[2]);
+    return cpl_tensor_as_2d(hidden, hidden.shape[0], hidden.shape[1] * hidden.shape[2]);
 }
 
 /* Returns the numbers whose order chooses: the router's logits, or the norms of the h_e. */
@@ -94,10 +88,9 @@ static cpl_tensor scores_forward(cpl_backend *be, cpl_moe_kept *kept, const cpl_
         ops->gemm_f32(be, s->logits, CPL_AS_IS, kept->b, CPL_TRANSPOSED, w->router, 0);
         return s->logits;
     }
-    cpl_tensor norm = cpl_tensor_1d(kept->norm.data, CPL_F32, cpl_tensor_count(kept->norm));
     ops->gemm(be, all_columns(kept->hidden), CPL_AS_IS, kept->b, CPL_TRANSPOSED,
               all_rows(w->w_gate_a), 0);
-    ops->row_norms(be, norm, all_rows(kept->hidden));
+    ops->row_norms(be, cpl_tensor_as_1d(kept->norm), all_rows(kept->hidden));
     return kept->norm;
 }
 
@@ -124,7 +117,7 @@ static void scores_backward(cpl_backend *be, cpl_layer_params *dw, cpl_moe_kept 
 /* One matrix as that of one expert. */
 static cpl_tensor of_one(cpl_tensor w)
 {
-    return cpl_tensor_3d(w.data, w.dtype, 1, w.shape[0], w.shape[1]);
+    return cpl_tensor_as_3d(w, 1, w.shape[0], w.shape[1]);
 }
 
 static cpl_expert_weights shared_expert(const cpl_layer_params *w)
@@ -133,13 +126,10 @@ static cpl_expert_weights shared_expert(const cpl_layer_params *w)
                                 of_one(w->shared_down)};
 }
 
-/* Every token's one choice is expert 0 with weight 1. The bits of 0 are the same as a whole number
- * and as F32. */
+/* Every token's one choice is expert 0 with weight 1. */
 static void send_all(cpl_backend *be, const cpl_moe_scratch *s)
 {
-    cpl_tensor zeros = s->shared.expert;
-    zeros.dtype      = CPL_F32;
-    be->ops->fill(be, zeros, 0);
+    be->ops->fill(be, s->shared.expert, 0);
     be->ops->fill(be, s->shared.weight, 1);
     be->ops->dispatch(be, s->shared.plan, s->shared.expert, 1);
 }
@@ -148,7 +138,7 @@ static void send_all(cpl_backend *be, const cpl_moe_scratch *s)
 static void shared_forward(cpl_backend *be, cpl_tensor y, const cpl_moe_kept *kept,
                            const cpl_layer_params *w, const cpl_moe_scratch *s)
 {
-    if (!w->shared_gate.data) return;
+    if (!cpl_tensor_is_there(w->shared_gate)) return;
     send_all(be, s);
     be->ops->experts(be, s->shared.y, kept->shared_gate, kept->shared_up, kept->b,
                      cpl_tensor_none(), s->shared.weight, s->shared.plan, shared_expert(w));
@@ -160,7 +150,7 @@ static void shared_backward(cpl_backend *be, const cpl_layer_params *dw, const c
                             cpl_tensor dy, const cpl_layer_params *w, const cpl_moe_scratch *s)
 {
     const cpl_tensor none = cpl_tensor_none();
-    if (!w->shared_gate.data) return;
+    if (!cpl_tensor_is_there(w->shared_gate)) return;
     be->ops->experts_backward(be, s->db, none, s->shared.dweight, shared_expert(dw), dy,
                               kept->shared_gate, kept->shared_up, kept->b, none, s->shared.weight,
                               s->shared.plan, shared_expert(w));
@@ -172,7 +162,7 @@ static void shared_backward(cpl_backend *be, const cpl_layer_params *dw, const c
 static void route_backward(cpl_backend *be, const cpl_moe_kept *kept, cpl_aux_grad_scales scales,
                            cpl_routing how, const cpl_moe_scratch *s)
 {
-    const bool counted  = scales.counts.data != NULL;
+    const bool counted  = cpl_tensor_is_there(scales.counts);
     const int64_t parts = counted ? scales.counts.shape[0] : 1, t = kept->probs.shape[0] / parts;
     for (int64_t i = 0; i < parts; i++) {
         const int64_t at = i * t;
@@ -189,7 +179,8 @@ static void route_backward(cpl_backend *be, const cpl_moe_kept *kept, cpl_aux_gr
 
 cpl_expert_weights cpl_moe_experts(const cpl_layer_params *w)
 {
-    cpl_expert_weights e = {w->w_gate.data ? w->w_gate : w->w_gate_b, w->w_up, w->w_down};
+    cpl_expert_weights e = {cpl_tensor_is_there(w->w_gate) ? w->w_gate : w->w_gate_b, w->w_up,
+                            w->w_down};
     return e;
 }
 

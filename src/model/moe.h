@@ -23,10 +23,9 @@
 #ifndef CPL_MODEL_MOE_H
 #define CPL_MODEL_MOE_H
 
-#include "base/arena.h"
 #include "model/exchange.h"
 #include "model/params.h"
-#include "tensor/ops.h"
+#include "tensor/memory.h"
 
 /* What forward keeps of one layer for backward, and what it counted. */
 typedef struct cpl_moe_kept {
@@ -76,10 +75,10 @@ typedef struct cpl_aux_grad_scales {
 /* The experts' matrices of a layer as the operations take them. */
 cpl_expert_weights cpl_moe_experts(const cpl_layer_params *w);
 
-void cpl_moe_take(cpl_moe_kept *kept, cpl_arena *arena, const cpl_model_settings *config,
+void cpl_moe_take(cpl_moe_kept *kept, cpl_tensor_arena *arena, const cpl_model_settings *config,
                   int64_t n_tokens, bool training);
-void cpl_moe_scratch_take(cpl_moe_scratch *s, cpl_arena *arena, const cpl_model_settings *config,
-                          int64_t n_tokens, bool training);
+void cpl_moe_scratch_take(cpl_moe_scratch *s, cpl_tensor_arena *arena,
+                          const cpl_model_settings *config, int64_t n_tokens, bool training);
 
 /* out [T,d] is set; it is not x. */
 void cpl_moe_forward(cpl_backend *be, cpl_tensor out, cpl_moe_kept *kept, cpl_tensor x,

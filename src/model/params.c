@@ -167,17 +167,17 @@ bool cpl_param_has_copy(const cpl_param *param)
 }
 
 /* A whole set, or with `rest` some of it. */
-static void take(cpl_params *set, cpl_arena *arena, const cpl_model_settings *config,
+static void take(cpl_params *set, cpl_tensor_arena *arena, const cpl_model_settings *config,
                  cpl_dtype dtype, bool have_copy, cpl_params *rest)
 {
     cpl_layer_params unseen = {0};
     cpl_layer_params *layers =
-        cpl_arena_take(arena, (size_t)config->n_layers * sizeof(cpl_layer_params));
+        cpl_tensor_take_host(arena, (size_t)config->n_layers * sizeof(cpl_layer_params));
     for (int64_t i = 0; i < cpl_params_count(config); i++) {
         cpl_param p  = cpl_params_at(config, i);
         cpl_tensor t = {NULL, dtype, p.rank, {p.shape[0], p.shape[1], p.shape[2], 1}};
         if (!rest || cpl_param_has_copy(&p) == have_copy)
-            t.data = cpl_arena_take(arena, cpl_tensor_bytes(t));
+            t = cpl_tensor_take(arena, t);
         else if (layers)
             t = *cpl_params_tensor(rest, &p);
         set->layer = layers ? layers : &unseen; /* while measuring there is no array */
@@ -188,14 +188,15 @@ static void take(cpl_params *set, cpl_arena *arena, const cpl_model_settings *co
     if (config->tied) set->head = set->embed;
 }
 
-void cpl_params_take(cpl_params *set, cpl_arena *arena, const cpl_model_settings *config,
+void cpl_params_take(cpl_params *set, cpl_tensor_arena *arena, const cpl_model_settings *config,
                      cpl_dtype dtype)
 {
     take(set, arena, config, dtype, true, NULL);
 }
 
-void cpl_params_take_some(cpl_params *set, cpl_arena *arena, const cpl_model_settings *config,
-                          cpl_dtype dtype, bool have_copy, cpl_params *rest)
+void cpl_params_take_some(cpl_params *set, cpl_tensor_arena *arena,
+                          const cpl_model_settings *config, cpl_dtype dtype, bool have_copy,
+                          cpl_params *rest)
 {
     take(set, arena, config, dtype, have_copy, rest);
 }

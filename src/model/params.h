@@ -8,9 +8,8 @@
 
 #include <stdbool.h>
 
-#include "base/arena.h"
 #include "model/settings.h"
-#include "tensor/tensor.h"
+#include "tensor/memory.h"
 
 /* Of one layer. */
 typedef struct cpl_layer_params {
@@ -33,7 +32,7 @@ typedef struct cpl_params {
 #undef CPL_PARAM_LAYER
 #undef CPL_PARAM_EXPERTS
 #undef CPL_PARAM
-    cpl_layer_params *layer; /* [L], in the same arena */
+    cpl_layer_params *layer; /* [L], of the same arena */
 } cpl_params;
 
 /* What a parameter begins with. */
@@ -87,13 +86,14 @@ bool cpl_param_has_copy(const cpl_param *param);
 
 /* Takes a whole set from the arena, all tensors of `dtype`; head is embed if tied, and a tensor
  * that the model does not have is none. */
-void cpl_params_take(cpl_params *set, cpl_arena *arena, const cpl_model_settings *config,
+void cpl_params_take(cpl_params *set, cpl_tensor_arena *arena, const cpl_model_settings *config,
                      cpl_dtype dtype);
 
 /* The same, but only the parameters that have a copy, or only those that have none, are taken; the
  * tensors of the others are those of `rest`. */
-void cpl_params_take_some(cpl_params *set, cpl_arena *arena, const cpl_model_settings *config,
-                          cpl_dtype dtype, bool have_copy, cpl_params *rest);
+void cpl_params_take_some(cpl_params *set, cpl_tensor_arena *arena,
+                          const cpl_model_settings *config, cpl_dtype dtype, bool have_copy,
+                          cpl_params *rest);
 
 /* Numbers in all parameters. */
 int64_t cpl_params_numbers(const cpl_model_settings *config);

@@ -94,20 +94,18 @@ static void count_work(cpl_plan *plan)
 
 static size_t set_bytes(const cpl_model_settings *config)
 {
-    cpl_arena arena;
-    cpl_params unseen = {0};
-    cpl_arena_measure(&arena);
+    cpl_tensor_arena arena = cpl_tensor_arena_measure();
+    cpl_params unseen      = {0};
     cpl_params_take(&unseen, &arena, config, CPL_F32);
-    return arena.used;
+    return cpl_tensor_arena_bytes(&arena);
 }
 
 static size_t pass_bytes(const cpl_plan_input *input, const cpl_model_settings *own)
 {
-    cpl_arena arena;
+    cpl_tensor_arena arena = cpl_tensor_arena_measure();
     cpl_pass unseen;
-    cpl_arena_measure(&arena);
     cpl_pass_take(&unseen, &arena, own, input->micro_sequences, input->seq_len, true, false);
-    return arena.used;
+    return cpl_tensor_arena_bytes(&arena);
 }
 
 /* Of the kernels, in passes and for so many rows that came from other ranks. */

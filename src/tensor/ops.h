@@ -127,6 +127,18 @@ typedef struct cpl_response_ops {
 } cpl_response_ops;
 
 struct cpl_ops {
+    /* ---- memory ---- */
+
+    /* Memory for tensors, CPL_ALIGNMENT-aligned, not set; NULL with a recorded sentence if there is
+     * none. */
+    void *(*take)(cpl_backend *be, size_t bytes);
+    /* Gives it back once the work before is done. NULL: nothing. */
+    void (*give)(cpl_backend *be, void *memory);
+    /* to = the numbers at `from`, in the host's memory, which may be used again at once. */
+    void (*put)(cpl_backend *be, cpl_tensor to, const void *from);
+    /* The numbers of `from`, to the host's memory at `to`. Waits for all work given so far. */
+    void (*get)(cpl_backend *be, void *to, cpl_tensor from);
+
     /* ---- products (gemm.c) ---- */
 
     /* c [m,n] = beta c + op(a) [m,k] . op(b) [k,n]; operands in be->compute (F32 ones are rounded
@@ -154,6 +166,7 @@ struct cpl_ops {
     void (*centre)(cpl_backend *be, cpl_tensor y, cpl_tensor x);
     /* y *adds* x. Any shape, equal counts. */
     void (*add)(cpl_backend *be, cpl_tensor y, cpl_tensor x);
+    /* y of F32, I32 or F64. */
     void (*fill)(cpl_backend *be, cpl_tensor y, float value);
     /* y F32 or BF16 = x F32 or BF16 (round to nearest even): the compute copies of weights. */
     void (*copy)(cpl_backend *be, cpl_tensor y, cpl_tensor x);

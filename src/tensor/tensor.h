@@ -4,13 +4,13 @@
 #ifndef CPL_TENSOR_TENSOR_H
 #define CPL_TENSOR_TENSOR_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
-#include "base/arena.h"
 #include "base/status.h"
 
-typedef enum cpl_dtype { CPL_F32, CPL_BF16, CPL_I32 } cpl_dtype;
+typedef enum cpl_dtype { CPL_F32, CPL_BF16, CPL_I32, CPL_F64 } cpl_dtype;
 
 enum { CPL_MAX_RANK = 4 };
 
@@ -23,7 +23,7 @@ typedef struct cpl_tensor {
 
 static inline size_t cpl_dtype_bytes(cpl_dtype dtype)
 {
-    return dtype == CPL_BF16 ? 2 : 4;
+    return dtype == CPL_BF16 ? 2 : dtype == CPL_F64 ? 8 : 4;
 }
 
 static inline cpl_tensor cpl_tensor_1d(void *data, cpl_dtype dtype, int64_t a)
@@ -61,36 +61,6 @@ static inline size_t cpl_tensor_bytes(cpl_tensor t)
     return (size_t)cpl_tensor_count(t) * cpl_dtype_bytes(t.dtype);
 }
 
-/* An arena over borrowed `bytes`: pieces of it are taken with cpl_arena_take, by the same function
- * that measured them. NULL and SIZE_MAX: one that measures. */
-static inline cpl_arena cpl_arena_over(void *base, size_t bytes)
-{
-    return (cpl_arena){.base = (char *)base, .capacity = bytes};
-}
-
-/* The tensor with memory of the arena; without while that measures. */
-static inline cpl_tensor cpl_tensor_take(cpl_arena *arena, cpl_tensor t)
-{
-    t.data = cpl_arena_take(arena, cpl_tensor_bytes(t));
-    return t;
-}
-
-/* A new one of F32. */
-static inline cpl_tensor cpl_take_1d(cpl_arena *arena, int64_t a)
-{
-    return cpl_tensor_take(arena, cpl_tensor_1d(NULL, CPL_F32, a));
-}
-
-static inline cpl_tensor cpl_take_2d(cpl_arena *arena, int64_t a, int64_t b)
-{
-    return cpl_tensor_take(arena, cpl_tensor_2d(NULL, CPL_F32, a, b));
-}
-
-static inline cpl_tensor cpl_take_3d(cpl_arena *arena, int64_t a, int64_t b, int64_t c)
-{
-    return cpl_tensor_take(arena, cpl_tensor_3d(NULL, CPL_F32, a, b, c));
-}
-
 /* Length of the last dimension, and how many such rows there are. */
 static inline int64_t cpl_tensor_cols(cpl_tensor t)
 {
@@ -117,6 +87,12 @@ static inline int32_t *cpl_i32(cpl_tensor t)
     return (int32_t *)t.data;
 }
 
+static inline double *cpl_f64(cpl_tensor t)
+{
+    CPL_ASSERT(t.dtype == CPL_F64);
+    return (double *)t.data;
+}
+
 /* Part `i` of the first dimension: [n,D,d] -> [D,d]. */
 static inline cpl_tensor cpl_tensor_at(cpl_tensor t, int64_t i)
 {
@@ -135,6 +111,42 @@ static inline cpl_tensor cpl_tensor_range(cpl_tensor t, int64_t first, int64_t c
     if (t.data) t.data = (char *)t.data + (size_t)first * each;
     t.shape[0] = count;
     return t;
+}
+
+/* The same numbers in another shape. */
+static inline cpl_tensor cpl_tensor_as_1d(cpl_tensor t)
+{
+    return cpl_tensor_1d(t.data, t.dtype, cpl_tensor_count(t));
+}
+
+static inline cpl_tensor cpl_tensor_as_2d(cpl_tensor t, int64_t a, int64_t b)
+{
+    CPL_ASSERT(a * b == cpl_tensor_count(t));
+    return cpl_tensor_2d(t.data, t.dtype, a, b);
+}
+
+static inline cpl_tensor cpl_tensor_as_3d(cpl_tensor t, int64_t a, int64_t b, int64_t c)
+{
+    CPL_ASSERT(a * b * c == cpl_tensor_count(t));
+    return cpl_tensor_3d(t.data, t.dtype, a, b, c);
+}
+
+/* Numbers first ... first + count - 1 of t, in any shape, as one dimension. */
+static inline cpl_tensor cpl_tensor_numbers(cpl_tensor t, int64_t first, int64_t count)
+{
+    return cpl_tensor_range(cpl_tensor_as_1d(t), first, count);
+}
+
+/* Whether there is such a tensor: an optional argument that is given. */
+static inline bool cpl_tensor_is_there(cpl_tensor t)
+{
+    return t.data != NULL;
+}
+
+/* Whether both are the same memory. */
+static inline bool cpl_tensor_is_same(cpl_tensor a, cpl_tensor b)
+{
+    return a.data == b.data;
 }
 
 #endif /* CPL_TENSOR_TENSOR_H */

@@ -19,21 +19,22 @@ cpl_status cpl_optimizer_bytes(size_t *bytes, const cpl_model_settings *config, 
 {
     cpl_optimizer o = {0};
     CPL_TRY(cpl_share_init(&o.share, config, mesh, compute, true));
-    cpl_arena_measure(&o.arena);
+    o.arena = cpl_tensor_arena_measure();
     take(&o, config);
-    *bytes = o.arena.used;
+    *bytes = cpl_tensor_arena_bytes(&o.arena);
     cpl_share_free(&o.share);
     return CPL_OK;
 }
 
-cpl_status cpl_optimizer_init(cpl_optimizer *o, const cpl_model_settings *config, cpl_mesh *mesh,
-                              cpl_dtype compute, bool overlap)
+cpl_status cpl_optimizer_init(cpl_optimizer *o, cpl_backend *be, const cpl_model_settings *config,
+                              cpl_mesh *mesh, bool overlap)
 {
     memset(o, 0, sizeof *o);
-    CPL_TRY(cpl_share_init(&o->share, config, mesh, compute, overlap));
-    cpl_arena_measure(&o->arena);
+    CPL_TRY(cpl_share_init(&o->share, config, mesh, be->compute, overlap));
+    o->share.be = be;
+    o->arena    = cpl_tensor_arena_measure();
     take(o, config);
-    CPL_TRY(cpl_arena_init(&o->arena, o->arena.used, "gradients and moments"));
+    CPL_TRY(cpl_tensor_arena_init(&o->arena, be, &o->arena, "gradients and moments"));
     take(o, config); /* the arena is zero, and so are the moments */
     return CPL_OK;
 }
@@ -45,7 +46,7 @@ cpl_params *cpl_optimizer_over(cpl_optimizer *o)
 
 void cpl_optimizer_free(cpl_optimizer *o)
 {
-    cpl_arena_free(&o->arena);
+    cpl_tensor_arena_free(&o->arena);
     cpl_share_free(&o->share);
     memset(o, 0, sizeof *o);
 }
@@ -89,7 +90,7 @@ static void update_slice(cpl_optimizer *o, cpl_model *model, const cpl_train_set
     cpl_tensor w    = cpl_share_master(&o->share, x, &model->master);
     cpl_tensor g    = cpl_slice_of_whole(x, &o->grads);
     cpl_tensor copy = cpl_slice_of_whole(x, &model->compute);
-    if (copy.data == w.data) copy = cpl_tensor_none();
+    if (cpl_tensor_is_same(copy, w)) copy = cpl_tensor_none();
     model->be->ops->adamw(model->be, w, cpl_slice_of_parts(x, &o->m), cpl_slice_of_parts(x, &o->v),
                           copy, g, u->coef, lr, (float)s->weight_decay, (float)s->beta1,
                           (float)s->beta2, (float)s->eps, u->correct1, u->correct2);

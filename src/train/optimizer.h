@@ -13,17 +13,18 @@
 
 /* Lives as long as the run: the training state other than the weights. */
 typedef struct cpl_optimizer {
-    cpl_arena arena;
+    cpl_tensor_arena arena;
     cpl_params grads; /* F32, as the weights */
     cpl_params m, v;  /* F32: of this rank's parts (share.h); of one process, as the weights */
     cpl_share share;
     int64_t count; /* updates made so far; a skipped step is none */
 } cpl_optimizer;
 
-/* `config`: of this process's model, whose products are of type `compute`. The mesh must outlive
- * the optimizer; NULL: one process. */
-CPL_NODISCARD cpl_status cpl_optimizer_init(cpl_optimizer *o, const cpl_model_settings *config,
-                                            cpl_mesh *mesh, cpl_dtype compute, bool overlap);
+/* `config`: of this process's model, which is trained on `be`. The backend and the mesh must outlive
+ * the optimizer; mesh NULL: one process. */
+CPL_NODISCARD cpl_status cpl_optimizer_init(cpl_optimizer *o, cpl_backend *be,
+                                            const cpl_model_settings *config, cpl_mesh *mesh,
+                                            bool overlap);
 void cpl_optimizer_free(cpl_optimizer *o);
 
 /* Bytes that cpl_optimizer_init allocates for gradients, moments, divided masters and messages. */

@@ -140,7 +140,7 @@ static int64_t numbers_for(const cpl_share *s, const cpl_bucket *b, int r)
 }
 
 /* All of a bucket is sent, or this rank's part comes from every other rank. */
-void cpl_share_take_buffers(cpl_share *s, cpl_arena *arena)
+void cpl_share_take_buffers(cpl_share *s, cpl_tensor_arena *arena)
 {
     int64_t out = 0, in = 0;
     for (const cpl_bucket *b = s->buckets; b < s->buckets + s->n_buckets; b++) {
@@ -152,18 +152,18 @@ void cpl_share_take_buffers(cpl_share *s, cpl_arena *arena)
     }
     in = out > in ? out : in; /* a gathered bucket */
     for (int i = 0; i < CPL_SHARE_BUFFERS && s->n_buckets; i++) {
-        s->buffer[i].out = cpl_arena_take(arena, (size_t)out * sizeof(float));
-        s->buffer[i].in  = cpl_arena_take(arena, (size_t)in * sizeof(float));
+        s->buffer[i].out = cpl_tensor_take_host(arena, (size_t)out * sizeof(float));
+        s->buffer[i].in  = cpl_tensor_take_host(arena, (size_t)in * sizeof(float));
     }
 }
 
 /* Of all parameters, or only of those that have a copy. */
-static void take_parts(cpl_params *set, cpl_arena *arena, const cpl_share *s,
+static void take_parts(cpl_params *set, cpl_tensor_arena *arena, const cpl_share *s,
                        const cpl_model_settings *config, bool all)
 {
     cpl_layer_params unseen = {0};
     cpl_layer_params *layers =
-        cpl_arena_take(arena, (size_t)config->n_layers * sizeof(cpl_layer_params));
+        cpl_tensor_take_host(arena, (size_t)config->n_layers * sizeof(cpl_layer_params));
     for (int64_t i = 0; i < cpl_params_count(config); i++) {
         cpl_param p    = cpl_params_at(config, i);
         int64_t number = cpl_param_trains(&p) ? 0 : numbers_of(&p);
@@ -172,13 +172,13 @@ static void take_parts(cpl_params *set, cpl_arena *arena, const cpl_share *s,
         if (!all && !cpl_param_has_copy(&p)) number = 0;
         set->layer = layers ? layers : &unseen; /* while measuring there is no array */
         if (!layers && p.layer > 0) p.layer = 0;
-        *cpl_params_tensor(set, &p) = cpl_take_1d(arena, number);
+        *cpl_params_tensor(set, &p) = cpl_tensor_take_1d(arena, number);
     }
     set->layer = layers;
     if (config->tied) set->head = set->embed;
 }
 
-void cpl_share_take_parts(cpl_params *set, cpl_arena *arena, const cpl_share *s,
+void cpl_share_take_parts(cpl_params *set, cpl_tensor_arena *arena, const cpl_share *s,
                           const cpl_model_settings *config)
 {
     if (s->mesh->world.size == 1)
@@ -187,23 +187,19 @@ void cpl_share_take_parts(cpl_params *set, cpl_arena *arena, const cpl_share *s,
         take_parts(set, arena, s, config, true);
 }
 
-void cpl_share_take_masters(cpl_share *s, cpl_arena *arena, const cpl_model_settings *config)
+void cpl_share_take_masters(cpl_share *s, cpl_tensor_arena *arena, const cpl_model_settings *config)
 {
     if (s->divides_masters) take_parts(&s->masters, arena, s, config, false);
 }
 
 cpl_tensor cpl_slice_of_whole(const cpl_slice *slice, cpl_params *set)
 {
-    const cpl_tensor t = *cpl_params_tensor(set, &slice->param);
-    char *data         = t.data;
-    return cpl_tensor_1d(data + (size_t)slice->own * cpl_dtype_bytes(t.dtype), t.dtype,
-                         slice->n_own);
+    return cpl_tensor_numbers(*cpl_params_tensor(set, &slice->param), slice->own, slice->n_own);
 }
 
 cpl_tensor cpl_slice_of_parts(const cpl_slice *slice, cpl_params *set)
 {
-    const cpl_tensor t = *cpl_params_tensor(set, &slice->param);
-    return cpl_tensor_1d(cpl_f32(t) + slice->at, CPL_F32, slice->n_own);
+    return cpl_tensor_numbers(*cpl_params_tensor(set, &slice->param), slice->at, slice->n_own);
 }
 
 /* ---- divided masters ---- */
@@ -224,9 +220,9 @@ static void copy_masters(cpl_share *s, cpl_params *master, bool keep)
 {
     for (const cpl_slice *x = s->slices; x < s->slices + s->n_slices; x++) {
         if (!is_divided(s, x)) continue;
-        void *own = cpl_slice_of_parts(x, &s->masters).data;
-        void *all = cpl_slice_of_whole(x, master).data;
-        memcpy(keep ? own : all, keep ? all : own, (size_t)x->n_own * sizeof(float));
+        const cpl_tensor own = cpl_slice_of_parts(x, &s->masters);
+        const cpl_tensor all = cpl_slice_of_whole(x, master);
+        s->be->ops->copy(s->be, keep ? own : all, keep ? all : own);
     }
 }
 
@@ -244,7 +240,7 @@ void cpl_share_gather_masters(cpl_share *s, cpl_params *master)
 
 /* ---- messages ---- */
 
-typedef void copy_part(char *message, char *tensor, size_t bytes, bool own);
+typedef void copy_part(cpl_backend *be, char *message, cpl_tensor part, bool own);
 
 /* Calls `each` for every part of the buffer's bucket, as they lie in a message: rank by rank. */
 static void for_parts(const cpl_share *s, const cpl_share_buffer *m, char *message, copy_part *each)
@@ -254,33 +250,31 @@ static void for_parts(const cpl_share *s, const cpl_share_buffer *m, char *messa
         for (const cpl_slice *x = s->slices + b->first; x < s->slices + b->first + b->count; x++) {
             int64_t n;
             const cpl_tensor t = *cpl_params_tensor(m->set, &x->param);
-            const size_t unit  = cpl_dtype_bytes(t.dtype);
             const int64_t at   = x->first + part_of(&n, x->count, r, b->group->size);
-            each(message, (char *)t.data + (size_t)at * unit, (size_t)n * unit,
-                 r == b->group->rank);
-            message += (size_t)n * unit;
+            each(s->be, message, cpl_tensor_numbers(t, at, n), r == b->group->rank);
+            message += (size_t)n * cpl_dtype_bytes(t.dtype);
         }
 }
 
-static void pack_all(char *message, char *tensor, size_t bytes, bool own)
+static void pack_all(cpl_backend *be, char *message, cpl_tensor part, bool own)
 {
     (void)own;
-    memcpy(message, tensor, bytes);
+    be->ops->get(be, message, part);
 }
 
-static void pack_own(char *message, char *tensor, size_t bytes, bool own)
+static void pack_own(cpl_backend *be, char *message, cpl_tensor part, bool own)
 {
-    if (own) memcpy(message, tensor, bytes);
+    if (own) be->ops->get(be, message, part);
 }
 
-static void unpack_own(char *message, char *tensor, size_t bytes, bool own)
+static void unpack_own(cpl_backend *be, char *message, cpl_tensor part, bool own)
 {
-    if (own) memcpy(tensor, message, bytes);
+    if (own) be->ops->put(be, part, message);
 }
 
-static void unpack_others(char *message, char *tensor, size_t bytes, bool own)
+static void unpack_others(cpl_backend *be, char *message, cpl_tensor part, bool own)
 {
-    if (!own) memcpy(tensor, message, bytes);
+    if (!own) be->ops->put(be, part, message);
 }
 
 /* Bytes of every rank's parts of the bucket, in s->numbers. */
@@ -366,9 +360,12 @@ void cpl_share_sum_tensor(cpl_share *s, const cpl_param *param, cpl_tensor tenso
     for (const cpl_slice *x = s->slices; x < s->slices + s->n_slices; x++) {
         if (x->param.offset != param->offset || x->param.layer != param->layer) continue;
         for (int r = 0; r < g->size; r++) part_of(&s->numbers[r], x->count, r, g->size);
-        cpl_group_start_sum_parts(&pending, g, cpl_f32(tensor) + x->own, cpl_f32(tensor) + x->first,
-                                  s->numbers, (float *)(void *)s->buffer[0].in);
+        float *out = (float *)(void *)s->buffer[0].out, *own = out + (x->own - x->first);
+        s->be->ops->get(s->be, out, cpl_tensor_numbers(tensor, x->first, x->count));
+        cpl_group_start_sum_parts(&pending, g, own, out, s->numbers,
+                                  (float *)(void *)s->buffer[0].in);
         cpl_group_finish(&pending);
+        s->be->ops->put(s->be, cpl_tensor_numbers(tensor, x->own, x->n_own), own);
     }
 }
 
@@ -408,16 +405,14 @@ int cpl_share_writer(const cpl_share *s, int64_t index, int64_t expert)
 void cpl_share_make_whole(cpl_share *s, cpl_params *set, cpl_params *parts)
 {
     for (const cpl_slice *x = s->slices; x < s->slices + s->n_slices; x++)
-        memcpy(cpl_slice_of_whole(x, set).data, cpl_slice_of_parts(x, parts).data,
-               (size_t)x->n_own * sizeof(float));
+        s->be->ops->copy(s->be, cpl_slice_of_whole(x, set), cpl_slice_of_parts(x, parts));
     cpl_share_gather(s, set);
 }
 
 void cpl_share_take_own(const cpl_share *s, cpl_params *parts, cpl_params *set)
 {
     for (const cpl_slice *x = s->slices; x < s->slices + s->n_slices; x++)
-        memcpy(cpl_slice_of_parts(x, parts).data, cpl_slice_of_whole(x, set).data,
-               (size_t)x->n_own * sizeof(float));
+        s->be->ops->copy(s->be, cpl_slice_of_parts(x, parts), cpl_slice_of_whole(x, set));
 }
 
 /* ---- predicted traffic ---- */

@@ -19,7 +19,6 @@
 #ifndef CPL_TRAIN_SHARE_H
 #define CPL_TRAIN_SHARE_H
 
-#include "base/arena.h"
 #include "model/params.h"
 #include "parallel/mesh.h"
 
@@ -45,11 +44,12 @@ typedef struct cpl_share_buffer {
     cpl_params *set;          /* whose tensors are sent, and get the result */
     bool is_sum;              /* gradients are summed; else parameters are gathered */
     cpl_pending pending;
-    char *out, *in; /* what is sent, what is received; of the arena */
+    char *out, *in; /* what is sent, what is received: memory of the host, of the arena */
 } cpl_share_buffer;
 
 typedef struct cpl_share {
-    cpl_mesh *mesh; /* not owned; `alone` if there is one process */
+    cpl_backend *be; /* of the tensors, not owned; set by the caller before any of them is used */
+    cpl_mesh *mesh;  /* not owned; `alone` if there is one process */
     cpl_mesh alone;
     bool overlap;
     cpl_slice *slices;
@@ -72,15 +72,16 @@ CPL_NODISCARD cpl_status cpl_share_init(cpl_share *share, const cpl_model_settin
 void cpl_share_free(cpl_share *share);
 
 /* Takes from `arena` the memory of the buckets under way; nothing for one process. */
-void cpl_share_take_buffers(cpl_share *share, cpl_arena *arena);
+void cpl_share_take_buffers(cpl_share *share, cpl_tensor_arena *arena);
 
 /* Takes a set of F32 tensors for this rank's parts, one of the moments: the parts of each parameter
  * are one tensor [numbers]. In one process they have the parameters' shapes. */
-void cpl_share_take_parts(cpl_params *set, cpl_arena *arena, const cpl_share *share,
+void cpl_share_take_parts(cpl_params *set, cpl_tensor_arena *arena, const cpl_share *share,
                           const cpl_model_settings *config);
 
 /* Takes memory for this rank's parts of divided masters; nothing if they are not divided. */
-void cpl_share_take_masters(cpl_share *share, cpl_arena *arena, const cpl_model_settings *config);
+void cpl_share_take_masters(cpl_share *share, cpl_tensor_arena *arena,
+                            const cpl_model_settings *config);
 
 /* Views of this rank's part of a slice [n_own]: in a set of whole tensors, in a set of parts
  * (cpl_share_take_parts). */

@@ -22,46 +22,51 @@ static void take_all(cpl_step *step, const cpl_settings *settings, const cpl_mod
 {
     int64_t n = c->n_experts, d = c->d_model, layers = c->n_layers;
     cpl_tensor unseen = cpl_tensor_none();
-    step->M           = cpl_arena_take(&step->arena, (size_t)layers * sizeof *step->M);
-    step->eps         = cpl_arena_take(&step->arena, (size_t)layers * sizeof *step->eps);
-    step->delta       = cpl_arena_take(&step->arena, (size_t)layers * sizeof *step->delta);
+    step->M           = cpl_tensor_take_host(&step->arena, (size_t)layers * sizeof *step->M);
+    step->eps         = cpl_tensor_take_host(&step->arena, (size_t)layers * sizeof *step->eps);
+    step->delta       = cpl_tensor_take_host(&step->arena, (size_t)layers * sizeof *step->delta);
     for (int64_t l = 0; l < layers && cpl_router_of(c)->has_rows; l++) {
-        *(step->M ? &step->M[l] : &unseen)         = cpl_take_2d(&step->arena, n, n);
-        *(step->eps ? &step->eps[l] : &unseen)     = cpl_take_1d(&step->arena, n);
-        *(step->delta ? &step->delta[l] : &unseen) = cpl_take_2d(&step->arena, n, d);
+        *(step->M ? &step->M[l] : &unseen)         = cpl_tensor_take_2d(&step->arena, n, n);
+        *(step->eps ? &step->eps[l] : &unseen)     = cpl_tensor_take_1d(&step->arena, n);
+        *(step->delta ? &step->delta[l] : &unseen) = cpl_tensor_take_2d(&step->arena, n, d);
     }
-    step->rows          = cpl_take_2d(&step->arena, n, d);
-    step->drows         = cpl_take_2d(&step->arena, n, d);
-    step->centred       = (cpl_coupling_outputs){.M     = cpl_take_2d(&step->arena, n, n),
-                                                 .eps   = cpl_take_1d(&step->arena, n),
-                                                 .delta = cpl_take_2d(&step->arena, n, d),
+    step->rows          = cpl_tensor_take_2d(&step->arena, n, d);
+    step->drows         = cpl_tensor_take_2d(&step->arena, n, d);
+    step->centred       = (cpl_coupling_outputs){.M     = cpl_tensor_take_2d(&step->arena, n, n),
+                                                 .eps   = cpl_tensor_take_1d(&step->arena, n),
+                                                 .delta = cpl_tensor_take_2d(&step->arena, n, d),
                                                  .rows  = step->rows};
-    step->gate_norm     = cpl_take_1d(&step->arena, n);
-    step->gate_spectral = cpl_take_1d(&step->arena, n);
-    step->own           = cpl_take_1d(&step->arena, n);
-    step->load          = cpl_take_1d(&step->arena, n);
-    step->sums = cpl_arena_take(&step->arena, (size_t)(1 + N_SUMS * layers) * sizeof(double));
+    step->gate_norm     = cpl_tensor_take_1d(&step->arena, n);
+    step->gate_spectral = cpl_tensor_take_1d(&step->arena, n);
+    step->own           = cpl_tensor_take_1d(&step->arena, n);
+    step->load          = cpl_tensor_take_1d(&step->arena, n);
+    step->sums = cpl_tensor_take_host(&step->arena, (size_t)(1 + N_SUMS * layers) * sizeof(double));
     cpl_balance_take(&step->balance, &step->arena, &settings->losses.balance, c, step->micro);
-    step->pass_mark = cpl_arena_mark(&step->arena);
+    step->pass_mark = cpl_tensor_arena_mark(&step->arena);
+    cpl_step_coupling_measure(&step->arena, settings, c); /* figures take the place of the pass */
+    cpl_tensor_arena_release(&step->arena, step->pass_mark);
     take_pass(step, c);
-    size_t end = cpl_arena_mark(&step->arena);
-    cpl_arena_release(&step->arena, step->pass_mark);
-    cpl_step_coupling_measure(&step->arena, settings, c); /* raises the peak if it is larger */
-    cpl_arena_release(&step->arena, step->pass_mark);
-    step->arena.used = end;
+}
+
+static cpl_tensor_arena measure(const cpl_settings *settings, const cpl_model_settings *config,
+                                int64_t micro)
+{
+    cpl_step step = {.micro = micro, .seq_len = settings->data.seq_len};
+    step.arena    = cpl_tensor_arena_measure();
+    take_all(&step, settings, config);
+    return step.arena;
 }
 
 size_t cpl_step_bytes(const cpl_settings *settings, const cpl_model_settings *config, int64_t micro)
 {
-    cpl_step step = {.micro = micro, .seq_len = settings->data.seq_len};
-    cpl_arena_measure(&step.arena);
-    take_all(&step, settings, config);
-    return step.arena.peak;
+    const cpl_tensor_arena measured = measure(settings, config, micro);
+    return cpl_tensor_arena_bytes(&measured);
 }
 
-cpl_status cpl_step_init(cpl_step *step, const cpl_settings *settings,
+cpl_status cpl_step_init(cpl_step *step, cpl_backend *be, const cpl_settings *settings,
                          const cpl_model_settings *config, int64_t micro, cpl_share *share)
 {
+    const cpl_tensor_arena measured = measure(settings, config, micro);
     memset(step, 0, sizeof *step);
     step->micro   = micro;
     step->seq_len = settings->data.seq_len;
@@ -69,11 +74,10 @@ cpl_status cpl_step_init(cpl_step *step, const cpl_settings *settings,
     step->mesh    = share && share->mesh->world.size > 1 ? share->mesh : NULL;
     step->alone   = cpl_group_self();
     step->world   = step->mesh ? &step->mesh->world : &step->alone;
-    CPL_TRY(cpl_arena_init(&step->arena, cpl_step_bytes(settings, config, micro),
-                           "the activations of a step"));
+    CPL_TRY(cpl_tensor_arena_init(&step->arena, be, &measured, "the activations of a step"));
     cpl_status status = CPL_OK;
     if (step->mesh && step->mesh->experts.size > 1)
-        status = cpl_exchange_init(&step->exchange, config, step->mesh, config->n_layers);
+        status = cpl_exchange_init(&step->exchange, be, config, step->mesh, config->n_layers);
     if (status == CPL_OK)
         take_all(step, settings, config);
     else
@@ -89,7 +93,7 @@ cpl_status cpl_step_status(const cpl_step *step)
 
 void cpl_step_free(cpl_step *step)
 {
-    cpl_arena_free(&step->arena);
+    cpl_tensor_arena_free(&step->arena);
     cpl_exchange_free(step->exchange);
     memset(step, 0, sizeof *step);
 }
@@ -339,7 +343,8 @@ static void one_by_one(cpl_step *step, cpl_model *model, cpl_params *grads,
     if (cpl_router_of(&model->config)->has_rows)
         cpl_step_coupling(step, model, grads, settings, with_figures, measure_erc, m);
     if (!with_figures) return;
-    cpl_arena_release(&step->arena, step->pass_mark); /* figures take the place of activations */
+    cpl_tensor_arena_release(&step->arena,
+                             step->pass_mark); /* figures take the place of activations */
     take_pass(step, &model->config);
 }
 

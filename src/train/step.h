@@ -35,7 +35,7 @@ typedef struct cpl_step_batch {
 /* Lives as long as the step: activations, and the results of the coupling loss for callers that
  * inspect them. */
 typedef struct cpl_step {
-    cpl_arena arena;
+    cpl_tensor_arena arena;
     int64_t micro, seq_len;
     cpl_pass pass;
     cpl_balance balance;
@@ -47,7 +47,7 @@ typedef struct cpl_step {
     cpl_tensor own;               /* [n] |R_i W_g^i| of the same, R or its centred rows */
     cpl_tensor load;              /* [n] assignments of a layer, for its biases */
     bool has_delta;               /* delta is given by the caller, not drawn */
-    size_t pass_mark;             /* the beginning of the pass in the arena */
+    cpl_tensor_mark pass_mark;    /* the beginning of the pass in the arena */
     double *sums;                 /* [1 + 4 L] figures that are summed over the ranks */
     cpl_share *share;             /* set by cpl_step_init; not owned */
     cpl_mesh *mesh;               /* NULL: one process */
@@ -60,7 +60,8 @@ size_t cpl_step_bytes(const cpl_settings *settings, const cpl_model_settings *co
 
 /* The backend's scratch must have been reserved for cpl_step_work. `share`: that of the optimizer,
  * which must outlive the step; NULL: one process. */
-CPL_NODISCARD cpl_status cpl_step_init(cpl_step *step, const cpl_settings *settings,
+CPL_NODISCARD cpl_status cpl_step_init(cpl_step *step, cpl_backend *be,
+                                       const cpl_settings *settings,
                                        const cpl_model_settings *config, int64_t micro,
                                        cpl_share *share);
 void cpl_step_free(cpl_step *step);
@@ -95,7 +96,7 @@ void cpl_step_figures(cpl_step *step, cpl_model *model, cpl_backend *be, cpl_exp
 /* ---- the rest only for step.c ---- */
 
 /* Takes from `arena` what the figures need in place of the activations, to be measured. */
-void cpl_step_coupling_measure(cpl_arena *arena, const cpl_settings *settings,
+void cpl_step_coupling_measure(cpl_tensor_arena *arena, const cpl_settings *settings,
                                const cpl_model_settings *config);
 
 /* After all other gradients of the step, or before all (no figures then): those of the coupling

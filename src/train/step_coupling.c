@@ -13,18 +13,19 @@ typedef struct apart {
     cpl_expert_weights experts;
 } apart;
 
-static apart take_apart(cpl_arena *arena, const cpl_settings *settings, const cpl_model_settings *c)
+static apart take_apart(cpl_tensor_arena *arena, const cpl_settings *settings,
+                        const cpl_model_settings *c)
 {
     int64_t n = cpl_model_local_experts(c), d = c->d_model, D = c->d_expert;
     bool gate_only   = settings->losses.erc.activation == CPL_ERC_GATE;
-    apart a          = {.router = cpl_take_2d(arena, c->n_experts, d)};
-    a.experts.w_gate = cpl_take_3d(arena, n, D, d);
-    a.experts.w_up   = gate_only ? cpl_tensor_none() : cpl_take_3d(arena, n, D, d);
-    a.experts.w_down = gate_only ? cpl_tensor_none() : cpl_take_3d(arena, n, d, D);
+    apart a          = {.router = cpl_tensor_take_2d(arena, c->n_experts, d)};
+    a.experts.w_gate = cpl_tensor_take_3d(arena, n, D, d);
+    a.experts.w_up   = gate_only ? cpl_tensor_none() : cpl_tensor_take_3d(arena, n, D, d);
+    a.experts.w_down = gate_only ? cpl_tensor_none() : cpl_tensor_take_3d(arena, n, d, D);
     return a;
 }
 
-void cpl_step_coupling_measure(cpl_arena *arena, const cpl_settings *settings,
+void cpl_step_coupling_measure(cpl_tensor_arena *arena, const cpl_settings *settings,
                                const cpl_model_settings *config)
 {
     if (cpl_router_of(config)->has_rows) (void)take_apart(arena, settings, config);
@@ -34,12 +35,12 @@ void cpl_step_coupling_measure(cpl_arena *arena, const cpl_settings *settings,
 
 static void zero(cpl_backend *be, cpl_tensor t)
 {
-    if (t.data) be->ops->fill(be, t, 0);
+    if (cpl_tensor_is_there(t)) be->ops->fill(be, t, 0);
 }
 
 static void add(cpl_backend *be, cpl_tensor to, cpl_tensor t)
 {
-    if (t.data) be->ops->add(be, to, t);
+    if (cpl_tensor_is_there(t)) be->ops->add(be, to, t);
 }
 
 /* The coupling loss of a step. */
@@ -123,7 +124,7 @@ static void compare(const job *j, double *ratio, double *cosine, int64_t l, cons
 static void sum_over_ranks(const job *j, int64_t l, size_t offset, cpl_tensor erc)
 {
     const cpl_param p = {.layer = l, .offset = offset, .per_expert = true};
-    if (j->step->mesh && erc.data) cpl_share_sum_tensor(j->step->share, &p, erc);
+    if (j->step->mesh && cpl_tensor_is_there(erc)) cpl_share_sum_tensor(j->step->share, &p, erc);
 }
 
 /* The layer's coupling gradient by itself in the activations' memory, compared, then added. */
@@ -132,7 +133,7 @@ static void couple_separately(const job *j, int64_t l, double weight)
     cpl_backend *be          = j->model->be;
     cpl_layer_params *grads  = &j->grads->layer[l];
     cpl_layer_metrics *layer = &j->m->layer[l];
-    cpl_arena_release(&j->step->arena, j->step->pass_mark);
+    cpl_tensor_arena_release(&j->step->arena, j->step->pass_mark);
     apart a = take_apart(&j->step->arena, j->settings, &j->model->config);
     zero(be, a.router);
     zero(be, a.experts.w_gate);
@@ -199,7 +200,7 @@ static void measure_gates(const cpl_step *step, const cpl_model *model, cpl_back
     const cpl_tensor own   = cpl_tensor_range(out, at, count);
     const cpl_tensor gates = cpl_tensor_range(w_gate, first, count);
     be->ops->fill(be, out, 0);
-    if (rows.data)
+    if (cpl_tensor_is_there(rows))
         be->ops->own_responses(be, own, cpl_tensor_range(rows, at, count), gates);
     else
         be->ops->spectral_norms(be, own, gates);

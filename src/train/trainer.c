@@ -130,12 +130,11 @@ static cpl_status allocate(cpl_trainer *t, int64_t positions)
     for (int64_t i = 0; i < n_sources; i++)
         t->metrics.source[i].label = t->data.held_out->shards->labels.at[i];
     CPL_TRY(cpl_backend_reserve(&t->backend, &work));
-    CPL_TRY(cpl_optimizer_init(&t->optimizer, &t->config, &t->mesh, t->backend.compute,
-                               s->dist.overlap));
+    CPL_TRY(cpl_optimizer_init(&t->optimizer, &t->backend, &t->config, &t->mesh, s->dist.overlap));
     CPL_TRY(cpl_model_init_over(&t->model, &t->backend, &t->config,
                                 positions > s->data.seq_len ? positions : s->data.seq_len,
                                 cpl_optimizer_over(&t->optimizer)));
-    return cpl_step_init(&t->step, s, &t->config, micro_of(t), &t->optimizer.share);
+    return cpl_step_init(&t->step, &t->backend, s, &t->config, micro_of(t), &t->optimizer.share);
 }
 
 /* ---- what the weights begin with ---- */

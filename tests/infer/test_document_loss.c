@@ -154,16 +154,16 @@ static cpl_document_losses losses_of(const char *folder, const char *path,
 /* -ln p of every prediction of one window from the logits of a pass of it alone, in double. */
 static double plain_nll(model_case *m, const int32_t *ids, const int32_t *target, int64_t count)
 {
-    cpl_arena arena;
+    cpl_tensor_arena arena;
     cpl_pass pass;
     const int64_t vocab = m->model.config.vocab_size;
     cpl_work work       = cpl_pass_work(&m->model.config, 1, count, count, false);
     float *logits       = malloc((size_t)(count * vocab) * sizeof *logits);
     double nll          = 0;
     assert_ok(cpl_backend_reserve(&m->be, &work));
-    cpl_arena_measure(&arena);
+    arena = cpl_tensor_arena_measure();
     cpl_pass_take(&pass, &arena, &m->model.config, 1, count, false, false);
-    assert_ok(cpl_arena_init(&arena, arena.used, "a test"));
+    assert_ok(cpl_tensor_arena_init(&arena, &m->be, &arena, "a test"));
     cpl_pass_take(&pass, &arena, &m->model.config, 1, count, false, false);
     cpl_model_forward(&m->model, &pass, cpl_tensor_1d((void *)(uintptr_t)ids, CPL_I32, count),
                       cpl_tensor_none(), NULL);
@@ -173,7 +173,7 @@ static double plain_nll(model_case *m, const int32_t *ids, const int32_t *target
         for (int64_t v = 0; v < vocab; v++) sum += exp((double)logits[t * vocab + v]);
         nll += log(sum) - (double)logits[t * vocab + target[t]];
     }
-    cpl_arena_free(&arena);
+    cpl_tensor_arena_free(&arena);
     free(logits);
     return nll;
 }

@@ -14,20 +14,20 @@ static const double logit_slack = 64; /* rounding errors of some hundred sums, i
 /* logits [TEXT,V] of one pass without a cache. */
 static float *whole_logits(world *w)
 {
-    cpl_arena arena;
+    cpl_tensor_arena arena;
     cpl_pass pass;
     int64_t vocab = w->model.config.vocab_size;
     cpl_work work = cpl_pass_work(&w->model.config, 1, TEXT, TEXT, false);
     float *logits = malloc((size_t)(TEXT * vocab) * sizeof *logits);
     assert_ok(cpl_backend_reserve(&w->be, &work));
-    cpl_arena_measure(&arena);
+    arena = cpl_tensor_arena_measure();
     cpl_pass_take(&pass, &arena, &w->model.config, 1, TEXT, false, false);
-    assert_ok(cpl_arena_init(&arena, arena.used, "a test"));
+    assert_ok(cpl_tensor_arena_init(&arena, &w->be, &arena, "a test"));
     cpl_pass_take(&pass, &arena, &w->model.config, 1, TEXT, false, false);
     cpl_model_forward(&w->model, &pass, cpl_tensor_1d(w->text, CPL_I32, TEXT), cpl_tensor_none(),
                       NULL);
     cpl_model_logits(&w->model, &pass, cpl_tensor_2d(logits, CPL_F32, TEXT, vocab), 0);
-    cpl_arena_free(&arena);
+    cpl_tensor_arena_free(&arena);
     return logits;
 }
 

@@ -67,14 +67,13 @@ static cpl_status compute(cpl_lm_batch *batch, lines *l)
 }
 
 /* `exchange` NULL: the whole model. */
-static cpl_status run(lines *l, const cpl_model_settings *c, cpl_exchange *exchange)
+static cpl_status run(lines *l, cpl_backend *be, const cpl_model_settings *c,
+                      cpl_exchange *exchange)
 {
-    cpl_backend be;
     cpl_model model;
     cpl_lm_batch batch;
     const cpl_lm_batch_settings how = {.window = WINDOW, .rows = 2 * WINDOW, .chunk = 7};
-    cpl_backend_cpu(&be, CPL_F32, 1);
-    CPL_TRY(cpl_model_init(&model, &be, c, c->max_positions));
+    CPL_TRY(cpl_model_init(&model, be, c, c->max_positions));
     cpl_model_randomize(&model, 7);
     cpl_status status = cpl_lm_batch_init(&batch, &model, &how);
     batch.exchange    = exchange;
@@ -82,7 +81,6 @@ static cpl_status run(lines *l, const cpl_model_settings *c, cpl_exchange *excha
     cpl_lm_batch_serve(&batch);
     cpl_lm_batch_free(&batch);
     cpl_model_free(&model);
-    cpl_backend_free(&be);
     return status;
 }
 
@@ -98,11 +96,14 @@ static cpl_status exchange_and_run(rank *r, cpl_group *all)
 {
     cpl_mesh mesh;
     cpl_exchange *exchange;
+    cpl_backend be;
+    cpl_backend_cpu(&be, CPL_F32, 1);
     CPL_TRY(cpl_mesh_init(&mesh, all, r->experts, EXPERTS));
-    CPL_TRY(cpl_exchange_init(&exchange, &r->config, &mesh, 1));
-    cpl_status status = run(&r->lines, &r->config, exchange);
+    CPL_TRY(cpl_exchange_init(&exchange, &be, &r->config, &mesh, 1));
+    cpl_status status = run(&r->lines, &be, &r->config, exchange);
     if (status == CPL_OK) status = cpl_group_status(all);
     cpl_exchange_free(exchange);
+    cpl_backend_free(&be);
     cpl_mesh_close(&mesh);
     return status;
 }
@@ -127,7 +128,10 @@ static void check(const lines *got, int number)
     lines want                 = *got;
     const cpl_model_settings c = settings(0, 1);
     memset(want.n_fresh, 0, sizeof want.n_fresh);
-    assert_ok(run(&want, &c, NULL));
+    cpl_backend be;
+    cpl_backend_cpu(&be, CPL_F32, 1);
+    assert_ok(run(&want, &be, &c, NULL));
+    cpl_backend_free(&be);
     for (int64_t i = 0; i < got->n; i++) {
         assert_near(got->log_prob[i], want.log_prob[i], SLACK * (1 + fabs(want.log_prob[i])));
         assert_int_equal(got->n_fresh[i], NEW);

@@ -43,11 +43,12 @@ static int32_t chosen(choice how, int64_t token, int64_t k)
 }
 
 /* Weights are zero: only what travels is looked at. */
-static void run_layers(rank_job *job, cpl_exchange *x, cpl_backend *be, cpl_arena *arena)
+static void run_layers(rank_job *job, cpl_exchange *x, cpl_backend *be, cpl_tensor_arena *arena)
 {
     const int64_t n_local = N / job->size;
-    cpl_tensor in = cpl_take_2d(arena, T, D_MODEL), out = cpl_take_2d(arena, T, D_MODEL);
-    cpl_tensor weight = cpl_take_2d(arena, T, K), dweight = cpl_take_2d(arena, T, K);
+    cpl_tensor in         = cpl_tensor_take_2d(arena, T, D_MODEL),
+               out        = cpl_tensor_take_2d(arena, T, D_MODEL);
+    cpl_tensor weight = cpl_tensor_take_2d(arena, T, K), dweight = cpl_tensor_take_2d(arena, T, K);
     cpl_tensor expert = cpl_tensor_take(arena, cpl_tensor_2d(NULL, CPL_I32, T, K));
     cpl_dispatch plan = {.offset = cpl_tensor_take(arena, cpl_tensor_1d(NULL, CPL_I32, N + 1)),
                          .token  = cpl_tensor_take(arena, cpl_tensor_1d(NULL, CPL_I32, T * K)),
@@ -73,7 +74,7 @@ static cpl_status exchange(rank_job *job, cpl_group *world)
     cpl_mesh mesh;
     cpl_exchange *x;
     cpl_backend be;
-    cpl_arena arena;
+    cpl_tensor_arena arena;
     const cpl_model_settings config = settings_of(job->size);
     const cpl_work work             = {.n_tokens  = T,
                                        .d_model   = D_MODEL,
@@ -82,9 +83,11 @@ static cpl_status exchange(rank_job *job, cpl_group *world)
                                        .top_k     = K,
                                        .training  = true};
     CPL_TRY(cpl_mesh_init(&mesh, world, job->size, N));
-    CPL_TRY(cpl_exchange_init(&x, &config, &mesh, LAYERS));
-    CPL_TRY(cpl_arena_init(&arena, 1 << 20, "tensors"));
     cpl_backend_cpu(&be, job->compute, 1);
+    CPL_TRY(cpl_exchange_init(&x, &be, &config, &mesh, LAYERS));
+    arena              = cpl_tensor_arena_measure();
+    arena.tensors.peak = 1 << 20;
+    CPL_TRY(cpl_tensor_arena_init(&arena, &be, &arena, "tensors"));
     CPL_TRY(cpl_backend_reserve(&be, &work));
     memset(world->ranks->traffic, 0, sizeof world->ranks->traffic);
     if (job->starves) {
@@ -101,9 +104,9 @@ static cpl_status exchange(rank_job *job, cpl_group *world)
     job->bytes              = cpl_exchange_bytes(x);
     job->scratch            = be.scratch_bytes;
     const cpl_status status = cpl_exchange_status(x);
-    cpl_backend_free(&be);
-    cpl_arena_free(&arena);
+    cpl_tensor_arena_free(&arena);
     cpl_exchange_free(x);
+    cpl_backend_free(&be);
     cpl_mesh_close(&mesh);
     return status;
 }

@@ -15,7 +15,7 @@ typedef struct world {
     cpl_backend cpu, poison, *be;
     cpl_model model;
     cpl_optimizer run; /* gradients */
-    cpl_arena arena;
+    cpl_tensor_arena arena;
     cpl_pass pass;
     float logits[T * 37];
     double nll;
@@ -25,25 +25,24 @@ static world *world_of(const cpl_model_settings *config, int threads, bool poiso
 {
     world *w      = calloc(1, sizeof *w);
     cpl_work work = cpl_pass_work(config, B, S, S, true);
-    cpl_arena measure;
-    w->config = *config;
+    w->config     = *config;
     cpl_backend_cpu(&w->cpu, CPL_F32, threads);
     w->be = &w->cpu;
     if (poisoned) cpl_backend_poison(w->be = &w->poison, &w->cpu);
     assert_ok(cpl_backend_reserve(w->be, &work));
     assert_ok(cpl_model_init(&w->model, w->be, config, S));
     cpl_model_randomize(&w->model, 11);
-    assert_ok(cpl_optimizer_init(&w->run, config, NULL, CPL_F32, false));
-    cpl_arena_measure(&measure);
-    cpl_pass_take(&w->pass, &measure, config, B, S, true, false);
-    assert_ok(cpl_arena_init(&w->arena, measure.used, "pass"));
+    assert_ok(cpl_optimizer_init(&w->run, w->be, config, NULL, false));
+    w->arena = cpl_tensor_arena_measure();
+    cpl_pass_take(&w->pass, &w->arena, config, B, S, true, false);
+    assert_ok(cpl_tensor_arena_init(&w->arena, w->be, &w->arena, "pass"));
     cpl_pass_take(&w->pass, &w->arena, config, B, S, true, false);
     return w;
 }
 
 static void world_gone(world *w)
 {
-    cpl_arena_free(&w->arena);
+    cpl_tensor_arena_free(&w->arena);
     cpl_optimizer_free(&w->run);
     cpl_model_free(&w->model);
     cpl_backend_free(w->be);
@@ -253,13 +252,13 @@ static void learns_one_batch(void **state)
 }
 
 /* A pass without training whose arena has room for all tokens and for as many selected. */
-static void take_forward(cpl_pass *pass, cpl_arena *arena, const cpl_model_settings *c,
-                         cpl_tensor selected)
+static void take_forward(cpl_pass *pass, cpl_tensor_arena *arena, cpl_backend *be,
+                         const cpl_model_settings *c, cpl_tensor selected)
 {
-    cpl_arena_measure(arena);
+    *arena = cpl_tensor_arena_measure();
     cpl_pass_take(pass, arena, c, B, S, false, false);
     cpl_pass_select(pass, arena, c, selected);
-    assert_ok(cpl_arena_init(arena, arena->used, "pass"));
+    assert_ok(cpl_tensor_arena_init(arena, be, arena, "pass"));
     cpl_pass_take(pass, arena, c, B, S, false, false);
     cpl_pass_select(pass, arena, c, selected);
 }
@@ -279,9 +278,10 @@ static void tokens_asked_for(void **state)
         pass_over(w, some_ids, NULL);
         for (int count = 0; count <= 4; count++) {
             cpl_pass pass;
-            cpl_arena arena;
+            cpl_tensor_arena arena;
             float logits[37];
-            take_forward(&pass, &arena, &c, cpl_tensor_1d((void *)(uintptr_t)some, CPL_I32, count));
+            take_forward(&pass, &arena, w->be, &c,
+                         cpl_tensor_1d((void *)(uintptr_t)some, CPL_I32, count));
             cpl_model_forward(&w->model, &pass, ids, cpl_tensor_none(), NULL);
             assert_int_equal(cpl_tensor_rows(pass.final), count);
             for (int first = 0; first < count; first++) {
@@ -289,7 +289,7 @@ static void tokens_asked_for(void **state)
                 for (int v = 0; v < 37; v++)
                     assert_near((double)logits[v], (double)w->logits[some[first] * 37 + v], 1e-6);
             }
-            cpl_arena_free(&arena);
+            cpl_tensor_arena_free(&arena);
         }
         world_gone(w);
     }

@@ -166,7 +166,7 @@ static outcome oracle(const numbers *w, const variant *v, const outcome *held)
 typedef struct layer {
     cpl_model_settings config;
     cpl_backend cpu, be;
-    cpl_arena arena;
+    cpl_tensor_arena arena;
     cpl_params w, dw;
     cpl_moe_kept kept;
     cpl_moe_scratch scratch;
@@ -184,16 +184,15 @@ static cpl_model_settings config_of(const variant *v)
     return c;
 }
 
-static void take(layer *l, cpl_arena *arena)
+static void take(layer *l, cpl_tensor_arena *arena)
 {
-    const size_t bytes = T * d * sizeof(float);
     cpl_params_take(&l->w, arena, &l->config, CPL_F32);
     cpl_params_take(&l->dw, arena, &l->config, CPL_F32);
     cpl_moe_take(&l->kept, arena, &l->config, T, true);
     cpl_moe_scratch_take(&l->scratch, arena, &l->config, T, true);
-    l->x   = cpl_tensor_2d(cpl_arena_take(arena, bytes), CPL_F32, T, d);
-    l->dx  = cpl_tensor_2d(cpl_arena_take(arena, bytes), CPL_F32, T, d);
-    l->out = cpl_tensor_2d(cpl_arena_take(arena, bytes), CPL_F32, T, d);
+    l->x   = cpl_tensor_take_2d(arena, T, d);
+    l->dx  = cpl_tensor_take_2d(arena, T, d);
+    l->out = cpl_tensor_take_2d(arena, T, d);
 }
 
 static layer *layer_of(const variant *v)
@@ -201,20 +200,19 @@ static layer *layer_of(const variant *v)
     layer *l      = calloc(1, sizeof *l);
     l->config     = config_of(v);
     cpl_work work = cpl_pass_work(&l->config, 1, T, T, true);
-    cpl_arena measure;
     cpl_backend_cpu(&l->cpu, CPL_F32, 2);
     cpl_backend_poison(&l->be, &l->cpu);
     assert_ok(cpl_backend_reserve(&l->be, &work));
-    cpl_arena_measure(&measure);
-    take(l, &measure);
-    assert_ok(cpl_arena_init(&l->arena, measure.used, "a layer"));
+    l->arena = cpl_tensor_arena_measure();
+    take(l, &l->arena);
+    assert_ok(cpl_tensor_arena_init(&l->arena, &l->be, &l->arena, "a layer"));
     take(l, &l->arena);
     return l;
 }
 
 static void layer_gone(layer *l)
 {
-    cpl_arena_free(&l->arena);
+    cpl_tensor_arena_free(&l->arena);
     cpl_backend_free(&l->be);
     free(l);
 }

@@ -16,7 +16,7 @@ static const cpl_hf_tokens no_tokens = {.pad = -1, .bos = -1};
 /* A model and moments. */
 typedef struct world {
     model_case *m;
-    cpl_arena arena;
+    cpl_tensor_arena arena;
     cpl_params moments[2];
 } world;
 
@@ -24,10 +24,9 @@ static world world_of(uint64_t seed)
 {
     cpl_model_settings c = small_config();
     world w              = {.m = model_drawn(&c, seed)};
-    cpl_arena measure;
-    cpl_arena_measure(&measure);
-    for (int i = 0; i < 2; i++) cpl_params_take(&w.moments[i], &measure, &c, CPL_F32);
-    assert_ok(cpl_arena_init(&w.arena, measure.used, "moments"));
+    w.arena              = cpl_tensor_arena_measure();
+    for (int i = 0; i < 2; i++) cpl_params_take(&w.moments[i], &w.arena, &c, CPL_F32);
+    assert_ok(cpl_tensor_arena_init(&w.arena, &w.m->be, &w.arena, "moments"));
     for (int i = 0; i < 2; i++) {
         cpl_params_take(&w.moments[i], &w.arena, &c, CPL_F32);
         cpl_f32(w.moments[i].embed)[3] = (float)seed + (float)i;
@@ -37,7 +36,7 @@ static world world_of(uint64_t seed)
 
 static void world_gone(world *w)
 {
-    cpl_arena_free(&w->arena);
+    cpl_tensor_arena_free(&w->arena);
     model_gone(w->m);
 }
 

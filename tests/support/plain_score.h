@@ -11,21 +11,21 @@ static inline double plain_score(cpl_model *model, const cpl_lm_request *one)
     enum { MOST = 64 };
     const int64_t T = one->length - 1;
     int32_t target[MOST];
-    cpl_arena arena;
+    cpl_tensor_arena arena;
     cpl_pass pass;
     cpl_work work = cpl_pass_work(&model->config, 1, T, T, false);
     assert_true(T <= MOST);
     assert_ok(cpl_backend_reserve(model->be, &work));
-    cpl_arena_measure(&arena);
+    arena = cpl_tensor_arena_measure();
     cpl_pass_take(&pass, &arena, &model->config, 1, T, false, false);
-    assert_ok(cpl_arena_init(&arena, arena.used, "a test"));
+    assert_ok(cpl_tensor_arena_init(&arena, model->be, &arena, "a test"));
     cpl_pass_take(&pass, &arena, &model->config, 1, T, false, false);
     cpl_model_forward(model, &pass, cpl_tensor_1d((void *)(uintptr_t)one->ids, CPL_I32, T),
                       cpl_tensor_none(), NULL);
     for (int64_t i = 0; i < T; i++)
         target[i] = i + 1 >= one->length - one->scored ? one->ids[i + 1] : -1;
     const double nll = cpl_model_score(model, &pass, cpl_tensor_1d(target, CPL_I32, T));
-    cpl_arena_free(&arena);
+    cpl_tensor_arena_free(&arena);
     return -nll;
 }
 

@@ -26,7 +26,7 @@ typedef struct world {
     cpl_backend cpu, poison, *be;
     cpl_model model;
     cpl_step step;
-    cpl_arena arena;
+    cpl_tensor_arena arena;
     cpl_params grads;
     cpl_metrics metrics;
     int64_t layers_run; /* forward passes through a layer */
@@ -111,6 +111,12 @@ static void run_step(world *w)
     assert_ok(w->be->ops->sync(w->be));
 }
 
+static void take(world *w)
+{
+    cpl_params_take(&w->grads, &w->arena, &w->settings.model, CPL_F32);
+    cpl_metrics_take(&w->metrics, &w->arena.host, &w->settings.model, 0);
+}
+
 static void begin(world *w, const variant *v)
 {
     memset(w, 0, sizeof *w);
@@ -122,17 +128,18 @@ static void begin(world *w, const variant *v)
     assert_ok(cpl_backend_reserve(w->be, &work));
     assert_ok(cpl_model_init(&w->model, w->be, config, S));
     load_weights(&w->model);
-    assert_ok(cpl_step_init(&w->step, &w->settings, config, v->micro, NULL));
-    assert_ok(cpl_arena_init(&w->arena, 1 << 20, "gradients and metrics"));
-    cpl_params_take(&w->grads, &w->arena, config, CPL_F32);
-    cpl_metrics_take(&w->metrics, &w->arena, config, 0);
+    assert_ok(cpl_step_init(&w->step, w->be, &w->settings, config, v->micro, NULL));
+    w->arena = cpl_tensor_arena_measure();
+    take(w);
+    assert_ok(cpl_tensor_arena_init(&w->arena, w->be, &w->arena, "gradients and metrics"));
+    take(w);
     run_step(w);
 }
 
 static void end(world *w)
 {
     drop(&w->settings);
-    cpl_arena_free(&w->arena);
+    cpl_tensor_arena_free(&w->arena);
     cpl_step_free(&w->step);
     cpl_model_free(&w->model);
     cpl_backend_free(w->be);
@@ -300,7 +307,7 @@ static void takes_what_is_predicted(void **state)
         const variant v = {"softmax", scopes[i], "0.5", MICRO, false};
         begin(&w, &v);
         bytes[i] = cpl_step_bytes(&w.settings, &w.settings.model, MICRO);
-        assert_int_equal(w.step.arena.peak, bytes[i]);
+        assert_int_equal(cpl_tensor_arena_bytes(&w.step.arena), bytes[i]);
         end(&w);
     }
     assert_true(bytes[0] < bytes[1] && bytes[1] <= bytes[2]);

@@ -81,7 +81,8 @@ static void run_case(const char *name, const golden_limits *limit, bool poisoned
     cpl_model model;
     cpl_step step;
     cpl_metrics metrics;
-    cpl_arena arena, run;
+    cpl_arena arena;
+    cpl_tensor_arena run = cpl_tensor_arena_measure();
     cpl_params grads;
     cpl_safetensors *expected = NULL;
     double negative[MOST_LAYERS];
@@ -98,11 +99,12 @@ static void run_case(const char *name, const golden_limits *limit, bool poisoned
     assert_ok(cpl_backend_reserve(be, &work));
     assert_ok(cpl_model_init(&model, be, config, settings.data.seq_len));
     assert_ok(cpl_hf_load(hf, &model));
-    assert_ok(cpl_step_init(&step, &settings, config, micro, NULL));
+    assert_ok(cpl_step_init(&step, be, &settings, config, micro, NULL));
     golden_delta(&step, folder, config->n_layers);
     assert_ok(cpl_arena_init(&arena, 1 << 20, "metrics"));
     cpl_metrics_take(&metrics, &arena, config, 0);
-    assert_ok(cpl_arena_init(&run, (size_t)cpl_params_numbers(config) * 4 + (1 << 20), "grads"));
+    cpl_params_take(&grads, &run, config, CPL_F32);
+    assert_ok(cpl_tensor_arena_init(&run, be, &run, "grads"));
     cpl_params_take(&grads, &run, config, CPL_F32);
 
     count_plainly(negative, &model, &step, &batch);
@@ -126,7 +128,7 @@ static void run_case(const char *name, const golden_limits *limit, bool poisoned
     free((void *)(uintptr_t)batch.ids);
     free((void *)(uintptr_t)batch.target);
     cpl_arena_free(&arena);
-    cpl_arena_free(&run);
+    cpl_tensor_arena_free(&run);
     cpl_step_free(&step);
     cpl_model_free(&model);
     cpl_backend_free(be);

@@ -27,7 +27,7 @@ typedef struct rank {
     cpl_share share;
     cpl_step step;
     cpl_metrics metrics;
-    cpl_arena arena;
+    cpl_tensor_arena arena;
     cpl_params grads;
     int32_t *ids, *target;
     const char *failed;
@@ -66,10 +66,16 @@ static cpl_step_batch own_batch(rank *r)
         return NULL;                                                                               \
     }
 
+static void take(rank *r)
+{
+    cpl_params_take(&r->grads, &r->arena, &r->config, CPL_F32);
+    cpl_share_take_buffers(&r->share, &r->arena);
+    cpl_metrics_take(&r->metrics, &r->arena.host, &r->config, 0);
+}
+
 static void *compute(void *context)
 {
     rank *r = context;
-    cpl_arena measure;
     golden_settings(&r->settings, r->folder);
     r->settings.losses.balance.scope = CPL_BALANCE_GLOBAL; /* of PyTorch's one batch, the same */
     const cpl_step_batch batch       = own_batch(r);
@@ -85,15 +91,13 @@ static void *compute(void *context)
     NEED(cpl_model_init(&r->model, &r->be, &r->config, r->settings.data.seq_len));
     NEED(cpl_hf_load(r->hf, &r->model));
     NEED(cpl_share_init(&r->share, &r->config, &r->mesh, CPL_F32, true));
-    NEED(cpl_step_init(&r->step, &r->settings, &r->config, batch.n_sequences, &r->share));
+    r->share.be = &r->be;
+    NEED(cpl_step_init(&r->step, &r->be, &r->settings, &r->config, batch.n_sequences, &r->share));
     golden_delta(&r->step, r->folder, r->config.n_layers);
-    cpl_arena_measure(&measure);
-    cpl_params_take(&r->grads, &measure, &r->config, CPL_F32);
-    cpl_share_take_buffers(&r->share, &measure);
-    NEED(cpl_arena_init(&r->arena, measure.used + (1 << 20), "gradients and metrics"));
-    cpl_params_take(&r->grads, &r->arena, &r->config, CPL_F32);
-    cpl_share_take_buffers(&r->share, &r->arena);
-    cpl_metrics_take(&r->metrics, &r->arena, &r->config, 0);
+    r->arena = cpl_tensor_arena_measure();
+    take(r);
+    NEED(cpl_tensor_arena_init(&r->arena, &r->be, &r->arena, "gradients and metrics"));
+    take(r);
     cpl_step_gradient(&r->step, &r->model, &r->grads, &r->settings, &batch, r->figures, true,
                       &r->metrics);
     NEED(cpl_step_status(&r->step));
@@ -106,7 +110,7 @@ static void end(rank *r)
     drop(&r->settings);
     free(r->ids);
     free(r->target);
-    cpl_arena_free(&r->arena);
+    cpl_tensor_arena_free(&r->arena);
     cpl_step_free(&r->step);
     cpl_share_free(&r->share);
     cpl_model_free(&r->model);

@@ -56,7 +56,7 @@ static void check_formula(double router_lr)
     cpl_optimizer o;
     int64_t count = cpl_params_count(&c);
     assert_true(count <= MOST);
-    assert_ok(cpl_optimizer_init(&o, &c, NULL, CPL_F32, false));
+    assert_ok(cpl_optimizer_init(&o, &mc->be, &c, NULL, false));
     for (int64_t t = 0; t < count; t++) {
         cpl_param p = cpl_params_at(&c, t);
         w[t]        = (double)cpl_f32(*cpl_params_tensor(&mc->model.master, &p))[1];
@@ -101,7 +101,7 @@ static void zero_and_not_finite(void **state)
     cpl_model_settings c = small_config();
     model_case *mc       = model_drawn(&c, 1);
     cpl_optimizer o;
-    assert_ok(cpl_optimizer_init(&o, &c, NULL, CPL_F32, false));
+    assert_ok(cpl_optimizer_init(&o, &mc->be, &c, NULL, false));
     assert_true(cpl_optimizer_norm(&o, &mc->model) == 0);
     draw_gradients(&o, &c, 1, 1);
     cpl_optimizer_zero(&o, &mc->model);
@@ -127,7 +127,7 @@ static void copies_follow(void **state)
     cpl_backend_cpu(&be, CPL_BF16, 2);
     assert_ok(cpl_model_init(&model, &be, &c, 16));
     assert_ok(cpl_model_init(&fresh, &be, &c, 16));
-    assert_ok(cpl_optimizer_init(&o, &c, NULL, CPL_F32, false));
+    assert_ok(cpl_optimizer_init(&o, &be, &c, NULL, false));
     cpl_model_randomize(&model, 5);
     draw_gradients(&o, &c, 1, 1);
     cpl_optimizer_update(&o, &model, &recipe, cpl_optimizer_norm(&o, &model), 1e-2);

@@ -177,11 +177,11 @@ cpl_status cpl_backend_reserve(cpl_backend *be, const cpl_work *work)
     CPL_TRY(cpl_backend_start(be));
     size_t bytes = be->ops->scratch_bytes(be, work);
     if (bytes <= be->scratch_bytes) return CPL_OK;
-    void *fresh = cpl_alloc(bytes);
+    void *fresh = be->ops->take(be, bytes);
     if (!fresh)
         return CPL_FAIL(CPL_ERR_MEMORY, "out of memory: %.1f MiB of scratch for the operations",
                         (double)bytes / 1048576.0);
-    cpl_free(be->scratch);
+    be->ops->give(be, be->scratch);
     be->scratch       = fresh;
     be->scratch_bytes = bytes;
     return CPL_OK;
@@ -189,7 +189,8 @@ cpl_status cpl_backend_reserve(cpl_backend *be, const cpl_work *work)
 
 void cpl_backend_free(cpl_backend *be)
 {
-    cpl_free(be->scratch);
+    if (!be->ops) return;
+    be->ops->give(be, be->scratch);
     be->scratch       = NULL;
     be->scratch_bytes = 0;
 }

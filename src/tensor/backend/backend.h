@@ -37,7 +37,7 @@ CPL_NODISCARD cpl_status cpl_backend_start(const cpl_backend *be);
 /* Makes scratch large enough for `work`. CPL_ERR_MEMORY if there is none. */
 CPL_NODISCARD cpl_status cpl_backend_reserve(cpl_backend *be, const cpl_work *work);
 
-/* Gives scratch back. */
+/* Gives scratch back; nothing if `be` is all zero. */
 void cpl_backend_free(cpl_backend *be);
 
 /* The speed in FLOP/s of a large product in be->compute with be->n_threads, measured for about

@@ -1,5 +1,36 @@
 /* cpu_table.c - the whole table of one instruction set. */
+#include <string.h>
+
+#include "base/arena.h"
 #include "tensor/cpu/cpu.h"
+
+/* ---- memory: the host's ---- */
+
+static void *take(cpl_backend *be, size_t bytes)
+{
+    (void)be;
+    return cpl_alloc(bytes);
+}
+
+static void give(cpl_backend *be, void *memory)
+{
+    (void)be;
+    cpl_free(memory);
+}
+
+static void put(cpl_backend *be, cpl_tensor to, const void *from)
+{
+    (void)be;
+    memcpy(to.data, from, cpl_tensor_bytes(to));
+}
+
+static void get(cpl_backend *be, void *to, cpl_tensor from)
+{
+    (void)be;
+    memcpy(to, from.data, cpl_tensor_bytes(from));
+}
+
+/* ---- the table ---- */
 
 static size_t scratch_bytes(const cpl_backend *be, const cpl_work *work)
 {
@@ -33,6 +64,10 @@ const cpl_ops CPL_ISA_NAME(cpl_cpu_ops) = {
 #define CPL_ERC_OP(name)      .erc.name = CPL_ISA_NAME(cpl_cpu_erc_##name),
 #define CPL_RESPONSE_OP(name) .response.name = CPL_ISA_NAME(cpl_cpu_response_##name),
 #include "tensor/ops.def"
+    .take          = take,
+    .give          = give,
+    .put           = put,
+    .get           = get,
     .scratch_bytes = scratch_bytes,
     .sync          = sync,
 };

@@ -9,6 +9,7 @@
 #ifndef CPL_TENSOR_CPU_CPU_H
 #define CPL_TENSOR_CPU_CPU_H
 
+#include "base/arena.h"
 #include "tensor/ops.h"
 
 #define CPL_ISA_JOIN_(name, isa) name##_##isa

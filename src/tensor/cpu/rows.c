@@ -143,9 +143,16 @@ void CPL_ISA_NAME(cpl_cpu_add)(cpl_backend *be, cpl_tensor y, cpl_tensor x)
 void CPL_ISA_NAME(cpl_cpu_fill)(cpl_backend *be, cpl_tensor y, float value)
 {
     const int64_t count = cpl_tensor_count(y);
-    float *py           = cpl_f32(y);
-#pragma omp parallel for simd num_threads(cpl_threads(be, count)) schedule(static)
-    for (int64_t i = 0; i < count; i++) py[i] = value;
+    const int n_threads = cpl_threads(be, count);
+    if (y.dtype == CPL_F32) {
+        float *py = cpl_f32(y);
+#pragma omp parallel for simd num_threads(n_threads) schedule(static)
+        for (int64_t i = 0; i < count; i++) py[i] = value;
+    } else if (y.dtype == CPL_I32) {
+        for (int64_t i = 0; i < count; i++) cpl_i32(y)[i] = (int32_t)value;
+    } else {
+        for (int64_t i = 0; i < count; i++) cpl_f64(y)[i] = (double)value;
+    }
 }
 
 /* ---- numbers of one type to those of another ---- */

@@ -5,6 +5,7 @@
 #ifndef CPL_TENSOR_CPU_SHARE_H
 #define CPL_TENSOR_CPU_SHARE_H
 
+#include "base/arena.h"
 #include "tensor/ops.h"
 
 enum {

@@ -1,6 +1,26 @@
 /* poison.c - the wrapping backend: its table. See poison.h. */
 #include "tensor/poison/poison.h"
 
+static void *take(cpl_backend *be, size_t bytes)
+{
+    return be->inner->ops->take(be, bytes);
+}
+
+static void give(cpl_backend *be, void *memory)
+{
+    be->inner->ops->give(be, memory);
+}
+
+static void put(cpl_backend *be, cpl_tensor to, const void *from)
+{
+    be->inner->ops->put(be, to, from);
+}
+
+static void get(cpl_backend *be, void *to, cpl_tensor from)
+{
+    be->inner->ops->get(be, to, from);
+}
+
 static size_t scratch_bytes(const cpl_backend *be, const cpl_work *work)
 {
     return be->inner->ops->scratch_bytes(be->inner, work);
@@ -19,6 +39,10 @@ static const cpl_ops ops = {
 #define CPL_ERC_OP(name)      .erc.name = cpl_poison_erc_##name,
 #define CPL_RESPONSE_OP(name) .response.name = cpl_poison_response_##name,
 #include "tensor/ops.def"
+    .take          = take,
+    .give          = give,
+    .put           = put,
+    .get           = get,
     .scratch_bytes = scratch_bytes,
     .sync          = sync_inner,
 };

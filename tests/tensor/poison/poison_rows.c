@@ -83,7 +83,8 @@ void cpl_poison_add(cpl_backend *be, cpl_tensor y, cpl_tensor x)
 
 void cpl_poison_fill(cpl_backend *be, cpl_tensor y, float value)
 {
-    cpl_poison_holds(y, CPL_F32, cpl_tensor_count(y));
+    cpl_poison_holds(y, y.dtype, cpl_tensor_count(y));
+    CPL_ASSERT(y.dtype != CPL_BF16);
     cpl_backend inner = cpl_poison_begin(be);
     cpl_poison_set(y);
     inner.ops->fill(&inner, y, value);

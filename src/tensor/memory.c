@@ -1,0 +1,87 @@
+/* memory.c - see memory.h */
+#include "tensor/memory.h"
+
+#include <string.h>
+
+cpl_tensor_arena cpl_tensor_arena_measure(void)
+{
+    cpl_tensor_arena arena = {0};
+    cpl_arena_measure(&arena.tensors);
+    cpl_arena_measure(&arena.host);
+    return arena;
+}
+
+cpl_tensor_arena cpl_tensor_arena_over(cpl_backend *be, void *memory, size_t bytes)
+{
+    return (cpl_tensor_arena){.be = be, .tensors = cpl_arena_over(memory, bytes)};
+}
+
+size_t cpl_tensor_arena_bytes(const cpl_tensor_arena *arena)
+{
+    return arena->tensors.peak + arena->host.peak;
+}
+
+cpl_status cpl_tensor_arena_init(cpl_tensor_arena *arena, cpl_backend *be,
+                                 const cpl_tensor_arena *measured, const char *what)
+{
+    const size_t bytes = measured->tensors.peak, host = measured->host.peak;
+    memset(arena, 0, sizeof *arena);
+    void *memory = be->ops->take(be, bytes);
+    if (!memory)
+        return CPL_FAIL(CPL_ERR_MEMORY, "out of memory: %.1f MiB for %s", (double)bytes / 1048576.0,
+                        what);
+    *arena = cpl_tensor_arena_over(be, memory, bytes);
+    be->ops->fill(be, cpl_tensor_1d(memory, CPL_F32, (int64_t)(bytes / sizeof(float))), 0);
+    cpl_status status = cpl_arena_init(&arena->host, host, what);
+    if (status != CPL_OK) cpl_tensor_arena_free(arena);
+    return status;
+}
+
+void cpl_tensor_arena_free(cpl_tensor_arena *arena)
+{
+    if (arena->be) arena->be->ops->give(arena->be, arena->tensors.base);
+    cpl_arena_free(&arena->host);
+    memset(arena, 0, sizeof *arena);
+}
+
+cpl_tensor_mark cpl_tensor_arena_mark(const cpl_tensor_arena *arena)
+{
+    return (cpl_tensor_mark){cpl_arena_mark(&arena->tensors), cpl_arena_mark(&arena->host)};
+}
+
+void cpl_tensor_arena_release(cpl_tensor_arena *arena, cpl_tensor_mark mark)
+{
+    cpl_arena_release(&arena->tensors, mark.tensors);
+    cpl_arena_release(&arena->host, mark.host);
+}
+
+cpl_tensor cpl_tensor_take(cpl_tensor_arena *arena, cpl_tensor t)
+{
+    t.data = cpl_arena_take(&arena->tensors, cpl_tensor_bytes(t));
+    return t;
+}
+
+cpl_tensor cpl_tensor_take_1d(cpl_tensor_arena *arena, int64_t a)
+{
+    return cpl_tensor_take(arena, cpl_tensor_1d(NULL, CPL_F32, a));
+}
+
+cpl_tensor cpl_tensor_take_2d(cpl_tensor_arena *arena, int64_t a, int64_t b)
+{
+    return cpl_tensor_take(arena, cpl_tensor_2d(NULL, CPL_F32, a, b));
+}
+
+cpl_tensor cpl_tensor_take_3d(cpl_tensor_arena *arena, int64_t a, int64_t b, int64_t c)
+{
+    return cpl_tensor_take(arena, cpl_tensor_3d(NULL, CPL_F32, a, b, c));
+}
+
+cpl_tensor cpl_tensor_take_ids(cpl_tensor_arena *arena, int64_t count)
+{
+    return cpl_tensor_take(arena, cpl_tensor_1d(NULL, CPL_I32, count));
+}
+
+void *cpl_tensor_take_host(cpl_tensor_arena *arena, size_t bytes)
+{
+    return cpl_arena_take(&arena->host, bytes);
+}

@@ -1,0 +1,54 @@
+/* memory.h - memory of tensors: pieces of one lifetime in the memory of a backend.
+ *
+ * Room:  tensor.
+ * Rule:  as base/arena.h: the same function that takes the pieces also measures them. A backend's
+ *        memory holds the numbers of tensors and nothing else; structures and lists that describe
+ *        them lie in memory of the host that lives as long (cpl_tensor_take_host). */
+#ifndef CPL_TENSOR_MEMORY_H
+#define CPL_TENSOR_MEMORY_H
+
+#include "base/arena.h"
+#include "tensor/ops.h"
+
+typedef struct cpl_tensor_arena {
+    cpl_backend *be; /* whose memory it is; NULL while measuring */
+    cpl_arena tensors;
+    cpl_arena host;
+} cpl_tensor_arena;
+
+/* An arena that owns nothing and only counts: tensors taken from it have no memory. */
+cpl_tensor_arena cpl_tensor_arena_measure(void);
+
+/* An arena over `bytes` of the backend that the caller owns. */
+cpl_tensor_arena cpl_tensor_arena_over(cpl_backend *be, void *memory, size_t bytes);
+
+/* Bytes that it has needed at most. */
+size_t cpl_tensor_arena_bytes(const cpl_tensor_arena *arena);
+
+/* Owns as much memory as was `measured`, all zero, until cpl_tensor_arena_free. `what` names the
+ * lifetime in the sentence of CPL_ERR_MEMORY. `measured` may be the arena itself. */
+CPL_NODISCARD cpl_status cpl_tensor_arena_init(cpl_tensor_arena *arena, cpl_backend *be,
+                                               const cpl_tensor_arena *measured, const char *what);
+void cpl_tensor_arena_free(cpl_tensor_arena *arena);
+
+/* A position to return to: all that was taken after `mark` is released at once. */
+typedef struct cpl_tensor_mark {
+    size_t tensors, host;
+} cpl_tensor_mark;
+cpl_tensor_mark cpl_tensor_arena_mark(const cpl_tensor_arena *arena);
+void cpl_tensor_arena_release(cpl_tensor_arena *arena, cpl_tensor_mark mark);
+
+/* The tensor with memory of the arena, zero on the first use of the memory; without any while the
+ * arena measures. */
+cpl_tensor cpl_tensor_take(cpl_tensor_arena *arena, cpl_tensor t);
+
+/* A new one of F32, or with the type first. */
+cpl_tensor cpl_tensor_take_1d(cpl_tensor_arena *arena, int64_t a);
+cpl_tensor cpl_tensor_take_2d(cpl_tensor_arena *arena, int64_t a, int64_t b);
+cpl_tensor cpl_tensor_take_3d(cpl_tensor_arena *arena, int64_t a, int64_t b, int64_t c);
+cpl_tensor cpl_tensor_take_ids(cpl_tensor_arena *arena, int64_t count); /* I32 */
+
+/* Memory of the host, zero on its first use; NULL while the arena measures. */
+void *cpl_tensor_take_host(cpl_tensor_arena *arena, size_t bytes);
+
+#endif /* CPL_TENSOR_MEMORY_H */
