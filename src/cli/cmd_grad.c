@@ -81,6 +81,7 @@ typedef struct work {
     cpl_tensor_arena arena; /* gradients, logits, metrics */
     cpl_params grads;
     cpl_tensor logits; /* [B T, V] */
+    cpl_tensor sum;    /* [1] F64 */
     cpl_metrics metrics;
 } work;
 
@@ -88,6 +89,7 @@ static void take_results(work *w, cpl_tensor_arena *arena, const cpl_model_setti
 {
     cpl_params_take(&w->grads, arena, config, CPL_F32);
     w->logits = cpl_tensor_take_2d(arena, w->tokens.rows * w->tokens.length, config->vocab_size);
+    w->sum    = cpl_tensor_take_numbers(arena, 1);
     cpl_metrics_take(&w->metrics, &arena->host, config, 0);
 }
 
@@ -109,11 +111,11 @@ static cpl_status allocate(work *w, const cpl_settings *settings)
 
 /* CPL_ERR_INPUT naming the first tensor of the weights with NaN or infinity: gradients of such a
  * model have no meaning. The sum of finite F32 numbers in double is finite. */
-static cpl_status check_finite(const work *w)
+static cpl_status check_finite(work *w)
 {
     const cpl_model_settings *config = &w->model.config;
     cpl_params params                = w->model.master;
-    cpl_backend be                   = w->backend;
+    cpl_backend *be                  = &w->backend;
     for (int64_t i = 0; i < cpl_params_count(config); i++) {
         const cpl_param p   = cpl_params_at(config, i);
         const cpl_tensor t  = *cpl_params_tensor(&params, &p);
@@ -121,8 +123,9 @@ static cpl_status check_finite(const work *w)
         const int64_t each  = cpl_tensor_count(t) / parts;
         for (int64_t e = 0; e < parts; e++) {
             char name[128];
-            if (isfinite(be.ops->sum(&be, cpl_tensor_1d(cpl_f32(t) + e * each, CPL_F32, each))))
-                continue;
+            be->ops->fill(be, w->sum, 0);
+            be->ops->sum(be, w->sum, cpl_tensor_numbers(t, e * each, each));
+            if (isfinite(cpl_tensor_number(be, w->sum))) continue;
             cpl_param_name(name, &p, e);
             return CPL_FAIL(CPL_ERR_INPUT,
                             "%s: tensor %s has values that are NaN or infinite; no gradient was "

@@ -13,6 +13,8 @@ static void take_all(cpl_generator *g, const cpl_model_settings *config)
     g->ids      = cpl_tensor_take_ids(&g->arena, g->chunk);
     g->order    = cpl_tensor_take_ids(&g->arena, g->capacity);
     g->selected = cpl_tensor_take_ids(&g->arena, 1);
+    g->sum      = cpl_tensor_take_numbers(&g->arena, 1);
+    g->id       = cpl_tensor_take_ids(&g->arena, 1);
     g->logits   = cpl_tensor_take_2d(&g->arena, 1, config->vocab_size);
     g->mark     = cpl_tensor_arena_mark(&g->arena);
     cpl_pass_take(&largest, &g->arena, config, 1, g->chunk, false, true);
@@ -116,7 +118,9 @@ cpl_status cpl_generator_feed(cpl_generator *g, const int32_t *ids, int64_t coun
         int64_t left = count - at, now = left < g->chunk ? left : g->chunk;
         feed_chunk(g, ids + at, now, now == left);
     }
-    double sum = be->ops->sum(be, g->logits);
+    be->ops->fill(be, g->sum, 0);
+    be->ops->sum(be, g->sum, g->logits);
+    const double sum = cpl_tensor_number(be, g->sum);
     CPL_TRY(be->ops->sync(be));
     if (isfinite(sum)) return CPL_OK;
     return CPL_FAIL(CPL_ERR_INPUT,
@@ -131,8 +135,11 @@ static int32_t draw(const cpl_generator *g, const cpl_generate_settings *s)
     int64_t size      = g->model->config.vocab_size;
     cpl_rng_key key   = {.seed = s->seed, .step = (uint64_t)g->length, .stream = CPL_STREAM_SAMPLE};
     int64_t n_ids     = s->n_ids > 0 && s->n_ids < size ? s->n_ids : size;
-    cpl_tensor logits = cpl_tensor_1d(g->logits.data, CPL_F32, n_ids);
-    return be->ops->sample(be, logits, s->temperature, s->top_p, cpl_rng_uniform(&key, 0));
+    cpl_tensor logits = cpl_tensor_numbers(g->logits, 0, n_ids);
+    int32_t id;
+    be->ops->sample(be, g->id, logits, s->temperature, s->top_p, cpl_rng_uniform(&key, 0));
+    be->ops->get(be, &id, g->id);
+    return id;
 }
 
 static cpl_status check_settings(const cpl_generator *g, int64_t n_prompt,

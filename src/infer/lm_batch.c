@@ -27,6 +27,7 @@ static void take_all(cpl_lm_batch *a, const cpl_model_settings *config)
     a->pick_row = cpl_tensor_take_ids(&a->arena, CPL_LM_BATCH_PICKS);
     a->pick_id  = cpl_tensor_take_ids(&a->arena, CPL_LM_BATCH_PICKS);
     a->pick     = cpl_tensor_take_1d(&a->arena, CPL_LM_BATCH_PICKS);
+    a->best     = cpl_tensor_take_ids(&a->arena, 1);
     a->logits   = cpl_tensor_take_2d(&a->arena, CPL_LM_BATCH_PICKS, config->vocab_size);
     a->segment  = cpl_tensor_take_host(&a->arena, (size_t)a->settings.chunk * sizeof *a->segment);
     a->held     = cpl_tensor_take_host(&a->arena, (size_t)a->settings.window * sizeof(int32_t));

@@ -33,6 +33,7 @@ typedef struct cpl_lm_batch {
     cpl_tensor requests;      /* [chunk] I32: tokens of the pass whose logits are requested */
     cpl_tensor pick_row, pick_id, pick; /* [PICKS] I32, the last F32 */
     cpl_tensor logits;                  /* [PICKS,V] */
+    cpl_tensor best;                    /* [1] I32 */
     cpl_tensor_mark mark;               /* of the arena: after it lies the pass */
     cpl_segment *segment;               /* [chunk] */
     int32_t *key_row;                   /* grows */

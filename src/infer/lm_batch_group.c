@@ -120,9 +120,13 @@ static cpl_status answer_some(cpl_lm_batch_group *g, const cpl_pass *pass, int64
             if (!isfinite(p->log_prob)) return not_finite();
             continue;
         }
-        float *row = cpl_f32(logits) + (rows - 1) * logits.shape[1];
-        p->best    = be->ops->sample(be, cpl_tensor_1d(row, CPL_F32, g->n_ids), 0, 1, 0);
-        if (!isfinite(row[p->best])) return not_finite();
+        const cpl_tensor row =
+            cpl_tensor_numbers(logits, (rows - 1) * logits.shape[1], logits.shape[1]);
+        float most;
+        be->ops->sample(be, a->best, cpl_tensor_range(row, 0, g->n_ids), 0, 1, 0);
+        be->ops->get(be, &p->best, a->best);
+        be->ops->get(be, &most, cpl_tensor_range(row, p->best, 1));
+        if (!isfinite(most)) return not_finite();
     }
     return CPL_OK;
 }

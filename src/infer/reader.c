@@ -224,7 +224,8 @@ static cpl_status read_batch(work *w, int64_t at, int64_t rows)
     cpl_model_forward(model, &w->pass, cpl_tensor_1d(w->ids, CPL_I32, rows * length),
                       cpl_tensor_none(), NULL);
     if (w->status == CPL_OK && w->callbacks->scored) {
-        cpl_model_score(model, &w->pass, cpl_tensor_1d(w->target, CPL_I32, rows * length));
+        cpl_model_score(model, &w->pass, cpl_tensor_none(),
+                        cpl_tensor_1d(w->target, CPL_I32, rows * length));
         CPL_TRY(w->reader->be.ops->sync(&w->reader->be));
         w->batch.nll = cpl_f32(w->pass.nll);
         w->status    = w->callbacks->scored(w->callbacks->ctx, &w->batch);

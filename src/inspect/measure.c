@@ -180,6 +180,11 @@ static cpl_status compare_rows(work *w, cpl_backend *be)
 }
 
 /* A number an expert, [n]; none where it is not computed. */
+static cpl_tensor figures_of(cpl_coupling_figures *figures)
+{
+    return cpl_tensor_1d(figures, CPL_F64, CPL_N_FIGURES);
+}
+
 static cpl_tensor by_expert(const work *w, float *data)
 {
     return data ? cpl_tensor_1d(data, CPL_F32, w->report->at->n) : cpl_tensor_none();
@@ -197,7 +202,7 @@ static void measure_centred_rows(work *w, cpl_backend *be, float *numbers)
     const cpl_tensor eps   = cpl_tensor_1d(w->centred_eps, CPL_F32, n);
     be->ops->centre(be, R, R);
     be->ops->erc.nearest(be, eps, R);
-    be->ops->coupling_figures(be, &to->figures, M, eps, R, R, cpl_tensor_none(),
+    be->ops->coupling_figures(be, figures_of(&to->figures), M, eps, R, R, cpl_tensor_none(),
                               by_expert(w, w->norm32), by_expert(w, w->spectral), cpl_tensor_none(),
                               1.0, l->at->K ? l->at->K : 1);
     be->ops->row_norms(be, eps, R); /* eps is in the figures now */
@@ -232,10 +237,11 @@ static cpl_status finish_layer(crew *c, work *w, cpl_inspect_worker *h)
     for (int64_t j = 0; j < n; j++)
         w->norm32[j] = cpl_sampled_applies(l) ? 0 : (float)l->gate_norm[j];
     const cpl_tensor delta = w->delta ? router_tensor(w, w->delta) : cpl_tensor_none();
-    be->ops->coupling_figures(
-        be, &l->figures, cpl_tensor_2d(l->M, CPL_F32, n, n), cpl_tensor_1d(l->eps, CPL_F32, n),
-        router_tensor(w, w->R), router_tensor(w, w->R), delta, by_expert(w, w->norm32),
-        by_expert(w, w->spectral), cpl_tensor_none(), 1.0, l->at->K ? l->at->K : 1);
+    be->ops->coupling_figures(be, figures_of(&l->figures), cpl_tensor_2d(l->M, CPL_F32, n, n),
+                              cpl_tensor_1d(l->eps, CPL_F32, n), router_tensor(w, w->R),
+                              router_tensor(w, w->R), delta, by_expert(w, w->norm32),
+                              by_expert(w, w->spectral), cpl_tensor_none(), 1.0,
+                              l->at->K ? l->at->K : 1);
     if (cpl_sampled_applies(l)) {
         if (w->centred_M) measure_centred_rows(w, be, l->M);
         CPL_TRY(be->ops->sync(be));

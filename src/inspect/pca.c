@@ -104,9 +104,16 @@ static void multiply(cpl_tensor a, double by)
         cpl_f32(a)[i] = (float)(by * (double)cpl_f32(a)[i]);
 }
 
+static double dot(cpl_backend *be, cpl_tensor a, cpl_tensor b)
+{
+    double sum = 0;
+    be->ops->dot(be, cpl_tensor_1d(&sum, CPL_F64, 1), a, b);
+    return sum;
+}
+
 static double length_of(cpl_backend *be, cpl_tensor a)
 {
-    return sqrt(be->ops->dot(be, a, a));
+    return sqrt(dot(be, a, a));
 }
 
 /* Makes the rows of `basis` orthonormal, in their order; twice, since once leaves rounding. A row
@@ -118,7 +125,7 @@ static void orthonormalise(cpl_backend *be, cpl_tensor basis)
         const double before = length_of(be, row);
         for (int64_t pass = 0; pass < 2 * i; pass++) {
             cpl_tensor other = row_of(basis, pass % i);
-            subtract(row, other, be->ops->dot(be, row, other));
+            subtract(row, other, dot(be, row, other));
         }
         const double after = length_of(be, row);
         multiply(row, after > LOST * before ? 1 / after : 0);
@@ -133,7 +140,7 @@ static void look(cpl_backend *be, small *s, cpl_tensor x, const cpl_pca_space *s
     for (int64_t i = 0; i < s->k; i++)
         for (int64_t j = 0; j <= i; j++)
             s->matrix[i][j] = s->matrix[j][i] =
-                be->ops->dot(be, row_of(space->image, i), row_of(space->basis, j));
+                dot(be, row_of(space->image, i), row_of(space->basis, j));
     eigenvectors(s);
 }
 

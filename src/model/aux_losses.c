@@ -64,11 +64,9 @@ cpl_status cpl_aux_resolve(cpl_aux_settings *losses, const cpl_model_settings *m
 
 /* ---- formulas ---- */
 
-double cpl_aux_balance_loss(cpl_backend *be, cpl_tensor counts, cpl_tensor mean_prob,
-                            int64_t n_tokens, int64_t top_k)
+double cpl_aux_balance_loss(double dot, int64_t n_experts, int64_t n_tokens, int64_t top_k)
 {
-    double n = (double)cpl_tensor_count(counts);
-    return n * be->ops->dot(be, counts, mean_prob) / ((double)n_tokens * (double)top_k);
+    return (double)n_experts * dot / ((double)n_tokens * (double)top_k);
 }
 
 float cpl_aux_balance_scale(double weight, int64_t n_experts, int64_t n_tokens, int64_t top_k)
@@ -82,9 +80,8 @@ double cpl_aux_z_factor(const cpl_z_settings *z, int64_t top_k)
     return z->form == CPL_Z_OVER_K ? 1.0 / (double)top_k : 1.0;
 }
 
-double cpl_aux_orthogonality(cpl_backend *be, cpl_layer_params *dw, const cpl_layer_params *w,
-                             double weight)
+void cpl_aux_orthogonality(cpl_backend *be, cpl_tensor loss, cpl_layer_params *dw,
+                           const cpl_layer_params *w, double weight)
 {
-    return be->ops->orthogonality(be, dw ? dw->router : cpl_tensor_none(), w->router,
-                                  (float)weight);
+    be->ops->orthogonality(be, loss, dw ? dw->router : cpl_tensor_none(), w->router, (float)weight);
 }

@@ -14,10 +14,10 @@
 #include "model/settings.h"
 #include "tensor/ops.h"
 
-/* The loss of one layer from only its weights, unweighted; dw *adds* `weight` times its gradient,
- * NULL: not requested. The loss of the model is the mean over layers. */
-typedef double (*cpl_aux_loss_fn)(cpl_backend *be, cpl_layer_params *dw, const cpl_layer_params *w,
-                                  double weight);
+/* loss [1] F64 *adds* the loss of one layer from only its weights, unweighted; dw *adds* `weight`
+ * times its gradient, NULL: not requested. The loss of the model is the mean over layers. */
+typedef void (*cpl_aux_loss_fn)(cpl_backend *be, cpl_tensor loss, cpl_layer_params *dw,
+                                const cpl_layer_params *w, double weight);
 
 typedef struct cpl_aux_loss_row {
     const char *name, *label, *help;
@@ -38,9 +38,9 @@ double cpl_aux_weight(const cpl_aux_settings *losses, cpl_aux_loss which);
  * (params.h). */
 CPL_NODISCARD cpl_status cpl_aux_resolve(cpl_aux_settings *losses, const cpl_model_settings *model);
 
-/* Load balancing of one layer: n sum_e f_e P_e with f_e = counts_e / (T K); 1 when balanced. */
-double cpl_aux_balance_loss(cpl_backend *be, cpl_tensor counts, cpl_tensor mean_prob,
-                            int64_t n_tokens, int64_t top_k);
+/* Load balancing of one layer: n sum_e f_e P_e with f_e = counts_e / (T K); 1 when balanced. `dot`:
+ * the sum of counts_e P_e. */
+double cpl_aux_balance_loss(double dot, int64_t n_experts, int64_t n_tokens, int64_t top_k);
 
 /* route_backward's balance_scale for `weight` times that loss: the gradient flows through P only.
  */
@@ -51,7 +51,7 @@ double cpl_aux_z_factor(const cpl_z_settings *z, int64_t top_k);
 
 /* Router orthogonality of one layer (a cpl_aux_loss_fn): mean over the n^2 entries of
  * (R^ R^T - I)^2, R^ the rows of R [n,d] with norm 1; entries of a zero row are 0. */
-double cpl_aux_orthogonality(cpl_backend *be, cpl_layer_params *dw, const cpl_layer_params *w,
-                             double weight);
+void cpl_aux_orthogonality(cpl_backend *be, cpl_tensor loss, cpl_layer_params *dw,
+                           const cpl_layer_params *w, double weight);
 
 #endif /* CPL_MODEL_AUX_LOSSES_H */

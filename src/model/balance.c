@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "model/aux_losses.h"
+#include "parallel/tensors.h"
 
 /* ---- spans ---- */
 
@@ -32,6 +33,7 @@ void cpl_balance_take(cpl_balance *b, cpl_tensor_arena *arena, const cpl_balance
     memset(b, 0, sizeof *b);
     b->micro = micro;
     b->loss  = cpl_tensor_take_host(arena, (size_t)layers * sizeof *b->loss);
+    b->dots  = cpl_tensor_take_numbers(arena, layers);
     if (scope == CPL_BALANCE_MICRO) return;
     b->counts = cpl_tensor_take_3d(arena, layers, rows, n);
     b->prob   = cpl_tensor_take_3d(arena, layers, rows, n);
@@ -51,7 +53,7 @@ bool cpl_balance_begin(cpl_balance *b, cpl_model *model, const cpl_balance_setti
     const double share = 1.0 / ((double)b->n_spans * (double)c->n_layers);
     b->scale =
         cpl_aux_balance_scale(settings->weight * share, c->n_experts, b->span_tokens, c->top_k);
-    memset(b->loss, 0, (size_t)c->n_layers * sizeof *b->loss);
+    model->be->ops->fill(model->be, b->dots, 0);
     if (!beyond_pass(b)) return false;
     model->be->ops->fill(model->be, b->counts, 0);
     model->be->ops->fill(model->be, b->prob, 0);
@@ -61,12 +63,10 @@ bool cpl_balance_begin(cpl_balance *b, cpl_model *model, const cpl_balance_setti
 /* ---- counting ---- */
 
 /* Adds one span's part of the loss of layer l. */
-static void add_loss(cpl_balance *b, const cpl_model *model, int64_t l, cpl_tensor counts,
+static void add_loss(const cpl_balance *b, const cpl_model *model, int64_t l, cpl_tensor counts,
                      cpl_tensor prob)
 {
-    b->loss[l] +=
-        cpl_aux_balance_loss(model->be, counts, prob, b->span_tokens, model->config.top_k) /
-        (double)b->n_spans;
+    model->be->ops->dot(model->be, cpl_tensor_range(b->dots, l, 1), counts, prob);
 }
 
 static void count_sequences(cpl_balance *b, const cpl_model *model, int64_t l,
@@ -111,13 +111,22 @@ void cpl_balance_count(cpl_balance *b, cpl_model *model, const cpl_pass *pass)
 void cpl_balance_collect(cpl_balance *b, cpl_model *model, cpl_group *world)
 {
     if (!beyond_pass(b)) return;
-    const double passes = (double)b->span_tokens / (double)b->pass_tokens;
-    cpl_group_sum_f32(world, cpl_f32(b->counts), cpl_tensor_count(b->counts));
-    cpl_group_sum_f32(world, cpl_f32(b->prob), cpl_tensor_count(b->prob));
+    cpl_group_sum_tensor(world, model->be, b->counts);
+    cpl_group_sum_tensor(world, model->be, b->prob);
     if (world->rank > 0) return; /* rank 0 gives all of the loss */
-    for (int64_t l = 0; l < model->config.n_layers; l++) {
+    for (int64_t l = 0; l < model->config.n_layers; l++)
         add_loss(b, model, l, sum_at(b->counts, l), sum_at(b->prob, l));
-        b->loss[l] /= passes; /* prob is the sum of the passes' means */
+}
+
+void cpl_balance_read(cpl_balance *b, const cpl_model *model)
+{
+    const cpl_model_settings *c = &model->config;
+    const double passes         = (double)b->span_tokens / (double)b->pass_tokens;
+    model->be->ops->get(model->be, b->loss, b->dots);
+    for (int64_t l = 0; l < c->n_layers; l++) {
+        b->loss[l] = cpl_aux_balance_loss(b->loss[l], c->n_experts, b->span_tokens, c->top_k) /
+                     (double)b->n_spans;
+        if (beyond_pass(b)) b->loss[l] /= passes; /* prob is the sum of the passes' means */
     }
 }
 

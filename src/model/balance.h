@@ -27,7 +27,8 @@ typedef struct cpl_balance {
                           passes of the batch (G = 1); none for micro */
     cpl_tensor prob;   /* [L,G,n] mean_prob likewise */
     cpl_tensor unused; /* [2]: z and entropy of a sequence */
-    double *loss;      /* [L], unweighted; whole after cpl_balance_collect */
+    cpl_tensor dots;   /* [L] F64 sum of counts times prob over the spans */
+    double *loss;      /* [L], unweighted; set by cpl_balance_read */
 } cpl_balance;
 
 /* Takes from `arena` what the scope needs for passes of `micro` sequences. */
@@ -47,9 +48,12 @@ bool cpl_balance_begin(cpl_balance *b, cpl_model *model, const cpl_balance_setti
 void cpl_balance_count(cpl_balance *b, cpl_model *model, const cpl_pass *pass);
 
 /* After all micro-batches of the step were counted: if a span is longer than a pass, sums the
- * counts over all ranks and sets the loss; else nothing is left to do. In all scopes the loss of
- * the batch is the sum of b->loss over the ranks. Collective. */
+ * counts over all ranks; else nothing is left to do. Collective. */
 void cpl_balance_collect(cpl_balance *b, cpl_model *model, cpl_group *world);
+
+/* At the end of the step: sets b->loss. In all scopes the loss of the batch is its sum over the
+ * ranks. Waits. */
+void cpl_balance_read(cpl_balance *b, const cpl_model *model);
 
 /* The counts as cpl_aux_grad_scales takes them, after these calls: a view; none where each pass has
  * its own. */

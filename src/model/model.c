@@ -267,10 +267,11 @@ void cpl_model_logits(cpl_model *model, const cpl_pass *pass, cpl_tensor logits,
                          CPL_TRANSPOSED, model->compute.head, 0);
 }
 
-double cpl_model_score(cpl_model *model, cpl_pass *pass, cpl_tensor target)
+void cpl_model_score(cpl_model *model, cpl_pass *pass, cpl_tensor total, cpl_tensor target)
 {
-    model->be->ops->xent(model->be, pass->nll, pass->final, model->compute.head, target);
-    return model->be->ops->sum(model->be, pass->nll);
+    cpl_backend *be = model->be;
+    be->ops->xent(be, pass->nll, pass->final, model->compute.head, target);
+    if (cpl_tensor_is_there(total)) be->ops->sum(be, total, pass->nll);
 }
 
 /* ---- backward ---- */
@@ -280,9 +281,9 @@ static void grads_complete(const cpl_pass *pass, int64_t layer)
     if (pass->on_grads) pass->on_grads(pass->grads_ctx, layer);
 }
 
-double cpl_model_backward(cpl_model *model, cpl_pass *pass, cpl_params *grads, cpl_tensor ids,
-                          cpl_tensor doc_start, cpl_tensor target, float ce_scale,
-                          cpl_aux_grad_scales scales)
+void cpl_model_backward(cpl_model *model, cpl_pass *pass, cpl_tensor total, cpl_params *grads,
+                        cpl_tensor ids, cpl_tensor doc_start, cpl_tensor target, float ce_scale,
+                        cpl_aux_grad_scales scales)
 {
     const cpl_model_settings *c = &model->config;
     cpl_backend *be             = model->be;
@@ -307,5 +308,5 @@ double cpl_model_backward(cpl_model *model, cpl_pass *pass, cpl_params *grads, c
     }
     be->ops->embed_backward(be, grads->embed, pass->dx, ids);
     grads_complete(pass, -1);
-    return be->ops->sum(be, pass->nll);
+    be->ops->sum(be, total, pass->nll);
 }

@@ -111,14 +111,16 @@ void cpl_model_serve(cpl_model *model, cpl_exchange *exchange);
 /* logits [R,V] = head . rows first ... first + R - 1 of the pass's final. */
 void cpl_model_logits(cpl_model *model, const cpl_pass *pass, cpl_tensor logits, int64_t first);
 
-/* After forward: pass->nll of target [T] I32 (-1: none); returns their sum. */
-double cpl_model_score(cpl_model *model, cpl_pass *pass, cpl_tensor target);
+/* After forward: pass->nll of target [T] I32 (-1: none); total [1] F64 *adds* their sum, or is
+ * none. */
+void cpl_model_score(cpl_model *model, cpl_pass *pass, cpl_tensor total, cpl_tensor target);
 
 /* After forward: the gradient of
  *     ce_scale * sum of nll + the auxiliary losses as `scales` weighs them, in every layer
- * *adds* to grads; pass->nll is set; returns the sum of nll. ids, doc_start as in forward. */
-double cpl_model_backward(cpl_model *model, cpl_pass *pass, cpl_params *grads, cpl_tensor ids,
-                          cpl_tensor doc_start, cpl_tensor target, float ce_scale,
-                          cpl_aux_grad_scales scales);
+ * *adds* to grads; pass->nll is set; total [1] F64 *adds* the sum of nll. ids, doc_start as in
+ * forward. */
+void cpl_model_backward(cpl_model *model, cpl_pass *pass, cpl_tensor total, cpl_params *grads,
+                        cpl_tensor ids, cpl_tensor doc_start, cpl_tensor target, float ce_scale,
+                        cpl_aux_grad_scales scales);
 
 #endif /* CPL_MODEL_MODEL_H */

@@ -33,7 +33,7 @@ void cpl_moe_take(cpl_moe_kept *kept, cpl_tensor_arena *arena, const cpl_model_s
     kept->mean_prob       = cpl_tensor_take_1d(arena, n);
     kept->z               = cpl_tensor_take_1d(arena, 1);
     kept->entropy         = cpl_tensor_take_1d(arena, 1);
-    kept->shared_gate = kept->shared_up = none;
+    kept->shared_gate = kept->shared_up = kept->n_negative = none;
     if (!width || !training) return;
     kept->shared_gate = cpl_tensor_take_2d(arena, t, width);
     kept->shared_up   = cpl_tensor_take_2d(arena, t, width);
@@ -217,7 +217,7 @@ void cpl_moe_forward(cpl_backend *be, cpl_tensor out, cpl_moe_kept *kept, cpl_te
     const cpl_routing how = routing_of(w, config);
     ops->rms_norm(be, kept->b, kept->inv, x, w->post_norm, (float)config->norm_eps);
     cpl_tensor logits = scores_forward(be, kept, w, config, s);
-    kept->n_negative  = s->count_signs ? ops->count_negative(be, logits) : 0;
+    if (cpl_tensor_is_there(kept->n_negative)) ops->count_negative(be, kept->n_negative, logits);
     ops->route(be, kept->probs, kept->lse, kept->expert, kept->weight, logits, how);
     ops->route_stats(be, kept->counts, kept->mean_prob, kept->z, kept->entropy, kept->probs,
                      kept->lse, kept->expert, how.sigmoid);

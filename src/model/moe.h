@@ -41,7 +41,8 @@ typedef struct cpl_moe_kept {
     cpl_tensor gate, up;               /* [T K, D]; none when not training, or with an exchange */
     cpl_tensor counts, mean_prob;      /* [n] */
     cpl_tensor z, entropy;             /* [1] */
-    int64_t n_negative;                /* of the T n logits, with count_signs */
+    cpl_tensor n_negative;             /* [1] F64 *adds* how many of the T n logits are below 0;
+                                          none, as cpl_moe_take leaves it: they are not counted */
     cpl_tensor shared_gate, shared_up; /* [T,S]; none when not training, or without shared expert */
 } cpl_moe_kept;
 
@@ -54,7 +55,6 @@ typedef struct cpl_moe_scratch {
     cpl_exchange
         *exchange; /* NULL: all experts are in this process; else `layer` of it (exchange.h) */
     int64_t kept;
-    bool count_signs;       /* forward counts the logits below 0 */
     struct {                /* of the shared expert; nothing is allocated if the model has none */
         cpl_tensor y;       /* [T,d] */
         cpl_tensor expert;  /* [T,1] I32, 0 */

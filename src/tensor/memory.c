@@ -85,3 +85,16 @@ void *cpl_tensor_take_host(cpl_tensor_arena *arena, size_t bytes)
 {
     return cpl_arena_take(&arena->host, bytes);
 }
+
+cpl_tensor cpl_tensor_take_numbers(cpl_tensor_arena *arena, int64_t count)
+{
+    return cpl_tensor_take(arena, cpl_tensor_1d(NULL, CPL_F64, count));
+}
+
+double cpl_tensor_number(cpl_backend *be, cpl_tensor x)
+{
+    double number;
+    CPL_ASSERT(x.dtype == CPL_F64 && cpl_tensor_count(x) == 1);
+    be->ops->get(be, &number, x);
+    return number;
+}

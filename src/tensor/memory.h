@@ -42,13 +42,17 @@ void cpl_tensor_arena_release(cpl_tensor_arena *arena, cpl_tensor_mark mark);
  * arena measures. */
 cpl_tensor cpl_tensor_take(cpl_tensor_arena *arena, cpl_tensor t);
 
-/* A new one of F32, or with the type first. */
+/* A new one of F32; of the type that is named. */
 cpl_tensor cpl_tensor_take_1d(cpl_tensor_arena *arena, int64_t a);
 cpl_tensor cpl_tensor_take_2d(cpl_tensor_arena *arena, int64_t a, int64_t b);
 cpl_tensor cpl_tensor_take_3d(cpl_tensor_arena *arena, int64_t a, int64_t b, int64_t c);
-cpl_tensor cpl_tensor_take_ids(cpl_tensor_arena *arena, int64_t count); /* I32 */
+cpl_tensor cpl_tensor_take_ids(cpl_tensor_arena *arena, int64_t count);     /* I32 */
+cpl_tensor cpl_tensor_take_numbers(cpl_tensor_arena *arena, int64_t count); /* F64 */
 
 /* Memory of the host, zero on its first use; NULL while the arena measures. */
 void *cpl_tensor_take_host(cpl_tensor_arena *arena, size_t bytes);
+
+/* The one number of x [1] F64. Waits, as get. */
+double cpl_tensor_number(cpl_backend *be, cpl_tensor x);
 
 #endif /* CPL_TENSOR_MEMORY_H */

@@ -164,7 +164,7 @@ struct cpl_ops {
                            float limit);
     /* y [n,d] = the rows of x less their mean; y may be x. n = 0: nothing. */
     void (*centre)(cpl_backend *be, cpl_tensor y, cpl_tensor x);
-    /* y *adds* x. Any shape, equal counts. */
+    /* y *adds* x. Any shape, equal counts; y may be F64. */
     void (*add)(cpl_backend *be, cpl_tensor y, cpl_tensor x);
     /* y of F32, I32 or F64. */
     void (*fill)(cpl_backend *be, cpl_tensor y, float value);
@@ -234,10 +234,11 @@ struct cpl_ops {
     /* bias [n] *adds* rate if load [n] is below its mean, -rate if above, nothing if equal:
      * DeepSeek-V3's balancing without a loss. */
     void (*balance_bias)(cpl_backend *be, cpl_tensor bias, cpl_tensor load, float rate);
-    /* Returns the mean over all n^2 entries of (R^ R^T - I)^2 with R^ the rows of R [n,d] divided
-     * by their norms (a zero row counts as orthogonal to all: its entries give nothing); dR [n,d]
-     * *adds* scale times the gradient, or is none. */
-    double (*orthogonality)(cpl_backend *be, cpl_tensor dR, cpl_tensor R, float scale);
+    /* loss [1] F64 *adds* the mean over all n^2 entries of (R^ R^T - I)^2 with R^ the rows of R
+     * [n,d] divided by their norms (a zero row counts as orthogonal to all: its entries give
+     * nothing); dR [n,d] *adds* scale times the gradient, or is none. */
+    void (*orthogonality)(cpl_backend *be, cpl_tensor loss, cpl_tensor dR, cpl_tensor R,
+                          float scale);
     /* Sorts the assignments by expert (stable): fills `plan`. */
     void (*dispatch)(cpl_backend *be, cpl_dispatch plan, cpl_tensor expert, int64_t n_experts);
 
@@ -274,13 +275,14 @@ struct cpl_ops {
     void (*log_probs)(cpl_backend *be, cpl_tensor out, cpl_tensor logits, cpl_tensor row,
                       cpl_tensor id);
 
-    /* ---- sums (reduce.c): in double, in an order that does not depend on the threads ---- */
+    /* ---- sums (reduce.c): in double, in an order that does not depend on the threads; out [1]
+     * F64 *adds* the sum ---- */
 
-    double (*sum)(cpl_backend *be, cpl_tensor x);
+    void (*sum)(cpl_backend *be, cpl_tensor out, cpl_tensor x);
     /* how many numbers of x are below 0; a NaN is not */
-    int64_t (*count_negative)(cpl_backend *be, cpl_tensor x);
+    void (*count_negative)(cpl_backend *be, cpl_tensor out, cpl_tensor x);
     /* sum of x y */
-    double (*dot)(cpl_backend *be, cpl_tensor x, cpl_tensor y);
+    void (*dot)(cpl_backend *be, cpl_tensor out, cpl_tensor x, cpl_tensor y);
     /* out [n] = the Euclidean norm of each x[i] of x [n, ...], rounded to F32 once: |W_g^j|_F of
      * the experts' gates [n,D,d]. A NaN or an infinity of x[i] reaches out[i]. */
     void (*row_norms)(cpl_backend *be, cpl_tensor out, cpl_tensor x);
@@ -297,15 +299,14 @@ struct cpl_ops {
 
     /* ---- figures (figures.c) ---- */
 
-    /* Fills `out` from M [n,n] and eps [n] (made with these rows, delta and gates), the router R
+    /* out [CPL_N_FIGURES] F64 = the members of cpl_coupling_figures in their order, from M [n,n] and eps [n] (made with these rows, delta and gates), the router R
      * [n,d], the rows [n,d] that the proxies are made of (R or its centred rows), delta [n,d] (none:
      * 1), gate_norm [n], the norms |W_g^j|_F of the gates, gate_spectral [n], their norms |W_g^j|_2
      * (none: the figures that need them are NaN), and own [n], |R_i W_g^i| without noise (none: M's
      * diagonal). */
-    void (*coupling_figures)(cpl_backend *be, cpl_coupling_figures *out, cpl_tensor M,
-                             cpl_tensor eps, cpl_tensor R, cpl_tensor rows, cpl_tensor delta,
-                             cpl_tensor gate_norm, cpl_tensor gate_spectral, cpl_tensor own,
-                             double alpha, int64_t top_k);
+    void (*coupling_figures)(cpl_backend *be, cpl_tensor out, cpl_tensor M, cpl_tensor eps,
+                             cpl_tensor R, cpl_tensor rows, cpl_tensor delta, cpl_tensor gate_norm,
+                             cpl_tensor gate_spectral, cpl_tensor own, double alpha, int64_t top_k);
 
     /* ---- optimizer (adamw.c) ---- */
 
@@ -325,11 +326,11 @@ struct cpl_ops {
 
     /* ---- drawing a token (sample.c) ---- */
 
-    /* The id drawn from softmax(logits [V] / temperature) cut to the smallest set of most likely
+    /* id [1] I32 = the one drawn from softmax(logits [V] / temperature) cut to the smallest set of most likely
      * ids whose probability reaches top_p, with `uniform` in [0,1) deciding; temperature 0: the
      * largest (lowest id on ties). */
-    int32_t (*sample)(cpl_backend *be, cpl_tensor logits, float temperature, float top_p,
-                      float uniform);
+    void (*sample)(cpl_backend *be, cpl_tensor id, cpl_tensor logits, float temperature,
+                   float top_p, float uniform);
 
     /* ---- stored numbers (decode.c): one thread, for callers that share work among threads
      * themselves ---- */

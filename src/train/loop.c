@@ -117,14 +117,17 @@ static cpl_status evaluate_source(cpl_trainer *t, int64_t label, cpl_source_loss
     const cpl_tensor ids     = cpl_tensor_1d(t->batch.ids, CPL_I32, tokens);
     const cpl_tensor targets = cpl_tensor_1d(t->batch.targets, CPL_I32, tokens);
     const int ranks          = t->world->size;
-    loss->nll                = 0;
+    const cpl_tensor nll     = cpl_tensor_range(t->step.results, 0, 1);
+    cpl_backend *be          = &t->backend;
     loss->targets            = 0;
+    be->ops->fill(be, nll, 0);
     for (int64_t i = 0; i < batches; i += ranks) {
         CPL_TRY(cpl_group_agree(t->world, read_held_out(t, label, i + t->world->rank)));
         cpl_model_forward(&t->model, &t->step.pass, ids, cpl_tensor_none(), NULL);
-        loss->nll += cpl_model_score(&t->model, &t->step.pass, targets);
+        cpl_model_score(&t->model, &t->step.pass, nll, targets);
         loss->targets += t->batch.n_targets;
     }
+    loss->nll = cpl_tensor_number(be, nll);
     cpl_group_sum_f64(t->world, &loss->nll, 1);
     cpl_group_sum_i64(t->world, &loss->targets, 1);
     return CPL_OK;

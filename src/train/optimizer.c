@@ -36,6 +36,10 @@ cpl_status cpl_optimizer_init(cpl_optimizer *o, cpl_backend *be, const cpl_model
     take(o, config);
     CPL_TRY(cpl_tensor_arena_init(&o->arena, be, &o->arena, "gradients and moments"));
     take(o, config); /* the arena is zero, and so are the moments */
+    o->numbers = cpl_tensor_arena_measure();
+    (void)cpl_tensor_take_numbers(&o->numbers, 1);
+    CPL_TRY(cpl_tensor_arena_init(&o->numbers, be, &o->numbers, "the gradients' norm"));
+    o->squares = cpl_tensor_take_numbers(&o->numbers, 1);
     return CPL_OK;
 }
 
@@ -47,6 +51,7 @@ cpl_params *cpl_optimizer_over(cpl_optimizer *o)
 void cpl_optimizer_free(cpl_optimizer *o)
 {
     cpl_tensor_arena_free(&o->arena);
+    cpl_tensor_arena_free(&o->numbers);
     cpl_share_free(&o->share);
     memset(o, 0, sizeof *o);
 }
@@ -62,11 +67,13 @@ void cpl_optimizer_zero(cpl_optimizer *o, cpl_model *model)
 double cpl_optimizer_norm(cpl_optimizer *o, cpl_model *model)
 {
     const cpl_share *share = &o->share;
-    double squares         = 0;
+    cpl_backend *be        = model->be;
+    be->ops->fill(be, o->squares, 0);
     for (const cpl_slice *x = share->slices; x < share->slices + share->n_slices; x++) {
         cpl_tensor g = cpl_slice_of_whole(x, &o->grads);
-        squares += model->be->ops->dot(model->be, g, g);
+        be->ops->dot(be, o->squares, g, g);
     }
+    double squares = cpl_tensor_number(be, o->squares);
     cpl_group_sum_f64(&share->mesh->world, &squares, 1);
     return sqrt(squares);
 }

@@ -9,6 +9,9 @@
 /* Of each layer, summed over ranks: entropy and the auxiliary losses but the coupling loss. */
 enum { N_SUMS = CPL_N_AUX_LOSSES };
 
+/* Among the results of a layer, after its auxiliary losses. */
+enum { ENTROPY = CPL_N_AUX_LOSSES, NEGATIVE, N_RESULTS };
+
 /* ---- memory ---- */
 
 /* The pass in the arena, with its exchange. */
@@ -39,8 +42,13 @@ static void take_all(cpl_step *step, const cpl_settings *settings, const cpl_mod
     step->gate_norm     = cpl_tensor_take_1d(&step->arena, n);
     step->gate_spectral = cpl_tensor_take_1d(&step->arena, n);
     step->own           = cpl_tensor_take_1d(&step->arena, n);
+    step->products      = cpl_tensor_take_numbers(&step->arena, 3);
+    step->figures       = cpl_tensor_take_numbers(&step->arena, CPL_N_FIGURES);
     step->load          = cpl_tensor_take_1d(&step->arena, n);
+    step->host_load     = cpl_tensor_take_host(&step->arena, (size_t)n * sizeof *step->host_load);
     step->sums = cpl_tensor_take_host(&step->arena, (size_t)(1 + N_SUMS * layers) * sizeof(double));
+    step->results = cpl_tensor_take_numbers(&step->arena, 1 + layers * (N_RESULTS + n));
+    step->result  = cpl_tensor_take_host(&step->arena, cpl_tensor_bytes(step->results));
     cpl_balance_take(&step->balance, &step->arena, &settings->losses.balance, c, step->micro);
     step->pass_mark = cpl_tensor_arena_mark(&step->arena);
     cpl_step_coupling_measure(&step->arena, settings, c); /* figures take the place of the pass */
@@ -107,20 +115,58 @@ cpl_work cpl_step_work(const cpl_settings *settings, const cpl_model_settings *c
 
 /* ---- micro-batches ---- */
 
-/* What one pass counted, into the metrics, as one of `parts` equal parts. */
-static void add_counts(cpl_metrics *m, cpl_model *model, const cpl_pass *pass, double parts)
+/* Where the results of layer l begin, and its counts. */
+static int64_t results_at(int64_t l)
 {
-    const int64_t n     = model->config.n_experts;
-    const double scores = parts * (double)cpl_tensor_count(pass->moe[0].probs);
-    for (int64_t l = 0; l < model->config.n_layers; l++) {
-        const cpl_moe_kept *kept = &pass->moe[l];
-        cpl_layer_metrics *layer = &m->layer[l];
-        const float *counts      = cpl_f32(kept->counts);
-        layer->aux[CPL_AUX_Z] += *cpl_f32(kept->z) / parts;
-        layer->entropy += *cpl_f32(kept->entropy) / parts;
-        layer->scores_negative += (double)kept->n_negative / scores;
-        for (int64_t e = 0; e < n; e++) m->counts[l * n + e] += counts[e];
+    return 1 + l * N_RESULTS;
+}
+
+static int64_t counts_at(const cpl_model_settings *c, int64_t l)
+{
+    return results_at(c->n_layers) + l * c->n_experts;
+}
+
+static cpl_tensor result_of(const cpl_step *step, int64_t l, int which)
+{
+    return cpl_tensor_range(step->results, results_at(l) + which, 1);
+}
+
+/* What one pass counted, to the results. */
+static void add_counts(const cpl_step *step, cpl_model *model)
+{
+    const cpl_model_settings *c = &model->config;
+    cpl_backend *be             = model->be;
+    for (int64_t l = 0; l < c->n_layers; l++) {
+        const cpl_moe_kept *kept = &step->pass.moe[l];
+        const cpl_tensor counts  = cpl_tensor_range(step->results, counts_at(c, l), c->n_experts);
+        be->ops->sum(be, result_of(step, l, CPL_AUX_Z), kept->z);
+        be->ops->sum(be, result_of(step, l, ENTROPY), kept->entropy);
+        be->ops->add(be, counts, kept->counts);
     }
+}
+
+/* The results of a step whose work was given, of `parts` micro-batches of all ranks. Waits. */
+static void read_results(cpl_step *step, cpl_model *model, const cpl_step_batch *batch,
+                         cpl_metrics *m)
+{
+    const cpl_model_settings *c = &model->config;
+    const double parts          = (double)(batch->n_sequences / step->micro * step->world->size);
+    const double scores         = parts * (double)cpl_tensor_count(step->pass.moe[0].probs);
+    model->be->ops->get(model->be, step->result, step->results);
+    cpl_balance_read(&step->balance, model);
+    m->loss = step->result[0] * (double)step->ce_scale;
+    for (int64_t l = 0; l < m->n_layers; l++) {
+        const double *of         = &step->result[results_at(l)];
+        cpl_layer_metrics *layer = &m->layer[l];
+        for (int i = 0; i < CPL_N_AUX_LOSSES; i++)
+            if (i != CPL_AUX_ERC) layer->aux[i] = of[i];
+        layer->aux[CPL_AUX_Z] /= parts;
+        layer->aux[CPL_AUX_BALANCE] = step->balance.loss[l];
+        layer->entropy              = of[ENTROPY] / parts;
+        layer->scores_negative      = of[NEGATIVE] / scores;
+    }
+    memcpy(m->counts, &step->result[counts_at(c, 0)],
+           (size_t)(m->n_layers * m->n_experts) * sizeof *m->counts);
 }
 
 static cpl_tensor ids_of(const int32_t *all, int64_t first, int64_t count)
@@ -143,9 +189,14 @@ static part part_of(const cpl_step *step, const cpl_step_batch *batch, int64_t i
     return p;
 }
 
-static void forward(cpl_step *step, cpl_model *model, const cpl_step_batch *batch, int64_t i)
+/* `again`: another forward pass of the same tokens will come, and its signs count. */
+static void forward(cpl_step *step, cpl_model *model, const cpl_step_batch *batch, int64_t i,
+                    bool again)
 {
     const part p = part_of(step, batch, i);
+    for (int64_t l = 0; l < model->config.n_layers; l++)
+        step->pass.moe[l].n_negative =
+            step->counts_signs && !again ? result_of(step, l, NEGATIVE) : cpl_tensor_none();
     cpl_model_forward(model, &step->pass, p.ids, p.doc_start, NULL);
 }
 
@@ -155,7 +206,7 @@ static void count_ahead(cpl_step *step, cpl_model *model, const cpl_step_batch *
                         int64_t parts)
 {
     for (int64_t i = parts - 1; i >= 0; i--) {
-        forward(step, model, batch, i);
+        forward(step, model, batch, i, i > 0);
         cpl_balance_count(&step->balance, model, &step->pass);
     }
     cpl_balance_collect(&step->balance, model, step->world);
@@ -187,33 +238,29 @@ static void send_grads(void *ctx, int64_t layer)
 /* Losses of this rank's sequences, as their part of the mean over the batch. `sends`: NULL, or the
  * gradients are complete after these, and are summed over the ranks as soon as they are. */
 static void micro_batches(cpl_step *step, cpl_model *model, cpl_params *grads,
-                          const cpl_settings *settings, const cpl_step_batch *batch, sending *sends,
-                          cpl_metrics *m)
+                          const cpl_settings *settings, const cpl_step_batch *batch, sending *sends)
 {
     const int64_t ranks = step->world->size, parts = batch->n_sequences / step->micro;
     int64_t targets = batch->n_targets;
     cpl_group_sum_i64(step->world, &targets, 1);
-    const float ce_scale = targets ? (float)(1.0 / (double)targets) : 0.0f;
-    const bool ahead     = cpl_balance_begin(&step->balance, model, &settings->losses.balance,
-                                             batch->n_sequences * ranks, step->seq_len);
+    step->ce_scale   = targets ? (float)(1.0 / (double)targets) : 0.0f;
+    const bool ahead = cpl_balance_begin(&step->balance, model, &settings->losses.balance,
+                                         batch->n_sequences * ranks, step->seq_len);
     if (ahead) count_ahead(step, model, batch, parts);
     const cpl_aux_grad_scales scales =
         scales_of(step, &settings->losses.z, &model->config, parts * ranks);
     for (int64_t i = 0; i < parts; i++) {
         const part p = part_of(step, batch, i);
-        if (!ahead || i > 0) forward(step, model, batch, i);
+        if (!ahead || i > 0) forward(step, model, batch, i, false);
         if (!ahead) cpl_balance_count(&step->balance, model, &step->pass);
         step->pass.on_grads  = sends && i + 1 == parts ? send_grads : NULL;
         step->pass.grads_ctx = sends;
-        m->loss += cpl_model_backward(model, &step->pass, grads, p.ids, p.doc_start, p.target,
-                                      ce_scale, scales);
-        add_counts(m, model, &step->pass, (double)(parts * ranks));
+        cpl_model_backward(model, &step->pass, cpl_tensor_range(step->results, 0, 1), grads, p.ids,
+                           p.doc_start, p.target, step->ce_scale, scales);
+        add_counts(step, model);
     }
     step->pass.on_grads = NULL;
     if (!ahead) cpl_balance_collect(&step->balance, model, step->world);
-    for (int64_t l = 0; l < m->n_layers; l++)
-        m->layer[l].aux[CPL_AUX_BALANCE] = step->balance.loss[l];
-    m->loss *= ce_scale;
 }
 
 /* ---- losses that depend only on the weights ---- */
@@ -231,8 +278,8 @@ static void weight_losses(const cpl_step *step, cpl_model *model, cpl_params *gr
         for (int64_t l = step->world->rank; m->aux[i].computed && l < m->n_layers;
              l += step->world->size) {
             cpl_layer_params *dw = weight > 0 ? &grads->layer[l] : NULL;
-            m->layer[l].aux[i]   = row->per_layer(model->be, dw, &model->master.layer[l],
-                                                  weight / (double)m->n_layers);
+            row->per_layer(model->be, result_of(step, l, i), dw, &model->master.layer[l],
+                           weight / (double)m->n_layers);
         }
     }
 }
@@ -324,7 +371,7 @@ static void overlapped(cpl_step *step, cpl_model *model, cpl_params *grads,
     weight_losses(step, model, grads, false, m);
     if (cpl_router_of(&model->config)->has_rows)
         cpl_step_coupling(step, model, grads, settings, false, measure_erc, m);
-    micro_batches(step, model, grads, settings, batch, &sends, m);
+    micro_batches(step, model, grads, settings, batch, &sends);
     cpl_share_finish_sums(step->share);
 }
 
@@ -334,7 +381,7 @@ static void one_by_one(cpl_step *step, cpl_model *model, cpl_params *grads,
                        const cpl_settings *settings, const cpl_step_batch *batch, bool with_figures,
                        bool measure_erc, cpl_metrics *m)
 {
-    micro_batches(step, model, grads, settings, batch, NULL, m);
+    micro_batches(step, model, grads, settings, batch, NULL);
     weight_losses(step, model, grads, with_figures, m);
     if (step->mesh) {
         for (int64_t l = m->n_layers; l >= -1; l--) cpl_share_start_sums(step->share, grads, l);
@@ -355,11 +402,13 @@ void cpl_step_gradient(cpl_step *step, cpl_model *model, cpl_params *grads,
     clear(m);
     for (int i = 0; i < CPL_N_AUX_LOSSES; i++)
         m->aux[i].weight = cpl_aux_weight(&settings->losses, (cpl_aux_loss)i);
-    step->pass.moe_scratch.count_signs = with_figures && cpl_router_of(&model->config)->has_rows;
+    model->be->ops->fill(model->be, step->results, 0);
+    step->counts_signs = with_figures && cpl_router_of(&model->config)->has_rows;
     if (step->mesh && !with_figures)
         overlapped(step, model, grads, settings, batch, measure_erc, m);
     else
         one_by_one(step, model, grads, settings, batch, with_figures, measure_erc, m);
+    read_results(step, model, batch, m);
     sum_over_ranks(step, m);
     sum_signs_over_ranks(step, m);
     sum_up(m, &model->config, settings);
@@ -369,11 +418,13 @@ void cpl_step_gradient(cpl_step *step, cpl_model *model, cpl_params *grads,
 void cpl_step_move_biases(cpl_step *step, cpl_model *model, const cpl_settings *settings,
                           const cpl_metrics *m)
 {
+    cpl_backend *be = model->be;
     if (!model->config.router_bias) return;
     for (int64_t l = 0; l < m->n_layers; l++) {
         for (int64_t e = 0; e < m->n_experts; e++)
-            cpl_f32(step->load)[e] = (float)m->counts[l * m->n_experts + e];
-        model->be->ops->balance_bias(model->be, model->master.layer[l].router_bias, step->load,
-                                     (float)settings->losses.balance.bias_rate);
+            step->host_load[e] = (float)m->counts[l * m->n_experts + e];
+        be->ops->put(be, step->load, step->host_load);
+        be->ops->balance_bias(be, model->master.layer[l].router_bias, step->load,
+                              (float)settings->losses.balance.bias_rate);
     }
 }

@@ -46,13 +46,22 @@ typedef struct cpl_step {
     cpl_tensor gate_spectral;     /* [n] |W_g^j|_2 of the same */
     cpl_tensor own;               /* [n] |R_i W_g^i| of the same, R or its centred rows */
     cpl_tensor load;              /* [n] assignments of a layer, for its biases */
+    float *host_load;             /* the same in the host's memory */
+    float ce_scale;               /* of nll in the loss: 1 / targets of the batch of all ranks */
+    cpl_tensor products;          /* [3] F64 of two gradients */
+    cpl_tensor figures;           /* [CPL_N_FIGURES] F64 of one layer */
+    bool counts_signs;            /* forward passes count the logits below 0 */
     bool has_delta;               /* delta is given by the caller, not drawn */
     cpl_tensor_mark pass_mark;    /* the beginning of the pass in the arena */
     double *sums;                 /* [1 + 4 L] figures that are summed over the ranks */
-    cpl_share *share;             /* set by cpl_step_init; not owned */
-    cpl_mesh *mesh;               /* NULL: one process */
-    cpl_exchange *exchange;       /* of the tokens, if the experts are divided over ranks; owned */
-    cpl_group alone, *world;      /* of the mesh, or `alone` */
+    cpl_tensor results;      /* F64: what the host reads once, at the end of the step; sums over
+                                     the micro-batches of nll [1], of numbers of each layer [L, ..],
+                                     and of assignments [L,n] */
+    double *result;          /* the same in the host's memory */
+    cpl_share *share;        /* set by cpl_step_init; not owned */
+    cpl_mesh *mesh;          /* NULL: one process */
+    cpl_exchange *exchange;  /* of the tokens, if the experts are divided over ranks; owned */
+    cpl_group alone, *world; /* of the mesh, or `alone` */
 } cpl_step;
 
 size_t cpl_step_bytes(const cpl_settings *settings, const cpl_model_settings *config,

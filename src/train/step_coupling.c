@@ -5,6 +5,8 @@
 #include <stddef.h>
 #include <string.h>
 
+#include "parallel/tensors.h"
+
 /* ---- memory ---- */
 
 /* The coupling gradient of one layer, apart from the rest. */
@@ -84,29 +86,35 @@ typedef struct compared {
     cpl_tensor erc, rest;
 } compared;
 
+/* Adds to step->products those of `multiply`. */
+static void add_products(const job *j, cpl_tensor a, cpl_tensor b)
+{
+    cpl_backend *be      = j->model->be;
+    const cpl_tensor out = j->step->products;
+    be->ops->dot(be, cpl_tensor_range(out, 0, 1), a, a);
+    be->ops->dot(be, cpl_tensor_range(out, 1, 1), b, b);
+    be->ops->dot(be, cpl_tensor_range(out, 2, 1), a, b);
+}
+
 /* Sums of squares of both gradients, and of their products: of several ranks, after the coupling
  * gradient was summed over them, over everybody's parts. */
 static void multiply(const job *j, double sums[3], int64_t l, const compared *c)
 {
-    cpl_backend *be        = j->model->be;
     const cpl_param p      = {.layer = l, .offset = c->offset, .per_expert = c->per_expert};
     const cpl_share *share = j->step->share;
-    memset(sums, 0, 3 * sizeof *sums);
+    j->model->be->ops->fill(j->model->be, j->step->products, 0);
     if (!j->step->mesh) {
-        sums[0] = be->ops->dot(be, c->erc, c->erc);
-        sums[1] = be->ops->dot(be, c->rest, c->rest);
-        sums[2] = be->ops->dot(be, c->erc, c->rest);
+        add_products(j, c->erc, c->rest);
+        j->model->be->ops->get(j->model->be, sums, j->step->products);
         return;
     }
     cpl_share_sum_tensor(j->step->share, &p, c->erc);
     for (const cpl_slice *x = share->slices; x < share->slices + share->n_slices; x++) {
         if (x->param.offset != p.offset || x->param.layer != l) continue;
-        const cpl_tensor a = cpl_tensor_1d(cpl_f32(c->erc) + x->own, CPL_F32, x->n_own);
-        const cpl_tensor b = cpl_tensor_1d(cpl_f32(c->rest) + x->own, CPL_F32, x->n_own);
-        sums[0] += be->ops->dot(be, a, a);
-        sums[1] += be->ops->dot(be, b, b);
-        sums[2] += be->ops->dot(be, a, b);
+        add_products(j, cpl_tensor_numbers(c->erc, x->own, x->n_own),
+                     cpl_tensor_numbers(c->rest, x->own, x->n_own));
     }
+    j->model->be->ops->get(j->model->be, sums, j->step->products);
     cpl_group_sum_f64(j->step->world, sums, 3);
 }
 
@@ -152,17 +160,20 @@ static void couple_separately(const job *j, int64_t l, double weight)
     add(be, grads->w_down, a.experts.w_down);
 }
 
-/* Adds to gate_norm the squares of this rank's part of a slice of w_gate [experts, D, d]. */
-static void add_squares(const cpl_step *step, cpl_model *model, const cpl_slice *x)
+/* Adds to norm [n] the squares of this rank's part of a slice of w_gate [experts, D, d]. */
+static void add_squares(const cpl_step *step, cpl_model *model, float *norm, const cpl_slice *x)
 {
+    cpl_backend *be      = model->be;
     const cpl_tensor own = cpl_share_master(step->share, x, &model->master);
     const int64_t each = x->param.shape[1] * x->param.shape[2], end = x->own + x->n_own;
     for (int64_t at = x->own, next; at < end; at = next) {
         const int64_t e = at / each;
         next            = (e + 1) * each < end ? (e + 1) * each : end;
         cpl_tensor part = cpl_tensor_range(own, at - x->own, next - at);
-        cpl_f32(step->gate_norm)[model->config.first_expert + e] +=
-            (float)model->be->ops->dot(model->be, part, part);
+        cpl_tensor sum  = cpl_tensor_range(step->products, 0, 1);
+        be->ops->fill(be, sum, 0);
+        be->ops->dot(be, sum, part, part);
+        norm[model->config.first_expert + e] += (float)cpl_tensor_number(be, sum);
     }
 }
 
@@ -170,14 +181,15 @@ static void add_squares(const cpl_step *step, cpl_model *model, const cpl_slice 
 static void gather_gate_norms(const cpl_step *step, cpl_model *model, int64_t l)
 {
     const cpl_share *share = step->share;
-    float *norm            = cpl_f32(step->gate_norm);
+    float *norm            = step->host_load;
     const int64_t n        = cpl_tensor_count(step->gate_norm);
     memset(norm, 0, (size_t)n * sizeof *norm);
     for (const cpl_slice *x = share->slices; x < share->slices + share->n_slices; x++)
         if (x->param.layer == l && x->param.offset == offsetof(cpl_layer_params, w_gate))
-            add_squares(step, model, x);
+            add_squares(step, model, norm, x);
     cpl_group_sum_f32(step->world, norm, n);
     for (int64_t e = 0; e < n; e++) norm[e] = sqrtf(norm[e]);
+    model->be->ops->put(model->be, step->gate_norm, norm);
 }
 
 static void gate_norms(const cpl_step *step, cpl_model *model, int64_t l)
@@ -204,13 +216,13 @@ static void measure_gates(const cpl_step *step, const cpl_model *model, cpl_back
         be->ops->own_responses(be, own, cpl_tensor_range(rows, at, count), gates);
     else
         be->ops->spectral_norms(be, own, gates);
-    if (step->mesh) cpl_group_sum_f32(step->world, cpl_f32(out), cpl_tensor_count(out));
+    cpl_group_sum_tensor(step->world, be, out);
 }
 
 /* The whole of M, of which each rank of a mesh has made its part. */
-static void gather_M(const cpl_step *step, cpl_tensor M)
+static void gather_M(const cpl_step *step, cpl_backend *be, cpl_tensor M)
 {
-    if (step->mesh) cpl_group_sum_f32(step->world, cpl_f32(M), cpl_tensor_count(M));
+    cpl_group_sum_tensor(step->world, be, M);
 }
 
 /* Of the clean centred rows. */
@@ -225,11 +237,12 @@ static void centred_figures(cpl_step *step, cpl_model *model, cpl_backend *be,
     centred.proxy = CPL_PROXY_CENTRED;
     centred.noise = CPL_NOISE_NONE;
     cpl_coupling(be, &result, &step->centred, R, experts, &centred, alpha, 0, &none, step->mesh);
-    gather_M(step, step->centred.M);
+    gather_M(step, be, step->centred.M);
     measure_gates(step, model, be, step->own, step->rows, experts.w_gate);
-    be->ops->coupling_figures(be, &layer->centred, step->centred.M, step->centred.eps, step->rows,
+    be->ops->coupling_figures(be, step->figures, step->centred.M, step->centred.eps, step->rows,
                               step->rows, cpl_tensor_none(), step->gate_norm, step->gate_spectral,
                               step->own, alpha, model->config.top_k);
+    be->ops->get(be, &layer->centred, step->figures);
     layer->erc_centred = result.loss;
 }
 
@@ -242,10 +255,11 @@ void cpl_step_figures(cpl_step *step, cpl_model *model, cpl_backend *be, cpl_exp
     gate_norms(step, model, l);
     measure_gates(step, model, be, step->gate_spectral, cpl_tensor_none(), experts.w_gate);
     measure_gates(step, model, be, step->own, R, experts.w_gate);
-    gather_M(step, step->M[l]);
-    be->ops->coupling_figures(be, &m->layer[l].figures, step->M[l], step->eps[l], R, rows, delta,
+    gather_M(step, be, step->M[l]);
+    be->ops->coupling_figures(be, step->figures, step->M[l], step->eps[l], R, rows, delta,
                               step->gate_norm, step->gate_spectral, step->own, alpha,
                               model->config.top_k);
+    be->ops->get(be, &m->layer[l].figures, step->figures);
     centred_figures(step, model, be, experts, erc, alpha, l, &m->layer[l]);
 }
 

@@ -63,8 +63,9 @@ static void pass_over(world *w, const int32_t *ids, const int32_t *doc_start)
     cpl_optimizer_zero(&w->run, &w->model);
     cpl_model_forward(&w->model, &w->pass, id, doc, NULL);
     cpl_model_logits(&w->model, &w->pass, cpl_tensor_2d(w->logits, CPL_F32, T, 37), 0);
-    w->nll = cpl_model_backward(&w->model, &w->pass, &w->run.grads, id, doc,
-                                cpl_tensor_1d(target, CPL_I32, T), 1.0f / T, scales);
+    w->nll = 0;
+    cpl_model_backward(&w->model, &w->pass, cpl_tensor_1d(&w->nll, CPL_F64, 1), &w->run.grads, id,
+                       doc, cpl_tensor_1d(target, CPL_I32, T), 1.0f / T, scales);
     assert_ok(w->be->ops->sync(w->be));
 }
 

@@ -24,7 +24,9 @@ static inline double plain_score(cpl_model *model, const cpl_lm_request *one)
                       cpl_tensor_none(), NULL);
     for (int64_t i = 0; i < T; i++)
         target[i] = i + 1 >= one->length - one->scored ? one->ids[i + 1] : -1;
-    const double nll = cpl_model_score(model, &pass, cpl_tensor_1d(target, CPL_I32, T));
+    double nll = 0;
+    cpl_model_score(model, &pass, cpl_tensor_1d(&nll, CPL_F64, 1),
+                    cpl_tensor_1d(target, CPL_I32, T));
     cpl_tensor_arena_free(&arena);
     return -nll;
 }

@@ -242,4 +242,40 @@ static inline double *gradient(double (*f)(void *context), void *context, double
     return dx;
 }
 
+/* ---- operations that add to one number, as functions ---- */
+
+#define NUMBER_OF(call)                                                                            \
+    double number  = 0;                                                                            \
+    cpl_tensor out = cpl_tensor_1d(&number, CPL_F64, 1);                                           \
+    be->ops->call;                                                                                 \
+    return number
+
+static inline double sum_of(cpl_backend *be, cpl_tensor x)
+{
+    NUMBER_OF(sum(be, out, x));
+}
+
+static inline double negatives_of(cpl_backend *be, cpl_tensor x)
+{
+    NUMBER_OF(count_negative(be, out, x));
+}
+
+static inline double dot_of(cpl_backend *be, cpl_tensor x, cpl_tensor y)
+{
+    NUMBER_OF(dot(be, out, x, y));
+}
+
+static inline double orthogonality_of(cpl_backend *be, cpl_tensor dR, cpl_tensor R, float scale)
+{
+    NUMBER_OF(orthogonality(be, out, dR, R, scale));
+}
+
+static inline int32_t sample_of(cpl_backend *be, cpl_tensor logits, float temperature, float top_p,
+                                float uniform)
+{
+    int32_t id = -1;
+    be->ops->sample(be, cpl_tensor_1d(&id, CPL_I32, 1), logits, temperature, top_p, uniform);
+    return id;
+}
+
 #endif /* CPL_TESTS_TENSOR_OPS_CHECK_H */

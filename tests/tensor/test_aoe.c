@@ -126,8 +126,8 @@ static void check(const cpl_safetensors *file, layer sizes, double balance_weigh
     check_kept(&l, file);
     assert_close("counts", l.counts, golden_doubles(file, "counts"), 0, 0);
     assert_close("y", l.y, golden_doubles(file, "y"), GOLDEN, 0);
-    const double balance = n * l.be->ops->dot(l.be, l.counts, l.mean_prob) / TK;
-    const double total   = l.be->ops->dot(l.be, l.y, l.C) + balance_weight * balance;
+    const double balance = n * dot_of(l.be, l.counts, l.mean_prob) / TK;
+    const double total   = dot_of(l.be, l.y, l.C) + balance_weight * balance;
     const double want = *golden_doubles(file, "balance"), all = *golden_doubles(file, "total");
     assert_near(balance, want, GOLDEN * want);
     assert_near(total, all, GOLDEN * fabs(all));

@@ -33,8 +33,9 @@ static cpl_coupling_figures figures_of(const problem *p, double alpha)
 {
     cpl_coupling_figures f;
     memset(&f, 0xff, sizeof f);
-    p->be->ops->coupling_figures(p->be, &f, p->M, p->eps, p->R, p->R, cpl_tensor_none(),
-                                 p->gate_norm, p->gate_spectral, p->own, alpha, 1);
+    p->be->ops->coupling_figures(p->be, cpl_tensor_1d(&f, CPL_F64, CPL_N_FIGURES), p->M, p->eps,
+                                 p->R, p->R, cpl_tensor_none(), p->gate_norm, p->gate_spectral,
+                                 p->own, alpha, 1);
     return f;
 }
 

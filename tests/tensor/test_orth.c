@@ -55,10 +55,10 @@ static void check(cpl_tensor R, float scale)
     rows r            = {doubles_of(R), n, d};
     const double loss = loss_of(&r), *slopes = gradient(loss_of, &r, r.R, n * d);
     for (int64_t i = 0; i < n * d; i++) want[i] += (double)scale * slopes[i];
-    assert_near(be->ops->orthogonality(be, dR, R, scale), loss, loss * sum_tolerance(C, d));
+    assert_near(orthogonality_of(be, dR, R, scale), loss, loss * sum_tolerance(C, d));
     assert_close("dR", dR, want, sum_tolerance(C, n + d), 1e-8);
-    assert_true(be->ops->orthogonality(be, cpl_tensor_none(), R, scale) ==
-                be->ops->orthogonality(be, dR, R, scale));
+    assert_true(orthogonality_of(be, cpl_tensor_none(), R, scale) ==
+                orthogonality_of(be, dR, R, scale));
     assert_ok(be->ops->sync(be));
 }
 
@@ -79,7 +79,7 @@ static void many_rows(void **state)
     rows r          = {doubles_of(R), 64, 300};
     (void)state;
     const double loss = loss_of(&r);
-    assert_near(be->ops->orthogonality(be, cpl_tensor_none(), R, 1), loss, 1e-5 * loss);
+    assert_near(orthogonality_of(be, cpl_tensor_none(), R, 1), loss, 1e-5 * loss);
 }
 
 /* ---- known values ---- */
@@ -90,7 +90,7 @@ static void a_quarter(void **state)
     cpl_tensor R    = new_tensor(CPL_F32, 2, 2);
     (void)state;
     memcpy(cpl_f32(R), (float[]){1, 0, 0.70710678f, 0.70710678f}, 4 * sizeof(float));
-    assert_near(be->ops->orthogonality(be, cpl_tensor_none(), R, 1), 0.25, 1e-7);
+    assert_near(orthogonality_of(be, cpl_tensor_none(), R, 1), 0.25, 1e-7);
 }
 
 static void orthogonal_rows_have_no_loss(void **state)
@@ -99,7 +99,7 @@ static void orthogonal_rows_have_no_loss(void **state)
     cpl_tensor R = new_tensor(CPL_F32, 5, 8), dR = zeros_like(R);
     (void)state;
     for (int i = 0; i < 5; i++) cpl_f32(R)[i * 8 + 7 - i] = (float)(i + 1) / 3;
-    assert_true(be->ops->orthogonality(be, dR, R, 1) == 0);
+    assert_true(orthogonality_of(be, dR, R, 1) == 0);
     assert_same_bits(dR, zeros_like(R));
 }
 
@@ -110,7 +110,7 @@ static void equal_rows(void **state)
     cpl_tensor R    = new_tensor(CPL_F32, 4, 6);
     (void)state;
     for (int i = 0; i < 24; i++) cpl_f32(R)[i] = (float)(i % 6 - 2);
-    assert_near(be->ops->orthogonality(be, cpl_tensor_none(), R, 1), 12.0 / 16, 1e-6);
+    assert_near(orthogonality_of(be, cpl_tensor_none(), R, 1), 12.0 / 16, 1e-6);
 }
 
 static void zero_row_gives_nothing(void **state)
@@ -122,11 +122,11 @@ static void zero_row_gives_nothing(void **state)
     memset(cpl_f32(R) + 20, 0, 10 * sizeof(float));
     r                 = (rows){doubles_of(R), 6, 10};
     const double loss = loss_of(&r);
-    assert_near(be->ops->orthogonality(be, dR, R, 1), loss, 1e-6 * loss);
+    assert_near(orthogonality_of(be, dR, R, 1), loss, 1e-6 * loss);
     for (int k = 20; k < 30; k++) assert_true(cpl_f32(dR)[k] == 0);
     for (int64_t i = 0; i < 60; i++)
         if (i / 10 != 2) assert_near(cpl_f32(dR)[i], slope(loss_of, &r, &r.R[i], 1e-5), 1e-6);
-    assert_true(be->ops->orthogonality(be, zeros_like(R), zeros_like(R), 1) == 0);
+    assert_true(orthogonality_of(be, zeros_like(R), zeros_like(R), 1) == 0);
 }
 
 /* ---- scale ---- */
@@ -136,7 +136,7 @@ static void scale_of_a_row_changes_nothing(void **state)
     cpl_backend *be = backend(2);
     cpl_tensor R = normal_2d(12, 20, 1), dR = zeros_like(R), far = copy_of(R);
     (void)state;
-    const double loss = be->ops->orthogonality(be, dR, R, 1);
+    const double loss = orthogonality_of(be, dR, R, 1);
     for (int i = 0; i < 12; i++) {
         double *row = doubles_of(cpl_tensor_at(R, i)), *pull = doubles_of(cpl_tensor_at(dR, i));
         const double size = sqrt(dot(row, row, 20) * dot(pull, pull, 20));
@@ -144,7 +144,7 @@ static void scale_of_a_row_changes_nothing(void **state)
         assert_near(dot(row, pull, 20), 0, size * sum_tolerance(C, 20));
     }
     for (int i = 0; i < 240; i++) cpl_f32(far)[i] *= i < 120 ? 0x1p90f : 0x1p-60f;
-    assert_near(be->ops->orthogonality(be, cpl_tensor_none(), far, 1), loss, 1e-7 * loss);
+    assert_near(orthogonality_of(be, cpl_tensor_none(), far, 1), loss, 1e-7 * loss);
 }
 
 /* ---- reference values ---- */
@@ -160,7 +160,7 @@ static void golden(void **state)
         cpl_backend *be       = backend(2);
         cpl_tensor R = golden_tensor(file, "R"), dR = zeros_like(R);
         const double want = *golden_doubles(file, "loss");
-        assert_near(be->ops->orthogonality(be, dR, R, 1), want, GOLDEN * want);
+        assert_near(orthogonality_of(be, dR, R, 1), want, GOLDEN * want);
         assert_close("dR", dR, golden_doubles(file, "dR"), GOLDEN, 0);
         cpl_safetensors_close(file);
     }

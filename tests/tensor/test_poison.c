@@ -2,6 +2,7 @@
 #include <signal.h>
 #include <sys/wait.h>
 
+#include "base/arena.h"
 #include "tensor/ops_check.h"
 #include "tensor/poison/poison.h"
 
@@ -42,7 +43,21 @@ static void lazy_dispatch(cpl_backend *be, cpl_dispatch plan, cpl_tensor expert,
     (void)be, (void)plan, (void)expert, (void)n_experts;
 }
 
+static void *lazy_take(cpl_backend *be, size_t bytes)
+{
+    (void)be;
+    return cpl_alloc(bytes);
+}
+
+static void lazy_give(cpl_backend *be, void *memory)
+{
+    (void)be;
+    cpl_free(memory);
+}
+
 static const cpl_ops lazy = {
+    .take          = lazy_take,
+    .give          = lazy_give,
     .rms_norm      = lazy_rms_norm,
     .clamp         = lazy_clamp,
     .dispatch      = lazy_dispatch,
@@ -114,7 +129,7 @@ static void id_is_negative(scene *s)
 
 static void type_is_wrong(scene *s)
 {
-    s->be->ops->sum(s->be, s->low);
+    sum_of(s->be, s->low);
 }
 
 static void output_is_missing(scene *s)
@@ -182,7 +197,7 @@ static void z_loss_of_sigmoids(scene *s)
 
 static void rows_lie_in_their_gradient(scene *s)
 {
-    s->be->ops->orthogonality(s->be, s->x, s->x, 1);
+    orthogonality_of(s->be, s->x, s->x, 1);
 }
 
 /* Whether the program is stopped by it, tried in a process of its own that says nothing. */

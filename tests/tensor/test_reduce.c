@@ -23,8 +23,8 @@ static void test_against_plain_loops(void **state)
             size += fabs(a) + fabs(a * b);
         }
         const double tolerance = 4 * DBL_EPSILON * sqrt((double)counts[k]) * size;
-        assert_near(be->ops->sum(be, x), sum, tolerance);
-        assert_near(be->ops->dot(be, x, y), dot, tolerance);
+        assert_near(sum_of(be, x), sum, tolerance);
+        assert_near(dot_of(be, x, y), dot, tolerance);
     }
 }
 
@@ -36,7 +36,7 @@ static void test_sums_are_in_double(void **state)
     cpl_backend *be = backend(2);
     (void)state;
     for (int i = 0; i < N; i++) cpl_f32(x)[i] = i % 2 ? 1.0f : 0x1p30f;
-    assert_true(be->ops->sum(be, x) == N / 2 * (0x1p30 + 1));
+    assert_true(sum_of(be, x) == N / 2 * (0x1p30 + 1));
 }
 
 static void test_same_bits_with_any_threads(void **state)
@@ -46,8 +46,8 @@ static void test_same_bits_with_any_threads(void **state)
         double sum[3], dot[3];
         for (int i = 0; i < 3; i++) {
             cpl_backend *be = backend(i + 1);
-            sum[i]          = be->ops->sum(be, x);
-            dot[i]          = be->ops->dot(be, x, x);
+            sum[i]          = sum_of(be, x);
+            dot[i]          = dot_of(be, x, x);
         }
         assert_true(sum[0] == sum[1] && sum[0] == sum[2]);
         assert_true(dot[0] == dot[1] && dot[0] == dot[2]);

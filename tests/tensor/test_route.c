@@ -169,7 +169,7 @@ static void check_balance(const char *name, int64_t K)
     run_routing(be, &r);
     assert_close("counts", r.counts, golden_doubles(file, "counts"), 0, 0);
     assert_close("P", r.mean_prob, golden_doubles(file, "P"), GOLDEN, 0);
-    const double loss = n * be->ops->dot(be, r.counts, r.mean_prob) / (T * (double)K);
+    const double loss = n * dot_of(be, r.counts, r.mean_prob) / (T * (double)K);
     const double want = *golden_doubles(file, "loss");
     assert_near(loss, want, GOLDEN * want);
     assert_close("dlogits", routing_backward(be, &r, none, n / (T * T * (double)K), 0),

@@ -16,7 +16,7 @@ static cpl_tensor logits_of(int64_t V, const float *values)
 static int32_t draw(cpl_tensor logits, float temperature, float top_p, float uniform)
 {
     cpl_backend *be = backend();
-    return be->ops->sample(be, logits, temperature, top_p, uniform);
+    return sample_of(be, logits, temperature, top_p, uniform);
 }
 
 static void test_greedy_takes_the_lowest_of_equals(void **state)
@@ -40,7 +40,7 @@ static void check_shares(cpl_tensor logits, float temperature, float top_p, cons
     for (int64_t i = 0; i < V; i++) seen[i] = 0;
     for (int i = 0; i < DRAWS; i++) {
         float uniform = ((float)i + 0.5f) / DRAWS;
-        int32_t id    = be->ops->sample(be, logits, temperature, top_p, uniform);
+        int32_t id    = sample_of(be, logits, temperature, top_p, uniform);
         assert_true(id >= 0 && id < V);
         seen[id]++;
     }

@@ -338,8 +338,8 @@ static void twin_orthogonality(cpl_backend *be, const shape *s, results *r)
 {
     cpl_tensor R = normal_2d(s->n, s->d, 1);
     r->terms     = s->n + s->d;
-    keep_number(r, be->ops->orthogonality(be, kept_2d(r, s->n, s->d), R, 0.5f));
-    keep_number(r, be->ops->orthogonality(be, cpl_tensor_none(), R, 0.5f));
+    keep_number(r, orthogonality_of(be, kept_2d(r, s->n, s->d), R, 0.5f));
+    keep_number(r, orthogonality_of(be, cpl_tensor_none(), R, 0.5f));
 }
 
 /* Gates of inputs of width r. */
@@ -449,17 +449,17 @@ static void twin_xent_train(cpl_backend *be, const shape *s, results *r)
 
 static void twin_sum(cpl_backend *be, const shape *s, results *r)
 {
-    keep_number(r, be->ops->sum(be, normal_2d(tokens(s), s->d, 1)));
+    keep_number(r, sum_of(be, normal_2d(tokens(s), s->d, 1)));
 }
 
 static void twin_count_negative(cpl_backend *be, const shape *s, results *r)
 {
-    keep_number(r, (double)be->ops->count_negative(be, normal_2d(tokens(s), s->d, 1)));
+    keep_number(r, negatives_of(be, normal_2d(tokens(s), s->d, 1)));
 }
 
 static void twin_dot(cpl_backend *be, const shape *s, results *r)
 {
-    keep_number(r, be->ops->dot(be, normal_2d(s->V, s->d, 1), normal_2d(s->V, s->d, 1)));
+    keep_number(r, dot_of(be, normal_2d(s->V, s->d, 1), normal_2d(s->V, s->d, 1)));
 }
 
 static void twin_row_norms(cpl_backend *be, const shape *s, results *r)
@@ -491,9 +491,10 @@ static void twin_coupling_figures(cpl_backend *be, const shape *s, results *r)
     r->terms = s->d + s->n;
     for (int64_t j = 0; j < s->n; j++) cpl_f32(gate_norm)[j] = fabsf(cpl_f32(gate_norm)[j]) + 1;
     for (int64_t i = 0; i < s->n * s->n; i++) cpl_f32(M)[i] = fabsf(cpl_f32(M)[i]) + 0.1f;
-    be->ops->coupling_figures(be, &figures, M, eps, normal_2d(s->n, s->d, 1),
-                              normal_2d(s->n, s->d, 1), normal_2d(s->n, s->d, 1), gate_norm,
-                              gate_spectral, normal_1d(s->n, 1), 0.7, s->K);
+    be->ops->coupling_figures(be, cpl_tensor_1d(&figures, CPL_F64, N_FIGURES), M, eps,
+                              normal_2d(s->n, s->d, 1), normal_2d(s->n, s->d, 1),
+                              normal_2d(s->n, s->d, 1), gate_norm, gate_spectral,
+                              normal_1d(s->n, 1), 0.7, s->K);
     memcpy(all, &figures, sizeof all);
     cpl_tensor out = kept_1d(r, N_FIGURES);
     /* a single expert has no share of a noise bound */
@@ -519,9 +520,9 @@ static void twin_normal(cpl_backend *be, const shape *s, results *r)
 static void twin_sample(cpl_backend *be, const shape *s, results *r)
 {
     cpl_tensor logits = normal_1d(s->V, 1);
-    keep_number(r, be->ops->sample(be, logits, 0, 1, 0.5f));
-    keep_number(r, be->ops->sample(be, logits, 0.8f, 1, 0.3f));
-    keep_number(r, be->ops->sample(be, logits, 0.8f, 0.6f, 0.7f));
+    keep_number(r, sample_of(be, logits, 0, 1, 0.5f));
+    keep_number(r, sample_of(be, logits, 0.8f, 1, 0.3f));
+    keep_number(r, sample_of(be, logits, 0.8f, 0.6f, 0.7f));
 }
 
 /* ---- stored numbers ---- */

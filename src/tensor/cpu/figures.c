@@ -255,15 +255,16 @@ static double mean_cosine(const float *dots, const double *norm, int64_t n)
     return n > 1 ? sum / ((double)n * (double)(n - 1) / 2) : 0;
 }
 
-void CPL_ISA_NAME(cpl_cpu_coupling_figures)(cpl_backend *be, cpl_coupling_figures *out,
-                                            cpl_tensor M, cpl_tensor eps, cpl_tensor R,
-                                            cpl_tensor rows, cpl_tensor delta, cpl_tensor gate_norm,
+void CPL_ISA_NAME(cpl_cpu_coupling_figures)(cpl_backend *be, cpl_tensor figures, cpl_tensor M,
+                                            cpl_tensor eps, cpl_tensor R, cpl_tensor rows,
+                                            cpl_tensor delta, cpl_tensor gate_norm,
                                             cpl_tensor gate_spectral, cpl_tensor answers,
                                             double alpha, int64_t top_k)
 {
     int64_t n = R.shape[0], d = R.shape[1];
     const float *r = cpl_f32(R), *own = cpl_f32(rows), *noise = delta.data ? cpl_f32(delta) : NULL;
-    view v = view_of(be, n, d);
+    view v                    = view_of(be, n, d);
+    cpl_coupling_figures *out = (cpl_coupling_figures *)(void *)cpl_f64(figures);
     out->noise_bound_share =
         noise_bound_share(own, cpl_f32(eps), v.router_norm, n, d, be->n_threads);
     spectrum_figures(out, &v, r, n, d, be->n_threads);

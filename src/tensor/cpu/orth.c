@@ -69,24 +69,23 @@ static void add_row(float *to, const float *unit, const float *along_others, dou
         to[k] += (float)(factor * ((double)along_others[k] - along * (double)unit[k]));
 }
 
-double CPL_ISA_NAME(cpl_cpu_orthogonality)(cpl_backend *be, cpl_tensor dR, cpl_tensor R,
-                                           float scale)
+void CPL_ISA_NAME(cpl_cpu_orthogonality)(cpl_backend *be, cpl_tensor loss, cpl_tensor dR,
+                                         cpl_tensor R, float scale)
 {
     const int64_t n = R.shape[0], d = R.shape[1];
     cpl_arena arena  = cpl_arena_over(be->scratch, be->scratch_bytes);
     const view v     = take_view(&arena, n, d);
     cpl_operand unit = {v.unit, CPL_F32, CPL_AS_IS, d}, E = {v.E, CPL_F32, CPL_AS_IS, n};
-    if (n == 0) return 0;
+    if (n == 0) return;
     normalise(&v, cpl_f32(R), n, d);
     cpl_multiply(be, be->n_threads, v.E, n, unit, cpl_transposed(unit),
                  (cpl_product_shape){n, n, d}, 0);
     for (int64_t i = 0; i < n; i++) v.E[i * n + i] = 0;
-    const double loss = mean_square(v.E, n);
-    if (!dR.data) return loss;
+    *cpl_f64(loss) += mean_square(v.E, n);
+    if (!dR.data) return;
     cpl_multiply(be, be->n_threads, v.along_others, d, E, unit, (cpl_product_shape){n, d, n}, 0);
     for (int64_t i = 0; i < n; i++)
         if (v.norm[i] != 0.0)
             add_row(cpl_f32(dR) + i * d, v.unit + i * d, v.along_others + i * d,
                     4.0 * (double)scale / ((double)(n * n) * v.norm[i]), d);
-    return loss;
 }

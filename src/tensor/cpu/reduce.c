@@ -37,27 +37,27 @@ static double reduce(const cpl_backend *be, const float *x, const float *y, int6
     return sum;
 }
 
-double CPL_ISA_NAME(cpl_cpu_sum)(cpl_backend *be, cpl_tensor x)
+void CPL_ISA_NAME(cpl_cpu_sum)(cpl_backend *be, cpl_tensor out, cpl_tensor x)
 {
     const int64_t count = cpl_tensor_count(x);
-    return count ? reduce(be, cpl_f32(x), NULL, count) : 0.0;
+    if (count) *cpl_f64(out) += reduce(be, cpl_f32(x), NULL, count);
 }
 
-int64_t CPL_ISA_NAME(cpl_cpu_count_negative)(cpl_backend *be, cpl_tensor x)
+void CPL_ISA_NAME(cpl_cpu_count_negative)(cpl_backend *be, cpl_tensor out, cpl_tensor x)
 {
     const int64_t count = cpl_tensor_count(x);
     const float *from   = cpl_f32(x);
     int64_t below       = 0;
 #pragma omp parallel for num_threads(cpl_threads(be, count)) schedule(static) reduction(+ : below)
     for (int64_t i = 0; i < count; i++) below += from[i] < 0;
-    return below;
+    *cpl_f64(out) += (double)below;
 }
 
-double CPL_ISA_NAME(cpl_cpu_dot)(cpl_backend *be, cpl_tensor x, cpl_tensor y)
+void CPL_ISA_NAME(cpl_cpu_dot)(cpl_backend *be, cpl_tensor out, cpl_tensor x, cpl_tensor y)
 {
     const int64_t count = cpl_tensor_count(x);
     CPL_ASSERT(cpl_tensor_count(y) == count);
-    return count ? reduce(be, cpl_f32(x), cpl_f32(y), count) : 0.0;
+    if (count) *cpl_f64(out) += reduce(be, cpl_f32(x), cpl_f32(y), count);
 }
 
 enum { SHORT_ROW = 1024 };

@@ -134,8 +134,12 @@ void CPL_ISA_NAME(cpl_cpu_centre)(cpl_backend *be, cpl_tensor y, cpl_tensor x)
 void CPL_ISA_NAME(cpl_cpu_add)(cpl_backend *be, cpl_tensor y, cpl_tensor x)
 {
     const int64_t count = cpl_tensor_count(x);
-    float *py           = cpl_f32(y);
     const float *px     = cpl_f32(x);
+    if (y.dtype == CPL_F64) {
+        for (int64_t i = 0; i < count; i++) cpl_f64(y)[i] += (double)px[i];
+        return;
+    }
+    float *py = cpl_f32(y);
 #pragma omp parallel for simd num_threads(cpl_threads(be, count)) schedule(static)
     for (int64_t i = 0; i < count; i++) py[i] += px[i];
 }

@@ -129,8 +129,8 @@ static int32_t draw_best(int32_t *heap, const float *prob, int64_t V, double wan
     return heap[V - taken];
 }
 
-int32_t CPL_ISA_NAME(cpl_cpu_sample)(cpl_backend *be, cpl_tensor logits, float temperature,
-                                     float top_p, float uniform)
+static int32_t drawn(cpl_backend *be, cpl_tensor logits, float temperature, float top_p,
+                     float uniform)
 {
     const int64_t V    = cpl_tensor_count(logits);
     const float *pl    = cpl_f32(logits);
@@ -143,6 +143,12 @@ int32_t CPL_ISA_NAME(cpl_cpu_sample)(cpl_backend *be, cpl_tensor logits, float t
     const double total = total_of(prob, V);
     if (top_p >= 1.0f) return draw_any(prob, V, (double)uniform * total);
     return draw_best(heap, prob, V, (double)top_p * total, (double)uniform);
+}
+
+void CPL_ISA_NAME(cpl_cpu_sample)(cpl_backend *be, cpl_tensor id, cpl_tensor logits,
+                                  float temperature, float top_p, float uniform)
+{
+    *cpl_i32(id) = drawn(be, logits, temperature, top_p, uniform);
 }
 
 size_t CPL_ISA_NAME(cpl_cpu_sample_scratch)(const cpl_backend *be, const cpl_work *work)

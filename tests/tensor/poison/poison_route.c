@@ -84,16 +84,17 @@ void cpl_poison_balance_bias(cpl_backend *be, cpl_tensor bias, cpl_tensor load, 
     cpl_poison_end(be, &inner);
 }
 
-double cpl_poison_orthogonality(cpl_backend *be, cpl_tensor dR, cpl_tensor R, float scale)
+void cpl_poison_orthogonality(cpl_backend *be, cpl_tensor loss, cpl_tensor dR, cpl_tensor R,
+                              float scale)
 {
+    cpl_poison_holds(loss, CPL_F64, 1);
     CPL_ASSERT(R.rank == 2);
     cpl_poison_fits(R, CPL_F32, R.shape[0], R.shape[1]);
     if (dR.data) cpl_poison_fits(dR, CPL_F32, R.shape[0], R.shape[1]);
-    cpl_poison_apart(CPL_POISON_LIST(dR), CPL_POISON_LIST(R));
+    cpl_poison_apart(CPL_POISON_LIST(loss, dR), CPL_POISON_LIST(R));
     cpl_backend inner = cpl_poison_begin(be);
-    const double loss = inner.ops->orthogonality(&inner, dR, R, scale);
+    inner.ops->orthogonality(&inner, loss, dR, R, scale);
     cpl_poison_end(be, &inner);
-    return loss;
 }
 
 void cpl_poison_dispatch(cpl_backend *be, cpl_dispatch plan, cpl_tensor expert, int64_t n_experts)

@@ -74,7 +74,7 @@ void cpl_poison_centre(cpl_backend *be, cpl_tensor y, cpl_tensor x)
 
 void cpl_poison_add(cpl_backend *be, cpl_tensor y, cpl_tensor x)
 {
-    cpl_poison_holds(y, CPL_F32, cpl_tensor_count(x));
+    cpl_poison_holds(y, y.dtype == CPL_F64 ? CPL_F64 : CPL_F32, cpl_tensor_count(x));
     cpl_poison_apart(CPL_POISON_LIST(y), CPL_POISON_LIST(x));
     cpl_backend inner = cpl_poison_begin(be);
     inner.ops->add(&inner, y, x);
@@ -163,32 +163,32 @@ void cpl_poison_rope_at(cpl_backend *be, cpl_tensor x, cpl_tensor table, int64_t
 
 /* ---- whole tensors: sums, optimizer, random numbers, drawing ---- */
 
-double cpl_poison_sum(cpl_backend *be, cpl_tensor x)
+void cpl_poison_sum(cpl_backend *be, cpl_tensor out, cpl_tensor x)
 {
+    cpl_poison_holds(out, CPL_F64, 1);
     cpl_poison_holds(x, CPL_F32, cpl_tensor_count(x));
     cpl_backend inner = cpl_poison_begin(be);
-    double sum        = inner.ops->sum(&inner, x);
+    inner.ops->sum(&inner, out, x);
     cpl_poison_end(be, &inner);
-    return sum;
 }
 
-int64_t cpl_poison_count_negative(cpl_backend *be, cpl_tensor x)
+void cpl_poison_count_negative(cpl_backend *be, cpl_tensor out, cpl_tensor x)
 {
+    cpl_poison_holds(out, CPL_F64, 1);
     cpl_poison_holds(x, CPL_F32, cpl_tensor_count(x));
-    cpl_backend inner   = cpl_poison_begin(be);
-    const int64_t below = inner.ops->count_negative(&inner, x);
+    cpl_backend inner = cpl_poison_begin(be);
+    inner.ops->count_negative(&inner, out, x);
     cpl_poison_end(be, &inner);
-    return below;
 }
 
-double cpl_poison_dot(cpl_backend *be, cpl_tensor x, cpl_tensor y)
+void cpl_poison_dot(cpl_backend *be, cpl_tensor out, cpl_tensor x, cpl_tensor y)
 {
+    cpl_poison_holds(out, CPL_F64, 1);
     cpl_poison_holds(x, CPL_F32, cpl_tensor_count(x));
     cpl_poison_holds(y, CPL_F32, cpl_tensor_count(x));
     cpl_backend inner = cpl_poison_begin(be);
-    double sum        = inner.ops->dot(&inner, x, y);
+    inner.ops->dot(&inner, out, x, y);
     cpl_poison_end(be, &inner);
-    return sum;
 }
 
 void cpl_poison_row_norms(cpl_backend *be, cpl_tensor out, cpl_tensor x)
@@ -225,12 +225,13 @@ void cpl_poison_own_responses(cpl_backend *be, cpl_tensor out, cpl_tensor rows, 
     cpl_poison_end(be, &inner);
 }
 
-void cpl_poison_coupling_figures(cpl_backend *be, cpl_coupling_figures *out, cpl_tensor M,
-                                 cpl_tensor eps, cpl_tensor R, cpl_tensor rows, cpl_tensor delta,
+void cpl_poison_coupling_figures(cpl_backend *be, cpl_tensor out, cpl_tensor M, cpl_tensor eps,
+                                 cpl_tensor R, cpl_tensor rows, cpl_tensor delta,
                                  cpl_tensor gate_norm, cpl_tensor gate_spectral, cpl_tensor own,
                                  double alpha, int64_t top_k)
 {
     const int64_t n = R.shape[0], d = R.shape[1];
+    cpl_poison_holds(out, CPL_F64, CPL_N_FIGURES);
     cpl_poison_fits(M, CPL_F32, n, n);
     cpl_poison_holds(eps, CPL_F32, n);
     cpl_poison_fits(R, CPL_F32, n, d);
@@ -273,16 +274,17 @@ void cpl_poison_normal(cpl_backend *be, cpl_tensor y, float std, float cut, cons
     cpl_poison_end(be, &inner);
 }
 
-int32_t cpl_poison_sample(cpl_backend *be, cpl_tensor logits, float temperature, float top_p,
-                          float uniform)
+void cpl_poison_sample(cpl_backend *be, cpl_tensor id, cpl_tensor logits, float temperature,
+                       float top_p, float uniform)
 {
+    cpl_poison_holds(id, CPL_I32, 1);
     cpl_poison_holds(logits, CPL_F32, cpl_tensor_count(logits));
     CPL_ASSERT(uniform >= 0 && uniform < 1);
     cpl_backend inner = cpl_poison_begin(be);
-    int32_t id        = inner.ops->sample(&inner, logits, temperature, top_p, uniform);
+    cpl_poison_set(id);
+    inner.ops->sample(&inner, id, logits, temperature, top_p, uniform);
     cpl_poison_end(be, &inner);
-    CPL_ASSERT(id >= 0 && id < cpl_tensor_count(logits));
-    return id;
+    cpl_poison_in_range(id, 0, cpl_tensor_count(logits));
 }
 
 /* ---- stored numbers ---- */
