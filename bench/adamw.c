@@ -27,7 +27,7 @@ static void step(void *context)
 static void add(void *context)
 {
     tensors *t = context;
-    t->be->ops->add(t->be, t->p, t->grad);
+    t->be->ops->add(t->be, t->p, t->grad, 1);
 }
 
 static void compare(const char *what, tensors *t, int pairs, double bytes)

@@ -73,7 +73,7 @@ static void measure_speeds(speeds *p, cpl_backend *be, cpl_group *world, bool wo
         be->ops->gemm(be, y, CPL_AS_IS, x, CPL_TRANSPOSED, w, 0);
     const double product = meet(world) - begin;
     begin                = meet(world);
-    if (works) be->ops->add(be, p->numbers, p->more);
+    if (works) be->ops->add(be, p->numbers, p->more, 1);
     const double sum = meet(world) - begin;
     if (!works) return;
     p->flops.seconds[p->flops.n++]   = PRODUCTS * 2.0 * ROWS * WIDTH * WIDTH / product;

@@ -100,8 +100,8 @@ void cpl_balance_count(cpl_balance *b, cpl_model *model, const cpl_pass *pass)
         if (within_pass(b)) {
             count_sequences(b, model, l, kept);
         } else if (beyond_pass(b)) {
-            ops->add(model->be, sum_at(b->counts, l), kept->counts);
-            ops->add(model->be, sum_at(b->prob, l), kept->mean_prob);
+            ops->add(model->be, sum_at(b->counts, l), kept->counts, 1);
+            ops->add(model->be, sum_at(b->prob, l), kept->mean_prob, 1);
         } else {
             add_loss(b, model, l, kept->counts, kept->mean_prob);
         }

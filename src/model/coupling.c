@@ -143,7 +143,7 @@ static cpl_coupling_outputs of_the_rows(cpl_backend *be, const cpl_coupling_outp
 static void centre_gradient(cpl_backend *be, const cpl_coupling_outputs *out)
 {
     be->ops->centre(be, out->drows, out->drows);
-    be->ops->add(be, out->dR, out->drows);
+    be->ops->add(be, out->dR, out->drows, 1);
 }
 
 static cpl_erc_job job_of(const cpl_coupling_outputs *out, cpl_tensor R, cpl_expert_weights w,

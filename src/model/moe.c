@@ -142,7 +142,7 @@ static void shared_forward(cpl_backend *be, cpl_tensor y, const cpl_moe_kept *ke
     send_all(be, s);
     be->ops->experts(be, s->shared.y, kept->shared_gate, kept->shared_up, kept->b,
                      cpl_tensor_none(), s->shared.weight, s->shared.plan, shared_expert(w));
-    be->ops->add(be, y, s->shared.y);
+    be->ops->add(be, y, s->shared.y, 1);
 }
 
 /* s->db [T,d] and dw *add*; dy [T,d]. */
@@ -224,7 +224,7 @@ void cpl_moe_forward(cpl_backend *be, cpl_tensor out, cpl_moe_kept *kept, cpl_te
     ops->dispatch(be, kept->plan, kept->expert, config->n_experts);
     experts_forward(be, out, kept, w, s);
     shared_forward(be, out, kept, w, s);
-    ops->add(be, out, x);
+    ops->add(be, out, x, 1);
 }
 
 void cpl_moe_backward(cpl_backend *be, cpl_tensor dx, cpl_layer_params *dw, cpl_moe_kept *kept,

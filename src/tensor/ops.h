@@ -164,8 +164,8 @@ struct cpl_ops {
                            float limit);
     /* y [n,d] = the rows of x less their mean; y may be x. n = 0: nothing. */
     void (*centre)(cpl_backend *be, cpl_tensor y, cpl_tensor x);
-    /* y *adds* x. Any shape, equal counts; y may be F64. */
-    void (*add)(cpl_backend *be, cpl_tensor y, cpl_tensor x);
+    /* y *adds* scale x. Any shape, equal counts; y may be F64. */
+    void (*add)(cpl_backend *be, cpl_tensor y, cpl_tensor x, float scale);
     /* y of F32, I32 or F64. */
     void (*fill)(cpl_backend *be, cpl_tensor y, float value);
     /* y F32 or BF16 = x F32 or BF16 (round to nearest even): the compute copies of weights. */

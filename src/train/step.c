@@ -141,7 +141,7 @@ static void add_counts(const cpl_step *step, cpl_model *model)
         const cpl_tensor counts  = cpl_tensor_range(step->results, counts_at(c, l), c->n_experts);
         be->ops->sum(be, result_of(step, l, CPL_AUX_Z), kept->z);
         be->ops->sum(be, result_of(step, l, ENTROPY), kept->entropy);
-        be->ops->add(be, counts, kept->counts);
+        be->ops->add(be, counts, kept->counts, 1);
     }
 }
 

@@ -42,7 +42,7 @@ static void zero(cpl_backend *be, cpl_tensor t)
 
 static void add(cpl_backend *be, cpl_tensor to, cpl_tensor t)
 {
-    if (cpl_tensor_is_there(t)) be->ops->add(be, to, t);
+    if (cpl_tensor_is_there(t)) be->ops->add(be, to, t, 1);
 }
 
 /* The coupling loss of a step. */

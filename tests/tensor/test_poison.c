@@ -95,7 +95,7 @@ typedef struct scene {
 
 static void fine(scene *s)
 {
-    s->be->ops->add(s->be, s->y, s->x);
+    s->be->ops->add(s->be, s->y, s->x, 1);
     s->be->ops->embed(s->be, s->y, s->table, s->ids);
     s->be->ops->decode(s->be, cpl_f32(s->y), CPL_FORMAT_F32, s->x.data,
                        (cpl_decode_shape){3, 5, 0, 5, 1});
@@ -104,7 +104,7 @@ static void fine(scene *s)
 
 static void counts_differ(scene *s)
 {
-    s->be->ops->add(s->be, s->y, normal_2d(2, 5, 1));
+    s->be->ops->add(s->be, s->y, normal_2d(2, 5, 1), 1);
 }
 
 static void outputs_overlap_inputs(scene *s)
@@ -112,7 +112,7 @@ static void outputs_overlap_inputs(scene *s)
     cpl_tensor next = s->x;
     next.data       = cpl_f32(s->x) + 1;
     next.shape[0] = s->x.shape[0] = 2;
-    s->be->ops->add(s->be, next, s->x);
+    s->be->ops->add(s->be, next, s->x, 1);
 }
 
 static void id_is_too_large(scene *s)

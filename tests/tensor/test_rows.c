@@ -164,9 +164,16 @@ static void test_add_and_fill(void **state)
     (void)state;
     for (int k = 0; k < 4; k++) {
         cpl_tensor x = normal_1d(counts[k], 1), y = normal_1d(counts[k], 1), old = copy_of(y);
-        be->ops->add(be, y, x);
-        for (int64_t i = 0; i < counts[k]; i++)
-            assert_true(cpl_f32(y)[i] == cpl_f32(old)[i] + cpl_f32(x)[i]);
+        cpl_tensor wide = new_1d(CPL_F64, counts[k]), ids = new_1d(CPL_I32, counts[k]);
+        be->ops->add(be, y, x, -2);
+        be->ops->fill(be, wide, 0.5f);
+        be->ops->add(be, wide, x, 4);
+        be->ops->fill(be, ids, 3);
+        for (int64_t i = 0; i < counts[k]; i++) {
+            assert_true(cpl_f32(y)[i] == cpl_f32(old)[i] - 2 * cpl_f32(x)[i]);
+            assert_true(cpl_f64(wide)[i] == 0.5 + 4 * (double)cpl_f32(x)[i]);
+            assert_int_equal(cpl_i32(ids)[i], 3);
+        }
         be->ops->fill(be, y, 2.5f);
         for (int64_t i = 0; i < counts[k]; i++) assert_true(cpl_f32(y)[i] == 2.5f);
     }

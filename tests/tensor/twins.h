@@ -145,7 +145,7 @@ static void twin_centre(cpl_backend *be, const shape *s, results *r)
 
 static void twin_add(cpl_backend *be, const shape *s, results *r)
 {
-    be->ops->add(be, kept_2d(r, tokens(s), s->d), normal_2d(tokens(s), s->d, 1));
+    be->ops->add(be, kept_2d(r, tokens(s), s->d), normal_2d(tokens(s), s->d, 1), 1);
 }
 
 static void twin_fill(cpl_backend *be, const shape *s, results *r)

@@ -131,17 +131,17 @@ void CPL_ISA_NAME(cpl_cpu_centre)(cpl_backend *be, cpl_tensor y, cpl_tensor x)
     }
 }
 
-void CPL_ISA_NAME(cpl_cpu_add)(cpl_backend *be, cpl_tensor y, cpl_tensor x)
+void CPL_ISA_NAME(cpl_cpu_add)(cpl_backend *be, cpl_tensor y, cpl_tensor x, float scale)
 {
     const int64_t count = cpl_tensor_count(x);
     const float *px     = cpl_f32(x);
     if (y.dtype == CPL_F64) {
-        for (int64_t i = 0; i < count; i++) cpl_f64(y)[i] += (double)px[i];
+        for (int64_t i = 0; i < count; i++) cpl_f64(y)[i] += (double)scale * (double)px[i];
         return;
     }
     float *py = cpl_f32(y);
 #pragma omp parallel for simd num_threads(cpl_threads(be, count)) schedule(static)
-    for (int64_t i = 0; i < count; i++) py[i] += px[i];
+    for (int64_t i = 0; i < count; i++) py[i] += scale * px[i];
 }
 
 void CPL_ISA_NAME(cpl_cpu_fill)(cpl_backend *be, cpl_tensor y, float value)

@@ -72,12 +72,12 @@ void cpl_poison_centre(cpl_backend *be, cpl_tensor y, cpl_tensor x)
     cpl_poison_end(be, &inner);
 }
 
-void cpl_poison_add(cpl_backend *be, cpl_tensor y, cpl_tensor x)
+void cpl_poison_add(cpl_backend *be, cpl_tensor y, cpl_tensor x, float scale)
 {
     cpl_poison_holds(y, y.dtype == CPL_F64 ? CPL_F64 : CPL_F32, cpl_tensor_count(x));
     cpl_poison_apart(CPL_POISON_LIST(y), CPL_POISON_LIST(x));
     cpl_backend inner = cpl_poison_begin(be);
-    inner.ops->add(&inner, y, x);
+    inner.ops->add(&inner, y, x, scale);
     cpl_poison_end(be, &inner);
 }
 
