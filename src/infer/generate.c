@@ -11,6 +11,8 @@ static void take_all(cpl_generator *g, const cpl_model_settings *config)
     cpl_pass largest;
     cpl_cache_take(&g->cache, &g->arena, config, g->capacity);
     g->ids      = cpl_tensor_take_ids(&g->arena, g->chunk);
+    g->numbers  = cpl_tensor_take_host(&g->arena, (size_t)g->capacity * sizeof *g->numbers);
+    g->segment  = cpl_tensor_as_2d(cpl_tensor_take_ids(&g->arena, 4), 1, 4);
     g->order    = cpl_tensor_take_ids(&g->arena, g->capacity);
     g->selected = cpl_tensor_take_ids(&g->arena, 1);
     g->sum      = cpl_tensor_take_numbers(&g->arena, 1);
@@ -58,7 +60,8 @@ cpl_status cpl_generator_init(cpl_generator *g, cpl_model *model, int64_t capaci
     const cpl_tensor_arena measured = measure(&model->config, g->capacity, g->chunk);
     CPL_TRY(cpl_tensor_arena_init(&g->arena, model->be, &measured, "keys, values and activations"));
     take_all(g, &model->config);
-    for (int64_t i = 0; i < g->capacity; i++) cpl_i32(g->order)[i] = (int32_t)i;
+    for (int64_t i = 0; i < g->capacity; i++) g->numbers[i] = (int32_t)i;
+    model->be->ops->put(model->be, g->order, g->numbers);
     return CPL_OK;
 }
 
@@ -92,19 +95,21 @@ static void feed_chunk(cpl_generator *g, const int32_t *ids, int64_t count, bool
     cpl_pass pass;
     cpl_tensor_arena_release(&g->arena, g->mark);
     cpl_pass_take(&pass, &g->arena, &g->model->config, 1, count, false, true);
-    cpl_i32(g->selected)[0] = (int32_t)(count - 1);
-    cpl_pass_select(&pass, &g->arena, &g->model->config,
-                    cpl_tensor_1d(g->selected.data, CPL_I32, last));
-    memcpy(g->ids.data, ids, (size_t)count * sizeof *ids);
-    const cpl_segment segment = {0, count, 0, g->length + count};
-    const cpl_cached cached   = {
-          .cache     = g->cache,
-          .first_row = g->length,
-          .position  = cpl_tensor_1d(cpl_i32(g->order) + g->length, CPL_I32, count),
-          .segments  = {.at = &segment, .count = 1, .key_row = g->order},
+    cpl_pass_select(&pass, &g->arena, &g->model->config, cpl_tensor_range(g->selected, 0, last));
+    const cpl_segment segment = {0, (int32_t)count, 0, (int32_t)(g->length + count)};
+    const int32_t final       = (int32_t)(count - 1);
+    const cpl_tensor tokens   = cpl_tensor_range(g->ids, 0, count);
+    cpl_backend *be           = g->model->be;
+    be->ops->put(be, g->selected, &final);
+    be->ops->put(be, tokens, ids);
+    be->ops->put(be, g->segment, &segment);
+    const cpl_cached cached = {
+        .cache     = g->cache,
+        .first_row = g->length,
+        .position  = cpl_tensor_range(g->order, g->length, count),
+        .segments  = {.at = g->segment, .key_row = g->order},
     };
-    cpl_model_forward(g->model, &pass, cpl_tensor_1d(g->ids.data, CPL_I32, count),
-                      cpl_tensor_none(), &cached);
+    cpl_model_forward(g->model, &pass, tokens, cpl_tensor_none(), &cached);
     g->length += count;
     if (last) cpl_model_logits(g->model, &pass, g->logits, 0);
 }

@@ -31,6 +31,8 @@ typedef struct cpl_generator {
     cpl_tensor ids;       /* [chunk] I32 */
     cpl_tensor order;     /* [capacity] I32: 0, 1, 2 ... */
     cpl_tensor selected;  /* [1] I32 */
+    cpl_tensor segment;   /* [1,4] I32: of the current pass */
+    int32_t *numbers;     /* as `order`, in the host's memory */
     cpl_tensor logits;    /* [1,V] */
     cpl_tensor sum, id;   /* [1] F64 of the logits, [1] I32 drawn from them */
     cpl_tensor_mark mark; /* of the arena: after it lies the current pass */

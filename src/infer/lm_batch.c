@@ -19,17 +19,22 @@ static cpl_lm_batch_settings with_defaults(cpl_lm_batch_settings settings)
  * chunk. */
 static void take_all(cpl_lm_batch *a, const cpl_model_settings *config)
 {
+    const int64_t chunk  = a->settings.chunk;
+    const size_t numbers = (size_t)chunk * sizeof(int32_t);
     cpl_pass largest;
+    a->list.ids      = cpl_tensor_take_host(&a->arena, numbers);
+    a->list.position = cpl_tensor_take_host(&a->arena, numbers);
+    a->list.requests = cpl_tensor_take_host(&a->arena, numbers);
+    a->list.segment  = cpl_tensor_take_host(&a->arena, (size_t)chunk * sizeof *a->list.segment);
     cpl_cache_take(&a->cache, &a->arena, config, a->settings.rows);
-    a->ids      = cpl_tensor_take_ids(&a->arena, a->settings.chunk);
-    a->position = cpl_tensor_take_ids(&a->arena, a->settings.chunk);
-    a->requests = cpl_tensor_take_ids(&a->arena, a->settings.chunk);
+    a->ids      = cpl_tensor_take_ids(&a->arena, chunk);
+    a->position = cpl_tensor_take_ids(&a->arena, chunk);
+    a->requests = cpl_tensor_take_ids(&a->arena, chunk);
+    a->segments = cpl_tensor_as_2d(cpl_tensor_take_ids(&a->arena, 4 * chunk), chunk, 4);
     a->pick_row = cpl_tensor_take_ids(&a->arena, CPL_LM_BATCH_PICKS);
     a->pick_id  = cpl_tensor_take_ids(&a->arena, CPL_LM_BATCH_PICKS);
     a->pick     = cpl_tensor_take_1d(&a->arena, CPL_LM_BATCH_PICKS);
-    a->best     = cpl_tensor_take_ids(&a->arena, 1);
     a->logits   = cpl_tensor_take_2d(&a->arena, CPL_LM_BATCH_PICKS, config->vocab_size);
-    a->segment  = cpl_tensor_take_host(&a->arena, (size_t)a->settings.chunk * sizeof *a->segment);
     a->held     = cpl_tensor_take_host(&a->arena, (size_t)a->settings.window * sizeof(int32_t));
     a->held_row = cpl_tensor_take_host(&a->arena, (size_t)a->settings.window * sizeof(int32_t));
     a->mark     = cpl_tensor_arena_mark(&a->arena);
@@ -70,7 +75,8 @@ cpl_status cpl_lm_batch_init(cpl_lm_batch *a, cpl_model *model,
 
 void cpl_lm_batch_free(cpl_lm_batch *a)
 {
-    cpl_free(a->key_row);
+    cpl_free(a->list.key_row);
+    if (a->model) cpl_tensor_free(&a->key_rows, a->model->be);
     cpl_tensor_arena_free(&a->arena);
     memset(a, 0, sizeof *a);
 }
@@ -221,14 +227,15 @@ static cpl_status read_prompts(continuing *c, cpl_lm_batch_group *g)
 static cpl_status step(continuing *c, cpl_lm_batch_group *g, int64_t first_row)
 {
     cpl_lm_batch *a = g->a;
-    a->key_rows     = 0;
+    a->list.n_keys  = 0;
     for (int64_t i = 0; i < c->count; i++) {
         live *one = &c->live[i];
         int32_t *rows;
-        one->rows[one->length]  = (int32_t)(first_row + i);
-        cpl_i32(a->ids)[i]      = one->next;
-        cpl_i32(a->position)[i] = (int32_t)one->length++;
-        a->segment[i]           = (cpl_segment){i, 1, a->key_rows, one->length};
+        one->rows[one->length] = (int32_t)(first_row + i);
+        a->list.ids[i]         = one->next;
+        a->list.position[i]    = (int32_t)one->length++;
+        a->list.segment[i] =
+            (cpl_segment){(int32_t)i, 1, (int32_t)a->list.n_keys, (int32_t)one->length};
         CPL_TRY(cpl_lm_batch_more_keys(a, one->length, &rows));
         memcpy(rows, one->rows, (size_t)one->length * sizeof *rows);
     }

@@ -20,6 +20,15 @@ typedef struct cpl_lm_batch_settings {
     int64_t chunk;  /* tokens computed at once; 0: 1024 */
 } cpl_lm_batch_settings;
 
+/* Tokens that pass through the model together. */
+typedef struct cpl_lm_batch_lists {
+    int32_t *ids, *position; /* [chunk] */
+    int32_t *requests;       /* [chunk] tokens of the pass whose logits are requested */
+    cpl_segment *segment;    /* [chunk] */
+    int32_t *key_row;        /* [n_keys] of the segments; grows */
+    int64_t n_keys, key_room;
+} cpl_lm_batch_lists;
+
 typedef struct cpl_lm_batch {
     cpl_model *model; /* not owned */
     /* The ranks that hold the other experts of the model; not owned. NULL: it is whole, as after
@@ -29,16 +38,14 @@ typedef struct cpl_lm_batch {
     cpl_lm_batch_settings settings;
     cpl_tensor_arena arena;
     cpl_cache cache;
-    cpl_tensor ids, position; /* [chunk] I32 */
-    cpl_tensor requests;      /* [chunk] I32: tokens of the pass whose logits are requested */
-    cpl_tensor pick_row, pick_id, pick; /* [PICKS] I32, the last F32 */
-    cpl_tensor logits;                  /* [PICKS,V] */
-    cpl_tensor best;                    /* [1] I32 */
-    cpl_tensor_mark mark;               /* of the arena: after it lies the pass */
-    cpl_segment *segment;               /* [chunk] */
-    int32_t *key_row;                   /* grows */
-    int64_t key_rows, key_room;
-    int32_t *held, *held_row; /* [window] tokens whose rows are still good */
+    /* Of a pass, as lists of the host and as tensors of I32. */
+    cpl_lm_batch_lists list;
+    cpl_tensor ids, position, requests, segments; /* [chunk], the last [chunk,4] */
+    cpl_tensor key_rows;                          /* [at least n_keys] */
+    cpl_tensor pick_row, pick_id, pick;           /* [PICKS] I32, the last F32 */
+    cpl_tensor logits;                            /* [PICKS,V] */
+    cpl_tensor_mark mark;                         /* of the arena: after it lies the pass */
+    int32_t *held, *held_row;                     /* [window] tokens whose rows are still good */
     int64_t n_held;
 } cpl_lm_batch;
 

@@ -9,40 +9,49 @@
 
 cpl_status cpl_lm_batch_more_keys(cpl_lm_batch *a, int64_t count, int32_t **at)
 {
-    const int64_t need = a->key_rows + count;
-    if (need > a->key_room) {
+    const int64_t need = a->list.n_keys + count;
+    if (need > a->list.key_room) {
         const int64_t room = need + need / 2;
-        int32_t *grown     = cpl_realloc(a->key_row, (size_t)room * sizeof *grown);
+        int32_t *grown     = cpl_realloc(a->list.key_row, (size_t)room * sizeof *grown);
         if (!grown) return CPL_ERR_MEMORY;
-        a->key_row  = grown;
-        a->key_room = room;
+        a->list.key_row  = grown;
+        a->list.key_room = room;
     }
-    *at         = a->key_row + a->key_rows;
-    a->key_rows = need;
+    *at            = a->list.key_row + a->list.n_keys;
+    a->list.n_keys = need;
     return CPL_OK;
 }
 
-/* `count` tokens, in a->ids and a->position, go into rows first_row ... of the cache; the logits of
- * n_picked of them, in a->requests, are computed. */
-static void pass_tokens(cpl_lm_batch *a, cpl_pass *pass, int64_t count, int64_t n_segments,
-                        int64_t first_row, int64_t n_picked)
+/* The first `count` of a list, as a tensor. */
+static cpl_tensor put(cpl_lm_batch *a, cpl_tensor whole, const void *list, int64_t count)
 {
+    const cpl_tensor part = cpl_tensor_range(whole, 0, count);
+    a->model->be->ops->put(a->model->be, part, list);
+    return part;
+}
+
+/* `count` tokens, listed in a->list, go into rows first_row ... of the cache; the logits of n_picked
+ * of them, listed as requests, are computed. */
+static cpl_status pass_tokens(cpl_lm_batch *a, cpl_pass *pass, int64_t count, int64_t n_segments,
+                              int64_t first_row, int64_t n_picked)
+{
+    const cpl_lm_batch_lists *list = &a->list;
+    CPL_TRY(cpl_tensor_reserve(&a->key_rows, a->model->be, CPL_I32, list->key_room));
     cpl_tensor_arena_release(&a->arena, a->mark);
     cpl_pass_take(pass, &a->arena, &a->model->config, 1, count, false, true);
     cpl_pass_select(pass, &a->arena, &a->model->config,
-                    cpl_tensor_1d(a->requests.data, CPL_I32, n_picked));
+                    put(a, a->requests, list->requests, n_picked));
     const cpl_cached cached = {
         .cache     = a->cache,
         .first_row = first_row,
-        .position  = cpl_tensor_1d(a->position.data, CPL_I32, count),
-        .segments  = {.at      = a->segment,
-                      .count   = n_segments,
-                      .key_row = cpl_tensor_1d(a->key_row, CPL_I32, a->key_rows)},
+        .position  = put(a, a->position, list->position, count),
+        .segments  = {.at      = put(a, a->segments, list->segment, n_segments),
+                      .key_row = put(a, a->key_rows, list->key_row, list->n_keys)},
     };
     pass->moe_scratch.exchange = pass->selected_scratch.exchange = a->exchange;
     if (a->exchange) (void)cpl_exchange_meet(a->exchange, true);
-    cpl_model_forward(a->model, pass, cpl_tensor_1d(a->ids.data, CPL_I32, count), cpl_tensor_none(),
-                      &cached);
+    cpl_model_forward(a->model, pass, put(a, a->ids, list->ids, count), cpl_tensor_none(), &cached);
+    return CPL_OK;
 }
 
 /* ---- one group ---- */
@@ -68,20 +77,21 @@ void cpl_lm_batch_rows(const cpl_lm_batch_group *g, const cpl_node *node, int64_
     }
 }
 
-/* Puts tokens `from` ... `to - 1` of the tree, all of one node, after `count` others. */
+/* Lists tokens `from` ... `to - 1` of the tree, all of one node, after `count` others. */
 static cpl_status put_tokens(cpl_lm_batch_group *g, const cpl_node *node, int64_t from, int64_t to,
                              int64_t count, cpl_segment *segment)
 {
     cpl_lm_batch *a     = g->a;
     const int64_t begin = node->begin + from - node->before, length = to - from;
     int32_t *rows;
-    *segment = (cpl_segment){count, length, a->key_rows, g->shared + begin + length};
+    *segment = (cpl_segment){(int32_t)count, (int32_t)length, (int32_t)a->list.n_keys,
+                             (int32_t)(g->shared + begin + length)};
     CPL_TRY(cpl_lm_batch_more_keys(a, segment->n_keys, &rows));
     cpl_lm_batch_rows(g, node, begin + length, rows);
-    memcpy(cpl_i32(a->ids) + count, g->tail[node->sequence].ids + begin,
+    memcpy(a->list.ids + count, g->tail[node->sequence].ids + begin,
            (size_t)length * sizeof(int32_t));
     for (int64_t i = 0; i < length; i++)
-        cpl_i32(a->position)[count + i] = (int32_t)(g->shared + begin + i);
+        a->list.position[count + i] = (int32_t)(g->shared + begin + i);
     return CPL_OK;
 }
 
@@ -90,55 +100,67 @@ static cpl_status not_finite(void)
     return CPL_FAIL(CPL_ERR_INPUT, "a log-probability is not finite: the weights are bad");
 }
 
-/* Answers picks first ... last - 1, at most CPL_LM_BATCH_PICKS. The logits of the first come
- * from row first_row of the pass's final. */
-static cpl_status answer_some(cpl_lm_batch_group *g, const cpl_pass *pass, int64_t first,
-                              int64_t last, int64_t first_row)
+/* Sets id [count] of the picks: that which is asked about, or the most likely one, of its row of the
+ * logits. */
+static void set_ids(cpl_lm_batch_group *g, cpl_lm_batch_pick *picks, int64_t count,
+                    cpl_tensor logits, const int32_t *row, int32_t *id)
 {
-    cpl_lm_batch *a = g->a;
-    int64_t rows = 0, requests = 0;
-    for (int64_t i = first; i < last; i++) {
-        const cpl_lm_batch_pick *p = &g->picks[i];
-        rows += i == first || p->token != p[-1].token;
-        if (p->id < 0) continue;
-        cpl_i32(a->pick_row)[requests]  = (int32_t)(rows - 1);
-        cpl_i32(a->pick_id)[requests++] = p->id;
+    cpl_lm_batch *a  = g->a;
+    cpl_backend *be  = a->model->be;
+    cpl_tensor drawn = cpl_tensor_range(a->pick_id, 0, count);
+    bool any         = false;
+    for (int64_t k = 0; k < count; k++) {
+        if (picks[k].id >= 0) continue;
+        any = true;
+        be->ops->sample(be, cpl_tensor_range(drawn, k, 1),
+                        cpl_tensor_range(cpl_tensor_at(logits, row[k]), 0, g->n_ids), 0, 1, 0);
     }
-    cpl_backend *be   = a->model->be;
-    cpl_tensor logits = cpl_tensor_2d(a->logits.data, CPL_F32, rows, a->logits.shape[1]);
+    if (any) be->ops->get(be, id, drawn);
+    for (int64_t k = 0; k < count; k++) {
+        if (picks[k].id >= 0)
+            id[k] = picks[k].id;
+        else
+            picks[k].best = id[k];
+    }
+}
+
+/* Answers `count` picks, at most CPL_LM_BATCH_PICKS. The logits of the first come from row first_row
+ * of the pass's final. */
+static cpl_status answer_some(cpl_lm_batch_group *g, const cpl_pass *pass, cpl_lm_batch_pick *picks,
+                              int64_t count, int64_t first_row)
+{
+    int32_t row[CPL_LM_BATCH_PICKS], id[CPL_LM_BATCH_PICKS];
+    float log_prob[CPL_LM_BATCH_PICKS];
+    cpl_lm_batch *a = g->a;
+    cpl_backend *be = a->model->be;
+    int64_t rows    = 0;
+    for (int64_t k = 0; k < count; k++) {
+        rows += k == 0 || picks[k].token != picks[k - 1].token;
+        row[k] = (int32_t)(rows - 1);
+    }
+    const cpl_tensor logits  = cpl_tensor_range(a->logits, 0, rows);
+    const cpl_tensor answers = cpl_tensor_range(a->pick, 0, count);
     cpl_model_logits(a->model, pass, logits, first_row);
-    be->ops->log_probs(be, cpl_tensor_1d(a->pick.data, CPL_F32, requests), logits,
-                       cpl_tensor_1d(a->pick_row.data, CPL_I32, requests),
-                       cpl_tensor_1d(a->pick_id.data, CPL_I32, requests));
+    set_ids(g, picks, count, logits, row, id);
+    be->ops->log_probs(be, answers, logits, put(a, a->pick_row, row, count),
+                       put(a, a->pick_id, id, count));
+    be->ops->get(be, log_prob, answers);
     CPL_TRY(be->ops->sync(be));
-    rows = requests = 0;
-    for (int64_t i = first; i < last; i++) {
-        cpl_lm_batch_pick *p = &g->picks[i];
-        if (i == first || p->token != p[-1].token) rows++;
-        if (p->id >= 0) {
-            p->log_prob = (double)cpl_f32(a->pick)[requests++];
-            if (!isfinite(p->log_prob)) return not_finite();
-            continue;
-        }
-        const cpl_tensor row =
-            cpl_tensor_numbers(logits, (rows - 1) * logits.shape[1], logits.shape[1]);
-        float most;
-        be->ops->sample(be, a->best, cpl_tensor_range(row, 0, g->n_ids), 0, 1, 0);
-        be->ops->get(be, &p->best, a->best);
-        be->ops->get(be, &most, cpl_tensor_range(row, p->best, 1));
-        if (!isfinite(most)) return not_finite();
+    for (int64_t k = 0; k < count; k++) {
+        picks[k].log_prob = (double)log_prob[k];
+        if (!isfinite(log_prob[k])) return not_finite();
     }
     return CPL_OK;
 }
 
-/* Writes the different tokens of picks first ... last - 1 into a->requests, counted from `from`.
+/* Writes the different tokens of picks first ... last - 1 into the requests, counted from `from`.
  * Returns how many there are. */
 static int64_t list_selected(cpl_lm_batch_group *g, int64_t first, int64_t last, int64_t from)
 {
     int64_t count = 0;
     for (int64_t i = first; i < last; i++)
         if (i == first || g->picks[i].token != g->picks[i - 1].token)
-            cpl_i32(g->a->requests)[count++] = (int32_t)(g->picks[i].token - from);
+            g->a->list.requests[count++] = (int32_t)(g->picks[i].token - from);
     return count;
 }
 
@@ -148,11 +170,12 @@ cpl_status cpl_lm_batch_answer(cpl_lm_batch_group *g, int64_t from, int64_t to, 
     cpl_pass pass;
     int64_t end = *next, row = 0;
     while (end < g->n_picks && g->picks[end].token < to) end++;
-    pass_tokens(g->a, &pass, to - from, n_segments, first_row, list_selected(g, *next, end, from));
+    CPL_TRY(pass_tokens(g->a, &pass, to - from, n_segments, first_row,
+                        list_selected(g, *next, end, from)));
     while (*next < end) {
         const int64_t last = end - *next < CPL_LM_BATCH_PICKS ? end : *next + CPL_LM_BATCH_PICKS;
-        while (cpl_i32(g->a->requests)[row] < g->picks[*next].token - from) row++;
-        CPL_TRY(answer_some(g, &pass, *next, last, row));
+        while (g->a->list.requests[row] < g->picks[*next].token - from) row++;
+        CPL_TRY(answer_some(g, &pass, &g->picks[*next], last - *next, row));
         *next = last;
     }
     return CPL_OK;
@@ -164,12 +187,12 @@ static cpl_status run_tree(cpl_lm_batch_group *g)
     int64_t at = 0, next = 0, node = 0;
     while (at < g->tree.tokens) {
         int64_t to = at, n_segments = 0;
-        a->key_rows = 0;
+        a->list.n_keys = 0;
         while (to - at < a->settings.chunk && to < g->tree.tokens) {
             const cpl_node *n  = &g->tree.node[node];
             const int64_t end  = n->before + n->end - n->begin;
             const int64_t room = at + a->settings.chunk, stop = end < room ? end : room;
-            CPL_TRY(put_tokens(g, n, to, stop, to - at, &a->segment[n_segments++]));
+            CPL_TRY(put_tokens(g, n, to, stop, to - at, &a->list.segment[n_segments++]));
             to = stop;
             if (to == end) node++;
         }

@@ -68,8 +68,8 @@ void cpl_lm_batch_rows(const cpl_lm_batch_group *g, const cpl_node *node, int64_
 /* Sets *at to room for `count` more rows of keys after the existing ones. CPL_ERR_MEMORY. */
 CPL_NODISCARD cpl_status cpl_lm_batch_more_keys(cpl_lm_batch *a, int64_t count, int32_t **at);
 
-/* Tokens from ... to - 1, which lie ready in a->ids and a->position, with a->segment and
- * a->key_row, through the model into rows first_row ... of the cache; answers the picks, sorted by
+/* Tokens from ... to - 1, which are listed in a->list with their segments and rows of keys,
+ * through the model into rows first_row ... of the cache; answers the picks, sorted by
  * token, from *next on that lie among them. */
 CPL_NODISCARD cpl_status cpl_lm_batch_answer(cpl_lm_batch_group *g, int64_t from, int64_t to,
                                              int64_t n_segments, int64_t first_row, int64_t *next);

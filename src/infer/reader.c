@@ -142,8 +142,10 @@ typedef struct work {
     int64_t n_windows;
     cpl_tensor_arena arena;
     int32_t *ids, *target;     /* (capacity) */
+    float *nll;                /* (capacity) */
     int64_t *place, *document; /* (capacity) */
     int64_t capacity;
+    cpl_tensor tokens; /* I32: inputs, then targets */
     cpl_pass pass;
     cpl_reader_batch batch;
     cpl_text text; /* of the batch that this rank has read */
@@ -165,6 +167,13 @@ static int64_t count_rows(const work *w, int64_t at)
     return rows < left ? rows : left;
 }
 
+/* What a batch is computed with: its tokens, and the pass. */
+static void take_batch(work *w, cpl_tensor_arena *arena, int64_t rows, int64_t length)
+{
+    w->tokens = cpl_tensor_take_ids(arena, rows * length);
+    cpl_pass_take(&w->pass, arena, cpl_hf_config(w->reader->hf), rows, length, false, false);
+}
+
 /* The most that any batch takes of the arena, and its longest. */
 static cpl_status take_memory(work *w)
 {
@@ -173,7 +182,7 @@ static cpl_status take_memory(work *w)
     for (int64_t at = 0, rows; at < w->n_windows; at += rows) {
         int64_t length = w->windows[at].length;
         rows           = count_rows(w, at);
-        cpl_pass_take(&w->pass, &measured, &w->reader->model.config, rows, length, false, false);
+        take_batch(w, &measured, rows, length);
         cpl_tensor_arena_release(&measured, start);
         if (rows * length > w->capacity) w->capacity = rows * length;
         cpl_work shape = cpl_pass_work(&w->reader->model.config, rows, length, length, false);
@@ -184,7 +193,8 @@ static cpl_status take_memory(work *w)
     w->target          = cpl_alloc(count * sizeof *w->target);
     w->place           = cpl_alloc(count * sizeof *w->place);
     w->document        = cpl_alloc(count * sizeof *w->document);
-    if (!w->ids || !w->target || !w->place || !w->document) return CPL_ERR_MEMORY;
+    w->nll             = cpl_alloc(count * sizeof *w->nll);
+    if (!w->ids || !w->target || !w->nll || !w->place || !w->document) return CPL_ERR_MEMORY;
     return cpl_tensor_arena_init(&w->arena, &w->reader->be, &measured, "activations");
 }
 
@@ -206,6 +216,7 @@ static void fill_row(work *w, int64_t row, const cpl_window *window, int64_t len
 static cpl_status read_batch(work *w, int64_t at, int64_t rows)
 {
     cpl_model *model = &w->reader->model;
+    cpl_backend *be  = &w->reader->be;
     int64_t length   = w->windows[at].length;
     for (int64_t r = 0; r < rows; r++) fill_row(w, r, &w->windows[at + r], length);
     w->batch = (cpl_reader_batch){.rows     = rows,
@@ -216,18 +227,19 @@ static cpl_status read_batch(work *w, int64_t at, int64_t rows)
                                   .document = w->document,
                                   .text     = &w->text};
     cpl_tensor_arena_release(&w->arena, (cpl_tensor_mark){0, 0});
-    cpl_pass_take(&w->pass, &w->arena, &model->config, rows, length, false, false);
+    take_batch(w, &w->arena, rows, length);
     if (w->callbacks->layer) {
         w->pass.on_layer = take_layer;
         w->pass.ctx      = w;
     }
-    cpl_model_forward(model, &w->pass, cpl_tensor_1d(w->ids, CPL_I32, rows * length),
-                      cpl_tensor_none(), NULL);
+    be->ops->put(be, w->tokens, w->ids);
+    cpl_model_forward(model, &w->pass, w->tokens, cpl_tensor_none(), NULL);
     if (w->status == CPL_OK && w->callbacks->scored) {
-        cpl_model_score(model, &w->pass, cpl_tensor_none(),
-                        cpl_tensor_1d(w->target, CPL_I32, rows * length));
-        CPL_TRY(w->reader->be.ops->sync(&w->reader->be));
-        w->batch.nll = cpl_f32(w->pass.nll);
+        be->ops->put(be, w->tokens, w->target);
+        cpl_model_score(model, &w->pass, cpl_tensor_none(), w->tokens);
+        be->ops->get(be, w->nll, w->pass.nll);
+        CPL_TRY(be->ops->sync(be));
+        w->batch.nll = w->nll;
         w->status    = w->callbacks->scored(w->callbacks->ctx, &w->batch);
     }
     return w->status;
@@ -322,5 +334,6 @@ cpl_status cpl_reader_read(cpl_reader *r, const cpl_texts *texts,
     cpl_free(w.target);
     cpl_free(w.place);
     cpl_free(w.document);
+    cpl_free(w.nll);
     return status;
 }

@@ -74,7 +74,7 @@ static void attend_to_cache(cpl_backend *be, const cpl_attention_kept *kept,
     segments.n_kv_heads   = config->n_kv_heads;
     segments.head_dim     = config->d_model / config->n_heads;
     be->ops->attention_segments(be, kept->att, kept->q, cpl_tensor_at(cached->cache.k, layer),
-                                cpl_tensor_at(cached->cache.v, layer), &segments);
+                                cpl_tensor_at(cached->cache.v, layer), segments);
 }
 
 /* q or k in place. */

@@ -31,7 +31,7 @@ typedef struct cpl_cache {
     cpl_tensor k, v; /* [L, capacity, KV] */
 } cpl_cache;
 
-/* T new tokens of some sequences whose beginnings are in a cache. Only `at`, `count` and `key_row`
+/* T new tokens of some sequences whose beginnings are in a cache. Only `at` and `key_row`
  * of the segments are read. key_row may contain rows of the same pass, as all keys are stored
  * before any is read. */
 typedef struct cpl_cached {

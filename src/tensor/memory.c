@@ -91,6 +91,23 @@ cpl_tensor cpl_tensor_take_numbers(cpl_tensor_arena *arena, int64_t count)
     return cpl_tensor_take(arena, cpl_tensor_1d(NULL, CPL_F64, count));
 }
 
+cpl_status cpl_tensor_reserve(cpl_tensor *t, cpl_backend *be, cpl_dtype dtype, int64_t count)
+{
+    if (t->data && cpl_tensor_count(*t) >= count) return CPL_OK;
+    cpl_tensor_free(t, be);
+    cpl_tensor fresh = cpl_tensor_1d(NULL, dtype, count);
+    fresh.data       = be->ops->take(be, cpl_tensor_bytes(fresh));
+    if (!fresh.data) return CPL_ERR_MEMORY;
+    *t = fresh;
+    return CPL_OK;
+}
+
+void cpl_tensor_free(cpl_tensor *t, cpl_backend *be)
+{
+    if (t->data) be->ops->give(be, t->data);
+    *t = cpl_tensor_none();
+}
+
 double cpl_tensor_number(cpl_backend *be, cpl_tensor x)
 {
     double number;

@@ -52,6 +52,12 @@ cpl_tensor cpl_tensor_take_numbers(cpl_tensor_arena *arena, int64_t count); /* F
 /* Memory of the host, zero on its first use; NULL while the arena measures. */
 void *cpl_tensor_take_host(cpl_tensor_arena *arena, size_t bytes);
 
+/* A tensor of one dimension by itself, all zero before its first use: at least `count` numbers of
+ * `dtype`, which are not set; what it held is lost. CPL_ERR_MEMORY. */
+CPL_NODISCARD cpl_status cpl_tensor_reserve(cpl_tensor *t, cpl_backend *be, cpl_dtype dtype,
+                                            int64_t count);
+void cpl_tensor_free(cpl_tensor *t, cpl_backend *be);
+
 /* The one number of x [1] F64. Waits, as get. */
 double cpl_tensor_number(cpl_backend *be, cpl_tensor x);
 

@@ -73,14 +73,13 @@ typedef struct cpl_attention_shape {
 /* New tokens of one sequence among those of others, whose keys and values lie in rows of a store
  * that all of them share. */
 typedef struct cpl_segment {
-    int64_t first, n_queries;  /* rows of q and out */
-    int64_t first_key, n_keys; /* its part of key_row: the sequence from its beginning to its last
+    int32_t first, n_queries;  /* rows of q and out */
+    int32_t first_key, n_keys; /* its part of key_row: the sequence from its beginning to its last
                                   new token; query i is at position n_keys - n_queries + i */
 } cpl_segment;
 
 typedef struct cpl_segments {
-    const cpl_segment *at;
-    int64_t count;
+    cpl_tensor at;      /* [segments,4] I32: a cpl_segment each */
     cpl_tensor key_row; /* I32: rows of k and v */
     int64_t n_heads, n_kv_heads, head_dim;
 } cpl_segments;
@@ -207,7 +206,7 @@ struct cpl_ops {
      * segment sees its keys 0 ... n_keys - n_queries + i. q, out [T, H h]; k, v [rows, G h]. Rows
      * of out that belong to no segment stay as they are. */
     void (*attention_segments)(cpl_backend *be, cpl_tensor out, cpl_tensor q, cpl_tensor k,
-                               cpl_tensor v, const cpl_segments *segments);
+                               cpl_tensor v, cpl_segments segments);
 
     /* ---- routing (route.c) ---- */
 

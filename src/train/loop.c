@@ -112,19 +112,20 @@ static cpl_status read_held_out(cpl_trainer *t, int64_t label, int64_t index)
  * with the step's activations and batch. The ranks take the batches in turn. */
 static cpl_status evaluate_source(cpl_trainer *t, int64_t label, cpl_source_loss *loss)
 {
-    const int64_t most = t->settings->eval.max_sequences, tokens = t->step.micro * t->step.seq_len;
-    const int64_t batches    = cpl_loader_eval_batches(t->data.held_out, label, most);
-    const cpl_tensor ids     = cpl_tensor_1d(t->batch.ids, CPL_I32, tokens);
-    const cpl_tensor targets = cpl_tensor_1d(t->batch.targets, CPL_I32, tokens);
-    const int ranks          = t->world->size;
-    const cpl_tensor nll     = cpl_tensor_range(t->step.results, 0, 1);
-    cpl_backend *be          = &t->backend;
-    loss->targets            = 0;
+    const int64_t most        = t->settings->eval.max_sequences;
+    const int64_t batches     = cpl_loader_eval_batches(t->data.held_out, label, most);
+    const cpl_step_tokens *at = &t->step.tokens;
+    const int ranks           = t->world->size;
+    const cpl_tensor nll      = cpl_tensor_range(t->step.results, 0, 1);
+    cpl_backend *be           = &t->backend;
+    loss->targets             = 0;
     be->ops->fill(be, nll, 0);
     for (int64_t i = 0; i < batches; i += ranks) {
         CPL_TRY(cpl_group_agree(t->world, read_held_out(t, label, i + t->world->rank)));
-        cpl_model_forward(&t->model, &t->step.pass, ids, cpl_tensor_none(), NULL);
-        cpl_model_score(&t->model, &t->step.pass, nll, targets);
+        be->ops->put(be, at->ids, t->batch.ids);
+        be->ops->put(be, at->target, t->batch.targets);
+        cpl_model_forward(&t->model, &t->step.pass, at->ids, cpl_tensor_none(), NULL);
+        cpl_model_score(&t->model, &t->step.pass, nll, at->target);
         loss->targets += t->batch.n_targets;
     }
     loss->nll = cpl_tensor_number(be, nll);

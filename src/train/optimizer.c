@@ -36,11 +36,7 @@ cpl_status cpl_optimizer_init(cpl_optimizer *o, cpl_backend *be, const cpl_model
     take(o, config);
     CPL_TRY(cpl_tensor_arena_init(&o->arena, be, &o->arena, "gradients and moments"));
     take(o, config); /* the arena is zero, and so are the moments */
-    o->numbers = cpl_tensor_arena_measure();
-    (void)cpl_tensor_take_numbers(&o->numbers, 1);
-    CPL_TRY(cpl_tensor_arena_init(&o->numbers, be, &o->numbers, "the gradients' norm"));
-    o->squares = cpl_tensor_take_numbers(&o->numbers, 1);
-    return CPL_OK;
+    return cpl_tensor_reserve(&o->squares, be, CPL_F64, 1);
 }
 
 cpl_params *cpl_optimizer_over(cpl_optimizer *o)
@@ -51,7 +47,7 @@ cpl_params *cpl_optimizer_over(cpl_optimizer *o)
 void cpl_optimizer_free(cpl_optimizer *o)
 {
     cpl_tensor_arena_free(&o->arena);
-    cpl_tensor_arena_free(&o->numbers);
+    if (o->share.be) cpl_tensor_free(&o->squares, o->share.be);
     cpl_share_free(&o->share);
     memset(o, 0, sizeof *o);
 }

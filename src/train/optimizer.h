@@ -13,7 +13,7 @@
 
 /* Lives as long as the run: the training state other than the weights. */
 typedef struct cpl_optimizer {
-    cpl_tensor_arena arena, numbers;
+    cpl_tensor_arena arena;
     cpl_params grads;   /* F32, as the weights */
     cpl_params m, v;    /* F32: of this rank's parts (share.h); of one process, as the weights */
     cpl_tensor squares; /* [1] F64, of the gradients' norm */

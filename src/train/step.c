@@ -23,7 +23,7 @@ static void take_pass(cpl_step *step, const cpl_model_settings *config)
 
 static void take_all(cpl_step *step, const cpl_settings *settings, const cpl_model_settings *c)
 {
-    int64_t n = c->n_experts, d = c->d_model, layers = c->n_layers;
+    int64_t n = c->n_experts, d = c->d_model, layers = c->n_layers, t = step->micro * step->seq_len;
     cpl_tensor unseen = cpl_tensor_none();
     step->M           = cpl_tensor_take_host(&step->arena, (size_t)layers * sizeof *step->M);
     step->eps         = cpl_tensor_take_host(&step->arena, (size_t)layers * sizeof *step->eps);
@@ -47,6 +47,9 @@ static void take_all(cpl_step *step, const cpl_settings *settings, const cpl_mod
     step->load          = cpl_tensor_take_1d(&step->arena, n);
     step->host_load     = cpl_tensor_take_host(&step->arena, (size_t)n * sizeof *step->host_load);
     step->sums = cpl_tensor_take_host(&step->arena, (size_t)(1 + N_SUMS * layers) * sizeof(double));
+    step->tokens = (cpl_step_tokens){
+        cpl_tensor_take_ids(&step->arena, t), cpl_tensor_take_ids(&step->arena, t),
+        cpl_tensor_as_2d(cpl_tensor_take_ids(&step->arena, t), step->micro, step->seq_len)};
     step->results = cpl_tensor_take_numbers(&step->arena, 1 + layers * (N_RESULTS + n));
     step->result  = cpl_tensor_take_host(&step->arena, cpl_tensor_bytes(step->results));
     cpl_balance_take(&step->balance, &step->arena, &settings->losses.balance, c, step->micro);
@@ -169,35 +172,31 @@ static void read_results(cpl_step *step, cpl_model *model, const cpl_step_batch 
            (size_t)(m->n_layers * m->n_experts) * sizeof *m->counts);
 }
 
-static cpl_tensor ids_of(const int32_t *all, int64_t first, int64_t count)
+/* Micro-batch i of the batch, in the step's tensors. */
+static cpl_step_tokens put_tokens(cpl_step *step, cpl_backend *be, const cpl_step_batch *batch,
+                                  int64_t i)
 {
-    return cpl_tensor_1d((void *)(uintptr_t)(all + first), CPL_I32, count);
-}
-
-/* A micro-batch of the batch. */
-typedef struct part {
-    cpl_tensor ids, target, doc_start;
-} part;
-
-static part part_of(const cpl_step *step, const cpl_step_batch *batch, int64_t i)
-{
-    const int64_t t = step->micro * step->seq_len;
-    part p = {ids_of(batch->ids, i * t, t), ids_of(batch->target, i * t, t), cpl_tensor_none()};
+    const int64_t first = i * step->micro * step->seq_len;
+    cpl_step_tokens t   = step->tokens;
+    be->ops->put(be, t.ids, batch->ids + first);
+    be->ops->put(be, t.target, batch->target + first);
     if (batch->doc_start)
-        p.doc_start = cpl_tensor_2d(ids_of(batch->doc_start, i * t, t).data, CPL_I32, step->micro,
-                                    step->seq_len);
-    return p;
+        be->ops->put(be, t.doc_start, batch->doc_start + first);
+    else
+        t.doc_start = cpl_tensor_none();
+    return t;
 }
 
 /* `again`: another forward pass of the same tokens will come, and its signs count. */
-static void forward(cpl_step *step, cpl_model *model, const cpl_step_batch *batch, int64_t i,
-                    bool again)
+static cpl_step_tokens forward(cpl_step *step, cpl_model *model, const cpl_step_batch *batch,
+                               int64_t i, bool again)
 {
-    const part p = part_of(step, batch, i);
+    const cpl_step_tokens t = put_tokens(step, model->be, batch, i);
     for (int64_t l = 0; l < model->config.n_layers; l++)
         step->pass.moe[l].n_negative =
             step->counts_signs && !again ? result_of(step, l, NEGATIVE) : cpl_tensor_none();
-    cpl_model_forward(model, &step->pass, p.ids, p.doc_start, NULL);
+    cpl_model_forward(model, &step->pass, t.ids, t.doc_start, NULL);
+    return t;
 }
 
 /* The load of the whole batch before the first backward pass. Micro-batch 0 is the last, so that
@@ -206,7 +205,7 @@ static void count_ahead(cpl_step *step, cpl_model *model, const cpl_step_batch *
                         int64_t parts)
 {
     for (int64_t i = parts - 1; i >= 0; i--) {
-        forward(step, model, batch, i, i > 0);
+        (void)forward(step, model, batch, i, i > 0);
         cpl_balance_count(&step->balance, model, &step->pass);
     }
     cpl_balance_collect(&step->balance, model, step->world);
@@ -250,13 +249,13 @@ static void micro_batches(cpl_step *step, cpl_model *model, cpl_params *grads,
     const cpl_aux_grad_scales scales =
         scales_of(step, &settings->losses.z, &model->config, parts * ranks);
     for (int64_t i = 0; i < parts; i++) {
-        const part p = part_of(step, batch, i);
-        if (!ahead || i > 0) forward(step, model, batch, i, false);
+        const cpl_step_tokens t = ahead && i == 0 ? put_tokens(step, model->be, batch, i)
+                                                  : forward(step, model, batch, i, false);
         if (!ahead) cpl_balance_count(&step->balance, model, &step->pass);
         step->pass.on_grads  = sends && i + 1 == parts ? send_grads : NULL;
         step->pass.grads_ctx = sends;
-        cpl_model_backward(model, &step->pass, cpl_tensor_range(step->results, 0, 1), grads, p.ids,
-                           p.doc_start, p.target, step->ce_scale, scales);
+        cpl_model_backward(model, &step->pass, cpl_tensor_range(step->results, 0, 1), grads, t.ids,
+                           t.doc_start, t.target, step->ce_scale, scales);
         add_counts(step, model);
     }
     step->pass.on_grads = NULL;

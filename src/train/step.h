@@ -32,11 +32,17 @@ typedef struct cpl_step_batch {
     int64_t n_targets;        /* entries of target that are not -1 */
 } cpl_step_batch;
 
+/* The tokens of one micro-batch: I32, [T], the last [micro,S]. */
+typedef struct cpl_step_tokens {
+    cpl_tensor ids, target, doc_start;
+} cpl_step_tokens;
+
 /* Lives as long as the step: activations, and the results of the coupling loss for callers that
  * inspect them. */
 typedef struct cpl_step {
     cpl_tensor_arena arena;
     int64_t micro, seq_len;
+    cpl_step_tokens tokens; /* of the micro-batch that is computed */
     cpl_pass pass;
     cpl_balance balance;
     cpl_tensor *M, *eps, *delta; /* [L] each: [n,n], [n], [n,d] of the last coupling loss */

@@ -303,7 +303,7 @@ static int32_t row_of(int64_t i, int64_t keys, int64_t rows, int kind)
 
 static void check_segments(shape s, int kind)
 {
-    const int64_t lead = 3; /* rows of q that belong to no segment */
+    enum { lead = 3 }; /* rows of q that belong to no segment */
     const int64_t rows = 2 * s.n_keys + 5, width = s.n_heads * s.head_dim;
     const int64_t T = 2 * s.n_queries + lead, slim = s.n_kv_heads * s.head_dim;
     cpl_backend *be = new_cpu(CPL_F32, 2,
@@ -316,13 +316,14 @@ static void check_segments(shape s, int kind)
     cpl_tensor q = normal_2d(T, width, 1), k = normal_2d(rows, slim, 1),
                v   = normal_2d(rows, slim, 1);
     cpl_tensor out = normal_2d(T, width, 1), old = copy_of(out);
-    cpl_tensor key_row     = new_1d(CPL_I32, 2 * s.n_keys);
-    const cpl_segment at[] = {{lead, s.n_queries, 0, s.n_keys},
-                              {lead + s.n_queries, s.n_queries, s.n_keys, s.n_keys}};
+    cpl_tensor key_row    = new_1d(CPL_I32, 2 * s.n_keys);
+    const int32_t queries = (int32_t)s.n_queries, keys = (int32_t)s.n_keys;
+    const cpl_segment at[] = {{lead, queries, 0, keys}, {lead + queries, queries, keys, keys}};
     for (int64_t i = 0; i < 2 * s.n_keys; i++)
         cpl_i32(key_row)[i] = row_of(i % s.n_keys, s.n_keys, rows, i < s.n_keys ? kind : 1);
-    const cpl_segments segments = {at, 2, key_row, s.n_heads, s.n_kv_heads, s.head_dim};
-    be->ops->attention_segments(be, out, q, k, v, &segments);
+    const cpl_segments segments = {cpl_tensor_2d((void *)(uintptr_t)at, CPL_I32, 2, 4), key_row,
+                                   s.n_heads, s.n_kv_heads, s.head_dim};
+    be->ops->attention_segments(be, out, q, k, v, segments);
     assert_ok(be->ops->sync(be));
     assert_memory_equal(out.data, old.data, (size_t)(lead * width) * sizeof(float));
     for (int i = 0; i < 2; i++) {

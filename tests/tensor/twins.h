@@ -250,13 +250,15 @@ static void twin_attention_segments(cpl_backend *be, const shape *s, results *r)
     cpl_tensor v = normal_2d(rows, width, 1), row = random_ids(s->batch * keys, rows);
     cpl_segment at[8];
     CPL_ASSERT(s->batch <= 8);
-    cpl_segments segments = {at, s->length > 0 ? s->batch : 0, row, s->H, s->G, s->h};
+    cpl_segments segments = {cpl_tensor_2d(at, CPL_I32, s->length > 0 ? s->batch : 0, 4), row, s->H,
+                             s->G, s->h};
     r->terms              = s->length + s->h;
     for (int64_t b = 0; b < s->batch; b++)
-        at[b] = (cpl_segment){b * s->length, s->length, b * keys, keys};
-    be->ops->attention_segments(be, kept_2d(r, T, s->H * s->h), q, k, v, &segments);
+        at[b] = (cpl_segment){(int32_t)(b * s->length), (int32_t)s->length, (int32_t)(b * keys),
+                              (int32_t)keys};
+    be->ops->attention_segments(be, kept_2d(r, T, s->H * s->h), q, k, v, segments);
     for (int64_t i = 0; i < s->batch * keys; i++) cpl_i32(row)[i] = (int32_t)i;
-    be->ops->attention_segments(be, kept_2d(r, T, s->H * s->h), q, k, v, &segments);
+    be->ops->attention_segments(be, kept_2d(r, T, s->H * s->h), q, k, v, segments);
 }
 
 /* ---- routing and experts ---- */

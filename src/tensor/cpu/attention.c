@@ -352,20 +352,19 @@ static void segment_head(const job *j, int64_t head)
 }
 
 void CPL_ISA_NAME(cpl_cpu_attention_segments)(cpl_backend *be, cpl_tensor out, cpl_tensor q,
-                                              cpl_tensor k, cpl_tensor v,
-                                              const cpl_segments *segments)
+                                              cpl_tensor k, cpl_tensor v, cpl_segments segments)
 {
-    const int64_t H = segments->n_heads, G = segments->n_kv_heads, h = segments->head_dim;
+    const int64_t H = segments.n_heads, G = segments.n_kv_heads, h = segments.head_dim;
     const cpl_tensor none = cpl_tensor_none();
 #pragma omp parallel for num_threads(be->n_threads) schedule(dynamic, 1)
-    for (int64_t i = 0; i < segments->count * H; i++) {
-        const cpl_segment *at       = &segments->at[i / H];
+    for (int64_t i = 0; i < segments.at.shape[0] * H; i++) {
+        const cpl_segment *at       = (const cpl_segment *)(void *)cpl_i32(segments.at) + i / H;
         const cpl_attention_shape s = {1, at->n_queries, at->n_keys, at->n_keys, H, G, h};
         job j                       = job_of(be, out, none, q, k, v, none, s);
         j.form                      = CPL_FORM_F32;
         j.out += at->first * H * h;
         j.q += at->first * H * h;
-        j.key_row = cpl_i32(segments->key_row) + at->first_key;
+        j.key_row = cpl_i32(segments.key_row) + at->first_key;
         segment_head(&j, i % H);
     }
 }

@@ -71,36 +71,39 @@ void cpl_poison_attention(cpl_backend *be, cpl_tensor out, cpl_tensor lse, cpl_t
 }
 
 /* Segments lie in q and in key_row, and share no row of either. */
-static void check_segments(cpl_tensor q, const cpl_segments *segments)
+static void check_segments(cpl_tensor q, cpl_segments segments)
 {
+    const cpl_segment *list = (const cpl_segment *)(void *)cpl_i32(segments.at);
     int64_t row = 0, key = 0;
-    for (int64_t i = 0; i < segments->count; i++) {
-        const cpl_segment *at = &segments->at[i];
+    for (int64_t i = 0; i < segments.at.shape[0]; i++) {
+        const cpl_segment *at = &list[i];
         CPL_ASSERT(at->n_queries > 0 && at->n_queries <= at->n_keys);
         CPL_ASSERT(at->first >= row && at->first_key >= key);
         row = at->first + at->n_queries;
         key = at->first_key + at->n_keys;
     }
-    CPL_ASSERT(row <= cpl_tensor_rows(q) && key <= cpl_tensor_count(segments->key_row));
+    CPL_ASSERT(row <= cpl_tensor_rows(q) && key <= cpl_tensor_count(segments.key_row));
 }
 
 /* Rows of out outside of all segments keep what they have, so it is not filled first. */
 void cpl_poison_attention_segments(cpl_backend *be, cpl_tensor out, cpl_tensor q, cpl_tensor k,
-                                   cpl_tensor v, const cpl_segments *segments)
+                                   cpl_tensor v, cpl_segments segments)
 {
-    const int64_t width = segments->n_kv_heads * segments->head_dim;
-    CPL_ASSERT(segments->n_heads % segments->n_kv_heads == 0);
-    cpl_poison_fits(q, CPL_F32, cpl_tensor_rows(q), segments->n_heads * segments->head_dim);
+    const cpl_segment *list = (const cpl_segment *)(void *)cpl_i32(segments.at);
+    const int64_t width     = segments.n_kv_heads * segments.head_dim;
+    CPL_ASSERT(segments.n_heads % segments.n_kv_heads == 0);
+    cpl_poison_fits(q, CPL_F32, cpl_tensor_rows(q), segments.n_heads * segments.head_dim);
     cpl_poison_fits(out, CPL_F32, cpl_tensor_rows(q), cpl_tensor_cols(q));
     cpl_poison_fits(k, CPL_F32, cpl_tensor_rows(k), width);
     cpl_poison_fits(v, CPL_F32, cpl_tensor_rows(k), width);
-    cpl_poison_holds(segments->key_row, CPL_I32, cpl_tensor_count(segments->key_row));
-    cpl_poison_in_range(segments->key_row, 0, cpl_tensor_rows(k));
+    cpl_poison_holds(segments.key_row, CPL_I32, cpl_tensor_count(segments.key_row));
+    cpl_poison_in_range(segments.key_row, 0, cpl_tensor_rows(k));
+    cpl_poison_fits(segments.at, CPL_I32, segments.at.shape[0], 4);
     check_segments(q, segments);
-    cpl_poison_apart(CPL_POISON_LIST(out), CPL_POISON_LIST(q, k, v, segments->key_row));
+    cpl_poison_apart(CPL_POISON_LIST(out), CPL_POISON_LIST(q, k, v, segments.key_row));
     cpl_backend inner = cpl_poison_begin(be);
-    for (int64_t i = 0; i < segments->count; i++) {
-        const cpl_segment *at = &segments->at[i];
+    for (int64_t i = 0; i < segments.at.shape[0]; i++) {
+        const cpl_segment *at = &list[i];
         cpl_poison_set(cpl_tensor_2d(cpl_f32(out) + at->first * cpl_tensor_cols(out), CPL_F32,
                                      at->n_queries, cpl_tensor_cols(out)));
     }
