@@ -11,8 +11,15 @@
  *           overlap no input unless said.
  * Failure:  operations return nothing. A backend keeps its first failure and ignores later work;
  *           sync() returns it once at the end of a step. Shapes that do not fit are asserts.
- * Memory:   operations allocate nothing. Scratch is be->scratch, at least scratch_bytes(work) long
- *           (see cpl_backend_reserve).
+ * Memory:   tensors and scratch lie in memory that the backend has taken (tensor/memory.h). Operations
+ *           allocate nothing; their scratch is be->scratch, at least scratch_bytes(work) long (see
+ *           cpl_backend_reserve).
+ * Time:     An operation may return before it is done. Work is done in the order of the calls, so that
+ *           an operation finds what the ones before it have made. get and sync wait for all of it, give
+ *           and put keep its order. Memory that an operation was given lives until a later get, sync or
+ *           give. A callback of a pass (model/model.h) knows that work was given, not that it is done.
+ *           Messages to other ranks may travel beside it: they hold what a get has fetched, and a put
+ *           brings back what they brought.
  * Threads:  results depend on be->n_threads at most in the last bits, and on nothing else: the same
  *           call gives the same bits again. */
 #ifndef CPL_TENSOR_OPS_H
