@@ -50,7 +50,6 @@ cpl_status cpl_train_eval_open(cpl_train_eval *t, const cpl_settings *s, const c
 
 void cpl_train_eval_close(cpl_train_eval *t)
 {
-    if (t->open) cpl_lm_batch_free(&t->batch);
     cpl_evaluation_close(&t->evaluation);
     cpl_selection_free(&t->selection);
     cpl_train_samples_close(&t->samples);
@@ -107,12 +106,12 @@ cpl_status cpl_train_eval_run(cpl_train_eval *t, cpl_model *model, cpl_exchange 
                               cpl_group *world, json_t **figures, json_t **samples)
 {
     const cpl_lm_batch_settings how = {.window = cpl_train_eval_window(t)};
-    cpl_status status               = t->open ? CPL_OK : cpl_lm_batch_init(&t->batch, model, &how);
-    t->open                         = t->open || status == CPL_OK;
-    CPL_TRY(cpl_gather_status(world, status));
+    cpl_status status = cpl_gather_status(world, cpl_lm_batch_init(&t->batch, model, &how));
     t->batch.exchange = exchange;
-    if (t->evaluation.count) CPL_TRY(run_tasks(t, model, world, figures));
-    return t->samples.window ? run_samples(t, world, samples) : CPL_OK;
+    if (status == CPL_OK && t->evaluation.count) status = run_tasks(t, model, world, figures);
+    if (status == CPL_OK && t->samples.window) status = run_samples(t, world, samples);
+    cpl_lm_batch_free(&t->batch);
+    return status;
 }
 
 void cpl_train_eval_words(cpl_text *out, const cpl_train_eval *t)

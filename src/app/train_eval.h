@@ -15,8 +15,7 @@ typedef struct cpl_train_eval {
     char *data, *own; /* folders of rows; owned */
     cpl_evaluation evaluation;
     cpl_train_samples samples;
-    cpl_lm_batch batch;
-    bool open; /* the batch is */
+    cpl_lm_batch batch; /* of an evaluation */
 } cpl_train_eval;
 
 /* Reads the tasks, all their questions and the prompts, so that faults in them are reported before
