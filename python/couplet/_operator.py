@@ -345,6 +345,9 @@ def as_list(gradient: Tensor, length: int, whole: bool, wanted: bool) -> List[An
 erc.register_autograd(_backward, setup_context=_setup)
 
 
+_len_pre_dispatch_stack: Callable[[], int] = getattr(torch._ops, "_len_torch_dispatch_stack_pre_dispatch", lambda: 0)
+
+
 class Evaluated(torch.autograd.Function):
     """An `evaluate` in eager mode, by a function of router, gate, up, down and delta: calls of an operator take 300
     microseconds more, forward and backward."""
@@ -373,7 +376,7 @@ def call(router: Tensor, gate: List[Tensor], up: List[Tensor], down: List[Tensor
          want: List[bool], half: str, *options: Any) -> Tuple[Tensor, Tensor]:
     """Loss and M in eager mode: by `erc` where a mode, a tracer or a subclass of Tensor is to see an operator."""
     tensors = [router, *gate, *up, *down]
-    if (torch._C._len_torch_dispatch_stack() or torch._C._get_tracing_state()
+    if (torch._C._len_torch_dispatch_stack() or _len_pre_dispatch_stack() or torch._C._get_tracing_state()
             or not all(type(t) in (Tensor, torch.nn.Parameter) for t in tensors)):
         loss, M, *_ = erc(router, gate, up, down, delta, None, None, want, half, *options)
         return loss, M

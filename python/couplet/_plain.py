@@ -167,7 +167,7 @@ def _all_at_once(w: Work, rows: Tensor) -> Phases:
     above = torch.sub(both, (yield M.diagonal())[:, None], alpha=job.alpha)
     above.diagonal(0, 1, 2).fill_(-math.inf)
     over = torch.ge(above, both.mul_(-w.tie), out=torch.empty_like(above))
-    violations, total = yield over.sum(2), above.clamp_(min=0).sum()
+    violations, total = yield over.sum(2), above.clamp_(min=0).sum(2).sum(dtype=torch.float64)  # whatever the threads
     if not job.backward:
         return Result(total, M, None)
     active = over[0] + over[1].mT

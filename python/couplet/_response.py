@@ -43,10 +43,10 @@ def is_wide(job: Job) -> bool:
 def tie_of(operands: torch.dtype, job: Job) -> float:
     """By what share of its bound M may be below it and still counts as equal: at an exact tie, of equal experts or of
     equal rows, the gradient passes (docs/method.md 3.5), but the order in which a product adds depends on where a row is
-    in it, so that the last bits differ. A norm of D numbers spreads their errors; operands that are rounded to 16 bits
-    make them larger, and so does SiLU, which makes negative numbers small and leaves their errors (measured: 5 times)."""
-    share = (3 + 24 / job.D**0.5) * torch.finfo(operands).eps * (1 if job.activation in ("gate", "up") else 8)
-    return 2.0**-14 if operands.itemsize == 2 else share
+    in it, so that the last bits differ. Errors of sums of d numbers grow with sqrt(d), and a norm of D of them spreads them;
+    operands that are rounded to 16 bits make them larger, and so does SiLU, which makes negative numbers small and leaves their errors (measured: 5 times)."""
+    share = (3 + (24 + job.d**0.5) / job.D**0.5) * torch.finfo(operands).eps
+    return 2.0**-14 if operands.itemsize == 2 else share * (1 if job.activation in ("gate", "up") else 8)
 
 
 def drawn_or_given(job: Job, router: Tensor) -> Optional[Tensor]:

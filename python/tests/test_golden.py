@@ -123,6 +123,32 @@ def test_ties_of_other_shapes(path, kind, activation, monkeypatch):
             compare(case, dtype, {torch.float64: 1e-10, torch.float32: 2e-5, **IN_16_BITS}[dtype], tensors=tensors)
 
 
+@pytest.mark.parametrize("path", ("plain, in chunks", "plain, at once", "accelerator"))
+def test_ties_of_long_rows(path, monkeypatch):
+    """Sums of many numbers, in a layout whose products of one row and of several add in different orders."""
+    take(path, monkeypatch)
+    for seed in range(4):
+        torch.manual_seed(seed)
+        router = torch.randn(8, 16384)
+        gates = (torch.randn(32, 16384) * 0.02).expand(8, -1, -1).mT.contiguous().mT.requires_grad_()
+        exact = gates.detach().double().contiguous().requires_grad_()
+        couplet.erc_loss(router, gates, noise="none").backward()
+        couplet.reference.erc_loss(router.double(), exact, delta=torch.ones(8, 16384)).backward()
+        close(gates.grad.double(), exact.grad, 1e-4)
+
+
+def test_a_sum_that_threads_do_not_change(monkeypatch):
+    take("plain, at once", monkeypatch)
+    before = torch.get_num_threads()
+    router, gates = torch.randn(256, 64), torch.randn(256, 16, 64)
+    found = set()
+    for threads in (1, 2, 3, 4):
+        torch.set_num_threads(threads)
+        found.add(couplet.erc_loss(router, gates, alpha=0.9, noise="none").item())
+    torch.set_num_threads(before)
+    assert len(found) == 1
+
+
 def test_an_accelerator_without_bf16(accelerator, monkeypatch):
     """Its products are f32: no more than the rounding of the inputs is between them and the golden values."""
     from couplet import _accelerator

@@ -420,3 +420,11 @@ def test_no_gradient_is_kept_alive(device_path):
     loss.backward()
     m["w_gate"].grad = None
     assert large() == before
+
+
+def test_a_tracer_before_dispatch_sees_the_operator():
+    if not hasattr(torch._ops, "_len_torch_dispatch_stack_pre_dispatch"):
+        pytest.skip("PyTorch has no such tracer yet")
+    from torch.fx.experimental.proxy_tensor import make_fx
+    traced = make_fx(lambda R, W: couplet.erc_loss(R, W, noise="none"), pre_dispatch=True)(torch.randn(4, 6), torch.randn(4, 3, 6))
+    assert any("couplet" in str(node.target) for node in traced.graph.nodes)

@@ -104,7 +104,8 @@ class _Erc(torch.autograd.Function):
         numbers = torch.arange(n, device=M.device)
         others = numbers[:, None] != numbers[first:first + here]
         # Products of equal rows differ in their last bits: the order of a sum depends on the place of the row.
-        least = alpha * (1 - (3 + 24 / _gate(gates[0], half).shape[1]**0.5) * torch.finfo(proxies.dtype).eps)
+        D, d = _gate(gates[0], half).shape[1:]
+        least = alpha * (1 - (3 + (24 + d**0.5) / D**0.5) * torch.finfo(proxies.dtype).eps)
         in_rows, in_cols = (M >= least * own[:, None]) & others, (M >= least * own_here) & others
         loss = ((rows.clamp(min=0) + cols.clamp(min=0)) * others).sum() / n**2  # NaN stays NaN
         active = in_rows.sum(1, dtype=M.dtype)                                  # of each row, in all columns
