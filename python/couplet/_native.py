@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import ctypes
+import functools
 from typing import Any, List, Optional
 
 import torch
@@ -22,10 +23,16 @@ def fits(job: Job) -> bool:
             and all(x.has_even_rows() for x in (*job.matrices, *gradients)))
 
 
+@functools.lru_cache(maxsize=64)
+def _array_of(length: int) -> Any:
+    """The type of so many addresses; each new one is a cycle of objects."""
+    return ctypes.c_void_p * length
+
+
 def _matrices(pointers: Optional[list[int]], stride: int, kept: List[Any]) -> lib.Matrices:
     if pointers is None:
         return lib.Matrices()
-    array = (ctypes.c_void_p * len(pointers))(*pointers)
+    array = _array_of(len(pointers))(*pointers)
     kept.append(array)
     return lib.Matrices(ctypes.cast(array, ctypes.POINTER(ctypes.c_void_p)), stride)
 
