@@ -169,16 +169,16 @@ static cpl_status check(const cpl_erc *erc)
 
 typedef struct evaluation {
     cpl_backend be;
-    cpl_erc_job job;
+    cpl_erc_host_job job;
     cpl_tensor R, eps, delta; /* eps, delta: in the scratch if the caller has none */
     size_t bytes;             /* of scratch in all, any alignment */
 } evaluation;
 
-static cpl_erc_job job_of(const cpl_erc *erc)
+static cpl_erc_host_job job_of(const cpl_erc *erc)
 {
     const bool gate = cpl_erc_has_gate(erc->activation), up = cpl_erc_has_up(erc->activation);
     const bool down = erc->activation == CPL_ERC_OUTPUT;
-    return (cpl_erc_job){
+    return (cpl_erc_host_job){
         .n          = erc->n_experts,
         .d          = erc->d_model,
         .D          = erc->d_expert,
@@ -188,6 +188,7 @@ static cpl_erc_job job_of(const cpl_erc *erc)
         .j1         = erc->end_expert,
         .activation = erc->activation,
         .dtype      = erc->dtype == CPL_ERC_BF16 ? CPL_BF16 : CPL_F32,
+        .compute    = erc->compute == CPL_ERC_BF16 ? CPL_BF16 : CPL_F32,
         .alpha      = erc->alpha,
         .weight     = erc->weight,
         .R          = erc->router,
@@ -227,7 +228,7 @@ static evaluation evaluation_of(const cpl_erc *erc, void *scratch)
     float *delta        = drawn ? cpl_arena_take(&arena, (size_t)(n * d) * sizeof(float)) : NULL;
     e.delta             = cpl_tensor_2d(delta, CPL_F32, n, d);
     e.job.delta         = erc->noise == CPL_ERC_NOISE_GIVEN ? erc->delta : delta;
-    e.job.scratch_bytes = e.be.ops->erc.job_bytes(&e.be, &e.job);
+    e.job.scratch_bytes = cpl_cpu_on_host()->erc_job_bytes(&e.be, &e.job);
     e.job.scratch       = cpl_arena_take(&arena, e.job.scratch_bytes);
     e.bytes             = arena.used + CPL_ALIGNMENT;
     return e;
@@ -303,7 +304,7 @@ cpl_status cpl_erc_diagonals(cpl_erc *erc)
     evaluation e;
     CPL_TRY(begin_phase(&e, erc, erc ? erc->phase : 0, "cpl_erc_diagonals"));
     draw_noise(&e, erc);
-    e.be.ops->erc.diagonals(&e.be, &e.job);
+    cpl_cpu_on_host()->erc_diagonals(&e.be, &e.job);
     erc->phase = phase_done(1);
     return CPL_OK;
 }
@@ -312,7 +313,7 @@ cpl_status cpl_erc_sweep(cpl_erc *erc)
 {
     evaluation e;
     CPL_TRY(begin_phase(&e, erc, phase_done(1), "cpl_erc_sweep"));
-    e.be.ops->erc.sweep(&e.be, &e.job);
+    cpl_cpu_on_host()->erc_sweep(&e.be, &e.job);
     report(erc, &e);
     erc->phase = phase_done(2);
     return CPL_OK;
@@ -322,7 +323,7 @@ cpl_status cpl_erc_finish(cpl_erc *erc)
 {
     evaluation e;
     CPL_TRY(begin_phase(&e, erc, phase_done(2), "cpl_erc_finish"));
-    e.be.ops->erc.add_diagonal(&e.be, &e.job);
+    cpl_cpu_on_host()->erc_add_diagonal(&e.be, &e.job);
     erc->phase = 0;
     return CPL_OK;
 }
@@ -346,7 +347,7 @@ cpl_status cpl_erc_run(cpl_erc *erc)
         goto done;
     }
     draw_noise(&e, &full);
-    e.be.ops->erc.run_local(&e.be, &e.job);
+    cpl_cpu_on_host()->erc_run_local(&e.be, &e.job);
     report(erc, &e);
 done:
     cpl_free(taken);

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/arena.h"
+#include "parallel/tensors.h"
 
 /* ---- erc.layers: "all", or "0-2, 5" ---- */
 
@@ -97,29 +97,16 @@ void cpl_coupling_schedule(const cpl_erc_settings *erc, int64_t step, double *we
         *alpha = erc->alpha_start + progress * (erc->alpha - erc->alpha_start);
 }
 
-static cpl_erc_weights weights_of(cpl_tensor w)
-{
-    const int64_t cols = w.shape[2];
-    return (cpl_erc_weights){.data = w.data, .step = w.shape[1] * cols, .stride = cols};
-}
-
-static cpl_erc_grads grads_of(cpl_tensor dw)
-{
-    const int64_t cols = dw.shape[2];
-    return (cpl_erc_grads){
-        .data = dw.data ? cpl_f32(dw) : NULL, .step = dw.shape[1] * cols, .stride = cols};
-}
-
 /* This rank's rows and columns of M; without a mesh all of them. */
-static void set_part(cpl_erc_job *job, const cpl_mesh *mesh)
+static void set_part(cpl_erc_job *job, int64_t n, const cpl_mesh *mesh)
 {
-    job->i1 = job->n;
-    job->j1 = job->n;
+    job->i1 = n;
+    job->j1 = n;
     if (!mesh) return;
-    const int64_t each = (job->n + mesh->replicas.size - 1) / mesh->replicas.size;
+    const int64_t each = (n + mesh->replicas.size - 1) / mesh->replicas.size;
     const int64_t at   = mesh->replicas.rank * each;
-    job->i0            = at < job->n ? at : job->n;
-    job->i1            = at + each < job->n ? at + each : job->n;
+    job->i0            = at < n ? at : n;
+    job->i1            = at + each < n ? at + each : n;
     job->j0            = mesh->first_expert;
     job->j1            = mesh->first_expert + mesh->n_local;
 }
@@ -133,7 +120,7 @@ static cpl_coupling_outputs of_the_rows(cpl_backend *be, const cpl_coupling_outp
     cpl_coupling_outputs o = *out;
     if (erc->gradient == CPL_ERC_TO_EXPERTS) o.dR = none;
     if (erc->gradient == CPL_ERC_TO_ROUTER) o.dw = (cpl_expert_weights){none, none, none};
-    if (!o.dR.data || erc->proxy != CPL_PROXY_CENTRED) return o;
+    if (!cpl_tensor_is_there(o.dR) || erc->proxy != CPL_PROXY_CENTRED) return o;
     be->ops->fill(be, out->drows, 0);
     o.dR = out->drows;
     return o;
@@ -149,35 +136,22 @@ static void centre_gradient(cpl_backend *be, const cpl_coupling_outputs *out)
 static cpl_erc_job job_of(const cpl_coupling_outputs *out, cpl_tensor R, cpl_expert_weights w,
                           const cpl_erc_settings *erc, const cpl_mesh *mesh)
 {
-    const cpl_tensor any = erc->activation == CPL_ERC_UP ? w.w_up : w.w_gate;
-    cpl_erc_job job      = {.n = R.shape[0], .d = R.shape[1], .D = any.shape[1]};
-    set_part(&job, mesh);
-    CPL_ASSERT(any.data && any.shape[0] == job.j1 - job.j0 && any.shape[2] == job.d);
-    job.activation = (cpl_erc_activation)erc->activation;
-    job.dtype      = any.dtype;
-    job.R          = cpl_f32(R);
-    job.delta      = cpl_f32(out->delta);
-    job.gate       = weights_of(w.w_gate);
-    job.up         = weights_of(w.w_up);
-    job.down       = weights_of(w.w_down);
-    job.dR         = out->dR.data ? cpl_f32(out->dR) : NULL;
-    job.dgate      = grads_of(out->dw.w_gate);
-    job.dup        = grads_of(out->dw.w_up);
-    job.ddown      = grads_of(out->dw.w_down);
-    job.M          = out->M.data ? cpl_f32(out->M) : NULL;
+    cpl_erc_job job = {.activation = (cpl_erc_activation)erc->activation,
+                       .R          = R,
+                       .delta      = out->delta,
+                       .gate       = w.w_gate,
+                       .up         = w.w_up,
+                       .down       = w.w_down,
+                       .dR         = out->dR,
+                       .dgate      = out->dw.w_gate,
+                       .dup        = out->dw.w_up,
+                       .ddown      = out->dw.w_down,
+                       .M          = out->M,
+                       .loss       = out->loss,
+                       .diagonal   = out->diagonal,
+                       .violations = out->violations};
+    set_part(&job, R.shape[0], mesh);
     return job;
-}
-
-/* The exchanged numbers and the job's own scratch share be->scratch. */
-static void take_scratch(cpl_backend *be, cpl_erc_job *job)
-{
-    const size_t room =
-        ((size_t)(3 * job->n) * 4 + CPL_ALIGNMENT - 1) / CPL_ALIGNMENT * CPL_ALIGNMENT;
-    CPL_ASSERT(be->scratch_bytes >= room + be->ops->erc.job_bytes(be, job));
-    job->diagonal      = be->scratch;
-    job->violations    = (int32_t *)(void *)(job->diagonal + job->n);
-    job->scratch       = (char *)be->scratch + room;
-    job->scratch_bytes = be->scratch_bytes - room;
 }
 
 static void draw_noise(cpl_backend *be, const cpl_coupling_outputs *out,
@@ -191,63 +165,50 @@ static void draw_noise(cpl_backend *be, const cpl_coupling_outputs *out,
         be->ops->erc.noise(be, out->delta, out->eps, &key, (uint64_t)draw);
 }
 
-static void count_active(cpl_coupling_result *result, const cpl_erc_job *job, int64_t draws)
-{
-    const double pairs = (double)job->n * (double)(job->n - 1) * (double)draws;
-    if (job->n == 1) return;
-    for (int64_t i = 0; i < job->n; i++) {
-        result->active_rows += (double)job->violations[i] / pairs;
-        result->active_columns += (double)job->violations[job->n + i] / pairs;
-    }
-}
-
 /* The phases of couplet.h with the exchange between them. The gradient of a diagonal is linear in
  * the hinges against it, so that each replica adds that of the hinges of its own rows. A rank whose
  * rows are none, since there are more replicas than rows, only takes part in the exchange. */
-static void run_over(cpl_backend *be, cpl_erc_job *job, cpl_mesh *mesh)
+static void run_over(cpl_backend *be, const cpl_erc_job *job, cpl_mesh *mesh)
 {
     const cpl_erc_ops *ops = &be->ops->erc;
     const bool works       = job->i1 > job->i0;
-    const size_t n         = (size_t)job->n;
-    memset(job->diagonal, 0, n * sizeof *job->diagonal);
-    memset(job->violations, 0, 2 * n * sizeof *job->violations);
-    if (job->M) memset(job->M, 0, n * n * sizeof *job->M);
-    job->loss = 0;
-    if (works) ops->diagonals(be, job);
-    cpl_group_sum_f32(&mesh->experts, job->diagonal, job->n);
-    if (works) ops->sweep(be, job);
-    cpl_group_sum_i32(&mesh->experts, job->violations, 2 * job->n);
-    if (works) ops->add_diagonal(be, job);
-    cpl_group_sum_i32(&mesh->replicas, job->violations, 2 * job->n); /* for the result */
-    cpl_group_sum_f64(&mesh->world, &job->loss, 1);
+    be->ops->fill(be, job->diagonal, 0);
+    be->ops->fill(be, job->violations, 0);
+    if (cpl_tensor_is_there(job->M)) be->ops->fill(be, job->M, 0);
+    if (works) ops->diagonals(be, *job);
+    cpl_group_sum_tensor(&mesh->experts, be, job->diagonal);
+    if (works) ops->sweep(be, *job);
+    cpl_group_sum_tensor(&mesh->experts, be, job->violations);
+    if (works) ops->add_diagonal(be, *job);
 }
 
-void cpl_coupling(cpl_backend *be, cpl_coupling_result *result, const cpl_coupling_outputs *out,
-                  cpl_tensor R, cpl_expert_weights w, const cpl_erc_settings *erc, double alpha,
-                  double weight, const cpl_coupling_noise *noise, cpl_mesh *mesh)
+int64_t cpl_coupling_draws(const cpl_erc_settings *erc, const cpl_coupling_noise *noise)
 {
-    const cpl_erc_ops *ops         = &be->ops->erc;
-    const bool fixed               = noise->given || erc->noise == CPL_NOISE_NONE;
-    const int64_t draws            = fixed ? 1 : erc->draws;
+    return noise->given || erc->noise == CPL_NOISE_NONE ? 1 : erc->draws;
+}
+
+void cpl_coupling(cpl_backend *be, const cpl_coupling_outputs *out, cpl_tensor R,
+                  cpl_expert_weights w, const cpl_erc_settings *erc, double alpha, double weight,
+                  cpl_dtype compute, const cpl_coupling_noise *noise, cpl_mesh *mesh)
+{
+    const int64_t draws            = cpl_coupling_draws(erc, noise);
     const bool centred             = erc->proxy == CPL_PROXY_CENTRED;
     const cpl_tensor rows          = centred ? out->rows : R;
     const cpl_coupling_outputs own = of_the_rows(be, out, erc);
     if (centred) be->ops->centre(be, rows, R);
     cpl_erc_job job = job_of(&own, rows, w, erc, mesh);
+    job.compute     = compute;
     job.alpha       = alpha;
     job.weight      = weight / (double)draws;
-    take_scratch(be, &job);
-    memset(result, 0, sizeof *result);
-
-    ops->nearest(be, out->eps, rows);
+    be->ops->fill(be, out->loss, 0);
+    be->ops->erc.nearest(be, out->eps, rows);
     for (int64_t draw = 0; draw < draws; draw++) {
         draw_noise(be, out, erc, noise, draw);
         if (mesh)
             run_over(be, &job, mesh);
         else
-            ops->run_local(be, &job);
-        result->loss += job.loss / (double)draws;
-        count_active(result, &job, draws);
+            be->ops->erc.run_local(be, job);
     }
-    if (centred && own.dR.data) centre_gradient(be, out);
+    if (mesh) cpl_group_sum_tensor(&mesh->world, be, out->loss);
+    if (centred && cpl_tensor_is_there(own.dR)) centre_gradient(be, out);
 }

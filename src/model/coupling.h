@@ -26,8 +26,11 @@ typedef struct cpl_coupling_outputs {
                          zero elsewhere */
     cpl_tensor eps;   /* [n]: is set, from the clean R */
     cpl_tensor delta; /* [n,d]: is set (the last draw's; 1 without noise), or read if given */
-    cpl_tensor dR;    /* [n,d] *adds*; none: not requested */
-    cpl_tensor rows;  /* [n,d], erc.proxy centred alone: is set, the centred rows */
+    cpl_tensor loss;  /* [1] F64: is set to the sum over the draws, before any weight; divided by
+                         cpl_coupling_draws it is the layer's */
+    cpl_tensor diagonal, violations; /* [n], [2,n] I32: are set; not read by the caller */
+    cpl_tensor dR;                   /* [n,d] *adds*; none: not requested */
+    cpl_tensor rows;                 /* [n,d], erc.proxy centred alone: is set, the centred rows */
     cpl_tensor drows; /* [n,d], the same where dR is requested: is set; not read by the caller */
     cpl_expert_weights
         dw; /* F32, those of the matrices the activation uses *add*; none: not requested */
@@ -39,12 +42,6 @@ typedef struct cpl_coupling_noise {
     uint32_t layer;
     bool given; /* out->delta holds the noise to use; erc.noise and erc.draws do not count */
 } cpl_coupling_noise;
-
-typedef struct cpl_coupling_result {
-    double loss;           /* of this layer, before any weight, mean over draws */
-    double active_rows;    /* share of the n (n-1) pairs i != j with M[i,j] >= alpha M[i,i] */
-    double active_columns; /* ... with M[i,j] >= alpha M[j,j] */
-} cpl_coupling_result;
 
 /* CPL_ERR_INPUT if erc.layers is not "all" or a list of layers, or names one that does not
  * exist. */
@@ -67,14 +64,17 @@ void cpl_coupling_schedule(const cpl_erc_settings *erc, int64_t step, double *we
  * the master rows; w is what products read, and matrices that erc.activation does not use may be
  * none. If erc.reduce is mean, the caller divides `weight` by the number of layers. eps and delta
  * count as constants in the gradient, R does not, and neither do the experts, unless erc.gradient
- * leaves one of them out. Scratch: be->scratch (proxy in scratch_bytes).
+ * leaves one of them out. compute: the type that operands of products are rounded to.
  *
  * mesh: NULL, or w and dw are of this rank's experts alone. Then M has its columns divided over the
- * expert ranks and its rows over the replicas; loss and shares are those of the whole, and the
- * gradients this rank's part of a sum over the ranks. What travels: n norms over the expert ranks,
- * 2 n counts over these and over the replicas, the loss over all. Collective. */
-void cpl_coupling(cpl_backend *be, cpl_coupling_result *result, const cpl_coupling_outputs *out,
-                  cpl_tensor R, cpl_expert_weights w, const cpl_erc_settings *erc, double alpha,
-                  double weight, const cpl_coupling_noise *noise, cpl_mesh *mesh);
+ * expert ranks and its rows over the replicas; the loss is that of the whole, and the gradients this
+ * rank's part of a sum over the ranks. What travels: for each draw n norms and 2 n counts over the
+ * expert ranks, then the loss over all. Collective. */
+void cpl_coupling(cpl_backend *be, const cpl_coupling_outputs *out, cpl_tensor R,
+                  cpl_expert_weights w, const cpl_erc_settings *erc, double alpha, double weight,
+                  cpl_dtype compute, const cpl_coupling_noise *noise, cpl_mesh *mesh);
+
+/* How many draws of the noise the loss is a mean over. */
+int64_t cpl_coupling_draws(const cpl_erc_settings *erc, const cpl_coupling_noise *noise);
 
 #endif /* CPL_MODEL_COUPLING_H */

@@ -136,18 +136,21 @@ static cpl_status evaluate_source(cpl_trainer *t, int64_t label, cpl_source_loss
 
 /* The coupling loss of a layer's F32 masters at erc.alpha, without a gradient; its M, eps and delta
  * are in the step. */
-static double couple_masters(cpl_trainer *t, cpl_backend *f32, const cpl_erc_settings *erc,
-                             int64_t l)
+static double couple_masters(cpl_trainer *t, const cpl_erc_settings *erc, int64_t l)
 {
     const cpl_layer_params *w     = &t->model.master.layer[l];
     const cpl_coupling_noise none = {0};
     cpl_step *step                = &t->step;
-    cpl_coupling_outputs out      = {
-             .M = step->M[l], .eps = step->eps[l], .delta = step->delta[l], .rows = step->rows};
-    cpl_coupling_result result;
-    cpl_coupling(f32, &result, &out, w->router, cpl_moe_experts(w), erc, erc->alpha, 0, &none,
-                 step->mesh);
-    return result.loss;
+    cpl_coupling_outputs out      = {.M          = step->M[l],
+                                     .eps        = step->eps[l],
+                                     .delta      = step->delta[l],
+                                     .rows       = step->rows,
+                                     .loss       = step->centred.loss,
+                                     .diagonal   = step->diagonal,
+                                     .violations = step->violations};
+    cpl_coupling(&t->backend, &out, w->router, cpl_moe_experts(w), erc, erc->alpha, 0, CPL_F32,
+                 &none, step->mesh);
+    return cpl_tensor_number(&t->backend, out.loss);
 }
 
 /* Fills layer[].erc_clean: the loss of every layer's router rows at erc.alpha with erc.activation,
@@ -156,7 +159,6 @@ static double couple_masters(cpl_trainer *t, cpl_backend *f32, const cpl_erc_set
  * to compute. */
 static void evaluate_coupling(cpl_trainer *t, bool figures)
 {
-    cpl_backend f32      = t->backend; /* the masters are F32, for every compute dtype */
     cpl_erc_settings own = t->settings->losses.erc;
     cpl_metrics *m       = &t->metrics;
     own.noise            = CPL_NOISE_NONE;
@@ -164,12 +166,11 @@ static void evaluate_coupling(cpl_trainer *t, bool figures)
     row.proxy            = CPL_PROXY_ROW;
     if (!cpl_router_of(&t->model.config)->has_rows) return;
     cpl_share_gather_masters(&t->optimizer.share, &t->model.master);
-    f32.compute = CPL_F32;
     for (int64_t l = 0; l < m->n_layers; l++) {
-        m->layer[l].erc_clean = couple_masters(t, &f32, &row, l);
+        m->layer[l].erc_clean = couple_masters(t, &row, l);
         if (!figures) continue;
-        if (own.proxy != row.proxy) (void)couple_masters(t, &f32, &own, l);
-        cpl_step_figures(&t->step, &t->model, &f32, cpl_moe_experts(&t->model.master.layer[l]),
+        if (own.proxy != row.proxy) (void)couple_masters(t, &own, l);
+        cpl_step_figures(&t->step, &t->model, CPL_F32, cpl_moe_experts(&t->model.master.layer[l]),
                          &own, own.alpha, l, m);
     }
     m->has_clean = true;

@@ -9,9 +9,6 @@
 /* Of each layer, summed over ranks: entropy and the auxiliary losses but the coupling loss. */
 enum { N_SUMS = CPL_N_AUX_LOSSES };
 
-/* Among the results of a layer, after its auxiliary losses. */
-enum { ENTROPY = CPL_N_AUX_LOSSES, NEGATIVE, N_RESULTS };
-
 /* ---- memory ---- */
 
 /* The pass in the arena, with its exchange. */
@@ -35,10 +32,15 @@ static void take_all(cpl_step *step, const cpl_settings *settings, const cpl_mod
     }
     step->rows          = cpl_tensor_take_2d(&step->arena, n, d);
     step->drows         = cpl_tensor_take_2d(&step->arena, n, d);
-    step->centred       = (cpl_coupling_outputs){.M     = cpl_tensor_take_2d(&step->arena, n, n),
-                                                 .eps   = cpl_tensor_take_1d(&step->arena, n),
-                                                 .delta = cpl_tensor_take_2d(&step->arena, n, d),
-                                                 .rows  = step->rows};
+    step->diagonal      = cpl_tensor_take_1d(&step->arena, n);
+    step->violations    = cpl_tensor_as_2d(cpl_tensor_take_ids(&step->arena, 2 * n), 2, n);
+    step->centred       = (cpl_coupling_outputs){.M          = cpl_tensor_take_2d(&step->arena, n, n),
+                                                 .eps        = cpl_tensor_take_1d(&step->arena, n),
+                                                 .delta      = cpl_tensor_take_2d(&step->arena, n, d),
+                                                 .rows       = step->rows,
+                                                 .loss       = cpl_tensor_take_numbers(&step->arena, 1),
+                                                 .diagonal   = step->diagonal,
+                                                 .violations = step->violations};
     step->gate_norm     = cpl_tensor_take_1d(&step->arena, n);
     step->gate_spectral = cpl_tensor_take_1d(&step->arena, n);
     step->own           = cpl_tensor_take_1d(&step->arena, n);
@@ -50,7 +52,7 @@ static void take_all(cpl_step *step, const cpl_settings *settings, const cpl_mod
     step->tokens = (cpl_step_tokens){
         cpl_tensor_take_ids(&step->arena, t), cpl_tensor_take_ids(&step->arena, t),
         cpl_tensor_as_2d(cpl_tensor_take_ids(&step->arena, t), step->micro, step->seq_len)};
-    step->results = cpl_tensor_take_numbers(&step->arena, 1 + layers * (N_RESULTS + n));
+    step->results = cpl_tensor_take_numbers(&step->arena, 1 + layers * (CPL_N_STEP_RESULTS + n));
     step->result  = cpl_tensor_take_host(&step->arena, cpl_tensor_bytes(step->results));
     cpl_balance_take(&step->balance, &step->arena, &settings->losses.balance, c, step->micro);
     step->pass_mark = cpl_tensor_arena_mark(&step->arena);
@@ -118,20 +120,10 @@ cpl_work cpl_step_work(const cpl_settings *settings, const cpl_model_settings *c
 
 /* ---- micro-batches ---- */
 
-/* Where the results of layer l begin, and its counts. */
-static int64_t results_at(int64_t l)
-{
-    return 1 + l * N_RESULTS;
-}
-
+/* Where the counts of layer l begin. */
 static int64_t counts_at(const cpl_model_settings *c, int64_t l)
 {
-    return results_at(c->n_layers) + l * c->n_experts;
-}
-
-static cpl_tensor result_of(const cpl_step *step, int64_t l, int which)
-{
-    return cpl_tensor_range(step->results, results_at(l) + which, 1);
+    return cpl_step_result_at(c->n_layers, 0) + l * c->n_experts;
 }
 
 /* What one pass counted, to the results. */
@@ -142,8 +134,8 @@ static void add_counts(const cpl_step *step, cpl_model *model)
     for (int64_t l = 0; l < c->n_layers; l++) {
         const cpl_moe_kept *kept = &step->pass.moe[l];
         const cpl_tensor counts  = cpl_tensor_range(step->results, counts_at(c, l), c->n_experts);
-        be->ops->sum(be, result_of(step, l, CPL_AUX_Z), kept->z);
-        be->ops->sum(be, result_of(step, l, ENTROPY), kept->entropy);
+        be->ops->sum(be, cpl_step_result(step, l, CPL_AUX_Z), kept->z);
+        be->ops->sum(be, cpl_step_result(step, l, CPL_STEP_ENTROPY), kept->entropy);
         be->ops->add(be, counts, kept->counts, 1);
     }
 }
@@ -159,14 +151,14 @@ static void read_results(cpl_step *step, cpl_model *model, const cpl_step_batch 
     cpl_balance_read(&step->balance, model);
     m->loss = step->result[0] * (double)step->ce_scale;
     for (int64_t l = 0; l < m->n_layers; l++) {
-        const double *of         = &step->result[results_at(l)];
+        const double *of         = &step->result[cpl_step_result_at(l, 0)];
         cpl_layer_metrics *layer = &m->layer[l];
         for (int i = 0; i < CPL_N_AUX_LOSSES; i++)
             if (i != CPL_AUX_ERC) layer->aux[i] = of[i];
         layer->aux[CPL_AUX_Z] /= parts;
         layer->aux[CPL_AUX_BALANCE] = step->balance.loss[l];
-        layer->entropy              = of[ENTROPY] / parts;
-        layer->scores_negative      = of[NEGATIVE] / scores;
+        layer->entropy              = of[CPL_STEP_ENTROPY] / parts;
+        layer->scores_negative      = of[CPL_STEP_NEGATIVE] / scores;
     }
     memcpy(m->counts, &step->result[counts_at(c, 0)],
            (size_t)(m->n_layers * m->n_experts) * sizeof *m->counts);
@@ -193,8 +185,9 @@ static cpl_step_tokens forward(cpl_step *step, cpl_model *model, const cpl_step_
 {
     const cpl_step_tokens t = put_tokens(step, model->be, batch, i);
     for (int64_t l = 0; l < model->config.n_layers; l++)
-        step->pass.moe[l].n_negative =
-            step->counts_signs && !again ? result_of(step, l, NEGATIVE) : cpl_tensor_none();
+        step->pass.moe[l].n_negative = step->counts_signs && !again
+                                           ? cpl_step_result(step, l, CPL_STEP_NEGATIVE)
+                                           : cpl_tensor_none();
     cpl_model_forward(model, &step->pass, t.ids, t.doc_start, NULL);
     return t;
 }
@@ -277,7 +270,7 @@ static void weight_losses(const cpl_step *step, cpl_model *model, cpl_params *gr
         for (int64_t l = step->world->rank; m->aux[i].computed && l < m->n_layers;
              l += step->world->size) {
             cpl_layer_params *dw = weight > 0 ? &grads->layer[l] : NULL;
-            row->per_layer(model->be, result_of(step, l, i), dw, &model->master.layer[l],
+            row->per_layer(model->be, cpl_step_result(step, l, i), dw, &model->master.layer[l],
                            weight / (double)m->n_layers);
         }
     }
@@ -408,6 +401,7 @@ void cpl_step_gradient(cpl_step *step, cpl_model *model, cpl_params *grads,
     else
         one_by_one(step, model, grads, settings, batch, with_figures, measure_erc, m);
     read_results(step, model, batch, m);
+    cpl_step_read_coupling(step, &settings->losses.erc, m);
     sum_over_ranks(step, m);
     sum_signs_over_ranks(step, m);
     sum_up(m, &model->config, settings);

@@ -47,19 +47,20 @@ typedef struct cpl_step {
     cpl_balance balance;
     cpl_tensor *M, *eps, *delta; /* [L] each: [n,n], [n], [n,d] of the last coupling loss */
     cpl_tensor rows, drows;      /* [n,d] of one layer: its router rows less their mean; gradient */
-    cpl_coupling_outputs centred; /* of one layer, for figures of its clean centred rows */
-    cpl_tensor gate_norm;         /* [n] |W_g^j|_F of the layer whose figures were made last */
-    cpl_tensor gate_spectral;     /* [n] |W_g^j|_2 of the same */
-    cpl_tensor own;               /* [n] |R_i W_g^i| of the same, R or its centred rows */
-    cpl_tensor load;              /* [n] assignments of a layer, for its biases */
-    float *host_load;             /* the same in the host's memory */
-    float ce_scale;               /* of nll in the loss: 1 / targets of the batch of all ranks */
-    cpl_tensor products;          /* [3] F64 of two gradients */
-    cpl_tensor figures;           /* [CPL_N_FIGURES] F64 of one layer */
-    bool counts_signs;            /* forward passes count the logits below 0 */
-    bool has_delta;               /* delta is given by the caller, not drawn */
-    cpl_tensor_mark pass_mark;    /* the beginning of the pass in the arena */
-    double *sums;                 /* [1 + 4 L] figures that are summed over the ranks */
+    cpl_coupling_outputs centred;    /* of one layer, for figures of its clean centred rows */
+    cpl_tensor gate_norm;            /* [n] |W_g^j|_F of the layer whose figures were made last */
+    cpl_tensor gate_spectral;        /* [n] |W_g^j|_2 of the same */
+    cpl_tensor own;                  /* [n] |R_i W_g^i| of the same, R or its centred rows */
+    cpl_tensor load;                 /* [n] assignments of a layer, for its biases */
+    float *host_load;                /* the same in the host's memory */
+    float ce_scale;                  /* of nll in the loss: 1 / targets of the batch of all ranks */
+    cpl_tensor diagonal, violations; /* [n], [2,n] I32 of one coupling loss */
+    cpl_tensor products;             /* [3] F64 of two gradients */
+    cpl_tensor figures;              /* [CPL_N_FIGURES] F64 of one layer */
+    bool counts_signs;               /* forward passes count the logits below 0 */
+    bool has_delta;                  /* delta is given by the caller, not drawn */
+    cpl_tensor_mark pass_mark;       /* the beginning of the pass in the arena */
+    double *sums;                    /* [1 + 4 L] figures that are summed over the ranks */
     cpl_tensor results;      /* F64: what the host reads once, at the end of the step; sums over
                                      the micro-batches of nll [1], of numbers of each layer [L, ..],
                                      and of assignments [L,n] */
@@ -104,11 +105,30 @@ void cpl_step_move_biases(cpl_step *step, cpl_model *model, const cpl_settings *
 
 /* Fills layer[l].figures, after cpl_coupling has made the layer's M and eps, and its delta where
  * erc has noise, and layer[l].centred and erc_centred, for which it is called again: with this
- * backend, these experts, settings and alpha. Collective. */
-void cpl_step_figures(cpl_step *step, cpl_model *model, cpl_backend *be, cpl_expert_weights experts,
-                      const cpl_erc_settings *erc, double alpha, int64_t l, cpl_metrics *metrics);
+ * type of products, these experts, settings and alpha. Collective. */
+void cpl_step_figures(cpl_step *step, cpl_model *model, cpl_dtype compute,
+                      cpl_expert_weights experts, const cpl_erc_settings *erc, double alpha,
+                      int64_t l, cpl_metrics *metrics);
 
 /* ---- the rest only for step.c ---- */
+
+/* The results of a layer: its auxiliary losses, then these. */
+enum { CPL_STEP_ENTROPY = CPL_N_AUX_LOSSES, CPL_STEP_NEGATIVE, CPL_N_STEP_RESULTS };
+
+/* The place of a result of layer l in step->results; the result, [1] F64. */
+static inline int64_t cpl_step_result_at(int64_t l, int which)
+{
+    return 1 + l * CPL_N_STEP_RESULTS + which;
+}
+
+static inline cpl_tensor cpl_step_result(const cpl_step *step, int64_t l, int which)
+{
+    return cpl_tensor_range(step->results, cpl_step_result_at(l, which), 1);
+}
+
+/* After the results were read: the layers' coupling losses, their mean or sum. */
+void cpl_step_read_coupling(const cpl_step *step, const cpl_erc_settings *erc,
+                            cpl_metrics *metrics);
 
 /* Takes from `arena` what the figures need in place of the activations, to be measured. */
 void cpl_step_coupling_measure(cpl_tensor_arena *arena, const cpl_settings *settings,

@@ -60,23 +60,24 @@ typedef struct job {
 /* Computes layer l's loss, and the gradient of `weight` times it. */
 static void couple(const job *j, int64_t l, double weight, cpl_tensor dR, cpl_expert_weights dw)
 {
-    const cpl_step *step = j->step;
-    cpl_coupling_result result;
+    const cpl_step *step     = j->step;
     cpl_coupling_noise noise = {.seed  = (uint64_t)j->settings->train.seed,
                                 .step  = (uint64_t)j->m->step,
                                 .layer = (uint32_t)l,
                                 .given = step->has_delta};
-    cpl_coupling_outputs out = {.M     = step->M[l],
-                                .eps   = step->eps[l],
-                                .delta = step->delta[l],
-                                .rows  = step->rows,
-                                .drows = step->drows,
-                                .dR    = dR,
-                                .dw    = dw};
-    cpl_coupling(j->model->be, &result, &out, j->model->master.layer[l].router,
+    cpl_coupling_outputs out = {.M          = step->M[l],
+                                .eps        = step->eps[l],
+                                .delta      = step->delta[l],
+                                .rows       = step->rows,
+                                .drows      = step->drows,
+                                .loss       = cpl_step_result(step, l, CPL_AUX_ERC),
+                                .diagonal   = step->diagonal,
+                                .violations = step->violations,
+                                .dR         = dR,
+                                .dw         = dw};
+    cpl_coupling(j->model->be, &out, j->model->master.layer[l].router,
                  cpl_moe_experts(&j->model->compute.layer[l]), &j->settings->losses.erc, j->alpha,
-                 (float)weight, &noise, j->step->mesh);
-    j->m->layer[l].aux[CPL_AUX_ERC] = result.loss;
+                 (float)weight, j->model->be->compute, &noise, j->step->mesh);
 }
 
 /* The parameter `offset` of layer l, and its coupling gradient. */
@@ -226,29 +227,31 @@ static void gather_M(const cpl_step *step, cpl_backend *be, cpl_tensor M)
 }
 
 /* Of the clean centred rows. */
-static void centred_figures(cpl_step *step, cpl_model *model, cpl_backend *be,
+static void centred_figures(cpl_step *step, cpl_model *model, cpl_dtype compute,
                             cpl_expert_weights experts, const cpl_erc_settings *erc, double alpha,
                             int64_t l, cpl_layer_metrics *layer)
 {
+    cpl_backend *be               = model->be;
     const cpl_tensor R            = model->master.layer[l].router;
     const cpl_coupling_noise none = {0};
     cpl_erc_settings centred      = *erc;
-    cpl_coupling_result result;
-    centred.proxy = CPL_PROXY_CENTRED;
-    centred.noise = CPL_NOISE_NONE;
-    cpl_coupling(be, &result, &step->centred, R, experts, &centred, alpha, 0, &none, step->mesh);
+    centred.proxy                 = CPL_PROXY_CENTRED;
+    centred.noise                 = CPL_NOISE_NONE;
+    cpl_coupling(be, &step->centred, R, experts, &centred, alpha, 0, compute, &none, step->mesh);
     gather_M(step, be, step->centred.M);
     measure_gates(step, model, be, step->own, step->rows, experts.w_gate);
     be->ops->coupling_figures(be, step->figures, step->centred.M, step->centred.eps, step->rows,
                               step->rows, cpl_tensor_none(), step->gate_norm, step->gate_spectral,
                               step->own, alpha, model->config.top_k);
     be->ops->get(be, &layer->centred, step->figures);
-    layer->erc_centred = result.loss;
+    layer->erc_centred = cpl_tensor_number(be, step->centred.loss);
 }
 
-void cpl_step_figures(cpl_step *step, cpl_model *model, cpl_backend *be, cpl_expert_weights experts,
-                      const cpl_erc_settings *erc, double alpha, int64_t l, cpl_metrics *m)
+void cpl_step_figures(cpl_step *step, cpl_model *model, cpl_dtype compute,
+                      cpl_expert_weights experts, const cpl_erc_settings *erc, double alpha,
+                      int64_t l, cpl_metrics *m)
 {
+    cpl_backend *be        = model->be;
     const cpl_tensor R     = model->master.layer[l].router;
     const cpl_tensor rows  = erc->proxy == CPL_PROXY_CENTRED ? step->rows : R;
     const cpl_tensor delta = erc->noise == CPL_NOISE_NONE ? cpl_tensor_none() : step->delta[l];
@@ -260,16 +263,15 @@ void cpl_step_figures(cpl_step *step, cpl_model *model, cpl_backend *be, cpl_exp
                               step->gate_norm, step->gate_spectral, step->own, alpha,
                               model->config.top_k);
     be->ops->get(be, &m->layer[l].figures, step->figures);
-    centred_figures(step, model, be, experts, erc, alpha, l, &m->layer[l]);
+    centred_figures(step, model, compute, experts, erc, alpha, l, &m->layer[l]);
 }
 
 /* Of layer l, whose M, eps and delta have just been made. */
 static void fill_figures(const job *j, int64_t l)
 {
-    cpl_layer_metrics *layer = &j->m->layer[l];
-    cpl_step_figures(j->step, j->model, j->model->be, cpl_moe_experts(&j->model->compute.layer[l]),
-                     &j->settings->losses.erc, j->alpha, l, j->m);
-    layer->erc_over_diagonal = layer->aux[CPL_AUX_ERC] / layer->figures.m_diagonal;
+    cpl_step_figures(j->step, j->model, j->model->be->compute,
+                     cpl_moe_experts(&j->model->compute.layer[l]), &j->settings->losses.erc,
+                     j->alpha, l, j->m);
 }
 
 static void one_layer(const job *j, int64_t l, double weight)
@@ -294,7 +296,28 @@ static void all_layers(const job *j, bool measure)
         j->m->layer[l].aux[CPL_AUX_ERC] = NAN; /* if it is not computed */
         if (!has && !j->figures && !measure) continue;
         one_layer(j, l, has ? erc->weight * j->share : 0);
-        if (has) erc->value += j->share * j->m->layer[l].aux[CPL_AUX_ERC];
+        j->m->layer[l].aux[CPL_AUX_ERC] = 0;
+    }
+}
+
+/* Of one layer in the loss: erc.reduce over the layers that have it. */
+static double share_of(const cpl_erc_settings *erc, int64_t n_layers)
+{
+    return erc->reduce == CPL_ERC_MEAN ? 1.0 / (double)cpl_erc_n_layers(erc, n_layers) : 1.0;
+}
+
+void cpl_step_read_coupling(const cpl_step *step, const cpl_erc_settings *erc, cpl_metrics *m)
+{
+    const cpl_coupling_noise noise = {.given = step->has_delta};
+    const double draws             = (double)cpl_coupling_draws(erc, &noise);
+    const double share             = share_of(erc, m->n_layers);
+    if (!m->aux[CPL_AUX_ERC].computed && !m->has_figures) return;
+    for (int64_t l = 0; l < m->n_layers; l++) {
+        cpl_layer_metrics *layer = &m->layer[l];
+        double *loss             = &layer->aux[CPL_AUX_ERC];
+        if (!isnan(*loss)) *loss = step->result[cpl_step_result_at(l, CPL_AUX_ERC)] / draws;
+        if (cpl_erc_layer_enabled(erc, l)) m->aux[CPL_AUX_ERC].value += share * *loss;
+        if (m->has_figures) layer->erc_over_diagonal = *loss / layer->figures.m_diagonal;
     }
 }
 
@@ -303,7 +326,6 @@ void cpl_step_coupling(cpl_step *step, cpl_model *model, cpl_params *grads,
                        cpl_metrics *m)
 {
     const cpl_erc_settings *s = &settings->losses.erc;
-    const double coupled      = (double)cpl_erc_n_layers(s, m->n_layers);
     cpl_aux_metrics *erc      = &m->aux[CPL_AUX_ERC];
     m->erc_alpha              = s->alpha;
     if (m->step > 0) /* step 0 is before the schedule: the settings as they are */
@@ -311,7 +333,8 @@ void cpl_step_coupling(cpl_step *step, cpl_model *model, cpl_params *grads,
     erc->computed  = erc->weight > 0 || measure_erc;
     m->has_figures = with_figures;
     if (!erc->computed && !with_figures) return;
-    const double share = s->reduce == CPL_ERC_MEAN ? 1.0 / coupled : 1.0;
-    const job j = {step, model, grads, settings, m, (float)m->erc_alpha, share, with_figures};
+    const job j = {
+        step,        model, grads, settings, m, (float)m->erc_alpha, share_of(s, m->n_layers),
+        with_figures};
     all_layers(&j, measure_erc);
 }

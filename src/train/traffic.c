@@ -12,14 +12,14 @@ static void add_sums(cpl_sent *sent, const cpl_group *g, int64_t times, int64_t 
     sent->messages += times * steps * (g->size - 1);
 }
 
-/* Of one layer and draw: diagonals and row counts along the experts, counts over the replicas, the
- * loss over all (model/coupling.c). */
-static void add_coupling(cpl_sent *sent, const cpl_mesh *m, int64_t times, int64_t n)
+/* Of the layers: for each draw diagonals and counts along the experts, then the loss over all
+ * (model/coupling.c). */
+static void add_coupling(cpl_sent *sent, const cpl_mesh *m, int64_t layers, int64_t draws,
+                         int64_t n)
 {
-    add_sums(sent, &m->experts, times, n, 4);
-    add_sums(sent, &m->experts, times, 2 * n, 4);
-    add_sums(sent, &m->replicas, times, 2 * n, 4);
-    add_sums(sent, &m->world, times, 1, 8);
+    add_sums(sent, &m->experts, layers * draws, n, 4);
+    add_sums(sent, &m->experts, layers * draws, 2 * n, 4);
+    add_sums(sent, &m->world, layers, 1, 8);
 }
 
 static void add_figures(cpl_sent *sent, const cpl_group *all, int64_t layers, int64_t n)
@@ -47,7 +47,7 @@ void cpl_traffic_of_step(cpl_step_traffic *out, const cpl_settings *s,
     for (int64_t b = 0; b < share->n_buckets; b++)
         out->gradients.messages += share->buckets[b].group->size - 1;
     out->parameters.messages = out->gradients.messages;
-    add_coupling(&out->coupling, m, coupled * (noisy ? s->losses.erc.draws : 1), n);
+    add_coupling(&out->coupling, m, coupled, noisy ? s->losses.erc.draws : 1, n);
     if (s->losses.balance.scope == CPL_BALANCE_GLOBAL)
         add_sums(&out->balance, &m->world, 2, layers * n, 4);
     add_figures(&out->figures, &m->world, layers, n);

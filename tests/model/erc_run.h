@@ -11,7 +11,7 @@
 
 typedef struct erc_outcome {
     float *M, *eps, *delta, *dR, *dw[3], *rows, *drows;
-    cpl_coupling_result result;
+    double loss;
 } erc_outcome;
 
 static inline float *erc_floats_of(int64_t count, const float *from)
@@ -49,6 +49,15 @@ static inline cpl_backend erc_backend(const erc_case *c, cpl_backend *cpu, cpl_d
     return be;
 }
 
+/* The loss, and what the phases exchange: `numbers` has room for 3 n. */
+static inline void erc_phases_into(cpl_coupling_outputs *out, double *loss, float *numbers,
+                                   int64_t n)
+{
+    out->loss       = cpl_tensor_1d(loss, CPL_F64, 1);
+    out->diagonal   = cpl_tensor_1d(numbers, CPL_F32, n);
+    out->violations = cpl_tensor_2d(numbers + n, CPL_I32, 2, n);
+}
+
 /* Runs the loss on a case with this proxy and gradient; gradients are added to zeros. */
 static inline erc_outcome erc_run_as(const erc_case *c, cpl_erc_proxy proxy,
                                      cpl_erc_gradient gradient, cpl_dtype compute, int n_threads,
@@ -73,6 +82,8 @@ static inline erc_outcome erc_run_as(const erc_case *c, cpl_erc_proxy proxy,
     cpl_coupling_outputs out = {.M     = cpl_tensor_2d(o.M, CPL_F32, c->n, c->n),
                                 .eps   = cpl_tensor_1d(o.eps, CPL_F32, c->n),
                                 .delta = cpl_tensor_2d(o.delta, CPL_F32, c->n, c->d)};
+    float *diagonal          = erc_floats_of(3 * c->n, NULL);
+    erc_phases_into(&out, &o.loss, diagonal, c->n);
     if (proxy == CPL_PROXY_CENTRED) {
         out.rows  = cpl_tensor_2d(o.rows, CPL_F32, c->n, c->d);
         out.drows = cpl_tensor_2d(o.drows, CPL_F32, c->n, c->d);
@@ -84,9 +95,10 @@ static inline erc_outcome erc_run_as(const erc_case *c, cpl_erc_proxy proxy,
                                       erc_cube(o.dw[2], c->n, c->d, c->D)};
     }
     int64_t allocations = cpl_alloc_count();
-    cpl_coupling(&be, &o.result, &out, cpl_tensor_2d(c->R, CPL_F32, c->n, c->d), w, &erc, c->alpha,
-                 c->weight, &noise, NULL);
+    cpl_coupling(&be, &out, cpl_tensor_2d(c->R, CPL_F32, c->n, c->d), w, &erc, c->alpha, c->weight,
+                 be.compute, &noise, NULL);
     assert_int_equal(cpl_alloc_count(), allocations);
+    free(diagonal);
     cpl_backend_free(&be);
     return o;
 }
@@ -138,8 +150,12 @@ static inline void erc_run_drawn(erc_outcome *o, const erc_case *c, int64_t draw
                                 .eps   = cpl_tensor_1d(o->eps, CPL_F32, c->n),
                                 .delta = cpl_tensor_2d(o->delta, CPL_F32, c->n, c->d),
                                 .dR    = cpl_tensor_2d(o->dR, CPL_F32, c->n, c->d)};
-    cpl_coupling(&be, &o->result, &out, cpl_tensor_2d(c->R, CPL_F32, c->n, c->d), w, &erc, c->alpha,
-                 c->weight, &noise, NULL);
+    float *diagonal          = erc_floats_of(3 * c->n, NULL);
+    erc_phases_into(&out, &o->loss, diagonal, c->n);
+    cpl_coupling(&be, &out, cpl_tensor_2d(c->R, CPL_F32, c->n, c->d), w, &erc, c->alpha, c->weight,
+                 be.compute, &noise, NULL);
+    o->loss /= (double)draws;
+    free(diagonal);
     cpl_backend_free(&be);
 }
 

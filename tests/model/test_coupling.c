@@ -16,14 +16,14 @@ static void f32_case(const erc_case *c)
         erc_outcome o = erc_run(c, CPL_F32, n_threads, true);
         erc_assert_close(c->name, "eps", o.eps, c->eps, c->n, F32_TOLERANCE);
         erc_assert_close(c->name, "M", o.M, c->M, c->n * c->n, F32_TOLERANCE);
-        assert_near(c->weight * o.result.loss, c->loss, 1e-5 * fabs(c->loss) + 1e-12);
+        assert_near(c->weight * o.loss, c->loss, 1e-5 * fabs(c->loss) + 1e-12);
         erc_assert_close(c->name, "dR", o.dR, c->dR, c->n * c->d, F32_TOLERANCE);
         for (int k = 0; k < 3; k++)
             erc_assert_close(c->name, names[k], o.dw[k], c->dw[k], expert, F32_TOLERANCE);
         erc_outcome_free(&o);
         erc_outcome forward = erc_run(c, CPL_F32, n_threads, false);
         erc_assert_close(c->name, "M (forward)", forward.M, c->M, c->n * c->n, F32_TOLERANCE);
-        assert_near(c->weight * forward.result.loss, c->loss, 1e-5 * fabs(c->loss) + 1e-12);
+        assert_near(c->weight * forward.loss, c->loss, 1e-5 * fabs(c->loss) + 1e-12);
         erc_outcome_free(&forward);
     }
 }
@@ -87,7 +87,7 @@ static void permuting_experts_permutes_M(void **state)
     for (int i = 0; i < n; i++)
         for (int j = 0; j < n; j++)
             assert_true(y.M[i * n + j] == x.M[(i * 4 + 2) % n * n + (j * 4 + 2) % n]);
-    assert_near(x.result.loss, y.result.loss, 1e-12);
+    assert_near(x.loss, y.loss, 1e-12);
     for (int i = 0; i < n; i++)
         for (int k = 0; k < d; k++)
             assert_near(y.dR[i * d + k], x.dR[(i * 4 + 2) % n * d + k], 1e-6);
@@ -112,7 +112,7 @@ static void scaling_R_scales_M(void **state)
         erc_outcome y = erc_run(&b, CPL_F32, 2, true);
         for (int i = 0; i < o.n * o.n; i++) assert_true(y.M[i] == x.M[i] * factors[f]);
         for (int i = 0; i < o.n; i++) assert_near(y.eps[i], x.eps[i], 1e-6);
-        assert_near(y.result.loss / (double)factors[f], x.result.loss, 1e-12);
+        assert_near(y.loss / (double)factors[f], x.loss, 1e-12);
         for (int i = 0; i < o.n * o.d; i++) assert_near(y.dR[i], x.dR[i], 1e-6);
         erc_outcome_free(&y);
     }
@@ -131,7 +131,7 @@ static void loss_is_convex_and_falls_in_alpha(void **state)
     for (int k = 0; k < 30; k++) {
         c.alpha       = 0.1 * k;
         erc_outcome x = erc_run(&c, CPL_F32, 1, false);
-        loss[k]       = x.result.loss;
+        loss[k]       = x.loss;
         erc_outcome_free(&x);
         if (k > 0) assert_true(loss[k] <= loss[k - 1] + 1e-12);
         if (k > 1) assert_true(loss[k] + loss[k - 2] >= 2 * loss[k - 1] - 1e-7);
@@ -152,7 +152,7 @@ static void same_call_same_bits(void **state)
         for (int k = 0; k < 2; k++)
             assert_memory_equal(x.dw[k], y.dw[k], sizeof(float) * (size_t)(o.n * o.d * o.D));
         assert_memory_equal(x.M, y.M, sizeof(float) * (size_t)(o.n * o.n));
-        assert_true(x.result.loss == y.result.loss);
+        assert_true(x.loss == y.loss);
         erc_outcome_free(&x);
         erc_outcome_free(&y);
     }
@@ -206,7 +206,7 @@ static void draws_are_averaged(void **state)
     c.delta = erc_floats_of(o.n * o.d, two.delta);
     other   = erc_run(&c, CPL_F32, 2, true);
     assert_memory_not_equal(one.delta, two.delta, sizeof(float) * (size_t)(o.n * o.d));
-    assert_near(two.result.loss, 0.5 * (one.result.loss + other.result.loss), 1e-12);
+    assert_near(two.loss, 0.5 * (one.loss + other.loss), 1e-12);
     for (int i = 0; i < o.n * o.d; i++)
         assert_near(two.dR[i], 0.5 * ((double)one.dR[i] + (double)other.dR[i]), 1e-6);
     erc_outcome_free(&one);

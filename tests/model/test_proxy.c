@@ -57,7 +57,7 @@ static void check_gradient(const erc_case *c, cpl_erc_gradient gradient, int n_t
     erc_outcome o = erc_run_as(c, CPL_PROXY_CENTRED, gradient, CPL_F32, n_threads, true);
     erc_assert_close(c->name, "eps", o.eps, c->eps, N, TOLERANCE);
     erc_assert_close(c->name, "M", o.M, c->M, N * N, TOLERANCE);
-    assert_near(o.result.loss, c->loss, TOLERANCE * c->loss);
+    assert_near(o.loss, c->loss, TOLERANCE * c->loss);
     if (gradient == CPL_ERC_TO_EXPERTS)
         assert_zero(o.dR, N * WIDTH);
     else
@@ -95,7 +95,7 @@ static void check_part(const erc_case *c)
         erc_assert_close(c->name, "dw", experts.dw[k], both.dw[k], expert, 1e-6);
         assert_zero(router.dw[k], expert);
     }
-    assert_true(router.result.loss == experts.result.loss);
+    assert_true(router.loss == experts.loss);
     erc_outcome_free(&both);
     erc_outcome_free(&router);
     erc_outcome_free(&experts);
@@ -119,8 +119,8 @@ static void a_shift_of_all_rows_changes_the_loss_of_rows_alone(void **state)
     for (int64_t i = 0; i < c.n * c.d; i++) c.R[i] += 0.3f * (float)((i % c.d) % 3);
     erc_outcome to    = erc_run_as(&c, CPL_PROXY_CENTRED, CPL_ERC_TO_BOTH, CPL_F32, 1, true);
     erc_outcome moved = erc_run(&c, CPL_F32, 1, false);
-    assert_near(to.result.loss, at.result.loss, TOLERANCE * at.result.loss);
-    assert_true(fabs(moved.result.loss - of_rows.result.loss) > 0.1 * of_rows.result.loss);
+    assert_near(to.loss, at.loss, TOLERANCE * at.loss);
+    assert_true(fabs(moved.loss - of_rows.loss) > 0.1 * of_rows.loss);
     erc_assert_close(c.name, "dR", to.dR, at.dR, c.n * c.d, 1e-4);
     for (int64_t k = 0; k < c.d; k++) { /* so a step along it moves no common part */
         double sum = 0, size = 0;
@@ -165,7 +165,7 @@ static void the_opposite_router_has_the_same_loss(void **state)
     erc_inputs in  = erc_inputs_random(9, 20, 12, 0, 1.0, 0.05, 11);
     erc_case c     = erc_case_of(&in, "sign");
     erc_outcome at = erc_run(&c, CPL_F32, 1, true);
-    assert_true(at.result.loss > 0);
+    assert_true(at.loss > 0);
     for (int64_t t = 0; t < 20; t++) {
         float *x = c.w[0] + t * c.d; /* any vectors will do */
         for (int64_t k = 1; 2 * k <= c.n; k++) assert_int_equal(chosen_by_both(&c, x, k), 0);
@@ -173,7 +173,7 @@ static void the_opposite_router_has_the_same_loss(void **state)
     }
     for (int64_t i = 0; i < c.n * c.d; i++) c.R[i] = -c.R[i];
     erc_outcome opposite = erc_run(&c, CPL_F32, 1, true);
-    assert_true(opposite.result.loss == at.result.loss);
+    assert_true(opposite.loss == at.loss);
     assert_memory_equal(opposite.M, at.M, (size_t)(c.n * c.n) * sizeof(float));
     for (int64_t i = 0; i < c.n * c.d; i++) assert_true(opposite.dR[i] == -at.dR[i]);
     erc_outcome_free(&at);
@@ -209,7 +209,7 @@ static void assert_grows_with_a_shift(double alpha)
     c.delta           = NULL;
     erc_outcome moved = erc_run(&c, CPL_F32, 1, false);
     assert_true(limit > 0);
-    assert_near(moved.result.loss / far, limit, 1e-3 * limit);
+    assert_near(moved.loss / far, limit, 1e-3 * limit);
     erc_outcome_free(&moved);
     erc_case_free(&c);
     erc_inputs_free(&in);

@@ -113,25 +113,26 @@ static void solve(run *r, problem *p, double alpha, int n_threads, bool whole)
 {
     cpl_backend be = backend(n_threads);
     memset(r, 0, sizeof *r);
-    cpl_erc_job job   = {.n = p->n, .d = p->d, .D = p->D, .i1 = p->n, .j1 = p->n};
-    job.alpha         = alpha;
-    job.weight        = 1;
-    job.R             = p->R;
-    job.gate          = (cpl_erc_weights){.data = p->w, .step = p->d * p->D, .stride = p->d};
-    job.dgate         = (cpl_erc_grads){.data = r->dw, .step = p->d * p->D, .stride = p->d};
-    job.dR            = r->dR;
-    job.M             = r->M;
-    job.diagonal      = r->diagonal;
-    job.violations    = r->violations;
-    job.scratch_bytes = be.ops->erc.job_bytes(&be, &job);
-    job.scratch       = cpl_alloc(job.scratch_bytes);
+    const cpl_host_ops *ops = cpl_cpu_on_host();
+    cpl_erc_host_job job    = {.n = p->n, .d = p->d, .D = p->D, .i1 = p->n, .j1 = p->n};
+    job.alpha               = alpha;
+    job.weight              = 1;
+    job.R                   = p->R;
+    job.gate                = (cpl_erc_weights){.data = p->w, .step = p->d * p->D, .stride = p->d};
+    job.dgate               = (cpl_erc_grads){.data = r->dw, .step = p->d * p->D, .stride = p->d};
+    job.dR                  = r->dR;
+    job.M                   = r->M;
+    job.diagonal            = r->diagonal;
+    job.violations          = r->violations;
+    job.scratch_bytes       = ops->erc_job_bytes(&be, &job);
+    job.scratch             = cpl_alloc(job.scratch_bytes);
     memset(job.scratch, 0xff, job.scratch_bytes);
     if (whole) {
-        be.ops->erc.run_local(&be, &job);
+        ops->erc_run_local(&be, &job);
     } else {
-        be.ops->erc.diagonals(&be, &job);
-        be.ops->erc.sweep(&be, &job);
-        be.ops->erc.add_diagonal(&be, &job);
+        ops->erc_diagonals(&be, &job);
+        ops->erc_sweep(&be, &job);
+        ops->erc_add_diagonal(&be, &job);
     }
     r->loss = job.loss;
     cpl_free(job.scratch);

@@ -239,22 +239,18 @@ static void test_norm_shows_nan_and_infinity(void **state)
  * squares are the same. */
 static void check_proxies(int64_t n, int64_t d, int64_t D)
 {
-    problem p     = problem_of(n, d, n * D, 0.02f);
-    cpl_tensor M  = new_tensor(CPL_F32, n, n);
-    float *diag   = take((size_t)n * sizeof(float));
-    int32_t *hits = take(2 * (size_t)n * sizeof(int32_t));
-
-    cpl_erc_job job   = {.n = n, .d = d, .D = D, .i1 = n, .j1 = n, .alpha = 1, .weight = 1};
-    job.R             = cpl_f32(p.X);
-    job.gate          = (cpl_erc_weights){p.W.data, D * d, NULL, d};
-    job.M             = cpl_f32(M);
-    job.diagonal      = diag;
-    job.violations    = hits;
-    job.scratch_bytes = p.be->ops->erc.job_bytes(p.be, &job);
-    job.scratch       = cpl_alloc(job.scratch_bytes);
-    assert_non_null(job.scratch);
-    p.be->ops->erc.run_local(p.be, &job);
-    cpl_free(job.scratch);
+    problem p       = problem_of(n, d, n * D, 0.02f);
+    cpl_tensor M    = new_tensor(CPL_F32, n, n);
+    cpl_erc_job job = {.i1 = n, .j1 = n, .alpha = 1, .weight = 1};
+    cpl_work work   = {.n_experts = n, .d_model = d, .d_expert = D};
+    job.R           = cpl_tensor_as_2d(p.X, n, d);
+    job.gate        = cpl_tensor_as_3d(p.W, n, D, d);
+    job.M           = M;
+    job.loss        = new_1d(CPL_F64, 1);
+    job.diagonal    = new_1d(CPL_F32, n);
+    job.violations  = new_tensor(CPL_I32, 2, n);
+    assert_ok(cpl_backend_reserve(p.be, &work));
+    p.be->ops->erc.run_local(p.be, job);
     for (int64_t j = 0; j < n; j++) {
         sums s = new_sums(&p);
         add_rows(&p, s, j * D, D, scratch_of(&p));

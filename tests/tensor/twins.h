@@ -584,54 +584,38 @@ static void twin_noise(cpl_backend *be, const shape *s, results *r)
     be->ops->erc.noise(be, kept_2d(r, s->n, s->d), normal_1d(s->n, 0.1f), &key, 3);
 }
 
-static cpl_erc_weights weights_of(cpl_tensor w)
-{
-    return (cpl_erc_weights){w.data, w.shape[1] * w.shape[2], NULL, w.shape[2]};
-}
-
-static cpl_erc_grads grads_of(cpl_tensor dw)
-{
-    return (cpl_erc_grads){cpl_f32(dw), dw.shape[1] * dw.shape[2], NULL, dw.shape[2]};
-}
-
 /* All three phases of all rows and experts, with every gradient. */
 static void run_phases(cpl_backend *be, const shape *s, results *r, cpl_erc_activation activation)
 {
     const int64_t n      = s->n;
     cpl_expert_weights w = new_experts(s), dw = new_experts(s);
     cpl_tensor R = normal_2d(n, s->d, 1), delta = normal_2d(n, s->d, 1);
+    double loss     = 0;
     cpl_erc_job job = {
-        .n          = n,
-        .d          = s->d,
-        .D          = s->D,
         .i1         = n,
         .j1         = n,
         .activation = activation,
-        .dtype      = CPL_F32,
         .alpha      = 0.5,
         .weight     = 0.7,
-        .R          = cpl_f32(R),
-        .delta      = cpl_f32(delta),
-        .gate       = weights_of(w.w_gate),
-        .up         = weights_of(w.w_up),
-        .down       = weights_of(w.w_down),
-        .dR         = cpl_f32(kept_2d(r, n, s->d)),
-        .dgate      = grads_of(keep(r, dw.w_gate)),
-        .dup        = grads_of(keep(r, dw.w_up)),
-        .ddown      = grads_of(keep(r, dw.w_down)),
-        .M          = cpl_f32(kept_2d(r, n, n)),
-        .diagonal   = cpl_f32(kept_1d(r, n)),
-        .violations = cpl_i32(keep(r, new_tensor(CPL_I32, 2, n))),
+        .R          = R,
+        .delta      = delta,
+        .gate       = w.w_gate,
+        .up         = w.w_up,
+        .down       = w.w_down,
+        .dR         = kept_2d(r, n, s->d),
+        .dgate      = keep(r, dw.w_gate),
+        .dup        = keep(r, dw.w_up),
+        .ddown      = keep(r, dw.w_down),
+        .M          = kept_2d(r, n, n),
+        .loss       = cpl_tensor_1d(&loss, CPL_F64, 1),
+        .diagonal   = kept_1d(r, n),
+        .violations = keep(r, new_tensor(CPL_I32, 2, n)),
     };
-    r->terms          = s->D + s->d + n;
-    job.scratch_bytes = be->ops->erc.job_bytes(be, &job);
-    job.scratch       = cpl_alloc(job.scratch_bytes);
-    assert_non_null(job.scratch);
-    be->ops->erc.diagonals(be, &job);
-    be->ops->erc.sweep(be, &job);
-    be->ops->erc.add_diagonal(be, &job);
-    cpl_free(job.scratch);
-    keep_number(r, job.loss);
+    r->terms = s->D + s->d + n;
+    be->ops->erc.diagonals(be, job);
+    be->ops->erc.sweep(be, job);
+    be->ops->erc.add_diagonal(be, job);
+    keep_number(r, loss);
 }
 
 static void twin_phases_gate(cpl_backend *be, const shape *s, results *r)

@@ -23,17 +23,20 @@
 #    define CPL_ISAS CPL_ISA_ROW(any)
 #endif
 
-#define CPL_ISA_ROW(isa) extern const cpl_ops cpl_cpu_ops_##isa;
+#define CPL_ISA_ROW(isa)                                                                           \
+    extern const cpl_ops cpl_cpu_ops_##isa;                                                        \
+    extern const cpl_host_ops cpl_cpu_host_ops_##isa;
 CPL_ISAS
 #undef CPL_ISA_ROW
 
 typedef struct kernels {
     const char *isa, *backend_name;
     const cpl_ops *ops;
+    const cpl_host_ops *host_ops;
 } kernels;
 
 /* From the least to the most. */
-#define CPL_ISA_ROW(isa) {#isa, "cpu " #isa, &cpl_cpu_ops_##isa},
+#define CPL_ISA_ROW(isa) {#isa, "cpu " #isa, &cpl_cpu_ops_##isa, &cpl_cpu_host_ops_##isa},
 static const kernels all_kernels[] = {CPL_ISAS};
 #undef CPL_ISA_ROW
 
@@ -98,6 +101,12 @@ static void choose_once(void)
 }
 
 /* ---- what this machine can do ---- */
+
+const cpl_host_ops *cpl_cpu_on_host(void)
+{
+    choose_once();
+    return chosen.kernels.host_ops;
+}
 
 const char *cpl_cpu_isa(void)
 {

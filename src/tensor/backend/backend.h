@@ -4,12 +4,16 @@
 #ifndef CPL_TENSOR_BACKEND_H
 #define CPL_TENSOR_BACKEND_H
 
+#include "tensor/host_ops.h"
 #include "tensor/ops.h"
 
 /* The instruction set the kernels run with: "v4" (AVX-512), "v3" (AVX2), "v2", or "any" if the
  * processor is not x86-64. COUPLET_ISA=v2|v3|v4 in the environment lowers it (tests, comparisons).
  */
 const char *cpl_cpu_isa(void);
+
+/* The operations on arrays of the host, of that instruction set. */
+const cpl_host_ops *cpl_cpu_on_host(void);
 
 /* The processor multiplies bf16 itself (AVX512-BF16 or AMX), and oneDNN makes use of it. */
 bool cpl_cpu_has_bf16(void);

@@ -71,3 +71,9 @@ const cpl_ops CPL_ISA_NAME(cpl_cpu_ops) = {
     .scratch_bytes = scratch_bytes,
     .sync          = sync,
 };
+
+const cpl_host_ops CPL_ISA_NAME(cpl_cpu_host_ops) = {
+#define CPL_OP(name)
+#define CPL_HOST_OP(name) .name = CPL_ISA_NAME(cpl_cpu_host_##name),
+#include "tensor/ops.def"
+};

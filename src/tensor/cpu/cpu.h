@@ -10,6 +10,7 @@
 #define CPL_TENSOR_CPU_CPU_H
 
 #include "base/arena.h"
+#include "tensor/host_ops.h"
 #include "tensor/ops.h"
 
 #define CPL_ISA_JOIN_(name, isa) name##_##isa
@@ -22,6 +23,8 @@
     __typeof__(*((const cpl_erc_ops *)0)->name) CPL_ISA_NAME(cpl_cpu_erc_##name);
 #define CPL_RESPONSE_OP(name)                                                                      \
     __typeof__(*((const cpl_response_ops *)0)->name) CPL_ISA_NAME(cpl_cpu_response_##name);
+#define CPL_HOST_OP(name)                                                                          \
+    __typeof__(*((const cpl_host_ops *)0)->name) CPL_ISA_NAME(cpl_cpu_host_##name);
 #include "tensor/ops.def"
 
 /* Bytes of be->scratch that the operations of one file need at most. */
@@ -40,5 +43,6 @@ CPL_CPU_SCRATCH(sample);
 CPL_CPU_SCRATCH(erc);
 
 extern const cpl_ops CPL_ISA_NAME(cpl_cpu_ops); /* table.c */
+extern const cpl_host_ops CPL_ISA_NAME(cpl_cpu_host_ops);
 
 #endif /* CPL_TENSOR_CPU_CPU_H */

@@ -315,8 +315,8 @@ static void check_fast_path(int n, int d, int D, int activation, double alpha, b
     for (int i = 0; i < n * d; i++)
         assert_near(drawn.delta[i], 1, p.epsilon[i / d] + 2 * FLT_EPSILON);
     assert_fast(&c, "M", got.M, p.erc.M, n * n);
-    assert_near(got.result.loss, p.loss, F32_TOLERANCE * mean(p.erc.M, n * n));
-    assert_near(drawn.result.loss, p.loss, F32_TOLERANCE * mean(p.erc.M, n * n));
+    assert_near(got.loss, p.loss, F32_TOLERANCE * mean(p.erc.M, n * n));
+    assert_near(drawn.loss, p.loss, F32_TOLERANCE * mean(p.erc.M, n * n));
     assert_fast(&c, "the gradient of router", got.dR, p.grad[ROUTER], n * d);
     assert_fast(&c, "the drawn gradient of router", drawn.dR, p.grad[ROUTER], n * d);
     for (int k = 0; k < 3; k++)

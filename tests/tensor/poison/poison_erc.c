@@ -36,31 +36,30 @@ static cpl_backend within(const cpl_backend *be)
     return inner;
 }
 
-size_t cpl_poison_erc_job_bytes(const cpl_backend *be, const cpl_erc_job *job)
+static void check_job(const cpl_erc_job *job)
 {
-    return be->inner->ops->erc.job_bytes(be->inner, job);
+    const int64_t n = job->R.shape[0], d = job->R.shape[1], here = job->j1 - job->j0;
+    const cpl_tensor any = job->activation == CPL_ERC_UP ? job->up : job->gate;
+    CPL_ASSERT(0 <= job->i0 && job->i0 < job->i1 && job->i1 <= n);
+    CPL_ASSERT(0 <= job->j0 && job->j0 < job->j1 && job->j1 <= n);
+    cpl_poison_fits(job->R, CPL_F32, n, d);
+    cpl_poison_fits(any, any.dtype, here * any.shape[1], d);
+    cpl_poison_holds(job->loss, CPL_F64, 1);
+    cpl_poison_holds(job->diagonal, CPL_F32, n);
+    cpl_poison_holds(job->violations, CPL_I32, 2 * n);
 }
 
-static void check_job(const cpl_backend *be, const cpl_erc_job *job)
+static void fill_scratch(cpl_backend *be)
 {
-    CPL_ASSERT(job->n >= 1 && job->d >= 1 && job->D >= 1);
-    CPL_ASSERT(0 <= job->i0 && job->i0 < job->i1 && job->i1 <= job->n);
-    CPL_ASSERT(0 <= job->j0 && job->j0 < job->j1 && job->j1 <= job->n);
-    CPL_ASSERT(job->scratch_bytes >= cpl_poison_erc_job_bytes(be, job));
-    CPL_ASSERT(job->R && job->diagonal && job->violations && job->scratch);
+    cpl_poison_set(
+        cpl_tensor_1d(be->scratch, CPL_F32, (int64_t)(be->scratch_bytes / sizeof(float))));
 }
 
-/* As floats: bytes that are no whole float at the end are left. */
-static void fill(void *memory, size_t bytes)
+void cpl_poison_erc_diagonals(cpl_backend *be, cpl_erc_job job)
 {
-    cpl_poison_set(cpl_tensor_1d(memory, CPL_F32, (int64_t)(bytes / sizeof(float))));
-}
-
-void cpl_poison_erc_diagonals(cpl_backend *be, cpl_erc_job *job)
-{
-    check_job(be, job);
-    fill(job->scratch, job->scratch_bytes);
-    fill(job->diagonal + job->j0, (size_t)(job->j1 - job->j0) * sizeof(float));
+    check_job(&job);
+    fill_scratch(be);
+    cpl_poison_set(cpl_tensor_range(job.diagonal, job.j0, job.j1 - job.j0));
     cpl_backend inner = within(be);
     inner.ops->erc.diagonals(&inner, job);
     cpl_poison_end(be, &inner);
@@ -68,36 +67,37 @@ void cpl_poison_erc_diagonals(cpl_backend *be, cpl_erc_job *job)
 
 static void set_outputs(const cpl_erc_job *job)
 {
-    for (int64_t i = job->i0; job->M && i < job->i1; i++)
-        fill(job->M + i * job->n + job->j0, (size_t)(job->j1 - job->j0) * sizeof(float));
-    for (int64_t i = 0; i < 2 * job->n; i++) job->violations[i] = -1;
+    const bool has_M = cpl_tensor_is_there(job->M);
+    for (int64_t i = job->i0; has_M && i < job->i1; i++)
+        cpl_poison_set(cpl_tensor_range(cpl_tensor_at(job->M, i), job->j0, job->j1 - job->j0));
+    cpl_poison_set(job->violations);
 }
 
-void cpl_poison_erc_sweep(cpl_backend *be, cpl_erc_job *job)
+void cpl_poison_erc_sweep(cpl_backend *be, cpl_erc_job job)
 {
-    check_job(be, job);
-    set_outputs(job);
+    check_job(&job);
+    set_outputs(&job);
     cpl_backend inner = within(be);
     inner.ops->erc.sweep(&inner, job);
     cpl_poison_end(be, &inner);
 }
 
-void cpl_poison_erc_add_diagonal(cpl_backend *be, cpl_erc_job *job)
+void cpl_poison_erc_add_diagonal(cpl_backend *be, cpl_erc_job job)
 {
-    check_job(be, job);
-    for (int64_t i = 0; i < 2 * job->n; i++) CPL_ASSERT(job->violations[i] >= 0);
+    check_job(&job);
+    cpl_poison_in_range(job.violations, 0, INT32_MAX);
     cpl_backend inner = within(be);
     inner.ops->erc.add_diagonal(&inner, job);
     cpl_poison_end(be, &inner);
 }
 
-void cpl_poison_erc_run_local(cpl_backend *be, cpl_erc_job *job)
+void cpl_poison_erc_run_local(cpl_backend *be, cpl_erc_job job)
 {
-    check_job(be, job);
-    CPL_ASSERT(job->j0 == 0 && job->j1 == job->n);
-    fill(job->scratch, job->scratch_bytes);
-    fill(job->diagonal, (size_t)job->n * sizeof(float));
-    set_outputs(job);
+    check_job(&job);
+    CPL_ASSERT(job.j0 == 0 && job.j1 == job.R.shape[0]);
+    fill_scratch(be);
+    cpl_poison_set(job.diagonal);
+    set_outputs(&job);
     cpl_backend inner = within(be);
     inner.ops->erc.run_local(&inner, job);
     cpl_poison_end(be, &inner);

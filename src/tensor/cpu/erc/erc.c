@@ -74,7 +74,7 @@ void CPL_ISA_NAME(cpl_cpu_erc_noise)(cpl_backend *be, cpl_tensor delta, cpl_tens
 
 static void prepare_row(const cpl_erc_workspace *s, int64_t i)
 {
-    const cpl_erc_job *job = s->job;
+    const cpl_erc_host_job *job = s->job;
     const float *R = job->R + i * job->d, *delta = job->delta ? job->delta + i * job->d : NULL;
     float *row = s->rows + i * s->d_pad;
     for (int64_t k = 0; k < job->d; k++) row[k] = delta ? R[k] * delta[k] : R[k];
@@ -160,7 +160,8 @@ static void take_proxies(cpl_proxies *p, cpl_arena *arena, int64_t count, int64_
     p->deep_pairs = words(arena, d / 2, p->pad, as_bf16);
 }
 
-static void take_acts(cpl_erc_acts *acts, cpl_arena *arena, const cpl_erc_job *job, int64_t pad)
+static void take_acts(cpl_erc_acts *acts, cpl_arena *arena, const cpl_erc_host_job *job,
+                      int64_t pad)
 {
     const cpl_erc_activation a = job->activation;
     acts->z                    = words(arena, job->D, pad, cpl_erc_has_gate(a));
@@ -184,8 +185,8 @@ static void take_pairs(cpl_erc_thread *t, cpl_arena *arena, const cpl_erc_worksp
 
 static void take_thread(cpl_erc_thread *t, cpl_arena *arena, const cpl_erc_workspace *s)
 {
-    const cpl_erc_job *job     = s->job;
-    const cpl_erc_activation a = job->activation;
+    const cpl_erc_host_job *job = s->job;
+    const cpl_erc_activation a  = job->activation;
     const int64_t m = s->m, pad = s->part.pad, d = job->d, D = job->D;
     const bool gate = cpl_erc_has_gate(a), up = cpl_erc_has_up(a), output = a == CPL_ERC_OUTPUT;
     const bool back = s->backward;
@@ -210,7 +211,7 @@ static void take_thread(cpl_erc_thread *t, cpl_arena *arena, const cpl_erc_works
     take_pairs(t, arena, s);
 }
 
-cpl_erc_workspace cpl_erc_workspace_of(const cpl_backend *be, const cpl_erc_job *job)
+cpl_erc_workspace cpl_erc_workspace_of(const cpl_backend *be, const cpl_erc_host_job *job)
 {
     cpl_arena arena = cpl_arena_over(job->scratch, job->scratch ? job->scratch_bytes : SIZE_MAX);
     cpl_erc_workspace s = {.job = job};
@@ -218,7 +219,7 @@ cpl_erc_workspace cpl_erc_workspace_of(const cpl_backend *be, const cpl_erc_job 
     s.m                 = job->i1 - job->i0;
     s.d_pad             = vector_round_up(job->d);
     s.D_pad             = vector_round_up(job->D);
-    s.rounded           = be->compute == CPL_BF16;
+    s.rounded           = job->compute == CPL_BF16;
     s.pairs             = s.rounded && job->d % 2 == 0 && job->D % 2 == 0 && cpl_panel_has_pairs();
     s.backward = job->dR || job->dgate.data || job->dgate.at || job->dup.data || job->dup.at ||
                  job->ddown.data || job->ddown.at;
@@ -244,21 +245,21 @@ cpl_erc_workspace cpl_erc_workspace_of(const cpl_backend *be, const cpl_erc_job 
     return s;
 }
 
-size_t CPL_ISA_NAME(cpl_cpu_erc_job_bytes)(const cpl_backend *be, const cpl_erc_job *job)
+size_t CPL_ISA_NAME(cpl_cpu_host_erc_job_bytes)(const cpl_backend *be, const cpl_erc_host_job *job)
 {
-    cpl_erc_job measured = *job;
-    measured.scratch     = NULL;
+    cpl_erc_host_job measured = *job;
+    measured.scratch          = NULL;
     return cpl_erc_workspace_of(be, &measured).bytes;
 }
 
-/* For cpl_coupling (model/coupling.h): the activation that takes most memory, and the numbers
- * exchanged between the phases. */
+/* For the phases on tensors: the activation that takes most memory. */
 size_t CPL_ISA_NAME(cpl_cpu_erc_scratch)(const cpl_backend *be, const cpl_work *work)
 {
-    const int64_t n = work->n_experts;
-    cpl_erc_job job = {.n = n, .d = work->d_model, .D = work->d_expert, .i1 = n, .j1 = n};
-    job.activation  = CPL_ERC_OUTPUT;
-    job.dtype       = CPL_BF16;
-    job.dR          = work->training ? (float *)(void *)&job : NULL; /* never read */
-    return CPL_ISA_NAME(cpl_cpu_erc_job_bytes)(be, &job) + 12 * (size_t)n + CPL_ALIGNMENT;
+    const int64_t n      = work->n_experts;
+    cpl_erc_host_job job = {.n = n, .d = work->d_model, .D = work->d_expert, .i1 = n, .j1 = n};
+    job.activation       = CPL_ERC_OUTPUT;
+    job.dtype            = CPL_BF16;
+    job.compute          = be->compute;
+    job.dR               = work->training ? (float *)(void *)&job : NULL; /* never read */
+    return CPL_ISA_NAME(cpl_cpu_host_erc_job_bytes)(be, &job);
 }

@@ -14,9 +14,9 @@ enum {
 cpl_erc_matrix cpl_erc_matrix_of(const cpl_erc_workspace *s, cpl_erc_weights w, cpl_erc_grads dw,
                                  int64_t j, int64_t rows, int64_t cols)
 {
-    const cpl_erc_job *job = s->job;
-    const int64_t local    = j - job->j0;
-    const size_t bytes     = cpl_dtype_bytes(job->dtype);
+    const cpl_erc_host_job *job = s->job;
+    const int64_t local         = j - job->j0;
+    const size_t bytes          = cpl_dtype_bytes(job->dtype);
     cpl_erc_matrix a = {.rows = rows, .cols = cols, .stride = w.stride, .grad_stride = dw.stride};
     a.at             = w.at ? w.at[local] : (const char *)w.data + (size_t)(local * w.step) * bytes;
     a.grad           = dw.at ? dw.at[local] : dw.data ? dw.data + local * dw.step : NULL;

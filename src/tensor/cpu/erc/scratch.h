@@ -10,6 +10,7 @@
 
 #include "base/arena.h"
 #include "tensor/cpu/panel.h"
+#include "tensor/host_ops.h"
 
 /* Rows of an expert's matrix that are worked on at a time, and columns in a backward pass: a packed
  * block of BLOCK x PANEL numbers stays in the first cache, one of BLOCK x STRIP in the second. */
@@ -66,7 +67,7 @@ typedef struct cpl_erc_thread {
 
 /* All scratch of a job, laid out anew by every phase. */
 typedef struct cpl_erc_workspace {
-    const cpl_erc_job *job;
+    const cpl_erc_host_job *job;
     int64_t m, d_pad, D_pad;
     int n_threads;
     bool rounded;  /* operands of products are rounded to bf16 */
@@ -91,7 +92,7 @@ typedef struct cpl_erc_workspace {
 
 /* Lays the scratch out; with job->scratch NULL only counts its bytes. */
 #define cpl_erc_workspace_of CPL_ISA_NAME(cpl_cpu_erc_workspace_of)
-cpl_erc_workspace cpl_erc_workspace_of(const cpl_backend *be, const cpl_erc_job *job);
+cpl_erc_workspace cpl_erc_workspace_of(const cpl_backend *be, const cpl_erc_host_job *job);
 
 /* Fills `rows` and `part`. */
 #define cpl_erc_prepare CPL_ISA_NAME(cpl_cpu_erc_prepare)

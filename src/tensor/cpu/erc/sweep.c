@@ -16,14 +16,14 @@
 static const float UNKNOWN = -1.0f; /* no norm is negative */
 
 /* Several threads may compute one diagonal at the same time: they find the same bits. */
-static float known_diagonal(const cpl_erc_job *job, int64_t i)
+static float known_diagonal(const cpl_erc_host_job *job, int64_t i)
 {
     float value;
     __atomic_load(&job->diagonal[i], &value, __ATOMIC_RELAXED);
     return value;
 }
 
-static void set_diagonal(const cpl_erc_job *job, int64_t i, float value)
+static void set_diagonal(const cpl_erc_host_job *job, int64_t i, float value)
 {
     __atomic_store(&job->diagonal[i], &value, __ATOMIC_RELAXED);
 }
@@ -36,7 +36,7 @@ static void compute_diagonal(const cpl_erc_workspace *s, cpl_erc_thread *t, int6
     set_diagonal(s->job, j, (float)sqrt(t->single_acts.squares[0]));
 }
 
-static bool in_part(const cpl_erc_job *job, int64_t row)
+static bool in_part(const cpl_erc_host_job *job, int64_t row)
 {
     return row >= job->i0 && row < job->i1;
 }
@@ -45,8 +45,8 @@ static bool in_part(const cpl_erc_job *job, int64_t row)
  * if that proxy is of this part: phase 3 needs them for the gradient of M[j,j]. */
 static float *compute_column(const cpl_erc_workspace *s, cpl_erc_thread *t, int64_t j)
 {
-    const cpl_erc_job *job = s->job;
-    float *column          = s->column + (j - job->j0) * s->m;
+    const cpl_erc_host_job *job = s->job;
+    float *column               = s->column + (j - job->j0) * s->m;
     cpl_erc_forward(s, &t->acts, t, &s->part, j);
     for (int64_t i = 0; i < s->m; i++) column[i] = (float)sqrt(t->acts.squares[i]);
     if (s->backward && in_part(job, j))
@@ -64,7 +64,7 @@ static void diagonal_phase(const cpl_erc_workspace *s, cpl_erc_thread *t, int64_
         compute_diagonal(s, t, j);
 }
 
-void CPL_ISA_NAME(cpl_cpu_erc_diagonals)(cpl_backend *be, cpl_erc_job *job)
+void CPL_ISA_NAME(cpl_cpu_host_erc_diagonals)(cpl_backend *be, cpl_erc_host_job *job)
 {
     const cpl_erc_workspace s = cpl_erc_workspace_of(be, job);
     cpl_erc_prepare(&s);
@@ -78,7 +78,7 @@ void CPL_ISA_NAME(cpl_cpu_erc_diagonals)(cpl_backend *be, cpl_erc_job *job)
 
 /* ---- one column ---- */
 
-static double unit(const cpl_erc_job *job)
+static double unit(const cpl_erc_host_job *job)
 {
     return job->weight / ((double)job->n * (double)job->n);
 }
@@ -89,11 +89,11 @@ static double unit(const cpl_erc_job *job)
  * M, and so every gradient, is NaN. */
 static int64_t hinges(const cpl_erc_workspace *s, cpl_erc_thread *t, int64_t j)
 {
-    const cpl_erc_job *job = s->job;
-    const float *column    = s->column + (j - job->j0) * s->m;
-    const double bound     = job->alpha * (double)known_diagonal(job, j);
-    double loss            = 0;
-    int64_t count          = 0;
+    const cpl_erc_host_job *job = s->job;
+    const float *column         = s->column + (j - job->j0) * s->m;
+    const double bound          = job->alpha * (double)known_diagonal(job, j);
+    double loss                 = 0;
+    int64_t count               = 0;
     for (int64_t i = job->i0; i < job->i1; i++) {
         if (i == j) continue;
         const double m           = (double)column[i - job->i0];
@@ -118,9 +118,9 @@ static int64_t hinges(const cpl_erc_workspace *s, cpl_erc_thread *t, int64_t j)
 static int64_t add_diagonal_early(const cpl_erc_workspace *s, cpl_erc_thread *t, int64_t j,
                                   int64_t count)
 {
-    const cpl_erc_job *job = s->job;
-    const int32_t reached  = 2 * job->violations[job->n + j];
-    int64_t at             = count;
+    const cpl_erc_host_job *job = s->job;
+    const int32_t reached       = 2 * job->violations[job->n + j];
+    int64_t at                  = count;
     if (!s->diag_in_sweep || !in_part(job, j) || reached == 0) return count;
     if (job->alpha == 0 || known_diagonal(job, j) == 0) return count;
     for (; at > 0 && t->row[at - 1] > j; at--) {
@@ -171,7 +171,7 @@ static void complete_diagonals(const cpl_erc_workspace *s, cpl_erc_thread *t, in
  * none. */
 static void sweep_expert(const cpl_erc_workspace *s, cpl_erc_thread *t, int64_t j)
 {
-    const cpl_erc_job *job = s->job;
+    const cpl_erc_host_job *job = s->job;
     if (s->backward) {
         const float *column = compute_column(s, t, j);
         if (s->diag_in_sweep) {
@@ -205,7 +205,7 @@ static void sweep_deferred(const cpl_erc_workspace *s, cpl_erc_thread *t, int64_
 /* ---- all columns ---- */
 
 /* Joins counts and losses of the threads, and writes M row by row. */
-static void join(const cpl_erc_workspace *s, cpl_erc_job *job)
+static void join(const cpl_erc_workspace *s, cpl_erc_host_job *job)
 {
     double loss = 0;
     for (int64_t i = 0; i < job->n; i++)
@@ -225,7 +225,7 @@ static void clear_sums(const cpl_erc_workspace *s, cpl_erc_thread *t)
     if (t->dproxy) memset(t->dproxy, 0, (size_t)(s->job->n * s->d_pad) * sizeof(float));
 }
 
-static void sweep(const cpl_erc_workspace *s, cpl_erc_job *job)
+static void sweep(const cpl_erc_workspace *s, cpl_erc_host_job *job)
 {
     memset(job->violations, 0, 2 * (size_t)job->n * sizeof(int32_t));
     memset(s->diag_hinges_added, 0, (size_t)(job->j1 - job->j0) * sizeof *s->diag_hinges_added);
@@ -243,7 +243,7 @@ static void sweep(const cpl_erc_workspace *s, cpl_erc_job *job)
     join(s, job);
 }
 
-void CPL_ISA_NAME(cpl_cpu_erc_sweep)(cpl_backend *be, cpl_erc_job *job)
+void CPL_ISA_NAME(cpl_cpu_host_erc_sweep)(cpl_backend *be, cpl_erc_host_job *job)
 {
     const cpl_erc_workspace s = cpl_erc_workspace_of(be, job);
     sweep(&s, job);
@@ -255,8 +255,8 @@ void CPL_ISA_NAME(cpl_cpu_erc_sweep)(cpl_backend *be, cpl_erc_job *job)
  * M[j,j]), less the part of it that phase 2 has added. */
 static void diagonal_backward(const cpl_erc_workspace *s, cpl_erc_thread *t, int64_t j)
 {
-    const cpl_erc_job *job = s->job;
-    const double reached   = (double)job->violations[j] + (double)job->violations[job->n + j] -
+    const cpl_erc_host_job *job = s->job;
+    const double reached        = (double)job->violations[j] + (double)job->violations[job->n + j] -
                            (double)s->diag_hinges_added[j - job->j0];
     const bool wanted = reached != 0 && job->alpha != 0 && job->diagonal[j] != 0;
     if (!wanted && !isnan(job->diagonal[j])) return;
@@ -273,9 +273,9 @@ static void diagonal_backward(const cpl_erc_workspace *s, cpl_erc_thread *t, int
 /* dR_i += dR~_i * delta_i: delta is held constant, R is not. */
 static void add_router_row(const cpl_erc_workspace *s, int64_t i)
 {
-    const cpl_erc_job *job = s->job;
-    float *dR              = job->dR + i * job->d;
-    const float *delta     = job->delta ? job->delta + i * job->d : NULL;
+    const cpl_erc_host_job *job = s->job;
+    float *dR                   = job->dR + i * job->d;
+    const float *delta          = job->delta ? job->delta + i * job->d : NULL;
     for (int64_t k = 0; k < job->d; k++) {
         float sum = 0;
         for (int t = 0; t < s->n_threads; t++) sum += s->thread[t].dproxy[i * s->d_pad + k];
@@ -283,7 +283,7 @@ static void add_router_row(const cpl_erc_workspace *s, int64_t i)
     }
 }
 
-void CPL_ISA_NAME(cpl_cpu_erc_add_diagonal)(cpl_backend *be, cpl_erc_job *job)
+void CPL_ISA_NAME(cpl_cpu_host_erc_add_diagonal)(cpl_backend *be, cpl_erc_host_job *job)
 {
     const cpl_erc_workspace s = cpl_erc_workspace_of(be, job);
     if (!s.backward) return;
@@ -299,7 +299,7 @@ void CPL_ISA_NAME(cpl_cpu_erc_add_diagonal)(cpl_backend *be, cpl_erc_job *job)
     }
 }
 
-void CPL_ISA_NAME(cpl_cpu_erc_run_local)(cpl_backend *be, cpl_erc_job *job)
+void CPL_ISA_NAME(cpl_cpu_host_erc_run_local)(cpl_backend *be, cpl_erc_host_job *job)
 {
     cpl_erc_workspace s = cpl_erc_workspace_of(be, job);
     s.diag_in_sweep     = s.backward;
@@ -308,8 +308,8 @@ void CPL_ISA_NAME(cpl_cpu_erc_run_local)(cpl_backend *be, cpl_erc_job *job)
         for (int64_t i = 0; i < job->n; i++) job->diagonal[i] = UNKNOWN;
         cpl_erc_prepare(&s);
     } else {
-        CPL_ISA_NAME(cpl_cpu_erc_diagonals)(be, job);
+        CPL_ISA_NAME(cpl_cpu_host_erc_diagonals)(be, job);
     }
     sweep(&s, job);
-    CPL_ISA_NAME(cpl_cpu_erc_add_diagonal)(be, job);
+    CPL_ISA_NAME(cpl_cpu_host_erc_add_diagonal)(be, job);
 }
