@@ -4,13 +4,21 @@
 #include <string.h>
 
 #include "base/arena.h"
+#include "parallel/tensors.h"
 #include "tensor/backend/backend.h"
 
 /* Memory that grows and is never copied when it does. */
 typedef struct block {
-    void *memory; /* of the backend */
+    void *memory; /* of the backend, or of the host */
     size_t bytes;
 } block;
+
+/* Rows of both directions in a pass: what is made of the rows that came, and what returns for those
+ * that were sent. */
+typedef struct passing {
+    cpl_tensor made, back;                /* [R,d], [sent,d]: outputs, or dx */
+    cpl_tensor dy, dweight, back_dweight; /* [R,d], [R,1], [sent,1]: backward only */
+} passing;
 
 /* What came for one layer. */
 typedef struct arrived {
@@ -30,9 +38,11 @@ struct cpl_exchange {
     int64_t d, n, n_local;
     arrived *layer; /* [n_kept] */
     int64_t n_kept;
-    int64_t *counts;  /* [n] sent, [E, n_local] received, [E] and [E] units of one count each */
-    int32_t *no_rows; /* [n + 1] zeros: the offsets of no choices */
-    block out, in, results; /* rows to be sent, received, and results of both directions */
+    int64_t *counts;        /* [n] sent, [E, n_local] received, [E] units of one count each */
+    int32_t *offset;        /* [n + 1]: of the rows that are sent, for the host */
+    cpl_tensor no_rows;     /* [n + 1] I32 zeros: the offsets of no choices */
+    block out, in, passing; /* rows to be sent and received as operands; those of `passing` */
+    block message;          /* of the host: what travels */
     int64_t traffic;        /* bytes sent to other ranks, by the counts */
     cpl_status status;
 };
@@ -55,10 +65,11 @@ cpl_status cpl_exchange_init(cpl_exchange **out, cpl_backend *be, const cpl_mode
     x->config.n_local = mesh->n_local;
     x->layer          = cpl_alloc((size_t)n_kept * sizeof *x->layer);
     x->counts         = cpl_alloc((size_t)(2 * n + 2 * ranks) * sizeof *x->counts);
-    x->no_rows        = cpl_alloc((size_t)(n + 1) * sizeof *x->no_rows);
+    x->offset         = cpl_alloc((size_t)(n + 1) * sizeof *x->offset);
     if (x->layer) memset(x->layer, 0, (size_t)n_kept * sizeof *x->layer);
-    if (x->no_rows) memset(x->no_rows, 0, (size_t)(n + 1) * sizeof *x->no_rows);
-    bool whole = x->layer && x->counts && x->no_rows;
+    bool whole = x->layer && x->counts && x->offset &&
+                 cpl_tensor_reserve(&x->no_rows, be, CPL_I32, n + 1) == CPL_OK;
+    if (whole) be->ops->fill(be, x->no_rows, 0);
     for (int64_t l = 0; whole && l < n_kept; l++) {
         x->layer[l].sent     = cpl_alloc((size_t)(2 * ranks) * sizeof(int64_t));
         x->layer[l].received = x->layer[l].sent + ranks;
@@ -79,10 +90,12 @@ void cpl_exchange_free(cpl_exchange *x)
     }
     cpl_free(x->layer);
     cpl_free(x->counts);
-    cpl_free(x->no_rows);
+    cpl_free(x->offset);
+    cpl_free(x->message.memory);
+    cpl_tensor_free(&x->no_rows, x->be);
     x->be->ops->give(x->be, x->out.memory);
     x->be->ops->give(x->be, x->in.memory);
-    x->be->ops->give(x->be, x->results.memory);
+    x->be->ops->give(x->be, x->passing.memory);
     cpl_free(x);
 }
 
@@ -100,7 +113,7 @@ int64_t cpl_exchange_traffic(const cpl_exchange *x)
 
 size_t cpl_exchange_bytes(const cpl_exchange *x)
 {
-    size_t sum = x->out.bytes + x->in.bytes + x->results.bytes;
+    size_t sum = x->out.bytes + x->in.bytes + x->passing.bytes + x->message.bytes;
     for (int64_t l = 0; l < x->n_kept; l++) sum += x->layer[l].memory.bytes;
     return sum;
 }
@@ -118,14 +131,31 @@ static void fail(cpl_exchange *x)
     cpl_group_fail(&x->mesh->experts, cpl_exchange_status(x));
 }
 
-/* At least `bytes`, an eighth more if it must grow; NULL, with the failure kept, if there is
- * none. */
-static void *room(cpl_exchange *x, block *b, size_t bytes)
+/* An arena over at least `bytes`, an eighth more if the block must grow; over none, with the failure
+ * kept, if there is no memory. */
+static cpl_tensor_arena room(cpl_exchange *x, block *b, size_t bytes)
 {
+    if (bytes > b->bytes || !b->memory) {
+        x->be->ops->give(x->be, b->memory);
+        b->bytes  = grown(0, bytes);
+        b->memory = x->be->ops->take(x->be, b->bytes);
+        if (!b->memory) {
+            b->bytes = 0;
+            fail(x);
+        }
+    }
+    return b->memory ? cpl_tensor_arena_over(x->be, b->memory, b->bytes)
+                     : cpl_tensor_arena_measure();
+}
+
+/* The same of the host. */
+static void *message_room(cpl_exchange *x, size_t bytes)
+{
+    block *b = &x->message;
     if (bytes <= b->bytes && b->memory) return b->memory;
-    x->be->ops->give(x->be, b->memory);
+    cpl_free(b->memory);
     b->bytes  = grown(0, bytes);
-    b->memory = x->be->ops->take(x->be, b->bytes);
+    b->memory = cpl_alloc(b->bytes);
     if (b->memory) return b->memory;
     b->bytes = 0;
     fail(x);
@@ -166,24 +196,37 @@ cpl_work cpl_exchange_work(const cpl_model_settings *config, int64_t rows)
 /* Memory for a->rows rows, and scratch for operations on so many; no rows if there is none. */
 static void make_room(cpl_exchange *x, cpl_backend *be, arrived *a)
 {
-    const size_t bytes  = arrived_bytes(&x->config, a->rows);
-    const cpl_work work = cpl_exchange_work(&x->config, a->rows);
-    char *memory        = room(x, &a->memory, bytes);
-    if (memory && cpl_backend_reserve(be, &work) != CPL_OK) fail(x);
-    cpl_tensor_arena arena = cpl_tensor_arena_over(be, memory, bytes);
+    const cpl_work work    = cpl_exchange_work(&x->config, a->rows);
+    cpl_tensor_arena arena = room(x, &a->memory, arrived_bytes(&x->config, a->rows));
+    if (x->status == CPL_OK && cpl_backend_reserve(be, &work) != CPL_OK) fail(x);
     if (x->status == CPL_OK) take_arrived(a, &arena, &x->config);
 }
 
-/* Numbers of the results of both directions: of the rows that came, and of those that return. */
-static int64_t forward_results(int64_t rows, int64_t n_sent, int64_t d)
+static void take_passing(passing *p, cpl_tensor_arena *arena, int64_t rows, int64_t n_sent,
+                         int64_t d, bool backward)
 {
-    return (rows + n_sent) * d;
+    p->made = cpl_tensor_take_2d(arena, rows, d);
+    p->back = cpl_tensor_take_2d(arena, n_sent, d);
+    if (!backward) return;
+    p->dy           = cpl_tensor_take_2d(arena, rows, d);
+    p->dweight      = cpl_tensor_take_2d(arena, rows, 1);
+    p->back_dweight = cpl_tensor_take_2d(arena, n_sent, 1);
 }
 
-/* dy and dx of the rows that came, their dweight; dx and dweight that return. */
-static int64_t backward_results(int64_t rows, int64_t n_sent, int64_t d)
+static size_t passing_bytes(int64_t rows, int64_t n_sent, int64_t d, bool backward)
 {
-    return 2 * rows * d + rows + n_sent * d + n_sent;
+    cpl_tensor_arena arena = cpl_tensor_arena_measure();
+    passing unseen;
+    take_passing(&unseen, &arena, rows, n_sent, d, backward);
+    return cpl_tensor_arena_bytes(&arena);
+}
+
+static passing make_passing(cpl_exchange *x, int64_t rows, int64_t n_sent, bool backward)
+{
+    passing p              = {0};
+    cpl_tensor_arena arena = room(x, &x->passing, passing_bytes(rows, n_sent, x->d, backward));
+    take_passing(&p, &arena, rows, n_sent, x->d, backward);
+    return p;
 }
 
 size_t cpl_exchange_bytes_for(const cpl_model_settings *c, cpl_dtype compute, int64_t n_kept,
@@ -191,12 +234,14 @@ size_t cpl_exchange_bytes_for(const cpl_model_settings *c, cpl_dtype compute, in
 {
     const int64_t n_sent = tokens * c->top_k, d = c->d_model;
     const size_t unit    = (size_t)d * cpl_dtype_bytes(compute);
-    const size_t forward = grown(0, (size_t)forward_results(rows, n_sent, d) * sizeof(float));
-    const size_t results =
-        grown(forward, (size_t)backward_results(rows, n_sent, d) * sizeof(float));
-    return (size_t)n_kept * grown(0, arrived_bytes(c, rows)) + results +
-           grown(0, (size_t)n_sent * unit) +
-           (compute == CPL_F32 ? 0 : grown(0, (size_t)rows * unit));
+    const size_t forward = grown(0, passing_bytes(rows, n_sent, d, false));
+    const size_t both    = grown(forward, passing_bytes(rows, n_sent, d, true));
+    const size_t operands =
+        grown(0, (size_t)n_sent * unit) + (compute == CPL_F32 ? 0 : grown(0, (size_t)rows * unit));
+    const size_t counted = grown(0, (size_t)rows * sizeof(int32_t)),
+                 out     = grown(counted, (size_t)(n_sent + rows) * unit),
+                 message = grown(out, (size_t)((n_sent + rows) * d) * sizeof(float));
+    return (size_t)n_kept * grown(0, arrived_bytes(c, rows)) + both + operands + message;
 }
 
 /* ---- what travels ---- */
@@ -204,9 +249,10 @@ size_t cpl_exchange_bytes_for(const cpl_model_settings *c, cpl_dtype compute, in
 /* This rank's rows for each rank, and what comes: counts by expert first. */
 static void exchange_counts(cpl_exchange *x, arrived *a, cpl_dispatch plan)
 {
-    cpl_group *g          = &x->mesh->experts;
-    const int32_t *offset = cpl_i32(plan.offset);
+    cpl_group *g    = &x->mesh->experts;
+    int32_t *offset = x->offset;
     int64_t *own = x->counts, *theirs = own + x->n, *units = theirs + x->n;
+    x->be->ops->get(x->be, offset, plan.offset);
     for (int64_t e = 0; e < x->n; e++) own[e] = offset[e + 1] - offset[e];
     for (int r = 0; r < g->size; r++) units[r] = 1;
     cpl_group_all_to_all(g, theirs, units, own, units, x->n_local * (int64_t)sizeof *own);
@@ -221,12 +267,14 @@ static void exchange_counts(cpl_exchange *x, arrived *a, cpl_dispatch plan)
 }
 
 /* The expert of each row that comes, [E, n_local] counts after another, and their dispatch. */
-static void sort_rows(const cpl_exchange *x, cpl_backend *be, arrived *a)
+static void sort_rows(cpl_exchange *x, cpl_backend *be, arrived *a)
 {
     const int64_t *theirs = x->counts + x->n;
-    int32_t *expert       = cpl_i32(a->expert);
+    int32_t *experts = message_room(x, (size_t)a->rows * sizeof *experts), *next = experts;
+    if (!experts) return;
     for (int64_t i = 0; i < x->n; i++)
-        for (int64_t k = 0; k < theirs[i]; k++) *expert++ = (int32_t)(i % x->n_local);
+        for (int64_t k = 0; k < theirs[i]; k++) *next++ = (int32_t)(i % x->n_local);
+    be->ops->put(be, a->expert, experts);
     be->ops->dispatch(be, a->plan, a->expert, x->n_local);
 }
 
@@ -237,29 +285,33 @@ static int64_t total(const int64_t *counts, int n)
     return sum;
 }
 
+/* to = the rows of other ranks that lie in `from` on those; both [rows, width]. */
+static void travel(cpl_exchange *x, cpl_tensor to, const int64_t *received, cpl_tensor from,
+                   const int64_t *sent)
+{
+    void *message = message_room(x, cpl_tensor_bytes(to) + cpl_tensor_bytes(from));
+    if (message)
+        cpl_group_all_to_all_tensor(&x->mesh->experts, x->be, to, received, from, sent, message);
+}
+
 /* to [R,d] F32 = the rows of from [T,d] at `token`, as the other ranks send theirs, in the type of
  * the products. */
 static void send_rows(cpl_exchange *x, cpl_backend *be, const arrived *a, cpl_tensor to,
                       cpl_tensor from, cpl_tensor token)
 {
-    cpl_group *g         = &x->mesh->experts;
-    const int64_t n_sent = total(a->sent, g->size),
-                  unit   = x->d * (int64_t)cpl_dtype_bytes(be->compute);
-    const bool rounds    = be->compute != CPL_F32;
-    void *out            = room(x, &x->out, (size_t)(n_sent * unit));
-    void *in             = rounds ? room(x, &x->in, (size_t)(a->rows * unit)) : to.data;
+    cpl_tensor out = cpl_tensor_2d(NULL, be->compute, total(a->sent, x->mesh->experts.size), x->d);
+    cpl_tensor in  = cpl_tensor_2d(NULL, be->compute, a->rows, x->d);
+    const bool rounds      = be->compute != CPL_F32;
+    cpl_tensor_arena going = room(x, &x->out, cpl_tensor_bytes(out));
+    out                    = cpl_tensor_take(&going, out);
+    if (rounds) {
+        cpl_tensor_arena coming = room(x, &x->in, cpl_tensor_bytes(in));
+        in                      = cpl_tensor_take(&coming, in);
+    }
     if (x->status != CPL_OK) return;
-    be->ops->embed(be, cpl_tensor_2d(out, be->compute, n_sent, x->d), from, token);
-    cpl_group_all_to_all(g, in, a->received, out, a->sent, unit);
-    if (rounds) be->ops->copy(be, to, cpl_tensor_2d(in, be->compute, a->rows, x->d));
-}
-
-/* Results of the rows that came go back, F32 [rows, width]: what returns for this rank's own. */
-static void return_rows(cpl_exchange *x, const arrived *a, void *to, const void *from,
-                        int64_t width)
-{
-    cpl_group_all_to_all(&x->mesh->experts, to, a->sent, from, a->received,
-                         width * (int64_t)sizeof(float));
+    be->ops->embed(be, out, from, token);
+    travel(x, rounds ? in : to, a->received, out, a->sent);
+    if (rounds) be->ops->copy(be, to, in);
 }
 
 /* Each row that leaves goes as an operand, and each row that came returns as F32; one of the two
@@ -301,55 +353,46 @@ static int64_t here_of(const cpl_exchange *x, const arrived *a)
 
 /* ---- the operations ---- */
 
-/* Number i of x [T,K] as a row of one number, and such a table of sorted rows. */
+/* Number i of x [T,K] as a row of one number. */
 static cpl_tensor as_rows(cpl_tensor x)
 {
-    return cpl_tensor_2d(x.data, x.dtype, cpl_tensor_count(x), 1);
-}
-
-static cpl_tensor as_ids(cpl_tensor x)
-{
-    return cpl_tensor_1d(x.data, CPL_I32, cpl_tensor_count(x));
+    return cpl_tensor_as_2d(x, cpl_tensor_count(x), 1);
 }
 
 /* The weight of every choice, to the rank of its expert. */
 static void send_weights(cpl_exchange *x, cpl_backend *be, const arrived *a, cpl_tensor weight,
                          cpl_dispatch plan)
 {
-    const int64_t n_sent = cpl_tensor_count(weight);
-    float *sorted        = room(x, &x->out, (size_t)n_sent * sizeof *sorted);
-    const cpl_tensor to  = cpl_tensor_2d(sorted, CPL_F32, n_sent, 1);
-    if (!sorted) return;
-    be->ops->fill(be, to, 0);
-    be->ops->embed_backward(be, to, as_rows(weight), as_ids(plan.row));
-    cpl_group_all_to_all(&x->mesh->experts, a->weight.data, a->received, sorted, a->sent,
-                         (int64_t)sizeof *sorted);
+    cpl_tensor sorted      = cpl_tensor_2d(NULL, CPL_F32, cpl_tensor_count(weight), 1);
+    cpl_tensor_arena going = room(x, &x->out, cpl_tensor_bytes(sorted));
+    if (x->status != CPL_OK) return;
+    sorted = cpl_tensor_take(&going, sorted);
+    be->ops->fill(be, sorted, 0);
+    be->ops->embed_backward(be, sorted, as_rows(weight), cpl_tensor_as_1d(plan.row));
+    travel(x, a->weight, a->received, sorted, a->sent);
 }
 
 void cpl_exchange_experts(cpl_exchange *x, cpl_backend *be, int64_t kept, cpl_tensor y,
                           cpl_tensor in, cpl_tensor weight, cpl_dispatch plan, cpl_expert_weights w)
 {
-    arrived *a           = &x->layer[kept];
-    const int64_t n_sent = cpl_tensor_count(weight), d = x->d;
+    arrived *a = &x->layer[kept];
     be->ops->fill(be, y, 0);
     exchange_counts(x, a, plan);
     make_room(x, be, a);
-    float *results =
-        room(x, &x->results, (size_t)forward_results(a->rows, n_sent, d) * sizeof *results);
+    const passing p = make_passing(x, a->rows, cpl_tensor_count(weight), false);
     if (x->status != CPL_OK) return;
     sort_rows(x, be, a);
     send_rows(x, be, a, a->x, in, plan.token);
     send_weights(x, be, a, weight, plan);
     if (x->status != CPL_OK) return;
-    const cpl_tensor made = cpl_tensor_2d(results, CPL_F32, a->rows, d);
-    const cpl_tensor back = cpl_tensor_2d(results + a->rows * d, CPL_F32, n_sent, d);
     if (a->rows)
-        be->ops->experts(be, made, a->gate, a->up, a->x, cpl_tensor_none(), a->weight, a->plan, w);
-    return_rows(x, a, back.data, made.data, d);
+        be->ops->experts(be, p.made, a->gate, a->up, a->x, cpl_tensor_none(), a->weight, a->plan,
+                         w);
+    travel(x, p.back, a->sent, p.made, a->received);
     x->traffic += cpl_exchange_forward_sent(&x->config, x->mesh->experts.size, be->compute,
                                             away_of(x, a), here_of(x, a))
                       .bytes;
-    be->ops->embed_backward(be, y, back, plan.token);
+    be->ops->embed_backward(be, y, p.back, plan.token);
 }
 
 void cpl_exchange_serve(cpl_exchange *x, cpl_backend *be, int64_t kept, cpl_expert_weights w)
@@ -357,7 +400,7 @@ void cpl_exchange_serve(cpl_exchange *x, cpl_backend *be, int64_t kept, cpl_expe
     const cpl_tensor ids    = cpl_tensor_1d(NULL, CPL_I32, 0);
     const cpl_tensor rows   = cpl_tensor_2d(NULL, CPL_F32, 0, x->d);
     const cpl_tensor weight = cpl_tensor_2d(NULL, CPL_F32, 0, x->config.top_k);
-    const cpl_dispatch plan = {.offset = cpl_tensor_1d(x->no_rows, CPL_I32, x->n + 1),
+    const cpl_dispatch plan = {.offset = x->no_rows,
                                .token  = ids,
                                .row    = cpl_tensor_2d(NULL, CPL_I32, 0, x->config.top_k)};
     cpl_exchange_experts(x, be, kept, rows, rows, weight, plan, w);
@@ -376,26 +419,20 @@ void cpl_exchange_experts_backward(cpl_exchange *x, cpl_backend *be, int64_t kep
 {
     arrived *a            = &x->layer[kept];
     const cpl_tensor none = cpl_tensor_none();
-    const int64_t n_sent = cpl_tensor_count(dweight), d = x->d, R = a->rows;
-    float *results = room(x, &x->results, (size_t)backward_results(R, n_sent, d) * sizeof *results);
+    const passing p       = make_passing(x, a->rows, cpl_tensor_count(dweight), true);
     be->ops->fill(be, dweight, 0);
     if (x->status != CPL_OK) return;
-    const cpl_tensor dy_in = cpl_tensor_2d(results, CPL_F32, R, d);
-    const cpl_tensor dx_in = cpl_tensor_2d(results + R * d, CPL_F32, R, d);
-    const cpl_tensor dw_in = cpl_tensor_2d(results + 2 * R * d, CPL_F32, R, 1);
-    float *back = results + 2 * R * d + R, *back_weight = back + n_sent * d;
-    send_rows(x, be, a, dy_in, dy, plan.token);
+    send_rows(x, be, a, p.dy, dy, plan.token);
     if (x->status != CPL_OK) return;
-    be->ops->fill(be, dx_in, 0);
-    if (R)
-        be->ops->experts_backward(be, dx_in, none, dw_in, dw, dy_in, a->gate, a->up, a->x, none,
+    be->ops->fill(be, p.made, 0);
+    if (a->rows)
+        be->ops->experts_backward(be, p.made, none, p.dweight, dw, p.dy, a->gate, a->up, a->x, none,
                                   a->weight, a->plan, w);
-    return_rows(x, a, back, dx_in.data, d);
-    return_rows(x, a, back_weight, dw_in.data, 1);
+    travel(x, p.back, a->sent, p.made, a->received);
+    travel(x, p.back_dweight, a->sent, p.dweight, a->received);
     x->traffic += cpl_exchange_backward_sent(&x->config, x->mesh->experts.size, be->compute,
                                              away_of(x, a), here_of(x, a))
                       .bytes;
-    be->ops->embed_backward(be, dx, cpl_tensor_2d(back, CPL_F32, n_sent, d), plan.token);
-    be->ops->embed(be, as_rows(dweight), cpl_tensor_2d(back_weight, CPL_F32, n_sent, 1),
-                   as_ids(plan.row));
+    be->ops->embed_backward(be, dx, p.back, plan.token);
+    be->ops->embed(be, as_rows(dweight), p.back_dweight, cpl_tensor_as_1d(plan.row));
 }

@@ -22,3 +22,14 @@ void cpl_group_sum_tensor(cpl_group *g, cpl_backend *be, cpl_tensor x)
     be->ops->put(be, x, message);
     cpl_free(message);
 }
+
+void cpl_group_all_to_all_tensor(cpl_group *g, cpl_backend *be, cpl_tensor to,
+                                 const int64_t *received, cpl_tensor from, const int64_t *sent,
+                                 void *message)
+{
+    char *in = message, *out = in + cpl_tensor_bytes(to);
+    be->ops->get(be, out, from);
+    cpl_group_all_to_all(g, in, received, out, sent,
+                         cpl_tensor_cols(from) * (int64_t)cpl_dtype_bytes(from.dtype));
+    be->ops->put(be, to, in);
+}

@@ -12,4 +12,11 @@
  * of one rank leaves it. Failures are kept by the group. */
 void cpl_group_sum_tensor(cpl_group *g, cpl_backend *be, cpl_tensor x);
 
+/* All-to-all of the rows of `from` [rows, width] on all ranks: sent[r] of them go to rank r, and
+ * received[r] rows of `to` come from rank r, each piece after those of the ranks before it. `message`
+ * has room for the bytes of both. */
+void cpl_group_all_to_all_tensor(cpl_group *g, cpl_backend *be, cpl_tensor to,
+                                 const int64_t *received, cpl_tensor from, const int64_t *sent,
+                                 void *message);
+
 #endif /* CPL_PARALLEL_TENSORS_H */
