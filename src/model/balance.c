@@ -32,8 +32,6 @@ void cpl_balance_take(cpl_balance *b, cpl_tensor_arena *arena, const cpl_balance
     const int64_t rows = scope == CPL_BALANCE_SEQUENCE ? micro : 1;
     memset(b, 0, sizeof *b);
     b->micro = micro;
-    b->loss  = cpl_tensor_take_host(arena, (size_t)layers * sizeof *b->loss);
-    b->dots  = cpl_tensor_take_numbers(arena, layers);
     if (scope == CPL_BALANCE_MICRO) return;
     b->counts = cpl_tensor_take_3d(arena, layers, rows, n);
     b->prob   = cpl_tensor_take_3d(arena, layers, rows, n);
@@ -118,16 +116,13 @@ void cpl_balance_collect(cpl_balance *b, cpl_model *model, cpl_group *world)
         add_loss(b, model, l, sum_at(b->counts, l), sum_at(b->prob, l));
 }
 
-void cpl_balance_read(cpl_balance *b, const cpl_model *model)
+double cpl_balance_loss(const cpl_balance *b, const cpl_model_settings *config, double dot)
 {
-    const cpl_model_settings *c = &model->config;
-    const double passes         = (double)b->span_tokens / (double)b->pass_tokens;
-    model->be->ops->get(model->be, b->loss, b->dots);
-    for (int64_t l = 0; l < c->n_layers; l++) {
-        b->loss[l] = cpl_aux_balance_loss(b->loss[l], c->n_experts, b->span_tokens, c->top_k) /
-                     (double)b->n_spans;
-        if (beyond_pass(b)) b->loss[l] /= passes; /* prob is the sum of the passes' means */
-    }
+    const double passes = (double)b->span_tokens / (double)b->pass_tokens;
+    const double loss =
+        cpl_aux_balance_loss(dot, config->n_experts, b->span_tokens, config->top_k) /
+        (double)b->n_spans;
+    return beyond_pass(b) ? loss / passes : loss; /* prob is the sum of the passes' means */
 }
 
 cpl_tensor cpl_balance_counts(const cpl_balance *b)

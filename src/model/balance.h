@@ -27,16 +27,15 @@ typedef struct cpl_balance {
                           passes of the batch (G = 1); none for micro */
     cpl_tensor prob;   /* [L,G,n] mean_prob likewise */
     cpl_tensor unused; /* [2]: z and entropy of a sequence */
-    cpl_tensor dots;   /* [L] F64 sum of counts times prob over the spans */
-    double *loss;      /* [L], unweighted; set by cpl_balance_read */
+    cpl_tensor dots;   /* [L] F64 sum of counts times prob over the spans; of the caller */
 } cpl_balance;
 
-/* Takes from `arena` what the scope needs for passes of `micro` sequences. */
+/* Takes from `arena` what the scope needs for passes of `micro` sequences. The caller sets b->dots. */
 void cpl_balance_take(cpl_balance *b, cpl_tensor_arena *arena, const cpl_balance_settings *settings,
                       const cpl_model_settings *config, int64_t micro);
 
 /* To be called before the first pass of a step. The batch of all ranks has `n_sequences` of seq_len
- * tokens. Sets spans and scale, zeroes sums and loss. Returns whether the backward passes need the
+ * tokens. Sets spans and scale, zeroes sums and dots. Returns whether the backward passes need the
  * counts of all passes: then the caller first runs every micro-batch forward, counts it, and calls
  * cpl_balance_collect. False if they do not, or if the weight is 0: then the caller calls it after
  * the last pass, for the loss alone. */
@@ -51,9 +50,9 @@ void cpl_balance_count(cpl_balance *b, cpl_model *model, const cpl_pass *pass);
  * counts over all ranks; else nothing is left to do. Collective. */
 void cpl_balance_collect(cpl_balance *b, cpl_model *model, cpl_group *world);
 
-/* At the end of the step: sets b->loss. In all scopes the loss of the batch is its sum over the
- * ranks. Waits. */
-void cpl_balance_read(cpl_balance *b, const cpl_model *model);
+/* The unweighted loss of a layer at the end of the step, from its number of b->dots. In all scopes
+ * the loss of the batch is its sum over the ranks. */
+double cpl_balance_loss(const cpl_balance *b, const cpl_model_settings *config, double dot);
 
 /* The counts as cpl_aux_grad_scales takes them, after these calls: a view; none where each pass has
  * its own. */

@@ -30,7 +30,6 @@ static void update(cpl_trainer *t)
 {
     cpl_metrics *m    = &t->metrics;
     m->lr             = cpl_optimizer_lr(&t->settings->train, m->step);
-    m->grad_norm      = cpl_optimizer_norm(&t->optimizer, &t->model);
     m->was_skipped    = !isfinite(m->loss_total) || !isfinite(m->grad_norm);
     t->skipped_in_row = m->was_skipped ? t->skipped_in_row + 1 : 0;
     if (isfinite(m->grad_norm)) t->grad_norm_max = fmax(t->grad_norm_max, m->grad_norm);
@@ -59,7 +58,6 @@ static cpl_status one_step(cpl_trainer *t, bool with_figures)
     cpl_optimizer_zero(&t->optimizer, &t->model);
     cpl_step_gradient(&t->step, &t->model, &t->optimizer.grads, s, &batch, with_figures, false, m);
     update(t);
-    CPL_TRY(t->backend.ops->sync(&t->backend));
     CPL_TRY(cpl_step_status(&t->step));
     t->done       = m->step;
     m->step_s     = cpl_seconds_now() - begin;

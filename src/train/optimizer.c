@@ -36,7 +36,7 @@ cpl_status cpl_optimizer_init(cpl_optimizer *o, cpl_backend *be, const cpl_model
     take(o, config);
     CPL_TRY(cpl_tensor_arena_init(&o->arena, be, &o->arena, "gradients and moments"));
     take(o, config); /* the arena is zero, and so are the moments */
-    return cpl_tensor_reserve(&o->squares, be, CPL_F64, 1);
+    return CPL_OK;
 }
 
 cpl_params *cpl_optimizer_over(cpl_optimizer *o)
@@ -47,7 +47,6 @@ cpl_params *cpl_optimizer_over(cpl_optimizer *o)
 void cpl_optimizer_free(cpl_optimizer *o)
 {
     cpl_tensor_arena_free(&o->arena);
-    if (o->share.be) cpl_tensor_free(&o->squares, o->share.be);
     cpl_share_free(&o->share);
     memset(o, 0, sizeof *o);
 }
@@ -58,20 +57,6 @@ void cpl_optimizer_zero(cpl_optimizer *o, cpl_model *model)
         cpl_param p = cpl_params_at(&model->config, i);
         model->be->ops->fill(model->be, *cpl_params_tensor(&o->grads, &p), 0);
     }
-}
-
-double cpl_optimizer_norm(cpl_optimizer *o, cpl_model *model)
-{
-    const cpl_share *share = &o->share;
-    cpl_backend *be        = model->be;
-    be->ops->fill(be, o->squares, 0);
-    for (const cpl_slice *x = share->slices; x < share->slices + share->n_slices; x++) {
-        cpl_tensor g = cpl_slice_of_whole(x, &o->grads);
-        be->ops->dot(be, o->squares, g, g);
-    }
-    double squares = cpl_tensor_number(be, o->squares);
-    cpl_group_sum_f64(&share->mesh->world, &squares, 1);
-    return sqrt(squares);
 }
 
 /* What an update does with every number. */

@@ -14,9 +14,8 @@
 /* Lives as long as the run: the training state other than the weights. */
 typedef struct cpl_optimizer {
     cpl_tensor_arena arena;
-    cpl_params grads;   /* F32, as the weights */
-    cpl_params m, v;    /* F32: of this rank's parts (share.h); of one process, as the weights */
-    cpl_tensor squares; /* [1] F64, of the gradients' norm */
+    cpl_params grads; /* F32, as the weights */
+    cpl_params m, v;  /* F32: of this rank's parts (share.h); of one process, as the weights */
     cpl_share share;
     int64_t count; /* updates made so far; a skipped step is none */
 } cpl_optimizer;
@@ -38,10 +37,6 @@ cpl_params *cpl_optimizer_over(cpl_optimizer *o);
 
 /* All gradients 0. */
 void cpl_optimizer_zero(cpl_optimizer *o, cpl_model *model);
-
-/* Square root of the sum of squares of all gradients, after cpl_share_finish_sums; not finite if
- * any of them is not. The same on every rank. */
-double cpl_optimizer_norm(cpl_optimizer *o, cpl_model *model);
 
 /* One update of the weights (and their copies) with gradients of this norm: of this rank's parts,
  * which are then sent to the ranks that hold them too. */

@@ -386,6 +386,14 @@ void cpl_share_finish_gather(cpl_share *s)
     finish_all(s);
 }
 
+void cpl_share_add_squares(const cpl_share *s, cpl_params *grads, cpl_tensor out)
+{
+    for (const cpl_slice *x = s->slices; x < s->slices + s->n_slices; x++) {
+        const cpl_tensor g = cpl_slice_of_whole(x, grads);
+        s->be->ops->dot(s->be, out, g, g);
+    }
+}
+
 void cpl_share_gather(cpl_share *s, cpl_params *set)
 {
     for (int64_t i = 0; i < s->n_buckets; i++) cpl_share_start_gather(s, set, i);

@@ -123,6 +123,10 @@ void cpl_share_finish_gather(cpl_share *share);
 /* Gathers all buckets of a set, and waits. */
 void cpl_share_gather(cpl_share *share, cpl_params *set);
 
+/* *Adds* to out [1] F64 the sum of squares of this rank's parts of the gradients, after
+ * cpl_share_finish_sums. */
+void cpl_share_add_squares(const cpl_share *share, cpl_params *grads, cpl_tensor out);
+
 /* ---- predictions ---- */
 
 /* Sets the bytes that this rank sends in a step: for the gradients, and for the updated parameters

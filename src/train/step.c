@@ -5,9 +5,28 @@
 #include <string.h>
 
 #include "model/aux_losses.h"
+#include "tensor/backend/backend.h"
 
 /* Of each layer, summed over ranks: entropy and the auxiliary losses but the coupling loss. */
 enum { N_SUMS = CPL_N_AUX_LOSSES };
+
+/* ---- where the results lie ---- */
+
+/* Where the counts of layer l begin. */
+static int64_t counts_at(const cpl_model_settings *c, int64_t l)
+{
+    return cpl_step_result_at(c->n_layers, 0) + l * c->n_experts;
+}
+
+static int64_t dots_at(const cpl_model_settings *c)
+{
+    return counts_at(c, c->n_layers);
+}
+
+static int64_t squares_at(const cpl_model_settings *c)
+{
+    return dots_at(c) + c->n_layers;
+}
 
 /* ---- memory ---- */
 
@@ -52,10 +71,11 @@ static void take_all(cpl_step *step, const cpl_settings *settings, const cpl_mod
     step->tokens = (cpl_step_tokens){
         cpl_tensor_take_ids(&step->arena, t), cpl_tensor_take_ids(&step->arena, t),
         cpl_tensor_as_2d(cpl_tensor_take_ids(&step->arena, t), step->micro, step->seq_len)};
-    step->results = cpl_tensor_take_numbers(&step->arena, 1 + layers * (CPL_N_STEP_RESULTS + n));
+    step->results = cpl_tensor_take_numbers(&step->arena, squares_at(c) + 1);
     step->result  = cpl_tensor_take_host(&step->arena, cpl_tensor_bytes(step->results));
     cpl_balance_take(&step->balance, &step->arena, &settings->losses.balance, c, step->micro);
-    step->pass_mark = cpl_tensor_arena_mark(&step->arena);
+    step->balance.dots = cpl_tensor_range(step->results, dots_at(c), layers);
+    step->pass_mark    = cpl_tensor_arena_mark(&step->arena);
     cpl_step_coupling_measure(&step->arena, settings, c); /* figures take the place of the pass */
     cpl_tensor_arena_release(&step->arena, step->pass_mark);
     take_pass(step, c);
@@ -100,6 +120,7 @@ cpl_status cpl_step_init(cpl_step *step, cpl_backend *be, const cpl_settings *se
 
 cpl_status cpl_step_status(const cpl_step *step)
 {
+    CPL_TRY(cpl_backend_status(step->arena.be));
     CPL_TRY(cpl_group_status(step->world));
     return step->exchange ? cpl_exchange_status(step->exchange) : CPL_OK;
 }
@@ -120,12 +141,6 @@ cpl_work cpl_step_work(const cpl_settings *settings, const cpl_model_settings *c
 
 /* ---- micro-batches ---- */
 
-/* Where the counts of layer l begin. */
-static int64_t counts_at(const cpl_model_settings *c, int64_t l)
-{
-    return cpl_step_result_at(c->n_layers, 0) + l * c->n_experts;
-}
-
 /* What one pass counted, to the results. */
 static void add_counts(const cpl_step *step, cpl_model *model)
 {
@@ -140,7 +155,8 @@ static void add_counts(const cpl_step *step, cpl_model *model)
     }
 }
 
-/* The results of a step whose work was given, of `parts` micro-batches of all ranks. Waits. */
+/* The results of a step whose work was given, of `parts` micro-batches of all ranks. The only wait of
+ * a step without figures in one process. */
 static void read_results(cpl_step *step, cpl_model *model, const cpl_step_batch *batch,
                          cpl_metrics *m)
 {
@@ -148,7 +164,6 @@ static void read_results(cpl_step *step, cpl_model *model, const cpl_step_batch 
     const double parts          = (double)(batch->n_sequences / step->micro * step->world->size);
     const double scores         = parts * (double)cpl_tensor_count(step->pass.moe[0].probs);
     model->be->ops->get(model->be, step->result, step->results);
-    cpl_balance_read(&step->balance, model);
     m->loss = step->result[0] * (double)step->ce_scale;
     for (int64_t l = 0; l < m->n_layers; l++) {
         const double *of         = &step->result[cpl_step_result_at(l, 0)];
@@ -156,12 +171,14 @@ static void read_results(cpl_step *step, cpl_model *model, const cpl_step_batch 
         for (int i = 0; i < CPL_N_AUX_LOSSES; i++)
             if (i != CPL_AUX_ERC) layer->aux[i] = of[i];
         layer->aux[CPL_AUX_Z] /= parts;
-        layer->aux[CPL_AUX_BALANCE] = step->balance.loss[l];
-        layer->entropy              = of[CPL_STEP_ENTROPY] / parts;
-        layer->scores_negative      = of[CPL_STEP_NEGATIVE] / scores;
+        layer->aux[CPL_AUX_BALANCE] =
+            cpl_balance_loss(&step->balance, c, step->result[dots_at(c) + l]);
+        layer->entropy         = of[CPL_STEP_ENTROPY] / parts;
+        layer->scores_negative = of[CPL_STEP_NEGATIVE] / scores;
     }
     memcpy(m->counts, &step->result[counts_at(c, 0)],
            (size_t)(m->n_layers * m->n_experts) * sizeof *m->counts);
+    m->grad_norm = step->result[squares_at(c)];
 }
 
 /* Micro-batch i of the batch, in the step's tensors. */
@@ -304,6 +321,7 @@ static void sum_over_ranks(cpl_step *step, cpl_metrics *m)
         if (!back) cpl_group_sum_f64(step->world, step->sums, 1 + N_SUMS * m->n_layers);
     }
     cpl_group_sum_f64(step->world, m->counts, m->n_layers * m->n_experts);
+    cpl_group_sum_f64(step->world, &m->grad_norm, 1);
 }
 
 /* Loads from the counts, means over layers from the layers. */
@@ -400,12 +418,16 @@ void cpl_step_gradient(cpl_step *step, cpl_model *model, cpl_params *grads,
         overlapped(step, model, grads, settings, batch, measure_erc, m);
     else
         one_by_one(step, model, grads, settings, batch, with_figures, measure_erc, m);
+    if (step->share)
+        cpl_share_add_squares(step->share, grads,
+                              cpl_tensor_range(step->results, squares_at(&model->config), 1));
     read_results(step, model, batch, m);
     cpl_step_read_coupling(step, &settings->losses.erc, m);
     sum_over_ranks(step, m);
     sum_signs_over_ranks(step, m);
     sum_up(m, &model->config, settings);
     m->loss_total = total(m);
+    m->grad_norm  = sqrt(m->grad_norm);
 }
 
 void cpl_step_move_biases(cpl_step *step, cpl_model *model, const cpl_settings *settings,

@@ -63,7 +63,8 @@ typedef struct cpl_step {
     double *sums;                    /* [1 + 4 L] figures that are summed over the ranks */
     cpl_tensor results;      /* F64: what the host reads once, at the end of the step; sums over
                                      the micro-batches of nll [1], of numbers of each layer [L, ..],
-                                     and of assignments [L,n] */
+                                     and of assignments [L,n]; of the balance loss [L]; squares of
+                                     the gradients [1] */
     double *result;          /* the same in the host's memory */
     cpl_share *share;        /* set by cpl_step_init; not owned */
     cpl_mesh *mesh;          /* NULL: one process */
@@ -82,14 +83,16 @@ CPL_NODISCARD cpl_status cpl_step_init(cpl_step *step, cpl_backend *be,
                                        cpl_share *share);
 void cpl_step_free(cpl_step *step);
 
-/* The first failure of what a step does between ranks. */
+/* The first failure of a step that is known: of the backend, of what it does between ranks. */
 CPL_NODISCARD cpl_status cpl_step_status(const cpl_step *step);
 cpl_work cpl_step_work(const cpl_settings *settings, const cpl_model_settings *config,
                        int64_t micro);
 
 /* *Adds* the gradient of `total` to grads (of several ranks: to this rank's parts of them) and
  * fills the losses, loads and erc figures of `metrics` (whose step determines which noise is drawn
- * and the position in the schedule of erc). `with_figures`: also metrics->layer[].figures and the
+ * and the position in the schedule of erc), and with a share its grad_norm, the square root of the
+ * sum of squares of all gradients, the same on every rank. Without figures it waits once for the
+ * backend, at its end. `with_figures`: also metrics->layer[].figures and the
  * relation of the coupling gradient to the rest, for which the activations' memory is reused.
  * `measure_erc`: compute M and the loss even if its weight is 0. */
 void cpl_step_gradient(cpl_step *step, cpl_model *model, cpl_params *grads,

@@ -5,7 +5,7 @@
 
 #include "store/model_case.h"
 #include "tensor/poison/poison.h"
-#include "train/optimizer.h"
+#include "train/norm.h"
 
 enum { B = 2, S = 12, T = B * S };
 
@@ -244,8 +244,7 @@ static void learns_one_batch(void **state)
     for (int step = 0; step < 60; step++) {
         pass_over(w, some_ids, NULL);
         if (step == 0) assert_near(w->nll / (T - B), log(37), 0.3);
-        cpl_optimizer_update(&w->run, &w->model, &recipe, cpl_optimizer_norm(&w->run, &w->model),
-                             1e-2);
+        cpl_optimizer_update(&w->run, &w->model, &recipe, gradient_norm(&w->run), 1e-2);
     }
     pass_over(w, some_ids, NULL);
     assert_true(w->nll / (T - B) < 0.05);

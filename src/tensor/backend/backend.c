@@ -196,6 +196,13 @@ cpl_status cpl_backend_reserve(cpl_backend *be, const cpl_work *work)
     return CPL_OK;
 }
 
+cpl_status cpl_backend_status(const cpl_backend *be)
+{
+    if (be->failure == CPL_OK) return CPL_OK;
+    return CPL_FAIL(be->failure, "an operation of the %s backend failed (out of memory?)",
+                    be->name);
+}
+
 void cpl_backend_free(cpl_backend *be)
 {
     if (!be->ops) return;

@@ -41,6 +41,9 @@ CPL_NODISCARD cpl_status cpl_backend_start(const cpl_backend *be);
 /* Makes scratch large enough for `work`. CPL_ERR_MEMORY if there is none. */
 CPL_NODISCARD cpl_status cpl_backend_reserve(cpl_backend *be, const cpl_work *work);
 
+/* The first failure that is known, as sync returns it; waits for nothing. */
+CPL_NODISCARD cpl_status cpl_backend_status(const cpl_backend *be);
+
 /* Gives scratch back; nothing if `be` is all zero. */
 void cpl_backend_free(cpl_backend *be);
 

@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include "base/arena.h"
+#include "tensor/backend/backend.h"
 #include "tensor/cpu/cpu.h"
 
 /* ---- memory: the host's ---- */
@@ -54,9 +55,7 @@ static size_t scratch_bytes(const cpl_backend *be, const cpl_work *work)
 /* Work is done when the call returns; only a failure is left to return. */
 static cpl_status sync(cpl_backend *be)
 {
-    if (be->failure == CPL_OK) return CPL_OK;
-    return CPL_FAIL(be->failure, "an operation of the %s backend failed (out of memory?)",
-                    be->name);
+    return cpl_backend_status(be);
 }
 
 const cpl_ops CPL_ISA_NAME(cpl_cpu_ops) = {
