@@ -62,7 +62,7 @@ static cpl_status count_sent(cpl_plan_input *input, const cpl_settings *s,
     cpl_step_traffic t;
     cpl_backend be;
     cpl_model types;
-    cpl_backend_cpu(&be, input->compute, 1);
+    CPL_TRY(cpl_backend_open(&be, s->compute.device, input->compute, 1));
     CPL_TRY(init_types(&types, &be, config));
     cpl_traffic_of_step(&t, s, config, share, &types.compute);
     input->copied = cpl_share_copied(share, &types.compute);
@@ -156,7 +156,7 @@ cpl_status cpl_plan_run_fits(const cpl_plan *plan)
 cpl_status cpl_plan_speed(double *flops, const cpl_compute_settings *compute)
 {
     cpl_backend be;
-    cpl_backend_cpu(&be, cpl_plan_dtype(compute), (int)compute->threads);
+    CPL_TRY(cpl_backend_open(&be, compute->device, cpl_plan_dtype(compute), (int)compute->threads));
     CPL_TRY(cpl_backend_start(&be));
     const cpl_status status = cpl_backend_peak(flops, &be, 1.0 / 3);
     cpl_backend_free(&be);

@@ -46,7 +46,9 @@ static cpl_status score(const cpl_settings *s, const char *checkpoint, const cha
                         int64_t max_documents, const cpl_log *log)
 {
     cpl_document_losses losses = {0};
-    cpl_reader_options reader  = {.window = s->data.seq_len, .n_threads = (int)s->compute.threads};
+    cpl_reader_options reader  = {.window    = s->data.seq_len,
+                                  .device    = s->compute.device,
+                                  .n_threads = (int)s->compute.threads};
     cpl_texts_options texts    = cpl_texts_defaults();
     texts.reading              = cpl_tokens_reading(&s->data);
     texts.special_as_text      = s->data.special_as_text;

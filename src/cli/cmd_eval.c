@@ -251,8 +251,8 @@ static cpl_status load(work *w)
 {
     const cpl_compute_settings *c = &w->configuration.settings.compute;
     const bool chosen             = cpl_configuration_gives(&w->configuration, "compute.dtype");
-    CPL_TRY(cpl_eval_model_load(&w->model, chosen ? cpl_plan_dtype(c) : CPL_F32, (int)c->threads,
-                                w->evaluation.window));
+    CPL_TRY(cpl_eval_model_load(&w->model, c->device, chosen ? cpl_plan_dtype(c) : CPL_F32,
+                                (int)c->threads, w->evaluation.window));
     w->model.runner.texts = cpl_flag_on(w->args, "--samples");
     w->model.runner.group = w->world;
     return describe(w);
@@ -268,6 +268,7 @@ static json_t *common(const work *w)
     cpl_json_put(&failed, values, "the version of the program", json_string(COUPLET_VERSION));
     cpl_json_put(&failed, values, "the number of threads (compute.threads)",
                  json_integer(w->model.be.n_threads));
+    cpl_json_put(&failed, values, "the device (compute.device)", json_string(w->model.be.device));
     (void)json_object_del(values, "model");
     (void)json_object_del(values, "data");
     if (!failed) return values;
@@ -424,7 +425,8 @@ const cpl_verb cpl_verb_eval = {
     .most     = -1,
     .flags    = flags,
     .n_flags  = sizeof flags / sizeof *flags,
-    .settings = "compute.dtype data.bad data.text_field data.id_field data.source_field data.strip "
+    .settings = "compute.device compute.dtype data.bad data.text_field data.id_field "
+                "data.source_field data.strip "
                 "data.split data.separator data.special_as_text data.max_line_bytes "
                 "data.zstd_window_log dist.timeout",
     .run      = run,

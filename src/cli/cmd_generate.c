@@ -100,8 +100,9 @@ static cpl_status load_model(work *w, const cpl_configuration *c)
     const cpl_model_settings *config = cpl_hf_config(w->hf);
     bool chosen                      = cpl_configuration_gives(c, "compute.dtype");
     int64_t capacity                 = w->ids.count + w->settings.max_tokens;
-    cpl_backend_cpu(&w->backend, chosen ? cpl_plan_dtype(&c->settings.compute) : CPL_F32,
-                    (int)c->settings.compute.threads);
+    CPL_TRY(cpl_backend_open(&w->backend, c->settings.compute.device,
+                             chosen ? cpl_plan_dtype(&c->settings.compute) : CPL_F32,
+                             (int)c->settings.compute.threads));
     double needs = (double)cpl_model_bytes(config, w->backend.compute, capacity) +
                    (double)cpl_generator_bytes(config, capacity, CHUNK);
     CPL_TRY(cpl_memory_check(needs, "this model"));
@@ -272,6 +273,6 @@ const cpl_verb cpl_verb_generate = {
     .most     = 1,
     .flags    = flags,
     .n_flags  = sizeof flags / sizeof *flags,
-    .settings = "compute.dtype",
+    .settings = "compute.device compute.dtype",
     .run      = run,
 };

@@ -99,8 +99,9 @@ static cpl_status allocate(work *w, const cpl_settings *settings)
     cpl_work shapes                  = cpl_step_work(settings, config, w->tokens.rows);
     cpl_tensor_arena measured        = cpl_tensor_arena_measure();
     take_results(w, &measured, config);
-    cpl_backend_cpu(&w->backend, settings->compute.dtype == CPL_DTYPE_BF16 ? CPL_BF16 : CPL_F32,
-                    (int)settings->compute.threads);
+    CPL_TRY(cpl_backend_open(&w->backend, settings->compute.device,
+                             settings->compute.dtype == CPL_DTYPE_BF16 ? CPL_BF16 : CPL_F32,
+                             (int)settings->compute.threads));
     CPL_TRY(cpl_tensor_arena_init(&w->arena, &w->backend, &measured, "gradients and logits"));
     take_results(w, &w->arena, config);
     CPL_TRY(cpl_backend_reserve(&w->backend, &shapes));
@@ -300,6 +301,6 @@ const cpl_verb cpl_verb_grad = {
 #define CPL_LOSS(id, name, ...) #name " "
 #include "model/aux_losses.def"
         "-erc.start_step -erc.warmup_steps -erc.alpha_start -balance.bias_rate "
-        "compute.dtype train.seed",
+        "compute.device compute.dtype train.seed",
     .run = run,
 };

@@ -42,6 +42,7 @@ typedef struct work {
     const char *text;
     cpl_routing_options routing_options;
     cpl_routing_report routing;
+    char *device;     /* compute.device, for --text; owned */
     cpl_group *world; /* of ranks that share --text; NULL: one process */
     double timeout_s; /* after which a silent one counts as lost */
 } work;
@@ -63,7 +64,7 @@ static cpl_status read_memory(work *w, const char *memory)
                     memory, cpl_text_bytes(base, w->base_bytes));
 }
 
-/* Threads, and how long a rank may be silent. */
+/* Threads, the device of --text, and how long a rank may be silent. */
 static cpl_status read_settings(work *w)
 {
     cpl_configuration c;
@@ -71,8 +72,9 @@ static cpl_status read_settings(work *w)
     const int64_t given = c.settings.compute.threads, threads = given ? given : cpl_ranks_threads();
     w->options.n_threads = threads ? (int)threads : cpl_cpu_count();
     w->timeout_s         = c.settings.dist.timeout;
+    w->device            = cpl_text_copy(c.settings.compute.device);
     cpl_configuration_free(&c);
-    return CPL_OK;
+    return w->device ? CPL_OK : CPL_ERR_MEMORY;
 }
 
 /* What has no meaning for a part of the rows, or would need them all. */
@@ -403,8 +405,9 @@ static cpl_status inspect(work *w)
     if (w->routed) CPL_TRY(cpl_inspect_remotes_refuse_text(w->args));
     if (w->routed) CPL_TRY(cpl_ranks_begin(&w->world));
     CPL_TRY(cpl_ranks_watch(w->timeout_s));
-    const bool first                = cpl_gather_is_first(w->world);
-    w->routing_options.reader.group = w->world;
+    const bool first                 = cpl_gather_is_first(w->world);
+    w->routing_options.reader.group  = w->world;
+    w->routing_options.reader.device = w->device;
     CPL_TRY(cpl_gather_status(w->world, first ? check_outputs(w->args) : CPL_OK));
     CPL_TRY(inspect_all(w));
     return cpl_gather_status(w->world, first ? show_and_judge(w) : CPL_OK);
@@ -422,6 +425,7 @@ static cpl_status run(const cpl_arguments *args)
     cpl_free(w.reports);
     cpl_free((void *)w.pointers);
     cpl_free(w.layers);
+    cpl_free(w.device);
     return status;
 }
 
@@ -505,6 +509,6 @@ const cpl_verb cpl_verb_inspect = {
     .most     = -1,
     .flags    = flags,
     .n_flags  = sizeof flags / sizeof *flags,
-    .settings = "dist.timeout",
+    .settings = "compute.device dist.timeout",
     .run      = run,
 };

@@ -17,8 +17,8 @@ static const char *const bookkeeping[] = {"checkpoint.",         "log.",
                                           "eval.tasks_every",    "eval.tasks_limit",
                                           "eval.tasks_data",     "eval.prompts",
                                           "eval.prompt_tokens",  "compute.threads",
-                                          "data.cache",          "data.max_line_bytes",
-                                          "data.zstd_window_log"};
+                                          "compute.device",      "data.cache",
+                                          "data.max_line_bytes", "data.zstd_window_log"};
 
 static const char *const paths[] = {"data.train", "data.validation", "data.tokenizer",
                                     "data.cache"};

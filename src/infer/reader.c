@@ -83,7 +83,8 @@ cpl_status cpl_reader_open(cpl_reader *r, const char *model_dir, const cpl_reade
     CPL_TRY_DONE(find_eos(r));
     r->group = o->group;
     r->step  = cpl_reader_step(cpl_hf_folder(r->hf));
-    cpl_backend_cpu(&r->be, o->compute, o->n_threads);
+    CPL_TRY_DONE(
+        cpl_backend_open(&r->be, o->device ? o->device : "auto", o->compute, o->n_threads));
 done:
     if (status != CPL_OK) cpl_reader_close(r);
     return status;
@@ -262,12 +263,13 @@ static cpl_status check_ranks(const cpl_reader *r, const cpl_texts *texts, cpl_s
         snprintf(hex[i], sizeof hex[i], "%016llx", (unsigned long long)sums[i]);
     return cpl_gather_equal(
         r->group, status,
-        json_pack("{s:s,s:s,s:s,s:s,s:s,s:I,s:I,s:i}", "the version of the program",
+        json_pack("{s:s,s:s,s:s,s:s,s:s,s:I,s:I,s:s,s:i}", "the version of the program",
                   COUPLET_VERSION, "the check sum of the weights", hex[0],
                   "the check sum of config.json", hex[1], "the check sum of the tokenizer", hex[2],
                   "the check sum of the text", hex[3], "the window", (json_int_t)r->window,
                   "the number of documents", (json_int_t)texts->n_documents,
-                  "the number of threads", r->be.n_threads));
+                  "the device (compute.device)", r->be.device, "the number of threads",
+                  r->be.n_threads));
 }
 
 /* Reads this rank's batch of the round that begins at window `*at`, which becomes its end. */

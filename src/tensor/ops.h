@@ -40,6 +40,7 @@ typedef struct cpl_ops cpl_ops;
 typedef struct cpl_backend {
     const cpl_ops *ops;
     const char *name;   /* "cpu v4" */
+    const char *device; /* "cpu" */
     cpl_dtype compute;  /* the type that operands of products are rounded to: CPL_F32 or CPL_BF16 */
     int n_threads;      /* at least 1 */
     cpl_status failure; /* the first one, or CPL_OK */

@@ -10,7 +10,8 @@ static bool may_change(const cpl_setting *s)
     static const char *const sections[] = {"checkpoint", "dist", "eval", "log"};
     for (size_t i = 0; i < sizeof sections / sizeof *sections; i++)
         if (strcmp(s->section, sections[i]) == 0) return true;
-    return strcmp(s->section, "compute") == 0 && strcmp(s->name, "threads") == 0;
+    return strcmp(s->section, "compute") == 0 &&
+           (strcmp(s->name, "threads") == 0 || strcmp(s->name, "device") == 0);
 }
 
 /* What the machines of a run determine; it changes what load balancing counts over if that is the
@@ -245,9 +246,9 @@ cpl_status cpl_resume_check(const json_t *object, const char *where, const cpl_s
 json_t *cpl_resume_made_with(const cpl_backend *be, int n_ranks)
 {
     const char *dtype = be->compute == CPL_BF16 ? "bf16" : "f32";
-    return json_pack("{s:s, s:s, s:s, s:s, s:i, s:i}", "couplet", COUPLET_VERSION, "onednn",
-                     cpl_product_library(), "kernels", cpl_cpu_isa(), "dtype", dtype, "threads",
-                     be->n_threads, "ranks", n_ranks);
+    return json_pack("{s:s, s:s, s:s, s:s, s:s, s:i, s:i}", "couplet", COUPLET_VERSION, "onednn",
+                     cpl_product_library(), "device", be->device, "kernels", cpl_cpu_isa(), "dtype",
+                     dtype, "threads", be->n_threads, "ranks", n_ranks);
 }
 
 static void put_value(cpl_text *out, const json_t *value)

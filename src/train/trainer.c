@@ -418,8 +418,9 @@ static cpl_status begin(cpl_trainer *t, const cpl_train_job *job, cpl_hf **from)
     if (job->from) CPL_TRY(cpl_hf_open(from, job->from, t->log));
     cpl_settings *s = t->settings;
     cpl_train_resolve_machine(s, t->world->size, job->resume);
-    cpl_backend_cpu(&t->backend, s->compute.dtype == CPL_DTYPE_BF16 ? CPL_BF16 : CPL_F32,
-                    (int)s->compute.threads);
+    CPL_TRY(cpl_backend_open(&t->backend, s->compute.device,
+                             s->compute.dtype == CPL_DTYPE_BF16 ? CPL_BF16 : CPL_F32,
+                             (int)s->compute.threads));
     t->made_with = cpl_resume_made_with(&t->backend, t->world->size);
     if (!t->made_with) return CPL_FAIL(CPL_ERR_MEMORY, "out of memory for the state of the run");
     if (job->resume && job->written->compute.dtype == CPL_DTYPE_AUTO)

@@ -255,6 +255,7 @@ def generate(folder, tokenizer):
     check(output(*words, "--seed", 1, "--threads", 1) == first, "--threads changes the text")
     several(folder, words)
     bad(1, "absent", "generate", folder / "absent", "--prompt", "x")
+    refuses_devices(folder, model)
     generate_refuses(folder, model)
 
 
@@ -280,6 +281,20 @@ def several(folder, words):
     bad(2, "cannot be given together", *words, "--prompt", "x")
     bad(2, "generate needs --prompt TEXT or --prompt-file FILE", "generate", words[1])
     bad(2, "--stop needs a text", *words, "--stop", "")
+
+
+def refuses_devices(folder, model):
+    """compute.device of every verb that computes on one: a device that is not there, a word that names none."""
+    (folder / "rows.json").write_text(json.dumps({"input_ids": [[1, 2, 3, 4]]}))
+    for words in (("train", CONFIGS / "tiny.yaml", "--out", folder / "run"), ("plan", CONFIGS / "tiny.yaml"),
+                  ("generate", model, "--prompt", "x"), ("eval", model, "--text", folder / "docs"),
+                  ("inspect", model, "--text", folder / "docs"),
+                  ("grad", model, "--tokens", folder / "rows.json", "--out", folder / "grad.out")):
+        for device, part in (("cuda", "this build has no CUDA"), ("cuda:7", "this build has no CUDA"),
+                             ("cuda:", "auto, cpu, cuda, or cuda:N"), ("gpu", "auto, cpu, cuda, or cuda:N")):
+            bad(2, [f"compute.device is {device}", part], *words, "--set", f"compute.device={device}")
+    check(output("generate", model, "--prompt", "x", "--set", "compute.device=cpu") ==
+          output("generate", model, "--prompt", "x"), "auto is not the CPU")
 
 
 def generate_refuses(folder, model):

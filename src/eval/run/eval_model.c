@@ -68,11 +68,12 @@ int64_t cpl_eval_model_window(const cpl_eval_model *e)
     return cpl_hf_config(e->hf)->max_positions;
 }
 
-cpl_status cpl_eval_model_load(cpl_eval_model *e, cpl_dtype compute, int n_threads, int64_t window)
+cpl_status cpl_eval_model_load(cpl_eval_model *e, const char *device, cpl_dtype compute,
+                               int n_threads, int64_t window)
 {
     const cpl_model_settings *config = cpl_hf_config(e->hf);
     const cpl_lm_batch_settings how  = {.window = window};
-    cpl_backend_cpu(&e->be, compute, n_threads);
+    CPL_TRY(cpl_backend_open(&e->be, device, compute, n_threads));
     CPL_TRY(cpl_memory_check((double)cpl_model_bytes(config, compute, window) +
                                  (double)cpl_lm_batch_bytes(config, &how),
                              "evaluating this model"));

@@ -31,9 +31,9 @@ void cpl_eval_model_close(cpl_eval_model *e); /* all zero: nothing to do */
 int64_t cpl_eval_model_window(const cpl_eval_model *e);
 
 /* The weights, and a cache for questions of up to `window` tokens, which may be more than the
- * model's context. CPL_ERR_MEMORY also if it is predicted not to fit. */
-CPL_NODISCARD cpl_status cpl_eval_model_load(cpl_eval_model *e, cpl_dtype compute, int n_threads,
-                                             int64_t window);
+ * model's context, on this device (cpl_backend_open). CPL_ERR_MEMORY also if it is predicted not to fit. */
+CPL_NODISCARD cpl_status cpl_eval_model_load(cpl_eval_model *e, const char *device,
+                                             cpl_dtype compute, int n_threads, int64_t window);
 
 /* Adds to `settings` the model's identity by content: "weights" and "config" (see cpl_hf_identify)
  * and "tokenizer"; and the places: "model", its folder, and the tokenizer's path. CPL_ERR_MEMORY,

@@ -160,10 +160,38 @@ void cpl_backend_cpu(cpl_backend *be, cpl_dtype compute, int n_threads)
     choose_once();
     memset(be, 0, sizeof *be);
     be->ops       = chosen.kernels.ops;
+    be->device    = "cpu";
     be->name      = chosen.kernels.backend_name;
     be->compute   = compute;
     be->n_threads = cpl_backend_forks() ? 1 : n_threads ? n_threads : cpl_cpu_count();
     be->failure   = CPL_OK;
+}
+
+/* Whether the word is cuda or cuda:N. */
+static bool is_cuda(const char *device)
+{
+    static const char word[] = "cuda";
+    const size_t length      = sizeof word - 1;
+    const char *number       = device + length + 1;
+    if (strncmp(device, word, length) != 0) return false;
+    if (device[length] == '\0') return true;
+    return device[length] == ':' && *number && strspn(number, "0123456789") == strlen(number);
+}
+
+cpl_status cpl_backend_open(cpl_backend *be, const char *device, cpl_dtype compute, int n_threads)
+{
+    memset(be, 0, sizeof *be);
+    if (is_cuda(device))
+        return CPL_FAIL(CPL_ERR_USAGE,
+                        "compute.device is %s, but this build has no CUDA: set compute.device=cpu",
+                        device);
+    if (strcmp(device, "auto") != 0 && strcmp(device, "cpu") != 0)
+        return CPL_FAIL(CPL_ERR_USAGE,
+                        "compute.device is %.80s: it is auto, cpu, cuda, or cuda:N with the number "
+                        "of a GPU from 0",
+                        device);
+    cpl_backend_cpu(be, compute, n_threads);
+    return CPL_OK;
 }
 
 /* Of address space, what the kernels of oneDNN 2.6.3 take (6 MiB with AVX2, 20 MiB with AVX-512),

@@ -27,6 +27,14 @@ int cpl_cpu_count(void);
 /* How many fork() lie between the process that loaded the library and this one: 0 in the former. */
 int cpl_backend_forks(void);
 
+/* The backend of what trains and infers, on the device that the setting compute.device names:
+ *     auto            the CPU, until this build has another device
+ *     cpu             as cpl_backend_cpu
+ *     cuda, cuda:N    a GPU, the first or number N, of a build that has CUDA: this one has none
+ * CPL_ERR_USAGE, with a sentence, for another word and for a device that is not there. */
+CPL_NODISCARD cpl_status cpl_backend_open(cpl_backend *be, const char *device, cpl_dtype compute,
+                                          int n_threads);
+
 /* A CPU backend. compute: CPL_F32 or CPL_BF16 (works on every processor; slow without
  * cpl_cpu_has_bf16). n_threads 0: cpl_cpu_count(). After a fork it is 1 whatever was asked for: the
  * child has the pool of GNU's OpenMP in its memory without the threads, and would wait for them for

@@ -57,7 +57,7 @@ static void that_fit(void **state)
     assert_int_equal(e.runner.eos, 7);
     assert_int_equal(e.runner.extra_stop_ids.count, 0);
     assert_int_equal(cpl_eval_model_window(&e), 64);
-    assert_ok(cpl_eval_model_load(&e, CPL_F32, 1, 64));
+    assert_ok(cpl_eval_model_load(&e, "auto", CPL_F32, 1, 64));
     model_case *saved = drawn(IDS);
     check_score(&e, saved);
     model_gone(saved);
