@@ -175,7 +175,7 @@ static inline cpl_tensor bench_normal(cpl_backend *be, cpl_dtype dtype, int64_t 
     cpl_tensor x          = cpl_tensor_3d(NULL, dtype, a, b, c);
     x.data                = cpl_alloc(cpl_tensor_bytes(x));
     if (!x.data) bench_ok(CPL_ERR_MEMORY);
-    be->ops->normal(be, drawn, scale, 8.0f, &key, 0);
+    be->ops->normal(be, drawn, scale, 8.0f, key, 0);
     for (int64_t at = 0; at < cpl_tensor_count(x); at += DRAWN) {
         int64_t left    = cpl_tensor_count(x) - at;
         cpl_tensor from = cpl_tensor_1d(numbers, CPL_F32, left < DRAWN ? left : DRAWN);

@@ -133,7 +133,7 @@ static cpl_status pack_noisy(work *w, cpl_backend *be, uint64_t seed)
     cpl_tensor eps        = cpl_tensor_1d(w->report->eps, CPL_F32, w->report->at->n);
     float *proxies        = cpl_alloc((size_t)count * sizeof(float));
     if (!proxies) return CPL_ERR_MEMORY;
-    be->ops->erc.noise(be, router_tensor(w, w->delta), eps, &key, 0);
+    be->ops->erc.noise(be, router_tensor(w, w->delta), eps, key, 0);
     for (int64_t i = 0; i < count; i++) proxies[i] = w->R[i] * w->delta[i];
     be->ops->response.pack(be, w->packed, router_tensor(w, proxies));
     cpl_free(proxies);

@@ -192,7 +192,7 @@ void cpl_pca(cpl_backend *be, cpl_tensor out, cpl_tensor x, const cpl_pca_space 
     const cpl_rng_key key = {.seed = seed, .stream = CPL_STREAM_TSNE};
     small s               = {.k = space->basis.shape[0]};
     double before         = 0;
-    be->ops->normal(be, space->basis, 1, 6, &key, 0);
+    be->ops->normal(be, space->basis, 1, 6, key, 0);
     orthonormalise(be, space->basis);
     for (int round = 0;; round++) {
         look(be, &s, x, space);

@@ -263,7 +263,7 @@ static void begin_at(descent *s, const float *x, float scale)
             .seed = s->options->seed, .step = 1 + (uint64_t)c, .stream = CPL_STREAM_TSNE};
         for (int64_t i = 0; i < s->n; i++)
             cpl_f32(row)[i] = (float)(ratio * (double)cpl_f32(row)[i]);
-        if (!(own > FLAT * first)) s->be->ops->normal(s->be, row, (float)START_SD, 6, &key, 0);
+        if (!(own > FLAT * first)) s->be->ops->normal(s->be, row, (float)START_SD, 6, key, 0);
     }
 }
 

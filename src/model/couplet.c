@@ -239,7 +239,7 @@ static void draw_noise(evaluation *e, const cpl_erc *erc)
     const cpl_rng_key key = {erc->seed, erc->step, erc->layer, CPL_STREAM_NOISE};
     e->be.ops->erc.nearest(&e->be, e->eps, e->R);
     if (erc->noise == CPL_ERC_NOISE_DRAWN)
-        e->be.ops->erc.noise(&e->be, e->delta, e->eps, &key, erc->draw);
+        e->be.ops->erc.noise(&e->be, e->delta, e->eps, key, erc->draw);
 }
 
 static bool is_zero(const float *row, int64_t d)

@@ -162,7 +162,7 @@ static void draw_noise(cpl_backend *be, const cpl_coupling_outputs *out,
     if (erc->noise == CPL_NOISE_NONE)
         be->ops->fill(be, out->delta, 1.0f);
     else
-        be->ops->erc.noise(be, out->delta, out->eps, &key, (uint64_t)draw);
+        be->ops->erc.noise(be, out->delta, out->eps, key, (uint64_t)draw);
 }
 
 /* The phases of couplet.h with the exchange between them. The gradient of a diagonal is linear in

@@ -87,7 +87,7 @@ void cpl_model_randomize(cpl_model *model, uint64_t seed)
                            .layer  = (uint32_t)(p.layer + 1),
                            .step   = (uint64_t)p.stream};
         if (p.init == CPL_INIT_NORMAL)
-            model->be->ops->normal(model->be, *t, (float)initial_std(c, &p), 3, &key, p.begin);
+            model->be->ops->normal(model->be, *t, (float)initial_std(c, &p), 3, key, p.begin);
         else
             model->be->ops->fill(model->be, *t, p.init == CPL_INIT_ONES ? 1 : 0);
     }

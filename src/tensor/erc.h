@@ -66,7 +66,7 @@ typedef struct cpl_erc_ops {
     void (*nearest)(struct cpl_backend *be, cpl_tensor eps, cpl_tensor R);
 
     /* delta [n,d] = 1 + eps_i (2 U - 1), U = uniform(key, (draw n + i) d + k) in [0,1). */
-    void (*noise)(struct cpl_backend *be, cpl_tensor delta, cpl_tensor eps, const cpl_rng_key *key,
+    void (*noise)(struct cpl_backend *be, cpl_tensor delta, cpl_tensor eps, cpl_rng_key key,
                   uint64_t draw);
 
     /* Phase 1 sets diagonal[j0 ... j1-1]; the caller completes the others before phase 2. If no

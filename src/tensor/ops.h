@@ -7,8 +7,9 @@
  *           V vocabulary.
  * Types:    F32 unless said otherwise. Weights of products are F32, or BF16 where the backend
  *           computes in bf16 (`be->compute`); their gradients are F32 always.
- * Order:    backend, outputs, inputs, scalars. An output is *set* unless it says *adds*. Outputs
- *           overlap no input unless said.
+ * Order:    backend, outputs, inputs, scalars. Outputs and inputs are tensors, all else is a value, so
+ *           that an operation that waits for its turn refers to nothing of its caller. An output is
+ *           *set* unless it says *adds*. Outputs overlap no input unless said.
  * Failure:  operations return nothing. A backend keeps its first failure and ignores later work;
  *           sync() returns it once at the end of a step. Shapes that do not fit are asserts.
  * Memory:   tensors and scratch lie in memory that the backend has taken (tensor/memory.h). Operations
@@ -328,7 +329,7 @@ struct cpl_ops {
 
     /* y[i] = std * the first of normal(key, first + i + a 2^40), a = 0, 1, ..., that is within
      * +- cut. */
-    void (*normal)(cpl_backend *be, cpl_tensor y, float std, float cut, const cpl_rng_key *key,
+    void (*normal)(cpl_backend *be, cpl_tensor y, float std, float cut, cpl_rng_key key,
                    int64_t first);
 
     /* ---- drawing a token (sample.c) ---- */

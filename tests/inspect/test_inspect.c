@@ -333,7 +333,7 @@ static float *delta_of(const inspect_layer *l, uint64_t seed, uint32_t number)
     be.ops->erc.nearest(&be, cpl_tensor_1d(eps, CPL_F32, l->n),
                         cpl_tensor_2d(l->R, CPL_F32, l->n, l->d));
     be.ops->erc.noise(&be, cpl_tensor_2d(delta, CPL_F32, l->n, l->d),
-                      cpl_tensor_1d(eps, CPL_F32, l->n), &key, 0);
+                      cpl_tensor_1d(eps, CPL_F32, l->n), key, 0);
     return delta;
 }
 

@@ -80,7 +80,7 @@ static void noise(void **state)
     for (int k = 0; k < 3; k++) {
         cpl_backend be = backend(k + 1);
         be.ops->erc.noise(&be, cpl_tensor_2d(delta[k], CPL_F32, N, D),
-                          cpl_tensor_1d(eps, CPL_F32, N), &key, k == 2 ? 1 : 0);
+                          cpl_tensor_1d(eps, CPL_F32, N), key, k == 2 ? 1 : 0);
     }
     assert_memory_equal(delta[0], delta[1], sizeof delta[0]);
     assert_memory_not_equal(delta[0], delta[2], sizeof delta[0]);

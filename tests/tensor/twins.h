@@ -515,8 +515,8 @@ static void twin_adamw(cpl_backend *be, const shape *s, results *r)
 static void twin_normal(cpl_backend *be, const shape *s, results *r)
 {
     cpl_rng_key key = {.seed = 5, .stream = CPL_STREAM_TEST};
-    be->ops->normal(be, kept_2d(r, s->V, s->d), 0.02f, 3, &key, 0);
-    be->ops->normal(be, kept_1d(r, s->d), 0.02f, 3, &key, s->d); /* the second row again */
+    be->ops->normal(be, kept_2d(r, s->V, s->d), 0.02f, 3, key, 0);
+    be->ops->normal(be, kept_1d(r, s->d), 0.02f, 3, key, s->d); /* the second row again */
 }
 
 static void twin_sample(cpl_backend *be, const shape *s, results *r)
@@ -581,7 +581,7 @@ static void twin_nearest(cpl_backend *be, const shape *s, results *r)
 static void twin_noise(cpl_backend *be, const shape *s, results *r)
 {
     cpl_rng_key key = {.seed = 6, .stream = CPL_STREAM_NOISE};
-    be->ops->erc.noise(be, kept_2d(r, s->n, s->d), normal_1d(s->n, 0.1f), &key, 3);
+    be->ops->erc.noise(be, kept_2d(r, s->n, s->d), normal_1d(s->n, 0.1f), key, 3);
 }
 
 /* All three phases of all rows and experts, with every gradient. */

@@ -19,14 +19,14 @@ static float normal_within(const cpl_rng_key *key, uint64_t index, float cut)
 }
 
 void CPL_ISA_NAME(cpl_cpu_normal)(cpl_backend *be, cpl_tensor y, float std, float cut,
-                                  const cpl_rng_key *key, int64_t first)
+                                  cpl_rng_key key, int64_t first)
 {
     float *out    = cpl_f32(y);
     int64_t count = cpl_tensor_count(y);
     CPL_ASSERT(cut > 0.1f && first + count < (int64_t)1 << 40);
 #pragma omp parallel for num_threads(be->n_threads) schedule(static)
     for (int64_t i = 0; i < count; i++)
-        out[i] = std * normal_within(key, (uint64_t)(first + i), cut);
+        out[i] = std * normal_within(&key, (uint64_t)(first + i), cut);
 }
 
 /* ---- probabilities ---- */

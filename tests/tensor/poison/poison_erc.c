@@ -14,7 +14,7 @@ void cpl_poison_erc_nearest(cpl_backend *be, cpl_tensor eps, cpl_tensor R)
     cpl_poison_end(be, &inner);
 }
 
-void cpl_poison_erc_noise(cpl_backend *be, cpl_tensor delta, cpl_tensor eps, const cpl_rng_key *key,
+void cpl_poison_erc_noise(cpl_backend *be, cpl_tensor delta, cpl_tensor eps, cpl_rng_key key,
                           uint64_t draw)
 {
     cpl_poison_fits(delta, CPL_F32, delta.shape[0], delta.shape[1]);

@@ -264,7 +264,7 @@ void cpl_poison_adamw(cpl_backend *be, cpl_tensor p, cpl_tensor m, cpl_tensor v,
     cpl_poison_end(be, &inner);
 }
 
-void cpl_poison_normal(cpl_backend *be, cpl_tensor y, float std, float cut, const cpl_rng_key *key,
+void cpl_poison_normal(cpl_backend *be, cpl_tensor y, float std, float cut, cpl_rng_key key,
                        int64_t first)
 {
     cpl_poison_holds(y, CPL_F32, cpl_tensor_count(y));

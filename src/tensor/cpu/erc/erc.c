@@ -61,7 +61,7 @@ static void noise_row(float *delta, int64_t d, float eps, const cpl_rng_key *key
 }
 
 void CPL_ISA_NAME(cpl_cpu_erc_noise)(cpl_backend *be, cpl_tensor delta, cpl_tensor eps,
-                                     const cpl_rng_key *key, uint64_t draw)
+                                     cpl_rng_key key, uint64_t draw)
 {
     const int64_t n = delta.shape[0], d = delta.shape[1];
     const float *bound = cpl_f32(eps);
@@ -69,7 +69,7 @@ void CPL_ISA_NAME(cpl_cpu_erc_noise)(cpl_backend *be, cpl_tensor delta, cpl_tens
     CPL_ASSERT(eps.shape[0] == n);
 #pragma omp parallel for num_threads(cpl_threads(be, 16 * n * d)) schedule(static)
     for (int64_t i = 0; i < n; i++)
-        noise_row(out + i * d, d, bound[i], key, (draw * (uint64_t)n + (uint64_t)i) * (uint64_t)d);
+        noise_row(out + i * d, d, bound[i], &key, (draw * (uint64_t)n + (uint64_t)i) * (uint64_t)d);
 }
 
 static void prepare_row(const cpl_erc_workspace *s, int64_t i)
