@@ -1,0 +1,327 @@
+/* far.c - see far.h */
+#include "tensor/far/far.h"
+
+#include <execinfo.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "base/arena.h"
+
+/* Of the sanitizers' run time, where the program has it. */
+extern void __sanitizer_print_stack_trace(void) __attribute__((weak));
+extern void __sanitizer_symbolize_pc(void *pc, const char *format, char *out, size_t size)
+    __attribute__((weak));
+
+enum { CALLERS = 6, NOT_SET = 0xff }; /* as F32, BF16 or double NaN; as a whole number -1 */
+
+/* Memory that was taken. */
+typedef struct block {
+    char *at;   /* the address that tensors have */
+    char *real; /* the memory */
+    size_t bytes;
+} block;
+
+typedef void run_fn(cpl_backend *be, const void *arguments);
+
+/* An operation that waits, with its arguments behind it. */
+typedef struct work {
+    struct work *next;
+    run_fn *run;
+    cpl_backend be; /* the inner one as the operation is to see it */
+    _Alignas(max_align_t) char arguments[];
+} work;
+
+/* Callers of get and sync that have waited. */
+typedef struct wait {
+    void *caller[CALLERS];
+    int64_t count;
+} wait;
+
+typedef struct far_backend {
+    cpl_backend cpu; /* be->inner */
+    cpl_ops ops;
+    bool late;
+    block *blocks;
+    size_t n_blocks;
+    work *first, **last;
+    int64_t waits;
+    wait *places;
+    size_t n_places;
+} far_backend;
+
+static far_backend *of(const cpl_backend *be)
+{
+    return (far_backend *)(uintptr_t)be->inner;
+}
+
+static void *grown(void *array, size_t count, size_t each)
+{
+    array = realloc(array, (count + 1) * each);
+    CPL_ASSERT(array);
+    return array;
+}
+
+/* ---- addresses: of a range that nobody can reach, each given out once ---- */
+
+static const size_t range_bytes = (size_t)1 << 40;
+static char *range;
+static atomic_size_t range_used;
+static struct sigaction before_us;
+
+static void end_with(const char *sentence)
+{
+    fprintf(stderr, "%s\n", sentence);
+    if (__sanitizer_print_stack_trace) __sanitizer_print_stack_trace();
+    abort();
+}
+
+/* Says what it was; then the handler before this one, the sanitizer's, meets the same fault. */
+static void touched(int number, siginfo_t *info, void *context)
+{
+    static const char sentence[] =
+        "\nThe host has read or written memory of the backend: use get or put (tensor/ops.h).\n";
+    const char *at = info->si_addr;
+    (void)context;
+    if (at >= range && at < range + range_bytes) (void)!write(2, sentence, sizeof sentence - 1);
+    sigaction(number, &before_us, NULL);
+}
+
+static void make_range(void)
+{
+    const struct sigaction ours = {.sa_sigaction = touched, .sa_flags = SA_SIGINFO | SA_NODEFER};
+    range = mmap(NULL, range_bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    CPL_ASSERT(range != MAP_FAILED);
+    sigaction(SIGSEGV, &ours, &before_us);
+}
+
+static char *new_address(size_t bytes)
+{
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    const size_t page          = 4096;
+    pthread_once(&once, make_range);
+    const size_t room = (bytes / page + 2) * page; /* a page between neighbours */
+    const size_t at   = atomic_fetch_add(&range_used, room);
+    CPL_ASSERT(at + room <= range_bytes);
+    return range + at;
+}
+
+static block *block_at(const far_backend *f, const void *memory)
+{
+    const char *at = memory;
+    for (size_t i = 0; i < f->n_blocks; i++)
+        if (at >= f->blocks[i].at && at <= f->blocks[i].at + f->blocks[i].bytes)
+            return &f->blocks[i];
+    return NULL;
+}
+
+/* The memory behind `bytes` at an address of tensors. */
+static void *real_memory(const far_backend *f, const void *at, size_t bytes)
+{
+    const block *b = block_at(f, at);
+    if (!at) return NULL;
+    if (!b || (size_t)(b->at + b->bytes - (const char *)at) < bytes)
+        end_with("An operation was given memory that its backend has not taken, or has been given "
+                 "back, or more than there is.");
+    return b->real + ((const char *)at - b->at);
+}
+
+/* ---- the queue ---- */
+
+/* The inner backend as an operation given now is to see it. */
+static cpl_backend seen_now(const cpl_backend *be)
+{
+    cpl_backend inner   = of(be)->cpu;
+    inner.compute       = be->compute;
+    inner.n_threads     = be->n_threads;
+    inner.scratch       = real_memory(of(be), be->scratch, be->scratch_bytes);
+    inner.scratch_bytes = be->scratch_bytes;
+    return inner;
+}
+
+static void run_one(far_backend *f, run_fn *run, cpl_backend be, const void *arguments)
+{
+    be.failure = f->cpu.failure;
+    run(&be, arguments);
+    f->cpu.failure = be.failure;
+}
+
+static void run_all(far_backend *f)
+{
+    while (f->first) {
+        work *w  = f->first;
+        f->first = w->next;
+        run_one(f, w->run, w->be, w->arguments);
+        free(w);
+    }
+    f->last = &f->first;
+}
+
+static void give_work(const cpl_backend *be, run_fn *run, const void *arguments, size_t bytes)
+{
+    far_backend *f = of(be);
+    if (!f->late) {
+        run_one(f, run, seen_now(be), arguments);
+        return;
+    }
+    work *w = malloc(sizeof *w + bytes);
+    CPL_ASSERT(w);
+    *w = (work){.run = run, .be = seen_now(be)};
+    memcpy(w->arguments, arguments, bytes);
+    *f->last = w;
+    f->last  = &w->next;
+}
+
+/* Tensors among the arguments of an operation get the addresses of their memory. */
+static void reach(const cpl_backend *be, cpl_tensor *const *tensors, int count)
+{
+    for (int i = 0; i < count; i++)
+        tensors[i]->data = real_memory(of(be), tensors[i]->data, cpl_tensor_bytes(*tensors[i]));
+}
+
+#include "far_operations.inc" /* by make_operations.py */
+
+/* ---- waits ---- */
+
+static void note_wait(far_backend *f)
+{
+    enum { OWN = 2 }; /* note_wait and the operation */
+    void *all[OWN + CALLERS] = {0};
+    if (!f->first) return;
+    backtrace(all, OWN + CALLERS);
+    f->waits++;
+    for (size_t i = 0; i < f->n_places; i++)
+        if (!memcmp(f->places[i].caller, all + OWN, sizeof f->places[i].caller)) {
+            f->places[i].count++;
+            return;
+        }
+    f->places              = grown(f->places, f->n_places, sizeof *f->places);
+    f->places[f->n_places] = (wait){.count = 1};
+    memcpy(f->places[f->n_places++].caller, all + OWN, sizeof f->places[0].caller);
+}
+
+int64_t cpl_far_waits(const cpl_backend *be)
+{
+    return of(be)->waits;
+}
+
+void cpl_far_show_waits(const cpl_backend *be)
+{
+    far_backend *f = of(be);
+    for (size_t i = 0; i < f->n_places; i++) {
+        fprintf(stderr, "%3lld", (long long)f->places[i].count);
+        for (int k = 0; k < CALLERS && f->places[i].caller[k]; k++) {
+            char text[256] = "?";
+            void *pc       = (char *)f->places[i].caller[k] - 1; /* the call, not what follows */
+            if (__sanitizer_symbolize_pc)
+                __sanitizer_symbolize_pc(pc, "%f (%s:%l)", text, sizeof text);
+            else
+                snprintf(text, sizeof text, "%p", pc);
+            fprintf(stderr, "%s %s\n", k ? "      by" : "", text);
+        }
+    }
+    f->n_places = 0;
+}
+
+/* ---- memory ---- */
+
+static void *take(cpl_backend *be, size_t bytes)
+{
+    far_backend *f = of(be);
+    char *real     = cpl_alloc(bytes);
+    if (!real) return NULL;
+    memset(real, NOT_SET, bytes);
+    f->blocks              = grown(f->blocks, f->n_blocks, sizeof *f->blocks);
+    f->blocks[f->n_blocks] = (block){new_address(bytes), real, bytes};
+    return f->blocks[f->n_blocks++].at;
+}
+
+static void give(cpl_backend *be, void *memory)
+{
+    far_backend *f = of(be);
+    block *b       = block_at(f, memory);
+    if (!memory) return;
+    if (!b || b->at != memory) end_with("Memory is given back that was not taken, or twice.");
+    run_all(f);
+    cpl_free(b->real);
+    *b = f->blocks[--f->n_blocks];
+}
+
+typedef struct put_arguments {
+    void *to;
+    size_t bytes;
+    char from[];
+} put_arguments;
+
+static void run_put(cpl_backend *be, const void *memory)
+{
+    const put_arguments *a = memory;
+    (void)be;
+    memcpy(a->to, a->from, a->bytes);
+}
+
+static void put(cpl_backend *be, cpl_tensor to, const void *from)
+{
+    const size_t bytes = cpl_tensor_bytes(to);
+    put_arguments *a   = malloc(sizeof *a + bytes);
+    CPL_ASSERT(a);
+    *a = (put_arguments){real_memory(of(be), to.data, bytes), bytes};
+    memcpy(a->from, from, bytes);
+    give_work(be, run_put, a, sizeof *a + bytes);
+    free(a);
+}
+
+static void get(cpl_backend *be, void *to, cpl_tensor from)
+{
+    note_wait(of(be));
+    run_all(of(be));
+    memcpy(to, real_memory(of(be), from.data, cpl_tensor_bytes(from)), cpl_tensor_bytes(from));
+}
+
+static cpl_status sync_work(cpl_backend *be)
+{
+    far_backend *f = of(be);
+    note_wait(f);
+    run_all(f);
+    be->failure = f->cpu.failure;
+    return f->cpu.ops->sync(&f->cpu);
+}
+
+/* ---- the backend ---- */
+
+void cpl_backend_far(cpl_backend *be, bool late)
+{
+    far_backend *f = calloc(1, sizeof *f);
+    CPL_ASSERT(f);
+    *f        = (far_backend){.cpu = *be, .ops = *be->ops, .late = late};
+    f->last   = &f->first;
+    be->ops   = &f->ops;
+    be->inner = &f->cpu;
+    fill_table(&f->ops);
+    f->ops.take = take;
+    f->ops.give = give;
+    f->ops.put  = put;
+    f->ops.get  = get;
+    f->ops.sync = sync_work;
+}
+
+bool cpl_is_far(const cpl_backend *be)
+{
+    return be->ops && be->ops->take == take;
+}
+
+void cpl_far_free(cpl_backend *be)
+{
+    if (!cpl_is_far(be)) return;
+    far_backend *f = of(be);
+    run_all(f);
+    free(f->blocks);
+    free(f->places);
+    free(f);
+    be->ops = NULL;
+}

@@ -1,0 +1,32 @@
+/* far.h - the CPU's operations on memory that the host cannot reach, and later than they are given.
+ *
+ * Room:   tests/tensor. What a device with memory and a queue of its own does, on the CPU:
+ *         far   Addresses of tensors are in a range without access. An operation is run on the memory
+ *               that belongs to them. A read or write by anything else ends the program with
+ *               a sentence and, in a build with sanitizers, the stack with files and lines. So does an
+ *               operation on memory that this backend has not taken, or has been given back.
+ *         late  far, and operations are queued, with copies of their arguments, until get, sync or give.
+ *               Memory holds NaN until something is put there.
+ * Use:    tests/tensor/far/wrap.c replaces the backends of a program that is linked with the library
+ *         couplet_far by these if COUPLET_TEST_BACKEND is "far" or "late". */
+#ifndef CPL_TENSOR_FAR_FAR_H
+#define CPL_TENSOR_FAR_FAR_H
+
+#include "tensor/backend/backend.h"
+
+/* Makes the CPU backend *be far, with the same type of products and threads. */
+void cpl_backend_far(cpl_backend *be, bool late);
+
+/* Frees what cpl_backend_far has made, after cpl_backend_free; of any other backend: nothing. */
+void cpl_far_free(cpl_backend *be);
+
+/* Whether *be is one. */
+bool cpl_is_far(const cpl_backend *be);
+
+/* How often get and sync have waited for work so far: calls with something in the queue (late). */
+int64_t cpl_far_waits(const cpl_backend *be);
+
+/* Prints every place that has waited since the call before, how often, and its callers. */
+void cpl_far_show_waits(const cpl_backend *be);
+
+#endif /* CPL_TENSOR_FAR_FAR_H */

@@ -1,0 +1,94 @@
+"""Writes the operations of the backend far (far.h): make_operations.py SRC/TENSOR > operations.inc
+
+For every operation of ops.h and erc.h: a struct of its arguments, a function that calls the inner
+backend with them, and one for the table, which lists the tensors among them and hands over both. An
+operation that is added needs no line here. One that is given something by its address is refused: it
+may run when the caller's memory holds something else. Operations on arrays of the host have no
+tensor, and those of memory have their own functions in far.c; neither is written."""
+import re
+import sys
+
+IN_FAR_C = ("take", "give", "put", "get", "scratch_bytes", "sync")
+FUNCTION = re.compile(r"\bvoid \(\*(\w+)\)\(([^)]*)\)")
+STRUCT = re.compile(r"typedef struct (\w+) \{(.*?)\} \1;", re.S)
+
+
+def without_comments(path):
+    with open(path, encoding="utf-8") as file:
+        return re.sub(r"/\*.*?\*/", " ", file.read(), flags=re.S)
+
+
+def members(body):
+    """(type, name) of what a struct declares; functions and pointers are left out."""
+    for kind, names in re.findall(r"(\w+) (\w+(?:,\s*\w+)*);", body):
+        for name in re.split(r",\s*", names):
+            yield kind, name
+
+
+def tensors(kind, name, structs):
+    """The tensors in the argument `name`: "plan.offset" ..."""
+    if kind == "cpl_tensor":
+        return [name]
+    return [inner for part, member in structs.get(kind, ())
+            for inner in tensors(part, f"{name}.{member}", structs)]
+
+
+def arguments(operation, text):
+    """(type, name) of the arguments after the backend."""
+    listed = []
+    for argument in text.split(",")[1:]:
+        argument = " ".join(argument.split())
+        kind, name = argument.rsplit(" ", 1)
+        if name.startswith("*"):
+            sys.exit(f"{operation} is given `{argument}` by its address: the operation may run after "
+                     "the caller has returned, so pass the struct by value, or numbers as a cpl_tensor")
+        listed.append((kind, name))
+    return listed
+
+
+def written(member, listed, structs):
+    """The three definitions of the operation `member` of the table: "gemm", "erc.sweep"."""
+    name = member.replace(".", "_")
+    within = [t for kind, argument in listed for t in tensors(kind, argument, structs)]
+    return f"""
+typedef struct {name}_arguments {{
+    {" ".join(f"{kind} {argument};" for kind, argument in listed)}
+}} {name}_arguments;
+
+static void run_{name}(cpl_backend *be, const void *memory)
+{{
+    const {name}_arguments *given = memory;
+    be->ops->{member}(be, {", ".join(f"given->{argument}" for _, argument in listed)});
+}}
+
+static void far_{name}(cpl_backend *be, {", ".join(f"{kind} {argument}" for kind, argument in listed)})
+{{
+    reach(be, (cpl_tensor *const[]){{{", ".join("&" + t for t in within)}}}, {len(within)});
+    const {name}_arguments given = {{{", ".join(argument for _, argument in listed)}}};
+    give_work(be, run_{name}, &given, sizeof given);
+}}"""
+
+
+def operations(folder):
+    ops, erc = (without_comments(f"{folder}/{file}.h") for file in ("ops", "erc"))
+    structs = {name: list(members(body)) for name, body in STRUCT.findall(ops + erc)}
+    for prefix, text in (("", ops[ops.index("struct cpl_ops {"):]),
+                         ("erc.", erc[erc.index("struct cpl_erc_ops {"):])):
+        for name, parameters in FUNCTION.findall(text):
+            if name not in IN_FAR_C and "cpl_tensor" in parameters or prefix:
+                yield prefix + name, arguments(name, parameters), structs
+
+
+def main():
+    found = list(operations(sys.argv[1]))
+    print("/* written by tests/tensor/far/make_operations.py */")
+    for member, listed, structs in found:
+        print(written(member, listed, structs))
+    print("\nstatic void fill_table(cpl_ops *ops)\n{")
+    for member, _, _ in found:
+        print(f"    ops->{member} = far_{member.replace('.', '_')};")
+    print("}")
+
+
+if __name__ == "__main__":
+    main()
