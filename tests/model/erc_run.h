@@ -6,6 +6,7 @@
 #include "model/coupling.h"
 #include "model/erc_case.h"
 #include "model/erc_inputs.h"
+#include "support/mirror.h"
 #include "tensor/backend/backend.h"
 #include "tensor/poison/poison.h"
 
@@ -58,6 +59,31 @@ static inline void erc_phases_into(cpl_coupling_outputs *out, double *loss, floa
     out->violations = cpl_tensor_2d(numbers + n, CPL_I32, 2, n);
 }
 
+static inline cpl_expert_weights erc_mirrored(cpl_backend *be, cpl_expert_weights w)
+{
+    return (cpl_expert_weights){mirrored(be, w.w_gate), mirrored(be, w.w_up),
+                                mirrored(be, w.w_down)};
+}
+
+/* cpl_coupling on the arrays of a case and of `out`. */
+static inline void erc_on(cpl_backend *be, cpl_coupling_outputs out, const erc_case *c,
+                          const cpl_erc_settings *erc, const cpl_coupling_noise *noise)
+{
+    cpl_expert_weights w = {erc_cube(c->w[0], c->n, c->D, c->d),
+                            erc_cube(c->w[1], c->n, c->D, c->d),
+                            erc_cube(c->w[2], c->n, c->d, c->D)};
+    cpl_tensor *all[]    = {&out.M,     &out.eps,  &out.delta,    &out.dR,        &out.rows,
+                            &out.drows, &out.loss, &out.diagonal, &out.violations};
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++) *all[i] = mirrored(be, *all[i]);
+    w                   = erc_mirrored(be, w);
+    out.dw              = erc_mirrored(be, out.dw);
+    const cpl_tensor R  = mirrored(be, cpl_tensor_2d(c->R, CPL_F32, c->n, c->d));
+    int64_t allocations = cpl_alloc_count();
+    cpl_coupling(be, &out, R, w, erc, c->alpha, c->weight, be->compute, noise, NULL);
+    assert_int_equal(cpl_alloc_count(), allocations);
+    mirrors_end(be);
+}
+
 /* Runs the loss on a case with this proxy and gradient; gradients are added to zeros. */
 static inline erc_outcome erc_run_as(const erc_case *c, cpl_erc_proxy proxy,
                                      cpl_erc_gradient gradient, cpl_dtype compute, int n_threads,
@@ -76,9 +102,6 @@ static inline erc_outcome erc_run_as(const erc_case *c, cpl_erc_proxy proxy,
         .activation = c->activation, .draws = 1, .proxy = proxy, .gradient = gradient};
     erc.noise                = c->noise ? CPL_NOISE_BOUNDED : CPL_NOISE_NONE;
     cpl_coupling_noise noise = {.given = c->noise};
-    cpl_expert_weights w     = {erc_cube(c->w[0], c->n, c->D, c->d),
-                                erc_cube(c->w[1], c->n, c->D, c->d),
-                                erc_cube(c->w[2], c->n, c->d, c->D)};
     cpl_coupling_outputs out = {.M     = cpl_tensor_2d(o.M, CPL_F32, c->n, c->n),
                                 .eps   = cpl_tensor_1d(o.eps, CPL_F32, c->n),
                                 .delta = cpl_tensor_2d(o.delta, CPL_F32, c->n, c->d)};
@@ -94,10 +117,7 @@ static inline erc_outcome erc_run_as(const erc_case *c, cpl_erc_proxy proxy,
                                       erc_cube(o.dw[1], c->n, c->D, c->d),
                                       erc_cube(o.dw[2], c->n, c->d, c->D)};
     }
-    int64_t allocations = cpl_alloc_count();
-    cpl_coupling(&be, &out, cpl_tensor_2d(c->R, CPL_F32, c->n, c->d), w, &erc, c->alpha, c->weight,
-                 be.compute, &noise, NULL);
-    assert_int_equal(cpl_alloc_count(), allocations);
+    erc_on(&be, out, c, &erc, &noise);
     free(diagonal);
     cpl_backend_free(&be);
     return o;
@@ -138,9 +158,6 @@ static inline void erc_run_drawn(erc_outcome *o, const erc_case *c, int64_t draw
     cpl_backend cpu, be = erc_backend(c, &cpu, CPL_F32, 2);
     cpl_erc_settings erc     = {.activation = c->activation, .draws = draws};
     cpl_coupling_noise noise = {.seed = 1, .step = step, .layer = 2};
-    cpl_expert_weights w     = {erc_cube(c->w[0], c->n, c->D, c->d),
-                                erc_cube(c->w[1], c->n, c->D, c->d),
-                                erc_cube(c->w[2], c->n, c->d, c->D)};
     memset(o, 0, sizeof *o);
     o->M                     = erc_floats_of(c->n * c->n, NULL);
     o->eps                   = erc_floats_of(c->n, NULL);
@@ -152,8 +169,7 @@ static inline void erc_run_drawn(erc_outcome *o, const erc_case *c, int64_t draw
                                 .dR    = cpl_tensor_2d(o->dR, CPL_F32, c->n, c->d)};
     float *diagonal          = erc_floats_of(3 * c->n, NULL);
     erc_phases_into(&out, &o->loss, diagonal, c->n);
-    cpl_coupling(&be, &out, cpl_tensor_2d(c->R, CPL_F32, c->n, c->d), w, &erc, c->alpha, c->weight,
-                 be.compute, &noise, NULL);
+    erc_on(&be, out, c, &erc, &noise);
     o->loss /= (double)draws;
     free(diagonal);
     cpl_backend_free(&be);

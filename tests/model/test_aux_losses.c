@@ -8,12 +8,14 @@
 #include "check.h"
 #include "checkpoint/safetensors.h"
 #include "io/json.h"
+#include "support/mirror.h"
 #include "tensor/backend/backend.h"
 
 enum { LIMIT_DIGITS = 5 }; /* PyTorch in plain f32 stays below 1e-5 in all cases */
 
 static const cpl_routing softmax = {0};
 
+/* Of the test's memory; operations are given `mirrored` ones. */
 typedef struct routed {
     cpl_tensor logits, probs, lse, expert, weight, counts, mean_prob, z, entropy, dlogits, dweight;
 } routed;
@@ -28,31 +30,47 @@ static cpl_tensor take1(int64_t count)
     return cpl_tensor_1d(calloc((size_t)count, 4), CPL_F32, count);
 }
 
+static routed mirrored_routed(cpl_backend *be, const routed *r)
+{
+    routed m        = *r;
+    cpl_tensor *all = &m.logits;
+    for (size_t i = 0; i < sizeof m / sizeof *all; i++) all[i] = mirrored(be, all[i]);
+    return m;
+}
+
+static routed routed_taken(int64_t t, int64_t n, int64_t k)
+{
+    return (routed){take(CPL_F32, t, n),
+                    take(CPL_F32, t, n),
+                    take1(t),
+                    take(CPL_I32, t, k),
+                    take(CPL_F32, t, k),
+                    take1(n),
+                    take1(n),
+                    take1(1),
+                    take1(1),
+                    take(CPL_F32, t, n),
+                    take(CPL_F32, t, k)};
+}
+
 static routed routed_of(cpl_backend *be, const cpl_safetensors *file, int64_t t, int64_t n,
                         int64_t k)
 {
-    routed r = {take(CPL_F32, t, n),
-                take(CPL_F32, t, n),
-                take1(t),
-                take(CPL_I32, t, k),
-                take(CPL_F32, t, k),
-                take1(n),
-                take1(n),
-                take1(1),
-                take1(1),
-                take(CPL_F32, t, n),
-                take(CPL_F32, t, k)};
+    routed r = routed_taken(t, n, k);
     assert_ok(cpl_safetensors_read_f32(file, cpl_safetensors_find(file, "logits"),
                                        cpl_f32(r.logits), 0, t * n));
-    be->ops->route(be, r.probs, r.lse, r.expert, r.weight, r.logits, softmax);
-    be->ops->route_stats(be, r.counts, r.mean_prob, r.z, r.entropy, r.probs, r.lse, r.expert,
+    const routed m = mirrored_routed(be, &r);
+    be->ops->route(be, m.probs, m.lse, m.expert, m.weight, m.logits, softmax);
+    be->ops->route_stats(be, m.counts, m.mean_prob, m.z, m.entropy, m.probs, m.lse, m.expert,
                          false);
+    mirrors_read(be);
     return r;
 }
 
-static void routed_free(routed *r)
+static void routed_free(cpl_backend *be, const routed *r)
 {
-    cpl_tensor *all = &r->logits;
+    const cpl_tensor *all = &r->logits;
+    mirrors_end(be);
     for (size_t i = 0; i < sizeof *r / sizeof *all; i++) free(all[i].data);
 }
 
@@ -75,31 +93,34 @@ static void compare(const cpl_safetensors *file, const char *name, const float *
 static void one_balance(cpl_backend *be, const cpl_safetensors *file, int64_t t, int64_t n,
                         int64_t k)
 {
-    routed r   = routed_of(be, file, t, n, k);
+    const routed r = routed_of(be, file, t, n, k), m = mirrored_routed(be, &r);
     double dot = 0;
-    be->ops->dot(be, cpl_tensor_1d(&dot, CPL_F64, 1), r.counts, r.mean_prob);
+    be->ops->dot(be, mirrored(be, cpl_tensor_1d(&dot, CPL_F64, 1)), m.counts, m.mean_prob);
+    mirrors_read(be);
     float loss       = (float)cpl_aux_balance_loss(dot, n, t, k);
     const double two = 2; /* any weight */
     compare(file, "loss", &loss, 1);
-    be->ops->route_backward(be, r.dlogits, r.dweight, r.probs, r.lse, r.expert, r.weight, r.counts,
+    be->ops->route_backward(be, m.dlogits, m.dweight, m.probs, m.lse, m.expert, m.weight, m.counts,
                             cpl_aux_balance_scale(two, n, t, k), 0, softmax);
+    mirrors_read(be);
     for (int64_t i = 0; i < t * n; i++) cpl_f32(r.dlogits)[i] /= 2;
     compare(file, "dlogits", cpl_f32(r.dlogits), t * n);
-    routed_free(&r);
+    routed_free(be, &r);
 }
 
 static void one_z(cpl_backend *be, const cpl_safetensors *file, int64_t t, int64_t n, int64_t k)
 {
     for (int form = 0; form < 2; form++) {
-        routed r         = routed_of(be, file, t, n, k);
+        const routed r = routed_of(be, file, t, n, k), m = mirrored_routed(be, &r);
         cpl_z_settings s = {.form = form ? CPL_Z_OVER_K : CPL_Z_MEAN};
         double factor    = cpl_aux_z_factor(&s, k);
         float loss       = (float)(factor * (double)*cpl_f32(r.z));
         compare(file, form ? "loss.over_k" : "loss.mean", &loss, 1);
-        be->ops->route_backward(be, r.dlogits, r.dweight, r.probs, r.lse, r.expert, r.weight,
-                                r.counts, 0, (float)(factor / (double)t), softmax);
+        be->ops->route_backward(be, m.dlogits, m.dweight, m.probs, m.lse, m.expert, m.weight,
+                                m.counts, 0, (float)(factor / (double)t), softmax);
+        mirrors_read(be);
         compare(file, form ? "dlogits.over_k" : "dlogits.mean", cpl_f32(r.dlogits), t * n);
-        routed_free(&r);
+        routed_free(be, &r);
     }
 }
 
@@ -165,32 +186,33 @@ static void biases_even_out_a_skewed_router(void **state)
     (void)state;
     enum { TOKENS = 256, N = 16, K = 2, STEPS = 1500, LAST = 50 };
     cpl_backend be;
-    cpl_work work     = {.n_tokens = TOKENS, .n_experts = N, .top_k = K, .training = true};
-    cpl_tensor logits = take(CPL_F32, TOKENS, N), probs = take(CPL_F32, TOKENS, N);
-    cpl_tensor lse = take1(TOKENS), expert = take(CPL_I32, TOKENS, K);
-    cpl_tensor weight = take(CPL_F32, TOKENS, K), counts = take1(N), mean = take1(N);
-    cpl_tensor z = take1(1), entropy = take1(1);
-    cpl_routing how = {.sigmoid = true, .bias = take1(N)};
-    float late[N]   = {0}; /* loads of the last steps together: of one alone chance has a part */
-    double first    = 0;
+    cpl_work work = {.n_tokens = TOKENS, .n_experts = N, .top_k = K, .training = true};
+    routed r      = routed_taken(TOKENS, N, K);
+    float bias[N] = {0};
+    float late[N] = {0}; /* loads of the last steps together: of one alone chance has a part */
+    double first  = 0;
     cpl_backend_cpu(&be, CPL_F32, 2);
     assert_ok(cpl_backend_reserve(&be, &work));
+    const routed m  = mirrored_routed(&be, &r);
+    cpl_routing how = {.sigmoid = true, .bias = mirrored(&be, cpl_tensor_1d(bias, CPL_F32, N))};
     for (int step = 0; step < STEPS; step++) {
-        skewed(logits, (uint64_t)step);
-        be.ops->route(&be, probs, lse, expert, weight, logits, how);
-        be.ops->route_stats(&be, counts, mean, z, entropy, probs, lse, expert, true);
-        be.ops->balance_bias(&be, how.bias, counts, 1e-3F);
+        skewed(r.logits, (uint64_t)step);
+        be.ops->put(&be, m.logits, r.logits.data);
+        be.ops->route(&be, m.probs, m.lse, m.expert, m.weight, m.logits, how);
+        be.ops->route_stats(&be, m.counts, m.mean_prob, m.z, m.entropy, m.probs, m.lse, m.expert,
+                            true);
+        be.ops->balance_bias(&be, how.bias, m.counts, 1e-3F);
+        const cpl_tensor counts = seen(&be, m.counts);
         if (step == 0) first = busiest(cpl_f32(counts), N);
         for (int64_t e = 0; e < N && step >= STEPS - LAST; e++) late[e] += cpl_f32(counts)[e];
     }
+    mirrors_read(&be);
     assert_true(first > 4); /* two of sixteen have more than half of all */
     assert_true(busiest(late, N) < 1.1);
     for (int64_t i = 0; i < TOKENS * K; i++)
-        assert_near((double)cpl_f32(weight)[i],
-                    (double)cpl_f32(probs)[i / K * N + cpl_i32(expert)[i]], 0);
-    const cpl_tensor all[] = {logits, probs, lse, expert,  weight,
-                              counts, mean,  z,   entropy, how.bias};
-    for (size_t i = 0; i < sizeof all / sizeof *all; i++) free(all[i].data);
+        assert_near((double)cpl_f32(r.weight)[i],
+                    (double)cpl_f32(r.probs)[i / K * N + cpl_i32(r.expert)[i]], 0);
+    routed_free(&be, &r);
     cpl_backend_free(&be);
 }
 

@@ -60,8 +60,10 @@ static void run_layers(rank_job *job, cpl_exchange *x, cpl_backend *be, cpl_tens
         w[i].w_up   = cpl_tensor_take(arena, cpl_tensor_3d(NULL, type, n_local, D_EXPERT, D_MODEL));
         w[i].w_down = cpl_tensor_take(arena, cpl_tensor_3d(NULL, type, n_local, D_MODEL, D_EXPERT));
     }
+    int32_t choices[T * K];
     for (int64_t t = 0; t < T; t++)
-        for (int64_t k = 0; k < K; k++) cpl_i32(expert)[t * K + k] = chosen(job->choice, t, k);
+        for (int64_t k = 0; k < K; k++) choices[t * K + k] = chosen(job->choice, t, k);
+    be->ops->put(be, expert, choices);
     be->ops->dispatch(be, plan, expert, N);
     for (int64_t l = 0; l < LAYERS; l++)
         cpl_exchange_experts(x, be, l, out, in, weight, plan, w[0]);

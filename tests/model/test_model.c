@@ -4,6 +4,7 @@
 #include "model/model.h"
 
 #include "store/model_case.h"
+#include "support/mirror.h"
 #include "tensor/poison/poison.h"
 #include "train/norm.h"
 
@@ -56,16 +57,19 @@ static void pass_over(world *w, const int32_t *ids, const int32_t *doc_start)
 {
     int32_t target[T];
     cpl_aux_grad_scales scales = {.balance_scale = 1e-3f, .z_scale = 1e-3f};
-    cpl_tensor id              = cpl_tensor_1d((void *)(uintptr_t)ids, CPL_I32, T);
-    cpl_tensor doc =
-        doc_start ? cpl_tensor_2d((void *)(uintptr_t)doc_start, CPL_I32, B, S) : cpl_tensor_none();
+    cpl_tensor id              = mirrored(w->be, cpl_tensor_1d((void *)(uintptr_t)ids, CPL_I32, T));
+    cpl_tensor doc             = cpl_tensor_2d((void *)(uintptr_t)doc_start, CPL_I32, B, S);
+    cpl_tensor logits          = mirrored(w->be, cpl_tensor_2d(w->logits, CPL_F32, T, 37));
+    doc                        = mirrored(w->be, doc);
     for (int i = 0; i < T; i++) target[i] = i % S == S - 1 ? -1 : ids[i + 1];
     cpl_optimizer_zero(&w->run, &w->model);
     cpl_model_forward(&w->model, &w->pass, id, doc, NULL);
-    cpl_model_logits(&w->model, &w->pass, cpl_tensor_2d(w->logits, CPL_F32, T, 37), 0);
+    cpl_model_logits(&w->model, &w->pass, logits, 0);
     w->nll = 0;
-    cpl_model_backward(&w->model, &w->pass, cpl_tensor_1d(&w->nll, CPL_F64, 1), &w->run.grads, id,
-                       doc, cpl_tensor_1d(target, CPL_I32, T), 1.0f / T, scales);
+    cpl_model_backward(&w->model, &w->pass, mirrored(w->be, cpl_tensor_1d(&w->nll, CPL_F64, 1)),
+                       &w->run.grads, id, doc, mirrored(w->be, cpl_tensor_1d(target, CPL_I32, T)),
+                       1.0f / T, scales);
+    mirrors_end(w->be);
     assert_ok(w->be->ops->sync(w->be));
 }
 
@@ -73,8 +77,8 @@ static void assert_same_gradients(world *a, world *b, double relative)
 {
     for (int64_t i = 0; i < cpl_params_count(&a->config); i++) {
         cpl_param p       = cpl_params_at(&a->config, i);
-        cpl_tensor x      = *cpl_params_tensor(&a->run.grads, &p),
-                   y      = *cpl_params_tensor(&b->run.grads, &p);
+        cpl_tensor x      = seen(a->be, *cpl_params_tensor(&a->run.grads, &p)),
+                   y      = seen(b->be, *cpl_params_tensor(&b->run.grads, &p));
         double difference = 0, reference = 0;
         for (int64_t k = 0; k < cpl_tensor_count(x); k++) {
             double u = (double)cpl_f32(x)[k], v = (double)cpl_f32(y)[k];
@@ -175,8 +179,8 @@ static void same_seed_same_start(void **state)
     int64_t count = 0;
     for (int64_t i = 0; i < cpl_params_count(&c); i++) {
         cpl_param p  = cpl_params_at(&c, i);
-        cpl_tensor x = *cpl_params_tensor(&a->model.master, &p);
-        cpl_tensor y = *cpl_params_tensor(&other->model.master, &p);
+        cpl_tensor x = seen(&a->be, *cpl_params_tensor(&a->model.master, &p));
+        cpl_tensor y = seen(&other->be, *cpl_params_tensor(&other->model.master, &p));
         for (int64_t k = 0; k < cpl_tensor_count(x); k++) {
             double v = (double)cpl_f32(x)[k];
             if (p.init == CPL_INIT_ONES) {
@@ -198,19 +202,21 @@ static void same_seed_same_start(void **state)
 }
 
 /* What a watcher saw: the layers in their order, and of each what belongs to it. */
-typedef struct seen {
+typedef struct watched {
+    cpl_backend *be;
     int64_t layers, counted[8];
     const cpl_moe_kept *kept[8];
-} seen;
+} watched;
 
 static void look(void *ctx, int64_t layer, const cpl_moe_kept *kept)
 {
-    seen *s = ctx;
+    watched *s = ctx;
     assert_int_equal(layer, s->layers);
     assert_true(layer < 8);
-    s->kept[layer] = kept;
-    for (int64_t e = 0; e < cpl_tensor_count(kept->counts); e++)
-        s->counted[layer] += (int64_t)cpl_f32(kept->counts)[e];
+    s->kept[layer]          = kept;
+    const cpl_tensor counts = seen(s->be, kept->counts);
+    for (int64_t e = 0; e < cpl_tensor_count(counts); e++)
+        s->counted[layer] += (int64_t)cpl_f32(counts)[e];
     s->layers++;
 }
 
@@ -219,7 +225,7 @@ static void a_watcher_sees_every_layer(void **state)
     (void)state;
     cpl_model_settings c = small_config();
     world *w             = world_of(&c, 1, false);
-    seen s               = {0};
+    watched s            = {.be = w->be};
     pass_over(w, some_ids, NULL); /* nobody watches */
     w->pass.on_layer = look;
     w->pass.ctx      = &s;
@@ -274,21 +280,26 @@ static void tokens_asked_for(void **state)
         c.aoe_rank           = aoe ? 3 : c.aoe_rank;
         c.n_shared           = 1;
         world *w             = world_of(&c, 2, true);
-        cpl_tensor ids       = cpl_tensor_1d((void *)(uintptr_t)some_ids, CPL_I32, T);
         pass_over(w, some_ids, NULL);
         for (int count = 0; count <= 4; count++) {
             cpl_pass pass;
             cpl_tensor_arena arena;
             float logits[37];
-            take_forward(&pass, &arena, w->be, &c,
-                         cpl_tensor_1d((void *)(uintptr_t)some, CPL_I32, count));
+            const cpl_tensor ids =
+                mirrored(w->be, cpl_tensor_1d((void *)(uintptr_t)some_ids, CPL_I32, T));
+            const cpl_tensor chosen =
+                mirrored(w->be, cpl_tensor_1d((void *)(uintptr_t)some, CPL_I32, 4));
+            const cpl_tensor of_one = mirrored(w->be, cpl_tensor_2d(logits, CPL_F32, 1, 37));
+            take_forward(&pass, &arena, w->be, &c, cpl_tensor_range(chosen, 0, count));
             cpl_model_forward(&w->model, &pass, ids, cpl_tensor_none(), NULL);
             assert_int_equal(cpl_tensor_rows(pass.final), count);
             for (int first = 0; first < count; first++) {
-                cpl_model_logits(&w->model, &pass, cpl_tensor_2d(logits, CPL_F32, 1, 37), first);
+                cpl_model_logits(&w->model, &pass, of_one, first);
+                mirrors_read(w->be);
                 for (int v = 0; v < 37; v++)
                     assert_near((double)logits[v], (double)w->logits[some[first] * 37 + v], 1e-6);
             }
+            mirrors_end(w->be);
             cpl_tensor_arena_free(&arena);
         }
         world_gone(w);

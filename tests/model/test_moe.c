@@ -5,6 +5,7 @@
 
 #include "model/aux_losses.h"
 #include "store/model_case.h"
+#include "support/mirror.h"
 #include "tensor/poison/poison.h"
 
 enum { T = 8, d = 8, D = 5, n = 4, K = 2, MOST_R = 4, MOST_S = 10 };
@@ -257,22 +258,33 @@ static int64_t numbers_in(cpl_tensor t)
     return t.data ? cpl_tensor_count(t) : 0;
 }
 
+static void put_rounded(cpl_backend *be, cpl_tensor to, const double *from)
+{
+    float rounded[n * D * d];
+    for (int64_t k = 0; k < numbers_in(to); k++) rounded[k] = (float)from[k];
+    if (to.data) be->ops->put(be, to, rounded);
+}
+
 /* The same numbers, which F32 holds exactly, on both sides. */
 static void draw(layer *l, numbers *w, uint64_t seed)
 {
     pair p[N_PAIRS];
     pairs_of(p, l, w);
     memset(w, 0, sizeof *w);
-    for (int i = 0; i < N_PAIRS; i++)
+    for (int i = 0; i < N_PAIRS; i++) {
         for (int64_t k = 0; k < numbers_in(*p[i].w); k++)
-            p[i].at[k] = cpl_f32(*p[i].w)[k] = (float)((i == 0) + 0.7 * drawn(&seed));
-    for (int i = 0; i < T * d; i++) {
-        w->x[i] = cpl_f32(l->x)[i] = (float)drawn(&seed);
-        w->C[i] = cpl_f32(l->dx)[i] = (float)drawn(&seed);
+            p[i].at[k] = (float)((i == 0) + 0.7 * drawn(&seed));
+        put_rounded(&l->be, *p[i].w, p[i].at);
     }
+    for (int i = 0; i < T * d; i++) {
+        w->x[i] = (float)drawn(&seed);
+        w->C[i] = (float)drawn(&seed);
+    }
+    put_rounded(&l->be, l->x, w->x);
+    put_rounded(&l->be, l->dx, w->C);
     if (!l->config.router_bias) return;
-    for (int e = 0; e < n; e++)
-        w->bias[e] = cpl_f32(l->w.layer->router_bias)[e] = (float)(0.8 * drawn(&seed));
+    for (int e = 0; e < n; e++) w->bias[e] = (float)(0.8 * drawn(&seed));
+    put_rounded(&l->be, l->w.layer->router_bias, w->bias);
 }
 
 static void forward(layer *l)
@@ -301,13 +313,13 @@ static void outputs_are_the_equations(void **state)
         numbers w;
         outcome want = draw_safely(l, &w, v);
         forward(l);
-        for (int k = 0; k < T * d; k++) assert_near((double)cpl_f32(l->out)[k], want.out[k], 1e-5);
-        for (int k = 0; k < T * n; k++)
-            assert_near((double)cpl_f32(l->kept.probs)[k], want.probs[k], 1e-6);
-        for (int k = 0; k < T * K; k++)
-            assert_int_equal(cpl_i32(l->kept.expert)[k], want.expert[k]);
-        for (int e = 0; e < n; e++)
-            assert_near((double)cpl_f32(l->kept.counts)[e], want.counts[e], 0);
+        const cpl_tensor out = seen(&l->be, l->out), probs = seen(&l->be, l->kept.probs);
+        const cpl_tensor expert = seen(&l->be, l->kept.expert);
+        const cpl_tensor counts = seen(&l->be, l->kept.counts);
+        for (int k = 0; k < T * d; k++) assert_near((double)cpl_f32(out)[k], want.out[k], 1e-5);
+        for (int k = 0; k < T * n; k++) assert_near((double)cpl_f32(probs)[k], want.probs[k], 1e-6);
+        for (int k = 0; k < T * K; k++) assert_int_equal(cpl_i32(expert)[k], want.expert[k]);
+        for (int e = 0; e < n; e++) assert_near((double)cpl_f32(counts)[e], want.counts[e], 0);
         layer_gone(l);
     }
 }
@@ -339,12 +351,16 @@ static void gradients_are_differences(void **state)
         cpl_moe_backward(&l->be, l->dx, l->dw.layer, &l->kept, l->x, l->w.layer, &l->config, scales,
                          &l->scratch);
         assert_ok(l->be.ops->sync(&l->be));
+        const cpl_tensor dx = seen(&l->be, l->dx);
         for (int k = 0; k < T * d; k++)
-            assert_near((double)cpl_f32(l->dx)[k], slope(&w, &w.x[k], v, &held), 2e-5);
+            assert_near((double)cpl_f32(dx)[k], slope(&w, &w.x[k], v, &held), 2e-5);
         pairs_of(p, l, &w);
-        for (int t = 0; t < N_PAIRS; t++)
-            for (int64_t k = 0; k < numbers_in(*p[t].w); k++)
-                assert_near((double)cpl_f32(*p[t].dw)[k], slope(&w, &p[t].at[k], v, &held), 2e-5);
+        for (int t = 0; t < N_PAIRS; t++) {
+            if (!p[t].w->data) continue;
+            const cpl_tensor dw = seen(&l->be, *p[t].dw);
+            for (int64_t k = 0; k < numbers_in(dw); k++)
+                assert_near((double)cpl_f32(dw)[k], slope(&w, &p[t].at[k], v, &held), 2e-5);
+        }
         layer_gone(l);
     }
 }
@@ -385,10 +401,10 @@ static void aoe_is_vanilla_with_those_scores(void **state)
     numbers w;
     (void)draw_safely(aoe, &w, v);
     forward(aoe);
-    memcpy(plain->x.data, aoe->x.data, cpl_tensor_bytes(aoe->x));
-    memcpy(plain->w.layer->post_norm.data, aoe->w.layer->post_norm.data, d * sizeof(float));
-    memcpy(plain->w.layer->w_up.data, aoe->w.layer->w_up.data, sizeof(float) * n * D * d);
-    memcpy(plain->w.layer->w_down.data, aoe->w.layer->w_down.data, sizeof(float) * n * d * D);
+    put_rounded(&plain->be, plain->x, w.x);
+    put_rounded(&plain->be, plain->w.layer->post_norm, w.norm);
+    put_rounded(&plain->be, plain->w.layer->w_up, w.up);
+    put_rounded(&plain->be, plain->w.layer->w_down, w.down);
     for (int e = 0; e < n; e++)
         for (int i = 0; i < D; i++)
             for (int k = 0; k < d; k++) {
@@ -396,14 +412,21 @@ static void aoe_is_vanilla_with_those_scores(void **state)
                 for (int64_t c = 0; c < v->rank; c++)
                     sum +=
                         w.gate_b[(e * D + i) * v->rank + c] * w.gate_a[(e * v->rank + c) * d + k];
-                cpl_f32(plain->w.layer->w_gate)[(e * D + i) * d + k] = (float)sum;
+                w.gate[(e * D + i) * d + k] = sum;
             }
-    solve_router(cpl_f32(plain->w.layer->router), cpl_f32(aoe->kept.b), cpl_f32(aoe->kept.norm));
+    put_rounded(&plain->be, plain->w.layer->w_gate, w.gate);
+    float router[n * d];
+    solve_router(router, cpl_f32(seen(&aoe->be, aoe->kept.b)),
+                 cpl_f32(seen(&aoe->be, aoe->kept.norm)));
+    plain->be.ops->put(&plain->be, plain->w.layer->router, router);
     forward(plain);
-    for (int k = 0; k < T * K; k++)
-        assert_int_equal(cpl_i32(plain->kept.expert)[k], cpl_i32(aoe->kept.expert)[k]);
+    const cpl_tensor expert     = seen(&plain->be, plain->kept.expert),
+                     out        = seen(&plain->be, plain->out);
+    const cpl_tensor its_expert = seen(&aoe->be, aoe->kept.expert),
+                     its_out    = seen(&aoe->be, aoe->out);
+    for (int k = 0; k < T * K; k++) assert_int_equal(cpl_i32(expert)[k], cpl_i32(its_expert)[k]);
     for (int k = 0; k < T * d; k++)
-        assert_near((double)cpl_f32(plain->out)[k], (double)cpl_f32(aoe->out)[k], 1e-4);
+        assert_near((double)cpl_f32(out)[k], (double)cpl_f32(its_out)[k], 1e-4);
     layer_gone(aoe);
     layer_gone(plain);
 }

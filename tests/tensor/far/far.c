@@ -17,6 +17,7 @@
 extern void __sanitizer_print_stack_trace(void) __attribute__((weak));
 extern void __sanitizer_symbolize_pc(void *pc, const char *format, char *out, size_t size)
     __attribute__((weak));
+extern void __lsan_ignore_object(const void *object) __attribute__((weak));
 
 enum { CALLERS = 6, NOT_SET = 0xff }; /* as F32, BF16 or double NaN; as a whole number -1 */
 
@@ -303,6 +304,8 @@ void cpl_backend_far(cpl_backend *be, bool late)
     be->ops   = &f->ops;
     be->inner = &f->cpu;
     fill_table(&f->ops);
+    if (__lsan_ignore_object)
+        __lsan_ignore_object(f); /* a backend without memory need not be freed */
     f->ops.take = take;
     f->ops.give = give;
     f->ops.put  = put;
@@ -320,6 +323,7 @@ void cpl_far_free(cpl_backend *be)
     if (!cpl_is_far(be)) return;
     far_backend *f = of(be);
     run_all(f);
+    if (f->n_blocks > 0) end_with("A backend is freed before all of its memory was given back.");
     free(f->blocks);
     free(f->places);
     free(f);
