@@ -7,6 +7,7 @@
 
 #include "io/json.h"
 #include "support/run_settings.h"
+#include "tensor/far/far.h"
 
 enum { STEPS = 6, VOCABULARY = 64, TOKENS = 4096, BATCH_TOKENS = 64 };
 
@@ -74,6 +75,7 @@ typedef struct heard {
     uint64_t evaluated; /* a bit for each step */
     bool out_of_order;
     cpl_status verdict; /* of approve */
+    int64_t waits;      /* the most for the backend in a step after the first */
 } heard;
 
 static cpl_status approve(void *ctx, const cpl_settings *settings)
@@ -98,7 +100,9 @@ static void stepped(void *ctx, const cpl_metrics *metrics)
     h->out_of_order        = h->out_of_order || metrics->step != h->first_step + h->stepped;
     h->loss[metrics->step] = metrics->loss;
     if (metrics->has_eval) h->evaluated |= 1u << metrics->step;
-    h->last_step = metrics->step;
+    h->last_step        = metrics->step;
+    const int64_t waits = cpl_far_waits(h->stepped == 1 ? stderr : NULL);
+    if (h->stepped > 0 && waits > h->waits) h->waits = waits;
     h->stepped++;
 }
 
@@ -262,6 +266,25 @@ static void steps_that_are_not_finite_are_skipped(void **state)
     drop(&settings);
 }
 
+/* Work of the next step is given while the backend still has some of this one. */
+static void a_step_waits_once(void **state)
+{
+    char run[200];
+    heard h               = {0};
+    cpl_settings settings = settings_of("log.every=100");
+    cpl_train_outcome outcome;
+    (void)state;
+    set(&settings, "eval.every=0");
+    set(&settings, "checkpoint.every=0");
+    set(&settings, "train.micro_batch=2");
+    snprintf(run, sizeof run, "%s/waits", scratch_folder());
+    setenv("COUPLET_TEST_BACKEND", "late", 1);
+    assert_ok(train(&h, run, &settings, NULL, &outcome));
+    unsetenv("COUPLET_TEST_BACKEND");
+    assert_int_equal(h.waits, 1);
+    drop(&settings);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -270,6 +293,7 @@ int main(void)
         cmocka_unit_test(a_run_goes_on),
         cmocka_unit_test(what_is_not_approved_leaves_nothing),
         cmocka_unit_test(a_step_reads_its_batch),
+        cmocka_unit_test(a_step_waits_once),
         cmocka_unit_test(steps_that_are_not_finite_are_skipped),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -51,9 +51,6 @@ typedef struct far_backend {
     block *blocks;
     size_t n_blocks;
     work *first, **last;
-    int64_t waits;
-    wait *places;
-    size_t n_places;
 } far_backend;
 
 static far_backend *of(const cpl_backend *be)
@@ -82,23 +79,29 @@ static void end_with(const char *sentence)
     abort();
 }
 
-/* Says what it was; then the handler before this one, the sanitizer's, meets the same fault. */
 static void touched(int number, siginfo_t *info, void *context)
 {
-    static const char sentence[] =
-        "\nThe host has read or written memory of the backend: use get or put (tensor/ops.h).\n";
     const char *at = info->si_addr;
     (void)context;
-    if (at >= range && at < range + range_bytes) (void)!write(2, sentence, sizeof sentence - 1);
-    sigaction(number, &before_us, NULL);
+    if (at >= range && at < range + range_bytes)
+        end_with("The host has read or written memory of the backend: use get or put "
+                 "(tensor/ops.h).");
+    sigaction(number, &before_us, NULL); /* which meets the same fault again */
 }
 
 static void make_range(void)
 {
-    const struct sigaction ours = {.sa_sigaction = touched, .sa_flags = SA_SIGINFO | SA_NODEFER};
     range = mmap(NULL, range_bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     CPL_ASSERT(range != MAP_FAILED);
-    sigaction(SIGSEGV, &ours, &before_us);
+}
+
+/* Again and again, since cmocka has a handler for each test. */
+static void watch_range(void)
+{
+    const struct sigaction ours = {.sa_sigaction = touched, .sa_flags = SA_SIGINFO};
+    struct sigaction before;
+    sigaction(SIGSEGV, &ours, &before);
+    if (before.sa_sigaction != touched) before_us = before;
 }
 
 static char *new_address(size_t bytes)
@@ -106,6 +109,7 @@ static char *new_address(size_t bytes)
     static pthread_once_t once = PTHREAD_ONCE_INIT;
     const size_t page          = 4096;
     pthread_once(&once, make_range);
+    watch_range();
     const size_t room = (bytes / page + 2) * page; /* a page between neighbours */
     const size_t at   = atomic_fetch_add(&range_used, room);
     CPL_ASSERT(at + room <= range_bytes);
@@ -189,44 +193,52 @@ static void reach(const cpl_backend *be, cpl_tensor *const *tensors, int count)
 
 /* ---- waits ---- */
 
-static void note_wait(far_backend *f)
+static pthread_mutex_t places_lock = PTHREAD_MUTEX_INITIALIZER;
+static wait *places;
+static size_t n_places;
+
+/* `caller`: where the operation returns to. */
+static void note_wait(void *caller)
 {
-    enum { OWN = 2 }; /* note_wait and the operation */
+    enum { OWN = 4 }; /* at most, of this file and of a sanitizer */
     void *all[OWN + CALLERS] = {0};
-    if (!f->first) return;
-    backtrace(all, OWN + CALLERS);
-    f->waits++;
-    for (size_t i = 0; i < f->n_places; i++)
-        if (!memcmp(f->places[i].caller, all + OWN, sizeof f->places[i].caller)) {
-            f->places[i].count++;
-            return;
-        }
-    f->places              = grown(f->places, f->n_places, sizeof *f->places);
-    f->places[f->n_places] = (wait){.count = 1};
-    memcpy(f->places[f->n_places++].caller, all + OWN, sizeof f->places[0].caller);
-}
-
-int64_t cpl_far_waits(const cpl_backend *be)
-{
-    return of(be)->waits;
-}
-
-void cpl_far_show_waits(const cpl_backend *be)
-{
-    far_backend *f = of(be);
-    for (size_t i = 0; i < f->n_places; i++) {
-        fprintf(stderr, "%3lld", (long long)f->places[i].count);
-        for (int k = 0; k < CALLERS && f->places[i].caller[k]; k++) {
-            char text[256] = "?";
-            void *pc       = (char *)f->places[i].caller[k] - 1; /* the call, not what follows */
-            if (__sanitizer_symbolize_pc)
-                __sanitizer_symbolize_pc(pc, "%f (%s:%l)", text, sizeof text);
-            else
-                snprintf(text, sizeof text, "%p", pc);
-            fprintf(stderr, "%s %s\n", k ? "      by" : "", text);
-        }
+    int own                  = 0;
+    const int there          = backtrace(all, OWN + CALLERS);
+    while (own < there - 1 && own < OWN && all[own] != caller) own++;
+    pthread_mutex_lock(&places_lock);
+    size_t i = 0;
+    while (i < n_places && memcmp(places[i].caller, all + own, sizeof places->caller)) i++;
+    if (i == n_places) {
+        places    = grown(places, n_places++, sizeof *places);
+        places[i] = (wait){0};
+        memcpy(places[i].caller, all + own, sizeof places->caller);
     }
-    f->n_places = 0;
+    places[i].count++;
+    pthread_mutex_unlock(&places_lock);
+}
+
+static void show(FILE *list, const wait *w)
+{
+    for (int k = 0; k < CALLERS && w->caller[k]; k++) {
+        char text[256] = "";
+        void *pc       = (char *)w->caller[k] - 1; /* the call, not what follows */
+        if (__sanitizer_symbolize_pc) __sanitizer_symbolize_pc(pc, "%f (%s:%l)", text, sizeof text);
+        if (k == 0) fprintf(list, "%lld waits:\n", (long long)w->count);
+        fprintf(list, "    %p %s\n", pc, text);
+    }
+}
+
+int64_t cpl_far_waits(FILE *list)
+{
+    int64_t waits = 0;
+    pthread_mutex_lock(&places_lock);
+    for (size_t i = 0; i < n_places; i++) {
+        waits += places[i].count;
+        if (list) show(list, &places[i]);
+    }
+    n_places = 0;
+    pthread_mutex_unlock(&places_lock);
+    return waits;
 }
 
 /* ---- memory ---- */
@@ -279,7 +291,7 @@ static void put(cpl_backend *be, cpl_tensor to, const void *from)
 
 static void get(cpl_backend *be, void *to, cpl_tensor from)
 {
-    note_wait(of(be));
+    note_wait(__builtin_return_address(0));
     run_all(of(be));
     memcpy(to, real_memory(of(be), from.data, cpl_tensor_bytes(from)), cpl_tensor_bytes(from));
 }
@@ -287,7 +299,7 @@ static void get(cpl_backend *be, void *to, cpl_tensor from)
 static cpl_status sync_work(cpl_backend *be)
 {
     far_backend *f = of(be);
-    note_wait(f);
+    note_wait(__builtin_return_address(0));
     run_all(f);
     be->failure = f->cpu.failure;
     return f->cpu.ops->sync(&f->cpu);
@@ -325,7 +337,6 @@ void cpl_far_free(cpl_backend *be)
     run_all(f);
     if (f->n_blocks > 0) end_with("A backend is freed before all of its memory was given back.");
     free(f->blocks);
-    free(f->places);
     free(f);
     be->ops = NULL;
 }

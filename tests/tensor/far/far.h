@@ -12,6 +12,8 @@
 #ifndef CPL_TENSOR_FAR_FAR_H
 #define CPL_TENSOR_FAR_FAR_H
 
+#include <stdio.h>
+
 #include "tensor/backend/backend.h"
 
 /* Makes the CPU backend *be far, with the same type of products and threads. */
@@ -23,10 +25,8 @@ void cpl_far_free(cpl_backend *be);
 /* Whether *be is one. */
 bool cpl_is_far(const cpl_backend *be);
 
-/* How often get and sync have waited for work so far: calls with something in the queue (late). */
-int64_t cpl_far_waits(const cpl_backend *be);
-
-/* Prints every place that has waited since the call before, how often, and its callers. */
-void cpl_far_show_waits(const cpl_backend *be);
+/* How often get and sync were called since the call before, on any of them. `list`, if there is one,
+ * gets every place with its callers. */
+int64_t cpl_far_waits(FILE *list);
 
 #endif /* CPL_TENSOR_FAR_FAR_H */
