@@ -61,7 +61,7 @@ __attribute__((unused)) static void open_golden(golden *g, int64_t window)
 {
     const char *path = reference_path("eval/model");
     memset(g, 0, sizeof *g);
-    cpl_backend_cpu(&g->be, CPL_F32, 2);
+    assert_ok(cpl_backend_open(&g->be, "cpu", CPL_F32, 2));
     assert_ok(cpl_hf_open(&g->hf, path, NULL));
     assert_ok(cpl_model_init(&g->model, &g->be, cpl_hf_config(g->hf), window));
     assert_ok(cpl_hf_load(g->hf, &g->model));

@@ -97,7 +97,7 @@ static cpl_status exchange_and_run(rank *r, cpl_group *all)
     cpl_mesh mesh;
     cpl_exchange *exchange;
     cpl_backend be;
-    cpl_backend_cpu(&be, CPL_F32, 1);
+    assert_ok(cpl_backend_open(&be, "cpu", CPL_F32, 1));
     CPL_TRY(cpl_mesh_init(&mesh, all, r->experts, EXPERTS));
     CPL_TRY(cpl_exchange_init(&exchange, &be, &r->config, &mesh, 1));
     cpl_status status = run(&r->lines, &be, &r->config, exchange);
@@ -129,7 +129,7 @@ static void check(const lines *got, int number)
     const cpl_model_settings c = settings(0, 1);
     memset(want.n_fresh, 0, sizeof want.n_fresh);
     cpl_backend be;
-    cpl_backend_cpu(&be, CPL_F32, 1);
+    assert_ok(cpl_backend_open(&be, "cpu", CPL_F32, 1));
     assert_ok(run(&want, &be, &c, NULL));
     cpl_backend_free(&be);
     for (int64_t i = 0; i < got->n; i++) {

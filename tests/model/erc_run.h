@@ -33,7 +33,7 @@ static inline cpl_backend erc_backend(const erc_case *c, cpl_backend *cpu, cpl_d
                                       int n_threads)
 {
     cpl_backend be;
-    cpl_backend_cpu(cpu, compute, n_threads);
+    assert_ok(cpl_backend_open(cpu, "cpu", compute, n_threads));
     cpl_backend_poison(&be, cpu);
     cpl_work work = {.n_tokens   = 1,
                      .n_keys     = 1,

@@ -131,7 +131,7 @@ static void as_the_reference(void **state)
     size_t i;
     int seen = 0;
     cpl_backend be;
-    cpl_backend_cpu(&be, CPL_F32, 2);
+    assert_ok(cpl_backend_open(&be, "cpu", CPL_F32, 2));
     assert_ok(cpl_json_load(&cases, golden_path("losses/cases.json")));
     json_array_foreach(cases, i, one)
     {
@@ -191,7 +191,7 @@ static void biases_even_out_a_skewed_router(void **state)
     float bias[N] = {0};
     float late[N] = {0}; /* loads of the last steps together: of one alone chance has a part */
     double first  = 0;
-    cpl_backend_cpu(&be, CPL_F32, 2);
+    assert_ok(cpl_backend_open(&be, "cpu", CPL_F32, 2));
     assert_ok(cpl_backend_reserve(&be, &work));
     const routed m  = mirrored_routed(&be, &r);
     cpl_routing how = {.sigmoid = true, .bias = mirrored(&be, cpl_tensor_1d(bias, CPL_F32, N))};

@@ -85,7 +85,7 @@ static cpl_status exchange(rank_job *job, cpl_group *world)
                                        .top_k     = K,
                                        .training  = true};
     CPL_TRY(cpl_mesh_init(&mesh, world, job->size, N));
-    cpl_backend_cpu(&be, job->compute, 1);
+    assert_ok(cpl_backend_open(&be, "cpu", job->compute, 1));
     CPL_TRY(cpl_exchange_init(&x, &be, &config, &mesh, LAYERS));
     arena              = cpl_tensor_arena_measure();
     arena.tensors.peak = 1 << 20;
@@ -158,7 +158,7 @@ static void check_rank(const rank_job *job, int64_t rows, int64_t away, int64_t 
     assert_int_equal(job->traffic, LAYERS * (f.bytes + b.bytes));
     assert_int_equal(job->counted, job->traffic);
     assert_int_equal(job->bytes, cpl_exchange_bytes_for(&c, job->compute, LAYERS, T, rows));
-    cpl_backend_cpu(&be, job->compute, 1);
+    assert_ok(cpl_backend_open(&be, "cpu", job->compute, 1));
     assert_true(job->scratch >= be.ops->scratch_bytes(&be, &work));
 }
 

@@ -27,7 +27,7 @@ static world *world_of(const cpl_model_settings *config, int threads, bool poiso
     world *w      = calloc(1, sizeof *w);
     cpl_work work = cpl_pass_work(config, B, S, S, true);
     w->config     = *config;
-    cpl_backend_cpu(&w->cpu, CPL_F32, threads);
+    assert_ok(cpl_backend_open(&w->cpu, "cpu", CPL_F32, threads));
     w->be = &w->cpu;
     if (poisoned) cpl_backend_poison(w->be = &w->poison, &w->cpu);
     assert_ok(cpl_backend_reserve(w->be, &work));

@@ -92,7 +92,7 @@ static void copies_by_dtype(void **state)
     cpl_model_settings c = small_config();
     cpl_backend be;
     cpl_model model;
-    cpl_backend_cpu(&be, CPL_BF16, 1);
+    assert_ok(cpl_backend_open(&be, "cpu", CPL_BF16, 1));
     assert_ok(cpl_model_init(&model, &be, &c, 16));
     for (int64_t i = 0; i < cpl_params_count(&c); i++) {
         cpl_param p  = cpl_params_at(&c, i);

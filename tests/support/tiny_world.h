@@ -33,7 +33,7 @@ static inline cpl_model_settings tiny(void)
 static inline void open_world(world *w, cpl_model_settings c, cpl_dtype compute)
 {
     assert_ok(cpl_model_resolve(&c));
-    cpl_backend_cpu(&w->be, compute, 2);
+    assert_ok(cpl_backend_open(&w->be, "cpu", compute, 2));
     assert_ok(cpl_model_init(&w->model, &w->be, &c, c.max_positions));
     cpl_model_randomize(&w->model, 7);
     cpl_rng_key key = {.seed = 3, .stream = CPL_STREAM_TEST};

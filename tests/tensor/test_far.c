@@ -85,7 +85,7 @@ static void number_on_the_stack(void)
     cpl_backend be;
     cpl_tensor x = cpl_tensor_none();
     double sum   = 0;
-    cpl_backend_cpu(&be, CPL_F32, 1);
+    assert_ok(cpl_backend_open(&be, "cpu", CPL_F32, 1));
     assert_ok(cpl_tensor_reserve(&x, &be, CPL_F32, 4));
     be.ops->sum(&be, cpl_tensor_1d(&sum, CPL_F64, 1), x);
 }
@@ -94,8 +94,8 @@ static void tensor_of_another_backend(void)
 {
     cpl_backend be, other;
     cpl_tensor x = cpl_tensor_none();
-    cpl_backend_cpu(&be, CPL_F32, 1);
-    cpl_backend_cpu(&other, CPL_F32, 1);
+    assert_ok(cpl_backend_open(&be, "cpu", CPL_F32, 1));
+    assert_ok(cpl_backend_open(&other, "cpu", CPL_F32, 1));
     assert_ok(cpl_tensor_reserve(&x, &other, CPL_F32, 4));
     be.ops->fill(&be, x, 0);
 }
@@ -180,7 +180,7 @@ static void work_is_done_in_order(void **state)
         float numbers[3] = {1, 2, 3};
         double got;
         setenv("COUPLET_TEST_BACKEND", backends[i], 1);
-        cpl_backend_cpu(&be, CPL_F32, 1);
+        assert_ok(cpl_backend_open(&be, "cpu", CPL_F32, 1));
         assert_ok(cpl_tensor_reserve(&x, &be, CPL_F32, 3));
         assert_ok(cpl_tensor_reserve(&sum, &be, CPL_F64, 1));
         if (i > 0) assert_true(isnan(cpl_tensor_number(&be, sum)));

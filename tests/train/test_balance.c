@@ -123,7 +123,7 @@ static void begin(world *w, const variant *v)
     configure(&w->settings, v);
     const cpl_model_settings *config = &w->settings.model;
     const cpl_work work              = cpl_step_work(&w->settings, config, v->micro);
-    cpl_backend_cpu(w->be = &w->cpu, CPL_F32, 2);
+    assert_ok(cpl_backend_open(w->be = &w->cpu, "cpu", CPL_F32, 2));
     if (v->poisoned) cpl_backend_poison(w->be = &w->poison, &w->cpu);
     assert_ok(cpl_backend_reserve(w->be, &work));
     assert_ok(cpl_model_init(&w->model, w->be, config, S));

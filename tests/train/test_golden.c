@@ -94,7 +94,7 @@ static void run_case(const char *name, const golden_limits *limit, bool poisoned
     assert_ok(cpl_hf_open(&hf, folder, NULL));
     const cpl_model_settings *config = cpl_hf_config(hf);
     cpl_work work                    = cpl_step_work(&settings, config, micro);
-    cpl_backend_cpu(&cpu, limit->dtype, 2);
+    assert_ok(cpl_backend_open(&cpu, "cpu", limit->dtype, 2));
     if (poisoned) cpl_backend_poison(be = &poison, &cpu);
     assert_ok(cpl_backend_reserve(be, &work));
     assert_ok(cpl_model_init(&model, be, config, settings.data.seq_len));

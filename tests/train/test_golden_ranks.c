@@ -86,7 +86,7 @@ static void *compute(void *context)
     r->config.first_expert = r->mesh.first_expert;
     r->config.n_local      = r->mesh.n_local;
     const cpl_work work    = cpl_step_work(&r->settings, &r->config, batch.n_sequences);
-    cpl_backend_cpu(&r->be, CPL_F32, 1);
+    assert_ok(cpl_backend_open(&r->be, "cpu", CPL_F32, 1));
     NEED(cpl_backend_reserve(&r->be, &work));
     NEED(cpl_model_init(&r->model, &r->be, &r->config, r->settings.data.seq_len));
     NEED(cpl_hf_load(r->hf, &r->model));

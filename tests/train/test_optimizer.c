@@ -124,7 +124,7 @@ static void copies_follow(void **state)
     cpl_backend be;
     cpl_model model, fresh;
     cpl_optimizer o;
-    cpl_backend_cpu(&be, CPL_BF16, 2);
+    assert_ok(cpl_backend_open(&be, "cpu", CPL_BF16, 2));
     assert_ok(cpl_model_init(&model, &be, &c, 16));
     assert_ok(cpl_model_init(&fresh, &be, &c, 16));
     assert_ok(cpl_optimizer_init(&o, &be, &c, NULL, false));

@@ -203,7 +203,7 @@ static void load(model_of *m, const char *run)
 {
     cpl_work none = {0};
     assert_ok(cpl_hf_open(&m->hf, run, NULL));
-    cpl_backend_cpu(&m->be, CPL_F32, 1);
+    assert_ok(cpl_backend_open(&m->be, "cpu", CPL_F32, 1));
     assert_ok(cpl_backend_reserve(&m->be, &none));
     assert_ok(cpl_model_init(&m->model, &m->be, cpl_hf_config(m->hf), 16));
     assert_ok(cpl_hf_load(m->hf, &m->model));

@@ -155,7 +155,7 @@ static void what_a_run_was_made_with(void **state)
     cpl_log log = {hear, &h};
     cpl_backend be;
     (void)state;
-    cpl_backend_cpu(&be, CPL_F32, 3);
+    assert_ok(cpl_backend_open(&be, "cpu", CPL_F32, 3));
     json_t *now = cpl_resume_made_with(&be, 2), *was = json_deep_copy(now);
     static const char *const names[] = {"couplet", "onednn",  "kernels",
                                         "dtype",   "threads", "ranks"};

@@ -7,8 +7,8 @@
  *               operation on memory that this backend has not taken, or has been given back.
  *         late  far, and operations are queued, with copies of their arguments, until get, sync or give.
  *               Memory holds NaN until something is put there.
- * Use:    tests/tensor/far/wrap.c replaces the backends of a program that is linked with the library
- *         couplet_far by these if COUPLET_TEST_BACKEND is "far" or "late". */
+ * Use:    in a program that is linked with the library couplet_far, cpl_backend_open makes these if
+ *         COUPLET_TEST_BACKEND is "far" or "late" (tests/tensor/far/wrap.c). */
 #ifndef CPL_TENSOR_FAR_FAR_H
 #define CPL_TENSOR_FAR_FAR_H
 

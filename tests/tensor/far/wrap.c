@@ -8,18 +8,22 @@
 #include "tensor/far/far.h"
 #include "tensor/poison/poison.h"
 
-void __real_cpl_backend_cpu(cpl_backend *be, cpl_dtype compute, int n_threads);
-void __wrap_cpl_backend_cpu(cpl_backend *be, cpl_dtype compute, int n_threads);
+cpl_status __real_cpl_backend_open(cpl_backend *be, const char *device, cpl_dtype compute,
+                                   int n_threads);
+cpl_status __wrap_cpl_backend_open(cpl_backend *be, const char *device, cpl_dtype compute,
+                                   int n_threads);
 void __real_cpl_backend_free(cpl_backend *be);
 void __wrap_cpl_backend_free(cpl_backend *be);
 void __real_cpl_backend_poison(cpl_backend *be, cpl_backend *inner);
 void __wrap_cpl_backend_poison(cpl_backend *be, cpl_backend *inner);
 
-void __wrap_cpl_backend_cpu(cpl_backend *be, cpl_dtype compute, int n_threads)
+cpl_status __wrap_cpl_backend_open(cpl_backend *be, const char *device, cpl_dtype compute,
+                                   int n_threads)
 {
     const char *which = getenv("COUPLET_TEST_BACKEND");
-    __real_cpl_backend_cpu(be, compute, n_threads);
+    CPL_TRY(__real_cpl_backend_open(be, device, compute, n_threads));
     if (which && strcmp(which, "cpu")) cpl_backend_far(be, !strcmp(which, "late"));
+    return CPL_OK;
 }
 
 void __wrap_cpl_backend_free(cpl_backend *be)
