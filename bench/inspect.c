@@ -1,7 +1,7 @@
 /* inspect.c - how near does `couplet inspect` come to what its work must cost?
  *
  * usage:   bench_inspect [pairs [CHECKPOINT]]
- * Names:   n experts, d model width, D expert width, as in cpl_response_ops (tensor/ops.h); X
+ * Names:   n experts, d model width, D expert width, as in cpl_response_ops (tensor/host_ops.h); X
  *          [n,d], W_j [D,d].
  *
  * Responses: M and the norms of all gates of one layer in memory, every thread taking experts, each
@@ -45,7 +45,7 @@ static void *room(size_t bytes)
 
 static void init(layer *l, cpl_backend *be, int64_t n, int64_t d, int64_t D)
 {
-    const cpl_response_ops *op = &be->ops->response;
+    const cpl_response_ops *op = &cpl_cpu_on_host()->response;
     memset(l, 0, sizeof *l);
     l->be            = be;
     l->n             = n;
@@ -55,12 +55,12 @@ static void init(layer *l, cpl_backend *be, int64_t n, int64_t d, int64_t D)
     l->X             = cpl_tensor_2d(l->X.data, CPL_F32, n, d);
     l->w             = bench_normal(be, CPL_F32, n, D, d, 0.02f);
     l->product       = cpl_tensor_2d(room((size_t)(n * n * D) * sizeof(float)), CPL_F32, n, n * D);
-    l->packed        = room(op->packed_bytes(be, n, d));
-    l->scratch_bytes = op->scratch_bytes(be, n, d);
+    l->packed        = room(op->packed_bytes(n, d));
+    l->scratch_bytes = op->scratch_bytes();
     l->scratch       = room((size_t)be->n_threads * l->scratch_bytes);
     l->squares       = room((size_t)(n * n) * sizeof(double));
     l->norms         = room((size_t)n * sizeof(double));
-    op->pack(be, l->packed, l->X);
+    op->pack(l->packed, (cpl_matrix){cpl_f32(l->X), n, d});
 }
 
 static void free_all(layer *l)
@@ -76,14 +76,14 @@ static void free_all(layer *l)
 
 static void one_expert(const layer *l, int64_t j)
 {
-    const cpl_response_ops *op = &l->be->ops->response;
-    const int64_t piece        = op->rows(l->be, l->n, l->d);
+    const cpl_response_ops *op = &cpl_cpu_on_host()->response;
+    const int64_t piece        = op->rows(l->d);
     char *scratch              = l->scratch + (size_t)omp_get_thread_num() * l->scratch_bytes;
     for (int64_t r = 0; r < l->D; r += piece) {
         const int64_t rows = l->D - r < piece ? l->D - r : piece;
         float *at          = cpl_f32(l->w) + (j * l->D + r) * l->d;
-        op->add(l->be, l->squares + j * l->n, NULL, l->norms + j, l->packed, l->n,
-                cpl_tensor_2d(at, CPL_F32, rows, l->d), scratch);
+        op->add(l->squares + j * l->n, NULL, l->norms + j, l->packed, l->n,
+                (cpl_matrix){at, rows, l->d}, scratch);
     }
 }
 
@@ -139,7 +139,7 @@ static void measure_responses(cpl_backend *be, const char *what, int64_t n, int6
     layer l;
     init(&l, be, n, d, D);
     printf("\nresponses, n=%d, d=%d, D=%d, pieces of %d rows\n", (int)n, (int)d, (int)D,
-           (int)be->ops->response.rows(be, n, d));
+           (int)cpl_cpu_on_host()->response.rows(d));
     choose_limit(&l);
     const double flops = 2.0 * (double)(n * n) * (double)(d * D);
     bench_pair pair    = bench_alternate(pairs, responses, &l, plain, &l);
@@ -176,7 +176,7 @@ static void read_once(void *context)
         for (int64_t l = 0; l < c->files.n_layers; l++) {
             const cpl_moe_layer *at = c->files.layers[l].at;
 #pragma omp for schedule(dynamic) nowait
-            for (int64_t e = 0; e < at->n; e++) bench_ok(cpl_gate_load(c->be, &gate, at, e));
+            for (int64_t e = 0; e < at->n; e++) bench_ok(cpl_gate_load(&gate, at, e));
         }
         cpl_gate_free(&gate);
     }

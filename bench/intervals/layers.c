@@ -181,17 +181,17 @@ cover_layer cover_layer_random(const cover_kind *k, uint64_t seed)
 
 /* ---- layers of checkpoints ---- */
 
-cover_layer cover_layer_read(cpl_backend *be, const cpl_moe_layer *at)
+cover_layer cover_layer_read(const cpl_moe_layer *at)
 {
     cover_layer l = new_layer(at->n, at->d, at->D);
     float *row    = cover_room((size_t)at->d * sizeof *row);
     cpl_gate gate = {0};
-    cover_ok(cpl_router_read(be, cpl_tensor_2d(l.R, CPL_F32, at->n, at->d), at));
+    cover_ok(cpl_router_read((cpl_matrix){l.R, at->n, at->d}, at));
     finish_router(&l);
     for (int64_t j = 0; j < at->n; j++) {
-        cover_ok(cpl_gate_load(be, &gate, at, j));
+        cover_ok(cpl_gate_load(&gate, at, j));
         for (int64_t c = 0; c < at->D; c++) {
-            cpl_gate_rows(be, cpl_tensor_2d(row, CPL_F32, 1, at->d), &gate, c);
+            cpl_gate_rows((cpl_matrix){row, 1, at->d}, &gate, c);
             add_row(&l, j, c, row);
         }
     }

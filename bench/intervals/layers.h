@@ -40,7 +40,7 @@ typedef struct cover_kind {
 } cover_kind;
 
 cover_layer cover_layer_random(const cover_kind *kind, uint64_t seed);
-cover_layer cover_layer_read(cpl_backend *be, const cpl_moe_layer *at);
+cover_layer cover_layer_read(const cpl_moe_layer *at);
 void cover_layer_free(cover_layer *l);
 
 /* The sums of a sample of a layer; free squares and norms. */

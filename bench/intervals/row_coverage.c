@@ -52,7 +52,7 @@ static void try_kind(const cover_kind *k, int64_t wanted, cpl_text lines[2])
     cover_score_free(&s);
 }
 
-static void try_checkpoint(cpl_backend *be, const char *path, int64_t wanted, cpl_text lines[2])
+static void try_checkpoint(const char *path, int64_t wanted, cpl_text lines[2])
 {
     const cpl_inspect_options options = {.n_threads = 1, .memory_bytes = (double)INFINITY};
     cpl_coupling_report report;
@@ -62,7 +62,7 @@ static void try_checkpoint(cpl_backend *be, const char *path, int64_t wanted, cp
     printf("\n%s: n = %d, d = %d, D = %d", path, (int)report.layers[0].at->n,
            (int)report.layers[0].at->d, (int)report.layers[0].at->D);
     for (int64_t k = 0; k < report.n_layers; k++) {
-        cover_layer l = cover_layer_read(be, report.layers[k].at);
+        cover_layer l = cover_layer_read(report.layers[k].at);
         cover_score_layer(&s, k, &l);
         cover_layer_free(&l);
     }
@@ -74,14 +74,12 @@ static void try_checkpoint(cpl_backend *be, const char *path, int64_t wanted, cp
 int main(int argc, char **argv)
 {
     const int64_t layers = argc > 1 ? atoll(argv[1]) : 0;
-    cpl_backend be;
-    cpl_text lines[2] = {0};
-    cpl_backend_cpu(&be, CPL_F32, 1);
+    cpl_text lines[2]    = {0};
     if (layers < 1) {
         fprintf(stderr, "usage: row_coverage LAYERS [CHECKPOINT ...]\n");
         return 2;
     }
-    for (int k = 2; k < argc; k++) try_checkpoint(&be, argv[k], layers, lines);
+    for (int k = 2; k < argc; k++) try_checkpoint(argv[k], layers, lines);
     for (size_t k = 0; argc < 3 && k < sizeof kinds / sizeof *kinds; k++)
         try_kind(&kinds[k], layers, lines);
     cover_score_print_last(lines);

@@ -157,7 +157,7 @@ cpl_status cpl_plan_speed(double *flops, const cpl_compute_settings *compute)
 {
     cpl_backend be;
     CPL_TRY(cpl_backend_open(&be, compute->device, cpl_plan_dtype(compute), (int)compute->threads));
-    CPL_TRY(cpl_backend_start(&be));
+    CPL_TRY(cpl_cpu_start(be.n_threads));
     const cpl_status status = cpl_backend_peak(flops, &be, 1.0 / 3);
     cpl_backend_free(&be);
     return status;

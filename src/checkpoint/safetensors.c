@@ -157,7 +157,6 @@ cpl_status cpl_safetensors_read_f32(const cpl_safetensors *file, const cpl_safet
     unsigned char raw[1 << 15];
     const cpl_format format = cpl_safetensors_dtype_format(entry->dtype);
     const size_t bytes      = (size_t)cpl_format_block_bytes(format);
-    cpl_backend be;
     if (format == CPL_FORMAT_OTHER || cpl_format_block_numbers(format) != 1)
         return CPL_FAIL(CPL_ERR_INPUT,
                         "%s: tensor %.200s is %s, which cannot be read as numbers "
@@ -171,11 +170,10 @@ cpl_status cpl_safetensors_read_f32(const cpl_safetensors *file, const cpl_safet
     if (format == CPL_FORMAT_F32)
         return cpl_safetensors_read_raw(file, entry, out, 4 * (uint64_t)first, 4 * (size_t)count);
     size_t at_once = sizeof raw / bytes, left = (size_t)count;
-    cpl_backend_cpu(&be, CPL_F32, 1);
     for (uint64_t at = (uint64_t)first; left;) {
         size_t n = left < at_once ? left : at_once;
         CPL_TRY(cpl_safetensors_read_raw(file, entry, raw, at * bytes, n * bytes));
-        be.ops->decode(&be, out, format, raw, (cpl_decode_shape){1, (int64_t)n, 0, 0, 1});
+        cpl_cpu_on_host()->decode(out, format, raw, (cpl_decode_shape){1, (int64_t)n, 0, 0, 1});
         out += n, at += n, left -= n;
     }
     return CPL_OK;

@@ -12,20 +12,18 @@
 
 /* One thread's own. */
 typedef struct cpl_inspect_worker {
-    cpl_backend be; /* of one thread */
     cpl_gate gate;
     float *rows;     /* [cpl_inspect_worker_rows, d] */
     double *squares; /* [2,n] of the rows, of the centred rows */
     double *sum;     /* [d] of unit rows; NULL if there are no silhouettes */
     float *whole;    /* [D,d] a gate; NULL without o.lambda */
     float *products; /* [cpl_inspect_worker_rows, n]; NULL if there are no silhouettes */
-    void *scratch;
+    void *scratch;   /* of one operation at a time, cpl_host_ops */
 } cpl_inspect_worker;
 
 /* Bytes of every piece, the largest over the layers; router and packed are a layer's in work. */
 typedef struct cpl_inspect_worker_needs {
-    size_t gate, rows, whole, squares, sum, products, scratch, figures, router, packed, centred,
-        sums;
+    size_t gate, rows, whole, squares, sum, products, scratch, router, packed, centred, sums;
 } cpl_inspect_worker_needs;
 
 cpl_inspect_worker_needs cpl_inspect_worker_needs_of(const cpl_coupling_report *report);
@@ -34,7 +32,7 @@ CPL_NODISCARD cpl_status cpl_inspect_worker_init(cpl_inspect_worker *worker,
 void cpl_inspect_worker_free(cpl_inspect_worker *worker);
 
 /* Rows of a gate that are multiplied at a time. */
-int64_t cpl_inspect_worker_rows(const cpl_backend *be, const cpl_moe_layer *at);
+int64_t cpl_inspect_worker_rows(const cpl_moe_layer *at);
 
 /* Numbers that are finite, but whose products are not: the sentence, CPL_ERR_INPUT. */
 CPL_NODISCARD cpl_status cpl_inspect_too_large(const cpl_moe_layer *at, int64_t row,
@@ -111,12 +109,12 @@ void cpl_sampled_exact(cpl_layer_report *layer, const cpl_inspect_options *optio
 /* ---- silhouette.c: gates are read again when the means of all experts are known ---- */
 
 /* Adds rows of a gate to worker->sum; they become unit rows. */
-void cpl_silhouette_add_mean(cpl_inspect_worker *worker, cpl_tensor W);
+void cpl_silhouette_add_mean(cpl_inspect_worker *worker, cpl_matrix W);
 /* Sets mean [d] from worker->sum over D rows. */
 void cpl_silhouette_mean(float *mean, const cpl_inspect_worker *worker, const cpl_moe_layer *at);
 /* Sets l->silhouettes[j] from its gate, which it reads, and the means [n,d] of all experts. */
 CPL_NODISCARD cpl_status cpl_silhouette_expert(cpl_layer_report *l, cpl_inspect_worker *worker,
-                                               cpl_tensor means, int64_t j);
+                                               cpl_matrix means, int64_t j);
 /* Sets l->silhouette, and all of l->silhouettes if they need no reading. */
 void cpl_silhouette_finish(cpl_layer_report *l);
 

@@ -15,6 +15,7 @@
 #include "base/clock.h"
 #include "base/text.h"
 #include "inspect/internal.h"
+#include "tensor/product.h"
 
 /* ---- what is in work ---- */
 
@@ -60,9 +61,9 @@ typedef struct crew {
 
 /* ---- a layer ---- */
 
-static cpl_tensor router_tensor(const work *w, float *data)
+static cpl_matrix like_router(const work *w, float *at)
 {
-    return cpl_tensor_2d(data, CPL_F32, w->report->at->n, w->report->at->d);
+    return (cpl_matrix){at, w->report->at->n, w->report->at->d};
 }
 
 static cpl_status take_centred(work *w)
@@ -74,14 +75,14 @@ static cpl_status take_centred(work *w)
     return w->centred_M && w->centred_eps && w->centred_norm ? CPL_OK : CPL_ERR_MEMORY;
 }
 
-static cpl_status take_memory(work *w, cpl_backend *be, const cpl_inspect_options *o)
+static cpl_status take_memory(work *w, const cpl_inspect_options *o)
 {
     cpl_layer_report *l = w->report;
     const size_t n = (size_t)l->at->n, d = (size_t)l->at->d;
     w->R           = cpl_alloc(n * d * sizeof(float));
     w->delta       = o->noisy ? cpl_alloc(n * d * sizeof(float)) : NULL;
     w->mean        = w->n_tasks > l->at->n ? cpl_alloc(n * d * sizeof(float)) : NULL;
-    w->packed      = cpl_alloc(be->ops->response.packed_bytes(be, l->at->n, l->at->d));
+    w->packed      = cpl_alloc(cpl_cpu_on_host()->response.packed_bytes(l->at->n, l->at->d));
     w->norm32      = cpl_alloc(n * sizeof(float));
     w->spectral    = o->lambda ? cpl_alloc(n * sizeof(float)) : NULL;
     l->M           = cpl_alloc(n * n * sizeof(float));
@@ -126,50 +127,47 @@ static cpl_rng_key noise_key(uint64_t seed, int64_t layer)
 }
 
 /* delta of the noisy proxies at step 0, and the proxies themselves. */
-static cpl_status pack_noisy(work *w, cpl_backend *be, uint64_t seed)
+static cpl_status pack_noisy(work *w, uint64_t seed)
 {
-    const int64_t count   = w->report->at->n * w->report->at->d;
-    const cpl_rng_key key = noise_key(seed, w->report->at->layer);
-    cpl_tensor eps        = cpl_tensor_1d(w->report->eps, CPL_F32, w->report->at->n);
-    float *proxies        = cpl_alloc((size_t)count * sizeof(float));
+    const cpl_host_ops *ops = cpl_cpu_on_host();
+    const int64_t count     = w->report->at->n * w->report->at->d;
+    const cpl_rng_key key   = noise_key(seed, w->report->at->layer);
+    float *proxies          = cpl_alloc((size_t)count * sizeof(float));
     if (!proxies) return CPL_ERR_MEMORY;
-    be->ops->erc.noise(be, router_tensor(w, w->delta), eps, key, 0);
+    ops->erc_noise(like_router(w, w->delta), w->report->eps, key, 0, 1);
     for (int64_t i = 0; i < count; i++) proxies[i] = w->R[i] * w->delta[i];
-    be->ops->response.pack(be, w->packed, router_tensor(w, proxies));
+    ops->response.pack(w->packed, like_router(w, proxies));
     cpl_free(proxies);
     return CPL_OK;
 }
 
 /* Reads the router; all of the layer that needs no expert. */
-static cpl_status begin_layer(crew *c, work *w, cpl_inspect_worker *h)
+static cpl_status begin_layer(crew *c, work *w)
 {
     cpl_layer_report *l = w->report;
-    cpl_tensor eps      = cpl_tensor_1d(NULL, CPL_F32, l->at->n);
-    CPL_TRY(take_memory(w, &h->be, &c->report->options));
+    CPL_TRY(take_memory(w, &c->report->options));
     if (cpl_sampled_applies(l)) {
         memset(l->M, 0, (size_t)(l->at->n * l->at->n) * sizeof *l->M); /* there is none */
         CPL_TRY(cpl_sampled_sums_init(&w->sums, c->report, l));
     }
-    cpl_tensor R = router_tensor(w, w->R);
-    CPL_TRY(cpl_router_read(&h->be, R, l->at));
-    eps.data = l->eps;
-    h->be.ops->erc.nearest(&h->be, eps, R);
-    if (c->report->options.noisy) return pack_noisy(w, &h->be, c->report->options.noise_seed);
-    h->be.ops->response.pack(&h->be, w->packed, R);
+    const cpl_matrix R = like_router(w, w->R);
+    CPL_TRY(cpl_router_read(R, l->at));
+    cpl_cpu_on_host()->erc_nearest(l->eps, R, 1);
+    if (c->report->options.noisy) return pack_noisy(w, c->report->options.noise_seed);
+    cpl_cpu_on_host()->response.pack(w->packed, R);
     return CPL_OK;
 }
 
-/* |R_i|, and the cosines of the pairs of rows; be->scratch holds their products [n,n]. */
-static cpl_status compare_rows(work *w, cpl_backend *be)
+/* |R_i|, and the cosines of the pairs of rows; dots [n,n] is scratch. */
+static cpl_status compare_rows(work *w, float *dots)
 {
     cpl_layer_report *l = w->report;
     const int64_t n     = l->at->n;
-    const cpl_tensor R  = router_tensor(w, w->R);
-    float *dots = be->scratch, *to = l->cosine;
-    CPL_ASSERT(be->scratch_bytes >= (size_t)(n * n) * sizeof(float));
-    be->ops->row_norms(be, cpl_tensor_1d(w->norm32, CPL_F32, n), R);
+    const cpl_matrix R  = like_router(w, w->R);
+    float *to           = l->cosine;
+    cpl_cpu_on_host()->row_norms(w->norm32, R);
     for (int64_t i = 0; i < n; i++) l->router_norm[i] = (double)w->norm32[i];
-    be->ops->gemm_f32(be, cpl_tensor_2d(dots, CPL_F32, n, n), CPL_AS_IS, R, CPL_TRANSPOSED, R, 0);
+    CPL_TRY(cpl_product_matrices((cpl_matrix){dots, n, n}, CPL_AS_IS, R, CPL_TRANSPOSED, R, 1));
     for (int64_t i = 0; i < n; i++)
         for (int64_t j = 0; j <= i; j++) {
             const double norms = l->router_norm[i] * l->router_norm[j];
@@ -179,44 +177,31 @@ static cpl_status compare_rows(work *w, cpl_backend *be)
     return CPL_OK;
 }
 
-/* A number an expert, [n]; none where it is not computed. */
-static cpl_tensor figures_of(cpl_coupling_figures *figures)
-{
-    return cpl_tensor_1d(figures, CPL_F64, CPL_N_FIGURES);
-}
-
-static cpl_tensor by_expert(const work *w, float *data)
-{
-    return data ? cpl_tensor_1d(data, CPL_F32, w->report->at->n) : cpl_tensor_none();
-}
-
-/* After all other figures of the layer: R becomes its centred rows. `numbers` is their M [n,n]; of a sample,
+/* After all other figures of the layer: R becomes its centred rows. M [n,n] is theirs; of a sample,
  * of which those that need M are not used, any. */
-static void measure_centred_rows(work *w, cpl_backend *be, float *numbers)
+static void measure_centred_rows(work *w, const float *M, void *scratch)
 {
-    cpl_layer_report *l    = w->report;
-    cpl_centred_report *to = &l->centred;
-    const int64_t n        = l->at->n;
-    const cpl_tensor R     = router_tensor(w, w->R);
-    const cpl_tensor M     = cpl_tensor_2d(numbers, CPL_F32, n, n);
-    const cpl_tensor eps   = cpl_tensor_1d(w->centred_eps, CPL_F32, n);
-    be->ops->centre(be, R, R);
-    be->ops->erc.nearest(be, eps, R);
-    be->ops->coupling_figures(be, figures_of(&to->figures), M, eps, R, R, cpl_tensor_none(),
-                              by_expert(w, w->norm32), by_expert(w, w->spectral), cpl_tensor_none(),
-                              1.0, l->at->K ? l->at->K : 1);
-    be->ops->row_norms(be, eps, R); /* eps is in the figures now */
-    for (int64_t i = 0; i < n; i++) w->centred_norm[i] = (double)w->centred_eps[i];
+    cpl_layer_report *l     = w->report;
+    cpl_centred_report *to  = &l->centred;
+    float *eps              = w->centred_eps;
+    const cpl_matrix R      = like_router(w, w->R);
+    const cpl_host_ops *ops = cpl_cpu_on_host();
+    ops->centre(R);
+    ops->erc_nearest(eps, R, 1);
+    ops->coupling_figures(&to->figures, M, eps, R, NULL, w->norm32, w->spectral,
+                          l->at->K ? l->at->K : 1, scratch);
+    ops->row_norms(eps, R); /* eps is in the figures now */
+    for (int64_t i = 0; i < l->at->n; i++) w->centred_norm[i] = (double)eps[i];
     to->has_rows = l->at->comparable;
 }
 
-static cpl_status measure_centred(crew *c, work *w, cpl_backend *be)
+static cpl_status measure_centred(crew *c, work *w, void *scratch)
 {
     cpl_layer_report *l          = w->report;
     cpl_centred_report *to       = &l->centred;
     const cpl_inspect_options *o = &c->report->options;
     const int64_t n              = l->at->n;
-    measure_centred_rows(w, be, w->centred_M);
+    measure_centred_rows(w, w->centred_M, scratch);
     for (int a = 0; a < o->n_alphas; a++)
         to->erc[a] = cpl_null_model_erc(w->centred_M, n, o->alphas[a]);
     CPL_TRY(cpl_null_model_ratios_of(&to->ratios, w->centred_M, n));
@@ -232,19 +217,14 @@ static cpl_status finish_layer(crew *c, work *w, cpl_inspect_worker *h)
     cpl_layer_report *l          = w->report;
     const cpl_inspect_options *o = &c->report->options;
     const int64_t n              = l->at->n;
-    cpl_backend *be              = &h->be;
-    CPL_TRY(compare_rows(w, be));
+    CPL_TRY(compare_rows(w, h->scratch));
     for (int64_t j = 0; j < n; j++)
         w->norm32[j] = cpl_sampled_applies(l) ? 0 : (float)l->gate_norm[j];
-    const cpl_tensor delta = w->delta ? router_tensor(w, w->delta) : cpl_tensor_none();
-    be->ops->coupling_figures(be, figures_of(&l->figures), cpl_tensor_2d(l->M, CPL_F32, n, n),
-                              cpl_tensor_1d(l->eps, CPL_F32, n), router_tensor(w, w->R),
-                              router_tensor(w, w->R), delta, by_expert(w, w->norm32),
-                              by_expert(w, w->spectral), cpl_tensor_none(), 1.0,
-                              l->at->K ? l->at->K : 1);
+    cpl_cpu_on_host()->coupling_figures(&l->figures, l->M, l->eps, like_router(w, w->R), w->delta,
+                                        w->norm32, w->spectral, l->at->K ? l->at->K : 1,
+                                        h->scratch);
     if (cpl_sampled_applies(l)) {
-        if (w->centred_M) measure_centred_rows(w, be, l->M);
-        CPL_TRY(be->ops->sync(be));
+        if (w->centred_M) measure_centred_rows(w, l->M, h->scratch);
         return cpl_sampled_finish(l, &w->sums, o, w->centred_norm);
     }
     for (int a = 0; a < o->n_alphas; a++) l->erc[a] = cpl_null_model_erc(l->M, n, o->alphas[a]);
@@ -253,9 +233,9 @@ static cpl_status finish_layer(crew *c, work *w, cpl_inspect_worker *h)
                               o->alphas, o->n_alphas, o->seed, l->at->layer));
     cpl_silhouette_finish(l);
     l->has_M = l->at->comparable;
-    if (w->centred_M) CPL_TRY(measure_centred(c, w, be));
+    if (w->centred_M) CPL_TRY(measure_centred(c, w, h->scratch));
     if (l->sample) cpl_sampled_exact(l, o);
-    return be->ops->sync(be);
+    return CPL_OK;
 }
 
 /* ---- an expert ---- */
@@ -264,22 +244,22 @@ static cpl_status measure_expert(work *w, cpl_inspect_worker *h, int64_t j)
 {
     cpl_layer_report *l     = w->report;
     const cpl_moe_layer *at = l->at;
-    const int64_t block     = cpl_inspect_worker_rows(&h->be, at);
+    const int64_t block     = cpl_inspect_worker_rows(at);
+    const cpl_host_ops *ops = cpl_cpu_on_host();
     double norm = 0, *centred = w->centred_M ? h->squares + at->n : NULL;
-    CPL_TRY(cpl_gate_load(&h->be, &h->gate, at, j));
+    CPL_TRY(cpl_gate_load(&h->gate, at, j));
     memset(h->squares, 0, 2 * (size_t)at->n * sizeof(double));
     if (w->mean) memset(h->sum, 0, (size_t)at->d * sizeof(double));
     for (int64_t c = 0; c < at->D; c += block) {
-        const int64_t rows = at->D - c < block ? at->D - c : block;
-        cpl_tensor W       = cpl_tensor_2d(h->rows, CPL_F32, rows, at->d);
-        cpl_gate_rows(&h->be, W, &h->gate, c);
-        h->be.ops->response.add(&h->be, h->squares, centred, &norm, w->packed, at->n, W,
-                                h->scratch);
-        if (w->spectral) memcpy(h->whole + c * at->d, h->rows, cpl_tensor_bytes(W));
+        const cpl_matrix W = {h->rows, at->D - c < block ? at->D - c : block, at->d};
+        cpl_gate_rows(W, &h->gate, c);
+        ops->response.add(h->squares, centred, &norm, w->packed, at->n, W, h->scratch);
+        if (w->spectral)
+            memcpy(h->whole + c * at->d, W.at, (size_t)(W.rows * at->d) * sizeof(float));
         if (w->mean) cpl_silhouette_add_mean(h, W);
     }
     if (w->mean) cpl_silhouette_mean(w->mean + j * at->d, h, at);
-    if (!isfinite(norm)) CPL_TRY(cpl_gate_check(&h->be, &h->gate, h->rows));
+    if (!isfinite(norm)) CPL_TRY(cpl_gate_check(&h->gate, h->rows));
     l->gate_norm[j] = sqrt(norm);
     for (int64_t i = 0; i < at->n; i++) {
         const float m = (float)sqrt(h->squares[i]);
@@ -288,8 +268,7 @@ static cpl_status measure_expert(work *w, cpl_inspect_worker *h, int64_t j)
         if (centred) w->centred_M[i * at->n + j] = (float)sqrt(centred[i]);
     }
     if (w->spectral)
-        h->be.ops->spectral_norms(&h->be, cpl_tensor_1d(w->spectral + j, CPL_F32, 1),
-                                  cpl_tensor_3d(h->whole, CPL_F32, 1, at->D, at->d));
+        w->spectral[j] = ops->spectral_norm((cpl_matrix){h->whole, at->D, at->d}, h->scratch);
     return CPL_OK;
 }
 
@@ -380,11 +359,11 @@ static void count_task(crew *c, work *w)
 }
 
 /* The first to come reads the router; the others wait for it. */
-static bool layer_is_ready(crew *c, work *w, cpl_inspect_worker *h, int64_t task)
+static bool layer_is_ready(crew *c, work *w, int64_t task)
 {
     pthread_mutex_lock(&w->lock);
     if (!w->begun && still_matters(c, w, task)) {
-        note_failure(c, w, BEFORE, begin_layer(c, w, h));
+        note_failure(c, w, BEFORE, begin_layer(c, w));
         w->begun = true;
     }
     pthread_mutex_unlock(&w->lock);
@@ -424,7 +403,7 @@ static cpl_status take_expert(crew *c, work *w, cpl_inspect_worker *h, int64_t t
 {
     cpl_layer_report *l = w->report;
     const int64_t n = l->at->n, expert = task % n;
-    if (task >= n) return cpl_silhouette_expert(l, h, router_tensor(w, w->mean), expert);
+    if (task >= n) return cpl_silhouette_expert(l, h, like_router(w, w->mean), expert);
     if (cpl_sampled_applies(l))
         return cpl_sampled_expert(&w->sums, c->report, l, h, w->packed, expert);
     return measure_expert(w, h, expert);
@@ -437,7 +416,7 @@ static void work_on(crew *c, cpl_inspect_worker *h)
     while (next_task(c, &w, &task)) {
         const int64_t n = w->report->at->n, expert = task % n;
         const bool again = task >= n;
-        if (again ? means_are_ready(c, w, task) : layer_is_ready(c, w, h, task)) {
+        if (again ? means_are_ready(c, w, task) : layer_is_ready(c, w, task)) {
             if (expert + 1 < n) prefetch(c, w->report, expert + 1);
             note_failure(c, w, task, take_expert(c, w, h, task));
         }

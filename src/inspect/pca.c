@@ -1,9 +1,12 @@
 /* pca.c - see pca.h. Work of the size of the points or the dimensions is a product or an inner
- * product of ops.h. The rest is of size k x k, in double. */
+ * product of the host. The rest is of size k x k, in double. */
 #include "inspect/pca.h"
 
 #include <math.h>
 #include <string.h>
+
+#include "tensor/backend/backend.h"
+#include "tensor/product.h"
 
 enum {
     SPACE       = CPL_PRINCIPAL_SPACE,
@@ -19,23 +22,25 @@ typedef struct small {
     double matrix[SPACE][SPACE], vectors[SPACE][SPACE], values[SPACE];
 } small;
 
-static cpl_tensor row_of(cpl_tensor x, int64_t i)
+static float *row_of(cpl_matrix x, int64_t i)
 {
-    return cpl_tensor_at(x, i);
+    return x.at + i * x.cols;
+}
+
+static cpl_matrix take(cpl_arena *arena, int64_t rows, int64_t cols)
+{
+    float *at = cpl_arena_take(arena, (size_t)(rows * cols) * sizeof *at);
+    return (cpl_matrix){at, rows, cols};
 }
 
 cpl_pca_space cpl_pca_take(cpl_arena *arena, int64_t n_points, int64_t d)
 {
-    const int64_t k    = d < SPACE ? d : SPACE;
-    cpl_pca_space take = {
-        .basis  = cpl_tensor_2d(NULL, CPL_F32, k, d),
-        .image  = cpl_tensor_2d(NULL, CPL_F32, k, d),
-        .scores = cpl_tensor_2d(NULL, CPL_F32, n_points, k),
-    };
-    take.basis.data  = cpl_arena_take(arena, cpl_tensor_bytes(take.basis));
-    take.image.data  = cpl_arena_take(arena, cpl_tensor_bytes(take.image));
-    take.scores.data = cpl_arena_take(arena, cpl_tensor_bytes(take.scores));
-    return take;
+    const int64_t k = d < SPACE ? d : SPACE;
+    cpl_pca_space space;
+    space.basis  = take(arena, k, d);
+    space.image  = take(arena, k, d);
+    space.scores = take(arena, n_points, k);
+    return space;
 }
 
 /* ---- small symmetric matrices: cyclic rotations of Jacobi ---- */
@@ -90,116 +95,108 @@ static void eigenvectors(small *s)
 
 /* ---- the space ---- */
 
-/* a -= share b, rows of equal length. */
-static void subtract(cpl_tensor a, cpl_tensor b, double share)
+/* a [d] -= share b [d]. */
+static void subtract(float *a, const float *b, double share, int64_t d)
 {
-    float *x = cpl_f32(a);
-    for (int64_t i = 0; i < cpl_tensor_count(a); i++)
-        x[i] = (float)((double)x[i] - share * (double)cpl_f32(b)[i]);
+    for (int64_t i = 0; i < d; i++) a[i] = (float)((double)a[i] - share * (double)b[i]);
 }
 
-static void multiply(cpl_tensor a, double by)
+static void multiply(float *a, double by, int64_t d)
 {
-    for (int64_t i = 0; i < cpl_tensor_count(a); i++)
-        cpl_f32(a)[i] = (float)(by * (double)cpl_f32(a)[i]);
-}
-
-static double dot(cpl_backend *be, cpl_tensor a, cpl_tensor b)
-{
-    double sum = 0;
-    be->ops->dot(be, cpl_tensor_1d(&sum, CPL_F64, 1), a, b);
-    return sum;
-}
-
-static double length_of(cpl_backend *be, cpl_tensor a)
-{
-    return sqrt(dot(be, a, a));
+    for (int64_t i = 0; i < d; i++) a[i] = (float)(by * (double)a[i]);
 }
 
 /* Makes the rows of `basis` orthonormal, in their order; twice, since once leaves rounding. A row
  * that the ones before it make up becomes zero. */
-static void orthonormalise(cpl_backend *be, cpl_tensor basis)
+static void orthonormalise(cpl_matrix basis, int n_threads)
 {
-    for (int64_t i = 0; i < basis.shape[0]; i++) {
-        cpl_tensor row      = row_of(basis, i);
-        const double before = length_of(be, row);
+    const int64_t d         = basis.cols;
+    const cpl_host_ops *ops = cpl_cpu_on_host();
+    for (int64_t i = 0; i < basis.rows; i++) {
+        float *row          = row_of(basis, i);
+        const double before = sqrt(ops->dot(row, row, d, n_threads));
         for (int64_t pass = 0; pass < 2 * i; pass++) {
-            cpl_tensor other = row_of(basis, pass % i);
-            subtract(row, other, dot(be, row, other));
+            const float *other = row_of(basis, pass % i);
+            subtract(row, other, ops->dot(row, other, d, n_threads), d);
         }
-        const double after = length_of(be, row);
-        multiply(row, after > LOST * before ? 1 / after : 0);
+        const double after = sqrt(ops->dot(row, row, d, n_threads));
+        multiply(row, after > LOST * before ? 1 / after : 0, d);
     }
 }
 
 /* scores, image and the matrix of x^T x in the basis, with its eigenvectors. */
-static void look(cpl_backend *be, small *s, cpl_tensor x, const cpl_pca_space *space)
+static cpl_status look(small *s, cpl_matrix x, const cpl_pca_space *space, int n_threads)
 {
-    be->ops->gemm_f32(be, space->scores, CPL_AS_IS, x, CPL_TRANSPOSED, space->basis, 0);
-    be->ops->gemm_f32(be, space->image, CPL_TRANSPOSED, space->scores, CPL_AS_IS, x, 0);
+    CPL_TRY(
+        cpl_product_matrices(space->scores, CPL_AS_IS, x, CPL_TRANSPOSED, space->basis, n_threads));
+    CPL_TRY(
+        cpl_product_matrices(space->image, CPL_TRANSPOSED, space->scores, CPL_AS_IS, x, n_threads));
     for (int64_t i = 0; i < s->k; i++)
         for (int64_t j = 0; j <= i; j++)
-            s->matrix[i][j] = s->matrix[j][i] =
-                dot(be, row_of(space->image, i), row_of(space->basis, j));
+            s->matrix[i][j] = s->matrix[j][i] = cpl_cpu_on_host()->dot(
+                row_of(space->image, i), row_of(space->basis, j), x.cols, n_threads);
     eigenvectors(s);
+    return CPL_OK;
 }
 
 /* The eigenvectors as F32 rows. */
-static cpl_tensor turn_of(const small *s, float turn[SPACE * SPACE])
+static cpl_matrix turn_of(const small *s, float turn[SPACE * SPACE])
 {
     for (int64_t i = 0; i < s->k; i++)
         for (int64_t j = 0; j < s->k; j++) turn[i * s->k + j] = (float)s->vectors[j][i];
-    return cpl_tensor_2d(turn, CPL_F32, s->k, s->k);
+    return (cpl_matrix){turn, s->k, s->k};
 }
 
 /* The next basis: the image's rows, turned and made orthonormal. */
-static void go_on(cpl_backend *be, const small *s, const cpl_pca_space *space)
+static cpl_status go_on(const small *s, const cpl_pca_space *space, int n_threads)
 {
     float turn[SPACE * SPACE];
-    be->ops->gemm_f32(be, space->basis, CPL_AS_IS, turn_of(s, turn), CPL_AS_IS, space->image, 0);
-    orthonormalise(be, space->basis);
+    CPL_TRY(cpl_product_matrices(space->basis, CPL_AS_IS, turn_of(s, turn), CPL_AS_IS, space->image,
+                                 n_threads));
+    orthonormalise(space->basis, n_threads);
+    return CPL_OK;
 }
 
-/* 1 or -1, so that the largest number of row x is positive; the first of equally large ones. */
-static float sign_of(cpl_tensor x)
+/* 1 or -1, so that the largest number of x [d] is positive; the first of equally large ones. */
+static float sign_of(const float *x, int64_t d)
 {
     float largest = 0;
-    for (int64_t i = 0; i < cpl_tensor_count(x); i++)
-        if (fabsf(cpl_f32(x)[i]) > fabsf(largest)) largest = cpl_f32(x)[i];
+    for (int64_t i = 0; i < d; i++)
+        if (fabsf(x[i]) > fabsf(largest)) largest = x[i];
     return largest < 0 ? -1.0f : 1.0f;
 }
 
 /* The points' coordinates along the first two eigenvectors, whose directions go to `image`. */
-static void project(cpl_backend *be, cpl_tensor out, const small *s, const cpl_pca_space *space)
+static cpl_status project(cpl_matrix out, const small *s, const cpl_pca_space *space, int n_threads)
 {
     float turn[SPACE * SPACE];
-    const int64_t c = s->k < 2 ? s->k : 2, n = out.shape[1];
-    cpl_tensor first = turn_of(s, turn), to = out;
-    first.shape[0] = to.shape[0] = c;
-    be->ops->fill(be, out, 0);
-    be->ops->gemm_f32(be, to, CPL_AS_IS, first, CPL_TRANSPOSED, space->scores, 0);
-    first.shape[0] = s->k;
-    be->ops->gemm_f32(be, space->image, CPL_AS_IS, first, CPL_AS_IS, space->basis, 0);
+    const int64_t c = s->k < 2 ? s->k : 2, n = out.cols;
+    const cpl_matrix all = turn_of(s, turn), first = {all.at, c, all.cols};
+    memset(out.at, 0, (size_t)(2 * n) * sizeof *out.at);
+    CPL_TRY(cpl_product_matrices((cpl_matrix){out.at, c, n}, CPL_AS_IS, first, CPL_TRANSPOSED,
+                                 space->scores, n_threads));
+    CPL_TRY(cpl_product_matrices(space->image, CPL_AS_IS, all, CPL_AS_IS, space->basis, n_threads));
     for (int64_t j = 0; j < c; j++) {
-        const float sign = sign_of(row_of(space->image, j));
-        for (int64_t i = 0; i < n; i++) cpl_f32(out)[j * n + i] *= sign;
+        const float sign = sign_of(row_of(space->image, j), space->image.cols);
+        for (int64_t i = 0; i < n; i++) row_of(out, j)[i] *= sign;
     }
+    return CPL_OK;
 }
 
-void cpl_pca(cpl_backend *be, cpl_tensor out, cpl_tensor x, const cpl_pca_space *space,
-             uint64_t seed)
+cpl_status cpl_pca(cpl_matrix out, cpl_matrix x, const cpl_pca_space *space, uint64_t seed,
+                   int n_threads)
 {
     const cpl_rng_key key = {.seed = seed, .stream = CPL_STREAM_TSNE};
-    small s               = {.k = space->basis.shape[0]};
+    small s               = {.k = space->basis.rows};
     double before         = 0;
-    be->ops->normal(be, space->basis, 1, 6, key, 0);
-    orthonormalise(be, space->basis);
+    cpl_cpu_on_host()->normal(space->basis, key, n_threads);
+    orthonormalise(space->basis, n_threads);
     for (int round = 0;; round++) {
-        look(be, &s, x, space);
+        CPL_TRY(look(&s, x, space, n_threads));
         const double variance = s.values[0] + (s.k > 1 ? s.values[1] : 0);
         if (!(variance > before * (1 + GROWTH)) || round == MOST_ROUNDS) break;
         before = variance;
-        go_on(be, &s, space);
+        CPL_TRY(go_on(&s, space, n_threads));
     }
-    project(be, out, &s, space);
+    return project(out, &s, space, n_threads);
 }

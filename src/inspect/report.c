@@ -94,13 +94,6 @@ static void add_work(cpl_inspect_cost *cost, const cpl_coupling_report *r)
     }
 }
 
-static cpl_status start(int n_threads)
-{
-    cpl_backend be;
-    cpl_backend_cpu(&be, CPL_F32, n_threads);
-    return cpl_backend_start(&be);
-}
-
 /* As many threads as requested, or as fit. */
 static cpl_status set_threads(cpl_inspect_cost *cost, cpl_coupling_report *r)
 {
@@ -110,7 +103,7 @@ static cpl_status set_threads(cpl_inspect_cost *cost, cpl_coupling_report *r)
     while (threads > 1 && kept_bytes(r) + cpl_coupling_work_bytes(r, threads) > there) threads--;
     cost->memory_bytes = kept_bytes(r) + cpl_coupling_work_bytes(r, threads);
     cost->n_threads = r->options.n_threads = threads;
-    if (cost->memory_bytes <= there) return start(threads);
+    if (cost->memory_bytes <= there) return cpl_cpu_start(cpl_cpu_threads(threads));
     return CPL_FAIL(CPL_ERR_MEMORY,
                     "%s: not enough memory: one thread needs %s for the largest layer, and "
                     "%s is what it may take",

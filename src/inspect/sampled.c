@@ -104,7 +104,7 @@ cpl_status cpl_sampled_load(const cpl_coupling_report *r, const cpl_layer_report
     cpl_sampled_choose(chosen, r, l, j);
     for (int64_t k = 0; k < l->sample->plan.n_read; k++) {
         const int64_t first = cpl_row_plan_block(&l->sample->plan, chosen[k], &rows);
-        CPL_TRY(cpl_gate_load_rows(&h->be, &h->gate, l->at, j, first, rows));
+        CPL_TRY(cpl_gate_load_rows(&h->gate, l->at, j, first, rows));
     }
     return CPL_OK;
 }

@@ -37,14 +37,13 @@ void cpl_sampled_sums_free(cpl_sampled_sums *s)
 static cpl_status add_block(cpl_inspect_worker *h, const cpl_moe_layer *at, const void *packed,
                             double *squares, double *centred, double *norm)
 {
-    const int64_t most = cpl_inspect_worker_rows(&h->be, at), end = h->gate.first + h->gate.rows;
+    const int64_t most = cpl_inspect_worker_rows(at), end = h->gate.first + h->gate.rows;
     for (int64_t c = h->gate.first; c < end; c += most) {
-        const cpl_tensor W =
-            cpl_tensor_2d(h->rows, CPL_F32, end - c < most ? end - c : most, at->d);
-        cpl_gate_rows(&h->be, W, &h->gate, c);
-        h->be.ops->response.add(&h->be, squares, centred, norm, packed, at->n, W, h->scratch);
+        const cpl_matrix W = {h->rows, end - c < most ? end - c : most, at->d};
+        cpl_gate_rows(W, &h->gate, c);
+        cpl_cpu_on_host()->response.add(squares, centred, norm, packed, at->n, W, h->scratch);
     }
-    return isfinite(*norm) ? CPL_OK : cpl_gate_check(&h->be, &h->gate, h->rows);
+    return isfinite(*norm) ? CPL_OK : cpl_gate_check(&h->gate, h->rows);
 }
 
 cpl_status cpl_sampled_expert(cpl_sampled_sums *s, const cpl_coupling_report *r,
@@ -61,7 +60,7 @@ cpl_status cpl_sampled_expert(cpl_sampled_sums *s, const cpl_coupling_report *r,
         memset(squares, 0, (size_t)n * sizeof *squares);
         if (centred) memset(centred, 0, (size_t)n * sizeof *centred);
         *norm = 0;
-        CPL_TRY(cpl_gate_load_rows(&h->be, &h->gate, l->at, j, first, rows));
+        CPL_TRY(cpl_gate_load_rows(&h->gate, l->at, j, first, rows));
         CPL_TRY(add_block(h, l->at, packed, squares, centred, norm));
         for (int64_t i = 0; i < n; i++)
             if (!isfinite((float)squares[i]))

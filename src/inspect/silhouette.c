@@ -5,6 +5,7 @@
 #include <math.h>
 
 #include "inspect/internal.h"
+#include "tensor/product.h"
 
 /* ---- rows ---- */
 
@@ -17,11 +18,11 @@ static double squares_of(const float *x, int64_t d)
     return sum;
 }
 
-void cpl_silhouette_unit_rows(cpl_tensor x)
+void cpl_silhouette_unit_rows(cpl_matrix x)
 {
-    const int64_t rows = x.shape[0], d = x.shape[1];
-    for (int64_t r = 0; r < rows; r++) {
-        float *row           = cpl_f32(x) + r * d;
+    const int64_t d = x.cols;
+    for (int64_t r = 0; r < x.rows; r++) {
+        float *row           = x.at + r * d;
         const double squares = squares_of(row, d);
         const double factor  = squares == 0 ? 0 : 1 / sqrt(squares);
         for (int64_t k = 0; k < d; k++) row[k] = (float)((double)row[k] * factor);
@@ -47,30 +48,30 @@ static double silhouette_of(const float *u, int64_t d, double own, double other,
     return most <= rounding ? 0 : (b - a) / most;
 }
 
-void cpl_silhouette_add(cpl_backend *be, double *sum, float *products, cpl_tensor means,
-                        int64_t own, int64_t D, cpl_tensor U)
+cpl_status cpl_silhouette_add(double *sum, float *products, cpl_matrix means, int64_t own,
+                              int64_t D, cpl_matrix U)
 {
-    const int64_t rows = U.shape[0], d = U.shape[1], n = means.shape[0];
-    if (D == 1) return;
-    be->ops->gemm_f32(be, cpl_tensor_2d(products, CPL_F32, rows, n), CPL_AS_IS, U, CPL_TRANSPOSED,
-                      means, 0);
-    for (int64_t r = 0; r < rows; r++) {
+    const int64_t d = U.cols, n = means.rows;
+    if (D == 1) return CPL_OK;
+    CPL_TRY(cpl_product_matrices((cpl_matrix){products, U.rows, n}, CPL_AS_IS, U, CPL_TRANSPOSED,
+                                 means, 1));
+    for (int64_t r = 0; r < U.rows; r++) {
         const float *cosine = products + r * n;
         float other         = -INFINITY;
         for (int64_t c = 0; c < n; c++)
             if (c != own) other = larger(cosine[c], other);
-        *sum += silhouette_of(cpl_f32(U) + r * d, d, (double)cosine[own], (double)other, D);
+        *sum += silhouette_of(U.at + r * d, d, (double)cosine[own], (double)other, D);
     }
+    return CPL_OK;
 }
 
 /* ---- gates ---- */
 
-void cpl_silhouette_add_mean(cpl_inspect_worker *worker, cpl_tensor W)
+void cpl_silhouette_add_mean(cpl_inspect_worker *worker, cpl_matrix W)
 {
-    const int64_t rows = W.shape[0], d = W.shape[1];
     cpl_silhouette_unit_rows(W);
-    for (int64_t r = 0; r < rows; r++)
-        for (int64_t k = 0; k < d; k++) worker->sum[k] += (double)cpl_f32(W)[r * d + k];
+    for (int64_t r = 0; r < W.rows; r++)
+        for (int64_t k = 0; k < W.cols; k++) worker->sum[k] += (double)W.at[r * W.cols + k];
 }
 
 void cpl_silhouette_mean(float *mean, const cpl_inspect_worker *worker, const cpl_moe_layer *at)
@@ -78,23 +79,21 @@ void cpl_silhouette_mean(float *mean, const cpl_inspect_worker *worker, const cp
     for (int64_t k = 0; k < at->d; k++) mean[k] = (float)(worker->sum[k] / (double)at->D);
 }
 
-cpl_status cpl_silhouette_expert(cpl_layer_report *l, cpl_inspect_worker *worker, cpl_tensor means,
+cpl_status cpl_silhouette_expert(cpl_layer_report *l, cpl_inspect_worker *worker, cpl_matrix means,
                                  int64_t j)
 {
     const cpl_moe_layer *at = l->at;
-    cpl_backend *be         = &worker->be;
-    const int64_t block     = cpl_inspect_worker_rows(be, at);
+    const int64_t block     = cpl_inspect_worker_rows(at);
     double sum              = 0;
-    CPL_TRY(cpl_gate_load(be, &worker->gate, at, j));
+    CPL_TRY(cpl_gate_load(&worker->gate, at, j));
     for (int64_t c = 0; c < at->D; c += block) {
-        const int64_t rows = at->D - c < block ? at->D - c : block;
-        cpl_tensor W       = cpl_tensor_2d(worker->rows, CPL_F32, rows, at->d);
-        cpl_gate_rows(be, W, &worker->gate, c);
+        const cpl_matrix W = {worker->rows, at->D - c < block ? at->D - c : block, at->d};
+        cpl_gate_rows(W, &worker->gate, c);
         cpl_silhouette_unit_rows(W);
-        cpl_silhouette_add(be, &sum, worker->products, means, j, at->D, W);
+        CPL_TRY(cpl_silhouette_add(&sum, worker->products, means, j, at->D, W));
     }
     l->silhouettes[j] = sum / (double)at->D;
-    return be->ops->sync(be);
+    return CPL_OK;
 }
 
 void cpl_silhouette_finish(cpl_layer_report *l)

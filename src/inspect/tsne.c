@@ -8,6 +8,7 @@
 
 #include "base/arena.h"
 #include "inspect/pca.h"
+#include "tensor/backend/backend.h"
 
 /* The two loops over all pairs are compiled twice, and the processor decides: with AVX2 they take
  * half as long. The sanitizers do not live with functions that are chosen when the program is
@@ -40,12 +41,10 @@ static const double FLAT = 1e-6; /* a component this much narrower than the firs
 
 /* Arrays [2,N] hold all x, then all y. */
 typedef struct descent {
-    cpl_backend *be;
     int64_t n, d;
     int n_threads;
-    cpl_tensor space;      /* memory of P, and before that of the centred points */
-    float *P;              /* [N,N] joint affinities */
-    cpl_tensor y;          /* [2,N] */
+    float *P;              /* [N,N] joint affinities; before that [N,d] the centred points */
+    cpl_matrix y;          /* [2,N] */
     float *pull, *push;    /* [2,N] attraction and repulsion */
     double *q_sum, *kl_of; /* [N] of each point: sum of q, and its part of the divergence */
     float *update;         /* [2,N] the last step */
@@ -73,8 +72,7 @@ static void take_all(descent *s, cpl_arena *arena, int64_t n, int64_t d)
     s->n         = n;
     s->d         = d;
     s->P         = take_floats(arena, n * (n > d ? n : d));
-    s->space     = cpl_tensor_2d(s->P, CPL_F32, n, d);
-    s->y         = cpl_tensor_2d(take_floats(arena, 2 * n), CPL_F32, 2, n);
+    s->y         = (cpl_matrix){take_floats(arena, 2 * n), 2, n};
     s->pull      = take_floats(arena, 2 * n);
     s->push      = take_floats(arena, 2 * n);
     s->q_sum     = take_doubles(arena, n);
@@ -225,7 +223,7 @@ static void affinities(descent *s, double perplexity)
 
 /* out [N,d] = scale x less the mean of its rows. The mean is that of the differences from the first
  * row, so that a column of equal numbers becomes exactly zero. */
-static void centre(descent *s, cpl_tensor out, const float *x, float scale)
+static void centre(descent *s, float *out, const float *x, float scale)
 {
     const int64_t n = s->n, d = s->d;
     for (int64_t k = 0; k < d; k++) s->mean[k] = 0;
@@ -234,7 +232,7 @@ static void centre(descent *s, cpl_tensor out, const float *x, float scale)
     for (int64_t k = 0; k < d; k++) s->mean[k] /= (double)n;
     for (int64_t i = 0; i < n * d; i++) {
         const double off = (double)(scale * x[i]) - (double)(scale * x[i % d]);
-        cpl_f32(out)[i]  = (float)(off - s->mean[i % d]);
+        out[i]           = (float)(off - s->mean[i % d]);
     }
 }
 
@@ -250,21 +248,24 @@ static double deviation(const float *x, int64_t n)
 /* y [2,N] = the points along their first two principal components, scaled so that the first has
  * standard deviation 1e-4. A component that is none (all points equal, or on a line) is random:
  * points that have the same coordinate would keep it. */
-static void begin_at(descent *s, const float *x, float scale)
+static cpl_status begin_at(descent *s, const float *x, float scale)
 {
-    centre(s, s->space, x, scale);
-    cpl_pca(s->be, s->y, s->space, &s->principal, s->options->seed);
-    const double first = deviation(cpl_f32(s->y), s->n);
+    centre(s, s->P, x, scale);
+    CPL_TRY(cpl_pca(s->y, (cpl_matrix){s->P, s->n, s->d}, &s->principal, s->options->seed,
+                    s->options->n_threads));
+    const double first = deviation(s->y.at, s->n);
     for (int64_t c = 0; c < 2; c++) {
-        cpl_tensor row        = cpl_tensor_at(s->y, c);
-        const double own      = deviation(cpl_f32(row), s->n);
+        const cpl_matrix row  = {s->y.at + c * s->n, 1, s->n};
+        const double own      = deviation(row.at, s->n);
         const double ratio    = first > 0 ? START_SD / first : 0;
         const cpl_rng_key key = {
             .seed = s->options->seed, .step = 1 + (uint64_t)c, .stream = CPL_STREAM_TSNE};
-        for (int64_t i = 0; i < s->n; i++)
-            cpl_f32(row)[i] = (float)(ratio * (double)cpl_f32(row)[i]);
-        if (!(own > FLAT * first)) s->be->ops->normal(s->be, row, (float)START_SD, 6, key, 0);
+        for (int64_t i = 0; i < s->n; i++) row.at[i] = (float)(ratio * (double)row.at[i]);
+        if (own > FLAT * first) continue;
+        cpl_cpu_on_host()->normal(row, key, 1);
+        for (int64_t i = 0; i < s->n; i++) row.at[i] *= (float)START_SD;
     }
+    return CPL_OK;
 }
 
 /* ---- the descent ---- */
@@ -326,7 +327,7 @@ static double sum_of(const double *x, int64_t n)
 static void compute_forces(descent *s, bool divergence)
 {
     const int64_t n = s->n;
-    const float *xs = cpl_f32(s->y), *ys = xs + n;
+    const float *xs = s->y.at, *ys = xs + n;
 #pragma omp parallel for num_threads(s->n_threads) schedule(static)
     for (int64_t i = 0; i < n; i++) {
         const float *p = s->P + i * n;
@@ -349,7 +350,7 @@ static void compute_forces(descent *s, bool divergence)
  * gradient times the gains. */
 static double step(descent *s, double exaggeration, double momentum, double rate)
 {
-    float *y = cpl_f32(s->y), *update = s->update, *gain = s->gain;
+    float *y = s->y.at, *update = s->update, *gain = s->gain;
     double squares = 0;
     for (int64_t i = 0; i < 2 * s->n; i++) {
         double slope = 4 * (exaggeration * (double)s->pull[i] - (double)s->push[i] / s->normaliser);
@@ -415,11 +416,11 @@ static float scale_for(float largest)
 }
 
 /* Sets `scale`. */
-static cpl_status check(float *scale, cpl_tensor x, const cpl_tsne_options *o)
+static cpl_status check(float *scale, cpl_matrix x, const cpl_tsne_options *o)
 {
-    const int64_t n = x.shape[0], count = cpl_tensor_count(x);
+    const int64_t n = x.rows, count = n * x.cols;
     float largest = 0;
-    CPL_ASSERT(x.rank == 2 && x.dtype == CPL_F32 && x.shape[1] >= 1);
+    CPL_ASSERT(x.cols >= 1 && o->n_threads >= 1);
     if (n < 4 || n > CPL_TSNE_MOST_POINTS)
         return CPL_FAIL(CPL_ERR_INPUT, "t-SNE takes 4 to %d points, there are %lld",
                         CPL_TSNE_MOST_POINTS, (long long)n);
@@ -430,40 +431,41 @@ static cpl_status check(float *scale, cpl_tensor x, const cpl_tsne_options *o)
         return CPL_FAIL(CPL_ERR_INPUT, "t-SNE: %lld iterations are too few; %d or more are needed",
                         (long long)o->iterations, EXPLORATION);
     for (int64_t i = 0; i < count; i++) {
-        if (!isfinite(cpl_f32(x)[i]))
+        if (!isfinite(x.at[i]))
             return CPL_FAIL(CPL_ERR_INPUT,
                             "t-SNE: point %lld (of %lld, from 0) has a number that is not finite",
-                            (long long)(i / x.shape[1]), (long long)n);
-        largest = fmaxf(largest, fabsf(cpl_f32(x)[i]));
+                            (long long)(i / x.cols), (long long)n);
+        largest = fmaxf(largest, fabsf(x.at[i]));
     }
     *scale = scale_for(largest);
     return CPL_OK;
 }
 
 /* y [N,2] from columns [2,N]. */
-static void give(cpl_tensor y, const descent *s)
+static void give(float *y, const descent *s)
 {
-    for (int64_t i = 0; i < 2 * s->n; i++) cpl_f32(y)[i] = cpl_f32(s->y)[i % 2 * s->n + i / 2];
+    for (int64_t i = 0; i < 2 * s->n; i++) y[i] = s->y.at[i % 2 * s->n + i / 2];
 }
 
-cpl_status cpl_tsne(cpl_backend *be, cpl_tensor y, cpl_tsne_result *result, cpl_tensor x,
+cpl_status cpl_tsne(float *y, cpl_tsne_result *result, cpl_matrix x,
                     const cpl_tsne_options *options)
 {
     float scale = 1;
     cpl_arena arena;
-    descent s = {.be = be, .options = options};
+    descent s = {.options = options};
     CPL_TRY(check(&scale, x, options));
-    CPL_ASSERT(y.dtype == CPL_F32 && y.shape[0] == x.shape[0] && y.shape[1] == 2);
-    CPL_TRY(cpl_arena_init(&arena, cpl_tsne_bytes(x.shape[0], x.shape[1]), "t-SNE"));
-    take_all(&s, &arena, x.shape[0], x.shape[1]);
-    s.n_threads             = s.n * s.n < PARALLEL ? 1 : be->n_threads;
+    CPL_TRY(cpl_arena_init(&arena, cpl_tsne_bytes(x.rows, x.cols), "t-SNE"));
+    take_all(&s, &arena, x.rows, x.cols);
+    s.n_threads             = s.n * s.n < PARALLEL ? 1 : options->n_threads;
     result->perplexity_used = fmin(options->perplexity, (double)(s.n - 1) / 3);
-    begin_at(&s, cpl_f32(x), scale);
-    distances(&s, cpl_f32(x), scale);
-    affinities(&s, result->perplexity_used);
-    descend_all(&s);
-    give(y, &s);
-    result->kl = s.kl;
+    cpl_status status       = begin_at(&s, x.at, scale);
+    if (status == CPL_OK) {
+        distances(&s, x.at, scale);
+        affinities(&s, result->perplexity_used);
+        descend_all(&s);
+        give(y, &s);
+        result->kl = s.kl;
+    }
     cpl_arena_free(&arena);
-    return be->ops->sync(be);
+    return status;
 }

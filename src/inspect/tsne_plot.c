@@ -130,7 +130,7 @@ static void show_progress(void *ctx, int64_t iteration, double kl)
 }
 
 /* x [N,d] and the expert of every row. */
-static cpl_status read_rows(cpl_coupling_report *r, cpl_backend *be, float *x)
+static cpl_status read_rows(cpl_coupling_report *r, float *x)
 {
     cpl_tsne_plot *p        = &r->picture;
     const cpl_moe_layer *at = layer_of(r);
@@ -138,9 +138,9 @@ static cpl_status read_rows(cpl_coupling_report *r, cpl_backend *be, float *x)
     cpl_status status       = CPL_OK;
     int64_t row             = 0;
     for (int64_t e = 0; e < at->n && status == CPL_OK; e += p->stride) {
-        status = cpl_gate_load(be, &gate, at, e);
+        status = cpl_gate_load(&gate, at, e);
         for (int64_t c = 0; c < at->D && status == CPL_OK; c += p->every, row++) {
-            cpl_gate_rows(be, cpl_tensor_2d(x + row * at->d, CPL_F32, 1, at->d), &gate, c);
+            cpl_gate_rows((cpl_matrix){x + row * at->d, 1, at->d}, &gate, c);
             p->expert[row] = (int32_t)e;
         }
     }
@@ -150,7 +150,7 @@ static cpl_status read_rows(cpl_coupling_report *r, cpl_backend *be, float *x)
     return status;
 }
 
-static cpl_status embed(cpl_coupling_report *r, cpl_backend *be, float *x, double began)
+static cpl_status embed(cpl_coupling_report *r, float *x, double began)
 {
     cpl_tsne_plot *p   = &r->picture;
     const int64_t d    = layer_of(r)->d;
@@ -158,12 +158,12 @@ static cpl_status embed(cpl_coupling_report *r, cpl_backend *be, float *x, doubl
     cpl_tsne_options o = {.perplexity = r->options.perplexity,
                           .iterations = r->options.iterations,
                           .seed       = r->options.seed,
+                          .n_threads  = cpl_cpu_threads(r->options.n_threads),
                           .progress   = show_progress,
                           .ctx        = &w};
     cpl_tsne_result result;
-    CPL_TRY(read_rows(r, be, x));
-    CPL_TRY(cpl_tsne(be, cpl_tensor_2d(p->y, CPL_F32, p->n_points, 2), &result,
-                     cpl_tensor_2d(x, CPL_F32, p->n_points, d), &o));
+    CPL_TRY(read_rows(r, x));
+    CPL_TRY(cpl_tsne(p->y, &result, (cpl_matrix){x, p->n_points, d}, &o));
     p->kl         = result.kl;
     p->perplexity = result.perplexity_used;
     return CPL_OK;
@@ -186,14 +186,11 @@ cpl_status cpl_tsne_plot_make(cpl_coupling_report *r, double began)
 {
     cpl_tsne_plot *p = &r->picture;
     const size_t N   = (size_t)p->n_points;
-    cpl_backend be;
-    cpl_backend_cpu(&be, CPL_F32, r->options.n_threads);
     if (!layer_of(r)) return leave_out(p, "the layer of the t-SNE picture could not be read");
     float *x          = cpl_alloc(N * (size_t)layer_of(r)->d * sizeof(float));
     p->y              = cpl_alloc(N * 2 * sizeof(float));
     p->expert         = cpl_alloc(N * sizeof(int32_t));
-    cpl_status status = x && p->y && p->expert ? embed(r, &be, x, began) : CPL_ERR_MEMORY;
+    cpl_status status = x && p->y && p->expert ? embed(r, x, began) : CPL_ERR_MEMORY;
     cpl_free(x);
-    cpl_backend_free(&be);
     return status == CPL_OK || status == CPL_ERR_MEMORY ? status : leave_out(p, cpl_last_error());
 }

@@ -30,17 +30,9 @@ double cpl_coupling_flops(const cpl_coupling_report *r, const cpl_layer_report *
 
 /* ---- memory ---- */
 
-static cpl_work shape_of(const cpl_coupling_report *r, const cpl_moe_layer *at)
+int64_t cpl_inspect_worker_rows(const cpl_moe_layer *at)
 {
-    return (cpl_work){.d_model   = at->d,
-                      .n_experts = at->n,
-                      .top_k     = 1,
-                      .d_expert  = r->options.lambda ? at->D : 0};
-}
-
-int64_t cpl_inspect_worker_rows(const cpl_backend *be, const cpl_moe_layer *at)
-{
-    int64_t rows = be->ops->response.rows(be, at->n, at->d);
+    int64_t rows = cpl_cpu_on_host()->response.rows(at->d);
     return rows < at->D ? rows : at->D;
 }
 
@@ -49,35 +41,38 @@ static size_t most(size_t a, size_t b)
     return a > b ? a : b;
 }
 
+static size_t scratch_of(const cpl_coupling_report *r, const cpl_moe_layer *at)
+{
+    const cpl_host_ops *ops = cpl_cpu_on_host();
+    const size_t norms      = r->options.lambda ? ops->spectral_bytes(at->D, at->d) : 0;
+    return most(most(ops->response.scratch_bytes(), ops->figures_bytes(at->n, at->d)), norms);
+}
+
 /* The largest of every piece over the layers. */
 cpl_inspect_worker_needs cpl_inspect_worker_needs_of(const cpl_coupling_report *r)
 {
     cpl_inspect_worker_needs most_of = {0};
-    cpl_backend be;
-    cpl_backend_cpu(&be, CPL_F32, 1);
     for (int64_t l = 0; l < r->n_layers; l++) {
         const cpl_moe_layer *at = r->layers[l].at;
-        const cpl_work shape    = shape_of(r, at);
         const size_t n = (size_t)at->n, d = (size_t)at->d;
         if (r->layers[l].fault) continue;
         most_of.gate = most(most_of.gate, cpl_gate_bytes(at));
-        most_of.rows =
-            most(most_of.rows, (size_t)cpl_inspect_worker_rows(&be, at) * d * sizeof(float));
+        most_of.rows = most(most_of.rows, (size_t)cpl_inspect_worker_rows(at) * d * sizeof(float));
         if (r->options.lambda)
             most_of.whole = most(most_of.whole, (size_t)at->D * d * sizeof(float));
         most_of.squares = most(most_of.squares, 2 * n * sizeof(double));
         if (cpl_inspect_reads_twice(r, at)) {
-            const size_t rows = (size_t)cpl_inspect_worker_rows(&be, at);
+            const size_t rows = (size_t)cpl_inspect_worker_rows(at);
             most_of.sum       = most(most_of.sum, d * sizeof(double));
             most_of.products  = most(most_of.products, rows * n * sizeof(float));
         }
-        most_of.scratch = most(most_of.scratch, be.ops->response.scratch_bytes(&be, at->n, at->d));
-        most_of.figures = most(most_of.figures, be.ops->scratch_bytes(&be, &shape));
+        most_of.scratch = most(most_of.scratch, scratch_of(r, at));
         most_of.router  = most(most_of.router, n * d * sizeof(float));
         most_of.centred = most(most_of.centred, n * (n + 2) * sizeof(float) + n * sizeof(double));
         if (cpl_sampled_applies(&r->layers[l]))
             most_of.sums = most(most_of.sums, cpl_sampled_memory(r, &r->layers[l]));
-        most_of.packed = most(most_of.packed, be.ops->response.packed_bytes(&be, at->n, at->d));
+        most_of.packed =
+            most(most_of.packed, cpl_cpu_on_host()->response.packed_bytes(at->n, at->d));
     }
     return most_of;
 }
@@ -107,25 +102,22 @@ double cpl_coupling_work_bytes(const cpl_coupling_report *r, int n_threads)
     const double matrices            = (r->options.noisy ? 3 : 1) + (r->options.silhouette ? 1 : 0);
     const double shared =
         (double)m.router * matrices + (double)m.packed + (double)m.centred + (double)m.sums;
-    const double own = (double)(m.gate + m.rows + m.whole + m.squares + m.sum + m.products +
-                                m.scratch + m.figures);
+    const double own =
+        (double)(m.gate + m.rows + m.whole + m.squares + m.sum + m.products + m.scratch);
     return n_threads * (own + chance_bytes(r)) +
            fmin(layers_at_once(r, n_threads), (double)n_threads) * shared;
 }
 
 cpl_status cpl_inspect_worker_init(cpl_inspect_worker *h, const cpl_inspect_worker_needs *m)
 {
-    cpl_backend_cpu(&h->be, CPL_F32, 1);
-    h->rows             = cpl_alloc(m->rows);
-    h->squares          = cpl_alloc(m->squares);
-    h->whole            = m->whole ? cpl_alloc(m->whole) : NULL;
-    h->sum              = m->sum ? cpl_alloc(m->sum) : NULL;
-    h->products         = m->products ? cpl_alloc(m->products) : NULL;
-    h->scratch          = cpl_alloc(m->scratch);
-    h->be.scratch       = cpl_alloc(m->figures);
-    h->be.scratch_bytes = m->figures;
+    h->rows     = cpl_alloc(m->rows);
+    h->squares  = cpl_alloc(m->squares);
+    h->whole    = m->whole ? cpl_alloc(m->whole) : NULL;
+    h->sum      = m->sum ? cpl_alloc(m->sum) : NULL;
+    h->products = m->products ? cpl_alloc(m->products) : NULL;
+    h->scratch  = cpl_alloc(m->scratch);
     return h->rows && h->squares && (h->whole || !m->whole) && (h->sum || !m->sum) &&
-                   (h->products || !m->products) && h->scratch && h->be.scratch
+                   (h->products || !m->products) && h->scratch
                ? CPL_OK
                : CPL_ERR_MEMORY;
 }
@@ -139,7 +131,6 @@ void cpl_inspect_worker_free(cpl_inspect_worker *h)
     cpl_free(h->sum);
     cpl_free(h->products);
     cpl_free(h->scratch);
-    cpl_free(h->be.scratch);
 }
 
 /* ---- numbers that are too large ---- */
@@ -172,16 +163,17 @@ static const cpl_layer_report *first_layer(const cpl_coupling_report *r)
 static double product_speed(cpl_inspect_worker *h, const cpl_moe_layer *at, void *packed, float *R,
                             double to_come)
 {
-    const int64_t rows = cpl_inspect_worker_rows(&h->be, at);
+    const cpl_host_ops *ops = cpl_cpu_on_host();
+    const int64_t rows      = cpl_inspect_worker_rows(at);
     double norm = 0, began = 0, flops = 0, seconds = 0;
     for (int64_t i = 0; i < at->n * at->d; i++) R[i] = (float)(i % 17) - 8;
     for (int64_t i = 0; i < rows * at->d; i++) h->rows[i] = (float)(i % 13) - 6;
     memset(h->squares, 0, 2 * (size_t)at->n * sizeof(double));
-    h->be.ops->response.pack(&h->be, packed, cpl_tensor_2d(R, CPL_F32, at->n, at->d));
+    ops->response.pack(packed, (cpl_matrix){R, at->n, at->d});
     began = cpl_seconds_now();
     do {
-        h->be.ops->response.add(&h->be, h->squares, h->squares + at->n, &norm, packed, at->n,
-                                cpl_tensor_2d(h->rows, CPL_F32, rows, at->d), h->scratch);
+        ops->response.add(h->squares, h->squares + at->n, &norm, packed, at->n,
+                          (cpl_matrix){h->rows, rows, at->d}, h->scratch);
         flops += 2.0 * (double)at->n * (double)rows * (double)at->d;
         seconds = cpl_seconds_now() - began;
     } while (seconds < SAMPLE_SECONDS && flops < to_come);
@@ -196,7 +188,7 @@ static double read_speed(cpl_inspect_worker *h, const cpl_coupling_report *r,
     double seconds     = 0;
     for (int64_t j = 0; j < l->at->n && h->gate.read_bytes < SAMPLE_BYTES; j++) {
         if ((cpl_sampled_applies(l) ? cpl_sampled_load(r, l, h, j)
-                                    : cpl_gate_load(&h->be, &h->gate, l->at, j)) != CPL_OK)
+                                    : cpl_gate_load(&h->gate, l->at, j)) != CPL_OK)
             break;
         seconds = cpl_seconds_now() - began;
         if (seconds > SAMPLE_SECONDS) break;

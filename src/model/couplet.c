@@ -168,10 +168,10 @@ static cpl_status check(const cpl_erc *erc)
 /* ---- from the door to the operations ---- */
 
 typedef struct evaluation {
-    cpl_backend be;
     cpl_erc_host_job job;
-    cpl_tensor R, eps, delta; /* eps, delta: in the scratch if the caller has none */
-    size_t bytes;             /* of scratch in all, any alignment */
+    cpl_matrix R, delta; /* [n,d] */
+    float *eps;          /* [n]; as delta in the scratch if the caller has none */
+    size_t bytes;        /* of scratch in all, any alignment */
 } evaluation;
 
 static cpl_erc_host_job job_of(const cpl_erc *erc)
@@ -202,6 +202,7 @@ static cpl_erc_host_job job_of(const cpl_erc *erc)
         .M          = erc->M,
         .diagonal   = erc->diagonal,
         .violations = erc->violations,
+        .n_threads  = cpl_cpu_threads(erc->n_threads),
     };
 }
 
@@ -210,25 +211,23 @@ static evaluation evaluation_of(const cpl_erc *erc, void *scratch)
 {
     const int64_t n = erc->n_experts, d = erc->d_model;
     evaluation e = {.job = job_of(erc)};
-    cpl_backend_cpu(&e.be, erc->compute == CPL_ERC_BF16 ? CPL_BF16 : CPL_F32, erc->n_threads);
-    e.R   = cpl_tensor_2d((void *)(uintptr_t)erc->router, CPL_F32, n, d);
-    e.eps = cpl_tensor_1d(erc->eps, CPL_F32, n);
 
     const size_t skip =
         scratch ? (CPL_ALIGNMENT - (uintptr_t)scratch % CPL_ALIGNMENT) % CPL_ALIGNMENT : 0;
     cpl_arena arena = cpl_arena_over(scratch ? (char *)scratch + skip : NULL,
                                      scratch ? SIZE_MAX / 2 : SIZE_MAX); /* begin() checks */
-    float *eps = cpl_arena_take(&arena, (size_t)n * sizeof(float));
-    if (!e.eps.data) e.eps.data = eps;
+    float *eps        = cpl_arena_take(&arena, (size_t)n * sizeof(float));
+    e.eps             = erc->eps ? erc->eps : eps;
+    e.R               = (cpl_matrix){(float *)(uintptr_t)erc->router, n, d};
     float *diagonal   = cpl_arena_take(&arena, (size_t)n * sizeof(float));
     int32_t *violated = cpl_arena_take(&arena, 2 * (size_t)n * sizeof(int32_t));
     if (!e.job.diagonal) e.job.diagonal = diagonal;
     if (!e.job.violations) e.job.violations = violated;
     const bool drawn    = erc->noise == CPL_ERC_NOISE_DRAWN;
     float *delta        = drawn ? cpl_arena_take(&arena, (size_t)(n * d) * sizeof(float)) : NULL;
-    e.delta             = cpl_tensor_2d(delta, CPL_F32, n, d);
+    e.delta             = (cpl_matrix){delta, n, d};
     e.job.delta         = erc->noise == CPL_ERC_NOISE_GIVEN ? erc->delta : delta;
-    e.job.scratch_bytes = cpl_cpu_on_host()->erc_job_bytes(&e.be, &e.job);
+    e.job.scratch_bytes = cpl_cpu_on_host()->erc_job_bytes(&e.job);
     e.job.scratch       = cpl_arena_take(&arena, e.job.scratch_bytes);
     e.bytes             = arena.used + CPL_ALIGNMENT;
     return e;
@@ -237,9 +236,9 @@ static evaluation evaluation_of(const cpl_erc *erc, void *scratch)
 static void draw_noise(evaluation *e, const cpl_erc *erc)
 {
     const cpl_rng_key key = {erc->seed, erc->step, erc->layer, CPL_STREAM_NOISE};
-    e->be.ops->erc.nearest(&e->be, e->eps, e->R);
+    cpl_cpu_on_host()->erc_nearest(e->eps, e->R, e->job.n_threads);
     if (erc->noise == CPL_ERC_NOISE_DRAWN)
-        e->be.ops->erc.noise(&e->be, e->delta, e->eps, key, erc->draw);
+        cpl_cpu_on_host()->erc_noise(e->delta, e->eps, key, erc->draw, e->job.n_threads);
 }
 
 static bool is_zero(const float *row, int64_t d)
@@ -256,7 +255,7 @@ static void report(cpl_erc *erc, const evaluation *e)
     for (int64_t i = 0; i < erc->n_experts; i++) {
         erc->row_violations += e->job.violations[i];
         erc->column_violations += e->job.violations[erc->n_experts + i];
-        erc->eps_above_1 += cpl_f32(e->eps)[i] > 1;
+        erc->eps_above_1 += e->eps[i] > 1;
         erc->zero_rows += is_zero(erc->router + i * erc->d_model, erc->d_model);
     }
 }
@@ -304,7 +303,7 @@ cpl_status cpl_erc_diagonals(cpl_erc *erc)
     evaluation e;
     CPL_TRY(begin_phase(&e, erc, erc ? erc->phase : 0, "cpl_erc_diagonals"));
     draw_noise(&e, erc);
-    cpl_cpu_on_host()->erc_diagonals(&e.be, &e.job);
+    cpl_cpu_on_host()->erc_diagonals(&e.job);
     erc->phase = phase_done(1);
     return CPL_OK;
 }
@@ -313,7 +312,7 @@ cpl_status cpl_erc_sweep(cpl_erc *erc)
 {
     evaluation e;
     CPL_TRY(begin_phase(&e, erc, phase_done(1), "cpl_erc_sweep"));
-    cpl_cpu_on_host()->erc_sweep(&e.be, &e.job);
+    cpl_cpu_on_host()->erc_sweep(&e.job);
     report(erc, &e);
     erc->phase = phase_done(2);
     return CPL_OK;
@@ -323,7 +322,7 @@ cpl_status cpl_erc_finish(cpl_erc *erc)
 {
     evaluation e;
     CPL_TRY(begin_phase(&e, erc, phase_done(2), "cpl_erc_finish"));
-    cpl_cpu_on_host()->erc_add_diagonal(&e.be, &e.job);
+    cpl_cpu_on_host()->erc_add_diagonal(&e.job);
     erc->phase = 0;
     return CPL_OK;
 }
@@ -347,7 +346,7 @@ cpl_status cpl_erc_run(cpl_erc *erc)
         goto done;
     }
     draw_noise(&e, &full);
-    cpl_cpu_on_host()->erc_run_local(&e.be, &e.job);
+    cpl_cpu_on_host()->erc_run_local(&e.job);
     report(erc, &e);
 done:
     cpl_free(taken);

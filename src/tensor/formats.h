@@ -1,7 +1,7 @@
 /* formats.h - how numbers are stored in published checkpoints: of how many a block consists, and
  * how long it is.
  *
- * Room:    tensor. To floats: the operations `decode` and `scale` of ops.h.
+ * Room:    tensor. To floats: the operations `decode` and `scale` of host_ops.h.
  * Source:  docs/formats.md, "Quantised numbers"; the blocks of GGUF as in the Python package
  *          `gguf`. */
 #ifndef CPL_TENSOR_FORMATS_H

@@ -1,5 +1,5 @@
 /* numbers.h - bf16, f16 and the bits of floats. Reading f16 and the other small formats of
- * checkpoints: the operation `decode` of ops.h.
+ * checkpoints: the operation `decode` of host_ops.h.
  *
  * Room:    tensor (header only; uses nothing). A bf16 or f16 is given as its bit pattern. */
 #ifndef CPL_TENSOR_NUMBERS_H

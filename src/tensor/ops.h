@@ -33,7 +33,6 @@
 #include "base/status.h"
 #include "tensor/erc.h"
 #include "tensor/figures.h"
-#include "tensor/formats.h"
 #include "tensor/tensor.h"
 
 typedef struct cpl_ops cpl_ops;
@@ -107,32 +106,6 @@ typedef struct cpl_expert_weights {
     cpl_tensor w_up;   /* [n,D,d] */
     cpl_tensor w_down; /* [n,d,D] */
 } cpl_expert_weights;
-
-/* The response of an expert to every router row, one row of its gate after another (response.c).
- * For matrices that are read from a file in pieces; for a model in memory, erc.h computes M. X
- * [n,d] are the router rows or proxies, W [rows,d] some rows of an expert's gate. With all of its
- * rows added, sqrt(squares[i]) is M[i,j], sqrt(centred[i]) that of the centred rows, and sqrt(*norm)
- * is |W_g^j|_F. X and W are F32 and
- * multiplied as such, for every be->compute. */
-typedef struct cpl_response_ops {
-    /* Bytes of X packed for the products below; CPL_ALIGNMENT-aligned memory of the caller. */
-    size_t (*packed_bytes)(const cpl_backend *be, int64_t n, int64_t d);
-    void (*pack)(cpl_backend *be, void *packed, cpl_tensor X);
-
-    /* Rows of W that one call takes best: they and the products stay in the cache. */
-    int64_t (*rows)(const cpl_backend *be, int64_t n, int64_t d);
-    /* Scratch of one call of `add` with at most that many rows. */
-    size_t (*scratch_bytes)(const cpl_backend *be, int64_t n, int64_t d);
-
-    /* squares [n] *add* the sum over the rows r of W of (X_i . W_r)^2, in double; centred [n] (NULL:
-     * not computed) the same of (X_i . W_r - mean X . W_r)^2; norm *adds* the sum of the squares of
-     * W. One thread, so that the caller's threads each take an expert;
-     * `scratch` is the calling thread's. A NaN or an infinity of W reaches *norm. W may have no
-     * rows, or more than `rows`. Rows in the same order give the same bits however they are split
-     * over calls, and squares with the same bits as those from which erc.h computes M in F32. */
-    void (*add)(cpl_backend *be, double *squares, double *centred, double *norm, const void *packed,
-                int64_t n, cpl_tensor W, void *scratch);
-} cpl_response_ops;
 
 struct cpl_ops {
     /* ---- memory ---- */
@@ -340,21 +313,8 @@ struct cpl_ops {
     void (*sample)(cpl_backend *be, cpl_tensor id, cpl_tensor logits, float temperature,
                    float top_p, float uniform);
 
-    /* ---- stored numbers (decode.c): one thread, for callers that share work among threads
-     * themselves ---- */
-
-    /* out [rows,cols] F32 = the numbers of `bytes`, stored in `format`, that `shape` picks. `bytes`
-     * need not be aligned for its type; `format` is not OTHER. */
-    void (*decode)(cpl_backend *be, float *out, cpl_format format, const void *bytes,
-                   cpl_decode_shape shape);
-    /* x [rows,cols] F32 times its factors. */
-    void (*scale)(cpl_backend *be, float *x, const float *factors, cpl_scale_shape shape);
-
     /* ---- the coupling loss (erc.c); declared in tensor/erc.h ---- */
     cpl_erc_ops erc;
-
-    /* ---- responses (response.c): M from gates in pieces; declared above ---- */
-    cpl_response_ops response;
 
     /* Bytes of scratch that the operations above need at most for these shapes. */
     size_t (*scratch_bytes)(const cpl_backend *be, const cpl_work *work);

@@ -253,6 +253,18 @@ cpl_status cpl_product(float *c, int64_t c_stride, cpl_operand a, cpl_operand b,
                     (long long)s.n, (int)status);
 }
 
+cpl_status cpl_product_matrices(cpl_matrix c, cpl_trans ta, cpl_matrix a, cpl_trans tb,
+                                cpl_matrix b, int n_threads)
+{
+    const int64_t k = ta == CPL_AS_IS ? a.cols : a.rows;
+    CPL_ASSERT(c.rows == (ta == CPL_AS_IS ? a.rows : a.cols));
+    CPL_ASSERT(c.cols == (tb == CPL_AS_IS ? b.cols : b.rows));
+    CPL_ASSERT(k == (tb == CPL_AS_IS ? b.rows : b.cols));
+    return cpl_product(c.at, c.cols, (cpl_operand){a.at, CPL_F32, ta, a.cols},
+                       (cpl_operand){b.at, CPL_F32, tb, b.cols},
+                       (cpl_product_shape){c.rows, c.cols, k}, 0, n_threads);
+}
+
 /* ---- before the first product ---- */
 
 /* The library makes kernels at the first product of their form: of square and narrow matrices, of

@@ -9,6 +9,7 @@
 #include <stdint.h>
 
 #include "base/status.h"
+#include "tensor/host_ops.h"
 #include "tensor/ops.h"
 
 /* A stored matrix and how it is read. `stride` counts numbers from one stored row to the next and
@@ -30,6 +31,10 @@ typedef struct cpl_product_shape {
  * call gives the same bits. CPL_ERR_MEMORY or CPL_ERR_DEVICE if oneDNN refuses. */
 CPL_NODISCARD cpl_status cpl_product(float *c, int64_t c_stride, cpl_operand a, cpl_operand b,
                                      cpl_product_shape shape, float beta, int n_threads);
+
+/* c = op(a) op(b), the same of whole matrices. */
+CPL_NODISCARD cpl_status cpl_product_matrices(cpl_matrix c, cpl_trans ta, cpl_matrix a,
+                                              cpl_trans tb, cpl_matrix b, int n_threads);
 
 /* Makes in advance what oneDNN makes on first use: its kernels and primitives for F32, and for BF16
  * if cpl_product_has_bf16(). So a failure comes early. The first call of the process does it. */

@@ -430,7 +430,7 @@ static cpl_status begin(cpl_trainer *t, const cpl_train_job *job, cpl_hf **from)
                      t->backend.compute == CPL_BF16 ? "bf16" : "f32");
     t->pace.window.n_threads    = t->backend.n_threads;
     t->pace.window.n_processors = (int)sysconf(_SC_NPROCESSORS_ONLN);
-    return cpl_backend_start(&t->backend); /* before anything is written */
+    return cpl_cpu_start(t->backend.n_threads); /* before anything is written */
 }
 
 /* The experts of this rank. */

@@ -325,15 +325,11 @@ static void chosen_layers(void **state)
 /* delta [n,d] as training draws it: the library's own operation on eps of the clean rows. */
 static float *delta_of(const inspect_layer *l, uint64_t seed, uint32_t number)
 {
-    cpl_backend be;
     const cpl_rng_key key = {seed, 0, number, CPL_STREAM_NOISE};
     float *delta          = malloc(sizeof(float) * (size_t)(l->n * l->d)), eps[64];
-    cpl_backend_cpu(&be, CPL_F32, 1);
     assert_true(l->n <= 64);
-    be.ops->erc.nearest(&be, cpl_tensor_1d(eps, CPL_F32, l->n),
-                        cpl_tensor_2d(l->R, CPL_F32, l->n, l->d));
-    be.ops->erc.noise(&be, cpl_tensor_2d(delta, CPL_F32, l->n, l->d),
-                      cpl_tensor_1d(eps, CPL_F32, l->n), key, 0);
+    cpl_cpu_on_host()->erc_nearest(eps, (cpl_matrix){l->R, l->n, l->d}, 1);
+    cpl_cpu_on_host()->erc_noise((cpl_matrix){delta, l->n, l->d}, eps, key, 0, 1);
     return delta;
 }
 

@@ -26,14 +26,12 @@ static cpl_tensor principal_of(cpl_tensor x, uint64_t seed)
 {
     cpl_arena arena;
     const int64_t n = x.shape[0], d = x.shape[1];
-    cpl_backend *be = new_cpu(CPL_F32, 2, (cpl_work){0});
-    cpl_tensor out  = new_tensor(CPL_F32, 2, n);
+    cpl_tensor out = new_tensor(CPL_F32, 2, n);
     cpl_arena_measure(&arena);
     (void)cpl_pca_take(&arena, n, d);
     assert_ok(cpl_arena_init(&arena, arena.used, "a test"));
     cpl_pca_space space = cpl_pca_take(&arena, n, d);
-    cpl_pca(be, out, x, &space, seed);
-    assert_ok(be->ops->sync(be));
+    assert_ok(cpl_pca(matrix_of(out), matrix_of(x), &space, seed, 2));
     cpl_arena_free(&arena);
     return out;
 }

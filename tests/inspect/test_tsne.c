@@ -12,12 +12,8 @@
 #include "tensor/exact.h"
 #include "tensor/ops_check.h"
 
-static cpl_backend *backend(int n_threads)
-{
-    return new_cpu(CPL_F32, n_threads, (cpl_work){0});
-}
-
-static const cpl_tsne_options plain = {.perplexity = 30, .iterations = 1000, .seed = 1};
+static const cpl_tsne_options plain = {
+    .perplexity = 30, .iterations = 1000, .seed = 1, .n_threads = 2};
 
 typedef struct embedded {
     cpl_tensor y; /* [N,2] */
@@ -27,7 +23,7 @@ typedef struct embedded {
 static embedded embed(cpl_tensor x, cpl_tsne_options options)
 {
     embedded e = {.y = new_tensor(CPL_F32, x.shape[0], 2)};
-    assert_ok(cpl_tsne(backend(2), e.y, &e.result, x, &options));
+    assert_ok(cpl_tsne(cpl_f32(e.y), &e.result, matrix_of(x), &options));
     for (int64_t i = 0; i < 2 * x.shape[0]; i++) assert_true(isfinite(cpl_f32(e.y)[i]));
     assert_true(isfinite(e.result.kl));
     return e;
@@ -301,7 +297,6 @@ static void test_memory(void **state)
     for (int k = 0; k < 2; k++, release_all(state)) {
         cpl_tensor x = normal_2d(shapes[k][0], shapes[k][1], 1);
         (void)embed(x, options);
-        cpl_backend *be  = backend(2);
         cpl_tensor y     = new_tensor(CPL_F32, shapes[k][0], 2);
         size_t most      = 0;
         const size_t had = heap_bytes(), told = cpl_tsne_bytes(shapes[k][0], shapes[k][1]);
@@ -309,7 +304,7 @@ static void test_memory(void **state)
         cpl_tsne_result result;
         cpl_tsne_options watching = options;
         watching.progress = watch_memory, watching.ctx = &most;
-        assert_ok(cpl_tsne(be, y, &result, x, &watching));
+        assert_ok(cpl_tsne(cpl_f32(y), &result, matrix_of(x), &watching));
         assert_int_equal(cpl_alloc_count() - calls, 1);
         assert_true(most - had >= told && most - had < told + 200000);
         assert_true(heap_bytes() < had + 200000);
@@ -323,9 +318,8 @@ static void test_no_memory(void **state)
     cpl_tsne_result result;
     cpl_tensor x = normal_2d(20, 3, 1), y = new_tensor(CPL_F32, 20, 2);
     (void)state;
-    cpl_backend *be = backend(1);
     cpl_alloc_fail_at(1);
-    assert_fails(CPL_ERR_MEMORY, "t-SNE", cpl_tsne(be, y, &result, x, &plain));
+    assert_fails(CPL_ERR_MEMORY, "t-SNE", cpl_tsne(cpl_f32(y), &result, matrix_of(x), &plain));
 }
 
 /* ---- what points can be ---- */
@@ -432,7 +426,7 @@ static void check_refused(const char *sentence, int64_t n, float number, cpl_tsn
     cpl_tsne_result result;
     cpl_tensor x = normal_2d(n, 3, 1), y = new_tensor(CPL_F32, n, 2);
     cpl_f32(x)[n * 3 - 2] = number;
-    assert_fails(CPL_ERR_INPUT, sentence, cpl_tsne(backend(1), y, &result, x, &options));
+    assert_fails(CPL_ERR_INPUT, sentence, cpl_tsne(cpl_f32(y), &result, matrix_of(x), &options));
 }
 
 static void test_refused(void **state)

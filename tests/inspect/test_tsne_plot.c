@@ -48,9 +48,8 @@ static void check_points(const cpl_tsne_plot *p, const inspect_layer *l, int64_t
                          int64_t every)
 {
     const int64_t N = p->n_points, d = l->d;
-    cpl_backend be;
     cpl_tsne_result result;
-    cpl_tsne_options options = {.perplexity = 5, .iterations = 250, .seed = 1};
+    cpl_tsne_options options = {.perplexity = 5, .iterations = 250, .seed = 1, .n_threads = 1};
     float *x = malloc(sizeof(float) * (size_t)(N * d)), *y = malloc(sizeof(float) * (size_t)N * 2);
     int64_t row = 0;
     for (int64_t e = 0; e < l->n; e += step)
@@ -59,12 +58,9 @@ static void check_points(const cpl_tsne_plot *p, const inspect_layer *l, int64_t
             assert_int_equal(p->expert[row], e);
         }
     assert_int_equal(row, N);
-    cpl_backend_cpu(&be, CPL_F32, 1);
-    assert_ok(cpl_tsne(&be, cpl_tensor_2d(y, CPL_F32, N, 2), &result,
-                       cpl_tensor_2d(x, CPL_F32, N, d), &options));
+    assert_ok(cpl_tsne(y, &result, (cpl_matrix){x, N, d}, &options));
     assert_memory_equal(p->y, y, sizeof(float) * (size_t)N * 2);
     assert_true(p->kl == result.kl && p->perplexity == result.perplexity_used);
-    cpl_backend_free(&be);
     free(x);
     free(y);
 }

@@ -96,6 +96,13 @@ static inline cpl_tensor new_1d(cpl_dtype dtype, int64_t a)
     return cpl_tensor_1d(new_tensor(dtype, a, 1).data, dtype, a);
 }
 
+/* F32, of two dimensions, as the operations of the host see it. */
+static inline cpl_matrix matrix_of(cpl_tensor x)
+{
+    assert_true(x.rank == 2);
+    return (cpl_matrix){cpl_f32(x), x.shape[0], x.shape[1]};
+}
+
 /* Standard normal numbers times `scale`; other numbers at each call. */
 static inline void randomise(cpl_tensor x, float scale)
 {

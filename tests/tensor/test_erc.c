@@ -111,7 +111,6 @@ typedef struct problem {
 
 static void solve(run *r, problem *p, double alpha, int n_threads, bool whole)
 {
-    cpl_backend be = backend(n_threads);
     memset(r, 0, sizeof *r);
     const cpl_host_ops *ops = cpl_cpu_on_host();
     cpl_erc_host_job job    = {.n = p->n, .d = p->d, .D = p->D, .i1 = p->n, .j1 = p->n};
@@ -124,15 +123,16 @@ static void solve(run *r, problem *p, double alpha, int n_threads, bool whole)
     job.M                   = r->M;
     job.diagonal            = r->diagonal;
     job.violations          = r->violations;
-    job.scratch_bytes       = ops->erc_job_bytes(&be, &job);
+    job.n_threads           = n_threads;
+    job.scratch_bytes       = ops->erc_job_bytes(&job);
     job.scratch             = cpl_alloc(job.scratch_bytes);
     memset(job.scratch, 0xff, job.scratch_bytes);
     if (whole) {
-        ops->erc_run_local(&be, &job);
+        ops->erc_run_local(&job);
     } else {
-        ops->erc_diagonals(&be, &job);
-        ops->erc_sweep(&be, &job);
-        ops->erc_add_diagonal(&be, &job);
+        ops->erc_diagonals(&job);
+        ops->erc_sweep(&job);
+        ops->erc_add_diagonal(&job);
     }
     r->loss = job.loss;
     cpl_free(job.scratch);

@@ -15,7 +15,6 @@ typedef struct sums {
 } sums;
 
 typedef struct problem {
-    cpl_backend *be;
     int64_t n, d, D;
     cpl_tensor X, W; /* [n,d], [D,d] */
     void *packed;
@@ -29,21 +28,15 @@ static void *unset(size_t bytes)
 
 static problem problem_of(int64_t n, int64_t d, int64_t D, float scale)
 {
-    problem p = {new_cpu(CPL_F32, 1, (cpl_work){0}),
-                 n,
-                 d,
-                 D,
-                 normal_2d(n, d, 1),
-                 normal_2d(D, d, scale),
-                 NULL};
-    p.packed  = unset(p.be->ops->response.packed_bytes(p.be, n, d));
-    p.be->ops->response.pack(p.be, p.packed, p.X);
+    problem p = {n, d, D, normal_2d(n, d, 1), normal_2d(D, d, scale), NULL};
+    p.packed  = unset(cpl_cpu_on_host()->response.packed_bytes(n, d));
+    cpl_cpu_on_host()->response.pack(p.packed, matrix_of(p.X));
     return p;
 }
 
-static void *scratch_of(const problem *p)
+static void *new_scratch(void)
 {
-    return unset(p->be->ops->response.scratch_bytes(p->be, p->n, p->d));
+    return unset(cpl_cpu_on_host()->response.scratch_bytes());
 }
 
 static sums new_sums(const problem *p)
@@ -54,15 +47,15 @@ static sums new_sums(const problem *p)
 
 static void add_rows(const problem *p, sums to, int64_t first, int64_t count, void *scratch)
 {
-    cpl_tensor rows = cpl_tensor_2d(cpl_f32(p->W) + first * p->d, CPL_F32, count, p->d);
-    p->be->ops->response.add(p->be, to.squares, to.centred, to.norm, p->packed, p->n, rows,
-                             scratch);
+    const cpl_matrix rows = matrix_of(cpl_tensor_range(p->W, first, count));
+    cpl_cpu_on_host()->response.add(to.squares, to.centred, to.norm, p->packed, p->n, rows,
+                                    scratch);
 }
 
 static sums whole(const problem *p)
 {
     sums s = new_sums(p);
-    add_rows(p, s, 0, p->D, scratch_of(p));
+    add_rows(p, s, 0, p->D, new_scratch());
     return s;
 }
 
@@ -171,7 +164,7 @@ static void test_it_adds(void **state)
     (void)state;
     *s.norm = 1000;
     for (int64_t i = 0; i < p.n; i++) s.squares[i] = s.centred[i] = 1000;
-    add_rows(&p, s, 0, p.D, scratch_of(&p));
+    add_rows(&p, s, 0, p.D, new_scratch());
     check_sums(&p, s, oracle(&p), 1000);
 }
 
@@ -182,7 +175,7 @@ static void test_same_bits_however_split(void **state)
     for (int64_t n = 1; n < 40; n += 19, release_all(state)) {
         problem p     = problem_of(n, 1571, 299, 0.02f);
         sums all      = whole(&p);
-        void *scratch = scratch_of(&p);
+        void *scratch = new_scratch();
         for (size_t k = 0; k < sizeof pieces / sizeof *pieces; k++) {
             sums s = new_sums(&p);
             for (int64_t r = 0; r < p.D; r += pieces[k])
@@ -193,7 +186,7 @@ static void test_same_bits_however_split(void **state)
     }
 }
 
-/* Each thread has its own sums and scratch; X and the backend are everyone's. */
+/* Each thread has its own sums and scratch; X is everyone's. */
 static void test_threads_share_x(void **state)
 {
     enum { N_EXPERTS = 16, ROWS = 200 };
@@ -201,7 +194,7 @@ static void test_threads_share_x(void **state)
     sums alone[N_EXPERTS], together[N_EXPERTS];
     void *scratch[4];
     (void)state;
-    for (int t = 0; t < 4; t++) scratch[t] = scratch_of(&p);
+    for (int t = 0; t < 4; t++) scratch[t] = new_scratch();
     for (int j = 0; j < N_EXPERTS; j++) {
         alone[j]    = new_sums(&p);
         together[j] = new_sums(&p);
@@ -249,11 +242,11 @@ static void check_proxies(int64_t n, int64_t d, int64_t D)
     job.loss        = new_1d(CPL_F64, 1);
     job.diagonal    = new_1d(CPL_F32, n);
     job.violations  = new_tensor(CPL_I32, 2, n);
-    assert_ok(cpl_backend_reserve(p.be, &work));
-    p.be->ops->erc.run_local(p.be, job);
+    cpl_backend *be = new_cpu(CPL_F32, 1, work);
+    be->ops->erc.run_local(be, job);
     for (int64_t j = 0; j < n; j++) {
         sums s = new_sums(&p);
-        add_rows(&p, s, j * D, D, scratch_of(&p));
+        add_rows(&p, s, j * D, D, new_scratch());
         for (int64_t i = 0; i < n; i++)
             assert_true((float)sqrt(s.squares[i]) == cpl_f32(M)[i * n + j]);
     }

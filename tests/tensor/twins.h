@@ -527,49 +527,6 @@ static void twin_sample(cpl_backend *be, const shape *s, results *r)
     keep_number(r, sample_of(be, logits, 0.8f, 0.6f, 0.7f));
 }
 
-/* ---- stored numbers ---- */
-
-/* Random bytes of which no format makes a NaN or an infinity. */
-static uint8_t *tame_bytes(int64_t count)
-{
-    cpl_rng_key key = {.seed = 14, .step = taken()->n_random++, .stream = CPL_STREAM_TEST};
-    uint8_t *bytes  = take((size_t)count);
-    for (int64_t i = 0; i < count; i++) bytes[i] = cpl_rng_u32(&key, (uint64_t)i) & 0x37;
-    return bytes;
-}
-
-/* Rows of numbers in `format`, as many as there are tokens: by rows, or of plain numbers by
- * columns too. */
-static void decode_one(cpl_backend *be, const shape *s, cpl_tensor out, cpl_format format)
-{
-    const int64_t size = cpl_format_block_numbers(format), T = cpl_tensor_rows(out);
-    const int64_t n = cpl_tensor_cols(out), blocks = T * n / size;
-    uint8_t *bytes        = tame_bytes(blocks * cpl_format_block_bytes(format));
-    const bool by_columns = size == 1 && s->K > 1;
-    be->ops->decode(be, cpl_f32(out), format, bytes,
-                    by_columns ? (cpl_decode_shape){T, n, 0, 1, T}
-                               : (cpl_decode_shape){T, n, 0, n, 1});
-}
-
-static void twin_decode(cpl_backend *be, const shape *s, results *r)
-{
-    cpl_tensor plain = kept_2d(r, CPL_N_FORMATS * tokens(s), s->d);
-    cpl_tensor block = kept_2d(r, CPL_N_FORMATS * tokens(s), 256);
-    for (int f = 0; f < CPL_N_FORMATS; f++) {
-        cpl_tensor out = cpl_format_block_numbers(f) == 1 ? plain : block;
-        out.data       = cpl_f32(out) + f * tokens(s) * cpl_tensor_cols(out);
-        out.shape[0]   = tokens(s);
-        decode_one(be, s, out, f);
-    }
-}
-
-static void twin_scale(cpl_backend *be, const shape *s, results *r)
-{
-    const int64_t T = tokens(s), step = (s->d + 3) / 4;
-    be->ops->scale(be, cpl_f32(kept_2d(r, T, s->d)), cpl_f32(normal_2d((T + 4) / 3, step, 1)),
-                   (cpl_scale_shape){T, s->d, 2, 3, 4, step});
-}
-
 /* ---- the coupling loss ---- */
 
 static void twin_nearest(cpl_backend *be, const shape *s, results *r)
@@ -628,25 +585,6 @@ static void twin_phases_output(cpl_backend *be, const shape *s, results *r)
     run_phases(be, s, r, CPL_ERC_OUTPUT);
 }
 
-/* All rows of one gate in two calls, onto sums that are not 0. */
-static void twin_response(cpl_backend *be, const shape *s, results *r)
-{
-    const cpl_response_ops *op = &be->ops->response;
-    const int64_t n = s->n, d = s->d, D = s->D + 100, first = D / 3;
-    cpl_tensor X = normal_2d(n, d, 1), w = normal_2d(D, d, 0.3f), out = kept_1d(r, 2 * n + 1);
-    double *sums = new_doubles(2 * n + 1), *centred = sums + n, *norm = centred + n;
-    void *packed  = take(op->packed_bytes(be, n, d));
-    void *scratch = take(op->scratch_bytes(be, n, d));
-    r->terms      = d + D;
-    assert_true(op->rows(be, n, d) >= 1);
-    for (int64_t i = 0; i <= 2 * n; i++) sums[i] = cpl_f32(out)[i];
-    op->pack(be, packed, X);
-    op->add(be, sums, centred, norm, packed, n, cpl_tensor_2d(w.data, CPL_F32, first, d), scratch);
-    op->add(be, sums, centred, norm, packed, n,
-            cpl_tensor_2d(cpl_f32(w) + first * d, CPL_F32, D - first, d), scratch);
-    for (int64_t i = 0; i <= 2 * n; i++) cpl_f32(out)[i] = (float)sums[i];
-}
-
 typedef void (*twin)(cpl_backend *be, const shape *s, results *r);
 
 static const struct {
@@ -659,7 +597,6 @@ static const struct {
     {"erc.noise", twin_noise},
     {"erc phases, gate", twin_phases_gate},
     {"erc phases, output", twin_phases_output},
-    {"response", twin_response},
 };
 enum { N_OPERATIONS = sizeof operations / sizeof *operations };
 

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/arena.h"
+#include "tensor/backend/backend.h"
 
 /* The place of one expert's gate in its stored tensor, and of its factors among the scales. A slab
  * is the part of the tensor that belongs to one expert: [slab_rows, slab_cols] numbers. */
@@ -245,7 +246,7 @@ static void spread_scale(float *out, const float *grid, const place *p, const cp
     }
 }
 
-static cpl_status read_scale(cpl_backend *be, cpl_gate *gate, const place *p)
+static cpl_status read_scale(cpl_gate *gate, const place *p)
 {
     const cpl_stored_matrix *m = p->matrix;
     if (!m->scale) return CPL_OK;
@@ -254,13 +255,13 @@ static cpl_status read_scale(cpl_backend *be, cpl_gate *gate, const place *p)
     uint64_t from = (uint64_t)(p->grid_first * cpl_format_block_bytes(m->scale_format));
     CPL_TRY(cpl_stored_read(m->scale, raw, from, scale_bytes(p)));
     cpl_decode_shape shape = {.rows = 1, .cols = count, .row_step = count, .col_step = 1};
-    be->ops->decode(be, gate->scale, m->scale_format, raw, shape);
+    cpl_cpu_on_host()->decode(gate->scale, m->scale_format, raw, shape);
     if (p->spread) spread_scale(gate->scale + count, gate->scale, p, gate->layer);
     return CPL_OK;
 }
 
-cpl_status cpl_gate_load_rows(cpl_backend *be, cpl_gate *gate, const cpl_moe_layer *layer,
-                              int64_t expert, int64_t first, int64_t rows)
+cpl_status cpl_gate_load_rows(cpl_gate *gate, const cpl_moe_layer *layer, int64_t expert,
+                              int64_t first, int64_t rows)
 {
     place p       = find_rows(layer, expert, first, rows);
     gate->layer   = layer;
@@ -274,15 +275,14 @@ cpl_status cpl_gate_load_rows(cpl_backend *be, cpl_gate *gate, const cpl_moe_lay
     gate->scale       = scale;
     CPL_TRY(status);
     CPL_TRY(read_rows(&p, gate->bytes));
-    CPL_TRY(read_scale(be, gate, &p));
+    CPL_TRY(read_scale(gate, &p));
     gate->read_bytes += (int64_t)(weight_bytes(&p) + scale_bytes(&p));
     return CPL_OK;
 }
 
-cpl_status cpl_gate_load(cpl_backend *be, cpl_gate *gate, const cpl_moe_layer *layer,
-                         int64_t expert)
+cpl_status cpl_gate_load(cpl_gate *gate, const cpl_moe_layer *layer, int64_t expert)
 {
-    return cpl_gate_load_rows(be, gate, layer, expert, 0, layer->D);
+    return cpl_gate_load_rows(gate, layer, expert, 0, layer->D);
 }
 
 static void prefetch_slices(const place *p)
@@ -313,13 +313,12 @@ void cpl_gate_prefetch_rows(const cpl_moe_layer *layer, int64_t expert, int64_t 
 
 /* ---- numbers ---- */
 
-static void scale_rows(cpl_backend *be, cpl_tensor out, const cpl_gate *gate, const place *p,
-                       int64_t first)
+static void scale_rows(cpl_matrix out, const cpl_gate *gate, const place *p, int64_t first)
 {
     const cpl_stored_matrix *m = p->matrix;
     const float *factors       = gate->scale;
-    cpl_scale_shape shape      = {.rows       = out.shape[0],
-                                  .cols       = out.shape[1],
+    cpl_scale_shape shape      = {.rows       = out.rows,
+                                  .cols       = out.cols,
                                   .first_row  = p->into_block + first,
                                   .block_rows = m->block_rows,
                                   .block_cols = m->block_cols,
@@ -337,26 +336,26 @@ static void scale_rows(cpl_backend *be, cpl_tensor out, const cpl_gate *gate, co
     } else if (gate->layer->interleaved) {
         shape.step *= 2; /* a row of factors for each stored row, else they were put apart */
     }
-    be->ops->scale(be, cpl_f32(out), factors, shape);
+    cpl_cpu_on_host()->scale(out.at, factors, shape);
 }
 
-void cpl_gate_rows(cpl_backend *be, cpl_tensor out, const cpl_gate *gate, int64_t first)
+void cpl_gate_rows(cpl_matrix out, const cpl_gate *gate, int64_t first)
 {
     const cpl_moe_layer *layer = gate->layer;
-    CPL_ASSERT(out.rank == 2 && out.shape[1] == layer->d && first >= gate->first &&
-               first + out.shape[0] <= gate->first + gate->rows);
-    if (out.shape[0] == 0) return;
+    CPL_ASSERT(out.cols == layer->d && first >= gate->first &&
+               first + out.rows <= gate->first + gate->rows);
+    if (out.rows == 0) return;
     first -= gate->first;
     place p                = find_rows(layer, gate->expert, gate->first, gate->rows);
     bool columns           = layer->layout == CPL_GATE_COLUMNS;
     int64_t apart          = layer->interleaved ? 2 : 1;
-    cpl_decode_shape shape = {.rows     = out.shape[0],
-                              .cols     = out.shape[1],
+    cpl_decode_shape shape = {.rows     = out.rows,
+                              .cols     = out.cols,
                               .row_step = apart * (columns ? 1 : p.row_numbers),
                               .col_step = columns ? p.row_numbers : 1};
     shape.first            = first * shape.row_step;
-    be->ops->decode(be, cpl_f32(out), p.matrix->format, gate->bytes, shape);
-    if (p.matrix->scale) scale_rows(be, out, gate, &p, first);
+    cpl_cpu_on_host()->decode(out.at, p.matrix->format, gate->bytes, shape);
+    if (p.matrix->scale) scale_rows(out, gate, &p, first);
 }
 
 /* ---- what is not a number ---- */
@@ -382,12 +381,12 @@ static const char *called(float x)
     return isnan(x) ? "NaN" : x > 0 ? "Inf" : "-Inf";
 }
 
-cpl_status cpl_gate_check(cpl_backend *be, const cpl_gate *gate, float *scratch)
+cpl_status cpl_gate_check(const cpl_gate *gate, float *scratch)
 {
     not_numbers found = {0};
-    cpl_tensor row    = cpl_tensor_2d(scratch, CPL_F32, 1, gate->layer->d);
+    cpl_matrix row    = {scratch, 1, gate->layer->d};
     for (int64_t r = gate->first; r < gate->first + gate->rows; r++) {
-        cpl_gate_rows(be, row, gate, r);
+        cpl_gate_rows(row, gate, r);
         look_for(&found, scratch, r, gate->layer->d);
     }
     if (!found.count) return CPL_OK;
@@ -400,11 +399,10 @@ cpl_status cpl_gate_check(cpl_backend *be, const cpl_gate *gate, float *scratch)
                     found.row, found.column);
 }
 
-static cpl_status check_router(cpl_tensor R, const cpl_stored *tensor)
+static cpl_status check_router(cpl_matrix R, const cpl_stored *tensor)
 {
     not_numbers found = {0};
-    for (int64_t r = 0; r < R.shape[0]; r++)
-        look_for(&found, cpl_f32(R) + r * R.shape[1], r, R.shape[1]);
+    for (int64_t r = 0; r < R.rows; r++) look_for(&found, R.at + r * R.cols, r, R.cols);
     if (!found.count) return CPL_OK;
     return CPL_FAIL(
         CPL_ERR_INPUT,
@@ -413,14 +411,14 @@ static cpl_status check_router(cpl_tensor R, const cpl_stored *tensor)
         tensor->path, tensor->name, found.count, called(found.first), found.row, found.column);
 }
 
-cpl_status cpl_router_read(cpl_backend *be, cpl_tensor R, const cpl_moe_layer *layer)
+cpl_status cpl_router_read(cpl_matrix R, const cpl_moe_layer *layer)
 {
-    CPL_ASSERT(R.rank == 2 && R.shape[0] == layer->n && R.shape[1] == layer->d);
+    CPL_ASSERT(R.rows == layer->n && R.cols == layer->d);
     cpl_moe_layer as_gate = router_as_gate(layer);
     cpl_gate gate         = {0};
     cpl_status status;
-    CPL_TRY_DONE(cpl_gate_load(be, &gate, &as_gate, 0));
-    cpl_gate_rows(be, R, &gate, 0);
+    CPL_TRY_DONE(cpl_gate_load(&gate, &as_gate, 0));
+    cpl_gate_rows(R, &gate, 0);
     status = check_router(R, layer->router.weight);
 done:
     cpl_gate_free(&gate);

@@ -7,10 +7,10 @@
 #define CPL_INSPECT_FAMILIES_GATE_READER_H
 
 #include "inspect/families/families.h"
-#include "tensor/ops.h"
+#include "tensor/host_ops.h"
 
-/* Sets R [n,d] F32. NaN and infinities are an error that counts them and names the first place. */
-CPL_NODISCARD cpl_status cpl_router_read(cpl_backend *be, cpl_tensor R, const cpl_moe_layer *layer);
+/* Sets R [n,d]. NaN and infinities are an error that counts them and names the first place. */
+CPL_NODISCARD cpl_status cpl_router_read(cpl_matrix R, const cpl_moe_layer *layer);
 
 /* What reading this layer's router and all its gates once takes from the disk, in bytes. */
 int64_t cpl_layer_bytes(const cpl_moe_layer *layer);
@@ -30,16 +30,14 @@ typedef struct cpl_gate {
 size_t cpl_gate_bytes(const cpl_moe_layer *layer);
 
 /* Reads the gate of `expert` into the memory of `gate`, which grows if necessary. */
-CPL_NODISCARD cpl_status cpl_gate_load(cpl_backend *be, cpl_gate *gate, const cpl_moe_layer *layer,
-                                       int64_t expert);
+CPL_NODISCARD cpl_status cpl_gate_load(cpl_gate *gate, const cpl_moe_layer *layer, int64_t expert);
 /* Prefetches the gate of `expert`, which is loaded next. */
 void cpl_gate_prefetch(const cpl_moe_layer *layer, int64_t expert);
 
 /* The same of the rows [first, first + rows) alone, 1 <= rows; not of CPL_GATE_COLUMNS, whose rows
  * are not contiguous. Of interleaved rows the others between them are read too. */
-CPL_NODISCARD cpl_status cpl_gate_load_rows(cpl_backend *be, cpl_gate *gate,
-                                            const cpl_moe_layer *layer, int64_t expert,
-                                            int64_t first, int64_t rows);
+CPL_NODISCARD cpl_status cpl_gate_load_rows(cpl_gate *gate, const cpl_moe_layer *layer,
+                                            int64_t expert, int64_t first, int64_t rows);
 void cpl_gate_prefetch_rows(const cpl_moe_layer *layer, int64_t expert, int64_t first,
                             int64_t rows);
 
@@ -59,12 +57,12 @@ CPL_NODISCARD cpl_status cpl_router_pieces(cpl_source_pieces *pieces, const cpl_
 CPL_NODISCARD cpl_status cpl_gate_rows_pieces(cpl_source_pieces *pieces, const cpl_moe_layer *layer,
                                               int64_t expert, int64_t first, int64_t rows);
 
-/* Sets out [rows,d] F32 to the rows [first, first + rows) of the gate; they must be loaded. */
-void cpl_gate_rows(cpl_backend *be, cpl_tensor out, const cpl_gate *gate, int64_t first);
+/* Sets out [rows,d] to the rows [first, first + rows) of the gate; they must be loaded. */
+void cpl_gate_rows(cpl_matrix out, const cpl_gate *gate, int64_t first);
 
 /* CPL_ERR_INPUT with count and first place (file, tensor, expert, row, column) if the loaded gate
  * has a NaN or an infinity; scratch [d] floats. */
-CPL_NODISCARD cpl_status cpl_gate_check(cpl_backend *be, const cpl_gate *gate, float *scratch);
+CPL_NODISCARD cpl_status cpl_gate_check(const cpl_gate *gate, float *scratch);
 
 void cpl_gate_free(cpl_gate *gate);
 

@@ -152,18 +152,24 @@ int cpl_backend_forks(void)
     return atomic_load(&forks);
 }
 
+int cpl_cpu_threads(int asked)
+{
+    CPL_ASSERT(asked >= 0);
+    return cpl_backend_forks() ? 1 : asked ? asked : cpl_cpu_count();
+}
+
 /* ---- one backend ---- */
 
 void cpl_backend_cpu(cpl_backend *be, cpl_dtype compute, int n_threads)
 {
-    CPL_ASSERT((compute == CPL_F32 || compute == CPL_BF16) && n_threads >= 0);
+    CPL_ASSERT(compute == CPL_F32 || compute == CPL_BF16);
     choose_once();
     memset(be, 0, sizeof *be);
     be->ops       = chosen.kernels.ops;
     be->device    = "cpu";
     be->name      = chosen.kernels.backend_name;
     be->compute   = compute;
-    be->n_threads = cpl_backend_forks() ? 1 : n_threads ? n_threads : cpl_cpu_count();
+    be->n_threads = cpl_cpu_threads(n_threads);
     be->failure   = CPL_OK;
 }
 
@@ -198,20 +204,20 @@ cpl_status cpl_backend_open(cpl_backend *be, const char *device, cpl_dtype compu
  * and room for others. */
 static const size_t library_bytes = (size_t)32 << 20;
 
-cpl_status cpl_backend_start(const cpl_backend *be)
+cpl_status cpl_cpu_start(int n_threads)
 {
     static atomic_int started; /* threads that there are */
-    if (be->n_threads <= atomic_load(&started) || omp_in_parallel()) return CPL_OK;
-    CPL_TRY(cpl_memory_try(library_bytes, be->n_threads));
+    if (n_threads <= atomic_load(&started) || omp_in_parallel()) return CPL_OK;
+    CPL_TRY(cpl_memory_try(library_bytes, n_threads));
     CPL_TRY(cpl_product_prepare());
-#pragma omp parallel num_threads(be->n_threads)
-    atomic_store(&started, be->n_threads);
+#pragma omp parallel num_threads(n_threads)
+    atomic_store(&started, n_threads);
     return CPL_OK;
 }
 
 cpl_status cpl_backend_reserve(cpl_backend *be, const cpl_work *work)
 {
-    CPL_TRY(cpl_backend_start(be));
+    CPL_TRY(cpl_cpu_start(be->n_threads));
     size_t bytes = be->ops->scratch_bytes(be, work);
     if (bytes <= be->scratch_bytes) return CPL_OK;
     void *fresh = be->ops->take(be, bytes);

@@ -35,16 +35,19 @@ int cpl_backend_forks(void);
 CPL_NODISCARD cpl_status cpl_backend_open(cpl_backend *be, const char *device, cpl_dtype compute,
                                           int n_threads);
 
-/* A CPU backend. compute: CPL_F32 or CPL_BF16 (works on every processor; slow without
- * cpl_cpu_has_bf16). n_threads 0: cpl_cpu_count(). After a fork it is 1 whatever was asked for: the
- * child has the pool of GNU's OpenMP in its memory without the threads, and would wait for them for
- * ever. Holds no memory until cpl_backend_reserve. */
-void cpl_backend_cpu(cpl_backend *be, cpl_dtype compute, int n_threads);
+/* How many threads there are where `asked` are asked for; 0: cpl_cpu_count(). After a fork it is 1
+ * whatever was asked for: the child has the pool of GNU's OpenMP in its memory without the threads,
+ * and would wait for them for ever. */
+int cpl_cpu_threads(int asked);
 
-/* Makes the threads and the primitives of oneDNN that operations on be->n_threads use. Both
- * libraries end the process if they get no memory, so memory is requested first: CPL_ERR_MEMORY
- * with a sentence. Only the first call of a process takes time; cpl_backend_reserve does it too. */
-CPL_NODISCARD cpl_status cpl_backend_start(const cpl_backend *be);
+/* Makes the threads and the primitives of oneDNN that operations on n_threads use. Both libraries
+ * end the process if they get no memory, so memory is requested first: CPL_ERR_MEMORY with a
+ * sentence. Only the first call of a process takes time; cpl_backend_reserve does it too. */
+CPL_NODISCARD cpl_status cpl_cpu_start(int n_threads);
+
+/* A CPU backend. compute: CPL_F32 or CPL_BF16 (works on every processor; slow without
+ * cpl_cpu_has_bf16), on cpl_cpu_threads(n_threads). Holds no memory until cpl_backend_reserve. */
+void cpl_backend_cpu(cpl_backend *be, cpl_dtype compute, int n_threads);
 
 /* Makes scratch large enough for `work`. CPL_ERR_MEMORY if there is none. */
 CPL_NODISCARD cpl_status cpl_backend_reserve(cpl_backend *be, const cpl_work *work);

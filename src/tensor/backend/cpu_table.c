@@ -59,9 +59,8 @@ static cpl_status sync(cpl_backend *be)
 }
 
 const cpl_ops CPL_ISA_NAME(cpl_cpu_ops) = {
-#define CPL_OP(name)          .name = CPL_ISA_NAME(cpl_cpu_##name),
-#define CPL_ERC_OP(name)      .erc.name = CPL_ISA_NAME(cpl_cpu_erc_##name),
-#define CPL_RESPONSE_OP(name) .response.name = CPL_ISA_NAME(cpl_cpu_response_##name),
+#define CPL_OP(name)     .name = CPL_ISA_NAME(cpl_cpu_##name),
+#define CPL_ERC_OP(name) .erc.name = CPL_ISA_NAME(cpl_cpu_erc_##name),
 #include "tensor/ops.def"
     .take          = take,
     .give          = give,
@@ -73,6 +72,7 @@ const cpl_ops CPL_ISA_NAME(cpl_cpu_ops) = {
 
 const cpl_host_ops CPL_ISA_NAME(cpl_cpu_host_ops) = {
 #define CPL_OP(name)
-#define CPL_HOST_OP(name) .name = CPL_ISA_NAME(cpl_cpu_host_##name),
+#define CPL_HOST_OP(name)     .name = CPL_ISA_NAME(cpl_cpu_host_##name),
+#define CPL_RESPONSE_OP(name) .response.name = CPL_ISA_NAME(cpl_cpu_response_##name),
 #include "tensor/ops.def"
 };

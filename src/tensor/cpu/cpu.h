@@ -21,10 +21,10 @@
 #define CPL_OP(name) __typeof__(*((const cpl_ops *)0)->name) CPL_ISA_NAME(cpl_cpu_##name);
 #define CPL_ERC_OP(name)                                                                           \
     __typeof__(*((const cpl_erc_ops *)0)->name) CPL_ISA_NAME(cpl_cpu_erc_##name);
-#define CPL_RESPONSE_OP(name)                                                                      \
-    __typeof__(*((const cpl_response_ops *)0)->name) CPL_ISA_NAME(cpl_cpu_response_##name);
 #define CPL_HOST_OP(name)                                                                          \
     __typeof__(*((const cpl_host_ops *)0)->name) CPL_ISA_NAME(cpl_cpu_host_##name);
+#define CPL_RESPONSE_OP(name)                                                                      \
+    __typeof__(*((const cpl_response_ops *)0)->name) CPL_ISA_NAME(cpl_cpu_response_##name);
 #include "tensor/ops.def"
 
 /* Bytes of be->scratch that the operations of one file need at most. */

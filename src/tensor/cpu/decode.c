@@ -1,6 +1,6 @@
 /* decode.c - stored numbers as floats, and the factors that belong to them.
  *
- * Room:    tensor/cpu. Operations: ops.h; formats: tensor/formats.h.
+ * Room:    tensor/cpu. Operations: host_ops.h; formats: tensor/formats.h.
  * Bits:    every instruction set gives the same: numbers are put together from bits or by exact
  *          sums, and no expression has both a product and a sum, since some compilers would round
  *          the two once.
@@ -346,10 +346,9 @@ static void decode_blocks(float *out, cpl_format format, const uint8_t *bytes, c
                                bytes + (s.first + r * s.row_step) / numbers * size, s.cols);
 }
 
-void CPL_ISA_NAME(cpl_cpu_decode)(cpl_backend *be, float *out, cpl_format format, const void *bytes,
-                                  cpl_decode_shape shape)
+void CPL_ISA_NAME(cpl_cpu_host_decode)(float *out, cpl_format format, const void *bytes,
+                                       cpl_decode_shape shape)
 {
-    (void)be;
     CPL_ASSERT((unsigned)format < CPL_N_FORMATS);
     CPL_ASSERT(shape.rows >= 0 && shape.cols >= 0);
     CPL_ASSERT(shape.first >= 0 && shape.row_step >= 0 && shape.col_step >= 0);
@@ -361,11 +360,9 @@ void CPL_ISA_NAME(cpl_cpu_decode)(cpl_backend *be, float *out, cpl_format format
 
 /* ---- factors ---- */
 
-void CPL_ISA_NAME(cpl_cpu_scale)(cpl_backend *be, float *x, const float *factors,
-                                 cpl_scale_shape shape)
+void CPL_ISA_NAME(cpl_cpu_host_scale)(float *x, const float *factors, cpl_scale_shape shape)
 {
     const cpl_scale_shape s = shape;
-    (void)be;
     CPL_ASSERT(s.first_row >= 0 && s.block_rows > 0 && s.block_cols > 0 && s.step >= 0);
     for (int64_t r = 0; r < s.rows; r++) {
         const float *of_row = factors + (s.first_row + r) / s.block_rows * s.step;

@@ -1,4 +1,4 @@
-/* response.c - see cpl_response_ops of tensor/ops.h.
+/* response.c - see cpl_response_ops of tensor/host_ops.h.
  *
  * Room:  tensor/cpu. The product is that of the coupling loss's forward pass (expert.c):
  *        X is packed in panels; the rows of W are read in place, block by block. But no product is
@@ -19,23 +19,20 @@ static int64_t padded(int64_t n)
     return n == 1 ? 1 : vector_round_up(n);
 }
 
-size_t CPL_ISA_NAME(cpl_cpu_response_packed_bytes)(const cpl_backend *be, int64_t n, int64_t d)
+size_t CPL_ISA_NAME(cpl_cpu_response_packed_bytes)(int64_t n, int64_t d)
 {
-    (void)be;
     return (size_t)((padded(n) + 1) * d) * sizeof(float); /* and the mean of the rows */
 }
 
-int64_t CPL_ISA_NAME(cpl_cpu_response_rows)(const cpl_backend *be, int64_t n, int64_t d)
+int64_t CPL_ISA_NAME(cpl_cpu_response_rows)(int64_t d)
 {
-    (void)be, (void)n;
     const int64_t rows = BLOCK_ITEMS / (d > 0 ? d : 1) / 6 * 6;
     return rows > MOST_ROWS ? MOST_ROWS : rows < LEAST_ROWS ? LEAST_ROWS : rows;
 }
 
 /* The products of one block with one panel, and with the mean of X. */
-size_t CPL_ISA_NAME(cpl_cpu_response_scratch_bytes)(const cpl_backend *be, int64_t n, int64_t d)
+size_t CPL_ISA_NAME(cpl_cpu_response_scratch_bytes)(void)
 {
-    (void)be, (void)n, (void)d;
     return (size_t)MOST_ROWS * (PANEL + 1) * sizeof(float);
 }
 
@@ -48,12 +45,11 @@ static void set_mean(float *mean, const float *x, int64_t n, int64_t d)
     }
 }
 
-void CPL_ISA_NAME(cpl_cpu_response_pack)(cpl_backend *be, void *packed, cpl_tensor X)
+void CPL_ISA_NAME(cpl_cpu_response_pack)(void *packed, cpl_matrix X)
 {
-    const int64_t n = X.shape[0], d = X.shape[1];
-    (void)be;
-    cpl_panel_columns(packed, cpl_f32(X), NULL, n, padded(n), d, d);
-    set_mean((float *)packed + padded(n) * d, cpl_f32(X), n, d);
+    const int64_t n = X.rows, d = X.cols;
+    cpl_panel_columns(packed, X.at, NULL, n, padded(n), d, d);
+    set_mean((float *)packed + padded(n) * d, X.at, n, d);
 }
 
 /* squares [n] *add* those of c [rows, width], n <= width, row after row.
@@ -114,15 +110,13 @@ static void add_block(double *squares, double *centred, const float *packed, int
  * hides the memory latency. It is computed row by row, so that its bits do not depend on the
  * blocks. In double, as the squares are (lanes_squares): with AVX2 about 0.09 ns a number of W,
  * where the products take about 1.6 ns with n = 64 and 6.4 ns with n = 256. */
-void CPL_ISA_NAME(cpl_cpu_response_add)(cpl_backend *be, double *squares, double *centred,
-                                        double *norm, const void *packed, int64_t n, cpl_tensor W,
-                                        void *scratch)
+void CPL_ISA_NAME(cpl_cpu_response_add)(double *squares, double *centred, double *norm,
+                                        const void *packed, int64_t n, cpl_matrix W, void *scratch)
 {
-    const int64_t rows = W.shape[0], d = W.shape[1],
-                  block = CPL_ISA_NAME(cpl_cpu_response_rows)(be, n, d);
-    for (int64_t r0 = 0; r0 < rows; r0 += block) {
-        const float *w      = cpl_f32(W) + r0 * d;
-        const int64_t count = rows - r0 < block ? rows - r0 : block;
+    const int64_t d = W.cols, block = CPL_ISA_NAME(cpl_cpu_response_rows)(d);
+    for (int64_t r0 = 0; r0 < W.rows; r0 += block) {
+        const float *w      = W.at + r0 * d;
+        const int64_t count = W.rows - r0 < block ? W.rows - r0 : block;
         add_block(squares, centred, packed, n, w, count, d, scratch);
         for (int64_t r = 0; r < count; r++) *norm += lanes_squares(w + r * d, d);
     }

@@ -19,20 +19,20 @@ static void check_rows(const layout *t, const float *rows, int l, int e, int fir
         }
 }
 
-static void check_gates(cpl_backend *be, const layout *t, const cpl_moe_layer *layer, int l)
+static void check_gates(const layout *t, const cpl_moe_layer *layer, int l)
 {
     cpl_gate gate = {0};
     float *rows   = malloc(sizeof *rows * (size_t)(t->D * t->d));
     int64_t bytes = 0;
     for (int e = t->n - 1; e >= 0; e--) {
         cpl_gate_prefetch(layer, e);
-        assert_ok(cpl_gate_load(be, &gate, layer, e));
+        assert_ok(cpl_gate_load(&gate, layer, e));
         for (int first = 0, count; first < t->D; first += count) {
             count = first + 5 < t->D ? 5 : t->D - first;
-            cpl_gate_rows(be, cpl_tensor_2d(rows, CPL_F32, count, t->d), &gate, first);
+            cpl_gate_rows((cpl_matrix){rows, count, t->d}, &gate, first);
             check_rows(t, rows, l, e, first, count);
         }
-        assert_ok(cpl_gate_check(be, &gate, rows));
+        assert_ok(cpl_gate_check(&gate, rows));
     }
     assert_true(gate.size + gate.scale_size <= cpl_gate_bytes(layer));
     bytes = gate.read_bytes;
@@ -42,7 +42,7 @@ static void check_gates(cpl_backend *be, const layout *t, const cpl_moe_layer *l
 }
 
 /* Parts of every gate, of one row and more: the same numbers, and no more bytes than said. */
-static void check_parts(cpl_backend *be, const layout *t, const cpl_moe_layer *layer, int l)
+static void check_parts(const layout *t, const cpl_moe_layer *layer, int l)
 {
     cpl_gate gate = {0};
     float *rows   = malloc(sizeof *rows * (size_t)(t->D * t->d));
@@ -52,12 +52,12 @@ static void check_parts(cpl_backend *be, const layout *t, const cpl_moe_layer *l
             for (int count = 1; first + count <= t->D; count += 1 + count / 2) {
                 const int64_t before = gate.read_bytes, inner = first + count / 2;
                 cpl_gate_prefetch_rows(layer, e, first, count);
-                assert_ok(cpl_gate_load_rows(be, &gate, layer, e, first, count));
-                cpl_gate_rows(be, cpl_tensor_2d(rows, CPL_F32, count, t->d), &gate, first);
+                assert_ok(cpl_gate_load_rows(&gate, layer, e, first, count));
+                cpl_gate_rows((cpl_matrix){rows, count, t->d}, &gate, first);
                 check_rows(t, rows, l, e, first, count);
-                cpl_gate_rows(be, cpl_tensor_2d(rows, CPL_F32, 1, t->d), &gate, inner);
+                cpl_gate_rows((cpl_matrix){rows, 1, t->d}, &gate, inner);
                 check_rows(t, rows, l, e, (int)inner, 1);
-                assert_ok(cpl_gate_check(be, &gate, rows));
+                assert_ok(cpl_gate_check(&gate, rows));
                 assert_int_equal(gate.read_bytes - before,
                                  cpl_gate_rows_bytes(layer, e, first, count));
             }
@@ -69,7 +69,7 @@ done:
     free(rows);
 }
 
-static void check_layer(cpl_backend *be, const layout *t, const cpl_moe_layer *layer, int l)
+static void check_layer(const layout *t, const cpl_moe_layer *layer, int l)
 {
     if (layer->fault) fail_msg("%s: %s", t->name, layer->fault);
     assert_null(layer->skip);
@@ -80,21 +80,18 @@ static void check_layer(cpl_backend *be, const layout *t, const cpl_moe_layer *l
     assert_int_equal(layer->layer, l + t->first);
     assert_int_equal(layer->extra_rows, t->extra);
     float *R = malloc(sizeof *R * (size_t)(t->n * t->d));
-    assert_ok(cpl_router_read(be, cpl_tensor_2d(R, CPL_F32, t->n, t->d), layer));
+    assert_ok(cpl_router_read((cpl_matrix){R, t->n, t->d}, layer));
     for (int i = 0; i < t->n; i++)
         for (int a = 0; a < t->d; a++)
             if (R[i * t->d + a] != layout_router(l, i, a))
                 fail_msg("%s: router row %d column %d", t->name, i, a);
     free(R);
-    check_gates(be, t, layer, l);
-    check_parts(be, t, layer, l);
+    check_gates(t, layer, l);
+    check_parts(t, layer, l);
 }
 
 static void check_layout(const layout *t)
 {
-    cpl_backend cpu, be;
-    cpl_backend_cpu(&cpu, CPL_F32, 1);
-    cpl_backend_poison(&be, &cpu);
     const char *folder = scratch_folder();
     layout_write(t, folder);
     cpl_stored_files *files;
@@ -102,7 +99,7 @@ static void check_layout(const layout *t)
     assert_ok(cpl_stored_open(&files, folder, NULL));
     if (cpl_moe_map_make(&map, files) != CPL_OK) fail_msg("%s: %s", t->name, cpl_last_error());
     assert_int_equal(map.n_layers, LAYOUT_LAYERS);
-    for (int l = 0; l < LAYOUT_LAYERS; l++) check_layer(&be, t, &map.layers[l], l);
+    for (int l = 0; l < LAYOUT_LAYERS; l++) check_layer(t, &map.layers[l], l);
     cpl_moe_map_free(&map);
     cpl_stored_close(files);
 }
@@ -171,7 +168,7 @@ static void read_wanted(float *out, cpl_stored_files *wanted, const char *what, 
     assert_ok(cpl_stored_read(tensor, out, 0, count * sizeof *out));
 }
 
-static void check_gguf_layer(cpl_backend *be, const cpl_moe_layer *layer, cpl_stored_files *wanted)
+static void check_gguf_layer(const cpl_moe_layer *layer, cpl_stored_files *wanted)
 {
     enum { N = 3, WIDTH = 5, MODEL = 256, GATE = WIDTH * MODEL };
     static float R[N * MODEL], rows[GATE], want_R[N * MODEL], want[N * GATE];
@@ -182,11 +179,11 @@ static void check_gguf_layer(cpl_backend *be, const cpl_moe_layer *layer, cpl_st
     assert_int_equal(layer->K, 2);
     read_wanted(want_R, wanted, "R", layer->layer, N * MODEL);
     read_wanted(want, wanted, "G", layer->layer, N * GATE);
-    assert_ok(cpl_router_read(be, cpl_tensor_2d(R, CPL_F32, N, MODEL), layer));
+    assert_ok(cpl_router_read((cpl_matrix){R, N, MODEL}, layer));
     assert_memory_equal(R, want_R, sizeof R);
     for (int e = 0; e < N; e++) {
-        assert_ok(cpl_gate_load(be, &gate, layer, e));
-        cpl_gate_rows(be, cpl_tensor_2d(rows, CPL_F32, WIDTH, MODEL), &gate, 0);
+        assert_ok(cpl_gate_load(&gate, layer, e));
+        cpl_gate_rows((cpl_matrix){rows, WIDTH, MODEL}, &gate, 0);
         for (int i = 0; i < GATE; i++)
             assert_near(rows[i], want[e * GATE + i], 1e-6 * fabs(want[e * GATE + i]));
     }
@@ -200,8 +197,6 @@ static void gguf_files(void **state)
         const char *name, *family;
         int n_layers, n_dense, n_mtp;
     } files[] = {{"deepseek2", "deepseek_v2", 3, 1, 1}, {"llama", "mixtral", 1, 0, 0}};
-    cpl_backend be;
-    cpl_backend_cpu(&be, CPL_F32, 1);
     for (int i = 0; i < 2; i++) {
         char name[64];
         cpl_stored_files *file, *wanted;
@@ -216,7 +211,7 @@ static void gguf_files(void **state)
         assert_int_equal(map.n_dense, files[i].n_dense);
         assert_int_equal(map.n_mtp, files[i].n_mtp);
         assert_int_equal(map.n_notes, 0);
-        for (int64_t l = 0; l < map.n_layers; l++) check_gguf_layer(&be, &map.layers[l], wanted);
+        for (int64_t l = 0; l < map.n_layers; l++) check_gguf_layer(&map.layers[l], wanted);
         cpl_moe_map_free(&map);
         cpl_stored_close(wanted);
         cpl_stored_close(file);
@@ -247,8 +242,6 @@ static void not_a_number(void **state)
     for (int i = 0; i < f->count; i++) free(f->all[i].data);
     free(f);
 
-    cpl_backend be;
-    cpl_backend_cpu(&be, CPL_F32, 1);
     cpl_stored_files *files;
     cpl_moe_map map;
     cpl_gate gate_1 = {0};
@@ -258,14 +251,14 @@ static void not_a_number(void **state)
     assert_fails(CPL_ERR_INPUT,
                  "layers.0.mlp.gate.weight: the router has 1 values that are NaN or infinite, the "
                  "first (NaN) in row 1, column 2",
-                 cpl_router_read(&be, cpl_tensor_2d(R, CPL_F32, N, MODEL), &map.layers[0]));
-    assert_ok(cpl_gate_load(&be, &gate_1, &map.layers[0], 0));
-    assert_ok(cpl_gate_check(&be, &gate_1, scratch));
-    assert_ok(cpl_gate_load(&be, &gate_1, &map.layers[0], 1));
+                 cpl_router_read((cpl_matrix){R, N, MODEL}, &map.layers[0]));
+    assert_ok(cpl_gate_load(&gate_1, &map.layers[0], 0));
+    assert_ok(cpl_gate_check(&gate_1, scratch));
+    assert_ok(cpl_gate_load(&gate_1, &map.layers[0], 1));
     assert_fails(CPL_ERR_INPUT,
                  "experts.1.gate_proj.weight: the gate of expert 1 has 2 values that are NaN or "
                  "infinite, the first (-Inf) in its row 2, column 1",
-                 cpl_gate_check(&be, &gate_1, scratch));
+                 cpl_gate_check(&gate_1, scratch));
     assert_int_equal(gate_1.read_bytes, 2 * 4 * WIDTH * MODEL);
     assert_int_equal(cpl_layer_bytes(&map.layers[0]), 4 * (N * MODEL + 2 * WIDTH * MODEL));
     cpl_gate_free(&gate_1);

@@ -35,9 +35,8 @@ static cpl_status sync_inner(cpl_backend *be)
 }
 
 static const cpl_ops ops = {
-#define CPL_OP(name)          .name = cpl_poison_##name,
-#define CPL_ERC_OP(name)      .erc.name = cpl_poison_erc_##name,
-#define CPL_RESPONSE_OP(name) .response.name = cpl_poison_response_##name,
+#define CPL_OP(name)     .name = cpl_poison_##name,
+#define CPL_ERC_OP(name) .erc.name = cpl_poison_erc_##name,
 #include "tensor/ops.def"
     .take          = take,
     .give          = give,

@@ -13,11 +13,9 @@
 void cpl_backend_poison(cpl_backend *be, cpl_backend *inner);
 
 /* cpl_poison_<operation>, with the operation's own signature; in poison_erc.c
- * cpl_poison_erc_<operation> and cpl_poison_response_<operation>. */
+ * cpl_poison_erc_<operation>. */
 #define CPL_OP(name)     __typeof__(*((const cpl_ops *)0)->name) cpl_poison_##name;
 #define CPL_ERC_OP(name) __typeof__(*((const cpl_erc_ops *)0)->name) cpl_poison_erc_##name;
-#define CPL_RESPONSE_OP(name)                                                                      \
-    __typeof__(*((const cpl_response_ops *)0)->name) cpl_poison_response_##name;
 #include "tensor/ops.def"
 
 /* The inner backend as the operation is to see it, with be's scratch, which is poisoned. */

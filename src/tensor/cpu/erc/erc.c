@@ -30,13 +30,17 @@ static double squared_norm(const float *a, int64_t d)
     return sum;
 }
 
-void CPL_ISA_NAME(cpl_cpu_erc_nearest)(cpl_backend *be, cpl_tensor eps, cpl_tensor R)
+/* Threads to use if `work` numbers are read or written; as cpl_threads. */
+static int threads_for(int64_t work, int n_threads)
 {
-    const int64_t n = R.shape[0], d = R.shape[1];
-    const float *rows = cpl_f32(R);
-    float *out        = cpl_f32(eps);
-    CPL_ASSERT(eps.shape[0] == n);
-#pragma omp parallel for num_threads(cpl_threads(be, n *n *d)) schedule(static)
+    return work < CPL_SHARE_LEAST ? 1 : n_threads;
+}
+
+void CPL_ISA_NAME(cpl_cpu_host_erc_nearest)(float *eps, cpl_matrix R, int n_threads)
+{
+    const int64_t n = R.rows, d = R.cols;
+    const float *rows = R.at;
+#pragma omp parallel for num_threads(threads_for(n *n *d, n_threads)) schedule(static)
     for (int64_t i = 0; i < n; i++) {
         double norm = sqrt(squared_norm(rows + i * d, d)), least = INFINITY;
         for (int64_t j = 0; j < n; j++) {
@@ -45,7 +49,7 @@ void CPL_ISA_NAME(cpl_cpu_erc_nearest)(cpl_backend *be, cpl_tensor eps, cpl_tens
             if (distance < least || isnan(distance)) least = distance; /* keeps NaN */
         }
         double bound = n == 1 || norm == 0 ? 0 : sqrt(least) / (2 * norm);
-        out[i]       = (float)(bound > FLT_MAX ? FLT_MAX : bound);
+        eps[i]       = (float)(bound > FLT_MAX ? FLT_MAX : bound);
     }
 }
 
@@ -60,16 +64,14 @@ static void noise_row(float *delta, int64_t d, float eps, const cpl_rng_key *key
     }
 }
 
-void CPL_ISA_NAME(cpl_cpu_erc_noise)(cpl_backend *be, cpl_tensor delta, cpl_tensor eps,
-                                     cpl_rng_key key, uint64_t draw)
+void CPL_ISA_NAME(cpl_cpu_host_erc_noise)(cpl_matrix delta, const float *eps, cpl_rng_key key,
+                                          uint64_t draw, int n_threads)
 {
-    const int64_t n = delta.shape[0], d = delta.shape[1];
-    const float *bound = cpl_f32(eps);
-    float *out         = cpl_f32(delta);
-    CPL_ASSERT(eps.shape[0] == n);
-#pragma omp parallel for num_threads(cpl_threads(be, 16 * n * d)) schedule(static)
+    const int64_t n = delta.rows, d = delta.cols;
+#pragma omp parallel for num_threads(threads_for(16 * n * d, n_threads)) schedule(static)
     for (int64_t i = 0; i < n; i++)
-        noise_row(out + i * d, d, bound[i], &key, (draw * (uint64_t)n + (uint64_t)i) * (uint64_t)d);
+        noise_row(delta.at + i * d, d, eps[i], &key,
+                  (draw * (uint64_t)n + (uint64_t)i) * (uint64_t)d);
 }
 
 static void prepare_row(const cpl_erc_workspace *s, int64_t i)
@@ -211,11 +213,11 @@ static void take_thread(cpl_erc_thread *t, cpl_arena *arena, const cpl_erc_works
     take_pairs(t, arena, s);
 }
 
-cpl_erc_workspace cpl_erc_workspace_of(const cpl_backend *be, const cpl_erc_host_job *job)
+cpl_erc_workspace cpl_erc_workspace_of(const cpl_erc_host_job *job)
 {
     cpl_arena arena = cpl_arena_over(job->scratch, job->scratch ? job->scratch_bytes : SIZE_MAX);
     cpl_erc_workspace s = {.job = job};
-    s.n_threads         = cpl_threads(be, job->n * job->d * job->D);
+    s.n_threads         = threads_for(job->n * job->d * job->D, job->n_threads);
     s.m                 = job->i1 - job->i0;
     s.d_pad             = vector_round_up(job->d);
     s.D_pad             = vector_round_up(job->D);
@@ -245,11 +247,11 @@ cpl_erc_workspace cpl_erc_workspace_of(const cpl_backend *be, const cpl_erc_host
     return s;
 }
 
-size_t CPL_ISA_NAME(cpl_cpu_host_erc_job_bytes)(const cpl_backend *be, const cpl_erc_host_job *job)
+size_t CPL_ISA_NAME(cpl_cpu_host_erc_job_bytes)(const cpl_erc_host_job *job)
 {
     cpl_erc_host_job measured = *job;
     measured.scratch          = NULL;
-    return cpl_erc_workspace_of(be, &measured).bytes;
+    return cpl_erc_workspace_of(&measured).bytes;
 }
 
 /* For the phases on tensors: the activation that takes most memory. */
@@ -260,6 +262,7 @@ size_t CPL_ISA_NAME(cpl_cpu_erc_scratch)(const cpl_backend *be, const cpl_work *
     job.activation       = CPL_ERC_OUTPUT;
     job.dtype            = CPL_BF16;
     job.compute          = be->compute;
+    job.n_threads        = be->n_threads;
     job.dR               = work->training ? (float *)(void *)&job : NULL; /* never read */
-    return CPL_ISA_NAME(cpl_cpu_host_erc_job_bytes)(be, &job);
+    return CPL_ISA_NAME(cpl_cpu_host_erc_job_bytes)(&job);
 }

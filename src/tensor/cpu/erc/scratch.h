@@ -92,7 +92,7 @@ typedef struct cpl_erc_workspace {
 
 /* Lays the scratch out; with job->scratch NULL only counts its bytes. */
 #define cpl_erc_workspace_of CPL_ISA_NAME(cpl_cpu_erc_workspace_of)
-cpl_erc_workspace cpl_erc_workspace_of(const cpl_backend *be, const cpl_erc_host_job *job);
+cpl_erc_workspace cpl_erc_workspace_of(const cpl_erc_host_job *job);
 
 /* Fills `rows` and `part`. */
 #define cpl_erc_prepare CPL_ISA_NAME(cpl_cpu_erc_prepare)

@@ -64,9 +64,9 @@ static void diagonal_phase(const cpl_erc_workspace *s, cpl_erc_thread *t, int64_
         compute_diagonal(s, t, j);
 }
 
-void CPL_ISA_NAME(cpl_cpu_host_erc_diagonals)(cpl_backend *be, cpl_erc_host_job *job)
+void CPL_ISA_NAME(cpl_cpu_host_erc_diagonals)(cpl_erc_host_job *job)
 {
-    const cpl_erc_workspace s = cpl_erc_workspace_of(be, job);
+    const cpl_erc_workspace s = cpl_erc_workspace_of(job);
     cpl_erc_prepare(&s);
 #pragma omp parallel num_threads(s.n_threads)
     {
@@ -243,9 +243,9 @@ static void sweep(const cpl_erc_workspace *s, cpl_erc_host_job *job)
     join(s, job);
 }
 
-void CPL_ISA_NAME(cpl_cpu_host_erc_sweep)(cpl_backend *be, cpl_erc_host_job *job)
+void CPL_ISA_NAME(cpl_cpu_host_erc_sweep)(cpl_erc_host_job *job)
 {
-    const cpl_erc_workspace s = cpl_erc_workspace_of(be, job);
+    const cpl_erc_workspace s = cpl_erc_workspace_of(job);
     sweep(&s, job);
 }
 
@@ -283,9 +283,9 @@ static void add_router_row(const cpl_erc_workspace *s, int64_t i)
     }
 }
 
-void CPL_ISA_NAME(cpl_cpu_host_erc_add_diagonal)(cpl_backend *be, cpl_erc_host_job *job)
+void CPL_ISA_NAME(cpl_cpu_host_erc_add_diagonal)(cpl_erc_host_job *job)
 {
-    const cpl_erc_workspace s = cpl_erc_workspace_of(be, job);
+    const cpl_erc_workspace s = cpl_erc_workspace_of(job);
     if (!s.backward) return;
 #pragma omp parallel num_threads(s.n_threads)
     {
@@ -299,17 +299,17 @@ void CPL_ISA_NAME(cpl_cpu_host_erc_add_diagonal)(cpl_backend *be, cpl_erc_host_j
     }
 }
 
-void CPL_ISA_NAME(cpl_cpu_host_erc_run_local)(cpl_backend *be, cpl_erc_host_job *job)
+void CPL_ISA_NAME(cpl_cpu_host_erc_run_local)(cpl_erc_host_job *job)
 {
-    cpl_erc_workspace s = cpl_erc_workspace_of(be, job);
+    cpl_erc_workspace s = cpl_erc_workspace_of(job);
     s.diag_in_sweep     = s.backward;
     CPL_ASSERT(job->j0 == 0 && job->j1 == job->n);
     if (s.diag_in_sweep) {
         for (int64_t i = 0; i < job->n; i++) job->diagonal[i] = UNKNOWN;
         cpl_erc_prepare(&s);
     } else {
-        CPL_ISA_NAME(cpl_cpu_host_erc_diagonals)(be, job);
+        CPL_ISA_NAME(cpl_cpu_host_erc_diagonals)(job);
     }
     sweep(&s, job);
-    CPL_ISA_NAME(cpl_cpu_host_erc_add_diagonal)(be, job);
+    CPL_ISA_NAME(cpl_cpu_host_erc_add_diagonal)(job);
 }

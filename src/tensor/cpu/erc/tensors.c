@@ -1,6 +1,27 @@
-/* tensors.c - the phases on tensors of the backend: see tensor/erc.h. */
+/* tensors.c - noise and phases on tensors of the backend: see tensor/erc.h. */
 #include "tensor/cpu/cpu.h"
 #include "tensor/host_ops.h"
+
+static cpl_matrix matrix_of(cpl_tensor x)
+{
+    return (cpl_matrix){cpl_f32(x), x.shape[0], x.shape[1]};
+}
+
+void CPL_ISA_NAME(cpl_cpu_erc_nearest)(cpl_backend *be, cpl_tensor eps, cpl_tensor R)
+{
+    CPL_ASSERT(eps.shape[0] == R.shape[0]);
+    CPL_ISA_NAME(cpl_cpu_host_erc_nearest)(cpl_f32(eps), matrix_of(R), be->n_threads);
+}
+
+void CPL_ISA_NAME(cpl_cpu_erc_noise)(cpl_backend *be, cpl_tensor delta, cpl_tensor eps,
+                                     cpl_rng_key key, uint64_t draw)
+{
+    CPL_ASSERT(eps.shape[0] == delta.shape[0]);
+    CPL_ISA_NAME(cpl_cpu_host_erc_noise)
+    (matrix_of(delta), cpl_f32(eps), key, draw, be->n_threads);
+}
+
+/* ---- the phases ---- */
 
 static const float *floats(cpl_tensor x)
 {
@@ -50,18 +71,19 @@ static cpl_erc_host_job host_of(const cpl_backend *be, const cpl_erc_job *job)
         .M             = (float *)(uintptr_t)floats(job->M),
         .diagonal      = cpl_f32(job->diagonal),
         .violations    = cpl_i32(job->violations),
+        .n_threads     = be->n_threads,
         .scratch       = be->scratch,
         .scratch_bytes = be->scratch_bytes,
     };
 }
 
-typedef void phase(cpl_backend *be, cpl_erc_host_job *job);
+typedef void phase(cpl_erc_host_job *job);
 
 static double run(cpl_backend *be, const cpl_erc_job *job, phase *of_host)
 {
     cpl_erc_host_job host = host_of(be, job);
-    CPL_ASSERT(be->scratch_bytes >= CPL_ISA_NAME(cpl_cpu_host_erc_job_bytes)(be, &host));
-    of_host(be, &host);
+    CPL_ASSERT(be->scratch_bytes >= CPL_ISA_NAME(cpl_cpu_host_erc_job_bytes)(&host));
+    of_host(&host);
     return host.loss;
 }
 
