@@ -6,7 +6,6 @@
 
 #include "base/arena.h"
 #include "base/text.h"
-#include "io/file.h"
 
 /* A tensor and its place among the data. */
 typedef struct placed {
@@ -133,20 +132,38 @@ static cpl_status build_header(cpl_text *out, const placed *list, int64_t count,
 }
 
 static cpl_status write_file(const char *path, const cpl_text *header, const placed *list,
-                             int64_t count)
+                             int64_t count, cpl_safetensors_put *put, void *ctx)
 {
     cpl_writer file;
-    uint64_t length = header->length;
+    cpl_status status = CPL_OK;
+    uint64_t length   = header->length;
     CPL_TRY(cpl_writer_open(&file, path));
     cpl_writer_put(&file, &length, sizeof length);
     cpl_writer_put(&file, header->bytes, header->length);
     for (int64_t i = 0; i < count && !file.error; i++)
-        cpl_writer_put(&file, list[i].tensor->data, (size_t)list[i].bytes);
+        CPL_TRY_DONE(put(ctx, &file, list[i].tensor->data, (size_t)list[i].bytes));
     return cpl_writer_commit(&file);
+done:
+    cpl_writer_abort(&file);
+    return status;
+}
+
+static cpl_status put_bytes(void *ctx, cpl_writer *file, const void *data, size_t bytes)
+{
+    (void)ctx;
+    cpl_writer_put(file, data, bytes);
+    return CPL_OK;
 }
 
 cpl_status cpl_safetensors_write(const char *path, const cpl_safetensors_tensor *tensors,
                                  int64_t count, const char *format)
+{
+    return cpl_safetensors_write_by(path, tensors, count, format, put_bytes, NULL);
+}
+
+cpl_status cpl_safetensors_write_by(const char *path, const cpl_safetensors_tensor *tensors,
+                                    int64_t count, const char *format, cpl_safetensors_put *put,
+                                    void *ctx)
 {
     cpl_status status = CPL_OK;
     cpl_text header   = {0};
@@ -155,7 +172,7 @@ cpl_status cpl_safetensors_write(const char *path, const cpl_safetensors_tensor 
     for (int64_t i = 0; i < count; i++) list[i] = (placed){.tensor = &tensors[i]};
     CPL_TRY_DONE(place(list, count, path));
     CPL_TRY_DONE(build_header(&header, list, count, format, path));
-    CPL_TRY_DONE(write_file(path, &header, list, count));
+    CPL_TRY_DONE(write_file(path, &header, list, count, put, ctx));
 done:
     cpl_text_free(&header);
     cpl_free(list);

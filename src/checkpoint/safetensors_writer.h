@@ -9,6 +9,7 @@
 #define CPL_CHECKPOINT_SAFETENSORS_WRITER_H
 
 #include "checkpoint/safetensors.h"
+#include "io/file.h"
 
 /* A tensor to be written; everything is borrowed. */
 typedef struct cpl_safetensors_tensor {
@@ -27,5 +28,13 @@ typedef struct cpl_safetensors_tensor {
 CPL_NODISCARD cpl_status cpl_safetensors_write(const char *path,
                                                const cpl_safetensors_tensor *tensors, int64_t count,
                                                const char *format);
+
+/* The same of tensors whose elements are elsewhere: `put` adds to the file the `bytes` bytes of the
+ * tensor that has this `data`. Its failure is returned. */
+typedef cpl_status cpl_safetensors_put(void *ctx, cpl_writer *file, const void *data, size_t bytes);
+CPL_NODISCARD cpl_status cpl_safetensors_write_by(const char *path,
+                                                  const cpl_safetensors_tensor *tensors,
+                                                  int64_t count, const char *format,
+                                                  cpl_safetensors_put *put, void *ctx);
 
 #endif /* CPL_CHECKPOINT_SAFETENSORS_WRITER_H */

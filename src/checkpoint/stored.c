@@ -186,14 +186,6 @@ cpl_status cpl_stored_find_shaped(const cpl_stored **out, const cpl_stored_files
                     cpl_stored_shape(found, *out), cpl_stored_shape(wanted, &like));
 }
 
-cpl_status cpl_stored_read_f32(const cpl_stored_files *s, const char *name, float *out, int rank,
-                               const int64_t *shape)
-{
-    const cpl_stored *tensor;
-    CPL_TRY(cpl_stored_find_shaped(&tensor, s, name, rank, shape));
-    return cpl_stored_read_part_f32(tensor, out, 0, tensor->n_elements);
-}
-
 /* ---- identity ---- */
 
 /* Adds `bytes` bytes of a tensor from `begin` on. */

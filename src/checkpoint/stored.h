@@ -120,11 +120,8 @@ CPL_NODISCARD cpl_status cpl_stored_find_shaped(const cpl_stored **out,
                                                 const cpl_stored_files *files, const char *name,
                                                 int rank, const int64_t *shape);
 
-/* Sets `out` to all elements of the tensor `name`, which must be there with exactly this shape; the
- * second, to the elements [first, first + count). Of safetensors files only, from the types of
- * cpl_safetensors_read_f32. */
-CPL_NODISCARD cpl_status cpl_stored_read_f32(const cpl_stored_files *files, const char *name,
-                                             float *out, int rank, const int64_t *shape);
+/* Sets `out` to the elements [first, first + count) of the tensor. Of safetensors files only, from
+ * the types of cpl_safetensors_read_f32. */
 CPL_NODISCARD cpl_status cpl_stored_read_part_f32(const cpl_stored *tensor, float *out,
                                                   int64_t first, int64_t count);
 

@@ -81,6 +81,7 @@ typedef struct work {
     cpl_tensor_arena arena; /* gradients, logits, metrics */
     cpl_params grads;
     cpl_tensor logits; /* [B T, V] */
+    cpl_tensor losses; /* [2 + CPL_N_AUX_LOSSES] those that are written */
     cpl_tensor sum;    /* [1] F64 */
     cpl_metrics metrics;
 } work;
@@ -89,6 +90,7 @@ static void take_results(work *w, cpl_tensor_arena *arena, const cpl_model_setti
 {
     cpl_params_take(&w->grads, arena, config, CPL_F32);
     w->logits = cpl_tensor_take_2d(arena, w->tokens.rows * w->tokens.length, config->vocab_size);
+    w->losses = cpl_tensor_take_1d(arena, 2 + CPL_N_AUX_LOSSES);
     w->sum    = cpl_tensor_take_numbers(arena, 1);
     cpl_metrics_take(&w->metrics, &arena->host, config, 0);
 }
@@ -140,6 +142,7 @@ static cpl_status check_finite(work *w)
 static cpl_status read_delta(work *w, const char *path)
 {
     cpl_stored_files *file = NULL;
+    cpl_named_list list    = {.be = &w->backend};
     cpl_status status      = CPL_OK;
     if (!cpl_router_of(&w->model.config)->has_rows)
         return CPL_FAIL(
@@ -147,14 +150,16 @@ static cpl_status read_delta(work *w, const char *path)
             "--delta %s: this model has no router rows (model.router is %s), so no noise", path,
             cpl_router_of(&w->model.config)->name);
     CPL_TRY(cpl_stored_open_strict(&file, path, NULL));
-    for (int64_t l = 0; status == CPL_OK && l < w->model.config.n_layers; l++) {
+    for (int64_t l = 0; l < w->model.config.n_layers; l++) {
         char name[40];
         snprintf(name, sizeof name, "delta.%lld", (long long)l);
-        status =
-            cpl_stored_read_f32(file, name, cpl_f32(w->step.delta[l]), 2, w->step.delta[l].shape);
+        CPL_TRY_DONE(cpl_named_add(&list, name, w->step.delta[l]));
     }
+    CPL_TRY_DONE(cpl_named_read(&list, file));
+    w->step.has_delta = true;
+done:
+    cpl_named_free(&list);
     cpl_stored_close(file);
-    w->step.has_delta = status == CPL_OK;
     return status;
 }
 
@@ -172,27 +177,38 @@ static cpl_status name_coupling(cpl_named_list *list, const work *w)
     for (int64_t l = 0; l < w->model.config.n_layers; l++) {
         char name[40];
         snprintf(name, sizeof name, "erc.%lld.M", (long long)l);
-        CPL_TRY(cpl_named_add(list, name, cpl_f32(w->step.M[l]), 2, w->step.M[l].shape));
+        CPL_TRY(cpl_named_add(list, name, w->step.M[l]));
         snprintf(name, sizeof name, "erc.%lld.eps", (long long)l);
-        CPL_TRY(cpl_named_add(list, name, cpl_f32(w->step.eps[l]), 1, w->step.eps[l].shape));
+        CPL_TRY(cpl_named_add(list, name, w->step.eps[l]));
     }
     return CPL_OK;
 }
 
-static cpl_status write_results(work *w, losses *l, const char *path)
+/* A scalar among w->losses: `number` of them are there. */
+static cpl_status name_loss(cpl_named_list *list, const work *w, int64_t *number, const char *name,
+                            float value)
 {
-    cpl_named_list list  = {0};
-    const int64_t btv[3] = {w->tokens.rows, w->tokens.length, w->model.config.vocab_size};
-    cpl_status status    = CPL_OK;
-    CPL_TRY_DONE(cpl_named_add(&list, "logits", cpl_f32(w->logits), 3, btv));
-    CPL_TRY_DONE(cpl_named_add(&list, "loss.ce", &l->ce, 0, NULL));
+    cpl_tensor scalar = cpl_tensor_numbers(w->losses, (*number)++, 1);
+    scalar.rank       = 0;
+    list->be->ops->put(list->be, scalar, &value);
+    return cpl_named_add(list, name, scalar);
+}
+
+static cpl_status write_results(work *w, const losses *l, const char *path)
+{
+    cpl_named_list list = {.be = &w->backend};
+    int64_t n           = 0;
+    cpl_status status   = CPL_OK;
+    CPL_TRY_DONE(cpl_named_add(
+        &list, "logits",
+        cpl_tensor_as_3d(w->logits, w->tokens.rows, w->tokens.length, w->model.config.vocab_size)));
+    CPL_TRY_DONE(name_loss(&list, w, &n, "loss.ce", l->ce));
     for (int i = 0; i < CPL_N_AUX_LOSSES; i++) {
         char name[64];
         snprintf(name, sizeof name, "loss.%s", cpl_aux_losses[i].name);
-        if (w->metrics.aux[i].computed)
-            CPL_TRY_DONE(cpl_named_add(&list, name, &l->aux[i], 0, NULL));
+        if (w->metrics.aux[i].computed) CPL_TRY_DONE(name_loss(&list, w, &n, name, l->aux[i]));
     }
-    CPL_TRY_DONE(cpl_named_add(&list, "loss.total", &l->total, 0, NULL));
+    CPL_TRY_DONE(name_loss(&list, w, &n, "loss.total", l->total));
     CPL_TRY_DONE(name_coupling(&list, w));
     CPL_TRY_DONE(cpl_named_params(&list, &w->grads, &w->model.config, "grad."));
     CPL_TRY_DONE(cpl_named_write(&list, path));

@@ -71,7 +71,7 @@ static cpl_status write_state_json(const char *folder, const cpl_checkpoint *c)
 
 static cpl_status write_state(const char *folder, const cpl_checkpoint *c)
 {
-    cpl_named_list list = {0};
+    cpl_named_list list = {.be = c->model->be};
     cpl_status status   = CPL_ERR_MEMORY;
     char *tensors       = cpl_path_join(folder, "state.safetensors");
     if (!tensors) goto done;
@@ -131,7 +131,7 @@ static cpl_status write_part(int64_t *sum, const char *folder, const cpl_checkpo
 {
     uint64_t hash = 0;
     char name[NAME_BYTES];
-    cpl_named_list list           = {0};
+    cpl_named_list list           = {.be = c->model->be};
     const cpl_checkpoint_ranks *r = c->ranks;
     part_name(name, which, r->world->rank, r->world->size);
     char *path        = cpl_path_join(folder, name);
@@ -331,7 +331,7 @@ static char *state_tensors(const char *folder)
 static cpl_status read_parts(const cpl_stored_files *weights, cpl_checkpoint *c)
 {
     for (int which = CPL_SAVED_M; which <= CPL_SAVED_V; which++) {
-        cpl_named_list list = {0};
+        cpl_named_list list = {.be = c->model->be};
         cpl_params *set     = c->ranks->room(c->ranks->ctx, (cpl_saved_set)which);
         cpl_status status   = cpl_named_params(&list, set, &c->model->config, prefixes[which]);
         if (status == CPL_OK) status = cpl_named_read(&list, weights);
@@ -344,7 +344,7 @@ static cpl_status read_parts(const cpl_stored_files *weights, cpl_checkpoint *c)
 
 static cpl_status read_moments(const cpl_stored_files *weights, cpl_checkpoint *c)
 {
-    cpl_named_list list = {0};
+    cpl_named_list list = {.be = c->model->be};
     if (c->ranks) return read_parts(weights, c);
     cpl_status status = moments(&list, c);
     if (status == CPL_OK) status = cpl_named_read(&list, weights);

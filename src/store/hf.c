@@ -152,14 +152,14 @@ cpl_status cpl_hf_load_tokenizer(cpl_tokenizer **out, char **path, const cpl_hf 
 
 /* gate_up_proj [n,2D,d]: rows 0 ... D-1 of each expert are the gate, the others up. Read one expert
  * at a time, from `first` on; the two halves are stored in separate tensors. */
-static cpl_status load_gate_up(const cpl_stored *fused, cpl_layer_params *to, int64_t first)
+static cpl_status load_gate_up(cpl_named_list *list, const cpl_stored *fused,
+                               const cpl_layer_params *to, int64_t first)
 {
     int64_t n = to->w_gate.shape[0], each = to->w_gate.shape[1] * to->w_gate.shape[2];
     for (int64_t e = 0; e < n; e++) {
         const int64_t at = 2 * (first + e) * each;
-        CPL_TRY(cpl_stored_read_part_f32(fused, cpl_f32(cpl_tensor_at(to->w_gate, e)), at, each));
-        CPL_TRY(
-            cpl_stored_read_part_f32(fused, cpl_f32(cpl_tensor_at(to->w_up, e)), at + each, each));
+        CPL_TRY(cpl_named_fill(list, cpl_tensor_at(to->w_gate, e), fused, at));
+        CPL_TRY(cpl_named_fill(list, cpl_tensor_at(to->w_up, e), fused, at + each));
     }
     return CPL_OK;
 }
@@ -184,8 +184,9 @@ static cpl_status find_fused(const cpl_stored **fused, const cpl_stored_files *w
 
 /* Loads the fused experts of layer l, as far as they are in this process, if the checkpoint has
  * them. */
-static cpl_status load_fused(const cpl_stored_files *weights, int64_t l, cpl_layer_params *to,
-                             const cpl_model_settings *config, bool *found)
+static cpl_status load_fused(cpl_named_list *list, const cpl_stored_files *weights, int64_t l,
+                             const cpl_layer_params *to, const cpl_model_settings *config,
+                             bool *found)
 {
     char name[128];
     const cpl_stored *fused = NULL;
@@ -194,32 +195,33 @@ static cpl_status load_fused(const cpl_stored_files *weights, int64_t l, cpl_lay
     CPL_TRY(find_fused(&fused, weights, name, (int64_t[]){n, 2 * D, d}));
     *found = fused != NULL;
     if (!fused) return CPL_OK;
-    CPL_TRY(load_gate_up(fused, to, config->first_expert));
+    CPL_TRY(load_gate_up(list, fused, to, config->first_expert));
     snprintf(name, sizeof name, "model.layers.%lld.mlp.experts.down_proj", (long long)l);
     CPL_TRY(find_fused(&fused, weights, name, (int64_t[]){n, d, D}));
     if (!fused) return CPL_FAIL(CPL_ERR_INPUT, "%s: has no tensor %s", weights->source, name);
-    return cpl_stored_read_part_f32(fused, cpl_f32(to->w_down), config->first_expert * d * D,
-                                    cpl_tensor_count(to->w_down));
+    return cpl_named_fill(list, to->w_down, fused, config->first_expert * d * D);
 }
 
 cpl_status cpl_hf_load(const cpl_hf *hf, cpl_model *model)
 {
     int64_t fused_layer = -1; /* the last layer whose experts came fused */
     bool found          = false;
-    cpl_named_list list = {0};
+    cpl_named_list list = {.be = model->be};
     cpl_status status   = CPL_OK;
+    const cpl_stored *stored;
     CPL_TRY_DONE(cpl_named_params(&list, &model->master, &model->config, ""));
     for (const cpl_named *n = list.at; n < list.at + list.count; n++) {
         bool expert   = cpl_hf_number_behind(n->name, ".experts.") >= 0;
         int64_t layer = cpl_hf_number_behind(n->name, "model.layers.");
         if (expert && fused_layer != layer) {
-            CPL_TRY_DONE(load_fused(hf->weights, layer, &model->master.layer[layer], &model->config,
-                                    &found));
+            CPL_TRY_DONE(load_fused(&list, hf->weights, layer, &model->master.layer[layer],
+                                    &model->config, &found));
             if (found) fused_layer = layer;
         }
-        if (!expert || fused_layer != layer)
-            CPL_TRY_DONE(cpl_stored_read_f32(hf->weights, stored_name(hf, n->name), n->data,
-                                             n->rank, n->shape));
+        if (expert && fused_layer == layer) continue;
+        CPL_TRY_DONE(cpl_stored_find_shaped(&stored, hf->weights, stored_name(hf, n->name),
+                                            n->tensor.rank, n->tensor.shape));
+        CPL_TRY_DONE(cpl_named_fill(&list, n->tensor, stored, 0));
     }
     cpl_model_refresh(model);
 done:
@@ -319,7 +321,7 @@ cpl_status cpl_hf_save_config(const char *folder, const cpl_model_settings *conf
 cpl_status cpl_hf_save(const char *folder, cpl_model *model, const cpl_hf_tokens *tokens,
                        const char *tokenizer)
 {
-    cpl_named_list list = {0};
+    cpl_named_list list = {.be = model->be};
     cpl_status status   = CPL_ERR_MEMORY;
     char *path          = cpl_path_join(folder, "model.safetensors");
     if (!path) return status;

@@ -1,6 +1,8 @@
-/* named.h - a list of tensors under the names they have in a file, and a file written from it.
+/* named.h - a list of tensors under the names they have in a file, written to one and read.
  *
- * Room:   store. One Hugging Face tensor an entry: an expert's part of a [n,D,d] tensor is one. */
+ * Room:   store. One Hugging Face tensor an entry: an expert's part of a [n,D,d] tensor is one.
+ * Memory: the tensors are the backend's. Their numbers go to and from files through one buffer of
+ *         the host, of CPL_NAMED_BUFFER bytes. */
 #ifndef CPL_STORE_NAMED_H
 #define CPL_STORE_NAMED_H
 
@@ -9,21 +11,22 @@
 
 typedef struct cpl_named {
     char name[160];
-    float *data; /* borrowed */
-    int rank;
-    int64_t shape[3];
+    cpl_tensor tensor; /* F32; rank 0: a scalar */
 } cpl_named;
 
+/* All zero but `be`: an empty one. */
 typedef struct cpl_named_list {
-    cpl_named *at; /* owned */
+    cpl_backend *be; /* of all its tensors */
+    cpl_named *at;   /* owned */
     int64_t count, capacity;
+    float *buffer; /* owned; NULL: nothing was written or read yet */
 } cpl_named_list;
+
+enum { CPL_NAMED_BUFFER = 1 << 20 };
 
 void cpl_named_free(cpl_named_list *list);
 
-/* Appends one tensor of up to three dimensions. */
-CPL_NODISCARD cpl_status cpl_named_add(cpl_named_list *list, const char *name, float *data,
-                                       int rank, const int64_t *shape);
+CPL_NODISCARD cpl_status cpl_named_add(cpl_named_list *list, const char *name, cpl_tensor tensor);
 
 /* Appends every parameter of a set under `prefix` + its Hugging Face name. */
 CPL_NODISCARD cpl_status cpl_named_params(cpl_named_list *list, cpl_params *set,
@@ -37,10 +40,13 @@ CPL_NODISCARD cpl_status cpl_named_some(cpl_named_list *list, cpl_params *set,
                                         cpl_named_wanted *wanted, void *ctx);
 
 /* Writes all of them as F32 to `path`, atomically, with {"format": "pt"}. */
-CPL_NODISCARD cpl_status cpl_named_write(const cpl_named_list *list, const char *path);
+CPL_NODISCARD cpl_status cpl_named_write(cpl_named_list *list, const char *path);
 
 /* Reads all of them, each by its name with its exact shape. */
-CPL_NODISCARD cpl_status cpl_named_read(const cpl_named_list *list,
-                                        const cpl_stored_files *weights);
+CPL_NODISCARD cpl_status cpl_named_read(cpl_named_list *list, const cpl_stored_files *weights);
+
+/* Sets `to`, F32, to the numbers of a stored tensor from number `first` on. */
+CPL_NODISCARD cpl_status cpl_named_fill(cpl_named_list *list, cpl_tensor to, const cpl_stored *from,
+                                        int64_t first);
 
 #endif /* CPL_STORE_NAMED_H */

@@ -58,13 +58,14 @@ static void names_and_shapes(void **state)
     };
     assert_int_equal(list.count, 51);
     for (size_t i = 0; i < sizeof want / sizeof *want; i++) {
-        const cpl_named *n = &list.at[want[i].at];
-        assert_string_equal(n->name, want[i].name);
-        assert_int_equal(n->rank, want[i].rank);
-        assert_int_equal(n->shape[0], want[i].rows);
-        assert_int_equal(n->shape[1], want[i].cols);
+        const cpl_tensor t = list.at[want[i].at].tensor;
+        assert_string_equal(list.at[want[i].at].name, want[i].name);
+        assert_int_equal(t.rank, want[i].rank);
+        assert_int_equal(t.shape[0], want[i].rows);
+        assert_int_equal(t.shape[1], want[i].cols);
     }
-    for (int64_t i = 1; i < list.count; i++) assert_true(list.at[i - 1].data < list.at[i].data);
+    for (int64_t i = 1; i < list.count; i++)
+        assert_true(cpl_f32(list.at[i - 1].tensor) < cpl_f32(list.at[i].tensor));
     cpl_named_free(&list);
     model_gone(m);
 }

@@ -61,7 +61,7 @@ static inline void model_gone(model_case *m)
 /* All parameters under their Hugging Face names. */
 static inline cpl_named_list names_of(model_case *m)
 {
-    cpl_named_list list = {0};
+    cpl_named_list list = {.be = &m->be};
     assert_ok(cpl_named_params(&list, &m->model.master, &m->model.config, ""));
     return list;
 }
@@ -75,13 +75,12 @@ static inline void assert_same_weights(model_case *got, model_case *want,
     double tiny = dtype == CPL_SAFETENSORS_F16 ? 0x1p-14 : 0; /* to_f16 makes these zero */
     assert_int_equal(a.count, b.count);
     for (int64_t i = 0; i < a.count; i++) {
-        int64_t count = a.at[i].shape[0] * a.at[i].shape[1] * a.at[i].shape[2];
+        const float *x = cpl_f32(a.at[i].tensor), *y = cpl_f32(b.at[i].tensor);
         assert_string_equal(a.at[i].name, b.at[i].name);
-        for (int64_t k = 0; k < count; k++)
-            if (!(fabs((double)a.at[i].data[k] - (double)b.at[i].data[k]) <=
-                  exp2(-bits) * fabs((double)b.at[i].data[k]) + tiny))
-                fail_msg("%s[%d] is %.9g, wanted %.9g", a.at[i].name, (int)k,
-                         (double)a.at[i].data[k], (double)b.at[i].data[k]);
+        for (int64_t k = 0; k < cpl_tensor_count(a.at[i].tensor); k++)
+            if (!(fabs((double)x[k] - (double)y[k]) <= exp2(-bits) * fabs((double)y[k]) + tiny))
+                fail_msg("%s[%d] is %.9g, wanted %.9g", a.at[i].name, (int)k, (double)x[k],
+                         (double)y[k]);
     }
     cpl_named_free(&a);
     cpl_named_free(&b);
@@ -138,10 +137,11 @@ static inline void write_part(const cpl_named_list *list, const char *path,
     cpl_safetensors_tensor *tensors = calloc((size_t)list->count + 1, sizeof *tensors);
     int64_t count                   = 0;
     for (int64_t i = part; i < list->count; i += parts) {
-        const cpl_named *n = &list->at[i];
+        const cpl_named *n  = &list->at[i];
+        const cpl_tensor *t = &n->tensor;
         if (without && strcmp(n->name, without) == 0) continue;
-        void *data       = converted(dtype, n->data, n->shape[0] * n->shape[1] * n->shape[2]);
-        tensors[count++] = (cpl_safetensors_tensor){n->name, dtype, n->rank, n->shape, data};
+        void *data       = converted(dtype, cpl_f32(*t), cpl_tensor_count(*t));
+        tensors[count++] = (cpl_safetensors_tensor){n->name, dtype, t->rank, t->shape, data};
     }
     assert_ok(cpl_safetensors_write(path, tensors, count, NULL));
     for (int64_t i = 0; i < count; i++) free((void *)(uintptr_t)tensors[i].data);

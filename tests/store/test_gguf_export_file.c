@@ -241,16 +241,16 @@ static void fuse_layer(cpl_named_list *list, model_case *m, int64_t l, float *bo
     const cpl_model_settings *c = &m->model.config;
     const cpl_layer_params *p   = &m->model.master.layer[l];
     const int64_t n = c->n_experts, each = c->d_expert * c->d_model;
-    const int64_t shape[2][3] = {{n, 2 * c->d_expert, c->d_model}, {n, c->d_model, c->d_expert}};
     char name[100];
     for (int64_t e = 0; e < n; e++) {
         memcpy(both + 2 * e * each, cpl_f32(p->w_gate) + e * each, (size_t)each * sizeof *both);
         memcpy(both + (2 * e + 1) * each, cpl_f32(p->w_up) + e * each, (size_t)each * sizeof *both);
     }
     snprintf(name, sizeof name, "model.layers.%d.mlp.experts.gate_up_proj", (int)l);
-    assert_ok(cpl_named_add(list, name, both, 3, shape[0]));
+    assert_ok(
+        cpl_named_add(list, name, cpl_tensor_3d(both, CPL_F32, n, 2 * c->d_expert, c->d_model)));
     snprintf(name, sizeof name, "model.layers.%d.mlp.experts.down_proj", (int)l);
-    assert_ok(cpl_named_add(list, name, cpl_f32(p->w_down), 3, shape[1]));
+    assert_ok(cpl_named_add(list, name, p->w_down));
 }
 
 static bool no_expert(void *ctx, int64_t index, const cpl_param *param, int64_t expert)
@@ -280,7 +280,7 @@ static void fused_experts_give_the_same_file(void **state)
     const int64_t each = c.d_expert * c.d_model;
     float *both        = malloc((size_t)(c.n_layers * c.n_experts * 2 * each) * sizeof *both);
     cpl_gguf_export done;
-    cpl_named_list list = {0};
+    cpl_named_list list = {.be = &m->be};
     assert_ok(export_to(path, folder, CPL_FORMAT_Q8_0, &done, NULL));
     assert_ok(cpl_named_some(&list, &m->model.master, &c, "", no_expert, NULL));
     for (int64_t l = 0; l < c.n_layers; l++)

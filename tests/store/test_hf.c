@@ -91,16 +91,16 @@ static void add_fused(cpl_named_list *list, model_case *m, int64_t l, float **ke
     char name[128];
     const cpl_layer_params *w = &m->model.master.layer[l];
     int64_t n = w->w_gate.shape[0], rows = w->w_gate.shape[1], cols = w->w_gate.shape[2];
-    int64_t each = rows * cols, gate_up[3] = {n, 2 * rows, cols}, down[3] = {n, cols, rows};
+    int64_t each = rows * cols;
     float *both = *kept = malloc((size_t)(2 * n * each) * sizeof *both);
     for (int64_t e = 0; e < n; e++) {
         memcpy(both + 2 * e * each, cpl_f32(w->w_gate) + e * each, (size_t)each * 4);
         memcpy(both + (2 * e + 1) * each, cpl_f32(w->w_up) + e * each, (size_t)each * 4);
     }
     snprintf(name, sizeof name, "model.layers.%d.mlp.experts.gate_up_proj", (int)l);
-    assert_ok(cpl_named_add(list, name, both, 3, gate_up));
+    assert_ok(cpl_named_add(list, name, cpl_tensor_3d(both, CPL_F32, n, 2 * rows, cols)));
     snprintf(name, sizeof name, "model.layers.%d.mlp.experts.down_proj", (int)l);
-    assert_ok(cpl_named_add(list, name, cpl_f32(w->w_down), 3, down));
+    assert_ok(cpl_named_add(list, name, w->w_down));
 }
 
 /* Layer 0 fused, layer 1 fused or one tensor an expert. */
@@ -111,12 +111,12 @@ static void fused_experts(void **state)
     model_case *m        = model_drawn(&c, 5);
     for (int all = 0; all < 2; all++) {
         float *kept[2]     = {NULL, NULL};
-        cpl_named_list old = names_of(m), list = {0};
+        cpl_named_list old = names_of(m), list = {.be = &m->be};
         for (int64_t i = 0; i < old.count; i++) {
             const cpl_named *n = &old.at[i];
             bool expert        = strstr(n->name, ".experts.") != NULL;
             if (!expert || (!all && strstr(n->name, "layers.1")))
-                assert_ok(cpl_named_add(&list, n->name, n->data, n->rank, n->shape));
+                assert_ok(cpl_named_add(&list, n->name, n->tensor));
         }
         for (int64_t l = 0; l <= all; l++) add_fused(&list, m, l, &kept[l]);
         const char *folder = folder_with_config(m);
@@ -129,8 +129,7 @@ static void fused_experts(void **state)
         cpl_hf_close(hf);
         for (int64_t i = 0; i < old.count; i++) /* layer 0 in both forms: 3 matrices of 5 experts */
             if (strstr(old.at[i].name, "layers.0.mlp.experts."))
-                assert_ok(cpl_named_add(&list, old.at[i].name, old.at[i].data, old.at[i].rank,
-                                        old.at[i].shape));
+                assert_ok(cpl_named_add(&list, old.at[i].name, old.at[i].tensor));
         write_part(&list, in_folder(folder, "model.safetensors"), CPL_SAFETENSORS_F32, 1, 0, NULL);
         assert_ok(cpl_hf_open(&hf, folder, &a_log));
         assert_non_null(strstr(warned, "no use for 15 of the tensors"));
@@ -159,8 +158,7 @@ static cpl_hf *open_with(model_case *m, const char *folder, const char *more, co
     cpl_hf *hf          = NULL;
     for (int64_t i = 0, n = list.count; more && i < n; i++)
         if (strcmp(list.at[i].name, like) == 0)
-            assert_ok(
-                cpl_named_add(&list, more, list.at[i].data, list.at[i].rank, list.at[i].shape));
+            assert_ok(cpl_named_add(&list, more, list.at[i].tensor));
     write_part(&list, in_folder(folder, "model.safetensors"), CPL_SAFETENSORS_F32, 1, 0, NULL);
     n_warnings = 0;
     assert_ok(cpl_hf_open(&hf, folder, &a_log));

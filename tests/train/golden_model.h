@@ -93,12 +93,12 @@ static inline void golden_compare(const cpl_safetensors *file, const char *name,
 static inline void golden_compare_gradients(const cpl_safetensors *expected, cpl_model *model,
                                             cpl_params *grads, const golden_limits *limit)
 {
-    cpl_named_list list = {0};
+    cpl_named_list list = {.be = model->be};
     golden_sums all     = {0};
     assert_ok(cpl_named_params(&list, grads, &model->config, "grad."));
     for (int64_t i = 0; i < list.count; i++) {
         const cpl_named *n = &list.at[i];
-        golden_compare(expected, n->name, n->data, n->shape[0] * n->shape[1] * n->shape[2],
+        golden_compare(expected, n->name, cpl_f32(n->tensor), cpl_tensor_count(n->tensor),
                        limit->gradient, &all);
     }
     if (!(sqrt(all.difference / all.reference) < limit->gradient_all))
