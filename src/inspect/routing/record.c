@@ -72,15 +72,13 @@ static void write_entry(cpl_text *out, const entry *head, const int32_t *expert,
 }
 
 void cpl_routing_record_write(cpl_text *out, const cpl_routing_record *r, int64_t layer,
-                              const cpl_moe_kept *kept, const int64_t *place, int64_t count)
+                              const cpl_routing_choices *c, const int64_t *place, int64_t count)
 {
     const int64_t n = r->n_experts, k = r->top_k;
     for (int64_t t = 0; t < count; t++) {
         if (place[t] < 0) continue;
-        const entry head = {place[t], (int32_t)layer, A_TOKEN,
-                            entropy_of(cpl_f32(kept->probs) + t * n, n)};
-        write_entry(out, &head, cpl_i32(kept->expert) + t * k, k, cpl_f32(kept->weight) + t * k,
-                    NULL, k);
+        const entry head = {place[t], (int32_t)layer, A_TOKEN, entropy_of(c->probs + t * n, n)};
+        write_entry(out, &head, c->expert + t * k, k, c->weight + t * k, NULL, k);
     }
 }
 
@@ -148,63 +146,105 @@ typedef struct work {
     cpl_routing_agreement *agreement;
     cpl_reader *reader;
     int64_t sampled, all, room;
-    float *rows, *products, *answers; /* [room,d], [room,D], [n,room] */
-    float *logits;                    /* [room,n] of a router with rows */
-    double *sum;                      /* [d] of the rows of a batch */
-    float *hidden;                    /* [room,r] of factorised gates; r = 0: they are whole */
-    int64_t *tokens;                  /* [room] of the batch */
-    float *own;                       /* [n] the answers to one token */
-    double *score, *answer;           /* [n] */
+    cpl_tensor_arena arena;
+    cpl_tensor ids;                    /* [room] I32: tokens of the batch */
+    cpl_tensor rows, products, hidden; /* [room,d], [room,D], [room,r]; r = 0: gates are whole */
+    cpl_tensor answers, logits;        /* [n,room], [room,n] */
+    cpl_routing_choices choices;       /* of the batch: owned, for `capacity` tokens */
+    int64_t capacity;
+    int32_t *tokens;             /* the host's: `ids` */
+    float *row, *answer, *score; /* the same: `rows`, `answers`, `logits` or probs */
+    float *own;                  /* [n] the answers to one token */
+    double *sum;                 /* [d] of the rows of a batch */
+    double *scores;              /* [2,n] and the answers of a token */
     void *scratch;
 } work;
 
-static cpl_status take_memory(work *w, const cpl_model_settings *c)
+static void take(work *w, cpl_tensor_arena *arena)
 {
-    const size_t room = (size_t)w->room, n = (size_t)c->n_experts;
-    w->rows     = cpl_alloc(room * (size_t)c->d_model * sizeof(float));
-    w->products = cpl_alloc(room * (size_t)c->d_expert * sizeof(float));
-    w->hidden   = cpl_alloc(room * (size_t)cpl_router_gate_rank(c) * sizeof(float) + 1);
-    w->answers  = cpl_alloc(room * n * sizeof(float));
-    w->logits   = cpl_alloc(room * n * sizeof(float));
-    w->sum      = cpl_alloc((size_t)c->d_model * sizeof *w->sum);
-    w->tokens   = cpl_alloc(room * sizeof *w->tokens);
-    w->own      = cpl_alloc(n * sizeof *w->own);
-    w->score    = cpl_alloc(2 * n * sizeof(double));
-    w->scratch  = cpl_alloc(cpl_correlation_scratch((int64_t)n));
-    w->answer   = w->score ? w->score + n : NULL;
-    return w->rows && w->products && w->hidden && w->answers && w->logits && w->sum && w->tokens &&
-                   w->own && w->score && w->scratch
-               ? CPL_OK
-               : CPL_ERR_MEMORY;
+    const cpl_model_settings *c = cpl_hf_config(w->reader->hf);
+    const int64_t n             = c->n_experts;
+    const size_t number = sizeof(float), room = (size_t)w->room;
+    w->ids      = cpl_tensor_take_ids(arena, w->room);
+    w->rows     = cpl_tensor_take_2d(arena, w->room, c->d_model);
+    w->products = cpl_tensor_take_2d(arena, w->room, c->d_expert);
+    w->hidden   = cpl_tensor_take_2d(arena, w->room, cpl_router_gate_rank(c));
+    w->answers  = cpl_tensor_take_2d(arena, n, w->room);
+    w->logits   = cpl_tensor_take_2d(arena, w->room, n);
+    w->tokens   = cpl_tensor_take_host(arena, room * sizeof *w->tokens);
+    w->row      = cpl_tensor_take_host(arena, room * (size_t)c->d_model * number);
+    w->answer   = cpl_tensor_take_host(arena, room * (size_t)n * number);
+    w->score    = cpl_tensor_take_host(arena, room * (size_t)n * number);
+    w->own      = cpl_tensor_take_host(arena, (size_t)n * number);
+    w->sum      = cpl_tensor_take_host(arena, (size_t)c->d_model * sizeof *w->sum);
+    w->scores   = cpl_tensor_take_host(arena, 2 * (size_t)n * sizeof *w->scores);
+    w->scratch  = cpl_tensor_take_host(arena, cpl_correlation_scratch(n));
 }
 
-static void free_memory(work *w)
+static cpl_status take_memory(work *w)
 {
-    cpl_free(w->rows);
-    cpl_free(w->products);
-    cpl_free(w->hidden);
-    cpl_free(w->answers);
-    cpl_free(w->logits);
-    cpl_free(w->sum);
-    cpl_free(w->tokens);
-    cpl_free(w->own);
-    cpl_free(w->score);
-    cpl_free(w->scratch);
+    cpl_tensor_arena measured = cpl_tensor_arena_measure();
+    take(w, &measured);
+    CPL_TRY(cpl_tensor_arena_init(&w->arena, &w->reader->be, &measured, "choices and answers"));
+    take(w, &w->arena);
+    return CPL_OK;
+}
+
+static void free_choices(work *w)
+{
+    cpl_free(w->choices.probs);
+    cpl_free(w->choices.expert);
+    cpl_free(w->choices.weight);
+}
+
+static cpl_status get_choices(work *w, const cpl_moe_kept *kept)
+{
+    cpl_backend *be      = &w->reader->be;
+    const int64_t tokens = kept->probs.shape[0];
+    if (tokens > w->capacity) {
+        free_choices(w);
+        w->choices.probs  = cpl_alloc(cpl_tensor_bytes(kept->probs));
+        w->choices.expert = cpl_alloc(cpl_tensor_bytes(kept->expert));
+        w->choices.weight = cpl_alloc(cpl_tensor_bytes(kept->weight));
+        if (!w->choices.probs || !w->choices.expert || !w->choices.weight) return CPL_ERR_MEMORY;
+        w->capacity = tokens;
+    }
+    be->ops->get(be, w->choices.probs, kept->probs);
+    be->ops->get(be, w->choices.expert, kept->expert);
+    be->ops->get(be, w->choices.weight, kept->weight);
+    return CPL_OK;
 }
 
 /* The logits of the `count` gathered tokens; without router rows the scores. */
-static void gather_logits(work *w, const cpl_layer_params *layer, const cpl_moe_kept *kept,
-                          int64_t count)
+static void get_scores(work *w, const cpl_layer_params *layer, int64_t count)
 {
-    const cpl_model_settings *c = &w->reader->model.config;
-    const size_t n              = (size_t)c->n_experts;
-    if (cpl_routing_has_router(layer))
-        w->reader->be.ops->gemm_f32(
-            &w->reader->be, cpl_tensor_2d(w->logits, CPL_F32, count, c->n_experts), CPL_AS_IS,
-            cpl_tensor_2d(w->rows, CPL_F32, count, c->d_model), CPL_TRANSPOSED, layer->router, 0);
-    for (int64_t s = 0; s < count && !cpl_routing_has_router(layer); s++)
-        memcpy(w->logits + (size_t)s * n, cpl_f32(kept->probs) + (size_t)w->tokens[s] * n,
-               n * sizeof(float));
+    const int64_t n   = w->reader->model.config.n_experts;
+    cpl_backend *be   = &w->reader->be;
+    cpl_tensor logits = cpl_tensor_range(w->logits, 0, count);
+    if (cpl_routing_has_router(layer)) {
+        be->ops->gemm_f32(be, logits, CPL_AS_IS, cpl_tensor_range(w->rows, 0, count),
+                          CPL_TRANSPOSED, layer->router, 0);
+        be->ops->get(be, w->score, logits);
+        return;
+    }
+    for (int64_t s = 0; s < count; s++)
+        memcpy(w->score + s * n, w->choices.probs + w->tokens[s] * n, (size_t)n * sizeof(float));
+}
+
+/* Gathers the rows of `count` tokens, and gets the experts' answers to them. */
+static void get_answers(work *w, const cpl_layer_params *layer, cpl_tensor b, int64_t count)
+{
+    cpl_backend *be    = &w->reader->be;
+    const int64_t n    = w->answers.shape[0];
+    cpl_tensor ids     = cpl_tensor_range(w->ids, 0, count);
+    cpl_tensor rows    = cpl_tensor_range(w->rows, 0, count);
+    cpl_tensor answers = cpl_tensor_as_2d(cpl_tensor_numbers(w->answers, 0, n * count), n, count);
+    be->ops->put(be, ids, w->tokens);
+    be->ops->embed(be, rows, b, ids);
+    cpl_routing_respond(be, answers, layer, rows, cpl_tensor_range(w->products, 0, count),
+                        cpl_tensor_range(w->hidden, 0, count));
+    be->ops->get(be, w->row, rows);
+    be->ops->get(be, w->answer, answers);
 }
 
 static void write_sum(work *w, cpl_text *out, int64_t layer, int64_t count)
@@ -213,32 +253,28 @@ static void write_sum(work *w, cpl_text *out, int64_t layer, int64_t count)
     const int64_t d  = w->reader->model.config.d_model;
     memset(w->sum, 0, (size_t)d * sizeof *w->sum);
     for (int64_t s = 0; s < count; s++)
-        for (int64_t k = 0; k < d; k++) w->sum[k] += (double)w->rows[s * d + k];
+        for (int64_t k = 0; k < d; k++) w->sum[k] += (double)w->row[s * d + k];
     cpl_text_append(out, &head, sizeof head);
     cpl_text_append(out, w->sum, (size_t)d * sizeof *w->sum);
 }
 
-/* Writes the experts' answers to the `count` gathered tokens, and the router's scores and choices
+/* Writes the experts' answers to `count` tokens of the batch, and the router's scores and choices
  * for them. */
-static void write_answers(work *w, cpl_text *out, int64_t layer, const cpl_reader_batch *batch,
-                          const cpl_moe_kept *kept, int64_t count)
+static void write_answers(work *w, const cpl_reader_batch *batch, int64_t layer, cpl_tensor b,
+                          int64_t count)
 {
     const cpl_model_settings *c = &w->reader->model.config;
     const cpl_layer_params *own = &w->reader->model.master.layer[layer];
     const int64_t n             = c->n_experts;
-    cpl_tensor answers          = cpl_tensor_2d(w->answers, CPL_F32, n, count);
-    gather_logits(w, own, kept, count);
-    cpl_routing_respond(&w->reader->be, answers, own,
-                        cpl_tensor_2d(w->rows, CPL_F32, count, c->d_model),
-                        cpl_tensor_2d(w->products, CPL_F32, count, c->d_expert),
-                        cpl_tensor_2d(w->hidden, CPL_F32, count, cpl_router_gate_rank(c)));
+    get_answers(w, own, b, count);
+    get_scores(w, own, count);
     for (int64_t s = 0; s < count; s++) {
         const entry head = {batch->place[w->tokens[s]], (int32_t)layer, A_SAMPLE, 0};
-        for (int64_t e = 0; e < n; e++) w->own[e] = w->answers[e * count + s];
-        write_entry(out, &head, cpl_i32(kept->expert) + w->tokens[s] * c->top_k, c->top_k,
-                    w->logits + s * n, w->own, n);
+        for (int64_t e = 0; e < n; e++) w->own[e] = w->answer[e * count + s];
+        write_entry(batch->text, &head, w->choices.expert + w->tokens[s] * c->top_k, c->top_k,
+                    w->score + s * n, w->own, n);
     }
-    write_sum(w, out, layer, count);
+    write_sum(w, batch->text, layer, count);
 }
 
 static int64_t add_sum(cpl_routing_agreement *a, const entry *head)
@@ -257,39 +293,35 @@ static int64_t add_answer(work *w, const char *text)
     const int32_t *expert       = (const int32_t *)(const void *)(head + 1);
     const float *score          = (const float *)(const void *)(expert + r->top_k);
     if (head->kind == A_SUM) return add_sum(a, head);
-    for (int64_t e = 0; e < r->n_experts; e++) {
-        w->score[e]  = (double)score[e];
-        w->answer[e] = (double)score[r->n_experts + e];
-    }
-    cpl_routing_agreement_add(a, w->score, w->answer, expert, w->scratch);
+    for (int64_t i = 0; i < 2 * r->n_experts; i++) w->scores[i] = (double)score[i];
+    cpl_routing_agreement_add(a, w->scores, w->scores + r->n_experts, expert, w->scratch);
     if (a->samples.room)
         cpl_routing_samples_add(&a->samples, head->place, score, score + r->n_experts);
     return entry_bytes(r, true);
 }
 
-static void sample(work *w, const cpl_reader_batch *batch, int64_t layer, const cpl_moe_kept *kept)
+static void sample(work *w, const cpl_reader_batch *batch, int64_t layer, cpl_tensor b)
 {
-    const int64_t d = w->reader->model.config.d_model;
-    int64_t count   = 0;
+    int64_t count = 0;
     for (int64_t t = 0; t < batch->rows * batch->length; t++) {
         if (batch->place[t] < 0 || !cpl_routing_is_sampled(batch->place[t], w->sampled, w->all))
             continue;
-        memcpy(w->rows + count * d, cpl_f32(kept->b) + t * d, (size_t)d * sizeof(float));
-        w->tokens[count++] = t;
+        w->tokens[count++] = (int32_t)t;
         if (count < w->room) continue;
-        write_answers(w, batch->text, layer, batch, kept, count);
+        write_answers(w, batch, layer, b, count);
         count = 0;
     }
-    if (count > 0) write_answers(w, batch->text, layer, batch, kept, count);
+    if (count > 0) write_answers(w, batch, layer, b, count);
 }
 
 static cpl_status hear(void *ctx, const cpl_reader_batch *batch, int64_t layer,
                        const cpl_moe_kept *kept)
 {
     work *w = ctx;
-    cpl_routing_record_write(batch->text, w->record, layer, kept, batch->place,
+    CPL_TRY(get_choices(w, kept));
+    cpl_routing_record_write(batch->text, w->record, layer, &w->choices, batch->place,
                              batch->rows * batch->length);
-    if (w->agreement && w->sampled > 0) sample(w, batch, layer, kept);
+    if (w->agreement && w->sampled > 0) sample(w, batch, layer, kept->b);
     return w->reader->be.ops->sync(&w->reader->be);
 }
 
@@ -316,46 +348,56 @@ cpl_status cpl_routing_measure(cpl_routing_record *record, cpl_pool *pool,
     w.room                         = sampled < 1 ? 1 : sampled < MOST_ROOM ? sampled : MOST_ROOM;
     CPL_ASSERT(sampled <= w.all);
     status = cpl_routing_record_init(record, pool, config, texts->n_predictions);
-    if (status == CPL_OK) status = take_memory(&w, config);
+    if (status == CPL_OK) status = take_memory(&w);
     CPL_TRY_DONE(cpl_gather_status(reader->group, status));
     status = cpl_reader_read(reader, texts, &callbacks);
 done:
-    free_memory(&w);
+    free_choices(&w);
+    cpl_tensor_arena_free(&w.arena);
     return status;
 }
 
-/* M [n,n] of any rows [n,d]. */
-static cpl_status responses(float *M, cpl_reader *reader, const cpl_layer_params *w,
-                            cpl_tensor rows)
+/* What the clean coupling matrix is computed with. */
+typedef struct clean {
+    cpl_tensor rows, products; /* [n,d], [n,D] */
+    cpl_tensor columns;        /* [n,n] answers of expert j to row i: [j,i] */
+    float *answers;            /* the host's */
+} clean;
+
+static void take_clean(clean *c, cpl_tensor_arena *arena, const cpl_model_settings *config)
 {
-    const cpl_model_settings *c = &reader->model.config;
-    const int64_t n             = c->n_experts;
-    float *columns              = cpl_alloc((size_t)(n * n) * sizeof *columns);
-    float *products             = cpl_alloc((size_t)(n * c->d_expert) * sizeof *products);
-    cpl_status status           = CPL_ERR_MEMORY;
-    if (columns && products) {
-        cpl_routing_respond(&reader->be, cpl_tensor_2d(columns, CPL_F32, n, n), w, rows,
-                            cpl_tensor_2d(products, CPL_F32, n, c->d_expert), cpl_tensor_none());
-        status = reader->be.ops->sync(&reader->be);
-        for (int64_t i = 0; i < n; i++)
-            for (int64_t j = 0; j < n; j++) M[i * n + j] = columns[j * n + i];
-    }
-    cpl_free(columns);
-    cpl_free(products);
-    return status;
+    const int64_t n = config->n_experts;
+    c->rows         = cpl_tensor_take_2d(arena, n, config->d_model);
+    c->products     = cpl_tensor_take_2d(arena, n, config->d_expert);
+    c->columns      = cpl_tensor_take_2d(arena, n, n);
+    c->answers      = cpl_tensor_take_host(arena, (size_t)(n * n) * sizeof *c->answers);
+}
+
+/* M [n,n] of any rows [n,d]. */
+static void responses(float *M, const clean *c, cpl_backend *be, const cpl_layer_params *layer,
+                      cpl_tensor rows)
+{
+    const int64_t n = c->columns.shape[0];
+    cpl_routing_respond(be, c->columns, layer, rows, c->products, cpl_tensor_none());
+    be->ops->get(be, c->answers, c->columns);
+    for (int64_t i = 0; i < n; i++)
+        for (int64_t j = 0; j < n; j++) M[i * n + j] = c->answers[j * n + i];
 }
 
 cpl_status cpl_routing_clean(float *M, float *centred, cpl_reader *reader, int64_t layer)
 {
-    const cpl_layer_params *w = &reader->model.master.layer[layer];
-    cpl_tensor rows           = w->router;
-    rows.data                 = cpl_alloc(cpl_tensor_bytes(rows));
-    cpl_status status         = rows.data ? CPL_OK : CPL_ERR_MEMORY;
-    if (status == CPL_OK) status = responses(M, reader, w, w->router);
-    if (status == CPL_OK) {
-        reader->be.ops->centre(&reader->be, rows, w->router);
-        status = responses(centred, reader, w, rows);
-    }
-    cpl_free(rows.data);
+    const cpl_model_settings *config = &reader->model.config;
+    const cpl_layer_params *w        = &reader->model.master.layer[layer];
+    cpl_tensor_arena arena           = cpl_tensor_arena_measure();
+    cpl_backend *be                  = &reader->be;
+    clean c;
+    take_clean(&c, &arena, config);
+    CPL_TRY(cpl_tensor_arena_init(&arena, be, &arena, "a coupling matrix"));
+    take_clean(&c, &arena, config);
+    responses(M, &c, be, w, w->router);
+    be->ops->centre(be, c.rows, w->router);
+    responses(centred, &c, be, w, c.rows);
+    cpl_status status = be->ops->sync(be);
+    cpl_tensor_arena_free(&arena);
     return status;
 }

@@ -23,10 +23,18 @@ CPL_NODISCARD cpl_status cpl_routing_record_init(cpl_routing_record *record, cpl
                                                  const cpl_model_settings *config,
                                                  int64_t n_tokens);
 
+/* What a layer's router gave for the T tokens of a batch, in the host's memory. */
+typedef struct cpl_routing_choices {
+    float *probs;    /* [T,n] */
+    int32_t *expert; /* [T,K], best first */
+    float *weight;   /* [T,K] */
+} cpl_routing_choices;
+
 /* Appends the `count` tokens of one layer of one batch, an entry each; place -1 is none. A
  * distribution is the router's scores over their sum. */
 void cpl_routing_record_write(cpl_text *out, const cpl_routing_record *record, int64_t layer,
-                              const cpl_moe_kept *kept, const int64_t *place, int64_t count);
+                              const cpl_routing_choices *choices, const int64_t *place,
+                              int64_t count);
 
 /* Adds the entry at `text`, which is aligned to 8 bytes; returns its bytes, 0 if it is none of
  * these. */

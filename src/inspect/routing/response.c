@@ -9,13 +9,13 @@
 
 bool cpl_routing_has_router(const cpl_layer_params *layer)
 {
-    return layer->router.data != NULL;
+    return cpl_tensor_is_there(layer->router);
 }
 
 void cpl_routing_respond(cpl_backend *be, cpl_tensor answers, const cpl_layer_params *layer,
                          cpl_tensor X, cpl_tensor scratch, cpl_tensor hidden)
 {
-    const bool whole = layer->w_gate.data != NULL;
+    const bool whole = cpl_tensor_is_there(layer->w_gate);
     for (int64_t j = 0; j < answers.shape[0]; j++) {
         if (!whole)
             be->ops->gemm_f32(be, hidden, CPL_AS_IS, X, CPL_TRANSPOSED,

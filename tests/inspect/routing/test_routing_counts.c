@@ -176,18 +176,16 @@ static void scores_become_a_distribution(void **state)
 {
     int32_t expert[] = {2, 0, 0, 1};
     float scores[] = {0.5f, 0.25f, 1.25f, 9, 9, 9}, weight[] = {3, 1, 7, 7};
-    int64_t place[]      = {1, -1};
-    cpl_moe_kept kept    = {.probs  = cpl_tensor_2d(scores, CPL_F32, 2, 3),
-                            .expert = cpl_tensor_2d(expert, CPL_I32, 2, 2),
-                            .weight = cpl_tensor_2d(weight, CPL_F32, 2, 2)};
-    cpl_model_settings c = reader_config();
+    int64_t place[]                = {1, -1};
+    const cpl_routing_choices made = {scores, expert, weight};
+    cpl_model_settings c           = reader_config();
     cpl_routing_record r;
     cpl_pool pool = {0};
     cpl_text text = {0};
     (void)state;
     c.n_layers = 1, c.n_experts = 3, c.top_k = 2;
     assert_ok(cpl_routing_record_init(&r, &pool, &c, 2));
-    cpl_routing_record_write(&text, &r, 0, &kept, place, 2);
+    cpl_routing_record_write(&text, &r, 0, &made, place, 2);
     assert_int_equal(cpl_routing_record_add(&r, text.bytes), text.length);
     cpl_text_free(&text);
     assert_int_equal(cpl_routing_record_at(&r, 0, 1)[0], 2);
