@@ -270,8 +270,8 @@ static cpl_status run(const cpl_arguments *args)
 done:
     cpl_step_free(&w.step);
     cpl_model_free(&w.model);
-    cpl_backend_free(&w.backend);
     cpl_tensor_arena_free(&w.arena);
+    cpl_backend_free(&w.backend);
     cpl_free(w.tokens.ids);
     cpl_free(w.tokens.target);
     cpl_hf_close(w.hf);
