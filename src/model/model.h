@@ -61,15 +61,17 @@ typedef struct cpl_pass {
     cpl_attention_scratch attention_scratch;
     cpl_moe_scratch moe_scratch;
 
-    /* Called by cpl_model_forward after the experts' half of every layer, in their order; NULL: not
-     * called. `kept` is that layer's: b, inv, probs, lse, expert, weight, plan and the counts are
-     * valid until it returns; in a pass that is not training the next layer overwrites them, and
-     * there is no gate and no up. The callback changes nothing of it; cpl_pass_take sets none. */
+    /* Called by cpl_model_forward when the backend was given the work of a layer's two halves, layer
+     * by layer; NULL: not called. The work may still wait: the callback gives operations, and reads
+     * by get. `kept` is that layer's: b, inv, probs, lse, expert, weight, plan and the counts are
+     * valid for operations that are given before it returns; in a pass that is not training the
+     * next layer overwrites them, and there is no gate and no up. The callback changes nothing of
+     * it; cpl_pass_take sets none. */
     void (*on_layer)(void *ctx, int64_t layer, const cpl_moe_kept *kept);
     void *ctx;
-    /* Called by cpl_model_backward when the gradients of a layer are complete, from the last one to
-     * the first; with the number of layers for head and last norm, before them, and -1 for the
-     * embedding, after them. NULL: not called. */
+    /* Called by cpl_model_backward when the backend was given the work that completes the gradients
+     * of a layer, from the last one to the first; with the number of layers for head and last norm,
+     * before them, and -1 for the embedding, after them. It reads them by get. NULL: not called. */
     void (*on_grads)(void *ctx, int64_t layer);
     void *grads_ctx;
     /* Set by cpl_pass_select: the selected tokens, and the results of the last layer's experts for
