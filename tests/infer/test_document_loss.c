@@ -7,6 +7,7 @@
 
 #include "infer/reader_case.h"
 #include "parallel/threads.h"
+#include "support/mirror.h"
 
 /* ---- texts ---- */
 
@@ -158,16 +159,19 @@ static double plain_nll(model_case *m, const int32_t *ids, const int32_t *target
     cpl_pass pass;
     const int64_t vocab = m->model.config.vocab_size;
     cpl_work work       = cpl_pass_work(&m->model.config, 1, count, count, false);
-    float *logits       = malloc((size_t)(count * vocab) * sizeof *logits);
+    float *logits       = calloc((size_t)(count * vocab), sizeof *logits);
     double nll          = 0;
     assert_ok(cpl_backend_reserve(&m->be, &work));
     arena = cpl_tensor_arena_measure();
     cpl_pass_take(&pass, &arena, &m->model.config, 1, count, false, false);
     assert_ok(cpl_tensor_arena_init(&arena, &m->be, &arena, "a test"));
     cpl_pass_take(&pass, &arena, &m->model.config, 1, count, false, false);
-    cpl_model_forward(&m->model, &pass, cpl_tensor_1d((void *)(uintptr_t)ids, CPL_I32, count),
+    cpl_model_forward(&m->model, &pass,
+                      mirrored(&m->be, cpl_tensor_1d((void *)(uintptr_t)ids, CPL_I32, count)),
                       cpl_tensor_none(), NULL);
-    cpl_model_logits(&m->model, &pass, cpl_tensor_2d(logits, CPL_F32, count, vocab), 0);
+    cpl_model_logits(&m->model, &pass,
+                     mirrored(&m->be, cpl_tensor_2d(logits, CPL_F32, count, vocab)), 0);
+    mirrors_end(&m->be);
     for (int64_t t = 0; t < count; t++) {
         double sum = 0;
         for (int64_t v = 0; v < vocab; v++) sum += exp((double)logits[t * vocab + v]);
@@ -301,7 +305,7 @@ static void bad_input_has_sentences(void **state)
     assert_int_not_equal(cpl_document_losses_of(&l, folder, &missing, 1, &usual, &options, NULL),
                          CPL_OK);
     assert_non_null(strstr(cpl_last_error(), missing));
-    cpl_f32(m->model.master.norm)[0] = NAN;
+    m->be.ops->fill(&m->be, cpl_tensor_range(m->model.master.norm, 0, 1), NAN);
     reader_save(bare, m, 0, true);
     assert_fails(CPL_ERR_INPUT, "is not finite",
                  cpl_document_losses_of(&l, bare, &path, 1, &usual, &options, NULL));

@@ -5,6 +5,7 @@
 #include <float.h>
 #include <math.h>
 
+#include "support/mirror.h"
 #include "support/tiny_world.h"
 
 enum { TEXT = WORLD_TEXT, MOST_NEW = 12 };
@@ -18,15 +19,17 @@ static float *whole_logits(world *w)
     cpl_pass pass;
     int64_t vocab = w->model.config.vocab_size;
     cpl_work work = cpl_pass_work(&w->model.config, 1, TEXT, TEXT, false);
-    float *logits = malloc((size_t)(TEXT * vocab) * sizeof *logits);
+    float *logits = calloc((size_t)(TEXT * vocab), sizeof *logits);
     assert_ok(cpl_backend_reserve(&w->be, &work));
     arena = cpl_tensor_arena_measure();
     cpl_pass_take(&pass, &arena, &w->model.config, 1, TEXT, false, false);
     assert_ok(cpl_tensor_arena_init(&arena, &w->be, &arena, "a test"));
     cpl_pass_take(&pass, &arena, &w->model.config, 1, TEXT, false, false);
-    cpl_model_forward(&w->model, &pass, cpl_tensor_1d(w->text, CPL_I32, TEXT), cpl_tensor_none(),
-                      NULL);
-    cpl_model_logits(&w->model, &pass, cpl_tensor_2d(logits, CPL_F32, TEXT, vocab), 0);
+    cpl_model_forward(&w->model, &pass, mirrored(&w->be, cpl_tensor_1d(w->text, CPL_I32, TEXT)),
+                      cpl_tensor_none(), NULL);
+    cpl_model_logits(&w->model, &pass,
+                     mirrored(&w->be, cpl_tensor_2d(logits, CPL_F32, TEXT, vocab)), 0);
+    mirrors_end(&w->be);
     cpl_tensor_arena_free(&arena);
     return logits;
 }
@@ -34,7 +37,7 @@ static float *whole_logits(world *w)
 static void compare_logits(const cpl_generator *g, const float *want)
 {
     int64_t vocab     = g->model->config.vocab_size;
-    const float *ours = cpl_f32(g->logits);
+    const float *ours = cpl_f32(seen(g->model->be, g->logits));
     double largest    = 0;
     for (int64_t v = 0; v < vocab; v++) largest = fmax(largest, fabs(want[v]));
     double tolerance = logit_slack * FLT_EPSILON * largest;
@@ -126,7 +129,8 @@ static void greedy_takes_the_largest(void **unused)
     assert_memory_equal(&first, &again, sizeof first);
     assert_ok(cpl_generator_feed(&check, w.text, 6));
     for (int i = 0; i < MOST_NEW; i++) {
-        assert_int_equal(first.id[i], best_of(cpl_f32(check.logits), w.model.config.vocab_size));
+        assert_int_equal(first.id[i],
+                         best_of(cpl_f32(seen(&w.be, check.logits)), w.model.config.vocab_size));
         assert_ok(cpl_generator_feed(&check, &first.id[i], 1));
     }
     cpl_generator_free(&g);
@@ -203,7 +207,7 @@ static void draws_are_independent(void **unused)
     cpl_generator g;
     heard last = {0};
     open_world(&w, tiny(), CPL_F32);
-    memset(w.model.master.norm.data, 0, sizeof(float) * (size_t)w.model.config.d_model);
+    w.be.ops->fill(&w.be, w.model.master.norm, 0);
     assert_ok(cpl_generator_init(&g, &w.model, 6 + MOST_NEW, 6));
     cpl_generate_settings s = greedy();
     s.temperature           = 1;
@@ -246,9 +250,10 @@ static void temperature_and_top_p(void **unused)
     assert_memory_equal(&want, &got, sizeof want);
     assert_ok(
         cpl_generate(&g, w.text, 6, &(cpl_generate_settings){.top_p = 1}, on_token, &got, NULL));
-    double sum = 0, p;
+    double sum              = 0, p;
+    const cpl_tensor logits = seen(&w.be, g.logits);
     for (int64_t v = 0; v < w.model.config.vocab_size; v++)
-        sum += exp((double)cpl_f32(g.logits)[v] - cpl_f32(g.logits)[want.id[0]]);
+        sum += exp((double)cpl_f32(logits)[v] - cpl_f32(logits)[want.id[0]]);
     p             = 1 / sum;
     s.temperature = 1;
     s.max_tokens  = 1;
@@ -313,8 +318,8 @@ static void refuses_in_words(void **unused)
                  cpl_generate(&g, w.text, 6, &s, on_token, &h, NULL));
     w.text[2] = -1;
     assert_fails(CPL_ERR_INPUT, "id -1", cpl_generate(&g, w.text, 6, &s, on_token, &h, NULL));
-    w.text[2]                       = 1;
-    cpl_f32(w.model.master.norm)[0] = NAN;
+    w.text[2] = 1;
+    w.be.ops->fill(&w.be, cpl_tensor_range(w.model.master.norm, 0, 1), NAN);
     assert_fails(CPL_ERR_INPUT, "not finite", cpl_generate(&g, w.text, 6, &s, on_token, &h, NULL));
     cpl_generator_free(&g);
     close_world(&w);

@@ -208,8 +208,8 @@ static void refusals(void **state)
     assert_int_equal(cpl_lm_batch_continue(&a, &prompt, 1, WINDOW - 1, &deaf), CPL_ERR_INPUT);
     assert_int_equal(cpl_lm_batch_continue(&a, &prompt, 1, 0, &deaf), CPL_ERR_INPUT);
     assert_ok(cpl_lm_batch_score(&a, NULL, 0, NULL, NULL));
-    cpl_f32(w.model.master.layer[1].w_q)[5] = NAN;
-    cpl_lm_request one                      = {ids, 2, 1, 0};
+    w.be.ops->fill(&w.be, cpl_tensor_numbers(w.model.master.layer[1].w_q, 5, 1), NAN);
+    cpl_lm_request one = {ids, 2, 1, 0};
     assert_int_equal(cpl_lm_batch_score(&a, &one, 1, NULL, NULL), CPL_ERR_INPUT);
     assert_non_null(strstr(cpl_last_error(), "not finite"));
     cpl_lm_batch_free(&a);

@@ -3,6 +3,7 @@
 #include <math.h>
 
 #include "checkpoint/safetensors.h"
+#include "support/mirror.h"
 #include "support/run_settings.h"
 #include "tensor/backend/backend.h"
 #include "tensor/poison/poison.h"
@@ -87,7 +88,7 @@ static void load_weights(cpl_model *model)
     for (int64_t i = 0; i < cpl_params_count(&model->config); i++) {
         cpl_param p  = cpl_params_at(&model->config, i);
         cpl_tensor t = *cpl_params_tensor(&model->master, &p);
-        memcpy(t.data, all + at, cpl_tensor_bytes(t));
+        model->be->ops->put(model->be, t, all + at);
         at += cpl_tensor_count(t);
     }
     assert_int_equal(at, count);
@@ -153,7 +154,7 @@ static void compare_gradients(world *w, const char *name)
     float *want = numbers(name, &count);
     for (int64_t i = 0; i < cpl_params_count(&w->model.config); i++) {
         cpl_param p       = cpl_params_at(&w->model.config, i);
-        cpl_tensor t      = *cpl_params_tensor(&w->grads, &p);
+        cpl_tensor t      = seen(w->be, *cpl_params_tensor(&w->grads, &p));
         const float *got  = cpl_f32(t);
         double difference = 0, norm = 0;
         const int64_t length = cpl_tensor_count(t);
@@ -218,7 +219,8 @@ static void same_bits(const variant *a, const variant *b)
     begin(&y, b);
     for (int64_t i = 0; i < cpl_params_count(&x.model.config); i++) {
         cpl_param p        = cpl_params_at(&x.model.config, i);
-        const cpl_tensor t = *cpl_params_tensor(&x.grads, &p), u = *cpl_params_tensor(&y.grads, &p);
+        const cpl_tensor t = seen(x.be, *cpl_params_tensor(&x.grads, &p));
+        const cpl_tensor u = seen(y.be, *cpl_params_tensor(&y.grads, &p));
         assert_memory_equal(t.data, u.data, cpl_tensor_bytes(t));
     }
     const cpl_aux_metrics *m = x.metrics.aux, *n = y.metrics.aux;
@@ -288,11 +290,11 @@ static void repeats_a_step(void **state)
         const cpl_tensor router = w.grads.layer[0].router;
         float first[N * WIDTH];
         assert_int_equal(cpl_tensor_bytes(router), sizeof first);
-        memcpy(first, router.data, sizeof first);
+        w.be->ops->get(w.be, first, router);
         w.be->ops->fill(w.be, router, 0);
         run_step(&w);
         assert_memory_equal(&w.metrics.aux[CPL_AUX_BALANCE].value, &loss, sizeof loss);
-        assert_memory_equal(router.data, first, sizeof first);
+        assert_memory_equal(seen(w.be, router).data, first, sizeof first);
         end(&w);
     }
 }

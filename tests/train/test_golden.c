@@ -1,5 +1,6 @@
 /* test_golden.c - whole models against PyTorch in float64: logits, losses, M, eps and every
  * gradient of tests/golden/model, in f32 and in bf16, with the tolerances of its README. */
+#include "support/mirror.h"
 #include "tensor/backend/backend.h"
 #include "tensor/poison/poison.h"
 #include "train/golden_model.h"
@@ -24,15 +25,17 @@ static void compare_outputs(const cpl_safetensors *expected, cpl_model *model, c
     compare_scalar(expected, "loss.total", m->loss_total, limit->value);
     for (int64_t l = 0; l < model->config.n_layers; l++) {
         snprintf(name, sizeof name, "erc.%d.M", (int)l);
-        golden_compare(expected, name, cpl_f32(step->M[l]), cpl_tensor_count(step->M[l]),
-                       limit->value, NULL);
+        golden_compare(expected, name, cpl_f32(seen(model->be, step->M[l])),
+                       cpl_tensor_count(step->M[l]), limit->value, NULL);
         snprintf(name, sizeof name, "erc.%d.eps", (int)l);
-        golden_compare(expected, name, cpl_f32(step->eps[l]), cpl_tensor_count(step->eps[l]), 1e-4,
-                       NULL);
+        golden_compare(expected, name, cpl_f32(seen(model->be, step->eps[l])),
+                       cpl_tensor_count(step->eps[l]), 1e-4, NULL);
     }
     int64_t t = step->micro * step->seq_len, v = model->config.vocab_size;
-    float *logits = malloc((size_t)(t * v) * sizeof *logits);
-    cpl_model_logits(model, &step->pass, cpl_tensor_2d(logits, CPL_F32, t, v), 0);
+    float *logits = calloc((size_t)(t * v), sizeof *logits);
+    cpl_model_logits(model, &step->pass, mirrored(model->be, cpl_tensor_2d(logits, CPL_F32, t, v)),
+                     0);
+    mirrors_end(model->be);
     golden_compare(expected, "logits", logits, t * v, limit->value, NULL);
     free(logits);
 }
@@ -45,17 +48,23 @@ static void count_plainly(double *share, cpl_model *model, cpl_step *step,
 {
     const int64_t T = step->micro * step->seq_len, d = model->config.d_model;
     const int64_t n = model->config.n_experts, all = batch->n_sequences * step->seq_len * n;
+    const float *kept = NULL, *rows = NULL; /* of a layer */
     memset(share, 0, MOST_LAYERS * sizeof *share);
     assert_true(model->config.n_layers <= MOST_LAYERS && !batch->doc_start);
     for (int64_t first = 0; first < batch->n_sequences; first += step->micro) {
         const int32_t *ids = batch->ids + first * step->seq_len;
-        cpl_model_forward(model, &step->pass, cpl_tensor_1d((void *)(uintptr_t)ids, CPL_I32, T),
+        cpl_model_forward(model, &step->pass,
+                          mirrored(model->be, cpl_tensor_1d((void *)(uintptr_t)ids, CPL_I32, T)),
                           cpl_tensor_none(), NULL);
+        mirrors_end(model->be);
         for (int64_t i = 0; i < model->config.n_layers * T * n; i++) {
             const int64_t l = i / (T * n), at = i % (T * n);
-            const float *b = cpl_f32(step->pass.moe[l].b) + at / n * d;
-            const float *R = cpl_f32(model->master.layer[l].router) + at % n * d;
-            double score   = 0;
+            if (at == 0) {
+                kept = cpl_f32(seen(model->be, step->pass.moe[l].b));
+                rows = cpl_f32(seen(model->be, model->master.layer[l].router));
+            }
+            const float *b = kept + at / n * d, *R = rows + at % n * d;
+            double score = 0;
             for (int64_t k = 0; k < d; k++) score += (double)b[k] * (double)R[k];
             share[l] += (score < 0) / (double)all;
         }

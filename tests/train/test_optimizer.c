@@ -4,6 +4,7 @@
 #include "train/norm.h"
 
 #include "store/model_case.h"
+#include "support/mirror.h"
 
 static const cpl_train_settings recipe = {.lr           = 1e-2,
                                           .router_lr    = 1,
@@ -26,8 +27,10 @@ static void draw_gradients(cpl_optimizer *o, const cpl_model_settings *c, int64_
     for (int64_t t = 0; t < cpl_params_count(c); t++) {
         cpl_param p  = cpl_params_at(c, t);
         cpl_tensor g = *cpl_params_tensor(&o->grads, &p);
-        for (int64_t i = 0; i < cpl_tensor_count(g); i++)
-            cpl_f32(g)[i] = (float)scale * drawn(t, i, step);
+        float *all   = calloc((size_t)cpl_tensor_count(g), sizeof *all);
+        for (int64_t i = 0; i < cpl_tensor_count(g); i++) all[i] = (float)scale * drawn(t, i, step);
+        o->share.be->ops->put(o->share.be, g, all);
+        free(all);
     }
 }
 
@@ -36,11 +39,16 @@ static double squares(cpl_optimizer *o, const cpl_model_settings *c)
     double sum = 0;
     for (int64_t t = 0; t < cpl_params_count(c); t++) {
         cpl_param p  = cpl_params_at(c, t);
-        cpl_tensor g = *cpl_params_tensor(&o->grads, &p);
+        cpl_tensor g = seen(o->share.be, *cpl_params_tensor(&o->grads, &p));
         for (int64_t i = 0; i < cpl_tensor_count(g); i++)
             sum += (double)cpl_f32(g)[i] * (double)cpl_f32(g)[i];
     }
     return sum;
+}
+
+static float second(cpl_backend *be, cpl_tensor t)
+{
+    return cpl_f32(seen(be, t))[1];
 }
 
 /* Every tensor's first numbers in double beside the optimizer's, over steps clipped and not. */
@@ -59,7 +67,7 @@ static void check_formula(double router_lr)
     assert_ok(cpl_optimizer_init(&o, &mc->be, &c, NULL, false));
     for (int64_t t = 0; t < count; t++) {
         cpl_param p = cpl_params_at(&c, t);
-        w[t]        = (double)cpl_f32(*cpl_params_tensor(&mc->model.master, &p))[1];
+        w[t]        = (double)second(o.share.be, *cpl_params_tensor(&mc->model.master, &p));
     }
     for (int step = 1; step <= STEPS; step++) {
         draw_gradients(&o, &c, step, scales[step - 1]);
@@ -68,7 +76,7 @@ static void check_formula(double router_lr)
         double coef = fmin(1, 1 / (norm + 1e-6));
         for (int64_t t = 0; t < count; t++) {
             cpl_param p     = cpl_params_at(&c, t);
-            double g        = coef * (double)cpl_f32(*cpl_params_tensor(&o.grads, &p))[1];
+            double g        = coef * (double)second(o.share.be, *cpl_params_tensor(&o.grads, &p));
             m[t]            = 0.9 * m[t] + 0.1 * g;
             v[t]            = 0.95 * v[t] + 0.05 * g * g;
             const double lr = 1e-2 * (strcmp(p.field, "router") == 0 ? router_lr : 1);
@@ -78,7 +86,7 @@ static void check_formula(double router_lr)
         cpl_optimizer_update(&o, &mc->model, &s, norm, 1e-2);
         for (int64_t t = 0; t < count; t++) {
             cpl_param p = cpl_params_at(&c, t);
-            float got   = cpl_f32(*cpl_params_tensor(&mc->model.master, &p))[1];
+            float got   = second(o.share.be, *cpl_params_tensor(&mc->model.master, &p));
             assert_near((double)got, w[t], 1e-6 * (fabs(w[t]) + 1e-1));
         }
     }
@@ -106,11 +114,12 @@ static void zero_and_not_finite(void **state)
     draw_gradients(&o, &c, 1, 1);
     cpl_optimizer_zero(&o, &mc->model);
     assert_true(squares(&o, &c) == 0);
-    cpl_f32(o.grads.head)[5] = INFINITY;
+    const cpl_tensor one = cpl_tensor_numbers(o.grads.head, 5, 1);
+    o.share.be->ops->fill(o.share.be, one, INFINITY);
     assert_false(isfinite(gradient_norm(&o)));
-    cpl_f32(o.grads.head)[5] = NAN;
+    o.share.be->ops->fill(o.share.be, one, NAN);
     assert_false(isfinite(gradient_norm(&o)));
-    cpl_f32(o.grads.head)[5] = 3e38f; /* its square is beyond F32, the norm is not */
+    o.share.be->ops->fill(o.share.be, one, 3e38f); /* its square is beyond F32, the norm is not */
     assert_near(gradient_norm(&o), 3e38, 1e32);
     assert_int_equal(o.count, 0);
     cpl_optimizer_free(&o);
@@ -135,13 +144,13 @@ static void copies_follow(void **state)
         cpl_param p   = cpl_params_at(&c, t);
         cpl_tensor to = *cpl_params_tensor(&fresh.master, &p),
                    w  = *cpl_params_tensor(&model.master, &p);
-        memcpy(to.data, w.data, cpl_tensor_bytes(w));
+        be.ops->copy(&be, to, w);
     }
     cpl_model_refresh(&fresh);
     for (int64_t t = 0; t < cpl_params_count(&c); t++) {
         cpl_param p  = cpl_params_at(&c, t);
-        cpl_tensor a = *cpl_params_tensor(&model.compute, &p),
-                   b = *cpl_params_tensor(&fresh.compute, &p);
+        cpl_tensor a = seen(&be, *cpl_params_tensor(&model.compute, &p)),
+                   b = seen(&be, *cpl_params_tensor(&fresh.compute, &p));
         assert_int_equal(a.dtype, b.dtype);
         assert_memory_equal(a.data, b.data, cpl_tensor_bytes(b));
     }

@@ -7,6 +7,7 @@
 #include "checkpoint/stored.h"
 #include "parallel/threads.h"
 #include "store/hf.h"
+#include "support/mirror.h"
 #include "support/run_settings.h"
 #include "train/traffic.h"
 #include "train/trainer.h"
@@ -225,8 +226,9 @@ static double difference(const char *run, const char *other)
     load(&b, other);
     for (int64_t i = 0; i < cpl_params_count(&a.model.config); i++) {
         const cpl_param p  = cpl_params_at(&a.model.config, i);
-        const cpl_tensor x = *cpl_params_tensor(&a.model.master, &p);
-        const float *u = cpl_f32(x), *v = cpl_f32(*cpl_params_tensor(&b.model.master, &p));
+        const cpl_tensor x = seen(&a.be, *cpl_params_tensor(&a.model.master, &p));
+        const cpl_tensor y = seen(&b.be, *cpl_params_tensor(&b.model.master, &p));
+        const float *u = cpl_f32(x), *v = cpl_f32(y);
         double apart = 0, squares = 0;
         for (int64_t k = 0; k < cpl_tensor_count(x); k++) {
             apart += ((double)u[k] - (double)v[k]) * ((double)u[k] - (double)v[k]);
