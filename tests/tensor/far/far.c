@@ -156,22 +156,25 @@ static void run_one(far_backend *f, run_fn *run, cpl_backend be, const void *arg
     f->cpu.failure = be.failure;
 }
 
-static void run_all(far_backend *f)
+static void run_all(cpl_backend *be)
 {
+    far_backend *f = of(be);
     while (f->first) {
         work *w  = f->first;
         f->first = w->next;
         run_one(f, w->run, w->be, w->arguments);
         free(w);
     }
-    f->last = &f->first;
+    f->last     = &f->first;
+    be->failure = f->cpu.failure;
 }
 
-static void give_work(const cpl_backend *be, run_fn *run, const void *arguments, size_t bytes)
+static void give_work(cpl_backend *be, run_fn *run, const void *arguments, size_t bytes)
 {
     far_backend *f = of(be);
     if (!f->late) {
         run_one(f, run, seen_now(be), arguments);
+        be->failure = f->cpu.failure;
         return;
     }
     work *w = malloc(sizeof *w + bytes);
@@ -260,7 +263,7 @@ static void give(cpl_backend *be, void *memory)
     block *b       = block_at(f, memory);
     if (!memory) return;
     if (!b || b->at != memory) end_with("Memory is given back that was not taken, or twice.");
-    run_all(f);
+    run_all(be);
     cpl_free(b->real);
     *b = f->blocks[--f->n_blocks];
 }
@@ -292,7 +295,7 @@ static void put(cpl_backend *be, cpl_tensor to, const void *from)
 static void get(cpl_backend *be, void *to, cpl_tensor from)
 {
     note_wait(__builtin_return_address(0));
-    run_all(of(be));
+    run_all(be);
     memcpy(to, real_memory(of(be), from.data, cpl_tensor_bytes(from)), cpl_tensor_bytes(from));
 }
 
@@ -300,8 +303,7 @@ static cpl_status sync_work(cpl_backend *be)
 {
     far_backend *f = of(be);
     note_wait(__builtin_return_address(0));
-    run_all(f);
-    be->failure = f->cpu.failure;
+    run_all(be);
     return f->cpu.ops->sync(&f->cpu);
 }
 
@@ -334,7 +336,7 @@ void cpl_far_free(cpl_backend *be)
 {
     if (!cpl_is_far(be)) return;
     far_backend *f = of(be);
-    run_all(f);
+    run_all(be);
     if (f->n_blocks > 0) end_with("A backend is freed before all of its memory was given back.");
     free(f->blocks);
     free(f);
