@@ -3,6 +3,7 @@
 the table of src/README.md, and in the public headers. The rooms of two different wings do not see each other, except as
 SEES says. No two files call each other in a circle. No type is defined twice. An external name is
 cpl_<thing>_<verb>: <thing> is a type, or a file or room of the map. No room holds more than 30 files.
+Numbers of a backend and arrays of the host are kept apart (host_memory.py).
 
 usage: check_layers.py [BUILD]    BUILD: a folder in which all of the project was built; the symbols of
                                   its object files are checked. Default: the newest of build/*."""
@@ -11,6 +12,8 @@ import pathlib
 import re
 import subprocess
 import sys
+
+import host_memory
 
 ORDER = re.findall(r"^\| `([\w/]+)` \|", pathlib.Path("src/README.md").read_text(), re.M)
 WINGS = "train infer inspect plan eval compare".split()
@@ -55,6 +58,8 @@ for name, count in collections.Counter(room(f) for f in files).items():
         bad.append(f"src/{name} is no room of src/README.md")
     if count > MOST[name]:
         bad.append(f"src/{name} holds {count} files, at most {MOST[name]}")
+
+bad += host_memory.check({str(f): text[f] for f in files})
 
 # ---- types ----
 types = collections.defaultdict(set)
