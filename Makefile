@@ -10,7 +10,7 @@ SHARE   ?= $(if $(filter faults-ranks,$(MAKECMDGOALS)),20,1)
 MEMORY  ?= 0
 SOURCES  = $(shell git ls-files '*.c' '*.h' 2>/dev/null || find src include tests bench -name '*.[ch]')
 
-.PHONY: release deps deps-all demo test further python certify-sweep python-matrix python-recipes wheels wheels-bare package package-bare bare-readme fuzz races faults faults-ranks net-ranks bench intervals experiments scale check install clean help
+.PHONY: release deps deps-all demo test further far python certify-sweep python-matrix python-recipes wheels wheels-bare package package-bare bare-readme fuzz races faults faults-ranks net-ranks bench intervals experiments scale check install clean help
 export JOBS V DESTDIR
 
 release: ## builds the program, build/release/couplet (V=1 prints every command)
@@ -38,6 +38,11 @@ further: ## runs the tests on the larger reference data (folder COUPLET_SHARED, 
 	@tools/deps.sh build test
 	@tools/build.sh dev
 	@python3 tools/run_tests.py build/dev $(JOBS) further
+
+far: ## runs the tests on memory that the host cannot reach, with work that is done late (about ten minutes)
+	@tools/deps.sh build test
+	@tools/build.sh dev
+	@python3 tools/run_tests.py build/dev $(JOBS) far
 
 python: ## makes build/venv with PyTorch (some gigabytes) and runs the tests of the Python package in it
 	@tools/deps.sh build python

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""run_tests.py BUILD [JOBS] [further]: runs ctest in BUILD and counts single test cases: those that
+"""run_tests.py BUILD [JOBS] [further|far]: runs ctest in BUILD and counts single test cases: those that
 cmocka reports within a program, and one for each program or script that reports none. With `further` it
-runs the tests on the larger reference data, and otherwise all others. Prints what failed,
+runs the tests on the larger reference data, with `far` those on memory that the host cannot reach, and otherwise all others. Prints what failed,
 what was not checked and why, then `N passed, N failed, N skipped` (without the last part if nothing was skipped).
 
 A test, or a part of one, that cannot run prints a line `not checked: REASON` (a package is missing) or `not checked here:
@@ -53,8 +53,8 @@ def reasons_of(case):
 
 def main():
     build, jobs = sys.argv[1], sys.argv[2] if len(sys.argv) > 2 else str(os.cpu_count())
-    which = "-L" if "further" in sys.argv[3:] else "-LE"
-    code, cases = run_ctest(build, jobs, [which, "^further$"])
+    label = sys.argv[3] if len(sys.argv) > 3 else None
+    code, cases = run_ctest(build, jobs, ["-L", f"^{label}$"] if label else ["-LE", "^(further|far)$"])
     totals, unchecked = [0, 0, 0], []
     for case in cases:
         counts, reasons = list(count(case)), reasons_of(case)
