@@ -6,7 +6,10 @@
  *           n experts, K experts a token, H query heads, G key/value heads, h width of a head,
  *           V vocabulary.
  * Types:    F32 unless said otherwise. Weights of products are F32, or BF16 where the backend
- *           computes in bf16 (`be->compute`); their gradients are F32 always.
+ *           computes in bf16 (`be->compute`); their gradients are F32 always. Where the backend
+ *           computes in bf16, what a product reads or a backward pass needs again (an *activation*)
+ *           may be BF16 too: arguments that say so below, each by itself. A result in BF16 is made in
+ *           F32 and rounded once.
  * Order:    backend, outputs, inputs, scalars. Outputs and inputs are tensors, all else is a value, so
  *           that an operation that waits for its turn refers to nothing of its caller. An output is
  *           *set* unless it says *adds*. Outputs overlap no input unless said.
@@ -123,24 +126,27 @@ struct cpl_ops {
     /* ---- products (gemm.c) ---- */
 
     /* c [m,n] = beta c + op(a) [m,k] . op(b) [k,n]; operands in be->compute (F32 ones are rounded
-     * if that is bf16), sums in F32. beta 0 or 1; with 0 the old c is not read. k may be 0. */
+     * if that is bf16), sums in F32. beta 0 or 1; with 0 the old c is not read. k may be 0. c may be
+     * BF16 if a is read as it is and beta is 0. */
     void (*gemm)(cpl_backend *be, cpl_tensor c, cpl_trans ta, cpl_tensor a, cpl_trans tb,
                  cpl_tensor b, float beta);
-    /* The same with F32 operands for every be->compute: the router's logits. */
+    /* The same in F32 for every be->compute, BF16 operands as the numbers that they are: the
+     * router's logits. */
     void (*gemm_f32)(cpl_backend *be, cpl_tensor c, cpl_trans ta, cpl_tensor a, cpl_trans tb,
                      cpl_tensor b, float beta);
 
     /* ---- rows (rows.c) ---- */
 
-    /* y [T,d] = weight * x / sqrt(mean(x^2) + eps); inv [T] = 1 / sqrt(...), for backward. */
+    /* y [T,d] = weight * x / sqrt(mean(x^2) + eps); inv [T] = 1 / sqrt(...), for backward. x and y
+     * F32 or BF16. */
     void (*rms_norm)(cpl_backend *be, cpl_tensor y, cpl_tensor inv, cpl_tensor x, cpl_tensor weight,
                      float eps);
-    /* dx [T,d] and dweight [d] *add*. dx may be dy. */
+    /* dx [T,d] and dweight [d] *add*. dx may be dy. x F32 or BF16. */
     void (*rms_norm_backward)(cpl_backend *be, cpl_tensor dx, cpl_tensor dweight, cpl_tensor dy,
                               cpl_tensor x, cpl_tensor weight, cpl_tensor inv);
-    /* y = x clamped to [-limit, limit]; y may be x. */
+    /* y = x clamped to [-limit, limit]; y may be x. Each F32 or BF16. */
     void (*clamp)(cpl_backend *be, cpl_tensor y, cpl_tensor x, float limit);
-    /* dx = dy where |x| <= limit, else 0; x is clamp's input; dx may be dy. */
+    /* dx = dy where |x| <= limit, else 0; x, F32 or BF16, is clamp's input; dx may be dy. */
     void (*clamp_backward)(cpl_backend *be, cpl_tensor dx, cpl_tensor dy, cpl_tensor x,
                            float limit);
     /* y [n,d] = the rows of x less their mean; y may be x. n = 0: nothing. */
@@ -161,7 +167,8 @@ struct cpl_ops {
     /* table [P,h/2,2] = cos, sin of position * theta^(-2i/h); angles in F32 as Hugging Face's. */
     void (*rope_table)(cpl_backend *be, cpl_tensor table, float theta);
     /* Rotates x [T, heads*h] in place, pairs (i, i + h/2) of each head; token t of a sequence of
-     * n_queries is at position first + (t mod n_queries). direction 1: forward, -1: backward.
+     * n_queries is at position first + (t mod n_queries). direction 1: forward, -1: backward. x F32
+     * or BF16.
      */
     void (*rope)(cpl_backend *be, cpl_tensor x, cpl_tensor table, int64_t n_heads,
                  int64_t n_queries, int64_t first, int direction);
@@ -175,10 +182,10 @@ struct cpl_ops {
     /* out [B nq, H h] = softmax(q k^T / sqrt(h)) v over keys at or before the query's position and
      * not before doc_start [B, n_keys] I32 of that position (none: one document). Query head i
      * reads key head i / (H/G). lse [B,H,nq] = log of the sum of exponentials, for backward. q [B
-     * nq, H h]; k, v [B key_stride, G h]. */
+     * nq, H h]; k, v [B key_stride, G h]. out, q, k and v F32 or BF16, here and in the gradient. */
     void (*attention)(cpl_backend *be, cpl_tensor out, cpl_tensor lse, cpl_tensor q, cpl_tensor k,
                       cpl_tensor v, cpl_tensor doc_start, cpl_attention_shape shape);
-    /* Sets dq, dk, dv. n_queries = n_keys = key_stride. */
+    /* Sets dq, dk, dv from dout, all F32. n_queries = n_keys = key_stride. */
     void (*attention_backward)(cpl_backend *be, cpl_tensor dq, cpl_tensor dk, cpl_tensor dv,
                                cpl_tensor dout, cpl_tensor out, cpl_tensor lse, cpl_tensor q,
                                cpl_tensor k, cpl_tensor v, cpl_tensor doc_start,
@@ -229,7 +236,8 @@ struct cpl_ops {
      * gate, up [T K, D]: the two products by sorted row, kept for backward; `none` if they are not
      * needed. hidden [T,n,r]: none, or the input that W_gate [n,D,r] is multiplied with instead of
      * x: row [t,e] for expert e (Autonomy-of-Experts). Products in be->compute. An expert without
-     * tokens and one with all of them are ordinary cases. */
+     * tokens and one with all of them are ordinary cases. x, hidden, and gate and up, which are
+     * rounded from what y is made of, F32 or BF16, here and in the gradient. */
     void (*experts)(cpl_backend *be, cpl_tensor y, cpl_tensor gate, cpl_tensor up, cpl_tensor x,
                     cpl_tensor hidden, cpl_tensor weight, cpl_dispatch plan, cpl_expert_weights w);
     /* dx [T,d] and dw *add*, dweight [T,K] is set, and so is dhidden [T K, r] by sorted row (none
@@ -240,13 +248,14 @@ struct cpl_ops {
                              cpl_expert_weights w);
     /* hidden [T,n,r] becomes its own gradient: dnorm[t,e] / norm[t,e] hidden[t,e] (0 if the norm is
      * 0), and if e is one of expert [T,K] also dchosen [T K, r] of that sorted row. norm, dnorm
-     * [T,n]. */
+     * [T,n]. hidden F32 or BF16. */
     void (*hidden_backward)(cpl_backend *be, cpl_tensor hidden, cpl_tensor norm, cpl_tensor dnorm,
                             cpl_tensor dchosen, cpl_tensor expert, cpl_dispatch plan);
 
     /* ---- cross-entropy (xent.c): no T x V matrix ---- */
 
-    /* nll [T] = -log softmax(head x)[target], 0 where target [T] I32 is -1. x [T,d], head [V,d]. */
+    /* nll [T] = -log softmax(head x)[target], 0 where target [T] I32 is -1. x [T,d] F32 or BF16,
+     * head [V,d]. */
     void (*xent)(cpl_backend *be, cpl_tensor nll, cpl_tensor x, cpl_tensor head, cpl_tensor target);
     /* The same and, in the one sweep, its gradient times `scale`: dx is set, dhead *adds*. */
     void (*xent_train)(cpl_backend *be, cpl_tensor nll, cpl_tensor dx, cpl_tensor dhead,
@@ -264,8 +273,8 @@ struct cpl_ops {
     void (*count_negative)(cpl_backend *be, cpl_tensor out, cpl_tensor x);
     /* sum of x y */
     void (*dot)(cpl_backend *be, cpl_tensor out, cpl_tensor x, cpl_tensor y);
-    /* out [n] = the Euclidean norm of each x[i] of x [n, ...], rounded to F32 once: |W_g^j|_F of
-     * the experts' gates [n,D,d]. A NaN or an infinity of x[i] reaches out[i]. */
+    /* out [n] = the Euclidean norm of each x[i] of x [n, ...], F32 or BF16, rounded to F32 once:
+     * |W_g^j|_F of the experts' gates [n,D,d]. A NaN or an infinity of x[i] reaches out[i]. */
     void (*row_norms)(cpl_backend *be, cpl_tensor out, cpl_tensor x);
 
     /* ---- largest singular values (spectral.c) ---- */

@@ -1,6 +1,7 @@
 /* Every operation of ops.h on every backend there is: the CPU's kernels for each instruction set
  * that this machine runs, and the poisoning backend around the best of them. Same random inputs:
- * odd sizes, one row, none, an expert without tokens, one with all of them.
+ * odd sizes, one row, none, an expert without tokens, one with all of them. Where products are in
+ * bf16, activations are F32 and BF16.
  *
  * The poisoning backend must give the same bits, for it calls the same kernels: a difference is a
  * read of memory that nobody has set. The instruction sets must agree as sums of k terms in
@@ -13,9 +14,9 @@ static const double C = 8;
 /* ---- comparing ---- */
 
 /* The same random numbers for every backend. */
-static results run_on(cpl_backend *be, int operation, const shape *s)
+static results run_on(cpl_backend *be, int operation, const shape *s, cpl_dtype type, bool rounds)
 {
-    results r         = {.terms = 1};
+    results r         = {.terms = 1, .type = type, .rounds = rounds};
     taken()->n_random = 1000;
     be->failure       = CPL_OK;
     operations[operation].run(be, s, &r);
@@ -34,8 +35,8 @@ static void compare(const char *what, const results *a, const results *b, double
     }
 }
 
-/* Both backends, all operations, all shapes. `eps` 0: the same bits. */
-static void check_pair(void **state, cpl_backend *a, cpl_backend *b, double eps)
+/* Both backends, all operations, all shapes, activations of `type`. `eps` 0: the same bits. */
+static void check_type(void **state, cpl_backend *a, cpl_backend *b, cpl_dtype type, double eps)
 {
     char what[128];
     for (int s = 0; s < N_SHAPES; s++) {
@@ -44,10 +45,17 @@ static void check_pair(void **state, cpl_backend *a, cpl_backend *b, double eps)
         assert_ok(cpl_backend_reserve(b, &work));
         for (int i = 0; i < N_OPERATIONS; i++, release_all(state)) {
             snprintf(what, sizeof what, "%s, %s", operations[i].name, shapes[s].what);
-            results of_a = run_on(a, i, &shapes[s]), of_b = run_on(b, i, &shapes[s]);
+            results of_a = run_on(a, i, &shapes[s], type, false),
+                    of_b = run_on(b, i, &shapes[s], type, false);
             compare(what, &of_a, &of_b, eps);
         }
     }
+}
+
+static void check_pair(void **state, cpl_backend *a, cpl_backend *b, double eps)
+{
+    check_type(state, a, b, CPL_F32, eps);
+    if (a->compute == CPL_BF16) check_type(state, a, b, CPL_BF16, eps);
     cpl_backend_free(a);
     cpl_backend_free(b);
 }
@@ -69,6 +77,39 @@ static void test_poison_f32(void **state)
 static void test_poison_bf16(void **state)
 {
     check_poison(state, CPL_BF16);
+}
+
+/* ---- activations in BF16 ---- */
+
+/* What comes out of numbers of BF16 is the same in both types: the same bits, or rounded once. */
+static void assert_rounded(const results *low, const results *wide)
+{
+    assert_int_equal(low->count, wide->count);
+    for (int i = 0; i < low->count; i++) {
+        const cpl_tensor a = low->at[i], b = wide->at[i];
+        if (a.dtype != CPL_BF16) assert_same_bits(a, b);
+        for (int64_t k = 0; a.dtype == CPL_BF16 && k < cpl_tensor_count(a); k++)
+            assert_int_equal(((uint16_t *)a.data)[k], cpl_bf16_from_f32(cpl_f32(b)[k]));
+    }
+}
+
+static void test_activations(void **state)
+{
+    cpl_backend be;
+    int with = 0;
+    cpl_backend_cpu(&be, CPL_BF16, 2);
+    for (int s = 0; s < N_SHAPES; s++) {
+        const cpl_work work = whole_work(work_of(&shapes[s]));
+        assert_ok(cpl_backend_reserve(&be, &work));
+        for (int i = 0; i < N_OPERATIONS; i++, release_all(state)) {
+            const results low  = run_on(&be, i, &shapes[s], CPL_BF16, false);
+            const results wide = run_on(&be, i, &shapes[s], CPL_F32, true);
+            assert_rounded(&low, &wide);
+            for (int k = 0; k < low.count; k++) with += low.at[k].dtype == CPL_BF16;
+        }
+    }
+    assert_true(with > 10 * N_SHAPES);
+    cpl_backend_free(&be);
 }
 
 /* ---- instruction sets ---- */
@@ -104,6 +145,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_poison_f32),
         cmocka_unit_test(test_poison_bf16),
+        cmocka_unit_test(test_activations),
 #if defined(__x86_64__)
         cmocka_unit_test(test_v2),
         cmocka_unit_test(test_v3),

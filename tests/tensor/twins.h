@@ -50,7 +50,9 @@ enum { MOST_RESULTS = 16 };
 typedef struct results {
     cpl_tensor at[MOST_RESULTS];
     int count;
-    int64_t terms; /* of the longest sum behind them */
+    int64_t terms;  /* of the longest sum behind them */
+    cpl_dtype type; /* of activations, in and out */
+    bool rounds;    /* to numbers of BF16, where the type is F32 */
 } results;
 
 static cpl_tensor keep(results *r, cpl_tensor x)
@@ -67,6 +69,31 @@ static cpl_tensor kept_2d(results *r, int64_t a, int64_t b)
 static cpl_tensor kept_1d(results *r, int64_t a)
 {
     return keep(r, normal_1d(a, 1));
+}
+
+/* An activation that an operation has made, for another to read. */
+static void settle(const results *r, cpl_tensor x)
+{
+    for (int64_t i = 0; r->rounds && i < cpl_tensor_count(x); i++)
+        cpl_f32(x)[i] = cpl_bf16_to_f32(cpl_bf16_from_f32(cpl_f32(x)[i]));
+}
+
+static cpl_tensor activation(const results *r, int64_t a, int64_t b)
+{
+    cpl_tensor x = new_tensor(r->type, a, b);
+    randomise(x, 1);
+    settle(r, x);
+    return x;
+}
+
+static cpl_tensor kept_activation(results *r, int64_t a, int64_t b)
+{
+    return keep(r, activation(r, a, b));
+}
+
+static cpl_tensor new_hidden(const results *r, int64_t T, int64_t n, int64_t rank)
+{
+    return cpl_tensor_3d(activation(r, T * n, rank).data, r->type, T, n, rank);
 }
 
 static void keep_number(results *r, double number)
@@ -89,7 +116,7 @@ static int64_t tokens(const shape *s)
 static void twin_gemm(cpl_backend *be, const shape *s, results *r)
 {
     const int64_t T = tokens(s);
-    cpl_tensor x = normal_2d(T, s->d, 1), w = normal_2d(s->V, s->d, 1);
+    cpl_tensor x = activation(r, T, s->d), w = normal_2d(s->V, s->d, 1);
     cpl_tensor y = kept_2d(r, T, s->V), low = new_tensor(CPL_BF16, s->V, s->d);
     r->terms = s->V + T + s->d;
     be->ops->gemm(be, y, CPL_AS_IS, x, CPL_TRANSPOSED, w, 0);
@@ -97,13 +124,13 @@ static void twin_gemm(cpl_backend *be, const shape *s, results *r)
     be->ops->gemm(be, kept_2d(r, s->V, s->d), CPL_TRANSPOSED, y, CPL_AS_IS, x, 1);
     if (be->compute == CPL_F32) return;
     be->ops->copy(be, low, w);
-    be->ops->gemm(be, kept_2d(r, T, s->V), CPL_AS_IS, x, CPL_TRANSPOSED, low, 0);
+    be->ops->gemm(be, kept_activation(r, T, s->V), CPL_AS_IS, x, CPL_TRANSPOSED, low, 0);
 }
 
 static void twin_gemm_f32(cpl_backend *be, const shape *s, results *r)
 {
     const int64_t T = tokens(s);
-    cpl_tensor x = normal_2d(T, s->d, 1), w = normal_2d(s->n, s->d, 1), y = kept_2d(r, T, s->n);
+    cpl_tensor x = activation(r, T, s->d), w = normal_2d(s->n, s->d, 1), y = kept_2d(r, T, s->n);
     r->terms = s->n + T + s->d;
     be->ops->gemm_f32(be, y, CPL_AS_IS, x, CPL_TRANSPOSED, w, 0);
     be->ops->gemm_f32(be, kept_2d(r, T, s->d), CPL_AS_IS, y, CPL_AS_IS, w, 1);
@@ -114,7 +141,9 @@ static void twin_rms_norm(cpl_backend *be, const shape *s, results *r)
 {
     const int64_t T = tokens(s);
     r->terms        = s->d;
-    be->ops->rms_norm(be, kept_2d(r, T, s->d), kept_1d(r, T), normal_2d(T, s->d, 2),
+    be->ops->rms_norm(be, kept_activation(r, T, s->d), kept_1d(r, T), normal_2d(T, s->d, 2),
+                      normal_1d(s->d, 1), 1e-5f);
+    be->ops->rms_norm(be, kept_activation(r, T, s->d), kept_1d(r, T), activation(r, T, s->d),
                       normal_1d(s->d, 1), 1e-5f);
 }
 
@@ -123,18 +152,18 @@ static void twin_rms_norm_backward(cpl_backend *be, const shape *s, results *r)
     const int64_t T = tokens(s);
     r->terms        = s->d + T;
     be->ops->rms_norm_backward(be, kept_2d(r, T, s->d), kept_1d(r, s->d), normal_2d(T, s->d, 1),
-                               normal_2d(T, s->d, 1), normal_1d(s->d, 1), normal_1d(T, 1));
+                               activation(r, T, s->d), normal_1d(s->d, 1), normal_1d(T, 1));
 }
 
 static void twin_clamp(cpl_backend *be, const shape *s, results *r)
 {
-    be->ops->clamp(be, kept_2d(r, tokens(s), s->d), normal_2d(tokens(s), s->d, 1), 0.5f);
+    be->ops->clamp(be, kept_activation(r, tokens(s), s->d), activation(r, tokens(s), s->d), 0.5f);
 }
 
 static void twin_clamp_backward(cpl_backend *be, const shape *s, results *r)
 {
     cpl_tensor dx = kept_2d(r, tokens(s), s->d);
-    be->ops->clamp_backward(be, dx, normal_2d(tokens(s), s->d, 1), normal_2d(tokens(s), s->d, 1),
+    be->ops->clamp_backward(be, dx, normal_2d(tokens(s), s->d, 1), activation(r, tokens(s), s->d),
                             0.5f);
 }
 
@@ -196,7 +225,7 @@ static void twin_rope_table(cpl_backend *be, const shape *s, results *r)
 static void twin_rope(cpl_backend *be, const shape *s, results *r)
 {
     cpl_tensor table = rope_table(be, s->length + 2, s->h);
-    be->ops->rope(be, kept_2d(r, tokens(s), s->H * s->h), table, s->H, s->length, 2, 1);
+    be->ops->rope(be, kept_activation(r, tokens(s), s->H * s->h), table, s->H, s->length, 2, 1);
     be->ops->rope(be, kept_2d(r, tokens(s), s->H * s->h), table, s->H, s->length, 0, -1);
 }
 
@@ -220,11 +249,12 @@ static void twin_attention(cpl_backend *be, const shape *s, results *r)
 {
     const int64_t T = tokens(s), width = s->G * s->h;
     cpl_attention_shape a = {s->batch, s->length, s->length + 1, s->length + 2, s->H, s->G, s->h};
-    cpl_tensor q = normal_2d(T, s->H * s->h, 1), k = normal_2d(s->batch * a.key_stride, width, 1);
-    cpl_tensor v = normal_2d(s->batch * a.key_stride, width, 1), none = cpl_tensor_none();
+    cpl_tensor q = activation(r, T, s->H * s->h), k = activation(r, s->batch * a.key_stride, width);
+    cpl_tensor v = activation(r, s->batch * a.key_stride, width), none = cpl_tensor_none();
     r->terms = s->length + s->h;
-    be->ops->attention(be, kept_2d(r, T, s->H * s->h), kept_1d(r, T * s->H), q, k, v, none, a);
-    be->ops->attention(be, kept_2d(r, T, s->H * s->h), kept_1d(r, T * s->H), q, k, v,
+    be->ops->attention(be, kept_activation(r, T, s->H * s->h), kept_1d(r, T * s->H), q, k, v, none,
+                       a);
+    be->ops->attention(be, kept_activation(r, T, s->H * s->h), kept_1d(r, T * s->H), q, k, v,
                        new_doc_start(s->batch, a.n_keys), a);
 }
 
@@ -232,11 +262,12 @@ static void twin_attention_backward(cpl_backend *be, const shape *s, results *r)
 {
     const int64_t T = tokens(s), wide = s->H * s->h, width = s->G * s->h;
     cpl_attention_shape a = {s->batch, s->length, s->length, s->length, s->H, s->G, s->h};
-    cpl_tensor q = normal_2d(T, wide, 1), k = normal_2d(T, width, 1), v = normal_2d(T, width, 1);
-    cpl_tensor out = new_tensor(CPL_F32, T, wide), lse = new_1d(CPL_F32, T * s->H);
+    cpl_tensor q = activation(r, T, wide), k = activation(r, T, width), v = activation(r, T, width);
+    cpl_tensor out = new_tensor(r->type, T, wide), lse = new_1d(CPL_F32, T * s->H);
     cpl_tensor doc_start = new_doc_start(s->batch, s->length);
     r->terms             = s->length + s->h;
     be->ops->attention(be, out, lse, q, k, v, doc_start, a);
+    settle(r, out);
     be->ops->attention_backward(be, kept_2d(r, T, wide), kept_2d(r, T, width), kept_2d(r, T, width),
                                 normal_2d(T, wide, 1), out, lse, q, k, v, doc_start, a);
 }
@@ -366,9 +397,9 @@ static void run_experts(cpl_backend *be, const shape *s, results *r, cpl_tensor 
     const int64_t T   = tokens(s);
     routed x          = route(be, s);
     cpl_dispatch plan = dispatch_of(be, x.expert, s->n);
-    cpl_tensor in = normal_2d(T, s->d, 1), none = cpl_tensor_none();
-    be->ops->experts(be, kept_2d(r, T, s->d), kept_2d(r, T * s->K, s->D),
-                     kept_2d(r, T * s->K, s->D), in, hidden, x.weight, plan, w);
+    cpl_tensor in = activation(r, T, s->d), none = cpl_tensor_none();
+    be->ops->experts(be, kept_2d(r, T, s->d), kept_activation(r, T * s->K, s->D),
+                     kept_activation(r, T * s->K, s->D), in, hidden, x.weight, plan, w);
     be->ops->experts(be, kept_2d(r, T, s->d), none, none, in, hidden, x.weight, plan, w);
 }
 
@@ -377,7 +408,7 @@ static void twin_experts(cpl_backend *be, const shape *s, results *r)
     const int64_t rank = s->D + 1;
     r->terms           = s->d + s->D;
     run_experts(be, s, r, cpl_tensor_none(), new_experts(s));
-    run_experts(be, s, r, new_3d(tokens(s), s->n, rank), new_experts_of(s, rank));
+    run_experts(be, s, r, new_hidden(r, tokens(s), s->n, rank), new_experts_of(s, rank));
 }
 
 static void run_experts_backward(cpl_backend *be, const shape *s, results *r, cpl_tensor hidden,
@@ -387,10 +418,11 @@ static void run_experts_backward(cpl_backend *be, const shape *s, results *r, cp
     routed x             = route(be, s);
     cpl_dispatch plan    = dispatch_of(be, x.expert, s->n);
     cpl_expert_weights w = new_experts_of(s, gate_width), dw = new_experts_of(s, gate_width);
-    cpl_tensor in = normal_2d(T, s->d, 1), y = new_tensor(CPL_F32, T, s->d);
-    cpl_tensor gate = new_tensor(CPL_F32, T * s->K, s->D), up = copy_of(gate);
+    cpl_tensor in = activation(r, T, s->d), y = new_tensor(CPL_F32, T, s->d);
+    cpl_tensor gate = new_tensor(r->type, T * s->K, s->D), up = copy_of(gate);
     cpl_tensor dy = normal_2d(T, s->d, 1);
     be->ops->experts(be, y, gate, up, in, hidden, x.weight, plan, w);
+    settle(r, gate), settle(r, up);
     be->ops->experts_backward(be, kept_2d(r, T, s->d), dhidden, kept_2d(r, T, s->K), dw, dy, gate,
                               up, in, hidden, x.weight, plan, w);
     keep(r, dw.w_gate), keep(r, dw.w_up), keep(r, dw.w_down);
@@ -401,7 +433,7 @@ static void twin_experts_backward(cpl_backend *be, const shape *s, results *r)
     const int64_t rank = s->D + 1;
     r->terms           = s->d + s->D + tokens(s);
     run_experts_backward(be, s, r, cpl_tensor_none(), cpl_tensor_none(), s->d);
-    run_experts_backward(be, s, r, new_3d(tokens(s), s->n, rank),
+    run_experts_backward(be, s, r, new_hidden(r, tokens(s), s->n, rank),
                          kept_2d(r, tokens(s) * s->K, rank), rank);
 }
 
@@ -411,8 +443,8 @@ static void twin_hidden_backward(cpl_backend *be, const shape *s, results *r)
     routed x        = route(be, s);
     cpl_tensor norm = normal_2d(T, s->n, 1);
     for (int64_t i = 0; i < T * s->n; i++) cpl_f32(norm)[i] = fabsf(cpl_f32(norm)[i]) + 0.5f;
-    be->ops->hidden_backward(be, keep(r, new_3d(T, s->n, width)), norm, normal_2d(T, s->n, 1),
-                             normal_2d(T * s->K, width, 1), x.expert,
+    be->ops->hidden_backward(be, keep(r, new_hidden(r, T, s->n, width)), norm,
+                             normal_2d(T, s->n, 1), normal_2d(T * s->K, width, 1), x.expert,
                              dispatch_of(be, x.expert, s->n));
 }
 
@@ -429,7 +461,7 @@ static void twin_xent(cpl_backend *be, const shape *s, results *r)
 {
     const int64_t T = tokens(s);
     r->terms        = s->V + s->d;
-    be->ops->xent(be, kept_1d(r, T), normal_2d(T, s->d, 1), normal_2d(s->V, s->d, 1),
+    be->ops->xent(be, kept_1d(r, T), activation(r, T, s->d), normal_2d(s->V, s->d, 1),
                   random_targets(s));
 }
 
@@ -446,7 +478,7 @@ static void twin_xent_train(cpl_backend *be, const shape *s, results *r)
     const int64_t T = tokens(s);
     r->terms        = s->V + s->d + T;
     be->ops->xent_train(be, kept_1d(r, T), kept_2d(r, T, s->d), kept_2d(r, s->V, s->d),
-                        normal_2d(T, s->d, 1), normal_2d(s->V, s->d, 1), random_targets(s), 0.5f);
+                        activation(r, T, s->d), normal_2d(s->V, s->d, 1), random_targets(s), 0.5f);
 }
 
 static void twin_sum(cpl_backend *be, const shape *s, results *r)
@@ -467,7 +499,7 @@ static void twin_dot(cpl_backend *be, const shape *s, results *r)
 static void twin_row_norms(cpl_backend *be, const shape *s, results *r)
 {
     be->ops->row_norms(be, kept_1d(r, s->n), new_3d(s->n, s->D, s->d));
-    be->ops->row_norms(be, kept_1d(r, tokens(s)), normal_2d(tokens(s), s->V, 1));
+    be->ops->row_norms(be, kept_1d(r, tokens(s)), activation(r, tokens(s), s->V));
 }
 
 static void twin_spectral_norms(cpl_backend *be, const shape *s, results *r)

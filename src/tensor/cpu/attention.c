@@ -27,11 +27,11 @@ typedef struct job {
     cpl_operand_form form;
     cpl_attention_shape s;
     float scale;
-    float *out, *lse;
-    const float *q, *k, *v;
+    float *lse;
+    cpl_tensor out, q, k, v;
     const int32_t *doc_start; /* [B, n_keys] or NULL */
     const int32_t *key_row;   /* [n_keys] of a segment, or NULL */
-    const float *dout;
+    cpl_tensor dout;
     float *dq, *dk, *dv;
 } job;
 
@@ -42,6 +42,7 @@ typedef struct tile_work {
     void *q, *dout;       /* panels [TILE_QUERIES, h] */
     void *k, *v;          /* panels [TILE_KEYS, h] */
     void *p, *ds;         /* panels [TILE_QUERIES, TILE_KEYS] */
+    float *out;           /* [TILE_QUERIES, h] of an out in BF16 */
 } tile_work;
 
 /* Queries first ... first + rows - 1 of head `head` of sequence `b`, and the keys that any of them
@@ -67,6 +68,7 @@ static tile_work take_work(cpl_arena *arena, int64_t h, bool packs)
     w.dout = cpl_arena_take(arena, rows * (size_t)h);
     w.p    = cpl_arena_take(arena, rows * keys);
     w.ds   = cpl_arena_take(arena, rows * keys);
+    w.out  = cpl_arena_take(arena, rows * (size_t)h);
     return w;
 }
 
@@ -107,16 +109,18 @@ static int64_t key_place(const job *j, const tile *t, int64_t key)
     return place(j, t->b * j->s.key_stride + key, j->s.n_kv_heads, t->head / shared);
 }
 
-/* `rows` rows of one head as operand: in place, or in a panel if they must be rounded. */
-static cpl_operand head_rows(const job *j, void *panel, const float *x, int64_t at, int64_t heads,
+/* `rows` rows of one head as operand: in place, or in a panel if they are not in the form. */
+static cpl_operand head_rows(const job *j, void *panel, cpl_tensor x, int64_t at, int64_t heads,
                              int64_t rows)
 {
     const int64_t stride = heads * j->s.head_dim;
-    if (j->form == CPL_FORM_F32) return (cpl_operand){x + at, CPL_F32, CPL_AS_IS, stride};
-    return cpl_pack(j->form, panel, x, CPL_F32, at, stride, rows, j->s.head_dim, 1);
+    if (cpl_operand_form_fits(j->form, x.dtype))
+        return (cpl_operand){(char *)x.data + (size_t)at * cpl_dtype_bytes(x.dtype), x.dtype,
+                             CPL_AS_IS, stride};
+    return cpl_pack(j->form, panel, x.data, x.dtype, at, stride, rows, j->s.head_dim, 1);
 }
 
-static cpl_operand query_rows(const job *j, void *panel, const float *x, const tile *t)
+static cpl_operand query_rows(const job *j, void *panel, cpl_tensor x, const tile *t)
 {
     return head_rows(j, panel, x, query_place(j, t), j->s.n_heads, t->rows);
 }
@@ -139,9 +143,10 @@ static int64_t keys_at(const job *j, const tile *t, int64_t key)
 }
 
 /* Rows of a segment's keys: in place if they are contiguous. */
-static cpl_operand segment_rows(const job *j, void *panel, const float *x, const tile *t,
+static cpl_operand segment_rows(const job *j, void *panel, cpl_tensor all, const tile *t,
                                 int64_t key, int64_t keys)
 {
+    const float *x  = cpl_f32(all);
     const int64_t h = j->s.head_dim, heads = j->s.n_kv_heads,
                   head   = t->head / (j->s.n_heads / heads);
     const int64_t stride = heads * h;
@@ -154,7 +159,7 @@ static cpl_operand segment_rows(const job *j, void *panel, const float *x, const
     return (cpl_operand){panel, CPL_F32, CPL_AS_IS, h};
 }
 
-static cpl_operand key_rows(const job *j, void *panel, const float *x, const tile *t, int64_t key,
+static cpl_operand key_rows(const job *j, void *panel, cpl_tensor x, const tile *t, int64_t key,
                             int64_t keys)
 {
     if (j->key_row) return segment_rows(j, panel, x, t, key, keys);
@@ -241,9 +246,10 @@ static void soften_row(const job *j, float *s, int64_t begin, int64_t end, int64
 
 static void forward_tile(const job *j, const tile_work *w, const tile *t)
 {
-    const int64_t h = j->s.head_dim, stride = j->s.n_heads * h;
-    float *out    = j->out + query_place(j, t);
-    cpl_operand q = query_rows(j, w->q, j->q, t);
+    const int64_t h = j->s.head_dim, wide = j->s.n_heads * h, place = query_place(j, t);
+    const int64_t stride = j->out.dtype == CPL_F32 ? wide : h;
+    float *out           = cpl_row_begin(j->out, place, w->out);
+    cpl_operand q        = query_rows(j, w->q, j->q, t);
     for (int64_t i = 0; i < t->rows; i++) {
         w->largest[i] = -INFINITY;
         w->sum[i]     = 0;
@@ -267,6 +273,7 @@ static void forward_tile(const job *j, const tile_work *w, const tile *t)
     for (int64_t i = 0; i < t->rows; i++) {
         const float part = 1.0f / w->sum[i];
         for (int64_t x = 0; x < h; x++) out[i * stride + x] *= part;
+        cpl_row_end(j->out, place + i * wide, h, out + i * stride);
         if (lse) lse[i] = w->largest[i] + logf(w->sum[i]);
     }
 }
@@ -280,11 +287,11 @@ static job job_of(cpl_backend *be, cpl_tensor out, cpl_tensor lse, cpl_tensor q,
                  .form      = cpl_operand_form_of(be),
                  .s         = s,
                  .scale     = 1.0f / sqrtf((float)s.head_dim),
-                 .out       = cpl_f32(out),
                  .lse       = cpl_f32(lse),
-                 .q         = cpl_f32(q),
-                 .k         = cpl_f32(k),
-                 .v         = cpl_f32(v),
+                 .out       = out,
+                 .q         = q,
+                 .k         = k,
+                 .v         = v,
                  .doc_start = doc_start.data ? cpl_i32(doc_start) : NULL};
 }
 
@@ -316,7 +323,7 @@ static void visit_keys(const job *j, const tile_work *w, float *out, const float
         const int64_t count = keys - first < TILE_KEYS ? keys - first : TILE_KEYS;
         const int32_t *row  = j->key_row + first;
         for (int64_t i = 0; i < count; i++) {
-            const float *k = j->k + place(j, row[i], heads, key_head);
+            const float *k = cpl_f32(j->k) + place(j, row[i], heads, key_head);
             float dot      = 0;
 #pragma omp simd reduction(+ : dot)
             for (int64_t x = 0; x < h; x++) dot += q[x] * k[x];
@@ -324,7 +331,7 @@ static void visit_keys(const job *j, const tile_work *w, float *out, const float
         }
         soften_row(j, w->s, 0, count, count, &largest, &sum, out);
         for (int64_t i = 0; i < count; i++) {
-            const float *v = j->v + place(j, row[i], heads, key_head);
+            const float *v = cpl_f32(j->v) + place(j, row[i], heads, key_head);
             const float p  = w->s[i];
 #pragma omp simd
             for (int64_t x = 0; x < h; x++) out[x] += p * v[x];
@@ -340,7 +347,7 @@ static void segment_head(const job *j, int64_t head)
     if (j->s.n_queries <= FEW_QUERIES) {
         for (int64_t i = 0; i < j->s.n_queries; i++) {
             const int64_t at = place(j, i, j->s.n_heads, head);
-            visit_keys(j, &w, j->out + at, j->q + at, position(j, i) + 1,
+            visit_keys(j, &w, cpl_f32(j->out) + at, cpl_f32(j->q) + at, position(j, i) + 1,
                        head / (j->s.n_heads / j->s.n_kv_heads));
         }
         return;
@@ -362,9 +369,9 @@ void CPL_ISA_NAME(cpl_cpu_attention_segments)(cpl_backend *be, cpl_tensor out, c
         const cpl_attention_shape s = {1, at->n_queries, at->n_keys, at->n_keys, H, G, h};
         job j                       = job_of(be, out, none, q, k, v, none, s);
         j.form                      = CPL_FORM_F32;
-        j.out += at->first * H * h;
-        j.q += at->first * H * h;
-        j.key_row = cpl_i32(segments.key_row) + at->first_key;
+        j.out                       = cpl_tensor_range(out, at->first, at->n_queries);
+        j.q                         = cpl_tensor_range(q, at->first, at->n_queries);
+        j.key_row                   = cpl_i32(segments.key_row) + at->first_key;
         segment_head(&j, i % H);
     }
 }
@@ -392,8 +399,9 @@ static void backward_tile(const job *j, const tile_work *w, const tile *t)
     const int64_t place = query_place(j, t);
     cpl_operand q = query_rows(j, w->q, j->q, t), dout = query_rows(j, w->dout, j->dout, t);
     for (int64_t i = 0; i < t->rows; i++) {
-        const float *x = j->dout + place + i * wide, *y = j->out + place + i * wide;
-        float dot = 0;
+        const float *x = cpl_f32(j->dout) + place + i * wide;
+        const float *y = cpl_row_read(j->out, place + i * wide, h, w->out);
+        float dot      = 0;
 #pragma omp simd reduction(+ : dot)
         for (int64_t a = 0; a < h; a++) dot += x[a] * y[a];
         w->sum[i] = dot;
@@ -447,7 +455,7 @@ void CPL_ISA_NAME(cpl_cpu_attention_backward)(cpl_backend *be, cpl_tensor dq, cp
 {
     CPL_ASSERT(s.n_queries == s.n_keys && s.n_keys == s.key_stride);
     job j  = job_of(be, out, lse, q, k, v, doc_start, s);
-    j.dout = cpl_f32(dout);
+    j.dout = dout;
     j.dq   = cpl_f32(dq);
     j.dk   = cpl_f32(dk);
     j.dv   = cpl_f32(dv);

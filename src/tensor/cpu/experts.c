@@ -22,9 +22,9 @@ typedef struct job {
     cpl_backend *be;
     cpl_operand_form form;
     cpl_expert_sizes s;
-    const int32_t *token; /* [T K] of the sorted rows */
-    const float *x, *dy, *hidden;
-    float *gate, *up, *dhidden;
+    const int32_t *token;               /* [T K] of the sorted rows */
+    cpl_tensor x, dy, hidden, gate, up; /* none where there is no such tensor */
+    float *dhidden;
     cpl_expert_weights w, dw;
     cpl_expert_block block;
 } job;
@@ -85,13 +85,13 @@ static int64_t chunk_rows(int64_t T)
 
 /* Of each token that the chunk's assignments name, `width` numbers as operand: those from number
  * `first` on of its `stride` numbers in x. */
-static cpl_operand gather(const job *j, const chunk *c, void *panel, const float *x, int64_t stride,
+static cpl_operand gather(const job *j, const chunk *c, void *panel, cpl_tensor x, int64_t stride,
                           int64_t first, int64_t width)
 {
     const int32_t *token = j->token + c->row;
 #pragma omp parallel for num_threads(c->threads) schedule(static) if (c->threads > 1)
     for (int64_t i = 0; i < c->rows; i++)
-        cpl_put(j->form, panel, i * width, x + token[i] * stride + first, width);
+        cpl_put_any(j->form, panel, i * width, x.data, x.dtype, token[i] * stride + first, width);
     return (cpl_operand){panel, cpl_operand_form_dtype(j->form), CPL_AS_IS, width};
 }
 
@@ -99,12 +99,12 @@ static cpl_operand gather(const job *j, const chunk *c, void *panel, const float
 static cpl_operand gather_gate(const job *j, const chunk *c, cpl_operand x)
 {
     const int64_t n = j->s.n, r = j->s.r;
-    return j->hidden ? gather(j, c, c->p.hidden, j->hidden, n * r, c->expert * r, r) : x;
+    return j->hidden.data ? gather(j, c, c->p.hidden, j->hidden, n * r, c->expert * r, r) : x;
 }
 
 static int64_t gate_width(const job *j)
 {
-    return j->hidden ? j->s.r : j->s.d;
+    return j->hidden.data ? j->s.r : j->s.d;
 }
 
 /* The matrix of the chunk's expert as operand. */
@@ -150,16 +150,20 @@ static void activate_row(cpl_operand_form form, void *h, int64_t at, const float
     }
 }
 
-/* Number `at` on of the panels h, dgate and dup; returns dot(act, da). */
-static float activate_row_backward(cpl_operand_form form, const panel_set *p, int64_t at,
-                                   const float *gate, const float *up, const float *da,
-                                   float weight, int64_t D)
+/* Row r of the chunk: of the panels h, dgate and dup; returns dot(act, da). */
+static float activate_row_backward(const job *j, const chunk *c, int64_t r)
 {
-    float h[PIECE], dgate[PIECE], dup[PIECE], dot = 0;
+    const int64_t D = j->s.D, row = (c->row + r) * D, at = r * D;
+    const panel_set *p          = &c->p;
+    const float weight          = j->block.weight[c->slot + r];
+    const cpl_operand_form form = j->form;
+    float h[PIECE], dgate[PIECE], dup[PIECE], gate[PIECE], up[PIECE], dot = 0;
     for (int64_t begin = 0; begin < D; begin += PIECE) {
         const int64_t count = piece_length(begin, D);
-        const float *g = gate + begin, *u = up + begin, *a = da + begin;
-        float sum = 0;
+        const float *g      = cpl_row_read(j->gate, row + begin, count, gate);
+        const float *u      = cpl_row_read(j->up, row + begin, count, up);
+        const float *a      = p->da + at + begin;
+        float sum           = 0;
 #pragma omp simd reduction(+ : sum)
         for (int64_t i = 0; i < count; i++) {
             float sigmoid = 1.0f / (1.0f + cpl_exp(-g[i]));
@@ -181,17 +185,20 @@ static float activate_row_backward(cpl_operand_form form, const panel_set *p, in
 
 static void chunk_forward(const job *j, const chunk *c)
 {
-    const int64_t d = j->s.d, D = j->s.D;
-    float *gate   = j->gate ? j->gate + c->row * D : c->p.gate;
-    float *up     = j->up ? j->up + c->row * D : c->p.up;
+    const int64_t d = j->s.d, D = j->s.D, at = c->row * D;
+    float *gate   = j->gate.data ? cpl_row_begin(j->gate, at, c->p.gate) : c->p.gate;
+    float *up     = j->up.data ? cpl_row_begin(j->up, at, c->p.up) : c->p.up;
     cpl_operand x = gather(j, c, c->p.x, j->x, d, 0, d);
     multiply(j, c, gate, gather_gate(j, c, x), cpl_transposed(weight_of(j, c, j->w.w_gate)),
              c->rows, D, gate_width(j), 0);
     multiply(j, c, up, x, cpl_transposed(weight_of(j, c, j->w.w_up)), c->rows, D, d, 0);
 #pragma omp parallel for num_threads(c->threads) schedule(static) if (c->threads > 1)
-    for (int64_t i = 0; i < c->rows; i++)
+    for (int64_t i = 0; i < c->rows; i++) {
+        cpl_row_end(j->gate, at + i * D, D, gate + i * D);
+        cpl_row_end(j->up, at + i * D, D, up + i * D);
         activate_row(j->form, c->p.h, i * D, gate + i * D, up + i * D, j->block.weight[c->slot + i],
                      D);
+    }
     multiply(j, c, j->block.out + c->slot * d, slim_panel(j, c->p.h),
              cpl_transposed(weight_of(j, c, j->w.w_down)), c->rows, d, D, 0);
 }
@@ -199,15 +206,11 @@ static void chunk_forward(const job *j, const chunk *c)
 static void chunk_backward(const job *j, const chunk *c)
 {
     const int64_t d = j->s.d, D = j->s.D, e = c->expert, rows = c->rows;
-    const float *gate = j->gate + c->row * D, *up = j->up + c->row * D;
     const panel_set *p = &c->p;
     cpl_operand dy     = gather(j, c, p->dy, j->dy, d, 0, d);
     multiply(j, c, p->da, dy, weight_of(j, c, j->w.w_down), rows, D, d, 0);
 #pragma omp parallel for num_threads(c->threads) schedule(static) if (c->threads > 1)
-    for (int64_t i = 0; i < rows; i++)
-        j->block.dot[c->slot + i] =
-            activate_row_backward(j->form, p, i * D, gate + i * D, up + i * D, p->da + i * D,
-                                  j->block.weight[c->slot + i], D);
+    for (int64_t i = 0; i < rows; i++) j->block.dot[c->slot + i] = activate_row_backward(j, c, i);
     cpl_operand x = gather(j, c, p->x, j->x, d, 0, d), h = slim_panel(j, p->h);
     cpl_operand in    = gather_gate(j, c, x);
     cpl_operand dgate = slim_panel(j, p->dgate), dup = slim_panel(j, p->dup);
@@ -230,12 +233,12 @@ static void one_expert(void *context, cpl_team team, int64_t expert)
     int64_t chunks = (rows + team.rows - 1) / team.rows, step = (rows + chunks - 1) / chunks;
     cpl_arena arena = cpl_arena_over(team.panels, team.bytes);
     chunk c         = {.expert = expert, .threads = team.threads};
-    c.p             = take_panels(&arena, j->s, step, j->dy != NULL, packs);
+    c.p             = take_panels(&arena, j->s, step, j->dy.data != NULL, packs);
     for (int64_t done = 0; done < rows; done += step) {
         c.row  = first + done;
         c.slot = j->block.first_slot[expert] + done;
         c.rows = rows - done < step ? rows - done : step;
-        if (j->dy)
+        if (j->dy.data)
             chunk_backward(j, &c);
         else
             chunk_forward(j, &c);
@@ -302,11 +305,6 @@ static cpl_expert_sizes sizes_of(cpl_tensor x, cpl_tensor hidden, cpl_tensor wei
     return s;
 }
 
-static float *optional(cpl_tensor t)
-{
-    return t.data ? cpl_f32(t) : NULL;
-}
-
 static job job_of(cpl_backend *be, cpl_tensor gate, cpl_tensor up, cpl_tensor x, cpl_tensor hidden,
                   cpl_tensor weight, cpl_dispatch plan, cpl_expert_weights w)
 {
@@ -314,10 +312,10 @@ static job job_of(cpl_backend *be, cpl_tensor gate, cpl_tensor up, cpl_tensor x,
                  .form   = cpl_operand_form_of(be),
                  .s      = sizes_of(x, hidden, weight, w),
                  .token  = cpl_i32(plan.token),
-                 .x      = cpl_f32(x),
-                 .hidden = optional(hidden),
-                 .gate   = optional(gate),
-                 .up     = optional(up),
+                 .x      = x,
+                 .hidden = hidden,
+                 .gate   = gate,
+                 .up     = up,
                  .w      = w};
 }
 
@@ -336,10 +334,10 @@ void CPL_ISA_NAME(cpl_cpu_experts_backward)(cpl_backend *be, cpl_tensor dx, cpl_
                                             cpl_dispatch plan, cpl_expert_weights w)
 {
     job j     = job_of(be, gate, up, x, hidden, weight, plan, w);
-    j.dy      = cpl_f32(dy);
-    j.dhidden = optional(dhidden);
+    j.dy      = dy;
+    j.dhidden = dhidden.data ? cpl_f32(dhidden) : NULL;
     j.dw      = dw;
-    CPL_ASSERT(j.gate && j.up && !hidden.data == !dhidden.data);
+    CPL_ASSERT(gate.data && up.data && !hidden.data == !dhidden.data);
     CPL_ASSERT(!dhidden.data || cpl_tensor_count(dhidden) == j.s.T * j.s.K * j.s.r);
     run(&j, cpl_f32(dx), cpl_f32(dweight), cpl_f32(weight), plan);
 }
@@ -365,6 +363,12 @@ static void add_row(float *to, const float *from, int64_t count)
     for (int64_t i = 0; i < count; i++) to[i] += from[i];
 }
 
+/* A token's vectors in F32 for each thread, of a hidden in BF16. */
+static size_t hidden_bytes(const cpl_backend *be, int64_t n, int64_t r)
+{
+    return be->compute == CPL_F32 ? 0 : (size_t)(be->n_threads * n * r) * sizeof(float);
+}
+
 /* A token's vectors stay in the cache from the first pass over them to the second. */
 void CPL_ISA_NAME(cpl_cpu_hidden_backward)(cpl_backend *be, cpl_tensor hidden, cpl_tensor norm,
                                            cpl_tensor dnorm, cpl_tensor dchosen, cpl_tensor expert,
@@ -372,17 +376,21 @@ void CPL_ISA_NAME(cpl_cpu_hidden_backward)(cpl_backend *be, cpl_tensor hidden, c
 {
     const int64_t T = expert.shape[0], K = expert.shape[1], n = cpl_tensor_cols(norm);
     const int64_t r   = cpl_tensor_cols(hidden);
-    float *all        = cpl_f32(hidden);
     const float *from = cpl_f32(dchosen), *length = cpl_f32(norm), *dlength = cpl_f32(dnorm);
     const int32_t *chosen = cpl_i32(expert), *row = cpl_i32(plan.row);
     CPL_ASSERT(cpl_tensor_count(hidden) == T * n * r && cpl_tensor_count(dnorm) == T * n);
     CPL_ASSERT(cpl_tensor_count(dchosen) == T * K * r);
+    CPL_ASSERT(hidden.dtype == CPL_F32 || be->scratch_bytes >= hidden_bytes(be, n, r));
 #pragma omp parallel for num_threads(cpl_threads(be, T *n *r)) schedule(static)
     for (int64_t t = 0; t < T; t++) {
-        float *own = all + t * n * r;
+        float *room =
+            hidden.dtype == CPL_F32 ? NULL : (float *)be->scratch + omp_get_thread_num() * n * r;
+        float *own = cpl_row_begin(hidden, t * n * r, room);
+        (void)cpl_row_read(hidden, t * n * r, n * r, room);
         norms_backward(own, length + t * n, dlength + t * n, n, r);
         for (int64_t i = t * K; i < (t + 1) * K; i++)
             add_row(own + chosen[i] * r, from + row[i] * r, r);
+        cpl_row_end(hidden, t * n * r, n * r, own);
     }
 }
 
@@ -408,5 +416,7 @@ size_t CPL_ISA_NAME(cpl_cpu_experts_scratch)(const cpl_backend *be, const cpl_wo
     cpl_expert_sizes shared = {work->n_tokens, 1, 1, work->d_model, work->d_shared, 0};
     size_t one              = scratch_for(be, routed, work->training);
     size_t two              = work->d_shared > 0 ? scratch_for(be, shared, work->training) : 0;
+    size_t of_hidden        = hidden_bytes(be, work->n_experts, work->gate_rank);
+    two                     = two > of_hidden ? two : of_hidden;
     return one > two ? one : two;
 }

@@ -2,7 +2,8 @@
  *
  * Room:    tensor/cpu. Operations: ops.h; the product itself is tensor/product.h.
  * Method:  operands that lie in the backend's form are multiplied in place. Others are converted to
- *          it block by block, so that scratch stays small for every shape. */
+ *          it block by block, so that scratch stays small for every shape. A BF16 result is made in
+ *          F32 and rounded, block by block of its rows. */
 #include "tensor/cpu/cpu.h"
 #include "tensor/cpu/operand.h"
 
@@ -95,8 +96,14 @@ static size_t panel_bytes(int64_t count)
     return cpl_padded((size_t)least(count, BLOCK_NUMBERS) * sizeof(float));
 }
 
-static void gemm_form(cpl_backend *be, cpl_operand_form form, cpl_tensor c, cpl_trans ta,
-                      cpl_tensor a, cpl_trans tb, cpl_tensor b, float beta)
+/* Rows of a block of m rows of n sums. */
+static int64_t block_rows(int64_t m, int64_t n)
+{
+    return n ? least(m, longest(BLOCK_NUMBERS / n, 1)) : m;
+}
+
+static void gemm_f32_result(cpl_backend *be, cpl_operand_form form, cpl_tensor c, cpl_trans ta,
+                            cpl_tensor a, cpl_trans tb, cpl_tensor b, float beta)
 {
     int64_t k = a.shape[ta == CPL_AS_IS], kb = b.shape[tb == CPL_TRANSPOSED];
     CPL_ASSERT(c.rank == 2 && c.dtype == CPL_F32 && k == kb);
@@ -110,6 +117,25 @@ static void gemm_form(cpl_backend *be, cpl_operand_form form, cpl_tensor c, cpl_
     multiply(be, form, c, &left, &right, k, beta);
 }
 
+static void gemm_form(cpl_backend *be, cpl_operand_form form, cpl_tensor c, cpl_trans ta,
+                      cpl_tensor a, cpl_trans tb, cpl_tensor b, float beta)
+{
+    const int64_t m = c.shape[0], n = c.shape[1], rows = block_rows(m, n);
+    if (c.dtype == CPL_F32) {
+        gemm_f32_result(be, form, c, ta, a, tb, b, beta);
+        return;
+    }
+    const size_t panels = 2 * panel_bytes(longest(cpl_tensor_count(a), cpl_tensor_count(b)));
+    CPL_ASSERT(ta == CPL_AS_IS && beta == 0);
+    CPL_ASSERT(be->scratch_bytes >= panels + (size_t)(rows * n) * sizeof(float));
+    for (int64_t at = 0; at < m; at += rows) {
+        const int64_t count = least(rows, m - at);
+        cpl_tensor sums     = cpl_tensor_2d((char *)be->scratch + panels, CPL_F32, count, n);
+        gemm_f32_result(be, form, sums, ta, cpl_tensor_range(a, at, count), tb, b, 0);
+        be->ops->copy(be, cpl_tensor_range(c, at, count), sums);
+    }
+}
+
 void CPL_ISA_NAME(cpl_cpu_gemm)(cpl_backend *be, cpl_tensor c, cpl_trans ta, cpl_tensor a,
                                 cpl_trans tb, cpl_tensor b, float beta)
 {
@@ -119,16 +145,15 @@ void CPL_ISA_NAME(cpl_cpu_gemm)(cpl_backend *be, cpl_tensor c, cpl_trans ta, cpl
 void CPL_ISA_NAME(cpl_cpu_gemm_f32)(cpl_backend *be, cpl_tensor c, cpl_trans ta, cpl_tensor a,
                                     cpl_trans tb, cpl_tensor b, float beta)
 {
-    CPL_ASSERT(a.dtype == CPL_F32 && b.dtype == CPL_F32);
     gemm_form(be, CPL_FORM_F32, c, ta, a, tb, b, beta);
 }
 
-/* Operands are at most as long either way as the longest of all dimensions. */
+/* Operands and results are at most as long either way as the longest of all dimensions. */
 size_t CPL_ISA_NAME(cpl_cpu_gemm_scratch)(const cpl_backend *be, const cpl_work *work)
 {
     int64_t most = longest(longest(work->n_tokens, work->vocab_size), work->d_model);
     most         = longest(longest(most, work->d_expert), work->n_experts);
     most         = longest(longest(most, work->d_shared), work->n_experts * work->gate_rank);
     most         = most < BLOCK_DEPTH ? most * most : BLOCK_NUMBERS;
-    return be->compute == CPL_F32 ? 0 : 2 * panel_bytes(most);
+    return be->compute == CPL_F32 ? 0 : 3 * panel_bytes(most);
 }

@@ -6,6 +6,7 @@
 #include "tensor/cpu/cpu.h"
 #include "tensor/cpu/lanes.h"
 #include "tensor/cpu/share.h"
+#include "tensor/cpu/simd.h"
 
 static double sum_part(const float *x, int64_t count)
 {
@@ -67,13 +68,24 @@ static double squares(const float *x, int64_t length)
     return length < SHORT_ROW ? lanes_squares_short(x, length) : lanes_squares(x, length);
 }
 
+static double squares_of(cpl_tensor x, int64_t at, int64_t length)
+{
+    float room[CPL_PIECE];
+    double sum = 0;
+    if (x.dtype == CPL_F32) return squares(cpl_f32(x) + at, length);
+    for (int64_t i = 0; i < length; i += CPL_PIECE) {
+        const int64_t count = length - i < CPL_PIECE ? length - i : CPL_PIECE;
+        sum += squares(cpl_row_read(x, at + i, count, room), count);
+    }
+    return sum;
+}
+
 /* Whole rows to each thread, so that the sum of a row has one order. */
 void CPL_ISA_NAME(cpl_cpu_row_norms)(cpl_backend *be, cpl_tensor out, cpl_tensor x)
 {
     const int64_t n = x.shape[0], length = n ? cpl_tensor_count(x) / n : 0;
-    const float *from = cpl_f32(x);
-    float *norm       = cpl_f32(out);
+    float *norm = cpl_f32(out);
     CPL_ASSERT(cpl_tensor_count(out) == n);
 #pragma omp parallel for num_threads(cpl_threads(be, n *length)) schedule(static)
-    for (int64_t i = 0; i < n; i++) norm[i] = (float)sqrt(squares(from + i * length, length));
+    for (int64_t i = 0; i < n; i++) norm[i] = (float)sqrt(squares_of(x, i * length, length));
 }

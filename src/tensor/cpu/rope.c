@@ -6,6 +6,7 @@
 
 #include "tensor/cpu/cpu.h"
 #include "tensor/cpu/share.h"
+#include "tensor/numbers.h"
 
 /* The frequency and the angle are rounded to F32 as Hugging Face's are; only cos and sin of that
  * angle are taken in double, so that they are correctly rounded. */
@@ -39,10 +40,27 @@ static void rotate(float *head, const float *angles, int64_t half, float sign)
     }
 }
 
-static void rotate_heads(float *heads, const float *angles, int64_t n_heads, int64_t half,
-                         float sign)
+static void rotate_bf16(uint16_t *head, const float *angles, int64_t half, float sign)
 {
-    for (int64_t i = 0; i < n_heads; i++) rotate(heads + i * 2 * half, angles, half, sign);
+    uint16_t *upper = head + half;
+#pragma omp simd
+    for (int64_t i = 0; i < half; i++) {
+        float c = angles[2 * i], s = sign * angles[2 * i + 1];
+        float a = cpl_bf16_to_f32(head[i]), b = cpl_bf16_to_f32(upper[i]);
+        head[i]  = cpl_bf16_from_f32(a * c - b * s);
+        upper[i] = cpl_bf16_from_f32(b * c + a * s);
+    }
+}
+
+/* Token t of x. */
+static void rotate_heads(cpl_tensor x, int64_t t, const float *angles, int64_t n_heads,
+                         int64_t half, float sign)
+{
+    for (int64_t i = t * n_heads; i < (t + 1) * n_heads; i++)
+        if (x.dtype == CPL_BF16)
+            rotate_bf16((uint16_t *)x.data + i * 2 * half, angles, half, sign);
+        else
+            rotate(cpl_f32(x) + i * 2 * half, angles, half, sign);
 }
 
 void CPL_ISA_NAME(cpl_cpu_rope)(cpl_backend *be, cpl_tensor x, cpl_tensor table, int64_t n_heads,
@@ -51,12 +69,11 @@ void CPL_ISA_NAME(cpl_cpu_rope)(cpl_backend *be, cpl_tensor x, cpl_tensor table,
     const int64_t T = cpl_tensor_rows(x), half = table.shape[1];
     CPL_ASSERT(cpl_tensor_cols(x) == n_heads * 2 * half);
     CPL_ASSERT(T == 0 || (first >= 0 && first + n_queries <= table.shape[0]));
-    float *px           = cpl_f32(x);
     const float *angles = cpl_f32(table), sign = direction < 0 ? -1.0f : 1.0f;
 #pragma omp parallel for num_threads(cpl_threads(be, 2 * cpl_tensor_count(x))) schedule(static)
     for (int64_t t = 0; t < T; t++) {
         const float *at = angles + (first + t % n_queries) * 2 * half;
-        rotate_heads(px + t * n_heads * 2 * half, at, n_heads, half, sign);
+        rotate_heads(x, t, at, n_heads, half, sign);
     }
 }
 
@@ -65,12 +82,11 @@ void CPL_ISA_NAME(cpl_cpu_rope_at)(cpl_backend *be, cpl_tensor x, cpl_tensor tab
 {
     const int64_t T = cpl_tensor_rows(x), half = table.shape[1];
     CPL_ASSERT(cpl_tensor_cols(x) == n_heads * 2 * half && cpl_tensor_count(position) == T);
-    float *px           = cpl_f32(x);
     const float *angles = cpl_f32(table);
     const int32_t *at   = cpl_i32(position);
 #pragma omp parallel for num_threads(cpl_threads(be, 2 * cpl_tensor_count(x))) schedule(static)
     for (int64_t t = 0; t < T; t++) {
         CPL_ASSERT(at[t] >= 0 && at[t] < table.shape[0]);
-        rotate_heads(px + t * n_heads * 2 * half, angles + at[t] * 2 * half, n_heads, half, 1.0f);
+        rotate_heads(x, t, angles + at[t] * 2 * half, n_heads, half, 1.0f);
     }
 }

@@ -3,6 +3,7 @@
  * Room:   tensor/cpu. Operations: ops.h.
  * Names:  T tokens, d width, V rows of a table. */
 #include <math.h>
+#include <omp.h>
 #include <string.h>
 
 #include "tensor/cpu/cpu.h"
@@ -16,6 +17,15 @@ enum {
 
 /* ---- RMSNorm ---- */
 
+/* Of a row in BF16, `count` numbers of scratch of the thread that calls, behind the first `used`; else NULL. */
+static float *own_room(const cpl_backend *be, int64_t used, int64_t count, bool needed)
+{
+    const int64_t at = used + omp_get_thread_num() * count;
+    if (!needed) return NULL;
+    CPL_ASSERT(be->scratch_bytes >= (size_t)(at + count) * sizeof(float));
+    return (float *)be->scratch + at;
+}
+
 static float sum_of_squares(const float *x, int64_t d)
 {
     float sum = 0;
@@ -28,16 +38,19 @@ void CPL_ISA_NAME(cpl_cpu_rms_norm)(cpl_backend *be, cpl_tensor y, cpl_tensor in
                                     cpl_tensor weight, float eps)
 {
     const int64_t T = cpl_tensor_rows(x), d = cpl_tensor_cols(x);
-    float *py = cpl_f32(y), *pinv = cpl_f32(inv);
-    const float *px = cpl_f32(x), *w = cpl_f32(weight);
+    const bool rounds = x.dtype != CPL_F32 || y.dtype != CPL_F32;
+    float *pinv       = cpl_f32(inv);
+    const float *w    = cpl_f32(weight);
 #pragma omp parallel for num_threads(cpl_threads(be, 2 * T * d)) schedule(static)
     for (int64_t t = 0; t < T; t++) {
-        const float *row = px + t * d;
-        float *out       = py + t * d;
+        float *room      = own_room(be, 0, d, rounds); /* of both rows: y's replaces x's */
+        const float *row = cpl_row_read(x, t * d, d, room);
+        float *out       = cpl_row_begin(y, t * d, room);
         float scale      = 1.0f / sqrtf(sum_of_squares(row, d) / (float)d + eps);
         pinv[t]          = scale;
 #pragma omp simd
         for (int64_t i = 0; i < d; i++) out[i] = w[i] * (row[i] * scale);
+        cpl_row_end(y, t * d, d, out);
     }
 }
 
@@ -76,13 +89,15 @@ void CPL_ISA_NAME(cpl_cpu_rms_norm_backward)(cpl_backend *be, cpl_tensor dx, cpl
     const cpl_blocks cut = cpl_cut(T, LEAST_ROWS);
     CPL_ASSERT(be->scratch_bytes >= (size_t)(cut.n * d) * sizeof(float));
     float *parts = be->scratch, *pdx = cpl_f32(dx);
-    const float *pdy = cpl_f32(dy), *px = cpl_f32(x), *w = cpl_f32(weight), *pinv = cpl_f32(inv);
+    const float *pdy = cpl_f32(dy), *w = cpl_f32(weight), *pinv = cpl_f32(inv);
 #pragma omp parallel for num_threads(cpl_threads(be, 4 * T * d)) schedule(static)
     for (int64_t b = 0; b < cut.n; b++) {
         float *part = parts + b * d;
+        float *room = own_room(be, cut.n * d, d, x.dtype != CPL_F32);
         memset(part, 0, (size_t)d * sizeof(float));
         for (int64_t t = cpl_block_begin(cut, b); t < cpl_block_end(cut, b); t++)
-            rms_norm_backward_row(pdx + t * d, part, pdy + t * d, px + t * d, w, pinv[t], d);
+            rms_norm_backward_row(pdx + t * d, part, pdy + t * d, cpl_row_read(x, t * d, d, room),
+                                  w, pinv[t], d);
     }
     add_parts(cpl_f32(dweight), parts, cut.n, d);
 }
@@ -91,24 +106,35 @@ void CPL_ISA_NAME(cpl_cpu_rms_norm_backward)(cpl_backend *be, cpl_tensor dx, cpl
 
 void CPL_ISA_NAME(cpl_cpu_clamp)(cpl_backend *be, cpl_tensor y, cpl_tensor x, float limit)
 {
-    const int64_t count = cpl_tensor_count(x);
-    float *py           = cpl_f32(y);
-    const float *px     = cpl_f32(x);
-#pragma omp parallel for simd num_threads(cpl_threads(be, count)) schedule(static)
-    for (int64_t i = 0; i < count; i++) {
-        float value = px[i] > limit ? limit : px[i];
-        py[i]       = value < -limit ? -limit : value;
+    const cpl_blocks cut = cpl_cut_pieces(cpl_tensor_count(x));
+#pragma omp parallel for num_threads(cpl_threads(be, cut.count)) schedule(static)
+    for (int64_t b = 0; b < cut.n; b++) {
+        float room[CPL_PIECE];
+        const int64_t at = cpl_block_begin(cut, b), count = cpl_block_end(cut, b) - at;
+        const float *px = cpl_row_read(x, at, count, room);
+        float *py       = cpl_row_begin(y, at, room);
+#pragma omp simd
+        for (int64_t i = 0; i < count; i++) {
+            float value = px[i] > limit ? limit : px[i];
+            py[i]       = value < -limit ? -limit : value;
+        }
+        cpl_row_end(y, at, count, py);
     }
 }
 
 void CPL_ISA_NAME(cpl_cpu_clamp_backward)(cpl_backend *be, cpl_tensor dx, cpl_tensor dy,
                                           cpl_tensor x, float limit)
 {
-    const int64_t count = cpl_tensor_count(x);
-    float *pdx          = cpl_f32(dx);
-    const float *pdy = cpl_f32(dy), *px = cpl_f32(x);
-#pragma omp parallel for simd num_threads(cpl_threads(be, count)) schedule(static)
-    for (int64_t i = 0; i < count; i++) pdx[i] = fabsf(px[i]) <= limit ? pdy[i] : 0.0f;
+    const cpl_blocks cut = cpl_cut_pieces(cpl_tensor_count(x));
+#pragma omp parallel for num_threads(cpl_threads(be, cut.count)) schedule(static)
+    for (int64_t b = 0; b < cut.n; b++) {
+        float room[CPL_PIECE];
+        const int64_t at = cpl_block_begin(cut, b), count = cpl_block_end(cut, b) - at;
+        const float *px = cpl_row_read(x, at, count, room), *pdy = cpl_f32(dy) + at;
+        float *pdx = cpl_f32(dx) + at;
+#pragma omp simd
+        for (int64_t i = 0; i < count; i++) pdx[i] = fabsf(px[i]) <= limit ? pdy[i] : 0.0f;
+    }
 }
 
 /* The sum of a column in double. */
@@ -226,6 +252,6 @@ void CPL_ISA_NAME(cpl_cpu_embed_backward)(cpl_backend *be, cpl_tensor dtable, cp
 
 size_t CPL_ISA_NAME(cpl_cpu_rows_scratch)(const cpl_backend *be, const cpl_work *work)
 {
-    (void)be;
-    return (size_t)(CPL_MOST_BLOCKS * work->d_model) * sizeof(float);
+    const int64_t rows = CPL_MOST_BLOCKS + (be->compute == CPL_F32 ? 0 : be->n_threads);
+    return (size_t)(rows * work->d_model) * sizeof(float);
 }

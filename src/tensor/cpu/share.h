@@ -40,6 +40,14 @@ static inline cpl_blocks cpl_cut(int64_t count, int64_t least)
     return cut;
 }
 
+/* In pieces that a few KiB of the stack hold. */
+enum { CPL_PIECE = 1024 };
+
+static inline cpl_blocks cpl_cut_pieces(int64_t count)
+{
+    return (cpl_blocks){count, (count + CPL_PIECE - 1) / CPL_PIECE, CPL_PIECE};
+}
+
 static inline int64_t cpl_block_begin(cpl_blocks cut, int64_t block)
 {
     int64_t begin = block * cut.length;

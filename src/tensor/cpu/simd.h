@@ -9,6 +9,7 @@
 #include <stdint.h>
 
 #include "tensor/numbers.h"
+#include "tensor/tensor.h"
 
 /* a b + c: rounded once if the processor has fused multiply-add, else twice. */
 static inline float cpl_madd(float a, float b, float c)
@@ -53,6 +54,28 @@ static inline void cpl_widen_row(float *to, const uint16_t *from, int64_t n)
 {
 #pragma omp simd
     for (int64_t i = 0; i < n; i++) to[i] = cpl_bf16_to_f32(from[i]);
+}
+
+/* Numbers at ... at + n - 1 of x, F32 or BF16, as F32: in place, or widened in `room` [n]. */
+static inline const float *cpl_row_read(cpl_tensor x, int64_t at, int64_t n, float *room)
+{
+    if (x.dtype == CPL_F32) return (const float *)x.data + at;
+    CPL_ASSERT(x.dtype == CPL_BF16);
+    cpl_widen_row(room, (const uint16_t *)x.data + at, n);
+    return room;
+}
+
+/* Where F32 numbers are made that will be number `at` on of y, F32 or BF16: there, or in `room`; and
+ * what brings them from there, rounded. */
+static inline float *cpl_row_begin(cpl_tensor y, int64_t at, float *room)
+{
+    CPL_ASSERT(y.dtype == CPL_F32 || y.dtype == CPL_BF16);
+    return y.dtype == CPL_F32 ? (float *)y.data + at : room;
+}
+
+static inline void cpl_row_end(cpl_tensor y, int64_t at, int64_t n, const float *made)
+{
+    if (y.dtype == CPL_BF16) cpl_round_row((uint16_t *)y.data + at, made, n);
 }
 
 /* The largest of x [n]; NaN are skipped, and the result is -infinity if nothing else is left. It

@@ -36,6 +36,9 @@ void cpl_poison_holds(cpl_tensor x, cpl_dtype dtype, int64_t count);
 /* An operand of a product, or a table: F32 or BF16. */
 void cpl_poison_is_float(cpl_tensor x);
 
+/* x is there, [rows, cols] likewise, and F32, or BF16 where products are in bf16. */
+void cpl_poison_activation(const cpl_backend *be, cpl_tensor x, int64_t rows, int64_t cols);
+
 /* Every one of ids is in [low, high). */
 void cpl_poison_in_range(cpl_tensor ids, int64_t low, int64_t high);
 

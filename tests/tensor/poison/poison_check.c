@@ -49,6 +49,12 @@ void cpl_poison_is_float(cpl_tensor x)
     CPL_ASSERT(x.dtype == CPL_F32 || x.dtype == CPL_BF16);
 }
 
+void cpl_poison_activation(const cpl_backend *be, cpl_tensor x, int64_t rows, int64_t cols)
+{
+    cpl_poison_fits(x, x.dtype, rows, cols);
+    CPL_ASSERT(x.dtype == CPL_F32 || (x.dtype == CPL_BF16 && be->compute == CPL_BF16));
+}
+
 void cpl_poison_in_range(cpl_tensor ids, int64_t low, int64_t high)
 {
     const int32_t *id = cpl_i32(ids);

@@ -4,14 +4,15 @@
 
 /* ---- products ---- */
 
-static void check_gemm(cpl_tensor c, cpl_trans ta, cpl_tensor a, cpl_trans tb, cpl_tensor b,
-                       float beta)
+static void check_gemm(const cpl_backend *be, cpl_tensor c, cpl_trans ta, cpl_tensor a,
+                       cpl_trans tb, cpl_tensor b, float beta)
 {
     const int64_t m = a.shape[ta == CPL_TRANSPOSED], k = a.shape[ta != CPL_TRANSPOSED];
     const int64_t n = b.shape[tb != CPL_TRANSPOSED], k_too = b.shape[tb == CPL_TRANSPOSED];
     CPL_ASSERT(a.rank == 2 && b.rank == 2 && c.rank == 2);
     CPL_ASSERT(k == k_too && (beta == 0 || beta == 1));
-    cpl_poison_fits(c, CPL_F32, m, n);
+    cpl_poison_activation(be, c, m, n);
+    CPL_ASSERT(c.dtype == CPL_F32 || (ta == CPL_AS_IS && beta == 0));
     cpl_poison_is_float(a);
     cpl_poison_is_float(b);
     cpl_poison_apart(CPL_POISON_LIST(c), CPL_POISON_LIST(a, b));
@@ -22,7 +23,7 @@ void cpl_poison_gemm(cpl_backend *be, cpl_tensor c, cpl_trans ta, cpl_tensor a, 
                      cpl_tensor b, float beta)
 {
     cpl_backend inner = cpl_poison_begin(be);
-    check_gemm(c, ta, a, tb, b, beta);
+    check_gemm(be, c, ta, a, tb, b, beta);
     inner.ops->gemm(&inner, c, ta, a, tb, b, beta);
     cpl_poison_end(be, &inner);
 }
@@ -30,23 +31,22 @@ void cpl_poison_gemm(cpl_backend *be, cpl_tensor c, cpl_trans ta, cpl_tensor a, 
 void cpl_poison_gemm_f32(cpl_backend *be, cpl_tensor c, cpl_trans ta, cpl_tensor a, cpl_trans tb,
                          cpl_tensor b, float beta)
 {
-    CPL_ASSERT(a.dtype == CPL_F32 && b.dtype == CPL_F32);
     cpl_backend inner = cpl_poison_begin(be);
-    check_gemm(c, ta, a, tb, b, beta);
+    check_gemm(be, c, ta, a, tb, b, beta);
     inner.ops->gemm_f32(&inner, c, ta, a, tb, b, beta);
     cpl_poison_end(be, &inner);
 }
 
 /* ---- attention ---- */
 
-static void check_attention(cpl_tensor q, cpl_tensor k, cpl_tensor v, cpl_tensor doc_start,
-                            cpl_attention_shape s)
+static void check_attention(const cpl_backend *be, cpl_tensor q, cpl_tensor k, cpl_tensor v,
+                            cpl_tensor doc_start, cpl_attention_shape s)
 {
     CPL_ASSERT(s.n_heads % s.n_kv_heads == 0);
     CPL_ASSERT(s.n_queries <= s.n_keys && s.n_keys <= s.key_stride);
-    cpl_poison_fits(q, CPL_F32, s.batch * s.n_queries, s.n_heads * s.head_dim);
-    cpl_poison_fits(k, CPL_F32, s.batch * s.key_stride, s.n_kv_heads * s.head_dim);
-    cpl_poison_fits(v, CPL_F32, s.batch * s.key_stride, s.n_kv_heads * s.head_dim);
+    cpl_poison_activation(be, q, s.batch * s.n_queries, s.n_heads * s.head_dim);
+    cpl_poison_activation(be, k, s.batch * s.key_stride, s.n_kv_heads * s.head_dim);
+    cpl_poison_activation(be, v, s.batch * s.key_stride, s.n_kv_heads * s.head_dim);
     if (!doc_start.data) return;
     cpl_poison_holds(doc_start, CPL_I32, s.batch * s.n_keys);
     for (int64_t i = 0; i < s.batch * s.n_keys; i++) {
@@ -59,8 +59,8 @@ void cpl_poison_attention(cpl_backend *be, cpl_tensor out, cpl_tensor lse, cpl_t
                           cpl_tensor k, cpl_tensor v, cpl_tensor doc_start,
                           cpl_attention_shape shape)
 {
-    check_attention(q, k, v, doc_start, shape);
-    cpl_poison_fits(out, CPL_F32, cpl_tensor_rows(q), cpl_tensor_cols(q));
+    check_attention(be, q, k, v, doc_start, shape);
+    cpl_poison_activation(be, out, cpl_tensor_rows(q), cpl_tensor_cols(q));
     cpl_poison_holds(lse, CPL_F32, shape.batch * shape.n_heads * shape.n_queries);
     cpl_poison_apart(CPL_POISON_LIST(out, lse), CPL_POISON_LIST(q, k, v, doc_start));
     cpl_backend inner = cpl_poison_begin(be);
@@ -116,11 +116,11 @@ void cpl_poison_attention_backward(cpl_backend *be, cpl_tensor dq, cpl_tensor dk
                                    cpl_tensor k, cpl_tensor v, cpl_tensor doc_start,
                                    cpl_attention_shape shape)
 {
-    check_attention(q, k, v, doc_start, shape);
+    check_attention(be, q, k, v, doc_start, shape);
     CPL_ASSERT(shape.n_queries == shape.n_keys && shape.n_keys == shape.key_stride);
     cpl_poison_fits(dq, CPL_F32, cpl_tensor_rows(q), cpl_tensor_cols(q));
     cpl_poison_fits(dout, CPL_F32, cpl_tensor_rows(q), cpl_tensor_cols(q));
-    cpl_poison_fits(out, CPL_F32, cpl_tensor_rows(q), cpl_tensor_cols(q));
+    cpl_poison_activation(be, out, cpl_tensor_rows(q), cpl_tensor_cols(q));
     cpl_poison_fits(dk, CPL_F32, cpl_tensor_rows(k), cpl_tensor_cols(k));
     cpl_poison_fits(dv, CPL_F32, cpl_tensor_rows(v), cpl_tensor_cols(v));
     cpl_poison_holds(lse, CPL_F32, shape.batch * shape.n_heads * shape.n_queries);
@@ -149,11 +149,12 @@ static void check_matrices(cpl_expert_weights w, int64_t n, int64_t D, int64_t d
 }
 
 /* Checks `hidden`, which may be none, and returns the width of the gates' input. */
-static int64_t check_hidden(cpl_tensor hidden, int64_t T, int64_t n, int64_t d)
+static int64_t check_hidden(const cpl_backend *be, cpl_tensor hidden, int64_t T, int64_t n,
+                            int64_t d)
 {
     if (!hidden.data) return d;
     CPL_ASSERT(hidden.rank == 3 && hidden.shape[0] == T);
-    cpl_poison_fits(hidden, CPL_F32, T * n, hidden.shape[2]);
+    cpl_poison_activation(be, hidden, T * n, hidden.shape[2]);
     return hidden.shape[2];
 }
 
@@ -163,14 +164,14 @@ void cpl_poison_experts(cpl_backend *be, cpl_tensor y, cpl_tensor gate, cpl_tens
 {
     const int64_t T = weight.shape[0], K = weight.shape[1];
     const int64_t n = w.w_up.shape[0], D = w.w_up.shape[1], d = w.w_up.shape[2];
-    check_matrices(w, n, D, d, check_hidden(hidden, T, n, d));
+    check_matrices(w, n, D, d, check_hidden(be, hidden, T, n, d));
     cpl_poison_plan(plan, T, K, n);
-    cpl_poison_fits(x, CPL_F32, T, d);
+    cpl_poison_activation(be, x, T, d);
     cpl_poison_fits(y, CPL_F32, T, d);
     cpl_poison_fits(weight, CPL_F32, T, K);
     CPL_ASSERT(!gate.data == !up.data);
-    if (gate.data) cpl_poison_fits(gate, CPL_F32, T * K, D);
-    if (up.data) cpl_poison_fits(up, CPL_F32, T * K, D);
+    if (gate.data) cpl_poison_activation(be, gate, T * K, D);
+    if (up.data) cpl_poison_activation(be, up, T * K, D);
     cpl_poison_apart(CPL_POISON_LIST(y, gate, up),
                      CPL_POISON_LIST(x, hidden, weight, w.w_gate, w.w_up, w.w_down, plan.offset,
                                      plan.token, plan.row));
@@ -190,7 +191,7 @@ void cpl_poison_experts_backward(cpl_backend *be, cpl_tensor dx, cpl_tensor dhid
 {
     const int64_t T = weight.shape[0], K = weight.shape[1];
     const int64_t n = w.w_up.shape[0], D = w.w_up.shape[1], d = w.w_up.shape[2];
-    const int64_t r = check_hidden(hidden, T, n, d);
+    const int64_t r = check_hidden(be, hidden, T, n, d);
     check_matrices(w, n, D, d, r);
     check_matrices(dw, n, D, d, r);
     CPL_ASSERT(!hidden.data == !dhidden.data);
@@ -199,10 +200,10 @@ void cpl_poison_experts_backward(cpl_backend *be, cpl_tensor dx, cpl_tensor dhid
     cpl_poison_plan(plan, T, K, n);
     cpl_poison_fits(dx, CPL_F32, T, d);
     cpl_poison_fits(dy, CPL_F32, T, d);
-    cpl_poison_fits(x, CPL_F32, T, d);
+    cpl_poison_activation(be, x, T, d);
     cpl_poison_fits(dweight, CPL_F32, T, K);
-    cpl_poison_fits(gate, CPL_F32, T * K, D);
-    cpl_poison_fits(up, CPL_F32, T * K, D);
+    cpl_poison_activation(be, gate, T * K, D);
+    cpl_poison_activation(be, up, T * K, D);
     cpl_poison_apart(CPL_POISON_LIST(dx, dhidden, dweight, dw.w_gate, dw.w_up, dw.w_down, gate, up),
                      CPL_POISON_LIST(dy, x, hidden, weight, w.w_gate, w.w_up, w.w_down, plan.offset,
                                      plan.token, plan.row));
@@ -221,7 +222,7 @@ void cpl_poison_hidden_backward(cpl_backend *be, cpl_tensor hidden, cpl_tensor n
                                 cpl_dispatch plan)
 {
     const int64_t T = expert.shape[0], K = expert.shape[1], n = norm.shape[1];
-    const int64_t r = check_hidden(hidden, T, n, hidden.shape[2]);
+    const int64_t r = check_hidden(be, hidden, T, n, hidden.shape[2]);
     cpl_poison_fits(norm, CPL_F32, T, n);
     cpl_poison_fits(dnorm, CPL_F32, T, n);
     cpl_poison_fits(dchosen, CPL_F32, T * K, r);
@@ -238,11 +239,12 @@ void cpl_poison_hidden_backward(cpl_backend *be, cpl_tensor hidden, cpl_tensor n
 
 /* ---- cross-entropy ---- */
 
-static void check_xent(cpl_tensor nll, cpl_tensor x, cpl_tensor head, cpl_tensor target)
+static void check_xent(const cpl_backend *be, cpl_tensor nll, cpl_tensor x, cpl_tensor head,
+                       cpl_tensor target)
 {
     CPL_ASSERT(head.rank == 2);
     cpl_poison_is_float(head);
-    cpl_poison_fits(x, CPL_F32, x.shape[0], head.shape[1]);
+    cpl_poison_activation(be, x, x.shape[0], head.shape[1]);
     cpl_poison_holds(nll, CPL_F32, x.shape[0]);
     cpl_poison_holds(target, CPL_I32, x.shape[0]);
     cpl_poison_in_range(target, -1, head.shape[0]);
@@ -251,7 +253,7 @@ static void check_xent(cpl_tensor nll, cpl_tensor x, cpl_tensor head, cpl_tensor
 void cpl_poison_xent(cpl_backend *be, cpl_tensor nll, cpl_tensor x, cpl_tensor head,
                      cpl_tensor target)
 {
-    check_xent(nll, x, head, target);
+    check_xent(be, nll, x, head, target);
     cpl_poison_apart(CPL_POISON_LIST(nll), CPL_POISON_LIST(x, head, target));
     cpl_backend inner = cpl_poison_begin(be);
     cpl_poison_set(nll);
@@ -279,7 +281,7 @@ void cpl_poison_log_probs(cpl_backend *be, cpl_tensor out, cpl_tensor logits, cp
 void cpl_poison_xent_train(cpl_backend *be, cpl_tensor nll, cpl_tensor dx, cpl_tensor dhead,
                            cpl_tensor x, cpl_tensor head, cpl_tensor target, float scale)
 {
-    check_xent(nll, x, head, target);
+    check_xent(be, nll, x, head, target);
     cpl_poison_fits(dx, CPL_F32, x.shape[0], x.shape[1]);
     cpl_poison_fits(dhead, CPL_F32, head.shape[0], head.shape[1]);
     cpl_poison_apart(CPL_POISON_LIST(nll, dx, dhead), CPL_POISON_LIST(x, head, target));

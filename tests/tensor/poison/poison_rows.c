@@ -5,7 +5,8 @@ void cpl_poison_rms_norm(cpl_backend *be, cpl_tensor y, cpl_tensor inv, cpl_tens
                          cpl_tensor weight, float eps)
 {
     const int64_t T = cpl_tensor_rows(x), d = cpl_tensor_cols(x);
-    cpl_poison_fits(y, CPL_F32, T, d);
+    cpl_poison_activation(be, x, T, d);
+    cpl_poison_activation(be, y, T, d);
     cpl_poison_holds(inv, CPL_F32, T);
     cpl_poison_holds(weight, CPL_F32, d);
     cpl_poison_apart(CPL_POISON_LIST(y, inv), CPL_POISON_LIST(x, weight));
@@ -21,6 +22,7 @@ void cpl_poison_rms_norm_backward(cpl_backend *be, cpl_tensor dx, cpl_tensor dwe
                                   cpl_tensor x, cpl_tensor weight, cpl_tensor inv)
 {
     const int64_t T = cpl_tensor_rows(x), d = cpl_tensor_cols(x);
+    cpl_poison_activation(be, x, T, d);
     cpl_poison_fits(dx, CPL_F32, T, d);
     cpl_poison_fits(dy, CPL_F32, T, d);
     cpl_poison_holds(dweight, CPL_F32, d);
@@ -34,9 +36,10 @@ void cpl_poison_rms_norm_backward(cpl_backend *be, cpl_tensor dx, cpl_tensor dwe
 }
 
 /* y is poisoned unless it is x itself; a part of x it must not be. */
-static void poison_unless_same(cpl_tensor y, cpl_tensor x)
+static void poison_unless_same(const cpl_backend *be, cpl_tensor y, cpl_tensor x)
 {
-    cpl_poison_holds(y, CPL_F32, cpl_tensor_count(x));
+    cpl_poison_activation(be, x, cpl_tensor_rows(x), cpl_tensor_cols(x));
+    cpl_poison_activation(be, y, cpl_tensor_rows(x), cpl_tensor_cols(x));
     if (y.data == x.data) return;
     cpl_poison_apart(CPL_POISON_LIST(y), CPL_POISON_LIST(x));
     cpl_poison_set(y);
@@ -46,7 +49,7 @@ void cpl_poison_clamp(cpl_backend *be, cpl_tensor y, cpl_tensor x, float limit)
 {
     CPL_ASSERT(limit >= 0);
     cpl_backend inner = cpl_poison_begin(be);
-    poison_unless_same(y, x);
+    poison_unless_same(be, y, x);
     inner.ops->clamp(&inner, y, x, limit);
     cpl_poison_end(be, &inner);
 }
@@ -57,7 +60,7 @@ void cpl_poison_clamp_backward(cpl_backend *be, cpl_tensor dx, cpl_tensor dy, cp
     cpl_poison_holds(dy, CPL_F32, cpl_tensor_count(x));
     cpl_poison_apart(CPL_POISON_LIST(dx), CPL_POISON_LIST(x));
     cpl_backend inner = cpl_poison_begin(be);
-    poison_unless_same(dx, dy);
+    poison_unless_same(be, dx, dy);
     inner.ops->clamp_backward(&inner, dx, dy, x, limit);
     cpl_poison_end(be, &inner);
 }
@@ -67,7 +70,7 @@ void cpl_poison_centre(cpl_backend *be, cpl_tensor y, cpl_tensor x)
     cpl_poison_fits(y, CPL_F32, x.shape[0], x.shape[1]);
     cpl_poison_is_float(x);
     cpl_backend inner = cpl_poison_begin(be);
-    poison_unless_same(y, x);
+    poison_unless_same(be, y, x);
     inner.ops->centre(&inner, y, x);
     cpl_poison_end(be, &inner);
 }
@@ -141,7 +144,7 @@ void cpl_poison_rope(cpl_backend *be, cpl_tensor x, cpl_tensor table, int64_t n_
     CPL_ASSERT(table.rank == 3 && table.shape[2] == 2);
     CPL_ASSERT(direction == 1 || direction == -1);
     CPL_ASSERT(first >= 0 && first + n_queries <= table.shape[0]);
-    cpl_poison_fits(x, CPL_F32, cpl_tensor_rows(x), n_heads * table.shape[1] * 2);
+    cpl_poison_activation(be, x, cpl_tensor_rows(x), n_heads * table.shape[1] * 2);
     cpl_poison_apart(CPL_POISON_LIST(x), CPL_POISON_LIST(table));
     cpl_backend inner = cpl_poison_begin(be);
     inner.ops->rope(&inner, x, table, n_heads, n_queries, first, direction);
@@ -152,7 +155,7 @@ void cpl_poison_rope_at(cpl_backend *be, cpl_tensor x, cpl_tensor table, int64_t
                         cpl_tensor position)
 {
     CPL_ASSERT(table.rank == 3 && table.shape[2] == 2);
-    cpl_poison_fits(x, CPL_F32, cpl_tensor_rows(x), n_heads * table.shape[1] * 2);
+    cpl_poison_activation(be, x, cpl_tensor_rows(x), n_heads * table.shape[1] * 2);
     cpl_poison_holds(position, CPL_I32, cpl_tensor_rows(x));
     cpl_poison_in_range(position, 0, table.shape[0]);
     cpl_poison_apart(CPL_POISON_LIST(x), CPL_POISON_LIST(table, position));
@@ -193,7 +196,7 @@ void cpl_poison_dot(cpl_backend *be, cpl_tensor out, cpl_tensor x, cpl_tensor y)
 
 void cpl_poison_row_norms(cpl_backend *be, cpl_tensor out, cpl_tensor x)
 {
-    cpl_poison_holds(x, CPL_F32, cpl_tensor_count(x));
+    cpl_poison_activation(be, x, cpl_tensor_rows(x), cpl_tensor_cols(x));
     cpl_poison_holds(out, CPL_F32, x.shape[0]);
     cpl_poison_apart(CPL_POISON_LIST(out), CPL_POISON_LIST(x));
     cpl_backend inner = cpl_poison_begin(be);
