@@ -76,6 +76,7 @@ static inline void bench_step_settings(cpl_settings *settings, const bench_shape
     m->top_k                    = 8;
     m->n_heads                  = 16;
     m->router                   = shape->router;
+    m->activations              = shape->dtype; /* bf16: as products */
     settings->data.seq_len      = BENCH_SEQ_LEN;
     settings->data.batch_tokens = shape->n_tokens;
     settings->losses.erc.alpha  = 1e-3;

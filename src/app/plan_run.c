@@ -16,7 +16,7 @@ enum { VOCABULARY_MULTIPLE = 128 }; /* rows of the embedding: OLMo pads to this 
 cpl_dtype cpl_plan_dtype(const cpl_compute_settings *compute)
 {
     if (compute->dtype == CPL_DTYPE_AUTO) return cpl_cpu_has_bf16() ? CPL_BF16 : CPL_F32;
-    return compute->dtype == CPL_DTYPE_BF16 ? CPL_BF16 : CPL_F32;
+    return cpl_dtype_chosen(compute->dtype);
 }
 
 static cpl_status resolve(cpl_settings *s)
@@ -124,7 +124,8 @@ cpl_status cpl_plan_run(cpl_plan *plan, const cpl_settings *settings, const cpl_
     CPL_TRY(check_ranks(&s, what));
     if (what->batch_tokens) s.data.batch_tokens = what->batch_tokens;
     const bool global = s.losses.balance.scope == CPL_BALANCE_GLOBAL && s.losses.balance.weight > 0;
-    cpl_train_resolve_machine(&s, what->ranks, false); /* as the trainer does */
+    CPL_TRY(cpl_train_resolve_machine(&s, what->ranks, false)); /* as the trainer does */
+    s.model.activations  = cpl_dtype_chosen(s.compute.activations);
     cpl_plan_input input = {
         .model           = s.model,
         .erc             = s.losses.erc,

@@ -15,6 +15,7 @@
 #include "store/hf.h"
 #include "store/named.h"
 #include "tensor/backend/backend.h"
+#include "train/loop.h"
 #include "train/step.h"
 
 /* ---- the tokens ---- */
@@ -97,12 +98,14 @@ static void take_results(work *w, cpl_tensor_arena *arena, const cpl_model_setti
 
 static cpl_status allocate(work *w, const cpl_settings *settings)
 {
-    const cpl_model_settings *config = cpl_hf_config(w->hf);
+    cpl_model_settings own           = *cpl_hf_config(w->hf);
+    const cpl_model_settings *config = &own;
     cpl_work shapes                  = cpl_step_work(settings, config, w->tokens.rows);
     cpl_tensor_arena measured        = cpl_tensor_arena_measure();
     take_results(w, &measured, config);
+    own.activations = cpl_dtype_chosen(settings->compute.activations);
     CPL_TRY(cpl_backend_open(&w->backend, settings->compute.device,
-                             settings->compute.dtype == CPL_DTYPE_BF16 ? CPL_BF16 : CPL_F32,
+                             cpl_dtype_chosen(settings->compute.dtype),
                              (int)settings->compute.threads));
     CPL_TRY(cpl_tensor_arena_init(&w->arena, &w->backend, &measured, "gradients and logits"));
     take_results(w, &w->arena, config);
@@ -260,6 +263,9 @@ static cpl_status run(const cpl_arguments *args)
     cpl_status status = CPL_OK;
     cpl_log log       = cpl_output_log(stderr);
     CPL_TRY(cpl_configure(&c, NULL, args));
+    c.settings.compute.dtype =
+        c.settings.compute.dtype == CPL_DTYPE_BF16 ? CPL_DTYPE_BF16 : CPL_DTYPE_F32;
+    CPL_TRY_DONE(cpl_train_resolve_machine(&c.settings, 1, false));
     CPL_TRY_DONE(cpl_output_paths_keep(args, cpl_flag_text(args, "--tokens")));
     CPL_TRY_DONE(cpl_output_paths_keep(args, cpl_flag_text(args, "--delta")));
     CPL_TRY_DONE(cpl_output_paths_outside(args));
@@ -317,6 +323,6 @@ const cpl_verb cpl_verb_grad = {
 #define CPL_LOSS(id, name, ...) #name " "
 #include "model/aux_losses.def"
         "-erc.start_step -erc.warmup_steps -erc.alpha_start -balance.bias_rate "
-        "compute.device compute.dtype train.seed",
+        "compute.device compute.dtype compute.activations train.seed",
     .run = run,
 };

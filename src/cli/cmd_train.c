@@ -290,7 +290,7 @@ static cpl_status resolve(cpl_configuration *c, const char *run, const char *fro
     if (s->model.vocab_size == CPL_UNSET && !data.vocab_size)
         CPL_TRY_DONE(cpl_train_data_open(&data, s, &nowhere, NULL, &log));
     CPL_TRY_DONE(cpl_train_resolve_vocabulary(s, data.vocab_size, data.eos));
-    cpl_train_resolve_machine(s, ranks, false);
+    CPL_TRY_DONE(cpl_train_resolve_machine(s, ranks, false));
     cpl_train_announce(s, &log);
 done:
     cpl_train_data_close(&data);

@@ -150,6 +150,8 @@ static const char *plain_meaning(cpl_pool *pool, const char *name, const char *t
         if (strcmp(text, nothing[i]) == 0) return "unset";
     /* Older versions left it so in a run of one process. */
     if (strcmp(name, "balance.scope") == 0 && strcmp(text, "auto") == 0) return "micro";
+    /* So were all runs of older versions. */
+    if (strcmp(name, "compute.activations") == 0 && strcmp(text, "auto") == 0) return "f32";
     return text;
 }
 

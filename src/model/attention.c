@@ -10,21 +10,24 @@ static bool clamps(const cpl_model_settings *config)
 
 void cpl_attention_take(cpl_attention_kept *kept, cpl_tensor_arena *arena,
                         const cpl_model_settings *config, int64_t batch, int64_t n_queries,
-                        bool cached)
+                        bool training, bool cached)
 {
-    int64_t t = batch * n_queries, d = config->d_model, kv = cpl_model_kv_width(config);
-    kept->a     = cpl_tensor_take_2d(arena, t, d);
-    kept->q_raw = cpl_tensor_take_2d(arena, t, d);
-    kept->q     = cpl_tensor_take_2d(arena, t, d);
-    kept->att   = cpl_tensor_take_2d(arena, t, d);
-    kept->k_raw = cpl_tensor_take_2d(arena, t, kv);
-    kept->k     = cached ? cpl_tensor_none() : cpl_tensor_take_2d(arena, t, kv);
-    kept->v     = cached ? cpl_tensor_none() : cpl_tensor_take_2d(arena, t, kv);
-    kept->v_raw = clamps(config) ? cpl_tensor_take_2d(arena, t, kv) : kept->v;
-    kept->inv   = cpl_tensor_take_1d(arena, t);
-    kept->q_inv = cpl_tensor_take_1d(arena, t);
-    kept->k_inv = cpl_tensor_take_1d(arena, t);
-    kept->lse   = cpl_tensor_take_3d(arena, batch, config->n_heads, n_queries);
+    const cpl_dtype type  = cpl_model_activations(config, training);
+    const int64_t t       = batch * n_queries;
+    const cpl_tensor wide = cpl_tensor_2d(NULL, type, t, config->d_model);
+    const cpl_tensor slim = cpl_tensor_2d(NULL, type, t, cpl_model_kv_width(config));
+    kept->a               = cpl_tensor_take(arena, wide);
+    kept->q_raw           = cpl_tensor_take(arena, wide);
+    kept->q               = cpl_tensor_take(arena, wide);
+    kept->att             = cpl_tensor_take(arena, wide);
+    kept->k_raw           = cpl_tensor_take(arena, slim);
+    kept->k               = cached ? cpl_tensor_none() : cpl_tensor_take(arena, slim);
+    kept->v               = cached ? cpl_tensor_none() : cpl_tensor_take(arena, slim);
+    kept->v_raw           = clamps(config) ? cpl_tensor_take(arena, slim) : kept->v;
+    kept->inv             = cpl_tensor_take_1d(arena, t);
+    kept->q_inv           = cpl_tensor_take_1d(arena, t);
+    kept->k_inv           = cpl_tensor_take_1d(arena, t);
+    kept->lse             = cpl_tensor_take_3d(arena, batch, config->n_heads, n_queries);
 }
 
 void cpl_attention_scratch_take(cpl_attention_scratch *s, cpl_tensor_arena *arena,

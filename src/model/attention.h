@@ -51,7 +51,7 @@ typedef struct cpl_positions {
 
 void cpl_attention_take(cpl_attention_kept *kept, cpl_tensor_arena *arena,
                         const cpl_model_settings *config, int64_t batch, int64_t n_queries,
-                        bool cached);
+                        bool training, bool cached);
 void cpl_attention_scratch_take(cpl_attention_scratch *s, cpl_tensor_arena *arena,
                                 const cpl_model_settings *config, int64_t n_tokens);
 

@@ -165,10 +165,11 @@ static void *message_room(cpl_exchange *x, size_t bytes)
 static void take_arrived(arrived *a, cpl_tensor_arena *arena, const cpl_model_settings *c)
 {
     const int64_t R = a->rows, n_local = cpl_model_local_experts(c);
-    a->x           = cpl_tensor_take_2d(arena, R, c->d_model);
+    const cpl_tensor slim = cpl_tensor_2d(NULL, c->activations, R, c->d_expert);
+    a->x           = cpl_tensor_take(arena, cpl_tensor_2d(NULL, c->activations, R, c->d_model));
     a->weight      = cpl_tensor_take_2d(arena, R, 1);
-    a->gate        = cpl_tensor_take_2d(arena, R, c->d_expert);
-    a->up          = cpl_tensor_take_2d(arena, R, c->d_expert);
+    a->gate        = cpl_tensor_take(arena, slim);
+    a->up          = cpl_tensor_take(arena, slim);
     a->expert      = cpl_tensor_as_2d(cpl_tensor_take_ids(arena, R), R, 1);
     a->plan.offset = cpl_tensor_take_ids(arena, n_local + 1);
     a->plan.token  = cpl_tensor_take_ids(arena, R);
@@ -294,14 +295,14 @@ static void travel(cpl_exchange *x, cpl_tensor to, const int64_t *received, cpl_
         cpl_group_all_to_all_tensor(&x->mesh->experts, x->be, to, received, from, sent, message);
 }
 
-/* to [R,d] F32 = the rows of from [T,d] at `token`, as the other ranks send theirs, in the type of
+/* to [R,d] = the rows of from [T,d] at `token`, as the other ranks send theirs, in the type of
  * the products. */
 static void send_rows(cpl_exchange *x, cpl_backend *be, const arrived *a, cpl_tensor to,
                       cpl_tensor from, cpl_tensor token)
 {
     cpl_tensor out = cpl_tensor_2d(NULL, be->compute, total(a->sent, x->mesh->experts.size), x->d);
     cpl_tensor in  = cpl_tensor_2d(NULL, be->compute, a->rows, x->d);
-    const bool rounds      = be->compute != CPL_F32;
+    const bool rounds      = be->compute != to.dtype;
     cpl_tensor_arena going = room(x, &x->out, cpl_tensor_bytes(out));
     out                    = cpl_tensor_take(&going, out);
     if (rounds) {

@@ -119,7 +119,7 @@ static void take_layers(cpl_pass *pass, cpl_tensor_arena *arena, const cpl_model
     pass->moe       = cpl_tensor_take_host(arena, (size_t)count * sizeof *pass->moe);
     for (int64_t l = 0; l < count; l++) {
         cpl_attention_take(pass->attention ? &pass->attention[l] : &attention, arena, config,
-                           pass->batch, pass->n_queries, cached);
+                           pass->batch, pass->n_queries, pass->training, cached);
         cpl_moe_take(pass->moe ? &pass->moe[l] : &moe, arena, config, pass->batch * pass->n_queries,
                      pass->training);
     }
@@ -148,7 +148,8 @@ void cpl_pass_take(cpl_pass *pass, cpl_tensor_arena *arena, const cpl_model_sett
     pass->training  = training;
     take_stream(pass, arena, config);
     take_layers(pass, arena, config, cached);
-    pass->final     = cpl_tensor_take_2d(arena, t, d);
+    pass->final =
+        cpl_tensor_take(arena, cpl_tensor_2d(NULL, cpl_model_activations(config, training), t, d));
     pass->final_inv = cpl_tensor_take_1d(arena, t);
     pass->nll       = cpl_tensor_take_1d(arena, t);
     cpl_moe_scratch_take(&pass->moe_scratch, arena, config, t, training);

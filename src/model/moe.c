@@ -17,9 +17,10 @@ void cpl_moe_take(cpl_moe_kept *kept, cpl_tensor_arena *arena, const cpl_model_s
     const int64_t n = config->n_experts, k = config->top_k, r = cpl_router_gate_rank(config);
     const int64_t width   = cpl_model_shared_width(config);
     const cpl_tensor none = cpl_tensor_none();
-    kept->b               = cpl_tensor_take_2d(arena, t, config->d_model);
+    const cpl_dtype type  = cpl_model_activations(config, training);
+    kept->b               = cpl_tensor_take(arena, cpl_tensor_2d(NULL, type, t, config->d_model));
     kept->inv             = cpl_tensor_take_1d(arena, t);
-    kept->hidden          = r ? cpl_tensor_take_3d(arena, t, n, r) : none;
+    kept->hidden          = r ? cpl_tensor_take(arena, cpl_tensor_3d(NULL, type, t, n, r)) : none;
     kept->norm            = r ? cpl_tensor_take_2d(arena, t, n) : none;
     kept->probs           = cpl_tensor_take_2d(arena, t, n);
     kept->lse             = cpl_tensor_take_1d(arena, t);
@@ -27,16 +28,17 @@ void cpl_moe_take(cpl_moe_kept *kept, cpl_tensor_arena *arena, const cpl_model_s
     kept->weight          = cpl_tensor_take_2d(arena, t, k);
     kept->plan            = take_plan(arena, t, k, n);
     const bool own        = training && cpl_model_local_experts(config) == n; /* else: exchange.h */
-    kept->gate            = own ? cpl_tensor_take_2d(arena, t * k, config->d_expert) : none;
-    kept->up              = own ? cpl_tensor_take_2d(arena, t * k, config->d_expert) : none;
+    const cpl_tensor slim = cpl_tensor_2d(NULL, type, t * k, config->d_expert);
+    kept->gate            = own ? cpl_tensor_take(arena, slim) : none;
+    kept->up              = own ? cpl_tensor_take(arena, slim) : none;
     kept->counts          = cpl_tensor_take_1d(arena, n);
     kept->mean_prob       = cpl_tensor_take_1d(arena, n);
     kept->z               = cpl_tensor_take_1d(arena, 1);
     kept->entropy         = cpl_tensor_take_1d(arena, 1);
     kept->shared_gate = kept->shared_up = kept->n_negative = none;
     if (!width || !training) return;
-    kept->shared_gate = cpl_tensor_take_2d(arena, t, width);
-    kept->shared_up   = cpl_tensor_take_2d(arena, t, width);
+    kept->shared_gate = cpl_tensor_take(arena, cpl_tensor_2d(NULL, type, t, width));
+    kept->shared_up   = cpl_tensor_take(arena, cpl_tensor_2d(NULL, type, t, width));
 }
 
 void cpl_moe_scratch_take(cpl_moe_scratch *s, cpl_tensor_arena *arena,

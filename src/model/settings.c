@@ -78,3 +78,8 @@ int64_t cpl_model_local_experts(const cpl_model_settings *model)
 {
     return model->n_local ? model->n_local : model->n_experts;
 }
+
+cpl_dtype cpl_model_activations(const cpl_model_settings *model, bool training)
+{
+    return training ? model->activations : CPL_F32;
+}

@@ -10,6 +10,7 @@
 #include <stdbool.h>
 
 #include "settings/settings.h"
+#include "tensor/tensor.h"
 
 typedef enum cpl_erc_reduce { CPL_ERC_MEAN, CPL_ERC_SUM } cpl_erc_reduce;
 typedef enum cpl_erc_noise { CPL_NOISE_BOUNDED, CPL_NOISE_NONE } cpl_erc_noise;
@@ -37,8 +38,9 @@ typedef enum cpl_router {
 #define CPL_SETTING(field, name, kind, ...) cpl_field_##kind field;
 typedef struct cpl_model_settings {
 #include "model/model.def"
-    /* No settings: the experts that this process holds (parallel/mesh.h); n_local 0: all of them. */
+    /* No settings of the model: the experts that this process holds (parallel/mesh.h); n_local 0: all of them. */
     int64_t first_expert, n_local;
+    cpl_dtype activations; /* of a pass that is training: F32, or BF16 where products are in bf16 */
 } cpl_model_settings;
 #undef CPL_SETTING
 
@@ -95,6 +97,11 @@ bool cpl_router_meets(const cpl_model_settings *model, cpl_router_need need);
 
 /* "sigmoid router with biases", "Autonomy-of-Experts of rank 3", into `out`, which is returned. */
 const char *cpl_router_describe(char out[96], const cpl_model_settings *model);
+
+/* The type of what a pass keeps for its backward pass and of what its products read, but the
+ * residual stream: with it F32 are router's logits and all that follows from them, the norms' sums,
+ * losses, gradients and all of a pass that is not training. */
+cpl_dtype cpl_model_activations(const cpl_model_settings *model, bool training);
 
 /* How many experts of each layer are in this process. */
 int64_t cpl_model_local_experts(const cpl_model_settings *model);

@@ -58,7 +58,7 @@ typedef struct cpl_plan_machine {
 
 /* The input of a plan. */
 typedef struct cpl_plan_input {
-    cpl_model_settings model; /* resolved */
+    cpl_model_settings model; /* resolved, with the type of activations */
     cpl_erc_settings erc;
     int64_t batch_tokens;           /* T; need not be a multiple of seq_len */
     int64_t seq_len;                /* tokens of a sequence */
@@ -188,7 +188,7 @@ void cpl_plan_text(cpl_text *out, const cpl_plan *plan);
  *     T ranks expert_parallel data_parallel base_token_equivalents_per_rank
  *     erc_token_equivalents_per_rank erc_overhead
  *     forward_flops_per_moe_layer { base erc aoe_extra }
- *     seq_len micro_sequences dtype erc_in_step token_forward_flops step_flops
+ *     seq_len micro_sequences dtype activations erc_in_step token_forward_flops step_flops
  *     coupled_layers erc_share_all_active erc_share_none_active
  *     micro_batches rank_flops
  *     bytes { weights compute_copies gradients moments messages parts activations coupling scratch

@@ -143,6 +143,11 @@ static void aoe_lines(cpl_text *out, const cpl_plan *plan)
     more_bytes_line(out, "total", extra->total_bytes);
 }
 
+static const char *type_name(cpl_dtype type)
+{
+    return type == CPL_BF16 ? "bf16" : "f32";
+}
+
 /* A line that not every run has. */
 static void bytes_line_if_any(cpl_text *out, const char *name, size_t bytes)
 {
@@ -156,8 +161,9 @@ static void bytes_lines(cpl_text *out, const cpl_plan *plan)
     char whose[64]          = "one process", title[160];
     if (ranks > 1)
         snprintf(whose, sizeof whose, "rank 0 of %lld, where it is largest", (long long)ranks);
-    snprintf(title, sizeof title, "\nmemory of %s, products in %s, micro-batches of %lld", whose,
-             plan->input.compute == CPL_BF16 ? "bf16" : "f32",
+    snprintf(title, sizeof title,
+             "\nmemory of %s, products in %s, activations in %s, micro-batches of %lld", whose,
+             type_name(plan->input.compute), type_name(plan->input.model.activations),
              (long long)plan->input.micro_sequences);
     heading(out, title);
     bytes_line(out, "model: weights", b->weights);
@@ -329,7 +335,8 @@ static json_t *work_object(const cpl_plan *plan)
 {
     const cpl_plan_input *input = &plan->input;
     return json_pack(
-        "{s:I, s:I, s:I, s:I, s:f, s:f, s:f, s:o, s:I, s:I, s:s, s:b, s:o, s:o, s:I, s:f, s:f, "
+        "{s:I, s:I, s:I, s:I, s:f, s:f, s:f, s:o, s:I, s:I, s:s, s:s, s:b, s:o, s:o, s:I, s:f, "
+        "s:f, "
         "s:I, "
         "s:o}",
         "T", (json_int_t)input->batch_tokens, "ranks", (json_int_t)input->ranks, "expert_parallel",
@@ -338,12 +345,13 @@ static json_t *work_object(const cpl_plan *plan)
         plan->base_token_equivalents, "erc_token_equivalents_per_rank", plan->erc_token_equivalents,
         "erc_overhead", plan->erc_overhead, "forward_flops_per_moe_layer", flops_object(plan),
         "seq_len", (json_int_t)input->seq_len, "micro_sequences",
-        (json_int_t)input->micro_sequences, "dtype", input->compute == CPL_BF16 ? "bf16" : "f32",
-        "erc_in_step", input->erc.weight > 0, "token_forward_flops",
-        cpl_json_count(plan->token_forward_flops), "step_flops", cpl_json_count(plan->step_flops),
-        "coupled_layers", (json_int_t)plan->coupled_layers, "erc_share_all_active",
-        plan->erc_share_all_active, "erc_share_none_active", plan->erc_share_none_active,
-        "micro_batches", (json_int_t)plan->passes, "rank_flops", cpl_json_count(plan->rank_flops));
+        (json_int_t)input->micro_sequences, "dtype", type_name(input->compute), "activations",
+        type_name(input->model.activations), "erc_in_step", input->erc.weight > 0,
+        "token_forward_flops", cpl_json_count(plan->token_forward_flops), "step_flops",
+        cpl_json_count(plan->step_flops), "coupled_layers", (json_int_t)plan->coupled_layers,
+        "erc_share_all_active", plan->erc_share_all_active, "erc_share_none_active",
+        plan->erc_share_none_active, "micro_batches", (json_int_t)plan->passes, "rank_flops",
+        cpl_json_count(plan->rank_flops));
 }
 
 /* null if the model has a router. */

@@ -78,9 +78,11 @@ CPL_NODISCARD cpl_status cpl_train_may_resume(const cpl_settings *old, cpl_setti
 
 /* ---- settings that follow from others, from data, model and machine (resolve.c) ---- */
 
-/* Sets what the machine makes of compute.dtype auto and balance.scope auto; a run keeps these values,
- * and compute.threads 0 as it is. `resumed`: of a run, whose scope auto was micro. */
-void cpl_train_resolve_machine(cpl_settings *settings, int64_t ranks, bool resumed);
+/* Sets what the machine makes of compute.dtype, compute.activations and balance.scope auto; a run
+ * keeps these values, and compute.threads 0 as it is. `resumed`: of a run, whose scope auto was micro
+ * and whose activations auto were f32. CPL_ERR_USAGE for activations in bf16 with products in f32. */
+CPL_NODISCARD cpl_status cpl_train_resolve_machine(cpl_settings *settings, int64_t ranks,
+                                                   bool resumed);
 
 /* Sets what other settings alone make of automatic values, over so many ranks. A configuration keeps
  * the automatic ones, so that they follow when it is used again; this is for comparing two. */

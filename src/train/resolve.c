@@ -17,12 +17,21 @@
 
 enum { VOCABULARY_MULTIPLE = 128 }; /* rows of the embedding: OLMo pads to this */
 
-void cpl_train_resolve_machine(cpl_settings *s, int64_t ranks, bool resumed)
+cpl_status cpl_train_resolve_machine(cpl_settings *s, int64_t ranks, bool resumed)
 {
-    if (s->compute.dtype == CPL_DTYPE_AUTO)
-        s->compute.dtype = cpl_cpu_has_bf16() ? CPL_DTYPE_BF16 : CPL_DTYPE_F32;
+    cpl_compute_settings *c = &s->compute;
+    const bool chosen       = c->dtype != CPL_DTYPE_AUTO;
+    if (!chosen) c->dtype = cpl_cpu_has_bf16() ? CPL_DTYPE_BF16 : CPL_DTYPE_F32;
+    if (c->activations == CPL_DTYPE_AUTO) c->activations = resumed ? CPL_DTYPE_F32 : c->dtype;
+    if (c->activations == CPL_DTYPE_BF16 && c->dtype == CPL_DTYPE_F32)
+        return CPL_FAIL(CPL_ERR_USAGE,
+                        "compute.activations is bf16, but compute.dtype is f32%s: activations are "
+                        "bf16 only where products are; set compute.dtype=bf16, or "
+                        "compute.activations=f32",
+                        chosen ? "" : " (auto on this processor)");
     if (s->losses.balance.scope == CPL_BALANCE_AUTO)
         s->losses.balance.scope = ranks > 1 && !resumed ? CPL_BALANCE_GLOBAL : CPL_BALANCE_MICRO;
+    return CPL_OK;
 }
 
 void cpl_train_derive(cpl_settings *s, int64_t ranks)
@@ -34,6 +43,7 @@ void cpl_train_derive(cpl_settings *s, int64_t ranks)
     s->data.seed    = cpl_train_data_seed(s);
     if (isnan(erc->alpha_start)) erc->alpha_start = erc->alpha;
     if (s->losses.balance.scope == CPL_BALANCE_AUTO) s->losses.balance.scope = CPL_BALANCE_MICRO;
+    if (s->compute.activations == CPL_DTYPE_AUTO) s->compute.activations = CPL_DTYPE_F32;
     if (s->train.micro_batch == 0)
         s->train.micro_batch = s->data.batch_tokens / s->data.seq_len / ranks;
     /* What does not fit together is said where the settings are used. */

@@ -178,7 +178,9 @@ static void keep_words(cpl_settings *fresh, const cpl_settings *old, int64_t ran
 cpl_status cpl_train_may_resume(const cpl_settings *old, cpl_settings *fresh, int64_t ranks,
                                 const cpl_log *log)
 {
-    if (fresh->compute.dtype == CPL_DTYPE_AUTO) fresh->compute.dtype = old->compute.dtype;
+    cpl_compute_settings *c = &fresh->compute;
+    if (c->dtype == CPL_DTYPE_AUTO) c->dtype = old->compute.dtype;
+    if (c->activations == CPL_DTYPE_AUTO) c->activations = old->compute.activations;
     CPL_TRY(judge_all(old, fresh, ranks, NULL, log));
     keep_words(fresh, old, ranks);
     return CPL_OK;

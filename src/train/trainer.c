@@ -417,9 +417,8 @@ static cpl_status begin(cpl_trainer *t, const cpl_train_job *job, cpl_hf **from)
 {
     if (job->from) CPL_TRY(cpl_hf_open(from, job->from, t->log));
     cpl_settings *s = t->settings;
-    cpl_train_resolve_machine(s, t->world->size, job->resume);
-    CPL_TRY(cpl_backend_open(&t->backend, s->compute.device,
-                             s->compute.dtype == CPL_DTYPE_BF16 ? CPL_BF16 : CPL_F32,
+    CPL_TRY(cpl_train_resolve_machine(s, t->world->size, job->resume));
+    CPL_TRY(cpl_backend_open(&t->backend, s->compute.device, cpl_dtype_chosen(s->compute.dtype),
                              (int)s->compute.threads));
     t->made_with = cpl_resume_made_with(&t->backend, t->world->size);
     if (!t->made_with) return CPL_FAIL(CPL_ERR_MEMORY, "out of memory for the state of the run");
@@ -441,6 +440,7 @@ static cpl_status divide(cpl_trainer *t)
     t->config              = s->model;
     t->config.first_expert = t->mesh.first_expert;
     t->config.n_local      = t->mesh.n_local;
+    t->config.activations  = cpl_dtype_chosen(s->compute.activations);
     return CPL_OK;
 }
 

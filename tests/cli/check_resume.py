@@ -237,7 +237,7 @@ def check_made_with(folder):
         check(warnings(old) == [], f"an old run {settings} warns again")
 
 
-NEWER = ("proxy", "gradient", "router_lr", "scope")  # settings that runs of older versions do not have
+NEWER = ("proxy", "gradient", "router_lr", "scope", "activations")  # settings that runs of older versions do not have
 
 
 def check_older(folder, uninterrupted):

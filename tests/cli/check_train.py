@@ -185,7 +185,7 @@ OPTIONS = [
 # chooses none of them.
 WITHOUT_GRAD = [("data.document_mask=true", "data.filter_repeats=true"), ("data.weights={two: 2.5}",),
                 ("balance.scope=global", "data.document_mask=true")]  # grad has one micro-batch
-OF_GRAD = ("erc.", "balance.", "z.", "orth.", "compute.dtype")
+OF_GRAD = ("erc.", "balance.", "z.", "orth.", "compute.dtype", "compute.activations")
 
 
 def check_first_step(folder, a, option, settings):

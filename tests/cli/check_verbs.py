@@ -89,6 +89,13 @@ def check_plan(folder):
     less = plan(CONFIGS / "paper-3b.yaml", "--set", "compute.dtype=f32")
     check(more["bytes"]["activations"] > 1.9 * less["bytes"]["activations"], "activations")
     check(more["bytes"]["compute_copies"] == 0, "f32 needs no copies")
+    L, d, D, K = less["L"], less["d"], less["D"], less["K"]
+    low = plan(CONFIGS / "paper-3b.yaml", "--set", "compute.dtype=bf16")
+    check((less["activations"], low["activations"]) == ("f32", "bf16"), "the type of activations")
+    check(less["bytes"]["activations"] - low["bytes"]["activations"] == 2 * 4096 * (L * (8 * d + 2 * K * D) + d),
+          "a sequence in bf16: the halves of a layer's norms, q, k, v, attention, gate and up, and of the head's input")
+    bad(2, "compute.activations is bf16, but compute.dtype is f32", "plan", CONFIGS / "paper-3b.yaml", "--set",
+        "compute.dtype=f32", "--set", "compute.activations=bf16")
     check_plan_of_ranks()
     bad(1, "num_experts_per_tok", "plan", CONFIGS / "paper-3b.yaml", "--set",
         "model.num_experts=4")

@@ -26,14 +26,15 @@ typedef struct rank_job {
     size_t bytes, scratch;
 } rank_job;
 
-static cpl_model_settings settings_of(int size)
+static cpl_model_settings settings_of(int size, cpl_dtype activations)
 {
-    cpl_model_settings c = {.n_layers  = LAYERS,
-                            .d_model   = D_MODEL,
-                            .d_expert  = D_EXPERT,
-                            .n_experts = N,
-                            .top_k     = K,
-                            .n_local   = N / size};
+    cpl_model_settings c = {.n_layers    = LAYERS,
+                            .d_model     = D_MODEL,
+                            .d_expert    = D_EXPERT,
+                            .n_experts   = N,
+                            .top_k       = K,
+                            .n_local     = N / size,
+                            .activations = activations};
     return c;
 }
 
@@ -77,7 +78,7 @@ static cpl_status exchange(rank_job *job, cpl_group *world)
     cpl_exchange *x;
     cpl_backend be;
     cpl_tensor_arena arena;
-    const cpl_model_settings config = settings_of(job->size);
+    const cpl_model_settings config = settings_of(job->size, job->compute);
     const cpl_work work             = {.n_tokens  = T,
                                        .d_model   = D_MODEL,
                                        .d_expert  = D_EXPERT,
@@ -151,7 +152,7 @@ static void check_rank(const rank_job *job, int64_t rows, int64_t away, int64_t 
     cpl_backend be;
     assert_int_equal(job->status, CPL_OK);
     assert_int_equal(job->kept, CPL_OK);
-    const cpl_model_settings c = settings_of(job->size);
+    const cpl_model_settings c = settings_of(job->size, job->compute);
     const cpl_work work        = cpl_exchange_work(&c, rows);
     const cpl_sent f           = cpl_exchange_forward_sent(&c, job->size, job->compute, away, here);
     const cpl_sent b = cpl_exchange_backward_sent(&c, job->size, job->compute, away, here);

@@ -22,12 +22,13 @@ typedef struct world {
     double nll;
 } world;
 
-static world *world_of(const cpl_model_settings *config, int threads, bool poisoned)
+static world *world_in(cpl_dtype compute, const cpl_model_settings *config, int threads,
+                       bool poisoned)
 {
     world *w      = calloc(1, sizeof *w);
     cpl_work work = cpl_pass_work(config, B, S, S, true);
     w->config     = *config;
-    assert_ok(cpl_backend_open(&w->cpu, "cpu", CPL_F32, threads));
+    assert_ok(cpl_backend_open(&w->cpu, "cpu", compute, threads));
     w->be = &w->cpu;
     if (poisoned) cpl_backend_poison(w->be = &w->poison, &w->cpu);
     assert_ok(cpl_backend_reserve(w->be, &work));
@@ -39,6 +40,11 @@ static world *world_of(const cpl_model_settings *config, int threads, bool poiso
     assert_ok(cpl_tensor_arena_init(&w->arena, w->be, &w->arena, "pass"));
     cpl_pass_take(&w->pass, &w->arena, config, B, S, true, false);
     return w;
+}
+
+static world *world_of(const cpl_model_settings *config, int threads, bool poisoned)
+{
+    return world_in(config->activations, config, threads, poisoned);
 }
 
 static void world_gone(world *w)
@@ -90,6 +96,55 @@ static void assert_same_gradients(world *a, world *b, double relative)
     }
 }
 
+enum { N_VARIANTS = 4 };
+
+static cpl_model_settings variant_of(int variant)
+{
+    cpl_model_settings c = small_config();
+    c.tied               = variant == 1;
+    c.norm_topk          = variant == 1;
+    c.clip_qkv           = variant == 2 ? 0.5 : NAN;
+    c.router             = variant == 3 ? CPL_ROUTER_AOE : CPL_ROUTER_SOFTMAX;
+    c.aoe_rank           = variant == 3 ? 3 : c.aoe_rank;
+    c.n_shared           = variant == 3;
+    return c;
+}
+
+/* Of all gradients together, the distance of a to b over the norm of b. */
+static double distance(const world *a, const world *b)
+{
+    double difference = 0, reference = 0;
+    for (int64_t i = 0; i < cpl_params_count(&a->config); i++) {
+        const cpl_param p = cpl_params_at(&a->config, i);
+        cpl_params of_a = a->run.grads, of_b = b->run.grads;
+        const cpl_tensor x = *cpl_params_tensor(&of_a, &p), y = *cpl_params_tensor(&of_b, &p);
+        for (int64_t k = 0; k < cpl_tensor_count(x); k++) {
+            const double u = (double)cpl_f32(x)[k], v = (double)cpl_f32(y)[k];
+            difference += (u - v) * (u - v);
+            reference += v * v;
+        }
+    }
+    return sqrt(difference / reference);
+}
+
+/* As near to F32 as products in bf16 alone, within a half: each number is rounded once more at most. */
+static void activations_in_bf16(void **state)
+{
+    (void)state;
+    for (int variant = 0; variant < N_VARIANTS; variant++) {
+        cpl_model_settings c = variant_of(variant), low = c;
+        low.activations = CPL_BF16;
+        world *w[3]     = {world_in(CPL_F32, &c, 2, false), world_in(CPL_BF16, &c, 2, false),
+                           world_in(CPL_BF16, &low, 2, false)};
+        for (int i = 0; i < 3; i++) pass_over(w[i], some_ids, NULL);
+        assert_near(w[2]->nll, w[0]->nll, 1e-2 * w[0]->nll);
+        assert_true(distance(w[2], w[0]) < 1.5 * distance(w[1], w[0]));
+        assert_true(distance(w[2], w[1]) > 0);
+        assert_int_equal(w[2]->pass.x[1].dtype, CPL_F32); /* the stream */
+        for (int i = 0; i < 3; i++) world_gone(w[i]);
+    }
+}
+
 /* What differs is the order of sums: c eps sqrt(terms). */
 static void one_thread_or_two(void **state)
 {
@@ -109,11 +164,9 @@ static void one_thread_or_two(void **state)
 static void nothing_unset_is_read(void **state)
 {
     (void)state;
-    for (int variant = 0; variant < 3; variant++) {
-        cpl_model_settings c = small_config();
-        c.tied               = variant == 1;
-        c.norm_topk          = variant == 1;
-        c.clip_qkv           = variant == 2 ? 0.5 : NAN;
+    for (int variant = 0; variant < 2 * N_VARIANTS; variant++) {
+        cpl_model_settings c = variant_of(variant / 2);
+        c.activations        = variant % 2 ? CPL_BF16 : CPL_F32;
         world *plain = world_of(&c, 2, false), *poisoned = world_of(&c, 2, true);
         pass_over(plain, some_ids, NULL);
         pass_over(poisoned, some_ids, NULL);
@@ -311,6 +364,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(one_thread_or_two),
         cmocka_unit_test(nothing_unset_is_read),
+        cmocka_unit_test(activations_in_bf16),
         cmocka_unit_test(documents_apart),
         cmocka_unit_test(sequences_do_not_see_each_other),
         cmocka_unit_test(same_seed_same_start),

@@ -377,7 +377,8 @@ static void predicts_what_is_allocated(void **unused)
         cpl_plan_input input = variant < 2 ? small_case() : aoe_of_shape(&shapes[0]);
         cpl_backend be;
         cpl_model model;
-        input.compute = bf16 ? CPL_BF16 : CPL_F32;
+        cpl_pass pass;
+        input.compute = input.model.activations = bf16 ? CPL_BF16 : CPL_F32;
         assert_ok(cpl_plan_make(&plan, &input));
         cpl_backend_cpu(&be, input.compute, input.n_threads);
         assert_ok(cpl_model_init(&model, &be, &input.model, input.seq_len));
@@ -387,6 +388,13 @@ static void predicts_what_is_allocated(void **unused)
         cpl_work work = cpl_pass_work(&input.model, 2, 16, 16, true);
         assert_ok(cpl_backend_reserve(&be, &work));
         assert_int_equal(be.scratch_bytes, plan.bytes.scratch);
+        cpl_tensor_arena arena = cpl_tensor_arena_measure();
+        cpl_pass_take(&pass, &arena, &input.model, 2, 16, true, false);
+        assert_ok(cpl_tensor_arena_init(&arena, &be, &arena, "a pass"));
+        cpl_pass_take(&pass, &arena, &input.model, 2, 16, true, false);
+        assert_int_equal(pass.attention[0].q.dtype, input.compute);
+        assert_int_equal(cpl_tensor_arena_bytes(&arena), plan.bytes.activations);
+        cpl_tensor_arena_free(&arena);
         assert_true(plan.bytes.gradients >= (size_t)plan.total_parameters * sizeof(float));
         assert_int_equal(plan.bytes.moments, 2 * plan.bytes.gradients);
         assert_true(plan.bytes.total > plan.bytes.activations);

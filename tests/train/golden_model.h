@@ -14,7 +14,7 @@
 
 /* Its README's limits on norm(got - ref) / norm(ref). */
 typedef struct golden_limits {
-    cpl_dtype dtype;
+    cpl_dtype dtype, activations;
     double value, gradient, gradient_all;
 } golden_limits;
 

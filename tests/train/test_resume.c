@@ -123,6 +123,33 @@ static void resume_as(const char *was, const char *now, const char *refused, boo
     drop(&fresh);
 }
 
+/* A run of before the setting goes on as it was. */
+static void activations_follow_products(void **state)
+{
+    static const struct {
+        const char *dtype;
+        bool resumed;
+        cpl_dtype_choice want;
+    } cases[] = {{"compute.dtype=f32", false, CPL_DTYPE_F32},
+                 {"compute.dtype=f32", true, CPL_DTYPE_F32},
+                 {"compute.dtype=bf16", false, CPL_DTYPE_BF16},
+                 {"compute.dtype=bf16", true, CPL_DTYPE_F32}};
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        cpl_settings s = with(cases[i].dtype);
+        assert_ok(cpl_train_resolve_machine(&s, 1, cases[i].resumed));
+        assert_int_equal(s.compute.activations, cases[i].want);
+        assert_ok(cpl_train_resolve_machine(&s, 1, !cases[i].resumed)); /* what is said stays */
+        assert_int_equal(s.compute.activations, cases[i].want);
+        drop(&s);
+    }
+    cpl_settings s = with("compute.dtype=f32");
+    set(&s, "compute.activations=bf16");
+    assert_fails(CPL_ERR_USAGE, "compute.activations is bf16, but compute.dtype is f32:",
+                 cpl_train_resolve_machine(&s, 1, false));
+    drop(&s);
+}
+
 /* To name the value that an automatic one became is no change, and the run keeps its own, to the
  * bit; nor is it one to name none. */
 static void what_a_value_became_is_no_change(void **state)
@@ -141,6 +168,9 @@ static void what_a_value_became_is_no_change(void **state)
               "model.num_key_value_heads", true);
     resume_as("compute.dtype=bf16", "compute.dtype=auto", NULL, true);
     resume_as("compute.dtype=bf16", "compute.dtype=f32", "compute.dtype is bf16", true);
+    resume_as("compute.activations=bf16", "compute.activations=auto", NULL, true);
+    resume_as("compute.dtype=bf16", "compute.activations=f32", NULL, true);
+    resume_as("compute.dtype=bf16", "compute.activations=bf16", "compute.activations is f32", true);
     /* Not in the record of older versions; the others are held against the data. */
     resume_as("compute.dtype=auto", "compute.dtype=bf16", NULL, false);
     resume_as(NULL, "data.eos=7", NULL, false);
@@ -218,6 +248,7 @@ int main(void)
         cmocka_unit_test(what_changes_no_step_may_change),
         cmocka_unit_test(micro_batches_may_change),
         cmocka_unit_test(what_changes_a_step_may_not),
+        cmocka_unit_test(activations_follow_products),
         cmocka_unit_test(what_a_value_became_is_no_change),
         cmocka_unit_test(what_a_run_was_made_with),
         cmocka_unit_test(a_checkpoint_knows_its_settings),

@@ -10,6 +10,12 @@
 
 typedef enum cpl_dtype_choice { CPL_DTYPE_AUTO, CPL_DTYPE_F32, CPL_DTYPE_BF16 } cpl_dtype_choice;
 
+/* Of compute.dtype or compute.activations, with auto as f32. */
+static inline cpl_dtype cpl_dtype_chosen(cpl_field_CHOICE choice)
+{
+    return choice == CPL_DTYPE_BF16 ? CPL_BF16 : CPL_F32;
+}
+
 /* cpl_train_settings and so on: one struct for each section of run.def. */
 #define CPL_RUN_SECTION(name, ...)                typedef struct cpl_##name##_settings {
 #define CPL_RUN_SETTING(section, name, kind, ...) cpl_field_##kind name;
