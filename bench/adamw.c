@@ -14,7 +14,7 @@ typedef struct tensors {
 
 static cpl_tensor flat(cpl_backend *be, cpl_dtype dtype)
 {
-    return cpl_tensor_1d(bench_normal(be, dtype, 1, 1, COUNT, 0.02f).data, dtype, COUNT);
+    return cpl_tensor_1d(bench_normal(be, dtype, 1, 1, COUNT, 0.02f).storage, dtype, COUNT);
 }
 
 static void step(void *context)

@@ -173,14 +173,14 @@ static inline cpl_tensor bench_normal(cpl_backend *be, cpl_dtype dtype, int64_t 
     const cpl_rng_key key = {.seed = 1, .stream = CPL_STREAM_TEST};
     cpl_tensor drawn      = cpl_tensor_1d(numbers, CPL_F32, DRAWN);
     cpl_tensor x          = cpl_tensor_3d(NULL, dtype, a, b, c);
-    x.data                = cpl_alloc(cpl_tensor_bytes(x));
-    if (!x.data) bench_ok(CPL_ERR_MEMORY);
+    x.storage             = cpl_alloc(cpl_tensor_bytes(x));
+    if (!x.storage) bench_ok(CPL_ERR_MEMORY);
     be->ops->normal(be, drawn, scale, 8.0f, key, 0);
     for (int64_t at = 0; at < cpl_tensor_count(x); at += DRAWN) {
         int64_t left    = cpl_tensor_count(x) - at;
         cpl_tensor from = cpl_tensor_1d(numbers, CPL_F32, left < DRAWN ? left : DRAWN);
-        cpl_tensor to   = cpl_tensor_1d((char *)x.data + (size_t)at * cpl_dtype_bytes(dtype), dtype,
-                                        from.shape[0]);
+        cpl_tensor to   = cpl_tensor_1d((char *)x.storage + (size_t)at * cpl_dtype_bytes(dtype),
+                                        dtype, from.shape[0]);
         be->ops->copy(be, to, from);
     }
     return x;

@@ -36,17 +36,17 @@ static void *room(size_t bytes)
 static cpl_status expert_product(const problem *p, int64_t j, int n_threads)
 {
     const cpl_dtype dtype = p->w.dtype;
-    cpl_operand a         = {p->R_low.data, dtype, CPL_AS_IS, D_MODEL};
+    cpl_operand a         = {p->R_low.storage, dtype, CPL_AS_IS, D_MODEL};
     cpl_operand b         = {p->gate[j], dtype, CPL_TRANSPOSED, D_MODEL};
-    return cpl_product((float *)p->product.data + j * p->n * D_EXPERT, D_EXPERT, a, b,
+    return cpl_product((float *)p->product.storage + j * p->n * D_EXPERT, D_EXPERT, a, b,
                        (cpl_product_shape){p->n, D_EXPERT, D_MODEL}, 0, n_threads);
 }
 
 static void one_product(problem *p)
 {
-    cpl_operand a = {p->R_low.data, p->w.dtype, CPL_AS_IS, D_MODEL};
-    cpl_operand b = {p->w.data, p->w.dtype, CPL_TRANSPOSED, D_MODEL};
-    bench_ok(cpl_product(p->product.data, p->n * D_EXPERT, a, b,
+    cpl_operand a = {p->R_low.storage, p->w.dtype, CPL_AS_IS, D_MODEL};
+    cpl_operand b = {p->w.storage, p->w.dtype, CPL_TRANSPOSED, D_MODEL};
+    bench_ok(cpl_product(p->product.storage, p->n * D_EXPERT, a, b,
                          (cpl_product_shape){p->n, p->n * D_EXPERT, D_MODEL}, 0, p->be->n_threads));
 }
 
@@ -109,12 +109,12 @@ static void forward_backward(void *context)
 static void turn_towards_rows(problem *p, float strength)
 {
     const cpl_tensor wide = bench_normal(p->be, CPL_F32, p->n, D_EXPERT, D_MODEL, 0.02f);
-    float *w              = wide.data;
+    float *w              = wide.storage;
     for (int64_t r = 0; r < p->n * D_EXPERT; r++)
         for (int64_t k = 0; k < D_MODEL; k++)
             w[r * D_MODEL + k] += strength * cpl_f32(p->R)[r / D_EXPERT * D_MODEL + k];
     p->be->ops->copy(p->be, p->w, wide);
-    cpl_free(wide.data);
+    cpl_free(wide.storage);
 }
 
 static void init(problem *p, cpl_backend *be, int64_t n)
@@ -126,19 +126,19 @@ static void init(problem *p, cpl_backend *be, int64_t n)
     p->R     = bench_normal(be, CPL_F32, 1, n, D_MODEL, 0.02f);
     p->R_low = p->R;
     if (be->compute == CPL_BF16) {
-        p->R_low       = p->R;
-        p->R_low.data  = room(cpl_tensor_bytes(p->R));
-        p->R_low.dtype = CPL_BF16;
+        p->R_low         = p->R;
+        p->R_low.storage = room(cpl_tensor_bytes(p->R));
+        p->R_low.dtype   = CPL_BF16;
         be->ops->copy(be, p->R_low, p->R);
     }
-    p->w      = cpl_tensor_3d(NULL, be->compute, n, D_EXPERT, D_MODEL);
-    p->w.data = room(cpl_tensor_bytes(p->w));
+    p->w         = cpl_tensor_3d(NULL, be->compute, n, D_EXPERT, D_MODEL);
+    p->w.storage = room(cpl_tensor_bytes(p->w));
     p->product =
         cpl_tensor_2d(room((size_t)(n * n) * D_EXPERT * sizeof(float)), CPL_F32, n, n * D_EXPERT);
     p->dR = room((size_t)n * D_MODEL * sizeof(float));
     p->dw = room((size_t)n * expert * sizeof(float));
     for (int64_t j = 0; j < n; j++) {
-        p->gate[j] = (char *)p->w.data + (size_t)j * expert * cpl_dtype_bytes(be->compute);
+        p->gate[j] = (char *)p->w.storage + (size_t)j * expert * cpl_dtype_bytes(be->compute);
         p->grad[j] = p->dw + (size_t)j * expert;
     }
 }
@@ -230,10 +230,10 @@ static void all_loads(cpl_backend *be, int64_t n, int pairs)
     cpl_free(p.forward.scratch);
     cpl_free(p.dR);
     cpl_free(p.dw);
-    cpl_free(p.w.data);
-    cpl_free(p.product.data);
-    if (p.R_low.data != p.R.data) cpl_free(p.R_low.data);
-    cpl_free(p.R.data);
+    cpl_free(p.w.storage);
+    cpl_free(p.product.storage);
+    if (p.R_low.storage != p.R.storage) cpl_free(p.R_low.storage);
+    cpl_free(p.R.storage);
 }
 
 int main(int argc, char **argv)

@@ -117,10 +117,10 @@ static void compare(int rounds, int64_t tokens)
            1e3 * bench_median(&runs[LAYER].times), (long long)tokens, STEP_TOKENS / (double)tokens);
     share("every hinge active", &runs[ALL], &runs[LAYER], (double)tokens, predicted);
     share("no hinge active", &runs[NONE], &runs[LAYER], (double)tokens, predicted / 3);
-    cpl_free(l.x.data);
-    cpl_free(l.out.data);
-    cpl_free(l.dx.data);
-    cpl_free(l.dy.data);
+    cpl_free(l.x.storage);
+    cpl_free(l.out.storage);
+    cpl_free(l.dx.storage);
+    cpl_free(l.dy.storage);
     bench_step_free(&s);
 }
 

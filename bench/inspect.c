@@ -52,7 +52,7 @@ static void init(layer *l, cpl_backend *be, int64_t n, int64_t d, int64_t D)
     l->d             = d;
     l->D             = D;
     l->X             = bench_normal(be, CPL_F32, 1, n, d, 0.02f);
-    l->X             = cpl_tensor_2d(l->X.data, CPL_F32, n, d);
+    l->X             = cpl_tensor_2d(l->X.storage, CPL_F32, n, d);
     l->w             = bench_normal(be, CPL_F32, n, D, d, 0.02f);
     l->product       = cpl_tensor_2d(room((size_t)(n * n * D) * sizeof(float)), CPL_F32, n, n * D);
     l->packed        = room(op->packed_bytes(n, d));
@@ -65,9 +65,9 @@ static void init(layer *l, cpl_backend *be, int64_t n, int64_t d, int64_t D)
 
 static void free_all(layer *l)
 {
-    cpl_free(l->X.data);
-    cpl_free(l->w.data);
-    cpl_free(l->product.data);
+    cpl_free(l->X.storage);
+    cpl_free(l->w.storage);
+    cpl_free(l->product.storage);
     cpl_free(l->packed);
     cpl_free(l->scratch);
     cpl_free(l->squares);
@@ -99,7 +99,7 @@ static void responses(void *context)
 /* Of `count` experts from j on, [n, count D]. */
 static cpl_status product(const layer *l, int64_t j, int64_t count, int n_threads)
 {
-    cpl_operand a = {l->X.data, CPL_F32, CPL_AS_IS, l->d};
+    cpl_operand a = {l->X.storage, CPL_F32, CPL_AS_IS, l->d};
     cpl_operand b = {cpl_f32(l->w) + j * l->D * l->d, CPL_F32, CPL_TRANSPOSED, l->d};
     return cpl_product(cpl_f32(l->product) + j * l->n * l->D, count * l->D, a, b,
                        (cpl_product_shape){l->n, count * l->D, l->d}, 0, n_threads);
@@ -194,12 +194,12 @@ static void products(void *context)
 #pragma omp parallel for num_threads(c->be->n_threads) schedule(static)
     for (int64_t j = 0; j < n * c->files.n_layers; j++) {
         const int64_t t = omp_get_thread_num();
-        cpl_operand a   = {X.data, CPL_F32, CPL_AS_IS, d};
+        cpl_operand a   = {X.storage, CPL_F32, CPL_AS_IS, d};
         cpl_operand b   = {cpl_f32(W) + t * D * d, CPL_F32, CPL_TRANSPOSED, d};
         bench_ok(cpl_product(out + t * n * D, D, a, b, (cpl_product_shape){n, D, d}, 0, 1));
     }
-    cpl_free(X.data);
-    cpl_free(W.data);
+    cpl_free(X.storage);
+    cpl_free(W.storage);
     cpl_free(out);
 }
 

@@ -20,15 +20,15 @@ typedef struct layer {
 static cpl_tensor ids(int64_t rows, int64_t cols)
 {
     cpl_tensor x = cpl_tensor_2d(NULL, CPL_I32, rows, cols);
-    x.data       = cpl_alloc(cpl_tensor_bytes(x));
-    if (!x.data) bench_ok(CPL_ERR_MEMORY);
+    x.storage    = cpl_alloc(cpl_tensor_bytes(x));
+    if (!x.storage) bench_ok(CPL_ERR_MEMORY);
     return x;
 }
 
 static cpl_tensor matrix(layer *l, int64_t rows, int64_t cols)
 {
     cpl_tensor x = bench_normal(l->be, CPL_F32, 1, rows, cols, 1);
-    return cpl_tensor_2d(x.data, CPL_F32, rows, cols);
+    return cpl_tensor_2d(x.storage, CPL_F32, rows, cols);
 }
 
 static cpl_expert_weights weights(layer *l, cpl_dtype dtype)
@@ -106,15 +106,15 @@ static void init_plain(plain *p, cpl_backend *be)
 
 static void free_plain(plain *p)
 {
-    cpl_free(p->wide.data);
-    cpl_free(p->slim.data);
-    cpl_free(p->weight.data);
+    cpl_free(p->wide.storage);
+    cpl_free(p->slim.storage);
+    cpl_free(p->weight.storage);
     cpl_free(p->result);
 }
 
 static cpl_operand stored(cpl_tensor x, cpl_trans trans)
 {
-    return (cpl_operand){x.data, x.dtype, trans, x.shape[2]};
+    return (cpl_operand){x.storage, x.dtype, trans, x.shape[2]};
 }
 
 static void three_products(void *context)

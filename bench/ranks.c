@@ -54,20 +54,20 @@ static void speeds_init(speeds *p, cpl_backend *be)
 
 static void speeds_free(speeds *p)
 {
-    cpl_free(p->x.data);
-    cpl_free(p->w.data);
-    cpl_free(p->y.data);
-    cpl_free(p->numbers.data);
-    cpl_free(p->more.data);
+    cpl_free(p->x.storage);
+    cpl_free(p->w.storage);
+    cpl_free(p->y.storage);
+    cpl_free(p->numbers.storage);
+    cpl_free(p->more.storage);
 }
 
 /* Of large products, and of y += x, as fast as the ranks make them at once. */
 static void measure_speeds(speeds *p, cpl_backend *be, cpl_group *world, bool works)
 {
     enum { PRODUCTS = 4 };
-    const cpl_tensor x = cpl_tensor_2d(p->x.data, CPL_F32, ROWS, WIDTH);
-    const cpl_tensor w = cpl_tensor_2d(p->w.data, CPL_F32, WIDTH, WIDTH);
-    const cpl_tensor y = cpl_tensor_2d(p->y.data, CPL_F32, ROWS, WIDTH);
+    const cpl_tensor x = cpl_tensor_2d(p->x.storage, CPL_F32, ROWS, WIDTH);
+    const cpl_tensor w = cpl_tensor_2d(p->w.storage, CPL_F32, WIDTH, WIDTH);
+    const cpl_tensor y = cpl_tensor_2d(p->y.storage, CPL_F32, ROWS, WIDTH);
     double begin       = meet(world);
     for (int i = 0; works && i < PRODUCTS; i++)
         be->ops->gemm(be, y, CPL_AS_IS, x, CPL_TRANSPOSED, w, 0);

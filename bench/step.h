@@ -168,7 +168,7 @@ static inline cpl_tensor bench_plain_matrix(cpl_backend *be, cpl_dtype dtype, in
                                             float scale)
 {
     cpl_tensor x = bench_normal(be, dtype, 1, rows, BENCH_D, scale);
-    return cpl_tensor_2d(x.data, dtype, rows, BENCH_D);
+    return cpl_tensor_2d(x.storage, dtype, rows, BENCH_D);
 }
 
 static inline void bench_plain_init(bench_plain *p, cpl_backend *be)
@@ -181,9 +181,9 @@ static inline void bench_plain_init(bench_plain *p, cpl_backend *be)
 
 static inline void bench_plain_free(bench_plain *p)
 {
-    cpl_free(p->a.data);
-    cpl_free(p->b.data);
-    cpl_free(p->c.data);
+    cpl_free(p->a.storage);
+    cpl_free(p->b.storage);
+    cpl_free(p->c.storage);
 }
 
 #endif /* CPL_BENCH_STEP_H */

@@ -16,7 +16,7 @@ typedef struct problem {
 
 static cpl_tensor matrix(cpl_backend *be, cpl_dtype dtype, int64_t rows, int64_t cols, float scale)
 {
-    return cpl_tensor_2d(bench_normal(be, dtype, 1, rows, cols, scale).data, dtype, rows, cols);
+    return cpl_tensor_2d(bench_normal(be, dtype, 1, rows, cols, scale).storage, dtype, rows, cols);
 }
 
 static void init(problem *p, cpl_backend *be)
@@ -27,8 +27,8 @@ static void init(problem *p, cpl_backend *be)
     p->head         = matrix(be, be->compute, VOCAB, D_MODEL, 0.02f);
     p->dx           = matrix(be, CPL_F32, T, D_MODEL, 1);
     p->dhead        = matrix(be, CPL_F32, VOCAB, D_MODEL, 0);
-    p->nll          = cpl_tensor_1d(matrix(be, CPL_F32, T, 1, 1).data, CPL_F32, T);
-    p->target       = cpl_tensor_1d(matrix(be, CPL_F32, T, 1, 1).data, CPL_I32, T);
+    p->nll          = cpl_tensor_1d(matrix(be, CPL_F32, T, 1, 1).storage, CPL_F32, T);
+    p->target       = cpl_tensor_1d(matrix(be, CPL_F32, T, 1, 1).storage, CPL_I32, T);
     for (int64_t t = 0; t < T; t++)
         cpl_i32(p->target)[t] = (int32_t)(cpl_rng_u32(&key, (uint64_t)t) % VOCAB);
 }
@@ -43,7 +43,7 @@ static void init_plain(problem *p)
 static void release(problem *p)
 {
     cpl_tensor all[] = {p->x, p->head, p->nll, p->dx, p->dhead, p->target, p->logits, p->p, p->low};
-    for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) cpl_free(all[i].data);
+    for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) cpl_free(all[i].storage);
 }
 
 static void train(void *context)

@@ -57,7 +57,7 @@ void cpl_tensor_arena_release(cpl_tensor_arena *arena, cpl_tensor_mark mark)
 
 cpl_tensor cpl_tensor_take(cpl_tensor_arena *arena, cpl_tensor t)
 {
-    t.data = cpl_arena_take(&arena->tensors, cpl_tensor_bytes(t));
+    t.storage = cpl_arena_take(&arena->tensors, cpl_tensor_bytes(t));
     return t;
 }
 
@@ -93,18 +93,18 @@ cpl_tensor cpl_tensor_take_numbers(cpl_tensor_arena *arena, int64_t count)
 
 cpl_status cpl_tensor_reserve(cpl_tensor *t, cpl_backend *be, cpl_dtype dtype, int64_t count)
 {
-    if (t->data && cpl_tensor_count(*t) >= count) return CPL_OK;
+    if (t->storage && cpl_tensor_count(*t) >= count) return CPL_OK;
     cpl_tensor_free(t, be);
     cpl_tensor fresh = cpl_tensor_1d(NULL, dtype, count);
-    fresh.data       = be->ops->take(be, cpl_tensor_bytes(fresh));
-    if (!fresh.data) return CPL_ERR_MEMORY;
+    fresh.storage    = be->ops->take(be, cpl_tensor_bytes(fresh));
+    if (!fresh.storage) return CPL_ERR_MEMORY;
     *t = fresh;
     return CPL_OK;
 }
 
 void cpl_tensor_free(cpl_tensor *t, cpl_backend *be)
 {
-    if (t->data) be->ops->give(be, t->data);
+    if (t->storage) be->ops->give(be, t->storage);
     *t = cpl_tensor_none();
 }
 

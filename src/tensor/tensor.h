@@ -15,7 +15,7 @@ typedef enum cpl_dtype { CPL_F32, CPL_BF16, CPL_I32, CPL_F64 } cpl_dtype;
 enum { CPL_MAX_RANK = 4 };
 
 typedef struct cpl_tensor {
-    void *data; /* NULL: there is no such tensor (an optional argument left out) */
+    void *storage; /* NULL: there is no such tensor (an optional argument left out) */
     cpl_dtype dtype;
     int rank;
     int64_t shape[CPL_MAX_RANK];
@@ -78,19 +78,19 @@ static inline int64_t cpl_tensor_rows(cpl_tensor t)
 static inline float *cpl_f32(cpl_tensor t)
 {
     CPL_ASSERT(t.dtype == CPL_F32);
-    return (float *)t.data;
+    return (float *)t.storage;
 }
 
 static inline int32_t *cpl_i32(cpl_tensor t)
 {
     CPL_ASSERT(t.dtype == CPL_I32);
-    return (int32_t *)t.data;
+    return (int32_t *)t.storage;
 }
 
 static inline double *cpl_f64(cpl_tensor t)
 {
     CPL_ASSERT(t.dtype == CPL_F64);
-    return (double *)t.data;
+    return (double *)t.storage;
 }
 
 /* Part `i` of the first dimension: [n,D,d] -> [D,d]. */
@@ -99,7 +99,7 @@ static inline cpl_tensor cpl_tensor_at(cpl_tensor t, int64_t i)
     CPL_ASSERT(t.rank >= 2 && i >= 0 && i < t.shape[0]);
     cpl_tensor part = {NULL, t.dtype, t.rank - 1, {1, 1, 1, 1}};
     for (int k = 1; k < t.rank; k++) part.shape[k - 1] = t.shape[k];
-    if (t.data) part.data = (char *)t.data + (size_t)i * cpl_tensor_bytes(part);
+    if (t.storage) part.storage = (char *)t.storage + (size_t)i * cpl_tensor_bytes(part);
     return part;
 }
 
@@ -108,7 +108,7 @@ static inline cpl_tensor cpl_tensor_range(cpl_tensor t, int64_t first, int64_t c
 {
     CPL_ASSERT(t.rank >= 1 && first >= 0 && count >= 0 && first + count <= t.shape[0]);
     const size_t each = t.shape[0] ? cpl_tensor_bytes(t) / (size_t)t.shape[0] : 0;
-    if (t.data) t.data = (char *)t.data + (size_t)first * each;
+    if (t.storage) t.storage = (char *)t.storage + (size_t)first * each;
     t.shape[0] = count;
     return t;
 }
@@ -116,19 +116,19 @@ static inline cpl_tensor cpl_tensor_range(cpl_tensor t, int64_t first, int64_t c
 /* The same numbers in another shape. */
 static inline cpl_tensor cpl_tensor_as_1d(cpl_tensor t)
 {
-    return cpl_tensor_1d(t.data, t.dtype, cpl_tensor_count(t));
+    return cpl_tensor_1d(t.storage, t.dtype, cpl_tensor_count(t));
 }
 
 static inline cpl_tensor cpl_tensor_as_2d(cpl_tensor t, int64_t a, int64_t b)
 {
     CPL_ASSERT(a * b == cpl_tensor_count(t));
-    return cpl_tensor_2d(t.data, t.dtype, a, b);
+    return cpl_tensor_2d(t.storage, t.dtype, a, b);
 }
 
 static inline cpl_tensor cpl_tensor_as_3d(cpl_tensor t, int64_t a, int64_t b, int64_t c)
 {
     CPL_ASSERT(a * b * c == cpl_tensor_count(t));
-    return cpl_tensor_3d(t.data, t.dtype, a, b, c);
+    return cpl_tensor_3d(t.storage, t.dtype, a, b, c);
 }
 
 /* Numbers first ... first + count - 1 of t, in any shape, as one dimension. */
@@ -140,13 +140,13 @@ static inline cpl_tensor cpl_tensor_numbers(cpl_tensor t, int64_t first, int64_t
 /* Whether there is such a tensor: an optional argument that is given. */
 static inline bool cpl_tensor_is_there(cpl_tensor t)
 {
-    return t.data != NULL;
+    return t.storage != NULL;
 }
 
 /* Whether both are the same memory. */
 static inline bool cpl_tensor_is_same(cpl_tensor a, cpl_tensor b)
 {
-    return a.data == b.data;
+    return a.storage == b.storage;
 }
 
 #endif /* CPL_TENSOR_TENSOR_H */

@@ -206,7 +206,7 @@ static void test_same_bits_for_the_same_seed(void **state)
     assert_same_bits(a.y, b.y);
     assert_true(a.result.kl == b.result.kl);
     options.seed = 2; /* starts at random where points have no components */
-    assert_int_not_equal(memcmp(embed(equal, options).y.data, c.y.data, 20 * 8), 0);
+    assert_int_not_equal(memcmp(embed(equal, options).y.storage, c.y.storage, 20 * 8), 0);
 }
 
 /* Four clouds that lie apart: the nearest neighbour of every point is of its own cloud, and the

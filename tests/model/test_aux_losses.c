@@ -71,7 +71,7 @@ static void routed_free(cpl_backend *be, const routed *r)
 {
     const cpl_tensor *all = &r->logits;
     mirrors_end(be);
-    for (size_t i = 0; i < sizeof *r / sizeof *all; i++) free(all[i].data);
+    for (size_t i = 0; i < sizeof *r / sizeof *all; i++) free(all[i].storage);
 }
 
 static void compare(const cpl_safetensors *file, const char *name, const float *got, int64_t count)
@@ -197,7 +197,7 @@ static void biases_even_out_a_skewed_router(void **state)
     cpl_routing how = {.sigmoid = true, .bias = mirrored(&be, cpl_tensor_1d(bias, CPL_F32, N))};
     for (int step = 0; step < STEPS; step++) {
         skewed(r.logits, (uint64_t)step);
-        be.ops->put(&be, m.logits, r.logits.data);
+        be.ops->put(&be, m.logits, r.logits.storage);
         be.ops->route(&be, m.probs, m.lse, m.expert, m.weight, m.logits, how);
         be.ops->route_stats(&be, m.counts, m.mean_prob, m.z, m.entropy, m.probs, m.lse, m.expert,
                             true);

@@ -243,7 +243,8 @@ static void same_seed_same_start(void **state)
             sum += v, square += v * v, count++;
             most = fmax(most, fabs(v));
         }
-        if (p.init == CPL_INIT_NORMAL) assert_memory_not_equal(x.data, y.data, cpl_tensor_bytes(x));
+        if (p.init == CPL_INIT_NORMAL)
+            assert_memory_not_equal(x.storage, y.storage, cpl_tensor_bytes(x));
     }
     double deviation = c.init_std * 0.98658; /* of a normal cut at three */
     assert_true(most <= 3 * c.init_std && most > 2.8 * c.init_std);

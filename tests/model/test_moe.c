@@ -255,14 +255,14 @@ static double drawn(uint64_t *state)
 
 static int64_t numbers_in(cpl_tensor t)
 {
-    return t.data ? cpl_tensor_count(t) : 0;
+    return t.storage ? cpl_tensor_count(t) : 0;
 }
 
 static void put_rounded(cpl_backend *be, cpl_tensor to, const double *from)
 {
     float rounded[n * D * d];
     for (int64_t k = 0; k < numbers_in(to); k++) rounded[k] = (float)from[k];
-    if (to.data) be->ops->put(be, to, rounded);
+    if (to.storage) be->ops->put(be, to, rounded);
 }
 
 /* The same numbers, which F32 holds exactly, on both sides. */
@@ -356,7 +356,7 @@ static void gradients_are_differences(void **state)
             assert_near((double)cpl_f32(dx)[k], slope(&w, &w.x[k], v, &held), 2e-5);
         pairs_of(p, l, &w);
         for (int t = 0; t < N_PAIRS; t++) {
-            if (!p[t].w->data) continue;
+            if (!p[t].w->storage) continue;
             const cpl_tensor dw = seen(&l->be, *p[t].dw);
             for (int64_t k = 0; k < numbers_in(dw); k++)
                 assert_near((double)cpl_f32(dw)[k], slope(&w, &p[t].at[k], v, &held), 2e-5);

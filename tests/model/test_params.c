@@ -78,7 +78,7 @@ static void tied_head_is_the_embedding(void **state)
     model_case *m = model_drawn(&tied, 1);
     assert_int_equal(cpl_params_count(&tied), cpl_params_count(&c) - 1);
     assert_int_equal(cpl_params_numbers(&tied), cpl_params_numbers(&c) - 37 * 24);
-    assert_ptr_equal(m->model.master.head.data, m->model.master.embed.data);
+    assert_ptr_equal(m->model.master.head.storage, m->model.master.embed.storage);
     cpl_named_list list = names_of(m);
     for (int64_t i = 0; i < list.count; i++)
         assert_string_not_equal(list.at[i].name, "lm_head.weight");
@@ -102,7 +102,7 @@ static void copies_by_dtype(void **state)
         bool shared  = p.rank == 1 || strcmp(p.field, "router") == 0;
         assert_int_equal(w.dtype, CPL_F32);
         assert_int_equal(x.dtype, shared ? CPL_F32 : CPL_BF16);
-        assert_int_equal(x.data == w.data, shared);
+        assert_int_equal(x.storage == w.storage, shared);
     }
     cpl_model_free(&model);
     cpl_backend_free(&be);

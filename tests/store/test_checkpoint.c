@@ -87,7 +87,7 @@ static void assert_last(const char *run, int64_t step, world *want)
     assert_int_equal(mark, step + 1000);
     assert_same_weights(got.m, want->m, CPL_SAFETENSORS_F32);
     for (int i = 0; i < 2; i++)
-        assert_memory_equal(got.moments[i].embed.data, want->moments[i].embed.data,
+        assert_memory_equal(got.moments[i].embed.storage, want->moments[i].embed.storage,
                             cpl_tensor_bytes(want->moments[i].embed));
     json_decref(c.state);
     cpl_free(folder);

@@ -29,16 +29,16 @@ static inline cpl_tensor mirrored(cpl_backend *be, cpl_tensor host)
     int64_t *n;
     mirror *all  = mirrors(&n);
     cpl_tensor t = host, room = cpl_tensor_none();
-    if (!host.data) return host;
+    if (!host.storage) return host;
     for (int64_t i = 0; i < *n; i++)
-        if (all[i].be == be && all[i].host.data == host.data) room = all[i].there;
-    if (!room.data) {
+        if (all[i].be == be && all[i].host.storage == host.storage) room = all[i].there;
+    if (!room.storage) {
         assert_true(*n < MOST_MIRRORS);
         assert_ok(cpl_tensor_reserve(&room, be, host.dtype, cpl_tensor_count(host)));
         all[(*n)++] = (mirror){be, host, room};
-        be->ops->put(be, room, host.data);
+        be->ops->put(be, room, host.storage);
     }
-    t.data = room.data;
+    t.storage = room.storage;
     return t;
 }
 
@@ -51,7 +51,7 @@ static inline cpl_tensor seen(cpl_backend *be, cpl_tensor t)
     *mine       = realloc(*mine, cpl_tensor_bytes(t) + 1);
     assert_non_null(*mine);
     be->ops->get(be, *mine, t);
-    t.data = *mine;
+    t.storage = *mine;
     return t;
 }
 
@@ -63,8 +63,8 @@ static inline void mirrors_read(cpl_backend *be)
     for (int64_t i = 0; i < *n; i++) {
         if (all[i].be != be) continue;
         const cpl_tensor now = seen(be, all[i].there);
-        if (memcmp(all[i].host.data, now.data, cpl_tensor_bytes(now)))
-            memcpy(all[i].host.data, now.data, cpl_tensor_bytes(now));
+        if (memcmp(all[i].host.storage, now.storage, cpl_tensor_bytes(now)))
+            memcpy(all[i].host.storage, now.storage, cpl_tensor_bytes(now));
     }
 }
 

@@ -86,14 +86,14 @@ static inline cpl_backend *new_cpu(cpl_dtype compute, int n_threads, cpl_work wo
 static inline cpl_tensor new_tensor(cpl_dtype dtype, int64_t a, int64_t b)
 {
     cpl_tensor x = cpl_tensor_2d(NULL, dtype, a, b);
-    x.data       = take(cpl_tensor_bytes(x));
-    memset(x.data, 0, cpl_tensor_bytes(x));
+    x.storage    = take(cpl_tensor_bytes(x));
+    memset(x.storage, 0, cpl_tensor_bytes(x));
     return x;
 }
 
 static inline cpl_tensor new_1d(cpl_dtype dtype, int64_t a)
 {
-    return cpl_tensor_1d(new_tensor(dtype, a, 1).data, dtype, a);
+    return cpl_tensor_1d(new_tensor(dtype, a, 1).storage, dtype, a);
 }
 
 /* F32, of two dimensions, as the operations of the host see it. */
@@ -110,7 +110,7 @@ static inline void randomise(cpl_tensor x, float scale)
     for (int64_t i = 0; i < cpl_tensor_count(x); i++) {
         float value = scale * cpl_rng_normal(&key, (uint64_t)i);
         if (x.dtype == CPL_BF16)
-            ((uint16_t *)x.data)[i] = cpl_bf16_from_f32(value);
+            ((uint16_t *)x.storage)[i] = cpl_bf16_from_f32(value);
         else
             cpl_f32(x)[i] = value;
     }
@@ -126,13 +126,13 @@ static inline cpl_tensor normal_2d(int64_t a, int64_t b, float scale)
 static inline cpl_tensor normal_1d(int64_t a, float scale)
 {
     cpl_tensor x = normal_2d(a, 1, scale);
-    return cpl_tensor_1d(x.data, CPL_F32, a);
+    return cpl_tensor_1d(x.storage, CPL_F32, a);
 }
 
 static inline cpl_tensor normal_3d(int64_t a, int64_t b, int64_t c, float scale)
 {
     cpl_tensor x = normal_2d(a * b, c, scale);
-    return cpl_tensor_3d(x.data, CPL_F32, a, b, c);
+    return cpl_tensor_3d(x.storage, CPL_F32, a, b, c);
 }
 
 /* Whole numbers in [0, below). */
@@ -146,8 +146,8 @@ static inline void randomise_ids(cpl_tensor x, int32_t below)
 static inline cpl_tensor copy_of(cpl_tensor x)
 {
     cpl_tensor y = x;
-    y.data       = take(cpl_tensor_bytes(x));
-    memcpy(y.data, x.data, cpl_tensor_bytes(x));
+    y.storage    = take(cpl_tensor_bytes(x));
+    memcpy(y.storage, x.storage, cpl_tensor_bytes(x));
     return y;
 }
 
@@ -156,7 +156,7 @@ static inline cpl_tensor ones_like(cpl_tensor x)
 {
     cpl_tensor y = x;
     y.dtype      = CPL_F32;
-    y.data       = take(cpl_tensor_bytes(y));
+    y.storage    = take(cpl_tensor_bytes(y));
     for (int64_t i = 0; i < cpl_tensor_count(y); i++) cpl_f32(y)[i] = 1;
     return y;
 }
@@ -166,7 +166,7 @@ static inline cpl_tensor as_bf16(cpl_backend *be, cpl_tensor x)
 {
     cpl_tensor low = x;
     low.dtype      = CPL_BF16;
-    low.data       = take(cpl_tensor_bytes(low));
+    low.storage    = take(cpl_tensor_bytes(low));
     be->ops->copy(be, low, x);
     return low;
 }
@@ -183,7 +183,7 @@ static inline cpl_dispatch dispatch_of(cpl_backend *be, cpl_tensor expert, int64
 /* Number i of x, F32 or BF16. */
 static inline double number_of(cpl_tensor x, int64_t i)
 {
-    return (double)(x.dtype == CPL_BF16 ? cpl_bf16_to_f32(((const uint16_t *)x.data)[i])
+    return (double)(x.dtype == CPL_BF16 ? cpl_bf16_to_f32(((const uint16_t *)x.storage)[i])
                                         : cpl_f32(x)[i]);
 }
 
@@ -232,7 +232,7 @@ static inline void assert_added(const char *what, cpl_tensor got, double *want, 
 
 static inline void assert_same_bits(cpl_tensor a, cpl_tensor b)
 {
-    assert_memory_equal(a.data, b.data, cpl_tensor_bytes(a));
+    assert_memory_equal(a.storage, b.storage, cpl_tensor_bytes(a));
 }
 
 /* The derivative of f (of `context`) by *at, by central differences in double. */

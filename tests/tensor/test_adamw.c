@@ -59,7 +59,7 @@ static void check_tensor(const cpl_safetensors *file, int k)
     be->ops->fill(be, v, 0);
     for (int s = 1; s <= STEPS; s++) {
         cpl_tensor grad = p;
-        grad.data       = cpl_f32(all) + (s - 1) * cpl_tensor_count(p);
+        grad.storage    = cpl_f32(all) + (s - 1) * cpl_tensor_count(p);
         step(be, p, m, v, none, grad, coef[s - 1], lr[s - 1], s);
         assert_step(file, k, "param", p, s, start);
         assert_step(file, k, "m", m, s, zeros);
@@ -102,7 +102,7 @@ static void check_count(int64_t count)
     assert_close("v", v, want_v, 1e-6, 0);
     assert_close("p", p, want, 1e-6, 0);
     for (int64_t i = 0; i < count; i++) {
-        assert_int_equal(((uint16_t *)copy.data)[i], cpl_bf16_from_f32(cpl_f32(p)[i]));
+        assert_int_equal(((uint16_t *)copy.storage)[i], cpl_bf16_from_f32(cpl_f32(p)[i]));
         assert_true(cpl_f32(p)[i] != cpl_f32(before)[i]);
     }
 }

@@ -24,7 +24,7 @@ static cpl_tensor stored(const cpl_safetensors *file, const char *name, int64_t 
 {
     cpl_tensor x = golden_tensor(file, name);
     assert_int_equal(cpl_tensor_count(x), a * b * (c ? c : 1));
-    return c ? cpl_tensor_3d(x.data, CPL_F32, a, b, c) : cpl_tensor_2d(x.data, CPL_F32, a, b);
+    return c ? cpl_tensor_3d(x.storage, CPL_F32, a, b, c) : cpl_tensor_2d(x.storage, CPL_F32, a, b);
 }
 
 static layer open_layer(const cpl_safetensors *file, layer l)
@@ -43,12 +43,12 @@ static layer open_layer(const cpl_safetensors *file, layer l)
     l.w.w_gate          = stored(file, "W_up", l.n, l.D, l.r);
     l.w.w_up            = stored(file, "W_p", l.n, l.D, l.d);
     l.w.w_down          = stored(file, "W_o", l.n, l.d, l.D);
-    l.hidden    = cpl_tensor_3d(new_tensor(CPL_F32, l.T * l.n, l.r).data, CPL_F32, l.T, l.n, l.r);
-    l.norm      = new_tensor(CPL_F32, l.T, l.n);
-    l.probs     = new_tensor(CPL_F32, l.T, l.n);
-    l.expert    = new_tensor(CPL_I32, l.T, l.K);
-    l.weight    = new_tensor(CPL_F32, l.T, l.K);
-    l.counts    = new_1d(CPL_F32, l.n);
+    l.hidden = cpl_tensor_3d(new_tensor(CPL_F32, l.T * l.n, l.r).storage, CPL_F32, l.T, l.n, l.r);
+    l.norm   = new_tensor(CPL_F32, l.T, l.n);
+    l.probs  = new_tensor(CPL_F32, l.T, l.n);
+    l.expert = new_tensor(CPL_I32, l.T, l.K);
+    l.weight = new_tensor(CPL_F32, l.T, l.K);
+    l.counts = new_1d(CPL_F32, l.n);
     l.mean_prob = new_1d(CPL_F32, l.n);
     l.y         = new_tensor(CPL_F32, l.T, l.d);
     l.gate      = new_tensor(CPL_F32, l.T * l.K, l.D);
@@ -59,7 +59,7 @@ static layer open_layer(const cpl_safetensors *file, layer l)
 /* [T,n,r] as the products and the norms see it. */
 static cpl_tensor flat(const layer *l)
 {
-    return cpl_tensor_2d(l->hidden.data, CPL_F32, l->T, l->n * l->r);
+    return cpl_tensor_2d(l->hidden.storage, CPL_F32, l->T, l->n * l->r);
 }
 
 static void forward(layer *l)
@@ -69,8 +69,8 @@ static void forward(layer *l)
     const cpl_routing scores = {.bias = cpl_tensor_none()};
     cpl_tensor lse = new_1d(CPL_F32, l->T), z = new_1d(CPL_F32, 1), entropy = new_1d(CPL_F32, 1);
     ops->gemm(be, flat(l), CPL_AS_IS, l->x, CPL_TRANSPOSED, l->w_a, 0);
-    ops->row_norms(be, cpl_tensor_1d(l->norm.data, CPL_F32, l->T * l->n),
-                   cpl_tensor_2d(l->hidden.data, CPL_F32, l->T * l->n, l->r));
+    ops->row_norms(be, cpl_tensor_1d(l->norm.storage, CPL_F32, l->T * l->n),
+                   cpl_tensor_2d(l->hidden.storage, CPL_F32, l->T * l->n, l->r));
     ops->route(be, l->probs, lse, l->expert, l->weight, l->norm, scores);
     ops->route_stats(be, l->counts, l->mean_prob, z, entropy, l->probs, lse, l->expert, false);
     l->plan = dispatch_of(be, l->expert, l->n);
@@ -79,7 +79,7 @@ static void forward(layer *l)
 
 static cpl_tensor zeros_like(cpl_tensor x)
 {
-    x.data = new_tensor(CPL_F32, cpl_tensor_count(x), 1).data;
+    x.storage = new_tensor(CPL_F32, cpl_tensor_count(x), 1).storage;
     return x;
 }
 
@@ -114,7 +114,7 @@ static void check_kept(const layer *l, const cpl_safetensors *file)
     const size_t bytes                 = (size_t)(l->T * l->K) * sizeof(int32_t);
     int32_t *kept                      = take(bytes);
     assert_ok(cpl_safetensors_read_raw(file, entry, kept, 0, bytes));
-    assert_memory_equal(kept, l->expert.data, bytes);
+    assert_memory_equal(kept, l->expert.storage, bytes);
 }
 
 static void check(const cpl_safetensors *file, layer sizes, double balance_weight)

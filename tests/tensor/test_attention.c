@@ -45,7 +45,7 @@ typedef struct wide {
 
 static wide widen(const problem *p)
 {
-    wide w    = {.s = p->s, .doc_start = p->doc_start.data};
+    wide w    = {.s = p->s, .doc_start = p->doc_start.storage};
     int64_t q = cpl_tensor_count(p->q), k = cpl_tensor_count(p->k);
     w.q    = doubles_of(p->q);
     w.k    = doubles_of(p->k);
@@ -325,10 +325,10 @@ static void check_segments(shape s, int kind)
                                    s.n_heads, s.n_kv_heads, s.head_dim};
     be->ops->attention_segments(be, out, q, k, v, segments);
     assert_ok(be->ops->sync(be));
-    assert_memory_equal(out.data, old.data, (size_t)(lead * width) * sizeof(float));
+    assert_memory_equal(out.storage, old.storage, (size_t)(lead * width) * sizeof(float));
     for (int i = 0; i < 2; i++) {
         problem p = new_problem(s, 0, 1);
-        memcpy(p.q.data, cpl_f32(q) + at[i].first * width, cpl_tensor_bytes(p.q));
+        memcpy(p.q.storage, cpl_f32(q) + at[i].first * width, cpl_tensor_bytes(p.q));
         for (int64_t key = 0; key < s.n_keys; key++) {
             const int64_t row = cpl_i32(key_row)[at[i].first_key + key];
             memcpy(cpl_f32(p.k) + key * slim, cpl_f32(k) + row * slim,

@@ -308,7 +308,7 @@ static void permuted_experts(void **state)
                to[]   = {q.w.w_gate, q.w.w_up, q.w.w_down};
     for (int k = 0; k < 3; k++)
         for (int64_t e = 0; e < s.n; e++)
-            memcpy(cpl_tensor_at(to[k], 3 - e).data, cpl_tensor_at(from[k], e).data,
+            memcpy(cpl_tensor_at(to[k], 3 - e).storage, cpl_tensor_at(from[k], e).storage,
                    cpl_tensor_bytes(cpl_tensor_at(from[k], e)));
     b = run_experts(backend_for(s, CPL_F32, 2), &q);
     assert_close("y", b.y, doubles_of(a.y), f32_limit(s), 0);

@@ -59,7 +59,7 @@ static void read_early(void *context, int64_t layer, const cpl_moe_kept *kept)
 {
     float counts[5];
     (void)context, (void)layer;
-    memcpy(counts, kept->counts.data, sizeof counts);
+    memcpy(counts, kept->counts.storage, sizeof counts);
     assert_true(counts[0] >= 0);
 }
 

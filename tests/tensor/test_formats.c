@@ -32,7 +32,7 @@ static bool same(float got, float want)
 static const float *decoded(cpl_format format, const void *bytes, cpl_decode_shape shape)
 {
     cpl_tensor out = new_tensor(CPL_F32, shape.rows, shape.cols);
-    memset(out.data, 0xff, cpl_tensor_bytes(out)); /* every number is set */
+    memset(out.storage, 0xff, cpl_tensor_bytes(out)); /* every number is set */
     cpl_cpu_on_host()->decode(cpl_f32(out), format, bytes, shape);
     return cpl_f32(out);
 }
@@ -272,7 +272,7 @@ static void test_gguf(void **state)
 static void check_scale(const float *numbers, const float *factors, cpl_scale_shape s)
 {
     cpl_tensor x = new_tensor(CPL_F32, s.rows, s.cols);
-    memcpy(x.data, numbers + s.first_row * s.cols, cpl_tensor_bytes(x));
+    memcpy(x.storage, numbers + s.first_row * s.cols, cpl_tensor_bytes(x));
     cpl_cpu_on_host()->scale(cpl_f32(x), factors, s);
     for (int64_t i = 0; i < s.rows * s.cols; i++) {
         const int64_t r = s.first_row + i / s.cols, c = i % s.cols;
@@ -299,7 +299,7 @@ static void test_fp8_factors(void **state)
         check_scale(numbers, cpl_f32(factors), pieces[i]);
     cpl_tensor low = new_tensor(CPL_BF16, 3, 3);
     randomise(low, 0.01f);
-    check_scale(numbers, decoded_all(CPL_FORMAT_BF16, low.data, 9), pieces[1]);
+    check_scale(numbers, decoded_all(CPL_FORMAT_BF16, low.storage, 9), pieces[1]);
 }
 
 /* [6,20] in groups of 8: three words a row, the last half full. */
@@ -311,9 +311,9 @@ static void test_int4_factors(void **state)
     cpl_tensor factors = new_tensor(CPL_BF16, 6, 3);
     (void)state;
     randomise(factors, 0.1f);
-    check_scale(numbers, decoded_all(CPL_FORMAT_BF16, factors.data, 18),
+    check_scale(numbers, decoded_all(CPL_FORMAT_BF16, factors.storage, 18),
                 (cpl_scale_shape){6, 20, 0, 1, 8, 3});
-    check_scale(numbers, decoded_all(CPL_FORMAT_BF16, factors.data, 18),
+    check_scale(numbers, decoded_all(CPL_FORMAT_BF16, factors.storage, 18),
                 (cpl_scale_shape){2, 20, 3, 1, 8, 3});
 }
 

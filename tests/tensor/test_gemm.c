@@ -29,7 +29,7 @@ static cpl_tensor operand(int64_t rows, int64_t cols, cpl_trans trans, cpl_dtype
 static double at(cpl_tensor x, cpl_trans trans, int64_t i, int64_t j, bool rounds)
 {
     int64_t place = trans == CPL_AS_IS ? i * x.shape[1] + j : j * x.shape[1] + i;
-    if (x.dtype == CPL_BF16) return (double)cpl_bf16_to_f32(((uint16_t *)x.data)[place]);
+    if (x.dtype == CPL_BF16) return (double)cpl_bf16_to_f32(((uint16_t *)x.storage)[place]);
     float value = cpl_f32(x)[place];
     return (double)(rounds ? cpl_bf16_to_f32(cpl_bf16_from_f32(value)) : value);
 }

@@ -274,7 +274,7 @@ static void factors_are_as_their_product(void **state)
     problem p       = new_problem(s, false), whole;
     cpl_backend *be = backend_for(s, CPL_F32, 2);
     cpl_tensor a = normal_2d(s.n * s.r, s.d, 1 / sqrtf((float)s.d)), none = cpl_tensor_none();
-    cpl_tensor hidden = cpl_tensor_2d(p.hidden.data, CPL_F32, s.T, s.n * s.r);
+    cpl_tensor hidden = cpl_tensor_2d(p.hidden.storage, CPL_F32, s.T, s.n * s.r);
     cpl_tensor gate = new_tensor(CPL_F32, s.T * s.K, s.D), up = copy_of(gate), y, dx, dweight;
     cpl_expert_weights dw;
     (void)state;
@@ -319,7 +319,7 @@ static void check_shared(cpl_backend *be, double limit)
     cpl_tensor y = ones_like(p.x), dx = ones_like(p.x), dweight = ones_like(p.weight);
     cpl_dispatch all      = dispatch_of(be, p.expert, 1);
     cpl_expert_weights dw = {ones_like(p.w.w_gate), ones_like(p.w.w_up), ones_like(p.w.w_down)};
-    p.hidden.data         = p.x.data;
+    p.hidden.storage      = p.x.storage;
     wide w                = widen(&p);
     equations(&w, true);
     for (int64_t i = 0; i < s.T * s.d; i++) w.dx[i] += w.dhidden[i];
@@ -363,9 +363,9 @@ static void check_hidden_backward(sizes s, bool hot, int n_threads)
     cpl_dispatch plan = dispatch_of(be, p.expert, s.n);
     cpl_tensor norm = new_tensor(CPL_F32, s.T, s.n), dnorm = normal_2d(s.T, s.n, 1);
     cpl_tensor dchosen = normal_2d(s.T * s.K, s.r, 1);
-    if (s.T > 1) memset(cpl_tensor_at(p.hidden, 1).data, 0, (size_t)(s.n * s.r) * sizeof(float));
-    be->ops->row_norms(be, cpl_tensor_1d(norm.data, CPL_F32, s.T * s.n),
-                       cpl_tensor_2d(p.hidden.data, CPL_F32, s.T * s.n, s.r));
+    if (s.T > 1) memset(cpl_tensor_at(p.hidden, 1).storage, 0, (size_t)(s.n * s.r) * sizeof(float));
+    be->ops->row_norms(be, cpl_tensor_1d(norm.storage, CPL_F32, s.T * s.n),
+                       cpl_tensor_2d(p.hidden.storage, CPL_F32, s.T * s.n, s.r));
     double *want = doubles_of(p.hidden);
     for (int64_t i = 0; i < s.T * s.n; i++)
         for (int64_t k = 0; k < s.r; k++) {
@@ -393,7 +393,7 @@ static void zero_norms_have_no_gradient(void **state)
 {
     const sizes s     = {2, 1, 2, 4, 4, 3};
     cpl_backend *be   = backend_for(s, CPL_F32, 1);
-    cpl_tensor hidden = cpl_tensor_3d(new_tensor(CPL_F32, 4, 3).data, CPL_F32, 2, 2, 3);
+    cpl_tensor hidden = cpl_tensor_3d(new_tensor(CPL_F32, 4, 3).storage, CPL_F32, 2, 2, 3);
     cpl_tensor norm = new_tensor(CPL_F32, 2, 2), dnorm = normal_2d(2, 2, 1);
     cpl_tensor expert = new_tensor(CPL_I32, 2, 1), dchosen = normal_2d(2, 3, 1);
     (void)state;

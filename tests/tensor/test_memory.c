@@ -37,7 +37,7 @@ static void an_arena_holds_what_was_measured(void **state)
     const cpl_tensor_mark mark = cpl_tensor_arena_mark(&arena);
     const pieces p             = take_pieces(&arena);
     assert_int_equal(cpl_tensor_arena_bytes(&arena), bytes);
-    assert_true(lies_in(&arena.tensors, p.a.data) && lies_in(&arena.tensors, p.ids.data));
+    assert_true(lies_in(&arena.tensors, p.a.storage) && lies_in(&arena.tensors, p.ids.storage));
     assert_true(lies_in(&arena.host, p.list) && !lies_in(&arena.tensors, p.list));
     for (int i = 0; i < ROWS * COLS; i++) assert_true(cpl_f32(p.a)[i] == 0);
     cpl_tensor_arena_release(&arena, mark);

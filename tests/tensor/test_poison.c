@@ -35,7 +35,7 @@ static void lazy_rms_norm(cpl_backend *be, cpl_tensor y, cpl_tensor inv, cpl_ten
 static void lazy_clamp(cpl_backend *be, cpl_tensor y, cpl_tensor x, float limit)
 {
     (void)be, (void)limit;
-    assert_int_equal(isnan(cpl_f32(y)[0]) != 0, y.data != x.data);
+    assert_int_equal(isnan(cpl_f32(y)[0]) != 0, y.storage != x.storage);
 }
 
 static void lazy_dispatch(cpl_backend *be, cpl_dispatch plan, cpl_tensor expert, int64_t n_experts)
@@ -107,7 +107,7 @@ static void counts_differ(scene *s)
 static void outputs_overlap_inputs(scene *s)
 {
     cpl_tensor next = s->x;
-    next.data       = cpl_f32(s->x) + 1;
+    next.storage    = cpl_f32(s->x) + 1;
     next.shape[0] = s->x.shape[0] = 2;
     s->be->ops->add(s->be, next, s->x, 1);
 }

@@ -67,7 +67,7 @@ static double plain_norm(cpl_tensor x, int64_t i)
 
 static void check_row_norms(int64_t n, int64_t rows, int64_t cols, float scale)
 {
-    cpl_tensor x = cpl_tensor_3d(normal_2d(n * rows, cols, scale).data, CPL_F32, n, rows, cols);
+    cpl_tensor x = cpl_tensor_3d(normal_2d(n * rows, cols, scale).storage, CPL_F32, n, rows, cols);
     cpl_tensor norms[3];
     for (int k = 0; k < 3; k++) {
         cpl_backend *be = backend(k + 1);

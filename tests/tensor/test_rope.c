@@ -11,7 +11,7 @@ static cpl_backend *backend(void)
 static cpl_tensor table_of(cpl_backend *be, int64_t positions, int64_t head_dim, float theta)
 {
     cpl_tensor table = new_tensor(CPL_F32, positions, head_dim);
-    table            = cpl_tensor_3d(table.data, CPL_F32, positions, head_dim / 2, 2);
+    table            = cpl_tensor_3d(table.storage, CPL_F32, positions, head_dim / 2, 2);
     be->ops->rope_table(be, table, theta);
     return table;
 }

@@ -121,9 +121,9 @@ static void test_clamp(void **state)
     cpl_tensor dx   = new_1d(CPL_F32, N);
     cpl_backend *be = backend(2);
     (void)state;
-    memcpy(x.data, in, sizeof in);
+    memcpy(x.storage, in, sizeof in);
     be->ops->clamp(be, y, x, 2);
-    assert_memory_equal(y.data, want, sizeof want);
+    assert_memory_equal(y.storage, want, sizeof want);
     be->ops->clamp_backward(be, dx, dy, x, 2);
     for (int i = 0; i < N; i++) assert_true(cpl_f32(dx)[i] == pass[i] * cpl_f32(dy)[i]);
     be->ops->clamp_backward(be, dy, dy, x, 2);
@@ -186,7 +186,7 @@ static uint16_t bf16_of(cpl_backend *be, float value)
     cpl_tensor x = new_1d(CPL_F32, 1), y = new_1d(CPL_BF16, 1);
     cpl_f32(x)[0] = value;
     be->ops->copy(be, y, x);
-    return *(uint16_t *)y.data;
+    return *(uint16_t *)y.storage;
 }
 
 static void test_copy_rounds_to_nearest_even(void **state)

@@ -9,7 +9,7 @@ static cpl_backend *backend(void)
 static cpl_tensor logits_of(int64_t V, const float *values)
 {
     cpl_tensor logits = new_1d(CPL_F32, V);
-    memcpy(logits.data, values, (size_t)V * sizeof(float));
+    memcpy(logits.storage, values, (size_t)V * sizeof(float));
     return logits;
 }
 

@@ -11,7 +11,7 @@ static cpl_routing sigmoids(bool renormalise, cpl_tensor bias)
 /* What experts are ordered by. */
 static const float *order_of(const routing *r)
 {
-    if (!r->how.bias.data) return cpl_f32(r->logits);
+    if (!r->how.bias.storage) return cpl_f32(r->logits);
     cpl_tensor sum = copy_of(r->probs);
     for (int64_t i = 0; i < r->T * r->n; i++) cpl_f32(sum)[i] += cpl_f32(r->how.bias)[i % r->n];
     return cpl_f32(sum);
@@ -83,8 +83,8 @@ static void logits_decide_among_saturated_scores(void **state)
     routing moved = new_routing(logits, 3, sigmoids(false, bias));
     run_routing(routing_backend(1), &plain);
     run_routing(routing_backend(1), &moved);
-    assert_memory_equal(plain.expert.data, ((int32_t[]){1, 2, 0}), 3 * sizeof(int32_t));
-    assert_memory_equal(moved.expert.data, ((int32_t[]){0, 1, 2}), 3 * sizeof(int32_t));
+    assert_memory_equal(plain.expert.storage, ((int32_t[]){1, 2, 0}), 3 * sizeof(int32_t));
+    assert_memory_equal(moved.expert.storage, ((int32_t[]){0, 1, 2}), 3 * sizeof(int32_t));
 }
 
 static void nan_gives_valid_experts(void **state)
@@ -214,7 +214,7 @@ static void bias_rises_where_load_is_below_the_mean(void **state)
     memcpy(cpl_f32(bias), (float[]){1, 2, 3, 4}, 4 * sizeof(float));
     memcpy(cpl_f32(load), (float[]){7, 0, 4, 5}, 4 * sizeof(float));
     be->ops->balance_bias(be, bias, load, 0.25f);
-    assert_memory_equal(bias.data, ((float[]){0.75f, 2.25f, 3, 3.75f}), 4 * sizeof(float));
+    assert_memory_equal(bias.storage, ((float[]){0.75f, 2.25f, 3, 3.75f}), 4 * sizeof(float));
 }
 
 /* Equal loads, of whatever size and number, and none at all, move nothing. */

@@ -7,12 +7,12 @@ static const double PROMISED = 1e-5; /* of ops.h, relative */
 
 static cpl_tensor gates_of(cpl_tensor x, int64_t n, int64_t D, int64_t d)
 {
-    return cpl_tensor_3d(x.data, x.dtype, n, D, d);
+    return cpl_tensor_3d(x.storage, x.dtype, n, D, d);
 }
 
 static double entry(cpl_tensor x, int64_t i)
 {
-    if (x.dtype == CPL_BF16) return (double)cpl_bf16_to_f32(((uint16_t *)x.data)[i]);
+    if (x.dtype == CPL_BF16) return (double)cpl_bf16_to_f32(((uint16_t *)x.storage)[i]);
     return (double)cpl_f32(x)[i];
 }
 
@@ -154,7 +154,7 @@ static void test_threads_and_neighbours(void **state)
     const cpl_tensor gates = gates_of(normal_2d(N * D, WIDTH, 1), N, D, WIDTH);
     const cpl_tensor one = norms_of(gates, 1), three = norms_of(gates, 3);
     (void)state;
-    assert_memory_equal(one.data, three.data, cpl_tensor_bytes(one));
+    assert_memory_equal(one.storage, three.storage, cpl_tensor_bytes(one));
     for (int64_t j = 0; j < N; j++)
         assert_true(cpl_f32(norms_of(cpl_tensor_range(gates, j, 1), 1))[0] == cpl_f32(one)[j]);
 }

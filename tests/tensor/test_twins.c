@@ -89,7 +89,7 @@ static void assert_rounded(const results *low, const results *wide)
         const cpl_tensor a = low->at[i], b = wide->at[i];
         if (a.dtype != CPL_BF16) assert_same_bits(a, b);
         for (int64_t k = 0; a.dtype == CPL_BF16 && k < cpl_tensor_count(a); k++)
-            assert_int_equal(((uint16_t *)a.data)[k], cpl_bf16_from_f32(cpl_f32(b)[k]));
+            assert_int_equal(((uint16_t *)a.storage)[k], cpl_bf16_from_f32(cpl_f32(b)[k]));
     }
 }
 

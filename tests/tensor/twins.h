@@ -93,7 +93,7 @@ static cpl_tensor kept_activation(results *r, int64_t a, int64_t b)
 
 static cpl_tensor new_hidden(const results *r, int64_t T, int64_t n, int64_t rank)
 {
-    return cpl_tensor_3d(activation(r, T * n, rank).data, r->type, T, n, rank);
+    return cpl_tensor_3d(activation(r, T * n, rank).storage, r->type, T, n, rank);
 }
 
 static void keep_number(results *r, double number)
@@ -103,7 +103,7 @@ static void keep_number(results *r, double number)
 
 static cpl_tensor new_3d(int64_t a, int64_t b, int64_t c)
 {
-    return cpl_tensor_3d(normal_2d(a * b, c, 0.3f).data, CPL_F32, a, b, c);
+    return cpl_tensor_3d(normal_2d(a * b, c, 0.3f).storage, CPL_F32, a, b, c);
 }
 
 /* ---- the operations, in the order of ops.def ---- */
@@ -212,7 +212,7 @@ static void twin_embed_backward(cpl_backend *be, const shape *s, results *r)
 static cpl_tensor rope_table(cpl_backend *be, int64_t positions, int64_t h)
 {
     cpl_tensor table = new_tensor(CPL_F32, positions, h);
-    table            = cpl_tensor_3d(table.data, CPL_F32, positions, h / 2, 2);
+    table            = cpl_tensor_3d(table.storage, CPL_F32, positions, h / 2, 2);
     be->ops->rope_table(be, table, 10000);
     return table;
 }

@@ -221,7 +221,7 @@ static void same_bits(const variant *a, const variant *b)
         cpl_param p        = cpl_params_at(&x.model.config, i);
         const cpl_tensor t = seen(x.be, *cpl_params_tensor(&x.grads, &p));
         const cpl_tensor u = seen(y.be, *cpl_params_tensor(&y.grads, &p));
-        assert_memory_equal(t.data, u.data, cpl_tensor_bytes(t));
+        assert_memory_equal(t.storage, u.storage, cpl_tensor_bytes(t));
     }
     const cpl_aux_metrics *m = x.metrics.aux, *n = y.metrics.aux;
     assert_memory_equal(&m[CPL_AUX_BALANCE].value, &n[CPL_AUX_BALANCE].value, sizeof(double));
@@ -294,7 +294,7 @@ static void repeats_a_step(void **state)
         w.be->ops->fill(w.be, router, 0);
         run_step(&w);
         assert_memory_equal(&w.metrics.aux[CPL_AUX_BALANCE].value, &loss, sizeof loss);
-        assert_memory_equal(seen(w.be, router).data, first, sizeof first);
+        assert_memory_equal(seen(w.be, router).storage, first, sizeof first);
         end(&w);
     }
 }

@@ -47,7 +47,7 @@ enum { MOST_LAYERS = 8 };
 /* Number i of what a pass keeps. */
 static double kept_number(cpl_tensor x, int64_t i)
 {
-    return (double)(x.dtype == CPL_BF16 ? cpl_bf16_to_f32(((const uint16_t *)x.data)[i])
+    return (double)(x.dtype == CPL_BF16 ? cpl_bf16_to_f32(((const uint16_t *)x.storage)[i])
                                         : cpl_f32(x)[i]);
 }
 

@@ -152,7 +152,7 @@ static void copies_follow(void **state)
         cpl_tensor a = seen(&be, *cpl_params_tensor(&model.compute, &p)),
                    b = seen(&be, *cpl_params_tensor(&fresh.compute, &p));
         assert_int_equal(a.dtype, b.dtype);
-        assert_memory_equal(a.data, b.data, cpl_tensor_bytes(b));
+        assert_memory_equal(a.storage, b.storage, cpl_tensor_bytes(b));
     }
     cpl_optimizer_free(&o);
     cpl_model_free(&model);

@@ -22,13 +22,13 @@ static void give(cpl_backend *be, void *memory)
 static void put(cpl_backend *be, cpl_tensor to, const void *from)
 {
     (void)be;
-    memcpy(to.data, from, cpl_tensor_bytes(to));
+    memcpy(to.storage, from, cpl_tensor_bytes(to));
 }
 
 static void get(cpl_backend *be, void *to, cpl_tensor from)
 {
     (void)be;
-    memcpy(to, from.data, cpl_tensor_bytes(from));
+    memcpy(to, from.storage, cpl_tensor_bytes(from));
 }
 
 /* ---- the table ---- */

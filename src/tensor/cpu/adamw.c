@@ -35,7 +35,7 @@ void CPL_ISA_NAME(cpl_cpu_adamw)(cpl_backend *be, cpl_tensor p, cpl_tensor m, cp
                                  double correct2)
 {
     enum { PIECE = 1024 };
-    CPL_ASSERT(!copy.data || copy.dtype == CPL_BF16);
+    CPL_ASSERT(!copy.storage || copy.dtype == CPL_BF16);
     const settings s = {
         .coef     = coef,
         .decay    = (float)((double)lr * (double)decay),
@@ -50,7 +50,7 @@ void CPL_ISA_NAME(cpl_cpu_adamw)(cpl_backend *be, cpl_tensor p, cpl_tensor m, cp
     const int64_t count = cpl_tensor_count(p);
     float *pp = cpl_f32(p), *pm = cpl_f32(m), *pv = cpl_f32(v);
     const float *pg   = cpl_f32(grad);
-    uint16_t *rounded = copy.data;
+    uint16_t *rounded = copy.storage;
 #pragma omp parallel for num_threads(cpl_threads(be, 4 * count)) schedule(static)
     for (int64_t at = 0; at < count; at += PIECE) {
         int64_t length = count - at < PIECE ? count - at : PIECE;

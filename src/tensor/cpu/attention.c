@@ -115,9 +115,9 @@ static cpl_operand head_rows(const job *j, void *panel, cpl_tensor x, int64_t at
 {
     const int64_t stride = heads * j->s.head_dim;
     if (cpl_operand_form_fits(j->form, x.dtype))
-        return (cpl_operand){(char *)x.data + (size_t)at * cpl_dtype_bytes(x.dtype), x.dtype,
+        return (cpl_operand){(char *)x.storage + (size_t)at * cpl_dtype_bytes(x.dtype), x.dtype,
                              CPL_AS_IS, stride};
-    return cpl_pack(j->form, panel, x.data, x.dtype, at, stride, rows, j->s.head_dim, 1);
+    return cpl_pack(j->form, panel, x.storage, x.dtype, at, stride, rows, j->s.head_dim, 1);
 }
 
 static cpl_operand query_rows(const job *j, void *panel, cpl_tensor x, const tile *t)
@@ -292,7 +292,7 @@ static job job_of(cpl_backend *be, cpl_tensor out, cpl_tensor lse, cpl_tensor q,
                  .q         = q,
                  .k         = k,
                  .v         = v,
-                 .doc_start = doc_start.data ? cpl_i32(doc_start) : NULL};
+                 .doc_start = doc_start.storage ? cpl_i32(doc_start) : NULL};
 }
 
 void CPL_ISA_NAME(cpl_cpu_attention)(cpl_backend *be, cpl_tensor out, cpl_tensor lse, cpl_tensor q,

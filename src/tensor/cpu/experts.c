@@ -91,7 +91,8 @@ static cpl_operand gather(const job *j, const chunk *c, void *panel, cpl_tensor 
     const int32_t *token = j->token + c->row;
 #pragma omp parallel for num_threads(c->threads) schedule(static) if (c->threads > 1)
     for (int64_t i = 0; i < c->rows; i++)
-        cpl_put_any(j->form, panel, i * width, x.data, x.dtype, token[i] * stride + first, width);
+        cpl_put_any(j->form, panel, i * width, x.storage, x.dtype, token[i] * stride + first,
+                    width);
     return (cpl_operand){panel, cpl_operand_form_dtype(j->form), CPL_AS_IS, width};
 }
 
@@ -99,12 +100,12 @@ static cpl_operand gather(const job *j, const chunk *c, void *panel, cpl_tensor 
 static cpl_operand gather_gate(const job *j, const chunk *c, cpl_operand x)
 {
     const int64_t n = j->s.n, r = j->s.r;
-    return j->hidden.data ? gather(j, c, c->p.hidden, j->hidden, n * r, c->expert * r, r) : x;
+    return j->hidden.storage ? gather(j, c, c->p.hidden, j->hidden, n * r, c->expert * r, r) : x;
 }
 
 static int64_t gate_width(const job *j)
 {
-    return j->hidden.data ? j->s.r : j->s.d;
+    return j->hidden.storage ? j->s.r : j->s.d;
 }
 
 /* The matrix of the chunk's expert as operand. */
@@ -112,8 +113,8 @@ static cpl_operand weight_of(const job *j, const chunk *c, cpl_tensor all)
 {
     cpl_tensor w = cpl_tensor_at(all, c->expert);
     if (cpl_operand_form_fits(j->form, w.dtype))
-        return (cpl_operand){w.data, w.dtype, CPL_AS_IS, w.shape[1]};
-    return cpl_pack(j->form, c->p.weight, w.data, w.dtype, 0, w.shape[1], w.shape[0], w.shape[1],
+        return (cpl_operand){w.storage, w.dtype, CPL_AS_IS, w.shape[1]};
+    return cpl_pack(j->form, c->p.weight, w.storage, w.dtype, 0, w.shape[1], w.shape[0], w.shape[1],
                     c->threads);
 }
 
@@ -186,8 +187,8 @@ static float activate_row_backward(const job *j, const chunk *c, int64_t r)
 static void chunk_forward(const job *j, const chunk *c)
 {
     const int64_t d = j->s.d, D = j->s.D, at = c->row * D;
-    float *gate   = j->gate.data ? cpl_row_begin(j->gate, at, c->p.gate) : c->p.gate;
-    float *up     = j->up.data ? cpl_row_begin(j->up, at, c->p.up) : c->p.up;
+    float *gate   = j->gate.storage ? cpl_row_begin(j->gate, at, c->p.gate) : c->p.gate;
+    float *up     = j->up.storage ? cpl_row_begin(j->up, at, c->p.up) : c->p.up;
     cpl_operand x = gather(j, c, c->p.x, j->x, d, 0, d);
     multiply(j, c, gate, gather_gate(j, c, x), cpl_transposed(weight_of(j, c, j->w.w_gate)),
              c->rows, D, gate_width(j), 0);
@@ -216,10 +217,10 @@ static void chunk_backward(const job *j, const chunk *c)
     cpl_operand dgate = slim_panel(j, p->dgate), dup = slim_panel(j, p->dup);
     float *dx  = j->block.out + c->slot * d;
     float *din = j->dhidden ? j->dhidden + c->row * j->s.r : dx;
-    multiply(j, c, cpl_tensor_at(j->dw.w_down, e).data, cpl_transposed(dy), h, d, D, rows, 1);
-    multiply(j, c, cpl_tensor_at(j->dw.w_gate, e).data, cpl_transposed(dgate), in, D, gate_width(j),
-             rows, 1);
-    multiply(j, c, cpl_tensor_at(j->dw.w_up, e).data, cpl_transposed(dup), x, D, d, rows, 1);
+    multiply(j, c, cpl_tensor_at(j->dw.w_down, e).storage, cpl_transposed(dy), h, d, D, rows, 1);
+    multiply(j, c, cpl_tensor_at(j->dw.w_gate, e).storage, cpl_transposed(dgate), in, D,
+             gate_width(j), rows, 1);
+    multiply(j, c, cpl_tensor_at(j->dw.w_up, e).storage, cpl_transposed(dup), x, D, d, rows, 1);
     multiply(j, c, din, dgate, weight_of(j, c, j->w.w_gate), rows, gate_width(j), D, 0);
     multiply(j, c, dx, dup, weight_of(j, c, j->w.w_up), rows, d, D, din == dx ? 1.0f : 0.0f);
 }
@@ -233,12 +234,12 @@ static void one_expert(void *context, cpl_team team, int64_t expert)
     int64_t chunks = (rows + team.rows - 1) / team.rows, step = (rows + chunks - 1) / chunks;
     cpl_arena arena = cpl_arena_over(team.panels, team.bytes);
     chunk c         = {.expert = expert, .threads = team.threads};
-    c.p             = take_panels(&arena, j->s, step, j->dy.data != NULL, packs);
+    c.p             = take_panels(&arena, j->s, step, j->dy.storage != NULL, packs);
     for (int64_t done = 0; done < rows; done += step) {
         c.row  = first + done;
         c.slot = j->block.first_slot[expert] + done;
         c.rows = rows - done < step ? rows - done : step;
-        if (j->dy.data)
+        if (j->dy.storage)
             chunk_backward(j, &c);
         else
             chunk_forward(j, &c);
@@ -296,9 +297,9 @@ static cpl_expert_sizes sizes_of(cpl_tensor x, cpl_tensor hidden, cpl_tensor wei
 {
     cpl_expert_sizes s = {x.shape[0], weight.shape[1],   w.w_gate.shape[0],
                           x.shape[1], w.w_gate.shape[1], 0};
-    if (hidden.data) s.r = w.w_gate.shape[2];
-    CPL_ASSERT(hidden.data ? cpl_tensor_count(hidden) == s.T * s.n * s.r
-                           : w.w_gate.shape[2] == s.d);
+    if (hidden.storage) s.r = w.w_gate.shape[2];
+    CPL_ASSERT(hidden.storage ? cpl_tensor_count(hidden) == s.T * s.n * s.r
+                              : w.w_gate.shape[2] == s.d);
     CPL_ASSERT(weight.shape[0] == s.T && w.w_up.shape[0] == s.n);
     CPL_ASSERT(w.w_up.shape[1] == s.D && w.w_up.shape[2] == s.d && w.w_down.shape[0] == s.n);
     CPL_ASSERT(w.w_down.shape[1] == s.d && w.w_down.shape[2] == s.D);
@@ -335,10 +336,10 @@ void CPL_ISA_NAME(cpl_cpu_experts_backward)(cpl_backend *be, cpl_tensor dx, cpl_
 {
     job j     = job_of(be, gate, up, x, hidden, weight, plan, w);
     j.dy      = dy;
-    j.dhidden = dhidden.data ? cpl_f32(dhidden) : NULL;
+    j.dhidden = dhidden.storage ? cpl_f32(dhidden) : NULL;
     j.dw      = dw;
-    CPL_ASSERT(gate.data && up.data && !hidden.data == !dhidden.data);
-    CPL_ASSERT(!dhidden.data || cpl_tensor_count(dhidden) == j.s.T * j.s.K * j.s.r);
+    CPL_ASSERT(gate.storage && up.storage && !hidden.storage == !dhidden.storage);
+    CPL_ASSERT(!dhidden.storage || cpl_tensor_count(dhidden) == j.s.T * j.s.K * j.s.r);
     run(&j, cpl_f32(dx), cpl_f32(dweight), cpl_f32(weight), plan);
 }
 

@@ -262,7 +262,8 @@ void CPL_ISA_NAME(cpl_cpu_coupling_figures)(cpl_backend *be, cpl_tensor figures,
                                             double alpha, int64_t top_k)
 {
     int64_t n = R.shape[0], d = R.shape[1];
-    const float *r = cpl_f32(R), *own = cpl_f32(rows), *noise = delta.data ? cpl_f32(delta) : NULL;
+    const float *r = cpl_f32(R), *own = cpl_f32(rows),
+                *noise        = delta.storage ? cpl_f32(delta) : NULL;
     view v                    = view_of(be, n, d);
     cpl_coupling_figures *out = (cpl_coupling_figures *)(void *)cpl_f64(figures);
     out->noise_bound_share =
@@ -271,16 +272,17 @@ void CPL_ISA_NAME(cpl_cpu_coupling_figures)(cpl_backend *be, cpl_tensor figures,
     norms(v.router_norm, r, n, d, be->n_threads);
     norms(v.rows_norm, own, n, d, be->n_threads);
     for (int64_t j = 0; j < n; j++) {
-        v.gate_norm[j]     = cpl_f32(gate_norm)[j];
-        v.gate_spectral[j] = gate_spectral.data ? (double)cpl_f32(gate_spectral)[j] : (double)NAN;
+        v.gate_norm[j] = cpl_f32(gate_norm)[j];
+        v.gate_spectral[j] =
+            gate_spectral.storage ? (double)cpl_f32(gate_spectral)[j] : (double)NAN;
     }
     mean_and_sd(&out->router_norm_mean, &out->router_norm_std, v.router_norm, n);
     mean_and_sd(&out->gate_norm_mean, &out->gate_norm_std, v.gate_norm, n);
     eps_figures(out, cpl_f32(eps), &v, n);
     matrix_figures(out, cpl_f32(M), n, alpha);
     kappa_figures(out, cpl_f32(M), &v, n);
-    lambda_figures(out, answers.data ? cpl_f32(answers) : cpl_f32(M), answers.data ? 1 : n + 1, &v,
-                   n, d);
+    lambda_figures(out, answers.storage ? cpl_f32(answers) : cpl_f32(M),
+                   answers.storage ? 1 : n + 1, &v, n, d);
 
     all_dots(v.dots, r, r, n, d, be->n_threads);
     out->router_cos = mean_cosine(v.dots, v.router_norm, n);

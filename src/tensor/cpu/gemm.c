@@ -43,12 +43,12 @@ static cpl_operand side_block(side *s, cpl_operand_form form, bool along, int64_
     int64_t stride = s->x.shape[1];
     int64_t from   = along ? begin * stride + depth_begin : depth_begin * stride + begin;
     if (s->direct) {
-        const char *data = s->x.data;
+        const char *data = s->x.storage;
         data += (size_t)from * cpl_dtype_bytes(s->x.dtype);
         return (cpl_operand){data, s->x.dtype, s->trans, stride};
     }
     if (s->begin != begin || s->depth_begin != depth_begin) {
-        s->packed       = cpl_pack(form, s->panel, s->x.data, s->x.dtype, from, stride,
+        s->packed       = cpl_pack(form, s->panel, s->x.storage, s->x.dtype, from, stride,
                              along ? length : depth, along ? depth : length, threads);
         s->packed.trans = s->trans;
         s->begin        = begin;
@@ -71,7 +71,7 @@ static void multiply(cpl_backend *be, cpl_operand_form form, cpl_tensor c, side 
     const int64_t rows = block_length(a, m, depth), cols = block_length(b, n, depth);
     if (k == 0) {
         cpl_operand none = {NULL, CPL_F32, CPL_AS_IS, 1};
-        cpl_multiply(be, 1, c.data, n, none, none, (cpl_product_shape){m, n, 0}, beta);
+        cpl_multiply(be, 1, c.storage, n, none, none, (cpl_product_shape){m, n, 0}, beta);
         return;
     }
     for (int64_t p = 0; p < k; p += depth)

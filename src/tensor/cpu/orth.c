@@ -82,7 +82,7 @@ void CPL_ISA_NAME(cpl_cpu_orthogonality)(cpl_backend *be, cpl_tensor loss, cpl_t
                  (cpl_product_shape){n, n, d}, 0);
     for (int64_t i = 0; i < n; i++) v.E[i * n + i] = 0;
     *cpl_f64(loss) += mean_square(v.E, n);
-    if (!dR.data) return;
+    if (!dR.storage) return;
     cpl_multiply(be, be->n_threads, v.along_others, d, E, unit, (cpl_product_shape){n, d, n}, 0);
     for (int64_t i = 0; i < n; i++)
         if (v.norm[i] != 0.0)

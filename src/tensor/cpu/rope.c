@@ -58,7 +58,7 @@ static void rotate_heads(cpl_tensor x, int64_t t, const float *angles, int64_t n
 {
     for (int64_t i = t * n_heads; i < (t + 1) * n_heads; i++)
         if (x.dtype == CPL_BF16)
-            rotate_bf16((uint16_t *)x.data + i * 2 * half, angles, half, sign);
+            rotate_bf16((uint16_t *)x.storage + i * 2 * half, angles, half, sign);
         else
             rotate(cpl_f32(x) + i * 2 * half, angles, half, sign);
 }

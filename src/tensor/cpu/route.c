@@ -110,8 +110,8 @@ void CPL_ISA_NAME(cpl_cpu_route)(cpl_backend *be, cpl_tensor probs, cpl_tensor l
                                  cpl_routing how)
 {
     const int64_t T = logits.shape[0], n = logits.shape[1], K = expert.shape[1];
-    CPL_ASSERT(K >= 1 && K <= n && (how.sigmoid || !how.bias.data));
-    const float *bias = how.bias.data ? cpl_f32(how.bias) : NULL;
+    CPL_ASSERT(K >= 1 && K <= n && (how.sigmoid || !how.bias.storage));
+    const float *bias = how.bias.storage ? cpl_f32(how.bias) : NULL;
     float *pp = cpl_f32(probs), *plse = cpl_f32(lse), *pw = cpl_f32(weight);
     int32_t *pe     = cpl_i32(expert);
     const float *pl = cpl_f32(logits);

@@ -190,8 +190,8 @@ void CPL_ISA_NAME(cpl_cpu_fill)(cpl_backend *be, cpl_tensor y, float value)
 /* `count` numbers from element `from_at` of x to element `to_at` of y. */
 static void copy_part(cpl_tensor y, int64_t to_at, cpl_tensor x, int64_t from_at, int64_t count)
 {
-    char *to         = (char *)y.data + (size_t)to_at * cpl_dtype_bytes(y.dtype);
-    const char *from = (const char *)x.data + (size_t)from_at * cpl_dtype_bytes(x.dtype);
+    char *to         = (char *)y.storage + (size_t)to_at * cpl_dtype_bytes(y.dtype);
+    const char *from = (const char *)x.storage + (size_t)from_at * cpl_dtype_bytes(x.dtype);
     if (count == 0) return;
     if (y.dtype == x.dtype) {
         memcpy(to, from, (size_t)count * cpl_dtype_bytes(x.dtype));

@@ -59,9 +59,9 @@ static inline void cpl_widen_row(float *to, const uint16_t *from, int64_t n)
 /* Numbers at ... at + n - 1 of x, F32 or BF16, as F32: in place, or widened in `room` [n]. */
 static inline const float *cpl_row_read(cpl_tensor x, int64_t at, int64_t n, float *room)
 {
-    if (x.dtype == CPL_F32) return (const float *)x.data + at;
+    if (x.dtype == CPL_F32) return (const float *)x.storage + at;
     CPL_ASSERT(x.dtype == CPL_BF16);
-    cpl_widen_row(room, (const uint16_t *)x.data + at, n);
+    cpl_widen_row(room, (const uint16_t *)x.storage + at, n);
     return room;
 }
 
@@ -70,12 +70,12 @@ static inline const float *cpl_row_read(cpl_tensor x, int64_t at, int64_t n, flo
 static inline float *cpl_row_begin(cpl_tensor y, int64_t at, float *room)
 {
     CPL_ASSERT(y.dtype == CPL_F32 || y.dtype == CPL_BF16);
-    return y.dtype == CPL_F32 ? (float *)y.data + at : room;
+    return y.dtype == CPL_F32 ? (float *)y.storage + at : room;
 }
 
 static inline void cpl_row_end(cpl_tensor y, int64_t at, int64_t n, const float *made)
 {
-    if (y.dtype == CPL_BF16) cpl_round_row((uint16_t *)y.data + at, made, n);
+    if (y.dtype == CPL_BF16) cpl_round_row((uint16_t *)y.storage + at, made, n);
 }
 
 /* The largest of x [n]; NaN are skipped, and the result is -infinity if nothing else is left. It

@@ -94,7 +94,7 @@ static void read_row(double *row, cpl_tensor W, int64_t i)
 {
     const int64_t d = W.shape[1];
     if (W.dtype == CPL_BF16) {
-        const uint16_t *from = (const uint16_t *)W.data + i * d;
+        const uint16_t *from = (const uint16_t *)W.storage + i * d;
         for (int64_t k = 0; k < d; k++) row[k] = (double)cpl_bf16_to_f32(from[k]);
         return;
     }
@@ -107,7 +107,7 @@ static double response(cpl_tensor W, int64_t i, const float *row)
     const int64_t d = W.shape[1];
     double sum      = 0;
     if (W.dtype == CPL_BF16) {
-        const uint16_t *from = (const uint16_t *)W.data + i * d;
+        const uint16_t *from = (const uint16_t *)W.storage + i * d;
         for (int64_t k = 0; k < d; k++) sum += (double)cpl_bf16_to_f32(from[k]) * (double)row[k];
         return sum;
     }

@@ -79,7 +79,7 @@ static float row_gradient(float *row, int32_t target, int64_t V, float scale)
 static cpl_tensor slice(cpl_tensor x, int64_t at, int64_t c)
 {
     cpl_tensor part = cpl_tensor_2d(NULL, x.dtype, c, x.shape[1]);
-    part.data       = (char *)x.data + (size_t)(at * x.shape[1]) * cpl_dtype_bytes(x.dtype);
+    part.storage    = (char *)x.storage + (size_t)(at * x.shape[1]) * cpl_dtype_bytes(x.dtype);
     return part;
 }
 
@@ -90,7 +90,7 @@ static void chunk_gradient(const cpl_backend *be, float *nll, cpl_tensor rounded
 {
     const int64_t c = logits.shape[0], V = logits.shape[1];
     float *rows    = cpl_f32(logits);
-    uint16_t *copy = rounded.data;
+    uint16_t *copy = rounded.storage;
 #pragma omp parallel for num_threads(cpl_threads(be, 4 * c * V)) schedule(static)
     for (int64_t t = 0; t < c; t++) {
         nll[t] = row_gradient(rows + t * V, target[t], V, scale);
@@ -140,7 +140,7 @@ static void all_chunks(cpl_backend *be, cpl_tensor nll, cpl_tensor dx, cpl_tenso
         cpl_tensor logits  = cpl_tensor_2d(be->scratch, CPL_F32, c, V);
         cpl_tensor rounded = cpl_tensor_none(), chunk = slice(x, at, c);
         be->ops->gemm(&rest, logits, CPL_AS_IS, chunk, CPL_TRANSPOSED, head, 0);
-        if (!dx.data) {
+        if (!dx.storage) {
             chunk_nll(be, cpl_f32(nll) + at, logits, cpl_i32(target) + at);
             continue;
         }
@@ -148,7 +148,7 @@ static void all_chunks(cpl_backend *be, cpl_tensor nll, cpl_tensor dx, cpl_tenso
             rounded = cpl_tensor_2d((char *)be->scratch + cpl_padded(cpl_tensor_bytes(logits)),
                                     CPL_BF16, c, V);
         chunk_gradient(be, cpl_f32(nll) + at, rounded, logits, cpl_i32(target) + at, scale);
-        cpl_tensor gradient = rounded.data ? rounded : logits;
+        cpl_tensor gradient = rounded.storage ? rounded : logits;
         be->ops->gemm(&rest, slice(dx, at, c), CPL_AS_IS, gradient, CPL_AS_IS, head, 0);
         be->ops->gemm(&rest, dhead, CPL_TRANSPOSED, gradient, CPL_AS_IS, chunk, 1);
     }

@@ -16,13 +16,13 @@ enum { LAYERS = 2, EXPERTS = 5, WIDTH = 24, INNER = 10 };
 static void plant(model_case *m, int second)
 {
     cpl_params *p = &m->model.master;
-    memset(p->embed.data, 0, cpl_tensor_bytes(p->embed));
+    memset(p->embed.storage, 0, cpl_tensor_bytes(p->embed));
     for (int id = 0; id < READER_VOCAB; id++) cpl_f32(p->embed)[id * WIDTH + id % EXPERTS] = 1;
     for (int l = 0; l < LAYERS; l++) {
         cpl_layer_params *w = &p->layer[l];
-        memset(w->w_o.data, 0, cpl_tensor_bytes(w->w_o));
-        memset(w->w_down.data, 0, cpl_tensor_bytes(w->w_down));
-        memset(w->router.data, 0, cpl_tensor_bytes(w->router));
+        memset(w->w_o.storage, 0, cpl_tensor_bytes(w->w_o));
+        memset(w->w_down.storage, 0, cpl_tensor_bytes(w->w_down));
+        memset(w->router.storage, 0, cpl_tensor_bytes(w->router));
         for (int e = 0; e < EXPERTS; e++) {
             cpl_f32(w->router)[e * WIDTH + e] = 0.4f;
             cpl_f32(w->router)[e * WIDTH + (e + second) % EXPERTS] += 0.2f;

@@ -189,7 +189,8 @@ static void give_work(cpl_backend *be, run_fn *run, const void *arguments, size_
 static void reach(const cpl_backend *be, cpl_tensor *const *tensors, int count)
 {
     for (int i = 0; i < count; i++)
-        tensors[i]->data = real_memory(of(be), tensors[i]->data, cpl_tensor_bytes(*tensors[i]));
+        tensors[i]->storage =
+            real_memory(of(be), tensors[i]->storage, cpl_tensor_bytes(*tensors[i]));
 }
 
 #include "far_operations.inc" /* by make_operations.py */
@@ -286,7 +287,7 @@ static void put(cpl_backend *be, cpl_tensor to, const void *from)
     const size_t bytes = cpl_tensor_bytes(to);
     put_arguments *a   = malloc(sizeof *a + bytes);
     CPL_ASSERT(a);
-    *a = (put_arguments){real_memory(of(be), to.data, bytes), bytes};
+    *a = (put_arguments){real_memory(of(be), to.storage, bytes), bytes};
     memcpy(a->from, from, bytes);
     give_work(be, run_put, a, sizeof *a + bytes);
     free(a);
@@ -296,7 +297,7 @@ static void get(cpl_backend *be, void *to, cpl_tensor from)
 {
     note_wait(__builtin_return_address(0));
     run_all(be);
-    memcpy(to, real_memory(of(be), from.data, cpl_tensor_bytes(from)), cpl_tensor_bytes(from));
+    memcpy(to, real_memory(of(be), from.storage, cpl_tensor_bytes(from)), cpl_tensor_bytes(from));
 }
 
 static cpl_status sync_work(cpl_backend *be)

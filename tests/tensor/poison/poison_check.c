@@ -24,28 +24,28 @@ void cpl_poison_end(cpl_backend *be, const cpl_backend *inner)
 
 void cpl_poison_set(cpl_tensor x)
 {
-    if (x.data && cpl_tensor_count(x) > 0) memset(x.data, POISON, cpl_tensor_bytes(x));
+    if (x.storage && cpl_tensor_count(x) > 0) memset(x.storage, POISON, cpl_tensor_bytes(x));
 }
 
 /* ---- checks ---- */
 
 void cpl_poison_fits(cpl_tensor x, cpl_dtype dtype, int64_t rows, int64_t cols)
 {
-    CPL_ASSERT(x.data != NULL);
+    CPL_ASSERT(x.storage != NULL);
     CPL_ASSERT(x.dtype == dtype);
     CPL_ASSERT(cpl_tensor_rows(x) == rows && cpl_tensor_cols(x) == cols);
 }
 
 void cpl_poison_holds(cpl_tensor x, cpl_dtype dtype, int64_t count)
 {
-    CPL_ASSERT(x.data != NULL);
+    CPL_ASSERT(x.storage != NULL);
     CPL_ASSERT(x.dtype == dtype);
     CPL_ASSERT(cpl_tensor_count(x) == count);
 }
 
 void cpl_poison_is_float(cpl_tensor x)
 {
-    CPL_ASSERT(x.data != NULL);
+    CPL_ASSERT(x.storage != NULL);
     CPL_ASSERT(x.dtype == CPL_F32 || x.dtype == CPL_BF16);
 }
 
@@ -77,7 +77,7 @@ void cpl_poison_plan(cpl_dispatch plan, int64_t T, int64_t K, int64_t n_experts)
 
 static bool overlap(cpl_tensor a, cpl_tensor b)
 {
-    const char *a_begin = a.data, *b_begin = b.data;
+    const char *a_begin = a.storage, *b_begin = b.storage;
     if (!a_begin || !b_begin || cpl_tensor_count(a) == 0 || cpl_tensor_count(b) == 0) return false;
     return a_begin < b_begin + cpl_tensor_bytes(b) && b_begin < a_begin + cpl_tensor_bytes(a);
 }

@@ -47,7 +47,7 @@ static void check_attention(const cpl_backend *be, cpl_tensor q, cpl_tensor k, c
     cpl_poison_activation(be, q, s.batch * s.n_queries, s.n_heads * s.head_dim);
     cpl_poison_activation(be, k, s.batch * s.key_stride, s.n_kv_heads * s.head_dim);
     cpl_poison_activation(be, v, s.batch * s.key_stride, s.n_kv_heads * s.head_dim);
-    if (!doc_start.data) return;
+    if (!doc_start.storage) return;
     cpl_poison_holds(doc_start, CPL_I32, s.batch * s.n_keys);
     for (int64_t i = 0; i < s.batch * s.n_keys; i++) {
         const int32_t start = cpl_i32(doc_start)[i];
@@ -152,7 +152,7 @@ static void check_matrices(cpl_expert_weights w, int64_t n, int64_t D, int64_t d
 static int64_t check_hidden(const cpl_backend *be, cpl_tensor hidden, int64_t T, int64_t n,
                             int64_t d)
 {
-    if (!hidden.data) return d;
+    if (!hidden.storage) return d;
     CPL_ASSERT(hidden.rank == 3 && hidden.shape[0] == T);
     cpl_poison_activation(be, hidden, T * n, hidden.shape[2]);
     return hidden.shape[2];
@@ -169,9 +169,9 @@ void cpl_poison_experts(cpl_backend *be, cpl_tensor y, cpl_tensor gate, cpl_tens
     cpl_poison_activation(be, x, T, d);
     cpl_poison_fits(y, CPL_F32, T, d);
     cpl_poison_fits(weight, CPL_F32, T, K);
-    CPL_ASSERT(!gate.data == !up.data);
-    if (gate.data) cpl_poison_activation(be, gate, T * K, D);
-    if (up.data) cpl_poison_activation(be, up, T * K, D);
+    CPL_ASSERT(!gate.storage == !up.storage);
+    if (gate.storage) cpl_poison_activation(be, gate, T * K, D);
+    if (up.storage) cpl_poison_activation(be, up, T * K, D);
     cpl_poison_apart(CPL_POISON_LIST(y, gate, up),
                      CPL_POISON_LIST(x, hidden, weight, w.w_gate, w.w_up, w.w_down, plan.offset,
                                      plan.token, plan.row));
@@ -194,8 +194,8 @@ void cpl_poison_experts_backward(cpl_backend *be, cpl_tensor dx, cpl_tensor dhid
     const int64_t r = check_hidden(be, hidden, T, n, d);
     check_matrices(w, n, D, d, r);
     check_matrices(dw, n, D, d, r);
-    CPL_ASSERT(!hidden.data == !dhidden.data);
-    if (dhidden.data) cpl_poison_fits(dhidden, CPL_F32, T * K, r);
+    CPL_ASSERT(!hidden.storage == !dhidden.storage);
+    if (dhidden.storage) cpl_poison_fits(dhidden, CPL_F32, T * K, r);
     CPL_ASSERT(dw.w_gate.dtype == CPL_F32);
     cpl_poison_plan(plan, T, K, n);
     cpl_poison_fits(dx, CPL_F32, T, d);
@@ -231,7 +231,7 @@ void cpl_poison_hidden_backward(cpl_backend *be, cpl_tensor hidden, cpl_tensor n
     cpl_poison_plan(plan, T, K, n);
     cpl_poison_apart(CPL_POISON_LIST(hidden), CPL_POISON_LIST(norm, dnorm, dchosen, expert,
                                                               plan.offset, plan.token, plan.row));
-    CPL_ASSERT(hidden.data != NULL);
+    CPL_ASSERT(hidden.storage != NULL);
     cpl_backend inner = cpl_poison_begin(be);
     inner.ops->hidden_backward(&inner, hidden, norm, dnorm, dchosen, expert, plan);
     cpl_poison_end(be, &inner);

@@ -11,8 +11,8 @@ void cpl_poison_route(cpl_backend *be, cpl_tensor probs, cpl_tensor lse, cpl_ten
     cpl_poison_holds(lse, CPL_F32, T);
     cpl_poison_fits(expert, CPL_I32, T, K);
     cpl_poison_fits(weight, CPL_F32, T, K);
-    CPL_ASSERT(how.sigmoid || !how.bias.data);
-    if (how.bias.data) cpl_poison_holds(how.bias, CPL_F32, n);
+    CPL_ASSERT(how.sigmoid || !how.bias.storage);
+    if (how.bias.storage) cpl_poison_holds(how.bias, CPL_F32, n);
     cpl_poison_apart(CPL_POISON_LIST(probs, lse, expert, weight),
                      CPL_POISON_LIST(logits, how.bias));
     cpl_backend inner = cpl_poison_begin(be);
@@ -90,7 +90,7 @@ void cpl_poison_orthogonality(cpl_backend *be, cpl_tensor loss, cpl_tensor dR, c
     cpl_poison_holds(loss, CPL_F64, 1);
     CPL_ASSERT(R.rank == 2);
     cpl_poison_fits(R, CPL_F32, R.shape[0], R.shape[1]);
-    if (dR.data) cpl_poison_fits(dR, CPL_F32, R.shape[0], R.shape[1]);
+    if (dR.storage) cpl_poison_fits(dR, CPL_F32, R.shape[0], R.shape[1]);
     cpl_poison_apart(CPL_POISON_LIST(loss, dR), CPL_POISON_LIST(R));
     cpl_backend inner = cpl_poison_begin(be);
     inner.ops->orthogonality(&inner, loss, dR, R, scale);

@@ -29,7 +29,8 @@ void cpl_poison_rms_norm_backward(cpl_backend *be, cpl_tensor dx, cpl_tensor dwe
     cpl_poison_holds(weight, CPL_F32, d);
     cpl_poison_holds(inv, CPL_F32, T);
     cpl_poison_apart(CPL_POISON_LIST(dx, dweight), CPL_POISON_LIST(x, weight, inv));
-    if (dx.data != dy.data) cpl_poison_apart(CPL_POISON_LIST(dx, dweight), CPL_POISON_LIST(dy));
+    if (dx.storage != dy.storage)
+        cpl_poison_apart(CPL_POISON_LIST(dx, dweight), CPL_POISON_LIST(dy));
     cpl_backend inner = cpl_poison_begin(be);
     inner.ops->rms_norm_backward(&inner, dx, dweight, dy, x, weight, inv);
     cpl_poison_end(be, &inner);
@@ -40,7 +41,7 @@ static void poison_unless_same(const cpl_backend *be, cpl_tensor y, cpl_tensor x
 {
     cpl_poison_activation(be, x, cpl_tensor_rows(x), cpl_tensor_cols(x));
     cpl_poison_activation(be, y, cpl_tensor_rows(x), cpl_tensor_cols(x));
-    if (y.data == x.data) return;
+    if (y.storage == x.storage) return;
     cpl_poison_apart(CPL_POISON_LIST(y), CPL_POISON_LIST(x));
     cpl_poison_set(y);
 }
@@ -239,10 +240,10 @@ void cpl_poison_coupling_figures(cpl_backend *be, cpl_tensor out, cpl_tensor M, 
     cpl_poison_holds(eps, CPL_F32, n);
     cpl_poison_fits(R, CPL_F32, n, d);
     cpl_poison_fits(rows, CPL_F32, n, d);
-    if (delta.data) cpl_poison_fits(delta, CPL_F32, n, d);
+    if (delta.storage) cpl_poison_fits(delta, CPL_F32, n, d);
     cpl_poison_holds(gate_norm, CPL_F32, n);
-    if (gate_spectral.data) cpl_poison_holds(gate_spectral, CPL_F32, n);
-    if (own.data) cpl_poison_holds(own, CPL_F32, n);
+    if (gate_spectral.storage) cpl_poison_holds(gate_spectral, CPL_F32, n);
+    if (own.storage) cpl_poison_holds(own, CPL_F32, n);
     cpl_backend inner = cpl_poison_begin(be);
     inner.ops->coupling_figures(&inner, out, M, eps, R, rows, delta, gate_norm, gate_spectral, own,
                                 alpha, top_k);
@@ -258,7 +259,7 @@ void cpl_poison_adamw(cpl_backend *be, cpl_tensor p, cpl_tensor m, cpl_tensor v,
     cpl_poison_holds(m, CPL_F32, count);
     cpl_poison_holds(v, CPL_F32, count);
     cpl_poison_holds(grad, CPL_F32, count);
-    if (copy.data) cpl_poison_holds(copy, CPL_BF16, count);
+    if (copy.storage) cpl_poison_holds(copy, CPL_BF16, count);
     cpl_poison_apart(CPL_POISON_LIST(p, m, v, copy), CPL_POISON_LIST(grad));
     cpl_backend inner = cpl_poison_begin(be);
     cpl_poison_set(copy);

@@ -30,7 +30,8 @@ static const float *floats(cpl_tensor x)
 
 static cpl_erc_weights weights_of(cpl_tensor w)
 {
-    return (cpl_erc_weights){.data = w.data, .step = w.shape[1] * w.shape[2], .stride = w.shape[2]};
+    return (cpl_erc_weights){
+        .data = w.storage, .step = w.shape[1] * w.shape[2], .stride = w.shape[2]};
 }
 
 static cpl_erc_grads grads_of(cpl_tensor dw)
