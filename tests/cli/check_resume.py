@@ -227,9 +227,11 @@ def check_made_with(folder):
         begin = read_json(old / "start.json")
         del begin["made_with"]
         begin["settings"]["compute.dtype"] = "auto"
+        del begin["settings"]["compute.activations"]
         (old / "start.json").write_text(json.dumps(begin))
         config = (old / "config.yaml").read_text()
-        (old / "config.yaml").write_text(config.replace(f"    dtype: {dtype}\n", "    dtype: auto\n"))
+        (old / "config.yaml").write_text(config.replace(f"    dtype: {dtype}\n", "    dtype: auto\n")
+                                         .replace(f"    activations: {dtype}\n", ""))
         said = warnings(old, *settings)
         check(len(said) == 1 and f"compute.dtype auto was, as older versions wrote it: from here on it is {want}" in said[0],
               f"an old run {settings}: {said}")

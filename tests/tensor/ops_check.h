@@ -181,7 +181,7 @@ static inline cpl_dispatch dispatch_of(cpl_backend *be, cpl_tensor expert, int64
 }
 
 /* Number i of x, F32 or BF16. */
-static inline double number_of(cpl_tensor x, int64_t i)
+static inline double float_number(cpl_tensor x, int64_t i)
 {
     return (double)(x.dtype == CPL_BF16 ? cpl_bf16_to_f32(((const uint16_t *)x.storage)[i])
                                         : cpl_f32(x)[i]);
@@ -190,7 +190,7 @@ static inline double number_of(cpl_tensor x, int64_t i)
 static inline double *doubles_of(cpl_tensor x)
 {
     double *wide = take((size_t)cpl_tensor_count(x) * sizeof *wide);
-    for (int64_t i = 0; i < cpl_tensor_count(x); i++) wide[i] = number_of(x, i);
+    for (int64_t i = 0; i < cpl_tensor_count(x); i++) wide[i] = float_number(x, i);
     return wide;
 }
 
@@ -215,7 +215,7 @@ static inline void assert_close(const char *what, cpl_tensor got, const double *
 {
     double off = 0, size = 0;
     for (int64_t i = 0; i < cpl_tensor_count(got); i++) {
-        double difference = number_of(got, i) - want[i];
+        double difference = float_number(got, i) - want[i];
         off += difference * difference;
         size += want[i] * want[i];
     }

@@ -8,7 +8,7 @@
 
 enum { MOST_RANKS = 8 };
 
-static const golden_limits limit = {CPL_F32, 1e-4, 1e-5, 1e-5};
+static const golden_limits limit = {CPL_F32, CPL_F32, 1e-4, 1e-5, 1e-5};
 
 /* One rank, which lives until its gradients were compared. */
 typedef struct rank {
