@@ -10,24 +10,24 @@ static bool clamps(const cpl_model_settings *config)
 
 void cpl_attention_take(cpl_attention_kept *kept, cpl_tensor_arena *arena,
                         const cpl_model_settings *config, int64_t batch, int64_t n_queries,
-                        bool training, bool cached)
+                        bool training, bool cached, const cpl_attention_kept *first)
 {
     const cpl_dtype type  = cpl_model_activations(config, training);
     const int64_t t       = batch * n_queries;
     const cpl_tensor wide = cpl_tensor_2d(NULL, type, t, config->d_model);
     const cpl_tensor slim = cpl_tensor_2d(NULL, type, t, cpl_model_kv_width(config));
-    kept->a               = cpl_tensor_take(arena, wide);
+    kept->a               = first ? first->a : cpl_tensor_take(arena, wide);
     kept->q_raw           = cpl_tensor_take(arena, wide);
-    kept->q               = cpl_tensor_take(arena, wide);
+    kept->q               = first ? first->q : cpl_tensor_take(arena, wide);
     kept->att             = cpl_tensor_take(arena, wide);
     kept->k_raw           = cpl_tensor_take(arena, slim);
-    kept->k               = cached ? cpl_tensor_none() : cpl_tensor_take(arena, slim);
-    kept->v               = cached ? cpl_tensor_none() : cpl_tensor_take(arena, slim);
-    kept->v_raw           = clamps(config) ? cpl_tensor_take(arena, slim) : kept->v;
-    kept->inv             = cpl_tensor_take_1d(arena, t);
-    kept->q_inv           = cpl_tensor_take_1d(arena, t);
-    kept->k_inv           = cpl_tensor_take_1d(arena, t);
-    kept->lse             = cpl_tensor_take_3d(arena, batch, config->n_heads, n_queries);
+    kept->k     = cached ? cpl_tensor_none() : first ? first->k : cpl_tensor_take(arena, slim);
+    kept->v     = cached ? cpl_tensor_none() : cpl_tensor_take(arena, slim);
+    kept->v_raw = clamps(config) ? cpl_tensor_take(arena, slim) : kept->v;
+    kept->inv   = cpl_tensor_take_1d(arena, t);
+    kept->q_inv = cpl_tensor_take_1d(arena, t);
+    kept->k_inv = cpl_tensor_take_1d(arena, t);
+    kept->lse   = cpl_tensor_take_3d(arena, batch, config->n_heads, n_queries);
 }
 
 void cpl_attention_scratch_take(cpl_attention_scratch *s, cpl_tensor_arena *arena,
@@ -90,27 +90,41 @@ static void rotate(cpl_backend *be, cpl_tensor x, cpl_tensor rope, int64_t heads
         be->ops->rope(be, x, rope, heads, at->n_queries, 0, 1);
 }
 
-void cpl_attention_forward(cpl_backend *be, cpl_tensor out, cpl_attention_kept *kept, cpl_tensor x,
-                           const cpl_layer_params *w, const cpl_model_settings *config,
-                           cpl_tensor rope, const cpl_positions *at, int64_t layer)
+static void norm_input(cpl_backend *be, const cpl_attention_kept *kept, cpl_tensor x,
+                       const cpl_layer_params *w, const cpl_model_settings *config)
+{
+    be->ops->rms_norm(be, kept->a, kept->inv, x, w->input_norm, (float)config->norm_eps);
+}
+
+/* q and k of q_raw and k_raw: norm, clamp, rotation. */
+static void make_q_and_k(cpl_backend *be, const cpl_attention_kept *kept, const cpl_layer_params *w,
+                         const cpl_model_settings *config, cpl_tensor rope, const cpl_positions *at)
 {
     const cpl_ops *ops = be->ops;
-    float eps = (float)config->norm_eps, limit = (float)config->clip_qkv;
-    if (at->cached)
-        write_to_cache(kept, at->cached, layer, at->batch * at->n_queries, clamps(config));
-    ops->rms_norm(be, kept->a, kept->inv, x, w->input_norm, eps);
-    ops->gemm(be, kept->q_raw, CPL_AS_IS, kept->a, CPL_TRANSPOSED, w->w_q, 0);
-    ops->gemm(be, kept->k_raw, CPL_AS_IS, kept->a, CPL_TRANSPOSED, w->w_k, 0);
-    ops->gemm(be, kept->v_raw, CPL_AS_IS, kept->a, CPL_TRANSPOSED, w->w_v, 0);
+    const float eps = (float)config->norm_eps, limit = (float)config->clip_qkv;
     ops->rms_norm(be, kept->q, kept->q_inv, kept->q_raw, w->q_norm, eps);
     ops->rms_norm(be, kept->k, kept->k_inv, kept->k_raw, w->k_norm, eps);
     if (clamps(config)) {
         ops->clamp(be, kept->q, kept->q, limit);
         ops->clamp(be, kept->k, kept->k, limit);
-        ops->clamp(be, kept->v, kept->v_raw, limit);
     }
     rotate(be, kept->q, rope, config->n_heads, at);
     rotate(be, kept->k, rope, config->n_kv_heads, at);
+}
+
+void cpl_attention_forward(cpl_backend *be, cpl_tensor out, cpl_attention_kept *kept, cpl_tensor x,
+                           const cpl_layer_params *w, const cpl_model_settings *config,
+                           cpl_tensor rope, const cpl_positions *at, int64_t layer)
+{
+    const cpl_ops *ops = be->ops;
+    if (at->cached)
+        write_to_cache(kept, at->cached, layer, at->batch * at->n_queries, clamps(config));
+    norm_input(be, kept, x, w, config);
+    ops->gemm(be, kept->q_raw, CPL_AS_IS, kept->a, CPL_TRANSPOSED, w->w_q, 0);
+    ops->gemm(be, kept->k_raw, CPL_AS_IS, kept->a, CPL_TRANSPOSED, w->w_k, 0);
+    ops->gemm(be, kept->v_raw, CPL_AS_IS, kept->a, CPL_TRANSPOSED, w->w_v, 0);
+    make_q_and_k(be, kept, w, config, rope, at);
+    if (clamps(config)) ops->clamp(be, kept->v, kept->v_raw, (float)config->clip_qkv);
     if (at->cached)
         attend_to_cache(be, kept, at->cached, config, layer);
     else
@@ -140,6 +154,10 @@ void cpl_attention_backward(cpl_backend *be, cpl_tensor dx, cpl_layer_params *dw
                             const cpl_positions *at, const cpl_attention_scratch *s)
 {
     const cpl_ops *ops = be->ops;
+    if (config->recompute_norms) {
+        norm_input(be, kept, x, w, config);
+        make_q_and_k(be, kept, w, config, rope, at);
+    }
     ops->gemm(be, s->datt, CPL_AS_IS, dx, CPL_AS_IS, w->w_o, 0);
     ops->gemm(be, dw->w_o, CPL_TRANSPOSED, dx, CPL_AS_IS, kept->att, 1);
     ops->attention_backward(be, s->dq, s->dk, s->dv, s->datt, kept->att, kept->lse, kept->q,

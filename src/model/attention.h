@@ -49,9 +49,10 @@ typedef struct cpl_positions {
     const cpl_cached *cached; /* NULL: none */
 } cpl_positions;
 
+/* a, q and k are those of `first`, of another layer, if it is not NULL. */
 void cpl_attention_take(cpl_attention_kept *kept, cpl_tensor_arena *arena,
                         const cpl_model_settings *config, int64_t batch, int64_t n_queries,
-                        bool training, bool cached);
+                        bool training, bool cached, const cpl_attention_kept *first);
 void cpl_attention_scratch_take(cpl_attention_scratch *s, cpl_tensor_arena *arena,
                                 const cpl_model_settings *config, int64_t n_tokens);
 
@@ -60,7 +61,8 @@ void cpl_attention_forward(cpl_backend *be, cpl_tensor out, cpl_attention_kept *
                            const cpl_layer_params *w, const cpl_model_settings *config,
                            cpl_tensor rope, const cpl_positions *at, int64_t layer);
 
-/* dx [T,d] holds the gradient of out and becomes that of x; dw *adds*. */
+/* dx [T,d] holds the gradient of out and becomes that of x; dw *adds*. kept's a, q and k are made
+ * again if config->recompute_norms. */
 void cpl_attention_backward(cpl_backend *be, cpl_tensor dx, cpl_layer_params *dw,
                             const cpl_attention_kept *kept, cpl_tensor x, const cpl_layer_params *w,
                             const cpl_model_settings *config, cpl_tensor rope,

@@ -118,10 +118,13 @@ static void take_layers(cpl_pass *pass, cpl_tensor_arena *arena, const cpl_model
     pass->attention = cpl_tensor_take_host(arena, (size_t)count * sizeof *pass->attention);
     pass->moe       = cpl_tensor_take_host(arena, (size_t)count * sizeof *pass->moe);
     for (int64_t l = 0; l < count; l++) {
-        cpl_attention_take(pass->attention ? &pass->attention[l] : &attention, arena, config,
-                           pass->batch, pass->n_queries, pass->training, cached);
-        cpl_moe_take(pass->moe ? &pass->moe[l] : &moe, arena, config, pass->batch * pass->n_queries,
-                     pass->training);
+        cpl_attention_kept *a = pass->attention ? pass->attention : &attention;
+        cpl_moe_kept *m       = pass->moe ? pass->moe : &moe;
+        const bool shares     = config->recompute_norms && l > 0;
+        cpl_attention_take(pass->attention ? a + l : a, arena, config, pass->batch, pass->n_queries,
+                           pass->training, cached, shares ? a : NULL);
+        cpl_moe_take(pass->moe ? m + l : m, arena, config, pass->batch * pass->n_queries,
+                     pass->training, shares ? m : NULL);
     }
 }
 
@@ -168,7 +171,7 @@ void cpl_pass_select(cpl_pass *pass, cpl_tensor_arena *arena, const cpl_model_se
     pass->selected      = selected;
     pass->selected_x[0] = cpl_tensor_take_2d(arena, rows, d);
     pass->selected_x[1] = cpl_tensor_take_2d(arena, rows, d);
-    cpl_moe_take(&pass->selected_moe, arena, config, rows, false);
+    cpl_moe_take(&pass->selected_moe, arena, config, rows, false, NULL);
     cpl_moe_scratch_take(&pass->selected_scratch, arena, config, rows, false);
     pass->final     = cpl_tensor_take_2d(arena, rows, d);
     pass->final_inv = cpl_tensor_take_1d(arena, rows);

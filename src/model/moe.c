@@ -12,13 +12,14 @@ static cpl_dispatch take_plan(cpl_tensor_arena *arena, int64_t t, int64_t k, int
 }
 
 void cpl_moe_take(cpl_moe_kept *kept, cpl_tensor_arena *arena, const cpl_model_settings *config,
-                  int64_t t, bool training)
+                  int64_t t, bool training, const cpl_moe_kept *first)
 {
     const int64_t n = config->n_experts, k = config->top_k, r = cpl_router_gate_rank(config);
     const int64_t width   = cpl_model_shared_width(config);
     const cpl_tensor none = cpl_tensor_none();
     const cpl_dtype type  = cpl_model_activations(config, training);
-    kept->b               = cpl_tensor_take(arena, cpl_tensor_2d(NULL, type, t, config->d_model));
+    kept->b =
+        first ? first->b : cpl_tensor_take(arena, cpl_tensor_2d(NULL, type, t, config->d_model));
     kept->inv             = cpl_tensor_take_1d(arena, t);
     kept->hidden          = r ? cpl_tensor_take(arena, cpl_tensor_3d(NULL, type, t, n, r)) : none;
     kept->norm            = r ? cpl_tensor_take_2d(arena, t, n) : none;
@@ -211,13 +212,19 @@ static void experts_backward(cpl_backend *be, const cpl_layer_params *dw, const 
                                   kept->plan, cpl_moe_experts(w));
 }
 
+static void norm_input(cpl_backend *be, const cpl_moe_kept *kept, cpl_tensor x,
+                       const cpl_layer_params *w, const cpl_model_settings *config)
+{
+    be->ops->rms_norm(be, kept->b, kept->inv, x, w->post_norm, (float)config->norm_eps);
+}
+
 void cpl_moe_forward(cpl_backend *be, cpl_tensor out, cpl_moe_kept *kept, cpl_tensor x,
                      const cpl_layer_params *w, const cpl_model_settings *config,
                      const cpl_moe_scratch *s)
 {
     const cpl_ops *ops    = be->ops;
     const cpl_routing how = routing_of(w, config);
-    ops->rms_norm(be, kept->b, kept->inv, x, w->post_norm, (float)config->norm_eps);
+    norm_input(be, kept, x, w, config);
     cpl_tensor logits = scores_forward(be, kept, w, config, s);
     if (cpl_tensor_is_there(kept->n_negative)) ops->count_negative(be, kept->n_negative, logits);
     ops->route(be, kept->probs, kept->lse, kept->expert, kept->weight, logits, how);
@@ -234,6 +241,7 @@ void cpl_moe_backward(cpl_backend *be, cpl_tensor dx, cpl_layer_params *dw, cpl_
                       cpl_aux_grad_scales scales, const cpl_moe_scratch *s)
 {
     const cpl_ops *ops = be->ops;
+    if (config->recompute_norms) norm_input(be, kept, x, w, config);
     ops->fill(be, s->db, 0);
     experts_backward(be, dw, kept, dx, w, s);
     shared_backward(be, dw, kept, dx, w, s);

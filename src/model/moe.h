@@ -75,8 +75,9 @@ typedef struct cpl_aux_grad_scales {
 /* The experts' matrices of a layer as the operations take them. */
 cpl_expert_weights cpl_moe_experts(const cpl_layer_params *w);
 
+/* b is that of `first`, of another layer, if it is not NULL. */
 void cpl_moe_take(cpl_moe_kept *kept, cpl_tensor_arena *arena, const cpl_model_settings *config,
-                  int64_t n_tokens, bool training);
+                  int64_t n_tokens, bool training, const cpl_moe_kept *first);
 void cpl_moe_scratch_take(cpl_moe_scratch *s, cpl_tensor_arena *arena,
                           const cpl_model_settings *config, int64_t n_tokens, bool training);
 
@@ -86,7 +87,7 @@ void cpl_moe_forward(cpl_backend *be, cpl_tensor out, cpl_moe_kept *kept, cpl_te
                      const cpl_moe_scratch *s);
 
 /* dx [T,d] holds the gradient of out and becomes that of x; dw *adds*. kept's gate, up and
- * hidden are used up. */
+ * hidden are used up, b is made again if config->recompute_norms. */
 void cpl_moe_backward(cpl_backend *be, cpl_tensor dx, cpl_layer_params *dw, cpl_moe_kept *kept,
                       cpl_tensor x, const cpl_layer_params *w, const cpl_model_settings *config,
                       cpl_aux_grad_scales scales, const cpl_moe_scratch *s);

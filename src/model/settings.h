@@ -40,6 +40,7 @@ typedef struct cpl_model_settings {
 #include "model/model.def"
     /* No settings of the model: the experts that this process holds (parallel/mesh.h); n_local 0: all of them. */
     int64_t first_expert, n_local;
+    bool recompute_norms;  /* the backward pass makes norms' outputs and rotated q and k again */
     cpl_dtype activations; /* of a pass that is training: F32, or BF16 where products are in bf16 */
 } cpl_model_settings;
 #undef CPL_SETTING

@@ -10,6 +10,7 @@ static bool may_change(const cpl_setting *s)
     static const char *const sections[] = {"checkpoint", "dist", "eval", "log"};
     for (size_t i = 0; i < sizeof sections / sizeof *sections; i++)
         if (strcmp(s->section, sections[i]) == 0) return true;
+    if (strcmp(s->section, "train") == 0) return strcmp(s->name, "recompute") == 0;
     return strcmp(s->section, "compute") == 0 &&
            (strcmp(s->name, "threads") == 0 || strcmp(s->name, "device") == 0);
 }

@@ -227,7 +227,7 @@ def check_made_with(folder):
         begin = read_json(old / "start.json")
         del begin["made_with"]
         begin["settings"]["compute.dtype"] = "auto"
-        del begin["settings"]["compute.activations"]
+        begin["settings"].pop("compute.activations", None)
         (old / "start.json").write_text(json.dumps(begin))
         config = (old / "config.yaml").read_text()
         (old / "config.yaml").write_text(config.replace(f"    dtype: {dtype}\n", "    dtype: auto\n")

@@ -145,6 +145,29 @@ static void activations_in_bf16(void **state)
     }
 }
 
+/* The same bits, and of a, b, q and k one layer's for all. */
+static void norms_made_again(void **state)
+{
+    (void)state;
+    for (int variant = 0; variant < 2 * N_VARIANTS; variant++) {
+        cpl_model_settings c  = variant_of(variant / 2), again;
+        c.activations         = variant % 2 ? CPL_BF16 : CPL_F32;
+        again                 = c;
+        again.recompute_norms = true;
+        const int64_t row = 3 * c.d_model + c.d_model / 2, each = c.activations == CPL_BF16 ? 2 : 4;
+        world *kept = world_of(&c, 2, false), *made = world_of(&again, 2, true);
+        pass_over(kept, some_ids, NULL);
+        pass_over(made, some_ids, NULL);
+        assert_memory_equal(kept->logits, made->logits, sizeof kept->logits);
+        assert_same_gradients(kept, made, 0);
+        assert_int_equal(cpl_tensor_arena_bytes(&kept->arena) -
+                             cpl_tensor_arena_bytes(&made->arena),
+                         (c.n_layers - 1) * T * row * each);
+        world_gone(kept);
+        world_gone(made);
+    }
+}
+
 /* What differs is the order of sums: c eps sqrt(terms). */
 static void one_thread_or_two(void **state)
 {
@@ -366,6 +389,7 @@ int main(void)
         cmocka_unit_test(one_thread_or_two),
         cmocka_unit_test(nothing_unset_is_read),
         cmocka_unit_test(activations_in_bf16),
+        cmocka_unit_test(norms_made_again),
         cmocka_unit_test(documents_apart),
         cmocka_unit_test(sequences_do_not_see_each_other),
         cmocka_unit_test(same_seed_same_start),

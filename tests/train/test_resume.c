@@ -38,8 +38,9 @@ static cpl_status resume(const char *assignment, heard *h)
 
 static void what_changes_no_step_may_change(void **state)
 {
-    static const char *const free_ones[] = {"compute.threads=3", "checkpoint.every=7",
-                                            "checkpoint.keep=9", "eval.every=3", "log.every=2"};
+    static const char *const free_ones[] = {"compute.threads=3",  "train.recompute=norms",
+                                            "checkpoint.every=7", "checkpoint.keep=9",
+                                            "eval.every=3",       "log.every=2"};
     heard h;
     (void)state;
     for (size_t i = 0; i < sizeof free_ones / sizeof *free_ones; i++) {

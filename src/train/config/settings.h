@@ -10,6 +10,8 @@
 
 typedef enum cpl_dtype_choice { CPL_DTYPE_AUTO, CPL_DTYPE_F32, CPL_DTYPE_BF16 } cpl_dtype_choice;
 
+typedef enum cpl_recompute { CPL_RECOMPUTE_NONE, CPL_RECOMPUTE_NORMS } cpl_recompute;
+
 /* Of compute.dtype or compute.activations, with auto as f32. */
 static inline cpl_dtype cpl_dtype_chosen(cpl_field_CHOICE choice)
 {
