@@ -189,7 +189,8 @@ cpl_status cpl_pca(cpl_matrix out, cpl_matrix x, const cpl_pca_space *space, uin
     const cpl_rng_key key = {.seed = seed, .stream = CPL_STREAM_TSNE};
     small s               = {.k = space->basis.rows};
     double before         = 0;
-    cpl_cpu_on_host()->normal(space->basis, key, n_threads);
+    for (int64_t i = 0; i < s.k * space->basis.cols; i++)
+        space->basis.at[i] = cpl_rng_normal(&key, (uint64_t)i);
     orthonormalise(space->basis, n_threads);
     for (int round = 0;; round++) {
         CPL_TRY(look(&s, x, space, n_threads));

@@ -8,7 +8,6 @@
 
 #include "base/arena.h"
 #include "inspect/pca.h"
-#include "tensor/backend/backend.h"
 
 /* The two loops over all pairs are compiled twice, and the processor decides: with AVX2 they take
  * half as long. The sanitizers do not live with functions that are chosen when the program is
@@ -255,15 +254,14 @@ static cpl_status begin_at(descent *s, const float *x, float scale)
                     s->options->n_threads));
     const double first = deviation(s->y.at, s->n);
     for (int64_t c = 0; c < 2; c++) {
-        const cpl_matrix row  = {s->y.at + c * s->n, 1, s->n};
-        const double own      = deviation(row.at, s->n);
+        float *y              = s->y.at + c * s->n;
+        const double own      = deviation(y, s->n);
         const double ratio    = first > 0 ? START_SD / first : 0;
         const cpl_rng_key key = {
             .seed = s->options->seed, .step = 1 + (uint64_t)c, .stream = CPL_STREAM_TSNE};
-        for (int64_t i = 0; i < s->n; i++) row.at[i] = (float)(ratio * (double)row.at[i]);
-        if (own > FLAT * first) continue;
-        cpl_cpu_on_host()->normal(row, key, 1);
-        for (int64_t i = 0; i < s->n; i++) row.at[i] *= (float)START_SD;
+        for (int64_t i = 0; i < s->n; i++)
+            y[i] = own > FLAT * first ? (float)(ratio * (double)y[i])
+                                      : (float)START_SD * cpl_rng_normal(&key, (uint64_t)i);
     }
     return CPL_OK;
 }

@@ -1,7 +1,7 @@
 /* tsne.h - t-distributed stochastic neighbour embedding in two dimensions, exact (van der Maaten
  * and Hinton 2008).
  *
- * Room:    inspect. Plain C, with random numbers of host_ops.h and the products of pca.h.
+ * Room:    inspect. Plain C, and the products of pca.h.
  * Method:  the gradient over all pairs; affinities by bisection on the perplexity; begins with the
  *          first two principal components, as scikit-learn does; early exaggeration 12 for 250
  *          iterations, momentum 0.5 then 0.8, gains, learning rate max(N / 48, 50).

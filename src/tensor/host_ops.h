@@ -117,8 +117,6 @@ typedef struct cpl_host_ops {
 
     /* The sum of x y, [count] each. */
     double (*dot)(const float *x, const float *y, int64_t count, int n_threads);
-    /* y = normal numbers of standard deviation 1, within +- 6. */
-    void (*normal)(cpl_matrix y, cpl_rng_key key, int n_threads);
     /* x less the mean of its rows. */
     void (*centre)(cpl_matrix x);
     /* out [x.rows] */

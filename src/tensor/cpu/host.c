@@ -31,12 +31,6 @@ double CPL_ISA_NAME(cpl_cpu_host_dot)(const float *x, const float *y, int64_t co
     return sum;
 }
 
-void CPL_ISA_NAME(cpl_cpu_host_normal)(cpl_matrix y, cpl_rng_key key, int n_threads)
-{
-    cpl_backend be = on(n_threads, NULL, 0);
-    CPL_ISA_NAME(cpl_cpu_normal)(&be, tensor_of(y), 1, 6, key, 0);
-}
-
 void CPL_ISA_NAME(cpl_cpu_host_centre)(cpl_matrix x)
 {
     cpl_backend be = on(1, NULL, 0);
