@@ -46,12 +46,13 @@ static inline model_case *model_filled(const cpl_model_settings *c)
     model_case *m   = model_empty(c, 64);
     cpl_rng_key key = {.seed = 11, .stream = CPL_STREAM_TEST};
     for (int64_t i = 0; i < cpl_params_count(c); i++, key.step++) {
-        const cpl_param p  = cpl_params_at(c, i);
-        const cpl_tensor t = *cpl_params_tensor(&m->model.master, &p);
+        const cpl_param p   = cpl_params_at(c, i);
+        const cpl_tensor to = *cpl_params_tensor(&m->model.master, &p), t = seen(&m->be, to);
         for (int64_t k = 0; k < cpl_tensor_count(t); k++) {
             const float u = cpl_rng_uniform(&key, (uint64_t)k) - 0.5f;
             cpl_f32(t)[k] = p.init == CPL_INIT_ONES ? 1 + 0.6f * u : 0.8f * u;
         }
+        m->be.ops->put(&m->be, to, t.storage);
     }
     cpl_model_refresh(&m->model);
     return m;

@@ -13,6 +13,7 @@
 #include "model/model.h"
 #include "store/hf_config.h"
 #include "store/named.h"
+#include "support/mirror.h"
 #include "tensor/backend/backend.h"
 
 /* d = 24 in 4 heads and 2 key/value heads, D = 10, 5 experts of which 2, 2 layers, 37 rows: no two
@@ -53,6 +54,7 @@ static inline model_case *model_drawn(const cpl_model_settings *config, uint64_t
 
 static inline void model_gone(model_case *m)
 {
+    mirrors_drop(&m->be);
     cpl_model_free(&m->model);
     cpl_backend_free(&m->be);
     free(m);
@@ -75,7 +77,8 @@ static inline void assert_same_weights(model_case *got, model_case *want,
     double tiny = dtype == CPL_SAFETENSORS_F16 ? 0x1p-14 : 0; /* to_f16 makes these zero */
     assert_int_equal(a.count, b.count);
     for (int64_t i = 0; i < a.count; i++) {
-        const float *x = cpl_f32(a.at[i].tensor), *y = cpl_f32(b.at[i].tensor);
+        const float *x = cpl_f32(seen(a.be, a.at[i].tensor));
+        const float *y = cpl_f32(seen(b.be, b.at[i].tensor));
         assert_string_equal(a.at[i].name, b.at[i].name);
         for (int64_t k = 0; k < cpl_tensor_count(a.at[i].tensor); k++)
             if (!(fabs((double)x[k] - (double)y[k]) <= exp2(-bits) * fabs((double)y[k]) + tiny))
@@ -140,7 +143,7 @@ static inline void write_part(const cpl_named_list *list, const char *path,
         const cpl_named *n  = &list->at[i];
         const cpl_tensor *t = &n->tensor;
         if (without && strcmp(n->name, without) == 0) continue;
-        void *data       = converted(dtype, cpl_f32(*t), cpl_tensor_count(*t));
+        void *data       = converted(dtype, cpl_f32(seen(list->be, *t)), cpl_tensor_count(*t));
         tensors[count++] = (cpl_safetensors_tensor){n->name, dtype, t->rank, t->shape, data};
     }
     assert_ok(cpl_safetensors_write(path, tensors, count, NULL));

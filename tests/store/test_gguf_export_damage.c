@@ -37,9 +37,9 @@ static void numbers_that_a_type_cannot_hold(void **state)
 {
     (void)state;
     cpl_gguf_export done;
-    const cpl_model_settings c                   = config_of(&variants[0]);
-    model_case *m                                = model_filled(&c);
-    cpl_f32(m->model.master.layer[1].w_down)[77] = 1e5f;
+    const cpl_model_settings c = config_of(&variants[0]);
+    model_case *m              = model_filled(&c);
+    m->be.ops->fill(&m->be, cpl_tensor_numbers(m->model.master.layer[1].w_down, 77, 1), 1e5f);
     const char *folder = saved(m), *path = in_folder(folder, "m.gguf");
     write_text(path, "old");
     assert_fails(CPL_ERR_INPUT, "blk.1.ffn_down_exps.weight has a number that F16 cannot hold",
@@ -61,9 +61,10 @@ static void numbers_that_are_none(void **state)
     cpl_gguf_export done;
     const cpl_model_settings c = config_of(&variants[0]);
     for (int k = 0; k < 8; k++) {
-        model_case *m                                = model_filled(&c);
-        cpl_f32(m->model.master.layer[1].w_down)[77] = k % 2 ? (float)NAN : -(float)INFINITY;
-        const char *folder                           = saved(m);
+        model_case *m = model_filled(&c);
+        m->be.ops->fill(&m->be, cpl_tensor_numbers(m->model.master.layer[1].w_down, 77, 1),
+                        k % 2 ? (float)NAN : -(float)INFINITY);
+        const char *folder = saved(m);
         assert_fails(CPL_ERR_INPUT, "blk.1.ffn_down_exps.weight has a NaN or an infinite number",
                      export_to(in_folder(folder, "m.gguf"), folder, types[k / 2], &done, NULL));
         model_gone(m);

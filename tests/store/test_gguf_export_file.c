@@ -49,7 +49,7 @@ static void check_tensor(const cpl_gguf *g, const char *name, model_case *m, con
     const cpl_model_settings *c = &m->model.config;
     const cpl_gguf_entry *e     = entry_of(g, name);
     const int64_t repeats = !c->norm_topk && is_of_kv_heads(p) ? c->n_heads / c->n_kv_heads : 1;
-    const float *want     = cpl_f32(*cpl_params_tensor(&m->model.master, p));
+    const float *want     = cpl_f32(seen(&m->be, *cpl_params_tensor(&m->model.master, p)));
     const double largest  = largest_of(want, e->n_elements / repeats);
     float *got            = numbers_of(g, e);
     assert_int_equal(e->format, expected_format(p, type));
@@ -241,14 +241,16 @@ static void fuse_layer(cpl_named_list *list, model_case *m, int64_t l, float *bo
     const cpl_model_settings *c = &m->model.config;
     const cpl_layer_params *p   = &m->model.master.layer[l];
     const int64_t n = c->n_experts, each = c->d_expert * c->d_model;
+    const float *gate = cpl_f32(seen(&m->be, p->w_gate)), *up = cpl_f32(seen(&m->be, p->w_up));
     char name[100];
     for (int64_t e = 0; e < n; e++) {
-        memcpy(both + 2 * e * each, cpl_f32(p->w_gate) + e * each, (size_t)each * sizeof *both);
-        memcpy(both + (2 * e + 1) * each, cpl_f32(p->w_up) + e * each, (size_t)each * sizeof *both);
+        memcpy(both + 2 * e * each, gate + e * each, (size_t)each * sizeof *both);
+        memcpy(both + (2 * e + 1) * each, up + e * each, (size_t)each * sizeof *both);
     }
     snprintf(name, sizeof name, "model.layers.%d.mlp.experts.gate_up_proj", (int)l);
-    assert_ok(
-        cpl_named_add(list, name, cpl_tensor_3d(both, CPL_F32, n, 2 * c->d_expert, c->d_model)));
+    assert_ok(cpl_named_add(
+        list, name,
+        mirrored(&m->be, cpl_tensor_3d(both, CPL_F32, n, 2 * c->d_expert, c->d_model))));
     snprintf(name, sizeof name, "model.layers.%d.mlp.experts.down_proj", (int)l);
     assert_ok(cpl_named_add(list, name, p->w_down));
 }

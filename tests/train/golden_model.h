@@ -9,6 +9,7 @@
 #include "io/json.h"
 #include "store/hf.h"
 #include "store/named.h"
+#include "support/mirror.h"
 #include "support/run_settings.h"
 #include "train/step.h"
 
@@ -98,8 +99,8 @@ static inline void golden_compare_gradients(const cpl_safetensors *expected, cpl
     assert_ok(cpl_named_params(&list, grads, &model->config, "grad."));
     for (int64_t i = 0; i < list.count; i++) {
         const cpl_named *n = &list.at[i];
-        golden_compare(expected, n->name, cpl_f32(n->tensor), cpl_tensor_count(n->tensor),
-                       limit->gradient, &all);
+        golden_compare(expected, n->name, cpl_f32(seen(model->be, n->tensor)),
+                       cpl_tensor_count(n->tensor), limit->gradient, &all);
     }
     if (!(sqrt(all.difference / all.reference) < limit->gradient_all))
         fail_msg("all gradients together are off by %.3g", sqrt(all.difference / all.reference));
@@ -111,7 +112,8 @@ static inline void golden_compare_gradients(const cpl_safetensors *expected, cpl
     cpl_named_free(&list);
 }
 
-static inline void golden_delta(cpl_step *step, const char *folder, int64_t n_layers)
+static inline void golden_delta(cpl_backend *be, cpl_step *step, const char *folder,
+                                int64_t n_layers)
 {
     char path[512], name[32];
     cpl_safetensors *file = NULL;
@@ -119,9 +121,10 @@ static inline void golden_delta(cpl_step *step, const char *folder, int64_t n_la
     assert_ok(cpl_safetensors_open(&file, path));
     for (int64_t l = 0; l < n_layers; l++) {
         snprintf(name, sizeof name, "delta.%d", (int)l);
-        assert_ok(cpl_safetensors_read_f32(file, cpl_safetensors_find(file, name),
-                                           cpl_f32(step->delta[l]), 0,
-                                           cpl_tensor_count(step->delta[l])));
+        const cpl_tensor delta = seen(be, step->delta[l]);
+        assert_ok(cpl_safetensors_read_f32(file, cpl_safetensors_find(file, name), cpl_f32(delta),
+                                           0, cpl_tensor_count(delta)));
+        be->ops->put(be, step->delta[l], delta.storage);
     }
     cpl_safetensors_close(file);
     step->has_delta = true;

@@ -121,7 +121,7 @@ static void run_case(const char *name, const golden_limits *limit, bool poisoned
     assert_ok(cpl_model_init(&model, be, config, settings.data.seq_len));
     assert_ok(cpl_hf_load(hf, &model));
     assert_ok(cpl_step_init(&step, be, &settings, config, micro, NULL));
-    golden_delta(&step, folder, config->n_layers);
+    golden_delta(be, &step, folder, config->n_layers);
     assert_ok(cpl_arena_init(&arena, 1 << 20, "metrics"));
     cpl_metrics_take(&metrics, &arena, config, 0);
     cpl_params_take(&grads, &run, config, CPL_F32);

@@ -93,7 +93,7 @@ static void *compute(void *context)
     NEED(cpl_share_init(&r->share, &r->config, &r->mesh, CPL_F32, true));
     r->share.be = &r->be;
     NEED(cpl_step_init(&r->step, &r->be, &r->settings, &r->config, batch.n_sequences, &r->share));
-    golden_delta(&r->step, r->folder, r->config.n_layers);
+    golden_delta(&r->be, &r->step, r->folder, r->config.n_layers);
     r->arena = cpl_tensor_arena_measure();
     take(r);
     NEED(cpl_tensor_arena_init(&r->arena, &r->be, &r->arena, "gradients and metrics"));

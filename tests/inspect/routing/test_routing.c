@@ -15,18 +15,21 @@ enum { LAYERS = 2, EXPERTS = 5, WIDTH = 24, INNER = 10 };
  * Router row e answers to class e most and to class e + `second` next. */
 static void plant(model_case *m, int second)
 {
-    cpl_params *p = &m->model.master;
-    memset(p->embed.storage, 0, cpl_tensor_bytes(p->embed));
-    for (int id = 0; id < READER_VOCAB; id++) cpl_f32(p->embed)[id * WIDTH + id % EXPERTS] = 1;
+    cpl_backend *be                   = &m->be;
+    cpl_params *p                     = &m->model.master;
+    float embed[READER_VOCAB * WIDTH] = {0};
+    for (int id = 0; id < READER_VOCAB; id++) embed[id * WIDTH + id % EXPERTS] = 1;
+    be->ops->put(be, p->embed, embed);
     for (int l = 0; l < LAYERS; l++) {
-        cpl_layer_params *w = &p->layer[l];
-        memset(w->w_o.storage, 0, cpl_tensor_bytes(w->w_o));
-        memset(w->w_down.storage, 0, cpl_tensor_bytes(w->w_down));
-        memset(w->router.storage, 0, cpl_tensor_bytes(w->router));
+        cpl_layer_params *w           = &p->layer[l];
+        float router[EXPERTS * WIDTH] = {0};
+        be->ops->fill(be, w->w_o, 0);
+        be->ops->fill(be, w->w_down, 0);
         for (int e = 0; e < EXPERTS; e++) {
-            cpl_f32(w->router)[e * WIDTH + e] = 0.4f;
-            cpl_f32(w->router)[e * WIDTH + (e + second) % EXPERTS] += 0.2f;
+            router[e * WIDTH + e] = 0.4f;
+            router[e * WIDTH + (e + second) % EXPERTS] += 0.2f;
         }
+        be->ops->put(be, w->router, router);
     }
     cpl_model_refresh(&m->model);
 }
@@ -141,8 +144,8 @@ static double clean_of(const float *w_gate, const float *router, int i, int j)
 
 static void check_answers(const cpl_routing_report *r, const int *classes, model_case *m)
 {
-    const float *w                = cpl_f32(m->model.master.layer[1].w_gate);
-    const float *R                = cpl_f32(m->model.master.layer[1].router);
+    const float *w                = cpl_f32(seen(&m->be, m->model.master.layer[1].w_gate));
+    const float *R                = cpl_f32(seen(&m->be, m->model.master.layer[1].router));
     const cpl_routing_layer *l    = &r->layers[1];
     double sums[EXPERTS][EXPERTS] = {{0}}, x[20], y[20], rho = 0, rho_2 = 0;
     int64_t routed[EXPERTS] = {0}, top1 = 0, shared = 0, sampled = 0;
@@ -476,9 +479,12 @@ static void a_shift_of_all_rows_moves_M_alone(void **state)
     model_case *m = model_drawn(&c, 4);
     cpl_routing_report a, b;
     reader_save(before, m, 0, true);
-    for (int64_t l = 0; l < c.n_layers; l++)
+    for (int64_t l = 0; l < c.n_layers; l++) {
+        const cpl_tensor router = seen(&m->be, m->model.master.layer[l].router);
         for (int64_t i = 0; i < c.n_experts * c.d_model; i++)
-            cpl_f32(m->model.master.layer[l].router)[i] += (float)(i % c.d_model % 3 - 1);
+            cpl_f32(router)[i] += (float)(i % c.d_model % 3 - 1);
+        m->be.ops->put(&m->be, m->model.master.layer[l].router, router.storage);
+    }
     cpl_model_refresh(&m->model);
     reader_save(after, m, 0, true);
     read_report(&a, before, &text);
