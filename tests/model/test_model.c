@@ -117,7 +117,8 @@ static double distance(const world *a, const world *b)
     for (int64_t i = 0; i < cpl_params_count(&a->config); i++) {
         const cpl_param p = cpl_params_at(&a->config, i);
         cpl_params of_a = a->run.grads, of_b = b->run.grads;
-        const cpl_tensor x = *cpl_params_tensor(&of_a, &p), y = *cpl_params_tensor(&of_b, &p);
+        const cpl_tensor x = seen(a->be, *cpl_params_tensor(&of_a, &p));
+        const cpl_tensor y = seen(b->be, *cpl_params_tensor(&of_b, &p));
         for (int64_t k = 0; k < cpl_tensor_count(x); k++) {
             const double u = (double)cpl_f32(x)[k], v = (double)cpl_f32(y)[k];
             difference += (u - v) * (u - v);
