@@ -21,8 +21,10 @@ typedef struct cpl_attention_kept {
 
 /* Scratch of the backward pass, shared by all layers. */
 typedef struct cpl_attention_scratch {
-    cpl_tensor da, datt, dq, dq_raw; /* [T,d] */
-    cpl_tensor dk, dk_raw, dv;       /* [T,KV] */
+    cpl_tensor datt, dq, da, dv; /* [T,d], dv [T,KV] */
+    cpl_tensor dq_raw,
+        dk_raw;    /* [T,d], [T,KV] in the memory of datt and dq, once they are used up */
+    cpl_tensor dk; /* [T,KV] in that of da, which is made after it */
 } cpl_attention_scratch;
 
 /* Keys and values of the tokens seen so far, of any number of sequences, all layers. The owner of

@@ -157,9 +157,9 @@ void cpl_pass_take(cpl_pass *pass, cpl_tensor_arena *arena, const cpl_model_sett
     pass->nll       = cpl_tensor_take_1d(arena, t);
     cpl_moe_scratch_take(&pass->moe_scratch, arena, config, t, training);
     if (!training) return;
-    pass->dx     = cpl_tensor_take_2d(arena, t, d);
-    pass->dfinal = cpl_tensor_take_2d(arena, t, d);
+    pass->dx = cpl_tensor_take_2d(arena, t, d);
     cpl_attention_scratch_take(&pass->attention_scratch, arena, config, t);
+    pass->dfinal = pass->attention_scratch.da;
 }
 
 void cpl_pass_select(cpl_pass *pass, cpl_tensor_arena *arena, const cpl_model_settings *config,

@@ -57,7 +57,7 @@ typedef struct cpl_pass {
     cpl_tensor final, final_inv;   /* [T,d], [T]: the stream after the last norm; R rows of it
                                       if R tokens were selected */
     cpl_tensor nll;                /* [T] */
-    cpl_tensor dx, dfinal;         /* [T,d] */
+    cpl_tensor dx, dfinal;         /* [T,d]; dfinal is attention_scratch.da, before any layer */
     cpl_attention_scratch attention_scratch;
     cpl_moe_scratch moe_scratch;
 
