@@ -107,8 +107,8 @@ static void compare(int rounds, int64_t tokens)
                                     bench_plain_matrix(&s.be, CPL_F32, tokens, 1),
                                     bench_plain_matrix(&s.be, CPL_F32, tokens, 1),
                                     bench_plain_matrix(&s.be, CPL_F32, tokens, 1)};
-    loss all                     = {&s, 1e-3f, REPEATS_ALL, {0, 0, 0}};
-    loss none                    = {&s, 100, REPEATS_NONE, {0, 0, 0}};
+    loss all                     = {&s, 1e-3f, REPEATS_ALL};
+    loss none                    = {&s, 100, REPEATS_NONE};
     bench_run runs[N_RUNS]       = {[LAYER] = {run_layer, &l, {0, {0}}},
                                     [ALL]   = {run_loss, &all, {0, {0}}},
                                     [NONE]  = {run_loss, &none, {0, {0}}}};
