@@ -121,10 +121,12 @@ static inline void golden_delta(cpl_backend *be, cpl_step *step, const char *fol
     assert_ok(cpl_safetensors_open(&file, path));
     for (int64_t l = 0; l < n_layers; l++) {
         snprintf(name, sizeof name, "delta.%d", (int)l);
-        const cpl_tensor delta = seen(be, step->delta[l]);
-        assert_ok(cpl_safetensors_read_f32(file, cpl_safetensors_find(file, name), cpl_f32(delta),
-                                           0, cpl_tensor_count(delta)));
-        be->ops->put(be, step->delta[l], delta.storage);
+        const int64_t count = cpl_tensor_count(step->delta[l]);
+        float *delta        = malloc((size_t)count * sizeof *delta);
+        assert_ok(
+            cpl_safetensors_read_f32(file, cpl_safetensors_find(file, name), delta, 0, count));
+        be->ops->put(be, step->delta[l], delta);
+        free(delta);
     }
     cpl_safetensors_close(file);
     step->has_delta = true;
