@@ -22,7 +22,7 @@ SAMPLE = {
     "sigmoid": ["model.router=sigmoid", "model.router_bias=true", "model.norm_topk_prob=true", "model.n_shared_experts=2",
                 "balance.scope=sequence", "train.micro_batch=2"],
     "global": ["balance.scope=global", "train.micro_batch=1", "erc.proxy=centred", "orth.weight=0.1",
-               "erc.activation=swiglu", "erc.draws=2"],
+               "erc.activation=swiglu", "erc.draws=2", "train.recompute=norms"],
     "aoe": ["model.router=aoe", "model.n_shared_experts=1", "compute.dtype=bf16"],
 }
 MORE = {
