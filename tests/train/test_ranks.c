@@ -471,10 +471,10 @@ static void copy_run(const char *to, const char *from)
 
 /* Each mesh of the chain takes over the state bit for bit; then the run goes on as one
  * process would have from the start. */
-static void go_on(const mesh *chain, size_t n, const char *dtype)
+static void go_on(const mesh *chain, size_t n, const char *dtype, const char *activations)
 {
-    const char *const first[] = {"train.steps=4", CONSTANT_RATE, dtype, NULL};
-    const char *const more[]  = {"train.steps=8", CONSTANT_RATE, dtype, NULL};
+    const char *const first[] = {"train.steps=4", CONSTANT_RATE, dtype, activations, NULL};
+    const char *const more[]  = {"train.steps=8", CONSTANT_RATE, dtype, activations, NULL};
     const char *before        = fresh_run();
     const bool is_f32         = strstr(dtype, "f32") != NULL;
     (void)train(before, chain[0], first);
@@ -503,8 +503,8 @@ static void any_mesh_goes_on(void **state)
     static const mesh f32[]  = {{1, 1}, {4, 2}, {2, 1}, {8, 4}, {4, 4}, {1, 1}};
     static const mesh bf16[] = {{1, 1}, {4, 2}, {2, 1}, {1, 1}};
     (void)state;
-    go_on(f32, sizeof f32 / sizeof *f32, "compute.dtype=f32");
-    go_on(bf16, sizeof bf16 / sizeof *bf16, "compute.dtype=bf16");
+    go_on(f32, sizeof f32 / sizeof *f32, "compute.dtype=f32", "compute.activations=f32");
+    go_on(bf16, sizeof bf16 / sizeof *bf16, "compute.dtype=bf16", "compute.activations=bf16");
 }
 
 /* The last byte of a file becomes another one. */
