@@ -67,6 +67,7 @@ static cpl_status count_sent(cpl_plan_input *input, const cpl_settings *s,
     cpl_traffic_of_step(&t, s, config, share, &types.compute);
     input->copied = cpl_share_copied(share, &types.compute);
     cpl_model_free(&types);
+    cpl_backend_free(&be);
     input->sent[CPL_PLAN_gradients]  = t.gradients;
     input->sent[CPL_PLAN_parameters] = t.parameters;
     input->sent[CPL_PLAN_coupling]   = t.coupling;

@@ -397,9 +397,9 @@ static const cpl_flag flags[] = {
         "Start from the weights of this OLMoE directory, checkpoint or run; settings of section "
         "model that the configuration omits come from it."),
     CPL_FLAG("--resume", FOLDER, "RUN",
-             "Resume a run from its last checkpoint. Threads, train.micro_batch, the sections "
-             "checkpoint, dist, eval and log and, with a warning, train.steps may be changed with "
-             "--set; so may the number of processes."),
+             "Resume a run from its last checkpoint. Threads, compute.device, train.micro_batch, "
+             "train.recompute, the sections checkpoint, dist, eval and log and, with a warning, "
+             "train.steps may be changed with --set; so may the number of processes."),
     CPL_SWITCH(
         "--print-config",
         "Print the complete commented configuration, with absolute paths, and do nothing else."),

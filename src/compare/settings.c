@@ -17,8 +17,9 @@ static const char *const bookkeeping[] = {"checkpoint.",         "log.",
                                           "eval.tasks_every",    "eval.tasks_limit",
                                           "eval.tasks_data",     "eval.prompts",
                                           "eval.prompt_tokens",  "compute.threads",
-                                          "compute.device",      "data.cache",
-                                          "data.max_line_bytes", "data.zstd_window_log"};
+                                          "train.recompute",     "compute.device",
+                                          "data.cache",          "data.max_line_bytes",
+                                          "data.zstd_window_log"};
 
 static const char *const paths[] = {"data.train", "data.validation", "data.tokenizer",
                                     "data.cache"};

@@ -9,7 +9,8 @@ import re
 import sys
 
 IN_FAR_C = ("take", "give", "put", "get", "scratch_bytes", "sync")
-FUNCTION = re.compile(r"\bvoid \(\*(\w+)\)\(([^)]*)\)")
+FUNCTION = re.compile(r"(\w+ \**)\(\*(\w+)\)\(([^)]*)\)")
+TABLES = ("cpl_backend", "cpl_ops", "cpl_erc_ops")  # of functions, and what no operation is given by value
 STRUCT = re.compile(r"typedef struct (\w+) \{(.*?)\} \1;", re.S)
 
 
@@ -18,8 +19,11 @@ def without_comments(path):
         return re.sub(r"/\*.*?\*/", " ", file.read(), flags=re.S)
 
 
-def members(body):
-    """(type, name) of what a struct declares; functions and pointers are left out."""
+def members(name, body):
+    """(type, name) of what a struct declares. One of arguments may hold no address and no array."""
+    if name not in TABLES and re.search(r"[*\[]", body):
+        sys.exit(f"{name} holds an address or an array: an operation that is given one may run after the caller has "
+                 "returned, so hold numbers as a cpl_tensor")
     for kind, names in re.findall(r"(\w+) (\w+(?:,\s*\w+)*);", body):
         for name in re.split(r",\s*", names):
             yield kind, name
@@ -39,7 +43,7 @@ def arguments(operation, text):
     for argument in text.split(",")[1:]:
         argument = " ".join(argument.split())
         kind, name = argument.rsplit(" ", 1)
-        if name.startswith("*"):
+        if "*" in argument or "[" in argument:
             sys.exit(f"{operation} is given `{argument}` by its address: the operation may run after "
                      "the caller has returned, so pass the struct by value, or numbers as a cpl_tensor")
         listed.append((kind, name))
@@ -71,12 +75,15 @@ static void far_{name}(cpl_backend *be, {", ".join(f"{kind} {argument}" for kind
 
 def operations(folder):
     ops, erc = (without_comments(f"{folder}/{file}.h") for file in ("ops", "erc"))
-    structs = {name: list(members(body)) for name, body in STRUCT.findall(ops + erc)}
+    structs = {name: list(members(name, body)) for name, body in STRUCT.findall(ops + erc)}
     for prefix, text in (("", ops[ops.index("struct cpl_ops {"):]),
                          ("erc.", erc[erc.index("struct cpl_erc_ops {"):])):
-        for name, parameters in FUNCTION.findall(text):
-            if name not in IN_FAR_C and "cpl_tensor" in parameters or prefix:
-                yield prefix + name, arguments(name, parameters), structs
+        for result, name, parameters in FUNCTION.findall(text):
+            if name in IN_FAR_C:
+                continue
+            if result.strip() != "void":
+                sys.exit(f"{name} returns a {result.strip()}: it may run later, so write the result to a cpl_tensor")
+            yield prefix + name, arguments(name, parameters), structs
 
 
 def main():
