@@ -7,23 +7,24 @@
  *           V vocabulary.
  * Types:    F32 unless said otherwise. Weights of products are F32, or BF16 where the backend
  *           computes in bf16 (`be->compute`); their gradients are F32 always. Where the backend
- *           computes in bf16, what a product reads or a backward pass needs again (an *activation*)
- *           may be BF16 too: arguments that say so below, each by itself. A result in BF16 is made in
- *           F32 and rounded once.
- * Order:    backend, outputs, inputs, scalars. Outputs and inputs are tensors, all else is a value, so
- *           that an operation that waits for its turn refers to nothing of its caller. An output is
- *           *set* unless it says *adds*. Outputs overlap no input unless said.
+ *           computes in bf16, what a product reads or a backward pass needs again (an
+ *           *activation*) may be BF16 too: arguments that say so below, each by itself. A result
+ *           in BF16 is made in F32 and rounded once.
+ * Order:    backend, outputs, inputs, scalars. Outputs and inputs are tensors, all else is a
+ *           value, so that an operation that waits for its turn refers to nothing of its caller.
+ *           An output is *set* unless it says *adds*. Outputs overlap no input unless said.
  * Failure:  operations return nothing. A backend keeps its first failure and ignores later work;
- *           sync() returns it once at the end of a step. Shapes that do not fit are asserts.
- * Memory:   tensors and scratch lie in memory that the backend has taken (tensor/memory.h). Operations
- *           allocate nothing; their scratch is be->scratch, at least scratch_bytes(work) long (see
- *           cpl_backend_reserve).
- * Time:     An operation may return before it is done. Work is done in the order of the calls, so that
- *           an operation finds what the ones before it have made. get and sync wait for all of it, give
- *           and put keep its order. Memory that an operation was given lives until a later get, sync or
- *           give. A callback of a pass (model/model.h) knows that work was given, not that it is done.
- *           Messages to other ranks may travel beside it: they hold what a get has fetched, and a put
- *           brings back what they brought.
+ *           sync() returns it. A get then still sets its numbers, to any values. Shapes that do
+ *           not fit are asserts.
+ * Memory:   tensors and scratch lie in memory that the backend has taken (tensor/memory.h).
+ *           Operations allocate nothing; their scratch is be->scratch, at least
+ *           scratch_bytes(work) long (see cpl_backend_reserve).
+ * Time:     An operation may return before it is done. Work is done in the order of the calls, so
+ *           that an operation finds what the ones before it have made. get and sync wait for all
+ *           of it, give and put keep its order. Memory that an operation was given lives until a
+ *           later get, sync or give. A callback of a pass (model/model.h) knows that work was
+ *           given, not that it is done. Messages to other ranks may travel beside it: they hold
+ *           what a get has fetched, and a put brings back what they brought.
  * Threads:  results depend on be->n_threads at most in the last bits, and on nothing else: the same
  *           call gives the same bits again. */
 #ifndef CPL_TENSOR_OPS_H
@@ -126,8 +127,8 @@ struct cpl_ops {
     /* ---- products (gemm.c) ---- */
 
     /* c [m,n] = beta c + op(a) [m,k] . op(b) [k,n]; operands in be->compute (F32 ones are rounded
-     * if that is bf16), sums in F32. beta 0 or 1; with 0 the old c is not read. k may be 0. c may be
-     * BF16 if a is read as it is and beta is 0. */
+     * if that is bf16), sums in F32. beta 0 or 1; with 0 the old c is not read. k may be 0. c may
+     * be BF16 if a is read as it is and beta is 0. */
     void (*gemm)(cpl_backend *be, cpl_tensor c, cpl_trans ta, cpl_tensor a, cpl_trans tb,
                  cpl_tensor b, float beta);
     /* The same in F32 for every be->compute, BF16 operands as the numbers that they are: the
@@ -279,9 +280,9 @@ struct cpl_ops {
 
     /* ---- largest singular values (spectral.c) ---- */
 
-    /* out [n] = |W_g^j|_2, the largest singular value of each x[j] of x [n,D,d], F32 or BF16, within
-     * 1e-5 of itself; 0 of zeros, NaN where x[j] has a NaN or an infinity. Each is the same bits
-     * whatever the others are. */
+    /* out [n] = |W_g^j|_2, the largest singular value of each x[j] of x [n,D,d], F32 or BF16,
+     * within 1e-5 of itself; 0 of zeros, NaN where x[j] has a NaN or an infinity. Each is the same
+     * bits whatever the others are. */
     void (*spectral_norms)(cpl_backend *be, cpl_tensor out, cpl_tensor x);
     /* out [n] = |x[i] rows[i]| of rows [n,d] and x [n,D,d], F32 or BF16: how strongly an expert
      * answers to its own row, at most |rows[i]| |x[i]|_2. */
@@ -289,11 +290,11 @@ struct cpl_ops {
 
     /* ---- figures (figures.c) ---- */
 
-    /* out [CPL_N_FIGURES] F64 = the members of cpl_coupling_figures in their order, from M [n,n] and eps [n] (made with these rows, delta and gates), the router R
-     * [n,d], the rows [n,d] that the proxies are made of (R or its centred rows), delta [n,d] (none:
-     * 1), gate_norm [n], the norms |W_g^j|_F of the gates, gate_spectral [n], their norms |W_g^j|_2
-     * (none: the figures that need them are NaN), and own [n], |R_i W_g^i| without noise (none: M's
-     * diagonal). */
+    /* out [CPL_N_FIGURES] F64 = the members of cpl_coupling_figures in their order, from M [n,n]
+     * and eps [n] (made with these rows, delta and gates), the router R [n,d], the rows [n,d] that
+     * the proxies are made of (R or its centred rows), delta [n,d] (none: 1), gate_norm [n], the
+     * norms |W_g^j|_F of the gates, gate_spectral [n], their norms |W_g^j|_2 (none: the figures
+     * that need them are NaN), and own [n], |R_i W_g^i| without noise (none: M's diagonal). */
     void (*coupling_figures)(cpl_backend *be, cpl_tensor out, cpl_tensor M, cpl_tensor eps,
                              cpl_tensor R, cpl_tensor rows, cpl_tensor delta, cpl_tensor gate_norm,
                              cpl_tensor gate_spectral, cpl_tensor own, double alpha, int64_t top_k);
@@ -316,9 +317,9 @@ struct cpl_ops {
 
     /* ---- drawing a token (sample.c) ---- */
 
-    /* id [1] I32 = the one drawn from softmax(logits [V] / temperature) cut to the smallest set of most likely
-     * ids whose probability reaches top_p, with `uniform` in [0,1) deciding; temperature 0: the
-     * largest (lowest id on ties). */
+    /* id [1] I32 = the one drawn from softmax(logits [V] / temperature) cut to the smallest set of
+     * most likely ids whose probability reaches top_p, with `uniform` in [0,1) deciding;
+     * temperature 0: the largest (lowest id on ties). */
     void (*sample)(cpl_backend *be, cpl_tensor id, cpl_tensor logits, float temperature,
                    float top_p, float uniform);
 
