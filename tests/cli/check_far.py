@@ -75,7 +75,7 @@ def check_reports(folder, name, backend):
     run, out = folder / f"{name}-cpu", {}
     (folder / "rows.json").write_text(json.dumps({"input_ids": [[1, 7, 3, 40, 9, 2], [5, 5, 80, 11, 6, 30]]}))
     for which in ("cpu", backend):
-        place = folder / f"{name}-reports-{which}"
+        place = folder / f"{name}-reports-{which}-{backend}"
         place.mkdir()
         text = folder / "docs" / "two.jsonl"
         good("grad", run, "--tokens", folder / "rows.json", "--out", place / "g.safetensors", **on(which))
