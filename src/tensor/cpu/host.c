@@ -75,7 +75,7 @@ size_t CPL_ISA_NAME(cpl_cpu_host_spectral_bytes)(int64_t D, int64_t d)
 float CPL_ISA_NAME(cpl_cpu_host_spectral_norm)(cpl_matrix W, void *scratch)
 {
     cpl_backend be = on(1, scratch, CPL_ISA_NAME(cpl_cpu_host_spectral_bytes)(W.rows, W.cols));
-    float norm;
+    float norm     = 0;
     CPL_ISA_NAME(cpl_cpu_spectral_norms)
     (&be, vector_of(&norm, 1), cpl_tensor_3d(W.at, CPL_F32, 1, W.rows, W.cols));
     return norm;
