@@ -137,6 +137,14 @@ static inline cpl_tensor cpl_tensor_numbers(cpl_tensor t, int64_t first, int64_t
     return cpl_tensor_range(cpl_tensor_as_1d(t), first, count);
 }
 
+/* A matrix [a,b] at the beginning of the memory of `t`, which has room for it. */
+static inline cpl_tensor cpl_tensor_over(cpl_tensor t, cpl_dtype dtype, int64_t a, int64_t b)
+{
+    const cpl_tensor matrix = cpl_tensor_2d(t.storage, dtype, a, b);
+    CPL_ASSERT(cpl_tensor_bytes(matrix) <= cpl_tensor_bytes(t));
+    return matrix;
+}
+
 /* Whether there is such a tensor: an optional argument that is given. */
 static inline bool cpl_tensor_is_there(cpl_tensor t)
 {

@@ -150,7 +150,8 @@ void cpl_share_take_buffers(cpl_share *s, cpl_tensor_arena *arena)
         out                 = all > out ? all : out;
         in                  = parts > in ? parts : in;
     }
-    in = out > in ? out : in; /* a gathered bucket */
+    in         = out > in ? out : in; /* a gathered bucket */
+    s->message = cpl_tensor_take_1d(arena, out);
     for (int i = 0; i < CPL_SHARE_BUFFERS && s->n_buckets; i++) {
         s->buffer[i].out = cpl_tensor_take_host(arena, (size_t)out * sizeof(float));
         s->buffer[i].in  = cpl_tensor_take_host(arena, (size_t)in * sizeof(float));
@@ -240,62 +241,74 @@ void cpl_share_gather_masters(cpl_share *s, cpl_params *master)
 
 /* ---- messages ---- */
 
-typedef void copy_part(cpl_backend *be, char *message, cpl_tensor part, bool own);
-
-/* Calls `each` for every part of the buffer's bucket, as they lie in a message: rank by rank. */
-static void for_parts(const cpl_share *s, const cpl_share_buffer *m, char *message, copy_part *each)
+/* Sets numbers[r] to what a message holds of the bucket for each rank r, in numbers of F32: its parts
+ * in the types of the tensors of `set`. */
+static void count_numbers(const cpl_share *s, const cpl_bucket *b, cpl_params *set)
 {
-    const cpl_bucket *b = m->bucket;
-    for (int r = 0; r < b->group->size; r++)
+    for (int r = 0; r < b->group->size; r++) {
+        int64_t bytes = 0, n;
         for (const cpl_slice *x = s->slices + b->first; x < s->slices + b->first + b->count; x++) {
-            int64_t n;
-            const cpl_tensor t = *cpl_params_tensor(m->set, &x->param);
-            const int64_t at   = x->first + part_of(&n, x->count, r, b->group->size);
-            each(s->be, message, cpl_tensor_numbers(t, at, n), r == b->group->rank);
-            message += (size_t)n * cpl_dtype_bytes(t.dtype);
+            part_of(&n, x->count, r, b->group->size);
+            bytes += n * (int64_t)cpl_dtype_bytes(cpl_params_tensor(set, &x->param)->dtype);
         }
-}
-
-static void pack_all(cpl_backend *be, char *message, cpl_tensor part, bool own)
-{
-    (void)own;
-    be->ops->get(be, message, part);
-}
-
-static void pack_own(cpl_backend *be, char *message, cpl_tensor part, bool own)
-{
-    if (own) be->ops->get(be, message, part);
-}
-
-static void unpack_own(cpl_backend *be, char *message, cpl_tensor part, bool own)
-{
-    if (own) be->ops->put(be, part, message);
-}
-
-static void unpack_others(cpl_backend *be, char *message, cpl_tensor part, bool own)
-{
-    if (!own) be->ops->put(be, part, message);
-}
-
-/* Bytes of every rank's parts of the bucket, in s->numbers. */
-static void count_bytes(const cpl_share *s, const cpl_share_buffer *m)
-{
-    for (int r = 0; r < m->bucket->group->size; r++) {
-        const cpl_slice *x = s->slices + m->bucket->first;
-        s->numbers[r]      = 0;
-        for (int64_t i = 0, n; i < m->bucket->count; i++, x++) {
-            part_of(&n, x->count, r, m->bucket->group->size);
-            s->numbers[r] +=
-                n * (int64_t)cpl_dtype_bytes(cpl_params_tensor(m->set, &x->param)->dtype);
-        }
+        s->numbers[r] = (bytes + (int64_t)sizeof(float) - 1) / (int64_t)sizeof(float);
     }
 }
 
-static int64_t bytes_before(const cpl_share *s, int rank)
+static int64_t numbers_before(const cpl_share *s, int rank)
 {
     int64_t sum = 0;
     for (int r = 0; r < rank; r++) sum += s->numbers[r];
     return sum;
+}
+
+/* Rank r's part of every slice of the buffer's bucket that is of `dtype`, to numbers at, at + 1, ...
+ * of `piece`, or from there. Returns the number after the last. */
+static int64_t copy_parts(const cpl_share *s, const cpl_share_buffer *m, int r, cpl_tensor piece,
+                          int64_t at, bool unpack)
+{
+    const cpl_bucket *b = m->bucket;
+    for (const cpl_slice *x = s->slices + b->first; x < s->slices + b->first + b->count; x++) {
+        int64_t n;
+        const cpl_tensor t  = *cpl_params_tensor(m->set, &x->param);
+        const int64_t first = x->first + part_of(&n, x->count, r, b->group->size);
+        if (t.dtype != piece.dtype || n == 0) continue;
+        const cpl_tensor part = cpl_tensor_numbers(t, first, n),
+                         copy = cpl_tensor_numbers(piece, at, n);
+        s->be->ops->copy(s->be, unpack ? part : copy, unpack ? copy : part);
+        at += n;
+    }
+    return at;
+}
+
+/* A message is one tensor, s->message: the parts of one rank after another's, of F32 first. Copies
+ * those of rank r, as s->numbers counts them, to the message at number `at`, or from there. */
+static void copy_piece(const cpl_share *s, const cpl_share_buffer *m, int r, int64_t at,
+                       bool unpack)
+{
+    const int64_t count     = s->numbers[r];
+    const cpl_tensor piece  = cpl_tensor_range(s->message, at, count);
+    const cpl_tensor halves = cpl_tensor_as_1d(cpl_tensor_over(piece, CPL_BF16, 2, count));
+    (void)copy_parts(s, m, r, halves, 2 * copy_parts(s, m, r, piece, 0, unpack), unpack);
+}
+
+/* What came of the other ranks' parts. */
+static void unpack_others(cpl_share *s, const cpl_share_buffer *m)
+{
+    const cpl_group *g  = m->bucket->group;
+    const int64_t count = numbers_before(s, g->size);
+    s->be->ops->put(s->be, cpl_tensor_range(s->message, 0, count), m->in);
+    for (int r = 0; r < g->size; r++)
+        if (r != g->rank) copy_piece(s, m, r, numbers_before(s, r), true);
+}
+
+/* This rank's parts of the sums. */
+static void unpack_own(cpl_share *s, const cpl_share_buffer *m)
+{
+    const int rank = m->bucket->group->rank;
+    s->be->ops->put(s->be, cpl_tensor_range(s->message, 0, s->numbers[rank]),
+                    m->out + numbers_before(s, rank));
+    copy_piece(s, m, rank, 0, true);
 }
 
 /* Waits for the buffer's message, if there is one, and puts what came where it belongs. */
@@ -303,10 +316,11 @@ static void finish(cpl_share *s, cpl_share_buffer *m)
 {
     if (!m->bucket) return;
     cpl_group_finish(&m->pending);
+    count_numbers(s, m->bucket, m->set);
     if (m->is_sum)
-        for_parts(s, m, m->out, unpack_own);
+        unpack_own(s, m);
     else
-        for_parts(s, m, m->in, unpack_others);
+        unpack_others(s, m);
     m->bucket = NULL;
 }
 
@@ -333,11 +347,11 @@ static void start_sum(cpl_share *s, cpl_params *grads, const cpl_bucket *bucket)
 {
     cpl_share_buffer *m = take_buffer(s, bucket, grads, true);
     cpl_group *g        = bucket->group;
-    for_parts(s, m, m->out, pack_all);
-    for (int r = 0; r < g->size; r++) s->numbers[r] = numbers_for(s, bucket, r);
-    float *out = (float *)(void *)m->out;
-    cpl_group_start_sum_parts(&m->pending, g, out + bytes_before(s, g->rank), out, s->numbers,
-                              (float *)(void *)m->in);
+    count_numbers(s, bucket, grads);
+    for (int r = 0; r < g->size; r++) copy_piece(s, m, r, numbers_before(s, r), false);
+    s->be->ops->get(s->be, m->out, cpl_tensor_range(s->message, 0, numbers_before(s, g->size)));
+    cpl_group_start_sum_parts(&m->pending, g, m->out + numbers_before(s, g->rank), m->out,
+                              s->numbers, m->in);
     if (!s->overlap) finish(s, m);
 }
 
@@ -360,10 +374,9 @@ void cpl_share_sum_tensor(cpl_share *s, const cpl_param *param, cpl_tensor tenso
     for (const cpl_slice *x = s->slices; x < s->slices + s->n_slices; x++) {
         if (x->param.offset != param->offset || x->param.layer != param->layer) continue;
         for (int r = 0; r < g->size; r++) part_of(&s->numbers[r], x->count, r, g->size);
-        float *out = (float *)(void *)s->buffer[0].out, *own = out + (x->own - x->first);
+        float *out = s->buffer[0].out, *own = out + (x->own - x->first);
         s->be->ops->get(s->be, out, cpl_tensor_numbers(tensor, x->first, x->count));
-        cpl_group_start_sum_parts(&pending, g, own, out, s->numbers,
-                                  (float *)(void *)s->buffer[0].in);
+        cpl_group_start_sum_parts(&pending, g, own, out, s->numbers, s->buffer[0].in);
         cpl_group_finish(&pending);
         s->be->ops->put(s->be, cpl_tensor_numbers(tensor, x->own, x->n_own), own);
     }
@@ -374,10 +387,11 @@ void cpl_share_start_gather(cpl_share *s, cpl_params *set, int64_t bucket)
     cpl_group *g = s->buckets[bucket].group;
     if (g->size == 1) return;
     cpl_share_buffer *m = take_buffer(s, &s->buckets[bucket], set, false);
-    for_parts(s, m, m->out, pack_own);
-    count_bytes(s, m);
-    cpl_group_start_all_gather(&m->pending, g, m->in, m->out + bytes_before(s, g->rank),
-                               s->numbers);
+    count_numbers(s, m->bucket, set);
+    copy_piece(s, m, g->rank, 0, false);
+    s->be->ops->get(s->be, m->out, cpl_tensor_range(s->message, 0, s->numbers[g->rank]));
+    for (int r = 0; r < g->size; r++) s->numbers[r] *= (int64_t)sizeof(float);
+    cpl_group_start_all_gather(&m->pending, g, m->in, m->out, s->numbers);
     if (!s->overlap) finish(s, m);
 }
 
@@ -430,30 +444,28 @@ void cpl_share_traffic(const cpl_share *s, cpl_params *compute, int64_t *gradien
 {
     *gradients = *parameters = 0;
     for (const cpl_bucket *b = s->buckets; b < s->buckets + s->n_buckets; b++) {
-        cpl_share_buffer as_sent = {.bucket = b, .set = compute};
         if (b->group->size == 1) continue;
         for (int r = 0; r < b->group->size; r++)
             if (r != b->group->rank) *gradients += numbers_for(s, b, r) * (int64_t)sizeof(float);
-        count_bytes(s, &as_sent);
-        *parameters += (b->group->size - 1) * s->numbers[b->group->rank];
+        count_numbers(s, b, compute);
+        *parameters += (b->group->size - 1) * s->numbers[b->group->rank] * (int64_t)sizeof(float);
     }
 }
 
-/* A copy reads and writes; a sum reads every part and writes one. */
+/* A copy reads and writes, and each part is copied twice: to the message and to the host's, or back.
+ * A sum reads every part and writes one. */
 int64_t cpl_share_copied(const cpl_share *s, cpl_params *compute)
 {
-    enum { F32_BYTES = sizeof(float) };
-    int64_t bytes = 0;
+    int64_t numbers = 0;
     for (const cpl_bucket *b = s->buckets; b < s->buckets + s->n_buckets; b++) {
-        const cpl_share_buffer sent = {.bucket = b, .set = compute};
         const int64_t ranks = b->group->size, own = numbers_for(s, b, b->group->rank);
         if (ranks == 1) continue;
-        count_bytes(s, &sent);
+        count_numbers(s, b, compute);
         for (int r = 0; r < ranks; r++) {
-            bytes += 2 * F32_BYTES * numbers_for(s, b, r);              /* gradients packed */
-            bytes += (r == b->group->rank ? 2 : 1) * 2 * s->numbers[r]; /* parameters */
+            numbers += 4 * numbers_for(s, b, r);                          /* gradients packed */
+            numbers += (r == b->group->rank ? 3 : 2) * 2 * s->numbers[r]; /* parameters */
         }
-        bytes += (ranks + 1) * F32_BYTES * own + 2 * F32_BYTES * own; /* summed, unpacked */
+        numbers += (ranks + 1) * own + 4 * own; /* summed, unpacked */
     }
-    return bytes;
+    return numbers * (int64_t)sizeof(float);
 }

@@ -44,7 +44,7 @@ typedef struct cpl_share_buffer {
     cpl_params *set;          /* whose tensors are sent, and get the result */
     bool is_sum;              /* gradients are summed; else parameters are gathered */
     cpl_pending pending;
-    char *out, *in; /* what is sent, what is received: memory of the host, of the arena */
+    float *out, *in; /* what is sent, what is received: memory of the host, of the arena */
 } cpl_share_buffer;
 
 typedef struct cpl_share {
@@ -59,6 +59,8 @@ typedef struct cpl_share {
     int64_t *numbers; /* [ranks] scratch: counts of one call */
     bool divides_masters;
     cpl_params masters; /* this rank's parts of them, if they are divided */
+    cpl_tensor message; /* a bucket between its tensors and a buffer: fetched by one get, brought
+                           back by one put */
     cpl_share_buffer buffer[CPL_SHARE_BUFFERS];
     int next; /* the buffer to be used next: its bucket is the oldest under way */
 } cpl_share;

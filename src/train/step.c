@@ -67,10 +67,12 @@ static void take_all(cpl_step *step, const cpl_settings *settings, const cpl_mod
     step->figures       = cpl_tensor_take_numbers(&step->arena, CPL_N_FIGURES);
     step->load          = cpl_tensor_take_1d(&step->arena, n);
     step->host_load     = cpl_tensor_take_host(&step->arena, (size_t)n * sizeof *step->host_load);
-    step->sums = cpl_tensor_take_host(&step->arena, (size_t)(1 + N_SUMS * layers) * sizeof(double));
-    step->tokens = (cpl_step_tokens){
-        cpl_tensor_take_ids(&step->arena, t), cpl_tensor_take_ids(&step->arena, t),
-        cpl_tensor_as_2d(cpl_tensor_take_ids(&step->arena, t), step->micro, step->seq_len)};
+    step->sums          = cpl_tensor_take_host(
+                 &step->arena, (size_t)(1 + N_SUMS * layers > n ? 1 + N_SUMS * layers : n) * sizeof(double));
+    step->squares = cpl_tensor_take_numbers(&step->arena, n);
+    step->tokens  = (cpl_step_tokens){
+         cpl_tensor_take_ids(&step->arena, t), cpl_tensor_take_ids(&step->arena, t),
+         cpl_tensor_as_2d(cpl_tensor_take_ids(&step->arena, t), step->micro, step->seq_len)};
     step->results = cpl_tensor_take_numbers(&step->arena, squares_at(c) + 1);
     step->result  = cpl_tensor_take_host(&step->arena, cpl_tensor_bytes(step->results));
     cpl_balance_take(&step->balance, &step->arena, &settings->losses.balance, c, step->micro);

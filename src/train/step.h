@@ -56,11 +56,12 @@ typedef struct cpl_step {
     float ce_scale;                  /* of nll in the loss: 1 / targets of the batch of all ranks */
     cpl_tensor diagonal, violations; /* [n], [2,n] I32 of one coupling loss */
     cpl_tensor products;             /* [3] F64 of two gradients */
+    cpl_tensor squares;              /* [n] F64 of one layer's gates */
     cpl_tensor figures;              /* [CPL_N_FIGURES] F64 of one layer */
     bool counts_signs;               /* forward passes count the logits below 0 */
     bool has_delta;                  /* delta is given by the caller, not drawn */
     cpl_tensor_mark pass_mark;       /* the beginning of the pass in the arena */
-    double *sums;                    /* [1 + 4 L] figures that are summed over the ranks */
+    double *sums;                    /* [1 + 4 L, or n] figures that are summed over the ranks */
     cpl_tensor results;      /* F64: what the host reads once, at the end of the step; sums over
                                      the micro-batches of nll [1], of numbers of each layer [L, ..],
                                      and of assignments [L,n]; of the balance loss [L]; squares of

@@ -161,8 +161,8 @@ static void couple_separately(const job *j, int64_t l, double weight)
     add(be, grads->w_down, a.experts.w_down);
 }
 
-/* Adds to norm [n] the squares of this rank's part of a slice of w_gate [experts, D, d]. */
-static void add_squares(const cpl_step *step, cpl_model *model, float *norm, const cpl_slice *x)
+/* Adds to step->squares [n] those of this rank's part of a slice of w_gate [experts, D, d]. */
+static void add_squares(const cpl_step *step, cpl_model *model, const cpl_slice *x)
 {
     cpl_backend *be      = model->be;
     const cpl_tensor own = cpl_share_master(step->share, x, &model->master);
@@ -171,10 +171,8 @@ static void add_squares(const cpl_step *step, cpl_model *model, float *norm, con
         const int64_t e = at / each;
         next            = (e + 1) * each < end ? (e + 1) * each : end;
         cpl_tensor part = cpl_tensor_range(own, at - x->own, next - at);
-        cpl_tensor sum  = cpl_tensor_range(step->products, 0, 1);
-        be->ops->fill(be, sum, 0);
-        be->ops->dot(be, sum, part, part);
-        norm[model->config.first_expert + e] += (float)cpl_tensor_number(be, sum);
+        be->ops->dot(be, cpl_tensor_range(step->squares, model->config.first_expert + e, 1), part,
+                     part);
     }
 }
 
@@ -182,15 +180,18 @@ static void add_squares(const cpl_step *step, cpl_model *model, float *norm, con
 static void gather_gate_norms(const cpl_step *step, cpl_model *model, int64_t l)
 {
     const cpl_share *share = step->share;
+    cpl_backend *be        = model->be;
     float *norm            = step->host_load;
     const int64_t n        = cpl_tensor_count(step->gate_norm);
-    memset(norm, 0, (size_t)n * sizeof *norm);
+    be->ops->fill(be, step->squares, 0);
     for (const cpl_slice *x = share->slices; x < share->slices + share->n_slices; x++)
         if (x->param.layer == l && x->param.offset == offsetof(cpl_layer_params, w_gate))
-            add_squares(step, model, norm, x);
+            add_squares(step, model, x);
+    be->ops->get(be, step->sums, step->squares);
+    for (int64_t e = 0; e < n; e++) norm[e] = (float)step->sums[e];
     cpl_group_sum_f32(step->world, norm, n);
     for (int64_t e = 0; e < n; e++) norm[e] = sqrtf(norm[e]);
-    model->be->ops->put(model->be, step->gate_norm, norm);
+    be->ops->put(be, step->gate_norm, norm);
 }
 
 static void gate_norms(const cpl_step *step, cpl_model *model, int64_t l)

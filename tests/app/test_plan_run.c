@@ -190,8 +190,8 @@ static double seconds(cpl_sent sent)
     return (double)sent.messages * machine.latency + (double)sent.bytes / machine.bandwidth;
 }
 
-/* f32: each number of a gradient is packed, those of the part are summed (R read, one written) and
- * unpacked; parameters are packed, all but its own unpacked, and its own copied by the
+/* f32: each number of a gradient is packed in two copies, those of the part are summed (R read, one
+ * written) and unpacked; parameters are packed, all but its own unpacked, and its own copied by the
  * all-gather. */
 static double copied(const cpl_plan *plan)
 {
@@ -203,9 +203,9 @@ static double copied(const cpl_plan *plan)
     const double rest = (double)cpl_params_numbers(c) - experts * (double)input->expert_parallel;
     double bytes      = 0;
     if (input->ranks > 1)
-        bytes += 16 * rest + (4 * (double)input->ranks + 20) * rest / (double)input->ranks;
+        bytes += 32 * rest + (4 * (double)input->ranks + 28) * rest / (double)input->ranks;
     if (replicas > 1)
-        bytes += 16 * experts + (4 * (double)replicas + 20) * experts / (double)replicas;
+        bytes += 32 * experts + (4 * (double)replicas + 28) * experts / (double)replicas;
     return bytes;
 }
 

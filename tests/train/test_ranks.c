@@ -9,6 +9,7 @@
 #include "store/hf.h"
 #include "support/mirror.h"
 #include "support/run_settings.h"
+#include "tensor/far/far.h"
 #include "train/traffic.h"
 #include "train/trainer.h"
 
@@ -80,6 +81,7 @@ typedef struct result {
     double load_max;
     double lambda[3]; /* of step 4: of the rows, of the centred rows, of a random direction */
     double negative;  /* scores_negative of step 4 */
+    int64_t messages; /* of this rank: buckets, and the exchange */
 } result;
 
 /* One rank of it. */
@@ -145,6 +147,8 @@ static void *run_rank(void *context)
     r->result.step                = r->act ? 0 : outcome.step;
     snprintf(r->result.sentence, sizeof r->result.sentence, "%s",
              r->result.status != CPL_OK ? cpl_last_error() : r->wrong);
+    for (int i = 0; i < CPL_BROADCAST; i++)
+        if (i != CPL_SUM) r->result.messages += ranks.traffic[i].calls;
     cpl_group_close(&world);
     cpl_ranks_free(&ranks);
     drop(&settings);
@@ -556,6 +560,33 @@ static void every_damaged_file_is_found(void **state)
     }
 }
 
+/* Four more steps of all ranks: each waits for its results, as in one process, and once for each message
+ * of tensors: buckets, the exchange, the loads and probabilities of balance.scope=global, the coupling
+ * loss of each layer, and with divided experts its diagonal and violations. */
+static void a_message_waits_once(void **state)
+{
+    enum { MORE = 4, LAYERS = 2 };
+    static const char *const steps[2][5] = {
+        {"train.steps=4", "log.every=100", "eval.every=0", "train.warmup_steps=1", NULL},
+        {"train.steps=8", "log.every=100", "eval.every=0", "train.warmup_steps=1", NULL}};
+    static const mesh over[] = {{2, 1}, {2, 2}, {4, 2}};
+    (void)state;
+    for (size_t i = 0; i < sizeof over / sizeof *over; i++) {
+        const int64_t sums = 2 + LAYERS * (over[i].experts > 1 ? 3 : 1);
+        int64_t waits[2], messages[2];
+        setenv("COUPLET_TEST_BACKEND", "late", 1);
+        (void)cpl_far_waits(NULL);
+        for (int k = 0; k < 2; k++) {
+            messages[k] = train(fresh_run(), over[i], steps[k]).messages;
+            waits[k]    = cpl_far_waits(NULL);
+        }
+        unsetenv("COUPLET_TEST_BACKEND");
+        assert_true(messages[1] > messages[0]);
+        assert_int_equal(waits[1] - waits[0],
+                         over[i].ranks * (MORE * (1 + sums) + messages[1] - messages[0]));
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -566,6 +597,7 @@ int main(void)
         cmocka_unit_test(any_mesh_goes_on),
         cmocka_unit_test(every_damaged_file_is_found),
         cmocka_unit_test(whole_masters_disturb_nothing),
+        cmocka_unit_test(a_message_waits_once),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
