@@ -126,23 +126,22 @@ cpl_status cpl_plan_run(cpl_plan *plan, const cpl_settings *settings, const cpl_
     if (what->batch_tokens) s.data.batch_tokens = what->batch_tokens;
     const bool global = s.losses.balance.scope == CPL_BALANCE_GLOBAL && s.losses.balance.weight > 0;
     CPL_TRY(cpl_train_resolve_machine(&s, what->ranks, false)); /* as the trainer does */
-    s.model.recompute_norms = s.train.recompute == CPL_RECOMPUTE_NORMS;
-    s.model.activations     = cpl_dtype_chosen(s.compute.activations);
-    cpl_plan_input input    = {
-           .model           = s.model,
-           .erc             = s.losses.erc,
-           .batch_tokens    = s.data.batch_tokens,
-           .seq_len         = s.data.seq_len,
-           .micro_sequences = micro_of(&s, what->ranks),
-           .ranks           = what->ranks,
-           .expert_parallel = s.dist.expert_parallel,
-           .compute         = cpl_plan_dtype(&s.compute),
-           .n_threads       = (int)s.compute.threads,
-           .keep            = s.checkpoint.keep,
-           .counts_ahead = s.losses.balance.scope == CPL_BALANCE_GLOBAL && s.losses.balance.weight > 0,
-           .counts_ahead_alone = global && s.train.micro_batch > 0,
-           .overlap            = s.dist.overlap,
-           .machine            = what->machine,
+    cpl_train_set_activations(&s.model, &s);
+    cpl_plan_input input = {
+        .model           = s.model,
+        .erc             = s.losses.erc,
+        .batch_tokens    = s.data.batch_tokens,
+        .seq_len         = s.data.seq_len,
+        .micro_sequences = micro_of(&s, what->ranks),
+        .ranks           = what->ranks,
+        .expert_parallel = s.dist.expert_parallel,
+        .compute         = cpl_plan_dtype(&s.compute),
+        .n_threads       = (int)s.compute.threads,
+        .keep            = s.checkpoint.keep,
+        .counts_ahead = s.losses.balance.scope == CPL_BALANCE_GLOBAL && s.losses.balance.weight > 0,
+        .counts_ahead_alone = global && s.train.micro_batch > 0,
+        .overlap            = s.dist.overlap,
+        .machine            = what->machine,
     };
     CPL_TRY(cpl_plan_check_size(&input));
     const cpl_model_settings twin = cpl_plan_twin(&input.model);

@@ -103,7 +103,7 @@ static cpl_status allocate(work *w, const cpl_settings *settings)
     cpl_work shapes                  = cpl_step_work(settings, config, w->tokens.rows);
     cpl_tensor_arena measured        = cpl_tensor_arena_measure();
     take_results(w, &measured, config);
-    own.activations = cpl_dtype_chosen(settings->compute.activations);
+    cpl_train_set_activations(&own, settings);
     CPL_TRY(cpl_backend_open(&w->backend, settings->compute.device,
                              cpl_dtype_chosen(settings->compute.dtype),
                              (int)settings->compute.threads));
@@ -245,6 +245,7 @@ static cpl_status compute_and_write(work *w, cpl_settings *settings, const cpl_a
     cpl_step_batch batch = {w->tokens.ids, w->tokens.target, NULL, w->tokens.rows,
                             w->tokens.rows * (w->tokens.length - 1)};
     cpl_step_gradient(&w->step, &w->model, &w->grads, settings, &batch, false, true, &w->metrics);
+    cpl_model_forward(&w->model, &w->step.pass, w->step.tokens.ids, cpl_tensor_none(), NULL);
     cpl_model_logits(&w->model, &w->step.pass, w->logits, 0);
     CPL_TRY(w->backend.ops->sync(&w->backend));
     const cpl_metrics *m = &w->metrics;

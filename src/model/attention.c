@@ -30,12 +30,6 @@ void cpl_attention_take(cpl_attention_kept *kept, cpl_tensor_arena *arena,
     kept->lse   = cpl_tensor_take_3d(arena, batch, config->n_heads, n_queries);
 }
 
-/* [T,width] in the memory of x [T,d]. */
-static cpl_tensor first_numbers(cpl_tensor x, int64_t width)
-{
-    return cpl_tensor_as_2d(cpl_tensor_numbers(x, 0, x.shape[0] * width), x.shape[0], width);
-}
-
 void cpl_attention_scratch_take(cpl_attention_scratch *s, cpl_tensor_arena *arena,
                                 const cpl_model_settings *config, int64_t n_tokens)
 {
@@ -45,8 +39,8 @@ void cpl_attention_scratch_take(cpl_attention_scratch *s, cpl_tensor_arena *aren
     s->da     = cpl_tensor_take_2d(arena, n_tokens, d);
     s->dv     = cpl_tensor_take_2d(arena, n_tokens, kv);
     s->dq_raw = s->datt;
-    s->dk_raw = first_numbers(s->dq, kv);
-    s->dk     = first_numbers(s->da, kv);
+    s->dk_raw = cpl_tensor_over(s->dq, CPL_F32, n_tokens, kv);
+    s->dk     = cpl_tensor_over(s->da, CPL_F32, n_tokens, kv);
 }
 
 static cpl_attention_shape shape_of(const cpl_model_settings *config, const cpl_positions *at)

@@ -128,17 +128,30 @@ static void take_layers(cpl_pass *pass, cpl_tensor_arena *arena, const cpl_model
     }
 }
 
+/* The first is a copy of rows of the embedding: in the type of the activations it is the same
+ * numbers. The last, like `final`, is used up before the backward pass of a layer needs its
+ * scratch. Forward alone alternates between two. */
 static void take_stream(cpl_pass *pass, cpl_tensor_arena *arena, const cpl_model_settings *config)
 {
-    int64_t count = 2 * config->n_layers + 1, t = pass->batch * pass->n_queries;
-    int64_t apart     = pass->training ? count : 2; /* forward alone alternates between two */
-    pass->x           = cpl_tensor_take_host(arena, (size_t)count * sizeof *pass->x);
-    cpl_tensor two[2] = {cpl_tensor_none(), cpl_tensor_none()};
-    for (int64_t i = 0; i < count; i++) {
-        cpl_tensor x = i < apart ? cpl_tensor_take_2d(arena, t, config->d_model) : two[i % 2];
-        if (i < 2) two[i] = x;
-        if (pass->x) pass->x[i] = x;
-    }
+    const int64_t count = 2 * config->n_layers + 1, t = pass->batch * pass->n_queries;
+    const int64_t apart   = pass->training ? count - 1 : 2;
+    const cpl_dtype first = cpl_model_activations(config, pass->training);
+    cpl_tensor unseen, *x = cpl_tensor_take_host(arena, (size_t)count * sizeof *x);
+    for (int64_t i = 0; i < apart; i++)
+        *(x ? &x[i] : &unseen) =
+            cpl_tensor_take(arena, cpl_tensor_2d(NULL, i ? CPL_F32 : first, t, config->d_model));
+    for (int64_t i = apart; x && i < count; i++)
+        x[i] = pass->training ? pass->attention_scratch.datt : x[i % 2];
+    pass->x = x;
+}
+
+/* What the backward pass writes. */
+static void take_gradients(cpl_pass *pass, cpl_tensor_arena *arena,
+                           const cpl_model_settings *config, int64_t t)
+{
+    pass->dx = cpl_tensor_take_2d(arena, t, config->d_model);
+    cpl_attention_scratch_take(&pass->attention_scratch, arena, config, t);
+    pass->dfinal = pass->moe_scratch.db = pass->attention_scratch.da;
 }
 
 void cpl_pass_take(cpl_pass *pass, cpl_tensor_arena *arena, const cpl_model_settings *config,
@@ -149,17 +162,15 @@ void cpl_pass_take(cpl_pass *pass, cpl_tensor_arena *arena, const cpl_model_sett
     pass->batch     = batch;
     pass->n_queries = n_queries;
     pass->training  = training;
+    cpl_moe_scratch_take(&pass->moe_scratch, arena, config, t, training);
+    if (training) take_gradients(pass, arena, config, t);
     take_stream(pass, arena, config);
     take_layers(pass, arena, config, cached);
-    pass->final =
-        cpl_tensor_take(arena, cpl_tensor_2d(NULL, cpl_model_activations(config, training), t, d));
+    pass->final     = training ? cpl_tensor_over(pass->attention_scratch.dq,
+                                                 cpl_model_activations(config, true), t, d)
+                               : cpl_tensor_take_2d(arena, t, d);
     pass->final_inv = cpl_tensor_take_1d(arena, t);
     pass->nll       = cpl_tensor_take_1d(arena, t);
-    cpl_moe_scratch_take(&pass->moe_scratch, arena, config, t, training);
-    if (!training) return;
-    pass->dx = cpl_tensor_take_2d(arena, t, d);
-    cpl_attention_scratch_take(&pass->attention_scratch, arena, config, t);
-    pass->dfinal = pass->attention_scratch.da;
 }
 
 void cpl_pass_select(cpl_pass *pass, cpl_tensor_arena *arena, const cpl_model_settings *config,

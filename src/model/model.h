@@ -51,13 +51,14 @@ void cpl_model_refresh(cpl_model *model);
 typedef struct cpl_pass {
     int64_t batch, n_queries;
     bool training;
-    cpl_tensor *x;                 /* [2L+1] of [T,d]: the stream before, within, after layers */
+    cpl_tensor *x;                 /* [2L+1] of [T,d]: the stream before, within, after layers; the
+                                      last until the backward pass of a layer */
     cpl_attention_kept *attention; /* [L] when training, else one for all */
     cpl_moe_kept *moe;             /* [L], likewise */
-    cpl_tensor final, final_inv;   /* [T,d], [T]: the stream after the last norm; R rows of it
-                                      if R tokens were selected */
+    cpl_tensor final, final_inv;   /* [T,d], [T]: the stream after the last norm, likewise; R rows
+                                      of it if R tokens were selected */
     cpl_tensor nll;                /* [T] */
-    cpl_tensor dx, dfinal;         /* [T,d]; dfinal is attention_scratch.da, before any layer */
+    cpl_tensor dx, dfinal;         /* [T,d] */
     cpl_attention_scratch attention_scratch;
     cpl_moe_scratch moe_scratch;
 

@@ -50,7 +50,7 @@ void cpl_moe_scratch_take(cpl_moe_scratch *s, cpl_tensor_arena *arena,
     s->logits             = cpl_tensor_take_2d(arena, t, config->n_experts);
     s->dweight            = training ? cpl_tensor_take_2d(arena, t, config->top_k) : none;
     s->dhidden  = hidden ? cpl_tensor_take_2d(arena, t * config->top_k, config->aoe_rank) : none;
-    s->db       = training ? cpl_tensor_take_2d(arena, t, config->d_model) : none;
+    s->db       = none;
     s->exchange = NULL;
     s->kept     = 0;
     s->shared.y = s->shared.expert = s->shared.weight = s->shared.dweight = none;

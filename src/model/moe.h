@@ -51,7 +51,7 @@ typedef struct cpl_moe_scratch {
     cpl_tensor logits;  /* [T,n]: forward's logits, backward's dlogits */
     cpl_tensor dweight; /* [T,K] */
     cpl_tensor dhidden; /* [T K, r] of the chosen: aoe; else none */
-    cpl_tensor db;      /* [T,d] */
+    cpl_tensor db;      /* [T,d], set by the caller: memory that nothing else uses meanwhile */
     cpl_exchange
         *exchange; /* NULL: all experts are in this process; else `layer` of it (exchange.h) */
     int64_t kept;

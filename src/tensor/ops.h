@@ -41,8 +41,10 @@
 
 typedef struct cpl_ops cpl_ops;
 
+/* Passed by its address: a copy would lose the failures of the other. */
 typedef struct cpl_backend {
     const cpl_ops *ops;
+    void *own;          /* what this kind of backend needs beside the rest; NULL: nothing */
     const char *name;   /* "cpu v4" */
     const char *device; /* "cpu" */
     cpl_dtype compute;  /* the type that operands of products are rounded to: CPL_F32 or CPL_BF16 */
@@ -50,7 +52,6 @@ typedef struct cpl_backend {
     cpl_status failure; /* the first one, or CPL_OK */
     void *scratch;      /* CPL_ALIGNMENT-aligned */
     size_t scratch_bytes;
-    const struct cpl_backend *inner; /* what a wrapping backend (tests/tensor/poison) calls */
 } cpl_backend;
 
 /* How the scores of experts become choices and weights. */

@@ -78,6 +78,9 @@ CPL_NODISCARD cpl_status cpl_train_may_resume(const cpl_settings *old, cpl_setti
 
 /* ---- settings that follow from others, from data, model and machine (resolve.c) ---- */
 
+/* Sets the type of the model's activations, and whether its norms are made again. */
+void cpl_train_set_activations(cpl_model_settings *model, const cpl_settings *settings);
+
 /* Sets what the machine makes of compute.dtype, compute.activations and balance.scope auto; a run
  * keeps these values, and compute.threads 0 as it is. `resumed`: of a run, whose scope auto was micro
  * and whose activations auto were f32. CPL_ERR_USAGE for activations in bf16 with products in f32. */

@@ -34,6 +34,12 @@ cpl_status cpl_train_resolve_machine(cpl_settings *s, int64_t ranks, bool resume
     return CPL_OK;
 }
 
+void cpl_train_set_activations(cpl_model_settings *model, const cpl_settings *s)
+{
+    model->activations     = cpl_dtype_chosen(s->compute.activations);
+    model->recompute_norms = s->train.recompute == CPL_RECOMPUTE_NORMS;
+}
+
 void cpl_train_derive(cpl_settings *s, int64_t ranks)
 {
     cpl_erc_settings *erc = &s->losses.erc;

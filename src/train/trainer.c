@@ -437,11 +437,10 @@ static cpl_status divide(cpl_trainer *t)
 {
     const cpl_settings *s = t->settings;
     CPL_TRY(cpl_mesh_init(&t->mesh, t->world, s->dist.expert_parallel, s->model.n_experts));
-    t->config                 = s->model;
-    t->config.first_expert    = t->mesh.first_expert;
-    t->config.n_local         = t->mesh.n_local;
-    t->config.activations     = cpl_dtype_chosen(s->compute.activations);
-    t->config.recompute_norms = s->train.recompute == CPL_RECOMPUTE_NORMS;
+    t->config              = s->model;
+    t->config.first_expert = t->mesh.first_expert;
+    t->config.n_local      = t->mesh.n_local;
+    cpl_train_set_activations(&t->config, s);
     return CPL_OK;
 }
 

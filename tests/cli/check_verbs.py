@@ -298,8 +298,10 @@ def refuses_devices(folder, model):
                   ("inspect", model, "--text", folder / "docs"),
                   ("grad", model, "--tokens", folder / "rows.json", "--out", folder / "grad.out")):
         for device, part in (("cuda", "this build has no CUDA"), ("cuda:7", "this build has no CUDA"),
-                             ("cuda:", "auto, cpu, cuda, or cuda:N"), ("gpu", "auto, cpu, cuda, or cuda:N")):
-            bad(2, [f"compute.device is {device}", part], *words, "--set", f"compute.device={device}")
+                             ("'cuda:'", "auto, cpu, cuda, or cuda:N"), ("'gpu'", "auto, cpu, cuda, or cuda:N"),
+                             ("''", "auto, cpu, cuda, or cuda:N")):
+            bad(2, [f"compute.device is {device}", part], *words, "--set",
+                "compute.device=" + device.strip("'"))
     check(output("generate", model, "--prompt", "x", "--set", "compute.device=cpu") ==
           output("generate", model, "--prompt", "x"), "auto is not the CPU")
 

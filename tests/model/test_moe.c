@@ -191,9 +191,10 @@ static void take(layer *l, cpl_tensor_arena *arena)
     cpl_params_take(&l->dw, arena, &l->config, CPL_F32);
     cpl_moe_take(&l->kept, arena, &l->config, T, true, NULL);
     cpl_moe_scratch_take(&l->scratch, arena, &l->config, T, true);
-    l->x   = cpl_tensor_take_2d(arena, T, d);
-    l->dx  = cpl_tensor_take_2d(arena, T, d);
-    l->out = cpl_tensor_take_2d(arena, T, d);
+    l->scratch.db = cpl_tensor_take_2d(arena, T, l->config.d_model);
+    l->x          = cpl_tensor_take_2d(arena, T, d);
+    l->dx         = cpl_tensor_take_2d(arena, T, d);
+    l->out        = cpl_tensor_take_2d(arena, T, d);
 }
 
 static layer *layer_of(const variant *v)

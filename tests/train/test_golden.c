@@ -35,6 +35,7 @@ static void compare_outputs(const cpl_safetensors *expected, cpl_model *model, c
     }
     int64_t t = step->micro * step->seq_len, v = model->config.vocab_size;
     float *logits = calloc((size_t)(t * v), sizeof *logits);
+    cpl_model_forward(model, &step->pass, step->tokens.ids, cpl_tensor_none(), NULL);
     cpl_model_logits(model, &step->pass, mirrored(model->be, cpl_tensor_2d(logits, CPL_F32, t, v)),
                      0);
     mirrors_end(model->be);

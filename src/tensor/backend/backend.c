@@ -192,10 +192,11 @@ cpl_status cpl_backend_open(cpl_backend *be, const char *device, cpl_dtype compu
                         "compute.device is %s, but this build has no CUDA: set compute.device=cpu",
                         device);
     if (strcmp(device, "auto") != 0 && strcmp(device, "cpu") != 0)
-        return CPL_FAIL(CPL_ERR_USAGE,
-                        "compute.device is %.80s: it is auto, cpu, cuda, or cuda:N with the number "
-                        "of a GPU from 0",
-                        device);
+        return CPL_FAIL(
+            CPL_ERR_USAGE,
+            "compute.device is '%.80s': it is auto, cpu, cuda, or cuda:N with the number "
+            "of a GPU from 0",
+            device);
     cpl_backend_cpu(be, compute, n_threads);
     return CPL_OK;
 }

@@ -108,14 +108,11 @@ static void chunk_nll(const cpl_backend *be, float *nll, cpl_tensor logits, cons
 
 /* ---- all tokens ---- */
 
-/* The backend as the products inside see it: without the `used` bytes at the front of scratch. */
-static cpl_backend backend_after(const cpl_backend *be, size_t used)
+/* The last `used` bytes of scratch: the products inside use the first ones. */
+static char *end_of_scratch(const cpl_backend *be, size_t used)
 {
     CPL_ASSERT(be->scratch_bytes >= used);
-    cpl_backend rest = *be;
-    rest.scratch     = (char *)be->scratch + used;
-    rest.scratch_bytes -= used;
-    return rest;
+    return (char *)be->scratch + (be->scratch_bytes - used) / CPL_ALIGNMENT * CPL_ALIGNMENT;
 }
 
 void CPL_ISA_NAME(cpl_cpu_log_probs)(cpl_backend *be, cpl_tensor out, cpl_tensor logits,
@@ -134,25 +131,23 @@ static void all_chunks(cpl_backend *be, cpl_tensor nll, cpl_tensor dx, cpl_tenso
                        cpl_tensor x, cpl_tensor head, cpl_tensor target, float scale)
 {
     const int64_t T = x.shape[0], V = head.shape[0], step = chunk_tokens(T, V);
-    cpl_backend rest = backend_after(be, chunk_bytes(be, step, V));
+    char *scratch = end_of_scratch(be, chunk_bytes(be, step, V));
     for (int64_t at = 0; at < T; at += step) {
         const int64_t c    = T - at < step ? T - at : step;
-        cpl_tensor logits  = cpl_tensor_2d(be->scratch, CPL_F32, c, V);
+        cpl_tensor logits  = cpl_tensor_2d(scratch, CPL_F32, c, V);
         cpl_tensor rounded = cpl_tensor_none(), chunk = slice(x, at, c);
-        be->ops->gemm(&rest, logits, CPL_AS_IS, chunk, CPL_TRANSPOSED, head, 0);
+        be->ops->gemm(be, logits, CPL_AS_IS, chunk, CPL_TRANSPOSED, head, 0);
         if (!dx.storage) {
             chunk_nll(be, cpl_f32(nll) + at, logits, cpl_i32(target) + at);
             continue;
         }
         if (be->compute == CPL_BF16)
-            rounded = cpl_tensor_2d((char *)be->scratch + cpl_padded(cpl_tensor_bytes(logits)),
-                                    CPL_BF16, c, V);
+            rounded = cpl_tensor_2d(scratch + cpl_padded(cpl_tensor_bytes(logits)), CPL_BF16, c, V);
         chunk_gradient(be, cpl_f32(nll) + at, rounded, logits, cpl_i32(target) + at, scale);
         cpl_tensor gradient = rounded.storage ? rounded : logits;
-        be->ops->gemm(&rest, slice(dx, at, c), CPL_AS_IS, gradient, CPL_AS_IS, head, 0);
-        be->ops->gemm(&rest, dhead, CPL_TRANSPOSED, gradient, CPL_AS_IS, chunk, 1);
+        be->ops->gemm(be, slice(dx, at, c), CPL_AS_IS, gradient, CPL_AS_IS, head, 0);
+        be->ops->gemm(be, dhead, CPL_TRANSPOSED, gradient, CPL_AS_IS, chunk, 1);
     }
-    if (be->failure == CPL_OK) be->failure = rest.failure;
 }
 
 void CPL_ISA_NAME(cpl_cpu_xent)(cpl_backend *be, cpl_tensor nll, cpl_tensor x, cpl_tensor head,
@@ -176,5 +171,6 @@ size_t CPL_ISA_NAME(cpl_cpu_xent_scratch)(const cpl_backend *be, const cpl_work 
     if (V == 0) return 0;
     int64_t most = CHUNK_BYTES / (V * (int64_t)sizeof(float));
     most         = most < 1 ? 1 : most;
-    return chunk_bytes(be, T < most ? T : most, V) + CPL_ISA_NAME(cpl_cpu_gemm_scratch)(be, work);
+    return chunk_bytes(be, T < most ? T : most, V) +
+           cpl_padded(CPL_ISA_NAME(cpl_cpu_gemm_scratch)(be, work));
 }

@@ -45,7 +45,7 @@ typedef struct wait {
 } wait;
 
 typedef struct far_backend {
-    cpl_backend cpu; /* be->inner */
+    cpl_backend cpu; /* what runs the operations */
     cpl_ops ops;
     bool late;
     block *blocks;
@@ -55,7 +55,7 @@ typedef struct far_backend {
 
 static far_backend *of(const cpl_backend *be)
 {
-    return (far_backend *)(uintptr_t)be->inner;
+    return be->own;
 }
 
 static void *grown(void *array, size_t count, size_t each)
@@ -314,10 +314,10 @@ void cpl_backend_far(cpl_backend *be, bool late)
 {
     far_backend *f = calloc(1, sizeof *f);
     CPL_ASSERT(f);
-    *f        = (far_backend){.cpu = *be, .ops = *be->ops, .late = late};
-    f->last   = &f->first;
-    be->ops   = &f->ops;
-    be->inner = &f->cpu;
+    *f      = (far_backend){.cpu = *be, .ops = *be->ops, .late = late};
+    f->last = &f->first;
+    be->ops = &f->ops;
+    be->own = f;
     fill_table(&f->ops);
     if (__lsan_ignore_object)
         __lsan_ignore_object(f); /* a backend without memory need not be freed */

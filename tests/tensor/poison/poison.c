@@ -3,27 +3,27 @@
 
 static void *take(cpl_backend *be, size_t bytes)
 {
-    return be->inner->ops->take(be, bytes);
+    return cpl_poison_inner(be)->ops->take(cpl_poison_inner(be), bytes);
 }
 
 static void give(cpl_backend *be, void *memory)
 {
-    be->inner->ops->give(be, memory);
+    cpl_poison_inner(be)->ops->give(cpl_poison_inner(be), memory);
 }
 
 static void put(cpl_backend *be, cpl_tensor to, const void *from)
 {
-    be->inner->ops->put(be, to, from);
+    cpl_poison_inner(be)->ops->put(cpl_poison_inner(be), to, from);
 }
 
 static void get(cpl_backend *be, void *to, cpl_tensor from)
 {
-    be->inner->ops->get(be, to, from);
+    cpl_poison_inner(be)->ops->get(cpl_poison_inner(be), to, from);
 }
 
 static size_t scratch_bytes(const cpl_backend *be, const cpl_work *work)
 {
-    return be->inner->ops->scratch_bytes(be->inner, work);
+    return cpl_poison_inner(be)->ops->scratch_bytes(cpl_poison_inner(be), work);
 }
 
 static cpl_status sync_inner(cpl_backend *be)
@@ -53,6 +53,6 @@ void cpl_backend_poison(cpl_backend *be, cpl_backend *inner)
         .name      = "poison",
         .compute   = inner->compute,
         .n_threads = inner->n_threads,
-        .inner     = inner,
+        .own       = inner,
     };
 }

@@ -18,6 +18,11 @@ void cpl_backend_poison(cpl_backend *be, cpl_backend *inner);
 #define CPL_ERC_OP(name) __typeof__(*((const cpl_erc_ops *)0)->name) cpl_poison_erc_##name;
 #include "tensor/ops.def"
 
+static inline cpl_backend *cpl_poison_inner(const cpl_backend *be)
+{
+    return be->own;
+}
+
 /* The inner backend as the operation is to see it, with be's scratch, which is poisoned. */
 cpl_backend cpl_poison_begin(const cpl_backend *be);
 

@@ -8,7 +8,7 @@ enum { POISON = 0xff };
 
 cpl_backend cpl_poison_begin(const cpl_backend *be)
 {
-    cpl_backend inner   = *be->inner;
+    cpl_backend inner   = *cpl_poison_inner(be);
     inner.n_threads     = be->n_threads;
     inner.scratch       = be->scratch;
     inner.scratch_bytes = be->scratch_bytes;

@@ -29,7 +29,7 @@ void cpl_poison_erc_noise(cpl_backend *be, cpl_tensor delta, cpl_tensor eps, cpl
 /* The inner backend as it is: its scratch is not to be touched between the phases. */
 static cpl_backend within(const cpl_backend *be)
 {
-    cpl_backend inner   = *be->inner;
+    cpl_backend inner   = *cpl_poison_inner(be);
     inner.scratch       = be->scratch;
     inner.scratch_bytes = be->scratch_bytes;
     inner.failure       = be->failure;

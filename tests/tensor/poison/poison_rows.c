@@ -110,7 +110,7 @@ void cpl_poison_copy(cpl_backend *be, cpl_tensor y, cpl_tensor x)
 void cpl_poison_embed(cpl_backend *be, cpl_tensor y, cpl_tensor table, cpl_tensor ids)
 {
     cpl_poison_is_float(table);
-    cpl_poison_fits(y, CPL_F32, cpl_tensor_count(ids), table.shape[1]);
+    cpl_poison_activation(be, y, cpl_tensor_count(ids), table.shape[1]);
     cpl_poison_in_range(ids, 0, table.shape[0]);
     cpl_poison_apart(CPL_POISON_LIST(y), CPL_POISON_LIST(table, ids));
     cpl_backend inner = cpl_poison_begin(be);
