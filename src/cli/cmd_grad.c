@@ -245,6 +245,7 @@ static cpl_status compute_and_write(work *w, cpl_settings *settings, const cpl_a
     cpl_step_batch batch = {w->tokens.ids, w->tokens.target, NULL, w->tokens.rows,
                             w->tokens.rows * (w->tokens.length - 1)};
     cpl_step_gradient(&w->step, &w->model, &w->grads, settings, &batch, false, true, &w->metrics);
+    /* Again: the backward pass has used up what the logits are made of. */
     cpl_model_forward(&w->model, &w->step.pass, w->step.tokens.ids, cpl_tensor_none(), NULL);
     cpl_model_logits(&w->model, &w->step.pass, w->logits, 0);
     CPL_TRY(w->backend.ops->sync(&w->backend));

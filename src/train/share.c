@@ -452,8 +452,9 @@ void cpl_share_traffic(const cpl_share *s, cpl_params *compute, int64_t *gradien
     }
 }
 
-/* A copy reads and writes, and each part is copied twice: to the message and to the host's, or back.
- * A sum reads every part and writes one. */
+/* A copy reads and writes, and each part is copied twice: to the message and to the host's, or back;
+ * this rank's own also by the all-gather, and back with the others. A sum reads every part and writes
+ * one. */
 int64_t cpl_share_copied(const cpl_share *s, cpl_params *compute)
 {
     int64_t numbers = 0;
@@ -463,7 +464,7 @@ int64_t cpl_share_copied(const cpl_share *s, cpl_params *compute)
         count_numbers(s, b, compute);
         for (int r = 0; r < ranks; r++) {
             numbers += 4 * numbers_for(s, b, r);                          /* gradients packed */
-            numbers += (r == b->group->rank ? 3 : 2) * 2 * s->numbers[r]; /* parameters */
+            numbers += (r == b->group->rank ? 4 : 2) * 2 * s->numbers[r]; /* parameters */
         }
         numbers += (ranks + 1) * own + 4 * own; /* summed, unpacked */
     }

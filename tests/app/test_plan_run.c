@@ -191,8 +191,8 @@ static double seconds(cpl_sent sent)
 }
 
 /* f32: each number of a gradient is packed in two copies, those of the part are summed (R read, one
- * written) and unpacked; parameters are packed, all but its own unpacked, and its own copied by the
- * all-gather. */
+ * written) and unpacked; parameters are packed, its own copied by the all-gather, all put back, and all but
+ * its own unpacked. */
 static double copied(const cpl_plan *plan)
 {
     const cpl_plan_input *input = &plan->input;
@@ -203,9 +203,9 @@ static double copied(const cpl_plan *plan)
     const double rest = (double)cpl_params_numbers(c) - experts * (double)input->expert_parallel;
     double bytes      = 0;
     if (input->ranks > 1)
-        bytes += 32 * rest + (4 * (double)input->ranks + 28) * rest / (double)input->ranks;
+        bytes += 32 * rest + (4 * (double)input->ranks + 36) * rest / (double)input->ranks;
     if (replicas > 1)
-        bytes += 32 * experts + (4 * (double)replicas + 28) * experts / (double)replicas;
+        bytes += 32 * experts + (4 * (double)replicas + 36) * experts / (double)replicas;
     return bytes;
 }
 

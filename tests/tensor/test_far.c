@@ -149,7 +149,6 @@ static void faults_are_found(void **state)
         }
 }
 
-/* An operation that is given a struct by its address does not get through the build. */
 /* What make_operations.py says of ops.h after an edit of sed. */
 static void refuses(const char *edit, const char *sentence)
 {
@@ -166,6 +165,7 @@ static void refuses(const char *edit, const char *sentence)
     assert_non_null(strstr(said, sentence));
 }
 
+/* An operation that is given a struct by its address does not get through the build. */
 static void addresses_are_refused(void **state)
 {
     (void)state;

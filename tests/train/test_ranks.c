@@ -561,15 +561,14 @@ static void every_damaged_file_is_found(void **state)
 }
 
 /* Four more steps of all ranks: each waits for its results, as in one process, and once for each message
- * of tensors: buckets, the exchange, the loads and probabilities of balance.scope=global, the coupling
+ * of tensors, F32 or mixed: buckets, the exchange, the loads and probabilities of balance.scope=global, the coupling
  * loss of each layer, and with divided experts its diagonal and violations. */
 static void a_message_waits_once(void **state)
 {
     enum { MORE = 4, LAYERS = 2 };
-    static const char *const steps[2][5] = {
-        {"train.steps=4", "log.every=100", "eval.every=0", "train.warmup_steps=1", NULL},
-        {"train.steps=8", "log.every=100", "eval.every=0", "train.warmup_steps=1", NULL}};
-    static const mesh over[] = {{2, 1}, {2, 2}, {4, 2}};
+    static const char *const types[] = {"compute.dtype=f32", "compute.dtype=bf16"};
+    static const char *const steps[] = {"train.steps=4", "train.steps=8"};
+    static const mesh over[]         = {{2, 1}, {2, 2}, {4, 2}};
     (void)state;
     for (size_t i = 0; i < sizeof over / sizeof *over; i++) {
         const int64_t sums = 2 + LAYERS * (over[i].experts > 1 ? 3 : 1);
@@ -577,8 +576,10 @@ static void a_message_waits_once(void **state)
         setenv("COUPLET_TEST_BACKEND", "late", 1);
         (void)cpl_far_waits(NULL);
         for (int k = 0; k < 2; k++) {
-            messages[k] = train(fresh_run(), over[i], steps[k]).messages;
-            waits[k]    = cpl_far_waits(NULL);
+            const char *const extra[] = {steps[k],      "log.every=100",        "eval.every=0",
+                                         types[i == 1], "train.warmup_steps=1", NULL};
+            messages[k]               = train(fresh_run(), over[i], extra).messages;
+            waits[k]                  = cpl_far_waits(NULL);
         }
         unsetenv("COUPLET_TEST_BACKEND");
         assert_true(messages[1] > messages[0]);

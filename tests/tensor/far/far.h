@@ -6,7 +6,7 @@
  *               a sentence and, in a build with sanitizers, the stack with files and lines. So does an
  *               operation on memory that this backend has not taken, or has been given back.
  *         late  far, and operations are queued, with copies of their arguments, until get, sync or give.
- *               Memory holds NaN until something is put there.
+ *               Memory holds NaN until something is put there or an operation sets it.
  * Use:    in a program that is linked with the library couplet_far, cpl_backend_open makes these if
  *         COUPLET_TEST_BACKEND is "far" or "late" (tests/tensor/far/wrap.c). */
 #ifndef CPL_TENSOR_FAR_FAR_H
