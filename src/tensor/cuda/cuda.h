@@ -1,0 +1,56 @@
+/* cuda.h - the CUDA backend: its state, and the operations that have kernels.
+ *
+ * Room:   tensor/cuda, compiled into a shared object of its own (module.h) by nvcc and a C compiler. C and
+ *         CUDA C only. Uses of the library tensor/ alone, and base/ as far as that needs it.
+ * Files:  one for a family of operations, named as those of tensor/cpu. A function of ops.h is
+ *         cpl_cuda_<operation>, in a file of kernels, with the operation's own signature; it returns when
+ *         its kernels are enqueued. kernels.def lists them: an operation that is not there runs on
+ *         the CPU on copies (borrowed.c).
+ * State:  be->own is a cpl_cuda. One device, one stream. */
+#ifndef CPL_TENSOR_CUDA_CUDA_H
+#define CPL_TENSOR_CUDA_CUDA_H
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#include "tensor/ops.h"
+
+typedef struct cpl_cuda {
+    void *stream;          /* cudaStream_t */
+    void *vendor;          /* handles of vendor_nvidia.cu */
+    int device;            /* its number */
+    int n_processors;      /* streaming multiprocessors */
+    const cpl_backend *cpu; /* whose operations are borrowed; not owned */
+    char name[160];        /* "cuda:0 NVIDIA H100 80GB HBM3" */
+    char sentence[256];    /* of the first failure; "": none */
+} cpl_cuda;
+
+static inline cpl_cuda *cpl_cuda_of(const cpl_backend *be)
+{
+    return (cpl_cuda *)be->own;
+}
+
+/* Records a failure of the launch just made; `kernel` for the sentence. */
+void cpl_cuda_launched(cpl_backend *be, const char *kernel);
+
+/* The first failure of the backend, with a sentence for the user; later ones change nothing. */
+void cpl_cuda_fail(cpl_backend *be, const char *sentence);
+
+/* Bytes of be->scratch that the operations of one file need at most. */
+#define CPL_CUDA_SCRATCH(file)                                                                     \
+    size_t cpl_cuda_##file##_scratch(const cpl_backend *be, const cpl_work *work)
+
+/* cpl_cuda_<operation> */
+#define CPL_OP(name)     __typeof__(*((const cpl_ops *)0)->name) cpl_cuda_##name;
+#define CPL_ERC_OP(name) __typeof__(*((const cpl_erc_ops *)0)->name) cpl_cuda_erc_##name;
+#include "tensor/ops.def"
+
+#define CPL_CUDA_FILE(file) CPL_CUDA_SCRATCH(file);
+#include "tensor/cuda/kernels.def"
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif /* CPL_TENSOR_CUDA_CUDA_H */

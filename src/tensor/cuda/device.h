@@ -1,0 +1,127 @@
+/* device.h - what a file of kernels includes: CUDA, or its stand-in on the host.
+ *
+ * Room:    tensor/cuda. The only header with types of the vendor. A .cu file is compiled by nvcc for
+ *          GPUs, and by g++ with tests/tensor/cuda/cuda_on_host.h, which runs the threads of a block
+ *          in an order that shows missing barriers (tests/tensor/cuda).
+ * Rules:   No atomic operation on floats, no kernel that waits for another block, no sum in an order
+ *          that is not fixed: the same call gives the same bits. Shared memory is taken by CPL_SHARED
+ *          alone. A grid comes from shapes, never from numbers on the device. Offsets of whole tensors
+ *          are int64_t. A kernel is launched by CPL_LAUNCH, which records a failure. */
+#ifndef CPL_TENSOR_CUDA_DEVICE_H
+#define CPL_TENSOR_CUDA_DEVICE_H
+
+#include <cmath>
+#include <cstdint>
+
+#include "tensor/cuda/cuda.h"
+
+#ifdef __CUDACC__
+
+#    include <cuda_runtime.h>
+
+/* Dynamic shared memory of the block, 16-byte aligned; its bytes are an argument of CPL_LAUNCH. One
+ * a kernel. */
+#    define CPL_SHARED(type, name)                                                                 \
+        extern __shared__ __align__(16) char cpl_shared_bytes[];                                   \
+        type *name = (type *)cpl_shared_bytes
+
+/* kernel(...) on the backend's stream, grid and block of dim3, `shared` bytes; nothing if a dimension of
+ * the grid is 0. */
+#    define CPL_LAUNCH(be, kernel, grid, block, shared, ...)                                       \
+        do {                                                                                       \
+            const dim3 grid_ = (grid), block_ = (block);                                           \
+            if (grid_.x && grid_.y && grid_.z) {                                                   \
+                kernel<<<grid_, block_, shared, (cudaStream_t)cpl_cuda_of(be)->stream>>>(          \
+                    __VA_ARGS__);                                                                  \
+                cpl_cuda_launched(be, #kernel);                                                    \
+            }                                                                                      \
+        } while (0)
+
+/* c [16,8] += a [16,16] . b [16,8] of a warp, bf16 with sums in F32 (mma.sync.m16n8k16): float c[4],
+ * uint32_t a[4], b[2], as PTX lays fragments out. */
+#    define CPL_MMA_16816(c, a, b)                                                                 \
+        asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 "                        \
+                     "{%0,%1,%2,%3},{%4,%5,%6,%7},{%8,%9},{%0,%1,%2,%3};"                          \
+                     : "+f"((c)[0]), "+f"((c)[1]), "+f"((c)[2]), "+f"((c)[3])                      \
+                     : "r"((a)[0]), "r"((a)[1]), "r"((a)[2]), "r"((a)[3]), "r"((b)[0]),            \
+                       "r"((b)[1]))
+
+#else
+#    include "cuda_on_host.h"
+#endif
+
+enum { CPL_WARP = 32 };
+
+/* ---- numbers ---- */
+
+static __device__ __forceinline__ float cpl_device_float(uint16_t bf16)
+{
+    const uint32_t bits = (uint32_t)bf16 << 16;
+    float value;
+    memcpy(&value, &bits, sizeof value);
+    return value;
+}
+
+/* As cpl_bf16_from_f32 (tensor/numbers.h): to nearest, ties to even, NaN stays NaN. */
+static __device__ __forceinline__ uint16_t cpl_device_bf16(float value)
+{
+    uint32_t bits;
+    memcpy(&bits, &value, sizeof bits);
+    if ((bits & 0x7fffffffu) > 0x7f800000u) return (uint16_t)(bits >> 16 | 0x40u);
+    return (uint16_t)((bits + 0x7fffu + (bits >> 16 & 1u)) >> 16);
+}
+
+/* A tensor of F32 or BF16 in a kernel: a pointer to either. */
+typedef struct cpl_device_numbers {
+    void *at;
+    bool is_bf16;
+} cpl_device_numbers;
+
+static inline cpl_device_numbers cpl_device_numbers_of(cpl_tensor t)
+{
+    CPL_ASSERT(t.dtype == CPL_F32 || t.dtype == CPL_BF16);
+    return {t.storage, t.dtype == CPL_BF16};
+}
+
+static __device__ __forceinline__ float cpl_device_get(cpl_device_numbers x, int64_t i)
+{
+    return x.is_bf16 ? cpl_device_float(((const uint16_t *)x.at)[i]) : ((const float *)x.at)[i];
+}
+
+static __device__ __forceinline__ void cpl_device_set(cpl_device_numbers x, int64_t i, float value)
+{
+    if (x.is_bf16)
+        ((uint16_t *)x.at)[i] = cpl_device_bf16(value);
+    else
+        ((float *)x.at)[i] = value;
+}
+
+/* ---- sums, the same bits in every run ---- */
+
+/* Over the 32 lanes of a warp, all of which call it; T: float or double. */
+template <class T> static __device__ __forceinline__ T cpl_warp_sum(T v)
+{
+    for (int m = CPL_WARP / 2; m; m >>= 1) v += __shfl_xor_sync(0xffffffffu, v, m);
+    return v;
+}
+
+/* Over a block of whole warps, all of whose threads call it and get the sum; `part`, 33 numbers of
+ * shared memory, may be used again at once. */
+template <class T> static __device__ __forceinline__ T cpl_block_sum(T v, T *part)
+{
+    const int lane = (int)threadIdx.x % CPL_WARP, warp = (int)threadIdx.x / CPL_WARP;
+    const int warps = (int)blockDim.x / CPL_WARP;
+    v               = cpl_warp_sum(v);
+    if (lane == 0) part[warp] = v;
+    __syncthreads();
+    if (warp == 0) {
+        const T s = cpl_warp_sum(lane < warps ? part[lane] : (T)0);
+        if (lane == 0) part[CPL_WARP] = s;
+    }
+    __syncthreads();
+    const T s = part[CPL_WARP];
+    __syncthreads();
+    return s;
+}
+
+#endif /* CPL_TENSOR_CUDA_DEVICE_H */
