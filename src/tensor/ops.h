@@ -45,8 +45,11 @@ typedef struct cpl_ops cpl_ops;
 typedef struct cpl_backend {
     const cpl_ops *ops;
     void *own;          /* what this kind of backend needs beside the rest; NULL: nothing */
-    const char *name;   /* "cpu v4" */
-    const char *device; /* "cpu" */
+    void (*close)(struct cpl_backend *be); /* frees it, after the memory; NULL: nothing to free */
+    const char *name;                      /* "cpu v4", "cuda" */
+    const char *device;                    /* "cpu", "cuda:0 NVIDIA H100 80GB HBM3" */
+    const char *note;     /* a sentence for the log: what a user should know of it; NULL: none */
+    const char *sentence; /* of the first failure, where the backend has one; else NULL */
     cpl_dtype compute;  /* the type that operands of products are rounded to: CPL_F32 or CPL_BF16 */
     int n_threads;      /* at least 1 */
     cpl_status failure; /* the first one, or CPL_OK */

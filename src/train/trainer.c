@@ -74,7 +74,7 @@ void cpl_train_announce(const cpl_settings *s, const cpl_log *log)
 {
     announce_model(s, log);
     announce_losses(&s->losses, log);
-    if (s->compute.dtype == CPL_DTYPE_BF16 && !cpl_cpu_has_bf16())
+    if (s->compute.dtype == CPL_DTYPE_BF16 && !cpl_device_has_bf16(s->compute.device))
         cpl_log_warn(log,
                      "compute.dtype is bf16, and this processor does not multiply bf16 itself: "
                      "steps are slower than in f32");
@@ -418,8 +418,9 @@ static cpl_status begin(cpl_trainer *t, const cpl_train_job *job, cpl_hf **from)
     if (job->from) CPL_TRY(cpl_hf_open(from, job->from, t->log));
     cpl_settings *s = t->settings;
     CPL_TRY(cpl_train_resolve_machine(s, t->world->size, job->resume));
-    CPL_TRY(cpl_backend_open(&t->backend, s->compute.device, cpl_dtype_chosen(s->compute.dtype),
-                             (int)s->compute.threads));
+    CPL_TRY(cpl_backend_open(&t->backend, cpl_train_device(s, t->world->size),
+                             cpl_dtype_chosen(s->compute.dtype), (int)s->compute.threads));
+    if (t->backend.note) cpl_log_warn(t->log, "%s", t->backend.note);
     t->made_with = cpl_resume_made_with(&t->backend, t->world->size);
     if (!t->made_with) return CPL_FAIL(CPL_ERR_MEMORY, "out of memory for the state of the run");
     if (job->resume && job->written->compute.dtype == CPL_DTYPE_AUTO)

@@ -156,7 +156,7 @@ static void refuses(const char *edit, const char *sentence)
     const char *folder = scratch_folder();
     snprintf(command, sizeof command,
              "cp src/tensor/erc.h '%s' && sed '%s' src/tensor/ops.h > '%s/ops.h' && "
-             "python3 tests/tensor/far/make_operations.py '%s' 2>&1 > /dev/null",
+             "python3 tools/make_operations.py '%s' 2>&1 > /dev/null",
              folder, edit, folder, folder);
     FILE *pipe = popen(command, "r");
     assert_non_null(pipe);

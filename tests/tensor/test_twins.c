@@ -9,57 +9,6 @@
 #include "tensor/poison/poison.h"
 #include "tensor/twins.h"
 
-static const double C = 8;
-
-/* ---- comparing ---- */
-
-/* The same random numbers for every backend. */
-static results run_on(cpl_backend *be, int operation, const shape *s, cpl_dtype type, bool rounds)
-{
-    results r         = {.terms = 1, .type = type, .rounds = rounds};
-    taken()->n_random = 1000;
-    be->failure       = CPL_OK;
-    operations[operation].run(be, s, &r);
-    assert_ok(be->ops->sync(be));
-    return r;
-}
-
-static void compare(const char *what, const results *a, const results *b, double eps)
-{
-    for (int i = 0; i < a->count; i++) {
-        if (a->at[i].dtype == CPL_I32 || eps == 0)
-            assert_same_bits(a->at[i], b->at[i]);
-        else
-            assert_close(what, a->at[i], doubles_of(b->at[i]),
-                         C * eps * sqrt((double)(a->terms > 0 ? a->terms : 1)), 0);
-    }
-}
-
-/* Both backends, all operations, all shapes, activations of `type`. `eps` 0: the same bits. */
-static void check_type(void **state, cpl_backend *a, cpl_backend *b, cpl_dtype type, double eps)
-{
-    char what[128];
-    for (int s = 0; s < N_SHAPES; s++) {
-        const cpl_work work = whole_work(work_of(&shapes[s]));
-        assert_ok(cpl_backend_reserve(a, &work));
-        assert_ok(cpl_backend_reserve(b, &work));
-        for (int i = 0; i < N_OPERATIONS; i++, release_all(state)) {
-            snprintf(what, sizeof what, "%s, %s", operations[i].name, shapes[s].what);
-            results of_a = run_on(a, i, &shapes[s], type, false),
-                    of_b = run_on(b, i, &shapes[s], type, false);
-            compare(what, &of_a, &of_b, eps);
-        }
-    }
-}
-
-static void check_pair(void **state, cpl_backend *a, cpl_backend *b, double eps)
-{
-    check_type(state, a, b, CPL_F32, eps);
-    if (a->compute == CPL_BF16) check_type(state, a, b, CPL_BF16, eps);
-    cpl_backend_free(a);
-    cpl_backend_free(b);
-}
-
 static void check_poison(void **state, cpl_dtype compute)
 {
     cpl_backend inner, plain, poison;

@@ -173,34 +173,6 @@ void cpl_backend_cpu(cpl_backend *be, cpl_dtype compute, int n_threads)
     be->failure   = CPL_OK;
 }
 
-/* Whether the word is cuda or cuda:N. */
-static bool is_cuda(const char *device)
-{
-    static const char word[] = "cuda";
-    const size_t length      = sizeof word - 1;
-    const char *number       = device + length + 1;
-    if (strncmp(device, word, length) != 0) return false;
-    if (device[length] == '\0') return true;
-    return device[length] == ':' && *number && strspn(number, "0123456789") == strlen(number);
-}
-
-cpl_status cpl_backend_open(cpl_backend *be, const char *device, cpl_dtype compute, int n_threads)
-{
-    memset(be, 0, sizeof *be);
-    if (is_cuda(device))
-        return CPL_FAIL(CPL_ERR_USAGE,
-                        "compute.device is %s, but this build has no CUDA: set compute.device=cpu",
-                        device);
-    if (strcmp(device, "auto") != 0 && strcmp(device, "cpu") != 0)
-        return CPL_FAIL(
-            CPL_ERR_USAGE,
-            "compute.device is '%.80s': it is auto, cpu, cuda, or cuda:N with the number "
-            "of a GPU from 0",
-            device);
-    cpl_backend_cpu(be, compute, n_threads);
-    return CPL_OK;
-}
-
 /* Of address space, what the kernels of oneDNN 2.6.3 take (6 MiB with AVX2, 20 MiB with AVX-512),
  * and room for others. */
 static const size_t library_bytes = (size_t)32 << 20;
@@ -234,6 +206,7 @@ cpl_status cpl_backend_reserve(cpl_backend *be, const cpl_work *work)
 cpl_status cpl_backend_status(const cpl_backend *be)
 {
     if (be->failure == CPL_OK) return CPL_OK;
+    if (be->sentence) return CPL_FAIL(be->failure, "%s: %s", be->device, be->sentence);
     return CPL_FAIL(be->failure, "an operation of the %s backend failed (out of memory?)",
                     be->name);
 }
@@ -244,6 +217,9 @@ void cpl_backend_free(cpl_backend *be)
     be->ops->give(be, be->scratch);
     be->scratch       = NULL;
     be->scratch_bytes = 0;
+    if (!be->close) return;
+    be->close(be);
+    be->ops = NULL;
 }
 
 /* ---- the machine's peak ---- */

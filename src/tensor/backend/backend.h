@@ -28,12 +28,19 @@ int cpl_cpu_count(void);
 int cpl_backend_forks(void);
 
 /* The backend of what trains and infers, on the device that the setting compute.device names:
- *     auto            the CPU, until this build has another device
+ *     auto            the first GPU, if there are one and the module couplet-cuda.so; else the CPU
  *     cpu             as cpl_backend_cpu
- *     cuda, cuda:N    a GPU, the first or number N, of a build that has CUDA: this one has none
- * CPL_ERR_USAGE, with a sentence, for another word and for a device that is not there. */
+ *     cuda, cuda:N    a GPU, the first or number N
+ * CPL_ERR_USAGE, with a sentence, for another word and for a device that is not there; CPL_ERR_DEVICE
+ * for a module that cannot be loaded or belongs to another version. device.c. */
 CPL_NODISCARD cpl_status cpl_backend_open(cpl_backend *be, const char *device, cpl_dtype compute,
                                           int n_threads);
+
+/* Whether the word is cuda or cuda:N. */
+bool cpl_device_is_gpu(const char *device);
+
+/* Whether that device multiplies bf16 itself: every GPU that is opened does. */
+bool cpl_device_has_bf16(const char *device);
 
 /* How many threads there are where `asked` are asked for; 0: cpl_cpu_count(). After a fork it is 1
  * whatever was asked for: the child has the pool of GNU's OpenMP in its memory without the threads,

@@ -1,14 +1,15 @@
-"""Writes the operations of the backend far (far.h): make_operations.py SRC/TENSOR > operations.inc
+"""Writes a table of operations that run on another backend: make_operations.py SRC/TENSOR > operations.inc
 
-For every operation of ops.h and erc.h: a struct of its arguments, a function that calls the inner
-backend with them, and one for the table, which lists the tensors among them and hands over both. An
-operation that is added needs no line here. One that is given something by its address is refused: it
-may run when the caller's memory holds something else. Operations on arrays of the host have no
-tensor, and those of memory have their own functions in far.c; neither is written."""
+For backends that reach an operation's tensors first: those of tests (tests/tensor/far), and a GPU's that has no
+kernel for it (src/tensor/cuda/borrowed.c). For every operation of ops.h and erc.h: a struct of its arguments, a
+function that calls the other backend with them, and one for the table, which lists the tensors among them (reach)
+and hands over both (give_work). An operation that is added needs no line here. One that is given something by its
+address is refused: it may run when the caller's memory holds something else. Operations on arrays of the host have
+no tensor, and those of memory are the backend's own; neither is written."""
 import re
 import sys
 
-IN_FAR_C = ("take", "give", "put", "get", "scratch_bytes", "sync")
+OF_MEMORY = ("take", "give", "put", "get", "scratch_bytes", "sync")
 FUNCTION = re.compile(r"(\w+ \**)\(\*(\w+)\)\(([^)]*)\)")
 TABLES = ("cpl_backend", "cpl_ops", "cpl_erc_ops")  # of functions, and what no operation is given by value
 STRUCT = re.compile(r"typedef struct (\w+) \{(.*?)\} \1;", re.S)
@@ -65,7 +66,7 @@ static void run_{name}(cpl_backend *be, const void *memory)
     be->ops->{member}(be, {", ".join(f"given->{argument}" for _, argument in listed)});
 }}
 
-static void far_{name}(cpl_backend *be, {", ".join(f"{kind} {argument}" for kind, argument in listed)})
+static void wrapped_{name}(cpl_backend *be, {", ".join(f"{kind} {argument}" for kind, argument in listed)})
 {{
     reach(be, (cpl_tensor *const[]){{{", ".join("&" + t for t in within)}}}, {len(within)});
     const {name}_arguments given = {{{", ".join(argument for _, argument in listed)}}};
@@ -79,7 +80,7 @@ def operations(folder):
     for prefix, text in (("", ops[ops.index("struct cpl_ops {"):]),
                          ("erc.", erc[erc.index("struct cpl_erc_ops {"):])):
         for result, name, parameters in FUNCTION.findall(text):
-            if name in IN_FAR_C:
+            if name in OF_MEMORY:
                 continue
             if result.strip() != "void":
                 sys.exit(f"{name} returns a {result.strip()}: it may run later, so write the result to a cpl_tensor")
@@ -88,12 +89,12 @@ def operations(folder):
 
 def main():
     found = list(operations(sys.argv[1]))
-    print("/* written by tests/tensor/far/make_operations.py */")
+    print("/* written by tools/make_operations.py */")
     for member, listed, structs in found:
         print(written(member, listed, structs))
     print("\nstatic void fill_table(cpl_ops *ops)\n{")
     for member, _, _ in found:
-        print(f"    ops->{member} = far_{member.replace('.', '_')};")
+        print(f"    ops->{member} = wrapped_{member.replace('.', '_')};")
     print("}")
 
 

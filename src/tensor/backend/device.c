@@ -1,0 +1,123 @@
+/* device.c - the backend that compute.device names, and the module that a GPU needs. */
+#include <dlfcn.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "tensor/backend/backend.h"
+#include "tensor/cuda/module.h"
+
+static const char first_gpu[] = "cuda";
+
+bool cpl_device_is_gpu(const char *device)
+{
+    const size_t length = sizeof first_gpu - 1;
+    const char *number  = device + length + 1;
+    if (strncmp(device, first_gpu, length) != 0) return false;
+    if (device[length] == '\0') return true;
+    return device[length] == ':' && *number && strspn(number, "0123456789") == strlen(number) &&
+           strlen(number) < 4;
+}
+
+/* ---- the module ---- */
+
+/* The folder of the program; "." if the system does not say. */
+static void own_folder(char out[PATH_MAX])
+{
+    ssize_t length = readlink("/proc/self/exe", out, PATH_MAX - 1);
+    if (length <= 0) length = snprintf(out, PATH_MAX, "./x");
+    out[length] = '\0';
+    char *slash = strrchr(out, '/');
+    if (slash) *slash = '\0';
+}
+
+/* Beside the program, or in its library folder: nowhere else is a module looked for. */
+static bool find_module(char path[PATH_MAX + 64])
+{
+    static const char *const places[] = {"", "/../lib/couplet"};
+    char folder[PATH_MAX];
+    own_folder(folder);
+    for (size_t i = 0; i < sizeof places / sizeof *places; i++) {
+        snprintf(path, PATH_MAX + 64, "%s%s/couplet-cuda.so", folder, places[i]);
+        if (access(path, R_OK) == 0) return true;
+    }
+    snprintf(path, PATH_MAX + 64, COUPLET_MODULE_DIR "/couplet-cuda.so");
+    return access(path, R_OK) == 0;
+}
+
+/* The module once loaded, for as long as the program runs. */
+static cpl_status load_module(const cpl_cuda_module **module, const char *device)
+{
+    static const cpl_cuda_module *loaded;
+    char path[PATH_MAX + 64];
+    if ((*module = loaded)) return CPL_OK;
+    if (!find_module(path))
+        return CPL_FAIL(CPL_ERR_USAGE,
+                        "compute.device is %s, but there is no couplet-cuda.so beside the program: "
+                        "build it with `make cuda`, which needs nvcc, or set compute.device=cpu",
+                        device);
+    void *file = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+    if (!file) return CPL_FAIL(CPL_ERR_DEVICE, "%s cannot be loaded: %s", path, dlerror());
+    *module = dlsym(file, "cpl_cuda_module_entry");
+    if (*module && (*module)->version == CPL_CUDA_MODULE_VERSION &&
+        !strcmp((*module)->program, COUPLET_VERSION)) {
+        loaded = *module;
+        return CPL_OK;
+    }
+    const char *of = *module ? (*module)->program : "another program";
+    (void)CPL_FAIL(CPL_ERR_DEVICE,
+                   "%s belongs to version %s, and this program is " COUPLET_VERSION
+                   ": build it again with `make cuda`",
+                   path, of);
+    dlclose(file);
+    return CPL_ERR_DEVICE;
+}
+
+/* ---- one backend ---- */
+
+static cpl_status open_gpu(cpl_backend *be, const char *device, cpl_dtype compute, int n_threads)
+{
+    const cpl_cuda_module *module;
+    const char *colon = strchr(device, ':');
+    cpl_backend cpu;
+    CPL_TRY(load_module(&module, device));
+    cpl_backend_cpu(&cpu, compute, n_threads);
+    const char *sentence = module->open(be, colon ? atoi(colon + 1) : -1, &cpu, cpl_fail);
+    if (sentence)
+        return CPL_FAIL(CPL_ERR_USAGE, "compute.device is %s, but %s", device, sentence);
+    return CPL_OK;
+}
+
+/* Opens the first GPU, if there are a module and a GPU; what is missing is no failure. */
+static bool is_there(cpl_backend *be, cpl_dtype compute, int n_threads)
+{
+    char path[PATH_MAX + 64];
+    return find_module(path) && open_gpu(be, first_gpu, compute, n_threads) == CPL_OK;
+}
+
+cpl_status cpl_backend_open(cpl_backend *be, const char *device, cpl_dtype compute, int n_threads)
+{
+    memset(be, 0, sizeof *be);
+    if (cpl_device_is_gpu(device)) return open_gpu(be, device, compute, n_threads);
+    if (strcmp(device, "auto") != 0 && strcmp(device, "cpu") != 0)
+        return CPL_FAIL(CPL_ERR_USAGE,
+                        "compute.device is '%.80s': it is auto, cpu, cuda, or cuda:N with the "
+                        "number of a GPU from 0",
+                        device);
+    if (!strcmp(device, "auto") && is_there(be, compute, n_threads)) return CPL_OK;
+    cpl_backend_cpu(be, compute, n_threads);
+    return CPL_OK;
+}
+
+bool cpl_device_has_bf16(const char *device)
+{
+    cpl_backend be = {0};
+    if (cpl_device_is_gpu(device)) return true; /* one without is refused */
+    if (!strcmp(device, "auto") && is_there(&be, CPL_F32, 1)) {
+        be.close(&be);
+        return true;
+    }
+    return cpl_cpu_has_bf16();
+}

@@ -1,0 +1,180 @@
+/* module.c - see module.h: the table, memory, and the way in. */
+#include "tensor/cuda/module.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "tensor/cuda/borrowed.h"
+#include "tensor/cuda/vendor.h"
+
+/* ---- failures ---- */
+
+static cpl_fail_fn *fail; /* of the program */
+
+void cpl_cuda_fail(cpl_backend *be, const char *sentence)
+{
+    cpl_cuda *c = cpl_cuda_of(be);
+    if (be->failure != CPL_OK) return;
+    snprintf(c->sentence, sizeof c->sentence, "%s", sentence);
+    be->failure  = CPL_ERR_DEVICE;
+    be->sentence = c->sentence;
+}
+
+static void note(cpl_backend *be, const char *sentence)
+{
+    if (sentence) cpl_cuda_fail(be, sentence);
+}
+
+void cpl_cuda_launched(cpl_backend *be, const char *kernel)
+{
+    char text[256];
+    const char *sentence = cpl_vendor_launched(cpl_cuda_of(be));
+    if (!sentence) return;
+    snprintf(text, sizeof text, "kernel %s: %s", kernel, sentence);
+    cpl_cuda_fail(be, text);
+}
+
+/* ---- memory ---- */
+
+static void *take(cpl_backend *be, size_t bytes)
+{
+    void *memory = cpl_vendor_take(cpl_cuda_of(be), bytes ? bytes : 1);
+    if (!memory)
+        (void)fail(CPL_ERR_MEMORY, "%s: out of memory: %.1f MiB", be->device,
+                   (double)bytes / 1048576.0);
+    return memory;
+}
+
+static void give(cpl_backend *be, void *memory)
+{
+    if (memory) cpl_vendor_give(cpl_cuda_of(be), memory);
+}
+
+static void put(cpl_backend *be, cpl_tensor to, const void *from)
+{
+    const size_t bytes = cpl_tensor_bytes(to);
+    if (bytes) note(be, cpl_vendor_put(cpl_cuda_of(be), to.storage, from, bytes));
+}
+
+static void get(cpl_backend *be, void *to, cpl_tensor from)
+{
+    const size_t bytes = cpl_tensor_bytes(from);
+    if (bytes) note(be, cpl_vendor_get(cpl_cuda_of(be), to, from.storage, bytes));
+}
+
+static cpl_status sync(cpl_backend *be)
+{
+    note(be, cpl_vendor_wait(cpl_cuda_of(be)));
+    return be->failure == CPL_OK ? CPL_OK : fail(be->failure, "%s: %s", be->device, be->sentence);
+}
+
+/* ---- the table ---- */
+
+/* Of the files of kernels; and of the CPU, whose scratch is the host's. */
+static size_t scratch_bytes(const cpl_backend *be, const cpl_work *work)
+{
+    typedef size_t (*scratch_of)(const cpl_backend *, const cpl_work *);
+    static const scratch_of files[] = {
+#define CPL_CUDA_FILE(file) cpl_cuda_##file##_scratch,
+#include "tensor/cuda/kernels.def"
+        NULL,
+    };
+    size_t most = 0;
+    for (size_t i = 0; files[i]; i++) {
+        const size_t bytes = files[i](be, work);
+        most               = bytes > most ? bytes : most;
+    }
+    cpl_cuda_expect(be, work);
+    return most;
+}
+
+static void fill_table(cpl_ops *ops)
+{
+    *ops = (cpl_ops){0};
+    cpl_cuda_borrow_all(ops);
+#define CPL_OP(name)     ops->name = cpl_cuda_##name;
+#define CPL_ERC_OP(name) ops->erc.name = cpl_cuda_erc_##name;
+#include "tensor/cuda/kernels.def"
+    ops->take          = take;
+    ops->give          = give;
+    ops->put           = put;
+    ops->get           = get;
+    ops->scratch_bytes = scratch_bytes;
+    ops->sync          = sync;
+}
+
+/* The operations that are borrowed, for the log. */
+static const char *borrowed_names(void)
+{
+    static char text[1024];
+    static const char *const kernels[] = {
+#define CPL_OP(name)     #name,
+#define CPL_ERC_OP(name) "erc." #name,
+#include "tensor/cuda/kernels.def"
+        NULL,
+    };
+    static const char *const all[] = {
+#define CPL_OP(name)     #name,
+#define CPL_ERC_OP(name) "erc." #name,
+#include "tensor/ops.def"
+    };
+    size_t length = 0;
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
+        size_t k = 0;
+        while (kernels[k] && strcmp(kernels[k], all[i])) k++;
+        if (kernels[k] || length + strlen(all[i]) + 3 > sizeof text) continue;
+        length += (size_t)snprintf(text + length, sizeof text - length, "%s%s", length ? ", " : "",
+                                   all[i]);
+    }
+    return text;
+}
+
+/* ---- the way in ---- */
+
+static void close_device(cpl_backend *be)
+{
+    cpl_cuda *c = cpl_cuda_of(be);
+    cpl_cuda_end_borrowing(c);
+    cpl_vendor_close(c);
+    free(c);
+    be->own = NULL;
+}
+
+static const char *open_device(cpl_backend *be, int device, const cpl_backend *cpu,
+                               cpl_fail_fn *of_program)
+{
+    static cpl_ops ops;
+    static char note_text[1400];
+    cpl_cuda *c = calloc(1, sizeof *c);
+    if (!c) return "out of memory";
+    const char *sentence = cpl_vendor_open(c, device);
+    if (sentence) {
+        free(c);
+        return sentence;
+    }
+    fail = of_program;
+    fill_table(&ops);
+    c->cpu         = *cpu;
+    *be            = (cpl_backend){.ops       = &ops,
+                                   .own       = c,
+                                   .close     = close_device,
+                                   .name      = "cuda",
+                                   .device    = c->name,
+                                   .compute   = cpu->compute,
+                                   .n_threads = cpu->n_threads,
+                                   .failure   = CPL_OK};
+    const char *of = borrowed_names();
+    snprintf(note_text, sizeof note_text, "%s: without a kernel, on the CPU on copies: %s",
+             c->name, of);
+    if (*of) be->note = note_text;
+    return NULL;
+}
+
+#ifndef COUPLET_VERSION
+#    error "COUPLET_VERSION: the version of the program"
+#endif
+
+extern const cpl_cuda_module cpl_cuda_module_entry;
+__attribute__((visibility("default"))) const cpl_cuda_module cpl_cuda_module_entry = {
+    CPL_CUDA_MODULE_VERSION, COUPLET_VERSION, open_device};

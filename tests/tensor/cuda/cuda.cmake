@@ -1,0 +1,43 @@
+# The CUDA backend on the host: its sources by a C++ compiler, with cuda_on_host.h in CUDA's place and
+# vendor_host.cpp in that of vendor_nvidia.cu. Left out where there is no C++ compiler.
+include(CheckLanguage)
+check_language(CXX)
+if(NOT CMAKE_CXX_COMPILER)
+    return()
+endif()
+enable_language(CXX)
+set(CMAKE_CXX_STANDARD 17)
+
+set(CUDA_ON_HOST ${CMAKE_CURRENT_BINARY_DIR}/on_host)
+file(MAKE_DIRECTORY ${CUDA_ON_HOST})
+file(GLOB CUDA_C_SOURCES CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/tensor/cuda/*.c)
+file(GLOB CUDA_KERNELS CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/tensor/cuda/*.cu)
+list(FILTER CUDA_KERNELS EXCLUDE REGEX "vendor_nvidia\\.cu$")
+set_source_files_properties(${CUDA_KERNELS} PROPERTIES LANGUAGE CXX COMPILE_OPTIONS "-x;c++")
+add_custom_command(OUTPUT ${CUDA_ON_HOST}/operations.inc
+                   DEPENDS ${OPERATIONS_OF_FAR} ${CMAKE_SOURCE_DIR}/src/tensor/ops.h ${CMAKE_SOURCE_DIR}/src/tensor/erc.h
+                   COMMAND python3 ${OPERATIONS_OF_FAR} ${CMAKE_SOURCE_DIR}/src/tensor > ${CUDA_ON_HOST}/operations.inc
+                   VERBATIM)
+add_library(cuda_on_host OBJECT EXCLUDE_FROM_ALL ${CUDA_C_SOURCES} ${CUDA_KERNELS}
+            tensor/cuda/on_host.cpp tensor/cuda/vendor_host.cpp ${CUDA_ON_HOST}/operations.inc)
+target_include_directories(cuda_on_host PRIVATE ${CMAKE_CURRENT_SOURCE_DIR}/tensor/cuda ${CUDA_ON_HOST})
+target_compile_definitions(cuda_on_host PRIVATE COUPLET_VERSION="${COUPLET_VERSION}")
+target_link_libraries(cuda_on_host PUBLIC couplet_static)
+
+# As the program meets it: a module beside it.
+add_library(couplet_cuda_on_host MODULE)
+target_link_libraries(couplet_cuda_on_host PRIVATE cuda_on_host couplet_static)
+set_target_properties(couplet_cuda_on_host PROPERTIES PREFIX "" OUTPUT_NAME couplet-cuda LINKER_LANGUAGE CXX
+                      LIBRARY_OUTPUT_DIRECTORY ${CUDA_ON_HOST})
+add_executable(program_on_host ${CMAKE_SOURCE_DIR}/src/cli/main.c)
+set_target_properties(program_on_host PROPERTIES OUTPUT_NAME couplet RUNTIME_OUTPUT_DIRECTORY ${CUDA_ON_HOST})
+target_link_libraries(program_on_host PRIVATE couplet_cli)
+add_dependencies(program_on_host couplet_cuda_on_host)
+
+add_executable(tensor_cuda_test_cuda tensor/cuda/test_cuda.c)
+target_link_libraries(tensor_cuda_test_cuda PRIVATE cuda_on_host couplet_static PkgConfig::CMOCKA)
+target_include_directories(tensor_cuda_test_cuda PRIVATE ${CMAKE_CURRENT_SOURCE_DIR})
+target_compile_options(tensor_cuda_test_cuda PRIVATE -Wno-conversion)
+set_target_properties(tensor_cuda_test_cuda PROPERTIES LINKER_LANGUAGE CXX)
+add_test(NAME tensor/cuda/test_cuda COMMAND tensor_cuda_test_cuda WORKING_DIRECTORY ${CMAKE_SOURCE_DIR})
+set_tests_properties(tensor/cuda/test_cuda PROPERTIES TIMEOUT 600 ENVIRONMENT OMP_WAIT_POLICY=passive)
