@@ -1,0 +1,133 @@
+#!/usr/bin/env python3
+"""check_cuda.py ON_HOST COUPLET: the program with the CUDA backend, whose kernels the emulation runs (tests/tensor/cuda):
+runs against those on the CPU, resumed, and what is made of them; devices and modules that are not there.
+ON_HOST has the module couplet-cuda.so beside it, COUPLET has none."""
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+
+from inputs import files_of, metrics, read_json, untimed
+from program import COUPLET, bad, check, finish, good, near, output, scratch_folder, sets
+from train_case import same_run, write_corpus
+
+STEPS, SAVED = 20, 10  # of a run, and where a resumed one goes on from
+ALWAYS = (f"train.steps={STEPS}", "train.warmup_steps=2", f"checkpoint.every={SAVED}", "eval.every=10", "log.every=1")
+VARIANTS = {
+    "softmax": ["train.micro_batch=2", "z.weight=0.001", "compute.dtype=f32"],
+    "sigmoid": ["model.router=sigmoid", "model.router_bias=true", "model.norm_topk_prob=true", "model.n_shared_experts=1",
+                "balance.scope=global", "train.micro_batch=2", "erc.activation=swiglu", "orth.weight=0.1",
+                "compute.dtype=f32"],
+    "aoe": ["model.router=aoe", "compute.dtype=f32", "train.recompute=norms"],
+    "bf16": ["compute.dtype=bf16", "erc.proxy=centred", "train.micro_batch=2"],
+}
+
+
+def check_losses(one, other, name):
+    """Of every step, as far apart as sums in other orders lead; bf16 rounds what they sum."""
+    lines = metrics(one), metrics(other)
+    check(len(lines[0]) == len(lines[1]) == STEPS, f"{name}: {[len(each) for each in lines]} lines")
+    for a, b in zip(*lines):
+        tolerance = (1e-5 if a["step"] <= 3 else 1e-4) * (100 if name == "bf16" else 1)
+        for figure in ("loss", "loss_total"):
+            near(b[figure], a[figure], tolerance, f"{name}, step {a['step']}: {figure}")
+
+
+def go_back(run, copy):
+    """A copy of the run as if it had been killed after the step SAVED."""
+    shutil.copytree(run, copy, symlinks=True)
+    shutil.rmtree(copy / f"step-{STEPS:06d}")
+    (copy / "last").unlink()
+    os.symlink(f"step-{SAVED:06d}", copy / "last")
+    return copy
+
+
+def check_training(folder, name, settings):
+    words = ("train", folder / "c.yaml", *sets(*ALWAYS, *settings), "--set")
+    one, other, twice = (folder / f"{name}-{which}" for which in ("cpu", "cuda", "twice"))
+    good(*words, "compute.device=cpu", "--out", one)
+    said = good(*words, "compute.device=cuda", "--out", other)
+    check("without a kernel" in said or "kernel" not in said, f"{name}: {said[-300:]}")
+    check_losses(one, other, name)
+    good(*words, "compute.device=cuda", "--out", twice)
+    same_run(other, twice, f"{name}, twice on a GPU")
+    again = go_back(other, folder / f"{name}-again")
+    good("train", "--resume", again)
+    same_run(other, again, f"{name} resumed on a GPU")
+
+
+def of(device):
+    return sets(f"compute.device={device}")
+
+
+def check_reports(folder, run):
+    """Losses of a text and choices of experts, within rounding of the CPU's; the text that is drawn."""
+    text = folder / "docs" / "two.jsonl"
+    reports = {}
+    for device in ("cpu", "cuda"):
+        place = folder / f"reports-{device}"
+        place.mkdir()
+        good("eval", run, "--text", text, "--json", place / "text.json", *of(device))
+        good("inspect", run, "--text", text, "--json", place / "inspect.json", *of(device))
+        drawn = output("generate", run, "--prompt", "abc", "--tokens", 8, *of(device))
+        reports[device] = read_json(place / "text.json"), read_json(place / "inspect.json"), drawn
+    check(reports["cpu"][2] == reports["cuda"][2], "generate draws another text on a GPU")
+    near_everywhere(reports["cuda"][0], reports["cpu"][0], "eval --text")
+    layers = [report[1]["layers"] for report in reports.values()]
+    near_everywhere(layers[1], layers[0], "inspect --text")
+
+
+def near_everywhere(got, want, what):
+    """Numbers within 1e-4 of each other; times and devices apart."""
+    if isinstance(want, dict):
+        for key, value in want.items():
+            if key not in ("made_with", "seconds", "tokens_per_s", "device", "settings"):
+                near_everywhere(got.get(key), value, f"{what}: {key}")
+    elif isinstance(want, list):
+        check(isinstance(got, list) and len(got) == len(want), f"{what}: {got}")
+        for i, (a, b) in enumerate(zip(got or [], want)):
+            near_everywhere(a, b, f"{what}[{i}]")
+    elif isinstance(want, float):
+        check(isinstance(got, (int, float)) and abs(got - want) <= 1e-4 * max(1, abs(want)), f"{what}: {got} and {want}")
+    else:
+        check(got == want, f"{what}: {got} and {want}")
+
+
+def check_refusals(folder, without):
+    """A GPU that is not there; no module; a module of something else."""
+    words = ["train", folder / "c.yaml", "--out", folder / "refused", "--set"]
+    bad(2, ["compute.device is cuda:7", "one GPU"], *words, "compute.device=cuda:7")
+    place = folder / "moved"
+    place.mkdir()
+    for module, part, code in ((None, "there is no couplet-cuda.so beside the program", 2),
+                               (without.parent / "libcouplet.so", "belongs to version another program", 1)):
+        shutil.copy(without, place / "couplet")
+        if module:
+            shutil.copy(module, place / "couplet-cuda.so")
+        done = subprocess.run([place / "couplet", *map(str, words), "compute.device=cuda"], capture_output=True, text=True,
+                              check=False)
+        check(done.returncode == code and part in done.stderr, f"{part}: {done.returncode}, {done.stderr[-400:]}")
+
+
+def check_another_device(folder):
+    """A run goes on on another device with a warning that names both."""
+    again = go_back(folder / "softmax-cuda", folder / "moved-run")
+    said = good("train", "--resume", again, *of("cpu"))
+    check("cuda:0" in said and "cpu" in said, f"resumed on another device: {said[-500:]}")
+    check(len(untimed(metrics(again))) == STEPS and files_of(again / "last"), "the run did not end")
+
+
+def main():
+    with scratch_folder() as folder:
+        write_corpus(folder)
+        for name, settings in VARIANTS.items():
+            check_training(folder, name, settings)
+        check_reports(folder, folder / "softmax-cpu")
+        check_another_device(folder)
+        check_refusals(folder, pathlib.Path(sys.argv[2]))
+    return finish()
+
+
+assert pathlib.Path(COUPLET).parent.joinpath("couplet-cuda.so").exists()
+sys.exit(main())
