@@ -46,6 +46,17 @@
                      : "r"((a)[0]), "r"((a)[1]), "r"((a)[2]), "r"((a)[3]), "r"((b)[0]),            \
                        "r"((b)[1]))
 
+/* 16 bytes of global to shared memory while the thread goes on, `bytes` of them read and the rest 0; both
+ * addresses are multiples of 16. CPL_COPY_WAIT waits for all groups of the thread's copies but the
+ * latest n, a number of the source; other threads see them after a barrier. */
+#    define CPL_COPY_ASYNC_16(shared_to, global_from, bytes)                                       \
+        asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(                        \
+                         (uint32_t)__cvta_generic_to_shared(shared_to)),                           \
+                     "l"(__cvta_generic_to_global(global_from)), "r"((uint32_t)(bytes))            \
+                     : "memory")
+#    define CPL_COPY_COMMIT() asm volatile("cp.async.commit_group;" ::: "memory")
+#    define CPL_COPY_WAIT(n)  asm volatile("cp.async.wait_group %0;" ::"n"(n) : "memory")
+
 #else
 #    include "cuda_on_host.h"
 #endif

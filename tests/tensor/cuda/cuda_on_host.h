@@ -1,6 +1,688 @@
-#pragma once
-#define __device__
-#define __forceinline__ inline
+/* cuda_on_host.h - CUDA kernels on the host, for tests: the threads of a block as fibers.
+ *
+ * Room:     tests/tensor/cuda. tensor/cuda/device.h includes it where a .cu file is compiled by g++
+ *           (C++17, x86-64, with sanitizers or without). One file of a program defines
+ *           CPL_ON_HOST_MAIN before.
+ * Order:    Blocks run one after another, shuffled. Fibers of a block run in random order and some
+ *           warps are many operations ahead of others, so that a missing barrier changes results.
+ *           Shared memory is NaN at the beginning of every block. A copy of CPL_COPY_ASYNC_16 lands
+ *           at any moment until its wait. cpl_on_host_seed chooses another order.
+ * Refused:  by one sentence and abort(), what a GPU may let pass: threads that wait at different
+ *           __syncthreads() or leave before one, warp operations that not all lanes of their mask
+ *           reach, launches over the limits, writes behind the shared memory (with ASan: reads).
+ * Not seen: races that no order of whole stretches between two barriers shows, wgmma, registers,
+ *           speed.
+ * Threads:  of the host may launch at once; one kernel runs after another. */
+#ifndef CPL_TESTS_TENSOR_CUDA_CUDA_ON_HOST_H
+#define CPL_TESTS_TENSOR_CUDA_CUDA_ON_HOST_H
+
+#ifndef __x86_64__
+#    error "cuda_on_host.h switches fibers by assembler of x86-64"
+#endif
+
+#include <math.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include <functional>
+#include <mutex>
+#include <tuple>
+#include <type_traits>
+#include <vector>
+
+#ifdef __SANITIZE_ADDRESS__
+#    include <sanitizer/asan_interface.h>
+#    include <sanitizer/common_interface_defs.h>
+#endif
+
+/* ---- words and types of CUDA ---- */
+
 #define __global__ static
-struct dim3 {unsigned x,y,z;}; inline struct dim3 threadIdx, blockDim; inline void __syncthreads(){} template<class T> T __shfl_xor_sync(unsigned,T v,int){return v;}
-#include <cstring>
+#define __device__
+#define __host__
+#define __forceinline__ inline __attribute__((always_inline))
+#define __noinline__    __attribute__((noinline))
+#define __restrict__
+#define __launch_bounds__(...)
+#define __align__(n) alignas(n)
+
+struct dim3 {
+    unsigned x, y, z;
+    dim3(unsigned a = 1, unsigned b = 1, unsigned c = 1) : x(a), y(b), z(c)
+    {
+    }
+};
+
+/* may_alias: kernels read arrays of one number through them. */
+#define ON_HOST_PAIR(name, type)                                                                   \
+    struct __attribute__((may_alias, aligned(2 * sizeof(type)))) name {                            \
+        type x, y;                                                                                 \
+    };                                                                                             \
+    static inline name make_##name(type x, type y)                                                 \
+    {                                                                                              \
+        return {x, y};                                                                             \
+    }
+#define ON_HOST_FOUR(name, type)                                                                   \
+    struct __attribute__((may_alias, aligned(16))) name {                                          \
+        type x, y, z, w;                                                                           \
+    };                                                                                             \
+    static inline name make_##name(type x, type y, type z, type w)                                 \
+    {                                                                                              \
+        return {x, y, z, w};                                                                       \
+    }
+ON_HOST_PAIR(float2, float)
+ON_HOST_PAIR(int2, int)
+ON_HOST_PAIR(uint2, unsigned)
+ON_HOST_PAIR(double2, double)
+ON_HOST_PAIR(ushort2, unsigned short)
+ON_HOST_FOUR(float4, float)
+ON_HOST_FOUR(int4, int)
+ON_HOST_FOUR(uint4, unsigned)
+
+/* Of shared memory, of a launch, of a thread's stack. */
+enum { ON_HOST_SHARED = 48 << 10, ON_HOST_THREADS = 1024, ON_HOST_STACK = 128 << 10 };
+
+/* Saves the registers of a call and the stack at *save, and goes on where `load` was saved. */
+extern "C" void cpl_on_host_switch(void **save, void *load);
+/* The orders of everything launched later. */
+extern "C" void cpl_on_host_seed(uint32_t seed);
+
+namespace on_host
+{
+
+enum { WARP = 32, GUARD = 4096, BEHIND = 1024 };
+
+enum wait { RUNS, AT_BLOCK, AT_WARP, DONE };
+
+/* 16 bytes of CPL_COPY_ASYNC_16; `group`: commits of the thread before it. */
+struct copy {
+    char *to;
+    const char *from;
+    int bytes, group;
+};
+
+struct fiber {
+    void *sp;
+    char *stack; /* its lowest page is closed */
+    dim3 tid;
+    int index;
+    wait state;
+    const char *where; /* file and line of the operation that it waits at */
+    unsigned mask;
+    void (*finish)(fiber *warp, unsigned mask); /* done when all lanes have arrived; or NULL */
+    uint32_t give[6];                           /* what a warp operation takes from the lane */
+    int from;                                   /* the lane it asks */
+    uint64_t got;
+    float sums[4];
+    std::vector<copy> copies; /* that have not landed */
+    int commits;
+};
+
+inline std::mutex running;
+inline std::function<void()> body;
+inline std::vector<fiber> fibers;
+inline fiber *me;
+inline int n_threads; /* of the block */
+inline void *scheduler_sp;
+inline dim3 block_at, block_size, grid_size;
+inline uint32_t random_state = 1;
+alignas(128) inline char shared_memory[ON_HOST_SHARED + BEHIND];
+inline size_t shared_bytes;
+
+[[noreturn]] inline void refuse(const char *what, const char *where, const char *other = NULL)
+{
+    fprintf(stderr, "cuda_on_host: %s, at %s%s%s (block %u %u %u, thread %d)\n", what,
+            where ? where : "the launch", other ? " and " : "", other ? other : "", block_at.x,
+            block_at.y, block_at.z, me ? me->index : -1);
+    abort();
+}
+
+inline uint32_t random32()
+{
+    random_state ^= random_state << 13;
+    random_state ^= random_state >> 17;
+    return random_state ^= random_state << 5;
+}
+
+/* ---- switches ---- */
+
+#ifdef __SANITIZE_ADDRESS__
+inline const void *main_bottom;
+inline size_t main_size;
+
+inline void leave(fiber *f)
+{
+    void *fake;
+    __sanitizer_start_switch_fiber(f->state == DONE ? NULL : &fake, main_bottom, main_size);
+    cpl_on_host_switch(&f->sp, scheduler_sp);
+    __sanitizer_finish_switch_fiber(fake, NULL, NULL);
+}
+
+inline void enter(fiber *f)
+{
+    void *fake;
+    __sanitizer_start_switch_fiber(&fake, f->stack + GUARD, ON_HOST_STACK);
+    cpl_on_host_switch(&scheduler_sp, f->sp);
+    __sanitizer_finish_switch_fiber(fake, NULL, NULL);
+}
+
+inline void begun()
+{
+    __sanitizer_finish_switch_fiber(NULL, &main_bottom, &main_size);
+}
+
+inline void open_memory(void *at, size_t bytes)
+{
+    __asan_unpoison_memory_region(at, bytes);
+}
+
+inline void close_memory(void *at, size_t bytes)
+{
+    __asan_poison_memory_region(at, bytes);
+}
+#else
+inline void leave(fiber *f)
+{
+    cpl_on_host_switch(&f->sp, scheduler_sp);
+}
+
+inline void enter(fiber *f)
+{
+    cpl_on_host_switch(&scheduler_sp, f->sp);
+}
+
+inline void begun()
+{
+}
+
+inline void open_memory(void *, size_t)
+{
+}
+
+inline void close_memory(void *, size_t)
+{
+}
+#endif
+
+/* ---- copies that land later ---- */
+
+inline void land(const copy &c)
+{
+    memset(c.to, 0, 16);
+    if (c.bytes) memcpy(c.to, c.from, (size_t)c.bytes);
+}
+
+/* Some of the thread's copies. */
+inline void land_some(fiber *f)
+{
+    for (size_t i = f->copies.size(); i-- > 0;)
+        if (random32() % 4 == 0) {
+            land(f->copies[i]);
+            f->copies.erase(f->copies.begin() + (long)i);
+        }
+}
+
+inline void copy_async(void *to, const void *from, int bytes, const char *where)
+{
+    if ((uintptr_t)to % 16 || (bytes && (uintptr_t)from % 16))
+        refuse("an asynchronous copy whose address is no multiple of 16", where);
+    if (bytes < 0 || bytes > 16) refuse("an asynchronous copy of more than 16 bytes", where);
+    if ((char *)to < shared_memory || (char *)to + 16 > shared_memory + shared_bytes)
+        refuse("an asynchronous copy to outside of the shared memory", where);
+    me->copies.push_back({(char *)to, (const char *)from, bytes, me->commits});
+    land_some(me);
+}
+
+/* All but the latest n groups that were committed. */
+inline void copy_wait(int n)
+{
+    std::vector<copy> later;
+    for (const copy &c : me->copies)
+        if (c.group < me->commits - n)
+            land(c);
+        else
+            later.push_back(c);
+    me->copies = later;
+}
+
+/* ---- waiting ---- */
+
+inline void meet(wait kind, const char *where, unsigned mask = 0,
+                 void (*finish)(fiber *, unsigned) = NULL)
+{
+    fiber *f = me;
+    if (kind == AT_WARP && !(mask >> f->index % WARP & 1))
+        refuse("a warp operation of a lane that its mask does not name", where);
+    f->state  = kind;
+    f->where  = where;
+    f->mask   = mask;
+    f->finish = finish;
+    if (!f->copies.empty()) land_some(f);
+    leave(f);
+}
+
+/* Whether all lanes of first's mask wait where it waits. */
+inline bool warp_is_met(const fiber *warp, const fiber *first)
+{
+    for (int i = 0; i < WARP; i++)
+        if ((first->mask >> i & 1) && (warp[i].state != AT_WARP || warp[i].where != first->where ||
+                                       warp[i].mask != first->mask))
+            return false;
+    return true;
+}
+
+/* Lets the lanes go on that have all arrived. */
+inline void release_warps()
+{
+    for (int begin = 0; begin + WARP <= n_threads; begin += WARP) {
+        fiber *warp = &fibers[(size_t)begin];
+        for (int i = 0; i < WARP; i++) {
+            if (warp[i].state != AT_WARP || !warp_is_met(warp, &warp[i])) continue;
+            const unsigned mask = warp[i].mask;
+            if (warp[i].finish) warp[i].finish(warp, mask);
+            for (int k = 0; k < WARP; k++)
+                if (mask >> k & 1) warp[k].state = RUNS;
+        }
+    }
+}
+
+/* Nothing runs: lets the block go on from its barrier. False: all threads are done. */
+inline bool release_block()
+{
+    const char *where = NULL;
+    bool done         = false;
+    for (int i = 0; i < n_threads; i++) {
+        me = &fibers[(size_t)i];
+        if (me->state == DONE) {
+            done = true;
+            continue;
+        }
+        if (me->state == AT_WARP)
+            refuse("a warp operation that not all lanes of its mask reach", me->where);
+        if (!where) where = me->where;
+        if (me->where != where)
+            refuse("threads of a block wait at different __syncthreads()", where, me->where);
+    }
+    if (where && done) refuse("a __syncthreads() that a thread does not reach", where);
+    for (int i = 0; i < n_threads; i++)
+        if (fibers[(size_t)i].state == AT_BLOCK) fibers[(size_t)i].state = RUNS;
+    return where != NULL;
+}
+
+/* ---- the launch ---- */
+
+inline void entry()
+{
+    begun();
+    body();
+    if (!me->copies.empty()) refuse("a thread ends before its asynchronous copies", "its end");
+    me->state = DONE;
+    leave(me);
+    __builtin_unreachable();
+}
+
+/* A thread at its beginning: entry's address and six registers on its stack. */
+inline void prepare(int index)
+{
+    fiber *f = &fibers[(size_t)index];
+    if (!f->stack) {
+        void *at = mmap(NULL, GUARD + ON_HOST_STACK, PROT_READ | PROT_WRITE,
+                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+        if (at == MAP_FAILED || mprotect(at, GUARD, PROT_NONE))
+            refuse("no memory for a thread", "its beginning");
+        f->stack = (char *)at;
+    }
+    open_memory(f->stack + GUARD, ON_HOST_STACK); /* red zones of the frames that were there */
+    void **top = (void **)(void *)(f->stack + GUARD + ON_HOST_STACK);
+    *--top     = NULL;
+    *--top     = (void *)entry;
+    for (int i = 0; i < 6; i++) *--top = NULL;
+    f->sp             = top;
+    f->index          = index;
+    f->state          = RUNS;
+    f->commits        = 0;
+    const unsigned at = (unsigned)index, x = block_size.x, y = block_size.y;
+    f->tid = dim3(at % x, at / x % y, at / x / y);
+}
+
+/* Each turn runs some of the warps, so that one can be many operations ahead of another. */
+inline void run_block()
+{
+    for (int i = 0; i < n_threads; i++) prepare(i);
+    for (;;) {
+        const uint32_t from = random32() % (uint32_t)n_threads, some = random32();
+        const bool back = random32() & 1;
+        bool any = false, left = false;
+        for (int k = 0; k < n_threads; k++) {
+            me = &fibers[(from + (uint32_t)(back ? n_threads - k : k)) % (uint32_t)n_threads];
+            if (me->state != RUNS) continue;
+            if (some >> me->index / WARP & 1) {
+                any = true;
+                enter(me);
+            } else {
+                left = true;
+            }
+        }
+        release_warps();
+        if (!any && !left && !release_block()) return;
+    }
+}
+
+inline void prepare_shared()
+{
+    open_memory(shared_memory, sizeof shared_memory);
+    memset(shared_memory, 0xff, shared_bytes + BEHIND);
+    close_memory(shared_memory + shared_bytes, sizeof shared_memory - shared_bytes);
+}
+
+inline void check_shared()
+{
+    open_memory(shared_memory, sizeof shared_memory);
+    for (size_t i = 0; i < BEHIND; i++)
+        if ((unsigned char)shared_memory[shared_bytes + i] != 0xff)
+            refuse("a write behind the shared memory", NULL);
+}
+
+inline uint64_t common_divisor(uint64_t a, uint64_t b)
+{
+    return b ? common_divisor(b, a % b) : a;
+}
+
+inline void check_launch(dim3 grid, dim3 block, size_t bytes)
+{
+    me       = NULL;
+    block_at = dim3(0, 0, 0);
+    if ((uint64_t)block.x * block.y * block.z > ON_HOST_THREADS || block.z > 64)
+        refuse("a block of more than 1024 threads", NULL);
+    if (block.x == 0 || block.y == 0 || block.z == 0) refuse("a block without threads", NULL);
+    if (block.x * block.y * block.z % WARP) refuse("a block that is not of whole warps", NULL);
+    if (bytes > ON_HOST_SHARED) refuse("more shared memory than a block has", NULL);
+    if (grid.x > 0x7fffffffu) refuse("a grid.x above 2^31 - 1", NULL);
+    if (grid.y > 65535 || grid.z > 65535) refuse("a grid.y or grid.z above 65535", NULL);
+}
+
+/* All blocks, in steps that have no common divisor with their number. */
+inline void run(dim3 grid, dim3 block, size_t bytes, std::function<void()> kernel)
+{
+    const std::lock_guard<std::mutex> alone(running);
+    check_launch(grid, block, bytes);
+    n_threads    = (int)(block.x * block.y * block.z);
+    body         = kernel;
+    shared_bytes = bytes;
+    block_size   = block;
+    grid_size    = grid;
+    if (fibers.size() < (size_t)n_threads) fibers.resize((size_t)n_threads);
+    const uint64_t blocks = (uint64_t)grid.x * grid.y * grid.z;
+    uint64_t step = random32() % blocks + 1, at = random32() % blocks;
+    while (common_divisor(blocks, step) != 1) step++;
+    for (uint64_t k = 0; k < blocks; k++, at = (at + step) % blocks) {
+        block_at = dim3((unsigned)(at % grid.x), (unsigned)(at / grid.x % grid.y),
+                        (unsigned)(at / grid.x / grid.y));
+        prepare_shared();
+        run_block();
+        check_shared();
+    }
+    me = NULL;
+}
+
+/* ---- operations of a warp ---- */
+
+/* What no lane gives: NaN. */
+enum : uint64_t { NOTHING = ~(uint64_t)0 };
+
+inline void finish_exchange(fiber *warp, unsigned mask)
+{
+    for (int i = 0; i < WARP; i++) {
+        if (!(mask >> i & 1)) continue;
+        warp[i].got = NOTHING;
+        if (mask >> warp[i].from & 1) memcpy(&warp[i].got, warp[warp[i].from].give, 8);
+    }
+}
+
+template <class T> T exchange(unsigned mask, T value, int from, const char *where)
+{
+    static_assert(sizeof(T) == 4 || sizeof(T) == 8, "a shuffle of 4 or 8 bytes");
+    T got;
+    memcpy(me->give, &value, sizeof value);
+    me->from = from & (WARP - 1);
+    meet(AT_WARP, where, mask, finish_exchange);
+    memcpy(&got, &me->got, sizeof got);
+    return got;
+}
+
+inline int lane()
+{
+    return me->index % WARP;
+}
+
+inline void finish_ballot(fiber *warp, unsigned mask)
+{
+    uint64_t all = 0;
+    for (int i = 0; i < WARP; i++)
+        if (mask >> i & 1) all |= (uint64_t)warp[i].give[0] << i;
+    for (int i = 0; i < WARP; i++) warp[i].got = mask >> i & 1 ? all : warp[i].got;
+}
+
+inline unsigned ballot(unsigned mask, bool is, const char *where)
+{
+    me->give[0] = is;
+    meet(AT_WARP, where, mask, finish_ballot);
+    return (unsigned)me->got;
+}
+
+inline float half_of(uint32_t pair, int which)
+{
+    const uint32_t bits = which ? pair & 0xffff0000u : pair << 16;
+    float value;
+    memcpy(&value, &bits, sizeof value);
+    return value;
+}
+
+/* Row and column of number i of a lane's sums, and who holds the operands (PTX, mma.m16n8k16). */
+inline void finish_mma(fiber *warp, unsigned)
+{
+    for (int lane = 0; lane < WARP; lane++)
+        for (int i = 0; i < 4; i++) {
+            const int row = lane / 4 + 8 * (i / 2), col = lane % 4 * 2 + i % 2;
+            float sum = warp[lane].sums[i];
+            for (int k = 0; k < 16; k++) {
+                const uint32_t a = warp[row % 8 * 4 + k % 8 / 2].give[row / 8 + 2 * (k / 8)];
+                const uint32_t b = warp[col * 4 + k % 8 / 2].give[4 + k / 8];
+                sum += half_of(a, k % 2) * half_of(b, k % 2);
+            }
+            warp[lane].sums[i] = sum;
+        }
+}
+
+inline void mma_16816(float c[4], const uint32_t a[4], const uint32_t b[2], const char *where)
+{
+    memcpy(me->give, a, 16);
+    memcpy(me->give + 4, b, 8);
+    memcpy(me->sums, c, 16);
+    meet(AT_WARP, where, ~0u, finish_mma);
+    memcpy(c, me->sums, 16);
+}
+
+} // namespace on_host
+
+/* ---- what a kernel calls ---- */
+
+#define ON_HOST_LINE(line) #line
+#define ON_HOST_AT(line)   ON_HOST_LINE(line)
+#define ON_HOST_HERE       __FILE__ ":" ON_HOST_AT(__LINE__)
+
+#define threadIdx (on_host::me->tid)
+#define blockIdx  on_host::block_at
+#define blockDim  on_host::block_size
+#define gridDim   on_host::grid_size
+
+#define __syncthreads()           on_host::meet(on_host::AT_BLOCK, ON_HOST_HERE)
+#define __syncwarp(...)           on_host::meet_warp(ON_HOST_HERE, ##__VA_ARGS__)
+#define __shfl_sync(m, v, i)      on_host::exchange(m, v, i, ON_HOST_HERE)
+#define __shfl_xor_sync(m, v, x)  on_host::exchange(m, v, on_host::lane() ^ (x), ON_HOST_HERE)
+#define __shfl_down_sync(m, v, d) on_host::exchange(m, v, on_host::below(d), ON_HOST_HERE)
+#define __shfl_up_sync(m, v, d)   on_host::exchange(m, v, on_host::above(d), ON_HOST_HERE)
+#define __ballot_sync(m, is)      on_host::ballot(m, (is) != 0, ON_HOST_HERE)
+#define __any_sync(m, is)         (__ballot_sync(m, is) != 0)
+#define __all_sync(m, is)         (__ballot_sync(m, is) == (m))
+
+namespace on_host
+{
+inline void meet_warp(const char *where, unsigned mask = ~0u)
+{
+    meet(AT_WARP, where, mask);
+}
+
+/* A lane past the end of the warp gets its own value. */
+inline int below(unsigned d)
+{
+    return lane() + (int)d < WARP ? lane() + (int)d : lane();
+}
+
+inline int above(unsigned d)
+{
+    return lane() >= (int)d ? lane() - (int)d : lane();
+}
+} // namespace on_host
+
+#define __popc     __builtin_popcount
+#define __popcll   __builtin_popcountll
+#define __ffs      __builtin_ffs
+#define __ffsll    __builtin_ffsll
+#define __fmaf_rn  fmaf
+#define __expf     expf
+#define __logf     logf
+#define __fsqrt_rn sqrtf
+
+template <class T> static inline T __ldg(const T *at)
+{
+    return *at;
+}
+
+template <class T> static inline void __stcs(T *at, T value)
+{
+    *at = value;
+}
+
+template <class T> static inline T __ldcs(const T *at)
+{
+    return *at;
+}
+
+static inline int __clz(int x)
+{
+    return x ? __builtin_clz((unsigned)x) : 32;
+}
+
+static inline float rsqrtf(float x)
+{
+    return 1.0f / sqrtf(x);
+}
+
+static inline float __fdividef(float a, float b)
+{
+    return a / b;
+}
+
+static inline unsigned __umulhi(unsigned a, unsigned b)
+{
+    return (unsigned)((uint64_t)a * b >> 32);
+}
+
+static inline unsigned __float_as_uint(float x)
+{
+    unsigned bits;
+    memcpy(&bits, &x, sizeof bits);
+    return bits;
+}
+
+static inline float __uint_as_float(unsigned bits)
+{
+    float x;
+    memcpy(&x, &bits, sizeof x);
+    return x;
+}
+
+static inline int __float_as_int(float x)
+{
+    return (int)__float_as_uint(x);
+}
+
+static inline float __int_as_float(int bits)
+{
+    return __uint_as_float((unsigned)bits);
+}
+
+template <class T> static inline T min(T a, T b)
+{
+    return b < a ? b : a;
+}
+
+template <class T> static inline T max(T a, T b)
+{
+    return a < b ? b : a;
+}
+
+/* Whole numbers: sums of floats in any order are forbidden (device.h). */
+template <class T> static inline T atomicAdd(T *at, std::common_type_t<T> value)
+{
+    static_assert(std::is_integral_v<T>, "no atomic operation on floats");
+    const T old = *at;
+    *at += value;
+    return old;
+}
+
+template <class T> static inline T atomicMax(T *at, std::common_type_t<T> value)
+{
+    static_assert(std::is_integral_v<T>, "no atomic operation on floats");
+    const T old = *at;
+    if (old < value) *at = value;
+    return old;
+}
+
+/* ---- the macros of device.h ---- */
+
+#define CPL_SHARED(type, name) type *name = (type *)(void *)on_host::shared_memory
+
+/* Arguments are evaluated once, before the launch. */
+#define CPL_LAUNCH(be, kernel, grid, block, shared, ...)                                           \
+    do {                                                                                           \
+        const dim3 grid_ = (grid), block_ = (block);                                               \
+        if (grid_.x && grid_.y && grid_.z) {                                                       \
+            const auto with_ = std::make_tuple(__VA_ARGS__);                                       \
+            on_host::run(grid_, block_, shared,                                                    \
+                         [with_] { std::apply([](auto... each) { kernel(each...); }, with_); });   \
+            cpl_cuda_launched(be, #kernel);                                                        \
+        }                                                                                          \
+    } while (0)
+
+#define CPL_MMA_16816(c, a, b) on_host::mma_16816(c, a, b, ON_HOST_HERE)
+
+#define CPL_COPY_ASYNC_16(shared_to, global_from, bytes)                                           \
+    on_host::copy_async(shared_to, global_from, bytes, ON_HOST_HERE)
+#define CPL_COPY_COMMIT() ((void)on_host::me->commits++)
+#define CPL_COPY_WAIT(n)  on_host::copy_wait(n)
+
+#ifdef CPL_ON_HOST_MAIN
+asm(".text\n"
+    ".globl cpl_on_host_switch\n"
+    ".type cpl_on_host_switch,@function\n"
+    "cpl_on_host_switch:\n"
+    "    push %rbp\n    push %rbx\n    push %r12\n    push %r13\n    push %r14\n    push %r15\n"
+    "    mov %rsp,(%rdi)\n"
+    "    mov %rsi,%rsp\n"
+    "    pop %r15\n    pop %r14\n    pop %r13\n    pop %r12\n    pop %rbx\n    pop %rbp\n"
+    "    ret\n"
+    ".size cpl_on_host_switch,.-cpl_on_host_switch\n");
+
+extern "C" void cpl_on_host_seed(uint32_t seed)
+{
+    const std::lock_guard<std::mutex> alone(on_host::running);
+    on_host::random_state = seed * 2654435769u | 1u;
+}
+#endif
+
+#endif /* CPL_TESTS_TENSOR_CUDA_CUDA_ON_HOST_H */
