@@ -1,0 +1,101 @@
+/* four.h - arrays and rows of numbers, four at a time: one load where the address allows it.
+ *
+ * Room:  tensor/cuda (header only), for files of kernels.
+ * Flat:  a thread has the numbers cpl_four_place() ... + 3 of an array; launched over
+ *        cpl_four_grid(count) blocks of CPL_FOUR_THREADS.
+ * Rows:  a block has rows of threads (threadIdx.y); each has one row of numbers, and its thread x
+ *        numbers 4 x ... + 3, 4 (x + blockDim.x) ... + 3, and so on of it. */
+#ifndef CPL_TENSOR_CUDA_FOUR_H
+#define CPL_TENSOR_CUDA_FOUR_H
+
+#include "tensor/cuda/device.h"
+
+enum {
+    CPL_FOUR_THREADS = 256,
+    CPL_FOUR_PART    = 36, /* numbers of shared memory of a row of threads for cpl_four_row_sum */
+};
+
+typedef struct cpl_four {
+    float at[4];
+} cpl_four;
+
+/* Whether numbers i ... i + 3 are there and lie as one load takes them. */
+static __device__ __forceinline__ bool cpl_four_is_whole(cpl_device_numbers x, int64_t i,
+                                                         int64_t end)
+{
+    const uintptr_t at = (uintptr_t)x.at + (uintptr_t)i * (x.is_bf16 ? 2 : 4);
+    return i + 4 <= end && at % (x.is_bf16 ? 8 : 16) == 0;
+}
+
+/* Numbers i ... i + 3 of x; those from `end` on are 0. */
+static __device__ __forceinline__ cpl_four cpl_four_get(cpl_device_numbers x, int64_t i,
+                                                        int64_t end)
+{
+    cpl_four v = {{0, 0, 0, 0}};
+    if (!cpl_four_is_whole(x, i, end)) {
+        for (int k = 0; k < 4; k++)
+            if (i + k < end) v.at[k] = cpl_device_get(x, i + k);
+    } else if (x.is_bf16) {
+        const uint2 pairs = *(const uint2 *)((const uint16_t *)x.at + i);
+        v.at[0]           = cpl_device_float((uint16_t)pairs.x);
+        v.at[1]           = cpl_device_float((uint16_t)(pairs.x >> 16));
+        v.at[2]           = cpl_device_float((uint16_t)pairs.y);
+        v.at[3]           = cpl_device_float((uint16_t)(pairs.y >> 16));
+    } else {
+        const float4 four = *(const float4 *)((const float *)x.at + i);
+        v.at[0] = four.x, v.at[1] = four.y, v.at[2] = four.z, v.at[3] = four.w;
+    }
+    return v;
+}
+
+static __device__ __forceinline__ uint32_t cpl_four_pair(float low, float high)
+{
+    return (uint32_t)cpl_device_bf16(low) | (uint32_t)cpl_device_bf16(high) << 16;
+}
+
+/* Numbers i ... i + 3 of x, as far as they are below `end`, = v. */
+static __device__ __forceinline__ void cpl_four_set(cpl_device_numbers x, int64_t i, int64_t end,
+                                                    cpl_four v)
+{
+    if (!cpl_four_is_whole(x, i, end)) {
+        for (int k = 0; k < 4; k++)
+            if (i + k < end) cpl_device_set(x, i + k, v.at[k]);
+    } else if (x.is_bf16) {
+        *(uint2 *)((uint16_t *)x.at + i) =
+            make_uint2(cpl_four_pair(v.at[0], v.at[1]), cpl_four_pair(v.at[2], v.at[3]));
+    } else {
+        *(float4 *)((float *)x.at + i) = make_float4(v.at[0], v.at[1], v.at[2], v.at[3]);
+    }
+}
+
+/* ---- flat arrays ---- */
+
+static inline dim3 cpl_four_grid(int64_t count)
+{
+    const int64_t block = 4 * CPL_FOUR_THREADS;
+    return dim3((unsigned)((count + block - 1) / block));
+}
+
+static __device__ __forceinline__ int64_t cpl_four_place(void)
+{
+    return 4 * ((int64_t)blockIdx.x * CPL_FOUR_THREADS + threadIdx.x);
+}
+
+/* ---- rows ---- */
+
+/* As few warps for a row as its numbers need. */
+static inline dim3 cpl_four_row_block(int64_t cols)
+{
+    unsigned x = CPL_WARP;
+    while (x < CPL_FOUR_THREADS && 4 * (int64_t)x < cols) x *= 2;
+    return dim3(x, CPL_FOUR_THREADS / x);
+}
+
+/* Over one row of threads; all threads of the block call it. part: CPL_FOUR_PART numbers of this
+ * row. */
+template <class T> static __device__ __forceinline__ T cpl_four_row_sum(T v, T *part)
+{
+    return blockDim.x == CPL_WARP ? cpl_warp_sum(v) : cpl_block_sum(v, part);
+}
+
+#endif /* CPL_TENSOR_CUDA_FOUR_H */

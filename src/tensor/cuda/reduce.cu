@@ -1,0 +1,140 @@
+/* reduce.cu - sums in double over fixed parts, joined in order; norms.
+ *
+ * Room:  tensor/cuda. Operations: ops.h. */
+#include "tensor/cuda/four.h"
+
+enum {
+    PART       = 16 * 4 * CPL_FOUR_THREADS, /* numbers of a part at least */
+    MOST_PARTS = 4096,
+};
+
+/* What is summed: x, x y, x^2, or how many of x are below 0. */
+enum what { NUMBERS, PRODUCTS, SQUARES, NEGATIVE };
+
+/* Of four numbers; those from `end` on count nothing. */
+template <what WHAT>
+static __device__ __forceinline__ double sum_of(cpl_device_numbers x, cpl_device_numbers y,
+                                                int64_t i, int64_t end)
+{
+    const cpl_four v = cpl_four_get(x, i, end), w = WHAT == PRODUCTS ? cpl_four_get(y, i, end) : v;
+    double sum = 0;
+    for (int k = 0; k < 4; k++)
+        sum += WHAT == NUMBERS    ? (double)v.at[k]
+               : WHAT == NEGATIVE ? (double)(v.at[k] < 0)
+                                  : (double)v.at[k] * (double)w.at[k];
+    return sum;
+}
+
+/* parts [rows, n] = the sums of n parts of each of the rows [rows, length]; block (row, part). */
+template <what WHAT>
+__global__ void sum_parts(double *parts, cpl_device_numbers x, cpl_device_numbers y, int64_t length,
+                          int64_t n)
+{
+    CPL_SHARED(double, shared);
+    const int64_t row = blockIdx.x / n, part = blockIdx.x % n, end = (row + 1) * length;
+    const int64_t step = 4 * n * CPL_FOUR_THREADS;
+    double sum         = 0;
+    for (int64_t i = 4 * (part * CPL_FOUR_THREADS + threadIdx.x); i < length; i += step)
+        sum += sum_of<WHAT>(x, y, row * length + i, end);
+    sum = cpl_block_sum(sum, shared);
+    if (threadIdx.x == 0) parts[blockIdx.x] = sum;
+}
+
+static __device__ double sum_all(const double *parts, int64_t n, double *shared)
+{
+    double sum = 0;
+    for (int64_t i = threadIdx.x; i < n; i += blockDim.x) sum += parts[i];
+    return cpl_block_sum(sum, shared);
+}
+
+__global__ void add_sum(double *out, const double *parts, int64_t n)
+{
+    CPL_SHARED(double, shared);
+    const double sum = sum_all(parts, n, shared);
+    if (threadIdx.x == 0) *out += sum;
+}
+
+__global__ void root_sum(float *out, const double *parts, int64_t n)
+{
+    CPL_SHARED(double, shared);
+    const double sum = sum_all(parts + blockIdx.x * n, n, shared);
+    if (threadIdx.x == 0) out[blockIdx.x] = (float)sqrt(sum);
+}
+
+enum { SHARED_BYTES = (CPL_WARP + 1) * sizeof(double) };
+
+/* Parts of a row of `length` numbers, of `rows` such rows: at most MOST_PARTS in all, or 1. */
+static int64_t parts_of(int64_t length, int64_t rows)
+{
+    const int64_t most = MOST_PARTS / (rows < MOST_PARTS ? rows : (int64_t)MOST_PARTS);
+    const int64_t n    = (length + PART - 1) / PART;
+    return n < most ? n : most;
+}
+
+static double *parts_in(const cpl_backend *be)
+{
+    CPL_ASSERT(be->scratch_bytes >= MOST_PARTS * sizeof(double));
+    return (double *)be->scratch;
+}
+
+template <what WHAT> static void reduce(cpl_backend *be, cpl_tensor out, cpl_tensor x, cpl_tensor y)
+{
+    const int64_t count = cpl_tensor_count(x), n = parts_of(count, 1);
+    CPL_ASSERT(x.dtype == CPL_F32 && y.dtype == CPL_F32 && cpl_tensor_count(y) == count);
+    if (count == 0) return;
+    double *parts = parts_in(be);
+    CPL_LAUNCH(be, sum_parts<WHAT>, (unsigned)n, CPL_FOUR_THREADS, SHARED_BYTES, parts,
+               cpl_device_numbers_of(x), cpl_device_numbers_of(y), count, n);
+    CPL_LAUNCH(be, add_sum, 1, CPL_FOUR_THREADS, SHARED_BYTES, cpl_f64(out), parts, n);
+}
+
+extern "C" void cpl_cuda_sum(cpl_backend *be, cpl_tensor out, cpl_tensor x)
+{
+    reduce<NUMBERS>(be, out, x, x);
+}
+
+extern "C" void cpl_cuda_count_negative(cpl_backend *be, cpl_tensor out, cpl_tensor x)
+{
+    reduce<NEGATIVE>(be, out, x, x);
+}
+
+extern "C" void cpl_cuda_dot(cpl_backend *be, cpl_tensor out, cpl_tensor x, cpl_tensor y)
+{
+    reduce<PRODUCTS>(be, out, x, y);
+}
+
+/* Short rows: each by a row of threads. */
+__global__ void norms(float *out, cpl_device_numbers x, int64_t n, int64_t length)
+{
+    CPL_SHARED(double, shared);
+    const int64_t row = (int64_t)blockIdx.x * blockDim.y + threadIdx.y, end = (row + 1) * length;
+    double sum = 0;
+    for (int64_t i = 4 * (int64_t)threadIdx.x; row < n && i < length; i += 4 * blockDim.x)
+        sum += sum_of<SQUARES>(x, x, row * length + i, end);
+    sum = cpl_four_row_sum(sum, shared + CPL_FOUR_PART * threadIdx.y);
+    if (row < n && threadIdx.x == 0) out[row] = (float)sqrt(sum);
+}
+
+extern "C" void cpl_cuda_row_norms(cpl_backend *be, cpl_tensor out, cpl_tensor x)
+{
+    const int64_t n = x.shape[0], length = n ? cpl_tensor_count(x) / n : 0;
+    const cpl_device_numbers from = cpl_device_numbers_of(x);
+    CPL_ASSERT(cpl_tensor_count(out) == n);
+    if (n == 0) return;
+    const int64_t parts = parts_of(length, n);
+    if (parts <= 1) {
+        const dim3 block = cpl_four_row_block(length);
+        CPL_LAUNCH(be, norms, (unsigned)((n + block.y - 1) / block.y), block,
+                   CPL_FOUR_PART * block.y * sizeof(double), cpl_f32(out), from, n, length);
+        return;
+    }
+    double *sums = parts_in(be);
+    CPL_LAUNCH(be, sum_parts<SQUARES>, (unsigned)(n * parts), CPL_FOUR_THREADS, SHARED_BYTES, sums,
+               from, from, length, parts);
+    CPL_LAUNCH(be, root_sum, (unsigned)n, CPL_WARP, SHARED_BYTES, cpl_f32(out), sums, parts);
+}
+
+extern "C" size_t cpl_cuda_reduce_scratch(const cpl_backend *, const cpl_work *)
+{
+    return MOST_PARTS * sizeof(double);
+}
