@@ -208,7 +208,7 @@ static __device__ float entropy_of(const float *probs, float whole, int n)
     return cpl_warp_sum(sum);
 }
 
-/* The tokens of a part, from the first one on: probs [tokens,n], lse [tokens], expert [tokens,K]. */
+/* The tokens of a part, from the first on: probs [tokens,n], lse [tokens], expert [tokens,K]. */
 typedef struct stats_part {
     const float *probs, *lse;
     const int32_t *expert;
