@@ -1,0 +1,707 @@
+/* erc_sweep.cu - the phases of the coupling loss.
+ *
+ * Room:    tensor/cuda. Phases: tensor/erc.h; in plain loops: model/erc/reference.c; on the
+ *          CPU: tensor/cpu/erc.
+ * Names:   m = i1 - i0 proxies of this part, J = j1 - j0 experts of it. z = W_g R~, u = W_p R~,
+ *          h = SiLU(z) u [m,D], o = W_o h [m,d] of an expert: an activation is a row. *Own*: each
+ *          expert with its own proxy alone, for the diagonal; m is then 1.
+ * Method:  experts by chunks, so that the activations of a chunk fit in scratch. A chunk: products,
+ *          norms, hinges, and the products backward, in which a pair without a hinge counts as
+ *          zeros, and an expert without any is left out. One kernel has all products: a number is
+ *          added up over its depth in order, so that the diagonal has the bits of a column.
+ *          What lies in scratch from phase to phase: rows, dproxy, column. */
+#include <cfloat>
+
+#include "tensor/cuda/device.h"
+
+enum {
+    THREADS     = 256,
+    WARPS       = THREADS / CPL_WARP,
+    SUM_SLOTS   = CPL_WARP + 1,
+    CHUNK_BYTES = 64 << 20, /* of the activations of a chunk, at most (if one expert's are less) */
+};
+
+static dim3 blocks_of(int64_t count, int64_t each)
+{
+    return dim3((unsigned)((count + each - 1) / each));
+}
+
+static __device__ __forceinline__ int64_t thread_of_grid()
+{
+    return (int64_t)blockIdx.x * THREADS + threadIdx.x;
+}
+
+static __device__ __forceinline__ int64_t warp_of_grid()
+{
+    return thread_of_grid() / CPL_WARP;
+}
+
+static __device__ __forceinline__ float rounded(float x, bool rounds)
+{
+    return rounds ? cpl_device_float(cpl_device_bf16(x)) : x;
+}
+
+/* ---- scratch ---- */
+
+typedef struct erc_scratch {
+    /* of the job */
+    double *losses;   /* [J] */
+    float *rows;      /* [n,d] the proxies, operands of products */
+    float *dproxy;    /* [n,d] their gradient */
+    float *column;    /* [J,m] M by columns */
+    int32_t *reached; /* [J,m] which bounds an entry reaches: ROW, COLUMN */
+    /* of a chunk of at most `most` experts */
+    int64_t most;
+    double *squares;  /* [most,m] of the norms */
+    float *scale;     /* [most,m] G[i,j] / M[i,j] */
+    int32_t *active;  /* [most,m] whether there is a gradient */
+    int32_t *any;     /* [most] how many of the expert's */
+    float *z, *u, *h; /* [most,m,D], in the backward pass also their gradients */
+    float *o;         /* [most,m,d], also the gradient, then that of the proxies by expert */
+    size_t bytes;
+} erc_scratch;
+
+enum { ROW = 1, COLUMN = 2 };
+
+/* The next `count` numbers of `size` bytes. */
+static void *piece(char *scratch, size_t *used, int64_t count, size_t size)
+{
+    char *at = scratch + *used;
+    *used += ((size_t)count * size + 15) / 16 * 16;
+    return at;
+}
+
+static erc_scratch scratch_of(void *memory, int64_t n, int64_t d, int64_t D)
+{
+    const int64_t each = n * (3 * D + d) * (int64_t)sizeof(float), fit = CHUNK_BYTES / each;
+    char *at    = (char *)memory;
+    size_t used = 0;
+    erc_scratch s;
+    s.most    = fit < 1 ? 1 : fit < n ? fit : n;
+    s.losses  = (double *)piece(at, &used, n, sizeof(double));
+    s.rows    = (float *)piece(at, &used, n * d, sizeof(float));
+    s.dproxy  = (float *)piece(at, &used, n * d, sizeof(float));
+    s.column  = (float *)piece(at, &used, n * n, sizeof(float));
+    s.reached = (int32_t *)piece(at, &used, n * n, sizeof(int32_t));
+    s.squares = (double *)piece(at, &used, n * n, sizeof(double));
+    s.scale   = (float *)piece(at, &used, n * n, sizeof(float));
+    s.active  = (int32_t *)piece(at, &used, n * n, sizeof(int32_t));
+    s.any     = (int32_t *)piece(at, &used, n, sizeof(int32_t));
+    s.z       = (float *)piece(at, &used, s.most * n * D, sizeof(float));
+    s.u       = (float *)piece(at, &used, s.most * n * D, sizeof(float));
+    s.h       = (float *)piece(at, &used, s.most * n * D, sizeof(float));
+    s.o       = (float *)piece(at, &used, s.most * n * d, sizeof(float));
+    s.bytes   = used;
+    return s;
+}
+
+/* A job of smaller experts may have larger chunks, of CHUNK_BYTES at most. */
+extern "C" CPL_CUDA_SCRATCH(erc_sweep)
+{
+    const int64_t n = work->n_experts, d = work->d_model, D = work->d_expert;
+    const int64_t all  = n * n * (3 * D + d) * (int64_t)sizeof(float);
+    const size_t least = all < CHUNK_BYTES ? 0 : CHUNK_BYTES;
+    (void)be;
+    return scratch_of(NULL, n, d, D).bytes + least;
+}
+
+/* ---- a job ---- */
+
+/* What the phases have of their job; passed to no kernel. */
+typedef struct erc_view {
+    const cpl_erc_job *job;
+    erc_scratch s;
+    int64_t n, d, D, m, J;
+    bool rounds;   /* operands of products are rounded to bf16 */
+    bool backward; /* some gradient is requested */
+    bool own;      /* each expert with its own proxy */
+} erc_view;
+
+static erc_view view_of(const cpl_backend *be, const cpl_erc_job *job, bool own)
+{
+    const cpl_tensor any = job->activation == CPL_ERC_UP ? job->up : job->gate;
+    erc_view v;
+    CPL_ASSERT(any.storage && any.shape[0] == job->j1 - job->j0);
+    CPL_ASSERT(any.shape[2] == job->R.shape[1]);
+    v.job      = job;
+    v.n        = job->R.shape[0];
+    v.d        = job->R.shape[1];
+    v.D        = any.shape[1];
+    v.m        = own ? 1 : job->i1 - job->i0;
+    v.J        = job->j1 - job->j0;
+    v.rounds   = job->compute == CPL_BF16;
+    v.backward = job->dR.storage || job->dgate.storage || job->dup.storage || job->ddown.storage;
+    v.own      = own;
+    v.s        = scratch_of(be->scratch, v.n, v.d, v.D);
+    CPL_ASSERT(be->scratch_bytes >= v.s.bytes);
+    return v;
+}
+
+/* Experts first ... first + count - 1 of the part's. */
+typedef struct erc_chunk {
+    int64_t first, count;
+} erc_chunk;
+
+static erc_chunk chunk_of(const erc_view *v, int64_t first)
+{
+    const int64_t left = v->J - first;
+    return {first, left < v->s.most ? left : v->s.most};
+}
+
+/* ---- products ---- */
+
+enum { TILE = 64, DEPTH = 16, TILE_ROW = TILE + 4, OF_THREAD = 4, THREADS_A_ROW = 16 };
+
+/* Element (batch, row, k) of a factor is at batch * by_batch + row * by_row + k * by_depth. */
+typedef struct erc_factor {
+    cpl_device_numbers x;
+    int64_t by_batch, by_row, by_depth;
+    bool rounds;
+} erc_factor;
+
+/* c [batches, rows, cols] = or += a [rows, depth] . b [cols, depth]^T, contiguous. `any` [batches]:
+ * those with 0 are left out; `active` [batches, depth]: 0 where both factors are 0; or NULL. */
+typedef struct erc_product {
+    float *c;
+    bool adds;
+    int64_t rows, cols, depth;
+    erc_factor a, b;
+    const int32_t *any, *active;
+} erc_product;
+
+/* tile [DEPTH, TILE] = rows first ... of the factor at depth k0 ..., 0 where there are none. */
+static __device__ void read_tile(float *tile, const erc_factor *f, const erc_product *p,
+                                 int64_t rows, int64_t first, int64_t k0)
+{
+    const int64_t batch = blockIdx.z;
+    for (int i = (int)threadIdx.x; i < TILE * DEPTH; i += THREADS) {
+        const bool along = f->by_depth == 1; /* neighbours in memory are read together */
+        const int k      = along ? i % DEPTH : i / TILE;
+        const int row    = along ? i / DEPTH : i % TILE;
+        const int64_t r = first + row, depth = k0 + k;
+        const bool is_there =
+            r < rows && depth < p->depth && (!p->active || p->active[batch * p->depth + depth]);
+        const int64_t at         = batch * f->by_batch + r * f->by_row + depth * f->by_depth;
+        tile[k * TILE_ROW + row] = is_there ? rounded(cpl_device_get(f->x, at), f->rounds) : 0.0f;
+    }
+}
+
+static __device__ __forceinline__ void multiply_tiles(float sum[OF_THREAD][OF_THREAD],
+                                                      const float *a, const float *b)
+{
+    for (int k = 0; k < DEPTH; k++, a += TILE_ROW, b += TILE_ROW) {
+        for (int r = 0; r < OF_THREAD; r++)
+            for (int c = 0; c < OF_THREAD; c++) sum[r][c] += a[r] * b[c];
+    }
+}
+
+__global__ void erc_product_kernel(erc_product p)
+{
+    CPL_SHARED(float, tiles);
+    float *a = tiles, *b = tiles + DEPTH * TILE_ROW, sum[OF_THREAD][OF_THREAD] = {};
+    const int row    = (int)threadIdx.x / THREADS_A_ROW * OF_THREAD;
+    const int col    = (int)threadIdx.x % THREADS_A_ROW * OF_THREAD;
+    const int64_t r0 = (int64_t)blockIdx.y * TILE, c0 = (int64_t)blockIdx.x * TILE;
+    if (p.any && p.any[blockIdx.z] == 0) return; /* the whole block */
+    for (int64_t k0 = 0; k0 < p.depth; k0 += DEPTH) {
+        read_tile(a, &p.a, &p, p.rows, r0, k0);
+        read_tile(b, &p.b, &p, p.cols, c0, k0);
+        __syncthreads();
+        multiply_tiles(sum, a + row, b + col);
+        __syncthreads();
+    }
+    for (int r = 0; r < OF_THREAD; r++)
+        for (int c = 0; c < OF_THREAD; c++) {
+            if (r0 + row + r >= p.rows || c0 + col + c >= p.cols) continue;
+            float *to = p.c + (blockIdx.z * p.rows + r0 + row + r) * p.cols + c0 + col + c;
+            *to       = p.adds ? *to + sum[r][c] : sum[r][c];
+        }
+}
+
+static void multiply(cpl_backend *be, const erc_product *p, int64_t batches)
+{
+    const dim3 grid((unsigned)((p->cols + TILE - 1) / TILE),
+                    (unsigned)((p->rows + TILE - 1) / TILE), (unsigned)batches);
+    CPL_LAUNCH(be, erc_product_kernel, grid, dim3(THREADS), 2 * DEPTH * TILE_ROW * sizeof(float),
+               *p);
+}
+
+/* Numbers of scratch [batches, rows, cols] as a factor of rows or, turned, of columns. */
+static erc_factor factor_of(float *x, int64_t rows, int64_t cols, bool turned)
+{
+    return {{x, false}, rows * cols, turned ? 1 : cols, turned ? cols : 1, false};
+}
+
+/* The proxies [m,d] of the part, the same for all experts; or each expert's own. */
+static erc_factor proxies_of(const erc_view *v, erc_chunk chunk, bool turned)
+{
+    const int64_t first = v->own ? v->job->j0 + chunk.first : v->job->i0;
+    erc_factor f        = factor_of(v->s.rows + first * v->d, 1, v->d, turned);
+    if (!v->own) f.by_batch = 0;
+    return f;
+}
+
+/* Weights [J, rows, cols]. */
+static erc_factor weights_of(const erc_view *v, erc_chunk chunk, cpl_tensor w, bool turned)
+{
+    const cpl_tensor part = cpl_tensor_range(w, chunk.first, chunk.count);
+    const int64_t cols    = w.shape[2];
+    return {cpl_device_numbers_of(part), w.shape[1] * cols, turned ? 1 : cols, turned ? cols : 1,
+            v->rounds};
+}
+
+/* ---- forward ---- */
+
+/* h = SiLU(z), times u where there is one. */
+__global__ void erc_hidden_kernel(float *h, const float *z, const float *u, int64_t count,
+                                  bool rounds)
+{
+    const int64_t at = thread_of_grid();
+    if (at >= count) return;
+    const float g = 1.0f / (1.0f + expf(-z[at]));
+    h[at]         = rounded(u ? z[at] * g * u[at] : z[at] * g, rounds);
+}
+
+/* A warp has a row of x [count, length]: squares [count], and norms [count], of it. In double, so
+ * that no scale of the weights overflows or vanishes. */
+__global__ void erc_norms_kernel(float *norms, double *squares, const float *x, int64_t count,
+                                 int64_t length)
+{
+    const int64_t row = warp_of_grid();
+    double sum        = 0;
+    if (row >= count) return;
+    for (int64_t k = threadIdx.x % CPL_WARP; k < length; k += CPL_WARP) {
+        const double value = (double)x[row * length + k];
+        sum += value * value;
+    }
+    sum = cpl_warp_sum(sum);
+    if (threadIdx.x % CPL_WARP != 0) return;
+    squares[row] = sum;
+    norms[row]   = (float)sqrt(sum);
+}
+
+/* to [chunk, m, rows of w] = the activations times each expert's matrix of `w`. */
+static void project(cpl_backend *be, const erc_view *v, erc_chunk chunk, float *to, erc_factor from,
+                    cpl_tensor w)
+{
+    const erc_product p = {
+        to, false, v->m, w.shape[1], w.shape[2], from, weights_of(v, chunk, w, false), NULL, NULL};
+    multiply(be, &p, chunk.count);
+}
+
+/* The activations of a chunk, and norms [chunk, m]. */
+static void forward(cpl_backend *be, const erc_view *v, erc_chunk chunk, float *norms)
+{
+    const cpl_erc_activation a = v->job->activation;
+    const erc_scratch *s       = &v->s;
+    const int64_t pairs        = chunk.count * v->m;
+    const float *last          = cpl_erc_has_gate(a) ? s->z : s->u;
+    const bool output          = a == CPL_ERC_OUTPUT;
+    if (cpl_erc_has_gate(a)) project(be, v, chunk, s->z, proxies_of(v, chunk, false), v->job->gate);
+    if (cpl_erc_has_up(a)) project(be, v, chunk, s->u, proxies_of(v, chunk, false), v->job->up);
+    if (cpl_erc_has_hidden(a)) {
+        CPL_LAUNCH(be, erc_hidden_kernel, blocks_of(pairs * v->D, THREADS), dim3(THREADS), 0, s->h,
+                   s->z, cpl_erc_has_up(a) ? s->u : NULL, pairs * v->D, output && v->rounds);
+        last = s->h;
+    }
+    if (output) {
+        project(be, v, chunk, s->o, factor_of(s->h, v->m, v->D, false), v->job->down);
+        last = s->o;
+    }
+    CPL_LAUNCH(be, erc_norms_kernel, blocks_of(pairs, WARPS), dim3(THREADS), 0, norms, s->squares,
+               last, pairs, output ? v->d : v->D);
+}
+
+/* ---- backward ---- */
+
+/* x [pairs, length] times scale [pairs], 0 where a pair is not active. */
+__global__ void erc_scale_kernel(float *x, const float *scale, const int32_t *active, int64_t pairs,
+                                 int64_t length, bool rounds)
+{
+    const int64_t at = thread_of_grid(), pair = at / length;
+    if (pair < pairs) x[at] = active[pair] ? rounded(x[at] * scale[pair], rounds) : 0.0f;
+}
+
+/* In place: the gradients of z and u, which may be NULL, [pairs, D]. dh: the gradient of h; NULL:
+ * it is scale [pairs] times h. */
+__global__ void erc_hidden_backward_kernel(float *z, float *u, const float *dh, const float *scale,
+                                           const int32_t *active, int64_t pairs, int64_t D,
+                                           bool rounds)
+{
+    const int64_t at = thread_of_grid(), pair = at / D;
+    if (pair >= pairs) return;
+    const float old_z = z[at], old_u = u ? u[at] : 1.0f, g = 1.0f / (1.0f + expf(-old_z));
+    const float grad = dh ? dh[at] : scale[pair] * old_z * g * old_u;
+    const float dz = grad * old_u * g * (1.0f + old_z * (1.0f - g)), du = grad * old_z * g;
+    z[at] = active[pair] ? rounded(dz, rounds) : 0.0f;
+    if (u) u[at] = active[pair] ? rounded(du, rounds) : 0.0f;
+}
+
+static void scale(cpl_backend *be, const erc_view *v, erc_chunk chunk, float *x, int64_t length)
+{
+    const int64_t pairs = chunk.count * v->m;
+    CPL_LAUNCH(be, erc_scale_kernel, blocks_of(pairs * length, THREADS), dim3(THREADS), 0, x,
+               v->s.scale, v->s.active, pairs, length, v->rounds);
+}
+
+/* Where out = in . w^T: with dout [chunk, m, rows of w], dw adds dout^T in; none: nothing. */
+static void add_weights(cpl_backend *be, const erc_view *v, erc_chunk chunk, cpl_tensor dw,
+                        float *dout, erc_factor in)
+{
+    if (!dw.storage) return;
+    const cpl_tensor to = cpl_tensor_range(dw, chunk.first, chunk.count);
+    const erc_product p = {cpl_f32(to), true,     dw.shape[1],
+                           dw.shape[2], v->m,     factor_of(dout, v->m, dw.shape[1], true),
+                           in,          v->s.any, v->s.active};
+    multiply(be, &p, chunk.count);
+}
+
+/* din [chunk, m, columns of w] = or += dout w. */
+static void project_back(cpl_backend *be, const erc_view *v, erc_chunk chunk, float *din, bool adds,
+                         float *dout, cpl_tensor w)
+{
+    const erc_product p = {din,
+                           adds,
+                           v->m,
+                           w.shape[2],
+                           w.shape[1],
+                           factor_of(dout, v->m, w.shape[1], false),
+                           weights_of(v, chunk, w, true),
+                           v->s.any,
+                           NULL};
+    multiply(be, &p, chunk.count);
+}
+
+/* A number of a proxy's gradient: dproxy [m,d] adds those of the active experts, in order. */
+__global__ void erc_add_rows_kernel(float *dproxy, const float *drows, const int32_t *active,
+                                    int64_t experts, int64_t m, int64_t d)
+{
+    const int64_t at = thread_of_grid(), i = at / d;
+    float sum = 0;
+    if (i >= m) return;
+    for (int64_t j = 0; j < experts; j++)
+        if (active[j * m + i]) sum += drows[j * m * d + at];
+    dproxy[at] += sum;
+}
+
+/* From the gradient of z and u, in their place, to those of the matrices and of the proxies. */
+static void backward_from_projections(cpl_backend *be, const erc_view *v, erc_chunk chunk)
+{
+    const cpl_erc_activation a = v->job->activation;
+    const erc_scratch *s       = &v->s;
+    const bool gate = cpl_erc_has_gate(a), up = cpl_erc_has_up(a);
+    if (gate) add_weights(be, v, chunk, v->job->dgate, s->z, proxies_of(v, chunk, true));
+    if (up) add_weights(be, v, chunk, v->job->dup, s->u, proxies_of(v, chunk, true));
+    if (!v->job->dR.storage) return;
+    if (gate) project_back(be, v, chunk, s->o, false, s->z, v->job->gate);
+    if (up) project_back(be, v, chunk, s->o, gate, s->u, v->job->up);
+    const int64_t first   = v->own ? v->job->j0 + chunk.first : v->job->i0;
+    const int64_t experts = v->own ? 1 : chunk.count, rows = v->own ? chunk.count : v->m;
+    CPL_LAUNCH(be, erc_add_rows_kernel, blocks_of(rows * v->d, THREADS), dim3(THREADS), 0,
+               s->dproxy + first * v->d, s->o, s->active, experts, rows, v->d);
+}
+
+/* After forward, and with scale, active and any of the chunk. */
+static void backward(cpl_backend *be, const erc_view *v, erc_chunk chunk)
+{
+    const cpl_erc_activation a = v->job->activation;
+    const erc_scratch *s       = &v->s;
+    const int64_t pairs        = chunk.count * v->m;
+    const bool output          = a == CPL_ERC_OUTPUT;
+    if (output) {
+        scale(be, v, chunk, s->o, v->d);
+        add_weights(be, v, chunk, v->job->ddown, s->o, factor_of(s->h, v->m, v->D, true));
+        project_back(be, v, chunk, s->h, false, s->o, v->job->down);
+    }
+    if (cpl_erc_has_hidden(a))
+        CPL_LAUNCH(be, erc_hidden_backward_kernel, blocks_of(pairs * v->D, THREADS), dim3(THREADS),
+                   0, s->z, cpl_erc_has_up(a) ? s->u : NULL, output ? s->h : NULL, s->scale,
+                   s->active, pairs, v->D, v->rounds);
+    else
+        scale(be, v, chunk, cpl_erc_has_gate(a) ? s->z : s->u, v->D);
+    backward_from_projections(be, v, chunk);
+}
+
+/* ---- hinges ---- */
+
+/* d|a| / da = a / |a|, hence the factor G / M. */
+static __device__ __forceinline__ float scale_of(double grad_M, double squares)
+{
+    const double g = grad_M / sqrt(squares);
+    return (float)(g > FLT_MAX ? FLT_MAX : g < -FLT_MAX ? -FLT_MAX : g);
+}
+
+/* What the gradients of entries of M are made of. */
+typedef struct erc_gradient {
+    const int32_t *violations; /* [2,n] or NULL */
+    int64_t n;
+    double alpha, unit;
+} erc_gradient;
+
+/* What the hinges of column j are made of; column, reached: its own [m]. */
+typedef struct erc_column {
+    const float *column, *diagonal;
+    int32_t *reached;
+    int64_t m, i0, j;
+    double alpha;
+} erc_column;
+
+/* Compares entry i with both bounds: sets reached[i], returns what it adds to the loss. At an exact
+ * tie a hinge is active. */
+static __device__ double hinge(const erc_column *c, int64_t i)
+{
+    const int64_t row = c->i0 + i;
+    const double m = (double)c->column[i], over_row = m - c->alpha * (double)c->diagonal[row],
+                 over_column = m - c->alpha * (double)c->diagonal[c->j];
+    c->reached[i]            = 0;
+    if (row == c->j) return 0;
+    c->reached[i] = (over_row >= 0 ? ROW : 0) | (over_column >= 0 ? COLUMN : 0);
+    return (over_row < 0 ? 0 : over_row) + (over_column < 0 ? 0 : over_column); /* keeps NaN */
+}
+
+/* A block has a column of the chunk. */
+__global__ void erc_hinges_kernel(double *losses, erc_column c)
+{
+    CPL_SHARED(double, slots);
+    double loss = 0;
+    c.column += blockIdx.x * c.m, c.reached += blockIdx.x * c.m, c.j += blockIdx.x;
+    for (int64_t i = threadIdx.x; i < c.m; i += THREADS) loss += hinge(&c, i);
+    loss = cpl_block_sum(loss, slots);
+    if (threadIdx.x == 0) losses[blockIdx.x] = loss;
+}
+
+/* Of M[j,j]: G[j,j] = -alpha u (active hinges against M[j,j]), as `violations` [2,n] counts them.
+ * Sets *scale, returns whether it is active. An entry that is NaN has no active hinge and is active
+ * nevertheless, here and below: G / M, and so every gradient, is NaN. */
+static __device__ bool own_active(float *scale, const erc_gradient *g, int64_t j, float entry,
+                                  double squares)
+{
+    const double reached = (double)g->violations[j] + (double)g->violations[g->n + j];
+    const bool wanted    = reached != 0 && g->alpha != 0 && entry != 0;
+    *scale               = scale_of(-g->alpha * g->unit * reached, squares);
+    return wanted || entry != entry;
+}
+
+/* Of an entry of M that is not of the diagonal. */
+static __device__ bool other_active(float *scale, const erc_gradient *g, int32_t reached,
+                                    float entry, double squares)
+{
+    const int hinges = (reached & ROW ? 1 : 0) + (reached & COLUMN ? 1 : 0);
+    *scale           = scale_of(g->unit * hinges, squares);
+    return (hinges != 0 || entry != entry) && entry != 0;
+}
+
+/* A block has a column [m] of the chunk, whose first expert is j, in column and reached. The
+ * diagonal is active only where `violations` is given. */
+__global__ void erc_active_kernel(erc_scratch s, erc_gradient g, const float *column,
+                                  const int32_t *reached, int64_t m, int64_t i0, int64_t j)
+{
+    CPL_SHARED(int32_t, slots);
+    int32_t count = 0;
+    j += blockIdx.x;
+    for (int64_t i = threadIdx.x; i < m; i += THREADS) {
+        const int64_t at = blockIdx.x * m + i;
+        float scale      = 0;
+        bool active      = false;
+        if (i0 + i != j)
+            active = other_active(&scale, &g, reached[at], column[at], s.squares[at]);
+        else if (g.violations)
+            active = own_active(&scale, &g, j, column[at], s.squares[at]);
+        s.active[at] = active;
+        s.scale[at]  = scale;
+        count += active;
+    }
+    count = cpl_block_sum(count, slots);
+    if (threadIdx.x == 0) s.any[blockIdx.x] = count;
+}
+
+/* The same of the diagonal alone. */
+__global__ void erc_own_active_kernel(erc_scratch s, erc_gradient g, const float *diagonal,
+                                      int64_t j, int64_t count)
+{
+    const int64_t at = thread_of_grid();
+    if (at >= count) return;
+    s.active[at] = own_active(&s.scale[at], &g, j + at, diagonal[j + at], s.squares[at]);
+    s.any[at]    = s.active[at];
+}
+
+/* A warp has one of violations [2,n]: a row's, then a column's. */
+__global__ void erc_violations_kernel(int32_t *violations, const int32_t *reached, int64_t n,
+                                      int64_t i0, int64_t m, int64_t j0, int64_t J)
+{
+    const int64_t at = warp_of_grid(), i = at - i0, j = at - n - j0;
+    const int lane = (int)threadIdx.x % CPL_WARP;
+    int count      = 0;
+    if (at >= 2 * n) return;
+    if (at < n && i >= 0 && i < m)
+        for (int64_t k = lane; k < J; k += CPL_WARP) count += (reached[k * m + i] & ROW) != 0;
+    if (at >= n && j >= 0 && j < J)
+        for (int64_t k = lane; k < m; k += CPL_WARP) count += (reached[j * m + k] & COLUMN) != 0;
+    count = cpl_warp_sum(count);
+    if (lane == 0) violations[at] = count;
+}
+
+/* M[i0 + i, j0 + j] = column [J,m]. */
+__global__ void erc_entries_kernel(float *M, const float *column, int64_t n, int64_t i0, int64_t m,
+                                   int64_t j0, int64_t J)
+{
+    const int64_t at = thread_of_grid();
+    if (at < m * J) M[(i0 + at / J) * n + j0 + at % J] = column[at % J * m + at / J];
+}
+
+/* One block. */
+__global__ void erc_loss_kernel(double *loss, const double *losses, int64_t J, double entries)
+{
+    CPL_SHARED(double, slots);
+    double sum = 0;
+    for (int64_t j = threadIdx.x; j < J; j += THREADS) sum += losses[j];
+    sum = cpl_block_sum(sum, slots);
+    if (threadIdx.x == 0) *loss += sum / entries;
+}
+
+/* ---- the phases ---- */
+
+/* rows = R delta; dproxy = 0. */
+__global__ void erc_rows_kernel(erc_scratch s, const float *R, const float *delta, int64_t count,
+                                bool rounds)
+{
+    const int64_t at = thread_of_grid();
+    if (at >= count) return;
+    s.rows[at]   = rounded(delta ? R[at] * delta[at] : R[at], rounds);
+    s.dproxy[at] = 0;
+}
+
+static const float *delta_of(const cpl_erc_job *job)
+{
+    return job->delta.storage ? cpl_f32(job->delta) : NULL;
+}
+
+static void set_rows(cpl_backend *be, const erc_view *v)
+{
+    CPL_LAUNCH(be, erc_rows_kernel, blocks_of(v->n * v->d, THREADS), dim3(THREADS), 0, v->s,
+               cpl_f32(v->job->R), delta_of(v->job), v->n * v->d, v->rounds);
+}
+
+extern "C" void cpl_cuda_erc_diagonals(cpl_backend *be, cpl_erc_job job)
+{
+    const erc_view own = view_of(be, &job, true), all = view_of(be, &job, false);
+    set_rows(be, &own);
+    for (int64_t j = 0; j < own.J; j += own.s.most) {
+        const erc_chunk chunk = chunk_of(&own, j);
+        forward(be, &own, chunk, cpl_f32(job.diagonal) + job.j0 + j);
+        if (!all.backward) forward(be, &all, chunk, all.s.column + j * all.m);
+    }
+}
+
+/* Against which the chunk's columns are held: all of diagonal [n]. */
+static void set_hinges(cpl_backend *be, const erc_view *v, erc_chunk chunk)
+{
+    const cpl_erc_job *job = v->job;
+    const int64_t at       = chunk.first * v->m;
+    const erc_column first = {v->s.column + at, cpl_f32(job->diagonal), v->s.reached + at, v->m,
+                              job->i0,          job->j0 + chunk.first,  job->alpha};
+    CPL_LAUNCH(be, erc_hinges_kernel, dim3((unsigned)chunk.count), dim3(THREADS),
+               SUM_SLOTS * sizeof(double), v->s.losses + chunk.first, first);
+}
+
+static erc_gradient gradient_of(const erc_view *v, const int32_t *violations)
+{
+    return {violations, v->n, v->job->alpha, v->job->weight / ((double)v->n * (double)v->n)};
+}
+
+/* After forward of the chunk and its hinges. violations: with the diagonal; NULL: without. */
+static void add_gradient(cpl_backend *be, const erc_view *v, erc_chunk chunk,
+                         const int32_t *violations)
+{
+    const int64_t at = chunk.first * v->m;
+    CPL_LAUNCH(be, erc_active_kernel, dim3((unsigned)chunk.count), dim3(THREADS),
+               SUM_SLOTS * sizeof(int32_t), v->s, gradient_of(v, violations), v->s.column + at,
+               v->s.reached + at, v->m, v->job->i0, v->job->j0 + chunk.first);
+    backward(be, v, chunk);
+}
+
+static void join(cpl_backend *be, const erc_view *v)
+{
+    const cpl_erc_job *job = v->job;
+    CPL_LAUNCH(be, erc_violations_kernel, blocks_of(2 * v->n, WARPS), dim3(THREADS), 0,
+               cpl_i32(job->violations), v->s.reached, v->n, job->i0, v->m, job->j0, v->J);
+    if (job->M.storage)
+        CPL_LAUNCH(be, erc_entries_kernel, blocks_of(v->m * v->J, THREADS), dim3(THREADS), 0,
+                   cpl_f32(job->M), v->s.column, v->n, job->i0, v->m, job->j0, v->J);
+    CPL_LAUNCH(be, erc_loss_kernel, dim3(1), dim3(THREADS), SUM_SLOTS * sizeof(double),
+               cpl_f64(job->loss), v->s.losses, v->J, (double)v->n * (double)v->n);
+}
+
+extern "C" void cpl_cuda_erc_sweep(cpl_backend *be, cpl_erc_job job)
+{
+    const erc_view v = view_of(be, &job, false);
+    for (int64_t j = 0; j < v.J; j += v.s.most) {
+        const erc_chunk chunk = chunk_of(&v, j);
+        if (v.backward) forward(be, &v, chunk, v.s.column + j * v.m);
+        set_hinges(be, &v, chunk);
+        if (v.backward) add_gradient(be, &v, chunk, NULL);
+    }
+    join(be, &v);
+}
+
+/* dR adds dproxy delta: delta is held constant, R is not. */
+__global__ void erc_router_kernel(float *dR, const float *dproxy, const float *delta, int64_t count)
+{
+    const int64_t at = thread_of_grid();
+    if (at < count) dR[at] += delta ? dproxy[at] * delta[at] : dproxy[at];
+}
+
+static void add_router(cpl_backend *be, const erc_view *v)
+{
+    if (v->job->dR.storage)
+        CPL_LAUNCH(be, erc_router_kernel, blocks_of(v->n * v->d, THREADS), dim3(THREADS), 0,
+                   cpl_f32(v->job->dR), v->s.dproxy, delta_of(v->job), v->n * v->d);
+}
+
+extern "C" void cpl_cuda_erc_add_diagonal(cpl_backend *be, cpl_erc_job job)
+{
+    const erc_view v = view_of(be, &job, true);
+    if (!v.backward) return;
+    for (int64_t j = 0; j < v.J; j += v.s.most) {
+        const erc_chunk chunk = chunk_of(&v, j);
+        forward(be, &v, chunk, v.s.column); /* the norms, which are known already */
+        CPL_LAUNCH(be, erc_own_active_kernel, blocks_of(chunk.count, THREADS), dim3(THREADS), 0,
+                   v.s, gradient_of(&v, cpl_i32(job.violations)), cpl_f32(job.diagonal), job.j0 + j,
+                   chunk.count);
+        backward(be, &v, chunk);
+    }
+    add_router(be, &v);
+}
+
+/* diagonal [n] = that of column, whose rows i0 ... are all. */
+__global__ void erc_diagonal_kernel(float *diagonal, const float *column, int64_t n)
+{
+    const int64_t j = thread_of_grid();
+    if (j < n) diagonal[j] = column[j * n + j];
+}
+
+/* With all of M the diagonal needs no passes of its own. Where all experts are one chunk, their
+ * activations are made once. */
+extern "C" void cpl_cuda_erc_run_local(cpl_backend *be, cpl_erc_job job)
+{
+    const erc_view v = view_of(be, &job, false);
+    CPL_ASSERT(job.j0 == 0 && job.j1 == v.n);
+    if (v.m < v.n) { /* a part of the rows */
+        cpl_cuda_erc_diagonals(be, job);
+        cpl_cuda_erc_sweep(be, job);
+        cpl_cuda_erc_add_diagonal(be, job);
+        return;
+    }
+    set_rows(be, &v);
+    for (int64_t j = 0; j < v.J; j += v.s.most)
+        forward(be, &v, chunk_of(&v, j), v.s.column + j * v.m);
+    CPL_LAUNCH(be, erc_diagonal_kernel, blocks_of(v.n, THREADS), dim3(THREADS), 0,
+               cpl_f32(job.diagonal), v.s.column, v.n);
+    for (int64_t j = 0; j < v.J; j += v.s.most) set_hinges(be, &v, chunk_of(&v, j));
+    join(be, &v);
+    for (int64_t j = 0; v.backward && j < v.J; j += v.s.most) {
+        if (v.s.most < v.J) forward(be, &v, chunk_of(&v, j), v.s.column + j * v.m);
+        add_gradient(be, &v, chunk_of(&v, j), cpl_i32(job.violations));
+    }
+    add_router(be, &v);
+}
