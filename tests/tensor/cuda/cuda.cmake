@@ -42,3 +42,9 @@ set_target_properties(tensor_cuda_test_cuda PROPERTIES LINKER_LANGUAGE CXX)
 add_test(NAME tensor/cuda/test_cuda COMMAND tensor_cuda_test_cuda WORKING_DIRECTORY ${CMAKE_SOURCE_DIR})
 set_tests_properties(tensor/cuda/test_cuda PROPERTIES TIMEOUT 600 ENVIRONMENT OMP_WAIT_POLICY=passive)
 add_check(cli/cuda tests/cli/check_cuda.py $<TARGET_FILE:program_on_host> $<TARGET_FILE:couplet>)
+
+# Faults of kernels that the emulation must notice.
+add_executable(tensor_cuda_test_on_host tensor/cuda/test_on_host.cpp tensor/cuda/on_host.cpp)
+target_include_directories(tensor_cuda_test_on_host PRIVATE ${CMAKE_SOURCE_DIR}/src ${CMAKE_SOURCE_DIR}/include
+                           ${CMAKE_CURRENT_SOURCE_DIR}/tensor/cuda)
+add_test(NAME tensor/cuda/test_on_host COMMAND tensor_cuda_test_on_host WORKING_DIRECTORY ${CMAKE_SOURCE_DIR})

@@ -128,15 +128,21 @@ inline fiber *me;
 inline int n_threads; /* of the block */
 inline void *scheduler_sp;
 inline dim3 block_at, block_size, grid_size;
+inline const char *kernel_name;
 inline uint32_t random_state = 1;
 alignas(128) inline char shared_memory[ON_HOST_SHARED + BEHIND];
 inline size_t shared_bytes;
 
+/* `where`: file and line, or NULL. */
 [[noreturn]] inline void refuse(const char *what, const char *where, const char *other = NULL)
 {
-    fprintf(stderr, "cuda_on_host: %s, at %s%s%s (block %u %u %u, thread %d)\n", what,
-            where ? where : "the launch", other ? " and " : "", other ? other : "", block_at.x,
-            block_at.y, block_at.z, me ? me->index : -1);
+    fprintf(stderr, "cuda_on_host: kernel %s: %s", kernel_name, what);
+    if (where) fprintf(stderr, ", at %s", where);
+    if (other) fprintf(stderr, " and %s", other);
+    if (me)
+        fprintf(stderr, ", block (%u, %u, %u), thread (%u, %u, %u)", block_at.x, block_at.y,
+                block_at.z, me->tid.x, me->tid.y, me->tid.z);
+    fprintf(stderr, "\n");
     abort();
 }
 
@@ -318,7 +324,7 @@ inline void entry()
 {
     begun();
     body();
-    if (!me->copies.empty()) refuse("a thread ends before its asynchronous copies", "its end");
+    if (!me->copies.empty()) refuse("a thread ends before its asynchronous copies", NULL);
     me->state = DONE;
     leave(me);
     __builtin_unreachable();
@@ -332,7 +338,7 @@ inline void prepare(int index)
         void *at = mmap(NULL, GUARD + ON_HOST_STACK, PROT_READ | PROT_WRITE,
                         MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
         if (at == MAP_FAILED || mprotect(at, GUARD, PROT_NONE))
-            refuse("no memory for a thread", "its beginning");
+            refuse("no memory for a thread", NULL);
         f->stack = (char *)at;
     }
     open_memory(f->stack + GUARD, ON_HOST_STACK); /* red zones of the frames that were there */
@@ -393,8 +399,7 @@ inline uint64_t common_divisor(uint64_t a, uint64_t b)
 
 inline void check_launch(dim3 grid, dim3 block, size_t bytes)
 {
-    me       = NULL;
-    block_at = dim3(0, 0, 0);
+    me = NULL;
     if ((uint64_t)block.x * block.y * block.z > ON_HOST_THREADS || block.z > 64)
         refuse("a block of more than 1024 threads", NULL);
     if (block.x == 0 || block.y == 0 || block.z == 0) refuse("a block without threads", NULL);
@@ -405,9 +410,10 @@ inline void check_launch(dim3 grid, dim3 block, size_t bytes)
 }
 
 /* All blocks, in steps that have no common divisor with their number. */
-inline void run(dim3 grid, dim3 block, size_t bytes, std::function<void()> kernel)
+inline void run(const char *name, dim3 grid, dim3 block, size_t bytes, std::function<void()> kernel)
 {
     const std::lock_guard<std::mutex> alone(running);
+    kernel_name = name;
     check_launch(grid, block, bytes);
     n_threads    = (int)(block.x * block.y * block.z);
     body         = kernel;
@@ -423,9 +429,9 @@ inline void run(dim3 grid, dim3 block, size_t bytes, std::function<void()> kerne
                         (unsigned)(at / grid.x / grid.y));
         prepare_shared();
         run_block();
+        me = NULL;
         check_shared();
     }
-    me = NULL;
 }
 
 /* ---- operations of a warp ---- */
@@ -653,7 +659,7 @@ template <class T> static inline T atomicMax(T *at, std::common_type_t<T> value)
         const dim3 grid_ = (grid), block_ = (block);                                               \
         if (grid_.x && grid_.y && grid_.z) {                                                       \
             const auto with_ = std::make_tuple(__VA_ARGS__);                                       \
-            on_host::run(grid_, block_, shared,                                                    \
+            on_host::run(#kernel, grid_, block_, shared,                                           \
                          [with_] { std::apply([](auto... each) { kernel(each...); }, with_); });   \
             cpl_cuda_launched(be, #kernel);                                                        \
         }                                                                                          \
