@@ -117,13 +117,14 @@ __global__ void rms_norm_backward(norm_gradient s, float *parts, int64_t length,
 static __device__ double column_sum(const float *x, int64_t n, int64_t d, int64_t column,
                                     double *part)
 {
-    double sum = 0;
+    const int at = (int)threadIdx.x;
+    double sum   = 0;
     for (int64_t i = threadIdx.y; column < d && i < n; i += COLUMN_GROUPS)
         sum += (double)x[i * d + column];
-    part[threadIdx.y * COLUMNS + threadIdx.x] = sum;
+    part[(int)threadIdx.y * COLUMNS + at] = sum;
     __syncthreads();
     sum = 0;
-    for (int k = 0; k < COLUMN_GROUPS; k++) sum += part[k * COLUMNS + threadIdx.x];
+    for (int k = 0; k < COLUMN_GROUPS; k++) sum += part[k * COLUMNS + at];
     return sum;
 }
 

@@ -34,6 +34,13 @@
 #include <vector>
 
 #ifdef __SANITIZE_ADDRESS__
+#    define ON_HOST_ASAN 1
+#elif defined(__has_feature)
+#    if __has_feature(address_sanitizer)
+#        define ON_HOST_ASAN 1
+#    endif
+#endif
+#ifdef ON_HOST_ASAN
 #    include <sanitizer/asan_interface.h>
 #    include <sanitizer/common_interface_defs.h>
 #endif
@@ -93,7 +100,12 @@ extern "C" void cpl_on_host_seed(uint32_t seed);
 namespace on_host
 {
 
-enum { WARP = 32, GUARD = 4096, BEHIND = 1024 };
+enum {
+    WARP        = 32,
+    GUARD       = 4096,
+    BEHIND      = 1024, /* bytes behind the shared memory that nothing may change */
+    LAST_FRAMES = 4096, /* of a thread that ended, with red zones: those of entry and leave */
+};
 
 enum wait { RUNS, AT_BLOCK, AT_WARP, DONE };
 
@@ -155,7 +167,7 @@ inline uint32_t random32()
 
 /* ---- switches ---- */
 
-#ifdef __SANITIZE_ADDRESS__
+#ifdef ON_HOST_ASAN
 inline const void *main_bottom;
 inline size_t main_size;
 
@@ -341,10 +353,10 @@ inline void prepare(int index)
             refuse("no memory for a thread", NULL);
         f->stack = (char *)at;
     }
-    open_memory(f->stack + GUARD, ON_HOST_STACK); /* red zones of the frames that were there */
     void **top = (void **)(void *)(f->stack + GUARD + ON_HOST_STACK);
-    *--top     = NULL;
-    *--top     = (void *)entry;
+    open_memory((char *)top - LAST_FRAMES, LAST_FRAMES);
+    *--top = NULL;
+    *--top = (void *)entry;
     for (int i = 0; i < 6; i++) *--top = NULL;
     f->sp             = top;
     f->index          = index;

@@ -78,7 +78,7 @@ __global__ void sums(float *out, const float *x, int fault)
         else if (fault != NO_BARRIER_AGAIN)
             __syncthreads();
     }
-    out[blockIdx.x * THREADS + thread] = all;
+    out[(int)blockIdx.x * THREADS + thread] = all;
 }
 
 /* out [blocks, threads] = the sum of TURNS rows of x, 4 numbers a thread, by copies into two
@@ -104,7 +104,7 @@ __global__ void copies(float *out, const float *x, int fault)
         __syncthreads();
     }
     CPL_COPY_WAIT(0);
-    out[blockIdx.x * THREADS + thread] = all;
+    out[(int)blockIdx.x * THREADS + thread] = all;
 }
 
 /* Shuffles of halves of a warp, of which one does more of them, then of all of it. */
