@@ -1,0 +1,489 @@
+/* experts.cu - all experts of a layer as one grouped operation.
+ *
+ * Room:    tensor/cuda. Operations: ops.h.
+ * Names:   T tokens, K experts a token, n experts, d model width, D expert width; rows are the T K
+ *          sorted ones. act = SiLU(gate) * up; h = its routing weight times act.
+ * Method:  as tensor/cpu/experts.c. One kernel makes gate, up and h; one the outs, whose columns
+ *          come in blocks, so that scratch stays small, and are summed over K in order. Backward:
+ *          one kernel makes da = dy W_down and from it h, dgate, dup and parts of dot(act, da); a
+ *          block a tile of a weight's gradient runs over its expert's rows in order; the outs are
+ *          the sum of both products.
+ * Grids:   from T K and n alone: blocks beyond the last tile of the last expert end at once. */
+#include <cfloat>
+
+#include "tensor/cuda/grouped.h"
+
+enum { ROW_THREADS = 128 };
+
+/* A kernel of tiles in the type of the backend's products. */
+#define LAUNCH_TILES(be, kernel, grid, ...)                                                        \
+    do {                                                                                           \
+        if (in_bf16(be))                                                                           \
+            CPL_LAUNCH(be, kernel<true>, grid, dim3(THREADS), panel_of<true>::BYTES, __VA_ARGS__); \
+        else                                                                                       \
+            CPL_LAUNCH(be, kernel<false>, grid, dim3(THREADS), panel_of<false>::BYTES,             \
+                       __VA_ARGS__);                                                               \
+    } while (0)
+
+static const int64_t OUT_BYTES = (int64_t)256 << 20; /* of a block of the outs' columns */
+
+/* Sizes of a call, and what is the same in all its kernels. */
+typedef struct sizes {
+    int64_t T, K, n, d, D, r; /* r: width of the gates' input */
+    const int32_t *offset, *token, *row;
+} sizes;
+
+/* What a call keeps in scratch. */
+typedef struct room {
+    float *weight; /* [T K] of sorted rows */
+    float *dot;    /* [T K, parts] backward */
+    void *h;       /* [T K, D] */
+    float *out;    /* [T K, columns] */
+    int64_t columns;
+    size_t bytes;
+} room;
+
+/* ---- one number ---- */
+
+static __device__ __forceinline__ float sigmoid_of(float x)
+{
+    return 1.0f / (1.0f + expf(-x));
+}
+
+/* ---- kernels by tile ---- */
+
+static __device__ __forceinline__ grouped_edge edge_of(int64_t first, int64_t length)
+{
+    const int64_t left = length - first;
+    return {first, 0, (int)(left < TILE ? left : TILE)};
+}
+
+/* h and, where they are wanted, gate and up of a tile. */
+template <bool BF16>
+__global__ void __launch_bounds__(THREADS)
+    gate_up_kernel(cpl_device_numbers h, cpl_device_numbers gate, cpl_device_numbers up,
+                   const float *weight, grouped_rows in, grouped_rows x, grouped_rows w_gate,
+                   grouped_rows w_up, sizes s)
+{
+    CPL_SHARED(typename panel_of<BF16>::number, shared);
+    int expert, rows, turn = 0;
+    int64_t first;
+    grouped_tile g = {}, u = {};
+    if (!grouped_tile_at(blockIdx.y, s.offset, (int)s.n, &expert, &first, &rows)) return;
+    const grouped_edge of_rows = {first, 0, rows}, of_D = edge_of((int64_t)blockIdx.x * TILE, s.D);
+    grouped_add<BF16, true, true>(g, shared, &turn, in, of_rows, w_gate, of_D, expert, s.r);
+    grouped_add<BF16, true, true>(u, shared, &turn, x, of_rows, w_up, of_D, expert, s.d);
+    GROUPED_EACH(i, j, q)
+    {
+        const int row = grouped_row(i, q), column = grouped_column(j, q);
+        if (row >= rows || column >= of_D.count) continue;
+        const int64_t at = (first + row) * s.D + of_D.first + column;
+        const float a = g[i][j][q], b = u[i][j][q];
+        if (gate.at) cpl_device_set(gate, at, a);
+        if (up.at) cpl_device_set(up, at, b);
+        cpl_device_set(h, at, weight[first + row] * b * (a / (1.0f + expf(-a))));
+    }
+}
+
+/* h, dgate, dup (in the place of gate and up) of one number; returns its part of dot(act, da). */
+static __device__ __forceinline__ float activate_backward(cpl_device_numbers h,
+                                                          cpl_device_numbers gate,
+                                                          cpl_device_numbers up, int64_t at,
+                                                          float weight, float da)
+{
+    const float g = cpl_device_get(gate, at), u = cpl_device_get(up, at);
+    const float sigmoid = sigmoid_of(g), silu = g * sigmoid, wa = weight * da;
+    cpl_device_set(h, at, weight * silu * u);
+    cpl_device_set(up, at, wa * silu);
+    cpl_device_set(gate, at, wa * u * sigmoid * (1.0f + g * (1.0f - sigmoid)));
+    return silu * u * da;
+}
+
+/* dot [rows, 2 gridDim.x]: of each row, of the columns of each pair of a block's warps. */
+template <bool BF16>
+__global__ void __launch_bounds__(THREADS)
+    activate_backward_kernel(cpl_device_numbers h, cpl_device_numbers gate, cpl_device_numbers up,
+                             float *dot, const float *weight, grouped_rows dy, grouped_rows w_down,
+                             sizes s)
+{
+    CPL_SHARED(typename panel_of<BF16>::number, shared);
+    const int half = (int)threadIdx.x / CPL_WARP % 2, lane = (int)threadIdx.x % CPL_WARP;
+    int expert, rows, turn = 0;
+    int64_t first;
+    grouped_tile da = {};
+    if (!grouped_tile_at(blockIdx.y, s.offset, (int)s.n, &expert, &first, &rows)) return;
+    const grouped_edge of_rows = {first, 0, rows}, of_D = edge_of((int64_t)blockIdx.x * TILE, s.D);
+    grouped_add<BF16, true, false>(da, shared, &turn, dy, of_rows, w_down, of_D, expert, s.d);
+    float sum[4] = {}; /* of this thread's four rows */
+    GROUPED_EACH(i, j, q)
+    {
+        const int row = grouped_row(i, q), column = grouped_column(j, q);
+        if (row < rows && column < of_D.count)
+            sum[2 * i + q / 2] +=
+                activate_backward(h, gate, up, (first + row) * s.D + of_D.first + column,
+                                  weight[first + row], da[i][j][q]);
+    }
+    GROUPED_UNROLL
+    for (int r = 0; r < 4; r++) {
+        const int row = grouped_row(r / 2, r % 2 * 2);
+        sum[r] += __shfl_xor_sync(0xffffffffu, sum[r], 1); /* the four lanes of a row */
+        sum[r] += __shfl_xor_sync(0xffffffffu, sum[r], 2);
+        if (lane % 4 == 0 && row < rows)
+            dot[(first + row) * 2 * gridDim.x + 2 * blockIdx.x + half] = sum[r];
+    }
+}
+
+/* out [rows, columns] = a . b^T (B_ALONG) or a . b, plus the same of a2 and b2 where there is an
+ * a2, of the columns from `begin` on. */
+template <bool BF16, bool B_ALONG>
+static __device__ __forceinline__ void
+rows_tile(typename panel_of<BF16>::number *shared, float *out, int64_t begin, int64_t columns,
+          grouped_rows a, grouped_rows b, grouped_rows a2, grouped_rows b2, int64_t k, sizes s)
+{
+    int expert, rows, turn = 0;
+    int64_t first;
+    grouped_tile sum = {};
+    if (!grouped_tile_at(blockIdx.y, s.offset, (int)s.n, &expert, &first, &rows)) return;
+    const int64_t at           = (int64_t)blockIdx.x * TILE;
+    const grouped_edge of_rows = {first, 0, rows}, of_b = edge_of(begin + at, begin + columns);
+    grouped_add<BF16, true, B_ALONG>(sum, shared, &turn, a, of_rows, b, of_b, expert, k);
+    if (a2.x.at)
+        grouped_add<BF16, true, B_ALONG>(sum, shared, &turn, a2, of_rows, b2, of_b, expert, k);
+    GROUPED_EACH(i, j, q)
+    {
+        const int row = grouped_row(i, q), column = grouped_column(j, q);
+        if (row < rows && column < of_b.count)
+            out[(first + row) * columns + at + column] = sum[i][j][q];
+    }
+}
+
+template <bool BF16>
+__global__ void __launch_bounds__(THREADS) outs_kernel(float *out, int64_t begin, int64_t columns,
+                                                       grouped_rows h, grouped_rows w_down, sizes s)
+{
+    CPL_SHARED(typename panel_of<BF16>::number, shared);
+    const grouped_rows none = {};
+    rows_tile<BF16, true>(shared, out, begin, columns, h, w_down, none, none, s.D, s);
+}
+
+template <bool BF16>
+__global__ void __launch_bounds__(THREADS)
+    inputs_kernel(float *out, int64_t begin, int64_t columns, grouped_rows dgate,
+                  grouped_rows w_gate, grouped_rows dup, grouped_rows w_up, sizes s)
+{
+    CPL_SHARED(typename panel_of<BF16>::number, shared);
+    rows_tile<BF16, false>(shared, out, begin, columns, dgate, w_gate, dup, w_up, s.D, s);
+}
+
+/* dw [n, M, N] *adds* left^T . right over the rows of each expert. */
+template <bool BF16>
+__global__ void __launch_bounds__(THREADS)
+    weights_kernel(float *dw, grouped_rows left, grouped_rows right, int64_t M, int64_t N,
+                   const int32_t *offset)
+{
+    CPL_SHARED(typename panel_of<BF16>::number, shared);
+    const int expert    = (int)blockIdx.y;
+    const int64_t begin = offset[expert], rows = offset[expert + 1] - begin;
+    const int64_t across = (N + TILE - 1) / TILE;
+    int turn             = 0;
+    grouped_tile sum     = {};
+    if (rows == 0) return;
+    grouped_edge of_M = edge_of(blockIdx.x / across * TILE, M);
+    grouped_edge of_N = edge_of(blockIdx.x % across * TILE, N);
+    of_M.k_first = of_N.k_first = begin;
+    grouped_add<BF16, false, false>(sum, shared, &turn, left, of_M, right, of_N, expert, rows);
+    GROUPED_EACH(i, j, q)
+    {
+        const int row = grouped_row(i, q), column = grouped_column(j, q);
+        if (row < of_M.count && column < of_N.count)
+            dw[(expert * M + of_M.first + row) * N + of_N.first + column] += sum[i][j][q];
+    }
+}
+
+/* ---- kernels by row ---- */
+
+/* to [row[i]] = weight [i], of (token, choice) i. */
+__global__ void __launch_bounds__(ROW_THREADS)
+    sort_kernel(float *to, const float *weight, const int32_t *row, int64_t count)
+{
+    const int64_t i = (int64_t)blockIdx.x * ROW_THREADS + threadIdx.x;
+    if (i < count) to[row[i]] = weight[i];
+}
+
+/* y [T,d] at `columns` columns from `begin` on = (or +=) the sum over K of out [T K, columns]. */
+__global__ void __launch_bounds__(ROW_THREADS)
+    combine_kernel(float *y, const float *out, const int32_t *row, int64_t K, int64_t d,
+                   int64_t begin, int64_t columns, bool adds)
+{
+    const int64_t t = blockIdx.x;
+    for (int64_t c = threadIdx.x; c < columns; c += ROW_THREADS) {
+        float sum = adds ? y[t * d + begin + c] : 0;
+        for (int64_t k = 0; k < K; k++) sum += out[row[t * K + k] * columns + c];
+        y[t * d + begin + c] = sum;
+    }
+}
+
+/* dweight [i] = the sum of the parts of row[i], in order. */
+__global__ void __launch_bounds__(ROW_THREADS)
+    dweight_kernel(float *dweight, const float *dot, const int32_t *row, int64_t count,
+                   int64_t parts)
+{
+    const int64_t i = (int64_t)blockIdx.x * ROW_THREADS + threadIdx.x;
+    if (i >= count) return;
+    const float *from = dot + row[i] * parts;
+    float sum         = 0;
+    for (int64_t p = 0; p < parts; p++) sum += from[p];
+    dweight[i] = sum;
+}
+
+/* A block a (token, expert). A norm that is not a normal number counts as 0. */
+__global__ void __launch_bounds__(ROW_THREADS)
+    hidden_backward_kernel(cpl_device_numbers hidden, const float *norm, const float *dnorm,
+                           const float *dchosen, const int32_t *expert, const int32_t *row,
+                           int64_t K, int64_t n, int64_t r)
+{
+    const int64_t at = blockIdx.x, t = at / n;
+    const float factor = norm[at] < FLT_MIN ? 0.0f : dnorm[at] / norm[at];
+    for (int64_t i = threadIdx.x; i < r; i += ROW_THREADS) {
+        float value = cpl_device_get(hidden, at * r + i) * factor;
+        for (int64_t k = t * K; k < (t + 1) * K; k++)
+            if (expert[k] == at % n) value += dchosen[row[k] * r + i];
+        cpl_device_set(hidden, at * r + i, value);
+    }
+}
+
+/* ---- a call ---- */
+
+static size_t padded(size_t bytes)
+{
+    return (bytes + 255) / 256 * 256;
+}
+
+static bool in_bf16(const cpl_backend *be)
+{
+    return be->compute == CPL_BF16;
+}
+
+static int64_t dot_parts(int64_t D)
+{
+    return 2 * (int64_t)grouped_tiles(D);
+}
+
+/* Columns of the outs that are made at once. */
+static int64_t out_columns(int64_t rows, int64_t d)
+{
+    const int64_t fit  = OUT_BYTES / ((rows > 0 ? rows : 1) * (int64_t)sizeof(float));
+    const int64_t most = fit < TILE ? (int64_t)TILE : fit / TILE * TILE;
+    return d < most ? d : most;
+}
+
+/* Bytes of the outs, of so many rows or fewer, which may have more columns. */
+static size_t most_of_out(int64_t rows, int64_t d)
+{
+    const int64_t all = rows * d * 4, least = rows * TILE * 4; /* bytes of F32 */
+    const int64_t most = OUT_BYTES > least ? OUT_BYTES : least;
+    return padded((size_t)(all < most ? all : most));
+}
+
+static room room_of(const cpl_backend *be, char *memory, sizes s, bool backward)
+{
+    const int64_t rows     = s.T * s.K;
+    const size_t of_weight = padded((size_t)rows * sizeof(float));
+    const size_t of_dot    = backward ? padded((size_t)(rows * dot_parts(s.D)) * sizeof(float)) : 0;
+    const size_t of_h      = padded((size_t)(rows * s.D) * cpl_dtype_bytes(be->compute));
+    room m                 = {};
+    m.columns              = out_columns(rows, s.d);
+    m.weight               = (float *)memory;
+    m.dot                  = (float *)(memory + of_weight);
+    m.h                    = memory + of_weight + of_dot;
+    m.out                  = (float *)(memory + of_weight + of_dot + of_h);
+    m.bytes                = of_weight + of_dot + of_h + most_of_out(rows, s.d);
+    return m;
+}
+
+static sizes sizes_of(cpl_tensor x, cpl_tensor hidden, cpl_tensor weight, cpl_dispatch plan,
+                      cpl_expert_weights w)
+{
+    const sizes s = {x.shape[0],           weight.shape[1],     w.w_gate.shape[0],
+                     x.shape[1],           w.w_gate.shape[1],   w.w_gate.shape[2],
+                     cpl_i32(plan.offset), cpl_i32(plan.token), cpl_i32(plan.row)};
+    CPL_ASSERT(hidden.storage ? cpl_tensor_count(hidden) == s.T * s.n * s.r : s.r == s.d);
+    CPL_ASSERT(weight.shape[0] == s.T && w.w_up.shape[0] == s.n && w.w_down.shape[0] == s.n);
+    CPL_ASSERT(w.w_up.shape[1] == s.D && w.w_up.shape[2] == s.d);
+    CPL_ASSERT(w.w_down.shape[1] == s.d && w.w_down.shape[2] == s.D);
+    CPL_ASSERT(grouped_most_tiles(s.T * s.K, s.n) <= 65535 && s.n <= 65535);
+    return s;
+}
+
+static grouped_rows weights_of(cpl_tensor w)
+{
+    return {cpl_device_numbers_of(w), w.shape[2], w.shape[1] * w.shape[2], NULL, 1};
+}
+
+static grouped_rows sorted_rows(void *at, cpl_dtype dtype, int64_t width)
+{
+    return {{at, dtype == CPL_BF16}, width, 0, NULL, 1};
+}
+
+static grouped_rows token_rows(sizes s, cpl_tensor x)
+{
+    return {cpl_device_numbers_of(x), s.d, 0, s.token, 1};
+}
+
+/* What the gates are multiplied with: x, or hidden. */
+static grouped_rows gate_rows(sizes s, cpl_tensor x, cpl_tensor hidden)
+{
+    if (!hidden.storage) return token_rows(s, x);
+    return {cpl_device_numbers_of(hidden), s.r, 0, s.token, s.n};
+}
+
+static cpl_device_numbers optional(cpl_tensor x)
+{
+    if (!x.storage) return {NULL, false};
+    return cpl_device_numbers_of(x);
+}
+
+/* A block for each tile of the sorted rows and of `width` columns. */
+static dim3 tiles_of(sizes s, int64_t width)
+{
+    return dim3(grouped_tiles(width), grouped_most_tiles(s.T * s.K, s.n));
+}
+
+static unsigned row_blocks(int64_t count)
+{
+    return (unsigned)((count + ROW_THREADS - 1) / ROW_THREADS);
+}
+
+static void sort_weights(cpl_backend *be, room m, cpl_tensor weight, sizes s)
+{
+    CPL_LAUNCH(be, sort_kernel, dim3(row_blocks(s.T * s.K)), dim3(ROW_THREADS), 0, m.weight,
+               cpl_f32(weight), s.row, s.T * s.K);
+}
+
+static void combine(cpl_backend *be, float *y, room m, sizes s, int64_t begin, int64_t columns,
+                    bool adds)
+{
+    CPL_LAUNCH(be, combine_kernel, dim3((unsigned)s.T), dim3(ROW_THREADS), 0, y, m.out, s.row, s.K,
+               s.d, begin, columns, adds);
+}
+
+/* ---- forward ---- */
+
+static void make_h(cpl_backend *be, room m, cpl_tensor gate, cpl_tensor up, cpl_tensor x,
+                   cpl_tensor hidden, cpl_expert_weights w, sizes s)
+{
+    const cpl_device_numbers h = {m.h, in_bf16(be)};
+    LAUNCH_TILES(be, gate_up_kernel, tiles_of(s, s.D), h, optional(gate), optional(up),
+                 (const float *)m.weight, gate_rows(s, x, hidden), token_rows(s, x),
+                 weights_of(w.w_gate), weights_of(w.w_up), s);
+}
+
+static void add_outs(cpl_backend *be, float *y, room m, cpl_expert_weights w, sizes s)
+{
+    const grouped_rows h = sorted_rows(m.h, be->compute, s.D);
+    for (int64_t begin = 0; begin < s.d; begin += m.columns) {
+        const int64_t columns = s.d - begin < m.columns ? s.d - begin : m.columns;
+        LAUNCH_TILES(be, outs_kernel, tiles_of(s, columns), m.out, begin, columns, h,
+                     weights_of(w.w_down), s);
+        combine(be, y, m, s, begin, columns, false);
+    }
+}
+
+extern "C" void cpl_cuda_experts(cpl_backend *be, cpl_tensor y, cpl_tensor gate, cpl_tensor up,
+                                 cpl_tensor x, cpl_tensor hidden, cpl_tensor weight,
+                                 cpl_dispatch plan, cpl_expert_weights w)
+{
+    const sizes s = sizes_of(x, hidden, weight, plan, w);
+    if (s.T == 0) return;
+    const room m = room_of(be, (char *)be->scratch, s, false);
+    CPL_ASSERT(m.bytes <= be->scratch_bytes);
+    sort_weights(be, m, weight, s);
+    make_h(be, m, gate, up, x, hidden, w, s);
+    add_outs(be, cpl_f32(y), m, w, s);
+}
+
+/* ---- backward ---- */
+
+/* h, and dgate and dup in the place of gate and up; dweight. */
+static void through_activation(cpl_backend *be, room m, cpl_tensor dweight, cpl_tensor dy,
+                               cpl_tensor gate, cpl_tensor up, cpl_expert_weights w, sizes s)
+{
+    const cpl_device_numbers h = {m.h, in_bf16(be)};
+    LAUNCH_TILES(be, activate_backward_kernel, tiles_of(s, s.D), h, cpl_device_numbers_of(gate),
+                 cpl_device_numbers_of(up), m.dot, (const float *)m.weight, token_rows(s, dy),
+                 weights_of(w.w_down), s);
+    CPL_LAUNCH(be, dweight_kernel, dim3(row_blocks(s.T * s.K)), dim3(ROW_THREADS), 0,
+               cpl_f32(dweight), (const float *)m.dot, s.row, s.T * s.K, dot_parts(s.D));
+}
+
+static void add_weights(cpl_backend *be, cpl_tensor dw, grouped_rows left, grouped_rows right,
+                        sizes s)
+{
+    const int64_t M = dw.shape[1], N = dw.shape[2];
+    LAUNCH_TILES(be, weights_kernel, dim3(grouped_tiles(M) * grouped_tiles(N), (unsigned)s.n),
+                 cpl_f32(dw), left, right, M, N, s.offset);
+}
+
+/* dx *adds*; dhidden is set where the gates have an input of their own. */
+static void add_inputs(cpl_backend *be, room m, float *dx, cpl_tensor dhidden, grouped_rows dgate,
+                       grouped_rows dup, cpl_expert_weights w, sizes s)
+{
+    const grouped_rows none = {}, of_gate = weights_of(w.w_gate), of_up = weights_of(w.w_up);
+    const bool own = dhidden.storage != NULL;
+    if (own)
+        LAUNCH_TILES(be, inputs_kernel, tiles_of(s, s.r), cpl_f32(dhidden), (int64_t)0, s.r, dgate,
+                     of_gate, none, none, s);
+    for (int64_t begin = 0; begin < s.d; begin += m.columns) {
+        const int64_t columns = s.d - begin < m.columns ? s.d - begin : m.columns;
+        LAUNCH_TILES(be, inputs_kernel, tiles_of(s, columns), m.out, begin, columns,
+                     own ? dup : dgate, own ? of_up : of_gate, own ? none : dup, own ? none : of_up,
+                     s);
+        combine(be, dx, m, s, begin, columns, true);
+    }
+}
+
+extern "C" void cpl_cuda_experts_backward(cpl_backend *be, cpl_tensor dx, cpl_tensor dhidden,
+                                          cpl_tensor dweight, cpl_expert_weights dw, cpl_tensor dy,
+                                          cpl_tensor gate, cpl_tensor up, cpl_tensor x,
+                                          cpl_tensor hidden, cpl_tensor weight, cpl_dispatch plan,
+                                          cpl_expert_weights w)
+{
+    const sizes s = sizes_of(x, hidden, weight, plan, w);
+    CPL_ASSERT(gate.storage && up.storage && !hidden.storage == !dhidden.storage);
+    if (s.T == 0) return;
+    const room m = room_of(be, (char *)be->scratch, s, true);
+    CPL_ASSERT(m.bytes <= be->scratch_bytes);
+    sort_weights(be, m, weight, s);
+    through_activation(be, m, dweight, dy, gate, up, w, s);
+    const grouped_rows h     = sorted_rows(m.h, be->compute, s.D);
+    const grouped_rows dgate = sorted_rows(gate.storage, gate.dtype, s.D);
+    const grouped_rows dup   = sorted_rows(up.storage, up.dtype, s.D);
+    add_weights(be, dw.w_down, token_rows(s, dy), h, s);
+    add_weights(be, dw.w_gate, dgate, gate_rows(s, x, hidden), s);
+    add_weights(be, dw.w_up, dup, token_rows(s, x), s);
+    add_inputs(be, m, cpl_f32(dx), dhidden, dgate, dup, w, s);
+}
+
+extern "C" void cpl_cuda_hidden_backward(cpl_backend *be, cpl_tensor hidden, cpl_tensor norm,
+                                         cpl_tensor dnorm, cpl_tensor dchosen, cpl_tensor expert,
+                                         cpl_dispatch plan)
+{
+    const int64_t T = expert.shape[0], K = expert.shape[1], n = cpl_tensor_cols(norm);
+    const int64_t r = cpl_tensor_cols(hidden);
+    CPL_ASSERT(cpl_tensor_count(hidden) == T * n * r && cpl_tensor_count(dnorm) == T * n);
+    CPL_ASSERT(cpl_tensor_count(dchosen) == T * K * r);
+    CPL_LAUNCH(be, hidden_backward_kernel, dim3((unsigned)(T * n)), dim3(ROW_THREADS), 0,
+               cpl_device_numbers_of(hidden), cpl_f32(norm), cpl_f32(dnorm), cpl_f32(dchosen),
+               cpl_i32(expert), cpl_i32(plan.row), K, n, r);
+}
+
+/* For the routed experts, and for a shared one that has all tokens. */
+extern "C" size_t cpl_cuda_experts_scratch(const cpl_backend *be, const cpl_work *work)
+{
+    const int64_t T = work->n_tokens, d = work->d_model;
+    sizes routed     = {T, work->top_k, work->n_experts, d, work->d_expert, 0, NULL, NULL, NULL};
+    sizes shared     = {T, 1, 1, d, work->d_shared, 0, NULL, NULL, NULL};
+    const size_t one = room_of(be, NULL, routed, work->training).bytes;
+    const size_t two = room_of(be, NULL, shared, work->training).bytes;
+    return one > two ? one : two;
+}
