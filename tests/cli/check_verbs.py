@@ -297,7 +297,7 @@ def refuses_devices(folder, model):
                   ("generate", model, "--prompt", "x"), ("eval", model, "--text", folder / "docs"),
                   ("inspect", model, "--text", folder / "docs"),
                   ("grad", model, "--tokens", folder / "rows.json", "--out", folder / "grad.out")):
-        for device, part in (("cuda", "this build has no CUDA"), ("cuda:7", "this build has no CUDA"),
+        for device, part in (("cuda", "no couplet-cuda.so"), ("cuda:7", "no couplet-cuda.so"),
                              ("'cuda:'", "auto, cpu, cuda, or cuda:N"), ("'gpu'", "auto, cpu, cuda, or cuda:N"),
                              ("''", "auto, cpu, cuda, or cuda:N")):
             bad(2, [f"compute.device is {device}", part], *words, "--set",
