@@ -158,9 +158,9 @@ __global__ void route_kernel(float *probs, float *lse, int32_t *expert, float *w
     const order by   = {how.bias ? p : z, how.bias};
     const float mine = scores(p, z, n, how.sigmoid);
     if (lane_of() == 0) lse[t] = mine;
-    __syncwarp(); /* every lane reads the scores of others */
+    __syncwarp(ALL_LANES); /* every lane reads the scores of others */
     const float sum = choose(expert + t * K, w, p, by, n, K);
-    __syncwarp();
+    __syncwarp(ALL_LANES);
     if (how.renormalise) renormalise(w, K, sum, how.sigmoid);
 }
 
