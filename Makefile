@@ -10,7 +10,7 @@ SHARE   ?= $(if $(filter faults-ranks,$(MAKECMDGOALS)),20,1)
 MEMORY  ?= 0
 SOURCES  = $(shell git ls-files '*.c' '*.h' 2>/dev/null || find src include tests bench -name '*.[ch]')
 
-.PHONY: release deps deps-all demo test further far python certify-sweep python-matrix python-recipes wheels wheels-bare package package-bare bare-readme fuzz races faults faults-ranks net-ranks bench intervals experiments scale check install clean help
+.PHONY: release cuda deps deps-all demo test further far python certify-sweep python-matrix python-recipes wheels wheels-bare package package-bare bare-readme fuzz races faults faults-ranks net-ranks bench intervals experiments scale check install clean help
 export JOBS V DESTDIR
 
 release: ## builds the program, build/release/couplet (V=1 prints every command)
@@ -117,6 +117,9 @@ net-ranks: ## two ranks on two hosts (network namespaces, needs root) that a slo
 	@tools/deps.sh build test
 	@tools/build.sh release --target couplet
 	@python3 tests/cli/net_ranks.py build/release/couplet --pairs $(PAIRS)
+
+cuda: ## builds couplet-cuda.so beside the program, by nvcc (begun: not run on a GPU yet)
+	@tools/build.sh release --target couplet cuda
 
 bench: ## measures speed against the plain matrix product, in the same run
 	@tools/deps.sh build

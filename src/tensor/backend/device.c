@@ -85,8 +85,7 @@ static cpl_status open_gpu(cpl_backend *be, const char *device, cpl_dtype comput
     CPL_TRY(load_module(&module, device));
     cpl_backend_cpu(&cpu, compute, n_threads);
     const char *sentence = module->open(be, colon ? atoi(colon + 1) : -1, &cpu, cpl_fail);
-    if (sentence)
-        return CPL_FAIL(CPL_ERR_USAGE, "compute.device is %s, but %s", device, sentence);
+    if (sentence) return CPL_FAIL(CPL_ERR_USAGE, "compute.device is %s, but %s", device, sentence);
     return CPL_OK;
 }
 

@@ -49,7 +49,7 @@ static bool fetch(cpl_backend *be, struct cpl_cuda_copies *copies)
 {
     for (int i = 0; i < copies->count; i++) {
         borrowed *c = &copies->list[i];
-        c->host = host_memory(be, c->bytes);
+        c->host     = host_memory(be, c->bytes);
         if (!c->host) return false;
         if (!c->bytes) continue;
         const char *sentence = cpl_vendor_get(cpl_cuda_of(be), c->host, c->device, c->bytes);
@@ -91,9 +91,10 @@ static void give_work(cpl_backend *be, run_fn *run, const void *arguments, size_
     if (be->failure == CPL_OK) run(&c->cpu, arguments);
     if (c->cpu.failure != CPL_OK) cpl_cuda_fail(be, "an operation without a kernel failed");
     for (int i = 0; i < copies->count; i++) {
-        borrowed *x = &copies->list[i];
-        const char *sentence =
-            be->failure == CPL_OK && x->bytes ? cpl_vendor_put(c, x->device, x->host, x->bytes) : NULL;
+        borrowed *x          = &copies->list[i];
+        const char *sentence = be->failure == CPL_OK && x->bytes
+                                   ? cpl_vendor_put(c, x->device, x->host, x->bytes)
+                                   : NULL;
         if (sentence) cpl_cuda_fail(be, sentence);
         c->cpu.ops->give(&c->cpu, x->host);
         x->host = NULL;

@@ -19,15 +19,15 @@ extern "C" {
 enum { CPL_CUDA_MOST_TENSORS = 32 }; /* of one operation */
 
 typedef struct cpl_cuda {
-    void *stream;          /* cudaStream_t */
-    void *vendor;          /* handles of vendor_nvidia.cu */
-    int device;            /* its number */
-    int n_processors;      /* streaming multiprocessors */
-    cpl_backend cpu;       /* runs what has no kernel (borrowed.h) */
-    size_t cpu_scratch;    /* that it will need at most */
+    void *stream;       /* cudaStream_t */
+    void *vendor;       /* handles of vendor_nvidia.cu */
+    int device;         /* its number */
+    int n_processors;   /* streaming multiprocessors */
+    cpl_backend cpu;    /* runs what has no kernel (borrowed.h) */
+    size_t cpu_scratch; /* that it will need at most */
     struct cpl_cuda_copies *copies;
-    char name[160];        /* "cuda:0 NVIDIA H100 80GB HBM3" */
-    char sentence[256];    /* of the first failure; "": none */
+    char name[160];     /* "cuda:0 NVIDIA H100 80GB HBM3" */
+    char sentence[256]; /* of the first failure; "": none */
 } cpl_cuda;
 
 static inline cpl_cuda *cpl_cuda_of(const cpl_backend *be)

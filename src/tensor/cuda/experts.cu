@@ -55,7 +55,7 @@ static __device__ __forceinline__ float sigmoid_of(float x)
 static __device__ __forceinline__ grouped_edge edge_of(int64_t first, int64_t length)
 {
     const int64_t left = length - first;
-    return {first, 0, (int)(left < TILE ? left : TILE)};
+    return {first, 0, (int)(left < (int64_t)TILE ? left : (int64_t)TILE)};
 }
 
 /* h and, where they are wanted, gate and up of a tile. */

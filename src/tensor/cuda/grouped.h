@@ -214,7 +214,7 @@ static __device__ __forceinline__ bool grouped_tile_at(int64_t number, const int
             const int64_t left = here - number * TILE;
             *expert            = e;
             *first             = begin + number * TILE;
-            *rows              = (int)(left < TILE ? left : TILE);
+            *rows              = (int)(left < (int64_t)TILE ? left : (int64_t)TILE);
             return true;
         }
         number -= tiles;

@@ -12,27 +12,9 @@
 
 static cpl_fail_fn *fail; /* of the program */
 
-void cpl_cuda_fail(cpl_backend *be, const char *sentence)
-{
-    cpl_cuda *c = cpl_cuda_of(be);
-    if (be->failure != CPL_OK) return;
-    snprintf(c->sentence, sizeof c->sentence, "%s", sentence);
-    be->failure  = CPL_ERR_DEVICE;
-    be->sentence = c->sentence;
-}
-
 static void note(cpl_backend *be, const char *sentence)
 {
     if (sentence) cpl_cuda_fail(be, sentence);
-}
-
-void cpl_cuda_launched(cpl_backend *be, const char *kernel)
-{
-    char text[256];
-    const char *sentence = cpl_vendor_launched(cpl_cuda_of(be));
-    if (!sentence) return;
-    snprintf(text, sizeof text, "kernel %s: %s", kernel, sentence);
-    cpl_cuda_fail(be, text);
 }
 
 /* ---- memory ---- */
@@ -165,8 +147,8 @@ static const char *open_device(cpl_backend *be, int device, const cpl_backend *c
                                    .n_threads = cpu->n_threads,
                                    .failure   = CPL_OK};
     const char *of = borrowed_names();
-    snprintf(note_text, sizeof note_text, "%s: without a kernel, on the CPU on copies: %s",
-             c->name, of);
+    snprintf(note_text, sizeof note_text, "%s: without a kernel, on the CPU on copies: %s", c->name,
+             of);
     if (*of) be->note = note_text;
     return NULL;
 }

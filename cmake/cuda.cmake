@@ -1,0 +1,37 @@
+# `make cuda`: couplet-cuda.so, the CUDA backend, beside the program; where nvcc is found. The CUDA runtime is
+# linked statically, cuBLASLt is opened when a device is.
+find_program(COUPLET_NVCC nvcc HINTS /usr/local/cuda/bin)
+if(NOT COUPLET_NVCC)
+    add_custom_target(cuda COMMAND ${CMAKE_COMMAND} -E echo "make cuda needs nvcc, of CUDA 13: it is not in PATH"
+                      COMMAND false)
+    return()
+endif()
+
+set(CUDA_FLAGS -std=c++17 -O3 --Werror all-warnings -Xcompiler -fPIC,-fvisibility=hidden,-Wall
+    -gencode arch=compute_80,code=sm_80 -gencode arch=compute_90a,code=sm_90a -gencode arch=compute_90,code=compute_90
+    -I${CMAKE_SOURCE_DIR}/src -I${CMAKE_SOURCE_DIR}/include)
+file(GLOB CUDA_C_SOURCES CONFIGURE_DEPENDS src/tensor/cuda/*.c)
+file(GLOB CUDA_KERNELS CONFIGURE_DEPENDS src/tensor/cuda/*.cu)
+file(GLOB CUDA_HEADERS CONFIGURE_DEPENDS src/tensor/cuda/*.h src/tensor/cuda/*.def src/tensor/*.h)
+set(CUDA_FOLDER ${CMAKE_BINARY_DIR}/cuda)
+set(CUDA_WRAPPER ${CMAKE_SOURCE_DIR}/tools/make_operations.py)
+file(MAKE_DIRECTORY ${CUDA_FOLDER})
+add_custom_command(OUTPUT ${CUDA_FOLDER}/operations.inc
+                   DEPENDS ${CUDA_WRAPPER} ${CUDA_HEADERS}
+                   COMMAND python3 ${CUDA_WRAPPER} ${CMAKE_SOURCE_DIR}/src/tensor > ${CUDA_FOLDER}/operations.inc VERBATIM)
+add_library(couplet_cuda_c OBJECT EXCLUDE_FROM_ALL ${CUDA_C_SOURCES} src/base/status.c ${CUDA_FOLDER}/operations.inc)
+target_include_directories(couplet_cuda_c PRIVATE include src ${CUDA_FOLDER})
+target_compile_definitions(couplet_cuda_c PRIVATE COUPLET_VERSION="${COUPLET_VERSION}")
+
+set(CUDA_OBJECTS)
+foreach(source IN LISTS CUDA_KERNELS)
+    get_filename_component(name ${source} NAME_WE)
+    add_custom_command(OUTPUT ${CUDA_FOLDER}/${name}.o DEPENDS ${source} ${CUDA_HEADERS}
+                       COMMAND ${COUPLET_NVCC} ${CUDA_FLAGS} -c ${source} -o ${CUDA_FOLDER}/${name}.o VERBATIM)
+    list(APPEND CUDA_OBJECTS ${CUDA_FOLDER}/${name}.o)
+endforeach()
+add_custom_command(OUTPUT ${CMAKE_BINARY_DIR}/couplet-cuda.so DEPENDS ${CUDA_OBJECTS} couplet_cuda_c
+                   COMMAND ${COUPLET_NVCC} -shared -cudart static -o ${CMAKE_BINARY_DIR}/couplet-cuda.so ${CUDA_OBJECTS}
+                           $<TARGET_OBJECTS:couplet_cuda_c> -ldl
+                   COMMAND_EXPAND_LISTS VERBATIM)
+add_custom_target(cuda DEPENDS ${CMAKE_BINARY_DIR}/couplet-cuda.so)
