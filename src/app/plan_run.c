@@ -15,7 +15,8 @@ enum { VOCABULARY_MULTIPLE = 128 }; /* rows of the embedding: OLMo pads to this 
 
 cpl_dtype cpl_plan_dtype(const cpl_compute_settings *compute)
 {
-    if (compute->dtype == CPL_DTYPE_AUTO) return cpl_device_has_bf16(compute->device) ? CPL_BF16 : CPL_F32;
+    if (compute->dtype == CPL_DTYPE_AUTO)
+        return cpl_device_has_bf16(compute->device) ? CPL_BF16 : CPL_F32;
     return cpl_dtype_chosen(compute->dtype);
 }
 

@@ -44,7 +44,7 @@ typedef struct cpl_ops cpl_ops;
 /* Passed by its address: a copy would lose the failures of the other. */
 typedef struct cpl_backend {
     const cpl_ops *ops;
-    void *own;          /* what this kind of backend needs beside the rest; NULL: nothing */
+    void *own; /* what this kind of backend needs beside the rest; NULL: nothing */
     void (*close)(struct cpl_backend *be); /* frees it, after the memory; NULL: nothing to free */
     const char *name;                      /* "cpu v4", "cuda" */
     const char *device;                    /* "cpu", "cuda:0 NVIDIA H100 80GB HBM3" */
