@@ -1,8 +1,9 @@
 # The CUDA backend on the host: its sources by a C++ compiler, with cuda_on_host.h in CUDA's place and
-# vendor_host.cpp in that of vendor_nvidia.cu. Left out where there is no C++ compiler.
+# vendor_host.cpp in that of vendor_nvidia.cu. Left out where there is no C++ compiler, and where the processor is
+# not x86-64: the switch between threads is its assembler.
 include(CheckLanguage)
 check_language(CXX)
-if(NOT CMAKE_CXX_COMPILER)
+if(NOT CMAKE_CXX_COMPILER OR NOT CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
     return()
 endif()
 enable_language(CXX)
