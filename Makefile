@@ -119,6 +119,7 @@ net-ranks: ## two ranks on two hosts (network namespaces, needs root) that a slo
 	@python3 tests/cli/net_ranks.py build/release/couplet --pairs $(PAIRS)
 
 cuda: ## builds couplet-cuda.so beside the program, by nvcc (begun: not run on a GPU yet)
+	@tools/deps.sh build
 	@tools/build.sh release --target couplet cuda
 
 bench: ## measures speed against the plain matrix product, in the same run

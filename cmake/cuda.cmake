@@ -3,7 +3,7 @@
 find_program(COUPLET_NVCC nvcc HINTS /usr/local/cuda/bin)
 if(NOT COUPLET_NVCC)
     add_custom_target(cuda COMMAND ${CMAKE_COMMAND} -E echo "make cuda needs nvcc, of CUDA 13: it is not in PATH"
-                      COMMAND false)
+                      COMMAND false VERBATIM)
     return()
 endif()
 
