@@ -9,6 +9,17 @@
 #include "tensor/poison/poison.h"
 #include "tensor/twins.h"
 
+/* Both backends, all operations, all shapes. */
+static void check_pair(void **state, cpl_backend *a, cpl_backend *b, double eps)
+{
+    for (int s = 0; s < N_SHAPES; s++) {
+        check_shape(state, a, b, &shapes[s], CPL_F32, eps);
+        if (a->compute == CPL_BF16) check_shape(state, a, b, &shapes[s], CPL_BF16, eps);
+    }
+    cpl_backend_free(a);
+    cpl_backend_free(b);
+}
+
 static void check_poison(void **state, cpl_dtype compute)
 {
     cpl_backend inner, plain, poison;

@@ -1,17 +1,30 @@
-/* test_cuda.c - every operation of the CUDA backend against the CPU's: kernels run by the emulation, the
- * others borrowed; the same inputs and bounds as between instruction sets (test_twins). */
-#include "tensor/cuda/module.h"
+/* test_cuda.c - every operation of the CUDA backend against the CPU's; the same inputs and bounds as
+ * between instruction sets (test_twins). The module beside the program decides what runs: kernels on
+ * a GPU, or on the host by the emulation.
+ *
+ * usage:  test_cuda [PATTERN]    runs the tests of these names: "f32, odd sizes", "bits*" */
+#include <fnmatch.h>
+
+#include "tensor/cuda/copies.h"
 #include "tensor/twins.h"
 
-extern const cpl_cuda_module cpl_cuda_module_entry;
+static void open_cuda(cpl_backend *cuda, cpl_dtype compute)
+{
+    cpl_backend inner;
+    assert_ok(cpl_backend_open(&inner, "cuda", compute, 2));
+    cpl_backend_copies(cuda, &inner);
+}
 
 static void check(void **state, cpl_dtype compute, double eps)
 {
-    cpl_backend cpu, inner, cuda;
+    const shape *s = *state;
+    cpl_backend cpu, cuda;
     cpl_backend_cpu(&cpu, compute, 2);
-    cpl_backend_cpu(&inner, compute, 2);
-    assert_null(cpl_cuda_module_entry.open(&cuda, -1, &inner, cpl_fail));
-    check_pair(state, &cpu, &cuda, eps);
+    open_cuda(&cuda, compute);
+    check_shape(state, &cpu, &cuda, s, CPL_F32, eps);
+    if (compute == CPL_BF16) check_shape(state, &cpu, &cuda, s, CPL_BF16, eps);
+    cpl_backend_free(&cpu);
+    cpl_backend_free(&cuda);
 }
 
 static void test_f32(void **state)
@@ -24,30 +37,43 @@ static void test_bf16(void **state)
     check(state, CPL_BF16, 0x1p-9);
 }
 
-/* The order in which the threads of a block run, and blocks, changes with every call. */
+/* Of the emulation, the order in which the threads of a block run, and blocks, changes with every
+ * call. */
 static void the_same_call_gives_the_same_bits(void **state)
 {
-    cpl_backend inner, cuda;
-    cpl_backend_cpu(&inner, CPL_F32, 2);
-    assert_null(cpl_cuda_module_entry.open(&cuda, -1, &inner, cpl_fail));
-    for (int s = 0; s < N_SHAPES; s++) {
-        const cpl_work work = whole_work(work_of(&shapes[s]));
-        assert_ok(cpl_backend_reserve(&cuda, &work));
-        for (int i = 0; i < N_OPERATIONS; i++, release_all(state)) {
-            const results once  = run_on(&cuda, i, &shapes[s], CPL_F32, false);
-            const results again = run_on(&cuda, i, &shapes[s], CPL_F32, false);
-            compare(operations[i].name, &once, &again, 0);
-        }
+    const shape *s      = *state;
+    const cpl_work work = whole_work(work_of(s));
+    cpl_backend cuda;
+    open_cuda(&cuda, CPL_F32);
+    assert_ok(cpl_backend_reserve(&cuda, &work));
+    for (int i = 0; i < N_OPERATIONS; i++, release_all(state)) {
+        const results once  = run_on(&cuda, i, s, CPL_F32, false);
+        const results again = run_on(&cuda, i, s, CPL_F32, false);
+        compare(operations[i].name, &once, &again, 0);
     }
     cpl_backend_free(&cuda);
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_f32),
-        cmocka_unit_test(test_bf16),
-        cmocka_unit_test(the_same_call_gives_the_same_bits),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    static const struct {
+        const char *name;
+        CMUnitTestFunction run;
+    } groups[] = {
+        {"f32", test_f32}, {"bf16", test_bf16}, {"bits", the_same_call_gives_the_same_bits}};
+    enum { N_GROUPS = sizeof groups / sizeof *groups, N_TESTS = N_GROUPS * N_SHAPES };
+    static char names[N_TESTS][64];
+    struct CMUnitTest tests[N_TESTS] = {0};
+    size_t count                     = 0;
+    for (int i = 0; i < N_TESTS; i++) {
+        char *name = names[i];
+        snprintf(name, sizeof names[i], "%s, %s", groups[i / N_SHAPES].name,
+                 shapes[i % N_SHAPES].what);
+        if (argc > 1 && fnmatch(argv[1], name, 0)) continue;
+        tests[count++] = (struct CMUnitTest){.name          = name,
+                                             .test_func     = groups[i / N_SHAPES].run,
+                                             .initial_state = (void *)&shapes[i % N_SHAPES]};
+    }
+    if (count == 0) fprintf(stderr, "no test has such a name: %s\n", argv[1]);
+    return count == 0 || _cmocka_run_group_tests("cuda", tests, count, NULL, NULL);
 }
