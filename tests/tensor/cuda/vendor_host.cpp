@@ -30,10 +30,9 @@ extern "C" void cpl_vendor_close(cpl_cuda *)
 
 extern "C" void *cpl_vendor_take(cpl_cuda *, size_t bytes)
 {
-    const size_t all = (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
-    if (all < bytes) return nullptr;
-    void *memory = aligned_alloc(ALIGNMENT, all ? all : ALIGNMENT);
-    if (memory) memset(memory, 0xff, all);
+    void *memory;
+    if (posix_memalign(&memory, ALIGNMENT, bytes)) return nullptr;
+    memset(memory, 0xff, bytes);
     return memory;
 }
 
