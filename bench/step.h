@@ -48,17 +48,18 @@ static inline void bench_step_run(void *context)
     bench_ok(s->be.ops->sync(&s->be));
 }
 
-static inline void bench_step_draw(bench_step *s, int64_t n_tokens, int64_t vocab_size)
+static inline void bench_step_draw(bench_step *s, int64_t n_tokens)
 {
-    const int64_t sequences = n_tokens / BENCH_SEQ_LEN;
+    const int64_t length    = s->settings.data.seq_len;
+    const int64_t sequences = n_tokens / length;
+    const uint32_t ids      = (uint32_t)s->settings.model.vocab_size;
     cpl_rng_key key         = {.seed = 1, .stream = CPL_STREAM_TEST};
     s->ids                  = cpl_alloc((size_t)n_tokens * sizeof *s->ids);
     s->target               = cpl_alloc((size_t)n_tokens * sizeof *s->target);
     if (!s->ids || !s->target) bench_ok(CPL_ERR_MEMORY);
     for (int64_t i = 0; i < n_tokens; i++)
-        s->ids[i] = (int32_t)(cpl_rng_u32(&key, (uint64_t)i) % (uint32_t)vocab_size);
-    for (int64_t i = 0; i < n_tokens; i++)
-        s->target[i] = (i + 1) % BENCH_SEQ_LEN ? s->ids[i + 1] : -1;
+        s->ids[i] = (int32_t)(cpl_rng_u32(&key, (uint64_t)i) % ids);
+    for (int64_t i = 0; i < n_tokens; i++) s->target[i] = (i + 1) % length ? s->ids[i + 1] : -1;
     s->batch = (cpl_step_batch){s->ids, s->target, NULL, sequences, n_tokens - sequences};
 }
 
@@ -84,6 +85,23 @@ static inline void bench_step_settings(cpl_settings *settings, const bench_shape
     bench_ok(cpl_aux_resolve(&settings->losses, m));
 }
 
+/* Settings and backend are set; `m` is the model of this process. */
+static inline void bench_step_make(bench_step *s, const cpl_model_settings *m, int64_t micro,
+                                   cpl_mesh *mesh)
+{
+    const int64_t length = s->settings.data.seq_len;
+    cpl_work work        = cpl_step_work(&s->settings, m, micro);
+    bench_ok(cpl_backend_reserve(&s->be, &work));
+    bench_ok(cpl_optimizer_init(&s->optimizer, &s->be, m, mesh, true));
+    bench_ok(cpl_model_init_over(&s->model, &s->be, m, length, cpl_optimizer_over(&s->optimizer)));
+    cpl_model_randomize(&s->model, 1);
+    cpl_share_keep_masters(&s->optimizer.share, &s->model.master);
+    bench_ok(cpl_step_init(&s->step, &s->be, &s->settings, m, micro, &s->optimizer.share));
+    bench_ok(cpl_arena_init(&s->arena, 1 << 20, "metrics"));
+    cpl_metrics_take(&s->metrics, &s->arena, m, 0);
+    bench_step_draw(s, s->settings.data.batch_tokens / (mesh ? mesh->world.size : 1));
+}
+
 static inline void bench_step_init(bench_step *s, const bench_shape *shape)
 {
     memset(s, 0, sizeof *s);
@@ -94,20 +112,8 @@ static inline void bench_step_init(bench_step *s, const bench_shape *shape)
         own.n_local                      = shape->mesh->n_local;
         s->settings.losses.balance.scope = CPL_BALANCE_GLOBAL;
     }
-    const cpl_model_settings *m = &own;
     cpl_backend_cpu(&s->be, shape->dtype, shape->n_threads);
-    cpl_work work = cpl_step_work(&s->settings, m, shape->micro);
-    bench_ok(cpl_backend_reserve(&s->be, &work));
-    bench_ok(cpl_optimizer_init(&s->optimizer, &s->be, m, shape->mesh, true));
-    bench_ok(cpl_model_init_over(&s->model, &s->be, m, BENCH_SEQ_LEN,
-                                 cpl_optimizer_over(&s->optimizer)));
-    cpl_model_randomize(&s->model, 1);
-    cpl_share_keep_masters(&s->optimizer.share, &s->model.master);
-    bench_ok(cpl_step_init(&s->step, &s->be, &s->settings, m, shape->micro, &s->optimizer.share));
-    bench_ok(cpl_arena_init(&s->arena, 1 << 20, "metrics"));
-    cpl_metrics_take(&s->metrics, &s->arena, m, 0);
-    bench_step_draw(s, shape->n_tokens / (shape->mesh ? shape->mesh->world.size : 1),
-                    shape->vocab_size);
+    bench_step_make(s, &own, shape->micro, shape->mesh);
 }
 
 static inline void bench_step_free(bench_step *s)
