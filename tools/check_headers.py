@@ -21,7 +21,7 @@ def compile_alone(header, compiler, language, standard):
     return None if done.returncode == 0 else f"{header} with {compiler}:\n{done.stderr}"
 
 
-CUDA = ("device.h", "four.h", "grouped.h")  # of src/tensor/cuda, CUDA C: compiled with their .cu files
+CUDA = ("attention.h", "device.h", "four.h", "grouped.h")  # of src/tensor/cuda, CUDA C: compiled with their .cu files
 headers = sorted([*pathlib.Path("include").rglob("*.h"),
                   *(f for f in pathlib.Path("src").rglob("*.h") if f.parent.name != "cuda" or f.name not in CUDA)])
 jobs = [(header, compiler, language, standard) for header in headers

@@ -19,18 +19,24 @@
 
 #    include <cuda_runtime.h>
 
+/* Numbers of a loop stay in registers only if it is unrolled. */
+#    define CPL_UNROLL _Pragma("unroll")
+
 /* Dynamic shared memory of the block, 16-byte aligned; its bytes are an argument of CPL_LAUNCH. One
  * a kernel. */
 #    define CPL_SHARED(type, name)                                                                 \
         extern __shared__ __align__(16) char cpl_shared_bytes[];                                   \
         type *name = (type *)cpl_shared_bytes
 
-/* kernel(...) on the backend's stream, grid and block of dim3, `shared` bytes; nothing if a dimension of
- * the grid is 0. */
+/* kernel(...) on the backend's stream, grid and block of dim3, `shared` bytes, at most 96 KiB (every GPU
+ * since sm_80 has as many); nothing if a dimension of the grid is 0. */
 #    define CPL_LAUNCH(be, kernel, grid, block, shared, ...)                                       \
         do {                                                                                       \
             const dim3 grid_ = (grid), block_ = (block);                                           \
             if (grid_.x && grid_.y && grid_.z) {                                                   \
+                if ((shared) > 48 << 10)                                                           \
+                    cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,      \
+                                         (int)(shared));                                           \
                 kernel<<<grid_, block_, shared, (cudaStream_t)cpl_cuda_of(be)->stream>>>(          \
                     __VA_ARGS__);                                                                  \
                 cpl_cuda_launched(be, #kernel);                                                    \
@@ -46,6 +52,16 @@
                      : "r"((a)[0]), "r"((a)[1]), "r"((a)[2]), "r"((a)[3]), "r"((b)[0]),            \
                        "r"((b)[1]))
 
+/* uint32_t r[4] = four matrices of 8 x 8 numbers of 16 bits, of which lane i gives the address of row
+ * i mod 8 of matrix i / 8, as fragments of CPL_MMA_16816 (ldmatrix); TRANS: each transposed. */
+#    define CPL_LDMATRIX_OF(form, r, shared_from)                                                  \
+        asm volatile("ldmatrix.sync.aligned.m8n8.x4" form ".shared.b16 {%0,%1,%2,%3}, [%4];"       \
+                     : "=r"((r)[0]), "=r"((r)[1]), "=r"((r)[2]), "=r"((r)[3])                      \
+                     : "r"((uint32_t)__cvta_generic_to_shared(shared_from))                        \
+                     : "memory")
+#    define CPL_LDMATRIX(r, shared_from)       CPL_LDMATRIX_OF("", r, shared_from)
+#    define CPL_LDMATRIX_TRANS(r, shared_from) CPL_LDMATRIX_OF(".trans", r, shared_from)
+
 /* 16 bytes of global to shared memory while the thread goes on, `bytes` of them read and the rest 0; both
  * addresses are multiples of 16. CPL_COPY_WAIT waits for all groups of the thread's copies but the
  * latest n, a number of the source; other threads see them after a barrier. */
@@ -56,6 +72,22 @@
                      : "memory")
 #    define CPL_COPY_COMMIT() asm volatile("cp.async.commit_group;" ::: "memory")
 #    define CPL_COPY_WAIT(n)  asm volatile("cp.async.wait_group %0;" ::"n"(n) : "memory")
+
+/* Two numbers as bf16, to nearest, `low` in the low half. */
+static __device__ __forceinline__ uint32_t cpl_device_pair(float low, float high)
+{
+    uint32_t pair;
+    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
+    return pair;
+}
+
+/* 2^x; what is below the normal numbers is 0. */
+static __device__ __forceinline__ float cpl_device_power_of_2(float x)
+{
+    float power;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(power) : "f"(x));
+    return power;
+}
 
 #else
 #    include "cuda_on_host.h"

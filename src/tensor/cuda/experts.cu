@@ -123,7 +123,7 @@ __global__ void __launch_bounds__(THREADS)
                 activate_backward(h, gate, up, (first + row) * s.D + of_D.first + column,
                                   weight[first + row], da[i][j][q]);
     }
-    GROUPED_UNROLL
+    CPL_UNROLL
     for (int r = 0; r < 4; r++) {
         const int row = grouped_row(r / 2, r % 2 * 2);
         sum[r] += __shfl_xor_sync(0xffffffffu, sum[r], 1); /* the four lanes of a row */

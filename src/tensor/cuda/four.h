@@ -48,11 +48,6 @@ static __device__ __forceinline__ cpl_four cpl_four_get(cpl_device_numbers x, in
     return v;
 }
 
-static __device__ __forceinline__ uint32_t cpl_four_pair(float low, float high)
-{
-    return (uint32_t)cpl_device_bf16(low) | (uint32_t)cpl_device_bf16(high) << 16;
-}
-
 /* Numbers i ... i + 3 of x, as far as they are below `end`, = v. */
 static __device__ __forceinline__ void cpl_four_set(cpl_device_numbers x, int64_t i, int64_t end,
                                                     cpl_four v)
@@ -62,7 +57,7 @@ static __device__ __forceinline__ void cpl_four_set(cpl_device_numbers x, int64_
             if (i + k < end) cpl_device_set(x, i + k, v.at[k]);
     } else if (x.is_bf16) {
         *(uint2 *)((uint16_t *)x.at + i) =
-            make_uint2(cpl_four_pair(v.at[0], v.at[1]), cpl_four_pair(v.at[2], v.at[3]));
+            make_uint2(cpl_device_pair(v.at[0], v.at[1]), cpl_device_pair(v.at[2], v.at[3]));
     } else {
         *(float4 *)((float *)x.at + i) = make_float4(v.at[0], v.at[1], v.at[2], v.at[3]);
     }

@@ -11,12 +11,6 @@
 
 #include "tensor/cuda/device.h"
 
-#ifdef __CUDACC__
-#    define GROUPED_UNROLL _Pragma("unroll")
-#else
-#    define GROUPED_UNROLL
-#endif
-
 enum { TILE = 64, STEP = 32, THREADS = 128, PITCH_BF16 = STEP + 8, PITCH_F32 = STEP + 1 };
 
 /* Numbers of a panel's row, its type, and bytes of shared memory of a kernel. */
@@ -69,7 +63,7 @@ static __device__ __forceinline__ void grouped_read(float *to, cpl_device_number
         memcpy(to + 4, &high, sizeof high);
         return;
     }
-    GROUPED_UNROLL
+    CPL_UNROLL
     for (int i = 0; i < 8; i++) to[i] = i < count ? cpl_device_get(x, at + i) : 0;
 }
 
@@ -83,7 +77,7 @@ static __device__ __forceinline__ void grouped_read(uint16_t *to, cpl_device_num
         return;
     }
     grouped_read(wide, x, at, count, even);
-    GROUPED_UNROLL
+    CPL_UNROLL
     for (int i = 0; i < 8; i++) to[i] = cpl_device_bf16(wide[i]);
 }
 
@@ -103,7 +97,7 @@ static __device__ __forceinline__ void grouped_load(typename panel_of<BF16>::num
 {
     const bool even = grouped_is_even(o);
     const int pitch = panel_of<BF16>::PITCH;
-    GROUPED_UNROLL
+    CPL_UNROLL
     for (int turn = 0; turn < TILE * STEP / 8 / THREADS; turn++) {
         const int number = turn * THREADS + (int)threadIdx.x;
         const int i      = ALONG_K ? number / (STEP / 8) : number / STEP * 8;
@@ -116,7 +110,7 @@ static __device__ __forceinline__ void grouped_load(typename panel_of<BF16>::num
             const int64_t column = ALONG_K ? at + kk : edge.first + i;
             grouped_read(eight, o.x, grouped_at(o, expert, row) + column, count, even);
         }
-        GROUPED_UNROLL
+        CPL_UNROLL
         for (int e = 0; e < 8; e++)
             panel[ALONG_K ? i * pitch + kk + e : (i + e) * pitch + kk] = eight[e];
     }
@@ -139,9 +133,9 @@ typedef float grouped_tile[2][4][4]; /* a thread's part */
 
 /* For each of its numbers, in registers: hence unrolled. */
 #define GROUPED_EACH(i, j, q)                                                                      \
-    GROUPED_UNROLL                                                                                 \
-    for (int i = 0; i < 2; i++) GROUPED_UNROLL                                                     \
-    for (int j = 0; j < 4; j++) GROUPED_UNROLL                                                     \
+    CPL_UNROLL                                                                                     \
+    for (int i = 0; i < 2; i++) CPL_UNROLL                                                         \
+    for (int j = 0; j < 4; j++) CPL_UNROLL                                                         \
     for (int q = 0; q < 4; q++)
 
 typedef uint32_t __attribute__((may_alias)) grouped_pair; /* two numbers of bf16 */
@@ -153,19 +147,19 @@ static __device__ __forceinline__ void grouped_multiply(grouped_tile sum, const 
     const uint16_t *of_a = a + grouped_row(0, 0) * PITCH_BF16 + lane % 4 * 2;
     const uint16_t *of_b =
         b + (grouped_column(0, 0) - lane % 4 * 2 + lane / 4) * PITCH_BF16 + lane % 4 * 2;
-    GROUPED_UNROLL
+    CPL_UNROLL
     for (int s = 0; s < STEP; s += 16) {
         uint32_t fa[2][4], fb[4][2];
-        GROUPED_UNROLL
+        CPL_UNROLL
         for (int r = 0; r < 8; r++)
             fa[r / 4][r % 4] =
                 *(const grouped_pair *)(of_a + (r / 4 * 16 + r % 2 * 8) * PITCH_BF16 + s +
                                         r % 4 / 2 * 8);
-        GROUPED_UNROLL
+        CPL_UNROLL
         for (int r = 0; r < 8; r++)
             fb[r / 2][r % 2] =
                 *(const grouped_pair *)(of_b + r / 2 * 8 * PITCH_BF16 + s + r % 2 * 8);
-        GROUPED_UNROLL
+        CPL_UNROLL
         for (int r = 0; r < 8; r++) CPL_MMA_16816(sum[r / 4][r % 4], fa[r / 4], fb[r % 4]);
     }
 }
@@ -177,9 +171,9 @@ static __device__ __forceinline__ void grouped_multiply(grouped_tile sum, const 
     const float *of_b = b + grouped_column(0, 0) * PITCH_F32;
     for (int s = 0; s < STEP; s++) {
         float fa[4], fb[8];
-        GROUPED_UNROLL
+        CPL_UNROLL
         for (int r = 0; r < 4; r++) fa[r] = of_a[8 * r * PITCH_F32 + s];
-        GROUPED_UNROLL
+        CPL_UNROLL
         for (int c = 0; c < 8; c++) fb[c] = of_b[(8 * (c / 2) + c % 2) * PITCH_F32 + s];
         GROUPED_EACH(i, j, q)
         sum[i][j][q] += fa[2 * i + q / 2] * fb[2 * j + q % 2];

@@ -9,7 +9,8 @@
  *           at any moment until its wait. cpl_on_host_seed chooses another order.
  * Refused:  by one sentence and abort(), what a GPU may let pass: threads that wait at different
  *           __syncthreads() or leave before one, warp operations that not all lanes of their mask
- *           reach, launches over the limits, writes behind the shared memory (with ASan: reads).
+ *           reach, launches over the limits, writes behind the shared memory (with ASan: reads),
+ *           matrices whose rows share banks.
  * Not seen: races that no order of whole stretches between two barriers shows, wgmma, registers,
  *           speed.
  * Threads:  of the host may launch at once; one kernel runs after another. */
@@ -32,6 +33,8 @@
 #include <tuple>
 #include <type_traits>
 #include <vector>
+
+#include "tensor/numbers.h"
 
 #ifdef __SANITIZE_ADDRESS__
 #    define ON_HOST_ASAN 1
@@ -90,7 +93,7 @@ ON_HOST_FOUR(int4, int)
 ON_HOST_FOUR(uint4, unsigned)
 
 /* Of shared memory, of a launch, of a thread's stack. */
-enum { ON_HOST_SHARED = 48 << 10, ON_HOST_THREADS = 1024, ON_HOST_STACK = 128 << 10 };
+enum { ON_HOST_SHARED = 96 << 10, ON_HOST_THREADS = 1024, ON_HOST_STACK = 128 << 10 };
 
 /* Saves the registers of a call and the stack at *save, and goes on where `load` was saved. */
 extern "C" void cpl_on_host_switch(void **save, void *load);
@@ -128,6 +131,8 @@ struct fiber {
     uint32_t give[6];                           /* what a warp operation takes from the lane */
     int from;                                   /* the lane it asks */
     uint64_t got;
+    const char *matrix; /* a row of one, that it gives */
+    uint32_t take[4];   /* what it gets of four numbers */
     float sums[4];
     std::vector<copy> copies; /* that have not landed */
     int commits;
@@ -225,6 +230,15 @@ inline void close_memory(void *, size_t)
 }
 #endif
 
+/* Of 16 bytes. */
+inline void check_address(const void *at, const char *where)
+{
+    const char *first = (const char *)at;
+    if ((uintptr_t)first % 16) refuse("16 bytes of shared memory at no multiple of 16", where);
+    if (first < shared_memory || first + 16 > shared_memory + shared_bytes)
+        refuse("16 bytes outside of the shared memory", where);
+}
+
 /* ---- copies that land later ---- */
 
 inline void land(const copy &c)
@@ -245,11 +259,10 @@ inline void land_some(fiber *f)
 
 inline void copy_async(void *to, const void *from, int bytes, const char *where)
 {
-    if ((uintptr_t)to % 16 || (bytes && (uintptr_t)from % 16))
-        refuse("an asynchronous copy whose address is no multiple of 16", where);
+    if (bytes && (uintptr_t)from % 16)
+        refuse("an asynchronous copy from an address that is no multiple of 16", where);
     if (bytes < 0 || bytes > 16) refuse("an asynchronous copy of more than 16 bytes", where);
-    if ((char *)to < shared_memory || (char *)to + 16 > shared_memory + shared_bytes)
-        refuse("an asynchronous copy to outside of the shared memory", where);
+    check_address(to, where);
     me->copies.push_back({(char *)to, (const char *)from, bytes, me->commits});
     land_some(me);
 }
@@ -493,10 +506,7 @@ inline unsigned ballot(unsigned mask, bool is, const char *where)
 
 inline float half_of(uint32_t pair, int which)
 {
-    const uint32_t bits = which ? pair & 0xffff0000u : pair << 16;
-    float value;
-    memcpy(&value, &bits, sizeof value);
-    return value;
+    return cpl_bf16_to_f32((uint16_t)(pair >> 16 * which));
 }
 
 /* Row and column of number i of a lane's sums, and who holds the operands (PTX, mma.m16n8k16). */
@@ -522,6 +532,40 @@ inline void mma_16816(float c[4], const uint32_t a[4], const uint32_t b[2], cons
     memcpy(me->sums, c, 16);
     meet(AT_WARP, where, ~0u, finish_mma);
     memcpy(c, me->sums, 16);
+}
+
+/* Rows of a matrix that lie in the same banks are read one after another: slow, so refused. */
+inline void check_banks(const fiber *warp)
+{
+    for (int first = 0; first < WARP; first += 8) {
+        unsigned banks = 0;
+        for (int i = first; i < first + 8; i++)
+            banks |= 1u << (warp[i].matrix - shared_memory) / 16 % 8;
+        if (banks != 0xff) refuse("rows of a matrix in the same banks", warp->where);
+    }
+}
+
+template <bool TRANS> void finish_matrices(fiber *warp, unsigned)
+{
+    check_banks(warp);
+    for (int lane = 0; lane < WARP; lane++)
+        for (int i = 0; i < 4; i++) {
+            const fiber *rows = warp + 8 * i;
+            uint16_t two[2];
+            for (int k = 0; k < 2; k++) {
+                const int along = lane % 4 * 2 + k, row = TRANS ? along : lane / 4;
+                memcpy(&two[k], rows[row].matrix + 2 * (TRANS ? lane / 4 : along), 2);
+            }
+            memcpy(&warp[lane].take[i], two, 4);
+        }
+}
+
+template <bool TRANS> void matrices(uint32_t r[4], const void *from, const char *where)
+{
+    check_address(from, where);
+    me->matrix = (const char *)from;
+    meet(AT_WARP, where, ~0u, finish_matrices<TRANS>);
+    memcpy(r, me->take, 16);
 }
 
 } // namespace on_host
@@ -677,12 +721,25 @@ template <class T> static inline T atomicMax(T *at, std::common_type_t<T> value)
         }                                                                                          \
     } while (0)
 
-#define CPL_MMA_16816(c, a, b) on_host::mma_16816(c, a, b, ON_HOST_HERE)
+#define CPL_UNROLL
+#define CPL_MMA_16816(c, a, b)    on_host::mma_16816(c, a, b, ON_HOST_HERE)
+#define CPL_LDMATRIX(r, at)       on_host::matrices<false>(r, at, ON_HOST_HERE)
+#define CPL_LDMATRIX_TRANS(r, at) on_host::matrices<true>(r, at, ON_HOST_HERE)
 
 #define CPL_COPY_ASYNC_16(shared_to, global_from, bytes)                                           \
     on_host::copy_async(shared_to, global_from, bytes, ON_HOST_HERE)
 #define CPL_COPY_COMMIT() ((void)on_host::me->commits++)
 #define CPL_COPY_WAIT(n)  on_host::copy_wait(n)
+
+static inline uint32_t cpl_device_pair(float low, float high)
+{
+    return cpl_bf16_from_f32(low) | (uint32_t)cpl_bf16_from_f32(high) << 16;
+}
+
+static inline float cpl_device_power_of_2(float x)
+{
+    return exp2f(x);
+}
 
 #ifdef CPL_ON_HOST_MAIN
 asm(".text\n"

@@ -30,7 +30,11 @@ enum fault {
     NO_WAIT,
     EARLY_WAIT,
     NO_BARRIER_AFTER_WAIT,
+    NO_BARRIER_BEFORE_COPY,
     NOT_ALIGNED,
+    MATRICES, /* none, of a third kernel */
+    OTHER_SWIZZLE,
+    NO_SWIZZLE,
     N_FAULTS
 };
 
@@ -51,7 +55,11 @@ static const char *const names[N_FAULTS] = {
     "a copy that is not waited for",
     "a wait for one group too few",
     "a barrier left out behind a wait",
+    "a barrier left out before a copy to what is read",
     "a copy to an address that is no multiple of 16",
+    "nothing, in matrices",
+    "a swizzle that is not that of the copies",
+    "rows of a matrix in the same banks",
 };
 
 /* ---- kernels ---- */
@@ -101,10 +109,37 @@ __global__ void copies(float *out, const float *x, int fault)
         if (fault != NO_BARRIER_AFTER_WAIT) __syncthreads();
         const float4 v = *(const float4 *)(room + (turn - 1) % 2 * 4 * THREADS + 4 * other);
         all += (v.x + v.y) + (v.z + v.w);
-        __syncthreads();
+        if (fault != NO_BARRIER_BEFORE_COPY) __syncthreads();
     }
     CPL_COPY_WAIT(0);
     out[(int)blockIdx.x * THREADS + thread] = all;
+}
+
+enum { PANEL_ROWS = 16, PANEL_ROW = 64, PANEL = PANEL_ROWS * PANEL_ROW };
+
+/* Where eight numbers of a panel's row lie. */
+static __device__ int swizzled(int row, int chunk, int turn)
+{
+    return row * PANEL_ROW + (chunk ^ (row * turn) % 8) * 8;
+}
+
+/* out [2, lanes, 4]: columns 16 ... 31 of x [PANEL_ROWS, PANEL_ROW] as fragments, and turned. */
+__global__ void matrices(uint32_t *out, const uint16_t *x, int fault)
+{
+    CPL_SHARED(uint16_t, panel);
+    const int lane = (int)threadIdx.x, turn = fault == NO_SWIZZLE ? 0 : 1;
+    for (int i = lane; i < PANEL / 8; i += CPL_WARP)
+        CPL_COPY_ASYNC_16(panel + swizzled(i / 8, i % 8, turn), x + 8 * i, 16);
+    CPL_COPY_COMMIT();
+    CPL_COPY_WAIT(0);
+    __syncthreads();
+    const int of_read        = fault == OTHER_SWIZZLE ? 3 : turn;
+    const uint16_t *const at = panel + swizzled(lane % 16, 2 + lane / 16, of_read);
+    uint32_t r[4], turned[4];
+    CPL_LDMATRIX(r, at);
+    CPL_LDMATRIX_TRANS(turned, at);
+    for (int i = 0; i < 4; i++)
+        out[4 * lane + i] = r[i], out[4 * (CPL_WARP + lane) + i] = turned[i];
 }
 
 /* Shuffles of halves of a warp, of which one does more of them, then of all of it. */
@@ -144,7 +179,7 @@ static void launch(float *out, const float *x, int fault)
     const dim3 grid(BLOCKS, fault == LARGE_GRID ? 65536 : 1);
     const unsigned threads = fault == HALF_WARP ? THREADS - 16 : THREADS;
     const size_t bytes     = fault == SHORT_MEMORY  ? (WARPS - 1) * sizeof(float)
-                             : fault == MUCH_MEMORY ? 49153
+                             : fault == MUCH_MEMORY ? ON_HOST_SHARED + 1
                                                     : (WARPS + 1) * sizeof(float);
     CPL_LAUNCH(&be, sums, grid, threads, bytes, out, x, fault);
 }
@@ -166,6 +201,23 @@ static bool is_right(const float *out, const float *x, bool of_copies)
     return true;
 }
 
+static bool matrices_are_right(int fault)
+{
+    alignas(16) static uint16_t x[PANEL];
+    uint32_t out[2][CPL_WARP][4];
+    for (int i = 0; i < PANEL; i++) x[i] = (uint16_t)i;
+    CPL_LAUNCH(&be, matrices, 1, CPL_WARP, sizeof x, &out[0][0][0], x, fault);
+    for (int lane = 0; lane < CPL_WARP; lane++)
+        for (int i = 0; i < 4; i++) {
+            const int row = i % 2 * 8, col = 16 + i / 2 * 8, a = lane / 4, b = lane % 4 * 2;
+            const unsigned as_is  = (unsigned)((row + a) * PANEL_ROW + col + b);
+            const unsigned turned = (unsigned)((row + b) * PANEL_ROW + col + a);
+            if (out[0][lane][i] != (as_is | (as_is + 1) << 16)) return false;
+            if (out[1][lane][i] != (turned | (turned + PANEL_ROW) << 16)) return false;
+        }
+    return true;
+}
+
 /* 0: right in every order; else refused or another result. */
 static int run_with(int fault)
 {
@@ -174,6 +226,10 @@ static int run_with(int fault)
     if (fault) fclose(stderr); /* its sentence, or ASan's */
     for (uint32_t seed = 0; seed < SEEDS; seed++) {
         cpl_on_host_seed(seed);
+        if (fault >= MATRICES) {
+            if (!matrices_are_right(fault)) return 1;
+            continue;
+        }
         launch(out, x, fault);
         if (!is_right(out, x, fault >= COPIES)) return 1;
     }
@@ -247,7 +303,7 @@ int main()
     int wrong = 0;
     for (int fault = 0; fault < N_FAULTS; fault++) {
         const int status    = in_child(fault);
-        const bool is_fault = fault != NONE && fault != COPIES;
+        const bool is_fault = fault != NONE && fault != COPIES && fault != MATRICES;
         if (is_fault != (status != 0)) {
             printf("wrong: %s: %s\n", names[fault],
                    status ? "refused, or another result" : "not noticed");
