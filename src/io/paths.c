@@ -8,10 +8,15 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "base/arena.h"
 #include "base/text.h"
 #include "io/file.h"
+
+#ifndef COUPLET_MODULE_DIR
+#    define COUPLET_MODULE_DIR "/usr/local/lib/couplet"
+#endif
 
 cpl_status cpl_paths_add(cpl_strings *paths, const char *path)
 {
@@ -191,4 +196,29 @@ cpl_status cpl_documents_expand(cpl_strings *paths, const char *const *inputs, i
     }
     cpl_paths_sort(paths);
     return CPL_OK;
+}
+
+/* ---- modules ---- */
+
+/* The folder of the program; "." if the system does not say. */
+static void own_folder(char out[PATH_MAX])
+{
+    ssize_t length = readlink("/proc/self/exe", out, PATH_MAX - 1);
+    if (length <= 0) length = snprintf(out, PATH_MAX, "./x");
+    out[length] = '\0';
+    char *slash = strrchr(out, '/');
+    if (slash) *slash = '\0';
+}
+
+bool cpl_module_find(char path[CPL_MODULE_PATH], const char *name)
+{
+    static const char *const places[] = {"", "/..", "/../lib/couplet"};
+    char folder[PATH_MAX];
+    own_folder(folder);
+    for (size_t i = 0; i < sizeof places / sizeof *places; i++) {
+        snprintf(path, CPL_MODULE_PATH, "%s%s/%s", folder, places[i], name);
+        if (access(path, R_OK) == 0) return true;
+    }
+    snprintf(path, CPL_MODULE_PATH, COUPLET_MODULE_DIR "/%s", name);
+    return access(path, R_OK) == 0;
 }

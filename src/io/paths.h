@@ -1,9 +1,11 @@
-/* paths.h - lists of files: the files that a user's files, folders and patterns name.
+/* paths.h - lists of files: the files that a user's files, folders and patterns name; the program's
+ * own modules.
  *
  * Room:  io. */
 #ifndef CPL_IO_PATHS_H
 #define CPL_IO_PATHS_H
 
+#include <limits.h>
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -41,5 +43,13 @@ bool cpl_path_has_extension(const char *path, const char *extension);
  * caller gives `*paths` to cpl_paths_free. */
 CPL_NODISCARD cpl_status cpl_documents_expand(cpl_strings *paths, const char *const *inputs,
                                               int64_t n_inputs);
+
+enum { CPL_MODULE_PATH = PATH_MAX + 64 };
+
+/* Sets `path` to the file of the program's module `name`, a shared object that it loads when it needs
+ * it: beside the program, in the folder above (the build's tests and benchmarks), in ../lib/couplet (an
+ * installation that was moved), or in the library folder that the program was installed with. false: it
+ * is in none of them; `path` is then the last. */
+bool cpl_module_find(char path[CPL_MODULE_PATH], const char *name);
 
 #endif /* CPL_IO_PATHS_H */

@@ -8,9 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#ifndef COUPLET_MODULE_DIR
-#    define COUPLET_MODULE_DIR "/usr/local/lib/couplet"
-#endif
+#include "io/paths.h"
 
 /* A launcher, by what it sets for each process. */
 typedef struct launcher {
@@ -97,37 +95,20 @@ void cpl_mpi_abandon(int exit_code)
 
 /* ---- the module ---- */
 
-/* The folder of the program; "." if the system does not say. */
-static void own_folder(char out[PATH_MAX])
-{
-    ssize_t length = readlink("/proc/self/exe", out, PATH_MAX - 1);
-    if (length <= 0) length = snprintf(out, PATH_MAX, "./x");
-    out[length] = '\0';
-    char *slash = strrchr(out, '/');
-    if (slash) *slash = '\0';
-}
-
 /* The file of module `name`, which may be a path; false if there is none. */
-static int find(char path[PATH_MAX + 64], const char *name)
+static bool find(char path[CPL_MODULE_PATH], const char *name)
 {
-    char folder[PATH_MAX];
+    char file[NAME_MAX];
     if (strchr(name, '/')) {
-        snprintf(path, PATH_MAX + 64, "%s", name);
+        snprintf(path, CPL_MODULE_PATH, "%s", name);
         return access(path, R_OK) == 0;
     }
-    own_folder(folder);
-    /* The second: benchmarks and tests; the last: an installation that was moved. */
-    static const char *const places[] = {"", "/..", "/../lib/couplet"};
-    for (size_t i = 0; i < sizeof places / sizeof *places; i++) {
-        snprintf(path, PATH_MAX + 64, "%s%s/couplet-mpi-%s.so", folder, places[i], name);
-        if (access(path, R_OK) == 0) return 1;
-    }
-    snprintf(path, PATH_MAX + 64, COUPLET_MODULE_DIR "/couplet-mpi-%s.so", name);
-    return access(path, R_OK) == 0;
+    snprintf(file, sizeof file, "couplet-mpi-%s.so", name);
+    return cpl_module_find(path, file);
 }
 
 /* Which module serves the launcher: the one that the user names, the launcher's own, or any. */
-static cpl_status choose(char path[PATH_MAX + 64], const launcher *by)
+static cpl_status choose(char path[CPL_MODULE_PATH], const launcher *by)
 {
     const char *given = getenv("COUPLET_MPI");
     const char *name  = given && *given ? given : by->module;
@@ -161,7 +142,7 @@ static cpl_status load(const char *path)
 
 cpl_status cpl_mpi_start(cpl_transport *world)
 {
-    char path[PATH_MAX + 64];
+    char path[CPL_MODULE_PATH];
     const launcher *by = launcher_of();
     CPL_ASSERT(by);
     CPL_TRY(choose(path, by));

@@ -1,11 +1,9 @@
 /* device.c - the backend that compute.device names, and the module that a GPU needs. */
 #include <dlfcn.h>
-#include <limits.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
+#include "io/paths.h"
 #include "tensor/backend/backend.h"
 #include "tensor/cuda/module.h"
 
@@ -23,37 +21,15 @@ bool cpl_device_is_gpu(const char *device)
 
 /* ---- the module ---- */
 
-/* The folder of the program; "." if the system does not say. */
-static void own_folder(char out[PATH_MAX])
-{
-    ssize_t length = readlink("/proc/self/exe", out, PATH_MAX - 1);
-    if (length <= 0) length = snprintf(out, PATH_MAX, "./x");
-    out[length] = '\0';
-    char *slash = strrchr(out, '/');
-    if (slash) *slash = '\0';
-}
-
-/* Beside the program, or in its library folder: nowhere else is a module looked for. */
-static bool find_module(char path[PATH_MAX + 64])
-{
-    static const char *const places[] = {"", "/../lib/couplet"};
-    char folder[PATH_MAX];
-    own_folder(folder);
-    for (size_t i = 0; i < sizeof places / sizeof *places; i++) {
-        snprintf(path, PATH_MAX + 64, "%s%s/couplet-cuda.so", folder, places[i]);
-        if (access(path, R_OK) == 0) return true;
-    }
-    snprintf(path, PATH_MAX + 64, COUPLET_MODULE_DIR "/couplet-cuda.so");
-    return access(path, R_OK) == 0;
-}
+static const char module_name[] = "couplet-cuda.so";
 
 /* The module once loaded, for as long as the program runs. */
 static cpl_status load_module(const cpl_cuda_module **module, const char *device)
 {
     static const cpl_cuda_module *loaded;
-    char path[PATH_MAX + 64];
+    char path[CPL_MODULE_PATH];
     if ((*module = loaded)) return CPL_OK;
-    if (!find_module(path))
+    if (!cpl_module_find(path, module_name))
         return CPL_FAIL(CPL_ERR_USAGE,
                         "compute.device is %s, but there is no couplet-cuda.so beside the program: "
                         "build it with `make cuda`, which needs nvcc, or set compute.device=cpu",
@@ -92,8 +68,9 @@ static cpl_status open_gpu(cpl_backend *be, const char *device, cpl_dtype comput
 /* Opens the first GPU, if there are a module and a GPU; what is missing is no failure. */
 static bool is_there(cpl_backend *be, cpl_dtype compute, int n_threads)
 {
-    char path[PATH_MAX + 64];
-    return find_module(path) && open_gpu(be, first_gpu, compute, n_threads) == CPL_OK;
+    char path[CPL_MODULE_PATH];
+    return cpl_module_find(path, module_name) &&
+           open_gpu(be, first_gpu, compute, n_threads) == CPL_OK;
 }
 
 cpl_status cpl_backend_open(cpl_backend *be, const char *device, cpl_dtype compute, int n_threads)
