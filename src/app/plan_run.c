@@ -64,7 +64,9 @@ static cpl_status count_sent(cpl_plan_input *input, const cpl_settings *s,
     cpl_backend be;
     cpl_model types;
     CPL_TRY(cpl_backend_open(&be, s->compute.device, input->compute, 1));
-    CPL_TRY(init_types(&types, &be, config));
+    const cpl_status status = init_types(&types, &be, config);
+    if (status != CPL_OK) cpl_backend_free(&be);
+    CPL_TRY(status);
     cpl_traffic_of_step(&t, s, config, share, &types.compute);
     input->copied = cpl_share_copied(share, &types.compute);
     cpl_model_free(&types);
