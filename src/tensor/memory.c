@@ -21,15 +21,20 @@ size_t cpl_tensor_arena_bytes(const cpl_tensor_arena *arena)
     return arena->tensors.peak + arena->host.peak;
 }
 
+cpl_status cpl_tensor_no_memory(cpl_backend *be, size_t bytes, const char *what)
+{
+    CPL_TRY(be->ops->sync(be)); /* a device that has failed gives none */
+    return CPL_FAIL(CPL_ERR_MEMORY, "out of memory: %.1f MiB for %s", (double)bytes / 1048576.0,
+                    what);
+}
+
 cpl_status cpl_tensor_arena_init(cpl_tensor_arena *arena, cpl_backend *be,
                                  const cpl_tensor_arena *measured, const char *what)
 {
     const size_t bytes = measured->tensors.peak, host = measured->host.peak;
     memset(arena, 0, sizeof *arena);
     void *memory = be->ops->take(be, bytes);
-    if (!memory)
-        return CPL_FAIL(CPL_ERR_MEMORY, "out of memory: %.1f MiB for %s", (double)bytes / 1048576.0,
-                        what);
+    if (!memory) return cpl_tensor_no_memory(be, bytes, what);
     *arena = cpl_tensor_arena_over(be, memory, bytes);
     be->ops->fill(be, cpl_tensor_1d(memory, CPL_F32, (int64_t)(bytes / sizeof(float))), 0);
     cpl_status status = cpl_arena_init(&arena->host, host, what);
@@ -97,7 +102,7 @@ cpl_status cpl_tensor_reserve(cpl_tensor *t, cpl_backend *be, cpl_dtype dtype, i
     cpl_tensor_free(t, be);
     cpl_tensor fresh = cpl_tensor_1d(NULL, dtype, count);
     fresh.storage    = be->ops->take(be, cpl_tensor_bytes(fresh));
-    if (!fresh.storage) return CPL_ERR_MEMORY;
+    if (!fresh.storage) return cpl_tensor_no_memory(be, cpl_tensor_bytes(fresh), "a tensor");
     *t = fresh;
     return CPL_OK;
 }

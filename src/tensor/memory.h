@@ -25,6 +25,9 @@ cpl_tensor_arena cpl_tensor_arena_over(cpl_backend *be, void *memory, size_t byt
 /* Bytes that it has needed at most. */
 size_t cpl_tensor_arena_bytes(const cpl_tensor_arena *arena);
 
+/* CPL_ERR_MEMORY with a sentence, or the failure of the device, after ops->take gave no memory. */
+CPL_NODISCARD cpl_status cpl_tensor_no_memory(cpl_backend *be, size_t bytes, const char *what);
+
 /* Owns as much memory as was `measured`, all zero, until cpl_tensor_arena_free. `what` names the
  * lifetime in the sentence of CPL_ERR_MEMORY. `measured` may be the arena itself. */
 CPL_NODISCARD cpl_status cpl_tensor_arena_init(cpl_tensor_arena *arena, cpl_backend *be,

@@ -13,6 +13,7 @@
 #include "base/arena.h"
 #include "base/clock.h"
 #include "base/memory.h"
+#include "tensor/memory.h"
 #include "tensor/product.h"
 
 /* ---- which kernels run ---- */
@@ -194,9 +195,7 @@ cpl_status cpl_backend_reserve(cpl_backend *be, const cpl_work *work)
     size_t bytes = be->ops->scratch_bytes(be, work);
     if (bytes <= be->scratch_bytes) return CPL_OK;
     void *fresh = be->ops->take(be, bytes);
-    if (!fresh)
-        return CPL_FAIL(CPL_ERR_MEMORY, "out of memory: %.1f MiB of scratch for the operations",
-                        (double)bytes / 1048576.0);
+    if (!fresh) return cpl_tensor_no_memory(be, bytes, "the scratch of the operations");
     be->ops->give(be, be->scratch);
     be->scratch       = fresh;
     be->scratch_bytes = bytes;
