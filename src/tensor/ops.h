@@ -14,8 +14,8 @@
  *           value, so that an operation that waits for its turn refers to nothing of its caller.
  *           An output is *set* unless it says *adds*. Outputs overlap no input unless said.
  * Failure:  operations return nothing. A backend keeps its first failure and ignores later work;
- *           sync() returns it. A get then still sets its numbers, to any values. Shapes that do
- *           not fit are asserts.
+ *           sync() returns it. A get then still sets its numbers, to values that mean nothing
+ *           (ids are valid ones). Shapes that do not fit are asserts.
  * Memory:   tensors and scratch lie in memory that the backend has taken (tensor/memory.h).
  *           Operations allocate nothing; their scratch is be->scratch, at least
  *           scratch_bytes(work) long (see cpl_backend_reserve).
@@ -48,6 +48,10 @@ typedef struct cpl_backend {
     void (*close)(struct cpl_backend *be); /* frees it, after the memory; NULL: nothing to free */
     const char *name;                      /* "cpu v4", "cuda" */
     const char *device;                    /* "cpu", "cuda:0 NVIDIA H100 80GB HBM3" */
+    const char *libraries; /* of the device, and its driver, with versions; NULL: none */
+    /* The choice `index` from 0 that the libraries have made so far and on which bits depend, as a text
+     * that lives until the next call; NULL: there are no more. NULL: they make none. */
+    const char *(*choice)(struct cpl_backend *be, int index);
     const char *note;     /* a sentence for the log: what a user should know of it; NULL: none */
     const char *sentence; /* of the first failure, where the backend has one; else NULL */
     cpl_dtype compute;  /* the type that operands of products are rounded to: CPL_F32 or CPL_BF16 */

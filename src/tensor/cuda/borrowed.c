@@ -62,9 +62,7 @@ static bool fetch(cpl_backend *be, struct cpl_cuda_copies *copies)
 static void reach(cpl_backend *be, cpl_tensor *const *tensors, int count)
 {
     struct cpl_cuda_copies *copies = cpl_cuda_of(be)->copies;
-    if (!copies) copies = cpl_cuda_of(be)->copies = calloc(1, sizeof *copies);
-    CPL_ASSERT(copies);
-    copies->count = 0;
+    copies->count                  = 0;
     for (int i = 0; i < count; i++) note_tensor(copies, *tensors[i]);
     if (!fetch(be, copies)) return;
     for (int i = 0; i < count; i++)
@@ -113,6 +111,12 @@ void cpl_cuda_expect(const cpl_backend *be, const cpl_work *work)
     cpl_cuda *c        = cpl_cuda_of(be);
     const size_t bytes = c->cpu.ops->scratch_bytes(&c->cpu, work);
     c->cpu_scratch     = bytes > c->cpu_scratch ? bytes : c->cpu_scratch;
+}
+
+bool cpl_cuda_begin_borrowing(cpl_cuda *c)
+{
+    c->copies = calloc(1, sizeof *c->copies);
+    return c->copies;
 }
 
 void cpl_cuda_end_borrowing(cpl_cuda *c)

@@ -13,6 +13,9 @@ void cpl_cuda_borrow_all(cpl_ops *ops);
 /* Notes the largest shapes of operations: the CPU's scratch grows to them when one is borrowed. */
 void cpl_cuda_expect(const cpl_backend *be, const cpl_work *work);
 
+/* Room for a list of copies; false: there is no memory. */
+bool cpl_cuda_begin_borrowing(cpl_cuda *c);
+
 /* Frees the copies and the CPU's scratch. */
 void cpl_cuda_end_borrowing(cpl_cuda *c);
 

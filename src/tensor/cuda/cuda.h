@@ -27,6 +27,7 @@ typedef struct cpl_cuda {
     size_t cpu_scratch; /* that it will need at most */
     struct cpl_cuda_copies *copies;
     char name[160];     /* "cuda:0 NVIDIA H100 80GB HBM3" */
+    char libraries[96]; /* "CUDA driver 13.0, cuBLASLt 13.1.0" */
     char sentence[256]; /* of the first failure; "": none */
 } cpl_cuda;
 

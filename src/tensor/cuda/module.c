@@ -17,15 +17,22 @@ static void note(cpl_backend *be, const char *sentence)
     if (sentence) cpl_cuda_fail(be, sentence);
 }
 
+static cpl_status sync(cpl_backend *be)
+{
+    note(be, cpl_vendor_wait(cpl_cuda_of(be)));
+    return be->failure == CPL_OK ? CPL_OK : fail(be->failure, "%s: %s", be->device, be->sentence);
+}
+
 /* ---- memory ---- */
 
+/* A device that has failed gives none either: its failure is then the one to tell. */
 static void *take(cpl_backend *be, size_t bytes)
 {
     void *memory = cpl_vendor_take(cpl_cuda_of(be), bytes ? bytes : 1);
-    if (!memory)
-        (void)fail(CPL_ERR_MEMORY, "%s: out of memory: %.1f MiB", be->device,
-                   (double)bytes / 1048576.0);
-    return memory;
+    if (memory || sync(be) != CPL_OK) return memory;
+    (void)fail(CPL_ERR_MEMORY, "%s: out of memory: %.1f MiB", be->device,
+               (double)bytes / 1048576.0);
+    return NULL;
 }
 
 static void give(cpl_backend *be, void *memory)
@@ -42,13 +49,9 @@ static void put(cpl_backend *be, cpl_tensor to, const void *from)
 static void get(cpl_backend *be, void *to, cpl_tensor from)
 {
     const size_t bytes = cpl_tensor_bytes(from);
-    if (bytes) note(be, cpl_vendor_get(cpl_cuda_of(be), to, from.storage, bytes));
-}
-
-static cpl_status sync(cpl_backend *be)
-{
-    note(be, cpl_vendor_wait(cpl_cuda_of(be)));
-    return be->failure == CPL_OK ? CPL_OK : fail(be->failure, "%s: %s", be->device, be->sentence);
+    if (bytes && be->failure == CPL_OK)
+        note(be, cpl_vendor_get(cpl_cuda_of(be), to, from.storage, bytes));
+    if (be->failure != CPL_OK) memset(to, 0, bytes); /* valid ids */
 }
 
 /* ---- the table ---- */
@@ -114,6 +117,11 @@ static const char *borrowed_names(void)
 
 /* ---- the way in ---- */
 
+static const char *choice(cpl_backend *be, int index)
+{
+    return cpl_vendor_choice(cpl_cuda_of(be), index);
+}
+
 static void close_device(cpl_backend *be)
 {
     cpl_cuda *c = cpl_cuda_of(be);
@@ -128,10 +136,11 @@ static const char *open_device(cpl_backend *be, int device, const cpl_backend *c
 {
     static cpl_ops ops;
     static char note_text[1400];
-    cpl_cuda *c = calloc(1, sizeof *c);
-    if (!c) return "out of memory";
-    const char *sentence = cpl_vendor_open(c, device);
+    cpl_cuda *c          = calloc(1, sizeof *c);
+    const char *sentence = c && cpl_cuda_begin_borrowing(c) ? cpl_vendor_open(c, device)
+                                                            : "there is no memory to open it";
     if (sentence) {
+        if (c) free(c->copies);
         free(c);
         return sentence;
     }
@@ -143,6 +152,8 @@ static const char *open_device(cpl_backend *be, int device, const cpl_backend *c
                                    .close     = close_device,
                                    .name      = "cuda",
                                    .device    = c->name,
+                                   .libraries = c->libraries,
+                                   .choice    = choice,
                                    .compute   = cpu->compute,
                                    .n_threads = cpu->n_threads,
                                    .failure   = CPL_OK};

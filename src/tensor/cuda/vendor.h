@@ -13,7 +13,8 @@
 extern "C" {
 #endif
 
-/* Opens GPU `device` (-1: the first) and fills name, device, n_processors, stream and vendor. */
+/* Opens GPU `device` (-1: the first) and fills name, libraries, device, n_processors, stream and
+ * vendor. */
 const char *cpl_vendor_open(cpl_cuda *c, int device);
 void cpl_vendor_close(cpl_cuda *c);
 
@@ -36,6 +37,11 @@ const char *cpl_vendor_launched(cpl_cuda *c);
  * BF16; sums in F32, in an order that is fixed for a shape. k may be 0. */
 const char *cpl_vendor_product(cpl_cuda *c, cpl_tensor to, cpl_trans ta, cpl_tensor a, cpl_trans tb,
                                cpl_tensor b, float beta);
+
+/* The choice `index` from 0 of an algorithm, for the metadata of a run: the shape of its products, and
+ * the algorithm, by which the same versions of GPU and libraries give the same bits; NULL: there are no
+ * more. The text lives until the next call. */
+const char *cpl_vendor_choice(cpl_cuda *c, int index);
 
 #ifdef __cplusplus
 }

@@ -15,9 +15,10 @@
 #include <dlfcn.h>
 
 #include "tensor/cuda/device.h"
+#include "tensor/cuda/found.h"
 #include "tensor/cuda/vendor.h"
 
-enum { N_PIECES = 2, MOST_PLANS = 256, LEAST_MAJOR = 8 };
+enum { N_PIECES = 2, MOST_PLANS = 256 };
 static const size_t PIECE_BYTES = (size_t)4 << 20, WORKSPACE_BYTES = (size_t)32 << 20;
 
 #define FUNCTIONS_OF_CUBLASLT(name)                                                                \
@@ -46,7 +47,6 @@ typedef struct pinned {
 } pinned;
 
 typedef struct handles {
-    void *library;
     cublasLtHandle_t blas;
     void *workspace;
     pinned piece[N_PIECES];
@@ -58,7 +58,7 @@ typedef struct handles {
 #undef MEMBER
 } handles;
 
-static char sentence[320];
+static char sentence[512];
 
 static handles *handles_of(const cpl_cuda *c)
 {
@@ -80,103 +80,63 @@ static const char *failure_of(const char *what, cudaError_t error)
 
 /* ---- opening ---- */
 
-/* Has the driver, if it is there, at least one GPU? */
-static const char *count_devices(int *count)
-{
-    int driver = 0, runtime = 0;
-    const cudaError_t error = cudaGetDeviceCount(count);
-    if (error == cudaSuccess && *count > 0) return NULL;
-    (void)cudaDriverGetVersion(&driver);
-    (void)cudaRuntimeGetVersion(&runtime);
-    if (driver == 0) return "there is no driver for NVIDIA GPUs here (libcuda.so.1 is missing)";
-    if (error == cudaErrorInsufficientDriver) {
-        snprintf(
-            sentence, sizeof sentence,
-            "the driver of the NVIDIA GPU is too old: it knows CUDA %d.%d, and %d.%d is needed",
-            driver / 1000, driver % 1000 / 10, runtime / 1000, runtime % 1000 / 10);
-        return sentence;
-    }
-    if (error == cudaSuccess || error == cudaErrorNoDevice) return "there is no NVIDIA GPU here";
-    snprintf(sentence, sizeof sentence, "the NVIDIA GPU cannot be used: %s",
-             cudaGetErrorString(error));
-    return sentence;
-}
-
 static __global__ void present_kernel(void)
 {
 }
 
-/* Whether the GPU computes in bf16, and this file has code for it. */
-static const char *check_device(int device, const cudaDeviceProp *is)
+/* cudaSuccess, or what makes GPU f->device unusable. */
+static cudaError_t look_at(cpl_cuda_found *f, cudaDeviceProp *is)
 {
     cudaFuncAttributes attributes;
-    if (is->major < LEAST_MAJOR) {
-        snprintf(sentence, sizeof sentence,
-                 "cuda:%d, %.100s, has compute capability %d.%d; at least %d.0 is needed (bf16)",
-                 device, is->name, is->major, is->minor, LEAST_MAJOR);
-        return sentence;
-    }
-    if (cudaFuncGetAttributes(&attributes, (const void *)present_kernel) == cudaSuccess)
-        return NULL;
-    (void)cudaGetLastError();
-    snprintf(sentence, sizeof sentence,
-             "couplet was built without kernels for cuda:%d, %.100s, of compute capability %d.%d",
-             device, is->name, is->major, is->minor);
-    return sentence;
+    cudaError_t error = cudaSetDevice(f->device);
+    if (error == cudaSuccess) error = cudaGetDeviceProperties(is, f->device);
+    if (error != cudaSuccess) return error;
+    snprintf(f->name, sizeof f->name, "%s", is->name);
+    f->major = is->major;
+    f->minor = is->minor;
+    f->has_kernels =
+        cudaFuncGetAttributes(&attributes, (const void *)present_kernel) == cudaSuccess;
+    (void)cudaGetLastError(); /* no launch's failure */
+    return cudaSuccess;
 }
 
-static const char *open_device(cpl_cuda *c, int device)
+static const char *open_device(cpl_cuda *c, int device, int *driver)
 {
-    int count = 0;
+    cpl_cuda_found f = {};
     cudaDeviceProp is;
     cudaStream_t stream;
-    const char *failed = count_devices(&count);
-    if (failed) return failed;
-    c->device = device < 0 ? 0 : device;
-    if (c->device >= count) {
-        snprintf(sentence, sizeof sentence, "there is no cuda:%d; GPUs here: %d", device, count);
-        return sentence;
-    }
-    failed = failure_of("opening", cudaSetDevice(c->device));
-    if (!failed) failed = failure_of("opening", cudaGetDeviceProperties(&is, c->device));
-    if (!failed) failed = check_device(c->device, &is);
+    cudaError_t error = cudaGetDeviceCount(&f.count);
+    f.device          = device < 0 ? 0 : device;
+    f.is_too_old      = error == cudaErrorInsufficientDriver;
+    (void)cudaDriverGetVersion(&f.driver);
+    (void)cudaRuntimeGetVersion(&f.runtime);
+    if (error == cudaErrorNoDevice) error = cudaSuccess; /* the count says it */
+    if (error == cudaSuccess && f.device < f.count) error = look_at(&f, &is);
+    f.error            = error == cudaSuccess ? NULL : cudaGetErrorString(error);
+    const char *failed = cpl_cuda_missing(&f);
     if (!failed)
         failed = failure_of("opening", cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
     if (failed) return failed;
+    *driver         = f.driver;
+    c->device       = f.device;
     c->stream       = stream;
     c->n_processors = is.multiProcessorCount;
     snprintf(c->name, sizeof c->name, "cuda:%d %.120s", c->device, is.name);
     return NULL;
 }
 
-/* COUPLET_CUBLASLT names the file; else the loader looks for it. */
-static const char *open_library(handles *h)
+static const char *open_blas(handles *h, size_t *version)
 {
-    const char *named = getenv("COUPLET_CUBLASLT");
-    if (named && *named) {
-        h->library = dlopen(named, RTLD_NOW | RTLD_LOCAL);
-        if (h->library) return NULL;
-        snprintf(sentence, sizeof sentence, "COUPLET_CUBLASLT cannot be opened: %s", dlerror());
-        return sentence;
-    }
-    h->library = dlopen("libcublasLt.so.13", RTLD_NOW | RTLD_LOCAL);
-    if (!h->library) h->library = dlopen("libcublasLt.so.12", RTLD_NOW | RTLD_LOCAL);
-    if (h->library) return NULL;
-    return "libcublasLt.so.13 is not found: install CUDA's cuBLAS, or `pip install nvidia-cublas` "
-           "and name the file of that package in COUPLET_CUBLASLT";
-}
-
-static const char *open_blas(handles *h)
-{
-    const char *failed = open_library(h);
+    void *library;
+    const char *failed = cpl_cublaslt_open(&library, version);
     if (failed) return failed;
     bool all = true;
 #define FIND(name)                                                                                 \
-    h->name = (decltype(h->name))dlsym(h->library, "cublasLt" #name);                              \
+    h->name = (decltype(h->name))dlsym(library, "cublasLt" #name);                                 \
     all     = all && h->name;
     FUNCTIONS_OF_CUBLASLT(FIND)
 #undef FIND
-    if (!all) return "the libcublasLt that was found is too old: version 12 or later is needed";
+    if (!all) return "the libcublasLt that was found lacks functions of version 12";
     if (h->Create(&h->blas) != CUBLAS_STATUS_SUCCESS) return "cuBLASLt cannot be started";
     return NULL;
 }
@@ -199,13 +159,16 @@ const char *cpl_vendor_open(cpl_cuda *c, int device)
     c->stream          = NULL;
     c->vendor          = NULL;
     c->sentence[0]     = 0;
-    const char *failed = open_device(c, device);
+    int driver         = 0;
+    size_t version     = 0;
+    const char *failed = open_device(c, device, &driver);
     if (failed) return failed;
     handles *h = (handles *)calloc(1, sizeof *h);
     c->vendor  = h;
-    failed     = h ? open_blas(h) : "there is no memory to open the GPU";
+    failed     = h ? open_blas(h, &version) : "there is no memory to open the GPU";
     if (!failed) failed = open_memory(h);
     if (failed) cpl_vendor_close(c);
+    cpl_cuda_libraries(c->libraries, sizeof c->libraries, driver, version);
     return failed;
 }
 
@@ -230,7 +193,6 @@ void cpl_vendor_close(cpl_cuda *c)
         }
         if (h->workspace) (void)cudaFree(h->workspace);
         if (h->blas) (void)h->Destroy(h->blas);
-        if (h->library) dlclose(h->library);
         free(h);
     }
     if (c->stream) (void)cudaStreamDestroy(stream_of(c));
@@ -407,8 +369,11 @@ static plan *plan_of(handles *h, const plan_key *key)
     return NULL;
 }
 
-static const char *refused(const plan_key *key, int status)
+/* A failure of the work before, which cuBLASLt meets as its own, is the one that counts. */
+static const char *refused(cpl_cuda *c, const plan_key *key, int status)
 {
+    const char *before = cpl_vendor_wait(c);
+    if (before) return before;
     snprintf(sentence, sizeof sentence,
              "cuBLASLt refuses a product of %lld x %lld x %lld in %s (status %d)",
              (long long)key->m, (long long)key->n, (long long)key->k,
@@ -430,9 +395,36 @@ const char *cpl_vendor_product(cpl_cuda *c, cpl_tensor to, cpl_trans ta, cpl_ten
                           cudaMemsetAsync(to.storage, 0, cpl_tensor_bytes(to), stream_of(c)));
     }
     const plan *p = plan_of(h, &key);
-    if (!p) return refused(&key, CUBLAS_STATUS_NOT_SUPPORTED);
+    if (!p) return refused(c, &key, CUBLAS_STATUS_NOT_SUPPORTED);
     const cublasStatus_t status = h->Matmul(
         h->blas, p->product, &one, b.storage, p->a, a.storage, p->b, &add, to.storage, p->c,
         to.storage, p->c, &p->algorithm, h->workspace, WORKSPACE_BYTES, stream_of(c));
-    return status == CUBLAS_STATUS_SUCCESS ? NULL : refused(&key, status);
+    return status == CUBLAS_STATUS_SUCCESS ? NULL : refused(c, &key, status);
+}
+
+/* ---- what was chosen ---- */
+
+/* The algorithm as its bytes, which are all of it (cublasLt.h: "can be trivially serialized"), without
+ * the zeros at its end. */
+static void print_algorithm(char *text, const cublasLtMatmulAlgo_t *algorithm)
+{
+    int words = sizeof algorithm->data / sizeof *algorithm->data;
+    while (words > 1 && algorithm->data[words - 1] == 0) words--;
+    for (int i = 0; i < words; i++)
+        text += sprintf(text, " %llx", (unsigned long long)algorithm->data[i]);
+}
+
+const char *cpl_vendor_choice(cpl_cuda *c, int index)
+{
+    handles *h = handles_of(c);
+    if (index >= h->n_plans) return NULL;
+    const plan *p     = &h->plans[index];
+    const plan_key *k = &p->key;
+    const int length  = snprintf(
+         sentence, sizeof sentence, "%lldx%lldx%lld %c%c %s to %s%s %u,%u,%u:", (long long)k->m,
+         (long long)k->n, (long long)k->k, k->ta ? 't' : 'n', k->tb ? 't' : 'n',
+        k->in == CPL_BF16 ? "bf16" : "f32", k->out == CPL_BF16 ? "bf16" : "f32",
+        k->adds ? " added" : "", k->align_a, k->align_b, k->align_c);
+    print_algorithm(sentence + length, &p->algorithm);
+    return sentence;
 }

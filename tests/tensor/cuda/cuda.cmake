@@ -22,7 +22,7 @@ add_custom_command(OUTPUT ${CUDA_ON_HOST}/operations.inc
 add_library(cuda_on_host OBJECT EXCLUDE_FROM_ALL ${CUDA_C_SOURCES} ${CUDA_KERNELS}
             tensor/cuda/on_host.cpp tensor/cuda/vendor_host.cpp ${CUDA_ON_HOST}/operations.inc)
 target_include_directories(cuda_on_host PRIVATE ${CMAKE_CURRENT_SOURCE_DIR}/tensor/cuda ${CUDA_ON_HOST})
-target_compile_definitions(cuda_on_host PRIVATE COUPLET_VERSION="${COUPLET_VERSION}")
+target_compile_definitions(cuda_on_host PRIVATE COUPLET_VERSION="${COUPLET_VERSION}" LIBCUBLASLT="libcublasLt-test.so")
 target_link_libraries(cuda_on_host PUBLIC couplet_static)
 
 # As the program meets it: a module beside it.

@@ -1,26 +1,78 @@
 /* vendor_host.cpp - tensor/cuda/vendor.h on the host, for tests: work is done at once.
  *
+ * COUPLET_TEST_CUDA in the environment, "KEY=N,KEY=N", makes another machine of it: see `asked`.
  * Memory holds 0xff before its first use, which is a NaN in F32, BF16 and F64, so that a kernel which
  * reads what nothing has set is seen. Products are plain loops, one sum a number, k in order. */
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 
+#include "tensor/cuda/found.h"
 #include "tensor/cuda/vendor.h"
 #include "tensor/numbers.h"
 
 static const size_t ALIGNMENT = 256;
 enum { PROCESSORS = 3 }; /* few, so that grids which depend on them have a rest */
 
+/* ---- what is asked for, and what fails ---- */
+
+/* What COUPLET_TEST_CUDA says of a key, else `other`:
+ *     driver, count, major, kernels   as cpl_cuda_found has them
+ *     cublaslt                        1: the file is looked for, as on a GPU
+ *     take                            the memory that is taken so manieth is not to be had
+ *     launch                          the kernel launched so manieth reads where it may not: what waits
+ *                                     for it fails, and everything after it
+ *     ecc                             the same by a fault of memory */
+static long asked(const char *key, long other)
+{
+    const char *text = getenv("COUPLET_TEST_CUDA");
+    for (; text && *text; text = strchr(text, ',') ? strchr(text, ',') + 1 : "")
+        if (!strncmp(text, key, strlen(key)) && text[strlen(key)] == '=')
+            return strtol(text + strlen(key) + 1, nullptr, 10);
+    return other;
+}
+
+static long takes, launches;
+
+static const char *failed(void)
+{
+    const long illegal = asked("launch", 0), ecc = asked("ecc", 0);
+    if (illegal && launches >= illegal)
+        return "an operation failed on the GPU: an illegal memory access was encountered";
+    if (ecc && launches >= ecc)
+        return "an operation failed on the GPU: uncorrectable ECC error encountered";
+    return nullptr;
+}
+
+static const char *find_gpu(int device, int *driver)
+{
+    cpl_cuda_found f = {};
+    f.driver = *driver = (int)asked("driver", 13000);
+    f.runtime          = 13000;
+    f.is_too_old       = f.driver / 1000 < f.runtime / 1000;
+    f.count            = (int)asked("count", 1);
+    f.device           = device < 0 ? 0 : device;
+    f.major            = (int)asked("major", 9);
+    f.has_kernels      = asked("kernels", 1);
+    snprintf(f.name, sizeof f.name, "host");
+    return cpl_cuda_missing(&f);
+}
+
 extern "C" const char *cpl_vendor_open(cpl_cuda *c, int device)
 {
-    if (device > 0) return "there is one GPU on the host, number 0";
+    int driver;
+    void *library;
+    size_t version     = 130000;
+    const char *reason = find_gpu(device, &driver);
+    if (!reason && asked("cublaslt", 0)) reason = cpl_cublaslt_open(&library, &version);
+    if (reason) return reason;
     c->stream       = nullptr;
     c->vendor       = nullptr;
-    c->device       = 0;
+    c->device       = device < 0 ? 0 : device;
     c->n_processors = PROCESSORS;
     c->sentence[0]  = 0;
-    snprintf(c->name, sizeof c->name, "cuda:0 host");
+    snprintf(c->name, sizeof c->name, "cuda:%d host", c->device);
+    cpl_cuda_libraries(c->libraries, sizeof c->libraries, driver, version);
     return nullptr;
 }
 
@@ -28,9 +80,17 @@ extern "C" void cpl_vendor_close(cpl_cuda *)
 {
 }
 
+extern "C" const char *cpl_vendor_choice(cpl_cuda *, int index)
+{
+    return index == 0 ? "all: plain loops" : nullptr;
+}
+
+/* ---- memory ---- */
+
 extern "C" void *cpl_vendor_take(cpl_cuda *, size_t bytes)
 {
     void *memory;
+    if (++takes == asked("take", 0) || failed()) return nullptr;
     if (posix_memalign(&memory, ALIGNMENT, bytes)) return nullptr;
     memset(memory, 0xff, bytes);
     return memory;
@@ -43,24 +103,27 @@ extern "C" void cpl_vendor_give(cpl_cuda *, void *memory)
 
 extern "C" const char *cpl_vendor_put(cpl_cuda *, void *to, const void *from, size_t bytes)
 {
-    if (bytes) memcpy(to, from, bytes);
-    return nullptr;
+    if (bytes && !failed()) memcpy(to, from, bytes);
+    return failed();
 }
 
 extern "C" const char *cpl_vendor_get(cpl_cuda *, void *to, const void *from, size_t bytes)
 {
-    if (bytes) memcpy(to, from, bytes);
-    return nullptr;
+    if (bytes && !failed()) memcpy(to, from, bytes);
+    return failed();
 }
 
 extern "C" const char *cpl_vendor_wait(cpl_cuda *)
 {
-    return nullptr;
+    return failed();
 }
 
+/* The failure of a kernel comes to light at what waits for it. */
 extern "C" const char *cpl_vendor_launched(cpl_cuda *)
 {
-    return nullptr;
+    const char *before = failed();
+    launches++;
+    return before;
 }
 
 /* ---- products ---- */
@@ -98,6 +161,7 @@ extern "C" const char *cpl_vendor_product(cpl_cuda *, cpl_tensor to, cpl_trans t
                                           cpl_trans tb, cpl_tensor b, float beta)
 {
     check_product(to, ta, a, tb, b, beta);
+    if (failed()) return failed();
     const int64_t m = to.shape[0], n = to.shape[1];
     for (int64_t i = 0; i < m; i++) {
         for (int64_t j = 0; j < n; j++) {
