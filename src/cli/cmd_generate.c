@@ -95,7 +95,7 @@ static cpl_status set_length(work *w, const cpl_log *log)
 
 /* ---- the model ---- */
 
-static cpl_status load_model(work *w, const cpl_configuration *c)
+static cpl_status load_model(work *w, const cpl_configuration *c, const cpl_log *log)
 {
     const cpl_model_settings *config = cpl_hf_config(w->hf);
     bool chosen                      = cpl_configuration_gives(c, "compute.dtype");
@@ -103,6 +103,7 @@ static cpl_status load_model(work *w, const cpl_configuration *c)
     CPL_TRY(cpl_backend_open(&w->backend, c->settings.compute.device,
                              chosen ? cpl_plan_dtype(&c->settings.compute) : CPL_F32,
                              (int)c->settings.compute.threads));
+    cpl_backend_tell(&w->backend, log);
     double needs = (double)cpl_model_bytes(config, w->backend.compute, capacity) +
                    (double)cpl_generator_bytes(config, capacity, CHUNK);
     CPL_TRY(cpl_memory_check(needs, "this model"));
@@ -223,7 +224,7 @@ static cpl_status run(const cpl_arguments *args)
     cpl_tokenizer_warn(w.tokenizer, &log);
     CPL_TRY_DONE(read_prompt(&w));
     CPL_TRY_DONE(set_length(&w, &log));
-    CPL_TRY_DONE(load_model(&w, &c));
+    CPL_TRY_DONE(load_model(&w, &c, &log));
     CPL_TRY_DONE(speak(&w));
 done:
     close_work(&w);

@@ -96,7 +96,7 @@ static void take_results(work *w, cpl_tensor_arena *arena, const cpl_model_setti
     cpl_metrics_take(&w->metrics, &arena->host, config, 0);
 }
 
-static cpl_status allocate(work *w, const cpl_settings *settings)
+static cpl_status allocate(work *w, const cpl_settings *settings, const cpl_log *log)
 {
     cpl_model_settings own           = *cpl_hf_config(w->hf);
     const cpl_model_settings *config = &own;
@@ -107,6 +107,7 @@ static cpl_status allocate(work *w, const cpl_settings *settings)
     CPL_TRY(cpl_backend_open(&w->backend, settings->compute.device,
                              cpl_dtype_chosen(settings->compute.dtype),
                              (int)settings->compute.threads));
+    cpl_backend_tell(&w->backend, log);
     CPL_TRY(cpl_tensor_arena_init(&w->arena, &w->backend, &measured, "gradients and logits"));
     take_results(w, &w->arena, config);
     CPL_TRY(cpl_backend_reserve(&w->backend, &shapes));
@@ -239,7 +240,7 @@ static cpl_status compute_and_write(work *w, cpl_settings *settings, const cpl_a
     const char *delta = cpl_flag_text(args, "--delta");
     CPL_TRY(read_tokens(&w->tokens, cpl_flag_text(args, "--tokens"), cpl_hf_config(w->hf)));
     settings->data.seq_len = w->tokens.length;
-    CPL_TRY(allocate(w, settings));
+    CPL_TRY(allocate(w, settings, log));
     CPL_TRY(check_finite(w));
     if (delta) CPL_TRY(read_delta(w, delta));
     cpl_step_batch batch = {w->tokens.ids, w->tokens.target, NULL, w->tokens.rows,

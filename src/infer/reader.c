@@ -74,7 +74,8 @@ int64_t cpl_reader_step(const char *folder)
 cpl_status cpl_reader_open(cpl_reader *r, const char *model_dir, const cpl_reader_options *o,
                            const cpl_log *log)
 {
-    cpl_status status = CPL_OK;
+    const char *device = o->device ? o->device : "auto";
+    cpl_status status  = CPL_OK;
     memset(r, 0, sizeof *r);
     CPL_TRY_DONE(cpl_hf_open(&r->hf, model_dir, log));
     CPL_TRY_DONE(
@@ -83,8 +84,9 @@ cpl_status cpl_reader_open(cpl_reader *r, const char *model_dir, const cpl_reade
     CPL_TRY_DONE(find_eos(r));
     r->group = o->group;
     r->step  = cpl_reader_step(cpl_hf_folder(r->hf));
-    CPL_TRY_DONE(
-        cpl_backend_open(&r->be, o->device ? o->device : "auto", o->compute, o->n_threads));
+    CPL_TRY_DONE(cpl_device_of_ranks(&device, device, o->group ? o->group->size : 1));
+    CPL_TRY_DONE(cpl_backend_open(&r->be, device, o->compute, o->n_threads));
+    cpl_backend_tell(&r->be, log);
 done:
     if (status != CPL_OK) cpl_reader_close(r);
     return status;

@@ -81,9 +81,6 @@ CPL_NODISCARD cpl_status cpl_train_may_resume(const cpl_settings *old, cpl_setti
 /* Sets the type of the model's activations, and whether its norms are made again. */
 void cpl_train_set_activations(cpl_model_settings *model, const cpl_settings *settings);
 
-/* compute.device of a run on so many ranks: with several, auto is the CPU. */
-const char *cpl_train_device(const cpl_settings *settings, int64_t ranks);
-
 /* Sets what the machine makes of compute.dtype, compute.activations and balance.scope auto; a run
  * keeps these values, and compute.threads 0 as it is. `resumed`: of a run, whose scope auto was micro
  * and whose activations auto were f32. CPL_ERR_USAGE for activations in bf16 with products in f32,

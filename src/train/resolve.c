@@ -17,21 +17,12 @@
 
 enum { VOCABULARY_MULTIPLE = 128 }; /* rows of the embedding: OLMo pads to this */
 
-const char *cpl_train_device(const cpl_settings *s, int64_t ranks)
-{
-    return ranks > 1 && strcmp(s->compute.device, "auto") == 0 ? "cpu" : s->compute.device;
-}
-
 cpl_status cpl_train_resolve_machine(cpl_settings *s, int64_t ranks, bool resumed)
 {
     cpl_compute_settings *c = &s->compute;
     const bool chosen       = c->dtype != CPL_DTYPE_AUTO;
-    const char *device      = cpl_train_device(s, ranks);
-    if (ranks > 1 && cpl_device_is_gpu(device))
-        return CPL_FAIL(CPL_ERR_USAGE,
-                        "compute.device is %s, but there are %lld ranks: one process trains on a "
-                        "GPU, several train on CPUs (compute.device=cpu)",
-                        device, (long long)ranks);
+    const char *device;
+    CPL_TRY(cpl_device_of_ranks(&device, c->device, ranks));
     if (!chosen) c->dtype = cpl_device_has_bf16(device) ? CPL_DTYPE_BF16 : CPL_DTYPE_F32;
     if (c->activations == CPL_DTYPE_AUTO) c->activations = resumed ? CPL_DTYPE_F32 : c->dtype;
     if (c->activations == CPL_DTYPE_BF16 && c->dtype == CPL_DTYPE_F32)

@@ -417,10 +417,12 @@ static cpl_status begin(cpl_trainer *t, const cpl_train_job *job, cpl_hf **from)
 {
     if (job->from) CPL_TRY(cpl_hf_open(from, job->from, t->log));
     cpl_settings *s = t->settings;
+    const char *device;
     CPL_TRY(cpl_train_resolve_machine(s, t->world->size, job->resume));
-    CPL_TRY(cpl_backend_open(&t->backend, cpl_train_device(s, t->world->size),
-                             cpl_dtype_chosen(s->compute.dtype), (int)s->compute.threads));
-    if (t->backend.note) cpl_log_warn(t->log, "%s", t->backend.note);
+    CPL_TRY(cpl_device_of_ranks(&device, s->compute.device, t->world->size));
+    CPL_TRY(cpl_backend_open(&t->backend, device, cpl_dtype_chosen(s->compute.dtype),
+                             (int)s->compute.threads));
+    cpl_backend_tell(&t->backend, t->log);
     t->made_with = cpl_resume_made_with(&t->backend, t->world->size);
     if (!t->made_with) return CPL_FAIL(CPL_ERR_MEMORY, "out of memory for the state of the run");
     if (job->resume && job->written->compute.dtype == CPL_DTYPE_AUTO)

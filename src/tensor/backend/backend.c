@@ -202,6 +202,12 @@ cpl_status cpl_backend_reserve(cpl_backend *be, const cpl_work *work)
     return CPL_OK;
 }
 
+void cpl_backend_tell(const cpl_backend *be, const cpl_log *log)
+{
+    static atomic_bool told;
+    if (be->note && !atomic_exchange(&told, true)) cpl_log_warn(log, "%s", be->note);
+}
+
 cpl_status cpl_backend_status(const cpl_backend *be)
 {
     if (be->failure == CPL_OK) return CPL_OK;

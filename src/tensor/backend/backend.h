@@ -4,6 +4,7 @@
 #ifndef CPL_TENSOR_BACKEND_H
 #define CPL_TENSOR_BACKEND_H
 
+#include "base/log.h"
 #include "tensor/host_ops.h"
 #include "tensor/ops.h"
 
@@ -36,8 +37,9 @@ int cpl_backend_forks(void);
 CPL_NODISCARD cpl_status cpl_backend_open(cpl_backend *be, const char *device, cpl_dtype compute,
                                           int n_threads);
 
-/* Whether the word is cuda or cuda:N. */
-bool cpl_device_is_gpu(const char *device);
+/* Sets `device` to what compute.device, `asked`, is for one of `ranks` processes: auto is the CPU where
+ * there are several. CPL_ERR_USAGE for a GPU, which one process computes on. */
+CPL_NODISCARD cpl_status cpl_device_of_ranks(const char **device, const char *asked, int64_t ranks);
 
 /* Whether that device multiplies bf16 itself: every GPU that is opened does. */
 bool cpl_device_has_bf16(const char *device);
@@ -58,6 +60,9 @@ void cpl_backend_cpu(cpl_backend *be, cpl_dtype compute, int n_threads);
 
 /* Makes scratch large enough for `work`. CPL_ERR_MEMORY if there is none. */
 CPL_NODISCARD cpl_status cpl_backend_reserve(cpl_backend *be, const cpl_work *work);
+
+/* Tells the log be->note, in the first call of the process that has one. */
+void cpl_backend_tell(const cpl_backend *be, const cpl_log *log);
 
 /* The first failure that is known, as sync returns it; waits for nothing. */
 CPL_NODISCARD cpl_status cpl_backend_status(const cpl_backend *be);

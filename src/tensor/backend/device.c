@@ -9,7 +9,7 @@
 
 static const char first_gpu[] = "cuda";
 
-bool cpl_device_is_gpu(const char *device)
+static bool is_gpu(const char *device)
 {
     const size_t length = sizeof first_gpu - 1;
     const char *number  = device + length + 1;
@@ -17,6 +17,17 @@ bool cpl_device_is_gpu(const char *device)
     if (device[length] == '\0') return true;
     return device[length] == ':' && *number && strspn(number, "0123456789") == strlen(number) &&
            strlen(number) < 4;
+}
+
+cpl_status cpl_device_of_ranks(const char **device, const char *asked, int64_t ranks)
+{
+    *device = ranks > 1 && !strcmp(asked, "auto") ? "cpu" : asked;
+    if (ranks == 1 || !is_gpu(asked)) return CPL_OK;
+    return CPL_FAIL(
+        CPL_ERR_USAGE,
+        "compute.device is %s, but there are %lld ranks: one process computes on a GPU, "
+        "several compute on CPUs (compute.device=cpu)",
+        asked, (long long)ranks);
 }
 
 /* ---- the module ---- */
@@ -76,7 +87,7 @@ static bool is_there(cpl_backend *be, cpl_dtype compute, int n_threads)
 cpl_status cpl_backend_open(cpl_backend *be, const char *device, cpl_dtype compute, int n_threads)
 {
     memset(be, 0, sizeof *be);
-    if (cpl_device_is_gpu(device)) return open_gpu(be, device, compute, n_threads);
+    if (is_gpu(device)) return open_gpu(be, device, compute, n_threads);
     if (strcmp(device, "auto") != 0 && strcmp(device, "cpu") != 0)
         return CPL_FAIL(CPL_ERR_USAGE,
                         "compute.device is '%.80s': it is auto, cpu, cuda, or cuda:N with the "
@@ -90,7 +101,7 @@ cpl_status cpl_backend_open(cpl_backend *be, const char *device, cpl_dtype compu
 bool cpl_device_has_bf16(const char *device)
 {
     cpl_backend be = {0};
-    if (cpl_device_is_gpu(device)) return true; /* one without is refused */
+    if (is_gpu(device)) return true; /* one without is refused */
     if (!strcmp(device, "auto") && is_there(&be, CPL_F32, 1)) {
         be.close(&be);
         return true;
