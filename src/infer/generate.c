@@ -134,17 +134,16 @@ cpl_status cpl_generator_feed(cpl_generator *g, const int32_t *ids, int64_t coun
 }
 
 /* Draws the token at the next position of the cache. */
-static int32_t draw(const cpl_generator *g, const cpl_generate_settings *s)
+static cpl_status draw(int32_t *id, const cpl_generator *g, const cpl_generate_settings *s)
 {
     cpl_backend *be   = g->model->be;
     int64_t size      = g->model->config.vocab_size;
     cpl_rng_key key   = {.seed = s->seed, .step = (uint64_t)g->length, .stream = CPL_STREAM_SAMPLE};
     int64_t n_ids     = s->n_ids > 0 && s->n_ids < size ? s->n_ids : size;
     cpl_tensor logits = cpl_tensor_numbers(g->logits, 0, n_ids);
-    int32_t id;
     be->ops->sample(be, g->id, logits, s->temperature, s->top_p, cpl_rng_uniform(&key, 0));
-    be->ops->get(be, &id, g->id);
-    return id;
+    be->ops->get(be, id, g->id);
+    return cpl_backend_status(be);
 }
 
 static cpl_status check_settings(const cpl_generator *g, int64_t n_prompt,
@@ -172,7 +171,8 @@ cpl_status cpl_generate(cpl_generator *g, const int32_t *prompt, int64_t n_promp
     cpl_generator_reset(g);
     CPL_TRY(cpl_generator_feed(g, prompt, n_prompt));
     while (*count < settings->max_tokens) {
-        int32_t id = draw(g, settings);
+        int32_t id;
+        CPL_TRY(draw(&id, g, settings));
         if (id == settings->eos || cpl_stop_ids_hold(&settings->extra_stop_ids, id)) return CPL_OK;
         ++*count;
         if (!on_token(ctx, id) || *count == settings->max_tokens) return CPL_OK;

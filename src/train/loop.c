@@ -57,6 +57,7 @@ static cpl_status one_step(cpl_trainer *t, bool with_figures)
         s->data.batch_tokens / s->data.seq_len / t->world->size, t->batch.n_targets};
     cpl_optimizer_zero(&t->optimizer, &t->model);
     cpl_step_gradient(&t->step, &t->model, &t->optimizer.grads, s, &batch, with_figures, false, m);
+    CPL_TRY(cpl_step_status(&t->step)); /* figures of a failed device mean nothing */
     update(t);
     CPL_TRY(cpl_step_status(&t->step));
     t->done       = m->step;
@@ -78,15 +79,32 @@ static void sum_up_unlogged(cpl_trainer *t)
     t->unlogged_s = t->grad_norm_max = 0;
 }
 
+/* What the run has kept. */
+static const char *kept(char text[64], const cpl_trainer *t)
+{
+    if (t->saved < 0) return "no checkpoint was saved yet";
+    snprintf(text, 64, "its last good checkpoint is step %lld", (long long)t->saved);
+    return text;
+}
+
 static cpl_status give_up(const cpl_trainer *t)
 {
-    char good[64] = "no checkpoint was saved yet";
-    if (t->saved >= 0)
-        snprintf(good, sizeof good, "its last good checkpoint is step %lld", (long long)t->saved);
+    char text[64];
     return CPL_FAIL(CPL_ERR_INPUT,
                     "%lld steps in a row had a loss or gradient that is not finite; the run stops "
                     "and %s",
-                    (long long)t->skipped_in_row, good);
+                    (long long)t->skipped_in_row, kept(text, t));
+}
+
+/* Adds to the last error, of `status`, what can be done after a failure of the device in mid-run. */
+static cpl_status advise(const cpl_trainer *t, cpl_status status)
+{
+    char text[64];
+    if (status == CPL_OK || t->backend.failure == CPL_OK) return status;
+    return CPL_FAIL(status,
+                    "%s; the run stops in step %lld, and %s: go on with `couplet train "
+                    "--resume %s`",
+                    cpl_last_error(), (long long)t->done + 1, kept(text, t), t->run.folder);
 }
 
 /* ---- what happens between steps ---- */
@@ -182,7 +200,7 @@ static cpl_status evaluate(cpl_trainer *t)
         CPL_TRY(evaluate_source(t, i, &t->metrics.source[i]));
     evaluate_coupling(t, false);
     t->metrics.has_eval = true;
-    return CPL_OK;
+    return cpl_step_status(&t->step);
 }
 
 static bool tasks_due(const cpl_settings *s, const cpl_train_callbacks *callbacks, int64_t step)
@@ -217,6 +235,7 @@ static cpl_status write_start_figures(cpl_trainer *t)
 {
     CPL_TRY(evaluate(t));
     evaluate_coupling(t, true);
+    CPL_TRY(cpl_step_status(&t->step));
     if (!cpl_trainer_leads(t)) return CPL_OK;
     json_t *object = cpl_metrics_json(&t->metrics), *settings = NULL;
     if (!object) return CPL_FAIL(CPL_ERR_MEMORY, "out of memory for start.json");
@@ -318,6 +337,7 @@ cpl_status cpl_train(const cpl_train_job *job, cpl_train_outcome *outcome)
     cpl_run_keep(&t.run);
     CPL_TRY_DONE(steps(&t, job, outcome));
 done:
+    status        = advise(&t, status);
     outcome->step = t.done;
     forget_tasks(&t);
     cpl_trainer_close(&t);
