@@ -249,9 +249,10 @@ cpl_status cpl_resume_check(const json_t *object, const char *where, const cpl_s
 json_t *cpl_resume_made_with(const cpl_backend *be, int n_ranks)
 {
     const char *dtype = be->compute == CPL_BF16 ? "bf16" : "f32";
-    return json_pack("{s:s, s:s, s:s, s:s, s:s, s:i, s:i}", "couplet", COUPLET_VERSION, "onednn",
-                     cpl_product_library(), "device", be->device, "kernels", cpl_cpu_isa(), "dtype",
-                     dtype, "threads", be->n_threads, "ranks", n_ranks);
+    return json_pack("{s:s, s:s, s:s, s:s*, s:s, s:s, s:i, s:i}", "couplet", COUPLET_VERSION,
+                     "onednn", cpl_product_library(), "device", be->device, "libraries",
+                     be->libraries, "kernels", cpl_cpu_isa(), "dtype", dtype, "threads",
+                     be->n_threads, "ranks", n_ranks);
 }
 
 static void put_value(cpl_text *out, const json_t *value)

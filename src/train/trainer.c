@@ -528,6 +528,23 @@ static cpl_status prepare_state(const cpl_trainer *t, json_t **state)
     return *state ? CPL_OK : CPL_FAIL(CPL_ERR_MEMORY, "out of memory for the trainer's state");
 }
 
+/* What the libraries of the device have chosen so far, in RUN/algorithms.json: it is no part of the
+ * checkpoint, since a run that was resumed has met fewer shapes. */
+static cpl_status write_algorithms(cpl_trainer *t)
+{
+    cpl_backend *be = &t->backend;
+    const char *text;
+    if (!be->choice) return CPL_OK;
+    json_t *list = json_array();
+    bool failed  = !list;
+    for (int i = 0; (text = be->choice(be, i)); i++) cpl_json_add(&failed, list, json_string(text));
+    json_t *object = json_pack("{s:s, s:s, s:o}", "device", be->device, "libraries", be->libraries,
+                               "products", list);
+    if (!failed) return cpl_run_write(&t->run, "algorithms.json", object);
+    json_decref(object);
+    return CPL_FAIL(CPL_ERR_MEMORY, "out of memory for algorithms.json");
+}
+
 cpl_status cpl_trainer_save(cpl_trainer *t)
 {
     cpl_checkpoint c = checkpoint_of(t);
@@ -538,5 +555,5 @@ cpl_status cpl_trainer_save(cpl_trainer *t)
     if (status != CPL_OK) return status;
     cpl_run_saved(&t->run);
     t->saved = t->done;
-    return CPL_OK;
+    return write_algorithms(t);
 }

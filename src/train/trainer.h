@@ -66,7 +66,7 @@ CPL_NODISCARD cpl_status cpl_resume_check(const json_t *object, const char *wher
                                           const cpl_log *log);
 
 /* An object of the caller's with what a run computes with: precision, kernels, threads of a rank,
- * ranks, versions of oneDNN and of this program; NULL without memory. */
+ * ranks, device, versions of its libraries, of oneDNN and of this program; NULL without memory. */
 json_t *cpl_resume_made_with(const cpl_backend *backend, int n_ranks);
 
 /* One warning with all that `now` has otherwise than `was`, of the file `where`. */
