@@ -7,7 +7,8 @@ if(NOT COUPLET_NVCC)
     return()
 endif()
 
-set(CUDA_FLAGS -std=c++17 -O3 --Werror all-warnings -Xcompiler -fPIC,-fvisibility=hidden,-Wall
+set(CUDA_FLAGS -std=c++17 -O3 --Werror all-warnings --compress-mode=size
+    -Xcompiler -fPIC,-fvisibility=hidden,-Wall,-ffile-prefix-map=${CMAKE_SOURCE_DIR}/=
     -gencode arch=compute_80,code=sm_80 -gencode arch=compute_90a,code=sm_90a -gencode arch=compute_90,code=compute_90
     -I${CMAKE_SOURCE_DIR}/src -I${CMAKE_SOURCE_DIR}/include)
 file(GLOB CUDA_C_SOURCES CONFIGURE_DEPENDS src/tensor/cuda/*.c)
@@ -31,7 +32,7 @@ foreach(source IN LISTS CUDA_KERNELS)
     list(APPEND CUDA_OBJECTS ${CUDA_FOLDER}/${name}.o)
 endforeach()
 add_custom_command(OUTPUT ${CMAKE_BINARY_DIR}/couplet-cuda.so DEPENDS ${CUDA_OBJECTS} couplet_cuda_c
-                   COMMAND ${COUPLET_NVCC} -shared -cudart static -o ${CMAKE_BINARY_DIR}/couplet-cuda.so ${CUDA_OBJECTS}
+                   COMMAND ${COUPLET_NVCC} -shared -cudart static -Xlinker -s,-z,relro,-z,now -o ${CMAKE_BINARY_DIR}/couplet-cuda.so ${CUDA_OBJECTS}
                            $<TARGET_OBJECTS:couplet_cuda_c> -ldl
                    COMMAND_EXPAND_LISTS VERBATIM)
 add_custom_target(cuda DEPENDS ${CMAKE_BINARY_DIR}/couplet-cuda.so)
