@@ -1,6 +1,7 @@
 # Copies the shared libraries of ${program} into the folder ${libraries_to}, and what Debian says of their licences and
 # sources into ${licenses_to}, with a list of them for scanners: ${licenses_to}/couplet.spdx.json, SPDX 2.3. Run by the
-# installation (cmake/python.cmake, cmake/install.cmake), which sets ${version}.
+# installation (cmake/python.cmake, cmake/install.cmake), which sets ${version}. If there is a file ${module}, the CUDA
+# backend, it says what is linked into that.
 file(GET_RUNTIME_DEPENDENCIES EXECUTABLES ${program} RESOLVED_DEPENDENCIES_VAR libraries
      PRE_EXCLUDE_REGEXES "^ld-linux" "^lib(c|m|dl|rt|pthread)\\.so")
 file(MAKE_DIRECTORY ${libraries_to})
@@ -60,6 +61,11 @@ foreach(library IN LISTS libraries)
         copy(${common} ${licenses_to}/${name})
     endforeach()
 endforeach()
+
+if(EXISTS "${module}")
+    file(APPEND ${licenses_to}/SOURCES "couplet-cuda.so: NVIDIA's CUDA runtime (libcudart_static.a) is linked into it, \
+under https://docs.nvidia.com/cuda/eula/, Attachment A\n")
+endif()
 
 file(WRITE ${licenses_to}/couplet.spdx.json "{
   \"spdxVersion\": \"SPDX-2.3\", \"dataLicense\": \"CC0-1.0\", \"SPDXID\": \"SPDXRef-DOCUMENT\",

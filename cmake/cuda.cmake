@@ -1,5 +1,6 @@
 # `make cuda`: couplet-cuda.so, the CUDA backend, beside the program; where nvcc is found. The CUDA runtime is
 # linked statically, cuBLASLt is opened when a device is.
+set(COUPLET_CUDA_MODULE couplet-cuda.so CACHE STRING "The module that is installed, below the build folder")
 find_program(COUPLET_NVCC nvcc HINTS /usr/local/cuda/bin)
 if(NOT COUPLET_NVCC)
     add_custom_target(cuda COMMAND ${CMAKE_COMMAND} -E echo "make cuda needs nvcc, of CUDA 13: it is not in PATH"

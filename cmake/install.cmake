@@ -1,5 +1,5 @@
 # What `make install` puts where: header, libraries, pkg-config and CMake files, program, manual
-# page, completion, documents. The components program, library and development are Debian packages
+# page, completion, documents. The components program, library, development and cuda are Debian packages
 # (cmake/package.cmake); what those have in another form is of the component plain.
 include(CMakePackageConfigHelpers)
 list(JOIN COUPLET_MODULES " " COUPLET_PC_REQUIRES)
@@ -9,6 +9,8 @@ if(COUPLET_MPI_MODULES)
     install(TARGETS ${COUPLET_MPI_MODULES} LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}/couplet
             COMPONENT program)
 endif()
+install(FILES ${CMAKE_BINARY_DIR}/${COUPLET_CUDA_MODULE} DESTINATION ${CMAKE_INSTALL_LIBDIR}/couplet
+        COMPONENT cuda OPTIONAL) # if `make cuda` has built it
 install(TARGETS couplet_shared EXPORT coupletTargets
         LIBRARY COMPONENT library NAMELINK_COMPONENT development)
 install(TARGETS couplet_static EXPORT coupletStaticTargets COMPONENT development)
@@ -76,6 +78,7 @@ if(COUPLET_BUNDLE)
     set_target_properties(couplet_shared PROPERTIES INSTALL_RPATH "$ORIGIN/couplet")
     install(CODE "set(version ${PROJECT_VERSION})
                   set(program \"$<TARGET_FILE:couplet>\")
+                  set(module \"${CMAKE_BINARY_DIR}/${COUPLET_CUDA_MODULE}\")
                   set(libraries_to \"\$ENV{DESTDIR}\${CMAKE_INSTALL_PREFIX}/${CMAKE_INSTALL_LIBDIR}/couplet\")
                   set(licenses_to \"\$ENV{DESTDIR}\${CMAKE_INSTALL_PREFIX}/${CMAKE_INSTALL_DOCDIR}/licenses\")"
             COMPONENT plain)

@@ -1,5 +1,5 @@
-# Packages by CPack (make package): for Debian couplet, libcouplet0 and libcouplet-dev, from the components of
-# cmake/install.cmake; and a tarball of all. cmake/package_options.cmake is read when CPack runs.
+# Packages by CPack (make package): for Debian couplet, libcouplet0, libcouplet-dev and couplet-cuda, from the components
+# of cmake/install.cmake; and a tarball of all. cmake/package_options.cmake is read when CPack runs.
 set(CPACK_PACKAGE_VENDOR "The Couplet contributors")
 set(CPACK_PACKAGE_VERSION ${PROJECT_VERSION})
 set(CPACK_PACKAGE_DESCRIPTION_SUMMARY "") # each component has its own
@@ -14,6 +14,7 @@ set(CPACK_COUPLET_MODULES ${COUPLET_MODULES})
 set(CPACK_COUPLET_HEADER ${DNNL_INCLUDE_DIR}/dnnl.h)
 set(CPACK_COUPLET_MPI ${COUPLET_MPI_MODULES})
 set(CPACK_COUPLET_REMOTE ${CPL_REMOTE})
+set(CPACK_COUPLET_CUDA ${COUPLET_CUDA_MODULE})
 
 # ---- Debian: its own names for the manual page and the completion of zsh, copyright and changelog ----
 
@@ -23,7 +24,7 @@ if(DEFINED ENV{DEBFULLNAME} AND DEFINED ENV{DEBEMAIL})
     set(maintainer "$ENV{DEBFULLNAME} <$ENV{DEBEMAIL}>")
 endif()
 set(CPACK_DEBIAN_PACKAGE_MAINTAINER ${maintainer})
-set(CPACK_COMPONENTS_ALL program library development)
+set(CPACK_COMPONENTS_ALL program library development cuda)
 set(CPACK_DEB_COMPONENT_INSTALL ON)
 set(CPACK_DEBIAN_FILE_NAME DEB-DEFAULT)
 set(CPACK_DEBIAN_COMPRESSION_TYPE xz)
@@ -37,6 +38,9 @@ set(CPACK_DEBIAN_LIBRARY_PACKAGE_SECTION libs)
 set(CPACK_DEBIAN_DEVELOPMENT_PACKAGE_NAME libcouplet-dev)
 set(CPACK_DEBIAN_DEVELOPMENT_PACKAGE_SOURCE couplet)
 set(CPACK_DEBIAN_DEVELOPMENT_PACKAGE_SECTION libdevel)
+set(CPACK_DEBIAN_CUDA_PACKAGE_NAME couplet-cuda)
+set(CPACK_DEBIAN_CUDA_PACKAGE_SOURCE couplet)
+set(CPACK_DEBIAN_CUDA_PACKAGE_SECTION contrib/science)
 set(CPACK_COMPONENT_PROGRAM_DESCRIPTION "trains and inspects Mixture-of-Experts language models
 The program couplet trains, inspects, evaluates and compares Mixture-of-Experts
 language models on CPUs, with the expert-router coupling loss (ERC). With Open
@@ -48,6 +52,10 @@ set(CPACK_COMPONENT_DEVELOPMENT_DESCRIPTION "expert-router coupling loss of Mixt
 The header of the library, the static library, and the files for pkg-config and
 CMake. The library computes the expert-router coupling loss (ERC) of
 Mixture-of-Experts models and its gradient.")
+set(CPACK_COMPONENT_CUDA_DESCRIPTION "trains Mixture-of-Experts language models on a GPU - module of couplet
+With this module the program couplet trains, evaluates and generates on one
+NVIDIA GPU (Ampere or later). It needs a driver of version 580 or later and
+NVIDIA's libcublasLt.so.13, which are not in Debian.")
 
 set(DEBIAN ${CMAKE_BINARY_DIR}/packaging/debian)
 file(WRITE ${DEBIAN}/shlibs "libcouplet ${PROJECT_VERSION_MAJOR} ${LIBRARY_PACKAGE} (>= ${PROJECT_VERSION})\n")

@@ -24,6 +24,12 @@ endfunction()
 
 find_libraries(CPACK_DEBIAN_PROGRAM_PACKAGE_DEPENDS couplet)
 find_libraries(CPACK_DEBIAN_LIBRARY_PACKAGE_DEPENDS libcouplet.so)
+if(EXISTS ${CPACK_COUPLET_BUILD}/${CPACK_COUPLET_CUDA})
+    find_libraries(CPACK_DEBIAN_CUDA_PACKAGE_DEPENDS ${CPACK_COUPLET_CUDA})
+    string(PREPEND CPACK_DEBIAN_CUDA_PACKAGE_DEPENDS "couplet (= ${CPACK_PACKAGE_VERSION}), ")
+else() # not built
+    list(REMOVE_ITEM CPACK_COMPONENTS_ALL cuda)
+endif()
 if(CPACK_COUPLET_MPI) # either launcher, which brings its library
     set(launchers ${CPACK_COUPLET_MPI})
     list(TRANSFORM launchers REPLACE "^couplet_mpi_" "")

@@ -48,13 +48,13 @@ def check_program(root, program, run):
          "20")
 
 
-def refused(root, what, sentence, *command):
-    """It ends with exit code 1 and this in its last sentence. There is no network."""
+def refused(root, what, sentence, *command, code=1):
+    """It ends with this exit code and this in its last sentence. There is no network."""
     start = time.monotonic()
     done = inside(root, *command)
     print(f"{time.monotonic() - start:7.1f} s  {what}", flush=True)
     last = (done.stderr.strip().splitlines() or [""])[-1]
-    if done.returncode != 1 or sentence not in last:
+    if done.returncode != code or sentence not in last:
         sys.exit(f"{' '.join(command)}: exit code {done.returncode}, wanted \"{sentence}\"\n{done.stdout}{done.stderr}")
     print(f"           {last}", flush=True)
 
@@ -64,6 +64,12 @@ def check_servers(root, sentence, *programs):
         refused(root, f"{program} inspect hf://x/y --dry-run", sentence, program, "inspect", "hf://x/y", "--dry-run")
 
 
+def check_gpu(root, program):
+    """The CUDA backend is found beside the program, where it was packed; there is no driver."""
+    refused(root, f"{program} train, on a GPU", "there is no driver for NVIDIA GPUs here (libcuda.so.1 is missing)", program,
+            "train", "/project/configs/tiny.yaml", "--out", "/tmp/gpu", "--set", "compute.device=cuda", code=2)
+
+
 def check_ranks(root, program, run):
     show(root, f"{program} train, two steps by two ranks", "mpirun", "--allow-run-as-root", "--oversubscribe", "-n",
          "2", program, "train", "/project/configs/tiny.yaml", "--out", run, "--set", "train.steps=2", "--set",
@@ -71,8 +77,8 @@ def check_ranks(root, program, run):
 
 
 def check_built(folder):
-    """The program, the library and the MPI modules below the folder are hardened."""
-    files = [file for name in ("bin/couplet", "lib/**/libcouplet.so.*", "lib/**/couplet-mpi-*.so")
+    """The program, the library and the modules below the folder are hardened."""
+    files = [file for name in ("bin/couplet", "lib/**/libcouplet.so.*", "lib/**/couplet-*.so")
              for file in folder.glob(name) if not file.is_symlink()]
     wrong = [f"{file} has not {what}" for file in files for what in check_hardening.missing(file)]
     if wrong or len(files) < 2:
@@ -95,6 +101,8 @@ def check_tarball(root, tarball):
     if foreign or "not found" in loader:
         sys.exit(f"the program has libraries from elsewhere, or none:\n{loader}")
     check_program(root, f"{folder}/bin/couplet", "/tmp/of-tarball")
+    if list((root / folder.lstrip("/")).glob("lib/couplet/couplet-cuda.so")):
+        check_gpu(root, f"{folder}/bin/couplet")
     return f"{folder}/bin/couplet"
 
 
@@ -104,6 +112,9 @@ def check_packages(root, packages, other):
     show(root, "apt-get update", *APT, "update", network=True, **QUIET)
     show(root, "apt-get install couplet", *APT, "install", files.pop("couplet"), network=True, **QUIET)
     check_program(root, "couplet", "/tmp/of-package")
+    if "couplet-cuda" in files:
+        show(root, "apt-get install couplet-cuda", *APT, "install", files.pop("couplet-cuda"), network=True, **QUIET)
+        check_gpu(root, "couplet")
     check_servers(root, "couplet: hf://x/y: checkpoints on servers need libcurl", "couplet", other)
     show(root, "apt-get install libcurl4, which it recommends", *APT, "install", "libcurl4", network=True, **QUIET)
     check_servers(root, "Could not resolve host", "couplet", other)

@@ -44,6 +44,17 @@ def check_files(prefix):
         sys.exit("the installed program does not run")
 
 
+def check_module(prefix):
+    """The installed program finds the CUDA backend that was installed with it: here the emulated one, of one GPU."""
+    built = re.search(r"^COUPLET_CUDA_MODULE:STRING=(.+)$", pathlib.Path(BUILD, "CMakeCache.txt").read_text(), re.M)[1]
+    done = subprocess.run([prefix / "bin/couplet", "train", "configs/tiny.yaml", "--out", prefix / "run", "--set",
+                           "compute.device=cuda:9"], capture_output=True, text=True, check=False)
+    missing = "couplet-cuda.so" in done.stderr
+    if done.returncode != 2 or "compute.device is cuda:9, but " not in done.stderr or \
+            missing == pathlib.Path(BUILD, built).exists():
+        sys.exit(f"the module of a GPU: {done.returncode}\n{done.stdout}{done.stderr}")
+
+
 def check_exports(prefix, library):
     """The shared library exports what the installed headers mark CPL_API, and nothing else."""
     headers = "".join(file.read_text() for file in sorted((prefix / "include").rglob("*.h")))
@@ -96,6 +107,7 @@ def main():
         (folder / "user.c").write_text(PROGRAM)
         run("cmake", "--install", BUILD, "--prefix", prefix)
         check_files(prefix)
+        check_module(prefix)
         library = next(prefix.rglob("libcouplet.so")).parent
         check_exports(prefix, library)
         check_pkg_config(folder, prefix, library)

@@ -21,6 +21,9 @@ PROBES = {"couplet": ["bin/couplet", "share/man/man1/couplet.1.gz", "share/zsh/v
           LIBRARY: [f"lib/libcouplet.so.{VERSION}"],
           "libcouplet-dev": ["include/couplet.h", "lib/libcouplet.so", "lib/libcouplet.a",
                              "lib/pkgconfig/couplet.pc", "lib/cmake/couplet/coupletConfig.cmake"]}
+MODULE = BUILD / re.search(r"^COUPLET_CUDA_MODULE:STRING=(.+)$", (BUILD / "CMakeCache.txt").read_text(), re.M)[1]
+if MODULE.exists():
+    PROBES["couplet-cuda"] = ["lib/couplet/couplet-cuda.so"]
 DEBIANS = {"share/man/man1/couplet.1": "share/man/man1/couplet.1.gz",
            "share/zsh/site-functions/_couplet": "share/zsh/vendor-completions/_couplet",
            "share/doc/couplet/LICENSE": "share/doc/couplet/copyright"}
@@ -63,6 +66,9 @@ def check_fields(name, package):
     if name == "libcouplet-dev":
         check(f"{LIBRARY} (= {VERSION})" in field["Depends"] and "libdnnl-dev" in field["Depends"]
               and "libyaml-dev" in field["Depends"], f"{name} depends on {field['Depends']}")
+    elif name == "couplet-cuda":
+        check(field["Depends"].startswith(f"couplet (= {VERSION}), ") and "libc6 (>= " in field["Depends"]
+              and "cublas" not in field["Depends"], f"{name} depends on {field['Depends']}")
     else:
         check("libc6 (>= " in field["Depends"] and "libdnnl2" in field["Depends"]
               and "mpi" not in field["Depends"], f"{name} depends on {field['Depends']}")
@@ -75,9 +81,12 @@ def check_fields(name, package):
 
 
 def check_list_of_libraries(folder):
-    """What the tarball and the wheel bring: each library is in the list for scanners, with its sum and package."""
+    """What the tarball and the wheel bring: each library is in the list for scanners, with its sum and package; and
+    what is linked into the CUDA backend is named where that is brought."""
     run("cmake", f"-Dversion={VERSION}", f"-Dprogram={BUILD / 'couplet'}", f"-Dlibraries_to={folder / 'lib'}",
-        f"-Dlicenses_to={folder / 'licenses'}", "-P", "cmake/bundle.cmake")
+        f"-Dlicenses_to={folder / 'licenses'}", f"-Dmodule={MODULE}", "-P", "cmake/bundle.cmake")
+    said = (folder / "licenses/SOURCES").read_text()
+    check(("libcudart_static" in said) == MODULE.exists(), f"the sources: {said}")
     made = json.loads((folder / "licenses/couplet.spdx.json").read_text())
     check(made["spdxVersion"] == "SPDX-2.3" and made["packages"][0]["versionInfo"] == VERSION, f"the list: {made}")
     listed = {package["name"]: package for package in made["packages"][1:]}
