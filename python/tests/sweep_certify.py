@@ -166,13 +166,13 @@ def cell(two, k):
 
 
 def table(kind, wrong, untold, dumps, singles, pairs):
-    """Markdown."""
+    """Markdown; faults with the same numbers share a row."""
     lines = [f"### {kind.name}", "",
              f"False alarms: {wrong} in {dumps} right dumps of {len(right_ways.of(kind))} implementations; {untold} cannot be told.", "",
              "| fault | float32 | bf16 |", "|---|---|---|"]
-    lines += [f"| `{keys}` | {cell([two], 0)} | {cell([two], 1)} |" for keys, two in singles.items()]
-    if pairs:
-        lines += [f"| {len(pairs)} pairs | {cell(pairs.values(), 0)} | {cell(pairs.values(), 1)} |"]
+    cells = {keys: f"{cell([two], 0)} | {cell([two], 1)}" for keys, two in singles.items()}
+    lines += [f"| {', '.join(f'`{keys}`' for keys in cells if cells[keys] == row)} | {row} |" for row in dict.fromkeys(cells.values())]
+    lines += [f"| {len(pairs)} pairs | {cell(pairs.values(), 0)} | {cell(pairs.values(), 1)} |"] if pairs else []
     return "\n".join(lines) + "\n"
 
 
