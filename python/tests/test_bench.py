@@ -198,12 +198,12 @@ def test_training_steps_with_and_without():
         assert found["erc.backward, us a layer"] > 0
 
 
-# ---- docs/gpu.md ----
+# ---- docs/pytorch-gpu.md ----
 
 @needs_counts
 def test_the_page_has_the_tables_of_the_estimate(capsys):
     assert bench.main(["--estimate"]) == 0
-    page = (ROOT / "docs" / "gpu.md").read_text()
+    page = (ROOT / "docs" / "pytorch-gpu.md").read_text()
     tables = capsys.readouterr().out.strip().split("\n\n")
     assert len(tables) == 3
     assert [t.split("\n")[0] for t in tables if t not in page] == []
@@ -213,7 +213,7 @@ def test_the_page_has_the_tables_of_the_estimate(capsys):
 def test_the_page_has_the_tables_of_what_was_measured(capsys):
     assert bench.main(["--table", str(ROOT / "docs" / "gpu-h100.jsonl")]) == 0
     existing, times, pseudo_code = capsys.readouterr().out.strip().split("\n\n")
-    page = (ROOT / "docs" / "gpu.md").read_text()
+    page = (ROOT / "docs" / "pytorch-gpu.md").read_text()
     assert existing in page and times in page and pseudo_code in page and times.count("\n") == 8
     assert page.index(existing) < page.index(times)  # what people have, before the best case
 
