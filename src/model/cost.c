@@ -29,14 +29,19 @@ static double cost_router(const cpl_model_settings *c)
     return 2.0 * (double)c->n_experts * (double)c->d_model;
 }
 
+double cpl_cost_attention(const cpl_model_settings *c, double seq_len)
+{
+    return (double)c->n_layers * 4.0 * (double)c->d_model * (seq_len + 1.0) / 2.0;
+}
+
 double cpl_cost_token(const cpl_model_settings *c, double seq_len)
 {
     double d = (double)c->d_model, kv = (double)cpl_model_kv_width(c);
     double projections = 2.0 * (2.0 * d * d + 2.0 * d * kv);
-    double scores      = 4.0 * d * (seq_len + 1.0) / 2.0;
     double shared      = 6.0 * (double)cpl_model_shared_width(c) * d;
-    double layer       = projections + scores + cost_router(c) + cpl_cost_experts(c, 1.0) + shared;
-    return (double)c->n_layers * layer + 2.0 * (double)c->vocab_size * d;
+    double layer       = projections + cost_router(c) + cpl_cost_experts(c, 1.0) + shared;
+    return (double)c->n_layers * layer + cpl_cost_attention(c, seq_len) +
+           2.0 * (double)c->vocab_size * d;
 }
 
 double cpl_cost_step(const cpl_model_settings *c, double n_tokens, double seq_len,

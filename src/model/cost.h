@@ -21,9 +21,12 @@ double cpl_cost_aoe(const cpl_model_settings *config, double n_tokens);
  * none. */
 double cpl_cost_coupling(const cpl_model_settings *config, const cpl_erc_settings *erc);
 
+/* Attention of all layers, forward, of one token: 4 d keys for scores and values with (seq_len + 1) / 2 keys
+ * on average. */
+double cpl_cost_attention(const cpl_model_settings *config, double seq_len);
+
 /* The whole model, forward, of one token in a sequence of seq_len: per layer the four projections,
- * 4 d keys for scores and values with (seq_len + 1) / 2 keys on average, router (or what
- * Autonomy-of-Experts adds), experts, shared expert; the head. */
+ * router (or what Autonomy-of-Experts adds), experts, shared expert; attention; the head. */
 double cpl_cost_token(const cpl_model_settings *config, double seq_len);
 
 /* One optimizer step over n_tokens: three times the forward pass, and three times the coupling
