@@ -44,6 +44,7 @@ set_target_properties(tensor_cuda_test_cuda PROPERTIES OUTPUT_NAME test_cuda RUN
 add_dependencies(tensor_cuda_test_cuda couplet_cuda_on_host couplet_far)
 add_test(NAME tensor/cuda/test_cuda COMMAND tensor_cuda_test_cuda WORKING_DIRECTORY ${CMAKE_SOURCE_DIR})
 set_tests_properties(tensor/cuda/test_cuda PROPERTIES TIMEOUT 600 ENVIRONMENT OMP_WAIT_POLICY=passive)
+add_check(tools/device tests/tools/check_device.py $<TARGET_FILE:program_on_host>)
 add_check(cli/cuda tests/cli/check_cuda.py $<TARGET_FILE:program_on_host> $<TARGET_FILE:couplet>)
 
 # Faults of kernels that the emulation must notice.

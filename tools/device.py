@@ -1,0 +1,521 @@
+#!/usr/bin/env python3
+"""device.py, which tools/device.sh starts: stages of known length on a machine with a GPU, and their report.
+
+A stage fails if what it says is not so or if its seconds are over; the next one runs all the same. What it found is in the
+report before the next begins. A piece is a list of stages with a report of its own; --next runs the first piece that has no
+report of the present code in bench/device. Exit code 0: all passed, 1: a stage failed, 2: nothing could be run.
+
+--on-host FOLDER, of tests: the programs in FOLDER, whose module is the emulation, with sizes for it.
+--code prints the mark of the present sources, which the programs carry too."""
+import argparse
+import concurrent.futures
+import ctypes
+import datetime
+import glob
+import hashlib
+import json
+import math
+import os
+import pathlib
+import re
+import shutil
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+
+ROOT = pathlib.Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT / "tests" / "cli"))
+from inputs import different, files_of, metrics, read_json, tensors_of, untimed
+
+PROGRAMS = ROOT / "build" / "couplet-device"
+REPORTS = ROOT / "bench" / "device"
+TRAINER = ("src", "include", "bench/cuda", "bench/step.h", "bench/bench.h", "tests/tensor", "cmake", "CMakeLists.txt",
+           "tools/make_operations.py")
+PYTHON = ("python/couplet", "python/tests")
+SHOWN = 4000  # letters of what a program said, its last ones
+
+DATA = ("data.train=data/train", "data.validation=data/validation", "data.tokenizer=data/tokenizer.json")
+STEPS = ("train.warmup_steps=2", "eval.every=0", "eval.max_sequences=1", "log.every=1")
+LARGE = (*DATA, "data.eos=unset", "eval.every=0", "eval.max_sequences=1", "log.every=1", "checkpoint.every=0",
+         "train.warmup_steps=2", "compute.device=cuda", "compute.dtype=bf16", "train.steps=1000")
+
+
+class Sizes:
+    """What stages take their sizes from: on a GPU."""
+    twins, sanitized = "*", "*, odd sizes"
+    cases = None          # of tests/golden/model: all
+    tiny = ("checkpoint.every=10",)  # settings of configs/tiny.yaml
+    steps, killed_after = 60, 35
+    slower = 1            # than a GPU: the time of a stage
+    layer = ("model.num_hidden_layers=1", "train.micro_batch=4")
+    large, large_steps = ("train.micro_batch=4", "data.batch_tokens=131072"), 8
+
+
+class OnHost(Sizes):
+    """The emulation is thousands of times slower."""
+    twins = sanitized = "*, one of everything"
+    cases = ("no-erc",)
+    model = ("model.num_hidden_layers=1", "model.hidden_size=32", "model.intermediate_size=16", "model.num_experts=4",
+             "model.num_experts_per_tok=2", "model.num_attention_heads=2")
+    tiny = (*model, "checkpoint.every=3", "data.train=data/validation", "data.seq_len=16", "data.batch_tokens=16")
+    steps, killed_after, slower = 8, 5, 20
+    small = (*model, "model.num_key_value_heads=2", "model.vocab_size=4096", "data.seq_len=8", "train.micro_batch=1")
+    layer = (*small, "rates=32", "rounds=1")
+    large = (*small, "data.batch_tokens=16", "data.train=data/validation")
+    large_steps = 3
+
+
+class Failed(Exception):
+    pass
+
+
+def sets(settings):
+    return [word for one in settings for word in ("--set", one)]
+
+
+# ---- a machine ----
+
+class Kit:
+    """The programs, and the time that is left to a stage."""
+
+    def __init__(self, programs, sizes, out, scratch):
+        self.programs, self.sizes, self.out, self.scratch = programs, sizes, out, scratch
+        self.until = math.inf
+        library = cublaslt() if sizes is Sizes else None
+        self.environment = dict(os.environ, **({"COUPLET_CUBLASLT": library} if library else {}))
+
+    def left(self):
+        return max(1, self.until - time.monotonic())
+
+    def start(self, *words, **how):
+        return subprocess.Popen([str(word) for word in words], text=True, cwd=how.pop("cwd", ROOT), env=self.environment,
+                                stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True, **how)
+
+    def run(self, *words, **how):
+        """What it says; fails if it fails, or if the time of the stage is over."""
+        process = self.start(*words, **how)
+        try:
+            said, _ = process.communicate(timeout=self.left())
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+            said, _ = process.communicate()
+            raise Failed(f"{words[0]}: the time of this stage is over\n{said[-SHOWN:]}") from None
+        if process.returncode:
+            raise Failed(f"{' '.join(map(str, words))}: exit code {process.returncode}\n{said[-SHOWN:]}")
+        return said
+
+    def couplet(self, *words):
+        return self.run(self.programs / "couplet", *words)
+
+    def train(self, name, *settings):
+        """A run of configs/tiny.yaml, and where it is."""
+        self.couplet(*self.train_words(name, settings))
+        return self.scratch / name
+
+    def train_words(self, name, settings):
+        return ["train", ROOT / "configs" / "tiny.yaml", "--out", self.scratch / name,
+                *sets((f"data.cache={self.scratch / 'tokens'}", f"train.steps={self.sizes.steps}", *STEPS, *self.sizes.tiny,
+                       *settings))]
+
+    def once(self, name, *settings):
+        """The same, made by the first stage that wants it."""
+        place = self.scratch / name
+        return place if (place / "last").exists() else self.train(name, *settings)
+
+
+def cublaslt():
+    """The file, of pip's packages or of CUDA; None: the loader finds it."""
+    places = [f"{path}/nvidia/*/lib" for path in sys.path] + ["/usr/local/cuda*/lib64", "/usr/local/cuda*/targets/*/lib"]
+    places += [f"{os.environ[name]}/lib64" for name in ("CUDA_HOME", "CUDA_PATH") if name in os.environ]
+    places += ["/opt/*/lib/python3*/site-packages/nvidia/*/lib", "/usr/local/lib/python3*/dist-packages/nvidia/*/lib"]
+    found = [file for place in places for file in glob.glob(place + "/libcublasLt.so.1[23]")]
+    return os.environ.get("COUPLET_CUBLASLT") or next(iter(found), None)
+
+
+def cublaslt_version(file):
+    try:
+        number = ctypes.CDLL(file or "libcublasLt.so.13").cublasLtGetVersion
+    except OSError as error:
+        return f"not found ({error})"
+    number.restype = ctypes.c_size_t
+    return f"{number()} ({file or 'of the loader'})"
+
+
+def smi(*fields):
+    done = subprocess.run(["nvidia-smi", f"--query-gpu={','.join(fields)}", "--format=csv,noheader,nounits"],
+                          capture_output=True, text=True, check=True)
+    return done.stdout.splitlines()[0].split(", ")
+
+
+# ---- stages: each returns what the report says, or raises Failed ----
+
+def opens(kit):
+    """device, cuBLASLt and one twin of each operation"""
+    return code(kit.run(kit.programs / "test_cuda", "f32, one of everything"), 6)
+
+
+def twins(kit):
+    """every operation against the CPU's, f32 and bf16, and the same bits twice"""
+    return code(kit.run(kit.programs / "test_cuda", kit.sizes.twins), 6)
+
+
+def off(got, want):
+    size = math.hypot(*want)
+    return math.dist(got, want) / size if size else math.hypot(*got)
+
+
+def gradient(kit, case, dtype, device):
+    """Name -> numbers of the gradients of a golden model."""
+    out = kit.scratch / f"{case.name}-{dtype}-{device}.safetensors"
+    kit.couplet("grad", case, "--tokens", case / "tokens.json", "--out", out, "--delta", case / "delta.safetensors", *sets(f"{name}={value}" for name, value in
+                                                  read_json(case / "case.json")["settings"].items()),
+                *sets((f"compute.dtype={dtype}", f"compute.device={device}")))
+    return gradients_of(out)
+
+
+def gradients_of(file):
+    return {name: numbers for name, (_, numbers) in tensors_of(file).items() if name.startswith("grad.")}
+
+
+def joined(tensors):
+    return [number for _, numbers in sorted(tensors.items()) for number in numbers]
+
+
+def gradients(kit):
+    """of the golden models: f32 within 1e-5 of them, every tensor; bf16 within 1e-2 of the CPU's, all together"""
+    def figures(case):
+        want, got = gradients_of(case / "expected.safetensors"), gradient(kit, case, "f32", "cuda")
+        low = [joined(gradient(kit, case, "bf16", device)) for device in ("cuda", "cpu")]
+        return max(off(got[name], numbers) for name, numbers in want.items()), off(*low)
+
+    cases = [case for case in sorted((ROOT / "tests/golden/model").iterdir())
+             if not kit.sizes.cases or case.name in kit.sizes.cases]
+    with concurrent.futures.ThreadPoolExecutor(4) as pool:
+        found = list(pool.map(figures, cases))
+    lines = [f"| {case.name} | {f32:.1e} | {bf16:.1e} |" for case, (f32, bf16) in zip(cases, found)]
+    return judged(all(f32 <= 1e-5 and bf16 <= 1e-2 for f32, bf16 in found),
+                  ["| case | f32, worst tensor | bf16, all |", "|---|---|---|", *lines])
+
+
+def judged(right, lines):
+    if not right:
+        raise Failed("\n".join(lines))
+    return "\n".join(lines)
+
+
+def apart(one, other):
+    """Largest relative difference of losses up to each step."""
+    largest, found = 0, []
+    for a, b in zip(metrics(one), metrics(other)):
+        largest = max([largest] + [abs(a[key] - b[key]) / abs(a[key]) for key in ("loss", "loss_total")])
+        found.append(largest)
+    return found
+
+
+def steps(kit):
+    """losses of configs/tiny.yaml against the CPU's, f32: 3 steps within 1e-5, 20 within 1e-4"""
+    far = apart(kit.once("cpu", "compute.device=cpu", "compute.dtype=f32"), on_gpu(kit))
+    if len(far) != kit.sizes.steps:
+        raise Failed(f"{len(far)} steps of {kit.sizes.steps}")
+    lines = [f"* up to step {min(n, len(far))}: {far[:n][-1]:.1e}" for n in (3, 20, kit.sizes.steps)]
+    return judged(far[2] <= 1e-5 and far[:20][-1] <= 1e-4, lines)
+
+
+def on_gpu(kit):
+    return kit.once("gpu", "compute.device=cuda", "compute.dtype=f32")
+
+
+def check_same(one, other):
+    """Bit for bit: metrics and the last checkpoint."""
+    a, b = (untimed(metrics(run)) for run in (one, other))
+    wrong = [f"step {x['step']}: {', '.join(different(x, y))}" for x, y in zip(a, b) if x != y]
+    wrong += [f"{len(a)} and {len(b)} lines of metrics"] * (len(a) != len(b))
+    wrong += different(files_of(one / "last"), files_of(other / "last"))
+    if wrong:
+        raise Failed("different: " + "; ".join(wrong[:20]))
+    return f"{len(a)} lines of metrics and every file of the last checkpoint are equal"
+
+
+def bits(kit):
+    """two runs are the same bits"""
+    return check_same(on_gpu(kit), kit.train("twice", "compute.device=cuda", "compute.dtype=f32"))
+
+
+def killed(kit, name, words, lines, watch=lambda: None):
+    """Starts it, and ends it by SIGKILL when its metrics have so many lines, or when the time is nearly over."""
+    file = kit.scratch / name / "metrics.jsonl"
+    with open(kit.scratch / f"{name}.log", "w+") as log:
+        process = subprocess.Popen([str(word) for word in (kit.programs / "couplet", *words)], cwd=ROOT, stdout=log,
+                                   stderr=log, env=kit.environment)
+        while process.poll() is None and kit.left() > 3:
+            if file.exists() and file.read_bytes().count(b"\n") >= lines:
+                break
+            watch()
+            time.sleep(0.002)
+        process.kill()
+        code_of = process.wait()
+        log.seek(0)
+        said = log.read()[-SHOWN:]
+    if code_of != -signal.SIGKILL:
+        raise Failed(f"it ended by itself, exit code {code_of}\n{said}")
+    whole = file.read_text().split("\n")[:-1] if file.exists() else []  # the last line may be half written
+    return [line for line in map(json.loads, whole) if "loss" in line]
+
+
+def resume(kit):
+    """a run ended by kill -9 and resumed is the same bits as an unbroken one"""
+    words = kit.train_words("killed", ("compute.device=cuda", "compute.dtype=f32"))
+    done = killed(kit, "killed", words, kit.sizes.killed_after)
+    kit.couplet("train", "--resume", kit.scratch / "killed")
+    return f"killed after step {done[-1]['step']}; " + check_same(on_gpu(kit), kit.scratch / "killed")
+
+
+def large(kit, *settings):
+    name = "large-" + "-".join(settings)
+    words = sets((f"data.cache={kit.scratch / 'tokens-large'}", *LARGE, *kit.sizes.large, *settings))
+    kit.couplet("plan", ROOT / "configs/paper-3b.yaml", "--json", kit.scratch / "plan.json", "--overwrite", *words)
+    peak = [0]
+
+    def watch():
+        if kit.sizes is Sizes:
+            peak[0] = max(peak[0], float(smi("memory.used")[0]) / 1024)
+            time.sleep(0.2)
+    lines = killed(kit, name, ["train", ROOT / "configs/paper-3b.yaml", "--out", kit.scratch / name, *words],
+                   kit.sizes.large_steps, watch)
+    shutil.rmtree(kit.scratch / name)
+    if len(lines) < 3:
+        raise Failed(f"{len(lines)} steps in the time of this stage; 3 are needed")
+    rate = statistics.median(line["tokens_per_s"] for line in lines[1:])
+    plan = read_json(kit.scratch / "plan.json")
+    flops = plan["step_flops"] / plan["T"] * rate
+    return (f"{rate:,.0f} tokens/s, median of {len(lines) - 1} steps of {plan['T']:,} tokens: {flops / 1e12:,.1f} TFLOP/s. "
+            f"Peak memory {peak[0]:.1f} GiB, planned {plan['bytes']['total'] / 2**30:.1f} GiB. "
+            f"Losses {', '.join(format(line['loss'], '.4f') for line in lines)}.")
+
+
+def large_erc(kit):
+    """configs/paper-3b.yaml with the coupling loss: tokens/s, peak memory against plan; no checkpoint is written"""
+    return large(kit)
+
+
+def large_vanilla(kit):
+    """the same without the coupling loss"""
+    return large(kit, "erc.weight=0")
+
+
+def table(kit, config):
+    return kit.run(kit.programs / "operations", ROOT / "configs" / config, "compute.device=cuda", "compute.dtype=bf16",
+                   *kit.sizes.layer)
+
+
+def operations(kit):
+    """a layer of the 3B, embedding, head and optimizer, operation by operation"""
+    return table(kit, "paper-3b.yaml")
+
+
+def operations_olmoe(kit):
+    """the same of OLMoE"""
+    return table(kit, "olmoe-1b-7b.yaml")
+
+
+def sanitized(kit, tool):
+    program = shutil.which("compute-sanitizer") or next(iter(glob.glob("/usr/local/cuda*/bin/compute-sanitizer")), None)
+    if not program:
+        return "not run: there is no compute-sanitizer here"
+    return code(kit.run(program, "--tool", tool, "--error-exitcode", "3", kit.programs / "test_cuda",
+                        "f32" + kit.sizes.sanitized[1:]), 12)
+
+
+def memcheck(kit):
+    """compute-sanitizer memcheck on the twins of odd sizes"""
+    return sanitized(kit, "memcheck")
+
+
+def racecheck(kit):
+    """the same with racecheck"""
+    return sanitized(kit, "racecheck")
+
+
+def initcheck(kit):
+    """the same with initcheck"""
+    return sanitized(kit, "initcheck")
+
+
+def ncu(kit):
+    """Nsight Compute of the kernels of one layer, into ncu.txt"""
+    program = shutil.which("ncu") or next(iter(glob.glob("/usr/local/cuda*/bin/ncu")), None)
+    if not program:
+        return "not run: there is no ncu here"
+    kit.run(program, "--set", "basic", "--launch-skip", "200", "--launch-count", "150", "--log-file", kit.out / "ncu.txt",
+            kit.programs / "operations", ROOT / "configs/paper-3b.yaml", "compute.device=cuda", "compute.dtype=bf16",
+            *kit.sizes.layer, "rounds=1")
+    return f"{kit.out / 'ncu.txt'}"
+
+
+def python_tests(kit):
+    """python/tests/test_gpu.py"""
+    return code(kit.run(sys.executable, "-m", "pytest", "-q", "tests/test_gpu.py", cwd=ROOT / "python"), 15)
+
+
+def python_bench(kit):
+    """python -m couplet.bench --shape olmoe"""
+    shape = "olmoe" if kit.sizes is Sizes else "small"
+    return kit.run(sys.executable, "-m", "couplet.bench", "--shape", shape, cwd=ROOT / "python")
+
+
+def code(said, lines):
+    return "```\n" + "\n".join(said.strip().splitlines()[-lines:]) + "\n```"
+
+
+# ---- which, in their order, the most valuable first ----
+
+SECONDS = {  # at most
+    opens: 25, twins: 30, gradients: 25, steps: 20, bits: 10, resume: 15, operations: 35, memcheck: 40, large_erc: 200,
+    large_vanilla: 160, racecheck: 130, initcheck: 90, operations_olmoe: 60, ncu: 90, python_tests: 180, python_bench: 180}
+SHORT = (opens, twins, gradients, steps, bits, resume, operations, memcheck)
+PIECES = {  # name: stages, what they depend on
+    "short": (SHORT, TRAINER),
+    "full-1": ((*SHORT, large_erc), TRAINER),
+    "full-2": ((large_vanilla, racecheck, initcheck, operations_olmoe, ncu), TRAINER),
+    "python-tests": ((python_tests,), PYTHON),
+    "python-bench": ((python_bench,), PYTHON),
+}
+NAMES = {stage.__name__: stage for stage in SECONDS}
+
+
+def mark(folders):
+    """Of the sources: the same for the same files."""
+    total = hashlib.sha256()
+    for folder in folders:
+        path = ROOT / folder
+        for file in sorted(path.rglob("*")) if path.is_dir() else [path]:
+            if file.is_file() and "__pycache__" not in file.parts and file.suffix != ".so":
+                total.update(f"{file.relative_to(ROOT)}\n".encode() + hashlib.sha256(file.read_bytes()).digest())
+    return total.hexdigest()[:16]
+
+
+def head(piece, kit):
+    if kit.sizes is not Sizes:
+        lines = ["# The emulation on the host: no GPU", ""]
+    else:
+        name, driver, memory = smi("name", "driver_version", "memory.total")
+        library = kit.environment.get("COUPLET_CUBLASLT")
+        lines = [f"# {name}", "", f"* Driver: {driver}; memory: {memory} MiB",
+                 f"* cuBLASLt: {cublaslt_version(library)}"]
+    done = subprocess.run(["git", "rev-parse", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=False)
+    commit = done.stdout.strip() or (PROGRAMS / "commit").read_text().strip()
+    return lines + [f"* Commit: {commit}", f"* Date: {datetime.datetime.now(datetime.timezone.utc):%Y-%m-%d %H:%M} UTC",
+                    f"* Piece: {piece}; code: {mark(PIECES[piece][1] if piece in PIECES else TRAINER)}", ""]
+
+
+def append(report, lines):
+    with open(report, "a", encoding="utf-8") as file:
+        file.write("\n".join(lines) + "\n")
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def run_stage(stage, kit, report):
+    """Whether it passed; its lines are in the report when this returns."""
+    begin = time.monotonic()
+    kit.until = begin + SECONDS[stage] * kit.sizes.slower
+    try:
+        word, said = "passed", stage(kit)
+    except Failed as failure:
+        word, said = "FAILED", code(str(failure), 60)
+    except Exception as error:  # of this script, or of a file that is not there: the next stage runs all the same
+        word, said = "FAILED", f"{type(error).__name__}: {error}"
+    if said.startswith("not run"):
+        word = "not run"
+    seconds = time.monotonic() - begin
+    append(report, [f"## {stage.__name__}: {word}, {seconds:.1f} s", "", stage.__doc__ + ".", "", said.strip(), ""])
+    print(f"{seconds:7.1f} s  {stage.__name__}: {word}", flush=True)
+    return word != "FAILED"
+
+
+def run_piece(piece, stages, kit):
+    kit.out.mkdir(parents=True, exist_ok=True)
+    gpu = re.sub(r"[^a-z0-9]+", "-", smi("name")[0].lower()) if kit.sizes is Sizes else "emulation"
+    report = kit.out / f"{gpu}-{datetime.date.today()}-{piece}.md"
+    report.unlink(missing_ok=True)
+    append(report, head(piece, kit))
+    passed = [run_stage(stage, kit, report) for stage in stages]
+    print(f"{report}: {sum(passed)} of {len(passed)} stages did not fail")
+    return not all(passed)
+
+
+def next_piece():
+    """The first without a report of the present code."""
+    reports = [file.read_text(encoding="utf-8") for file in REPORTS.glob("*.md")]
+    for piece, (_, sources) in PIECES.items():
+        line = f"* Piece: {piece}; code: {mark(sources)}"
+        if not any(line in report for report in reports):
+            return piece
+    return None
+
+
+def show_list():
+    for piece, (stages, _) in PIECES.items():
+        print(f"{piece}: at most {sum(SECONDS[stage] for stage in stages)} s")
+        for stage in stages:
+            print(f"    {SECONDS[stage]:4} s  {stage.__name__}: {stage.__doc__}")
+
+
+def chosen(arguments):
+    """The name of the piece, and its stages."""
+    names = [name for name in (arguments.only or "").split(",") if name]
+    wrong = [name for name in (*names, arguments.begin) if name and name not in NAMES]
+    if wrong:
+        sys.exit(f"there is no stage {', '.join(wrong)}; stages: {', '.join(NAMES)}")
+    if names:
+        return "stages", [NAMES[name] for name in names]
+    piece = "short" if arguments.short else f"full-{arguments.part}" if arguments.part else None
+    every = list(PIECES[piece][0] if piece else dict.fromkeys(PIECES["full-1"][0] + PIECES["full-2"][0]))
+    if arguments.begin:
+        return "stages", every[every.index(NAMES[arguments.begin]):]
+    return piece or "stages", every
+
+
+def programs_of(arguments):
+    """The folder of the programs, which must be of the present code."""
+    if arguments.on_host:
+        return arguments.on_host.resolve()
+    made = (PROGRAMS / "code").read_text().strip()
+    if made != mark(TRAINER):
+        sys.exit("build/couplet-device.tar.xz was made of other sources: make it again with `make device-bundle`")
+    return PROGRAMS / "bin"
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
+    which = parser.add_mutually_exclusive_group()
+    which.add_argument("--short", action="store_true", help="the most valuable stages, 200 s at most")
+    which.add_argument("--part", type=int, choices=(1, 2), help="a half of all stages, 560 s at most")
+    which.add_argument("--only", metavar="STAGE,..", help="these stages")
+    which.add_argument("--from", dest="begin", metavar="STAGE", help="this stage and those behind it")
+    which.add_argument("--next", action="store_true", help="the first piece without a report of the present code")
+    which.add_argument("--list", action="store_true", help="prints pieces and stages with their lengths")
+    which.add_argument("--code", action="store_true", help=argparse.SUPPRESS)
+    parser.add_argument("--on-host", type=pathlib.Path, metavar="FOLDER", help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    if arguments.list or arguments.code:
+        print(mark(TRAINER)) if arguments.code else show_list()
+        return 0
+    piece, stages = chosen(arguments)
+    if arguments.next:
+        piece = next_piece()
+        if not piece:
+            print("every piece has a report of the present code in bench/device")
+            return 0
+        stages = PIECES[piece][0]
+    with tempfile.TemporaryDirectory(prefix="couplet-device-") as scratch:
+        kit = Kit(programs_of(arguments), OnHost if arguments.on_host else Sizes,
+                  pathlib.Path(os.environ.get("OUT") or REPORTS).resolve(), pathlib.Path(scratch))
+        return run_piece(piece, stages, kit)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
