@@ -10,7 +10,7 @@ SHARE   ?= $(if $(filter faults-ranks,$(MAKECMDGOALS)),20,1)
 MEMORY  ?= 0
 SOURCES  = $(shell git ls-files '*.c' '*.h' 2>/dev/null || find src include tests bench -name '*.[ch]')
 
-.PHONY: release cuda deps deps-all demo test further far python certify-sweep python-matrix python-recipes wheels wheels-bare package package-bare bare-readme fuzz races faults faults-ranks net-ranks bench intervals experiments scale check install clean help
+.PHONY: release cuda device-bundle deps deps-all demo test further far python certify-sweep python-matrix python-recipes wheels wheels-bare package package-bare bare-readme fuzz races faults faults-ranks net-ranks bench intervals experiments scale check install clean help
 export JOBS V DESTDIR
 
 release: ## builds the program, build/release/couplet (V=1 prints every command)
@@ -121,6 +121,17 @@ net-ranks: ## two ranks on two hosts (network namespaces, needs root) that a slo
 cuda: ## builds couplet-cuda.so beside the program, by nvcc (begun: not run on a GPU yet)
 	@tools/deps.sh build
 	@tools/build.sh release --target couplet cuda
+
+device-bundle: ## packs what tools/device.sh runs on a machine with a GPU, build/couplet-device.tar.xz (needs nvcc)
+	@tools/deps.sh build test
+	@CONFIGURE="-DCOUPLET_DEVICE=$(or $(MODULE),gpu)" tools/build.sh device --target device_programs
+	@rm -rf build/couplet-device build/couplet-device.tar.xz
+	@cmake --install build/device --component device --strip --prefix build/couplet-device > build/device-bundle.log
+	@{ git rev-parse HEAD 2> /dev/null || echo unknown; } > build/couplet-device/commit
+	@python3 tools/device.py --code > build/couplet-device/code
+	@tar -C build -cJf build/couplet-device.tar.xz couplet-device
+	@touch build/couplet-device/code
+	@wc -c build/couplet-device.tar.xz
 
 bench: ## measures speed against the plain matrix product, in the same run
 	@tools/deps.sh build
