@@ -47,6 +47,12 @@ set_tests_properties(tensor/cuda/test_cuda PROPERTIES TIMEOUT 600 ENVIRONMENT OM
 add_check(tools/device tests/tools/check_device.py $<TARGET_FILE:program_on_host>)
 add_check(cli/cuda tests/cli/check_cuda.py $<TARGET_FILE:program_on_host> $<TARGET_FILE:couplet>)
 
+# What must be refused, and failures in mid-run; the library stands in for cuBLASLt.
+add_library(fake_cublaslt MODULE tensor/cuda/fake_cublaslt.c)
+set_target_properties(fake_cublaslt PROPERTIES LIBRARY_OUTPUT_DIRECTORY ${CUDA_ON_HOST})
+add_check(cli/cuda_refusals tests/cli/check_cuda_refusals.py $<TARGET_FILE:program_on_host> $<TARGET_FILE:couplet>
+          $<TARGET_FILE:fake_cublaslt>)
+
 # Faults of kernels that the emulation must notice.
 add_executable(tensor_cuda_test_on_host tensor/cuda/test_on_host.cpp tensor/cuda/on_host.cpp)
 target_include_directories(tensor_cuda_test_on_host PRIVATE ${CMAKE_SOURCE_DIR}/src ${CMAKE_SOURCE_DIR}/include
