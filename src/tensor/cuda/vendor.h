@@ -33,8 +33,8 @@ const char *cpl_vendor_wait(cpl_cuda *c);
 /* The failure of the kernel launch just made. */
 const char *cpl_vendor_launched(cpl_cuda *c);
 
-/* c [m,n], F32 or BF16, = beta c + op(a) . op(b), beta 0 or 1. Both operands F32 (no TF32) or both
- * BF16; sums in F32, in an order that is fixed for a shape. k may be 0. */
+/* c [m,n] = beta c + op(a) . op(b), beta 0 or 1. Both operands F32 (no TF32) or both BF16, which c may be
+ * too, else F32; sums in F32, in an order that is fixed for a shape. k may be 0. */
 const char *cpl_vendor_product(cpl_cuda *c, cpl_tensor to, cpl_trans ta, cpl_tensor a, cpl_trans tb,
                                cpl_tensor b, float beta);
 

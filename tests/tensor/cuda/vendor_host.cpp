@@ -144,12 +144,12 @@ static float sum_of(cpl_trans ta, cpl_tensor a, cpl_trans tb, cpl_tensor b, int6
     return sum;
 }
 
-/* Refuses what a GPU's library refuses: operands of two types, shapes that do not fit. */
+/* Refuses what a GPU's library refuses: operands of two types, BF16 of F32, shapes that do not fit. */
 static void check_product(cpl_tensor to, cpl_trans ta, cpl_tensor a, cpl_trans tb, cpl_tensor b,
                           float beta)
 {
     CPL_ASSERT(a.dtype == b.dtype && (a.dtype == CPL_F32 || a.dtype == CPL_BF16));
-    CPL_ASSERT(to.dtype == CPL_F32 || to.dtype == CPL_BF16);
+    CPL_ASSERT(to.dtype == CPL_F32 || (to.dtype == CPL_BF16 && a.dtype == CPL_BF16));
     CPL_ASSERT(to.rank == 2 && a.rank == 2 && b.rank == 2 && (beta == 0 || beta == 1));
     CPL_ASSERT(to.shape[0] == (ta == CPL_AS_IS ? a.shape[0] : a.shape[1]));
     CPL_ASSERT(to.shape[1] == (tb == CPL_AS_IS ? b.shape[1] : b.shape[0]));
