@@ -24,9 +24,17 @@ if(COUPLET_BUNDLE)
     set_target_properties(couplet PROPERTIES INSTALL_RPATH "$ORIGIN/../lib")
     install(CODE "set(version ${PROJECT_VERSION})
                   set(program \"$<TARGET_FILE:couplet>\")
+                  set(module \"${CMAKE_BINARY_DIR}/${COUPLET_CUDA_MODULE}\")
                   set(libraries_to \"\${CMAKE_INSTALL_PREFIX}/couplet_native/lib\")
                   set(licenses_to \"\${CMAKE_INSTALL_PREFIX}/couplet_native/licenses\")" COMPONENT python)
     install(SCRIPT ${CMAKE_SOURCE_DIR}/cmake/bundle.cmake COMPONENT python)
+endif()
+
+# Then also the CUDA backend, where there is nvcc: above the program, so that it finds cuBLASLt in pip's nvidia-cublas,
+# which lies beside couplet_native.
+if(COUPLET_BUNDLE AND COUPLET_NVCC)
+    add_dependencies(couplet_python cuda)
+    install(FILES ${CMAKE_BINARY_DIR}/${COUPLET_CUDA_MODULE} DESTINATION couplet_native COMPONENT python)
 endif()
 
 # The C reader of families, which the tests hold against the package's own: not installed.

@@ -129,6 +129,11 @@ def check_program(root):
     show(root, "couplet train, 20 steps of configs/tiny.yaml", "couplet", "train", "/project/configs/tiny.yaml",
          "--out", "/tmp/run", "--set", "train.steps=20", "--set", "train.warmup_steps=2",
          "--set", "checkpoint.every=20")
+    if (native / "couplet-cuda.so").exists():
+        done = inside(root, "couplet", "train", "/project/configs/tiny.yaml", "--out", "/tmp/gpu", "--set",
+                      "compute.device=cuda")
+        if done.returncode != 2 or "there is no driver for NVIDIA GPUs here" not in done.stderr:
+            sys.exit(f"couplet train, on a GPU: {done.returncode} {done.stderr}")
     show(root, "couplet inspect", "couplet", "inspect", "/tmp/run", lines=6)
     show(root, "couplet eval, 20 rows of COPA", "couplet", "eval", "/tmp/run", "--data", "/project/data/eval",
          "--tasks", "copa", "--limit", "20", lines=4)
