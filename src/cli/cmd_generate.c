@@ -3,7 +3,6 @@
 #include <string.h>
 
 #include "app/plan_run.h"
-#include "base/memory.h"
 #include "cli/configure.h"
 #include "cli/terminal/output.h"
 #include "infer/generate.h"
@@ -106,7 +105,7 @@ static cpl_status load_model(work *w, const cpl_configuration *c, const cpl_log 
     cpl_backend_tell(&w->backend, log);
     double needs = (double)cpl_model_bytes(config, w->backend.compute, capacity) +
                    (double)cpl_generator_bytes(config, capacity, CHUNK);
-    CPL_TRY(cpl_memory_check(needs, "this model"));
+    CPL_TRY(cpl_backend_fits(&w->backend, needs, "this model"));
     CPL_TRY(cpl_model_init(&w->model, &w->backend, config, capacity));
     CPL_TRY(cpl_hf_load(w->hf, &w->model));
     return cpl_generator_init(&w->generator, &w->model, capacity, CHUNK);

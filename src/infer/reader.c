@@ -6,7 +6,6 @@
 #include <xxhash.h>
 
 #include "base/arena.h"
-#include "base/memory.h"
 #include "io/file.h"
 #include "settings/yaml.h"
 
@@ -128,7 +127,7 @@ cpl_status cpl_reader_load(cpl_reader *r)
     if (r->loaded) return CPL_OK;
     double needs = (double)cpl_model_bytes(config, r->be.compute, r->window) +
                    (double)pass_bytes(r, rows_of(r, r->window), r->window);
-    CPL_TRY(cpl_memory_check(needs, "reading text with this model"));
+    CPL_TRY(cpl_backend_fits(&r->be, needs, "reading text with this model"));
     CPL_TRY(cpl_model_init(&r->model, &r->be, config, r->window));
     r->loaded = true;
     return cpl_hf_load(r->hf, &r->model);

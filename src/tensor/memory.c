@@ -3,6 +3,8 @@
 
 #include <string.h>
 
+#include "base/text.h"
+
 cpl_tensor_arena cpl_tensor_arena_measure(void)
 {
     cpl_tensor_arena arena = {0};
@@ -23,9 +25,15 @@ size_t cpl_tensor_arena_bytes(const cpl_tensor_arena *arena)
 
 cpl_status cpl_tensor_no_memory(cpl_backend *be, size_t bytes, const char *what)
 {
+    double there, all;
+    char had[2][32];
+    const double needs = (double)bytes / 1048576.0;
     CPL_TRY(be->ops->sync(be)); /* a device that has failed gives none */
-    return CPL_FAIL(CPL_ERR_MEMORY, "out of memory: %.1f MiB for %s", (double)bytes / 1048576.0,
-                    what);
+    if (!be->room) return CPL_FAIL(CPL_ERR_MEMORY, "out of memory: %.1f MiB for %s", needs, what);
+    be->room(be, &there, &all);
+    return CPL_FAIL(CPL_ERR_MEMORY,
+                    "out of memory on %s: %.1f MiB for %s, and of its %s %s are free", be->device,
+                    needs, what, cpl_text_bytes(had[0], all), cpl_text_bytes(had[1], there));
 }
 
 cpl_status cpl_tensor_arena_init(cpl_tensor_arena *arena, cpl_backend *be,

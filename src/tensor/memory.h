@@ -34,6 +34,9 @@ CPL_NODISCARD cpl_status cpl_tensor_arena_init(cpl_tensor_arena *arena, cpl_back
                                                const cpl_tensor_arena *measured, const char *what);
 void cpl_tensor_arena_free(cpl_tensor_arena *arena);
 
+/* CPL_ERR_MEMORY: `bytes` that take of this backend did not give; `what` names their use. */
+cpl_status cpl_tensor_no_memory(cpl_backend *be, size_t bytes, const char *what);
+
 /* A position to return to: all that was taken after `mark` is released at once. */
 typedef struct cpl_tensor_mark {
     size_t tensors, host;

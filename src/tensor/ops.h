@@ -46,6 +46,9 @@ typedef struct cpl_backend {
     const cpl_ops *ops;
     void *own; /* what this kind of backend needs beside the rest; NULL: nothing */
     void (*close)(struct cpl_backend *be); /* frees it, after the memory; NULL: nothing to free */
+    /* Bytes of the device that can still be taken, and that it has in all; NULL: its memory is the
+     * host's. */
+    void (*room)(struct cpl_backend *be, double *there, double *all);
     const char *name;                      /* "cpu v4", "cuda" */
     const char *device;                    /* "cpu", "cuda:0 NVIDIA H100 80GB HBM3" */
     const char *libraries; /* of the device, and its driver, with versions; NULL: none */

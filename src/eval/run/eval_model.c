@@ -5,7 +5,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/memory.h"
 #include "io/json.h"
 
 /* An id that the model's folder names must be one of the tokenizer's, which is the smaller one. */
@@ -74,7 +73,8 @@ cpl_status cpl_eval_model_load(cpl_eval_model *e, const char *device, cpl_dtype 
     const cpl_model_settings *config = cpl_hf_config(e->hf);
     const cpl_lm_batch_settings how  = {.window = window};
     CPL_TRY(cpl_backend_open(&e->be, device, compute, n_threads));
-    CPL_TRY(cpl_memory_check((double)cpl_model_bytes(config, compute, window) +
+    CPL_TRY(cpl_backend_fits(&e->be,
+                             (double)cpl_model_bytes(config, compute, window) +
                                  (double)cpl_lm_batch_bytes(config, &how),
                              "evaluating this model"));
     CPL_TRY(cpl_model_init(&e->model, &e->be, config, window));

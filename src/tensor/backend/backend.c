@@ -13,6 +13,7 @@
 #include "base/arena.h"
 #include "base/clock.h"
 #include "base/memory.h"
+#include "base/text.h"
 #include "tensor/memory.h"
 #include "tensor/product.h"
 
@@ -208,6 +209,19 @@ void cpl_backend_tell(const cpl_backend *be, const cpl_log *log)
     if (be->note && !atomic_exchange(&told, true)) cpl_log_warn(log, "%s", be->note);
 }
 
+cpl_status cpl_backend_fits(cpl_backend *be, double needs, const char *what)
+{
+    double there, all;
+    char words[3][32];
+    if (!be->room) return cpl_memory_check(needs, what);
+    be->room(be, &there, &all);
+    CPL_TRY(cpl_backend_status(be));
+    if (!(needs > there)) return CPL_OK;
+    return CPL_FAIL(CPL_ERR_MEMORY, "not enough memory: %s needs %s on %s, of whose %s %s are free",
+                    what, cpl_text_bytes(words[0], needs), be->device,
+                    cpl_text_bytes(words[1], all), cpl_text_bytes(words[2], there));
+}
+
 cpl_status cpl_backend_status(const cpl_backend *be)
 {
     if (be->failure == CPL_OK) return CPL_OK;
@@ -229,37 +243,72 @@ void cpl_backend_free(cpl_backend *be)
 
 /* ---- the machine's peak ---- */
 
-/* Seconds of the fastest product of `side`; the first run only warms up. */
-static cpl_status time_products(double *fastest, cpl_operand a, cpl_operand b, float *c,
-                                int64_t side, int n_threads, double seconds)
+typedef struct product {
+    cpl_tensor c, a, b; /* [side,side] each */
+} product;
+
+/* On the CPU without its own bf16 the product in F32, which is faster. */
+static bool in_bf16(const cpl_backend *be)
 {
-    double begin                  = cpl_seconds_now();
-    const cpl_product_shape shape = {side, side, side};
-    CPL_TRY(cpl_product(c, side, a, b, shape, 0, n_threads));
-    *fastest = INFINITY;
-    do {
-        double start = cpl_seconds_now();
-        CPL_TRY(cpl_product(c, side, a, b, shape, 0, n_threads));
-        *fastest = fmin(*fastest, cpl_seconds_now() - start);
-    } while (cpl_seconds_now() - begin < seconds);
-    return CPL_OK;
+    return be->compute == CPL_BF16 && (be->room || cpl_cpu_has_bf16());
 }
 
+static double seconds_of(cpl_backend *be, product p, int64_t side)
+{
+    cpl_tensor *const all[] = {&p.c, &p.a, &p.b};
+    for (int i = 0; i < 3; i++) all[i]->shape[0] = all[i]->shape[1] = side;
+    const double start = cpl_seconds_now();
+    if (in_bf16(be))
+        be->ops->gemm(be, p.c, CPL_AS_IS, p.a, CPL_TRANSPOSED, p.b, 0);
+    else
+        be->ops->gemm_f32(be, p.c, CPL_AS_IS, p.a, CPL_TRANSPOSED, p.b, 0);
+    (void)be->ops->sync(be);
+    return cpl_seconds_now() - start;
+}
+
+/* The side of products that take long enough beside the wait; the first of a side only warms up. */
+static int64_t side_of(cpl_backend *be, product p, int64_t most)
+{
+    static const double enough = 1e-3;
+    int64_t side               = be->room ? 64 : most;
+    while (seconds_of(be, p, side), side < most && seconds_of(be, p, side) < enough) side *= 2;
+    return side;
+}
+
+/* The largest side of products: of a device one with which the three take half of the free memory at
+ * most. */
+static int64_t most_side(cpl_backend *be)
+{
+    double there, all;
+    int64_t side = 8192;
+    if (!be->room) return 1536;
+    be->room(be, &there, &all);
+    while (side > 64 && 24.0 * (double)(side * side) > there) side /= 2;
+    return side;
+}
+
+/* Without a device the CPU's own operations are measured, whatever has wrapped them. */
 cpl_status cpl_backend_peak(double *flops, cpl_backend *be, double seconds)
 {
-    enum { SIDE = 1536 };
-    bool bf16          = be->compute == CPL_BF16 && cpl_cpu_has_bf16();
-    const size_t count = (size_t)SIDE * SIDE;
-    float *memory      = cpl_alloc(3 * count * sizeof *memory);
-    if (!memory) return CPL_ERR_MEMORY;
-    memset(memory, 0, 3 * count * sizeof *memory);
-    cpl_dtype dtype = bf16 ? CPL_BF16 : CPL_F32;
-    cpl_operand a   = {memory, dtype, CPL_AS_IS, SIDE};
-    cpl_operand b   = {memory + count, dtype, CPL_TRANSPOSED, SIDE};
-    double fastest  = 1;
-    cpl_status status =
-        time_products(&fastest, a, b, memory + 2 * count, SIDE, be->n_threads, seconds);
-    cpl_free(memory);
-    *flops = 2.0 * SIDE * SIDE * SIDE / fastest;
-    return status;
+    cpl_backend cpu;
+    cpl_backend_cpu(&cpu, be->compute, be->n_threads);
+    if (!be->room) be = &cpu;
+    const int64_t most     = most_side(be);
+    const double begin     = cpl_seconds_now();
+    const cpl_dtype dtype  = in_bf16(be) ? CPL_BF16 : CPL_F32;
+    cpl_tensor_arena arena = cpl_tensor_arena_measure();
+    product p;
+    for (int turn = 0; turn < 2; turn++) {
+        if (turn) CPL_TRY(cpl_tensor_arena_init(&arena, be, &arena, "measuring its speed"));
+        p.c = cpl_tensor_take_2d(&arena, most, most);
+        p.a = cpl_tensor_take(&arena, cpl_tensor_2d(NULL, dtype, most, most));
+        p.b = cpl_tensor_take(&arena, cpl_tensor_2d(NULL, dtype, most, most));
+    }
+    const int64_t side = side_of(be, p, most);
+    double fastest     = INFINITY;
+    do fastest = fmin(fastest, seconds_of(be, p, side));
+    while (cpl_seconds_now() - begin < seconds);
+    cpl_tensor_arena_free(&arena);
+    *flops = 2.0 * (double)side * (double)side * (double)side / fastest;
+    return cpl_backend_status(be);
 }

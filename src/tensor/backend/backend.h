@@ -64,15 +64,19 @@ CPL_NODISCARD cpl_status cpl_backend_reserve(cpl_backend *be, const cpl_work *wo
 /* Tells the log be->note, in the first call of the process that has one. */
 void cpl_backend_tell(const cpl_backend *be, const cpl_log *log);
 
+/* CPL_ERR_MEMORY "not enough memory: ..." if `needs` bytes are more than can be taken now: of the backend's
+ * device, or of the host (cpl_memory_check). `what` names their use. */
+CPL_NODISCARD cpl_status cpl_backend_fits(cpl_backend *be, double needs, const char *what);
+
 /* The first failure that is known, as sync returns it; waits for nothing. */
 CPL_NODISCARD cpl_status cpl_backend_status(const cpl_backend *be);
 
 /* Gives scratch back; nothing if `be` is all zero. */
 void cpl_backend_free(cpl_backend *be);
 
-/* The speed in FLOP/s of a large product in be->compute with be->n_threads, measured for about
+/* The speed in FLOP/s of the backend's gemm in be->compute on large operands, measured for about
  * `seconds`: the machine's matrix peak, so the fastest of the repeats counts (other programs only
- * ever make one slower). Allocates its own operands. */
+ * ever make one slower). Takes memory of the backend for the operands, and gives it back. */
 CPL_NODISCARD cpl_status cpl_backend_peak(double *flops, cpl_backend *be, double seconds);
 
 #endif /* CPL_TENSOR_BACKEND_H */

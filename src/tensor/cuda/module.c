@@ -40,6 +40,14 @@ static void give(cpl_backend *be, void *memory)
     if (memory) cpl_vendor_give(cpl_cuda_of(be), memory);
 }
 
+static void room(cpl_backend *be, double *there, double *all)
+{
+    size_t bytes[2] = {0};
+    note(be, cpl_vendor_room(cpl_cuda_of(be), &bytes[0], &bytes[1]));
+    *there = (double)bytes[0];
+    *all   = (double)bytes[1];
+}
+
 static void put(cpl_backend *be, cpl_tensor to, const void *from)
 {
     const size_t bytes = cpl_tensor_bytes(to);
@@ -150,6 +158,7 @@ static const char *open_device(cpl_backend *be, int device, const cpl_backend *c
     *be            = (cpl_backend){.ops       = &ops,
                                    .own       = c,
                                    .close     = close_device,
+                                   .room      = room,
                                    .name      = "cuda",
                                    .device    = c->name,
                                    .libraries = c->libraries,

@@ -23,6 +23,9 @@ void *cpl_vendor_take(cpl_cuda *c, size_t bytes);
 /* Waits for the work before. */
 void cpl_vendor_give(cpl_cuda *c, void *memory);
 
+/* Bytes of the device that can still be taken, and that it has in all. */
+const char *cpl_vendor_room(cpl_cuda *c, size_t *there, size_t *all);
+
 /* To the device; `from`, of the host, may be used again at once. To the host: waits. */
 const char *cpl_vendor_put(cpl_cuda *c, void *to, const void *from, size_t bytes);
 const char *cpl_vendor_get(cpl_cuda *c, void *to, const void *from, size_t bytes);

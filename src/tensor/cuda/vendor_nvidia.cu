@@ -219,6 +219,13 @@ void cpl_vendor_give(cpl_cuda *c, void *memory)
     (void)cudaFree(memory);
 }
 
+const char *cpl_vendor_room(cpl_cuda *c, size_t *there, size_t *all)
+{
+    cudaError_t error = cudaSetDevice(c->device);
+    if (error == cudaSuccess) error = cudaMemGetInfo(there, all);
+    return failure_of("asking for its free memory", error);
+}
+
 const char *cpl_vendor_put(cpl_cuda *c, void *to, const void *from, size_t bytes)
 {
     handles *h        = handles_of(c);

@@ -35,14 +35,21 @@ set_target_properties(program_on_host PROPERTIES OUTPUT_NAME couplet RUNTIME_OUT
 target_link_libraries(program_on_host PRIVATE couplet_cli)
 add_dependencies(program_on_host couplet_cuda_on_host)
 
-# The same program runs on a GPU, with the module of `make cuda` beside it.
-add_executable(tensor_cuda_test_cuda tensor/cuda/test_cuda.c tensor/cuda/copies.c far_operations.inc)
-target_link_libraries(tensor_cuda_test_cuda PRIVATE couplet_static PkgConfig::CMOCKA)
-target_include_directories(tensor_cuda_test_cuda PRIVATE ${CMAKE_CURRENT_SOURCE_DIR} ${CMAKE_CURRENT_BINARY_DIR})
-target_compile_options(tensor_cuda_test_cuda PRIVATE -Wno-conversion)
-set_target_properties(tensor_cuda_test_cuda PROPERTIES OUTPUT_NAME test_cuda RUNTIME_OUTPUT_DIRECTORY ${CUDA_ON_HOST})
-add_dependencies(tensor_cuda_test_cuda couplet_cuda_on_host couplet_far)
-add_test(NAME tensor/cuda/test_cuda COMMAND tensor_cuda_test_cuda WORKING_DIRECTORY ${CMAKE_SOURCE_DIR})
+# A test that loads the module beside it.
+function(add_test_of_module name)
+    add_executable(tensor_cuda_${name} tensor/cuda/${name}.c ${ARGN})
+    target_link_libraries(tensor_cuda_${name} PRIVATE couplet_static PkgConfig::CMOCKA)
+    target_include_directories(tensor_cuda_${name} PRIVATE ${CMAKE_CURRENT_SOURCE_DIR} ${CMAKE_CURRENT_BINARY_DIR})
+    target_compile_options(tensor_cuda_${name} PRIVATE -Wno-conversion)
+    set_target_properties(tensor_cuda_${name} PROPERTIES OUTPUT_NAME ${name} RUNTIME_OUTPUT_DIRECTORY ${CUDA_ON_HOST})
+    add_dependencies(tensor_cuda_${name} couplet_cuda_on_host)
+    add_test(NAME tensor/cuda/${name} COMMAND tensor_cuda_${name} WORKING_DIRECTORY ${CMAKE_SOURCE_DIR})
+endfunction()
+
+# test_cuda runs on a GPU as well, with the module of `make cuda` beside it.
+add_test_of_module(test_cuda tensor/cuda/copies.c far_operations.inc)
+add_dependencies(tensor_cuda_test_cuda couplet_far)
+add_test_of_module(test_room)
 set_tests_properties(tensor/cuda/test_cuda PROPERTIES TIMEOUT 600 ENVIRONMENT OMP_WAIT_POLICY=passive)
 add_check(tools/device tests/tools/check_device.py $<TARGET_FILE:program_on_host>)
 add_check(cli/cuda tests/cli/check_cuda.py $<TARGET_FILE:program_on_host> $<TARGET_FILE:couplet>)

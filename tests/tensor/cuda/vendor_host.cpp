@@ -1,18 +1,21 @@
 /* vendor_host.cpp - tensor/cuda/vendor.h on the host, for tests: work is done at once.
  *
- * COUPLET_TEST_CUDA in the environment, "KEY=N,KEY=N", makes another machine of it: see `asked`.
+ * COUPLET_TEST_CUDA in the environment, "KEY=N,KEY=N", makes another machine of it: see `asked`;
+ * COUPLET_TEST_CUDA_PEAK names a file that gets the most memory that was taken.
  * Memory holds 0xff before its first use, which is a NaN in F32, BF16 and F64, so that a kernel which
  * reads what nothing has set is seen. Products are plain loops, one sum a number, k in order. */
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <malloc.h>
 
 #include "tensor/cuda/found.h"
 #include "tensor/cuda/vendor.h"
 #include "tensor/numbers.h"
 
 static const size_t ALIGNMENT = 256;
-enum { PROCESSORS = 3 }; /* few, so that grids which depend on them have a rest */
+enum { PROCESSORS = 3 };   /* few, so that grids which depend on them have a rest */
+static size_t taken, peak; /* bytes of the device */
 
 /* ---- what is asked for, and what fails ---- */
 
@@ -20,6 +23,8 @@ enum { PROCESSORS = 3 }; /* few, so that grids which depend on them have a rest 
  *     driver, count, major, kernels   as cpl_cuda_found has them
  *     cublaslt                        1: the file is looked for, as on a GPU
  *     take                            the memory that is taken so manieth is not to be had
+ *     bytes                           memory of the device; else 2^40
+ *     less                            what another program takes of it between a look and a take
  *     launch                          the kernel launched so manieth reads where it may not: what waits
  *                                     for it fails, and everything after it
  *     ecc                             the same by a fault of memory */
@@ -33,6 +38,11 @@ static long asked(const char *key, long other)
 }
 
 static long takes, launches;
+
+static size_t device_bytes(void)
+{
+    return (size_t)asked("bytes", 1L << 40);
+}
 
 static const char *failed(void)
 {
@@ -78,6 +88,11 @@ extern "C" const char *cpl_vendor_open(cpl_cuda *c, int device)
 
 extern "C" void cpl_vendor_close(cpl_cuda *)
 {
+    const char *path = getenv("COUPLET_TEST_CUDA_PEAK");
+    FILE *file       = path ? fopen(path, "w") : nullptr;
+    if (!file) return;
+    fprintf(file, "%zu\n", peak);
+    fclose(file);
 }
 
 extern "C" const char *cpl_vendor_choice(cpl_cuda *, int index)
@@ -90,15 +105,26 @@ extern "C" const char *cpl_vendor_choice(cpl_cuda *, int index)
 extern "C" void *cpl_vendor_take(cpl_cuda *, size_t bytes)
 {
     void *memory;
-    if (++takes == asked("take", 0) || failed()) return nullptr;
+    const size_t all = (size_t)asked("less", 0) + taken + bytes;
+    if (++takes == asked("take", 0) || failed() || all > device_bytes()) return nullptr;
     if (posix_memalign(&memory, ALIGNMENT, bytes)) return nullptr;
     memset(memory, 0xff, bytes);
+    taken += malloc_usable_size(memory);
+    peak = taken > peak ? taken : peak;
     return memory;
 }
 
 extern "C" void cpl_vendor_give(cpl_cuda *, void *memory)
 {
+    taken -= malloc_usable_size(memory);
     free(memory);
+}
+
+extern "C" const char *cpl_vendor_room(cpl_cuda *, size_t *there, size_t *all)
+{
+    *all   = device_bytes();
+    *there = *all > taken ? *all - taken : 0;
+    return nullptr;
 }
 
 extern "C" const char *cpl_vendor_put(cpl_cuda *, void *to, const void *from, size_t bytes)
