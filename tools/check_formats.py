@@ -88,8 +88,8 @@ def columns(list_file):
 
 LISTED = {
     "Routing over text: couplet inspect --text": columns("src/inspect/routing/columns.def"),
-    "Plans: couplet plan --json": set(re.findall(r"^CPL_PLAN_TERM\((\w+),",
-                                               pathlib.Path("src/plan/terms.def").read_text(), re.M)),
+    "Plans: couplet plan --json": {name for file in ("terms", "bytes") for name in re.findall(
+        r"^CPL_PLAN_\w+\((\w+)[,)]", pathlib.Path(f"src/plan/{file}.def").read_text(), re.M)},
     "Metrics: metrics.jsonl": {*LOSSES, *(name + "_layers" for name in LOSSES), *sum(FIGURES, ()), *CENTRED},
     "Inspections: couplet inspect --json": {name for name, _ in FIGURES} | CENTRED | columns("src/inspect/columns.def"),
 }

@@ -1,6 +1,8 @@
 /* plan_run.c - see plan_run.h */
 #include "app/plan_run.h"
 
+#include <stdio.h>
+
 #include "model/aux_losses.h"
 #include "model/params.h"
 #include "parallel/mpi.h"
@@ -63,10 +65,8 @@ static cpl_status count_sent(cpl_plan_input *input, const cpl_settings *s,
     cpl_step_traffic t;
     cpl_backend be;
     cpl_model types;
-    CPL_TRY(cpl_backend_open(&be, s->compute.device, input->compute, 1));
-    const cpl_status status = init_types(&types, &be, config);
-    if (status != CPL_OK) cpl_backend_free(&be);
-    CPL_TRY(status);
+    cpl_backend_cpu(&be, input->compute, 1);
+    CPL_TRY(init_types(&types, &be, config));
     cpl_traffic_of_step(&t, s, config, share, &types.compute);
     input->copied = cpl_share_copied(share, &types.compute);
     cpl_model_free(&types);
@@ -124,6 +124,8 @@ static cpl_status check_ranks(const cpl_settings *s, const cpl_plan_run_for *wha
 cpl_status cpl_plan_run(cpl_plan *plan, const cpl_settings *settings, const cpl_plan_run_for *what)
 {
     cpl_settings s = *settings; /* owned by the caller; only numbers are resolved here */
+    char gpu[]     = "cuda";
+    if (what->backend && what->backend->room) s.compute.device = gpu;
     CPL_TRY(resolve(&s));
     CPL_TRY(check_ranks(&s, what));
     if (what->batch_tokens) s.data.batch_tokens = what->batch_tokens;
@@ -139,6 +141,7 @@ cpl_status cpl_plan_run(cpl_plan *plan, const cpl_settings *settings, const cpl_
         .ranks           = what->ranks,
         .expert_parallel = s.dist.expert_parallel,
         .compute         = cpl_plan_dtype(&s.compute),
+        .backend         = what->backend,
         .n_threads       = (int)s.compute.threads,
         .keep            = s.checkpoint.keep,
         .counts_ahead = s.losses.balance.scope == CPL_BALANCE_GLOBAL && s.losses.balance.weight > 0,
@@ -153,17 +156,37 @@ cpl_status cpl_plan_run(cpl_plan *plan, const cpl_settings *settings, const cpl_
     return cpl_plan_make(plan, &input);
 }
 
-cpl_status cpl_plan_run_fits(const cpl_plan *plan)
+cpl_status cpl_plan_run_largest(cpl_plan *plan, const cpl_settings *settings,
+                                const cpl_plan_run_for *what)
 {
-    return cpl_plan_check_memory(plan, cpl_mpi_local_ranks());
+    cpl_settings s          = *settings;
+    cpl_plan of             = {.gpu.fits = plan->gpu.name};
+    const int64_t sequences = plan->input.batch_tokens / plan->input.seq_len;
+    for (int64_t micro = 1; micro <= sequences && of.gpu.fits; micro++) {
+        if (sequences % micro) continue;
+        s.train.micro_batch = micro;
+        CPL_TRY(cpl_plan_run(&of, &s, what));
+        if (of.gpu.fits) plan->gpu.largest_micro = micro;
+    }
+    return CPL_OK;
 }
 
-cpl_status cpl_plan_speed(double *flops, const cpl_compute_settings *compute)
+cpl_status cpl_plan_run_fits(cpl_plan *plan, const cpl_settings *settings,
+                             const cpl_plan_run_for *what)
 {
-    cpl_backend be;
-    CPL_TRY(cpl_backend_open(&be, compute->device, cpl_plan_dtype(compute), (int)compute->threads));
-    CPL_TRY(cpl_cpu_start(be.n_threads));
-    const cpl_status status = cpl_backend_peak(flops, &be, 1.0 / 3);
-    cpl_backend_free(&be);
-    return status;
+    char sentence[400];
+    const cpl_status status = cpl_plan_check_memory(plan, cpl_mpi_local_ranks());
+    if (status != CPL_ERR_MEMORY) return status;
+    snprintf(sentence, sizeof sentence, "%s", cpl_last_error());
+    if (!plan->gpu.fits) CPL_TRY(cpl_plan_run_largest(plan, settings, what));
+    if (plan->gpu.largest_micro > 0)
+        return CPL_FAIL(status, "%s; train.micro_batch=%lld fits", sentence,
+                        (long long)plan->gpu.largest_micro);
+    return cpl_train_advise(settings, CPL_FAIL(status, "%s", sentence));
+}
+
+cpl_status cpl_plan_speed(double *flops, cpl_backend *be)
+{
+    CPL_TRY(cpl_cpu_start(be->n_threads));
+    return cpl_backend_peak(flops, be, 1.0 / 3);
 }

@@ -10,6 +10,7 @@
 typedef struct cpl_plan_run_for {
     int64_t batch_tokens; /* 0: data.batch_tokens; else it need not be whole micro-batches */
     int64_t ranks;        /* the experts are divided by dist.expert_parallel */
+    cpl_backend *backend; /* that will train (plan.h); NULL: the CPU */
     cpl_plan_machine machine;
 } cpl_plan_run_for;
 
@@ -19,13 +20,18 @@ typedef struct cpl_plan_run_for {
 CPL_NODISCARD cpl_status cpl_plan_run(cpl_plan *plan, const cpl_settings *settings,
                                       const cpl_plan_run_for *what);
 
-/* Whether the plan fits this machine, on which the launcher runs several ranks:
- * cpl_mpi_local_ranks. CPL_ERR_MEMORY. */
-CPL_NODISCARD cpl_status cpl_plan_run_fits(const cpl_plan *plan);
+/* Sets largest_micro of the plan of a GPU: of the numbers of sequences that divide the batch, the largest
+ * with which the run fits there. */
+CPL_NODISCARD cpl_status cpl_plan_run_largest(cpl_plan *plan, const cpl_settings *settings,
+                                              const cpl_plan_run_for *what);
 
-/* The speed in FLOP/s of a large product here, with the threads and the type of `compute`, measured
- * for a third of a second. */
-CPL_NODISCARD cpl_status cpl_plan_speed(double *flops, const cpl_compute_settings *compute);
+/* Whether the plan fits this machine, on which the launcher runs several ranks:
+ * cpl_mpi_local_ranks. CPL_ERR_MEMORY with what would fit, and the settings that take less. */
+CPL_NODISCARD cpl_status cpl_plan_run_fits(cpl_plan *plan, const cpl_settings *settings,
+                                           const cpl_plan_run_for *what);
+
+/* The speed in FLOP/s of a large product on the backend, measured for a third of a second. */
+CPL_NODISCARD cpl_status cpl_plan_speed(double *flops, cpl_backend *be);
 
 /* What compute.dtype means here. */
 cpl_dtype cpl_plan_dtype(const cpl_compute_settings *compute);

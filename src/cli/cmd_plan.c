@@ -8,22 +8,32 @@
 #include "cli/configure.h"
 #include "cli/output_paths.h"
 #include "cli/terminal/output.h"
+#include "tensor/backend/backend.h"
 #include "train/loop.h"
 
 static void print_memory(const cpl_plan *plan)
 {
     char words[32];
-    double there = cpl_memory_available(), needs = (double)plan->bytes.total;
+    const cpl_plan_gpu *gpu = &plan->gpu;
+    const double there      = gpu->name ? gpu->free : cpl_memory_available();
+    const bool fits         = gpu->name ? gpu->fits : (double)plan->bytes.total <= there;
     if (isinf(there)) return;
-    printf("\nfree memory: %s: %s for %s\n", cpl_text_bytes(words, there),
-           needs > there ? "too little" : "enough",
+    printf("\nfree memory%s%s: %s: %s for %s\n", gpu->name ? " of " : "",
+           gpu->name ? gpu->name : "", cpl_text_bytes(words, there), fits ? "enough" : "too little",
            plan->input.ranks > 1 ? "one rank of this run" : "this run");
+    if (gpu->largest_micro > 0)
+        printf("largest micro-batch that fits: train.micro_batch=%lld\n",
+               (long long)gpu->largest_micro);
+    else if (gpu->name)
+        printf("no micro-batch fits%s\n",
+               plan->input.model.recompute_norms ? "" : "; train.recompute=norms takes less");
 }
 
-static cpl_status print_table(const cpl_plan *plan)
+static cpl_status print_table(const cpl_plan *plan, const cpl_gpu *assumed)
 {
     cpl_text text = {0};
     cpl_plan_text(&text, plan);
+    if (assumed) cpl_plan_assumed_text(&text, assumed);
     cpl_status status = cpl_text_status(&text);
     if (status == CPL_OK) {
         fputs(text.bytes, stdout);
@@ -33,23 +43,28 @@ static cpl_status print_table(const cpl_plan *plan)
     return status;
 }
 
-static cpl_status show(const cpl_plan *plan, const char *json)
+static cpl_status show(const cpl_plan *plan, const cpl_gpu *assumed, const char *json)
 {
-    if (!json || strcmp(json, "-") != 0) CPL_TRY(print_table(plan));
+    if (!json || strcmp(json, "-") != 0) CPL_TRY(print_table(plan, assumed));
     return json ? cpl_output_json(cpl_plan_json(plan), "the plan", json, 0) : CPL_OK;
 }
 
-/* What a rank can do; over several ranks its speed is measured if it is not given. */
-static cpl_status machine_of(cpl_plan_machine *m, const cpl_arguments *args,
-                             const cpl_compute_settings *compute)
+/* What a rank can do: as flags say; a GPU that is named, as its kind is assumed to; over several ranks its
+ * speed is measured. */
+static cpl_status machine_of(cpl_plan_machine *m, const cpl_arguments *args, const cpl_gpu *assumed,
+                             cpl_backend *be)
 {
-    *m = (cpl_plan_machine){.memory    = cpl_flag_number(args, "--memory-bandwidth") * 1e9,
-                            .bandwidth = cpl_flag_number(args, "--bandwidth") * 1e9 / 8,
-                            .latency   = cpl_flag_number(args, "--latency") * 1e-6};
-    if (cpl_flag_given(args, "--flops-per-second"))
-        m->flops = cpl_flag_number(args, "--flops-per-second");
-    else if (cpl_flag_int(args, "--ranks") > 1)
-        return cpl_plan_speed(&m->flops, compute);
+    *m           = assumed ? cpl_plan_assumed(assumed) : (cpl_plan_machine){0};
+    m->bandwidth = cpl_flag_number(args, "--bandwidth") * 1e9 / 8;
+    m->latency   = cpl_flag_number(args, "--latency") * 1e-6;
+    if (!assumed || cpl_flag_given(args, "--memory-bandwidth"))
+        m->memory = cpl_flag_number(args, "--memory-bandwidth") * 1e9;
+    if (cpl_flag_given(args, "--flops-per-second")) {
+        m->flops     = cpl_flag_number(args, "--flops-per-second");
+        m->attention = 0; /* it is the speed of all of a step */
+    } else if (!assumed && cpl_flag_int(args, "--ranks") > 1) {
+        return cpl_plan_speed(&m->flops, be);
+    }
     return CPL_OK;
 }
 
@@ -65,23 +80,47 @@ static int64_t tokens_of(const cpl_arguments *args, const cpl_settings *s, int64
     return s->data.batch_tokens;
 }
 
-static cpl_status make(cpl_plan *plan, const cpl_arguments *args, cpl_settings *settings)
+/* Plans for the backend; `assumed`: the GPU whose published rates count, or NULL. */
+static cpl_status plan_with(cpl_plan *plan, const cpl_arguments *args, const cpl_settings *settings,
+                            cpl_backend *be, const cpl_gpu *assumed)
 {
-    cpl_plan_run_for what = {.ranks = cpl_flag_int(args, "--ranks")};
+    cpl_plan_run_for what = {.ranks = cpl_flag_int(args, "--ranks"), .backend = be};
     what.batch_tokens     = tokens_of(args, settings, what.ranks);
-    CPL_TRY(machine_of(&what.machine, args, &settings->compute));
-    return cpl_plan_run(plan, settings, &what);
+    CPL_TRY(machine_of(&what.machine, args, assumed, be));
+    CPL_TRY(cpl_plan_run(plan, settings, &what));
+    CPL_TRY(cpl_plan_run_largest(plan, settings, &what));
+    return show(plan, assumed, cpl_flag_text(args, "--json"));
+}
+
+/* On the device that trains, or on a GPU that is named. */
+static cpl_status plan(const cpl_arguments *args, cpl_settings *settings)
+{
+    static char cuda[] = "cuda";
+    cpl_backend be;
+    cpl_plan made;
+    cpl_compute_settings c = settings->compute;
+    if (cpl_flag_given(args, "--gpu")) {
+        const cpl_gpu *gpu = &cpl_gpus[cpl_flag_choice(args, "--gpu")];
+        c.device           = cuda;
+        cpl_backend_described(&be, gpu, cpl_plan_dtype(&c));
+        /* Rates are published of bf16. */
+        return plan_with(&made, args, settings, &be, be.compute == CPL_BF16 ? gpu : NULL);
+    }
+    const char *device;
+    CPL_TRY(cpl_device_of_ranks(&device, c.device, cpl_flag_int(args, "--ranks")));
+    CPL_TRY(cpl_backend_open(&be, device, cpl_plan_dtype(&c), (int)c.threads));
+    const cpl_status status = plan_with(&made, args, settings, &be, NULL);
+    cpl_backend_free(&be);
+    return status;
 }
 
 static cpl_status run(const cpl_arguments *args)
 {
     cpl_configuration c;
-    cpl_plan plan;
     CPL_TRY(cpl_output_paths_keep(args, args->words[0]));
     CPL_TRY(cpl_output_paths_check(args, "step_flops"));
     CPL_TRY(cpl_configure(&c, args->words[0], args));
-    cpl_status status = make(&plan, args, &c.settings);
-    if (status == CPL_OK) status = show(&plan, cpl_flag_text(args, "--json"));
+    const cpl_status status = plan(args, &c.settings);
     if (status == CPL_OK) cpl_output_paths_describe(args);
     cpl_configuration_free(&c);
     return status;
@@ -96,6 +135,8 @@ static const cpl_flag flags[] = {
         "Tokens of one optimizer step over all ranks, not necessarily whole sequences; default: "
         "data.batch_tokens.",
         .low = 1, .high = 1e12, .unit = "tokens"),
+    CPL_FLAG("--gpu", CHOICE, "NAME", "Plan for one GPU of this kind, which need not be here.",
+             .unit = cpl_gpu_names + 1),
     CPL_FLAG("--ranks", INT, "N", "Processes that train together (mpirun -n N).",
              .default_value = "1", .low = 1, .high = 65535, .unit = "ranks"),
     CPL_FLAG("--expert-parallel", INT, "E",
@@ -111,9 +152,11 @@ static const cpl_flag flags[] = {
              .low = 1e-6, .high = 1e9, .unit = "Gbit/s"),
     CPL_FLAG("--latency", NUMBER, "S", "Time of a message before its first byte.",
              .default_value = "5", .low = 0, .high = 1e9, .unit = "microseconds"),
-    CPL_FLAG("--memory-bandwidth", NUMBER, "B",
-             "What a rank reads and writes while it updates parameters.", .default_value = "20",
-             .low = 1e-6, .high = 1e9, .unit = "GB/s"),
+    CPL_FLAG(
+        "--memory-bandwidth", NUMBER, "B",
+        "What a rank reads and writes while it updates parameters; with --gpu in place of what is "
+        "assumed.",
+        .default_value = "20", .low = 1e-6, .high = 1e9, .unit = "GB/s"),
     CPL_FLAG_ROW_THREADS,
     CPL_FLAG_ROW_SET,
 };
@@ -121,8 +164,9 @@ static const cpl_flag flags[] = {
 const cpl_verb cpl_verb_plan = {
     .name    = "plan",
     .summary = "predict parameters, work, memory and disk space of a training run",
-    .usage   = "CONFIG.yaml [--ranks N] [--expert-parallel E] [--set SECTION.NAME=VALUE ...] "
-               "[--json FILE]",
+    .usage =
+        "CONFIG.yaml [--gpu NAME] [--ranks N] [--expert-parallel E] [--set SECTION.NAME=VALUE ...] "
+        "[--json FILE]",
     .about =
         "Reads the configuration and no data. Parameters are counted as OLMoE counts them "
         "(active: all except the experts that a token is not sent to), and without the embedding "
@@ -131,8 +175,8 @@ const cpl_verb cpl_verb_plan = {
         "Memory is that of one process, or of the rank that takes most, counted by the functions "
         "that allocate it. Bytes and messages are those that this rank sends in a step.\n"
         "The time of a step and its efficiency are predicted over several ranks, or where "
-        "--flops-per-second is given: operations over speed, and messages that nothing hides "
-        "(docs/scale.md).",
+        "--flops-per-second is given: operations over speed, and messages that nothing hides; with "
+        "--gpu from assumed shares of its published rates, which are printed (docs/scale.md).",
     .least    = 1,
     .most     = 1,
     .flags    = flags,

@@ -29,10 +29,9 @@
 
 /* ---- output during the run ---- */
 
-static cpl_status plan_of(cpl_plan *plan, const cpl_settings *settings, const cpl_group *world)
+static cpl_plan_run_for of_ranks(const cpl_group *world, cpl_backend *be)
 {
-    const cpl_plan_run_for all = {.ranks = world ? world->size : 1};
-    return cpl_plan_run(plan, settings, &all);
+    return (cpl_plan_run_for){.ranks = world ? world->size : 1, .backend = be};
 }
 
 /* What the callbacks of a run refer to. */
@@ -43,12 +42,13 @@ typedef struct watcher {
 } watcher;
 
 /* Before anything large is allocated, on any rank. */
-static cpl_status approve(void *ctx, const cpl_settings *settings)
+static cpl_status approve(void *ctx, const cpl_settings *settings, cpl_backend *be)
 {
     cpl_plan plan;
-    const watcher *w = ctx;
-    CPL_TRY(plan_of(&plan, settings, w->world));
-    return cpl_plan_run_fits(&plan);
+    const watcher *w            = ctx;
+    const cpl_plan_run_for what = of_ranks(w->world, be);
+    CPL_TRY(cpl_plan_run(&plan, settings, &what));
+    return cpl_plan_run_fits(&plan, settings, &what);
 }
 
 static void began(void *ctx, const cpl_train_facts *f)
@@ -308,22 +308,35 @@ static cpl_status check_tasks(const cpl_settings *s)
     return CPL_OK;
 }
 
-static cpl_status dry_run(cpl_configuration *c, const char *run, const char *from,
-                          const cpl_group *world)
+/* Prints the plan; CPL_ERR_MEMORY if it does not fit. */
+static cpl_status show_plan(const cpl_settings *s, const cpl_plan_run_for *what)
 {
-    cpl_settings *s = &c->settings;
     cpl_plan plan;
     cpl_text text = {0};
-    CPL_TRY(check_tasks(s));
-    CPL_TRY(cpl_run_check_place(run));
-    CPL_TRY(resolve(c, run, from, world ? world->size : 1));
-    CPL_TRY(plan_of(&plan, s, world));
+    CPL_TRY(cpl_plan_run(&plan, s, what));
     cpl_plan_text(&text, &plan);
     cpl_status status = cpl_text_status(&text);
     if (status == CPL_OK) printf("%s\n", text.bytes);
     cpl_text_free(&text);
+    return status == CPL_OK ? cpl_plan_run_fits(&plan, s, what) : status;
+}
+
+static cpl_status dry_run(cpl_configuration *c, const char *run, const char *from,
+                          const cpl_group *world)
+{
+    cpl_settings *s = &c->settings;
+    cpl_backend be;
+    const char *device;
+    const cpl_plan_run_for what = of_ranks(world, &be);
+    CPL_TRY(check_tasks(s));
+    CPL_TRY(cpl_run_check_place(run));
+    CPL_TRY(resolve(c, run, from, (int)what.ranks));
+    CPL_TRY(cpl_device_of_ranks(&device, s->compute.device, what.ranks));
+    CPL_TRY(
+        cpl_backend_open(&be, device, cpl_dtype_chosen(s->compute.dtype), (int)s->compute.threads));
+    const cpl_status status = show_plan(s, &what);
+    cpl_backend_free(&be);
     CPL_TRY(status);
-    CPL_TRY(cpl_plan_run_fits(&plan));
     if (from) printf("would begin with the weights of %s\n", from);
     if (s->data.tokenizer) printf("would read the tokenizer %s\n", s->data.tokenizer);
     CPL_TRY(list_inputs("for training", &s->data.train));

@@ -108,17 +108,18 @@ static size_t pass_bytes(const cpl_plan_input *input, const cpl_model_settings *
     return cpl_tensor_arena_bytes(&arena);
 }
 
-/* Of the kernels, in passes and for so many rows that came from other ranks. */
-static size_t scratch_bytes(const cpl_plan_input *input, int64_t rows)
+/* Of the kernels, in passes and for so many rows that came from other ranks; or of the CPU's
+ * operations beside a GPU. */
+static size_t scratch_bytes(const cpl_plan_input *input, int64_t rows, bool in_host_memory)
 {
-    cpl_backend be;
+    cpl_backend cpu, *be = input->backend;
     const cpl_model_settings own = cpl_plan_own(input, &input->model);
     const cpl_work work =
         cpl_pass_work(&own, input->micro_sequences, input->seq_len, input->seq_len, true);
     const cpl_work arrived = cpl_exchange_work(&own, rows);
-    cpl_backend_cpu(&be, input->compute, input->n_threads);
-    const size_t pass    = be.ops->scratch_bytes(&be, &work);
-    const size_t of_rows = rows ? be.ops->scratch_bytes(&be, &arrived) : 0;
+    if (!be || in_host_memory) cpl_backend_cpu(be = &cpu, input->compute, input->n_threads);
+    const size_t pass    = be->ops->scratch_bytes(be, &work);
+    const size_t of_rows = rows ? be->ops->scratch_bytes(be, &arrived) : 0;
     return pass > of_rows ? pass : of_rows;
 }
 
@@ -138,10 +139,26 @@ static size_t rows_bytes(const cpl_plan_input *input, int64_t rows, size_t *scra
 {
     const cpl_model_settings own = cpl_plan_own(input, &input->model);
     if (input->expert_parallel == 1) rows = 0;
-    *scratch = scratch_bytes(input, rows);
+    *scratch = scratch_bytes(input, rows, false);
     if (rows == 0) return 0;
     return cpl_exchange_bytes_for(&own, input->compute, own.n_layers,
                                   input->micro_sequences * input->seq_len, rows);
+}
+
+bool cpl_plan_on_gpu(const cpl_plan_input *input)
+{
+    return input->backend && input->backend->room;
+}
+
+/* What an operation without a kernel needs on the host: its scratch, and the largest parameter; and
+ * pinned pieces of 4 MiB for copies. */
+static size_t host_bytes(const cpl_plan_input *input)
+{
+    const cpl_model_settings *c = &input->model;
+    const int64_t experts = c->n_experts * c->d_expert * c->d_model, v = c->vocab_size * c->d_model;
+    if (!cpl_plan_on_gpu(input)) return 0;
+    return scratch_bytes(input, 0, true) + (size_t)(experts > v ? experts : v) * sizeof(float) +
+           ((size_t)8 << 20);
 }
 
 static cpl_plan_bytes bytes_of(const cpl_plan_input *input)
@@ -157,10 +174,12 @@ static cpl_plan_bytes bytes_of(const cpl_plan_input *input)
     b.activations = pass_bytes(input, &own);
     b.coupling    = input->counted.step > b.activations ? input->counted.step - b.activations : 0;
     b.exchange    = rows_bytes(input, cpl_plan_balanced_rows(input), &b.scratch);
-    const size_t rest = b.weights + b.compute_copies + b.gradients + b.moments + b.messages +
-                        b.parts + b.activations + b.coupling;
-    b.total = rest + b.scratch + b.exchange;
-    b.worst = rest + rows_bytes(input, cpl_plan_most_rows(input), &most_scratch) + most_scratch;
+    b.host        = host_bytes(input);
+    b.device      = cpl_plan_on_gpu(input) ? cpl_gpu_device_bytes : 0;
+#define CPL_PLAN_PART(name, sentence) b.total += b.name;
+#include "plan/bytes.def"
+    b.worst = b.total - b.scratch - b.exchange;
+    b.worst += rows_bytes(input, cpl_plan_most_rows(input), &most_scratch) + most_scratch;
     b.checkpoint = 3 * (size_t)cpl_params_numbers(&input->model) * sizeof(float);
     b.disk       = ((size_t)input->keep + 1) * b.checkpoint;
     return b;
@@ -216,6 +235,16 @@ static double rough_bytes(const cpl_plan_input *input)
     return 16 * params + 4 * t * l * layer + 4 * l * n * (n + d) + 4 * (double)input->seq_len * d;
 }
 
+static void ask_gpu(cpl_plan *plan)
+{
+    cpl_backend *be   = plan->input.backend;
+    cpl_plan_gpu *gpu = &plan->gpu;
+    if (!cpl_plan_on_gpu(&plan->input)) return;
+    be->room(be, &gpu->free, &gpu->memory);
+    gpu->name = be->device;
+    gpu->fits = (double)(plan->bytes.total - plan->bytes.device) <= gpu->free;
+}
+
 cpl_status cpl_plan_check_size(const cpl_plan_input *input)
 {
     return cpl_memory_compare(rough_bytes(input), most_bytes, training);
@@ -233,6 +262,7 @@ cpl_status cpl_plan_make(cpl_plan *plan, const cpl_plan_input *input)
     count_work(plan);
     cpl_plan_predict(plan);
     plan->bytes = bytes_of(input);
+    ask_gpu(plan);
     count_extra(plan);
     return CPL_OK;
 }
@@ -240,7 +270,12 @@ cpl_status cpl_plan_make(cpl_plan *plan, const cpl_plan_input *input)
 cpl_status cpl_plan_check_memory(const cpl_plan *plan, int local_ranks)
 {
     char words[96];
-    const double needs = (double)plan->bytes.total;
+    const double needs = (double)(plan->bytes.total - plan->bytes.device);
+    if (cpl_plan_on_gpu(&plan->input)) {
+        CPL_TRY(cpl_memory_check((double)plan->bytes.host,
+                                 "training on a GPU, in memory of the host,"));
+        return cpl_backend_fits(plan->input.backend, needs, training);
+    }
     CPL_TRY(cpl_memory_check(needs, training));
     if (local_ranks <= 1) return CPL_OK;
     snprintf(words, sizeof words, "%s on the %d ranks of this machine", training, local_ranks);

@@ -17,6 +17,7 @@
 #include "model/exchange.h"
 #include "model/settings.h"
 #include "parallel/mesh.h"
+#include "tensor/backend/gpu.h"
 #include "tensor/tensor.h"
 
 typedef enum cpl_plan_term {
@@ -50,8 +51,9 @@ typedef struct cpl_plan_counted {
 
 /* What one rank's part of a machine can do; flops 0: no time is predicted. */
 typedef struct cpl_plan_machine {
-    double flops;     /* FLOP/s of a training step */
-    double memory;    /* bytes/s of an optimizer update */
+    double flops;     /* FLOP/s of a training step; with `attention` of its products alone */
+    double attention; /* FLOP/s of attention, where passes over memory count too; else 0 */
+    double memory;    /* bytes/s of an optimizer update, and of these passes */
     double bandwidth; /* bytes/s that the rank sends */
     double latency;   /* s, of a message */
 } cpl_plan_machine;
@@ -65,8 +67,9 @@ typedef struct cpl_plan_input {
     int64_t micro_sequences;        /* sequences computed at once */
     int64_t ranks, expert_parallel; /* N, E: E divides N and n */
     cpl_dtype compute;              /* CPL_F32 or CPL_BF16 */
-    int n_threads;                  /* 0: one per processor */
-    int64_t keep;                   /* checkpoints kept on disk */
+    cpl_backend *backend; /* that will train: its scratch, and its memory; NULL: the CPU's */
+    int n_threads;        /* of the CPU; 0: one per processor */
+    int64_t keep;         /* checkpoints kept on disk */
     /* Every micro-batch is first run forward, to count the load of the batch, if there are several
      * (balance.scope: global); the same in one process that trains alone. */
     bool counts_ahead, counts_ahead_alone;
@@ -78,25 +81,10 @@ typedef struct cpl_plan_input {
     cpl_plan_machine machine;
 } cpl_plan_input;
 
-/* Bytes by lifetime, in rank 0. */
+/* Bytes in rank 0: bytes.def. */
 typedef struct cpl_plan_bytes {
-    /* the model */
-    size_t weights;        /* F32 masters, of divided ones those without a copy; rotary table */
-    size_t compute_copies; /* BF16; 0 when computing in f32 */
-    /* the run */
-    size_t gradients, moments;
-    size_t messages; /* gradients and parameters under way to other ranks */
-    size_t parts;    /* the rest of what the optimizer holds: divided masters */
-    /* the step: one micro-batch */
-    size_t activations;
-    size_t coupling; /* the rest of counted.step: the coupling loss and its figures */
-    size_t scratch;  /* of the kernels */
-    size_t exchange; /* rows of tokens of other ranks, if every expert gets as many */
-    size_t total;    /* of all above */
-    size_t worst;    /* the same if all ranks send this one all the rows they can */
-    /* on disk */
-    size_t checkpoint; /* one: weights and two moments, F32 */
-    size_t disk;       /* `keep` of them and the one being written */
+#define CPL_PLAN_BYTES(name) size_t name;
+#include "plan/bytes.def"
 } cpl_plan_bytes;
 
 /* The extra cost of Autonomy-of-Experts over its twin, the same model with a softmax router and
@@ -111,6 +99,7 @@ typedef struct cpl_plan_extra {
 /* A step of one rank, predicted; zero without input.machine. docs/scale.md. */
 typedef struct cpl_plan_time {
     double compute, update;           /* s */
+    double attention, traffic;        /* s, in compute, where machine.attention is given */
     double copies;                    /* s, of input.copied */
     double backward;                  /* s, of the last micro-batch: hides the gradients */
     double sent[CPL_N_PLAN_TERMS];    /* s: messages latency + bytes / bandwidth */
@@ -118,6 +107,15 @@ typedef struct cpl_plan_time {
     double step;                      /* s: compute + update + copies + all exposed */
     double efficiency;                /* step of one rank alone / (N step), the same batch */
 } cpl_plan_time;
+
+/* Of the GPU that was planned for; zero on the CPU. */
+typedef struct cpl_plan_gpu {
+    const char *name;
+    double memory, free;   /* bytes: the whole, and what tensors can have of it */
+    bool fits;             /* bytes.total less bytes.device are no more than `free` */
+    int64_t largest_micro; /* sequences of the largest micro-batch that fits; 0: none.
+                              cpl_plan_run_largest sets it */
+} cpl_plan_gpu;
 
 typedef struct cpl_plan {
     cpl_plan_input input;
@@ -155,6 +153,7 @@ typedef struct cpl_plan {
     cpl_plan_time time;
 
     cpl_plan_bytes bytes;
+    cpl_plan_gpu gpu;
     cpl_plan_extra aoe; /* zero if the model has a router */
 } cpl_plan;
 
@@ -174,12 +173,20 @@ CPL_NODISCARD cpl_status cpl_plan_check_size(const cpl_plan_input *input);
 /* Fills `plan`. CPL_ERR_INPUT as cpl_mesh_check; else as cpl_plan_check_size. */
 CPL_NODISCARD cpl_status cpl_plan_make(cpl_plan *plan, const cpl_plan_input *input);
 
-/* CPL_ERR_MEMORY "not enough memory: ..." if bytes.total are more than this process can have now,
- * or those of `local_ranks` ranks more than the machine has. */
+/* CPL_ERR_MEMORY "not enough memory: ..." if bytes.total are more than this process can have now of
+ * the backend's memory, bytes.host more than of the host's, or those of `local_ranks` ranks more than the
+ * machine has. */
 CPL_NODISCARD cpl_status cpl_plan_check_memory(const cpl_plan *plan, int local_ranks);
 
 /* Appends the table for people. */
 void cpl_plan_text(cpl_text *out, const cpl_plan *plan);
+
+/* Whether the plan is that of a GPU. */
+bool cpl_plan_on_gpu(const cpl_plan_input *input);
+
+/* The rates of a GPU of which nothing was measured, shares of its published ones; appends what they are. */
+cpl_plan_machine cpl_plan_assumed(const cpl_gpu *gpu);
+void cpl_plan_assumed_text(cpl_text *out, const cpl_gpu *gpu);
 
 /* The plan as an object of the caller's; NULL if there is no memory. Members:
  *     L d D H Hkv n K V tied router router_bias n_shared_experts r
@@ -191,12 +198,12 @@ void cpl_plan_text(cpl_text *out, const cpl_plan *plan);
  *     seq_len micro_sequences dtype activations erc_in_step token_forward_flops step_flops
  *     coupled_layers erc_share_all_active erc_share_none_active
  *     micro_batches rank_flops
- *     bytes { weights compute_copies gradients moments messages parts activations coupling scratch
- *             exchange total worst checkpoint disk }
+ *     bytes { of bytes.def }
+ *     gpu { name memory_bytes free_bytes fits largest_micro_batch }; null on the CPU
  *     sent { of every term: { bytes messages worst_bytes overlapped_by s exposed_s } }
- *     time { flops_per_second memory_bytes_per_second bytes_per_second latency_s compute_s update_s
- *             copies_s backward_s step_s tokens_per_second efficiency }; null if no time is
- *             predicted
+ *     time { flops_per_second attention_flops_per_second memory_bytes_per_second bytes_per_second
+ *             latency_s compute_s attention_s traffic_s update_s copies_s backward_s step_s
+ *             tokens_per_second efficiency }; null if no time is predicted
  *     aoe_beside_softmax { extra_parameters extra_step_flops extra_share_of_step extra_model_bytes
  *             extra_run_bytes extra_step_bytes extra_total_bytes extra_share_of_bytes };
  *             null if the model has a router

@@ -135,12 +135,60 @@ static double update_of(const cpl_plan_input *input, int64_t numbers)
     return bytes * (double)numbers / input->machine.memory;
 }
 
+/* Bytes that a token's forward pass reads and writes beside products and attention (docs/scale.md); a
+ * backward pass takes twice as many. */
+static double traffic_bytes(const cpl_plan_input *input)
+{
+    const cpl_model_settings *c = &input->model;
+    const double d = (double)c->d_model, K = (double)c->top_k;
+    const double wide  = K * (double)c->d_expert + (double)cpl_model_shared_width(c);
+    const double layer = 18 * d + 3 * wide + 2 * (K + 1) * d, logits = 10.0 / 3;
+    return (double)c->n_layers * layer * (double)cpl_dtype_bytes(c->activations) +
+           logits * (double)c->vocab_size;
+}
+
+/* Seconds of the operations of flops_of; attention and traffic, a part of them, into `t`. */
+static double work_of(cpl_plan_time *t, const cpl_plan *plan, int64_t ranks, int64_t experts,
+                      bool ahead)
+{
+    const cpl_plan_input *input = &plan->input;
+    const cpl_plan_machine *m   = &input->machine;
+    const double flops          = flops_of(plan, ranks, experts, ahead);
+    const double times          = 3 + share_ahead(ahead, passes_of(input, ranks));
+    const double tokens         = times * tokens_of(input, ranks);
+    const double attention = tokens * cpl_cost_attention(&input->model, (double)input->seq_len);
+    if (!(m->attention > 0)) return flops / m->flops;
+    t->attention = attention / m->attention;
+    t->traffic   = tokens * traffic_bytes(input) / m->memory;
+    return (flops - attention) / m->flops + t->attention + t->traffic;
+}
+
 /* Of the same step in one process alone. */
 static double alone(const cpl_plan *plan)
 {
-    const cpl_plan_input *input = &plan->input;
-    return flops_of(plan, 1, 1, input->counts_ahead_alone) / input->machine.flops +
-           update_of(input, plan->total_parameters);
+    cpl_plan_time unused;
+    return work_of(&unused, plan, 1, 1, plan->input.counts_ahead_alone) +
+           update_of(&plan->input, plan->total_parameters);
+}
+
+/* Shares of what a GPU's maker publishes that are taken for granted until a report shows them. */
+static const double of_products = 0.40, of_attention = 0.30, of_memory = 0.75;
+
+cpl_plan_machine cpl_plan_assumed(const cpl_gpu *gpu)
+{
+    return (cpl_plan_machine){.flops     = of_products * gpu->bf16,
+                              .attention = of_attention * gpu->bf16,
+                              .memory    = of_memory * gpu->bandwidth};
+}
+
+void cpl_plan_assumed_text(cpl_text *out, const cpl_gpu *gpu)
+{
+    cpl_text_printf(
+        out,
+        "\nassumed of %s, not measured: products reach %.0f %% of its %.4g TFLOP/s in "
+        "bf16, attention %.0f %%,\nother passes and the update %.0f %% of its %.4g GB/s\n",
+        gpu->name, 100 * of_products, gpu->bf16 / 1e12, 100 * of_attention, 100 * of_memory,
+        gpu->bandwidth / 1e9);
 }
 
 static double hidden_by(const cpl_plan *plan, cpl_plan_overlap overlap)
@@ -155,8 +203,8 @@ static void predict_time(cpl_plan *plan)
     const cpl_plan_machine *machine = &input->machine;
     cpl_plan_time *t                = &plan->time;
     const double tokens             = tokens_of(input, input->ranks) / plan->passes;
-    t->compute                      = plan->rank_flops / machine->flops;
-    t->backward                     = 2 * tokens * plan->token_forward_flops / machine->flops;
+    t->compute  = work_of(t, plan, input->ranks, input->expert_parallel, input->counts_ahead);
+    t->backward = 2 * tokens * plan->token_forward_flops / machine->flops;
     t->update =
         update_of(input, input->ranks == 1 ? plan->total_parameters : input->counted.numbers);
     t->copies = (double)input->copied / machine->memory;

@@ -148,12 +148,6 @@ static const char *type_name(cpl_dtype type)
     return type == CPL_BF16 ? "bf16" : "f32";
 }
 
-/* A line that not every run has. */
-static void bytes_line_if_any(cpl_text *out, const char *name, size_t bytes)
-{
-    if (bytes) bytes_line(out, name, bytes);
-}
-
 static void bytes_lines(cpl_text *out, const cpl_plan *plan)
 {
     const cpl_plan_bytes *b = &plan->bytes;
@@ -166,18 +160,13 @@ static void bytes_lines(cpl_text *out, const cpl_plan *plan)
              type_name(plan->input.compute), type_name(plan->input.model.activations),
              (long long)plan->input.micro_sequences);
     heading(out, title);
-    bytes_line(out, "model: weights", b->weights);
-    bytes_line(out, "model: bf16 copies", b->compute_copies);
-    bytes_line(out, "run:   gradients", b->gradients);
-    bytes_line(out, "run:   moments", b->moments);
-    bytes_line_if_any(out, "run:   masters of its parts", b->parts);
-    bytes_line_if_any(out, "run:   messages under way", b->messages);
-    bytes_line(out, "step:  activations", b->activations);
-    bytes_line(out, "step:  coupling loss and its figures", b->coupling);
-    bytes_line(out, "step:  kernels' scratch", b->scratch);
-    bytes_line_if_any(out, "step:  tokens of other ranks, balanced", b->exchange);
+#define CPL_PLAN_PART(name, sentence) bytes_line(out, sentence, b->name);
+#define CPL_PLAN_RARE(name, sentence)                                                              \
+    if (b->name) bytes_line(out, sentence, b->name);
+#include "plan/bytes.def"
     bytes_line(out, "total", b->total);
     if (b->exchange) bytes_line(out, "total, all tokens to the experts of this rank", b->worst);
+    if (b->host) bytes_line(out, "besides, in memory of the host", b->host);
     heading(out, "\ndisk");
     bytes_line(out, "one checkpoint", b->checkpoint);
     bytes_line(out, "all that are kept, and one being written", b->disk);
@@ -218,12 +207,17 @@ static void time_lines(cpl_text *out, const cpl_plan *plan)
     const cpl_plan_machine *m = &plan->input.machine;
     const cpl_plan_time *t    = &plan->time;
     if (!(m->flops > 0)) return;
-    cpl_text_printf(
-        out,
-        "\ntime of a step, predicted: %.4g GFLOP/s, %.4g GB/s of memory and %.4g Gbit/s "
-        "a rank, %.4g us a message\n",
-        m->flops / 1e9, m->memory / 1e9, m->bandwidth * 8 / 1e9, m->latency * 1e6);
+    cpl_text_printf(out, "\ntime of a step, predicted: %.4g GFLOP/s, %.4g GB/s of memory",
+                    m->flops / 1e9, m->memory / 1e9);
+    if (plan->input.ranks > 1)
+        cpl_text_printf(out, " and %.4g Gbit/s a rank, %.4g us a message", m->bandwidth * 8 / 1e9,
+                        m->latency * 1e6);
+    heading(out, "");
     seconds_line(out, "computation", t->compute);
+    if (m->attention > 0) {
+        seconds_line(out, "  attention in it", t->attention);
+        seconds_line(out, "  passes over memory in it", t->traffic);
+    }
     seconds_line(out, "optimizer's update", t->update);
     if (t->copies > 0) seconds_line(out, "packing and summing of messages", t->copies);
     for (int i = 0; i < CPL_N_PLAN_TERMS; i++) {
@@ -263,14 +257,24 @@ static json_t *flops_object(const cpl_plan *plan)
 
 static json_t *bytes_object(const cpl_plan_bytes *b)
 {
-    return json_pack(
-        "{s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I}", "weights",
-        (json_int_t)b->weights, "compute_copies", (json_int_t)b->compute_copies, "gradients",
-        (json_int_t)b->gradients, "moments", (json_int_t)b->moments, "parts", (json_int_t)b->parts,
-        "messages", (json_int_t)b->messages, "activations", (json_int_t)b->activations, "coupling",
-        (json_int_t)b->coupling, "scratch", (json_int_t)b->scratch, "exchange",
-        (json_int_t)b->exchange, "total", (json_int_t)b->total, "worst", (json_int_t)b->worst,
-        "checkpoint", (json_int_t)b->checkpoint, "disk", (json_int_t)b->disk);
+    json_t *all = json_object();
+    bool failed = !all;
+#define CPL_PLAN_BYTES(name) cpl_json_put(&failed, all, #name, json_integer((json_int_t)b->name));
+#include "plan/bytes.def"
+    if (!failed) return all;
+    json_decref(all);
+    return NULL;
+}
+
+/* null on the CPU. */
+static json_t *gpu_object(const cpl_plan *plan)
+{
+    const cpl_plan_gpu *gpu = &plan->gpu;
+    if (!gpu->name) return json_null();
+    return json_pack("{s:s, s:o, s:o, s:b, s:I}", "name", gpu->name, "memory_bytes",
+                     cpl_json_count(floor(gpu->memory)), "free_bytes",
+                     cpl_json_count(floor(gpu->free)), "fits", gpu->fits, "largest_micro_batch",
+                     (json_int_t)gpu->largest_micro);
 }
 
 static json_t *term_object(const cpl_plan *plan, int term)
@@ -302,10 +306,12 @@ static json_t *time_object(const cpl_plan *plan)
     const cpl_plan_machine *m = &plan->input.machine;
     const cpl_plan_time *t    = &plan->time;
     if (!(m->flops > 0)) return json_null();
-    return json_pack("{s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f}", "flops_per_second",
-                     m->flops, "memory_bytes_per_second", m->memory, "bytes_per_second",
-                     m->bandwidth, "latency_s", m->latency, "compute_s", t->compute, "update_s",
-                     t->update, "copies_s", t->copies, "backward_s", t->backward, "step_s", t->step,
+    return json_pack("{s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f}",
+                     "flops_per_second", m->flops, "attention_flops_per_second", m->attention,
+                     "attention_s", t->attention, "traffic_s", t->traffic,
+                     "memory_bytes_per_second", m->memory, "bytes_per_second", m->bandwidth,
+                     "latency_s", m->latency, "compute_s", t->compute, "update_s", t->update,
+                     "copies_s", t->copies, "backward_s", t->backward, "step_s", t->step,
                      "tokens_per_second", (double)plan->input.batch_tokens / t->step, "efficiency",
                      t->efficiency);
 }
@@ -383,7 +389,8 @@ json_t *cpl_plan_json(const cpl_plan *plan)
     bool extra = whole && json_object_set_new(whole, "aoe_beside_softmax", extra_object(plan)) == 0;
     bool sent  = whole && json_object_set_new(whole, "sent", sent_object(plan)) == 0;
     bool time  = whole && json_object_set_new(whole, "time", time_object(plan)) == 0;
-    if (counts && work && bytes && sent && time && extra) return whole;
+    bool gpu   = whole && json_object_set_new(whole, "gpu", gpu_object(plan)) == 0;
+    if (counts && work && bytes && sent && time && gpu && extra) return whole;
     json_decref(whole);
     return NULL;
 }

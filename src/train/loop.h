@@ -36,8 +36,9 @@ typedef struct cpl_train_facts {
 /* Every function may be NULL. */
 typedef struct cpl_train_callbacks {
     void *ctx;
-    /* The settings are complete and nothing large has been allocated; not CPL_OK ends the run. */
-    cpl_status (*approve)(void *ctx, const cpl_settings *settings);
+    /* The settings are complete and nothing large has been taken of the backend; not CPL_OK ends the
+     * run. */
+    cpl_status (*approve)(void *ctx, const cpl_settings *settings, cpl_backend *be);
     void (*began)(void *ctx, const cpl_train_facts *facts);
     void (*stepped)(void *ctx, const cpl_metrics *metrics); /* after every step */
     void (*saved)(void *ctx, int64_t step);
@@ -80,6 +81,10 @@ CPL_NODISCARD cpl_status cpl_train_may_resume(const cpl_settings *old, cpl_setti
 
 /* Sets the type of the model's activations, and whether its norms are made again. */
 void cpl_train_set_activations(cpl_model_settings *model, const cpl_settings *settings);
+
+/* `status`; if it is CPL_ERR_MEMORY, its sentence goes on with the settings with which this run would
+ * take less memory. */
+CPL_NODISCARD cpl_status cpl_train_advise(const cpl_settings *settings, cpl_status status);
 
 /* Sets what the machine makes of compute.dtype, compute.activations and balance.scope auto; a run
  * keeps these values, and compute.threads 0 as it is. `resumed`: of a run, whose scope auto was micro

@@ -42,6 +42,27 @@ void cpl_train_set_activations(cpl_model_settings *model, const cpl_settings *s)
     model->recompute_norms = s->train.recompute == CPL_RECOMPUTE_NORMS;
 }
 
+/* Appends to the list of words. */
+static void add_word(char words[160], bool helps, const char *word)
+{
+    const size_t length = strlen(words);
+    if (helps) snprintf(words + length, 160 - length, "%s%s", length ? ", " : "", word);
+}
+
+cpl_status cpl_train_advise(const cpl_settings *s, cpl_status status)
+{
+    char words[160] = "", sentence[400];
+    const bool f32  = s->compute.dtype == CPL_DTYPE_F32;
+    if (status != CPL_ERR_MEMORY) return status;
+    add_word(words, s->train.micro_batch != 1, "a smaller train.micro_batch");
+    add_word(words, s->train.recompute != CPL_RECOMPUTE_NORMS, "train.recompute=norms");
+    add_word(words, !f32 && s->compute.activations == CPL_DTYPE_F32, "compute.activations=bf16");
+    add_word(words, f32, "compute.dtype=bf16");
+    add_word(words, !*words, "a smaller model");
+    snprintf(sentence, sizeof sentence, "%s", cpl_last_error());
+    return CPL_FAIL(CPL_ERR_MEMORY, "%s; less take: %s", sentence, words);
+}
+
 void cpl_train_derive(cpl_settings *s, int64_t ranks)
 {
     cpl_erc_settings *erc = &s->losses.erc;

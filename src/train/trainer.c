@@ -344,7 +344,8 @@ static cpl_status write_config(cpl_trainer *t)
 static cpl_status resolve_and_approve(cpl_trainer *t, const cpl_train_callbacks *callbacks)
 {
     CPL_TRY(cpl_train_resolve_vocabulary(t->settings, t->data.vocab_size, t->data.eos));
-    return callbacks->approve ? callbacks->approve(callbacks->ctx, t->settings) : CPL_OK;
+    return callbacks->approve ? callbacks->approve(callbacks->ctx, t->settings, &t->backend)
+                              : CPL_OK;
 }
 
 /* Everything that can be refused without opening the data. */
@@ -471,8 +472,8 @@ cpl_status cpl_trainer_open(cpl_trainer *t, const cpl_train_job *job)
     CPL_TRY_DONE(open_run_and_data(t, job, from));
     CPL_TRY_DONE(cpl_ranks_check_stop(t->world));
     CPL_TRY_DONE(together(t, divide(t)));
-    CPL_TRY_DONE(together(t, allocate(t, job->positions)));
     CPL_TRY_DONE(together(t, cpl_backend_peak(&t->peak, &t->backend, peak_seconds)));
+    CPL_TRY_DONE(together(t, cpl_train_advise(t->settings, allocate(t, job->positions))));
     cpl_group_sum_f64(t->world, &t->peak, 1);
     CPL_TRY_DONE(together(t, begin_weights(t, job, from)));
     CPL_TRY_DONE(cpl_ranks_check_stop(t->world));

@@ -38,7 +38,8 @@ static cpl_settings settings_of(const char *const *extra)
     return s;
 }
 
-static const cpl_plan_machine machine = {1e12, 1e10, 1e9, 1e-5};
+static const cpl_plan_machine machine = {
+    .flops = 1e12, .memory = 1e10, .bandwidth = 1e9, .latency = 1e-5};
 
 static cpl_plan plan_of(cpl_settings *s, int64_t ranks, int64_t experts)
 {

@@ -71,6 +71,42 @@ def check_plan_of_ranks():
     bad(2, "--dp", "plan", config, "--dp", "2")
 
 
+def check_plan_of_gpus():
+    """What fits where; time out of the assumed rates, by the formula of docs/scale.md; what is refused."""
+    norms, large = ("--set", "train.recompute=norms"), ("--set", "data.batch_tokens=2949120")
+    for name, gpu, words, most in (("paper-3b", "h100", (), 8), ("paper-3b", "a100", (), 8), ("paper-3b", "a100-40gb", (), 0),
+                                   ("paper-3b", "h100", (*norms, *large), 10), ("paper-3b", "h200", (), 23),
+                                   ("paper-3b", "h100", ("--set", "compute.activations=f32"), 4),
+                                   ("olmoe-1b-7b", "h200", norms, 4), ("olmoe-1b-7b", "h100", (), 0)):
+        got = plan(CONFIGS / f"{name}.yaml", "--gpu", gpu, *words)
+        check((got["gpu"]["largest_micro_batch"], got["gpu"]["fits"], got["dtype"]) == (most, most > 0, "bf16"),
+              f"{name} on {gpu} {words}: {got['gpu']}")
+    for name, gpu, micro, words, gib in (("paper-3b", "h100", 8, (), 74.9), ("olmoe-1b-7b", "h200", 4, norms, 134.3)):
+        got = plan(CONFIGS / f"{name}.yaml", "--gpu", gpu, "--set", f"train.micro_batch={micro}", *words)
+        bytes_ = got["bytes"]
+        check(round(bytes_["total"] / 2**30, 1) == gib, f"{name}: {bytes_}")
+        check(f"{micro} sequences at once, {gib} of" in (CONFIGS / f"{name}.yaml").read_text(), f"{name}.yaml says another size")
+        state = sum(bytes_[part] for part in ("weights", "compute_copies", "gradients", "moments"))
+        check(math.isclose(state, 18 * got["total_parameters"], rel_tol=1e-3), f"18 bytes a parameter: {state}")
+    time, b = got["time"], 2
+    L, d, D, K, T = (got[key] for key in "LdDKT")
+    attention = 3 * T * L * 4 * d * (got["seq_len"] + 1) / 2
+    moved = 3 * T * (L * b * (18 * d + 3 * K * D + 2 * (K + 1) * d) + 10 / 3 * got["V"])
+    want = (got["rank_flops"] - attention) / (0.4 * 989e12) + attention / (0.3 * 989e12) + moved / (0.75 * 4800e9)
+    check(math.isclose(time["compute_s"], want, rel_tol=1e-9), f"the time on a GPU: {time}, wanted {want}")
+    check(math.isclose(time["update_s"], 30 * got["total_parameters"] / (0.75 * 4800e9), rel_tol=1e-9), "its update")
+    config = CONFIGS / "paper-3b.yaml"
+    own = plan(config, "--gpu", "h100", *SPEED, "--memory-bandwidth", 2000)["time"]
+    check((own["flops_per_second"], own["traffic_s"], own["memory_bytes_per_second"]) == (4e14, 0, 2e12), f"given: {own}")
+    check(plan(config, "--gpu", "h100", "--set", "compute.dtype=f32")["time"] is None, "f32 has no published rate")
+    check(plan(config)["gpu"] is None, "a GPU on the CPU")
+    table = output("plan", config, "--gpu", "l40s").decode()
+    check("assumed of l40s, not measured: products reach 40 % of its 362 TFLOP/s" in table and "too little for this run" in table
+          and "no micro-batch fits; train.recompute=norms takes less" in table, table[-400:])
+    bad(2, "must be a100-40gb, a100, h100, h200, b200, l40s, rtx4090 or rtx5090", "plan", config, "--gpu", "gh200")
+    bad(2, "one process trains on a GPU", "plan", config, "--gpu", "h100", "--ranks", 2)
+
+
 def check_plan(folder):
     """The configurations kept in the project give the reference's figures."""
     for case in read_json(GOLDEN / "planner.json"):
@@ -97,6 +133,7 @@ def check_plan(folder):
     bad(2, "compute.activations is bf16, but compute.dtype is f32", "plan", CONFIGS / "paper-3b.yaml", "--set",
         "compute.dtype=f32", "--set", "compute.activations=bf16")
     check_plan_of_ranks()
+    check_plan_of_gpus()
     bad(1, "num_experts_per_tok", "plan", CONFIGS / "paper-3b.yaml", "--set",
         "model.num_experts=4")
     bad(1, "which no machine can hold", "plan", CONFIGS / "paper-3b.yaml", "--set",

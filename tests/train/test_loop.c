@@ -78,10 +78,11 @@ typedef struct heard {
     int64_t waits;      /* the most for the backend in a step after the first */
 } heard;
 
-static cpl_status approve(void *ctx, const cpl_settings *settings)
+static cpl_status approve(void *ctx, const cpl_settings *settings, cpl_backend *be)
 {
     heard *h        = ctx;
     h->out_of_order = h->out_of_order || h->began || settings->model.n_kv_heads == CPL_UNSET;
+    h->out_of_order = h->out_of_order || !be->ops;
     h->approved++;
     return h->verdict == CPL_OK ? CPL_OK : CPL_FAIL(h->verdict, "not approved");
 }
