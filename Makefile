@@ -10,7 +10,7 @@ SHARE   ?= $(if $(filter faults-ranks,$(MAKECMDGOALS)),20,1)
 MEMORY  ?= 0
 SOURCES  = $(shell git ls-files '*.c' '*.h' 2>/dev/null || find src include tests bench -name '*.[ch]')
 
-.PHONY: release cuda device-bundle deps deps-all demo test further far python certify-sweep python-matrix python-recipes wheels wheels-bare package package-bare bare-readme fuzz races faults faults-ranks net-ranks bench intervals experiments scale check install clean help
+.PHONY: release cuda device-bundle device-bare deps deps-all demo test further far python certify-sweep python-matrix python-recipes wheels wheels-bare package package-bare bare-readme fuzz races faults faults-ranks net-ranks bench intervals experiments scale check install clean help
 export JOBS V DESTDIR
 
 release: ## builds the program, build/release/couplet (V=1 prints every command)
@@ -128,10 +128,15 @@ device-bundle: ## packs what tools/device.sh runs on a machine with a GPU, build
 	@rm -rf build/couplet-device build/couplet-device.tar.xz
 	@cmake --install build/device --component device --strip --prefix build/couplet-device > build/device-bundle.log
 	@{ git rev-parse HEAD 2> /dev/null || echo unknown; } > build/couplet-device/commit
-	@python3 tools/device.py --code > build/couplet-device/code
+	@$(if $(filter host,$(MODULE)),echo emulation,python3 tools/device.py --code) > build/couplet-device/code
 	@tar -C build -cJf build/couplet-device.tar.xz couplet-device
 	@touch build/couplet-device/code
 	@wc -c build/couplet-device.tar.xz
+
+device-bare: ## runs that archive, with the emulation in it, in a root that has glibc alone (needs root)
+	@$(MAKE) device-bundle MODULE=host
+	@python3 tools/check_bare_device.py build/couplet-device.tar.xz build/bare-device
+	@rm build/couplet-device.tar.xz
 
 bench: ## measures speed against the plain matrix product, in the same run
 	@tools/deps.sh build

@@ -170,9 +170,9 @@ def off(got, want):
 def gradient(kit, case, dtype, device):
     """Name -> numbers of the gradients of a golden model."""
     out = kit.scratch / f"{case.name}-{dtype}-{device}.safetensors"
-    kit.couplet("grad", case, "--tokens", case / "tokens.json", "--out", out, "--delta", case / "delta.safetensors", *sets(f"{name}={value}" for name, value in
-                                                  read_json(case / "case.json")["settings"].items()),
-                *sets((f"compute.dtype={dtype}", f"compute.device={device}")))
+    settings = read_json(case / "case.json")["settings"] | {"compute.dtype": dtype, "compute.device": device}
+    kit.couplet("grad", case, "--tokens", case / "tokens.json", "--out", out, "--delta", case / "delta.safetensors",
+                *sets(f"{name}={value}" for name, value in settings.items()))
     return gradients_of(out)
 
 
@@ -464,12 +464,17 @@ def show_list():
             print(f"    {SECONDS[stage]:4} s  {stage.__name__}: {stage.__doc__}")
 
 
+def refuse(sentence):
+    print(sentence, file=sys.stderr)
+    sys.exit(2)
+
+
 def chosen(arguments):
     """The name of the piece, and its stages."""
     names = [name for name in (arguments.only or "").split(",") if name]
     wrong = [name for name in (*names, arguments.begin) if name and name not in NAMES]
     if wrong:
-        sys.exit(f"there is no stage {', '.join(wrong)}; stages: {', '.join(NAMES)}")
+        refuse(f"there is no stage {', '.join(wrong)}; stages: {', '.join(NAMES)}")
     if names:
         return "stages", [NAMES[name] for name in names]
     piece = "short" if arguments.short else f"full-{arguments.part}" if arguments.part else None
@@ -485,7 +490,8 @@ def programs_of(arguments):
         return arguments.on_host.resolve()
     made = (PROGRAMS / "code").read_text().strip()
     if made != mark(TRAINER):
-        sys.exit("build/couplet-device.tar.xz was made of other sources: make it again with `make device-bundle`")
+        refuse("build/couplet-device.tar.xz was made of other sources, or with the emulation: make it again with `make "
+               "device-bundle`")
     return PROGRAMS / "bin"
 
 

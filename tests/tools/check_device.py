@@ -100,17 +100,18 @@ def check_pieces(out):
 
 def check_refusals(out):
     done, _ = run(out, "--only", "twins,nothing", "--on-host", ON_HOST)
-    check(done.returncode == 1 and "there is no stage nothing; stages: opens, " in done.stderr, done.stderr)
+    check(done.returncode == 2 and "there is no stage nothing; stages: opens, " in done.stderr, done.stderr)
     if not shutil.which("nvidia-smi"):
         done, _ = run(out, "--short")
         check(done.returncode == 2 and "There is no NVIDIA GPU here" in done.stderr, f"{done.returncode}: {done.stderr}")
     device.PROGRAMS = out
-    (out / "code").write_text("of other sources\n")
-    try:
-        device.programs_of(type("Arguments", (), {"on_host": None}))
-        check(False, "programs of other sources are run")
-    except SystemExit as refused:
-        check("make it again with `make device-bundle`" in str(refused), str(refused))
+    for made in ("of other sources", "emulation"):
+        (out / "code").write_text(f"{made}\n")
+        try:
+            device.programs_of(type("Arguments", (), {"on_host": None}))
+            check(False, f"programs are run that were made {made}")
+        except SystemExit as refused:
+            check(refused.code == 2, f"{made}: {refused.code}")
 
 
 with tempfile.TemporaryDirectory() as folder:
