@@ -138,25 +138,18 @@ static __device__ bool segment_tile(const attention_job &j, int64_t number, int 
 {
     const int lane = lane_here();
     for (int64_t begin = 0; begin < j.n_segments; begin += CPL_WARP) {
-        const bool is = begin + lane < j.n_segments;
-        int tiles     = is ? (j.segment[begin + lane].n_queries + rows - 1) / rows : 0;
-        for (int d = 1; d < CPL_WARP; d <<= 1) {
-            const int before = __shfl_up_sync(0xffffffffu, tiles, d);
-            if (lane >= d) tiles += before;
-        }
-        const unsigned past = __ballot_sync(0xffffffffu, tiles > number);
-        const int which     = past ? __ffs((int)past) - 1 : CPL_WARP;
-        const int before    = __shfl_sync(0xffffffffu, tiles, which ? which - 1 : 0);
+        const bool is   = begin + lane < j.n_segments;
+        const int tiles = is ? (j.segment[begin + lane].n_queries + rows - 1) / rows : 0;
+        const int which = cpl_warp_find(tiles, &number);
         if (which < CPL_WARP) {
             const cpl_segment s = j.segment[begin + which];
-            t->first            = (number - (which ? before : 0)) * rows;
+            t->first            = number * rows;
             t->n_queries        = s.n_queries;
             t->n_keys           = s.n_keys;
             t->query0           = s.first;
             t->key_row          = j.key_row + s.first_key;
             return true;
         }
-        number -= before;
     }
     return false;
 }

@@ -148,6 +148,23 @@ template <class T> static __device__ __forceinline__ T cpl_warp_sum(T v)
     return v;
 }
 
+/* Of parts that lie end to end, lane i's `size` long: the lane in whose part *number lies, which is
+ * then counted from that part's beginning. CPL_WARP: it lies behind them, and *number is counted
+ * from there. All lanes call it. */
+static __device__ __forceinline__ int cpl_warp_find(int size, int64_t *number)
+{
+    const int lane = (int)threadIdx.x % CPL_WARP;
+    for (int d = 1; d < CPL_WARP; d <<= 1) {
+        const int before = __shfl_up_sync(0xffffffffu, size, d);
+        if (lane >= d) size += before;
+    }
+    const unsigned past = __ballot_sync(0xffffffffu, size > *number);
+    const int which     = past ? __ffs((int)past) - 1 : CPL_WARP;
+    const int before    = __shfl_sync(0xffffffffu, size, which ? which - 1 : 0);
+    if (which) *number -= before;
+    return which;
+}
+
 /* Over a block of whole warps, all of whose threads call it and get the sum; `part`, 33 numbers of
  * shared memory, may be used again at once. */
 template <class T> static __device__ __forceinline__ T cpl_block_sum(T v, T *part)

@@ -11,19 +11,29 @@
  * Grids:   from T K and n alone: blocks beyond the last tile of the last expert end at once. */
 #include <cfloat>
 
+#include "tensor/cuda/four.h"
 #include "tensor/cuda/grouped.h"
 
 enum { ROW_THREADS = 128 };
 
+/* An expert's mean rows from which on its tiles are of 128; below, too much of them would be
+ * empty. */
+enum { MANY = 256 };
+
 /* A kernel of tiles in the type of the backend's products. */
-#define LAUNCH_TILES(be, kernel, grid, ...)                                                        \
+#define LAUNCH_TILES(be, is_large, kernel, grid, ...)                                              \
     do {                                                                                           \
-        if (in_bf16(be))                                                                           \
-            CPL_LAUNCH(be, kernel<true>, grid, dim3(THREADS), panel_of<true>::BYTES, __VA_ARGS__); \
+        if (!in_bf16(be))                                                                          \
+            LAUNCH_TILE(be, grouped_f32, kernel, grid, __VA_ARGS__);                               \
+        else if (is_large)                                                                         \
+            LAUNCH_TILE(be, grouped_bf16<4>, kernel, grid, __VA_ARGS__);                           \
         else                                                                                       \
-            CPL_LAUNCH(be, kernel<false>, grid, dim3(THREADS), panel_of<false>::BYTES,             \
-                       __VA_ARGS__);                                                               \
+            LAUNCH_TILE(be, grouped_bf16<2>, kernel, grid, __VA_ARGS__);                           \
     } while (0)
+#define LAUNCH_TILE(be, TILE, kernel, grid, ...)                                                   \
+    CPL_LAUNCH(be, kernel<TILE>, grid, dim3(THREADS), TILE::BYTES, __VA_ARGS__)
+
+#define TILE_KERNEL(TILE) __global__ void __launch_bounds__(THREADS, TILE::BLOCKS)
 
 static const int64_t OUT_BYTES = (int64_t)256 << 20; /* of a block of the outs' columns */
 
@@ -31,6 +41,7 @@ static const int64_t OUT_BYTES = (int64_t)256 << 20; /* of a block of the outs' 
 typedef struct sizes {
     int64_t T, K, n, d, D, r; /* r: width of the gates' input */
     const int32_t *offset, *token, *row;
+    int tile_rows, tile_columns; /* of kernels whose tiles are of sorted rows */
 } sizes;
 
 /* What a call keeps in scratch. */
@@ -38,6 +49,7 @@ typedef struct room {
     float *weight; /* [T K] of sorted rows */
     float *dot;    /* [T K, parts] backward */
     void *h;       /* [T K, D] */
+    void *dy;      /* [T,d] backward: in bf16, since every expert of a token reads it */
     float *out;    /* [T K, columns] */
     int64_t columns;
     size_t bytes;
@@ -52,80 +64,108 @@ static __device__ __forceinline__ float sigmoid_of(float x)
 
 /* ---- kernels by tile ---- */
 
-static __device__ __forceinline__ grouped_edge edge_of(int64_t first, int64_t length)
+static __device__ __forceinline__ grouped_edge edge_of(int64_t first, int64_t length, int most)
 {
     const int64_t left = length - first;
-    return {first, 0, (int)(left < (int64_t)TILE ? left : (int64_t)TILE)};
+    return {first, 0, (int)(left < most ? left : most)};
 }
 
-/* h and, where they are wanted, gate and up of a tile. */
-template <bool BF16>
-__global__ void __launch_bounds__(THREADS)
-    gate_up_kernel(cpl_device_numbers h, cpl_device_numbers gate, cpl_device_numbers up,
-                   const float *weight, grouped_rows in, grouped_rows x, grouped_rows w_gate,
-                   grouped_rows w_up, sizes s)
+/* h and, where they are wanted, gate and up of a tile. A fragment of gate lies beside that of up;
+ * they have one input, or one after the other. */
+template <class TILE>
+TILE_KERNEL(TILE)
+gate_up_kernel(cpl_device_numbers h, cpl_device_numbers gate, cpl_device_numbers up,
+               const float *weight, grouped_rows in, grouped_rows x, grouped_rows w_gate,
+               grouped_rows w_up, sizes s)
 {
-    CPL_SHARED(typename panel_of<BF16>::number, shared);
-    int expert, rows, turn = 0;
+    CPL_SHARED(typename TILE::number, shared);
+    int expert, rows;
     int64_t first;
-    grouped_tile g = {}, u = {};
-    if (!grouped_tile_at(blockIdx.y, s.offset, (int)s.n, &expert, &first, &rows)) return;
-    const grouped_edge of_rows = {first, 0, rows}, of_D = edge_of((int64_t)blockIdx.x * TILE, s.D);
-    grouped_add<BF16, true, true>(g, shared, &turn, in, of_rows, w_gate, of_D, expert, s.r);
-    grouped_add<BF16, true, true>(u, shared, &turn, x, of_rows, w_up, of_D, expert, s.d);
-    GROUPED_EACH(i, j, q)
+    typename TILE::sums sum = {};
+    if (!grouped_tile_at(blockIdx.y, TILE::ROWS, s.offset, (int)s.n, &expert, &first, &rows))
+        return;
+    const bool brings_up       = (int)threadIdx.x / CPL_WARP % 2;
+    const grouped_edge of_rows = {first, 0, rows};
+    const grouped_edge of_D =
+        edge_of((int64_t)blockIdx.x * (TILE::COLUMNS / 2), s.D, TILE::COLUMNS / 2);
+    const grouped_rows w       = brings_up ? w_up : w_gate;
+    const grouped_edge of_gate = {of_D.first, 0, brings_up ? 0 : of_D.count};
+    const grouped_edge of_up   = {of_D.first, 0, brings_up ? of_D.count : 0};
+    if (in.x.at == x.x.at) {
+        grouped_add<TILE, true, true, true>(sum, shared, x, of_rows, w, of_D, expert, s.d);
+    } else {
+        grouped_add<TILE, true, true, true>(sum, shared, in, of_rows, w, of_gate, expert, s.r);
+        grouped_add<TILE, true, true, true>(sum, shared, x, of_rows, w, of_up, expert, s.d);
+    }
+    GROUPED_EACH(TILE, i, j, q)
     {
-        const int row = grouped_row(i, q), column = grouped_column(j, q);
-        if (row >= rows || column >= of_D.count) continue;
+        const int row    = grouped_row<TILE>(i, q);
+        const int column = grouped_column<TILE>(j, 0) / 16 * 8 + grouped_column<TILE>(j, 0) % 8;
+        const int count  = of_D.count - column < 2 ? of_D.count - column : 2;
+        if (j % 2 || row >= rows || count <= 0) continue;
         const int64_t at = (first + row) * s.D + of_D.first + column;
-        const float a = g[i][j][q], b = u[i][j][q];
-        if (gate.at) cpl_device_set(gate, at, a);
-        if (up.at) cpl_device_set(up, at, b);
-        cpl_device_set(h, at, weight[first + row] * b * (a / (1.0f + expf(-a))));
+        const float *g = sum[i][j] + q, *u = sum[i][j + 1 - j % 2] + q, by = weight[first + row];
+        if (gate.at) grouped_set(gate, at, count, g[0], g[1]);
+        if (up.at) grouped_set(up, at, count, u[0], u[1]);
+        grouped_set(h, at, count, by * u[0] * (g[0] * sigmoid_of(g[0])),
+                    by * u[1] * (g[1] * sigmoid_of(g[1])));
     }
 }
 
-/* h, dgate, dup (in the place of gate and up) of one number; returns its part of dot(act, da). */
+/* h, dgate, dup (in the place of gate and up) of one or two numbers; returns their part of
+ * dot(act, da). */
 static __device__ __forceinline__ float activate_backward(cpl_device_numbers h,
                                                           cpl_device_numbers gate,
                                                           cpl_device_numbers up, int64_t at,
-                                                          float weight, float da)
+                                                          int count, float weight, const float *da)
 {
-    const float g = cpl_device_get(gate, at), u = cpl_device_get(up, at);
-    const float sigmoid = sigmoid_of(g), silu = g * sigmoid, wa = weight * da;
-    cpl_device_set(h, at, weight * silu * u);
-    cpl_device_set(up, at, wa * silu);
-    cpl_device_set(gate, at, wa * u * sigmoid * (1.0f + g * (1.0f - sigmoid)));
-    return silu * u * da;
+    float dot = 0, of_h[2] = {}, of_gate[2] = {}, of_up[2] = {};
+    CPL_UNROLL
+    for (int i = 0; i < 2; i++) {
+        if (i >= count) continue;
+        const float g = cpl_device_get(gate, at + i), u = cpl_device_get(up, at + i);
+        const float sigmoid = sigmoid_of(g), silu = g * sigmoid, wa = weight * da[i];
+        of_h[i]    = weight * silu * u;
+        of_up[i]   = wa * silu;
+        of_gate[i] = wa * u * sigmoid * (1.0f + g * (1.0f - sigmoid));
+        dot += silu * u * da[i];
+    }
+    grouped_set(h, at, count, of_h[0], of_h[1]);
+    grouped_set(up, at, count, of_up[0], of_up[1]);
+    grouped_set(gate, at, count, of_gate[0], of_gate[1]);
+    return dot;
 }
 
 /* dot [rows, 2 gridDim.x]: of each row, of the columns of each pair of a block's warps. */
-template <bool BF16>
-__global__ void __launch_bounds__(THREADS)
-    activate_backward_kernel(cpl_device_numbers h, cpl_device_numbers gate, cpl_device_numbers up,
-                             float *dot, const float *weight, grouped_rows dy, grouped_rows w_down,
-                             sizes s)
+template <class TILE>
+TILE_KERNEL(TILE)
+activate_backward_kernel(cpl_device_numbers h, cpl_device_numbers gate, cpl_device_numbers up,
+                         float *dot, const float *weight, grouped_rows dy, grouped_rows w_down,
+                         sizes s)
 {
-    CPL_SHARED(typename panel_of<BF16>::number, shared);
+    CPL_SHARED(typename TILE::number, shared);
     const int half = (int)threadIdx.x / CPL_WARP % 2, lane = (int)threadIdx.x % CPL_WARP;
-    int expert, rows, turn = 0;
+    int expert, rows;
     int64_t first;
-    grouped_tile da = {};
-    if (!grouped_tile_at(blockIdx.y, s.offset, (int)s.n, &expert, &first, &rows)) return;
-    const grouped_edge of_rows = {first, 0, rows}, of_D = edge_of((int64_t)blockIdx.x * TILE, s.D);
-    grouped_add<BF16, true, false>(da, shared, &turn, dy, of_rows, w_down, of_D, expert, s.d);
-    float sum[4] = {}; /* of this thread's four rows */
-    GROUPED_EACH(i, j, q)
+    typename TILE::sums da = {};
+    if (!grouped_tile_at(blockIdx.y, TILE::ROWS, s.offset, (int)s.n, &expert, &first, &rows))
+        return;
+    const grouped_edge of_rows = {first, 0, rows};
+    const grouped_edge of_D    = edge_of((int64_t)blockIdx.x * TILE::COLUMNS, s.D, TILE::COLUMNS);
+    grouped_add<TILE, true, false>(da, shared, dy, of_rows, w_down, of_D, expert, s.d);
+    float sum[2 * TILE::HIGH] = {}; /* of this thread's rows */
+    GROUPED_EACH(TILE, i, j, q)
     {
-        const int row = grouped_row(i, q), column = grouped_column(j, q);
-        if (row < rows && column < of_D.count)
+        const int row = grouped_row<TILE>(i, q), column = grouped_column<TILE>(j, 0);
+        const int count = of_D.count - column < 2 ? of_D.count - column : 2;
+        if (row < rows && count > 0)
             sum[2 * i + q / 2] +=
-                activate_backward(h, gate, up, (first + row) * s.D + of_D.first + column,
-                                  weight[first + row], da[i][j][q]);
+                activate_backward(h, gate, up, (first + row) * s.D + of_D.first + column, count,
+                                  weight[first + row], da[i][j] + q);
     }
     CPL_UNROLL
-    for (int r = 0; r < 4; r++) {
-        const int row = grouped_row(r / 2, r % 2 * 2);
+    for (int r = 0; r < 2 * TILE::HIGH; r++) {
+        const int row = grouped_row<TILE>(r / 2, r % 2 * 2);
         sum[r] += __shfl_xor_sync(0xffffffffu, sum[r], 1); /* the four lanes of a row */
         sum[r] += __shfl_xor_sync(0xffffffffu, sum[r], 2);
         if (lane % 4 == 0 && row < rows)
@@ -135,72 +175,87 @@ __global__ void __launch_bounds__(THREADS)
 
 /* out [rows, columns] = a . b^T (B_ALONG) or a . b, plus the same of a2 and b2 where there is an
  * a2, of the columns from `begin` on. */
-template <bool BF16, bool B_ALONG>
+template <class TILE, bool B_ALONG>
 static __device__ __forceinline__ void
-rows_tile(typename panel_of<BF16>::number *shared, float *out, int64_t begin, int64_t columns,
-          grouped_rows a, grouped_rows b, grouped_rows a2, grouped_rows b2, int64_t k, sizes s)
+rows_tile(typename TILE::number *shared, float *out, int64_t begin, int64_t columns,
+          const grouped_rows &a, const grouped_rows &b, const grouped_rows &a2,
+          const grouped_rows &b2, int64_t k, const sizes &s)
 {
-    int expert, rows, turn = 0;
+    int expert, rows;
     int64_t first;
-    grouped_tile sum = {};
-    if (!grouped_tile_at(blockIdx.y, s.offset, (int)s.n, &expert, &first, &rows)) return;
-    const int64_t at           = (int64_t)blockIdx.x * TILE;
-    const grouped_edge of_rows = {first, 0, rows}, of_b = edge_of(begin + at, begin + columns);
-    grouped_add<BF16, true, B_ALONG>(sum, shared, &turn, a, of_rows, b, of_b, expert, k);
-    if (a2.x.at)
-        grouped_add<BF16, true, B_ALONG>(sum, shared, &turn, a2, of_rows, b2, of_b, expert, k);
-    GROUPED_EACH(i, j, q)
+    typename TILE::sums sum = {};
+    if (!grouped_tile_at(blockIdx.y, TILE::ROWS, s.offset, (int)s.n, &expert, &first, &rows))
+        return;
+    const int64_t at           = (int64_t)blockIdx.x * TILE::COLUMNS;
+    const grouped_edge of_rows = {first, 0, rows};
+    const grouped_edge of_b    = edge_of(begin + at, begin + columns, TILE::COLUMNS);
+    grouped_add<TILE, true, B_ALONG>(sum, shared, a, of_rows, b, of_b, expert, k);
+    if (a2.x.at) grouped_add<TILE, true, B_ALONG>(sum, shared, a2, of_rows, b2, of_b, expert, k);
+    GROUPED_EACH(TILE, i, j, q)
     {
-        const int row = grouped_row(i, q), column = grouped_column(j, q);
-        if (row < rows && column < of_b.count)
-            out[(first + row) * columns + at + column] = sum[i][j][q];
+        const int row = grouped_row<TILE>(i, q), column = grouped_column<TILE>(j, 0);
+        const int count = of_b.count - column < 2 ? of_b.count - column : 2;
+        if (row < rows && count > 0)
+            grouped_set({out, false}, (first + row) * columns + at + column, count, sum[i][j][q],
+                        sum[i][j][q + 1]);
     }
 }
 
-template <bool BF16>
-__global__ void __launch_bounds__(THREADS) outs_kernel(float *out, int64_t begin, int64_t columns,
-                                                       grouped_rows h, grouped_rows w_down, sizes s)
+template <class TILE>
+TILE_KERNEL(TILE)
+outs_kernel(float *out, int64_t begin, int64_t columns, grouped_rows h, grouped_rows w_down,
+            sizes s)
 {
-    CPL_SHARED(typename panel_of<BF16>::number, shared);
+    CPL_SHARED(typename TILE::number, shared);
     const grouped_rows none = {};
-    rows_tile<BF16, true>(shared, out, begin, columns, h, w_down, none, none, s.D, s);
+    rows_tile<TILE, true>(shared, out, begin, columns, h, w_down, none, none, s.D, s);
 }
 
-template <bool BF16>
-__global__ void __launch_bounds__(THREADS)
-    inputs_kernel(float *out, int64_t begin, int64_t columns, grouped_rows dgate,
-                  grouped_rows w_gate, grouped_rows dup, grouped_rows w_up, sizes s)
+template <class TILE>
+TILE_KERNEL(TILE)
+inputs_kernel(float *out, int64_t begin, int64_t columns, grouped_rows dgate, grouped_rows w_gate,
+              grouped_rows dup, grouped_rows w_up, sizes s)
 {
-    CPL_SHARED(typename panel_of<BF16>::number, shared);
-    rows_tile<BF16, false>(shared, out, begin, columns, dgate, w_gate, dup, w_up, s.D, s);
+    CPL_SHARED(typename TILE::number, shared);
+    rows_tile<TILE, false>(shared, out, begin, columns, dgate, w_gate, dup, w_up, s.D, s);
 }
 
 /* dw [n, M, N] *adds* left^T . right over the rows of each expert. */
-template <bool BF16>
-__global__ void __launch_bounds__(THREADS)
-    weights_kernel(float *dw, grouped_rows left, grouped_rows right, int64_t M, int64_t N,
-                   const int32_t *offset)
+template <class TILE>
+TILE_KERNEL(TILE)
+weights_kernel(float *dw, grouped_rows left, grouped_rows right, int64_t M, int64_t N,
+               const int32_t *offset)
 {
-    CPL_SHARED(typename panel_of<BF16>::number, shared);
+    CPL_SHARED(typename TILE::number, shared);
     const int expert    = (int)blockIdx.y;
     const int64_t begin = offset[expert], rows = offset[expert + 1] - begin;
-    const int64_t across = (N + TILE - 1) / TILE;
-    int turn             = 0;
-    grouped_tile sum     = {};
+    const int64_t across    = (N + TILE::COLUMNS - 1) / TILE::COLUMNS;
+    typename TILE::sums sum = {};
     if (rows == 0) return;
-    grouped_edge of_M = edge_of(blockIdx.x / across * TILE, M);
-    grouped_edge of_N = edge_of(blockIdx.x % across * TILE, N);
+    grouped_edge of_M = edge_of(blockIdx.x / across * TILE::ROWS, M, TILE::ROWS);
+    grouped_edge of_N = edge_of(blockIdx.x % across * TILE::COLUMNS, N, TILE::COLUMNS);
     of_M.k_first = of_N.k_first = begin;
-    grouped_add<BF16, false, false>(sum, shared, &turn, left, of_M, right, of_N, expert, rows);
-    GROUPED_EACH(i, j, q)
+    grouped_add<TILE, false, false>(sum, shared, left, of_M, right, of_N, expert, rows);
+    GROUPED_EACH(TILE, i, j, q)
     {
-        const int row = grouped_row(i, q), column = grouped_column(j, q);
-        if (row < of_M.count && column < of_N.count)
-            dw[(expert * M + of_M.first + row) * N + of_N.first + column] += sum[i][j][q];
+        const int row = grouped_row<TILE>(i, q), column = grouped_column<TILE>(j, 0);
+        float *to = dw + (expert * M + of_M.first + row) * N + of_N.first + column;
+        if (row >= of_M.count) continue;
+        CPL_UNROLL
+        for (int p = 0; p < 2; p++)
+            if (column + p < of_N.count) to[p] += sum[i][j][q + p];
     }
 }
 
 /* ---- kernels by row ---- */
+
+/* to = from, in bf16. */
+__global__ void __launch_bounds__(CPL_FOUR_THREADS)
+    narrow_kernel(cpl_device_numbers to, cpl_device_numbers from, int64_t count)
+{
+    const int64_t i = cpl_four_place();
+    cpl_four_set(to, i, count, cpl_four_get(from, i, count));
+}
 
 /* to [row[i]] = weight [i], of (token, choice) i. */
 __global__ void __launch_bounds__(ROW_THREADS)
@@ -264,54 +319,93 @@ static bool in_bf16(const cpl_backend *be)
     return be->compute == CPL_BF16;
 }
 
-static int64_t dot_parts(int64_t D)
+static int tile_columns(const cpl_backend *be)
 {
-    return 2 * (int64_t)grouped_tiles(D);
+    return in_bf16(be) ? grouped_bf16<4>::COLUMNS : grouped_f32::COLUMNS;
+}
+
+static int tile_rows(const cpl_backend *be, bool is_large)
+{
+    if (!in_bf16(be)) return grouped_f32::ROWS;
+    return is_large ? grouped_bf16<4>::ROWS : grouped_bf16<2>::ROWS;
+}
+
+static int64_t dot_parts(const cpl_backend *be, int64_t D)
+{
+    return 2 * (int64_t)grouped_tiles(D, tile_columns(be));
 }
 
 /* Columns of the outs that are made at once. */
-static int64_t out_columns(int64_t rows, int64_t d)
+static int64_t out_columns(const cpl_backend *be, int64_t rows, int64_t d)
 {
     const int64_t fit  = OUT_BYTES / ((rows > 0 ? rows : 1) * (int64_t)sizeof(float));
-    const int64_t most = fit < TILE ? (int64_t)TILE : fit / TILE * TILE;
+    const int64_t each = tile_columns(be), most = fit < each ? each : fit / each * each;
     return d < most ? d : most;
 }
 
 /* Bytes of the outs, of so many rows or fewer, which may have more columns. */
-static size_t most_of_out(int64_t rows, int64_t d)
+static size_t most_of_out(const cpl_backend *be, int64_t rows, int64_t d)
 {
-    const int64_t all = rows * d * 4, least = rows * TILE * 4; /* bytes of F32 */
+    const int64_t all = rows * d * 4, least = rows * tile_columns(be) * 4; /* bytes of F32 */
     const int64_t most = OUT_BYTES > least ? OUT_BYTES : least;
     return padded((size_t)(all < most ? all : most));
 }
 
+/* The next `bytes` of the memory. */
+static void *piece(char *memory, size_t *used, size_t bytes)
+{
+    char *at = memory + *used;
+    *used += padded(bytes);
+    return at;
+}
+
 static room room_of(const cpl_backend *be, char *memory, sizes s, bool backward)
 {
-    const int64_t rows     = s.T * s.K;
-    const size_t of_weight = padded((size_t)rows * sizeof(float));
-    const size_t of_dot    = backward ? padded((size_t)(rows * dot_parts(s.D)) * sizeof(float)) : 0;
-    const size_t of_h      = padded((size_t)(rows * s.D) * cpl_dtype_bytes(be->compute));
-    room m                 = {};
-    m.columns              = out_columns(rows, s.d);
-    m.weight               = (float *)memory;
-    m.dot                  = (float *)(memory + of_weight);
-    m.h                    = memory + of_weight + of_dot;
-    m.out                  = (float *)(memory + of_weight + of_dot + of_h);
-    m.bytes                = of_weight + of_dot + of_h + most_of_out(rows, s.d);
+    const size_t rows = (size_t)(s.T * s.K), of_number = cpl_dtype_bytes(be->compute);
+    const size_t parts = backward ? (size_t)dot_parts(be, s.D) : 0;
+    const size_t of_dy = backward && in_bf16(be) ? (size_t)(s.T * s.d) * of_number : 0;
+    room m             = {};
+    m.columns          = out_columns(be, s.T * s.K, s.d);
+    m.weight           = (float *)piece(memory, &m.bytes, rows * sizeof(float));
+    m.dot              = (float *)piece(memory, &m.bytes, rows * parts * sizeof(float));
+    m.h                = piece(memory, &m.bytes, rows * (size_t)s.D * of_number);
+    m.dy               = piece(memory, &m.bytes, of_dy);
+    m.out              = (float *)piece(memory, &m.bytes, most_of_out(be, s.T * s.K, s.d));
     return m;
 }
 
-static sizes sizes_of(cpl_tensor x, cpl_tensor hidden, cpl_tensor weight, cpl_dispatch plan,
-                      cpl_expert_weights w)
+/* No fewer than there are tiles of the sorted rows. */
+static unsigned most_tiles(sizes s)
 {
-    const sizes s = {x.shape[0],           weight.shape[1],     w.w_gate.shape[0],
-                     x.shape[1],           w.w_gate.shape[1],   w.w_gate.shape[2],
-                     cpl_i32(plan.offset), cpl_i32(plan.token), cpl_i32(plan.row)};
+    return (unsigned)(s.T * s.K / s.tile_rows + s.n);
+}
+
+static bool has_many(sizes s)
+{
+    return s.T * s.K >= MANY * s.n;
+}
+
+static sizes sizes_of(const cpl_backend *be, cpl_tensor x, cpl_tensor hidden, cpl_tensor weight,
+                      cpl_dispatch plan, cpl_expert_weights w)
+{
+    sizes s        = {x.shape[0],
+                      weight.shape[1],
+                      w.w_gate.shape[0],
+                      x.shape[1],
+                      w.w_gate.shape[1],
+                      w.w_gate.shape[2],
+                      cpl_i32(plan.offset),
+                      cpl_i32(plan.token),
+                      cpl_i32(plan.row),
+                      0,
+                      0};
+    s.tile_rows    = tile_rows(be, has_many(s));
+    s.tile_columns = tile_columns(be);
     CPL_ASSERT(hidden.storage ? cpl_tensor_count(hidden) == s.T * s.n * s.r : s.r == s.d);
     CPL_ASSERT(weight.shape[0] == s.T && w.w_up.shape[0] == s.n && w.w_down.shape[0] == s.n);
     CPL_ASSERT(w.w_up.shape[1] == s.D && w.w_up.shape[2] == s.d);
     CPL_ASSERT(w.w_down.shape[1] == s.d && w.w_down.shape[2] == s.D);
-    CPL_ASSERT(grouped_most_tiles(s.T * s.K, s.n) <= 65535 && s.n <= 65535);
+    CPL_ASSERT(most_tiles(s) <= 65535 && s.n <= 65535);
     return s;
 }
 
@@ -346,7 +440,7 @@ static cpl_device_numbers optional(cpl_tensor x)
 /* A block for each tile of the sorted rows and of `width` columns. */
 static dim3 tiles_of(sizes s, int64_t width)
 {
-    return dim3(grouped_tiles(width), grouped_most_tiles(s.T * s.K, s.n));
+    return dim3(grouped_tiles(width, s.tile_columns), most_tiles(s));
 }
 
 static unsigned row_blocks(int64_t count)
@@ -373,8 +467,8 @@ static void make_h(cpl_backend *be, room m, cpl_tensor gate, cpl_tensor up, cpl_
                    cpl_tensor hidden, cpl_expert_weights w, sizes s)
 {
     const cpl_device_numbers h = {m.h, in_bf16(be)};
-    LAUNCH_TILES(be, gate_up_kernel, tiles_of(s, s.D), h, optional(gate), optional(up),
-                 (const float *)m.weight, gate_rows(s, x, hidden), token_rows(s, x),
+    LAUNCH_TILES(be, has_many(s), gate_up_kernel, tiles_of(s, 2 * s.D), h, optional(gate),
+                 optional(up), (const float *)m.weight, gate_rows(s, x, hidden), token_rows(s, x),
                  weights_of(w.w_gate), weights_of(w.w_up), s);
 }
 
@@ -383,7 +477,7 @@ static void add_outs(cpl_backend *be, float *y, room m, cpl_expert_weights w, si
     const grouped_rows h = sorted_rows(m.h, be->compute, s.D);
     for (int64_t begin = 0; begin < s.d; begin += m.columns) {
         const int64_t columns = s.d - begin < m.columns ? s.d - begin : m.columns;
-        LAUNCH_TILES(be, outs_kernel, tiles_of(s, columns), m.out, begin, columns, h,
+        LAUNCH_TILES(be, has_many(s), outs_kernel, tiles_of(s, columns), m.out, begin, columns, h,
                      weights_of(w.w_down), s);
         combine(be, y, m, s, begin, columns, false);
     }
@@ -393,7 +487,7 @@ extern "C" void cpl_cuda_experts(cpl_backend *be, cpl_tensor y, cpl_tensor gate,
                                  cpl_tensor x, cpl_tensor hidden, cpl_tensor weight,
                                  cpl_dispatch plan, cpl_expert_weights w)
 {
-    const sizes s = sizes_of(x, hidden, weight, plan, w);
+    const sizes s = sizes_of(be, x, hidden, weight, plan, w);
     if (s.T == 0) return;
     const room m = room_of(be, (char *)be->scratch, s, false);
     CPL_ASSERT(m.bytes <= be->scratch_bytes);
@@ -404,24 +498,37 @@ extern "C" void cpl_cuda_experts(cpl_backend *be, cpl_tensor y, cpl_tensor gate,
 
 /* ---- backward ---- */
 
+/* dy by sorted row, as an operand of products. */
+static grouped_rows gradient_rows(cpl_backend *be, room m, cpl_tensor dy, sizes s)
+{
+    const cpl_device_numbers to = {m.dy, true};
+    if (!in_bf16(be)) return token_rows(s, dy);
+    CPL_LAUNCH(be, narrow_kernel, cpl_four_grid(s.T * s.d), dim3(CPL_FOUR_THREADS), 0, to,
+               cpl_device_numbers_of(dy), s.T * s.d);
+    return {to, s.d, 0, s.token, 1};
+}
+
 /* h, and dgate and dup in the place of gate and up; dweight. */
-static void through_activation(cpl_backend *be, room m, cpl_tensor dweight, cpl_tensor dy,
+static void through_activation(cpl_backend *be, room m, cpl_tensor dweight, grouped_rows dy,
                                cpl_tensor gate, cpl_tensor up, cpl_expert_weights w, sizes s)
 {
     const cpl_device_numbers h = {m.h, in_bf16(be)};
-    LAUNCH_TILES(be, activate_backward_kernel, tiles_of(s, s.D), h, cpl_device_numbers_of(gate),
-                 cpl_device_numbers_of(up), m.dot, (const float *)m.weight, token_rows(s, dy),
-                 weights_of(w.w_down), s);
+    LAUNCH_TILES(be, has_many(s), activate_backward_kernel, tiles_of(s, s.D), h,
+                 cpl_device_numbers_of(gate), cpl_device_numbers_of(up), m.dot,
+                 (const float *)m.weight, dy, weights_of(w.w_down), s);
     CPL_LAUNCH(be, dweight_kernel, dim3(row_blocks(s.T * s.K)), dim3(ROW_THREADS), 0,
-               cpl_f32(dweight), (const float *)m.dot, s.row, s.T * s.K, dot_parts(s.D));
+               cpl_f32(dweight), (const float *)m.dot, s.row, s.T * s.K, dot_parts(be, s.D));
 }
 
 static void add_weights(cpl_backend *be, cpl_tensor dw, grouped_rows left, grouped_rows right,
                         sizes s)
 {
     const int64_t M = dw.shape[1], N = dw.shape[2];
-    LAUNCH_TILES(be, weights_kernel, dim3(grouped_tiles(M) * grouped_tiles(N), (unsigned)s.n),
-                 cpl_f32(dw), left, right, M, N, s.offset);
+    const bool is_large = M > grouped_bf16<2>::ROWS;
+    const unsigned tiles =
+        grouped_tiles(M, tile_rows(be, is_large)) * grouped_tiles(N, s.tile_columns);
+    LAUNCH_TILES(be, is_large, weights_kernel, dim3(tiles, (unsigned)s.n), cpl_f32(dw), left, right,
+                 M, N, s.offset);
 }
 
 /* dx *adds*; dhidden is set where the gates have an input of their own. */
@@ -431,11 +538,11 @@ static void add_inputs(cpl_backend *be, room m, float *dx, cpl_tensor dhidden, g
     const grouped_rows none = {}, of_gate = weights_of(w.w_gate), of_up = weights_of(w.w_up);
     const bool own = dhidden.storage != NULL;
     if (own)
-        LAUNCH_TILES(be, inputs_kernel, tiles_of(s, s.r), cpl_f32(dhidden), (int64_t)0, s.r, dgate,
-                     of_gate, none, none, s);
+        LAUNCH_TILES(be, has_many(s), inputs_kernel, tiles_of(s, s.r), cpl_f32(dhidden), (int64_t)0,
+                     s.r, dgate, of_gate, none, none, s);
     for (int64_t begin = 0; begin < s.d; begin += m.columns) {
         const int64_t columns = s.d - begin < m.columns ? s.d - begin : m.columns;
-        LAUNCH_TILES(be, inputs_kernel, tiles_of(s, columns), m.out, begin, columns,
+        LAUNCH_TILES(be, has_many(s), inputs_kernel, tiles_of(s, columns), m.out, begin, columns,
                      own ? dup : dgate, own ? of_up : of_gate, own ? none : dup, own ? none : of_up,
                      s);
         combine(be, dx, m, s, begin, columns, true);
@@ -448,17 +555,18 @@ extern "C" void cpl_cuda_experts_backward(cpl_backend *be, cpl_tensor dx, cpl_te
                                           cpl_tensor hidden, cpl_tensor weight, cpl_dispatch plan,
                                           cpl_expert_weights w)
 {
-    const sizes s = sizes_of(x, hidden, weight, plan, w);
+    const sizes s = sizes_of(be, x, hidden, weight, plan, w);
     CPL_ASSERT(gate.storage && up.storage && !hidden.storage == !dhidden.storage);
     if (s.T == 0) return;
     const room m = room_of(be, (char *)be->scratch, s, true);
     CPL_ASSERT(m.bytes <= be->scratch_bytes);
     sort_weights(be, m, weight, s);
-    through_activation(be, m, dweight, dy, gate, up, w, s);
+    const grouped_rows of_dy = gradient_rows(be, m, dy, s);
+    through_activation(be, m, dweight, of_dy, gate, up, w, s);
     const grouped_rows h     = sorted_rows(m.h, be->compute, s.D);
     const grouped_rows dgate = sorted_rows(gate.storage, gate.dtype, s.D);
     const grouped_rows dup   = sorted_rows(up.storage, up.dtype, s.D);
-    add_weights(be, dw.w_down, token_rows(s, dy), h, s);
+    add_weights(be, dw.w_down, of_dy, h, s);
     add_weights(be, dw.w_gate, dgate, gate_rows(s, x, hidden), s);
     add_weights(be, dw.w_up, dup, token_rows(s, x), s);
     add_inputs(be, m, cpl_f32(dx), dhidden, dgate, dup, w, s);
@@ -481,8 +589,8 @@ extern "C" void cpl_cuda_hidden_backward(cpl_backend *be, cpl_tensor hidden, cpl
 extern "C" size_t cpl_cuda_experts_scratch(const cpl_backend *be, const cpl_work *work)
 {
     const int64_t T = work->n_tokens, d = work->d_model;
-    sizes routed     = {T, work->top_k, work->n_experts, d, work->d_expert, 0, NULL, NULL, NULL};
-    sizes shared     = {T, 1, 1, d, work->d_shared, 0, NULL, NULL, NULL};
+    sizes routed = {T, work->top_k, work->n_experts, d, work->d_expert, 0, NULL, NULL, NULL, 0, 0};
+    sizes shared = {T, 1, 1, d, work->d_shared, 0, NULL, NULL, NULL, 0, 0};
     const size_t one = room_of(be, NULL, routed, work->training).bytes;
     const size_t two = room_of(be, NULL, shared, work->training).bytes;
     return one > two ? one : two;

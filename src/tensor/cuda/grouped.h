@@ -1,26 +1,53 @@
 /* grouped.h - tiles of products whose rows, or whose sums, are the tokens of an expert.
  *
  * Room:    tensor/cuda (device functions, for experts.cu).
- * Method:  A block of 4 warps makes a tile of 64 x 64 numbers, a warp 32 x 32 of it; k goes in
- *          steps of 32 through two buffers of shared memory. bf16 by the tensor cores with sums in
- *          F32, or F32 by plain multiplication; a thread has the same numbers of the tile in both.
- *          Operands of either type are converted when they enter shared memory, and are 0 past
- *          their ends. */
+ * Method:  A block of 2 x 2 warps makes a tile. k goes in steps of 32 through a ring of stages in
+ *          shared memory: while one is multiplied, the copies of the next ones are under way. bf16
+ *          by the tensor cores with sums in F32, or F32 by plain multiplication. Numbers that are
+ *          aligned and have the type already come by cp.async; all others pass through registers,
+ *          which convert them. Operands are 0 past their ends.
+ *          k is added up in order, so that a number does not depend on the tile it lies in. */
 #ifndef CPL_TENSOR_CUDA_GROUPED_H
 #define CPL_TENSOR_CUDA_GROUPED_H
 
 #include "tensor/cuda/device.h"
 
-enum { TILE = 64, STEP = 32, THREADS = 128, PITCH_BF16 = STEP + 8, PITCH_F32 = STEP + 1 };
+enum { STEP = 32, THREADS = 128, WARPS_ACROSS = 2 };
 
-/* Numbers of a panel's row, its type, and bytes of shared memory of a kernel. */
-template <bool BF16> struct panel_of {
-    typedef uint16_t number;
-    static const int PITCH = PITCH_BF16, BYTES = 4 * TILE * PITCH_BF16 * 2;
+/* A tile of ROWS x COLUMNS: a thread has HIGH x WIDE fragments of 16 x 8, of which it holds four
+ * numbers each. */
+template <int HIGH_, int WIDE_> struct grouped_shape {
+    static const int HIGH = HIGH_, WIDE = WIDE_, ROWS = 32 * HIGH, COLUMNS = 16 * WIDE;
+    typedef float sums[HIGH][WIDE][4];
 };
-template <> struct panel_of<false> {
+
+/* Numbers, stages, bytes of shared memory, and the place of a number in a panel of EDGE rows
+ * or columns. ALONG: a stored row runs along k, and so does a row of the panel; else it runs along
+ * the edge. Eights of a row are swizzled so that matrices of 8 x 8 meet no bank twice. */
+template <int HIGH> struct grouped_bf16 : grouped_shape<HIGH, 8> {
+    typedef uint16_t number;
+    typedef grouped_shape<HIGH, 8> shape;
+    static const int STAGES = 4, BLOCKS = 2;
+    static const int A = shape::ROWS * STEP, B = shape::COLUMNS * STEP;
+    static const int BYTES = STAGES * (A + B) * 2;
+
+    template <bool ALONG, int EDGE> static __device__ __forceinline__ int place(int edge, int k)
+    {
+        if (ALONG) return edge * STEP + (k / 8 ^ edge / 2 % 4) * 8 + k % 8;
+        return k * EDGE + (edge / 8 ^ k % 8) * 8 + edge % 8;
+    }
+};
+
+struct grouped_f32 : grouped_shape<2, 4> {
     typedef float number;
-    static const int PITCH = PITCH_F32, BYTES = 4 * TILE * PITCH_F32 * 4;
+    static const int STAGES = 2, BLOCKS = 3;
+    static const int A = ROWS * (STEP + 1), B = COLUMNS * (STEP + 1);
+    static const int BYTES = STAGES * (A + B) * 4;
+
+    template <bool ALONG, int EDGE> static __device__ __forceinline__ int place(int edge, int k)
+    {
+        return ALONG ? edge * (STEP + 1) + k : k * (EDGE + 1) + edge;
+    }
 };
 
 /* Stored rows: a matrix an expert, `each` numbers apart; or one row for each sorted row (each 0).
@@ -34,51 +61,22 @@ typedef struct grouped_rows {
 } grouped_rows;
 
 /* Which part of the rows a tile reads: number `first` ... of what runs along the tile's edge
- * (`count` of them, of at most TILE), and k_first ... of what is summed over. */
+ * (`count` of them), and k_first ... of what is summed over. */
 typedef struct grouped_edge {
     int64_t first, k_first;
     int count;
 } grouped_edge;
 
-static __device__ __forceinline__ int64_t grouped_at(grouped_rows o, int expert, int64_t row)
+static __device__ __forceinline__ int64_t grouped_at(const grouped_rows &o, int expert, int64_t row)
 {
     const int64_t add = o.per_token == 1 ? 0 : expert;
     return expert * o.each + (o.token ? o.token[row] * o.per_token + add : row) * o.stride;
 }
 
 /* Whether eight numbers of a row, from a multiple of eight on, are aligned. */
-static __device__ __forceinline__ bool grouped_is_even(grouped_rows o)
+static __device__ __forceinline__ bool grouped_is_even(const grouped_rows &o)
 {
-    return o.stride % 8 == 0 && (uintptr_t)o.x.at % 16 == 0;
-}
-
-/* Numbers at .. at + count - 1 of x, at most eight, and 0 behind them. */
-static __device__ __forceinline__ void grouped_read(float *to, cpl_device_numbers x, int64_t at,
-                                                    int count, bool even)
-{
-    if (even && count == 8 && !x.is_bf16) {
-        const float4 *from = (const float4 *)((const float *)x.at + at);
-        const float4 low = from[0], high = from[1];
-        memcpy(to, &low, sizeof low);
-        memcpy(to + 4, &high, sizeof high);
-        return;
-    }
-    CPL_UNROLL
-    for (int i = 0; i < 8; i++) to[i] = i < count ? cpl_device_get(x, at + i) : 0;
-}
-
-static __device__ __forceinline__ void grouped_read(uint16_t *to, cpl_device_numbers x, int64_t at,
-                                                    int count, bool even)
-{
-    float wide[8];
-    if (even && count == 8 && x.is_bf16) {
-        const uint4 all = *(const uint4 *)((const uint16_t *)x.at + at);
-        memcpy(to, &all, sizeof all);
-        return;
-    }
-    grouped_read(wide, x, at, count, even);
-    CPL_UNROLL
-    for (int i = 0; i < 8; i++) to[i] = cpl_device_bf16(wide[i]);
+    return o.stride % 8 == 0 && o.each % 8 == 0 && (uintptr_t)o.x.at % 16 == 0;
 }
 
 /* Numbers of eight that lie in [at, end). */
@@ -88,143 +86,240 @@ static __device__ __forceinline__ int grouped_count(int64_t at, int64_t end)
     return left >= 8 ? 8 : left > 0 ? (int)left : 0;
 }
 
-/* panel [TILE, STEP] from number `at` of k on. ALONG_K: a stored row runs along k, and so do the
- * threads of a warp; else they have a row each, so that they write next to each other. */
-template <bool BF16, bool ALONG_K>
-static __device__ __forceinline__ void grouped_load(typename panel_of<BF16>::number *panel,
-                                                    grouped_rows o, int expert, grouped_edge edge,
-                                                    int64_t at, int64_t k)
+/* ---- panels ---- */
+
+/* to [8] = `count` numbers of x from `at` on, and 0 behind them. */
+static __device__ __forceinline__ void grouped_convert(float *to, cpl_device_numbers x, int64_t at,
+                                                       int count)
 {
-    const bool even = grouped_is_even(o);
-    const int pitch = panel_of<BF16>::PITCH;
     CPL_UNROLL
-    for (int turn = 0; turn < TILE * STEP / 8 / THREADS; turn++) {
-        const int number = turn * THREADS + (int)threadIdx.x;
-        const int i      = ALONG_K ? number / (STEP / 8) : number / STEP * 8;
-        const int kk     = ALONG_K ? number % (STEP / 8) * 8 : number % STEP;
-        const bool there = ALONG_K ? i < edge.count : at + kk < k;
-        const int count  = ALONG_K ? grouped_count(at + kk, k) : grouped_count(i, edge.count);
-        typename panel_of<BF16>::number eight[8] = {};
-        if (there && count > 0) {
-            const int64_t row    = ALONG_K ? edge.first + i : edge.k_first + at + kk;
-            const int64_t column = ALONG_K ? at + kk : edge.first + i;
-            grouped_read(eight, o.x, grouped_at(o, expert, row) + column, count, even);
-        }
-        CPL_UNROLL
-        for (int e = 0; e < 8; e++)
-            panel[ALONG_K ? i * pitch + kk + e : (i + e) * pitch + kk] = eight[e];
-    }
+    for (int i = 0; i < 8; i++) to[i] = i < count ? cpl_device_get(x, at + i) : 0.0f;
 }
+
+static __device__ __forceinline__ void grouped_convert(uint16_t *to, cpl_device_numbers x,
+                                                       int64_t at, int count)
+{
+    float wide[8];
+    grouped_convert(wide, x, at, count);
+    *(uint4 *)to = make_uint4(cpl_device_pair(wide[0], wide[1]), cpl_device_pair(wide[2], wide[3]),
+                              cpl_device_pair(wide[4], wide[5]), cpl_device_pair(wide[6], wide[7]));
+}
+
+/* What a thread brings of an operand: PER eights of each panel. Number i is at place (edge(i),
+ * k(i)); at[i], where its stored row begins, or -1: there is none. PAIRED: the edge's eights are,
+ * by turns, of two operands, which warps of even and of odd number bring. */
+template <class TILE, bool ALONG, int EDGE, bool PAIRED> struct grouped_walk {
+    static const int PER = EDGE * STEP / 8 / THREADS;
+    int64_t at[PER];
+    bool copies; /* by cp.async */
+
+    static __device__ __forceinline__ int edge(int i)
+    {
+        const int number = i * THREADS + (int)threadIdx.x;
+        return ALONG ? number / (STEP / 8) : number % (EDGE / 8) * 8;
+    }
+
+    static __device__ __forceinline__ int k(int i)
+    {
+        const int number = i * THREADS + (int)threadIdx.x;
+        return ALONG ? number % (STEP / 8) * 8 : number / (EDGE / 8);
+    }
+
+    /* For the step from k0 on. */
+    __device__ __forceinline__ void find(const grouped_rows &o, int expert, const grouped_edge &of,
+                                         int64_t k0, int64_t end)
+    {
+        CPL_UNROLL
+        for (int i = 0; i < PER; i++) {
+            const int e       = PAIRED ? edge(i) / 16 * 8 + edge(i) % 8 : edge(i);
+            const bool there  = ALONG ? e < of.count : k0 + k(i) < end;
+            const int64_t row = ALONG ? of.first + e : of.k_first + k0 + k(i);
+            at[i]             = there ? grouped_at(o, expert, row) : -1;
+        }
+    }
+
+    __device__ __forceinline__ void bring(typename TILE::number *panel, const grouped_rows &o,
+                                          const grouped_edge &of, int64_t k0, int64_t end) const
+    {
+        CPL_UNROLL
+        for (int i = 0; i < PER; i++) {
+            typename TILE::number *to = panel + TILE::template place<ALONG, EDGE>(edge(i), k(i));
+            const int64_t column      = ALONG ? k0 + k(i) : of.first + edge(i);
+            const int count           = at[i] < 0 ? 0
+                                        : ALONG   ? grouped_count(column, end)
+                                                  : grouped_count(edge(i), of.count);
+            if (copies)
+                CPL_COPY_ASYNC_16(to, (const uint16_t *)o.x.at + (count ? at[i] + column : 0),
+                                  2 * count);
+            else
+                grouped_convert(to, o.x, at[i] + column, count);
+        }
+    }
+};
+
+/* ---- tiles ---- */
 
 /* Row and column in the tile of number q of fragment (i, j) of this thread. */
-static __device__ __forceinline__ int grouped_row(int i, int q)
+template <class TILE> static __device__ __forceinline__ int grouped_row(int i, int q)
 {
     const int warp = (int)threadIdx.x / CPL_WARP, lane = (int)threadIdx.x % CPL_WARP;
-    return warp / 2 * 32 + 16 * i + lane / 4 + 8 * (q / 2);
+    return warp / WARPS_ACROSS * 16 * TILE::HIGH + 16 * i + lane / 4 + 8 * (q / 2);
 }
 
-static __device__ __forceinline__ int grouped_column(int j, int q)
+template <class TILE> static __device__ __forceinline__ int grouped_column(int j, int q)
 {
     const int warp = (int)threadIdx.x / CPL_WARP, lane = (int)threadIdx.x % CPL_WARP;
-    return warp % 2 * 32 + 8 * j + lane % 4 * 2 + q % 2;
+    return warp % WARPS_ACROSS * 8 * TILE::WIDE + 8 * j + lane % 4 * 2 + q % 2;
 }
 
-typedef float grouped_tile[2][4][4]; /* a thread's part */
-
-/* For each of its numbers, in registers: hence unrolled. */
-#define GROUPED_EACH(i, j, q)                                                                      \
+/* For each pair of numbers q and q + 1 of its fragments, in registers: hence unrolled. */
+#define GROUPED_EACH(TILE, i, j, q)                                                                \
     CPL_UNROLL                                                                                     \
-    for (int i = 0; i < 2; i++) CPL_UNROLL                                                         \
-    for (int j = 0; j < 4; j++) CPL_UNROLL                                                         \
-    for (int q = 0; q < 4; q++)
+    for (int i = 0; i < TILE::HIGH; i++) CPL_UNROLL                                                \
+    for (int j = 0; j < TILE::WIDE; j++) CPL_UNROLL                                                \
+    for (int q = 0; q < 4; q += 2)
 
-typedef uint32_t __attribute__((may_alias)) grouped_pair; /* two numbers of bf16 */
+/* r = 16 numbers along the edge and 16 of k. SECOND_K: the second matrix is the next of k, as in
+ * two fragments b; else of the edge, as in a fragment a. */
+template <class TILE, bool ALONG, int EDGE, bool SECOND_K>
+static __device__ __forceinline__ void grouped_fragment(uint32_t *r, const uint16_t *panel,
+                                                        int edge, int k)
+{
+    const int lane = (int)threadIdx.x % CPL_WARP, second = lane / 8 % 2 * 8, last = lane / 16 * 8;
+    edge += SECOND_K ? last : second, k += SECOND_K ? second : last;
+    if (ALONG)
+        CPL_LDMATRIX(r, (panel + TILE::template place<true, EDGE>(edge + lane % 8, k)));
+    else
+        CPL_LDMATRIX_TRANS(r, (panel + TILE::template place<false, EDGE>(edge, k + lane % 8)));
+}
 
-static __device__ __forceinline__ void grouped_multiply(grouped_tile sum, const uint16_t *a,
+template <class TILE, bool A_ALONG, bool B_ALONG>
+static __device__ __forceinline__ void grouped_multiply(typename TILE::sums &sum, const uint16_t *a,
                                                         const uint16_t *b)
 {
-    const int lane       = (int)threadIdx.x % CPL_WARP;
-    const uint16_t *of_a = a + grouped_row(0, 0) * PITCH_BF16 + lane % 4 * 2;
-    const uint16_t *of_b =
-        b + (grouped_column(0, 0) - lane % 4 * 2 + lane / 4) * PITCH_BF16 + lane % 4 * 2;
+    const int warp = (int)threadIdx.x / CPL_WARP;
+    const int row  = warp / WARPS_ACROSS * 16 * TILE::HIGH;
+    const int col  = warp % WARPS_ACROSS * 8 * TILE::WIDE;
     CPL_UNROLL
-    for (int s = 0; s < STEP; s += 16) {
-        uint32_t fa[2][4], fb[4][2];
+    for (int k = 0; k < STEP; k += 16) {
+        uint32_t fa[TILE::HIGH][4], fb[TILE::WIDE / 2][4];
         CPL_UNROLL
-        for (int r = 0; r < 8; r++)
-            fa[r / 4][r % 4] =
-                *(const grouped_pair *)(of_a + (r / 4 * 16 + r % 2 * 8) * PITCH_BF16 + s +
-                                        r % 4 / 2 * 8);
+        for (int i = 0; i < TILE::HIGH; i++)
+            grouped_fragment<TILE, A_ALONG, TILE::ROWS, false>(fa[i], a, row + 16 * i, k);
         CPL_UNROLL
-        for (int r = 0; r < 8; r++)
-            fb[r / 2][r % 2] =
-                *(const grouped_pair *)(of_b + r / 2 * 8 * PITCH_BF16 + s + r % 2 * 8);
+        for (int j = 0; j < TILE::WIDE / 2; j++)
+            grouped_fragment<TILE, B_ALONG, TILE::COLUMNS, true>(fb[j], b, col + 16 * j, k);
         CPL_UNROLL
-        for (int r = 0; r < 8; r++) CPL_MMA_16816(sum[r / 4][r % 4], fa[r / 4], fb[r % 4]);
+        for (int i = 0; i < TILE::HIGH; i++) CPL_UNROLL
+        for (int j = 0; j < TILE::WIDE; j++) CPL_MMA_16816(sum[i][j], fa[i], fb[j / 2] + j % 2 * 2);
     }
 }
 
-static __device__ __forceinline__ void grouped_multiply(grouped_tile sum, const float *a,
+template <class TILE, bool A_ALONG, bool B_ALONG>
+static __device__ __forceinline__ void grouped_multiply(typename TILE::sums &sum, const float *a,
                                                         const float *b)
 {
-    const float *of_a = a + grouped_row(0, 0) * PITCH_F32;
-    const float *of_b = b + grouped_column(0, 0) * PITCH_F32;
-    for (int s = 0; s < STEP; s++) {
-        float fa[4], fb[8];
+    for (int k = 0; k < STEP; k++) {
+        float fa[2 * TILE::HIGH], fb[2 * TILE::WIDE];
         CPL_UNROLL
-        for (int r = 0; r < 4; r++) fa[r] = of_a[8 * r * PITCH_F32 + s];
-        CPL_UNROLL
-        for (int c = 0; c < 8; c++) fb[c] = of_b[(8 * (c / 2) + c % 2) * PITCH_F32 + s];
-        GROUPED_EACH(i, j, q)
-        sum[i][j][q] += fa[2 * i + q / 2] * fb[2 * j + q % 2];
-    }
-}
-
-/* sum *adds* a . b^T over k numbers, a and b read as A_ALONG and B_ALONG say. Ends without a
- * barrier: a next call goes on with *turn. */
-template <bool BF16, bool A_ALONG, bool B_ALONG>
-static __device__ __forceinline__ void
-grouped_add(grouped_tile sum, typename panel_of<BF16>::number *shared, int *turn, grouped_rows a,
-            grouped_edge of_a, grouped_rows b, grouped_edge of_b, int expert, int64_t k)
-{
-    const int panel = TILE * panel_of<BF16>::PITCH;
-    for (int64_t at = 0; at < k; at += STEP, *turn ^= 1) {
-        typename panel_of<BF16>::number *pa = shared + *turn * 2 * panel, *pb = pa + panel;
-        grouped_load<BF16, A_ALONG>(pa, a, expert, of_a, at, k);
-        grouped_load<BF16, B_ALONG>(pb, b, expert, of_b, at, k);
-        __syncthreads(); /* one a step: the other buffer is read until the next one */
-        grouped_multiply(sum, pa, pb);
-    }
-}
-
-/* The tile `number` of the sorted rows. False: there are fewer. */
-static __device__ __forceinline__ bool grouped_tile_at(int64_t number, const int32_t *offset, int n,
-                                                       int *expert, int64_t *first, int *rows)
-{
-    for (int e = 0; e < n; e++) {
-        const int64_t begin = offset[e], here = offset[e + 1] - begin;
-        const int64_t tiles = (here + TILE - 1) / TILE;
-        if (number < tiles) {
-            const int64_t left = here - number * TILE;
-            *expert            = e;
-            *first             = begin + number * TILE;
-            *rows              = (int)(left < (int64_t)TILE ? left : (int64_t)TILE);
-            return true;
+        for (int r = 0; r < 2 * TILE::HIGH; r++) {
+            const int row = grouped_row<TILE>(r / 2, r % 2 * 2);
+            fa[r]         = a[TILE::template place<A_ALONG, TILE::ROWS>(row, k)];
         }
-        number -= tiles;
+        CPL_UNROLL
+        for (int c = 0; c < 2 * TILE::WIDE; c++) {
+            const int column = grouped_column<TILE>(c / 2, c % 2);
+            fb[c]            = b[TILE::template place<B_ALONG, TILE::COLUMNS>(column, k)];
+        }
+        GROUPED_EACH(TILE, i, j, q)
+        for (int p = q; p < q + 2; p++) sum[i][j][p] += fa[2 * i + q / 2] * fb[2 * j + p % 2];
+    }
+}
+
+/* sum *adds* a . b^T over k numbers, a and b read as A_ALONG and B_ALONG say. Begins with a
+ * barrier and ends without one. */
+template <class TILE, bool A_ALONG, bool B_ALONG, bool PAIRED = false>
+static __device__ __forceinline__ void
+grouped_add(typename TILE::sums &sum, typename TILE::number *shared, const grouped_rows &a,
+            const grouped_edge &of_a, const grouped_rows &b, const grouped_edge &of_b, int expert,
+            int64_t k)
+{
+    const bool is_bf16 = sizeof(typename TILE::number) == sizeof(uint16_t);
+    const int stage    = TILE::A + TILE::B;
+    grouped_walk<TILE, A_ALONG, TILE::ROWS, false> from_a;
+    grouped_walk<TILE, B_ALONG, TILE::COLUMNS, PAIRED> from_b;
+    from_a.copies = is_bf16 && a.x.is_bf16 && grouped_is_even(a);
+    from_b.copies = is_bf16 && b.x.is_bf16 && grouped_is_even(b);
+    from_a.find(a, expert, of_a, 0, k);
+    from_b.find(b, expert, of_b, 0, k);
+    __syncthreads(); /* the stages of a call before were read */
+    int free = 0, full = 0;
+    for (int64_t at = -(TILE::STAGES - 1) * STEP; at < k; at += STEP) {
+        const int64_t next = at + (TILE::STAGES - 1) * STEP;
+        if (at >= 0) {
+            CPL_COPY_WAIT(TILE::STAGES - 2);
+            __syncthreads(); /* the stage is there, and the one before it was read */
+        }
+        if (next < k) {
+            from_a.bring(shared + free * stage, a, of_a, next, k);
+            from_b.bring(shared + free * stage + TILE::A, b, of_b, next, k);
+            if (!A_ALONG) from_a.find(a, expert, of_a, next + STEP, k);
+            if (!B_ALONG) from_b.find(b, expert, of_b, next + STEP, k);
+        }
+        CPL_COPY_COMMIT();
+        free = free + 1 == TILE::STAGES ? 0 : free + 1;
+        if (at < 0) continue;
+        const typename TILE::number *panels = shared + full * stage;
+        grouped_multiply<TILE, A_ALONG, B_ALONG>(sum, panels, panels + TILE::A);
+        full = full + 1 == TILE::STAGES ? 0 : full + 1;
+    }
+}
+
+/* ---- numbers of a result ---- */
+
+/* x [at ... at + count - 1] = a, b; count: 1 or 2. */
+static __device__ __forceinline__ void grouped_set(cpl_device_numbers x, int64_t at, int count,
+                                                   float a, float b)
+{
+    if (count == 2 && x.is_bf16 && (uintptr_t)((uint16_t *)x.at + at) % 4 == 0) {
+        const uint32_t pair                 = cpl_device_pair(a, b);
+        *(ushort2 *)((uint16_t *)x.at + at) = make_ushort2((uint16_t)pair, (uint16_t)(pair >> 16));
+    } else if (count == 2 && !x.is_bf16 && (uintptr_t)((float *)x.at + at) % 8 == 0) {
+        *(float2 *)((float *)x.at + at) = make_float2(a, b);
+    } else {
+        cpl_device_set(x, at, a);
+        if (count == 2) cpl_device_set(x, at + 1, b);
+    }
+}
+
+/* ---- which tile ---- */
+
+/* The tile `number`, of `most` rows, of the sorted rows. False: there are fewer. Whole warps
+ * call it. */
+static __device__ __forceinline__ bool grouped_tile_at(int64_t number, int most,
+                                                       const int32_t *offset, int n, int *expert,
+                                                       int64_t *first, int *rows)
+{
+    const int lane = (int)threadIdx.x % CPL_WARP;
+    for (int begin = 0; begin < n; begin += CPL_WARP) {
+        const bool is   = begin + lane < n;
+        const int at    = is ? offset[begin + lane] : 0;
+        const int count = is ? offset[begin + lane + 1] - at : 0;
+        const int which = cpl_warp_find((count + most - 1) / most, &number);
+        if (which == CPL_WARP) continue;
+        const int done = (int)number * most;
+        const int left = __shfl_sync(0xffffffffu, count, which) - done;
+        *expert        = begin + which;
+        *first         = __shfl_sync(0xffffffffu, at, which) + done;
+        *rows          = left < most ? left : most;
+        return true;
     }
     return false;
 }
 
-/* No fewer than there are tiles of `rows` rows of n experts. */
-static inline unsigned grouped_most_tiles(int64_t rows, int64_t n)
+static inline unsigned grouped_tiles(int64_t length, int each)
 {
-    return (unsigned)(rows / TILE + n);
-}
-
-static inline unsigned grouped_tiles(int64_t length)
-{
-    return (unsigned)((length + TILE - 1) / TILE);
+    return (unsigned)((length + each - 1) / each);
 }
 
 #endif /* CPL_TENSOR_CUDA_GROUPED_H */

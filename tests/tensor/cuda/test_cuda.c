@@ -37,6 +37,29 @@ static void test_bf16(void **state)
     check(state, CPL_BF16, 0x1p-9);
 }
 
+/* Experts with so many rows, and so wide, that their tiles are the large ones. */
+static void test_large_tiles(void **state)
+{
+    const shape large   = {"large tiles", 1, 260, 72, 2, 2, 80, 16, 1, 1, 8, false};
+    const cpl_work work = whole_work(work_of(&large));
+    cpl_backend cpu, cuda;
+    int n_done = 0;
+    cpl_backend_cpu(&cpu, CPL_BF16, 2);
+    open_cuda(&cuda, CPL_BF16);
+    assert_ok(cpl_backend_reserve(&cpu, &work));
+    assert_ok(cpl_backend_reserve(&cuda, &work));
+    for (int i = 0; i < N_OPERATIONS; i++, release_all(state)) {
+        if (strncmp(operations[i].name, "experts", strlen("experts")) != 0) continue;
+        const results right = run_on(&cpu, i, &large, CPL_BF16, false);
+        const results here  = run_on(&cuda, i, &large, CPL_BF16, false);
+        compare(operations[i].name, &right, &here, 0x1p-9);
+        n_done++;
+    }
+    assert_int_equal(n_done, 2);
+    cpl_backend_free(&cpu);
+    cpl_backend_free(&cuda);
+}
+
 /* Of the emulation, the order in which the threads of a block run, and blocks, changes with every
  * call. */
 static void the_same_call_gives_the_same_bits(void **state)
@@ -63,8 +86,9 @@ int main(int argc, char **argv)
         {"f32", test_f32}, {"bf16", test_bf16}, {"bits", the_same_call_gives_the_same_bits}};
     enum { N_GROUPS = sizeof groups / sizeof *groups, N_TESTS = N_GROUPS * N_SHAPES };
     static char names[N_TESTS][64];
-    struct CMUnitTest tests[N_TESTS] = {0};
-    size_t count                     = 0;
+    static const char large[]            = "bf16, large tiles";
+    struct CMUnitTest tests[N_TESTS + 1] = {0};
+    size_t count                         = 0;
     for (int i = 0; i < N_TESTS; i++) {
         char *name = names[i];
         snprintf(name, sizeof names[i], "%s, %s", groups[i / N_SHAPES].name,
@@ -74,6 +98,8 @@ int main(int argc, char **argv)
                                              .test_func     = groups[i / N_SHAPES].run,
                                              .initial_state = (void *)&shapes[i % N_SHAPES]};
     }
+    if (argc < 2 || !fnmatch(argv[1], large, 0))
+        tests[count++] = (struct CMUnitTest){.name = large, .test_func = test_large_tiles};
     if (count == 0) fprintf(stderr, "no test has such a name: %s\n", argv[1]);
     return count == 0 || _cmocka_run_group_tests("cuda", tests, count, NULL, NULL);
 }
