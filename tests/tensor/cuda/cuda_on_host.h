@@ -34,17 +34,10 @@
 #include <type_traits>
 #include <vector>
 
+#include "device_memory.h"
 #include "tensor/numbers.h"
 
-#ifdef __SANITIZE_ADDRESS__
-#    define ON_HOST_ASAN 1
-#elif defined(__has_feature)
-#    if __has_feature(address_sanitizer)
-#        define ON_HOST_ASAN 1
-#    endif
-#endif
 #ifdef ON_HOST_ASAN
-#    include <sanitizer/asan_interface.h>
 #    include <sanitizer/common_interface_defs.h>
 #endif
 
@@ -438,8 +431,11 @@ inline void check_launch(dim3 grid, dim3 block, size_t bytes)
 inline void run(const char *name, dim3 grid, dim3 block, size_t bytes, std::function<void()> kernel)
 {
     const std::lock_guard<std::mutex> alone(running);
+    const reach memory;
+    counts.kernels++;
     kernel_name = name;
     check_launch(grid, block, bytes);
+    if (is_dry()) return;
     n_threads    = (int)(block.x * block.y * block.z);
     body         = kernel;
     shared_bytes = bytes;

@@ -2,20 +2,17 @@
  *
  * COUPLET_TEST_CUDA in the environment, "KEY=N,KEY=N", makes another machine of it: see `asked`;
  * COUPLET_TEST_CUDA_PEAK names a file that gets the most memory that was taken.
- * Memory holds 0xff before its first use, which is a NaN in F32, BF16 and F64, so that a kernel which
- * reads what nothing has set is seen. Products are plain loops, one sum a number, k in order. */
+ * Memory is that of device_memory.h. Products are plain loops, one sum a number, k in order. */
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <malloc.h>
 
+#include "device_memory.h"
 #include "tensor/cuda/found.h"
 #include "tensor/cuda/vendor.h"
 #include "tensor/numbers.h"
 
-static const size_t ALIGNMENT = 256;
-enum { PROCESSORS = 3 };   /* few, so that grids which depend on them have a rest */
-static size_t taken, peak; /* bytes of the device */
+enum { PROCESSORS = 3 }; /* few, so that grids which depend on them have a rest */
 
 /* ---- what is asked for, and what fails ---- */
 
@@ -91,7 +88,7 @@ extern "C" void cpl_vendor_close(cpl_cuda *)
     const char *path = getenv("COUPLET_TEST_CUDA_PEAK");
     FILE *file       = path ? fopen(path, "w") : nullptr;
     if (!file) return;
-    fprintf(file, "%zu\n", peak);
+    fprintf(file, "%zu\n", on_host::peak);
     fclose(file);
 }
 
@@ -104,43 +101,43 @@ extern "C" const char *cpl_vendor_choice(cpl_cuda *, int index)
 
 extern "C" void *cpl_vendor_take(cpl_cuda *, size_t bytes)
 {
-    void *memory;
-    const size_t all = (size_t)asked("less", 0) + taken + bytes;
+    const size_t all = (size_t)asked("less", 0) + on_host::held + bytes;
     if (++takes == asked("take", 0) || failed() || all > device_bytes()) return nullptr;
-    if (posix_memalign(&memory, ALIGNMENT, bytes)) return nullptr;
-    memset(memory, 0xff, bytes);
-    taken += malloc_usable_size(memory);
-    peak = taken > peak ? taken : peak;
-    return memory;
+    return on_host::take_memory(bytes);
 }
 
 extern "C" void cpl_vendor_give(cpl_cuda *, void *memory)
 {
-    taken -= malloc_usable_size(memory);
-    free(memory);
+    on_host::give_memory(memory);
 }
 
 extern "C" const char *cpl_vendor_room(cpl_cuda *, size_t *there, size_t *all)
 {
     *all   = device_bytes();
-    *there = *all > taken ? *all - taken : 0;
+    *there = *all > on_host::held ? *all - on_host::held : 0;
     return nullptr;
 }
 
 extern "C" const char *cpl_vendor_put(cpl_cuda *, void *to, const void *from, size_t bytes)
 {
-    if (bytes && !failed()) memcpy(to, from, bytes);
+    const on_host::reach memory;
+    on_host::counts.copies++;
+    if (bytes && !on_host::is_dry() && !failed()) memcpy(to, from, bytes);
     return failed();
 }
 
 extern "C" const char *cpl_vendor_get(cpl_cuda *, void *to, const void *from, size_t bytes)
 {
-    if (bytes && !failed()) memcpy(to, from, bytes);
+    const on_host::reach memory;
+    on_host::counts.copies++;
+    on_host::counts.waits++;
+    if (bytes && !on_host::is_dry() && !failed()) memcpy(to, from, bytes);
     return failed();
 }
 
 extern "C" const char *cpl_vendor_wait(cpl_cuda *)
 {
+    on_host::counts.waits++;
     return failed();
 }
 
@@ -150,6 +147,11 @@ extern "C" const char *cpl_vendor_launched(cpl_cuda *)
     const char *before = failed();
     launches++;
     return before;
+}
+
+extern "C" __attribute__((visibility("default"))) void cpl_on_host_counted(cpl_on_host_counts *out)
+{
+    *out = on_host::counts;
 }
 
 /* ---- products ---- */
@@ -188,6 +190,9 @@ extern "C" const char *cpl_vendor_product(cpl_cuda *, cpl_tensor to, cpl_trans t
 {
     check_product(to, ta, a, tb, b, beta);
     if (failed()) return failed();
+    const on_host::reach memory;
+    on_host::counts.products++;
+    if (on_host::is_dry()) return nullptr;
     const int64_t m = to.shape[0], n = to.shape[1];
     for (int64_t i = 0; i < m; i++) {
         for (int64_t j = 0; j < n; j++) {

@@ -8,7 +8,8 @@
  *         late  far, and operations are queued, with copies of their arguments, until get, sync or give.
  *               Memory holds NaN until something is put there or an operation sets it.
  * Use:    in a program that is linked with the library couplet_far, cpl_backend_open makes these if
- *         COUPLET_TEST_BACKEND is "far" or "late" (tests/tensor/far/wrap.c). */
+ *         COUPLET_TEST_BACKEND is "far" or "late", and that of a module if it is the module's path
+ *         (tests/tensor/far/wrap.c). */
 #ifndef CPL_TENSOR_FAR_FAR_H
 #define CPL_TENSOR_FAR_FAR_H
 

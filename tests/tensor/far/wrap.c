@@ -1,10 +1,13 @@
-/* wrap.c - the backends of a program replaced by those of far.h, as COUPLET_TEST_BACKEND says.
+/* wrap.c - the backends of a program replaced as COUPLET_TEST_BACKEND says: by those of far.h, or, where it is
+ * a path, by that of a module (tests/tensor/cuda).
  *
  * The linker leads calls of cpl_x to __wrap_cpl_x, and calls of __real_cpl_x to cpl_x. */
-#include <stdio.h>
+#include <dlfcn.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "tensor/cuda/counts.h"
+#include "tensor/cuda/module.h"
 #include "tensor/far/far.h"
 #include "tensor/poison/poison.h"
 
@@ -17,10 +20,33 @@ void __wrap_cpl_backend_free(cpl_backend *be);
 void __real_cpl_backend_poison(cpl_backend *be, cpl_backend *inner);
 void __wrap_cpl_backend_poison(cpl_backend *be, cpl_backend *inner);
 
+static void *module; /* the last one opened */
+
+static cpl_status open_module(cpl_backend *be, const char *path, cpl_dtype compute, int n_threads)
+{
+    cpl_backend cpu;
+    module = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+    if (!module) return CPL_FAIL(CPL_ERR_DEVICE, "%s", dlerror());
+    const cpl_cuda_module *entry = dlsym(module, "cpl_cuda_module_entry");
+    CPL_ASSERT(entry);
+    cpl_backend_cpu(&cpu, compute, n_threads);
+    const char *sentence = entry->open(be, -1, &cpu, cpl_fail);
+    return sentence ? CPL_FAIL(CPL_ERR_DEVICE, "%s", sentence) : CPL_OK;
+}
+
+void cpl_on_host_counted(cpl_on_host_counts *out)
+{
+    void (*counted)(cpl_on_host_counts *) = NULL;
+    if (module) *(void **)&counted = dlsym(module, "cpl_on_host_counted");
+    *out = (cpl_on_host_counts){0};
+    if (counted) counted(out);
+}
+
 cpl_status __wrap_cpl_backend_open(cpl_backend *be, const char *device, cpl_dtype compute,
                                    int n_threads)
 {
     const char *which = getenv("COUPLET_TEST_BACKEND");
+    if (which && strchr(which, '/')) return open_module(be, which, compute, n_threads);
     CPL_TRY(__real_cpl_backend_open(be, device, compute, n_threads));
     if (which && strcmp(which, "cpu")) cpl_backend_far(be, !strcmp(which, "late"));
     return CPL_OK;
@@ -35,7 +61,7 @@ void __wrap_cpl_backend_free(cpl_backend *be)
 /* Its checks read the memory, which they cannot here: the backend without them. */
 void __wrap_cpl_backend_poison(cpl_backend *be, cpl_backend *inner)
 {
-    if (cpl_is_far(inner))
+    if (cpl_is_far(inner) || !strcmp(inner->name, "cuda"))
         *be = *inner;
     else
         __real_cpl_backend_poison(be, inner);
