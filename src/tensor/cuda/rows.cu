@@ -93,7 +93,8 @@ static __device__ void rms_norm_backward_row(norm_gradient s, cpl_device_numbers
 
 /* `length` rows of numbers; parts [blocks,d] = their part of dweight. It is summed in shared memory
  * where there is room, a sum for each row of threads, and else in parts itself. */
-__global__ void rms_norm_backward(norm_gradient s, float *parts, int64_t length, bool in_shared)
+__global__ void __launch_bounds__(CPL_FOUR_THREADS)
+    rms_norm_backward(norm_gradient s, float *parts, int64_t length, bool in_shared)
 {
     CPL_SHARED(float, shared);
     const int64_t begin = blockIdx.x * length, end = begin + length < s.T ? begin + length : s.T;
