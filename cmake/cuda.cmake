@@ -12,6 +12,10 @@ set(CUDA_FLAGS -std=c++17 -O3 --Werror all-warnings --compress-mode=size
     -Xcompiler -fPIC,-fvisibility=hidden,-Wall,-ffile-prefix-map=${CMAKE_SOURCE_DIR}/=
     -gencode arch=compute_80,code=sm_80 -gencode arch=compute_90a,code=sm_90a -gencode arch=compute_90,code=compute_90
     -I${CMAKE_SOURCE_DIR}/src -I${CMAKE_SOURCE_DIR}/include)
+option(COUPLET_CHECK_KERNELS "make cuda fails where a kernel spills or is not on the cores it was written for" OFF)
+if(COUPLET_CHECK_KERNELS)
+    set(CUDA_CHECK python3 ${CMAKE_SOURCE_DIR}/tools/check_kernels.py)
+endif()
 file(GLOB CUDA_C_SOURCES CONFIGURE_DEPENDS src/tensor/cuda/*.c)
 file(GLOB CUDA_KERNELS CONFIGURE_DEPENDS src/tensor/cuda/*.cu)
 file(GLOB CUDA_HEADERS CONFIGURE_DEPENDS src/tensor/cuda/*.h src/tensor/cuda/*.def src/tensor/*.h)
@@ -29,7 +33,7 @@ set(CUDA_OBJECTS)
 foreach(source IN LISTS CUDA_KERNELS)
     get_filename_component(name ${source} NAME_WE)
     add_custom_command(OUTPUT ${CUDA_FOLDER}/${name}.o DEPENDS ${source} ${CUDA_HEADERS}
-                       COMMAND ${COUPLET_NVCC} ${CUDA_FLAGS} -c ${source} -o ${CUDA_FOLDER}/${name}.o VERBATIM)
+                       COMMAND ${CUDA_CHECK} ${COUPLET_NVCC} ${CUDA_FLAGS} -c ${source} -o ${CUDA_FOLDER}/${name}.o VERBATIM)
     list(APPEND CUDA_OBJECTS ${CUDA_FOLDER}/${name}.o)
 endforeach()
 add_custom_command(OUTPUT ${CMAKE_BINARY_DIR}/couplet-cuda.so DEPENDS ${CUDA_OBJECTS} couplet_cuda_c
