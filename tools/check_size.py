@@ -17,7 +17,8 @@ def lines_in(*endings):
     return lambda files: sum(f.read_bytes().count(b"\n") for f in files if f.suffix in endings and not f.is_symlink())
 
 
-COUNTS = {"lines of C": lines_in(".c", ".h", ".def", ".inc"), "lines of C and Python": lines_in(".c", ".h", ".py"),
+COUNTS = {"lines of C": lines_in(".c", ".h", ".def", ".inc", ".cu", ".cpp"),
+          "lines of C and Python": lines_in(".c", ".h", ".cu", ".cpp", ".py"),
           "lines of Python": lines_in(".py"), "lines of text": lines_in(".md"), "files": len,
           "MiB": lambda files: -(-sum(f.lstat().st_size for f in files) // MIB)}
 
