@@ -17,7 +17,7 @@ from train_case import same_run, whole, write_corpus
 
 STEPS = 4
 SETTINGS = sets("compute.device=cuda", f"train.steps={STEPS}", "checkpoint.every=1", "checkpoint.keep=20",
-                "eval.every=2", "log.every=1", "data.batch_tokens=32", "data.seq_len=8")
+                "eval.every=1", "log.every=1", "data.batch_tokens=32", "data.seq_len=8")
 FOUND = {  # of the machine: what is said
     "driver=0": "no driver for NVIDIA GPUs here (libcuda.so.1 is missing)",
     "driver=12040": "too old: it knows CUDA 12.4, and 13.0 is needed",
@@ -135,6 +135,8 @@ def check_failed(folder, unbroken, machine, part):
         shutil.rmtree(broken, ignore_errors=True)
         return True
     check(f"`couplet train --resume {broken}`" in last, f"{machine}: {last}")
+    starts = [read_json(path) for path in (unbroken / "start.json", broken / "start.json") if path.exists()]
+    check(all(one == untimed(starts)[0] for one in untimed(starts)), f"{machine}: start.json of no whole evaluation")
     there, lines = untimed(metrics(unbroken)), untimed(metrics(broken))
     check(lines == there[:len(lines)], f"{machine}: lines of metrics that no whole step gave")
     saved = (broken / "last").exists()
