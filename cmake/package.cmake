@@ -40,7 +40,7 @@ set(CPACK_DEBIAN_DEVELOPMENT_PACKAGE_SOURCE couplet)
 set(CPACK_DEBIAN_DEVELOPMENT_PACKAGE_SECTION libdevel)
 set(CPACK_DEBIAN_CUDA_PACKAGE_NAME couplet-cuda)
 set(CPACK_DEBIAN_CUDA_PACKAGE_SOURCE couplet)
-set(CPACK_DEBIAN_CUDA_PACKAGE_SECTION contrib/science)
+set(CPACK_DEBIAN_CUDA_PACKAGE_SECTION non-free/science)
 set(CPACK_COMPONENT_PROGRAM_DESCRIPTION "trains and inspects Mixture-of-Experts language models
 The program couplet trains, inspects, evaluates and compares Mixture-of-Experts
 language models on CPUs, with the expert-router coupling loss (ERC). With Open
