@@ -88,6 +88,9 @@ static double of_coupling(const cpl_erc_job *j)
 static double flops_of(run_fn *run, const void *given)
 {
     if (run == run_gemm || run == run_gemm_f32) return of_product(given);
+    if (run == run_linear_backward)
+        return 2 * of_head(((const linear_backward_arguments *)given)->x,
+                           ((const linear_backward_arguments *)given)->w);
     if (run == run_attention) return 2 * of_attention(((const attention_arguments *)given)->shape);
     if (run == run_attention_backward)
         return 5 * of_attention(((const attention_backward_arguments *)given)->shape);
@@ -121,6 +124,11 @@ static double added(run_fn *run, const void *given)
     if (run == run_gemm || run == run_gemm_f32) {
         const gemm_arguments *g = given;
         return g->beta == 0 ? 0 : (double)cpl_tensor_bytes(g->c);
+    }
+    if (run == run_linear_backward) {
+        const linear_backward_arguments *g = given;
+        return (double)cpl_tensor_bytes(g->dw) +
+               (g->beta == 0 ? 0 : (double)cpl_tensor_bytes(g->dx));
     }
     if (run == run_rms_norm_backward)
         return (double)cpl_tensor_bytes(((const rms_norm_backward_arguments *)given)->dx);

@@ -158,8 +158,7 @@ void cpl_attention_backward(cpl_backend *be, cpl_tensor dx, cpl_layer_params *dw
         norm_input(be, kept, x, w, config);
         make_q_and_k(be, kept, w, config, rope, at);
     }
-    ops->gemm(be, s->datt, CPL_AS_IS, dx, CPL_AS_IS, w->w_o, 0);
-    ops->gemm(be, dw->w_o, CPL_TRANSPOSED, dx, CPL_AS_IS, kept->att, 1);
+    ops->linear_backward(be, s->datt, dw->w_o, dx, kept->att, w->w_o, 0);
     ops->attention_backward(be, s->dq, s->dk, s->dv, s->datt, kept->att, kept->lse, kept->q,
                             kept->k, kept->v, at->doc_start, shape_of(config, at));
     ops->rope(be, s->dq, rope, config->n_heads, at->n_queries, 0, -1);
@@ -169,11 +168,8 @@ void cpl_attention_backward(cpl_backend *be, cpl_tensor dx, cpl_layer_params *dw
     norm_and_clamp_backward(be, s->dk_raw, dw->k_norm, s->dk, kept->k_raw, w->k_norm, kept->k_inv,
                             config);
     if (clamps(config)) ops->clamp_backward(be, s->dv, s->dv, kept->v_raw, (float)config->clip_qkv);
-    ops->gemm(be, dw->w_q, CPL_TRANSPOSED, s->dq_raw, CPL_AS_IS, kept->a, 1);
-    ops->gemm(be, dw->w_k, CPL_TRANSPOSED, s->dk_raw, CPL_AS_IS, kept->a, 1);
-    ops->gemm(be, dw->w_v, CPL_TRANSPOSED, s->dv, CPL_AS_IS, kept->a, 1);
-    ops->gemm(be, s->da, CPL_AS_IS, s->dq_raw, CPL_AS_IS, w->w_q, 0);
-    ops->gemm(be, s->da, CPL_AS_IS, s->dk_raw, CPL_AS_IS, w->w_k, 1);
-    ops->gemm(be, s->da, CPL_AS_IS, s->dv, CPL_AS_IS, w->w_v, 1);
+    ops->linear_backward(be, s->da, dw->w_q, s->dq_raw, kept->a, w->w_q, 0);
+    ops->linear_backward(be, s->da, dw->w_k, s->dk_raw, kept->a, w->w_k, 1);
+    ops->linear_backward(be, s->da, dw->w_v, s->dv, kept->a, w->w_v, 1);
     ops->rms_norm_backward(be, dx, dw->input_norm, s->da, x, w->input_norm, kept->inv);
 }

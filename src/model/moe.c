@@ -110,9 +110,8 @@ static void scores_backward(cpl_backend *be, cpl_layer_params *dw, cpl_moe_kept 
     }
     ops->hidden_backward(be, kept->hidden, kept->norm, s->logits, s->dhidden, kept->expert,
                          kept->plan);
-    ops->gemm(be, s->db, CPL_AS_IS, all_columns(kept->hidden), CPL_AS_IS, all_rows(w->w_gate_a), 1);
-    ops->gemm(be, all_rows(dw->w_gate_a), CPL_TRANSPOSED, all_columns(kept->hidden), CPL_AS_IS,
-              kept->b, 1);
+    ops->linear_backward(be, s->db, all_rows(dw->w_gate_a), all_columns(kept->hidden), kept->b,
+                         all_rows(w->w_gate_a), 1);
 }
 
 /* ---- the shared expert ---- */

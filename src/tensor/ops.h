@@ -49,8 +49,8 @@ typedef struct cpl_backend {
     /* Bytes of the device that can still be taken, and that it has in all; NULL: its memory is the
      * host's. */
     void (*room)(struct cpl_backend *be, double *there, double *all);
-    const char *name;                      /* "cpu v4", "cuda" */
-    const char *device;                    /* "cpu", "cuda:0 NVIDIA H100 80GB HBM3" */
+    const char *name;      /* "cpu v4", "cuda" */
+    const char *device;    /* "cpu", "cuda:0 NVIDIA H100 80GB HBM3" */
     const char *libraries; /* of the device, and its driver, with versions; NULL: none */
     /* The choice `index` from 0 that the libraries have made so far and on which bits depend, as a text
      * that lives until the next call; NULL: there are no more. NULL: they make none. */
@@ -146,6 +146,11 @@ struct cpl_ops {
      * router's logits. */
     void (*gemm_f32)(cpl_backend *be, cpl_tensor c, cpl_trans ta, cpl_tensor a, cpl_trans tb,
                      cpl_tensor b, float beta);
+
+    /* Backward of y [T,m] = x [T,d] . w^T, w [m,d]: dx [T,d] = beta dx + dy . w, and dw *adds*
+     * dy^T . x; products as gemm's. All gradients F32. */
+    void (*linear_backward)(cpl_backend *be, cpl_tensor dx, cpl_tensor dw, cpl_tensor dy,
+                            cpl_tensor x, cpl_tensor w, float beta);
 
     /* ---- rows (rows.c) ---- */
 

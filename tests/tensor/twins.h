@@ -128,6 +128,16 @@ static void twin_gemm(cpl_backend *be, const shape *s, results *r)
     be->ops->gemm(be, kept_activation(r, T, s->V), CPL_AS_IS, x, CPL_TRANSPOSED, low, 0);
 }
 
+static void twin_linear_backward(cpl_backend *be, const shape *s, results *r)
+{
+    const int64_t T = tokens(s);
+    cpl_tensor dy = normal_2d(T, s->d, 1), x = activation(r, T, s->d), w = normal_2d(s->d, s->d, 1);
+    cpl_tensor dx = kept_2d(r, T, s->d), dw = kept_2d(r, s->d, s->d);
+    r->terms = s->d + T;
+    be->ops->linear_backward(be, dx, dw, dy, x, w, 0);
+    be->ops->linear_backward(be, dx, dw, activation(r, T, s->d), x, w, 1);
+}
+
 static void twin_gemm_f32(cpl_backend *be, const shape *s, results *r)
 {
     const int64_t T = tokens(s);

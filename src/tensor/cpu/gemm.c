@@ -148,6 +148,13 @@ void CPL_ISA_NAME(cpl_cpu_gemm_f32)(cpl_backend *be, cpl_tensor c, cpl_trans ta,
     gemm_form(be, CPL_FORM_F32, c, ta, a, tb, b, beta);
 }
 
+void CPL_ISA_NAME(cpl_cpu_linear_backward)(cpl_backend *be, cpl_tensor dx, cpl_tensor dw,
+                                           cpl_tensor dy, cpl_tensor x, cpl_tensor w, float beta)
+{
+    CPL_ISA_NAME(cpl_cpu_gemm)(be, dx, CPL_AS_IS, dy, CPL_AS_IS, w, beta);
+    CPL_ISA_NAME(cpl_cpu_gemm)(be, dw, CPL_TRANSPOSED, dy, CPL_AS_IS, x, 1);
+}
+
 /* Operands and results are at most as long either way as the longest of all dimensions. */
 size_t CPL_ISA_NAME(cpl_cpu_gemm_scratch)(const cpl_backend *be, const cpl_work *work)
 {

@@ -110,8 +110,25 @@ extern "C" void cpl_cuda_gemm_f32(cpl_backend *be, cpl_tensor c, cpl_trans ta, c
     product(be, CPL_F32, c, ta, a, tb, b, beta);
 }
 
+/* dy is converted once for both products. */
+extern "C" void cpl_cuda_linear_backward(cpl_backend *be, cpl_tensor dx, cpl_tensor dw,
+                                         cpl_tensor dy, cpl_tensor x, cpl_tensor w, float beta)
+{
+    char *const scratch = (char *)be->scratch;
+    const size_t room   = be->scratch_bytes;
+    const size_t used   = padded((size_t)dy.shape[0] * row_bytes(dy, be->compute));
+    CPL_ASSERT(used <= room);
+    dy                = converted(be, dy, be->compute, scratch);
+    be->scratch       = scratch + used;
+    be->scratch_bytes = room - used;
+    cpl_cuda_gemm(be, dx, CPL_AS_IS, dy, CPL_AS_IS, w, beta);
+    cpl_cuda_gemm(be, dw, CPL_TRANSPOSED, dy, CPL_AS_IS, x, 1);
+    be->scratch       = scratch;
+    be->scratch_bytes = room;
+}
+
 /* What is converted whole is a weight, as long as the longest of all dimensions and as wide as the
- * model; a block has at least one row of two operands. */
+ * model, and a gradient of the tokens; a block has at least one row of two operands. */
 extern "C" size_t cpl_cuda_gemm_scratch(const cpl_backend *be, const cpl_work *work)
 {
     int64_t wide = longest(longest(work->n_tokens, work->vocab_size), work->d_model);
@@ -122,5 +139,7 @@ extern "C" size_t cpl_cuda_gemm_scratch(const cpl_backend *be, const cpl_work *w
     const size_t all_a = (size_t)wide * (size_t)wide * sizeof(float);
     const size_t row   = 2 * (size_t)wide * sizeof(float) + 512;
     const size_t block = all_a < PANEL_BYTES ? all_a : PANEL_BYTES;
-    return of_b + (block > row ? block : row);
+    const size_t of_dy =
+        (size_t)(work->n_tokens * longest(work->d_model, work->n_experts * work->gate_rank)) * 2;
+    return of_b + padded(of_dy) + (block > row ? block : row);
 }

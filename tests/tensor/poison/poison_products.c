@@ -37,6 +37,18 @@ void cpl_poison_gemm_f32(cpl_backend *be, cpl_tensor c, cpl_trans ta, cpl_tensor
     cpl_poison_end(be, &inner);
 }
 
+void cpl_poison_linear_backward(cpl_backend *be, cpl_tensor dx, cpl_tensor dw, cpl_tensor dy,
+                                cpl_tensor x, cpl_tensor w, float beta)
+{
+    cpl_backend inner = cpl_poison_begin(be);
+    CPL_ASSERT(dx.dtype == CPL_F32 && dw.dtype == CPL_F32);
+    check_gemm(be, dx, CPL_AS_IS, dy, CPL_AS_IS, w, beta);
+    check_gemm(be, dw, CPL_TRANSPOSED, dy, CPL_AS_IS, x, 1);
+    cpl_poison_apart(CPL_POISON_LIST(dx), CPL_POISON_LIST(dw, x));
+    inner.ops->linear_backward(&inner, dx, dw, dy, x, w, beta);
+    cpl_poison_end(be, &inner);
+}
+
 /* ---- attention ---- */
 
 static void check_attention(const cpl_backend *be, cpl_tensor q, cpl_tensor k, cpl_tensor v,
