@@ -26,14 +26,15 @@ static double lesser(double a, double b)
     return a < b ? a : b;
 }
 
-/* gemm.cu: an operand that is not bf16 in whole, a block of the other. */
+/* gemm.cu: an operand that is not bf16 in whole, a block of the other, a gradient of the tokens. */
 static double of_products(cpl_dtype compute, const cpl_work *w)
 {
     const double d = (double)w->d_model, gates = (double)(w->n_experts * w->gate_rank);
-    double wide = largest((double)w->n_tokens, (double)w->vocab_size);
-    wide        = largest(largest(wide, d), (double)w->d_expert);
-    wide        = largest(largest(wide, (double)w->d_shared), gates);
-    return compute == CPL_F32 ? 0 : 4 * wide * d + lesser(4 * wide * wide, 0x1p27);
+    double wide     = largest((double)w->n_tokens, (double)w->vocab_size);
+    wide            = largest(largest(wide, d), (double)w->d_expert);
+    wide            = largest(largest(wide, (double)w->d_shared), gates);
+    const double dy = 2 * (double)w->n_tokens * largest(d, gates);
+    return compute == CPL_F32 ? 0 : 4 * wide * d + dy + lesser(4 * wide * wide, 0x1p27);
 }
 
 /* xent.cu: logits of a chunk, in bf16 their gradient, and a product. */
@@ -44,12 +45,15 @@ static double of_head(cpl_dtype compute, const cpl_work *w)
     return lesser((double)w->n_tokens, chunk) * V * each + of_products(compute, w);
 }
 
-/* experts.cu: weights, parts of their gradients, h, and outs or a part of their columns. */
-static double of_experts(cpl_dtype compute, const cpl_work *w, double rows, double width)
+/* experts.cu: weights, parts of their gradients, h, in bf16 dy, and outs or a part of their columns. */
+static double of_experts(cpl_dtype compute, const cpl_work *w, int64_t choices, double width)
 {
-    const double parts = w->training ? 2 * (double)(((int64_t)width + 63) / 64) : 0;
-    const double out   = lesser(4 * rows * (double)w->d_model, largest(0x1p28, 4 * rows * 64));
-    return 4 * rows * (1 + parts) + rows * width * (double)cpl_dtype_bytes(compute) + out;
+    const double rows = (double)(w->n_tokens * choices), d = (double)w->d_model;
+    const double tile  = compute == CPL_F32 ? 64 : 128;
+    const double parts = w->training ? 2 * ceil(width / tile) : 0;
+    const double dy    = w->training && compute == CPL_BF16 ? 2 * (double)w->n_tokens * d : 0;
+    const double out   = lesser(4 * rows * d, largest(5 * 0x1p29, 4 * rows * tile));
+    return 4 * rows * (1 + parts) + rows * width * (double)cpl_dtype_bytes(compute) + dy + out;
 }
 
 /* erc_sweep.cu: the activations of all experts, or of a chunk of them twice; proxies, gradients. */
@@ -62,9 +66,8 @@ static double of_coupling(const cpl_work *w)
 
 size_t cpl_gpu_scratch(cpl_dtype compute, const cpl_work *w)
 {
-    const double rows = (double)(w->n_tokens * w->top_k);
-    double most       = of_experts(compute, w, rows, (double)w->d_expert);
-    most = largest(most, of_experts(compute, w, (double)w->n_tokens, (double)w->d_shared));
+    double most = of_experts(compute, w, w->top_k, (double)w->d_expert);
+    most        = largest(most, of_experts(compute, w, 1, (double)w->d_shared));
     return (size_t)largest(largest(most, of_coupling(w)), of_head(compute, w));
 }
 

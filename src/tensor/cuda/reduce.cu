@@ -25,10 +25,10 @@ static __device__ __forceinline__ double sum_of(cpl_device_numbers x, cpl_device
     return sum;
 }
 
-/* parts [rows, n] = the sums of n parts of each of the rows [rows, length]; block (row, part). */
+/* parts [rows, n] = (or +=) the sums of n parts of each of the rows [rows, length]; block (row, part). */
 template <what WHAT>
 __global__ void sum_parts(double *parts, cpl_device_numbers x, cpl_device_numbers y, int64_t length,
-                          int64_t n)
+                          int64_t n, bool adds)
 {
     CPL_SHARED(double, shared);
     const int64_t row = blockIdx.x / n, part = blockIdx.x % n, end = (row + 1) * length;
@@ -37,7 +37,7 @@ __global__ void sum_parts(double *parts, cpl_device_numbers x, cpl_device_number
     for (int64_t i = 4 * (part * CPL_FOUR_THREADS + threadIdx.x); i < length; i += step)
         sum += sum_of<WHAT>(x, y, row * length + i, end);
     sum = cpl_block_sum(sum, shared);
-    if (threadIdx.x == 0) parts[blockIdx.x] = sum;
+    if (threadIdx.x == 0) parts[blockIdx.x] = adds ? parts[blockIdx.x] + sum : sum;
 }
 
 static __device__ double sum_all(const double *parts, int64_t n, double *shared)
@@ -82,10 +82,10 @@ template <what WHAT> static void reduce(cpl_backend *be, cpl_tensor out, cpl_ten
     const int64_t count = cpl_tensor_count(x), n = parts_of(count, 1);
     CPL_ASSERT(x.dtype == CPL_F32 && y.dtype == CPL_F32 && cpl_tensor_count(y) == count);
     if (count == 0) return;
-    double *parts = parts_in(be);
+    double *parts = n == 1 ? cpl_f64(out) : parts_in(be);
     CPL_LAUNCH(be, sum_parts<WHAT>, (unsigned)n, CPL_FOUR_THREADS, SHARED_BYTES, parts,
-               cpl_device_numbers_of(x), cpl_device_numbers_of(y), count, n);
-    CPL_LAUNCH(be, add_sum, 1, CPL_FOUR_THREADS, SHARED_BYTES, cpl_f64(out), parts, n);
+               cpl_device_numbers_of(x), cpl_device_numbers_of(y), count, n, n == 1);
+    if (n > 1) CPL_LAUNCH(be, add_sum, 1, CPL_FOUR_THREADS, SHARED_BYTES, cpl_f64(out), parts, n);
 }
 
 extern "C" void cpl_cuda_sum(cpl_backend *be, cpl_tensor out, cpl_tensor x)
@@ -130,7 +130,7 @@ extern "C" void cpl_cuda_row_norms(cpl_backend *be, cpl_tensor out, cpl_tensor x
     }
     double *sums = parts_in(be);
     CPL_LAUNCH(be, sum_parts<SQUARES>, (unsigned)(n * parts), CPL_FOUR_THREADS, SHARED_BYTES, sums,
-               from, from, length, parts);
+               from, from, length, parts, false);
     CPL_LAUNCH(be, root_sum, (unsigned)n, CPL_WARP, SHARED_BYTES, cpl_f32(out), sums, parts);
 }
 
