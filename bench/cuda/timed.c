@@ -130,8 +130,10 @@ static double added(run_fn *run, const void *given)
         return (double)cpl_tensor_bytes(g->dw) +
                (g->beta == 0 ? 0 : (double)cpl_tensor_bytes(g->dx));
     }
-    if (run == run_rms_norm_backward)
-        return (double)cpl_tensor_bytes(((const rms_norm_backward_arguments *)given)->dx);
+    if (run == run_rms_norm_backward) {
+        const rms_norm_backward_arguments *g = given;
+        return g->beta == 0 ? 0 : (double)cpl_tensor_bytes(g->dx);
+    }
     if (run == run_experts_backward)
         return bytes_in(((const experts_backward_arguments *)given)->dw) +
                (double)cpl_tensor_bytes(((const experts_backward_arguments *)given)->dx);

@@ -144,8 +144,7 @@ static void norm_and_clamp_backward(cpl_backend *be, cpl_tensor draw, cpl_tensor
         be->ops->rms_norm(be, draw, inv, raw, weight, (float)config->norm_eps);
         be->ops->clamp_backward(be, dy, dy, draw, (float)config->clip_qkv);
     }
-    be->ops->fill(be, draw, 0);
-    be->ops->rms_norm_backward(be, draw, dweight, dy, raw, weight, inv);
+    be->ops->rms_norm_backward(be, draw, dweight, dy, raw, weight, inv, 0);
 }
 
 void cpl_attention_backward(cpl_backend *be, cpl_tensor dx, cpl_layer_params *dw,
@@ -171,5 +170,5 @@ void cpl_attention_backward(cpl_backend *be, cpl_tensor dx, cpl_layer_params *dw
     ops->linear_backward(be, s->da, dw->w_q, s->dq_raw, kept->a, w->w_q, 0);
     ops->linear_backward(be, s->da, dw->w_k, s->dk_raw, kept->a, w->w_k, 1);
     ops->linear_backward(be, s->da, dw->w_v, s->dv, kept->a, w->w_v, 1);
-    ops->rms_norm_backward(be, dx, dw->input_norm, s->da, x, w->input_norm, kept->inv);
+    ops->rms_norm_backward(be, dx, dw->input_norm, s->da, x, w->input_norm, kept->inv, 1);
 }

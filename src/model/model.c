@@ -306,9 +306,8 @@ void cpl_model_backward(cpl_model *model, cpl_pass *pass, cpl_tensor total, cpl_
     CPL_ASSERT(pass->training);
     be->ops->xent_train(be, pass->nll, pass->dfinal, grads->head, pass->final, model->compute.head,
                         target, ce_scale);
-    be->ops->fill(be, pass->dx, 0);
     be->ops->rms_norm_backward(be, pass->dx, grads->norm, pass->dfinal, pass->x[2 * c->n_layers],
-                               model->compute.norm, pass->final_inv);
+                               model->compute.norm, pass->final_inv, 0);
     grads_complete(pass, c->n_layers);
     for (int64_t l = c->n_layers - 1; l >= 0; l--) {
         const cpl_layer_params *w = &model->compute.layer[l];

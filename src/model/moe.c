@@ -246,5 +246,5 @@ void cpl_moe_backward(cpl_backend *be, cpl_tensor dx, cpl_layer_params *dw, cpl_
     shared_backward(be, dw, kept, dx, w, s);
     route_backward(be, kept, scales, routing_of(w, config), s);
     scores_backward(be, dw, kept, w, config, s);
-    ops->rms_norm_backward(be, dx, dw->post_norm, s->db, x, w->post_norm, kept->inv);
+    ops->rms_norm_backward(be, dx, dw->post_norm, s->db, x, w->post_norm, kept->inv, 1);
 }

@@ -158,9 +158,10 @@ struct cpl_ops {
      * F32 or BF16. */
     void (*rms_norm)(cpl_backend *be, cpl_tensor y, cpl_tensor inv, cpl_tensor x, cpl_tensor weight,
                      float eps);
-    /* dx [T,d] and dweight [d] *add*. dx may be dy. x F32 or BF16. */
+    /* dx [T,d] = beta dx + the gradient, beta 0 or 1; dweight [d] *adds*. dx may be dy. x F32 or
+     * BF16. */
     void (*rms_norm_backward)(cpl_backend *be, cpl_tensor dx, cpl_tensor dweight, cpl_tensor dy,
-                              cpl_tensor x, cpl_tensor weight, cpl_tensor inv);
+                              cpl_tensor x, cpl_tensor weight, cpl_tensor inv, float beta);
     /* y = x clamped to [-limit, limit]; y may be x. Each F32 or BF16. */
     void (*clamp)(cpl_backend *be, cpl_tensor y, cpl_tensor x, float limit);
     /* dx = dy where |x| <= limit, else 0; x, F32 or BF16, is clamp's input; dx may be dy. */

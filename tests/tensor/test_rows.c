@@ -88,7 +88,7 @@ static void test_norm_backward(void **state)
     for (int i = 0; i < T * D; i++) want_dx[i] += (double)cpl_f32(dx)[i];
     for (int i = 0; i < D; i++) want_dw[i] += (double)cpl_f32(dweight)[i];
     be->ops->rms_norm(be, y, inv, x, weight, 1e-5f);
-    be->ops->rms_norm_backward(be, dx, dweight, dy, x, weight, inv);
+    be->ops->rms_norm_backward(be, dx, dweight, dy, x, weight, inv, 1);
     assert_close("dx", dx, want_dx, sum_tolerance(C, D), 1e-8);
     assert_close("dweight", dweight, want_dw, sum_tolerance(C, T), 1e-8);
 }
@@ -103,7 +103,7 @@ static void test_norm_backward_does_not_depend_on_threads(void **state)
         cpl_backend *be = backend(i == 0 ? 1 : 3);
         dx[i]           = new_tensor(CPL_F32, T, D);
         dweight[i]      = new_1d(CPL_F32, D);
-        be->ops->rms_norm_backward(be, dx[i], dweight[i], dy, x, weight, inv);
+        be->ops->rms_norm_backward(be, dx[i], dweight[i], dy, x, weight, inv, 1);
     }
     assert_same_bits(dx[0], dx[1]);
     assert_same_bits(dweight[0], dweight[1]);

@@ -162,8 +162,10 @@ static void twin_rms_norm_backward(cpl_backend *be, const shape *s, results *r)
 {
     const int64_t T = tokens(s);
     r->terms        = s->d + T;
-    be->ops->rms_norm_backward(be, kept_2d(r, T, s->d), kept_1d(r, s->d), normal_2d(T, s->d, 1),
-                               activation(r, T, s->d), normal_1d(s->d, 1), normal_1d(T, 1));
+    for (int beta = 0; beta < 2; beta++)
+        be->ops->rms_norm_backward(be, kept_2d(r, T, s->d), kept_1d(r, s->d), normal_2d(T, s->d, 1),
+                                   activation(r, T, s->d), normal_1d(s->d, 1), normal_1d(T, 1),
+                                   (float)beta);
 }
 
 static void twin_clamp(cpl_backend *be, const shape *s, results *r)

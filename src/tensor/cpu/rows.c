@@ -56,7 +56,7 @@ void CPL_ISA_NAME(cpl_cpu_rms_norm)(cpl_backend *be, cpl_tensor y, cpl_tensor in
 
 /* One row. With g = weight * dy: dx += inv (g - x inv^2 mean(g x)) and dweight += dy x inv. */
 static void rms_norm_backward_row(float *dx, float *dweight, const float *dy, const float *x,
-                                  const float *weight, float inv, int64_t d)
+                                  const float *weight, float inv, int64_t d, bool adds)
 {
     float along = 0;
 #pragma omp simd reduction(+ : along)
@@ -66,7 +66,7 @@ static void rms_norm_backward_row(float *dx, float *dweight, const float *dy, co
     for (int64_t i = 0; i < d; i++) {
         float g = dy[i];
         dweight[i] += g * (x[i] * inv);
-        dx[i] += inv * (weight[i] * g - x[i] * back);
+        dx[i] = (adds ? dx[i] : 0) + inv * (weight[i] * g - x[i] * back);
     }
 }
 
@@ -83,7 +83,7 @@ static void add_parts(float *sum, const float *parts, int64_t n_parts, int64_t d
  * order. */
 void CPL_ISA_NAME(cpl_cpu_rms_norm_backward)(cpl_backend *be, cpl_tensor dx, cpl_tensor dweight,
                                              cpl_tensor dy, cpl_tensor x, cpl_tensor weight,
-                                             cpl_tensor inv)
+                                             cpl_tensor inv, float beta)
 {
     const int64_t T = cpl_tensor_rows(x), d = cpl_tensor_cols(x);
     const cpl_blocks cut = cpl_cut(T, LEAST_ROWS);
@@ -97,7 +97,7 @@ void CPL_ISA_NAME(cpl_cpu_rms_norm_backward)(cpl_backend *be, cpl_tensor dx, cpl
         memset(part, 0, (size_t)d * sizeof(float));
         for (int64_t t = cpl_block_begin(cut, b); t < cpl_block_end(cut, b); t++)
             rms_norm_backward_row(pdx + t * d, part, pdy + t * d, cpl_row_read(x, t * d, d, room),
-                                  w, pinv[t], d);
+                                  w, pinv[t], d, beta != 0);
     }
     add_parts(cpl_f32(dweight), parts, cut.n, d);
 }

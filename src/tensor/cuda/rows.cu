@@ -60,9 +60,10 @@ typedef struct norm_gradient {
     cpl_device_numbers dx, dy, x, weight;
     const float *inv;
     int64_t T, d;
+    bool adds;
 } norm_gradient;
 
-/* One row, of this row of threads. With g = weight * dy: dx += inv (g - x inv^2 mean(g x)) and
+/* One row, of this row of threads. With g = weight * dy: dx = (or +=) inv (g - x inv^2 mean(g x)) and
  * sums += dy x inv. dx may be dy: a thread reads a number before it writes it. */
 static __device__ void rms_norm_backward_row(norm_gradient s, cpl_device_numbers sums, int64_t t,
                                              float *part)
@@ -81,7 +82,8 @@ static __device__ void rms_norm_backward_row(norm_gradient s, cpl_device_numbers
     for (int64_t i = first; i < s.d; i += step) {
         const cpl_four w = cpl_four_get(s.weight, i, s.d), g = cpl_four_get(s.dy, at + i, end);
         const cpl_four v = cpl_four_get(s.x, at + i, end);
-        cpl_four to = cpl_four_get(s.dx, at + i, end), sum = cpl_four_get(sums, i, s.d);
+        cpl_four to = {}, sum = cpl_four_get(sums, i, s.d);
+        if (s.adds) to = cpl_four_get(s.dx, at + i, end);
         for (int k = 0; k < 4; k++) {
             sum.at[k] += g.at[k] * (v.at[k] * inv);
             to.at[k] += inv * (w.at[k] * g.at[k] - v.at[k] * back);
@@ -145,7 +147,7 @@ __global__ void add_parts(float *sum, const float *parts, int64_t n, int64_t d)
 
 extern "C" void cpl_cuda_rms_norm_backward(cpl_backend *be, cpl_tensor dx, cpl_tensor dweight,
                                            cpl_tensor dy, cpl_tensor x, cpl_tensor weight,
-                                           cpl_tensor inv)
+                                           cpl_tensor inv, float beta)
 {
     const int64_t T = cpl_tensor_rows(x), d = cpl_tensor_cols(x);
     const int64_t most   = (T + LEAST_ROWS - 1) / LEAST_ROWS;
@@ -165,7 +167,8 @@ extern "C" void cpl_cuda_rms_norm_backward(cpl_backend *be, cpl_tensor dx, cpl_t
                              cpl_device_numbers_of(weight),
                              cpl_f32(inv),
                              T,
-                             d};
+                             d,
+                             beta != 0};
     CPL_LAUNCH(be, rms_norm_backward, dim3((unsigned)n), block, in_shared ? whole : sums, s, parts,
                length, in_shared);
     CPL_LAUNCH(be, add_parts, column_grid(d), dim3(COLUMNS, COLUMN_GROUPS),

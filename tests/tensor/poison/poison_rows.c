@@ -19,9 +19,10 @@ void cpl_poison_rms_norm(cpl_backend *be, cpl_tensor y, cpl_tensor inv, cpl_tens
 
 /* dx may be dy. */
 void cpl_poison_rms_norm_backward(cpl_backend *be, cpl_tensor dx, cpl_tensor dweight, cpl_tensor dy,
-                                  cpl_tensor x, cpl_tensor weight, cpl_tensor inv)
+                                  cpl_tensor x, cpl_tensor weight, cpl_tensor inv, float beta)
 {
     const int64_t T = cpl_tensor_rows(x), d = cpl_tensor_cols(x);
+    CPL_ASSERT(beta == 0 || beta == 1);
     cpl_poison_activation(be, x, T, d);
     cpl_poison_fits(dx, CPL_F32, T, d);
     cpl_poison_fits(dy, CPL_F32, T, d);
@@ -31,8 +32,9 @@ void cpl_poison_rms_norm_backward(cpl_backend *be, cpl_tensor dx, cpl_tensor dwe
     cpl_poison_apart(CPL_POISON_LIST(dx, dweight), CPL_POISON_LIST(x, weight, inv));
     if (dx.storage != dy.storage)
         cpl_poison_apart(CPL_POISON_LIST(dx, dweight), CPL_POISON_LIST(dy));
+    if (beta == 0 && dx.storage != dy.storage) cpl_poison_set(dx);
     cpl_backend inner = cpl_poison_begin(be);
-    inner.ops->rms_norm_backward(&inner, dx, dweight, dy, x, weight, inv);
+    inner.ops->rms_norm_backward(&inner, dx, dweight, dy, x, weight, inv, beta);
     cpl_poison_end(be, &inner);
 }
 
