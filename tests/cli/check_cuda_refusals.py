@@ -47,6 +47,11 @@ def check_found(folder):
     good(*train(folder, "alone"), *sets("compute.device=auto", "train.steps=1"), **on("driver=0"))
     made = read_json(folder / "alone/start.json")["made_with"]
     check(made["device"] == "cpu" and "libraries" not in made, f"auto without a GPU: {made}")
+    for machine, part in FOUND.items():  # a GPU that cannot be used is told of; one that is not there is not
+        said = good(*train(folder, "auto"), *sets("compute.device=auto", "train.steps=1"), **on(machine))
+        told = "no GPU is used: compute.device is auto, but " in said and part in said
+        check(told == (machine not in ("driver=0", "count=0")), f"auto, {machine}: {said}")
+        shutil.rmtree(folder / "auto")
 
 
 def version_of(run):

@@ -1,5 +1,6 @@
 /* device.c - the backend that compute.device names, and the module that a GPU needs. */
 #include <dlfcn.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -64,47 +65,70 @@ static cpl_status load_module(const cpl_cuda_module **module, const char *device
 
 /* ---- one backend ---- */
 
-static cpl_status open_gpu(cpl_backend *be, const char *device, cpl_dtype compute, int n_threads)
+/* Whether the machine has no GPU, by what opening one said. */
+static bool is_none(const cpl_cuda_module *module, const char *sentence)
+{
+    const char *const *none = module->none;
+    while (*none && *none != sentence) none++;
+    return *none;
+}
+
+/* `is_absent`: sets whether there is no GPU to open, and no reason to tell the user so. */
+static cpl_status open_gpu(cpl_backend *be, const char *device, cpl_dtype compute, int n_threads,
+                           bool *is_absent)
 {
     const cpl_cuda_module *module;
     const char *colon = strchr(device, ':');
     cpl_backend cpu;
+    *is_absent = false;
     CPL_TRY(load_module(&module, device));
     cpl_backend_cpu(&cpu, compute, n_threads);
     const char *sentence = module->open(be, colon ? atoi(colon + 1) : -1, &cpu, cpl_fail);
-    if (sentence) return CPL_FAIL(CPL_ERR_USAGE, "compute.device is %s, but %s", device, sentence);
-    return CPL_OK;
+    if (!sentence) return CPL_OK;
+    *is_absent = is_none(module, sentence);
+    return CPL_FAIL(CPL_ERR_USAGE, "compute.device is %s, but %s", device, sentence);
 }
 
-/* Opens the first GPU, if there are a module and a GPU; what is missing is no failure. */
-static bool is_there(cpl_backend *be, cpl_dtype compute, int n_threads)
+/* compute.device=auto: opens the first GPU, if there are a module and a GPU, else the CPU, with a note if
+ * the GPU that is there cannot be used. */
+static void open_any(cpl_backend *be, cpl_dtype compute, int n_threads)
 {
+    static char note[2200];
     char path[CPL_MODULE_PATH];
-    return cpl_module_find(path, module_name) &&
-           open_gpu(be, first_gpu, compute, n_threads) == CPL_OK;
+    bool is_absent = true;
+    if (cpl_module_find(path, module_name) &&
+        open_gpu(be, "auto", compute, n_threads, &is_absent) == CPL_OK)
+        return;
+    cpl_backend_cpu(be, compute, n_threads);
+    if (is_absent) return;
+    snprintf(note, sizeof note, "no GPU is used: %s", cpl_last_error());
+    be->note = note;
 }
 
 cpl_status cpl_backend_open(cpl_backend *be, const char *device, cpl_dtype compute, int n_threads)
 {
+    bool is_absent;
     memset(be, 0, sizeof *be);
-    if (is_gpu(device)) return open_gpu(be, device, compute, n_threads);
+    if (is_gpu(device)) return open_gpu(be, device, compute, n_threads, &is_absent);
     if (strcmp(device, "auto") != 0 && strcmp(device, "cpu") != 0)
         return CPL_FAIL(CPL_ERR_USAGE,
                         "compute.device is '%.80s': it is auto, cpu, cuda, or cuda:N with the "
                         "number of a GPU from 0",
                         device);
-    if (!strcmp(device, "auto") && is_there(be, compute, n_threads)) return CPL_OK;
-    cpl_backend_cpu(be, compute, n_threads);
+    if (!strcmp(device, "auto"))
+        open_any(be, compute, n_threads);
+    else
+        cpl_backend_cpu(be, compute, n_threads);
     return CPL_OK;
 }
 
 bool cpl_device_has_bf16(const char *device)
 {
-    cpl_backend be = {0};
+    cpl_backend be;
     if (is_gpu(device)) return true; /* one without is refused */
-    if (!strcmp(device, "auto") && is_there(&be, CPL_F32, 1)) {
-        be.close(&be);
-        return true;
-    }
-    return cpl_cpu_has_bf16();
+    if (strcmp(device, "auto") != 0) return cpl_cpu_has_bf16();
+    open_any(&be, CPL_F32, 1);
+    const bool has = be.close || cpl_cpu_has_bf16();
+    cpl_backend_free(&be);
+    return has;
 }

@@ -30,6 +30,12 @@ static const char *say(const char *format, ...)
 
 /* ---- the GPU ---- */
 
+const char *const cpl_cuda_none[] = {
+    "there is no driver for NVIDIA GPUs here (libcuda.so.1 is missing)",
+    "there is no NVIDIA GPU here",
+    NULL,
+};
+
 static const char *no_such_gpu(const cpl_cuda_found *f)
 {
     if (f->count == 1) return say("there is no cuda:%d here: there is one GPU, cuda:0", f->device);
@@ -39,14 +45,14 @@ static const char *no_such_gpu(const cpl_cuda_found *f)
 
 const char *cpl_cuda_missing(const cpl_cuda_found *f)
 {
-    if (f->driver == 0) return "there is no driver for NVIDIA GPUs here (libcuda.so.1 is missing)";
+    if (f->driver == 0) return cpl_cuda_none[0];
     if (f->is_too_old)
         return say("the driver of the NVIDIA GPU is too old: it knows CUDA %d.%d, and %d.%d is "
                    "needed: install a newer driver",
                    f->driver / 1000, f->driver % 1000 / 10, f->runtime / 1000,
                    f->runtime % 1000 / 10);
     if (f->error) return say("the NVIDIA GPU cannot be used: %s", f->error);
-    if (f->count < 1) return "there is no NVIDIA GPU here";
+    if (f->count < 1) return cpl_cuda_none[1];
     if (f->device >= f->count) return no_such_gpu(f);
     if (f->major < LEAST_MAJOR)
         return say("cuda:%d, %.100s, has compute capability %d.%d; at least %d.0 is needed (bf16)",

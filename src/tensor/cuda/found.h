@@ -24,6 +24,9 @@ typedef struct cpl_cuda_found {
     bool has_kernels;    /* the module has code for it */
 } cpl_cuda_found;
 
+/* The sentences of a machine without a GPU, NULL last. */
+extern const char *const cpl_cuda_none[];
+
 /* Whether the GPU can be used. */
 const char *cpl_cuda_missing(const cpl_cuda_found *found);
 

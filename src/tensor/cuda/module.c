@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "tensor/cuda/borrowed.h"
+#include "tensor/cuda/found.h"
 #include "tensor/cuda/vendor.h"
 
 /* ---- failures ---- */
@@ -179,4 +180,4 @@ static const char *open_device(cpl_backend *be, int device, const cpl_backend *c
 
 extern const cpl_cuda_module cpl_cuda_module_entry;
 __attribute__((visibility("default"))) const cpl_cuda_module cpl_cuda_module_entry = {
-    CPL_CUDA_MODULE_VERSION, COUPLET_VERSION, open_device};
+    CPL_CUDA_MODULE_VERSION, COUPLET_VERSION, open_device, cpl_cuda_none};

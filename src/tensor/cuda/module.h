@@ -22,6 +22,9 @@ typedef struct cpl_cuda_module {
      * runs the operations that have no kernel. Returns NULL, or a sentence that says what is missing; it
      * lives until the next call. */
     const char *(*open)(cpl_backend *be, int device, const cpl_backend *cpu, cpl_fail_fn *fail);
+
+    /* The sentences that say that there is no GPU, NULL last. */
+    const char *const *none;
 } cpl_cuda_module;
 
 #endif /* CPL_TENSOR_CUDA_MODULE_H */
