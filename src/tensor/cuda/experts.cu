@@ -222,13 +222,15 @@ inputs_kernel(float *out, int64_t begin, int64_t columns, grouped_rows dgate, gr
     rows_tile<TILE, false>(shared, out, begin, columns, dgate, w_gate, dup, w_up, s.D, s);
 }
 
-/* dw [n, M, N] *adds* left^T . right over the rows of each expert. */
+/* dw [n, M, N] *adds* left^T . right over the rows of each expert; blockIdx.z has the second dw and
+ * left, of the same shapes. */
 template <class TILE>
 TILE_KERNEL(TILE)
-weights_kernel(float *dw, grouped_rows left, grouped_rows right, int64_t M, int64_t N,
-               const int32_t *offset)
+weights_kernel(float *dw, float *dw2, grouped_rows left, grouped_rows left2, grouped_rows right,
+               int64_t M, int64_t N, const int32_t *offset)
 {
     CPL_SHARED(typename TILE::number, shared);
+    if (blockIdx.z) dw = dw2, left = left2;
     const int expert    = (int)blockIdx.y;
     const int64_t begin = offset[expert], rows = offset[expert + 1] - begin;
     const int64_t across    = (N + TILE::COLUMNS - 1) / TILE::COLUMNS;
@@ -522,15 +524,16 @@ static void through_activation(cpl_backend *be, room m, cpl_tensor dweight, grou
                cpl_f32(dweight), (const float *)m.dot, s.row, s.T * s.K, dot_parts(be, s.D));
 }
 
-static void add_weights(cpl_backend *be, cpl_tensor dw, grouped_rows left, grouped_rows right,
-                        sizes s)
+/* dw2 may be none. */
+static void add_weights(cpl_backend *be, cpl_tensor dw, cpl_tensor dw2, grouped_rows left,
+                        grouped_rows left2, grouped_rows right, sizes s)
 {
     const int64_t M = dw.shape[1], N = dw.shape[2];
     const bool is_large = M > grouped_bf16<2>::ROWS;
     const unsigned tiles =
         grouped_tiles(M, tile_rows(be, is_large)) * grouped_tiles(N, s.tile_columns);
-    LAUNCH_TILES(be, is_large, weights_kernel, dim3(tiles, (unsigned)s.n), cpl_f32(dw), left, right,
-                 M, N, s.offset);
+    LAUNCH_TILES(be, is_large, weights_kernel, dim3(tiles, (unsigned)s.n, dw2.storage ? 2 : 1),
+                 cpl_f32(dw), (float *)dw2.storage, left, left2, right, M, N, s.offset);
 }
 
 /* dx *adds*; dhidden is set where the gates have an input of their own. */
@@ -568,9 +571,10 @@ extern "C" void cpl_cuda_experts_backward(cpl_backend *be, cpl_tensor dx, cpl_te
     const grouped_rows h     = sorted_rows(m.h, be->compute, s.D);
     const grouped_rows dgate = sorted_rows(gate.storage, gate.dtype, s.D);
     const grouped_rows dup   = sorted_rows(up.storage, up.dtype, s.D);
-    add_weights(be, dw.w_down, of_dy, h, s);
-    add_weights(be, dw.w_gate, dgate, gate_rows(s, x, hidden), s);
-    add_weights(be, dw.w_up, dup, token_rows(s, x), s);
+    const cpl_tensor none    = cpl_tensor_none();
+    add_weights(be, dw.w_down, none, of_dy, of_dy, h, s);
+    if (hidden.storage) add_weights(be, dw.w_gate, none, dgate, dgate, gate_rows(s, x, hidden), s);
+    add_weights(be, dw.w_up, hidden.storage ? none : dw.w_gate, dup, dgate, token_rows(s, x), s);
     add_inputs(be, m, cpl_f32(dx), dhidden, dgate, dup, w, s);
 }
 
