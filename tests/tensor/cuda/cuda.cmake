@@ -52,6 +52,7 @@ add_dependencies(tensor_cuda_test_cuda couplet_far)
 add_test_of_module(test_room)
 set_tests_properties(tensor/cuda/test_cuda PROPERTIES TIMEOUT 600 ENVIRONMENT OMP_WAIT_POLICY=passive)
 add_check(tools/device tests/tools/check_device.py $<TARGET_FILE:program_on_host>)
+add_dependencies(program_on_host operations) # of bench, which is no part of a plain build
 add_check(cli/cuda_memory tests/cli/check_cuda_memory.py $<TARGET_FILE:program_on_host>)
 add_check(cli/cuda tests/cli/check_cuda.py $<TARGET_FILE:program_on_host> $<TARGET_FILE:couplet>)
 
