@@ -118,7 +118,7 @@ net-ranks: ## two ranks on two hosts (network namespaces, needs root) that a slo
 	@tools/build.sh release --target couplet
 	@python3 tests/cli/net_ranks.py build/release/couplet --pairs $(PAIRS)
 
-cuda: ## builds couplet-cuda.so beside the program, by nvcc (begun: not run on a GPU yet)
+cuda: ## builds couplet-cuda.so beside the program, by nvcc, for training on a GPU
 	@tools/deps.sh build
 	@tools/build.sh release --target couplet cuda
 
