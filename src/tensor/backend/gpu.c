@@ -50,7 +50,7 @@ static double of_experts(cpl_dtype compute, const cpl_work *w, int64_t choices, 
 {
     const double rows = (double)(w->n_tokens * choices), d = (double)w->d_model;
     const double tile  = compute == CPL_F32 ? 64 : 128;
-    const double parts = w->training ? 2 * ceil(width / tile) : 0;
+    const double parts = w->training ? ceil(width / tile) : 0;
     const double dy    = w->training && compute == CPL_BF16 ? 2 * (double)w->n_tokens * d : 0;
     const double out   = lesser(4 * rows * d, largest(5 * 0x1p29, 4 * rows * tile));
     return 4 * rows * (1 + parts) + rows * width * (double)cpl_dtype_bytes(compute) + dy + out;

@@ -45,12 +45,10 @@ static __device__ void fill_panel(uint16_t *panel, const attention_view &v, int6
         } else if (v.x.is_bf16) {
             CPL_COPY_ASYNC_16(to, (const uint16_t *)v.x.at + row_at(v, first + r) + x, 16);
         } else {
-            float from[8];
-            memcpy(from, (const float *)v.x.at + row_at(v, first + r) + x, sizeof from);
-            eight pairs;
-            for (int c = 0; c < 4; c++)
-                pairs.pair[c] = cpl_device_pair(from[2 * c], from[2 * c + 1]);
-            *(eight *)to = pairs;
+            const float4 *from = (const float4 *)((const float *)v.x.at + row_at(v, first + r) + x);
+            const float4 low = from[0], high = from[1];
+            *(eight *)to = {{cpl_device_pair(low.x, low.y), cpl_device_pair(low.z, low.w),
+                             cpl_device_pair(high.x, high.y), cpl_device_pair(high.z, high.w)}};
         }
     }
 }

@@ -99,46 +99,47 @@ gate_up_kernel(cpl_device_numbers h, cpl_device_numbers gate, cpl_device_numbers
         grouped_add<TILE, true, true, true>(sum, shared, in, of_rows, w, of_gate, expert, s.r);
         grouped_add<TILE, true, true, true>(sum, shared, x, of_rows, w, of_up, expert, s.d);
     }
-    GROUPED_EACH(TILE, i, j, q)
+    const float *tile = grouped_lay<TILE>(shared, sum);
+    GROUPED_EACH_FOUR(rows, TILE::COLUMNS / 2, row, column)
     {
-        const int row    = grouped_row<TILE>(i, q);
-        const int column = grouped_column<TILE>(j, 0) / 16 * 8 + grouped_column<TILE>(j, 0) % 8;
-        const int count  = of_D.count - column < 2 ? of_D.count - column : 2;
-        if (j % 2 || row >= rows || count <= 0) continue;
-        const int64_t at = (first + row) * s.D + of_D.first + column;
-        const float *g = sum[i][j] + q, *u = sum[i][j + 1 - j % 2] + q, by = weight[first + row];
-        if (gate.at) grouped_set(gate, at, count, g[0], g[1]);
-        if (up.at) grouped_set(up, at, count, u[0], u[1]);
-        grouped_set(h, at, count, by * u[0] * (g[0] * sigmoid_of(g[0])),
-                    by * u[1] * (g[1] * sigmoid_of(g[1])));
+        const int64_t at = (first + row) * s.D + of_D.first, end = at + of_D.count;
+        const int in_tile = column / 8 * 16 + column % 8;
+        const cpl_four g  = grouped_four<TILE>(tile, row, in_tile);
+        const cpl_four u  = grouped_four<TILE>(tile, row, in_tile + 8);
+        cpl_four act;
+        for (int k = 0; k < 4; k++)
+            act.at[k] = weight[first + row] * u.at[k] * (g.at[k] * sigmoid_of(g.at[k]));
+        if (gate.at) cpl_four_set(gate, at + column, end, g);
+        if (up.at) cpl_four_set(up, at + column, end, u);
+        cpl_four_set(h, at + column, end, act);
     }
 }
 
-/* h, dgate, dup (in the place of gate and up) of one or two numbers; returns their part of
- * dot(act, da). */
+/* h, dgate, dup (in the place of gate and up) of four numbers, of which those from `end` on are not
+ * there; returns their part of dot(act, da). */
 static __device__ __forceinline__ float activate_backward(cpl_device_numbers h,
                                                           cpl_device_numbers gate,
                                                           cpl_device_numbers up, int64_t at,
-                                                          int count, float weight, const float *da)
+                                                          int64_t end, float weight, cpl_four da)
 {
-    float dot = 0, of_h[2] = {}, of_gate[2] = {}, of_up[2] = {};
-    CPL_UNROLL
-    for (int i = 0; i < 2; i++) {
-        if (i >= count) continue;
-        const float g = cpl_device_get(gate, at + i), u = cpl_device_get(up, at + i);
-        const float sigmoid = sigmoid_of(g), silu = g * sigmoid, wa = weight * da[i];
-        of_h[i]    = weight * silu * u;
-        of_up[i]   = wa * silu;
-        of_gate[i] = wa * u * sigmoid * (1.0f + g * (1.0f - sigmoid));
-        dot += silu * u * da[i];
+    const cpl_four g = cpl_four_get(gate, at, end), u = cpl_four_get(up, at, end);
+    cpl_four of_h, of_gate, of_up;
+    float dot = 0;
+    for (int k = 0; k < 4; k++) {
+        const float sigmoid = sigmoid_of(g.at[k]), silu = g.at[k] * sigmoid;
+        const float wa = weight * da.at[k];
+        of_h.at[k]     = weight * silu * u.at[k];
+        of_up.at[k]    = wa * silu;
+        of_gate.at[k]  = wa * u.at[k] * sigmoid * (1.0f + g.at[k] * (1.0f - sigmoid));
+        dot += silu * u.at[k] * da.at[k];
     }
-    grouped_set(h, at, count, of_h[0], of_h[1]);
-    grouped_set(up, at, count, of_up[0], of_up[1]);
-    grouped_set(gate, at, count, of_gate[0], of_gate[1]);
+    cpl_four_set(h, at, end, of_h);
+    cpl_four_set(up, at, end, of_up);
+    cpl_four_set(gate, at, end, of_gate);
     return dot;
 }
 
-/* dot [rows, 2 gridDim.x]: of each row, of the columns of each pair of a block's warps. */
+/* dot [rows, gridDim.x]: of each row, of the columns of each block. A warp has a row. */
 template <class TILE>
 TILE_KERNEL(TILE)
 activate_backward_kernel(cpl_device_numbers h, cpl_device_numbers gate, cpl_device_numbers up,
@@ -146,7 +147,7 @@ activate_backward_kernel(cpl_device_numbers h, cpl_device_numbers gate, cpl_devi
                          sizes s)
 {
     CPL_SHARED(typename TILE::number, shared);
-    const int half = (int)threadIdx.x / CPL_WARP % 2, lane = (int)threadIdx.x % CPL_WARP;
+    const int warp = (int)threadIdx.x / CPL_WARP, lane = (int)threadIdx.x % CPL_WARP;
     int expert, rows;
     int64_t first;
     typename TILE::sums da = {};
@@ -155,23 +156,15 @@ activate_backward_kernel(cpl_device_numbers h, cpl_device_numbers gate, cpl_devi
     const grouped_edge of_rows = {first, 0, rows};
     const grouped_edge of_D    = edge_of((int64_t)blockIdx.x * TILE::COLUMNS, s.D, TILE::COLUMNS);
     grouped_add<TILE, true, false>(da, shared, dy, of_rows, w_down, of_D, expert, s.d);
-    float sum[2 * TILE::HIGH] = {}; /* of this thread's rows */
-    GROUPED_EACH(TILE, i, j, q)
-    {
-        const int row = grouped_row<TILE>(i, q), column = grouped_column<TILE>(j, 0);
-        const int count = of_D.count - column < 2 ? of_D.count - column : 2;
-        if (row < rows && count > 0)
-            sum[2 * i + q / 2] +=
-                activate_backward(h, gate, up, (first + row) * s.D + of_D.first + column, count,
-                                  weight[first + row], da[i][j] + q);
-    }
-    CPL_UNROLL
-    for (int r = 0; r < 2 * TILE::HIGH; r++) {
-        const int row = grouped_row<TILE>(r / 2, r % 2 * 2);
-        sum[r] += __shfl_xor_sync(0xffffffffu, sum[r], 1); /* the four lanes of a row */
-        sum[r] += __shfl_xor_sync(0xffffffffu, sum[r], 2);
-        if (lane % 4 == 0 && row < rows)
-            dot[(first + row) * 2 * gridDim.x + 2 * blockIdx.x + half] = sum[r];
+    const float *tile = grouped_lay<TILE>(shared, da);
+    for (int row = warp; row < rows; row += THREADS / CPL_WARP) {
+        const int64_t at = (first + row) * s.D + of_D.first;
+        float sum        = 0;
+        for (int column = 4 * lane; column < of_D.count; column += 4 * CPL_WARP)
+            sum += activate_backward(h, gate, up, at + column, at + of_D.count, weight[first + row],
+                                     grouped_four<TILE>(tile, row, column));
+        sum = cpl_warp_sum(sum);
+        if (lane == 0) dot[(first + row) * gridDim.x + blockIdx.x] = sum;
     }
 }
 
@@ -193,13 +186,12 @@ rows_tile(typename TILE::number *shared, float *out, int64_t begin, int64_t colu
     const grouped_edge of_b    = edge_of(begin + at, begin + columns, TILE::COLUMNS);
     grouped_add<TILE, true, B_ALONG>(sum, shared, a, of_rows, b, of_b, expert, k);
     if (a2.x.at) grouped_add<TILE, true, B_ALONG>(sum, shared, a2, of_rows, b2, of_b, expert, k);
-    GROUPED_EACH(TILE, i, j, q)
+    const float *tile = grouped_lay<TILE>(shared, sum);
+    GROUPED_EACH_FOUR(rows, TILE::COLUMNS, row, column)
     {
-        const int row = grouped_row<TILE>(i, q), column = grouped_column<TILE>(j, 0);
-        const int count = of_b.count - column < 2 ? of_b.count - column : 2;
-        if (row < rows && count > 0)
-            grouped_set({out, false}, (first + row) * columns + at + column, count, sum[i][j][q],
-                        sum[i][j][q + 1]);
+        const int64_t to = (first + row) * columns + at;
+        cpl_four_set({out, false}, to + column, to + of_b.count,
+                     grouped_four<TILE>(tile, row, column));
     }
 }
 
@@ -240,14 +232,15 @@ weights_kernel(float *dw, float *dw2, grouped_rows left, grouped_rows left2, gro
     grouped_edge of_N = edge_of(blockIdx.x % across * TILE::COLUMNS, N, TILE::COLUMNS);
     of_M.k_first = of_N.k_first = begin;
     grouped_add<TILE, false, false>(sum, shared, left, of_M, right, of_N, expert, rows);
-    GROUPED_EACH(TILE, i, j, q)
+    const float *tile = grouped_lay<TILE>(shared, sum);
+    GROUPED_EACH_FOUR(of_M.count, TILE::COLUMNS, row, column)
     {
-        const int row = grouped_row<TILE>(i, q), column = grouped_column<TILE>(j, 0);
-        float *to = dw + (expert * M + of_M.first + row) * N + of_N.first + column;
-        if (row >= of_M.count) continue;
-        CPL_UNROLL
-        for (int p = 0; p < 2; p++)
-            if (column + p < of_N.count) to[p] += sum[i][j][q + p];
+        const int64_t at  = (expert * M + of_M.first + row) * N + of_N.first;
+        const int64_t end = at + of_N.count;
+        cpl_four to       = cpl_four_get({dw, false}, at + column, end);
+        const cpl_four v  = grouped_four<TILE>(tile, row, column);
+        for (int k = 0; k < 4; k++) to.at[k] += v.at[k];
+        cpl_four_set({dw, false}, at + column, end, to);
     }
 }
 
@@ -336,7 +329,7 @@ static int tile_rows(const cpl_backend *be, bool is_large)
 
 static int64_t dot_parts(const cpl_backend *be, int64_t D)
 {
-    return 2 * (int64_t)grouped_tiles(D, tile_columns(be));
+    return (int64_t)grouped_tiles(D, tile_columns(be));
 }
 
 /* Columns of the outs that are made at once. */

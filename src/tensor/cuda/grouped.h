@@ -10,7 +10,7 @@
 #ifndef CPL_TENSOR_CUDA_GROUPED_H
 #define CPL_TENSOR_CUDA_GROUPED_H
 
-#include "tensor/cuda/device.h"
+#include "tensor/cuda/four.h"
 
 enum { STEP = 32, THREADS = 128, WARPS_ACROSS = 2 };
 
@@ -277,19 +277,40 @@ grouped_add(typename TILE::sums &sum, typename TILE::number *shared, const group
 
 /* ---- numbers of a result ---- */
 
-/* x [at ... at + count - 1] = a, b; count: 1 or 2. */
-static __device__ __forceinline__ void grouped_set(cpl_device_numbers x, int64_t at, int count,
-                                                   float a, float b)
+/* Where number (row, column) of a tile lies that was laid out; four from a multiple of four on lie
+ * side by side. */
+template <class TILE> static __device__ __forceinline__ int grouped_cell(int row, int column)
 {
-    if (count == 2 && x.is_bf16 && (uintptr_t)((uint16_t *)x.at + at) % 4 == 0) {
-        const uint32_t pair                 = cpl_device_pair(a, b);
-        *(ushort2 *)((uint16_t *)x.at + at) = make_ushort2((uint16_t)pair, (uint16_t)(pair >> 16));
-    } else if (count == 2 && !x.is_bf16 && (uintptr_t)((float *)x.at + at) % 8 == 0) {
-        *(float2 *)((float *)x.at + at) = make_float2(a, b);
-    } else {
-        cpl_device_set(x, at, a);
-        if (count == 2) cpl_device_set(x, at + 1, b);
-    }
+    return row * TILE::COLUMNS + (column ^ row % 8 * 8);
+}
+
+/* Lays the tile out in shared memory, in the place of the stages: what is done with a result then
+ * runs along rows, in a loop that is short and not unrolled. */
+template <class TILE>
+static __device__ __forceinline__ float *grouped_lay(typename TILE::number *shared,
+                                                     const typename TILE::sums &sum)
+{
+    static_assert(TILE::ROWS * TILE::COLUMNS * 4 <= TILE::BYTES, "the stages have room for a tile");
+    float *tile = (float *)shared;
+    __syncthreads(); /* the last stage was read */
+    GROUPED_EACH(TILE, i, j, q)
+    *(float2 *)(tile + grouped_cell<TILE>(grouped_row<TILE>(i, q), grouped_column<TILE>(j, 0))) =
+        make_float2(sum[i][j][q], sum[i][j][q + 1]);
+    __syncthreads();
+    return tile;
+}
+
+/* For each four numbers of `rows` rows of `width` columns, which the threads of a block share. */
+#define GROUPED_EACH_FOUR(rows, width, row, column)                                                \
+    for (int i_ = (int)threadIdx.x, row, column;                                                   \
+         row = i_ / ((width) / 4), column = i_ % ((width) / 4) * 4, row < (rows); i_ += THREADS)
+
+/* Four numbers of a tile that was laid out. */
+template <class TILE>
+static __device__ __forceinline__ cpl_four grouped_four(const float *tile, int row, int column)
+{
+    const float4 v = *(const float4 *)(tile + grouped_cell<TILE>(row, column));
+    return {{v.x, v.y, v.z, v.w}};
 }
 
 /* ---- which tile ---- */
