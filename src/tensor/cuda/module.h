@@ -11,7 +11,7 @@
 typedef cpl_status cpl_fail_fn(cpl_status code, const char *format, ...) CPL_PRINTF(2, 3);
 
 /* Changes with every change of cpl_ops, cpl_backend and this header. */
-enum { CPL_CUDA_MODULE_VERSION = 2 };
+enum { CPL_CUDA_MODULE_VERSION = 3 };
 
 /* The symbol `cpl_cuda_module_entry` of the shared object. */
 typedef struct cpl_cuda_module {

@@ -61,7 +61,7 @@ void __wrap_cpl_backend_free(cpl_backend *be)
 /* Its checks read the memory, which they cannot here: the backend without them. */
 void __wrap_cpl_backend_poison(cpl_backend *be, cpl_backend *inner)
 {
-    if (cpl_is_far(inner) || !strcmp(inner->name, "cuda"))
+    if (cpl_is_far(inner) || (inner->name && !strcmp(inner->name, "cuda")))
         *be = *inner;
     else
         __real_cpl_backend_poison(be, inner);
