@@ -133,7 +133,7 @@ static __device__ __forceinline__ int64_t last_key_of(const attention_tile &t, i
 
 /* Tile `number` of the segments' tiles of `rows` queries each: its segment and first query. False:
  * there are not so many. Whole warps call it. */
-static __device__ bool segment_tile(const attention_job &j, int64_t number, int rows,
+static inline __device__ bool segment_tile(const attention_job &j, int64_t number, int rows,
                                     attention_tile *t)
 {
     const int lane = lane_here();
@@ -155,7 +155,7 @@ static __device__ bool segment_tile(const attention_job &j, int64_t number, int 
 }
 
 /* The tile of this block among tiles of `rows` queries; the longest ones come first. */
-static __device__ bool query_tile(const attention_job &j, int rows, attention_tile *t)
+static inline __device__ bool query_tile(const attention_job &j, int rows, attention_tile *t)
 {
     const int64_t number = blockIdx.x;
     *t                   = {};
@@ -172,7 +172,7 @@ static __device__ bool query_tile(const attention_job &j, int rows, attention_ti
 }
 
 /* The same with rows of keys of one key head; the head is the first of its group. */
-static __device__ void key_tile(const attention_job &j, int rows, attention_tile *t)
+static inline __device__ void key_tile(const attention_job &j, int rows, attention_tile *t)
 {
     const int64_t number = blockIdx.x, at = number / j.s.n_kv_heads;
     *t           = {};

@@ -124,7 +124,7 @@ static const char *not_found(void)
                path[0], path[1], path[2]);
 }
 
-const char *cpl_cublaslt_open(void **library, size_t *version)
+const char *cpl_cuda_open_cublaslt(void **library, size_t *version)
 {
     typedef size_t version_fn(void);
     const char *named = getenv("COUPLET_CUBLASLT");

@@ -33,7 +33,7 @@ const char *cpl_cuda_missing(const cpl_cuda_found *found);
 /* Opens cuBLASLt, for as long as the program runs: the file that COUPLET_CUBLASLT names, or version 13,
  * else 12, in the folder of NVIDIA's package of Python beside the module's, in CUDA's folders, or where
  * the loader looks. Sets `library` (dlopen) and `version`, 130100 for 13.1.0. */
-const char *cpl_cublaslt_open(void **library, size_t *version);
+const char *cpl_cuda_open_cublaslt(void **library, size_t *version);
 
 /* "CUDA driver 13.0, cuBLASLt 13.1.0", for the metadata of a run. */
 void cpl_cuda_libraries(char *text, size_t bytes, int driver, size_t cublaslt);

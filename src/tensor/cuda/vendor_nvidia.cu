@@ -128,7 +128,7 @@ static const char *open_device(cpl_cuda *c, int device, int *driver)
 static const char *open_blas(handles *h, size_t *version)
 {
     void *library;
-    const char *failed = cpl_cublaslt_open(&library, version);
+    const char *failed = cpl_cuda_open_cublaslt(&library, version);
     if (failed) return failed;
     bool all = true;
 #define FIND(name)                                                                                 \

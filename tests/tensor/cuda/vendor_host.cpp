@@ -71,7 +71,7 @@ extern "C" const char *cpl_vendor_open(cpl_cuda *c, int device)
     void *library;
     size_t version     = 130000;
     const char *reason = find_gpu(device, &driver);
-    if (!reason && asked("cublaslt", 0)) reason = cpl_cublaslt_open(&library, &version);
+    if (!reason && asked("cublaslt", 0)) reason = cpl_cuda_open_cublaslt(&library, &version);
     if (reason) return reason;
     c->stream       = nullptr;
     c->vendor       = nullptr;
