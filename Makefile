@@ -132,6 +132,9 @@ device-bundle: ## packs what tools/device.sh runs on a machine with a GPU, build
 	@tar -C build -cJf build/couplet-device.tar.xz couplet-device
 	@touch build/couplet-device/code
 	@wc -c build/couplet-device.tar.xz
+	@test $$(wc -c < build/couplet-device.tar.xz) -le 12582912 || { rm build/couplet-device.tar.xz; \
+	    echo "build/couplet-device.tar.xz would be larger than 12 MiB, the limit of an archive that travels" \
+	        "with a checkout: it is removed." >&2; exit 1; }
 
 device-bare: ## runs that archive, with the emulation in it, in a root that has glibc alone (needs root)
 	@$(MAKE) device-bundle MODULE=host
