@@ -3,7 +3,8 @@
 
 A stage fails if what it says is not so or if its seconds are over; the next one runs all the same. What it found is in the
 report before the next begins. A piece is a list of stages with a report of its own; --next runs the first piece that has no
-report of the present code in bench/device. Exit code 0: all passed, 1: a stage failed, 2: nothing could be run.
+report of the present code in bench/device. Without an option the two full pieces run. Exit code 0: no stage failed, 1: one
+failed, 2: nothing could be run.
 
 --on-host FOLDER, of tests: the programs in FOLDER, whose module is the emulation, with sizes for it.
 --code prints the mark of the present sources, which the programs carry too."""
@@ -30,17 +31,21 @@ ROOT = pathlib.Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "tests" / "cli"))
 from inputs import different, files_of, metrics, read_json, tensors_of, untimed
 
+ARCHIVE = ROOT / "build" / "couplet-device.tar.xz"
 PROGRAMS = ROOT / "build" / "couplet-device"
 REPORTS = ROOT / "bench" / "device"
-TRAINER = ("src", "include", "bench/cuda", "bench/step.h", "bench/bench.h", "tests/tensor", "cmake", "CMakeLists.txt",
-           "tools/make_operations.py")
-PYTHON = ("python/couplet", "python/tests")
+BUILT = ("src", "include", "bench/cuda", "bench/step.h", "bench/bench.h", "bench/CMakeLists.txt", "tests/tensor", "cmake",
+         "CMakeLists.txt", "CMakePresets.json", "tools/make_operations.py")
+SCRIPT = ("tools/device.py", "tools/device.sh")
+TRAINER = (*BUILT, *SCRIPT, "tests/cli/inputs.py", "tests/golden/model", "configs/tiny.yaml", "configs/paper-3b.yaml",
+           "configs/olmoe-1b-7b.yaml", "data/train", "data/validation", "data/tokenizer.json")
+PYTHON = (*SCRIPT, "python/couplet", "python/tests", "python/pyproject.toml", "tests/golden/erc")
 SHOWN = 4000  # letters of what a program said, its last ones
 
 DATA = ("data.train=data/train", "data.validation=data/validation", "data.tokenizer=data/tokenizer.json")
 STEPS = ("train.warmup_steps=2", "eval.every=0", "eval.max_sequences=1", "log.every=1")
-LARGE = (*DATA, "data.eos=unset", "eval.every=0", "eval.max_sequences=1", "log.every=1", "checkpoint.every=0",
-         "train.warmup_steps=2", "compute.device=cuda", "compute.dtype=bf16", "train.steps=1000")
+LARGE = (*DATA, "data.eos=unset", "data.batch_tokens=65536", "eval.every=0", "eval.max_sequences=1", "log.every=8",
+         "checkpoint.every=0", "train.warmup_steps=2", "compute.device=cuda", "compute.dtype=bf16", "train.steps=1000")
 
 
 class Sizes:
@@ -51,7 +56,8 @@ class Sizes:
     steps, killed_after = 60, 35
     slower = 1            # than a GPU: the time of a stage
     layer = ("model.num_hidden_layers=1", "train.micro_batch=4")
-    large, large_steps = ("train.micro_batch=4", "data.batch_tokens=131072"), 8
+    large, large_lines = (), 4  # settings, and lines of metrics
+    micro = (8, 4)        # the first that fits; 8 needs 78 GiB
 
 
 class OnHost(Sizes):
@@ -64,8 +70,8 @@ class OnHost(Sizes):
     steps, killed_after, slower = 8, 5, 20
     small = (*model, "model.num_key_value_heads=2", "model.vocab_size=4096", "data.seq_len=8", "train.micro_batch=1")
     layer = (*small, "rates=32", "rounds=1")
-    large = (*small, "data.batch_tokens=16", "data.train=data/validation")
-    large_steps = 3
+    large = (*small, "data.batch_tokens=16", "data.train=data/validation", "log.every=2")
+    large_lines, micro = 2, (1,)
 
 
 class Failed(Exception):
@@ -83,7 +89,7 @@ class Kit:
 
     def __init__(self, programs, sizes, out, scratch):
         self.programs, self.sizes, self.out, self.scratch = programs, sizes, out, scratch
-        self.until = math.inf
+        self.until, self.python, self.seconds, self.report = math.inf, sys.executable, {}, None
         library = cublaslt() if sizes is Sizes else None
         self.environment = dict(os.environ, **({"COUPLET_CUBLASLT": library} if library else {}))
 
@@ -273,37 +279,71 @@ def resume(kit):
     return f"killed after step {done[-1]['step']}; " + check_same(on_gpu(kit), kit.scratch / "killed")
 
 
-def large(kit, *settings):
-    name = "large-" + "-".join(settings)
-    words = sets((f"data.cache={kit.scratch / 'tokens-large'}", *LARGE, *kit.sizes.large, *settings))
+def planned(kit, words):
     kit.couplet("plan", ROOT / "configs/paper-3b.yaml", "--json", kit.scratch / "plan.json", "--overwrite", *words)
-    peak = [0]
+    return read_json(kit.scratch / "plan.json")
+
+
+def memory_used(kit):
+    return float(smi("memory.used")[0]) / 1024 if kit.sizes is Sizes else 0
+
+
+def unlogged(lines, tokens):
+    """Seconds of a step, the mean of those between two lines. Logged steps compute figures of the loss even where it has no
+    weight, and the first steps warm up: neither counts."""
+    every = lines[0]["step"]
+    return [(every * tokens / line["tokens_per_s"] - line["step_s"]) / (every - 1) for line in lines[1:]]
+
+
+def large(kit, name, *settings):
+    """A run of configs/paper-3b.yaml: whether its memory is as planned, and what it took."""
+    for micro in kit.sizes.micro:
+        words = sets((f"data.cache={kit.scratch / 'tokens-large'}", *LARGE, *kit.sizes.large, f"train.micro_batch={micro}"))
+        if planned(kit, words)["gpu"]["fits"]:
+            break
+    words += sets(settings)
+    plan, before, peak = planned(kit, words), memory_used(kit), [0]
 
     def watch():
         if kit.sizes is Sizes:
-            peak[0] = max(peak[0], float(smi("memory.used")[0]) / 1024)
-            time.sleep(0.2)
+            peak[0] = max(peak[0], memory_used(kit) - before)
+            time.sleep(0.5)
     lines = killed(kit, name, ["train", ROOT / "configs/paper-3b.yaml", "--out", kit.scratch / name, *words],
-                   kit.sizes.large_steps, watch)
+                   kit.sizes.large_lines, watch)
     shutil.rmtree(kit.scratch / name)
-    if len(lines) < 3:
-        raise Failed(f"{len(lines)} steps in the time of this stage; 3 are needed")
-    rate = statistics.median(line["tokens_per_s"] for line in lines[1:])
-    plan = read_json(kit.scratch / "plan.json")
-    flops = plan["step_flops"] / plan["T"] * rate
-    return (f"{rate:,.0f} tokens/s, median of {len(lines) - 1} steps of {plan['T']:,} tokens: {flops / 1e12:,.1f} TFLOP/s. "
-            f"Peak memory {peak[0]:.1f} GiB, planned {plan['bytes']['total'] / 2**30:.1f} GiB. "
-            f"Losses {', '.join(format(line['loss'], '.4f') for line in lines)}.")
+    if len(lines) < 2:
+        raise Failed(f"{len(lines)} lines of metrics in the time of this stage; 2 are needed")
+    took = kit.seconds[name] = unlogged(lines, plan["T"])
+    step, room = statistics.median(took), plan["bytes"]["total"] / 2**30
+    right = kit.sizes is not Sizes or abs(peak[0] / room - 1) <= 0.05
+    return right, [
+        f"* {plan['T'] / step:,.0f} tokens/s in steps of {plan['T']:,} tokens, micro-batches of {micro}: "
+        f"{plan['step_flops'] / step / 1e12:,.1f} TFLOP/s",
+        f"* A step without figures: {step:.4f} s, the median of {len(took)} means, {min(took):.4f} to {max(took):.4f}",
+        f"* Peak memory {peak[0]:.1f} GiB, planned {room:.1f} GiB",
+        f"* Hinges active at step {lines[-1]['step']}, means of the layers: " + ", ".join(
+            f"{statistics.mean(lines[-1]['active_' + of]):.0%} of {of}" for of in ("rows", "columns")),
+        f"* Losses {', '.join(format(line['loss'], '.4f') for line in lines)}"]
+
+
+def share(kit):
+    """Of the coupling loss in the time of a step."""
+    if "with" not in kit.seconds:
+        return "* Share of the coupling loss: unknown, because large_erc did not end in the same call"
+    long, short = (statistics.median(kit.seconds[name]) for name in ("with", "without"))
+    return (f"* Share of the coupling loss, (with - without) / without: {long / short - 1:.2%}; bar: 1 % with every hinge "
+            "active")
 
 
 def large_erc(kit):
-    """configs/paper-3b.yaml with the coupling loss: tokens/s, peak memory against plan; no checkpoint is written"""
-    return large(kit)
+    """configs/paper-3b.yaml with every hinge of the coupling loss active: tokens/s; peak memory within 5 % of the plan"""
+    return judged(*large(kit, "with", "erc.alpha=1e-3"))
 
 
 def large_vanilla(kit):
-    """the same without the coupling loss"""
-    return large(kit, "erc.weight=0")
+    """configs/paper-3b.yaml without the coupling loss: tokens/s, memory as above; the loss's share of a step's time"""
+    right, lines = large(kit, "without", "erc.weight=0")
+    return judged(right, [*lines, share(kit)])
 
 
 def table(kit, config):
@@ -312,12 +352,12 @@ def table(kit, config):
 
 
 def operations(kit):
-    """a layer of the 3B, embedding, head and optimizer, operation by operation"""
+    """the 3B's layer, embedding, head and optimizer, operation by operation"""
     return table(kit, "paper-3b.yaml")
 
 
 def operations_olmoe(kit):
-    """the same of OLMoE"""
+    """OLMoE's layer, embedding, head and optimizer, operation by operation"""
     return table(kit, "olmoe-1b-7b.yaml")
 
 
@@ -335,35 +375,46 @@ def memcheck(kit):
 
 
 def racecheck(kit):
-    """the same with racecheck"""
+    """compute-sanitizer racecheck on the twins of odd sizes"""
     return sanitized(kit, "racecheck")
 
 
 def initcheck(kit):
-    """the same with initcheck"""
+    """compute-sanitizer initcheck on the twins of odd sizes"""
     return sanitized(kit, "initcheck")
 
 
 def ncu(kit):
-    """Nsight Compute of the kernels of one layer, into ncu.txt"""
+    """Nsight Compute of the kernels of the 3B's layer, into a file beside the report"""
     program = shutil.which("ncu") or next(iter(glob.glob("/usr/local/cuda*/bin/ncu")), None)
     if not program:
         return "not run: there is no ncu here"
-    kit.run(program, "--set", "basic", "--launch-skip", "200", "--launch-count", "150", "--log-file", kit.out / "ncu.txt",
+    file = kit.report.with_suffix(".ncu.txt")
+    kit.run(program, "--set", "basic", "--launch-skip", "200", "--launch-count", "150", "--log-file", file,
             kit.programs / "operations", ROOT / "configs/paper-3b.yaml", "compute.device=cuda", "compute.dtype=bf16",
             *kit.sizes.layer, "rounds=1")
-    return f"{kit.out / 'ncu.txt'}"
+    return file.name
+
+
+def of_python(kit, modules, *words):
+    """What a module of Python says; or that this Python lacks one of `modules`, or torch a GPU."""
+    try:
+        kit.run(kit.python, "-c", f"import {modules}; torch.zeros(1, device='cuda')")
+    except Failed as failure:
+        why = str(failure).splitlines()[-1]
+        return f"not run: {kit.python} cannot use {modules} on a GPU ({why}). PYTHON=PROGRAM names another Python"
+    return kit.run(kit.python, "-m", *words, cwd=ROOT / "python")
 
 
 def python_tests(kit):
     """python/tests/test_gpu.py"""
-    return code(kit.run(sys.executable, "-m", "pytest", "-q", "tests/test_gpu.py", cwd=ROOT / "python"), 15)
+    said = of_python(kit, "torch, pytest", "pytest", "-q", "tests/test_gpu.py")
+    return said if said.startswith("not run") else code(said, 15)
 
 
 def python_bench(kit):
     """python -m couplet.bench --shape olmoe"""
-    shape = "olmoe" if kit.sizes is Sizes else "small"
-    return kit.run(sys.executable, "-m", "couplet.bench", "--shape", shape, cwd=ROOT / "python")
+    return of_python(kit, "torch", "couplet.bench", "--shape", "olmoe" if kit.sizes is Sizes else "small")
 
 
 def code(said, lines):
@@ -373,13 +424,13 @@ def code(said, lines):
 # ---- which, in their order, the most valuable first ----
 
 SECONDS = {  # at most
-    opens: 25, twins: 30, gradients: 25, steps: 20, bits: 10, resume: 15, operations: 35, memcheck: 40, large_erc: 200,
+    opens: 25, twins: 30, gradients: 25, steps: 20, bits: 10, resume: 15, operations: 35, memcheck: 40, large_erc: 190,
     large_vanilla: 160, racecheck: 130, initcheck: 90, operations_olmoe: 60, ncu: 90, python_tests: 180, python_bench: 180}
 SHORT = (opens, twins, gradients, steps, bits, resume, operations, memcheck)
 PIECES = {  # name: stages, what they depend on
     "short": (SHORT, TRAINER),
-    "full-1": ((*SHORT, large_erc), TRAINER),
-    "full-2": ((large_vanilla, racecheck, initcheck, operations_olmoe, ncu), TRAINER),
+    "full-1": ((*SHORT, large_erc, large_vanilla), TRAINER),
+    "full-2": ((racecheck, initcheck, operations_olmoe, ncu), TRAINER),
     "python-tests": ((python_tests,), PYTHON),
     "python-bench": ((python_bench,), PYTHON),
 }
@@ -407,8 +458,12 @@ def head(piece, kit):
                  f"* cuBLASLt: {cublaslt_version(library)}"]
     done = subprocess.run(["git", "rev-parse", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=False)
     commit = done.stdout.strip() or (PROGRAMS / "commit").read_text().strip()
-    return lines + [f"* Commit: {commit}", f"* Date: {datetime.datetime.now(datetime.timezone.utc):%Y-%m-%d %H:%M} UTC",
-                    f"* Piece: {piece}; code: {mark(PIECES[piece][1] if piece in PIECES else TRAINER)}", ""]
+    of = mark(PIECES[piece][1] if piece in PIECES else TRAINER) if kit.sizes is Sizes else "emulation"
+    return lines + [f"* Commit: {commit}", f"* Date: {now():%Y-%m-%d %H:%M} UTC", f"* Piece: {piece}; code: {of}", ""]
+
+
+def now():
+    return datetime.datetime.now(datetime.timezone.utc)
 
 
 def append(report, lines):
@@ -419,7 +474,7 @@ def append(report, lines):
 
 
 def run_stage(stage, kit, report):
-    """Whether it passed; its lines are in the report when this returns."""
+    """In a word whether it passed; its lines are in the report when this returns."""
     begin = time.monotonic()
     kit.until = begin + SECONDS[stage] * kit.sizes.slower
     try:
@@ -433,33 +488,46 @@ def run_stage(stage, kit, report):
     seconds = time.monotonic() - begin
     append(report, [f"## {stage.__name__}: {word}, {seconds:.1f} s", "", stage.__doc__ + ".", "", said.strip(), ""])
     print(f"{seconds:7.1f} s  {stage.__name__}: {word}", flush=True)
-    return word != "FAILED"
+    return word
 
 
 def run_piece(piece, stages, kit):
+    """The exit code; no report takes the place of another."""
     kit.out.mkdir(parents=True, exist_ok=True)
     gpu = re.sub(r"[^a-z0-9]+", "-", smi("name")[0].lower()) if kit.sizes is Sizes else "emulation"
-    report = kit.out / f"{gpu}-{datetime.date.today()}-{piece}.md"
-    report.unlink(missing_ok=True)
+    report = kit.report = kit.out / f"{gpu}-{now():%Y-%m-%d-%H%M%S}-{piece}.md"
+    report.touch(exist_ok=False)
     append(report, head(piece, kit))
-    passed = [run_stage(stage, kit, report) for stage in stages]
-    print(f"{report}: {sum(passed)} of {len(passed)} stages did not fail")
-    return not all(passed)
+    words = [run_stage(stage, kit, report) for stage in stages]
+    print(f"{report}: " + ", ".join(f"{words.count(word)} {word}" for word in dict.fromkeys(words)))
+    return 1 if "FAILED" in words else 0 if "passed" in words else 2
+
+
+def results(report):
+    """Stage -> passed, FAILED or not run."""
+    return dict(re.findall(r"^## (\w+): (passed|FAILED|not run), ", report, re.M))
+
+
+def reported(piece):
+    """Whether a report of the present code has every stage of the piece, of which at least one could be run."""
+    stages, sources = PIECES[piece]
+    line = f"* Piece: {piece}; code: {mark(sources)}"
+    texts = [file.read_text(encoding="utf-8") for file in REPORTS.glob("*.md")]
+    found = [results(text) for text in texts if line in text.splitlines()]
+    return any(set(each.values()) != {"not run"} and each.keys() >= {stage.__name__ for stage in stages} for each in found)
 
 
 def next_piece():
-    """The first without a report of the present code."""
-    reports = [file.read_text(encoding="utf-8") for file in REPORTS.glob("*.md")]
-    for piece, (_, sources) in PIECES.items():
-        line = f"* Piece: {piece}; code: {mark(sources)}"
-        if not any(line in report for report in reports):
-            return piece
-    return None
+    return next((piece for piece in PIECES if not reported(piece)), None)
 
 
 def show_list():
+    has = {piece: reported(piece) for piece in PIECES}
     for piece, (stages, _) in PIECES.items():
-        print(f"{piece}: at most {sum(SECONDS[stage] for stage in stages)} s")
+        said = "a report" if has[piece] else "no report"
+        print(f"{piece}: at most {sum(SECONDS[stage] for stage in stages)} s; {said} of the present code")
+        if piece == "full-1" and has["short"]:
+            print(f"    the first {len(SHORT)} stages are also in the report of short")
         for stage in stages:
             print(f"    {SECONDS[stage]:4} s  {stage.__name__}: {stage.__doc__}")
 
@@ -470,33 +538,50 @@ def refuse(sentence):
 
 
 def chosen(arguments):
-    """The name of the piece, and its stages."""
+    """Names of pieces, each with its stages."""
     names = [name for name in (arguments.only or "").split(",") if name]
     wrong = [name for name in (*names, arguments.begin) if name and name not in NAMES]
-    if wrong:
-        refuse(f"there is no stage {', '.join(wrong)}; stages: {', '.join(NAMES)}")
+    if wrong or arguments.only is not None and not names:
+        refuse(f"there is no stage {', '.join(wrong) or repr('')}; stages: {', '.join(NAMES)}")
     if names:
-        return "stages", [NAMES[name] for name in names]
-    piece = "short" if arguments.short else f"full-{arguments.part}" if arguments.part else None
-    every = list(PIECES[piece][0] if piece else dict.fromkeys(PIECES["full-1"][0] + PIECES["full-2"][0]))
+        return {"stages": [NAMES[name] for name in names]}
     if arguments.begin:
-        return "stages", every[every.index(NAMES[arguments.begin]):]
-    return piece or "stages", every
+        every = [*PIECES["full-1"][0], *PIECES["full-2"][0]]
+        if NAMES[arguments.begin] not in every:
+            every = [NAMES[arguments.begin]]
+        return {"stages": every[every.index(NAMES[arguments.begin]):]}
+    pieces = ["short"] if arguments.short else [f"full-{arguments.part}"] if arguments.part else ["full-1", "full-2"]
+    if arguments.next:
+        pieces = [piece for piece in [next_piece()] if piece]
+    return {piece: PIECES[piece][0] for piece in pieces}
 
 
 def programs_of(arguments):
     """The folder of the programs, which must be of the present code."""
     if arguments.on_host:
         return arguments.on_host.resolve()
-    made = (PROGRAMS / "code").read_text().strip()
-    if made != mark(TRAINER):
+    made = PROGRAMS / "code"
+    if not ARCHIVE.exists() and subprocess.call(["make", "device-bundle"], cwd=ROOT):
+        sys.exit(2)
+    if not made.exists() or made.stat().st_mtime < ARCHIVE.stat().st_mtime:
+        shutil.rmtree(PROGRAMS, ignore_errors=True)
+        shutil.unpack_archive(ARCHIVE, PROGRAMS.parent)
+        made.touch()
+    if made.read_text().strip() != mark(BUILT):
         refuse("build/couplet-device.tar.xz was made of other sources, or with the emulation: make it again with `make "
                "device-bundle`")
     return PROGRAMS / "bin"
 
 
+def has_gpu():
+    if not shutil.which("nvidia-smi"):
+        return False
+    return subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True, check=False).stdout.startswith("GPU ")
+
+
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
+    parser = argparse.ArgumentParser(prog="tools/device.sh", description=__doc__.split(": ", maxsplit=1)[1],
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
     which = parser.add_mutually_exclusive_group()
     which.add_argument("--short", action="store_true", help="the most valuable stages, 200 s at most")
     which.add_argument("--part", type=int, choices=(1, 2), help="a half of all stages, 560 s at most")
@@ -508,19 +593,20 @@ def main():
     parser.add_argument("--on-host", type=pathlib.Path, metavar="FOLDER", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.list or arguments.code:
-        print(mark(TRAINER)) if arguments.code else show_list()
+        print(mark(BUILT)) if arguments.code else show_list()
         return 0
-    piece, stages = chosen(arguments)
-    if arguments.next:
-        piece = next_piece()
-        if not piece:
-            print("every piece has a report of the present code in bench/device")
-            return 0
-        stages = PIECES[piece][0]
+    pieces = chosen(arguments)
+    if not pieces:
+        print("every piece has a report of the present code in bench/device")
+        return 0
+    if not arguments.on_host and not has_gpu():
+        refuse("There is no NVIDIA GPU here: nvidia-smi is missing or lists none. tools/device.sh tests the CUDA backend on a "
+               "machine with one.")
     with tempfile.TemporaryDirectory(prefix="couplet-device-") as scratch:
         kit = Kit(programs_of(arguments), OnHost if arguments.on_host else Sizes,
                   pathlib.Path(os.environ.get("OUT") or REPORTS).resolve(), pathlib.Path(scratch))
-        return run_piece(piece, stages, kit)
+        codes = [run_piece(piece, stages, kit) for piece, stages in pieces.items()]
+    return 1 if 1 in codes else 0 if 0 in codes else 2
 
 
 if __name__ == "__main__":

@@ -3,7 +3,6 @@
 a stage fails or takes too long, where there is no GPU, and which piece is next."""
 import os
 import pathlib
-import re
 import shutil
 import subprocess
 import sys
@@ -24,18 +23,13 @@ def check(truth, what):
 def run(out, *words):
     done = subprocess.run([ROOT / "tools/device.sh", *words], capture_output=True, text=True, check=False,
                           env=dict(os.environ, OUT=str(out)))
-    reports = list(out.glob("*.md"))
-    return done, reports[0].read_text() if reports else ""
-
-
-def results(report):
-    return dict(re.findall(r"^## (\w+): (passed|FAILED|not run), ", report, re.M))
+    return done, "".join(report.read_text() for report in sorted(out.glob("*.md")))
 
 
 def check_whole(out):
     """Every stage, in its order; what a machine lacks is said."""
     done, report = run(out, "--on-host", ON_HOST)
-    found = results(report)
+    found = device.results(report)
     check(done.returncode == 0, f"the rehearsal: exit code {done.returncode}\n{done.stdout}{done.stderr}\n{report[-3000:]}")
     stages = [stage for stage in device.NAMES if not stage.startswith("python")]
     check(sorted(found) == sorted(stages), f"stages of the report: {found}")
@@ -44,6 +38,8 @@ def check_whole(out):
               f"{name}: {word}")
     check("| experts_backward |" in report and "| erc.run_local |" in report, "operations of a layer are not in the table")
     check(report.startswith("# The emulation on the host: no GPU\n"), f"the report begins with {report[:60]!r}")
+    check("* Hinges active at step 4, means of the layers: 100% of rows, 100% of columns" in report and
+          "* Share of the coupling loss, (with - without) / without: " in report, "the share of the coupling loss is not given")
 
 
 def check_failures(out):
@@ -59,9 +55,13 @@ def check_failures(out):
     failed = device.run_piece("stages", [device.opens, device.operations, device.gradients], kit)
     device.SECONDS[device.operations] = kept
     report = next(out.glob("*.md")).read_text()
-    check(failed and results(report) == dict.fromkeys(("opens", "operations", "gradients"), "FAILED"), report)
+    check(failed == 1 and device.results(report) == dict.fromkeys(("opens", "operations", "gradients"), "FAILED"), report)
     for sentence in ("exit code 3\nbroken", "the time of this stage is over", "there is no couplet-cuda.so"):
         check(sentence in report, f"{sentence!r} is not in the report: {report}")
+    kit.python = shutil.which("false")
+    check(device.run_piece("python-tests", [device.python_tests], kit) == 2, "a Python without torch: the exit code")
+    check("## python_tests: not run, " in kit.report.read_text(), kit.report.read_text())
+    check(len(list(out.glob("*.md"))) == 2, "a report takes the place of another")
 
 
 def check_differences(out):
@@ -85,26 +85,68 @@ def check_differences(out):
         pass
 
 
+def check_share(out):
+    """The times of steps that are not logged, and what is made of them."""
+    lines = [{"step": step, "tokens_per_s": 8 * 100 / (7 * 2 + 9), "step_s": 9} for step in (8, 16, 24)]
+    check(device.unlogged(lines, 100) == [2, 2], f"steps of 2 s: {device.unlogged(lines, 100)}")
+    kit = device.Kit(out, device.OnHost, out, out)
+    check("unknown" in device.share(kit), "a share without two runs")
+    kit.seconds = {"with": [2.02, 2.03, 9], "without": [2, 1, 3]}
+    check("/ without: 1.50%; " in device.share(kit), device.share(kit))
+
+
+def check_memory(out):
+    """On a GPU a peak that is 6 % from the plan fails."""
+    line = {"step": 8, "tokens_per_s": 1, "step_s": 1, "active_rows": [1], "active_columns": [0], "loss": 2, "loss_total": 2}
+    plan = {"T": 16, "step_flops": 1, "bytes": {"total": 100 * 2**30}, "gpu": {"fits": False}}
+    kept = device.planned, device.memory_used, device.killed
+    for peak, right in ((94, False), (96, True), (105, True), (106, False)):
+        used, kit = iter((0.5, peak)), device.Kit(out, device.OnHost, out, out)
+        kit.sizes = device.Sizes
+        (out / "with").mkdir()
+
+        def killed(*arguments):
+            arguments[-1]()
+            return [line, line]
+        device.planned, device.memory_used, device.killed = lambda *_: plan, lambda _: next(used), killed
+        found, said = device.large(kit, "with")
+        check(found == right, f"a peak of {peak - 0.5} of 100 GiB: {found}")
+        check("micro-batches of 4: " in said[0], said[0])
+    device.planned, device.memory_used, device.killed = kept
+
+
 def check_pieces(out):
     """Their lengths, and which is next."""
     lengths = {piece: sum(device.SECONDS[stage] for stage in stages) for piece, (stages, _) in device.PIECES.items()}
     check(lengths["short"] <= 200 and all(seconds <= 560 for seconds in lengths.values()), f"lengths: {lengths}")
     device.REPORTS = out
-    for piece, (_, sources) in device.PIECES.items():
-        check(device.next_piece() == piece, f"next is {device.next_piece()}, not {piece}")
-        (out / f"{piece}.md").write_text(f"* Piece: {piece}; code: {device.mark(sources)}\n")
+    for piece, (stages, sources) in device.PIECES.items():
+        line = f"* Piece: {piece}; code: {device.mark(sources)}"
+        for name, first, word, n in (("of stages", line.replace(piece, "stages", 1), "passed", len(stages)),
+                                     ("of other sources", line[:-1] + "_", "passed", len(stages)),
+                                     ("that ended early", line, "passed", len(stages) - 1),
+                                     ("of which nothing was run", line, "not run", len(stages)),
+                                     ("that counts", line, "FAILED", len(stages))):
+            check(device.next_piece() == piece, f"next is {device.next_piece()}, not {piece}; the last report: one {name}")
+            (out / f"{piece} {name}.md").write_text("\n".join([first, *(
+                f"## {stage.__name__}: {word}, 1.0 s" for stage in stages[:n])]))
     check(device.next_piece() is None, "there is a next piece behind the last one")
-    (out / "short.md").write_text("* Piece: short; code: 0123456789abcdef\n")
-    check(device.next_piece() == "short", "a report of other sources counts")
+    for piece, file in (("short", "configs/paper-3b.yaml"), ("short", "tools/device.py"), ("short", "data/train"),
+                        ("short", "tests/golden/model"), ("python-tests", "tests/golden/erc")):
+        check(file in device.PIECES[piece][1], f"{piece} does not depend on {file}")
+    for _, sources in device.PIECES.values():
+        check(all((ROOT / name).exists() for name in sources), f"not there, one of {sources}")
 
 
 def check_refusals(out):
-    done, _ = run(out, "--only", "twins,nothing", "--on-host", ON_HOST)
+    done, _ = run(out, "--only", "twins,nothing")
     check(done.returncode == 2 and "there is no stage nothing; stages: opens, " in done.stderr, done.stderr)
+    done, _ = run(out, "--help")
+    check(done.returncode == 0 and "--next" in done.stdout, f"--help: {done.returncode}, {done.stderr}")
     if not shutil.which("nvidia-smi"):
         done, _ = run(out, "--short")
         check(done.returncode == 2 and "There is no NVIDIA GPU here" in done.stderr, f"{done.returncode}: {done.stderr}")
-    device.PROGRAMS = out
+    device.PROGRAMS, device.ARCHIVE = out, ROOT / "VERSION"
     for made in ("of other sources", "emulation"):
         (out / "code").write_text(f"{made}\n")
         try:
@@ -115,7 +157,8 @@ def check_refusals(out):
 
 
 with tempfile.TemporaryDirectory() as folder:
-    for one in (check_whole, check_failures, check_differences, check_pieces, check_refusals):
+    for one in (check_whole, check_failures, check_differences, check_share, check_memory, check_pieces,
+                check_refusals):
         place = pathlib.Path(folder) / one.__name__
         place.mkdir()
         one(place)
