@@ -99,10 +99,10 @@ static cpl_status run(const cpl_arguments *args)
         if (!(*v)->hidden) CPL_TRY(print_verb(*v));
     CPL_TRY(print_settings());
     printf(".SH EXIT STATUS\n");
-    print_text(
-        "0: success. 1: bad input, or I/O or memory failed. 2: usage error (verb, flag, --set). "
-        "130: stopped by SIGINT (Ctrl-C); 143: by SIGTERM. An error is one sentence on the "
-        "standard error; if the reader of a pipe is gone, the exit code is 1 without one.");
+    print_text("0: success. 1: bad input, or I/O, memory or a GPU failed. 2: usage error (verb, "
+               "flag, --set). "
+               "130: stopped by SIGINT (Ctrl-C); 143: by SIGTERM. An error is one sentence on the "
+               "standard error; if the reader of a pipe is gone, the exit code is 1 without one.");
     printf(".SH ENVIRONMENT\n");
     print_tagged("COUPLET_ISA", NULL,
                  "v2, v3 or v4: use an older instruction set than the processor's own.");

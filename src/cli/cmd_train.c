@@ -61,8 +61,11 @@ static void began(void *ctx, const cpl_train_facts *f)
            (double)f->train_tokens / 1e6, (long long)f->steps_per_epoch,
            (long long)f->settings->data.batch_tokens, (long long)f->first_step,
            (long long)f->settings->train.steps);
-    printf("compute: %s products on %d thread%s", f->dtype, f->n_threads,
-           f->n_threads == 1 ? "" : "s");
+    if (f->gpu)
+        printf("compute: %s products on %s", f->dtype, f->gpu);
+    else
+        printf("compute: %s products on %d thread%s", f->dtype, f->n_threads,
+               f->n_threads == 1 ? "" : "s");
     if (f->n_ranks > 1)
         printf(" of %d ranks (%lld along the experts)", f->n_ranks,
                (long long)f->settings->dist.expert_parallel);

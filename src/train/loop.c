@@ -319,6 +319,7 @@ static void report_facts(cpl_trainer *t, const cpl_train_callbacks *callbacks)
         .peak              = t->peak,
         .dtype             = t->backend.compute == CPL_BF16 ? "bf16" : "f32",
         .n_threads         = t->backend.n_threads * t->world->size,
+        .gpu               = t->backend.room ? t->backend.device : NULL,
         .n_ranks           = t->world->size,
     };
     if (callbacks->began && cpl_trainer_leads(t)) callbacks->began(callbacks->ctx, &facts);

@@ -30,6 +30,7 @@ typedef struct cpl_train_facts {
     double flops_per_step, peak; /* FLOP/s of a large product here, in the compute dtype */
     const char *dtype;           /* "f32" or "bf16" */
     int n_threads;               /* of all ranks */
+    const char *gpu;             /* that computes; NULL: processors do */
     int n_ranks;
 } cpl_train_facts;
 

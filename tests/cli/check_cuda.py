@@ -146,8 +146,10 @@ def check_refusals(folder, without):
     bad(2, ["compute.device is cuda:7", "one GPU"], *words, "compute.device=cuda:7")
     place = folder / "moved"
     place.mkdir()
+    other = pathlib.Path(COUPLET).parent / "libfake_cublaslt.so"
     for module, part, code in ((None, "there is no couplet-cuda.so beside the program", 2),
-                               (without.parent / "libcouplet.so", "belongs to version another program", 1)):
+                               (without.parent / "libcouplet.so", "are of different versions: build both from one commit", 1),
+                               (other, "are of different versions: build both from one commit", 1)):
         shutil.copy(without, place / "couplet")
         if module:
             shutil.copy(module, place / "couplet-cuda.so")

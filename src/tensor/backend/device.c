@@ -54,11 +54,10 @@ static cpl_status load_module(const cpl_cuda_module **module, const char *device
         loaded = *module;
         return CPL_OK;
     }
-    const char *of = *module ? (*module)->program : "another program";
     (void)CPL_FAIL(CPL_ERR_DEVICE,
-                   "%s belongs to version %s, and this program is " COUPLET_VERSION
-                   ": build it again with `make cuda`",
-                   path, of);
+                   "%s and this program, " COUPLET_VERSION
+                   ", are of different versions: build both from one commit (`make cuda`)",
+                   path);
     dlclose(file);
     return CPL_ERR_DEVICE;
 }

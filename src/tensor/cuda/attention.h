@@ -134,7 +134,7 @@ static __device__ __forceinline__ int64_t last_key_of(const attention_tile &t, i
 /* Tile `number` of the segments' tiles of `rows` queries each: its segment and first query. False:
  * there are not so many. Whole warps call it. */
 static inline __device__ bool segment_tile(const attention_job &j, int64_t number, int rows,
-                                    attention_tile *t)
+                                           attention_tile *t)
 {
     const int lane = lane_here();
     for (int64_t begin = 0; begin < j.n_segments; begin += CPL_WARP) {

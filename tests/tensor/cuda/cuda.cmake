@@ -59,6 +59,8 @@ add_check(cli/cuda tests/cli/check_cuda.py $<TARGET_FILE:program_on_host> $<TARG
 # What must be refused, and failures in mid-run; the library stands in for cuBLASLt.
 add_library(fake_cublaslt MODULE tensor/cuda/fake_cublaslt.c)
 set_target_properties(fake_cublaslt PROPERTIES LIBRARY_OUTPUT_DIRECTORY ${CUDA_ON_HOST})
+target_include_directories(fake_cublaslt PRIVATE ${CMAKE_SOURCE_DIR}/src ${CMAKE_SOURCE_DIR}/include)
+target_compile_definitions(fake_cublaslt PRIVATE COUPLET_VERSION="${COUPLET_VERSION}")
 add_check(cli/cuda_refusals tests/cli/check_cuda_refusals.py $<TARGET_FILE:program_on_host> $<TARGET_FILE:couplet>
           $<TARGET_FILE:fake_cublaslt>)
 

@@ -1,6 +1,13 @@
-/* fake_cublaslt.c - all of cuBLASLt that the search for it calls; its version is that of the environment. */
+/* fake_cublaslt.c - all of cuBLASLt that the search for it calls; its version is that of the environment. It is
+ * also a module of the program's version, but of another table of operations. */
 #include <stddef.h>
 #include <stdlib.h>
+
+#include "tensor/cuda/module.h"
+
+extern const cpl_cuda_module cpl_cuda_module_entry;
+__attribute__((visibility("default"))) const cpl_cuda_module cpl_cuda_module_entry = {
+    .version = CPL_CUDA_MODULE_VERSION - 1, .program = COUPLET_VERSION};
 
 __attribute__((visibility("default"))) size_t cublasLtGetVersion(void);
 size_t cublasLtGetVersion(void)
