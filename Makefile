@@ -137,6 +137,7 @@ device-bundle: ## packs what tools/device.sh runs on a machine with a GPU, build
 	        "with a checkout: it is removed." >&2; exit 1; }
 
 device-bare: ## runs that archive, with the emulation in it, in a root that has glibc alone (needs root)
+	@tools/deps.sh build test bare
 	@$(MAKE) device-bundle MODULE=host
 	@python3 tools/check_bare_device.py build/couplet-device.tar.xz build/bare-device
 	@rm build/couplet-device.tar.xz

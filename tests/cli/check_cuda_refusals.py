@@ -119,7 +119,7 @@ def check_memory(folder):
         _, err, code = run(*train(folder, f"take-{take}"), "--set", "train.steps=1", **on(f"take={take}"))
         if code == 0:
             break
-        check(code == 1 and "couplet: out of memory: " in err.splitlines()[-1], f"memory {take}: {code}, {err[-500:]}")
+        check(code == 1 and "couplet: out of memory on cuda:0 host: " in err.splitlines()[-1], f"memory {take}: {code}, {err[-500:]}")
         left = litter(folder / f"take-{take}"), (folder / f"take-{take}/last").exists()
         check(left == ([], False), f"memory {take}: left over: {left}")
     check(4 < take < 99, f"training takes memory {take - 1} times")

@@ -244,6 +244,7 @@ void cpl_backend_free(cpl_backend *be)
 /* ---- the machine's peak ---- */
 
 typedef struct product {
+    cpl_tensor_arena arena;
     cpl_tensor c, a, b; /* [side,side] each */
 } product;
 
@@ -253,26 +254,40 @@ static bool in_bf16(const cpl_backend *be)
     return be->compute == CPL_BF16 && (be->room || cpl_cpu_has_bf16());
 }
 
-static double seconds_of(cpl_backend *be, product p, int64_t side)
+static cpl_status take_product(product *p, cpl_backend *be, int64_t side)
 {
-    cpl_tensor *const all[] = {&p.c, &p.a, &p.b};
-    for (int i = 0; i < 3; i++) all[i]->shape[0] = all[i]->shape[1] = side;
+    const cpl_dtype dtype = in_bf16(be) ? CPL_BF16 : CPL_F32;
+    p->arena              = cpl_tensor_arena_measure();
+    for (int turn = 0; turn < 2; turn++) {
+        if (turn) CPL_TRY(cpl_tensor_arena_init(&p->arena, be, &p->arena, "measuring its speed"));
+        p->c = cpl_tensor_take_2d(&p->arena, side, side);
+        p->a = cpl_tensor_take(&p->arena, cpl_tensor_2d(NULL, dtype, side, side));
+        p->b = cpl_tensor_take(&p->arena, cpl_tensor_2d(NULL, dtype, side, side));
+    }
+    return CPL_OK;
+}
+
+static double seconds_of(cpl_backend *be, const product *p)
+{
     const double start = cpl_seconds_now();
     if (in_bf16(be))
-        be->ops->gemm(be, p.c, CPL_AS_IS, p.a, CPL_TRANSPOSED, p.b, 0);
+        be->ops->gemm(be, p->c, CPL_AS_IS, p->a, CPL_TRANSPOSED, p->b, 0);
     else
-        be->ops->gemm_f32(be, p.c, CPL_AS_IS, p.a, CPL_TRANSPOSED, p.b, 0);
+        be->ops->gemm_f32(be, p->c, CPL_AS_IS, p->a, CPL_TRANSPOSED, p->b, 0);
     (void)be->ops->sync(be);
     return cpl_seconds_now() - start;
 }
 
-/* The side of products that take long enough beside the wait; the first of a side only warms up. */
-static int64_t side_of(cpl_backend *be, product p, int64_t most)
+/* Takes the product of a side that takes long enough beside the wait; the first of a side warms up. */
+static cpl_status choose_product(product *p, int64_t *side, cpl_backend *be, int64_t most)
 {
     static const double enough = 1e-3;
-    int64_t side               = be->room ? 64 : most;
-    while (seconds_of(be, p, side), side < most && seconds_of(be, p, side) < enough) side *= 2;
-    return side;
+    for (*side = be->room && most > 64 ? 64 : most;; *side *= 2) {
+        CPL_TRY(take_product(p, be, *side));
+        (void)seconds_of(be, p);
+        if (*side >= most || seconds_of(be, p) >= enough) return CPL_OK;
+        cpl_tensor_arena_free(&p->arena);
+    }
 }
 
 /* The largest side of products: of a device one with which the three take half of the free memory at
@@ -293,22 +308,14 @@ cpl_status cpl_backend_peak(double *flops, cpl_backend *be, double seconds)
     cpl_backend cpu;
     cpl_backend_cpu(&cpu, be->compute, be->n_threads);
     if (!be->room) be = &cpu;
-    const int64_t most     = most_side(be);
-    const double begin     = cpl_seconds_now();
-    const cpl_dtype dtype  = in_bf16(be) ? CPL_BF16 : CPL_F32;
-    cpl_tensor_arena arena = cpl_tensor_arena_measure();
-    product p;
-    for (int turn = 0; turn < 2; turn++) {
-        if (turn) CPL_TRY(cpl_tensor_arena_init(&arena, be, &arena, "measuring its speed"));
-        p.c = cpl_tensor_take_2d(&arena, most, most);
-        p.a = cpl_tensor_take(&arena, cpl_tensor_2d(NULL, dtype, most, most));
-        p.b = cpl_tensor_take(&arena, cpl_tensor_2d(NULL, dtype, most, most));
-    }
-    const int64_t side = side_of(be, p, most);
+    const double begin = cpl_seconds_now();
     double fastest     = INFINITY;
-    do fastest = fmin(fastest, seconds_of(be, p, side));
+    int64_t side;
+    product p;
+    CPL_TRY(choose_product(&p, &side, be, most_side(be)));
+    do fastest = fmin(fastest, seconds_of(be, &p));
     while (cpl_seconds_now() - begin < seconds);
-    cpl_tensor_arena_free(&arena);
+    cpl_tensor_arena_free(&p.arena);
     *flops = 2.0 * (double)side * (double)side * (double)side / fastest;
     return cpl_backend_status(be);
 }
