@@ -76,9 +76,10 @@ def run(venv, native=True, seconds=TEST_SECONDS):
     targets = "build.targets=couplet_python;couplet;couplet_families"  # the last for the tests alone
     build = f"build-dir={ROOT / 'build' / 'python'}"  # kept for the next time
     bundle = f"cmake.define.COUPLET_BUNDLE={'ON' if shutil.which('dpkg-query') else 'OFF'}"  # as `make wheels`
+    nvcc = "cmake.define.COUPLET_NVCC=OFF"  # no test of Python needs the CUDA backend, which takes two minutes
     earlier = ["couplet", "couplet-native"]  # the names that they had: those files are in the way
     subprocess.run([python_of(venv), "-m", "pip", "uninstall", "-q", "-y", *earlier], check=False)
-    for what in (["./python"], ["./python/native", "-C", targets, "-C", bundle, "-C", build])[:1 + native]:
+    for what in (["./python"], ["./python/native", "-C", targets, "-C", bundle, "-C", nvcc, "-C", build])[:1 + native]:
         if subprocess.run(install + what, check=False).returncode:
             return 0, 1, 0
     with tempfile.TemporaryDirectory() as folder:
