@@ -212,7 +212,7 @@ static void own_folder(char out[PATH_MAX])
 
 bool cpl_module_find(char path[CPL_MODULE_PATH], const char *name)
 {
-    static const char *const places[] = {"", "/..", "/../lib/couplet"};
+    static const char *const places[] = {"", "/../lib/couplet"};
     char folder[PATH_MAX];
     own_folder(folder);
     for (size_t i = 0; i < sizeof places / sizeof *places; i++) {

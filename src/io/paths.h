@@ -47,9 +47,8 @@ CPL_NODISCARD cpl_status cpl_documents_expand(cpl_strings *paths, const char *co
 enum { CPL_MODULE_PATH = PATH_MAX + 64 };
 
 /* Sets `path` to the file of the program's module `name`, a shared object that it loads when it needs
- * it: beside the program, in the folder above (the build's tests and benchmarks), in ../lib/couplet (an
- * installation that was moved), or in the library folder that the program was installed with. false: it
- * is in none of them; `path` is then the last. */
+ * it: beside the program, in ../lib/couplet (an installation that was moved), or in the library folder
+ * that the program was installed with. false: it is in none of them; `path` is then the last. */
 bool cpl_module_find(char path[CPL_MODULE_PATH], const char *name);
 
 #endif /* CPL_IO_PATHS_H */
