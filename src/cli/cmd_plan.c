@@ -25,8 +25,7 @@ static void print_memory(const cpl_plan *plan)
         printf("largest micro-batch that fits: train.micro_batch=%lld\n",
                (long long)gpu->largest_micro);
     else if (gpu->name)
-        printf("no micro-batch fits%s\n",
-               plan->input.model.recompute_norms ? "" : "; train.recompute=norms takes less");
+        printf("no micro-batch fits\n");
 }
 
 static cpl_status print_table(const cpl_plan *plan, const cpl_gpu *assumed)

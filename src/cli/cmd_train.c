@@ -327,7 +327,8 @@ static cpl_status show_plan(const cpl_settings *s, const cpl_plan_run_for *what)
 static cpl_status dry_run(cpl_configuration *c, const char *run, const char *from,
                           const cpl_group *world)
 {
-    cpl_settings *s = &c->settings;
+    cpl_settings *s   = &c->settings;
+    const cpl_log log = cpl_ranks_log(stdout);
     cpl_backend be;
     const char *device;
     const cpl_plan_run_for what = of_ranks(world, &be);
@@ -337,6 +338,7 @@ static cpl_status dry_run(cpl_configuration *c, const char *run, const char *fro
     CPL_TRY(cpl_device_of_ranks(&device, s->compute.device, what.ranks));
     CPL_TRY(
         cpl_backend_open(&be, device, cpl_dtype_chosen(s->compute.dtype), (int)s->compute.threads));
+    cpl_backend_tell(&be, &log);
     const cpl_status status = show_plan(s, &what);
     cpl_backend_free(&be);
     CPL_TRY(status);

@@ -48,9 +48,10 @@ def check_found(folder):
     made = read_json(folder / "alone/start.json")["made_with"]
     check(made["device"] == "cpu" and "libraries" not in made, f"auto without a GPU: {made}")
     for machine, part in FOUND.items():  # a GPU that cannot be used is told of; one that is not there is not
-        said = good(*train(folder, "auto"), *sets("compute.device=auto", "train.steps=1"), **on(machine))
-        told = "no GPU is used: compute.device is auto, but " in said and part in said
-        check(told == (machine not in ("driver=0", "count=0")), f"auto, {machine}: {said}")
+        command = (*train(folder, "auto"), *sets("compute.device=auto", "train.steps=1"))
+        for said in good(*command, "--dry-run", **on(machine)), good(*command, **on(machine)):
+            told = "no GPU is used: compute.device is auto, but " in said and part in said
+            check(told == (machine not in ("driver=0", "count=0")), f"auto, {machine}: {said}")
         shutil.rmtree(folder / "auto")
 
 
