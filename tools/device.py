@@ -3,7 +3,7 @@
 
 A stage fails if what it says is not so or if its seconds are over; the next one runs all the same. What it found is in the
 report before the next begins. A piece is a list of stages with a report of its own; --next runs the first piece that has no
-report of the present code in bench/device. Without an option the two full pieces run. Exit code 0: no stage failed, 1: one
+report of the present code in bench/device or OUT. Without an option all pieces of the trainer run. Exit code 0: no stage failed, 1: one
 failed, 2: nothing could be run.
 
 --on-host FOLDER, of tests: the programs in FOLDER, whose module is the emulation, with sizes for it.
@@ -50,7 +50,8 @@ LARGE = (*DATA, "data.eos=unset", "data.batch_tokens=65536", "eval.every=0", "ev
 
 class Sizes:
     """What stages take their sizes from: on a GPU."""
-    twins, sanitized = "*", "*, odd sizes"
+    twins = "*"
+    sanitized = ("bf16, odd sizes", "bf16, heads of 64")  # the second has the tensor-core kernels of attention
     cases = None          # of tests/golden/model: all
     tiny = ("checkpoint.every=10",)  # settings of configs/tiny.yaml
     steps, killed_after = 60, 35
@@ -62,7 +63,7 @@ class Sizes:
 
 class OnHost(Sizes):
     """The emulation is thousands of times slower."""
-    twins = sanitized = "*, one of everything"
+    twins, sanitized = "*, one of everything", ("bf16, one of everything",)
     cases = ("no-erc",)
     model = ("model.num_hidden_layers=1", "model.hidden_size=32", "model.intermediate_size=16", "model.num_experts=4",
              "model.num_experts_per_tok=2", "model.num_attention_heads=2")
@@ -96,29 +97,35 @@ class Kit:
     def left(self):
         return max(1, self.until - time.monotonic())
 
-    def start(self, *words, **how):
-        return subprocess.Popen([str(word) for word in words], text=True, cwd=how.pop("cwd", ROOT), env=self.environment,
-                                stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True, **how)
-
-    def run(self, *words, **how):
-        """What it says; fails if it fails, or if the time of the stage is over."""
-        process = self.start(*words, **how)
-        try:
-            said, _ = process.communicate(timeout=self.left())
-        except subprocess.TimeoutExpired:
-            os.killpg(process.pid, signal.SIGKILL)
-            said, _ = process.communicate()
-            raise Failed(f"{words[0]}: the time of this stage is over\n{said[-SHOWN:]}") from None
-        if process.returncode:
-            raise Failed(f"{' '.join(map(str, words))}: exit code {process.returncode}\n{said[-SHOWN:]}")
+    def run(self, *words, cwd=ROOT):
+        """What it says; fails if it fails, or if the time of the stage is over. It says so into a file: a pipe would stay open
+        as long as a process that it left behind."""
+        words = [str(word) for word in words]
+        with tempfile.TemporaryFile("w+", errors="replace") as log:
+            process = subprocess.Popen(words, cwd=cwd, env=self.environment, stdout=log, stderr=log, start_new_session=True)
+            try:
+                process.wait(self.left())
+                why = process.returncode and f"{' '.join(words)}: exit code {process.returncode}"
+            except subprocess.TimeoutExpired:
+                os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
+                why = f"{words[0]}: the time of this stage is over"
+            log.seek(0)
+            said = log.read()
+        if why:
+            raise Failed(f"{why}\n{said[-SHOWN:]}")
         return said
 
     def couplet(self, *words):
         return self.run(self.programs / "couplet", *words)
 
     def train(self, name, *settings):
-        """A run of configs/tiny.yaml, and where it is."""
-        self.couplet(*self.train_words(name, settings))
+        """A run of configs/tiny.yaml, and where it is. One that did not end is taken away."""
+        try:
+            self.couplet(*self.train_words(name, settings))
+        except Failed:
+            shutil.rmtree(self.scratch / name, ignore_errors=True)
+            raise
         return self.scratch / name
 
     def train_words(self, name, settings):
@@ -176,7 +183,7 @@ def off(got, want):
 def gradient(kit, case, dtype, device):
     """Name -> numbers of the gradients of a golden model."""
     out = kit.scratch / f"{case.name}-{dtype}-{device}.safetensors"
-    settings = read_json(case / "case.json")["settings"] | {"compute.dtype": dtype, "compute.device": device}
+    settings = {**read_json(case / "case.json")["settings"], "compute.dtype": dtype, "compute.device": device}
     kit.couplet("grad", case, "--tokens", case / "tokens.json", "--out", out, "--delta", case / "delta.safetensors",
                 *sets(f"{name}={value}" for name, value in settings.items()))
     return gradients_of(out)
@@ -296,7 +303,7 @@ def unlogged(lines, tokens):
 
 
 def large(kit, name, *settings):
-    """A run of configs/paper-3b.yaml: whether its memory is as planned, and what it took."""
+    """A run of configs/paper-3b.yaml: whether its memory is as planned and its loss falls, and what it took."""
     for micro in kit.sizes.micro:
         words = sets((f"data.cache={kit.scratch / 'tokens-large'}", *LARGE, *kit.sizes.large, f"train.micro_batch={micro}"))
         if planned(kit, words)["gpu"]["fits"]:
@@ -315,7 +322,7 @@ def large(kit, name, *settings):
         raise Failed(f"{len(lines)} lines of metrics in the time of this stage; 2 are needed")
     took = kit.seconds[name] = unlogged(lines, plan["T"])
     step, room = statistics.median(took), plan["bytes"]["total"] / 2**30
-    right = kit.sizes is not Sizes or abs(peak[0] / room - 1) <= 0.05
+    right = kit.sizes is not Sizes or abs(peak[0] / room - 1) <= 0.05 and lines[-1]["loss"] < lines[0]["loss"]
     return right, [
         f"* {plan['T'] / step:,.0f} tokens/s in steps of {plan['T']:,} tokens, micro-batches of {micro}: "
         f"{plan['step_flops'] / step / 1e12:,.1f} TFLOP/s",
@@ -336,12 +343,12 @@ def share(kit):
 
 
 def large_erc(kit):
-    """configs/paper-3b.yaml with every hinge of the coupling loss active: tokens/s; peak memory within 5 % of the plan"""
+    """the paper's 3B, every hinge of the coupling loss active: tokens/s; the loss falls; peak memory within 5 % of the plan"""
     return judged(*large(kit, "with", "erc.alpha=1e-3"))
 
 
 def large_vanilla(kit):
-    """configs/paper-3b.yaml without the coupling loss: tokens/s, memory as above; the loss's share of a step's time"""
+    """the paper's 3B without the coupling loss: the same, and the coupling loss's share of a step's time"""
     right, lines = large(kit, "without", "erc.weight=0")
     return judged(right, [*lines, share(kit)])
 
@@ -365,22 +372,23 @@ def sanitized(kit, tool):
     program = shutil.which("compute-sanitizer") or next(iter(glob.glob("/usr/local/cuda*/bin/compute-sanitizer")), None)
     if not program:
         return "not run: there is no compute-sanitizer here"
-    return code(kit.run(program, "--tool", tool, "--error-exitcode", "3", kit.programs / "test_cuda",
-                        "f32" + kit.sizes.sanitized[1:]), 12)
+    said = [kit.run(program, "--tool", tool, "--error-exitcode", "3", kit.programs / "test_cuda", twins)
+            for twins in kit.sizes.sanitized]
+    return code("\n".join(said), 24)
 
 
 def memcheck(kit):
-    """compute-sanitizer memcheck on the twins of odd sizes"""
+    """compute-sanitizer memcheck on twins in bf16"""
     return sanitized(kit, "memcheck")
 
 
 def racecheck(kit):
-    """compute-sanitizer racecheck on the twins of odd sizes"""
+    """compute-sanitizer racecheck on twins in bf16"""
     return sanitized(kit, "racecheck")
 
 
 def initcheck(kit):
-    """compute-sanitizer initcheck on the twins of odd sizes"""
+    """compute-sanitizer initcheck on twins in bf16"""
     return sanitized(kit, "initcheck")
 
 
@@ -390,7 +398,7 @@ def ncu(kit):
     if not program:
         return "not run: there is no ncu here"
     file = kit.report.with_suffix(".ncu.txt")
-    kit.run(program, "--set", "basic", "--launch-skip", "200", "--launch-count", "150", "--log-file", file,
+    kit.run(program, "--set", "basic", "--clock-control", "none", "--launch-skip", "200", "--launch-count", "220", "--log-file", file,
             kit.programs / "operations", ROOT / "configs/paper-3b.yaml", "compute.device=cuda", "compute.dtype=bf16",
             *kit.sizes.layer, "rounds=1")
     return file.name
@@ -429,11 +437,12 @@ SECONDS = {  # at most
 SHORT = (opens, twins, gradients, steps, bits, resume, operations, memcheck)
 PIECES = {  # name: stages, what they depend on
     "short": (SHORT, TRAINER),
-    "full-1": ((*SHORT, large_erc, large_vanilla), TRAINER),
-    "full-2": ((racecheck, initcheck, operations_olmoe, ncu), TRAINER),
+    "large": ((large_erc, large_vanilla), TRAINER),
+    "rest": ((racecheck, initcheck, operations_olmoe, ncu), TRAINER),
     "python-tests": ((python_tests,), PYTHON),
     "python-bench": ((python_bench,), PYTHON),
 }
+PARTS = (["short", "large"], ["rest"])  # a call each
 NAMES = {stage.__name__: stage for stage in SECONDS}
 
 
@@ -451,15 +460,15 @@ def mark(folders):
 def head(piece, kit):
     if kit.sizes is not Sizes:
         lines = ["# The emulation on the host: no GPU", ""]
+        commit = subprocess.run(["git", "rev-parse", "HEAD"], cwd=ROOT, capture_output=True, text=True).stdout
     else:
+        commit = (PROGRAMS / "commit").read_text()
         name, driver, memory = smi("name", "driver_version", "memory.total")
         library = kit.environment.get("COUPLET_CUBLASLT")
         lines = [f"# {name}", "", f"* Driver: {driver}; memory: {memory} MiB",
                  f"* cuBLASLt: {cublaslt_version(library)}"]
-    done = subprocess.run(["git", "rev-parse", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=False)
-    commit = done.stdout.strip() or (PROGRAMS / "commit").read_text().strip()
     of = mark(PIECES[piece][1] if piece in PIECES else TRAINER) if kit.sizes is Sizes else "emulation"
-    return lines + [f"* Commit: {commit}", f"* Date: {now():%Y-%m-%d %H:%M} UTC", f"* Piece: {piece}; code: {of}", ""]
+    return lines + [f"* Commit: {commit.strip()}", f"* Date: {now():%Y-%m-%d %H:%M} UTC", f"* Piece: {piece}; code: {of}", ""]
 
 
 def now():
@@ -508,11 +517,16 @@ def results(report):
     return dict(re.findall(r"^## (\w+): (passed|FAILED|not run), ", report, re.M))
 
 
+def out():
+    """The folder of the reports of this call."""
+    return pathlib.Path(os.environ.get("OUT") or REPORTS)
+
+
 def reported(piece):
     """Whether a report of the present code has every stage of the piece, of which at least one could be run."""
     stages, sources = PIECES[piece]
     line = f"* Piece: {piece}; code: {mark(sources)}"
-    texts = [file.read_text(encoding="utf-8") for file in REPORTS.glob("*.md")]
+    texts = [file.read_text(encoding="utf-8") for folder in (REPORTS, out()) for file in folder.glob("*.md")]
     found = [results(text) for text in texts if line in text.splitlines()]
     return any(set(each.values()) != {"not run"} and each.keys() >= {stage.__name__ for stage in stages} for each in found)
 
@@ -522,12 +536,9 @@ def next_piece():
 
 
 def show_list():
-    has = {piece: reported(piece) for piece in PIECES}
     for piece, (stages, _) in PIECES.items():
-        said = "a report" if has[piece] else "no report"
+        said = "a report" if reported(piece) else "no report"
         print(f"{piece}: at most {sum(SECONDS[stage] for stage in stages)} s; {said} of the present code")
-        if piece == "full-1" and has["short"]:
-            print(f"    the first {len(SHORT)} stages are also in the report of short")
         for stage in stages:
             print(f"    {SECONDS[stage]:4} s  {stage.__name__}: {stage.__doc__}")
 
@@ -546,11 +557,11 @@ def chosen(arguments):
     if names:
         return {"stages": [NAMES[name] for name in names]}
     if arguments.begin:
-        every = [*PIECES["full-1"][0], *PIECES["full-2"][0]]
+        every = [stage for piece in sum(PARTS, []) for stage in PIECES[piece][0]]
         if NAMES[arguments.begin] not in every:
             every = [NAMES[arguments.begin]]
         return {"stages": every[every.index(NAMES[arguments.begin]):]}
-    pieces = ["short"] if arguments.short else [f"full-{arguments.part}"] if arguments.part else ["full-1", "full-2"]
+    pieces = ["short"] if arguments.short else PARTS[arguments.part - 1] if arguments.part else sum(PARTS, [])
     if arguments.next:
         pieces = [piece for piece in [next_piece()] if piece]
     return {piece: PIECES[piece][0] for piece in pieces}
@@ -561,8 +572,8 @@ def programs_of(arguments):
     if arguments.on_host:
         return arguments.on_host.resolve()
     made = PROGRAMS / "code"
-    if not ARCHIVE.exists() and subprocess.call(["make", "device-bundle"], cwd=ROOT):
-        sys.exit(2)
+    if not ARCHIVE.exists():
+        refuse("build/couplet-device.tar.xz is missing: make it with `make device-bundle`, where nvcc is")
     if not made.exists() or made.stat().st_mtime < ARCHIVE.stat().st_mtime:
         shutil.rmtree(PROGRAMS, ignore_errors=True)
         shutil.unpack_archive(ARCHIVE, PROGRAMS.parent)
@@ -584,7 +595,7 @@ def main():
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     which = parser.add_mutually_exclusive_group()
     which.add_argument("--short", action="store_true", help="the most valuable stages, 200 s at most")
-    which.add_argument("--part", type=int, choices=(1, 2), help="a half of all stages, 560 s at most")
+    which.add_argument("--part", type=int, choices=(1, 2), help="a part of the stages of the trainer, 560 s at most")
     which.add_argument("--only", metavar="STAGE,..", help="these stages")
     which.add_argument("--from", dest="begin", metavar="STAGE", help="this stage and those behind it")
     which.add_argument("--next", action="store_true", help="the first piece without a report of the present code")
@@ -597,14 +608,14 @@ def main():
         return 0
     pieces = chosen(arguments)
     if not pieces:
-        print("every piece has a report of the present code in bench/device")
+        print(f"every piece has a report of the present code in bench/device{' or OUT' * ('OUT' in os.environ)}")
         return 0
     if not arguments.on_host and not has_gpu():
         refuse("There is no NVIDIA GPU here: nvidia-smi is missing or lists none. tools/device.sh tests the CUDA backend on a "
                "machine with one.")
     with tempfile.TemporaryDirectory(prefix="couplet-device-") as scratch:
         kit = Kit(programs_of(arguments), OnHost if arguments.on_host else Sizes,
-                  pathlib.Path(os.environ.get("OUT") or REPORTS).resolve(), pathlib.Path(scratch))
+                  out().resolve(), pathlib.Path(scratch))
         codes = [run_piece(piece, stages, kit) for piece, stages in pieces.items()]
     return 1 if 1 in codes else 0 if 0 in codes else 2
 

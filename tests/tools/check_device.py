@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import time
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tools"))
@@ -62,6 +63,15 @@ def check_failures(out):
     check(device.run_piece("python-tests", [device.python_tests], kit) == 2, "a Python without torch: the exit code")
     check("## python_tests: not run, " in kit.report.read_text(), kit.report.read_text())
     check(len(list(out.glob("*.md"))) == 2, "a report takes the place of another")
+    (programs / "couplet").unlink()
+    (programs / "couplet").write_text(f"#!/bin/sh\nmkdir -p {out}/gpu/last; setsid sleep 8 & exit 1\n")
+    (programs / "couplet").chmod(0o755)
+    begin = time.monotonic()
+    try:
+        device.on_gpu(kit)
+        check(False, "a run that fails is a run")
+    except device.Failed:
+        check(not (out / "gpu").exists() and time.monotonic() - begin < 5, "a run that failed is kept, or what it left is waited for")
 
 
 def check_differences(out):
@@ -96,21 +106,21 @@ def check_share(out):
 
 
 def check_memory(out):
-    """On a GPU a peak that is 6 % from the plan fails."""
-    line = {"step": 8, "tokens_per_s": 1, "step_s": 1, "active_rows": [1], "active_columns": [0], "loss": 2, "loss_total": 2}
+    """On a GPU a peak that is 6 % from the plan fails, and so does a loss that does not fall."""
+    line = {"step": 8, "tokens_per_s": 1, "step_s": 1, "active_rows": [1], "active_columns": [0]}
     plan = {"T": 16, "step_flops": 1, "bytes": {"total": 100 * 2**30}, "gpu": {"fits": False}}
     kept = device.planned, device.memory_used, device.killed
-    for peak, right in ((94, False), (96, True), (105, True), (106, False)):
+    for peak, loss, right in ((94, 2, False), (96, 2, True), (105, 2, True), (106, 2, False), (100, 3, False)):
         used, kit = iter((0.5, peak)), device.Kit(out, device.OnHost, out, out)
         kit.sizes = device.Sizes
         (out / "with").mkdir()
 
         def killed(*arguments):
             arguments[-1]()
-            return [line, line]
+            return [{**line, "loss": 3}, {**line, "loss": loss}]
         device.planned, device.memory_used, device.killed = lambda *_: plan, lambda _: next(used), killed
         found, said = device.large(kit, "with")
-        check(found == right, f"a peak of {peak - 0.5} of 100 GiB: {found}")
+        check(found == right, f"a peak of {peak - 0.5} of 100 GiB, a loss of 3 and {loss}: {found}")
         check("micro-batches of 4: " in said[0], said[0])
     device.planned, device.memory_used, device.killed = kept
 
@@ -131,6 +141,9 @@ def check_pieces(out):
             (out / f"{piece} {name}.md").write_text("\n".join([first, *(
                 f"## {stage.__name__}: {word}, 1.0 s" for stage in stages[:n])]))
     check(device.next_piece() is None, "there is a next piece behind the last one")
+    device.REPORTS, os.environ["OUT"] = out / "none", str(out)
+    check(device.next_piece() is None, "reports in OUT do not count")
+    del os.environ["OUT"]
     for piece, file in (("short", "configs/paper-3b.yaml"), ("short", "tools/device.py"), ("short", "data/train"),
                         ("short", "tests/golden/model"), ("python-tests", "tests/golden/erc")):
         check(file in device.PIECES[piece][1], f"{piece} does not depend on {file}")
@@ -146,9 +159,10 @@ def check_refusals(out):
     if not shutil.which("nvidia-smi"):
         done, _ = run(out, "--short")
         check(done.returncode == 2 and "There is no NVIDIA GPU here" in done.stderr, f"{done.returncode}: {done.stderr}")
-    device.PROGRAMS, device.ARCHIVE = out, ROOT / "VERSION"
-    for made in ("of other sources", "emulation"):
+    device.PROGRAMS = out
+    for made in ("of no archive", "of other sources", "emulation"):
         (out / "code").write_text(f"{made}\n")
+        device.ARCHIVE = out / "nothing" if made == "of no archive" else ROOT / "VERSION"
         try:
             device.programs_of(type("Arguments", (), {"on_host": None}))
             check(False, f"programs are run that were made {made}")
