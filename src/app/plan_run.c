@@ -3,6 +3,7 @@
 
 #include <stdio.h>
 
+#include "infer/lm_batch.h"
 #include "model/aux_losses.h"
 #include "model/params.h"
 #include "parallel/mpi.h"
@@ -101,7 +102,12 @@ static cpl_status count(cpl_plan_counted *out, cpl_plan_input *sent, const cpl_p
     const cpl_model_settings own = cpl_plan_own(input, model);
     cpl_mesh mesh = cpl_plan_mesh(input->ranks, input->expert_parallel, 0, model->n_experts);
     cpl_share share;
+    const cpl_lm_batch_settings windows = {.window = s->data.seq_len};
     *out = (cpl_plan_counted){.step = cpl_step_bytes(s, &own, input->micro_sequences)};
+    if (s->eval.tasks.count || s->eval.prompts.count) {
+        out->evaluation = cpl_lm_batch_bytes(&own, &windows);
+        out->evaluating = cpl_lm_batch_work(&own, &windows);
+    }
     CPL_TRY(cpl_optimizer_bytes(&out->optimizer, &own, &mesh, input->compute));
     CPL_TRY(cpl_share_init(&share, &own, &mesh, input->compute, true));
     out->moments         = moments_bytes(&share, &own);

@@ -24,7 +24,7 @@ static void print_memory(const cpl_plan *plan)
     if (gpu->largest_micro > 0)
         printf("largest micro-batch that fits: train.micro_batch=%lld\n",
                (long long)gpu->largest_micro);
-    else if (gpu->name)
+    else if (gpu->name && !fits)
         printf("no micro-batch fits\n");
 }
 
@@ -88,7 +88,9 @@ static cpl_status plan_with(cpl_plan *plan, const cpl_arguments *args, const cpl
     CPL_TRY(machine_of(&what.machine, args, assumed, be));
     CPL_TRY(cpl_plan_run(plan, settings, &what));
     CPL_TRY(cpl_plan_run_largest(plan, settings, &what));
-    return show(plan, assumed, cpl_flag_text(args, "--json"));
+    const bool given =
+        cpl_flag_given(args, "--flops-per-second") || cpl_flag_given(args, "--memory-bandwidth");
+    return show(plan, given ? NULL : assumed, cpl_flag_text(args, "--json"));
 }
 
 /* On the device that trains, or on a GPU that is named. */

@@ -57,6 +57,12 @@ size_t cpl_lm_batch_bytes(const cpl_model_settings *config, const cpl_lm_batch_s
     return cpl_tensor_arena_bytes(&measured);
 }
 
+cpl_work cpl_lm_batch_work(const cpl_model_settings *config, const cpl_lm_batch_settings *settings)
+{
+    const cpl_lm_batch_settings s = with_defaults(*settings);
+    return cpl_pass_work(config, 1, s.chunk, s.window, false);
+}
+
 cpl_status cpl_lm_batch_init(cpl_lm_batch *a, cpl_model *model,
                              const cpl_lm_batch_settings *settings)
 {
@@ -65,7 +71,7 @@ cpl_status cpl_lm_batch_init(cpl_lm_batch *a, cpl_model *model,
     a->settings = with_defaults(*settings);
     CPL_ASSERT(a->settings.window >= 1 && a->settings.window <= a->settings.rows);
     CPL_ASSERT(a->settings.window <= model->rope.shape[0] && a->settings.chunk >= 1);
-    cpl_work work = cpl_pass_work(&model->config, 1, a->settings.chunk, a->settings.window, false);
+    const cpl_work work = cpl_lm_batch_work(&model->config, &a->settings);
     CPL_TRY(cpl_backend_reserve(model->be, &work));
     const cpl_tensor_arena measured = measure(&model->config, &a->settings);
     CPL_TRY(cpl_tensor_arena_init(&a->arena, model->be, &measured, "keys, values and activations"));

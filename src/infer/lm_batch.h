@@ -49,8 +49,9 @@ typedef struct cpl_lm_batch {
     int64_t n_held;
 } cpl_lm_batch;
 
-/* Bytes that cpl_lm_batch_init will take, without the kernels' scratch. */
+/* Bytes that cpl_lm_batch_init will take, and the work for which it reserves the backend's scratch. */
 size_t cpl_lm_batch_bytes(const cpl_model_settings *config, const cpl_lm_batch_settings *settings);
+cpl_work cpl_lm_batch_work(const cpl_model_settings *config, const cpl_lm_batch_settings *settings);
 
 /* The model must have been made for `window` positions. CPL_ERR_MEMORY. Reserves the backend's
  * scratch. */

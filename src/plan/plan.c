@@ -120,7 +120,10 @@ static size_t scratch_bytes(const cpl_plan_input *input, int64_t rows, bool in_h
     if (!be || in_host_memory) cpl_backend_cpu(be = &cpu, input->compute, input->n_threads);
     const size_t pass    = be->ops->scratch_bytes(be, &work);
     const size_t of_rows = rows ? be->ops->scratch_bytes(be, &arrived) : 0;
-    return pass > of_rows ? pass : of_rows;
+    const size_t of_eval =
+        input->counted.evaluation ? be->ops->scratch_bytes(be, &input->counted.evaluating) : 0;
+    const size_t most = pass > of_rows ? pass : of_rows;
+    return most > of_eval ? most : of_eval;
 }
 
 /* What the optimizer holds. */
@@ -175,6 +178,7 @@ static cpl_plan_bytes bytes_of(const cpl_plan_input *input)
     b.coupling    = input->counted.step > b.activations ? input->counted.step - b.activations : 0;
     b.exchange    = rows_bytes(input, cpl_plan_balanced_rows(input), &b.scratch);
     b.host        = host_bytes(input);
+    b.evaluation  = input->counted.evaluation;
     b.device      = cpl_plan_on_gpu(input) ? cpl_gpu_device_bytes : 0;
 #define CPL_PLAN_PART(name, sentence) b.total += b.name;
 #include "plan/bytes.def"

@@ -47,6 +47,8 @@ typedef struct cpl_plan_counted {
     size_t moments;   /* in it: two parts */
     int64_t numbers;  /* of its own that the rank updates */
     bool divides_masters; /* a rank has the F32 masters of its parts alone: in `optimizer` */
+    size_t evaluation;    /* memory of eval.tasks and eval.prompts; 0: the run has none */
+    cpl_work evaluating;  /* what they compute at once; not read if it has none */
 } cpl_plan_counted;
 
 /* What one rank's part of a machine can do; flops 0: no time is predicted. */

@@ -10,8 +10,10 @@ from train_case import write_corpus
 
 SHAPE = ("model.hidden_size=64", "model.intermediate_size=32", "data.seq_len=32", "data.batch_tokens=256", "train.steps=2",
          "train.warmup_steps=1", "checkpoint.every=2", "eval.every=2", "compute.device=cuda")
+EVALUATED = ("eval.prompts=[abc def, xyz]", "eval.prompt_tokens=4", "eval.tasks_every=1")
 VARIANTS = {"f32": ("compute.dtype=f32", "train.micro_batch=4"),
-            "bf16": ("compute.dtype=bf16", "train.micro_batch=8", "train.recompute=norms")}
+            "bf16": ("compute.dtype=bf16", "train.micro_batch=8", "train.recompute=norms"),
+            "evaluated": ("compute.dtype=bf16", "train.micro_batch=8", *EVALUATED)}
 
 
 def of(folder, size, less=0):

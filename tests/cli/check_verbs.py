@@ -100,6 +100,9 @@ def check_plan_of_gpus():
     check((own["flops_per_second"], own["traffic_s"], own["memory_bytes_per_second"]) == (4e14, 0, 2e12), f"given: {own}")
     check(plan(config, "--gpu", "h100", "--set", "compute.dtype=f32")["time"] is None, "f32 has no published rate")
     check(plan(config)["gpu"] is None, "a GPU on the CPU")
+    check("assumed of" not in output("plan", config, "--gpu", "h100", *SPEED).decode(), "assumed, though it was given")
+    short = output("plan", config, "--gpu", "h100", "--tokens", 100).decode()
+    check("enough for this run" in short and "no micro-batch" not in short, short[-300:])
     table = output("plan", config, "--gpu", "l40s").decode()
     check("assumed of l40s, not measured: products reach 40 % of its 362 TFLOP/s" in table and "too little for this run" in table
           and "no micro-batch fits" in table, table[-400:])

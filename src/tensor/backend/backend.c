@@ -195,12 +195,10 @@ cpl_status cpl_backend_reserve(cpl_backend *be, const cpl_work *work)
     CPL_TRY(cpl_cpu_start(be->n_threads));
     size_t bytes = be->ops->scratch_bytes(be, work);
     if (bytes <= be->scratch_bytes) return CPL_OK;
-    void *fresh = be->ops->take(be, bytes);
-    if (!fresh) return cpl_tensor_no_memory(be, bytes, "the scratch of the operations");
-    be->ops->give(be, be->scratch);
-    be->scratch       = fresh;
-    be->scratch_bytes = bytes;
-    return CPL_OK;
+    be->ops->give(be, be->scratch); /* first, so that memory for both is not needed */
+    be->scratch       = be->ops->take(be, bytes);
+    be->scratch_bytes = be->scratch ? bytes : 0;
+    return be->scratch ? CPL_OK : cpl_tensor_no_memory(be, bytes, "the scratch of the operations");
 }
 
 void cpl_backend_tell(const cpl_backend *be, const cpl_log *log)

@@ -58,7 +58,7 @@ CPL_NODISCARD cpl_status cpl_cpu_start(int n_threads);
  * cpl_cpu_has_bf16), on cpl_cpu_threads(n_threads). Holds no memory until cpl_backend_reserve. */
 void cpl_backend_cpu(cpl_backend *be, cpl_dtype compute, int n_threads);
 
-/* Makes scratch large enough for `work`. CPL_ERR_MEMORY if there is none. */
+/* Makes scratch large enough for `work`. CPL_ERR_MEMORY if there is none: `be` then has no scratch. */
 CPL_NODISCARD cpl_status cpl_backend_reserve(cpl_backend *be, const cpl_work *work);
 
 /* Tells the log be->note, in the first call of the process that has one. */
