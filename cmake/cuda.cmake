@@ -27,7 +27,7 @@ add_custom_command(OUTPUT ${CUDA_FOLDER}/operations.inc
                    COMMAND python3 ${CUDA_WRAPPER} ${CMAKE_SOURCE_DIR}/src/tensor > ${CUDA_FOLDER}/operations.inc VERBATIM)
 add_library(couplet_cuda_c OBJECT EXCLUDE_FROM_ALL ${CUDA_C_SOURCES} src/base/status.c ${CUDA_FOLDER}/operations.inc)
 target_include_directories(couplet_cuda_c PRIVATE include src ${CUDA_FOLDER})
-target_compile_definitions(couplet_cuda_c PRIVATE COUPLET_VERSION="${COUPLET_VERSION}")
+target_compile_definitions(couplet_cuda_c PRIVATE COUPLET_VERSION="${COUPLET_VERSION}" ${COUPLET_CUDA_MODULE_VERSION})
 
 set(CUDA_OBJECTS)
 foreach(source IN LISTS CUDA_KERNELS)

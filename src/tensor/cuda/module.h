@@ -10,12 +10,9 @@
 /* cpl_fail of the program: the module's own copy would record the sentence where nobody reads it. */
 typedef cpl_status cpl_fail_fn(cpl_status code, const char *format, ...) CPL_PRINTF(2, 3);
 
-/* Changes with every change of cpl_ops, cpl_backend and this header. */
-enum { CPL_CUDA_MODULE_VERSION = 3 };
-
 /* The symbol `cpl_cuda_module_entry` of the shared object. */
 typedef struct cpl_cuda_module {
-    int version;
+    int version; /* CPL_CUDA_MODULE_VERSION, which the build defines: a hash of this contract's headers */
     const char *program; /* the version of the program that it belongs to */
 
     /* Makes *be, on GPU `device` (-1: the first). `cpu`, of the program, computes in the same type and

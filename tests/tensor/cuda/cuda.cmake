@@ -22,7 +22,8 @@ add_custom_command(OUTPUT ${CUDA_ON_HOST}/operations.inc
 add_library(cuda_on_host OBJECT EXCLUDE_FROM_ALL ${CUDA_C_SOURCES} ${CUDA_KERNELS}
             tensor/cuda/on_host.cpp tensor/cuda/vendor_host.cpp ${CUDA_ON_HOST}/operations.inc)
 target_include_directories(cuda_on_host PRIVATE ${CMAKE_CURRENT_SOURCE_DIR}/tensor/cuda ${CUDA_ON_HOST})
-target_compile_definitions(cuda_on_host PRIVATE COUPLET_VERSION="${COUPLET_VERSION}" LIBCUBLASLT="libcublasLt-test.so")
+target_compile_definitions(cuda_on_host PRIVATE COUPLET_VERSION="${COUPLET_VERSION}" ${COUPLET_CUDA_MODULE_VERSION}
+                           LIBCUBLASLT="libcublasLt-test.so")
 target_link_libraries(cuda_on_host PUBLIC couplet_static)
 
 # As the program meets it: a module beside it.
@@ -60,7 +61,7 @@ add_check(cli/cuda tests/cli/check_cuda.py $<TARGET_FILE:program_on_host> $<TARG
 add_library(fake_cublaslt MODULE tensor/cuda/fake_cublaslt.c)
 set_target_properties(fake_cublaslt PROPERTIES LIBRARY_OUTPUT_DIRECTORY ${CUDA_ON_HOST})
 target_include_directories(fake_cublaslt PRIVATE ${CMAKE_SOURCE_DIR}/src ${CMAKE_SOURCE_DIR}/include)
-target_compile_definitions(fake_cublaslt PRIVATE COUPLET_VERSION="${COUPLET_VERSION}")
+target_compile_definitions(fake_cublaslt PRIVATE COUPLET_VERSION="${COUPLET_VERSION}" ${COUPLET_CUDA_MODULE_VERSION})
 add_check(cli/cuda_refusals tests/cli/check_cuda_refusals.py $<TARGET_FILE:program_on_host> $<TARGET_FILE:couplet>
           $<TARGET_FILE:fake_cublaslt>)
 
