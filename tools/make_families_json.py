@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""make_families_json.py [--check]: writes python/couplet/families.json, the table of families for the Python
+"""make_families_json.py [--check]: writes python/couplet/models/families.json, the table of families for the Python
 package, from src/inspect/families/families.def; --check fails if the file is not what this writes."""
 import json
 import pathlib
@@ -8,7 +8,7 @@ import sys
 
 TABLE = pathlib.Path("src/inspect/families/families.def")
 FLAGS = pathlib.Path("src/inspect/families/families.h")
-COPY = pathlib.Path("python/couplet/families.json")
+COPY = pathlib.Path("python/couplet/models/families.json")
 
 
 def fields_of(row):

@@ -24,7 +24,7 @@ import torch
 
 import couplet
 import peers
-from couplet import _library, _native
+from couplet.ops import _library, _native
 
 BARS = {"library": {"all": 3.0, "none": 8.0, "memory": 0.1},
         "plain": {"all": 1.5, "none": 3.0, "memory": 0.05}}

@@ -19,22 +19,22 @@ from ._version import __version__
 
 if TYPE_CHECKING:
     from . import hf, parallel, reference
-    from ._door import erc_loss
-    from ._delta import noise
-    from ._erc import Erc, attach
-    from ._library import backend
-    from ._module import ErcLoss
+    from .ops._functional import erc_loss
+    from .ops._delta import noise
+    from ._attach import Erc, attach
+    from .ops._library import backend
+    from .ops._module import ErcLoss
     from ._program import find_program
-    from ._router_stats import RouterStats
-    from ._token_figures import token_figures
+    from .figures._router_stats import RouterStats
+    from .figures._token_figures import token_figures
     from .parallel import erc_loss_ep
 
 __all__ = ["erc_loss", "ErcLoss", "erc_loss_ep", "attach", "Erc", "RouterStats", "token_figures", "noise", "backend", "find_program",
            "reference", "hf", "parallel", "__version__"]
 
-_FROM = {"erc_loss": "._door", "ErcLoss": "._module", "erc_loss_ep": ".parallel", "attach": "._erc", "Erc": "._erc",
-         "RouterStats": "._router_stats", "token_figures": "._token_figures", "noise": "._delta",
-         "backend": "._library", "find_program": "._program"}
+_FROM = {"erc_loss": ".ops._functional", "ErcLoss": ".ops._module", "erc_loss_ep": ".parallel", "attach": "._attach",
+         "Erc": "._attach", "RouterStats": ".figures._router_stats", "token_figures": ".figures._token_figures",
+         "noise": ".ops._delta", "backend": ".ops._library", "find_program": "._program"}
 _MODULES = ("reference", "hf", "parallel")
 
 
@@ -66,7 +66,7 @@ def __dir__() -> "list[str]":
 
 try:  # registers torch.ops.couplet, as a program that loads an exported graph expects
     _need_torch()
-    from ._door import erc_loss  # noqa: F401
+    from .ops._functional import erc_loss  # noqa: F401
 except ImportError as _error:
     # `python -m couplet.bench` and the like, which Python still looks for: a sentence in place of a traceback.
     if sys.argv[:1] == ["-m"] and any(word.startswith("couplet.") and word != "couplet.plot" for word in sys.orig_argv):

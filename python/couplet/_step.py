@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any, Dict, Iterator, List, Optional, Sequence,
 import torch
 from torch import Tensor
 
-from . import _checks, _native, _noise, _operator, _plain
-from ._door import arrange, compute_name, signed
-from ._job import Result
-from ._layers import Layer
-from ._response import without_autocast
-from ._weights import Weight, as_weight, is_sharded
+from .ops import _checks, _native, _noise, _operator, _plain
+from .ops._functional import arrange, compute_name, signed
+from .ops._job import Result
+from .models._layers import Layer
+from .ops._response import without_autocast
+from .models._weights import Weight, as_weight, is_sharded
 
 if TYPE_CHECKING:
     from .parallel import Processes

@@ -12,17 +12,17 @@ from typing import Any, Dict, List, Optional, Sequence, TypeVar, Union
 import torch
 from torch import Tensor, nn
 
-from . import _erc
-from ._checks import NOT_QUANTISED
-from ._door import _level_of_caller, warn_of_alpha
-from ._layers import Layer, unwrapped
-from ._moe_map import moe_map
-from ._router_stats import NAMES, RouterStats
-from ._weights import follow, plain_name
+from . import _attach
+from .ops._checks import NOT_QUANTISED
+from .ops._functional import _level_of_caller, warn_of_alpha
+from .models._layers import Layer, unwrapped
+from .models._moe_map import moe_map
+from .figures._router_stats import NAMES, RouterStats
+from .models._weights import follow, plain_name
 
 TYPE_NAMES = {"torch.float32": "F32", "torch.bfloat16": "BF16", "torch.float16": "F16",
               "torch.float64": "F64"}
-AnyErc = TypeVar("AnyErc", bound=_erc.Erc)
+AnyErc = TypeVar("AnyErc", bound=_attach.Erc)
 
 
 # ---- the layers, by the table of families ----
@@ -101,7 +101,7 @@ LOGGED = {"erc": "erc", "erc_centred": "erc_centred", "kappa_own": "kappa_diagon
           "alpha_min": "alpha_min", "maxvio": "router_maxvio", "dead": "router_dead", "margin": "router_margin"}
 
 
-def callback(erc: _erc.Erc, per_layer: bool = False, figures: Optional[Sequence[str]] = None) -> Any:
+def callback(erc: _attach.Erc, per_layer: bool = False, figures: Optional[Sequence[str]] = None) -> Any:
     """A TrainerCallback, which `join` adds: calls `erc.next_step` with the number of each optimizer step, and adds to what
     the Trainer logs with its loss, so that TensorBoard, W&B and MLflow have them too: `erc`, a mean over the optimizer
     steps since the last log as the Trainer's loss is, `erc_centred`, `kappa_own`, `kappa_other`, `alpha_min` of the
@@ -119,7 +119,7 @@ def callback(erc: _erc.Erc, per_layer: bool = False, figures: Optional[Sequence[
     if isinstance(figures, str):
         raise TypeError(f"couplet: figures is {figures!r}, must be a list of names")
     names = {name: LOGGED.get(name, name) for name in (LOGGED if figures is None else figures)}
-    chosen = _erc.check_figures(list(names.values()))
+    chosen = _attach.check_figures(list(names.values()))
     stats = _router_stats(erc, [name for name in NAMES if name in chosen], is_optional=figures is None)
     ending = r"(_p\d+|/\d+)?" if per_layer else ""
 
@@ -147,7 +147,7 @@ def callback(erc: _erc.Erc, per_layer: bool = False, figures: Optional[Sequence[
     return ErcCallback()
 
 
-def _router_stats(erc: _erc.Erc, names: Sequence[str], is_optional: bool) -> Optional[RouterStats]:
+def _router_stats(erc: _attach.Erc, names: Sequence[str], is_optional: bool) -> Optional[RouterStats]:
     """is_optional: None, or fewer layers, where routers return nothing that can be counted."""
     if not names:
         return None
@@ -162,8 +162,8 @@ def _router_stats(erc: _erc.Erc, names: Sequence[str], is_optional: bool) -> Opt
     return stats
 
 
-def _figures(erc: _erc.Erc, per_layer: bool, chosen: Sequence[str]) -> Dict[str, float]:
-    of_weights = [name for name in chosen if name not in _erc.ELSEWHERE and name != "erc"]
+def _figures(erc: _attach.Erc, per_layer: bool, chosen: Sequence[str]) -> Dict[str, float]:
+    of_weights = [name for name in chosen if name not in _attach.ELSEWHERE and name != "erc"]
     return {**(erc.figures(per_layer, of_weights) if of_weights else {}), **erc.metrics(per_layer)}
 
 
@@ -190,7 +190,7 @@ def join(erc: AnyErc, trainer: Any, per_layer: bool = False, figures: Optional[S
     return erc
 
 
-def _check_model(erc: _erc.Erc, trainer: Any) -> None:
+def _check_model(erc: _attach.Erc, trainer: Any) -> None:
     if trainer.model_init is not None:
         raise ValueError("couplet: the Trainer makes a new model by model_init in each training, and the coupling loss is of "
                          "the one that it has now; give it model= in place of model_init=")
@@ -200,7 +200,7 @@ def _check_model(erc: _erc.Erc, trainer: Any) -> None:
                          "couplet.hf.attach(trainer.model).join(trainer)")
 
 
-def _join_steps(erc: _erc.Erc, trainer: Any) -> None:
+def _join_steps(erc: _attach.Erc, trainer: Any) -> None:
     """Gradients behind the last micro-batch: its activations are gone, and gradients are not yet clipped."""
     inner = trainer.training_step
 
@@ -213,7 +213,7 @@ def _join_steps(erc: _erc.Erc, trainer: Any) -> None:
     trainer.training_step = training_step
 
 
-def _join_losses(erc: _erc.Erc, trainer: Any) -> None:
+def _join_losses(erc: _attach.Erc, trainer: Any) -> None:
     inner = trainer.compute_loss
 
     def compute_loss(model: Any, inputs: Any, return_outputs: bool = False, num_items_in_batch: Any = None) -> Any:
@@ -266,7 +266,7 @@ def _divisor(trainer: Any, num_items_in_batch: Any) -> int:
     return 1 if scaled else int(trainer.current_gradient_accumulation_steps)
 
 
-class Erc(_erc.Erc):
+class Erc(_attach.Erc):
     """The coupling loss of a Transformers model; made by `attach`."""
 
     def callback(self, per_layer: bool = False, figures: Optional[Sequence[str]] = None) -> Any:
@@ -303,7 +303,7 @@ def attach(model: nn.Module, weight: float = 1.0, alpha: float = 1.0, reduction:
         ValueError: with the sentence of `couplet inspect`, for a model without experts or of a family
             that is neither in the table nor plain from names and shapes.
     """
-    _erc.check_model(model)
+    _attach.check_model(model)
     erc = Erc(unwrapped(model), find, weight, alpha, _reduction(reduction, reduce), seed, noise, compute,
               accumulation)
     warn_of_alpha(alpha)

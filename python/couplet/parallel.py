@@ -16,11 +16,11 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from . import _operator
-from ._checks import check_finite, refuse
-from ._door import (Matrices, arrange, check_noise, compute_name, number, refuse_mesh, refuse_sharded, signed,
+from .ops import _operator
+from .ops._checks import check_finite, refuse
+from .ops._functional import (Matrices, arrange, check_noise, compute_name, number, refuse_mesh, refuse_sharded, signed,
                     warn_of_alpha, whole_number)
-from ._job import Job, Phases, Result
+from .ops._job import Job, Phases, Result
 
 
 @dataclass(frozen=True)

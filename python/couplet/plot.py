@@ -17,13 +17,13 @@ import sys
 import warnings
 from typing import Dict, List, Optional, Set, Tuple
 
-from . import _files
+from .report import _files
 
 try:
     import matplotlib
     import matplotlib.style
 
-    from ._charts import KINDS, STYLE, CannotDraw, Json, text
+    from .report._charts import KINDS, STYLE, CannotDraw, Json, text
 except ImportError:
     matplotlib = None  # type: ignore[assignment, unused-ignore]  # `main` reports it
 

@@ -26,7 +26,7 @@ def for_json(value):
 
 
 def moe_map(path, config, tensors):
-    """The same as couplet._moe_map.moe_map."""
+    """The same as couplet.models._moe_map.moe_map."""
     if library is None:
         pytest.skip(f"{PATH} is not built: tools/run_python_tests.py builds it")
     request = json.dumps({"path": path, "config": for_json(config), "tensors": tensors}, default=str)

@@ -73,14 +73,14 @@ class InMemory(torch.nn.Module):
 
 def in_chunks(monkeypatch, numbers=1):
     """Plain torch with chunks of so many numbers, 1: an expert at a time; no responses kept, no row multiplied in vain."""
-    from couplet import _plain
+    from couplet.ops import _plain
     for name, value in dict(ROOM=numbers, FEW=0, CALLS=1).items():
         monkeypatch.setattr(_plain, name, value)
 
 
 def accelerator_paths(monkeypatch, experts_at_once=None):
     """The code for accelerators on the CPU: all experts at once, or so many; one alone computes z twice."""
-    from couplet import _accelerator, _native, _plain
+    from couplet.ops import _accelerator, _native, _plain
     monkeypatch.setattr(_native, "fits", lambda job: False)
     monkeypatch.setattr(_plain, "is_for", lambda device: False)
     monkeypatch.setattr(_accelerator, "LEAST_BYTES", 1 if experts_at_once else 1 << 30)

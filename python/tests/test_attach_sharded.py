@@ -15,7 +15,7 @@ from torch import nn
 
 import couplet
 from conftest import HAS_FULLY_SHARD, IS_211, close, needs_fully_shard
-from couplet import _figures
+from couplet.figures import _figures
 
 fsdp = pytest.importorskip("torch.distributed.fsdp")
 try:

@@ -9,7 +9,7 @@ from torch import nn
 
 import couplet
 from conftest import ROOT, accelerator_paths, close
-from couplet import _native
+from couplet.ops import _native
 
 n, d, D, LAYERS = 6, 16, 10, 3
 
@@ -383,7 +383,7 @@ def test_scales_that_are_refused(scale, sentence):
 
 def test_memory_of_other_systems(monkeypatch):
     """Windows has no private anonymous pages."""
-    from couplet import _plain
+    from couplet.ops import _plain
     monkeypatch.delattr(_plain.mmap, "MAP_PRIVATE")
     assert _plain.zeros((1 << 11, 1 << 10)).sum() == 0
 
@@ -392,7 +392,7 @@ def test_fake_tensors_leave_nothing_behind(monkeypatch):
     """As estimators of memory run a step: then a real one."""
     from torch._subclasses.fake_tensor import FakeTensorMode
     accelerator_paths(monkeypatch)
-    from couplet import _noise
+    from couplet.ops import _noise
     for _ in range(2):
         with FakeTensorMode():
             list(_noise.of_layers([torch.ones(n, d)] * 2, [7, 9], 1, 2))
@@ -406,7 +406,7 @@ sys.path.insert(0, {peers!r})
 import peers
 torch.set_num_threads(1)
 if {plain}:
-    from couplet import _native
+    from couplet.ops import _native
     _native.fits = lambda job: False
 
 def made(layers, n, D, d):

@@ -12,7 +12,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 import couplet
 from conftest import HAS_FULLY_SHARD, close, needs_fully_shard
-from couplet import _native, _plain
+from couplet.ops import _native, _plain
 from test_backward import D, LAYERS, Model, attached, gradients, n
 
 fsdp = pytest.importorskip("torch.distributed.fsdp")

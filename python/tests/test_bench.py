@@ -7,7 +7,8 @@ import pytest
 import torch
 
 from conftest import ROOT, accelerator_paths, needs_counts
-from couplet import _counts, _estimate, _measured, bench
+from couplet import bench
+from couplet.bench import _counts, _estimate, _measured
 from couplet.bench import Device
 
 

@@ -10,7 +10,7 @@ import torch._dynamo.testing
 
 import couplet
 from conftest import accelerator_paths, close
-from couplet import _native
+from couplet.ops import _native
 
 n, d, D = 6, 12, 10
 RELEASE = tuple(int(part) for part in torch.__version__.split(".")[:2])

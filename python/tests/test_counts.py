@@ -9,8 +9,9 @@ from torch._subclasses.fake_tensor import DataDependentOutputException, DynamicO
 
 import couplet
 from conftest import accelerator_paths, needs_counts
-from couplet import _accelerator, _counts, _door, _noise, _operator
-from couplet._counts import DEEPSEEK_V3, OLMOE, QWEN3, counted, under_fake
+from couplet.bench import _counts
+from couplet.ops import _accelerator, _functional, _noise, _operator
+from couplet.bench._counts import DEEPSEEK_V3, OLMOE, QWEN3, counted, under_fake
 
 pytestmark = needs_counts
 MODELS = {"OLMoE": OLMOE, "DeepSeek-V3": DEEPSEEK_V3}
@@ -291,7 +292,7 @@ def without_graph(monkeypatch):
     def erc(router, gate, up, down, delta, alpha_tensor, step_tensor, want, half, *options):
         job = _operator.make_job(router.detach(), [g.detach() for g in gate], [], [], delta, half, *options)
         return _operator.evaluate(job, gate, up, down, half, want)
-    monkeypatch.setattr(_door._operator, "erc", erc)
+    monkeypatch.setattr(_functional._operator, "erc", erc)
 
 
 def test_a_step_of_erc_loss(without_graph, kernels_a_layer):

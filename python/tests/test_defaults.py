@@ -10,7 +10,7 @@ import torch.distributed as dist
 import couplet
 from conftest import close
 from couplet.certify.erc import inputs as certify
-from couplet import _native, _noise
+from couplet.ops import _native, _noise
 from test_golden import CASES, GOLDEN, evaluate, load_file, name_of
 
 pytestmark = pytest.mark.filterwarnings("ignore:couplet. alpha")

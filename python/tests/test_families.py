@@ -1,4 +1,4 @@
-"""couplet._moe_map against the C library's reader of the same rules: the same answer or the same sentence for
+"""couplet.models._moe_map against the C library's reader of the same rules: the same answer or the same sentence for
 every family of the table in every layout, for damaged requests, and for models of Transformers."""
 import copy
 import itertools
@@ -16,8 +16,8 @@ from test_hf import MODELS, SHAPE
 from test_hf_models import FAMILIES as MORE_MODELS
 
 from couplet import hf
-from couplet._families import FAMILIES, Family
-from couplet._moe_map import moe_map
+from couplet.models._families import FAMILIES, Family
+from couplet.models._moe_map import moe_map
 
 pytest.importorskip("transformers")
 
@@ -422,6 +422,6 @@ def test_live(name):
 
 
 def test_needs_neither_torch_nor_the_library():
-    check = ("import sys; sys.modules['torch'] = None; import couplet._moe_map; "
-             "assert 'couplet._library' not in sys.modules and 'ctypes' not in sys.modules")
+    check = ("import sys; sys.modules['torch'] = None; import couplet.models._moe_map; "
+             "assert 'couplet.ops._library' not in sys.modules and 'ctypes' not in sys.modules")
     subprocess.run([sys.executable, "-c", check], check=True)

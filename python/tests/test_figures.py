@@ -8,8 +8,8 @@ from torch import nn
 
 import couplet
 from conftest import needs_counts
-from couplet import _figures, _spectrum
-from couplet._counts import counted, under_fake
+from couplet.figures import _figures, _spectrum
+from couplet.bench._counts import counted, under_fake
 
 n, D, d = 6, 5, 9
 ALPHA = 0.9

@@ -13,7 +13,8 @@ import torch
 
 import charts
 from conftest import COUNTS
-from couplet import _files, bench, plot
+from couplet import bench, plot
+from couplet.report import _files
 from couplet.certify import __main__ as certify
 from couplet.certify._dump import save
 

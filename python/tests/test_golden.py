@@ -9,8 +9,8 @@ from safetensors.torch import load_file
 
 import couplet
 from conftest import GOLDEN, accelerator_paths, close, in_chunks
-from couplet import _native
-from couplet._job import ACTIVATIONS
+from couplet.ops import _native
+from couplet.ops._job import ACTIVATIONS
 
 CASES = json.loads((GOLDEN / "cases.json").read_text())
 pytestmark = pytest.mark.filterwarnings("ignore:couplet. alpha")
@@ -151,7 +151,7 @@ def test_a_sum_that_threads_do_not_change(monkeypatch):
 
 def test_an_accelerator_without_bf16(accelerator, monkeypatch):
     """Its products are f32: no more than the rounding of the inputs is between them and the golden values."""
-    from couplet import _accelerator
+    from couplet.ops import _accelerator
     case = next(c for c in CASES if decides_alike_in_bf16(c) and c["activation"] == "gate")
     tensors = load_file(GOLDEN / f"{case['name']}.safetensors")
     tensors = {name: t.bfloat16().float() if name in LEAVES else t for name, t in tensors.items()}

@@ -15,7 +15,9 @@ import test_golden
 import test_hf
 import test_parallel
 from conftest import close, needs_fully_shard, same_gradients
-from couplet import _figures, _noise, bench, certify
+from couplet import bench, certify
+from couplet.figures import _figures
+from couplet.ops import _noise
 
 DEVICE = os.environ.get("COUPLET_TEST_DEVICE") or bench.default_device()
 IS_CUDA = DEVICE.startswith("cuda")

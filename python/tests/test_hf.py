@@ -14,7 +14,7 @@ import torch.nn.utils.parametrize
 
 import couplet
 from conftest import InMemory, close, model_of, same_gradients
-from couplet import _figures
+from couplet.figures import _figures
 
 transformers = pytest.importorskip("transformers")
 from transformers import (LlamaConfig, LlamaForCausalLM, OlmoeForCausalLM, Trainer,  # noqa: E402
@@ -398,7 +398,7 @@ def test_figures_are_those_of_the_program(tmp_path):
 
 
 def test_route_of_equal_rows_is_the_lower_expert():
-    from couplet._figures import _route
+    from couplet.figures._figures import _route
     R = torch.eye(4)[[0, 0, 2, 3]]
     assert _route(R, R, 2) == {"top1": 0.75, "topk": 1.0}
 

@@ -6,7 +6,7 @@ import torch
 
 import couplet
 from conftest import ROOT
-from couplet import _figures
+from couplet.figures import _figures
 
 pytest.importorskip("transformers")
 from test_hf import gates_of, tiny  # noqa: E402
@@ -66,7 +66,7 @@ def test_home_is_of_proxies_with_this_steps_noise():
     homes = []
     for number in range(2):
         R, _ = matrices(model, number)
-        delta = couplet._noise.bounded(R, 6, 11, number, 0)
+        delta = couplet.ops._noise.bounded(R, 6, 11, number, 0)
         home = ((R * delta) @ R.T).argmax(1) == torch.arange(8)
         homes.append(home.double().mean().item())
         assert f[f"proxy_route_top1/{number}"] == pytest.approx(homes[-1])

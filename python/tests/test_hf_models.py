@@ -93,7 +93,7 @@ def test_numbers_that_json_has_not(number):
 @needs_fused
 def test_whole_gates_are_not_sliced():
     """A slice's backward pass would make a second gradient as large."""
-    from couplet._weights import as_weight
+    from couplet.models._weights import as_weight
     model = tiny()
     layer = couplet.hf.attach(model).layers[0]
     gates = model.model.layers[0].mlp.experts.gate_up_proj

@@ -8,7 +8,7 @@ import torch.utils.checkpoint
 
 import couplet
 from conftest import accelerator_paths, close
-from couplet import _native
+from couplet.ops import _native
 from test_operator import D, d, given, gradients, model, n
 
 # ---- memory as it lies ----

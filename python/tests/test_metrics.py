@@ -6,7 +6,8 @@ import torch.utils._python_dispatch
 
 import couplet
 from conftest import close
-from couplet import _figures, _noise
+from couplet.figures import _figures
+from couplet.ops import _noise
 from test_attach import Model, by_hand, d, n, pairs_of
 
 

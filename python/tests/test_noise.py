@@ -9,8 +9,8 @@ import pytest
 import torch
 
 import couplet
-from couplet import _library, _native, _noise
-from couplet._operator import make_job
+from couplet.ops import _library, _native, _noise
+from couplet.ops._operator import make_job
 
 
 def of_the_library(router, **key):
@@ -79,7 +79,7 @@ def test_every_part_of_the_key_matters():
 
 INTERPRETED = """
 import torch
-from couplet import _noise
+from couplet.ops import _noise
 torch.manual_seed(1)
 for dtype, limit in ((torch.float32, 0), (torch.bfloat16, 0), (torch.float64, 1e-14)):
     for l, n, d in ((1, 1, 5), (3, 7, 13), (2, 40, 6), (2, 17, 300), (2, 2, 1)):

@@ -10,8 +10,8 @@ import torch.utils.checkpoint
 
 import couplet
 from conftest import accelerator_paths, close
-from couplet import _native, _operator, _plain
-from couplet._job import USES_GATE, USES_UP
+from couplet.ops import _native, _operator, _plain
+from couplet.ops._job import USES_GATE, USES_UP
 
 n, d, D = 6, 12, 10
 ACTIVATIONS = ("gate", "up", "silu", "swiglu", "output")
@@ -141,7 +141,7 @@ def test_fused(half, dtype, activation):
     loss = couplet.erc_loss(m["router"].detach(), fused, gate_half=half, activation=activation)
     loss.backward()
     close(loss, want, 1e-6)
-    from couplet._job import part
+    from couplet.ops._job import part
     for t, is_gate in ((m["w_gate"], True), (m["w_up"], False)):
         want_grad = torch.zeros_like(t) if t.grad is None else t.grad
         close(part(fused.grad, half, is_gate), want_grad, 1e-5)

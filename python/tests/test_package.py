@@ -14,7 +14,8 @@ import couplet
 import pytest
 import torch
 from conftest import ROOT, InMemory
-from couplet import _library, _program
+from couplet import _program
+from couplet.ops import _library
 
 LOSS = ("import couplet, torch; print(couplet.__version__); print(couplet.backend()); torch.manual_seed(1); "
         "r, g = torch.randn(6, 8), torch.randn(6, 5, 8); print(float(couplet.erc_loss(r, g, alpha=0.5)))")
@@ -215,7 +216,7 @@ def test_another_distribution_has_the_name(overwritten, source, tmp_path):
     shutil.copytree(source / "couplet", tmp_path / "here" / "couplet")
     where = tmp_path / "here" if overwritten else tmp_path
     other_distribution(where)
-    said = run(sys.executable, "-S", "-c", "import couplet._library", path=f"{tmp_path / 'here'}:{tmp_path}").stderr
+    said = run(sys.executable, "-S", "-c", "import couplet.ops._library", path=f"{tmp_path / 'here'}:{tmp_path}").stderr
     assert said.count("UserWarning") == 1 and f"couplet: the distribution couplet 0.1.0 in {where} is not this package" in said
     assert "pip uninstall couplet, then pip install --force-reinstall --no-deps ./python" in said
 

@@ -11,7 +11,7 @@ import torch.multiprocessing as mp
 
 import couplet
 from conftest import accelerator_paths, close
-from couplet._job import USES_UP
+from couplet.ops._job import USES_UP
 import test_golden
 
 try:

@@ -5,7 +5,7 @@ import torch.utils._python_dispatch
 
 import couplet
 from conftest import accelerator_paths, close, in_chunks
-from couplet import _operator, _plain
+from couplet.ops import _operator, _plain
 
 @pytest.fixture(autouse=True)
 def an_expert_at_a_time(monkeypatch):

@@ -13,7 +13,8 @@ import numpy as np  # noqa: E402
 
 import charts  # noqa: E402
 from conftest import ROOT  # noqa: E402
-from couplet import _charts, plot  # noqa: E402
+from couplet import plot  # noqa: E402
+from couplet.report import _charts  # noqa: E402
 
 BEGINNINGS = {"svg": b"<?xml", "pdf": b"%PDF-", "png": b"\x89PNG"}
 
@@ -235,7 +236,7 @@ def alone(missing, *words):
 
 
 def test_without_torch_and_library(figures, tmp_path):
-    done = alone(["torch", "couplet._library"], str(figures(block_of("dots"))), "--out", str(tmp_path))
+    done = alone(["torch", "couplet.ops._library"], str(figures(block_of("dots"))), "--out", str(tmp_path))
     assert done.returncode == 0 and (tmp_path / "dots.svg").exists(), done
 
 

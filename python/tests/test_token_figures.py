@@ -10,7 +10,7 @@ from torch import nn
 
 import couplet
 from conftest import model_of
-from couplet import _figures
+from couplet.figures import _figures
 from test_attach import Model, pairs_of
 
 nan = math.nan

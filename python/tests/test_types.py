@@ -29,7 +29,7 @@ reveal_type(erc.backward(scale=0.5))
 reveal_type(theirs.metrics())
 """
 TENSOR = "torch._tensor.Tensor"
-REVEALED = [TENSOR, "couplet._erc.Erc", "couplet.hf.Erc", TENSOR, TENSOR, "dict[str, float]"]
+REVEALED = [TENSOR, "couplet._attach.Erc", "couplet.hf.Erc", TENSOR, TENSOR, "dict[str, float]"]
 
 WRONG = """
 import couplet

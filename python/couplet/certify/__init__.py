@@ -22,7 +22,7 @@ import torch  # noqa: E402
 from . import erc  # noqa: E402
 from ._call import check_settings, dumps  # noqa: E402
 from ._dump import of_kind, read, write  # noqa: E402
-from .._import import CannotJudge  # noqa: E402
+from ._import import CannotJudge  # noqa: E402
 from ._fits import Dump  # noqa: E402
 from ._judge import Verdict, is_right, judge  # noqa: E402
 from ._kind import NONE, Case, Fault, Kind  # noqa: E402

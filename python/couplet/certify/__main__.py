@@ -21,8 +21,8 @@ import torch
 from . import CannotJudge, KINDS, Verdict, as_json, details, erc, fitting, judge, kind_of, rounding_on, sentence
 from ._call import MANY, check_settings, dumps
 from ._dump import of_kind, read, save, tensors_in, write
-from .._files import complain, reason, say
-from .._import import load, raised, signature_of
+from ..report._files import complain, reason, say
+from ._import import load, raised, signature_of
 from ._pages import page
 from .erc.call import Loss
 

@@ -8,7 +8,7 @@ from typing import Any, Callable, Dict, List, Mapping, Optional, Tuple
 import torch
 from torch import Tensor
 
-from .._import import CannotJudge, called_by_name, named, raised, signature_of
+from ._import import CannotJudge, called_by_name, named, raised, signature_of
 from ._dump import FLOATS, LIKE, NUMBERS, number
 from ._fits import Dump
 from ._judge import ROUNDINGS

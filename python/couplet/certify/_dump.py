@@ -13,8 +13,8 @@ from typing import Any, Dict, Mapping, Optional, Tuple, Union
 import torch
 from torch import Tensor
 
-from .._files import BadFile, available_bytes, parse, read as read_file
-from .._import import CannotJudge
+from ..report._files import BadFile, available_bytes, parse, read as read_file
+from ._import import CannotJudge
 from ._fits import Dump
 from ._kind import Case, Kind
 from .kinds import KINDS

@@ -4,7 +4,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Dict, Iterable, List, Optional, Sequence
 
-from .._import import CannotJudge
+from ._import import CannotJudge
 from ._evaluate import distance, outputs
 from ._fits import RIGHT, Dump, Figure, Judge, Supposed
 from ._kind import Case, Fault, Kind

@@ -11,9 +11,9 @@ import torch
 from torch import Tensor, nn
 
 from .. import hf
-from .._import import CannotJudge
-from .._token_figures import module_that_reads
-from .._weights import follow, plain_name, shards_of
+from ._import import CannotJudge
+from ..figures._token_figures import module_that_reads
+from ..models._weights import follow, plain_name, shards_of
 from ._passes import Router
 
 NAMES = ("router_aux_loss_coef", "aux_loss_coef", "aux_loss_coeff", "moe_aux_loss_coeff", "aux_loss_alpha")

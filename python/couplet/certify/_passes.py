@@ -8,8 +8,8 @@ from typing import Any, Dict, List, Optional, Sequence, Tuple
 import torch
 from torch import Tensor, nn
 
-from .._import import CannotJudge
-from .._weights import Weight, plain_name
+from ._import import CannotJudge
+from ..models._weights import Weight, plain_name
 from ._evaluate import UNIT
 
 

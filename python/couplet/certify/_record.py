@@ -20,11 +20,11 @@ from torch import Tensor, nn
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from .. import hf
-from .._families import Config
-from .._import import CannotJudge, raised
-from .._layers import unwrapped
-from .._router_stats import BIAS
-from .._weights import Weight, follow, is_sharded, shards_of, whole
+from ..models._families import Config
+from ._import import CannotJudge, raised
+from ..models._layers import unwrapped
+from ..figures._router_stats import BIAS
+from ..models._weights import Weight, follow, is_sharded, shards_of, whole
 from ._evaluate import SPARE, TF32, UNIT, outputs
 from ._fits import Dump, Supposed
 from ._judge import Verdict, is_right, judge

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from ... import reference
-from ..._import import CannotJudge
+from .._import import CannotJudge
 from .._kind import Case
 from . import report
 from .dump import of_tensors

@@ -16,7 +16,7 @@ from typing import Any, Callable, Dict, Optional, Sequence
 
 from torch import Tensor
 
-from ..._import import CannotJudge, called, called_by_name, named, raised, signature_of
+from .._import import CannotJudge, called, called_by_name, named, raised, signature_of
 from .._call import in_words, is_plain, loss_in
 
 NAMES = {"router": ("router", "R", "r"), "w_gate": ("w_gate", "W_g", "Wg", "gate"),

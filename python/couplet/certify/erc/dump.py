@@ -10,7 +10,7 @@ from typing import Dict, Optional, Sequence, Tuple, Union
 import torch
 from torch import Tensor
 
-from ..._import import CannotJudge
+from .._import import CannotJudge
 from .._dump import tensors_in
 
 NAMES = ("R", "W_g", "W_p", "delta", "alpha", "weight", "layers", "loss", "M", "dR", "dW_g", "dW_p", "eps")

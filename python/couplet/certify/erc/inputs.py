@@ -6,8 +6,8 @@ from typing import Any, Callable, Dict, Mapping, Tuple
 import torch
 from torch import Tensor
 
-from ... import _noise
-from ..._import import CannotJudge
+from ...ops import _noise
+from .._import import CannotJudge
 from .._dump import number
 from .call import Loss
 

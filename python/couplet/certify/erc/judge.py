@@ -17,7 +17,7 @@ from typing import Dict, Iterator, List, Optional, Tuple
 import torch
 from torch import Tensor
 
-from ..._import import CannotJudge
+from .._import import CannotJudge
 from .dump import ErcDump
 from .faults import FAULTS, INNER, Faults, can_stand_together, is_worth_trying, why_idle
 from .fit import fit

@@ -8,10 +8,11 @@ from typing import Callable, Collection, Dict, NamedTuple, Optional
 import torch
 from torch import Tensor
 
-from . import _noise, _spectrum
-from ._door import Matrices
-from ._job import part
-from ._response import without_autocast
+from . import _spectrum
+from ..ops import _noise
+from ..ops._functional import Matrices
+from ..ops._job import part
+from ..ops._response import without_autocast
 
 Gather = Callable[[Tensor], Tensor]
 NUMBERS_AT_ONCE = 1 << 24

@@ -8,7 +8,7 @@ from typing import Tuple
 import torch
 from torch import Tensor
 
-from . import _noise
+from ..ops import _noise
 
 # Lanczos steps. For spectra that are dense up to their end, as of a random matrix of any size, the largest eigenvalue
 # is then within 1.5e-4 of itself (2.5 / STEPS^2), its root within 7.5e-5; for those with a gap far closer.

@@ -13,11 +13,11 @@ import torch
 from torch import Tensor, nn
 
 from . import _figures
-from ._door import whole_number
-from ._layers import Layer
-from ._response import without_autocast
+from ..ops._functional import whole_number
+from ..models._layers import Layer
+from ..ops._response import without_autocast
 from ._router_stats import BIAS, modules_of
-from ._weights import Weight
+from ..models._weights import Weight
 
 LEAST = 3  # entries of a list that has a rank correlation (CPL_SIGNS_LEAST)
 FEW = 8    # tokens of an expert that has a row in M_tok (CPL_ROUTING_FEW)

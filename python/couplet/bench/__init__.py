@@ -22,9 +22,12 @@ from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Tupl
 import torch
 from torch import Tensor, nn
 
-from . import _counts, _files, _noise, attach, backend, erc_loss, hf, reference
+from . import _counts
+from .. import attach, backend, erc_loss, hf, reference
+from ..ops import _noise
+from ..report import _files
 from ._counts import Shape
-from ._version import __version__
+from .._version import __version__
 
 DTYPES = {"f32": torch.float32, "bf16": torch.bfloat16, "f16": torch.float16}
 PART_OF_MEMORY = 0.4   # of what is free: parameters and gradients of the layers that are measured
@@ -657,7 +660,3 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
     report = run(device, shape, options.rounds)
     print(json.dumps(report, indent=1) if options.json else markdown(report))
     return 0 if is_good(report) else 1
-
-
-if __name__ == "__main__":
-    sys.exit(main())

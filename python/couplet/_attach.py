@@ -16,12 +16,14 @@ from torch import Tensor, nn
 from torch.optim.optimizer import register_optimizer_step_post_hook
 from torch.utils.weak import TensorWeakRef
 
-from . import _figures, _layers, _router_stats, _step, _token_figures
-from ._door import (_level_of_caller, check_noise, compute_name, loss_and_matrix, number, refuse_mesh, signed,
+from . import _step
+from .figures import _figures, _router_stats, _token_figures
+from .models import _layers
+from .ops._functional import (_level_of_caller, check_noise, compute_name, loss_and_matrix, number, refuse_mesh, signed,
                     warn_of_alpha, whole_number)
-from ._layers import Layer, Pairs
-from ._library import backend
-from ._weights import Weight, follow, is_sharded, outside_graphs, some_bytes
+from .models._layers import Layer, Pairs
+from .ops._library import backend
+from .models._weights import Weight, follow, is_sharded, outside_graphs, some_bytes
 
 Find = Callable[[nn.Module], List[Layer]]
 MANY_STEPS = 8  # in a row: more than a gradient scaler skips

@@ -12,7 +12,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from ._door import refuse_mesh, whole_number
+from ..ops._functional import refuse_mesh, whole_number
 
 NAMES = ("router_maxvio", "router_load_min", "router_dead", "router_load_entropy", "router_entropy", "router_margin")
 OF_DISTRIBUTION = {"router_entropy", "router_margin"}

@@ -4,7 +4,8 @@ from __future__ import annotations
 import dataclasses
 from typing import Any, Dict, List
 
-from . import _counts, _estimate, _files
+from . import _counts, _estimate
+from ..report import _files
 
 Report = Dict[str, Any]
 

@@ -9,7 +9,7 @@ import sys
 import traceback
 from typing import Any, Callable, Dict, Mapping
 
-from ._files import first_line
+from ..report._files import first_line
 
 
 class CannotJudge(Exception):

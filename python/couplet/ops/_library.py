@@ -15,7 +15,7 @@ from ctypes import (POINTER, Structure, c_char_p, c_double, c_int, c_int64, c_si
                     c_uint64, c_void_p)
 from typing import Optional, Tuple
 
-from ._version import __version__
+from .._version import __version__
 
 F32, BF16 = 0, 1                                          # cpl_erc_dtype
 DRAWN, GIVEN, NONE = 0, 1, 2                              # cpl_erc_noise_kind

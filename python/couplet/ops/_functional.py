@@ -4,6 +4,7 @@ from __future__ import annotations
 import operator
 import sys
 import warnings
+from types import FrameType
 from typing import Any, List, Optional, Sequence, Tuple, Union
 
 import torch
@@ -18,11 +19,15 @@ from ._response import widest
 Matrices = Union[Tensor, Sequence[Tensor]]
 
 
+def _package_of(frame: FrameType) -> str:
+    return str(frame.f_globals.get("__package__")).partition(".")[0]
+
+
 def _level_of_caller() -> int:
     """The `stacklevel` of who called into this package, also through torch's decorators, so that a place is warned of
     once."""
     frame, level = sys._getframe(1), 1
-    while frame.f_back and str(frame.f_globals.get("__package__")).partition(".")[0] in (__package__, "torch"):
+    while frame.f_back and _package_of(frame) in ("couplet", "torch"):
         frame, level = frame.f_back, level + 1
     return level
 
@@ -92,7 +97,7 @@ def warn_of_alpha(alpha: Any) -> None:
     """Warns who called this package; `couplet.hf` has done so when it attached."""
     if torch.compiler.is_compiling() or not alpha > 1:
         return
-    if sys._getframe(2).f_globals.get("__package__") != __package__:
+    if _package_of(sys._getframe(2)) != "couplet":
         warnings.warn(f"couplet: alpha {float(alpha):g} is above 1: the loss degenerates towards none",
                       stacklevel=_level_of_caller())
 

@@ -11,7 +11,7 @@ from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple, Union, 
 import torch
 from torch import Tensor, nn
 
-from ._checks import check_dtype, described
+from ..ops._checks import check_dtype, described
 from ._weights import Weight, follow, of_group, outside_graphs, plain_name, shards_of, whole
 
 Matrices = Union[Tensor, List[Tensor]]

@@ -5,7 +5,7 @@ from typing import Any, Dict, Optional
 
 from torch import Tensor, nn
 
-from ._door import Matrices, erc_loss
+from ._functional import Matrices, erc_loss
 
 
 class ErcLoss(nn.Module):

@@ -6,7 +6,7 @@ from torch import Tensor
 
 from . import _noise
 from ._checks import check_counters, described
-from ._door import refuse_sharded, signed, whole_number
+from ._functional import refuse_sharded, signed, whole_number
 from ._response import without_autocast
 
 

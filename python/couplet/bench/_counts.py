@@ -16,9 +16,9 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from . import _noise, _operator, _plain
-from ._job import Job, Result, run_alone
-from ._response import without_autocast
+from ..ops import _noise, _operator, _plain
+from ..ops._job import Job, Result, run_alone
+from ..ops._response import without_autocast
 
 ALLOCATIONS = {"empty", "empty_strided", "empty_like", "new_empty", "new_empty_strided", "set_", "resize_"}
 OVERWRITES = {"fill_", "zero_", "copy_"}  # what was there before is not read

@@ -1,0 +1,1 @@
+"""Not public. Figures to log: of weights, of scores, of responses to tokens."""
