@@ -52,7 +52,7 @@ python: ## makes build/venv with PyTorch (some gigabytes) and runs the tests of 
 certify-sweep: ## judges random right and wrong losses of routers with couplet.certify (an hour); ARGS="--dumps 100 --kind z-loss"
 	@tools/deps.sh build python
 	@python3 tools/run_python_tests.py prepare build/venv
-	@cd python && PYTHONPATH=tests:. ../build/venv/bin/python tests/sweep_certify.py $(ARGS)
+	@cd python && PYTHONPATH=tests:. ../build/venv/bin/python tests/certify/sweep_certify.py $(ARGS)
 
 python-matrix: ## runs the Python tests with PyTorch 2.4, 2.6 and the newest, Transformers 4.5x and 5; ROWS=oldest
 	@tools/deps.sh build python

@@ -17,7 +17,7 @@ from ._moe_matrix import FORMATS, Fault, Matrix, Stored
 
 @dataclass
 class Layer:
-    """A layer as python/tests/native/moe_map.h describes it."""
+    """A layer as python/tests/models/native/moe_map.h describes it."""
     prefix: str
     layer: int
     part: str = ""

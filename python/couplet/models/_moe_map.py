@@ -129,7 +129,7 @@ def _guess(config: Config, used: tuple[Pattern, Pattern] | None) -> str:
 
 def moe_map(path: str, config: dict[str, Any] | None, tensors: Tensors) -> dict[str, Any]:
     """The layers of a model whose tensors have these names, types ("F32", "BF16", ...) and shapes, as
-    python/tests/native/moe_map.h describes them. ValueError with the sentence of `couplet inspect`."""
+    python/tests/models/native/moe_map.h describes them. ValueError with the sentence of `couplet inspect`."""
     stored = _read_tensors(tensors)
     names = [tensor.name for tensor in stored]
     facts = Config.read(config, path)

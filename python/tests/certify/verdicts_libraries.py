@@ -2,7 +2,7 @@
 
     pip install --no-deps deepspeed megatron-core torchtitan spmd_types
     pip install hjson py-cpuinfo msgpack ninja einops tyro
-    python tests/verdicts_libraries.py
+    python tests/certify/verdicts_libraries.py
 
 A library that cannot be imported is said so."""
 import importlib

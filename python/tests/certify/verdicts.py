@@ -1,8 +1,8 @@
 """The tables of docs/verdicts.md.
 
-    python tests/verdicts.py                  # public implementations, rebuilt in tests/wild/ from their public description:
+    python tests/certify/verdicts.py                  # public implementations, rebuilt in tests/wild/ from their public description:
                                               # each module has SOURCE, the KIND that it is meant to be, and `loss`
-    python tests/verdicts.py --transformers   # load_balancing_loss_func of every family of the Transformers installed here"""
+    python tests/certify/verdicts.py --transformers   # load_balancing_loss_func of every family of the Transformers installed here"""
 import collections
 import importlib
 import pathlib

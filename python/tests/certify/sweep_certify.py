@@ -1,8 +1,8 @@
 """How well couplet.certify judges losses of routers, on many random inputs:
 
-    python tests/sweep_certify.py [--dumps 1000] [--cases 20] [--pairs 5] [--most 60] [--kind WORD] [--seed 0] [--page FILE]
+    python tests/certify/sweep_certify.py [--dumps 1000] [--cases 20] [--pairs 5] [--most 60] [--kind WORD] [--seed 0] [--page FILE]
 
---dumps: right dumps of each kind and format, in turn from all ways of tests/right_ways.py: how many are judged wrong.
+--dumps: right dumps of each kind and format, in turn from all ways of tests/certify/right_ways.py: how many are judged wrong.
 --cases: random inputs for each fault, in float32 and bf16: the share on which it is named, of those on which it moves
          loss or gradient by more than three times the bound; and of the others the share that is named or judged right.
 --pairs: random inputs for each pair of faults inside a kind, of --most pairs a kind, drawn at random.

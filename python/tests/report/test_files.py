@@ -18,7 +18,7 @@ from couplet.report import _files
 from couplet.certify import __main__ as certify
 from couplet.certify._dump import save
 
-FOLDER = pathlib.Path(__file__).parents[1] / "conformance"
+FOLDER = pathlib.Path(__file__).parents[2] / "conformance"
 STEERS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 HOSTILE = "\x1b]0;OWNED\x07\x1b[2J\x85\u202e\nx: right"
 COPIES = int(os.environ.get("COUPLET_COPIES", 40))
@@ -94,7 +94,7 @@ def test_json_that_memory_cannot_hold(tmp_path, monkeypatch):
 def test_lines_that_are_no_reports(change, tmp_path, capsys):
     """An empty file, a number that no float holds, a shape that no tensor has."""
     path = tmp_path / "a.jsonl"
-    report = json.loads((pathlib.Path(__file__).parents[2] / "docs" / "gpu-h100.jsonl").read_text().splitlines()[0])
+    report = json.loads((pathlib.Path(__file__).parents[3] / "docs" / "gpu-h100.jsonl").read_text().splitlines()[0])
     if change:
         part, key, value = change
         report[part][key] = value
@@ -221,7 +221,7 @@ def whole_files():
     for name in ("z-loss.layers", "erc.some-active", "load-balancing-mixtral.dropped", "gate-weights.some"):
         yield (FOLDER / f"{name}.safetensors").read_bytes(), "couplet.certify"
     yield json.dumps(charts.every_kind()).encode(), "couplet.plot"
-    yield (pathlib.Path(__file__).parents[2] / "docs" / "gpu-h100.jsonl").read_bytes(), "couplet.bench"
+    yield (pathlib.Path(__file__).parents[3] / "docs" / "gpu-h100.jsonl").read_bytes(), "couplet.bench"
 
 
 def test_damaged_files(tmp_path, capsys):

@@ -1,4 +1,4 @@
-"""A sample of tests/sweep_certify.py."""
+"""A sample of tests/certify/sweep_certify.py."""
 import random
 
 import pytest

@@ -18,7 +18,7 @@ from couplet.certify._fits import Dump
 from couplet.certify.kinds import KINDS
 
 xxhash = pytest.importorskip("xxhash")
-FOLDER = pathlib.Path(__file__).parents[1] / "conformance"
+FOLDER = pathlib.Path(__file__).parents[2] / "conformance"
 
 
 def one_of(name, case=None):
@@ -193,7 +193,7 @@ def test_several_dumps(tmp_path, capsys):
 
 @pytest.mark.skipif(not shutil.which("cc"), reason="there is no C compiler")
 def test_a_dump_in_c(tmp_path, capsys):
-    source = pathlib.Path(__file__).parents[2] / "examples" / "router_loss_dump.c"
+    source = pathlib.Path(__file__).parents[3] / "examples" / "router_loss_dump.c"
     built = subprocess.run(["cc", "-std=c11", "-Wall", "-Wextra", "-Werror", source, "-lxxhash", "-lm", "-o", "a.out"],
                            cwd=tmp_path, capture_output=True, text=True, check=False)
     if "xxhash.h" in built.stderr:

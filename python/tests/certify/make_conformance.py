@@ -1,7 +1,7 @@
 """The folder conformance/: inputs with what each kind of loss gives for them, dumps of public implementations that are
 wrong, and the verdicts on all of them.
 
-    python tests/make_conformance.py FOLDER"""
+    python tests/certify/make_conformance.py FOLDER"""
 import json
 import pathlib
 import sys

@@ -1,7 +1,7 @@
 """The verdicts on trainers in docs/verdicts.md: a step of three micro-batches of a tiny Qwen3-MoE, as the trainer makes it.
 
     pip install trl datasets
-    python tests/verdicts_trainers.py"""
+    PYTHONPATH=tests python tests/certify/verdicts_trainers.py"""
 import os
 import tempfile
 import warnings

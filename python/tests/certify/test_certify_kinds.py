@@ -588,12 +588,12 @@ def test_no_two_kinds_and_no_two_faults_have_one_name():
 
 def test_the_page_has_the_tables(capsys):
     assert command.main(["--list"]) == 0
-    text = (pathlib.Path(__file__).parents[2] / "docs" / "losses.md").read_text()
+    text = (pathlib.Path(__file__).parents[3] / "docs" / "losses.md").read_text()
     assert text.endswith(capsys.readouterr().out)
 
 
 def test_the_names_of_arguments_on_the_page():
-    text = (pathlib.Path(__file__).parents[2] / "docs" / "losses.md").read_text()
+    text = (pathlib.Path(__file__).parents[3] / "docs" / "losses.md").read_text()
     for name in KINDS["load-balancing-olmoe"].inputs:
         assert f"`{name}`" in text, name
 

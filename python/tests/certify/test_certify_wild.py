@@ -7,7 +7,7 @@ import pytest
 import verdicts
 from couplet import certify
 
-PAGE = (pathlib.Path(__file__).parents[2] / "docs" / "verdicts.md").read_text()
+PAGE = (pathlib.Path(__file__).parents[3] / "docs" / "verdicts.md").read_text()
 
 
 pytestmark = pytest.mark.usefixtures("one_thread")
