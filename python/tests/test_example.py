@@ -9,7 +9,6 @@ import pytest
 
 from conftest import ROOT
 from couplet import find_program
-from couplet import certify
 
 EXAMPLE = ROOT / "examples" / "continue_olmoe.py"
 

@@ -107,7 +107,7 @@ def on_terminal(root, text, user):
                    "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1", "OMPI_MCA_rmaps_base_oversubscribe": "1"}
     environment |= {"JOBS": os.environ["JOBS"]} if "JOBS" in os.environ else {}
     sent = b""
-    with subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=inside, stderr=inside, env=environment) as process:
+    with subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=inside, stderr=inside, env=environment):
         os.close(inside)
         try:
             while piece := os.read(terminal, 65536):

@@ -117,7 +117,7 @@ def check_set(verb, text, assignment, sentence):
     """With as many words and required flags as the verb wants, which need not exist."""
     usage = text.split("Usage:\n")[1].splitlines()[0].split()[1 + len(verb):]
     words = []
-    for at, word in enumerate(usage):
+    for word in usage:
         if word.startswith("["):
             break
         words.append(word if word.startswith("--") else "no-such-file")

@@ -18,7 +18,7 @@ import time
 from inputs import different, files_of, metrics, read_json
 from program import COUPLET, check, finish, near, scratch_folder, sets
 from program import good as alone
-from ranks_case import LIBRARIES, Ranks, bad, check_parts, files_of_run, good, sentences, tensors_of
+from ranks_case import LIBRARIES, Ranks, bad, check_parts, files_of_run, good, sentences
 from train_case import write_corpus
 
 STEPS = 16

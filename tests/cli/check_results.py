@@ -4,7 +4,6 @@ replaces it and nothing else, streams are never results, and the program says wh
 import json
 import os
 import pathlib
-import shutil
 import sys
 
 from inputs import TRAIN_TOKENIZER

@@ -4,7 +4,6 @@ together, saturation between its checkpoints, the same bytes again, page and cha
 import base64
 import json
 import math
-import re
 import shutil
 import struct
 import sys
@@ -140,7 +139,7 @@ def check_map(heat, values):
 
 
 def check_maps(charts, routing):
-    for d, source in enumerate(routing["sources"]):
+    for d in range(len(routing["sources"])):
         values = {}
         for l, layer in enumerate(routing["layers"]):
             shares = layer["domains"]["by_expert"]

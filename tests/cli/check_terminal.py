@@ -227,8 +227,8 @@ WIDTHS = ((40, ["/12  loss "]), (80, ["=> ", "/12  loss ", " tok/s  0:", " left"
 def check_progress(work, run):
     """One line for every verb, however wide the terminal is; none in a pipe."""
     files = [*(work / "docs").iterdir()]
-    for columns, parts in WIDTHS:
-        for parts, *words in ((parts, *TRAIN, work / f"train-{columns}"),
+    for columns, trained in WIDTHS:
+        for parts, *words in ((trained, *TRAIN, work / f"train-{columns}"),
                               (["questions"], "eval", run, "--tasks", "copa", "--limit", 60),
                               (["layer "], "inspect", run),
                               (["1 of "], "tokenize", "encode", "--tokenizer", "T.json", "--out", f"e-{columns}",

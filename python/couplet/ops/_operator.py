@@ -5,7 +5,7 @@ the loss is a scalar, so that all that is left then is to multiply by its gradie
 leaves out the last product, d x, which couplet::erc_gradients makes in the backward call: in place of gradients it
 returns their factors d and x (_accelerator.py), which are a few percent of them, and no weight is needed any more."""
 import operator
-from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
+from typing import Any, Callable, List, Optional, Sequence, Tuple
 
 import torch
 from torch import Tensor

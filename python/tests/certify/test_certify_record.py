@@ -210,7 +210,7 @@ def test_added_to_gradients_alone():
 
     class Hidden(Model):
         def forward(self, input_ids):
-            x, logits = self.embed(input_ids).flatten(0, 1), []
+            x = self.embed(input_ids).flatten(0, 1)
             for layer in self.layers:
                 x, one = layer(x)
                 x = Added.apply(x, self.aux_loss_coef * switch(one, K))

@@ -19,9 +19,9 @@ from couplet.figures import _figures
 
 fsdp = pytest.importorskip("torch.distributed.fsdp")
 try:
-    from torch.distributed.tensor import DTensor, Replicate, Shard, distribute_tensor
+    from torch.distributed.tensor import DTensor, Shard, distribute_tensor
 except ImportError:  # torch 2.4
-    from torch.distributed._tensor import DTensor, Replicate, Shard, distribute_tensor
+    from torch.distributed._tensor import DTensor, Shard, distribute_tensor
 
 n, d, D = 8, 10, 6
 SETTINGS = dict(weight=3.0, seed=2, gate_half="first")

@@ -2,7 +2,6 @@
 accumulation, figures as the program has them. Models are random and tiny; nothing is downloaded."""
 import copy
 import json
-import pathlib
 import pickle
 import re
 import subprocess

@@ -169,9 +169,9 @@ def process(rank, folder):
             _plain.is_for = lambda device: False
         for half in (None, "first"):
             key = (is_accelerator, half)
-            results["experts", *key] = of_mesh(half, (er, 2), (0, 1), {"group": pairs["expert"]})
-            results["width", *key] = of_mesh(half, (0, 1), (tr, 2), {"tensor_group": pairs["tensor"]})
-            results["both", *key] = of_mesh(half, (er, 2), (tr, 2),
+            results[("experts", *key)] = of_mesh(half, (er, 2), (0, 1), {"group": pairs["expert"]})
+            results[("width", *key)] = of_mesh(half, (0, 1), (tr, 2), {"tensor_group": pairs["tensor"]})
+            results[("both", *key)] = of_mesh(half, (er, 2), (tr, 2),
                                             {"group": pairs["expert"], "tensor_group": pairs["tensor"]})
     results["loss"] = of_width(tr, pairs["tensor"])
     torch.save(results, os.path.join(folder, f"{rank}.pt"))

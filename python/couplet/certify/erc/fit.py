@@ -49,7 +49,7 @@ def _quadratic(h: Hypothesis) -> Tuple[Tensor, Tensor]:
 def fit(h: Hypothesis) -> Tensor:
     """Moves the shares to where the gradients of c come nearest to the dump's. Returns the curve of each [h]; 0: it does
     not show."""
-    hinges, n = h.hinges, h.dump.n
+    hinges = h.hinges
     if not len(hinges.i):
         return torch.zeros(0, dtype=torch.float64)
     second, first = _quadratic(h)

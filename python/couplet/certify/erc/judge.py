@@ -21,7 +21,7 @@ from .._import import CannotJudge
 from .dump import ErcDump
 from .faults import FAULTS, INNER, Faults, can_stand_together, is_worth_trying, why_idle
 from .fit import fit
-from .hypothesis import AUTOCAST, BF16, F32, Grade, Hypothesis, Terms, coefficient
+from .hypothesis import AUTOCAST, BF16, F32, Grade, Hypothesis, Terms
 from .tables import AllTables
 
 NOTHING = 1e-3  # where no hinge shows there may be a few numbers in the dump that are small beside one
