@@ -169,6 +169,9 @@ scale: release ## makes the tables and charts of docs/scale.md from `couplet pla
 check: races ## checks format, clang warnings, races of threads, order of rooms, headers, map of the source, documented formats, Python's table, sizes
 	@tools/deps.sh build test check
 	@clang-format --dry-run -Werror $(SOURCES)
+	@[ -x build/ruff/bin/ruff ] || { python3 -m venv build/ruff && \
+	    build/ruff/bin/pip install -q "ruff$$(sed -n 's/^required-version = "\(.*\)"/\1/p' ruff.toml)"; }
+	@build/ruff/bin/ruff format --check -q && build/ruff/bin/ruff check -q
 	@tools/build.sh clang --target all bench
 	@python3 tools/check_layers.py build/clang
 	@python3 tools/check_headers.py

@@ -2,6 +2,7 @@
 """make_olmoe.py FOLDER [LAYERS]: random weights in the shape of OLMoE-1B-7B as far as an inspection
 reads them: 16 layers, 64 experts, d 2048, D 1024, routers and gates only, bf16: 4.3 GB in 16 files.
 For bench/inspect; not a model."""
+
 import json
 import os
 import pathlib
@@ -10,7 +11,7 @@ import sys
 
 N, WIDTH, EXPERT = 64, 2048, 1024
 # The upper byte of a bf16: both signs of exponents that give numbers of about 0.01 to 0.06.
-UPPER = bytes(0x3c + (0x80 if i & 1 else 0) + (i >> 1 & 1) for i in range(256))
+UPPER = bytes(0x3C + (0x80 if i & 1 else 0) + (i >> 1 & 1) for i in range(256))
 
 
 def numbers(count):
@@ -46,8 +47,14 @@ def main():
     for layer in range(layers):
         names |= write_layer(folder, layer)
     (folder / "model.safetensors.index.json").write_text(json.dumps({"weight_map": names}))
-    config = {"model_type": "olmoe", "hidden_size": WIDTH, "intermediate_size": EXPERT,
-              "num_experts": N, "num_experts_per_tok": 8, "num_hidden_layers": layers}
+    config = {
+        "model_type": "olmoe",
+        "hidden_size": WIDTH,
+        "intermediate_size": EXPERT,
+        "num_experts": N,
+        "num_experts_per_tok": 8,
+        "num_hidden_layers": layers,
+    }
     (folder / "config.json").write_text(json.dumps(config))
 
 

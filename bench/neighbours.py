@@ -11,6 +11,7 @@ Trains configs/tiny.yaml in pairs, one after the other in turn:
 With 0 neighbours the program is compared with libgomp's default, with more of them with the passive
 policy; a neighbour is a process that never sleeps. Prints for each number of neighbours the medians
 and the median ratio of the pairs with its 95 % interval (exact, from order statistics)."""
+
 import argparse
 import math
 import os
@@ -20,17 +21,16 @@ import sys
 import tempfile
 import time
 
-POLICIES = {"passive": {"OMP_WAIT_POLICY": "passive"}, "program": {},
-            "libgomp": {"GOMP_SPINCOUNT": "300000"}}
+POLICIES = {"passive": {"OMP_WAIT_POLICY": "passive"}, "program": {}, "libgomp": {"GOMP_SPINCOUNT": "300000"}}
 
 
 def seconds_of(couplet, policy, steps):
-    environment = {name: value for name, value in os.environ.items()
-                   if name not in ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT")} | POLICIES[policy]
+    environment = {
+        name: value for name, value in os.environ.items() if name not in ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT")
+    } | POLICIES[policy]
     with tempfile.TemporaryDirectory() as folder:
         command = [couplet, "train", "configs/tiny.yaml", "--out", f"{folder}/run"]
-        for setting in (f"train.steps={steps}", "train.warmup_steps=1", f"log.every={steps}",
-                        "eval.max_sequences=1"):
+        for setting in (f"train.steps={steps}", "train.warmup_steps=1", f"log.every={steps}", "eval.max_sequences=1"):
             command += ["--set", setting]
         began = time.monotonic()
         subprocess.run(command, env=environment, check=True, stdout=subprocess.DEVNULL)
@@ -40,10 +40,10 @@ def seconds_of(couplet, policy, steps):
 def interval(values):
     """The 95 % interval of the median: order statistics of a binomial with chance one half."""
     values, n, below = sorted(values), len(values), 0
-    chance = 0.5 ** n
+    chance = 0.5**n
     while below < n // 2 and chance <= 0.025:
         below += 1
-        chance += math.comb(n, below) * 0.5 ** n
+        chance += math.comb(n, below) * 0.5**n
     below = max(below - 1, 0)
     return values[below], values[n - 1 - below]
 
@@ -62,9 +62,12 @@ def compare(couplet, n_neighbours, pairs, steps):
             process.kill()
     ratios = [a / b for a, b in zip(times["program"], times[other])]
     low, high = interval(ratios)
-    print(f"{n_neighbours:2d} neighbours  program {statistics.median(times['program']):7.2f} s  "
-          f"{other} {statistics.median(times[other]):7.2f} s  ratio {statistics.median(ratios):.3f} "
-          f"({low:.3f} to {high:.3f}, {pairs} pairs)", flush=True)
+    print(
+        f"{n_neighbours:2d} neighbours  program {statistics.median(times['program']):7.2f} s  "
+        f"{other} {statistics.median(times[other]):7.2f} s  ratio {statistics.median(ratios):.3f} "
+        f"({low:.3f} to {high:.3f}, {pairs} pairs)",
+        flush=True,
+    )
 
 
 def main():

@@ -11,6 +11,7 @@ index and headers what to ask for.
 
 Prints medians, their rates over the bytes of the ranges, and the ratio: the median over the pairs of curl's time over
 the program's. Exit code 1 if the ratio is below 0.8."""
+
 import argparse
 import json
 import os
@@ -57,7 +58,9 @@ def write_checkpoint(folder, layers):
 
 def seconds_of(command, environment):
     began = time.monotonic()
-    done = subprocess.run(command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, check=False)
+    done = subprocess.run(
+        command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, check=False
+    )
     took = time.monotonic() - began
     if done.returncode:
         sys.exit(f"{' '.join(map(str, command))}: exit {done.returncode}: {done.stderr[-2000:]}")
@@ -68,8 +71,11 @@ def write_curl(path, base, lines):
     """A configuration of curl with all requests that gave bytes; returns their number and these bytes. Most options end at
     `next`; the authority comes from the environment."""
     requests = [line for line in lines if line.method == "GET" and line.status in (200, 206)]
-    parts = [["silent", "show-error", "fail", f'url = "{base}{line.path}"', 'output = "/dev/null"'] +
-             ([f'range = "{line.range.removeprefix("bytes=")}"'] if line.range != "-" else []) for line in requests]
+    parts = [
+        ["silent", "show-error", "fail", f'url = "{base}{line.path}"', 'output = "/dev/null"']
+        + ([f'range = "{line.range.removeprefix("bytes=")}"'] if line.range != "-" else [])
+        for line in requests
+    ]
     path.write_text("\nnext\n".join("\n".join(part) for part in parts) + "\n")
     return len(requests), sum(line.sent for line in requests)
 
@@ -77,18 +83,22 @@ def write_curl(path, base, lines):
 def measure(options, work):
     made, certificates = write_checkpoint(work / "model", options.layers), Certificates(work / "certificates")
     environment = os.environ | certificates.environment()
-    with nginx.Nginx(made.folder, work / "nginx", certificates) as server, \
-            Shaper(server.port, options.rate, options.delay) as shaped:
+    with (
+        nginx.Nginx(made.folder, work / "nginx", certificates) as server,
+        Shaper(server.port, options.rate, options.delay) as shaped,
+    ):
         base = f"https://127.0.0.1:{shaped.port}"
-        commands = {"couplet": [options.couplet, "inspect", base],
-                    "curl": ["curl", "--parallel", "--parallel-max", str(options.parallel), "-K", work / "curl"]}
+        commands = {
+            "couplet": [options.couplet, "inspect", base],
+            "curl": ["curl", "--parallel", "--parallel-max", str(options.parallel), "-K", work / "curl"],
+        }
         seconds_of(commands["couplet"], environment)  # warms up, and says which ranges
         time.sleep(1)
         n_requests, n_bytes = write_curl(work / "curl", base, server.lines())
         seconds_of(commands["curl"], environment)
         times = {"couplet": [], "curl": []}
         for pair in range(options.pairs):
-            for who in (times if pair % 2 else reversed(times)):
+            for who in times if pair % 2 else reversed(times):
                 times[who].append(seconds_of(commands[who], environment))
     return n_requests, n_bytes, times
 
@@ -96,7 +106,9 @@ def measure(options, work):
 def report(options, n_requests, n_bytes, times):
     """Prints the figures; returns the exit code."""
     ratios = sorted(b / a for a, b in zip(times["couplet"], times["curl"]))
-    print(f"from afar, {options.rate / 1e6:.0f} MB/s, {2000 * options.delay:.0f} ms: {n_requests} requests, {n_bytes / 1e6:.0f} MB")
+    print(
+        f"from afar, {options.rate / 1e6:.0f} MB/s, {2000 * options.delay:.0f} ms: {n_requests} requests, {n_bytes / 1e6:.0f} MB"
+    )
     for who, took in times.items():
         middle = statistics.median(took)
         print(f"  {who:8s} {middle:7.2f} s  {n_bytes / middle / 1e6:6.1f} MB/s  ({min(took):.2f} to {max(took):.2f} s)")

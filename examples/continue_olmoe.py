@@ -8,6 +8,7 @@
 MODEL_DIR is a Hugging Face OLMoE directory with tokenizer.json, a checkpoint of couplet or a run. Prints
 LM loss, ERC and how far router and experts agree, without and with the loss; then runs `couplet inspect` on the
 two results where the program is installed."""
+
 import argparse
 import gzip
 import json
@@ -15,11 +16,10 @@ import pathlib
 import subprocess
 
 try:
-    import torch
-    from transformers import AutoModelForCausalLM, PreTrainedTokenizerFast, Trainer, TrainingArguments
-
     import couplet
+    import torch
     from couplet import find_program
+    from transformers import AutoModelForCausalLM, PreTrainedTokenizerFast, Trainer, TrainingArguments
 except ImportError as error:
     raise SystemExit(f"{error}; from the checkout: pip install './python[hf]'")
 
@@ -30,8 +30,11 @@ FIGURES = ("erc_clean", "kappa_diagonal", "kappa_off_diagonal", "kappa_row_top1"
 def arguments():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("model", nargs="?", default=str(ROOT / "runs" / "demo" / "vanilla"))
-    parser.add_argument("--text", nargs="+", help="JSON lines with `text` (.json, .jsonl, .gz), or plain text; "
-                        "default: the .json.gz of data/train")
+    parser.add_argument(
+        "--text",
+        nargs="+",
+        help="JSON lines with `text` (.json, .jsonl, .gz), or plain text; default: the .json.gz of data/train",
+    )
     parser.add_argument("--out", default=str(ROOT / "runs" / "continued"))
     parser.add_argument("--steps", type=int, default=50)
     parser.add_argument("--batch", type=int, default=4, help="sequences of a micro-batch")
@@ -99,10 +102,18 @@ def go_on(args, folder, rows, weight, out):
     if not torch.cuda.is_available() and hasattr(model, "set_experts_implementation"):
         model.set_experts_implementation("eager")  # the grouped products are slow on CPUs
     settings = TrainingArguments(
-        output_dir=str(out), max_steps=args.steps, per_device_train_batch_size=args.batch,
-        gradient_accumulation_steps=args.accumulation, learning_rate=args.lr, seed=1,
-        logging_steps=max(args.steps // 5, 1), save_strategy="no", report_to=[], disable_tqdm=True,
-        use_cpu=not torch.cuda.is_available())
+        output_dir=str(out),
+        max_steps=args.steps,
+        per_device_train_batch_size=args.batch,
+        gradient_accumulation_steps=args.accumulation,
+        learning_rate=args.lr,
+        seed=1,
+        logging_steps=max(args.steps // 5, 1),
+        save_strategy="no",
+        report_to=[],
+        disable_tqdm=True,
+        use_cpu=not torch.cuda.is_available(),
+    )
     trainer = Trainer(model=model, args=settings, train_dataset=rows)
     erc = couplet.hf.attach(model, weight=weight, alpha=args.alpha)
     erc.join(trainer, figures=FIGURES)  # all there is to it
@@ -117,13 +128,16 @@ def show(without, with_erc, alpha):
     names = ("loss", *FIGURES)
     print("\neach figure: without ERC, with ERC\n" + f"{'step':>6}", *(f"{name:>23}" for name in names))
     for pair in zip(without, with_erc):
-        cells = (" ".join(f"{entry[name]:11.4g}" if name in entry else f"{'-':>11}" for entry in pair)
-                 for name in names)
+        cells = (
+            " ".join(f"{entry[name]:11.4g}" if name in entry else f"{'-':>11}" for entry in pair) for name in names
+        )
         print(f"{pair[0]['step']:>6}", *cells)
     if all(entry["erc_clean"] == 0 for entry in (*without, *with_erc)):
-        print(f"\nNo hinge is active at alpha {alpha:g}: this model has learned the coupling already, as "
-              "those do that were\ntrained with the loss, and it changes nothing more. A smaller --alpha asks "
-              "for more.")
+        print(
+            f"\nNo hinge is active at alpha {alpha:g}: this model has learned the coupling already, as "
+            "those do that were\ntrained with the loss, and it changes nothing more. A smaller --alpha asks "
+            "for more."
+        )
 
 
 def main():
@@ -134,8 +148,9 @@ def main():
             raise SystemExit(f"{folder} has no {name}; make demo writes the default model")
     rows = sequences(folder, files_of(args.text), args.length, args.steps * args.batch * args.accumulation)
     out = pathlib.Path(args.out)
-    logs = [go_on(args, folder, rows, weight, out / name)
-            for name, weight in (("without", 0.0), ("with-erc", args.weight))]
+    logs = [
+        go_on(args, folder, rows, weight, out / name) for name, weight in (("without", 0.0), ("with-erc", args.weight))
+    ]
     show(*logs, args.alpha)
     program = find_program()
     if program:

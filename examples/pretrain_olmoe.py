@@ -6,6 +6,7 @@
 
 A few minutes on two cores. Prints the LM loss, ERC and how far router and experts agree, and ends with
 `couplet inspect` where the program is installed. --weight 0 trains without the loss, to compare."""
+
 import argparse
 import gzip
 import json
@@ -13,11 +14,10 @@ import pathlib
 import subprocess
 
 try:
-    import torch
-    from transformers import OlmoeConfig, OlmoeForCausalLM, PreTrainedTokenizerFast
-
     import couplet
+    import torch
     from couplet import find_program
+    from transformers import OlmoeConfig, OlmoeForCausalLM, PreTrainedTokenizerFast
 except ImportError as error:
     raise SystemExit(f"{error}; from the checkout: pip install './python[hf]'")
 
@@ -52,10 +52,23 @@ def tokens_of(count):
 
 def model_of(length):
     torch.manual_seed(1)
-    model = OlmoeForCausalLM(OlmoeConfig(
-        vocab_size=4096, hidden_size=128, intermediate_size=64, num_hidden_layers=4, num_attention_heads=4,
-        num_experts=16, num_experts_per_tok=4, max_position_embeddings=length, router_aux_loss_coef=0.01,
-        output_router_logits=True, eos_token_id=0, bos_token_id=None, pad_token_id=1))
+    model = OlmoeForCausalLM(
+        OlmoeConfig(
+            vocab_size=4096,
+            hidden_size=128,
+            intermediate_size=64,
+            num_hidden_layers=4,
+            num_attention_heads=4,
+            num_experts=16,
+            num_experts_per_tok=4,
+            max_position_embeddings=length,
+            router_aux_loss_coef=0.01,
+            output_router_logits=True,
+            eos_token_id=0,
+            bos_token_id=None,
+            pad_token_id=1,
+        )
+    )
     if hasattr(model, "set_experts_implementation"):
         model.set_experts_implementation("eager")  # the grouped products are slow on CPUs
     return model
@@ -64,7 +77,7 @@ def model_of(length):
 def main():
     args = arguments()
     rows = tokens_of(args.steps * args.batch * args.length)
-    rows = rows[:len(rows) // args.length * args.length].view(-1, args.length)
+    rows = rows[: len(rows) // args.length * args.length].view(-1, args.length)
     model = model_of(args.length).train()
     erc = couplet.hf.attach(model, weight=args.weight, alpha=args.alpha)
     optimizer = torch.optim.AdamW(model.parameters(), lr=args.lr, betas=(0.9, 0.95), weight_decay=0.1)
@@ -74,8 +87,8 @@ def main():
     for step in range(args.steps):
         batch = rows[torch.arange(step * args.batch, (step + 1) * args.batch) % len(rows)]
         out = model(input_ids=batch, labels=batch)
-        out.loss.backward()                       # cross entropy and load balancing
-        erc.backward()                            # the coupling loss, once a step
+        out.loss.backward()  # cross entropy and load balancing
+        erc.backward()  # the coupling loss, once a step
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
         optimizer.zero_grad()
@@ -83,8 +96,11 @@ def main():
         if step % max(args.steps // 10, 1) == 0 or step == args.steps - 1:
             figures = erc.figures(figures=("erc_clean", *FIGURES))
             lm = out.loss.item() - model.config.router_aux_loss_coef * out.aux_loss.item()
-            print(f"{step:>6} {lm:>9.4f} {figures['erc_clean']:>10.3e}",
-                  *(f"{figures[name]:>18.3f}" for name in FIGURES), flush=True)
+            print(
+                f"{step:>6} {lm:>9.4f} {figures['erc_clean']:>10.3e}",
+                *(f"{figures[name]:>18.3f}" for name in FIGURES),
+                flush=True,
+            )
     model.save_pretrained(args.out)
     (pathlib.Path(args.out) / "tokenizer.json").write_bytes((DATA / "tokenizer.json").read_bytes())
     if find_program():

@@ -5,24 +5,38 @@ decision by the rules that are written there.
 
 A test whose runs are missing counts as unknown: what is significant or not whatever the unknown p-values turn out to be
 is said so; the rest is open (hypothesis_tests.standing)."""
+
 import statistics
 import sys
 
 import hypothesis_tests as tests
 from table_figures import Interval, Range, Table, number, printed
 
-WORDS = {"1a": "agreement among scores > 0, ERC", "1b": "agreement among scores < 0, ERC",
-         "1c": "within tokens of one id, scores > 0, ERC", "1d": "within tokens of one id, scores < 0, ERC",
-         "1e": "agreement among scores > 0, ERC - vanilla", "1f": "agreement among scores < 0, ERC - vanilla",
-         "1g": "agreement with |s|, ERC - vanilla",
-         "2a": "router_cos, z.weight 0.001 - 0", "2b": "router_cos, balance.weight 0.01 - 0.001",
-         "2c": "vocabulary, z.weight 0.001 - 0", "2d": "vocabulary, balance.weight 0.01 - 0.001",
-         "2e": "agreement, z.weight 0.001 - 0", "2f": "agreement, balance.weight 0.01 - 0.001",
-         "3a": "alpha 0.5 - alpha 1", "3b": "alpha 0.5 - vanilla", "3c": "alpha 1 - vanilla",
-         "4a": "ERC - vanilla", "4b": "AoE - vanilla",
-         **{f"5{letter}": f"{figure}, {arm} - ERC" for figure, letters in
-            (("agreement", "abc"), ("centred rows own", "def"), ("MaxVio", "ghi"))
-            for letter, arm in zip(letters, ("centred", "router only", "experts only"))}}
+WORDS = {
+    "1a": "agreement among scores > 0, ERC",
+    "1b": "agreement among scores < 0, ERC",
+    "1c": "within tokens of one id, scores > 0, ERC",
+    "1d": "within tokens of one id, scores < 0, ERC",
+    "1e": "agreement among scores > 0, ERC - vanilla",
+    "1f": "agreement among scores < 0, ERC - vanilla",
+    "1g": "agreement with |s|, ERC - vanilla",
+    "2a": "router_cos, z.weight 0.001 - 0",
+    "2b": "router_cos, balance.weight 0.01 - 0.001",
+    "2c": "vocabulary, z.weight 0.001 - 0",
+    "2d": "vocabulary, balance.weight 0.01 - 0.001",
+    "2e": "agreement, z.weight 0.001 - 0",
+    "2f": "agreement, balance.weight 0.01 - 0.001",
+    "3a": "alpha 0.5 - alpha 1",
+    "3b": "alpha 0.5 - vanilla",
+    "3c": "alpha 1 - vanilla",
+    "4a": "ERC - vanilla",
+    "4b": "AoE - vanilla",
+    **{
+        f"5{letter}": f"{figure}, {arm} - ERC"
+        for figure, letters in (("agreement", "abc"), ("centred rows own", "def"), ("MaxVio", "ghi"))
+        for letter, arm in zip(letters, ("centred", "router only", "experts only"))
+    },
+}
 SIGNS = {"1a": 1, "1b": -1, "1c": 1, "1d": -1, "1e": 1, "1f": -1, "1g": 1}  # of the hypothesis of question 1
 EQUAL = 0.01  # nats a token, question 4
 REACHED = 0.20  # router_cos, question 2
@@ -51,8 +65,10 @@ class Answers:
     def __init__(self, table=None):
         self.table = table or Table()
         self.figure_of = lambda arm, seed, figure: self.table.value(figure, arm, seed)
-        self.found = {name: Interval(mean, mean - half, mean + half, p, None) for name, (mean, half, p) in
-                      tests.tests(self.figure_of, partly=True).items()}
+        self.found = {
+            name: Interval(mean, mean - half, mean + half, p, None)
+            for name, (mean, half, p) in tests.tests(self.figure_of, partly=True).items()
+        }
         self.standing = tests.standing({name: one.p for name, one in self.found.items()})
 
     def test(self, name):
@@ -68,14 +84,24 @@ class Answers:
 
     def rows(self, question):
         """The tests of a question as rows of a table in Markdown: test, what, mean with its interval, p, standing."""
-        return "\n".join(f"| {name} | {words.replace('|', chr(92) + '|')} | {printed(self.found[name], f'+{PLACES[unit_of(name)]}')} | "
-                         f"{p_value(self.found[name].p)} | {self.significant(name)} |"
-                         for name, words in WORDS.items() if name[0] == str(question))
+        return "\n".join(
+            f"| {name} | {words.replace('|', chr(92) + '|')} | {printed(self.found[name], f'+{PLACES[unit_of(name)]}')} | "
+            f"{p_value(self.found[name].p)} | {self.significant(name)} |"
+            for name, words in WORDS.items()
+            if name[0] == str(question)
+        )
 
     def verdict(self, question):
         """The decision by the rules of a question, 1 to 5, or of one of the tests 4a and 4b."""
-        return {1: self.sign, 2: self.causes, 3: self.strict_alpha, 4: self.quality, 5: self.parts,
-                "4a": lambda: self.arm("4a"), "4b": lambda: self.arm("4b")}[question]()
+        return {
+            1: self.sign,
+            2: self.causes,
+            3: self.strict_alpha,
+            4: self.quality,
+            5: self.parts,
+            "4a": lambda: self.arm("4a"),
+            "4b": lambda: self.arm("4b"),
+        }[question]()
 
     def standings(self, names):
         return ", ".join(f"{name} {self.significant(name)}" for name in names)
@@ -89,8 +115,9 @@ class Answers:
         failed = [name for name in SIGNS if not (along[name] and self.standing[name])]
         if not failed:
             return "supported"
-        which = ", ".join(f"{name} {self.significant(name)}" + ("" if along[name] else ", with the other sign")
-                         for name in failed)
+        which = ", ".join(
+            f"{name} {self.significant(name)}" + ("" if along[name] else ", with the other sign") for name in failed
+        )
         surely = any(self.standing[name] is False or not along[name] for name in failed)
         final = surely and not any(self.standing[name] is None for name in against)
         return f"{'undecided' if final else 'open'}: {which}"
@@ -105,10 +132,17 @@ class Answers:
         rows = [(arm, seed) for arm in arms for seed in (tests.A if arm.startswith("a-") else tests.B)]
         if any(run not in self.table.rows for run in rows):
             return None
-        pairs = [pair for arm, seed in rows for pair in zip(self.table.listed("negative_by_layer", arm, seed),
-                                                            self.table.listed("agreement_by_layer", arm, seed))]
+        pairs = [
+            pair
+            for arm, seed in rows
+            for pair in zip(
+                self.table.listed("negative_by_layer", arm, seed), self.table.listed("agreement_by_layer", arm, seed)
+            )
+        ]
         if of_runs:
-            pairs = [[self.table.value(figure, arm, seed) for figure in ("negative", "agreement")] for arm, seed in rows]
+            pairs = [
+                [self.table.value(figure, arm, seed) for figure in ("negative", "agreement")] for arm, seed in rows
+            ]
         return rank_correlation(*map(list, zip(*pairs)))
 
     def effect(self, figure, name):
@@ -125,8 +159,9 @@ class Answers:
         """Of question 2: which tests are significant, and where the paper's router_cos is reached."""
         means = self.vanilla_cells()
         where = [f"{'-'.join(cell)} ({number(mean, '2')})" for cell, mean in means.items() if mean <= REACHED]
-        return (f"{self.standings(['2a', '2b', '2c', '2d', '2e', '2f'])}; router_cos is at most {REACHED:.2f} in " +
-                (", ".join(where) or f"no cell (least {number(min(means.values()), '2')})"))
+        return f"{self.standings(['2a', '2b', '2c', '2d', '2e', '2f'])}; router_cos is at most {REACHED:.2f} in " + (
+            ", ".join(where) or f"no cell (least {number(min(means.values()), '2')})"
+        )
 
     def strict_alpha(self):
         mean, standing = self.test("3a").mean, self.standing["3a"]
@@ -146,14 +181,16 @@ class Answers:
         return " and ".join(words) or "undecided"
 
     def quality(self):
-        return "; ".join(f"{arm}: {self.arm(name)}" for arm, name in (("ERC", "4a"), ("AoE", "4b"))
-                         if name in self.found)
+        return "; ".join(
+            f"{arm}: {self.arm(name)}" for arm, name in (("ERC", "4a"), ("AoE", "4b")) if name in self.found
+        )
 
     def chosen(self):
         """{arm: (its run of block C with the least mean validation loss, that loss)}; empty if a run is missing."""
         arms = {arm for arm, _ in self.table.rows if arm.startswith("c-")}
-        means = {arm: self.table.mean("val_loss", arm) for arm in sorted(arms)
-                 if len(self.table.seeds(arm)) == len(tests.C)}
+        means = {
+            arm: self.table.mean("val_loss", arm) for arm in sorted(arms) if len(self.table.seeds(arm)) == len(tests.C)
+        }
         kinds = {kind: [arm for arm in means if f"-{kind}" in arm] for kind in ("vanilla", "erc", "aoe")}
         if [len(found) for found in kinds.values()] != [3, 3, 6]:
             return {}
@@ -177,8 +214,10 @@ def lines_of(answers, question):
     for name in names:
         if name in answers.found:
             one, unit = answers.found[name], unit_of(name)
-            yield f"  {name} {WORDS[name]:43} {printed(one, f'+{PLACES[unit]}'):27} {unit:5}" \
-                  f"p {one.p:.2g}, {answers.significant(name)}"
+            yield (
+                f"  {name} {WORDS[name]:43} {printed(one, f'+{PLACES[unit]}'):27} {unit:5}"
+                f"p {one.p:.2g}, {answers.significant(name)}"
+            )
     missing = [name for name in names if name not in answers.found]
     if missing:
         yield f"  not known yet: {', '.join(missing)}"
@@ -186,21 +225,29 @@ def lines_of(answers, question):
         yield f"  {answers.verdict(question)}"
     if question == 1 and not missing and answers.explained() is not None:
         known = answers.verdict(1) == "supported" and answers.explained() < 0
-        yield f"  agreement with the share of negative scores, over layers and runs: rank correlation " \
-              f"{number(answers.explained(), '+2')}; the sign explains the negative agreement: {'yes' if known else 'no'}"
+        yield (
+            f"  agreement with the share of negative scores, over layers and runs: rank correlation "
+            f"{number(answers.explained(), '+2')}; the sign explains the negative agreement: {'yes' if known else 'no'}"
+        )
     if question == 2 and not missing:
         for figure in ("router_cos", "vocabulary", "agreement", "centred_router_cos"):
             effects = tests.factorial(answers.figure_of, figure, interactions=True)
             yield f"  not tested, {figure}: " + "; ".join(
                 f"{name} {number(mean, '+3')} ({printed(Range(mean - half, mean + half), '+3')})"
-                for name, (mean, half, _) in effects.items() if figure.startswith("centred") or " x " in name)
+                for name, (mean, half, _) in effects.items()
+                if figure.startswith("centred") or " x " in name
+            )
     for kind, (arm, loss) in answers.chosen().items() if question == 4 else ():
         yield f"  block C chose {arm} for {kind}: validation loss {number(loss, '3')}"
     if question == 5 and not missing:
-        for arm in [arm for arm in ("e-vanilla", "e-centred", "e-router", "e-experts")
-                    if any(name == arm for name, _ in answers.table.rows)]:
-            yield f"  not tested, validation loss, {arm} - e-erc: " + \
-                  printed(answers.table.difference("val_loss", arm, "e-erc"), "+3")
+        for arm in [
+            arm
+            for arm in ("e-vanilla", "e-centred", "e-router", "e-experts")
+            if any(name == arm for name, _ in answers.table.rows)
+        ]:
+            yield f"  not tested, validation loss, {arm} - e-erc: " + printed(
+                answers.table.difference("val_loss", arm, "e-erc"), "+3"
+            )
 
 
 def main():

@@ -5,6 +5,7 @@ Debian packages. Prints each command with its seconds.
 The root is FOLDER/root, made by debootstrap (minbase) from MIRROR. First the tarball runs there, without a network,
 then apt installs the packages with what they depend on, and a C program is built with them. What needs libcurl or a
 network says so where there is none. Needs root."""
+
 import os
 import pathlib
 import re
@@ -41,11 +42,33 @@ def make_root(root):
 def check_program(root, program, run):
     show(root, "couplet version", program, "version")
     show(root, "couplet --version", program, "--version", lines=1)
-    show(root, "couplet train, 20 steps of configs/tiny.yaml", program, "train", "/project/configs/tiny.yaml", "--out",
-         run, "--set", "train.steps=20", "--set", "train.warmup_steps=2", "--set", "checkpoint.every=20")
+    show(
+        root,
+        "couplet train, 20 steps of configs/tiny.yaml",
+        program,
+        "train",
+        "/project/configs/tiny.yaml",
+        "--out",
+        run,
+        "--set",
+        "train.steps=20",
+        "--set",
+        "train.warmup_steps=2",
+        "--set",
+        "checkpoint.every=20",
+    )
     show(root, "couplet inspect", program, "inspect", run)
-    show(root, "couplet eval, 20 rows of COPA that come with it", program, "eval", run, "--tasks", "copa", "--limit",
-         "20")
+    show(
+        root,
+        "couplet eval, 20 rows of COPA that come with it",
+        program,
+        "eval",
+        run,
+        "--tasks",
+        "copa",
+        "--limit",
+        "20",
+    )
 
 
 def refused(root, what, sentence, *command, code=1):
@@ -55,7 +78,7 @@ def refused(root, what, sentence, *command, code=1):
     print(f"{time.monotonic() - start:7.1f} s  {what}", flush=True)
     last = (done.stderr.strip().splitlines() or [""])[-1]
     if done.returncode != code or sentence not in last:
-        sys.exit(f"{' '.join(command)}: exit code {done.returncode}, wanted \"{sentence}\"\n{done.stdout}{done.stderr}")
+        sys.exit(f'{" ".join(command)}: exit code {done.returncode}, wanted "{sentence}"\n{done.stdout}{done.stderr}')
     print(f"           {last}", flush=True)
 
 
@@ -66,20 +89,54 @@ def check_servers(root, sentence, *programs):
 
 def check_gpu(root, program):
     """The CUDA backend is found beside the program, where it was packed; there is no driver."""
-    refused(root, f"{program} train, on a GPU", "there is no driver for NVIDIA GPUs here (libcuda.so.1 is missing)", program,
-            "train", "/project/configs/tiny.yaml", "--out", "/tmp/gpu", "--set", "compute.device=cuda", code=2)
+    refused(
+        root,
+        f"{program} train, on a GPU",
+        "there is no driver for NVIDIA GPUs here (libcuda.so.1 is missing)",
+        program,
+        "train",
+        "/project/configs/tiny.yaml",
+        "--out",
+        "/tmp/gpu",
+        "--set",
+        "compute.device=cuda",
+        code=2,
+    )
 
 
 def check_ranks(root, program, run):
-    show(root, f"{program} train, two steps by two ranks", "mpirun", "--allow-run-as-root", "--oversubscribe", "-n",
-         "2", program, "train", "/project/configs/tiny.yaml", "--out", run, "--set", "train.steps=2", "--set",
-         "train.warmup_steps=1", "--set", "checkpoint.every=2", network=True, OMP_NUM_THREADS="1")
+    show(
+        root,
+        f"{program} train, two steps by two ranks",
+        "mpirun",
+        "--allow-run-as-root",
+        "--oversubscribe",
+        "-n",
+        "2",
+        program,
+        "train",
+        "/project/configs/tiny.yaml",
+        "--out",
+        run,
+        "--set",
+        "train.steps=2",
+        "--set",
+        "train.warmup_steps=1",
+        "--set",
+        "checkpoint.every=2",
+        network=True,
+        OMP_NUM_THREADS="1",
+    )
 
 
 def check_built(folder):
     """The program, the library and the modules below the folder are hardened."""
-    files = [file for name in ("bin/couplet", "lib/**/libcouplet.so.*", "lib/**/couplet-*.so")
-             for file in folder.glob(name) if not file.is_symlink()]
+    files = [
+        file
+        for name in ("bin/couplet", "lib/**/libcouplet.so.*", "lib/**/couplet-*.so")
+        for file in folder.glob(name)
+        if not file.is_symlink()
+    ]
     wrong = [f"{file} has not {what}" for file in files for what in check_hardening.missing(file)]
     if wrong or len(files) < 2:
         sys.exit("\n".join(wrong) or f"few files: {files}")
@@ -89,15 +146,22 @@ def check_tarball(root, tarball):
     folder = f"/opt/{tarball.name.removesuffix('.tar.gz')}"
     here("the tarball is unpacked", "tar", "-xzf", tarball, "-C", root / "opt")
     check_built(root / folder.lstrip("/"))
-    named = [str(file) for file in (root / "opt").rglob("*")
-             if file.is_file() and f"{PROJECT}/".encode() in file.read_bytes()]
+    named = [
+        str(file)
+        for file in (root / "opt").rglob("*")
+        if file.is_file() and f"{PROJECT}/".encode() in file.read_bytes()
+    ]
     if named:
         sys.exit(f"the folder of the build is named in {named}")
-    loader = show(root, "the libraries that its program is loaded with", f"{folder}/bin/couplet",
-                  LD_TRACE_LOADED_OBJECTS="1")
+    loader = show(
+        root, "the libraries that its program is loaded with", f"{folder}/bin/couplet", LD_TRACE_LOADED_OBJECTS="1"
+    )
     paths = re.findall(r"=> (\S+) \(", loader)
-    foreign = [path for path in paths if not os.path.realpath(path).startswith(folder)
-               and not OF_LIBC.match(pathlib.Path(path).name)]
+    foreign = [
+        path
+        for path in paths
+        if not os.path.realpath(path).startswith(folder) and not OF_LIBC.match(pathlib.Path(path).name)
+    ]
     if foreign or "not found" in loader:
         sys.exit(f"the program has libraries from elsewhere, or none:\n{loader}")
     check_program(root, f"{folder}/bin/couplet", "/tmp/of-tarball")
@@ -118,15 +182,32 @@ def check_packages(root, packages, other):
     check_servers(root, "couplet: hf://x/y: checkpoints on servers need libcurl", "couplet", other)
     show(root, "apt-get install libcurl4, which it recommends", *APT, "install", "libcurl4", network=True, **QUIET)
     check_servers(root, "Could not resolve host", "couplet", other)
-    show(root, "apt-get install openmpi-bin, which it recommends", *APT, "install", "openmpi-bin", network=True,
-         **QUIET)
+    show(
+        root, "apt-get install openmpi-bin, which it recommends", *APT, "install", "openmpi-bin", network=True, **QUIET
+    )
     check_ranks(root, "couplet", "/tmp/ranks-of-package")
     check_ranks(root, other, "/tmp/ranks-of-tarball")
-    show(root, "apt-get install libcouplet-dev, gcc, pkg-config", *APT, "install", *files.values(), "gcc", "libc6-dev",
-         "pkg-config", network=True, **QUIET)
+    show(
+        root,
+        "apt-get install libcouplet-dev, gcc, pkg-config",
+        *APT,
+        "install",
+        *files.values(),
+        "gcc",
+        "libc6-dev",
+        "pkg-config",
+        network=True,
+        **QUIET,
+    )
     check_built(root / "usr")
-    show(root, "a C program with the library", "sh", "-c", "cc -o /tmp/erc /project/examples/erc_in_your_trainer.c "
-         "$(pkg-config --cflags --libs couplet) -lm && /tmp/erc", lines=1)
+    show(
+        root,
+        "a C program with the library",
+        "sh",
+        "-c",
+        "cc -o /tmp/erc /project/examples/erc_in_your_trainer.c $(pkg-config --cflags --libs couplet) -lm && /tmp/erc",
+        lines=1,
+    )
     show(root, "apt-get purge", *APT, "purge", "couplet", "libcouplet*", **QUIET)
     left = [str(path) for path in (root / "usr").rglob("*couplet*")]
     if left:

@@ -6,6 +6,7 @@ The root is FOLDER/root: this Python with the libraries that it links to in a fo
 that nothing else finds them), and libc. PyTorch's own wheel links to the system's libstdc++ and libgcc_s: they
 come into the root after the program has run. Needs root or user namespaces (unshare); elsewhere it says so and
 does nothing."""
+
 import os
 import pathlib
 import re
@@ -19,8 +20,18 @@ from check_hardening import missing
 
 PROJECT = pathlib.Path(__file__).resolve().parent.parent
 PYTHON = f"python{sys.version_info.major}.{sys.version_info.minor}"
-LEFT_OUT = shutil.ignore_patterns("site-packages", "dist-packages", "test", "idlelib", "tkinter", "config-*",
-                                  "__pycache__", "_tkinter*", "readline*", "_curses*")
+LEFT_OUT = shutil.ignore_patterns(
+    "site-packages",
+    "dist-packages",
+    "test",
+    "idlelib",
+    "tkinter",
+    "config-*",
+    "__pycache__",
+    "_tkinter*",
+    "readline*",
+    "_curses*",
+)
 OF_LIBC = re.compile(r"ld-linux|lib(c|m|dl|rt|pthread|util|resolv|nss_\w+)\.so")
 OF_TORCH = ("libstdc++.so.6", "libgcc_s.so.1")
 LOSS = """import couplet, torch
@@ -34,6 +45,7 @@ print(f"torch {torch.__version__}, loss {float(loss.detach()):.6f}, "
 
 
 # ---- the root ----
+
 
 def libraries_of(file):
     """The paths of all shared libraries that the file is loaded with."""
@@ -72,8 +84,9 @@ def make_root(root, patchelf):
 
 
 def add_libraries_of_torch(root):
-    cache = subprocess.run(["ldconfig", "-p"], capture_output=True, text=True,
-                           env={"PATH": "/usr/sbin:/sbin:/usr/bin:/bin"}).stdout
+    cache = subprocess.run(
+        ["ldconfig", "-p"], capture_output=True, text=True, env={"PATH": "/usr/sbin:/sbin:/usr/bin:/bin"}
+    ).stdout
     for name in OF_TORCH:
         copy_to(root, re.search(rf"{re.escape(name)} \(.*x86-64.*\) => (\S+)", cache)[1])
 
@@ -107,8 +120,18 @@ def show(root, what, *command, lines=0, network=False, **environment):
 
 def install(root, what, *wheels):
     (pip,) = (root / "wheels").glob("pip-*.whl")
-    show(root, what, "/opt/env/bin/python", f"/wheels/{pip.name}/pip", "install", "-q", "--no-index",
-         "--find-links", "/wheels", *wheels)
+    show(
+        root,
+        what,
+        "/opt/env/bin/python",
+        f"/wheels/{pip.name}/pip",
+        "install",
+        "-q",
+        "--no-index",
+        "--find-links",
+        "/wheels",
+        *wheels,
+    )
 
 
 def check_program(root):
@@ -116,36 +139,65 @@ def check_program(root):
     wrong = [what for file in ("bin/couplet", "libcouplet_python.so") for what in missing(native / file)]
     if wrong:
         sys.exit(f"the wheel's files have not {', '.join(wrong)}")
-    trace = ("import couplet_native as n, os; "
-             "os.execve(n.program(), ['couplet'], {'LD_TRACE_LOADED_OBJECTS': '1'})")
+    trace = "import couplet_native as n, os; os.execve(n.program(), ['couplet'], {'LD_TRACE_LOADED_OBJECTS': '1'})"
     loader = show(root, "the libraries that the program is loaded with", "/opt/env/bin/python", "-c", trace)
     paths = re.findall(r"=> (\S+) \(", loader)
-    foreign = [path for path in paths
-               if "/couplet_native/" not in path and not OF_LIBC.match(pathlib.Path(path).name)]
+    foreign = [path for path in paths if "/couplet_native/" not in path and not OF_LIBC.match(pathlib.Path(path).name)]
     if foreign or "not found" in loader:
         sys.exit(f"the program has libraries from elsewhere, or none:\n{loader}")
     print(f"           {sum('/couplet_native/' in path for path in paths)} of the wheel, the rest libc's")
     show(root, "couplet --version", "couplet", "--version", lines=1)
-    show(root, "couplet train, 20 steps of configs/tiny.yaml", "couplet", "train", "/project/configs/tiny.yaml",
-         "--out", "/tmp/run", "--set", "train.steps=20", "--set", "train.warmup_steps=2",
-         "--set", "checkpoint.every=20")
+    show(
+        root,
+        "couplet train, 20 steps of configs/tiny.yaml",
+        "couplet",
+        "train",
+        "/project/configs/tiny.yaml",
+        "--out",
+        "/tmp/run",
+        "--set",
+        "train.steps=20",
+        "--set",
+        "train.warmup_steps=2",
+        "--set",
+        "checkpoint.every=20",
+    )
     if (native / "couplet-cuda.so").exists():
-        done = inside(root, "couplet", "train", "/project/configs/tiny.yaml", "--out", "/tmp/gpu", "--set",
-                      "compute.device=cuda")
+        done = inside(
+            root, "couplet", "train", "/project/configs/tiny.yaml", "--out", "/tmp/gpu", "--set", "compute.device=cuda"
+        )
         if done.returncode != 2 or "there is no driver for NVIDIA GPUs here" not in done.stderr:
             sys.exit(f"couplet train, on a GPU: {done.returncode} {done.stderr}")
     show(root, "couplet inspect", "couplet", "inspect", "/tmp/run", lines=6)
-    show(root, "couplet eval, 20 rows of COPA", "couplet", "eval", "/tmp/run", "--data", "/project/data/eval",
-         "--tasks", "copa", "--limit", "20", lines=4)
+    show(
+        root,
+        "couplet eval, 20 rows of COPA",
+        "couplet",
+        "eval",
+        "/tmp/run",
+        "--data",
+        "/project/data/eval",
+        "--tasks",
+        "copa",
+        "--limit",
+        "20",
+        lines=4,
+    )
 
 
 def check_operator(root):
     python = "/opt/env/bin/python"
-    said = [show(root, f"the loss in {name}", python, "-c", LOSS, lines=2, COUPLET_BACKEND=backend)
-            for name, backend in (("the C library", ""), ("plain torch", "torch"))]
+    said = [
+        show(root, f"the loss in {name}", python, "-c", LOSS, lines=2, COUPLET_BACKEND=backend)
+        for name, backend in (("the C library", ""), ("plain torch", "torch"))
+    ]
     numbers = [list(map(float, re.findall(r"-?\d+\.\d{5,6}", text.splitlines()[-1]))) for text in said]
-    if not said[0].startswith("native: ") or not said[1].startswith("torch: ") or len(numbers[0]) != 3 or \
-            any(abs(a - b) > 1e-5 * abs(b) for a, b in zip(*numbers)):
+    if (
+        not said[0].startswith("native: ")
+        or not said[1].startswith("torch: ")
+        or len(numbers[0]) != 3
+        or any(abs(a - b) > 1e-5 * abs(b) for a, b in zip(*numbers))
+    ):
         sys.exit(f"the two differ: {numbers}")
 
 

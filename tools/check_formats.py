@@ -3,6 +3,7 @@
 
 Of the source: the string literals that look like a member's name in the functions that write it. Of
 the page: the names in the first column of the tables below one heading."""
+
 import pathlib
 import re
 import sys
@@ -14,39 +15,111 @@ PAGE = pathlib.Path("docs/formats.md").read_text()
 # literals that are values.
 WRITTEN = [
     ("Metrics: metrics.jsonl", "src/train/metrics.c", "", [WORD], set()),
-    ("Plans: couplet plan --json", "src/plan/show.c", "---- for programs ----", [WORD],
-     {"bf16", "f32", "nothing", "backward", "update"}),
+    (
+        "Plans: couplet plan --json",
+        "src/plan/show.c",
+        "---- for programs ----",
+        [WORD],
+        {"bf16", "f32", "nothing", "backward", "update"},
+    ),
     ("Document losses: documents.json", "src/infer/document_loss.c", "---- files ----", [WORD], set()),
     ("Routing over text: couplet inspect --text", "src/inspect/routing/json.c", "", [WORD], set()),
     ("Inspections: couplet inspect --json", "src/inspect/json.c", "", [WORD], set()),
-    ("Charts: --series", "src/report/chart.c src/app/provenance.c", "", [r'(?:put\(\w+, \w+, |id_of\w*\(.*?)"(\w+)"',
-     r'"(path|step|xxh3|program|command|date|sources|id|version|made|charts|series)",'], set()),
-    ("Comparisons: couplet compare --json", "src/compare/json.c", "", [WORD],
-     {"matters", "seed", "bookkeeping", "evaluated", "logged", "last", "none"}),
-    ("Certificates: python -m couplet.certify DUMP --json", "python/couplet/certify/erc/report.py", "def as_json", [WORD],
-     {"right", "fault", "unknown", "none", "pass", "strict", "half", "other", "bf16", "f32"}),
+    (
+        "Charts: --series",
+        "src/report/chart.c src/app/provenance.c",
+        "",
+        [
+            r'(?:put\(\w+, \w+, |id_of\w*\(.*?)"(\w+)"',
+            r'"(path|step|xxh3|program|command|date|sources|id|version|made|charts|series)",',
+        ],
+        set(),
+    ),
+    (
+        "Comparisons: couplet compare --json",
+        "src/compare/json.c",
+        "",
+        [WORD],
+        {"matters", "seed", "bookkeeping", "evaluated", "logged", "last", "none"},
+    ),
+    (
+        "Certificates: python -m couplet.certify DUMP --json",
+        "python/couplet/certify/erc/report.py",
+        "def as_json",
+        [WORD],
+        {"right", "fault", "unknown", "none", "pass", "strict", "half", "other", "bf16", "f32"},
+    ),
     ("Verdicts: python -m couplet.certify --json", "python/couplet/certify/_report.py", "def as_json", [WORD], set()),
-    ("Dumps of the coupling loss", "python/couplet/certify/erc/dump.py", "", [r'"(W_[gp]|R|M|d\w+|alpha|weight|layers|loss|eps)"[,)]'],
-     {"donot_use_mm_for_euclid_dist"}),
-    ("Perplexity of text", "src/eval/perplexity.c src/cli/eval_text.c", "---- JSON ----",
-     [WORD], set()),
-    ("Results of an evaluation", "src/eval/run/multiple_choice.c src/eval/run/generate_until.c "
-     "src/eval/totals.c src/eval/evaluation.c src/eval/evaluation_run.c "
-     "src/eval/journal.c src/eval/run/eval_model.c", "", [WORD],
-     {"file", "opened", "read", "written", "bos_token_id", "eos_token_id", "rank", "generate",
-      "multiple_choice", "generate_until", "exact_match", "has", "have"}),
-    ("Results in the form of lm-evaluation-harness", "src/eval/lm_eval.c src/eval/lm_eval_tasks.c "
-     "src/eval/lm_eval_samples.c", "", [WORD],
-     {"harness", "none", "mean", "cpu", "dtype", "subjects", "samples", "n", "answer", "contexts",
-      "continuations", "extracted", "gold", "loglik", "prompt", "sha256", "text"}),
+    (
+        "Dumps of the coupling loss",
+        "python/couplet/certify/erc/dump.py",
+        "",
+        [r'"(W_[gp]|R|M|d\w+|alpha|weight|layers|loss|eps)"[,)]'],
+        {"donot_use_mm_for_euclid_dist"},
+    ),
+    ("Perplexity of text", "src/eval/perplexity.c src/cli/eval_text.c", "---- JSON ----", [WORD], set()),
+    (
+        "Results of an evaluation",
+        "src/eval/run/multiple_choice.c src/eval/run/generate_until.c "
+        "src/eval/totals.c src/eval/evaluation.c src/eval/evaluation_run.c "
+        "src/eval/journal.c src/eval/run/eval_model.c",
+        "",
+        [WORD],
+        {
+            "file",
+            "opened",
+            "read",
+            "written",
+            "bos_token_id",
+            "eos_token_id",
+            "rank",
+            "generate",
+            "multiple_choice",
+            "generate_until",
+            "exact_match",
+            "has",
+            "have",
+        },
+    ),
+    (
+        "Results in the form of lm-evaluation-harness",
+        "src/eval/lm_eval.c src/eval/lm_eval_tasks.c src/eval/lm_eval_samples.c",
+        "",
+        [WORD],
+        {
+            "harness",
+            "none",
+            "mean",
+            "cpu",
+            "dtype",
+            "subjects",
+            "samples",
+            "n",
+            "answer",
+            "contexts",
+            "continuations",
+            "extracted",
+            "gold",
+            "loglik",
+            "prompt",
+            "sha256",
+            "text",
+        },
+    ),
 ]
 TABLES = [  # the same of a table behind a line that begins with `name`
-    ("state.json", ["src/train/trainer.c", "src/store/checkpoint.c"],
-     [r'return json_pack\((.*?)\);', r'c->state, "(\w+)", json_']),
-    ("made_with", ["src/train/resume.c"], [r'return json_pack\((.*?)\);']),
+    (
+        "state.json",
+        ["src/train/trainer.c", "src/store/checkpoint.c"],
+        [r"return json_pack\((.*?)\);", r'c->state, "(\w+)", json_'],
+    ),
+    ("made_with", ["src/train/resume.c"], [r"return json_pack\((.*?)\);"]),
     ("start.json", ["src/train/data.c", "src/train/loop.c"], [r'json_object_set_new\(object, "(\w+)"']),
-    ("shards.json", ["src/data/shard_writer.c"],
-     [r'put_(?:member|number)\(&out, "(\w+)"', r'  \\"(\w+)\\": (?:\\"|\[)']),
+    (
+        "shards.json",
+        ["src/data/shard_writer.c"],
+        [r'put_(?:member|number)\(&out, "(\w+)"', r'  \\"(\w+)\\": (?:\\"|\[)'],
+    ),
 ]
 
 
@@ -64,17 +137,16 @@ def table(name):
 
 
 def compare(where, source, written, told):
-    wrong = [f"docs/formats.md, {where}: `{name}` of {source} is not there"
-             for name in sorted(written - told)]
-    wrong += [f"docs/formats.md, {where}: `{name}` is not in {source}"
-              for name in sorted(told - written)]
+    wrong = [f"docs/formats.md, {where}: `{name}` of {source} is not there" for name in sorted(written - told)]
+    wrong += [f"docs/formats.md, {where}: `{name}` is not in {source}" for name in sorted(told - written)]
     return wrong if written else [f"{source}: no member found; this check looks for the wrong thing"]
 
 
 # Names that come from lists: every auxiliary loss, and the same of each layer.
 LOSSES = re.findall(r"^CPL_LOSS\(\w+, (\w+),", pathlib.Path("src/model/aux_losses.def").read_text(), re.M)
-ROWS = re.findall(r"^CPL_FIGURE\((\w+), (\w+), \w+, \d, (\d)\)",
-                  pathlib.Path("src/tensor/coupling_figures.def").read_text(), re.M)
+ROWS = re.findall(
+    r"^CPL_FIGURE\((\w+), (\w+), \w+, \d, (\d)\)", pathlib.Path("src/tensor/coupling_figures.def").read_text(), re.M
+)
 FIGURES = [(name, old) for name, old, _ in ROWS]
 CENTRED = {f"centred_{name}" for name, _, centred in ROWS if centred == "1"}
 
@@ -88,8 +160,11 @@ def columns(list_file):
 
 LISTED = {
     "Routing over text: couplet inspect --text": columns("src/inspect/routing/columns.def"),
-    "Plans: couplet plan --json": {name for file in ("terms", "bytes") for name in re.findall(
-        r"^CPL_PLAN_\w+\((\w+)[,)]", pathlib.Path(f"src/plan/{file}.def").read_text(), re.M)},
+    "Plans: couplet plan --json": {
+        name
+        for file in ("terms", "bytes")
+        for name in re.findall(r"^CPL_PLAN_\w+\((\w+)[,)]", pathlib.Path(f"src/plan/{file}.def").read_text(), re.M)
+    },
     "Metrics: metrics.jsonl": {*LOSSES, *(name + "_layers" for name in LOSSES), *sum(FIGURES, ()), *CENTRED},
     "Inspections: couplet inspect --json": {name for name, _ in FIGURES} | CENTRED | columns("src/inspect/columns.def"),
 }
@@ -97,7 +172,7 @@ LISTED = {
 wrong = []
 for heading, source, begin, patterns, values in WRITTEN:
     texts = [pathlib.Path(one).read_text() for one in source.split()]
-    text = "".join(one[one.index(begin):] for one in texts)
+    text = "".join(one[one.index(begin) :] for one in texts)
     written = {name for p in patterns for name in re.findall(p, text, re.M)} - values
     written |= LISTED.get(heading, set())
     wrong += compare(heading, source, written, first_column(section(heading)))
@@ -110,7 +185,11 @@ for name, sources, patterns in TABLES:
 uses = dict(re.findall(r"^\| ([A-Z]+): .*?\| (.*) \|$", section("OLMoE directories"), re.M))
 keys = re.findall(r"CPL_HF_([A-Z]+)\((\w+)", pathlib.Path("src/store/hf_keys.def").read_text().split(" */", 1)[1])
 for use in sorted({use for use, _ in keys}):
-    wrong += compare(f"keys of config.json, {use}", "src/store/hf_keys.def", {key for one, key in keys if one == use},
-                     set(re.findall(r"`(\w+)`", uses.get(use, ""))))
+    wrong += compare(
+        f"keys of config.json, {use}",
+        "src/store/hf_keys.def",
+        {key for one, key in keys if one == use},
+        set(re.findall(r"`(\w+)`", uses.get(use, ""))),
+    )
 print("\n".join(wrong))
 sys.exit(bool(wrong))

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """check_hardening.py FILE...: reads from each program or library whether it was built with the options of
 cmake/hardening.cmake; exit code 1 and a line for each that is missing."""
+
 import pathlib
 import re
 import subprocess
@@ -25,7 +26,9 @@ def missing(file):
         "checked copies (_FORTIFY_SOURCE)": re.search(r"__\w+_chk\b", symbols),
     }
     if "X86-64" in head:
-        has["marked targets of jumps (-fcf-protection)"] = pathlib.Path(file).read_bytes().count(ENDBR64) > 5  # else the linker's own
+        has["marked targets of jumps (-fcf-protection)"] = (
+            pathlib.Path(file).read_bytes().count(ENDBR64) > 5
+        )  # else the linker's own
     return [what for what, there in has.items() if not there]
 
 

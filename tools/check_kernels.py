@@ -6,13 +6,16 @@
 - it multiplies by tensor cores (mma.sync in its PTX) if its name is in CORES, and else does not.
 
 `make cuda` compiles by it with CONFIGURE=-DCOUPLET_CHECK_KERNELS=ON (cmake/cuda.cmake)."""
+
 import pathlib
 import re
 import subprocess
 import sys
 import tempfile
 
-CORES = re.compile(r"attention_(backward_)?cores|grouped_bf16|(gate_up|activate_backward|outs|inputs|weights)_kernelILb1E")
+CORES = re.compile(
+    r"attention_(backward_)?cores|grouped_bf16|(gate_up|activate_backward|outs|inputs|weights)_kernelILb1E"
+)
 STACK = re.compile(r"rope_table")  # the cosine of a large double
 REGISTERS, UNIT = 65536, 8  # of a processor; a thread gets a multiple
 ENTRY = re.compile(r"^(?:\.visible )?\.entry (\w+)\(", re.M)
@@ -29,9 +32,16 @@ def kernels_of(ptx):
 
 
 def check_cores(kernels):
-    return [f"{name}: " + ("tensor cores, which CORES of tools/check_kernels.py does not name" if cores else
-                           "no mma.sync, although CORES of tools/check_kernels.py names it")
-            for name, (_, cores) in kernels.items() if cores != bool(CORES.search(name))]
+    return [
+        f"{name}: "
+        + (
+            "tensor cores, which CORES of tools/check_kernels.py does not name"
+            if cores
+            else "no mma.sync, although CORES of tools/check_kernels.py names it"
+        )
+        for name, (_, cores) in kernels.items()
+        if cores != bool(CORES.search(name))
+    ]
 
 
 def check_room(log, kernels):
@@ -53,7 +63,9 @@ def check_room(log, kernels):
 
 def main():
     with tempfile.TemporaryDirectory() as folder:
-        done = subprocess.run([*sys.argv[1:], "-Xptxas", "-v", "--keep", "--keep-dir", folder], capture_output=True, text=True)
+        done = subprocess.run(
+            [*sys.argv[1:], "-Xptxas", "-v", "--keep", "--keep-dir", folder], capture_output=True, text=True
+        )
         files = sorted(pathlib.Path(folder).glob("*.ptx"))
         if done.returncode or not files:
             print(done.stdout + done.stderr, file=sys.stderr)

@@ -7,6 +7,7 @@ Numbers of a backend and arrays of the host are kept apart (host_memory.py).
 
 usage: check_layers.py [BUILD]    BUILD: a folder in which all of the project was built; the symbols of
                                   its object files are checked. Default: the newest of build/*."""
+
 import collections
 import pathlib
 import re
@@ -41,7 +42,7 @@ def may_use(a, b):
 # ---- what is included ----
 for f in files:
     for number, line in enumerate(text[f].splitlines(), 1):
-        hit = re.match(r'\s*#\s*include\s*(.)([\w/.+-]*)', line)
+        hit = re.match(r"\s*#\s*include\s*(.)([\w/.+-]*)", line)
         if not hit:
             continue
         where, path = f"{f}:{number}", hit[2]
@@ -66,12 +67,15 @@ types = collections.defaultdict(set)
 for f in files + public:
     code = re.sub(r"/\*.*?\*/", "", text[f], flags=re.S)
     code = re.sub(r"^typedef (?:struct|union|enum) (\w+) \1;", "", code, flags=re.M)
-    for pattern in (r"\b(?:struct|union|enum)\s+(cpl_\w+)\s*\{", r"\}\s*(cpl_\w+)\s*;",
-                    r"^typedef\s+[\w\s*]*?\b(cpl_\w+)\s*;", r"^typedef\b[^;{]*\(\*(cpl_\w+)\)\("):
+    for pattern in (
+        r"\b(?:struct|union|enum)\s+(cpl_\w+)\s*\{",
+        r"\}\s*(cpl_\w+)\s*;",
+        r"^typedef\s+[\w\s*]*?\b(cpl_\w+)\s*;",
+        r"^typedef\b[^;{]*\(\*(cpl_\w+)\)\(",
+    ):
         for name in re.findall(pattern, code, re.M):
             types[name].add(str(f))
-bad += [f"{name} is defined in {', '.join(sorted(where))}" for name, where in types.items()
-        if len(where) > 1]
+bad += [f"{name} is defined in {', '.join(sorted(where))}" for name, where in types.items() if len(where) > 1]
 
 
 # ---- symbols of the object files ----
@@ -142,16 +146,14 @@ for name, source in defined.items():
         starts = {"_".join(words[:n]) for n in range(1, len(words) + 1)}
         good = name.startswith("cpl_") and any(singulars(start) & things(source) for start in starts)
     if not good:
-        bad.append(f"{source}.c: {name} is external and not cpl_<thing>_<verb>, with a type, file or "
-                   "room as its thing")
+        bad.append(f"{source}.c: {name} is external and not cpl_<thing>_<verb>, with a type, file or room as its thing")
 
 
 # ---- circles ----
 def circles():
     """Tarjan's strongly connected components of more than one file. A table of functions calls none of
     them: the references of data do not count."""
-    graph = {source: {defined[n] for n in calls[source] & defined.keys()} - {source}
-             for source in uses}
+    graph = {source: {defined[n] for n in calls[source] & defined.keys()} - {source} for source in uses}
     index, low, stack, found = {}, {}, [], []
 
     def visit(v):

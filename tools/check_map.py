@@ -8,6 +8,7 @@ A heading `## folder/` says where the files of the lines below it lie; a line of
 
 A comment cites a page by its path from the root, or by its bare name if it is in docs/. Behind it may stand the
 numbers of sections (docs/method.md 3.1, 3.2) or beginnings of headings in quotes (docs/tasks.md, "Fields")."""
+
 import ast
 import collections
 import io
@@ -30,22 +31,35 @@ for line in pathlib.Path("src/README.md").read_text().splitlines():
         for end in ends[2].split(",") if ends else [""]:
             named[f"{folder}/{ends[1]}{end}{ends[3]}" if ends else f"{folder}/{name}"] += 1
 
-there = {str(file.relative_to("src")) for file in pathlib.Path("src").rglob("*")
-         if file.is_file() and not file.name.startswith(".")} - {"README.md"}
+there = {
+    str(file.relative_to("src"))
+    for file in pathlib.Path("src").rglob("*")
+    if file.is_file() and not file.name.startswith(".")
+} - {"README.md"}
 wrong = [f"src/{name} is not in src/README.md" for name in sorted(there - set(named))]
 wrong += [f"src/README.md names {name}, which is not there" for name in sorted(set(named) - there)]
 wrong += [f"src/README.md names {name} {times} times" for name, times in named.items() if times > 1]
 
 tops = "assets|bench|cmake|configs|data|docs|examples|include|python|src|tests|tools"
-for page in [*pathlib.Path().glob("*.md"), *pathlib.Path("docs").rglob("*.md"),
-             *pathlib.Path("bench").rglob("*.md"), pathlib.Path("python/README.md")]:
+for page in [
+    *pathlib.Path().glob("*.md"),
+    *pathlib.Path("docs").rglob("*.md"),
+    *pathlib.Path("bench").rglob("*.md"),
+    pathlib.Path("python/README.md"),
+]:
     text = page.read_text()
     paths = re.findall(rf"`((?:{tops})/[\w./-]*)`", text)
     links = re.findall(r"\]\(([\w./-]+)(?:#[\w-]*)?\)", text)
-    wrong += [f"{page} names {path}, which is not there" for path in sorted(set(paths))
-              if "NAME" not in path and not pathlib.Path(path).exists()]
-    wrong += [f"{page} leads to {link}, which is not there" for link in sorted(set(links))
-              if not (page.parent / link).exists()]
+    wrong += [
+        f"{page} names {path}, which is not there"
+        for path in sorted(set(paths))
+        if "NAME" not in path and not pathlib.Path(path).exists()
+    ]
+    wrong += [
+        f"{page} leads to {link}, which is not there"
+        for link in sorted(set(links))
+        if not (page.parent / link).exists()
+    ]
 
 
 def c_comments(text):
@@ -54,8 +68,7 @@ def c_comments(text):
 
 
 def python_comments(text):
-    hashes = [token for token in tokenize.generate_tokens(io.StringIO(text).readline)
-              if token.type == tokenize.COMMENT]
+    hashes = [token for token in tokenize.generate_tokens(io.StringIO(text).readline) if token.type == tokenize.COMMENT]
     lines = {token.start[0]: token.string.lstrip("# ") for token in hashes}
     runs = ["".join(" " + lines[n] if n in lines else "\n" for n in range(1, max(lines, default=0) + 1))]
     nodes = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
@@ -66,9 +79,21 @@ def hash_comments(text):
     return [" ".join(re.findall(r"(?:^|\s)#(.*)", text))]
 
 
-COMMENTS = {".c": c_comments, ".h": c_comments, ".def": c_comments, ".inc": c_comments, ".in": c_comments,
-            ".js": c_comments, ".css": c_comments, ".py": python_comments, ".txt": hash_comments,
-            ".cmake": hash_comments, ".sh": hash_comments, ".toml": hash_comments, ".yaml": hash_comments}
+COMMENTS = {
+    ".c": c_comments,
+    ".h": c_comments,
+    ".def": c_comments,
+    ".inc": c_comments,
+    ".in": c_comments,
+    ".js": c_comments,
+    ".css": c_comments,
+    ".py": python_comments,
+    ".txt": hash_comments,
+    ".cmake": hash_comments,
+    ".sh": hash_comments,
+    ".toml": hash_comments,
+    ".yaml": hash_comments,
+}
 
 
 def cited(comments):
@@ -82,8 +107,9 @@ def cited(comments):
 
 
 FOLDERS = ["src", "include", "tests", "tools", "python", "bench", "examples"]
-sources = subprocess.run(["git", "ls-files", "-co", "--exclude-standard", *FOLDERS], capture_output=True,
-                         text=True).stdout.split()
+sources = subprocess.run(
+    ["git", "ls-files", "-co", "--exclude-standard", *FOLDERS], capture_output=True, text=True
+).stdout.split()
 sources = sources or [str(file) for top in FOLDERS for file in pathlib.Path(top).rglob("*") if file.is_file()]
 for source in sources:
     comments_of = COMMENTS.get(pathlib.Path(source).suffix)
@@ -94,6 +120,6 @@ for source in sources:
         if not page:
             wrong.append(f"{source} cites {name}, which is not there")
         elif section and not re.search(rf"^#+ {re.escape(section)}", page.read_text(), re.M):
-            wrong.append(f"{source} cites {name}, whose heading \"{section.strip()}\" is not there")
+            wrong.append(f'{source} cites {name}, whose heading "{section.strip()}" is not there')
 print("\n".join(wrong))
 sys.exit(bool(wrong))

@@ -3,6 +3,7 @@
 
 A row of that table is | `folder` | what | at most |. What is counted is one of COUNTS below, over the files that git
 tracks or would track. Every room of src/ has a row. --write sets each limit to today's size."""
+
 import pathlib
 import re
 import subprocess
@@ -17,10 +18,14 @@ def lines_in(*endings):
     return lambda files: sum(f.read_bytes().count(b"\n") for f in files if f.suffix in endings and not f.is_symlink())
 
 
-COUNTS = {"lines of C": lines_in(".c", ".h", ".def", ".inc", ".cu", ".cpp"),
-          "lines of C and Python": lines_in(".c", ".h", ".cu", ".cpp", ".py"),
-          "lines of Python": lines_in(".py"), "lines of text": lines_in(".md"), "files": len,
-          "MiB": lambda files: -(-sum(f.lstat().st_size for f in files) // MIB)}
+COUNTS = {
+    "lines of C": lines_in(".c", ".h", ".def", ".inc", ".cu", ".cpp"),
+    "lines of C and Python": lines_in(".c", ".h", ".cu", ".cpp", ".py"),
+    "lines of Python": lines_in(".py"),
+    "lines of text": lines_in(".md"),
+    "files": len,
+    "MiB": lambda files: -(-sum(f.lstat().st_size for f in files) // MIB),
+}
 
 
 def project_files():
@@ -35,17 +40,21 @@ def main():
     files, text, wrong = project_files(), PAGE.read_text(), []
     rows = {(folder, what): int(most.replace(",", "")) for folder, what, most in ROW.findall(text)}
     rooms = {f"src/{f.parts[1]}" for f in files if f.parts[0] == "src" and len(f.parts) > 2}
-    wrong += [f"{PAGE}: {room} has no row in \"Sizes\"" for room in sorted(rooms - {folder for folder, _ in rows})]
+    wrong += [f'{PAGE}: {room} has no row in "Sizes"' for room in sorted(rooms - {folder for folder, _ in rows})]
     for (folder, what), most in rows.items():
         inside = [f for f in files if folder == "." or pathlib.Path(folder) in f.parents]
         if what not in COUNTS or not inside:
-            wrong.append(f"{PAGE}: \"{folder}, {what}\": " + ("the folder has no files" if what in COUNTS else
-                                                            "what is counted is one of " + ", ".join(COUNTS)))
+            wrong.append(
+                f'{PAGE}: "{folder}, {what}": '
+                + ("the folder has no files" if what in COUNTS else "what is counted is one of " + ", ".join(COUNTS))
+            )
             continue
         size = COUNTS[what](inside)
         if size > most:
-            wrong.append(f"{folder}: {size:,} {what}, the limit in {PAGE} is {most:,}: take something away, "
-                         "or raise the limit and give the reason in CHANGELOG.md")
+            wrong.append(
+                f"{folder}: {size:,} {what}, the limit in {PAGE} is {most:,}: take something away, "
+                "or raise the limit and give the reason in CHANGELOG.md"
+            )
         text = text.replace(f"| `{folder}` | {what} | {most:,} |", f"| `{folder}` | {what} | {size:,} |")
     if sys.argv[1:] == ["--write"]:
         PAGE.write_text(text)

@@ -8,6 +8,7 @@ failed, 2: nothing could be run.
 
 --on-host FOLDER, of tests: the programs in FOLDER, whose module is the emulation, with sizes for it.
 --code prints the mark of the present sources, which the programs carry too."""
+
 import argparse
 import concurrent.futures
 import ctypes
@@ -34,39 +35,79 @@ from inputs import different, files_of, metrics, read_json, tensors_of, untimed
 ARCHIVE = ROOT / "build" / "couplet-device.tar.xz"
 PROGRAMS = ROOT / "build" / "couplet-device"
 REPORTS = ROOT / "bench" / "device"
-BUILT = ("src", "include", "bench/cuda", "bench/step.h", "bench/bench.h", "bench/CMakeLists.txt", "tests/tensor", "cmake",
-         "CMakeLists.txt", "CMakePresets.json", "tools/make_operations.py")
+BUILT = (
+    "src",
+    "include",
+    "bench/cuda",
+    "bench/step.h",
+    "bench/bench.h",
+    "bench/CMakeLists.txt",
+    "tests/tensor",
+    "cmake",
+    "CMakeLists.txt",
+    "CMakePresets.json",
+    "tools/make_operations.py",
+)
 SCRIPT = ("tools/device.py", "tools/device.sh")
-TRAINER = (*BUILT, *SCRIPT, "tests/cli/inputs.py", "tests/golden/model", "configs/tiny.yaml", "configs/paper-3b.yaml",
-           "configs/olmoe-1b-7b.yaml", "data/train", "data/validation", "data/tokenizer.json")
+TRAINER = (
+    *BUILT,
+    *SCRIPT,
+    "tests/cli/inputs.py",
+    "tests/golden/model",
+    "configs/tiny.yaml",
+    "configs/paper-3b.yaml",
+    "configs/olmoe-1b-7b.yaml",
+    "data/train",
+    "data/validation",
+    "data/tokenizer.json",
+)
 PYTHON = (*SCRIPT, "python/couplet", "python/tests", "python/pyproject.toml", "tests/golden/erc")
 SHOWN = 4000  # letters of what a program said, its last ones
 
 DATA = ("data.train=data/train", "data.validation=data/validation", "data.tokenizer=data/tokenizer.json")
 STEPS = ("train.warmup_steps=2", "eval.every=0", "eval.max_sequences=1", "log.every=1")
-LARGE = (*DATA, "data.eos=unset", "data.batch_tokens=65536", "eval.every=0", "eval.max_sequences=1", "log.every=8",
-         "checkpoint.every=0", "train.warmup_steps=2", "compute.device=cuda", "compute.dtype=bf16", "train.steps=1000")
+LARGE = (
+    *DATA,
+    "data.eos=unset",
+    "data.batch_tokens=65536",
+    "eval.every=0",
+    "eval.max_sequences=1",
+    "log.every=8",
+    "checkpoint.every=0",
+    "train.warmup_steps=2",
+    "compute.device=cuda",
+    "compute.dtype=bf16",
+    "train.steps=1000",
+)
 
 
 class Sizes:
     """What stages take their sizes from: on a GPU."""
+
     twins = "*"
     sanitized = ("bf16, odd sizes", "bf16, heads of 64")  # the second has the tensor-core kernels of attention
-    cases = None          # of tests/golden/model: all
+    cases = None  # of tests/golden/model: all
     tiny = ("checkpoint.every=10",)  # settings of configs/tiny.yaml
     steps, killed_after = 60, 35
-    slower = 1            # than a GPU: the time of a stage
+    slower = 1  # than a GPU: the time of a stage
     layer = ("model.num_hidden_layers=1", "train.micro_batch=4")
     large, large_lines = (), 4  # settings, and lines of metrics
-    micro = (8, 4)        # the first that fits; 8 needs 78 GiB
+    micro = (8, 4)  # the first that fits; 8 needs 78 GiB
 
 
 class OnHost(Sizes):
     """The emulation is thousands of times slower."""
+
     twins, sanitized = "*, one of everything", ("bf16, one of everything",)
     cases = ("no-erc",)
-    model = ("model.num_hidden_layers=1", "model.hidden_size=32", "model.intermediate_size=16", "model.num_experts=4",
-             "model.num_experts_per_tok=2", "model.num_attention_heads=2")
+    model = (
+        "model.num_hidden_layers=1",
+        "model.hidden_size=32",
+        "model.intermediate_size=16",
+        "model.num_experts=4",
+        "model.num_experts_per_tok=2",
+        "model.num_attention_heads=2",
+    )
     tiny = (*model, "checkpoint.every=3", "data.train=data/validation", "data.seq_len=16", "data.batch_tokens=16")
     steps, killed_after, slower = 8, 5, 20
     small = (*model, "model.num_key_value_heads=2", "model.vocab_size=4096", "data.seq_len=8", "train.micro_batch=1")
@@ -85,6 +126,7 @@ def sets(settings):
 
 # ---- a machine ----
 
+
 class Kit:
     """The programs, and the time that is left to a stage."""
 
@@ -102,7 +144,9 @@ class Kit:
         as long as a process that it left behind."""
         words = [str(word) for word in words]
         with tempfile.TemporaryFile("w+", errors="replace") as log:
-            process = subprocess.Popen(words, cwd=cwd, env=self.environment, stdout=log, stderr=log, start_new_session=True)
+            process = subprocess.Popen(
+                words, cwd=cwd, env=self.environment, stdout=log, stderr=log, start_new_session=True
+            )
             try:
                 process.wait(self.left())
                 why = process.returncode and f"{' '.join(words)}: exit code {process.returncode}"
@@ -129,9 +173,21 @@ class Kit:
         return self.scratch / name
 
     def train_words(self, name, settings):
-        return ["train", ROOT / "configs" / "tiny.yaml", "--out", self.scratch / name,
-                *sets((f"data.cache={self.scratch / 'tokens'}", f"train.steps={self.sizes.steps}", *STEPS, *self.sizes.tiny,
-                       *settings))]
+        return [
+            "train",
+            ROOT / "configs" / "tiny.yaml",
+            "--out",
+            self.scratch / name,
+            *sets(
+                (
+                    f"data.cache={self.scratch / 'tokens'}",
+                    f"train.steps={self.sizes.steps}",
+                    *STEPS,
+                    *self.sizes.tiny,
+                    *settings,
+                )
+            ),
+        ]
 
     def once(self, name, *settings):
         """The same, made by the first stage that wants it."""
@@ -141,7 +197,10 @@ class Kit:
 
 def cublaslt():
     """The file, of pip's packages or of CUDA; None: the loader finds it."""
-    places = [f"{path}/nvidia/*/lib" for path in sys.path] + ["/usr/local/cuda*/lib64", "/usr/local/cuda*/targets/*/lib"]
+    places = [f"{path}/nvidia/*/lib" for path in sys.path] + [
+        "/usr/local/cuda*/lib64",
+        "/usr/local/cuda*/targets/*/lib",
+    ]
     places += [f"{os.environ[name]}/lib64" for name in ("CUDA_HOME", "CUDA_PATH") if name in os.environ]
     places += ["/opt/*/lib/python3*/site-packages/nvidia/*/lib", "/usr/local/lib/python3*/dist-packages/nvidia/*/lib"]
     found = [file for place in places for file in glob.glob(place + "/libcublasLt.so.1[23]")]
@@ -158,12 +217,17 @@ def cublaslt_version(file):
 
 
 def smi(*fields):
-    done = subprocess.run(["nvidia-smi", f"--query-gpu={','.join(fields)}", "--format=csv,noheader,nounits"],
-                          capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        ["nvidia-smi", f"--query-gpu={','.join(fields)}", "--format=csv,noheader,nounits"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
     return done.stdout.splitlines()[0].split(", ")
 
 
 # ---- stages: each returns what the report says, or raises Failed ----
+
 
 def opens(kit):
     """device, cuBLASLt and one twin of each operation"""
@@ -184,8 +248,17 @@ def gradient(kit, case, dtype, device):
     """Name -> numbers of the gradients of a golden model."""
     out = kit.scratch / f"{case.name}-{dtype}-{device}.safetensors"
     settings = {**read_json(case / "case.json")["settings"], "compute.dtype": dtype, "compute.device": device}
-    kit.couplet("grad", case, "--tokens", case / "tokens.json", "--out", out, "--delta", case / "delta.safetensors",
-                *sets(f"{name}={value}" for name, value in settings.items()))
+    kit.couplet(
+        "grad",
+        case,
+        "--tokens",
+        case / "tokens.json",
+        "--out",
+        out,
+        "--delta",
+        case / "delta.safetensors",
+        *sets(f"{name}={value}" for name, value in settings.items()),
+    )
     return gradients_of(out)
 
 
@@ -199,18 +272,24 @@ def joined(tensors):
 
 def gradients(kit):
     """of the golden models: f32 within 1e-5 of them, every tensor; bf16 within 1e-2 of the CPU's, all together"""
+
     def figures(case):
         want, got = gradients_of(case / "expected.safetensors"), gradient(kit, case, "f32", "cuda")
         low = [joined(gradient(kit, case, "bf16", device)) for device in ("cuda", "cpu")]
         return max(off(got[name], numbers) for name, numbers in want.items()), off(*low)
 
-    cases = [case for case in sorted((ROOT / "tests/golden/model").iterdir())
-             if not kit.sizes.cases or case.name in kit.sizes.cases]
+    cases = [
+        case
+        for case in sorted((ROOT / "tests/golden/model").iterdir())
+        if not kit.sizes.cases or case.name in kit.sizes.cases
+    ]
     with concurrent.futures.ThreadPoolExecutor(4) as pool:
         found = list(pool.map(figures, cases))
     lines = [f"| {case.name} | {f32:.1e} | {bf16:.1e} |" for case, (f32, bf16) in zip(cases, found)]
-    return judged(all(f32 <= 1e-5 and bf16 <= 1e-2 for f32, bf16 in found),
-                  ["| case | f32, worst tensor | bf16, all |", "|---|---|---|", *lines])
+    return judged(
+        all(f32 <= 1e-5 and bf16 <= 1e-2 for f32, bf16 in found),
+        ["| case | f32, worst tensor | bf16, all |", "|---|---|---|", *lines],
+    )
 
 
 def judged(right, lines):
@@ -261,8 +340,13 @@ def killed(kit, name, words, lines, watch=lambda: None):
     """Starts it, and ends it by SIGKILL when its metrics have so many lines, or when the time is nearly over."""
     file = kit.scratch / name / "metrics.jsonl"
     with open(kit.scratch / f"{name}.log", "w+") as log:
-        process = subprocess.Popen([str(word) for word in (kit.programs / "couplet", *words)], cwd=ROOT, stdout=log,
-                                   stderr=log, env=kit.environment)
+        process = subprocess.Popen(
+            [str(word) for word in (kit.programs / "couplet", *words)],
+            cwd=ROOT,
+            stdout=log,
+            stderr=log,
+            env=kit.environment,
+        )
         while process.poll() is None and kit.left() > 3:
             if file.exists() and file.read_bytes().count(b"\n") >= lines:
                 break
@@ -305,7 +389,9 @@ def unlogged(lines, tokens):
 def large(kit, name, *settings):
     """A run of configs/paper-3b.yaml: whether its memory is as planned and its loss falls, and what it took."""
     for micro in kit.sizes.micro:
-        words = sets((f"data.cache={kit.scratch / 'tokens-large'}", *LARGE, *kit.sizes.large, f"train.micro_batch={micro}"))
+        words = sets(
+            (f"data.cache={kit.scratch / 'tokens-large'}", *LARGE, *kit.sizes.large, f"train.micro_batch={micro}")
+        )
         if planned(kit, words)["gpu"]["fits"]:
             break
     words += sets(settings)
@@ -315,8 +401,14 @@ def large(kit, name, *settings):
         if kit.sizes is Sizes:
             peak[0] = max(peak[0], memory_used(kit) - before)
             time.sleep(0.5)
-    lines = killed(kit, name, ["train", ROOT / "configs/paper-3b.yaml", "--out", kit.scratch / name, *words],
-                   kit.sizes.large_lines, watch)
+
+    lines = killed(
+        kit,
+        name,
+        ["train", ROOT / "configs/paper-3b.yaml", "--out", kit.scratch / name, *words],
+        kit.sizes.large_lines,
+        watch,
+    )
     shutil.rmtree(kit.scratch / name)
     if len(lines) < 2:
         raise Failed(f"{len(lines)} lines of metrics in the time of this stage; 2 are needed")
@@ -328,9 +420,10 @@ def large(kit, name, *settings):
         f"{plan['step_flops'] / step / 1e12:,.1f} TFLOP/s",
         f"* A step without figures: {step:.4f} s, the median of {len(took)} means, {min(took):.4f} to {max(took):.4f}",
         f"* Peak memory {peak[0]:.1f} GiB, planned {room:.1f} GiB",
-        f"* Hinges active at step {lines[-1]['step']}, means of the layers: " + ", ".join(
-            f"{statistics.mean(lines[-1]['active_' + of]):.0%} of {of}" for of in ("rows", "columns")),
-        f"* Losses {', '.join(format(line['loss'], '.4f') for line in lines)}"]
+        f"* Hinges active at step {lines[-1]['step']}, means of the layers: "
+        + ", ".join(f"{statistics.mean(lines[-1]['active_' + of]):.0%} of {of}" for of in ("rows", "columns")),
+        f"* Losses {', '.join(format(line['loss'], '.4f') for line in lines)}",
+    ]
 
 
 def share(kit):
@@ -338,8 +431,10 @@ def share(kit):
     if "with" not in kit.seconds:
         return "* Share of the coupling loss: unknown, because large_erc did not end in the same call"
     long, short = (statistics.median(kit.seconds[name]) for name in ("with", "without"))
-    return (f"* Share of the coupling loss, (with - without) / without: {long / short - 1:.2%}; bar: 1 % with every hinge "
-            "active")
+    return (
+        f"* Share of the coupling loss, (with - without) / without: {long / short - 1:.2%}; bar: 1 % with every hinge "
+        "active"
+    )
 
 
 def large_erc(kit):
@@ -354,8 +449,13 @@ def large_vanilla(kit):
 
 
 def table(kit, config):
-    return kit.run(kit.programs / "operations", ROOT / "configs" / config, "compute.device=cuda", "compute.dtype=bf16",
-                   *kit.sizes.layer)
+    return kit.run(
+        kit.programs / "operations",
+        ROOT / "configs" / config,
+        "compute.device=cuda",
+        "compute.dtype=bf16",
+        *kit.sizes.layer,
+    )
 
 
 def operations(kit):
@@ -372,8 +472,10 @@ def sanitized(kit, tool):
     program = shutil.which("compute-sanitizer") or next(iter(glob.glob("/usr/local/cuda*/bin/compute-sanitizer")), None)
     if not program:
         return "not run: there is no compute-sanitizer here"
-    said = [kit.run(program, "--tool", tool, "--error-exitcode", "3", kit.programs / "test_cuda", twins)
-            for twins in kit.sizes.sanitized]
+    said = [
+        kit.run(program, "--tool", tool, "--error-exitcode", "3", kit.programs / "test_cuda", twins)
+        for twins in kit.sizes.sanitized
+    ]
     return code("\n".join(said), 24)
 
 
@@ -398,9 +500,25 @@ def ncu(kit):
     if not program:
         return "not run: there is no ncu here"
     file = kit.report.with_suffix(".ncu.txt")
-    kit.run(program, "--set", "basic", "--clock-control", "none", "--launch-skip", "200", "--launch-count", "220", "--log-file", file,
-            kit.programs / "operations", ROOT / "configs/paper-3b.yaml", "compute.device=cuda", "compute.dtype=bf16",
-            *kit.sizes.layer, "rounds=1")
+    kit.run(
+        program,
+        "--set",
+        "basic",
+        "--clock-control",
+        "none",
+        "--launch-skip",
+        "200",
+        "--launch-count",
+        "220",
+        "--log-file",
+        file,
+        kit.programs / "operations",
+        ROOT / "configs/paper-3b.yaml",
+        "compute.device=cuda",
+        "compute.dtype=bf16",
+        *kit.sizes.layer,
+        "rounds=1",
+    )
     return file.name
 
 
@@ -432,8 +550,23 @@ def code(said, lines):
 # ---- which, in their order, the most valuable first ----
 
 SECONDS = {  # at most
-    opens: 25, twins: 30, gradients: 25, steps: 20, bits: 10, resume: 15, operations: 35, memcheck: 40, large_erc: 190,
-    large_vanilla: 160, racecheck: 130, initcheck: 90, operations_olmoe: 60, ncu: 90, python_tests: 180, python_bench: 180}
+    opens: 25,
+    twins: 30,
+    gradients: 25,
+    steps: 20,
+    bits: 10,
+    resume: 15,
+    operations: 35,
+    memcheck: 40,
+    large_erc: 190,
+    large_vanilla: 160,
+    racecheck: 130,
+    initcheck: 90,
+    operations_olmoe: 60,
+    ncu: 90,
+    python_tests: 180,
+    python_bench: 180,
+}
 SHORT = (opens, twins, gradients, steps, bits, resume, operations, memcheck)
 PIECES = {  # name: stages, what they depend on
     "short": (SHORT, TRAINER),
@@ -465,10 +598,19 @@ def head(piece, kit):
         commit = (PROGRAMS / "commit").read_text()
         name, driver, memory = smi("name", "driver_version", "memory.total")
         library = kit.environment.get("COUPLET_CUBLASLT")
-        lines = [f"# {name}", "", f"* Driver: {driver}; memory: {memory} MiB",
-                 f"* cuBLASLt: {cublaslt_version(library)}"]
+        lines = [
+            f"# {name}",
+            "",
+            f"* Driver: {driver}; memory: {memory} MiB",
+            f"* cuBLASLt: {cublaslt_version(library)}",
+        ]
     of = mark(PIECES[piece][1] if piece in PIECES else TRAINER) if kit.sizes is Sizes else "emulation"
-    return lines + [f"* Commit: {commit.strip()}", f"* Date: {now():%Y-%m-%d %H:%M} UTC", f"* Piece: {piece}; code: {of}", ""]
+    return lines + [
+        f"* Commit: {commit.strip()}",
+        f"* Date: {now():%Y-%m-%d %H:%M} UTC",
+        f"* Piece: {piece}; code: {of}",
+        "",
+    ]
 
 
 def now():
@@ -528,7 +670,9 @@ def reported(piece):
     line = f"* Piece: {piece}; code: {mark(sources)}"
     texts = [file.read_text(encoding="utf-8") for folder in (REPORTS, out()) for file in folder.glob("*.md")]
     found = [results(text) for text in texts if line in text.splitlines()]
-    return any(set(each.values()) != {"not run"} and each.keys() >= {stage.__name__ for stage in stages} for each in found)
+    return any(
+        set(each.values()) != {"not run"} and each.keys() >= {stage.__name__ for stage in stages} for each in found
+    )
 
 
 def next_piece():
@@ -560,7 +704,7 @@ def chosen(arguments):
         every = [stage for piece in sum(PARTS, []) for stage in PIECES[piece][0]]
         if NAMES[arguments.begin] not in every:
             every = [NAMES[arguments.begin]]
-        return {"stages": every[every.index(NAMES[arguments.begin]):]}
+        return {"stages": every[every.index(NAMES[arguments.begin]) :]}
     pieces = ["short"] if arguments.short else PARTS[arguments.part - 1] if arguments.part else sum(PARTS, [])
     if arguments.next:
         pieces = [piece for piece in [next_piece()] if piece]
@@ -579,8 +723,10 @@ def programs_of(arguments):
         shutil.unpack_archive(ARCHIVE, PROGRAMS.parent)
         made.touch()
     if made.read_text().strip() != mark(BUILT):
-        refuse("build/couplet-device.tar.xz was made of other sources, or with the emulation: make it again with `make "
-               "device-bundle`")
+        refuse(
+            "build/couplet-device.tar.xz was made of other sources, or with the emulation: make it again with `make "
+            "device-bundle`"
+        )
     return PROGRAMS / "bin"
 
 
@@ -591,8 +737,11 @@ def has_gpu():
 
 
 def main():
-    parser = argparse.ArgumentParser(prog="tools/device.sh", description=__doc__.split(": ", maxsplit=1)[1],
-                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        prog="tools/device.sh",
+        description=__doc__.split(": ", maxsplit=1)[1],
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
     which = parser.add_mutually_exclusive_group()
     which.add_argument("--short", action="store_true", help="the most valuable stages, 200 s at most")
     which.add_argument("--part", type=int, choices=(1, 2), help="a part of the stages of the trainer, 560 s at most")
@@ -611,11 +760,14 @@ def main():
         print(f"every piece has a report of the present code in bench/device{' or OUT' * ('OUT' in os.environ)}")
         return 0
     if not arguments.on_host and not has_gpu():
-        refuse("There is no NVIDIA GPU here: nvidia-smi is missing or lists none. tools/device.sh tests the CUDA backend on a "
-               "machine with one.")
+        refuse(
+            "There is no NVIDIA GPU here: nvidia-smi is missing or lists none. tools/device.sh tests the CUDA backend on a "
+            "machine with one."
+        )
     with tempfile.TemporaryDirectory(prefix="couplet-device-") as scratch:
-        kit = Kit(programs_of(arguments), OnHost if arguments.on_host else Sizes,
-                  out().resolve(), pathlib.Path(scratch))
+        kit = Kit(
+            programs_of(arguments), OnHost if arguments.on_host else Sizes, out().resolve(), pathlib.Path(scratch)
+        )
         codes = [run_piece(piece, stages, kit) for piece, stages in pieces.items()]
     return 1 if 1 in codes else 0 if 0 in codes else 2
 

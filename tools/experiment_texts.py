@@ -17,6 +17,7 @@ A template begins with a comment, which is not copied. Its lines are
 --check writes nothing. It exits with 1 if a page is not what its template gives; if a template has a number
 outside of {{ }}, of literals and of code, or a literal that is not in it; if a line of prose has more than LONGEST
 characters; or if a figure of a results.json differs from the table."""
+
 import argparse
 import itertools
 import json
@@ -38,6 +39,7 @@ EXPRESSION = re.compile(r"^    [^\n]*|\{\{(.*?)\}\}", re.S | re.M)  # or a line 
 
 
 # ---- what expressions can use ----
+
 
 def result(folder, path):
     """A figure of results.json that the table cannot have (a measured cost, a bootstrap over documents, a search for a
@@ -70,9 +72,12 @@ def names_of(table):
     def blocks(figure, groups, arms, bases):
         """In each block, which is a seed of a group of arms, the mean of those that are among arms less the mean of
         those among bases."""
-        return [statistics.fmean(table.value(figure, arm, seed) for arm in group if arm in arms) -
-                statistics.fmean(table.value(figure, arm, seed) for arm in group if arm in bases)
-                for group in groups for seed in sorted(set.intersection(*(set(table.seeds(arm)) for arm in group)))]
+        return [
+            statistics.fmean(table.value(figure, arm, seed) for arm in group if arm in arms)
+            - statistics.fmean(table.value(figure, arm, seed) for arm in group if arm in bases)
+            for group in groups
+            for seed in sorted(set.intersection(*(set(table.seeds(arm)) for arm in group)))
+        ]
 
     def cells(figure, arms, forms, kind=table.spread):
         """Cells of a row of a table, one an arm; the last form is for the rest of them."""
@@ -85,19 +90,62 @@ def names_of(table):
         was measured."""
         end = table.listed("val_loss_by_time", base, table.paired(arm, base)[0])[-2]
         tokens = end / max(1, result("overhead", f"arms/{arm}/time_over_vanilla"))
-        return tokens, [table.loss_at(tokens, arm, seed) - table.loss_at(end, base, seed)
-                        for seed in table.paired(arm, base)]
+        return tokens, [
+            table.loss_at(tokens, arm, seed) - table.loss_at(end, base, seed) for seed in table.paired(arm, base)
+        ]
 
-    known = (table.value, table.values, table.listed, table.mean, table.spread, table.layers, table.seeds,
-             table.paired, table.differences, table.difference, table.changes, answers.test, answers.significant,
-             answers.rows, answers.verdict, answers.effect, answers.explained, answers.explained_among, answers.chosen, answers.vanilla_cells,
-             cells, blocks, equal_time, result, claim, up, interval, span, printed, statistics.fmean, statistics.stdev, itertools.chain, min, max, abs, round, len, sum, all,
-             any, zip, sorted, range, set)
+    known = (
+        table.value,
+        table.values,
+        table.listed,
+        table.mean,
+        table.spread,
+        table.layers,
+        table.seeds,
+        table.paired,
+        table.differences,
+        table.difference,
+        table.changes,
+        answers.test,
+        answers.significant,
+        answers.rows,
+        answers.verdict,
+        answers.effect,
+        answers.explained,
+        answers.explained_among,
+        answers.chosen,
+        answers.vanilla_cells,
+        cells,
+        blocks,
+        equal_time,
+        result,
+        claim,
+        up,
+        interval,
+        span,
+        printed,
+        statistics.fmean,
+        statistics.stdev,
+        itertools.chain,
+        min,
+        max,
+        abs,
+        round,
+        len,
+        sum,
+        all,
+        any,
+        zip,
+        sorted,
+        range,
+        set,
+    )
     first = sorted({arm for arm, _ in table.rows if not re.match("[a-z]-", arm)})
     return {one.__name__: one for one in known} | {"FIRST": first, "ARMS": sorted({arm for arm, _ in table.rows})}
 
 
 # ---- templates ----
+
 
 class Template:
     def __init__(self, path, names):
@@ -106,7 +154,7 @@ class Template:
         head = re.match(r"<!--(.*?)-->\n", text, re.S)
         if not head:
             raise ValueError(f"{path} does not begin with its comment")
-        self.body, self.literals, self.names = text[head.end():], [], {"__builtins__": {}, **names}
+        self.body, self.literals, self.names = text[head.end() :], [], {"__builtins__": {}, **names}
         self.unlisted = False
         for line in head[1].splitlines():
             kind, _, rest = line.strip().partition(" ")
@@ -132,16 +180,28 @@ class Template:
                 if form is None and not isinstance(got, (str, int)):
                     raise ValueError("a number without a form")
                 return str(got) if form is None else printed(got, form)
-            except (ValueError, KeyError, IndexError, TypeError, NameError, AttributeError, SyntaxError,
-                    StopIteration, ZeroDivisionError) as error:
+            except (
+                ValueError,
+                KeyError,
+                IndexError,
+                TypeError,
+                NameError,
+                AttributeError,
+                SyntaxError,
+                StopIteration,
+                ZeroDivisionError,
+            ) as error:
                 raise ValueError(f"{self.path}: {{{{ {found[1].strip()} }}}}: {error!r}") from None
+
         return FIRST_LINE.format(self.path.name) + EXPRESSION.sub(value, self.body)
 
     def in_code(self):
         """Expressions in lines of code, which are copied as they are; experiments/README.in.md shows some."""
         if self.path != HOME / "README.in.md":
-            yield from (f"{self.path}: an expression in a line of code: {line.strip()}"
-                        for line in re.findall(r"^    .*{{.*", self.body, re.M))
+            yield from (
+                f"{self.path}: an expression in a line of code: {line.strip()}"
+                for line in re.findall(r"^    .*{{.*", self.body, re.M)
+            )
 
     def numbers(self):
         """What is wrong: numbers that are in no expression, no code, no address and no literal; literals that are not
@@ -151,22 +211,33 @@ class Template:
             phrase = r"\s+".join(re.escape(word) for word in literal.split())
             text, count = re.subn(rf"(?<![\w.]){phrase}(?!\w|\.\d)", "", text)
             if not count:
-                yield f"{self.path}: the literal \"{literal}\" is not in it"
+                yield f'{self.path}: the literal "{literal}" is not in it'
         for line in [] if self.unlisted else text.splitlines():
             for found in re.finditer(r"(?<![\w.])[+−-]?\d[\d,.]*", line):
-                yield f"{self.path}: {found[0].rstrip('.,')} is neither an expression nor a literal: " \
-                      f"{line[max(0, found.start() - 30):found.end() + 20].strip()}"
+                yield (
+                    f"{self.path}: {found[0].rstrip('.,')} is neither an expression nor a literal: "
+                    f"{line[max(0, found.start() - 30) : found.end() + 20].strip()}"
+                )
 
 
 def long_lines(path, text):
-    return [f"{path}:{at} has {len(line)} characters" for at, line in enumerate(text.splitlines(), 1)
-            if len(line) > LONGEST and not line.startswith(("|", "    ", "<!--"))]
+    return [
+        f"{path}:{at} has {len(line)} characters"
+        for at, line in enumerate(text.splitlines(), 1)
+        if len(line) > LONGEST and not line.startswith(("|", "    ", "<!--"))
+    ]
 
 
 # ---- results.json ----
 
-METRICS = {"val_loss": "val_loss", "balance": "trained_balance", "load_max": "trained_load_max",
-           "dead_experts": "trained_dead", "routing_entropy": "routing_entropy", "kappa_rows_own": "trained_rows_own"}
+METRICS = {
+    "val_loss": "val_loss",
+    "balance": "trained_balance",
+    "load_max": "trained_load_max",
+    "dead_experts": "trained_dead",
+    "routing_entropy": "routing_entropy",
+    "kappa_rows_own": "trained_rows_own",
+}
 
 
 def near(one, other, size):
@@ -186,8 +257,10 @@ def both(table, experiment, results):
         yield f"{arm}, {label}", found["mean"], own.mean, size
         yield f"{arm}, {label}, deviation", found["sd"], own.sd, size
         if name in runs_table.BY_LAYER:
-            yield from ((f"{arm}, {label}, layer {at}", *pair, max(map(abs, pair))) for at, pair in
-                        enumerate(zip(found["layers"], table.layers(name, arm), strict=True)))
+            yield from (
+                (f"{arm}, {label}, layer {at}", *pair, max(map(abs, pair)))
+                for at, pair in enumerate(zip(found["layers"], table.layers(name, arm), strict=True))
+            )
     for group in results.get("groups", []):
         arm = group["members"][0].rsplit("-s", 1)[0]
         for figure in METRICS.keys() & group["figures"].keys():
@@ -197,13 +270,16 @@ def both(table, experiment, results):
     for group in results.get("comparisons", []):
         arm, base = (group["pairs"][0][key].rsplit("-s", 1)[0] for key in ("other", "base"))
         own, size = table.difference("val_loss", arm, base), table.mean("val_loss", arm)
-        yield from ((f"{arm} less {base}, {key}", group[key], getattr(own, key), size)
-                    for key in ("mean", "low", "high"))
+        yield from (
+            (f"{arm} less {base}, {key}", group[key], getattr(own, key), size) for key in ("mean", "low", "high")
+        )
     base = experiment["arms"][0]
     for arm, found in results.get("bits_per_byte_pairs", {}).items():
         own, size = table.difference("bpb", arm, base), table.mean("bpb", arm)
-        yield from ((f"{arm} less {base}, bits per byte, {key}", found[key], getattr(own, key), size)
-                    for key in ("mean", "low", "high"))
+        yield from (
+            (f"{arm} less {base}, bits per byte, {key}", found[key], getattr(own, key), size)
+            for key in ("mean", "low", "high")
+        )
 
 
 def disagreements(table):
@@ -219,6 +295,7 @@ def disagreements(table):
 
 # ---- the whole ----
 
+
 def main():
     words = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     words.add_argument("--check", action="store_true")
@@ -226,8 +303,11 @@ def main():
     table = Table()
     names, wrong = names_of(table), []
     templates = sorted([*HOME.rglob("*.in.md"), *(ROOT / "docs").glob("*.in.md")])
-    wrong += [f"{page} has no template" for page in sorted(HOME.rglob("README.md"))
-              if not page.with_name("README.in.md").exists()]
+    wrong += [
+        f"{page} has no template"
+        for page in sorted(HOME.rglob("README.md"))
+        if not page.with_name("README.in.md").exists()
+    ]
     for path in templates:
         try:
             template = Template(path, names)

@@ -12,6 +12,7 @@ A run that is recorded is not made again; one that was interrupted goes on from 
              checkpoint is gone is trained again.
 --measure:   the cost of coupling loss and Autonomy-of-Experts, which needs an idle machine.
 --list:      what is there and what is missing; nothing is made."""
+
 import argparse
 import concurrent.futures
 import gzip
@@ -39,8 +40,10 @@ KEEP_EVERY = 100  # steps between recorded lines of metrics
 TEXT_TOKENS = 100000
 MOST_EXPERTS = 64  # of a run whose matrices are recorded in git
 # Which tasks, with the words of `couplet eval`.
-TASKS = {",".join(task for task in TASK_NAMES if task != "mmlu"): [],
-         "mmlu": ["--profile", "inloop", "--variant", "test"]}  # its rows here are of that split
+TASKS = {
+    ",".join(task for task in TASK_NAMES if task != "mmlu"): [],
+    "mmlu": ["--profile", "inloop", "--variant", "test"],
+}  # its rows here are of that split
 
 
 def say(*words):
@@ -48,6 +51,7 @@ def say(*words):
 
 
 # ---- runs ----
+
 
 def run_names(arm):
     return [f"{arm}-s{seed}" for seed in LIST["runs"][arm]["seeds"]]
@@ -63,8 +67,14 @@ def settings_of(name):
 def couplet(program, *words, log=None):
     """One thread, which does not spin while another process wants the processor."""
     environment = {**os.environ, "OMP_WAIT_POLICY": "passive"}
-    done = subprocess.run([program, *map(str, words)], env=environment, check=False, text=True,
-                          stdout=log or subprocess.PIPE, stderr=subprocess.STDOUT)
+    done = subprocess.run(
+        [program, *map(str, words)],
+        env=environment,
+        check=False,
+        text=True,
+        stdout=log or subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+    )
     if done.returncode:
         what = f"see {log.name}" if log else done.stdout[-2000:]
         raise RuntimeError(f"couplet {' '.join(map(str, words))}: exit {done.returncode}: {what}")
@@ -89,8 +99,15 @@ def train(program, name):
         else:
             shutil.rmtree(run, ignore_errors=True)
             note.write_text(json.dumps(settings))
-            couplet(program, "train", HOME / "base.yaml", "--out", run,
-                    *sets([f"data.cache={WORK / 'tokens'}", *settings]), log=log)
+            couplet(
+                program,
+                "train",
+                HOME / "base.yaml",
+                "--out",
+                run,
+                *sets([f"data.cache={WORK / 'tokens'}", *settings]),
+                log=log,
+            )
     (run / "done").write_text("")
     return run
 
@@ -127,16 +144,18 @@ def record_metrics(run, to):
 
 def without_machine(text):
     """With the data where a reader of the record has it, in place of paths of this machine."""
-    for there, here in ((str(HOME / ".." / "data"), "../../../data"),
-                        (str(ROOT / "data"), "../../../data"), (str(WORK / "tokens"), "tokens")):
+    for there, here in (
+        (str(HOME / ".." / "data"), "../../../data"),
+        (str(ROOT / "data"), "../../../data"),
+        (str(WORK / "tokens"), "tokens"),
+    ):
         text = text.replace(there, here)
     return text
 
 
 def record_config(run, to):
     """As used, without comments."""
-    lines = [line for line in (run / "config.yaml").read_text().splitlines()
-             if not line.lstrip().startswith("#")]
+    lines = [line for line in (run / "config.yaml").read_text().splitlines() if not line.lstrip().startswith("#")]
     (to / "config.yaml").write_text(without_machine("\n".join(lines) + "\n"))
 
 
@@ -150,9 +169,25 @@ def record_start(run, to):
 def measured(program, run):
     """What the checkpoint holds, as `couplet inspect` says."""
     report = WORK / f"{run.name}.report.json"
-    couplet(program, "inspect", run, "--json", report, "--overwrite", "--silhouette", "--alpha", "0.5,1,2,3,4,5",
-            "--text", ROOT / "data" / "validation", "--window", 256, "--text-tokens", TEXT_TOKENS,
-            "--response-tokens", TEXT_TOKENS)
+    couplet(
+        program,
+        "inspect",
+        run,
+        "--json",
+        report,
+        "--overwrite",
+        "--silhouette",
+        "--alpha",
+        "0.5,1,2,3,4,5",
+        "--text",
+        ROOT / "data" / "validation",
+        "--window",
+        256,
+        "--text-tokens",
+        TEXT_TOKENS,
+        "--response-tokens",
+        TEXT_TOKENS,
+    )
     return json.loads(report.read_text())
 
 
@@ -161,16 +196,22 @@ def read_safetensors(path):
     with open(path, "rb") as file:
         length = int.from_bytes(file.read(8), "little")
         header, data = json.loads(file.read(length)), file.read()
-    return {name: numpy.frombuffer(data[slice(*one["data_offsets"])], "<f4").reshape(one["shape"])
-            for name, one in header.items() if name != "__metadata__"}
+    return {
+        name: numpy.frombuffer(data[slice(*one["data_offsets"])], "<f4").reshape(one["shape"])
+        for name, one in header.items()
+        if name != "__metadata__"
+    }
 
 
 def write_safetensors(path, tensors):
     """F16 or BF16 (uint16) arrays."""
     header, at = {}, 0
     for name, x in tensors.items():
-        header[name] = {"dtype": "F16" if x.dtype == numpy.float16 else "BF16", "shape": list(x.shape),
-                        "data_offsets": [at, at + x.nbytes]}
+        header[name] = {
+            "dtype": "F16" if x.dtype == numpy.float16 else "BF16",
+            "shape": list(x.shape),
+            "data_offsets": [at, at + x.nbytes],
+        }
         at += x.nbytes
     text = json.dumps(header).encode()
     text += b" " * (-len(text) % 8)
@@ -220,8 +261,14 @@ def record_matrices(run, report, to):
 def processor():
     """The kind of processor: a run repeats bit for bit on its own kind."""
     flags = pathlib.Path("/proc/cpuinfo").read_text().split()
-    return next((name for name, flag in (("AVX512-BF16", "avx512_bf16"), ("AVX512", "avx512f"), ("AVX2", "avx2"))
-                 if flag in flags), "other")
+    return next(
+        (
+            name
+            for name, flag in (("AVX512-BF16", "avx512_bf16"), ("AVX512", "avx512f"), ("AVX2", "avx2"))
+            if flag in flags
+        ),
+        "other",
+    )
 
 
 def write_charts(path, charts):
@@ -245,9 +292,12 @@ def record_points(program, run, to):
 def slim(value, most=12):
     """Without matrices, lists with a number for every expert, and names of folders."""
     if isinstance(value, dict):
-        return {key: slim(one, most) for key, one in value.items()
-                if key not in ("checkpoint", "model", "pairs", "token_mean") and not (isinstance(one, list) and (len(one) > most or
-                        any(isinstance(part, list) for part in one)))}
+        return {
+            key: slim(one, most)
+            for key, one in value.items()
+            if key not in ("checkpoint", "model", "pairs", "token_mean")
+            and not (isinstance(one, list) and (len(one) > most or any(isinstance(part, list) for part in one)))
+        }
     if isinstance(value, list):
         return [slim(one, most) for one in value]
     return value
@@ -263,10 +313,16 @@ def record_tasks(program, run, to):
     """tasks.json: {task: {"profile", "n", metric: value}} of TASKS, for arms that list.json asks it of."""
     found, out = {}, WORK / f"{run.name}.tasks.json"
     for tasks, words in TASKS.items():
-        couplet(program, "eval", run, "--tasks", tasks, *words, "--json", out, "--overwrite",
-                *sets(["compute.threads=1"]))
+        couplet(
+            program, "eval", run, "--tasks", tasks, *words, "--json", out, "--overwrite", *sets(["compute.threads=1"])
+        )
         for task, result in json.loads(out.read_text())["results"].items():
-            found[task] = {"profile": result["profile"], "split": result["split"], "n": result["n"], **result["metrics"]}
+            found[task] = {
+                "profile": result["profile"],
+                "split": result["split"],
+                "n": result["n"],
+                **result["metrics"],
+            }
     (to / "tasks.json").write_text(json.dumps(rounded(found)) + "\n")
 
 
@@ -301,8 +357,7 @@ def record(program, name):
     if name.endswith("-s0") and "model.router=aoe" not in settings_of(name):
         record_points(program, run, part)
     couplet(program, "compare", run, "--documents", 0)  # scores all that are held out
-    write_gz(part / "documents.json.gz",
-             json.dumps(rounded(json.loads((run / "documents.json").read_text()))))
+    write_gz(part / "documents.json.gz", json.dumps(rounded(json.loads((run / "documents.json").read_text()))))
     to.parent.mkdir(exist_ok=True)
     part.rename(to)
     for step in sorted(run.glob("step-*"))[:-1]:
@@ -311,6 +366,7 @@ def record(program, name):
 
 
 # ---- experiments ----
+
 
 def dig(value, path):
     """The member at a path like a/b; a list gives the list of its entries' members."""
@@ -345,9 +401,13 @@ def spread(rows):
 
 def post_hoc(experiment):
     """Figures of checkpoints: mean and spread over seeds, for every arm."""
-    return {arm: {label: spread([layers_of(name, path) for name in run_names(arm)])
-                  for label, path in experiment.get("report", {}).items()}
-            for arm in experiment["arms"]}
+    return {
+        arm: {
+            label: spread([layers_of(name, path) for name in run_names(arm)])
+            for label, path in experiment.get("report", {}).items()
+        }
+        for arm in experiment["arms"]
+    }
 
 
 def compared(program, experiment):
@@ -374,11 +434,19 @@ def draw(experiment, comparison, folder):
 def summary(report, experiment):
     """Of compare's report: the figures the experiment is about, and all pairs."""
     keep = experiment["figures"]
-    return {"point_tokens": report["point_tokens"], "warnings": report["warnings"],
-            "groups": [{"name": group["name"], "members": group["members"],
-                        "figures": {key: value for key, value in group["figures"].items()
-                                    if key in keep}} for group in report["groups"]],
-            "comparisons": report["comparisons"]}
+    return {
+        "point_tokens": report["point_tokens"],
+        "warnings": report["warnings"],
+        "groups": [
+            {
+                "name": group["name"],
+                "members": group["members"],
+                "figures": {key: value for key, value in group["figures"].items() if key in keep},
+            }
+            for group in report["groups"]
+        ],
+        "comparisons": report["comparisons"],
+    }
 
 
 def loss_at(name, tokens):
@@ -396,8 +464,7 @@ def bits_per_byte(name):
     """Of all documents that are held out."""
     with gzip.open(HOME / "runs" / name / "documents.json.gz", "rt") as file:
         documents = json.load(file)["documents"]
-    return (sum(one["nll"] for one in documents) / math.log(2) /
-            sum(one["bytes"] for one in documents))
+    return sum(one["nll"] for one in documents) / math.log(2) / sum(one["bytes"] for one in documents)
 
 
 def bits_per_byte_pairs(experiment):
@@ -405,8 +472,7 @@ def bits_per_byte_pairs(experiment):
     quantile = {1: 12.706, 2: 4.303, 3: 3.182, 4: 2.776, 5: 2.571}  # of 0.975, by degrees of freedom
     result, base = {}, experiment["arms"][0]
     for arm in experiment["arms"][1:]:
-        pairs = [bits_per_byte(name) - bits_per_byte(other)
-                 for name, other in zip(run_names(arm), run_names(base))]
+        pairs = [bits_per_byte(name) - bits_per_byte(other) for name, other in zip(run_names(arm), run_names(base))]
         mean, sd = statistics.fmean(pairs), statistics.stdev(pairs)
         half = quantile[len(pairs) - 1] * sd / math.sqrt(len(pairs))
         result[arm] = {"pairs": pairs, "mean": mean, "low": mean - half, "high": mean + half}
@@ -423,8 +489,9 @@ def at_equal_time(experiment):
     for arm in experiment["arms"]:
         ratio = known[arm if arm in known else "erc-1-mean"]["time_over_vanilla"]
         tokens = 2000 * 2048 / max(1, ratio)
-        differences = [loss_at(name, tokens) - loss_at(other, 2000 * 2048)
-                       for name, other in zip(run_names(arm), run_names(base))]
+        differences = [
+            loss_at(name, tokens) - loss_at(other, 2000 * 2048) for name, other in zip(run_names(arm), run_names(base))
+        ]
         result[arm] = {"tokens": tokens, "difference": spread([[one] for one in differences])}
     return result
 
@@ -432,8 +499,10 @@ def at_equal_time(experiment):
 def conclude(program, experiment):
     folder = HOME / experiment["folder"]
     folder.mkdir(exist_ok=True)
-    results = {"command": f"make experiments ONLY={experiment['folder']}",
-               "runs": [name for arm in experiment["arms"] for name in run_names(arm)]}
+    results = {
+        "command": f"make experiments ONLY={experiment['folder']}",
+        "runs": [name for arm in experiment["arms"] for name in run_names(arm)],
+    }
     comparison = compared(program, experiment) if experiment.get("figures") else None
     if comparison:
         results.update(summary(json.loads(comparison.read_text()), experiment))
@@ -448,16 +517,32 @@ def conclude(program, experiment):
 
 # ---- the cost, measured ----
 
+
 def run_seconds(program, arm, steps):
     """Of a whole run in which only the last step is logged: a logged step also computes the coupling figures."""
     run = WORK / "cost"
     shutil.rmtree(run, ignore_errors=True)
     settings = LIST["runs"][arm]["settings"]
     begin = time.monotonic()
-    couplet(program, "train", HOME / "base.yaml", "--out", run,
-            *sets([f"data.cache={WORK / 'tokens'}", *settings, f"train.steps={steps}",
-                   "train.warmup_steps=1", f"log.every={steps + 1}", "eval.every=0", "checkpoint.every=0",
-                   "eval.max_sequences=1"]))
+    couplet(
+        program,
+        "train",
+        HOME / "base.yaml",
+        "--out",
+        run,
+        *sets(
+            [
+                f"data.cache={WORK / 'tokens'}",
+                *settings,
+                f"train.steps={steps}",
+                "train.warmup_steps=1",
+                f"log.every={steps + 1}",
+                "eval.every=0",
+                "checkpoint.every=0",
+                "eval.max_sequences=1",
+            ]
+        ),
+    )
     seconds = time.monotonic() - begin
     lines = (run / "metrics.jsonl").read_text().splitlines()
     assert len(lines) == 1, "a step before the last was logged"
@@ -489,11 +574,13 @@ def planned_at_size(program):
         config = ROOT / "configs" / f"{name}.yaml"
         erc = plan_of(program, config, [])
         aoe = plan_of(program, config, ["model.router=aoe", "erc.weight=0"])["aoe_beside_softmax"]
-        found[name] = {"erc_share_all_active": erc["erc_share_all_active"],
-                       "erc_share_none_active": erc["erc_share_none_active"],
-                       "aoe_extra_share_of_step": aoe["extra_share_of_step"],
-                       "aoe_extra_share_of_bytes": aoe["extra_share_of_bytes"],
-                       "aoe_extra_bytes": aoe["extra_total_bytes"]}
+        found[name] = {
+            "erc_share_all_active": erc["erc_share_all_active"],
+            "erc_share_none_active": erc["erc_share_none_active"],
+            "aoe_extra_share_of_step": aoe["extra_share_of_step"],
+            "aoe_extra_share_of_bytes": aoe["extra_share_of_bytes"],
+            "aoe_extra_bytes": aoe["extra_total_bytes"],
+        }
     return found
 
 
@@ -508,8 +595,13 @@ def measure_cost(program, experiment, rounds=5):
             times[arm].append(seconds)
     base = arms[0]
     plans = {arm: planned(program, arm) for arm in arms}
-    results = {"command": "make experiments ONLY=overhead MEASURE=1", "processor": processor(), "rounds": rounds,
-               "planned": planned_at_size(program), "arms": {}}
+    results = {
+        "command": "make experiments ONLY=overhead MEASURE=1",
+        "processor": processor(),
+        "rounds": rounds,
+        "planned": planned_at_size(program),
+        "arms": {},
+    }
     for arm in arms:
         ratios = [own / reference for own, reference in zip(times[arm], times[base])]
         results["arms"][arm] = {
@@ -517,9 +609,11 @@ def measure_cost(program, experiment, rounds=5):
             "time_over_vanilla": statistics.median(ratios),
             "time_over_vanilla_spread": [min(ratios), max(ratios)],
             "planned_work_over_vanilla": plans[arm]["step_flops"] / plans[base]["step_flops"],
-            "memory_bytes": memory[arm], "memory_over_vanilla": memory[arm] / memory[base],
+            "memory_bytes": memory[arm],
+            "memory_over_vanilla": memory[arm] / memory[base],
             "planned_memory_bytes": plans[arm]["bytes"],
-            "planned_memory_over_vanilla": plans[arm]["bytes"] / plans[base]["bytes"]}
+            "planned_memory_over_vanilla": plans[arm]["bytes"] / plans[base]["bytes"],
+        }
     folder = HOME / experiment["folder"]
     folder.mkdir(exist_ok=True)
     (folder / "results.json").write_text(json.dumps(rounded(results), indent=1) + "\n")
@@ -528,27 +622,29 @@ def measure_cost(program, experiment, rounds=5):
 
 # ---- the whole ----
 
+
 def chosen(only):
     exact = [one for one in LIST["experiments"] if one["folder"] == only]
-    found = exact or [one for one in LIST["experiments"]
-                      if any(only in name for name in [one["folder"], *one["arms"]])]
+    found = exact or [one for one in LIST["experiments"] if any(only in name for name in [one["folder"], *one["arms"]])]
     if not found:
-        sys.exit(f"experiments: no experiment is called {only}; there are " +
-                 ", ".join(one["folder"] for one in LIST["experiments"]))
+        sys.exit(
+            f"experiments: no experiment is called {only}; there are "
+            + ", ".join(one["folder"] for one in LIST["experiments"])
+        )
     return found
 
 
 def names_of(experiments):
     """The runs they stand on, each once, the first seed of all arms before the second."""
-    return names_of_arms(dict.fromkeys(arm for one in experiments if not one.get("cost")
-                                       for arm in [*one["arms"], *one.get("tsne", [])]))
+    return names_of_arms(
+        dict.fromkeys(arm for one in experiments if not one.get("cost") for arm in [*one["arms"], *one.get("tsne", [])])
+    )
 
 
 def names_of_arms(arms):
     arms = list(arms)
     seeds = sorted({seed for arm in arms for seed in LIST["runs"][arm]["seeds"]})
-    return [f"{arm}-s{seed}" for seed in seeds for arm in arms
-            if seed in LIST["runs"][arm]["seeds"]]
+    return [f"{arm}-s{seed}" for seed in seeds for arm in arms if seed in LIST["runs"][arm]["seeds"]]
 
 
 def show(names):

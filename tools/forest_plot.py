@@ -5,6 +5,7 @@ intervals of Student's t, grouped by the questions of experiments/questions.md a
 A contrast whose runs are not all in experiments/runs.csv is left out. The verdict of a test is that of
 tools/answers.py; the contrasts of the first series have one in brackets, by their own interval alone.
 --check: exits with 1 if the file is not what would be written."""
+
 import argparse
 import math
 import pathlib
@@ -17,27 +18,66 @@ from table_figures import Table, interval, number, printed
 
 PICTURE = pathlib.Path(__file__).resolve().parent.parent / "experiments" / "forest.svg"
 
-ARMS = (("erc-1-mean", "alpha 1, mean"), ("erc-1-sum", "alpha 1, sum"), ("erc-0.5-mean", "alpha 0.5, mean"),
-        ("erc-0.5-sum", "alpha 0.5, sum"), ("aoe", "AoE"))
+ARMS = (
+    ("erc-1-mean", "alpha 1, mean"),
+    ("erc-1-sum", "alpha 1, sum"),
+    ("erc-0.5-mean", "alpha 0.5, mean"),
+    ("erc-0.5-sum", "alpha 0.5, sum"),
+    ("aoe", "AoE"),
+)
 # (title, figure and arms of the first series, tests, digits, the words for below and above 0, a band of equivalence).
 # AoE's agreement is of another kind: its scores are the responses.
 PANELS = (
-    ("Question 1: agreement over tokens, rank correlation", "agreement", ARMS[:4],
-     ("1a", "1b", "1c", "1d", "1e", "1f", "1g"), 3, ("lower", "higher"), None),
-    ("Question 2: mean |cos| of router rows; share of the favourite expert of a token id; agreement", None, (),
-     ("2a", "2b", "2c", "2d", "2e", "2f"), 3, ("lower", "higher"), None),
+    (
+        "Question 1: agreement over tokens, rank correlation",
+        "agreement",
+        ARMS[:4],
+        ("1a", "1b", "1c", "1d", "1e", "1f", "1g"),
+        3,
+        ("lower", "higher"),
+        None,
+    ),
+    (
+        "Question 2: mean |cos| of router rows; share of the favourite expert of a token id; agreement",
+        None,
+        (),
+        ("2a", "2b", "2c", "2d", "2e", "2f"),
+        3,
+        ("lower", "higher"),
+        None,
+    ),
     ("Question 3: bits per byte (below 0: better)", "bpb", ARMS, ("3a", "3b", "3c"), 4, ("better", "worse"), None),
-    ("Question 4: validation loss, nats a token (below 0: better)", "val_loss", ARMS, ("4a", "4b"), 3, ("better", "worse"), EQUAL),
-    ("Question 5: agreement; share of centred rows that excite their own expert most; MaxVio", None, (),
-     ("5a", "5b", "5c", "5d", "5e", "5f", "5g", "5h", "5i"), 3, ("lower", "higher"), None),
+    (
+        "Question 4: validation loss, nats a token (below 0: better)",
+        "val_loss",
+        ARMS,
+        ("4a", "4b"),
+        3,
+        ("better", "worse"),
+        EQUAL,
+    ),
+    (
+        "Question 5: agreement; share of centred rows that excite their own expert most; MaxVio",
+        None,
+        (),
+        ("5a", "5b", "5c", "5d", "5e", "5f", "5g", "5h", "5i"),
+        3,
+        ("lower", "higher"),
+        None,
+    ),
 )
 
 WIDTH, LEFT, RIGHT, ROW, TOP = 1030, 350, 650, 20, 66  # pixels; the axis is between LEFT and RIGHT
-PAIRS, FIGURES, VERDICT = 330, 670, 880  # the number of pairs or runs ends there, the numbers and the verdict begin there
+PAIRS, FIGURES, VERDICT = (
+    330,
+    670,
+    880,
+)  # the number of pairs or runs ends there, the numbers and the verdict begin there
 INK, GREY, PALE, BAND, STRONG = "#1a1a1a", "#6b6b6b", "#d9d9d9", "#e8f0e4", "#0b5394"
 
 
 # ---- what is shown ----
+
 
 def pairs_of(name):
     """Pairs of a test, of 1a to 1d runs; one of question 2 compares twelve runs with the twelve that differ in one weight alone."""
@@ -74,9 +114,12 @@ def ticks(low, high):
 
 # ---- drawing ----
 
+
 def text(x, y, words, anchor="start", colour=INK, size=12, weight="normal"):
-    return f'<text x="{x:.1f}" y="{y:.1f}" font-size="{size}" text-anchor="{anchor}" fill="{colour}" ' \
-           f'font-weight="{weight}">{escape(words)}</text>'
+    return (
+        f'<text x="{x:.1f}" y="{y:.1f}" font-size="{size}" text-anchor="{anchor}" fill="{colour}" '
+        f'font-weight="{weight}">{escape(words)}</text>'
+    )
 
 
 def line(x1, y1, x2, y2, colour, width=1.0):
@@ -96,8 +139,10 @@ def drawn(panel, rows, y):
     bottom = y + 14 + ROW * len(rows)
     parts = [text(12, y, title, size=13, weight="bold")]
     if equal:
-        parts.append(f'<rect x="{at(-equal):.1f}" y="{y + 8:.1f}" width="{at(equal) - at(-equal):.1f}" '
-                     f'height="{bottom - y - 8:.1f}" fill="{BAND}"/>')
+        parts.append(
+            f'<rect x="{at(-equal):.1f}" y="{y + 8:.1f}" width="{at(equal) - at(-equal):.1f}" '
+            f'height="{bottom - y - 8:.1f}" fill="{BAND}"/>'
+        )
     marks, places = ticks(low, high)
     for mark in marks:
         parts.append(line(at(mark), y + 8, at(mark), bottom, PALE))
@@ -107,13 +152,16 @@ def drawn(panel, rows, y):
         middle = y + 22 + ROW * place
         strong = test and verdict not in ("undecided", "not significant", "open")
         colour = STRONG if strong else GREY
-        parts += [text(12, middle + 4, label), text(PAIRS, middle + 4, str(pairs), "end", GREY),
-                  line(at(one.low), middle, at(one.high), middle, colour, 2.0),
-                  *(line(at(end), middle - 4, at(end), middle + 4, colour, 2.0) for end in one.interval),
-                  f'<rect x="{at(one.mean) - 4:.1f}" y="{middle - 4:.1f}" width="8" height="8" stroke="{colour}" '
-                  f'stroke-width="1.5" fill="{colour if test else "#ffffff"}"/>',
-                  text(FIGURES, middle + 4, printed(one, f"+{digits}")),
-                  text(VERDICT, middle + 4, verdict, colour=colour, weight="bold" if strong else "normal")]
+        parts += [
+            text(12, middle + 4, label),
+            text(PAIRS, middle + 4, str(pairs), "end", GREY),
+            line(at(one.low), middle, at(one.high), middle, colour, 2.0),
+            *(line(at(end), middle - 4, at(end), middle + 4, colour, 2.0) for end in one.interval),
+            f'<rect x="{at(one.mean) - 4:.1f}" y="{middle - 4:.1f}" width="8" height="8" stroke="{colour}" '
+            f'stroke-width="1.5" fill="{colour if test else "#ffffff"}"/>',
+            text(FIGURES, middle + 4, printed(one, f"+{digits}")),
+            text(VERDICT, middle + 4, verdict, colour=colour, weight="bold" if strong else "normal"),
+        ]
     return parts, bottom + 46
 
 
@@ -124,21 +172,39 @@ def picture(answers):
         if rows:
             more, y = drawn(panel, rows, y)
             parts += more
-    notes = ["Filled: a test that was decided before its runs, significant among all 27 tests or not. Open square and "
-             "verdict in brackets: first series, by its own interval, not corrected.",
-             f"Band: differences within ±{EQUAL:.2f} nats, which question 4 calls equivalent. Left out: contrasts whose "
-             "runs are not all recorded."]
+    notes = [
+        "Filled: a test that was decided before its runs, significant among all 27 tests or not. Open square and "
+        "verdict in brackets: first series, by its own interval, not corrected.",
+        f"Band: differences within ±{EQUAL:.2f} nats, which question 4 calls equivalent. Left out: contrasts whose "
+        "runs are not all recorded.",
+    ]
     parts += [text(12, y + 16 * at - 8, note, colour=GREY, size=11) for at, note in enumerate(notes)]
-    columns = ((12, "contrast", "start"), (PAIRS, "n", "end"),
-               ((LEFT + RIGHT) / 2, "difference (of 1a to 1d: mean)", "middle"),
-               (FIGURES, "mean (95 % interval)", "start"), (VERDICT, "verdict", "start"))
-    head = [text(12, 24, "Contrasts of the recorded runs", size=16, weight="bold"),
-            *(text(x, TOP - 14, words, anchor, GREY, 11) for x, words, anchor in columns)]
+    columns = (
+        (12, "contrast", "start"),
+        (PAIRS, "n", "end"),
+        ((LEFT + RIGHT) / 2, "difference (of 1a to 1d: mean)", "middle"),
+        (FIGURES, "mean (95 % interval)", "start"),
+        (VERDICT, "verdict", "start"),
+    )
+    head = [
+        text(12, 24, "Contrasts of the recorded runs", size=16, weight="bold"),
+        *(text(x, TOP - 14, words, anchor, GREY, 11) for x, words, anchor in columns),
+    ]
     height = y + 16 * len(notes)
-    return "\n".join([f'<svg xmlns="http://www.w3.org/2000/svg" width="{WIDTH}" height="{height}" '
-                      f'viewBox="0 0 {WIDTH} {height}" font-family="DejaVu Sans, Verdana, sans-serif" role="img">',
-                      "<title>Contrasts of the recorded runs with 95 % intervals</title>",
-                      f'<rect width="{WIDTH}" height="{height}" fill="#ffffff"/>', *head, *parts, "</svg>"]) + "\n"
+    return (
+        "\n".join(
+            [
+                f'<svg xmlns="http://www.w3.org/2000/svg" width="{WIDTH}" height="{height}" '
+                f'viewBox="0 0 {WIDTH} {height}" font-family="DejaVu Sans, Verdana, sans-serif" role="img">',
+                "<title>Contrasts of the recorded runs with 95 % intervals</title>",
+                f'<rect width="{WIDTH}" height="{height}" fill="#ffffff"/>',
+                *head,
+                *parts,
+                "</svg>",
+            ]
+        )
+        + "\n"
+    )
 
 
 def main():

@@ -5,6 +5,7 @@ tensor.storage, gives it out as C pointers (cpl_f32, cpl_i32, cpl_f64) and makes
 it is given; other rooms take tensors from arenas (tensor/memory.h), and put and get what is in them.
 The rooms that work on the host's memory by design have arrays and cpl_matrix (tensor/host_ops.h), and
 neither tensors nor a backend."""
+
 import re
 
 HOST = ("src/checkpoint/", "src/inspect/", "src/model/couplet.c")
@@ -31,8 +32,11 @@ def breaks(path, text):
         return []
     host = path.startswith(HOST) and not path.startswith(DEVICE)
     code = code_of(text)
-    return [f"{path}:{code.count(chr(10), 0, hit.start()) + 1}: {what}"
-            for pattern, what in FOLLOWS + (IS_HOST if host else []) for hit in re.finditer(pattern, code)]
+    return [
+        f"{path}:{code.count(chr(10), 0, hit.start()) + 1}: {what}"
+        for pattern, what in FOLLOWS + (IS_HOST if host else [])
+        for hit in re.finditer(pattern, code)
+    ]
 
 
 def check(files):

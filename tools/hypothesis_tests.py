@@ -1,17 +1,44 @@
 """hypothesis_tests.py - the tests of experiments/questions.md: their p-values from the figures of runs, and which of
 them are significant together."""
+
 import math
 import statistics
 
 LEVEL = 0.045  # of one false rejection or more; a little below 5 %, since residuals are not normal
 A, B, C, D, E = (range(*ends) for ends in ((100, 110), (120, 123), (130, 132), (140, 150), (150, 156)))
-WEIGHT = {"1a": 1, "1b": 1, "1c": 1, "1d": 1, "1e": 1, "1f": 1, "1g": 1,
-          "2a": 1, "2b": 1, "2c": 1, "2d": 1, "2e": 1, "2f": 1,
-          "3a": 8, "3b": 1, "3c": 1, "4a": 1, "4b": 1,
-          "5a": 1, "5b": 1, "5c": 1, "5d": 1, "5e": 1, "5f": 1, "5g": 1, "5h": 1, "5i": 1}
+WEIGHT = {
+    "1a": 1,
+    "1b": 1,
+    "1c": 1,
+    "1d": 1,
+    "1e": 1,
+    "1f": 1,
+    "1g": 1,
+    "2a": 1,
+    "2b": 1,
+    "2c": 1,
+    "2d": 1,
+    "2e": 1,
+    "2f": 1,
+    "3a": 8,
+    "3b": 1,
+    "3c": 1,
+    "4a": 1,
+    "4b": 1,
+    "5a": 1,
+    "5b": 1,
+    "5c": 1,
+    "5d": 1,
+    "5e": 1,
+    "5f": 1,
+    "5g": 1,
+    "5h": 1,
+    "5i": 1,
+}
 
 
 # ---- Student's t ----
+
 
 def t_tail(t, df):
     """P(|T| >= |t|) for whole df, by the finite series of Abramowitz, Stegun, 26.7.3 and 26.7.4. Not below 1e-16."""
@@ -46,6 +73,7 @@ def one_sample(values):
 
 # ---- the designs ----
 
+
 def level(figure_of, arm, seeds, figure):
     return [figure_of(arm, seed, figure) for seed in seeds]
 
@@ -74,8 +102,11 @@ def factorial(figure_of, figure, interactions=False):
         p = t_tail(found / own, df) if own else float(found == 0)
         return found, t_quantile(0.975, df) * own, p
 
-    signs = {"z": lambda cell: 1 if cell[0] == "z" else -1, "balance": lambda cell: 1 if cell[1] == "balance" else -1,
-             "arm": lambda cell: 1 if cell[2] == "erc" else -1}
+    signs = {
+        "z": lambda cell: 1 if cell[0] == "z" else -1,
+        "balance": lambda cell: 1 if cell[1] == "balance" else -1,
+        "arm": lambda cell: 1 if cell[2] == "erc" else -1,
+    }
     result = {name: effect(signs[name]) for name in ("z", "balance")}
     for one, other in (("z", "balance"), ("z", "arm"), ("balance", "arm")) if interactions else ():
         result[f"{one} x {other}"] = effect(lambda cell: signs[one](cell) * signs[other](cell), 2)
@@ -100,8 +131,11 @@ def tests(figure_of, partly=False):
         add([name], lambda: [one_sample(difference(f, "a-erc-1", "a-vanilla", A, figure))])
     for names, figure in (("2a", "2b"), "router_cos"), (("2c", "2d"), "vocabulary"), (("2e", "2f"), "agreement"):
         add(names, lambda: factorial(f, figure).values())
-    for name, arm, other in (("3a", "a-erc-0.5", "a-erc-1"), ("3b", "a-erc-0.5", "a-vanilla"),
-                             ("3c", "a-erc-1", "a-vanilla")):
+    for name, arm, other in (
+        ("3a", "a-erc-0.5", "a-erc-1"),
+        ("3b", "a-erc-0.5", "a-vanilla"),
+        ("3c", "a-erc-1", "a-vanilla"),
+    ):
         add([name], lambda: [one_sample(difference(f, arm, other, A, "bpb"))])
     for name, arm in (("4a", "d-erc"), ("4b", "d-aoe")):
         add([name], lambda: [one_sample(difference(f, arm, "d-vanilla", D, "val_loss"))])

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """make_families_json.py [--check]: writes python/couplet/models/families.json, the table of families for the Python
 package, from src/inspect/families/families.def; --check fails if the file is not what this writes."""
+
 import json
 import pathlib
 import re
@@ -19,8 +20,14 @@ def fields_of(row):
 
 def family_of(row):
     (model_types, title, gguf, router, gate), flags = fields_of(row)
-    return {"model_types": model_types.split(), "title": title, "gguf": gguf.split(),
-            "router": router.split(), "gate": gate.split(), "flags": [flag.lower() for flag in flags]}
+    return {
+        "model_types": model_types.split(),
+        "title": title,
+        "gguf": gguf.split(),
+        "router": router.split(),
+        "gate": gate.split(),
+        "flags": [flag.lower() for flag in flags],
+    }
 
 
 def main():

@@ -6,6 +6,7 @@ function that calls the other backend with them, and one for the table, which li
 and hands over both (give_work). An operation that is added needs no line here. One that is given something by its
 address is refused: it may run when the caller's memory holds something else. Operations on arrays of the host have
 no tensor, and those of memory are the backend's own; neither is written."""
+
 import re
 import sys
 
@@ -23,8 +24,10 @@ def without_comments(path):
 def members(name, body):
     """(type, name) of what a struct declares. One of arguments may hold no address and no array."""
     if name not in TABLES and re.search(r"[*\[]", body):
-        sys.exit(f"{name} holds an address or an array: an operation that is given one may run after the caller has "
-                 "returned, so hold numbers as a cpl_tensor")
+        sys.exit(
+            f"{name} holds an address or an array: an operation that is given one may run after the caller has "
+            "returned, so hold numbers as a cpl_tensor"
+        )
     for kind, names in re.findall(r"(\w+) (\w+(?:,\s*\w+)*);", body):
         for name in re.split(r",\s*", names):
             yield kind, name
@@ -34,8 +37,7 @@ def tensors(kind, name, structs):
     """The tensors in the argument `name`: "plan.offset" ..."""
     if kind == "cpl_tensor":
         return [name]
-    return [inner for part, member in structs.get(kind, ())
-            for inner in tensors(part, f"{name}.{member}", structs)]
+    return [inner for part, member in structs.get(kind, ()) for inner in tensors(part, f"{name}.{member}", structs)]
 
 
 def arguments(operation, text):
@@ -45,8 +47,10 @@ def arguments(operation, text):
         argument = " ".join(argument.split())
         kind, name = argument.rsplit(" ", 1)
         if "*" in argument or "[" in argument:
-            sys.exit(f"{operation} is given `{argument}` by its address: the operation may run after "
-                     "the caller has returned, so pass the struct by value, or numbers as a cpl_tensor")
+            sys.exit(
+                f"{operation} is given `{argument}` by its address: the operation may run after "
+                "the caller has returned, so pass the struct by value, or numbers as a cpl_tensor"
+            )
         listed.append((kind, name))
     return listed
 
@@ -77,8 +81,10 @@ static void wrapped_{name}(cpl_backend *be, {", ".join(f"{kind} {argument}" for 
 def operations(folder):
     ops, erc = (without_comments(f"{folder}/{file}.h") for file in ("ops", "erc"))
     structs = {name: list(members(name, body)) for name, body in STRUCT.findall(ops + erc)}
-    for prefix, text in (("", ops[ops.index("struct cpl_ops {"):]),
-                         ("erc.", erc[erc.index("struct cpl_erc_ops {"):])):
+    for prefix, text in (
+        ("", ops[ops.index("struct cpl_ops {") :]),
+        ("erc.", erc[erc.index("struct cpl_erc_ops {") :]),
+    ):
         for result, name, parameters in FUNCTION.findall(text):
             if name in OF_MEMORY:
                 continue

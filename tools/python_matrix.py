@@ -2,6 +2,7 @@
 """python_matrix.py FOLDER [NAME...]: the tests of the Python package with older and the newest PyTorch and
 Transformers, and a table. NAME: some of ROWS alone. FOLDER: a virtual environment for each pair of versions, some
 gigabytes each."""
+
 import pathlib
 import subprocess
 import sys
@@ -12,10 +13,12 @@ from run_python_tests import NEEDS, distribution, python_of, run
 OTHERS = [need for need in NEEDS if not need.startswith(("torch", "transformers", "mypy"))]
 OLDEST = ["torch==2.4.*", "transformers==4.56.*"]  # that pyproject.toml allows
 # name: environment, what is in it, whether couplet_native is
-ROWS = {"oldest-native": ("oldest", OLDEST, True),
-        "oldest": ("oldest", OLDEST, False),
-        "middle": ("middle", ["torch==2.6.*", "transformers<5"], False),
-        "newest": ("newest", ["torch", "transformers>=5"], False)}
+ROWS = {
+    "oldest-native": ("oldest", OLDEST, True),
+    "oldest": ("oldest", OLDEST, False),
+    "middle": ("middle", ["torch==2.6.*", "transformers<5"], False),
+    "newest": ("newest", ["torch", "transformers>=5"], False),
+}
 SECONDS = 3600
 VERSIONS = """import importlib.metadata as m, importlib.util as u
 print(m.version("torch"), m.version("transformers"), "yes" if u.find_spec("couplet_native") else "no")"""
@@ -25,8 +28,7 @@ def prepare(venv, needs):
     if not pathlib.Path(python_of(venv)).exists():
         subprocess.run([sys.executable, "-m", "venv", venv], check=True)
     subprocess.run([python_of(venv), "-m", "pip", "install", "-q", *needs, *OTHERS], check=True)
-    subprocess.run([python_of(venv), "-m", "pip", "uninstall", "-q", "-y", distribution("python/native")],
-                   check=True)
+    subprocess.run([python_of(venv), "-m", "pip", "uninstall", "-q", "-y", distribution("python/native")], check=True)
 
 
 def main():

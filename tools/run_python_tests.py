@@ -6,6 +6,7 @@ prepare  makes VENV with PyTorch, Transformers and pytest from PyPI (minutes, so
 run      installs couplet and couplet_native into VENV and runs the tests. Ends with what was skipped and why and
          `N passed, N failed, N skipped`; where VENV has no PyTorch, because it could not be installed, that is one
          skipped test. With COUPLET_TEST_ALL in the environment (.ci/run) what a missing package skips has failed."""
+
 import collections
 import os
 import pathlib
@@ -14,18 +15,37 @@ import shutil
 import subprocess
 import sys
 import tempfile
-import tomllib
 import xml.etree.ElementTree as xml
 
-NEEDS = ["torch>=2.4", "transformers>=5", "accelerate", "safetensors", "numpy", "peft", "matplotlib", "mypy",
-         "pytest", "hatchling>=1.27", "xxhash", "gguf", "tensorboard"]
+import tomllib
+
+NEEDS = [
+    "torch>=2.4",
+    "transformers>=5",
+    "accelerate",
+    "safetensors",
+    "numpy",
+    "peft",
+    "matplotlib",
+    "mypy",
+    "pytest",
+    "hatchling>=1.27",
+    "xxhash",
+    "gguf",
+    "tensorboard",
+]
 ALONE = ["lm-eval"]  # in a step of its own: it brings many packages, and without it one file of tests is skipped
 ROOT = pathlib.Path(__file__).resolve().parent.parent
+NEEDS.append("ruff" + tomllib.loads((ROOT / "ruff.toml").read_text())["required-version"])
 ALL = "COUPLET_TEST_ALL" in os.environ
-ABSENT = re.compile("could not import|not installed|not on PATH|no program|not built|no C compiler|native is not used", re.I)
+ABSENT = re.compile(
+    "could not import|not installed|not on PATH|no program|not built|no C compiler|native is not used", re.I
+)
 INSTALL_SECONDS, TEST_SECONDS = 900, 1500
 CHECK = "import torch, transformers, accelerate, safetensors, numpy, pytest"
-WISHED = CHECK + ", peft, matplotlib, mypy, xxhash, gguf, tensorboard, hatchling, lm_eval"  # without, a few are skipped
+WISHED = (
+    CHECK + ", peft, matplotlib, mypy, xxhash, gguf, tensorboard, hatchling, lm_eval, ruff"
+)  # without, a few are skipped
 
 
 def python_of(venv):
@@ -50,8 +70,11 @@ def prepare(venv):
     try:
         subprocess.run([sys.executable, "-m", "venv", venv], check=True)
         for names in (NEEDS, ALONE):
-            subprocess.run([python_of(venv), "-m", "pip", "install", "-q", "--no-cache-dir", *names],
-                           check=True, timeout=INSTALL_SECONDS)
+            subprocess.run(
+                [python_of(venv), "-m", "pip", "install", "-q", "--no-cache-dir", *names],
+                check=True,
+                timeout=INSTALL_SECONDS,
+            )
     except (subprocess.SubprocessError, OSError) as error:
         print(f"PyTorch, or what tests need besides, cannot be installed: {error}")
 
@@ -59,8 +82,7 @@ def prepare(venv):
 def counts_of(report):
     """Passed, failed and skipped; prints the reasons of the latter, each once with how many tests it is of."""
     suite = next(xml.parse(report).getroot().iter("testsuite"))
-    total, failed, errors, skipped = (int(suite.get(name, 0))
-                                      for name in ("tests", "failures", "errors", "skipped"))
+    total, failed, errors, skipped = (int(suite.get(name, 0)) for name in ("tests", "failures", "errors", "skipped"))
     reasons = collections.Counter(one.get("message", "") for one in suite.iter("skipped"))
     for reason, number in sorted(reasons.items()):
         print(f"{number} skipped: {reason}")
@@ -79,14 +101,28 @@ def run(venv, native=True, seconds=TEST_SECONDS):
     nvcc = "cmake.define.COUPLET_NVCC=OFF"  # no test of Python needs the CUDA backend, which takes two minutes
     earlier = ["couplet", "couplet-native"]  # the names that they had: those files are in the way
     subprocess.run([python_of(venv), "-m", "pip", "uninstall", "-q", "-y", *earlier], check=False)
-    for what in (["./python"], ["./python/native", "-C", targets, "-C", bundle, "-C", nvcc, "-C", build])[:1 + native]:
+    for what in (["./python"], ["./python/native", "-C", targets, "-C", bundle, "-C", nvcc, "-C", build])[: 1 + native]:
         if subprocess.run(install + what, check=False).returncode:
             return 0, 1, 0
     with tempfile.TemporaryDirectory() as folder:
         report = f"{folder}/report.xml"
         try:
-            subprocess.run([python_of(venv), "-m", "pytest", "--junitxml", report, "--tb=short",
-                            "-p", "no:cacheprovider", "python/tests", "python/vendor"], check=False, timeout=seconds)
+            subprocess.run(
+                [
+                    python_of(venv),
+                    "-m",
+                    "pytest",
+                    "--junitxml",
+                    report,
+                    "--tb=short",
+                    "-p",
+                    "no:cacheprovider",
+                    "python/tests",
+                    "python/vendor",
+                ],
+                check=False,
+                timeout=seconds,
+            )
             return counts_of(report)
         except (subprocess.TimeoutExpired, OSError, StopIteration) as error:
             print(f"the Python tests did not end: {error}")

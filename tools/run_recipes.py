@@ -5,6 +5,7 @@ VENV has PyTorch and Transformers (`run_python_tests.py prepare VENV`). Each tra
 FOLDER/NAME that sees VENV's packages and has its own on top, from PyPI; what is there already is used. The
 commands are those of each recipe's docstring. Prints a table; ends with 1 where a recipe failed. A trainer
 that cannot be installed is reported and is no failure."""
+
 import ast
 import os
 import pathlib
@@ -26,21 +27,31 @@ TRAINERS = {
     "lightning": ("lightning_module.py", "lightning", ["lightning"]),
     "deepspeed": ("deepspeed_zero.py", "deepspeed", ["deepspeed"]),
     "fsdp2": ("fsdp2.py", "torch", []),
-    "axolotl": ("axolotl_plugin.py", "axolotl", [
-        "--no-deps axolotl==0.19.0 transformers==5.16.1 accelerate==1.13.0 peft==0.20.0 trl==1.9.0 "
-        "optimum==1.16.2 axolotl-contribs-lgpl==0.0.7 axolotl-contribs-mit==0.0.6 liger-kernel==0.8.1 "
-        "torchao==0.17.0 bitsandbytes==0.50.2 nvidia-ml-py==12.560.30 trackio==0.19.0",
-        "datasets addict fire colorama art python-dotenv posthog huggingface_hub==1.17.0 kernels "
-        "tokenizers==0.23.1 numba scipy evaluate==0.4.1 schedulefree einops pydantic==2.12.5 typer==0.25.1 "
-        "mistral-common sentencepiece requests zstandard fastcore langdetect wandb setuptools"]),
+    "axolotl": (
+        "axolotl_plugin.py",
+        "axolotl",
+        [
+            "--no-deps axolotl==0.19.0 transformers==5.16.1 accelerate==1.13.0 peft==0.20.0 trl==1.9.0 "
+            "optimum==1.16.2 axolotl-contribs-lgpl==0.0.7 axolotl-contribs-mit==0.0.6 liger-kernel==0.8.1 "
+            "torchao==0.17.0 bitsandbytes==0.50.2 nvidia-ml-py==12.560.30 trackio==0.19.0",
+            "datasets addict fire colorama art python-dotenv posthog huggingface_hub==1.17.0 kernels "
+            "tokenizers==0.23.1 numba scipy evaluate==0.4.1 schedulefree einops pydantic==2.12.5 typer==0.25.1 "
+            "mistral-common sentencepiece requests zstandard fastcore langdetect wandb setuptools",
+        ],
+    ),
     "torchtitan": ("torchtitan_ep.py torchtitan_vendored.py", "torchtitan", ["torchtitan"]),
     "megatron": ("megatron_core.py megatron_vendored.py", "megatron-core", ["megatron-core"]),
-    "olmo-core": ("olmo_core_callback.py", "ai2-olmo-core", [
-        "--no-deps ai2-olmo-core",
-        "cached_path dataclass-extensions bettermap importlib_resources requests pandas"]),
+    "olmo-core": (
+        "olmo_core_callback.py",
+        "ai2-olmo-core",
+        ["--no-deps ai2-olmo-core", "cached_path dataclass-extensions bettermap importlib_resources requests pandas"],
+    ),
 }
-PROGRAMS = {"python": [], "torchrun": ["-m", "torch.distributed.run"],
-            "accelerate": ["-m", "accelerate.commands.accelerate_cli"]}
+PROGRAMS = {
+    "python": [],
+    "torchrun": ["-m", "torch.distributed.run"],
+    "accelerate": ["-m", "accelerate.commands.accelerate_cli"],
+}
 
 
 def site_packages(venv):
@@ -55,8 +66,13 @@ def prepare(venv, name, installations):
         subprocess.run([sys.executable, "-m", "venv", venv / name], check=True)
         (site_packages(venv / name) / "common.pth").write_text(f"{COMMON}\n")
         for words in installations:
-            subprocess.run([python, "-m", "pip", "install", "-q", "--no-cache-dir", *words.split()], check=True,
-                           capture_output=True, text=True, timeout=SECONDS)
+            subprocess.run(
+                [python, "-m", "pip", "install", "-q", "--no-cache-dir", *words.split()],
+                check=True,
+                capture_output=True,
+                text=True,
+                timeout=SECONDS,
+            )
         done.touch()
     return python
 
@@ -80,8 +96,14 @@ def run(path, python):
     said = []
     for words, variables in commands_of(path, python):
         paths = [str(ROOT / "python"), str(ROOT / "python/vendor"), str(RECIPES), os.environ.get("PYTHONPATH", "")]
-        env = {**os.environ, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "CUDA_VISIBLE_DEVICES": "",
-               "PYTHONPATH": os.pathsep.join(filter(None, paths)), **variables}
+        env = {
+            **os.environ,
+            "OMP_NUM_THREADS": "1",
+            "HF_HUB_OFFLINE": "1",
+            "CUDA_VISIBLE_DEVICES": "",
+            "PYTHONPATH": os.pathsep.join(filter(None, paths)),
+            **variables,
+        }
         done = subprocess.run(words, cwd=ROOT, env=env, capture_output=True, text=True, timeout=SECONDS)
         (python.parents[1] / "last.log").write_text(done.stdout + done.stderr)
         done.check_returncode()

@@ -7,6 +7,7 @@ what was not checked and why, then `N passed, N failed, N skipped` (without the 
 A test, or a part of one, that cannot run prints a line `not checked: REASON` (a package is missing) or `not checked here:
 REASON` (nothing that can be installed). With COUPLET_TEST_ALL in the environment (.ci/run) the former is a failure, and so is
 a test that is skipped without a reason."""
+
 import os
 import re
 import subprocess
@@ -22,8 +23,20 @@ COUNT = re.compile(r"\[  (PASSED|FAILED|SKIPPED)\s*\] (\d+) test\(s\)")
 def run_ctest(build, jobs, which):
     with tempfile.TemporaryDirectory() as folder:
         report = os.path.join(folder, "report.xml")
-        command = ["ctest", "--test-dir", build, "-j", jobs, *which, "--output-junit", report,
-                   "--test-output-size-passed", "1000000", "--test-output-size-failed", "1000000"]
+        command = [
+            "ctest",
+            "--test-dir",
+            build,
+            "-j",
+            jobs,
+            *which,
+            "--output-junit",
+            report,
+            "--test-output-size-passed",
+            "1000000",
+            "--test-output-size-failed",
+            "1000000",
+        ]
         code = subprocess.run(command, check=False).returncode
         return code, xml.parse(report).getroot().iter("testcase")
 

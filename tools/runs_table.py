@@ -19,6 +19,7 @@ NAME_by_layer       numbers separated by spaces
 Empty: the run has none (no router; recorded by an older version). --check: exits with 1 if the file is not what
 would be written, if a record has a path that begins at the root of a machine, or if the matrices of a run do not have the
 figures of its report."""
+
 import argparse
 import csv
 import gzip
@@ -36,50 +37,127 @@ TABLE = HOME / "runs.csv"
 
 # Of a layer of report.json: of the weights, or (routing/) over the held-out text.
 FIGURES = {
-    "erc": "erc/1", "alpha_min": "alpha_min", "rows_own": "kappa/rows_own", "columns_own": "kappa/columns_own",
-    "kappa_own": "kappa/diag_mean", "kappa_others": "kappa/offdiag_mean", "silhouette": "silhouette",
-    "router_cos": "router_cos/mean_abs", "router_norm": "router_norm/mean", "gate_norm": "expert_norm/mean",
-    "eps": "eps/mean", "row_route_top1": "home/top1",
-    "erc_relative": "erc_relative/1", "centred_erc": "centred/erc/1", "centred_erc_relative": "centred/erc_relative/1",
+    "erc": "erc/1",
+    "alpha_min": "alpha_min",
+    "rows_own": "kappa/rows_own",
+    "columns_own": "kappa/columns_own",
+    "kappa_own": "kappa/diag_mean",
+    "kappa_others": "kappa/offdiag_mean",
+    "silhouette": "silhouette",
+    "router_cos": "router_cos/mean_abs",
+    "router_norm": "router_norm/mean",
+    "gate_norm": "expert_norm/mean",
+    "eps": "eps/mean",
+    "row_route_top1": "home/top1",
+    "erc_relative": "erc_relative/1",
+    "centred_erc": "centred/erc/1",
+    "centred_erc_relative": "centred/erc_relative/1",
     "centred_rows_own": "figures/centred_kappa_row_top1",
-    "centred_columns_own": "figures/centred_kappa_column_top1", "centred_kappa_own": "figures/centred_kappa_diagonal",
-    "centred_kappa_others": "figures/centred_kappa_off_diagonal", "centred_router_cos": "figures/centred_router_cos",
-    "effective_rank": "figures/router_effective_rank", "noise_bound_share": "figures/noise_bound_share",
-    "agreement": "routing/agreement/spearman_mean", "top1": "routing/agreement/top1",
-    "overlap": "routing/agreement/overlap", "vocabulary": "routing/input_ids/mean",
-    "max_vio": "routing/max_vio", "domains": "routing/domains/distance",
-    "tokens_rows_own": "routing/tokens_M/rows_own", "tokens_columns_own": "routing/tokens_M/columns_own",
-    "negative": "routing/signs/negative", "above": "routing/signs/tokens/above",
-    "below": "routing/signs/tokens/below", "size": "routing/signs/tokens/size",
-    "ids_above": "routing/signs/ids/above", "ids_below": "routing/signs/ids/below",
-    "experts_all": "routing/signs/experts/all", "experts_above": "routing/signs/experts/above",
-    "experts_below": "routing/signs/experts/below", "centred_negative": "routing/centred_signs/negative",
-    "centred_above": "routing/centred_signs/tokens/above", "centred_below": "routing/centred_signs/tokens/below",
-    "centred_size": "routing/centred_signs/tokens/size", "centred_ids_above": "routing/centred_signs/ids/above",
-    "centred_ids_below": "routing/centred_signs/ids/below", "centred_experts_all": "routing/centred_signs/experts/all",
-    "centred_alpha_min": "figures/centred_alpha_min", "centred_z": "centred/z",
-    "erc_0.5": "erc/0.5", "erc_2": "erc/2", "erc_3": "erc/3", "erc_4": "erc/4", "erc_5": "erc/5", "z": "chance/z",
-    "router_norm_sd": "router_norm/std", "gate_norm_sd": "expert_norm/std",
-    "load_max": "routing/load_max_over_mean", "load_entropy": "routing/load_entropy", "dead": "routing/dead",
-    "vocabulary_shuffled": "routing/input_ids/shuffled", "tokens_erc": "routing/tokens_M/erc_relative/1",
+    "centred_columns_own": "figures/centred_kappa_column_top1",
+    "centred_kappa_own": "figures/centred_kappa_diagonal",
+    "centred_kappa_others": "figures/centred_kappa_off_diagonal",
+    "centred_router_cos": "figures/centred_router_cos",
+    "effective_rank": "figures/router_effective_rank",
+    "noise_bound_share": "figures/noise_bound_share",
+    "agreement": "routing/agreement/spearman_mean",
+    "top1": "routing/agreement/top1",
+    "overlap": "routing/agreement/overlap",
+    "vocabulary": "routing/input_ids/mean",
+    "max_vio": "routing/max_vio",
+    "domains": "routing/domains/distance",
+    "tokens_rows_own": "routing/tokens_M/rows_own",
+    "tokens_columns_own": "routing/tokens_M/columns_own",
+    "negative": "routing/signs/negative",
+    "above": "routing/signs/tokens/above",
+    "below": "routing/signs/tokens/below",
+    "size": "routing/signs/tokens/size",
+    "ids_above": "routing/signs/ids/above",
+    "ids_below": "routing/signs/ids/below",
+    "experts_all": "routing/signs/experts/all",
+    "experts_above": "routing/signs/experts/above",
+    "experts_below": "routing/signs/experts/below",
+    "centred_negative": "routing/centred_signs/negative",
+    "centred_above": "routing/centred_signs/tokens/above",
+    "centred_below": "routing/centred_signs/tokens/below",
+    "centred_size": "routing/centred_signs/tokens/size",
+    "centred_ids_above": "routing/centred_signs/ids/above",
+    "centred_ids_below": "routing/centred_signs/ids/below",
+    "centred_experts_all": "routing/centred_signs/experts/all",
+    "centred_alpha_min": "figures/centred_alpha_min",
+    "centred_z": "centred/z",
+    "erc_0.5": "erc/0.5",
+    "erc_2": "erc/2",
+    "erc_3": "erc/3",
+    "erc_4": "erc/4",
+    "erc_5": "erc/5",
+    "z": "chance/z",
+    "router_norm_sd": "router_norm/std",
+    "gate_norm_sd": "expert_norm/std",
+    "load_max": "routing/load_max_over_mean",
+    "load_entropy": "routing/load_entropy",
+    "dead": "routing/dead",
+    "vocabulary_shuffled": "routing/input_ids/shuffled",
+    "tokens_erc": "routing/tokens_M/erc_relative/1",
     "tokens_with_M": "routing/tokens_M/offdiag_scaled/pearson",
 }
 # Of the metrics: of the first line, before the first step, or of the last; the names of now and of older records.
 STARTED = {"started_router_cos": ("router_cos",)}
-TRAINED = {"trained_rows_own": ("kappa_row_top1", "kappa_rows_own"), "routing_entropy": ("routing_entropy",),
-           "trained_balance": ("balance_layers",), "trained_load_max": ("load_max",), "trained_dead": ("dead_experts",),
-           "router_lambda": ("router_lambda",), "centred_router_lambda": ("centred_router_lambda",),
-           "router_lambda_random": ("router_lambda_random",)}
+TRAINED = {
+    "trained_rows_own": ("kappa_row_top1", "kappa_rows_own"),
+    "routing_entropy": ("routing_entropy",),
+    "trained_balance": ("balance_layers",),
+    "trained_load_max": ("load_max",),
+    "trained_dead": ("dead_experts",),
+    "router_lambda": ("router_lambda",),
+    "centred_router_lambda": ("centred_router_lambda",),
+    "router_lambda_random": ("router_lambda_random",),
+}
 # Figures whose layers have a column NAME_by_layer of their own: numbers separated by spaces.
-BY_LAYER = ("erc", "erc_2", "erc_3", "erc_4", "erc_5", "alpha_min", "z", "router_norm", "gate_norm", "agreement",
-            "negative", "vocabulary", "dead", "balance_loss", "centred_z")
+BY_LAYER = (
+    "erc",
+    "erc_2",
+    "erc_3",
+    "erc_4",
+    "erc_5",
+    "alpha_min",
+    "z",
+    "router_norm",
+    "gate_norm",
+    "agreement",
+    "negative",
+    "vocabulary",
+    "dead",
+    "balance_loss",
+    "centred_z",
+)
 # Tasks with rows in data/eval whose score is bits per byte of the right answer, as in OLMoE's own evaluations.
 TASKS = ("arc_challenge", "boolq", "commonsense_qa", "copa", "hellaswag", "mmlu", "winogrande")
 STEADY = 200  # steps after which a gradient norm is one of training, not of its beginning
-LAST = 10     # recorded lines over which balance_loss is averaged
-COLUMNS = ("run", "arm", "seed", "settings", "processor", "steps", "bpb", "val_loss", "grad_norm_max", *FIGURES,
-           *STARTED, *TRAINED, "balance_loss", "late_grad_norm_max", "recorded_grad_norm", "recorded_erc", "skipped", "val_loss_by_time",
-           "val_loss_by_source", "tasks_bpb", "tasks_bpb_by_task", *(f"{name}_by_layer" for name in BY_LAYER))
+LAST = 10  # recorded lines over which balance_loss is averaged
+COLUMNS = (
+    "run",
+    "arm",
+    "seed",
+    "settings",
+    "processor",
+    "steps",
+    "bpb",
+    "val_loss",
+    "grad_norm_max",
+    *FIGURES,
+    *STARTED,
+    *TRAINED,
+    "balance_loss",
+    "late_grad_norm_max",
+    "recorded_grad_norm",
+    "recorded_erc",
+    "skipped",
+    "val_loss_by_time",
+    "val_loss_by_source",
+    "tasks_bpb",
+    "tasks_bpb_by_task",
+    *(f"{name}_by_layer" for name in BY_LAYER),
+)
 
 
 def dig(value, path):
@@ -140,24 +218,35 @@ def row_of(run, arms):
     evaluated = [line for line in lines if "val_loss" in line]
     by_source, bits = evaluated[-1]["val_loss_by_source"], task_bits(run)
     machine = run / "machine.json"
-    layers = {**{name: layers_of(report, path) for name, path in FIGURES.items()},
-              **{name: line_layers(start, names) for name, names in STARTED.items()},
-              **{name: line_layers(last, names) for name, names in TRAINED.items()},
-              "balance_loss": balance_layers(run, lines)}
-    return {"run": run.name, "arm": arm, "seed": int(seed), "settings": " ".join(arms[arm]["settings"]),
-            "processor": json.loads(machine.read_text())["processor"] if machine.exists() else None,
-            "steps": last["step"], "bpb": bits_per_byte(run), "val_loss": evaluated[-1]["val_loss"],
-            "grad_norm_max": max((line["grad_norm_max"] for line in lines if "grad_norm_max" in line), default=None),
-            "late_grad_norm_max": max((line["grad_norm_max"] for line in lines if line["step"] > STEADY and
-                                       "grad_norm_max" in line), default=None),
-            "recorded_grad_norm": max((line["grad_norm"] for line in lines if line["step"] >= STEADY), default=None),
-            "recorded_erc": max((line["erc"] for line in lines if line.get("erc") is not None), default=None),
-            "skipped": last["skipped"],
-            "val_loss_by_time": [number for line in evaluated for number in (line["tokens"], line["val_loss"])],
-            "val_loss_by_source": [by_source[name] for name in sorted(by_source)],
-            "tasks_bpb": statistics.fmean(bits) if bits else None, "tasks_bpb_by_task": bits,
-            **{name: statistics.fmean(values) if values else None for name, values in layers.items()},
-            **{f"{name}_by_layer": layers[name] for name in BY_LAYER}}
+    layers = {
+        **{name: layers_of(report, path) for name, path in FIGURES.items()},
+        **{name: line_layers(start, names) for name, names in STARTED.items()},
+        **{name: line_layers(last, names) for name, names in TRAINED.items()},
+        "balance_loss": balance_layers(run, lines),
+    }
+    return {
+        "run": run.name,
+        "arm": arm,
+        "seed": int(seed),
+        "settings": " ".join(arms[arm]["settings"]),
+        "processor": json.loads(machine.read_text())["processor"] if machine.exists() else None,
+        "steps": last["step"],
+        "bpb": bits_per_byte(run),
+        "val_loss": evaluated[-1]["val_loss"],
+        "grad_norm_max": max((line["grad_norm_max"] for line in lines if "grad_norm_max" in line), default=None),
+        "late_grad_norm_max": max(
+            (line["grad_norm_max"] for line in lines if line["step"] > STEADY and "grad_norm_max" in line), default=None
+        ),
+        "recorded_grad_norm": max((line["grad_norm"] for line in lines if line["step"] >= STEADY), default=None),
+        "recorded_erc": max((line["erc"] for line in lines if line.get("erc") is not None), default=None),
+        "skipped": last["skipped"],
+        "val_loss_by_time": [number for line in evaluated for number in (line["tokens"], line["val_loss"])],
+        "val_loss_by_source": [by_source[name] for name in sorted(by_source)],
+        "tasks_bpb": statistics.fmean(bits) if bits else None,
+        "tasks_bpb_by_task": bits,
+        **{name: statistics.fmean(values) if values else None for name, values in layers.items()},
+        **{f"{name}_by_layer": layers[name] for name in BY_LAYER},
+    }
 
 
 def cell(value, digits=6):
@@ -201,7 +290,7 @@ def machine_paths():
         text = gzip.open(path, "rt").read() if path.suffix == ".gz" else path.read_text()
         found = ABSOLUTE.search(text)
         if found:
-            yield f"{path} has a path of a machine: {text[found.start():found.start() + 60].strip()}"
+            yield f"{path} has a path of a machine: {text[found.start() : found.start() + 60].strip()}"
 
 
 def halves(path):
@@ -209,8 +298,11 @@ def halves(path):
     data = path.read_bytes()
     end = 8 + struct.unpack("<Q", data[:8])[0]
     header = json.loads(data[8:end])
-    return {name: (one["shape"], struct.unpack(f"<{(b - a) // 2}e", data[end + a:end + b]))
-            for name, one in header.items() for a, b in [one["data_offsets"]]}
+    return {
+        name: (one["shape"], struct.unpack(f"<{(b - a) // 2}e", data[end + a : end + b]))
+        for name, one in header.items()
+        for a, b in [one["data_offsets"]]
+    }
 
 
 def matrices_that_differ():
@@ -223,7 +315,9 @@ def matrices_that_differ():
             gram, pairs = tensors[f"{name}gram"][1], [(i, j) for i in range(n) for j in range(n) if i != j]
             own = [M[i * n + i] for i in range(n)]
             erc = sum(max(M[i * n + j] - own[i], 0) + max(M[i * n + j] - own[j], 0) for i, j in pairs) / n**2
-            cos = statistics.fmean(abs(gram[i * n + j]) / math.sqrt(gram[i * n + i] * gram[j * n + j]) for i, j in pairs)
+            cos = statistics.fmean(
+                abs(gram[i * n + j]) / math.sqrt(gram[i * n + i] * gram[j * n + j]) for i, j in pairs
+            )
             if abs(erc - layer["erc"]["1"]) > 1e-3 * max(M) or abs(cos - layer["router_cos"]["mean_abs"]) > 1e-3:
                 yield f"{path}: layer {layer['layer']}: ERC {erc:.5f}, |cos| {cos:.5f} are not those of report.json"
 

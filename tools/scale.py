@@ -3,6 +3,7 @@
 
 Writes the tables between the marks of the page, and docs/scale-3b.svg and docs/scale-15b.svg with
 matplotlib (python/couplet/plot.py). Nothing is measured: the speed of a rank is given."""
+
 import json
 import pathlib
 import re
@@ -20,15 +21,26 @@ RANKS = [1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024]
 MODELS = [("3b", "paper-3b.yaml", 1), ("15b", "paper-15b.yaml", 8)]
 # The paper's 736 sequences do not divide among more than 32 of these ranks.
 SETTINGS = ["data.batch_tokens=4194304", "compute.dtype=bf16", "compute.threads=16"]
-MACHINES = [("1 TFLOP/s, 100 Gbit/s", {"flops-per-second": 1e12}),
-            ("1 TFLOP/s, 10 Gbit/s", {"flops-per-second": 1e12, "bandwidth": 10}),
-            ("100 TFLOP/s, 100 Gbit/s", {"flops-per-second": 1e14, "memory-bandwidth": 2000})]
-GIB = 2 ** 30
+MACHINES = [
+    ("1 TFLOP/s, 100 Gbit/s", {"flops-per-second": 1e12}),
+    ("1 TFLOP/s, 10 Gbit/s", {"flops-per-second": 1e12, "bandwidth": 10}),
+    ("100 TFLOP/s, 100 Gbit/s", {"flops-per-second": 1e14, "memory-bandwidth": 2000}),
+]
+GIB = 2**30
 
 
 def plan(program, config, ranks, experts, machine, *settings):
-    words = [program, "plan", ROOT / "configs" / config, "--ranks", ranks, "--expert-parallel",
-             min(ranks, experts), "--json", "-"]
+    words = [
+        program,
+        "plan",
+        ROOT / "configs" / config,
+        "--ranks",
+        ranks,
+        "--expert-parallel",
+        min(ranks, experts),
+        "--json",
+        "-",
+    ]
     for flag, value in machine.items():
         words += [f"--{flag}", value]
     for setting in [*SETTINGS, *settings]:
@@ -47,16 +59,20 @@ def waiting(one):
 def row(one, micro):
     memory, time = one["bytes"], one["time"]
     worst = f"{memory['worst'] / GIB:.0f}" if memory["exchange"] else "-"
-    return (f"| {one['ranks']:,} | {one['expert_parallel']} | {memory['total'] / GIB:.0f} | {worst} | "
-            f"{sent(one, 'gradients', 'parameters'):.1f} | {sent(one, 'exchange'):.1f} | "
-            f"{time['step_s']:,.0f} | {100 * waiting(one):.1f} % | {100 * time['efficiency']:.1f} % | "
-            f"{100 * micro['time']['efficiency']:.1f} % |")
+    return (
+        f"| {one['ranks']:,} | {one['expert_parallel']} | {memory['total'] / GIB:.0f} | {worst} | "
+        f"{sent(one, 'gradients', 'parameters'):.1f} | {sent(one, 'exchange'):.1f} | "
+        f"{time['step_s']:,.0f} | {100 * waiting(one):.1f} % | {100 * time['efficiency']:.1f} % | "
+        f"{100 * micro['time']['efficiency']:.1f} % |"
+    )
 
 
 def table(program, config, experts):
-    lines = ["| ranks | of them along the experts | memory, GiB | all tokens to one rank, GiB | gradients and "
-             "parameters, GiB sent | tokens, GiB sent | step, s | waiting | efficiency | with scope micro |",
-             "|---" * 10 + "|"]
+    lines = [
+        "| ranks | of them along the experts | memory, GiB | all tokens to one rank, GiB | gradients and "
+        "parameters, GiB sent | tokens, GiB sent | step, s | waiting | efficiency | with scope micro |",
+        "|---" * 10 + "|",
+    ]
     _, machine = MACHINES[0]
     for ranks in RANKS:
         one = plan(program, config, ranks, experts, machine)
@@ -68,15 +84,30 @@ def chart(program, name, config, experts):
     series = []
     for group, (label, machine) in enumerate(MACHINES):
         plans = [plan(program, config, ranks, experts, machine, "balance.scope=micro") for ranks in RANKS]
-        series.append({"name": label, "group": group, "x": RANKS, "style": "line", "marks": True,
-                       "y": [one["time"]["efficiency"] for one in plans]})
+        series.append(
+            {
+                "name": label,
+                "group": group,
+                "x": RANKS,
+                "style": "line",
+                "marks": True,
+                "y": [one["time"]["efficiency"] for one in plans],
+            }
+        )
     axis = {"label": "ranks", "unit": "", "scale": "log", "from": 1, "to": 1024}
-    return {"id": f"scale-{name}", "section": "scale", "kind": "lines", "notes": [],
-            "title": f"{name.upper()}: efficiency, predicted",
-            "caption": "Time of one rank / (ranks x time) at 4,194,304 tokens a step, balance.scope micro.",
-            "x": axis, "y": {"label": "efficiency", "unit": "", "scale": "linear", "from": 0, "to": 1,
-                             "percent": True},
-            "groups": [], "ramp": [], "series": series}
+    return {
+        "id": f"scale-{name}",
+        "section": "scale",
+        "kind": "lines",
+        "notes": [],
+        "title": f"{name.upper()}: efficiency, predicted",
+        "caption": "Time of one rank / (ranks x time) at 4,194,304 tokens a step, balance.scope micro.",
+        "x": axis,
+        "y": {"label": "efficiency", "unit": "", "scale": "linear", "from": 0, "to": 1, "percent": True},
+        "groups": [],
+        "ramp": [],
+        "series": series,
+    }
 
 
 def main():

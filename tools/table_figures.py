@@ -1,5 +1,6 @@
 """table_figures.py - figures of experiments/runs.csv (tools/runs_table.py), over seeds, layers and pairs of runs, and
 how they are printed. What is asked for and is not in the table is an error."""
+
 import math
 import re
 import statistics
@@ -11,6 +12,7 @@ import runs_table
 
 class Spread(typing.NamedTuple):
     """Over the seeds of an arm; None for the deviation of one seed."""
+
     mean: float
     sd: float
 
@@ -22,6 +24,7 @@ class Range(typing.NamedTuple):
 
 class Interval(typing.NamedTuple):
     """The 95 % interval of Student's t of a mean, and the p-value of a mean of 0."""
+
     mean: float
     low: float
     high: float
@@ -44,6 +47,7 @@ def span(values):
 
 
 # ---- the table ----
+
 
 class Table:
     def __init__(self):
@@ -88,16 +92,20 @@ class Table:
         return both
 
     def differences(self, figure, arm, base="vanilla", layer=None):
-        return [self.value(figure, arm, seed, layer) - self.value(figure, base, seed, layer)
-                for seed in self.paired(arm, base)]
+        return [
+            self.value(figure, arm, seed, layer) - self.value(figure, base, seed, layer)
+            for seed in self.paired(arm, base)
+        ]
 
     def difference(self, figure, arm, base="vanilla", layer=None):
         return interval(self.differences(figure, arm, base, layer))
 
     def changes(self, figure, arm, base="vanilla", layer=None):
         """By which part of base's figure the arm's is larger, in each pair."""
-        return [self.value(figure, arm, seed, layer) / self.value(figure, base, seed, layer) - 1
-                for seed in self.paired(arm, base)]
+        return [
+            self.value(figure, arm, seed, layer) / self.value(figure, base, seed, layer) - 1
+            for seed in self.paired(arm, base)
+        ]
 
     def loss_at(self, tokens, arm, seed):
         """Validation loss between two evaluations."""

@@ -7,11 +7,11 @@ Subject: noise, one einsum to [n,n,D], its norms M, the two hinges, the mean; th
 Limit:   torch's product of [n,d] by [n D,d]^T, in turn with the subject. A backward pass counts as
          two such products.
 Beside:  bench/erc.c, "all active"; PyTorch pays the same price whichever hinges are active."""
+
 import argparse
 
-import torch
-
 import peers
+import torch
 
 
 def arguments():
@@ -70,13 +70,17 @@ def measure(n, d, D, alpha, rounds):
     peak = one / peers.median(limit)
     print(f"n {n}: plain product {peak / 1e9:.1f} GFLOP/s +-{100 * peers.spread(limit):.1f} %")
     whole = [a + b for a, b in zip(ahead, back)]
-    for what, times, flops in (("forward", ahead, one), ("backward", back, 2 * one),
-                               ("forward and backward", whole, 3 * one)):
+    for what, times, flops in (
+        ("forward", ahead, one),
+        ("backward", back, 2 * one),
+        ("forward and backward", whole, 3 * one),
+    ):
         speed = flops / peers.median(times)
-        print(f"  {what:<22} {1e3 * peers.median(times):9.1f} ms +-{100 * peers.spread(times):4.1f} %"
-              f"  {speed / 1e9:8.1f} GFLOP/s  share {100 * speed / peak:5.1f} %")
-    print(f"  peak extra memory, forward and backward: {peers.extra_bytes(both) / 1e6:.0f} MB",
-          flush=True)
+        print(
+            f"  {what:<22} {1e3 * peers.median(times):9.1f} ms +-{100 * peers.spread(times):4.1f} %"
+            f"  {speed / 1e9:8.1f} GFLOP/s  share {100 * speed / peak:5.1f} %"
+        )
+    print(f"  peak extra memory, forward and backward: {peers.extra_bytes(both) / 1e6:.0f} MB", flush=True)
 
 
 def main():
@@ -84,10 +88,8 @@ def main():
     if args.threads:
         torch.set_num_threads(args.threads)
     torch.manual_seed(1)
-    print(f"machine   {peers.processor()}; torch {torch.__version__}, "
-          f"{torch.get_num_threads()} threads")
-    print(f"coupling  f32, d {args.d_model}, D {args.d_expert}, alpha {args.alpha}; "
-          f"medians of {args.rounds} rounds")
+    print(f"machine   {peers.processor()}; torch {torch.__version__}, {torch.get_num_threads()} threads")
+    print(f"coupling  f32, d {args.d_model}, D {args.d_expert}, alpha {args.alpha}; medians of {args.rounds} rounds")
     for n in args.experts:
         measure(n, args.d_model, args.d_expert, args.alpha, args.rounds)
 

@@ -12,6 +12,7 @@ Bars:     those of the project; a line says how far it is from its bar.
           runs in turn by one thread, the median of their ratios and its 95 % interval. A run is repeated for RUN seconds at
           least. Times are those of the processor: other programs of the machine hardly count.
           The last column is what couplet.noise takes, which is in none of the others."""
+
 import argparse
 import itertools
 import json
@@ -20,14 +21,12 @@ import subprocess
 import sys
 import time
 
-import torch
-
 import couplet
 import peers
+import torch
 from couplet.ops import _library, _native
 
-BARS = {"library": {"all": 3.0, "none": 8.0, "memory": 0.1},
-        "plain": {"all": 1.5, "none": 3.0, "memory": 0.05}}
+BARS = {"library": {"all": 3.0, "none": 8.0, "memory": 0.1}, "plain": {"all": 1.5, "none": 3.0, "memory": 0.05}}
 SUBJECTS = ("library", "plain", "reference")
 
 SMALL = [(n, d, d // part) for n, d, part in itertools.product((8, 16, 64, 256), (64, 512, 2048), (2, 4))]
@@ -51,7 +50,7 @@ def inputs(n, d, D, hinges):
     torch.manual_seed(1)
     router, gates = torch.randn(n, d), torch.randn(n, D, d) / d**0.5
     if hinges == "none":
-        u = torch.nn.functional.normalize(torch.randn(n, D), dim=1) * 10 * (D / d)**0.5
+        u = torch.nn.functional.normalize(torch.randn(n, D), dim=1) * 10 * (D / d) ** 0.5
         gates += u[:, :, None] * torch.nn.functional.normalize(router, dim=1)[:, None, :]
     delta = 1 + 0.3 * (2 * torch.rand(n, d) - 1)
     return router.requires_grad_(), gates.requires_grad_(), delta
@@ -76,8 +75,20 @@ def evaluation(subject, router, gates, delta):
 
 
 def extra_megabytes(subject, n, d, D, threads):
-    words = [sys.executable, __file__, "--memory-of", subject, "--experts", str(n), "--d-model", str(d),
-             "--d-expert", str(D), "--threads", str(threads)]
+    words = [
+        sys.executable,
+        __file__,
+        "--memory-of",
+        subject,
+        "--experts",
+        str(n),
+        "--d-model",
+        str(d),
+        "--d-expert",
+        str(D),
+        "--threads",
+        str(threads),
+    ]
     out = subprocess.run(words, check=True, capture_output=True, text=True).stdout
     return json.loads(out) / 1e6
 
@@ -91,15 +102,16 @@ def memory_of(args):
 
 
 def measure(args, n, hinges):
-    runs = [evaluation(subject, *inputs(n, args.d_model, args.d_expert, hinges))
-            for subject in SUBJECTS]
+    runs = [evaluation(subject, *inputs(n, args.d_model, args.d_expert, hinges)) for subject in SUBJECTS]
     losses = [run() for run in runs]
     assert max(losses) - min(losses) <= 1e-4 * abs(losses[-1]) + 1e-12, losses
     times = dict(zip(SUBJECTS, peers.in_turn(args.rounds, *runs)))
     for subject in SUBJECTS:
         mine = times[subject]
-        line = (f"  n {n:<4} hinges {hinges:<5} {subject:<10} {1e3 * peers.median(mine):9.1f} ms "
-                f"+-{100 * peers.spread(mine):4.1f} %")
+        line = (
+            f"  n {n:<4} hinges {hinges:<5} {subject:<10} {1e3 * peers.median(mine):9.1f} ms "
+            f"+-{100 * peers.spread(mine):4.1f} %"
+        )
         if subject in BARS:
             ratio = peers.median([a / b for a, b in zip(times["reference"], mine)])
             bar = BARS[subject][hinges]
@@ -112,8 +124,11 @@ def compare_memory(args, n):
     print(f"  n {n:<4} extra memory, hinges all: reference {extra['reference']:.1f} MB")
     for subject, bars in BARS.items():
         share = extra[subject] / extra["reference"] if extra["reference"] > 0 else float("nan")
-        print(f"  n {n:<4} {'':<12} {subject:<10} {extra[subject]:9.1f} MB  {share:6.3f} of it; bar "
-              f"{bars['memory']:g}: {'met' if share <= bars['memory'] else 'MISSED'}", flush=True)
+        print(
+            f"  n {n:<4} {'':<12} {subject:<10} {extra[subject]:9.1f} MB  {share:6.3f} of it; bar "
+            f"{bars['memory']:g}: {'met' if share <= bars['memory'] else 'MISSED'}",
+            flush=True,
+        )
 
 
 def repeated(run):
@@ -129,13 +144,17 @@ def pair_up(n, d, D, hinges):
     losses = [run() for run in runs]
     assert abs(losses[0] - losses[1]) <= 1e-4 * abs(losses[1]) + 1e-12, losses
     counts, runs = zip(*map(repeated, runs))
-    return [[t / count for t in times] for count, times in zip(counts, peers.in_turn(PAIRS, *runs, clock=time.process_time))]
+    return [
+        [t / count for t in times] for count, times in zip(counts, peers.in_turn(PAIRS, *runs, clock=time.process_time))
+    ]
 
 
 def compare_small():
     """A line for each shape and kind of hinges; whether all bars are met."""
-    print(f"  {'n':>3} {'d':>4} {'D':>4} hinges {'plain':>9} {'reference':>9} ms  ratio   95 % interval "
-          f"{'bar':>15}   extra MB (reference)   noise ms")
+    print(
+        f"  {'n':>3} {'d':>4} {'D':>4} hinges {'plain':>9} {'reference':>9} ms  ratio   95 % interval "
+        f"{'bar':>15}   extra MB (reference)   noise ms"
+    )
     missed = []
     for n, d, D in SMALL:
         if 4 * n * D * d > MOST_BYTES:
@@ -150,10 +169,13 @@ def compare_small():
             is_large = n * D * d > LARGE
             met = low >= LEAST and (not is_large or ratio >= LARGE_MEDIAN)
             missed += [] if met else [(n, d, D, hinges)]
-            print(f"  {n:>3} {d:>4} {D:>4} {hinges:<6} {1e3 * peers.median(plain):9.3f} {1e3 * peers.median(reference):9.3f}"
-                  f"    {ratio:6.2f}   {low:5.2f} to {high:5.2f}   {LEAST}{f' and {LARGE_MEDIAN}' if is_large else '':8} "
-                  f"{'met' if met else 'MISSED':6}" + (f" {extra[0]:7.1f} ({extra[1]:.1f}) {1e3 * noise:12.3f}"
-                                                       if hinges == "all" else ""), flush=True)
+            print(
+                f"  {n:>3} {d:>4} {D:>4} {hinges:<6} {1e3 * peers.median(plain):9.3f} {1e3 * peers.median(reference):9.3f}"
+                f"    {ratio:6.2f}   {low:5.2f} to {high:5.2f}   {LEAST}{f' and {LARGE_MEDIAN}' if is_large else '':8} "
+                f"{'met' if met else 'MISSED':6}"
+                + (f" {extra[0]:7.1f} ({extra[1]:.1f}) {1e3 * noise:12.3f}" if hinges == "all" else ""),
+                flush=True,
+            )
     print(f"  missed: {len(missed)}")
 
 
@@ -170,12 +192,15 @@ def main():
         compare_small()
         return
     if _library.found() is None:
-        sys.exit(f"erc_torch.py: the row \"library\" needs couplet-native, and there is {couplet.backend()}; "
-                 "pip install ./python/native")
-    print(f"machine   {peers.processor()}; torch {torch.__version__}, couplet {couplet.__version__}, "
-          f"{torch.get_num_threads()} threads")
-    print(f"coupling  f32, d {args.d_model}, D {args.d_expert}, forward and backward; medians of "
-          f"{args.rounds} rounds")
+        sys.exit(
+            f'erc_torch.py: the row "library" needs couplet-native, and there is {couplet.backend()}; '
+            "pip install ./python/native"
+        )
+    print(
+        f"machine   {peers.processor()}; torch {torch.__version__}, couplet {couplet.__version__}, "
+        f"{torch.get_num_threads()} threads"
+    )
+    print(f"coupling  f32, d {args.d_model}, D {args.d_expert}, forward and backward; medians of {args.rounds} rounds")
     for n in args.experts:
         for hinges in ("all", "none"):
             measure(args, n, hinges)

@@ -9,6 +9,7 @@ Model:   an OLMoE directory (eval_lm_eval.py --make writes one), handed to llama
 Scored:  as llama.cpp's own scorer of HellaSwag does it: what the options of a question have in common
          is computed once, the options are sequences that share it in one batch.
 Timed:   of llama.cpp the calls of the library alone; of couplet the whole command."""
+
 import argparse
 import ctypes
 import json
@@ -16,13 +17,12 @@ import os
 import pathlib
 import tempfile
 
+import eval_lm_eval
 import gguf
 import llama_cpp
 import numpy
-import tokenizers
-
-import eval_lm_eval
 import peers
+import tokenizers
 
 MOST = 4096  # tokens of a question
 
@@ -43,8 +43,10 @@ def arguments():
 
 # ---- the model as GGUF ----
 
+
 def write_gguf(model, path):
     from safetensors.numpy import load_file
+
     config = json.loads((pathlib.Path(model) / "config.json").read_text())
     tensors = {}
     for file in sorted(pathlib.Path(model).glob("*.safetensors")):
@@ -64,10 +66,17 @@ def write_gguf(model, path):
     writer.add_expert_used_count(config["num_experts_per_tok"])
     writer.add_vocab_size(config["vocab_size"])
     writer.add_tokenizer_model("none")
-    names = {"input_layernorm": "attn_norm", "self_attn.q_proj": "attn_q", "self_attn.k_proj": "attn_k",
-             "self_attn.v_proj": "attn_v", "self_attn.o_proj": "attn_output",
-             "self_attn.q_norm": "attn_q_norm", "self_attn.k_norm": "attn_k_norm",
-             "post_attention_layernorm": "ffn_norm", "mlp.gate": "ffn_gate_inp"}
+    names = {
+        "input_layernorm": "attn_norm",
+        "self_attn.q_proj": "attn_q",
+        "self_attn.k_proj": "attn_k",
+        "self_attn.v_proj": "attn_v",
+        "self_attn.o_proj": "attn_output",
+        "self_attn.q_norm": "attn_q_norm",
+        "self_attn.k_norm": "attn_k_norm",
+        "post_attention_layernorm": "ffn_norm",
+        "mlp.gate": "ffn_gate_inp",
+    }
 
     def add(name, value):
         writer.add_tensor(name, numpy.ascontiguousarray(value, dtype=numpy.float32))
@@ -91,14 +100,14 @@ def write_gguf(model, path):
 
 # ---- llama.cpp ----
 
+
 class Llama:
     def __init__(self, path, threads):
         llama_cpp.llama_backend_init()
         quiet = llama_cpp.llama_log_callback(lambda *_: None)
         self.quiet = quiet
         llama_cpp.llama_log_set(quiet, ctypes.c_void_p(0))
-        self.model = llama_cpp.llama_model_load_from_file(
-            str(path).encode(), llama_cpp.llama_model_default_params())
+        self.model = llama_cpp.llama_model_load_from_file(str(path).encode(), llama_cpp.llama_model_default_params())
         assert self.model, "llama.cpp cannot read the model"
         params = llama_cpp.llama_context_default_params()
         params.n_ctx, params.n_batch, params.n_ubatch, params.n_seq_max = MOST, MOST, 512, 16
@@ -168,8 +177,10 @@ class Llama:
 
 # ---- both ----
 
+
 def questions_of(task, samples, tokenizer, contexts):
     """What couplet asked, as ids."""
+
     def encode(text):
         return tokenizer.encode(text, add_special_tokens=False).ids
 
@@ -182,7 +193,7 @@ def questions_of(task, samples, tokenizer, contexts):
         before, options = encode(context), []
         for text in sample["continuations"]:
             whole = encode(context + text)
-            options.append((before + whole[len(before):], len(whole) - len(before)))
+            options.append((before + whole[len(before) :], len(whole) - len(before)))
         asked.append(options)
     return asked
 
@@ -208,20 +219,23 @@ def main():
                 else:
                     kept["sums"] = [llama.score(one) for one in asked]
 
-            times, ours = peers.in_turn(options.rounds, theirs,
-                                        lambda: eval_lm_eval.couplet(options, task, out))
+            times, ours = peers.in_turn(options.rounds, theirs, lambda: eval_lm_eval.couplet(options, task, out))
             ratio = peers.median([a / b for a, b in zip(times, ours)])
             if task == "gsm8k":
                 tokens = sum(map(len, kept["ids"]))
                 own = sum(sample["gen_tokens"] for sample in samples)
                 told = f"{tokens} and {own} tokens"
             else:
-                worst = max(abs(a - b) for sums, sample in zip(kept["sums"], samples)
-                            for a, b in zip(sums, sample["loglik"]))
+                worst = max(
+                    abs(a - b) for sums, sample in zip(kept["sums"], samples) for a, b in zip(sums, sample["loglik"])
+                )
                 told = f"log-likelihoods within {worst:.1e}"
             n = len(asked)
-            print(f"{task}: {n} questions; llama.cpp {n / peers.median(times):.2f}/s, couplet "
-                  f"{n / peers.median(ours):.2f}/s: {ratio:.2f} times; {told}", flush=True)
+            print(
+                f"{task}: {n} questions; llama.cpp {n / peers.median(times):.2f}/s, couplet "
+                f"{n / peers.median(ours):.2f}/s: {ratio:.2f} times; {told}",
+                flush=True,
+            )
 
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@ Timed:   of lm-eval the evaluation alone, its model loaded and its prompts built
          whole command. So the ratio is not in couplet's favour. Each pair in turn, the median.
 Checked: that both give the same answers: log-likelihoods of the first option within 0.02, and the
          same accuracies; generated texts of a random model may part where two logits are equal."""
+
 import argparse
 import csv
 import io
@@ -46,26 +47,46 @@ def arguments():
 
 # ---- the model ----
 
+
 def make_model(folder, tokenizer):
     import torch
     import transformers
+
     vocab = json.loads(pathlib.Path(tokenizer).read_text())
     size = max([*vocab["model"]["vocab"].values(), *(t["id"] for t in vocab["added_tokens"])]) + 1
     end = next(t["id"] for t in vocab["added_tokens"] if t["content"] == "<|endoftext|>")
     torch.manual_seed(0)
     config = transformers.OlmoeConfig(
-        vocab_size=size, hidden_size=512, intermediate_size=512, num_hidden_layers=8,
-        num_attention_heads=8, num_key_value_heads=8, num_experts=16, num_experts_per_tok=4,
-        max_position_embeddings=4096, eos_token_id=end, pad_token_id=end, bos_token_id=None)
+        vocab_size=size,
+        hidden_size=512,
+        intermediate_size=512,
+        num_hidden_layers=8,
+        num_attention_heads=8,
+        num_key_value_heads=8,
+        num_experts=16,
+        num_experts_per_tok=4,
+        max_position_embeddings=4096,
+        eos_token_id=end,
+        pad_token_id=end,
+        bos_token_id=None,
+    )
     transformers.OlmoeForCausalLM(config).save_pretrained(folder)
     folder = pathlib.Path(folder)
     (folder / "tokenizer.json").write_text(pathlib.Path(tokenizer).read_text())
-    (folder / "tokenizer_config.json").write_text(json.dumps(
-        {"tokenizer_class": "PreTrainedTokenizerFast", "eos_token": "<|endoftext|>",
-         "pad_token": "<|endoftext|>", "clean_up_tokenization_spaces": False}))
+    (folder / "tokenizer_config.json").write_text(
+        json.dumps(
+            {
+                "tokenizer_class": "PreTrainedTokenizerFast",
+                "eos_token": "<|endoftext|>",
+                "pad_token": "<|endoftext|>",
+                "clean_up_tokenization_spaces": False,
+            }
+        )
+    )
 
 
 # ---- rows, as the hub would hold them ----
+
 
 def lines(path):
     return [json.loads(line) for line in path.read_text().split("\n") if line.strip()]
@@ -75,33 +96,41 @@ def arc_rows(path):
     rows = []
     for row in lines(path):
         choices = row["question"]["choices"]
-        rows.append({"id": row["id"], "question": row["question"]["stem"],
-                     "choices": {key: [one[key] for one in choices] for key in ("text", "label")},
-                     "answerKey": row["answerKey"]})
+        rows.append(
+            {
+                "id": row["id"],
+                "question": row["question"]["stem"],
+                "choices": {key: [one[key] for one in choices] for key in ("text", "label")},
+                "answerKey": row["answerKey"],
+            }
+        )
     return rows
 
 
 def mmlu_rows(path, subject):
     read = csv.reader(io.StringIO(path.read_text(), newline=""))
-    return [{"question": row[0], "subject": subject, "choices": row[1:5],
-             "answer": "ABCD".index(row[5])} for row in read]
+    return [
+        {"question": row[0], "subject": subject, "choices": row[1:5], "answer": "ABCD".index(row[5])} for row in read
+    ]
 
 
 def hub_rows(name, subject, options):
     data = options.data
     if name.endswith("ai2_arc"):
-        rows = arc_rows(data / "arc_challenge/ARC-Challenge-Test.jsonl")[:options.limit]
+        rows = arc_rows(data / "arc_challenge/ARC-Challenge-Test.jsonl")[: options.limit]
         return {"train": rows, "validation": rows, "test": rows}
     if name.endswith("gsm8k"):
-        return {"train": lines(data / "gsm8k/train.jsonl")[:5],
-                "test": lines(data / "gsm8k/test.jsonl")[:options.limit]}
-    rows = {split: mmlu_rows(data / f"mmlu/{split}/{subject}_{split}.csv", subject)
-            for split in ("dev", "test")}
-    rows["test"] = rows["test"][:options.per_subject]
+        return {
+            "train": lines(data / "gsm8k/train.jsonl")[:5],
+            "test": lines(data / "gsm8k/test.jsonl")[: options.limit],
+        }
+    rows = {split: mmlu_rows(data / f"mmlu/{split}/{subject}_{split}.csv", subject) for split in ("dev", "test")}
+    rows["test"] = rows["test"][: options.per_subject]
     return rows | {"validation": rows["dev"]}
 
 
 # ---- lm-eval ----
+
 
 class Harness:
     def __init__(self, options):
@@ -109,40 +138,59 @@ class Harness:
         import torch
         from lm_eval.models.huggingface import HFLM
         from lm_eval.tasks import TaskManager
+
         torch.set_num_threads(options.threads)
         self.options = options
-        self.model = HFLM(pretrained=options.model, dtype="float32", device="cpu",
-                          batch_size=options.batch)
+        self.model = HFLM(pretrained=options.model, dtype="float32", device="cpu", batch_size=options.batch)
         self.manager = TaskManager()
-        datasets.load_dataset = lambda path, name=None, **_: datasets.DatasetDict({
-            split: datasets.Dataset.from_list(rows)
-            for split, rows in hub_rows(path, name, options).items()})
+        datasets.load_dataset = lambda path, name=None, **_: datasets.DatasetDict(
+            {split: datasets.Dataset.from_list(rows) for split, rows in hub_rows(path, name, options).items()}
+        )
 
     def prepare(self, task):
         from lm_eval.api.samplers import FirstNSampler
+
         loaded = self.manager.load([task])
         for one in loaded["tasks"].values():
             one.set_config("num_fewshot", TASKS[task])
             one.set_fewshot_seed(1234)
             if task == "gsm8k":
                 one.sampler = FirstNSampler(list(one.fewshot_docs()))
-                one.set_config("generation_kwargs", {"max_gen_toks": self.options.max_gen_toks},
-                               update=True)
+                one.set_config("generation_kwargs", {"max_gen_toks": self.options.max_gen_toks}, update=True)
         return loaded
 
     def ask(self, loaded):
         from lm_eval import evaluator
+
         return evaluator.evaluate(self.model, task_dict=loaded, bootstrap_iters=0, log_samples=True)
 
 
 # ---- couplet ----
 
+
 def couplet(options, task, out):
     limit = options.per_subject if task == "mmlu" else options.limit
-    command = [options.couplet, "eval", options.model, "--tasks", task, "--profile", "harness",
-               "--data", str(options.data), "--limit", str(limit), "--json", str(out),
-               "--samples", "--overwrite", "--num-fewshot", str(TASKS[task]),
-               "--set", f"compute.threads={options.threads}"]
+    command = [
+        options.couplet,
+        "eval",
+        options.model,
+        "--tasks",
+        task,
+        "--profile",
+        "harness",
+        "--data",
+        str(options.data),
+        "--limit",
+        str(limit),
+        "--json",
+        str(out),
+        "--samples",
+        "--overwrite",
+        "--num-fewshot",
+        str(TASKS[task]),
+        "--set",
+        f"compute.threads={options.threads}",
+    ]
     if task == "gsm8k":
         command += ["--max-gen-toks", str(options.max_gen_toks)]
     subprocess.run(command, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
@@ -154,17 +202,22 @@ def results_of(out):
 
 # ---- both ----
 
+
 def first_options(result):
     """Log-likelihoods of the first options that lm-eval found, subject after subject."""
     samples = result["samples"]
-    return [float(sample["filtered_resps"][0][0]) for name in sorted(samples)
-            for sample in sorted(samples[name], key=lambda one: one["doc_id"])]
+    return [
+        float(sample["filtered_resps"][0][0])
+        for name in sorted(samples)
+        for sample in sorted(samples[name], key=lambda one: one["doc_id"])
+    ]
 
 
 def check(task, theirs, ours):
     if task == "gsm8k":
-        texts = [sample["resps"][0][0] for sample in sorted(theirs["samples"][task],
-                 key=lambda one: one["doc_id"])][::2]
+        texts = [sample["resps"][0][0] for sample in sorted(theirs["samples"][task], key=lambda one: one["doc_id"])][
+            ::2
+        ]
         same = sum(a == b["text"] for a, b in zip(texts, ours["samples"]))
         return f"{same} of {len(ours['samples'])} texts the same"
     a, b = first_options(theirs), [sample["loglik"][0] for sample in ours["samples"]]
@@ -183,14 +236,17 @@ def main():
         for task in options.tasks.split(","):
             out = pathlib.Path(folder) / f"{task}.json"
             loaded, kept = harness.prepare(task), {}
-            theirs, ours = peers.in_turn(options.rounds,
-                                         lambda: kept.update(harness.ask(loaded)),
-                                         lambda: couplet(options, task, out))
+            theirs, ours = peers.in_turn(
+                options.rounds, lambda: kept.update(harness.ask(loaded)), lambda: couplet(options, task, out)
+            )
             result = results_of(out)
             ratio = peers.median([a / b for a, b in zip(theirs, ours)])
-            print(f"{task}: {result['n']} questions; lm-eval {result['n'] / peers.median(theirs):.2f}/s,"
-                  f" couplet {result['n'] / peers.median(ours):.2f}/s: {ratio:.2f} times;"
-                  f" {check(task, kept, result)}", flush=True)
+            print(
+                f"{task}: {result['n']} questions; lm-eval {result['n'] / peers.median(theirs):.2f}/s,"
+                f" couplet {result['n'] / peers.median(ours):.2f}/s: {ratio:.2f} times;"
+                f" {check(task, kept, result)}",
+                flush=True,
+            )
 
 
 if __name__ == "__main__":

@@ -6,13 +6,13 @@ Counted: 3 T (L (2 (2 d^2 + 2 d KV) + 4 d (S+1)/2 + 2 n d + 6 K D d) + 2 V d), t
          over T tokens in sequences of S, as src/model/cost.h counts; nothing computed twice counts.
 Limit:   torch's product of [T,d] by [d,d]^T, in turn with the step.
 Beside:  bench/train_step.c. One case a process, so that the peak of memory is that case's."""
+
 import argparse
 
-import torch
-from transformers import OlmoeConfig, OlmoeForCausalLM
-import transformers
-
 import peers
+import torch
+import transformers
+from transformers import OlmoeConfig, OlmoeForCausalLM
 
 PLAIN_REPEATS = 20
 
@@ -30,8 +30,9 @@ def arguments():
     parser.add_argument("--tokens", type=int, default=8192, help="of a step")
     parser.add_argument("--seq-len", type=int, default=512)
     parser.add_argument("--balance", action="store_true", help="with the load-balancing loss")
-    parser.add_argument("--optimizer", choices=["fused", "foreach", "plain"], default="fused",
-                        help="which of torch's AdamW")
+    parser.add_argument(
+        "--optimizer", choices=["fused", "foreach", "plain"], default="fused", help="which of torch's AdamW"
+    )
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--threads", type=int, default=0, help="0: as torch chooses")
     return parser.parse_args()
@@ -39,10 +40,19 @@ def arguments():
 
 def make_model(args):
     config = OlmoeConfig(
-        vocab_size=args.vocab, hidden_size=args.d_model, intermediate_size=args.d_expert,
-        num_hidden_layers=args.layers, num_attention_heads=args.heads, num_experts=args.n_experts,
-        num_experts_per_tok=args.top_k, max_position_embeddings=max(4096, args.seq_len),
-        output_router_logits=args.balance, use_cache=False, pad_token_id=None, eos_token_id=None)
+        vocab_size=args.vocab,
+        hidden_size=args.d_model,
+        intermediate_size=args.d_expert,
+        num_hidden_layers=args.layers,
+        num_attention_heads=args.heads,
+        num_experts=args.n_experts,
+        num_experts_per_tok=args.top_k,
+        max_position_embeddings=max(4096, args.seq_len),
+        output_router_logits=args.balance,
+        use_cache=False,
+        pad_token_id=None,
+        eos_token_id=None,
+    )
     model = OlmoeForCausalLM(config).train()
     model.set_experts_implementation(args.experts)
     return model
@@ -50,8 +60,7 @@ def make_model(args):
 
 def step_flops(args):
     d = args.d_model
-    layer = (8 * d * d + 4 * d * (args.seq_len + 1) / 2 + 2 * args.n_experts * d
-             + 6 * args.top_k * args.d_expert * d)
+    layer = 8 * d * d + 4 * d * (args.seq_len + 1) / 2 + 2 * args.n_experts * d + 6 * args.top_k * args.d_expert * d
     return 3 * args.tokens * (args.layers * layer + 2 * args.vocab * d)
 
 
@@ -62,8 +71,9 @@ def main():
     torch.manual_seed(1)
     model = make_model(args)
     how = {"fused": {"fused": True}, "foreach": {"foreach": True}, "plain": {"foreach": False}}
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, betas=(0.9, 0.95), weight_decay=0.1,
-                                  **how[args.optimizer])
+    optimizer = torch.optim.AdamW(
+        model.parameters(), lr=1e-4, betas=(0.9, 0.95), weight_decay=0.1, **how[args.optimizer]
+    )
     ids = torch.randint(args.vocab, (args.tokens // args.seq_len, args.seq_len))
     a, b = torch.randn(args.tokens, args.d_model), torch.randn(args.d_model, args.d_model)
     c = torch.empty(args.tokens, args.d_model)
@@ -78,20 +88,25 @@ def main():
         for _ in range(PLAIN_REPEATS):
             torch.matmul(a, b.T, out=c)
 
-    print(f"machine   {peers.processor()}; torch {torch.__version__}, transformers "
-          f"{transformers.__version__}, {torch.get_num_threads()} threads")
-    print(f"step      f32, L {args.layers}, V {args.vocab}, d {args.d_model}, D {args.d_expert}, "
-          f"n {args.n_experts}, K {args.top_k}, {ids.numel()} tokens in sequences of "
-          f"{args.seq_len}; {model.num_parameters():,} parameters")
-    print(f"          experts {args.experts}, AdamW {args.optimizer}; "
-          f"medians of {args.rounds} rounds", flush=True)
+    print(
+        f"machine   {peers.processor()}; torch {torch.__version__}, transformers "
+        f"{transformers.__version__}, {torch.get_num_threads()} threads"
+    )
+    print(
+        f"step      f32, L {args.layers}, V {args.vocab}, d {args.d_model}, D {args.d_expert}, "
+        f"n {args.n_experts}, K {args.top_k}, {ids.numel()} tokens in sequences of "
+        f"{args.seq_len}; {model.num_parameters():,} parameters"
+    )
+    print(f"          experts {args.experts}, AdamW {args.optimizer}; medians of {args.rounds} rounds", flush=True)
     took, limit = peers.in_turn(args.rounds, step, plain)
     speed = step_flops(args) / peers.median(took)
     peak = PLAIN_REPEATS * 2.0 * args.tokens * args.d_model**2 / peers.median(limit)
-    print(f"  {1e3 * peers.median(took):.0f} ms +-{100 * peers.spread(took):.1f} %  "
-          f"{ids.numel() / peers.median(took):.0f} tokens/s  {speed / 1e9:.1f} GFLOP/s  plain "
-          f"{peak / 1e9:.1f} GFLOP/s  share {100 * speed / peak:.1f} %  peak resident "
-          f"{peers.peak_resident() / 1e9:.2f} GB")
+    print(
+        f"  {1e3 * peers.median(took):.0f} ms +-{100 * peers.spread(took):.1f} %  "
+        f"{ids.numel() / peers.median(took):.0f} tokens/s  {speed / 1e9:.1f} GFLOP/s  plain "
+        f"{peak / 1e9:.1f} GFLOP/s  share {100 * speed / peak:.1f} %  peak resident "
+        f"{peers.peak_resident() / 1e9:.2f} GB"
+    )
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
 """What the programs of this folder share: the machine in one line, medians of runs taken in turn,
 resident memory of this process. A bare speed of a shared machine says little; what counts is the
 ratio to a plain product that ran in the same minutes."""
+
 import math
 import os
 import platform

@@ -9,6 +9,7 @@ Timed:   for the libraries, documents in memory to ids. For couplet the whole co
          taken away ("less start-up"). bench/tokenizer.c times the encoder alone.
 Checked: that every other one gives couplet's ids. tiktoken knows no added tokens and takes the
          order of ids for the order of merges, so with some tokenizers it differs a little."""
+
 import argparse
 import gzip
 import json
@@ -19,9 +20,8 @@ import tempfile
 import unicodedata
 
 import numpy
-import tokenizers
-
 import peers
+import tokenizers
 
 GPT2 = r"'(?:[sdmt]|ll|ve|re)| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
 
@@ -36,8 +36,7 @@ def arguments():
 
 
 def documents(path):
-    opened = gzip.open(path, "rt", encoding="utf-8") if path.endswith(".gz") else \
-        open(path, encoding="utf-8")
+    opened = gzip.open(path, "rt", encoding="utf-8") if path.endswith(".gz") else open(path, encoding="utf-8")
     with opened as file:
         if path.removesuffix(".gz").endswith(".txt"):
             yield file.read().strip()
@@ -48,6 +47,7 @@ def documents(path):
 
 # ---- Hugging Face ----
 
+
 def hf_encoder(path):
     tokenizer = tokenizers.Tokenizer.from_file(path)
     return lambda text: tokenizer.encode(text, add_special_tokens=False).ids
@@ -55,12 +55,12 @@ def hf_encoder(path):
 
 # ---- tiktoken ----
 
+
 def byte_of_character():
     """The byte that each character of the byte-level alphabet stands for."""
     printed = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
     others = [byte for byte in range(256) if byte not in printed]
-    return {chr(byte): byte for byte in printed} | \
-        {chr(256 + i): byte for i, byte in enumerate(others)}
+    return {chr(byte): byte for byte in printed} | {chr(256 + i): byte for i, byte in enumerate(others)}
 
 
 def pattern_of(description):
@@ -73,19 +73,21 @@ def tiktoken_encoder(path):
     """tiktoken joins the pair with the lowest id first: the same as the order of merges where that
     order is the order of ids."""
     import tiktoken
+
     description = json.loads(pathlib.Path(path).read_text(encoding="utf-8"))
     bytes_of = byte_of_character()
     special = {token["content"]: token["id"] for token in description["added_tokens"]}
-    ranks = {bytes(bytes_of[c] for c in token): i
-             for token, i in description["model"]["vocab"].items()
-             if token not in special and all(c in bytes_of for c in token)}
+    ranks = {
+        bytes(bytes_of[c] for c in token): i
+        for token, i in description["model"]["vocab"].items()
+        if token not in special and all(c in bytes_of for c in token)
+    }
     largest = max([*ranks.values(), *special.values()])
     for byte in range(256):  # bytes that no UTF-8 has may be missing; tiktoken wants all
         if bytes([byte]) not in ranks:
             largest += 1
             ranks[bytes([byte])] = largest
-    encoding = tiktoken.Encoding("given", pat_str=pattern_of(description), mergeable_ranks=ranks,
-                                 special_tokens={})
+    encoding = tiktoken.Encoding("given", pat_str=pattern_of(description), mergeable_ranks=ranks, special_tokens={})
     if (description.get("normalizer") or {}).get("type") == "NFC":
         return lambda text: encoding.encode_ordinary(unicodedata.normalize("NFC", text))
     return encoding.encode_ordinary
@@ -93,16 +95,26 @@ def tiktoken_encoder(path):
 
 # ---- couplet ----
 
+
 def couplet_ids(folder):
     told = json.loads((folder / "shards.json").read_text())
-    flat = numpy.concatenate([numpy.fromfile(folder / file["name"], told["dtype"])
-                              for file in told["files"]])
+    flat = numpy.concatenate([numpy.fromfile(folder / file["name"], told["dtype"]) for file in told["files"]])
     return flat[flat != told["eos_token_id"]]
 
 
 def couplet_command(args, files, folder):
-    return [args.couplet, "tokenize", "encode", "--tokenizer", args.tokenizer, "--threads", "1",
-            "--out", str(folder), *files]
+    return [
+        args.couplet,
+        "tokenize",
+        "encode",
+        "--tokenizer",
+        args.tokenizer,
+        "--threads",
+        "1",
+        "--out",
+        str(folder),
+        *files,
+    ]
 
 
 def time_couplet(args, files, rounds, folder):
@@ -110,9 +122,11 @@ def time_couplet(args, files, rounds, folder):
     times = []
     for i in range(rounds):
         command = couplet_command(args, files, folder / str(i))
-        times.append(peers.seconds(lambda: subprocess.run(command, check=True,
-                                                          stdout=subprocess.DEVNULL,
-                                                          stderr=subprocess.DEVNULL)))
+        times.append(
+            peers.seconds(
+                lambda: subprocess.run(command, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+            )
+        )
     return times
 
 
@@ -130,9 +144,9 @@ def measure_couplet(args, size):
 
 # ---- the comparison ----
 
+
 def report(what, size, times):
-    print(f"  {what:<24} {size / 1e6 / peers.median(times):8.2f} MB/s "
-          f"+-{100 * peers.spread(times):.1f} %", flush=True)
+    print(f"  {what:<24} {size / 1e6 / peers.median(times):8.2f} MB/s +-{100 * peers.spread(times):.1f} %", flush=True)
 
 
 def main():
@@ -144,12 +158,12 @@ def main():
     encoders = {f"tokenizers {tokenizers.__version__}": hf_encoder(args.tokenizer)}
     try:
         import tiktoken
+
         encoders[f"tiktoken {tiktoken.__version__}"] = tiktoken_encoder(args.tokenizer)
     except ImportError:
         print("tiktoken is not installed")
     print(f"machine   {peers.processor()}")
-    print(f"text      {len(texts)} documents, {size / 1e6:.1f} MB; one thread; medians of "
-          f"{args.rounds} rounds")
+    print(f"text      {len(texts)} documents, {size / 1e6:.1f} MB; one thread; medians of {args.rounds} rounds")
     subjects = [lambda e=e: [e(text) for text in texts] for e in encoders.values()]
     for what, times in zip(encoders, peers.in_turn(args.rounds, *subjects)):
         report(what, size, times)

@@ -3,11 +3,11 @@
     pip install ./python accelerate transformers
     accelerate launch --cpu --num_processes 2 --num_machines 1 --mixed_precision no --dynamo_backend no \
         examples/recipes/accelerate_loop.py"""
-import torch
-from accelerate import Accelerator
 
 import couplet
 import tiny
+import torch
+from accelerate import Accelerator
 
 accelerator = Accelerator(gradient_accumulation_steps=2)
 model = tiny.model()

@@ -7,10 +7,10 @@ erc_weight: 1.0
     python examples/recipes/axolotl_plugin.py
 
 which runs `axolotl train` on a tiny model, axolotl_small.CONFIG."""
-from axolotl.integrations.base import BasePlugin
-from pydantic import BaseModel
 
 import couplet
+from axolotl.integrations.base import BasePlugin
+from pydantic import BaseModel
 
 
 class ErcArguments(BaseModel):
@@ -27,4 +27,5 @@ class ErcPlugin(BasePlugin):
 
 if __name__ == "__main__":
     import axolotl_small
+
     axolotl_small.train()

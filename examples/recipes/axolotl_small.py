@@ -1,13 +1,13 @@
 """A configuration of axolotl for a CPU, a tiny model, text, and a plugin that checks the gradients."""
+
 import json
 import os
 import pathlib
 import tempfile
 
+import tiny
 from axolotl.integrations.base import BasePlugin
 from transformers import PreTrainedTokenizerFast
-
-import tiny
 
 CONFIG = """
 base_model: {folder}/model
@@ -43,8 +43,12 @@ class CheckPlugin(BasePlugin):
 def train():
     folder = pathlib.Path(tempfile.mkdtemp())
     tiny.model().save_pretrained(folder / "model")
-    tokenizer = PreTrainedTokenizerFast(tokenizer_file="data/tokenizer.json", bos_token="<|endoftext|>",
-                                        eos_token="<|endoftext|>", pad_token="<|padding|>")
+    tokenizer = PreTrainedTokenizerFast(
+        tokenizer_file="data/tokenizer.json",
+        bos_token="<|endoftext|>",
+        eos_token="<|endoftext|>",
+        pad_token="<|padding|>",
+    )
     tokenizer.save_pretrained(folder / "model")
     with open(folder / "rows.jsonl", "w") as lines:
         for k in range(40):
@@ -53,4 +57,5 @@ def train():
     (folder / "config.yml").write_text(CONFIG.format(folder=folder, weight=tiny.WEIGHT))
     os.environ["AXOLOTL_DO_NOT_TRACK"] = "1"
     from axolotl.cli.train import do_cli
+
     do_cli(str(folder / "config.yml"))

@@ -7,22 +7,29 @@
 The argument is the stage. From stage 1 on, hooks of the backward pass take the gradients away to the process
 that owns the partition, so that the loss goes through engine.backward, which divides by the micro-batches. The
 optimizer holds flat copies of the parameters: next_step says where a step begins."""
+
 import sys
 
+import couplet
 import deepspeed
+import tiny
 import torch
 from deepspeed.utils import safe_get_full_grad
-
-import couplet
-import tiny
 
 ACCUMULATION = 2
 model = tiny.model()
 erc = couplet.hf.attach(model, weight=tiny.WEIGHT, accumulation=ACCUMULATION)
 engine, optimizer, loader, _ = deepspeed.initialize(
-    model=model, optimizer=torch.optim.AdamW(model.parameters(), lr=3e-3), training_data=tiny.rows(40), config={
-        "train_micro_batch_size_per_gpu": 2, "gradient_accumulation_steps": ACCUMULATION,
-        "zero_optimization": {"stage": int(sys.argv[1])}, "zero_allow_untested_optimizer": True})
+    model=model,
+    optimizer=torch.optim.AdamW(model.parameters(), lr=3e-3),
+    training_data=tiny.rows(40),
+    config={
+        "train_micro_batch_size_per_gpu": 2,
+        "gradient_accumulation_steps": ACCUMULATION,
+        "zero_optimization": {"stage": int(sys.argv[1])},
+        "zero_allow_untested_optimizer": True,
+    },
+)
 
 with tiny.Check(model, grad=safe_get_full_grad, hooked=False) as check:
     for number, batch in enumerate(loader):

@@ -1,14 +1,14 @@
 """FSDP2 by hand: fully_shard over two processes.
 
-    pip install ./python transformers
-    torchrun --nproc-per-node 2 examples/recipes/fsdp2.py"""
+pip install ./python transformers
+torchrun --nproc-per-node 2 examples/recipes/fsdp2.py"""
+
+import couplet
+import tiny
 import torch
 import torch.distributed as dist
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
-
-import couplet
-import tiny
 
 dist.init_process_group("gloo")  # on GPUs nccl, and "cuda" below
 mesh = init_device_mesh("cpu", (dist.get_world_size(),))
@@ -18,7 +18,7 @@ for layer in model.model.layers:
     fully_shard(layer, mesh=mesh)
 fully_shard(model, mesh=mesh)
 optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3, fused=True)
-batches = torch.utils.data.DataLoader(tiny.rows(40)[dist.get_rank()::2], batch_size=2)
+batches = torch.utils.data.DataLoader(tiny.rows(40)[dist.get_rank() :: 2], batch_size=2)
 
 with tiny.Check(model, hooked=False) as check:
     for number, batch in enumerate(batches):

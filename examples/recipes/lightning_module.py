@@ -1,12 +1,12 @@
 """Lightning: a callback, with Lightning's own (automatic) optimisation.
 
-    pip install ./python lightning transformers
-    python examples/recipes/lightning_module.py"""
-import lightning as L
-import torch
+pip install ./python lightning transformers
+python examples/recipes/lightning_module.py"""
 
 import couplet
+import lightning as L
 import tiny
+import torch
 
 
 class Module(L.LightningModule):
@@ -36,7 +36,15 @@ class ErcCallback(L.Callback):
 
 module = Module()
 erc = couplet.hf.attach(module.model, weight=tiny.WEIGHT)
-trainer = L.Trainer(max_steps=5, accumulate_grad_batches=2, gradient_clip_val=1.0, callbacks=[ErcCallback(erc)],
-                    accelerator="cpu", logger=False, enable_checkpointing=False, enable_progress_bar=False)
+trainer = L.Trainer(
+    max_steps=5,
+    accumulate_grad_batches=2,
+    gradient_clip_val=1.0,
+    callbacks=[ErcCallback(erc)],
+    accelerator="cpu",
+    logger=False,
+    enable_checkpointing=False,
+    enable_progress_bar=False,
+)
 with tiny.Check(module.model, hooked=False) as check:
     trainer.fit(module, torch.utils.data.DataLoader(tiny.rows(20), batch_size=2))

@@ -10,15 +10,15 @@ added after all that, to main_grad, with the loss scale of fp16; not through MoE
 add it for each micro-batch. The optimizer holds copies of the parameters: next_step. The
 argument is the experts' class: SequentialMLP, or TEGroupedMLP, here with a stub of Transformer Engine's
 GroupedLinear. Expert tensor parallelism: tensor_group=, gates as docs/pytorch-sharding.md says."""
+
 import sys
 
+import couplet
 import megatron_on_cpu  # not on GPUs
+import tiny
 import torch
 from megatron.core import parallel_state
 from megatron.core.distributed import finalize_model_grads
-
-import couplet
-import tiny
 from megatron_on_cpu import layers_of  # yours: [(router, gates)] of the model
 
 
@@ -30,11 +30,17 @@ def finalize(*args, **kwargs):
 
 config, model = megatron_on_cpu.gpt(sys.argv[1])
 config.finalize_model_grads_func = finalize
-erc = couplet.attach(tiny.grown(model), layers_of(model), weight=tiny.WEIGHT, gate_half="first",
-                     group=parallel_state.get_expert_model_parallel_group())
+erc = couplet.attach(
+    tiny.grown(model),
+    layers_of(model),
+    weight=tiny.WEIGHT,
+    gate_half="first",
+    group=parallel_state.get_expert_model_parallel_group(),
+)
 
-check = tiny.CheckAdded(lambda: layers_of(model), calls=1, whole=megatron_on_cpu.whole,
-                        grad=lambda p: p.main_grad, gate_half="first")
+check = tiny.CheckAdded(
+    lambda: layers_of(model), calls=1, whole=megatron_on_cpu.whole, grad=lambda p: p.main_grad, gate_half="first"
+)
 erc.backward = check.around(erc.backward)
 megatron_on_cpu.train(config, model, steps=5)
 check.report(", TEGroupedMLP against a stub" if sys.argv[1] == "te" else "")

@@ -1,13 +1,13 @@
 """What Megatron-Core needs to run on a CPU, a stub of Transformer Engine's GroupedLinear, and a tiny GPT model
 whose experts are spread over two processes."""
+
 import contextlib
 from unittest import mock
 
+import tiny
 import torch
 import torch.distributed as dist
 from torch.overrides import TorchFunctionMode
-
-import tiny
 
 
 class OnCpu(TorchFunctionMode):
@@ -39,7 +39,8 @@ from megatron.core.transformer.spec_utils import ModuleSpec  # noqa: E402
 
 tensor_parallel.random.CudaRNGStatesTracker.fork = lambda self, name=None: contextlib.nullcontext()
 token_dispatcher.maybe_move_tensor_to_cpu = lambda tensor, as_numpy=False, **others: (
-    tensor.numpy() if as_numpy and torch.is_tensor(tensor) else tensor)
+    tensor.numpy() if as_numpy and torch.is_tensor(tensor) else tensor
+)
 moe_utils.te_general_gemm = None  # not defined where Transformer Engine is missing
 
 
@@ -67,16 +68,28 @@ def gpt(experts):
     parallel_state.initialize_model_parallel(expert_model_parallel_size=2)
     torch.manual_seed(0)
     config = TransformerConfig(
-        num_layers=2, hidden_size=32, num_attention_heads=4, ffn_hidden_size=24, num_moe_experts=8,
+        num_layers=2,
+        hidden_size=32,
+        num_attention_heads=4,
+        ffn_hidden_size=24,
+        num_moe_experts=8,
         moe_router_topk=2,
-        moe_token_dispatcher_type="alltoall", expert_model_parallel_size=2, gated_linear_unit=True,
-        add_bias_linear=False, activation_func=torch.nn.functional.silu, use_cpu_initialization=True,
-        bias_dropout_fusion=False, hidden_dropout=0.0, attention_dropout=0.0,
-        gradient_accumulation_fusion=False)
+        moe_token_dispatcher_type="alltoall",
+        expert_model_parallel_size=2,
+        gated_linear_unit=True,
+        add_bias_linear=False,
+        activation_func=torch.nn.functional.silu,
+        use_cpu_initialization=True,
+        bias_dropout_fusion=False,
+        hidden_dropout=0.0,
+        attention_dropout=0.0,
+        gradient_accumulation_fusion=False,
+    )
     spec = get_gpt_layer_local_spec(num_experts=8, moe_grouped_gemm=False)
     if experts == "te":
         spec.submodules.mlp.submodules.experts = ModuleSpec(
-            module=TEGroupedMLP, submodules=MLPSubmodules(linear_fc1=GroupedLinear, linear_fc2=GroupedLinear))
+            module=TEGroupedMLP, submodules=MLPSubmodules(linear_fc1=GroupedLinear, linear_fc2=GroupedLinear)
+        )
     return config, GPTModel(config, spec, vocab_size=4096, max_sequence_length=16)
 
 
@@ -98,8 +111,14 @@ def train(config, model, steps):
     for _ in range(steps):
         ddp.zero_grad_buffer()
         optimizer.zero_grad()
-        get_forward_backward_func()(forward_step_func=forward_step, data_iterator=batches, model=[ddp],
-                                    num_microbatches=2, seq_length=16, micro_batch_size=2)
+        get_forward_backward_func()(
+            forward_step_func=forward_step,
+            data_iterator=batches,
+            model=[ddp],
+            num_microbatches=2,
+            seq_length=16,
+            micro_batch_size=2,
+        )
         optimizer.step()
 
 
@@ -120,5 +139,8 @@ def gates_of(experts):
 
 
 def layers_of(model):
-    return [(layer.mlp.router.weight, gates_of(layer.mlp.experts)) for layer in model.decoder.layers
-            if hasattr(layer.mlp, "router")]
+    return [
+        (layer.mlp.router.weight, gates_of(layer.mlp.experts))
+        for layer in model.decoder.layers
+        if hasattr(layer.mlp, "router")
+    ]

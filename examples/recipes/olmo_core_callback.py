@@ -7,12 +7,12 @@ Its routers are flat parameters [n d], its gates [n D, d] (DroplessMoEMLP) or [n
 and handed to couplet.erc_loss, one layer after the other; full_tensor gathers a layer. pre_optim_step comes
 after the micro-batches and before gradients are clipped, so that nothing divides the coefficient. Under expert
 parallelism take couplet.erc_loss_ep and w1.to_local()."""
-import olmo_core_small
-from olmo_core.nn.moe.mlp import DroplessMoEMLP
-from olmo_core.train.callbacks import Callback
 
 import couplet
+import olmo_core_small
 import tiny
+from olmo_core.nn.moe.mlp import DroplessMoEMLP
+from olmo_core.train.callbacks import Callback
 
 
 def layers_of(model):
@@ -30,14 +30,17 @@ class ErcCallback(Callback):
     def pre_optim_step(self):
         layers = layers_of(self.trainer.train_module.model)
         for number, moe in enumerate(layers):
-            couplet.erc_loss(*matrices_of(moe), weight=tiny.WEIGHT / len(layers), seed=tiny.SEED,
-                             step=self.step - 1, layer=number).backward()
+            couplet.erc_loss(
+                *matrices_of(moe), weight=tiny.WEIGHT / len(layers), seed=tiny.SEED, step=self.step - 1, layer=number
+            ).backward()
 
 
 trainer = olmo_core_small.trainer_of(erc=ErcCallback())
-check = tiny.CheckAdded(lambda: [(moe.router.weight, moe.experts.mlp.w1)
-                                 for moe in layers_of(trainer.train_module.model)],
-                        calls=1, whole=olmo_core_small.whole)
+check = tiny.CheckAdded(
+    lambda: [(moe.router.weight, moe.experts.mlp.w1) for moe in layers_of(trainer.train_module.model)],
+    calls=1,
+    whole=olmo_core_small.whole,
+)
 callback = trainer.callbacks["erc"]
 callback.pre_optim_step = check.around(callback.pre_optim_step)
 trainer.fit()

@@ -1,7 +1,9 @@
 """A tiny MoE model of OLMo-core, two processes on a CPU under FSDP, and rows of ids. Gathering and scattering
 of tokens are plain torch in place of OLMo-core's Triton kernels."""
+
 import tempfile
 
+import tiny
 import torch
 import torch.distributed as dist
 from olmo_core.data.data_loader import DataLoaderBase
@@ -12,10 +14,7 @@ from olmo_core.optim import AdamWConfig
 from olmo_core.train import Duration, TrainerConfig, prepare_training_environment
 from olmo_core.train.train_module import TransformerDataParallelConfig, TransformerTrainModuleConfig
 
-import tiny
-
 LENGTH, STEPS, ROWS = 16, 5, 8  # rows of a step: two micro-batches of two in each process
-
 
 
 def gather(x, indices, bin_ids, bins, top_k):
@@ -36,7 +35,7 @@ class Rows(DataLoaderBase):
     def _iter_batches(self):
         rows = torch.stack([row["input_ids"] for row in tiny.rows(STEPS * ROWS, LENGTH)])
         for step in rows.view(STEPS, ROWS, LENGTH):
-            yield {"input_ids": step[self.dp_rank::self.dp_world_size]}
+            yield {"input_ids": step[self.dp_rank :: self.dp_world_size]}
 
     def get_mock_batch(self):
         return next(iter(self._iter_batches()))
@@ -54,19 +53,36 @@ class Rows(DataLoaderBase):
 def trainer_of(**callbacks):
     prepare_training_environment(backend="gloo", shared_filesystem=True)
     model = TransformerConfig.llama_like_moe(
-        d_model=32, vocab_size=4096, n_layers=2, n_heads=4, num_experts=8, top_k=2, expert_hidden_size=24,
-        dropless=True, hidden_size_multiple_of=8).build(init_device="cpu")
+        d_model=32,
+        vocab_size=4096,
+        n_layers=2,
+        n_heads=4,
+        num_experts=8,
+        top_k=2,
+        expert_hidden_size=24,
+        dropless=True,
+        hidden_size_multiple_of=8,
+    ).build(init_device="cpu")
     torch.manual_seed(0)
     module = TransformerTrainModuleConfig(
-        rank_microbatch_size=2 * LENGTH, max_sequence_length=LENGTH, optim=AdamWConfig(lr=3e-3),
+        rank_microbatch_size=2 * LENGTH,
+        max_sequence_length=LENGTH,
+        optim=AdamWConfig(lr=3e-3),
         max_grad_norm=1.0,
-        dp_config=TransformerDataParallelConfig(name=DataParallelType.fsdp)).build(model)
+        dp_config=TransformerDataParallelConfig(name=DataParallelType.fsdp),
+    ).build(model)
     tiny.grown(module.model)
     folder = tempfile.mkdtemp()
-    rows = Rows(work_dir=folder, global_batch_size=ROWS * LENGTH, dp_world_size=dist.get_world_size(),
-                dp_rank=dist.get_rank())
-    return TrainerConfig(save_folder=folder, no_checkpoints=True, max_duration=Duration.steps(STEPS),
-                         callbacks=callbacks, metrics_collect_interval=1).build(module, rows)
+    rows = Rows(
+        work_dir=folder, global_batch_size=ROWS * LENGTH, dp_world_size=dist.get_world_size(), dp_rank=dist.get_rank()
+    )
+    return TrainerConfig(
+        save_folder=folder,
+        no_checkpoints=True,
+        max_duration=Duration.steps(STEPS),
+        callbacks=callbacks,
+        metrics_collect_interval=1,
+    ).build(module, rows)
 
 
 def whole(flat):

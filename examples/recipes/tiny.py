@@ -1,12 +1,12 @@
 """What the recipes share: a tiny model and rows of ids, where yours stand, and Check, which holds the
 gradients that a trainer hands to its optimizer against gradients computed by hand."""
+
 import copy
 
+import couplet
 import torch
 import torch.distributed as dist
 from torch.optim.optimizer import register_optimizer_step_pre_hook
-
-import couplet
 
 WEIGHT, SEED = 2.0, 0
 
@@ -14,11 +14,23 @@ WEIGHT, SEED = 2.0, 0
 def model(seed=0):
     """A random OLMoE of Transformers: 2 layers of 8 experts, routers of norms that ERC can act on."""
     from transformers import OlmoeConfig, OlmoeForCausalLM
+
     torch.manual_seed(seed)
-    made = OlmoeForCausalLM(OlmoeConfig(
-        vocab_size=4096, hidden_size=32, intermediate_size=24, num_hidden_layers=2, num_attention_heads=4,
-        num_experts=8, num_experts_per_tok=2, max_position_embeddings=64, eos_token_id=1, pad_token_id=0,
-        tie_word_embeddings=False))
+    made = OlmoeForCausalLM(
+        OlmoeConfig(
+            vocab_size=4096,
+            hidden_size=32,
+            intermediate_size=24,
+            num_hidden_layers=2,
+            num_attention_heads=4,
+            num_experts=8,
+            num_experts_per_tok=2,
+            max_position_embeddings=64,
+            eos_token_id=1,
+            pad_token_id=0,
+            tie_word_embeddings=False,
+        )
+    )
     return grown(made.train())
 
 
@@ -57,9 +69,18 @@ class Check:
     the model; max_grad_norm: of the clipping before the step; hooked: False where the recipe itself calls
     step() before the optimizer's."""
 
-    def __init__(self, trained, twin=None, layers=olmoe_layers, lm=lambda twin, batch: twin(**batch).loss,
-                 gate_half="first", grad=lambda p: p.grad, max_grad_norm=None, micro_batches=2,
-                 hooked=True):
+    def __init__(
+        self,
+        trained,
+        twin=None,
+        layers=olmoe_layers,
+        lm=lambda twin, batch: twin(**batch).loss,
+        gate_half="first",
+        grad=lambda p: p.grad,
+        max_grad_norm=None,
+        micro_batches=2,
+        hooked=True,
+    ):
         self.model, self.twin = trained, model() if twin is None else twin
         self.layers, self.lm, self.gate_half, self.grad = layers, lm, gate_half, grad
         self.max_grad_norm, self.micro_batches = max_grad_norm, micro_batches
@@ -69,6 +90,7 @@ class Check:
         def keep(module, args, kwargs):
             if module.training:
                 self.batches.append(copy.deepcopy({name: kwargs[name] for name in ("input_ids", "labels")}))
+
         self.hooks = [self.model.register_forward_pre_hook(keep, with_kwargs=True)]
         if self.hooked:
             self.hooks.append(register_optimizer_step_pre_hook(lambda *_: self.step()))
@@ -90,8 +112,10 @@ class Check:
                 p.grad /= dist.get_world_size()
         layers = self.layers(self.twin)
         step = len(self.values)
-        each = [couplet.erc_loss(router, gates, gate_half=self.gate_half, seed=SEED, step=step, layer=l)
-                for l, (router, gates) in enumerate(layers)]
+        each = [
+            couplet.erc_loss(router, gates, gate_half=self.gate_half, seed=SEED, step=step, layer=l)
+            for l, (router, gates) in enumerate(layers)
+        ]
         erc = sum(each) / len(each)
         (WEIGHT * erc).backward()
         if self.max_grad_norm:
@@ -111,8 +135,10 @@ class Check:
         if error is None:
             assert len(self.values) > 2 and self.values[-1] < 0.9 * self.values[0], self.values
             if not dist.is_initialized() or dist.get_rank() == 0:
-                print(f"{len(self.values)} steps of {self.micro_batches} micro-batches: gradients within "
-                      f"{self.worst:.0e} of those by hand, ERC {self.values[0]:.3g} -> {self.values[-1]:.3g}")
+                print(
+                    f"{len(self.values)} steps of {self.micro_batches} micro-batches: gradients within "
+                    f"{self.worst:.0e} of those by hand, ERC {self.values[0]:.3g} -> {self.values[-1]:.3g}"
+                )
 
 
 class CheckAdded:
@@ -124,14 +150,23 @@ class CheckAdded:
     grad(p): where the trainer keeps the gradient of a parameter; gate_half: as in couplet.attach; loss: of one layer,
     with the rounding of what is checked, since a hinge next to 0 hangs on the last bit."""
 
-    def __init__(self, layers, calls=2, micro_batches=2, whole=whole, grad=lambda p: p.grad, gate_half=None,
-                 loss=couplet.erc_loss):
+    def __init__(
+        self,
+        layers,
+        calls=2,
+        micro_batches=2,
+        whole=whole,
+        grad=lambda p: p.grad,
+        gate_half=None,
+        loss=couplet.erc_loss,
+    ):
         self.loss, self.layers, self.calls, self.micro_batches = loss, layers, calls, micro_batches
         self.whole, self.grad, self.gate_half = whole, grad, gate_half
         self.called, self.values, self.worst = 0, [], 0.0
 
     def around(self, add):
         """`add`, checked."""
+
         def checked(*args, **kwargs):
             before = self._all(self.grad)
             result = add(*args, **kwargs)
@@ -145,6 +180,7 @@ class CheckAdded:
                 self.worst = max(self.worst, error.item())
             self.called += 1
             return result
+
         return checked
 
     def _all(self, of):
@@ -156,8 +192,10 @@ class CheckAdded:
     def _by_hand(self):
         tensors = [t.requires_grad_() for t in self._all(lambda p: p)]
         step = len(self.values)
-        each = [self.loss(router, gates, gate_half=self.gate_half, seed=SEED, step=step, layer=l)
-                for l, (router, gates) in enumerate(zip(tensors[::2], tensors[1::2]))]
+        each = [
+            self.loss(router, gates, gate_half=self.gate_half, seed=SEED, step=step, layer=l)
+            for l, (router, gates) in enumerate(zip(tensors[::2], tensors[1::2]))
+        ]
         self.values.append((sum(each) / len(each)).item())
         return torch.autograd.grad(WEIGHT * sum(each) / len(each), tensors)
 
@@ -165,5 +203,7 @@ class CheckAdded:
         assert len(self.values) > 2 and self.values[-1] < 0.9 * self.values[0], self.values
         assert self.called == self.calls * len(self.values)
         if not dist.is_initialized() or dist.get_rank() == 0:
-            print(f"{len(self.values)} steps of {self.micro_batches} micro-batches: gradients within "
-                  f"{self.worst:.0e} of those by hand, ERC {self.values[0]:.3g} -> {self.values[-1]:.3g}{note}")
+            print(
+                f"{len(self.values)} steps of {self.micro_batches} micro-batches: gradients within "
+                f"{self.worst:.0e} of those by hand, ERC {self.values[0]:.3g} -> {self.values[-1]:.3g}{note}"
+            )

@@ -1,16 +1,15 @@
 """What torchtitan needs to run on a CPU: a device without memory figures, torch's attention in place of
 FlexAttention, which has no backward pass there, and rows of random ids. Import it before torchtitan.trainer."""
+
 import collections
 import types
 from dataclasses import dataclass, fields
 
-
+import tiny
 import torch
 from torch.distributed.fsdp import FSDPModule
 from torchtitan.components.dataloader import BaseDataLoader
 from torchtitan.tools import utils
-
-import tiny
 
 
 class Device:
@@ -47,7 +46,8 @@ from torchtitan.models.qwen3.config_registry import qwen3_moe_debug  # noqa: E40
 
 def attention(q, k, v, *, scale, enable_gqa, **others):
     return torch.nn.functional.scaled_dot_product_attention(
-        q, k, v, is_causal=True, scale=scale, enable_gqa=enable_gqa), None
+        q, k, v, is_causal=True, scale=scale, enable_gqa=enable_gqa
+    ), None
 
 
 FlexAttention._compiled_flex_attn = attention
@@ -82,8 +82,14 @@ def small(Config):
     config = Config(**{field.name: getattr(debug, field.name) for field in fields(debug)})
     config.model_spec.model.layers = config.model_spec.model.layers[:2]
     config.parallelism.expert_parallel_degree, config.debug.seed = 2, 1
-    config.training = TrainingConfig(local_batch_size=2, global_batch_size=8, seq_len=16, steps=4,
-                                     disable_cuda_graphs=True, mixed_precision_param="float32")
+    config.training = TrainingConfig(
+        local_batch_size=2,
+        global_batch_size=8,
+        seq_len=16,
+        steps=4,
+        disable_cuda_graphs=True,
+        mixed_precision_param="float32",
+    )
     config.loss = CrossEntropyLoss.Config(global_vocab_size=2048)
     config.checkpoint = CheckpointManager.Config(enable=False)
     config.dataloader, config.hf_assets_path = Rows.Config(), "data"
@@ -100,5 +106,8 @@ def train(trainer):
 
 
 def layers_of(model):
-    return [(block.moe.router.gate.weight, block.moe.routed_experts.inner_experts.w1_EFD)
-            for block in model.layers.values() if block.moe_enabled]
+    return [
+        (block.moe.router.gate.weight, block.moe.routed_experts.inner_experts.w1_EFD)
+        for block in model.layers.values()
+        if block.moe_enabled
+    ]

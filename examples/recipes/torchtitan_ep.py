@@ -8,14 +8,14 @@ it memory and numbers (to_empty, init_weights). torchtitan sums gradients over p
 in its loss; erc.backward adds to the gradients that are there, so that neither reaches the coefficient. `group`
 is that of expert parallelism; without it each process gathers all experts of a layer. titan_on_cpu replaces
 what needs a GPU."""
-from dataclasses import dataclass
 
-import titan_on_cpu  # not on GPUs
-from torchtitan.trainer import Trainer
+from dataclasses import dataclass
 
 import couplet
 import tiny
+import titan_on_cpu  # not on GPUs
 from titan_on_cpu import layers_of  # yours: [(router, gates)] of the model
+from torchtitan.trainer import Trainer
 
 
 class ErcTrainer(Trainer):
@@ -25,8 +25,12 @@ class ErcTrainer(Trainer):
 
     def __init__(self, config):
         super().__init__(config)
-        self.erc = couplet.attach(self.model_parts[0], layers_of(self.model_parts[0]), weight=config.erc_weight,
-                                  group=self.parallel_dims.get_mesh("ep").get_group())
+        self.erc = couplet.attach(
+            self.model_parts[0],
+            layers_of(self.model_parts[0]),
+            weight=config.erc_weight,
+            group=self.parallel_dims.get_mesh("ep").get_group(),
+        )
 
     def train_step(self, data):
         self.erc.next_step(self.step - 1)  # the noise goes on after a resume

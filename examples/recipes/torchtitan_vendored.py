@@ -7,14 +7,14 @@ The loss is added in the first micro-batch of a step. full_tensor gathers a rout
 process; autograd brings both gradients back to the shards. Where FSDP divides an expert too, gather that dimension
 first (redistribute). The argument `group` is that of expert parallelism. tiny.py, which checks the gradients, needs the
 package couplet. titan_on_cpu replaces what needs a GPU."""
+
 from dataclasses import dataclass
 
-import titan_on_cpu  # not on GPUs
-from torchtitan.trainer import Trainer
-
 import tiny
+import titan_on_cpu  # not on GPUs
 from erc import erc_loss
 from titan_on_cpu import layers_of  # yours: [(router, gates)] of the model
+from torchtitan.trainer import Trainer
 
 
 class ErcTrainer(Trainer):
@@ -35,8 +35,14 @@ class ErcTrainer(Trainer):
         self.done, layers = self.step, layers_of(self.model_parts[0])
         group = self.parallel_dims.get_mesh("ep").get_group()
         for l, (router, gates) in enumerate(layers):
-            erc_loss(router.full_tensor(), gates.to_local(), weight=self.config.erc_weight / len(layers),
-                     step=self.step - 1, layer=l, group=group).backward()
+            erc_loss(
+                router.full_tensor(),
+                gates.to_local(),
+                weight=self.config.erc_weight / len(layers),
+                step=self.step - 1,
+                layer=l,
+                group=group,
+            ).backward()
 
 
 trainer = titan_on_cpu.small(ErcTrainer.Config).build()

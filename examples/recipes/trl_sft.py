@@ -1,25 +1,36 @@
 """TRL's SFTTrainer; its other trainers are Transformers' Trainer too.
 
-    pip install ./python trl
-    python examples/recipes/trl_sft.py"""
+pip install ./python trl
+python examples/recipes/trl_sft.py"""
+
 import tempfile
 
+import couplet
+import tiny
 from datasets import Dataset
 from transformers import PreTrainedTokenizerFast
 from trl import SFTConfig, SFTTrainer
 
-import couplet
-import tiny
-
 model = tiny.model()
-tokenizer = PreTrainedTokenizerFast(tokenizer_file="data/tokenizer.json", eos_token="<|endoftext|>",
-                                    pad_token="<|endoftext|>")
+tokenizer = PreTrainedTokenizerFast(
+    tokenizer_file="data/tokenizer.json", eos_token="<|endoftext|>", pad_token="<|endoftext|>"
+)
 texts = [f"The square of {k} is {k * k}, its cube is {k**3}, and so on." for k in range(20)]
 rows = Dataset.from_list([{"text": text} for text in texts])
-arguments = SFTConfig(tempfile.mkdtemp(), max_steps=5, per_device_train_batch_size=2,
-                      gradient_accumulation_steps=2, learning_rate=3e-3, lr_scheduler_type="constant",
-                      logging_steps=1, report_to=[], save_strategy="no", disable_tqdm=True, bf16=False,
-                      max_length=16)
+arguments = SFTConfig(
+    tempfile.mkdtemp(),
+    max_steps=5,
+    per_device_train_batch_size=2,
+    gradient_accumulation_steps=2,
+    learning_rate=3e-3,
+    lr_scheduler_type="constant",
+    logging_steps=1,
+    report_to=[],
+    save_strategy="no",
+    disable_tqdm=True,
+    bf16=False,
+    max_length=16,
+)
 trainer = SFTTrainer(model, arguments, train_dataset=rows, processing_class=tokenizer)
 couplet.hf.attach(model, weight=tiny.WEIGHT).join(trainer)  # the loss, and its figures in the log
 balanced = lambda twin, batch: twin(**batch, output_router_logits=True).loss  # TRL adds the load balancing loss

@@ -7,6 +7,7 @@ returns the loss, or the outputs of a rule by name. Values and gradients must be
 norm. A file that has a mask, micro_batches, kept or, of DeepSeek's loss, sequences which the function does not take by name,
 or in which experts tie, cannot show a fault: if it differs there, that is said and not counted. Exit code 0: all others are
 right; 1: one is not; 2: there is no such kind, no such function, or nothing that counts."""
+
 import importlib
 import inspect
 import json
@@ -35,8 +36,12 @@ def split(tensors):
             inputs[name] = int(t) if name in WHOLE else float(t)
         elif name not in OUTPUTS and not name.startswith("d_"):
             inputs[name] = t.clone().requires_grad_(name in gradients)
-    return inputs, {k: t for k, t in tensors.items() if k in OUTPUTS}, gradients, \
-        {k[2:]: t for k, t in tensors.items() if k in GIVEN}
+    return (
+        inputs,
+        {k: t for k, t in tensors.items() if k in OUTPUTS},
+        gradients,
+        {k[2:]: t for k, t in tensors.items() if k in GIVEN},
+    )
 
 
 def given_back(function, inputs, outputs):
@@ -79,10 +84,17 @@ def differences(function, path):
     got = given_back(function, inputs, outputs)
     found = gradients_of(got, inputs, list(gradients), given) if gradients else []
     pairs = [(name, got[name].detach(), want) for name, want in outputs.items()]
-    pairs += [(f"d_{name}", torch.zeros_like(want) if gradient is None else gradient, want)
-              for (name, want), gradient in zip(gradients.items(), found)]
-    return {name: float(torch.linalg.vector_norm((a.double() - b.double()).flatten()) /
-                        torch.linalg.vector_norm(b.double()).clamp(min=1e-12)) for name, a, b in pairs}
+    pairs += [
+        (f"d_{name}", torch.zeros_like(want) if gradient is None else gradient, want)
+        for (name, want), gradient in zip(gradients.items(), found)
+    ]
+    return {
+        name: float(
+            torch.linalg.vector_norm((a.double() - b.double()).flatten())
+            / torch.linalg.vector_norm(b.double()).clamp(min=1e-12)
+        )
+        for name, a, b in pairs
+    }
 
 
 def excuse(function, path):
@@ -91,11 +103,13 @@ def excuse(function, path):
     missing = [name for name in OPTIONAL if name in tensors and name not in parameters]
     if missing:
         return f"it takes no {' and no '.join(missing)}"
-    return "experts tie, and either may be chosen" if ".ties." in path.name and not path.name.startswith("erc.") else None
+    return (
+        "experts tie, and either may be chosen" if ".ties." in path.name and not path.name.startswith("erc.") else None
+    )
 
 
 def verdict(function, path):
-    """"right", or what is wrong."""
+    """ "right", or what is wrong."""
     try:
         found = differences(function, path)
     except (Exception, SystemExit) as error:  # the function is somebody else's
@@ -117,8 +131,11 @@ def main(words):
     if len(words) != 2 or ":" not in words[0]:
         print(__doc__, file=sys.stderr)
         return 2
-    files = [one["file"] for one in json.loads((FOLDER / "expected.json").read_text())
-             if one["loss"] == words[1] and one["verdict"] == "right"]
+    files = [
+        one["file"]
+        for one in json.loads((FOLDER / "expected.json").read_text())
+        if one["loss"] == words[1] and one["verdict"] == "right"
+    ]
     if not files:
         print(f"check: there is no kind {words[1]}", file=sys.stderr)
         return 2

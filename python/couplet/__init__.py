@@ -11,6 +11,7 @@
 Importing the package registers its operator with PyTorch. couplet.plot does not need PyTorch; without it the
 first use of another name raises ImportError.
 See docs/pytorch.md of the project."""
+
 import importlib
 import sys
 from typing import TYPE_CHECKING, Any
@@ -19,22 +20,45 @@ from ._version import __version__
 
 if TYPE_CHECKING:
     from . import hf, parallel, reference
-    from .ops._functional import erc_loss
-    from .ops._delta import noise
     from ._attach import Erc, attach
-    from .ops._library import backend
-    from .ops._module import ErcLoss
     from ._program import find_program
     from .figures._router_stats import RouterStats
     from .figures._token_figures import token_figures
+    from .ops._delta import noise
+    from .ops._functional import erc_loss
+    from .ops._library import backend
+    from .ops._module import ErcLoss
     from .parallel import erc_loss_ep
 
-__all__ = ["erc_loss", "ErcLoss", "erc_loss_ep", "attach", "Erc", "RouterStats", "token_figures", "noise", "backend", "find_program",
-           "reference", "hf", "parallel", "__version__"]
+__all__ = [
+    "erc_loss",
+    "ErcLoss",
+    "erc_loss_ep",
+    "attach",
+    "Erc",
+    "RouterStats",
+    "token_figures",
+    "noise",
+    "backend",
+    "find_program",
+    "reference",
+    "hf",
+    "parallel",
+    "__version__",
+]
 
-_FROM = {"erc_loss": ".ops._functional", "ErcLoss": ".ops._module", "erc_loss_ep": ".parallel", "attach": "._attach",
-         "Erc": "._attach", "RouterStats": ".figures._router_stats", "token_figures": ".figures._token_figures",
-         "noise": ".ops._delta", "backend": ".ops._library", "find_program": "._program"}
+_FROM = {
+    "erc_loss": ".ops._functional",
+    "ErcLoss": ".ops._module",
+    "erc_loss_ep": ".parallel",
+    "attach": "._attach",
+    "Erc": "._attach",
+    "RouterStats": ".figures._router_stats",
+    "token_figures": ".figures._token_figures",
+    "noise": ".ops._delta",
+    "backend": ".ops._library",
+    "find_program": "._program",
+}
 _MODULES = ("reference", "hf", "parallel")
 
 
@@ -45,11 +69,11 @@ def _need_torch() -> None:
         raise ImportError("couplet needs PyTorch 2.4 or newer: pip install torch") from error
     numbers = tuple(int(part) for part in torch.__version__.split(".")[:2] if part.isdigit())
     if numbers < (2, 4):
-        raise ImportError(f"couplet needs PyTorch 2.4 or newer, this is {torch.__version__}: pip "
-                          "install -U torch")
+        raise ImportError(f"couplet needs PyTorch 2.4 or newer, this is {torch.__version__}: pip install -U torch")
 
 
 if not TYPE_CHECKING:  # with it a misspelt name would be Any
+
     def __getattr__(name: str) -> Any:
         if name not in _FROM and name not in _MODULES:
             raise AttributeError(f"module 'couplet' has no attribute {name!r}")

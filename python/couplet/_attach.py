@@ -1,7 +1,8 @@
 """The coupling loss of all Mixture-of-Experts layers of a model, once per optimizer step.
 
-    erc = couplet.attach(model, layers=[(router, gates), ...])
-    model_loss.backward(); erc.backward()"""
+erc = couplet.attach(model, layers=[(router, gates), ...])
+model_loss.backward(); erc.backward()"""
+
 from __future__ import annotations
 
 import gc
@@ -9,7 +10,21 @@ import math
 import warnings
 import weakref
 from functools import partial
-from typing import TYPE_CHECKING, Any, Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Set, Tuple, Union, cast
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Callable,
+    Dict,
+    Iterator,
+    List,
+    Mapping,
+    Optional,
+    Sequence,
+    Set,
+    Tuple,
+    Union,
+    cast,
+)
 
 import torch
 from torch import Tensor, nn
@@ -19,11 +34,20 @@ from torch.utils.weak import TensorWeakRef
 from . import _step
 from .figures import _figures, _router_stats, _token_figures
 from .models import _layers
-from .ops._functional import (_level_of_caller, check_noise, compute_name, loss_and_matrix, number, refuse_mesh, signed,
-                    warn_of_alpha, whole_number)
 from .models._layers import Layer, Pairs
-from .ops._library import backend
 from .models._weights import Weight, follow, is_sharded, outside_graphs, some_bytes
+from .ops._functional import (
+    _level_of_caller,
+    check_noise,
+    compute_name,
+    loss_and_matrix,
+    number,
+    refuse_mesh,
+    signed,
+    warn_of_alpha,
+    whole_number,
+)
+from .ops._library import backend
 
 Find = Callable[[nn.Module], List[Layer]]
 MANY_STEPS = 8  # in a row: more than a gradient scaler skips
@@ -31,8 +55,9 @@ MANY_STEPS = 8  # in a row: more than a gradient scaler skips
 
 def _zero(like: Optional[Tensor]) -> Tensor:
     """Of a call that evaluates nothing; a backward pass may begin at it all the same."""
-    return torch.zeros((), dtype=torch.float32, device="cpu" if like is None else like.device,
-                       requires_grad=torch.is_grad_enabled())
+    return torch.zeros(
+        (), dtype=torch.float32, device="cpu" if like is None else like.device, requires_grad=torch.is_grad_enabled()
+    )
 
 
 def _parts(found: List[List[Weight]]) -> List[Tensor]:
@@ -55,8 +80,9 @@ def _is_there(part: Any, gradient: TensorWeakRef) -> bool:
     """Whether a parameter has this gradient still, or one in a larger storage: DistributedDataParallel moves gradients into
     buckets, and FSDP1 into those of all parameters."""
     now = None if part() is None else part().grad
-    return now is not None and (now is gradient() or not is_sharded(now) and
-                                now.untyped_storage().nbytes() > now.numel() * now.itemsize)
+    return now is not None and (
+        now is gradient() or not is_sharded(now) and now.untyped_storage().nbytes() > now.numel() * now.itemsize
+    )
 
 
 def _watched(found: List[List[Weight]]) -> Optional[Tensor]:
@@ -76,8 +102,14 @@ class _Ready(torch.autograd.Function):
     @torch.autograd.function.once_differentiable  # type: ignore[untyped-decorator, unused-ignore]
     def backward(ctx: Any, by: Tensor) -> Any:
         wide = [None if g is None else torch.promote_types(g.dtype, by.dtype) for g in ctx.gradients]
-        return (None, None, *(None if g is None else (g.to(dtype) * by.to(g.device)).to(g.dtype)
-                              for g, dtype in zip(ctx.gradients, wide)))
+        return (
+            None,
+            None,
+            *(
+                None if g is None else (g.to(dtype) * by.to(g.device)).to(g.dtype)
+                for g, dtype in zip(ctx.gradients, wide)
+            ),
+        )
 
 
 def _with_gradients(weights: List[Weight], loss: Callable[[], Tuple[Tensor, Tensor]]) -> Tuple[Tensor, Tensor]:
@@ -113,9 +145,12 @@ def _note_attached(erc: Erc) -> None:
     modules = {_router_stats.modules_of(erc.model, layer.names[0])[-1] for layer in erc.layers}
     each = [_attached.setdefault(module, weakref.WeakSet()) for module in modules]
     if any(each) and gc.collect() >= 0 and any(each):  # what a Trainer had is in a cycle
-        warnings.warn("couplet: the model has a coupling loss from an earlier attach, and where both are used it counts "
-                      "twice: keep the earlier one, or delete it and the Trainer that has it (del erc, trainer) before "
-                      "attach is called again", stacklevel=_level_of_caller())
+        warnings.warn(
+            "couplet: the model has a coupling loss from an earlier attach, and where both are used it counts "
+            "twice: keep the earlier one, or delete it and the Trainer that has it (del erc, trainer) before "
+            "attach is called again",
+            stacklevel=_level_of_caller(),
+        )
     for ercs in each:
         ercs.add(erc)
 
@@ -151,47 +186,62 @@ class Erc:
     weight, alpha, accumulation and reduction may be changed at any time, for example by a schedule: an
     evaluation takes them as they are."""
 
-    def __init__(self, model: nn.Module, find: Find, weight: float, alpha: float, reduction: str, seed: int,
-                 noise: str, compute: Any, accumulation: int, group: Any = None, tensor_group: Any = None):
+    def __init__(
+        self,
+        model: nn.Module,
+        find: Find,
+        weight: float,
+        alpha: float,
+        reduction: str,
+        seed: int,
+        noise: str,
+        compute: Any,
+        accumulation: int,
+        group: Any = None,
+        tensor_group: Any = None,
+    ):
         self.weight, self.alpha, self.reduction, self.seed = weight, alpha, reduction, seed
         self.noise, self.compute, self.accumulation = noise, compute, accumulation
         self.model, self.find = model, find
         self.layers = find(model)
         self.group, self.tensor_group = group, tensor_group
-        self.step = 0                            # of the noise: optimizer steps that had a loss
-        self.value: Optional[Tensor] = None      # [], the last one, reduced, before the weight
-        self.values: List[Tensor] = []           # [] of each layer, before the weight
-        self.matrices: List[Tensor] = []         # M [n, n] of each; under expert parallelism the columns here
-        self._sum: Optional[Tensor] = None       # [] of `value` since the last metrics(), and how many
+        self.step = 0  # of the noise: optimizer steps that had a loss
+        self.value: Optional[Tensor] = None  # [], the last one, reduced, before the weight
+        self.values: List[Tensor] = []  # [] of each layer, before the weight
+        self.matrices: List[Tensor] = []  # M [n, n] of each; under expert parallelism the columns here
+        self._sum: Optional[Tensor] = None  # [] of `value` since the last metrics(), and how many
         self._evaluations = 0
         self._router: Optional[_router_stats.RouterStats] = None
         self._router_settings: Dict[str, Any] = {}  # what `router_stats` made it with
-        self._has_loss = False                   # the loss of this step has counted
+        self._has_loss = False  # the loss of this step has counted
         # Of the last loss that has counted:
-        self._counted: List[Any] = []            # the parameters then, weakly
+        self._counted: List[Any] = []  # the parameters then, weakly
         self._counted_by: Optional[object] = None  # the result of `loss` whose backward pass it was
         self._written: List[Tuple[Any, TensorWeakRef]] = []  # the gradients that it was added to
-        self._made_them = False                  # they were made by `backward`
-        self._is_running = False                 # that backward pass has not ended
-        self._bytes: Optional[Tensor] = None     # of `_watched` then
-        self._stepped = False                    # an optimizer of torch that has them has made a step since
-        self._hook_is_seen = False               # ... and so its further steps are seen
-        self._other_steps = 0                    # until then: of optimizers that have none of them
-        self._counts = 0                         # since such a step, or next_step
-        self._repeats = 0                        # such steps in a row with several counts
-        self._counted_outside = False            # next_step says when a step begins
-        self._was_told = False                   # it has begun the present one, which lasts until another call
+        self._made_them = False  # they were made by `backward`
+        self._is_running = False  # that backward pass has not ended
+        self._bytes: Optional[Tensor] = None  # of `_watched` then
+        self._stepped = False  # an optimizer of torch that has them has made a step since
+        self._hook_is_seen = False  # ... and so its further steps are seen
+        self._other_steps = 0  # until then: of optimizers that have none of them
+        self._counts = 0  # since such a step, or next_step
+        self._repeats = 0  # such steps in a row with several counts
+        self._counted_outside = False  # next_step says when a step begins
+        self._was_told = False  # it has begun the present one, which lasts until another call
         self._warned_of: Set[str] = set()
         _watch_optimizers(self)
         _note_attached(self)
 
     def __repr__(self) -> str:
         experts = sorted({layer.n for layer in self.layers})
-        return (f"{type(self).__name__}({len(self.layers)} layers of {', '.join(map(str, experts))} experts, "
-                f"weight={self.weight:g}, alpha={self.alpha:g}, reduction={self.reduction!r}, noise={self.noise!r}, "
-                f"step={self.step}, backend={backend().split(':')[0]})")
+        return (
+            f"{type(self).__name__}({len(self.layers)} layers of {', '.join(map(str, experts))} experts, "
+            f"weight={self.weight:g}, alpha={self.alpha:g}, reduction={self.reduction!r}, noise={self.noise!r}, "
+            f"step={self.step}, backend={backend().split(':')[0]})"
+        )
 
     if not TYPE_CHECKING:  # with it a misspelt attribute would be one
+
         def __setattr__(self, name: str, value: Any) -> None:
             object.__setattr__(self, name, _checked(name, value))
 
@@ -222,8 +272,10 @@ class Erc:
         if self._has_counted(found):
             return _zero(found[0][0].parameter)
         self._check_what_learns(found)
-        both = [_with_gradients(many, partial(self._layer_loss, layer, many, delta))
-                for layer, many, delta in zip(self.layers, found, self._deltas(found))]
+        both = [
+            _with_gradients(many, partial(self._layer_loss, layer, many, delta))
+            for layer, many, delta in zip(self.layers, found, self._deltas(found))
+        ]
         values = [one[0] for one in both]
         value = self._note(values, [one[1] for one in both])
         return self._counting(self._reduced(values) * self._factor(divided_by), value, found)
@@ -250,9 +302,11 @@ class Erc:
 
             def after() -> None:
                 erc._written, erc._is_running = _gradients(parts), False
+
             engine: Any = torch.autograd.Variable._execution_engine  # type: ignore[attr-defined, unused-ignore]
             engine.queue_callback(after)
             return by
+
         result.register_hook(count)  # type: ignore[no-untyped-call, unused-ignore]
         return result
 
@@ -294,8 +348,9 @@ class Erc:
         if self.weight == 0:
             return self._nothing().detach()
         if not self.model.training:
-            self._warn_once("the model is in eval mode, and erc.backward() adds the gradients of the coupling loss all "
-                            "the same")
+            self._warn_once(
+                "the model is in eval mode, and erc.backward() adds the gradients of the coupling loss all the same"
+            )
         with torch.enable_grad():
             found = self._weights()
             if self._has_counted(found):
@@ -309,12 +364,22 @@ class Erc:
         self._written, self._made_them = _gradients(parts), made_them
         return value * self.weight
 
-    def _add_gradients(self, found: List[List[Weight]], number_: float, tensor: Optional[Tensor],
-                       attribute: str) -> Tensor:
+    def _add_gradients(
+        self, found: List[List[Weight]], number_: float, tensor: Optional[Tensor], attribute: str
+    ) -> Tensor:
         """Of all layers; returns their mean or sum [], before the weight."""
         each = self.weight / (len(self.layers) if self.reduction == "mean" else 1)
-        options = _step.Options(self.alpha, each * number_, tensor, self.noise, self.seed, self.step, self.compute,
-                                self._spread(), attribute)
+        options = _step.Options(
+            self.alpha,
+            each * number_,
+            tensor,
+            self.noise,
+            self.seed,
+            self.step,
+            self.compute,
+            self._spread(),
+            attribute,
+        )
         results = _step.add_gradients(self.layers, found, options)
         device = results[0].total.device
         values = torch._foreach_div([r.total.to(device) for r in results], [float(layer.n**2) for layer in self.layers])
@@ -325,9 +390,11 @@ class Erc:
         if self._is_running and torch._C._current_graph_task_id() == -1:
             self._begin(self.step)  # an exception has ended the backward pass
         if self._other_steps >= MANY_STEPS and not self._hook_is_seen:
-            self._warn_once(f"optimizers of PyTorch have made {MANY_STEPS} steps, none of them one that has a router or "
-                            "gate: make the optimizer of the parameters of the model that erc is attached to, or call "
-                            "erc.next_step() whenever a step begins if it holds copies of them")
+            self._warn_once(
+                f"optimizers of PyTorch have made {MANY_STEPS} steps, none of them one that has a router or "
+                "gate: make the optimizer of the parameters of the model that erc is attached to, or call "
+                "erc.next_step() whenever a step begins if it holds copies of them"
+            )
         if self._has_loss and (self._has_ended(found) or self._changed_unseen(found)):
             self._begin(self.step + 1)
         return self._has_loss
@@ -359,18 +426,45 @@ class Erc:
         router, gates = layer.router(weights), layer.gates(weights)
         noise = self.noise if delta is None else "drawn"
         if self._spread() is None:
-            return loss_and_matrix(router, gates, None, None, self.alpha, 1.0, "gate", noise, delta, self.seed,
-                                   self.step, layer.number, 0, layer.gate_half, self.compute)
+            return loss_and_matrix(
+                router,
+                gates,
+                None,
+                None,
+                self.alpha,
+                1.0,
+                "gate",
+                noise,
+                delta,
+                self.seed,
+                self.step,
+                layer.number,
+                0,
+                layer.gate_half,
+                self.compute,
+            )
         from .parallel import loss_and_columns
-        return loss_and_columns(router, gates, self.group, alpha=self.alpha, noise=noise, seed=self.seed,
-                                step=self.step, layer=layer.number, gate_half=layer.gate_half, compute=self.compute,
-                                tensor_group=self.tensor_group)
+
+        return loss_and_columns(
+            router,
+            gates,
+            self.group,
+            alpha=self.alpha,
+            noise=noise,
+            seed=self.seed,
+            step=self.step,
+            layer=layer.number,
+            gate_half=layer.gate_half,
+            compute=self.compute,
+            tensor_group=self.tensor_group,
+        )
 
     def _spread(self) -> Any:
         """parallel.Processes; None: every process has all experts."""
         if self.group is None and self.tensor_group is None:
             return None
         from .parallel import Processes
+
         return Processes(self.group, self.tensor_group)
 
     # ---- the weights ----
@@ -383,8 +477,10 @@ class Erc:
             self.layers = self.find(self.model)
             found = _layers.weights(self.model, self.layers)
         if found is None:
-            raise RuntimeError("couplet: the routers and gates that named_parameters() lists are not found under these names "
-                               "in the model's modules; attach to the model that has them, not to what wraps it")
+            raise RuntimeError(
+                "couplet: the routers and gates that named_parameters() lists are not found under these names "
+                "in the model's modules; attach to the model that has them, not to what wraps it"
+            )
         return found
 
     def _has_ended(self, found: List[List[Weight]]) -> bool:
@@ -393,7 +489,8 @@ class Erc:
             return True
         now = _parts(found)
         return not self._counted_outside and (
-            len(self._counted) != len(now) or any(then() is not p for then, p in zip(self._counted, now)))
+            len(self._counted) != len(now) or any(then() is not p for then, p in zip(self._counted, now))
+        )
 
     def _are_gone(self) -> bool:
         """Whether all the gradients that the loss was added to are."""
@@ -408,19 +505,24 @@ class Erc:
         now = some_bytes(watched)
         if (now.shape, now.device) != (self._bytes.shape, self._bytes.device) or torch.equal(now, self._bytes):
             return False
-        self._warn_once("a router or gate has changed, but no optimizer of PyTorch that has it has made a step, by which erc "
-                        "sees that a step is over; call erc.next_step() whenever one begins")
+        self._warn_once(
+            "a router or gate has changed, but no optimizer of PyTorch that has it has made a step, by which erc "
+            "sees that a step is over; call erc.next_step() whenever one begins"
+        )
         return not is_sharded(watched)
 
     def _check_what_learns(self, found: List[List[Weight]]) -> None:
         if not torch.is_grad_enabled():
             return
         if any(p.is_inference() for p in _parts(found)):
-            raise ValueError("couplet: a router or gate was made under torch.inference_mode() and can get no gradient; "
-                             "make or load the model outside of it")
+            raise ValueError(
+                "couplet: a router or gate was made under torch.inference_mode() and can get no gradient; "
+                "make or load the model outside of it"
+            )
         if _watched(found) is None:
-            self._warn_once("nothing learns from the coupling loss: no router and no gate that it sees needs a "
-                            "gradient")
+            self._warn_once(
+                "nothing learns from the coupling loss: no router and no gate that it sees needs a gradient"
+            )
 
     def _warn_once(self, sentence: str) -> None:
         if sentence not in self._warned_of:
@@ -429,8 +531,15 @@ class Erc:
 
     def __getstate__(self) -> Dict[str, Any]:
         """Of a copy: the counted parameters are not its own, so that its next loss is of a new step."""
-        return {**self.__dict__, "step": self.step + self._has_loss, "_has_loss": False, "_counted": [],
-                "_counted_by": None, "_written": [], "_is_running": False}
+        return {
+            **self.__dict__,
+            "step": self.step + self._has_loss,
+            "_has_loss": False,
+            "_counted": [],
+            "_counted_by": None,
+            "_written": [],
+            "_is_running": False,
+        }
 
     def __setstate__(self, state: Dict[str, Any]) -> None:
         self.__dict__.update(state)
@@ -449,15 +558,19 @@ class Erc:
     def _check_step(self) -> None:
         """Whether an optimizer's step was right for the loss: it had it, and once."""
         if self._made_them and self._are_gone():
-            self._warn_once("the gradients that erc.backward() made are gone at the optimizer's step: where zero_grad() has "
-                            "cleared them they train nothing; call erc.backward() between the two. Where an optimizer makes "
-                            "its steps inside the model's backward pass (by hooks), call it in front of that pass, or add "
-                            "erc.loss() to the model's loss")
+            self._warn_once(
+                "the gradients that erc.backward() made are gone at the optimizer's step: where zero_grad() has "
+                "cleared them they train nothing; call erc.backward() between the two. Where an optimizer makes "
+                "its steps inside the model's backward pass (by hooks), call it in front of that pass, or add "
+                "erc.loss() to the model's loss"
+            )
         self._counts, self._repeats = 0, self._repeats + 1 if self._counts > 1 else 0
         if self._repeats == MANY_STEPS:
-            self._warn_once(f"the coupling loss has counted several times in each of {MANY_STEPS} steps, since gradients are "
-                            "cleared or replaced within a step: call erc.backward() once, behind the last micro-batch, or "
-                            "erc.next_step(step) in front of each evaluation of a step that has several (LBFGS, SAM)")
+            self._warn_once(
+                f"the coupling loss has counted several times in each of {MANY_STEPS} steps, since gradients are "
+                "cleared or replaced within a step: call erc.backward() once, behind the last micro-batch, or "
+                "erc.next_step(step) in front of each evaluation of a step that has several (LBFGS, SAM)"
+            )
 
     def next_step(self, step: Optional[int] = None) -> None:
         """An optimizer step begins: its loss has not counted. `step` is its number for the noise
@@ -501,13 +614,20 @@ class Erc:
     @torch.no_grad()
     def _of_matrices(self, per_layer: bool) -> Dict[str, Tensor]:
         """Name -> [], of the last M of each layer."""
-        each = [{f"proxy_{name}": value.to(self.matrices[0].device) for name, value in
-                 _figures.hinges(M.double(), self.alpha).items() if name != "erc_clean"} for M in self.matrices]
+        each = [
+            {
+                f"proxy_{name}": value.to(self.matrices[0].device)
+                for name, value in _figures.hinges(M.double(), self.alpha).items()
+                if name != "erc_clean"
+            }
+            for M in self.matrices
+        ]
         over = {name: torch.stack([one[name].double() for one in each]) for name in OF_MATRICES}
         found = {name: values.max() if name == "proxy_alpha_min" else values.mean() for name, values in over.items()}
         if per_layer:
-            found.update({f"{name}/{layer.number}": one[name] for layer, one in zip(self.layers, each)
-                          for name in OF_MATRICES})
+            found.update(
+                {f"{name}/{layer.number}": one[name] for layer, one in zip(self.layers, each) for name in OF_MATRICES}
+            )
         return found
 
     def figures(self, per_layer: bool = False, figures: Optional[Sequence[str]] = None) -> Dict[str, float]:
@@ -543,27 +663,30 @@ class Erc:
         wanted = set(names) & set(_figures.ALL_NAMES)
         if self.tensor_group is not None and not wanted.isdisjoint(_figures.NEED_GATES):
             if chosen is not None:
-                raise ValueError("couplet: with tensor_group no process has a whole gate: of figures() only those of "
-                                 "the router are there (eps_..., router_norm_..., router_cos, router_condition, "
-                                 "proxy_route_..., row_route_..., ...)")
+                raise ValueError(
+                    "couplet: with tensor_group no process has a whole gate: of figures() only those of "
+                    "the router are there (eps_..., router_norm_..., router_cos, router_condition, "
+                    "proxy_route_..., row_route_..., ...)"
+                )
             wanted -= set(_figures.NEED_GATES)
         each = self._figures_of_layers(wanted) if wanted else {}
         if chosen is not None:
             each = {number: {name: f[name] for name in chosen if name in f} for number, f in each.items()}
         mean = lambda values: sum(values) / len(values)
-        over = {f"{begin}{name}": which for begin in ("", "centred_")
-                for name, which in (("eps_min", min), ("eps_max", max), ("alpha_min", max))}
+        over = {
+            f"{begin}{name}": which
+            for begin in ("", "centred_")
+            for name, which in (("eps_min", min), ("eps_max", max), ("alpha_min", max))
+        }
         known = next(iter(each.values()), {})
-        result: Dict[str, float] = {
-            name: over.get(name, mean)([f[name] for f in each.values()]) for name in known}
+        result: Dict[str, float] = {name: over.get(name, mean)([f[name] for f in each.values()]) for name in known}
         for name in ("erc_clean", "erc_centred"):
             if self.reduction == "sum" and name in result:
                 result[name] *= len(each)
         if self.value is not None and "erc" in names:
             result = {"erc": float(self.value), **result}
         if per_layer:
-            result.update({f"{name}/{number}": value for number, f in each.items()
-                           for name, value in f.items()})
+            result.update({f"{name}/{number}": value for number, f in each.items() for name, value in f.items()})
         return result
 
     def _figures_of_layers(self, wanted: Set[str]) -> Dict[int, Dict[str, float]]:
@@ -571,8 +694,15 @@ class Erc:
         result = {}
         for layer, weights in zip(self.layers, self._weights()):
             f = _figures.of_layer(
-                layer.router(weights), partial(layer.gates, weights), layer.gate_half, self.alpha, layer.K,
-                dict(seed=self.seed, step=self.step, layer=layer.number), wanted, self._gather)
+                layer.router(weights),
+                partial(layer.gates, weights),
+                layer.gate_half,
+                self.alpha,
+                layer.K,
+                dict(seed=self.seed, step=self.step, layer=layer.number),
+                wanted,
+                self._gather,
+            )
             result[layer.number] = _figures.read(f, wanted)
         return result
 
@@ -584,35 +714,47 @@ class Erc:
         torch.distributed.all_gather(parts, here.contiguous(), group=self.group)
         return torch.cat(parts)
 
-    def router_stats(self, routers: Optional[Sequence[nn.Module]] = None, *, top_k: Optional[int] = None,
-                     scores: Optional[str] = None, names: Optional[Sequence[str]] = None,
-                     ) -> _router_stats.RouterStats:
+    def router_stats(
+        self,
+        routers: Optional[Sequence[nn.Module]] = None,
+        *,
+        top_k: Optional[int] = None,
+        scores: Optional[str] = None,
+        names: Optional[Sequence[str]] = None,
+    ) -> _router_stats.RouterStats:
         """A `couplet.RouterStats` of the layers' routers, which counts from now on; the same one at every call.
         What later calls give must be what the first one had; `names`, some of its names.
 
         routers: a module for each layer; default: those that have the routers' weights.
         names: default: all."""
-        given: Dict[str, Any] = dict(routers=None if routers is None else list(routers), top_k=top_k,
-                                     scores=scores)
+        given: Dict[str, Any] = dict(routers=None if routers is None else list(routers), top_k=top_k, scores=scores)
         if self._router is None:
-            modules = given["routers"] or [_router_stats.module_of_router(self.model, layer.names[0])
-                                           for layer in self.layers]
+            modules = given["routers"] or [
+                _router_stats.module_of_router(self.model, layer.names[0]) for layer in self.layers
+            ]
             k = top_k if top_k is not None else max(layer.K for layer in self.layers) or None
             self._router = _router_stats.RouterStats(
-                modules, [layer.n for layer in self.layers], top_k=k, scores=scores,
+                modules,
+                [layer.n for layer in self.layers],
+                top_k=k,
+                scores=scores,
                 numbers=[layer.number for layer in self.layers],
-                names=_router_stats.NAMES if names is None else names)
+                names=_router_stats.NAMES if names is None else names,
+            )
             self._router_settings = dict(routers=modules, top_k=k, scores=scores)
         others = [name for name, value in given.items() if value not in (None, self._router_settings[name])]
         if not set(names or ()) <= set(self._router.names):
             others.append("names")
         if others:
-            raise ValueError(f"couplet: router_stats counts already with other {' and '.join(others)} than now; give "
-                             "them in its first call")
+            raise ValueError(
+                f"couplet: router_stats counts already with other {' and '.join(others)} than now; give "
+                "them in its first call"
+            )
         return self._router
 
-    def record_tokens(self, limit: int = 2048, *, routers: Optional[Sequence[nn.Module]] = None,
-                      top_k: Optional[int] = None) -> _token_figures.TokenRecord:
+    def record_tokens(
+        self, limit: int = 2048, *, routers: Optional[Sequence[nn.Module]] = None, top_k: Optional[int] = None
+    ) -> _token_figures.TokenRecord:
         """Records tokens that the layers' routers read in the forward passes within `with`, for figures of scores and
         responses (`couplet.token_figures`):
 
@@ -632,14 +774,19 @@ class Erc:
         Raises ValueError under expert parallelism (`group`, `tensor_group`), where no process has all gates, and where
         a router's weight is in a module that is no linear layer and no router."""
         if self.group is not None or self.tensor_group is not None:
-            raise ValueError("couplet: with group or tensor_group no process has the whole gates of all experts, and "
-                             "tokens differ between processes: record_tokens() is not there")
+            raise ValueError(
+                "couplet: with group or tensor_group no process has the whole gates of all experts, and "
+                "tokens differ between processes: record_tokens() is not there"
+            )
         if whole_number(limit, "limit") < 1:
             raise ValueError(f"couplet: limit is {limit}, must be at least 1")
         if top_k is not None and whole_number(top_k, "top_k") < 1:
             raise ValueError(f"couplet: top_k is {top_k}, must be at least 1")
-        modules = [_token_figures.module_that_reads(self.model, layer.names[0])
-                   for layer in self.layers] if routers is None else list(routers)
+        modules = (
+            [_token_figures.module_that_reads(self.model, layer.names[0]) for layer in self.layers]
+            if routers is None
+            else list(routers)
+        )
         if len(modules) != len(self.layers) or not all(isinstance(module, nn.Module) for module in modules):
             raise ValueError(f"couplet: routers must be a list of {len(self.layers)} modules, one for each layer")
         return _token_figures.TokenRecord(self, modules, limit, top_k)
@@ -649,8 +796,10 @@ OF_MATRICES = ("proxy_active_rows", "proxy_active_columns", "proxy_alpha_min")
 OF_LOSS = ("erc", "erc_last", *OF_MATRICES)
 OF_FIGURES = ("erc", *_figures.ALL_NAMES)
 KNOWN = (*OF_LOSS, *_figures.ALL_NAMES, *_router_stats.NAMES)
-ELSEWHERE = {**dict.fromkeys(OF_LOSS, "erc.metrics()"),
-             **dict.fromkeys(_router_stats.NAMES, "erc.router_stats().figures()")}
+ELSEWHERE = {
+    **dict.fromkeys(OF_LOSS, "erc.metrics()"),
+    **dict.fromkeys(_router_stats.NAMES, "erc.router_stats().figures()"),
+}
 
 
 def check_figures(figures: Sequence[str], allowed: Sequence[str] = KNOWN) -> Tuple[str, ...]:
@@ -663,10 +812,22 @@ def check_figures(figures: Sequence[str], allowed: Sequence[str] = KNOWN) -> Tup
     return tuple(figures)
 
 
-def attach(model: nn.Module, layers: Pairs, *, weight: float = 1.0, alpha: float = 1.0, reduction: str = "mean",
-           seed: int = 0, noise: str = "bounded", compute: Any = None, accumulation: int = 1,
-           gate_half: Optional[str] = None, transposed: bool = False, group: Any = None,
-           tensor_group: Any = None) -> Erc:
+def attach(
+    model: nn.Module,
+    layers: Pairs,
+    *,
+    weight: float = 1.0,
+    alpha: float = 1.0,
+    reduction: str = "mean",
+    seed: int = 0,
+    noise: str = "bounded",
+    compute: Any = None,
+    accumulation: int = 1,
+    gate_half: Optional[str] = None,
+    transposed: bool = False,
+    group: Any = None,
+    tensor_group: Any = None,
+) -> Erc:
     """The coupling loss of the given Mixture-of-Experts layers of any model.
 
     Nothing of the model is changed. Parameters are looked up by name at every evaluation, so that the
@@ -698,7 +859,18 @@ def attach(model: nn.Module, layers: Pairs, *, weight: float = 1.0, alpha: float
     check_model(model)
     refuse_mesh(group, "group")
     refuse_mesh(tensor_group, "tensor_group")
-    erc = Erc(_layers.unwrapped(model), _layers.Given(layers, gate_half, transposed, group, tensor_group), weight, alpha,
-              reduction, seed, noise, compute, accumulation, group, tensor_group)
+    erc = Erc(
+        _layers.unwrapped(model),
+        _layers.Given(layers, gate_half, transposed, group, tensor_group),
+        weight,
+        alpha,
+        reduction,
+        seed,
+        noise,
+        compute,
+        accumulation,
+        group,
+        tensor_group,
+    )
     warn_of_alpha(alpha)
     return erc

@@ -1,4 +1,5 @@
 """Where the program `couplet` is."""
+
 from __future__ import annotations
 
 import importlib.util

@@ -3,6 +3,7 @@
 Where router and gates are parameters as they lie, gradients are added to `.grad` in place. Elsewhere (sharded or
 adapted parameters; bf16 by the C library, which adds in f32) a layer's gradient exists once, and autograd takes it
 from there."""
+
 from __future__ import annotations
 
 import contextlib
@@ -12,12 +13,12 @@ from typing import TYPE_CHECKING, Any, Dict, Iterator, List, Optional, Sequence,
 import torch
 from torch import Tensor
 
+from .models._layers import Layer
+from .models._weights import Weight, as_weight, is_sharded
 from .ops import _checks, _native, _noise, _operator, _plain
 from .ops._functional import arrange, compute_name, signed
 from .ops._job import Result
-from .models._layers import Layer
 from .ops._response import without_autocast
-from .models._weights import Weight, as_weight, is_sharded
 
 if TYPE_CHECKING:
     from .parallel import Processes
@@ -26,15 +27,16 @@ if TYPE_CHECKING:
 @dataclass
 class Options:
     """Of all layers of a step."""
+
     alpha: float
-    weight: float               # of each layer's loss
-    scale: Optional[Tensor]     # [] of the gradients, beside `weight`
+    weight: float  # of each layer's loss
+    scale: Optional[Tensor]  # [] of the gradients, beside `weight`
     noise: str
     seed: int
     step: int
     compute: Any
     spread: Optional[Processes]  # over which processes experts are spread; None: each has all of them
-    attribute: str              # "grad": of a parameter, where its gradient is
+    attribute: str  # "grad": of a parameter, where its gradient is
 
 
 class Evaluation:
@@ -52,20 +54,40 @@ class Evaluation:
         first = 0 if group is None else torch.distributed.get_rank(group) * layer.here
         noise = options.noise if delta is None else "drawn"
         self.job = _operator.make_job(
-            self.router.detach().contiguous(), [g.detach() for g in self.gate], [], [], delta, self.half,
-            options.alpha, options.weight, "gate", noise, signed(options.seed), options.step, layer.number, 0,
-            compute_name(options.compute), first)
+            self.router.detach().contiguous(),
+            [g.detach() for g in self.gate],
+            [],
+            [],
+            delta,
+            self.half,
+            options.alpha,
+            options.weight,
+            "gate",
+            noise,
+            signed(options.seed),
+            options.step,
+            layer.number,
+            0,
+            compute_name(options.compute),
+            first,
+        )
         self.job.scale = None if options.scale is None else options.scale.to(self.router.device)
         self.job.split = options.spread is not None and options.spread.tensor is not None
 
-        absent = [name for name, p in zip(layer.names, self.parameters) if p.requires_grad and not hasattr(p, self.attribute)]
+        absent = [
+            name for name, p in zip(layer.names, self.parameters) if p.requires_grad and not hasattr(p, self.attribute)
+        ]
         if absent:
-            raise ValueError(f"couplet: {absent[0]} has no attribute {self.attribute}, to which its gradient is to be added")
+            raise ValueError(
+                f"couplet: {absent[0]} has no attribute {self.attribute}, to which its gradient is to be added"
+            )
         self.is_in_place = self._is_plain()
         if not self.is_in_place and self.attribute != "grad":
-            raise ValueError(f"couplet: {layer.names[0]}: gradients of sharded or adapted parameters, of a list that is "
-                             f"trained in part, and by the C library of others than f32 go to .grad alone, not to "
-                             f".{self.attribute}")
+            raise ValueError(
+                f"couplet: {layer.names[0]}: gradients of sharded or adapted parameters, of a list that is "
+                f"trained in part, and by the C library of others than f32 go to .grad alone, not to "
+                f".{self.attribute}"
+            )
 
     def _is_plain(self) -> bool:
         """Whether router and gates are views of parameters whose gradients can be added to."""
@@ -142,8 +164,9 @@ class Evaluation:
         parts = {id(p): p for weight in self.weights for p in weight.parts if p.requires_grad}
         if not pairs:
             return
-        found = torch.autograd.grad([t for t, _ in pairs], list(parts.values()), [g for _, g in pairs],
-                                    allow_unused=True)
+        found = torch.autograd.grad(
+            [t for t, _ in pairs], list(parts.values()), [g for _, g in pairs], allow_unused=True
+        )
         for p, gradient in zip(parts.values(), found):
             if gradient is not None and p.grad is None:
                 p.grad = gradient
@@ -151,8 +174,9 @@ class Evaluation:
                 p.grad += gradient
 
 
-def deltas(layers: Sequence[Layer], found: Sequence[List[Weight]], noise: str, seed: int,
-           step: int) -> Iterator[Optional[Tensor]]:
+def deltas(
+    layers: Sequence[Layer], found: Sequence[List[Weight]], noise: str, seed: int, step: int
+) -> Iterator[Optional[Tensor]]:
     """[n, d] of each layer; None where the layer's own evaluation draws it, or there is none."""
     if noise == "none" or _plain.is_for(found[0][0].parameter.device):
         yield from (None for _ in layers)
@@ -187,6 +211,7 @@ def _refused_in_all(spread: Optional[Processes], weights: List[Weight]) -> Itera
     except Exception as error:
         if spread is not None:
             from .parallel import refuse_in_all
+
             refuse_in_all(error, spread, weights[0].parameter)
         raise
 
@@ -203,6 +228,7 @@ def _run(evaluations: List[Evaluation], spread: Optional[Processes]) -> List[Res
             results = [_operator.run(job) for job in jobs]
         else:
             from .parallel import run_agreed
+
             results = run_agreed(jobs, spread)
         for evaluation, result in zip(evaluations, results):
             evaluation.finish(result)

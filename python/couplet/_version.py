@@ -1,5 +1,6 @@
 """The version of the project: the file VERSION at its root, of which the package holds a copy. And a warning where a
 distribution of another project has the name of this package's folder."""
+
 import importlib.metadata
 import pathlib
 import warnings
@@ -9,9 +10,12 @@ __version__ = (pathlib.Path(__file__).parent / "VERSION").read_text(encoding="ut
 
 def _warn_of_another() -> None:
     for other in importlib.metadata.distributions(name="couplet"):  # this package is distributed under another name
-        warnings.warn(f"couplet: the distribution couplet {other.version} in {other.locate_file('')} is not this package, "
-                      "and pip writes its files over this package's. Remedy: pip uninstall couplet, then pip install "
-                      "--force-reinstall --no-deps ./python in a checkout", stacklevel=2)
+        warnings.warn(
+            f"couplet: the distribution couplet {other.version} in {other.locate_file('')} is not this package, "
+            "and pip writes its files over this package's. Remedy: pip uninstall couplet, then pip install "
+            "--force-reinstall --no-deps ./python in a checkout",
+            stacklevel=2,
+        )
         break
 
 

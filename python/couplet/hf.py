@@ -1,8 +1,9 @@
 """The coupling loss for Mixture-of-Experts models of Transformers.
 
-    erc = couplet.hf.attach(model, weight=1.0, alpha=1.0)
-    out.loss.backward(); erc.backward()           # your own loop
-    erc.join(trainer)                             # or Transformers' Trainer: all that is needed"""
+erc = couplet.hf.attach(model, weight=1.0, alpha=1.0)
+out.loss.backward(); erc.backward()           # your own loop
+erc.join(trainer)                             # or Transformers' Trainer: all that is needed"""
+
 from __future__ import annotations
 
 import re
@@ -13,27 +14,31 @@ import torch
 from torch import Tensor, nn
 
 from . import _attach
-from .ops._checks import NOT_QUANTISED
-from .ops._functional import _level_of_caller, warn_of_alpha
+from .figures._router_stats import NAMES, RouterStats
 from .models._layers import Layer, unwrapped
 from .models._moe_map import moe_map
-from .figures._router_stats import NAMES, RouterStats
 from .models._weights import follow, plain_name
+from .ops._checks import NOT_QUANTISED
+from .ops._functional import _level_of_caller, warn_of_alpha
 
-TYPE_NAMES = {"torch.float32": "F32", "torch.bfloat16": "BF16", "torch.float16": "F16",
-              "torch.float64": "F64"}
+TYPE_NAMES = {"torch.float32": "F32", "torch.bfloat16": "BF16", "torch.float16": "F16", "torch.float64": "F64"}
 AnyErc = TypeVar("AnyErc", bound=_attach.Erc)
 
 
 # ---- the layers, by the table of families ----
+
 
 def config_of(model: nn.Module) -> Dict[str, Any]:
     """Without what it says of quantised weights: of a model in memory the parameters say it, each of itself."""
     config: Any = getattr(model, "config", None)
 
     def without(level: Dict[str, Any]) -> Dict[str, Any]:
-        return {key: without(value) if isinstance(value, dict) else value for key, value in level.items()
-                if key not in ("quantization_config", "compression_config")}
+        return {
+            key: without(value) if isinstance(value, dict) else value
+            for key, value in level.items()
+            if key not in ("quantization_config", "compression_config")
+        }
+
     return without(dict(config.to_dict() if hasattr(config, "to_dict") else config or {}))
 
 
@@ -43,7 +48,9 @@ def _what_to_do(model: nn.Module, named: Dict[str, nn.Parameter]) -> str:
     has_config = getattr(getattr(model, "config", None), "quantization_config", None) is not None
     if stored or has_config:
         return f". {stored or 'The config has a quantization_config'}. {NOT_QUANTISED}"
-    return ". Layers that are not found by themselves can be given: couplet.attach(model, layers=[(router, gates), ...])"
+    return (
+        ". Layers that are not found by themselves can be given: couplet.attach(model, layers=[(router, gates), ...])"
+    )
 
 
 def _name_of(model: nn.Module) -> str:
@@ -55,9 +62,20 @@ def _layer(entry: Dict[str, Any], shapes: Dict[str, torch.Size]) -> Layer:
     if entry["width"] != entry["D"]:
         half = "interleaved" if entry["interleaved"] else "first"
     names = [entry["router"], *entry["matrices"]]
-    return Layer(entry["layer"], entry["prefix"], entry["n"], entry["n"], entry["d"], entry["D"], entry["K"],
-                 names, [shapes[name] for name in names], entry["router_transposed"],
-                 entry["layout"] == "columns", half)
+    return Layer(
+        entry["layer"],
+        entry["prefix"],
+        entry["n"],
+        entry["n"],
+        entry["d"],
+        entry["D"],
+        entry["K"],
+        names,
+        [shapes[name] for name in names],
+        entry["router_transposed"],
+        entry["layout"] == "columns",
+        half,
+    )
 
 
 def find(model: nn.Module) -> List[Layer]:
@@ -85,8 +103,7 @@ def find(model: nn.Module) -> List[Layer]:
         if not entry["comparable"]:
             reason = "router and experts read differently normalised vectors: no M, no ERC"
         if reason:
-            warnings.warn(f"couplet: {path}: {entry['prefix']}: left out: {reason}",
-                          stacklevel=_level_of_caller())
+            warnings.warn(f"couplet: {path}: {entry['prefix']}: left out: {reason}", stacklevel=_level_of_caller())
         else:
             layers.append(_layer(entry, shapes))
     if not layers:
@@ -97,8 +114,16 @@ def find(model: nn.Module) -> List[Layer]:
 # ---- Transformers' Trainer ----
 
 # The Trainer's log by default: the name there -> that of `erc.figures()`, `erc.metrics()` or `couplet.RouterStats`.
-LOGGED = {"erc": "erc", "erc_centred": "erc_centred", "kappa_own": "kappa_diagonal", "kappa_other": "kappa_off_diagonal",
-          "alpha_min": "alpha_min", "maxvio": "router_maxvio", "dead": "router_dead", "margin": "router_margin"}
+LOGGED = {
+    "erc": "erc",
+    "erc_centred": "erc_centred",
+    "kappa_own": "kappa_diagonal",
+    "kappa_other": "kappa_off_diagonal",
+    "alpha_min": "alpha_min",
+    "maxvio": "router_maxvio",
+    "dead": "router_dead",
+    "margin": "router_margin",
+}
 
 
 def callback(erc: _attach.Erc, per_layer: bool = False, figures: Optional[Sequence[str]] = None) -> Any:
@@ -133,13 +158,19 @@ def callback(erc: _attach.Erc, per_layer: bool = False, figures: Optional[Sequen
             if not logs or "loss" not in logs:
                 return
             if erc.value is None and erc.weight != 0:
-                erc._warn_once("the Trainer logs, and the coupling loss was never evaluated: the callback adds no "
-                               "gradient; erc.join(trainer) adds both")
+                erc._warn_once(
+                    "the Trainer logs, and the coupling loss was never evaluated: the callback adds no "
+                    "gradient; erc.join(trainer) adds both"
+                )
             found = _figures(erc, per_layer, chosen)
             if stats is not None:
                 found.update(stats.figures(per_layer, _all_processes()))
-            found = {their + name[len(own):]: value for their, own in names.items() for name, value in found.items()
-                     if re.fullmatch(own + ending, name)}
+            found = {
+                their + name[len(own) :]: value
+                for their, own in names.items()
+                for name, value in found.items()
+                if re.fullmatch(own + ending, name)
+            }
             logs.update(found)
             if state.log_history:  # written before the callbacks are called
                 state.log_history[-1].update(found)
@@ -182,8 +213,10 @@ def join(erc: AnyErc, trainer: Any, per_layer: bool = False, figures: Optional[S
 
     Raises ValueError for a Trainer that has a coupling loss."""
     if any(hasattr(one, "coupling_loss") for one in trainer.callback_handler.callbacks):
-        raise ValueError("couplet: the Trainer has a coupling loss from an earlier join, and a second one would count "
-                         "twice; make a new Trainer, or keep what was joined")
+        raise ValueError(
+            "couplet: the Trainer has a coupling loss from an earlier join, and a second one would count "
+            "twice; make a new Trainer, or keep what was joined"
+        )
     _check_model(erc, trainer)
     trainer.callback_handler.callbacks.insert(0, callback(erc, per_layer, figures))
     (_join_steps if _has_gradients_in_parameters(trainer) else _join_losses)(erc, trainer)
@@ -192,12 +225,16 @@ def join(erc: AnyErc, trainer: Any, per_layer: bool = False, figures: Optional[S
 
 def _check_model(erc: _attach.Erc, trainer: Any) -> None:
     if trainer.model_init is not None:
-        raise ValueError("couplet: the Trainer makes a new model by model_init in each training, and the coupling loss is of "
-                         "the one that it has now; give it model= in place of model_init=")
+        raise ValueError(
+            "couplet: the Trainer makes a new model by model_init in each training, and the coupling loss is of "
+            "the one that it has now; give it model= in place of model_init="
+        )
     theirs = {id(p) for p in trainer.model.parameters()}
     if not any(id(p) in theirs for p in erc.model.parameters()):
-        raise ValueError("couplet: the coupling loss is attached to another model than the Trainer's: "
-                         "couplet.hf.attach(trainer.model).join(trainer)")
+        raise ValueError(
+            "couplet: the coupling loss is attached to another model than the Trainer's: "
+            "couplet.hf.attach(trainer.model).join(trainer)"
+        )
 
 
 def _join_steps(erc: _attach.Erc, trainer: Any) -> None:
@@ -253,16 +290,19 @@ def _need_transformers() -> None:
 
     numbers = tuple(int(part) for part in transformers.__version__.split(".")[:2] if part.isdigit())
     if numbers < (4, 56):
-        raise ImportError(f"the Trainer of Transformers {transformers.__version__} is too old, couplet needs 4.56 or "
-                          "newer: pip install -U transformers")
+        raise ImportError(
+            f"the Trainer of Transformers {transformers.__version__} is too old, couplet needs 4.56 or "
+            "newer: pip install -U transformers"
+        )
 
 
 def _divisor(trainer: Any, num_items_in_batch: Any) -> int:
     """By how much Trainer.training_step divides what compute_loss returns."""
     scaled = getattr(trainer, "loss_is_scaled_for_ga", None)
     if scaled is None:
-        scaled = (trainer.model_accepts_loss_kwargs and num_items_in_batch is not None) or \
-            trainer.compute_loss_func is not None
+        scaled = (
+            trainer.model_accepts_loss_kwargs and num_items_in_batch is not None
+        ) or trainer.compute_loss_func is not None
     return 1 if scaled else int(trainer.current_gradient_accumulation_steps)
 
 
@@ -278,9 +318,18 @@ class Erc(_attach.Erc):
         return join(self, trainer, per_layer, figures)
 
 
-def attach(model: nn.Module, weight: float = 1.0, alpha: float = 1.0, reduction: Optional[str] = None,
-           seed: int = 0, *, noise: str = "bounded", compute: Any = None, accumulation: int = 1,
-           reduce: Optional[str] = None) -> Erc:
+def attach(
+    model: nn.Module,
+    weight: float = 1.0,
+    alpha: float = 1.0,
+    reduction: Optional[str] = None,
+    seed: int = 0,
+    *,
+    noise: str = "bounded",
+    compute: Any = None,
+    accumulation: int = 1,
+    reduce: Optional[str] = None,
+) -> Erc:
     """The coupling loss of every Mixture-of-Experts layer of a Transformers model.
 
     Routers and gates are found by the table of families that `couplet inspect` reads, and used in place:
@@ -304,8 +353,7 @@ def attach(model: nn.Module, weight: float = 1.0, alpha: float = 1.0, reduction:
             that is neither in the table nor plain from names and shapes.
     """
     _attach.check_model(model)
-    erc = Erc(unwrapped(model), find, weight, alpha, _reduction(reduction, reduce), seed, noise, compute,
-              accumulation)
+    erc = Erc(unwrapped(model), find, weight, alpha, _reduction(reduction, reduce), seed, noise, compute, accumulation)
     warn_of_alpha(alpha)
     return erc
 
@@ -313,9 +361,9 @@ def attach(model: nn.Module, weight: float = 1.0, alpha: float = 1.0, reduction:
 def _reduction(reduction: Optional[str], reduce: Optional[str]) -> str:
     if reduce is not None:
         if reduction is not None:
-            raise TypeError(f"couplet: reduction {reduction!r} and its old name reduce {reduce!r} are both "
-                            "given")
-        warnings.warn("couplet: reduce is now called reduction, as in torch", DeprecationWarning,
-                      stacklevel=_level_of_caller())
+            raise TypeError(f"couplet: reduction {reduction!r} and its old name reduce {reduce!r} are both given")
+        warnings.warn(
+            "couplet: reduce is now called reduction, as in torch", DeprecationWarning, stacklevel=_level_of_caller()
+        )
         return reduce
     return "mean" if reduction is None else reduction

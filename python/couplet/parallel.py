@@ -3,6 +3,7 @@
 Exchanged: the arguments, to compare them (all-gather of a kilobyte each), the n diagonals of M
 (all-gather), 2n counts and the loss (all-reduce), and the router's gradient [n, d] (all-reduce).
 Weights and activations stay where they are."""
+
 from __future__ import annotations
 
 import contextlib
@@ -18,16 +19,27 @@ from torch import Tensor
 
 from .ops import _operator
 from .ops._checks import check_finite, refuse
-from .ops._functional import (Matrices, arrange, check_noise, compute_name, number, refuse_mesh, refuse_sharded, signed,
-                    warn_of_alpha, whole_number)
+from .ops._functional import (
+    Matrices,
+    arrange,
+    check_noise,
+    compute_name,
+    number,
+    refuse_mesh,
+    refuse_sharded,
+    signed,
+    warn_of_alpha,
+    whole_number,
+)
 from .ops._job import Job, Phases, Result
 
 
 @dataclass(frozen=True)
 class Processes:
     """Over which processes the experts of a layer are spread."""
-    expert: Optional[dist.ProcessGroup]   # n / p experts each
-    tensor: Optional[dist.ProcessGroup]   # D / p rows of each expert; both: None is no group, not the world
+
+    expert: Optional[dist.ProcessGroup]  # n / p experts each
+    tensor: Optional[dist.ProcessGroup]  # D / p rows of each expert; both: None is no group, not the world
 
     @property
     def all(self) -> List[dist.ProcessGroup]:
@@ -83,7 +95,9 @@ def _sum(parts: List[Tensor], group: Optional[dist.ProcessGroup]) -> List[Tensor
     widest = functools.reduce(torch.promote_types, (part.dtype for part in parts))
     sums = torch.cat([part.reshape(-1).to(widest) for part in parts])
     dist.all_reduce(sums, group=group)
-    return [whole.view_as(part).to(part.dtype) for whole, part in zip(torch.split(sums, [p.numel() for p in parts]), parts)]
+    return [
+        whole.view_as(part).to(part.dtype) for whole, part in zip(torch.split(sums, [p.numel() for p in parts]), parts)
+    ]
 
 
 def _used_already(ctx: Any) -> List[Tensor]:
@@ -112,17 +126,27 @@ def _words_of(arranged: Tuple[Any, ...], options: Dict[str, Any]) -> Dict[str, s
 
     def shape(many: List[Tensor]) -> Optional[List[int]]:
         return list(_operator.shape_of(many)) if many else None
-    words = {**options, "router": [list(router.shape), str(router.dtype), router.device.type],
-             "local_w_gate": shape(gate), "local_w_up": shape(up), "local_w_down": shape(down),
-             "the matrices' dtype": (gate or up)[0].dtype, "gate_half": half,
-             "whether delta is given": delta is not None, "whether the router needs a gradient": want[0]}
+
+    words = {
+        **options,
+        "router": [list(router.shape), str(router.dtype), router.device.type],
+        "local_w_gate": shape(gate),
+        "local_w_up": shape(up),
+        "local_w_down": shape(down),
+        "the matrices' dtype": (gate or up)[0].dtype,
+        "gate_half": half,
+        "whether delta is given": delta is not None,
+        "whether the router needs a gradient": want[0],
+    }
     return {name: str(value) or "None" for name, value in words.items()}
 
 
 def _check_experts(n: int, count: int, size: int) -> None:
     if count * size != n:
-        raise ValueError(f"couplet: {count} experts here and {size} processes, but the router has {n} "
-                         "rows: every process must have the same number of experts")
+        raise ValueError(
+            f"couplet: {count} experts here and {size} processes, but the router has {n} "
+            "rows: every process must have the same number of experts"
+        )
 
 
 def _meeting_place(group: Optional[dist.ProcessGroup], router: Any) -> torch.device:
@@ -133,7 +157,9 @@ def _meeting_place(group: Optional[dist.ProcessGroup], router: Any) -> torch.dev
     return torch.device("cpu") if devices is not None else router.device
 
 
-def _words_of_all(words: Dict[str, str], group: Optional[dist.ProcessGroup], place: torch.device) -> List[Dict[str, str]]:
+def _words_of_all(
+    words: Dict[str, str], group: Optional[dist.ProcessGroup], place: torch.device
+) -> List[Dict[str, str]]:
     """Those of every process; of this one alone where all have said the same."""
     own, world = json.dumps(words).encode(), dist.get_world_size(group)
     said = torch.frombuffer(bytearray(own.ljust(ROOM)), dtype=torch.uint8).to(place)
@@ -155,12 +181,14 @@ def _agree(words: Dict[str, str], group: Optional[dist.ProcessGroup], router: An
     for rank, other in enumerate(everyone):
         for name, first in everyone[0].items():
             if other[name] != first:
-                raise ValueError(f"couplet: {name} is {first} in process 0 of the group and {other[name]} in "
-                                 f"process {rank}, must be the same in all")
+                raise ValueError(
+                    f"couplet: {name} is {first} in process 0 of the group and {other[name]} in "
+                    f"process {rank}, must be the same in all"
+                )
 
 
 def _refusal(error: Exception) -> Dict[str, str]:
-    return {"refused": ascii(str(error))[1:-1][:ROOM // 2 - 16]}
+    return {"refused": ascii(str(error))[1:-1][: ROOM // 2 - 16]}
 
 
 def _agree_in_all(words: Dict[str, str], spread: Processes, router: Any) -> None:
@@ -184,22 +212,45 @@ def refuse_in_all(error: Exception, spread: Processes, router: Tensor) -> None:
 def run_agreed(jobs: List[Job], spread: Processes) -> List[Result]:
     """`run_together`, once all processes have the same layers and options."""
     first = jobs[0]
-    each = [(list(j.router.shape), str(j.router.dtype), [(W.shape, str(W.dtype)) for W in j.matrices], j.layer,
-             j.wants_router) for j in jobs]
-    words = {name: str(getattr(first, name)) or "None" for name in ("alpha", "weight", "noise", "seed", "step", "compute")}
+    each = [
+        (
+            list(j.router.shape),
+            str(j.router.dtype),
+            [(W.shape, str(W.dtype)) for W in j.matrices],
+            j.layer,
+            j.wants_router,
+        )
+        for j in jobs
+    ]
+    words = {
+        name: str(getattr(first, name)) or "None" for name in ("alpha", "weight", "noise", "seed", "step", "compute")
+    }
     words["the number of layers"] = str(len(jobs))
     words["the fingerprint of shapes, dtypes and layers"] = hashlib.sha256(repr(each).encode()).hexdigest()[:12]
     _agree_in_all(words, spread, first.router)
     return run_together(jobs, spread)
 
 
-def erc_loss_ep(router: Tensor, local_w_gate: Optional[Matrices], *,
-                group: Optional[dist.ProcessGroup] = None, local_w_up: Optional[Matrices] = None,
-                local_w_down: Optional[Matrices] = None, alpha: float = 1.0, weight: float = 1.0,
-                activation: str = "gate", noise: str = "bounded", delta: Optional[Tensor] = None,
-                seed: int = 0, step: int = 0, layer: int = 0, draw: int = 0,
-                gate_half: Optional[str] = None, compute: Any = None,
-                tensor_group: Optional[dist.ProcessGroup] = None) -> Tensor:
+def erc_loss_ep(
+    router: Tensor,
+    local_w_gate: Optional[Matrices],
+    *,
+    group: Optional[dist.ProcessGroup] = None,
+    local_w_up: Optional[Matrices] = None,
+    local_w_down: Optional[Matrices] = None,
+    alpha: float = 1.0,
+    weight: float = 1.0,
+    activation: str = "gate",
+    noise: str = "bounded",
+    delta: Optional[Tensor] = None,
+    seed: int = 0,
+    step: int = 0,
+    layer: int = 0,
+    draw: int = 0,
+    gate_half: Optional[str] = None,
+    compute: Any = None,
+    tensor_group: Optional[dist.ProcessGroup] = None,
+) -> Tensor:
     """couplet.erc_loss with the experts spread over the processes of `group` (default: all processes).
 
     Every process calls it with the whole router [n, d] (the same numbers everywhere) and its own n / p
@@ -215,18 +266,48 @@ def erc_loss_ep(router: Tensor, local_w_gate: Optional[Matrices], *,
     process (a later *mean* over the group leaves it as it is; do not sum it again); an expert's is
     where the expert is.
     """
-    loss, _ = loss_and_columns(router, local_w_gate, group, local_w_up, local_w_down, alpha, weight, activation, noise,
-                               delta, seed, step, layer, draw, gate_half, compute, tensor_group)
+    loss, _ = loss_and_columns(
+        router,
+        local_w_gate,
+        group,
+        local_w_up,
+        local_w_down,
+        alpha,
+        weight,
+        activation,
+        noise,
+        delta,
+        seed,
+        step,
+        layer,
+        draw,
+        gate_half,
+        compute,
+        tensor_group,
+    )
     warn_of_alpha(alpha)
     return loss
 
 
-def loss_and_columns(router: Tensor, local_w_gate: Optional[Matrices], group: Optional[dist.ProcessGroup],
-                     local_w_up: Optional[Matrices] = None, local_w_down: Optional[Matrices] = None,
-                     alpha: float = 1.0, weight: float = 1.0, activation: str = "gate", noise: str = "bounded",
-                     delta: Optional[Tensor] = None, seed: int = 0, step: int = 0, layer: int = 0, draw: int = 0,
-                     gate_half: Optional[str] = None, compute: Any = None,
-                     tensor_group: Optional[dist.ProcessGroup] = None) -> Tuple[Tensor, Tensor]:
+def loss_and_columns(
+    router: Tensor,
+    local_w_gate: Optional[Matrices],
+    group: Optional[dist.ProcessGroup],
+    local_w_up: Optional[Matrices] = None,
+    local_w_down: Optional[Matrices] = None,
+    alpha: float = 1.0,
+    weight: float = 1.0,
+    activation: str = "gate",
+    noise: str = "bounded",
+    delta: Optional[Tensor] = None,
+    seed: int = 0,
+    step: int = 0,
+    layer: int = 0,
+    draw: int = 0,
+    gate_half: Optional[str] = None,
+    compute: Any = None,
+    tensor_group: Optional[dist.ProcessGroup] = None,
+) -> Tuple[Tensor, Tensor]:
     """erc_loss_ep, and the columns of M [n, n / p] of the experts here, without a gradient."""
     refuse_mesh(group, "group")
     refuse_mesh(tensor_group, "tensor_group")
@@ -243,14 +324,21 @@ def loss_and_columns(router: Tensor, local_w_gate: Optional[Matrices], group: Op
             _check_experts(router.shape[0], count, size)
         check_noise(noise)
         if tensor_group is not None and activation == "output":
-            refuse("tensor_group splits D, over which the activation \"output\" sums; choose another")
+            refuse('tensor_group splits D, over which the activation "output" sums; choose another')
         arranged = arrange(router, local_w_gate, local_w_up, local_w_down, activation, delta, gate_half, count)
         if delta is not None:
             check_finite(delta)
-        options = dict(alpha=float(number(alpha, "alpha")), weight=float(number(weight, "weight")),
-                       activation=activation, noise=noise, seed=signed(whole_number(seed, "seed")),
-                       step=whole_number(step, "step"), layer=whole_number(layer, "layer"),
-                       draw=whole_number(draw, "draw"), compute=compute_name(compute))
+        options = dict(
+            alpha=float(number(alpha, "alpha")),
+            weight=float(number(weight, "weight")),
+            activation=activation,
+            noise=noise,
+            seed=signed(whole_number(seed, "seed")),
+            step=whole_number(step, "step"),
+            layer=whole_number(layer, "layer"),
+            draw=whole_number(draw, "draw"),
+            compute=compute_name(compute),
+        )
         return arranged, options, rank * count
 
     try:
@@ -264,13 +352,24 @@ def loss_and_columns(router: Tensor, local_w_gate: Optional[Matrices], group: Op
 
     numbers = (*options.values(), first)
 
-    def evaluation(router: Tensor, gate: List[Tensor], up: List[Tensor], down: List[Tensor],
-                   delta: Optional[Tensor]) -> Sequence[Tensor]:
+    def evaluation(
+        router: Tensor, gate: List[Tensor], up: List[Tensor], down: List[Tensor], delta: Optional[Tensor]
+    ) -> Sequence[Tensor]:
         job = _operator.make_job(router, gate, up, down, delta, half, *numbers)
         job.split = tensor_group is not None
         return _operator.evaluate(job, gate, up, down, half, want, lambda job: run_together([job], spread)[0])
 
     found: Tuple[Tensor, Tensor] = _operator.Evaluated.apply(
-        evaluation, _used_already, want, half, options["weight"], (len(gate), len(up), len(down)), router, delta,
-        *gate, *up, *down)
+        evaluation,
+        _used_already,
+        want,
+        half,
+        options["weight"],
+        (len(gate), len(up), len(down)),
+        router,
+        delta,
+        *gate,
+        *up,
+        *down,
+    )
     return found

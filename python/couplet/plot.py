@@ -8,6 +8,7 @@ matplotlib.
 
 Exit code 0: all drawn; 1: an input cannot be drawn, or standard output cannot be written; 2: wrong arguments, or no
 matplotlib."""
+
 from __future__ import annotations
 
 import argparse
@@ -28,8 +29,12 @@ except ImportError:
     matplotlib = None  # type: ignore[assignment, unused-ignore]  # `main` reports it
 
 VERSION = 1  # of the series block
-RENAMED = {"kappa-rows-own": "kappa-row-top1", "kappa-columns-own": "kappa-column-top1",
-           "router-norm-sd": "router-norm-std", "gate-norm-sd": "gate-norm-std"}  # ids of compare's charts
+RENAMED = {
+    "kappa-rows-own": "kappa-row-top1",
+    "kappa-columns-own": "kappa-column-top1",
+    "router-norm-sd": "router-norm-std",
+    "gate-norm-sd": "gate-norm-std",
+}  # ids of compare's charts
 NEEDS = "matplotlib 3.7 or newer: pip install matplotlib"
 
 
@@ -40,7 +45,7 @@ def can_draw() -> bool:
 def current_id(name: str) -> str:
     """The present id of a chart, from one of an older file."""
     end = "at-the-end-" if name.startswith("at-the-end-") else ""
-    return end + RENAMED.get(name[len(end):], name[len(end):])
+    return end + RENAMED.get(name[len(end) :], name[len(end) :])
 
 
 def charts_of(path: pathlib.Path) -> List[Json]:
@@ -51,11 +56,11 @@ def charts_of(path: pathlib.Path) -> List[Json]:
         raise CannotDraw(str(error)) from None
     block = block.get("series") if isinstance(block, dict) else None
     if not isinstance(block, dict) or not isinstance(block.get("charts"), list):
-        raise CannotDraw("has no series block; write it with --series: couplet inspect CHECKPOINT --json FILE "
-                         "--series")
+        raise CannotDraw("has no series block; write it with --series: couplet inspect CHECKPOINT --json FILE --series")
     if block.get("version") != VERSION:
-        raise CannotDraw(f"has a series block of version {block.get('version')!r:.40}; this program draws version "
-                         f"{VERSION}")
+        raise CannotDraw(
+            f"has a series block of version {block.get('version')!r:.40}; this program draws version {VERSION}"
+        )
     charts: List[Json] = block["charts"]
     seen: Set[str] = set()
     for chart in charts:
@@ -75,8 +80,7 @@ def metadata(chart: Json, form: str) -> Dict[str, Optional[str]]:
     if form == "svg":
         return {"Title": title, "Description": caption, "Creator": "couplet.plot", "Date": None}
     if form == "pdf":
-        return {"Title": title, "Subject": caption, "Creator": "couplet.plot", "Producer": None,
-                "CreationDate": None}
+        return {"Title": title, "Subject": caption, "Creator": "couplet.plot", "Producer": None, "CreationDate": None}
     return {"Title": title.encode("latin-1", "replace").decode("latin-1"), "Software": "couplet.plot"}
 
 
@@ -91,8 +95,9 @@ def draw(chart: Json, path: pathlib.Path) -> None:
         KINDS[kind](chart).savefig(path, format=form, metadata=metadata(chart, form))
 
 
-def draw_files(paths: List[pathlib.Path], out: pathlib.Path, form: str = "svg",
-               only: Optional[List[str]] = None) -> List[pathlib.Path]:
+def draw_files(
+    paths: List[pathlib.Path], out: pathlib.Path, form: str = "svg", only: Optional[List[str]] = None
+) -> List[pathlib.Path]:
     """Draws the charts of the files, or those whose ids are in `only`; returns the pictures' paths."""
     plans: List[Tuple[pathlib.Path, Json, pathlib.Path]] = []
     known: Set[str] = set()
@@ -104,8 +109,11 @@ def draw_files(paths: List[pathlib.Path], out: pathlib.Path, form: str = "svg",
             raise CannotDraw(f"{path}: {error}") from None
         known |= {chart["id"] for chart in charts}
         prefix = f"{path.stem}-" if len(paths) > 1 else ""
-        plans += [(path, chart, out / f"{prefix}{chart['id']}.{form}") for chart in charts
-                  if only is None or chart["id"] in only]
+        plans += [
+            (path, chart, out / f"{prefix}{chart['id']}.{form}")
+            for chart in charts
+            if only is None or chart["id"] in only
+        ]
     missing = [name for name in only or [] if name not in known]
     if missing:
         raise CannotDraw(f"there is no chart {missing[0]}; there are {', '.join(sorted(known)) or 'none'}")
@@ -128,12 +136,19 @@ def draw_files(paths: List[pathlib.Path], out: pathlib.Path, form: str = "svg",
 
 
 def main(words: Optional[List[str]] = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m couplet.plot", description=str(__doc__).partition("\n")[0],
-                                     epilog="docs/inspection.md of the project says more.")
-    parser.add_argument("figures", nargs="+", type=pathlib.Path, metavar="FIGURES.json",
-                        help="what couplet wrote with --json FILE --series")
-    parser.add_argument("--out", required=True, type=pathlib.Path, metavar="DIR",
-                        help="the folder of the pictures")
+    parser = argparse.ArgumentParser(
+        prog="python -m couplet.plot",
+        description=str(__doc__).partition("\n")[0],
+        epilog="docs/inspection.md of the project says more.",
+    )
+    parser.add_argument(
+        "figures",
+        nargs="+",
+        type=pathlib.Path,
+        metavar="FIGURES.json",
+        help="what couplet wrote with --json FILE --series",
+    )
+    parser.add_argument("--out", required=True, type=pathlib.Path, metavar="DIR", help="the folder of the pictures")
     parser.add_argument("--format", default="svg", choices=("svg", "pdf", "png"), help="default svg")
     parser.add_argument("--only", metavar="ID,...", help="the charts to draw; default all")
     args = parser.parse_args(words)
@@ -141,8 +156,9 @@ def main(words: Optional[List[str]] = None) -> int:
         print(f"couplet.plot: needs {NEEDS}", file=sys.stderr)
         return 2
     try:
-        drawn = draw_files(args.figures, args.out, args.format,
-                           [name for name in args.only.split(",") if name] if args.only else None)
+        drawn = draw_files(
+            args.figures, args.out, args.format, [name for name in args.only.split(",") if name] if args.only else None
+        )
         _files.say(*map(str, drawn))
     except (CannotDraw, OSError) as error:
         _files.complain(f"couplet.plot: {error if isinstance(error, CannotDraw) else _files.reason(error)}")

@@ -1,5 +1,6 @@
 """The paper's pseudo-code, with the choices of docs/decisions.md: a reference to read and to test against. It
 keeps more than [n, n, D] numbers for the backward pass. Only the activation `gate`."""
+
 from __future__ import annotations
 
 from typing import Optional
@@ -23,8 +24,9 @@ def eps_of(R: Tensor) -> Tensor:
     return torch.where((norm_R == 0) | (len(R) == 1), torch.zeros_like(eps), eps)
 
 
-def erc_loss(R: Tensor, Wg: Tensor, *, alpha: float = 1.0, weight: float = 1.0,
-             delta: Optional[Tensor] = None) -> Tensor:
+def erc_loss(
+    R: Tensor, Wg: Tensor, *, alpha: float = 1.0, weight: float = 1.0, delta: Optional[Tensor] = None
+) -> Tensor:
     """weight * L [] at alpha, of router R [n, d] and gates Wg [n, D, d]; delta [n, d] noise, drawn if None."""
     if delta is None:
         with torch.no_grad():

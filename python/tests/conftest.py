@@ -1,4 +1,5 @@
 """What the tests share: where golden values are, and how results are held against them."""
+
 import os
 import pathlib
 
@@ -16,13 +17,18 @@ torch.set_num_threads(2)
 
 # PyTorch 2.4 has none at this place; that of 2.6 records events of streams, which on a CPU have none.
 HAS_FULLY_SHARD = hasattr(fsdp, "fully_shard") and hasattr(torch.cpu.Stream, "record_event")
-needs_fully_shard = pytest.mark.skipif(not HAS_FULLY_SHARD, reason="this torch has no fully_shard for the CPU: no "
-                                       "torch.distributed.fsdp.fully_shard or no torch.cpu.Stream.record_event")
+needs_fully_shard = pytest.mark.skipif(
+    not HAS_FULLY_SHARD,
+    reason="this torch has no fully_shard for the CPU: no "
+    "torch.distributed.fsdp.fully_shard or no torch.cpu.Stream.record_event",
+)
 
 IS_211 = torch.__version__.startswith("2.11.")
 COUNTS = hasattr(torch.ops.aten.mm, "dtype") and (not IS_211 or torch.cuda.is_available())
-needs_counts = pytest.mark.skipif(not COUNTS, reason="counts are of a torch whose mm has out_dtype; for fake tensors, "
-                                  "PyTorch 2.11 asks the driver of a GPU")
+needs_counts = pytest.mark.skipif(
+    not COUNTS,
+    reason="counts are of a torch whose mm has out_dtype; for fake tensors, PyTorch 2.11 asks the driver of a GPU",
+)
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 GOLDEN = ROOT / "tests" / "golden" / "erc"
@@ -74,6 +80,7 @@ class InMemory(torch.nn.Module):
 def in_chunks(monkeypatch, numbers=1):
     """Plain torch with chunks of so many numbers, 1: an expert at a time; no responses kept, no row multiplied in vain."""
     from couplet.ops import _plain
+
     for name, value in dict(ROOM=numbers, FEW=0, CALLS=1).items():
         monkeypatch.setattr(_plain, name, value)
 
@@ -81,6 +88,7 @@ def in_chunks(monkeypatch, numbers=1):
 def accelerator_paths(monkeypatch, experts_at_once=None):
     """The code for accelerators on the CPU: all experts at once, or so many; one alone computes z twice."""
     from couplet.ops import _accelerator, _native, _plain
+
     monkeypatch.setattr(_native, "fits", lambda job: False)
     monkeypatch.setattr(_plain, "is_for", lambda device: False)
     monkeypatch.setattr(_accelerator, "LEAST_BYTES", 1 if experts_at_once else 1 << 30)

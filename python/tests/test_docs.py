@@ -1,4 +1,5 @@
 """What the pages of docs/ on the package show, run as it stands there on something small."""
+
 import inspect
 import json
 import os
@@ -10,14 +11,12 @@ import subprocess
 import sys
 import types
 
+import couplet
 import pytest
 import torch
 import torch.distributed as dist
-
-import couplet
 from conftest import ROOT
 from couplet.certify.erc import INPUTS
-
 
 
 def blocks(page):
@@ -34,14 +33,28 @@ def block(page, beginning):
 
 
 # The one with FSDP is run in test_fsdp.py.
-KNOWN = {"pytorch.md": ("import couplet", "0 {'erc'", "pip install ./python", "python -m couplet.certify"),
-         "pytorch-trainers.md": ("erc = couplet.hf.attach", "erc.join", "for batch in micro_batches", "erc = couplet.attach",
-                                 "for step, batch"),
-         "pytorch-sharding.md": ("with FSDP.summon_full_params", "loss = couplet.erc_loss_ep"),
-         "pytorch-figures.md": ("erc.join", "stats = couplet.RouterStats", "with erc.record_tokens"),
-         "pytorch-precision.md": (), "pytorch-api.md": (),
-         "certify.md": ("python/conformance", "python -m couplet.certify python", "M_ij", "python -m couplet.certify DUMP",
-                        "import torch", "char h[512]")}
+KNOWN = {
+    "pytorch.md": ("import couplet", "0 {'erc'", "pip install ./python", "python -m couplet.certify"),
+    "pytorch-trainers.md": (
+        "erc = couplet.hf.attach",
+        "erc.join",
+        "for batch in micro_batches",
+        "erc = couplet.attach",
+        "for step, batch",
+    ),
+    "pytorch-sharding.md": ("with FSDP.summon_full_params", "loss = couplet.erc_loss_ep"),
+    "pytorch-figures.md": ("erc.join", "stats = couplet.RouterStats", "with erc.record_tokens"),
+    "pytorch-precision.md": (),
+    "pytorch-api.md": (),
+    "certify.md": (
+        "python/conformance",
+        "python -m couplet.certify python",
+        "M_ij",
+        "python -m couplet.certify DUMP",
+        "import torch",
+        "char h[512]",
+    ),
+}
 
 
 @pytest.mark.parametrize("page", KNOWN)
@@ -51,10 +64,12 @@ def test_every_block_is_known_here(page):
 
 # ---- coupling.md ----
 
+
 def test_the_example_of_signs():
     numpy = pytest.importorskip("numpy")
-    done = subprocess.run([sys.executable, ROOT / "examples" / "loss_and_sign.py"], capture_output=True, text=True,
-                          check=True)
+    done = subprocess.run(
+        [sys.executable, ROOT / "examples" / "loss_and_sign.py"], capture_output=True, text=True, check=True
+    )
     shown, made = (text.splitlines() for text in (block("coupling.md", "rows, gates of"), done.stdout))
     assert [line[:22] for line in shown] == [line[:22] for line in made] and len(shown) == 6 and shown[0] == made[0]
     numbers = [numpy.array([[float(x) for x in line[22:].split()] for line in lines[1:]]) for lines in (shown, made)]
@@ -65,6 +80,7 @@ def test_the_example_of_signs():
 
 
 # ---- the pages of the package ----
+
 
 def test_paragraphs_are_short():
     for page in sorted((ROOT / "docs").glob("pytorch*.md")):
@@ -80,7 +96,9 @@ def public(thing, name):
             yield from public(value, f"{name}.{key}")
         if inspect.isclass(thing) and issubclass(thing, torch.nn.Module) and hasattr(torch.nn.Module, key):
             continue
-        if not key.startswith("_") and (inspect.isfunction(value) or inspect.isclass(value) or isinstance(value, property)):
+        if not key.startswith("_") and (
+            inspect.isfunction(value) or inspect.isclass(value) or isinstance(value, property)
+        ):
             if getattr(value, "__module__", "couplet").startswith("couplet"):
                 yield f"{name}.{key}", value
 
@@ -90,9 +108,15 @@ def test_functions_and_classes():
     pytest.importorskip("transformers")
     text = (ROOT / "docs" / "pytorch-api.md").read_text()
     named = set(re.findall(r"(?m)`(couplet\.[\w.]+)`(?=[^|]*\|[^|]+\|$)", text))
-    there = dict(public(couplet, "couplet")) | {f"couplet.hf.{name}": getattr(couplet.hf, name) for name in (
-        "attach", "join", "callback")} | {f"couplet.reference.{name}": value
-                                          for name, value in vars(couplet.reference).items() if inspect.isfunction(value)}
+    there = (
+        dict(public(couplet, "couplet"))
+        | {f"couplet.hf.{name}": getattr(couplet.hf, name) for name in ("attach", "join", "callback")}
+        | {
+            f"couplet.reference.{name}": value
+            for name, value in vars(couplet.reference).items()
+            if inspect.isfunction(value)
+        }
+    )
     assert {name for name in named if ".certify." not in name} == set(there)
     for name, value in there.items():
         said = inspect.getdoc(value)
@@ -105,16 +129,20 @@ def test_functions_and_classes():
 def test_the_first_step(capsys):
     pytest.importorskip("transformers")
     exec(block("pytorch.md", "import couplet"), {})
-    shown, made = (re.findall(r"'alpha_min': ([\d.]+)", text)
-                   for text in (block("pytorch.md", "0 {'erc'"), capsys.readouterr().out))
-    assert [float(x) for x in made] == pytest.approx([float(x) for x in shown], rel=0.05)  # other kernels round otherwise
+    shown, made = (
+        re.findall(r"'alpha_min': ([\d.]+)", text)
+        for text in (block("pytorch.md", "0 {'erc'"), capsys.readouterr().out)
+    )
+    assert [float(x) for x in made] == pytest.approx(
+        [float(x) for x in shown], rel=0.05
+    )  # other kernels round otherwise
     assert float(made[0]) > 1 > float(made[1])  # what the page says
 
 
 def test_the_readme(capsys):
     text = (ROOT / "python" / "README.md").read_text()
     code, shown = block("../python/README.md", "import couplet"), block("../python/README.md", "0 6.4")
-    assert text[:text.index(shown.split("\n")[0])].count("\n") <= 32 and code.count("\n") <= 20
+    assert text[: text.index(shown.split("\n")[0])].count("\n") <= 32 and code.count("\n") <= 20
     exec(code, {})
     made = [line.split() for line in capsys.readouterr().out.splitlines()]
     for (step, loss), (shown_step, shown_loss) in zip(made, map(str.split, shown.splitlines()), strict=True):
@@ -131,8 +159,14 @@ class Layer(torch.nn.Module):
 def test_training_loop():
     moe_layers = [Layer(), Layer()]
     everything = [p for layer in moe_layers for p in layer.parameters()]
-    names = dict(couplet=couplet, moe_layers=moe_layers, seed=3, coefficient=0.5, batches=[1, 2],
-                 model=lambda batch: types.SimpleNamespace(loss=everything[0].sum() * batch))
+    names = dict(
+        couplet=couplet,
+        moe_layers=moe_layers,
+        seed=3,
+        coefficient=0.5,
+        batches=[1, 2],
+        model=lambda batch: types.SimpleNamespace(loss=everything[0].sum() * batch),
+    )
     exec(block("pytorch-trainers.md", "for step, batch"), names)
     assert names["step"] == 1 and all(p.grad.abs().sum() > 0 for p in everything)
 
@@ -140,9 +174,14 @@ def test_training_loop():
 def test_transformers(tmp_path):
     pytest.importorskip("transformers")
     from test_hf import rows, tiny, trainer_of
+
     model = tiny()
-    names = dict(couplet=couplet, model=model, optimizer=torch.optim.SGD(model.parameters(), lr=0.1),
-                 micro_batches=[{k: v[None] for k, v in row.items()} for row in rows(2)])
+    names = dict(
+        couplet=couplet,
+        model=model,
+        optimizer=torch.optim.SGD(model.parameters(), lr=0.1),
+        micro_batches=[{k: v[None] for k, v in row.items()} for row in rows(2)],
+    )
     exec(block("pytorch-trainers.md", "erc = couplet.hf.attach"), names)
     exec(block("pytorch-trainers.md", "for batch in micro_batches"), names)
     assert names["erc"].value > 0 and all(p.grad is not None for p in model.parameters())
@@ -154,6 +193,7 @@ def test_transformers(tmp_path):
 def test_chosen_figures(tmp_path):
     pytest.importorskip("transformers")
     from test_hf import tiny, trainer_of
+
     trainer = trainer_of(tiny(), tmp_path, 1)
     exec(block("pytorch-figures.md", "erc.join(trainer, "), dict(erc=couplet.hf.attach(trainer.model), trainer=trainer))
     trainer.train()
@@ -180,9 +220,11 @@ def test_router_statistics():
 def test_figures_over_tokens(capsys):
     pytest.importorskip("transformers")
     from test_hf import tiny
+
     model = tiny()
-    names = dict(torch=torch, model=model, erc=couplet.hf.attach(model),
-                 batch=dict(input_ids=torch.randint(2, 96, (2, 9))))
+    names = dict(
+        torch=torch, model=model, erc=couplet.hf.attach(model), batch=dict(input_ids=torch.randint(2, 96, (2, 9)))
+    )
     exec(block("pytorch-figures.md", "with erc.record_tokens"), names)
     assert "signs.tokens.above/1" in capsys.readouterr().out
 
@@ -191,20 +233,24 @@ def test_expert_parallelism(tmp_path):
     layer = Layer()
     dist.init_process_group("gloo", init_method=f"file://{tmp_path}/meet", rank=0, world_size=1)
     try:
-        names = dict(couplet=couplet, router=layer.router.weight, local_w_gate=layer.w_gate, group=None,
-                     seed=3, step=1, l=0)
+        names = dict(
+            couplet=couplet, router=layer.router.weight, local_w_gate=layer.w_gate, group=None, seed=3, step=1, l=0
+        )
         exec(block("pytorch-sharding.md", "loss = couplet.erc_loss_ep"), names)
     finally:
         dist.destroy_process_group()
     assert names["loss"].item() == pytest.approx(
-        couplet.erc_loss(layer.router.weight, layer.w_gate, seed=3, step=1).item(), rel=1e-6)
+        couplet.erc_loss(layer.router.weight, layer.w_gate, seed=3, step=1).item(), rel=1e-6
+    )
 
 
 def test_certify_from_the_shell(tmp_path):
     words = shlex.split(block("pytorch.md", "python -m couplet.certify").replace("[", "").replace("]", ""))
-    (tmp_path / "my_module.py").write_text("from couplet.reference import erc_loss\n"
-                                           "def my_loss(router, w_gate, delta, alpha, weight):\n"
-                                           "    return erc_loss(router, w_gate, alpha=alpha, weight=weight, delta=delta)\n")
+    (tmp_path / "my_module.py").write_text(
+        "from couplet.reference import erc_loss\n"
+        "def my_loss(router, w_gate, delta, alpha, weight):\n"
+        "    return erc_loss(router, w_gate, alpha=alpha, weight=weight, delta=delta)\n"
+    )
     done = subprocess.run([sys.executable, *words[1:]], cwd=tmp_path, capture_output=True, text=True)
     assert done.returncode == 0, done
     assert len(list((tmp_path / "FOLDER").iterdir())) == len(INPUTS)
@@ -212,20 +258,31 @@ def test_certify_from_the_shell(tmp_path):
 
 # ---- certify.md, losses.md ----
 
-@pytest.mark.parametrize("page, command, said", (
-    ("certify.md", "python -m couplet.certify python/", "python/conformance"),
-    ("losses.md", "python -m couplet.certify my_module:my_loss --loss", "my_module:my_loss: wrong")))
+
+@pytest.mark.parametrize(
+    "page, command, said",
+    (
+        ("certify.md", "python -m couplet.certify python/", "python/conformance"),
+        ("losses.md", "python -m couplet.certify my_module:my_loss --loss", "my_module:my_loss: wrong"),
+    ),
+)
 def test_the_first_verdict(page, command, said, tmp_path):
     if page == "losses.md":
         (tmp_path / "my_module.py").write_text(block(page, "import torch"))
-    done = subprocess.run([sys.executable, *shlex.split(block(page, command))[1:]], cwd=ROOT, capture_output=True, text=True,
-                          env={**os.environ, "PYTHONPATH": f"{tmp_path}:{os.environ.get('PYTHONPATH', '')}"})
+    done = subprocess.run(
+        [sys.executable, *shlex.split(block(page, command))[1:]],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONPATH": f"{tmp_path}:{os.environ.get('PYTHONPATH', '')}"},
+    )
     assert done.stdout == block(page, said) and done.returncode == (page == "losses.md"), done
 
 
 def judged(folder):
-    words = shlex.split(block("certify.md", "python -m couplet.certify DUMP").replace("[", "").replace("]", "")
-                        .replace("DUMP", "dump"))
+    words = shlex.split(
+        block("certify.md", "python -m couplet.certify DUMP").replace("[", "").replace("]", "").replace("DUMP", "dump")
+    )
     return subprocess.run([sys.executable, *words[1:]], cwd=folder, capture_output=True, text=True)
 
 
@@ -260,8 +317,11 @@ int main(void)
 def test_dump_in_c(tmp_path):
     """It has no gradients, which count as zero: not right, but a dump that is read."""
     (tmp_path / "dump.c").write_text(MAIN % block("certify.md", "char h[512]"))
-    subprocess.run(["cc", "-std=c11", "-Wall", "-Wextra", "-Wformat=2", "-Werror", "dump.c", "-o", "dump"],
-                   cwd=tmp_path, check=True)
+    subprocess.run(
+        ["cc", "-std=c11", "-Wall", "-Wextra", "-Wformat=2", "-Werror", "dump.c", "-o", "dump"],
+        cwd=tmp_path,
+        check=True,
+    )
     subprocess.run(["./dump"], cwd=tmp_path, check=True)
     done = judged(tmp_path)
     said = json.loads((tmp_path / "FILE").read_text())

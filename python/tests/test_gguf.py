@@ -1,10 +1,10 @@
 """The program's GGUF files, read by the package of llama.cpp: names, shapes, types, metadata, and numbers bit for bit."""
+
 import json
 import subprocess
 
 import numpy as np
 import pytest
-
 from conftest import ROOT
 from couplet import find_program
 
@@ -12,15 +12,36 @@ gguf = pytest.importorskip("gguf")
 save_file = pytest.importorskip("safetensors.numpy").save_file
 
 pytestmark = pytest.mark.skipif(find_program() is None, reason="the program couplet is not on PATH")
-CONFIG = {"vocab_size": 400, "hidden_size": 64, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4,
-          "num_key_value_heads": 4, "num_experts": 3, "num_experts_per_tok": 2, "rms_norm_eps": 1e-6, "rope_theta": 5e5,
-          "max_position_embeddings": 128, "eos_token_id": 0, "pad_token_id": 1, "model_type": "olmoe"}
+CONFIG = {
+    "vocab_size": 400,
+    "hidden_size": 64,
+    "intermediate_size": 48,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 4,
+    "num_experts": 3,
+    "num_experts_per_tok": 2,
+    "rms_norm_eps": 1e-6,
+    "rope_theta": 5e5,
+    "max_position_embeddings": 128,
+    "eos_token_id": 0,
+    "pad_token_id": 1,
+    "model_type": "olmoe",
+}
 OF_LAYER = {  # our names, and those of the package
-    "input_layernorm": ("ATTN_NORM", (64,)), "post_attention_layernorm": ("FFN_NORM", (64,)),
-    "self_attn.q_proj": ("ATTN_Q", (64, 64)), "self_attn.k_proj": ("ATTN_K", (64, 64)), "self_attn.v_proj": ("ATTN_V", (64, 64)),
-    "self_attn.o_proj": ("ATTN_OUT", (64, 64)), "self_attn.q_norm": ("ATTN_Q_NORM", (64,)),
-    "self_attn.k_norm": ("ATTN_K_NORM", (64,)), "mlp.gate": ("FFN_GATE_INP", (3, 64)), "gate_proj": ("FFN_GATE_EXP", (3, 48, 64)), "up_proj": ("FFN_UP_EXP", (3, 48, 64)),
-    "down_proj": ("FFN_DOWN_EXP", (3, 64, 48))}
+    "input_layernorm": ("ATTN_NORM", (64,)),
+    "post_attention_layernorm": ("FFN_NORM", (64,)),
+    "self_attn.q_proj": ("ATTN_Q", (64, 64)),
+    "self_attn.k_proj": ("ATTN_K", (64, 64)),
+    "self_attn.v_proj": ("ATTN_V", (64, 64)),
+    "self_attn.o_proj": ("ATTN_OUT", (64, 64)),
+    "self_attn.q_norm": ("ATTN_Q_NORM", (64,)),
+    "self_attn.k_norm": ("ATTN_K_NORM", (64,)),
+    "mlp.gate": ("FFN_GATE_INP", (3, 64)),
+    "gate_proj": ("FFN_GATE_EXP", (3, 48, 64)),
+    "up_proj": ("FFN_UP_EXP", (3, 48, 64)),
+    "down_proj": ("FFN_DOWN_EXP", (3, 64, 48)),
+}
 
 
 def name_of(word, layer=None):
@@ -41,6 +62,7 @@ def model(tmp_path_factory):
         for e, one in enumerate(wanted[name] if len(shape) == 3 else ()):
             layer, _, part = hub.rpartition(".")
             stored[f"model.{layer}.mlp.experts.{e}.{part}.weight"] = np.ascontiguousarray(one)
+
     add("embed_tokens", name_of("TOKEN_EMBD"), (400, 64))
     add("norm", name_of("OUTPUT_NORM"), (64,))
     for layer in range(2):
@@ -89,15 +111,35 @@ def test_metadata(model, tmp_path):
     folder, _ = model
     read = exported(folder, tmp_path, "q8_0")
     keys, arch = gguf.Keys, gguf.MODEL_ARCH_NAMES[gguf.MODEL_ARCH.OLMOE]
-    wanted = {keys.LLM.VOCAB_SIZE: 400, keys.LLM.CONTEXT_LENGTH: 128, keys.LLM.EMBEDDING_LENGTH: 64, keys.LLM.BLOCK_COUNT: 2,
-              keys.LLM.FEED_FORWARD_LENGTH: 48, keys.LLM.EXPERT_FEED_FORWARD_LENGTH: 48, keys.LLM.EXPERT_COUNT: 3,
-              keys.LLM.EXPERT_USED_COUNT: 2, keys.Attention.HEAD_COUNT: 4, keys.Attention.HEAD_COUNT_KV: 4,
-              keys.Attention.LAYERNORM_RMS_EPS: np.float32(1e-6), keys.Rope.FREQ_BASE: 5e5, keys.Rope.DIMENSION_COUNT: 16}
+    wanted = {
+        keys.LLM.VOCAB_SIZE: 400,
+        keys.LLM.CONTEXT_LENGTH: 128,
+        keys.LLM.EMBEDDING_LENGTH: 64,
+        keys.LLM.BLOCK_COUNT: 2,
+        keys.LLM.FEED_FORWARD_LENGTH: 48,
+        keys.LLM.EXPERT_FEED_FORWARD_LENGTH: 48,
+        keys.LLM.EXPERT_COUNT: 3,
+        keys.LLM.EXPERT_USED_COUNT: 2,
+        keys.Attention.HEAD_COUNT: 4,
+        keys.Attention.HEAD_COUNT_KV: 4,
+        keys.Attention.LAYERNORM_RMS_EPS: np.float32(1e-6),
+        keys.Rope.FREQ_BASE: 5e5,
+        keys.Rope.DIMENSION_COUNT: 16,
+    }
     wanted = {key.format(arch=arch): value for key, value in wanted.items()}
-    wanted |= {keys.General.ARCHITECTURE: arch, keys.General.NAME: folder.name, keys.General.TYPE: "model",
-               keys.General.FILE_TYPE: gguf.LlamaFileType.MOSTLY_Q8_0, keys.General.QUANTIZATION_VERSION: gguf.GGML_QUANT_VERSION,
-               keys.Tokenizer.MODEL: "gpt2", keys.Tokenizer.PRE: "olmo", keys.Tokenizer.EOS_ID: 0, keys.Tokenizer.PAD_ID: 1,
-               keys.Tokenizer.ADD_BOS: False, keys.Tokenizer.ADD_EOS: False}
+    wanted |= {
+        keys.General.ARCHITECTURE: arch,
+        keys.General.NAME: folder.name,
+        keys.General.TYPE: "model",
+        keys.General.FILE_TYPE: gguf.LlamaFileType.MOSTLY_Q8_0,
+        keys.General.QUANTIZATION_VERSION: gguf.GGML_QUANT_VERSION,
+        keys.Tokenizer.MODEL: "gpt2",
+        keys.Tokenizer.PRE: "olmo",
+        keys.Tokenizer.EOS_ID: 0,
+        keys.Tokenizer.PAD_ID: 1,
+        keys.Tokenizer.ADD_BOS: False,
+        keys.Tokenizer.ADD_EOS: False,
+    }
     for key, value in wanted.items():
         assert read.fields[key].contents() == value, key
     lists = {keys.Tokenizer.LIST, keys.Tokenizer.TOKEN_TYPE, keys.Tokenizer.MERGES}
@@ -108,7 +150,7 @@ def test_vocabulary(model, tmp_path):
     folder, _ = model
     read = exported(folder, tmp_path, "f32")
     spec = json.loads((folder / "tokenizer.json").read_text())
-    tokens, types = ([read.fields[key].contents() for key in (gguf.Keys.Tokenizer.LIST, gguf.Keys.Tokenizer.TOKEN_TYPE)])
+    tokens, types = [read.fields[key].contents() for key in (gguf.Keys.Tokenizer.LIST, gguf.Keys.Tokenizer.TOKEN_TYPE)]
     vocabulary = spec["model"]["vocab"]
     assert [tokens[i] for i in vocabulary.values()] == list(vocabulary) and len(tokens) == len(types) == 400
     assert tokens[384:] == [f"[PAD{i}]" for i in range(384, 400)] and set(types[384:]) == {gguf.TokenType.UNUSED}

@@ -1,19 +1,19 @@
 """On an accelerator itself: what the other tests hold on the CPU, or count in fake tensors. Skipped without one;
 COUPLET_TEST_DEVICE=cpu runs on the CPU what can be run there."""
+
 import copy
 import datetime
 import os
 
-import pytest
-import torch
-import torch.distributed as dist
-import torch.multiprocessing as mp
-
 import couplet
+import pytest
 import test_compile
 import test_golden
 import test_hf
 import test_parallel
+import torch
+import torch.distributed as dist
+import torch.multiprocessing as mp
 from conftest import close, needs_fully_shard, same_gradients
 from couplet import bench, certify
 from couplet.figures import _figures
@@ -21,8 +21,10 @@ from couplet.ops import _noise
 
 DEVICE = os.environ.get("COUPLET_TEST_DEVICE") or bench.default_device()
 IS_CUDA = DEVICE.startswith("cuda")
-pytestmark = [pytest.mark.skipif(DEVICE == "cpu" and "COUPLET_TEST_DEVICE" not in os.environ, reason="no accelerator"),
-              pytest.mark.filterwarnings("ignore:couplet. alpha")]
+pytestmark = [
+    pytest.mark.skipif(DEVICE == "cpu" and "COUPLET_TEST_DEVICE" not in os.environ, reason="no accelerator"),
+    pytest.mark.filterwarnings("ignore:couplet. alpha"),
+]
 needs_cuda = pytest.mark.skipif(not IS_CUDA, reason="CUDA and ROCm alone")
 n, D, d = 16, 24, 40
 
@@ -33,6 +35,7 @@ def leaves(dtype=torch.float32, shape=(n, D, d)):
 
 
 # ---- right ----
+
 
 @pytest.mark.parametrize("case", test_golden.CASES, ids=test_golden.name_of)
 @pytest.mark.parametrize("dtype, limit", ((torch.float64, 1e-6), (torch.float32, 1e-4)), ids=str)
@@ -68,8 +71,9 @@ def test_noise_is_drawn_by_kernels():
 
 
 @pytest.mark.parametrize("kind", test_hf.MODELS)
-@pytest.mark.parametrize("call", (lambda erc: erc.backward(), lambda erc: erc.loss().backward()),
-                         ids=("backward", "loss"))
+@pytest.mark.parametrize(
+    "call", (lambda erc: erc.backward(), lambda erc: erc.loss().backward()), ids=("backward", "loss")
+)
 def test_models(kind, call):
     model = test_hf.tiny(kind)
     there = copy.deepcopy(model).to(DEVICE)
@@ -77,8 +81,9 @@ def test_models(kind, call):
         erc = couplet.hf.attach(one, weight=0.5, alpha=0.8, seed=4)
         erc.next_step(7)
         call(erc)
-    same_gradients(model, {name: None if p.grad is None else p.grad.cpu() for name, p in there.named_parameters()},
-                   1e-5)
+    same_gradients(
+        model, {name: None if p.grad is None else p.grad.cpu() for name, p in there.named_parameters()}, 1e-5
+    )
 
 
 def test_large_seeds():
@@ -142,6 +147,7 @@ def test_figures_of_tokens():
 @pytest.mark.parametrize("fault, state", (("", "right"), ("softmax_twice", "wrong"), ("added_twice", "wrong")))
 def test_verdict_on_a_training_step(fault, state):
     import test_certify_record as steps
+
     model = steps.Model(fault).to(DEVICE)
     many = [ids.to(DEVICE) for ids in steps.batches(2)]
     verdict = steps.recorded(model, steps.step_of(model, many))
@@ -149,6 +155,7 @@ def test_verdict_on_a_training_step(fault, state):
 
 
 # ---- compiled and captured ----
+
 
 @pytest.mark.parametrize("dtype, limit", ((torch.float32, 1e-5), (torch.bfloat16, 2e-2)), ids=str)
 @pytest.mark.parametrize("mode", ("default", "reduce-overhead"))
@@ -203,9 +210,15 @@ def test_captured_with_noise_of_ones_own():
 
 
 @needs_cuda
-@pytest.mark.parametrize("call", (lambda erc: erc.backward(), lambda erc: erc.loss().backward(),
-                                  lambda erc: erc.backward(torch.ones((), device=DEVICE))),
-                         ids=("backward", "loss", "scaled by a tensor"))
+@pytest.mark.parametrize(
+    "call",
+    (
+        lambda erc: erc.backward(),
+        lambda erc: erc.loss().backward(),
+        lambda erc: erc.backward(torch.ones((), device=DEVICE)),
+    ),
+    ids=("backward", "loss", "scaled by a tensor"),
+)
 def test_nothing_waits(call):
     layer = torch.nn.ParameterList(leaves(torch.bfloat16))
     erc = couplet.attach(layer, [(layer[0], layer[1])])
@@ -223,6 +236,7 @@ def test_nothing_waits(call):
 
 # ---- processes ----
 
+
 def processes(run, count, backend, folder):
     mp.spawn(_process, args=(run, count, backend, str(folder)), nprocs=count)
     return [torch.load(folder / f"{rank}.pt") for rank in range(count)]
@@ -230,8 +244,13 @@ def processes(run, count, backend, folder):
 
 def _process(rank, run, count, backend, folder):
     torch.set_num_threads(1)
-    dist.init_process_group(backend, init_method=f"file://{folder}/meet", rank=rank, world_size=count,
-                            timeout=datetime.timedelta(seconds=60))
+    dist.init_process_group(
+        backend,
+        init_method=f"file://{folder}/meet",
+        rank=rank,
+        world_size=count,
+        timeout=datetime.timedelta(seconds=60),
+    )
     try:
         torch.save([t.cpu() for t in run(rank, count)], os.path.join(folder, f"{rank}.pt"))
     finally:
@@ -239,8 +258,9 @@ def _process(rank, run, count, backend, folder):
 
 
 def experts_spread(rank, count):
-    (router, gate, *_), settings = test_parallel.arguments(test_parallel.CASES[0], slice(
-        rank * test_parallel.n // count, (rank + 1) * test_parallel.n // count))
+    (router, gate, *_), settings = test_parallel.arguments(
+        test_parallel.CASES[0], slice(rank * test_parallel.n // count, (rank + 1) * test_parallel.n // count)
+    )
     pair = [t.detach().to(DEVICE).requires_grad_() for t in (router, gate)]
     loss = couplet.erc_loss_ep(*pair, **settings)
     (3 * loss).backward()
@@ -257,11 +277,12 @@ def test_experts_spread_over_processes(backend, count, tmp_path):
     for rank, (got, d_router, d_gate) in enumerate(processes(experts_spread, count, backend, tmp_path)):
         close(got, loss, 1e-5)
         close(d_router, whole[0].grad, 1e-5)
-        close(d_gate, whole[1].grad[rank * here:(rank + 1) * here], 1e-5)
+        close(d_gate, whole[1].grad[rank * here : (rank + 1) * here], 1e-5)
 
 
 def sharded(rank, count):
     from torch.distributed.fsdp import fully_shard
+
     model = test_hf.tiny().to(DEVICE)
     for layer in model.model.layers:
         fully_shard(layer)
@@ -276,7 +297,7 @@ def test_fully_shard_with_nccl(tmp_path):
     model = test_hf.tiny()
     couplet.hf.attach(model, weight=3.0).backward()
     want = [p.grad for p in model.parameters() if p.grad is not None]
-    got, = processes(sharded, 1, "nccl", tmp_path)
+    (got,) = processes(sharded, 1, "nccl", tmp_path)
     assert len(got) == len(want)
     for a, b in zip(got, want):
         close(a, b, 1e-5)

@@ -1,4 +1,5 @@
 """Installation: the source distribution, an editable installation, which backend is chosen and why."""
+
 import importlib.metadata
 import importlib.util
 import os
@@ -17,8 +18,10 @@ from conftest import ROOT, InMemory
 from couplet import _program
 from couplet.ops import _library
 
-LOSS = ("import couplet, torch; print(couplet.__version__); print(couplet.backend()); torch.manual_seed(1); "
-        "r, g = torch.randn(6, 8), torch.randn(6, 5, 8); print(float(couplet.erc_loss(r, g, alpha=0.5)))")
+LOSS = (
+    "import couplet, torch; print(couplet.__version__); print(couplet.backend()); torch.manual_seed(1); "
+    "r, g = torch.randn(6, 8), torch.randn(6, 5, 8); print(float(couplet.erc_loss(r, g, alpha=0.5)))"
+)
 
 FORKS = """
 import multiprocessing, os, signal
@@ -47,8 +50,14 @@ needs_native = pytest.mark.skipif(not HAS_NATIVE, reason="couplet_native is not 
 
 
 def run(*command, path="", **environment):
-    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd="/",
-                          env={**os.environ, "PYTHONPATH": str(path), **environment})
+    done = subprocess.run(
+        command,
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd="/",
+        env={**os.environ, "PYTHONPATH": str(path), **environment},
+    )
     assert done.returncode == 0, done.stderr
     return done
 
@@ -64,7 +73,9 @@ def loss_of(python=sys.executable, path="", **environment):
 def source(tmp_path_factory):
     """A copy of python/ alone, without what a link would lead to, which a build may write into."""
     folder = tmp_path_factory.mktemp("source") / "python"
-    shutil.copytree(ROOT / "python", folder, symlinks=True, ignore=shutil.ignore_patterns("conformance", "build", "__pycache__"))
+    shutil.copytree(
+        ROOT / "python", folder, symlinks=True, ignore=shutil.ignore_patterns("conformance", "build", "__pycache__")
+    )
     return folder
 
 
@@ -81,8 +92,11 @@ def times(folder):
 
 def build(source, call, out):
     pytest.importorskip("hatchling")
-    run(sys.executable, "-c", f"import os; os.chdir({str(source)!r}); import hatchling.build as b; "
-        f"print(b.{call}({str(out)!r}))")
+    run(
+        sys.executable,
+        "-c",
+        f"import os; os.chdir({str(source)!r}); import hatchling.build as b; print(b.{call}({str(out)!r}))",
+    )
 
 
 @needs_native
@@ -118,7 +132,12 @@ def test_the_source_distribution_is_whole(source, name, tmp_path):
         tar.extractall(tmp_path, filter="data") if sys.version_info >= (3, 12) else tar.extractall(tmp_path)
     (unpacked,) = (path for path in tmp_path.iterdir() if path.is_dir())
     assert {path.name for path in unpacked.iterdir()} <= {
-        "couplet", "LICENSE", "README.md", "pyproject.toml", "PKG-INFO"}
+        "couplet",
+        "LICENSE",
+        "README.md",
+        "pyproject.toml",
+        "PKG-INFO",
+    }
     build(unpacked, "build_wheel", tmp_path)
     build(source, "build_wheel", tmp_path)  # the same file
     assert times(source) == before  # which may be read alone
@@ -129,14 +148,29 @@ def test_the_source_distribution_is_whole(source, name, tmp_path):
     assert {"VERSION", "py.typed", "families.json", "LICENSE"} <= names
     assert wheel.name.startswith(f"{name.replace('-', '_')}-{couplet.__version__}-")
     quiet = run(sys.executable, "-S", "-W", "error", "-c", "import couplet._version", path=tmp_path / "site")
-    assert quiet.stderr == "" and name != "couplet" and any(importlib.metadata.distributions(name=name, path=[str(tmp_path / "site")]))
+    assert (
+        quiet.stderr == ""
+        and name != "couplet"
+        and any(importlib.metadata.distributions(name=name, path=[str(tmp_path / "site")]))
+    )
     installed = run(sys.executable, "-c", "import couplet; print(couplet.__file__)", path=tmp_path / "site").stdout
     assert str(tmp_path) in installed and loss_of(path=tmp_path / "site")[2] == loss_of()[2]
 
 
 def test_an_editable_installation(source, tmp_path):
-    run(sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--no-build-isolation", "--target", tmp_path / "site",
-        "-e", source)
+    run(
+        sys.executable,
+        "-m",
+        "pip",
+        "install",
+        "-q",
+        "--no-deps",
+        "--no-build-isolation",
+        "--target",
+        tmp_path / "site",
+        "-e",
+        source,
+    )
     made = f"import site; site.addsitedir({str(tmp_path / 'site')!r}); import couplet; print(couplet.__file__)"
     code = "import sys; sys.path[:] = [p for p in sys.path if 'site-packages' not in p]; " + made
     assert str(source) in run(sys.executable, "-S", "-c", code).stdout
@@ -194,9 +228,15 @@ def test_torch_that_is_too_old(monkeypatch):
 
 def test_transformers_that_is_too_old(monkeypatch):
     pytest.importorskip("transformers")
-    erc = couplet.hf.attach(InMemory("olmoe", {
-        "model.layers.0.mlp.gate.weight": (4, 6),
-        **{f"model.layers.0.mlp.experts.{e}.gate_proj.weight": (5, 6) for e in range(4)}}))
+    erc = couplet.hf.attach(
+        InMemory(
+            "olmoe",
+            {
+                "model.layers.0.mlp.gate.weight": (4, 6),
+                **{f"model.layers.0.mlp.experts.{e}.gate_proj.weight": (5, 6) for e in range(4)},
+            },
+        )
+    )
     erc.callback()
     monkeypatch.setattr(sys.modules["transformers"], "__version__", "4.55.4")  # the module that is there now
     with pytest.raises(ImportError, match="Trainer of Transformers 4.55.4 is too old, couplet needs 4.56 or newer"):
@@ -208,7 +248,9 @@ def other_distribution(folder):
     (folder / "couplet").mkdir(exist_ok=True)
     (folder / "couplet" / "__init__.py").write_text("__version__ = '0.1.0'\n")
     (folder / "couplet-0.1.0.dist-info").mkdir()
-    (folder / "couplet-0.1.0.dist-info" / "METADATA").write_text("Metadata-Version: 2.0\nName: couplet\nVersion: 0.1.0\n")
+    (folder / "couplet-0.1.0.dist-info" / "METADATA").write_text(
+        "Metadata-Version: 2.0\nName: couplet\nVersion: 0.1.0\n"
+    )
 
 
 @pytest.mark.parametrize("overwritten", (False, True))
@@ -217,13 +259,18 @@ def test_another_distribution_has_the_name(overwritten, source, tmp_path):
     where = tmp_path / "here" if overwritten else tmp_path
     other_distribution(where)
     said = run(sys.executable, "-S", "-c", "import couplet.ops._library", path=f"{tmp_path / 'here'}:{tmp_path}").stderr
-    assert said.count("UserWarning") == 1 and f"couplet: the distribution couplet 0.1.0 in {where} is not this package" in said
+    assert (
+        said.count("UserWarning") == 1
+        and f"couplet: the distribution couplet 0.1.0 in {where} is not this package" in said
+    )
     assert "pip uninstall couplet, then pip install --force-reinstall --no-deps ./python" in said
 
 
 def test_pages_name_the_source_and_no_distribution(name):
     """Until it is published: whoever holds a name on PyPI gets into the machines of those who type it."""
-    for page in {ROOT / "README.md", *ROOT.glob("docs/*.md"), *ROOT.glob("python/**/*.md")} - {ROOT / "docs" / "releasing.md"}:
+    for page in {ROOT / "README.md", *ROOT.glob("docs/*.md"), *ROOT.glob("python/**/*.md")} - {
+        ROOT / "docs" / "releasing.md"
+    }:
         assert name not in page.read_text(), page
     for folder in ("python", "python/native"):
         text = (ROOT / folder / "pyproject.toml").read_text()
@@ -232,7 +279,9 @@ def test_pages_name_the_source_and_no_distribution(name):
 
 def test_versions_are_declared(name):
     declared = importlib.metadata.requires(name)
-    assert "torch>=2.4" in declared and any(one.replace("'", '"') == 'transformers>=4.56; extra == "hf"' for one in declared)
+    assert "torch>=2.4" in declared and any(
+        one.replace("'", '"') == 'transformers>=4.56; extra == "hf"' for one in declared
+    )
 
 
 @needs_native
@@ -242,6 +291,7 @@ def test_the_program_is_on_the_path():
 
 
 # ---- what couplet_native brings ----
+
 
 @pytest.fixture
 def bundled():
@@ -276,9 +326,12 @@ def test_licences_of_what_it_brings(bundled):
 
 def test_one_openmp_beside_torch(bundled):
     """The operator runs in the threads that PyTorch has, with the number that it has."""
-    code = ("import os, re, sys, torch; threads = lambda: len(os.listdir('/proc/self/task')); "
-            "torch.set_num_threads(2); torch.randn(1 << 22).exp_().sum(); before = threads(); " + LOSS +
-            "; print(threads() - before, *sorted(set(re.findall(r'\\S*gomp\\S*', open('/proc/self/maps').read()))))")
+    code = (
+        "import os, re, sys, torch; threads = lambda: len(os.listdir('/proc/self/task')); "
+        "torch.set_num_threads(2); torch.randn(1 << 22).exp_().sum(); before = threads(); "
+        + LOSS
+        + "; print(threads() - before, *sorted(set(re.findall(r'\\S*gomp\\S*', open('/proc/self/maps').read()))))"
+    )
     more, *runtimes = run(sys.executable, "-c", code).stdout.splitlines()[-1].split()
     assert int(more) == 0
     assert len(runtimes) == 1 and "/torch/lib/" in runtimes[0]

@@ -1,13 +1,13 @@
 """The parts of a tokenizer.json that the program is tried with (tests/golden/tokenizers/parts.jsonl): all that tokenizers has,
 with the ids that it makes now."""
+
 import json
 import shutil
 import subprocess
 import sys
 
-import pytest
-
 import couplet
+import pytest
 from conftest import ROOT
 
 tokenizers = pytest.importorskip("tokenizers")
@@ -30,10 +30,15 @@ def types_in(part):
             yield from types_in(member)
 
 
-@pytest.mark.parametrize("kind, module, bases", [("normalizer", "normalizers", {"Normalizer"}),
-                                                 ("pre_tokenizer", "pre_tokenizers", {"PreTokenizer"}),
-                                                 ("post_processor", "processors", {"PostProcessor"}),
-                                                 ("decoder", "decoders", {"Decoder", "DecodeStream"})])
+@pytest.mark.parametrize(
+    "kind, module, bases",
+    [
+        ("normalizer", "normalizers", {"Normalizer"}),
+        ("pre_tokenizer", "pre_tokenizers", {"PreTokenizer"}),
+        ("post_processor", "processors", {"PostProcessor"}),
+        ("decoder", "decoders", {"Decoder", "DecodeStream"}),
+    ],
+)
 def test_every_part_is_there(make_parts, kind, module, bases):
     classes = {name for name, value in vars(getattr(tokenizers, module)).items() if isinstance(value, type)}
     tried = {name for _, at, value in make_parts.cases() if at == (kind,) for name in types_in(value)}
@@ -67,10 +72,20 @@ def test_a_folder_that_transformers_saved_is_read(tmp_path, kind):
 
     def run(*words):
         return subprocess.run([couplet.find_program(), *words], check=True, capture_output=True, text=True)
-    made = subprocess.run([couplet.find_program(), "tokenize", "encode", "--ids", "--tokenizer", saved], check=True,
-                          capture_output=True, input=text.read_bytes()).stdout
-    assert [int(id) for id in made.split()] == transformers.AutoTokenizer.from_pretrained(saved)(text.read_text())["input_ids"]
-    for words in (("eval", saved, "--text", text), ("generate", saved, "--prompt", "The", "--tokens", "3"),
-                  ("export", saved, "--gguf", tmp_path / "model.gguf")):
+
+    made = subprocess.run(
+        [couplet.find_program(), "tokenize", "encode", "--ids", "--tokenizer", saved],
+        check=True,
+        capture_output=True,
+        input=text.read_bytes(),
+    ).stdout
+    assert [int(id) for id in made.split()] == transformers.AutoTokenizer.from_pretrained(saved)(text.read_text())[
+        "input_ids"
+    ]
+    for words in (
+        ("eval", saved, "--text", text),
+        ("generate", saved, "--prompt", "The", "--tokens", "3"),
+        ("export", saved, "--gguf", tmp_path / "model.gguf"),
+    ):
         warned = [line for line in run(*words).stderr.splitlines() if "truncation is ignored" in line]
         assert len(warned) == (words[0] != "export"), words

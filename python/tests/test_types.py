@@ -2,6 +2,7 @@
 
 mypy runs once. Without its cache in build/mypy that takes 32 s of one core, most of them for PyTorch's
 files; with the cache 5 s."""
+
 import re
 import subprocess
 import sys
@@ -62,8 +63,11 @@ def findings(tmp_path_factory):
 
 
 def test_the_package(findings):
-    wrong = [f"{file}:{line}: {text}" for file, line, kind, text in findings
-             if file.startswith("couplet/") and kind == "error"]
+    wrong = [
+        f"{file}:{line}: {text}"
+        for file, line, kind, text in findings
+        if file.startswith("couplet/") and kind == "error"
+    ]
     assert not wrong, "\n".join(wrong)
 
 
@@ -76,4 +80,5 @@ def test_wrong_calls_are_reported(findings):
     first = WRONG.splitlines().index("x = torch.randn(4, 8)") + 2
     wrong = {line: text for file, line, kind, text in findings if file.endswith("wrong.py") and kind == "error"}
     assert {line: text.rpartition("[")[2] for line, text in wrong.items()} == {
-        first + i: f"{code}]" for i, code in enumerate(REPORTED)}
+        first + i: f"{code}]" for i, code in enumerate(REPORTED)
+    }

@@ -1,14 +1,14 @@
 """vendor/erc.py, the file to copy, against the golden values and the package. Its own test is beside it."""
+
 import ast
 import importlib.util
 import json
 
+import couplet
 import pytest
 import torch
-from safetensors.torch import load_file
-
-import couplet
 from conftest import GOLDEN, ROOT, close
+from safetensors.torch import load_file
 
 FILE = ROOT / "python" / "vendor" / "erc.py"
 SPEC = importlib.util.spec_from_file_location("vendored_erc", FILE)
@@ -20,8 +20,12 @@ CASES = [case for case in json.loads((GOLDEN / "cases.json").read_text()) if cas
 def test_it_can_be_copied():
     """One file that another project's licence check, reviewer and environment accept."""
     text = FILE.read_text()
-    imported = {name for node in ast.walk(ast.parse(text)) if isinstance(node, (ast.Import, ast.ImportFrom))
-                for name in ([node.module] if isinstance(node, ast.ImportFrom) else [a.name for a in node.names])}
+    imported = {
+        name
+        for node in ast.walk(ast.parse(text))
+        if isinstance(node, (ast.Import, ast.ImportFrom))
+        for name in ([node.module] if isinstance(node, ast.ImportFrom) else [a.name for a in node.names])
+    }
     assert imported == {"torch", "torch.distributed"} and text.count("\n") <= 250
     assert text.startswith("# SPDX-License-Identifier: Apache-2.0\n")
 
@@ -41,11 +45,16 @@ def test_golden(case, dtype, limit):
 @pytest.mark.parametrize("seed, step, layer", ((0, 0, 0), (5, 2**33 + 7, 3), (2**64 - 1, 17, 65535)))
 def test_the_noise_is_the_package_s(seed, step, layer):
     R = torch.randn(7, 9)
-    assert torch.equal(erc.noise(R, seed=seed, step=step, layer=layer), couplet.noise(R, seed=seed, step=step, layer=layer))
+    assert torch.equal(
+        erc.noise(R, seed=seed, step=step, layer=layer), couplet.noise(R, seed=seed, step=step, layer=layer)
+    )
 
 
-@pytest.mark.parametrize("dtype, limit", ((torch.float64, 1e-12), (torch.float32, 1e-5), (torch.bfloat16, 5e-3),
-                                          (torch.float16, 1e-3)), ids=str)
+@pytest.mark.parametrize(
+    "dtype, limit",
+    ((torch.float64, 1e-12), (torch.float32, 1e-5), (torch.bfloat16, 5e-3), (torch.float16, 1e-3)),
+    ids=str,
+)
 def test_the_loss_is_the_package_s(dtype, limit):
     torch.manual_seed(1)
     R, W = torch.randn(12, 20).to(dtype), torch.randn(12, 2 * 14, 20).to(dtype)

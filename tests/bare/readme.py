@@ -6,6 +6,7 @@ The root is FOLDER/root (debootstrap, from MIRROR), with git and make and nothin
 PLACEHOLDERS says what stands for the words in capitals, ADDED and BEFORE what is typed besides, SKIPPED why a
 line is not typed. A line for which there is no rule, one that fails, and a bar wider than the terminal are faults.
 Needs root and a network for apt."""
+
 import collections
 import fcntl
 import os
@@ -30,24 +31,46 @@ RUN, OTHER = "runs/demo/coupled", "runs/demo/vanilla"
 FEW = "--set train.steps=20 --set train.warmup_steps=2 --set checkpoint.every=20"
 
 # A line that begins like this is a command; others quote output, or are Python.
-COMMAND = re.compile(r"(\w+=\S* )*(git|make|couplet|mpirun|cc|pip|python3?|tar|ln|podman|sudo|apt(-get)?|export|cp|cd|\./\S+) ")
-SKIPPED = ((r"hf://|https?://", "needs a hub"), (r"^(pip|python3? -m (pip|couplet\.certify))", "needs PyTorch: make python"),
-           (r"^(podman|sudo|apt)", "changes the machine"))
-QUOTED = ((r"couplet\.|backward\(\)|^import |^from |^(erc|loss|model) ", "Python: python/tests/test_docs.py"),
-          (r"^\.\.\.|  |^page: |^Side by side|\(\d\)", "output: tests/cli/check_demo.py"))
+COMMAND = re.compile(
+    r"(\w+=\S* )*(git|make|couplet|mpirun|cc|pip|python3?|tar|ln|podman|sudo|apt(-get)?|export|cp|cd|\./\S+) "
+)
+SKIPPED = (
+    (r"hf://|https?://", "needs a hub"),
+    (r"^(pip|python3? -m (pip|couplet\.certify))", "needs PyTorch: make python"),
+    (r"^(podman|sudo|apt)", "changes the machine"),
+)
+QUOTED = (
+    (r"couplet\.|backward\(\)|^import |^from |^(erc|loss|model) ", "Python: python/tests/test_docs.py"),
+    (r"^\.\.\.|  |^page: |^Side by side|\(\d\)", "output: tests/cli/check_demo.py"),
+)
 # Within a line, in this order; N is a number of its own. Verbs read a run of the demonstration.
 PLACEHOLDERS = (
-    (r"\[(\w+)? ?\.\.\.\]|(?<= \w\w\w) \.\.\.|(?<=FILE)\.\.\.", ""), (r"[][]", ""),
+    (r"\[(\w+)? ?\.\.\.\]|(?<= \w\w\w) \.\.\.|(?<=FILE)\.\.\.", ""),
+    (r"[][]", ""),
     (r"CONFIG\.yaml", "configs/N.yaml"),
-    (r"compare RUN RUN", f"compare {OTHER} {RUN}"), (r"(?<!--out )(?<!--resume )\b(CHECKPOINT|MODEL_DIR|RUN)\b", RUN),
-    (r"--data DIR", "--data data/eval"), (r"\bDIR\b", "DIR-N"), (r"\bFILE\b", "data/validation/qa-0000.jsonl.zst"),
-    (r"--(json|html) F\b", r"--\1 F-N.\1"), (r"PAGE\.html", "PAGE-N.html"))
-ADDED = ((r"^make demo", " SETTINGS='train.steps=20 train.warmup_steps=2 checkpoint.every=20'"), (r"couplet train .*--resume", ""),
-         (r"couplet train ", f" {FEW}"), (r"couplet eval .*--tasks", " --limit 3"), (r"^cc ", " && ./a.out"))
-BEFORE = ((r"CONFIG\.yaml", "cp configs/tiny.yaml configs/N.yaml"), (r"mine\.c", "cp examples/erc_in_your_trainer.c mine.c"))
+    (r"compare RUN RUN", f"compare {OTHER} {RUN}"),
+    (r"(?<!--out )(?<!--resume )\b(CHECKPOINT|MODEL_DIR|RUN)\b", RUN),
+    (r"--data DIR", "--data data/eval"),
+    (r"\bDIR\b", "DIR-N"),
+    (r"\bFILE\b", "data/validation/qa-0000.jsonl.zst"),
+    (r"--(json|html) F\b", r"--\1 F-N.\1"),
+    (r"PAGE\.html", "PAGE-N.html"),
+)
+ADDED = (
+    (r"^make demo", " SETTINGS='train.steps=20 train.warmup_steps=2 checkpoint.every=20'"),
+    (r"couplet train .*--resume", ""),
+    (r"couplet train ", f" {FEW}"),
+    (r"couplet eval .*--tasks", " --limit 3"),
+    (r"^cc ", " && ./a.out"),
+)
+BEFORE = (
+    (r"CONFIG\.yaml", "cp configs/tiny.yaml configs/N.yaml"),
+    (r"mine\.c", "cp examples/erc_in_your_trainer.c mine.c"),
+)
 
 
 # ---- the lines ----
+
 
 def first(rules, line, default=None):
     return next((value for pattern, value in rules if re.search(pattern, line)), default)
@@ -72,7 +95,8 @@ def script(lines, end):
     return "cd && git clone -q /srv/couplet.git couplet && cd couplet\n" + "".join(
         f"began=$(date +%s)\neval {quoted(line)} < /dev/null\n"
         f"printf '\\n{MARK} {number} %d %d\\n' $? $(($(date +%s) - began))\n{end if 'make demo' in line else ''}"
-        for number, line in lines)
+        for number, line in lines
+    )
 
 
 def quoted(line):
@@ -80,6 +104,7 @@ def quoted(line):
 
 
 # ---- the machine ----
+
 
 def make_root(root):
     shutil.rmtree(root, ignore_errors=True)
@@ -101,10 +126,33 @@ def on_terminal(root, text, user):
     terminal, inside = pty.openpty()
     fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 24, COLUMNS, 0, 0))
     home = "/root" if user == "root" else f"/home/{user}"
-    words = ["unshare", "--mount", "--pid", "--fork", "sh", "-c", INSIDE, str(root), "setpriv", "--reuid", user, "--regid",
-             user, "--init-groups", "bash", f"/tmp/{user}.sh"]
-    environment = {"PATH": PATH, "HOME": home, "TERM": "xterm", "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMP_NUM_THREADS": "1",
-                   "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1", "OMPI_MCA_rmaps_base_oversubscribe": "1"}
+    words = [
+        "unshare",
+        "--mount",
+        "--pid",
+        "--fork",
+        "sh",
+        "-c",
+        INSIDE,
+        str(root),
+        "setpriv",
+        "--reuid",
+        user,
+        "--regid",
+        user,
+        "--init-groups",
+        "bash",
+        f"/tmp/{user}.sh",
+    ]
+    environment = {
+        "PATH": PATH,
+        "HOME": home,
+        "TERM": "xterm",
+        "OMPI_ALLOW_RUN_AS_ROOT": "1",
+        "OMP_NUM_THREADS": "1",
+        "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
+        "OMPI_MCA_rmaps_base_oversubscribe": "1",
+    }
     environment |= {"JOBS": os.environ["JOBS"]} if "JOBS" in os.environ else {}
     sent = b""
     with subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=inside, stderr=inside, env=environment):
@@ -120,16 +168,20 @@ def on_terminal(root, text, user):
 
 
 # What only root can do, and README says in a sentence, after the demonstration. Debian's own matplotlib is too old.
-AS_ROOT = ("apt-get -q -y --no-install-recommends install openmpi-bin libopenmpi-dev python3-venv > /tmp/apt.log 2>&1\n"
-           "python3 -m venv /opt/env && /opt/env/bin/pip install -q matplotlib > /tmp/pip.log 2>&1\n"
-           "make install > /tmp/install.log 2>&1 || tail /tmp/install.log\n")
+AS_ROOT = (
+    "apt-get -q -y --no-install-recommends install openmpi-bin libopenmpi-dev python3-venv > /tmp/apt.log 2>&1\n"
+    "python3 -m venv /opt/env && /opt/env/bin/pip install -q matplotlib > /tmp/pip.log 2>&1\n"
+    "make install > /tmp/install.log 2>&1 || tail /tmp/install.log\n"
+)
 
 
 def judge(sent, lines, user):
     faults = []
     parts = re.split(rf"\n{MARK} (\d+) (\d+) (\d+)\n", sent)
-    done = {int(number): (int(code), seconds, said) for said, number, code, seconds in
-            zip(parts[0::4], parts[1::4], parts[2::4], parts[3::4])}
+    done = {
+        int(number): (int(code), seconds, said)
+        for said, number, code, seconds in zip(parts[0::4], parts[1::4], parts[2::4], parts[3::4])
+    }
     for number, line in lines:
         code, seconds, said = done.get(number, (-1, "?", sent[-2000:]))
         print(f"{seconds:>6} s  {user}: {line}{'' if code == 0 else f'   EXIT CODE {code}'}", flush=True)

@@ -2,6 +2,7 @@
 """check_compare.py COUPLET: runs lined up from end to end. Tiny runs made with the program: groups over
 seeds, pairs, groups by a setting, warnings, damage, a run in progress, what is no run, and that nothing
 is written into any of them. Figures are worked out again from metrics.jsonl."""
+
 import gzip
 import json
 import math
@@ -35,18 +36,28 @@ def check_figures(found, folder):
     line, figures = last_evaluated(folder), found["figures"]
     name = folder.name
     close(figures["val_loss"], line["val_loss"], f"{name}, val_loss")
-    for key in ("eps_mean", "router_norm_mean", "gate_norm_mean", "kappa_diagonal", "load_max",
-                "erc_clean", "routing_entropy"):
+    for key in (
+        "eps_mean",
+        "router_norm_mean",
+        "gate_norm_mean",
+        "kappa_diagonal",
+        "load_max",
+        "erc_clean",
+        "routing_entropy",
+    ):
         close(figures[key], mean(line[key]), f"{name}, {key}")
         check(found["layers"][key] == line[key], f"{name}: layers of {key}")
-    check(figures["erc"] == line["erc"] or math.isclose(figures["erc"], line["erc"], rel_tol=1e-8),
-          f"{name}, erc: {figures['erc']} and {line['erc']}")
-    close(figures["tokens_per_s"], statistics.median(l["tokens_per_s"] for l in metrics(folder)),
-         f"{name}, tokens/s")
+    check(
+        figures["erc"] == line["erc"] or math.isclose(figures["erc"], line["erc"], rel_tol=1e-8),
+        f"{name}, erc: {figures['erc']} and {line['erc']}",
+    )
+    close(figures["tokens_per_s"], statistics.median(l["tokens_per_s"] for l in metrics(folder)), f"{name}, tokens/s")
     tail = [l["loss"] for l in metrics(folder) if l["tokens"] > 0.9 * line["tokens"]]
     close(figures["loss"], mean(tail), f"{name}, loss of the last tenth")
-    check(figures["val_loss_by_source"].keys() == line["val_loss_by_source"].keys(),
-          f"{name}: sources {figures['val_loss_by_source']}")
+    check(
+        figures["val_loss_by_source"].keys() == line["val_loss_by_source"].keys(),
+        f"{name}: sources {figures['val_loss_by_source']}",
+    )
 
 
 def check_groups(vanilla, coupled):
@@ -59,39 +70,57 @@ def check_groups(vanilla, coupled):
     spread = found["groups"][1]["figures"]["val_loss"]
     close(spread["mean"], mean(losses), "mean of a group")
     close(spread["sd"], statistics.stdev(losses), "deviation of a group", 1e-6)
-    differences = [last_evaluated(b)["val_loss"] - last_evaluated(a)["val_loss"]
-                   for a, b in zip(vanilla, coupled)]
+    differences = [last_evaluated(b)["val_loss"] - last_evaluated(a)["val_loss"] for a, b in zip(vanilla, coupled)]
     pairs = found["comparisons"][0]
-    check(pairs["n"] == 2 and [p["other"] for p in pairs["pairs"]] == ["erc-s0", "erc-s1"],
-          f"pairs {pairs}")
+    check(pairs["n"] == 2 and [p["other"] for p in pairs["pairs"]] == ["erc-s0", "erc-s1"], f"pairs {pairs}")
     close(pairs["mean"], mean(differences), "mean of pairs", 1e-6)
-    close(pairs["high"] - pairs["mean"],
-         12.7062047361747 * statistics.stdev(differences) / math.sqrt(2), "interval of pairs", 1e-6)
-    check([s["setting"] for s in found["differing"]] == ["erc.weight", "train.seed"],
-          f"differing {found['differing']}")
+    close(
+        pairs["high"] - pairs["mean"],
+        12.7062047361747 * statistics.stdev(differences) / math.sqrt(2),
+        "interval of pairs",
+        1e-6,
+    )
+    check([s["setting"] for s in found["differing"]] == ["erc.weight", "train.seed"], f"differing {found['differing']}")
 
 
 def check_text(vanilla, coupled, work):
     before = [files_of(folder) for folder in vanilla + coupled]
     page = work / "page.html"
-    said = good("compare", "--no-documents", *vanilla, *coupled, "--html", page, "--json",
-                work / "c.json", "--series")
-    for part in ("Settings that differ", "Figures at 768 tokens", "vanilla (2 runs)", "router |cos|",
-                 "peak memory" if "memory_bytes" in metrics(vanilla[0])[0] else "tokens/s",
-                 "difference to vanilla in pairs"):
+    said = good("compare", "--no-documents", *vanilla, *coupled, "--html", page, "--json", work / "c.json", "--series")
+    for part in (
+        "Settings that differ",
+        "Figures at 768 tokens",
+        "vanilla (2 runs)",
+        "router |cos|",
+        "peak memory" if "memory_bytes" in metrics(vanilla[0])[0] else "tokens/s",
+        "difference to vanilla in pairs",
+    ):
         check(part in said, f"the text has no {part!r}: {said}")
     check(re.search(r"^erc-s1 +12 of 12 +768 +erc$", said, re.M), f"runs: {said}")
     check("vanilla" in page.read_text(), "the page")
     written = json.loads((work / "c.json").read_text())
     series = written.pop("series")
     ids = {chart["id"] for chart in series["charts"]}
-    check(len(series["made"]["sources"]) == 4 and all(s["xxh3"] for s in series["made"]["sources"]), f"made {series['made']}")
-    for name in ("validation-loss", "training-loss", "erc", "eps", "router-norm", "gate-norm",
-                 "router-cosine", "balance", "alpha-min", "kappa-row-top1", "validation-loss-two"):
+    check(
+        len(series["made"]["sources"]) == 4 and all(s["xxh3"] for s in series["made"]["sources"]),
+        f"made {series['made']}",
+    )
+    for name in (
+        "validation-loss",
+        "training-loss",
+        "erc",
+        "eps",
+        "router-norm",
+        "gate-norm",
+        "router-cosine",
+        "balance",
+        "alpha-min",
+        "kappa-row-top1",
+        "validation-loss-two",
+    ):
         check(name in ids and f'id="chart-{name}"' in page.read_text(), f"no chart {name}")
     check(before == [files_of(folder) for folder in vanilla + coupled], "a run was written into")
-    check(written == compared(*vanilla, *coupled),
-          "JSON in a file and on the terminal differ")
+    check(written == compared(*vanilla, *coupled), "JSON in a file and on the terminal differ")
     good("compare", "--no-documents", vanilla[0])
     twice = compared(vanilla[0], str(vanilla[0]) + "/", coupled[0])
     check(len(twice["runs"]) == 2 and "are the same folder" in twice["warnings"][0], f"twice: {twice}")
@@ -101,19 +130,29 @@ def check_group_by(vanilla, coupled, work):
     found = compared(*coupled, *vanilla, "--group-by", "erc.weight")
     check([g["place"] for g in found["groups"]] == [0, 1], f"places {found['groups']}")
     check(found["baseline"] == "erc.weight 1", found["baseline"])
-    good("compare", "--no-documents", *vanilla, *coupled, "--group-by", "erc.weight", "--series",
-         "--json", work / "ends.json")
+    good(
+        "compare",
+        "--no-documents",
+        *vanilla,
+        *coupled,
+        "--group-by",
+        "erc.weight",
+        "--series",
+        "--json",
+        work / "ends.json",
+    )
     ends = json.loads((work / "ends.json").read_text())["series"]["charts"]
     check("at-the-end-eps" in [chart["id"] for chart in ends], "no chart of the end")
-    bad(2, ["no run has a setting erc.wieght", "erc.weight"], "compare", vanilla[0], "--group-by",
-        "erc.wieght")
+    bad(2, ["no run has a setting erc.wieght", "erc.weight"], "compare", vanilla[0], "--group-by", "erc.wieght")
 
 
 def check_warnings(work, vanilla):
     long_run = train(work, "long", "data.seq_len=32")
     said = good("compare", "--no-documents", vanilla[0], long_run)
-    check(said.startswith("warning: vanilla-s0 and long differ in their length of sequences (data."
-                          "seq_len: 16 and 32)"), said[:300])
+    check(
+        said.startswith("warning: vanilla-s0 and long differ in their length of sequences (data.seq_len: 16 and 32)"),
+        said[:300],
+    )
     other = train(work, "other", f"data.validation={work}/docs/one.jsonl")
     said = good("compare", "--no-documents", vanilla[0], other)
     check(said.startswith("warning: vanilla-s0 and other differ in their validation data"), said[:300])
@@ -124,8 +163,11 @@ def check_precision(work, vanilla):
     """Runs of other precision are no seeds of one group; what older versions left open is a third. A
     scope that they left open was micro."""
     runs = [vanilla[0]]
-    for name, old, new in (("in-bf16", "dtype: f32", "dtype: bf16"), ("unknown", "dtype: f32", "dtype: auto"),
-                           ("older", "scope: micro", "scope: auto")):
+    for name, old, new in (
+        ("in-bf16", "dtype: f32", "dtype: bf16"),
+        ("unknown", "dtype: f32", "dtype: auto"),
+        ("older", "scope: micro", "scope: auto"),
+    ):
         runs.append(work / name)
         shutil.copytree(vanilla[0], runs[-1], symlinks=True)
         config = (runs[-1] / "config.yaml").read_text()
@@ -147,8 +189,7 @@ def check_damage(work, vanilla):
     torn = work / "torn"
     shutil.copytree(vanilla[0], torn, symlinks=True)
     text = (torn / "metrics.jsonl").read_text().splitlines(keepends=True)
-    (torn / "metrics.jsonl").write_text("".join(text[:3]) + "rubbish\n" + "".join(text[3:8]) +
-                                        text[8][:40])
+    (torn / "metrics.jsonl").write_text("".join(text[:3]) + "rubbish\n" + "".join(text[3:8]) + text[8][:40])
     said = good("compare", "--no-documents", torn, vanilla[1])
     check("torn: 2 damaged lines" in said and "8 of 12, in progress" in said, said)
     check("Figures at 384 tokens" in said, said)
@@ -156,8 +197,10 @@ def check_damage(work, vanilla):
         file.write("".join(text))
     (torn / "metrics.jsonl").unlink()
     found = compared(torn, vanilla[0])
-    check(found["runs"][0]["figures"]["val_loss"] == found["runs"][1]["figures"]["val_loss"] and
-          not found["warnings"], "compressed metrics differ")
+    check(
+        found["runs"][0]["figures"]["val_loss"] == found["runs"][1]["figures"]["val_loss"] and not found["warnings"],
+        "compressed metrics differ",
+    )
     (torn / "metrics.jsonl.gz").write_text("")
     bad(1, [str(torn), "ends too early"], "compare", torn)
 
@@ -168,8 +211,7 @@ def check_bad(work, vanilla):
     bad(1, ["no such folder"], "compare", work / "none")
     bad(2, [], "compare")
     for flag in ("--json", "--html"):
-        bad(1, ["where nothing is written"], "compare", vanilla[1], vanilla[0], flag,
-            vanilla[0] / "x")
+        bad(1, ["where nothing is written"], "compare", vanilla[1], vanilla[0], flag, vanilla[0] / "x")
         bad(1, ["where nothing is written"], "compare", vanilla[0], flag, vanilla[0] / "metrics.jsonl")
     bad(2, ["python -m couplet.plot"], "compare", vanilla[0], "--svg", work / "x")
     bad(2, ["give --json"], "compare", vanilla[0], "--series")
@@ -190,12 +232,14 @@ def check_documents(work, vanilla, coupled):
     check(all(one["step"] == 12 and one["window"] == 16 for one in losses), "step or window")
 
     def bits(of):
-        return [sum(one["nll"] for one in loss["documents"]) / math.log(2) /
-                sum(one["bytes"] for one in loss["documents"]) for loss in of]
+        return [
+            sum(one["nll"] for one in loss["documents"]) / math.log(2) / sum(one["bytes"] for one in loss["documents"])
+            for loss in of
+        ]
+
     close(sets[0]["difference"], mean(bits(losses[2:])) - mean(bits(losses[:2])), "bits per byte", 1e-6)
     held_out = metrics(vanilla[0])[-1]["val_loss"]
-    own = (sum(one["nll"] for one in losses[0]["documents"]) /
-           sum(one["tokens"] for one in losses[0]["documents"]))
+    own = sum(one["nll"] for one in losses[0]["documents"]) / sum(one["tokens"] for one in losses[0]["documents"])
     check(abs(own - held_out) < 0.5, f"documents have {own} nats a token, evaluation {held_out}")
     before = [file.stat().st_mtime_ns for file in files]
     compared(*vanilla, *coupled, extra=())
@@ -212,39 +256,47 @@ def check_documents(work, vanilla, coupled):
     config = lost / "config.yaml"
     config.write_text(config.read_text().replace("docs/two.jsonl", "docs/gone.jsonl"))
     said = good("compare", "--documents", 3, vanilla[0], lost)
-    check("warning: " in said and "gone.jsonl" in said and
-          "held-out documents were not scored" in said, f"documents that are gone: {said[-900:]}")
+    check(
+        "warning: " in said and "gone.jsonl" in said and "held-out documents were not scored" in said,
+        f"documents that are gone: {said[-900:]}",
+    )
 
 
 def check_closer(vanilla, coupled):
     """Documents and questions beside the runs."""
     for k, folder in enumerate(vanilla + coupled):
         (folder / "documents.json").unlink()
-        documents = [{"source": "s", "id": f"d{i}", "bytes": 100 + i, "tokens": 30,
-                      "nll": 60 + 5 * math.sin(i) + k} for i in range(20)]
+        documents = [
+            {"source": "s", "id": f"d{i}", "bytes": 100 + i, "tokens": 30, "nll": 60 + 5 * math.sin(i) + k}
+            for i in range(20)
+        ]
         with gzip.open(folder / "documents.json.gz", "wt") as file:
             json.dump({"step": 12, "window": 16, "documents": documents}, file)
         samples = [{"id": i, "correct": {"acc": int(i % 5 < 1 + k)}} for i in range(40)]
-        (folder / "questions.json").write_text(json.dumps(
-            {"settings": {}, "results": {"quiz": {"metrics": {"acc": 0}, "samples": samples}}}))
+        (folder / "questions.json").write_text(
+            json.dumps({"settings": {}, "results": {"quiz": {"metrics": {"acc": 0}, "samples": samples}}})
+        )
     found = compared(*vanilla, *coupled)["comparisons"][0]
     total = sum(100 + i for i in range(20))
     whole = found["bits_per_byte"]["sets"][0]
     close(whole["difference"], 20 * 2 / math.log(2) / total, "difference of bits per byte")
     check(whole["low"] < whole["difference"] < whole["high"], f"interval {whole}")
     quiz = found["questions"][0]
-    check((quiz["both"], quiz["only_base"], quiz["only_other"], quiz["neither"]) == (8, 0, 16, 16),
-          f"questions {quiz}")
-    close(quiz["p"], 2 * 0.5 ** 16, "McNemar")
+    check((quiz["both"], quiz["only_base"], quiz["only_other"], quiz["neither"]) == (8, 0, 16, 16), f"questions {quiz}")
+    close(quiz["p"], 2 * 0.5**16, "McNemar")
     said = good("compare", *vanilla, *coupled)
     check("Bits per byte of held-out documents" in said and "quiz, acc" in said, said[-2000:])
-    check("95 % interval, bootstrap over documents" in said and "of these two runs" not in said,
-          f"two pairs: {said[-2000:]}")
+    check(
+        "95 % interval, bootstrap over documents" in said and "of these two runs" not in said,
+        f"two pairs: {said[-2000:]}",
+    )
     page = vanilla[0].parent / "two.html"
     said = good("compare", vanilla[0], coupled[0], "--html", page)
     for words in (said, page.read_text()):
-        check("95 % interval, bootstrap over documents" in words and
-              "of these two runs, not of the settings" in words, f"one pair: {words[-2000:]}")
+        check(
+            "95 % interval, bootstrap over documents" in words and "of these two runs, not of the settings" in words,
+            f"one pair: {words[-2000:]}",
+        )
 
 
 def main():

@@ -2,6 +2,7 @@
 """check_cuda.py ON_HOST COUPLET: the program with the CUDA backend, whose kernels the emulation runs (tests/tensor/cuda):
 runs against those on the CPU, resumed, and what is made of them; devices and modules that are not there.
 ON_HOST has the module couplet-cuda.so beside it, COUPLET has none."""
+
 import math
 import os
 import pathlib
@@ -18,13 +19,30 @@ from train_case import same_run, whole, write_corpus
 STEPS, SAVED = {"softmax": 60}, 2  # of a run, else 6; of a checkpoint
 KILLED = 3  # lines of a run that is killed
 LEAST_APART = 1e-6  # of two losses that are rounded in other places
-ALWAYS = ("train.warmup_steps=1", f"checkpoint.every={SAVED}", "checkpoint.keep=1", "eval.every=50", "log.every=1",
-          "data.seq_len=8", "data.batch_tokens=16", "model.hidden_size=8", "model.intermediate_size=4")
+ALWAYS = (
+    "train.warmup_steps=1",
+    f"checkpoint.every={SAVED}",
+    "checkpoint.keep=1",
+    "eval.every=50",
+    "log.every=1",
+    "data.seq_len=8",
+    "data.batch_tokens=16",
+    "model.hidden_size=8",
+    "model.intermediate_size=4",
+)
 VARIANTS = {
     "softmax": ["train.micro_batch=1", "z.weight=0.001", "compute.dtype=f32"],
-    "sigmoid": ["model.router=sigmoid", "model.router_bias=true", "model.norm_topk_prob=true", "model.n_shared_experts=1",
-                "balance.scope=global", "train.micro_batch=2", "erc.activation=swiglu", "orth.weight=0.1",
-                "compute.dtype=f32"],
+    "sigmoid": [
+        "model.router=sigmoid",
+        "model.router_bias=true",
+        "model.norm_topk_prob=true",
+        "model.n_shared_experts=1",
+        "balance.scope=global",
+        "train.micro_batch=2",
+        "erc.activation=swiglu",
+        "orth.weight=0.1",
+        "compute.dtype=f32",
+    ],
     "aoe": ["model.router=aoe", "compute.dtype=f32", "train.recompute=norms"],
     "bf16": ["compute.dtype=bf16", "erc.proxy=centred", "train.micro_batch=2"],
 }
@@ -56,8 +74,14 @@ def check_long(folder, words, cpu, gpu):
 def check_gradients(folder):
     """Of the second step, by tensor, within 1e-5 of the norm of the CPU's."""
     run = folder / "first"
-    good("train", folder / "c.yaml", *sets(*ALWAYS, *VARIANTS["softmax"], "train.steps=1", "train.warmup_steps=0"),
-         *of("cpu"), "--out", run)
+    good(
+        "train",
+        folder / "c.yaml",
+        *sets(*ALWAYS, *VARIANTS["softmax"], "train.steps=1", "train.warmup_steps=0"),
+        *of("cpu"),
+        "--out",
+        run,
+    )
     (folder / "rows.json").write_text('{"input_ids": [[1, 7, 3, 40, 9, 2], [5, 5, 80, 11, 6, 30]]}')
     made = []
     for device in ("cpu", "cuda"):
@@ -73,8 +97,11 @@ def check_gradients(folder):
 
 def check_killed(words, run, whole_run):
     """kill -9 in the middle of a run; it is resumed to the same bits."""
-    with subprocess.Popen([COUPLET, *map(str, words), "compute.device=cuda", "--out", run], stdout=subprocess.DEVNULL,
-                          stderr=subprocess.DEVNULL) as process:
+    with subprocess.Popen(
+        [COUPLET, *map(str, words), "compute.device=cuda", "--out", run],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    ) as process:
         lines = run / "metrics.jsonl"
         while process.poll() is None and (not lines.exists() or lines.read_bytes().count(b"\n") < KILLED):
             time.sleep(0.005)
@@ -94,7 +121,9 @@ def check_training(folder, name, settings):
     one, other = (folder / f"{name}-{which}" for which in ("cpu", "cuda"))
     good(*words, "compute.device=cpu", "--out", one)
     said = good(*words, "compute.device=cuda", "--out", other)
-    check("without a kernel, on the CPU on copies: " in said, f"{name}: no operation is said to be borrowed: {said[:500]}")
+    check(
+        "without a kernel, on the CPU on copies: " in said, f"{name}: no operation is said to be borrowed: {said[:500]}"
+    )
     check_losses(one, other, name)
     if name == "softmax":
         check_long(folder, words, one, other)
@@ -135,7 +164,9 @@ def near_everywhere(got, want, what):
         for i, (a, b) in enumerate(zip(got or [], want)):
             near_everywhere(a, b, f"{what}[{i}]")
     elif isinstance(want, float):
-        check(isinstance(got, (int, float)) and abs(got - want) <= 1e-4 * max(1, abs(want)), f"{what}: {got} and {want}")
+        check(
+            isinstance(got, (int, float)) and abs(got - want) <= 1e-4 * max(1, abs(want)), f"{what}: {got} and {want}"
+        )
     else:
         check(got == want, f"{what}: {got} and {want}")
 
@@ -147,14 +178,17 @@ def check_refusals(folder, without):
     place = folder / "moved"
     place.mkdir()
     other = pathlib.Path(COUPLET).parent / "libfake_cublaslt.so"
-    for module, part, code in ((None, "there is no couplet-cuda.so beside the program", 2),
-                               (without.parent / "libcouplet.so", "are of different versions: build both from one commit", 1),
-                               (other, "are of different versions: build both from one commit", 1)):
+    for module, part, code in (
+        (None, "there is no couplet-cuda.so beside the program", 2),
+        (without.parent / "libcouplet.so", "are of different versions: build both from one commit", 1),
+        (other, "are of different versions: build both from one commit", 1),
+    ):
         shutil.copy(without, place / "couplet")
         if module:
             shutil.copy(module, place / "couplet-cuda.so")
-        done = subprocess.run([place / "couplet", *map(str, words), "compute.device=cuda"], capture_output=True, text=True,
-                              check=False)
+        done = subprocess.run(
+            [place / "couplet", *map(str, words), "compute.device=cuda"], capture_output=True, text=True, check=False
+        )
         check(done.returncode == code and part in done.stderr, f"{part}: {done.returncode}, {done.stderr[-400:]}")
 
 

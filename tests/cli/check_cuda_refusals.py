@@ -2,6 +2,7 @@
 """check_cuda_refusals.py ON_HOST COUPLET CUBLASLT: what the program says where a GPU cannot be used, and after failures
 of a GPU in mid-run; what a run records of a GPU, and runs that go on on another device. ON_HOST has the emulated module
 beside it, COUPLET has none, but those of MPI; CUBLASLT stands in for NVIDIA's library."""
+
 import os
 import pathlib
 import shutil
@@ -16,8 +17,16 @@ from program import COUPLET, bad, check, finish, good, near, output, run, scratc
 from train_case import same_run, whole, write_corpus
 
 STEPS = 4
-SETTINGS = sets("compute.device=cuda", f"train.steps={STEPS}", "checkpoint.every=1", "checkpoint.keep=20",
-                "eval.every=1", "log.every=1", "data.batch_tokens=32", "data.seq_len=8")
+SETTINGS = sets(
+    "compute.device=cuda",
+    f"train.steps={STEPS}",
+    "checkpoint.every=1",
+    "checkpoint.keep=20",
+    "eval.every=1",
+    "log.every=1",
+    "data.batch_tokens=32",
+    "data.seq_len=8",
+)
 FOUND = {  # of the machine: what is said
     "driver=0": "no driver for NVIDIA GPUs here (libcuda.so.1 is missing)",
     "driver=12040": "too old: it knows CUDA 12.4, and 13.0 is needed",
@@ -37,6 +46,7 @@ def train(folder, name):
 
 
 # ---- a GPU that cannot be used ----
+
 
 def check_found(folder):
     for machine, part in FOUND.items():
@@ -68,13 +78,19 @@ def check_cublaslt(folder, library):
     words = [place / "couplet", *train(folder, "blas"), "--set", "train.steps=1"]
 
     def start(**more):
-        done = subprocess.run([*map(str, words)], capture_output=True, text=True, check=False,
-                              **on("cublaslt=1", **more))
+        done = subprocess.run(
+            [*map(str, words)], capture_output=True, text=True, check=False, **on("cublaslt=1", **more)
+        )
         return done.returncode, done.stderr
 
     code, said = start(CUDA_HOME="/nowhere")
-    parts = ["libcublasLt-test.so.13 is not in ", "/../nvidia/cu13/lib", "/../nvidia/cublas/lib", "/nowhere/lib64",
-             "COUPLET_CUBLASLT"]
+    parts = [
+        "libcublasLt-test.so.13 is not in ",
+        "/../nvidia/cu13/lib",
+        "/../nvidia/cublas/lib",
+        "/nowhere/lib64",
+        "COUPLET_CUBLASLT",
+    ]
     check(code == 2 and all(part in said for part in parts), f"no cuBLASLt: {code}, {said}")
     code, said = start(COUPLET_CUBLASLT="/nowhere/libcublasLt.so")
     check(code == 2 and "COUPLET_CUBLASLT cannot be opened: /nowhere/libcublasLt.so" in said, f"{code}, {said}")
@@ -85,8 +101,10 @@ def check_cublaslt(folder, library):
         (folder / lib).mkdir(parents=True)
         shutil.copy(library, folder / lib / f"libcublasLt-test.so.{file}")
         code, said = start(CUDA_HOME=str(folder / "cuda"))
-        check(code == 0 and version_of(folder / "blas") == "CUDA driver 13.0, cuBLASLt 13.1.0",
-              f"{lib}: {code}, {said[-500:]}")
+        check(
+            code == 0 and version_of(folder / "blas") == "CUDA driver 13.0, cuBLASLt 13.1.0",
+            f"{lib}: {code}, {said[-500:]}",
+        )
         shutil.rmtree(folder / "blas", ignore_errors=True)
         (folder / lib / f"libcublasLt-test.so.{file}").unlink()
 
@@ -94,18 +112,22 @@ def check_cublaslt(folder, library):
 def check_ranks(folder, without):
     """Several processes compute on CPUs."""
     library = next((each for each in mpi.LIBRARIES if mpi.is_here(each, without.parent)), None)
-    verbs = {"train": train(folder, "two"),
-             "eval": [*words_of(folder, "ranked", folder / "two.json"), *SETTINGS[:2]],
-             "eval --text": ["eval", folder / "plain", "--text", folder / "docs", *SETTINGS[:2]],
-             "inspect": ["inspect", folder / "plain", "--text", folder / "docs", *SETTINGS[:2]]}
+    verbs = {
+        "train": train(folder, "two"),
+        "eval": [*words_of(folder, "ranked", folder / "two.json"), *SETTINGS[:2]],
+        "eval --text": ["eval", folder / "plain", "--text", folder / "docs", *SETTINGS[:2]],
+        "inspect": ["inspect", folder / "plain", "--text", folder / "docs", *SETTINGS[:2]],
+    }
     if not library:
         return
     how = {"build": without.parent, "COUPLET_MPI": str(without.parent / f"couplet-mpi-{library}.so")}
     for name, words in verbs.items():
         code, _, err = mpi.run(library, 2, COUPLET, *words, **how)
         last = [line for line in err.splitlines() if line.startswith("couplet: ")]
-        check(code == 2 and len(last) == 1 and "compute.device is cuda, but there are 2 ranks" in last[0],
-              f"{name} over ranks: {code}, {err[-800:]}")
+        check(
+            code == 2 and len(last) == 1 and "compute.device is cuda, but there are 2 ranks" in last[0],
+            f"{name} over ranks: {code}, {err[-800:]}",
+        )
     words = [*train(folder, "two"), *sets("compute.device=auto", "train.steps=1")]
     code, _, err = mpi.run(library, 2, COUPLET, *words, **how)
     check(code == 0, f"auto over ranks: {code}, {err[-500:]}")
@@ -114,13 +136,17 @@ def check_ranks(folder, without):
 
 # ---- failures in mid-run ----
 
+
 def check_memory(folder):
     """Each piece of memory that training takes, in turn, is not to be had."""
     for take in range(1, 100):
         _, err, code = run(*train(folder, f"take-{take}"), "--set", "train.steps=1", **on(f"take={take}"))
         if code == 0:
             break
-        check(code == 1 and "couplet: out of memory on cuda:0 host: " in err.splitlines()[-1], f"memory {take}: {code}, {err[-500:]}")
+        check(
+            code == 1 and "couplet: out of memory on cuda:0 host: " in err.splitlines()[-1],
+            f"memory {take}: {code}, {err[-500:]}",
+        )
         left = litter(folder / f"take-{take}"), (folder / f"take-{take}/last").exists()
         check(left == ([], False), f"memory {take}: left over: {left}")
     check(4 < take < 99, f"training takes memory {take - 1} times")
@@ -144,7 +170,7 @@ def check_failed(folder, unbroken, machine, part):
     starts = [read_json(path) for path in (unbroken / "start.json", broken / "start.json") if path.exists()]
     check(all(one == untimed(starts)[0] for one in untimed(starts)), f"{machine}: start.json of no whole evaluation")
     there, lines = untimed(metrics(unbroken)), untimed(metrics(broken))
-    check(lines == there[:len(lines)], f"{machine}: lines of metrics that no whole step gave")
+    check(lines == there[: len(lines)], f"{machine}: lines of metrics that no whole step gave")
     saved = (broken / "last").exists()
     kept = "no checkpoint was saved yet"
     if saved:
@@ -172,11 +198,13 @@ def check_other_verbs(folder):
     """Nothing is written, or said, after a failure; each names what is borrowed, once."""
     model, docs, device = folder / "unbroken", folder / "few.jsonl", SETTINGS[:2]
     docs.write_text("".join((folder / "docs/two.jsonl").read_text().splitlines(True)[:2]))
-    verbs = {"eval": [*words_of(folder, "ranked", folder / "failed.json", "unbroken"), "--limit", 8, *device],
-             "written": [*words_of(folder, "written", folder / "failed.json", "unbroken"), "--limit", 4, *device],
-             "text": ["eval", model, "--text", docs, "--json", folder / "failed.json", *device],
-             "inspect": ["inspect", model, "--text", docs, "--json", folder / "failed.json", *device],
-             "generate": ["generate", model, "--prompt", "abc", "--tokens", 4, "--temperature", 0, *device]}
+    verbs = {
+        "eval": [*words_of(folder, "ranked", folder / "failed.json", "unbroken"), "--limit", 8, *device],
+        "written": [*words_of(folder, "written", folder / "failed.json", "unbroken"), "--limit", 4, *device],
+        "text": ["eval", model, "--text", docs, "--json", folder / "failed.json", *device],
+        "inspect": ["inspect", model, "--text", docs, "--json", folder / "failed.json", *device],
+        "generate": ["generate", model, "--prompt", "abc", "--tokens", 4, "--temperature", 0, *device],
+    }
     for name, words in verbs.items():
         for launch in (1, 9, 30):
             bad(1, "an illegal memory access was encountered", *words, **on(f"launch={launch}"))
@@ -189,6 +217,7 @@ def check_other_verbs(folder):
 
 # ---- what a run records, and other devices ----
 
+
 def check_tasks(folder):
     """Answers to one task, and the likeliest text, as on the CPU."""
     results, texts = [], []
@@ -196,8 +225,9 @@ def check_tasks(folder):
         out, where = folder / f"task-{device}.json", sets(f"compute.device={device}")
         good(*words_of(folder, "ranked", out, "unbroken"), "--limit", 8, *where)
         results.append([samples for task in read_json(out)["results"].values() for samples in task["samples"]])
-        texts.append(output("generate", folder / "unbroken", "--prompt", "abc", "--tokens", 8, "--temperature", 0,
-                            *where))
+        texts.append(
+            output("generate", folder / "unbroken", "--prompt", "abc", "--tokens", 8, "--temperature", 0, *where)
+        )
     check(len(results[0]) == 8, f"{len(results[0])} answers of 8")
     check_same(*results, "a task")
     check(texts[0] == texts[1], f"the likeliest text: {texts}")
@@ -224,8 +254,11 @@ def check_made_with(folder):
     made = folder / "made"
     good(*train(folder, "made"), "--set", "train.steps=1")
     check(version_of(made) == "CUDA driver 13.0, cuBLASLt 13.0.0", version_of(made))
-    check(read_json(made / "algorithms.json") == {"device": "cuda:0 host", "libraries": version_of(made),
-                                                  "products": ["all: plain loops"]}, "algorithms.json")
+    check(
+        read_json(made / "algorithms.json")
+        == {"device": "cuda:0 host", "libraries": version_of(made), "products": ["all: plain loops"]},
+        "algorithms.json",
+    )
     said = good("train", "--resume", made, "--set", "train.steps=2", **on("driver=13010"))
     part = "libraries CUDA driver 13.0, cuBLASLt 13.0.0 (now CUDA driver 13.1, "
     check(part in said, f"a newer driver: {said[-800:]}")

@@ -6,6 +6,7 @@ them.
 The learning rate is one at which rounding does not grow from step to step: what was seen differs by 1e-7,
 grad_norm by 7e-7. There is room for a token whose K-th expert is hardly ahead of the next one, and which
 goes to that one."""
+
 import sys
 
 from inputs import GOLDEN, metrics, read_json

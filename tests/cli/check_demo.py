@@ -2,6 +2,7 @@
 """check_demo.py COUPLET: what the README quotes of the demonstration stands in docs/demo.txt, which
 records one, and a fresh demonstration of a few steps has the form of the recorded one. Numbers of a
 fresh run are compared with nothing: they differ between processors."""
+
 import os
 import pathlib
 import re
@@ -40,7 +41,7 @@ def check_quotes():
 
 def form(text, runs):
     """From the table on, with # for every number and for the blanks before it."""
-    text = text[text.index(BEGIN):].replace(runs, "RUNS").replace(COUPLET, "COUPLET")
+    text = text[text.index(BEGIN) :].replace(runs, "RUNS").replace(COUPLET, "COUPLET")
     text = text.replace("build/release/couplet", "COUPLET")
     text = re.sub(r": (partly |weakly |not )?coupled\n", ": STATE\n", text)  # after two steps it is another
     return re.sub(r" *-?\d[\d.e+-]*", " #", text).split("\n")
@@ -48,22 +49,36 @@ def form(text, runs):
 
 def check_form():
     with tempfile.TemporaryDirectory() as folder:
-        few = ["train.steps=2", "train.warmup_steps=1", "data.train=data/train/qa-0000.jsonl.zst",
-               "data.validation=data/validation/qa-0000.jsonl.zst", "eval.max_sequences=1"]
-        done = subprocess.run(["tools/demo.sh", COUPLET, *few], env={**os.environ, "RUNS": f"{folder}/runs"},
-                              capture_output=True, text=True, check=False, timeout=500)
-        check(not done.returncode and not done.stderr,
-              f"the demonstration ends with {done.returncode}: {done.stderr}")
+        few = [
+            "train.steps=2",
+            "train.warmup_steps=1",
+            "data.train=data/train/qa-0000.jsonl.zst",
+            "data.validation=data/validation/qa-0000.jsonl.zst",
+            "eval.max_sequences=1",
+        ]
+        done = subprocess.run(
+            ["tools/demo.sh", COUPLET, *few],
+            env={**os.environ, "RUNS": f"{folder}/runs"},
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=500,
+        )
+        check(not done.returncode and not done.stderr, f"the demonstration ends with {done.returncode}: {done.stderr}")
         if done.returncode or done.stderr:
             return
         fresh, recorded = form(done.stdout, f"{folder}/runs"), form(RECORDED, "runs/demo")
-        check(fresh == recorded, "a fresh demonstration:\n" + "\n".join(fresh) +
-              "\nand the recorded one:\n" + "\n".join(recorded))
+        check(
+            fresh == recorded,
+            "a fresh demonstration:\n" + "\n".join(fresh) + "\nand the recorded one:\n" + "\n".join(recorded),
+        )
         command = done.stdout.rstrip().splitlines()[-1].split()
         command[-1] = "train.steps=3"  # the way on works as it is printed, but for the number of steps
         on = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
-        check(on.returncode == 0 and os.path.exists(f"{folder}/runs/coupled/step-000003"),
-              f"{' '.join(command)} ends with {on.returncode}: {on.stderr}")
+        check(
+            on.returncode == 0 and os.path.exists(f"{folder}/runs/coupled/step-000003"),
+            f"{' '.join(command)} ends with {on.returncode}: {on.stderr}",
+        )
 
 
 check_quotes()

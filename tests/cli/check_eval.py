@@ -5,6 +5,7 @@ going on after an interruption; what is refused. Without --all of most reference
 alone, and of generated tasks few tokens' worth of them, since the program may be built with
 sanitizers; a few are asked whole, with their totals; of BBH, MMLU-Pro
 and MATH a few rows."""
+
 import gzip
 import json
 import math
@@ -20,18 +21,37 @@ from inputs import read_json
 from program import COUPLET, check, finish, scratch_folder
 
 NEAR = 5e-3  # two scores so close may be told apart either way
-WHOLE = {"harness/copa", "harness/agieval", "harness/arc_challenge", "harness/triviaqa.0shot",
-         "inloop/arc_challenge", "inloop/boolq", "inloop/hellaswag", "inloop/openbookqa",
-         "inloop/sciq"}  # with their totals, also without --all
+WHOLE = {
+    "harness/copa",
+    "harness/agieval",
+    "harness/arc_challenge",
+    "harness/triviaqa.0shot",
+    "inloop/arc_challenge",
+    "inloop/boolq",
+    "inloop/hellaswag",
+    "inloop/openbookqa",
+    "inloop/sciq",
+}  # with their totals, also without --all
 
 
 # ---- against the references ----
 
+
 def options_of(settings, limit):
-    words = ["--tasks", settings["task"], "--profile", settings["profile"], "--data",
-             GOLDEN / "data", "--offset", settings["offset"], "--limit", limit, "--samples"]
-    names = {"max_gen_toks": "--max-gen-toks", "num_fewshot": "--num-fewshot",
-             "variant": "--variant"}
+    words = [
+        "--tasks",
+        settings["task"],
+        "--profile",
+        settings["profile"],
+        "--data",
+        GOLDEN / "data",
+        "--offset",
+        settings["offset"],
+        "--limit",
+        limit,
+        "--samples",
+    ]
+    names = {"max_gen_toks": "--max-gen-toks", "num_fewshot": "--num-fewshot", "variant": "--variant"}
     for key, value in settings["options"].items():
         words += [names[key], value]
     return words
@@ -41,18 +61,21 @@ def check_scores(where, ours, theirs):
     for i, (a, b) in enumerate(zip(ours["loglik"], theirs["loglik"], strict=True)):
         check(close(a, b, 2e-2, 1e-3), f"{where}: option {i}: log-likelihood {a}, theirs {b}")
     for key in ("tokens", "ctx_tokens", "gold", "cut", "sha256", "chars"):
-        check(ours.get(key) == theirs.get(key),
-              f"{where}: {key} is {ours.get(key)}, theirs {theirs.get(key)}")
+        check(ours.get(key) == theirs.get(key), f"{where}: {key} is {ours.get(key)}, theirs {theirs.get(key)}")
     for metric, pred in theirs["pred"].items():
-        check(ours["pred"].get(metric) in {pred, *tied(theirs, metric)},
-              f"{where}: {metric} predicts {ours['pred'].get(metric)}, theirs {pred}")
+        check(
+            ours["pred"].get(metric) in {pred, *tied(theirs, metric)},
+            f"{where}: {metric} predicts {ours['pred'].get(metric)}, theirs {pred}",
+        )
 
 
 def tied(theirs, metric):
     """The options whose score is so close to the best that rounding decides between them."""
     lengths = theirs.get("chars", [1] * len(theirs["loglik"]))
-    scores = [value / {"acc": 1, "len_norm": length - 1}.get(metric, length)
-              for value, length in zip(theirs["loglik"], lengths)]
+    scores = [
+        value / {"acc": 1, "len_norm": length - 1}.get(metric, length)
+        for value, length in zip(theirs["loglik"], lengths)
+    ]
     return [i for i, score in enumerate(scores) if score > max(scores) - NEAR]
 
 
@@ -61,17 +84,20 @@ PROMPT = ("prompt_sha256", "prompt_chars", "prompt_bytes", "prompt_tokens", "cut
 
 def check_text(where, ours, theirs):
     for key in PROMPT:
-        check(ours.get(key) == theirs.get(key),
-              f"{where}: {key} is {str(ours.get(key))[:200]}, theirs {str(theirs.get(key))[:200]}")
+        check(
+            ours.get(key) == theirs.get(key),
+            f"{where}: {key} is {str(ours.get(key))[:200]}, theirs {str(theirs.get(key))[:200]}",
+        )
     sure = theirs["sure_chars"]
-    check(ours["text"][:sure] == theirs["text"][:sure], f"{where}: the text is {ours['text']!r}, "
-          f"theirs {theirs['text']!r}, sure of {sure} characters")
+    check(
+        ours["text"][:sure] == theirs["text"][:sure],
+        f"{where}: the text is {ours['text']!r}, theirs {theirs['text']!r}, sure of {sure} characters",
+    )
     if ours["text"] != theirs["text"]:
         return
     for key in ("answer", "correct", "gen_tokens", "robust", "extracted", "correct_norm"):
         if key in theirs:
-            check(ours.get(key) == theirs[key],
-                  f"{where}: {key} is {ours.get(key)}, theirs {theirs[key]}")
+            check(ours.get(key) == theirs[key], f"{where}: {key} is {ours.get(key)}, theirs {theirs[key]}")
 
 
 def check_numbers(name, ours, theirs, near):
@@ -81,12 +107,12 @@ def check_numbers(name, ours, theirs, near):
         if key.startswith("math_verify"):
             continue
         loss = key.startswith(("bpb", "ce_loss", "soft"))
-        ties = 0 if loss else near.get(key.split("_stderr")[0].removesuffix("_macro")
-                                       .removesuffix("_micro"), 0)
-        absolute = 1e-6 if not ties else ties / theirs["n"] + 1e-6 if key in near and "n" in theirs \
-            else math.inf
-        check(key in ours and close(ours[key], value, absolute, 2e-3 if loss else 1e-6),
-              f"{name}: {key} is {ours.get(key)}, theirs {value}")
+        ties = 0 if loss else near.get(key.split("_stderr")[0].removesuffix("_macro").removesuffix("_micro"), 0)
+        absolute = 1e-6 if not ties else ties / theirs["n"] + 1e-6 if key in near and "n" in theirs else math.inf
+        check(
+            key in ours and close(ours[key], value, absolute, 2e-3 if loss else 1e-6),
+            f"{name}: {key} is {ours.get(key)}, theirs {value}",
+        )
 
 
 def check_totals(name, ours, theirs):
@@ -101,8 +127,10 @@ def check_totals(name, ours, theirs):
 def near_ties(theirs):
     """Metric to how many questions have other options so close to the best that either may win."""
     ranked = [sample for sample in theirs["samples"] if "pred" in sample]
-    near = {metric: sum(len(tied(sample, metric)) > 1 for sample in ranked)
-            for metric in {metric for sample in ranked for metric in sample["pred"]}}
+    near = {
+        metric: sum(len(tied(sample, metric)) > 1 for sample in ranked)
+        for metric in {metric for sample in ranked for metric in sample["pred"]}
+    }
     return {metric: count for metric, count in near.items() if count}
 
 
@@ -116,16 +144,17 @@ def check_reference(path, folder):
     limit = settings["limit"] if whole else 1 if generated else min(4, settings["limit"])
     if not whole and generated and settings["limit"] < 4:
         return  # a question of every subject: minutes
-    result = evaluate(folder / f"{name.replace('/', '-')}.json", GOLDEN / "model",
-                      *options_of(settings, limit))
+    result = evaluate(folder / f"{name.replace('/', '-')}.json", GOLDEN / "model", *options_of(settings, limit))
     if result is None:
         return
     ours = next(iter(result["results"].values()))
     by_id = {sample["id"]: sample for sample in theirs["samples"]}
     split = {"val": "validation"}.get(settings["split"], settings["split"])
     check(ours["split"] == split, f"{name}: rows of {ours['split']}, theirs of {split}")
-    check(len(ours["samples"]) > 0 and (not whole or len(ours["samples"]) == len(by_id)),
-          f"{name}: {len(ours['samples'])} questions, theirs {len(by_id)}")
+    check(
+        len(ours["samples"]) > 0 and (not whole or len(ours["samples"]) == len(by_id)),
+        f"{name}: {len(ours['samples'])} questions, theirs {len(by_id)}",
+    )
     for sample in ours["samples"]:
         where = f"{name}: question {sample['id']}"
         if sample["id"] not in by_id:
@@ -140,8 +169,11 @@ def check_reference(path, folder):
 
 # ---- a few rows of tasks whose references are long ----
 
-PARTS = {"bbh": (("boolean_expressions", "movie_recommendation"), 1024),
-         "mmlu_pro": (("engineering", "philosophy"), 512), "math": (("algebra",), 12)}
+PARTS = {
+    "bbh": (("boolean_expressions", "movie_recommendation"), 1024),
+    "mmlu_pro": (("engineering", "philosophy"), 512),
+    "math": (("algebra",), 12),
+}
 
 
 def slug(words):
@@ -155,9 +187,11 @@ def part_of(folder, task, subjects):
     for path in (GOLDEN / "data" / task).iterdir():
         if path.name == "test.jsonl":
             lines = path.read_text().splitlines(True)
-            keep = [line for line in lines
-                    if slug(json.loads(line).get("category", json.loads(line).get("type")))
-                    in subjects]
+            keep = [
+                line
+                for line in lines
+                if slug(json.loads(line).get("category", json.loads(line).get("type"))) in subjects
+            ]
             (data / path.name).write_text("".join(keep))
         elif path.suffix != ".json" or path.stem in subjects:
             (data / path.name).symlink_to(path)
@@ -170,40 +204,73 @@ def check_part(folder, task):
     with gzip.open(GOLDEN / f"harness/{task}.json.gz") as file:
         theirs = next(iter(json.load(file)["results"].values()))
     by_id = {sample["id"]: sample for sample in theirs["samples"]}
-    result = evaluate(folder / f"part-{task}.json", GOLDEN / "model", "--tasks", task, "--profile",
-                      "harness", "--data", part_of(folder, task, subjects), "--limit", 1,
-                      "--max-gen-toks", tokens, "--samples")
+    result = evaluate(
+        folder / f"part-{task}.json",
+        GOLDEN / "model",
+        "--tasks",
+        task,
+        "--profile",
+        "harness",
+        "--data",
+        part_of(folder, task, subjects),
+        "--limit",
+        1,
+        "--max-gen-toks",
+        tokens,
+        "--samples",
+    )
     if result is None:
         return
     ours = result["results"][task]
-    check([sample["id"] for sample in ours["samples"]] == [f"{name}/0" for name in subjects] and
-          set(ours["subjects"]) == set(subjects), f"{task}: {ours['samples']}")
+    check(
+        [sample["id"] for sample in ours["samples"]] == [f"{name}/0" for name in subjects]
+        and set(ours["subjects"]) == set(subjects),
+        f"{task}: {ours['samples']}",
+    )
     for sample in ours["samples"]:
         other = by_id[sample["id"]]
         if sample["gen_tokens"] < other["gen_tokens"]:
-            check(sample["gen_tokens"] == tokens and 0 < len(sample["text"]) <= other["sure_chars"],
-                  f"{task}: {sample}")
+            check(
+                sample["gen_tokens"] == tokens and 0 < len(sample["text"]) <= other["sure_chars"], f"{task}: {sample}"
+            )
             other = {key: other[key] for key in other if key in PROMPT} | {
-                "text": other["text"][:len(sample["text"])], "sure_chars": len(sample["text"])}
+                "text": other["text"][: len(sample["text"])],
+                "sure_chars": len(sample["text"]),
+            }
         check_text(f"part of {task}: question {sample['id']}", sample, other)
 
 
 # ---- interruption ----
 
+
 def check_same(again, first):
     """What is asked together with other questions differs by rounding."""
     for task, one in first.items():
         for sample, other in zip(one["samples"], again[task]["samples"], strict=True):
-            check(sample["id"] == other["id"] and sample["sha256"] == other["sha256"],
-                  f"going on: {sample['id']} and {other['id']}")
-            check(all(close(a, b, 1e-4, 1e-5) for a, b in zip(sample["loglik"], other["loglik"])),
-                  f"going on: question {sample['id']} has another log-likelihood")
+            check(
+                sample["id"] == other["id"] and sample["sha256"] == other["sha256"],
+                f"going on: {sample['id']} and {other['id']}",
+            )
+            check(
+                all(close(a, b, 1e-4, 1e-5) for a, b in zip(sample["loglik"], other["loglik"])),
+                f"going on: question {sample['id']} has another log-likelihood",
+            )
         check(one["metrics"] == again[task]["metrics"], f"going on: {task} has other totals")
 
 
 def check_resume(folder):
-    words = [GOLDEN / "model", "--tasks", "arc_challenge,boolq", "--profile", "harness", "--data",
-             GOLDEN / "data", "--limit", 5, "--samples"]
+    words = [
+        GOLDEN / "model",
+        "--tasks",
+        "arc_challenge,boolq",
+        "--profile",
+        "harness",
+        "--data",
+        GOLDEN / "data",
+        "--limit",
+        5,
+        "--samples",
+    ]
     whole, again = folder / "whole.json", folder / "again.json"
     partial = folder / "again.json.partial"
     kept = folder / "kept"  # a second name of the partial file, which outlives its first one
@@ -228,8 +295,7 @@ def check_resume(folder):
 
 def stop(words, there):
     """Begins an evaluation, and sends SIGINT when `there(its pid)` is true; its exit code and what it said."""
-    begun = subprocess.Popen([COUPLET, "eval", *map(str, words)], stdout=subprocess.DEVNULL,
-                             stderr=subprocess.PIPE)
+    begun = subprocess.Popen([COUPLET, "eval", *map(str, words)], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
     until = time.time() + 300
     while begun.poll() is None and time.time() < until and not there(begun.pid):
         time.sleep(0.02)
@@ -247,8 +313,10 @@ def check_stopped_text(folder):
         return int(status.split("SigBlk:")[1].split()[0], 16) & 2
 
     code, told = stop([GOLDEN / "model", "--text", text], listens)
-    check(code == -signal.SIGINT and told.endswith("couplet: stopped; no figures are kept\n"),
-          f"--text, stopped: {code} {told}")
+    check(
+        code == -signal.SIGINT and told.endswith("couplet: stopped; no figures are kept\n"),
+        f"--text, stopped: {code} {told}",
+    )
 
 
 def check_stopped(folder):
@@ -261,35 +329,57 @@ def check_stopped(folder):
     arc.write_text("\n".join(rows) + "\n")
     (data / "gsm8k").symlink_to(GOLDEN / "data/gsm8k")
     out, partial = folder / "killed.json", folder / "killed.json.partial"
-    words = [GOLDEN / "model", "--tasks", "arc_challenge,gsm8k", "--profile", "harness", "--data",
-             data, "--limit", 3, "--max-gen-toks", 128, "--samples", "--json", out]
+    words = [
+        GOLDEN / "model",
+        "--tasks",
+        "arc_challenge,gsm8k",
+        "--profile",
+        "harness",
+        "--data",
+        data,
+        "--limit",
+        3,
+        "--max-gen-toks",
+        128,
+        "--samples",
+        "--json",
+        out,
+    ]
     code, told = stop(words, lambda _: partial.exists() and partial.read_bytes().count(b"\n") >= 4)
-    check(code == -signal.SIGINT and f"kept in {partial}, and the same command goes on" in told,
-          f"stopped: {code} {told}")
+    check(
+        code == -signal.SIGINT and f"kept in {partial}, and the same command goes on" in told, f"stopped: {code} {told}"
+    )
     check(partial.exists() and not out.exists(), "stopped, it leaves results or no partial file")
     arc.write_text("\n".join(reversed(rows)) + "\n")
     refused(1, ["arc_challenge, question 0", "--overwrite"], *words)
     arc.write_text("\n".join(rows) + "\n")
     _, told, code = run(*words)
-    check(code == 0 and "arc_challenge: 3 of 3 answered before" in told,
-          f"going on after a stop: {code} {told}")
+    check(code == 0 and "arc_challenge: 3 of 3 answered before" in told, f"going on after a stop: {code} {told}")
     again = read_json(out)["results"]
     whole = evaluate(folder / "unkilled.json", *words[:-2])["results"]
     check_same(again, {"arc_challenge": whole["arc_challenge"]})
-    check([one["text"][:20] for one in again["gsm8k"]["samples"]] ==
-          [one["text"][:20] for one in whole["gsm8k"]["samples"]], "texts after a stop differ")
+    check(
+        [one["text"][:20] for one in again["gsm8k"]["samples"]]
+        == [one["text"][:20] for one in whole["gsm8k"]["samples"]],
+        "texts after a stop differ",
+    )
 
 
 def check_missing(folder):
     """A task without rows is named, and the others are evaluated."""
     out = folder / "some.json"
     shown, told, code = run(GOLDEN / "model", "--tasks", "sciq,copa", "--limit", 2, "--json", out)
-    check(code == 1 and re.search("warning: sciq: there are no rows .* put into DIR/sciq/ the file", told) and
-          "there are no rows of sciq, and the other tasks were evaluated" in told, f"a task without rows: {code} {told}")
+    check(
+        code == 1
+        and re.search("warning: sciq: there are no rows .* put into DIR/sciq/ the file", told)
+        and "there are no rows of sciq, and the other tasks were evaluated" in told,
+        f"a task without rows: {code} {told}",
+    )
     check(list(read_json(out)["results"]) == ["copa"] and "figures of a sample" in shown, f"the other task: {shown}")
 
 
 # ---- what is refused ----
+
 
 def check_refusals(folder):
     model, data = GOLDEN / "model", ["--data", GOLDEN / "data"]
@@ -297,14 +387,19 @@ def check_refusals(folder):
     refused(2, ["gsm8k", "inloop", "harness"], model, "--tasks", "gsm8k", "--profile", "inloop")
     refused(2, ["--tasks"], model)
     refused(2, ["--tasks copa,,boolq: names of tasks are needed"], model, "--tasks", "copa,,boolq")
-    refused(2, ["copa", "no profile olmes", "inloop, harness"], model, "--tasks", "copa",
-            "--profile", "olmes")
+    refused(2, ["copa", "no profile olmes", "inloop, harness"], model, "--tasks", "copa", "--profile", "olmes")
     refused(2, ["MODEL_DIR"], "--tasks", "arc_challenge")
     (folder / "empty").mkdir()
-    refused(1, ["arc_challenge", "ARC-Challenge-Dev.jsonl", "allenai.org"], model, "--tasks",
-            "arc_challenge", "--data", folder / "empty")
-    refused(1, ["gsm8k", "test.jsonl", "--offset 1000"], model, "--tasks", "gsm8k", *data,
-            "--offset", 1000)
+    refused(
+        1,
+        ["arc_challenge", "ARC-Challenge-Dev.jsonl", "allenai.org"],
+        model,
+        "--tasks",
+        "arc_challenge",
+        "--data",
+        folder / "empty",
+    )
+    refused(1, ["gsm8k", "test.jsonl", "--offset 1000"], model, "--tasks", "gsm8k", *data, "--offset", 1000)
     refused(1, ["there is no such folder"], model, "--tasks", "copa", "--data", folder / "none")
     bad = folder / "bad" / "copa"
     bad.mkdir(parents=True)
@@ -312,19 +407,34 @@ def check_refusals(folder):
     (bad / "val.jsonl").write_text("\n".join([*rows[:2], rows[2][:40], rows[3]]) + "\n")
     refused(1, ["val.jsonl", "line 3"], model, "--tasks", "copa", "--data", folder / "bad")
     out, told, code = run(model, "--tasks", "copa", "--data", folder / "bad", "--skip-bad")
-    check(code == 0 and "line 3" in told and "1 bad row was left out" in out,
-          f"--skip-bad: {code} {out} {told}")
+    check(code == 0 and "line 3" in told and "1 bad row was left out" in out, f"--skip-bad: {code} {out} {told}")
     refused(1, ["room"], model, "--tasks", "gsm8k", *data, "--limit", 1, "--max-gen-toks", 2048)
-    refused(1, ["large.json has ids up to 4096", "another model"], model, "--tasks", "copa", *data, "--tokenizer",
-            large_tokenizer(folder))
+    refused(
+        1,
+        ["large.json has ids up to 4096", "another model"],
+        model,
+        "--tasks",
+        "copa",
+        *data,
+        "--tokenizer",
+        large_tokenizer(folder),
+    )
 
 
 def large_tokenizer(folder):
     """One that has an id beyond the model's vocabulary."""
     tokenizer = read_json(GOLDEN / "model/tokenizer.json")
-    tokenizer["added_tokens"].append({"id": 4096, "content": "<|far|>", "single_word": False,
-                                      "lstrip": False, "rstrip": False, "normalized": False,
-                                      "special": True})
+    tokenizer["added_tokens"].append(
+        {
+            "id": 4096,
+            "content": "<|far|>",
+            "single_word": False,
+            "lstrip": False,
+            "rstrip": False,
+            "normalized": False,
+            "special": True,
+        }
+    )
     path = folder / "large.json"
     path.write_text(json.dumps(tokenizer))
     return path
@@ -332,14 +442,31 @@ def large_tokenizer(folder):
 
 def check_shown(folder):
     out, _, code = run("--list", "--data", GOLDEN / "data")
-    check(code == 0 and "arc_challenge" in out and "inloop *" in out and "allenai.org" in out,
-          f"--list: {code} {out[:300]}")
+    check(
+        code == 0 and "arc_challenge" in out and "inloop *" in out and "allenai.org" in out,
+        f"--list: {code} {out[:300]}",
+    )
     mmlu = "".join(re.findall(r"^mmlu .*\n(?: .*\n)*", out, re.M))
     check("inloop *" in mmlu and "harness *" in mmlu and " 0-5 " in mmlu, f"--list: {mmlu}")
     page = folder / "page.html"
-    out, told, code = run(GOLDEN / "model", "--tasks", "mmlu", "--profile", "harness", "--data",
-                          GOLDEN / "data", "--limit", 1, "--num-fewshot", 0, "--html", page, "--samples",
-                          "--json", folder / "results.json")
+    out, told, code = run(
+        GOLDEN / "model",
+        "--tasks",
+        "mmlu",
+        "--profile",
+        "harness",
+        "--data",
+        GOLDEN / "data",
+        "--limit",
+        1,
+        "--num-fewshot",
+        0,
+        "--html",
+        page,
+        "--samples",
+        "--json",
+        folder / "results.json",
+    )
     check(code == 0 and "mmlu" in out and "acc_macro" in out, f"{code} {out} {told}")
     check("abstract_algebra" in page.read_text() and "chart-headlines" in page.read_text(), "the page")
     check('"samples":[' not in page.read_text(), "the page holds the samples")

@@ -2,6 +2,7 @@
 """check_eval_forms.py COUPLET: what can be asked of couplet eval: which flags go with which of its
 forms, and what is there already; --text, against what a task of one's own (--task-file) says of the
 same tokens."""
+
 import json
 import math
 import re
@@ -16,13 +17,22 @@ from program import COUPLET, check, finish, scratch_folder
 MODEL, DATA = GOLDEN / "model", GOLDEN / "data"
 COPA = ["--tasks", "copa", "--data", DATA, "--limit", 2]
 
-TASKS_ONLY = [["--profile", "inloop"], ["--variant", "cf"], ["--limit", 1], ["--offset", 1],
-              ["--num-fewshot", 1], ["--max-gen-toks", 1], ["--skip-bad"], ["--html", "x.html"],
-              ["--samples", "--json", "x.json"]]
+TASKS_ONLY = [
+    ["--profile", "inloop"],
+    ["--variant", "cf"],
+    ["--limit", 1],
+    ["--offset", 1],
+    ["--num-fewshot", 1],
+    ["--max-gen-toks", 1],
+    ["--skip-bad"],
+    ["--html", "x.html"],
+    ["--samples", "--json", "x.json"],
+]
 TEXT_ONLY = [["--window", 8], ["--stride", 4]]
 
 
 # ---- flags and forms ----
+
 
 def check_flags(folder):
     """Whatever a form does not take is refused, and by name."""
@@ -40,12 +50,25 @@ def check_flags(folder):
         refused(2, ["eval --list", words[0]], "--list", *words)
     for words in (["--threads", 2], ["--set", "compute.dtype=f32"]):
         refused(2, ["eval --list", words[0]], "--list", *words)
-    refused(2, ["eval --tasks does not use --set data.split=line, which belongs to --text"], MODEL, *COPA,
-            "--set", "data.split=line")
-    refused(2, ["eval does not use --set data.shuffle=true"], MODEL, "--text", text, "--set",
-            "data.shuffle=true")
-    refused(2, ["--threads and --set compute.threads=1 give different values"], MODEL, *COPA,
-            "--threads", 2, "--set", "compute.threads=1")
+    refused(
+        2,
+        ["eval --tasks does not use --set data.split=line, which belongs to --text"],
+        MODEL,
+        *COPA,
+        "--set",
+        "data.split=line",
+    )
+    refused(2, ["eval does not use --set data.shuffle=true"], MODEL, "--text", text, "--set", "data.shuffle=true")
+    refused(
+        2,
+        ["--threads and --set compute.threads=1 give different values"],
+        MODEL,
+        *COPA,
+        "--threads",
+        2,
+        "--set",
+        "compute.threads=1",
+    )
     refused(2, ["--text and --tasks"], MODEL, *COPA, "--text", text)
     refused(2, ["--list and --tasks"], "--list", "--tasks", "copa")
     refused(2, ["--list and --text"], "--list", "--text", text)
@@ -58,9 +81,12 @@ def check_progress():
     """In a pipe each task is a line: how many are answered, how fast, and the time that is left."""
     told = run(MODEL, "--tasks", "copa,hellaswag", *COPA[2:])[1]
     lines = [line for line in told.splitlines() if " questions  " in line]
-    check(len(lines) == 2 and
-          re.fullmatch(r"2/4 questions  [\d.]+/s  \d+:\d\d left  copa", lines[0]) and
-          re.fullmatch(r"4/4 questions  [\d.]+/s  hellaswag", lines[1]), f"{lines}")
+    check(
+        len(lines) == 2
+        and re.fullmatch(r"2/4 questions  [\d.]+/s  \d+:\d\d left  copa", lines[0])
+        and re.fullmatch(r"4/4 questions  [\d.]+/s  hellaswag", lines[1]),
+        f"{lines}",
+    )
 
 
 def check_there(folder):
@@ -94,8 +120,18 @@ def check_read(folder):
     task = folder / "ends.yaml"
     task.write_text(ENDS)
     for flag in ("--json", "--html"):
-        refused(1, [flag, "is read, and not written over"], MODEL, "--task-file", task, "--data",
-                folder, flag, task, "--overwrite")
+        refused(
+            1,
+            [flag, "is read, and not written over"],
+            MODEL,
+            "--task-file",
+            task,
+            "--data",
+            folder,
+            flag,
+            task,
+            "--overwrite",
+        )
     check(text.read_text() == '{"results": "A text."}' and task.read_text() == ENDS, "what is read was changed")
 
 
@@ -106,17 +142,25 @@ def check_moved(folder):
     shutil.copy(COUPLET, program)
 
     def moved(*words):
-        return subprocess.run([program, "eval", *map(str, words)], capture_output=True, text=True,
-                              check=False, timeout=600, cwd=folder)
+        return subprocess.run(
+            [program, "eval", *map(str, words)], capture_output=True, text=True, check=False, timeout=600, cwd=folder
+        )
+
     done = moved(MODEL, "--tasks", "copa")
-    check(done.returncode == 1 and "come with the program are not there" in done.stderr and
-          str(program.parent) in done.stderr and "--data DIR" in done.stderr, f"{done}")
+    check(
+        done.returncode == 1
+        and "come with the program are not there" in done.stderr
+        and str(program.parent) in done.stderr
+        and "--data DIR" in done.stderr,
+        f"{done}",
+    )
     check(moved(MODEL, *COPA).returncode == 0, "a moved program with --data")
     done = moved("--list")
     check(done.returncode == 0 and "come with the program are not there" in done.stdout, f"{done}")
 
 
 # ---- contexts ----
+
 
 def check_contexts(folder):
     """On a model made for 64 tokens the window of olmes is its context, and what is longer is cut and
@@ -130,14 +174,12 @@ def check_contexts(folder):
     (short / "config.json").write_text(json.dumps({**config, "max_position_embeddings": 64}))
     words = ["--tasks", "boolq", "--data", DATA, "--limit", 3, "--samples", "--overwrite"]
     whole = evaluate(folder / "2048.json", MODEL, *words)["results"]["boolq"]
-    longer = sum(max(a + b for a, b in zip(sample["ctx_tokens"], sample["tokens"])) > 65
-                 for sample in whole["samples"])
+    longer = sum(max(a + b for a, b in zip(sample["ctx_tokens"], sample["tokens"])) > 65 for sample in whole["samples"])
     check(longer > 0 and whole["cut"] == 0 and "beyond" not in whole, f"2048: {longer} {whole}")
     inloop = evaluate(folder / "64.json", short, *words)["results"]["boolq"]
     check(inloop["beyond"] == longer and inloop["cut"] == 0, f"inloop, 64: {inloop}")
     check(inloop["metrics"] == whole["metrics"], "inloop, 64: asked otherwise")
-    olmes = evaluate(folder / "64.json", short, *words, "--profile", "olmes", "--variant",
-                     "mcf")["results"]
+    olmes = evaluate(folder / "64.json", short, *words, "--profile", "olmes", "--variant", "mcf")["results"]
     (olmes,) = olmes.values()
     check(olmes["cut"] == 3 and "beyond" not in olmes, f"olmes, 64: {olmes}")
     out, told, _ = run(short, *words[:-2])
@@ -174,10 +216,12 @@ profiles:
 def ends(folder, *rows):
     """ln p of an end behind what stands before it, by a task of one option; "" is end-of-text."""
     (folder / "ends.yaml").write_text(ENDS)
-    (folder / "ends.jsonl").write_text("".join(
-        json.dumps({"before": before, "end": end}) + "\n" for before, end in rows))
-    result = evaluate(folder / "ends.json", MODEL, "--task-file", folder / "ends.yaml", "--data",
-                      folder, "--samples", "--overwrite")
+    (folder / "ends.jsonl").write_text(
+        "".join(json.dumps({"before": before, "end": end}) + "\n" for before, end in rows)
+    )
+    result = evaluate(
+        folder / "ends.json", MODEL, "--task-file", folder / "ends.yaml", "--data", folder, "--samples", "--overwrite"
+    )
     check(result["results"]["ends"]["headline"] == "ce_loss", "the task of one's own")
     return [sample["loglik"][0] for sample in result["results"]["ends"]["samples"]]
 
@@ -186,8 +230,7 @@ def nll_of(folder, text, *words):
     """Of the one source there is."""
     path = folder / "nll.txt"
     path.write_text(text)
-    sources = evaluate(folder / "nll.json", MODEL, "--text", path, *words,
-                       "--overwrite")["sources"]
+    sources = evaluate(folder / "nll.json", MODEL, "--text", path, *words, "--overwrite")["sources"]
     check(len(sources) == 2 and sources[0]["source"] == str(path), f"sources {sources}")
     check(sources[1] == {**sources[0], "source": None}, "all is another than its only source")
     return sources[0]
@@ -197,20 +240,19 @@ def check_windows(folder):
     """Six words, a token each, in windows of five: the first is predicted from end-of-text, the last
     from the one before it, or with a stride from all that the window holds."""
     words = "one two three four five six"
-    whole, first, apart, behind = ends(folder, ("", words), ("", words[:-4]), (" five", " six"),
-                                       (words[:-4], " six"))
+    whole, first, apart, behind = ends(folder, ("", words), ("", words[:-4]), (" five", " six"), (words[:-4], " six"))
     one = nll_of(folder, words, "--window", 6)
     check(one["tokens"] == 6 and one["bytes"] == len(words) and one["documents"] == 1, f"{one}")
     check(close(one["nll"], -whole, 1e-4, 1e-5), f"one window: {one['nll']} and {whole}")
     check(close(one["perplexity"], math.exp(one["nll"] / 6), 0, 1e-6), "perplexity")
     check(close(one["bits_per_byte"], one["nll"] / math.log(2) / len(words), 0, 1e-6), "bits")
-    for more, end in (([], apart), (["--stride", 5], apart), (["--stride", 1], behind),
-                      (["--stride", 4], behind)):
+    for more, end in (([], apart), (["--stride", 5], apart), (["--stride", 1], behind), (["--stride", 4], behind)):
         got = nll_of(folder, words, "--window", 5, *more)
-        check(got["tokens"] == 6 and close(got["nll"], -first - end, 1e-4, 1e-5),
-              f"windows of five, {more}: {got['nll']}, and {-first - end} from the task")
-    refused(1, ["stride of 6", "window of 5"], MODEL, "--text", folder / "nll.txt", "--window", 5,
-            "--stride", 6)
+        check(
+            got["tokens"] == 6 and close(got["nll"], -first - end, 1e-4, 1e-5),
+            f"windows of five, {more}: {got['nll']}, and {-first - end} from the task",
+        )
+    refused(1, ["stride of 6", "window of 5"], MODEL, "--text", folder / "nll.txt", "--window", 5, "--stride", 6)
     refused(1, ["2049", "2048"], MODEL, "--text", folder / "nll.txt", "--window", 2049)
 
 
@@ -219,11 +261,15 @@ def check_sources(folder):
     (folder / "web").mkdir()
     for name in ("web/a.txt", "web/b.txt", "c.md"):
         (folder / name).write_text(f"The text of {name}, which is short.")
-    (folder / "d.jsonl").write_text('{"text": "Says where it is from.", "source": "books"}\n'
-                                    '{"text": "Says nothing."}\n')
-    for inputs, names in ((["c.md"], ["c.md"]), (["web"], ["web"]),
-                          (["web/b.txt", "web/a.txt"], ["web/a.txt", "web/b.txt", "all"]),
-                          (["web", "c.md", "d.jsonl"], ["web", "c.md", "books", "d.jsonl", "all"])):
+    (folder / "d.jsonl").write_text(
+        '{"text": "Says where it is from.", "source": "books"}\n{"text": "Says nothing."}\n'
+    )
+    for inputs, names in (
+        (["c.md"], ["c.md"]),
+        (["web"], ["web"]),
+        (["web/b.txt", "web/a.txt"], ["web/a.txt", "web/b.txt", "all"]),
+        (["web", "c.md", "d.jsonl"], ["web", "c.md", "books", "d.jsonl", "all"]),
+    ):
         out, told, code = run(MODEL, "--text", *inputs, cwd=folder)
         got = [line.split()[0] for line in out.splitlines()[1:-1]]
         check(code == 0 and sorted(got) == sorted(names), f"{inputs}: {code} {got} {told}")

@@ -2,6 +2,7 @@
 """check_eval_goes_on.py COUPLET: an evaluation that was interrupted ends in the bytes of one in one go,
 wherever it was interrupted; and it goes on with the same weights alone, which are known by what they
 hold."""
+
 import json
 import os
 import pathlib
@@ -16,40 +17,58 @@ from train_case import train, write_corpus
 
 RANKED, WRITTEN = 150, 140  # more than one block of each
 
-TASKS = {"ranked": """\
+TASKS = {
+    "ranked": """\
 task: ranked
 splits: {a: a.jsonl}
 fields: {q: q, o: "o[]", g: g}
 choices: o
 gold: {value: g, among: numbers}
 profiles: {p: {split: a, context: "{q}", scores: [acc, acc_norm]}}
-""", "written": """\
+""",
+    "written": """\
 task: written
 splits: {a: a.jsonl}
 fields: {q: q, t: t}
 profiles: {p: {split: a, ask: generate, context: "{q}", target: "{t}", max_gen_toks: 6}}
-"""}
+""",
+}
 
 
 def write_tasks(folder):
     """Questions of the corpus' words."""
-    texts = [json.loads(line)["text"].split()
-             for name in ("one", "two") for line in (folder / f"docs/{name}.jsonl").open()]
+    texts = [
+        json.loads(line)["text"].split() for name in ("one", "two") for line in (folder / f"docs/{name}.jsonl").open()
+    ]
     for name, count in (("ranked", RANKED), ("written", WRITTEN)):
         rows = []
         for i in range(count):
-            words = texts[i % len(texts)][i // len(texts):]
-            rows.append({"q": " ".join(words[:3 + i % 9]), "o": [" ".join(words[20:22]), words[30]],
-                         "g": str(i % 2), "t": words[40]})
+            words = texts[i % len(texts)][i // len(texts) :]
+            rows.append(
+                {
+                    "q": " ".join(words[: 3 + i % 9]),
+                    "o": [" ".join(words[20:22]), words[30]],
+                    "g": str(i % 2),
+                    "t": words[40],
+                }
+            )
         (folder / "data" / name).mkdir(parents=True)
-        (folder / "data" / name / "a.jsonl").write_text("".join(json.dumps(row) + "\n"
-                                                                for row in rows))
+        (folder / "data" / name / "a.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
         (folder / f"{name}.yaml").write_text(TASKS[name])
 
 
 def words_of(folder, name, out, model="plain"):
-    return ["eval", folder / model, "--task-file", folder / f"{name}.yaml", "--data",
-            folder / "data", "--samples", "--json", out]
+    return [
+        "eval",
+        folder / model,
+        "--task-file",
+        folder / f"{name}.yaml",
+        "--data",
+        folder / "data",
+        "--samples",
+        "--json",
+        out,
+    ]
 
 
 def in_one_go(folder, name):
@@ -68,11 +87,13 @@ def check_interrupted(folder, name, count):
     out = folder / f"{name}-again.json"
     partial = pathlib.Path(f"{out}.partial")
     for k in (0, 1, 2, 63, 127, 128, 129, count - 1, count):
-        partial.write_text("".join(lines[:k + 1]) + ('{"task": "ra' if k % 2 else ""))
+        partial.write_text("".join(lines[: k + 1]) + ('{"task": "ra' if k % 2 else ""))
         said = good(*words_of(folder, name, out))
         blocks = 128 * (k // 128) if k < count else count
-        check(k == 0 or f"{name}: {blocks} of {count} answered before" in said or
-              blocks == 0 and "of" in said, f"{name}, {k}: {said}")
+        check(
+            k == 0 or f"{name}: {blocks} of {count} answered before" in said or blocks == 0 and "of" in said,
+            f"{name}, {k}: {said}",
+        )
         check(out.read_bytes() == whole, f"{name}: other bytes after {k} answers")
         check(not partial.exists(), f"{name}, {k}: the record stays behind")
         out.unlink()
@@ -84,11 +105,15 @@ def check_killed(folder, name):
     out = folder / f"{name}-killed.json"
     partial = pathlib.Path(f"{out}.partial")
     for lines in (2, 40, 135):
-        begun = subprocess.Popen([COUPLET, *map(str, words_of(folder, name, out))],
-                                 stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        begun = subprocess.Popen(
+            [COUPLET, *map(str, words_of(folder, name, out))], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        )
         until = time.time() + 100
-        while begun.poll() is None and time.time() < until and \
-                not (partial.exists() and partial.read_bytes().count(b"\n") >= lines):
+        while (
+            begun.poll() is None
+            and time.time() < until
+            and not (partial.exists() and partial.read_bytes().count(b"\n") >= lines)
+        ):
             time.sleep(0.001)
         begun.kill()
         begun.wait()
@@ -100,10 +125,11 @@ def check_killed(folder, name):
 
 # ---- the same weights ----
 
+
 def begin(folder, out):
     """A record of two answers of the model `plain`."""
     lines = (folder / "ranked.kept").read_text().splitlines(True)
-    pathlib.Path(f"{out}.partial").write_text("".join(lines[:RANKED + 1]))
+    pathlib.Path(f"{out}.partial").write_text("".join(lines[: RANKED + 1]))
 
 
 def goes_on(folder, model, what):
@@ -118,8 +144,7 @@ def refused(folder, model, parts, what):
     out = folder / "known.json"
     begin(folder, out)
     _, err, code = run(*words_of(folder, "ranked", out, model))
-    check(code == 1 and not out.exists() and all(part in err for part in parts),
-          f"{what}: {code} {err}")
+    check(code == 1 and not out.exists() and all(part in err for part in parts), f"{what}: {code} {err}")
     out.unlink(missing_ok=True)
 
 
@@ -134,7 +159,7 @@ def check_weights(folder):
     plain = folder / "plain"
     shutil.copytree(folder / "plain" / "last", folder / "copy")
     for path in (folder / "copy").iterdir():
-        os.utime(path, (10 ** 9, 10 ** 9))
+        os.utime(path, (10**9, 10**9))
     goes_on(folder, "copy", "a copy with other times")
     other = train(folder, "other", "train.seed=5") / "last"
     sizes = [(at / "model.safetensors").stat().st_size for at in (plain / "last", other)]

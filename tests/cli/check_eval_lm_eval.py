@@ -2,6 +2,7 @@
 """check_eval_lm_eval.py COUPLET: couplet eval --format lm-eval: every member of the results file and every
 line of the samples files against our own JSON of the same evaluation, and against the formulas of
 lm-evaluation-harness; which names are theirs; what is refused."""
+
 import hashlib
 import json
 import math
@@ -57,6 +58,7 @@ def is_near(got, want):
 
 # ---- figures ----
 
+
 def mean_error(values):
     """The standard error of their mean_stderr."""
     return statistics.stdev(values) / math.sqrt(len(values)) if len(values) > 1 else "N/A"
@@ -109,27 +111,39 @@ def check_group(theirs, group):
 
 # ---- lines ----
 
+
 def check_ranked(line, sample):
     requests = [line["arguments"][f"gen_args_{i}"] for i in range(len(line["arguments"]))]
     contexts = sample["contexts"]
     check([one["arg_1"] for one in requests] == sample["continuations"], f"{sample['id']}: continuations")
     for i, one in enumerate(requests):
         check(one["arg_0"] == contexts[i if len(contexts) > 1 else 0], f"{sample['id']}: context {i}")
-        check(close(float(line["resps"][i][0][0]), sample["loglik"][i], 1e-6, 1e-6) and
-              line["filtered_resps"][i] == line["resps"][i][0] and line["resps"][i][0][1] is None,
-              f"{sample['id']}: response {i}")
+        check(
+            close(float(line["resps"][i][0][0]), sample["loglik"][i], 1e-6, 1e-6)
+            and line["filtered_resps"][i] == line["resps"][i][0]
+            and line["resps"][i][0][1] is None,
+            f"{sample['id']}: response {i}",
+        )
     check(line["target"] == json.dumps(sample["gold"]), f"{sample['id']}: {line['target']}")
     check(all(line[m] == sample["correct"][m] for m in line["metrics"] if m in sample["correct"]), f"{sample['id']}")
 
 
 def check_written(line, sample):
     request = line["arguments"]["gen_args_0"]
-    check(request["arg_0"] == sample["prompt"] and request["arg_1"]["do_sample"] is False and
-          isinstance(request["arg_1"]["until"], list) and request["arg_1"]["max_gen_toks"] == 4, f"{sample['id']}: {request}")
+    check(
+        request["arg_0"] == sample["prompt"]
+        and request["arg_1"]["do_sample"] is False
+        and isinstance(request["arg_1"]["until"], list)
+        and request["arg_1"]["max_gen_toks"] == 4,
+        f"{sample['id']}: {request}",
+    )
     check(line["resps"] == [[sample["text"]]], f"{sample['id']}: {line['resps']}")
     if isinstance(sample["correct"], dict):
-        check(line["filtered_resps"] == [sample["answer"][line["filter"]]] and
-              line["exact_match"] == sample["correct"][line["filter"]], f"{sample['id']}: {line}")
+        check(
+            line["filtered_resps"] == [sample["answer"][line["filter"]]]
+            and line["exact_match"] == sample["correct"][line["filter"]],
+            f"{sample['id']}: {line}",
+        )
 
 
 def check_lines(folder, task, samples):
@@ -139,12 +153,17 @@ def check_lines(folder, task, samples):
         doc, first = line["doc"], line["arguments"]["gen_args_0"]["arg_0"]
         check(doc == {"id": sample["id"]}, f"{task}: {doc}")
         check(line["doc_id"] == int(str(sample["id"]).split("/")[-1].split("#")[0]), f"{task}: {line['doc_id']}")
-        check(line["doc_hash"] == sha256(json.dumps(doc, indent=2, ensure_ascii=False)) and
-              line["prompt_hash"] == sha256(first) and line["target_hash"] == sha256(line["target"]), f"{task}: hashes")
+        check(
+            line["doc_hash"] == sha256(json.dumps(doc, indent=2, ensure_ascii=False))
+            and line["prompt_hash"] == sha256(first)
+            and line["target_hash"] == sha256(line["target"]),
+            f"{task}: hashes",
+        )
         (check_written if "text" in sample else check_ranked)(line, sample)
 
 
 # ---- whole files ----
+
 
 def check_subjects(folder, own, theirs, group, prefix):
     """A task with subjects: its group has our figures, and every subject has its questions."""
@@ -163,21 +182,46 @@ def check_subjects(folder, own, theirs, group, prefix):
 
 def check_run(theirs, data):
     config = theirs["config"]
-    check(config["model"] == "couplet" and config["limit"] == 2 and
-          config["model_args"].startswith(f"pretrained={MODEL},"), f"{config}")
-    check(theirs["model_name"] == str(MODEL) and theirs["model_source"] == "couplet" and
-          theirs["model_name_sanitized"] == str(MODEL).replace("/", "__"), f"names: {theirs['model_name_sanitized']}")
-    check(theirs["lm_eval_version"] is theirs["transformers_version"] is theirs["git_hash"] is None and
-          theirs["couplet"]["program"].startswith("couplet "), "who wrote the file")
-    check(float(theirs["total_evaluation_time_seconds"]) > 0 and theirs["end_time"] > theirs["start_time"] and
-          theirs["date"] > 1.7e9, "times")
+    check(
+        config["model"] == "couplet"
+        and config["limit"] == 2
+        and config["model_args"].startswith(f"pretrained={MODEL},"),
+        f"{config}",
+    )
+    check(
+        theirs["model_name"] == str(MODEL)
+        and theirs["model_source"] == "couplet"
+        and theirs["model_name_sanitized"] == str(MODEL).replace("/", "__"),
+        f"names: {theirs['model_name_sanitized']}",
+    )
+    check(
+        theirs["lm_eval_version"] is theirs["transformers_version"] is theirs["git_hash"] is None
+        and theirs["couplet"]["program"].startswith("couplet "),
+        "who wrote the file",
+    )
+    check(
+        float(theirs["total_evaluation_time_seconds"]) > 0
+        and theirs["end_time"] > theirs["start_time"]
+        and theirs["date"] > 1.7e9,
+        "times",
+    )
     check(all(c["dataset_path"] == str(data) for c in theirs["configs"].values()), "dataset_path")
 
 
 def check_harness(folder, data):
     """Profile harness: names of tasks, groups, metrics and filters are theirs, where the figures are."""
-    words = ["--tasks", "arc_challenge,gsm8k,math,triviaqa,winogrande,agieval,mmlu,bbh,mmlu_pro", "--profile", "harness",
-             "--data", data, "--limit", 2, "--max-gen-toks", 4]
+    words = [
+        "--tasks",
+        "arc_challenge,gsm8k,math,triviaqa,winogrande,agieval,mmlu,bbh,mmlu_pro",
+        "--profile",
+        "harness",
+        "--data",
+        data,
+        "--limit",
+        2,
+        "--max-gen-toks",
+        4,
+    ]
     own, theirs = both(folder / "harness", *words)
     results = theirs["results"]
     for task in theirs["configs"]:
@@ -186,55 +230,88 @@ def check_harness(folder, data):
         check_group(theirs, group)
     for task in ("arc_challenge", "gsm8k", "triviaqa", "winogrande"):
         check_lines(folder / "harness", task, own["results"][task]["samples"])
-        check(theirs["n-shot"][task] == own["results"][task]["num_fewshot"] ==
-              theirs["configs"][task]["num_fewshot"], f"{task}: shots")
+        check(
+            theirs["n-shot"][task] == own["results"][task]["num_fewshot"] == theirs["configs"][task]["num_fewshot"],
+            f"{task}: shots",
+        )
     check_subjects(folder / "harness", own, theirs, "mmlu", "mmlu")
     check_subjects(folder / "harness", own, theirs, "agieval", "agieval")
-    check(theirs["group_subtasks"]["mmlu"] == ["mmlu_humanities", "mmlu_stem"] and
-          theirs["group_subtasks"]["mmlu_stem"] == ["mmlu_anatomy", "mmlu_astronomy"], f"{theirs['group_subtasks']}")
-    check(theirs["configs"]["agieval_math"]["output_type"] == "generate_until" and
-          theirs["configs"]["agieval_sat_math"]["output_type"] == "multiple_choice", "kinds of agieval")
+    check(
+        theirs["group_subtasks"]["mmlu"] == ["mmlu_humanities", "mmlu_stem"]
+        and theirs["group_subtasks"]["mmlu_stem"] == ["mmlu_anatomy", "mmlu_astronomy"],
+        f"{theirs['group_subtasks']}",
+    )
+    check(
+        theirs["configs"]["agieval_math"]["output_type"] == "generate_until"
+        and theirs["configs"]["agieval_sat_math"]["output_type"] == "multiple_choice",
+        "kinds of agieval",
+    )
     check({"exact_match,strict-match", "exact_match,flexible-extract"} < set(results["gsm8k"]), "filters of gsm8k")
-    check("exact_match,get-answer" in results["bbh_cot_fewshot"] and "exact_match,custom-extract" in results["mmlu_pro"] and
-          "exact_match,remove_whitespace" in results["triviaqa"], "names of filters")
-    check("exact_match_number,none" in results["math"] and "exact_match,none" not in results["math"],
-          "numbers are compared under another name")
-    check("f1_shared_words,none" in results["triviaqa"] and "f1,none" not in results["triviaqa"],
-          "shared words are compared under another name")
+    check(
+        "exact_match,get-answer" in results["bbh_cot_fewshot"]
+        and "exact_match,custom-extract" in results["mmlu_pro"]
+        and "exact_match,remove_whitespace" in results["triviaqa"],
+        "names of filters",
+    )
+    check(
+        "exact_match_number,none" in results["math"] and "exact_match,none" not in results["math"],
+        "numbers are compared under another name",
+    )
+    check(
+        "f1_shared_words,none" in results["triviaqa"] and "f1,none" not in results["triviaqa"],
+        "shared words are compared under another name",
+    )
     check(theirs["n-samples"]["mmlu_anatomy"] == {"original": 5, "effective": 2}, "n-samples")
     check_run(theirs, data)
 
 
 def check_inloop(folder, data):
     """Other profiles are in the names. Several prompts a question: no errors. The mean of groups is ours."""
-    own, theirs = both(folder / "inloop", "--tasks", "mmlu", "--profile", "inloop", "--variant", "test", "--data", data,
-                       "--limit", 2)
+    own, theirs = both(
+        folder / "inloop", "--tasks", "mmlu", "--profile", "inloop", "--variant", "test", "--data", data, "--limit", 2
+    )
     metrics, group = own["results"]["mmlu"]["metrics"], theirs["results"]["mmlu_inloop_test"]
     for name in ("len_norm", "acc", "bpb"):
-        check(is_near(group[f"{name},none"], metrics[f"{name}_micro"]) and
-              is_near(group[f"{name}_group_mean,none"], metrics[name]), f"{name}: {group}")
-        check(f"{name}_stderr" in metrics and group[f"{name}_stderr,none"] == "N/A" and
-              group[f"{name}_group_mean_stderr,none"] == "N/A", f"{name}: errors")
+        check(
+            is_near(group[f"{name},none"], metrics[f"{name}_micro"])
+            and is_near(group[f"{name}_group_mean,none"], metrics[name]),
+            f"{name}: {group}",
+        )
+        check(
+            f"{name}_stderr" in metrics
+            and group[f"{name}_stderr,none"] == "N/A"
+            and group[f"{name}_group_mean_stderr,none"] == "N/A",
+            f"{name}: errors",
+        )
     check(theirs["n-shot"]["mmlu_inloop_test_anatomy"] == own["results"]["mmlu"]["shots"], f"{theirs['n-shot']}")
     check("mmlu_stem_inloop_test" in theirs["group_subtasks"]["mmlu_inloop_test"], f"{theirs['group_subtasks']}")
     own, theirs = both(folder / "one", "--tasks", "arc_challenge", "--data", data, "--limit", 1)
-    check(theirs["higher_is_better"]["arc_challenge_inloop"]["bpb"] is False and
-          theirs["higher_is_better"]["arc_challenge_inloop"]["acc"] is True, "directions")
+    check(
+        theirs["higher_is_better"]["arc_challenge_inloop"]["bpb"] is False
+        and theirs["higher_is_better"]["arc_challenge_inloop"]["acc"] is True,
+        "directions",
+    )
     check(theirs["results"]["arc_challenge_inloop"]["acc_stderr,none"] == "N/A", "one question has no error")
     check_lines(folder / "one", "arc_challenge_inloop", own["results"]["arc_challenge"]["samples"])
 
 
 def check_olmes(folder, data):
     """Both forms, and no better one of them; the plain mean over subjects."""
-    own, theirs = both(folder / "olmes", "--tasks", "winogrande,mmlu", "--profile", "olmes", "--data", data, "--limit", 2)
+    own, theirs = both(
+        folder / "olmes", "--tasks", "winogrande,mmlu", "--profile", "olmes", "--data", data, "--limit", 2
+    )
     names = {"winogrande_olmes_cf", "winogrande_olmes_mcf"}
     check(names < set(theirs["results"]) and "winogrande_olmes" not in theirs["results"], f"{list(theirs['results'])}")
     form = own["results"]["mmlu/olmes/mcf"]["metrics"]
-    check(is_near(theirs["results"]["mmlu_olmes_mcf"]["acc,none"], form["acc"]) and
-          is_near(theirs["results"]["mmlu_olmes_mcf"]["acc_stderr,none"], form["acc_stderr"]), f"{form}")
+    check(
+        is_near(theirs["results"]["mmlu_olmes_mcf"]["acc,none"], form["acc"])
+        and is_near(theirs["results"]["mmlu_olmes_mcf"]["acc_stderr,none"], form["acc_stderr"]),
+        f"{form}",
+    )
 
 
 # ---- files and flags ----
+
 
 def check_files(folder, data):
     words = [MODEL, "--tasks", "arc_challenge", "--data", data, "--limit", 1, "--format", "lm-eval"]
@@ -242,7 +319,10 @@ def check_files(folder, data):
     out.mkdir()
     _, err, code = run(*words, "--json", out / "plain.json")
     plain = read_json(out / "plain.json")
-    check(code == 0 and plain["task_hashes"] == {} and [p.name for p in out.iterdir()] == ["plain.json"], f"no samples: {err}")
+    check(
+        code == 0 and plain["task_hashes"] == {} and [p.name for p in out.iterdir()] == ["plain.json"],
+        f"no samples: {err}",
+    )
     printed, _, code = run(*words, "--json", "-")
     check(code == 0 and json.loads(printed)["results"] == plain["results"], "--json -")
     _, _, code = run(*words, "--samples", "--json", out / "plain.json", "--overwrite")
@@ -257,7 +337,19 @@ def check_files(folder, data):
 
 def check_full_disk(folder, data):
     """Samples are written before the results: where these find no room, the same command goes on, without a question again."""
-    words = [MODEL, "--tasks", "arc_challenge", "--data", data, "--limit", 1, "--format", "lm-eval", "--samples", "--json"]
+    words = [
+        MODEL,
+        "--tasks",
+        "arc_challenge",
+        "--data",
+        data,
+        "--limit",
+        1,
+        "--format",
+        "lm-eval",
+        "--samples",
+        "--json",
+    ]
     out = folder / "full"
     out.mkdir()
     _, _, code = run(*words, out / "all.json")
@@ -268,7 +360,9 @@ def check_full_disk(folder, data):
     refused(1, ["all.json", "File too large"], *words, results, limit_blocks=blocks)
     check(samples.exists() and not results.exists(), "what is there when results cannot be written")
     _, err, code = run(*words, results)
-    check(code == 0 and "1 answered before" in err and samples.read_bytes() == want, f"gone on with: {code}, {err[-300:]}")
+    check(
+        code == 0 and "1 answered before" in err and samples.read_bytes() == want, f"gone on with: {code}, {err[-300:]}"
+    )
     check(sorted(p.name for p in out.iterdir()) == [results.name, samples.name], "files that are left")
 
 
@@ -283,7 +377,15 @@ def check_refused(folder, data):
     refused(2, ["--text", "--format"], MODEL, "--text", __file__, "--format", "lm-eval", "--json", out)
     task = folder / "documented.yaml"
     task.write_text(pathlib.Path("docs/tasks.md").read_text().split("```yaml\n")[2].split("```")[0])
-    refused(2, ["--format lm-eval", "arc_challenge/inloop", "arc_challenge_inloop"], *words, "--task-file", task, "--json", out)
+    refused(
+        2,
+        ["--format lm-eval", "arc_challenge/inloop", "arc_challenge_inloop"],
+        *words,
+        "--task-file",
+        task,
+        "--json",
+        out,
+    )
     check(not out.exists(), "refused, and yet written")
 
 

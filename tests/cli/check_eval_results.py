@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """check_eval_results.py COUPLET: what couplet eval makes of several tasks: the better of two forms, the
 averages of the paper's sets, tasks of one's own beside built-in ones; and a record that is damaged."""
+
 import pathlib
 import re
 import shutil
@@ -24,24 +25,42 @@ def headline(result):
 
 # ---- forms ----
 
+
 def check_forms(folder):
     """A profile of two forms: each is asked, and the better one counts, whichever it is."""
-    refused(2, ["copa", "no profile olmes"], MODEL, "--tasks", "arc_challenge,copa", "--profile",
-            "olmes", "--data", DATA)
-    results = evaluate(folder / "forms.json", MODEL, "--tasks", "arc_challenge,winogrande,boolq",
-                       "--profile", "olmes", "--data", DATA, "--limit", 6)["results"]
+    refused(
+        2, ["copa", "no profile olmes"], MODEL, "--tasks", "arc_challenge,copa", "--profile", "olmes", "--data", DATA
+    )
+    results = evaluate(
+        folder / "forms.json",
+        MODEL,
+        "--tasks",
+        "arc_challenge,winogrande,boolq",
+        "--profile",
+        "olmes",
+        "--data",
+        DATA,
+        "--limit",
+        6,
+    )["results"]
     for task in ("arc_challenge", "winogrande", "boolq"):
         cf, mcf, best = (results[f"{task}{form}"] for form in ("/olmes/cf", "/olmes/mcf", ""))
         better = "mcf" if headline(mcf) > headline(cf) else "cf"
         check(best["best_of"] == f"{task}/olmes/{better}", f"{task}: best of {best['best_of']}")
-        check(best["metrics"] == {"cf": cf, "mcf": mcf}[better]["metrics"] and best["n"] == 6 and
-              best["split"] == cf["split"], f"{task}: {best}")
-    out, _, code = run(MODEL, "--tasks", "winogrande", "--profile", "olmes", "--variant", "mcf",
-                       "--data", DATA, "--limit", 2)
+        check(
+            best["metrics"] == {"cf": cf, "mcf": mcf}[better]["metrics"]
+            and best["n"] == 6
+            and best["split"] == cf["split"],
+            f"{task}: {best}",
+        )
+    out, _, code = run(
+        MODEL, "--tasks", "winogrande", "--profile", "olmes", "--variant", "mcf", "--data", DATA, "--limit", 2
+    )
     check(code == 0 and "winogrande" in rows_of(out) and "best:" not in out, f"one form: {out}")
 
 
 # ---- averages ----
+
 
 def copy_first(to, path, lines):
     target = to / path
@@ -53,8 +72,19 @@ def small_data(folder):
     """One question of every task, one subject of those that have subjects."""
     data = folder / "small"
     data.mkdir()
-    for name in ("arc_challenge", "boolq", "commonsense_qa", "copa", "gsm8k", "hellaswag",
-                 "openbookqa", "sciq", "social_iqa", "triviaqa", "winogrande"):
+    for name in (
+        "arc_challenge",
+        "boolq",
+        "commonsense_qa",
+        "copa",
+        "gsm8k",
+        "hellaswag",
+        "openbookqa",
+        "sciq",
+        "social_iqa",
+        "triviaqa",
+        "winogrande",
+    ):
         (data / name).symlink_to(DATA / name)
     for part in ("dev", "val", "test"):
         copy_first(data, f"mmlu/{part}/anatomy_{part}.csv", 99)
@@ -71,8 +101,21 @@ def small_data(folder):
 
 
 def ask(data, tasks, *more):
-    words = [MODEL, "--tasks", tasks, "--data", data, "--limit", 1, "--max-gen-toks", 2, *more,
-             "--json", data / "out.json", "--overwrite"]
+    words = [
+        MODEL,
+        "--tasks",
+        tasks,
+        "--data",
+        data,
+        "--limit",
+        1,
+        "--max-gen-toks",
+        2,
+        *more,
+        "--json",
+        data / "out.json",
+        "--overwrite",
+    ]
     out, told, code = run(*words)
     check(code == 0, f"{words}: exit {code}: {told[-500:]}")
     return read_json(data / "out.json"), out
@@ -88,10 +131,21 @@ def check_averages(folder):
     data = small_data(folder)
     whole, out = ask(data, "all")
     results, averages = whole["results"], whole["averages"]
-    sets = {"paper-3b": ["arc_challenge", "commonsense_qa", "copa", "boolq", "hellaswag",
-                         "openbookqa", "sciq", "social_iqa", "winogrande", "mmlu"],
-            "paper-15b": ["mmlu/harness", "ceval", "mmlu_pro", "agieval", "bbh", "math", "gsm8k",
-                          "triviaqa"]}
+    sets = {
+        "paper-3b": [
+            "arc_challenge",
+            "commonsense_qa",
+            "copa",
+            "boolq",
+            "hellaswag",
+            "openbookqa",
+            "sciq",
+            "social_iqa",
+            "winogrande",
+            "mmlu",
+        ],
+        "paper-15b": ["mmlu/harness", "ceval", "mmlu_pro", "agieval", "bbh", "math", "gsm8k", "triviaqa"],
+    }
     check(sorted(results) == sorted(sum(sets.values(), [])), f"all: {sorted(results)}")
     check(sorted(averages) == sorted(sets), f"averages {averages}")
     for name, keys in sets.items():
@@ -99,9 +153,12 @@ def check_averages(folder):
         line = next(line for line in out.splitlines() if line.startswith(name))
         check(f"{100 * averages[name]:.2f}" in line, f"{name}: {averages[name]}, {line}")
     ten = sets["paper-3b"]
-    for tasks, more, wanted in (("paper-3b", [], ["paper-3b"]), (",".join(ten), [], ["paper-3b"]),
-                                (",".join(ten[:-1]), [], []),
-                                (",".join(ten), ["--profile", "harness"], [])):
+    for tasks, more, wanted in (
+        ("paper-3b", [], ["paper-3b"]),
+        (",".join(ten), [], ["paper-3b"]),
+        (",".join(ten[:-1]), [], []),
+        (",".join(ten), ["--profile", "harness"], []),
+    ):
         whole, out = ask(data, tasks, *more)
         got = [row for row in rows_of(out) if row.startswith("paper-")]
         check(sorted(whole["averages"]) == wanted == got, f"{tasks} {more}: {whole['averages']}")
@@ -134,11 +191,14 @@ def check_documented(folder):
     first = evaluate(folder / "first_documented.json", MODEL, "--task-file", task, "--data", rows)["results"]["mine"]
     check(first["n"] == 2 and "acc" in first["metrics"], f"docs/tasks.md: {first}")
     task.write_text(page.split("```yaml\n")[2].split("```")[0])
-    whole = evaluate(folder / "documented.json", MODEL, "--task-file", task, "--tasks",
-                     "arc_challenge", "--data", DATA, "--limit", 3)["results"]
+    whole = evaluate(
+        folder / "documented.json", MODEL, "--task-file", task, "--tasks", "arc_challenge", "--data", DATA, "--limit", 3
+    )["results"]
     built_in, own = whole["arc_challenge"], whole["arc_challenge/inloop"]
-    check(own["metrics"].items() <= built_in["metrics"].items() and len(own["metrics"]) > 8,
-          f"docs/tasks.md: {own}, built in {built_in}")
+    check(
+        own["metrics"].items() <= built_in["metrics"].items() and len(own["metrics"]) > 8,
+        f"docs/tasks.md: {own}, built in {built_in}",
+    )
 
 
 def check_own(folder):
@@ -150,8 +210,10 @@ def check_own(folder):
     words = [MODEL, "--task-file", task, "--data", data, "--limit", 2]
     whole = evaluate(folder / "own.json", *words, "--tasks", "copa", "--samples")["results"]
     check(list(whole) == ["copa", "sums"], f"own task: {list(whole)}")
-    check(whole["sums"]["profile"] == "mine" and whole["sums"]["n"] == 2 and
-          whole["sums"]["chance"] == 0.5, f"own task: {whole['sums']}")
+    check(
+        whole["sums"]["profile"] == "mine" and whole["sums"]["n"] == 2 and whole["sums"]["chance"] == 0.5,
+        f"own task: {whole['sums']}",
+    )
     check(whole["sums"]["samples"][1]["contexts"] == ["2 + 2 ="], "own task: the context")
     whole = evaluate(folder / "plain.json", *words, "--variant", "plain")["results"]
     check(whole["sums"]["variant"] == "plain", f"own task's variant: {whole['sums']}")
@@ -165,6 +227,7 @@ def check_own(folder):
 
 # ---- a record that is damaged ----
 
+
 def check_damaged(folder):
     """A line in the middle that holds no answered question is told; the end of the file alone may be
     cut. --overwrite begins anew."""
@@ -175,21 +238,31 @@ def check_damaged(folder):
     first = evaluate(folder / "first.json", *words)
     lines = kept.read_text().splitlines()[:4]
     out, partial = folder / "damaged.json", folder / "damaged.json.partial"
-    for at, damage in ((0, lines[0][:20]), (0, lines[1]), (2, lines[2][:40]), (2, "\0" * 9),
-                       (2, '{"task": "copa"}'), (2, "[1]")):
-        bad = lines[:at] + [damage] + lines[at + 1:]
+    for at, damage in (
+        (0, lines[0][:20]),
+        (0, lines[1]),
+        (2, lines[2][:40]),
+        (2, "\0" * 9),
+        (2, '{"task": "copa"}'),
+        (2, "[1]"),
+    ):
+        bad = lines[:at] + [damage] + lines[at + 1 :]
         partial.write_text("\n".join(bad) + "\n")
         _, told, code = run(*words, "--json", out)
-        check(code == 1 and partial.name in told and not out.exists(),
-              f"line {at + 1} is {damage[:40]!r}: {code} {told}")
-        check(at == 0 or f"{partial.name}:3:" in told or f"{partial.name}: line 3" in told,
-              f"line 3 is {damage[:40]!r}: {told}")
-        check(partial.exists() and partial.read_text() == "\n".join(bad) + "\n",
-              f"{damage[:40]!r} was changed")
+        check(
+            code == 1 and partial.name in told and not out.exists(), f"line {at + 1} is {damage[:40]!r}: {code} {told}"
+        )
+        check(
+            at == 0 or f"{partial.name}:3:" in told or f"{partial.name}: line 3" in told,
+            f"line 3 is {damage[:40]!r}: {told}",
+        )
+        check(partial.exists() and partial.read_text() == "\n".join(bad) + "\n", f"{damage[:40]!r} was changed")
         out.unlink(missing_ok=True)
     _, told, code = run(*words, "--json", out, "--overwrite")
-    check(code == 0 and "answered before" not in told and not partial.exists(),
-          f"a damaged record, --overwrite: {code} {told}")
+    check(
+        code == 0 and "answered before" not in told and not partial.exists(),
+        f"a damaged record, --overwrite: {code} {told}",
+    )
     check(read_json(out)["results"] == first["results"], "begun anew")
 
 

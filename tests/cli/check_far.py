@@ -3,6 +3,7 @@
 (tests/tensor/far/far.h) writes, says and finds what it does on the CPU, bit for bit: training with every kind
 of router, resumed, held-out text and tasks in it; grad, generate, eval, inspect --text; ranks as threads.
 `all`: every case, on far as well as on late."""
+
 import json
 import os
 import shutil
@@ -17,12 +18,32 @@ STEPS = 3
 SAVED = 2  # the step that a resumed run goes on from
 ALWAYS = ("train.steps=3", "train.warmup_steps=1", f"checkpoint.every={SAVED}", "eval.every=2")
 SAMPLE = {
-    "softmax": ["train.micro_batch=2", "z.weight=0.001", "eval.tasks=copa", "eval.tasks_limit=2",
-                "eval.tasks_every=2", "eval.prompts=abc", "eval.prompt_tokens=3"],
-    "sigmoid": ["model.router=sigmoid", "model.router_bias=true", "model.norm_topk_prob=true", "model.n_shared_experts=2",
-                "balance.scope=sequence", "train.micro_batch=2"],
-    "global": ["balance.scope=global", "train.micro_batch=1", "erc.proxy=centred", "orth.weight=0.1",
-               "erc.activation=swiglu", "erc.draws=2", "train.recompute=norms"],
+    "softmax": [
+        "train.micro_batch=2",
+        "z.weight=0.001",
+        "eval.tasks=copa",
+        "eval.tasks_limit=2",
+        "eval.tasks_every=2",
+        "eval.prompts=abc",
+        "eval.prompt_tokens=3",
+    ],
+    "sigmoid": [
+        "model.router=sigmoid",
+        "model.router_bias=true",
+        "model.norm_topk_prob=true",
+        "model.n_shared_experts=2",
+        "balance.scope=sequence",
+        "train.micro_batch=2",
+    ],
+    "global": [
+        "balance.scope=global",
+        "train.micro_batch=1",
+        "erc.proxy=centred",
+        "orth.weight=0.1",
+        "erc.activation=swiglu",
+        "erc.draws=2",
+        "train.recompute=norms",
+    ],
     "aoe": ["model.router=aoe", "model.n_shared_experts=1", "compute.dtype=bf16"],
 }
 MORE = {
@@ -31,7 +52,12 @@ MORE = {
     "up": ["erc.activation=up", "erc.gradient=experts", "erc.layers=1", "compute.dtype=bf16"],
     "sigmoid-global": ["model.router=sigmoid", "balance.scope=global", "train.micro_batch=2"],
     "aoe-global": ["model.router=aoe", "balance.scope=global", "model.aoe_rank=3", "train.micro_batch=2"],
-    "documents": ["data.document_mask=true", "model.clip_qkv=3", "model.tie_word_embeddings=true", "model.num_key_value_heads=1"],
+    "documents": [
+        "data.document_mask=true",
+        "model.clip_qkv=3",
+        "model.tie_word_embeddings=true",
+        "model.num_key_value_heads=1",
+    ],
     "bf16": ["compute.dtype=bf16", "train.micro_batch=2", "balance.scope=sequence"],
 }
 
@@ -80,16 +106,35 @@ def check_reports(folder, name, backend):
         text = folder / "docs" / "two.jsonl"
         good("grad", run, "--tokens", folder / "rows.json", "--out", place / "g.safetensors", **on(which))
         good("eval", run, "--text", text, "--json", place / "text.json", **on(which))
-        good("eval", run, "--tasks", "copa,gsm8k_cot", "--limit", 2, "--num-fewshot", 0, "--max-gen-toks", 4,
-             "--json", place / "tasks.json", "--samples", **on(which))
+        good(
+            "eval",
+            run,
+            "--tasks",
+            "copa,gsm8k_cot",
+            "--limit",
+            2,
+            "--num-fewshot",
+            0,
+            "--max-gen-toks",
+            4,
+            "--json",
+            place / "tasks.json",
+            "--samples",
+            **on(which),
+        )
         words = ["--prompt", "abc", "--tokens", 8, "--temperature", 1]
-        out[which] = [output("generate", run, *words, **on(which)), (place / "g.safetensors").read_bytes(),
-                      found(place / "text.json"), found(place / "tasks.json")]
+        out[which] = [
+            output("generate", run, *words, **on(which)),
+            (place / "g.safetensors").read_bytes(),
+            found(place / "text.json"),
+            found(place / "tasks.json"),
+        ]
         if name != "aoe":
             good("inspect", run, "--text", text, "--json", place / "inspect.json", **on(which))
             out[which].append(found(place / "inspect.json"))
-    for what, one, other in zip(("generate", "grad", "eval --text", "eval --tasks", "inspect --text"),
-                                out["cpu"], out[backend]):
+    for what, one, other in zip(
+        ("generate", "grad", "eval --text", "eval --tasks", "inspect --text"), out["cpu"], out[backend]
+    ):
         check(one == other, f"{said([what])} of {name} on {backend} differs")
 
 
@@ -97,15 +142,29 @@ def check_ranks(folder, experts, backend):
     """Four ranks as threads, each with a backend and memory of its own."""
     runs = {}
     config = folder / f"ranks-{experts}.yaml"
-    config.write_text(good("train", folder / "c.yaml", "--print-config", *sets(
-        *ALWAYS, "compute.threads=1", f"dist.expert_parallel={experts}", "balance.scope=global",
-        f"data.train={folder / 'docs'}", f"data.validation={folder / 'docs' / 'two.jsonl'}",
-        f"data.tokenizer={folder / 'T.json'}")))
+    config.write_text(
+        good(
+            "train",
+            folder / "c.yaml",
+            "--print-config",
+            *sets(
+                *ALWAYS,
+                "compute.threads=1",
+                f"dist.expert_parallel={experts}",
+                "balance.scope=global",
+                f"data.train={folder / 'docs'}",
+                f"data.validation={folder / 'docs' / 'two.jsonl'}",
+                f"data.tokenizer={folder / 'T.json'}",
+            ),
+        )
+    )
     for which in ("cpu", backend):
         runs[which] = folder / f"ranks-{experts}-{which}-{backend}"
         how = on(which)
         how["env"]["OMP_NUM_THREADS"] = "1"
-        done = subprocess.run([sys.argv[2], config, runs[which], "4"], capture_output=True, text=True, check=False, **how)
+        done = subprocess.run(
+            [sys.argv[2], config, runs[which], "4"], capture_output=True, text=True, check=False, **how
+        )
         check(done.returncode == 0, f"4 ranks, expert_parallel {experts} on {which}: {done.stderr[-3000:]}")
     one, other = runs.values()
     check(untimed(metrics(one)) == untimed(metrics(other)), f"ranks on {backend}: metrics differ")

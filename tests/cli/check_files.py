@@ -2,6 +2,7 @@
 """check_files.py COUPLET: what a folder holds that is no regular file is refused at once, and what
 the user names may be a pipe; token shards that are not whole, or become shorter while a run reads
 them, end it with a sentence; a document is bounded."""
+
 import gzip
 import os
 import shutil
@@ -35,8 +36,10 @@ def refuse(path, *words, code=1, cwd=None):
         put(kind, path)
         try:
             _, err, got = run(*words, seconds=SECONDS, cwd=cwd)
-            check(got == code and (code == 0 or path.name in err),
-                  f"{said(words)}: {path.name} a {kind}: exit {got}: {err[-500:]}")
+            check(
+                got == code and (code == 0 or path.name in err),
+                f"{said(words)}: {path.name} a {kind}: exit {got}: {err[-500:]}",
+            )
         except subprocess.TimeoutExpired:
             check(False, f"{said(words)}: {path.name} a {kind}: hangs")
         path.rmdir() if kind == "folder" else path.unlink()
@@ -64,13 +67,11 @@ def check_folders(folder):
 
 def check_shards(folder):
     shards = folder / "shards"
-    good("tokenize", "encode", "--tokenizer", "T.json", "--by-source", "--out", "shards", "docs",
-         cwd=folder)
+    good("tokenize", "encode", "--tokenizer", "T.json", "--by-source", "--out", "shards", "docs", cwd=folder)
     words = ("train", "c.yaml", *sets("data.train=shards", "data.validation="), "--out")
     good(*words, "whole", cwd=folder)
     number = 0
-    for name in ("shards.json", "one/part-0-00000.npy", "one/part-0-00000.csv.gz",
-                 "one/part-0-00000.sources.tsv"):
+    for name in ("shards.json", "one/part-0-00000.npy", "one/part-0-00000.csv.gz", "one/part-0-00000.sources.tsv"):
         number += 1
         refuse(shards / name, *words, f"kind{number}", cwd=folder)
     part = shards / "two/part-0-00000.npy"
@@ -96,9 +97,18 @@ def check_shorter(folder):
     shutil.rmtree(folder / "shards")
     good("tokenize", "encode", "--tokenizer", "T.json", "--out", "shards", "docs", cwd=folder)
     process = subprocess.Popen(
-        [COUPLET, "train", "c.yaml", "--out", "cut",
-         *sets("data.train=shards", "data.validation=", "train.steps=1000000")],
-        cwd=folder, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+        [
+            COUPLET,
+            "train",
+            "c.yaml",
+            "--out",
+            "cut",
+            *sets("data.train=shards", "data.validation=", "train.steps=1000000"),
+        ],
+        cwd=folder,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+    )
     lines = folder / "cut/metrics.jsonl"
     until = time.monotonic() + SECONDS
     while time.monotonic() < until and not (lines.exists() and lines.stat().st_size):
@@ -106,8 +116,10 @@ def check_shorter(folder):
     os.truncate(folder / "shards/part-0-00000.npy", 0)
     try:
         err = process.communicate(timeout=SECONDS)[1].decode()
-        check(process.returncode == 1 and "became shorter while in use" in err,
-              f"a shard cut while training: exit {process.returncode}: {err}")
+        check(
+            process.returncode == 1 and "became shorter while in use" in err,
+            f"a shard cut while training: exit {process.returncode}: {err}",
+        )
     except subprocess.TimeoutExpired:
         process.kill()
         check(False, "a shard cut while training: the run goes on")
@@ -115,9 +127,11 @@ def check_shorter(folder):
 
 def feed(path, content):
     """Writes into a pipe, late."""
+
     def write():
         time.sleep(0.3)
         path.write_bytes(content)
+
     thread = threading.Thread(target=write, daemon=True)
     thread.start()
 
@@ -132,8 +146,7 @@ def check_named(folder):
     feed(pipe, (folder / "T.json").read_bytes())
     good("tokenize", "encode", "--tokenizer", "pipe", "--out", "piped2", "docs", cwd=folder)
     feed(pipe, (folder / "c.yaml").read_bytes())
-    check("batch_tokens: 64" in good("train", "--print-config", "pipe", cwd=folder),
-          "a configuration out of a pipe")
+    check("batch_tokens: 64" in good("train", "--print-config", "pipe", cwd=folder), "a configuration out of a pipe")
 
 
 def check_long_document(folder):
@@ -144,12 +157,19 @@ def check_long_document(folder):
         for _ in range(64):
             out.write(b"a" * (1 << 20))
         out.write(b'"}\n')
-    words = ("tokenize", "encode", "--tokenizer", "T.json",
-             *sets("data.max_line_bytes=1000000"))
+    words = ("tokenize", "encode", "--tokenizer", "T.json", *sets("data.max_line_bytes=1000000"))
     err = good(*words, "--out", "bounded", "bomb", cwd=folder)
     check("line 2: longer than data.max_line_bytes, 1000000" in err, f"a long line: {err}")
-    bad(1, ("long.jsonl.gz: line 2: ", "data.max_line_bytes"), *words, *sets("data.bad=stop"),
-        "--out", "stopped", "bomb", cwd=folder)
+    bad(
+        1,
+        ("long.jsonl.gz: line 2: ", "data.max_line_bytes"),
+        *words,
+        *sets("data.bad=stop"),
+        "--out",
+        "stopped",
+        "bomb",
+        cwd=folder,
+    )
 
 
 def main():

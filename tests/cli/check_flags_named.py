@@ -4,6 +4,7 @@
 Of src/, every function, object and macro at the left edge of a line is an item, and leads to the items that it names;
 what may call what is a part of that. Every string of the items that a verb leads to may be a message of this verb:
 each --flag in it must be the verb's, and behind `couplet VERB` one of that VERB's."""
+
 import pathlib
 import re
 import sys
@@ -11,12 +12,17 @@ import sys
 from program import check, finish, good
 
 SOURCE = pathlib.Path(__file__).resolve().parents[2] / "src"
-TOKEN = re.compile(r'(?:\.|->)\s*\w+|/\*.*?\*/|//[^\n]*|\'(?:\\.|[^\'\\])+\'|"((?:\\.|[^"\\])*)"|(\w+)(\s*##)?|(\s+)|.', re.S)
+TOKEN = re.compile(
+    r'(?:\.|->)\s*\w+|/\*.*?\*/|//[^\n]*|\'(?:\\.|[^\'\\])+\'|"((?:\\.|[^"\\])*)"|(\w+)(\s*##)?|(\s+)|.', re.S
+)
 OF_ALL = {"--help", "--version"}
 OF_OTHERS = re.compile(r"(python -m|tensorboard) [^`]*")  # other programs
 OF_VERBS = "help", "completion", "manual"  # they speak of all verbs
-GUARDED = {"cli/output_paths.c": "cpl_flag_known", "eval/evaluation.c": "of_run",
-           "eval/prompts/questions_rows.c": "of_run"}  # asked there before a flag is named
+GUARDED = {
+    "cli/output_paths.c": "cpl_flag_known",
+    "eval/evaluation.c": "of_run",
+    "eval/prompts/questions_rows.c": "of_run",
+}  # asked there before a flag is named
 
 
 def parts_of(path):
@@ -28,7 +34,9 @@ def parts_of(path):
 def name_of(part):
     """What a part defines."""
     head = re.split(r"[={;]", part, maxsplit=1)[0].strip()
-    found = re.match(r"#\s*define\s+(\w+)", part) or re.search(r"(\w+)\s*\(", head) or re.search(r"(\w+)\s*(\[.*)?$", head)
+    found = (
+        re.match(r"#\s*define\s+(\w+)", part) or re.search(r"(\w+)\s*\(", head) or re.search(r"(\w+)\s*(\[.*)?$", head)
+    )
     return found[1] if found else ""
 
 
@@ -38,7 +46,7 @@ def content_of(part):
     for match in TOKEN.finditer(part):
         string, name, pasted, blank = match.groups()
         if string is not None:
-            strings[len(strings) - goes_on:] = ["".join(strings[len(strings) - goes_on:]) + string]
+            strings[len(strings) - goes_on :] = ["".join(strings[len(strings) - goes_on :]) + string]
         elif name:
             names.add(name + "##" * bool(pasted))
         goes_on = string is not None or (goes_on and blank is not None)
@@ -62,8 +70,13 @@ class Source:
     def led_to(self, path, name):
         own = self.own.get(path, {})
         if name.endswith("##"):  # cpl_verb_ leads to all verbs: it only lists them
-            return [number for known in (own, self.known) for other, numbers in known.items() for number in numbers
-                    if other.startswith(name[:-2]) and len(name) > 6 and name != "cpl_verb_##"]
+            return [
+                number
+                for known in (own, self.known)
+                for other, numbers in known.items()
+                for number in numbers
+                if other.startswith(name[:-2]) and len(name) > 6 and name != "cpl_verb_##"
+            ]
         return own.get(name) or self.known.get(name, [])
 
     def strings_from(self, name):
@@ -97,9 +110,11 @@ for words, (object_, flags) in verbs.items():
             if match[0] == string:  # a name in a list, and no message
                 continue
             n_seen += 1
-            other = mention.search(string[:match.start()])
-            check(match[0] in (verbs[other[1]][1] if other else flags),
-                  f"{path.relative_to(SOURCE)}: couplet {other[1] if other else words} has no {match[0]}: {string!r}")
+            other = mention.search(string[: match.start()])
+            check(
+                match[0] in (verbs[other[1]][1] if other else flags),
+                f"{path.relative_to(SOURCE)}: couplet {other[1] if other else words} has no {match[0]}: {string!r}",
+            )
 check(n_seen > 300, f"{n_seen} flags in messages are too few: are they found?")
 print(f"{n_seen} flags in messages")
 sys.exit(finish())

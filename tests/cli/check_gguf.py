@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """check_gguf.py COUPLET: couplet export --gguf of runs and of models: what is in the file, what `couplet inspect` reads of
 it, what is said and refused."""
+
 import json
 import math
 import shutil
@@ -18,40 +19,71 @@ SLACK = {"f32": 0, "bf16": 2**-8, "f16": 2**-10, "q8_0": 2**-7}
 
 def train(folder, name, *settings):
     run_folder = folder / name
-    good("train", folder / "c.yaml", "--out", run_folder, *sets("train.steps=4", "checkpoint.every=4", "eval.every=0", *settings))
+    good(
+        "train",
+        folder / "c.yaml",
+        "--out",
+        run_folder,
+        *sets("train.steps=4", "checkpoint.every=4", "eval.every=0", *settings),
+    )
     return run_folder
 
 
 # Names of llama.cpp, and of Hugging Face; the last three have all experts of a layer.
 OF_MODEL = {"token_embd": "model.embed_tokens", "output_norm": "model.norm", "output": "lm_head"}
-OF_LAYER = {"attn_norm": "input_layernorm", "attn_q": "self_attn.q_proj", "attn_k": "self_attn.k_proj",
-            "attn_v": "self_attn.v_proj", "attn_output": "self_attn.o_proj", "attn_q_norm": "self_attn.q_norm",
-            "attn_k_norm": "self_attn.k_norm", "ffn_norm": "post_attention_layernorm", "ffn_gate_inp": "mlp.gate"}
+OF_LAYER = {
+    "attn_norm": "input_layernorm",
+    "attn_q": "self_attn.q_proj",
+    "attn_k": "self_attn.k_proj",
+    "attn_v": "self_attn.v_proj",
+    "attn_output": "self_attn.o_proj",
+    "attn_q_norm": "self_attn.q_norm",
+    "attn_k_norm": "self_attn.k_norm",
+    "ffn_norm": "post_attention_layernorm",
+    "ffn_gate_inp": "mlp.gate",
+}
 OF_EXPERTS = {"ffn_gate_exps": "gate_proj", "ffn_up_exps": "up_proj", "ffn_down_exps": "down_proj"}
 
 
 def expected_names(layers):
-    return {*(f"{name}.weight" for name in OF_MODEL),
-            *(f"blk.{l}.{name}.weight" for l in range(layers) for name in OF_LAYER | OF_EXPERTS)}
+    return {
+        *(f"{name}.weight" for name in OF_MODEL),
+        *(f"blk.{l}.{name}.weight" for l in range(layers) for name in OF_LAYER | OF_EXPERTS),
+    }
 
 
 def check_numbers(file, model, kind):
     """Every tensor; after some steps of training no two norms are alike."""
-    weights = {name.removesuffix(".weight"): numbers for name, (_, numbers) in tensors_of(model / "model.safetensors").items()}
+    weights = {
+        name.removesuffix(".weight"): numbers for name, (_, numbers) in tensors_of(model / "model.safetensors").items()
+    }
     for name, ours in OF_MODEL.items():
         near(file.numbers(name + ".weight"), weights[ours], kind, name)
     for l in range(2):
         for name, ours in OF_LAYER.items():
-            near(file.numbers(f"blk.{l}.{name}.weight"), weights[f"model.layers.{l}.{ours}"], kind, f"{name} of layer {l}")
+            near(
+                file.numbers(f"blk.{l}.{name}.weight"),
+                weights[f"model.layers.{l}.{ours}"],
+                kind,
+                f"{name} of layer {l}",
+            )
         for name, ours in OF_EXPERTS.items():
             experts = [weights[f"model.layers.{l}.mlp.experts.{e}.{ours}"] for e in range(4)]
-            near(file.numbers(f"blk.{l}.{name}.weight"), [x for one in experts for x in one], kind, f"{name} of layer {l}")
+            near(
+                file.numbers(f"blk.{l}.{name}.weight"),
+                [x for one in experts for x in one],
+                kind,
+                f"{name} of layer {l}",
+            )
 
 
 def near(got, want, kind, what):
     largest = max(map(abs, want))
     slack = SLACK[kind] * largest
-    check(len(got) == len(want) and all(abs(a - b) <= slack for a, b in zip(got, want)), f"{kind}: numbers of {what} differ")
+    check(
+        len(got) == len(want) and all(abs(a - b) <= slack for a, b in zip(got, want)),
+        f"{kind}: numbers of {what} differ",
+    )
 
 
 def check_types(file, kind):
@@ -84,11 +116,15 @@ def check_inspect(model, path, kind):
     if kind == "f32":
         check(got == want, f"inspect of {kind}: {got}, wanted {want}")
     for a, b in zip(want["layers"], got["layers"], strict=True):
-        check(all(a[key] == b[key] for key in ("n", "K", "d", "D", "router_norm", "eps", "router_cos", "zero_rows")),
-              f"inspect of {kind}: what the router alone gives")
+        check(
+            all(a[key] == b[key] for key in ("n", "K", "d", "D", "router_norm", "eps", "router_cos", "zero_rows")),
+            f"inspect of {kind}: what the router alone gives",
+        )
         for group, name in (("M", "diag_mean"), ("M", "offdiag_mean"), ("kappa", "diag_mean"), ("expert_norm", "mean")):
-            check(math.isclose(a[group][name], b[group][name], rel_tol=SLACK[kind]),
-                  f"inspect of {kind}: {group}.{name} is {b[group][name]}, wanted {a[group][name]}")
+            check(
+                math.isclose(a[group][name], b[group][name], rel_tol=SLACK[kind]),
+                f"inspect of {kind}: {group}.{name} is {b[group][name]}, wanted {a[group][name]}",
+            )
 
 
 def check_a_run(folder):
@@ -121,8 +157,14 @@ def check_other_routing(folder):
         check(set(file.tensors) == expected_names(2) | bias, f"{settings}: {set(file.tensors)}")
         check(file.metadata["minimax-m2.expert_gating_func"] == len(settings) // 2 + 1, f"{settings}: gating")
         check_inspect(model / "last", path, "f32")
-    for n, (setting, word) in enumerate((("model.router=sigmoid", "norm_topk_prob"), ("model.n_shared_experts=1", "shared"),
-                                         ("model.router=aoe", "Autonomy"), ("model.clip_qkv=3", "clip_qkv"))):
+    for n, (setting, word) in enumerate(
+        (
+            ("model.router=sigmoid", "norm_topk_prob"),
+            ("model.n_shared_experts=1", "shared"),
+            ("model.router=aoe", "Autonomy"),
+            ("model.clip_qkv=3", "clip_qkv"),
+        )
+    ):
         model = train(folder, f"refused-{n}", setting, *(["erc.weight=0"] if "aoe" in setting else []))
         bad(1, ["llama.cpp has no graph", word], "export", model, "--gguf", folder / "never.gguf")
     check(not (folder / "never.gguf").exists(), "a refused model left a file")
@@ -186,7 +228,10 @@ def check_ids_of_llama():
         texts = [json.loads(line)["text"] for line in path.read_text().rstrip("\n").split("\n")]
         nfc = read_json(GOLDEN / "tokenizers" / f"{name}.json")["normalizer"] is not None
         same = sum(not nfc or unicodedata.is_normalized("NFC", text) for text in texts)
-        check(one == {"texts": len(texts), "same": same, "same_as_nfc": len(texts)}, f"{name}: {one}, {same} texts are NFC")
+        check(
+            one == {"texts": len(texts), "same": same, "same_as_nfc": len(texts)},
+            f"{name}: {one}, {same} texts are NFC",
+        )
 
 
 def main():

@@ -2,6 +2,7 @@
 """check_grad.py COUPLET: `couplet grad` over directories of every form and over equal experts and
 router rows, its sentences when the rows, the noise or the directory are wrong; and files of a run
 damaged at random, which no verb may answer with a crash."""
+
 import array
 import json
 import math
@@ -17,7 +18,7 @@ from train_case import train, write_corpus
 
 def cut_to_bf16(numbers):
     raw = numbers.tobytes()
-    return array.array("f", b"".join(b"\0\0" + raw[i + 2:i + 4] for i in range(0, len(raw), 4)))
+    return array.array("f", b"".join(b"\0\0" + raw[i + 2 : i + 4] for i in range(0, len(raw), 4)))
 
 
 def fuse(tensors, layers, experts):
@@ -36,8 +37,7 @@ def fuse(tensors, layers, experts):
 
 
 def shard(folder, tensors):
-    names, files = sorted(tensors), ["model-00001-of-00002.safetensors",
-                                     "model-00002-of-00002.safetensors"]
+    names, files = sorted(tensors), ["model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors"]
     for i, file in enumerate(files):
         write_floats(folder / file, {name: tensors[name] for name in names[i::2]})
     weight_map = {name: files[i % 2] for i, name in enumerate(names)}
@@ -48,8 +48,9 @@ def check_forms(folder):
     """Single, fused, sharded and BF16 directories of the same numbers give the same bytes."""
     base = GOLDEN / "model" / "base"
     config = read_json(base / "config.json")
-    tensors = {name: (shape, cut_to_bf16(numbers))
-               for name, (shape, numbers) in tensors_of(base / "model.safetensors").items()}
+    tensors = {
+        name: (shape, cut_to_bf16(numbers)) for name, (shape, numbers) in tensors_of(base / "model.safetensors").items()
+    }
     layers, experts = config["num_hidden_layers"], config["num_experts"]
     fused = fuse(tensors, layers, experts)
     results = []
@@ -63,8 +64,17 @@ def check_forms(folder):
         else:
             write_floats(model / "model.safetensors", what, "BF16" if name == "bf16" else "F32")
         before = files_of(model)
-        good("grad", model, "--tokens", base / "tokens.json", "--out", folder / f"{name}.out",
-             "--delta", base / "delta.safetensors", *sets("compute.threads=2"))
+        good(
+            "grad",
+            model,
+            "--tokens",
+            base / "tokens.json",
+            "--out",
+            folder / f"{name}.out",
+            "--delta",
+            base / "delta.safetensors",
+            *sets("compute.threads=2"),
+        )
         check(files_of(model) == before, f"grad changed {name}")
         results.append((folder / f"{name}.out").read_bytes())
         check(results[-1] == results[0], f"{name} gives other gradients than single")
@@ -76,10 +86,14 @@ def write_layer(model, case, given):
     n, d, D = (case[key] for key in ("n", "d", "D"))
     parts = {"model.layers.0.mlp.gate.weight": ("R", 0, n * d)} | {
         f"model.layers.0.mlp.experts.{e}.{name}_proj.weight": (key, e * d * D, (e + 1) * d * D)
-        for e in range(n) for key, name in (("Wg", "gate"), ("Wp", "up"), ("Wo", "down"))}
+        for e in range(n)
+        for key, name in (("Wg", "gate"), ("Wp", "up"), ("Wo", "down"))
+    }
     shapes = {"R": [n, d], "Wg": [D, d], "Wp": [D, d], "Wo": [d, D]}
-    tensors = {name: (shapes[key], given[key][begin:end] if key in given else [0.0] * (end - begin))
-               for name, (key, begin, end) in parts.items()}
+    tensors = {
+        name: (shapes[key], given[key][begin:end] if key in given else [0.0] * (end - begin))
+        for name, (key, begin, end) in parts.items()
+    }
     for name in ("input_layernorm", "post_attention_layernorm", "self_attn.q_norm", "self_attn.k_norm"):
         tensors[f"model.layers.0.{name}.weight"] = ([d], [0.0] * d)
     for name in "qkvo":
@@ -87,9 +101,22 @@ def write_layer(model, case, given):
     for name, rows in (("model.norm", []), ("model.embed_tokens", [8]), ("lm_head", [8])):
         tensors[f"{name}.weight"] = ([*rows, d], [0.0] * math.prod(rows) * d)
     write_floats(model / "model.safetensors", tensors)
-    (model / "config.json").write_text(json.dumps(read_json(GOLDEN / "model" / "base" / "config.json") | {
-        "hidden_size": d, "intermediate_size": D, "num_experts": n, "num_experts_per_tok": 1, "vocab_size": 8,
-        "num_hidden_layers": 1, "num_attention_heads": 1, "num_key_value_heads": 1, "eos_token_id": 0}))
+    (model / "config.json").write_text(
+        json.dumps(
+            read_json(GOLDEN / "model" / "base" / "config.json")
+            | {
+                "hidden_size": d,
+                "intermediate_size": D,
+                "num_experts": n,
+                "num_experts_per_tok": 1,
+                "vocab_size": 8,
+                "num_hidden_layers": 1,
+                "num_attention_heads": 1,
+                "num_key_value_heads": 1,
+                "eos_token_id": 0,
+            }
+        )
+    )
     return parts
 
 
@@ -101,21 +128,39 @@ def check_ties(folder):
     for case in read_json(GOLDEN / "erc" / "cases.json"):
         if not case["name"].startswith("tied-"):
             continue
-        given = {key: array.array("d" if kind == "F64" else "f", raw) for key, (kind, _, raw)
-                 in read_tensors(GOLDEN / "erc" / f"{case['name']}.safetensors").items()}
+        given = {
+            key: array.array("d" if kind == "F64" else "f", raw)
+            for key, (kind, _, raw) in read_tensors(GOLDEN / "erc" / f"{case['name']}.safetensors").items()
+        }
         parts = write_layer(model, case, given)
         if "delta" in given:
             write_floats(delta, {"delta.0": ([case["n"], case["d"]], given["delta"])})
         for threads in (1, 4):
-            good("grad", model, "--tokens", rows, "--out", out, "--overwrite", *sets(
-                f"erc.activation={case['activation']}", f"erc.noise={case['noise']}", f"erc.weight={case['weight']}",
-                "balance.weight=0", "z.weight=0", f"compute.threads={threads}"),
-                *(["--delta", delta] if "delta" in given else []))
+            good(
+                "grad",
+                model,
+                "--tokens",
+                rows,
+                "--out",
+                out,
+                "--overwrite",
+                *sets(
+                    f"erc.activation={case['activation']}",
+                    f"erc.noise={case['noise']}",
+                    f"erc.weight={case['weight']}",
+                    "balance.weight=0",
+                    "z.weight=0",
+                    f"compute.threads={threads}",
+                ),
+                *(["--delta", delta] if "delta" in given else []),
+            )
             made = tensors_of(out)
             for name, (key, begin, end) in parts.items():
                 want = given["d" + key][begin:end] if "d" + key in given else [0.0] * (end - begin)
                 off = math.dist(made[f"grad.{name}"][1], want)
-                check(off <= 1e-5 * math.hypot(*want) + 1e-7, f"{case['name']}, {threads} threads: {name} is off by {off}")
+                check(
+                    off <= 1e-5 * math.hypot(*want) + 1e-7, f"{case['name']}, {threads} threads: {name} is off by {off}"
+                )
 
 
 def check_rows(folder):
@@ -123,17 +168,22 @@ def check_rows(folder):
     rows = folder / "rows.json"
     vocab = read_json(model / "config.json")["vocab_size"]
     words = ("grad", model, "--tokens", rows, "--out", folder / "rows.out", "--overwrite")
-    for text, parts in (('{"input_ids": [[1, 2, 3], [4, 5]]}', ["row 1", "2 ids", "3"]),
-                        ('{"input_ids": [[1, 2], [3]]}', ["row 1"]),
-                        (f'{{"input_ids": [[1, 2], [3, {vocab}]]}}', ["input_ids[1][1]"]),
-                        ('{"input_ids": [[1, -1]]}', ["input_ids[0][1]"]),
-                        ('{"input_ids": [[1, 2.5]]}', ["input_ids[0][1]"]),
-                        ('{"input_ids": [[1, 99999999999999999999]]}', ["input_ids[0]"]),
-                        ('{"input_ids": [[1, "2"]]}', ["input_ids[0][1]"]),
-                        ('{"input_ids": [[1], [2]]}', ["at least two"]),
-                        ('{"input_ids": []}', ["input_ids"]), ('{"input_ids": 3}', ["input_ids"]),
-                        ('{"input_ids": [3, 4]}', ["input_ids"]), ("[[1, 2]]", ["input_ids"]),
-                        ('{"input_ids": [[1, 2]', ["rows.json"]), ("", ["rows.json"])):
+    for text, parts in (
+        ('{"input_ids": [[1, 2, 3], [4, 5]]}', ["row 1", "2 ids", "3"]),
+        ('{"input_ids": [[1, 2], [3]]}', ["row 1"]),
+        (f'{{"input_ids": [[1, 2], [3, {vocab}]]}}', ["input_ids[1][1]"]),
+        ('{"input_ids": [[1, -1]]}', ["input_ids[0][1]"]),
+        ('{"input_ids": [[1, 2.5]]}', ["input_ids[0][1]"]),
+        ('{"input_ids": [[1, 99999999999999999999]]}', ["input_ids[0]"]),
+        ('{"input_ids": [[1, "2"]]}', ["input_ids[0][1]"]),
+        ('{"input_ids": [[1], [2]]}', ["at least two"]),
+        ('{"input_ids": []}', ["input_ids"]),
+        ('{"input_ids": 3}', ["input_ids"]),
+        ('{"input_ids": [3, 4]}', ["input_ids"]),
+        ("[[1, 2]]", ["input_ids"]),
+        ('{"input_ids": [[1, 2]', ["rows.json"]),
+        ("", ["rows.json"]),
+    ):
         rows.write_text(text)
         bad(1, parts, *words)
     check(not (folder / "rows.out").exists(), "a refused grad leaves a file")
@@ -165,8 +215,7 @@ def check_delta(folder, words):
     bad(1, "delta.1", *words, "--delta", delta)
     shape, numbers = given["delta.1"]
     write_floats(delta, {"delta.0": given["delta.0"], "delta.1": (shape[::-1], numbers)})
-    bad(1, ["delta.1", f"[{shape[1]},{shape[0]}]", f"[{shape[0]},{shape[1]}]"], *words, "--delta",
-        delta)
+    bad(1, ["delta.1", f"[{shape[1]},{shape[0]}]", f"[{shape[0]},{shape[1]}]"], *words, "--delta", delta)
     bad(1, "absent", *words, "--delta", folder / "absent")
 
 
@@ -177,19 +226,18 @@ def check_not_finite(folder):
     model.mkdir()
     shutil.copy(base / "config.json", model)
     tensors = tensors_of(base / "model.safetensors")
-    for name in ("model.embed_tokens.weight", "model.layers.1.mlp.experts.2.up_proj.weight",
-                 "lm_head.weight"):
+    for name in ("model.embed_tokens.weight", "model.layers.1.mlp.experts.2.up_proj.weight", "lm_head.weight"):
         shape, numbers = tensors[name]
         for value in (float("nan"), float("inf"), float("-inf")):
             changed = array.array("f", numbers)
             changed[len(changed) - 1] = value
             write_floats(model / "model.safetensors", {**tensors, name: (shape, changed)})
-            bad(1, [name, "NaN or infinite"], "grad", model, "--tokens", base / "tokens.json",
-                "--out", out)
+            bad(1, [name, "NaN or infinite"], "grad", model, "--tokens", base / "tokens.json", "--out", out)
             check(not out.exists(), f"grad on {name} {value} leaves a file")
 
 
 # ---- damage ----
+
 
 def damaged(numbers, raw):
     """One to four random edits."""
@@ -198,16 +246,29 @@ def damaged(numbers, raw):
         at = numbers.randrange(len(raw) + 1)
         what = numbers.randrange(5)
         if what == 0:
-            del raw[at:at + numbers.randint(1, 40)]
+            del raw[at : at + numbers.randint(1, 40)]
         elif what == 1:
-            raw[at:at] = numbers.choice((b"\0", b"\xff", b"{", b"]", b'"', b"-1e999", b": :", b"\n",
-                                         b"99999999999999999999", b"NaN", b"[[[[[[[["))
+            raw[at:at] = numbers.choice(
+                (
+                    b"\0",
+                    b"\xff",
+                    b"{",
+                    b"]",
+                    b'"',
+                    b"-1e999",
+                    b": :",
+                    b"\n",
+                    b"99999999999999999999",
+                    b"NaN",
+                    b"[[[[[[[[",
+                )
+            )
         elif what == 2:
-            raw[at:at + 1] = bytes([numbers.randrange(256)])
+            raw[at : at + 1] = bytes([numbers.randrange(256)])
         elif what == 3:
             raw = raw[:at]
         else:
-            raw[at:at] = raw[:numbers.randint(1, 200)]
+            raw[at:at] = raw[: numbers.randint(1, 200)]
     return bytes(raw)
 
 
@@ -218,9 +279,15 @@ def check_damage(folder):
     base = train(folder, "base", "train.steps=4", "checkpoint.every=2")
     rows = folder / "rows.json"
     rows.write_text('{"input_ids": [[1, 2, 3, 4], [5, 6, 7, 8]]}')
-    for name, times in (("config.yaml", 12), ("metrics.jsonl", 8), ("start.json", 4),
-                        ("last/state.json", 4), ("last/checksums.json", 6),
-                        ("last/config.json", 12), ("rows.json", 12)):
+    for name, times in (
+        ("config.yaml", 12),
+        ("metrics.jsonl", 8),
+        ("start.json", 4),
+        ("last/state.json", 4),
+        ("last/checksums.json", 6),
+        ("last/config.json", 12),
+        ("rows.json", 12),
+    ):
         path = rows if name == "rows.json" else base / name
         kept = path.read_bytes()
         for _ in range(times):

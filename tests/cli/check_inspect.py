@@ -2,6 +2,7 @@
 """check_inspect.py COUPLET: inspection from end to end. Small checkpoints written here, with figures
 computed here in double; the reference families where they are; what training wrote, against its own
 figures; damaged checkpoints, and that nothing is written into any of them."""
+
 import json
 import math
 import random
@@ -19,6 +20,7 @@ ALPHAS = ("1", "2", "3", "4", "5")
 
 
 # ---- checkpoints ----
+
 
 def floats(rng, count, scale=1.0):
     """Numbers that bf16 holds exactly: 7 bits of mantissa."""
@@ -46,9 +48,14 @@ class Case:
         return out
 
     def config(self):
-        return {"model_type": "olmoe", "hidden_size": self.d, "intermediate_size": self.D,
-                "num_experts": self.n, "num_experts_per_tok": self.k,
-                "num_hidden_layers": len(self.R)}
+        return {
+            "model_type": "olmoe",
+            "hidden_size": self.d,
+            "intermediate_size": self.D,
+            "num_experts": self.n,
+            "num_experts_per_tok": self.k,
+            "num_hidden_layers": len(self.R),
+        }
 
     def write(self, folder, dtype="BF16"):
         folder.mkdir()
@@ -75,6 +82,7 @@ class Case:
 
 # ---- the figures, in double ----
 
+
 def dot(a, b):
     return math.fsum(x * y for x, y in zip(a, b))
 
@@ -90,12 +98,20 @@ def mean_and_std(x):
 
 def erc(M, alpha):
     n = len(M)
-    return math.fsum(max(M[i][j] - alpha * M[i][i], 0) + max(M[j][i] - alpha * M[i][i], 0)
-                     for i in range(n) for j in range(n) if i != j) / n ** 2
+    return (
+        math.fsum(
+            max(M[i][j] - alpha * M[i][i], 0) + max(M[j][i] - alpha * M[i][i], 0)
+            for i in range(n)
+            for j in range(n)
+            if i != j
+        )
+        / n**2
+    )
 
 
 def silhouettes(W):
     """Of each expert, the mean over its rows: all pairs, 1 - cosine; a zero row is 1 from all."""
+
     def distance(a, b):
         sizes = norm(a) * norm(b)
         return 1 - dot(a, b) / sizes if sizes else 1
@@ -105,8 +121,7 @@ def silhouettes(W):
 
     def of_row(own, r):
         a = mean([distance(W[own][r], row) for k, row in enumerate(W[own]) if k != r])
-        b = min(mean([distance(W[own][r], row) for row in rows])
-                for c, rows in enumerate(W) if c != own)
+        b = min(mean([distance(W[own][r], row) for row in rows]) for c, rows in enumerate(W) if c != own)
         return (b - a) / max(a, b)
 
     return [mean([of_row(c, r) for r in range(len(rows))]) for c, rows in enumerate(W)]
@@ -117,34 +132,45 @@ def figures(R, W, k):
     M = [[norm([dot(r, row) for row in rows]) for rows in W] for r in R]
     pairs = [(i, j) for i in range(n) for j in range(n) if i != j]
     sizes, gates = [norm(r) for r in R], [norm(sum(rows, [])) for rows in W]
-    eps = [min(norm([a - b for a, b in zip(R[i], R[j])]) for j in range(n) if j != i) /
-           (2 * sizes[i]) for i in range(n)]
+    eps = [
+        min(norm([a - b for a, b in zip(R[i], R[j])]) for j in range(n) if j != i) / (2 * sizes[i]) for i in range(n)
+    ]
     kappa = [[M[i][j] / (sizes[i] * gates[j]) for j in range(n)] for i in range(n)]
     own = math.fsum(kappa[i][i] for i in range(n)) / n
     rows = [math.fsum(row) / n for row in kappa]
     columns = [math.fsum(kappa[i][j] for i in range(n)) / n for j in range(n)]
     every = math.fsum(rows) / n
-    spread = math.sqrt(math.fsum((kappa[i][j] - rows[i] - columns[j] + every) ** 2
-                                 for i in range(n) for j in range(n)) / (n - 1)) / n
+    spread = (
+        math.sqrt(
+            math.fsum((kappa[i][j] - rows[i] - columns[j] + every) ** 2 for i in range(n) for j in range(n)) / (n - 1)
+        )
+        / n
+    )
     router, expert = mean_and_std(sizes), mean_and_std(gates)
     return {
-        "K": k, "n": n, "d": len(R[0]), "D": len(W[0]),
+        "K": k,
+        "n": n,
+        "d": len(R[0]),
+        "D": len(W[0]),
         "erc": {a: erc(M, float(a)) for a in ALPHAS},
         "alpha_min": max(max(M[i][j] / M[i][i], M[i][j] / M[j][j]) for i, j in pairs),
         "eps": {"mean": math.fsum(eps) / n, "min": min(eps), "max": max(eps)},
-        "M": {"diag_mean": math.fsum(M[i][i] for i in range(n)) / n,
-              "offdiag_mean": math.fsum(M[i][j] for i, j in pairs) / len(pairs)},
+        "M": {
+            "diag_mean": math.fsum(M[i][i] for i in range(n)) / n,
+            "offdiag_mean": math.fsum(M[i][j] for i, j in pairs) / len(pairs),
+        },
         "router_norm": {"mean": router[0], "std": router[1]},
         "expert_norm": {"mean": expert[0], "std": expert[1]},
-        "router_cos": {"mean_abs": math.fsum(abs(dot(R[i], R[j])) / (sizes[i] * sizes[j])
-                                             for i, j in pairs) / len(pairs)},
-        "kappa": {"diag_mean": own,
-                  "offdiag_mean": math.fsum(kappa[i][j] for i, j in pairs) / len(pairs),
-                  "rows_own": sum(max(row) == row[i] for i, row in enumerate(kappa)) / n,
-                  "columns_own": sum(max(row[j] for row in kappa) == kappa[j][j]
-                                     for j in range(n)) / n},
-        "chance": {"kappa_diag_expected": every, "kappa_diag_std": spread,
-                   "z": (own - every) / spread, "own": 1 / n},
+        "router_cos": {
+            "mean_abs": math.fsum(abs(dot(R[i], R[j])) / (sizes[i] * sizes[j]) for i, j in pairs) / len(pairs)
+        },
+        "kappa": {
+            "diag_mean": own,
+            "offdiag_mean": math.fsum(kappa[i][j] for i, j in pairs) / len(pairs),
+            "rows_own": sum(max(row) == row[i] for i, row in enumerate(kappa)) / n,
+            "columns_own": sum(max(row[j] for row in kappa) == kappa[j][j] for j in range(n)) / n,
+        },
+        "chance": {"kappa_diag_expected": every, "kappa_diag_std": spread, "z": (own - every) / spread, "own": 1 / n},
     }
 
 
@@ -152,18 +178,29 @@ def centred_figures(R, W, k):
     """Of the rows less their mean, under the names that they have beside those of the rows."""
     rows = [[x - math.fsum(row[i] for row in R) / len(R) for i, x in enumerate(r)] for r in R]
     f = figures(rows, W, k)
-    return {"figures": {"centred_m_diagonal": f["M"]["diag_mean"], "centred_m_off_diagonal": f["M"]["offdiag_mean"],
-                        "centred_alpha_min": f["alpha_min"], "centred_eps_mean": f["eps"]["mean"],
-                        "centred_eps_min": f["eps"]["min"], "centred_eps_max": f["eps"]["max"],
-                        "centred_router_norm_mean": f["router_norm"]["mean"],
-                        "centred_router_norm_std": f["router_norm"]["std"],
-                        "centred_router_cos": f["router_cos"]["mean_abs"],
-                        "centred_kappa_diagonal": f["kappa"]["diag_mean"],
-                        "centred_kappa_off_diagonal": f["kappa"]["offdiag_mean"],
-                        "centred_kappa_row_top1": f["kappa"]["rows_own"],
-                        "centred_kappa_column_top1": f["kappa"]["columns_own"]},
-            "centred": {"erc": f["erc"], "alpha_min": f["alpha_min"], "z": f["chance"]["z"],
-                        "erc_relative": {a: x / f["M"]["diag_mean"] for a, x in f["erc"].items()}}}
+    return {
+        "figures": {
+            "centred_m_diagonal": f["M"]["diag_mean"],
+            "centred_m_off_diagonal": f["M"]["offdiag_mean"],
+            "centred_alpha_min": f["alpha_min"],
+            "centred_eps_mean": f["eps"]["mean"],
+            "centred_eps_min": f["eps"]["min"],
+            "centred_eps_max": f["eps"]["max"],
+            "centred_router_norm_mean": f["router_norm"]["mean"],
+            "centred_router_norm_std": f["router_norm"]["std"],
+            "centred_router_cos": f["router_cos"]["mean_abs"],
+            "centred_kappa_diagonal": f["kappa"]["diag_mean"],
+            "centred_kappa_off_diagonal": f["kappa"]["offdiag_mean"],
+            "centred_kappa_row_top1": f["kappa"]["rows_own"],
+            "centred_kappa_column_top1": f["kappa"]["columns_own"],
+        },
+        "centred": {
+            "erc": f["erc"],
+            "alpha_min": f["alpha_min"],
+            "z": f["chance"]["z"],
+            "erc_relative": {a: x / f["M"]["diag_mean"] for a, x in f["erc"].items()},
+        },
+    }
 
 
 def fits(got, want):
@@ -176,6 +213,7 @@ def inspect(*words):
 
 # ---- what must be right ----
 
+
 def check_shift(work):
     """One vector added to all router rows changes no softmax routing: neither the centred figures nor the verdict."""
     case, shift = Case(5, layers=1, n=12, d=24), floats(random.Random(6), 24, 0.5)
@@ -184,8 +222,12 @@ def check_shift(work):
     after = case.write(work / "moved", "F32")
     old, new = (inspect(folder)["layers"][0] for folder in (before, after))
     same(old["centred"], new["centred"], "centred figures after a shift", fits)
-    same({name: x for name, x in old["figures"].items() if name.startswith("centred")}, new["figures"],
-         "centred figures after a shift", fits)
+    same(
+        {name: x for name, x in old["figures"].items() if name.startswith("centred")},
+        new["figures"],
+        "centred figures after a shift",
+        fits,
+    )
     check(abs(new["erc"]["1"] / old["erc"]["1"] - 1) > 0.1, f"ERC {old['erc']['1']}, shifted {new['erc']['1']}")
     said = [inspect(folder)["verdict"] for folder in (before, after)]
     heads, centred = zip(*(re.match(r"(?s)(.*?\)\.).*(Centred rows.*?1\))\.", words).groups() for words in said))
@@ -193,12 +235,17 @@ def check_shift(work):
 
 
 def check_own(work):
-    for seed, shape in ((1, {}), (2, {"n": 5, "d": 33, "D": 17, "layers": 1, "k": 1}),
-                        (3, {"n": 19, "d": 16, "D": 40, "layers": 2})):
+    for seed, shape in (
+        (1, {}),
+        (2, {"n": 5, "d": 33, "D": 17, "layers": 1, "k": 1}),
+        (3, {"n": 19, "d": 16, "D": 40, "layers": 2}),
+    ):
         case = Case(seed, **shape)
-        for name, folder in ((f"whole-{seed}", case.write(work / f"whole-{seed}")),
-                             (f"f32-{seed}", case.write(work / f"f32-{seed}", "F32")),
-                             (f"shards-{seed}", case.write_sharded(work / f"shards-{seed}"))):
+        for name, folder in (
+            (f"whole-{seed}", case.write(work / f"whole-{seed}")),
+            (f"f32-{seed}", case.write(work / f"f32-{seed}", "F32")),
+            (f"shards-{seed}", case.write_sharded(work / f"shards-{seed}")),
+        ):
             got = inspect(folder)
             check(got["family"] == "olmoe", f"{name}: family {got['family']}")
             check([l["layer"] for l in got["layers"]] == list(range(len(case.R))), f"{name}: layers")
@@ -216,8 +263,7 @@ def check_reference():
         want, got = read_json(expected), inspect(expected.parent)
         name = expected.parent.name
         check(got["family"] == want["family"], f"{name}: family {got['family']}")
-        check([l["layer"] for l in got["layers"]] == [l["layer"] for l in want["layers"]],
-              f"{name}: layers")
+        check([l["layer"] for l in got["layers"]] == [l["layer"] for l in want["layers"]], f"{name}: layers")
         for mine, theirs in zip(got["layers"], want["layers"]):
             same(theirs, mine, name, fits)
 
@@ -231,24 +277,35 @@ def check_options(work):
     some = inspect(folder, "--alpha", "0.5,1.25")["layers"][0]
     M = [[norm([dot(r, row) for row in rows]) for rows in case.W[0]] for r in case.R[0]]
     same({"0.5": erc(M, 0.5), "1.25": erc(M, 1.25)}, some["erc"], "--alpha", fits)
-    check(inspect(folder, "--threads", "1")["layers"] == inspect(folder, "--threads", "5")["layers"],
-          "threads change figures")
+    check(
+        inspect(folder, "--threads", "1")["layers"] == inspect(folder, "--threads", "5")["layers"],
+        "threads change figures",
+    )
     noisy, again = (inspect(folder, "--noise", "7")["layers"] for _ in range(2))
     other = inspect(folder, "--noise", "8")["layers"]
-    check(noisy == again and noisy[0]["erc"] != every[0]["erc"] != other[0]["erc"] and
-          noisy[0]["erc"] != other[0]["erc"], "--noise")
+    check(
+        noisy == again and noisy[0]["erc"] != every[0]["erc"] != other[0]["erc"] and noisy[0]["erc"] != other[0]["erc"],
+        "--noise",
+    )
     check(noisy[0]["eps"] == every[0]["eps"], "noise has changed eps")
-    check("centred" not in noisy[0] and not any(name.startswith("centred") for name in noisy[0]["figures"]),
-          "centred figures of noisy rows")
+    check(
+        "centred" not in noisy[0] and not any(name.startswith("centred") for name in noisy[0]["figures"]),
+        "centred figures of noisy rows",
+    )
     check(abs(noisy[0]["M"]["diag_mean"] / every[0]["M"]["diag_mean"] - 1) < 0.3, "noisy M is far")
     first, second = (inspect(folder, "--seed", s)["layers"][0]["chance"] for s in (1, 2))
     check(first["erc_mean"] != second["erc_mean"] and first["z"] == second["z"], "--seed")
     both = inspect(folder, work / "whole-3")
     check(len(both["checkpoints"]) == 2 and both["checkpoints"][0]["layers"] == every, "two")
     table = good("inspect", folder, work / "whole-3")
-    check("Side by side" in table and "layer" in table and "FLOPs" in table and
-          "\nRouter and experts are not coupled (coupled layers: 0 of 3)." in table and "--text measures" in table,
-          f"table: {table}")
+    check(
+        "Side by side" in table
+        and "layer" in table
+        and "FLOPs" in table
+        and "\nRouter and experts are not coupled (coupled layers: 0 of 3)." in table
+        and "--text measures" in table,
+        f"table: {table}",
+    )
     said = [line for line in table.split("\nRouter and experts")[1].split("\n\n")[0].splitlines()]
     check(len(said) > 4 and max(map(len, said)) <= 80, f"lines of the verdict: {said}")
     check(re.search(r"\(1\) .*whole-1: not coupled\n", table), f"the list of checkpoints: {table}")
@@ -266,8 +323,7 @@ def check_options(work):
     alone.mkdir()
     for name in ("one.safetensors", "two.safetensors"):
         shutil.copy(folder / "model.safetensors", alone / name)
-    bad(1, ["looks like weights"], "inspect", alone / "one.safetensors", "--json",
-        alone / "two.safetensors")
+    bad(1, ["looks like weights"], "inspect", alone / "one.safetensors", "--json", alone / "two.safetensors")
     hub = work / "hub"
     (hub / "blobs").mkdir(parents=True)
     (hub / "snapshot").mkdir()
@@ -275,8 +331,14 @@ def check_options(work):
         shutil.copy(folder / name, hub / "blobs" / ("x" + name[0]))
         (hub / "snapshot" / name).symlink_to("../blobs/x" + name[0])
     same(inspect(folder)["layers"][0], inspect(hub / "snapshot")["layers"][0], "links", fits)
-    bad(1, ["where nothing is written"], "inspect", hub / "snapshot" / "model.safetensors", "--json",
-        hub / "snapshot" / "out.json")
+    bad(
+        1,
+        ["where nothing is written"],
+        "inspect",
+        hub / "snapshot" / "model.safetensors",
+        "--json",
+        hub / "snapshot" / "out.json",
+    )
     out, err, code = run("inspect", work / "nowhere", folder, "--keep-going", "--json", "-")
     got = json.loads(out)
     check(code == 1 and got["layers"] == every and "nowhere" in err, f"one of two: {code} {err}")
@@ -293,33 +355,58 @@ def check_sample(work):
         for layer, all_of in zip(inspect(folder, "--sample", "20%", "--seed", seed)["layers"], whole):
             sample = layer["sample"]
             check(sample["rows"] == 32 and sample["blocks"] == 4, f"rows: {sample}")
-            check("kappa" not in layer and "erc" not in layer and layer["expert_norm"]["mean"] is None and
-                  layer["eps"] == all_of["eps"], f"layer: {layer.keys()}")
+            check(
+                "kappa" not in layer
+                and "erc" not in layer
+                and layer["expert_norm"]["mean"] is None
+                and layer["eps"] == all_of["eps"],
+                f"layer: {layer.keys()}",
+            )
             for key, true in (("kappa_diagonal", all_of["kappa"]["diag_mean"]), ("z", all_of["chance"]["z"])):
                 interval = sample["estimates"][key]
                 held += interval["low"] <= true <= interval["high"]
-            for key, true in (("alpha_min", all_of["alpha_min"]), ("violated", all_of["ratio"]["violated"]),
-                              ("kappa_row_top1", all_of["kappa"]["rows_own"])):
+            for key, true in (
+                ("alpha_min", all_of["alpha_min"]),
+                ("violated", all_of["ratio"]["violated"]),
+                ("kappa_row_top1", all_of["kappa"]["rows_own"]),
+            ):
                 bound = sample["bounds"][key]
-                check("estimate" not in bound and bound["low"] <= true + 1e-6 and
-                      true <= (bound["high"] or 1e9) + 1e-6, f"{key} {true}: {bound}")
+                check(
+                    "estimate" not in bound and bound["low"] <= true + 1e-6 and true <= (bound["high"] or 1e9) + 1e-6,
+                    f"{key} {true}: {bound}",
+                )
     check(held >= 68, f"{held} of 80 intervals hold")
     first = inspect(folder, "--sample", "0.2", "--threads", 1)
-    check(first == inspect(folder, "--sample", "20%", "--threads", 3) and first["sample_share"] == 0.2,
-          "the form of the share, or threads, change figures")
+    check(
+        first == inspect(folder, "--sample", "20%", "--threads", 3) and first["sample_share"] == 0.2,
+        "the form of the share, or threads, change figures",
+    )
     all_rows = inspect(folder, "--sample", "99%")
     for layer, want in zip(all_rows["layers"], whole):
         sample = layer.pop("sample")
         check(layer == want, "all rows give other figures")
-        check(sample["estimates"]["z"] == {key: want["chance"]["z"] for key in ("estimate", "low", "high")},
-              f"all rows have a width: {sample['estimates']['z']}")
+        check(
+            sample["estimates"]["z"] == {key: want["chance"]["z"] for key in ("estimate", "low", "high")},
+            f"all rows have a width: {sample['estimates']['z']}",
+        )
     table = good("inspect", folder, other, "--sample", "20%")
-    for words in ("32 of the 150 rows of every gate, in 4 blocks, seed 1", "Estimates with 95 % intervals",
-                  "Bounds, no estimates", " KiB of ", "Side by side", "from this sample; a larger"):
+    for words in (
+        "32 of the 150 rows of every gate, in 4 blocks, seed 1",
+        "Estimates with 95 % intervals",
+        "Bounds, no estimates",
+        " KiB of ",
+        "Side by side",
+        "from this sample; a larger",
+    ):
         check(words in table, f"{words} is not in: {table}")
     check("Agreement" not in table and "0.2" in table, f"table: {table}")
-    for flag, words in (("--silhouette", "silhouettes are of all rows"), ("--lambda", "singular value"),
-                        ("--html", "intervals"), ("--series", "intervals"), ("--text", "the whole model")):
+    for flag, words in (
+        ("--silhouette", "silhouettes are of all rows"),
+        ("--lambda", "singular value"),
+        ("--html", "intervals"),
+        ("--series", "intervals"),
+        ("--text", "the whole model"),
+    ):
         value = [work / "x.txt"] if flag in ("--html", "--text") else []
         bad(2, ["--sample goes without " + flag, words], "inspect", folder, "--sample", "2%", flag, *value)
     for share in ("0", "1", "100%", "-1%", "2%%", "nan", "much", ""):
@@ -343,8 +430,10 @@ def check_silhouettes(work):
         want = silhouettes(W)
         check(all_close(layer["silhouette_experts"], want), f"silhouettes {layer['silhouette_experts']}")
         check(all_close([layer["silhouette"]], [sum(want) / len(want)]), f"mean {layer['silhouette']}")
-    check(got["layers"][1]["silhouette"] > 0.1 > 0 > got["layers"][0]["silhouette"] > -0.2,
-          "silhouettes of experts with a middle, and without")
+    check(
+        got["layers"][1]["silhouette"] > 0.1 > 0 > got["layers"][0]["silhouette"] > -0.2,
+        "silhouettes of experts with a middle, and without",
+    )
     plain = inspect(folder)
     for layer in got["layers"]:
         del layer["silhouette"], layer["silhouette_experts"]
@@ -354,8 +443,12 @@ def check_silhouettes(work):
     check("Specialisation" in table and "silhouette of the rows" in table, f"table: {table}")
     check('id="chart-silhouette"' in page.read_text(), "no chart on the page")
     table = good("inspect", folder, folder, "--html", page, "--iterations", 250, "--overwrite")
-    check("ilhouette" not in table and "<th>silhouette" not in page.read_text() and
-          "Specialisation" not in page.read_text(), "silhouettes that nobody asked for")
+    check(
+        "ilhouette" not in table
+        and "<th>silhouette" not in page.read_text()
+        and "Specialisation" not in page.read_text(),
+        "silhouettes that nobody asked for",
+    )
 
 
 def check_lambda(work):
@@ -367,7 +460,7 @@ def check_lambda(work):
     got = inspect(folder, "--lambda")
     random, planted = (layer["figures"] for layer in got["layers"])
     check(all_close([planted["router_lambda"]], [1]), f"planted {planted['router_lambda']}")
-    check(all_close([planted["router_lambda_random"]], [1 / 24 ** 0.5]), "random direction, rank 1")
+    check(all_close([planted["router_lambda_random"]], [1 / 24**0.5]), "random direction, rank 1")
     check(0.1 < random["centred_router_lambda"] < 0.9 and 0.1 < random["router_lambda"] < 0.9, f"random {random}")
     for figures in (random, planted):
         for name in ("router_lambda", "router_lambda_random", "centred_router_lambda"):
@@ -382,8 +475,20 @@ def check_lambda(work):
 
 def check_pages(work):
     page, figures = work / "page.html", work / "figures.json"
-    good("inspect", work / "whole-1", work / "whole-3", "--html", page, "--json", figures,
-         "--series", "--iterations", 250, "--tsne-layer", 1)
+    good(
+        "inspect",
+        work / "whole-1",
+        work / "whole-3",
+        "--html",
+        page,
+        "--json",
+        figures,
+        "--series",
+        "--iterations",
+        250,
+        "--tsne-layer",
+        1,
+    )
     bad(2, ["python -m couplet.plot"], "inspect", work / "whole-1", "--svg", work / "charts")
     text = page.read_text()
     check("<html" in text and text.rstrip().endswith("</html>"), "page")
@@ -393,8 +498,10 @@ def check_pages(work):
     check(embedded == found, "the page holds other data than the JSON")
     charts = found["series"]["charts"]
     check(len(charts) >= 12 and len({c["id"] for c in charts}) == len(charts), "charts")
-    check([s["path"] for s in found["series"]["made"]["sources"]] == [str(work / "whole-1"), str(work / "whole-3")],
-          f"made {found['series']['made']}")
+    check(
+        [s["path"] for s in found["series"]["made"]["sources"]] == [str(work / "whole-1"), str(work / "whole-3")],
+        f"made {found['series']['made']}",
+    )
     check(all(s["xxh3"] for s in found["series"]["made"]["sources"]), "hashes")
 
 
@@ -406,16 +513,23 @@ def check_training(work):
     line = [l for l in metrics(run_folder) if "erc_clean" in l][-1]
     for l, layer in enumerate(inspect(run_folder)["layers"]):
         mine, theirs = layer["erc"]["1"], line["erc_clean"][l]
-        check(theirs > 1e-6 and abs(mine - theirs) <= 1e-5 * theirs,
-              f"training says {theirs}, inspection {mine}")
+        check(theirs > 1e-6 and abs(mine - theirs) <= 1e-5 * theirs, f"training says {theirs}, inspection {mine}")
     start = read_json(run_folder / "start.json")  # before the first step, without noise
     check(start["centred_kappa_diagonal"][0] > 0 and start["erc_centred"][0] > 0, "centred figures of start.json")
-    for name in ("centred_alpha_min", "centred_kappa_diagonal", "centred_router_cos", "router_effective_rank",
-                 "router_lambda", "centred_router_lambda", "router_lambda_random"):
+    for name in (
+        "centred_alpha_min",
+        "centred_kappa_diagonal",
+        "centred_router_cos",
+        "router_effective_rank",
+        "router_lambda",
+        "centred_router_lambda",
+        "router_lambda_random",
+    ):
         check(len(line[name]) == len(inspect(run_folder)["layers"]), f"{name} of a line")
 
 
 # ---- what is damaged ----
+
 
 def copy(work, name, of):
     target = work / name
@@ -438,16 +552,20 @@ def check_damaged(work):
     bad(1, [second], "inspect", gone)
     out, err, code = run("inspect", gone, "--keep-going", "--json", "-")
     got = json.loads(out)
-    check(code == 1 and [l["layer"] for l in got["layers"]] == [0, 2] and second in err and
-          got["faulty"][0]["layer"] == 1, f"--keep-going: {code} {err}")
+    check(
+        code == 1
+        and [l["layer"] for l in got["layers"]] == [0, 2]
+        and second in err
+        and got["faulty"][0]["layer"] == 1,
+        f"--keep-going: {code} {err}",
+    )
 
     cut = copy(work, "cut", "shards-1")
     (cut / second).write_bytes((cut / second).read_bytes()[:-10])
     bad(1, [second], "inspect", cut)
 
     pointer = copy(work, "pointer", "whole-1")
-    (pointer / "model.safetensors").write_text(
-        "version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 1\n")
+    (pointer / "model.safetensors").write_text("version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 1\n")
     bad(1, ["LFS"], "inspect", pointer)
     pointer = copy(work, "pointer-shard", "shards-1")
     (pointer / second).write_text("version https://git-lfs.github.com/spec/v1\noid sha256:0\n")
@@ -472,16 +590,14 @@ def check_damaged(work):
     dense = work / "dense"
     dense.mkdir()
     (dense / "config.json").write_text('{"model_type": "llama"}')
-    write_floats(dense / "model.safetensors",
-                      {"model.layers.0.mlp.gate_proj.weight": ([4, 2], [1.0] * 8)})
+    write_floats(dense / "model.safetensors", {"model.layers.0.mlp.gate_proj.weight": ([4, 2], [1.0] * 8)})
     bad(1, ["dense", "MoE"], "inspect", dense)
 
     quantised = copy(work, "quantised", "whole-1")
     config = read_json(quantised / "config.json")
     config["quantization_config"] = {"quant_method": "gptq"}
     (quantised / "config.json").write_text(json.dumps(config))
-    tensors = {k.replace("gate_proj.weight", "gate_proj.qweight"): v
-               for k, v in Case(1).tensors().items()}
+    tensors = {k.replace("gate_proj.weight", "gate_proj.qweight"): v for k, v in Case(1).tensors().items()}
     write_floats(quantised / "model.safetensors", tensors)
     bad(1, ["gptq"], "inspect", quantised)
 
@@ -501,11 +617,12 @@ def check_permutation(work):
     case, order = Case(5, layers=1, n=7, d=24, D=30), [3, 0, 4, 6, 1, 2, 5]
     for e, expert in enumerate(order):  # expert e answers row order[e] most
         row = case.R[0][expert]
-        case.W[0][e] = [[2 * x for x in row] if c % 3 == 0 else w
-                        for c, w in enumerate(case.W[0][e])]
+        case.W[0][e] = [[2 * x for x in row] if c % 3 == 0 else w for c, w in enumerate(case.W[0][e])]
     layer = inspect(case.write(work / "permuted"))["layers"][0]
-    check([layer["assignment"][r] for r in order] == list(range(7)),
-          f"assignment {layer['assignment']} of experts in the order {order}")
+    check(
+        [layer["assignment"][r] for r in order] == list(range(7)),
+        f"assignment {layer['assignment']} of experts in the order {order}",
+    )
     check(layer["chance"]["assignment_own"] == 0, "the assignment keeps some")
 
 
@@ -529,8 +646,10 @@ def check_sums(last):
     data[-1] ^= 1
     path.write_bytes(data)
     _, err, code = run("inspect", last)
-    check(code == 0 and "warning: " in err and "model.safetensors: the check sum is" in err,
-          f"a flipped bit: {code} {err}")
+    check(
+        code == 0 and "warning: " in err and "model.safetensors: the check sum is" in err,
+        f"a flipped bit: {code} {err}",
+    )
     for flag in (("--sample", "50%"), ("--dry-run",)):
         _, err, code = run("inspect", last, *flag)
         check(code == 0 and "check sum" not in err, f"{flag[0]} reads whole files: {code} {err}")
@@ -542,16 +661,23 @@ def check_no_model(work):
     work.mkdir()
     write_corpus(work)
     last = train(work, "run") / "last"
-    bad(1, ["state.safetensors: holds the optimizer's moments", "model.safetensors"], "inspect",
-        last / "state.safetensors")
+    bad(
+        1,
+        ["state.safetensors: holds the optimizer's moments", "model.safetensors"],
+        "inspect",
+        last / "state.safetensors",
+    )
     good("inspect", last / "model.safetensors")
     check_sums(last)
     case = Case(41, layers=2)
-    twice = {other + name: value for name, value in case.tensors().items()
-             for other in ("", "teacher.")}
+    twice = {other + name: value for name, value in case.tensors().items() for other in ("", "teacher.")}
     write_floats(work / "twice.safetensors", twice)
-    bad(1, ["twice.safetensors: layer 0 is there twice, as model.layers.0.* and as "
-            "teacher.model.layers.0.*"], "inspect", work / "twice.safetensors")
+    bad(
+        1,
+        ["twice.safetensors: layer 0 is there twice, as model.layers.0.* and as teacher.model.layers.0.*"],
+        "inspect",
+        work / "twice.safetensors",
+    )
 
 
 def main():

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """check_model_folder.py COUPLET: a folder of a model with what its config does not fit (another file in the index, a head that
 is not tied, a tensor and a key too many): every verb says each once and computes what the clean folder does."""
+
 import json
 import shutil
 import sys
@@ -9,8 +10,12 @@ from inputs import read_json, read_tensors, write_tensors
 from program import apart, check, finish, good, scratch_folder, sets
 from train_case import train, write_corpus
 
-TOLD = ("model.safetensors.index.json beside it", "lm_head.weight and model.embed_tokens.weight differ",
-        "no use for 1 of the tensors", "passed over: num_nextn_predict_layers")
+TOLD = (
+    "model.safetensors.index.json beside it",
+    "lm_head.weight and model.embed_tokens.weight differ",
+    "no use for 1 of the tensors",
+    "passed over: num_nextn_predict_layers",
+)
 
 
 def make_models(folder):
@@ -21,8 +26,10 @@ def make_models(folder):
         (clean / name).unlink()
     shutil.copytree(clean, odd)
     tensors = read_tensors(odd / "model.safetensors")
-    bias = {"model.layers.1.self_attn.q_proj.bias": tensors["model.norm.weight"],
-            "model.layers.1.self_attn.rotary_emb.inv_freq": tensors["model.norm.weight"]}
+    bias = {
+        "model.layers.1.self_attn.q_proj.bias": tensors["model.norm.weight"],
+        "model.layers.1.self_attn.rotary_emb.inv_freq": tensors["model.norm.weight"],
+    }
     write_tensors(odd / "model.safetensors", tensors | bias)
     stale = {"weight_map": {name: "model-00001-of-00002.safetensors" for name in tensors}}
     (odd / "model.safetensors.index.json").write_text(json.dumps(stale))
@@ -56,10 +63,16 @@ def main():
             words = ("--out", run, *sets("train.steps=1", "train.warmup_steps=0"))
             told = good("train", folder / "c.yaml", "--from", model, *words)
             check(all(told.count(one) == (model == odd) for one in TOLD), f"train --from: {told}")
-        check((clean.parent / "run/last/model.safetensors").read_bytes() ==
-              (odd.parent / "run/last/model.safetensors").read_bytes(), "train --from: the weights differ")
-        for words in (("generate", odd, "--prompt", "abc", "--tokens", 4), ("eval", odd, "--text", text),
-                      ("inspect", odd, "--text", text)):
+        check(
+            (clean.parent / "run/last/model.safetensors").read_bytes()
+            == (odd.parent / "run/last/model.safetensors").read_bytes(),
+            "train --from: the weights differ",
+        )
+        for words in (
+            ("generate", odd, "--prompt", "abc", "--tokens", 4),
+            ("eval", odd, "--text", text),
+            ("inspect", odd, "--text", text),
+        ):
             told = good(*words)
             check(all(told.count(one) == 1 for one in TOLD), f"{words[0]}: {told}")
         told = good("inspect", odd)  # which reads neither head nor config keys

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """check_program.py COUPLET: the program as a person meets it: what it prints where, its exit codes,
 its sentences, and that everything made from the tables is well-formed."""
+
 import os
 import shutil
 import subprocess
@@ -15,8 +16,9 @@ VERSION = open("VERSION").read().strip()
 
 
 def run(*words, **options):
-    done = subprocess.run([COUPLET, *words], capture_output="stdout" not in options, text=True,
-                          check=False, timeout=120, **options)
+    done = subprocess.run(
+        [COUPLET, *words], capture_output="stdout" not in options, text=True, check=False, timeout=120, **options
+    )
     check(done.returncode >= 0, f"{said(words)} died of signal {-done.returncode}")
     return done
 
@@ -25,16 +27,23 @@ def expect(words, code, out="", err=""):
     """The exit code, and parts of both streams; a failure says one line on standard error."""
     done = run(*words)
     told = f"{said(words)}: {done.returncode} {done.stdout!r} {done.stderr!r}"
-    check(done.returncode == code and out in done.stdout and err in done.stderr,
-          f"{told}\n    wanted {code} {out!r} {err!r}")
-    check(not code or not words or done.stderr.count("\n") == 1 and not done.stdout and
-          done.stderr.startswith("couplet: "), f"{told}\n    wanted one sentence on standard error alone")
+    check(
+        done.returncode == code and out in done.stdout and err in done.stderr,
+        f"{told}\n    wanted {code} {out!r} {err!r}",
+    )
+    check(
+        not code
+        or not words
+        or done.stderr.count("\n") == 1
+        and not done.stdout
+        and done.stderr.startswith("couplet: "),
+        f"{told}\n    wanted one sentence on standard error alone",
+    )
     check(code or not done.stderr, f"{told}\n    wanted nothing on standard error")
     return done.stdout
 
 
-NO_POLICY = {name: value for name, value in os.environ.items()
-             if name not in ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT")}
+NO_POLICY = {name: value for name, value in os.environ.items() if name not in ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT")}
 
 
 def waiting(**environment):
@@ -101,21 +110,24 @@ def check_verbs():
     for verb in visible_verbs():
         text = expect([*verb, "--help"], 0, out="Usage:\n    couplet " + " ".join(verb))
         check(expect(["help", *verb], 0) == text, f"couplet help {' '.join(verb)} differs from --help")
-        check(all(len(line) <= 100 for line in text.splitlines()),
-              f"couplet {' '.join(verb)} --help has a line of more than 100 bytes")
+        check(
+            all(len(line) <= 100 for line in text.splitlines()),
+            f"couplet {' '.join(verb)} --help has a line of more than 100 bytes",
+        )
         expect([*verb, "--no-such-flag"], 2, err=f"{' '.join(verb)} has no flag --no-such-flag")
         if "--set SECTION" in text:
             text = expect([*verb, "--help", "all"], 0)
             for assignment, sentence in (
-                    ("erc.alhpa=1", "there is no setting erc.alhpa; did you mean erc.alpha?"),
-                    ("alpha", "--set needs SECTION.NAME=VALUE"),
-                    ("erc.alpha=-1", "erc.alpha is -1, but must be a number from 0 to 100")):
+                ("erc.alhpa=1", "there is no setting erc.alhpa; did you mean erc.alpha?"),
+                ("alpha", "--set needs SECTION.NAME=VALUE"),
+                ("erc.alpha=-1", "erc.alpha is -1, but must be a number from 0 to 100"),
+            ):
                 check_set(verb, text, assignment, sentence)
 
 
 def check_set(verb, text, assignment, sentence):
     """With as many words and required flags as the verb wants, which need not exist."""
-    usage = text.split("Usage:\n")[1].splitlines()[0].split()[1 + len(verb):]
+    usage = text.split("Usage:\n")[1].splitlines()[0].split()[1 + len(verb) :]
     words = []
     for word in usage:
         if word.startswith("["):
@@ -131,8 +143,10 @@ FEW_LINES = 100
 def check_help():
     """Help is short, has sections, and shows one of them or one setting when asked."""
     short, whole = run("train", "--help").stdout, run("train", "--help", "all").stdout
-    check(short.count("\n") <= FEW_LINES and "coupling loss (12)" in short and "first:" in short,
-          f"train --help has {short.count(chr(10))} lines: {short}")
+    check(
+        short.count("\n") <= FEW_LINES and "coupling loss (12)" in short and "first:" in short,
+        f"train --help has {short.count(chr(10))} lines: {short}",
+    )
     section, names = None, {}
     for line in run("train", "--print-config").stdout.splitlines():
         if line and not line.startswith((" ", "#")):
@@ -146,8 +160,10 @@ def check_help():
         check(all(f"    {name}\n" in whole for name in settings), f"train --help all lacks one of {settings}")
     expect(["train", "--help", "erc.alpha"], 0, out="    erc.alpha\n        Bound of M")
     expect(["train", "no.yaml", "--help", "compute.threads"], 0, out="whole number of threads")
-    check(expect(["help", "train", "erc"], 0) == expect(["train", "--help", "erc"], 0),
-          "couplet help train erc differs from train --help erc")
+    check(
+        expect(["help", "train", "erc"], 0) == expect(["train", "--help", "erc"], 0),
+        "couplet help train erc differs from train --help erc",
+    )
     expect(["train", "--help", "ecr"], 2, err="train has no section ecr of settings; did you mean erc?")
     expect(["train", "--help", "aplha"], 2, err="did you mean erc.alpha?")
     expect(["grad", "--help", "train.lr"], 2, err="grad does not use the setting train.lr")
@@ -160,24 +176,35 @@ def check_help():
 
 def check_settings():
     """A verb lists the settings it uses, and refuses others."""
-    used = {"eval": ["data.split", "compute.dtype"], "grad": ["erc.draws", "train.seed"],
-            "generate": ["compute.dtype"], "tokenize encode": ["data.max_line_bytes"],
-            "tokenize train": ["data.zstd_window_log"]}
-    unused = {"eval": ["data.shuffle", "data.batch_tokens", "train.lr"],
-              "grad": ["train.steps", "train.lr", "train.warmup_steps", "balance.bias_rate",
-                       "erc.start_step"],
-              "generate": ["data.split"], "tokenize encode": ["data.train", "data.split"],
-              "tokenize train": ["data.token_type", "data.special_as_text"]}
+    used = {
+        "eval": ["data.split", "compute.dtype"],
+        "grad": ["erc.draws", "train.seed"],
+        "generate": ["compute.dtype"],
+        "tokenize encode": ["data.max_line_bytes"],
+        "tokenize train": ["data.zstd_window_log"],
+    }
+    unused = {
+        "eval": ["data.shuffle", "data.batch_tokens", "train.lr"],
+        "grad": ["train.steps", "train.lr", "train.warmup_steps", "balance.bias_rate", "erc.start_step"],
+        "generate": ["data.split"],
+        "tokenize encode": ["data.train", "data.split"],
+        "tokenize train": ["data.token_type", "data.special_as_text"],
+    }
     for verb, names in used.items():
         text = run(*verb.split(), "--help", "all").stdout
         lacking = [name for name in names if f"    {name}\n" not in text]
         surplus = [name for name in unused[verb] if f"    {name}\n" in text]
         check(not lacking and not surplus, f"{verb} --help all lacks {lacking} and has {surplus}")
     for name in ("train.steps=3", "erc.start_step=1", "data.seed=1"):
-        expect(["grad", "x", "--tokens", "t", "--out", "o", "--set", name], 2,
-               err=f"grad does not use --set {name}")
-    for words in (["train.steps=3"], ["--train.steps=3"], ["--train.steps", "3"], ["--set", "train.steps", "=", "3"],
-                  ["--set", "train.steps", "3"], ["--set", "train.steps", "=3"]):
+        expect(["grad", "x", "--tokens", "t", "--out", "o", "--set", name], 2, err=f"grad does not use --set {name}")
+    for words in (
+        ["train.steps=3"],
+        ["--train.steps=3"],
+        ["--train.steps", "3"],
+        ["--set", "train.steps", "=", "3"],
+        ["--set", "train.steps", "3"],
+        ["--set", "train.steps", "=3"],
+    ):
         for verb in ("train", "plan"):
             expect([verb, "c.yaml", *words], 2, err="did you mean --set train.steps=3?")
     expect(["compare", "train.steps=3"], 1, err="train.steps=3: ")  # has no settings: the name of a run
@@ -207,11 +234,19 @@ def check_threads():
     for verb in COMPUTING:
         text = run(*verb.split(), "--help").stdout
         told = " ".join(text.split("    --threads N\n")[-1].split("\n    --")[0].split())
-        check(told.startswith("Threads; 0: one per processor this program may use. (a whole number "
-                              "of threads from 0 to 4096; default 0)"), f"{verb} --threads: {told}")
+        check(
+            told.startswith(
+                "Threads; 0: one per processor this program may use. (a whole number "
+                "of threads from 0 to 4096; default 0)"
+            ),
+            f"{verb} --threads: {told}",
+        )
         expect([*verb.split(), "--threads", "4097"], 2, err="from 0 to 4096")
-    expect(["train", "x.yaml", "--threads", "2", "--set", "compute.threads=1"], 2,
-           err="--threads and --set compute.threads=1 give different values")
+    expect(
+        ["train", "x.yaml", "--threads", "2", "--set", "compute.threads=1"],
+        2,
+        err="--threads and --set compute.threads=1 give different values",
+    )
 
 
 def check_written():
@@ -224,8 +259,10 @@ def check_written():
             if not shutil.which(shell):
                 print(f"not checked: the program {shell} is not here")
                 continue
-            check(subprocess.run([shell, "-n", path], check=False).returncode == 0,
-                  f"the completion of {shell} is not {shell}")
+            check(
+                subprocess.run([shell, "-n", path], check=False).returncode == 0,
+                f"the completion of {shell} is not {shell}",
+            )
     page = expect(["manual"], 0, out=".TH COUPLET 1")
     for verb in visible_verbs():
         check(f".SS couplet {' '.join(verb)}\n" in page, f"the manual has no section on {verb}")
@@ -233,8 +270,14 @@ def check_written():
     if not shutil.which("man"):
         print("not checked: the program man is not here")
     else:
-        done = subprocess.run(["man", "--warnings", "-l", "-"], input=page, text=True, check=False,
-                              capture_output=True, env={**os.environ, "MANROFFOPT": "-ww"})
+        done = subprocess.run(
+            ["man", "--warnings", "-l", "-"],
+            input=page,
+            text=True,
+            check=False,
+            capture_output=True,
+            env={**os.environ, "MANROFFOPT": "-ww"},
+        )
         check(not done.returncode and not done.stderr, f"man says of the manual: {done.stderr}")
     check_bash(["version"], "--h", "--help")
     check_bash([], "vers", "version")
@@ -255,9 +298,11 @@ def check_bash(words, begun, wanted):
     """What bash offers behind `couplet WORDS BEGUN`."""
     if not shutil.which("bash"):
         return
-    script = (f'eval "$({COUPLET} completion bash)"; compopt() {{ :; }}; '
-              f"COMP_WORDS=(couplet {' '.join(words)} {begun}); COMP_CWORD={len(words) + 1}; "
-              '_couplet; echo "${COMPREPLY[@]}"')
+    script = (
+        f'eval "$({COUPLET} completion bash)"; compopt() {{ :; }}; '
+        f"COMP_WORDS=(couplet {' '.join(words)} {begun}); COMP_CWORD={len(words) + 1}; "
+        '_couplet; echo "${COMPREPLY[@]}"'
+    )
     done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, check=False)
     check(wanted in done.stdout.split(), f"bash offers {done.stdout!r} for {words} {begun}: {done.stderr}")
 
@@ -265,18 +310,26 @@ def check_bash(words, begun, wanted):
 def check_output():
     """A full disk and a closed stream: exit code 1 and a sentence. A pipe that nobody reads any more:
     exit code 1 and no word."""
+
     def told(name, sentence, words=("manual",), **options):
         done = run(*words, stderr=subprocess.PIPE, **options)
-        check(done.returncode == 1 and sentence in done.stderr and (sentence or not done.stderr),
-              f"{name}: {words}: {done.returncode} {done.stderr!r}")
+        check(
+            done.returncode == 1 and sentence in done.stderr and (sentence or not done.stderr),
+            f"{name}: {words}: {done.returncode} {done.stderr!r}",
+        )
 
     cannot = "cannot write to the standard output"
     if os.path.exists("/dev/full"):
         with open("/dev/full", "w") as full:
             told("a full disk", cannot, stdout=full)
     told("a closed stream", cannot, stdout=None, preexec_fn=lambda: os.close(1))
-    for words in (["manual"], ["version"], ["train", "--help"], ["completion", "bash"],
-                  ["plan", "configs/tiny.yaml", "--json", "-"]):
+    for words in (
+        ["manual"],
+        ["version"],
+        ["train", "--help"],
+        ["completion", "bash"],
+        ["plan", "configs/tiny.yaml", "--json", "-"],
+    ):
         reading, writing = os.pipe()
         os.close(reading)
         told("a closed pipe", "", words, stdout=writing)
@@ -286,8 +339,12 @@ def check_output():
     told("a closed pipe and a fault", "absent.yaml", ["plan", "absent.yaml"], stdout=writing)
     os.close(writing)
     for words in ("train --help", "manual", "completion bash"):
-        done = subprocess.run(["bash", "-c", f"{COUPLET} {words} | head -1; echo ${{PIPESTATUS[0]}}"],
-                              capture_output=True, text=True, check=False)
+        done = subprocess.run(
+            ["bash", "-c", f"{COUPLET} {words} | head -1; echo ${{PIPESTATUS[0]}}"],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
         check(not done.stderr and done.stdout.splitlines()[1] in ("0", "1"), f"{words} | head -1: {done}")
 
 

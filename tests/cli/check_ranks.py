@@ -2,6 +2,7 @@
 """check_ranks.py COUPLET TRAIN_THREADS: training over ranks with each MPI library that is here. It gives the losses of one
 process and the same bits again; a run that is stopped, killed or out of disk goes on as if nobody had
 disturbed it; and what is refused is refused with one sentence."""
+
 import concurrent.futures
 import ctypes
 import os
@@ -23,8 +24,15 @@ from train_case import write_corpus
 
 STEPS = 16
 SAVED = 2  # a checkpoint every so many steps
-SETTINGS = (f"train.steps={STEPS}", "compute.threads=1", "balance.scope=global", "eval.every=0",
-            f"checkpoint.every={SAVED}", "checkpoint.keep=100", "dist.timeout=3")
+SETTINGS = (
+    f"train.steps={STEPS}",
+    "compute.threads=1",
+    "balance.scope=global",
+    "eval.every=0",
+    f"checkpoint.every={SAVED}",
+    "checkpoint.keep=100",
+    "dist.timeout=3",
+)
 MESHES = (1, 2)  # dist.expert_parallel of two ranks
 CLOSE = 1e-5
 AFTER_LOSS = 15  # seconds in which all must have ended: dist.timeout, 5 s in which each ends by itself, and more
@@ -45,10 +53,18 @@ def undisturbed(folder, library, experts):
 
 # ---- the same model ----
 
+
 def check_tasks(folder, library):
     """eval.tasks are shared over the ranks, also if the experts are divided; rank 0 continues eval.prompts."""
-    tasks = sets("train.steps=4", "eval.tasks=copa", "eval.tasks_every=2", "eval.tasks_limit=20",
-                 "eval.prompts=abc", "eval.prompt_tokens=4", "model.max_position_embeddings=256")
+    tasks = sets(
+        "train.steps=4",
+        "eval.tasks=copa",
+        "eval.tasks_every=2",
+        "eval.tasks_limit=20",
+        "eval.prompts=abc",
+        "eval.prompt_tokens=4",
+        "model.max_position_embeddings=256",
+    )
     found, texts = {}, {}
     for experts in MESHES:
         run = folder / f"tasks-{library}-{experts}"
@@ -81,8 +97,10 @@ def check_run(folder, library, experts):
     """A run, what it says, and who can read its checkpoints."""
     what, run = f"{library}, expert_parallel {experts}", undisturbed(folder, library, experts)
     said = good(library, 2, *words_of(folder, run, experts))
-    check(said.count("the run is") == 1 and said.count(f"step {STEPS} saved") == 1 and "of 2 ranks" in said,
-          f"{what}: rank 0 alone speaks: {said}")
+    check(
+        said.count("the run is") == 1 and said.count(f"step {STEPS} saved") == 1 and "of 2 ranks" in said,
+        f"{what}: rank 0 alone speaks: {said}",
+    )
     check_losses(run, folder / "one", what)
     for step in sorted(run.glob("step-*")):
         check_parts(step, 2, f"{what}: {step.name}")
@@ -92,8 +110,13 @@ def check_run(folder, library, experts):
 def check_threads(folder, library, experts):
     """Ranks as threads of one process give the bits of MPI processes."""
     run, mpi_run = folder / f"threads-{library}-{experts}", undisturbed(folder, library, experts)
-    done = subprocess.run([sys.argv[2], mpi_run / "config.yaml", run, "2"], capture_output=True, text=True, check=False,
-                          env={**os.environ, "OMP_NUM_THREADS": "1"})
+    done = subprocess.run(
+        [sys.argv[2], mpi_run / "config.yaml", run, "2"],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+    )
     check(done.returncode == 0, f"{run.name}: {done.stderr}")
     names = different(files_of_run(run), files_of_run(mpi_run))
     check(not names, f"{run.name}: differs from MPI processes in {names}")
@@ -112,7 +135,7 @@ def go_back(run, copy, step):
 
 def check_one_goes_on(folder, library, experts):
     """One process goes on where two ranks were: with their weights and moments, and then with its own."""
-    run  = go_back(undisturbed(folder, library, experts), folder / f"alone-{library}-{experts}", STEPS - SAVED)
+    run = go_back(undisturbed(folder, library, experts), folder / f"alone-{library}-{experts}", STEPS - SAVED)
     what = f"one process after {run.name}"
     alone("train", "--resume", run, *sets("dist.expert_parallel=1"))
     got, want = metrics(run), metrics(undisturbed(folder, library, experts))
@@ -136,6 +159,7 @@ def check_libraries(folder):
 
 # ---- disturbed ----
 
+
 def begin(folder, library, experts, name):
     """A run that has made some steps and saved some of them."""
     run = folder / f"{name}-{library}"
@@ -146,7 +170,7 @@ def begin(folder, library, experts, name):
 
 def check_last(folder, library, experts, run):
     """`last` is what the undisturbed run has saved at that step."""
-    name  = os.readlink(run / "last")
+    name = os.readlink(run / "last")
     names = different(files_of(run / name), files_of(undisturbed(folder, library, experts) / name))
     check(not names, f"{run.name}: {name} is not whole: {names}")
 
@@ -189,6 +213,7 @@ def check_lost(folder, library, experts, number, rank):
 class Held:
     """A process whose first thread stands still from now on, while its others go on: in the code of the program, since
     one that stands in the MPI library may hold a lock that other ranks need to find out whether a message came."""
+
     SEIZE, INTERRUPT, CONTINUE, ALL_CHILDREN = 0x4206, 0x4207, 7, 0x40000000  # of ptrace and waitpid
 
     def __init__(self, process):
@@ -210,7 +235,7 @@ class Held:
         return False
 
     def is_in_program(self):
-        proc  = pathlib.Path("/proc", str(self.process))
+        proc = pathlib.Path("/proc", str(self.process))
         place = int((proc / "syscall").read_text().split()[-1], 16)
         for line in (proc / "maps").read_text().splitlines():
             ends, *_, file = line.split()
@@ -239,9 +264,13 @@ def check_hang(folder, library):
     code, said = job.end(4 * AFTER_LOSS)
     found = sentences(said)
     check(held.works, f"{library}: the thread cannot be held")
-    check(code != 0 and len(found) == 1 and "rank 1 (" in found[0] and
-          re.search(r"hangs: the other ranks waited \d+(\.\d+)? seconds for it in a step", found[0]),
-          f"{library}: exit {code}: {found}")
+    check(
+        code != 0
+        and len(found) == 1
+        and "rank 1 (" in found[0]
+        and re.search(r"hangs: the other ranks waited \d+(\.\d+)? seconds for it in a step", found[0]),
+        f"{library}: exit {code}: {found}",
+    )
 
 
 def count_lines(run):
@@ -271,21 +300,33 @@ def check_early_stop(folder, library):
 
 # ---- refused ----
 
+
 def check_parts_differ(folder, library, new):
     """Ranks that were started with different words."""
     words, there = words_of(folder, new, 1), undisturbed(folder, library, 1)
     from_step = [[*words, "--from", there / name] for name in ("step-000002", "step-000004")]
     for one, other, sentence in (
-            (["train", "--resume", there], ["train", "--resume", folder / "elsewhere"],
-             f"rank 1: {folder / 'elsewhere'} on {os.uname().nodename} is not the folder that rank 0 has made"),
-            (*from_step, "rank 1: the fingerprint of the initial weights (--from) is "),
-            (from_step[0], words, "rank 1: the fingerprint of the initial weights (--from) is none, but "),
-            (["train", "--resume", there], words, "rank 1: whether a run is resumed (--resume) is false, but true on rank 0"),
-            ([*words, *sets("eval.tasks=[arc_challenge]")], words, 'rank 1: eval.tasks is [], but ["arc_challenge"]')):
+        (
+            ["train", "--resume", there],
+            ["train", "--resume", folder / "elsewhere"],
+            f"rank 1: {folder / 'elsewhere'} on {os.uname().nodename} is not the folder that rank 0 has made",
+        ),
+        (*from_step, "rank 1: the fingerprint of the initial weights (--from) is "),
+        (from_step[0], words, "rank 1: the fingerprint of the initial weights (--from) is none, but "),
+        (
+            ["train", "--resume", there],
+            words,
+            "rank 1: whether a run is resumed (--resume) is false, but true on rank 0",
+        ),
+        ([*words, *sets("eval.tasks=[arc_challenge]")], words, 'rank 1: eval.tasks is [], but ["arc_challenge"]'),
+    ):
         bad(1, [sentence], Ranks(library, 2, parts=[(1, [COUPLET, *one]), (1, [COUPLET, *other])]))
     if read_json(there / "start.json")["made_with"]["kernels"] != "v2":
-        bad(1, ["rank 1: onednn is ", " on rank 0"],
-            Ranks(library, 2, parts=[(1, [COUPLET, *words]), (1, ["env", "COUPLET_ISA=v2", COUPLET, *words])]))
+        bad(
+            1,
+            ["rank 1: onednn is ", " on rank 0"],
+            Ranks(library, 2, parts=[(1, [COUPLET, *words]), (1, ["env", "COUPLET_ISA=v2", COUPLET, *words])]),
+        )
 
 
 def check_settings(folder, library):
@@ -293,15 +334,21 @@ def check_settings(folder, library):
     bad(1, ["dist.expert_parallel", "3", "number of ranks, 2", "num_experts, 4"], start(folder, library, new, 3))
     bad(1, ["dist.expert_parallel", "4", "number of ranks, 2", "num_experts, 4"], start(folder, library, new, 4))
     bad(1, ["data.batch_tokens", "4 sequences", "3 ranks"], Ranks(library, 3, *words_of(folder, new, 1)))
-    bad(1, ["not enough memory: training with these settings needs"],
-        start(folder, library, new, 2, "model.hidden_size=524288", "model.intermediate_size=524288"))
+    bad(
+        1,
+        ["not enough memory: training with these settings needs"],
+        start(folder, library, new, 2, "model.hidden_size=524288", "model.intermediate_size=524288"),
+    )
     bad(1, ["dist.expert_parallel", "aoe"], start(folder, library, new, 2, "model.router=aoe"))
     two = [(1, [COUPLET, *words_of(folder, new, 1, f"train.lr={lr}")]) for lr in ("1e-2", "2e-2")]
     bad(1, ["rank 1: train.lr is 0.02, but 0.01 on rank 0"], Ranks(library, 2, parts=two))
     bad(1, ["two.jsonl"], start(folder, library, new, 1, f"data.train={folder / 'none' / 'two.jsonl'}"))
     check_parts_differ(folder, library, new)
-    bad(1, ["couplet: 2 steps in a row"], start(folder, library, folder / f"skipped-{library}", 1, "z.weight=1e300",
-                                                "train.max_skipped=2"))
+    bad(
+        1,
+        ["couplet: 2 steps in a row"],
+        start(folder, library, folder / f"skipped-{library}", 1, "z.weight=1e300", "train.max_skipped=2"),
+    )
     check(not new.exists(), f"refused: left behind: {list(new.glob('*')) if new.exists() else []}")
     there = undisturbed(folder, library, 1)
     bad(1, ["holds a run already", f"--resume {there}"], start(folder, library, there, 1))
@@ -311,21 +358,27 @@ def check_programs(folder, library):
     new, own = folder / f"program-{library}", folder / f"bare-{library}"
     own.mkdir()
     shutil.copy(COUPLET, own / "couplet")
-    bad(1, ["has started 2 processes", f"couplet-mpi-{library}.so"],
-        start(folder, library, new, 1, program=own / "couplet"))
+    bad(
+        1,
+        ["has started 2 processes", f"couplet-mpi-{library}.so"],
+        start(folder, library, new, 1, program=own / "couplet"),
+    )
     one = [(1, [program, *words_of(folder, new, 1)]) for program in (COUPLET, own / "couplet")]
     bad(1, ["rank 1: ", "has started 2 processes", f"couplet-mpi-{library}.so"], Ranks(library, 2, parts=one))
     if OTHER[library] in LIBRARIES:
         bad(1, ["another MPI library", "COUPLET_MPI"], start(folder, library, new, 1, COUPLET_MPI=OTHER[library]))
-    bad(2, ["couplet generate runs in one process", "has started 2"],
-        Ranks(library, 2, "generate", undisturbed(folder, library, 1), "--prompt", "abc"))
+    bad(
+        2,
+        ["couplet generate runs in one process", "has started 2"],
+        Ranks(library, 2, "generate", undisturbed(folder, library, 1), "--prompt", "abc"),
+    )
     check(not new.exists(), f"{library}: a program that cannot begin has made a folder")
 
 
 def check_damage(folder, library):
-    run  = go_back(undisturbed(folder, library, 2), folder / f"damaged-{library}", SAVED)
+    run = go_back(undisturbed(folder, library, 2), folder / f"damaged-{library}", SAVED)
     part = run / "last" / "model-00002-of-00002.safetensors"
-    raw  = part.read_bytes()
+    raw = part.read_bytes()
     part.write_bytes(raw[:-1] + bytes([raw[-1] ^ 1]))
     bad(1, [part.name, "check sum"], Ranks(library, 2, "train", "--resume", run))
     part.unlink()

@@ -2,6 +2,7 @@
 """check_ranks_verbs.py COUPLET: eval, inspect --text and tokenize encode over ranks, with each MPI library
 that is here: the bytes of one process, also after an interruption and with other ranks; a failure of one
 rank is one sentence; forms that share nothing are refused."""
+
 import concurrent.futures
 import json
 import os
@@ -31,7 +32,7 @@ def write_more(folder):
     (folder / "other/ranked/a.jsonl").write_text("".join(rows[1:]))
     texts = [json.loads(line)["text"] for line in (folder / "docs/one.jsonl").open()]
     (folder / "many").mkdir()
-    lines = [json.dumps({"text": texts[i % len(texts)][i % 50:], "source": f"s{i % 3}"}) for i in range(DOCUMENTS)]
+    lines = [json.dumps({"text": texts[i % len(texts)][i % 50 :], "source": f"s{i % 3}"}) for i in range(DOCUMENTS)]
     (folder / "many/a.jsonl").write_text("\n".join(lines[:1000] + ["bad", json.dumps({"text": " "})] + lines[1000:]))
     (folder / "many/b.jsonl").write_text(json.dumps({"text": " ".join(texts) * 300}) + "\n" + lines[0])
     for i in range(5):
@@ -40,6 +41,7 @@ def write_more(folder):
 
 # ---- as one process ----
 
+
 def encode(folder, out, *more):
     return ["tokenize", "encode", "--tokenizer", folder / "T.json", "--out", out, *more, folder / "many"]
 
@@ -47,13 +49,15 @@ def encode(folder, out, *more):
 def cases(folder):
     """Name -> the words of a command that writes into a path."""
     text = [folder / "plain", "--text", folder / "docs", "--json"]
-    return {"ranked": lambda out: words_of(folder, "ranked", out),
-            "written": lambda out: words_of(folder, "written", out),
-            "few": lambda out: words_of(folder, "written", out) + ["--limit", 1],
-            "text": lambda out: ["eval", *text, out, "--stride", 10],
-            "routing": lambda out: ["inspect", *text, out],
-            "encode": lambda out: encode(folder, out),
-            "by-source": lambda out: encode(folder, out, "--by-source")}
+    return {
+        "ranked": lambda out: words_of(folder, "ranked", out),
+        "written": lambda out: words_of(folder, "written", out),
+        "few": lambda out: words_of(folder, "written", out) + ["--limit", 1],
+        "text": lambda out: ["eval", *text, out, "--stride", 10],
+        "routing": lambda out: ["inspect", *text, out],
+        "encode": lambda out: encode(folder, out),
+        "by-source": lambda out: encode(folder, out, "--by-source"),
+    }
 
 
 def lines_of(said, out):
@@ -86,12 +90,13 @@ def check_same(folder, library, ranks, names, alone):
 
 # ---- interrupted ----
 
+
 def check_goes_on(folder, library):
     """From a record of one process, then from that of ranks of which one was killed, with other ranks."""
-    whole   = (folder / "long-alone").read_bytes()
-    out     = folder / f"long-{library}"
+    whole = (folder / "long-alone").read_bytes()
+    out = folder / f"long-{library}"
     partial = pathlib.Path(f"{out}.partial")
-    partial.write_text("".join((folder / "long.kept").read_text().splitlines(True)[:BLOCK + 9]))
+    partial.write_text("".join((folder / "long.kept").read_text().splitlines(True)[: BLOCK + 9]))
     job = Ranks(library, 3, *words_of(folder, "long", out))
     code, said = job.end()
     check(code == 0 and f"long: {BLOCK} of {ROWS} answered before" in said, f"{job.name}: exit {code}: {said}")
@@ -131,6 +136,7 @@ def check_farewell(folder, library):
 
 # ---- refused ----
 
+
 def differing(library, words, *others):
     """The last words of rank 0, and those of rank 1."""
     return Ranks(library, 2, parts=[(1, [COUPLET, *words, *other]) for other in others])
@@ -140,20 +146,31 @@ def check_ranks_differ(folder, library):
     out, model = folder / f"refused-{library}", folder / "plain"
     task = words_of(folder, "ranked", out)
     data = task.index("--data")
-    task = task[:data] + task[data + 2:]
-    own  = ["--data", folder / "data"]
-    bad(1, ["rank 1: ", "the questions of ranked", "on rank 0"],
-        differing(library, task, own, ["--data", folder / "other"]))
+    task = task[:data] + task[data + 2 :]
+    own = ["--data", folder / "data"]
+    bad(
+        1,
+        ["rank 1: ", "the questions of ranked", "on rank 0"],
+        differing(library, task, own, ["--data", folder / "other"]),
+    )
     bad(1, ["rank 1: --data ", "no such folder"], differing(library, task, own, ["--data", folder / "none"]))
-    bad(1, ["rank 1: dtype is", "float32", "bfloat16"], differing(
-        library, task, own, [*own, "--set", "compute.dtype=bf16"]))
-    bad(1, ["rank 1: the check sum of the text"], differing(
-        library, ["eval", model], ["--text", folder / "docs"], ["--text", folder / "docs/one.jsonl"]))
-    bad(1, ["rank 1: ", "none.jsonl"], differing(
-        library, ["inspect", model], ["--text", folder / "docs"], ["--text", folder / "none.jsonl"]))
+    bad(
+        1,
+        ["rank 1: dtype is", "float32", "bfloat16"],
+        differing(library, task, own, [*own, "--set", "compute.dtype=bf16"]),
+    )
+    bad(
+        1,
+        ["rank 1: the check sum of the text"],
+        differing(library, ["eval", model], ["--text", folder / "docs"], ["--text", folder / "docs/one.jsonl"]),
+    )
+    bad(
+        1,
+        ["rank 1: ", "none.jsonl"],
+        differing(library, ["inspect", model], ["--text", folder / "docs"], ["--text", folder / "none.jsonl"]),
+    )
     words = ["tokenize", "encode", "--tokenizer", folder / "T.json", "--out", out]
-    bad(1, ["rank 1: the fingerprint of the inputs"],
-        differing(library, words, [folder / "many"], [folder / "docs"]))
+    bad(1, ["rank 1: the fingerprint of the inputs"], differing(library, words, [folder / "many"], [folder / "docs"]))
     check(not out.exists(), f"{library}: ranks that differ left {out}")
 
 
@@ -167,8 +184,11 @@ def check_refused(folder, library):
     bad(1, ["is there already"], Ranks(library, 2, *words_of(folder, "ranked", there)))
     bad(2, ["couplet eval --list runs in one process"], Ranks(library, 2, "eval", "--list"))
     bad(2, ["couplet inspect without --text runs in one process"], Ranks(library, 2, "inspect", folder / "plain"))
-    bad(2, ["couplet tokenize encode --ids runs in one process"],
-        Ranks(library, 2, "tokenize", "encode", "--tokenizer", folder / "T.json", "--ids"))
+    bad(
+        2,
+        ["couplet tokenize encode --ids runs in one process"],
+        Ranks(library, 2, "tokenize", "encode", "--tokenizer", folder / "T.json", "--ids"),
+    )
 
 
 def check_library(folder, library, alone):

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """check_results.py COUPLET: where results go: one that is there is refused before any work, --overwrite
 replaces it and nothing else, streams are never results, and the program says where it wrote."""
+
 import json
 import os
 import pathlib
@@ -30,8 +31,7 @@ def cases(folder):
 
 
 def bytes_at(place):
-    return ({path.name: path.read_bytes() for path in place.iterdir()} if place.is_dir()
-            else place.read_bytes())
+    return {path.name: path.read_bytes() for path in place.iterdir()} if place.is_dir() else place.read_bytes()
 
 
 def check_replaced(folder):
@@ -82,8 +82,10 @@ def check_streams(folder):
         check(": /dev/" not in out, f"{said(words)}: a stream is said to be a file")
         with open(folder / "out", "w", encoding="utf-8") as out:
             good(*words, flag, "/dev/stdout", stdout=out)
-    check(pathlib.Path("/dev/null").is_char_device() and not list(pathlib.Path("/dev").glob("null.*")),
-          "/dev/null is no device any more")
+    check(
+        pathlib.Path("/dev/null").is_char_device() and not list(pathlib.Path("/dev").glob("null.*")),
+        "/dev/null is no device any more",
+    )
     for words, _, flag in cases(folder):
         if flag == "--json":
             in_json(*words)

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """check_resume.py COUPLET: a run that is killed, stopped, or out of disk, at any moment, goes on
 and gives bit for bit what the run gives that was not interrupted; and what may change meanwhile."""
+
 import json
 import os
 import random
@@ -18,8 +19,9 @@ LONG = ("train.steps=30", "checkpoint.every=1", "eval.every=5", "checkpoint.keep
 
 
 def start(folder, *words):
-    return subprocess.Popen([COUPLET, "train", *map(str, words)], cwd=folder,
-                            stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    return subprocess.Popen(
+        [COUPLET, "train", *map(str, words)], cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+    )
 
 
 def begin_or_resume(folder, name):
@@ -59,21 +61,21 @@ def check_half_states(folder, uninterrupted):
     check(kept == ["step-000029", "step-000030"], f"keep=2 kept {kept}")
     back = folder / "back"
     shutil.copytree(half, back, symlinks=True)
-    (back / "last").unlink()                     # the rename was done, the link was not
+    (back / "last").unlink()  # the rename was done, the link was not
     os.symlink("step-000029", back / "last")
-    (back / ".tmp-step").mkdir()                 # a checkpoint half-written
+    (back / ".tmp-step").mkdir()  # a checkpoint half-written
     (back / ".tmp-step" / "config.json").write_text("{")
-    (back / ".tmp-old").mkdir()                  # an old one half-removed
+    (back / ".tmp-old").mkdir()  # an old one half-removed
     (back / ".tmp-old" / "model.safetensors").write_text("x")
     os.symlink("step-000030", back / ".tmp-last")
     (back / "config.yaml.tmp-1-1").write_text("half")
     with open(back / "metrics.jsonl", "a", encoding="utf-8") as lines:
-        lines.write('{"step": 31, "loss"')       # a line half-written
+        lines.write('{"step": 31, "loss"')  # a line half-written
     good("train", "--resume", back)
     whole(back, "half states")
     same_run(uninterrupted, back, "half states")
     shutil.rmtree(back / "step-000029")
-    (back / "last").unlink()                     # killed before the first link
+    (back / "last").unlink()  # killed before the first link
     good("train", "--resume", back)
     early = folder / "early"
     shutil.copytree(half, early, symlinks=True)  # killed before the first checkpoint
@@ -108,16 +110,14 @@ def check_signals(folder, uninterrupted):
         check(f"go on with: couplet train --resume {name}" in out, f"signal {number}: {out}")
         step = metrics(folder / name)[-1]["step"]
         check(step < 30, f"signal {number} came too late to test anything")
-        check(os.readlink(folder / name / "last") == f"step-{step:06d}",
-              f"signal {number}: step {step} was not saved")
+        check(os.readlink(folder / name / "last") == f"step-{step:06d}", f"signal {number}: step {step} was not saved")
         good("train", "--resume", name, cwd=folder)
         same_run(uninterrupted, folder / name, f"signal {number}")
 
 
 def check_disk_full(folder, uninterrupted):
     """A limit on the size of files stands for the full disk."""
-    out = bad(1, "", "train", "c.yaml", "--out", "full", *sets(*LONG), cwd=folder,
-              limit_blocks=100)
+    out = bad(1, "", "train", "c.yaml", "--out", "full", *sets(*LONG), cwd=folder, limit_blocks=100)
     check("File too large" in out, f"disk full at the first save: {out}")
     good("train", "--resume", "full", *sets("train.steps=30"), cwd=folder)
     whole(folder / "full", "disk full at the first save")
@@ -131,8 +131,10 @@ def check_disk_full(folder, uninterrupted):
     before, last = files_of(part / "last"), os.readlink(part / "last")
     for blocks in (4, 40, 100, 1):
         bad(1, "File too large", "train", "--resume", "part", cwd=folder, limit_blocks=blocks)
-        check(os.readlink(part / "last") == last and files_of(part / "last") == before,
-              f"disk full ({blocks} KiB): the previous checkpoint is not as it was")
+        check(
+            os.readlink(part / "last") == last and files_of(part / "last") == before,
+            f"disk full ({blocks} KiB): the previous checkpoint is not as it was",
+        )
     good("train", "--resume", "part", cwd=folder)
     same_run(uninterrupted, part, "disk full while training")
 
@@ -142,9 +144,19 @@ def check_what_may_change(folder):
     base = folder / "half"
     free = folder / "free"
     shutil.copytree(base, free, symlinks=True)
-    good("train", "--resume", free, *sets("compute.threads=1", "checkpoint.every=2",
-                                          "checkpoint.keep=3", "eval.every=3",
-                                          "eval.max_sequences=2", "log.every=2"))
+    good(
+        "train",
+        "--resume",
+        free,
+        *sets(
+            "compute.threads=1",
+            "checkpoint.every=2",
+            "checkpoint.keep=3",
+            "eval.every=3",
+            "eval.max_sequences=2",
+            "log.every=2",
+        ),
+    )
     out = good("train", "--resume", free, *sets("train.steps=34"))
     check("train.steps was 30 and is now 34" in out, f"no warning of train.steps: {out}")
     check(metrics(free)[-1]["step"] == 34, "train.steps=34 did not go on")
@@ -155,11 +167,18 @@ def check_what_may_change(folder):
     check(steps == [*range(1, 31), 32, 33, 34], f"log.every=2, eval.every=3: {steps}")
     text = (free / "config.yaml").read_text()
     check("steps: 34\n" in text and "keep: 3\n" in text, "config.yaml is not as used")
-    for setting, was in (("train.lr=0.5", "0.01"), ("model.hidden_size=32", "16"),
-                         ("erc.alpha=0.5", "1"), ("data.seq_len=32", "16"),
-                         ("train.seed=9", "0"), ("data.batch_tokens=128", "64"),
-                         ("compute.dtype=bf16", "f32"), ("balance.weight=0.5", "0.01"),
-                         ("data.tokenizer=other.json", "T.json"), ("z.form=over_k", "mean")):
+    for setting, was in (
+        ("train.lr=0.5", "0.01"),
+        ("model.hidden_size=32", "16"),
+        ("erc.alpha=0.5", "1"),
+        ("data.seq_len=32", "16"),
+        ("train.seed=9", "0"),
+        ("data.batch_tokens=128", "64"),
+        ("compute.dtype=bf16", "f32"),
+        ("balance.weight=0.5", "0.01"),
+        ("data.tokenizer=other.json", "T.json"),
+        ("z.form=over_k", "mean"),
+    ):
         name, value = setting.split("=")
         bad(1, [name, was, value], "train", "--resume", base, "--set", setting)
     same_run(base, base, "refusals")
@@ -181,8 +200,11 @@ def check_made_with(folder):
     records = [read_json(base / "last" / "state.json"), read_json(base / "start.json"), *metrics(base)]
     made = records[0]["made_with"]
     check(all(one["made_with"] == made for one in records), f"not all have {made}")
-    check((made["dtype"], made["threads"], made["ranks"]) == (dtype, 2, 1) and
-          {"couplet", "onednn", "kernels"} < made.keys(), f"made_with: {made}")
+    check(
+        (made["dtype"], made["threads"], made["ranks"]) == (dtype, 2, 1)
+        and {"couplet", "onednn", "kernels"} < made.keys(),
+        f"made_with: {made}",
+    )
 
     def halfway(name):
         one = folder / name
@@ -195,30 +217,40 @@ def check_made_with(folder):
         said = good("train", "--resume", one, *sets(*settings), **how).splitlines()
         return [line for line in said if line.startswith("warning: ") and "steps took" not in line]
 
-    for number, setting in enumerate((f"compute.dtype={dtype}", "train.lr_min=0.001", "data.seed=0", "data.eos=0",
-                                      "data.token_type=uint16", "train.micro_batch=4", "balance.scope=micro")):
+    for number, setting in enumerate(
+        (
+            f"compute.dtype={dtype}",
+            "train.lr_min=0.001",
+            "data.seed=0",
+            "data.eos=0",
+            "data.token_type=uint16",
+            "train.micro_batch=4",
+            "balance.scope=micro",
+        )
+    ):
         one = halfway(f"became{number}")
         said = warnings(one, setting)
         check(said == [], f"{setting} is what it was: {said}")
         same_run(base, one, setting)
     for setting, part in (("data.eos=5", "data.eos is 0"), ("data.token_type=uint32", "data.token_type")):
         bad(1, part, "train", "--resume", base, "--set", setting)
-    auto = halfway("threads")                    # automatic threads are those of the machine, each time
+    auto = halfway("threads")  # automatic threads are those of the machine, each time
     config = (auto / "config.yaml").read_text()
     (auto / "config.yaml").write_text(config.replace("    threads: 2\n", "    threads: 0\n"))
     said = warnings(auto, env=os.environ | {"OMP_NUM_THREADS": "1"})
     check(len([line for line in said if "threads 2 (now 1)" in line]) == 1, f"automatic threads: {said}")
     check("    threads: 0\n" in (auto / "config.yaml").read_text(), "automatic threads became a number in config.yaml")
-    check(read_json(auto / "last" / "state.json")["made_with"]["threads"] == 1,
-          "the threads of a run that went on")
+    check(read_json(auto / "last" / "state.json")["made_with"]["threads"] == 1, "the threads of a run that went on")
     slow = halfway("elsewhere")
     said = warnings(slow, env=os.environ | {"COUPLET_ISA": "v2"})
     differ = [line for line in said if f"kernels {made['kernels']} (now v2)" in line]
-    check(len(differ) == (made["kernels"] != "v2") and len(said) == len(differ) + (dtype == "bf16"),
-          f"another processor: {said}")
+    check(
+        len(differ) == (made["kernels"] != "v2") and len(said) == len(differ) + (dtype == "bf16"),
+        f"another processor: {said}",
+    )
     check(read_json(slow / "last" / "state.json")["made_with"]["dtype"] == dtype, "another precision")
     for name, settings, want in (("unresolved", (), dtype), ("told", ("compute.dtype=f32",), "f32")):
-        old = folder / name                      # as versions wrote it that did not record it
+        old = folder / name  # as versions wrote it that did not record it
         shutil.copytree(base, old, symlinks=True)
         (old / "last").unlink()
         (old / "metrics.jsonl").unlink()
@@ -230,11 +262,15 @@ def check_made_with(folder):
         begin["settings"].pop("compute.activations", None)
         (old / "start.json").write_text(json.dumps(begin))
         config = (old / "config.yaml").read_text()
-        (old / "config.yaml").write_text(config.replace(f"    dtype: {dtype}\n", "    dtype: auto\n")
-                                         .replace(f"    activations: {dtype}\n", ""))
+        (old / "config.yaml").write_text(
+            config.replace(f"    dtype: {dtype}\n", "    dtype: auto\n").replace(f"    activations: {dtype}\n", "")
+        )
         said = warnings(old, *settings)
-        check(len(said) == 1 and f"compute.dtype auto was, as older versions wrote it: from here on it is {want}" in said[0],
-              f"an old run {settings}: {said}")
+        check(
+            len(said) == 1
+            and f"compute.dtype auto was, as older versions wrote it: from here on it is {want}" in said[0],
+            f"an old run {settings}: {said}",
+        )
         check(f"    dtype: {want}\n" in (old / "config.yaml").read_text(), f"an old run {settings}: its type")
         check(warnings(old) == [], f"an old run {settings} warns again")
 
@@ -280,11 +316,12 @@ def check_edited(folder):
     bad(1, "checksums.json", "train", "--resume", two)
     three = copy("edited3")
     config = (three / "config.yaml").read_text()
-    for old, new, parts in (("hidden_size: 16", "hidden_size: 32", ["hidden_size", "16", "32"]),
-                            ("rope_theta: 10000", "rope_theta: 20000", ["rope_theta", "20000"]),
-                            ("num_experts_per_tok: 2", "num_experts_per_tok: 1",
-                             ["num_experts_per_tok", "1", "2"]),
-                            ("steps: 30", "stepz: 30", ["stepz", "steps"])):
+    for old, new, parts in (
+        ("hidden_size: 16", "hidden_size: 32", ["hidden_size", "16", "32"]),
+        ("rope_theta: 10000", "rope_theta: 20000", ["rope_theta", "20000"]),
+        ("num_experts_per_tok: 2", "num_experts_per_tok: 1", ["num_experts_per_tok", "1", "2"]),
+        ("steps: 30", "stepz: 30", ["stepz", "steps"]),
+    ):
         check(old in config, f"config.yaml lacks {old}")
         (three / "config.yaml").write_text(config.replace(old, new, 1))
         bad(1, parts, "train", "--resume", three)
@@ -302,8 +339,7 @@ def check_edited(folder):
 
 
 def check_two_runs(folder):
-    bad(1, ["holds a run already", "--resume"], "train", folder / "c.yaml", "--out",
-        folder / "half")
+    bad(1, ["holds a run already", "--resume"], "train", folder / "c.yaml", "--out", folder / "half")
     first = start(folder, "c.yaml", "--out", "busy", *sets("train.steps=100000"))
     while not (folder / "busy" / "metrics.jsonl").exists() and first.poll() is None:
         time.sleep(0.01)

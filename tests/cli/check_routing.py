@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """check_routing.py COUPLET: the routing report from end to end, on a small run: figures that must fit
 together, saturation between its checkpoints, the same bytes again, page and charts, bad input."""
+
 import base64
 import json
 import math
@@ -41,8 +42,10 @@ def check_load(layer, routing):
         check(pair["tokens"] == together[i][j] == together[j][i], "pairs")
     expected = sum(p["expected"] for p in layer["pairs"])
     pairs = sum(p["tokens"] for p in layer["pairs"])
-    check(close(expected, pairs, 1e-6 * tokens) if len(layer["pairs"]) == N * (N - 1) // 2
-          else expected < pairs, "what is expected is shared out")
+    check(
+        close(expected, pairs, 1e-6 * tokens) if len(layer["pairs"]) == N * (N - 1) // 2 else expected < pairs,
+        "what is expected is shared out",
+    )
 
 
 def check_domains(layer, routing):
@@ -73,8 +76,15 @@ def check_answers(layer, routing):
     n = len(kept)
     check(close(m["diag_mean"], sum(M[i][i] for i in range(n)) / n, 1e-6), "mean diagonal")
     for alpha, erc in m["erc"].items():
-        want = sum(max(M[i][j] - float(alpha) * M[i][i], 0) + max(M[j][i] - float(alpha) * M[i][i], 0)
-                   for i in range(n) for j in range(n) if i != j) / n ** 2
+        want = (
+            sum(
+                max(M[i][j] - float(alpha) * M[i][i], 0) + max(M[j][i] - float(alpha) * M[i][i], 0)
+                for i in range(n)
+                for j in range(n)
+                if i != j
+            )
+            / n**2
+        )
         check(close(erc, want, 1e-5), f"ERC of M_tok at {alpha}: {erc}, {want}")
     check(set(m["erc"]) == {"0.5", "1", "2", "3"}, f"alphas {set(m['erc'])}")
 
@@ -110,14 +120,12 @@ def check_saturation(folder, text, routing):
 
 
 def check_options(work, folder, text):
-    less, _ = report(folder, text, "--text-tokens", 200, "--response-tokens", 50, "--window", 16,
-                     "--alpha", "1,4")
+    less, _ = report(folder, text, "--text-tokens", 200, "--response-tokens", 50, "--window", 16, "--alpha", "1,4")
     routing = less["routing"]
     check(routing["tokens"] == 200 and routing["sampled"] == 50 and routing["window"] == 16, "limits")
     check([s["tokens"] for s in routing["sources"]] == [100, 100], "an even share")
     check(set(routing["layers"][0]["tokens_M"]["erc"]) == {"1", "4"}, "--alpha")
-    again, _ = report(folder, text, "--text-tokens", 200, "--response-tokens", 50, "--window", 16,
-                      "--alpha", "1,4")
+    again, _ = report(folder, text, "--text-tokens", 200, "--response-tokens", 50, "--window", 16, "--alpha", "1,4")
     check(less == again, "the same again")
     plain = work / "plain.txt"
     plain.write_text("abc dee\n" * 30)
@@ -149,8 +157,13 @@ def check_maps(charts, routing):
         check_map(charts["by-domain"][d]["heat"], values)
     for l, layer in enumerate(routing["layers"]):
         together, values = layer["together"], {}
-        factor = (sum(map(sum, together)) / K * (K - 1) / 2 /
-                  sum(together[i][i] * together[j][j] for i in range(N) for j in range(i)))
+        factor = (
+            sum(map(sum, together))
+            / K
+            * (K - 1)
+            / 2
+            / sum(together[i][i] * together[j][j] for i in range(N) for j in range(i))
+        )
         for i in range(N):
             for j in range(N):
                 expected = factor * together[i][i] * together[j][j]
@@ -162,11 +175,17 @@ def check_verdict(out, page, figures):
     """One verdict of the weights and one of the text, the same in all places; no advice to do what was done."""
     said, routing = figures["routing"]["verdict"], figures["routing"]
     rho = sum(layer["agreement"]["spearman_mean"] for layer in routing["layers"]) / LAYERS
-    want = ("run against" if rho <= -0.3 else "do not follow" if rho < 0.3 else "follow in part" if rho < 0.6
-            else "follow")
-    check(routing["state"] == want and f" {rho:.2f} (by layer" in said and
-          said.startswith(f"Over {routing['sampled']} of the {routing['tokens']} tokens read, the router's choices {want} the"),
-          f"the verdict on text: {said}")
+    want = (
+        "run against" if rho <= -0.3 else "do not follow" if rho < 0.3 else "follow in part" if rho < 0.6 else "follow"
+    )
+    check(
+        routing["state"] == want
+        and f" {rho:.2f} (by layer" in said
+        and said.startswith(
+            f"Over {routing['sampled']} of the {routing['tokens']} tokens read, the router's choices {want} the"
+        ),
+        f"the verdict on text: {said}",
+    )
     lines = out.splitlines()
     for words in (said, figures["verdict"]):
         check(words.replace("\n", " ") in " ".join(lines), f"not on the terminal: {words}")
@@ -176,8 +195,19 @@ def check_verdict(out, page, figures):
 
 
 def check_shown(work, folder, text, routing):
-    out = good("inspect", folder, "--text", text, "--html", work / "page.html", "--json",
-               work / "figures.json", "--series", "--iterations", 250)
+    out = good(
+        "inspect",
+        folder,
+        "--text",
+        text,
+        "--html",
+        work / "page.html",
+        "--json",
+        work / "figures.json",
+        "--series",
+        "--iterations",
+        250,
+    )
     check_verdict(out, page := (work / "page.html").read_text(), read_json(work / "figures.json"))
     for words in ("Load of 4 experts", "rank correlation", "M_tok", "Vocabulary", "Router saturation"):
         check(words in out, f"the tables do not say {words}")
@@ -208,8 +238,10 @@ def check_bad(work, folder, text):
     (bare / "tokenizer.json").unlink()
     (bare / "checksums.json").unlink()
     bad(1, ["bare has no tokenizer.json: name one with --tokenizer"], "inspect", bare, "--text", text)
-    other, own = ({**report(of, text, *words)[0]["routing"], "model": ""} for of, words in
-                  ((bare, ("--tokenizer", work / "T.json")), (folder / "last", ("--window", 64))))
+    other, own = (
+        {**report(of, text, *words)[0]["routing"], "model": ""}
+        for of, words in ((bare, ("--tokenizer", work / "T.json")), (folder / "last", ("--window", 64)))
+    )
     check(other == own, "a tokenizer of another place does not take the place of the folder's")
     bad(2, ["--tokenizer", "give --text too"], "inspect", folder, "--tokenizer", work / "T.json")
     config = read_json(bare / "config.json")

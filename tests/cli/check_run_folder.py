@@ -2,6 +2,7 @@
 """check_run_folder.py COUPLET: what was changed in a run's folder is seen when the run goes on:
 metrics.jsonl loses no line without a word, config.yaml is held against what the run was made with,
 nothing is written through a link, and no checkpoint is left over."""
+
 import gzip
 import json
 import os
@@ -93,7 +94,7 @@ def check_edited_config(base):
     refused(edited(base, "seed", "    seed: 0\n", "    seed: 1\n"), "train.seed", "0", "1")
     cut = copy(base, "cut")
     config = (cut / "config.yaml").read_text()
-    (cut / "config.yaml").write_text(config[:config.index("\ntrain:")])
+    (cut / "config.yaml").write_text(config[: config.index("\ntrain:")])
     refused(cut, "train.", "state.json")
     gone = copy(base, "gone")  # a setting that has its default may be absent
     lines = (gone / "config.yaml").read_text().splitlines(keepends=True)
@@ -115,8 +116,7 @@ def check_moved_data(base):
     """Paths may change in config.yaml: folders move."""
     tokenizer = base.parent / "T.json"
     shutil.copy(tokenizer, base.parent / "U.json")
-    moved = edited(base, "moved", f"    tokenizer: {tokenizer}\n",
-                   f"    tokenizer: {base.parent / 'U.json'}\n")
+    moved = edited(base, "moved", f"    tokenizer: {tokenizer}\n", f"    tokenizer: {base.parent / 'U.json'}\n")
     said = go_on(moved)
     check(len(said) == 1 and "data.tokenizer" in said[0], f"a tokenizer that moved: {said}")
 
@@ -171,8 +171,13 @@ def check_gone(base):
     (recorded / "metrics.jsonl").unlink()
     for one, name in ((gone, "metrics.jsonl"), (recorded, "metrics.jsonl.gz")):
         before = files_of(one)
-        bad(1, [f"{one}: has {name} and no checkpoint", f"couplet train {one}/config.yaml --out NEW"],
-            "train", "--resume", one)
+        bad(
+            1,
+            [f"{one}: has {name} and no checkpoint", f"couplet train {one}/config.yaml --out NEW"],
+            "train",
+            "--resume",
+            one,
+        )
         check(files_of(one) == before, f"{one.name}: a refusal changed {different(files_of(one), before)}")
     packed = copy(base, "packed")
     (packed / "metrics.jsonl").rename(packed / "metrics.jsonl.zst")
@@ -184,23 +189,31 @@ def check_kinds(base):
     folder = base.parent
     (folder / "text.txt").write_text("a text\n")
     unlinked, astray, dangling = copy(base, "unlinked"), copy(base, "astray"), copy(base, "dangling")
-    (unlinked / "last").unlink()                          # copied without links
-    shutil.copy(base / "last" / "config.json", astray)    # a file of a model in a run
+    (unlinked / "last").unlink()  # copied without links
+    shutil.copy(base / "last" / "config.json", astray)  # a file of a model in a run
     (dangling / "last").unlink()
     os.symlink("step-000099", dangling / "last")
     damaged = dangling / "step-000006" / "model.safetensors"
     damaged.write_bytes(damaged.read_bytes()[:-1])
-    elsewhere = copy(base, "else where")                  # the link itself names a step of the folder
+    elsewhere = copy(base, "else where")  # the link itself names a step of the folder
     for target in (elsewhere / "step-000006", "./step-000006/"):
         (elsewhere / "last").unlink()
         os.symlink(target, elsewhere / "last")
-        bad(1, [f"`last` leads to {target}, which is not the name", "newest whole checkpoint is step-000006",
-                f"`ln -sfn step-000006 '{elsewhere}/last'`"], "inspect", elsewhere)
+        bad(
+            1,
+            [
+                f"`last` leads to {target}, which is not the name",
+                "newest whole checkpoint is step-000006",
+                f"`ln -sfn step-000006 '{elsewhere}/last'`",
+            ],
+            "inspect",
+            elsewhere,
+        )
     nothing = copy(base, "nothing")
     (nothing / "last").unlink()
     for step in checkpoints(nothing):
         shutil.rmtree(nothing / step)
-    stray = copy(base, "stray")                           # weights that were put beside the checkpoints
+    stray = copy(base, "stray")  # weights that were put beside the checkpoints
     for name in ("g.safetensors", "m.gguf", "model.safetensors.index.json"):
         (stray / name).write_bytes(b"")
     (folder / "rows.json").write_text('{"input_ids": [[1, 2, 3]]}')
@@ -210,15 +223,27 @@ def check_kinds(base):
     bare = copy(base, "bare")
     (bare / "config.yaml").unlink()
     shards = next((base / "tokens").glob("train-*"))
-    verbs = (["inspect"], ["generate", "--prompt", "a", "--tokens", 1], ["eval", "--text", folder / "text.txt"],
-             ["train", folder / "c.yaml", "--out", folder / "never", "--dry-run", "--from"])
+    verbs = (
+        ["inspect"],
+        ["generate", "--prompt", "a", "--tokens", 1],
+        ["eval", "--text", folder / "text.txt"],
+        ["train", folder / "c.yaml", "--out", folder / "never", "--dry-run", "--from"],
+    )
     for first, *more in verbs:
         for run in (base, unlinked, astray, stray, bare):
             good(first, *more, run)
-        for run, parts in ((nothing, ["without a checkpoint", "metrics.jsonl"]),
-                           (shards, ["token shards, not a model"]),
-                           (dangling, ["`last` leads to step-000099", "newest whole checkpoint is step-000005",
-                                       f"ln -sfn step-000005 {dangling}/last"])):
+        for run, parts in (
+            (nothing, ["without a checkpoint", "metrics.jsonl"]),
+            (shards, ["token shards, not a model"]),
+            (
+                dangling,
+                [
+                    "`last` leads to step-000099",
+                    "newest whole checkpoint is step-000005",
+                    f"ln -sfn step-000005 {dangling}/last",
+                ],
+            ),
+        ):
             bad(1, parts, first, *more, run)
     for first, *more in (["compare", "--no-documents"], ["train", "--resume"]):
         for run in (astray, stray):
@@ -237,8 +262,13 @@ def check_last_as_folder(base):
     """As a copy that follows links leaves it: no verb reads another checkpoint, or removes it; the command that is
     named mends it."""
     text = base.parent / "text.txt"
-    verbs = (["inspect"], ["generate", "--prompt", "a", "--tokens", 1], ["eval", "--text", text],
-             ["train", base.parent / "c.yaml", "--out", base.parent / "never", "--dry-run", "--from"], ["train", "--resume"])
+    verbs = (
+        ["inspect"],
+        ["generate", "--prompt", "a", "--tokens", 1],
+        ["eval", "--text", text],
+        ["train", base.parent / "c.yaml", "--out", base.parent / "never", "--dry-run", "--from"],
+        ["train", "--resume"],
+    )
     for name, left in (("older copy", ["step-000005", "step-000006"]), ("newest-moved", ["step-000005"]), ("only", [])):
         one = copy(base, name)
         step = "step-000005" if len(left) == 2 else "step-000006"

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """check_slurm.py COUPLET: what examples/slurm.sbatch calls, with programs in place of srun and scontrol that write
 their words down: a new run, one that goes on, the way back into the queue after exit code 143 alone."""
+
 import os
 import pathlib
 import shutil
@@ -22,29 +23,42 @@ SCONTROL = '#!/bin/sh\necho "scontrol $*" >> "$CALLS"\n'
 
 
 def environment(folder, **more):
-    return {**{name: value for name, value in os.environ.items() if not name.startswith("COUPLET")},
-            "PATH": f"{folder}:{os.environ['PATH']}", "CALLS": str(folder / "calls"), "SLURM_JOB_ID": "4711",
-            "SLURM_CPUS_PER_TASK": "3", **more}
+    return {
+        **{name: value for name, value in os.environ.items() if not name.startswith("COUPLET")},
+        "PATH": f"{folder}:{os.environ['PATH']}",
+        "CALLS": str(folder / "calls"),
+        "SLURM_JOB_ID": "4711",
+        "SLURM_CPUS_PER_TASK": "3",
+        **more,
+    }
 
 
 def calls(folder):
     """What was called since the last time."""
-    path  = folder / "calls"
+    path = folder / "calls"
     lines = path.read_text().splitlines() if path.exists() else []
     path.unlink(missing_ok=True)
     return lines
 
 
 def submit(folder, *words, code=0, **more):
-    done = subprocess.run(["bash", SCRIPT, *words], env=environment(folder, CODE=str(code), **more), cwd=folder,
-                          capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        ["bash", SCRIPT, *words],
+        env=environment(folder, CODE=str(code), **more),
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     return done.returncode, calls(folder), done.stderr
 
 
 def check_job(folder, words, code, wanted, **more):
     got, lines, err = submit(folder, *words, code=code, **more)
-    check(got == code and lines == wanted and not err, f"{words}, srun ends with {code}: {got}, {lines}, {err}; "
-          f"wanted {wanted}")
+    check(
+        got == code and lines == wanted and not err,
+        f"{words}, srun ends with {code}: {got}, {lines}, {err}; wanted {wanted}",
+    )
 
 
 def call_of(pmi, words, library):
@@ -58,8 +72,14 @@ def check_jobs(folder):
     for code in (0, 1, 2, 130, 137):
         check_job(folder, new, code, [first])
     check_job(folder, new, 143, [first, again])
-    check_job(folder, new, 0, [call_of("pmi2", "/p/couplet train c.yaml --out R --set train.lr=1e-3", "mpich")],
-              COUPLET_MPI="mpich", COUPLET="/p/couplet")
+    check_job(
+        folder,
+        new,
+        0,
+        [call_of("pmi2", "/p/couplet train c.yaml --out R --set train.lr=1e-3", "mpich")],
+        COUPLET_MPI="mpich",
+        COUPLET="/p/couplet",
+    )
     (folder / "R").mkdir()
     check_job(folder, new, 0, [first])
     (folder / "R" / "config.yaml").touch()
@@ -67,8 +87,10 @@ def check_jobs(folder):
 
 
 def check_refused(folder):
-    for words, more, part in ((["c.yaml"], {}, "usage: sbatch"),
-                              (["c.yaml", "R"], {"COUPLET_MPI": "mvapich"}, "mvapich")):
+    for words, more, part in (
+        (["c.yaml"], {}, "usage: sbatch"),
+        (["c.yaml", "R"], {"COUPLET_MPI": "mvapich"}, "mvapich"),
+    ):
         got, lines, err = submit(folder, *words, **more)
         check(got == 2 and not lines and part in err, f"{words}, {more}: {got}, {lines}, {err}")
 

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """check_stopping.py COUPLET: SIGINT and SIGTERM end the program by the signal, so that shells see it,
 whatever it is doing; and what did not begin, or failed, leaves nothing behind."""
+
 import fcntl
 import json
 import os
@@ -18,8 +19,13 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 def start(folder, *words):
-    return subprocess.Popen([COUPLET, *map(str, words)], cwd=folder, stdout=subprocess.PIPE,
-                            stderr=subprocess.STDOUT, start_new_session=True)
+    return subprocess.Popen(
+        [COUPLET, *map(str, words)],
+        cwd=folder,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        start_new_session=True,
+    )
 
 
 def wait_for(there, process, seconds=60):
@@ -49,21 +55,29 @@ def inside(folder):
 
 # ---- a run ----
 
+
 def check_shells(folder):
     """What bash makes of it: a loop ends at Ctrl-C, and so does a list of commands."""
-    script = ('for s in 1 2 3; do "$0" train c.yaml --out loop$s '
-              + " ".join(sets(*LONG)) + '; done; echo went on')
-    shell = subprocess.Popen(["bash", "-c", script, COUPLET], cwd=folder, stdout=subprocess.PIPE,
-                             stderr=subprocess.STDOUT, start_new_session=True)
+    script = 'for s in 1 2 3; do "$0" train c.yaml --out loop$s ' + " ".join(sets(*LONG)) + "; done; echo went on"
+    shell = subprocess.Popen(
+        ["bash", "-c", script, COUPLET],
+        cwd=folder,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        start_new_session=True,
+    )
     check(wait_for((folder / "loop1" / "last").exists, shell), "the loop's first run does not begin")
     os.killpg(shell.pid, signal.SIGINT)
     out = shell.communicate(timeout=120)[0].decode()
     check(shell.returncode in (-signal.SIGINT, 130), f"a loop: exit {shell.returncode}: {out[-500:]}")
     check("went on" not in out and not (folder / "loop2").exists(), f"a loop went on: {out[-500:]}")
-    script = '"$0" train c.yaml --out chain ' + " ".join(sets(*LONG)) + ' & run=$!; ' \
-             'until [ -e chain/last ]; do sleep 0.05; done; kill -TERM $run; wait $run; echo code $?'
-    done = subprocess.run(["bash", "-c", script, COUPLET], cwd=folder, capture_output=True, text=True,
-                          check=False, timeout=120)
+    script = (
+        '"$0" train c.yaml --out chain ' + " ".join(sets(*LONG)) + " & run=$!; "
+        "until [ -e chain/last ]; do sleep 0.05; done; kill -TERM $run; wait $run; echo code $?"
+    )
+    done = subprocess.run(
+        ["bash", "-c", script, COUPLET], cwd=folder, capture_output=True, text=True, check=False, timeout=120
+    )
     check("code 143" in done.stdout, f"bash sees {done.stdout[-300:]!r}, wanted code 143")
     check("go on with: couplet train --resume chain" in done.stderr, f"after SIGTERM: {done.stderr!r}")
 
@@ -93,8 +107,7 @@ def write_large(folder):
 
 def check_encoding(folder):
     for number in SIGNALS:
-        process = start(folder, "train", "c.yaml", "--out", "runs/big",
-                        *sets(f"data.train={folder / 'large'}"))
+        process = start(folder, "train", "c.yaml", "--out", "runs/big", *sets(f"data.train={folder / 'large'}"))
         check(wait_for(lambda: list(folder.glob("runs/big/tokens/.tmp-*/*")), process), "no encoding to stop")
         stop(process, number, "encoding for a run")
         check(not (folder / "runs").exists(), f"encoding: left behind: {inside(folder / 'runs')}")
@@ -118,26 +131,46 @@ def check_second_signal(folder):
 
 # ---- starts and encodings that fail ----
 
+
 def check_failed_starts(folder):
     """The folder goes again, and those above it that the start made; what was there stays."""
     good("train", folder / "c.yaml", "--out", folder / "small", *sets("train.steps=3"))
     (folder / "bad.jsonl").write_text("not json\n")
-    faults = [[f"data.train={folder / 'no-such'}"], ["data.tokenizer=unset"],
-              [f"data.train={folder / 'bad.jsonl'}", "data.bad=stop"], ["data.weights={thre: 2}"],
-              ["data.seq_len=64", "data.batch_tokens=64", f"data.validation={folder / 'bad.jsonl'}"],
-              ["model.hidden_size=65536", "model.intermediate_size=65536", "model.num_experts=1024",
-               "data.tokenizer=unset", f"data.train={folder / 'small/tokens'}"]]
+    faults = [
+        [f"data.train={folder / 'no-such'}"],
+        ["data.tokenizer=unset"],
+        [f"data.train={folder / 'bad.jsonl'}", "data.bad=stop"],
+        ["data.weights={thre: 2}"],
+        ["data.seq_len=64", "data.batch_tokens=64", f"data.validation={folder / 'bad.jsonl'}"],
+        [
+            "model.hidden_size=65536",
+            "model.intermediate_size=65536",
+            "model.num_experts=1024",
+            "data.tokenizer=unset",
+            f"data.train={folder / 'small/tokens'}",
+        ],
+    ]
     (folder / "empty").mkdir()
     for fault in faults:
         for out in ("made/above/run", "empty"):
             bad(1, "", "train", "c.yaml", "--out", out, *sets(*fault), cwd=folder)
             check(not (folder / "made").exists(), f"{fault}: left behind: {inside(folder / 'made')}")
             check(inside(folder / "empty") == [], f"{fault}: left in a folder: {inside(folder / 'empty')}")
-        bad(1, "", "train", "c.yaml", "--out", "made/run", *sets(f"data.cache={folder / 'made/cache'}", *fault),
-            cwd=folder)
+        bad(
+            1,
+            "",
+            "train",
+            "c.yaml",
+            "--out",
+            "made/run",
+            *sets(f"data.cache={folder / 'made/cache'}", *fault),
+            cwd=folder,
+        )
         left = [name for name in inside(folder / "made") if "/" not in name and name != "cache"]
-        check(not left and not list(folder.rglob(".tmp-*")) and not list(folder.rglob(".lock")),
-              f"{fault}, a cache: left behind: {inside(folder / 'made')}")
+        check(
+            not left and not list(folder.rglob(".tmp-*")) and not list(folder.rglob(".lock")),
+            f"{fault}, a cache: left behind: {inside(folder / 'made')}",
+        )
         shutil.rmtree(folder / "made", ignore_errors=True)
     train(folder, "empty", "train.steps=3")
 
@@ -176,8 +209,10 @@ def check_failed_encodings(folder):
     (folder / "mine" / "part-0-00000.npy.tmp-1-1").write_text("")  # as kill -9 leaves one
     bad(1, "--overwrite", *words, "--out", folder / "mine")
     good(*words, "--out", folder / "mine", "--overwrite")
-    check("part-0-00000.npy.tmp-1-1" not in inside(folder / "mine") and
-          (folder / "mine" / "notes.txt").exists(), f"--overwrite: {inside(folder / 'mine')}")
+    check(
+        "part-0-00000.npy.tmp-1-1" not in inside(folder / "mine") and (folder / "mine" / "notes.txt").exists(),
+        f"--overwrite: {inside(folder / 'mine')}",
+    )
 
 
 def main():

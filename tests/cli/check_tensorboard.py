@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """check_tensorboard.py COUPLET: event files have what metrics.jsonl has, while a run trains, after it was resumed or
 killed, and of old runs; what is no run is refused."""
+
 import gzip
 import json
 import math
@@ -14,10 +15,27 @@ from program import bad, check, finish, good, scratch_folder, sets
 from train_case import same_run, train, write_corpus
 
 PROMPT = "one\n*two*\r*three*\r\n*four*"
-BASE = ("train.steps=6", "checkpoint.every=2", "eval.every=3", f"eval.prompts={json.dumps([PROMPT])}",
-        "eval.prompt_tokens=3", "eval.tasks_every=3", "log.tensorboard=true")
-NOT_SHOWN = {"schema", "step", "router_norm_sd", "gate_norm_sd", "home_top1", "home_topk", "home_clean_top1",
-             "home_clean_topk", "kappa_rows_own", "kappa_columns_own"}
+BASE = (
+    "train.steps=6",
+    "checkpoint.every=2",
+    "eval.every=3",
+    f"eval.prompts={json.dumps([PROMPT])}",
+    "eval.prompt_tokens=3",
+    "eval.tasks_every=3",
+    "log.tensorboard=true",
+)
+NOT_SHOWN = {
+    "schema",
+    "step",
+    "router_norm_sd",
+    "gate_norm_sd",
+    "home_top1",
+    "home_topk",
+    "home_clean_top1",
+    "home_clean_topk",
+    "kappa_rows_own",
+    "kappa_columns_own",
+}
 
 
 def events_of(folder):
@@ -26,8 +44,9 @@ def events_of(folder):
 
 def near(a, b):
     """Lists of (step, value): metrics.jsonl has nine digits, an event 24 bits."""
-    return len(a) == len(b) and all(x[0] == y[0] and math.isclose(x[1], y[1], rel_tol=3e-7, abs_tol=1e-30)
-                                    for x, y in zip(a, b))
+    return len(a) == len(b) and all(
+        x[0] == y[0] and math.isclose(x[1], y[1], rel_tol=3e-7, abs_tol=1e-30) for x, y in zip(a, b)
+    )
 
 
 def wanted(lines):
@@ -46,6 +65,7 @@ def wanted(lines):
         elif isinstance(value, dict):
             for name, one in value.items():
                 add(f"{tag}/{name}", step, one)
+
     for line in lines:
         for name, value in line.items():
             if name not in NOT_SHOWN and name != "samples":
@@ -69,8 +89,11 @@ def same(folder, run, what):
     check("    erc:\n" in events.texts["config"], f"{what}: the configuration is {events.texts['config'][:80]}")
     last = [line["samples"][0]["text"] for line in metrics(run) if "samples" in line][-1]
     last = re.sub("\r\n?|\n", "\n    ", last)
-    check(events.texts["samples/1"] == f"prompt\n\n    one\n    *two*\n    *three*\n    *four*\n\ncontinued\n\n    {last}",
-          f"{what}: the sample is {events.texts['samples/1']!r}")
+    check(
+        events.texts["samples/1"]
+        == f"prompt\n\n    one\n    *two*\n    *three*\n    *four*\n\ncontinued\n\n    {last}",
+        f"{what}: the sample is {events.texts['samples/1']!r}",
+    )
     check(events.times == sorted(events.times), f"{what}: times are not in order")
     return events
 
@@ -97,7 +120,7 @@ def check_resumed(folder, one):
     (back / "last").unlink()
     (back / "last").symlink_to("step-000004")
     shutil.rmtree(back / "step-000006")
-    file, = back.glob("events.out.tfevents.*")
+    (file,) = back.glob("events.out.tfevents.*")
     file.write_bytes(file.read_bytes()[:-5])
     good("train", "--resume", back)
     events = same(back, back, "resumed at step 4")
@@ -110,7 +133,10 @@ def check_resumed(folder, one):
     (early / "lock").write_text("no checkpoint yet\n")
     good("train", "--resume", early)
     events = same(early, early, "resumed without a checkpoint")
-    check(events.starts == [1] and len(list(early.glob("events.*"))) == 2, f"resumed without a checkpoint: {events.starts}")
+    check(
+        events.starts == [1] and len(list(early.glob("events.*"))) == 2,
+        f"resumed without a checkpoint: {events.starts}",
+    )
 
 
 def check_what_is_not_ours(folder, one):
@@ -123,7 +149,9 @@ def check_what_is_not_ours(folder, one):
     (three / "events.out.tfevents.1.couplet.1").symlink_to(victim)
     (three / "events.out.tfevents.2.couplet.2").mkdir()
     other = three / "events.out.tfevents.1.other.1"
-    live, = (path for path in three.glob("events.out.tfevents.*.couplet.*") if path.is_file() and not path.is_symlink())
+    (live,) = (
+        path for path in three.glob("events.out.tfevents.*.couplet.*") if path.is_file() and not path.is_symlink()
+    )
     other.write_bytes(live.read_bytes())
     (three / "last").unlink()
     (three / "last").symlink_to("step-000004")
@@ -131,15 +159,21 @@ def check_what_is_not_ours(folder, one):
     good("train", "--resume", three, *sets("log.tensorboard=false"))
     check(victim.read_text() == note.read_text() == "mine\n" * 40, "a file that is not ours was cut")
     check(other.stat().st_size > live.stat().st_size, "events of another program were cut, or ours were not")
-    check(max(step for step, _ in Events([live]).scalars["train/loss"]) == 4, "events of steps that are made again stay")
+    check(
+        max(step for step, _ in Events([live]).scalars["train/loss"]) == 4, "events of steps that are made again stay"
+    )
 
 
 def check_export(folder, one):
     out = good("export", one, "--tensorboard", folder / "made" / "here")
     check("6 steps" in out and "tensorboard --logdir" in out, f"export says {out}")
     live, old = events_of(one), same(folder / "made" / "here", one, "export")
-    check(live.scalars.keys() == old.scalars.keys() and live.histograms == old.histograms and
-          all(near(live.scalars[tag], old.scalars[tag]) for tag in old.scalars), "export: not what the run wrote")
+    check(
+        live.scalars.keys() == old.scalars.keys()
+        and live.histograms == old.histograms
+        and all(near(live.scalars[tag], old.scalars[tag]) for tag in old.scalars),
+        "export: not what the run wrote",
+    )
     packed = folder / "packed"
     packed.mkdir()
     lines = (one / "metrics.jsonl").read_bytes()
@@ -164,14 +198,25 @@ def check_export(folder, one):
     long = folder / "long"
     long.mkdir()
     name, shared = "x" + "\u00e9" * 250, "n" * 500
-    (long / "metrics.jsonl").write_text(json.dumps({"step": 1, "tokens": 1e308, "tokens_per_s": 1e-308, "val_loss_by_source":
-                                                    {name: 1.5, shared + "a": 1.0, shared + "b": 2.0},
-                                                    "tokens_per_expert": [[-1e308, 1e308]]}) + "\n")
+    (long / "metrics.jsonl").write_text(
+        json.dumps(
+            {
+                "step": 1,
+                "tokens": 1e308,
+                "tokens_per_s": 1e-308,
+                "val_loss_by_source": {name: 1.5, shared + "a": 1.0, shared + "b": 2.0},
+                "tokens_per_expert": [[-1e308, 1e308]],
+            }
+        )
+        + "\n"
+    )
     shutil.copy(one / "config.yaml", long)
     good("export", long, "--tensorboard", folder / "odd")
     scalars = events_of(folder / "odd").scalars
-    check([scalars[f"val_loss_by_source/{tag}"][0][1] for tag in (name, shared + "a", shared + "b")] == [1.5, 1, 2],
-          "long names")
+    check(
+        [scalars[f"val_loss_by_source/{tag}"][0][1] for tag in (name, shared + "a", shared + "b")] == [1.5, 1, 2],
+        "long names",
+    )
     bad(1, "is no run", "export", folder / "docs", "--tensorboard", folder / "x")
     bad(1, "config.yaml", "export", copy_without_config(folder, one), "--tensorboard", folder / "x")
     bad(2, "--tensorboard", "export", one)

@@ -2,6 +2,7 @@
 """check_terminal.py COUPLET: no byte of a file steers a terminal: on one (a pseudo-terminal) control
 characters and those of the direction of text are shown as \\xNN and \\u{N}; in pipes results are the bytes
 they are, and sentences on standard error are safe all the same. Progress is one line, as wide as the terminal."""
+
 import fcntl
 import json
 import os
@@ -33,8 +34,9 @@ def on_terminal(*words, cwd=None, given=subprocess.DEVNULL, columns=0, resize=0,
     third bar; gives what was sent before and after that in place of all."""
     terminal, inside = pty.openpty()
     set_columns(terminal, columns)
-    with subprocess.Popen([*command, *map(str, words)], stdin=given, stdout=inside,
-                          stderr=inside, cwd=cwd, env=os.environ | variables) as process:
+    with subprocess.Popen(
+        [*command, *map(str, words)], stdin=given, stdout=inside, stderr=inside, cwd=cwd, env=os.environ | variables
+    ) as process:
         os.close(inside)
         sent, before = b"", b""
         while True:
@@ -57,9 +59,16 @@ def is_safe(sent, what):
     """Nothing but text, line ends, tabs and the line that is drawn again."""
     rest = sent.replace(ERASE, b"")
     text = rest.decode("utf-8", "surrogateescape")
-    bad = [c for c in text if (c < " " and c not in "\n\t") or "\x7f" <= c <= "\x9f" or
-           c in "\u061c\u200e\u200f" or "\u202a" <= c <= "\u202e" or "\u2066" <= c <= "\u2069" or
-           "\udc80" <= c <= "\udcff"]
+    bad = [
+        c
+        for c in text
+        if (c < " " and c not in "\n\t")
+        or "\x7f" <= c <= "\x9f"
+        or c in "\u061c\u200e\u200f"
+        or "\u202a" <= c <= "\u202e"
+        or "\u2066" <= c <= "\u2069"
+        or "\udc80" <= c <= "\udcff"
+    ]
     check(not bad, f"{what}: a terminal gets {bad[:5]!r}: {sent[-600:]!r}")
 
 
@@ -78,6 +87,7 @@ def safe(parts, code, *words, cwd=None):
 
 
 # ---- checkpoints ----
+
 
 def edit_config(folder, **values):
     path = folder / "config.json"
@@ -132,22 +142,36 @@ def check_forged(work, run):
     write_text(text, forged)
     one = train(work, "one", f"data.validation={text}", "erc.weight=0")
     two = train(work, "two", f"data.validation={text}")
-    for words in (["inspect", named], ["inspect", folder], ["inspect", named, folder],
-                  ["inspect", run, "--text", text], ["eval", run, "--text", text],
-                  ["compare", one, two], ["train", "--resume", one, "--set", "train.steps=41"]):
+    for words in (
+        ["inspect", named],
+        ["inspect", folder],
+        ["inspect", named, folder],
+        ["inspect", run, "--text", text],
+        ["eval", run, "--text", text],
+        ["compare", one, two],
+        ["train", "--resume", one, "--set", "train.steps=41"],
+    ):
         for sent in (on_terminal(*words)[0], b"".join(run_bytes(*words)[:2])):
-            check(b"forged" in sent and b"\nforged" not in sent and b"\t" not in sent and
-                  (shown in sent or words[0] in ("compare", "eval", "train")),
-                  f"{words}: a forged line: {sent[-1500:]!r}")
+            check(
+                b"forged" in sent
+                and b"\nforged" not in sent
+                and b"\t" not in sent
+                and (shown in sent or words[0] in ("compare", "eval", "train")),
+                f"{words}: a forged line: {sent[-1500:]!r}",
+            )
 
 
 # ---- text ----
 
+
 def write_text(path, source):
-    words = " ".join(json.loads((path.parent / "docs/one.jsonl").read_text().splitlines()[0])["text"]
-                     .split() * 4)
-    path.write_text("".join(json.dumps({"id": str(i), "source": name, "text": words}) + "\n"
-                            for i, name in enumerate([source, "plain"] * 2)))
+    words = " ".join(json.loads((path.parent / "docs/one.jsonl").read_text().splitlines()[0])["text"].split() * 4)
+    path.write_text(
+        "".join(
+            json.dumps({"id": str(i), "source": name, "text": words}) + "\n"
+            for i, name in enumerate([source, "plain"] * 2)
+        )
+    )
 
 
 def check_texts(work, run):
@@ -172,7 +196,7 @@ def check_generated(work, last):
     path = steering / "tokenizer.json"
     tokenizer = read_json(path)
     ids = tokenizer["model"]["vocab"]
-    controls = [chr(256 + byte) for byte in (0x1b, 7, 8, 0x0d)] + [chr(289)]  # the last is DEL
+    controls = [chr(256 + byte) for byte in (0x1B, 7, 8, 0x0D)] + [chr(289)]  # the last is DEL
     for letter, control in zip("abcde", controls):
         ids[letter], ids[control] = ids[control], ids[letter]
     path.write_text(json.dumps(tokenizer))
@@ -206,6 +230,7 @@ def check_decoded(work):
 
 # ---- what is drawn ----
 
+
 def bars(sent):
     """What was drawn and then drawn over."""
     return [bar.decode() for bar in sent.split(ERASE) if bar and b"\n" not in bar]
@@ -220,20 +245,24 @@ def has_bars(sent, columns, parts, what):
 
 TRAIN = ["train", "c.yaml", "--set", "train.steps=12", "--set", "eval.every=0", "--out"]
 LONG = [*TRAIN[:2], "--set", "train.steps=200", *TRAIN[4:]]  # longer than some bars take
-WIDTHS = ((40, ["/12  loss "]), (80, ["=> ", "/12  loss ", " tok/s  0:", " left"]),
-          (200, ["=> ", " tok/s", " of peak"]))
+WIDTHS = (
+    (40, ["/12  loss "]),
+    (80, ["=> ", "/12  loss ", " tok/s  0:", " left"]),
+    (200, ["=> ", " tok/s", " of peak"]),
+)
 
 
 def check_progress(work, run):
     """One line for every verb, however wide the terminal is; none in a pipe."""
     files = [*(work / "docs").iterdir()]
     for columns, trained in WIDTHS:
-        for parts, *words in ((trained, *TRAIN, work / f"train-{columns}"),
-                              (["questions"], "eval", run, "--tasks", "copa", "--limit", 60),
-                              (["layer "], "inspect", run),
-                              (["1 of "], "tokenize", "encode", "--tokenizer", "T.json", "--out", f"e-{columns}",
-                               *files),
-                              (["files"], "tokenize", "train", "--vocab-size", 300, "--out", f"t-{columns}", *files)):
+        for parts, *words in (
+            (trained, *TRAIN, work / f"train-{columns}"),
+            (["questions"], "eval", run, "--tasks", "copa", "--limit", 60),
+            (["layer "], "inspect", run),
+            (["1 of "], "tokenize", "encode", "--tokenizer", "T.json", "--out", f"e-{columns}", *files),
+            (["files"], "tokenize", "train", "--vocab-size", 300, "--out", f"t-{columns}", *files),
+        ):
             sent, code = on_terminal(*words, cwd=work, columns=columns)
             check(code == 0, f"{words}: {code} {sent[-300:]!r}")
             has_bars(sent, columns, parts, words)
@@ -256,15 +285,19 @@ def check_ranks(work):
     """Rank 0 draws the line where mpirun writes to a terminal, and none where it does not."""
     for library in LIBRARIES:
         words = [mpi.command(library, 2, COUPLET, *steps) for steps in (LONG, TRAIN)]
-        (before, after), code = on_terminal(work / f"{library}-seen", cwd=work, command=words[0], columns=80, resize=40,
-                                            **mpi.environment())
+        (before, after), code = on_terminal(
+            work / f"{library}-seen", cwd=work, command=words[0], columns=80, resize=40, **mpi.environment()
+        )
         check(code == 0, f"{library}: {code} {after[-500:]!r}")
         has_bars(before, 80, ["/200  loss"], library)
         has_bars(after.split(ERASE, 2)[-1], 40, ["200/200  loss"], f"{library} after a resize")
-        done = subprocess.run([*words[1], work / f"{library}-piped"], cwd=work, env=mpi.environment(), check=False,
-                              capture_output=True)
-        check(done.returncode == 0 and b"\x1b" not in done.stdout and b"step 12/12" in done.stdout,
-              f"{library} in a pipe: {done.stdout[-300:]!r}")
+        done = subprocess.run(
+            [*words[1], work / f"{library}-piped"], cwd=work, env=mpi.environment(), check=False, capture_output=True
+        )
+        check(
+            done.returncode == 0 and b"\x1b" not in done.stdout and b"step 12/12" in done.stdout,
+            f"{library} in a pipe: {done.stdout[-300:]!r}",
+        )
 
 
 def check_bold():

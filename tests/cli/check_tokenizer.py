@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """check_tokenizer.py COUPLET: the kept tokenizer of data/ is what its command makes of data/train; every verb that
 reads texts warns once of what it ignores in a tokenizer.json."""
+
 import json
 import pathlib
 import sys
@@ -19,17 +20,26 @@ def check_ignored(folder):
     limits = {"truncation": {"max_length": 2}, "padding": {"strategy": {"Fixed": 9}}}
     tokenizer.write_text(json.dumps({**json.loads(tokenizer.read_text()), **limits}))
     check(apart(*encode, "--ids", **ids)[0] == plain, "truncation or padding changes ids")
-    for words in ((*encode, "--ids"), (*encode, "--out", folder / "shards", text),
-                  ("train", folder / "c.yaml", "--out", model), ("eval", model, "--text", text),
-                  ("inspect", model, "--text", text), ("generate", model, "--prompt", "The", "--tokens", 2)):
-        told = apart(*words, **ids)[1].count("truncation is ignored, and texts keep all of their ids; padding is ignored")
+    for words in (
+        (*encode, "--ids"),
+        (*encode, "--out", folder / "shards", text),
+        ("train", folder / "c.yaml", "--out", model),
+        ("eval", model, "--text", text),
+        ("inspect", model, "--text", text),
+        ("generate", model, "--prompt", "The", "--tokens", 2),
+    ):
+        told = apart(*words, **ids)[1].count(
+            "truncation is ignored, and texts keep all of their ids; padding is ignored"
+        )
         check(told == 1, f"{words[:2]}: told {told} times what is ignored")
 
 
 with scratch_folder() as folder:
     made = folder / "tokenizer.json"
     good("tokenize", "train", "--vocab-size", 4096, "--out", made, "data/train")
-    check(made.read_bytes() == pathlib.Path("data/tokenizer.json").read_bytes(),
-          "data/tokenizer.json is not what the command of data/TOKENIZER.md makes")
+    check(
+        made.read_bytes() == pathlib.Path("data/tokenizer.json").read_bytes(),
+        "data/tokenizer.json is not what the command of data/TOKENIZER.md makes",
+    )
     check_ignored(folder)
 sys.exit(finish())

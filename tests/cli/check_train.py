@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """check_train.py COUPLET: what a run writes and what its numbers mean, every option of the losses
 and the model, --from, non-finite steps, and the sentences when something is wrong."""
+
 import gzip
 import json
 import math
@@ -12,8 +13,17 @@ import subprocess
 import sys
 
 from inputs import files_of, metrics, read_json, read_tensors, tensors_of, untimed, write_tensors
-from losses import (STEP, check_step, check_total, first_rows, first_step, grad, losses_of_line,
-                    losses_of_tensors, weights_of_run)
+from losses import (
+    STEP,
+    check_step,
+    check_total,
+    first_rows,
+    first_step,
+    grad,
+    losses_of_line,
+    losses_of_tensors,
+    weights_of_run,
+)
 from program import COUPLET, bad, check, finish, good, near, run, said, scratch_folder, sets
 from train_case import checkpoints, train, whole, without_settings, write_corpus
 
@@ -22,6 +32,7 @@ LAYERS, EXPERTS, TOP_K, BATCH = 2, 4, 2, 64
 
 
 # ---- metrics ----
+
 
 def check_line(line, weights):
     step = line["step"]
@@ -33,8 +44,7 @@ def check_line(line, weights):
             check(len(value) == LAYERS, f"step {step}: {key} has {len(value)} layers")
     for layer in line["tokens_per_expert"]:
         check(len(layer) == EXPERTS and sum(layer) == BATCH * TOP_K, f"step {step}: {layer}")
-    near(line["load_max"][0], max(line["tokens_per_expert"][0]) * EXPERTS / (BATCH * TOP_K),
-         1e-6, "load_max")
+    near(line["load_max"][0], max(line["tokens_per_expert"][0]) * EXPERTS / (BATCH * TOP_K), 1e-6, "load_max")
     for key in ("balance", "z"):
         near(line[key], sum(line[key + "_layers"]) / LAYERS, 1e-6, f"step {step}: {key}")
     check(line["tokens_per_s"] > 0 and line["peak_share"] > 0 and line["step_s"] > 0, "speed")
@@ -51,8 +61,17 @@ def check_metrics(folder, a):
     for line in lines:
         check_line(line, weights_of_run(a))
         near(line["erc"], sum(line["erc_layers"]) / LAYERS, 1e-6, "erc is the mean over layers")
-        for key in ("eps_mean", "m_diagonal", "active_rows", "erc_grad_ratio_router", "home_top1",
-                    "erc_grad_cos_gate", "router_norm_sd", "gate_norm_mean", "router_cos"):
+        for key in (
+            "eps_mean",
+            "m_diagonal",
+            "active_rows",
+            "erc_grad_ratio_router",
+            "home_top1",
+            "erc_grad_cos_gate",
+            "router_norm_sd",
+            "gate_norm_mean",
+            "router_cos",
+        ):
             check(key in line, f"{key} is missing")
     seen = [line["step"] for line in lines if "erc_clean" in line]
     check(seen == [6, 12], f"evaluations at {seen}")
@@ -88,31 +107,48 @@ def check_print_config(folder):
 
 def check_dry_run(folder):
     """--dry-run reports what a run would: its faults, and a vocabulary that token shards know."""
-    for settings in (["data.tokenizer=unset"], ["data.tokenizer=unset", "model.vocab_size=300"],
-                     ["data.train=[]"], ["data.batch_tokens=65"], ["data.eos=500"],
-                     ["data.tokenizer=absent.json"], ["model.num_attention_heads=3"],
-                     ["data.train=no-such"], ["eval.tasks=copa", "data.tokenizer=unset"],
-                     ["eval.tasks=copa,gsm8k_cot", "eval.tasks_limit=2"]):
+    for settings in (
+        ["data.tokenizer=unset"],
+        ["data.tokenizer=unset", "model.vocab_size=300"],
+        ["data.train=[]"],
+        ["data.batch_tokens=65"],
+        ["data.eos=500"],
+        ["data.tokenizer=absent.json"],
+        ["model.num_attention_heads=3"],
+        ["data.train=no-such"],
+        ["eval.tasks=copa", "data.tokenizer=unset"],
+        ["eval.tasks=copa,gsm8k_cot", "eval.tasks_limit=2"],
+    ):
         words = ("train", folder / "c.yaml", "--out", folder / "dry", *sets(*settings))
         want, got = run(*words), run(*words, "--dry-run")
-        check(want[2] == got[2] == 1 and want[1].splitlines()[-1] == got[1].splitlines()[-1],
-              f"{settings}: --dry-run says {got[1]!r}, the run {want[1]!r}")
+        check(
+            want[2] == got[2] == 1 and want[1].splitlines()[-1] == got[1].splitlines()[-1],
+            f"{settings}: --dry-run says {got[1]!r}, the run {want[1]!r}",
+        )
         shutil.rmtree(folder / "dry", ignore_errors=True)
-    good("tokenize", "encode", "--tokenizer", folder / "T.json", "--out", folder / "shards",
-         folder / "docs" / "one.jsonl")
+    good(
+        "tokenize",
+        "encode",
+        "--tokenizer",
+        folder / "T.json",
+        "--out",
+        folder / "shards",
+        folder / "docs" / "one.jsonl",
+    )
     shards = sets(f"data.train={folder / 'shards'}", "data.validation=[]", "data.tokenizer=unset")
     good("train", folder / "c.yaml", "--out", folder / "dry", "--dry-run", *shards)
     check(not (folder / "dry").exists(), "--dry-run makes a folder")
-    out = good("train", folder / "c.yaml", "--dry-run",
-               *sets(f"data.train={folder / 'docs' / 'one.jsonl'}"))
+    out = good("train", folder / "c.yaml", "--dry-run", *sets(f"data.train={folder / 'docs' / 'one.jsonl'}"))
     check("1 document file of" in out, f"--dry-run: {out}")
 
 
 def check_shown_before(folder):
     """--dry-run warns of what the run warns of; a short run shortens the warm-up of its configuration."""
+
     def warnings(*words):
         said = good("train", folder / "c.yaml", "--out", folder / "warned", *words).splitlines()
         return [line for line in said if line.startswith("warning: ") and "steps took" not in line]
+
     settings = sets("erc.alpha=2", "model.n_shared_experts=1")
     before = warnings("--dry-run", *settings)
     check(len(before) == 2 and before == warnings(*settings), f"--dry-run warns of {before}")
@@ -121,14 +157,25 @@ def check_shown_before(folder):
     check("    warmup_steps: 0\n" in (folder / "short" / "config.yaml").read_text(), "a short run: config.yaml")
     printed = good("train", folder / "c.yaml", "--print-config", *sets("train.steps=2"))
     check("    warmup_steps: 0\n" in printed, "a short run: --print-config")
-    kept = good("train", folder / "c.yaml", "--out", folder / "kept",
-                *sets("train.steps=3", "checkpoint.every=1", "checkpoint.keep=3"))
+    kept = good(
+        "train",
+        folder / "c.yaml",
+        "--out",
+        folder / "kept",
+        *sets("train.steps=3", "checkpoint.every=1", "checkpoint.keep=3"),
+    )
     check("warmup_steps" not in kept, f"a warm-up that leaves room: {kept}")
     refuse(folder, 1, ["train.warmup_steps 5 leaves nothing of train.steps 3"], "train.steps=3", "train.warmup_steps=5")
     (folder / "kept" / "last").unlink()
     (folder / "kept" / "last").symlink_to("step-000001")
-    bad(1, ["train.warmup_steps 2 leaves nothing of train.steps 2"], "train", "--resume", folder / "kept",
-        *sets("train.steps=2"))
+    bad(
+        1,
+        ["train.warmup_steps 2 leaves nothing of train.steps 2"],
+        "train",
+        "--resume",
+        folder / "kept",
+        *sets("train.steps=2"),
+    )
 
 
 def check_clean(folder, a):
@@ -136,16 +183,21 @@ def check_clean(folder, a):
     rows = {"input_ids": [[(7 * i + r) % 300 for i in range(12)] for r in range(3)]}
     (folder / "rows.json").write_text(json.dumps(rows))
     before = files_of(a / "last")
-    good("grad", a, "--tokens", folder / "rows.json", "--out", folder / "g.safetensors",
-         *sets("erc.noise=none"))
+    good("grad", a, "--tokens", folder / "rows.json", "--out", folder / "g.safetensors", *sets("erc.noise=none"))
     check(files_of(a / "last") == before, "grad changed the checkpoint")
     results = tensors_of(folder / "g.safetensors")
     clean = metrics(a)[-1]["erc_clean"]
     for layer in range(LAYERS):
         m = results[f"erc.{layer}.M"][1]
-        loss = sum(max(m[i * EXPERTS + j] - m[i * EXPERTS + i], 0) +
-                   max(m[j * EXPERTS + i] - m[i * EXPERTS + i], 0)
-                   for i in range(EXPERTS) for j in range(EXPERTS) if i != j) / EXPERTS ** 2
+        loss = (
+            sum(
+                max(m[i * EXPERTS + j] - m[i * EXPERTS + i], 0) + max(m[j * EXPERTS + i] - m[i * EXPERTS + i], 0)
+                for i in range(EXPERTS)
+                for j in range(EXPERTS)
+                if i != j
+            )
+            / EXPERTS**2
+        )
         check(abs(loss - clean[layer]) <= 64 * EPSILON * max(m), f"erc_clean {clean} {loss}")
     check(abs(results["loss.erc"][1][0] - sum(clean) / LAYERS) < 1e-6, "erc_clean and grad")
     check(results["logits"][0] == [3, 12, 384], f"logits are {results['logits'][0]}")
@@ -156,8 +208,13 @@ def check_clean(folder, a):
 def check_log_line(folder):
     """The line of a step lists every auxiliary loss that counts, and no other."""
     for option in ([], ["orth.weight=0.5"], ["erc.weight=0", "z.weight=0"]):
-        out = good("train", folder / "c.yaml", "--out", folder / "log", *sets("train.steps=2", "train.warmup_steps=0",
-                                                                                     "log.every=1", *option))
+        out = good(
+            "train",
+            folder / "c.yaml",
+            "--out",
+            folder / "log",
+            *sets("train.steps=2", "train.warmup_steps=0", "log.every=1", *option),
+        )
         words = re.search(r"^step 2/2  loss \S+  \d+ tok/s  \S+ left  (.*)grad ", out, re.M)
         check(words, f"{option}: no line of step 2: {out}")
         words = words[1].split() if words else []
@@ -172,19 +229,33 @@ def check_log_line(folder):
 # ---- options ----
 
 OPTIONS = [
-    ("erc.weight=0",), ("erc.activation=up",), ("erc.activation=silu",), ("erc.noise=none",),
-    ("erc.activation=swiglu", "erc.reduce=sum"), ("erc.activation=output", "erc.draws=3"),
-    ("z.form=over_k", "z.weight=0.01"), ("model.norm_topk_prob=true", "balance.weight=0"),
-    ("model.tie_word_embeddings=true",), ("model.clip_qkv=0.5", "model.num_key_value_heads=1"),
-    ("data.seed=5",), ("compute.dtype=bf16",), ("train.clip=0",), ("orth.weight=0.5", "erc.layers=1"),
-    ("model.num_experts=1", "model.num_experts_per_tok=1"), ("model.num_experts_per_tok=4",),
-    ("model.num_attention_heads=8",), ("erc.alpha=2", "compute.threads=1"),
+    ("erc.weight=0",),
+    ("erc.activation=up",),
+    ("erc.activation=silu",),
+    ("erc.noise=none",),
+    ("erc.activation=swiglu", "erc.reduce=sum"),
+    ("erc.activation=output", "erc.draws=3"),
+    ("z.form=over_k", "z.weight=0.01"),
+    ("model.norm_topk_prob=true", "balance.weight=0"),
+    ("model.tie_word_embeddings=true",),
+    ("model.clip_qkv=0.5", "model.num_key_value_heads=1"),
+    ("data.seed=5",),
+    ("compute.dtype=bf16",),
+    ("train.clip=0",),
+    ("orth.weight=0.5", "erc.layers=1"),
+    ("model.num_experts=1", "model.num_experts_per_tok=1"),
+    ("model.num_experts_per_tok=4",),
+    ("model.num_attention_heads=8",),
+    ("erc.alpha=2", "compute.threads=1"),
     ("balance.scope=sequence", "balance.weight=1"),
 ]
 # couplet grad is given its rows: it knows neither documents in them nor targets that are left out, and
 # chooses none of them.
-WITHOUT_GRAD = [("data.document_mask=true", "data.filter_repeats=true"), ("data.weights={two: 2.5}",),
-                ("balance.scope=global", "data.document_mask=true")]  # grad has one micro-batch
+WITHOUT_GRAD = [
+    ("data.document_mask=true", "data.filter_repeats=true"),
+    ("data.weights={two: 2.5}",),
+    ("balance.scope=global", "data.document_mask=true"),
+]  # grad has one micro-batch
 OF_GRAD = ("erc.", "balance.", "z.", "orth.", "compute.dtype", "compute.activations")
 
 
@@ -224,8 +295,7 @@ def check_erc_options(folder):
     check(all(line["erc"] is None for line in vanilla), "erc of a vanilla run is not null")
     check("erc_clean" in vanilla[-1] and min(vanilla[-1]["eps_mean"]) > 0, "vanilla figures")
     check(vanilla[-1]["erc_grad_ratio_router"][0] == 0, "a vanilla run has a coupling gradient")
-    late = metrics(train(folder, "late", "erc.start_step=3", "erc.warmup_steps=4",
-                         "erc.alpha_start=0.5"))
+    late = metrics(train(folder, "late", "erc.start_step=3", "erc.warmup_steps=4", "erc.alpha_start=0.5"))
     weights = [line["erc_weight"] for line in late]
     check(weights[0] == 0 and weights[-1] == 1, f"the schedule of erc.weight: {weights}")
     check(weights == sorted(weights) and len(set(weights)) > 3, f"erc.weight: {weights}")
@@ -241,10 +311,11 @@ def check_erc_options(folder):
 
 # ---- --from ----
 
+
 def check_from(folder, base):
     small = folder / "small.yaml"
     text = (folder / "c.yaml").read_text()
-    text = text[text.index("data:"):].replace("    tokenizer: T.json\n", "")
+    text = text[text.index("data:") :].replace("    tokenizer: T.json\n", "")
     small.write_text(text)
     os.chdir(folder)
     good("train", "small.yaml", "--from", base.name, "--out", "from1", *sets("train.steps=4"))
@@ -258,18 +329,52 @@ def check_from(folder, base):
     good("train", "--resume", "from1", *sets("train.steps=6"))
     os.chdir("/")
     good("train", "--resume", folder / "from1", *sets("train.steps=7"))
-    bad(1, ["model.hidden_size", "16", "32"], "train", folder / "c.yaml", "--from", base,
-        "--out", folder / "no", *sets("model.hidden_size=32", "model.num_attention_heads=4"))
-    bad(1, ["model.clip_qkv", "0.5"], "train", folder / "c.yaml", "--from", base, "--out",
-        folder / "no", *sets("model.clip_qkv=0.5"))
-    bad(1, ["model.norm_topk_prob", "true", "false"], "train", folder / "c.yaml", "--from", base,
-        "--dry-run", *sets("model.norm_topk_prob=true"))
-    good("train", folder / "c.yaml", "--from", base, "--out", folder / "from3",
-         *sets("model.num_key_value_heads=unset", "train.steps=3"))
+    bad(
+        1,
+        ["model.hidden_size", "16", "32"],
+        "train",
+        folder / "c.yaml",
+        "--from",
+        base,
+        "--out",
+        folder / "no",
+        *sets("model.hidden_size=32", "model.num_attention_heads=4"),
+    )
+    bad(
+        1,
+        ["model.clip_qkv", "0.5"],
+        "train",
+        folder / "c.yaml",
+        "--from",
+        base,
+        "--out",
+        folder / "no",
+        *sets("model.clip_qkv=0.5"),
+    )
+    bad(
+        1,
+        ["model.norm_topk_prob", "true", "false"],
+        "train",
+        folder / "c.yaml",
+        "--from",
+        base,
+        "--dry-run",
+        *sets("model.norm_topk_prob=true"),
+    )
+    good(
+        "train",
+        folder / "c.yaml",
+        "--from",
+        base,
+        "--out",
+        folder / "from3",
+        *sets("model.num_key_value_heads=unset", "train.steps=3"),
+    )
     check(not (folder / "no").exists(), "a refused run leaves a folder")
 
 
 # ---- steps that are not finite ----
+
 
 def poisoned(folder, base):
     """The base model with an infinite weight."""
@@ -285,26 +390,47 @@ def poisoned(folder, base):
 
 def check_not_finite(folder, base):
     model = poisoned(folder, base)
-    out = bad(1, ["3 steps in a row", "step 0"], "train", folder / "c.yaml", "--from", model,
-              "--out", folder / "inf", *sets("train.max_skipped=3", "checkpoint.every=1"))
+    out = bad(
+        1,
+        ["3 steps in a row", "step 0"],
+        "train",
+        folder / "c.yaml",
+        "--from",
+        model,
+        "--out",
+        folder / "inf",
+        *sets("train.max_skipped=3", "checkpoint.every=1"),
+    )
     check(out.count("was skipped") == 3, f"skipped steps are not told: {out}")
     lines = metrics(folder / "inf")
     check([line["skipped"] for line in lines] == [1, 2, 3], "skipped steps are not counted")
     whole(folder / "inf", "not finite")
-    check(checkpoints(folder / "inf") == ["step-000000"],
-          f"a skipped step was saved: {checkpoints(folder / 'inf')}")
-    out = bad(1, "5 steps in a row", "train", folder / "c.yaml", "--out", folder / "wild",
-              *sets("z.weight=1e300", "checkpoint.every=1"))
+    check(checkpoints(folder / "inf") == ["step-000000"], f"a skipped step was saved: {checkpoints(folder / 'inf')}")
+    out = bad(
+        1,
+        "5 steps in a row",
+        "train",
+        folder / "c.yaml",
+        "--out",
+        folder / "wild",
+        *sets("z.weight=1e300", "checkpoint.every=1"),
+    )
     check("no checkpoint was saved yet" in out, out)
     bad(1, "5 steps in a row", "train", "--resume", folder / "wild")
     out = good("train", folder / "c.yaml", "--out", folder / "large", *sets("erc.weight=1e300"))
     check("nan" not in out, f"erc.weight=1e300: {out}")
-    out, err, code = run("train", folder / "c.yaml", "--out", folder / "huge",
-                         *sets("train.lr=100", "train.warmup_steps=0", "train.clip=0"))
+    out, err, code = run(
+        "train",
+        folder / "c.yaml",
+        "--out",
+        folder / "huge",
+        *sets("train.lr=100", "train.warmup_steps=0", "train.clip=0"),
+    )
     check(code in (0, 1), f"train.lr=100: {code}")
 
 
 # ---- refusals ----
+
 
 def refuse(folder, code, parts, *settings):
     bad(code, parts, "train", folder / "c.yaml", "--out", folder / "no", *sets(*settings))
@@ -319,18 +445,25 @@ def check_refusals(folder):
     refuse(folder, 2, ["train.eps"], "train.eps=0")
     refuse(folder, 1, ["num_experts_per_tok", "5", "4"], "model.num_experts_per_tok=5")
     refuse(folder, 1, ["hidden_size 16", "3 heads"], "model.num_attention_heads=3")
-    refuse(folder, 1, ["num_key_value_heads"], "model.num_attention_heads=4",
-           "model.num_key_value_heads=3")
+    refuse(folder, 1, ["num_key_value_heads"], "model.num_attention_heads=4", "model.num_key_value_heads=3")
     refuse(folder, 1, ["ids up to 299", "256"], "model.vocab_size=256")
     refuse(folder, 1, ["data.eos", "500", "384"], "data.eos=500", "model.vocab_size=384")
     refuse(folder, 1, ["data.batch_tokens", "multiple"], "data.batch_tokens=65")
     refuse(folder, 1, ["train.micro_batch"], "train.micro_batch=3")
     refuse(folder, 1, ["max_position_embeddings"], "data.seq_len=128", "data.batch_tokens=128")
     refuse(folder, 1, ["train.warmup_steps"], "train.warmup_steps=12")
-    refuse(folder, 1, ["data.batch_tokens 40 is not a multiple of data.seq_len 16; 32 or 48 is"], "data.batch_tokens=40")
+    refuse(
+        folder, 1, ["data.batch_tokens 40 is not a multiple of data.seq_len 16; 32 or 48 is"], "data.batch_tokens=40"
+    )
     refuse(folder, 1, ["data.batch_tokens 3 is not a multiple of data.seq_len 16; 16 is"], "data.batch_tokens=3")
-    refuse(folder, 1, ["not enough memory"], "model.hidden_size=65536",
-           "model.intermediate_size=65536", "model.num_experts=1024")
+    refuse(
+        folder,
+        1,
+        ["not enough memory"],
+        "model.hidden_size=65536",
+        "model.intermediate_size=65536",
+        "model.num_experts=1024",
+    )
     refuse(folder, 1, ["data.train is not set"], "data.train=[]")
     refuse(folder, 1, ["absent.json"], "data.tokenizer=absent.json")
 
@@ -351,15 +484,18 @@ def check_bad_data(folder):
     (empty / "a.jsonl").write_text('{"id": "1", "text": "abc"}\nnot json\n')
     fails(["a.jsonl", "2"], "bad4", f"data.train={empty}/a.jsonl", "data.bad=stop")
     cut = gzip.compress((folder / "docs" / "one.jsonl").read_bytes())
-    (empty / "b.json.gz").write_bytes(cut[:len(cut) // 2])
+    (empty / "b.json.gz").write_bytes(cut[: len(cut) // 2])
     fails("b.json.gz", "bad5", f"data.train={empty}/b.json.gz")
     fails(["thre"], "bad6", "data.weights={thre: 2}")
     good("train", folder / "c.yaml", "--out", folder / "bad2", *sets("train.steps=3"))
     broken = folder / "broken.yaml"
-    for text, parts in (("train:\n  stepz: 3\n", ["broken.yaml", "2", "stepz", "steps"]),
-                        ("train:\n  steps: many\n", ["broken.yaml", "steps"]),
-                        ("train:\n  steps: 0\n", ["broken.yaml", "steps", "1"]),
-                        ("train: [\n", ["broken.yaml"]), ("tarin:\n  steps: 3\n", ["train"])):
+    for text, parts in (
+        ("train:\n  stepz: 3\n", ["broken.yaml", "2", "stepz", "steps"]),
+        ("train:\n  steps: many\n", ["broken.yaml", "steps"]),
+        ("train:\n  steps: 0\n", ["broken.yaml", "steps", "1"]),
+        ("train: [\n", ["broken.yaml"]),
+        ("tarin:\n  steps: 3\n", ["train"]),
+    ):
         broken.write_text(text)
         bad(1, parts, "train", broken)
     bad(1, "absent.yaml", "train", folder / "absent.yaml")
@@ -372,20 +508,28 @@ def check_tasks(folder, base):
     """eval.tasks are evaluated while the run goes, and change nothing of it."""
     settings = ["eval.tasks=copa,gsm8k_cot", "eval.tasks_every=8", "eval.tasks_limit=2"]
     # gsm8k_cot generates: the model's context must hold prompt and answer
-    bad(1, ["no room for the prompt; take gsm8k_cot out of eval.tasks, or make model.max_position_embeddings "
-            "larger"], "train", folder / "c.yaml", "--out", folder / "no-room", *sets(*settings))
+    bad(
+        1,
+        ["no room for the prompt; take gsm8k_cot out of eval.tasks, or make model.max_position_embeddings larger"],
+        "train",
+        folder / "c.yaml",
+        "--out",
+        folder / "no-room",
+        *sets(*settings),
+    )
     check(not (folder / "no-room" / "metrics.jsonl").exists(), "tasks without room: it began")
     a = train(folder, "tasks", "eval.tasks=copa", *settings[1:])
     lines = metrics(a)
-    check([line["step"] for line in lines if "tasks" in line] == [8, 12],
-          f"tasks at {[line['step'] for line in lines if 'tasks' in line]}")
+    check(
+        [line["step"] for line in lines if "tasks" in line] == [8, 12],
+        f"tasks at {[line['step'] for line in lines if 'tasks' in line]}",
+    )
     figures = lines[-1]["tasks"]["copa"]
     check(0 <= figures["acc"] <= 1 and figures["bpb"] > 0, f"tasks: {figures}")
     for one, other in zip(untimed(lines), untimed(metrics(base))):
         one.pop("tasks", None)
         check(one == other, f"step {one['step']} differs beside evaluated tasks")
-    bad(2, ["cpa", "copa"], "train", folder / "c.yaml", "--out", folder / "no-task",
-        *sets("eval.tasks=cpa"))
+    bad(2, ["cpa", "copa"], "train", folder / "c.yaml", "--out", folder / "no-task", *sets("eval.tasks=cpa"))
 
 
 def check_samples(folder, base):
@@ -404,15 +548,30 @@ def check_samples(folder, base):
         check(one == other, f"step {one['step']} differs beside samples")
     words = good("train", "--resume", a, *sets("train.steps=12", "eval.prompts=[]"))
     check("sample 1:" not in words, "a run that is over made samples")
-    bad(1, ["eval.prompts", "65", "max_position_embeddings is 64"], "train", folder / "c.yaml", "--out",
-        folder / "long-sample", *sets("eval.prompts=a", "eval.prompt_tokens=64"))
+    bad(
+        1,
+        ["eval.prompts", "65", "max_position_embeddings is 64"],
+        "train",
+        folder / "c.yaml",
+        "--out",
+        folder / "long-sample",
+        *sets("eval.prompts=a", "eval.prompt_tokens=64"),
+    )
 
 
 def check_shared_cache(folder):
     """Runs that start at the same time with the same cache: one encodes, the others wait."""
-    words = [[COUPLET, "train", folder / "c.yaml", "--out", folder / f"together{i}",
-              *sets(f"data.cache={folder / 'together'}", "train.steps=3", f"train.seed={i}")]
-             for i in range(4)]
+    words = [
+        [
+            COUPLET,
+            "train",
+            folder / "c.yaml",
+            "--out",
+            folder / f"together{i}",
+            *sets(f"data.cache={folder / 'together'}", "train.steps=3", f"train.seed={i}"),
+        ]
+        for i in range(4)
+    ]
     runs = [subprocess.Popen(one, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) for one in words]
     for run_, words_ in zip(runs, words):
         told = run_.communicate(timeout=300)[1]

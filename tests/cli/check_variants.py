@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """check_variants.py COUPLET: every kind of router and loss from training to its checkpoint and back:
 resumed, continued, generated from, differentiated, planned, inspected; and what is refused."""
+
 import shutil
 import sys
 
@@ -11,11 +12,15 @@ from train_case import same_run, train, whole, write_corpus
 
 VARIANTS = {
     "aoe": ["model.router=aoe"],
-    "aoe-rank": ["model.router=aoe", "model.aoe_rank=3", "model.n_shared_experts=1",
-                 "model.aoe_initializer_range=0.1"],
+    "aoe-rank": ["model.router=aoe", "model.aoe_rank=3", "model.n_shared_experts=1", "model.aoe_initializer_range=0.1"],
     "sigmoid": ["model.router=sigmoid"],
-    "biased": ["model.router=sigmoid", "model.router_bias=true", "model.norm_topk_prob=true",
-               "balance.weight=0", "balance.bias_rate=0.01"],
+    "biased": [
+        "model.router=sigmoid",
+        "model.router_bias=true",
+        "model.norm_topk_prob=true",
+        "balance.weight=0",
+        "balance.bias_rate=0.01",
+    ],
     "shared": ["model.n_shared_experts=2", "erc.alpha=0.5"],
     "some-layers": ["erc.layers=0", "erc.alpha=0.25", "orth.weight=0.1"],
     "centred": ["erc.proxy=centred", "erc.gradient=router", "train.router_lr=0.5"],
@@ -29,8 +34,21 @@ NO_ROUTER = ("aoe", "aoe-rank", "bf16")
 def check_answers(name, run):
     """couplet eval reads it as couplet train has trained it."""
     out = run / "answers.json"
-    good("eval", run, "--tasks", "copa,gsm8k_cot", "--limit", 2, "--num-fewshot", 0,
-         "--max-gen-toks", 4, "--json", out, "--samples")
+    good(
+        "eval",
+        run,
+        "--tasks",
+        "copa,gsm8k_cot",
+        "--limit",
+        2,
+        "--num-fewshot",
+        0,
+        "--max-gen-toks",
+        4,
+        "--json",
+        out,
+        "--samples",
+    )
     results = read_json(out)["results"]
     logs = [value for one in results["copa"]["samples"] for value in one["loglik"]]
     check(len(logs) == 4 and all(-1000 < value < 0 for value in logs), f"{name}: eval: {logs}")
@@ -46,8 +64,11 @@ def check_names(name, folder):
     config, tensors = config_of(folder), tensors_of(folder / "last" / "model.safetensors")
     kind = "olmoe" if name in PLAIN else "couplet"
     check(config["model_type"] == kind, f"{name}: model_type {config['model_type']}")
-    shape = {key.replace("model.layers.1.mlp.", ""): value[0] for key, value in tensors.items()
-             if key.startswith("model.layers.1.mlp.")}
+    shape = {
+        key.replace("model.layers.1.mlp.", ""): value[0]
+        for key, value in tensors.items()
+        if key.startswith("model.layers.1.mlp.")
+    }
     aoe = name in NO_ROUTER
     rank = 3 if name == "aoe-rank" else 5  # 16 * 8 / 24 = 5.33
     check(("gate.weight" in shape) != aoe, f"{name}: router {sorted(shape)}")
@@ -97,8 +118,10 @@ def weight_settings(weights):
 def check_uses(name, folder):
     run = folder / name
     out = good("generate", run, "--prompt", "abc", "--tokens", 5, "--temperature", 0)
-    check(out == good("generate", run / "last", "--prompt", "abc", "--tokens", 5,
-                      "--temperature", 0), f"{name}: generates something else")
+    check(
+        out == good("generate", run / "last", "--prompt", "abc", "--tokens", 5, "--temperature", 0),
+        f"{name}: generates something else",
+    )
     check_answers(name, run)
     weights = weights_of_run(run)
     grads = grad(run, ROWS, folder / "g.safetensors", *weight_settings(weights), weights=weights)
@@ -113,14 +136,25 @@ def check_uses(name, folder):
     else:
         good("inspect", run, "--json", folder / "i.json", "--alpha", metrics_alpha(name), "--overwrite")
         report = read_json(folder / "i.json")
-        check(report["family"] == "couplet" and not report["guessed"] or name in PLAIN,
-              f"{name}: family {report['family']}")
+        check(
+            report["family"] == "couplet" and not report["guessed"] or name in PLAIN,
+            f"{name}: family {report['family']}",
+        )
         for layer, want in zip(report["layers"], metrics(run)[-1]["erc_clean"]):
             got = layer["erc"][str(metrics_alpha(name))]
             check(abs(got - want) <= 1e-5 * max(1e-6, want), f"{name}: inspect {got}, run {want}")
     if name not in PLAIN:
-        bad(1, ["model.", "configuration"], "train", folder / "c.yaml", "--out", folder / "no",
-            "--from", run, *sets("model.router=softmax", "model.n_shared_experts=0"))
+        bad(
+            1,
+            ["model.", "configuration"],
+            "train",
+            folder / "c.yaml",
+            "--out",
+            folder / "no",
+            "--from",
+            run,
+            *sets("model.router=softmax", "model.n_shared_experts=0"),
+        )
 
 
 def metrics_alpha(name):
@@ -135,10 +169,13 @@ def orthogonality(tensors, moved):
         (n, d), numbers = tensors[name][0], list(tensors[name][1])
         if moved[0] == name:
             numbers[moved[1]] += moved[2]
-        rows = [numbers[i * d:(i + 1) * d] for i in range(n)]
+        rows = [numbers[i * d : (i + 1) * d] for i in range(n)]
         norms = [sum(x * x for x in row) ** 0.5 for row in rows]
-        entries = [sum(x * y for x, y in zip(rows[i], rows[j])) / norms[i] / norms[j] - (i == j)
-                   for i in range(n) for j in range(n)]
+        entries = [
+            sum(x * y for x, y in zip(rows[i], rows[j])) / norms[i] / norms[j] - (i == j)
+            for i in range(n)
+            for j in range(n)
+        ]
         total += sum(entry * entry for entry in entries) / n / n / 2
     return total
 
@@ -148,15 +185,15 @@ def check_orthogonal(folder):
     run, out = folder / "plain", folder / "g.safetensors"
     params, grads = tensors_of(run / "last" / "model.safetensors"), []
     for weight in (0, 2):
-        grads.append(grad(run, ROWS, out, f"orth.weight={weight}",
-                          weights=weights_of_run(run) | {"orth": weight}))
+        grads.append(grad(run, ROWS, out, f"orth.weight={weight}", weights=weights_of_run(run) | {"orth": weight}))
     check(abs(grads[1]["loss.orth"][1][0] - orthogonality(params, ("", 0, 0))) < 1e-6, "loss.orth")
     check("loss.orth" not in grads[0], "loss.orth without a weight")
     for layer in range(2):
         name = f"model.layers.{layer}.mlp.gate.weight"
         for at in (0, 7, 33, 63):
-            want = (orthogonality(params, (name, at, 1e-4)) -
-                    orthogonality(params, (name, at, -1e-4))) / 1e-4  # weight 2
+            want = (
+                orthogonality(params, (name, at, 1e-4)) - orthogonality(params, (name, at, -1e-4))
+            ) / 1e-4  # weight 2
             got = grads[1]["grad." + name][1][at] - grads[0]["grad." + name][1][at]
             check(abs(got - want) < 1e-3 * max(1, abs(want)), f"orth gradient {got}, wanted {want}")
 
@@ -186,14 +223,18 @@ def train_in_two(folder, name, settings):
 
 def check_identity(folder):
     """start.json tells the held-out text by its content, not by where it lies."""
+
     def start_of(name, path):
         run = train(folder, name, f"data.validation={path}", "train.steps=1", "train.warmup_steps=0")
         return read_json(run / "start.json")
+
     (folder / "elsewhere").mkdir()
     shutil.copy(folder / "docs" / "two.jsonl", folder / "elsewhere" / "copy.jsonl")
-    here, there, other = (start_of("here", folder / "docs" / "two.jsonl"),
-                          start_of("there", folder / "elsewhere" / "copy.jsonl"),
-                          start_of("other", folder / "docs" / "one.jsonl"))
+    here, there, other = (
+        start_of("here", folder / "docs" / "two.jsonl"),
+        start_of("there", folder / "elsewhere" / "copy.jsonl"),
+        start_of("other", folder / "docs" / "one.jsonl"),
+    )
     check(here["held_out"] == there["held_out"], "the same held-out text is told apart")
     check(here["held_out"] != other["held_out"], "other held-out text is not told apart")
     check(here["tokenizer"] == other["tokenizer"] and here["data"] == other["data"], "data")
@@ -208,10 +249,8 @@ def check_refused(folder):
     refused(["erc.weight is 1", "model.router is aoe"], "model.router=aoe", "erc.weight=1")
     refused(["orth.weight is 0.5", "model.router is aoe"], "model.router=aoe", "orth.weight=0.5")
     refused(["model.router_bias is true", "model.router is softmax"], "model.router_bias=true")
-    refused(["model.router_bias is true", "model.router is aoe"], "model.router=aoe",
-            "model.router_bias=true")
-    refused(["z.weight is 0.001", "model.router is sigmoid"], "model.router=sigmoid",
-            "z.weight=0.001")
+    refused(["model.router_bias is true", "model.router is aoe"], "model.router=aoe", "model.router_bias=true")
+    refused(["z.weight is 0.001", "model.router is sigmoid"], "model.router=sigmoid", "z.weight=0.001")
     refused(["model.aoe_rank is 4", "model.router is softmax"], "model.aoe_rank=4")
     refused(["model.aoe_initializer_range is 0.5", "model.router is softmax"], "model.aoe_initializer_range=0.5")
     refused(["erc.proxy is centred", "model.router is aoe"], "model.router=aoe", "erc.proxy=centred")
@@ -219,13 +258,17 @@ def check_refused(folder):
     refused(["train.router_lr is 0.5", "model.router is aoe"], "model.router=aoe", "train.router_lr=0.5")
     refused(["train.router_lr is 0", "erc.gradient is router"], "train.router_lr=0", "erc.gradient=router")
     refused(["train.router_lr is 0", "orth.weight is 0.5"], "train.router_lr=0", "orth.weight=0.5")
-    refused(["erc.proxy is centred", "model.num_experts is 2"], "erc.proxy=centred", "model.num_experts=2",
-            "model.num_experts_per_tok=1")
+    refused(
+        ["erc.proxy is centred", "model.num_experts is 2"],
+        "erc.proxy=centred",
+        "model.num_experts=2",
+        "model.num_experts_per_tok=1",
+    )
     refused(["erc.proxy is centred", "erc.weight is 0"], "erc.proxy=centred", "erc.weight=0")
     refused(["erc.gradient is router", "erc.weight is 0"], "erc.gradient=router", "erc.weight=0")
-    refused(["erc.layers", "layer 2", "model.num_hidden_layers is 2"], "erc.layers=\"0,2\"")
+    refused(["erc.layers", "layer 2", "model.num_hidden_layers is 2"], 'erc.layers="0,2"')
     for wrong in ("", "x", "0-", "1-0", "0,,1", "-1", "0 1", "all,0", "0,"):
-        refused(["erc.layers"], f"erc.layers=\"{wrong}\"")
+        refused(["erc.layers"], f'erc.layers="{wrong}"')
 
 
 def main():
@@ -234,11 +277,12 @@ def main():
         plain = train(folder, "plain")
         text = (folder / "c.yaml").read_text().replace("steps: 12", "steps: 2")
         head = text.index("model:"), text.index("data:")
-        (folder / "from.yaml").write_text(text[:head[0]] + text[head[1]:].replace(
-            "warmup_steps: 2", "warmup_steps: 0"))
+        (folder / "from.yaml").write_text(
+            text[: head[0]] + text[head[1] :].replace("warmup_steps: 2", "warmup_steps: 0")
+        )
         for variant in VARIANTS:
             check_variant(variant, folder)
-        same = train(folder, "listed", "erc.layers=\"0-1\"", "orth.weight=0")
+        same = train(folder, "listed", 'erc.layers="0-1"', "orth.weight=0")
         same_run(plain, same, "all layers by number", same_settings=False)
         check_orthogonal(folder)
         check_identity(folder)

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """check_verbs.py COUPLET: plan, tokenize and generate from end to end, on small inputs of their
 own: what they print, what they write, and their sentences when something is wrong."""
+
 import gzip
 import json
 import math
@@ -16,6 +17,7 @@ CONFIGS = pathlib.Path("configs").resolve()
 
 # ---- plan ----
 
+
 def plan(config, *words):
     return in_json("plan", config, *words)
 
@@ -25,9 +27,12 @@ def fits(got, want):
 
 
 # The reference's dp are the devices that read data of their own: here all ranks do.
-RENAMED = {"dp": "ranks", "ep": "expert_parallel",
-           "base_token_equivalents_per_device": "base_token_equivalents_per_rank",
-           "erc_token_equivalents_per_device": "erc_token_equivalents_per_rank"}
+RENAMED = {
+    "dp": "ranks",
+    "ep": "expert_parallel",
+    "base_token_equivalents_per_device": "base_token_equivalents_per_rank",
+    "erc_token_equivalents_per_device": "erc_token_equivalents_per_rank",
+}
 SPEED = ("--flops-per-second", "4e14")
 
 
@@ -48,44 +53,88 @@ def check_plan_of_ranks():
         seconds = term["messages"] * time["latency_s"] + term["bytes"] / time["bytes_per_second"]
         check(fits(term["s"], seconds) and 0 <= term["exposed_s"] <= term["s"], f"the time of {name}")
     check(terms["exchange"]["worst_bytes"] > 2 * terms["exchange"]["bytes"], "the worst exchange")
-    check(math.isclose(time["step_s"], time["compute_s"] + time["update_s"] + time["copies_s"] +
-                       sum(term["exposed_s"] for term in terms.values()), rel_tol=1e-9), "the step")
-    check(fits(one["time"]["efficiency"], 1) and not any(term["bytes"] for term in one["sent"].values()),
-          "one rank sends")
+    check(
+        math.isclose(
+            time["step_s"],
+            time["compute_s"] + time["update_s"] + time["copies_s"] + sum(term["exposed_s"] for term in terms.values()),
+            rel_tol=1e-9,
+        ),
+        "the step",
+    )
+    check(
+        fits(one["time"]["efficiency"], 1) and not any(term["bytes"] for term in one["sent"].values()), "one rank sends"
+    )
     check(fits(time["efficiency"], one["time"]["step_s"] / 32 / time["step_s"]), "efficiency")
     slow = plan(config, "--ranks", 32, "--expert-parallel", 8, "--bandwidth", 1, "--latency", 1000, *SPEED)
-    check(fits(slow["time"]["bytes_per_second"], 1.25e8) and fits(slow["time"]["latency_s"], 1e-3),
-          "the units of --bandwidth and --latency")
+    check(
+        fits(slow["time"]["bytes_per_second"], 1.25e8) and fits(slow["time"]["latency_s"], 1e-3),
+        "the units of --bandwidth and --latency",
+    )
     check(slow["time"]["step_s"] > time["step_s"], "a slow network costs nothing")
     table = output("plan", config, "--ranks", 32, "--expert-parallel", 8).decode()
     check("rank 0 of 32" in table and "efficiency" in table, "the table of 32 ranks")
-    bad(1, "dist.expert_parallel is 7; it must divide the number of ranks, 28, and model.num_experts, 256",
-        "plan", config, "--ranks", "28", "--expert-parallel", "7")
+    bad(
+        1,
+        "dist.expert_parallel is 7; it must divide the number of ranks, 28, and model.num_experts, 256",
+        "plan",
+        config,
+        "--ranks",
+        "28",
+        "--expert-parallel",
+        "7",
+    )
     bad(1, "it must divide the number of ranks, 4,", "plan", config, "--ranks", "4", "--expert-parallel", "8")
     out, err = apart("plan", config, "--ranks", 64, "--expert-parallel", 8, *SPEED)  # the paper's C.2
     check("0.7246 %" in out and "free memory: " in out, f"the paper's ranks: {out}")
-    check("736 sequences, which do not divide among 64 ranks; data.batch_tokens=2883584 or 3145728 does" in err,
-          f"the paper's ranks: {err}")
-    bad(1, "model.router is aoe", "plan", config, "--ranks", "2", "--expert-parallel", "2", "--set",
-        "model.router=aoe", "--set", "erc.weight=0", "--set", "z.weight=0")
+    check(
+        "736 sequences, which do not divide among 64 ranks; data.batch_tokens=2883584 or 3145728 does" in err,
+        f"the paper's ranks: {err}",
+    )
+    bad(
+        1,
+        "model.router is aoe",
+        "plan",
+        config,
+        "--ranks",
+        "2",
+        "--expert-parallel",
+        "2",
+        "--set",
+        "model.router=aoe",
+        "--set",
+        "erc.weight=0",
+        "--set",
+        "z.weight=0",
+    )
     bad(2, "--dp", "plan", config, "--dp", "2")
 
 
 def check_plan_of_gpus():
     """What fits where; time out of the assumed rates, by the formula of docs/scale.md; what is refused."""
     norms, large = ("--set", "train.recompute=norms"), ("--set", "data.batch_tokens=2949120")
-    for name, gpu, words, most in (("paper-3b", "h100", (), 8), ("paper-3b", "a100", (), 8), ("paper-3b", "a100-40gb", (), 0),
-                                   ("paper-3b", "h100", (*norms, *large), 10), ("paper-3b", "h200", (), 23),
-                                   ("paper-3b", "h100", ("--set", "compute.activations=f32"), 4),
-                                   ("olmoe-1b-7b", "h200", norms, 4), ("olmoe-1b-7b", "h100", (), 0)):
+    for name, gpu, words, most in (
+        ("paper-3b", "h100", (), 8),
+        ("paper-3b", "a100", (), 8),
+        ("paper-3b", "a100-40gb", (), 0),
+        ("paper-3b", "h100", (*norms, *large), 10),
+        ("paper-3b", "h200", (), 23),
+        ("paper-3b", "h100", ("--set", "compute.activations=f32"), 4),
+        ("olmoe-1b-7b", "h200", norms, 4),
+        ("olmoe-1b-7b", "h100", (), 0),
+    ):
         got = plan(CONFIGS / f"{name}.yaml", "--gpu", gpu, *words)
-        check((got["gpu"]["largest_micro_batch"], got["gpu"]["fits"], got["dtype"]) == (most, most > 0, "bf16"),
-              f"{name} on {gpu} {words}: {got['gpu']}")
+        check(
+            (got["gpu"]["largest_micro_batch"], got["gpu"]["fits"], got["dtype"]) == (most, most > 0, "bf16"),
+            f"{name} on {gpu} {words}: {got['gpu']}",
+        )
     for name, gpu, micro, words, gib in (("paper-3b", "h100", 8, (), 76.1), ("olmoe-1b-7b", "h200", 4, norms, 134.8)):
         got = plan(CONFIGS / f"{name}.yaml", "--gpu", gpu, "--set", f"train.micro_batch={micro}", *words)
         bytes_ = got["bytes"]
         check(round(bytes_["total"] / 2**30, 1) == gib, f"{name}: {bytes_}")
-        check(f"{micro} sequences at once, {gib} of" in (CONFIGS / f"{name}.yaml").read_text(), f"{name}.yaml says another size")
+        check(
+            f"{micro} sequences at once, {gib} of" in (CONFIGS / f"{name}.yaml").read_text(),
+            f"{name}.yaml says another size",
+        )
         state = sum(bytes_[part] for part in ("weights", "compute_copies", "gradients", "moments"))
         check(math.isclose(state, 18 * got["total_parameters"], rel_tol=1e-3), f"18 bytes a parameter: {state}")
     time, b = got["time"], 2
@@ -97,15 +146,21 @@ def check_plan_of_gpus():
     check(math.isclose(time["update_s"], 30 * got["total_parameters"] / (0.75 * 4800e9), rel_tol=1e-9), "its update")
     config = CONFIGS / "paper-3b.yaml"
     own = plan(config, "--gpu", "h100", *SPEED, "--memory-bandwidth", 2000)["time"]
-    check((own["flops_per_second"], own["traffic_s"], own["memory_bytes_per_second"]) == (4e14, 0, 2e12), f"given: {own}")
+    check(
+        (own["flops_per_second"], own["traffic_s"], own["memory_bytes_per_second"]) == (4e14, 0, 2e12), f"given: {own}"
+    )
     check(plan(config, "--gpu", "h100", "--set", "compute.dtype=f32")["time"] is None, "f32 has no published rate")
     check(plan(config)["gpu"] is None, "a GPU on the CPU")
     check("assumed of" not in output("plan", config, "--gpu", "h100", *SPEED).decode(), "assumed, though it was given")
     short = output("plan", config, "--gpu", "h100", "--tokens", 100).decode()
     check("enough for this run" in short and "no micro-batch" not in short, short[-300:])
     table = output("plan", config, "--gpu", "l40s").decode()
-    check("assumed of l40s, not measured: products reach 40 % of its 362 TFLOP/s" in table and "too little for this run" in table
-          and "no micro-batch fits" in table, table[-400:])
+    check(
+        "assumed of l40s, not measured: products reach 40 % of its 362 TFLOP/s" in table
+        and "too little for this run" in table
+        and "no micro-batch fits" in table,
+        table[-400:],
+    )
     bad(2, "must be a100-40gb, a100, h100, h200, b200, l40s, rtx4090 or rtx5090", "plan", config, "--gpu", "gh200")
     bad(2, "one process computes on a GPU", "plan", config, "--gpu", "h100", "--ranks", 2)
 
@@ -116,34 +171,60 @@ def check_plan(folder):
         config = CONFIGS / f"{case['name']}.yaml"
         same(case, plan(config), case["name"], fits, (str, list))
         for one in case.get("runs", []):
-            got = plan(config, "--tokens", one["T"], "--ranks", one["dp"], "--expert-parallel", one["ep"],
-                       *SPEED)
+            got = plan(config, "--tokens", one["T"], "--ranks", one["dp"], "--expert-parallel", one["ep"], *SPEED)
             want = {RENAMED.get(name, name): value for name, value in one.items()}
             same(want, got, f"{case['name']} dp {one['dp']}", fits, (str, list))
     table = output("plan", CONFIGS / "paper-3b.yaml", "--json", folder / "plan.json").decode()
     check("2,986,944,000" in table and "454,239,744" in table, "the table lacks the parameters")
     check(read_json(folder / "plan.json")["n"] == 64, "plan.json lacks n")
-    more = plan(CONFIGS / "paper-3b.yaml", "--set", "train.micro_batch=2", "--set",
-                "compute.dtype=f32")
+    more = plan(CONFIGS / "paper-3b.yaml", "--set", "train.micro_batch=2", "--set", "compute.dtype=f32")
     less = plan(CONFIGS / "paper-3b.yaml", "--set", "compute.dtype=f32")
     check(more["bytes"]["activations"] > 1.9 * less["bytes"]["activations"], "activations")
     check(more["bytes"]["compute_copies"] == 0, "f32 needs no copies")
     L, d, D, K = less["L"], less["d"], less["D"], less["K"]
     low = plan(CONFIGS / "paper-3b.yaml", "--set", "compute.dtype=bf16")
     check((less["activations"], low["activations"]) == ("f32", "bf16"), "the type of activations")
-    check(less["bytes"]["activations"] - low["bytes"]["activations"] == 2 * 4096 * (L * (8 * d + 2 * K * D) + d),
-          "a sequence in bf16: the halves of a layer's norms, q, k, v, attention, gate and up, and of the head's input")
-    bad(2, "compute.activations is bf16, but compute.dtype is f32", "plan", CONFIGS / "paper-3b.yaml", "--set",
-        "compute.dtype=f32", "--set", "compute.activations=bf16")
+    check(
+        less["bytes"]["activations"] - low["bytes"]["activations"] == 2 * 4096 * (L * (8 * d + 2 * K * D) + d),
+        "a sequence in bf16: the halves of a layer's norms, q, k, v, attention, gate and up, and of the head's input",
+    )
+    bad(
+        2,
+        "compute.activations is bf16, but compute.dtype is f32",
+        "plan",
+        CONFIGS / "paper-3b.yaml",
+        "--set",
+        "compute.dtype=f32",
+        "--set",
+        "compute.activations=bf16",
+    )
     check_plan_of_ranks()
     check_plan_of_gpus()
-    bad(1, "num_experts_per_tok", "plan", CONFIGS / "paper-3b.yaml", "--set",
-        "model.num_experts=4")
-    bad(1, "which no machine can hold", "plan", CONFIGS / "paper-3b.yaml", "--set",
-        "model.num_experts=65535", "--set", "model.hidden_size=1048576", "--set",
-        "model.intermediate_size=1048576", "--set", "model.num_hidden_layers=65535")
-    bad(1, "not enough memory", "plan", CONFIGS / "paper-3b.yaml", "--set",
-        "data.seq_len=16777216", "--set", "train.micro_batch=1000000000")
+    bad(1, "num_experts_per_tok", "plan", CONFIGS / "paper-3b.yaml", "--set", "model.num_experts=4")
+    bad(
+        1,
+        "which no machine can hold",
+        "plan",
+        CONFIGS / "paper-3b.yaml",
+        "--set",
+        "model.num_experts=65535",
+        "--set",
+        "model.hidden_size=1048576",
+        "--set",
+        "model.intermediate_size=1048576",
+        "--set",
+        "model.num_hidden_layers=65535",
+    )
+    bad(
+        1,
+        "not enough memory",
+        "plan",
+        CONFIGS / "paper-3b.yaml",
+        "--set",
+        "data.seq_len=16777216",
+        "--set",
+        "train.micro_batch=1000000000",
+    )
     bad(1, "", "plan", folder / "absent.yaml")
     empty = folder / "empty.yaml"
     empty.write_text("model:\n  hidden_size: 64\n")
@@ -152,17 +233,18 @@ def check_plan(folder):
 
 # ---- tokenize ----
 
-TEXTS = [("one", "The cat sat on the mat, and the cat sat on the hat.\n\n  Then it ran."),
-         ("two", "H\u00e4tte der Hund nicht gebellt, h\u00e4tte er den Hasen gefangen. \U0001f642 "),
-         ("one", "the the the the cat cat cat <|endoftext|> hat hat"),
-         ("two", "   \n "),
-         ("three", "x" * 3000 + " and so on and so on")]
+TEXTS = [
+    ("one", "The cat sat on the mat, and the cat sat on the hat.\n\n  Then it ran."),
+    ("two", "H\u00e4tte der Hund nicht gebellt, h\u00e4tte er den Hasen gefangen. \U0001f642 "),
+    ("one", "the the the the cat cat cat <|endoftext|> hat hat"),
+    ("two", "   \n "),
+    ("three", "x" * 3000 + " and so on and so on"),
+]
 
 
 def write_documents(folder):
     (folder / "docs").mkdir()
-    lines = [json.dumps({"id": str(i), "source": source, "text": text})
-             for i, (source, text) in enumerate(TEXTS)]
+    lines = [json.dumps({"id": str(i), "source": source, "text": text}) for i, (source, text) in enumerate(TEXTS)]
     (folder / "docs" / "a.jsonl").write_text("\n".join(lines[:2]) + "\nnot json\n")
     with gzip.open(folder / "docs" / "b.json.gz", "wt", encoding="utf-8") as out:
         out.write("\n".join(lines[2:]) + "\n")
@@ -173,36 +255,44 @@ def train_tokenizer(folder):
     tokenizer = folder / "T.json"
     out = output(*TRAIN_TOKENIZER, "--out", tokenizer, folder / "docs").decode()
     check("documents: 5," in out and "300 tokens" in out, f"tokenize train says {out!r}")
-    output(*TRAIN_TOKENIZER, "--out", folder / "T2.json", folder / "docs" / "c.txt", folder / "docs" / "b*",
-         folder / "docs" / "a.jsonl")
-    check(tokenizer.read_bytes() == (folder / "T2.json").read_bytes(),
-          "the order of inputs changes the tokenizer")
-    bad(2, "--vocab-size", "tokenize", "train", "--vocab-size", 100, "--out", tokenizer,
-        folder / "docs")
-    bad(1, "absent", "tokenize", "train", "--vocab-size", 300, "--out", folder / "no.json",
-        folder / "absent")
+    output(
+        *TRAIN_TOKENIZER,
+        "--out",
+        folder / "T2.json",
+        folder / "docs" / "c.txt",
+        folder / "docs" / "b*",
+        folder / "docs" / "a.jsonl",
+    )
+    check(tokenizer.read_bytes() == (folder / "T2.json").read_bytes(), "the order of inputs changes the tokenizer")
+    bad(2, "--vocab-size", "tokenize", "train", "--vocab-size", 100, "--out", tokenizer, folder / "docs")
+    bad(1, "absent", "tokenize", "train", "--vocab-size", 300, "--out", folder / "no.json", folder / "absent")
     check(not (folder / "no.json").exists(), "a failed training leaves a file")
     return tokenizer
 
 
 def round_trip(tokenizer):
-    for text in [b"", b" ", b"\n\n", "H\u00e4tte \U0001f642\n".encode(), b"a\0b\r\n\t ",
-                 b"the cat<|endoftext|>the hat", b"  leading and trailing  "]:
+    for text in [
+        b"",
+        b" ",
+        b"\n\n",
+        "H\u00e4tte \U0001f642\n".encode(),
+        b"a\0b\r\n\t ",
+        b"the cat<|endoftext|>the hat",
+        b"  leading and trailing  ",
+    ]:
         ids = output("tokenize", "encode", "--tokenizer", tokenizer, "--ids", data=text)
         check(ids.count(b"\n") == 1 and ids.endswith(b"\n"), f"ids of {text!r}: {ids!r}")
         back = output("tokenize", "decode", "--tokenizer", tokenizer, data=ids)
         check(back == text, f"{text!r} came back as {back!r}")
     ids = output("tokenize", "encode", "--tokenizer", tokenizer, "--ids", data=b"<|endoftext|>")
     check(ids == b"0\n", f"<|endoftext|> is {ids!r}")
-    plain = output("tokenize", "encode", "--tokenizer", tokenizer, "--ids", "--special-as-text",
-                 data=b"<|endoftext|>")
+    plain = output("tokenize", "encode", "--tokenizer", tokenizer, "--ids", "--special-as-text", data=b"<|endoftext|>")
     check(plain.split() != [b"0"], "--special-as-text changes nothing")
     skipped = output("tokenize", "decode", "--tokenizer", tokenizer, "--skip-special", data=b"0 2 0")
     check(skipped == b"!", f"--skip-special gives {skipped!r}")
     out, err, code = run("tokenize", "encode", "--tokenizer", tokenizer, "--ids", data=b"a\xffb")
     check(code == 0 and "U+FFFD" in err, f"broken UTF-8: {code} {err!r}")
-    bad(1, 'byte 3: "x2" is no token id', "tokenize", "decode", "--tokenizer", tokenizer,
-        data=b"1 x2 3")
+    bad(1, 'byte 3: "x2" is no token id', "tokenize", "decode", "--tokenizer", tokenizer, data=b"1 x2 3")
     bad(1, "is no token id", "tokenize", "decode", "--tokenizer", tokenizer, data=b"-1")
     bad(1, "is no token id", "tokenize", "decode", "--tokenizer", tokenizer, data=b"9" * 400)
     bad(1, "outside the vocabulary", "tokenize", "decode", "--tokenizer", tokenizer, data=b"300")
@@ -214,29 +304,28 @@ def round_trip(tokenizer):
 
 def tokens_of(file):
     raw = file.read_bytes()
-    return [int.from_bytes(raw[i:i + 2], "little") for i in range(0, len(raw), 2)]
+    return [int.from_bytes(raw[i : i + 2], "little") for i in range(0, len(raw), 2)]
 
 
 def shards(folder, tokenizer):
     words = ("tokenize", "encode", "--tokenizer", tokenizer)
     out = output(*words, "--out", folder / "all", "--threads", 1, folder / "docs").decode()
-    check("documents: 5," in out and "1 bad documents, 1 empty ones" in out and "repaired: 1" in out,
-          f"tokenize encode says {out!r}")
+    check(
+        "documents: 5," in out and "1 bad documents, 1 empty ones" in out and "repaired: 1" in out,
+        f"tokenize encode says {out!r}",
+    )
     output(*words, "--out", folder / "again", "--threads", 3, folder / "docs" / "*")
     check(files_of(folder / "all") == files_of(folder / "again"), "encoding is not deterministic")
     ids = tokens_of(folder / "all" / "part-0-00000.npy")
-    texts = [TEXTS[0][1], TEXTS[1][1].strip(), TEXTS[2][1], TEXTS[4][1],
-             "plain text that is \ufffd broken"]
+    texts = [TEXTS[0][1], TEXTS[1][1].strip(), TEXTS[2][1], TEXTS[4][1], "plain text that is \ufffd broken"]
     want = "".join(text + "<|endoftext|>" for text in texts)
-    back = output("tokenize", "decode", "--tokenizer", tokenizer,
-                data=" ".join(map(str, ids)).encode()).decode()
+    back = output("tokenize", "decode", "--tokenizer", tokenizer, data=" ".join(map(str, ids)).encode()).decode()
     check(back == want, f"the shards hold {back!r}, wanted {want!r}")
     output(*words, "--out", folder / "each", "--by-source", folder / "docs")
     parts = {f.parent.name: len(tokens_of(f)) for f in (folder / "each").rglob("*.npy")}
     check(set(parts) == {"one", "two", "three", "docs"}, f"sources {sorted(parts)}")
     check(sum(parts.values()) == len(ids), "sources do not add up")
-    kept = output(*words, "--out", folder / "kept", "--no-strip", "--split", "line",
-                folder / "docs" / "c.txt").decode()
+    kept = output(*words, "--out", folder / "kept", "--no-strip", "--split", "line", folder / "docs" / "c.txt").decode()
     check("documents: 1," in kept, kept)
     out, err, code = run(*words, "--out", folder / "stop", "--bad", "stop", folder / "docs")
     check(code == 1 and "a.jsonl" in err and "3" in err, f"--bad stop: {code} {err!r}")
@@ -260,6 +349,7 @@ def show(folder, tokenizer, ids):
 
 # ---- generate ----
 
+
 def make_model(folder, tokenizer):
     """The reference's small model with our tokenizer, as a Hugging Face directory."""
     model = folder / "model"
@@ -281,21 +371,28 @@ def generate(folder, tokenizer):
     first = output(*words, "--seed", 1)
     check(output(*words, "--seed", 1) == first, "a seed does not reproduce")
     check(output(*words, "--seed", 2) != first, "seeds do not differ")
-    check(output("generate", model, "--prompt", "-", "--tokens", 24, "--seed", 1, data=b"The cat")
-          == first, "a prompt from the standard input differs")
+    check(
+        output("generate", model, "--prompt", "-", "--tokens", 24, "--seed", 1, data=b"The cat") == first,
+        "a prompt from the standard input differs",
+    )
     new = output(*words, "--seed", 1, "--only-new")
     check(b"The cat" + new == first, f"--only-new gives {new!r} of {first!r}")
     for seed in range(4):
-        output("generate", model, "--prompt", "\U0001f642", "--tokens", 60, "--temperature", 30,
-             "--seed", seed).decode()
+        output(
+            "generate", model, "--prompt", "\U0001f642", "--tokens", 60, "--temperature", 30, "--seed", seed
+        ).decode()
     check(len(output("generate", model, "--prompt", "", "--tokens", 5)) > 0, "no empty prompt")
     check(output("generate", model, "--prompt", "x", "--tokens", 0) == b"x\n", "no tokens at all")
     output(*words, "--set", "compute.dtype=bf16", "--set", "compute.threads=1")
     long, err, code = run_bytes("generate", model, "--prompt", "x", "--tokens", 512, "--ignore-eos")
-    check(code == 0 and err.count(b"\n") == 1 and b"--tokens 512 is cut to 511" in err,
-          f"--tokens beyond the context: {code} {err!r}")
-    check(output("generate", model, "--prompt", "x", "--tokens", 511, "--ignore-eos") == long,
-          "--tokens beyond the context is not all that it has room for")
+    check(
+        code == 0 and err.count(b"\n") == 1 and b"--tokens 512 is cut to 511" in err,
+        f"--tokens beyond the context: {code} {err!r}",
+    )
+    check(
+        output("generate", model, "--prompt", "x", "--tokens", 511, "--ignore-eos") == long,
+        "--tokens beyond the context is not all that it has room for",
+    )
     bad(1, "context is 512 (max_position_embeddings)", "generate", model, "--prompt", "x " * 600)
     bad(2, "--temperature", *words, "--temperature", -1)
     bad(2, "generate does not use --set train.lr=1", *words, "--set", "train.lr=1")
@@ -309,21 +406,26 @@ def generate(folder, tokenizer):
 def several(folder, words):
     """--samples, --stop and --prompt-file."""
     samples = output(*words, "--samples", 3, "--seed", 1)
-    check(samples == b"\n".join(
-        f"--- sample {i + 1} of 3, seed {i + 1} ---\n".encode() + output(*words, "--seed", i + 1)
-        for i in range(3)), f"--samples gives {samples!r}")
+    check(
+        samples
+        == b"\n".join(
+            f"--- sample {i + 1} of 3, seed {i + 1} ---\n".encode() + output(*words, "--seed", i + 1) for i in range(3)
+        ),
+        f"--samples gives {samples!r}",
+    )
     whole = output(*words, "--seed", 1, "--only-new").decode().removesuffix("\n")
     longest = max(whole.split("\ufffd"), key=len)  # U+FFFD stands for other bytes
     for begin, end in ((0, 1), (1, 6), (len(longest) - 2, len(longest))):
         stop = longest[begin:end]
         cut = output(*words, "--seed", 1, "--only-new", "--stop", stop).decode()
-        check(cut == whole[:whole.index(stop)] + "\n", f"--stop {stop!r} of {whole!r}: {cut!r}")
-    check(output(*words, "--seed", 1, "--only-new", "--stop", "never there").decode() == whole + "\n",
-          "a --stop that does not come changes the text")
+        check(cut == whole[: whole.index(stop)] + "\n", f"--stop {stop!r} of {whole!r}: {cut!r}")
+    check(
+        output(*words, "--seed", 1, "--only-new", "--stop", "never there").decode() == whole + "\n",
+        "a --stop that does not come changes the text",
+    )
     prompt = folder / "prompt.txt"
     prompt.write_text("The cat")
-    words = ["--prompt-file" if word == "--prompt" else prompt if word == "The cat" else word
-             for word in words]
+    words = ["--prompt-file" if word == "--prompt" else prompt if word == "The cat" else word for word in words]
     check(output(*words, "--seed", 1, "--only-new").decode() == whole + "\n", "--prompt-file")
     bad(2, "cannot be given together", *words, "--prompt", "x")
     bad(2, "generate needs --prompt TEXT or --prompt-file FILE", "generate", words[1])
@@ -333,17 +435,27 @@ def several(folder, words):
 def refuses_devices(folder, model):
     """compute.device of every verb that computes on one: a device that is not there, a word that names none."""
     (folder / "rows.json").write_text(json.dumps({"input_ids": [[1, 2, 3, 4]]}))
-    for words in (("train", CONFIGS / "tiny.yaml", "--out", folder / "run"), ("plan", CONFIGS / "tiny.yaml"),
-                  ("generate", model, "--prompt", "x"), ("eval", model, "--text", folder / "docs"),
-                  ("inspect", model, "--text", folder / "docs"),
-                  ("grad", model, "--tokens", folder / "rows.json", "--out", folder / "grad.out")):
-        for device, part in (("cuda", "no couplet-cuda.so"), ("cuda:7", "no couplet-cuda.so"),
-                             ("'cuda:'", "auto, cpu, cuda, or cuda:N"), ("'gpu'", "auto, cpu, cuda, or cuda:N"),
-                             ("''", "auto, cpu, cuda, or cuda:N")):
-            bad(2, [f"compute.device is {device}", part], *words, "--set",
-                "compute.device=" + device.strip("'"))
-    check(output("generate", model, "--prompt", "x", "--set", "compute.device=cpu") ==
-          output("generate", model, "--prompt", "x"), "auto is not the CPU")
+    for words in (
+        ("train", CONFIGS / "tiny.yaml", "--out", folder / "run"),
+        ("plan", CONFIGS / "tiny.yaml"),
+        ("generate", model, "--prompt", "x"),
+        ("eval", model, "--text", folder / "docs"),
+        ("inspect", model, "--text", folder / "docs"),
+        ("grad", model, "--tokens", folder / "rows.json", "--out", folder / "grad.out"),
+    ):
+        for device, part in (
+            ("cuda", "no couplet-cuda.so"),
+            ("cuda:7", "no couplet-cuda.so"),
+            ("'cuda:'", "auto, cpu, cuda, or cuda:N"),
+            ("'gpu'", "auto, cpu, cuda, or cuda:N"),
+            ("''", "auto, cpu, cuda, or cuda:N"),
+        ):
+            bad(2, [f"compute.device is {device}", part], *words, "--set", "compute.device=" + device.strip("'"))
+    check(
+        output("generate", model, "--prompt", "x", "--set", "compute.device=cpu")
+        == output("generate", model, "--prompt", "x"),
+        "auto is not the CPU",
+    )
 
 
 def generate_refuses(folder, model):
@@ -352,12 +464,11 @@ def generate_refuses(folder, model):
     small = ("generate", model, "--tokenizer", folder / "T.json", "--prompt", "x", "--tokens", 3)
     output(*small)
     big = folder / "big.json"
-    output("tokenize", "train", "--vocab-size", 400, "--min-frequency", 1, "--out", big,
-         folder / "docs")
+    output("tokenize", "train", "--vocab-size", 400, "--min-frequency", 1, "--out", big, folder / "docs")
     if b'"399"' in big.read_bytes() or len(read_json(big)["model"]["vocab"]) > 320:
         bad(1, "the vocabulary of", "generate", model, "--tokenizer", big, "--prompt", "x")
     weights = (model / "model.safetensors").read_bytes()
-    (model / "model.safetensors").write_bytes(weights[:len(weights) // 2])
+    (model / "model.safetensors").write_bytes(weights[: len(weights) // 2])
     bad(1, "model.safetensors", *small)
     (model / "model.safetensors").unlink()
     bad(1, "model", *small)

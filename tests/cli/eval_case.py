@@ -1,6 +1,7 @@
 """eval_case.py: what the tests of couplet eval share: the tiny checkpoint and rows of the references,
 and results that are read back. With the argument `further` the references are those of the larger data,
 and nothing is tested where these are not there."""
+
 import os
 import pathlib
 import sys

@@ -1,4 +1,5 @@
 """events.py: reads the event files that TensorBoard reads, by their published format, without TensorBoard."""
+
 import struct
 
 
@@ -20,8 +21,8 @@ def frames(raw):
     """The messages; ValueError where a frame is not whole or a check sum is wrong."""
     at = 0
     while at < len(raw):
-        length, = struct.unpack_from("<Q", raw, at)
-        head, body = raw[at:at + 8], raw[at + 12:at + 12 + length]
+        (length,) = struct.unpack_from("<Q", raw, at)
+        head, body = raw[at : at + 8], raw[at + 12 : at + 12 + length]
         sums = struct.unpack_from("<I", raw, at + 8) + struct.unpack_from("<I", raw, at + 12 + length)
         if sums != (masked(head), masked(body)):
             raise ValueError(f"a check sum at {at}")
@@ -51,7 +52,7 @@ def fields(raw):
             value, at = struct.unpack_from("<f", raw, at)[0], at + 4
         else:
             length, at = varint(raw, at)
-            value, at = raw[at:at + length], at + length
+            value, at = raw[at : at + length], at + length
         found.setdefault(key >> 3, []).append(value)
     return found
 
@@ -84,8 +85,19 @@ class Events:
                 self.scalars.setdefault(tag, []).append((step, one[2][0]))
             elif 5 in one:
                 h = fields(one[5][0])
-                self.histograms.setdefault(tag, []).append((step, {
-                    "low": h[1][0], "high": h[2][0], "count": h[3][0], "sum": h[4][0], "squares": h[5][0],
-                    "limits": doubles(h[6][0]), "counts": doubles(h[7][0])}))
+                self.histograms.setdefault(tag, []).append(
+                    (
+                        step,
+                        {
+                            "low": h[1][0],
+                            "high": h[2][0],
+                            "count": h[3][0],
+                            "sum": h[4][0],
+                            "squares": h[5][0],
+                            "limits": doubles(h[6][0]),
+                            "counts": doubles(h[7][0]),
+                        },
+                    )
+                )
             else:
                 self.texts[tag] = fields(one[8][0])[8][0].decode()

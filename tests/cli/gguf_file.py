@@ -1,4 +1,5 @@
 """gguf_file.py: a GGUF file as the specification has it: metadata, and the tensors as numbers."""
+
 import array
 import math
 import struct
@@ -17,25 +18,32 @@ class Gguf:
         assert self.raw[:4] == b"GGUF" and self.take("I") == 3
         n_tensors, n_pairs = self.take("Q"), self.take("Q")
         pairs = [(self.string(), self.value(self.take("I"))) for _ in range(n_pairs)]
-        rows = [(self.string(), [self.take("Q") for _ in range(self.take("I"))][::-1], TYPES[self.take("I")], self.take("Q"))
-                for _ in range(n_tensors)]
+        rows = [
+            (
+                self.string(),
+                [self.take("Q") for _ in range(self.take("I"))][::-1],
+                TYPES[self.take("I")],
+                self.take("Q"),
+            )
+            for _ in range(n_tensors)
+        ]
         begin = (self.at + 31) // 32 * 32
         self.metadata, self.tensors = dict(pairs), {}
         for name, shape, kind, offset in rows:
             numbers, size = BLOCKS[kind]
-            data = self.raw[begin + offset:begin + offset + math.prod(shape) // numbers * size]
+            data = self.raw[begin + offset : begin + offset + math.prod(shape) // numbers * size]
             self.tensors[name] = (kind, shape, data)
         assert len(self.metadata) == n_pairs and len(self.tensors) == n_tensors
 
     def take(self, form):
-        value, = struct.unpack_from("<" + form, self.raw, self.at)
+        (value,) = struct.unpack_from("<" + form, self.raw, self.at)
         self.at += struct.calcsize("<" + form)
         return value
 
     def string(self):
         length = self.take("Q")
         self.at += length
-        return self.raw[self.at - length:self.at].decode()
+        return self.raw[self.at - length : self.at].decode()
 
     def value(self, kind):
         if kind == STRING:
@@ -50,7 +58,7 @@ class Gguf:
         if kind == "F32":
             return array.array("f", data)
         if kind == "BF16":
-            return array.array("f", b"".join(b"\0\0" + data[i:i + 2] for i in range(0, len(data), 2)))
+            return array.array("f", b"".join(b"\0\0" + data[i : i + 2] for i in range(0, len(data), 2)))
         if kind == "F16":
-            return array.array("f", [one for one, in struct.iter_unpack("<e", data)])
+            return array.array("f", [one for (one,) in struct.iter_unpack("<e", data)])
         return array.array("f", [scale * one for scale, *ones in struct.iter_unpack("<e32b", data) for one in ones])

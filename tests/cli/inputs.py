@@ -1,5 +1,6 @@
 """inputs.py: what tests give to the program and read of what it wrote: invented documents, a
 configuration, tensors, folders, lines of metrics."""
+
 import array
 import json
 import os
@@ -58,17 +59,24 @@ def read_json(path):
 def write_documents(folder, count=40, length=60):
     """Two sources of invented words, the same for everyone."""
     numbers = random.Random(1)
-    words = ["".join(numbers.choice("abcdefghij") for _ in range(numbers.randint(2, 6)))
-             for _ in range(60)]
+    words = ["".join(numbers.choice("abcdefghij") for _ in range(numbers.randint(2, 6))) for _ in range(60)]
     folder.mkdir()
     for source, most in (("one", 30), ("two", 60)):
-        lines = [json.dumps({"id": f"{source}{i}", "source": source,
-                             "text": " ".join(numbers.choice(words[:most]) for _ in range(length))})
-                 for i in range(count)]
+        lines = [
+            json.dumps(
+                {
+                    "id": f"{source}{i}",
+                    "source": source,
+                    "text": " ".join(numbers.choice(words[:most]) for _ in range(length)),
+                }
+            )
+            for i in range(count)
+        ]
         (folder / f"{source}.jsonl").write_text("\n".join(lines) + "\n")
 
 
 # ---- tensors ----
+
 
 def read_tensors(path):
     """Name -> (type, shape, bytes) of a safetensors file."""
@@ -76,9 +84,10 @@ def read_tensors(path):
     begin = 8 + struct.unpack("<Q", raw[:8])[0]
     table = json.loads(raw[8:begin])
     table.pop("__metadata__", None)
-    return {name: (entry["dtype"], entry["shape"],
-                   raw[begin + entry["data_offsets"][0]:begin + entry["data_offsets"][1]])
-            for name, entry in table.items()}
+    return {
+        name: (entry["dtype"], entry["shape"], raw[begin + entry["data_offsets"][0] : begin + entry["data_offsets"][1]])
+        for name, entry in table.items()
+    }
 
 
 def write_tensors(path, tensors):
@@ -94,20 +103,21 @@ def write_tensors(path, tensors):
 
 def tensors_of(path):
     """Name -> (shape, numbers) of a file of F32."""
-    return {name: (shape, array.array("f", raw))
-            for name, (_, shape, raw) in read_tensors(path).items()}
+    return {name: (shape, array.array("f", raw)) for name, (_, shape, raw) in read_tensors(path).items()}
 
 
 def write_floats(path, tensors, dtype="F32"):
     """Name -> (shape, numbers); BF16 cuts the low half off."""
+
     def pack(numbers):
         raw = array.array("f", numbers).tobytes()
-        return raw if dtype == "F32" else b"".join(raw[i + 2:i + 4] for i in range(0, len(raw), 4))
-    return write_tensors(path, {name: (dtype, shape, pack(numbers))
-                                for name, (shape, numbers) in tensors.items()})
+        return raw if dtype == "F32" else b"".join(raw[i + 2 : i + 4] for i in range(0, len(raw), 4))
+
+    return write_tensors(path, {name: (dtype, shape, pack(numbers)) for name, (shape, numbers) in tensors.items()})
 
 
 # ---- folders ----
+
 
 def files_of(folder):
     """Name -> bytes, or where a link leads, of everything in a folder, in folders within too."""
@@ -131,6 +141,7 @@ def litter(folder):
 
 
 # ---- lines of metrics ----
+
 
 def metrics(folder):
     return [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]

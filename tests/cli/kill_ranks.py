@@ -3,6 +3,7 @@
 killed at a random moment: while it opens, or so long after a random step was saved (every one is). After each the
 others must have ended, `last` must be what an undisturbed run saved at that step, and the same ranks go on to its bits.
 Without --seed the seed is a new one; it is printed."""
+
 import argparse
 import collections
 import concurrent.futures
@@ -31,12 +32,22 @@ class Runs:
 
     def __init__(self, folder, steps, every):
         self.folder, self.steps = folder, steps
-        self.settings = (f"train.steps={steps}", "compute.threads=1", "eval.every=10", f"checkpoint.every={every}",
-                         "dist.timeout=5")
+        self.settings = (
+            f"train.steps={steps}",
+            "compute.threads=1",
+            "eval.every=10",
+            f"checkpoint.every={every}",
+            "dist.timeout=5",
+        )
 
     def words(self, run, mesh, keep=KEPT):
-        return ["train", self.folder / "c.yaml", "--out", run,
-                *sets(*self.settings, f"dist.expert_parallel={mesh[1]}", f"checkpoint.keep={keep}")]
+        return [
+            "train",
+            self.folder / "c.yaml",
+            "--out",
+            run,
+            *sets(*self.settings, f"dist.expert_parallel={mesh[1]}", f"checkpoint.keep={keep}"),
+        ]
 
     def reference(self, mesh):
         return self.folder / f"undisturbed-{mesh[0]}-{mesh[1]}"
@@ -60,8 +71,10 @@ class Runs:
 def results_of(run):
     """What must be equal in the end: the last checkpoint, lines without times."""
     last = {f"last/{name}": what for name, what in without_settings(files_of(run / "last")).items()}
-    return last | {"link": os.readlink(run / "last"),
-                   "metrics.jsonl": untimed_lines((run / "metrics.jsonl").read_bytes())}
+    return last | {
+        "link": os.readlink(run / "last"),
+        "metrics.jsonl": untimed_lines((run / "metrics.jsonl").read_bytes()),
+    }
 
 
 def saved_step(run):
@@ -128,14 +141,16 @@ class Kill(Disturbed):
             time.sleep(0.001)
         job.send(signal.SIGKILL, self.rank)
         self.moment = moment_of(run)
-        code, said  = job.end(LIMIT_SECONDS)
+        code, said = job.end(LIMIT_SECONDS)
         if code == 0:
             self.moment = "after its end"
         self.check(len(sentences(said)) < 2, f"it says {sentences(said)}")
 
     def sentence(self):
-        return (f"{self.library}, {self.mesh[0]} ranks, expert_parallel {self.mesh[1]}, rank {self.rank} "
-                f"{self.seconds:.3f} s after step {self.step} ({self.moment}): " + "; ".join(self.wrong))
+        return (
+            f"{self.library}, {self.mesh[0]} ranks, expert_parallel {self.mesh[1]}, rank {self.rank} "
+            f"{self.seconds:.3f} s after step {self.step} ({self.moment}): " + "; ".join(self.wrong)
+        )
 
 
 MOMENTS = ("before the first checkpoint", "while saving", "between saves", "after its end")
@@ -149,23 +164,38 @@ def moment_of(run):
 
 def plan(runs, count, seed):
     numbers = random.Random(seed)
-    length  = {mesh: runs.undisturbed(mesh) for mesh in MESHES[:count]}
+    length = {mesh: runs.undisturbed(mesh) for mesh in MESHES[:count]}
     for i in range(count):
         mesh = MESHES[i % len(MESHES)]
         opening, of_step = length[mesh]
         step = max(0, numbers.randrange(-4, runs.steps - 1))
-        yield Kill(runs, LIBRARIES[i % len(LIBRARIES)], mesh, numbers.randrange(mesh[0]), step,
-                   numbers.uniform(0, 1.2) * (of_step if step else opening))
+        yield Kill(
+            runs,
+            LIBRARIES[i % len(LIBRARIES)],
+            mesh,
+            numbers.randrange(mesh[0]),
+            step,
+            numbers.uniform(0, 1.2) * (of_step if step else opening),
+        )
 
 
 def table(kills):
-    rows = ["| ranks | expert_parallel | " + " | ".join(MOMENTS) + " | all | failed |",
-            "|---" * (len(MOMENTS) + 4) + "|"]
+    rows = [
+        "| ranks | expert_parallel | " + " | ".join(MOMENTS) + " | all | failed |",
+        "|---" * (len(MOMENTS) + 4) + "|",
+    ]
     for mesh in MESHES:
         of = [kill for kill in kills if kill.mesh == mesh]
         counts = collections.Counter(kill.moment for kill in of)
-        rows.append("| " + " | ".join(map(str, [*mesh, *(counts[moment] for moment in MOMENTS), len(of),
-                                                sum(bool(kill.wrong) for kill in of)])) + " |")
+        rows.append(
+            "| "
+            + " | ".join(
+                map(
+                    str, [*mesh, *(counts[moment] for moment in MOMENTS), len(of), sum(bool(kill.wrong) for kill in of)]
+                )
+            )
+            + " |"
+        )
     return "\n".join(rows)
 
 
@@ -188,8 +218,10 @@ def main():
                     print(kill.sentence(), flush=True)
     print(table(kills))
     failed = sum(bool(kill.wrong) for kill in kills)
-    print(f"{len(kills)} kills (seed {words.seed}) on {' and '.join(LIBRARIES)}, {len(kills) - failed} equal ends, "
-          f"{failed} failed")
+    print(
+        f"{len(kills)} kills (seed {words.seed}) on {' and '.join(LIBRARIES)}, {len(kills) - failed} equal ends, "
+        f"{failed} failed"
+    )
     return program.finish() or failed > 0
 
 

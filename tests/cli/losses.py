@@ -1,6 +1,7 @@
 """losses.py: the total that a configuration makes of the losses, as a line of metrics.jsonl, the tensors of
 couplet grad and the line that it prints give them. And the first step of a run as
 couplet grad computes it."""
+
 import json
 import math
 import re
@@ -14,14 +15,14 @@ STEP = 1e-5  # of each loss of a step: sums in another order
 
 # ---- the total ----
 
+
 def weights_of(config):
     """Loss -> weight: of every section of a config.yaml that has one."""
     sections = dict(re.findall(r"^(\w+):\n((?:[ #].*\n|\n)*)", config, re.M))
     found = {name: re.search(r"^    weight: (\S+)", text, re.M) for name, text in sections.items()}
     router = re.search(r"^    router: (\S+)", config, re.M)[1]
     unset = {"erc": float(router != "aoe"), "z": 0.001 if router == "softmax" else 0}
-    return {name: unset[name] if value[1] == "unset" else float(value[1])
-            for name, value in found.items() if value}
+    return {name: unset[name] if value[1] == "unset" else float(value[1]) for name, value in found.items() if value}
 
 
 def weights_of_run(run):
@@ -31,12 +32,13 @@ def weights_of_run(run):
 def losses_of_line(line, weights):
     """Loss -> number, of those that the line lists; the cross-entropy is `ce`."""
     return {name: line[name] for name in weights if line.get(name) is not None} | {
-        "ce": line["loss"], "total": line["loss_total"]}
+        "ce": line["loss"],
+        "total": line["loss_total"],
+    }
 
 
 def losses_of_tensors(tensors):
-    return {name[len("loss."):]: numbers[0] for name, (_, numbers) in tensors.items()
-            if name.startswith("loss.")}
+    return {name[len("loss.") :]: numbers[0] for name, (_, numbers) in tensors.items() if name.startswith("loss.")}
 
 
 PRINTED = {"cross-entropy": "ce", "coupling": "erc", "orthogonality": "orth"}
@@ -44,8 +46,7 @@ PRINTED = {"cross-entropy": "ce", "coupling": "erc", "orthogonality": "orth"}
 
 def losses_of_words(text):
     """Of the line that couplet grad prints."""
-    return {PRINTED.get(name, name): float(number)
-            for name, number in re.findall(r"([a-z][a-z-]*) (-?[\d.]+)", text)}
+    return {PRINTED.get(name, name): float(number) for name, number in re.findall(r"([a-z][a-z-]*) (-?[\d.]+)", text)}
 
 
 def check_total(losses, weights, what):
@@ -58,12 +59,22 @@ def check_total(losses, weights, what):
 
 # ---- couplet grad ----
 
+
 def grad(model, rows, out, *settings, weights=None, delta=None):
     """The tensors of couplet grad; with `weights` the totals must be made with them."""
     tokens = out.with_suffix(".json")
     tokens.write_text(json.dumps({"input_ids": rows}))
-    told = good("grad", model, "--tokens", tokens, "--out", out, "--overwrite", *sets(*settings),
-                *(["--delta", delta] if delta else []))
+    told = good(
+        "grad",
+        model,
+        "--tokens",
+        tokens,
+        "--out",
+        out,
+        "--overwrite",
+        *sets(*settings),
+        *(["--delta", delta] if delta else []),
+    )
     tensors = tensors_of(out)
     if weights is not None:
         check_total(losses_of_tensors(tensors), weights, f"grad {settings}, tensors")
@@ -90,26 +101,31 @@ def write_noise(path, eps, width, step, draw):
     for layer, bounds in enumerate(eps):
         first = draw * len(bounds) * width
         at = [(i, first + i) for i in range(len(bounds) * width)]
-        uniform = [(philox(place // 4, step, layer)[place % 4] >> 8) * 2.0 ** -24 for _, place in at]
-        deltas[f"delta.{layer}"] = ([len(bounds), width], [
-            1 + bounds[i // width] * (2 * u - 1) for (i, _), u in zip(at, uniform)])
+        uniform = [(philox(place // 4, step, layer)[place % 4] >> 8) * 2.0**-24 for _, place in at]
+        deltas[f"delta.{layer}"] = (
+            [len(bounds), width],
+            [1 + bounds[i // width] * (2 * u - 1) for (i, _), u in zip(at, uniform)],
+        )
     return write_floats(path, deltas)
 
 
 def first_rows(run, count, length):
     """The first sequences of the training data as they are stored."""
     raw = sorted((run / "tokens").glob("train-*/**/*.npy"))[0].read_bytes()
-    ids = [int.from_bytes(raw[i:i + 2], "little") for i in range(0, 2 * count * length, 2)]
-    return [ids[i:i + length] for i in range(0, count * length, length)]
+    ids = [int.from_bytes(raw[i : i + 2], "little") for i in range(0, 2 * count * length, 2)]
+    return [ids[i : i + length] for i in range(0, count * length, length)]
 
 
 def mean_of(parts):
     """Of several results of couplet grad: losses, and the norm of the mean of the gradients."""
     losses = [losses_of_tensors(tensors) for tensors in parts]
     mean = {name: math.fsum(one[name] for one in losses) / len(parts) for name in losses[0]}
-    square = math.fsum((math.fsum(numbers) / len(parts)) ** 2 for name in parts[0]
-                       if name.startswith("grad.")
-                       for numbers in zip(*(tensors[name][1] for tensors in parts)))
+    square = math.fsum(
+        (math.fsum(numbers) / len(parts)) ** 2
+        for name in parts[0]
+        if name.startswith("grad.")
+        for numbers in zip(*(tensors[name][1] for tensors in parts))
+    )
     return mean | {"grad_norm": math.sqrt(square)}
 
 
@@ -117,14 +133,18 @@ def first_step(start, rows, micro, out, settings, draws=1, noise=True):
     """Losses and gradient norm of the first step over these rows, `micro` at once, from a run that
     holds the weights at its start."""
     weights = weights_of_run(start)
-    parts = [rows[i:i + micro] for i in range(0, len(rows), micro)]
+    parts = [rows[i : i + micro] for i in range(0, len(rows), micro)]
     clean = grad(start, parts[0], out, *settings)
     eps = [clean[name][1] for name in sorted(clean) if name.endswith(".eps")]
     width = clean["grad.model.norm.weight"][0][0]
-    deltas = [write_noise(out.with_suffix(f".delta{draw}"), eps, width, 1, draw)
-              for draw in range(draws)] if noise else [None]
-    return mean_of([grad(start, part, out, *settings, weights=weights, delta=delta)
-                    for part in parts for delta in deltas])
+    deltas = (
+        [write_noise(out.with_suffix(f".delta{draw}"), eps, width, 1, draw) for draw in range(draws)]
+        if noise
+        else [None]
+    )
+    return mean_of(
+        [grad(start, part, out, *settings, weights=weights, delta=delta) for part in parts for delta in deltas]
+    )
 
 
 def check_step(got, line, weights, what):

@@ -5,6 +5,7 @@ time and the run goes on to the same bits; heartbeats find rank 0 over IPv6 alon
 cannot be reached. Then N pairs of runs with and without overlap on links of each rate of RATES: the medians of their
 step times (printed; no time is a reason to fail).
 Without root or namespaces it says so and exits with 77."""
+
 import argparse
 import os
 import shutil
@@ -20,21 +21,40 @@ from ranks_case import LIBRARIES, Ranks, files_of_run, is_running, sentences
 from train_case import write_corpus
 
 STEPS, SAVED, TIMEOUT = 40, 4, 5
-SETTINGS = (f"train.steps={STEPS}", "compute.threads=1", "eval.every=0", f"checkpoint.every={SAVED}",
-            "checkpoint.keep=100")
+SETTINGS = (
+    f"train.steps={STEPS}",
+    "compute.threads=1",
+    "eval.every=0",
+    f"checkpoint.every={SAVED}",
+    "checkpoint.keep=100",
+)
 MESHES = (1, 2)  # dist.expert_parallel
 IN_TIME = TIMEOUT + 1 + 5 + 2  # seconds: the timeout, a beat, the grace of a rank, a loaded machine
 
 # 29 M parameters: gradients and parameters take 0.5 s each on a link of 1 Gbit/s, the backward pass about as long.
 RATES = (1000, 250)  # Mbit/s
-LARGE = ("model.hidden_size=512", "model.intermediate_size=512", "model.num_hidden_layers=4",
-         "model.num_attention_heads=8", "model.num_experts=8", "data.seq_len=64", "data.batch_tokens=2048",
-         "compute.threads=1", "eval.every=0", "checkpoint.every=1000")
+LARGE = (
+    "model.hidden_size=512",
+    "model.intermediate_size=512",
+    "model.num_hidden_layers=4",
+    "model.num_attention_heads=8",
+    "model.num_experts=8",
+    "data.seq_len=64",
+    "data.batch_tokens=2048",
+    "compute.threads=1",
+    "eval.every=0",
+    "checkpoint.every=1000",
+)
 
 
 def words_of(folder, run, experts, *more):
-    return ["train", folder / "c.yaml", "--out", run, *sets(*SETTINGS, f"dist.timeout={TIMEOUT}",
-                                                            f"dist.expert_parallel={experts}", *more)]
+    return [
+        "train",
+        folder / "c.yaml",
+        "--out",
+        run,
+        *sets(*SETTINGS, f"dist.timeout={TIMEOUT}", f"dist.expert_parallel={experts}", *more),
+    ]
 
 
 def over(link, library, *words):
@@ -61,6 +81,7 @@ def check_same(folder, library, experts, run):
 
 # ---- the link changes no bit ----
 
+
 def check_bits(folder, link, library, experts, overlap="true"):
     run = folder / f"far{link.family}-{library}-{experts}-{overlap}"
     ended(over(link, library, *words_of(folder, run, experts, f"dist.overlap={overlap}")))
@@ -81,6 +102,7 @@ def check_far_addresses(folder, link, library):
 
 
 # ---- the link is cut ----
+
 
 def wait_until(there, limit):
     until = time.monotonic() + limit
@@ -106,10 +128,15 @@ def check_cut(folder, link, library, experts, how):
     job.wait_for(lambda: (run / "last").exists() and (run / "metrics.jsonl").read_bytes().count(b"\n") > SAVED)
     made = len(metrics(run))
     slow_link.CUTS[how](link, True)
-    said  = end_of_cut(job)
+    said = end_of_cut(job)
     found = sentences(said)
-    check(any("rank 1 (host couplet-net-2, " in line and f"was lost: nothing was heard of it for {TIMEOUT} s" in line
-              for line in found), f"{job.name}: {how}: {said[-2000:]}")
+    check(
+        any(
+            "rank 1 (host couplet-net-2, " in line and f"was lost: nothing was heard of it for {TIMEOUT} s" in line
+            for line in found
+        ),
+        f"{job.name}: {how}: {said[-2000:]}",
+    )
     check(len(metrics(run)) <= made + 2 and made + 2 < STEPS, f"{job.name}: {how}: the cut stops no step")
     name = os.readlink(run / "last")
     names = different(files_of(run / name), files_of(undisturbed(folder, library, experts) / name))
@@ -124,12 +151,17 @@ def check_cut(folder, link, library, experts, how):
 
 def measured(folder, link, experts, steps, overlap):
     """(median seconds of a step without the first, the run's losses). link None: on one host, by shared memory."""
-    run   = folder / "measured"
-    words = ["train", folder / "c.yaml", "--out", run,
-             *sets(*LARGE, f"train.steps={steps}", f"dist.expert_parallel={experts}", f"dist.overlap={overlap}")]
+    run = folder / "measured"
+    words = [
+        "train",
+        folder / "c.yaml",
+        "--out",
+        run,
+        *sets(*LARGE, f"train.steps={steps}", f"dist.expert_parallel={experts}", f"dist.overlap={overlap}"),
+    ]
     ended(over(link, LIBRARIES[0], *words) if link else Ranks(LIBRARIES[0], 2, *words), 600)
     seconds = statistics.median(line["step_s"] for line in metrics(run)[1:])
-    files   = files_of(run / "last")
+    files = files_of(run / "last")
     shutil.rmtree(run)
     return seconds, {name: files[name] for name in files if name.endswith(".safetensors")}
 
@@ -144,9 +176,11 @@ def measure(folder, link, experts, pairs, steps):
             seconds[overlap].append(took)
             check(got == bits, f"expert_parallel {experts}, overlap {overlap}: other weights than on one host")
         ratios.append(seconds["false"][-1] / seconds["true"][-1])
-    return (f"{experts} | {near_s:.2f} s | {statistics.median(seconds['false']):.2f} s | "
-            f"{statistics.median(seconds['true']):.2f} s | {statistics.median(ratios):.2f} "
-            f"({min(ratios):.2f} to {max(ratios):.2f}), {sum(ratio > 1 for ratio in ratios)} of {pairs} |")
+    return (
+        f"{experts} | {near_s:.2f} s | {statistics.median(seconds['false']):.2f} s | "
+        f"{statistics.median(seconds['true']):.2f} s | {statistics.median(ratios):.2f} "
+        f"({min(ratios):.2f} to {max(ratios):.2f}), {sum(ratio > 1 for ratio in ratios)} of {pairs} |"
+    )
 
 
 def check_library(folder, library):

@@ -1,5 +1,6 @@
 """program.py: what all end-to-end tests share: the program that is tested (the first argument), its
 answers with what must hold of every one of them, and the list of what is wrong."""
+
 import contextlib
 import json
 import math
@@ -20,8 +21,7 @@ def check(truth, what):
 
 
 def near(got, want, relative, what):
-    fits = got is not None and want is not None and \
-        math.isclose(got, want, rel_tol=relative, abs_tol=1e-6 * relative)
+    fits = got is not None and want is not None and math.isclose(got, want, rel_tol=relative, abs_tol=1e-6 * relative)
     check(fits, f"{what}: {got} and {want}")
 
 
@@ -53,6 +53,7 @@ def scratch_folder():
 
 # ---- the program ----
 
+
 def said(words):
     return "couplet " + " ".join(map(str, words))
 
@@ -70,10 +71,13 @@ def run_bytes(*words, data=None, limit_blocks=None, seconds=300, **how):
     streams = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE} | how
     done = subprocess.run(command, input=data, check=False, timeout=seconds, **streams)
     err, code = done.stderr, done.returncode
-    check(code in (0, 1, 2) and b"Sanitizer" not in err and b"runtime error" not in err,
-          f"{said(words)}: exit {code}: {err[-2000:]}")
-    check(code == 0 or err.rstrip(b"\n").split(b"\n")[-1].startswith(b"couplet: "),
-          f"{said(words)}: no sentence: {err!r}")
+    check(
+        code in (0, 1, 2) and b"Sanitizer" not in err and b"runtime error" not in err,
+        f"{said(words)}: exit {code}: {err[-2000:]}",
+    )
+    check(
+        code == 0 or err.rstrip(b"\n").split(b"\n")[-1].startswith(b"couplet: "), f"{said(words)}: no sentence: {err!r}"
+    )
     return done.stdout or b"", err, code
 
 

@@ -1,5 +1,6 @@
 """ranks_case.py: what the tests of training over ranks share: runs under mpirun, their processes, and
 what such a run has written."""
+
 import json
 import os
 import pathlib
@@ -22,6 +23,7 @@ LIMIT_SECONDS = 60
 
 # ---- processes ----
 
+
 def read(path):
     try:
         return pathlib.Path(path).read_bytes().decode(errors="replace")
@@ -40,30 +42,45 @@ def is_running(process):
 class Ranks:
     """Some ranks under mpirun: of `couplet WORDS`, or of `parts` (mpi.command_of). `command`: another
     mpi.command_of."""
+
     count = 0
 
     def __init__(self, library, ranks, *words, program=COUPLET, parts=None, cwd=None, command=mpi.command_of, **more):
         Ranks.count += 1
         self.library, self.mark = library, f"{os.getpid()}-{Ranks.count}"
-        parts     = parts or [(ranks, [program, *words])]
+        parts = parts or [(ranks, [program, *words])]
         self.name = f"{library}: " + " : ".join(f"-n {n} couplet {' '.join(map(str, part[1:]))}" for n, part in parts)
-        self.since   = time.monotonic()
+        self.since = time.monotonic()
         self.process = subprocess.Popen(
-            command(library, parts), cwd=cwd, env=mpi.environment(**{MARK: self.mark}, **more), text=True,
-            errors="replace", stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-            start_new_session=True)
+            command(library, parts),
+            cwd=cwd,
+            env=mpi.environment(**{MARK: self.mark}, **more),
+            text=True,
+            errors="replace",
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            start_new_session=True,
+        )
 
     def all(self):
         """Process -> environment, of those that live."""
         found = {int(name): environment_of(name) for name in os.listdir("/proc") if name.isdigit()}
-        return {process: words for process, words in found.items()
-                if words.get(MARK) == self.mark and is_running(process)}
+        return {
+            process: words for process, words in found.items() if words.get(MARK) == self.mark and is_running(process)
+        }
 
     def rank(self, number):
         """The process of a rank, None if there is none."""
-        return next((process for process, words in self.all().items()
-                     if words.get(RANK[self.library]) == str(number)
-                     and os.path.realpath(f"/proc/{process}/exe") == os.path.realpath(COUPLET)), None)
+        return next(
+            (
+                process
+                for process, words in self.all().items()
+                if words.get(RANK[self.library]) == str(number)
+                and os.path.realpath(f"/proc/{process}/exe") == os.path.realpath(COUPLET)
+            ),
+            None,
+        )
 
     def wait_for(self, there):
         """Until `there()` is true, while the ranks live."""
@@ -74,7 +91,7 @@ class Ranks:
 
     def send(self, number, rank=None):
         """A signal to a rank, or to mpirun."""
-        process    = self.process.pid if rank is None else self.rank(rank)
+        process = self.process.pid if rank is None else self.rank(rank)
         self.since = time.monotonic()
         if process is not None:
             os.kill(process, number)
@@ -117,11 +134,14 @@ def bad(code, parts, job):
     got, said = job.end()
     found = sentences(said)
     was_early = got == 255 and "HYDU_sock_write" in said and "Broken pipe" in said
-    check((got == code or was_early) and len(found) == 1 and all(part in found[0] for part in parts),
-          f"{job.name}: exit {got}, {said[-2000:]!r}; wanted {code} and one sentence with {parts}")
+    check(
+        (got == code or was_early) and len(found) == 1 and all(part in found[0] for part in parts),
+        f"{job.name}: exit {got}, {said[-2000:]!r}; wanted {code} and one sentence with {parts}",
+    )
 
 
 # ---- what a run has written ----
+
 
 def untimed_lines(raw):
     return untimed([json.loads(line) for line in raw.splitlines()])
@@ -140,12 +160,16 @@ def check_parts(folder, ranks, what):
         index = read_json(folder / f"{kind}.safetensors.index.json")["weight_map"]
         files = sorted(path.name for path in folder.glob(f"{kind}*.safetensors"))
         found = sorted((name, file) for file in files for name in read_tensors(folder / file))
-        check(files == [f"{kind}-{i + 1:05d}-of-{count:05d}.safetensors" for i in range(count)],
-              f"{what}: the parts of {kind} are {files}")
+        check(
+            files == [f"{kind}-{i + 1:05d}-of-{count:05d}.safetensors" for i in range(count)],
+            f"{what}: the parts of {kind} are {files}",
+        )
         check(found == sorted(index.items()), f"{what}: the index of {kind} is not what its files hold")
         names[kind] = set(index)
-    check(names["state"] == {f"{moment}.{name}" for name in names["model"] for moment in "mv"},
-          f"{what}: the moments are not those of the weights")
+    check(
+        names["state"] == {f"{moment}.{name}" for name in names["model"] for moment in "mv"},
+        f"{what}: the moments are not those of the weights",
+    )
 
 
 def tensors_of(folder):

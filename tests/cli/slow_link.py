@@ -4,6 +4,7 @@ rate and a delay, which can be cut. Needs root, `ip` and /dev/net/tun.
 Each host has one Ethernet device (a tap). A process carries the frames between them: one that arrives waits for
 those before it and for its own bytes at `rate`, then for `delay`. tc's netem would do the same, but many kernels lack
 it. The devices accept segments of 64 KiB, so that the process carries about 2,000 frames of a second at 1 Gbit/s."""
+
 import collections
 import fcntl
 import multiprocessing
@@ -103,8 +104,9 @@ def carry(taps, rate, delay, cut):
     ways = [Way(taps[0], taps[1], rate, delay), Way(taps[1], taps[0], rate, delay)]
     while os.getppid() == caller:
         due = min((way.frames[0][0] for way in ways if way.frames), default=None)
-        readable, _, _ = select.select([way.source for way in ways if way.buffers], [], [],
-                                       1 if due is None else max(0, due - time.monotonic()))
+        readable, _, _ = select.select(
+            [way.source for way in ways if way.buffers], [], [], 1 if due is None else max(0, due - time.monotonic())
+        )
         for way in ways:
             way.give(cut.value)
             if way.source in readable:
@@ -131,8 +133,15 @@ class Link:
             taps.append(open_tap(f"couplet{i}"))
             ip("link", "set", f"couplet{i}", "netns", host, "name", DEVICE)
             ip("link", "set", "lo", "up", host=host)
-            ip("address", "add", f"{self.addresses[i]}/{24 if family == 4 else 64}", "dev", DEVICE,
-               *(["nodad"] if family == 6 else []), host=host)
+            ip(
+                "address",
+                "add",
+                f"{self.addresses[i]}/{24 if family == 4 else 64}",
+                "dev",
+                DEVICE,
+                *(["nodad"] if family == 6 else []),
+                host=host,
+            )
             ip("link", "set", DEVICE, "up", host=host)
         fork = multiprocessing.get_context("fork")
         self.is_cut = fork.Value("b", 0, lock=False)
@@ -160,20 +169,40 @@ class Link:
     @staticmethod
     def inside(host, *words):
         """The command that runs these words on host 0 or 1."""
-        return ["ip", "netns", "exec", HOSTS[host], "unshare", "--uts", "sh", "-c", 'hostname "$0"; exec "$@"',
-                HOSTS[host], *map(str, words)]
+        return [
+            "ip",
+            "netns",
+            "exec",
+            HOSTS[host],
+            "unshare",
+            "--uts",
+            "sh",
+            "-c",
+            'hostname "$0"; exec "$@"',
+            HOSTS[host],
+            *map(str, words),
+        ]
 
     def options(self, library):
         """TCP on the link alone, between ranks and between the launcher and its helpers."""
         if library == "mpich":
-            return ["-launcher", "ssh", "-launcher-exec", str(self.agent), "-iface", DEVICE,
-                    "-hosts", ",".join(HOSTS)]
-        settings = {"plm_rsh_agent": self.agent, "btl": "tcp,self", "pml": "ob1", "btl_tcp_if_include": DEVICE,
-                    "oob_tcp_if_include": DEVICE}
+            return ["-launcher", "ssh", "-launcher-exec", str(self.agent), "-iface", DEVICE, "-hosts", ",".join(HOSTS)]
+        settings = {
+            "plm_rsh_agent": self.agent,
+            "btl": "tcp,self",
+            "pml": "ob1",
+            "btl_tcp_if_include": DEVICE,
+            "oob_tcp_if_include": DEVICE,
+        }
         if self.family == 6:
             settings["oob_tcp_disable_ipv4_family"] = settings["btl_tcp_disable_family"] = 4
-        return ["-H", ",".join(HOSTS), "--map-by", "node",
-                *(word for name, value in settings.items() for word in ("--mca", name, str(value)))]
+        return [
+            "-H",
+            ",".join(HOSTS),
+            "--map-by",
+            "node",
+            *(word for name, value in settings.items() for word in ("--mca", name, str(value))),
+        ]
 
     def command_of(self, library, parts):
         """As mpi.command_of, one rank on each host; mpirun is on host 0."""

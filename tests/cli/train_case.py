@@ -1,10 +1,10 @@
 """train_case.py: what the end-to-end tests of training share: a small corpus with its tokenizer and
 configuration, runs, and when two of them are the same."""
+
 import json
 import os
 
-from inputs import (TRAIN_TOKENIZER, config, different, files_of, litter, metrics, read_json,
-                    untimed, write_documents)
+from inputs import TRAIN_TOKENIZER, config, different, files_of, litter, metrics, read_json, untimed, write_documents
 from program import check, good, sets
 
 
@@ -28,8 +28,9 @@ def without_settings(files):
     """The files of a checkpoint but for its settings and the check sum that covers them."""
     state = json.loads(files["state.json"])
     del state["settings"]
-    return {name: content for name, content in files.items()
-            if name not in ("state.json", "checksums.json")} | {"state.json": state}
+    return {name: content for name, content in files.items() if name not in ("state.json", "checksums.json")} | {
+        "state.json": state
+    }
 
 
 def same_run(a, b, what, same_settings=True):

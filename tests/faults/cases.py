@@ -1,5 +1,6 @@
 """cases.py: the verbs that are tried, each on inputs so small that it ends within a tenth of a
 second: what it is run with, what its results are, how one goes on, and when two results are equal."""
+
 import json
 import os
 import pathlib
@@ -14,9 +15,10 @@ from inputs import TRAIN_TOKENIZER, config, different, files_of, untimed, write_
 SMALL = {"batch": 32, "steps": 6, "threads": 1, "save": 2, "evaluate": 3}
 KILL = next(fault for fault in FAULTS if fault.name == "kill")
 
-ROWS = [{"premise": f"It was {word}.", "choice1": f"a {word}", "choice2": "b c",
-         "question": "cause", "label": i % 2}
-        for i, word in enumerate(("abc", "bad", "fig", "jade", "hid"))]
+ROWS = [
+    {"premise": f"It was {word}.", "choice1": f"a {word}", "choice2": "b c", "question": "cause", "label": i % 2}
+    for i, word in enumerate(("abc", "bad", "fig", "jade", "hid"))
+]
 
 
 class Wrong(Exception):
@@ -24,6 +26,7 @@ class Wrong(Exception):
 
 
 # ---- files ----
+
 
 def remove(path):
     if path.is_dir() and not path.is_symlink():
@@ -34,9 +37,11 @@ def remove(path):
 
 # ---- what all cases share ----
 
+
 class Case:
     """One verb. Its results are files of the folder it is run in, and the standard output where
     `printed` says so."""
+
     printed = False
 
     def __init__(self, name, words, results, stdin=b"", printed=False):
@@ -55,8 +60,11 @@ class Case:
 
     def results_of(self, folder):
         """Without what a kill left beside them."""
-        return {name: what for name, what in files_of(folder).items() if ".tmp-" not in name
-                and any(name == one or name.startswith(one + "/") for one in self.results)}
+        return {
+            name: what
+            for name, what in files_of(folder).items()
+            if ".tmp-" not in name and any(name == one or name.startswith(one + "/") for one in self.results)
+        }
 
     def half_written(self, folder, reference):
         """The results that are neither absent nor as they should be; folders may lack files."""
@@ -72,10 +80,23 @@ class Encode(Case):
     """Shards that are half there must not be trained on without a word."""
 
     def __init__(self, inputs):
-        super().__init__("encode", ["tokenize", "encode", "--tokenizer", inputs / "T.json", "--out",
-                                    "S", "--by-source", inputs / "docs"], ["S"])
-        self.train = ["train", inputs / "c.yaml", "--out", "R", "--set", "data.train=S", "--set",
-                      "train.steps=1", "--set", "train.warmup_steps=0"]
+        super().__init__(
+            "encode",
+            ["tokenize", "encode", "--tokenizer", inputs / "T.json", "--out", "S", "--by-source", inputs / "docs"],
+            ["S"],
+        )
+        self.train = [
+            "train",
+            inputs / "c.yaml",
+            "--out",
+            "R",
+            "--set",
+            "data.train=S",
+            "--set",
+            "train.steps=1",
+            "--set",
+            "train.warmup_steps=0",
+        ]
 
     def go_on(self, folder, words_of_overwriting):
         if not words_of_overwriting and (folder / "S").exists():
@@ -96,9 +117,11 @@ class Compare(Case):
     """Its runs are copies, since it writes documents.json into them."""
 
     def __init__(self, inputs):
-        super().__init__("compare", ["compare", "a", "b", "--html", "c.html", "--json", "c.json",
-                                     "--series"],
-                         ["c.html", "c.json", "a/documents.json", "b/documents.json"])
+        super().__init__(
+            "compare",
+            ["compare", "a", "b", "--html", "c.html", "--json", "c.json", "--series"],
+            ["c.html", "c.json", "a/documents.json", "b/documents.json"],
+        )
         self.run = inputs / "R"
 
     def prepare(self, folder):
@@ -128,19 +151,22 @@ class Train(Case):
     def results_of(self, folder):
         """The last checkpoint, lines without times, settings; how many checkpoints there are."""
         files, run = super().results_of(folder), folder / "R"
-        last       = os.readlink(run / "last") if (run / "last").is_symlink() else "none"
-        found      = {name: what for name, what in files.items() if name.startswith(f"R/{last}/")}
+        last = os.readlink(run / "last") if (run / "last").is_symlink() else "none"
+        found = {name: what for name, what in files.items() if name.startswith(f"R/{last}/")}
         for name in ("metrics.jsonl", "start.json"):
             found[name] = untimed_lines(files.get(f"R/{name}", b""))
-        return found | {"last": last, "config.yaml": files.get("R/config.yaml"),
-                        "number of checkpoints": len(list(run.glob("step-*")))}
+        return found | {
+            "last": last,
+            "config.yaml": files.get("R/config.yaml"),
+            "number of checkpoints": len(list(run.glob("step-*"))),
+        }
 
     def half_written(self, folder, reference):
         """`last` leads to a checkpoint that is what an undisturbed run saved at that step."""
         run = folder / "R"
         if not (run / "last").is_symlink():
             return []
-        name  = os.readlink(run / "last")
+        name = os.readlink(run / "last")
         names = different(files_of(run / name), files_of(self.saved / name))
         return [f"R/{name}/{file}" for file in names]
 
@@ -156,6 +182,7 @@ def untimed_lines(raw):
 
 
 # ---- inputs ----
+
 
 def write_rows(folder, times=1):
     (folder / "copa").mkdir(parents=True)
@@ -197,8 +224,11 @@ def write_inputs(program, inputs):
 
 def save_all(program, config, folder):
     """A run that keeps what it has after every step."""
-    must(program, ["train", config, "--out", folder, "--set", "checkpoint.keep=1000", "--set",
-                   "checkpoint.every=1"], folder.parent)
+    must(
+        program,
+        ["train", config, "--out", folder, "--set", "checkpoint.keep=1000", "--set", "checkpoint.every=1"],
+        folder.parent,
+    )
 
 
 def long_cases(program, inputs):
@@ -206,16 +236,30 @@ def long_cases(program, inputs):
     write_inputs(program, inputs)
     write_documents(inputs / "many", 1000, 30)
     write_rows(inputs / "many-rows", 60)
-    (inputs / "long.yaml").write_text(config(place=f"{inputs}/", **SMALL | {
-        "threads": 2, "steps": 40, "evaluate": 10}))
+    (inputs / "long.yaml").write_text(config(place=f"{inputs}/", **SMALL | {"threads": 2, "steps": 40, "evaluate": 10}))
     save_all(program, inputs / "long.yaml", inputs / "saved-long")
     encode = Encode(inputs)
     encode.words = [*encode.words[:-1], inputs / "many"]
     return [
         Train("train", inputs / "long.yaml", inputs / "saved-long"),
         encode,
-        Case("eval", ["eval", inputs / "R", "--tasks", "copa", "--data", inputs / "many-rows",
-                      "--samples", "--json", "q.json", "--set", "compute.threads=2"], ["q.json"]),
+        Case(
+            "eval",
+            [
+                "eval",
+                inputs / "R",
+                "--tasks",
+                "copa",
+                "--data",
+                inputs / "many-rows",
+                "--samples",
+                "--json",
+                "q.json",
+                "--set",
+                "compute.threads=2",
+            ],
+            ["q.json"],
+        ),
     ]
 
 
@@ -234,17 +278,33 @@ def all_cases(program, inputs):
         Train("resume", inputs / "c.yaml", inputs / "saved", begin_run(program, inputs)),
         Case("tokenizer", [*TRAIN_TOKENIZER, "--out", "T.json", inputs / "docs"], ["T.json"]),
         Encode(inputs),
-        Case("decode", ["tokenize", "decode", "--tokenizer", tokenizer], [],
-             ids_of(program, inputs), True),
-        Case("eval", ["eval", model, "--tasks", "copa", "--data", inputs / "rows", "--samples",
-                      "--json", "q.json", "--html", "q.html", *one], ["q.json", "q.html"]),
-        Case("inspect", ["inspect", model, "--html", "i.html", "--json", "i.json", "--series"],
-             ["i.html", "i.json"]),
+        Case("decode", ["tokenize", "decode", "--tokenizer", tokenizer], [], ids_of(program, inputs), True),
+        Case(
+            "eval",
+            [
+                "eval",
+                model,
+                "--tasks",
+                "copa",
+                "--data",
+                inputs / "rows",
+                "--samples",
+                "--json",
+                "q.json",
+                "--html",
+                "q.html",
+                *one,
+            ],
+            ["q.json", "q.html"],
+        ),
+        Case("inspect", ["inspect", model, "--html", "i.html", "--json", "i.json", "--series"], ["i.html", "i.json"]),
         Compare(inputs),
         Case("export", ["export", inputs / "R", "--tensorboard", "E"], ["E"]),
         Case("export_gguf", ["export", model, "--gguf", "m.gguf", "--type", "q8_0"], ["m.gguf"]),
-        Case("generate", ["generate", model, "--prompt", "abc", "--tokens", 4, *one], [],
-             printed=True),
-        Case("grad", ["grad", model, "--tokens", inputs / "tokens.json", "--out", "G.safetensors",
-                      *one], ["G.safetensors"]),
+        Case("generate", ["generate", model, "--prompt", "abc", "--tokens", 4, *one], [], printed=True),
+        Case(
+            "grad",
+            ["grad", model, "--tokens", inputs / "tokens.json", "--out", "G.safetensors", *one],
+            ["G.safetensors"],
+        ),
     ]

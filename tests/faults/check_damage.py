@@ -4,6 +4,7 @@ files of every format that is read. COUPLET, built with sanitizers, must end wit
 1.5 GB with exit code 0, 1 or 2, and with one sentence where it is not 0. Where check sums or counts
 guard a file, 0 is right only with the results of the whole file, or with a warning. DAMAGE is damage.c,
 built."""
+
 import argparse
 import collections
 import concurrent.futures
@@ -42,29 +43,37 @@ profiles:
 
 # ---- what is damaged ----
 
+
 class Format:
     """A file of `base`, which is copied as a folder of its own, and the words that read it."""
 
     def __init__(self, name, base, file, words, guarded=None, stdin=None):
         self.name, self.base, self.file, self.words = name, base, file, words
         self.guarded = guarded  # folder -> what must be as it was where the exit code is 0
-        self.stdin = stdin      # the file that is the standard input
+        self.stdin = stdin  # the file that is the standard input
         self.whole = None
 
 
 def tree(*parts):
     """What those files and folders hold."""
+
     def read(folder):
-        return {name: what for name, what in files_of(folder).items()
-                if any(name == one or name.startswith(one + "/") for one in parts)}
+        return {
+            name: what
+            for name, what in files_of(folder).items()
+            if any(name == one or name.startswith(one + "/") for one in parts)
+        }
+
     return read
 
 
 def weights(folder):
     """The last checkpoint's tensors, and which steps have a line."""
     lines = untimed_lines((folder / "R" / "metrics.jsonl").read_bytes())
-    return {"steps": [line.get("step") if isinstance(line, dict) else None for line in lines],
-            **tree("R/last/model.safetensors", "R/last/state.safetensors")(folder)}
+    return {
+        "steps": [line.get("step") if isinstance(line, dict) else None for line in lines],
+        **tree("R/last/model.safetensors", "R/last/state.safetensors")(folder),
+    }
 
 
 def settings_kept(folder):
@@ -74,13 +83,27 @@ def settings_kept(folder):
 
 
 def shards_of(program, folder, base):
-    must(program, ["tokenize", "encode", "--tokenizer", base / "T.json", "--out", folder / "S",
-                   "--by-source", base / "docs"], folder)
+    must(
+        program,
+        ["tokenize", "encode", "--tokenizer", base / "T.json", "--out", folder / "S", "--by-source", base / "docs"],
+        folder,
+    )
 
 
 def answers(inputs, base):
-    return ["eval", inputs / "R", "--tasks", "copa", "--data", base / "many", "--samples", "--json",
-            "q.json", "--set", "compute.threads=1"]
+    return [
+        "eval",
+        inputs / "R",
+        "--tasks",
+        "copa",
+        "--data",
+        base / "many",
+        "--samples",
+        "--json",
+        "q.json",
+        "--set",
+        "compute.threads=1",
+    ]
 
 
 def write_bases(program, base):
@@ -91,6 +114,7 @@ def write_bases(program, base):
     def made(name):
         (base / name).mkdir()
         return base / name
+
     hf = made("hf") / "M"
     shutil.copytree(inputs / "R" / "last", hf)
     for name in ("checksums.json", "state.json", "state.safetensors"):
@@ -106,8 +130,21 @@ def write_bases(program, base):
     must(program, ["compare", "a", "--documents", 4], base / "two")
     shutil.copytree(base / "two" / "a", base / "two" / "b", symlinks=True)
     for name in ("a", "b"):
-        must(program, ["eval", name, "--tasks", "copa", "--data", inputs / "rows", "--samples", "--json",
-                       f"{name}/questions.json"], base / "two")
+        must(
+            program,
+            [
+                "eval",
+                name,
+                "--tasks",
+                "copa",
+                "--data",
+                inputs / "rows",
+                "--samples",
+                "--json",
+                f"{name}/questions.json",
+            ],
+            base / "two",
+        )
     shutil.copytree(hf, made("index") / "M")
     index_of(base / "index" / "M")
     write_rows(base / "many", 20)
@@ -130,8 +167,9 @@ def index_of(folder):
     """The weights under another name, and an index that leads there."""
     names = read_tensors(folder / "model.safetensors")
     (folder / "model.safetensors").rename(folder / "model-00001-of-00001.safetensors")
-    (folder / "model.safetensors.index.json").write_text(json.dumps(
-        {"metadata": {}, "weight_map": dict.fromkeys(sorted(names), "model-00001-of-00001.safetensors")}))
+    (folder / "model.safetensors.index.json").write_text(
+        json.dumps({"metadata": {}, "weight_map": dict.fromkeys(sorted(names), "model-00001-of-00001.safetensors")})
+    )
 
 
 def interrupted(program, words, folder):
@@ -156,9 +194,11 @@ def rows_of(folder):
             writer = csv.DictWriter(out, list(rows[0]), dialect=dialect)
             writer.writeheader()
             writer.writerows(rows)
-    items = "".join(f'<item id="{i}" asks-for="cause" most-plausible-alternative="{i % 2 + 1}"><p>'
-                    f'{row["premise"]}</p><a1>{row["choice1"]}</a1><a2>{row["choice2"]}</a2></item>\n'
-                    for i, row in enumerate(ROWS))
+    items = "".join(
+        f'<item id="{i}" asks-for="cause" most-plausible-alternative="{i % 2 + 1}"><p>'
+        f"{row['premise']}</p><a1>{row['choice1']}</a1><a2>{row['choice2']}</a2></item>\n"
+        for i, row in enumerate(ROWS)
+    )
     (folder / "copa-dev.xml").write_text(f'<?xml version="1.0"?>\n<copa-corpus>\n{items}</copa-corpus>\n')
     for ending in ("jsonl", "json", "csv", "tsv"):
         (folder / f"{ending}.yaml").write_text(TASK.format(rows=f"r.{ending}"))
@@ -171,20 +211,26 @@ def all_formats(program, base):
 
     def add(*words, **how):
         formats.append(Format(*words, **how))
+
     generate = ["generate", "M", "--prompt", "abc", "--tokens", 2, *one]
     for file in ("config.json", "model.safetensors", "tokenizer.json", "generation_config.json"):
         add(f"model: {file}", base / "hf", f"M/{file}", generate)
     add("safetensors, inspected", base / "hf", "M/model.safetensors", ["inspect", "M", "--json", "-"])
-    add("index of weights", base / "index", "M/model.safetensors.index.json",
-        ["inspect", "M", "--json", "-"])
+    add("index of weights", base / "index", "M/model.safetensors.index.json", ["inspect", "M", "--json", "-"])
     for name in ("deepseek2", "llama"):
         add("gguf", base / "gguf", f"G/{name}.gguf", ["inspect", f"G/{name}.gguf", "--json", "-"])
-    add("tokenizer.json", base / "tokenizer", "T.json",
-        ["tokenize", "decode", "--tokenizer", "T.json"], stdin="ids")
+    add("tokenizer.json", base / "tokenizer", "T.json", ["tokenize", "decode", "--tokenizer", "T.json"], stdin="ids")
     add("ids", base / "tokenizer", "ids", ["tokenize", "decode", "--tokenizer", "T.json"], stdin="ids")
     resume = ["train", "--resume", "R"]
-    for file in ("config.json", "model.safetensors", "state.json", "state.safetensors",
-                 "tokenizer.json", "generation_config.json", "checksums.json"):
+    for file in (
+        "config.json",
+        "model.safetensors",
+        "state.json",
+        "state.safetensors",
+        "tokenizer.json",
+        "generation_config.json",
+        "checksums.json",
+    ):
         add(f"checkpoint: {file}", base / "run", f"R/step-000004/{file}", resume, guarded=weights)
     add("metrics.jsonl, resumed", base / "run", "R/metrics.jsonl", resume, guarded=weights)
     add("config.yaml of a run", base / "run", "R/config.yaml", resume, guarded=settings_kept)
@@ -192,36 +238,59 @@ def all_formats(program, base):
     for file in ("metrics.jsonl", "config.yaml", "start.json"):
         add(f"compare: {file}", base / "two", f"a/{file}", compare)
     add("documents.json", base / "two", "a/documents.json", ["compare", "a", "b", "--json", "-"])
-    add("questions.json", base / "two", "a/questions.json",
-        ["compare", "a", "b", "--no-documents", "--json", "-"])
-    add("answers so far (.partial)", base / "partial", "q.json.partial", answers(inputs, base),
-        guarded=tree("q.json"))
-    train = ["train", inputs / "c.yaml", "--out", "R", "--set", "data.train=S", "--set",
-             "train.steps=1", "--set", "train.warmup_steps=0"]
-    for file in sorted(path.relative_to(base / "shards") for path in (base / "shards").rglob("*")
-                       if path.is_file()):
+    add("questions.json", base / "two", "a/questions.json", ["compare", "a", "b", "--no-documents", "--json", "-"])
+    add("answers so far (.partial)", base / "partial", "q.json.partial", answers(inputs, base), guarded=tree("q.json"))
+    train = [
+        "train",
+        inputs / "c.yaml",
+        "--out",
+        "R",
+        "--set",
+        "data.train=S",
+        "--set",
+        "train.steps=1",
+        "--set",
+        "train.warmup_steps=0",
+    ]
+    for file in sorted(path.relative_to(base / "shards") for path in (base / "shards").rglob("*") if path.is_file()):
         if file.parts[1] != "two":
-            add(f"shards: {file.name}", base / "shards", str(file), train,
-                guarded=weights if file.name == "shards.json" else None)
-    for file, guarded in (("d.jsonl", None), ("d.txt", None), ("d.jsonl.gz", tree("S")),
-                          ("qa-0000.jsonl.zst", None)):
-        add(f"documents: {file}", base / "documents", file,
+            add(
+                f"shards: {file.name}",
+                base / "shards",
+                str(file),
+                train,
+                guarded=weights if file.name == "shards.json" else None,
+            )
+    for file, guarded in (("d.jsonl", None), ("d.txt", None), ("d.jsonl.gz", tree("S")), ("qa-0000.jsonl.zst", None)):
+        add(
+            f"documents: {file}",
+            base / "documents",
+            file,
             ["tokenize", "encode", "--tokenizer", inputs / "T.json", "--out", "S", file],
-            guarded=guarded)
+            guarded=guarded,
+        )
     for ending in ("jsonl", "json", "csv", "tsv"):
         words = ["eval", model, "--task-file", f"{ending}.yaml", "--data", ".", "--json", "-", *one]
         add(f"rows: {ending}", base / "rows", f"r.{ending}", words)
-    add("rows: xml", base / "rows", "copa-dev.xml",
-        ["eval", model, "--tasks", "copa", "--data", ".", "--json", "-", *one])
-    add("task file", base / "rows", "csv.yaml",
-        ["eval", "--list", "--task-file", "csv.yaml", "--data", "."])
+    add(
+        "rows: xml",
+        base / "rows",
+        "copa-dev.xml",
+        ["eval", model, "--tasks", "copa", "--data", ".", "--json", "-", *one],
+    )
+    add("task file", base / "rows", "csv.yaml", ["eval", "--list", "--task-file", "csv.yaml", "--data", "."])
     add("configuration", base / "config", "c.yaml", ["plan", "c.yaml"])
-    add("tokens.json", base / "grad", "tokens.json",
-        ["grad", model, "--tokens", "tokens.json", "--out", "G.safetensors", *one])
+    add(
+        "tokens.json",
+        base / "grad",
+        "tokens.json",
+        ["grad", model, "--tokens", "tokens.json", "--out", "G.safetensors", *one],
+    )
     return formats
 
 
 # ---- one file ----
+
 
 class Trial:
     def __init__(self, program, damage, form, number):
@@ -231,12 +300,17 @@ class Trial:
     def run_program(self, folder):
         """The exit code and the two outputs; sets what is wrong with time and memory."""
         stdin = (folder / self.form.stdin).read_bytes() if self.form.stdin else b""
-        with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err, \
-                tempfile.TemporaryFile() as given:
+        with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err, tempfile.TemporaryFile() as given:
             given.write(stdin)
             given.seek(0)
-            process = subprocess.Popen([self.program, *map(str, self.form.words)], cwd=folder,
-                                       stdin=given, stdout=out, stderr=err, env=ENVIRONMENT)
+            process = subprocess.Popen(
+                [self.program, *map(str, self.form.words)],
+                cwd=folder,
+                stdin=given,
+                stdout=out,
+                stderr=err,
+                env=ENVIRONMENT,
+            )
             timer = threading.Timer(3 * MOST_SECONDS, process.kill)
             timer.start()
             _, status, usage = os.wait4(process.pid, 0)
@@ -269,8 +343,7 @@ class Trial:
             shutil.copytree(self.form.base, folder, symlinks=True, dirs_exist_ok=True)
             if self.number >= 0:
                 copies = pathlib.Path(tempfile.mkdtemp(dir=place))
-                subprocess.run([self.damage, folder / self.form.file, copies, str(self.number), "1"],
-                               check=True)
+                subprocess.run([self.damage, folder / self.form.file, copies, str(self.number), "1"], check=True)
                 shutil.move(copies / str(self.number), folder / self.form.file)
                 copies.rmdir()
             self.code, _, err = self.run_program(folder)
@@ -293,14 +366,16 @@ ENVIRONMENT = {**os.environ, "OMP_WAIT_POLICY": "passive", "OMP_NUM_THREADS": "1
 
 # ---- all of them ----
 
+
 def table(trials):
     rows = ["| format | files | exit 0 | 1 | 2 | failed |", "|---|---|---|---|---|---|"]
     names = list(dict.fromkeys(trial.form.name for trial in trials))
     for name in [*names, "all"]:
         of = [trial for trial in trials if name in ("all", trial.form.name)]
         codes = collections.Counter(trial.code for trial in of)
-        rows.append(f"| {name} | {len(of)} | {codes[0]} | {codes[1]} | {codes[2]} | "
-                    f"{sum(bool(trial.wrong) for trial in of)} |")
+        rows.append(
+            f"| {name} | {len(of)} | {codes[0]} | {codes[1]} | {codes[2]} | {sum(bool(trial.wrong) for trial in of)} |"
+        )
     return "\n".join(rows)
 
 
@@ -314,15 +389,18 @@ def main():
     words.add_argument("--only", default="")
     words = words.parse_args()
     program, damage = os.path.abspath(words.program), os.path.abspath(words.damage)
-    with tempfile.TemporaryDirectory(dir=scratch()) as place, \
-            concurrent.futures.ThreadPoolExecutor(words.jobs) as pool:
-        place   = pathlib.Path(place)
-        formats = [form for form in all_formats(Program(program), place)
-                   if words.only in form.name]
-        wrong = [whole for whole in pool.map(lambda form: Trial(program, damage, form, -1).run(place),
-                                             formats) if whole.wrong]
-        trials = [Trial(program, damage, formats[n % len(formats)], words.first + n // len(formats))
-                  for n in range(words.files)]
+    with tempfile.TemporaryDirectory(dir=scratch()) as place, concurrent.futures.ThreadPoolExecutor(words.jobs) as pool:
+        place = pathlib.Path(place)
+        formats = [form for form in all_formats(Program(program), place) if words.only in form.name]
+        wrong = [
+            whole
+            for whole in pool.map(lambda form: Trial(program, damage, form, -1).run(place), formats)
+            if whole.wrong
+        ]
+        trials = [
+            Trial(program, damage, formats[n % len(formats)], words.first + n // len(formats))
+            for n in range(words.files)
+        ]
         for trial in [*wrong, *pool.map(lambda one: one.run(place), trials)]:
             if trial.wrong:
                 print(trial.sentence(), flush=True)

@@ -7,6 +7,7 @@ undisturbed run, bit for bit.
 --sample takes N of all (verb, fault, n), the same in every run; --all takes all of them, or every K-th
 call and allocation; --memory-share 0 takes allocations by their stacks of calls. COUPLET is built without
 sanitizers, which have their own malloc."""
+
 import argparse
 import concurrent.futures
 import contextlib
@@ -34,6 +35,7 @@ def scratch():
 @dataclasses.dataclass
 class Reference:
     """What comes of a case without faults."""
+
     results: dict
     out: bytes
     warnings: list
@@ -52,6 +54,7 @@ def reference_of(program, case, folder):
 
 
 # ---- one trial ----
+
 
 class Trial:
     def __init__(self, program, case, reference, fault, at):
@@ -80,28 +83,33 @@ class Trial:
                 self.equal_enough(folder, outcome.out)
         else:
             self.check(outcome.code in (1, 2), f"exit {outcome.code}: {outcome.err[-300:]!r}")
-            self.check(len(outcome.sentences()) == 1 and outcome.err.rstrip().splitlines()[-1:] ==
-                       outcome.sentences(), f"no sentence, or several: {outcome.err[-300:]!r}")
+            self.check(
+                len(outcome.sentences()) == 1 and outcome.err.rstrip().splitlines()[-1:] == outcome.sentences(),
+                f"no sentence, or several: {outcome.err[-300:]!r}",
+            )
             left = sorted(set(litter(folder)) - set(before))
             self.check(not left, f"left over: {left}")
         half = self.case.half_written(folder, self.reference.results)
-        said = set(outcome.warnings()) - set(self.reference.warnings) or \
-            "there is no t-SNE picture" in outcome.err  # a page without it, and exit code 1
+        said = (
+            set(outcome.warnings()) - set(self.reference.warnings) or "there is no t-SNE picture" in outcome.err
+        )  # a page without it, and exit code 1
         self.check(not half or said, f"half-written: {', '.join(half)}")
 
     def equal_enough(self, folder, out):
         """After exit code 0. What could not be removed does not count: it goes the next time."""
         there = self.case.results_of(folder)
-        lacking = [name for name in different(there, self.reference.results)
-                   if name in self.reference.results and name != "number of checkpoints"]
+        lacking = [
+            name
+            for name in different(there, self.reference.results)
+            if name in self.reference.results and name != "number of checkpoints"
+        ]
         self.check(not lacking, f"exit 0 without a warning, but {', '.join(lacking)} differ")
         if self.case.printed:
-            self.check(out == self.reference.out,
-                       "exit 0 without a warning, but the standard output differs")
+            self.check(out == self.reference.out, "exit 0 without a warning, but the standard output differs")
 
     def finish(self, folder):
         """Goes on without faults."""
-        words   = self.case.go_on(folder, self.reference.overwriting)
+        words = self.case.go_on(folder, self.reference.overwriting)
         outcome = self.program.run(words, folder, stdin=self.case.stdin)
         self.check(outcome.code == 0, f"going on: exit {outcome.code}: {outcome.err[-300:]!r}")
         if outcome.code == 0:
@@ -111,9 +119,8 @@ class Trial:
         folder = pathlib.Path(tempfile.mkdtemp(dir=place))
         try:
             self.case.prepare(folder)
-            before     = litter(folder)
-            outcome    = self.program.run(self.case.words, folder, self.fault, self.at,
-                                          self.case.stdin)
+            before = litter(folder)
+            outcome = self.program.run(self.case.words, folder, self.fault, self.at, self.case.stdin)
             self.where = outcome.place
             self.judge(outcome, folder, before)
             if self.fault.kills:
@@ -125,11 +132,11 @@ class Trial:
         return self
 
     def sentence(self):
-        return (f"{self.case.name}, {self.fault.name} at call {self.at} ({self.where}): "
-                + "; ".join(self.wrong))
+        return f"{self.case.name}, {self.fault.name} at call {self.at} ({self.where}): " + "; ".join(self.wrong)
 
 
 # ---- all of them ----
+
 
 def applies(fault, case):
     return not fault.only or case.name in fault.only
@@ -137,7 +144,7 @@ def applies(fault, case):
 
 def by_stack(path, count):
     """Of every stack of calls that allocates the first, the second and the last allocation."""
-    numbers, places = struct.unpack(f"<{count}Q", path.read_bytes()[:8 * count]), {}
+    numbers, places = struct.unpack(f"<{count}Q", path.read_bytes()[: 8 * count]), {}
     for at, number in enumerate(numbers, 1):
         places.setdefault(number, []).append(at)
     return sorted({at for all_of in places.values() for at in (*all_of[:2], all_of[-1])})
@@ -153,13 +160,13 @@ def plan(program, cases, references, faults, shares, place):
                 continue
             folder = pathlib.Path(tempfile.mkdtemp(dir=place))
             case.prepare(folder)
-            stacks  = place / "stacks" if "memory" in fault.calls and not shares[1] else None
+            stacks = place / "stacks" if "memory" in fault.calls and not shares[1] else None
             outcome = program.run(case.words, folder, fault, 0, case.stdin, stacks)
             shutil.rmtree(folder)
             if outcome.code == UNAVAILABLE:
                 print(f"not checked here: {outcome.err}")
                 sys.exit(UNAVAILABLE)
-            step   = shares["memory" in fault.calls]
+            step = shares["memory" in fault.calls]
             chosen = range(1, outcome.seen + 1, step) if step else by_stack(stacks, outcome.seen)
             trials += [Trial(program, case, reference, fault, at) for at in chosen]
     return trials
@@ -181,14 +188,15 @@ def pick(trials, count):
 
 def table(trials, cases, faults):
     """Trials and failures of every verb under every fault, as rows of Markdown."""
-    rows = ["| verb | " + " | ".join(fault.name for fault in faults) + " | all | failed |",
-            "|---" * (len(faults) + 3) + "|"]
+    rows = [
+        "| verb | " + " | ".join(fault.name for fault in faults) + " | all | failed |",
+        "|---" * (len(faults) + 3) + "|",
+    ]
     for name in [case.name for case in cases] + ["all"]:
         of = [trial for trial in trials if name in ("all", trial.case.name)]
         counts = [sum(trial.fault is fault for trial in of) for fault in faults]
         failed = sum(bool(trial.wrong) for trial in of)
-        rows.append("| " + " | ".join([name, *(str(n or "") for n in counts), str(len(of)),
-                                       str(failed)]) + " |")
+        rows.append("| " + " | ".join([name, *(str(n or "") for n in counts), str(len(of)), str(failed)]) + " |")
     return "\n".join(rows)
 
 
@@ -222,16 +230,15 @@ def main():
     words = read_words()
     named = lambda one, names: not names or one.name in names.split(",")
     with contextlib.ExitStack() as stack:
-        place   = pathlib.Path(stack.enter_context(tempfile.TemporaryDirectory(dir=scratch())))
+        place = pathlib.Path(stack.enter_context(tempfile.TemporaryDirectory(dir=scratch())))
         program = Program(words.program, words.shim)
-        faults  = [fault for fault in FAULTS if named(fault, words.fault)]
-        cases   = [case for case in all_cases(program, place / "inputs") if named(case, words.only)]
+        faults = [fault for fault in FAULTS if named(fault, words.fault)]
+        cases = [case for case in all_cases(program, place / "inputs") if named(case, words.only)]
         references = []
         for case in cases:
             (place / case.name).mkdir()
             references.append(reference_of(program, case, place / case.name))
-        trials = plan(program, cases, references, faults,
-                      (words.share, words.memory_share), place)
+        trials = plan(program, cases, references, faults, (words.share, words.memory_share), place)
         if not words.all:
             trials = pick(trials, words.sample)
         failed = run_all(trials, words.jobs, place)

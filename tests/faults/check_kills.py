@@ -2,6 +2,7 @@
 """check_kills.py COUPLET FAULTS.so [--kills N] [--jobs N] [--seed N]: runs, encodings and evaluations
 that get a signal at a random moment. After each somebody goes on, and the results must be those of
 what nobody disturbed, bit for bit. FAULTS.so fails nothing here; with it the clock runs faster."""
+
 import argparse
 import collections
 import concurrent.futures
@@ -20,12 +21,14 @@ from inputs import different, litter
 from shim import LIMIT_SECONDS, Program, shell_code
 
 SENT = {  # name -> signals, in order
-    "KILL": (signal.SIGKILL,), "TERM": (signal.SIGTERM,), "INT": (signal.SIGINT,),
-    "TERM twice": (signal.SIGTERM, signal.SIGTERM), "STOP, CONT": (signal.SIGSTOP, signal.SIGCONT),
+    "KILL": (signal.SIGKILL,),
+    "TERM": (signal.SIGTERM,),
+    "INT": (signal.SIGINT,),
+    "TERM twice": (signal.SIGTERM, signal.SIGTERM),
+    "STOP, CONT": (signal.SIGSTOP, signal.SIGCONT),
     "STOP, KILL": (signal.SIGSTOP, signal.SIGKILL),
 }
-ENDS = {"KILL": (137,), "TERM": (143,), "INT": (130,), "TERM twice": (143,), "STOP, CONT": (),
-        "STOP, KILL": (137,)}
+ENDS = {"KILL": (137,), "TERM": (143,), "INT": (130,), "TERM twice": (143,), "STOP, CONT": (), "STOP, KILL": (137,)}
 
 
 class Kill:
@@ -67,8 +70,10 @@ class Kill:
             half = self.case.half_written(folder, self.reference.results)
             self.check(not half, f"half-written: {', '.join(half)}")
             if self.sort in ("TERM", "INT"):  # a second signal does not wait for the cleaning either
-                self.check(code not in (130, 143) or self.case.name != "train" or
-                           not litter(folder / "R"), f"left over: {litter(folder)}")
+                self.check(
+                    code not in (130, 143) or self.case.name != "train" or not litter(folder / "R"),
+                    f"left over: {litter(folder)}",
+                )
             if code == 137:
                 self.wrong += self.case.after_kill(self.program, folder, self.reference.results)
             self.finish(folder, code)
@@ -78,15 +83,14 @@ class Kill:
 
     def finish(self, folder, code):
         if code or self.case.name == "train":
-            words   = self.case.go_on(folder, self.reference.overwriting)
+            words = self.case.go_on(folder, self.reference.overwriting)
             outcome = self.program.run(words, folder, stdin=self.case.stdin)
             self.check(outcome.code == 0, f"going on: exit {outcome.code}: {outcome.err[-300:]!r}")
         names = different(self.case.results_of(folder), self.reference.results)
         self.check(not names, f"{', '.join(names)} differ")
 
     def sentence(self):
-        return (f"{self.case.name}, {self.sort} after {self.seconds:.4f} s: "
-                + "; ".join(self.wrong))
+        return f"{self.case.name}, {self.sort} after {self.seconds:.4f} s: " + "; ".join(self.wrong)
 
 
 def seconds_of(program, case, place):
@@ -102,25 +106,36 @@ def seconds_of(program, case, place):
 
 def plan(program, cases, references, count, seed, place):
     numbers = random.Random(seed)
-    length  = [min(seconds_of(program, case, place) for _ in range(3)) for case in cases]
-    chosen  = []
+    length = [min(seconds_of(program, case, place) for _ in range(3)) for case in cases]
+    chosen = []
     for i in range(count):
         which = i % len(cases)
-        sort  = numbers.choice(sorted(SENT))
-        chosen.append(Kill(program, cases[which], references[which], sort,
-                           numbers.uniform(0, 1.1 * length[which])))
+        sort = numbers.choice(sorted(SENT))
+        chosen.append(Kill(program, cases[which], references[which], sort, numbers.uniform(0, 1.1 * length[which])))
     return chosen
 
 
 def table(kills, cases):
-    rows = ["| verb | " + " | ".join(SENT) + " | all | of these after its end | failed |",
-            "|---" * (len(SENT) + 4) + "|"]
+    rows = [
+        "| verb | " + " | ".join(SENT) + " | all | of these after its end | failed |",
+        "|---" * (len(SENT) + 4) + "|",
+    ]
     for name in [case.name for case in cases] + ["all"]:
         of = [kill for kill in kills if name in ("all", kill.case.name)]
         counts = collections.Counter(kill.sort for kill in of)
-        rows.append("| " + " | ".join([name, *(str(counts[sort]) for sort in SENT), str(len(of)),
-                                       str(sum(kill.came_late for kill in of)),
-                                       str(sum(bool(kill.wrong) for kill in of))]) + " |")
+        rows.append(
+            "| "
+            + " | ".join(
+                [
+                    name,
+                    *(str(counts[sort]) for sort in SENT),
+                    str(len(of)),
+                    str(sum(kill.came_late for kill in of)),
+                    str(sum(bool(kill.wrong) for kill in of)),
+                ]
+            )
+            + " |"
+        )
     return "\n".join(rows)
 
 
@@ -134,7 +149,7 @@ def main():
     words = words.parse_args()
     signal.signal(signal.SIGINT, signal.default_int_handler)  # else programs may inherit its being ignored
     with tempfile.TemporaryDirectory(dir=scratch()) as place:
-        place   = pathlib.Path(place)
+        place = pathlib.Path(place)
         program = Program(words.program, words.shim, threads=2)
         cases, references = long_cases(program, place / "inputs"), []
         for case in cases:

@@ -10,6 +10,7 @@ the opening, each on both ranks, a failing rename of the whole checkpoint, a sto
 that fails, and N more trials of runs; --all takes every call of a run, and the allocations of each stack of calls, or
 every K-th. COUPLET is built without sanitizers: see check_faults.py. Without --seed the seed is a new one; it is
 printed."""
+
 import argparse
 import collections
 import concurrent.futures
@@ -37,9 +38,11 @@ STEPS, EVERY = 6, 2
 # Files of a run: all, those of the checkpoint that is being saved, and this with its folder.
 ALL_FILES, SAVED_FILES, SAVED_FOLDER = "/", "/.tmp-step/", "/.tmp-step"
 MOST_OPENING = 25  # files that a rank opens or reads before the first step, and fewer of them than there are
-FAULTS = [fault for fault in FAULTS if fault.name in ("EIO", "disk full", "kill", "torn write", "SIGTERM")] + \
-    [Fault("stop", "STOP", CHANGES), Fault("memory", "ENOMEM", ("memory",))]
-HANG   = Fault("hang", "HANG", ("sync",))  # of the computing thread alone
+FAULTS = [fault for fault in FAULTS if fault.name in ("EIO", "disk full", "kill", "torn write", "SIGTERM")] + [
+    Fault("stop", "STOP", CHANGES),
+    Fault("memory", "ENOMEM", ("memory",)),
+]
+HANG = Fault("hang", "HANG", ("sync",))  # of the computing thread alone
 BY_NAME = {fault.name: fault for fault in FAULTS}
 MESSAGE = {"EIO": "Input/output error", "disk full": "No space left on device"}
 UNDISTURBED = Fault("", "EIO", tuple(kind for kind in KINDS if kind != "memory"))
@@ -55,8 +58,15 @@ class Outcome:
 
 
 def start_words(words, fault, at, path, report):
-    more  = {"LD_PRELOAD": SHIM, "OMP_WAIT_POLICY": "passive", "FAULT_CALLS": ",".join(fault.calls), "FAULT_AT": at,
-             "FAULT_HOW": fault.how, "FAULT_PATH": path, "FAULT_REPORT": report}
+    more = {
+        "LD_PRELOAD": SHIM,
+        "OMP_WAIT_POLICY": "passive",
+        "FAULT_CALLS": ",".join(fault.calls),
+        "FAULT_AT": at,
+        "FAULT_HOW": fault.how,
+        "FAULT_PATH": path,
+        "FAULT_REPORT": report,
+    }
     more |= {"FAULT_LASTS": 1} if fault.lasts else {}
     return ["env", *(f"{name}={value}" for name, value in more.items()), COUPLET, *words]
 
@@ -64,8 +74,7 @@ def start_words(words, fault, at, path, report):
 def start(library, words, rank, fault, at, path, report):
     """Two ranks, of which this one has the fault at the n-th call on a file with `path` in its name."""
     with_fault = start_words(words, fault, at, path, report)
-    return Ranks(library, MESH[0], parts=[(1, with_fault if r == rank else [COUPLET, *words])
-                                          for r in range(MESH[0])])
+    return Ranks(library, MESH[0], parts=[(1, with_fault if r == rank else [COUPLET, *words]) for r in range(MESH[0])])
 
 
 def end(job, report):
@@ -87,8 +96,10 @@ class Faulty:
             self.judge_loss(found)
         elif self.fault.how == "HANG":
             parts = [f"rank {self.rank} (", "hangs: the other ranks waited 5 seconds for it before a checkpoint"]
-            self.check(out.code != 0 and len(found) == 1 and all(part in found[0] for part in parts),
-                       f"exit {out.code}: {found}")
+            self.check(
+                out.code != 0 and len(found) == 1 and all(part in found[0] for part in parts),
+                f"exit {out.code}: {found}",
+            )
         elif self.fault.how == "TERM":
             self.check(out.code in (0, *STOPPED) and len(found) <= 1, f"exit {out.code}: {found}")
         elif out.code or not self.is_cleaning():
@@ -97,30 +108,42 @@ class Faulty:
 
     def is_cleaning(self):
         """A call whose failure may be none of the run: it asks, or removes something."""
-        return self.outcome.kind not in CHANGES or self.outcome.kind in ("close", "unlink") or \
-            self.outcome.kind == "rename" and pathlib.Path(self.outcome.file).name.startswith("step-")
+        return (
+            self.outcome.kind not in CHANGES
+            or self.outcome.kind in ("close", "unlink")
+            or self.outcome.kind == "rename"
+            and pathlib.Path(self.outcome.file).name.startswith("step-")
+        )
 
     def judge_loss(self, found):
         self.check(self.outcome.code != 0, "exit 0 after a loss")
         if self.fault.how == "STOP":  # the launcher may wake the lost rank, to end it by SIGTERM
             found = [one for one in found if "was lost" in one or not one.startswith("couplet: stopped")]
-        self.check(len(found) <= 1 and all(f"rank {self.rank} " in one and "was lost" in one for one in found),
-                   f"it says {found}")
+        self.check(
+            len(found) <= 1 and all(f"rank {self.rank} " in one and "was lost" in one for one in found),
+            f"it says {found}",
+        )
         self.check(found or self.fault.how != "STOP", f"no sentence: {self.outcome.said[-300:]!r}")
 
     def judge_failure(self, found):
-        parts = [*(["couplet: rank 1"] if self.rank else []),
-                 *([MESSAGE[self.fault.name], self.path] if self.outcome.kind in CHANGES else [])]
+        parts = [
+            *(["couplet: rank 1"] if self.rank else []),
+            *([MESSAGE[self.fault.name], self.path] if self.outcome.kind in CHANGES else []),
+        ]
         # mpirun of MPICH may end with 255 if a rank fails before MPI has begun
         codes = (1, 255) if self.library == "mpich" and self.outcome.kind == "memory" else (1,)
-        self.check(self.outcome.code in codes and len(found) == 1 and all(part in found[0] for part in parts),
-                   f"exit {self.outcome.code}, it says {found}, wanted {parts}")
+        self.check(
+            self.outcome.code in codes and len(found) == 1 and all(part in found[0] for part in parts),
+            f"exit {self.outcome.code}, it says {found}, wanted {parts}",
+        )
 
     def sentence(self):
-        out   = self.outcome
+        out = self.outcome
         where = f"{out.kind} {pathlib.Path(out.file).name}" if out else "?"
-        return (f"{self.library}, {self.name}, rank {self.rank}, {self.fault.name} at call {self.at} ({where}): "
-                + "; ".join(self.wrong))
+        return (
+            f"{self.library}, {self.name}, rank {self.rank}, {self.fault.name} at call {self.at} ({where}): "
+            + "; ".join(self.wrong)
+        )
 
 
 class Trial(Faulty, Disturbed):
@@ -133,8 +156,15 @@ class Trial(Faulty, Disturbed):
 
     def disturb(self, run):
         self.path = str(run)
-        job = start(self.library, self.runs.words(run, MESH), self.rank, self.fault, self.at, f"{run}{self.files}",
-                    f"{run}.report")
+        job = start(
+            self.library,
+            self.runs.words(run, MESH),
+            self.rank,
+            self.fault,
+            self.at,
+            f"{run}{self.files}",
+            f"{run}.report",
+        )
         if not self.judge(end(job, f"{run}.report")):
             names = different(results_of(run), results_of(self.runs.reference(MESH)))
             self.check(not names, f"exit 0, but {', '.join(names)} differ")
@@ -189,10 +219,20 @@ class Verbs:
 
     def words(self, name, out):
         soon = sets("dist.timeout=2")
-        return {"eval": [*words_of(pathlib.Path(self.inputs), "ranked", out, "model"), *soon],
-                "inspect": ["inspect", self.model, "--text", f"{self.inputs}/docs", "--json", out, *soon],
-                "encode": ["tokenize", "encode", "--tokenizer", f"{self.inputs}/T.json", "--out", out, *soon,
-                           f"{self.inputs}/docs"]}[name]
+        return {
+            "eval": [*words_of(pathlib.Path(self.inputs), "ranked", out, "model"), *soon],
+            "inspect": ["inspect", self.model, "--text", f"{self.inputs}/docs", "--json", out, *soon],
+            "encode": [
+                "tokenize",
+                "encode",
+                "--tokenizer",
+                f"{self.inputs}/T.json",
+                "--out",
+                out,
+                *soon,
+                f"{self.inputs}/docs",
+            ],
+        }[name]
 
     def results(self, place):
         """Without the answers so far, which are kept for the next try, and folders."""
@@ -200,12 +240,13 @@ class Verbs:
 
     def count(self, name, rank):
         report = f"{self.folder}/counted-{name}-{rank}"
-        words  = self.words(name, pathlib.Path(report + ".out"))
+        words = self.words(name, pathlib.Path(report + ".out"))
         start(LIBRARIES[0], words, rank, UNDISTURBED, 0, self.inputs, report).end()
         return read_record(pathlib.Path(report)).counts
 
 
 # ---- all of them ----
+
 
 def count_calls(runs, rank, files):
     """How many calls of each kind an undisturbed rank makes on these files; None: they cannot be caught."""
@@ -229,13 +270,20 @@ def sample(runs, verbs, counts, count, numbers):
     """What must be in every sample, and `count` more. A checkpoint is saved three times: the middle one is hit. A stop
     of a verb comes in the last quarter of its calls, where the ranks watch each other."""
     sync, rename = (dataclasses.replace(BY_NAME["EIO"], calls=(kind,)) for kind in ("sync", "rename"))
-    kill, term, stop = (dataclasses.replace(BY_NAME[name], calls=("open", "create", "read"))
-                        for name in ("kill", "SIGTERM", "stop"))
+    kill, term, stop = (
+        dataclasses.replace(BY_NAME[name], calls=("open", "create", "read")) for name in ("kill", "SIGTERM", "stop")
+    )
     for rank in range(MESH[0]):
         saving = count_calls(runs, rank, SAVED_FILES)
         for fault in (sync, BY_NAME["disk full"], rename):
-            yield Trial(runs, numbers.choice(LIBRARIES), rank, fault,
-                        some(numbers, of_fault(saving, fault), 1 / 3, 2 / 3), SAVED_FILES)
+            yield Trial(
+                runs,
+                numbers.choice(LIBRARIES),
+                rank,
+                fault,
+                some(numbers, of_fault(saving, fault), 1 / 3, 2 / 3),
+                SAVED_FILES,
+            )
         for fault in (kill, term):
             yield Trial(runs, numbers.choice(LIBRARIES), rank, fault, some(numbers, MOST_OPENING))
     whole = of_fault(count_calls(runs, 0, SAVED_FOLDER), rename)  # the last of a checkpoint is that of its folder
@@ -243,7 +291,7 @@ def sample(runs, verbs, counts, count, numbers):
     # Rank 0 writes metrics.jsonl to the disk before each checkpoint.
     yield Trial(runs, numbers.choice(LIBRARIES), 0, HANG, 2, "/metrics.jsonl")
     for name in verbs.reference:
-        rank  = numbers.randrange(MESH[0])
+        rank = numbers.randrange(MESH[0])
         calls = of_fault(verbs.count(name, rank), stop)
         yield VerbTrial(verbs, name, numbers.choice(LIBRARIES), rank, stop, some(numbers, calls, 3 / 4))
     yield from numbers.sample(list(all_trials(runs, counts, [BY_NAME["memory"]], 1)), 1)
@@ -252,11 +300,17 @@ def sample(runs, verbs, counts, count, numbers):
 
 def allocations(runs, rank):
     """Of each stack of calls that allocates some."""
-    run   = runs.folder / f"stacks-{rank}"
-    words = ["env", f"FAULT_STACKS={run}.stacks", *start_words(runs.words(run, MESH), BY_NAME["memory"], 0, "",
-                                                               f"{run}.report")]
-    Ranks(LIBRARIES[0], MESH[0], parts=[(1, words if r == rank else [COUPLET, *runs.words(run, MESH)])
-                                        for r in range(MESH[0])]).end()
+    run = runs.folder / f"stacks-{rank}"
+    words = [
+        "env",
+        f"FAULT_STACKS={run}.stacks",
+        *start_words(runs.words(run, MESH), BY_NAME["memory"], 0, "", f"{run}.report"),
+    ]
+    Ranks(
+        LIBRARIES[0],
+        MESH[0],
+        parts=[(1, words if r == rank else [COUPLET, *runs.words(run, MESH)]) for r in range(MESH[0])],
+    ).end()
     return by_stack(pathlib.Path(f"{run}.stacks"), read_record(pathlib.Path(f"{run}.report")).counts["memory"])
 
 
@@ -276,8 +330,13 @@ def table(trials):
     for rank in range(MESH[0]):
         of = [trial for trial in trials if trial.rank == rank]
         counts = collections.Counter(trial.fault.name for trial in of)
-        rows.append("| " + " | ".join(map(str, [rank, *(counts[name] for name in BY_NAME), len(of),
-                                                sum(bool(trial.wrong) for trial in of)])) + " |")
+        rows.append(
+            "| "
+            + " | ".join(
+                map(str, [rank, *(counts[name] for name in BY_NAME), len(of), sum(bool(trial.wrong) for trial in of)])
+            )
+            + " |"
+        )
     return "\n".join(rows)
 
 
@@ -291,10 +350,13 @@ def main(words):
         if None in counts:
             print("not checked here: calls cannot be caught")
             return UNAVAILABLE
-        verbs  = Verbs(folder, runs.reference(MESH) / "last")
+        verbs = Verbs(folder, runs.reference(MESH) / "last")
         faults = [BY_NAME[name] for name in words.fault.split(",")] if words.fault else FAULTS
-        trials = list(all_trials(runs, counts, faults, words.share) if words.all
-                      else sample(runs, verbs, counts, words.sample, random.Random(words.seed)))
+        trials = list(
+            all_trials(runs, counts, faults, words.share)
+            if words.all
+            else sample(runs, verbs, counts, words.sample, random.Random(words.seed))
+        )
         with concurrent.futures.ThreadPoolExecutor(words.jobs) as pool:
             for trial in pool.map(lambda trial: trial.run(), trials):
                 if trial.wrong:
@@ -316,5 +378,5 @@ if __name__ == "__main__":
     options.add_argument("--jobs", type=int, default=1)
     options.add_argument("--seed", type=int, default=random.SystemRandom().randrange(10**6))
     options = options.parse_args()
-    SHIM    = str(pathlib.Path(options.shim).resolve())
+    SHIM = str(pathlib.Path(options.shim).resolve())
     sys.exit(main(options) if LIBRARIES else 77)

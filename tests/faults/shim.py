@@ -1,4 +1,5 @@
 """shim.py: a program run with one fault of faults.c, and what came of it."""
+
 import dataclasses
 import os
 import pathlib
@@ -6,8 +7,23 @@ import signal
 import struct
 import subprocess
 
-KINDS = ("read", "write", "open", "create", "close", "sync", "rename", "mkdir", "unlink", "list",
-         "cut", "link", "stat", "lock", "memory")
+KINDS = (
+    "read",
+    "write",
+    "open",
+    "create",
+    "close",
+    "sync",
+    "rename",
+    "mkdir",
+    "unlink",
+    "list",
+    "cut",
+    "link",
+    "stat",
+    "lock",
+    "memory",
+)
 ALL = tuple(kind for kind in KINDS if kind != "memory")
 CHANGES = ("write", "create", "close", "sync", "rename", "mkdir", "unlink", "cut", "link", "lock")
 UNAVAILABLE = 77
@@ -17,11 +33,12 @@ LIMIT_SECONDS = 120
 @dataclasses.dataclass(frozen=True)
 class Fault:
     """What happens at the n-th call of these kinds."""
+
     name: str
     how: str
     calls: tuple
     lasts: bool = False  # all later ones fail too
-    only: tuple = ()     # verbs; all if there are none
+    only: tuple = ()  # verbs; all if there are none
 
     @property
     def kills(self):
@@ -43,12 +60,12 @@ FAULTS = (
 
 @dataclasses.dataclass
 class Outcome:
-    code: int     # as a shell has it: 128 + n after signal n
+    code: int  # as a shell has it: 128 + n after signal n
     out: bytes
     err: str
-    seen: int     # calls that counted
-    fired: int    # faults that happened
-    place: str    # where the first one did
+    seen: int  # calls that counted
+    fired: int  # faults that happened
+    place: str  # where the first one did
     hung: bool = False
 
     def sentences(self):
@@ -64,21 +81,38 @@ class Program:
 
     def __init__(self, path, shim=None, threads=1):
         self.path, self.shim = os.path.abspath(path), shim and os.path.abspath(shim)
-        self.environment = {**os.environ, "OMP_WAIT_POLICY": "passive", "FAULT_CLOCK": "50",
-                            "OMP_NUM_THREADS": str(threads), "LC_ALL": "C.UTF-8",
-                            "SOURCE_DATE_EPOCH": "0"}
+        self.environment = {
+            **os.environ,
+            "OMP_WAIT_POLICY": "passive",
+            "FAULT_CLOCK": "50",
+            "OMP_NUM_THREADS": str(threads),
+            "LC_ALL": "C.UTF-8",
+            "SOURCE_DATE_EPOCH": "0",
+        }
 
     def start(self, words, cwd, fault=None, at=0, report=None, stacks=None):
-        environment = {**self.environment, **({"LD_PRELOAD": self.shim} if self.shim else {}),
-                       **({"FAULT_STACKS": str(stacks)} if stacks else {})}
+        environment = {
+            **self.environment,
+            **({"LD_PRELOAD": self.shim} if self.shim else {}),
+            **({"FAULT_STACKS": str(stacks)} if stacks else {}),
+        }
         if fault:
-            environment |= {"FAULT_CALLS": ",".join(fault.calls), "FAULT_HOW": fault.how,
-                            "FAULT_AT": str(at), "FAULT_REPORT": str(report)}
+            environment |= {
+                "FAULT_CALLS": ",".join(fault.calls),
+                "FAULT_HOW": fault.how,
+                "FAULT_AT": str(at),
+                "FAULT_REPORT": str(report),
+            }
         if fault and fault.lasts:
             environment["FAULT_LASTS"] = "1"
-        return subprocess.Popen([self.path, *map(str, words)], cwd=cwd, env=environment,
-                                stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-                                stderr=subprocess.PIPE)
+        return subprocess.Popen(
+            [self.path, *map(str, words)],
+            cwd=cwd,
+            env=environment,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+        )
 
     def run(self, words, cwd, fault=None, at=0, stdin=b"", stacks=None):
         report = pathlib.Path(f"{cwd}.report")
@@ -91,8 +125,15 @@ class Program:
             out, err = process.communicate()
             hung = True
         record = read_record(report)
-        return Outcome(shell_code(process.returncode), out, err.decode(errors="replace"),
-                       record.seen, record.fired, record.place, hung)
+        return Outcome(
+            shell_code(process.returncode),
+            out,
+            err.decode(errors="replace"),
+            record.seen,
+            record.fired,
+            record.place,
+            hung,
+        )
 
 
 def shell_code(code):
@@ -102,6 +143,7 @@ def shell_code(code):
 @dataclasses.dataclass
 class Record:
     """The `record` of faults.c."""
+
     seen: int = 0
     fired: int = 0
     counts: dict = dataclasses.field(default_factory=dict)  # kind -> calls, whether they counted or not
@@ -114,7 +156,7 @@ def read_record(path):
     raw = path.read_bytes()
     path.unlink()
     seen, fired, *counts = struct.unpack_from(f"<{2 + len(KINDS)}Q", raw)
-    place = raw[8 * (2 + len(KINDS)):].split(b"\0")[0].decode(errors="replace")
+    place = raw[8 * (2 + len(KINDS)) :].split(b"\0")[0].decode(errors="replace")
     return Record(seen, fired, dict(zip(KINDS, counts)), place)
 
 

@@ -4,6 +4,7 @@
 seeds  gives each target its seeds, of which it must accept some. PROGRAM is built without libFuzzer.
 fuzz   runs each target on seeds and what earlier runs found in FOLDER (build/fuzz-corpus); an input that ends a
        target lies there too, and the exit code is 1."""
+
 import argparse
 import concurrent.futures
 import gzip
@@ -16,16 +17,26 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 GOLDEN = ROOT / "tests/golden"
 LIMITS = ["-rss_limit_mb=1500", "-timeout=10", "-print_final_stats=1", "-verbosity=0"]
 DOCUMENT = b'{"id":"a","source":"s","text":"The wheel \\u00e9\\ud83d\\ude00 turns."}\n{"text":"\\n"}\n'
-ROWS = (b'{"a":"\\u00e9","b":[1,-2.5e3,null]}\n\n{}\n', b'[{"a":"]}"}, {"b":[1,{"c":null}]}]\n',
-        b'{"a":[{}],"Data":[{"a":1},{"b":"\\n"}]}', b'a,b\r\n1,"x,""y""\n"\n\n,it"s\n', b'a\tb\n1\t"2\r\n',
-        b'q,"a\nb",D\n1,2,3\n', b"1\n\n2\r\n3",
-        b"<?xml version='1.0'?><!DOCTYPE c [<!ENTITY e 'E'>]><c><item a='1'><p>x &lt;&e;&#233;</p></item></c>")
+ROWS = (
+    b'{"a":"\\u00e9","b":[1,-2.5e3,null]}\n\n{}\n',
+    b'[{"a":"]}"}, {"b":[1,{"c":null}]}]\n',
+    b'{"a":[{}],"Data":[{"a":1},{"b":"\\n"}]}',
+    b'a,b\r\n1,"x,""y""\n"\n\n,it"s\n',
+    b'a\tb\n1\t"2\r\n',
+    b'q,"a\nb",D\n1,2,3\n',
+    b"1\n\n2\r\n3",
+    b"<?xml version='1.0'?><!DOCTYPE c [<!ENTITY e 'E'>]><c><item a='1'><p>x &lt;&e;&#233;</p></item></c>",
+)
 
 
 def files(*patterns):
     """The small files of the checkout with these names."""
-    return [path.read_bytes() for pattern in patterns for path in sorted(ROOT.glob(pattern))
-            if path.stat().st_size < 1 << 16]
+    return [
+        path.read_bytes()
+        for pattern in patterns
+        for path in sorted(ROOT.glob(pattern))
+        if path.stat().st_size < 1 << 16
+    ]
 
 
 def metrics():
@@ -42,14 +53,24 @@ SEEDS = {
     "json": lambda: [b'{"text":"a\\u00e9\\n\\ud83d\\ude00","a":{"b":-1.5e3},"n":7,"x":[null,true,{"y":[]}]}'],
     "yaml": lambda: files("configs/*.yaml", "data/eval/tasks/gsm8k.yaml"),
     "task": lambda: files("data/eval/tasks/*.yaml"),
-    "pattern": lambda: [b"#### (-?[0-9.,]+)\na #### 42", b"(?i)(?:answer is|=)\\s*\\(?([A-D])\\b\nThe answer is (B).",
-                        b"\\\\boxed\\{((?:[^{}]|\\{[^{}]*\\})*)\\}\n\\boxed{\\frac{1}{2}} \xc3\xa9 \xff"],
-    "hub": lambda: [b'{"sha":"%s","siblings":[{"rfilename":"config.json"},{"rfilename":"a/b.safetensors"}]}' % (b"0" * 40)],
+    "pattern": lambda: [
+        b"#### (-?[0-9.,]+)\na #### 42",
+        b"(?i)(?:answer is|=)\\s*\\(?([A-D])\\b\nThe answer is (B).",
+        b"\\\\boxed\\{((?:[^{}]|\\{[^{}]*\\})*)\\}\n\\boxed{\\frac{1}{2}} \xc3\xa9 \xff",
+    ],
+    "hub": lambda: [
+        b'{"sha":"%s","siblings":[{"rfilename":"config.json"},{"rfilename":"a/b.safetensors"}]}' % (b"0" * 40)
+    ],
     "metrics": metrics,
-    "rows": lambda: [bytes([kind, 0]) + text for kind, text in enumerate(ROWS)] +
-                    [bytes([0, 1]) + gzip.compress(ROWS[0], mtime=0)],
-    "documents": lambda: [b"\0" + DOCUMENT, b"\1A text.\n<|endoftext|>\nAnother.\n", b"\4" + DOCUMENT,
-                          b"\2" + gzip.compress(DOCUMENT, mtime=0)],
+    "rows": lambda: (
+        [bytes([kind, 0]) + text for kind, text in enumerate(ROWS)] + [bytes([0, 1]) + gzip.compress(ROWS[0], mtime=0)]
+    ),
+    "documents": lambda: [
+        b"\0" + DOCUMENT,
+        b"\1A text.\n<|endoftext|>\nAnother.\n",
+        b"\4" + DOCUMENT,
+        b"\2" + gzip.compress(DOCUMENT, mtime=0),
+    ],
 }
 
 
@@ -74,12 +95,30 @@ def fuzz(folder, options, target):
     work, _ = prepare(folder, options.program, target)
     corpus = pathlib.Path(options.corpus, target).resolve()
     corpus.mkdir(parents=True, exist_ok=True)
-    done = subprocess.run([work / target, f"-max_total_time={options.seconds}", f"-artifact_prefix={corpus}.", *LIMITS,
-                           corpus, work / "seeds"], cwd=work, capture_output=True, text=True, errors="replace", check=False)
-    said = dict(line.removeprefix("stat::").split(":") for line in done.stderr.splitlines() if line.startswith("stat::"))
+    done = subprocess.run(
+        [
+            work / target,
+            f"-max_total_time={options.seconds}",
+            f"-artifact_prefix={corpus}.",
+            *LIMITS,
+            corpus,
+            work / "seeds",
+        ],
+        cwd=work,
+        capture_output=True,
+        text=True,
+        errors="replace",
+        check=False,
+    )
+    said = dict(
+        line.removeprefix("stat::").split(":") for line in done.stderr.splitlines() if line.startswith("stat::")
+    )
     if done.returncode:
         return False, f"{target}: exit code {done.returncode}\n{done.stderr[-6000:]}"
-    return True, f"{target:12} {int(said['number_of_executed_units']):>10,} inputs, {len(list(corpus.iterdir())):,} kept"
+    return (
+        True,
+        f"{target:12} {int(said['number_of_executed_units']):>10,} inputs, {len(list(corpus.iterdir())):,} kept",
+    )
 
 
 def main():

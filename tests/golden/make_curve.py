@@ -7,6 +7,7 @@ token shards alone, by a run of one step at a learning rate of 0. All else stand
 pseudo-code, the model of OLMoE and docs/decisions.md: order of the data, model, losses, noise,
 clipping, AdamW, schedule. The bound of the coupling loss is one at which hinges stay active.
 """
+
 import json
 import math
 import pathlib
@@ -25,14 +26,30 @@ STEPS, WARMUP, PEAK, LOWEST = 12, 4, 5e-4, 5e-5
 T, BATCH, HEADS, TOP_K, NORM_EPS, THETA = 256, 8, 4, 4, 1e-5, 10000.0
 BALANCE, Z, ERC, ALPHA, CLIP = 0.01, 0.001, 1, 0.25, 1
 ADAMW = {"betas": (0.9, 0.95), "eps": 1e-8, "weight_decay": 0.1}
-SETTINGS = ["compute.dtype=f32", f"train.steps={STEPS}", f"train.warmup_steps={WARMUP}",
-            f"train.lr={PEAK}", f"erc.alpha={ALPHA}", "log.every=1", "eval.every=0", "eval.max_sequences=1"]
-CONFIG = {"num_attention_heads": HEADS, "num_key_value_heads": HEADS, "num_experts_per_tok": TOP_K,
-          "rms_norm_eps": NORM_EPS, "rope_theta": THETA, "norm_topk_prob": False, "clip_qkv": None,
-          "tie_word_embeddings": False}
+SETTINGS = [
+    "compute.dtype=f32",
+    f"train.steps={STEPS}",
+    f"train.warmup_steps={WARMUP}",
+    f"train.lr={PEAK}",
+    f"erc.alpha={ALPHA}",
+    "log.every=1",
+    "eval.every=0",
+    "eval.max_sequences=1",
+]
+CONFIG = {
+    "num_attention_heads": HEADS,
+    "num_key_value_heads": HEADS,
+    "num_experts_per_tok": TOP_K,
+    "rms_norm_eps": NORM_EPS,
+    "rope_theta": THETA,
+    "norm_topk_prob": False,
+    "clip_qkv": None,
+    "tie_word_embeddings": False,
+}
 
 
 # ---- what the program gives ----
+
 
 def begin(couplet, folder):
     """Name -> parameter of the initial weights, and the sequences of the training data."""
@@ -42,13 +59,17 @@ def begin(couplet, folder):
     subprocess.run(words, check=True, stdout=subprocess.DEVNULL)
     config = read_json(folder / "last" / "config.json")
     assert all(config[key] == value for key, value in CONFIG.items()), config
-    weights = {name: np.frombuffer(raw, np.float32).reshape(shape).astype(np.float64)
-               for name, (_, shape, raw) in read_tensors(folder / "last/model.safetensors").items()}
+    weights = {
+        name: np.frombuffer(raw, np.float32).reshape(shape).astype(np.float64)
+        for name, (_, shape, raw) in read_tensors(folder / "last/model.safetensors").items()
+    }
     files = sorted((folder / "tokens").glob("train-*/**/*.npy"))
     rows = [np.fromfile(path, np.uint16) for path in files]
-    rows = [ids[:len(ids) // T * T].reshape(-1, T) for ids in rows]
-    return ({name: torch.nn.Parameter(torch.tensor(value)) for name, value in weights.items()},
-            torch.tensor(np.concatenate(rows).astype(np.int64)))
+    rows = [ids[: len(ids) // T * T].reshape(-1, T) for ids in rows]
+    return (
+        {name: torch.nn.Parameter(torch.tensor(value)) for name, value in weights.items()},
+        torch.tensor(np.concatenate(rows).astype(np.int64)),
+    )
 
 
 def order(count):
@@ -59,6 +80,7 @@ def order(count):
 
 
 # ---- the model ----
+
 
 def rms_norm(x, weight):
     return weight * (x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + NORM_EPS))
@@ -78,6 +100,7 @@ def attention(x, w):
 
     def split(y):
         return y.view(*y.shape[:2], HEADS, -1).transpose(1, 2)
+
     q, k = (rotate(split(rms_norm(heads(name), w[f"{name}_norm.weight"]))) for name in "qk")
     score = q @ k.transpose(2, 3) / math.sqrt(q.shape[-1])
     score = score.masked_fill(torch.ones(T, T, dtype=torch.bool).triu(1), -math.inf)
@@ -104,7 +127,7 @@ def router_losses(logits, prob, chosen):
 
 
 def below(weights, prefix):
-    return {name[len(prefix):]: value for name, value in weights.items() if name.startswith(prefix)}
+    return {name[len(prefix) :]: value for name, value in weights.items() if name.startswith(prefix)}
 
 
 def forward(weights, ids, layers):
@@ -126,6 +149,7 @@ def forward(weights, ids, layers):
 
 # ---- the coupling loss ----
 
+
 def philox(block, step, layer):
     """Philox4x32-10 with seed 0: block [m] -> four numbers each, below 2^32."""
     low, high = np.uint64(0xFFFFFFFF), np.uint64(32)
@@ -143,8 +167,8 @@ def noise(router, step, layer):
     n, d = router.shape
     apart = (router[:, None] - router[None]).norm(dim=-1) + torch.diag(torch.full((n,), math.inf))
     eps = apart.min(dim=1).values / (2 * router.norm(dim=1))
-    numbers = philox(np.arange((n * d + 3) // 4, dtype=np.uint64), step, layer).flatten()[:n * d]
-    uniform = torch.tensor((numbers >> np.uint64(8)).astype(np.float64) / 2 ** 24).view(n, d)
+    numbers = philox(np.arange((n * d + 3) // 4, dtype=np.uint64), step, layer).flatten()[: n * d]
+    uniform = torch.tensor((numbers >> np.uint64(8)).astype(np.float64) / 2**24).view(n, d)
     return 1 + eps[:, None] * (2 * uniform - 1)
 
 
@@ -167,6 +191,7 @@ def coupling_of_all(weights, layers, step):
 
 # ---- training ----
 
+
 def rate(step):
     if step <= WARMUP:
         return PEAK * step / WARMUP
@@ -184,15 +209,14 @@ def train(weights, batches):
         norm = torch.nn.utils.clip_grad_norm_(weights.values(), CLIP)
         optimizer.param_groups[0]["lr"] = rate(step)
         optimizer.step()
-        yield {"loss": ce.item(), "balance": balance.item(), "z": z.item(), "erc": erc.item(),
-               "grad_norm": norm.item()}
+        yield {"loss": ce.item(), "balance": balance.item(), "z": z.item(), "erc": erc.item(), "grad_norm": norm.item()}
 
 
 def main():
     with tempfile.TemporaryDirectory() as name:
         weights, rows = begin(sys.argv[1], pathlib.Path(name) / "run")
     places = order(len(rows))
-    curve = list(train(weights, [rows[places[i * BATCH:(i + 1) * BATCH]] for i in range(STEPS)]))
+    curve = list(train(weights, [rows[places[i * BATCH : (i + 1) * BATCH]] for i in range(STEPS)]))
     curve = [{key: float(f"{value:.9g}") for key, value in line.items()} for line in curve]
     json.dump({"settings": SETTINGS, "torch": torch.__version__, "steps": curve}, sys.stdout, indent=1)
     print()

@@ -3,6 +3,7 @@
 stubs: root, an ordinary user with and without sudo, a system without apt, clang alone; what tools/after_install.sh
 says; that a build prints one line, all with V=1, and all where it fails, and draws its share on a terminal; and in
 which folders it works."""
+
 import os
 import pathlib
 import pty
@@ -35,8 +36,15 @@ def machine(folder, **commands):
 
 
 def run(script, *words, cwd=None, **environment):
-    done = subprocess.run(["/bin/sh", script, *words], env=environment, cwd=cwd, text=True,
-                          capture_output=True, stdin=subprocess.DEVNULL, check=False)
+    done = subprocess.run(
+        ["/bin/sh", script, *words],
+        env=environment,
+        cwd=cwd,
+        text=True,
+        capture_output=True,
+        stdin=subprocess.DEVNULL,
+        check=False,
+    )
     return done.returncode, done.stdout + done.stderr
 
 
@@ -44,25 +52,41 @@ def check_packages(work):
     nothing, user = "exit 1", "echo 1000"
     code, said = run(DEPS, "build", **machine(work / "user", dpkg_query=nothing, apt_get="exit 9", id=user))
     check(code == 1 and len(said.splitlines()) == 1, f"a user without sudo: {code} {said}")
-    check(said.startswith("Become root and run: apt-get update && apt-get install ")
-          and " libdnnl-dev" in said and " gcc" in said, f"a user without sudo: {said}")
-    code, said = run(DEPS, "build", "test", **machine(work / "locked", dpkg_query=nothing, sudo="exit 1",
-                                                     apt_get="exit 9", id=user))
+    check(
+        said.startswith("Become root and run: apt-get update && apt-get install ")
+        and " libdnnl-dev" in said
+        and " gcc" in said,
+        f"a user without sudo: {said}",
+    )
+    code, said = run(
+        DEPS, "build", "test", **machine(work / "locked", dpkg_query=nothing, sudo="exit 1", apt_get="exit 9", id=user)
+    )
     check(code == 1 and len(said.splitlines()) == 1 and "libcmocka-dev" in said, f"no sudo: {said}")
-    code, said = run(DEPS, **machine(work / "root", dpkg_query=nothing, id="echo 0", env='shift; "$@"',
-                                     apt_get='echo "apt-get $*"'))
+    code, said = run(
+        DEPS, **machine(work / "root", dpkg_query=nothing, id="echo 0", env='shift; "$@"', apt_get='echo "apt-get $*"')
+    )
     lines = said.splitlines()
     check(code == 0 and lines[0].startswith("Installing with apt: "), f"root: {code} {said}")
     check(lines[1:2] == ["apt-get -q update"] and "install -y" in lines[2], f"root: {said}")
-    code, said = run(DEPS, **machine(work / "offline", dpkg_query=nothing, id="echo 0",
-                                     env='shift; "$@"', apt_get="exit 100"))
-    check(code == 1 and "apt could not install them. Try: apt-get update && apt-get install" in said,
-          f"apt fails: {code} {said}")
+    code, said = run(
+        DEPS, **machine(work / "offline", dpkg_query=nothing, id="echo 0", env='shift; "$@"', apt_get="exit 100")
+    )
+    check(
+        code == 1 and "apt could not install them. Try: apt-get update && apt-get install" in said,
+        f"apt fails: {code} {said}",
+    )
     code, said = run(DEPS, **machine(work / "other"))
     check(code == 1 and said.startswith("This system has no apt. Install what these"), f"no apt: {said}")
-    code, said = run(DEPS, **machine(work / "whole", dpkg_query="echo installed", id=user,
-                                     apt_get="exit 9", **dict.fromkeys(
-                                         ("gcc", "make", "cmake", "pkg_config"), "exit 0")))
+    code, said = run(
+        DEPS,
+        **machine(
+            work / "whole",
+            dpkg_query="echo installed",
+            id=user,
+            apt_get="exit 9",
+            **dict.fromkeys(("gcc", "make", "cmake", "pkg_config"), "exit 0"),
+        ),
+    )
     check((code, said) == (0, ""), f"nothing is missing: {code} {said}")
 
 
@@ -70,12 +94,21 @@ def check_compilers(work):
     """gcc is asked for where there is no compiler, and OpenMP with clang, which does not bring it."""
     clang = {"clang": 'case $1 in --version) echo "clang version 14";; *) exit 1;; esac'}
     there = {"clang": clang["clang"].replace("exit 1", "exit 0")}
-    for number, (what, commands, words, wanted, unwanted) in enumerate((
-            ("no compiler", {}, {}, {"gcc"}, {"libomp-dev"}), ("cc", {"cc": "exit 0"}, {}, set(), {"gcc", "libomp-dev"}),
-            ("clang", clang, {}, {"libomp-dev"}, {"gcc"}), ("clang with OpenMP", there, {}, set(), {"gcc", "libomp-dev"}),
-            ("CC=clang", clang | {"cc": "exit 0"}, {"CC": "clang"}, {"libomp-dev"}, {"gcc"}))):
-        _, said = run(DEPS, "build", **machine(work / f"compiler-{number}", dpkg_query="exit 1", apt_get="exit 9",
-                                               id="echo 1000", **commands), **words)
+    for number, (what, commands, words, wanted, unwanted) in enumerate(
+        (
+            ("no compiler", {}, {}, {"gcc"}, {"libomp-dev"}),
+            ("cc", {"cc": "exit 0"}, {}, set(), {"gcc", "libomp-dev"}),
+            ("clang", clang, {}, {"libomp-dev"}, {"gcc"}),
+            ("clang with OpenMP", there, {}, set(), {"gcc", "libomp-dev"}),
+            ("CC=clang", clang | {"cc": "exit 0"}, {"CC": "clang"}, {"libomp-dev"}, {"gcc"}),
+        )
+    ):
+        _, said = run(
+            DEPS,
+            "build",
+            **machine(work / f"compiler-{number}", dpkg_query="exit 1", apt_get="exit 9", id="echo 1000", **commands),
+            **words,
+        )
         names = set(said.split())
         check(wanted <= names and not unwanted & names and "make" in names, f"{what}: {said}")
 
@@ -87,12 +120,20 @@ def check_installed(work):
     cache, folders = "/p q/lib/libcouplet.so (libc6,x86-64) => /p q/lib/libcouplet.so", "/p q/lib: (from x)"
     known, unknown = f"[ $1 = -p ] && echo '{cache}' || echo '{folders}'", f"[ $1 = -p ] || echo '{folders}'"
     path = 'The shell finds couplet with: export PATH="/p q/bin:$PATH"\n'
-    for number, (what, ldconfig, user, more, wanted) in enumerate((
+    for number, (what, ldconfig, user, more, wanted) in enumerate(
+        (
             ("root", f'[ $# = 0 ] && : > "{work}/noted"; [ $# = 0 ] || {{ {known}; }}', 0, ":/p q/bin", ""),
             ("PATH", known, 1000, "", path),
             ("a user", unknown, 1000, ":/p q/bin", "Programs find the library once root has run: ldconfig\n"),
-            ("a folder of one's own", "exit 0", 0, ":/p q/bin",
-             'Programs find the library with: export LD_LIBRARY_PATH="/p q/lib"\n'))):
+            (
+                "a folder of one's own",
+                "exit 0",
+                0,
+                ":/p q/bin",
+                'Programs find the library with: export LD_LIBRARY_PATH="/p q/lib"\n',
+            ),
+        )
+    ):
         stubs = machine(work / f"installed-{number}", ldconfig=ldconfig, id=f"echo {user}")
         code, said = run(AFTER, manifest, PATH=stubs["PATH"] + more)
         check((code, said) == (0, wanted), f"installed, {what}: {code} {said!r}")
@@ -104,8 +145,9 @@ def check_share(work):
     for code, end in ((0, "true"), (1, "false")):
         stubs = machine(work / f"terminal-{code}", cmake=f'echo "-- noise"; echo "[  7%] a"; echo "[ 50%] b"; {end}')
         terminal, inside = pty.openpty()
-        with subprocess.Popen(["/bin/sh", BUILD, "release"], cwd=work, env=stubs, stdout=inside,
-                              stderr=subprocess.PIPE) as process:
+        with subprocess.Popen(
+            ["/bin/sh", BUILD, "release"], cwd=work, env=stubs, stdout=inside, stderr=subprocess.PIPE
+        ) as process:
             os.close(inside)
             sent = b""
             try:
@@ -115,10 +157,14 @@ def check_share(work):
                 pass
             error = process.stderr.read()
         os.close(terminal)
-        check(process.returncode == code and b"noise" not in sent and (b"noise" in error) == bool(code),
-              f"a build on a terminal: {process.returncode} {sent!r} {error!r}")
-        check(b"\r\x1b[K[  7%] build/release\r\x1b[K[ 50%] build/release" in sent and sent.endswith(b"\r\x1b[K"),
-              f"the share: {sent!r}")
+        check(
+            process.returncode == code and b"noise" not in sent and (b"noise" in error) == bool(code),
+            f"a build on a terminal: {process.returncode} {sent!r} {error!r}",
+        )
+        check(
+            b"\r\x1b[K[  7%] build/release\r\x1b[K[ 50%] build/release" in sent and sent.endswith(b"\r\x1b[K"),
+            f"the share: {sent!r}",
+        )
 
 
 def check_folders(work):
@@ -138,12 +184,20 @@ def check_folders(work):
             (odd / path.name).symlink_to(path)
     done = subprocess.run(["cmake", "--preset", "release"], cwd=odd, capture_output=True, text=True, check=False)
     rule = ["make", "-C", odd / "build/release", "-f"]
-    for file, target in (("CMakeFiles/make_unicode_classes.dir/build.make", "CMakeFiles/make_unicode_classes.dir/build"),
-                         ("CMakeFiles/couplet_objects.dir/build.make", "unicode_classes.c")):
-        done = done if done.returncode else subprocess.run([*rule, file, target], capture_output=True, text=True, check=False)
+    for file, target in (
+        ("CMakeFiles/make_unicode_classes.dir/build.make", "CMakeFiles/make_unicode_classes.dir/build"),
+        ("CMakeFiles/couplet_objects.dir/build.make", "unicode_classes.c"),
+    ):
+        done = (
+            done
+            if done.returncode
+            else subprocess.run([*rule, file, target], capture_output=True, text=True, check=False)
+        )
     made = odd / "build/release/unicode_classes.c"
-    check(done.returncode == 0 and made.exists() and made.stat().st_size > 1000,
-          f"a build in {odd.name}: {done.stdout[-500:]}{done.stderr[-1000:]}")
+    check(
+        done.returncode == 0 and made.exists() and made.stat().st_size > 1000,
+        f"a build in {odd.name}: {done.stdout[-500:]}{done.stderr[-1000:]}",
+    )
 
 
 def check_quiet(work):

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """check_install.py BUILD COMPILER SANITIZERS: installs into an empty folder and uses what lies there
 as another program would: through pkg-config and CMake, shared and static."""
+
 import os
 import pathlib
 import re
@@ -11,8 +12,15 @@ import tempfile
 
 BUILD, COMPILER, SANITIZERS = sys.argv[1:4]
 FLAGS = [f"-fsanitize={SANITIZERS}"] if SANITIZERS else []
-EXPECTED = ["bin/couplet", "include/couplet.h", "include/couplet/activation.h", "include/couplet/status.h", "share/man/man1/couplet.1",
-            "share/bash-completion/completions/couplet", "share/zsh/site-functions/_couplet"]
+EXPECTED = [
+    "bin/couplet",
+    "include/couplet.h",
+    "include/couplet/activation.h",
+    "include/couplet/status.h",
+    "share/man/man1/couplet.1",
+    "share/bash-completion/completions/couplet",
+    "share/zsh/site-functions/_couplet",
+]
 PROGRAM = """#include <couplet.h>
 #include <stdio.h>
 int main(void) { return cpl_last_error()[0] != 0 || printf("linked\\n") < 0; }
@@ -28,8 +36,7 @@ target_link_libraries(static couplet::couplet_static)
 
 
 def run(*words, **options):
-    done = subprocess.run([str(word) for word in words], capture_output=True, text=True,
-                          check=False, **options)
+    done = subprocess.run([str(word) for word in words], capture_output=True, text=True, check=False, **options)
     if done.returncode:
         sys.exit(f"{' '.join(map(str, words))}: {done.returncode}\n{done.stdout}{done.stderr}")
     return done.stdout
@@ -47,11 +54,26 @@ def check_files(prefix):
 def check_module(prefix):
     """The installed program finds the CUDA backend that was installed with it: here the emulated one, of one GPU."""
     built = re.search(r"^COUPLET_CUDA_MODULE:STRING=(.+)$", pathlib.Path(BUILD, "CMakeCache.txt").read_text(), re.M)[1]
-    done = subprocess.run([prefix / "bin/couplet", "train", "configs/tiny.yaml", "--out", prefix / "run", "--set",
-                           "compute.device=cuda:9"], capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [
+            prefix / "bin/couplet",
+            "train",
+            "configs/tiny.yaml",
+            "--out",
+            prefix / "run",
+            "--set",
+            "compute.device=cuda:9",
+        ],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     missing = "couplet-cuda.so" in done.stderr
-    if done.returncode != 2 or "compute.device is cuda:9, but " not in done.stderr or \
-            missing == pathlib.Path(BUILD, built).exists():
+    if (
+        done.returncode != 2
+        or "compute.device is cuda:9, but " not in done.stderr
+        or missing == pathlib.Path(BUILD, built).exists()
+    ):
         sys.exit(f"the module of a GPU: {done.returncode}\n{done.stdout}{done.stderr}")
 
 
@@ -63,8 +85,10 @@ def check_exports(prefix, library):
     exported = {line.split()[-1] for line in symbols if line.split()[-2] in "TDBRVW"}
     exported -= {name for name in exported if name.startswith(("__asan", "__odr_asan"))}
     if exported != declared:
-        sys.exit(f"exported and not declared: {sorted(exported - declared)}\n"
-                 f"declared and not exported: {sorted(declared - exported)}")
+        sys.exit(
+            f"exported and not declared: {sorted(exported - declared)}\n"
+            f"declared and not exported: {sorted(declared - exported)}"
+        )
 
 
 def check_pkg_config(folder, prefix, library):
@@ -83,8 +107,16 @@ def check_pkg_config(folder, prefix, library):
 
 def check_cmake(folder, prefix):
     (folder / "CMakeLists.txt").write_text(CMAKE)
-    run("cmake", "-S", folder, "-B", folder / "build", f"-DCMAKE_PREFIX_PATH={prefix}",
-        f"-DCMAKE_C_COMPILER={COMPILER}", f"-DCMAKE_C_FLAGS={' '.join(FLAGS)}")
+    run(
+        "cmake",
+        "-S",
+        folder,
+        "-B",
+        folder / "build",
+        f"-DCMAKE_PREFIX_PATH={prefix}",
+        f"-DCMAKE_C_COMPILER={COMPILER}",
+        f"-DCMAKE_C_FLAGS={' '.join(FLAGS)}",
+    )
     run("cmake", "--build", folder / "build")
     run(folder / "build/shared")
     run(folder / "build/static")
@@ -93,8 +125,16 @@ def check_cmake(folder, prefix):
 def check_build_in_path(folder, prefix):
     """A build folder in PATH, as for trying the program, does not hide what is installed."""
     path = os.pathsep.join([BUILD, str(prefix / "bin"), os.environ["PATH"]])
-    run("cmake", "-S", folder, "-B", folder / "in-path", f"-DCMAKE_C_COMPILER={COMPILER}",
-        f"-DCMAKE_C_FLAGS={' '.join(FLAGS)}", env={**os.environ, "PATH": path})
+    run(
+        "cmake",
+        "-S",
+        folder,
+        "-B",
+        folder / "in-path",
+        f"-DCMAKE_C_COMPILER={COMPILER}",
+        f"-DCMAKE_C_FLAGS={' '.join(FLAGS)}",
+        env={**os.environ, "PATH": path},
+    )
 
 
 def main():

@@ -2,6 +2,7 @@
 """check_package.py BUILD: makes Debian's packages of the build and reads them with dpkg-deb: what `make install`
 installs lies in exactly one of them, in Debian's form where that is another; the fields of each;
 and the list of libraries that tarball and wheel bring."""
+
 import hashlib
 import json
 import pathlib
@@ -15,18 +16,32 @@ import urllib.parse
 BUILD = pathlib.Path(sys.argv[1])
 VERSION = pathlib.Path("VERSION").read_text().strip()
 LIBRARY = f"libcouplet{VERSION.split('.')[0]}"
-PROBES = {"couplet": ["bin/couplet", "share/man/man1/couplet.1.gz", "share/zsh/vendor-completions/_couplet",
-                      "share/bash-completion/completions/couplet", "share/doc/couplet/docs/method.md",
-                      "share/couplet/eval/SOURCES.md"],
-          LIBRARY: [f"lib/libcouplet.so.{VERSION}"],
-          "libcouplet-dev": ["include/couplet.h", "lib/libcouplet.so", "lib/libcouplet.a",
-                             "lib/pkgconfig/couplet.pc", "lib/cmake/couplet/coupletConfig.cmake"]}
+PROBES = {
+    "couplet": [
+        "bin/couplet",
+        "share/man/man1/couplet.1.gz",
+        "share/zsh/vendor-completions/_couplet",
+        "share/bash-completion/completions/couplet",
+        "share/doc/couplet/docs/method.md",
+        "share/couplet/eval/SOURCES.md",
+    ],
+    LIBRARY: [f"lib/libcouplet.so.{VERSION}"],
+    "libcouplet-dev": [
+        "include/couplet.h",
+        "lib/libcouplet.so",
+        "lib/libcouplet.a",
+        "lib/pkgconfig/couplet.pc",
+        "lib/cmake/couplet/coupletConfig.cmake",
+    ],
+}
 MODULE = BUILD / re.search(r"^COUPLET_CUDA_MODULE:STRING=(.+)$", (BUILD / "CMakeCache.txt").read_text(), re.M)[1]
 if MODULE.exists():
     PROBES["couplet-cuda"] = ["lib/couplet/couplet-cuda.so"]
-DEBIANS = {"share/man/man1/couplet.1": "share/man/man1/couplet.1.gz",
-           "share/zsh/site-functions/_couplet": "share/zsh/vendor-completions/_couplet",
-           "share/doc/couplet/LICENSE": "share/doc/couplet/copyright"}
+DEBIANS = {
+    "share/man/man1/couplet.1": "share/man/man1/couplet.1.gz",
+    "share/zsh/site-functions/_couplet": "share/zsh/vendor-completions/_couplet",
+    "share/doc/couplet/LICENSE": "share/doc/couplet/copyright",
+}
 wrong = []
 
 
@@ -64,34 +79,56 @@ def check_fields(name, package):
     summary, *text = field["Description"].splitlines()
     check(len(summary) < 80 and text and all(len(line) < 81 for line in text), f"{name}: {field['Description']}")
     if name == "libcouplet-dev":
-        check(f"{LIBRARY} (= {VERSION})" in field["Depends"] and "libdnnl-dev" in field["Depends"]
-              and "libyaml-dev" in field["Depends"], f"{name} depends on {field['Depends']}")
+        check(
+            f"{LIBRARY} (= {VERSION})" in field["Depends"]
+            and "libdnnl-dev" in field["Depends"]
+            and "libyaml-dev" in field["Depends"],
+            f"{name} depends on {field['Depends']}",
+        )
     elif name == "couplet-cuda":
-        check(field["Depends"].startswith(f"couplet (= {VERSION}), ") and "libc6 (>= " in field["Depends"]
-              and "cublas" not in field["Depends"], f"{name} depends on {field['Depends']}")
+        check(
+            field["Depends"].startswith(f"couplet (= {VERSION}), ")
+            and "libc6 (>= " in field["Depends"]
+            and "cublas" not in field["Depends"],
+            f"{name} depends on {field['Depends']}",
+        )
     else:
-        check("libc6 (>= " in field["Depends"] and "libdnnl2" in field["Depends"]
-              and "mpi" not in field["Depends"], f"{name} depends on {field['Depends']}")
+        check(
+            "libc6 (>= " in field["Depends"] and "libdnnl2" in field["Depends"] and "mpi" not in field["Depends"],
+            f"{name} depends on {field['Depends']}",
+        )
     modules = {file.stem.split("-")[-1] for file in BUILD.glob("couplet-mpi-*.so")}
     launchers = [launcher for key, launcher in (("openmpi", "openmpi-bin"), ("mpich", "mpich")) if key in modules]
     remote = re.search(r"^CPL_REMOTE:BOOL=(ON|1)$", (BUILD / "CMakeCache.txt").read_text(), re.M)
     wanted = [" | ".join(launchers)] * bool(launchers) + ["libcurl4"] * bool(remote)
-    check(field["Recommends"] == (", ".join(wanted) if name == "couplet" else ""),
-          f"{name} recommends {field['Recommends']}")
+    check(
+        field["Recommends"] == (", ".join(wanted) if name == "couplet" else ""),
+        f"{name} recommends {field['Recommends']}",
+    )
 
 
 def check_list_of_libraries(folder):
     """What the tarball and the wheel bring: each library is in the list for scanners, with its sum and package; and
     what is linked into the CUDA backend is named where that is brought."""
-    run("cmake", f"-Dversion={VERSION}", f"-Dprogram={BUILD / 'couplet'}", f"-Dlibraries_to={folder / 'lib'}",
-        f"-Dlicenses_to={folder / 'licenses'}", f"-Dmodule={MODULE}", "-P", "cmake/bundle.cmake")
+    run(
+        "cmake",
+        f"-Dversion={VERSION}",
+        f"-Dprogram={BUILD / 'couplet'}",
+        f"-Dlibraries_to={folder / 'lib'}",
+        f"-Dlicenses_to={folder / 'licenses'}",
+        f"-Dmodule={MODULE}",
+        "-P",
+        "cmake/bundle.cmake",
+    )
     said = (folder / "licenses/SOURCES").read_text()
     check(("libcudart_static" in said) == MODULE.exists(), f"the sources: {said}")
     made = json.loads((folder / "licenses/couplet.spdx.json").read_text())
     check(made["spdxVersion"] == "SPDX-2.3" and made["packages"][0]["versionInfo"] == VERSION, f"the list: {made}")
     listed = {package["name"]: package for package in made["packages"][1:]}
-    check("libyaml-0.so.2" in listed and set(listed) == {file.name for file in (folder / "lib").iterdir()},
-          f"listed: {sorted(listed)}")
+    check(
+        "libyaml-0.so.2" in listed and set(listed) == {file.name for file in (folder / "lib").iterdir()},
+        f"listed: {sorted(listed)}",
+    )
     contained = {relation["relatedSpdxElement"] for relation in made["relationships"]}
     check(contained == {package["SPDXID"] for package in made["packages"]}, f"contained: {contained}")
     for name, package in listed.items():
@@ -99,8 +136,10 @@ def check_list_of_libraries(folder):
         check(package["checksums"][0]["checksumValue"] == sum_, f"{name}: the sum")
         url = urllib.parse.unquote(package["externalRefs"][0]["referenceLocator"])
         debian = re.fullmatch(r"pkg:deb/\w+/(.+)@(.+)\?arch=\w+&distro=.+", url)
-        check(debian and run("dpkg-query", "-W", "-f", "${Version}", debian[1]) == debian[2] == package["versionInfo"],
-              f"{name}: {url}")
+        check(
+            debian and run("dpkg-query", "-W", "-f", "${Version}", debian[1]) == debian[2] == package["versionInfo"],
+            f"{name}: {url}",
+        )
 
 
 def main():
@@ -110,8 +149,19 @@ def main():
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)
         # Named thus, CPack does not build first, beside other tests.
-        run("cpack", "--config", BUILD / "CPackConfig.cmake", "-G", "DEB", "-B", folder / "packages",
-            "-D", "CPACK_CMAKE_GENERATOR=Ninja", "-D", "CPACK_DEBIAN_COMPRESSION_TYPE=none")
+        run(
+            "cpack",
+            "--config",
+            BUILD / "CPackConfig.cmake",
+            "-G",
+            "DEB",
+            "-B",
+            folder / "packages",
+            "-D",
+            "CPACK_CMAKE_GENERATOR=Ninja",
+            "-D",
+            "CPACK_DEBIAN_COMPRESSION_TYPE=none",
+        )
         packages = {file.name.split("_")[0]: file for file in (folder / "packages").glob("*.deb")}
         check(set(packages) == set(PROBES), f"packages: {sorted(packages)}")
         files = {package: files_of(file) for package, file in packages.items()}
@@ -123,8 +173,11 @@ def main():
             check(not missing, f"{package} lacks {sorted(missing)}")
         check_list_of_libraries(folder / "bundle")
         run("cmake", "--install", BUILD, "--prefix", folder / "prefix")
-        installed = {str(file.relative_to(folder / "prefix")) for file in (folder / "prefix").rglob("*")
-                     if not file.is_dir() or file.is_symlink()}
+        installed = {
+            str(file.relative_to(folder / "prefix"))
+            for file in (folder / "prefix").rglob("*")
+            if not file.is_dir() or file.is_symlink()
+        }
         installed = {DEBIANS.get(plain(path), plain(path)) for path in installed}
         for path in sorted(installed):
             owners = [package for package in files if path in files[package]]
@@ -133,8 +186,12 @@ def main():
         (file,) = (folder / "development").rglob("couplet.pc")
         check(file.read_text().startswith("prefix=/usr\n"), f"pkg-config: {file.read_text()}")
         run("dpkg-deb", "-x", packages["couplet"], folder / "out")
-        check((folder / "out/usr/share/doc/couplet/copyright").read_text().startswith(
-            "Format: https://www.debian.org/doc/packaging-manuals/copyright-format/1.0/\n"), "the copyright file")
+        check(
+            (folder / "out/usr/share/doc/couplet/copyright")
+            .read_text()
+            .startswith("Format: https://www.debian.org/doc/packaging-manuals/copyright-format/1.0/\n"),
+            "the copyright file",
+        )
         check(run(folder / "out/usr/bin/couplet", "--version") == f"couplet {VERSION}\n", "the program does not run")
     print("\n".join(wrong))
     return bool(wrong)

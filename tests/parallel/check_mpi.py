@@ -2,6 +2,7 @@
 """The collectives of parallel/group.h on each MPI library that is here: right, and the same bits as on threads.
 
 usage: check_mpi.py GROUP_RANKS BUILD"""
+
 import os
 import shutil
 import subprocess
@@ -35,14 +36,18 @@ for ranks in (2, 3, 4, 7):
 
 # Another MPI library than the launcher's, a file that is none, none at all: a sentence, exit code 3.
 for library in here:
-    for other, sentence in ([(o, "belongs to another MPI library") for o in here if o != library] +
-                            [("/nowhere/x.so", "there is no file /nowhere/x.so"), (program, "cannot be loaded")]):
+    for other, sentence in [(o, "belongs to another MPI library") for o in here if o != library] + [
+        ("/nowhere/x.so", "there is no file /nowhere/x.so"),
+        (program, "cannot be loaded"),
+    ]:
         code, out, error = mpi.run(library, 2, program, build=build, COUPLET_MPI=other)
         expect(code == 3 and sentence in error, f"{library} with {other}: {code} {error}")
     bare = shutil.copy(program, inner)  # modules are looked for in the folder above, too
     code, out, error = mpi.run(library, 2, bare, build=build)
-    expect(code == 3 and f"couplet-mpi-{library}.so" in error and "started 2 processes" in error,
-           f"{library} without its module: {code} {error}")
+    expect(
+        code == 3 and f"couplet-mpi-{library}.so" in error and "started 2 processes" in error,
+        f"{library} without its module: {code} {error}",
+    )
 
 shutil.rmtree(folder)
 print("\n".join(wrong))

@@ -1,4 +1,5 @@
 """What tests on MPI share: the MPI libraries that are here, and how each starts its ranks."""
+
 import os
 import pathlib
 import shutil
@@ -21,8 +22,15 @@ def is_here(library, build):
 
 def environment(**more):
     """Leaks inside the MPI libraries are not ours; more ranks than processors must not spin."""
-    return {**os.environ, "LSAN_OPTIONS": "detect_leaks=0", "OMP_NUM_THREADS": "1", "OMPI_MCA_mpi_yield_when_idle": "1",
-            "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1", **more}
+    return {
+        **os.environ,
+        "LSAN_OPTIONS": "detect_leaks=0",
+        "OMP_NUM_THREADS": "1",
+        "OMPI_MCA_mpi_yield_when_idle": "1",
+        "OMPI_ALLOW_RUN_AS_ROOT": "1",
+        "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
+        **more,
+    }
 
 
 def command_of(library, parts):
@@ -41,6 +49,13 @@ def command(library, ranks, *words):
 
 def run(library, ranks, *words, build, timeout=120, **more):
     """(exit code, standard output, standard error)"""
-    done = subprocess.run(command(library, ranks, *words), env=environment(**more), cwd=os.getcwd(),
-                          capture_output=True, text=True, timeout=timeout, stdin=subprocess.DEVNULL)
+    done = subprocess.run(
+        command(library, ranks, *words),
+        env=environment(**more),
+        cwd=os.getcwd(),
+        capture_output=True,
+        text=True,
+        timeout=timeout,
+        stdin=subprocess.DEVNULL,
+    )
     return done.returncode, done.stdout, done.stderr

@@ -1,5 +1,6 @@
 """certificates.py: certificates for servers of tests, made with the program openssl: an authority of their own, and what a
 client must refuse."""
+
 import pathlib
 import ssl
 import subprocess
@@ -29,14 +30,36 @@ class Certificates:
 
     def authority(self, name):
         certificate, key = self.pair(name)
-        openssl("-subj", f"/CN=Authority {name} of the tests", "-keyout", key, "-out", certificate,
-                "-addext", "keyUsage=critical,keyCertSign")
+        openssl(
+            "-subj",
+            f"/CN=Authority {name} of the tests",
+            "-keyout",
+            key,
+            "-out",
+            certificate,
+            "-addext",
+            "keyUsage=critical,keyCertSign",
+        )
         return certificate, key
 
     def leaf(self, name, authority, names):
         certificate, key = self.pair(name)
-        openssl("-subj", f"/CN={name}", "-keyout", key, "-out", certificate, "-CA", authority[0], "-CAkey", authority[1],
-                "-addext", f"subjectAltName={names}", "-addext", "basicConstraints=critical,CA:FALSE")
+        openssl(
+            "-subj",
+            f"/CN={name}",
+            "-keyout",
+            key,
+            "-out",
+            certificate,
+            "-CA",
+            authority[0],
+            "-CAkey",
+            authority[1],
+            "-addext",
+            f"subjectAltName={names}",
+            "-addext",
+            "basicConstraints=critical,CA:FALSE",
+        )
         return certificate, key
 
     def context(self, which="good"):

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 """check_absent.py PROGRAM: the program as -DCPL_REMOTE=OFF links it reads local files and refuses others with a sentence."""
+
 import pathlib
 import sys
 
@@ -14,7 +15,9 @@ def main():
         out, _ = apart("inspect", made.folder, "--json", "-")
         check('"kappa' in out, f"a local folder: {out[:200]}")
         for word in ("hf://org/model", "https://127.0.0.1:9/model"):
-            bad(1, [word, "was built without libcurl (-DCPL_REMOTE=OFF)", "fetch the checkpoint first"], "inspect", word)
+            bad(
+                1, [word, "was built without libcurl (-DCPL_REMOTE=OFF)", "fetch the checkpoint first"], "inspect", word
+            )
     check(b"libcurl.so" not in pathlib.Path(COUPLET).read_bytes(), "it names libcurl")
     return finish()
 

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """check_front.py: the front, the proxy and nginx do what the tests of the program rely on. Asked with Python's own client
 and with the program curl."""
+
 import gzip
 import hashlib
 import http.client
@@ -55,12 +56,21 @@ def check_layout(front, client, data):
     base = f"{front.hub.url}/org/model/resolve/main"
     status, headers, _ = client.get(f"{base}/w.safetensors", token=ACCESS)
     content = hashlib.sha256(data).hexdigest()
-    check(status == 302 and headers["X-Linked-ETag"] == f'"{content}"' and headers["X-Linked-Size"] == str(len(data)) and
-          len(headers["X-Repo-Commit"]) == 40 and headers["Accept-Ranges"] == "bytes", f"redirect: {status} {headers}")
+    check(
+        status == 302
+        and headers["X-Linked-ETag"] == f'"{content}"'
+        and headers["X-Linked-Size"] == str(len(data))
+        and len(headers["X-Repo-Commit"]) == 40
+        and headers["Accept-Ranges"] == "bytes",
+        f"redirect: {status} {headers}",
+    )
     place = headers["Location"]
     check(urllib.parse.urlsplit(place).netloc == f"127.0.0.2:{front.store.server_address[1]}", f"another host: {place}")
     status, headers, body = client.get(place, "10-19")
-    check((status, body, headers["Content-Range"]) == (206, data[10:20], f"bytes 10-19/{len(data)}"), f"range: {status} {body}")
+    check(
+        (status, body, headers["Content-Range"]) == (206, data[10:20], f"bytes 10-19/{len(data)}"),
+        f"range: {status} {body}",
+    )
     check(client.get(place, "-7")[2] == data[-7:] and client.get(place, "990-")[2] == data[990:], "open ranges")
     check(client.get(place, f"{len(data)}-")[0] == 416, "behind the end")
     check(client.get(place, token=ACCESS)[0] == 400, "the store takes a token")
@@ -72,18 +82,29 @@ def check_layout(front, client, data):
     check(b"expired" in client.get(place)[2], "an address that was old when it was signed")
     front.lifetime = 3600
     status, headers, _ = client.get(f"{base}/config.json")
-    check(status == 307 and headers["Location"].startswith("/api/resolve-cache/models/org/model/"), f"small files: {status}")
+    check(
+        status == 307 and headers["Location"].startswith("/api/resolve-cache/models/org/model/"),
+        f"small files: {status}",
+    )
     check(client.get(front.hub.url + headers["Location"])[2] == b"{}", "a small file")
     check(client.get(base.replace("main", "v2") + "/config.json")[0] == 307, "a branch")
-    for place, code in ((f"{base}/none", "EntryNotFound"), (base.replace("main", "no") + "/config.json", "RevisionNotFound")):
+    for place, code in (
+        (f"{base}/none", "EntryNotFound"),
+        (base.replace("main", "no") + "/config.json", "RevisionNotFound"),
+    ):
         status, headers, _ = client.get(place)
         check((status, headers["X-Error-Code"]) == (404, code), f"{place}: {status} {headers}")
 
 
 def check_access(front, client):
-    for name, token, want in (("org/no", None, (401, "RepoNotFound")), ("org/no", ACCESS, (404, "RepoNotFound")),
-                              ("org/gated", None, (401, "GatedRepo")), ("org/gated", "x", (401, "GatedRepo")),
-                              ("org/gated", OUTSIDER, (403, "GatedRepo")), ("org/gated", ACCESS, (302, None))):
+    for name, token, want in (
+        ("org/no", None, (401, "RepoNotFound")),
+        ("org/no", ACCESS, (404, "RepoNotFound")),
+        ("org/gated", None, (401, "GatedRepo")),
+        ("org/gated", "x", (401, "GatedRepo")),
+        ("org/gated", OUTSIDER, (403, "GatedRepo")),
+        ("org/gated", ACCESS, (302, None)),
+    ):
         status, headers, _ = client.get(f"{front.hub.url}/{name}/resolve/main/w.safetensors", token=token)
         check((status, headers["X-Error-Code"]) == want, f"{name} with {token}: {status} {headers['X-Error-Code']}")
     status, headers, _ = client.get(f"{front.hub.url}/org/old/resolve/main/w.safetensors")
@@ -92,8 +113,10 @@ def check_access(front, client):
 
 def check_api(front, client):
     info = json.loads(client.get(f"{front.hub.url}/api/models/org/model/revision/main")[2])
-    check([one["rfilename"] for one in info["siblings"]] == ["config.json", "w.safetensors"] and len(info["sha"]) == 40,
-          f"siblings: {info}")
+    check(
+        [one["rfilename"] for one in info["siblings"]] == ["config.json", "w.safetensors"] and len(info["sha"]) == 40,
+        f"siblings: {info}",
+    )
     moved = client.get(f"{front.hub.url}/api/models/org/old/tree/main")
     check((moved[0], moved[1]["Location"]) == (307, "/api/models/org/model/tree/main"), f"moved: {moved}")
     front.page = 1
@@ -101,17 +124,26 @@ def check_api(front, client):
     place = first[1]["Link"].split(">")[0].strip("<")
     second = client.get(place)
     rows = json.loads(first[2]) + json.loads(second[2])
-    check([row["path"] for row in rows] == ["config.json", "w.safetensors"] and rows[1]["lfs"]["size"] == 1000 and
-          second[1]["Link"] is None, f"tree: {rows}")
+    check(
+        [row["path"] for row in rows] == ["config.json", "w.safetensors"]
+        and rows[1]["lfs"]["size"] == 1000
+        and second[1]["Link"] is None,
+        f"tree: {rows}",
+    )
     front.page = 1000
 
 
 def check_record(front, client):
     front.clear()
-    client.get(f"{front.serve('plain', front.repositories['org/model'].folder, 'hub')}/w.safetensors", "5-14", token="t")
-    seen, = front.seen
-    check((seen.host, seen.method, seen.file, seen.range, seen.status, seen.sent, seen.token) ==
-          ("hub", "GET", "w.safetensors", (5, 14), 206, 10, "t"), f"record: {seen}")
+    client.get(
+        f"{front.serve('plain', front.repositories['org/model'].folder, 'hub')}/w.safetensors", "5-14", token="t"
+    )
+    (seen,) = front.seen
+    check(
+        (seen.host, seen.method, seen.file, seen.range, seen.status, seen.sent, seen.token)
+        == ("hub", "GET", "w.safetensors", (5, 14), 206, 10, "t"),
+        f"record: {seen}",
+    )
     check(front.asked_bytes() == 10 and front.asked_bytes("json") == 0, "bytes asked for")
 
 
@@ -159,7 +191,9 @@ def check_faults(front, client, data):
 
 
 def curl(front, *words):
-    done = subprocess.run(["curl", "-sS", "--cacert", front.certificates.ca[0], *words], capture_output=True, check=False)
+    done = subprocess.run(
+        ["curl", "-sS", "--cacert", front.certificates.ca[0], *words], capture_output=True, check=False
+    )
     return done.stdout, done.stderr.decode(), done.returncode
 
 
@@ -205,9 +239,12 @@ def check_nginx(front, work, folder):
             if server.lines():
                 break
             time.sleep(0.02)
-        line, = server.lines()
-        check((line.protocol, line.path, line.range, line.status, line.sent) ==
-              ("HTTP/2.0", "/w.safetensors", "bytes=10-19", 206, 10), f"nginx: {line}")
+        (line,) = server.lines()
+        check(
+            (line.protocol, line.path, line.range, line.status, line.sent)
+            == ("HTTP/2.0", "/w.safetensors", "bytes=10-19", 206, 10),
+            f"nginx: {line}",
+        )
     check(server.process.returncode == 0, "nginx has not ended")
 
 

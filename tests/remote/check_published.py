@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """check_published.py COUPLET: tools/published.py against the tests' own hub, whose repositories have the names of the page
 and small checkpoints in them: it fills the rows it is told to, with the figures of the local files, and no others."""
+
 import math
 import pathlib
 import shutil
@@ -19,14 +20,20 @@ LAYERS = {"OLMoE": 3, "Mixtral": 2, "Qwen": 48, "DeepSeek": 61, "gpt-oss": 24}
 
 
 def publish(one, page, *words, seconds=300):
-    done = subprocess.run([sys.executable, "tools/published.py", COUPLET, "--page", page, *words], env=one.environment(),
-                          capture_output=True, text=True, check=False, timeout=seconds)
+    done = subprocess.run(
+        [sys.executable, "tools/published.py", COUPLET, "--page", page, *words],
+        env=one.environment(),
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=seconds,
+    )
     one.judge(["published.py", *words], done.stdout, done.stderr)
     return done.stdout + done.stderr, done.returncode
 
 
 def row(text, name):
-    line, = [line for line in text.splitlines() if line.startswith(f"| {name} |")]
+    (line,) = [line for line in text.splitlines() if line.startswith(f"| {name} |")]
     return [cell.strip() for cell in line.strip("|").split("|")]
 
 
@@ -34,14 +41,21 @@ def wanted(figures):
     layers = figures["layers"]
     z = [layer["centred"]["z"] for layer in layers]
     own = statistics.fmean(layer["figures"]["centred_kappa_diagonal"] for layer in layers)
-    return f"{own:.4f}", f"{sum(z) / math.sqrt(len(z)):.1f}", f"{statistics.median(l['centred']['alpha_min'] for l in layers):.3f}"
+    return (
+        f"{own:.4f}",
+        f"{sum(z) / math.sqrt(len(z)):.1f}",
+        f"{statistics.median(l['centred']['alpha_min'] for l in layers):.3f}",
+    )
 
 
 def check_row(one, text, name, figures):
     commit = one.front.repositories[published.MODELS[name][0]].commit("main")
     cells = row(text, name)
     own, z, alpha = wanted(figures)
-    check((cells[2], cells[6], cells[8], cells[-1]) == (commit[:12], own, z, alpha), f"{name}: {cells}, wanted {own} {z} {alpha}")
+    check(
+        (cells[2], cells[6], cells[8], cells[-1]) == (commit[:12], own, z, alpha),
+        f"{name}: {cells}, wanted {own} {z} {alpha}",
+    )
 
 
 def check_filling(one, page, folders):
@@ -68,21 +82,26 @@ def check_failing(one, page):
     before, front = page.read_text(), one.front
     kept = front.repositories.pop(published.MODELS["OLMoE"][0])
     out, code = publish(one, page, "--only", "OLMoE", "--only", "gpt-oss")
-    check(code == 1 and "no commit" in out and "gpt-oss-20b@" in out and page.read_text() == before,
-          f"a model that is not there: {code} {out}")
+    check(
+        code == 1 and "no commit" in out and "gpt-oss-20b@" in out and page.read_text() == before,
+        f"a model that is not there: {code} {out}",
+    )
     front.repositories[kept.name] = kept
     page.write_text(before.replace("| OLMoE |", "| OtherMoE |"))
     out, code = publish(one, page, "--only", "OLMoE")
     check(code == 1 and "0 rows of OLMoE" in out, f"a page without the row: {code} {out}")
-    done = subprocess.run([sys.executable, "tools/published.py", "--check", "--page", page], capture_output=True, text=True,
-                          check=False)
+    done = subprocess.run(
+        [sys.executable, "tools/published.py", "--check", "--page", page], capture_output=True, text=True, check=False
+    )
     check(done.returncode == 1 and "OLMoE" in done.stdout, f"--check of a page without the row: {done}")
     page.write_text(before)
 
 
 def body(one):
-    folders = {name: sharded(one.work / name, seed=i, layers=LAYERS[name], d=16, D=64).folder
-               for i, name in enumerate(published.MODELS)}
+    folders = {
+        name: sharded(one.work / name, seed=i, layers=LAYERS[name], d=16, D=64).folder
+        for i, name in enumerate(published.MODELS)
+    }
     for name, folder in folders.items():
         one.front.add(published.MODELS[name][0], folder)
     page = pathlib.Path(shutil.copy("docs/published.md", one.work))

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """check_remote.py COUPLET: inspections of checkpoints from afar: the figures are those of the local file, from the bytes of
 headers, routers and gates alone; tokens, caches, the limit of requests. What servers do wrong: check_remote_faults.py."""
+
 import contextlib
 import json
 import os
@@ -27,15 +28,27 @@ SECOND = "model-00002-of-00003.safetensors"
 
 # ---- the same figures ----
 
+
 def check_equal(one, folder):
     """From the hub by branch, tag, commit, old name and page; from a plain folder; one file."""
     front, local = one.front, one.json(folder)
     commit = front.repositories["org/model"].commit("main")
     plain = front.serve("plain", folder)
-    for path in ("hf://org/model", "hf://org/model@main", f"hf://org/model@{commit}", "hf://org/old", plain, plain + "/",
-                 "https://huggingface.co/org/model", f"https://hf.co/org/model/tree/{commit}?x=y"):
+    for path in (
+        "hf://org/model",
+        "hf://org/model@main",
+        f"hf://org/model@{commit}",
+        "hf://org/old",
+        plain,
+        plain + "/",
+        "https://huggingface.co/org/model",
+        f"https://hf.co/org/model/tree/{commit}?x=y",
+    ):
         check(one.json(path) == local, f"{path}: other figures than {folder}")
-    check(one.json("hf://org/model", "--layers", 1, "--alpha", 2) == one.json(folder, "--layers", 1, "--alpha", 2), "--layers")
+    check(
+        one.json("hf://org/model", "--layers", 1, "--alpha", 2) == one.json(folder, "--layers", 1, "--alpha", 2),
+        "--layers",
+    )
     check(one.json("hf://org/model@v2") == one.json(one.work / "second") != local, "@v2: not that revision's figures")
     file = f"{plain}/{SECOND}"
     check(one.json(file) == one.json(folder / SECOND), "one file of a plain folder")
@@ -75,14 +88,19 @@ def check_bytes(one, made):
     check(code == 0, f"--dry-run: exit {code}: {err}")
     one.check_asked(made, "--dry-run", headers_only=True)
     before = len(front.bodies(r"\.safetensors$"))
-    check(re.search(r"\d[\d.,]* ?[KMG]?i?B.* of .*\d", out + err) and re.search(r"\d+ requests?", out + err),
-          f"--dry-run says {out + err!r}")
+    check(
+        re.search(r"\d[\d.,]* ?[KMG]?i?B.* of .*\d", out + err) and re.search(r"\d+ requests?", out + err),
+        f"--dry-run says {out + err!r}",
+    )
     front.clear()
     one.json("hf://org/model")
     one.check_asked(made, "the whole inspection")
     asked = front.bodies(r"\.safetensors$")
     said = int(re.search(r"([\d,]+) requests?", out + err)[1].replace(",", ""))
-    check(said == len(asked) - before, f"{said} requests are said, {len(asked) - before} of {len(asked)} were made: {err!r}")
+    check(
+        said == len(asked) - before,
+        f"{said} requests are said, {len(asked) - before} of {len(asked)} were made: {err!r}",
+    )
     front.clear()
     one.json("hf://org/model", "--layers", 1)
     one.check_asked(made_of_layer(made, 1), "--layers 1")
@@ -98,8 +116,12 @@ def check_at_once(one, made):
     except OSError as error:  # a root without devpts
         print(f"not checked here: no pseudo-terminal: {error}")
         return
-    with subprocess.Popen([COUPLET, "inspect", "hf://org/model"], env=one.environment(TERM="xterm"), stdout=subprocess.DEVNULL,
-                          stderr=slave) as process:
+    with subprocess.Popen(
+        [COUPLET, "inspect", "hf://org/model"],
+        env=one.environment(TERM="xterm"),
+        stdout=subprocess.DEVNULL,
+        stderr=slave,
+    ) as process:
         os.close(slave)
         text = b""
         with contextlib.suppress(OSError):  # the end of a terminal whose program has ended
@@ -109,16 +131,22 @@ def check_at_once(one, made):
     check(process.returncode == 0 and re.search(rb"[KMG]i?B/s", text) and b"left" in text, f"the bar: {text[-500:]!r}")
     check(front.most_at_once >= 4, f"{front.most_at_once} requests at once")
     connections = {seen.connection for seen in front.seen}
-    check(len(connections) <= 24 and len(connections) < len(front.seen),
-          f"{len(connections)} connections for {len(front.seen)} requests")
+    check(
+        len(connections) <= 24 and len(connections) < len(front.seen),
+        f"{len(connections)} connections for {len(front.seen)} requests",
+    )
     front.clear()
 
 
 def made_of_layer(made, layer):
     """The same checkpoint of which one layer is needed, and the headers of all files."""
+
     class Part:
-        needed = {file: spans if f"{layer + 2:05d}-of" in file else [(0, min(spans[0][1], 200))]
-                  for file, spans in made.needed.items()}
+        needed = {
+            file: spans if f"{layer + 2:05d}-of" in file else [(0, min(spans[0][1], 200))]
+            for file, spans in made.needed.items()
+        }
+
     return Part
 
 
@@ -139,7 +167,9 @@ def check_http2(one, made):
     front, local = one.front, one.json(made.folder)
     with nginx.Nginx(made.folder, one.work / "nginx", front.certificates) as server:
         front.store_url = server.url
-        check(one.json("hf://org/model", env={"HF_TOKEN": ACCESS}) == local, "through the hub from nginx: other figures")
+        check(
+            one.json("hf://org/model", env={"HF_TOKEN": ACCESS}) == local, "through the hub from nginx: other figures"
+        )
         front.store_url = None
         check(one.json(server.url) == local, "from nginx: other figures")
         time.sleep(0.2)
@@ -149,13 +179,17 @@ def check_http2(one, made):
         with Shaper(server.port, cut=1500000, cuts=2) as shaped:
             check(one.json(f"https://127.0.0.1:{shaped.port}") == local, "two cuts of HTTP/2: other figures")
     weights = [line for line in lines if "safetensors" in line.path and line.method == "GET" and line.status < 400]
-    check(weights and all(line.protocol == "HTTP/2.0" and line.status == 206 for line in weights if "index" not in line.path),
-          f"nginx: {[(line.protocol, line.path, line.status) for line in lines]}")
+    check(
+        weights
+        and all(line.protocol == "HTTP/2.0" and line.status == 206 for line in weights if "index" not in line.path),
+        f"nginx: {[(line.protocol, line.path, line.status) for line in lines]}",
+    )
     check(all(line.authorization == "-" for line in lines), "the token went to another host")
     check(len({line.connection for line in weights}) <= 16, "more than 16 connections")
 
 
 # ---- nothing else is opened ----
+
 
 def check_local(one, made):
     """A local path opens no socket of the network, whatever the environment says."""
@@ -164,8 +198,13 @@ def check_local(one, made):
         return
     trace = one.work / "trace"
     environment = one.environment(HF_TOKEN=ACCESS, https_proxy="http://127.0.0.1:9", ASAN_OPTIONS="detect_leaks=0")
-    done = subprocess.run(["strace", "-f", "-e", "trace=socket,connect", "-o", trace, COUPLET, "inspect", made.folder],
-                          env=environment, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        ["strace", "-f", "-e", "trace=socket,connect", "-o", trace, COUPLET, "inspect", made.folder],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     if "PTRACE" in done.stderr:
         print("not checked here: strace may not trace")
         return
@@ -174,6 +213,7 @@ def check_local(one, made):
 
 
 # ---- tokens ----
+
 
 def tokens(front, host):
     return {seen.headers.get("authorization") for seen in front.seen if seen.host == host}
@@ -196,35 +236,50 @@ def check_tokens(one, made):
         check(tokens(front, "store") == {None}, f"{place}: the token went to the store")
     for place in (file, usual):
         place.write_text(OUTSIDER)
-    check(one.json("hf://org/gated", env={"HF_TOKEN": ACCESS, "HF_TOKEN_PATH": str(file)}) == local, "HF_TOKEN comes first")
+    check(
+        one.json("hf://org/gated", env={"HF_TOKEN": ACCESS, "HF_TOKEN_PATH": str(file)}) == local,
+        "HF_TOKEN comes first",
+    )
     (hf_home / "token").write_text(OUTSIDER)
     file.write_text(ACCESS)
-    check(one.json("hf://org/gated", env={"HF_TOKEN_PATH": str(file), "HF_HOME": str(hf_home)}) == local, "then HF_TOKEN_PATH")
+    check(
+        one.json("hf://org/gated", env={"HF_TOKEN_PATH": str(file), "HF_HOME": str(hf_home)}) == local,
+        "then HF_TOKEN_PATH",
+    )
     usual.unlink()
     front.clear()
     for host in ("hub", "store"):
         one.json(front.serve("plain", made.folder, host), env={"HF_TOKEN": ACCESS})
     check(tokens(front, "store") == {None}, "the token went to a host of https://")
     front.clear()
-    front.misbehave(wrongly.redirects(lambda seen: f"{front.store.url}/files/plain/{seen.path.split('/')[-1]}"), "hub", "resolve/")
-    check(one.json("hf://org/model", env={"HF_TOKEN": ACCESS}) == local and tokens(front, "store") == {None},
-          "the token went where a redirect led")
+    front.misbehave(
+        wrongly.redirects(lambda seen: f"{front.store.url}/files/plain/{seen.path.split('/')[-1]}"), "hub", "resolve/"
+    )
+    check(
+        one.json("hf://org/model", env={"HF_TOKEN": ACCESS}) == local and tokens(front, "store") == {None},
+        "the token went where a redirect led",
+    )
     front.clear()
     with Shaper(f"127.0.0.2:{front.store.server_address[1]}") as same_host:
         other_port = f"https://127.0.0.1:{same_host.port}/files/plain"
         front.misbehave(wrongly.redirects(lambda seen: f"{other_port}/{seen.path.split('/')[-1]}"), "hub", "resolve/")
-        check(one.json("hf://org/model", env={"HF_TOKEN": ACCESS}) == local and tokens(front, "store") == {None},
-              "the token went to another port of the endpoint's host")
+        check(
+            one.json("hf://org/model", env={"HF_TOKEN": ACCESS}) == local and tokens(front, "store") == {None},
+            "the token went to another port of the endpoint's host",
+        )
     front.clear()
     for bad in ("two words", "t\u00f6ken", "a\x7f"):
         one.fails("HF_TOKEN: holds a character that no token has", "hf://org/model", "--dry-run", env={"HF_TOKEN": bad})
     check(not front.seen, "something was asked with a token that is none")
     one.run("hf://org/model", "--dry-run", env={"HF_TOKEN": " first\nsecond: line\n"})
-    check(tokens(front, "hub") == {"Bearer first"} and all("second" not in seen.headers for seen in front.seen),
-          f"of two lines, tokens {tokens(front, 'hub')}")
+    check(
+        tokens(front, "hub") == {"Bearer first"} and all("second" not in seen.headers for seen in front.seen),
+        f"of two lines, tokens {tokens(front, 'hub')}",
+    )
 
 
 # ---- expiry, patience ----
+
 
 def check_patience(one, made):
     """What passes: an address that expires once, a server that asks to wait, cuts."""
@@ -283,9 +338,16 @@ def check_latest_wait(one, made):
     _, err, code = one.run("hf://org/model", seconds=120)
     check(code == 0 and "asks to wait 4 seconds (429)" in err, f"asked to wait twice: exit {code}: {err[-500:]!r}")
     for refused in arrived:
-        again = [seen.at for seen in front.seen
-                 if seen is not refused and (seen.file, seen.headers.get("range")) == (refused.file, refused.headers["range"])]
-        check(len(again) == 1 and again[0] >= until[0] - 0.01, f"asked again {[at - until[0] for at in again]} s after the latest wait")
+        again = [
+            seen.at
+            for seen in front.seen
+            if seen is not refused
+            and (seen.file, seen.headers.get("range")) == (refused.file, refused.headers["range"])
+        ]
+        check(
+            len(again) == 1 and again[0] >= until[0] - 0.01,
+            f"asked again {[at - until[0] for at in again]} s after the latest wait",
+        )
     front.clear()
 
 
@@ -314,7 +376,10 @@ def check_renewed(one, made):
         hosts = {seen.host for seen in front.bodies(SECOND)}
         check(hosts == {"hub", "store"}, f"a renewed way to {what}: bytes of {hosts}")
     front.clear()
-    lifetime, front.lifetime = front.lifetime, 2  # less than a range takes: those that wait set out once the new way answers
+    lifetime, front.lifetime = (
+        front.lifetime,
+        2,
+    )  # less than a range takes: those that wait set out once the new way answers
     front.misbehave(wrongly.trickle(1 << 14, 0.2), "store", r"\.safetensors$")
     check(one.json("hf://org/model") == local, "a way that lasts less long than a range takes: other figures")
     check(any(seen.status == 403 for seen in front.seen), "no way expired")
@@ -322,11 +387,16 @@ def check_renewed(one, made):
     front.clear()
     for what, fault in (("ETag", itself("0" * 64)), ("X-Linked-ETag", elsewhere("0" * 64))):
         renewed(fault)
-        one.fails(f"{SECOND}: the file changed in between [(]its {what} is not", "hf://org/model", what=f"another {what} of the hub")
+        one.fails(
+            f"{SECOND}: the file changed in between [(]its {what} is not",
+            "hf://org/model",
+            what=f"another {what} of the hub",
+        )
     front.clear()
 
 
 # ---- the cache ----
+
 
 def weights(spans):
     """Without the beginnings of files, which say whether a file is still the same."""
@@ -346,15 +416,22 @@ def interrupt(one, made, cache):
     """Ctrl-C once a range of weights is kept, while others do not end; how many ranges are kept then."""
     front = one.front
     front.misbehave(wrongly.trickle(1000, 0.05), "store", r"\.safetensors$", skip=len(made.needed) + 2)
-    with subprocess.Popen([COUPLET, "inspect", "hf://org/model", "--cache", cache], env=one.environment(),
-                          stdout=subprocess.DEVNULL, stderr=subprocess.PIPE) as process:
+    with subprocess.Popen(
+        [COUPLET, "inspect", "hf://org/model", "--cache", cache],
+        env=one.environment(),
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+    ) as process:
         for _ in range(6000):
             if kept_in(cache) or process.poll() is not None:
                 break
             time.sleep(0.01)
         process.send_signal(signal.SIGINT)
         _, err = process.communicate(timeout=60)
-    check(process.returncode not in (0, -signal.SIGSEGV, -signal.SIGABRT), f"Ctrl-C: exit {process.returncode}: {err[-500:]}")
+    check(
+        process.returncode not in (0, -signal.SIGSEGV, -signal.SIGABRT),
+        f"Ctrl-C: exit {process.returncode}: {err[-500:]}",
+    )
     return kept_in(cache)
 
 
@@ -372,7 +449,10 @@ def check_cache(one, made):
         check(0 < kept < whole, f"{what}: {kept} of {whole} ranges are kept")
         front.clear()
         check(one.json("hf://org/model", "--cache", cache) == local, f"with a cache, after {what}: other figures")
-        check(n_asked(one) == whole - kept, f"after {what}: {n_asked(one)} of {whole} ranges were asked for, {kept} were kept")
+        check(
+            n_asked(one) == whole - kept,
+            f"after {what}: {n_asked(one)} of {whole} ranges were asked for, {kept} were kept",
+        )
 
     front.clear()
     front.misbehave(wrongly.hangs_up, "store", r"\.safetensors$", skip=6)
@@ -386,7 +466,10 @@ def check_cache(one, made):
     _, err, _ = one.run("hf://org/model", "--cache", cache)
     check(" more from the cache" in err, f"from the cache: {err!r}")
     check(not any(map(weights, one.spans().values())), f"asked for again: {one.spans()}")
-    check(one.json("hf://org/model", "--cache", cache, "--layers", 0)["layers"] == local["layers"][:1], "one layer of the cache")
+    check(
+        one.json("hf://org/model", "--cache", cache, "--layers", 0)["layers"] == local["layers"][:1],
+        "one layer of the cache",
+    )
     check_changed_cache(one, made, cache)
 
 
@@ -420,12 +503,15 @@ def check_changed_cache(one, made, cache):
 
 # ---- 20,000 requests ----
 
+
 def check_limit(one):
     """80 layers of a router and 256 gates, each far from the next."""
     made = many_gates(one.work / "many", layers=80, n=256)
     one.front.add("org/many", made.folder)
     one.front.clear()
-    refused = "couplet: this takes 20560 requests, and more than 20000 are made with --yes only; --layers reads fewer layers$"
+    refused = (
+        "couplet: this takes 20560 requests, and more than 20000 are made with --yes only; --layers reads fewer layers$"
+    )
     text = one.fails(refused, "hf://org/many")
     check(" to fetch in 20560 requests" in text, f"more requests than allowed: {text[-500:]!r}")
     asked = sum(length(spans) for spans in one.spans().values())
@@ -447,13 +533,23 @@ def body(one):
     front.add("org/model", made.folder, revisions={"v2": one.work / "second"})
     front.add("org/gated", made.folder, gated=True)
     front.add("org/old", made.folder, moved_to="org/model")
-    remote_case.groups({
-        "equal": lambda: check_equal(one, made.folder), "gguf": lambda: check_gguf(one, gguf(one.work / "gguf")),
-        "bytes": lambda: check_bytes(one, made), "at_once": lambda: check_at_once(one, made), "unread": lambda: check_unread(one),
-        "http2": lambda: check_http2(one, made), "local": lambda: check_local(one, made), "tokens": lambda: check_tokens(one, made),
-        "patience": lambda: check_patience(one, made), "latest_wait": lambda: check_latest_wait(one, made),
-        "renewed": lambda: check_renewed(one, made),
-        "cache": lambda: check_cache(one, made), "limit": lambda: check_limit(one)})
+    remote_case.groups(
+        {
+            "equal": lambda: check_equal(one, made.folder),
+            "gguf": lambda: check_gguf(one, gguf(one.work / "gguf")),
+            "bytes": lambda: check_bytes(one, made),
+            "at_once": lambda: check_at_once(one, made),
+            "unread": lambda: check_unread(one),
+            "http2": lambda: check_http2(one, made),
+            "local": lambda: check_local(one, made),
+            "tokens": lambda: check_tokens(one, made),
+            "patience": lambda: check_patience(one, made),
+            "latest_wait": lambda: check_latest_wait(one, made),
+            "renewed": lambda: check_renewed(one, made),
+            "cache": lambda: check_cache(one, made),
+            "limit": lambda: check_limit(one),
+        }
+    )
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """check_remote_families.py COUPLET: the small checkpoints of tests/golden from a web server, with the figures of the local files:
 every family, GGUF, silhouettes, beside a local one; what needs no server, and what must not leave this machine."""
+
 import struct
 import sys
 
@@ -47,7 +48,10 @@ def check_silhouettes(one):
 def check_mixed(one):
     """A local checkpoint and one of a server in one call, of different families."""
     place = one.front.serve("olmoe", FAMILIES / "olmoe")
-    check(one.json(FAMILIES / "mixtral", place) == one.json(FAMILIES / "mixtral", FAMILIES / "olmoe"), "mixed: other figures")
+    check(
+        one.json(FAMILIES / "mixtral", place) == one.json(FAMILIES / "mixtral", FAMILIES / "olmoe"),
+        "mixed: other figures",
+    )
 
 
 def check_vocabulary(one):
@@ -56,12 +60,16 @@ def check_vocabulary(one):
     raw, end = source.read_bytes(), Gguf(source).at
     words = [f"word {i}".encode() for i in range(200000)]
     key = b"tokenizer.ggml.tokens"
-    pair = struct.pack("<Q", len(key)) + key + struct.pack("<IIQ", 9, 8, len(words)) + \
-        b"".join(struct.pack("<Q", len(word)) + word for word in words)
+    pair = (
+        struct.pack("<Q", len(key))
+        + key
+        + struct.pack("<IIQ", 9, 8, len(words))
+        + b"".join(struct.pack("<Q", len(word)) + word for word in words)
+    )
     head = raw[:16] + struct.pack("<Q", 1 + struct.unpack_from("<Q", raw, 16)[0]) + pair + raw[24:end]
     folder = one.work / "vocabulary"
     folder.mkdir()
-    (folder / "x.gguf").write_bytes(head + bytes(-len(head) % 32) + raw[(end + 31) // 32 * 32:])
+    (folder / "x.gguf").write_bytes(head + bytes(-len(head) % 32) + raw[(end + 31) // 32 * 32 :])
     place = one.front.serve("vocabulary", folder)
     same(one, folder / "x.gguf", f"{place}/x.gguf")
     one.front.clear()
@@ -85,16 +93,25 @@ def check_without_libcurl(one):
         (place / "libcurl.so.4").write_bytes(b"")
         environment = one.environment(LD_LIBRARY_PATH=str(place), HF_ENDPOINT="")
         bad(1, ["hf://a/b: checkpoints on servers need libcurl", "libcurl4"], "inspect", "hf://a/b", env=environment)
-        check(in_json("inspect", FAMILIES / "olmoe", env=environment) == in_json("inspect", FAMILIES / "olmoe"),
-              "without libcurl: other figures of a local folder")
+        check(
+            in_json("inspect", FAMILIES / "olmoe", env=environment) == in_json("inspect", FAMILIES / "olmoe"),
+            "without libcurl: other figures of a local folder",
+        )
         good("version", env=environment)
 
 
 def body(one):
-    remote_case.groups({
-        "families": lambda: check_families(one), "files": lambda: check_files(one), "silhouettes": lambda: check_silhouettes(one),
-        "mixed": lambda: check_mixed(one), "vocabulary": lambda: check_vocabulary(one), "proxies": lambda: check_proxies(one),
-        "without_libcurl": lambda: check_without_libcurl(one)})
+    remote_case.groups(
+        {
+            "families": lambda: check_families(one),
+            "files": lambda: check_files(one),
+            "silhouettes": lambda: check_silhouettes(one),
+            "mixed": lambda: check_mixed(one),
+            "vocabulary": lambda: check_vocabulary(one),
+            "proxies": lambda: check_proxies(one),
+            "without_libcurl": lambda: check_without_libcurl(one),
+        }
+    )
 
 
 if __name__ == "__main__":

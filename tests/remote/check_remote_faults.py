@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """check_remote_faults.py COUPLET: what servers, hubs and checkpoints do wrong, from afar: one sentence and exit code 1, at
 once, with nothing of a server's text that moves a terminal. What must pass all the same is in check_remote.py."""
+
 import json
 import re
 import shutil
@@ -15,9 +16,16 @@ from front import OUTSIDER
 from inputs import GOLDEN
 from program import bad, check
 
-FIRST, SECOND, INDEX = "model-00001-of-00003.safetensors", "model-00002-of-00003.safetensors", "model.safetensors.index.json"
+FIRST, SECOND, INDEX = (
+    "model-00001-of-00003.safetensors",
+    "model-00002-of-00003.safetensors",
+    "model.safetensors.index.json",
+)
 MOST_SENT = 32 << 20  # bytes that a server may have sent (most lie in the buffers of sockets) before it is stopped
-MOST_JSON, MOST_LIST = 32 << 20, 8 << 20  # bytes of a JSON file and of a list of files that are taken (docs/security.md)
+MOST_JSON, MOST_LIST = (
+    32 << 20,
+    8 << 20,
+)  # bytes of a JSON file and of a list of files that are taken (docs/security.md)
 MOST_SECONDS = 100
 
 
@@ -48,88 +56,174 @@ UNREACHED = r"cannot reach 127.0.0.2:\d+: .* [(]5 tries[)]"
 def check_ranges(one, plain):
     for place, name in (("hf://org/model", "hub"), (plain, "folder")):
         for what, pattern, fault in (
-                ("the whole file", WHOLE, wrongly.ignores_ranges),
-                ("the whole file, endless", WHOLE, wrongly.ignores_ranges_endlessly),
-                ("a file without end", WHOLE, wrongly.never_ends),
-                ("416", r"127.0.0.2:\d+ has no bytes 0 to 262143 of it [(]416[)](?: [(]nor can|$)", wrongly.not_satisfiable)):
+            ("the whole file", WHOLE, wrongly.ignores_ranges),
+            ("the whole file, endless", WHOLE, wrongly.ignores_ranges_endlessly),
+            ("a file without end", WHOLE, wrongly.never_ends),
+            (
+                "416",
+                r"127.0.0.2:\d+ has no bytes 0 to 262143 of it [(]416[)](?: [(]nor can|$)",
+                wrongly.not_satisfiable,
+            ),
+        ):
             faulty(one, f"{name}: {what}", pattern, fault, place=place)
     said = r"bytes \d+-\d+/\d+"
     for what, pattern, fault in (
-            ("another range", OTHER.format(said), wrongly.other_range), ("another size", CHANGED.format("length"), wrongly.other_size),
-            ("no Content-Range", OTHER.format(""), wrongly.unsaid_range), ("a shorter range", OTHER.format(said), wrongly.shorter(9)),
-            ("more than the range", r"127.0.0.2:\d+ sends more than the \d+ bytes that were asked for, and was stopped", wrongly.goes_on),
-            *((f"Content-Range {text!r}", OTHER.format(re.escape(text)), wrongly.senseless_range(text))
-              for text in ("bytes 0-99999999999999999999/12", "lines 1-2/3", "bytes -5--1/9", "")),
-            *((f"Content-Range {text!r}", r'127.0.0.2:\d+ does not say how long it is: "' + re.escape(text), wrongly.senseless_range(text))
-              for text in ("bytes 0-9/*", "bytes */*")),
-            ("always short", LOST + "it sends fewer bytes than it says", wrongly.falls_short(9))):
+        ("another range", OTHER.format(said), wrongly.other_range),
+        ("another size", CHANGED.format("length"), wrongly.other_size),
+        ("no Content-Range", OTHER.format(""), wrongly.unsaid_range),
+        ("a shorter range", OTHER.format(said), wrongly.shorter(9)),
+        (
+            "more than the range",
+            r"127.0.0.2:\d+ sends more than the \d+ bytes that were asked for, and was stopped",
+            wrongly.goes_on,
+        ),
+        *(
+            (f"Content-Range {text!r}", OTHER.format(re.escape(text)), wrongly.senseless_range(text))
+            for text in ("bytes 0-99999999999999999999/12", "lines 1-2/3", "bytes -5--1/9", "")
+        ),
+        *(
+            (
+                f"Content-Range {text!r}",
+                r'127.0.0.2:\d+ does not say how long it is: "' + re.escape(text),
+                wrongly.senseless_range(text),
+            )
+            for text in ("bytes 0-9/*", "bytes */*")
+        ),
+        ("always short", LOST + "it sends fewer bytes than it says", wrongly.falls_short(9)),
+    ):
         faulty(one, what, pattern, fault, skip=3)
-    faulty(one, "another size in the hub's answer", r"hub and store disagree on its length [(]X-Linked-Size[)]",
-           wrongly.says(X_Linked_Size="5"), host="hub", path=r"resolve/.*\.safetensors$")
-    faulty(one, "gzip", r"127.0.0.2:\d+ sends it compressed, so that ranges of it mean nothing", wrongly.gzipped, skip=1)
+    faulty(
+        one,
+        "another size in the hub's answer",
+        r"hub and store disagree on its length [(]X-Linked-Size[)]",
+        wrongly.says(X_Linked_Size="5"),
+        host="hub",
+        path=r"resolve/.*\.safetensors$",
+    )
+    faulty(
+        one, "gzip", r"127.0.0.2:\d+ sends it compressed, so that ranges of it mean nothing", wrongly.gzipped, skip=1
+    )
 
 
 # ---- connections ----
+
 
 def check_connections(one):
     """Where libcurl gives the reason, its words are not those of all of its versions."""
     failed = r"the request to {}:\d+ failed: "
     endless = failed + "its answer is a header without an end"
-    for what, pattern, fault in (("always cut", LOST, wrongly.cut(1000)), ("always hung up", UNREACHED, wrongly.hangs_up),
-                                 ("no HTTP", failed.format("127.0.0.2") + "Received HTTP/0.9", wrongly.garbage)):
+    for what, pattern, fault in (
+        ("always cut", LOST, wrongly.cut(1000)),
+        ("always hung up", UNREACHED, wrongly.hangs_up),
+        ("no HTTP", failed.format("127.0.0.2") + "Received HTTP/0.9", wrongly.garbage),
+    ):
         faulty(one, what, pattern, fault, skip=2)
     faulty(one, "headers without end", endless.format("127.0.0.2"), wrongly.endless_headers, skip=1)
     faulty(one, "a header of 8 MB", failed.format("127.0.0.2"), wrongly.long_header(), skip=1)
-    faulty(one, "headers of the hub without end", endless.format("127.0.0.1"), wrongly.endless_headers, host="hub", path="config.json")
-    one.fails("cannot reach 127.0.0.1:9: Failed to connect to 127.0.0.1 port 9.* [(]5 tries[)]",
-              "hf://org/model", env={"HF_ENDPOINT": "https://127.0.0.1:9"}, what="nobody listens")
+    faulty(
+        one,
+        "headers of the hub without end",
+        endless.format("127.0.0.1"),
+        wrongly.endless_headers,
+        host="hub",
+        path="config.json",
+    )
+    one.fails(
+        "cannot reach 127.0.0.1:9: Failed to connect to 127.0.0.1 port 9.* [(]5 tries[)]",
+        "hf://org/model",
+        env={"HF_ENDPOINT": "https://127.0.0.1:9"},
+        what="nobody listens",
+    )
 
 
 def check_certificates(one):
     refused = r"the certificate of {}:\d+ is not valid, and nothing was sent: "
     for host, name in (("hub", "127.0.0.1"), ("store", "127.0.0.2")):
-        for which, why in (("wrong_name", "no alternative certificate subject name matches"), ("stranger", "SSL certificate problem")):
+        for which, why in (
+            ("wrong_name", "no alternative certificate subject name matches"),
+            ("stranger", "SSL certificate problem"),
+        ):
             one.front.use_certificate(host, which)
             one.fails(refused.format(name) + f".*{why}", "hf://org/model", what=f"{host}: certificate {which}")
         one.front.use_certificate(host, "good")
-    one.fails(refused.format("127.0.0.1"), "hf://org/model", env={"SSL_CERT_FILE": str(one.front.certificates.pair("other")[0]),
-                                                                  "CURL_CA_BUNDLE": str(one.front.certificates.pair("other")[0])},
-              what="an authority that nobody trusts")
+    one.fails(
+        refused.format("127.0.0.1"),
+        "hf://org/model",
+        env={
+            "SSL_CERT_FILE": str(one.front.certificates.pair("other")[0]),
+            "CURL_CA_BUNDLE": str(one.front.certificates.pair("other")[0]),
+        },
+        what="an authority that nobody trusts",
+    )
 
 
 # ---- statuses ----
 
+
 def check_gated(one):
     """What to do is said: for a stranger, and for a token that may not."""
     hub = re.escape(one.front.hub.url)
-    stranger = rf"127.0.0.1:\d+ refuses it [(]401[)]: there is no such repository, or it is private or gated: accept its terms on " \
+    stranger = (
+        rf"127.0.0.1:\d+ refuses it [(]401[)]: there is no such repository, or it is private or gated: accept its terms on "
         rf"{hub}/org/{{}}, then set HF_TOKEN to a token that may read it; it says \"{{}}"
-    one.fails("hf://org/gated: " + stranger.format("gated", "Access to model org/gated is restricted"), "hf://org/gated")
+    )
+    one.fails(
+        "hf://org/gated: " + stranger.format("gated", "Access to model org/gated is restricted"), "hf://org/gated"
+    )
     one.fails("hf://org/none: " + stranger.format("none", "Invalid username or password."), "hf://org/none")
-    one.fails(rf"hf://org/gated: 127.0.0.1:\d+ refuses it [(]403[)] with the token that was sent: if the model is gated, accept its terms on "
-              rf"{hub}/org/gated with the account of that token; HF_TOKEN is another one; it says \"Access to model", "hf://org/gated",
-              env={"HF_TOKEN": OUTSIDER}, what="gated, a token without access")
+    one.fails(
+        rf"hf://org/gated: 127.0.0.1:\d+ refuses it [(]403[)] with the token that was sent: if the model is gated, accept its terms on "
+        rf"{hub}/org/gated with the account of that token; HF_TOKEN is another one; it says \"Access to model",
+        "hf://org/gated",
+        env={"HF_TOKEN": OUTSIDER},
+        what="gated, a token without access",
+    )
     for word, env in (("hf://org/none", {"HF_TOKEN": OUTSIDER}), ("hf://org/model@v3", {})):
         one.fails(rf"{word}: 127.0.0.1:\d+ has no such repository or revision [(]404[)]", word, env=env)
 
 
 def check_statuses(one):
     front, store = one.front, r"127.0.0.2:\d+ "
-    faulty(one, "429 always", store + "answered 429, 8 times in a row: too many requests; try again later", wrongly.retry_after(429, 1))
-    faulty(one, "429 for days", store + "asks to wait for more than a day [(]429[)]: try again later", wrongly.retry_after(429, 500000))
-    faulty(one, "429 for ever", store + "asks to wait for more than a day [(]429[)]: try again later", wrongly.retry_after(429, 10**30))
+    faulty(
+        one,
+        "429 always",
+        store + "answered 429, 8 times in a row: too many requests; try again later",
+        wrongly.retry_after(429, 1),
+    )
+    faulty(
+        one,
+        "429 for days",
+        store + "asks to wait for more than a day [(]429[)]: try again later",
+        wrongly.retry_after(429, 500000),
+    )
+    faulty(
+        one,
+        "429 for ever",
+        store + "asks to wait for more than a day [(]429[)]: try again later",
+        wrongly.retry_after(429, 10**30),
+    )
     faulty(one, "500 always", store + "answered 500, 5 times in a row", wrongly.retry_after(500, 0))
     for code in (418, 204):
         faulty(one, str(code), store + f"answered {code} ", wrongly.status(code))
     check(len(front.seen) == 0, "the record was not cleared")
     away = r"127.0.0.2:\d+, to which the hub leads, refuses it [(]{}[)], by a new way too"
-    for host, code, pattern in (("store", 401, away), ("store", 403, away), ("store", 404, store + "has no such file [(]{}[)]"),
-                                ("hub", 401, r"127.0.0.1:\d+ refuses it [(]{}[)]: there is no such repository"),
-                                ("hub", 403, r"127.0.0.1:\d+ refuses it [(]{}[)]: there is no such repository"),
-                                ("hub", 404, r"127.0.0.1:\d+ has no such file [(]{}[)]")):
+    for host, code, pattern in (
+        ("store", 401, away),
+        ("store", 403, away),
+        ("store", 404, store + "has no such file [(]{}[)]"),
+        ("hub", 401, r"127.0.0.1:\d+ refuses it [(]{}[)]: there is no such repository"),
+        ("hub", 403, r"127.0.0.1:\d+ refuses it [(]{}[)]: there is no such repository"),
+        ("hub", 404, r"127.0.0.1:\d+ has no such file [(]{}[)]"),
+    ):
         says = r"{}.*; it says \"an error \\x1b\[31min red\\x1b\]0;title\\x07\"" if pattern is not away else "{}"
-        faulty(one, f"{code} of the {host} with a long text", says.format(pattern.format(code)), wrongly.screams(code), host=host,
-               path="resolve|repos")
+        faulty(
+            one,
+            f"{code} of the {host} with a long text",
+            says.format(pattern.format(code)),
+            wrongly.screams(code),
+            host=host,
+            path="resolve|repos",
+        )
 
 
 def check_nearest(one, made):
@@ -140,22 +234,34 @@ def check_nearest(one, made):
     (other / FIRST).unlink()
     (other / FIRST.replace("00001-", "00003-")).unlink()
     one.front.add("org/renamed", other)
-    one.fails(f"{FIRST}: the repository has no such file at this revision [(]404[)]; the nearest name is {SECOND.replace('model-', 'model')} ",
-              "hf://org/renamed", what="the nearest name")
+    one.fails(
+        f"{FIRST}: the repository has no such file at this revision [(]404[)]; the nearest name is {SECOND.replace('model-', 'model')} ",
+        "hf://org/renamed",
+        what="the nearest name",
+    )
     empty = one.work / "bare"
     empty.mkdir()
     (empty / "pytorch_model.bin").write_bytes(b"x" * 100)
     one.front.add("org/bare", empty)
-    one.fails("hf://org/bare: has weights only in PyTorch's own form [(]pytorch_model.bin[)]", "hf://org/bare", what="weights in PyTorch's form")
-    one.fails("/files/bare: no weights found: expected .*such a folder cannot be listed", one.front.serve("bare", empty),
-              what="a plain folder without weights")
+    one.fails(
+        "hf://org/bare: has weights only in PyTorch's own form [(]pytorch_model.bin[)]",
+        "hf://org/bare",
+        what="weights in PyTorch's form",
+    )
+    one.fails(
+        "/files/bare: no weights found: expected .*such a folder cannot be listed",
+        one.front.serve("bare", empty),
+        what="a plain folder without weights",
+    )
 
 
 def check_buckets(one, made):
     """A bucket that answers 403 for what it does not have: optional files count as absent if another one can be read."""
     front, folder = one.front, GOLDEN / "families" / "olmoe"
     plain, local = front.serve("bucket", folder), one.json(folder)
-    absent = "model.safetensors.index.json: 127.0.0.2:[0-9]+ refuses it [(]403[)]; it counts as absent, since other files"
+    absent = (
+        "model.safetensors.index.json: 127.0.0.2:[0-9]+ refuses it [(]403[)]; it counts as absent, since other files"
+    )
 
     def hide(*refused, code=403):
         front.clear()
@@ -171,51 +277,101 @@ def check_buckets(one, made):
     bare.mkdir()
     shutil.copy(folder / "model.safetensors", bare)
     out, err, code = one.run(front.serve("unconfigured", bare), "--layers", 0)
-    check(re.search(absent, err) and re.search("config.json: 127.0.0.2:[0-9]+ refuses it [(]403[)]; it counts as absent", err),
-          f"weights alone in such a bucket: exit {code}: {err!r}")
+    check(
+        re.search(absent, err)
+        and re.search("config.json: 127.0.0.2:[0-9]+ refuses it [(]403[)]; it counts as absent", err),
+        f"weights alone in such a bucket: exit {code}: {err!r}",
+    )
     front.clear()
-    check(one.run(bare, "--layers", 0)[::2] == (out.replace(front.serve("unconfigured", bare), str(bare)), code),
-          "weights alone in such a bucket: another answer than that of the folder")
+    check(
+        one.run(bare, "--layers", 0)[::2] == (out.replace(front.serve("unconfigured", bare), str(bare)), code),
+        "weights alone in such a bucket: another answer than that of the folder",
+    )
     hide("config", "model")
     one.fails("model.safetensors: 127.0.0.2:[0-9]+ refuses it [(]403[)]$", plain, what="a bucket that refuses all")
     hide("model")
     one.fails("no weights found: expected", plain, what="a bucket that refuses all weights")
     hide(code=401)
-    check(one.json(plain) == local, "a bucket that asks for a login for an index beside model.safetensors: other figures")
-    one.fails("model.safetensors: 127.0.0.2:[0-9]+ refuses it [(]401[)]: it asks for a login", front.serve("plain", made.folder),
-              what="a bucket that asks for a login")
+    check(
+        one.json(plain) == local, "a bucket that asks for a login for an index beside model.safetensors: other figures"
+    )
+    one.fails(
+        "model.safetensors: 127.0.0.2:[0-9]+ refuses it [(]401[)]: it asks for a login",
+        front.serve("plain", made.folder),
+        what="a bucket that asks for a login",
+    )
     hide(SECOND)
-    one.fails(f"{SECOND}: 127.0.0.2:[0-9]+ refuses it [(]403[)] ", front.serve("plain", made.folder), what="a required file, refused")
+    one.fails(
+        f"{SECOND}: 127.0.0.2:[0-9]+ refuses it [(]403[)] ",
+        front.serve("plain", made.folder),
+        what="a required file, refused",
+    )
     front.clear()
 
 
 # ---- redirects ----
 
+
 def check_redirects(one):
-    for host, path, name in (("hub", "resolve/", "127.0.0.1"), ("hub", "resolve-cache", "127.0.0.1"), ("store", "safetensors", "127.0.0.2")):
+    for host, path, name in (
+        ("hub", "resolve/", "127.0.0.1"),
+        ("hub", "resolve-cache", "127.0.0.1"),
+        ("store", "safetensors", "127.0.0.2"),
+    ):
         loop = rf"a redirect loop: after 10 redirects {name}:\d+ gives another one"
         faulty(one, f"a loop of the {host}", loop, wrongly.loops, host=host, path=path)
         faulty(one, f"a long way through the {host}", loop, wrongly.wanders, host=host, path=path)
-    open_way, foreign, unclear = '"http://127.0.0.1:9/x" is not encrypted', "{}: is neither https:// nor http://", '"{}" is no URL'
-    for place, why in (("http://127.0.0.1:9/x", open_way), ("file:///etc/passwd", foreign), ("gopher://127.0.0.1:9/", foreign),
-                       ("ftp://127.0.0.1/x", foreign), ("//", unclear), ("https://", unclear), ("javascript:alert(1)", unclear),
-                       ("https://user:word@127.0.0.1:9/x", '"https://127.0.0.1:9/x" is no URL'),
-                       ("http://127.0.0.1:9/x?Signature=secret", open_way)):
-        text = faulty(one, f"a redirect to {place}", r"127.0.0.1:\d+ redirects to a place that is not allowed: " +
-                      why.format(re.escape(place)), wrongly.redirects(place), host="hub", path=r"resolve/.*\.safetensors$")
+    open_way, foreign, unclear = (
+        '"http://127.0.0.1:9/x" is not encrypted',
+        "{}: is neither https:// nor http://",
+        '"{}" is no URL',
+    )
+    for place, why in (
+        ("http://127.0.0.1:9/x", open_way),
+        ("file:///etc/passwd", foreign),
+        ("gopher://127.0.0.1:9/", foreign),
+        ("ftp://127.0.0.1/x", foreign),
+        ("//", unclear),
+        ("https://", unclear),
+        ("javascript:alert(1)", unclear),
+        ("https://user:word@127.0.0.1:9/x", '"https://127.0.0.1:9/x" is no URL'),
+        ("http://127.0.0.1:9/x?Signature=secret", open_way),
+    ):
+        text = faulty(
+            one,
+            f"a redirect to {place}",
+            r"127.0.0.1:\d+ redirects to a place that is not allowed: " + why.format(re.escape(place)),
+            wrongly.redirects(place),
+            host="hub",
+            path=r"resolve/.*\.safetensors$",
+        )
         check("root:" not in text and "word" not in text, f"a redirect to {place}: {text}")
 
 
 # ---- files ----
 
+
 def check_changes(one, made):
     """A file that becomes another while it is read."""
     front, file = one.front, made.folder / SECOND
-    before, shorter = file.read_bytes(), r"{}: 127.0.0.2:\d+ has no bytes \d+ to \d+ of it [(]416[)]: the file became shorter"
+    before, shorter = (
+        file.read_bytes(),
+        r"{}: 127.0.0.2:\d+ has no bytes \d+ to \d+ of it [(]416[)]: the file became shorter",
+    )
     for what, content, pattern in (
-            ("of the same length", (one.work / "second" / SECOND).read_bytes(), "{}: " + CHANGED.format("ETag")),
-            ("shorter", before[:-2], "{}: " + CHANGED.format("length")), ("longer", before + b"\0\0", "{}: " + CHANGED.format("length")), ("gone to nothing", b"", shorter)):
-        faulty(one, f"a file that becomes another, {what}", pattern.format(SECOND), wrongly.changes(file, content), times=1, skip=4)
+        ("of the same length", (one.work / "second" / SECOND).read_bytes(), "{}: " + CHANGED.format("ETag")),
+        ("shorter", before[:-2], "{}: " + CHANGED.format("length")),
+        ("longer", before + b"\0\0", "{}: " + CHANGED.format("length")),
+        ("gone to nothing", b"", shorter),
+    ):
+        faulty(
+            one,
+            f"a file that becomes another, {what}",
+            pattern.format(SECOND),
+            wrongly.changes(file, content),
+            times=1,
+            skip=4,
+        )
         file.write_bytes(before)
     faulty(one, "another ETag each time", CHANGED.format("ETag"), wrongly.other_tag, skip=4)
     plain = front.serve("plain", made.folder)
@@ -236,17 +392,40 @@ def check_indexes(one, made):
     """Names that lead out of the folder are never asked for."""
     front = one.front
     outside = '{}: tensor model.layers.0.mlp.gate.weight: "{}" is not the name of a file in the folder of the index$'
-    absent, reasons = "/{1}: {2} [(]404[)]", (r"127.0.0.2:\d+ has no such file", "the repository has no such file at this revision")
-    names = {name: outside for name in (
-        "../x.safetensors", "../../org/gated/resolve/main/" + SECOND, f"{front.store.url}/other.safetensors", "https://other/x",
-        "/etc/passwd", "file:///etc/passwd", "a/../../b.safetensors", "", ".", "..", "C:\\x")}
-    names |= {name: absent for name in ("x\x1b[31my.safetensors", "a\nHost: b.safetensors", "%2e%2e%2fx", "x?y=z#w", "\u202ex.safetensors")}
+    absent, reasons = (
+        "/{1}: {2} [(]404[)]",
+        (r"127.0.0.2:\d+ has no such file", "the repository has no such file at this revision"),
+    )
+    names = {
+        name: outside
+        for name in (
+            "../x.safetensors",
+            "../../org/gated/resolve/main/" + SECOND,
+            f"{front.store.url}/other.safetensors",
+            "https://other/x",
+            "/etc/passwd",
+            "file:///etc/passwd",
+            "a/../../b.safetensors",
+            "",
+            ".",
+            "..",
+            "C:\\x",
+        )
+    }
+    names |= {
+        name: absent
+        for name in ("x\x1b[31my.safetensors", "a\nHost: b.safetensors", "%2e%2e%2fx", "x?y=z#w", "\u202ex.safetensors")
+    }
     names |= {"a\0b.safetensors": "{}: line 1, column \\d+: not valid JSON: ", "x" * 70000: "/x{{100}}"}
     for i, (name, pattern) in enumerate(names.items()):
+
         def change(raw, name=name):
             index = json.loads(raw)
-            index["weight_map"] = {tensor: name if file == SECOND else file for tensor, file in index["weight_map"].items()}
+            index["weight_map"] = {
+                tensor: name if file == SECOND else file for tensor, file in index["weight_map"].items()
+            }
             return json.dumps(index).encode()
+
         for path in variant(one, made, f"index-{i}", INDEX, change):
             front.clear()
             shown = name.replace("\x1b", "\\x1b").replace("\n", "\\x0a").replace("\u202e", "\\u{202e}")
@@ -259,20 +438,37 @@ def check_indexes(one, made):
 
 def check_headers(one, made):
     """Sizes of headers that nobody has, and what stands in a file's place."""
+
     def header(size, text=b"{"):
-        return lambda raw: struct.pack("<Q", size) + text + raw[8 + len(text):]
+        return lambda raw: struct.pack("<Q", size) + text + raw[8 + len(text) :]
+
     long = b'{"' + b"a" * 200 + b'":'
     large = "is neither a safetensors nor a GGUF file: its first 8 bytes stand for a header of {} bytes, and a safetensors file has at most 100000000"
     small = "header too small: the file has {} bytes, a safetensors file at least 8"
     for name, change, pattern in (
-            ("length-0", header(0), "invalid JSON in the header, byte 0: an object is expected here"),
-            ("length-all", header((1 << 64) - 1), large.format((1 << 64) - 1)), ("length-tb", header(1 << 40), large.format(1 << 40)),
-            ("length-100mb", header(100000001), large.format(100000001)),
-            ("beyond", header(99999999), "invalid header length: 99999999 bytes are announced, [0-9]+ follow; it was cut short"),
-            ("no-json", header(1000, long), "invalid JSON in the header, byte 205, tensor a{200}: an object is expected here"),
-            ("lfs", lambda raw: wrongly.POINTER, "is a Git LFS pointer, not the file itself; fetch it with `git lfs pull`"),
-            ("page", lambda raw: b"<!DOCTYPE html><html>\x1b[31m</html>" * 100, large.format("[0-9]+") + "; it looks like a web page"),
-            ("tiny", lambda raw: b"1234", small.format(4)), ("empty", lambda raw: b"", small.format(0))):
+        ("length-0", header(0), "invalid JSON in the header, byte 0: an object is expected here"),
+        ("length-all", header((1 << 64) - 1), large.format((1 << 64) - 1)),
+        ("length-tb", header(1 << 40), large.format(1 << 40)),
+        ("length-100mb", header(100000001), large.format(100000001)),
+        (
+            "beyond",
+            header(99999999),
+            "invalid header length: 99999999 bytes are announced, [0-9]+ follow; it was cut short",
+        ),
+        (
+            "no-json",
+            header(1000, long),
+            "invalid JSON in the header, byte 205, tensor a{200}: an object is expected here",
+        ),
+        ("lfs", lambda raw: wrongly.POINTER, "is a Git LFS pointer, not the file itself; fetch it with `git lfs pull`"),
+        (
+            "page",
+            lambda raw: b"<!DOCTYPE html><html>\x1b[31m</html>" * 100,
+            large.format("[0-9]+") + "; it looks like a web page",
+        ),
+        ("tiny", lambda raw: b"1234", small.format(4)),
+        ("empty", lambda raw: b"", small.format(0)),
+    ):
         for path in variant(one, made, name, SECOND, change):
             one.front.clear()
             one.fails(f"/{SECOND}: {pattern}", path, what=f"{path}: header {name}")
@@ -283,19 +479,34 @@ def check_headers(one, made):
 def check_json(one, made):
     pointer = "is a Git LFS pointer, not the file itself; fetch it with `git lfs pull`"
     broken = "line 1, column [0-9]+: not valid JSON: "
-    for file, change, pattern in (("config.json", lambda raw: wrongly.POINTER, pointer),
-                                  ("config.json", lambda raw: b"[" * 100000, broken + "maximum parsing depth reached"),
-                                  ("config.json", lambda raw: b"[" + b"[]," * (1 << 20) + b"0]",
-                                   "has 2097153 commas and brackets, more than 2097152; it is not parsed"),
-                                  (INDEX, lambda raw: wrongly.POINTER, pointer),
-                                  (INDEX, lambda raw: b" \n<!DOCTYPE html>", "looks like a web page, not JSON"),
-                                  (INDEX, lambda raw: raw[:-20], broken + "premature end of input")):
+    for file, change, pattern in (
+        ("config.json", lambda raw: wrongly.POINTER, pointer),
+        ("config.json", lambda raw: b"[" * 100000, broken + "maximum parsing depth reached"),
+        (
+            "config.json",
+            lambda raw: b"[" + b"[]," * (1 << 20) + b"0]",
+            "has 2097153 commas and brackets, more than 2097152; it is not parsed",
+        ),
+        (INDEX, lambda raw: wrongly.POINTER, pointer),
+        (INDEX, lambda raw: b" \n<!DOCTYPE html>", "looks like a web page, not JSON"),
+        (INDEX, lambda raw: raw[:-20], broken + "premature end of input"),
+    ):
         path = variant(one, made, f"file-{len(one.front.repositories)}", file, change)[0]
         one.fails(f"/{file}: {pattern}", path, what=f"{file} that is none")
-    for what, path, most in (("config.json", "resolve-cache.*config.json", MOST_JSON),
-                             ("the index", f"resolve-cache.*{INDEX}", MOST_JSON), ("the list of files", "^/api/models/", MOST_LIST)):
-        faulty(one, f"{what} without end", rf"127.0.0.1:\d+ sends more than the {most} bytes that such a file may have, and was stopped",
-               wrongly.never_ends, most=most + MOST_SENT, host="hub", path=path)
+    for what, path, most in (
+        ("config.json", "resolve-cache.*config.json", MOST_JSON),
+        ("the index", f"resolve-cache.*{INDEX}", MOST_JSON),
+        ("the list of files", "^/api/models/", MOST_LIST),
+    ):
+        faulty(
+            one,
+            f"{what} without end",
+            rf"127.0.0.1:\d+ sends more than the {most} bytes that such a file may have, and was stopped",
+            wrongly.never_ends,
+            most=most + MOST_SENT,
+            host="hub",
+            path=path,
+        )
 
 
 def check_gguf(one):
@@ -304,16 +515,24 @@ def check_gguf(one):
     most = struct.pack("<Q", 1 << 60)
     count = "invalid count: at byte [0-9]+ the {} announces? {} entries of at least [0-9]+ bytes, the file continues for [0-9]+"
     for name, content, pattern in (
-            ("tensors", raw[:8] + most + raw[16:], count.format("table of tensors", 1 << 60)),
-            ("pairs", raw[:16] + most + raw[24:], count.format("metadata", 1 << 60)),
-            ("string", raw[:24] + most + raw[32:], f"invalid length: at byte 32 the metadata continues for {1 << 60} bytes, the file for [0-9]+"),
-            ("version", raw[:4] + b"\xff\0\0\0" + raw[8:], "is a GGUF file of version 255; 2 and 3 are read"),
-            ("short", raw[:300], count.format("table of tensors", "[0-9]")),
-            ("pointer", wrongly.POINTER, "is a Git LFS pointer, not the file itself; fetch it with `git lfs pull`")):
+        ("tensors", raw[:8] + most + raw[16:], count.format("table of tensors", 1 << 60)),
+        ("pairs", raw[:16] + most + raw[24:], count.format("metadata", 1 << 60)),
+        (
+            "string",
+            raw[:24] + most + raw[32:],
+            f"invalid length: at byte 32 the metadata continues for {1 << 60} bytes, the file for [0-9]+",
+        ),
+        ("version", raw[:4] + b"\xff\0\0\0" + raw[8:], "is a GGUF file of version 255; 2 and 3 are read"),
+        ("short", raw[:300], count.format("table of tensors", "[0-9]")),
+        ("pointer", wrongly.POINTER, "is a Git LFS pointer, not the file itself; fetch it with `git lfs pull`"),
+    ):
         folder = one.work / f"gguf-{name}"
         folder.mkdir()
         (folder / "model.gguf").write_bytes(content)
-        for path in (one.front.add(f"org/gguf-{name}", folder), one.front.serve(f"gguf-{name}", folder) + "/model.gguf"):
+        for path in (
+            one.front.add(f"org/gguf-{name}", folder),
+            one.front.serve(f"gguf-{name}", folder) + "/model.gguf",
+        ):
             one.front.clear()
             one.fails(f"/model.gguf: {pattern}", path, what=f"{path}: GGUF")
             check(sum(seen.sent for seen in one.front.seen) < MOST_SENT, f"{path}: read on")
@@ -330,10 +549,16 @@ def check_listings(one):
     nothing, place = "hf://org/listed: no weights found: expected", "/api/models/org/listed/revision/main: "
     broken = place + "line 1, column [0-9]+: not valid JSON: "
     for what, content, pattern in (
-            ("names", json.dumps(body).encode(), nothing), ("no JSON", b"<html>", "looks like a web page, not JSON"),
-            ("another kind", b'{"siblings": 5}', place + "`siblings` is a whole number, it must be an array"), ("null", b"null", broken),
-            ("deep", b"[" * 100000, broken + "maximum parsing depth"), ("sha", b'{"sha": "../../x", "siblings": []}', nothing)):
-        one.front.misbehave(wrongly.status(200, content, Content_Type="application/json"), host="hub", path="^/api/models/")
+        ("names", json.dumps(body).encode(), nothing),
+        ("no JSON", b"<html>", "looks like a web page, not JSON"),
+        ("another kind", b'{"siblings": 5}', place + "`siblings` is a whole number, it must be an array"),
+        ("null", b"null", broken),
+        ("deep", b"[" * 100000, broken + "maximum parsing depth"),
+        ("sha", b'{"sha": "../../x", "siblings": []}', nothing),
+    ):
+        one.front.misbehave(
+            wrongly.status(200, content, Content_Type="application/json"), host="hub", path="^/api/models/"
+        )
         one.fails(pattern, "hf://org/listed", what=f"a list without weights: {what}")
         out = [seen.target for seen in one.front.seen if ".." in seen.target or "etc" in seen.target]
         check(not out, f"a list: {what}: asked for {out}")
@@ -344,35 +569,73 @@ def check_words(one):
     """What is no address is told as such, before anything is asked."""
     one.front.clear()
     for why, words in {
-            "names of places elsewhere begin with hf:// or https://": ("s3://bucket/model", "HTTPS://host/model", "Hf://org/model"),
-            "no file or folder has this name; a model of the hub is hf://org/Model-1.5/?$": (
-                "org/Model-1.5", "org/Model-1.5/", "huggingface.co/org/Model-1.5", "hf.co/org/Model-1.5"),
-            "cannot be opened: No such file or directory": ("model", "./org/model", "org/model/x", "/org/model", "org/"),
-            "names no repository; write hf://OWNER/NAME": ("hf://", "hf://a", "hf://a/"),
-            "only repositories of models are read": ("hf://datasets/org/name",),
-            "this is no name of a repository": ("hf:///b", "hf://../b", "hf://a/..", "hf://a b/c", "hf://a/b\x1b[31m", "hf://a/b?x=y",
-                                                "hf://" + "a" * 5000 + "/b"),
-            "no revision": ("hf://a/b@", "hf://a/b@../x"), "no folder of a repository": ("hf://a/b/../c",),
-            "is no URL that can be read": ("https://", "https://user:word@127.0.0.1/x"), "names no host": ("https:///x",),
-            "a URL with a query [(][?]...[)] or a fragment [(]#...[)] names no folder or file here": ("https://127.0.0.1:9/x?y=z",),
-            "http:// is not encrypted and is accepted for this machine only: use https://": ("http://example.org/model",),
-            "cannot reach 127.0.0.1:9: .* [(]5 tries[)]": ("http://127.0.0.1:9/x",)}.items():
+        "names of places elsewhere begin with hf:// or https://": (
+            "s3://bucket/model",
+            "HTTPS://host/model",
+            "Hf://org/model",
+        ),
+        "no file or folder has this name; a model of the hub is hf://org/Model-1.5/?$": (
+            "org/Model-1.5",
+            "org/Model-1.5/",
+            "huggingface.co/org/Model-1.5",
+            "hf.co/org/Model-1.5",
+        ),
+        "cannot be opened: No such file or directory": ("model", "./org/model", "org/model/x", "/org/model", "org/"),
+        "names no repository; write hf://OWNER/NAME": ("hf://", "hf://a", "hf://a/"),
+        "only repositories of models are read": ("hf://datasets/org/name",),
+        "this is no name of a repository": (
+            "hf:///b",
+            "hf://../b",
+            "hf://a/..",
+            "hf://a b/c",
+            "hf://a/b\x1b[31m",
+            "hf://a/b?x=y",
+            "hf://" + "a" * 5000 + "/b",
+        ),
+        "no revision": ("hf://a/b@", "hf://a/b@../x"),
+        "no folder of a repository": ("hf://a/b/../c",),
+        "is no URL that can be read": ("https://", "https://user:word@127.0.0.1/x"),
+        "names no host": ("https:///x",),
+        "a URL with a query [(][?]...[)] or a fragment [(]#...[)] names no folder or file here": (
+            "https://127.0.0.1:9/x?y=z",
+        ),
+        "http:// is not encrypted and is accepted for this machine only: use https://": ("http://example.org/model",),
+        "cannot reach 127.0.0.1:9: .* [(]5 tries[)]": ("http://127.0.0.1:9/x",),
+    }.items():
         for word in words:
             text = one.fails(f": {why}" if len(word) < 1000 else "hf://a{100}", word, what=repr(word[:60]))
             check("user:" not in text and "y=z" not in text.replace("hf://a/b?x=y", ""), f"{word!r}: {text!r}")
-    one.fails("HF_ENDPOINT: http://example.org: .*for this machine only", "hf://org/model", env={"HF_ENDPOINT": "http://example.org"})
+    one.fails(
+        "HF_ENDPOINT: http://example.org: .*for this machine only",
+        "hf://org/model",
+        env={"HF_ENDPOINT": "http://example.org"},
+    )
     check(not one.front.seen, f"asked for: {[seen.target[:200] for seen in one.front.seen]}")
     for words in (("train", "hf://a/b"), ("generate", "hf://a/b", "--prompt", "x")):
-        bad(1, f"hf://a/b: couplet {words[0]} reads whole files, and local ones only: fetch it first", *words, env=one.environment())
-    one.fails("hf://org/model: --text reads the whole model, and a local one only: fetch it first", "hf://org/model", "--text", "x")
+        bad(
+            1,
+            f"hf://a/b: couplet {words[0]} reads whole files, and local ones only: fetch it first",
+            *words,
+            env=one.environment(),
+        )
+    one.fails(
+        "hf://org/model: --text reads the whole model, and a local one only: fetch it first",
+        "hf://org/model",
+        "--text",
+        "x",
+    )
 
 
 def check_proxies(one):
     """A proxy that cannot be used is told without its password, at once; one that does not answer, after all tries."""
     unusable = "the request to [^ ]+ failed: the address of the proxy cannot be used "
-    for proxy, pattern in (("http://bob:hu/hush@127.0.0.1:1", unusable), ("bob:hu/hush@127.0.0.1:1", unusable),
-                           ("ftp://bob:hush@127.0.0.1:1", unusable), ("http://bob:" + "hush" * 200 + "/@127.0.0.1:1", unusable),
-                           ("http://bob:hush@127.0.0.1:9", "cannot reach .*127.0.0.1 port 9.* [(]5 tries[)]")):
+    for proxy, pattern in (
+        ("http://bob:hu/hush@127.0.0.1:1", unusable),
+        ("bob:hu/hush@127.0.0.1:1", unusable),
+        ("ftp://bob:hush@127.0.0.1:1", unusable),
+        ("http://bob:" + "hush" * 200 + "/@127.0.0.1:1", unusable),
+        ("http://bob:hush@127.0.0.1:9", "cannot reach .*127.0.0.1 port 9.* [(]5 tries[)]"),
+    ):
         text = one.fails(pattern, "hf://org/model", env={"https_proxy": proxy}, what=proxy[:40])
         check("bob" not in text and "hush" not in text, f"{proxy[:40]}: its password in {text!r}")
 
@@ -383,13 +646,26 @@ def body(one):
     one.front.add("org/model", made.folder)
     one.front.add("org/gated", made.folder, gated=True)
     plain = one.front.serve("plain", made.folder)
-    remote_case.groups({
-        "ranges": lambda: check_ranges(one, plain), "connections": lambda: check_connections(one),
-        "certificates": lambda: check_certificates(one), "gated": lambda: check_gated(one), "statuses": lambda: check_statuses(one),
-        "nearest": lambda: check_nearest(one, made), "buckets": lambda: check_buckets(one, made), "redirects": lambda: check_redirects(one),
-        "changes": lambda: check_changes(one, made), "indexes": lambda: check_indexes(one, made),
-        "headers": lambda: check_headers(one, made), "json": lambda: check_json(one, made), "gguf": lambda: check_gguf(one),
-        "listings": lambda: check_listings(one), "proxies": lambda: check_proxies(one), "words": lambda: check_words(one)})
+    remote_case.groups(
+        {
+            "ranges": lambda: check_ranges(one, plain),
+            "connections": lambda: check_connections(one),
+            "certificates": lambda: check_certificates(one),
+            "gated": lambda: check_gated(one),
+            "statuses": lambda: check_statuses(one),
+            "nearest": lambda: check_nearest(one, made),
+            "buckets": lambda: check_buckets(one, made),
+            "redirects": lambda: check_redirects(one),
+            "changes": lambda: check_changes(one, made),
+            "indexes": lambda: check_indexes(one, made),
+            "headers": lambda: check_headers(one, made),
+            "json": lambda: check_json(one, made),
+            "gguf": lambda: check_gguf(one),
+            "listings": lambda: check_listings(one),
+            "proxies": lambda: check_proxies(one),
+            "words": lambda: check_words(one),
+        }
+    )
 
 
 if __name__ == "__main__":

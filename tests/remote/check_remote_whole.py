@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """check_remote_whole.py COUPLET: files that are read as a whole, such as an index: one that is cut is resumed, and every answer
 is held against the first. The index is longer than the beginning that is asked for of each file."""
+
 import json
 import shutil
 import sys
@@ -29,6 +30,7 @@ def in_turn(*faults):
     def fault(seen, make):
         one = left.pop(0) if left else None
         return one(seen, make) if one else make()
+
     return fault
 
 
@@ -41,18 +43,22 @@ def cut_after(seen, make):
 
 def unnamed(fault):
     """The same without ETag and Last-Modified."""
+
     def both(seen, make):
         answer = fault(seen, make) if fault else make()
         answer.headers.pop("ETag", None)
         return answer
+
     return both
 
 
 def unsaid_length(more):
     """The whole file and `more`, without Content-Length."""
+
     def fault(seen, make):
         answer = make()
         return Answer(200, answer.headers, iter([*answer.pieces(), more]))
+
     return fault
 
 
@@ -76,7 +82,11 @@ class Asked:
     def ranges(self):
         """Of each request for it: None for the whole file, else first and last byte."""
         with self.one.front.lock:
-            texts = [seen.headers.get("range") for seen in self.one.front.seen if seen.status < 300 and seen.file.endswith(INDEX)]
+            texts = [
+                seen.headers.get("range")
+                for seen in self.one.front.seen
+                if seen.status < 300 and seen.file.endswith(INDEX)
+            ]
         return [text and tuple(map(int, text.removeprefix("bytes=").split("-"))) for text in texts]
 
     def holds(self, what, wanted, *faults):
@@ -100,13 +110,20 @@ def check_plain(one, folder, local, size):
     asked.holds("a cut", ["head", "whole", "rest"], None, cut_after)
     asked.holds("two cuts", ["head", "whole", "rest", "rest"], None, cut_after, cut_after)
     asked.holds("a cut without ETag", ["head", "whole", "whole"], unnamed(None), unnamed(cut_after), unnamed(None))
-    asked.holds("a cut, then the whole file", ["head", "whole", "rest", "whole"], None, cut_after, wrongly.ignores_ranges)
+    asked.holds(
+        "a cut, then the whole file", ["head", "whole", "rest", "whole"], None, cut_after, wrongly.ignores_ranges
+    )
     asked.holds("no Content-Length", ["head", "whole"], None, unsaid_length(b""))
     changed = "the file changed in between [(]its {} is not what it was[)]"
     asked.fails("another ETag", changed.format("ETag"), None, wrongly.other_tag)
     asked.fails("another ETag after a cut", changed.format("ETag"), None, cut_after, wrongly.other_tag)
     asked.fails("a longer file", changed.format("length"), None, unsaid_length(b" "))
-    asked.fails("a part that nobody asked for", 'answered with other bytes than those asked for: "bytes 0-99/', None, part_unasked)
+    asked.fails(
+        "a part that nobody asked for",
+        'answered with other bytes than those asked for: "bytes 0-99/',
+        None,
+        part_unasked,
+    )
 
 
 def check_hub(one, folder, local, size):
@@ -116,8 +133,14 @@ def check_hub(one, folder, local, size):
     asked.holds("hub: a cut", ["whole", "rest"], cut_after)
     asked.holds("hub: no Content-Length", ["whole"], unsaid_length(b""))
     asked.holds("hub: another file after a cut", ["whole", "rest", "whole"], cut_after, wrongly.other_tag)
-    asked.fails("hub: another file each time", "the file changed in between [(]its ETag is not what it was[)]",
-                cut_after, wrongly.other_tag, cut_after, wrongly.other_tag)
+    asked.fails(
+        "hub: another file each time",
+        "the file changed in between [(]its ETag is not what it was[)]",
+        cut_after,
+        wrongly.other_tag,
+        cut_after,
+        wrongly.other_tag,
+    )
 
 
 def body(one):

@@ -1,12 +1,13 @@
 """checkpoints.py: OLMoE-like checkpoints of random numbers, sharded safetensors and GGUF, which say which bytes of their
 files an inspection needs; and one of many small gates, whose other bytes take no space on disk."""
+
 import json
 import pathlib
 import random
 import struct
 
 # The upper byte of a bf16: both signs of exponents that give numbers of about 0.01 to 0.06.
-UPPER = bytes(0x3c + (0x80 if i & 1 else 0) + (i >> 1 & 1) for i in range(256))
+UPPER = bytes(0x3C + (0x80 if i & 1 else 0) + (i >> 1 & 1) for i in range(256))
 
 
 def numbers(rng, count):
@@ -38,8 +39,14 @@ class Checkpoint:
 
     def config(self):
         layers, n, d, D = self.shape
-        return {"model_type": "olmoe", "hidden_size": d, "intermediate_size": D, "num_experts": n,
-                "num_experts_per_tok": min(2, n), "num_hidden_layers": layers}
+        return {
+            "model_type": "olmoe",
+            "hidden_size": d,
+            "intermediate_size": D,
+            "num_experts": n,
+            "num_experts_per_tok": min(2, n),
+            "num_hidden_layers": layers,
+        }
 
     def layer(self, l):
         """Names and shapes, in the order of the file."""
@@ -76,8 +83,14 @@ def sharded(folder, seed=1, **shape):
     files = [{"model.embed_tokens.weight": (512, made.shape[2])}, *(dict(made.layer(l)) for l in range(layers))]
     for i, shapes in enumerate(files, 1):
         file = f"model-{i:05d}-of-{len(files):05d}.safetensors"
-        write_file(made, file, shapes, lambda out, shapes=shapes: out.writelines(
-            numbers(rng, rows * columns) for rows, columns in shapes.values()))
+        write_file(
+            made,
+            file,
+            shapes,
+            lambda out, shapes=shapes: out.writelines(
+                numbers(rng, rows * columns) for rows, columns in shapes.values()
+            ),
+        )
         names |= dict.fromkeys(shapes, file)
     (made.folder / "model.safetensors.index.json").write_text(json.dumps({"metadata": {}, "weight_map": names}))
     (made.folder / "config.json").write_text(json.dumps(made.config()))
@@ -112,15 +125,22 @@ def gguf(folder, file="model.gguf", seed=1, **shape):
     """Version 3, alignment 32: routers in F32, experts in BF16, one tensor for all experts of a layer."""
     made, rng = Checkpoint(folder, **shape), random.Random(seed)
     layers, n, d, D = made.shape
-    values = {"block_count": layers, "embedding_length": d, "expert_count": n, "expert_used_count": min(2, n),
-              "expert_feed_forward_length": D}
+    values = {
+        "block_count": layers,
+        "embedding_length": d,
+        "expert_count": n,
+        "expert_used_count": min(2, n),
+        "expert_feed_forward_length": D,
+    }
     pairs = [text_of("general.architecture") + struct.pack("<I", STRING) + text_of("olmoe")]
     pairs += [text_of("olmoe." + key) + struct.pack("<II", UINT32, value) for key, value in values.items()]
     tensors = [("token_embd.weight", (512, d), BF16)]
     for l in range(layers):
         tensors.append((f"blk.{l}.ffn_gate_inp.weight", (n, d), F32))
-        tensors += [(f"blk.{l}.ffn_{part}_exps.weight", (n, *two), BF16)
-                    for part, two in (("down", (d, D)), ("gate", (D, d)), ("up", (D, d)))]
+        tensors += [
+            (f"blk.{l}.ffn_{part}_exps.weight", (n, *two), BF16)
+            for part, two in (("down", (d, D)), ("gate", (D, d)), ("up", (D, d)))
+        ]
     rows, spans, at = b"", [], 0
     for name, shape_, kind in tensors:
         rows += text_of(name) + struct.pack("<I", len(shape_)) + struct.pack(f"<{len(shape_)}Q", *reversed(shape_))
@@ -138,7 +158,7 @@ def gguf(folder, file="model.gguf", seed=1, **shape):
         for name, offset, size, kind in spans:
             out.seek(begin + offset)
             raw = numbers(rng, size // (4 if kind == F32 else 2))
-            out.write(raw if kind == BF16 else b"".join(b"\0\0" + raw[i:i + 2] for i in range(0, len(raw), 2)))
+            out.write(raw if kind == BF16 else b"".join(b"\0\0" + raw[i : i + 2] for i in range(0, len(raw), 2)))
             if is_read(name):
                 made.need(file, begin + offset, begin + offset + size - 1)
         out.truncate(begin + at)
@@ -146,6 +166,7 @@ def gguf(folder, file="model.gguf", seed=1, **shape):
 
 
 # ---- spans of bytes ----
+
 
 def union(spans):
     """Sorted, without overlaps."""

@@ -1,5 +1,6 @@
 """exchange.py: a host of tests that answers, over TLS if it has a certificate: what is kept of a request, what an answer is, and a server that
 delivers it, with the faults that the answer says. front.py decides what is answered."""
+
 import contextlib
 import dataclasses
 import http.server
@@ -16,6 +17,7 @@ CHUNK = 1 << 18
 
 
 # ---- what is kept of a request, and what is answered ----
+
 
 @dataclasses.dataclass
 class Request:
@@ -60,7 +62,7 @@ class Answer:
         if self.path and self.range:
             return read_pieces(self.path, *self.range, self.piece)
         body = [self.body] if isinstance(self.body, bytes) else self.body
-        return (part[at:at + self.piece] for part in body for at in range(0, len(part) or 1, self.piece))
+        return (part[at : at + self.piece] for part in body for at in range(0, len(part) or 1, self.piece))
 
     def promised(self):
         if self.length is not None or not isinstance(self.body, bytes):
@@ -85,7 +87,9 @@ def error(status, code, message, **headers):
 
 def redirect(status, location, **headers):
     named = {name.replace("_", "-"): value for name, value in headers.items()}
-    return Answer(status, {"Location": location, "Content-Type": "text/plain"} | named, f"Redirecting to {location}".encode())
+    return Answer(
+        status, {"Location": location, "Content-Type": "text/plain"} | named, f"Redirecting to {location}".encode()
+    )
 
 
 def parse_range(text):
@@ -99,6 +103,7 @@ def parse_range(text):
 
 
 # ---- a host ----
+
 
 class Handler(http.server.BaseHTTPRequestHandler):
     protocol_version, server_version, sys_version = "HTTP/1.1", "front", ""
@@ -116,8 +121,14 @@ class Handler(http.server.BaseHTTPRequestHandler):
 
     def do_GET(self):
         host = self.server.host
-        seen = Request(host, self.command, self.path, {name.lower(): value for name, value in self.headers.items()},
-                       self.client_address[1], range=parse_range(self.headers.get("Range")))
+        seen = Request(
+            host,
+            self.command,
+            self.path,
+            {name.lower(): value for name, value in self.headers.items()},
+            self.client_address[1],
+            range=parse_range(self.headers.get("Range")),
+        )
         try:
             self.deliver(self.server.front.answer(seen), seen)
         except OSError:  # the client has gone
@@ -148,7 +159,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
     def deliver_body(self, answer, seen):
         for part in answer.pieces():
             if answer.cut is not None:
-                part = part[:answer.cut - seen.sent]
+                part = part[: answer.cut - seen.sent]
             seen.sent += len(part)  # first, so that a client that has them all finds them counted
             self.wfile.write(part)
             if answer.cut is not None and seen.sent >= answer.cut:

@@ -19,6 +19,7 @@ machine is asked.
     python3 tests/remote/front.py FOLDER [--name ORG/NAME] [--delay 0.025 --rate 100e6]
 
 serves the checkpoint of a folder until it is interrupted, and prints the environment for a client."""
+
 import argparse
 import contextlib
 import dataclasses
@@ -48,6 +49,7 @@ REFUSED = '<?xml version="1.0" encoding="UTF-8"?>\n<Error><Code>AccessDenied</Co
 
 
 # ---- checkpoints ----
+
 
 @functools.lru_cache(1 << 16)
 def digest_of(path, kind, _changed, _size):
@@ -89,6 +91,7 @@ class Repository:
 
 
 # ---- the hosts ----
+
 
 class Front:
     """All hosts; a context manager. `work`: a folder for certificates."""
@@ -160,8 +163,11 @@ class Front:
     def bodies(self, pattern=""):
         """The requests that were answered with bytes of a file."""
         with self.lock:
-            return [one for one in self.seen if one.file and one.status in (200, 206) and one.method == "GET"
-                    and re.search(pattern, one.file)]
+            return [
+                one
+                for one in self.seen
+                if one.file and one.status in (200, 206) and one.method == "GET" and re.search(pattern, one.file)
+            ]
 
     def asked_bytes(self, pattern=""):
         return sum(one.range[1] - one.range[0] + 1 for one in self.bodies(pattern) if one.range)
@@ -195,7 +201,9 @@ class Front:
 
     def fault_of(self, seen):
         for one in self.faults:
-            if not re.fullmatch(one["host"], seen.host) or not re.search(one["path"], f"{seen.path} {seen.file}".strip()):
+            if not re.fullmatch(one["host"], seen.host) or not re.search(
+                one["path"], f"{seen.path} {seen.file}".strip()
+            ):
                 continue
             if one["skip"]:
                 one["skip"] -= 1
@@ -225,10 +233,16 @@ class Front:
             return None
         restricted = f"Access to model {name} is restricted"
         if seen.token != OUTSIDER:
-            return error(401, "GatedRepo",
-                         restricted + ". You must have access to it and be authenticated to access it. Please log in.")
-        return error(403, "GatedRepo",
-                     f"{restricted} and you are not in the authorized list. Visit {self.hub.url}/{name} to ask for access.")
+            return error(
+                401,
+                "GatedRepo",
+                restricted + ". You must have access to it and be authenticated to access it. Please log in.",
+            )
+        return error(
+            403,
+            "GatedRepo",
+            f"{restricted} and you are not in the authorized list. Visit {self.hub.url}/{name} to ask for access.",
+        )
 
     def of_repository(self, seen, name, revision, file, cached):
         refused = self.refusal(seen, name)
@@ -248,8 +262,13 @@ class Front:
         linked = {"X_Repo_Commit": commit, "Accept_Ranges": "bytes", "X_Linked_Size": str(path.stat().st_size)}
         if path.suffix in LARGE:
             seen_hash = digest(path, "sha256")
-            return redirect(302, self.sign(path, seen_hash, file), X_Linked_ETag=f'"{seen_hash}"',
-                            ETag=f'"{seen_hash[:40]}"', **linked)
+            return redirect(
+                302,
+                self.sign(path, seen_hash, file),
+                X_Linked_ETag=f'"{seen_hash}"',
+                ETag=f'"{seen_hash[:40]}"',
+                **linked,
+            )
         place = f"/api/resolve-cache/models/{name}/{commit}/{urllib.parse.quote(file)}"
         return redirect(307, place, X_Linked_ETag=f'"{digest(path, "sha1")}"', **linked)
 
@@ -265,11 +284,23 @@ class Front:
             return error(404, "RevisionNotFound", f"Invalid rev id: {revision}")
         names = repository.files(folder)
         if what == "revision":
-            return Answer(200, {"Content-Type": "application/json"}, json.dumps({
-                "_id": "0" * 24, "id": name, "modelId": name, "sha": repository.commit(revision), "private": False,
-                "gated": "manual" if repository.gated else False, "siblings": [{"rfilename": file} for file in names]}).encode())
+            return Answer(
+                200,
+                {"Content-Type": "application/json"},
+                json.dumps(
+                    {
+                        "_id": "0" * 24,
+                        "id": name,
+                        "modelId": name,
+                        "sha": repository.commit(revision),
+                        "private": False,
+                        "gated": "manual" if repository.gated else False,
+                        "siblings": [{"rfilename": file} for file in names],
+                    }
+                ).encode(),
+            )
         first = int(seen.query.get("cursor", "0"))
-        rows = [tree_row(folder / file, file) for file in names[first:first + self.page]]
+        rows = [tree_row(folder / file, file) for file in names[first : first + self.page]]
         more = {}
         if first + self.page < len(names):
             more["Link"] = f'<{self.hub.url}{seen.path}?recursive=true&cursor={first + self.page}>; rel="next"'
@@ -293,19 +324,26 @@ class Front:
         with self.lock:
             self.folders[place] = path
         disposition = urllib.parse.quote(f'inline; filename="{path.name}"')
-        return (f"{self.store.url}{place}?response-content-disposition={disposition}&Expires={expires}"
-                f"&Signature={self.signature(place, expires)}&Key-Pair-Id=K1")
+        return (
+            f"{self.store.url}{place}?response-content-disposition={disposition}&Expires={expires}"
+            f"&Signature={self.signature(place, expires)}&Key-Pair-Id=K1"
+        )
 
     def of_store(self, seen):
         with self.lock:
             path = self.folders.get(seen.path)
         if seen.headers.get("authorization"):
-            return Answer(400, {"Content-Type": "application/xml"}, REFUSED.format("Only one auth mechanism allowed").encode())
+            return Answer(
+                400, {"Content-Type": "application/xml"}, REFUSED.format("Only one auth mechanism allowed").encode()
+            )
         expires = seen.query.get("Expires", "0")
         fits = path and seen.query.get("Signature") == self.signature(seen.path, expires)
         if not fits or int(expires) < time.time():
-            return Answer(403, {"Content-Type": "application/xml"},
-                          REFUSED.format("Request has expired" if fits else "Access denied").encode())
+            return Answer(
+                403,
+                {"Content-Type": "application/xml"},
+                REFUSED.format("Request has expired" if fits else "Access denied").encode(),
+            )
         return self.of_file(seen, path, path.name, digest(path, "md5") + "-1")
 
     # files
@@ -314,7 +352,9 @@ class Front:
     def of_file(seen, path, file, etag, headers=None):
         """The file, or the range that was asked for; If-Match and If-Range as RFC 9110 has them."""
         size, seen.file, quoted = path.stat().st_size, file, f'"{etag}"'
-        headers = {"ETag": quoted, "Accept-Ranges": "bytes", "Content-Type": "application/octet-stream"} | (headers or {})
+        headers = {"ETag": quoted, "Accept-Ranges": "bytes", "Content-Type": "application/octet-stream"} | (
+            headers or {}
+        )
         if seen.headers.get("if-match", quoted) not in (quoted, "*"):
             return Answer(412, headers)
         whole = Answer(200, headers, path=path, range=(0, size - 1)) if size else Answer(200, headers)
@@ -346,6 +386,7 @@ def tree_row(path, file):
 
 def main():
     from shaper import Shaper  # noqa: PLC0415  (shaper.py stands alone)
+
     parser = argparse.ArgumentParser(usage=__doc__)
     parser.add_argument("folder")
     parser.add_argument("--name", default="org/model")
@@ -355,7 +396,9 @@ def main():
     with tempfile.TemporaryDirectory() as work, Front(work) as front, contextlib.ExitStack() as stack:
         print(f"# couplet inspect {front.add(options.name, options.folder)}")
         if options.rate or options.delay:
-            shaped = stack.enter_context(Shaper(f"127.0.0.2:{front.store.server_address[1]}", options.rate, options.delay))
+            shaped = stack.enter_context(
+                Shaper(f"127.0.0.2:{front.store.server_address[1]}", options.rate, options.delay)
+            )
             front.store.url = f"https://127.0.0.1:{shaped.port}"
         for name, value in front.environment().items():
             print(f"export {name}={shlex.quote(value)}", flush=True)

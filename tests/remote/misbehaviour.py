@@ -1,5 +1,6 @@
 """misbehaviour.py: what servers do wrong, for `Front.misbehave`. A fault is a function of the request and of `make`, which
 gives the right answer (`make(ranges=False)`: that of a server without ranges); each of these returns such a function, or is one."""
+
 import email.utils
 import gzip
 import itertools
@@ -16,6 +17,7 @@ def endless(piece=b"\0" * (1 << 16)):
 
 
 # ---- ranges ----
+
 
 def ignores_ranges(seen, make):
     """The whole file, as servers without ranges do."""
@@ -73,28 +75,36 @@ def senseless_range(text):
         answer = make()
         answer.headers["Content-Range"] = text
         return answer
+
     return fault
 
 
 def shorter(by=1):
     """A part of the range, and Content-Range and Content-Length say so."""
+
     def fault(seen, make):
         answer = make()
         if answer.status == 206:
             first, last = answer.range
             last = max(first, last - by)
-            answer.range, answer.headers["Content-Range"] = (first, last), f"bytes {first}-{last}/{answer.path.stat().st_size}"
+            answer.range, answer.headers["Content-Range"] = (
+                (first, last),
+                f"bytes {first}-{last}/{answer.path.stat().st_size}",
+            )
         return answer
+
     return fault
 
 
 def falls_short(by=1):
     """Content-Range promises the range, Content-Length and body have fewer bytes."""
+
     def fault(seen, make):
         answer = make()
         if answer.status == 206:
             answer.range = answer.range[0], max(answer.range[0], answer.range[1] - by)
         return answer
+
     return fault
 
 
@@ -117,12 +127,15 @@ def gzipped(seen, make):
 
 # ---- connections ----
 
+
 def cut(after=100):
     """The connection is reset after so many bytes of the body."""
+
     def fault(seen, make):
         answer = make()
         answer.cut, answer.length = after, answer.promised()
         return answer
+
     return fault
 
 
@@ -142,32 +155,43 @@ def endless_headers(seen, make):
 
 def long_header(length=8 << 20):
     """One header of that many bytes."""
+
     def fault(seen, make):
-        return Answer(0, raw=[b"HTTP/1.1 200 OK\r\nETag: \"", *itertools.repeat(b"x" * (1 << 16), length >> 16), b"\"\r\n\r\n"])
+        return Answer(
+            0, raw=[b'HTTP/1.1 200 OK\r\nETag: "', *itertools.repeat(b"x" * (1 << 16), length >> 16), b'"\r\n\r\n']
+        )
+
     return fault
 
 
 def trickle(piece=512, pause=0.02):
     """The right answer, in small pieces."""
+
     def fault(seen, make):
         answer = make()
         answer.piece, answer.pause = piece, pause
         return answer
+
     return fault
 
 
 def stalls(after=10):
     """So many bytes of the body, then none, with the connection left open."""
+
     def fault(seen, make):
         answer = make()
         if not answer.promised():
             return answer
         parts = b"".join(itertools.islice(answer.pieces(), 1))[:after]
-        return Answer(answer.status, answer.headers, itertools.chain([parts], endless(b"")), answer.promised(), pause=0.2)
+        return Answer(
+            answer.status, answer.headers, itertools.chain([parts], endless(b"")), answer.promised(), pause=0.2
+        )
+
     return fault
 
 
 # ---- statuses ----
+
 
 def status(code, body=b"", **headers):
     named = {name.replace("_", "-"): value for name, value in headers.items()}
@@ -176,9 +200,11 @@ def status(code, body=b"", **headers):
 
 def hides_absence(code=403):
     """Of what is not there, a bucket whose names may not be listed says that it is forbidden."""
+
     def fault(seen, make):
         answer = make()
         return Answer(code, {"Content-Type": "application/xml"}, b"<Error/>") if answer.status == 404 else answer
+
     return fault
 
 
@@ -186,24 +212,33 @@ def retry_after(code=429, seconds=1, as_date=False):
     def fault(seen, make):
         later = email.utils.formatdate(time.time() + seconds, usegmt=True) if as_date else str(seconds)
         return Answer(code, {"Retry-After": later}, b"Too many requests")
+
     return fault
 
 
 def screams(code=404, megabytes=100):
     """An error whose text is long and has what moves a terminal."""
+
     def fault(seen, make):
         text = ESCAPES + b"A line of an error.\n" * 51
-        return Answer(code, {"X-Error-Message": "an error \x1b[31min red\x1b]0;title\x07"},
-                      itertools.repeat(text, megabytes * (1 << 20) // len(text)))
+        return Answer(
+            code,
+            {"X-Error-Message": "an error \x1b[31min red\x1b]0;title\x07"},
+            itertools.repeat(text, megabytes * (1 << 20) // len(text)),
+        )
+
     return fault
 
 
 # ---- redirects ----
 
+
 def redirects(location, code=302):
     """To an address, or to what a function of the request gives."""
+
     def fault(seen, make):
         return Answer(code, {"Location": location(seen) if callable(location) else location})
+
     return fault
 
 
@@ -220,13 +255,16 @@ def wanders(seen, make):
 
 # ---- files ----
 
+
 def changes(path, content):
     """Before this answer, the file becomes another; nobody sees a part of it."""
+
     def fault(seen, make):
         new = path.parent.parent / f"{path.name}.new"
         new.write_bytes(content)
         new.replace(path)
         return make()
+
     return fault
 
 
@@ -240,25 +278,30 @@ def other_tag(seen, make):
 
 def without(*names):
     """The right answer without these headers."""
+
     def fault(seen, make):
         answer = make()
         for name in names:
             answer.headers.pop(name, None)
         return answer
+
     return fault
 
 
 def says(**headers):
     """The right answer with these headers."""
+
     def fault(seen, make):
         answer = make()
         answer.headers |= {name.replace("_", "-"): value for name, value in headers.items()}
         return answer
+
     return fault
 
 
 def instead(content):
     """Another file in its place, with ranges."""
+
     def fault(seen, make):
         answer = make()
         if answer.status not in (200, 206):
@@ -269,7 +312,10 @@ def instead(content):
         first, last = answer.range[0], min(answer.range[1], size - 1)
         if first > last:
             return Answer(416, {"Content-Range": f"bytes */{size}"})
-        return Answer(206, answer.headers | {"Content-Range": f"bytes {first}-{last}/{size}"}, content[first:last + 1])
+        return Answer(
+            206, answer.headers | {"Content-Range": f"bytes {first}-{last}/{size}"}, content[first : last + 1]
+        )
+
     return fault
 
 

@@ -1,4 +1,5 @@
 """nginx.py: Debian's nginx (package nginx-light) as a process of the tests, with TLS, HTTP/2 and ranges, for one folder."""
+
 import contextlib
 import ctypes
 import dataclasses
@@ -72,7 +73,11 @@ class Nginx:
     connect again; 1,000 is nginx's default."""
 
     def __init__(self, folder, work, certificates, requests=1000):
-        self.folder, self.work, self.certificates = pathlib.Path(folder).resolve(), pathlib.Path(work).resolve(), certificates
+        self.folder, self.work, self.certificates = (
+            pathlib.Path(folder).resolve(),
+            pathlib.Path(work).resolve(),
+            certificates,
+        )
         self.requests = requests
         self.work.mkdir(parents=True, exist_ok=True)
         self.process, self.port = None, 0
@@ -86,11 +91,18 @@ class Nginx:
 
     def start(self):
         certificate, key = self.certificates.good
-        (self.work / "nginx.conf").write_text(CONFIG.format(work=self.work, port=self.port, folder=self.folder,
-                                                            certificate=certificate, key=key, requests=self.requests))
+        (self.work / "nginx.conf").write_text(
+            CONFIG.format(
+                work=self.work,
+                port=self.port,
+                folder=self.folder,
+                certificate=certificate,
+                key=key,
+                requests=self.requests,
+            )
+        )
         words = ["-c", self.work / "nginx.conf", "-p", self.work, "-e", self.work / "error.log"]
-        self.process = subprocess.Popen([program(), *words], stdin=subprocess.DEVNULL,
-                                        preexec_fn=die_with_parent)  # noqa: PLW1509
+        self.process = subprocess.Popen([program(), *words], stdin=subprocess.DEVNULL, preexec_fn=die_with_parent)  # noqa: PLW1509
         for _ in range(200):
             if self.process.poll() is not None:
                 return False

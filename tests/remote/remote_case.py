@@ -1,5 +1,6 @@
 """remote_case.py: what checks of checkpoints read from afar share: the program (the first argument) with the environment of
 the tests' own hub, and what must hold of every answer and every failure."""
+
 import contextlib
 import os
 import pathlib
@@ -71,8 +72,10 @@ class Case:
         """No secret and nothing that moves a terminal in what is printed, and no word of a library's own."""
         both = out + err
         check(not any(secret in both for secret in SECRETS), f"{said(words)}: a secret: {both[-2000:]!r}")
-        check(not re.search("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u202a-\u202e]", both),
-              f"{said(words)}: control characters: {both[-2000:]!r}")
+        check(
+            not re.search("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u202a-\u202e]", both),
+            f"{said(words)}: control characters: {both[-2000:]!r}",
+        )
 
     def fails(self, pattern, *words, env=None, what="", **how):
         """Exit code 1, and a last sentence that begins with `couplet: `, is not long and fits the pattern."""
@@ -101,9 +104,14 @@ class Case:
             wanted = [header] if headers_only else needed
             once = union(spans)
             check(overlap(once, wanted) == length(wanted), f"{what}: {file}: not all was asked for: {once}")
-            check(length(once) - length(wanted) <= SLACK // 4 + length(wanted) // 20,
-                  f"{what}: {file}: {length(once)} bytes for {length(wanted)}")
-            check(length(spans) - length(once) <= SLACK // 16, f"{what}: {file}: {length(spans) - length(once)} bytes asked for twice")
+            check(
+                length(once) - length(wanted) <= SLACK // 4 + length(wanted) // 20,
+                f"{what}: {file}: {length(once)} bytes for {length(wanted)}",
+            )
+            check(
+                length(spans) - length(once) <= SLACK // 16,
+                f"{what}: {file}: {length(spans) - length(once)} bytes asked for twice",
+            )
         check(not any(asked.values()), f"{what}: other files were read: {asked}")
 
 

@@ -6,6 +6,7 @@ Both directions have a line of `rate` each, which all connections share: a piece
 it, for its own bytes, and then for `delay`. A connection begins with one round trip (2 delays) in which nothing
 passes, as TCP's handshake. The first `cuts` connections are reset once `cut` bytes have come from the server. At most WINDOW bytes of a connection and direction are on their way; more wait in the
 server. It prints its port, and ends with its standard input. `Shaper` runs it as a process of its own."""
+
 import argparse
 import collections
 import contextlib
@@ -96,8 +97,9 @@ class Proxy:
             one.setblocking(False)
             one.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         opened = now + 3 * self.delay  # a handshake, and the way of the first byte
-        self.pairs.append((Pipe(client, server, self.up, self.delay, opened),
-                           Pipe(server, client, self.down, self.delay, opened)))
+        self.pairs.append(
+            (Pipe(client, server, self.up, self.delay, opened), Pipe(server, client, self.down, self.delay, opened))
+        )
 
     def run(self):
         while self.turn():
@@ -129,7 +131,9 @@ class Proxy:
     def wait(self, pipes, now):
         """Milliseconds until something is due or a line is free."""
         times = [pipe.due() for pipe in pipes if pipe.due() is not None]
-        times += [pipe.line.free - AHEAD for pipe in pipes if not pipe.ended and pipe.held < WINDOW and not pipe.reads(now)]
+        times += [
+            pipe.line.free - AHEAD for pipe in pipes if not pipe.ended and pipe.held < WINDOW and not pipe.reads(now)
+        ]
         return max(0, min(times) - now) * 1000 if times else None
 
     def move(self, pair, readers, ready, now):
@@ -161,10 +165,14 @@ class Shaper:
     """A proxy before `port` as a context manager; `port` is its own."""
 
     def __init__(self, port, rate=0, delay=0, cut=0, cuts=0):
-        words = [word for name, value in (("rate", rate), ("delay", delay), ("cut", cut), ("cuts", cuts))
-                 for word in (f"--{name}", str(value))]
-        self.process = subprocess.Popen([sys.executable, pathlib.Path(__file__), str(port), *words], stdin=subprocess.PIPE,
-                                        stdout=subprocess.PIPE)
+        words = [
+            word
+            for name, value in (("rate", rate), ("delay", delay), ("cut", cut), ("cuts", cuts))
+            for word in (f"--{name}", str(value))
+        ]
+        self.process = subprocess.Popen(
+            [sys.executable, pathlib.Path(__file__), str(port), *words], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        )
         self.port = int(self.process.stdout.readline())
 
     def __enter__(self):

@@ -6,6 +6,7 @@ request refused, every chart of the data with its marks, every map with more tha
 read-outs answer, tables sort, names of checkpoints stay text, nothing is wider than the window. With
 scripts switched off tables and one sentence in place of the charts are there. Exit code 77, skipped,
 where no Chromium runs."""
+
 import json
 import pathlib
 import re
@@ -122,10 +123,19 @@ probe(0);
 
 def dump(browser, page, folder, scheme):
     """The page's elements after its scripts have run, and what the browser said."""
-    command = [browser, "--headless=new", "--no-sandbox", "--disable-gpu", "--hide-scrollbars",
-               f"--user-data-dir={folder}/profile", "--window-size=1400,1000",
-               f"--blink-settings=preferredColorScheme={0 if scheme == 'dark' else 1}",
-               "--virtual-time-budget=20000", "--dump-dom", page.as_uri()]
+    command = [
+        browser,
+        "--headless=new",
+        "--no-sandbox",
+        "--disable-gpu",
+        "--hide-scrollbars",
+        f"--user-data-dir={folder}/profile",
+        "--window-size=1400,1000",
+        f"--blink-settings=preferredColorScheme={0 if scheme == 'dark' else 1}",
+        "--virtual-time-budget=20000",
+        "--dump-dom",
+        page.as_uri(),
+    ]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
     return done.stdout, done.stderr
 
@@ -169,16 +179,28 @@ def faults(found, width, scheme):
             wrong.append(f"chart {c['name']} is not drawn: {c}")
         elif not 200 < c["width"] <= width or c["height"] < 40:
             wrong.append(f"chart {c['name']} is {c['width']} x {c['height']}")
-    wrong += [f"a table of {t['rows']} rows hides {t['hidden']} pixels" for t in found["tables"]
-              if t["rows"] <= 60 and t["hidden"] > 1]
-    wrong += [f"a table of {t['rows']} rows is {t['height']} high" for t in found["tables"]
-              if t["rows"] > 60 and t["height"] > 800]
+    wrong += [
+        f"a table of {t['rows']} rows hides {t['hidden']} pixels"
+        for t in found["tables"]
+        if t["rows"] <= 60 and t["hidden"] > 1
+    ]
+    wrong += [
+        f"a table of {t['rows']} rows is {t['height']} high"
+        for t in found["tables"]
+        if t["rows"] > 60 and t["height"] > 800
+    ]
     wrong += [f"a table does not sort: {s}" for s in found["sorted"] if not all(s.values())]
-    wrong += [f"a canvas is blank or hidden: {c}" for c in found["canvases"]
-              if c["colours"] < (2 if c["cells"] > 4 else 1) or c["shown"] < 20]
+    wrong += [
+        f"a canvas is blank or hidden: {c}"
+        for c in found["canvases"]
+        if c["colours"] < (2 if c["cells"] > 4 else 1) or c["shown"] < 20
+    ]
     wrong += ["there are maps and none is shown"] if found["maps"] and not found["readout"] else []
-    wrong += [f"a map does not answer: {r}" for r in found["readout"]
-              if not r["other"] or len(set(r["said"])) < min(r["columns"], 3)]
+    wrong += [
+        f"a map does not answer: {r}"
+        for r in found["readout"]
+        if not r["other"] or len(set(r["said"])) < min(r["columns"], 3)
+    ]
     wrong += [f"{found['elements']} elements that no page has: a name became markup"] if found["elements"] else []
     wrong += [] if found["saved"] else ["a chart cannot be saved"]
     return wrong if found["tip"] else wrong + ["a mark shows no tip"]
@@ -212,8 +234,7 @@ def main():
         for page in pages if browser else []:
             for width, scheme in CASES:
                 found = load(browser, page, folder, width, scheme)
-                wrong += [f"{page.name}, {width} wide, {scheme}: {fault}"
-                          for fault in faults(found, width, scheme)]
+                wrong += [f"{page.name}, {width} wide, {scheme}: {fault}" for fault in faults(found, width, scheme)]
             wrong += [f"{page.name}: {fault}" for fault in without_scripts(browser, page, folder)]
     print("\n".join(wrong))
     if not browser:

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """check_check_kernels.py: tools/check_kernels.py notices each fault that is planted in what nvcc and ptxas say of a
 kernel, and passes what is right. A program that prints those words stands for nvcc."""
+
 import pathlib
 import subprocess
 import sys
@@ -21,9 +22,11 @@ def kernel(name, threads, line):
 
 
 def said(name, registers, stack=0, spills=0):
-    return (f"ptxas info    : Compiling entry function '{name}' for 'sm_80'\n"
-            f"    {stack} bytes stack frame, {spills} bytes spill stores, {spills} bytes spill loads\n"
-            f"ptxas info    : Used {registers} registers, used 1 barriers\n")
+    return (
+        f"ptxas info    : Compiling entry function '{name}' for 'sm_80'\n"
+        f"    {stack} bytes stack frame, {spills} bytes spill stores, {spills} bytes spill loads\n"
+        f"ptxas info    : Used {registers} registers, used 1 barriers\n"
+    )
 
 
 def check(what, ptx, words, part, code=0):
@@ -34,8 +37,9 @@ def check(what, ptx, words, part, code=0):
         (folder / "said").write_text(words)
         (folder / "nvcc").write_text(NVCC.format(folder=folder, code=code))
         (folder / "nvcc").chmod(0o755)
-        done = subprocess.run([sys.executable, "tools/check_kernels.py", folder / "nvcc"], capture_output=True, text=True,
-                              check=False)
+        done = subprocess.run(
+            [sys.executable, "tools/check_kernels.py", folder / "nvcc"], capture_output=True, text=True, check=False
+        )
     fits = done.returncode == 0 and not done.stderr if part is None else done.returncode != 0 and part in done.stderr
     if not fits:
         print(f"{what}: exit {done.returncode}, {done.stderr!r}")

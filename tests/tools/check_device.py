@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """check_device.py ON_HOST: tools/device.sh to its end with the emulation, whose programs are in ON_HOST; what it says where
 a stage fails or takes too long, where there is no GPU, and which piece is next."""
+
 import os
 import pathlib
 import shutil
@@ -22,8 +23,13 @@ def check(truth, what):
 
 
 def run(out, *words):
-    done = subprocess.run([ROOT / "tools/device.sh", *words], capture_output=True, text=True, check=False,
-                          env=dict(os.environ, OUT=str(out)))
+    done = subprocess.run(
+        [ROOT / "tools/device.sh", *words],
+        capture_output=True,
+        text=True,
+        check=False,
+        env=dict(os.environ, OUT=str(out)),
+    )
     return done, "".join(report.read_text() for report in sorted(out.glob("*.md")))
 
 
@@ -31,16 +37,26 @@ def check_whole(out):
     """Every stage, in its order; what a machine lacks is said."""
     done, report = run(out, "--on-host", ON_HOST)
     found = device.results(report)
-    check(done.returncode == 0, f"the rehearsal: exit code {done.returncode}\n{done.stdout}{done.stderr}\n{report[-3000:]}")
+    check(
+        done.returncode == 0,
+        f"the rehearsal: exit code {done.returncode}\n{done.stdout}{done.stderr}\n{report[-3000:]}",
+    )
     stages = [stage for stage in device.NAMES if not stage.startswith("python")]
     check(sorted(found) == sorted(stages), f"stages of the report: {found}")
     for name, word in found.items():
-        check(word == "passed" or f"not run: there is no {'ncu' if name == 'ncu' else 'compute-sanitizer'}" in report,
-              f"{name}: {word}")
-    check("| experts_backward |" in report and "| erc.run_local |" in report, "operations of a layer are not in the table")
+        check(
+            word == "passed" or f"not run: there is no {'ncu' if name == 'ncu' else 'compute-sanitizer'}" in report,
+            f"{name}: {word}",
+        )
+    check(
+        "| experts_backward |" in report and "| erc.run_local |" in report, "operations of a layer are not in the table"
+    )
     check(report.startswith("# The emulation on the host: no GPU\n"), f"the report begins with {report[:60]!r}")
-    check("* Hinges active at step 4, means of the layers: 100% of rows, 100% of columns" in report and
-          "* Share of the coupling loss, (with - without) / without: " in report, "the share of the coupling loss is not given")
+    check(
+        "* Hinges active at step 4, means of the layers: 100% of rows, 100% of columns" in report
+        and "* Share of the coupling loss, (with - without) / without: " in report,
+        "the share of the coupling loss is not given",
+    )
 
 
 def check_failures(out):
@@ -56,7 +72,9 @@ def check_failures(out):
     failed = device.run_piece("stages", [device.opens, device.operations, device.gradients], kit)
     device.SECONDS[device.operations] = kept
     report = next(out.glob("*.md")).read_text()
-    check(failed == 1 and device.results(report) == dict.fromkeys(("opens", "operations", "gradients"), "FAILED"), report)
+    check(
+        failed == 1 and device.results(report) == dict.fromkeys(("opens", "operations", "gradients"), "FAILED"), report
+    )
     for sentence in ("exit code 3\nbroken", "the time of this stage is over", "there is no couplet-cuda.so"):
         check(sentence in report, f"{sentence!r} is not in the report: {report}")
     kit.python = shutil.which("false")
@@ -71,7 +89,10 @@ def check_failures(out):
         device.on_gpu(kit)
         check(False, "a run that fails is a run")
     except device.Failed:
-        check(not (out / "gpu").exists() and time.monotonic() - begin < 5, "a run that failed is kept, or what it left is waited for")
+        check(
+            not (out / "gpu").exists() and time.monotonic() - begin < 5,
+            "a run that failed is kept, or what it left is waited for",
+        )
 
 
 def check_differences(out):
@@ -118,6 +139,7 @@ def check_memory(out):
         def killed(*arguments):
             arguments[-1]()
             return [{**line, "loss": 3}, {**line, "loss": loss}]
+
         device.planned, device.memory_used, device.killed = lambda *_: plan, lambda _: next(used), killed
         found, said = device.large(kit, "with")
         check(found == right, f"a peak of {peak - 0.5} of 100 GiB, a loss of 3 and {loss}: {found}")
@@ -132,20 +154,30 @@ def check_pieces(out):
     device.REPORTS = out
     for piece, (stages, sources) in device.PIECES.items():
         line = f"* Piece: {piece}; code: {device.mark(sources)}"
-        for name, first, word, n in (("of stages", line.replace(piece, "stages", 1), "passed", len(stages)),
-                                     ("of other sources", line[:-1] + "_", "passed", len(stages)),
-                                     ("that ended early", line, "passed", len(stages) - 1),
-                                     ("of which nothing was run", line, "not run", len(stages)),
-                                     ("that counts", line, "FAILED", len(stages))):
-            check(device.next_piece() == piece, f"next is {device.next_piece()}, not {piece}; the last report: one {name}")
-            (out / f"{piece} {name}.md").write_text("\n".join([first, *(
-                f"## {stage.__name__}: {word}, 1.0 s" for stage in stages[:n])]))
+        for name, first, word, n in (
+            ("of stages", line.replace(piece, "stages", 1), "passed", len(stages)),
+            ("of other sources", line[:-1] + "_", "passed", len(stages)),
+            ("that ended early", line, "passed", len(stages) - 1),
+            ("of which nothing was run", line, "not run", len(stages)),
+            ("that counts", line, "FAILED", len(stages)),
+        ):
+            check(
+                device.next_piece() == piece, f"next is {device.next_piece()}, not {piece}; the last report: one {name}"
+            )
+            (out / f"{piece} {name}.md").write_text(
+                "\n".join([first, *(f"## {stage.__name__}: {word}, 1.0 s" for stage in stages[:n])])
+            )
     check(device.next_piece() is None, "there is a next piece behind the last one")
     device.REPORTS, os.environ["OUT"] = out / "none", str(out)
     check(device.next_piece() is None, "reports in OUT do not count")
     del os.environ["OUT"]
-    for piece, file in (("short", "configs/paper-3b.yaml"), ("short", "tools/device.py"), ("short", "data/train"),
-                        ("short", "tests/golden/model"), ("python-tests", "tests/golden/erc")):
+    for piece, file in (
+        ("short", "configs/paper-3b.yaml"),
+        ("short", "tools/device.py"),
+        ("short", "data/train"),
+        ("short", "tests/golden/model"),
+        ("python-tests", "tests/golden/erc"),
+    ):
         check(file in device.PIECES[piece][1], f"{piece} does not depend on {file}")
     for _, sources in device.PIECES.values():
         check(all((ROOT / name).exists() for name in sources), f"not there, one of {sources}")
@@ -158,7 +190,9 @@ def check_refusals(out):
     check(done.returncode == 0 and "--next" in done.stdout, f"--help: {done.returncode}, {done.stderr}")
     if not shutil.which("nvidia-smi"):
         done, _ = run(out, "--short")
-        check(done.returncode == 2 and "There is no NVIDIA GPU here" in done.stderr, f"{done.returncode}: {done.stderr}")
+        check(
+            done.returncode == 2 and "There is no NVIDIA GPU here" in done.stderr, f"{done.returncode}: {done.stderr}"
+        )
     device.PROGRAMS = out
     for made in ("of no archive", "of other sources", "emulation"):
         (out / "code").write_text(f"{made}\n")
@@ -171,8 +205,15 @@ def check_refusals(out):
 
 
 with tempfile.TemporaryDirectory() as folder:
-    for one in (check_whole, check_failures, check_differences, check_share, check_memory, check_pieces,
-                check_refusals):
+    for one in (
+        check_whole,
+        check_failures,
+        check_differences,
+        check_share,
+        check_memory,
+        check_pieces,
+        check_refusals,
+    ):
         place = pathlib.Path(folder) / one.__name__
         place.mkdir()
         one(place)

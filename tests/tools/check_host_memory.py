@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 """The rule of tools/host_memory.py on planted lines: what it must find, and where, and what it must not."""
+
 import pathlib
 import sys
 
@@ -20,11 +21,7 @@ FOUND = [  # in rooms whose tensors are a backend's, and in those of the host
     "cpl_tensor t = {memory, CPL_F32, 1, {n, 1, 1, 1}};",
     "f((cpl_tensor){memory, CPL_F32, 1, {n, 1, 1, 1}});",
 ]
-FOUND_OF_HOST = [
-    "cpl_tensor t = cpl_tensor_none();",
-    "void f(cpl_backend *be);",
-    "cpl_backend_cpu(&be, CPL_F32, 1);",
-]
+FOUND_OF_HOST = ["cpl_tensor t = cpl_tensor_none();", "void f(cpl_backend *be);", "cpl_backend_cpu(&be, CPL_F32, 1);"]
 FINE = [
     "s->data.seq_len = n; x = t->data;",
     "t = cpl_tensor_take(arena, cpl_tensor_2d(NULL, CPL_F32, n, d));",
@@ -40,9 +37,13 @@ cases += [(path, line, False) for line in FOUND_OF_HOST for path in (DEVICE, ROU
 cases += [(DEVICE, line, False) for line in FINE + FINE_OF_HOST]
 cases += [(path, line, False) for line in FINE_OF_HOST for path in (HOST, DOOR)]
 cases += [(TENSOR, line, False) for line in FOUND]
-wrong = [f"{path}: {line!r}: found {found}" for path, line, want in cases
-         if bool(found := host_memory.breaks(path, "\n" + line)) != want
-         or want and not any(f.startswith(f"{path}:2:") for f in found)]
+wrong = [
+    f"{path}: {line!r}: found {found}"
+    for path, line, want in cases
+    if bool(found := host_memory.breaks(path, "\n" + line)) != want
+    or want
+    and not any(f.startswith(f"{path}:2:") for f in found)
+]
 
 if len(host_memory.check({DEVICE: FINE[0], HOST: FOUND[0], ROUTING: FOUND[2]})) != 2:
     wrong.append("a file that breaks the rule is not found, or one that keeps it is")

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """check_statistics.py: the statistics of experiments/: Student's t, Holm, analysis of variance, and the words that
 decisions are given in, against published values and examples by hand."""
+
 import math
 import pathlib
 import statistics
@@ -13,9 +14,19 @@ import hypothesis_tests as tests  # noqa: E402
 from table_figures import Interval, interval  # noqa: E402
 
 # Two-sided: (t, degrees of freedom, probability), of printed tables.
-T = ((12.7062, 1, 0.05), (63.6567, 1, 0.01), (4.30265, 2, 0.05), (3.18245, 3, 0.05), (2.77645, 4, 0.05),
-     (2.22814, 10, 0.05), (3.16927, 10, 0.01), (2.14479, 14, 0.05), (1.34503, 14, 0.2), (2.04523, 29, 0.05),
-     (0.0, 7, 1.0))
+T = (
+    (12.7062, 1, 0.05),
+    (63.6567, 1, 0.01),
+    (4.30265, 2, 0.05),
+    (3.18245, 3, 0.05),
+    (2.77645, 4, 0.05),
+    (2.22814, 10, 0.05),
+    (3.16927, 10, 0.01),
+    (2.14479, 14, 0.05),
+    (1.34503, 14, 0.2),
+    (2.04523, 29, 0.05),
+    (0.0, 7, 1.0),
+)
 wrong = []
 
 
@@ -31,7 +42,10 @@ def near(a, b, size=1e-5):
 
 def check_student():
     for t, df, p in T:
-        check(near(tests.t_tail(t, df), p, 2e-5) and near(tests.t_tail(-t, df), p, 2e-5), f"t {t}, {df}: {tests.t_tail(t, df)}")
+        check(
+            near(tests.t_tail(t, df), p, 2e-5) and near(tests.t_tail(-t, df), p, 2e-5),
+            f"t {t}, {df}: {tests.t_tail(t, df)}",
+        )
         if 0 < p < 1:
             check(near(tests.t_quantile(1 - p / 2, df), t), f"quantile {p}, {df}: {tests.t_quantile(1 - p / 2, df)}")
     # Student's own example: additional sleep with the second drug less the first, ten patients.
@@ -39,8 +53,10 @@ def check_student():
     mean, half, p = tests.one_sample(sleep)
     check(near(mean, 1.58) and near(p, 0.00283289, 1e-4), f"sleep: {mean}, {p}")
     found = interval(sleep)
-    check(near(found.low, 0.7001142, 1e-5) and near(found.high, 2.4598858, 1e-5) and near(found.high - found.mean, half),
-          f"sleep: {found}")
+    check(
+        near(found.low, 0.7001142, 1e-5) and near(found.high, 2.4598858, 1e-5) and near(found.high - found.mean, half),
+        f"sleep: {found}",
+    )
 
 
 def check_holm():
@@ -59,10 +75,14 @@ def check_holm():
 
 def figure(effects, noise):
     """A figure of block B with these effects of z, balance, arm and z x balance, seeds that differ, and noise by run."""
+
     def of(arm, seed, _):
         z, b, kind = arm.split("-")[1:]
         s = 1 if z == "z" else -1, 1 if b == "balance" else -1, 1 if kind == "erc" else -1
-        return 10 + seed / 3 + sum(e * x / 2 for e, x in zip(effects, s)) + effects[3] / 4 * s[0] * s[1] + noise(arm, seed)
+        return (
+            10 + seed / 3 + sum(e * x / 2 for e, x in zip(effects, s)) + effects[3] / 4 * s[0] * s[1] + noise(arm, seed)
+        )
+
     return of
 
 
@@ -71,12 +91,22 @@ def check_factorial():
     for name, effect in (("z", 0.3), ("balance", -0.2), ("z x balance", 0.5), ("z x arm", 0), ("balance x arm", 0)):
         check(near(found[name][0], effect, 1e-9), f"{name}: {found[name]}")
     # Noise orthogonal to cells and seeds: +c in one seed and -c in another of two cells, the other way round in two.
-    pattern = {("b-z-balance-erc", 120): 1, ("b-z-balance-erc", 121): -1, ("b-noz-little-erc", 120): -1,
-               ("b-noz-little-erc", 121): 1}
-    mean, half, p = tests.factorial(figure((0.3, 0, 0, 0), lambda arm, seed: 0.1 * pattern.get((arm, seed), 0)), "any")["z"]
+    pattern = {
+        ("b-z-balance-erc", 120): 1,
+        ("b-z-balance-erc", 121): -1,
+        ("b-noz-little-erc", 120): -1,
+        ("b-noz-little-erc", 121): 1,
+    }
+    mean, half, p = tests.factorial(figure((0.3, 0, 0, 0), lambda arm, seed: 0.1 * pattern.get((arm, seed), 0)), "any")[
+        "z"
+    ]
     error = math.sqrt(4 * 0.01 / 14 * 4 / 24)  # residual sum of squares 0.04, 14 degrees of freedom, 24 runs
-    check(near(mean, 0.3, 1e-9) and near(half, tests.t_quantile(0.975, 14) * error) and near(p, tests.t_tail(0.3 / error, 14)),
-          f"analysis of variance: {mean}, {half}, {p}")
+    check(
+        near(mean, 0.3, 1e-9)
+        and near(half, tests.t_quantile(0.975, 14) * error)
+        and near(p, tests.t_tail(0.3 / error, 14)),
+        f"analysis of variance: {mean}, {half}, {p}",
+    )
 
 
 def decided(found, standing):
@@ -94,9 +124,14 @@ def check_words():
     check(decided({**signs, "1c": (-0.2, -0.1)}, every).verdict(1).startswith("refuted: 1c"), "refuted")
     check(decided(signs, {**every, "1g": False}).verdict(1).startswith("undecided: 1g"), "undecided")
     check(decided(signs, {**every, "1g": None}).verdict(1).startswith("open: 1g"), "open")
-    for ends, standing, words in (((0.02, 0.04), True, "worse"), ((-0.04, -0.02), True, "better"),
-                                  ((-0.005, 0.004), False, "equivalent"), ((-0.02, 0.03), False, "undecided"),
-                                  ((0.001, 0.009), True, "worse and equivalent"), ((-0.02, 0.03), None, "open")):
+    for ends, standing, words in (
+        ((0.02, 0.04), True, "worse"),
+        ((-0.04, -0.02), True, "better"),
+        ((-0.005, 0.004), False, "equivalent"),
+        ((-0.02, 0.03), False, "undecided"),
+        ((0.001, 0.009), True, "worse and equivalent"),
+        ((-0.02, 0.03), None, "open"),
+    ):
         check(decided({"4a": ends}, {"4a": standing}).verdict("4a") == words, f"4a: {words}")
     check(decided({"3a": (0.01, 0.03)}, {"3a": True}).verdict(3) == "confirmed", "3a confirmed")
     check(decided({"3a": (-0.03, -0.01)}, {"3a": True}).verdict(3) == "dropped", "3a dropped")

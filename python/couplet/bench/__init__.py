@@ -6,6 +6,7 @@
 
 Without an accelerator it runs a small shape on the CPU and lists what was left out. Exit code 0: everything within
 its tolerance, 1: something was not, 2: it could not be run."""
+
 from __future__ import annotations
 
 import argparse
@@ -22,21 +23,22 @@ from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Tupl
 import torch
 from torch import Tensor, nn
 
-from . import _counts
 from .. import attach, backend, erc_loss, hf, reference
+from .._version import __version__
 from ..ops import _noise
 from ..report import _files
+from . import _counts
 from ._counts import Shape
-from .._version import __version__
 
 DTYPES = {"f32": torch.float32, "bf16": torch.bfloat16, "f16": torch.float16}
-PART_OF_MEMORY = 0.4   # of what is free: parameters and gradients of the layers that are measured
+PART_OF_MEMORY = 0.4  # of what is free: parameters and gradients of the layers that are measured
 MOST_LAYERS = 4
-MOST_KERNELS, MOST_LETTERS = 6, 90   # of those listed by name
+MOST_KERNELS, MOST_LETTERS = 6, 90  # of those listed by name
 TRAINED_LAYERS, TRAINED_TOKENS = 4, (8, 2048)
 
 
 # ---- the device ----
+
 
 class Device:
     """An accelerator, or the CPU: what the parts of torch have under one name each."""
@@ -56,8 +58,12 @@ class Device:
             self.module.synchronize()
 
     def describe(self) -> Dict[str, str]:
-        about = {"couplet": f"{__version__}, {backend()}", "torch": torch.__version__,
-                 "python": platform.python_version(), "system": platform.platform()}
+        about = {
+            "couplet": f"{__version__}, {backend()}",
+            "torch": torch.__version__,
+            "python": platform.python_version(),
+            "system": platform.platform(),
+        }
         if self.is_cuda:
             p = torch.cuda.get_device_properties(self.device)
             about["device"] = f"{p.name}, {p.total_memory / 2**30:.0f} GiB, capability {p.major}.{p.minor}"
@@ -108,6 +114,7 @@ def _driver() -> str:
     """Of NVIDIA, as its library says; ROCm's is the kernel's."""
     try:
         import ctypes
+
         library, text = ctypes.CDLL("libnvidia-ml.so.1"), ctypes.create_string_buffer(96)
         library.nvmlInit_v2()
         library.nvmlSystemGetDriverVersion(text, 96)
@@ -130,10 +137,11 @@ def default_device() -> str:
 
 # ---- is it right? ----
 
+
 @dataclasses.dataclass
 class Check:
     name: str
-    errors: Tuple[float, ...]   # of loss, router's and gates' gradient, relative
+    errors: Tuple[float, ...]  # of loss, router's and gates' gradient, relative
     tolerance: float
 
     @property
@@ -158,7 +166,7 @@ def _inputs(n: int, D: int, d: int) -> Tuple[Tensor, Tensor, Tensor, float]:
     M = torch.linalg.vector_norm(torch.einsum("jDd,id->ijD", gates, router * delta), dim=-1)
     others = ~torch.eye(n, dtype=torch.bool, device="cpu")
     ratios = torch.cat(((M / M.diagonal()[:, None])[others], (M / M.diagonal())[others])).sort().values
-    middle = ratios[len(ratios) // 8:]
+    middle = ratios[len(ratios) // 8 :]
     middle = middle[middle < 1]
     k = int((middle[1:] / middle[:-1]).argmax())
     return router, gates, delta, float((middle[k] * middle[k + 1]).sqrt())
@@ -185,7 +193,7 @@ def _gate_gradient(leaves: Any, layout: str) -> Tensor:
         return torch.stack([leaf.grad for leaf in leaves])
     gradient: Tensor = leaves.grad
     if layout == "fused":
-        return gradient[:, :gradient.shape[1] // 2]
+        return gradient[:, : gradient.shape[1] // 2]
     return gradient.mT[:, ::2] if layout.startswith("interleaved") else gradient
 
 
@@ -240,6 +248,7 @@ def check(device: Device) -> List[Check]:
 
 # ---- what it costs ----
 
+
 def median_seconds(device: Device, run: Callable[[], Any], rounds: int) -> Tuple[float, float]:
     """Median of the rounds, and their spread: the range by the median."""
     for _ in range(2):
@@ -261,8 +270,7 @@ def product_rate(device: Device, dtype: torch.dtype, rounds: int) -> float:
     """Operations a second of a large square product; on the CPU of f32, as the loss has it there."""
     size = 512 if device.type == "cpu" else 8192
     dtype = torch.float32 if device.type == "cpu" else dtype
-    a, b = (torch.randn(size, size, dtype=torch.float32, device=device.device).to(dtype)
-            for _ in range(2))
+    a, b = (torch.randn(size, size, dtype=torch.float32, device=device.device).to(dtype) for _ in range(2))
     return 2.0 * size**3 / median_seconds(device, lambda: a @ b, rounds)[0]
 
 
@@ -271,6 +279,7 @@ class _Model(nn.Module):
 
     def __init__(self, shape: Shape, layers: int, device: Device):
         super().__init__()
+
         def make(*size: int) -> nn.Parameter:
             return nn.Parameter(torch.randn(size, device=device.device, dtype=shape.dtype).mul_(shape.d**-0.5))
 
@@ -306,12 +315,14 @@ def _step_of(shape: Shape, layers: int, device: Device) -> Tuple[nn.Module, Call
             count[0] += 1
             for router, gate, delta in zip(routers, gates, _noise.of_layers(routers, range(layers), 0, count[0])):
                 _counts.evaluate(shape, router, [gate], delta)
+
     return model, step
 
 
 @dataclasses.dataclass(frozen=True)
 class Rates:
     """Measured here: bytes and operations a second."""
+
     copy: float
     product: float
 
@@ -349,12 +360,19 @@ def time_step(device: Device, shape: Shape, rounds: int, rates: Rates) -> Dict[s
     seconds, spread = median_seconds(device, step, rounds)
     roofline = rates.roofline(shape, False)
     del model, step
-    return {"layers": layers, "us a layer": seconds / layers * 1e6, "spread": spread, "copy, GB/s": rates.copy / 1e9,
-            "product, TFLOP/s": rates.product / 1e12, "roofline, us a layer": roofline * 1e6,
-            "share of the roofline": roofline / (seconds / layers)}
+    return {
+        "layers": layers,
+        "us a layer": seconds / layers * 1e6,
+        "spread": spread,
+        "copy, GB/s": rates.copy / 1e9,
+        "product, TFLOP/s": rates.product / 1e12,
+        "roofline, us a layer": roofline * 1e6,
+        "share of the roofline": roofline / (seconds / layers),
+    }
 
 
 # ---- of what a step consists ----
+
 
 def time_parts(device: Device, shape: Shape, rounds: int) -> Dict[str, Any]:
     """A layer's evaluation and its share of the noise of all layers, the host's time for both, and their kernels: the
@@ -373,15 +391,18 @@ def time_parts(device: Device, shape: Shape, rounds: int) -> Dict[str, Any]:
         for _ in _noise.of_layers(routers, range(shape.layers), 0, 1):
             pass
 
-    return {**_parts_of("evaluation", device, evaluate, layers, rounds),
-            **_parts_of("noise", device, draw, shape.layers, rounds)}
+    return {
+        **_parts_of("evaluation", device, evaluate, layers, rounds),
+        **_parts_of("noise", device, draw, shape.layers, rounds),
+    }
 
 
 def _parts_of(name: str, device: Device, run: Callable[[], Any], layers: int, rounds: int) -> Dict[str, Any]:
     """Of a layer: time, the host's part of it, and on CUDA and ROCm the kernels, with those that take longest."""
     found: Dict[str, Any] = {
         f"{name}, us a layer": median_seconds(device, run, rounds)[0] / layers * 1e6,
-        f"{name}, host, us a layer": host_seconds(device, run, rounds) / layers * 1e6}
+        f"{name}, host, us a layer": host_seconds(device, run, rounds) / layers * 1e6,
+    }
     kernels = _kernels(device, run)
     if kernels:
         found[f"{name}, kernels a layer"] = sum(calls for calls, _ in kernels.values()) / layers
@@ -421,6 +442,7 @@ def _kernels(device: Device, run: Callable[[], Any]) -> Dict[str, Tuple[int, flo
 
 # ---- in a training step ----
 
+
 def time_training(device: Device, rounds: int, **settings: Any) -> Dict[str, Any]:
     """Training steps of an OLMoE of TRAINED_LAYERS layers, with the loss and without, in turn: `settings` change the
     model."""
@@ -433,8 +455,9 @@ def time_training(device: Device, rounds: int, **settings: Any) -> Dict[str, Any
     config = OlmoeConfig(num_hidden_layers=TRAINED_LAYERS, **settings)
     with device.device:
         model = OlmoeForCausalLM(config).to(torch.bfloat16).train()
-        ids = torch.randint(config.vocab_size, TRAINED_TOKENS if device.is_cuda else (2, 16), dtype=torch.int64,
-                            device=device.device)
+        ids = torch.randint(
+            config.vocab_size, TRAINED_TOKENS if device.is_cuda else (2, 16), dtype=torch.int64, device=device.device
+        )
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4)
     erc = hf.attach(model)
 
@@ -450,9 +473,14 @@ def time_training(device: Device, rounds: int, **settings: Any) -> Dict[str, Any
     pairs = [[device.seconds(lambda: step(with_loss)) for with_loss in (False, True)] for _ in range(rounds)]
     without = statistics.median(a for a, _ in pairs)
     more = statistics.median(b - a for a, b in pairs)
-    found = {"layers": config.num_hidden_layers, "tokens": ids.numel(), "without, ms": without * 1e3,
-             "with, more, ms": more * 1e3, "more, us a layer": more / config.num_hidden_layers * 1e6,
-             "share of a step": more / without}
+    found = {
+        "layers": config.num_hidden_layers,
+        "tokens": ids.numel(),
+        "without, ms": without * 1e3,
+        "with, more, ms": more * 1e3,
+        "more, us a layer": more / config.num_hidden_layers * 1e6,
+        "share of a step": more / without,
+    }
     model(input_ids=ids, labels=ids).loss.backward()
 
     def backward() -> None:
@@ -471,26 +499,34 @@ def time_pseudo_code(device: Device, shape: Shape, rounds: int) -> Dict[str, Any
     """One layer with its noise, loss and gradients: the operator and the pseudo-code."""
     needed = 6 * shape.n**2 * shape.D * 4 + 4 * shape.gate_bytes
     if shape.ep > 1 or needed > device.free_bytes():
-        return {"left out": "the pseudo-code has no expert parallelism" if shape.ep > 1 else
-                f"the pseudo-code needs about {needed / 2**30:.0f} GiB"}
+        return {
+            "left out": "the pseudo-code has no expert parallelism"
+            if shape.ep > 1
+            else f"the pseudo-code needs about {needed / 2**30:.0f} GiB"
+        }
     router, gate = _one_layer(shape, device)
 
     def run(loss: Callable[..., Tensor]) -> Callable[[], None]:
         def once() -> None:
             router.grad = gate.grad = None
             torch.autograd.backward(loss(router, gate))
+
         return once
 
     ours = median_seconds(device, run(erc_loss), rounds)[0]
     theirs = median_seconds(device, run(reference.erc_loss), rounds)[0]
-    return {"erc_loss, us": ours * 1e6, "pseudo-code, us": theirs * 1e6, "times as fast": theirs / ours,
-            **_parts_of("erc_loss", device, run(erc_loss), 1, rounds)}
+    return {
+        "erc_loss, us": ours * 1e6,
+        "pseudo-code, us": theirs * 1e6,
+        "times as fast": theirs / ours,
+        **_parts_of("erc_loss", device, run(erc_loss), 1, rounds),
+    }
 
 
 def _evaluation(shape: Shape, device: Device) -> Tuple[Tensor, Callable[[], Any]]:
     """Noise of ones, and a function that makes loss and gradients of one layer with it."""
     router, gate = (p.data for p in _one_layer(shape, device))
-    delta, = _ones(shape, 1, device)
+    (delta,) = _ones(shape, 1, device)
     return delta, lambda: _counts.evaluate(shape, router, [gate], delta)
 
 
@@ -508,6 +544,7 @@ def memory(device: Device, shape: Shape) -> Dict[str, Any]:
 
 
 # ---- what must not wait ----
+
 
 def synchronisation(device: Device, shape: Shape) -> Dict[str, Any]:
     """A step under torch's own check that nothing waits for the device."""
@@ -553,20 +590,38 @@ def graph(device: Device, shape: Shape) -> Dict[str, Any]:
         return {"captured": "no: " + str(error).split("\n")[0]}
     delta.uniform_(0.8, 1.2)
     captured.replay()
-    replayed, eager, again = ([t.clone() for t in (one.total, one.d_router, *many)]
-                              for one, many in ((result, gradients), run(), run()))
-    largest = max(float(torch.linalg.vector_norm((a - b).float()) / torch.linalg.vector_norm(b.float()))
-                  for a, b in zip(replayed, eager))
+    replayed, eager, again = (
+        [t.clone() for t in (one.total, one.d_router, *many)] for one, many in ((result, gradients), run(), run())
+    )
+    largest = max(
+        float(torch.linalg.vector_norm((a - b).float()) / torch.linalg.vector_norm(b.float()))
+        for a, b in zip(replayed, eager)
+    )
     seconds = median_seconds(device, captured.replay, 10)[0]
-    return {"captured": "yes", "replay against eager, largest difference": largest,
-            "eager twice, same bits": "yes" if all(map(torch.equal, eager, again)) else "no",
-            "replay, us": seconds * 1e6, "same as eager": "yes" if largest <= TOLERANCE[name] else "no"}
+    return {
+        "captured": "yes",
+        "replay against eager, largest difference": largest,
+        "eager twice, same bits": "yes" if all(map(torch.equal, eager, again)) else "no",
+        "replay, us": seconds * 1e6,
+        "same as eager": "yes" if largest <= TOLERANCE[name] else "no",
+    }
 
 
 # ---- the block ----
 
 EXISTING = "fused gates, existing gradients"
-SECTIONS = ("machine", "shape", EXISTING, "step", "parts", "training", "pseudo-code", "memory", "synchronisation", "graph")
+SECTIONS = (
+    "machine",
+    "shape",
+    EXISTING,
+    "step",
+    "parts",
+    "training",
+    "pseudo-code",
+    "memory",
+    "synchronisation",
+    "graph",
+)
 
 
 def _value(value: Any) -> str:
@@ -580,8 +635,11 @@ def _section(title: str, figures: Dict[str, Any]) -> str:
 def markdown(report: Dict[str, Any]) -> str:
     rows = ["| against f64 on the CPU | loss | router | gates | tolerance | |", "| --- | --- | --- | --- | --- | --- |"]
     for c in report["correctness"]:
-        rows.append(f"| {c['name']} | " + " | ".join(f"{e:.1e}" for e in c["errors"])
-                    + f" | {c['tolerance']:.1e} | {'right' if c['right'] else '**wrong**'} |")
+        rows.append(
+            f"| {c['name']} | "
+            + " | ".join(f"{e:.1e}" for e in c["errors"])
+            + f" | {c['tolerance']:.1e} | {'right' if c['right'] else '**wrong**'} |"
+        )
     sections = [_section(title, report[title]) for title in SECTIONS]
     return "\n\n".join(["### python -m couplet.bench", *sections[:2], "\n".join(rows), *sections[2:]])
 
@@ -590,32 +648,51 @@ def run(device: Device, shape: Shape, rounds: int) -> Dict[str, Any]:
     """The report: everything by the names of its sections."""
     checks = check(device)
     rates = Rates(bandwidth(device, rounds), product_rate(device, shape.dtype, rounds))
-    about = {"model": shape.name, "n": shape.n, "d": shape.d, "D": shape.D, "ep": shape.ep,
-             "dtype": str(shape.dtype).removeprefix("torch."), "rounds": rounds}
+    about = {
+        "model": shape.name,
+        "n": shape.n,
+        "d": shape.d,
+        "D": shape.D,
+        "ep": shape.ep,
+        "dtype": str(shape.dtype).removeprefix("torch."),
+        "rounds": rounds,
+    }
     if shape.ep > 1:
         about["left out"] = "the exchanges between processes: one process's share is measured"
-    return {"machine": device.describe(), "shape": about,
-            "correctness": [{**dataclasses.asdict(c), "right": c.is_right} for c in checks],
-            EXISTING: time_existing(device, shape, rounds, rates),
-            "step": time_step(device, shape, rounds, rates), "parts": time_parts(device, shape, rounds),
-            "training": time_training(device, rounds) if shape.name == _counts.OLMOE.name and shape.ep == 1 else
-                        {"left out": "a model of OLMoE's shape is trained with --shape olmoe alone"},
-            "pseudo-code": time_pseudo_code(device, shape, rounds),
-            "memory": memory(device, shape), "synchronisation": synchronisation(device, shape),
-            "graph": graph(device, shape)}
+    return {
+        "machine": device.describe(),
+        "shape": about,
+        "correctness": [{**dataclasses.asdict(c), "right": c.is_right} for c in checks],
+        EXISTING: time_existing(device, shape, rounds, rates),
+        "step": time_step(device, shape, rounds, rates),
+        "parts": time_parts(device, shape, rounds),
+        "training": time_training(device, rounds)
+        if shape.name == _counts.OLMOE.name and shape.ep == 1
+        else {"left out": "a model of OLMoE's shape is trained with --shape olmoe alone"},
+        "pseudo-code": time_pseudo_code(device, shape, rounds),
+        "memory": memory(device, shape),
+        "synchronisation": synchronisation(device, shape),
+        "graph": graph(device, shape),
+    }
 
 
 def is_good(report: Dict[str, Any]) -> bool:
     """Right, without synchronisation, and a graph replays what eager mode gives."""
-    return (all(c["right"] for c in report["correctness"]) and report["synchronisation"].get("waits", "no") == "no"
-            and report["graph"].get("captured", "yes") == "yes" and report["graph"].get("same as eager", "yes") == "yes")
+    return (
+        all(c["right"] for c in report["correctness"])
+        and report["synchronisation"].get("waits", "no") == "no"
+        and report["graph"].get("captured", "yes") == "yes"
+        and report["graph"].get("same as eager", "yes") == "yes"
+    )
 
 
 def _shape(options: argparse.Namespace, device: Device) -> Shape:
     name = options.shape or ("small" if device.type == "cpu" else "olmoe")
     shape = dataclasses.replace(_counts.SHAPES[name], ep=options.ep, dtype=DTYPES[options.dtype])
     if options.ep < 1 or shape.n % options.ep:
-        raise ValueError(f"--ep {options.ep}: {shape.n} experts cannot be shared by so many processes; it must divide them")
+        raise ValueError(
+            f"--ep {options.ep}: {shape.n} experts cannot be shared by so many processes; it must divide them"
+        )
     return shape
 
 
@@ -639,10 +716,12 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
     options = parse(arguments)
     if options.estimate:
         from . import _estimate
+
         print(_estimate.page())
         return 0
     if options.table:
         from . import _measured
+
         try:
             _files.say(*_measured.page(options.table).splitlines())
         except (_files.BadFile, OSError) as error:

@@ -1,4 +1,5 @@
 """python -m couplet.bench"""
+
 import sys
 
 from . import main

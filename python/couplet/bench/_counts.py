@@ -4,6 +4,7 @@ there; copies between host and device are counted.
 
 A kernel is an operation of torch that writes memory of the device: no view, no allocation, nothing that has its
 result on the CPU. What one of them launches inside is not seen (docs/pytorch-gpu.md names those that launch more)."""
+
 from __future__ import annotations
 
 import dataclasses
@@ -28,16 +29,16 @@ PRODUCTS = {"mm", "bmm", "addmm", "addmm_", "baddbmm", "baddbmm_"}
 @dataclasses.dataclass(frozen=True)
 class Kernel:
     name: str
-    bytes: int            # read and written, each operand once
-    operations: int = 0   # 2 x multiplications of a product
-    in_f64: int = 0       # those of a product in f64
+    bytes: int  # read and written, each operand once
+    operations: int = 0  # 2 x multiplications of a product
+    in_f64: int = 0  # those of a product in f64
 
 
 @dataclasses.dataclass
 class Counts:
     each: List[Kernel] = dataclasses.field(default_factory=list)
     host_copies: int = 0
-    peak: int = 0         # bytes of tensors made, at most at once
+    peak: int = 0  # bytes of tensors made, at most at once
 
     @property
     def kernels(self) -> int:
@@ -144,10 +145,12 @@ class Counter(TorchDispatchMode):  # type: ignore[no-untyped-call]
         """What couplet::noise launches (_noise_kernels.py), and holds for a moment: routers in f64, their products."""
         l, n, d = router.shape
         size, gram = router.dtype.itemsize, 8 * l * n * n
-        self.counts.each += [Kernel("_to_copy", l * n * d * (size + 8)),
-                             Kernel("bmm", l * n * d * 2 * 8 + gram, in_f64=2 * l * n * n * d),
-                             Kernel("_nearest", l * n * d * 2 * size + gram),
-                             Kernel("_draw", l * n * d * delta.dtype.itemsize)]
+        self.counts.each += [
+            Kernel("_to_copy", l * n * d * (size + 8)),
+            Kernel("bmm", l * n * d * 2 * 8 + gram, in_f64=2 * l * n * n * d),
+            Kernel("_nearest", l * n * d * 2 * size + gram),
+            Kernel("_draw", l * n * d * delta.dtype.itemsize),
+        ]
         self.counts.peak = max(self.counts.peak, self._bytes + l * n * d * 8 + gram)
 
 
@@ -160,12 +163,13 @@ HALVES = {"fused": "first", "interleaved": "interleaved"}  # where in them the g
 @dataclasses.dataclass(frozen=True)
 class Shape:
     """Of a model's MoE layers and of how they lie."""
+
     name: str
     layers: int
     n: int
     d: int
     D: int
-    ep: int = 1            # processes that share the experts of a layer
+    ep: int = 1  # processes that share the experts of a layer
     layout: str = "stacked"
     dtype: torch.dtype = torch.bfloat16
 
@@ -219,9 +223,11 @@ SHAPES = {"olmoe": OLMOE, "qwen3": QWEN3, "deepseek-v3": DEEPSEEK_V3, "small": S
 
 # ---- what is counted ----
 
+
 def run_share(job: Job) -> Result:
     """One process's share of an evaluation under expert parallelism, without its exchanges: the diagonal of the
     experts that are elsewhere is memory that holds anything."""
+
     def whole_of(part: Any) -> Any:
         is_diagonal = isinstance(part, Tensor) and part.dim() == 1 and len(part) < job.n
         return part.new_empty(job.n).as_strided((job.n,), (1,)) if is_diagonal else part
@@ -233,8 +239,9 @@ def _job(shape: Shape, router: Tensor, gates: List[Tensor], delta: Tensor) -> Jo
     return _operator.make_job(router, gates, [], [], delta, shape.half, 1.0, 1.0, "gate", "drawn", 0, 0, 0, 0, "", 0)
 
 
-def evaluate(shape: Shape, router: Tensor, gates: List[Tensor], delta: Tensor,
-             gradients: Optional[List[Tensor]] = None) -> Tuple[Result, List[Tensor]]:
+def evaluate(
+    shape: Shape, router: Tensor, gates: List[Tensor], delta: Tensor, gradients: Optional[List[Tensor]] = None
+) -> Tuple[Result, List[Tensor]]:
     """Loss and gradients of one layer as `erc.backward` makes them; added to `gradients`, which hold something, if
     given."""
     job = _job(shape, router, gates, delta)
@@ -265,17 +272,20 @@ def counted(run: Callable[[], Any]) -> Counts:
 
 def of_layer(shape: Shape, accumulates: bool = False, device: str = "cuda") -> Counts:
     """Loss and gradients of one layer whose noise is drawn; `accumulates`: into gradients that hold something."""
+
     def run() -> Counts:
         router, gates = shape.router(device), shape.gates(device)
         delta = torch.empty(shape.n, shape.d, dtype=torch.float32, device=device)
         gradients = [torch.empty_like(gate) for gate in gates] if accumulates else None
         return counted(lambda: evaluate(shape, router, gates, delta, gradients))
+
     counts: Counts = under_fake(run)
     return counts
 
 
 def of_loss(shape: Shape, device: str = "cuda") -> Tuple[Counts, Counts, int]:
     """Forward and backward call of the operator for one layer whose noise is drawn, and the bytes kept between them."""
+
     def run() -> Tuple[Counts, Counts, int]:
         router, gates = shape.router(device), shape.gates(device)
         delta, by = (torch.empty(size, dtype=torch.float32, device=device) for size in ((shape.n, shape.d), ()))
@@ -288,8 +298,12 @@ def of_loss(shape: Shape, device: str = "cuda") -> Tuple[Counts, Counts, int]:
 
         layout = _operator.layout(router, (gates, [], []), want, shape.half, 1.0)
         forward_counts = counted(forward)
-        return forward_counts, counted(lambda: _operator.multiply(by, kept[0], kept[1:], *layout)), sum(
-            t.nbytes for t in kept)
+        return (
+            forward_counts,
+            counted(lambda: _operator.multiply(by, kept[0], kept[1:], *layout)),
+            sum(t.nbytes for t in kept),
+        )
+
     found: Tuple[Counts, Counts, int] = under_fake(run)
     return found
 
@@ -317,5 +331,6 @@ def _of_draw(shape: Shape, layers: int, device: str) -> Counts:
                 pass
 
         return counted(draw)
+
     counts: Counts = under_fake(run)
     return counts

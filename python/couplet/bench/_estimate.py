@@ -1,5 +1,6 @@
 """What an evaluation costs on GPUs, estimated from counts (_counts.py) and vendors' figures; nothing of it is
 measured. The tables of docs/pytorch-gpu.md: python -m couplet.bench --estimate"""
+
 from __future__ import annotations
 
 import dataclasses
@@ -13,24 +14,29 @@ from ._counts import DEEPSEEK_V3, OLMOE, QWEN3, Counts, Shape
 @dataclasses.dataclass(frozen=True)
 class Gpu:
     name: str
-    tflops: float    # products of bf16, dense
-    in_f64: float    # TFLOP/s of products in f64
-    tb_s: float      # of its memory
+    tflops: float  # products of bf16, dense
+    in_f64: float  # TFLOP/s of products in f64
+    tb_s: float  # of its memory
 
 
-GPUS = (Gpu("H100 SXM", 989, 67, 3.35), Gpu("H200", 989, 67, 4.8), Gpu("B200", 2250, 37, 8.0),
-        Gpu("MI300X", 1307, 163, 5.3))
-LAUNCH_US = 5.0      # of the host for one operation in eager mode
-SHORTEST_US = 2.0    # of the device for the smallest kernel
-UTILISATION = 0.4    # of a training step, of the dense bf16 peak
+GPUS = (
+    Gpu("H100 SXM", 989, 67, 3.35),
+    Gpu("H200", 989, 67, 4.8),
+    Gpu("B200", 2250, 37, 8.0),
+    Gpu("MI300X", 1307, 163, 5.3),
+)
+LAUNCH_US = 5.0  # of the host for one operation in eager mode
+SHORTEST_US = 2.0  # of the device for the smallest kernel
+UTILISATION = 0.4  # of a training step, of the dense bf16 peak
 
 
 @dataclasses.dataclass(frozen=True)
 class Training:
     """A model's optimizer step."""
+
     shape: Shape
-    active: float    # parameters a token uses
-    tokens: float    # of a step
+    active: float  # parameters a token uses
+    tokens: float  # of a step
     gpus: int
 
     def seconds(self, gpu: Gpu) -> float:
@@ -38,14 +44,17 @@ class Training:
 
 
 def _with_ep(training: Training, *sizes: int) -> List[Training]:
-    return [dataclasses.replace(training, shape=dataclasses.replace(training.shape, ep=ep, layout="fused"))
-            for ep in sizes]
+    return [
+        dataclasses.replace(training, shape=dataclasses.replace(training.shape, ep=ep, layout="fused")) for ep in sizes
+    ]
 
 
 # Gates fused with up, as models of Transformers have them.
-TRAININGS = (*_with_ep(Training(OLMOE, 1.3e9, 4.2e6, 64), 1, 8),
-             *_with_ep(Training(QWEN3, 3.3e9, 4.2e6, 256), 1, 8),
-             *_with_ep(Training(DEEPSEEK_V3, 37e9, 63e6, 2048), 1, 8, 64))
+TRAININGS = (
+    *_with_ep(Training(OLMOE, 1.3e9, 4.2e6, 64), 1, 8),
+    *_with_ep(Training(QWEN3, 3.3e9, 4.2e6, 256), 1, 8),
+    *_with_ep(Training(DEEPSEEK_V3, 37e9, 63e6, 2048), 1, 8, 64),
+)
 
 
 @functools.lru_cache(maxsize=None)
@@ -65,10 +74,13 @@ def noise_counts(shape: Shape) -> Counts:
 
 # ---- times, in microseconds of one layer ----
 
+
 def _device_us(counts: Counts, gpu: Gpu) -> float:
     """Each kernel by what bounds it."""
-    return sum(max(SHORTEST_US, k.bytes / gpu.tb_s * 1e-6, k.operations / gpu.tflops * 1e-6,
-                   k.in_f64 / gpu.in_f64 * 1e-6) for k in counts.each)
+    return sum(
+        max(SHORTEST_US, k.bytes / gpu.tb_s * 1e-6, k.operations / gpu.tflops * 1e-6, k.in_f64 / gpu.in_f64 * 1e-6)
+        for k in counts.each
+    )
 
 
 def roofline_us(shape: Shape, gpu: Gpu, accumulates: bool = True) -> float:
@@ -101,6 +113,7 @@ def plain_us(shape: Shape, gpu: Gpu) -> float:
 
 # ---- tables in Markdown ----
 
+
 def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     lines = [head, ["---"] * len(head), *rows]
     return "\n".join("| " + " | ".join(line) + " |" for line in lines)
@@ -120,12 +133,33 @@ def counts_table() -> str:
         shape = training.shape
         layer, noise = layer_counts(shape, True), noise_counts(shape)
         moved = layer.bytes + noise.bytes / shape.layers
-        rows.append([_model(training), f"{kernels(shape):.1f}", str(layer.host_copies + noise.host_copies),
-                     f"{layer.bytes / 1e6:,.0f}", f"{noise.bytes / shape.layers / 1e6:,.0f}",
-                     f"{moved / shape.ideal_bytes(True):.2f}", f"{layer.operations / 1e12:.3g}",
-                     _short(layer.peak / 1e6), f"{layer.peak / shape.gradient_bytes:.3f}"])
-    return table(["a layer of", "kernels", "copies from the host", "MB moved", "MB moved by the noise", "MB by the ideal",
-                  "TFLOP", "extra memory, MB", "by the parameter"], rows)
+        rows.append(
+            [
+                _model(training),
+                f"{kernels(shape):.1f}",
+                str(layer.host_copies + noise.host_copies),
+                f"{layer.bytes / 1e6:,.0f}",
+                f"{noise.bytes / shape.layers / 1e6:,.0f}",
+                f"{moved / shape.ideal_bytes(True):.2f}",
+                f"{layer.operations / 1e12:.3g}",
+                _short(layer.peak / 1e6),
+                f"{layer.peak / shape.gradient_bytes:.3f}",
+            ]
+        )
+    return table(
+        [
+            "a layer of",
+            "kernels",
+            "copies from the host",
+            "MB moved",
+            "MB moved by the noise",
+            "MB by the ideal",
+            "TFLOP",
+            "extra memory, MB",
+            "by the parameter",
+        ],
+        rows,
+    )
 
 
 def layouts_table() -> str:
@@ -137,10 +171,28 @@ def layouts_table() -> str:
             row = [shape.name, layout]
             for layer in (layer_counts(shape, True), layer_counts(shape)):
                 row += [str(layer.kernels), f"{layer.bytes / 1e6:,.0f}"]
-            rows.append(row + [f"{forward.kernels} + {backward.kernels}", f"{(forward.bytes + backward.bytes) / 1e6:,.0f}",
-                               _short(kept / 1e6)])
-    return table(["a layer of", "gates", "existing gradients: kernels", "MB moved", "fresh gradients: kernels", "MB moved",
-                  "`erc_loss` and backward: kernels", "MB moved", "MB kept between them"], rows)
+            rows.append(
+                row
+                + [
+                    f"{forward.kernels} + {backward.kernels}",
+                    f"{(forward.bytes + backward.bytes) / 1e6:,.0f}",
+                    _short(kept / 1e6),
+                ]
+            )
+    return table(
+        [
+            "a layer of",
+            "gates",
+            "existing gradients: kernels",
+            "MB moved",
+            "fresh gradients: kernels",
+            "MB moved",
+            "`erc_loss` and backward: kernels",
+            "MB moved",
+            "MB kept between them",
+        ],
+        rows,
+    )
 
 
 def times_table() -> str:
@@ -150,12 +202,35 @@ def times_table() -> str:
             shape = training.shape
             plain = plain_us(shape, gpu)
             step = shape.layers * plain * 1e-3
-            rows.append([gpu.name, _model(training), _short(roofline_us(shape, gpu)), _short(evaluation_us(shape, gpu)),
-                         _short(noise_us(shape, gpu)), _short(launches_us(shape)),
-                         f"{shape.layers * roofline_us(shape, gpu) * 1e-3:.3g}", f"{step:.3g}",
-                         f"{training.seconds(gpu):.3g}", f"{step * 1e-1 / training.seconds(gpu):.2f} %"])
-    return table(["GPU", "model", "roofline, us", "evaluation, us", "noise, us", "launches, us", "roofline of a step, ms",
-                  "a step, ms", "training step, s", "share of it"], rows)
+            rows.append(
+                [
+                    gpu.name,
+                    _model(training),
+                    _short(roofline_us(shape, gpu)),
+                    _short(evaluation_us(shape, gpu)),
+                    _short(noise_us(shape, gpu)),
+                    _short(launches_us(shape)),
+                    f"{shape.layers * roofline_us(shape, gpu) * 1e-3:.3g}",
+                    f"{step:.3g}",
+                    f"{training.seconds(gpu):.3g}",
+                    f"{step * 1e-1 / training.seconds(gpu):.2f} %",
+                ]
+            )
+    return table(
+        [
+            "GPU",
+            "model",
+            "roofline, us",
+            "evaluation, us",
+            "noise, us",
+            "launches, us",
+            "roofline of a step, ms",
+            "a step, ms",
+            "training step, s",
+            "share of it",
+        ],
+        rows,
+    )
 
 
 def page() -> str:

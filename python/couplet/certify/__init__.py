@@ -9,6 +9,7 @@
 docs/losses.md lists the kinds. The callable is called with keywords, those of the kind's inputs that it has, under
 any of their usual names. Its loss and gradients are held against the reference in float64, and against the reference
 with each known fault, and each pair of them."""
+
 from __future__ import annotations
 
 from typing import Any, Callable, Dict, List, Mapping, Optional, Union
@@ -22,17 +23,37 @@ import torch  # noqa: E402
 from . import erc  # noqa: E402
 from ._call import check_settings, dumps  # noqa: E402
 from ._dump import of_kind, read, write  # noqa: E402
-from ._import import CannotJudge  # noqa: E402
 from ._fits import Dump  # noqa: E402
+from ._import import CannotJudge  # noqa: E402
 from ._judge import Verdict, is_right, judge  # noqa: E402
 from ._kind import NONE, Case, Fault, Kind  # noqa: E402
 from ._record import Recorded, record  # noqa: E402
 from ._report import as_json, details, sentence  # noqa: E402
 from .kinds import KINDS  # noqa: E402
 
-__all__ = ["CannotJudge", "Case", "Dump", "Fault", "KINDS", "Kind", "REFERENCES", "Recorded", "Verdict", "as_json",
-           "assert_right", "certify", "details", "erc", "fitting", "judge", "of_kind", "read", "record",
-           "sentence", "write"]
+__all__ = [
+    "CannotJudge",
+    "Case",
+    "Dump",
+    "Fault",
+    "KINDS",
+    "Kind",
+    "REFERENCES",
+    "Recorded",
+    "Verdict",
+    "as_json",
+    "assert_right",
+    "certify",
+    "details",
+    "erc",
+    "fitting",
+    "judge",
+    "of_kind",
+    "read",
+    "record",
+    "sentence",
+    "write",
+]
 
 
 def _reference(kind: Kind) -> Callable[[Case], Any]:
@@ -41,13 +62,18 @@ def _reference(kind: Kind) -> Callable[[Case], Any]:
         if missing:
             raise ValueError(f"{kind.name} needs {', '.join(missing)}")
         if kind.outputs == ("loss",) and x.logits is not None and x.logits.dim() != 3:
-            raise ValueError(f"{kind.name}: logits are {list(x.logits.shape)}, must be [L,T,n]; of one layer, logits[None]")
+            raise ValueError(
+                f"{kind.name}: logits are {list(x.logits.shape)}, must be [L,T,n]; of one layer, logits[None]"
+            )
         return kind.reference(x, NONE)
 
     return reference
 
 
-REFERENCES: Dict[str, Callable[[Case], Any]] = {"erc": erc.loss, **{name: _reference(kind) for name, kind in KINDS.items()}}
+REFERENCES: Dict[str, Callable[[Case], Any]] = {
+    "erc": erc.loss,
+    **{name: _reference(kind) for name, kind in KINDS.items()},
+}
 
 
 def kind_of(name: str) -> Kind:
@@ -56,9 +82,16 @@ def kind_of(name: str) -> Kind:
     return KINDS[name]
 
 
-def certify(function: Callable[..., Any], kind: str, dtype: torch.dtype = torch.float32, device: str = "cpu", seed: int = 0,
-            fixed: Optional[Mapping[str, Any]] = None, logits: Optional[str] = None,
-            rounding: Optional[str] = None) -> Union[Verdict, erc.Certificates]:
+def certify(
+    function: Callable[..., Any],
+    kind: str,
+    dtype: torch.dtype = torch.float32,
+    device: str = "cpu",
+    seed: int = 0,
+    fixed: Optional[Mapping[str, Any]] = None,
+    logits: Optional[str] = None,
+    rounding: Optional[str] = None,
+) -> Union[Verdict, erc.Certificates]:
     """Runs the callable on inputs of this kind. `fixed`: inputs that it has inside and does not take, as {"top_k": 2};
     `logits`: "tuple", "stack" or "one", how it takes those of several layers (found out by trying). `rounding`: what is
     let pass, "f32", with TF32, or "bf16"; None: the latter where a number has 16 bits; no TF32 on a CPU. CannotJudge:
@@ -66,8 +99,11 @@ def certify(function: Callable[..., Any], kind: str, dtype: torch.dtype = torch.
     check_settings(dtype, device, seed, logits, rounding)
     if kind == "erc":
         return erc.judge(erc.dumps(function, dtype, device, fixed), None if rounding is None else rounding == "bf16")
-    return judge(kind_of(kind), dumps(function, kind_of(kind), dtype, device, seed, fixed, logits),
-                 rounding or rounding_on(device, dtype))
+    return judge(
+        kind_of(kind),
+        dumps(function, kind_of(kind), dtype, device, seed, fixed, logits),
+        rounding or rounding_on(device, dtype),
+    )
 
 
 def rounding_on(device: str, dtype: torch.dtype) -> Optional[str]:
@@ -83,8 +119,11 @@ def fitting(function: Callable[..., Any], rounding: Optional[str] = None, **sett
     on = rounding_on(settings.get("device", "cpu"), settings.get("dtype", torch.float32))
     for name in ("erc", *KINDS):
         try:
-            if name == "erc" and certify(function, name, rounding=rounding, **settings).exit_code == 0 or (
-                    name != "erc" and is_right(KINDS[name], dumps(function, KINDS[name], **settings), rounding or on)):
+            if (
+                name == "erc"
+                and certify(function, name, rounding=rounding, **settings).exit_code == 0
+                or (name != "erc" and is_right(KINDS[name], dumps(function, KINDS[name], **settings), rounding or on))
+            ):
                 found.append(name)
         except CannotJudge as error:
             reasons.append(str(error))

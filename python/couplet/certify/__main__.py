@@ -7,6 +7,7 @@ Without --loss: the kinds as which it is right; of a callable that takes router 
 
 Exit code 0: right; 1: wrong; 2: not judged, with the reason; 130: interrupted. Of several dumps 1 if one is
 wrong, else 2 if one is not judged."""
+
 from __future__ import annotations
 
 import argparse
@@ -18,10 +19,10 @@ from typing import Any, Dict, List, Optional, Tuple, Union
 
 import torch
 
-from . import CannotJudge, KINDS, Verdict, as_json, details, erc, fitting, judge, kind_of, rounding_on, sentence
+from ..report._files import complain, reason, say
+from . import KINDS, CannotJudge, Verdict, as_json, details, erc, fitting, judge, kind_of, rounding_on, sentence
 from ._call import MANY, check_settings, dumps
 from ._dump import of_kind, read, save, tensors_in, write
-from ..report._files import complain, reason, say
 from ._import import load, raised, signature_of
 from ._pages import page
 from .erc.call import Loss
@@ -32,24 +33,33 @@ NONE_FITS = "it is right as none of " + ", ".join(KINDS) + "; name the one it sh
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m couplet.certify", description=__doc__,
-                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        prog="python -m couplet.certify", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("callable", nargs="*", help="my_module:my_loss, file.py:my_loss, or dumps: FILE.safetensors...")
     parser.add_argument("--list", action="store_true", help="the kinds and their faults, as docs/losses.md has them")
     parser.add_argument("--loss", metavar="KIND", help="erc, " + ", ".join(KINDS))
-    parser.add_argument("--set", metavar="NAME=VALUE", action="append",
-                        help="an input that it has inside and does not take, as top_k=2")
+    parser.add_argument(
+        "--set", metavar="NAME=VALUE", action="append", help="an input that it has inside and does not take, as top_k=2"
+    )
     parser.add_argument("--alpha", help="as --set alpha=VALUE: that of a coupling loss that takes none")
     parser.add_argument("--weight", help="as --set weight=VALUE; 1 by default")
     parser.add_argument("--logits", choices=MANY, help="how it takes the logits of several layers; default: tried")
     parser.add_argument("--dtype", choices=("float32", "float64", "bfloat16", "float16"), help="default: float32")
-    parser.add_argument("--rounding", choices=("f32", "bf16"),
-                        help="what is let pass; default: bf16 where a number has 16 bits. f32: TF32 too, but for erc")
+    parser.add_argument(
+        "--rounding",
+        choices=("f32", "bf16"),
+        help="what is let pass; default: bf16 where a number has 16 bits. f32: TF32 too, but for erc",
+    )
     parser.add_argument("--device", help="default: cpu")
     parser.add_argument("--seed", type=int, help="of the inputs; default: 0")
     parser.add_argument("--details", action="store_true", help="also the numbers, and what the inputs cannot show")
-    parser.add_argument("--json", metavar="FILE", help="the verdict for programs, of several dumps a list; - writes it "
-                        "alone to standard output, and what the callable prints to standard error")
+    parser.add_argument(
+        "--json",
+        metavar="FILE",
+        help="the verdict for programs, of several dumps a list; - writes it "
+        "alone to standard output, and what the callable prints to standard error",
+    )
     parser.add_argument("--keep", metavar="FOLDER", help="the inputs and what came out are kept here, as dumps")
     return parser
 
@@ -124,7 +134,7 @@ def _print(verdict: ANY, name: str, args: argparse.Namespace) -> None:
             say(f"  {key}: {erc.report.sentence(one)}")
     say(f"{name}: {sentence(verdict)}")
     lines = details(verdict)
-    for line in lines if args.details else lines[:_remedies(verdict)] if len(args.callable) == 1 else ():
+    for line in lines if args.details else lines[: _remedies(verdict)] if len(args.callable) == 1 else ():
         say(f"  {line}")
 
 
@@ -180,10 +190,17 @@ def _of_callable(args: argparse.Namespace, name: str) -> List[ANY]:
     function = load(name)
     if args.loss == "erc" or args.loss is None and _is_coupling(function):
         return [_of_coupling(args, function)]
-    settings = {"dtype": _dtype(args), "device": args.device or "cpu", "seed": args.seed or 0,
-                "fixed": _fixed(args), "logits": args.logits}
+    settings = {
+        "dtype": _dtype(args),
+        "device": args.device or "cpu",
+        "seed": args.seed or 0,
+        "fixed": _fixed(args),
+        "logits": args.logits,
+    }
     names = [args.loss] if args.loss else fitting(function, args.rounding, **settings)
-    return [_of_coupling(args, function) if kind == "erc" else _of_router(args, function, kind, settings) for kind in names]
+    return [
+        _of_coupling(args, function) if kind == "erc" else _of_router(args, function, kind, settings) for kind in names
+    ]
 
 
 def _of_router(args: argparse.Namespace, function: Any, name: str, settings: Dict[str, Any]) -> Verdict:

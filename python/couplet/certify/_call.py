@@ -1,5 +1,6 @@
 """Runs somebody's callable on the inputs of a kind, and holds it to what a loss must be: the same numbers for the same
 inputs, which it leaves as they are, and a graph."""
+
 from __future__ import annotations
 
 import inspect
@@ -8,9 +9,9 @@ from typing import Any, Callable, Dict, List, Mapping, Optional, Tuple
 import torch
 from torch import Tensor
 
-from ._import import CannotJudge, called_by_name, named, raised, signature_of
 from ._dump import FLOATS, LIKE, NUMBERS, number
 from ._fits import Dump
+from ._import import CannotJudge, called_by_name, named, raised, signature_of
 from ._judge import ROUNDINGS
 from ._kind import Case, Kind, Outputs, generator
 
@@ -20,11 +21,15 @@ MOST_K = 1024  # that a loss may have inside
 AGAIN, AGAIN_ON_CPU = 1e-3, 1e-5  # relative: a second call may differ by this much; on a CPU in float32 or float64
 
 
-def check_settings(dtype: Any = torch.float32, device: Any = "cpu", seed: Any = 0, logits: Any = None, rounding: Any = None,
-                   **_: Any) -> None:
+def check_settings(
+    dtype: Any = torch.float32, device: Any = "cpu", seed: Any = 0, logits: Any = None, rounding: Any = None, **_: Any
+) -> None:
     """CannotJudge: with these, which certify describes, nothing can be run."""
-    for name, value, can_be in (("dtype", dtype, FLOATS), ("logits", logits, (None, *MANY)),
-                                ("rounding", rounding, ROUNDINGS)):
+    for name, value, can_be in (
+        ("dtype", dtype, FLOATS),
+        ("logits", logits, (None, *MANY)),
+        ("rounding", rounding, ROUNDINGS),
+    ):
         if value not in can_be:
             raise CannotJudge(f"{name} is {value!r:.40}, must be one of {', '.join(map(str, can_be))}")
     if not isinstance(seed, int) or not 0 <= seed < 2**63:
@@ -38,8 +43,13 @@ def check_settings(dtype: Any = torch.float32, device: Any = "cpu", seed: Any = 
 class Callee:
     """A callable and its arguments: `names`, ours -> its own. `fixed`: inputs that it has inside, as its own top_k."""
 
-    def __init__(self, function: Callable[..., Any], kind: Kind, fixed: Optional[Mapping[str, Any]] = None,
-                 logits: Optional[str] = None):
+    def __init__(
+        self,
+        function: Callable[..., Any],
+        kind: Kind,
+        fixed: Optional[Mapping[str, Any]] = None,
+        logits: Optional[str] = None,
+    ):
         self.function, self.kind, self.fixed, self.logits = function, kind, dict(fixed or {}), logits
         try:
             self.signature = signature_of(function)
@@ -57,11 +67,15 @@ class Callee:
         unknown = [name for name, p in self.parameters.items() if p.default is p.empty and name not in found.values()]
         if unknown and unknown[0] in ours:
             one = ours[unknown[0]]
-            raise CannotJudge(f"its arguments are {self.signature}: {found[one]} and {unknown[0]} are two names of {one}; "
-                              "wrap it in a function that takes one of them")
+            raise CannotJudge(
+                f"its arguments are {self.signature}: {found[one]} and {unknown[0]} are two names of {one}; "
+                "wrap it in a function that takes one of them"
+            )
         if unknown:
-            raise CannotJudge(f"its arguments are {self.signature}: {unknown[0]} is none of "
-                              f"{', '.join(self.kind.inputs)} or their other names; wrap it in a function")
+            raise CannotJudge(
+                f"its arguments are {self.signature}: {unknown[0]} is none of "
+                f"{', '.join(self.kind.inputs)} or their other names; wrap it in a function"
+            )
         for name in self.fixed:
             if name in found:
                 raise CannotJudge(f"it takes {name} itself; --set {name} is for one that does not")
@@ -71,20 +85,30 @@ class Callee:
                 raise CannotJudge(f"{name} is a tensor, which cannot be set; wrap it in a function that takes it")
             self.fixed[name] = number(name, self.fixed[name])
         if self.kind.needs - set(found) - set(self.fixed) and len(self.parameters) < len(self.signature.parameters):
-            raise CannotJudge(f"its arguments are {self.signature}, which do not say what it takes; wrap it in a function "
-                              f"with arguments of the names {', '.join(sorted(self.kind.needs))}")
+            raise CannotJudge(
+                f"its arguments are {self.signature}, which do not say what it takes; wrap it in a function "
+                f"with arguments of the names {', '.join(sorted(self.kind.needs))}"
+            )
         for name in sorted(self.kind.needs):
             if name not in found and name not in self.fixed:
-                raise CannotJudge(f"it takes no {name}; " + (f"say which it has inside, as --set {name}=VALUE" if name in NUMBERS
-                                                             else "wrap it in a function that does"))
+                raise CannotJudge(
+                    f"it takes no {name}; "
+                    + (
+                        f"say which it has inside, as --set {name}=VALUE"
+                        if name in NUMBERS
+                        else "wrap it in a function that does"
+                    )
+                )
         return found
 
     def case(self, x: Case) -> Case:
         """The inputs without those that it does not take, and with the chosen experts if it takes them."""
         if "indices" in self.names and x.top_k:
             x = x.but(indices=x.logits.topk(x.top_k).indices)
-        return Case(**{name: value for name, value in x.values.items()
-                       if name in self.names or name not in self.kind.inputs}, **self.fixed)
+        return Case(
+            **{name: value for name, value in x.values.items() if name in self.names or name not in self.kind.inputs},
+            **self.fixed,
+        )
 
     def arguments(self, x: Case, form: str) -> Dict[str, Any]:
         values: Dict[str, Any] = {}
@@ -137,7 +161,9 @@ def _a(word: str) -> str:
 
 def is_plain(value: Any) -> bool:
     """Whether it is a tensor of numbers that can be read, one by one."""
-    return isinstance(value, Tensor) and value.is_floating_point() and value.layout is torch.strided and not value.is_meta
+    return (
+        isinstance(value, Tensor) and value.is_floating_point() and value.layout is torch.strided and not value.is_meta
+    )
 
 
 def in_words(value: Any) -> str:
@@ -153,7 +179,9 @@ def loss_in(given: Any) -> Tensor:
         raise CannotJudge(f"it returns a dict with {', '.join(map(str, given)) or 'nothing'}, must have loss")
     loss = given["loss"] if isinstance(given, dict) else given
     if not is_plain(loss) or loss.numel() != 1:
-        raise CannotJudge(f"it returns {in_words(loss)}, must return the loss, a tensor of one number, or a dict with loss")
+        raise CannotJudge(
+            f"it returns {in_words(loss)}, must return the loss, a tensor of one number, or a dict with loss"
+        )
     one: Tensor = loss.reshape(())
     return one
 
@@ -177,15 +205,20 @@ def _spread(like: Tensor, indices: Any, weights: Any) -> Any:
     try:
         return torch.zeros_like(like, dtype=weights.dtype).scatter(-1, indices.long(), weights)
     except (AttributeError, RuntimeError) as error:
-        raise CannotJudge(f"it returns {in_words(indices)} and {in_words(weights)}, which are no indices and weights [T,K]: "
-                          f"{str(error).splitlines()[0]}") from None
+        raise CannotJudge(
+            f"it returns {in_words(indices)} and {in_words(weights)}, which are no indices and weights [T,K]: "
+            f"{str(error).splitlines()[0]}"
+        ) from None
 
 
 def once(callee: Callee, x: Case, form: str) -> Outputs:
     """One call and its backward pass, on copies: the outputs, without a gradient that is None."""
     kind = callee.kind
-    leaves = {name: getattr(x, name).detach().clone().requires_grad_() for name in kind.gradients
-              if getattr(x, name) is not None}
+    leaves = {
+        name: getattr(x, name).detach().clone().requires_grad_()
+        for name in kind.gradients
+        if getattr(x, name) is not None
+    }
     mine = x.but(**{name: value.clone() for name, value in x.tensors()}).but(**leaves)
     before = {name: value.detach().clone() for name, value in mine.tensors()}
     given = call(callee, mine, form)
@@ -195,17 +228,24 @@ def once(callee: Callee, x: Case, form: str) -> Outputs:
         if not torch.equal(value.detach(), before[name]) and not torch.equal(value.detach(), after.to(value.dtype)):
             raise CannotJudge(f"it changes its input {name}")
     if leaves:
-        scalar = out["loss"] if "loss" in out else sum((value * getattr(x, f"d_{name}")).sum()
-                                                       for name, value in out.items())
+        scalar = (
+            out["loss"]
+            if "loss" in out
+            else sum((value * getattr(x, f"d_{name}")).sum() for name, value in out.items())
+        )
         if not scalar.requires_grad:
-            raise CannotJudge("it returns a tensor without graph: detached, or computed under torch.no_grad(), so that no "
-                              "gradient can reach the router")
+            raise CannotJudge(
+                "it returns a tensor without graph: detached, or computed under torch.no_grad(), so that no "
+                "gradient can reach the router"
+            )
         try:
             scalar.backward()
         except Exception as error:
             raise raised("its backward pass raises", error) from error
-    out = {**out, **{f"d_{name}": torch.zeros_like(leaf) if leaf.grad is None else leaf.grad
-                     for name, leaf in leaves.items()}}
+    out = {
+        **out,
+        **{f"d_{name}": torch.zeros_like(leaf) if leaf.grad is None else leaf.grad for name, leaf in leaves.items()},
+    }
     for name, value in out.items():
         if not bool(torch.isfinite(value).all()):
             raise CannotJudge(f"its {name} has a NaN or an infinite number")
@@ -224,20 +264,32 @@ def dump(callee: Callee, name: str, x: Case, dtype: torch.dtype, device: str) ->
     most = AGAIN_ON_CPU if torch.device(device).type == "cpu" and dtype in (torch.float32, torch.float64) else AGAIN
     for key, value in got.items():
         if float((value.double() - again[key].double()).norm()) > most * float(value.double().norm()):
-            raise CannotJudge("it gives other numbers when it is called with the same inputs again: it depends on hidden "
-                              "state or on random numbers")
+            raise CannotJudge(
+                "it gives other numbers when it is called with the same inputs again: it depends on hidden "
+                "state or on random numbers"
+            )
     return Dump(name, x.but(**{key: value.cpu() for key, value in x.tensors()}), got)
 
 
-def dumps(function: Callable[..., Any], kind: Kind, dtype: torch.dtype = torch.float32, device: str = "cpu", seed: int = 0,
-          fixed: Optional[Mapping[str, Any]] = None, logits: Optional[str] = None) -> List[Dump]:
+def dumps(
+    function: Callable[..., Any],
+    kind: Kind,
+    dtype: torch.dtype = torch.float32,
+    device: str = "cpu",
+    seed: int = 0,
+    fixed: Optional[Mapping[str, Any]] = None,
+    logits: Optional[str] = None,
+) -> List[Dump]:
     """Of all inputs of the kind that the callable can take."""
     callee = Callee(function, kind, fixed, logits)
     K = int(callee.fixed.get("top_k", 0))
     if K > MOST_K:
         raise CannotJudge(f"top_k is {K}, which is more than {MOST_K}")
-    given = {name: wide(x, K, seed) for name, x in kind.cases(seed).items()
-             if all(getattr(x, need) is not None for need in kind.needs - set(callee.fixed))}
+    given = {
+        name: wide(x, K, seed)
+        for name, x in kind.cases(seed).items()
+        if all(getattr(x, need) is not None for need in kind.needs - set(callee.fixed))
+    }
     return [dump(callee, name, x, dtype, device) for name, x in given.items()]
 
 
@@ -246,8 +298,11 @@ def wide(x: Case, K: int, seed: int) -> Case:
     if x.logits is None or x.logits.shape[-1] >= 2 * K:
         return x
     many = -(-2 * K // x.logits.shape[-1])
-    by_expert = {name: torch.cat([value] * many, -1) for name, value in x.tensors()
-                 if name == "bias" or value.shape == x.logits.shape}
+    by_expert = {
+        name: torch.cat([value] * many, -1)
+        for name, value in x.tensors()
+        if name == "bias" or value.shape == x.logits.shape
+    }
     g = generator(seed)
     more = torch.randn(by_expert["logits"].shape, generator=g)
     if "bias" in by_expert:

@@ -4,6 +4,7 @@ A safetensors file. Tensors: the inputs of the kind by their names (`logits` [L,
 scalars), the outputs (`loss`, or those of a rule), and `d_NAME` for the gradient of an input; an absent gradient counts as
 zero. Metadata, each of which may be absent: `couplet_dump`, the version of this format; `kind`; `xxh3`, XXH3-64 of all
 bytes after the header, as 16 hexadecimal digits."""
+
 from __future__ import annotations
 
 import math
@@ -13,17 +14,29 @@ from typing import Any, Dict, Mapping, Optional, Tuple, Union
 import torch
 from torch import Tensor
 
-from ..report._files import BadFile, available_bytes, parse, read as read_file
-from ._import import CannotJudge
+from ..report._files import BadFile, available_bytes, parse
+from ..report._files import read as read_file
 from ._fits import Dump
+from ._import import CannotJudge
 from ._kind import Case, Kind
 from .kinds import KINDS
 
 VERSION = 1
 WHOLE = ("top_k", "micro_batches", "sequences", "num_experts")
 NUMBERS = (*WHOLE, "coefficient", "scale", "rate")
-AXES = {"logits": "LTn", "mask": "T", "indices": "LTK", "kept": "LTn", "counts": "An", "bias": "n", "router": "Lnd",
-        "outputs": "TKh", "tokens": "Td", "W_down": "nrd", "d_scores": "Tn"}
+AXES = {
+    "logits": "LTn",
+    "mask": "T",
+    "indices": "LTK",
+    "kept": "LTn",
+    "counts": "An",
+    "bias": "n",
+    "router": "Lnd",
+    "outputs": "TKh",
+    "tokens": "Td",
+    "W_down": "nrd",
+    "d_scores": "Tn",
+}
 FLOATS = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
 NOT_FLOATS = ("mask", "kept", "indices", "counts")
 LIKE = {"bias_after": "bias", "weights": "logits", "scores": "d_scores"}  # outputs of rules: shaped as these inputs
@@ -51,7 +64,7 @@ def _xxh3(data: bytes) -> Optional[str]:
 
 
 def _body(blob: bytes) -> bytes:
-    return blob[8 + int.from_bytes(blob[:8], "little"):]
+    return blob[8 + int.from_bytes(blob[:8], "little") :]
 
 
 def save(path: Union[str, pathlib.Path], tensors: Mapping[str, Tensor], kind: Optional[str] = None) -> None:
@@ -64,8 +77,15 @@ def save(path: Union[str, pathlib.Path], tensors: Mapping[str, Tensor], kind: Op
 
 
 def write(path: Union[str, pathlib.Path], dump: Dump, kind: Optional[str] = None) -> None:
-    save(path, {name: value if isinstance(value, Tensor) else torch.tensor(value, dtype=torch.float64)
-                for name, value in {**dump.x.values, **dump.got}.items() if value is not None}, kind)
+    save(
+        path,
+        {
+            name: value if isinstance(value, Tensor) else torch.tensor(value, dtype=torch.float64)
+            for name, value in {**dump.x.values, **dump.got}.items()
+            if value is not None
+        },
+        kind,
+    )
 
 
 def _parsed(blob: bytes) -> Tuple[Dict[str, Tensor], Dict[str, str]]:
@@ -73,7 +93,7 @@ def _parsed(blob: bytes) -> Tuple[Dict[str, Tensor], Dict[str, str]]:
     library = _safetensors()
     try:
         tensors: Dict[str, Tensor] = library.torch.load(blob)
-        metadata = parse(blob[8:8 + int.from_bytes(blob[:8], "little")]).get("__metadata__")
+        metadata = parse(blob[8 : 8 + int.from_bytes(blob[:8], "little")]).get("__metadata__")
     except MemoryError:
         raise
     except Exception as error:  # safetensors has an exception of its own, and passes on others
@@ -187,8 +207,9 @@ def read(path: Union[str, pathlib.Path]) -> Tuple[Dump, Optional[str]]:
         elif name in known:
             values[name] = value.bool() if name in ("mask", "kept") else value.long() if name == "indices" else value
         else:
-            raise CannotJudge(f"{name[:40]} is neither an input nor an output of a loss: "
-                              f"{', '.join(sorted(known | results))}")
+            raise CannotJudge(
+                f"{name[:40]} is neither an input nor an output of a loss: {', '.join(sorted(known | results))}"
+            )
     return _dump(path.stem, values, got), metadata.get("kind")
 
 
@@ -210,10 +231,16 @@ def _dump(name: str, values: Dict[str, Any], got: Dict[str, Tensor]) -> Dump:
 
 def of_kind(dump: Dump, kind: Kind) -> Dump:
     """CannotJudge unless it can be of this kind; with a zero for each gradient that is absent."""
-    missing = [name for name in (*sorted(kind.needs), *kind.outputs) if
-               (dump.got.get(name) if name in kind.outputs else getattr(dump.x, name)) is None]
+    missing = [
+        name
+        for name in (*sorted(kind.needs), *kind.outputs)
+        if (dump.got.get(name) if name in kind.outputs else getattr(dump.x, name)) is None
+    ]
     if missing:
         raise CannotJudge(f"it has no {missing[0]}, which {kind.name} needs")
-    zeros = {f"d_{name}": torch.zeros_like(getattr(dump.x, name)) for name in kind.gradients
-             if getattr(dump.x, name) is not None}
+    zeros = {
+        f"d_{name}": torch.zeros_like(getattr(dump.x, name))
+        for name in kind.gradients
+        if getattr(dump.x, name) is not None
+    }
     return Dump(dump.name, dump.x, {**zeros, **dump.got})

@@ -4,6 +4,7 @@ Rounding:   reference and gradient are computed PROBES times with rounding error
             errors are up to four times as large as the format's; the bound is the largest distance, and a floor of four
             rounding errors. So it holds for other orders of operations too, and knows where numbers cancel.
 Ties:       see kinds/_balance.py; the counts of experts that tie are fitted to the outputs that were given."""
+
 from __future__ import annotations
 
 from typing import Any, Callable, Dict, List, Mapping, Optional
@@ -21,9 +22,10 @@ SPARE = 4.0
 SURE = 32.0
 
 
-def outputs(kind: Kind, x: Case, faults: Mapping[str, Optional[float]], graph: bool = False,
-            as_: torch.dtype = torch.float64) -> Outputs:
-    """"loss", or the outputs of a rule, and "d_NAME" of every input that has a gradient, computed in `as_`. `graph`:
+def outputs(
+    kind: Kind, x: Case, faults: Mapping[str, Optional[float]], graph: bool = False, as_: torch.dtype = torch.float64
+) -> Outputs:
+    """ "loss", or the outputs of a rule, and "d_NAME" of every input that has a gradient, computed in `as_`. `graph`:
     they can be differentiated. Of tokens that x.held [L,T,1] leaves out gradients are 0. With `router_input` x [L,T,d] the
     gradient is that of the routers, d_logits^T x, of layer l of router `router_of`[l]; 0 where `trained` [R] is False."""
     inputs = dict(x.to(as_).values)
@@ -46,8 +48,10 @@ def outputs(kind: Kind, x: Case, faults: Mapping[str, Optional[float]], graph: b
 
 def _gradients(out: Outputs, inputs: Dict[str, Any], names: List[str], graph: bool) -> Outputs:
     """Of the loss; of a rule's output y, of sum(y * d_y), d_y among the inputs."""
-    scalar = sum(((value if value.dim() == 0 else (value * inputs[f"d_{name}"]).sum()) for name, value in out.items()),
-                 start=torch.zeros(()))
+    scalar = sum(
+        ((value if value.dim() == 0 else (value * inputs[f"d_{name}"]).sum()) for name, value in out.items()),
+        start=torch.zeros(()),
+    )
     leaves = [inputs[name] for name in names]
     if not scalar.requires_grad:
         return {f"d_{name}": torch.zeros_like(leaf) for name, leaf in zip(names, leaves)}
@@ -67,8 +71,15 @@ class Bounds:
     """How far from `right`, the outputs under `faults`, an implementation may lie: computed with rounding error `unit`,
     each output stored in its own format. Probes are made when they are needed: a bound only grows with their number."""
 
-    def __init__(self, kind: Kind, x: Case, faults: Mapping[str, Optional[float]], right: Outputs, unit: float,
-                 stored: Mapping[str, torch.dtype]):
+    def __init__(
+        self,
+        kind: Kind,
+        x: Case,
+        faults: Mapping[str, Optional[float]],
+        right: Outputs,
+        unit: float,
+        stored: Mapping[str, torch.dtype],
+    ):
         self.kind, self.x, self.faults, self.right, self.unit = kind, x, faults, right, unit
         self.size = {name: float(value.norm()) for name, value in right.items()}
         store = {name: UNIT[stored[name]] if name in stored else 0.0 for name in right}
@@ -107,6 +118,12 @@ class Bounds:
             self.probe()
 
 
-def bounds(kind: Kind, x: Case, faults: Mapping[str, Optional[float]], right: Outputs, unit: float,
-           stored: Mapping[str, torch.dtype]) -> Dict[str, float]:
+def bounds(
+    kind: Kind,
+    x: Case,
+    faults: Mapping[str, Optional[float]],
+    right: Outputs,
+    unit: float,
+    stored: Mapping[str, torch.dtype],
+) -> Dict[str, float]:
     return Bounds(kind, x, faults, right, unit, stored).limits()

@@ -1,4 +1,5 @@
 """Dumps, held against hypotheses: the right outputs, and those under sets of known faults."""
+
 from __future__ import annotations
 
 import itertools
@@ -76,8 +77,13 @@ class Figure:
 class Judge:
     """The dumps of one implementation, held against hypotheses; what was computed is kept."""
 
-    def __init__(self, kind: Kind, dumps: Sequence[Dump], cases: Optional[Dict[Tuple[int, float], Case]] = None,
-                 rounding: Optional[str] = None):
+    def __init__(
+        self,
+        kind: Kind,
+        dumps: Sequence[Dump],
+        cases: Optional[Dict[Tuple[int, float], Case]] = None,
+        rounding: Optional[str] = None,
+    ):
         self.kind, self.dumps, self.rounding = kind, dumps, rounding
         self.sizes = [{name: float(value.double().norm()) for name, value in dump.got.items()} for dump in dumps]
         self.cases = {} if cases is None else cases  # inputs in float64, of a dump and a unit; kinds share them
@@ -118,8 +124,11 @@ class Judge:
     def there(self, k: int, supposed: Supposed) -> Tuple[Tuple[str, Optional[float]], ...]:
         """The faults inside that change anything on dump k."""
         x = self.dumps[k].x
-        return tuple((fault.key, value) for fault, value in supposed.inside
-                     if not fault.is_idle(x) and not (fault.same and fault.same(x)))
+        return tuple(
+            (fault.key, value)
+            for fault, value in supposed.inside
+            if not fault.is_idle(x) and not (fault.same and fault.same(x))
+        )
 
     def expected(self, k: int, supposed: Supposed, unit: float) -> Tuple[Case, Outputs]:
         """Of dump k, before the scales; ties are broken as the dump broke them."""
@@ -134,8 +143,11 @@ class Judge:
     def before_scales(self, k: int, supposed: Supposed) -> Outputs:
         """What was given, as it would be without the scales; without what a scale sets to 0."""
         factors = supposed.factors(self.dumps[k].x)
-        return {name: value / factors[name.startswith("d_")] for name, value in self.dumps[k].got.items()
-                if factors[name.startswith("d_")]}
+        return {
+            name: value / factors[name.startswith("d_")]
+            for name, value in self.dumps[k].got.items()
+            if factors[name.startswith("d_")]
+        }
 
     def bounds(self, k: int, supposed: Supposed, unit: float) -> Bounds:
         """Of each output, before the scales."""
@@ -158,12 +170,17 @@ class Judge:
                 held += [(k, untied, 0)] if untied else []
             else:
                 held.append((k, self, k))
-        return bool(held) and all((own is self or self.loss_is_near(k, supposed, unit, supposed.factors(self.dumps[k].x)[0]))
-                                  and own.fits_one(of, supposed, unit) for k, own, of in held)
+        return bool(held) and all(
+            (own is self or self.loss_is_near(k, supposed, unit, supposed.factors(self.dumps[k].x)[0]))
+            and own.fits_one(of, supposed, unit)
+            for k, own, of in held
+        )
 
     def is_partial(self, supposed: Supposed) -> bool:
         """Whether it is held against a part of the tokens alone."""
-        return any(fault.picks for fault in supposed.faults) and any(one is not None for one in self.known_untied.values())
+        return any(fault.picks for fault in supposed.faults) and any(
+            one is not None for one in self.known_untied.values()
+        )
 
     def fits_at_all(self, unit: float) -> bool:
         """Whether the right one lies within rounding, however much that is of it."""
@@ -179,15 +196,21 @@ class Judge:
             dump, x = self.dumps[k], self.room(k, unit)[0]
             held = ~ties(x).any(-1, keepdim=True)
             enough = "d_logits" in dump.got and int(held.sum()) >= FEW and unit <= UNIT[torch.float32]
-            self.known_untied[k, unit] = Judge(self.kind, [replace(
-                dump, x=dump.x.but(held=held), got={"d_logits": dump.got["d_logits"] * held})]) if enough else None
+            self.known_untied[k, unit] = (
+                Judge(
+                    self.kind, [replace(dump, x=dump.x.but(held=held), got={"d_logits": dump.got["d_logits"] * held})]
+                )
+                if enough
+                else None
+            )
         return self.known_untied[k, unit]
 
     def fits_one(self, k: int, supposed: Supposed, unit: float) -> bool:
         got, factors = self.dumps[k].got, supposed.factors(self.dumps[k].x)
         looked_at = supposed != RIGHT  # quick looks end most hypotheses, and are for these alone
-        if looked_at and not (self.loss_is_near(k, supposed, unit, factors[0]) and
-                              self.may_be_near(k, supposed, unit, factors)):
+        if looked_at and not (
+            self.loss_is_near(k, supposed, unit, factors[0]) and self.may_be_near(k, supposed, unit, factors)
+        ):
             return False
         if self.is_other and self.is_hopeless(k, unit):
             return False
@@ -204,8 +227,10 @@ class Judge:
             return noise.get(name, 0.0) + (limit * factor if factor else ZERO * right[name])
 
         return self.bounds(k, supposed, unit).allow(away, most) and (
-            not looked_at and (unit == min(self.formats()) or self.is_lenient) or
-            self.is_clear(k, supposed, unit, expected, away))
+            not looked_at
+            and (unit == min(self.formats()) or self.is_lenient)
+            or self.is_clear(k, supposed, unit, expected, away)
+        )
 
     def is_clear(self, k: int, supposed: Supposed, unit: float, expected: Outputs, away: Dict[str, float]) -> bool:
         """Whether outputs lie no further away than a share of their size, unless that is rounding itself: a bound as large
@@ -216,7 +241,8 @@ class Judge:
         if far and not own.probes:
             own.probe()
         return not any(size[name] > TINY * own.so_far()[name] for name in far) and (
-            not far or all(size[name] <= own.limits()[name] for name in far))
+            not far or all(size[name] <= own.limits()[name] for name in far)
+        )
 
     def share(self, unit: float) -> float:
         return CLEAR if unit in self.formats() else CLEAR_TF32 if unit == TF32 else CLEAR_BF16
@@ -227,8 +253,10 @@ class Judge:
         size = {name: float(expected[name].norm()) for name in away}
 
         def most(name: str, limit: float) -> float:
-            return min(max(NEAR * max(size[name], right.size[name]), limit),
-                       FAR * max(limit, unit) * max(1.0, size[name] / (right.size[name] or 1.0)))
+            return min(
+                max(NEAR * max(size[name], right.size[name]), limit),
+                FAR * max(limit, unit) * max(1.0, size[name] / (right.size[name] or 1.0)),
+            )
 
         return right.allow(away, most)
 
@@ -312,7 +340,9 @@ class Judge:
 
         def most(name: str, limit: float) -> float:
             near = max(NEAR * right.size[name], NEAR / (1 - NEAR) * got[name], limit)
-            return min(near, FAR * max(limit, unit) * max(1.0, (got[name] + near) / (right.size[name] or 1.0))) * (1 + 1e-6)
+            return min(near, FAR * max(limit, unit) * max(1.0, (got[name] + near) / (right.size[name] or 1.0))) * (
+                1 + 1e-6
+            )
 
         return most
 
@@ -324,8 +354,11 @@ class Judge:
 
     def outside(self) -> List[Fault]:
         has_loss = any("loss" in dump.got for dump in self.dumps)
-        return [one for one in scale_faults(self.kind) if not all(one.is_idle(dump.x) for dump in self.dumps) and
-                (has_loss or not one.apart)]
+        return [
+            one
+            for one in scale_faults(self.kind)
+            if not all(one.is_idle(dump.x) for dump in self.dumps) and (has_loss or not one.apart)
+        ]
 
     def sets(self, size: int) -> Iterator[Supposed]:
         inside, outside = self.inside(), self.outside()
@@ -362,15 +395,20 @@ class Judge:
             c, _ = by_factor(self.kind, x.but(shift=torch.zeros_like(free)), supposed.given(), got, free, 1e-8)
             if not c:
                 return 0.0
-            supposed = replace(supposed, times=c / times)  # the loss may be stored in a finer format: it says more precisely
+            supposed = replace(
+                supposed, times=c / times
+            )  # the loss may be stored in a finer format: it says more precisely
         right = float(self.expected(k, supposed, unit)[1]["loss"]) * times
         return float(got["loss"]) / right if right else 0.0
 
     def is_multiple(self, supposed: Supposed, c: float, unit: float) -> bool:
         """Whether its loss is c times the right one, as exactly as a factor is known where experts tie."""
+
         def away(k: int) -> float:
             right = c * self.loss(k, RIGHT, unit)
-            return abs(supposed.factors(self.dumps[k].x)[0] * self.loss(k, supposed, unit) - right) / (abs(right) or 1.0)
+            return abs(supposed.factors(self.dumps[k].x)[0] * self.loss(k, supposed, unit) - right) / (
+                abs(right) or 1.0
+            )
 
         return all(away(k) < MULTIPLE for k, dump in enumerate(self.dumps) if "loss" in dump.got)
 
@@ -404,9 +442,17 @@ class Judge:
         found = {}
         for k, dump in enumerate(self.dumps):
             expected, limits = self.expected(k, RIGHT, unit)[1], self.bounds(k, RIGHT, unit).limits()
-            found[dump.name] = [Figure(name, size(expected[name]), size(dump.got[name]),
-                                       distance(dump.got[name], expected[name]), limits[name])
-                                for name in expected if name in dump.got]
+            found[dump.name] = [
+                Figure(
+                    name,
+                    size(expected[name]),
+                    size(dump.got[name]),
+                    distance(dump.got[name], expected[name]),
+                    limits[name],
+                )
+                for name in expected
+                if name in dump.got
+            ]
         return found
 
 

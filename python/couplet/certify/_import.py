@@ -1,4 +1,5 @@
 """The callable that somebody names, and what can go wrong with it, in sentences."""
+
 from __future__ import annotations
 
 import importlib
@@ -17,12 +18,14 @@ class CannotJudge(Exception):
 
 
 def raised(what: str, error: BaseException) -> CannotJudge:
-    """"it raises KeyError: 'x'", and the traceback from the first frame outside this package."""
+    """ "it raises KeyError: 'x'", and the traceback from the first frame outside this package."""
     at = error.__traceback__
     while at and str(at.tb_frame.f_globals.get("__package__")).partition(".")[0] in ("couplet", "importlib"):
         at = at.tb_next
     trace = "".join(traceback.format_exception(type(error), error, at)) if at else ""
-    return CannotJudge(f"{what} {type(error).__name__}: {first_line(error)}" + (f"\n\n{trace.rstrip()}" if trace else ""))
+    return CannotJudge(
+        f"{what} {type(error).__name__}: {first_line(error)}" + (f"\n\n{trace.rstrip()}" if trace else "")
+    )
 
 
 def signature_of(function: Callable[..., Any]) -> inspect.Signature:
@@ -51,14 +54,18 @@ def called(function: Callable[..., Any], *values: Any, **arguments: Any) -> Any:
     return given
 
 
-def called_by_name(function: Callable[..., Any], parameters: Mapping[str, inspect.Parameter],
-                   arguments: Mapping[str, Any]) -> Any:
+def called_by_name(
+    function: Callable[..., Any], parameters: Mapping[str, inspect.Parameter], arguments: Mapping[str, Any]
+) -> Any:
     """As called. Arguments by position alone that are not given, but stand before one that is, get their defaults."""
     by_place = [name for name, p in parameters.items() if p.kind is p.POSITIONAL_ONLY]
     while by_place and by_place[-1] not in arguments:
         by_place.pop()
-    return called(function, *(arguments.get(name, parameters[name].default) for name in by_place),
-                  **{name: value for name, value in arguments.items() if name not in by_place})
+    return called(
+        function,
+        *(arguments.get(name, parameters[name].default) for name in by_place),
+        **{name: value for name, value in arguments.items() if name not in by_place},
+    )
 
 
 def _imported(module: str) -> Any:

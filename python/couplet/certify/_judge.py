@@ -1,12 +1,13 @@
 """Whether outputs are right, or the smallest set of known faults that explains them."""
+
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from typing import Dict, Iterable, List, Optional, Sequence
 
-from ._import import CannotJudge
 from ._evaluate import distance, outputs
 from ._fits import RIGHT, Dump, Figure, Judge, Supposed
+from ._import import CannotJudge
 from ._kind import Case, Fault, Kind
 from .kinds import KINDS
 
@@ -34,15 +35,21 @@ class Verdict:
 
 def relatives(kind: Kind, dumps: Sequence[Dump]) -> List[Kind]:
     """Other kinds that the same dumps can be of."""
-    return [other for other in KINDS.values() if other.name != kind.name and other.outputs == kind.outputs and
-            other.gradients == kind.gradients and
-            all(getattr(dump.x, name) is not None for dump in dumps for name in other.needs)]
+    return [
+        other
+        for other in KINDS.values()
+        if other.name != kind.name
+        and other.outputs == kind.outputs
+        and other.gradients == kind.gradients
+        and all(getattr(dump.x, name) is not None for dump in dumps for name in other.needs)
+    ]
 
 
 def is_right(kind: Kind, dumps: Sequence[Dump], rounding: Optional[str] = None) -> bool:
     own = Judge(kind, dumps, rounding=rounding)
-    return any(own.fits(RIGHT, unit) or any(is_same(own, other) for other in as_others(own, unit))
-               for unit, _ in own.units())
+    return any(
+        own.fits(RIGHT, unit) or any(is_same(own, other) for other in as_others(own, unit)) for unit, _ in own.units()
+    )
 
 
 def as_others(own: Judge, unit: float) -> List[Kind]:
@@ -52,6 +59,7 @@ def as_others(own: Judge, unit: float) -> List[Kind]:
 
 def is_same(own: Judge, other: Kind) -> bool:
     """Whether the two references give the same numbers for all dumps, as those of one layer do that differ in layers."""
+
     def away(x: Case) -> float:
         one, two = outputs(own.kind, x, {}), outputs(other, x, {})
         return max(distance(one[name], two[name]) / max(float(one[name].norm()), 1e-300) for name in one)
@@ -64,14 +72,21 @@ def judge(kind: Kind, dumps: Sequence[Dump], rounding: Optional[str] = None) -> 
     factor, or a factor and a fault. In coarser ones: the kind, another, one fault, or a factor. `rounding`: that of
     float32 alone, "exact", with TF32, "f32", or "bf16"; None: bf16 where a number of a dump has 16 bits, else "f32"."""
     if not dumps or rounding not in ROUNDINGS:
-        raise CannotJudge(f"rounding is {rounding!r:.40}, must be one of {', '.join(map(str, ROUNDINGS))}" if dumps else
-                          "there is no dump to judge")
+        raise CannotJudge(
+            f"rounding is {rounding!r:.40}, must be one of {', '.join(map(str, ROUNDINGS))}"
+            if dumps
+            else "there is no dump to judge"
+        )
     own = Judge(kind, dumps, rounding=rounding)
     finer = [one for one in own.units() if one[0] <= max(own.formats())]
     coarser = [one for one in own.units() if one[0] > max(own.formats())]
-    steps = [*((_one_fault, one) for one in finer[:1]), *((_two_scales, one) for one in finer[:1]),
-             *((_one_fault, one) for one in finer[1:]), *((_two_faults, one) for one in finer if one[0] in own.formats()),
-             *((step, one) for one in coarser for step in (_one_fault, _factor))]
+    steps = [
+        *((_one_fault, one) for one in finer[:1]),
+        *((_two_scales, one) for one in finer[:1]),
+        *((_one_fault, one) for one in finer[1:]),
+        *((_two_faults, one) for one in finer if one[0] in own.formats()),
+        *((step, one) for one in coarser for step in (_one_fault, _factor)),
+    ]
     for step, (unit, grade) in steps:
         most = finer[-1][0] if step is _two_scales else unit
         if step is not _one_fault and most > min(own.formats()) and own.fits_at_all(most):
@@ -103,8 +118,11 @@ def _two_faults(own: Judge, unit: float) -> Optional[Verdict]:
     """One of which may be a factor. If one factor of everything explains the dumps, it may be of two scales."""
     c = own.factor(RIGHT, unit)
     if c:
-        two = [one for one in own.sets(2) if one.outside and own.is_multiple(one, c, unit) and own.fits(one, unit)
-               and not own.is_partial(one)]
+        two = [
+            one
+            for one in own.sets(2)
+            if one.outside and own.is_multiple(one, c, unit) and own.fits(one, unit) and not own.is_partial(one)
+        ]
         return Verdict(own.kind, "fault", two) if two else Verdict(own.kind, "fault", [RIGHT], factor=c)
     two = own.fitting(2, unit)
     return Verdict(own.kind, "fault", two) if two else _factor(own, unit, (RIGHT, *own.sets(1)))
@@ -133,6 +151,9 @@ def first_numbers(own: Judge, unit: float, most: int = 3) -> List[str]:
             if name not in dump.got:
                 continue
             wrong = ((dump.got[name].double() - right).abs() > limits[name]).nonzero().tolist()
-            found += [f"{dump.name}: {name}{index or ''} is {float(dump.got[name][tuple(index)]):.6g}, must be "
-                      f"{float(right[tuple(index)]):.6g}" for index in wrong[:1]]
+            found += [
+                f"{dump.name}: {name}{index or ''} is {float(dump.got[name][tuple(index)]):.6g}, must be "
+                f"{float(right[tuple(index)]):.6g}"
+                for index in wrong[:1]
+            ]
     return found[:most]

@@ -1,4 +1,5 @@
 """What the judge knows of a kind of loss: its reference, its faults and inputs on which they differ."""
+
 from __future__ import annotations
 
 from dataclasses import dataclass
@@ -36,9 +37,16 @@ class Case:
         return None if steps == 1 else steps
 
     def to(self, dtype: torch.dtype) -> "Case":
-        other = {name: value.to(dtype) for name, value in self.tensors()
-                 if value.is_floating_point() and value.dtype != dtype}
-        return Case(**{name: value for name, value in {**self.values, **other}.items() if name != "memo"}) if other else self
+        other = {
+            name: value.to(dtype)
+            for name, value in self.tensors()
+            if value.is_floating_point() and value.dtype != dtype
+        }
+        return (
+            Case(**{name: value for name, value in {**self.values, **other}.items() if name != "memo"})
+            if other
+            else self
+        )
 
     def once(self, key: Tuple[Any, ...], value: Callable[[], Any]) -> Any:
         """What depends on nothing but the inputs and `key`; kept if the case has a memo."""

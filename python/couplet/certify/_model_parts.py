@@ -1,4 +1,5 @@
 """What `record` needs of a model: its coefficient, its routers, and what a step may change and must leave as it was."""
+
 from __future__ import annotations
 
 import math
@@ -11,9 +12,9 @@ import torch
 from torch import Tensor, nn
 
 from .. import hf
-from ._import import CannotJudge
 from ..figures._token_figures import module_that_reads
 from ..models._weights import follow, plain_name, shards_of
+from ._import import CannotJudge
 from ._passes import Router
 
 NAMES = ("router_aux_loss_coef", "aux_loss_coef", "aux_loss_coeff", "moe_aux_loss_coeff", "aux_loss_alpha")
@@ -24,6 +25,7 @@ Named = Sequence[Union[str, nn.Module]]
 
 
 # ---- the coefficient ----
+
 
 def _is_number(value: Any) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool)
@@ -44,8 +46,12 @@ def _places(model: nn.Module, coefficient: Optional[str]) -> List[Tuple[Any, str
         owner, name = _owner(model, coefficient)
         return [(owner, name)] if _is_number(getattr(owner, name, None)) else []
     names = [coefficient] if coefficient else NAMES
-    holders = {id(one): one for module in model.modules() for one in (module, getattr(module, "config", None))
-               if one is not None}
+    holders = {
+        id(one): one
+        for module in model.modules()
+        for one in (module, getattr(module, "config", None))
+        if one is not None
+    }
     for name in names:
         found = [(one, name) for one in holders.values() if _is_number(getattr(one, name, None))]
         if found:
@@ -63,8 +69,10 @@ class Setting:
         self.before = [getattr(owner, name) for owner, name in self.places]
         self.function = coefficient if callable(coefficient) else None
         if not self.function and not self.places:
-            raise CannotJudge(f"cannot be told: the model has no number {coefficient or 'that is known as a coefficient'}; "
-                              "give coefficient= its name, or a function that sets it")
+            raise CannotJudge(
+                f"cannot be told: the model has no number {coefficient or 'that is known as a coefficient'}; "
+                "give coefficient= its name, or a function that sets it"
+            )
         given = value if value is not None else self.before[0] if self.before else math.nan
         if not _is_number(given):
             raise CannotJudge(f"value is {given!r:.40}, must be a number")
@@ -85,11 +93,14 @@ class Setting:
             for (owner, name), one in zip(self.places, values):
                 setattr(owner, name, one)
         except Exception as error:
-            raise CannotJudge("cannot be told: the coefficient cannot be set; give coefficient= a function that sets it: "
-                              f"{type(error).__name__}: {error}") from error
+            raise CannotJudge(
+                "cannot be told: the coefficient cannot be set; give coefficient= a function that sets it: "
+                f"{type(error).__name__}: {error}"
+            ) from error
 
 
 # ---- routers ----
+
 
 def named_routers(model: nn.Module, routers: Optional[Named]) -> List[Tuple[str, Optional[nn.Module]]]:
     """Names of the routers' weights, those of the table of families or those that are given, and the modules where these are
@@ -118,14 +129,22 @@ def routers_of(model: nn.Module, routers: Optional[Named]) -> List[Router]:
         name = plain_name(given)
         weight = follow(model, name, shards_of(model))
         if weight is None or weight.is_computed or len(weight.shape) != 2:
-            raise CannotJudge(f"{name} is no parameter [n, d] of the model" +
-                              (": an adapter computes it" if weight and weight.is_computed else ""))
+            raise CannotJudge(
+                f"{name} is no parameter [n, d] of the model"
+                + (": an adapter computes it" if weight and weight.is_computed else "")
+            )
         try:
             module = module or module_that_reads(model, name)
         except ValueError as error:
             raise CannotJudge(str(error).replace("record_tokens(routers=...)", "routers=")) from None
-        other = next((key for key, _ in module.named_parameters() if key.rpartition(".")[2] not in ADDED and
-                      not f".{name}".endswith(f".{plain_name(key)}")), None)
+        other = next(
+            (
+                key
+                for key, _ in module.named_parameters()
+                if key.rpartition(".")[2] not in ADDED and not f".{name}".endswith(f".{plain_name(key)}")
+            ),
+            None,
+        )
         if other:
             raise CannotJudge(f"{name}: its router has {other} too, so that its logits are not W x")
         found.setdefault(id(module), Router(name, weight, module))
@@ -135,6 +154,7 @@ def routers_of(model: nn.Module, routers: Optional[Named]) -> List[Router]:
 
 
 # ---- what a step depends on ----
+
 
 class State:
     """Random numbers, buffers, gradients and parameters; a step changes the first three, and may not change the last."""
@@ -176,7 +196,9 @@ class State:
 
     def gradient_size(self) -> float:
         """Of all parameters of this process."""
-        return math.sqrt(sum(float(_local(p.grad).double().square().sum()) for p in self.parameters if p.grad is not None))
+        return math.sqrt(
+            sum(float(_local(p.grad).double().square().sum()) for p in self.parameters if p.grad is not None)
+        )
 
 
 def _local(value: Tensor) -> Tensor:
@@ -207,4 +229,5 @@ def random_state() -> Callable[[], None]:
             torch.cuda.set_rng_state_all(devices)
         if numpy:
             numpy.random.set_state(other)
+
     return back

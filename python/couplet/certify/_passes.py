@@ -1,4 +1,5 @@
 """What a step's forward passes show: batches, their padding, and the tokens of each router."""
+
 from __future__ import annotations
 
 import inspect
@@ -8,9 +9,9 @@ from typing import Any, Dict, List, Optional, Sequence, Tuple
 import torch
 from torch import Tensor, nn
 
-from ._import import CannotJudge
 from ..models._weights import Weight, plain_name
 from ._evaluate import UNIT
+from ._import import CannotJudge
 
 
 def in_backward() -> bool:
@@ -19,6 +20,7 @@ def in_backward() -> bool:
 
 
 # ---- batches ----
+
 
 @dataclass
 class Batch:
@@ -42,8 +44,14 @@ def _arguments(module: nn.Module, inputs: Sequence[Any], named: Dict[str, Any]) 
 def batch_of(module: nn.Module, inputs: Sequence[Any], named: Dict[str, Any]) -> Batch:
     """Ids are [B,S], embeddings [B,S,d], tokens of no known sequence [T,d]."""
     given = _arguments(module, inputs, named)
-    x = next((one for one in (given.get("input_ids"), given.get("inputs_embeds"), *given.values())
-              if isinstance(one, Tensor) and one.dim() > 1), None)
+    x = next(
+        (
+            one
+            for one in (given.get("input_ids"), given.get("inputs_embeds"), *given.values())
+            if isinstance(one, Tensor) and one.dim() > 1
+        ),
+        None,
+    )
     if x is None:
         return Batch()
     if x.is_floating_point() and x.dim() == 2:
@@ -60,8 +68,9 @@ class Passes:
     def __init__(self, model: nn.Module, routers: Sequence["Router"]):
         all_ = {id(router.module) for router in routers}
         own = {id(part) for router in routers for part in router.module.modules()}
-        self.holders = [one for one in model.modules()
-                        if id(one) not in own and all_ <= {id(part) for part in one.modules()}]
+        self.holders = [
+            one for one in model.modules() if id(one) not in own and all_ <= {id(part) for part in one.modules()}
+        ]
         self.routers = routers
         self.clear()
 
@@ -109,6 +118,7 @@ class Passes:
 
 # ---- routers ----
 
+
 class Router:
     """A pre-hook on the module that routes: keeps its tokens, and hands them on detached."""
 
@@ -123,17 +133,21 @@ class Router:
     def __call__(self, module: nn.Module, inputs: Any, named: Any) -> Any:
         at = next((k for k, one in (*enumerate(inputs), *named.items()) if self.is_tokens(one)), None)
         if at is None:
-            raise CannotJudge(f"{self.name}: its module, a {type(module).__name__}, is called with no tokens "
-                              f"[..., {self.d}]")
+            raise CannotJudge(
+                f"{self.name}: its module, a {type(module).__name__}, is called with no tokens [..., {self.d}]"
+            )
         x = (named if isinstance(at, str) else inputs)[at]
         number = self.passes.now() if self.passes else None
         if number is not None:
             self.calls.append((number, x.detach().reshape(-1, self.d).cpu()))
-            self.unit = max(self.unit, UNIT[self.module.get_parameter(self.key).dtype],
-                            UNIT[torch.bfloat16] if torch.is_autocast_enabled(x.device.type) else 0.0)
+            self.unit = max(
+                self.unit,
+                UNIT[self.module.get_parameter(self.key).dtype],
+                UNIT[torch.bfloat16] if torch.is_autocast_enabled(x.device.type) else 0.0,
+            )
         if isinstance(at, str):
             return inputs, {**named, at: x.detach()}
-        return (*inputs[:at], x.detach(), *inputs[at + 1:]), named
+        return (*inputs[:at], x.detach(), *inputs[at + 1 :]), named
 
     def is_tokens(self, value: Any) -> bool:
         return isinstance(value, Tensor) and value.is_floating_point() and value.dim() > 1 and value.shape[-1] == self.d
@@ -147,8 +161,10 @@ class Router:
             if len(calls) > 1 and sum(map(len, calls)) == batch.tokens:
                 calls = [torch.cat(calls)]
             if len(calls) > 1 and {len(x) for x in calls} != {batch.tokens}:
-                raise CannotJudge(f"{self.name}: its module is called {len(calls)} times in a forward pass, each time with a "
-                                  "part of the tokens, or in layers that share it: which is not known; give its loss to certify()")
+                raise CannotJudge(
+                    f"{self.name}: its module is called {len(calls)} times in a forward pass, each time with a "
+                    "part of the tokens, or in layers that share it: which is not known; give its loss to certify()"
+                )
             each += [calls] if calls else []
         if len({len(one) for one in each}) > 1:
             raise CannotJudge(f"{self.name}: its module is called differently often in different forward passes")

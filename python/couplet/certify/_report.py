@@ -1,4 +1,5 @@
 """A verdict for people and for programs."""
+
 from __future__ import annotations
 
 from typing import Any, Dict, List, Union
@@ -14,8 +15,10 @@ PLUMBING = {fault.key for fault in (*ANY, *ACCUMULATED)}  # faults of what calls
 
 
 def _words(one: Supposed) -> List[str]:
-    return [fault.sentence + (f" ({value:g})" if value is not None else "")
-            for fault, value in (*one.inside, *((fault, None) for fault in one.outside))]
+    return [
+        fault.sentence + (f" ({value:g})" if value is not None else "")
+        for fault, value in (*one.inside, *((fault, None) for fault in one.outside))
+    ]
 
 
 def _others(verdict: Verdict) -> str:
@@ -56,12 +59,19 @@ def _as_other(verdict: Verdict, rounding: str) -> str:
 
 def _unclear(verdict: Verdict) -> str:
     off = _furthest(verdict)
-    others = "take fewer tokens, or logits that are less balanced" if "logits" in verdict.kind.needs else \
-        "take inputs whose loss is larger"
+    others = (
+        "take fewer tokens, or logits that are less balanced"
+        if "logits" in verdict.kind.needs
+        else "take inputs whose loss is larger"
+    )
     is_fine = verdict.grade == "TF32" and _off(off) <= CLEAR_TF32
-    remedy = f"give --rounding {'f32' if is_fine else 'bf16'} if it is computed so" if _off(off) <= CLEAR_BF16 else others
-    return (f"cannot be told: {off.name} lies off by {_percent(off)} of its size; rounding in {verdict.grade} may do that on "
-            f"these inputs; {remedy}")
+    remedy = (
+        f"give --rounding {'f32' if is_fine else 'bf16'} if it is computed so" if _off(off) <= CLEAR_BF16 else others
+    )
+    return (
+        f"cannot be told: {off.name} lies off by {_percent(off)} of its size; rounding in {verdict.grade} may do that on "
+        f"these inputs; {remedy}"
+    )
 
 
 def sentence(verdict: Union[Verdict, Certificates]) -> str:
@@ -97,8 +107,10 @@ def details(verdict: Union[Verdict, Certificates]) -> List[str]:
         lines.append(f"{fault.key}: {fault.remedy}" + (f" (seen in {fault.seen})" if fault.seen else ""))
     for name, figures in verdict.figures.items():
         for one in figures:
-            lines.append(f"{name}: {one.name} {one.got:.6g}, right {one.expected:.6g}, distance {one.distance:.2g}, "
-                         f"rounding {one.bound:.2g} ({verdict.grade})")
+            lines.append(
+                f"{name}: {one.name} {one.got:.6g}, right {one.expected:.6g}, distance {one.distance:.2g}, "
+                f"rounding {one.bound:.2g} ({verdict.grade})"
+            )
     if verdict.untold:
         lines.append("these inputs cannot show: " + ", ".join(fault.key for fault in verdict.untold))
     return lines
@@ -107,10 +119,23 @@ def details(verdict: Union[Verdict, Certificates]) -> List[str]:
 def as_json(verdict: Union[Verdict, Certificates]) -> Dict[str, Any]:
     if isinstance(verdict, Certificates):
         return verdict.as_json()
-    return {"version": VERSION, "kind": verdict.kind.name, "verdict": verdict.state, "sentence": sentence(verdict),
-            "faults": [[{"key": fault.key, "value": value, "sentence": fault.sentence, "remedy": fault.remedy}
-                        for fault, value in (*one.inside, *((fault, None) for fault in one.outside))]
-                       for one in verdict.sets if one.faults],
-            "right_as": [kind.name for kind in verdict.others], "factor": verdict.factor, "rounding": verdict.grade,
-            "cannot_show": [fault.key for fault in verdict.untold], "first": verdict.first,
-            "figures": {name: [vars(one) for one in figures] for name, figures in verdict.figures.items()}}
+    return {
+        "version": VERSION,
+        "kind": verdict.kind.name,
+        "verdict": verdict.state,
+        "sentence": sentence(verdict),
+        "faults": [
+            [
+                {"key": fault.key, "value": value, "sentence": fault.sentence, "remedy": fault.remedy}
+                for fault, value in (*one.inside, *((fault, None) for fault in one.outside))
+            ]
+            for one in verdict.sets
+            if one.faults
+        ],
+        "right_as": [kind.name for kind in verdict.others],
+        "factor": verdict.factor,
+        "rounding": verdict.grade,
+        "cannot_show": [fault.key for fault in verdict.untold],
+        "first": verdict.first,
+        "figures": {name: [vars(one) for one in figures] for name, figures in verdict.figures.items()},
+    }

@@ -1,4 +1,5 @@
 """Rounding errors, made at random where a computation in a narrower format would make them."""
+
 from __future__ import annotations
 
 import contextlib
@@ -17,10 +18,50 @@ ADDED = 2.0**-22  # four rounding errors of float32, in which narrower numbers a
 SUMS = ("sum", "mean", "mm", "bmm", "addmm", "logsumexp", "linalg_vector_norm")
 OF_MASKED = ("_softmax", "_log_softmax", "logsumexp", "sigmoid")  # their operand may be -inf where it is masked
 # No arithmetic.
-MOVES = ("view", "_unsafe_view", "expand", "t", "transpose", "select", "slice", "clone", "detach", "permute", "alias",
-         "unsqueeze", "squeeze", "_to_copy", "zeros_like", "ones_like", "where", "masked_fill", "scatter", "topk", "max",
-         "amax", "sort", "eye", "ones", "zeros", "full", "clamp", "sign", "gt", "ge", "lt", "le", "eq", "neg", "abs", "copy_",
-         "_reshape_alias", "select_backward", "slice_backward", "value_selecting_reduction_backward", "lift_fresh")
+MOVES = (
+    "view",
+    "_unsafe_view",
+    "expand",
+    "t",
+    "transpose",
+    "select",
+    "slice",
+    "clone",
+    "detach",
+    "permute",
+    "alias",
+    "unsqueeze",
+    "squeeze",
+    "_to_copy",
+    "zeros_like",
+    "ones_like",
+    "where",
+    "masked_fill",
+    "scatter",
+    "topk",
+    "max",
+    "amax",
+    "sort",
+    "eye",
+    "ones",
+    "zeros",
+    "full",
+    "clamp",
+    "sign",
+    "gt",
+    "ge",
+    "lt",
+    "le",
+    "eq",
+    "neg",
+    "abs",
+    "copy_",
+    "_reshape_alias",
+    "select_backward",
+    "slice_backward",
+    "value_selecting_reduction_backward",
+    "lift_fresh",
+)
 
 
 class Moved(TorchDispatchMode):  # type: ignore[no-untyped-call, unused-ignore]  # not annotated in torch
@@ -43,7 +84,7 @@ class Moved(TorchDispatchMode):  # type: ignore[no-untyped-call, unused-ignore] 
         unit = self.unit
         if name in SUMS:
             summed = max((one.numel() for one in args if isinstance(one, Tensor)), default=1)
-            unit += min(unit, ADDED) * (summed / max(1, out.numel()))**0.5
+            unit += min(unit, ADDED) * (summed / max(1, out.numel())) ** 0.5
         if name == "_softmax":
             out = out * (1 + self.of_a_sum(out, args[1]))
         elif name == "_softmax_backward_data":
@@ -76,7 +117,7 @@ class Moved(TorchDispatchMode):  # type: ignore[no-untyped-call, unused-ignore] 
         if self.pool.dtype != dtype or len(self.pool) < 2 * count:
             self.pool = torch.empty(2 * count, dtype=dtype).uniform_(-1, 1, generator=self.random)
         first = int(torch.randint(len(self.pool) - count, (1,), generator=self.random))
-        return self.pool[first:first + count].view(shape)
+        return self.pool[first : first + count].view(shape)
 
 
 @contextlib.contextmanager

@@ -3,6 +3,7 @@
 An implementation may send a token to any of the experts that tie for its last places. Outputs are affine in the counts,
 so that the counts are the solution of a least-squares problem (conjugate gradients; the products with the matrix and
 its transpose are one evaluation each), cut to what the ties allow."""
+
 from __future__ import annotations
 
 import math
@@ -17,7 +18,10 @@ from .kinds._balance import pick
 
 STEPS = 60
 TURNS, NEARER = 60, 0.98
-ROUNDED, FINER = 64.0, 16.0  # rounding errors of a norm that are left at first, and the part of them that is left at last
+ROUNDED, FINER = (
+    64.0,
+    16.0,
+)  # rounding errors of a norm that are left at first, and the part of them that is left at last
 SMALL = 1e-16
 
 
@@ -72,8 +76,11 @@ class _Fit:
         self.free = free
         self.shift = torch.zeros_like(free).requires_grad_()
         right = outputs(kind, x.but(shift=self.shift), faults, graph=True)
-        self.size = {name: 1 / max(float(value.detach().norm()), float(got[name].double().norm()), 1e-300)
-                     for name, value in right.items() if name in got}
+        self.size = {
+            name: 1 / max(float(value.detach().norm()), float(got[name].double().norm()), 1e-300)
+            for name, value in right.items()
+            if name in got
+        }
         if self.size:
             self.right = self.flat(right)
             self.goal = self.flat({name: got[name].double() for name in self.size}) - self.right.detach()
@@ -85,8 +92,11 @@ class _Fit:
 
     def of(self, value: Tensor, leaf: Tensor, weight: Tensor, graph: bool = False) -> Tensor:
         """The gradient of their product."""
-        grad = torch.autograd.grad(value, leaf, weight, retain_graph=True, create_graph=graph, allow_unused=True)[0] if (
-            value.requires_grad) else None
+        grad = (
+            torch.autograd.grad(value, leaf, weight, retain_graph=True, create_graph=graph, allow_unused=True)[0]
+            if (value.requires_grad)
+            else None
+        )
         return torch.zeros_like(leaf) if grad is None else grad
 
     def forward(self, v: Tensor) -> Tensor:
@@ -101,7 +111,7 @@ class _Fit:
         step = gradient = self.backward(rest)
         square = first = float((gradient**2).sum())
         for _ in range(STEPS):
-            if float(rest.norm()) <= rounded or square <= max(SMALL, (rounded / 100)**2) * first:
+            if float(rest.norm()) <= rounded or square <= max(SMALL, (rounded / 100) ** 2) * first:
                 break  # what is left is rounding, and would be fitted by counts far away
             along = self.forward(step)
             length = square / max(float(along @ along), 1e-300)
@@ -112,8 +122,9 @@ class _Fit:
         return shift
 
 
-def fitted(kind: Kind, x: Case, faults: Mapping[str, Optional[float]], got: Outputs, least: Tensor,
-           most: Tensor, unit: float) -> Tensor:
+def fitted(
+    kind: Kind, x: Case, faults: Mapping[str, Optional[float]], got: Outputs, least: Tensor, most: Tensor, unit: float
+) -> Tensor:
     """The shift [L,A,n] within these bounds that brings the outputs near to `got`, computed with rounding errors
     `unit`: what fits and what the ties allow, in turn, until one is both or the two come no nearer."""
     fit = _Fit(kind, x, faults, got, (most > least).double())
@@ -140,8 +151,9 @@ def _turns(fit: _Fit, shift: Tensor, rounded: float, least: Tensor, most: Tensor
     return found, left
 
 
-def by_factor(kind: Kind, x: Case, faults: Mapping[str, Optional[float]], got: Outputs, free: Tensor,
-              rounded: float) -> Tuple[float, float]:
+def by_factor(
+    kind: Kind, x: Case, faults: Mapping[str, Optional[float]], got: Outputs, free: Tensor, rounded: float
+) -> Tuple[float, float]:
     """The factor with which counts of experts that are `free` explain `got`, whatever the ties allow, and the share that
     they leave: a least-squares fit, since c (y + A s) is affine in c and c s."""
     fit = _Fit(kind, x, faults, got, free)
@@ -154,8 +166,14 @@ def by_factor(kind: Kind, x: Case, faults: Mapping[str, Optional[float]], got: O
     return factor, float((given - factor * right).norm()) / max(float((fit.goal + fit.right.detach()).norm()), 1e-300)
 
 
-def least_away(kind: Kind, x: Case, faults: Mapping[str, Optional[float]], got: Outputs,
-               factors: Optional[Tuple[float, float]], limits: Optional[Tuple[Tensor, Tensor]]) -> Dict[str, float]:
+def least_away(
+    kind: Kind,
+    x: Case,
+    faults: Mapping[str, Optional[float]],
+    got: Outputs,
+    factors: Optional[Tuple[float, float]],
+    limits: Optional[Tuple[Tensor, Tensor]],
+) -> Dict[str, float]:
     """For each output a distance from `got` that no counts within `limits` can go below, times `factors` of loss and
     gradients or, without them, times any number. Along the direction in which an output lies off, the counts move it
     by no more than each allows by itself."""

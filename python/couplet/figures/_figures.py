@@ -1,6 +1,7 @@
 """How well router and experts of a layer agree, under the names that `couplet train` logs
 (docs/formats.md, metrics.jsonl; src/tensor/figures.h defines each). One product of R [n, d] by the gates; no
 gradient."""
+
 from __future__ import annotations
 
 from typing import Callable, Collection, Dict, NamedTuple, Optional
@@ -8,11 +9,11 @@ from typing import Callable, Collection, Dict, NamedTuple, Optional
 import torch
 from torch import Tensor
 
-from . import _spectrum
 from ..ops import _noise
 from ..ops._functional import Matrices
 from ..ops._job import part
 from ..ops._response import without_autocast
+from . import _spectrum
 
 Gather = Callable[[Tensor], Tensor]
 NUMBERS_AT_ONCE = 1 << 24
@@ -30,13 +31,41 @@ SPECTRUM = ("router_condition", "router_effective_rank")
 LAMBDA = ("router_lambda", "router_lambda_random")
 
 # Also given of the centred rows R_i - mean R (docs/method.md 3.13): name -> name there.
-CENTRED = {"erc_clean": "erc_centred", **{name: f"centred_{name}" for name in (
-    *ENTRIES, "alpha_min", "eps_mean", "eps_min", "eps_max", "router_norm_mean", "router_norm_std", "router_cos",
-    *KAPPA, "router_effective_rank", "router_lambda")}}
+CENTRED = {
+    "erc_clean": "erc_centred",
+    **{
+        name: f"centred_{name}"
+        for name in (
+            *ENTRIES,
+            "alpha_min",
+            "eps_mean",
+            "eps_min",
+            "eps_max",
+            "router_norm_mean",
+            "router_norm_std",
+            "router_cos",
+            *KAPPA,
+            "router_effective_rank",
+            "router_lambda",
+        )
+    },
+}
 
 EXPENSIVE = (*LAMBDA, CENTRED["router_lambda"])  # computed where they are asked for by name
-NAMES = (*HINGES, *EPS, *KAPPA, *PROXY_ROUTE, *ROW_ROUTE, *ENTRIES, *NORMS, *GATE_NORMS, "router_cos", *SPECTRUM,
-         "noise_bound_share", *(theirs for theirs in CENTRED.values() if theirs not in EXPENSIVE))
+NAMES = (
+    *HINGES,
+    *EPS,
+    *KAPPA,
+    *PROXY_ROUTE,
+    *ROW_ROUTE,
+    *ENTRIES,
+    *NORMS,
+    *GATE_NORMS,
+    "router_cos",
+    *SPECTRUM,
+    "noise_bound_share",
+    *(theirs for theirs in CENTRED.values() if theirs not in EXPENSIVE),
+)
 ALL_NAMES = (*NAMES, *EXPENSIVE)
 _OF_GATES = {*HINGES, *KAPPA, *ENTRIES, *GATE_NORMS, *LAMBDA}
 NEED_GATES = {*_OF_GATES, *(CENTRED[name] for name in _OF_GATES if name in CENTRED)}
@@ -55,6 +84,7 @@ def _mean_and_std(norms: Tensor, name: str) -> Dict[str, Tensor]:
 
 
 # ---- of the rows alone ----
+
 
 def _route(proxies: Tensor, router: Tensor, K: int) -> Dict[str, Tensor]:
     logits = proxies @ router.T
@@ -80,11 +110,11 @@ def _bound_share(R: Tensor, eps: Tensor) -> Tensor:
     n, bounds = len(R), []
     here, size = torch.arange(n, dtype=torch.int64, device=R.device), max(1, NUMBERS_AT_ONCE // R.numel())
     for a in range(0, n, size):
-        own = R[a:a + size, None]
+        own = R[a : a + size, None]
         by = R - own
         squares, moved = (by * by).sum(-1), by.abs_().mul_(own.abs()).sum(-1)
         bound = torch.where(squares > 0, squares / (2 * moved), 0.0)
-        bounds.append(bound.masked_fill(here[a:a + size, None] == here, float("inf")).amin(1))
+        bounds.append(bound.masked_fill(here[a : a + size, None] == here, float("inf")).amin(1))
     bound = torch.cat(bounds)
     return torch.where((bound > 0) & bound.isfinite(), eps / bound, float("nan")).nanmean()
 
@@ -120,11 +150,13 @@ def _of_routing(R: Tensor, K: int, noise: Dict[str, int], wanted: Collection[str
 
 # ---- of rows and gates ----
 
+
 class Responses(NamedTuple):
     """Of the gates of c experts, f32 or wider."""
-    columns: Tensor             # [c, n]: |R_i W^j|, M^T
-    centred: Optional[Tensor]   # [c, n]: the same of R_i - mean R; None: not wanted
-    norms: Tensor               # [c]: |W^j|_F
+
+    columns: Tensor  # [c, n]: |R_i W^j|, M^T
+    centred: Optional[Tensor]  # [c, n]: the same of R_i - mean R; None: not wanted
+    norms: Tensor  # [c]: |W^j|_F
     spectral: Optional[Tensor]  # [c]: |W^j|_2; None: not wanted
 
 
@@ -136,7 +168,7 @@ def responses(R: Tensor, gates: Matrices, half: str, centred: bool = False, spec
     size = max(1, NUMBERS_AT_ONCE // (many[0].shape[-2] * (n + d)))
     each = []
     for a in range(0, len(many), size):
-        chunk = many[a:a + size] if isinstance(many, Tensor) else torch.stack(many[a:a + size])
+        chunk = many[a : a + size] if isinstance(many, Tensor) else torch.stack(many[a : a + size])
         W = part(chunk, half, True).to(R.dtype)
         product = R @ W.mT
         found = [torch.linalg.vector_norm(product, dim=-1), torch.linalg.vector_norm(W, dim=(1, 2))]
@@ -173,8 +205,12 @@ def _kappa(M: Tensor, row_norms: Tensor, gate_norms: Tensor) -> Dict[str, Tensor
     scale = row_norms[:, None] * gate_norms
     kappa = torch.where(scale > 0, M / scale, torch.zeros_like(M))
     own = kappa.diagonal().sum()
-    return {"kappa_diagonal": own / n, "kappa_off_diagonal": (kappa.sum() - own) / max(n * (n - 1), 1),
-            "kappa_row_top1": _own_is_largest(kappa, 1), "kappa_column_top1": _own_is_largest(kappa, 0)}
+    return {
+        "kappa_diagonal": own / n,
+        "kappa_off_diagonal": (kappa.sum() - own) / max(n * (n - 1), 1),
+        "kappa_row_top1": _own_is_largest(kappa, 1),
+        "kappa_column_top1": _own_is_largest(kappa, 0),
+    }
 
 
 def _entries(M: Tensor) -> Dict[str, Tensor]:
@@ -188,8 +224,9 @@ def _share(here: Tensor, of: Tensor) -> Tensor:
     return torch.where(of == 0, 0.0, here / of).mean()
 
 
-def _of_matrix(M: Tensor, row_norms: Tensor, gate_norms: Tensor, spectral: Optional[Tensor], alpha: float,
-               wanted: Collection[str]) -> Dict[str, Tensor]:
+def _of_matrix(
+    M: Tensor, row_norms: Tensor, gate_norms: Tensor, spectral: Optional[Tensor], alpha: float, wanted: Collection[str]
+) -> Dict[str, Tensor]:
     """Figures of M [n, n] of rows, clean or centred."""
     figures: Dict[str, Tensor] = {}
     if not set(HINGES).isdisjoint(wanted):
@@ -203,18 +240,27 @@ def _of_matrix(M: Tensor, row_norms: Tensor, gate_norms: Tensor, spectral: Optio
     return figures
 
 
-def _of_gates(R: Tensor, centred_R: Tensor, gates: Matrices, half: str, alpha: float, gather: Gather,
-              wanted: Collection[str], of_centred: Collection[str]) -> Dict[str, Tensor]:
+def _of_gates(
+    R: Tensor,
+    centred_R: Tensor,
+    gates: Matrices,
+    half: str,
+    alpha: float,
+    gather: Gather,
+    wanted: Collection[str],
+    of_centred: Collection[str],
+) -> Dict[str, Tensor]:
     """wanted: of R; of_centred: of the centred rows, whose figures have the names of CENTRED here."""
-    found = responses(R, gates, half, not _OF_GATES.isdisjoint(of_centred),
-                      not set(LAMBDA).isdisjoint({*wanted, *of_centred}))
+    found = responses(
+        R, gates, half, not _OF_GATES.isdisjoint(of_centred), not set(LAMBDA).isdisjoint({*wanted, *of_centred})
+    )
     norms = gather(found.norms)
     spectral = None if found.spectral is None else gather(found.spectral)
     figures: Dict[str, Tensor] = {}
     if not set(GATE_NORMS).isdisjoint(wanted):
         figures.update(_mean_and_std(norms, "gate_norm"))
     if "router_lambda_random" in wanted and spectral is not None:
-        figures["router_lambda_random"] = _share(norms, spectral) / R.shape[1]**0.5
+        figures["router_lambda_random"] = _share(norms, spectral) / R.shape[1] ** 0.5
     figures.update(_of_matrix(gather(found.columns).mT.double(), _lengths(R), norms, spectral, alpha, wanted))
     if found.centred is not None:
         M = gather(found.centred).mT.double()
@@ -224,14 +270,22 @@ def _of_gates(R: Tensor, centred_R: Tensor, gates: Matrices, half: str, alpha: f
 
 # ---- a layer ----
 
+
 def _renamed(figures: Dict[str, Tensor]) -> Dict[str, Tensor]:
     return {CENTRED[name]: value for name, value in figures.items() if name in CENTRED}
 
 
 @torch.no_grad()
-def of_layer(router: Tensor, gates: Callable[[], Matrices], gate_half: Optional[str], alpha: float, K: int,
-             noise: Dict[str, int], wanted: Collection[str] = NAMES,
-             gather: Gather = lambda here: here) -> Dict[str, Tensor]:
+def of_layer(
+    router: Tensor,
+    gates: Callable[[], Matrices],
+    gate_half: Optional[str],
+    alpha: float,
+    K: int,
+    noise: Dict[str, int],
+    wanted: Collection[str] = NAMES,
+    gather: Gather = lambda here: here,
+) -> Dict[str, Tensor]:
     """What `read` makes the figures of, on the device: name -> [], and of GRAMS name -> [m, m], m the smaller of n and
     d. Of the clean rows R, and of R less the mean row (`erc_centred`, `centred_...`); `proxy_route_top1` and
     `proxy_route_topk` of proxies with noise of this seed, step and layer.
@@ -265,7 +319,7 @@ def read(found: Dict[str, Tensor], wanted: Collection[str] = NAMES) -> Dict[str,
     numbers = torch.cat([value.to(torch.float64).flatten() for value in found.values()]).cpu()
     figures: Dict[str, float] = {}
     for name, value in found.items():
-        here, numbers = numbers[:value.numel()], numbers[value.numel():]
+        here, numbers = numbers[: value.numel()], numbers[value.numel() :]
         if name in GRAMS:
             figures.update(zip(GRAMS[name], _spectrum.condition_and_rank(here.view(value.shape))))
         else:

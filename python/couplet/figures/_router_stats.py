@@ -1,5 +1,6 @@
 """What routers do with the tokens of training: counted by forward hooks on the device, with no synchronisation,
 and read once per log."""
+
 from __future__ import annotations
 
 import math
@@ -47,27 +48,39 @@ class RouterStats:
         names: what `figures` returns; without router_entropy and router_margin no distribution is computed.
     """
 
-    def __init__(self, routers: Sequence[nn.Module], n: Union[int, Sequence[int]], *,
-                 top_k: Optional[int] = None, scores: Optional[str] = None,
-                 numbers: Optional[Sequence[int]] = None, names: Sequence[str] = NAMES):
+    def __init__(
+        self,
+        routers: Sequence[nn.Module],
+        n: Union[int, Sequence[int]],
+        *,
+        top_k: Optional[int] = None,
+        scores: Optional[str] = None,
+        numbers: Optional[Sequence[int]] = None,
+        names: Sequence[str] = NAMES,
+    ):
         if scores not in (None, "softmax", "sigmoid"):
             raise ValueError(f"couplet: scores is {scores!r}, must be softmax, sigmoid or None")
         routers = list(routers) if hasattr(routers, "__iter__") else []
         if not routers or not all(isinstance(router, nn.Module) for router in routers):
-            raise TypeError("couplet: routers must be a list of modules, one for each layer; it is empty or has something "
-                            "else")
+            raise TypeError(
+                "couplet: routers must be a list of modules, one for each layer; it is empty or has something else"
+            )
         many = [whole_number(one, "n") for one in (n if isinstance(n, (list, tuple)) else [n] * len(routers))]
         top_k = None if top_k is None else whole_number(top_k, "top_k")
         each = list(range(len(routers))) if numbers is None else list(numbers)
         if not len(many) == len(each) == len(routers):
-            raise ValueError(f"couplet: {len(routers)} routers, but {len(many)} n and {len(each)} numbers; n must be one number or "
-                             "one for each router, numbers one for each")
+            raise ValueError(
+                f"couplet: {len(routers)} routers, but {len(many)} n and {len(each)} numbers; n must be one number or "
+                "one for each router, numbers one for each"
+            )
         unknown = [name for name in names if name not in NAMES]
         if unknown:
             raise ValueError(f"couplet: names has {unknown[0]!r}, must be of {', '.join(NAMES)}")
         self.names = tuple(names)
-        self.counters = [_Counter(number, count, top_k, _scores_of(router, scores, names))
-                         for router, number, count in zip(routers, each, many)]
+        self.counters = [
+            _Counter(number, count, top_k, _scores_of(router, scores, names))
+            for router, number, count in zip(routers, each, many)
+        ]
         self._hooks = [router.register_forward_hook(counter) for router, counter in zip(routers, self.counters)]
         for hook in self._hooks:
             weakref.finalize(self, hook.remove)
@@ -106,8 +119,9 @@ class RouterStats:
             dist.all_reduce(sums, group=group)
         parts = torch.split(sums, [2 * c.n + 2 for c in counted])  # type: ignore[no-untyped-call, unused-ignore]
         table = torch.stack([_figures_of(part) for part in parts])  # [layers, names]
-        spread = torch.nanquantile(table, torch.tensor([p / 100 for p in PERCENTILES], dtype=table.dtype,
-                                                       device=place), dim=0)
+        spread = torch.nanquantile(
+            table, torch.tensor([p / 100 for p in PERCENTILES], dtype=table.dtype, device=place), dim=0
+        )
         rows = torch.cat((table.nanmean(0)[None], spread, table)).tolist()  # NaN: of no layer
         if reset:
             for c in counted:
@@ -115,8 +129,12 @@ class RouterStats:
         endings = ["", *(f"_p{p}" for p in PERCENTILES)]
         if per_layer:
             endings += [f"/{c.number}" for c in counted]
-        return {name + ending: row[i] for ending, row in zip(endings, rows) for i, name in enumerate(NAMES)
-                if name in self.names and not math.isnan(row[i])}
+        return {
+            name + ending: row[i]
+            for ending, row in zip(endings, rows)
+            for i, name in enumerate(NAMES)
+            if name in self.names and not math.isnan(row[i])
+        }
 
 
 def _figures_of(sums: Tensor) -> Tensor:
@@ -124,8 +142,16 @@ def _figures_of(sums: Tensor) -> Tensor:
     load, probabilities = sums[:-2].view(2, -1)
     mean, most = load.mean(), math.log(max(len(load), 2))
     dead = torch.where(mean > 0, (load == 0).sum(), mean / mean)
-    return torch.stack((load.max() / mean - 1, load.min() / mean, dead, _entropy(load) / most,
-                        _entropy(probabilities) / most, sums[-2] / sums[-1]))
+    return torch.stack(
+        (
+            load.max() / mean - 1,
+            load.min() / mean,
+            dead,
+            _entropy(load) / most,
+            _entropy(probabilities) / most,
+            sums[-2] / sums[-1],
+        )
+    )
 
 
 def _entropy(amounts: Tensor) -> Tensor:
@@ -140,11 +166,11 @@ class _Counter:
 
     def __init__(self, number: int, n: int, top_k: Optional[int], scores: Optional[str]):
         self.number, self.n, self.top_k = number, n, top_k
-        self.scores = scores                         # None: no distribution is wanted
-        self.load: Optional[Tensor] = None           # int64 [n]
+        self.scores = scores  # None: no distribution is wanted
+        self.load: Optional[Tensor] = None  # int64 [n]
         self.probabilities: Optional[Tensor] = None  # f32 [n], summed over tokens
-        self.margin: Optional[Tensor] = None         # f32 [2]: summed over tokens, and how many
-        self.is_optional = False                     # what cannot be counted is left out, with a warning
+        self.margin: Optional[Tensor] = None  # f32 [2]: summed over tokens, and how many
+        self.is_optional = False  # what cannot be counted is left out, with a warning
 
     def __call__(self, module: nn.Module, inputs: Any, output: Any) -> None:
         if not module.training or self.n == 0:
@@ -164,8 +190,13 @@ class _Counter:
         wide = torch.float32 if self.load.device.type == "mps" else torch.float64
         load = self.load.to(wide)
         known, margin = self.probabilities, self.margin
-        return torch.cat((load, torch.zeros_like(load) if known is None else known.to(wide),
-                          load.new_zeros(2) if margin is None else margin.to(wide)))
+        return torch.cat(
+            (
+                load,
+                torch.zeros_like(load) if known is None else known.to(wide),
+                load.new_zeros(2) if margin is None else margin.to(wide),
+            )
+        )
 
     def reset(self) -> None:
         for counts in (self.load, self.probabilities, self.margin):
@@ -222,7 +253,8 @@ class _Counter:
             raise ValueError(
                 f"couplet: RouterStats: a {type(module).__name__} returns {[list(t.shape) for t in tensors]}; "
                 f"must be indices [tokens, k] or a mask [tokens, {self.n}] of the chosen experts, or with top_k "
-                f"logits [tokens, {self.n}]")
+                f"logits [tokens, {self.n}]"
+            )
         return logits.topk(self.top_k, dim=-1).indices, logits if len(tensors) == 1 else None
 
 
@@ -262,7 +294,9 @@ def module_of_router(model: nn.Module, name: str) -> nn.Module:
     modules = modules_of(model, name)
     named = [m for m in modules[-2:] if re.search(r"(?:Router|Gate|Gating)$", type(m).__name__)]
     if not named and hasattr(modules[-2:][0], BIAS):
-        raise ValueError(f"couplet: {name}: its module returns logits, and experts are chosen outside of it "
-                         "with a correction bias: no router statistics; give router_stats(routers=...) modules "
-                         "that return the chosen experts")
+        raise ValueError(
+            f"couplet: {name}: its module returns logits, and experts are chosen outside of it "
+            "with a correction bias: no router statistics; give router_stats(routers=...) modules "
+            "that return the chosen experts"
+        )
     return named[-1] if named else modules[-1]

@@ -1,5 +1,6 @@
 """Singular values: the largest of many gates, on their device without a synchronisation, and all of a router, on the
 host."""
+
 from __future__ import annotations
 
 import math
@@ -34,7 +35,7 @@ def _lanczos(G: Tensor) -> Tensor:
     basis[:, 0] = start / torch.linalg.vector_norm(start)
     T = torch.zeros(c, k, k, dtype=torch.float64, device=G.device)
     for j in range(k):
-        v, before = basis[:, j], basis[:, :j + 1]
+        v, before = basis[:, j], basis[:, : j + 1]
         moved = _times(G, v)
         T[:, j, j] = (moved * v).sum(1)
         if j + 1 == k:

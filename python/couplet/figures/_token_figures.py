@@ -3,6 +3,7 @@
 
 Names: T tokens, n experts; score s_ti = x_t . R_i, the router's logit; response a_ti = |x_t W_i|. All on the CPU, in
 f64."""
+
 from __future__ import annotations
 
 import math
@@ -12,18 +13,19 @@ from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
 import torch
 from torch import Tensor, nn
 
-from . import _figures
-from ..ops._functional import whole_number
 from ..models._layers import Layer
-from ..ops._response import without_autocast
-from ._router_stats import BIAS, modules_of
 from ..models._weights import Weight
+from ..ops._functional import whole_number
+from ..ops._response import without_autocast
+from . import _figures
+from ._router_stats import BIAS, modules_of
 
 LEAST = 3  # entries of a list that has a rank correlation (CPL_SIGNS_LEAST)
-FEW = 8    # tokens of an expert that has a row in M_tok (CPL_ROUTING_FEW)
+FEW = 8  # tokens of an expert that has a row in M_tok (CPL_ROUTING_FEW)
 
 
 # ---- rank correlation of many lists ----
+
 
 def _ranks(x: Tensor, inside: Tensor) -> Tensor:
     """Of the entries of each list x [r, l] that are inside, from 1 for the smallest; equal ones have the mean of
@@ -64,6 +66,7 @@ def _size(x: Tensor, y: Tensor) -> float:
 
 # ---- the figures ----
 
+
 def _less_means(x: Tensor, place: Tensor, counts: Tensor) -> Tensor:
     """x [T, n] less the mean over the tokens with the same place."""
     means = x.new_zeros(len(counts), x.shape[1]).index_add_(0, place, x / counts[place, None])
@@ -97,8 +100,9 @@ def _checked_ids(ids: Any, T: int) -> Tensor:
 
 
 @torch.no_grad()
-def token_figures(scores: Tensor, responses: Tensor, ids: Any = None, centred: bool = False,
-                  K: Optional[int] = None) -> Dict[str, float]:
+def token_figures(
+    scores: Tensor, responses: Tensor, ids: Any = None, centred: bool = False, K: Optional[int] = None
+) -> Dict[str, float]:
     """How a layer's router scores agree with its experts' responses to the same tokens, with the definitions and names
     of `couplet inspect --text --json` (docs/method.md 5.3). All but `negative` and two of `agreement` are means of
     Spearman's rank correlation over lists. The coupling loss is even in a router row and cannot tell tokens that it
@@ -129,8 +133,10 @@ def token_figures(scores: Tensor, responses: Tensor, ids: Any = None, centred: b
         if not isinstance(value, Tensor) or value.dim() != 2 or not value.is_floating_point():
             raise TypeError(f"couplet: {name} must be a tensor [T, n] of floating-point numbers")
     if scores.shape != responses.shape or scores.shape[1] < 1:
-        raise ValueError(f"couplet: scores are {list(scores.shape)} and responses {list(responses.shape)}, must both "
-                         "be [T, n] with at least one expert")
+        raise ValueError(
+            f"couplet: scores are {list(scores.shape)} and responses {list(responses.shape)}, must both "
+            "be [T, n] with at least one expert"
+        )
     T, n = scores.shape
     if K is not None and not 1 <= whole_number(K, "K") <= n:
         raise ValueError(f"couplet: K is {K}, must be from 1 to {n}, the number of experts")
@@ -148,6 +154,7 @@ def token_figures(scores: Tensor, responses: Tensor, ids: Any = None, centred: b
 
 # ---- the tokens that are sent to an expert ----
 
+
 def _likeness(x: Tensor, y: Tensor, keep: Tensor, scaled: bool) -> Dict[str, float]:
     """Correlations of the entries of two matrices [m, m] that are to keep; scaled: of rows over their means."""
     lists = [((v / v.mean(1, keepdim=True)).nan_to_num(0.0) if scaled else v)[keep][None] for v in (x, y)]
@@ -163,13 +170,18 @@ def _tokens_M(sample: Sample, K: int) -> Dict[str, float]:
     chosen = scores.argsort(dim=1, descending=True, stable=True)[:, :K]
     sent = torch.zeros_like(a).scatter_(1, chosen, 1.0)
     kept = sent.sum(0) >= FEW
-    M_tok, M, centred = ((sent.T @ a / sent.sum(0)[:, None])[kept][:, kept],
-                         *(v.cpu().double()[kept][:, kept] for v in (sample.M, sample.centred_M)))
+    M_tok, M, centred = (
+        (sent.T @ a / sent.sum(0)[:, None])[kept][:, kept],
+        *(v.cpu().double()[kept][:, kept] for v in (sample.M, sample.centred_M)),
+    )
     found = {"left_out": float((~kept).sum())}
     own = M_tok.diagonal()
     off = ~torch.eye(len(own), dtype=torch.bool, device="cpu")
-    found.update(diag_mean=own.mean().item(), rows_own=(M_tok <= own[:, None]).all(1).double().mean().item(),
-                 columns_own=(M_tok <= own).all(0).double().mean().item())
+    found.update(
+        diag_mean=own.mean().item(),
+        rows_own=(M_tok <= own[:, None]).all(1).double().mean().item(),
+        columns_own=(M_tok <= own).all(0).double().mean().item(),
+    )
     for name, other, keep in (("all", M, off | True), ("offdiag", M, off), ("centred_offdiag", centred, off)):
         for scaled in (False, True):
             for kind, value in _likeness(M_tok, other, keep, scaled).items():
@@ -179,13 +191,15 @@ def _tokens_M(sample: Sample, K: int) -> Dict[str, float]:
 
 # ---- the tokens of a model ----
 
+
 class Sample(NamedTuple):
     """The recorded tokens of a layer, S of them."""
-    scores: Tensor      # [S, n], f32 or wider
-    responses: Tensor   # [S, n]
-    places: Tensor      # int64 [S]: which of the tokens that its router has seen, from 0
-    M: Tensor           # [n, n], |R_i W_j|
-    centred_M: Tensor   # [n, n], of R_i less the mean row
+
+    scores: Tensor  # [S, n], f32 or wider
+    responses: Tensor  # [S, n]
+    places: Tensor  # int64 [S]: which of the tokens that its router has seen, from 0
+    M: Tensor  # [n, n], |R_i W_j|
+    centred_M: Tensor  # [n, n], of R_i less the mean row
 
 
 class TokenRecord:
@@ -197,8 +211,10 @@ class TokenRecord:
         self._hooks: List[Any] = []
 
     def __enter__(self) -> TokenRecord:
-        self._hooks = [module.register_forward_pre_hook(reader, with_kwargs=True)
-                       for module, reader in zip(self._modules, self._readers)]
+        self._hooks = [
+            module.register_forward_pre_hook(reader, with_kwargs=True)
+            for module, reader in zip(self._modules, self._readers)
+        ]
         return self
 
     def __exit__(self, *error: Any) -> None:
@@ -209,14 +225,18 @@ class TokenRecord:
     def samples(self) -> Dict[int, Sample]:
         """Layer's number -> scores and responses of its tokens, by the weights as they are now: call it before the
         optimizer's step. Under FSDP2 a collective, as gates are gathered; tokens are those of this process."""
-        return {layer.number: self._sample(layer, reader, weights)
-                for layer, reader, weights in zip(self._erc.layers, self._readers, self._erc._weights())}
+        return {
+            layer.number: self._sample(layer, reader, weights)
+            for layer, reader, weights in zip(self._erc.layers, self._readers, self._erc._weights())
+        }
 
     def _sample(self, layer: Layer, reader: _Reader, weights: List[Weight]) -> Sample:
         if not reader.seen:
-            raise ValueError(f"couplet: {layer.names[0]}: its module was not called within record_tokens(); run the "
-                             "model itself there, not a compiled one, or give record_tokens(routers=...) the modules "
-                             "that are called with the tokens")
+            raise ValueError(
+                f"couplet: {layer.names[0]}: its module was not called within record_tokens(); run the "
+                "model itself there, not a compiled one, or give record_tokens(routers=...) the modules "
+                "that are called with the tokens"
+            )
         with without_autocast(reader.tokens[0].device):
             R = layer.router(weights)
             R = R.to(torch.promote_types(R.dtype, torch.float32))
@@ -224,7 +244,7 @@ class TokenRecord:
             rows = torch.cat((x, R, R - R.mean(0)))
             found = _figures.responses(rows, layer.gates(weights), layer.gate_half or "").columns.mT
             S, n = len(x), len(R)
-            return Sample(x @ R.T, found[:S], torch.cat(reader.places), found[S:S + n], found[S + n:])
+            return Sample(x @ R.T, found[:S], torch.cat(reader.places), found[S : S + n], found[S + n :])
 
     def figures(self, per_layer: bool = False, ids: Any = None) -> Dict[str, float]:
         """`couplet.token_figures` of each layer's tokens, means over the layers that have them: `signs.NAME`, and of
@@ -240,8 +260,10 @@ class TokenRecord:
         for reader in self._readers:
             if ids is not None and reader.seen:
                 ids = _checked_ids(ids, reader.seen)
-        each = {layer.number: self._of_layer(layer, module, sample, ids)
-                for layer, module, sample in zip(self._erc.layers, self._modules, self.samples().values())}
+        each = {
+            layer.number: self._of_layer(layer, module, sample, ids)
+            for layer, module, sample in zip(self._erc.layers, self._modules, self.samples().values())
+        }
         names = list(dict.fromkeys(name for f in each.values() for name in f))
         result = {name: _mean([f[name] for f in each.values() if name in f]) for name in names}
         if per_layer:
@@ -278,9 +300,11 @@ class _Reader:
         given = [t for t in (*inputs, *named.values()) if isinstance(t, Tensor)]
         found = [t for t in given if t.is_floating_point() and t.dim() > 0 and t.shape[-1] == self.layer.d]
         if not found:
-            raise ValueError(f"couplet: {self.layer.names[0]}: its module, a {type(module).__name__}, was called with "
-                             f"{[list(t.shape) for t in given]}, none of which are tokens [..., {self.layer.d}]; give "
-                             "record_tokens(routers=...) the modules that are")
+            raise ValueError(
+                f"couplet: {self.layer.names[0]}: its module, a {type(module).__name__}, was called with "
+                f"{[list(t.shape) for t in given]}, none of which are tokens [..., {self.layer.d}]; give "
+                "record_tokens(routers=...) the modules that are"
+            )
         x = found[0].detach().reshape(-1, self.layer.d)
         count = min(len(x), self.limit - sum(map(len, self.tokens)))
         at = torch.arange(count, dtype=torch.int64, device=x.device) * len(x) // max(count, 1)
@@ -290,6 +314,7 @@ class _Reader:
 
 
 # ---- the modules ----
+
 
 def _bare(module: Any) -> Any:
     """Inside of adapters (PEFT)."""
@@ -309,9 +334,11 @@ def module_that_reads(model: nn.Module, name: str) -> nn.Module:
     module = named[-1] if named else modules[-1]
     kind = type(_bare(module)).__name__
     if not named and not kind.endswith("Linear"):
-        raise ValueError(f"couplet: {name} is in a {kind}, which is no linear layer and no router: it is unknown which "
-                         "tokens are multiplied by it; give record_tokens(routers=...) the modules that are called "
-                         "with them, one for each layer")
+        raise ValueError(
+            f"couplet: {name} is in a {kind}, which is no linear layer and no router: it is unknown which "
+            "tokens are multiplied by it; give record_tokens(routers=...) the modules that are called "
+            "with them, one for each layer"
+        )
     return module
 
 
@@ -319,7 +346,8 @@ def _chooses_largest(model: nn.Module, layer: Layer, module: nn.Module) -> bool:
     """Whether a token goes to the experts with the largest x . R_i: nothing is added to these or restricts them."""
     around = [_bare(m) for m in (*modules_of(model, layer.names[0])[-2:], module)]
     has_bias = any(getattr(m, BIAS, None) is not None for m in around) or any(
-        getattr(m, "bias", None) is not None for m in around)
+        getattr(m, "bias", None) is not None for m in around
+    )
     has_groups = any((getattr(m, name, None) or 1) > 1 for m in around for name in ("num_group", "n_group"))
     rows = layer.shapes[0][-1 if layer.router_transposed else 0]
     return not has_bias and not has_groups and rows == layer.n

@@ -3,6 +3,7 @@ src/inspect/families, for models in memory. The rules: docs/formats.md, "Publish
 
 tools/make_families_json.py writes families.json from src/inspect/families/families.def, which explains the
 columns."""
+
 from __future__ import annotations
 
 import enum
@@ -17,6 +18,7 @@ from typing import Any, Iterator
 @dataclass(frozen=True)
 class Family:
     """A row of the table."""
+
     model_types: list[str]
     title: str
     gguf: list[str]
@@ -26,8 +28,7 @@ class Family:
 
     @cached_property
     def patterns(self) -> list[Pattern]:
-        return [*(Pattern.of(word, True) for word in self.router),
-                *(Pattern.of(word, False) for word in self.gate)]
+        return [*(Pattern.of(word, True) for word in self.router), *(Pattern.of(word, False) for word in self.gate)]
 
 
 # ---- names -------------------------------------------------------------------------------------------
@@ -40,8 +41,17 @@ SUBLAYER = r"(?:_checkpoint_wrapped_module\.|_fsdp_wrapped_module\.|_orig_mod\.)
 # Parts of names of tensors outside the text model.
 NOT_TEXT = ("vision", "visual", "audio", "talker", "code2wav", "code_predictor")
 # Parts of names after the layer's prefix of tensors that are no routed expert's.
-NOT_ROUTED = ("shared_expert", "share_expert", "shared_mlp", "residual_mlp", "chunk_experts", "vision_moe",
-              "self_att", "attention.", "attn.")
+NOT_ROUTED = (
+    "shared_expert",
+    "share_expert",
+    "shared_mlp",
+    "residual_mlp",
+    "chunk_experts",
+    "vision_moe",
+    "self_att",
+    "attention.",
+    "attn.",
+)
 # Parts of names of latent MoE layers, whose gates have another width than the router.
 PROJECTED = ("pre_expert_proj", "latent_proj", "ffn_latent_down")
 # Parts of names of layers that have no figures, and why.
@@ -50,7 +60,7 @@ UNMEASURED = {
     "tid2eid": "hash-routed: a fixed table chooses the experts",
     "router_mlp": "its router is a small network, no single matrix",
     "mlp.router_gate.": "its router is no single matrix: it chooses keys whose pairs are experts, and "
-                        "experts are single rows",
+    "experts are single rows",
 }
 
 
@@ -65,22 +75,31 @@ def is_text(name: str) -> bool:
 
 class Ending(enum.IntEnum):
     """The role of a tensor in its matrix, from the end of its name."""
+
     WEIGHT = 0
     BLOCKS = 1  # pairs of f4 in groups of 16 bytes
     PACKED = 2  # eight 4-bit integers a word
-    GRID = 3    # scales, one for each block of the config
-    SCALE = 4   # scales whose blocks follow from the shape
+    GRID = 3  # scales, one for each block of the config
+    SCALE = 4  # scales whose blocks follow from the shape
     BIAS = 5
     METHOD = 6  # of a quantisation that is not read
 
 
 ENDINGS = {
-    "": Ending.WEIGHT, ".weight": Ending.WEIGHT,
-    "_blocks": Ending.BLOCKS, ".weight_packed": Ending.PACKED,
-    ".weight_scale_inv": Ending.GRID, "_scale_inv": Ending.GRID, ".scale": Ending.GRID,
-    "_scales": Ending.SCALE, ".weight_scale": Ending.SCALE, "_weight_scale": Ending.SCALE,
-    "_scale": Ending.SCALE, ".qscale_weight": Ending.SCALE,
-    ".bias": Ending.BIAS, "_bias": Ending.BIAS,
+    "": Ending.WEIGHT,
+    ".weight": Ending.WEIGHT,
+    "_blocks": Ending.BLOCKS,
+    ".weight_packed": Ending.PACKED,
+    ".weight_scale_inv": Ending.GRID,
+    "_scale_inv": Ending.GRID,
+    ".scale": Ending.GRID,
+    "_scales": Ending.SCALE,
+    ".weight_scale": Ending.SCALE,
+    "_weight_scale": Ending.SCALE,
+    "_scale": Ending.SCALE,
+    ".qscale_weight": Ending.SCALE,
+    ".bias": Ending.BIAS,
+    "_bias": Ending.BIAS,
 }
 METHODS = {
     ".qweight": "gptq or awq",
@@ -101,16 +120,17 @@ ENDING = "|".join(map(re.escape, (*ENDINGS, *METHODS)))
 @dataclass(frozen=True)
 class Pattern:
     """A name of the table, without mark and star."""
+
     text: str
     any_block: bool  # a star stood before it: any module in between
-    mark: str        # "+", "-" or ""
+    mark: str  # "+", "-" or ""
     is_router: bool
 
     @staticmethod
     def of(word: str, is_router: bool) -> Pattern:
         text = word.removeprefix("*")
         bare = text.rstrip("+-")
-        return Pattern(bare, text != word, text[len(bare):], is_router)
+        return Pattern(bare, text != word, text[len(bare) :], is_router)
 
     @property
     def each(self) -> bool:
@@ -129,13 +149,14 @@ class Pattern:
 @dataclass(frozen=True)
 class Role:
     """What a tensor is, from its name without the layer's prefix. Sorted by `order`."""
+
     order: tuple[int, int, int]  # of the pattern, then the expert, then the ending
     pattern: Pattern
-    expert: int                  # 0 if the pattern has no {e}
-    number: tuple[int, int]      # span of the expert's number in that name
-    end: int                     # of the pattern in that name
+    expert: int  # 0 if the pattern has no {e}
+    number: tuple[int, int]  # span of the expert's number in that name
+    end: int  # of the pattern in that name
     ending: Ending
-    method: str | None           # of Ending.METHOD
+    method: str | None  # of Ending.METHOD
 
     @property
     def holds_numbers(self) -> bool:
@@ -164,16 +185,25 @@ class Patterns:
                 continue
             expert, number = (int(found["expert"]), found.span("expert")) if pattern.each else (0, (0, 0))
             ending = ENDINGS.get(found["ending"], Ending.METHOD)
-            return Role((i, expert, ending), pattern, expert, number, found.start("ending"), ending,
-                        METHODS.get(found["ending"]))
+            return Role(
+                (i, expert, ending),
+                pattern,
+                expert,
+                number,
+                found.start("ending"),
+                ending,
+                METHODS.get(found["ending"]),
+            )
         return None
 
 
 def family_with_alternating_rows(router: Pattern, gate: Pattern) -> Family | None:
     """The first family with the names of this router and this gate whose gate and up rows alternate
     (cpl_name_patterns_in_turns)."""
-    return next((one for one in FAMILIES if "interleaved" in one.flags
-                 and router in one.patterns and gate in one.patterns), None)
+    return next(
+        (one for one in FAMILIES if "interleaved" in one.flags and router in one.patterns and gate in one.patterns),
+        None,
+    )
 
 
 # ---- the config --------------------------------------------------------------------------------------
@@ -182,11 +212,10 @@ DEFAULT_BLOCK = (128, 128)
 MOST = 1 << 40  # a larger number of a config is not valid
 LEVELS = ("text_config", "language_config", "llm_config", "thinker_config.text_config")
 KEYS = {
-    "n": "num_experts num_local_experts n_routed_experts moe_num_experts ffn_config.moe_num_experts "
-         "moe.num_experts",
+    "n": "num_experts num_local_experts n_routed_experts moe_num_experts ffn_config.moe_num_experts moe.num_experts",
     "K": "num_experts_per_tok num_experts_per_token experts_per_token moe_topk moe_k top_k_experts "
-         "ffn_config.moe_top_k moe.num_experts_per_tok moe_top_k n_activated_experts "
-         "moe_num_active_primary_experts",
+    "ffn_config.moe_top_k moe.num_experts_per_tok moe_top_k n_activated_experts "
+    "moe_num_active_primary_experts",
     "layers": "num_hidden_layers n_layers n_layer num_layers",
     "latent": "routed_expert_hidden_size moe_hidden_size moe_latent_size",  # width of the experts' input
 }
@@ -222,9 +251,10 @@ def number_in(value: Any, index: int = 0) -> int:
 @dataclass
 class Config:
     """Facts of config.json."""
-    levels: list[dict[str, Any]]     # the objects to look up keys in, the top one first
-    model_type: str | None = None    # None: unknown
-    family: Family | None = None     # None: in no row
+
+    levels: list[dict[str, Any]]  # the objects to look up keys in, the top one first
+    model_type: str | None = None  # None: unknown
+    family: Family | None = None  # None: in no row
     quant: dict[str, Any] = field(default_factory=dict)
     quant_method: str | None = None
     block: tuple[int, int] = DEFAULT_BLOCK  # rows and columns of f8 scales
@@ -276,8 +306,7 @@ class Config:
         return iter(groups.values() if isinstance(groups, dict) else ())
 
     def _find_quantisation(self) -> None:
-        found = [value_of(level, key) for level in self.levels
-                 for key in ("quantization_config", "compression_config")]
+        found = [value_of(level, key) for level in self.levels for key in ("quantization_config", "compression_config")]
         self.quant = next((quant for quant in found if isinstance(quant, dict)), {})
         self.quant_method = self._method()
         pairs = [value_of(group, "weights.block_structure") for group in self._groups()]
@@ -286,22 +315,30 @@ class Config:
                 self.block = (pair[0], pair[1])
 
     def _method(self) -> str | None:
-        signs = {"quant_algo": "modelopt", "load_in_4bit": "bitsandbytes", "load_in_8bit": "bitsandbytes",
-                 "config_groups": "compressed-tensors"}
+        signs = {
+            "quant_algo": "modelopt",
+            "load_in_4bit": "bitsandbytes",
+            "load_in_8bit": "bitsandbytes",
+            "config_groups": "compressed-tensors",
+        }
         given = string_at(self.quant, "quant_method")
         return given or next((method for key, method in signs.items() if key in self.quant), None)
 
     def _check_method(self, path: str) -> None:
         if self.quant_method and self.quant_method not in METHODS_READ:
-            raise ValueError(f"{path}: config.json: weights quantised by {self.quant_method} are not read; "
-                             "fp8, mxfp4 and compressed-tensors are")
+            raise ValueError(
+                f"{path}: config.json: weights quantised by {self.quant_method} are not read; "
+                "fp8, mxfp4 and compressed-tensors are"
+            )
         if self.quant_method != "compressed-tensors":
             return
         for level in (self.quant, *self._groups()):
             form = string_at(level, "format")
             if form and form not in FORMATS_READ:
-                raise ValueError(f"{path}: config.json: compressed-tensors in the format {form} is not read; "
-                                 "pack-quantized (4 bits, symmetric) and float-quantized are")
+                raise ValueError(
+                    f"{path}: config.json: compressed-tensors in the format {form} is not read; "
+                    "pack-quantized (4 bits, symmetric) and float-quantized are"
+                )
 
 
 TABLE = pathlib.Path(__file__).parent / "families.json"

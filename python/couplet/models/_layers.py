@@ -1,6 +1,7 @@
 """Where a model in memory keeps the routers and gates of its Mixture-of-Experts layers: parameters by name,
 looked up whenever they are needed, since other code may replace them at any time (sharding, loading,
 adapters)."""
+
 from __future__ import annotations
 
 import difflib
@@ -20,24 +21,25 @@ Matrices = Union[Tensor, List[Tensor]]
 @dataclass
 class Layer:
     """One Mixture-of-Experts layer: the names of its parameters, and how router and gates lie in them."""
+
     number: int
-    prefix: str                 # "model.layers.3."
-    n: int                      # rows of the router that are experts
-    here: int                   # experts whose gates this process has: n, or n / p under expert parallelism
+    prefix: str  # "model.layers.3."
+    n: int  # rows of the router that are experts
+    here: int  # experts whose gates this process has: n, or n / p under expert parallelism
     d: int
     D: int
-    K: int                      # 0: unknown
-    names: List[str]            # of the router, then of the gates
-    shapes: List[torch.Size]    # theirs
+    K: int  # 0: unknown
+    names: List[str]  # of the router, then of the gates
+    shapes: List[torch.Size]  # theirs
     router_transposed: bool
-    columns: bool               # one tensor [n, d, A] (or [d, A] an expert) instead of [n, A, d]
+    columns: bool  # one tensor [n, d, A] (or [d, A] an expert) instead of [n, A, d]
     gate_half: Optional[str]
-    group: Any = None           # of expert parallelism
+    group: Any = None  # of expert parallelism
 
     def router(self, weights: List[Weight]) -> Tensor:
         """R [n, d]: a view of the weight. weights: those of `names`."""
         router = whole(weights[0].value())
-        return (router.mT if self.router_transposed else router)[:self.n]
+        return (router.mT if self.router_transposed else router)[: self.n]
 
     def gates(self, weights: List[Weight]) -> Matrices:
         """[here, A, d], or a list of [A, d]: views of the weights."""
@@ -49,19 +51,22 @@ class Layer:
             return whole(gate)
         found = of_group(gate, self.group)
         if found.dim() == 3 and len(found) != self.here:
-            raise ValueError(f"couplet: {self.names[1]} has {len(found)} experts in this process, must have "
-                             f"{self.here}: the router's {self.n} rows, shared by the processes of the group")
+            raise ValueError(
+                f"couplet: {self.names[1]} has {len(found)} experts in this process, must have "
+                f"{self.here}: the router's {self.n} rows, shared by the processes of the group"
+            )
         return found
 
     def _one(self, gate: Tensor) -> Tensor:
         if len(self.names) == 2 and self.here > 1 and gate.dim() == 2:
             gate = gate.view(self.here, -1, gate.shape[-1])
         if self.group is None and gate.dim() == 3 and len(gate) > self.here:
-            gate = gate[:self.here]  # the rest is of experts that compute nothing (LongCat-Flash)
+            gate = gate[: self.here]  # the rest is of experts that compute nothing (LongCat-Flash)
         return gate.mT if self.columns else gate
 
 
 # ---- the weights as they are now ----
+
 
 @outside_graphs
 def weights(model: nn.Module, layers: List[Layer]) -> Optional[List[List[Weight]]]:
@@ -75,8 +80,10 @@ def weights(model: nn.Module, layers: List[Layer]) -> Optional[List[List[Weight]
             if weight is None or not weight.is_computed and weight.shape != shape:
                 return None
             if weight.parameter.device.type == "meta":
-                raise ValueError(f"couplet: {name} is on the device meta and has no numbers yet; to_empty() or "
-                                 "weights that are loaded come before the loss")
+                raise ValueError(
+                    f"couplet: {name} is on the device meta and has no numbers yet; to_empty() or "
+                    "weights that are loaded come before the loss"
+                )
         result.append([weight for weight in found if weight is not None])
     return result
 
@@ -134,14 +141,29 @@ class Given:
         shapes = [_shape(model, name, where) for name in names]
         n, d = _router_shape(shapes[0], where, router)
         if n % self.processes:
-            raise ValueError(f"couplet: {where}: the router has {n} rows, which {self.processes} processes "
-                             "cannot share: every process must have the same number of experts")
+            raise ValueError(
+                f"couplet: {where}: the router has {n} rows, which {self.processes} processes "
+                "cannot share: every process must have the same number of experts"
+            )
         here = n // self.processes
         rows = _rows(where, gates, shapes[1:], here, n, d, self.transposed)
         if not self.is_told:
             _refuse_fused(model, where, gates[0], rows * self.parts)
-        return Layer(number, _common_prefix(names), n, here, d, rows // (2 if self.gate_half else 1), 0,
-                     names, shapes, False, self.transposed, self.gate_half, self.group)
+        return Layer(
+            number,
+            _common_prefix(names),
+            n,
+            here,
+            d,
+            rows // (2 if self.gate_half else 1),
+            0,
+            names,
+            shapes,
+            False,
+            self.transposed,
+            self.gate_half,
+            self.group,
+        )
 
 
 class _Names:
@@ -149,8 +171,9 @@ class _Names:
 
     def __init__(self, model: nn.Module):
         self.model = model
-        self.by_id = {id(p): plain_name(name) for name, p in reversed(
-            list(model.named_parameters(remove_duplicate=False)))}
+        self.by_id = {
+            id(p): plain_name(name) for name, p in reversed(list(model.named_parameters(remove_duplicate=False)))
+        }
         self.used: Dict[Union[int, str], str] = {}
 
     def of_layer(self, where: str, pair: Any) -> Tuple[str, List[str]]:
@@ -161,10 +184,14 @@ class _Names:
             return self.one(f"{where}: the router", router), [self.one(f"{where}: the gates", gates)]
         is_module = isinstance(gates, nn.Module) and not isinstance(gates, nn.ParameterList)
         if is_module or not hasattr(gates, "__iter__"):
-            raise TypeError(f"couplet: {where}: the gates are {described(gates)}, must be a parameter, its "
-                            "name, or a list of one for each expert")
-        return (self.one(f"{where}: the router", router),
-                [self.one(f"{where}: gate {i}", gate) for i, gate in enumerate(gates)])
+            raise TypeError(
+                f"couplet: {where}: the gates are {described(gates)}, must be a parameter, its "
+                "name, or a list of one for each expert"
+            )
+        return (
+            self.one(f"{where}: the router", router),
+            [self.one(f"{where}: gate {i}", gate) for i, gate in enumerate(gates)],
+        )
 
     def one(self, what: str, given: Any) -> str:
         if isinstance(given, str):
@@ -172,12 +199,13 @@ class _Names:
         elif isinstance(given, Tensor):
             name = self.by_id.get(id(given), "")
             if not name:
-                raise ValueError(f"couplet: {what}: a tensor {list(given.shape)} that is no parameter of the "
-                                 "model; give the Parameter itself, no view of it, or its name in "
-                                 "model.named_parameters()")
+                raise ValueError(
+                    f"couplet: {what}: a tensor {list(given.shape)} that is no parameter of the "
+                    "model; give the Parameter itself, no view of it, or its name in "
+                    "model.named_parameters()"
+                )
         else:
-            raise TypeError(f"couplet: {what} is {described(given)}, must be a Parameter of the model or its "
-                            "name")
+            raise TypeError(f"couplet: {what} is {described(given)}, must be a Parameter of the model or its name")
         found = follow(self.model, name)
         used = id(found.parameter) if found is not None else name  # of tied parameters there are several names
         if used in self.used:
@@ -191,14 +219,18 @@ class _Names:
             if follow(self.model, name) is not None:
                 return name
         near = difflib.get_close_matches(plain, self.by_id.values(), 1)
-        raise ValueError(f"couplet: {what}: the model has no parameter named {given!r}"
-                         + (f"; one is named {near[0]!r}" if near else ""))
+        raise ValueError(
+            f"couplet: {what}: the model has no parameter named {given!r}"
+            + (f"; one is named {near[0]!r}" if near else "")
+        )
 
 
 def _checked(pairs: Any) -> List[Any]:
     if isinstance(pairs, (str, Tensor, nn.Module)) or not hasattr(pairs, "__iter__"):
-        raise TypeError(f"couplet: layers is {described(pairs)}, must be a list of pairs (router, gates), or "
-                        "a callable that returns one of the model")
+        raise TypeError(
+            f"couplet: layers is {described(pairs)}, must be a list of pairs (router, gates), or "
+            "a callable that returns one of the model"
+        )
     listed = list(pairs)
     if not listed:
         raise ValueError("couplet: layers is empty; give (router, gates) of every Mixture-of-Experts layer")
@@ -215,13 +247,11 @@ def _shape(model: nn.Module, name: str, where: str) -> torch.Size:
 
 def _router_shape(shape: torch.Size, where: str, name: str) -> Tuple[int, int]:
     if len(shape) != 2:
-        raise ValueError(f"couplet: {where}: the router {name} is {list(shape)}, must be [n, d]: a row for "
-                         "each expert")
+        raise ValueError(f"couplet: {where}: the router {name} is {list(shape)}, must be [n, d]: a row for each expert")
     return shape[0], shape[1]
 
 
-def _rows(where: str, names: List[str], shapes: List[torch.Size], here: int, n: int, d: int,
-          transposed: bool) -> int:
+def _rows(where: str, names: List[str], shapes: List[torch.Size], here: int, n: int, d: int, transposed: bool) -> int:
     """A of the gates [here, A, d], or [n, A, d] of a tensor that is spread over processes, now or later.
     ValueError for other shapes."""
     if len(names) == 1 and len(shapes[0]) == 2 and shapes[0][0] % here == 0 and here > 1:
@@ -232,22 +262,27 @@ def _rows(where: str, names: List[str], shapes: List[torch.Size], here: int, n: 
     want = "[d, D]" if transposed else "[D, d]"
     for name, shape in zip(names, shapes):
         if shape != shapes[0] or len(shape) != (3 if alone else 2):
-            raise ValueError(f"couplet: {where}: {name} is {list(shape)} beside {list(shapes[0])}; must be one "
-                             f"tensor of all experts' gates or a list of equal {want}")
+            raise ValueError(
+                f"couplet: {where}: {name} is {list(shape)} beside {list(shapes[0])}; must be one "
+                f"tensor of all experts' gates or a list of equal {want}"
+            )
     if width != d:
         turned = "; transposed=True is for gates [n, d, D]" if rows == d and not transposed else ""
-        raise ValueError(f"couplet: {where}: {names[0]} is {list(shapes[0])}, whose experts must be {want} "
-                         f"with d = {d} as the router has it{turned}")
+        raise ValueError(
+            f"couplet: {where}: {names[0]} is {list(shapes[0])}, whose experts must be {want} "
+            f"with d = {d} as the router has it{turned}"
+        )
     if not alone and len(names) != here:
         raise ValueError(f"couplet: {where}: {len(names)} gates, but {here} experts here")
     if alone and shapes[0][0] not in (here, n):
-        raise ValueError(f"couplet: {where}: {names[0]} is {list(shapes[0])}, but there are {here} experts "
-                         "here")
+        raise ValueError(f"couplet: {where}: {names[0]} is {list(shapes[0])}, but there are {here} experts here")
     return rows
 
 
 # Names of parameters that hold gate and up projection, and the keys of a configuration that have an expert's width.
-FUSED = re.compile(r"gate_?(and_?|proj_?)?up|up_?(and_?|proj_?)?gate|w_?(1_?(and_?)?w?_?3|3_?(and_?)?w?_?1)|fc_?1", re.I)
+FUSED = re.compile(
+    r"gate_?(and_?|proj_?)?up|up_?(and_?|proj_?)?gate|w_?(1_?(and_?)?w?_?3|3_?(and_?)?w?_?1)|fc_?1", re.I
+)
 WIDTHS = ("moe_intermediate_size", "expert_intermediate_size", "moe_ffn_hidden_size", "intermediate_size")
 
 
@@ -263,8 +298,10 @@ def _refuse_fused(model: nn.Module, where: str, name: str, rows: int) -> None:
         reason = f"with {rows} rows an expert, twice the width {width} of the model's config"
     else:
         return
-    raise ValueError(f"couplet: {where}: the gates are {name}, {reason}; say which rows are the gate's: gate_half="
-                     "\"first\", \"second\" or \"interleaved\", or gate_half=\"none\" if it is the gate alone")
+    raise ValueError(
+        f"couplet: {where}: the gates are {name}, {reason}; say which rows are the gate's: gate_half="
+        '"first", "second" or "interleaved", or gate_half="none" if it is the gate alone'
+    )
 
 
 def _common_prefix(names: List[str]) -> str:

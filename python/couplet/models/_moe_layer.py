@@ -4,20 +4,21 @@ The rules: docs/formats.md, "Orientation of fused tensors".
 
 Raises ValueError where two readings are possible or the quantisation cannot be read. Every other fault is
 recorded in `Layer.fault`."""
+
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from itertools import groupby
 from typing import NamedTuple
 
-from ._families import (NOT_ROUTED, Config, Ending, Pattern, Patterns, Role, family_with_alternating_rows,
-                        has_any)
+from ._families import NOT_ROUTED, Config, Ending, Pattern, Patterns, Role, family_with_alternating_rows, has_any
 from ._moe_matrix import FORMATS, Fault, Matrix, Stored
 
 
 @dataclass
 class Layer:
     """A layer as python/tests/models/native/moe_map.h describes it."""
+
     prefix: str
     layer: int
     part: str = ""
@@ -46,6 +47,7 @@ class Match(NamedTuple):
 @dataclass
 class Reading:
     """What all layers share."""
+
     path: str  # of the model, for errors
     config: Config
     patterns: Patterns
@@ -54,10 +56,11 @@ class Reading:
 @dataclass
 class Names:
     """The tensors of one layer whose names match."""
-    matches: list[Match]       # by pattern, then expert, then ending
-    unmeasured: str | None     # why the layer has no figures
+
+    matches: list[Match]  # by pattern, then expert, then ending
+    unmeasured: str | None  # why the layer has no figures
     projection: Stored | None  # in front of its experts
-    tensors: list[Stored]      # all of the layer
+    tensors: list[Stored]  # all of the layer
 
     def of(self, pattern: Pattern | None) -> list[Match]:
         return [m for m in self.matches if m.role.pattern == pattern]
@@ -94,15 +97,20 @@ class Builder:
 
     def _choose_pattern(self, is_router: bool, alone: bool = False) -> Pattern | None:
         """The first pattern that matches; alone: of those that stand for a gate where there is none."""
-        found = [m for m in self.names.matches if m.role.holds_numbers
-                 and m.role.pattern.is_router == is_router and (m.role.pattern.mark == "-") == alone]
+        found = [
+            m
+            for m in self.names.matches
+            if m.role.holds_numbers and m.role.pattern.is_router == is_router and (m.role.pattern.mark == "-") == alone
+        ]
         if not found:
             return None
         first = found[0]
         other = next((m for m in found if m.role.pattern != first.role.pattern), None)
         if other and not self.config.family:
-            raise ValueError(f"{self.path}: {first.tensor.name} and {other.tensor.name}: nothing says "
-                             f"which of the two is the {'router' if is_router else 'gate'}")
+            raise ValueError(
+                f"{self.path}: {first.tensor.name} and {other.tensor.name}: nothing says "
+                f"which of the two is the {'router' if is_router else 'gate'}"
+            )
         return first.role.pattern
 
     def _fill_half(self) -> bool:
@@ -111,21 +119,29 @@ class Builder:
         name, there = matches[0].tensor.name, self._names_there()
         _refuse_method(self.path, matches)
         if self.router:
-            self.layer.fault = (f"{self.path}: layer {self.layer.prefix} has the router {name}, but no "
-                                f"experts under a known name; it has {there}")
+            self.layer.fault = (
+                f"{self.path}: layer {self.layer.prefix} has the router {name}, but no "
+                f"experts under a known name; it has {there}"
+            )
             return self.router in self.reading.patterns.own
-        self.layer.fault = (f"{self.path}: layer {self.layer.prefix} has experts ({name}), but no router "
-                            f"under a known name; it has {there}")
+        self.layer.fault = (
+            f"{self.path}: layer {self.layer.prefix} has experts ({name}), but no router "
+            f"under a known name; it has {there}"
+        )
         if not self.config.family:
             raise ValueError(self.layer.fault)
         return True
 
-
     def _names_there(self) -> str:
         """Up to three matrices of the layer that may be its router or its experts, by another name."""
         suffixes = [tensor.name.removeprefix(self.layer.prefix) for tensor in self.names.tensors if tensor.rank > 1]
-        names = [suffix for suffix in suffixes if not has_any(suffix, NOT_ROUTED)
-                 and not self.reading.patterns.find(suffix) and (self.router or "expert" not in suffix)]
+        names = [
+            suffix
+            for suffix in suffixes
+            if not has_any(suffix, NOT_ROUTED)
+            and not self.reading.patterns.find(suffix)
+            and (self.router or "expert" not in suffix)
+        ]
         more = f" and {len(names) - 3} more" if len(names) > 3 else ""
         return ", ".join(names[:3]) + more if names else "no other matrix that could be one"
 
@@ -136,9 +152,9 @@ class Fit:
     def __init__(self, reading: Reading, names: Names, layer: Layer, router: Pattern, gate: Pattern) -> None:
         self.path, self.config, self.patterns = reading.path, reading.config, reading.patterns
         self.names, self.layer, self.router, self.gate = names, layer, router, gate
-        self.rows = Matrix(self.config, self.path)   # the router as stored
+        self.rows = Matrix(self.config, self.path)  # the router as stored
         self.gates = Matrix(self.config, self.path)  # the first gate, or the stack
-        self.experts: dict[int, list[Match]] = {}    # the gates' tensors by expert; without {e} all under 0
+        self.experts: dict[int, list[Match]] = {}  # the gates' tensors by expert; without {e} all under 0
 
     def fill(self) -> None:
         try:
@@ -163,16 +179,16 @@ class Fit:
             elif role.ending in (Ending.GRID, Ending.SCALE):
                 matrix.scale, matrix.grid = tensor, role.ending == Ending.GRID
         if not (matrix.weight or matrix.blocks or matrix.packed):
-            raise Fault(f"{self.path}: there is {matches[0].tensor.name}, but not the weights that belong to "
-                        "it")
+            raise Fault(f"{self.path}: there is {matches[0].tensor.name}, but not the weights that belong to it")
         matrix.make()
 
     def _read_router(self) -> None:
         matches = self.names.of(self.router)
         self._make_matrix(self.rows, matches)
         if self.rows.stacked:
-            raise Fault(f"{self.path}: tensor {matches[0].tensor.name} is {self.rows.tensor.sizes}, no matrix "
-                        "of router rows")
+            raise Fault(
+                f"{self.path}: tensor {matches[0].tensor.name} is {self.rows.tensor.sizes}, no matrix of router rows"
+            )
 
     def _read_first_gate(self) -> None:
         self.experts = {e: list(some) for e, some in groupby(self.names.of(self.gate), lambda m: m.role.expert)}
@@ -185,12 +201,14 @@ class Fit:
         """Names of the gates; all must have the sizes of the first."""
         first = self.gates.tensor
         names = [first.name]
-        for matches in list(self.experts.values())[1:self.layer.n if self.gate.each else 1]:
+        for matches in list(self.experts.values())[1 : self.layer.n if self.gate.each else 1]:
             other = Matrix(self.config, self.path, self.layer.d)
             self._make_matrix(other, matches)
             if (other.rows, other.cols, other.stacked) != (self.gates.rows, self.gates.cols, False):
-                raise Fault(f"{self.path}: tensor {other.tensor.name} is {other.tensor.sizes}, but "
-                            f"{first.name} is {first.sizes}")
+                raise Fault(
+                    f"{self.path}: tensor {other.tensor.name} is {other.tensor.sizes}, but "
+                    f"{first.name} is {first.sizes}"
+                )
             names.append(other.tensor.name)
         return names
 
@@ -206,8 +224,10 @@ class Fit:
         self._read_first_gate()
         self._fit_router()
         if self._is_latent():
-            self.layer.skip = (f"latent: its experts read a vector of {self.gates.cols} numbers that a "
-                               f"projection makes of the {self.layer.d} which the router reads")
+            self.layer.skip = (
+                f"latent: its experts read a vector of {self.gates.cols} numbers that a "
+                f"projection makes of the {self.layer.d} which the router reads"
+            )
             return
         self._fit_gates()
         names = self._read_gates()
@@ -224,12 +244,16 @@ class Fit:
         known = family_with_alternating_rows(self.router, self.gate)
         biased = any(m.role.ending == Ending.BIAS for m in self.names.of(self.router))
         if self.config.model_type and known:
-            raise ValueError(f"{self._tensor}: the model_type {self.config.model_type} is not known, and in "
-                             f"{known.title} gate and up alternate under these names: it is not known whether "
-                             "they do so here or are two halves")
+            raise ValueError(
+                f"{self._tensor}: the model_type {self.config.model_type} is not known, and in "
+                f"{known.title} gate and up alternate under these names: it is not known whether "
+                "they do so here or are two halves"
+            )
         if not self.config.model_type and (known or biased or "w13_weight" in self.gates.tensor.name):
-            raise ValueError(f"{self._tensor}: without model_type in a config.json it is not known whether "
-                             "gate and up are two halves or alternate")
+            raise ValueError(
+                f"{self._tensor}: without model_type in a config.json it is not known whether "
+                "gate and up are two halves or alternate"
+            )
 
     def _set_note(self) -> None:
         notes, rows = [], self.layer.extra_rows
@@ -239,8 +263,10 @@ class Fit:
             whose = "shared experts"
             if self.config.flag("zero_experts"):
                 whose = "identity experts, which have no weights,"
-            notes.append(f"{rows} row{'' if rows == 1 else 's'} of the router for {whose} "
-                         f"{'is' if rows == 1 else 'are'} left out")
+            notes.append(
+                f"{rows} row{'' if rows == 1 else 's'} of the router for {whose} "
+                f"{'is' if rows == 1 else 'are'} left out"
+            )
         self.layer.note = "; ".join(notes) or None
 
     # ---- the router's orientation, n and d ----
@@ -299,8 +325,7 @@ class Fit:
             like = next((m for m in matches if m.role.holds_numbers), matches[0])
             suffix, (start, end) = like.tensor.name.removeprefix(self.layer.prefix), like.role.number
             name = f"{self.layer.prefix}{suffix[:start]}{e}{suffix[end:]}"
-            raise Fault(f"{self.path}: tensor {name} is missing (the router has rows for {self.layer.n} "
-                        "experts)")
+            raise Fault(f"{self.path}: tensor {name} is missing (the router has rows for {self.layer.n} experts)")
 
     def _check_n(self) -> None:
         if self.gate.each:
@@ -311,8 +336,7 @@ class Fit:
         more = self.config.flag("vision_half") or self.config.flag("zero_experts")
         if known != n and not (known > n and more):
             router, first = self.rows.tensor, self.names.of(self.gate)[0].tensor
-            raise Fault(f"{self.path}: router {router.name} is {router.sizes}, but {first.name} has {known} "
-                        "experts")
+            raise Fault(f"{self.path}: router {router.name} is {router.sizes}, but {first.name} has {known} experts")
 
     # ---- the gates' orientation and D ----
 
@@ -339,33 +363,49 @@ class Fit:
         if gates.scale and (gates.block_rows == 1) != (gates.block_cols == 1):
             says[gates.block_cols == 1] = gates.scale
         first = next(iter(self.experts.values()))[0]
-        module = first.tensor.name[:len(self.layer.prefix) + first.role.end].rpartition(".")[0] + "."
+        module = first.tensor.name[: len(self.layer.prefix) + first.role.end].rpartition(".")[0] + "."
         for beside in self.names.tensors:
             if self.gate.mark == "+" and d % 2 == 0 and beside.name.startswith(module):
-                says.update({columns: beside for columns, sizes in ((False, (d, d // 2)), (True, (d // 2, d)))
-                             if self._is_down(beside, sizes)})
+                says.update(
+                    {
+                        columns: beside
+                        for columns, sizes in ((False, (d, d // 2)), (True, (d // 2, d)))
+                        if self._is_down(beside, sizes)
+                    }
+                )
         if len(says) == 2:
-            raise ValueError(f"{self._tensor} is square: by {says[False].name} the rows of a gate are among its rows, "
-                             f"by {says[True].name} among its columns")
+            raise ValueError(
+                f"{self._tensor} is square: by {says[False].name} the rows of a gate are among its rows, "
+                f"by {says[True].name} among its columns"
+            )
         if not says and (self.gate.mark == "+" or not self.config.family):
-            lacks = ("no down projection beside it" if self.gate.mark == "+"
-                     else "neither a known family nor scales for each row")
-            raise ValueError(f"{self._tensor} is square, and {lacks} says whether the rows of a gate are among its "
-                             "rows or its columns")
+            lacks = (
+                "no down projection beside it"
+                if self.gate.mark == "+"
+                else "neither a known family nor scales for each row"
+            )
+            raise ValueError(
+                f"{self._tensor} is square, and {lacks} says whether the rows of a gate are among its "
+                "rows or its columns"
+            )
         return True in says
 
     def _set_orientation(self) -> None:
         A, B, d = self.gates.rows, self.gates.cols, self.layer.d
         columns = A == d and (self.gates.stacked or self.config.flag("transposed"))
         if columns and B == d:
-            columns = (self._square_is_columns() if self.gates.stacked or self.gate.mark == "+"
-                       else self.layer.router_transposed and not self.config.flag("vision_half"))
+            columns = (
+                self._square_is_columns()
+                if self.gates.stacked or self.gate.mark == "+"
+                else self.layer.router_transposed and not self.config.flag("vision_half")
+            )
         if not columns and B != d:
-            raise Fault(f"{self._tensor} is {self.gates.tensor.sizes}, but the rows of router "
-                        f"{self.rows.tensor.name} have {d} numbers")
+            raise Fault(
+                f"{self._tensor} is {self.gates.tensor.sizes}, but the rows of router "
+                f"{self.rows.tensor.name} have {d} numbers"
+            )
         if columns and FORMATS[self.gates.format] != 1:
-            raise Fault(f"{self._tensor}: blocks of {self.gates.format} across the rows of a gate are not "
-                        "read")
+            raise Fault(f"{self._tensor}: blocks of {self.gates.format} across the rows of a gate are not read")
         self.layer.layout, self.layer.width = ("columns", B) if columns else ("rows", A)
 
     def _set_flat_width(self) -> None:
@@ -373,8 +413,7 @@ class Fit:
         if self.gates.stacked or self.gate.each:
             return
         if self.layer.width % self.layer.n:
-            raise Fault(f"{self._tensor} has {self.layer.width} rows, which {self.layer.n} experts cannot "
-                        "share evenly")
+            raise Fault(f"{self._tensor} has {self.layer.width} rows, which {self.layer.n} experts cannot share evenly")
         self.layer.width //= self.layer.n
 
     def _set_D(self) -> None:

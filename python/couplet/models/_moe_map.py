@@ -1,12 +1,12 @@
 """Finds the routers and gates of the MoE layers of a model in memory, from names, shapes and config:
 families.c of src/inspect/families. Needs neither PyTorch nor the C library."""
+
 from __future__ import annotations
 
 from dataclasses import asdict
 from typing import Any, Sequence
 
-from ._families import (LAYER, MTP, PROJECTED, UNMEASURED, Config, Pattern, Patterns, has_any,
-                        is_text)
+from ._families import LAYER, MTP, PROJECTED, UNMEASURED, Config, Pattern, Patterns, has_any, is_text
 from ._moe_layer import Builder, Layer, Match, Names, Reading
 from ._moe_matrix import Stored
 
@@ -26,6 +26,7 @@ def _read_tensors(tensors: Tensors) -> list[Stored]:
 
 # ---- from tensors to layers --------------------------------------------------------------------------
 
+
 def _number_of(prefix: str) -> int:
     return int(prefix.rstrip(".").rpartition(".")[2])
 
@@ -35,7 +36,7 @@ def _find_groups(tensors: list[Stored]) -> Groups:
     for tensor in tensors:
         found = LAYER.search(tensor.name)
         if found and is_text(tensor.name) and not MTP.search(tensor.name):
-            groups.setdefault(tensor.name[:found.end()], []).append(tensor)
+            groups.setdefault(tensor.name[: found.end()], []).append(tensor)
     return groups
 
 
@@ -70,6 +71,7 @@ def _is_beyond(prefix: str, config: Config, two_parts: bool) -> bool:
 
 # ---- the order of layers -----------------------------------------------------------------------------
 
+
 def _set_parts(layers: list[Layer]) -> None:
     if _has_two_parts([layer.prefix for layer in layers]):
         for layer in layers:
@@ -82,37 +84,47 @@ def _rank(layer: Layer) -> tuple[bool, int]:
 
 # ---- files that are not one model ---------------------------------------------------------------------
 
+
 def _refuse_twice(path: str, layers: list[Layer]) -> None:
     """ValueError if a part of the model has a layer twice."""
     for a, b in zip(layers, layers[1:]):
         if _rank(a) == _rank(b):
-            raise ValueError(f"{path}: layer {a.layer} is there twice, as {a.prefix[:200]}* and as "
-                             f"{b.prefix[:200]}*: the file holds two models, or more than a model: name one "
-                             "that holds one")
+            raise ValueError(
+                f"{path}: layer {a.layer} is there twice, as {a.prefix[:200]}* and as "
+                f"{b.prefix[:200]}*: the file holds two models, or more than a model: name one "
+                "that holds one"
+            )
 
 
 def _refuse_moments(path: str, names: list[str]) -> None:
     """ValueError for state.safetensors of `couplet train`, which has m.NAME and v.NAME of every tensor NAME."""
-    first, second = names[:len(names) // 2], names[len(names) // 2:]
+    first, second = names[: len(names) // 2], names[len(names) // 2 :]
     if first and all(a.startswith("m.") for a in first) and second == ["v." + a[2:] for a in first]:
-        raise ValueError(f"{path}: holds the optimizer's moments (m.* and v.*) of a checkpoint of couplet "
-                         "train, and no weights: name model.safetensors in the same folder, or the folder")
+        raise ValueError(
+            f"{path}: holds the optimizer's moments (m.* and v.*) of a checkpoint of couplet "
+            "train, and no weights: name model.safetensors in the same folder, or the folder"
+        )
 
 
 def _refuse_none(path: str, config: Config, names: list[str], beyond: bool) -> None:
     if not names:
         raise ValueError(f"{path}: no MoE layers: there are no tensors")
     if beyond:
-        raise ValueError(f"{path}: no MoE layers: none below the {config.number('layers')} layers of the "
-                         "config has experts under a known name")
+        raise ValueError(
+            f"{path}: no MoE layers: none below the {config.number('layers')} layers of the "
+            "config has experts under a known name"
+        )
     likely = next((name for name in names if is_text(name) and "expert" in name), None)
     if likely:
-        raise ValueError(f"{path}: no MoE layers: no router and experts under a known name ({likely} looks "
-                         f"like one; model_type {config.model_type or 'not given'})")
+        raise ValueError(
+            f"{path}: no MoE layers: no router and experts under a known name ({likely} looks "
+            f"like one; model_type {config.model_type or 'not given'})"
+        )
     raise ValueError(f"{path}: no MoE layers: no tensor is a router's or an expert's")
 
 
 # ---- the whole ---------------------------------------------------------------------------------------
+
 
 def _guess(config: Config, used: tuple[Pattern, Pattern] | None) -> str:
     """The tensors used as router and gates, for a model in no row of the table."""
@@ -123,8 +135,9 @@ def _guess(config: Config, used: tuple[Pattern, Pattern] | None) -> str:
         return f"{why}: read by names and shapes"
     router, gate = used
     half = ", the first half of it," if gate.mark == "+" else ""
-    return (f"{why}: by names and shapes {router.text} is taken for the router and {gate.text}{half} for the "
-            "experts' gates")
+    return (
+        f"{why}: by names and shapes {router.text} is taken for the router and {gate.text}{half} for the experts' gates"
+    )
 
 
 def moe_map(path: str, config: dict[str, Any] | None, tensors: Tensors) -> dict[str, Any]:
@@ -154,7 +167,9 @@ def moe_map(path: str, config: dict[str, Any] | None, tensors: Tensors) -> dict[
     _set_parts(layers)
     layers.sort(key=lambda layer: (_rank(layer), layer.prefix))
     _refuse_twice(path, layers)
-    return {"family": facts.family_name,
-            "title": facts.family.title if facts.family else facts.family_name or "family not given",
-            "guess": None if facts.family else _guess(facts, used),
-            "layers": [asdict(layer) for layer in layers]}
+    return {
+        "family": facts.family_name,
+        "title": facts.family.title if facts.family else facts.family_name or "family not given",
+        "guess": None if facts.family else _guess(facts, used),
+        "layers": [asdict(layer) for layer in layers],
+    }

@@ -1,6 +1,7 @@
 """The matrices that stored tensors make up: matrix.c of src/inspect/families, for models in memory. How a
 matrix is read follows from the tensors that it has; from the config come only the sizes of blocks. The rules:
 docs/formats.md, "Quantised numbers"."""
+
 from __future__ import annotations
 
 import math
@@ -9,8 +10,22 @@ from dataclasses import dataclass
 from ._families import Config
 
 # Formats of numbers (src/tensor/formats.h), and how many numbers are a block.
-FORMATS = {"F64": 1, "F32": 1, "F16": 1, "BF16": 1, "F8_E4M3": 1, "F8_E5M2": 1, "F8_E8M0": 1, "F4_PAIR": 2,
-           "INT4_WORD": 8, "Q8_0": 32, "Q4_K": 256, "Q5_K": 256, "Q6_K": 256, "MXFP4": 32}
+FORMATS = {
+    "F64": 1,
+    "F32": 1,
+    "F16": 1,
+    "BF16": 1,
+    "F8_E4M3": 1,
+    "F8_E5M2": 1,
+    "F8_E8M0": 1,
+    "F4_PAIR": 2,
+    "INT4_WORD": 8,
+    "Q8_0": 32,
+    "Q4_K": 256,
+    "Q5_K": 256,
+    "Q6_K": 256,
+    "MXFP4": 32,
+}
 F4_GROUP, F4_GROUP_BYTES, WORD = 32, 16, 8
 
 
@@ -21,6 +36,7 @@ class Fault(Exception):
 @dataclass(frozen=True)
 class Stored:
     """A tensor: cpl_stored."""
+
     name: str
     type_name: str
     shape: tuple[int, ...]
@@ -55,18 +71,19 @@ def parts_of(whole: int, part: int) -> int:
 @dataclass
 class Matrix:
     """One matrix [rows, cols], or one stack [n, rows, cols], and the tensors that it is stored in."""
+
     config: Config
-    path: str                      # of the model, for errors
-    d: int = 0                     # the expected number of columns; 0: unknown
-    weight: Stored | None = None   # one of these three is used
+    path: str  # of the model, for errors
+    d: int = 0  # the expected number of columns; 0: unknown
+    weight: Stored | None = None  # one of these three is used
     packed: Stored | None = None
     blocks: Stored | None = None
     scale: Stored | None = None
-    grid: bool = False             # `scale` has one for each block of the config, whatever its shape suggests
+    grid: bool = False  # `scale` has one for each block of the config, whatever its shape suggests
 
-    stored: Stored | None = None   # the one that `make` used
+    stored: Stored | None = None  # the one that `make` used
     format: str = ""
-    block_rows: int = 0            # of the scale, in numbers; 0: not yet known
+    block_rows: int = 0  # of the scale, in numbers; 0: not yet known
     block_cols: int = 0
     stacked: bool = False
     n: int = 0
@@ -140,8 +157,10 @@ class Matrix:
         self.cols = self.d if parts_of(self.d, WORD) == packed.last else WORD * packed.last
         self.block_rows, self.block_cols = 1, self.config.group(self.cols, self.scale.last)
         if not self.block_cols:
-            raise Fault(f"{self.path}: tensor {self.scale.name} has {self.scale.last} scales for a row of "
-                        f"{self.cols} numbers, and config.json names no group of 4-bit weights like that")
+            raise Fault(
+                f"{self.path}: tensor {self.scale.name} has {self.scale.last} scales for a row of "
+                f"{self.cols} numbers, and config.json names no group of 4-bit weights like that"
+            )
 
     def _make_blocks(self, blocks: Stored) -> None:
         if blocks.type_name != "U8":
@@ -168,9 +187,11 @@ class Matrix:
         rows, cols = parts_of(self.rows, self.block_rows), parts_of(self.cols, self.block_cols)
         if scale.n_elements != 1 and not self._is_grid(scale, rows, cols):
             others = f", [{self.rows},1] for rows, [1,{self.cols}] for columns" if open_ and not self.grid else ""
-            raise Fault(f"{self.path}: tensor {scale.name} is {scale.sizes}, but the scales of {self.rows} rows of "
-                        f"{self.cols} numbers are [{rows},{cols}] for blocks of "
-                        f"[{self.block_rows},{self.block_cols}]{others}")
+            raise Fault(
+                f"{self.path}: tensor {scale.name} is {scale.sizes}, but the scales of {self.rows} rows of "
+                f"{self.cols} numbers are [{rows},{cols}] for blocks of "
+                f"[{self.block_rows},{self.block_cols}]{others}"
+            )
 
     def _find_scale_blocks(self, scale: Stored) -> None:
         """How many numbers share a scale, where the weight's format leaves it open: all, a row, a column, or a

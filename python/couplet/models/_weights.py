@@ -1,5 +1,6 @@
 """A router or gate as a model has it now: the parameter of a name, or what an adapter (PEFT's LoRA, torch's
 parametrizations) makes of it, whole or sharded (DTensor)."""
+
 from __future__ import annotations
 
 import inspect
@@ -12,8 +13,10 @@ from torch import Tensor, nn
 
 # What other code puts between a module and its parameters: of the first the parameter is there as before,
 # of the second (PEFT's LoRA, torch's parametrizations) what the model computes with is something else.
-WRAPPED = re.compile(r"\b(?:_fsdp_wrapped_module|_orig_mod|_checkpoint_wrapped_module|"
-                     r"modules_to_save\.[^.]+)\.")
+WRAPPED = re.compile(
+    r"\b(?:_fsdp_wrapped_module|_orig_mod|_checkpoint_wrapped_module|"
+    r"modules_to_save\.[^.]+)\."
+)
 ADAPTED = re.compile(r"\b(?:base_layer|parametrizations)\.|\.original\d?$")
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -34,9 +37,9 @@ def plain_name(name: str) -> str:
 
 @dataclass
 class Weight:
-    parts: List[Tensor]           # the parameters that it is computed from, the one with its name first
-    value: Callable[[], Tensor]   # what the model computes with
-    is_computed: bool = False     # from `parts`: it is no parameter itself
+    parts: List[Tensor]  # the parameters that it is computed from, the one with its name first
+    value: Callable[[], Tensor]  # what the model computes with
+    is_computed: bool = False  # from `parts`: it is no parameter itself
 
     @property
     def parameter(self) -> Tensor:
@@ -78,14 +81,17 @@ def _weight_of(module: Any, name: str, shards: Dict[int, Tensor]) -> Optional[We
         return Weight(parts, lambda: cast(Tensor, getattr(module, name)), True)
     found = module._parameters.get(name)
     if isinstance(found, Tensor) and not isinstance(found, nn.Parameter):
-        raise ValueError(f"couplet: {name} of a {type(module).__name__} is a plain tensor now, as inside of "
-                         "torch.func.functional_call, and no Parameter, whose optimizer steps are followed; call erc outside "
-                         "of it, or couplet.erc_loss with the tensors")
+        raise ValueError(
+            f"couplet: {name} of a {type(module).__name__} is a plain tensor now, as inside of "
+            "torch.func.functional_call, and no Parameter, whose optimizer steps are followed; call erc outside "
+            "of it, or couplet.erc_loss with the tensors"
+        )
     found = found if found is not None else getattr(module, name, None)
     return as_weight(shards.get(id(found), found)) if isinstance(found, nn.Parameter) else None
 
 
 # ---- PEFT ----
+
 
 def _adapted(module: Any, name: str, base: Weight, shards: Dict[int, Tensor]) -> Weight:
     """base: the weight of the layer that the adapter `module` wraps. Names of PEFT's LoraLayer: its
@@ -93,23 +99,29 @@ def _adapted(module: Any, name: str, base: Weight, shards: Dict[int, Tensor]) ->
     if getattr(module, "parameter_name", "weight") != name:
         return base
     if not hasattr(module, "get_delta_weight") or not hasattr(module, "lora_A"):
-        raise ValueError(f"couplet: {name} of a {type(module.get_base_layer()).__name__} is adapted by a "
-                         f"{type(module).__module__}.{type(module).__name__}; of adapters LoRA and DoRA are "
-                         "supported")
+        raise ValueError(
+            f"couplet: {name} of a {type(module.get_base_layer()).__name__} is adapted by a "
+            f"{type(module).__module__}.{type(module).__name__}; of adapters LoRA and DoRA are "
+            "supported"
+        )
     merged = list(module.merged_adapters)  # their changes are in the base weight
     if module.disable_adapters:
-        adapters, sign = merged, -1        # the next forward pass takes them out of it
+        adapters, sign = merged, -1  # the next forward pass takes them out of it
     else:
         adapters, sign = [] if merged else [a for a in module.active_adapters if a in module.lora_A], 1
     if not adapters:
         return base
-    parts = [shards.get(id(p), p) for part, p in module.named_parameters()
-             if not part.startswith("base_layer.") and not set(adapters).isdisjoint(part.split("."))]
+    parts = [
+        shards.get(id(p), p)
+        for part, p in module.named_parameters()
+        if not part.startswith("base_layer.") and not set(adapters).isdisjoint(part.split("."))
+    ]
 
     def value() -> Tensor:
         W = base.value()
         changes = [_change(module, adapter, W) for adapter in adapters]
         return W + sum(changes[1:], changes[0]).to(W.dtype) * sign
+
     return Weight([*base.parts, *parts], value, True)
 
 
@@ -121,8 +133,10 @@ def _change(module: Any, adapter: str, W: Tensor) -> Tensor:
         return delta
     kind = type(variant[adapter]).__name__
     if kind != "DoraLinearVariant" or module.merged or module.fan_in_fan_out:
-        raise ValueError(f"couplet: the adapter {adapter!r} on a router or gate is a {kind}; LoRA is supported, "
-                         "and DoRA that is not merged")
+        raise ValueError(
+            f"couplet: the adapter {adapter!r} on a router or gate is a {kind}; LoRA is supported, "
+            "and DoRA that is not merged"
+        )
     moved = W + delta
     norm = torch.linalg.vector_norm(moved.detach(), dim=1, keepdim=True)  # a constant (DoRA, section 4.3)
     factor: Tensor = module.lora_magnitude_vector[adapter].weight.view(-1, 1) / norm
@@ -130,6 +144,7 @@ def _change(module: Any, adapter: str, W: Tensor) -> Tensor:
 
 
 # ---- shards ----
+
 
 def is_sharded(parameter: Tensor) -> bool:
     """A DTensor: every process has a part."""
@@ -148,6 +163,7 @@ def of_group(tensor: Any, group: Any) -> Tensor:
     if mesh is None:
         return cast(Tensor, tensor)
     from torch.distributed import get_process_group_ranks
+
     try:
         from torch.distributed.tensor import Replicate, Shard
     except ImportError:  # torch 2.4
@@ -174,11 +190,16 @@ def shards_of(model: nn.Module) -> Dict[int, Tensor]:
         return {}
     states = [cast(Any, m)._get_fsdp_state() for m in model.modules() if hasattr(m, "_get_fsdp_state")]
     groups = [g for state in states for g in _groups_of(state)]
-    return {id(p._unsharded_param): p.sharded_param for g in groups if g is not None
-            for p in g.fsdp_params if hasattr(p, "_unsharded_param")}
+    return {
+        id(p._unsharded_param): p.sharded_param
+        for g in groups
+        if g is not None
+        for p in g.fsdp_params
+        if hasattr(p, "_unsharded_param")
+    }
 
 
 def some_bytes(parameter: Any) -> Tensor:
     """A copy of the first numbers that this process has, to see by whether they change."""
     here: Tensor = parameter.to_local() if is_sharded(parameter) else parameter
-    return here.detach().flatten()[:1 << 16].clone().view(torch.uint8)
+    return here.detach().flatten()[: 1 << 16].clone().view(torch.uint8)

@@ -14,6 +14,7 @@ in its backward call, where the loss's own gradient is a factor of x.
 
 Shapes: c experts of a chunk; z [c, n, D], with D before n in memory, so that z = W x is one product of the
 matrices [c D, d] where these are one after the other in memory."""
+
 from __future__ import annotations
 
 import functools
@@ -23,18 +24,19 @@ from typing import Iterator, Optional, Union
 import torch
 from torch import Tensor
 
-from ._job import Experts, Job, Phases, Result
 from . import _plain
+from ._job import Experts, Job, Phases, Result
 from ._response import Response, as_rows, drawn_or_given, is_wide, respond, respond_backward, tie_of, widest
 
-SHARE = 20             # a chunk of experts: at most the bytes of the gates by this,
+SHARE = 20  # a chunk of experts: at most the bytes of the gates by this,
 LEAST_BYTES = 1 << 25  # but at least this, as much as the workspace of cuBLAS on an H100
-MOST_Z = 1.0           # z is kept up to this share of the gates
+MOST_Z = 1.0  # z is kept up to this share of the gates
 
 Factor = Union[float, Tensor]  # a number, or a tensor of one number on the device
 
 
 # ---- products ----
+
 
 @functools.lru_cache(maxsize=None)
 def _has_out_dtype(device_type: str) -> bool:
@@ -84,6 +86,7 @@ def lift_of(u: float, dtype: torch.dtype) -> float:
 
 # ---- gradients of matrices ----
 
+
 def add_gradient(to: Experts, at: slice, d: Tensor, x: Tensor, beta: int, factor: Factor, room: int) -> None:
     """to[at] = beta * to[at] + factor * d x of d [c, r, n], x [n, k] or [c, n, k]; with beta 0 it may hold anything.
     room: bytes of what is made where `to` has another dtype than products."""
@@ -97,12 +100,12 @@ def add_gradient(to: Experts, at: slice, d: Tensor, x: Tensor, beta: int, factor
     targets = to.stacked[at]
     size = len(d) if to.dtype == x.dtype else max(1, room // (4 * d.shape[1] * x.shape[-1]))
     for k in range(0, len(d), size):
-        target, a = targets[k:k + size], d[k:k + size]
+        target, a = targets[k : k + size], d[k : k + size]
         rows, one = as_rows(a), as_rows(target)
         if x.dim() == 2 and rows is not None and one is not None:
             _add_product(one, rows, x, beta, factor)
         else:
-            _add_product(target, a, each[k:k + size], beta, factor)
+            _add_product(target, a, each[k : k + size], beta, factor)
 
 
 def _add_product(target: Tensor, a: Tensor, b: Tensor, beta: int, factor: Factor) -> None:
@@ -114,6 +117,7 @@ def _add_product(target: Tensor, a: Tensor, b: Tensor, beta: int, factor: Factor
 
 
 # ---- the experts of a chunk ----
+
 
 class Work:
     """What the phases share: the proxies and how matrices are multiplied (Products)."""
@@ -144,8 +148,9 @@ class Work:
     @property
     def copies(self) -> bool:
         """Whether products make copies: of lists, of matrices of another dtype, of interleaved columns."""
-        return any(W.stacked is None or W.dtype != self.dtype or 1 not in W.stacked.stride()[1:]
-                   for W in self.job.matrices)
+        return any(
+            W.stacked is None or W.dtype != self.dtype or 1 not in W.stacked.stride()[1:] for W in self.job.matrices
+        )
 
     def take(self, experts: Experts, at: slice) -> Tensor:
         return self.operand(experts.some(at))
@@ -166,8 +171,9 @@ class Work:
         rows, weights = as_rows(d.mT), as_rows(W)
         if rows is not None and weights is not None:
             return _multiply(rows.mT, weights)
-        parts = [_multiply(d[at], W[at]).sum(0)
-                 for at in self.chunks(len(W), self.f32.itemsize * self.job.n * self.job.d)]
+        parts = [
+            _multiply(d[at], W[at]).sum(0) for at in self.chunks(len(W), self.f32.itemsize * self.job.n * self.job.d)
+        ]
         return functools.reduce(torch.Tensor.add_, parts)
 
     def add_gradient(self, to: Optional[Experts], at: slice, d: Tensor, x: Tensor) -> None:
@@ -189,6 +195,7 @@ class Work:
 
 # ---- the phases ----
 
+
 def _bytes_of_expert(w: Work, has_z: bool, is_backward: bool) -> int:
     """Of one expert in a chunk: copies of its matrices, and what `respond` makes, forward, or forward and backward."""
     job, wide = w.job, w.f32.itemsize
@@ -203,8 +210,11 @@ def _bytes_of_expert(w: Work, has_z: bool, is_backward: bool) -> int:
 def _memory_of_z(w: Work) -> Optional[Tensor]:
     """[c, D, n] of all experts; None where z is computed again or not needed any more."""
     job = w.job
-    is_kept = (job.backward and job.activation in ("gate", "up")
-               and w.c * job.D * job.n * w.f32.itemsize <= max(LEAST_BYTES, MOST_Z * w.gates))
+    is_kept = (
+        job.backward
+        and job.activation in ("gate", "up")
+        and w.c * job.D * job.n * w.f32.itemsize <= max(LEAST_BYTES, MOST_Z * w.gates)
+    )
     return torch.empty(w.c, job.D, job.n, dtype=w.f32, device=w.x.device) if is_kept else None
 
 
@@ -245,7 +255,7 @@ def _hinges(w: Work, M: Tensor, diagonal: Tensor) -> tuple[Tensor, Tensor, Tenso
 def _scale(w: Work, M: Tensor, active: Tensor, violations: Tensor) -> Tensor:
     """dL/dM / M [n, c], times the weight; 0 where M is 0, which has no gradient. One that is NaN has NaN."""
     job = w.job
-    counts = (violations[0] + violations[1])[job.first:job.end]
+    counts = (violations[0] + violations[1])[job.first : job.end]
     torch.mul(counts, -job.alpha, out=active.diagonal(-job.first))
     ratio = (active / M).masked_fill_(M == 0, 0)
     return torch.mul(ratio, w.u * w.lift, out=torch.empty_like(ratio, dtype=w.f32))

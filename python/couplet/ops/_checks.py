@@ -1,4 +1,5 @@
 """The checks of one evaluation."""
+
 from __future__ import annotations
 
 import math
@@ -22,8 +23,10 @@ def described(value: Any) -> str:
     return f"{value!r}" if isinstance(value, (str, int, float, type(None))) else f"a {type(value).__name__}"
 
 
-NOT_QUANTISED = ("Quantised routers and experts are not supported: load the model without quantization, or leave these "
-                 "modules out of it (llm_int8_skip_modules of bitsandbytes, modules_to_not_convert of others)")
+NOT_QUANTISED = (
+    "Quantised routers and experts are not supported: load the model without quantization, or leave these "
+    "modules out of it (llm_int8_skip_modules of bitsandbytes, modules_to_not_convert of others)"
+)
 
 
 def check_dtype(dtype: torch.dtype, name: str) -> None:
@@ -40,8 +43,10 @@ def _check_size(name: str, size: int, most: int) -> None:
 def check_counters(step: int, layer: int, draw: int) -> None:
     """ValueError for a step, layer or draw that the noise's counter cannot hold."""
     if not 0 <= step < 1 << STEP_BITS or not all(0 <= x < 1 << LAYER_BITS for x in (layer, draw)):
-        refuse(f"step is {step}, layer {layer} and draw {draw}; must be whole numbers from 0, step below 2^{STEP_BITS}, "
-               f"layer and draw below 2^{LAYER_BITS}")
+        refuse(
+            f"step is {step}, layer {layer} and draw {draw}; must be whole numbers from 0, step below 2^{STEP_BITS}, "
+            f"layer and draw below 2^{LAYER_BITS}"
+        )
 
 
 def check(job: Job) -> None:

@@ -1,4 +1,5 @@
 """couplet.noise: the noise that erc_loss draws, to compare other implementations with."""
+
 from __future__ import annotations
 
 import torch
@@ -21,8 +22,9 @@ def noise(router: Tensor, *, seed: int = 0, step: int = 0, layer: int = 0, draw:
     if not isinstance(router, Tensor) or router.dim() != 2 or not router.is_floating_point():
         there = f"{router.dtype} {list(router.shape)}" if isinstance(router, Tensor) else described(router)
         raise TypeError(f"couplet: router is {there}, must be a tensor [n, d] of floating-point numbers")
-    seed, step, layer, draw = (whole_number(value, name) for value, name in (
-        (seed, "seed"), (step, "step"), (layer, "layer"), (draw, "draw")))
+    seed, step, layer, draw = (
+        whole_number(value, name) for value, name in ((seed, "seed"), (step, "step"), (layer, "layer"), (draw, "draw"))
+    )
     check_counters(step, layer, draw)
     wide = router if router.dtype == torch.float64 else router.float()
     with without_autocast(router.device):

@@ -1,4 +1,5 @@
 """couplet.erc_loss: its arguments, checked and brought into one form for the operator."""
+
 from __future__ import annotations
 
 import operator
@@ -40,13 +41,17 @@ def _as_list(matrices: Optional[Matrices], name: str) -> List[Tensor]:
     many: List[Any] = list(matrices) if is_list else [matrices]
     wrong = [t for t in many if not isinstance(t, Tensor)]
     if wrong or not many:
-        inside = ("" if not is_list else f" with {described(wrong[0])}" if wrong else " without any")
-        raise TypeError(f"couplet: {name} is {described(matrices)}{inside}, must be a tensor [n, D, d] or a list of n tensors [D, d]")
+        inside = "" if not is_list else f" with {described(wrong[0])}" if wrong else " without any"
+        raise TypeError(
+            f"couplet: {name} is {described(matrices)}{inside}, must be a tensor [n, D, d] or a list of n tensors [D, d]"
+        )
     refuse_sharded(many, name)
     rank = 3 if isinstance(matrices, Tensor) else 2
     if any(t.dim() != rank or t.shape != many[0].shape for t in many):
-        _refuse(f"{name} has the shape {[tuple(t.shape) for t in many[:3]]}, must be one tensor "
-                "[n, D, d] or n equal ones [D, d]")
+        _refuse(
+            f"{name} has the shape {[tuple(t.shape) for t in many[:3]]}, must be one tensor "
+            "[n, D, d] or n equal ones [D, d]"
+        )
     if any(t.layout != torch.strided for t in many):
         raise TypeError(f"couplet: {name} is {many[0].layout}, must be dense")
     return many
@@ -63,29 +68,38 @@ def _check_tensors(router: Tensor, named: Sequence[Tuple[str, List[Tensor]]]) ->
                 _refuse(f"{name} is on {t.device}, the router on {router.device}")
             check_dtype(t.dtype, name)
             if t.dtype != named[1][1][0].dtype and name != "router":
-                raise TypeError(f"couplet: {name} is {t.dtype}, {named[1][0]} is "
-                                f"{named[1][1][0].dtype}; they must be alike")
+                raise TypeError(
+                    f"couplet: {name} is {t.dtype}, {named[1][0]} is {named[1][1][0].dtype}; they must be alike"
+                )
 
 
-def _check_shapes(router: Tensor, gate: List[Tensor], up: List[Tensor], down: List[Tensor],
-                  half: str, n_here: Optional[int]) -> None:
+def _check_shapes(
+    router: Tensor, gate: List[Tensor], up: List[Tensor], down: List[Tensor], half: str, n_here: Optional[int]
+) -> None:
     n, d = router.shape
     count = n if n_here is None else n_here
     first = gate or up
     D = first[0].shape[-2] // (2 if half and gate else 1)
     if half and gate and gate[0].shape[-2] % 2:
-        _refuse(f"w_gate has {gate[0].shape[-2]} rows an expert, which gate and up cannot share: with gate_half it holds "
-                "both, each in half of the rows; leave gate_half out if it holds the gate alone")
-    for name, many, r, k in (("w_gate", gate, 2 * D if half else D, d), ("w_up", up, D, d),
-                             ("w_down", down, d, D)):
+        _refuse(
+            f"w_gate has {gate[0].shape[-2]} rows an expert, which gate and up cannot share: with gate_half it holds "
+            "both, each in half of the rows; leave gate_half out if it holds the gate alone"
+        )
+    for name, many, r, k in (("w_gate", gate, 2 * D if half else D, d), ("w_up", up, D, d), ("w_down", down, d, D)):
         if many and (_count(many) != count or tuple(many[0].shape[-2:]) != (r, k)):
             rows, columns = many[0].shape[-2:]
             is_turned = rows == k != columns and (many is first or columns == r)
             pass_ = f"{name}.mT" if many[0].dim() == 3 else "the .mT of each"
-            other = "; if the router is transposed, pass router.mT" if many is first and (_count(many), columns) == (d, n) else ""
-            _refuse(f"{name} is {[_count(many), rows, columns]}, must be {[count, columns if is_turned else r, k]} "
-                    f"beside a router {[n, d]}"
-                    + (f"; if its matrices are transposed, pass {pass_}" if is_turned else other))
+            other = (
+                "; if the router is transposed, pass router.mT"
+                if many is first and (_count(many), columns) == (d, n)
+                else ""
+            )
+            _refuse(
+                f"{name} is {[_count(many), rows, columns]}, must be {[count, columns if is_turned else r, k]} "
+                f"beside a router {[n, d]}"
+                + (f"; if its matrices are transposed, pass {pass_}" if is_turned else other)
+            )
 
 
 def check_noise(noise: Any) -> None:
@@ -98,8 +112,10 @@ def warn_of_alpha(alpha: Any) -> None:
     if torch.compiler.is_compiling() or not alpha > 1:
         return
     if _package_of(sys._getframe(2)) != "couplet":
-        warnings.warn(f"couplet: alpha {float(alpha):g} is above 1: the loss degenerates towards none",
-                      stacklevel=_level_of_caller())
+        warnings.warn(
+            f"couplet: alpha {float(alpha):g} is above 1: the loss degenerates towards none",
+            stacklevel=_level_of_caller(),
+        )
 
 
 def compute_name(compute: Any) -> str:
@@ -110,7 +126,7 @@ def compute_name(compute: Any) -> str:
         return "f32"
     if compute in ("bf16", torch.bfloat16):
         return "bf16"
-    raise ValueError(f"couplet: compute is {compute!r}, must be None, \"f32\" or \"bf16\"")
+    raise ValueError(f'couplet: compute is {compute!r}, must be None, "f32" or "bf16"')
 
 
 def number(value: Any, name: str) -> Any:
@@ -142,33 +158,48 @@ def _refuse_transforms(tensors: Sequence[Tensor]) -> None:
     forward: Any = torch.autograd.forward_ad
     dual = forward._current_level >= 0 and any(forward.unpack_dual(t).tangent is not None for t in tensors)
     if dual or torch._C._are_functorch_transforms_active():
-        raise NotImplementedError("couplet: the coupling loss has backward passes only: no vmap, jvp or "
-                                  "other transform of torch.func; couplet.reference.erc_loss is plain torch")
+        raise NotImplementedError(
+            "couplet: the coupling loss has backward passes only: no vmap, jvp or "
+            "other transform of torch.func; couplet.reference.erc_loss is plain torch"
+        )
 
 
 def refuse_sharded(tensors: Sequence[Any], name: str) -> None:
     plain = (torch.Tensor, torch.nn.Parameter)  # of which PyTorch 2.4 cannot compile hasattr
     if any(type(t) not in plain and hasattr(t, "full_tensor") for t in tensors):
-        raise TypeError(f"couplet: {name} is a DTensor, of which every process has a part; pass "
-                        f"{name}.full_tensor(), or what is here, {name}.to_local(), to erc_loss_ep")
+        raise TypeError(
+            f"couplet: {name} is a DTensor, of which every process has a part; pass "
+            f"{name}.full_tensor(), or what is here, {name}.to_local(), to erc_loss_ep"
+        )
 
 
 def refuse_mesh(group: Any, name: str) -> None:
     if group is not None and (hasattr(group, "get_group") or not hasattr(group, "size")):
-        raise TypeError(f"couplet: {name} is {described(group)}, must be a process group; pass that of one dimension, "
-                        "mesh.get_group(...), of a DeviceMesh, or one of torch.distributed.new_group(...)")
+        raise TypeError(
+            f"couplet: {name} is {described(group)}, must be a process group; pass that of one dimension, "
+            "mesh.get_group(...), of a DeviceMesh, or one of torch.distributed.new_group(...)"
+        )
 
 
 def _refuse_unused(activation: str, w_up: Optional[Matrices], w_down: Optional[Matrices]) -> None:
     for name, matrices, users in (("w_up", w_up, USES_UP), ("w_down", w_down, ("output",))):
         if matrices is not None and activation not in users:
-            _refuse(f"{name} is given, but the activation {activation!r} does not use it; leave it out, or "
-                    f"choose {' or '.join(users)}")
+            _refuse(
+                f"{name} is given, but the activation {activation!r} does not use it; leave it out, or "
+                f"choose {' or '.join(users)}"
+            )
 
 
-def arrange(router: Tensor, w_gate: Optional[Matrices], w_up: Optional[Matrices],
-            w_down: Optional[Matrices], activation: str, delta: Optional[Tensor],
-            gate_half: Optional[str], n_here: Optional[int] = None) -> Tuple[Any, ...]:
+def arrange(
+    router: Tensor,
+    w_gate: Optional[Matrices],
+    w_up: Optional[Matrices],
+    w_down: Optional[Matrices],
+    activation: str,
+    delta: Optional[Tensor],
+    gate_half: Optional[str],
+    n_here: Optional[int] = None,
+) -> Tuple[Any, ...]:
     """Checks the arguments; returns router, gate, up, down, delta, want, half for the operator.
     n_here: how many experts the matrices must have; None: as many as the router has rows."""
     refuse_sharded([router], "router")
@@ -189,21 +220,26 @@ def arrange(router: Tensor, w_gate: Optional[Matrices], w_up: Optional[Matrices]
     gate = _as_list(w_gate, "w_gate") if uses_gate else []
     up = _as_list(w_up, "w_up") if activation in USES_UP else []
     down = _as_list(w_down, "w_down") if activation == "output" else []
-    for name, many, needed in (("w_gate", gate, uses_gate), ("w_down", down, activation == "output"),
-                               ("w_up", up, activation in USES_UP and not fused_up)):
+    for name, many, needed in (
+        ("w_gate", gate, uses_gate),
+        ("w_down", down, activation == "output"),
+        ("w_up", up, activation in USES_UP and not fused_up),
+    ):
         if needed and not many:
-            _refuse(f"{name} is None, which the activation {activation!r} needs" + (
-                "; give it, or gate_half where w_gate holds the up projection too" if name == "w_up" else ""))
-    named = [(name, many) for name, many in (("router", [router]), ("w_gate", gate), ("w_up", up),
-                                             ("w_down", down)) if many]
+            _refuse(
+                f"{name} is None, which the activation {activation!r} needs"
+                + ("; give it, or gate_half where w_gate holds the up projection too" if name == "w_up" else "")
+            )
+    named = [
+        (name, many) for name, many in (("router", [router]), ("w_gate", gate), ("w_up", up), ("w_down", down)) if many
+    ]
     _check_tensors(router, named)
     _check_shapes(router, gate, up, down, half, n_here)
     if delta is not None and not (isinstance(delta, Tensor) and delta.is_floating_point()):
         found = delta.dtype if isinstance(delta, Tensor) else described(delta)
         raise TypeError(f"couplet: delta is {found}, must be a tensor [n, d] of floating-point numbers")
     if delta is not None and (delta.shape != router.shape or delta.device != router.device):
-        _refuse(f"delta is {list(delta.shape)} on {delta.device}, must be {list(router.shape)} on "
-                f"{router.device}")
+        _refuse(f"delta is {list(delta.shape)} on {delta.device}, must be {list(router.shape)} on {router.device}")
     router = router.contiguous()
     _refuse_transforms([router, *gate, *up, *down])
 
@@ -214,11 +250,24 @@ def arrange(router: Tensor, w_gate: Optional[Matrices], w_up: Optional[Matrices]
     return router, gate, up, down, None if delta is None else delta.detach(), want, half
 
 
-def erc_loss(router: Tensor, w_gate: Optional[Matrices], *, w_up: Optional[Matrices] = None,
-             w_down: Optional[Matrices] = None, alpha: float = 1.0, weight: float = 1.0,
-             activation: str = "gate", noise: str = "bounded", delta: Optional[Tensor] = None,
-             seed: int = 0, step: int = 0, layer: int = 0, draw: int = 0,
-             gate_half: Optional[str] = None, compute: Any = None) -> Tensor:
+def erc_loss(
+    router: Tensor,
+    w_gate: Optional[Matrices],
+    *,
+    w_up: Optional[Matrices] = None,
+    w_down: Optional[Matrices] = None,
+    alpha: float = 1.0,
+    weight: float = 1.0,
+    activation: str = "gate",
+    noise: str = "bounded",
+    delta: Optional[Tensor] = None,
+    seed: int = 0,
+    step: int = 0,
+    layer: int = 0,
+    draw: int = 0,
+    gate_half: Optional[str] = None,
+    compute: Any = None,
+) -> Tensor:
     """The expert-router coupling loss of one Mixture-of-Experts layer, times `weight`.
 
     Call it once per layer and optimizer step, in training only; routing keeps using the clean router.
@@ -260,22 +309,57 @@ def erc_loss(router: Tensor, w_gate: Optional[Matrices], *, w_up: Optional[Matri
     """
     check_noise(noise)
     warn_of_alpha(number(alpha, "alpha"))
-    return loss_and_matrix(router, w_gate, w_up, w_down, alpha, weight, activation, noise, delta, seed, step, layer,
-                           draw, gate_half, compute)[0]
+    return loss_and_matrix(
+        router,
+        w_gate,
+        w_up,
+        w_down,
+        alpha,
+        weight,
+        activation,
+        noise,
+        delta,
+        seed,
+        step,
+        layer,
+        draw,
+        gate_half,
+        compute,
+    )[0]
 
 
-def loss_and_matrix(router: Tensor, w_gate: Optional[Matrices], w_up: Optional[Matrices],
-                    w_down: Optional[Matrices], alpha: float, weight: float, activation: str, noise: str,
-                    delta: Optional[Tensor], seed: int, step: int, layer: int, draw: int, gate_half: Optional[str],
-                    compute: Any) -> Tuple[Tensor, Tensor]:
+def loss_and_matrix(
+    router: Tensor,
+    w_gate: Optional[Matrices],
+    w_up: Optional[Matrices],
+    w_down: Optional[Matrices],
+    alpha: float,
+    weight: float,
+    activation: str,
+    noise: str,
+    delta: Optional[Tensor],
+    seed: int,
+    step: int,
+    layer: int,
+    draw: int,
+    gate_half: Optional[str],
+    compute: Any,
+) -> Tuple[Tensor, Tensor]:
     """weight * L [], and M [n, n] without a gradient. noise may be "drawn", too: `delta` is what _noise.of_layers
     has made."""
     *tensors, want, half = arrange(router, w_gate, w_up, w_down, activation, delta, gate_half)
     alpha, weight = number(alpha, "alpha"), number(weight, "weight")
     compiling = torch.compiler.is_compiling()
     step_tensor = step if compiling and isinstance(step, Tensor) else None
-    seed, step, layer, draw = (whole_number(value, name) for value, name in (
-        (seed, "seed"), (step if step_tensor is None else 0, "step"), (layer, "layer"), (draw, "draw")))
+    seed, step, layer, draw = (
+        whole_number(value, name)
+        for value, name in (
+            (seed, "seed"),
+            (step if step_tensor is None else 0, "step"),
+            (layer, "layer"),
+            (draw, "draw"),
+        )
+    )
     rest = (activation, noise, signed(seed), step, layer, draw, compute_name(compute))
     if not compiling:
         return _operator.call(*tensors, want, half, float(alpha), float(weight), *rest)

@@ -3,6 +3,7 @@ added.
 
 Names: n experts in all, c of them here (all, but for expert parallelism), d model width, D expert
 width, A rows of an expert's tensor: D, or 2D where gate and up projection share it."""
+
 from __future__ import annotations
 
 from dataclasses import dataclass
@@ -30,8 +31,7 @@ def part(tensor: Tensor, half: str, is_gate: bool) -> Tensor:
 def has_whole_rows(tensor: Tensor) -> bool:
     """Whether the numbers of a row [..., r, k] are contiguous, and no two rows share any."""
     r, k = tensor.shape[-2:]
-    return tensor.numel() == 0 or (
-        (tensor.stride(-2) >= k or r <= 1) and (tensor.stride(-1) == 1 or k <= 1))
+    return tensor.numel() == 0 or ((tensor.stride(-2) >= k or r <= 1) and (tensor.stride(-1) == 1 or k <= 1))
 
 
 class Experts:
@@ -74,27 +74,27 @@ class Experts:
 
 @dataclass
 class Job:
-    router: Tensor                   # [n, d]
-    gate: Optional[Experts]          # [D, d] of each; None: not used by the activation
-    up: Optional[Experts]            # [D, d]
-    down: Optional[Experts]          # [d, D]
+    router: Tensor  # [n, d]
+    gate: Optional[Experts]  # [D, d] of each; None: not used by the activation
+    up: Optional[Experts]  # [D, d]
+    down: Optional[Experts]  # [d, D]
     n: int
     d: int
     D: int
-    first: int                       # the experts that are here: [first, end)
+    first: int  # the experts that are here: [first, end)
     end: int
-    delta: Optional[Tensor]          # [n, d]; noise that is there already
-    noise: str                       # "bounded" or "none"; "drawn": delta is bounded noise of this package
-    alpha: Any                       # a float; in a compiled graph on an accelerator a tensor []
+    delta: Optional[Tensor]  # [n, d]; noise that is there already
+    noise: str  # "bounded" or "none"; "drawn": delta is bounded noise of this package
+    alpha: Any  # a float; in a compiled graph on an accelerator a tensor []
     weight: float
     activation: str
     seed: int
     step: int
     layer: int
     draw: int
-    compute: str                     # operands of products: "f32", "bf16", or "" (see products_dtype)
-    scale: Optional[Tensor] = None   # []; of the gradients, beside `weight`
-    split: bool = False              # D is the part of the experts' width that is here: M^2 is a sum over processes
+    compute: str  # operands of products: "f32", "bf16", or "" (see products_dtype)
+    scale: Optional[Tensor] = None  # []; of the gradients, beside `weight`
+    split: bool = False  # D is the part of the experts' width that is here: M^2 is a sum over processes
     # Gradients, to be added to; None: not wanted.
     wants_router: bool = False
     d_gate: Optional[Experts] = None
@@ -102,7 +102,7 @@ class Job:
     d_down: Optional[Experts] = None
     factors: Optional[list[tuple[Experts, Tensor, Tensor]]] = None  # on an accelerator, where gradients are made later:
     # whose, and d [c, r, n] and x [n, k] or [c, n, k] of their products d x, chunk by chunk
-    fresh: bool = False              # d_gate, d_up and d_down hold nothing yet: zeros on the CPU, else anything
+    fresh: bool = False  # d_gate, d_up and d_down hold nothing yet: zeros on the CPU, else anything
 
     @property
     def backward(self) -> bool:
@@ -117,9 +117,10 @@ class Job:
 @dataclass
 class Result:
     """Of one evaluation. The gradients of the matrices are where the job has them."""
-    total: Tensor                # n^2 L [], f32 or wider: the sum over pairs
-    M: Tensor                    # [n, c], f32 or wider: the columns of the experts that are here
-    d_router: Optional[Tensor]   # [n, d], f32 or wider; None: not wanted
+
+    total: Tensor  # n^2 L [], f32 or wider: the sum over pairs
+    M: Tensor  # [n, c], f32 or wider: the columns of the experts that are here
+    d_router: Optional[Tensor]  # [n, d], f32 or wider; None: not wanted
 
 
 # One evaluation with its exchanges: yields this process's part and is sent the whole:

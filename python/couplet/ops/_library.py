@@ -2,6 +2,7 @@
 as exceptions. Without the library everything is computed in plain torch.
 
 ctypes releases the GIL while a function of the library runs."""
+
 from __future__ import annotations
 
 import ctypes
@@ -11,46 +12,72 @@ import os
 import pathlib
 import sys
 import warnings
-from ctypes import (POINTER, Structure, c_char_p, c_double, c_int, c_int64, c_size_t, c_uint32,
-                    c_uint64, c_void_p)
+from ctypes import POINTER, Structure, c_char_p, c_double, c_int, c_int64, c_size_t, c_uint32, c_uint64, c_void_p
 from typing import Optional, Tuple
 
 from .._version import __version__
 
-F32, BF16 = 0, 1                                          # cpl_erc_dtype
-DRAWN, GIVEN, NONE = 0, 1, 2                              # cpl_erc_noise_kind
-OK, ERR_MEMORY = 0, 3                                     # cpl_status
+F32, BF16 = 0, 1  # cpl_erc_dtype
+DRAWN, GIVEN, NONE = 0, 1, 2  # cpl_erc_noise_kind
+OK, ERR_MEMORY = 0, 3  # cpl_status
 
 PACKAGE = "couplet_native"
 
 
 class Matrices(Structure):
     """cpl_erc_matrices, and cpl_erc_gradients, which has the same layout."""
+
     _fields_ = [("at", POINTER(c_void_p)), ("stride", c_int64)]
 
 
 class Erc(Structure):
     """cpl_erc, field by field as couplet.h has it."""
+
     _fields_ = [
-        ("n_experts", c_int64), ("d_model", c_int64), ("d_expert", c_int64),
-        ("first_expert", c_int64), ("end_expert", c_int64),
-        ("first_row", c_int64), ("end_row", c_int64),
-        ("router", c_void_p), ("dtype", c_int),
-        ("gate", Matrices), ("up", Matrices), ("down", Matrices),
-        ("activation", c_int), ("alpha", c_double), ("weight", c_double),
-        ("noise", c_int), ("seed", c_uint64), ("step", c_uint64),
-        ("layer", c_uint32), ("draw", c_uint32), ("delta", c_void_p),
-        ("compute", c_int), ("n_threads", c_int),
+        ("n_experts", c_int64),
+        ("d_model", c_int64),
+        ("d_expert", c_int64),
+        ("first_expert", c_int64),
+        ("end_expert", c_int64),
+        ("first_row", c_int64),
+        ("end_row", c_int64),
+        ("router", c_void_p),
+        ("dtype", c_int),
+        ("gate", Matrices),
+        ("up", Matrices),
+        ("down", Matrices),
+        ("activation", c_int),
+        ("alpha", c_double),
+        ("weight", c_double),
+        ("noise", c_int),
+        ("seed", c_uint64),
+        ("step", c_uint64),
+        ("layer", c_uint32),
+        ("draw", c_uint32),
+        ("delta", c_void_p),
+        ("compute", c_int),
+        ("n_threads", c_int),
         ("router_grad", c_void_p),
-        ("gate_grad", Matrices), ("up_grad", Matrices), ("down_grad", Matrices),
-        ("M", c_void_p), ("eps", c_void_p), ("diagonal", c_void_p), ("violations", c_void_p),
-        ("scratch", c_void_p), ("scratch_bytes", c_size_t),
-        ("loss", c_double), ("row_violations", c_int64), ("column_violations", c_int64),
-        ("eps_above_1", c_int64), ("zero_rows", c_int64), ("phase", c_int),
+        ("gate_grad", Matrices),
+        ("up_grad", Matrices),
+        ("down_grad", Matrices),
+        ("M", c_void_p),
+        ("eps", c_void_p),
+        ("diagonal", c_void_p),
+        ("violations", c_void_p),
+        ("scratch", c_void_p),
+        ("scratch_bytes", c_size_t),
+        ("loss", c_double),
+        ("row_violations", c_int64),
+        ("column_violations", c_int64),
+        ("eps_above_1", c_int64),
+        ("zero_rows", c_int64),
+        ("phase", c_int),
     ]
 
 
 # ---- loading ----
+
 
 def _declare(library: ctypes.CDLL) -> ctypes.CDLL:
     library.cpl_version.restype = c_char_p
@@ -88,8 +115,9 @@ def _load() -> Tuple[Optional[ctypes.CDLL], str]:
         return None, sentence
     copies = _copies()
     if len(copies) > 1:
-        warnings.warn(f"couplet: {PACKAGE} is installed {len(copies)} times, in {', '.join(copies)}; used is "
-                      f"{path}", stacklevel=2)
+        warnings.warn(
+            f"couplet: {PACKAGE} is installed {len(copies)} times, in {', '.join(copies)}; used is {path}", stacklevel=2
+        )
     return library, f"{PACKAGE} {version}, {path}"
 
 
@@ -122,6 +150,7 @@ def backend() -> str:
 
 
 # ---- functions ----
+
 
 def _raise_if(status: int) -> None:
     """MemoryError for ERR_MEMORY, ValueError for another error, with the library's message, which begins as its

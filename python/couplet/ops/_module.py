@@ -1,4 +1,5 @@
 """couplet.ErcLoss: the loss of one layer as a module, for code that keeps its losses as modules."""
+
 from __future__ import annotations
 
 from typing import Any, Dict, Optional
@@ -16,14 +17,40 @@ class ErcLoss(nn.Module):
     The arguments are those of `couplet.erc_loss`. `step`, the number of the optimizer step, is required: with a
     constant one the noise would be constant."""
 
-    def __init__(self, alpha: float = 1.0, weight: float = 1.0, seed: int = 0, layer: int = 0, activation: str = "gate",
-                 noise: str = "bounded", *, gate_half: Optional[str] = None, compute: Any = None):
+    def __init__(
+        self,
+        alpha: float = 1.0,
+        weight: float = 1.0,
+        seed: int = 0,
+        layer: int = 0,
+        activation: str = "gate",
+        noise: str = "bounded",
+        *,
+        gate_half: Optional[str] = None,
+        compute: Any = None,
+    ):
         super().__init__()
-        self.settings: Dict[str, Any] = dict(alpha=alpha, weight=weight, seed=seed, layer=layer, activation=activation,
-                                             noise=noise, gate_half=gate_half, compute=compute)
+        self.settings: Dict[str, Any] = dict(
+            alpha=alpha,
+            weight=weight,
+            seed=seed,
+            layer=layer,
+            activation=activation,
+            noise=noise,
+            gate_half=gate_half,
+            compute=compute,
+        )
 
-    def forward(self, router: Tensor, w_gate: Optional[Matrices], *, step: int, w_up: Optional[Matrices] = None,
-                w_down: Optional[Matrices] = None, delta: Optional[Tensor] = None) -> Tensor:
+    def forward(
+        self,
+        router: Tensor,
+        w_gate: Optional[Matrices],
+        *,
+        step: int,
+        w_up: Optional[Matrices] = None,
+        w_down: Optional[Matrices] = None,
+        delta: Optional[Tensor] = None,
+    ) -> Tensor:
         """router [n, d], w_gate [n, D, d]; returns a tensor []."""
         return erc_loss(router, w_gate, w_up=w_up, w_down=w_down, delta=delta, step=step, **self.settings)
 

@@ -1,4 +1,5 @@
 """The coupling loss by the C library: tensors on the CPU, f32 or bf16, passed by pointer."""
+
 from __future__ import annotations
 
 import ctypes
@@ -19,8 +20,11 @@ def fits(job: Job) -> bool:
         return False
     dtypes = {job.router.dtype, *(x.dtype for x in job.matrices)}
     gradients = [x for x in (job.d_gate, job.d_up, job.d_down) if x is not None]
-    return (dtypes <= {torch.float32, torch.bfloat16} and all(x.dtype == torch.float32 for x in gradients)
-            and all(x.has_even_rows() for x in (*job.matrices, *gradients)))
+    return (
+        dtypes <= {torch.float32, torch.bfloat16}
+        and all(x.dtype == torch.float32 for x in gradients)
+        and all(x.has_even_rows() for x in (*job.matrices, *gradients))
+    )
 
 
 @functools.lru_cache(maxsize=64)
@@ -79,7 +83,7 @@ def _outputs(erc: lib.Erc, job: Job) -> Result:
     erc.M = M.data_ptr()
     if d_router is not None:
         erc.router_grad = d_router.data_ptr()
-    return Result(torch.empty((), dtype=torch.float64, device="cpu"), M[:, job.first:job.end], d_router)
+    return Result(torch.empty((), dtype=torch.float64, device="cpu"), M[:, job.first : job.end], d_router)
 
 
 def _total_of(erc: lib.Erc) -> Tensor:
@@ -108,7 +112,7 @@ def phases(job: Job) -> Phases:
     scratch = torch.empty(erc.scratch_bytes, dtype=torch.uint8, device="cpu")
     erc.scratch = scratch.data_ptr()
     lib.call("diagonals", erc)
-    diagonal.copy_((yield diagonal[job.first:job.end].clone()))
+    diagonal.copy_((yield diagonal[job.first : job.end].clone()))
     lib.call("sweep", erc)
     counts, result.total = yield violations, _total_of(erc)
     violations.copy_(counts)

@@ -2,6 +2,7 @@
 
 Philox4x32-10 (Salmon et al., 2011) keyed by (seed, stream, step, layer), counted by index; all in
 int64, whose products wrap as unsigned ones do."""
+
 from __future__ import annotations
 
 import contextlib
@@ -31,7 +32,7 @@ def philox(block: Tensor, seed: int, step: int, layer: Union[int, Tensor], strea
     last = last_word(step, layer, stream)
     shape = (*(last.shape[:-1] if isinstance(last, Tensor) else ()), *block.shape)
     even = torch.empty(2, *shape, dtype=torch.int64, device=block.device)  # words 0 and 2
-    odd = torch.empty_like(even)                                           # words 1 and 3
+    odd = torch.empty_like(even)  # words 1 and 3
     for words, k, value in ((even, 0, block & LOW), (even, 1, step & LOW), (odd, 0, block >> 32), (odd, 1, last)):
         words[k] = value
     k0, k1 = seed & LOW, seed >> 32
@@ -49,11 +50,10 @@ def philox(block: Tensor, seed: int, step: int, layer: Union[int, Tensor], strea
     return torch.stack((even[0], odd[0], even[1], odd[1]), dim=-1)
 
 
-def uniform(first: int, count: int, seed: int, step: int, layer: Union[int, Tensor],
-            device: torch.device) -> Tensor:
+def uniform(first: int, count: int, seed: int, step: int, layer: Union[int, Tensor], device: torch.device) -> Tensor:
     """Numbers `first` ... of the stream, f32 [..., count] in [0, 1): the upper 24 bits (cpl_rng_uniform)."""
     blocks = torch.arange(first // 4, (first + count - 1) // 4 + 1, dtype=torch.int64, device=device)
-    numbers = philox(blocks, seed, step, layer).flatten(-2)[..., first % 4:first % 4 + count]
+    numbers = philox(blocks, seed, step, layer).flatten(-2)[..., first % 4 : first % 4 + count]
     return (numbers >> 8).to(torch.float32).mul_(2.0**-24)
 
 
@@ -72,11 +72,15 @@ def nearest(router: Tensor) -> Tensor:
 
 # ---- of routers ----
 
+
 def _in_plain_torch(router: Tensor, seed: int, step: int, layer: int, draw: int) -> Tensor:
     """`bounded` on any device."""
     n, d = router.shape[-2:]
-    of_each = layer if router.dim() == 2 else torch.arange(
-        layer, layer + len(router), dtype=torch.int64, device=router.device)[:, None]
+    of_each = (
+        layer
+        if router.dim() == 2
+        else torch.arange(layer, layer + len(router), dtype=torch.int64, device=router.device)[:, None]
+    )
     u = uniform(draw * n * d, n * d, seed, step, of_each, router.device).view(router.shape)
     return u.to(router.dtype).mul_(2).sub_(1).mul_(nearest(router)[..., None]).add_(1)
 
@@ -143,8 +147,11 @@ def _kernels_work(device: torch.device) -> bool:
         raise
     except Exception as error:  # those of Triton have no class in common
         reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
-    warnings.warn(f"couplet: Triton cannot be used on {device}: {reason}. The noise is drawn by plain torch, with a "
-                  "hundred launches in place of five", stacklevel=2)
+    warnings.warn(
+        f"couplet: Triton cannot be used on {device}: {reason}. The noise is drawn by plain torch, with a "
+        "hundred launches in place of five",
+        stacklevel=2,
+    )
     return False
 
 
@@ -161,8 +168,11 @@ def of_layers(routers: Sequence[Tensor], layers: Sequence[int], seed: int, step:
     while begin < len(routers):
         end = begin + 1
         most = max(1, NUMBERS_AT_ONCE // max(1, routers[begin].numel()))
-        while end < min(len(routers), begin + most) and _alike(routers[begin], routers[end]) \
-                and layers[end] == layers[end - 1] + 1:
+        while (
+            end < min(len(routers), begin + most)
+            and _alike(routers[begin], routers[end])
+            and layers[end] == layers[end - 1] + 1
+        ):
             end += 1
         yield from bounded(torch.stack(list(routers[begin:end])), seed, step, layers[begin], 0)
         begin = end
@@ -170,4 +180,3 @@ def of_layers(routers: Sequence[Tensor], layers: Sequence[int], seed: int, step:
 
 def _alike(a: Tensor, b: Tensor) -> bool:
     return (a.shape, a.dtype, a.device) == (b.shape, b.dtype, b.device)
-

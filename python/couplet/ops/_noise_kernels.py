@@ -6,6 +6,7 @@ hundred operations, which take the host longer to launch than the device needs f
     _draw      delta: Philox4x32-10 and the bound, four numbers of one row after the other
 
 `couplet::noise` is an operator, so that fake tensors and torch.compile see one operation."""
+
 import contextlib
 from typing import Any
 
@@ -26,9 +27,18 @@ LARGEST = torch.finfo(torch.float32).max
 CHANGING = ("first", "key_low", "key_high", "step", "last")  # no kernel of its own for 1 and multiples of 16
 
 if HAS_TRITON:
+
     @triton.jit  # type: ignore[untyped-decorator, misc, unused-ignore]
-    def _nearest(router, gram, eps, n, d, largest, BLOCK_N: tl.constexpr,  # type: ignore[no-untyped-def]
-                 BLOCK: tl.constexpr):
+    def _nearest(
+        router,
+        gram,
+        eps,
+        n,
+        d,
+        largest,
+        BLOCK_N: tl.constexpr,  # type: ignore[no-untyped-def]
+        BLOCK: tl.constexpr,
+    ):
         """One program for each row i of each layer. router [l, n, d], gram [l, n, n] f64, eps [l, n]."""
         i, layer = tl.program_id(0), tl.program_id(1).to(tl.int64)
         gram = gram + layer * n * n
@@ -52,15 +62,30 @@ if HAS_TRITON:
         tl.store(eps + layer * n + i, bound.to(eps.dtype.element_ty))
 
     @triton.jit(do_not_specialize=CHANGING)  # type: ignore[untyped-decorator, misc, unused-ignore]
-    def _draw(delta, eps, n, d, first, key_low, key_high, step, last,  # type: ignore[no-untyped-def]
-              BLOCK: tl.constexpr):
+    def _draw(
+        delta,
+        eps,
+        n,
+        d,
+        first,
+        key_low,
+        key_high,
+        step,
+        last,  # type: ignore[no-untyped-def]
+        BLOCK: tl.constexpr,
+    ):
         """delta [l, n, d] of eps [l, n]: of each layer's stream the numbers from `first` on."""
         layer = tl.program_id(1).to(tl.int64)
         block = first // 4 + tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
         word = tl.zeros((BLOCK,), tl.uint32)
         c0, c1, c2, c3 = tl.philox_impl(
-            block.to(tl.uint32), (block >> 32).to(tl.uint32), word + step.to(tl.uint32),
-            word + (last + (layer << 8)).to(tl.uint32), word + key_low.to(tl.uint32), word + key_high.to(tl.uint32))
+            block.to(tl.uint32),
+            (block >> 32).to(tl.uint32),
+            word + step.to(tl.uint32),
+            word + (last + (layer << 8)).to(tl.uint32),
+            word + key_low.to(tl.uint32),
+            word + key_high.to(tl.uint32),
+        )
         for which in tl.static_range(4):
             bits = c0 if which == 0 else c1 if which == 1 else c2 if which == 2 else c3
             at = block * 4 + which - first
@@ -80,14 +105,16 @@ def noise(router: Tensor, key: int, step: int, last: int, first: int) -> Tensor:
     dtype = torch.promote_types(router.dtype, torch.float32)
     eps, delta = (torch.empty(size, dtype=dtype, device=router.device) for size in ((l, n), (l, n, d)))
     blocks = (first + n * d - 1) // 4 + 1 - first // 4
-    with torch.cuda.device(router.device) if router.is_cuda else contextlib.nullcontext():  # Triton takes the current one
+    with (
+        torch.cuda.device(router.device) if router.is_cuda else contextlib.nullcontext()
+    ):  # Triton takes the current one
         _nearest[(n, l)](router, gram, eps, n, d, LARGEST, triton.next_power_of_2(n), BLOCK)
-        _draw[(triton.cdiv(blocks, BLOCK), l)](delta, eps, n, d, first, key & 0xFFFFFFFF, key >> 32 & 0xFFFFFFFF, step,
-                                              last, BLOCK, enable_fp_fusion=False)
+        _draw[(triton.cdiv(blocks, BLOCK), l)](
+            delta, eps, n, d, first, key & 0xFFFFFFFF, key >> 32 & 0xFFFFFFFF, step, last, BLOCK, enable_fp_fusion=False
+        )
     return delta
 
 
 @noise.register_fake
 def _(router: Tensor, *_: Any) -> Tensor:
     return router.new_empty(router.shape, dtype=torch.promote_types(router.dtype, torch.float32))
-

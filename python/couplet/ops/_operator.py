@@ -4,6 +4,7 @@ On the CPU the gradients are computed in the forward call, together with the los
 the loss is a scalar, so that all that is left then is to multiply by its gradient. On an accelerator the forward call
 leaves out the last product, d x, which couplet::erc_gradients makes in the backward call: in place of gradients it
 returns their factors d and x (_accelerator.py), which are a few percent of them, and no weight is needed any more."""
+
 import operator
 from typing import Any, Callable, List, Optional, Sequence, Tuple
 
@@ -15,6 +16,7 @@ from ._job import USES_GATE, USES_UP, Experts, Job, Phases, Result, part, run_al
 from ._response import without_autocast
 from ._tags import tags
 
+
 def _experts(tensors: Sequence[Tensor], half: str, is_gate: bool) -> Optional[Experts]:
     return Experts([part(t, half, is_gate) for t in tensors]) if tensors else None
 
@@ -25,10 +27,24 @@ def shape_of(tensors: Sequence[Tensor]) -> Sequence[int]:
     return shape if len(shape) == 3 else (len(tensors), *shape)
 
 
-def make_job(router: Tensor, gate: Sequence[Tensor], up: Sequence[Tensor], down: Sequence[Tensor],
-             delta: Optional[Tensor], half: str, alpha: float, weight: float, activation: str,
-             noise: str, seed: int, step: int, layer: int, draw: int, compute: str,
-             first: int = 0) -> Job:
+def make_job(
+    router: Tensor,
+    gate: Sequence[Tensor],
+    up: Sequence[Tensor],
+    down: Sequence[Tensor],
+    delta: Optional[Tensor],
+    half: str,
+    alpha: float,
+    weight: float,
+    activation: str,
+    noise: str,
+    seed: int,
+    step: int,
+    layer: int,
+    draw: int,
+    compute: str,
+    first: int = 0,
+) -> Job:
     """The tensors as they came in, cut into the matrices that the activation needs."""
     gates = _experts(gate, half, True) if activation in USES_GATE else None
     ups = None
@@ -38,12 +54,31 @@ def make_job(router: Tensor, gate: Sequence[Tensor], up: Sequence[Tensor], down:
     first_used = gates or ups
     assert first_used is not None, "an activation uses gate or up"
     count, D, _ = first_used.shape
-    return Job(router, gates, ups, downs, router.shape[0], router.shape[1], D, first,
-               first + count, delta, noise, alpha, weight, activation, seed, step, layer, draw,
-               compute)
+    return Job(
+        router,
+        gates,
+        ups,
+        downs,
+        router.shape[0],
+        router.shape[1],
+        D,
+        first,
+        first + count,
+        delta,
+        noise,
+        alpha,
+        weight,
+        activation,
+        seed,
+        step,
+        layer,
+        draw,
+        compute,
+    )
 
 
 # ---- before an evaluation ----
+
 
 def _strides_of_gradient(tensors: Sequence[Tensor]) -> Sequence[int]:
     """Those of a dense tensor itself, so that the gradient becomes `.grad` without a copy; else contiguous."""
@@ -68,6 +103,7 @@ def _empty_gradient(tensors: Sequence[Tensor], wanted: bool, job: Job) -> Tensor
 
 def into(job: Job, gate: Sequence[Tensor], up: Sequence[Tensor], down: Sequence[Tensor], half: str) -> None:
     """Lets the job add its gradients to these tensors, arranged as those of `make_job`; none where one is empty."""
+
     def given(many: Sequence[Tensor]) -> bool:
         return bool(many) and many[0].numel() > 0
 
@@ -104,8 +140,9 @@ def run(job: Job) -> Result:
     return _native.run(job) if _native.fits(job) else run_alone(start(job))
 
 
-def prepare(job: Job, gate: Sequence[Tensor], up: Sequence[Tensor], down: Sequence[Tensor], half: str,
-            want: Sequence[bool]) -> List[Tensor]:
+def prepare(
+    job: Job, gate: Sequence[Tensor], up: Sequence[Tensor], down: Sequence[Tensor], half: str, want: Sequence[bool]
+) -> List[Tensor]:
     """Makes the gradients of gate, up and down, for the job to fill; empty where `want` is False."""
     job.wants_router, job.fresh = want[0], True
     grads = [_empty_gradient(t, wanted, job) for t, wanted in zip((gate, up, down), want[1:])]
@@ -114,6 +151,7 @@ def prepare(job: Job, gate: Sequence[Tensor], up: Sequence[Tensor], down: Sequen
 
 
 # ---- gradients of which the last product is left out ----
+
 
 def _factors(job: Job) -> List[Tensor]:
     """d [c, r, n] of gate, up and down, x [n, d], and down's own x [c, D, n]; empty where no gradient needs one."""
@@ -128,27 +166,47 @@ def _factors(job: Job) -> List[Tensor]:
     x = next((x for to, _, x in found if to is not job.d_down), job.router.new_empty(0, dtype=torch.float32))
     if x.numel() and x.untyped_storage()._cdata == job.router.untyped_storage()._cdata:
         x = x.clone()  # an operator returns nothing that it was given
-    return [*(all_of(to, lambda d, x: d) for to in (job.d_gate, job.d_up, job.d_down)), x,
-            all_of(job.d_down, lambda d, x: x.mT)]
+    return [
+        *(all_of(to, lambda d, x: d) for to in (job.d_gate, job.d_up, job.d_down)),
+        x,
+        all_of(job.d_down, lambda d, x: x.mT),
+    ]
 
 
 def _shapes_of_factors(job: Job) -> List[Optional[Sequence[int]]]:
     """As `_factors` makes them."""
     c, n, d, D = job.end - job.first, job.n, job.d, job.D
-    return [None if job.d_gate is None else (c, D, n), None if job.d_up is None else (c, D, n),
-            None if job.d_down is None else (c, d, n), None if job.d_gate is job.d_up is None else (n, d),
-            None if job.d_down is None else (c, D, n)]
+    return [
+        None if job.d_gate is None else (c, D, n),
+        None if job.d_up is None else (c, D, n),
+        None if job.d_down is None else (c, d, n),
+        None if job.d_gate is job.d_up is None else (n, d),
+        None if job.d_down is None else (c, D, n),
+    ]
 
 
 def _made(by: Tensor, shapes: List[int], strides: List[int], dtype: torch.dtype) -> List[Tensor]:
     """Memory for the gradients of gate, up and down: three numbers of each; empty where they are 0."""
-    return [by.new_empty_strided(shapes[k:k + 3], strides[k:k + 3], dtype=dtype) if shapes[k] else
-            by.new_empty(0, dtype=torch.float32) for k in (0, 3, 6)]
+    return [
+        by.new_empty_strided(shapes[k : k + 3], strides[k : k + 3], dtype=dtype)
+        if shapes[k]
+        else by.new_empty(0, dtype=torch.float32)
+        for k in (0, 3, 6)
+    ]
 
 
-def multiply(by: Tensor, d_router: Tensor, factors: List[Tensor], shapes: List[int], strides: List[int],
-             router_dtype: torch.dtype, dtype: torch.dtype, half: str, n: int,
-             weight: float) -> Tuple[Tensor, Tensor, Tensor, Tensor]:
+def multiply(
+    by: Tensor,
+    d_router: Tensor,
+    factors: List[Tensor],
+    shapes: List[int],
+    strides: List[int],
+    router_dtype: torch.dtype,
+    dtype: torch.dtype,
+    half: str,
+    n: int,
+    weight: float,
+) -> Tuple[Tensor, Tensor, Tensor, Tensor]:
     """The gradients of router, gate, up and down from their factors, times `by`, the loss's own."""
     d_gate, d_up, d_down, x, own = factors
     gate, up, down = made = _made(by, shapes, strides, dtype)
@@ -160,7 +218,9 @@ def multiply(by: Tensor, d_router: Tensor, factors: List[Tensor], shapes: List[i
     with without_autocast(by.device):
         for d, to, other in products:
             if d.numel():
-                _accelerator.add_gradient(Experts([to]), slice(None), d, other if other is x else other.mT, 0, factor, room)
+                _accelerator.add_gradient(
+                    Experts([to]), slice(None), d, other if other is x else other.mT, 0, factor, room
+                )
         for one, (d, to, _) in zip(halves, products):
             if half and one.numel() and not (d.numel() and to is one):
                 one.zero_()
@@ -171,15 +231,31 @@ erc_gradients = torch.library.custom_op("couplet::erc_gradients", multiply, muta
 
 
 @erc_gradients.register_fake
-def _(by: Tensor, d_router: Tensor, factors: List[Tensor], shapes: List[int], strides: List[int],
-      router_dtype: torch.dtype, dtype: torch.dtype, *_: Any) -> Tuple[Tensor, ...]:
+def _(
+    by: Tensor,
+    d_router: Tensor,
+    factors: List[Tensor],
+    shapes: List[int],
+    strides: List[int],
+    router_dtype: torch.dtype,
+    dtype: torch.dtype,
+    *_: Any,
+) -> Tuple[Tensor, ...]:
     return (torch.empty_like(d_router, dtype=router_dtype), *_made(by, shapes, strides, dtype))
 
 
 # ---- one evaluation ----
 
-def evaluate(job: Job, gate: Sequence[Tensor], up: Sequence[Tensor], down: Sequence[Tensor], half: str,
-             want: Sequence[bool], run: Callable[[Job], Result] = run) -> Tuple[Tensor, ...]:
+
+def evaluate(
+    job: Job,
+    gate: Sequence[Tensor],
+    up: Sequence[Tensor],
+    down: Sequence[Tensor],
+    half: str,
+    want: Sequence[bool],
+    run: Callable[[Job], Result] = run,
+) -> Tuple[Tensor, ...]:
     """weight * L [], M [n, c], and what is left for the backward pass, empty where `want` is False. On the CPU the
     gradients of router, gate, up and down, each of its tensor's dtype, and two that are empty; on an accelerator that
     of the router and the factors of the others."""
@@ -194,8 +270,9 @@ def evaluate(job: Job, gate: Sequence[Tensor], up: Sequence[Tensor], down: Seque
     d_router = job.router.new_empty(0, dtype=torch.float32) if result.d_router is None else result.d_router
     if factors is not None:
         return loss, result.M, d_router, *factors
-    grads = [g.to(like[0].dtype) if wanted and like else g
-             for g, like, wanted in zip(grads, (gate, up, down), want[1:])]
+    grads = [
+        g.to(like[0].dtype) if wanted and like else g for g, like, wanted in zip(grads, (gate, up, down), want[1:])
+    ]
     nothing = (job.router.new_empty(0, dtype=torch.float32) for _ in range(2))
     return loss, result.M, d_router.to(job.router.dtype) if want[0] else d_router, *grads, *nothing
 
@@ -209,15 +286,46 @@ def _wide(router: Tensor, matrices: Sequence[Tensor]) -> torch.dtype:
 # Gradients have the strides that the tensors had when the graph was traced. A CUDA graph would replay one step's noise
 # for ever: inductor is to leave the operator out of its graphs.
 @torch.library.custom_op("couplet::erc", mutates_args=(), **tags("needs_fixed_stride_order", "cudagraph_unsafe"))
-def erc(router: Tensor, gate: List[Tensor], up: List[Tensor], down: List[Tensor],
-        delta: Optional[Tensor], alpha_tensor: Optional[Tensor], step_tensor: Optional[Tensor], want: List[bool],
-        half: str, alpha: float, weight: float, activation: str, noise: str, seed: int, step: int, layer: int, draw: int,
-        compute: str) -> Tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
+def erc(
+    router: Tensor,
+    gate: List[Tensor],
+    up: List[Tensor],
+    down: List[Tensor],
+    delta: Optional[Tensor],
+    alpha_tensor: Optional[Tensor],
+    step_tensor: Optional[Tensor],
+    want: List[bool],
+    half: str,
+    alpha: float,
+    weight: float,
+    activation: str,
+    noise: str,
+    seed: int,
+    step: int,
+    layer: int,
+    draw: int,
+    compute: str,
+) -> Tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
     """Loss, M and what the backward pass returns or multiplies, in one sweep; see `evaluate` and couplet.erc_loss.
     alpha_tensor, step_tensor: in place of the numbers, in a graph whose constants these would be. They stand beside
     other tensors: inductor leaves out a last argument that is None."""
-    job = make_job(router.contiguous(), gate, up, down, delta, half, alpha, weight, activation, noise, seed,
-                   step if step_tensor is None else operator.index(step_tensor), layer, draw, compute)
+    job = make_job(
+        router.contiguous(),
+        gate,
+        up,
+        down,
+        delta,
+        half,
+        alpha,
+        weight,
+        activation,
+        noise,
+        seed,
+        step if step_tensor is None else operator.index(step_tensor),
+        layer,
+        draw,
+        compute,
+    )
     if alpha_tensor is not None:
         job.alpha = alpha_tensor.item() if _plain.is_for(router.device) else alpha_tensor.reshape(())
     loss, M, d_router, d_gate, d_up, d_down, x, own = evaluate(job, gate, up, down, half, want)
@@ -225,35 +333,67 @@ def erc(router: Tensor, gate: List[Tensor], up: List[Tensor], down: List[Tensor]
 
 
 @erc.register_fake
-def _(router: Tensor, gate: List[Tensor], up: List[Tensor], down: List[Tensor], delta: Optional[Tensor],
-      alpha_tensor: Optional[Tensor], step_tensor: Optional[Tensor], want: List[bool], half: str,
-      *options: Any) -> Tuple[Tensor, ...]:
+def _(
+    router: Tensor,
+    gate: List[Tensor],
+    up: List[Tensor],
+    down: List[Tensor],
+    delta: Optional[Tensor],
+    alpha_tensor: Optional[Tensor],
+    step_tensor: Optional[Tensor],
+    want: List[bool],
+    half: str,
+    *options: Any,
+) -> Tuple[Tensor, ...]:
     nothing = router.new_empty(0, dtype=torch.float32)
     wide, n, n_here = _wide(router, gate or up), router.shape[0], shape_of(gate or up)[0]
-    results = (router.new_empty((), dtype=wide), router.new_empty((n, n_here), dtype=wide),
-               torch.empty_like(router, memory_format=torch.contiguous_format) if want[0] else nothing)
+    results = (
+        router.new_empty((), dtype=wide),
+        router.new_empty((n, n_here), dtype=wide),
+        torch.empty_like(router, memory_format=torch.contiguous_format) if want[0] else nothing,
+    )
     if _plain.is_for(router.device):
-        grads = [t[0].new_empty_strided(shape_of(t), _strides_of_gradient(t)) if wanted and t else nothing.clone()
-                 for t, wanted in zip((gate, up, down), want[1:])]
+        grads = [
+            t[0].new_empty_strided(shape_of(t), _strides_of_gradient(t)) if wanted and t else nothing.clone()
+            for t, wanted in zip((gate, up, down), want[1:])
+        ]
         return (*results, *grads, nothing.clone(), nothing.clone())
     job = make_job(router, gate, up, down, delta, half, *options)
     job.factors = []
     prepare(job, gate, up, down, half, want)
     dtype = _accelerator.products_dtype(job)
-    return (*results[:2], results[2].to(wide), *(nothing.clone() if shape is None else router.new_empty(shape, dtype=dtype)
-                                                 for shape in _shapes_of_factors(job)))
+    return (
+        *results[:2],
+        results[2].to(wide),
+        *(
+            nothing.clone() if shape is None else router.new_empty(shape, dtype=dtype)
+            for shape in _shapes_of_factors(job)
+        ),
+    )
 
 
-def layout(router: Tensor, many: Sequence[Sequence[Tensor]], want: Sequence[bool], half: str,
-           weight: float) -> Tuple[Any, ...]:
+def layout(
+    router: Tensor, many: Sequence[Sequence[Tensor]], want: Sequence[bool], half: str, weight: float
+) -> Tuple[Any, ...]:
     """What `multiply` has to know of gate, up and down beside the factors."""
-    shapes, strides = ([number for t, wanted in zip(many, want[1:]) for number in (of(t) if t and wanted else (0, 0, 0))]
-                       for of in (shape_of, _strides_of_gradient))
+    shapes, strides = (
+        [number for t, wanted in zip(many, want[1:]) for number in (of(t) if t and wanted else (0, 0, 0))]
+        for of in (shape_of, _strides_of_gradient)
+    )
     return shapes, strides, router.dtype, (many[0] or many[1])[0].dtype, half, router.shape[0], weight
 
 
-def keep(ctx: Any, router: Tensor, gate: Sequence[Tensor], up: Sequence[Tensor], down: Sequence[Tensor],
-         want: Sequence[bool], half: str, weight: float, output: Sequence[Tensor]) -> bool:
+def keep(
+    ctx: Any,
+    router: Tensor,
+    gate: Sequence[Tensor],
+    up: Sequence[Tensor],
+    down: Sequence[Tensor],
+    want: Sequence[bool],
+    half: str,
+    weight: float,
+    output: Sequence[Tensor],
+) -> bool:
     """In ctx what `gradients` needs of an evaluation; whether its tensors are saved: those of an accelerator."""
     many = (gate, up, down)
     ctx.set_materialize_grads(False)
@@ -280,7 +420,7 @@ def _setup(ctx: Any, inputs: Any, output: Any) -> None:
 def _parted(tensors: Sequence[Tensor], lengths: Sequence[int]) -> Tuple[List[Tensor], List[Tensor], List[Tensor]]:
     """Gate, up and down."""
     g, u, _ = lengths
-    return list(tensors[:g]), list(tensors[g:g + u]), list(tensors[g + u:])
+    return list(tensors[:g]), list(tensors[g : g + u]), list(tensors[g + u :])
 
 
 def _again(ctx: Any) -> List[Tensor]:
@@ -300,19 +440,24 @@ def scaled(gradients: List[Tensor], by: Tensor) -> List[Tensor]:
 
 class _Last(torch.autograd.Function):
     """The identity; its backward pass, a second derivative, raises."""
+
     @staticmethod
     def forward(ctx: Any, count: int, *tensors: Tensor) -> Tuple[Tensor, ...]:
         return tuple(t.view_as(t) for t in tensors[:count])
 
     @staticmethod
     def backward(ctx: Any, *_: Any) -> Any:
-        raise RuntimeError("couplet: the coupling loss has no second derivative here; "
-                           "couplet.reference.erc_loss has one")
+        raise RuntimeError(
+            "couplet: the coupling loss has no second derivative here; couplet.reference.erc_loss has one"
+        )
 
 
-def gradients(ctx: Any, by: Tensor, again: Callable[[Any], List[Tensor]]) -> Tuple[Any, List[Any], List[Any], List[Any]]:
+def gradients(
+    ctx: Any, by: Tensor, again: Callable[[Any], List[Tensor]]
+) -> Tuple[Any, List[Any], List[Any], List[Any]]:
     """Of router, gate, up and down, times `by`, as autograd takes them; `again` makes those on the CPU once more. With
     create_graph, where they may be differentiated again, with a graph that refuses it."""
+
     def make() -> List[Tensor]:
         if ctx.layout is not None:
             d_router, *factors = ctx.saved_tensors
@@ -351,10 +496,20 @@ _len_pre_dispatch_stack: Callable[[], int] = getattr(torch._ops, "_len_torch_dis
 class Evaluated(torch.autograd.Function):
     """An `evaluate` in eager mode, by a function of router, gate, up, down and delta: calls of an operator take 300
     microseconds more, forward and backward."""
+
     @staticmethod
-    def forward(ctx: Any, evaluation: Callable[..., Sequence[Tensor]], again: Callable[[Any], List[Tensor]], want: List[bool],
-                half: str, weight: float, lengths: Sequence[int], router: Tensor, delta: Optional[Tensor],
-                *rest: Tensor) -> Tuple[Tensor, Tensor]:
+    def forward(
+        ctx: Any,
+        evaluation: Callable[..., Sequence[Tensor]],
+        again: Callable[[Any], List[Tensor]],
+        want: List[bool],
+        half: str,
+        weight: float,
+        lengths: Sequence[int],
+        router: Tensor,
+        delta: Optional[Tensor],
+        *rest: Tensor,
+    ) -> Tuple[Tensor, Tensor]:
         gate, up, down = _parted(rest, lengths)
         output = evaluation(router, gate, up, down, delta)
         ctx.evaluation, ctx.again = evaluation, again
@@ -372,18 +527,33 @@ class Evaluated(torch.autograd.Function):
         return (*nothing[:6], d_router, None, *gate, *up, *down)
 
 
-def call(router: Tensor, gate: List[Tensor], up: List[Tensor], down: List[Tensor], delta: Optional[Tensor],
-         want: List[bool], half: str, *options: Any) -> Tuple[Tensor, Tensor]:
+def call(
+    router: Tensor,
+    gate: List[Tensor],
+    up: List[Tensor],
+    down: List[Tensor],
+    delta: Optional[Tensor],
+    want: List[bool],
+    half: str,
+    *options: Any,
+) -> Tuple[Tensor, Tensor]:
     """Loss and M in eager mode: by `erc` where a mode, a tracer or a subclass of Tensor is to see an operator."""
     tensors = [router, *gate, *up, *down]
-    if (torch._C._len_torch_dispatch_stack() or _len_pre_dispatch_stack() or torch._C._get_tracing_state()
-            or not all(type(t) in (Tensor, torch.nn.Parameter) for t in tensors)):
+    if (
+        torch._C._len_torch_dispatch_stack()
+        or _len_pre_dispatch_stack()
+        or torch._C._get_tracing_state()
+        or not all(type(t) in (Tensor, torch.nn.Parameter) for t in tensors)
+    ):
         loss, M, *_ = erc(router, gate, up, down, delta, None, None, want, half, *options)
         return loss, M
 
-    def evaluation(router: Tensor, gate: List[Tensor], up: List[Tensor], down: List[Tensor],
-                   delta: Optional[Tensor]) -> Sequence[Tensor]:
+    def evaluation(
+        router: Tensor, gate: List[Tensor], up: List[Tensor], down: List[Tensor], delta: Optional[Tensor]
+    ) -> Sequence[Tensor]:
         return evaluate(make_job(router, gate, up, down, delta, half, *options), gate, up, down, half, want)
-    found: Tuple[Tensor, Tensor] = Evaluated.apply(evaluation, _again, want, half, options[1],
-                                                   (len(gate), len(up), len(down)), router, delta, *tensors[1:])
+
+    found: Tuple[Tensor, Tensor] = Evaluated.apply(
+        evaluation, _again, want, half, options[1], (len(gate), len(up), len(down)), router, delta, *tensors[1:]
+    )
     return found

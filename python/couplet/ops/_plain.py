@@ -6,6 +6,7 @@ Shapes: c experts of a chunk, m rows with an active hinge, x [m, d] proxies, res
 gone before the next; where those of all experts are few numbers, one chunk has all, and M its diagonal. Rows whose hinges are not active are
 left out of the backward products. Products are f32 or wider, whatever the dtype of the matrices, as are noise, norms,
 hinges and sums."""
+
 from __future__ import annotations
 
 import contextlib
@@ -20,8 +21,8 @@ from ._job import Experts, Job, Phases, Result
 from ._response import Response, as_rows, drawn_or_given, is_wide, respond, respond_backward, tie_of
 
 LARGE = 1 << 22  # bytes
-ROOM = 1 << 18   # numbers of a chunk's responses; a megabyte of cache has them with what is made of them
-FEW = 1 << 21    # responses of all experts that are kept
+ROOM = 1 << 18  # numbers of a chunk's responses; a megabyte of cache has them with what is made of them
+FEW = 1 << 21  # responses of all experts that are kept
 CALLS = 1 << 20  # multiplications that cost what the calls for one expert alone cost
 
 
@@ -105,7 +106,7 @@ class Work:
 
     def own(self, at: slice) -> Tensor:
         """The proxies of these experts, each for itself: [c, 1, d]."""
-        return self.x[self.job.first + at.start:self.job.first + at.stop, None]
+        return self.x[self.job.first + at.start : self.job.first + at.stop, None]
 
     def add_gradients(self, at: slice, r: Response, scale: Tensor) -> None:
         """Adds those for d out = scale * out of the responses r [c, n, D]; scale [n, c]. An expert alone has only the
@@ -117,11 +118,13 @@ class Work:
         for k, count in enumerate(active):
             one = slice(at.start + k, at.start + k + 1)
             if count >= 7 * n // 8:
-                self._add_to_proxies(None, respond_backward(self, one, self.x, r.some(k), scale.mT[k:k + 1]))
+                self._add_to_proxies(None, respond_backward(self, one, self.x, r.some(k), scale.mT[k : k + 1]))
             elif count:
                 which = scale[:, k].nonzero().flatten()
-                self._add_to_proxies(which, respond_backward(self, one, self.x.index_select(0, which), r.some(k, which),
-                                                             scale[which, k][None]))
+                self._add_to_proxies(
+                    which,
+                    respond_backward(self, one, self.x.index_select(0, which), r.some(k, which), scale[which, k][None]),
+                )
 
     def is_dense(self, active: list[int]) -> bool:
         """Whether calls for each expert alone, of whose rows so many are active, cost more than they save."""
@@ -135,7 +138,7 @@ class Work:
         if scale.any():
             dx = respond_backward(self, at, self.own(at), r, scale[:, None])
             if dx is not None:
-                self.router_gradient()[self.job.first + at.start:self.job.first + at.stop] += dx[:, 0]
+                self.router_gradient()[self.job.first + at.start : self.job.first + at.stop] += dx[:, 0]
 
     def _add_to_proxies(self, rows: Optional[Tensor], dx: Optional[Tensor]) -> None:
         if dx is not None and rows is None:
@@ -218,8 +221,14 @@ def _chunk_by_chunk(w: Work) -> Phases:
 def phases(job: Job) -> Phases:
     w = Work(job)
     W = job.matrices[0]
-    is_simple = (job.activation in ("gate", "up") and W.stacked is not None and W.dtype == w.dtype and job.compute != "bf16"
-                 and job.end - job.first == job.n and job.n**2 * job.D <= FEW)
+    is_simple = (
+        job.activation in ("gate", "up")
+        and W.stacked is not None
+        and W.dtype == w.dtype
+        and job.compute != "bf16"
+        and job.end - job.first == job.n
+        and job.n**2 * job.D <= FEW
+    )
     rows = as_rows(W.stacked) if is_simple and W.stacked is not None else None
     result = yield from _chunk_by_chunk(w) if rows is None else _all_at_once(w, rows)
     if job.wants_router:

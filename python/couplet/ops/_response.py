@@ -2,6 +2,7 @@
 
 Shapes: m proxies x [m, d] of c experts, or x [c, m, d], each expert's own; responses [c, m, D] or [c, m, d]. `Products`
 says how matrices are taken and multiplied on the CPU and on an accelerator."""
+
 from __future__ import annotations
 
 import contextlib
@@ -60,6 +61,7 @@ def drawn_or_given(job: Job, router: Tensor) -> Optional[Tensor]:
 
 class Products(Protocol):
     """How one path takes matrices and multiplies. W: of the experts at `at`, as `take` gives it."""
+
     job: Job
 
     def take(self, experts: Experts, at: slice) -> Tensor:
@@ -87,6 +89,7 @@ class Products(Protocol):
 @dataclass
 class Response:
     """Of m proxies: `out`, whose norm is M, and what it is computed from, each [c, m, D]."""
+
     out: Tensor
     z: Optional[Tensor] = None  # gate's output
     u: Optional[Tensor] = None  # up projection's
@@ -94,8 +97,10 @@ class Response:
 
     def some(self, k: int, rows: Optional[Tensor] = None) -> Response:
         """Expert k's alone, to these proxies or all."""
+
         def pick(t: Tensor) -> Tensor:
-            return t[k:k + 1] if rows is None else t[k].index_select(0, rows)[None]
+            return t[k : k + 1] if rows is None else t[k].index_select(0, rows)[None]
+
         return Response(pick(self.out), *(None if t is None else pick(t) for t in (self.z, self.u, self.h)))
 
 

@@ -1,4 +1,5 @@
 """Tags of this package's operators."""
+
 import inspect
 from typing import Any, Dict
 

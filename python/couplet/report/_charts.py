@@ -1,5 +1,6 @@
 """The charts of a series block as figures of matplotlib: lines, heat maps, points and boxes. The fields:
 docs/formats.md."""
+
 from __future__ import annotations
 
 import base64
@@ -28,13 +29,35 @@ INK, MUTED, AXIS, GRID, NONE, NO_VALUE = "#1c1e21", "#5a6068", "#80868f", "#e6e8
 WIDTH, HEIGHT = 5.4, 3.5  # inches
 LONGEST_NAME, MOST_NAMES, MARKED_POINTS = 44, 12, 80
 STYLE: Json = {
-    "font.family": ["DejaVu Sans"], "font.size": 9, "axes.labelsize": 9, "legend.fontsize": 8.5,
-    "xtick.labelsize": 8.5, "ytick.labelsize": 8.5, "text.color": INK, "axes.labelcolor": MUTED,
-    "xtick.color": AXIS, "ytick.color": AXIS, "xtick.labelcolor": MUTED, "ytick.labelcolor": MUTED,
-    "axes.edgecolor": AXIS, "axes.linewidth": 0.8, "axes.spines.top": False, "axes.spines.right": False,
-    "axes.grid": True, "axes.axisbelow": True, "grid.color": GRID, "grid.linewidth": 0.8,
-    "lines.linewidth": 1.6, "lines.markersize": 3.5, "text.parse_math": False, "axes.unicode_minus": True,
-    "svg.fonttype": "none", "svg.hashsalt": "couplet", "pdf.fonttype": 42, "savefig.dpi": 200}
+    "font.family": ["DejaVu Sans"],
+    "font.size": 9,
+    "axes.labelsize": 9,
+    "legend.fontsize": 8.5,
+    "xtick.labelsize": 8.5,
+    "ytick.labelsize": 8.5,
+    "text.color": INK,
+    "axes.labelcolor": MUTED,
+    "xtick.color": AXIS,
+    "ytick.color": AXIS,
+    "xtick.labelcolor": MUTED,
+    "ytick.labelcolor": MUTED,
+    "axes.edgecolor": AXIS,
+    "axes.linewidth": 0.8,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "axes.axisbelow": True,
+    "grid.color": GRID,
+    "grid.linewidth": 0.8,
+    "lines.linewidth": 1.6,
+    "lines.markersize": 3.5,
+    "text.parse_math": False,
+    "axes.unicode_minus": True,
+    "svg.fonttype": "none",
+    "svg.hashsalt": "couplet",
+    "pdf.fonttype": 42,
+    "savefig.dpi": 200,
+}
 
 
 class CannotDraw(Exception):
@@ -43,19 +66,21 @@ class CannotDraw(Exception):
 
 # ---- values ----
 
+
 def text(value: Any, longest: Optional[int] = None) -> str:
     """One line without control characters; a longer one is cut in its middle."""
     line = "" if value is None else str(value).encode("utf-8", "replace").decode()
     line = "".join(" " if unicodedata.category(c) in ("Cc", "Cs", "Co", "Cn") else c for c in line).strip()
     if longest and len(line) > longest:
-        line = f"{line[:longest // 2 - 1]}…{line[-(longest // 2):]}"
+        line = f"{line[: longest // 2 - 1]}…{line[-(longest // 2) :]}"
     return line
 
 
 def numbers(value: Any, where: str) -> Floats:
     """A list of numbers, null as NaN."""
-    if not isinstance(value, list) or any(isinstance(one, bool) or not isinstance(one, (int, float, type(None)))
-                                          for one in value):
+    if not isinstance(value, list) or any(
+        isinstance(one, bool) or not isinstance(one, (int, float, type(None))) for one in value
+    ):
         raise CannotDraw(f"{where} must be a list of numbers and null")
     array = np.array([np.nan if one is None else float(one) for one in value], dtype=float)
     return np.where(np.isfinite(array), np.clip(array, -1e300, 1e300), np.nan)
@@ -75,6 +100,7 @@ def same_length(arrays: Dict[str, Any], where: str) -> None:
 
 
 # ---- colours ----
+
 
 def ramp(share: Any) -> Any:
     """Viridis without its end that is near white."""
@@ -100,6 +126,7 @@ def group_name(chart: Json, group: int) -> str:
 
 
 # ---- axes ----
+
 
 def axis_label(axis: Json) -> str:
     label, unit = text(axis.get("label"), 90), text(axis.get("unit"), 30)
@@ -133,7 +160,7 @@ def set_log_scale(axes: Axes, name: str, axis: Json, values: Floats) -> None:
         set_scale("symlog", linthresh=low, linscale=0.5)
         step = max(1, int(np.ceil(np.log10(high / low) / 6)))
         powers = np.arange(np.log10(low), np.log10(high) + 1, step)
-        at.set_major_locator(ticker.FixedLocator([0.0, *(10.0 ** powers)]))
+        at.set_major_locator(ticker.FixedLocator([0.0, *(10.0**powers)]))
         at.set_minor_locator(ticker.NullLocator())
         getattr(axes, f"set_{name}lim")(-0.08 * low, high * 1.4)
     else:
@@ -183,6 +210,7 @@ def set_axis(axes: Axes, name: str, axis: Any, values: Floats) -> None:
 
 # ---- figures ----
 
+
 def new_figure(chart: Json, width: float = WIDTH, height: float = HEIGHT) -> Tuple[Figure, Axes]:
     layout = ConstrainedLayoutEngine(w_pad=0.08, h_pad=0.04)
     figure = Figure(figsize=(width, height), layout=layout, facecolor="white")
@@ -201,9 +229,20 @@ def set_head(figure: Figure, chart: Json, entries: List[Tuple[Any, str]]) -> Non
         figure.suptitle(title, x=0.015, ha="left", **bold)
         return
     for columns in range(min(len(entries), 8), 0, -1):
-        legend = figure.legend(*zip(*entries), loc="outside upper left", ncols=columns, title=title,
-                               title_fontproperties=bold, alignment="left", frameon=False, borderaxespad=0.1,
-                               columnspacing=1.4, handlelength=1.8, handletextpad=0.5, labelcolor=INK)
+        legend = figure.legend(
+            *zip(*entries),
+            loc="outside upper left",
+            ncols=columns,
+            title=title,
+            title_fontproperties=bold,
+            alignment="left",
+            frameon=False,
+            borderaxespad=0.1,
+            columnspacing=1.4,
+            handlelength=1.8,
+            handletextpad=0.5,
+            labelcolor=INK,
+        )
         if columns == 1 or legend.get_window_extent().width < 0.98 * figure.bbox.width:
             return
         legend.remove()
@@ -226,8 +265,9 @@ def read_series(chart: Json) -> List[Json]:
         if not isinstance(one, dict):
             raise CannotDraw(f"{where} must be an object")
         names = ("x", "y", "low", "high", "infinite")
-        x, y, low, high, infinite = (None if one.get(name) is None else numbers(one[name], f"{where}, {name}")
-                                     for name in names)
+        x, y, low, high, infinite = (
+            None if one.get(name) is None else numbers(one[name], f"{where}, {name}") for name in names
+        )
         shown = low if y is None and high is not None else y
         if shown is None:
             raise CannotDraw(f"{where} has no y")
@@ -235,8 +275,17 @@ def read_series(chart: Json) -> List[Json]:
         x = np.arange(length, dtype=float) if x is None else x
         is_rule = one.get("style") == "rule"
         same_length({"y": y} if is_rule else {"x": x, "y": y, "low": low, "high": high}, where)
-        found.append({**one, "x": x, "y": np.full(length, np.nan) if y is None else y, "low": low, "high": high,
-                      "infinite": infinite if infinite is not None else np.empty(0), "is_rule": is_rule})
+        found.append(
+            {
+                **one,
+                "x": x,
+                "y": np.full(length, np.nan) if y is None else y,
+                "low": low,
+                "high": high,
+                "infinite": infinite if infinite is not None else np.empty(0),
+                "is_rule": is_rule,
+            }
+        )
     return found
 
 
@@ -256,14 +305,19 @@ def draw_line(axes: Axes, one: Json, colour: Any, repeats: int) -> Optional[Unio
         axes.axhline(y[0], **rule)
         return Line2D([], [], **rule)
     for place in one["infinite"]:
-        axes.annotate("∞", (place, 0.98), xycoords=("data", "axes fraction"), color=colour, ha="center",
-                      va="top")
+        axes.annotate("∞", (place, 0.98), xycoords=("data", "axes fraction"), color=colour, ha="center", va="top")
     points = int(np.isfinite(y).sum())
     if not points:
         return handle
     marked = dots or points == 1 or (one.get("marks") and len(y) <= MARKED_POINTS)
-    style: Json = {"color": colour, "linestyle": line_style(one, repeats), "marker": "o" if marked else "none",
-                   "markeredgewidth": 0, "alpha": 0.75 if dots else 1.0, "markersize": 4.5 if dots else 3.5}
+    style: Json = {
+        "color": colour,
+        "linestyle": line_style(one, repeats),
+        "marker": "o" if marked else "none",
+        "markeredgewidth": 0,
+        "alpha": 0.75 if dots else 1.0,
+        "markersize": 4.5 if dots else 3.5,
+    }
     axes.plot(x, y, **style, zorder=3, clip_on=not marked)
     return Line2D([], [], **style)
 
@@ -303,6 +357,7 @@ def draw_lines(chart: Json) -> Figure:
 
 # ---- heat ----
 
+
 def decode_heat(heat: Json) -> Floats:
     """The matrix [rows, columns] of a `heat` member; NaN where there is no number."""
     rows, columns = (member(heat, name, int, "heat") for name in ("rows", "columns"))
@@ -315,12 +370,11 @@ def decode_heat(heat: Json) -> Floats:
     except (binascii.Error, ValueError):
         raise CannotDraw("heat: data is not base64") from None
     if len(data) != 2 * rows * columns:
-        raise CannotDraw(f"heat: data has {len(data)} bytes; {rows} x {columns} values have "
-                         f"{2 * rows * columns}")
+        raise CannotDraw(f"heat: data has {len(data)} bytes; {rows} x {columns} values have {2 * rows * columns}")
     levels = np.frombuffer(data, dtype="<u2").reshape(rows, columns)
     ends = np.log10([low, high]) if log else (low, high)
     values = ends[0] + levels / 65534 * (ends[1] - ends[0])
-    values = 10.0 ** values if log else values
+    values = 10.0**values if log else values
     if log and heat.get("zeros"):
         values[levels == 0] = 0
     return np.where(levels == 65535, np.nan, values)
@@ -328,8 +382,11 @@ def decode_heat(heat: Json) -> Floats:
 
 def marked_cells(heat: Json, shape: Tuple[int, ...]) -> List[Tuple[int, int]]:
     for cell in heat.get("boxes") or []:
-        if not (isinstance(cell, list) and len(cell) == 2 and all(
-                isinstance(at, int) and 0 <= at < n for at, n in zip(cell, shape))):
+        if not (
+            isinstance(cell, list)
+            and len(cell) == 2
+            and all(isinstance(at, int) and 0 <= at < n for at, n in zip(cell, shape))
+        ):
             raise CannotDraw("heat: boxes must be a list of [row, column]")
     return heat.get("boxes") or []
 
@@ -371,18 +428,22 @@ def draw_heat(chart: Json) -> Figure:
     scale = matplotlib.colors.LogNorm(low, high) if is_log else matplotlib.colors.Normalize(low, high)
     repeat = max(1, 1200 // max(rows, columns))  # viewers blur an image that they enlarge
     cells = np.kron(np.clip(values, low, high), np.ones((repeat, repeat)))
-    image = axes.imshow(cells, norm=scale, cmap=colours, interpolation="none",
-                        aspect="equal" if is_square else "auto", extent=(-0.5, columns - 0.5, rows - 0.5, -0.5))
+    image = axes.imshow(
+        cells,
+        norm=scale,
+        cmap=colours,
+        interpolation="none",
+        aspect="equal" if is_square else "auto",
+        extent=(-0.5, columns - 0.5, rows - 0.5, -0.5),
+    )
     for row, column in marked_cells(heat, values.shape):
-        axes.add_patch(Rectangle((column - 0.5, row - 0.5), 1, 1, fill=False, edgecolor=COLOURS[1],
-                                 linewidth=1.0))
+        axes.add_patch(Rectangle((column - 0.5, row - 0.5), 1, 1, fill=False, edgecolor=COLOURS[1], linewidth=1.0))
     axes.grid(False)
     axes.set_xlabel(text(heat.get("column_label")) or axis_label(chart.get("x") or {}))
     axes.set_ylabel(text(heat.get("row_label")) or axis_label(chart.get("y") or {}))
     set_cells(axes, "x", heat, columns)
     set_cells(axes, "y", heat, rows)
-    bar = figure.colorbar(image, ax=axes, shrink=0.85 if is_square else 1.0,
-                          label=text(heat.get("value_label"), 60))
+    bar = figure.colorbar(image, ax=axes, shrink=0.85 if is_square else 1.0, label=text(heat.get("value_label"), 60))
     bar.outline.set_visible(False)
     if is_log:
         bar.ax.yaxis.set_major_formatter(ticker.FuncFormatter(plain))
@@ -394,6 +455,7 @@ def draw_heat(chart: Json) -> Figure:
 
 
 # ---- points ----
+
 
 def draw_points(chart: Json) -> Figure:
     points = member(chart, "points", dict, "it")
@@ -412,11 +474,12 @@ def draw_points(chart: Json) -> Figure:
         at = keys == key
         style = {"color": colours[key], "alpha": 0.75}
         if points.get("size") is None:  # `plot` writes a tenth of the bytes of `scatter`
-            axes.plot(x[at], y[at], "o", markersize=area ** 0.5, markeredgewidth=0, **style)
+            axes.plot(x[at], y[at], "o", markersize=area**0.5, markeredgewidth=0, **style)
         else:
             axes.scatter(x[at], y[at], s=area * np.nan_to_num(sizes[at] / largest), linewidths=0, **style)
-        entries.append((Line2D([], [], linestyle="none", marker="o", color=colours[key], markersize=5),
-                        group_name(chart, key)))
+        entries.append(
+            (Line2D([], [], linestyle="none", marker="o", color=colours[key], markersize=5), group_name(chart, key))
+        )
     if not bare:
         set_axis(axes, "x", chart.get("x"), x)
         set_axis(axes, "y", chart.get("y"), y)
@@ -430,6 +493,7 @@ def draw_points(chart: Json) -> Figure:
 
 # ---- boxes ----
 
+
 def draw_box(axes: Axes, box: Json, at: float, width: float, colour: Any) -> None:
     where = f"box {text(box.get('name'), 40)}"
     names = ("q05", "q25", "q50", "q75", "q95", "low", "high", "mean")
@@ -437,11 +501,27 @@ def draw_box(axes: Axes, box: Json, at: float, width: float, colour: Any) -> Non
     if not np.isfinite([q05, q25, q50, q75, q95]).all():
         return
     axes.vlines([at, at], [q05, q75], [q25, q95], color=colour, linewidth=1.0)
-    axes.add_patch(Rectangle((at - width / 2, q25), width, q75 - q25, edgecolor=colour, linewidth=1.0,
-                             facecolor=matplotlib.colors.to_rgba(colour, 0.28)))
+    axes.add_patch(
+        Rectangle(
+            (at - width / 2, q25),
+            width,
+            q75 - q25,
+            edgecolor=colour,
+            linewidth=1.0,
+            facecolor=matplotlib.colors.to_rgba(colour, 0.28),
+        )
+    )
     axes.hlines(q50, at - width / 2, at + width / 2, color=colour, linewidth=2.0)
-    axes.plot([at, at], [low, high], linestyle="none", marker="o", markersize=3, markerfacecolor="white",
-              markeredgecolor=colour, markeredgewidth=0.9)
+    axes.plot(
+        [at, at],
+        [low, high],
+        linestyle="none",
+        marker="o",
+        markersize=3,
+        markerfacecolor="white",
+        markeredgecolor=colour,
+        markeredgewidth=0.9,
+    )
     axes.plot([at], [mean], linestyle="none", marker="o", markersize=3, color=colour, markeredgewidth=0)
 
 
@@ -465,11 +545,17 @@ def draw_boxes(chart: Json) -> Figure:
     set_axis(axes, "x", {**axis, "names": names}, values)
     axes.set_xlim(-0.6, max(1, len(names)) - 0.4)
     axes.grid(False, axis="x")
-    entries = [(Patch(facecolor=matplotlib.colors.to_rgba(colours[key], 0.28), edgecolor=colours[key]),
-                group_name(chart, key)) for key in groups]
+    entries = [
+        (Patch(facecolor=matplotlib.colors.to_rgba(colours[key], 0.28), edgecolor=colours[key]), group_name(chart, key))
+        for key in groups
+    ]
     set_head(figure, chart, entries if len(groups) > 1 else [])
     return figure
 
 
-KINDS: Dict[str, Callable[[Json], Figure]] = {"lines": draw_lines, "heat": draw_heat, "points": draw_points,
-                                              "boxes": draw_boxes}
+KINDS: Dict[str, Callable[[Json], Figure]] = {
+    "lines": draw_lines,
+    "heat": draw_heat,
+    "points": draw_points,
+    "boxes": draw_boxes,
+}

@@ -1,6 +1,7 @@
 """Files that may come from anybody: read once and within bounds; and the text that comes from them, on a terminal.
 
 The rules are those of the C program (docs/security.md). Needs neither PyTorch nor the C library."""
+
 from __future__ import annotations
 
 import json
@@ -23,8 +24,10 @@ class BadFile(Exception):
 
 # Of the two versions of control groups: their folder, their name in /proc/self/cgroup, and the files that say how much a
 # group may take, how much it has taken, and which line of memory.stat is what the kernel takes back.
-_GROUPS = (("sys/fs/cgroup", "", "memory.max", "memory.current", "inactive_file"),
-           ("sys/fs/cgroup/memory", "memory", "memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"))
+_GROUPS = (
+    ("sys/fs/cgroup", "", "memory.max", "memory.current", "inactive_file"),
+    ("sys/fs/cgroup/memory", "memory", "memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
+)
 
 
 def _match(path: pathlib.Path, pattern: str) -> str:
@@ -86,7 +89,7 @@ def parse(text: Union[str, bytes]) -> Any:
 
 def _shown(match: "re.Match[str]") -> str:
     code = ord(match[0])
-    return f"\\x{code & 0xff:02x}" if code < 0x80 or code >= 0xd800 else f"\\u{{{code:x}}}"
+    return f"\\x{code & 0xFF:02x}" if code < 0x80 or code >= 0xD800 else f"\\u{{{code:x}}}"
 
 
 def shown(text: str) -> str:

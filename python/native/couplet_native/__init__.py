@@ -1,4 +1,5 @@
 """The C library behind couplet's PyTorch operator, and the program `couplet`."""
+
 import os
 import pathlib
 import sys
@@ -11,8 +12,9 @@ def _inside(*names: str) -> pathlib.Path:
     import couplet_native
 
     folders = [_HERE, *(pathlib.Path(path) for path in couplet_native.__path__)]
-    return next((folder.joinpath(*names) for folder in folders if folder.joinpath(*names).exists()),
-                _HERE.joinpath(*names))
+    return next(
+        (folder.joinpath(*names) for folder in folders if folder.joinpath(*names).exists()), _HERE.joinpath(*names)
+    )
 
 
 def library() -> pathlib.Path:

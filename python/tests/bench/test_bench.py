@@ -1,15 +1,14 @@
 """python -m couplet.bench on the CPU; what it does on an accelerator, with the code for one or with stubs of torch."""
+
 import contextlib
 import json
 import types
 
 import pytest
 import torch
-
 from conftest import ROOT, accelerator_paths, needs_counts
 from couplet import bench
-from couplet.bench import _counts, _estimate, _measured
-from couplet.bench import Device
+from couplet.bench import Device, _counts, _estimate, _measured
 
 
 def test_a_block_to_paste(capsys):
@@ -30,8 +29,10 @@ def test_json_of_a_share_of_the_experts(capsys):
     assert "expert parallelism" in report["pseudo-code"]["left out"]
 
 
-@pytest.mark.parametrize("arguments, words", ((["--ep", "3"], "cannot be shared"),
-                                              (["--device", "nonsense"], "nonsense"), (["--device", "cuda:77"], "")))
+@pytest.mark.parametrize(
+    "arguments, words",
+    ((["--ep", "3"], "cannot be shared"), (["--device", "nonsense"], "nonsense"), (["--device", "cuda:77"], "")),
+)
 def test_what_cannot_be_run(arguments, words, capsys):
     assert bench.main([*arguments, "--shape", "small"]) == 2
     said = capsys.readouterr().err
@@ -79,6 +80,7 @@ def test_a_shape_that_does_not_fit_is_left_out(monkeypatch):
 
 
 # ---- with stubs of an accelerator ----
+
 
 class Stubs:
     """What of torch.cuda is called; a graph runs again what was captured."""
@@ -153,7 +155,9 @@ def test_every_section_with_stubs(stubbed):
     device, stubs = stubbed
     report = bench.run(device, _counts.SMALL, 2)
     assert report["step"]["us a layer"] == pytest.approx(1500) and stubs.modes == ["error", "default"]
-    existing = report[bench.EXISTING]  # three products of n 16, D 128, d 256 at 1 TFLOP/s, kernels of 140 us by two layers
+    existing = report[
+        bench.EXISTING
+    ]  # three products of n 16, D 128, d 256 at 1 TFLOP/s, kernels of 140 us by two layers
     assert existing["roofline, us a layer"] == pytest.approx(3 * 2 * 16 * 16 * 128 * 256 * 1e-6)
     assert existing["times the roofline"] == pytest.approx(70 / existing["roofline, us a layer"])
     assert report["synchronisation"] == {"waits": "no"} and report["memory"]["extra, MB"] == pytest.approx(77e-6)
@@ -162,7 +166,9 @@ def test_every_section_with_stubs(stubbed):
     parts = report["parts"]
     assert parts["evaluation, kernels a layer"] == 6 and parts["noise, kernels, us a layer"] == 70
     assert [(name, said) for name, said in parts.items() if name.startswith("noise: ")] == [
-        ("noise: two", "50 us a layer in 2 kernels"), ("noise: one", "20 us a layer in 4 kernels")]
+        ("noise: two", "50 us a layer in 2 kernels"),
+        ("noise: one", "20 us a layer in 4 kernels"),
+    ]
     assert [c["name"] for c in report["correctness"]][-1] == "tf32, stacked"
     assert not bench.is_good(report)
     report["graph"]["same as eager"] = "yes"
@@ -175,6 +181,7 @@ def test_a_step_that_waits_is_reported(stubbed, monkeypatch):
     def evaluate(*_):
         if stubs.modes == ["error"]:
             raise RuntimeError("called a synchronizing CUDA operation\nmore")
+
     monkeypatch.setattr(bench, "_step_of", lambda *_: (None, evaluate))
     assert bench.synchronisation(device, _counts.SMALL) == {"waits": "called a synchronizing CUDA operation"}
     assert stubs.modes == ["error", "default"]
@@ -191,15 +198,26 @@ def test_the_device_is_described(monkeypatch):
 
 def test_training_steps_with_and_without():
     pytest.importorskip("transformers")
-    found = bench.time_training(Device("cpu"), 1, vocab_size=96, hidden_size=32, intermediate_size=24, num_experts=8,
-                                num_attention_heads=4, num_key_value_heads=4, num_experts_per_tok=2, pad_token_id=None,
-                                eos_token_id=1)
+    found = bench.time_training(
+        Device("cpu"),
+        1,
+        vocab_size=96,
+        hidden_size=32,
+        intermediate_size=24,
+        num_experts=8,
+        num_attention_heads=4,
+        num_key_value_heads=4,
+        num_experts_per_tok=2,
+        pad_token_id=None,
+        eos_token_id=1,
+    )
     if "left out" not in found:
         assert found["layers"] == 4 and found["tokens"] == 32 and found["without, ms"] > 0
         assert found["erc.backward, us a layer"] > 0
 
 
 # ---- docs/pytorch-gpu.md ----
+
 
 @needs_counts
 def test_the_page_has_the_tables_of_the_estimate(capsys):
@@ -234,13 +252,19 @@ def test_reports_are_good():
 
 def test_a_formula_by_hand():
     """OLMoE on an H100: gates of 268 MB, read twice, gradient written once, at 3.35 TB/s."""
-    assert _estimate.roofline_us(_counts.OLMOE, _estimate.GPUS[0], False) == pytest.approx(3 * 268.4e6 / 3.35e12 * 1e6, rel=1e-3)
+    assert _estimate.roofline_us(_counts.OLMOE, _estimate.GPUS[0], False) == pytest.approx(
+        3 * 268.4e6 / 3.35e12 * 1e6, rel=1e-3
+    )
     olmoe = _estimate.TRAININGS[0]
     assert olmoe.seconds(_estimate.GPUS[0]) == pytest.approx(6 * 1.3e9 * 4.2e6 / 64 / 989e12 / 0.4)
 
 
 def test_kernels_are_as_long_as_what_bounds_them():
     gpu = _estimate.Gpu("one", 1.0, 0.5, 1.0)  # a million operations or bytes: one microsecond; in f64 two
-    each = [_counts.Kernel("short", 1), _counts.Kernel("bytes", 5 * 10**6), _counts.Kernel("product", 1, 7 * 10**6),
-            _counts.Kernel("in f64", 1, 0, 2 * 10**6)]
+    each = [
+        _counts.Kernel("short", 1),
+        _counts.Kernel("bytes", 5 * 10**6),
+        _counts.Kernel("product", 1, 7 * 10**6),
+        _counts.Kernel("in f64", 1, 0, 2 * 10**6),
+    ]
     assert _estimate._device_us(_counts.Counts(each), gpu) == pytest.approx(_estimate.SHORTEST_US + 5 + 7 + 4)

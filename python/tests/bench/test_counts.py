@@ -1,22 +1,24 @@
 """What the code for accelerators asks of a device, counted in fake tensors of device cuda: limits of kernels, bytes
 and memory, no synchronisation; and the counter itself."""
+
 import dataclasses
 
+import couplet
 import pytest
 import torch
+from conftest import accelerator_paths, needs_counts
+from couplet.bench import _counts
+from couplet.bench._counts import DEEPSEEK_V3, OLMOE, QWEN3, counted, under_fake
+from couplet.ops import _accelerator, _functional, _noise, _operator
 from torch import nn
 from torch._subclasses.fake_tensor import DataDependentOutputException, DynamicOutputShapeException
 
-import couplet
-from conftest import accelerator_paths, needs_counts
-from couplet.bench import _counts
-from couplet.ops import _accelerator, _functional, _noise, _operator
-from couplet.bench._counts import DEEPSEEK_V3, OLMOE, QWEN3, counted, under_fake
-
 pytestmark = needs_counts
 MODELS = {"OLMoE": OLMOE, "DeepSeek-V3": DEEPSEEK_V3}
-MOST_KERNELS = {"OLMoE": dict(fused=30, stacked=28, list=150, interleaved=88),
-                "DeepSeek-V3": dict(fused=46, stacked=29, list=433, interleaved=178)}
+MOST_KERNELS = {
+    "OLMoE": dict(fused=30, stacked=28, list=150, interleaved=88),
+    "DeepSeek-V3": dict(fused=46, stacked=29, list=433, interleaved=178),
+}
 
 
 def laid_out(name, layout):
@@ -31,11 +33,14 @@ def most_memory(shape):
 
 # ---- the counter itself ----
 
+
 def one(run):
     """Counts of `run(a, b)`: a, b [32, 64] in f32 on the device."""
+
     def counts():
         a, b = (torch.empty(32, 64, device="cuda") for _ in range(2))
         return counted(lambda: run(a, b))
+
     return under_fake(counts)
 
 
@@ -46,8 +51,10 @@ KERNELS = {
     "in place": (lambda a, b: a.add_(b), 3 * NUMBERS),
     "a number": (lambda a, b: a * 2.0, 2 * NUMBERS),
     "out=": (lambda a, b: torch.mul(a, b, out=torch.empty_like(a)), 3 * NUMBERS),
-    "out= of another dtype": (lambda a, b: torch.mul(a, b, out=torch.empty_like(a, dtype=torch.bfloat16)),
-                              5 * NUMBERS // 2),
+    "out= of another dtype": (
+        lambda a, b: torch.mul(a, b, out=torch.empty_like(a, dtype=torch.bfloat16)),
+        5 * NUMBERS // 2,
+    ),
     "another dtype": (lambda a, b: a.double(), 3 * NUMBERS),
     "fill": (lambda a, b: a.fill_(1.0), NUMBERS),
     "copy": (lambda a, b: a.copy_(b), 2 * NUMBERS),
@@ -57,10 +64,14 @@ KERNELS = {
     "mm": (lambda a, b: a @ b.mT, 2 * NUMBERS + 32 * 32 * 4),
     "mm with out_dtype": (lambda a, b: torch.mm(a.bfloat16(), b.bfloat16().mT, out_dtype=torch.float32), None),
     "addmm_": (lambda a, b: torch.empty(32, 32, device="cuda").addmm_(a, b.mT), 2 * NUMBERS + 2 * 32 * 32 * 4),
-    "addmm_, beta 0": (lambda a, b: torch.empty(32, 32, device="cuda").addmm_(a, b.mT, beta=0),
-                       2 * NUMBERS + 32 * 32 * 4),
-    "addmm, beta 0": (lambda a, b: torch.addmm(torch.empty(32, device="cuda"), a, b.mT, beta=0),
-                      2 * NUMBERS + 32 * 32 * 4),
+    "addmm_, beta 0": (
+        lambda a, b: torch.empty(32, 32, device="cuda").addmm_(a, b.mT, beta=0),
+        2 * NUMBERS + 32 * 32 * 4,
+    ),
+    "addmm, beta 0": (
+        lambda a, b: torch.addmm(torch.empty(32, device="cuda"), a, b.mT, beta=0),
+        2 * NUMBERS + 32 * 32 * 4,
+    ),
     "foreach": (lambda a, b: torch._foreach_add_([a, b], 1.0), 4 * NUMBERS),
     "foreach of two lists": (lambda a, b: torch._foreach_mul([a], [b]), 3 * NUMBERS),
 }
@@ -77,10 +88,26 @@ def test_kernels(name):
 
 
 NO_KERNELS = {
-    "views": lambda a, b: (a.mT, a[3:, ::2], a.view(-1), a.flatten(), a.expand(5, -1, -1), a.unbind(0), a.detach(),
-                           a.diagonal(), a.as_strided((3,), (1,)), a.reshape(64, 32), a.contiguous(), a.to(a.dtype)),
-    "allocations": lambda a, b: (torch.empty(9, device="cuda"), torch.empty_like(a), a.new_empty(3),
-                                 torch.empty_strided((2, 3), (3, 1), device="cuda")),
+    "views": lambda a, b: (
+        a.mT,
+        a[3:, ::2],
+        a.view(-1),
+        a.flatten(),
+        a.expand(5, -1, -1),
+        a.unbind(0),
+        a.detach(),
+        a.diagonal(),
+        a.as_strided((3,), (1,)),
+        a.reshape(64, 32),
+        a.contiguous(),
+        a.to(a.dtype),
+    ),
+    "allocations": lambda a, b: (
+        torch.empty(9, device="cuda"),
+        torch.empty_like(a),
+        a.new_empty(3),
+        torch.empty_strided((2, 3), (3, 1), device="cuda"),
+    ),
     "on the CPU": lambda a, b: torch.zeros(8).add_(1.0),
 }
 
@@ -98,14 +125,29 @@ def test_a_number_of_the_host_travels_with_the_launch():
     assert [k.name for k in counts.each] == ["gt", "scalar_tensor", "where"] and counts.host_copies == 0
 
 
-@pytest.mark.parametrize("run", (lambda a, b: a.copy_(torch.zeros(32, 64)), lambda a, b: torch.zeros(3).to("cuda"),
-                                 lambda a, b: torch.tensor(3.0).to("cuda"), lambda a, b: a.cpu()))
+@pytest.mark.parametrize(
+    "run",
+    (
+        lambda a, b: a.copy_(torch.zeros(32, 64)),
+        lambda a, b: torch.zeros(3).to("cuda"),
+        lambda a, b: torch.tensor(3.0).to("cuda"),
+        lambda a, b: a.cpu(),
+    ),
+)
 def test_copies_between_host_and_device(run):
     assert one(run).host_copies == 1
 
 
-@pytest.mark.parametrize("run", (lambda a, b: a.sum().item(), lambda a, b: a.nonzero(), lambda a, b: a[a > 0],
-                                 lambda a, b: torch.equal(a, b), lambda a, b: bool((a > 0).all())))
+@pytest.mark.parametrize(
+    "run",
+    (
+        lambda a, b: a.sum().item(),
+        lambda a, b: a.nonzero(),
+        lambda a, b: a[a > 0],
+        lambda a, b: torch.equal(a, b),
+        lambda a, b: bool((a > 0).all()),
+    ),
+)
 def test_what_waits_raises(run):
     with pytest.raises((DataDependentOutputException, DynamicOutputShapeException)):
         one(run)
@@ -113,29 +155,38 @@ def test_what_waits_raises(run):
 
 def test_peak():
     def run(a, b):
-        c = a + b                  # 1
-        d = [c.mT, c[:3]]          # views
+        c = a + b  # 1
+        d = [c.mT, c[:3]]  # views
         c = None
-        e = a * 2.0                # 2
-        d.clear()                  # 1
+        e = a * 2.0  # 2
+        d.clear()  # 1
         e.mul_(3.0)
         torch.add(a, b, out=e)
         f = torch.empty(2, 32, 64, device="cuda")  # 3
         f = f[0]
         return e, f
+
     assert one(run).peak == 3 * NUMBERS
 
 
 def test_noise_is_four_kernels():
     """Routers to f64, their products, the nearest rows, the numbers; 3 layers of [5, 7] in bf16."""
+
     def run():
         routers = torch.empty(3, 5, 7, dtype=torch.bfloat16, device="cuda")
         counts = counted(lambda: _noise.bounded(routers, 0, 0, 0, 0))
         return [(k.name, k.bytes, k.in_f64) for k in counts.each], counts.peak
+
     numbers, gram = 3 * 5 * 7, 3 * 5 * 5 * 8
-    assert under_fake(run) == ([("_to_copy", 10 * numbers, 0), ("bmm", 16 * numbers + gram, 2 * 3 * 5 * 5 * 7),
-                                ("_nearest", 4 * numbers + gram, 0), ("_draw", 4 * numbers, 0)],
-                               12 * numbers + gram)
+    assert under_fake(run) == (
+        [
+            ("_to_copy", 10 * numbers, 0),
+            ("bmm", 16 * numbers + gram, 2 * 3 * 5 * 5 * 7),
+            ("_nearest", 4 * numbers + gram, 0),
+            ("_draw", 4 * numbers, 0),
+        ],
+        12 * numbers + gram,
+    )
 
 
 def test_noise_in_plain_torch(monkeypatch):
@@ -154,10 +205,12 @@ def test_noise_is_counted_by_its_draws():
         draw = lambda: [None for _ in _noise.of_layers(routers, range(5), 0, 0)]
         draw()
         return counted(draw)
+
     assert under_fake(drawn).each == five.each
 
 
 # ---- limits of one layer ----
+
 
 @pytest.fixture(scope="module")
 def noise():
@@ -174,7 +227,9 @@ def test_limits(name, layout, accumulates, noise):
     layer = _counts.of_layer(shape, accumulates)
     assert layer.kernels + drawn.kernels / shape.layers <= MOST_KERNELS[name][layout]
     assert layer.host_copies == drawn.host_copies == 0
-    assert layer.bytes + drawn.bytes / shape.layers <= (2.6 if layout == "list" else 1.25) * shape.ideal_bytes(accumulates)
+    assert layer.bytes + drawn.bytes / shape.layers <= (2.6 if layout == "list" else 1.25) * shape.ideal_bytes(
+        accumulates
+    )
     assert layer.operations == shape.ideal_operations
     assert layer.peak - (0 if accumulates else shape.gradient_bytes) <= most_memory(shape)
     assert drawn.peak <= shape.layers * shape.gate_bytes / 20
@@ -196,8 +251,11 @@ def test_erc_loss_costs_what_erc_backward_costs(name, layout):
     assert forward.peak <= most_memory(shape) + factors and backward.peak - shape.gradient_bytes <= 2 * numbers
 
 
-@pytest.mark.parametrize("shape", (dataclasses.replace(OLMOE, ep=8), dataclasses.replace(QWEN3, ep=8),
-                                   dataclasses.replace(DEEPSEEK_V3, ep=64)), ids=lambda s: s.name)
+@pytest.mark.parametrize(
+    "shape",
+    (dataclasses.replace(OLMOE, ep=8), dataclasses.replace(QWEN3, ep=8), dataclasses.replace(DEEPSEEK_V3, ep=64)),
+    ids=lambda s: s.name,
+)
 def test_a_share_of_the_experts(shape):
     layer = _counts.of_layer(shape)
     assert layer.kernels <= 30 and layer.host_copies == 0
@@ -210,12 +268,14 @@ def test_a_share_of_the_experts(shape):
 @pytest.mark.parametrize("to", (torch.float16, torch.float32))
 def test_a_scale_on_the_device_is_not_read(dtype, to):
     """That of a gradient scaler in erc.backward, for gradients of the gates' dtype and of another."""
+
     def run():
         router, gates = (torch.empty(s, dtype=dtype, device="cuda") for s in ((64, 256), (64, 128, 256)))
         job = _operator.make_job(router, [gates], [], [], None, "", 1.0, 1.0, "gate", "none", 0, 0, 0, 0, "")
         job.wants_router, job.scale = True, torch.empty((), device="cuda")
         _operator.into(job, [torch.empty(gates.shape, dtype=to, device="cuda")], [], [], "")
         return counted(lambda: _operator.run(job))
+
     assert under_fake(run).host_copies == 0
 
 
@@ -227,6 +287,7 @@ def test_a_list_has_a_product_for_every_gradient():
 
 
 # ---- a whole step ----
+
 
 class Model(nn.Module):
     """Routers and gates of all layers on the device."""
@@ -248,6 +309,7 @@ FEW = 2  # layers of the models here; fake tensors are slow
 
 def steps_of(shape, keeps_gradients, call=lambda erc: erc.backward()):
     """Counts of the second and third step of FEW layers."""
+
     def run():
         model = Model(dataclasses.replace(shape, layers=FEW))
         erc = model.attach(gate_half=shape.half or None)
@@ -258,6 +320,7 @@ def steps_of(shape, keeps_gradients, call=lambda erc: erc.backward()):
             counts.append(counted(lambda: call(erc)))
             model.optimize()
         return counts[1:]
+
     return under_fake(run)
 
 
@@ -268,6 +331,7 @@ def kernels_a_layer(noise):
 
     def of(name, counts):
         return (counts.kernels - few[name]) / FEW + noise[name].kernels / MODELS[name].layers
+
     return of
 
 
@@ -289,9 +353,11 @@ def test_a_step_of_erc_backward(name, layout, keeps_gradients, kernels_a_layer):
 def without_graph(monkeypatch):
     """The operator's implementation in its place: autograd's engine refuses fake tensors of a device that is not
     there, and fake tensors know the operator by the shapes of its results alone."""
+
     def erc(router, gate, up, down, delta, alpha_tensor, step_tensor, want, half, *options):
         job = _operator.make_job(router.detach(), [g.detach() for g in gate], [], [], delta, half, *options)
         return _operator.evaluate(job, gate, up, down, half, want)
+
     monkeypatch.setattr(_functional._operator, "erc", erc)
 
 
@@ -304,6 +370,7 @@ def test_a_step_of_erc_loss(without_graph, kernels_a_layer):
 
 def test_later_micro_batches_cost_next_to_nothing():
     """From the second step on: the first does not know yet whether the optimizer is one of PyTorch."""
+
     def run():
         model = Model(dataclasses.replace(OLMOE, layers=2))
         erc = model.attach()
@@ -311,6 +378,7 @@ def test_later_micro_batches_cost_next_to_nothing():
         model.optimize()
         erc.backward()
         return counted(erc.backward)
+
     assert under_fake(run).kernels <= 1
 
 
@@ -321,6 +389,7 @@ def test_the_first_step_looks_at_numbers_unless_it_is_counted():
             erc.next_step(0)
         erc.backward()
         return counted(erc.backward)
+
     assert under_fake(lambda: run(True)).kernels <= 1
     with pytest.raises(DataDependentOutputException):
         under_fake(lambda: run(False))
@@ -328,15 +397,32 @@ def test_the_first_step_looks_at_numbers_unless_it_is_counted():
 
 # ---- a CUDA graph ----
 
+
 def test_delta_of_ones_own_is_looked_at():
     router, gates = torch.empty(4, 6, device="meta"), torch.empty(4, 5, 6, device="meta")
 
     def run(**noise):
         on_device = [torch.empty(t.shape, device="cuda") for t in (router, gates, router)]
         delta = {"delta": on_device[2]} if noise["noise"] == "bounded" else {}
-        job = _operator.make_job(*on_device[:1], on_device[1:2], [], [], delta.get("delta"), "", 1.0, 1.0, "gate",
-                                 noise["noise"], 0, 0, 0, 0, "")
+        job = _operator.make_job(
+            *on_device[:1],
+            on_device[1:2],
+            [],
+            [],
+            delta.get("delta"),
+            "",
+            1.0,
+            1.0,
+            "gate",
+            noise["noise"],
+            0,
+            0,
+            0,
+            0,
+            "",
+        )
         return counted(lambda: _operator.evaluate(job, on_device[1:2], [], [], "", [True, True, False, False]))
+
     with pytest.raises(DataDependentOutputException):
         under_fake(lambda: run(noise="bounded"))
     assert under_fake(lambda: run(noise="none")).host_copies == 0
@@ -344,10 +430,12 @@ def test_delta_of_ones_own_is_looked_at():
 
 def test_what_a_captured_graph_would_hold(without_graph):
     """Routers times delta, without noise: nothing waits and nothing comes from the host."""
+
     def run():
         router, gates = OLMOE.router("cuda"), OLMOE.gates("cuda")[0]
         delta = torch.empty(router.shape, device="cuda")
         return counted(lambda: couplet.erc_loss(router.float() * delta, gates, noise="none"))
+
     counts = under_fake(run)
     assert counts.host_copies == 0 and 0 < counts.kernels < 30
 
@@ -355,9 +443,13 @@ def test_what_a_captured_graph_would_hold(without_graph):
 def test_a_router_times_delta_is_the_same_loss():
     router, gates = torch.randn(6, 8, requires_grad=True), torch.randn(6, 5, 8, requires_grad=True)
     delta = couplet.noise(router, seed=3, step=7)
-    ours, want = (torch.autograd.grad(loss, (router, gates)) for loss in (
-        couplet.erc_loss(router.float() * delta, gates, noise="none"),
-        couplet.erc_loss(router, gates, seed=3, step=7)))
+    ours, want = (
+        torch.autograd.grad(loss, (router, gates))
+        for loss in (
+            couplet.erc_loss(router.float() * delta, gates, noise="none"),
+            couplet.erc_loss(router, gates, seed=3, step=7),
+        )
+    )
     for a, b in zip(ours, want):
         torch.testing.assert_close(a, b, rtol=1e-5, atol=1e-7)
 
@@ -368,6 +460,7 @@ def test_inductor_leaves_the_operator_out_of_its_graphs():
 
 
 # ---- what it makes is what the operator says ----
+
 
 def stacked(D, d, dtype):
     return [torch.empty(8, D, d, dtype=dtype, device="cuda")]
@@ -404,8 +497,12 @@ def compare(layout, dtype, router_dtype=None, activation="gate", want=ALL):
     job = _operator.make_job(router, gate, up, down, None, *options)
     makes = _operator.evaluate(job, gate, up, down, half, want)
     assert described(makes) == described(says), (layout, dtype, activation, want)
-    arguments = (torch.empty((), device="cuda", dtype=makes[0].dtype), makes[2], makes[3:],
-                 *_operator.layout(router, (gate, up, down), want, half, 2.0))
+    arguments = (
+        torch.empty((), device="cuda", dtype=makes[0].dtype),
+        makes[2],
+        makes[3:],
+        *_operator.layout(router, (gate, up, down), want, half, 2.0),
+    )
     assert described(_operator.multiply(*arguments)) == described(_operator.erc_gradients(*arguments))
 
 
@@ -414,6 +511,7 @@ def test_results_are_as_the_operator_says(layout):
     def run():
         for dtype in (torch.float32, torch.bfloat16, torch.float16, torch.float64):
             compare(layout, dtype)
+
     under_fake(run)
 
 
@@ -425,14 +523,22 @@ def test_results_where_less_is_wanted(want):
 @pytest.mark.parametrize("activation", ("up", "silu", "swiglu", "output"))
 def test_results_of_activations(activation):
     layouts = ("fused", "gpt-oss") if activation == "up" else ("stacked", "list", "fused", "gpt-oss")
-    under_fake(lambda: [compare(layout, dtype, activation=activation)
-                        for layout in layouts for dtype in (torch.float32, torch.bfloat16)])
+    under_fake(
+        lambda: [
+            compare(layout, dtype, activation=activation)
+            for layout in layouts
+            for dtype in (torch.float32, torch.bfloat16)
+        ]
+    )
 
 
-@pytest.mark.parametrize("dtype, compute", ((torch.float32, "f32"), (torch.bfloat16, "bf16"), (torch.bfloat16, "f32"),
-                                            (torch.float32, "bf16")))
+@pytest.mark.parametrize(
+    "dtype, compute",
+    ((torch.float32, "f32"), (torch.bfloat16, "bf16"), (torch.bfloat16, "f32"), (torch.float32, "bf16")),
+)
 def test_products_of_another_dtype(dtype, compute):
     """Matrices are copied to another dtype in chunks; products are three."""
+
     def run():
         router, gates = (torch.empty(s, dtype=dtype, device="cuda") for s in ((64, 256), (64, 128, 256)))
         job = _operator.make_job(router, [gates], [], [], None, "", 1.0, 1.0, "gate", "none", 0, 0, 0, 0, compute)
@@ -440,6 +546,7 @@ def test_products_of_another_dtype(dtype, compute):
         job.wants_router = True
         _operator.into(job, [into], [], [], "")
         return counted(lambda: _operator.run(job))
+
     counts = under_fake(run)
     assert counts.operations == 3 * 2 * 64 * 64 * 128 * 256 and counts.host_copies == 0
 

@@ -1,18 +1,26 @@
 """Random coupling losses in eager PyTorch with every fault of couplet.certify as a switch, in the formats that people
 compute in, and their dumps."""
+
 import math
 
 import torch
-
 from couplet.certify.erc.faults import FAULTS, can_stand_together
 from losses_in_eager import DeltaLeftOut
 
 KINDS = {"f64": torch.float64, "f32": torch.float32, "autocast": torch.float32, "bf16": torch.bfloat16}
 KEYS = [key for key in FAULTS if key not in ("zero", "factor")]
-FACTORS = {"loss_sign": lambda x: -1, "pairs_mean": lambda x: x["n"] / (x["n"] - 1), "rows_mean": lambda x: x["n"],
-           "no_mean": lambda x: x["n"]**2, "weight_left_out": lambda x: 1 / x["weight"],
-           "weight_twice": lambda x: x["weight"], "layers_sum": lambda x: x["layers"],
-           "layers_twice": lambda x: 1 / x["layers"], "zero": lambda x: 0, "factor": lambda x: 3.7}
+FACTORS = {
+    "loss_sign": lambda x: -1,
+    "pairs_mean": lambda x: x["n"] / (x["n"] - 1),
+    "rows_mean": lambda x: x["n"],
+    "no_mean": lambda x: x["n"] ** 2,
+    "weight_left_out": lambda x: 1 / x["weight"],
+    "weight_twice": lambda x: x["weight"],
+    "layers_sum": lambda x: x["layers"],
+    "layers_twice": lambda x: 1 / x["layers"],
+    "zero": lambda x: 0,
+    "factor": lambda x: 3.7,
+}
 
 
 def eps_of(R):
@@ -27,9 +35,19 @@ def random_case(seed, **fixed):
     unit = lambda: float(torch.rand((), generator=random))
     whole = lambda low, high: low + int(unit() * (high - low + 1))
     normal = lambda *shape: torch.randn(*shape, generator=random, dtype=torch.float64)
-    x = {"n": whole(2, 24), "d": 2 * whole(1, 6) + 1, "D": 2 * whole(0, 5) + 1, "alpha": 1.5 * unit(),
-         "weight": 0.2 + 0.5 * unit() if unit() < 0.5 else 1.6 + unit(), "layers": whole(3, 40), "noisy": unit() < 0.7,
-         "has_up": unit() < 0.7, "gives_M": unit() < 0.5, "tie": 1.0, **fixed}
+    x = {
+        "n": whole(2, 24),
+        "d": 2 * whole(1, 6) + 1,
+        "D": 2 * whole(0, 5) + 1,
+        "alpha": 1.5 * unit(),
+        "weight": 0.2 + 0.5 * unit() if unit() < 0.5 else 1.6 + unit(),
+        "layers": whole(3, 40),
+        "noisy": unit() < 0.7,
+        "has_up": unit() < 0.7,
+        "gives_M": unit() < 0.5,
+        "tie": 1.0,
+        **fixed,
+    }
     n, d, D = x["n"], x["d"], x["D"]
     own, scale = 1.5 * unit(), math.exp(2 * unit() - 1)
     x["R"] = (scale * normal(n, d)).float()
@@ -42,8 +60,15 @@ def random_case(seed, **fixed):
 
 def can_show(x, key):
     """Whether the fault is there to be seen in such a case."""
-    return {"merged": x["has_up"], "up_for_gate": x["has_up"], "noise_left_out": x["noisy"], "delta_left_out": x["noisy"],
-            "eps_gradient": x["noisy"], "transposed": x["gives_M"], "diagonal_kept": x["alpha"] < 1}.get(key, True)
+    return {
+        "merged": x["has_up"],
+        "up_for_gate": x["has_up"],
+        "noise_left_out": x["noisy"],
+        "delta_left_out": x["noisy"],
+        "eps_gradient": x["noisy"],
+        "transposed": x["gives_M"],
+        "diagonal_kept": x["alpha"] < 1,
+    }.get(key, True)
 
 
 def is_pair(a, b):
@@ -76,7 +101,8 @@ def hinge(x, tie):
 
 def sum_of_hinges(M, x, faults):
     own = (1.0 if "alpha_ignored" in faults else x["alpha"]) * (
-        M.diagonal().detach() if "diagonal_detached" in faults else M.diagonal())
+        M.diagonal().detach() if "diagonal_detached" in faults else M.diagonal()
+    )
     sign, total = (-1 if "hinge_sign" in faults else 1), torch.zeros_like(M)
     for missing, bound in (("row_missing", own[:, None]), ("column_missing", own[None, :])):
         if missing not in faults:
@@ -93,15 +119,22 @@ def dump(x, faults=(), kind="f32"):
     used = halves if "merged" in faults else halves[1:] if "up_for_gate" in faults else halves[:1]
     r = proxies(R.detach() if "router_detached" in faults else R, x, faults, dtype)
     M = norms(r, used, faults, torch.bfloat16 if kind == "autocast" else dtype)
-    loss = sum_of_hinges(M, x, faults) * (x["weight"] / (x["n"]**2 * x["layers"]))
+    loss = sum_of_hinges(M, x, faults) * (x["weight"] / (x["n"] ** 2 * x["layers"]))
     for key in faults:
         loss = loss * FACTORS[key](x) if key in FACTORS else loss
     if loss.requires_grad:
         loss.backward()
     wide = torch.float32 if dtype is torch.bfloat16 else dtype  # inputs are the f32 numbers that bf16 can hold
-    made = {"R": R.to(wide), "W_g": W[0].to(wide), "loss": loss, "dR": R.grad, "dW_g": W[0].grad,
-            "alpha": torch.tensor(x["alpha"], dtype=torch.float64), "layers": torch.tensor(x["layers"]),
-            "weight": torch.tensor([x["weight"]], dtype=torch.float64)}
+    made = {
+        "R": R.to(wide),
+        "W_g": W[0].to(wide),
+        "loss": loss,
+        "dR": R.grad,
+        "dW_g": W[0].grad,
+        "alpha": torch.tensor(x["alpha"], dtype=torch.float64),
+        "layers": torch.tensor(x["layers"]),
+        "weight": torch.tensor([x["weight"]], dtype=torch.float64),
+    }
     if x["has_up"]:
         made.update(W_p=W[1].to(wide), dW_p=torch.zeros_like(W[1]) if W[1].grad is None else W[1].grad)
     if x["noisy"]:

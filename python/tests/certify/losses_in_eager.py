@@ -1,5 +1,6 @@
 """Coupling losses in eager PyTorch as trainers write them: right ones, and one with each fault of
 docs/certify.md under its key. Products are of the tensors' dtype, or of `products`."""
+
 import torch
 
 products = None  # torch.float32: operands are cast first
@@ -20,7 +21,7 @@ def mean_hinge(M, alpha, weight, row=True, column=True, sign=1, diagonal=False, 
         hinges = hinges + (sign * (M - own[None, :])).clamp(min=0)
     if not diagonal:
         hinges = hinges.masked_fill(torch.eye(len(M), dtype=torch.bool), 0)
-    return weight * hinges.sum() / len(M)**2
+    return weight * hinges.sum() / len(M) ** 2
 
 
 def right(router, w_gate, delta, alpha, weight, **fault):
@@ -96,9 +97,12 @@ def _of(change):
 
 
 FAULTS = {
-    "merged": merged, "up_for_gate": up_for_gate, "transposed": transposed, "eps_gradient": eps_gradient,
+    "merged": merged,
+    "up_for_gate": up_for_gate,
+    "transposed": transposed,
+    "eps_gradient": eps_gradient,
     "noise_left_out": _of(lambda r, w, e, a, c: right(r, w, torch.ones_like(e), a, c)),
-    "squared": _of(lambda r, w, e, a, c: mean_hinge(norms(r * e, w)**2, a, c)),
+    "squared": _of(lambda r, w, e, a, c: mean_hinge(norms(r * e, w) ** 2, a, c)),
     "row_missing": _of(lambda *t: right(*t, row=False)),
     "column_missing": _of(lambda *t: right(*t, column=False)),
     "hinge_sign": _of(lambda *t: right(*t, sign=-1)),
@@ -108,7 +112,7 @@ FAULTS = {
     "loss_sign": _of(lambda *t: -right(*t)),
     "pairs_mean": _of(lambda r, *t: right(r, *t) * len(r) / (len(r) - 1)),
     "rows_mean": _of(lambda r, *t: right(r, *t) * len(r)),
-    "no_mean": _of(lambda r, *t: right(r, *t) * len(r)**2),
+    "no_mean": _of(lambda r, *t: right(r, *t) * len(r) ** 2),
     "weight_left_out": _of(lambda r, w, e, a, c: right(r, w, e, a, 1)),
     "weight_twice": _of(lambda r, w, e, a, c: right(r, w, e, a, c * c)),
     "router_detached": _of(lambda r, *t: right(r.detach(), *t)),

@@ -1,7 +1,7 @@
 """Coupling losses as other people write them: right ones, and some with a fault."""
-import torch
 
 import couplet
+import torch
 
 
 def ours(router, w_gate, delta, alpha, weight):
@@ -68,6 +68,7 @@ def on_meta(router, w_gate, delta, alpha, weight):
 
 
 # ---- those that leave something to the caller ----
+
 
 def without_weight(router, w_gate, delta, alpha):
     return couplet.reference.erc_loss(router, w_gate, alpha=alpha, weight=1.0, delta=delta)

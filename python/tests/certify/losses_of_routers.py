@@ -1,9 +1,10 @@
 """Losses of routers as people write them: right ones in several ways, wrong ones, and what cannot be judged."""
+
 import torch
 import torch.nn.functional as F
 
-
 # ---- load balancing ----
+
 
 def mixtral(gate_logits, num_experts, top_k=2, attention_mask=None):
     """All layers' tokens in one, one-hot masks [tokens, K, n]."""
@@ -20,7 +21,8 @@ def one_layer(logits, top_k):
     """Counts by scatter."""
     p = logits.softmax(-1)
     counts = torch.zeros(p.shape[-1], dtype=p.dtype).scatter_add(
-        0, p.topk(top_k).indices.flatten(), torch.ones(p.shape[0] * top_k, dtype=p.dtype))
+        0, p.topk(top_k).indices.flatten(), torch.ones(p.shape[0] * top_k, dtype=p.dtype)
+    )
     return p.shape[-1] * (counts / (p.shape[0] * top_k) * p.mean(0)).sum()
 
 
@@ -99,13 +101,16 @@ def with_epsilon(router_logits, top_k, coefficient):
 
 # ---- others ----
 
+
 def z(logits):
     return torch.logsumexp(logits.float(), -1).square().mean()
 
 
 def z_by_hand(router_logits, coefficient):
-    each = [((r.float() - r.float().amax(-1, keepdim=True)).exp().sum(-1).log() + r.float().amax(-1))**2
-            for r in router_logits]
+    each = [
+        ((r.float() - r.float().amax(-1, keepdim=True)).exp().sum(-1).log() + r.float().amax(-1)) ** 2
+        for r in router_logits
+    ]
     return coefficient * torch.stack([one.mean() for one in each]).mean()
 
 
@@ -147,19 +152,33 @@ def orthogonal(router, coefficient):
     return coefficient * (R @ R.mT - torch.eye(R.shape[-2], dtype=R.dtype)).square().mean()
 
 
-RIGHT = ((mixtral, "load-balancing-mixtral"), (one_layer, "load-balancing-olmoe"), (olmoe, "load-balancing-olmoe"),
-         (in_chunks, "load-balancing-olmoe"), (by_matrix_product, "load-balancing-olmoe"),
-         (deepseek, "load-balancing-deepseek"), (z, "z-loss"), (z_by_hand, "z-loss"), (update_bias, "bias-update-sign"),
-         (update_bias_centred, "bias-update-centred"), (gate, "gate-weights"), (orthogonal, "router-orthogonality"))
-WRONG = ((softmax_twice, "load-balancing-olmoe", "softmax is taken twice"),
-         (chosen_first, "load-balancing-olmoe", r"(?s)over the K chosen experts alone.*Transformers #28021"),
-         (with_epsilon, "load-balancing-deepseek", r"epsilon.*1e-06"), (z_not_squared, "z-loss", "not squared"),
-         (update_one_micro_batch, "bias-update-sign", "last micro-batch or rank"),
-         (gate_with_bias, "gate-weights", "bias is inside the weights"),
-         (mixtral, "load-balancing-olmoe", "right as load-balancing-mixtral, not load-balancing-olmoe"))
+RIGHT = (
+    (mixtral, "load-balancing-mixtral"),
+    (one_layer, "load-balancing-olmoe"),
+    (olmoe, "load-balancing-olmoe"),
+    (in_chunks, "load-balancing-olmoe"),
+    (by_matrix_product, "load-balancing-olmoe"),
+    (deepseek, "load-balancing-deepseek"),
+    (z, "z-loss"),
+    (z_by_hand, "z-loss"),
+    (update_bias, "bias-update-sign"),
+    (update_bias_centred, "bias-update-centred"),
+    (gate, "gate-weights"),
+    (orthogonal, "router-orthogonality"),
+)
+WRONG = (
+    (softmax_twice, "load-balancing-olmoe", "softmax is taken twice"),
+    (chosen_first, "load-balancing-olmoe", r"(?s)over the K chosen experts alone.*Transformers #28021"),
+    (with_epsilon, "load-balancing-deepseek", r"epsilon.*1e-06"),
+    (z_not_squared, "z-loss", "not squared"),
+    (update_one_micro_batch, "bias-update-sign", "last micro-batch or rank"),
+    (gate_with_bias, "gate-weights", "bias is inside the weights"),
+    (mixtral, "load-balancing-olmoe", "right as load-balancing-mixtral, not load-balancing-olmoe"),
+)
 
 
 # ---- what cannot be judged ----
+
 
 def raises(logits):
     raise KeyError("boom")
@@ -289,9 +308,15 @@ CANNOT = {
     "nothing": ("--loss z-loss", "it returns None, must return the loss"),
     "not_a_number": ("--loss z-loss", "its loss has a NaN or an infinite number"),
     "unknown_argument": ("--loss z-loss", "temperature is none of"),
-    "any_arguments": ("--loss z-loss", "its arguments are (*args, **kwargs), which do not say what it takes; wrap it in a function "
-                                       "with arguments of the names logits"),
-    "without_top_k": ("--loss load-balancing-olmoe", "it takes no top_k; say which it has inside, as --set top_k=VALUE"),
+    "any_arguments": (
+        "--loss z-loss",
+        "its arguments are (*args, **kwargs), which do not say what it takes; wrap it in a function "
+        "with arguments of the names logits",
+    ),
+    "without_top_k": (
+        "--loss load-balancing-olmoe",
+        "it takes no top_k; say which it has inside, as --set top_k=VALUE",
+    ),
     "backward_raises": ("--loss z-loss", "its backward pass raises RuntimeError: no backward pass here"),
     "z": ("--loss no-such-loss", "there is no kind of loss no-such-loss"),
     "olmoe": ("--loss load-balancing-olmoe --set top_k=2", "it takes top_k itself"),

@@ -2,12 +2,12 @@
 wrong, and the verdicts on all of them.
 
     python tests/certify/make_conformance.py FOLDER"""
+
 import json
 import pathlib
 import sys
 
 import torch
-
 import verdicts
 from couplet import certify, reference
 from couplet.certify._call import dumps
@@ -63,12 +63,20 @@ def make(folder):
             path.unlink()
             continue
         done.add(of)
-        expected.append({"file": path.name, "loss": kind.name, "verdict": verdict.state, "source": source,
-                         "faults": [[fault["key"] for fault in one] for one in certify.as_json(verdict)["faults"]]})
+        expected.append(
+            {
+                "file": path.name,
+                "loss": kind.name,
+                "verdict": verdict.state,
+                "source": source,
+                "faults": [[fault["key"] for fault in one] for one in certify.as_json(verdict)["faults"]],
+            }
+        )
     for name, tensors in erc_files():
         save(folder / f"{name}.safetensors", tensors, "erc")
-        expected.append({"file": f"{name}.safetensors", "loss": "erc", "verdict": "right",
-                         "source": SOURCE_OF_ERC, "faults": []})
+        expected.append(
+            {"file": f"{name}.safetensors", "loss": "erc", "verdict": "right", "source": SOURCE_OF_ERC, "faults": []}
+        )
     (folder / "expected.json").write_text("[\n" + ",\n".join(map(json.dumps, expected)) + "\n]\n")
 
 

@@ -1,11 +1,11 @@
 """Right implementations of the kinds of couplet.certify, each written in several ways: orders of summation, one-hot or
 scatter, chunks, one product for all, rounding as TF32 does it. And random inputs for them."""
+
 import functools
 import random
 
 import torch
 import torch.nn.functional as F
-
 from couplet.certify._kind import Case
 from couplet.certify.kinds._balance import pick
 
@@ -42,23 +42,37 @@ tf32 = _Tf32.apply
 
 # ---- softmax, counts, sums over tokens ----
 
+
 def by_hand(z):
     e = (z - z.amax(-1, keepdim=True)).exp()
     return e / e.sum(-1, keepdim=True)
 
 
-SOFTMAX = (lambda z: z.softmax(-1), by_hand, lambda z: z.log_softmax(-1).exp(), lambda z: tf32(z.softmax(-1)),
-           lambda z: (z - z.logsumexp(-1, keepdim=True)).exp())
+SOFTMAX = (
+    lambda z: z.softmax(-1),
+    by_hand,
+    lambda z: z.log_softmax(-1).exp(),
+    lambda z: tf32(z.softmax(-1)),
+    lambda z: (z - z.logsumexp(-1, keepdim=True)).exp(),
+)
 
 
 def scatter(chosen, n):
     return torch.zeros(*chosen.shape[:-1], n).scatter(-1, chosen, 1.0)
 
 
-COUNTS = (lambda chosen, n: F.one_hot(chosen, n).sum(-2).float(), scatter,
-          lambda chosen, n: (chosen[..., None] == torch.arange(n)).any(-2).float())
-SUMS = (lambda v: v.sum(-2), lambda v: v.flip(-2).sum(-2), lambda v: torch.ones(v.shape[-2], dtype=v.dtype) @ v,
-        lambda v: sum(part.sum(-2) for part in v.split(7, -2)), lambda v: v.cumsum(-2)[..., -1, :])
+COUNTS = (
+    lambda chosen, n: F.one_hot(chosen, n).sum(-2).float(),
+    scatter,
+    lambda chosen, n: (chosen[..., None] == torch.arange(n)).any(-2).float(),
+)
+SUMS = (
+    lambda v: v.sum(-2),
+    lambda v: v.flip(-2).sum(-2),
+    lambda v: torch.ones(v.shape[-2], dtype=v.dtype) @ v,
+    lambda v: sum(part.sum(-2) for part in v.split(7, -2)),
+    lambda v: v.cumsum(-2)[..., -1, :],
+)
 LAYERS = {"switch": "sum", "deepseek": "sum", "mixtral": "joined", "olmoe": "mean", "global": "mean"}
 
 
@@ -84,22 +98,29 @@ def balance(kind, x, softmax, count, total):
 
 # ---- z-loss, bias updates, gate weights, orthogonality ----
 
-LSE = (lambda z: z.logsumexp(-1), lambda z: (z - z.amax(-1, keepdim=True)).exp().sum(-1).log() + z.amax(-1),
-       lambda z: z[..., 0] - z.log_softmax(-1)[..., 0], lambda z: z.flip(-1).logsumexp(-1),
-       lambda z: tf32(z.logsumexp(-1)))
+LSE = (
+    lambda z: z.logsumexp(-1),
+    lambda z: (z - z.amax(-1, keepdim=True)).exp().sum(-1).log() + z.amax(-1),
+    lambda z: z[..., 0] - z.log_softmax(-1)[..., 0],
+    lambda z: z.flip(-1).logsumexp(-1),
+    lambda z: tf32(z.logsumexp(-1)),
+)
 
 
 def z_loss(kind, x, lse):
-    value = lse(x.logits)**2
+    value = lse(x.logits) ** 2
     m = torch.ones_like(value) if x.mask is None else x.mask.to(value.dtype).expand_as(value)
     each = (value * m).sum(1) / m.sum(1)
     return x.times * (each.sum() if "summed" in kind.name else each.mean())
 
 
-SIGNS = (lambda c: torch.sign(c.double().mean() - c.double()), lambda c: torch.sign(c.sum() - c * len(c)),
-         lambda c: (c * len(c) < c.sum()).double() - (c * len(c) > c.sum()).double(),
-         lambda c: torch.where(c.double() == c.double().mean(), 0.0, torch.where(c.double() < c.double().mean(), 1.0, -1.0)),
-         lambda c: (c.sum() - c * len(c)).clamp(-1, 1))
+SIGNS = (
+    lambda c: torch.sign(c.double().mean() - c.double()),
+    lambda c: torch.sign(c.sum() - c * len(c)),
+    lambda c: (c * len(c) < c.sum()).double() - (c * len(c) > c.sum()).double(),
+    lambda c: torch.where(c.double() == c.double().mean(), 0.0, torch.where(c.double() < c.double().mean(), 1.0, -1.0)),
+    lambda c: (c.sum() - c * len(c)).clamp(-1, 1),
+)
 
 
 def bias_update(kind, x, sign):
@@ -127,7 +148,13 @@ def in_logs(s, chosen):
     return w.softmax(-1)
 
 
-GATES = (gathered, masked, in_logs, lambda s, chosen: tf32(gathered(s, chosen)), lambda s, chosen: gathered(s, chosen.flip(-1)))
+GATES = (
+    gathered,
+    masked,
+    in_logs,
+    lambda s, chosen: tf32(gathered(s, chosen)),
+    lambda s, chosen: gathered(s, chosen.flip(-1)),
+)
 
 
 def gate(kind, x, weights):
@@ -135,15 +162,20 @@ def gate(kind, x, weights):
     return {"weights": x.scale * weights(s, (s + x.bias.detach()).topk(x.top_k).indices)}
 
 
-PRODUCTS = (lambda R: R @ R.mT, lambda R: torch.einsum("lid,ljd->lij", R, R), lambda R: (R[:, :, None] * R[:, None]).sum(-1),
-            lambda R: tf32(R) @ tf32(R).mT, lambda R: R.flip(-1) @ R.flip(-1).mT)
+PRODUCTS = (
+    lambda R: R @ R.mT,
+    lambda R: torch.einsum("lid,ljd->lij", R, R),
+    lambda R: (R[:, :, None] * R[:, None]).sum(-1),
+    lambda R: tf32(R) @ tf32(R).mT,
+    lambda R: R.flip(-1) @ R.flip(-1).mT,
+)
 
 
 def orthogonality(kind, x, product):
     R = F.normalize(x.router, dim=-1) if kind.name == "router-orthogonality" else x.router
     E = product(R) - torch.eye(R.shape[1], dtype=R.dtype)
     each = E.abs().sum((1, 2)) if kind.name == "simbal" else E.square().sum((1, 2))
-    return x.times * (each / (E.shape[-1]**2 if kind.name == "router-orthogonality" else 1)).mean()
+    return x.times * (each / (E.shape[-1] ** 2 if kind.name == "router-orthogonality" else 1)).mean()
 
 
 def in_loops(y):
@@ -152,18 +184,27 @@ def in_loops(y):
         for k in range(y.shape[1]):
             if j != k:
                 u = y[:, k]
-                total = total + (((y[:, j] * u).sum(-1, keepdim=True) / ((u * u).sum(-1, keepdim=True) + 1e-6) * u)**2).sum()
+                total = (
+                    total
+                    + (((y[:, j] * u).sum(-1, keepdim=True) / ((u * u).sum(-1, keepdim=True) + 1e-6) * u) ** 2).sum()
+                )
     return total / len(y)
 
 
 def by_gram(y, product=torch.matmul):
     G = product(y, y.mT)
     d = (y * y).sum(-1)
-    P = G**2 * (d / (d + 1e-6)**2)[:, None]
+    P = G**2 * (d / (d + 1e-6) ** 2)[:, None]
     return (P.sum() - P.diagonal(dim1=1, dim2=2).sum()) / len(y)
 
 
-APART = (in_loops, by_gram, lambda y: by_gram(y.flip(1)), lambda y: tf32(by_gram(y)), lambda y: by_gram(y, lambda a, b: torch.einsum("tjh,thk->tjk", a, b)))
+APART = (
+    in_loops,
+    by_gram,
+    lambda y: by_gram(y.flip(1)),
+    lambda y: tf32(by_gram(y)),
+    lambda y: by_gram(y, lambda a, b: torch.einsum("tjh,thk->tjk", a, b)),
+)
 
 
 def spanned(y, norm=lambda v: v.norm(dim=-1, keepdim=True), dot=lambda a, b: (a * b).sum(-1, keepdim=True)):
@@ -176,12 +217,17 @@ def spanned(y, norm=lambda v: v.norm(dim=-1, keepdim=True), dot=lambda a, b: (a 
                 for u in basis:
                     v = v - dot(u, v) * u
                 basis.append(v / (norm(v) + 1e-6))
-                total = total + (dot(basis[-1], y[:, j])**2).sum()
+                total = total + (dot(basis[-1], y[:, j]) ** 2).sum()
     return total / (y.shape[0] * y.shape[1])
 
 
-SPANS = (spanned, lambda y: spanned(y.flip(0)), lambda y: spanned(y, norm=lambda v: (v * v).sum(-1, keepdim=True).sqrt()),
-         lambda y: spanned(y, dot=lambda a, b: torch.einsum("th,th->t", a, b)[:, None]), lambda y: tf32(spanned(y)))
+SPANS = (
+    spanned,
+    lambda y: spanned(y.flip(0)),
+    lambda y: spanned(y, norm=lambda v: (v * v).sum(-1, keepdim=True).sqrt()),
+    lambda y: spanned(y, dot=lambda a, b: torch.einsum("th,th->t", a, b)[:, None]),
+    lambda y: tf32(spanned(y)),
+)
 
 
 def expert_orthogonality(kind, x, loss):
@@ -194,10 +240,13 @@ def score_variance(kind, x, softmax):
     return -x.times * torch.var(s, dim=1 if tokens else 2, correction=0 if tokens else 1).mean()
 
 
-RESPONSES = (lambda x, W: torch.einsum("td,nrd->tnr", x, W).norm(dim=-1), lambda x, W: (x @ W.mT).norm(dim=-1).T,
-             lambda x, W: torch.stack([F.linear(x, w).square().sum(-1).sqrt() for w in W], -1),
-             lambda x, W: (tf32(x) @ tf32(W).mT).norm(dim=-1).T,
-             lambda x, W: (x.flip(-1) @ W.flip(-1).mT).square().sum(-1).sqrt().T)
+RESPONSES = (
+    lambda x, W: torch.einsum("td,nrd->tnr", x, W).norm(dim=-1),
+    lambda x, W: (x @ W.mT).norm(dim=-1).T,
+    lambda x, W: torch.stack([F.linear(x, w).square().sum(-1).sqrt() for w in W], -1),
+    lambda x, W: (tf32(x) @ tf32(W).mT).norm(dim=-1).T,
+    lambda x, W: (x.flip(-1) @ W.flip(-1).mT).square().sum(-1).sqrt().T,
+)
 
 
 def aoe(kind, x, response):
@@ -205,6 +254,7 @@ def aoe(kind, x, response):
 
 
 # ---- all ways of a kind ----
+
 
 def of(kind):
     """Functions of (kind, case): the loss, or the outputs of a rule."""
@@ -238,7 +288,9 @@ def outputs_of(way, kind, x):
     out = way(kind, wide.but(**leaves))
     out = out if isinstance(out, dict) else {"loss": out}
     if leaves:
-        scalar = sum(value if value.dim() == 0 else (value * getattr(wide, f"d_{name}")).sum() for name, value in out.items())
+        scalar = sum(
+            value if value.dim() == 0 else (value * getattr(wide, f"d_{name}")).sum() for name, value in out.items()
+        )
         scalar.backward()
     grads = {f"d_{name}": torch.zeros_like(leaf) if leaf.grad is None else leaf.grad for name, leaf in leaves.items()}
     return stored({name: value.detach() for name, value in {**out, **grads}.items()}, dtype)
@@ -246,30 +298,49 @@ def outputs_of(way, kind, x):
 
 # ---- random inputs ----
 
+
 def random_case(kind, seed, plain=False):
     """Any shape, with ties, one expert, K = n, one token, padding; `plain`: without what hides faults."""
     r, g = random.Random(seed), torch.Generator().manual_seed(seed)
     n = r.randint(4, 12) if plain else r.choice((1, 2, 3, 5, 8, 16))
     K = r.randint(2, n - 1) if plain else r.choice((1, (n + 1) // 2, n))
     if "bias" in kind.name:
-        return Case(counts=torch.randint(0, r.choice((9, 90, 900)), (r.randint(1, 4), n), generator=g) + 1,
-                    bias=torch.randn(n, generator=g) * 0.1, rate=r.choice((0.001, 0.05)))
+        return Case(
+            counts=torch.randint(0, r.choice((9, 90, 900)), (r.randint(1, 4), n), generator=g) + 1,
+            bias=torch.randn(n, generator=g) * 0.1,
+            rate=r.choice((0.001, 0.05)),
+        )
     if kind.name == "gate-weights":
         T = r.randint(1, 40)
-        return Case(logits=torch.randn(T, n, generator=g), bias=torch.randn(n, generator=g) * 0.2, top_k=K,
-                    scale=r.uniform(0.5, 3), d_weights=torch.randn(T, n, generator=g))
+        return Case(
+            logits=torch.randn(T, n, generator=g),
+            bias=torch.randn(n, generator=g) * 0.2,
+            top_k=K,
+            scale=r.uniform(0.5, 3),
+            d_weights=torch.randn(T, n, generator=g),
+        )
     if "outputs" in kind.needs:
-        return Case(outputs=torch.randn(r.randint(1, 20), r.randint(2, 5), r.randint(4, 30), generator=g) + r.random(),
-                    coefficient=r.uniform(0.01, 2))
+        return Case(
+            outputs=torch.randn(r.randint(1, 20), r.randint(2, 5), r.randint(4, 30), generator=g) + r.random(),
+            coefficient=r.uniform(0.01, 2),
+        )
     if kind.name == "aoe-scores":
         T, d = r.randint(1, 20), r.randint(2, 30)
-        return Case(tokens=torch.randn(T, d, generator=g), W_down=torch.randn(n, r.randint(1, 9), d, generator=g) / d**0.5,
-                    d_scores=torch.randn(T, n, generator=g))
+        return Case(
+            tokens=torch.randn(T, d, generator=g),
+            W_down=torch.randn(n, r.randint(1, 9), d, generator=g) / d**0.5,
+            d_scores=torch.randn(T, n, generator=g),
+        )
     if "variance" in kind.name:
-        return Case(logits=torch.randn(r.randint(1, 3), r.randint(2, 50), max(n, 2), generator=g), coefficient=r.uniform(0.05, 0.9))
+        return Case(
+            logits=torch.randn(r.randint(1, 3), r.randint(2, 50), max(n, 2), generator=g),
+            coefficient=r.uniform(0.05, 0.9),
+        )
     if "router" in kind.needs:
-        return Case(router=torch.randn(r.randint(1, 3), n, r.randint(2, 40), generator=g) * r.uniform(0.2, 1.5),
-                    coefficient=r.uniform(0.01, 2))
+        return Case(
+            router=torch.randn(r.randint(1, 3), n, r.randint(2, 40), generator=g) * r.uniform(0.2, 1.5),
+            coefficient=r.uniform(0.01, 2),
+        )
     return _logits_case(kind, r, g, n, K, plain)
 
 
@@ -288,7 +359,7 @@ def _logits_case(kind, r, g, n, K, plain):
         x = x.but(micro_batches=1)
     if T >= 24 and r.random() < 0.5:
         mask = torch.rand(T, generator=g) < 0.7
-        mask[::max(1, T // A)] = True  # no part is empty
+        mask[:: max(1, T // A)] = True  # no part is empty
         x = x.but(mask=mask)
     if plain:
         chosen = pick(logits, K, 0.0)

@@ -15,6 +15,7 @@ Named: by one of the explanations that the judge gives, or its exact equivalent 
 K is 2).
 
 Exit code 1: a false alarm, or a fault or pair that was not named. `make certify-sweep`; a sample is in test_certify_sweep.py."""
+
 import argparse
 import itertools
 import math
@@ -22,10 +23,9 @@ import pathlib
 import random
 import sys
 
-import torch
-
 import right_ways
 import test_certify_erc
+import torch
 from couplet.certify._evaluate import UNIT, bounds, distance, outputs, scaled
 from couplet.certify._fits import Dump
 from couplet.certify._judge import is_right, judge
@@ -38,6 +38,7 @@ EQUAL, ZERO = 1e-5, 1e-12
 
 
 # ---- one dump ----
+
 
 def of_fault(kind, x, faults, dtype, chance):
     """What an implementation with these faults gives: {key: value of its parameter}, and those that scale."""
@@ -63,7 +64,10 @@ def is_named(verdict, kind, x, faults, inside):
         return True
     x = x.to(torch.float64)
     planted, right = exact(kind, x, inside, [fault for fault in faults if fault.scale], 1.0), outputs(kind, x, {})
-    return any(is_equal(planted, exact(kind, x, one.given(), one.outside, verdict.factor or 1.0), right) for one in verdict.sets)
+    return any(
+        is_equal(planted, exact(kind, x, one.given(), one.outside, verdict.factor or 1.0), right)
+        for one in verdict.sets
+    )
 
 
 def exact(kind, x, inside, scales, times):
@@ -74,7 +78,9 @@ def exact(kind, x, inside, scales, times):
 
 def is_equal(a, b, right):
     """To what a factor is known that was measured in float32; a gradient of zero has rounding errors."""
-    return all(distance(a[name], b[name]) <= EQUAL * float(a[name].norm()) + ZERO * float(right[name].norm()) for name in a)
+    return all(
+        distance(a[name], b[name]) <= EQUAL * float(a[name].norm()) + ZERO * float(right[name].norm()) for name in a
+    )
 
 
 def moves(kind, dump):
@@ -85,6 +91,7 @@ def moves(kind, dump):
 
 
 # ---- sweeps ----
+
 
 def false_alarms(kind, count, seed):
     """Format, way and case of right dumps that are judged wrong, and of those that cannot be told."""
@@ -127,7 +134,9 @@ def of_coupling(dumps, cases, pairs):
         try:
             test_certify_erc.right_ones(kinds, dumps, kinds != ("f32",))
             for key, share in test_certify_erc.faults_in(kinds, cases).items() if cases else ():
-                print(f"  {key} {' or '.join(kinds)}: named in {share} of {cases}, else listed as what the dump cannot show")
+                print(
+                    f"  {key} {' or '.join(kinds)}: named in {share} of {cases}, else listed as what the dump cannot show"
+                )
         except AssertionError as error:
             print(f"erc, {' or '.join(kinds)}: {error}")
             return 1
@@ -155,8 +164,11 @@ def shares(kind, size, count, most, seed):
 
 
 def text(two):
-    words = [f"{name} {hits} of {told}" + (f" (of those too small to see {right} of {rest} are named or called right)" if rest else "")
-             for name, (hits, told, right, rest) in zip(("float32", "bf16"), two)]
+    words = [
+        f"{name} {hits} of {told}"
+        + (f" (of those too small to see {right} of {rest} are named or called right)" if rest else "")
+        for name, (hits, told, right, rest) in zip(("float32", "bf16"), two)
+    ]
     return "named " + ", ".join(words)
 
 
@@ -167,11 +179,19 @@ def cell(two, k):
 
 def table(kind, wrong, untold, dumps, singles, pairs):
     """Markdown; faults with the same numbers share a row."""
-    lines = [f"### {kind.name}", "",
-             f"False alarms: {wrong} in {dumps} right dumps of {len(right_ways.of(kind))} implementations; {untold} cannot be told.", "",
-             "| fault | float32 | bf16 |", "|---|---|---|"]
+    lines = [
+        f"### {kind.name}",
+        "",
+        f"False alarms: {wrong} in {dumps} right dumps of {len(right_ways.of(kind))} implementations; {untold} cannot be told.",
+        "",
+        "| fault | float32 | bf16 |",
+        "|---|---|---|",
+    ]
     cells = {keys: f"{cell([two], 0)} | {cell([two], 1)}" for keys, two in singles.items()}
-    lines += [f"| {', '.join(f'`{keys}`' for keys in cells if cells[keys] == row)} | {row} |" for row in dict.fromkeys(cells.values())]
+    lines += [
+        f"| {', '.join(f'`{keys}`' for keys in cells if cells[keys] == row)} | {row} |"
+        for row in dict.fromkeys(cells.values())
+    ]
     lines += [f"| {len(pairs)} pairs | {cell(pairs.values(), 0)} | {cell(pairs.values(), 1)} |"] if pairs else []
     return "\n".join(lines) + "\n"
 
@@ -190,12 +210,24 @@ def main(words=None):
         if args.kind not in kind.name:
             continue
         wrong, untold = false_alarms(kind, args.dumps, args.seed)
-        print(f"{kind.name}: {len(wrong)} false alarms in {args.dumps * len(FORMATS)} right dumps, {len(untold)} cannot be told, "
-              f"{len(right_ways.of(kind))} ways", *wrong[:5], *untold[:5], sep="\n  ", flush=True)
-        singles, pairs = shares(kind, 1, args.cases, args.most, args.seed), shares(kind, 2, args.pairs, args.most, args.seed)
+        print(
+            f"{kind.name}: {len(wrong)} false alarms in {args.dumps * len(FORMATS)} right dumps, {len(untold)} cannot be told, "
+            f"{len(right_ways.of(kind))} ways",
+            *wrong[:5],
+            *untold[:5],
+            sep="\n  ",
+            flush=True,
+        )
+        singles, pairs = (
+            shares(kind, 1, args.cases, args.most, args.seed),
+            shares(kind, 2, args.pairs, args.most, args.seed),
+        )
         for name, found in (("faults", singles), ("pairs", pairs)):
             if found:
-                print(f"  {len(found)} {name}: float32 {cell(found.values(), 0)}, bf16 {cell(found.values(), 1)}", flush=True)
+                print(
+                    f"  {len(found)} {name}: float32 {cell(found.values(), 0)}, bf16 {cell(found.values(), 1)}",
+                    flush=True,
+                )
         bad += len(wrong) + sum(told - hits for two in (*singles.values(), *pairs.values()) for hits, told, _, _ in two)
         tables.append(table(kind, len(wrong), len(untold), args.dumps * len(FORMATS), singles, pairs))
     if args.page:

@@ -1,21 +1,27 @@
 """python -m couplet.certify of a coupling loss: inputs, dumps, and what is said of callables."""
-import pathlib
 
-import pytest
-import torch
-from safetensors.torch import load_file
+import pathlib
 
 import losses_in_eager
 import losses_of_others
+import pytest
+import torch
 from conftest import close
 from couplet.certify import CannotJudge, erc
 from couplet.certify.__main__ import main
 from couplet.certify.erc import inputs as certify
+from safetensors.torch import load_file
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 RIGHT = ("ours", "papers", "fused", "draws_itself", "by_position")
-WRONG = {"merged": "over gate and up together", "detached": "the router gets no gradient",
-         "pairs_mean": "n (n - 1)", "through_eps": "through eps", "under_no_grad": "no gradient"}
+WRONG = {
+    "merged": "over gate and up together",
+    "detached": "the router gets no gradient",
+    "pairs_mean": "n (n - 1)",
+    "through_eps": "through eps",
+    "under_no_grad": "no gradient",
+}
+
 
 def hinges(name):
     x = certify.make_inputs(name)
@@ -37,9 +43,6 @@ def test_inputs_cover_the_hinges():
 def test_inputs_are_always_the_same():
     x = certify.make_inputs("some-active")
     assert x["R"].double().sum().item() == pytest.approx(-5.011981546878815, rel=1e-6)
-
-
-
 
 
 @pytest.mark.parametrize("name", RIGHT)
@@ -100,13 +103,16 @@ def test_where_there_is_no_verdict_nothing_is_wrong(loss, capsys, monkeypatch):
     assert "losses_of_others:ours: judging it raises ZeroDivisionError: division by zero\n" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("words, sentence", (
-    (["no_such_module:loss"], "no_such_module cannot be imported: ModuleNotFoundError: No module named"),
-    (["losses_of_others"], "losses_of_others names no callable; write my_module:my_loss"),
-    (["losses_of_others:ours", "--device", "nowhere"], "device nowhere: "),
-    (["losses_of_others:ours", "--alpha", "1"], "it takes alpha itself; --alpha is for one that does not"),
-    (["losses_of_others:ours", "--keep", "/dev/null/x"], "/dev/null"),
-))
+@pytest.mark.parametrize(
+    "words, sentence",
+    (
+        (["no_such_module:loss"], "no_such_module cannot be imported: ModuleNotFoundError: No module named"),
+        (["losses_of_others"], "losses_of_others names no callable; write my_module:my_loss"),
+        (["losses_of_others:ours", "--device", "nowhere"], "device nowhere: "),
+        (["losses_of_others:ours", "--alpha", "1"], "it takes alpha itself; --alpha is for one that does not"),
+        (["losses_of_others:ours", "--keep", "/dev/null/x"], "/dev/null"),
+    ),
+)
 def test_what_cannot_be_run(words, sentence, capsys):
     assert main(words) == 2
     said = capsys.readouterr().err
@@ -120,17 +126,26 @@ def test_noise_that_is_not_returned(capsys):
 
 # ---- alpha and weight that a callable does not take ----
 
-@pytest.mark.parametrize("name, settings, numbers", (
-    ("without_weight", {}, (0.8, 1.0)), ("without_weight", {"weight": 1.0}, (0.8, 1.0)),
-    ("without_alpha", {"alpha": 1.0}, (1.0, 2.5)), ("without_both", {"alpha": 0.7}, (0.7, 1.0)),
-    ("without_both", {"alpha": 0.7, "weight": 3.0}, (0.7, 3.0)), ("module", {}, (0.8, 2.5)),
-))
+
+@pytest.mark.parametrize(
+    "name, settings, numbers",
+    (
+        ("without_weight", {}, (0.8, 1.0)),
+        ("without_weight", {"weight": 1.0}, (0.8, 1.0)),
+        ("without_alpha", {"alpha": 1.0}, (1.0, 2.5)),
+        ("without_both", {"alpha": 0.7}, (0.7, 1.0)),
+        ("without_both", {"alpha": 0.7, "weight": 3.0}, (0.7, 3.0)),
+        ("module", {}, (0.8, 2.5)),
+    ),
+)
 def test_the_dump_claims_what_was_handed_over(name, settings, numbers):
     d = certify.dump(getattr(losses_of_others, name), certify.make_inputs("few-active"), fixed=settings)
     assert (float(d["alpha"]), float(d["weight"])) == numbers
 
 
-@pytest.mark.parametrize("words", (["without_weight"], ["without_both", "--alpha", "0.6"], ["without_both", "--set", "alpha=0.6"]))
+@pytest.mark.parametrize(
+    "words", (["without_weight"], ["without_both", "--alpha", "0.6"], ["without_both", "--set", "alpha=0.6"])
+)
 def test_right_without_alpha_or_weight(words, capfd):
     assert main([f"losses_of_others:{words[0]}", *words[1:]]) == 0, capfd.readouterr()
 
@@ -143,8 +158,9 @@ def test_inputs_that_are_changed():
 @pytest.mark.parametrize("name", RIGHT)
 @pytest.mark.parametrize("dtype", ("float32", "bfloat16"))
 def test_right(name, dtype, tmp_path, capfd):
-    assert main([f"losses_of_others:{name}", "--loss", "erc", "--keep", str(tmp_path), "--dtype", dtype]) == 0, \
+    assert main([f"losses_of_others:{name}", "--loss", "erc", "--keep", str(tmp_path), "--dtype", dtype]) == 0, (
         capfd.readouterr()
+    )
     assert {p.stem for p in tmp_path.iterdir()} == set(certify.INPUTS)
     assert load_file(tmp_path / "ties.safetensors")["R"].dtype == getattr(torch, dtype)
 
@@ -157,6 +173,7 @@ def test_wrong(name, capfd):
 
 
 # ---- every fault of docs/certify.md in eager torch ----
+
 
 @pytest.fixture(params=("f32", "bf16 with products in f32", "bf16"))
 def eager_dtype(request, monkeypatch):
@@ -181,8 +198,12 @@ def test_faults_in_eager(eager_dtype):
         named = 0
         for name, said in verdicts(function, eager_dtype):
             named += said.faults == {key}
-            assert said.faults == {key} or {key} in said.alternatives or (not said.faults and key in said.untold) or \
-                (key, name) == ("factor", "all-active"), (key, name, said.faults)  # 3 = 6 / 2: two other faults
+            assert (
+                said.faults == {key}
+                or {key} in said.alternatives
+                or (not said.faults and key in said.untold)
+                or (key, name) == ("factor", "all-active")
+            ), (key, name, said.faults)  # 3 = 6 / 2: two other faults
         assert named >= 2, (key, named)
 
 

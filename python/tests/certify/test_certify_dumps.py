@@ -1,21 +1,21 @@
 """Dump files of couplet.certify: written, read, judged; damaged ones are refused with a sentence."""
+
 import json
 import pathlib
 import shutil
 import struct
 import subprocess
 
+import losses_of_routers as others
 import pytest
 import torch
-from safetensors.torch import load_file, save_file
-
-import losses_of_routers as others
 from couplet import certify
 from couplet.certify import __main__ as command
 from couplet.certify._call import dumps
 from couplet.certify._evaluate import outputs
 from couplet.certify._fits import Dump
 from couplet.certify.kinds import KINDS
+from safetensors.torch import load_file, save_file
 
 xxhash = pytest.importorskip("xxhash")
 FOLDER = pathlib.Path(__file__).parents[2] / "conformance"
@@ -49,8 +49,16 @@ def test_without_version_kind_and_check_sum(tmp_path, capsys):
     """As another program may write it: of one layer, float32 alone, no metadata."""
     dump = one_of("load-balancing-olmoe", "many-tokens")
     path = tmp_path / "bare.safetensors"
-    save_file({"logits": dump.x.logits[0], "top_k": torch.tensor(2.0), "coefficient": torch.tensor([0.01]),
-               "loss": dump.got["loss"].reshape(1), "d_logits": dump.got["d_logits"][0].contiguous()}, path)
+    save_file(
+        {
+            "logits": dump.x.logits[0],
+            "top_k": torch.tensor(2.0),
+            "coefficient": torch.tensor([0.01]),
+            "loss": dump.got["loss"].reshape(1),
+            "d_logits": dump.got["d_logits"][0].contiguous(),
+        },
+        path,
+    )
     assert command.main([str(path), "--loss", "load-balancing-olmoe"]) == 0
     assert command.main([str(path)]) == 0
     said = capsys.readouterr().out
@@ -76,7 +84,7 @@ def test_dumps_are_kept(tmp_path, capsys):
 
 def header_of(blob):
     length = struct.unpack("<Q", blob[:8])[0]
-    return json.loads(blob[8:8 + length]), blob[8 + length:]
+    return json.loads(blob[8 : 8 + length]), blob[8 + length :]
 
 
 def with_header(header, body):
@@ -95,11 +103,19 @@ def damaged(blob, how):
     return {"cut": blob[:-7], "short": blob[:5], "empty": b"", "text": b"no tensors here, only words"}[how]
 
 
-@pytest.mark.parametrize("how, sentence", (
-    ("cut", "no whole safetensors file"), ("short", "no whole safetensors file"), ("empty", "no whole safetensors file"),
-    ("text", "no whole safetensors file"), ("a bit", "damaged: its check sum is not the one"),
-    ("newer", "its version is 2, this program reads 1"), ("superscript", "its version is ², this program reads 1"),
-    ("long", "its version is 11111111111111111111, this program reads 1")))
+@pytest.mark.parametrize(
+    "how, sentence",
+    (
+        ("cut", "no whole safetensors file"),
+        ("short", "no whole safetensors file"),
+        ("empty", "no whole safetensors file"),
+        ("text", "no whole safetensors file"),
+        ("a bit", "damaged: its check sum is not the one"),
+        ("newer", "its version is 2, this program reads 1"),
+        ("superscript", "its version is ², this program reads 1"),
+        ("long", "its version is 11111111111111111111, this program reads 1"),
+    ),
+)
 def test_damaged_files(how, sentence, tmp_path, capsys):
     path = tmp_path / "a.safetensors"
     certify.write(path, one_of("z-loss"), "z-loss")
@@ -109,25 +125,34 @@ def test_damaged_files(how, sentence, tmp_path, capsys):
     assert sentence in said and "Traceback" not in said
 
 
-@pytest.mark.parametrize("change, sentence", (
-    ({"logit": torch.zeros(2)}, "logit is neither an input nor an output of a loss"),
-    ({"loss": torch.tensor(float("nan"))}, "loss has a NaN"), ({"top_k": torch.tensor(9.0)}, "top_k is 9, there are 8 experts"),
-    ({"top_k": torch.tensor(1.5)}, "must be a whole number"), ({"mask": torch.ones(7)}, "mask has 7 for T, logits has 40"),
-    ({"d_logits": torch.zeros(3, 40, 7)}, "d_logits is [3, 40, 7], logits is [3, 40, 8]"),
-    ({"num_experts": torch.tensor(3.0)}, "num_experts is 3, there are 8 experts"),
-    ({"mask": torch.full((40,), -1e9)}, "mask holds other numbers than 0 and 1"),
-    ({"d_top_k": torch.zeros(())}, "d_top_k is there: top_k is a number"),
-    ({"micro_batches": torch.tensor(3.0)}, "which does not divide the 40 tokens"),
-    ({"logits": torch.zeros(8)}, "logits has 1 axes, must have 3"), ({"loss": None}, "it has no loss, which"),
-    ({"coefficient": torch.zeros(2)}, "coefficient is a tensor [2], must be one number"),
-    ({"coefficient": torch.zeros(())}, "coefficient is 0, with which every loss is 0"),
-    ({"logits": torch.zeros(3, 40, 8).long()}, "logits is of int64; a dump holds float32"),
-    ({"loss": torch.zeros(2)}, "loss is a tensor [2], must be one number"), ({"loss": torch.tensor(1)}, "loss is of int64"),
-    ({"d_logits": torch.zeros(3, 40, 8).bool()}, "d_logits is of bool"),
-    ({"logits": torch.zeros(3, 0, 8)}, "logits is empty"), ({"mask": torch.zeros(40)}, "mask leaves no token"),
-    ({"indices": torch.full((3, 40, 2), 77)}, "indices are from 77 to 77, there are 8 experts"),
-    ({"indices": torch.zeros(3, 40, 3).long()}, "indices has an expert twice in a token"),
-    ({"indices": torch.tensor([0, 1]).expand(3, 40, 2).clone()}, "indices has 2 experts a token, top_k is 3")))
+@pytest.mark.parametrize(
+    "change, sentence",
+    (
+        ({"logit": torch.zeros(2)}, "logit is neither an input nor an output of a loss"),
+        ({"loss": torch.tensor(float("nan"))}, "loss has a NaN"),
+        ({"top_k": torch.tensor(9.0)}, "top_k is 9, there are 8 experts"),
+        ({"top_k": torch.tensor(1.5)}, "must be a whole number"),
+        ({"mask": torch.ones(7)}, "mask has 7 for T, logits has 40"),
+        ({"d_logits": torch.zeros(3, 40, 7)}, "d_logits is [3, 40, 7], logits is [3, 40, 8]"),
+        ({"num_experts": torch.tensor(3.0)}, "num_experts is 3, there are 8 experts"),
+        ({"mask": torch.full((40,), -1e9)}, "mask holds other numbers than 0 and 1"),
+        ({"d_top_k": torch.zeros(())}, "d_top_k is there: top_k is a number"),
+        ({"micro_batches": torch.tensor(3.0)}, "which does not divide the 40 tokens"),
+        ({"logits": torch.zeros(8)}, "logits has 1 axes, must have 3"),
+        ({"loss": None}, "it has no loss, which"),
+        ({"coefficient": torch.zeros(2)}, "coefficient is a tensor [2], must be one number"),
+        ({"coefficient": torch.zeros(())}, "coefficient is 0, with which every loss is 0"),
+        ({"logits": torch.zeros(3, 40, 8).long()}, "logits is of int64; a dump holds float32"),
+        ({"loss": torch.zeros(2)}, "loss is a tensor [2], must be one number"),
+        ({"loss": torch.tensor(1)}, "loss is of int64"),
+        ({"d_logits": torch.zeros(3, 40, 8).bool()}, "d_logits is of bool"),
+        ({"logits": torch.zeros(3, 0, 8)}, "logits is empty"),
+        ({"mask": torch.zeros(40)}, "mask leaves no token"),
+        ({"indices": torch.full((3, 40, 2), 77)}, "indices are from 77 to 77, there are 8 experts"),
+        ({"indices": torch.zeros(3, 40, 3).long()}, "indices has an expert twice in a token"),
+        ({"indices": torch.tensor([0, 1]).expand(3, 40, 2).clone()}, "indices has 2 experts a token, top_k is 3"),
+    ),
+)
 def test_what_does_not_fit_together(change, sentence, tmp_path, capsys):
     path = tmp_path / "a.safetensors"
     certify.write(path, one_of("load-balancing-olmoe"))
@@ -137,11 +162,18 @@ def test_what_does_not_fit_together(change, sentence, tmp_path, capsys):
     assert sentence in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("kind, output, shape", (
-    ("bias-update-sign", "bias_after", ()), ("bias-update-sign", "bias_after", (8, 1)),
-    ("bias-update-sign", "bias_after", (1, 8)),
-    ("aoe-scores", "scores", (1,)), ("aoe-scores", "scores", (3, 4)),
-    ("gate-weights", "weights", (1, 8)), ("gate-weights", "weights", (30, 1))))
+@pytest.mark.parametrize(
+    "kind, output, shape",
+    (
+        ("bias-update-sign", "bias_after", ()),
+        ("bias-update-sign", "bias_after", (8, 1)),
+        ("bias-update-sign", "bias_after", (1, 8)),
+        ("aoe-scores", "scores", (1,)),
+        ("aoe-scores", "scores", (3, 4)),
+        ("gate-weights", "weights", (1, 8)),
+        ("gate-weights", "weights", (30, 1)),
+    ),
+)
 def test_an_output_of_another_shape(kind, output, shape, tmp_path, capsys):
     path = tmp_path / "a.safetensors"
     dump = one_of(kind)
@@ -176,7 +208,9 @@ def test_a_file_that_is_not_there(name, why, tmp_path, capsys):
 def test_several_dumps(tmp_path, capsys):
     """A line each; the exit code is 1 if one is wrong, else 2 if one is not judged."""
     dump, erc = one_of("z-loss"), load_file(FOLDER / "erc.ties.safetensors")
-    right, wrong, coupling, none = (str(tmp_path / f"{name}.safetensors") for name in ("right", "wrong", "coupling", "none"))
+    right, wrong, coupling, none = (
+        str(tmp_path / f"{name}.safetensors") for name in ("right", "wrong", "coupling", "none")
+    )
     certify.write(right, dump, "z-loss")
     certify.write(wrong, Dump("a", dump.x, {"loss": dump.got["loss"]}), "z-loss")
     save_file(erc, coupling)
@@ -187,15 +221,24 @@ def test_several_dumps(tmp_path, capsys):
     said = capsys.readouterr()
     assert len(said.out.splitlines()) == 4 and said.err.count("it cannot be read") == 2
     found = json.loads((tmp_path / "all.json").read_text())
-    assert [(one["dump"], one["verdict"]) for one in found] == [(none, "not judged"), (wrong, "fault"), (right, "right")]
+    assert [(one["dump"], one["verdict"]) for one in found] == [
+        (none, "not judged"),
+        (wrong, "fault"),
+        (right, "right"),
+    ]
     assert command.main([none, "--json", str(tmp_path / "one.json")]) == 2 and not (tmp_path / "one.json").exists()
 
 
 @pytest.mark.skipif(not shutil.which("cc"), reason="there is no C compiler")
 def test_a_dump_in_c(tmp_path, capsys):
     source = pathlib.Path(__file__).parents[3] / "examples" / "router_loss_dump.c"
-    built = subprocess.run(["cc", "-std=c11", "-Wall", "-Wextra", "-Werror", source, "-lxxhash", "-lm", "-o", "a.out"],
-                           cwd=tmp_path, capture_output=True, text=True, check=False)
+    built = subprocess.run(
+        ["cc", "-std=c11", "-Wall", "-Wextra", "-Werror", source, "-lxxhash", "-lm", "-o", "a.out"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     if "xxhash.h" in built.stderr:
         pytest.skip("libxxhash-dev is not installed")
     assert not built.returncode, built.stderr

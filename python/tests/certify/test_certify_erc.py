@@ -1,20 +1,20 @@
 """couplet.certify of the coupling loss: faults planted one by one and in pairs, each named; right implementations, none
 accused; ties; factors; files that are no dumps. Where a dump cannot show a fault the certificate must say so itself.
 `make certify-sweep ARGS="--kind erc"` does the same with more cases."""
+
 import json
 import random
 
+import erc_cases
 import pytest
 import torch
-from safetensors.torch import load_file, save_file
-
-import erc_cases
 from conftest import GOLDEN
-from couplet.certify import CannotJudge, REFERENCES, Case, assert_right, certify, erc, sentence
+from couplet.certify import REFERENCES, CannotJudge, Case, assert_right, certify, erc, sentence
 from couplet.certify.__main__ import main
 from couplet.certify.erc import report
 from couplet.certify.erc.faults import FAULTS
 from erc_cases import KEYS, can_show, dump, is_pair, random_case
+from safetensors.torch import load_file, save_file
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 CASES, RIGHT, PAIRS = 10, 200, 100
@@ -98,7 +98,9 @@ def test_tolerance_of_float32():
     """What only fits within the rounding of bf16 is not right in float32, unless that is let pass."""
     made = dump(random_case(3, noisy=False))
     made["dR"] = made["dR"] * 1.004
-    assert judged(made).verdict == "unknown" and judged(made).nearly and "--rounding bf16" in report.sentence(judged(made))
+    assert (
+        judged(made).verdict == "unknown" and judged(made).nearly and "--rounding bf16" in report.sentence(judged(made))
+    )
     assert judged(made, rounded=True).verdict == "right"
 
 
@@ -114,8 +116,11 @@ def golden(about):
     made = {name: made[name] for name in ("R", "W_g", "delta", "loss", "M", "dR", "dW_g") if name in made}
     if about["noise"] == "none":
         made.pop("delta", None)
-    return {**made, "alpha": torch.tensor(about["alpha"], dtype=torch.float64),
-            "weight": torch.tensor(about["weight"], dtype=torch.float64)}
+    return {
+        **made,
+        "alpha": torch.tensor(about["alpha"], dtype=torch.float64),
+        "weight": torch.tensor(about["weight"], dtype=torch.float64),
+    }
 
 
 @pytest.mark.parametrize("about", GATES, ids=lambda about: about["name"])
@@ -132,9 +137,19 @@ def test_ties_otherwise(tie, name):
     for about in (one for one in GATES if one["name"].startswith("ties-")):
         made = golden(about)
         n, D, d = made["W_g"].shape
-        x = {"n": n, "alpha": about["alpha"], "weight": about["weight"], "layers": 1, "tie": tie, "has_up": False,
-             "noisy": about["noise"] != "none", "gives_M": True, "R": made["R"], "W": torch.stack((made["W_g"], made["W_g"])),
-             "delta": made.get("delta", torch.ones(n, d))}
+        x = {
+            "n": n,
+            "alpha": about["alpha"],
+            "weight": about["weight"],
+            "layers": 1,
+            "tie": tie,
+            "has_up": False,
+            "noisy": about["noise"] != "none",
+            "gives_M": True,
+            "R": made["R"],
+            "W": torch.stack((made["W_g"], made["W_g"])),
+            "delta": made.get("delta", torch.ones(n, d)),
+        }
         c = judged(dump(x, kind="f32"))
         assert c.verdict == "right", (about["name"], c.faults)
         found += c.ties == name
@@ -145,12 +160,17 @@ def test_ties_otherwise(tie, name):
 
 # ---- what is said ----
 
+
 def test_words_and_members():
     c = judged(dump(random_case(5), {"router_detached", "pairs_mean"}))
     assert c.faults == {"router_detached", "pairs_mean"}
     text = "\n".join([report.sentence(c), *report.details(c)])
-    for part in ("not right: the mean is over n (n - 1)", "fault router_detached: the router gets no gradient",
-                 "To fix it: divide the sum by n * n", "Measured: the distance of dR is"):
+    for part in (
+        "not right: the mean is over n (n - 1)",
+        "fault router_detached: the router gets no gradient",
+        "To fix it: divide the sum by n * n",
+        "Measured: the distance of dR is",
+    ):
         assert part in text, part
     said = report.as_json(c, "x.safetensors")
     assert said["verdict"] == "fault" and len(said["faults"]) == 2 and "dW_g" in said["figures"]
@@ -161,8 +181,20 @@ def test_what_a_dump_cannot_tell():
     x = random_case(4, alpha=1.0, weight=1.0, layers=1, noisy=False, has_up=False, gives_M=False)
     c = judged(dump(x))
     assert c.verdict == "right"
-    assert set(c.untold) == {"merged", "up_for_gate", "noise_left_out", "alpha_ignored", "diagonal_kept", "weight_left_out",
-                             "weight_twice", "layers_sum", "layers_twice", "delta_left_out", "eps_gradient", "transposed"}
+    assert set(c.untold) == {
+        "merged",
+        "up_for_gate",
+        "noise_left_out",
+        "alpha_ignored",
+        "diagonal_kept",
+        "weight_left_out",
+        "weight_twice",
+        "layers_sum",
+        "layers_twice",
+        "delta_left_out",
+        "eps_gradient",
+        "transposed",
+    }
 
 
 def test_a_factor_and_nonsense():
@@ -192,6 +224,7 @@ def test_what_is_not_of_M_stays():
 
 # ---- as other kinds of losses ----
 
+
 def right_loss(router, w_gate, delta, alpha, weight):
     return erc.loss(Case(router=router, w_gate=w_gate, delta=delta, alpha=alpha, weight=weight))
 
@@ -199,10 +232,14 @@ def right_loss(router, w_gate, delta, alpha, weight):
 def test_as_a_kind():
     assert REFERENCES["erc"] is erc.loss
     assert_right(right_loss, kind="erc")
-    verdict = certify(lambda router, w_gate, delta, alpha, weight: -right_loss(router, w_gate, delta, alpha, weight), "erc")
+    verdict = certify(
+        lambda router, w_gate, delta, alpha, weight: -right_loss(router, w_gate, delta, alpha, weight), "erc"
+    )
     assert verdict.exit_code == 1 and sentence(verdict) == "wrong as erc: the loss has the wrong sign"
     with pytest.raises(AssertionError, match="the loss has the wrong sign\nloss_sign: add it"):
-        assert_right(lambda router, w_gate, delta, alpha, weight: -right_loss(router, w_gate, delta, alpha, weight), "erc")
+        assert_right(
+            lambda router, w_gate, delta, alpha, weight: -right_loss(router, w_gate, delta, alpha, weight), "erc"
+        )
 
 
 # ---- no dumps ----
@@ -214,28 +251,31 @@ INFINITE = WHOLE["R"].clone()
 INFINITE[0, 0] = float("inf")
 
 
-@pytest.mark.parametrize("change, words", (
-    ({"R": None}, "there is no tensor R"),
-    ({"W_g": None}, "there is no tensor W_g"),
-    ({"loss": None}, "there is no tensor loss"),
-    ({"W_p": None}, "there is a tensor dW_p but no W_p"),
-    ({"R": torch.ones(5)}, "tensor R is [5]"),
-    ({"W_g": torch.ones(5, 7, 3)}, "as nn.Linear stores them"),
-    ({"W_p": torch.ones(5, 7)}, "tensor W_p is [5,7], but R and W_g make it [5,3,7]"),
-    ({"dR": torch.ones(7, 5)}, "tensor dR is [7,5], but R and W_g make it [5,7]"),
-    ({"dW_g": torch.ones(5, 7)}, "tensor dW_g is [5,7]"),
-    ({"M": torch.ones(5)}, "tensor M is [5], but R and W_g make it [5,5]"),
-    ({"dR": torch.ones(5, 7).long()}, "tensor dR is I64"),
-    ({"W_g": torch.ones(5, 3, 7).long()}, "tensor W_g is I64"),
-    ({"dW_g": SPOILT}, "tensor dW_g is NaN at [1,0,2]"),
-    ({"R": INFINITE}, "tensor R is infinite at [0,0]"),
-    ({"alpha": torch.tensor(-1.0)}, "tensor alpha is -1, wanted 0 or more"),
-    ({"weight": torch.tensor(0.0)}, "tensor weight is 0, wanted more than 0"),
-    ({"layers": torch.tensor(0)}, "tensor layers is 0"),
-    ({"loss": torch.ones(2)}, "tensor loss is [2], wanted a single number"),
-    ({"dWg": torch.ones(5, 3, 7)}, "tensor dWg is none of a dump's: did you mean dW_g?"),
-    ({"x": torch.ones(1)}, "tensor x is none of a dump's"),
-))
+@pytest.mark.parametrize(
+    "change, words",
+    (
+        ({"R": None}, "there is no tensor R"),
+        ({"W_g": None}, "there is no tensor W_g"),
+        ({"loss": None}, "there is no tensor loss"),
+        ({"W_p": None}, "there is a tensor dW_p but no W_p"),
+        ({"R": torch.ones(5)}, "tensor R is [5]"),
+        ({"W_g": torch.ones(5, 7, 3)}, "as nn.Linear stores them"),
+        ({"W_p": torch.ones(5, 7)}, "tensor W_p is [5,7], but R and W_g make it [5,3,7]"),
+        ({"dR": torch.ones(7, 5)}, "tensor dR is [7,5], but R and W_g make it [5,7]"),
+        ({"dW_g": torch.ones(5, 7)}, "tensor dW_g is [5,7]"),
+        ({"M": torch.ones(5)}, "tensor M is [5], but R and W_g make it [5,5]"),
+        ({"dR": torch.ones(5, 7).long()}, "tensor dR is I64"),
+        ({"W_g": torch.ones(5, 3, 7).long()}, "tensor W_g is I64"),
+        ({"dW_g": SPOILT}, "tensor dW_g is NaN at [1,0,2]"),
+        ({"R": INFINITE}, "tensor R is infinite at [0,0]"),
+        ({"alpha": torch.tensor(-1.0)}, "tensor alpha is -1, wanted 0 or more"),
+        ({"weight": torch.tensor(0.0)}, "tensor weight is 0, wanted more than 0"),
+        ({"layers": torch.tensor(0)}, "tensor layers is 0"),
+        ({"loss": torch.ones(2)}, "tensor loss is [2], wanted a single number"),
+        ({"dWg": torch.ones(5, 3, 7)}, "tensor dWg is none of a dump's: did you mean dW_g?"),
+        ({"x": torch.ones(1)}, "tensor x is none of a dump's"),
+    ),
+)
 def test_no_dumps(change, words, tmp_path, capsys):
     made = {name: value for name, value in {**WHOLE, **change}.items() if value is not None}
     save_file(made, tmp_path / "dump.safetensors")

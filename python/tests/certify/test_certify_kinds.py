@@ -1,4 +1,5 @@
 """couplet.certify: kinds, their faults, and the verdict on right and wrong implementations of them."""
+
 import json
 import os
 import pathlib
@@ -6,11 +7,10 @@ import re
 import subprocess
 import sys
 
-import pytest
-import torch
-
 import losses_of_others
 import losses_of_routers as others
+import pytest
+import torch
 from couplet import certify
 from couplet.certify import __main__ as command
 from couplet.certify import _fits, _judge
@@ -21,11 +21,11 @@ from couplet.certify._kind import Case, generator
 from couplet.certify._scale import scale_faults
 from couplet.certify.kinds import KINDS
 
-
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 # ---- a dump with a fault ----
+
 
 def dump_of(kind, name, x, fault, dtype):
     """What an implementation with this fault gives in this format: bf16 is computed in float32 and stored in bf16."""
@@ -40,8 +40,11 @@ def dump_of(kind, name, x, fault, dtype):
 
 
 def dumps_of(kind, fault, dtype, seed=1):
-    return [dump_of(kind, name, x, fault, dtype) for name, x in kind.cases(seed).items()
-            if all(getattr(x, need) is not None for need in kind.needs)]
+    return [
+        dump_of(kind, name, x, fault, dtype)
+        for name, x in kind.cases(seed).items()
+        if all(getattr(x, need) is not None for need in kind.needs)
+    ]
 
 
 def all_faults(kind):
@@ -50,8 +53,12 @@ def all_faults(kind):
 
 
 ALIKE = ("load-balancing-switch", "load-balancing-mixtral", "load-balancing-global")  # share most faults with OLMoE's
-FAULTS = [(name, fault.key) for name, kind in KINDS.items() for k, fault in enumerate(all_faults(kind))
-          if name not in ALIKE or k % 4 == ALIKE.index(name)]
+FAULTS = [
+    (name, fault.key)
+    for name, kind in KINDS.items()
+    for k, fault in enumerate(all_faults(kind))
+    if name not in ALIKE or k % 4 == ALIKE.index(name)
+]
 
 
 @pytest.mark.parametrize("dtype", (torch.float64, torch.float32, torch.bfloat16))
@@ -74,6 +81,7 @@ def test_every_fault_is_named(name, key):
 
 def test_scores_that_are_normalised_over_the_chosen_in_other_words():
     """Its rounding is not that of the reference, which masks logits before the sigmoid."""
+
     def loss(logits, top_k, coefficient):
         chosen = torch.zeros_like(logits).scatter(-1, logits.topk(top_k).indices, 1.0)
         s = logits.sigmoid() * chosen
@@ -90,7 +98,11 @@ def test_counts_shared_over_ranks_but_not_over_steps():
     x = Case(logits=torch.randn(2, 60, 6, generator=g), top_k=2, coefficient=0.3, micro_batches=6, steps=3, ranks=2)
     leaf = x.logits.clone().requires_grad_()
     parts = leaf.unflatten(1, (2, 3, 10))
-    loss = 0.3 * sum(others.olmoe(tuple(torch.cat([layer[0, s], layer[1, s]]) for layer in parts), 2, 1.0) for s in range(3)) / 3
+    loss = (
+        0.3
+        * sum(others.olmoe(tuple(torch.cat([layer[0, s], layer[1, s]]) for layer in parts), 2, 1.0) for s in range(3))
+        / 3
+    )
     loss.backward()
     verdict = judge(kind, [Dump("one", x, {"loss": loss.detach(), "d_logits": leaf.grad})])
     assert [[fault.key for fault in one.faults] for one in verdict.sets] == [["steps_apart"]], certify.sentence(verdict)
@@ -106,8 +118,10 @@ def test_two_faults_at_once():
 
 def test_what_no_list_has():
     kind = KINDS["z-loss"]
-    dumps = [Dump(name, x, {key: value + 0.01 for key, value in outputs(kind, x, {}).items()})
-             for name, x in kind.cases(0).items()]
+    dumps = [
+        Dump(name, x, {key: value + 0.01 for key, value in outputs(kind, x, {}).items()})
+        for name, x in kind.cases(0).items()
+    ]
     verdict = judge(kind, dumps)
     assert verdict.state == "unknown" and not verdict.sets and "must be" in certify.sentence(verdict)
 
@@ -122,7 +136,10 @@ def test_what_is_infinite_explains_nothing():
 @pytest.mark.parametrize("name", ("load-balancing-olmoe", "load-balancing-deepseek"))
 def test_rounding_does_not_explain_everything(name):
     """A gradient that nearly cancels, as rounding in bf16 moves it as far."""
-    kind, x = KINDS[name], Case(logits=torch.randn(1, 512, 16, generator=generator(0)), top_k=8, coefficient=0.01, sequences=1)
+    kind, x = (
+        KINDS[name],
+        Case(logits=torch.randn(1, 512, 16, generator=generator(0)), top_k=8, coefficient=0.01, sequences=1),
+    )
     got = outputs(kind, x, {}, as_=torch.float32)
     noise = torch.randn(got["d_logits"].shape, generator=generator(1))
     got["d_logits"] += 0.3 * got["d_logits"].norm() * noise / noise.norm()
@@ -133,11 +150,18 @@ def test_rounding_does_not_explain_everything(name):
 
 def moved(share, dtype=torch.float32):
     """A gradient of many logits that nearly cancels, moved by a share of its norm."""
-    kind, x = KINDS["load-balancing-olmoe"], Case(logits=torch.randn(1, 512, 16, generator=generator(0)), top_k=8, coefficient=0.01)
+    kind, x = (
+        KINDS["load-balancing-olmoe"],
+        Case(logits=torch.randn(1, 512, 16, generator=generator(0)), top_k=8, coefficient=0.01),
+    )
     x = x.to(dtype)
     got = outputs(kind, x, {}, as_=torch.float32)
     noise = torch.randn(got["d_logits"].shape, generator=generator(1))
-    return kind, Dump("one", x, {**got, "d_logits": (got["d_logits"] + share * got["d_logits"].norm() * noise / noise.norm()).to(dtype)})
+    return kind, Dump(
+        "one",
+        x,
+        {**got, "d_logits": (got["d_logits"] + share * got["d_logits"].norm() * noise / noise.norm()).to(dtype)},
+    )
 
 
 def test_rounding_to_bf16_of_float32_is_let_pass_on_request():
@@ -146,7 +170,9 @@ def test_rounding_to_bf16_of_float32_is_let_pass_on_request():
     assert (verdict.state, verdict.exit_code) == ("unclear", 2)
     assert "d_logits lies off by 3 % of its size; rounding in TF32 may do that" in certify.sentence(verdict)
     assert certify.sentence(verdict).endswith("give --rounding bf16 if it is computed so")
-    assert "within the rounding of bf16 (d_logits lies off by 3 % of its size)" in certify.sentence(judge(kind, [dump], "bf16"))
+    assert "within the rounding of bf16 (d_logits lies off by 3 % of its size)" in certify.sentence(
+        judge(kind, [dump], "bf16")
+    )
     kind, dump = moved(0.003)
     assert certify.sentence(judge(kind, [dump], "exact")).endswith("give --rounding f32 if it is computed so")
     assert judge(kind, [dump], "f32").state == "right"
@@ -176,29 +202,40 @@ def test_a_mean_of_counts_that_is_a_whole_number():
 
 def test_two_times_may_be_another_kind_or_plumbing():
     x = Case(logits=torch.randn(1, 64, 8, generator=generator(5)), top_k=2, coefficient=0.1)
-    verdict = judge(KINDS["load-balancing-olmoe"], [Dump("one", x, outputs(KINDS["load-balancing-mixtral"], x, {}, as_=torch.float32))])
+    verdict = judge(
+        KINDS["load-balancing-olmoe"],
+        [Dump("one", x, outputs(KINDS["load-balancing-mixtral"], x, {}, as_=torch.float32))],
+    )
     assert verdict.exit_code == 1
     assert certify.sentence(verdict).startswith(
-        "wrong as load-balancing-olmoe; these inputs do not tell apart: it is load-balancing-mixtral | ")
+        "wrong as load-balancing-olmoe; these inputs do not tell apart: it is load-balancing-mixtral | "
+    )
     assert "the loss is added twice" in certify.sentence(verdict)
 
 
 def test_what_all_explanations_have_in_common_comes_first():
     kind = KINDS["load-balancing-mixtral"]
-    sets = [_fits.Supposed(((kind.fault("broadcast"), None), (kind.fault(key), None))) for key in ("first_choice", "k_is_n")]
+    sets = [
+        _fits.Supposed(((kind.fault("broadcast"), None), (kind.fault(key), None))) for key in ("first_choice", "k_is_n")
+    ]
     said = certify.sentence(_judge.Verdict(kind, "fault", sets))
-    assert said == (f"wrong as load-balancing-mixtral: {kind.fault('broadcast').sentence}; one of: "
-                    f"{kind.fault('first_choice').sentence} | {kind.fault('k_is_n').sentence}")
+    assert said == (
+        f"wrong as load-balancing-mixtral: {kind.fault('broadcast').sentence}; one of: "
+        f"{kind.fault('first_choice').sentence} | {kind.fault('k_is_n').sentence}"
+    )
 
 
 def test_a_loss_that_is_zero_but_for_rounding():
     """The z-loss of log-probabilities, whose log-sum-exp is 0."""
-    verdict = certify.certify(lambda logits, coefficient: coefficient * (logits.log_softmax(-1).logsumexp(-1)**2).mean(), "z-loss")
+    verdict = certify.certify(
+        lambda logits, coefficient: coefficient * (logits.log_softmax(-1).logsumexp(-1) ** 2).mean(), "z-loss"
+    )
     assert [[fault.key for fault in one.faults] for one in verdict.sets] == [["zero"], ["after_log_softmax"]]
 
 
 def test_what_is_not_among_some_inputs_has_a_value():
     """A loss that counts what is kept, on inputs where nothing is dropped."""
+
     def loss(logits, top_k, coefficient, kept):
         return coefficient * logits.shape[1] * (kept.double().mean(0) / top_k * logits.softmax(-1).mean(0)).sum()
 
@@ -208,6 +245,7 @@ def test_what_is_not_among_some_inputs_has_a_value():
 
 def test_why_no_form_of_the_logits_serves():
     """The reason is that of all layers' logits, unless it is that these are a tuple."""
+
     def stacked(router_logits, top_k, coefficient):
         raise ValueError(f"{len(torch.stack(tuple(router_logits)).shape)} axes")
 
@@ -274,6 +312,7 @@ def test_a_factor_is_measured():
 
 # ---- right ones, written in other ways ----
 
+
 @pytest.mark.parametrize("function, kind", others.RIGHT)
 @pytest.mark.parametrize("dtype", (torch.float64, torch.float32, torch.bfloat16))
 def test_right_in_other_words(function, kind, dtype):
@@ -302,7 +341,9 @@ def test_a_factor_of_many_tokens(dtype, tied):
         loss = factor * others.olmoe([leaf[0]], 2, 1.0)
         loss.backward()
         verdict = judge(kind, [Dump("one", x, {"loss": loss.detach(), "d_logits": leaf.grad.to(dtype)})])
-        assert verdict.factor == pytest.approx(factor, rel=1e-3) and not verdict.sets[0].faults, certify.sentence(verdict)
+        assert verdict.factor == pytest.approx(factor, rel=1e-3) and not verdict.sets[0].faults, certify.sentence(
+            verdict
+        )
 
 
 def in_bf16(logits, top_k, coefficient):
@@ -334,8 +375,10 @@ def test_one_loss_of_two_kinds_is_right_as_both():
 
 @pytest.mark.parametrize("factor", (0.01, 0.5, 1.015, 3.0))
 def test_a_factor_where_experts_tie(factor):
-    verdict = certify.certify(lambda router_logits, top_k, coefficient: factor * others.olmoe(router_logits, top_k, coefficient),
-                              "load-balancing-olmoe")
+    verdict = certify.certify(
+        lambda router_logits, top_k, coefficient: factor * others.olmoe(router_logits, top_k, coefficient),
+        "load-balancing-olmoe",
+    )
     assert verdict.factor == pytest.approx(factor, rel=1e-4) and not verdict.sets[0].faults
 
 
@@ -346,21 +389,31 @@ def test_a_cpu_with_a_number_has_no_tf32():
 
 
 @pytest.mark.parametrize("kind", ("z-loss", "erc", None))
-@pytest.mark.parametrize("settings, words", (
-    ({"dtype": torch.int32}, "dtype is torch.int32, must be one of torch.float32, "),
-    ({"seed": 1.5}, "seed is 1.5, must be a whole"),
-    ({"logits": "foo"}, "logits is 'foo', must be one of None, tuple, stack, one"), ({"seed": -1}, "seed is -1, must be"),
-    ({"rounding": "tf32"}, "rounding is 'tf32', must be one of None, f32, bf16"), ({"device": "meta"}, "device meta: "),
-    ({"device": "nowhere"}, "device nowhere: ")))
+@pytest.mark.parametrize(
+    "settings, words",
+    (
+        ({"dtype": torch.int32}, "dtype is torch.int32, must be one of torch.float32, "),
+        ({"seed": 1.5}, "seed is 1.5, must be a whole"),
+        ({"logits": "foo"}, "logits is 'foo', must be one of None, tuple, stack, one"),
+        ({"seed": -1}, "seed is -1, must be"),
+        ({"rounding": "tf32"}, "rounding is 'tf32', must be one of None, f32, bf16"),
+        ({"device": "meta"}, "device meta: "),
+        ({"device": "nowhere"}, "device nowhere: "),
+    ),
+)
 def test_settings_that_cannot_be_in_python(kind, settings, words):
     with pytest.raises(certify.CannotJudge, match=words):
         certify.certify(others.z, kind, **settings) if kind else certify.fitting(others.z, **settings)
 
 
-@pytest.mark.parametrize("function, kind, fixed, words", (
-    (others.without_top_k, "load-balancing-olmoe", {"top_k": "x"}, "top_k is 'x', must be a number"),
-    (losses_of_others.without_both, "erc", {"alpha": "x"}, "alpha is 'x', must be a number"),
-    (losses_of_others.without_both, "erc", {"alpha": [1.0, 2.0]}, "alpha is a tensor \\[2\\], must be one number")))
+@pytest.mark.parametrize(
+    "function, kind, fixed, words",
+    (
+        (others.without_top_k, "load-balancing-olmoe", {"top_k": "x"}, "top_k is 'x', must be a number"),
+        (losses_of_others.without_both, "erc", {"alpha": "x"}, "alpha is 'x', must be a number"),
+        (losses_of_others.without_both, "erc", {"alpha": [1.0, 2.0]}, "alpha is a tensor \\[2\\], must be one number"),
+    ),
+)
 def test_inputs_inside_that_are_no_numbers(function, kind, fixed, words):
     with pytest.raises(certify.CannotJudge, match=words):
         certify.certify(function, kind, fixed=fixed)
@@ -375,12 +428,17 @@ def test_nothing_to_judge():
         judge(kind, [dump], "tf32")
 
 
-@pytest.mark.parametrize("words, sentence", (
-    (["--set", "top_k=9999"], "top_k is 9999, which is more than 1024"), (["--set", "top_k=0"], "must be a whole number from 1"),
-    (["--set", "mask=1"], "mask is a tensor, which cannot be set"), (["--json", "no/folder/x.json"], "there is no folder no/folder"),
-    (["--set", "top_k=2", "--json", "."], ".: Is a directory"),
-    (["--set", "top_k=2", "--keep", __file__], f"{__file__}: File exists"),
-))
+@pytest.mark.parametrize(
+    "words, sentence",
+    (
+        (["--set", "top_k=9999"], "top_k is 9999, which is more than 1024"),
+        (["--set", "top_k=0"], "must be a whole number from 1"),
+        (["--set", "mask=1"], "mask is a tensor, which cannot be set"),
+        (["--json", "no/folder/x.json"], "there is no folder no/folder"),
+        (["--set", "top_k=2", "--json", "."], ".: Is a directory"),
+        (["--set", "top_k=2", "--keep", __file__], f"{__file__}: File exists"),
+    ),
+)
 def test_settings_that_cannot_be(words, sentence, capsys):
     assert command.main(["losses_of_routers:two_inside", "--loss", "load-balancing-olmoe", *words]) == 2
     assert sentence in capsys.readouterr().err
@@ -393,25 +451,33 @@ def test_without_a_kind_all_that_fit_are_written(tmp_path, capsys):
     assert command.main(["losses_of_routers:one_layer", "--details"]) == 0
     said = capsys.readouterr().out
     assert "right as load-balancing-olmoe; these inputs do not tell it from load-balancing-switch" in said
-    assert "right as load-balancing-switch; these inputs do not tell it from load-balancing-olmoe" in said and "d_logits" in said
+    assert (
+        "right as load-balancing-switch; these inputs do not tell it from load-balancing-olmoe" in said
+        and "d_logits" in said
+    )
     code, both = run("losses_of_routers:one_layer")
     assert (code, [one["kind"] for one in both]) == (0, ["load-balancing-switch", "load-balancing-olmoe"])
     assert both[0]["right_as"] == ["load-balancing-olmoe"] and both[0]["faults"] == []
     assert {"load-balancing-switch.layers.safetensors", "load-balancing-olmoe.ties.safetensors"} <= {
-        path.name for path in tmp_path.iterdir()}
+        path.name for path in tmp_path.iterdir()
+    }
     code, one = run("losses_of_routers:mixtral")
     assert (code, one["kind"]) == (0, "load-balancing-mixtral")
 
 
-@pytest.mark.parametrize("words, sentence", (
-    (("losses_of_routers:z", "--seed", "9" * 20), "must be a whole number from 0 to 2^63 - 1"),
-    (("losses_of_routers:z", "--loss", "z-loss", "--device", "meta"), "device meta: "),
-    (("losses_of_others:ours", "--device", "meta"), "device meta: "),
-    (("losses_of_routers:z", "losses_of_routers:z"), "of several all must be dumps"),
-    (("losses_of_others:papers", "--seed", "1"), "--seed is not for the coupling loss"),
-    (("losses_of_others:papers", "--logits", "one"), "--logits is not for the coupling loss"),
-    (("a_dump.safetensors", "--keep", "folder"), "--keep is not for a dump"),
-    (("a_dump.safetensors", "--set", "top_k=1"), "--set is not for a dump")))
+@pytest.mark.parametrize(
+    "words, sentence",
+    (
+        (("losses_of_routers:z", "--seed", "9" * 20), "must be a whole number from 0 to 2^63 - 1"),
+        (("losses_of_routers:z", "--loss", "z-loss", "--device", "meta"), "device meta: "),
+        (("losses_of_others:ours", "--device", "meta"), "device meta: "),
+        (("losses_of_routers:z", "losses_of_routers:z"), "of several all must be dumps"),
+        (("losses_of_others:papers", "--seed", "1"), "--seed is not for the coupling loss"),
+        (("losses_of_others:papers", "--logits", "one"), "--logits is not for the coupling loss"),
+        (("a_dump.safetensors", "--keep", "folder"), "--keep is not for a dump"),
+        (("a_dump.safetensors", "--set", "top_k=1"), "--set is not for a dump"),
+    ),
+)
 def test_options_that_would_change_nothing_are_refused(words, sentence, capsys):
     assert command.main(list(words)) == 2
     assert sentence in capsys.readouterr().err
@@ -419,6 +485,7 @@ def test_options_that_would_change_nothing_are_refused(words, sentence, capsys):
 
 def test_eight_experts_inside():
     """The inputs have at most eight; they are made wider, or K = n would hide all."""
+
     def eight(logits, coefficient=1.0):
         return coefficient * others.one_layer(logits, 8)
 
@@ -479,15 +546,20 @@ def test_a_bias_that_is_never_updated():
 
 def test_a_coefficient_of_its_own():
     """The one that is given is not used; another one is written in the code."""
-    verdict = certify.certify(lambda router_logits, top_k, coefficient: others.olmoe(router_logits, top_k, 0.01),
-                              "load-balancing-olmoe")
+    verdict = certify.certify(
+        lambda router_logits, top_k, coefficient: others.olmoe(router_logits, top_k, 0.01), "load-balancing-olmoe"
+    )
     assert [fault.key for fault in verdict.sets[0].faults] == ["coefficient_unused"]
     assert verdict.factor == pytest.approx(0.01, rel=1e-4)
 
 
-@pytest.mark.parametrize("given, sentence", (
-    ({"logits": torch.zeros(5, 8), "top_k": 2}, r"logits are \[5, 8\], must be \[L,T,n\]"),
-    ({"logits": torch.zeros(1, 5, 8)}, "load-balancing-olmoe needs top_k")))
+@pytest.mark.parametrize(
+    "given, sentence",
+    (
+        ({"logits": torch.zeros(5, 8), "top_k": 2}, r"logits are \[5, 8\], must be \[L,T,n\]"),
+        ({"logits": torch.zeros(1, 5, 8)}, "load-balancing-olmoe needs top_k"),
+    ),
+)
 def test_what_a_reference_cannot_take(given, sentence):
     with pytest.raises(ValueError, match=sentence):
         certify.REFERENCES["load-balancing-olmoe"](certify.Case(**given))
@@ -521,13 +593,18 @@ def test_counts_that_no_tie_allows_are_wrong():
     x = kind.cases(0)["ties"].to(torch.float32)
     indices = x.logits.topk(x.top_k).indices.clone()
     indices[0] = x.logits[0].topk(x.top_k, largest=False).indices
-    assert judge(kind, [Dump("ties", x, outputs(kind, x.but(indices=indices), {}, as_=torch.float32))]).state == "unknown"
+    assert (
+        judge(kind, [Dump("ties", x, outputs(kind, x.but(indices=indices), {}, as_=torch.float32))]).state == "unknown"
+    )
 
 
 # ---- values that the literature states ----
 
-@pytest.mark.parametrize("name, balanced, collapsed", (
-    ("load-balancing-olmoe", 1.0, 4.0), ("load-balancing-mixtral", 2.0, 8.0), ("load-balancing-switch", 3.0, 12.0)))
+
+@pytest.mark.parametrize(
+    "name, balanced, collapsed",
+    (("load-balancing-olmoe", 1.0, 4.0), ("load-balancing-mixtral", 2.0, 8.0), ("load-balancing-switch", 3.0, 12.0)),
+)
 def test_value_at_balance_and_collapse(name, balanced, collapsed):
     n, K, L = 8, 2, 3
     even = 40.0 * torch.eye(4).repeat_interleave(K, 1).expand(L, 4, n)  # token t goes to experts 2t and 2t + 1
@@ -538,10 +615,12 @@ def test_value_at_balance_and_collapse(name, balanced, collapsed):
 
 def test_z_loss_of_zero_logits():
     assert float(certify.REFERENCES["z-loss"](certify.Case(logits=torch.zeros(2, 5, 8)))) == pytest.approx(
-        torch.tensor(8.0).log().item()**2)
+        torch.tensor(8.0).log().item() ** 2
+    )
 
 
 # ---- what cannot be judged ----
+
 
 @pytest.mark.parametrize("name", others.CANNOT)
 def test_what_cannot_be_judged(name, capsys):
@@ -553,6 +632,7 @@ def test_what_cannot_be_judged(name, capsys):
 
 
 # ---- the command ----
+
 
 def test_the_command(tmp_path, capsys):
     to = tmp_path / "verdict.json"
@@ -566,7 +646,9 @@ def test_the_command(tmp_path, capsys):
     assert "right as load-balancing-mixtral" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("function, kind", (("losses_of_routers:z_prints", "z-loss"), ("losses_of_others:prints", "erc")))
+@pytest.mark.parametrize(
+    "function, kind", (("losses_of_routers:z_prints", "z-loss"), ("losses_of_others:prints", "erc"))
+)
 def test_json_alone_on_standard_output(function, kind, capsys):
     assert command.main([function, "--loss", kind, "--json", "-"]) == 0
     said = capsys.readouterr()
@@ -574,8 +656,13 @@ def test_json_alone_on_standard_output(function, kind, capsys):
 
 
 def test_the_command_in_a_process():
-    done = subprocess.run([sys.executable, "-m", "couplet.certify", "losses_of_routers:z", "--loss", "z-loss", "--details"],
-                          capture_output=True, text=True, check=False, env={**os.environ, "PYTHONPATH": str(pathlib.Path(__file__).parent)})
+    done = subprocess.run(
+        [sys.executable, "-m", "couplet.certify", "losses_of_routers:z", "--loss", "z-loss", "--details"],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, "PYTHONPATH": str(pathlib.Path(__file__).parent)},
+    )
     assert done.returncode == 0 and "right as z-loss" in done.stdout and "rounding" in done.stdout, done.stderr
 
 

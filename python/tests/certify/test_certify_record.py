@@ -1,13 +1,13 @@
 """couplet.certify.record: training steps with faults that lie in the plumbing, not in the loss."""
+
 import random
 
 import pytest
 import torch
 import torch.nn.functional as F
+from couplet import certify
 from torch import nn
 from torch.utils.checkpoint import checkpoint
-
-from couplet import certify
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -15,6 +15,7 @@ N, K, D, LAYERS, VOCABULARY = 6, 2, 10, 3, 20
 
 
 # ---- a model with a load-balancing loss ----
+
 
 def switch(logits, top_k):
     p = logits.float().softmax(-1)
@@ -66,8 +67,12 @@ class Model(nn.Module):
         aux = sum(switch(one, K) for one in logits)
         if self.fault == "detached":
             aux = aux.detach()
-        return {"coefficient_unused": 1.0, "coefficient_twice": self.aux_loss_coef**2, "zero": 0.0,
-                "added_twice": 2 * self.aux_loss_coef}.get(self.fault, self.aux_loss_coef) * aux
+        return {
+            "coefficient_unused": 1.0,
+            "coefficient_twice": self.aux_loss_coef**2,
+            "zero": 0.0,
+            "added_twice": 2 * self.aux_loss_coef,
+        }.get(self.fault, self.aux_loss_coef) * aux
 
 
 def batches(count=1):
@@ -83,6 +88,7 @@ def step_of(model, many, divided=True):
             loss.backward()
             total += loss.detach()
         return total
+
     return step
 
 
@@ -103,6 +109,7 @@ def keys(verdict):
 
 
 # ---- right ones ----
+
 
 @pytest.mark.parametrize("reentrant", (None, False, True))
 @pytest.mark.parametrize("count", (1, 3))
@@ -141,6 +148,7 @@ def test_routers_and_coefficient_in_other_ways():
 
     def set_it(value):
         model.aux_loss_coef = value
+
     assert recorded(model, step, coefficient=set_it, value=0.3).state == "right"
 
 
@@ -159,6 +167,7 @@ def test_the_kinds_that_fit():
 
 
 # ---- faults ----
+
 
 @pytest.mark.parametrize("fault", ("softmax_twice", "last_layer", "coefficient_twice", "detached", "added_twice"))
 def test_a_fault_of_the_model_is_named(fault):
@@ -181,6 +190,7 @@ def test_micro_batches_that_are_summed():
 
 def test_logits_kept_by_reentrant_checkpointing_have_no_graph():
     """The first pass is made without a graph; the second one's logits come too late for the loss."""
+
     class Kept(Model):
         def forward(self, input_ids):
             x, self.kept = self.embed(input_ids).flatten(0, 1), []
@@ -193,12 +203,14 @@ def test_logits_kept_by_reentrant_checkpointing_have_no_graph():
             x, logits = layer(x)
             self.kept.append(logits)
             return x
+
     model = Kept()
     assert "detached" in keys(recorded(model, step_of(model, batches())))
 
 
 def test_added_to_gradients_alone():
     """The loss comes into the gradient by a function of autograd; what the step returns does not have it."""
+
     class Added(torch.autograd.Function):
         @staticmethod
         def forward(ctx, x, aux):
@@ -215,6 +227,7 @@ def test_added_to_gradients_alone():
                 x, one = layer(x)
                 x = Added.apply(x, self.aux_loss_coef * switch(one, K))
             return F.cross_entropy(self.head(x), input_ids.flatten().roll(-1))
+
     model = Hidden()
     assert recorded(model, step_of(model, batches())).state == "right"
     # Its gradient does not pass by the division by the number of steps.
@@ -237,6 +250,7 @@ def test_under_autocast():
             loss = model(input_ids=batches()[0])
         loss.backward()
         return loss
+
     verdict = recorded(model, step, value=1.0)
     assert verdict.state == "right" and "within the rounding of bf16" in certify.sentence(verdict)
 
@@ -247,8 +261,9 @@ def test_in_float16():
     assert verdict.state == "right" and "within the rounding of bf16" in certify.sentence(verdict)
 
 
-@pytest.mark.parametrize("backward, fault", ((1.0, ""), (3.0, "gradient_not_divided_by_steps"),
-                                             (1 / 3, "gradient_divided_by_steps_twice")))
+@pytest.mark.parametrize(
+    "backward, fault", ((1.0, ""), (3.0, "gradient_not_divided_by_steps"), (1 / 3, "gradient_divided_by_steps_twice"))
+)
 def test_the_mean_loss_is_returned_and_another_one_minimised(backward, fault):
     model, many = Model(), batches(3)
 
@@ -259,6 +274,7 @@ def test_the_mean_loss_is_returned_and_another_one_minimised(backward, fault):
             (backward * loss).backward()
             total += loss.detach()
         return total
+
     verdict = recorded(model, step)
     assert verdict.state == ("fault" if fault else "right") and keys(verdict) == ({fault} if fault else set())
 
@@ -271,6 +287,7 @@ def test_a_gradient_that_is_counted_twice():
         loss.backward(retain_graph=True)
         loss.backward()
         return loss
+
     assert keys(recorded(model, step)) == {"gradient_twice"}
 
 
@@ -313,9 +330,11 @@ def test_routers_that_are_called_more_than_once_in_a_pass(kind, count):
 
 def test_pieces_of_unknown_batches():
     """A batch that is no tensor does not say how many tokens it has."""
+
     class OfList(OfTokens):
         def forward(self, words):
             return super().forward(torch.tensor(words))
+
     model, ids = OfList(), batches()[0].tolist()
     refused("is called 3 times in a forward pass", model, lambda: model(ids).backward())
 
@@ -332,6 +351,7 @@ def test_a_pass_without_gradients_is_no_micro_batch(training):
         loss = model(input_ids=batches()[0])
         loss.backward()
         return loss
+
     assert recorded(model, step).state == "right"
 
 
@@ -363,6 +383,7 @@ def test_a_router_of_any_class():
 
         def forward(self, x):
             return x @ self.weight.T
+
     model = Model()
     for layer in model.layers:
         layer.gate = Block(layer.gate)
@@ -371,6 +392,7 @@ def test_a_router_of_any_class():
 
 def test_padding_by_position_and_inside():
     """The mask is the second argument of a model inside; its loss is the trainer's."""
+
     class Inside(Model):
         def forward(self, ids, attention_mask=None):
             x, logits = self.embed(ids).flatten(0, 1), []
@@ -395,6 +417,7 @@ def test_padding_by_position_and_inside():
         loss = loss + model.aux_loss_coef * sum(switch(one[kept], K) for one in logits)
         loss.backward()
         return loss
+
     assert recorded(model, step).state == "right"
     assert "padding_counted" in keys(recorded(model, lambda: step(True)))
 
@@ -402,6 +425,7 @@ def test_padding_by_position_and_inside():
 @pytest.mark.parametrize("sequences", (None, 3))
 def test_tokens_of_no_known_sequence(sequences):
     """A model that is called with [T,d]: all of them are one sequence, unless it is said how many there are."""
+
     class OfSequences(Model):
         def forward(self, x):
             logits = []
@@ -409,16 +433,19 @@ def test_tokens_of_no_known_sequence(sequences):
                 x, one = layer(x)
                 logits.append(one)
             return self.head(x).square().mean() + self.aux_loss_coef * sum(
-                deepseek(z) for one in logits for z in one.chunk(sequences or 1)) / (sequences or 1)
+                deepseek(z) for one in logits for z in one.chunk(sequences or 1)
+            ) / (sequences or 1)
 
     def deepseek(logits):
         s = logits.sigmoid()
         s = s / s.sum(-1, keepdim=True)
         return N * (F.one_hot(s.topk(K).indices, N).float().sum(1).mean(0) / K * s.mean(0)).sum()
+
     model, x = OfSequences(), torch.randn(24, D, generator=torch.Generator().manual_seed(1))
 
     def step():
         loss = model(x)
         loss.backward()
         return loss
+
     assert recorded(model, step, "load-balancing-deepseek", sequences=sequences).state == "right"

@@ -1,10 +1,10 @@
 """Steps that couplet.certify.record does not judge, or finds wrong without a name; what it leaves as it was."""
+
 import pytest
 import torch
-from torch import nn
-
 from couplet import certify
-from test_certify_record import K, N, Model, batches, recorded, refused, step_of, switch
+from test_certify_record import K, Model, N, batches, recorded, refused, step_of, switch
+from torch import nn
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -17,18 +17,27 @@ def test_bad_steps():
     def with_optimizer():
         model(input_ids=ids).backward()
         optimizer.step()
+
     refused("leave the optimizer's step out", model, with_optimizer)
     model = Model()
     refused("must call backward", model, lambda: model(input_ids=ids))
     refused("the step raises KeyError: 'x'", model, lambda: {}["x"])
     counted = iter(range(100))
-    refused("hidden state or on random numbers of its own", model,
-            lambda: (model(input_ids=ids) * (1 + next(counted))).backward())
+    refused(
+        "hidden state or on random numbers of its own",
+        model,
+        lambda: (model(input_ids=ids) * (1 + next(counted))).backward(),
+    )
     model = Model()
-    refused("called under torch.no_grad.. alone", model, lambda: torch.no_grad()(model)(ids) and
-            model.layers[0].gate.weight.sum().backward())
-    with pytest.raises(certify.CannotJudge, match="call run"), \
-            certify.record(model, routers=[layer.gate for layer in model.layers], top_k=K) as one:
+    refused(
+        "called under torch.no_grad.. alone",
+        model,
+        lambda: torch.no_grad()(model)(ids) and model.layers[0].gate.weight.sum().backward(),
+    )
+    with (
+        pytest.raises(certify.CannotJudge, match="call run"),
+        certify.record(model, routers=[layer.gate for layer in model.layers], top_k=K) as one,
+    ):
         one.verdict("z-loss")
 
 
@@ -40,6 +49,7 @@ def test_no_optimizer_changes_anything():
     def step():
         model(input_ids=batches()[0]).backward()
         optimizer.step()
+
     refused("leave the optimizer's step out", model, step)
     assert all(map(torch.equal, before, model.parameters())) and not optimizer.state
     step()
@@ -52,6 +62,7 @@ def test_writes_past_autograd():
     def step():
         model(input_ids=batches()[0]).backward()
         model.head.weight.data.add_(1e-3)
+
     refused("the step has changed parameters", model, step)
 
 
@@ -61,21 +72,27 @@ def test_buffers_that_are_new_or_others():
             self.calls = self.calls + 1
             self.register_buffer("last", input_ids.float())
             return super().forward(input_ids) * float(self.calls) / 2  # counted here and there
+
     model = Counting()
     kept = model.calls
     assert recorded(model, step_of(model, batches())).state == "right"  # each time it is the first call
     assert model.calls is kept and float(kept) == 0 and "last" not in model._buffers
 
 
-@pytest.mark.parametrize("words, end", (
-    ("the gradients are clipped", lambda model: nn.utils.clip_grad_norm_(model.parameters(), 0.3)),
-    ("all zero, whatever the coefficient", lambda model: model.zero_grad(set_to_none=False))))
+@pytest.mark.parametrize(
+    "words, end",
+    (
+        ("the gradients are clipped", lambda model: nn.utils.clip_grad_norm_(model.parameters(), 0.3)),
+        ("all zero, whatever the coefficient", lambda model: model.zero_grad(set_to_none=False)),
+    ),
+)
 def test_gradients_that_are_clipped_or_zeroed(words, end):
     model = Model()
 
     def step():
         model(input_ids=batches()[0]).backward()
         end(model)
+
     refused(words, model, step)
 
 
@@ -95,6 +112,7 @@ def test_a_loss_that_is_not_the_one_minimised():
             loss = model(input_ids=ids)
             (loss / len(many)).backward()
         return loss.detach()
+
     verdict = recorded(model, step)
     assert verdict.state == "unknown" and "the gradients are right, but" in certify.sentence(verdict)
 
@@ -116,6 +134,7 @@ def test_everything_is_as_before_when_the_step_raises():
     def step():
         model(input_ids=batches()[0]).backward()
         raise OSError("no disk")
+
     refused("the step raises OSError: no disk", model, step)
     assert torch.equal(before, torch.get_rng_state()) and float(model.calls) == 0
     assert model.aux_loss_coef == 0.02 and model.head.weight.grad is None
@@ -140,13 +159,21 @@ def test_bad_arguments():
     refused("sequences is -1, must be a whole number from 1", model, step, sequences=-1)
     refused("value is '1', must be a number", model, step, value="1")
     refused("coefficient is 3, must be a name or a function", model, step, coefficient=3)
-    refused("cannot be set; give coefficient= a function that sets it: ZeroDivisionError", model, step,
-            coefficient=lambda value: value / 0, value=1.0)
+    refused(
+        "cannot be set; give coefficient= a function that sets it: ZeroDivisionError",
+        model,
+        step,
+        coefficient=lambda value: value / 0,
+        value=1.0,
+    )
     with pytest.raises(certify.CannotJudge, match="must be a torch.nn.Module"):
         certify.record(print)
     refused("no module of the model", model, step, routers=[nn.Linear(2, 2)])
-    refused("its module was not called", model, lambda: model.head.weight.sum().backward() or
-            model.layers[0].gate.weight.sum().backward())
+    refused(
+        "its module was not called",
+        model,
+        lambda: model.head.weight.sum().backward() or model.layers[0].gate.weight.sum().backward(),
+    )
     with pytest.raises(certify.CannotJudge, match="give routers="):
         certify.record(model)
 
@@ -160,7 +187,8 @@ def test_batches_of_two_shapes():
 def test_a_loss_that_is_not_affine():
     class Squared(Model):
         def auxiliary(self, logits):
-            return (1 + 40 * self.aux_loss_coef)**2 * sum(switch(one, K) for one in logits)
+            return (1 + 40 * self.aux_loss_coef) ** 2 * sum(switch(one, K) for one in logits)
+
     model = Squared()
     refused("neither affine", model, step_of(model, batches()))
 
@@ -213,7 +241,9 @@ def test_the_coupling_loss_needs_no_step():
         recorded(model, step_of(model, batches()), "erc")
 
 
-@pytest.mark.parametrize("where, sentence", (("loss", "the step's loss has a NaN"), ("gate", "layers.1.gate.weight: its gradient")))
+@pytest.mark.parametrize(
+    "where, sentence", (("loss", "the step's loss has a NaN"), ("gate", "layers.1.gate.weight: its gradient"))
+)
 def test_what_is_not_a_number(where, sentence):
     model = Model()
 

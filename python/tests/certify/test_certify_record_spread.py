@@ -1,4 +1,5 @@
 """couplet.certify.record over processes (DDP, FSDP2), and on models of Transformers."""
+
 import os
 import tempfile
 
@@ -6,7 +7,6 @@ import pytest
 import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
-
 from conftest import HAS_FULLY_SHARD
 from couplet import certify
 from test_certify_record import K, Model, batches, keys, recorded, step_of
@@ -19,6 +19,7 @@ KINDS = ("ddp", *(("fully_shard",) if HAS_FULLY_SHARD else ()))
 
 # ---- processes ----
 
+
 def spread(name, fault="", policy=None):
     model, more = Model(fault), {"mp_policy": policy} if policy else {}
     if name == "ddp":
@@ -30,6 +31,7 @@ def spread(name, fault="", policy=None):
 
 def summed(model, many):
     """A trainer that takes the mean over processes for a sum."""
+
     def step():
         total = 0.0
         for ids in many:
@@ -37,13 +39,14 @@ def summed(model, many):
             loss.backward()
             total += loss.detach()
         return total
+
     return step
 
 
 def process(rank, folder):
     torch.set_num_threads(1)
     dist.init_process_group("gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=SIZE)
-    mine = batches(3 * SIZE)[3 * rank:3 * rank + 3]
+    mine = batches(3 * SIZE)[3 * rank : 3 * rank + 3]
     found = {}
     for name in KINDS:
         model = spread(name)
@@ -80,9 +83,20 @@ def test_over_processes(two, name):
 
 # ---- Transformers ----
 
-SHAPE = dict(vocab_size=48, hidden_size=24, intermediate_size=16, num_hidden_layers=2, num_attention_heads=2,
-             num_key_value_heads=2, router_aux_loss_coef=0.02, output_router_logits=True, initializer_range=0.3,
-             pad_token_id=0, bos_token_id=1, eos_token_id=2)
+SHAPE = dict(
+    vocab_size=48,
+    hidden_size=24,
+    intermediate_size=16,
+    num_hidden_layers=2,
+    num_attention_heads=2,
+    num_key_value_heads=2,
+    router_aux_loss_coef=0.02,
+    output_router_logits=True,
+    initializer_range=0.3,
+    pad_token_id=0,
+    bos_token_id=1,
+    eos_token_id=2,
+)
 FAMILIES = {
     "mixtral": ("Mixtral", dict(num_local_experts=6, num_experts_per_tok=K)),
     "olmoe": ("Olmoe", dict(num_experts=6, num_experts_per_tok=K)),
@@ -105,6 +119,7 @@ def step_with(model, mask=None):
         loss = model(input_ids=ids, attention_mask=mask, labels=ids).loss
         loss.backward()
         return loss
+
     return step
 
 
@@ -148,4 +163,5 @@ def test_a_trainer_that_adds_it_once_more(one_thread):
         loss = out.loss + model.config.router_aux_loss_coef * out.aux_loss
         loss.backward()
         return loss
+
     assert keys(verdict_of(model, step)) == {"added_twice"}

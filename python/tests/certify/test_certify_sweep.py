@@ -1,17 +1,16 @@
 """A sample of tests/certify/sweep_certify.py."""
+
 import random
 
 import pytest
-import torch
-
 import right_ways
 import sweep_certify
+import torch
 from couplet.certify import _fits, _judge
 from couplet.certify._fits import Dump
 from couplet.certify._judge import is_right, judge
 from couplet.certify._report import sentence
 from couplet.certify.kinds import KINDS
-
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -22,8 +21,17 @@ def test_no_false_alarm(name):
     assert len(sweep_certify.right_ways.of(KINDS[name])) >= 5
 
 
-@pytest.mark.parametrize("name, key", (("load-balancing-olmoe", "softmax_twice"), ("load-balancing-olmoe", "softmax_over_chosen"), ("load-balancing-deepseek", "epsilon"),
-                                       ("z-loss", "of_logits"), ("simbal", "squared"), ("gate-weights", "bias_in_weight")))
+@pytest.mark.parametrize(
+    "name, key",
+    (
+        ("load-balancing-olmoe", "softmax_twice"),
+        ("load-balancing-olmoe", "softmax_over_chosen"),
+        ("load-balancing-deepseek", "epsilon"),
+        ("z-loss", "of_logits"),
+        ("simbal", "squared"),
+        ("gate-weights", "bias_in_weight"),
+    ),
+)
 def test_faults_are_named(name, key):
     kind = KINDS[name]
     hits, told, right, rest = sweep_certify.named(kind, [kind.fault(key)], torch.float32, 3, seed=2)

@@ -1,9 +1,9 @@
 """couplet.certify on public implementations: docs/verdicts.md has these verdicts."""
+
 import importlib
 import pathlib
 
 import pytest
-
 import verdicts
 from couplet import certify
 

@@ -1,16 +1,16 @@
 """The folder conformance/: its verdicts, its own check, and that it is what make_conformance.py makes."""
+
 import importlib.util
 import json
 import subprocess
 import sys
 
+import make_conformance
 import pytest
 import torch
-from safetensors.torch import load_file
-
-import make_conformance
 from conftest import ROOT
 from couplet import certify, reference
+from safetensors.torch import load_file
 
 FOLDER = ROOT / "python" / "conformance"
 EXPECTED = json.loads((FOLDER / "expected.json").read_text())
@@ -32,6 +32,7 @@ def test_coupling(one):
 
     def pseudo_code(router, w_gate, delta, alpha, weight):
         return reference.erc_loss(router.double(), w_gate.double(), delta=delta.double(), alpha=alpha, weight=weight)
+
     assert check.verdict(pseudo_code, FOLDER / one["file"]) == "right"
     detached = check.verdict(lambda router, **rest: pseudo_code(router.detach(), **rest), FOLDER / one["file"])
     assert "d_router differs" in detached
@@ -67,8 +68,16 @@ def test_check_of_the_references(one):
     kind = certify.KINDS[one["loss"]]
 
     def reference(**inputs):
-        return kind.reference(certify.Case(**{name: value.double() if torch.is_tensor(value) and value.is_floating_point()
-                                              else value for name, value in inputs.items()}), lambda _: False)
+        return kind.reference(
+            certify.Case(
+                **{
+                    name: value.double() if torch.is_tensor(value) and value.is_floating_point() else value
+                    for name, value in inputs.items()
+                }
+            ),
+            lambda _: False,
+        )
+
     found = check.differences(reference, FOLDER / one["file"])
     assert found and max(found.values()) <= check.LIMIT, found
 
@@ -81,20 +90,30 @@ def test_check_as_a_command(tmp_path):
         "    m = torch.ones_like(z) if mask is None else mask.to(z).expand_as(z)\n"
         "    return coefficient * (z * m).sum() / m.sum()\n\n"
         "def twice(coefficient=1.0, **inputs):\n"
-        "    return z(coefficient=coefficient ** 2, **inputs)\n")
-    said = [subprocess.run([sys.executable, str(FOLDER / "check.py"), *words], cwd=tmp_path, capture_output=True, text=True)
-            for words in (("mine:z", "z-loss"), ("mine:twice", "z-loss"), ("mine:z", "nonsense"))]
+        "    return z(coefficient=coefficient ** 2, **inputs)\n"
+    )
+    said = [
+        subprocess.run([sys.executable, str(FOLDER / "check.py"), *words], cwd=tmp_path, capture_output=True, text=True)
+        for words in (("mine:z", "z-loss"), ("mine:twice", "z-loss"), ("mine:z", "nonsense"))
+    ]
     assert [one.returncode for one in said] == [0, 1, 2]
     assert all(line.endswith(": right") for line in said[0].stdout.splitlines())
     assert "loss differs by" in said[1].stdout and "d_logits differs by" in said[1].stdout
     assert "there is no kind nonsense" in said[2].stderr
 
 
-@pytest.mark.parametrize("function, words", (
-    (lambda **_: 1.0, "loss differs by"), (lambda **_: {}, "raised ValueError: it returns no loss"),
-    (lambda **_: (1, 2), "raised"), (lambda logits: 0, "raised TypeError"), (lambda **_: 1 / 0, "raised ZeroDivisionError"),
-    (lambda logits, **_: logits.detach().sum(), "d_logits differs by 1"),
-    (lambda logits, **_: logits.mean(-1), "raised ValueError: loss is")))
+@pytest.mark.parametrize(
+    "function, words",
+    (
+        (lambda **_: 1.0, "loss differs by"),
+        (lambda **_: {}, "raised ValueError: it returns no loss"),
+        (lambda **_: (1, 2), "raised"),
+        (lambda logits: 0, "raised TypeError"),
+        (lambda **_: 1 / 0, "raised ZeroDivisionError"),
+        (lambda logits, **_: logits.detach().sum(), "d_logits differs by 1"),
+        (lambda logits, **_: logits.mean(-1), "raised ValueError: loss is"),
+    ),
+)
 def test_functions_that_give_no_loss(function, words):
     assert words in check.verdict(function, FOLDER / "z-loss.layers.safetensors")
 
@@ -104,7 +123,8 @@ def test_what_a_function_does_not_take_is_no_fault(capsys, tmp_path, monkeypatch
         "def z(logits, coefficient=1.0, **_):\n"
         "    return coefficient * (logits.logsumexp(-1) ** 2).mean()\n\n"
         "def wrong(logits, **_):\n"
-        "    return 2 * z(logits, **_)\n")
+        "    return 2 * z(logits, **_)\n"
+    )
     monkeypatch.chdir(tmp_path)
     assert check.main(["whole:z", "z-loss"]) == 0
     said = capsys.readouterr().out
@@ -124,15 +144,17 @@ def test_a_mask_that_is_named_and_ignored(kind, capsys, tmp_path, monkeypatch):
         "def loss(logits, mask=None, coefficient=1.0, top_k=None, kept=None, micro_batches=None):\n"
         "    x = couplet.certify.Case(logits=logits, coefficient=coefficient, top_k=top_k, kept=kept,\n"
         "                             micro_batches=micro_batches)\n"
-        f"    return couplet.certify.REFERENCES[{kind!r}](x)\n")
+        f"    return couplet.certify.REFERENCES[{kind!r}](x)\n"
+    )
     assert check.main(["ignores:loss", kind]) == 1
     wrong = [line for line in capsys.readouterr().out.splitlines() if not line.endswith("right") and "tie" not in line]
     assert len(wrong) == 1 and wrong[0].startswith(f"{kind}.padding.safetensors: loss differs by")
     sys.modules.pop("ignores")
 
 
-@pytest.mark.parametrize("body, code", (
-    ("def loss(**_):\n    raise SystemExit(0)\n", 1), ("raise SystemExit(0)\n", 2), ("1 / 0\n", 2)))
+@pytest.mark.parametrize(
+    "body, code", (("def loss(**_):\n    raise SystemExit(0)\n", 1), ("raise SystemExit(0)\n", 2), ("1 / 0\n", 2))
+)
 def test_a_module_that_leaves(body, code, capsys, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "leaves.py").write_text(body)

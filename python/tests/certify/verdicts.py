@@ -1,8 +1,9 @@
 """The tables of docs/verdicts.md.
 
-    python tests/certify/verdicts.py                  # public implementations, rebuilt in tests/wild/ from their public description:
-                                              # each module has SOURCE, the KIND that it is meant to be, and `loss`
-    python tests/certify/verdicts.py --transformers   # load_balancing_loss_func of every family of the Transformers installed here"""
+python tests/certify/verdicts.py                  # public implementations, rebuilt in tests/wild/ from their public description:
+                                          # each module has SOURCE, the KIND that it is meant to be, and `loss`
+python tests/certify/verdicts.py --transformers   # load_balancing_loss_func of every family of the Transformers installed here"""
+
 import collections
 import importlib
 import pathlib
@@ -25,6 +26,7 @@ def rebuilt():
 def of_transformers():
     """[(family, verdict)] of each modeling file that has the function."""
     import transformers
+
     models = pathlib.Path(transformers.__file__).parent / "models"
     for path in sorted(models.glob("*/modeling_*.py")):
         if "def load_balancing_loss_func(" in path.read_text():
@@ -36,9 +38,14 @@ def of_transformers():
 def of_switch():
     """[(function, how it is called, kind, verdict)] of those of Transformers that take probabilities or batches."""
     from transformers.models.switch_transformers import modeling_switch_transformers as switch
+
     balance = lambda logits: switch.load_balancing_loss_func(logits.softmax(-1)[None], logits.argmax(-1)[None])
-    yield ("`load_balancing_loss_func` of switch_transformers", "with probabilities and the largest one's index", SWITCH,
-           judged(balance, SWITCH, fixed={"top_k": 1}))
+    yield (
+        "`load_balancing_loss_func` of switch_transformers",
+        "with probabilities and the largest one's index",
+        SWITCH,
+        judged(balance, SWITCH, fixed={"top_k": 1}),
+    )
     z = lambda logits: switch.router_z_loss_func(logits[None])
     yield "`router_z_loss_func` of switch_transformers", "with one group of tokens", "z-loss", judged(z, "z-loss")
 

@@ -5,17 +5,17 @@
     python tests/certify/verdicts_libraries.py
 
 A library that cannot be imported is said so."""
+
 import importlib
 import importlib.metadata
 import types
 import warnings
 
 import torch
-
 from couplet import certify
 
-
 # ---- DeepSpeed: the first result of its gates ----
+
 
 def gate(name, k):
     def loss(logits, top_k=k, coefficient=1.0):
@@ -24,10 +24,12 @@ def gate(name, k):
         if name == "top2gating":
             more["top2_2nd_expert_sampling"] = False
         return coefficient * getattr(gates, name)(logits=logits, capacity_factor=1.0, min_capacity=1, **more)[0]
+
     return loss
 
 
 # ---- Megatron-Core ----
+
 
 def utilities():
     return importlib.import_module("megatron.core.transformer.moe.moe_utils")
@@ -35,14 +37,16 @@ def utilities():
 
 def megatron(logits, top_k, coefficient):
     routed, scores = utilities().compute_routing_scores_for_aux_loss(logits, top_k, "softmax")
-    return utilities().switch_load_balancing_loss_func(scores, routed.sum(0), len(logits), top_k, logits.shape[-1],
-                                                       coefficient)
+    return utilities().switch_load_balancing_loss_func(
+        scores, routed.sum(0), len(logits), top_k, logits.shape[-1], coefficient
+    )
 
 
 def megatron_masked(logits, top_k, coefficient, mask):
     routed, scores = utilities().compute_routing_scores_for_aux_loss(logits, top_k, "softmax", padding_mask=~mask)
-    return utilities().switch_load_balancing_loss_func(scores, routed.sum(0), int(mask.sum()), top_k, logits.shape[-1],
-                                                       coefficient)
+    return utilities().switch_load_balancing_loss_func(
+        scores, routed.sum(0), int(mask.sum()), top_k, logits.shape[-1], coefficient
+    )
 
 
 def megatron_sequences(logits, top_k, coefficient, sequences):
@@ -59,6 +63,7 @@ def megatron_z(logits, coefficient, mask):
 
 # ---- torchtitan ----
 
+
 def titan(counts, bias, rate):
     """Its hook before an optimizer's step, on one layer in one process; counts add up over micro-batches."""
     optimizer = importlib.import_module("torchtitan.components.optimizer.optimizer")
@@ -70,7 +75,9 @@ def titan(counts, bias, rate):
     model.layers = torch.nn.ModuleDict({"0": layer})
     hooks = []
     spread = types.SimpleNamespace(get_optional_mesh=lambda name: None, ep_enabled=False, tp=1)
-    optimizer.register_moe_load_balancing_hook(types.SimpleNamespace(register_step_pre_hook=hooks.append), [model], spread)
+    optimizer.register_moe_load_balancing_hook(
+        types.SimpleNamespace(register_step_pre_hook=hooks.append), [model], spread
+    )
     hooks[0]()
     return moe.expert_bias_E
 

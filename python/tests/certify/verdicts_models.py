@@ -2,6 +2,7 @@
 code has an auxiliary loss, router included.
 
     python tests/certify/verdicts_models.py [FAMILY ...]          # of the Transformers that is imported"""
+
 import collections
 import importlib
 import inspect
@@ -14,20 +15,55 @@ os.environ["HF_HUB_OFFLINE"] = "1"
 
 import torch
 import transformers
-
 from couplet import certify
 
 KIND = "load-balancing-mixtral"
 # Whichever a config has.
 SIZES = dict(
-    vocab_size=48, hidden_size=32, d_model=32, intermediate_size=12, moe_intermediate_size=12, ffn_hidden_size=12,
-    shared_expert_intermediate_size=16, num_hidden_layers=2, n_layers=2, num_attention_heads=2, n_heads=2,
-    num_key_value_heads=2, head_dim=16, max_position_embeddings=64, max_seq_len=64, num_experts=6, num_local_experts=6,
-    n_routed_experts=6, moe_num_experts=6, num_experts_per_tok=2, num_experts_per_token=2, moe_k=2, moe_topk=2,
-    first_k_dense_replace=0, moe_layer_start_index=0, moe_num_shared_experts=0, n_group=1, topk_group=1,
-    mamba_n_heads=4, mamba_d_head=16, mamba_d_state=8, mamba_chunk_size=8, linear_num_value_heads=2,
-    linear_num_key_heads=2, linear_key_head_dim=8, linear_value_head_dim=8, initializer_range=0.3, pad_token_id=0,
-    bos_token_id=1, eos_token_id=2, router_aux_loss_coef=0.02, aux_loss_coef=0.02, output_router_logits=True)
+    vocab_size=48,
+    hidden_size=32,
+    d_model=32,
+    intermediate_size=12,
+    moe_intermediate_size=12,
+    ffn_hidden_size=12,
+    shared_expert_intermediate_size=16,
+    num_hidden_layers=2,
+    n_layers=2,
+    num_attention_heads=2,
+    n_heads=2,
+    num_key_value_heads=2,
+    head_dim=16,
+    max_position_embeddings=64,
+    max_seq_len=64,
+    num_experts=6,
+    num_local_experts=6,
+    n_routed_experts=6,
+    moe_num_experts=6,
+    num_experts_per_tok=2,
+    num_experts_per_token=2,
+    moe_k=2,
+    moe_topk=2,
+    first_k_dense_replace=0,
+    moe_layer_start_index=0,
+    moe_num_shared_experts=0,
+    n_group=1,
+    topk_group=1,
+    mamba_n_heads=4,
+    mamba_d_head=16,
+    mamba_d_state=8,
+    mamba_chunk_size=8,
+    linear_num_value_heads=2,
+    linear_num_key_heads=2,
+    linear_key_head_dim=8,
+    linear_value_head_dim=8,
+    initializer_range=0.3,
+    pad_token_id=0,
+    bos_token_id=1,
+    eos_token_id=2,
+    router_aux_loss_coef=0.02,
+    aux_loss_coef=0.02,
+    output_router_logits=True,
+)
 ROUTERS = {"jetmoe": ".router.layer.weight"}  # its attention has routers too
 
 
@@ -63,6 +99,7 @@ def judged(family, kind):
         loss = model(input_ids=ids, labels=ids, use_cache=False).loss
         loss.backward()
         return loss
+
     routers = None
     if family in ROUTERS:
         routers = [name for name, _ in model.named_parameters() if name.endswith(ROUTERS[family])]

@@ -1,7 +1,8 @@
 """The verdicts on trainers in docs/verdicts.md: a step of three micro-batches of a tiny Qwen3-MoE, as the trainer makes it.
 
-    pip install trl datasets
-    PYTHONPATH=tests python tests/certify/verdicts_trainers.py"""
+pip install trl datasets
+PYTHONPATH=tests python tests/certify/verdicts_trainers.py"""
+
 import os
 import tempfile
 import warnings
@@ -10,7 +11,6 @@ os.environ["HF_HUB_OFFLINE"] = "1"
 
 import torch
 import transformers
-
 from couplet import certify
 from test_certify_record_spread import of_transformers
 
@@ -19,8 +19,9 @@ IDS = torch.randint(3, 48, (4 * STEPS, 10), generator=torch.Generator().manual_s
 
 
 def settings(folder):
-    return dict(output_dir=folder, per_device_train_batch_size=4, gradient_accumulation_steps=STEPS, report_to=[],
-                use_cpu=True)
+    return dict(
+        output_dir=folder, per_device_train_batch_size=4, gradient_accumulation_steps=STEPS, report_to=[], use_cpu=True
+    )
 
 
 def trainer_of_transformers(model, folder):
@@ -31,6 +32,7 @@ def trainer_of_transformers(model, folder):
 def words():
     """A tokenizer of 48 words."""
     import tokenizers
+
     model = tokenizers.models.WordLevel({f"w{k}": k for k in range(48)}, unk_token="w3")
     whole = tokenizers.Tokenizer(model)
     whole.pre_tokenizer = tokenizers.pre_tokenizers.Whitespace()
@@ -40,6 +42,7 @@ def words():
 def trainer_of_trl(model, folder):
     import datasets
     import trl
+
     rows = datasets.Dataset.from_list([{"text": " ".join(f"w{int(one)}" for one in row)} for row in IDS])
     args = trl.SFTConfig(**settings(folder), bf16=False, pad_to_multiple_of=16)
     return trl.SFTTrainer(model, args=args, train_dataset=rows, processing_class=words())
@@ -55,6 +58,7 @@ def judged(make):
         def set_it(value):
             for one in (model, model.config, trainer):
                 one.router_aux_loss_coef = value
+
         model.train()
         with certify.record(model, coefficient=set_it, value=0.5) as recorded:
             recorded.run(lambda: sum(trainer.training_step(model, dict(batch), count) for batch in batches))

@@ -1,15 +1,15 @@
 """erc.figures() against the definitions of src/tensor/figures.h in plain loops in double, and what centred rows and
 signs change."""
+
 import math
 
+import couplet
 import pytest
 import torch
-from torch import nn
-
-import couplet
 from conftest import needs_counts
-from couplet.figures import _figures, _spectrum
 from couplet.bench._counts import counted, under_fake
+from couplet.figures import _figures, _spectrum
+from torch import nn
 
 n, D, d = 6, 5, 9
 ALPHA = 0.9
@@ -28,6 +28,7 @@ def figures_of(layer, names=_figures.ALL_NAMES, **more):
 
 # ---- the definitions ----
 
+
 def norm(x):
     return math.sqrt(sum(v * v for v in x))
 
@@ -42,7 +43,7 @@ def mean(values):
 
 
 def std(values):
-    return math.sqrt(mean((v - mean(values))**2 for v in values))
+    return math.sqrt(mean((v - mean(values)) ** 2 for v in values))
 
 
 def singular(matrix):
@@ -74,19 +75,27 @@ def by_definition(R, W, alpha):
     spectral = [singular(W[j])[0] for j in every]
     order = lambda i: sorted(every, key=lambda j: (-dot(R[i], R[j]), j))
     return {
-        "erc_clean": sum(max(M[i][j] - alpha * M[i][i], 0) + max(M[i][j] - alpha * M[j][j], 0)
-                         for i, j in pairs) / n**2,
+        "erc_clean": sum(max(M[i][j] - alpha * M[i][i], 0) + max(M[i][j] - alpha * M[j][j], 0) for i, j in pairs)
+        / n**2,
         "active_rows": mean(M[i][j] >= alpha * M[i][i] for i, j in pairs),
         "active_columns": mean(M[i][j] >= alpha * M[j][j] for i, j in pairs),
         "alpha_min": max(max(share(M, i, j)) for i, j in pairs),
-        "m_diagonal": mean(M[i][i] for i in every), "m_off_diagonal": mean(M[i][j] for i, j in pairs),
-        "kappa_diagonal": mean(kappa[i][i] for i in every), "kappa_off_diagonal": mean(kappa[i][j] for i, j in pairs),
+        "m_diagonal": mean(M[i][i] for i in every),
+        "m_off_diagonal": mean(M[i][j] for i, j in pairs),
+        "kappa_diagonal": mean(kappa[i][i] for i in every),
+        "kappa_off_diagonal": mean(kappa[i][j] for i, j in pairs),
         "kappa_row_top1": mean(max(kappa[i]) == kappa[i][i] for i in every),
         "kappa_column_top1": mean(max(kappa[j][i] for j in every) == kappa[i][i] for i in every),
-        "eps_mean": mean(eps), "eps_min": min(eps), "eps_max": max(eps), "eps_above_1": sum(e > 1 for e in eps),
-        "zero_rows": 0, "noise_bound_share": mean(eps[i] / bound(R, i) for i in every),
-        "router_norm_mean": mean(map(norm, R)), "router_norm_std": std([norm(r) for r in R]),
-        "gate_norm_mean": mean(gate), "gate_norm_std": std(gate),
+        "eps_mean": mean(eps),
+        "eps_min": min(eps),
+        "eps_max": max(eps),
+        "eps_above_1": sum(e > 1 for e in eps),
+        "zero_rows": 0,
+        "noise_bound_share": mean(eps[i] / bound(R, i) for i in every),
+        "router_norm_mean": mean(map(norm, R)),
+        "router_norm_std": std([norm(r) for r in R]),
+        "gate_norm_mean": mean(gate),
+        "gate_norm_std": std(gate),
         "router_cos": mean(abs(dot(R[i], R[j])) / (norm(R[i]) * norm(R[j])) for i, j in pairs),
         "router_condition": s[0] / s[-1],
         "router_effective_rank": math.exp(-sum(v / sum(s) * math.log(v / sum(s)) for v in s if v > 0)),
@@ -128,6 +137,7 @@ def test_gates_in_chunks_and_halves(monkeypatch):
 
 # ---- centred rows and signs ----
 
+
 def test_a_vector_added_to_all_rows_changes_no_centred_figure():
     layer = Layer()
     before = figures_of(layer)
@@ -152,11 +162,21 @@ def test_the_sign_of_rows_changes_no_figure():
 
 # ---- edges ----
 
+
 def test_one_expert():
     got = figures_of(Layer(1, D, d))
-    for name in ("erc_clean", "alpha_min", "eps_max", "m_off_diagonal", "router_cos", "erc_centred",
-                 "centred_m_diagonal", "centred_router_norm_mean", "centred_router_effective_rank",
-                 "centred_router_lambda"):
+    for name in (
+        "erc_clean",
+        "alpha_min",
+        "eps_max",
+        "m_off_diagonal",
+        "router_cos",
+        "erc_centred",
+        "centred_m_diagonal",
+        "centred_router_norm_mean",
+        "centred_router_effective_rank",
+        "centred_router_lambda",
+    ):
         assert got[name] == 0, name
     assert math.isnan(got["noise_bound_share"]) and got["router_condition"] == pytest.approx(1)
     assert 0 < got["router_lambda"] <= 1.0001
@@ -178,8 +198,11 @@ def test_zero_and_equal_rows():
         layer.gates[4] = 0
     got = figures_of(layer)
     assert got["zero_rows"] == 1 and got["eps_min"] == 0 and got["router_condition"] == math.inf
-    assert all(math.isfinite(value) for name, value in got.items() if name not in (
-        "router_condition", "alpha_min", "centred_alpha_min"))
+    assert all(
+        math.isfinite(value)
+        for name, value in got.items()
+        if name not in ("router_condition", "alpha_min", "centred_alpha_min")
+    )
     with torch.no_grad():
         layer.router.zero_()
     got = figures_of(layer)
@@ -193,8 +216,13 @@ def test_numbers_that_are_none(value):
     with torch.no_grad():
         layer.router[2, 1] = value
     got = figures_of(layer)
-    for name in ("router_condition", "router_effective_rank", "centred_m_diagonal", "erc_centred",
-                 "centred_router_lambda"):
+    for name in (
+        "router_condition",
+        "router_effective_rank",
+        "centred_m_diagonal",
+        "erc_centred",
+        "centred_router_lambda",
+    ):
         assert math.isnan(got[name]), name
     with torch.no_grad():
         layer.router.normal_()
@@ -205,6 +233,7 @@ def test_numbers_that_are_none(value):
 
 
 # ---- layers ----
+
 
 class Two(nn.Module):
     def __init__(self):
@@ -219,9 +248,15 @@ NAMES = [(f"layers.{i}.router", f"layers.{i}.gates") for i in range(2)]
 def test_over_layers(reduction):
     erc = couplet.attach(Two(), NAMES, reduction=reduction)
     f = erc.figures(per_layer=True, figures=_figures.ALL_NAMES)
-    for name, over in {"centred_alpha_min": max, "centred_eps_max": max, "centred_eps_min": min,
-                       "erc_centred": sum if reduction == "sum" else mean, "router_lambda": mean,
-                       "centred_kappa_diagonal": mean, "router_condition": mean}.items():
+    for name, over in {
+        "centred_alpha_min": max,
+        "centred_eps_max": max,
+        "centred_eps_min": min,
+        "erc_centred": sum if reduction == "sum" else mean,
+        "router_lambda": mean,
+        "centred_kappa_diagonal": mean,
+        "router_condition": mean,
+    }.items():
         each = [f[f"{name}/0"], f[f"{name}/1"]]
         assert abs(each[0] - each[1]) > 1e-4 and f[name] == pytest.approx(over(each)), name
 
@@ -251,14 +286,17 @@ def test_tensor_group_has_those_of_the_router():
 @pytest.mark.parametrize("wanted", (_figures.NAMES, _figures.ALL_NAMES), ids=("default", "all"))
 def test_nothing_is_read_before_the_end(wanted):
     """In fake tensors of a GPU, where what waits raises."""
+
     def run():
         R, W = torch.empty(8, 16, device="cuda", dtype=torch.bfloat16), torch.empty(8, 12, 16, device="cuda")
         return counted(lambda: _figures.of_layer(R, lambda: W, None, 1.0, 2, dict(seed=0, step=0, layer=0), wanted))
+
     counts = under_fake(run)
     assert counts.host_copies == 0 and counts.kernels > 20
 
 
 # ---- singular values ----
+
 
 def spectrum(s, d, dtype):
     s = torch.as_tensor(s, dtype=torch.float64)
@@ -267,10 +305,14 @@ def spectrum(s, d, dtype):
 
 
 SPECTRA = {
-    "decaying": [1 / (k + 1) for k in range(200)], "dense to its end": [k / 199 for k in range(200)],
-    "close": [0.9 + k / 1990 for k in range(200)], "two equal": [1, 1, *[0.5] * 198],
+    "decaying": [1 / (k + 1) for k in range(200)],
+    "dense to its end": [k / 199 for k in range(200)],
+    "close": [0.9 + k / 1990 for k in range(200)],
+    "two equal": [1, 1, *[0.5] * 198],
     "next to equal": [1, 1 - 1e-5, *[0.5] * 9],
-    "one": [1, *[0] * 199], "all equal": [1] * 200, "two": [3, 2],
+    "one": [1, *[0] * 199],
+    "all equal": [1] * 200,
+    "two": [3, 2],
 }
 
 

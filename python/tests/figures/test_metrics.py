@@ -1,10 +1,10 @@
 """What is logged: erc.metrics(), the choice of figures, and these in a Trainer's log; couplet.noise; a weight
 that follows a schedule."""
+
+import couplet
 import pytest
 import torch
 import torch.utils._python_dispatch
-
-import couplet
 from conftest import close
 from couplet.figures import _figures
 from couplet.ops import _noise
@@ -41,6 +41,7 @@ def steps(model, erc, count):
 
 
 # ---- metrics ----
+
 
 @pytest.mark.parametrize("reduction", ("mean", "sum"))
 def test_metrics_are_means_since_the_last_call(reduction):
@@ -99,6 +100,7 @@ def test_what_is_only_looked_at_is_no_step():
 
 # ---- the choice of figures ----
 
+
 def test_chosen_figures_are_those_of_all():
     _, erc = attached()
     erc.loss()
@@ -111,11 +113,21 @@ def test_chosen_figures_are_those_of_all():
         assert one == {key: value for key, value in everything.items() if key.split("/")[0] == name} and one
 
 
-@pytest.mark.parametrize("chosen, gates, noise, nearest", (
-    (("erc",), 0, 0, 0), (("eps_mean", "eps_min"), 0, 0, 1), (("row_route_top1",), 0, 0, 0),
-    (("proxy_route_top1",), 0, 1, 1), (("alpha_min",), 1, 0, 0), (("kappa_diagonal", "erc_clean"), 1, 0, 0),
-    (("centred_eps_max",), 0, 0, 1), (("router_cos", "router_condition", "centred_router_norm_std"), 0, 0, 0),
-    (("noise_bound_share", "eps_mean"), 0, 0, 1), (("gate_norm_mean", "centred_alpha_min"), 1, 0, 0)))
+@pytest.mark.parametrize(
+    "chosen, gates, noise, nearest",
+    (
+        (("erc",), 0, 0, 0),
+        (("eps_mean", "eps_min"), 0, 0, 1),
+        (("row_route_top1",), 0, 0, 0),
+        (("proxy_route_top1",), 0, 1, 1),
+        (("alpha_min",), 1, 0, 0),
+        (("kappa_diagonal", "erc_clean"), 1, 0, 0),
+        (("centred_eps_max",), 0, 0, 1),
+        (("router_cos", "router_condition", "centred_router_norm_std"), 0, 0, 0),
+        (("noise_bound_share", "eps_mean"), 0, 0, 1),
+        (("gate_norm_mean", "centred_alpha_min"), 1, 0, 0),
+    ),
+)
 def test_only_what_is_needed_is_computed(chosen, gates, noise, nearest, monkeypatch):
     _, erc = attached()
     erc.loss()
@@ -127,6 +139,7 @@ def test_only_what_is_needed_is_computed(chosen, gates, noise, nearest, monkeypa
         def call(*arguments, **more):
             calls[key] += 1
             return inner(*arguments, **more)
+
         monkeypatch.setattr(module, name, call)
 
     counted(type(erc.layers[0]), "gates", "gates")
@@ -140,8 +153,11 @@ def test_names_are_checked():
     _, erc = attached()
     with pytest.raises(ValueError, match="figures has 'kapa', must be of erc, erc_clean, .*, centred_router_lambda$"):
         erc.figures(figures=("erc", "kapa"))
-    for name, other in (("erc_last", "metrics()"), ("proxy_alpha_min", "metrics()"),
-                        ("router_maxvio", "router_stats().figures()")):
+    for name, other in (
+        ("erc_last", "metrics()"),
+        ("proxy_alpha_min", "metrics()"),
+        ("router_maxvio", "router_stats().figures()"),
+    ):
         with pytest.raises(ValueError) as error:
             erc.figures(figures=("erc", name))
         said = str(error.value)
@@ -153,10 +169,12 @@ def test_names_are_checked():
 
 # ---- a Trainer's log ----
 
+
 def logs_of(tmp_path, figures, steps=4, every=2, **more):
     """Entries of the Trainer's log that have a loss, and the loss of the coupling in each optimizer step."""
     transformers = pytest.importorskip("transformers")
     from test_hf import tiny, trainer_of
+
     trainer = trainer_of(tiny(), tmp_path, 2, steps)
     trainer.args.logging_steps = trainer.state.logging_steps = every
     erc = couplet.hf.attach(trainer.model, weight=0.5)
@@ -177,14 +195,20 @@ def test_trainer_logs_means_of_the_interval(tmp_path):
     assert len(logs) == 2 and len(values) == 4 and len(set(values)) == 4
     for i, entry in enumerate(logs):
         assert {name for name in entry if "erc" in name} == {"erc", "erc_last"} and "alpha_min" in entry
-        assert entry["erc"] == pytest.approx(sum(values[2 * i:2 * i + 2]) / 2)
+        assert entry["erc"] == pytest.approx(sum(values[2 * i : 2 * i + 2]) / 2)
         assert entry["erc_last"] == pytest.approx(values[2 * i + 1])
 
 
 def test_trainer_logs_each_layer(tmp_path):
     (first, _), _ = logs_of(tmp_path, ("erc", "eps_min"), per_layer=True)
-    assert {name for name in first if "erc" in name or "eps" in name} == {"erc", "erc/0", "erc/1", "eps_min", "eps_min/0",
-                                                                          "eps_min/1"}
+    assert {name for name in first if "erc" in name or "eps" in name} == {
+        "erc",
+        "erc/0",
+        "erc/1",
+        "eps_min",
+        "eps_min/0",
+        "eps_min/1",
+    }
 
 
 def test_trainer_logs_routers(tmp_path):
@@ -203,6 +227,7 @@ def test_a_name_is_checked_when_joined(tmp_path):
 
 # ---- a weight that follows a schedule ----
 
+
 def test_weight_may_be_changed_while_training():
     model, erc = attached(weight=0.0)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
@@ -217,6 +242,7 @@ def test_weight_may_be_changed_while_training():
 
 
 # ---- noise ----
+
 
 @pytest.mark.parametrize("dtype", (torch.float32, torch.bfloat16, torch.float64))
 def test_noise_is_what_the_loss_draws(dtype):
@@ -233,15 +259,21 @@ def test_noise_is_what_the_loss_draws(dtype):
 
 def test_noise_of_a_trained_router_has_no_graph():
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        inside = couplet.noise(torch.ones(2, 3, requires_grad=True) * torch.tensor([[1.], [2.]]))
+        inside = couplet.noise(torch.ones(2, 3, requires_grad=True) * torch.tensor([[1.0], [2.0]]))
     assert not inside.requires_grad and inside.dtype == torch.float32
 
 
-@pytest.mark.parametrize("settings, sentence", (
-    (dict(router=torch.ones(3)), r"router is torch.float32 \[3\], must be"),
-    (dict(router=torch.ones(3, 3).int()), "router is torch.int32"),
-    (dict(step=-1), "step below 2.40"), (dict(layer=1 << 16), "layer and draw below 2.16"),
-    (dict(seed="a"), "seed is 'a', must be a whole number"), (dict(seed=1 << 64), "seed is .*, must be below 2.64")))
+@pytest.mark.parametrize(
+    "settings, sentence",
+    (
+        (dict(router=torch.ones(3)), r"router is torch.float32 \[3\], must be"),
+        (dict(router=torch.ones(3, 3).int()), "router is torch.int32"),
+        (dict(step=-1), "step below 2.40"),
+        (dict(layer=1 << 16), "layer and draw below 2.16"),
+        (dict(seed="a"), "seed is 'a', must be a whole number"),
+        (dict(seed=1 << 64), "seed is .*, must be below 2.64"),
+    ),
+)
 def test_noise_of_bad_input(settings, sentence):
     with pytest.raises((ValueError, TypeError), match=sentence):
         couplet.noise(**{"router": torch.ones(3, 3), **settings})

@@ -1,17 +1,17 @@
 """couplet.RouterStats: loads and entropies of routers, counted from what their forward passes return."""
+
 import copy
 import gc
 import math
 import os
 import tempfile
 
+import couplet
 import pytest
 import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
 from torch import nn
-
-import couplet
 
 n, k, tokens = 6, 2, 40
 
@@ -35,9 +35,13 @@ def expected(batches, scores=torch.softmax):
     load = torch.bincount(torch.cat([indices.flatten() for _, _, indices in batches]), minlength=n).double()
     p = torch.cat([scores(logits.double(), -1) for logits, *_ in batches]).mean(0)
     entropy = lambda p: -sum(x * math.log(x) for x in (p / p.sum()).tolist() if x) / math.log(n)
-    return {"router_maxvio": (load.max() / load.mean() - 1).item(),
-            "router_load_min": (load.min() / load.mean()).item(), "router_dead": (load == 0).sum().item(),
-            "router_load_entropy": entropy(load), "router_entropy": entropy(p)}
+    return {
+        "router_maxvio": (load.max() / load.mean() - 1).item(),
+        "router_load_min": (load.min() / load.mean()).item(),
+        "router_dead": (load == 0).sum().item(),
+        "router_load_entropy": entropy(load),
+        "router_entropy": entropy(p),
+    }
 
 
 FORMS = {
@@ -47,8 +51,7 @@ FORMS = {
     "torchtitan": lambda logits, w, i: (w, i, torch.bincount(i.flatten(), minlength=n).float()),
     "deepseek in transformers 4": lambda logits, w, i: (i, w),
     "gpt-oss in transformers 4": lambda logits, w, i: (torch.zeros(tokens, n).scatter(1, i, w.softmax(-1)), i),
-    "megatron": lambda logits, w, i: (logits.softmax(-1),
-                                      torch.zeros(tokens, n, dtype=torch.bool).scatter(1, i, True)),
+    "megatron": lambda logits, w, i: (logits.softmax(-1), torch.zeros(tokens, n, dtype=torch.bool).scatter(1, i, True)),
     "llama 4": lambda logits, w, i: (torch.zeros(tokens, n).scatter(1, i, w.sigmoid()), logits),
     "one-hot": lambda logits, w, i: (torch.zeros(tokens, n, dtype=torch.int64).scatter(1, i, 1), logits),
     "a dict": lambda logits, w, i: {"weights": w, "indices": i},
@@ -87,7 +90,8 @@ def test_layers_and_percentiles():
         assert got[name] == pytest.approx(values.mean().item(), rel=1e-5)
         assert [got[f"{name}/{number}"] for number in range(3, 8)] == pytest.approx(values.tolist(), rel=1e-5)
         assert [got[f"{name}_p{p}"] for p in (10, 50, 90)] == pytest.approx(
-            [values.quantile(q).item() for q in (0.1, 0.5, 0.9)], rel=1e-5)
+            [values.quantile(q).item() for q in (0.1, 0.5, 0.9)], rel=1e-5
+        )
     assert [load.sum().item() for load in loads.values()] == [tokens * k] * 5 and list(loads) == [3, 4, 5, 6, 7]
 
 
@@ -132,6 +136,7 @@ def test_numbers_that_are_no_experts():
 def test_nothing_is_read_before_the_log():
     """Fake tensors have no numbers: whatever would synchronise raises."""
     from torch._subclasses.fake_tensor import FakeTensorMode
+
     router = Router()
     stats = couplet.RouterStats([router], n, top_k=k)
     with FakeTensorMode():
@@ -151,10 +156,14 @@ def test_in_a_compiled_model():
     assert {name: stats.figures(reset=False)[name] for name in want} == pytest.approx(want, rel=1e-5)
 
 
-@pytest.mark.parametrize("output, sentence", (
-    (torch.zeros(tokens, 9), r"a Router returns \[\[40, 9\]\]; must be indices \[tokens, k\] or a mask"),
-    (torch.zeros(tokens, n), r"or with top_k logits \[tokens, 6\]"),
-    (None, r"a Router returns \[\]")))
+@pytest.mark.parametrize(
+    "output, sentence",
+    (
+        (torch.zeros(tokens, 9), r"a Router returns \[\[40, 9\]\]; must be indices \[tokens, k\] or a mask"),
+        (torch.zeros(tokens, n), r"or with top_k logits \[tokens, 6\]"),
+        (None, r"a Router returns \[\]"),
+    ),
+)
 def test_outputs_that_say_nothing(output, sentence):
     router = Router()
     _ = couplet.RouterStats([router], n)  # hooks are there as long as it is
@@ -162,11 +171,18 @@ def test_outputs_that_say_nothing(output, sentence):
         router(output)
 
 
-@pytest.mark.parametrize("settings, sentence", (
-    (dict(routers=[]), "routers must be a list of modules"), (dict(routers=Router()), "routers must be a list of modules"),
-    (dict(n="8"), "n is '8', must be a whole number"), (dict(top_k="2"), "top_k is '2', must be a whole number"), (dict(n=[1, 2]), "1 routers, but 2 n and 1 numbers"),
-    (dict(scores="tanh"), "scores is 'tanh', must be softmax, sigmoid or None"),
-    (dict(names=["maxvio"]), "names has 'maxvio', must be of router_maxvio")))
+@pytest.mark.parametrize(
+    "settings, sentence",
+    (
+        (dict(routers=[]), "routers must be a list of modules"),
+        (dict(routers=Router()), "routers must be a list of modules"),
+        (dict(n="8"), "n is '8', must be a whole number"),
+        (dict(top_k="2"), "top_k is '2', must be a whole number"),
+        (dict(n=[1, 2]), "1 routers, but 2 n and 1 numbers"),
+        (dict(scores="tanh"), "scores is 'tanh', must be softmax, sigmoid or None"),
+        (dict(names=["maxvio"]), "names has 'maxvio', must be of router_maxvio"),
+    ),
+)
 def test_bad_settings(settings, sentence):
     with pytest.raises((ValueError, TypeError), match=sentence):
         couplet.RouterStats(**{"routers": [Router()], "n": n, **settings})
@@ -174,18 +190,53 @@ def test_bad_settings(settings, sentence):
 
 # ---- models of Transformers ----
 
-SHAPE = dict(vocab_size=96, hidden_size=32, intermediate_size=24, num_hidden_layers=2, num_attention_heads=4,
-             num_key_value_heads=2, max_position_embeddings=64, pad_token_id=None, num_experts_per_tok=2)
+SHAPE = dict(
+    vocab_size=96,
+    hidden_size=32,
+    intermediate_size=24,
+    num_hidden_layers=2,
+    num_attention_heads=4,
+    num_key_value_heads=2,
+    max_position_embeddings=64,
+    pad_token_id=None,
+    num_experts_per_tok=2,
+)
 FAMILIES = {
-    "Olmoe": dict(num_experts=8), "Mixtral": dict(num_local_experts=8),
+    "Olmoe": dict(num_experts=8),
+    "Mixtral": dict(num_local_experts=8),
     "Qwen3Moe": dict(num_experts=8, moe_intermediate_size=24),
-    "DeepseekV3": dict(n_routed_experts=8, n_group=2, topk_group=1, first_k_dense_replace=1, num_hidden_layers=3,
-                       moe_intermediate_size=24, n_shared_experts=1, q_lora_rank=8, kv_lora_rank=8, qk_rope_head_dim=4,
-                       qk_nope_head_dim=4, v_head_dim=8, num_key_value_heads=4),
+    "DeepseekV3": dict(
+        n_routed_experts=8,
+        n_group=2,
+        topk_group=1,
+        first_k_dense_replace=1,
+        num_hidden_layers=3,
+        moe_intermediate_size=24,
+        n_shared_experts=1,
+        q_lora_rank=8,
+        kv_lora_rank=8,
+        qk_rope_head_dim=4,
+        qk_nope_head_dim=4,
+        v_head_dim=8,
+        num_key_value_heads=4,
+    ),
     "GptOss": dict(num_local_experts=8, head_dim=8),
-    "LongcatFlash": dict(num_hidden_layers=4, ffn_hidden_size=24, expert_ffn_hidden_size=24, num_layers=2,
-                         n_routed_experts=8, zero_expert_num=2, moe_topk=2, kv_lora_rank=8, q_lora_rank=8, qk_rope_head_dim=4, head_dim=4,
-                         qk_nope_head_dim=4, v_head_dim=8, num_key_value_heads=4),
+    "LongcatFlash": dict(
+        num_hidden_layers=4,
+        ffn_hidden_size=24,
+        expert_ffn_hidden_size=24,
+        num_layers=2,
+        n_routed_experts=8,
+        zero_expert_num=2,
+        moe_topk=2,
+        kv_lora_rank=8,
+        q_lora_rank=8,
+        qk_rope_head_dim=4,
+        head_dim=4,
+        qk_nope_head_dim=4,
+        v_head_dim=8,
+        num_key_value_heads=4,
+    ),
 }
 
 
@@ -196,20 +247,25 @@ def loads_of_experts(model, batch):
     def counts_indices(load):
         def hook(module, inputs, kwargs):
             tensors = [t for t in (*inputs, *kwargs.values()) if torch.is_tensor(t)]
-            chosen, = (t for t in tensors if not t.is_floating_point())
+            (chosen,) = (t for t in tensors if not t.is_floating_point())
             load.add_(torch.bincount(chosen[chosen < 8], minlength=8))
+
         return hook
 
     def counts_tokens(load, expert):
         def hook(module, inputs, kwargs):
             load[expert] += inputs[0].numel() // inputs[0].shape[-1]
+
         return hook
 
     of_layers = [m for name, m in model.named_modules() if name.endswith(".experts")]
     hooks = []
     for experts, load in zip(of_layers, loads, strict=True):
-        each = ([(one, counts_tokens(load, expert)) for expert, one in enumerate(experts[:8])]
-                if isinstance(experts, nn.ModuleList) else [(experts, counts_indices(load))])
+        each = (
+            [(one, counts_tokens(load, expert)) for expert, one in enumerate(experts[:8])]
+            if isinstance(experts, nn.ModuleList)
+            else [(experts, counts_indices(load))]
+        )
         hooks += [module.register_forward_pre_hook(hook, with_kwargs=True) for module, hook in each]
     model(input_ids=batch)
     for hook in hooks:
@@ -223,11 +279,13 @@ def test_families(family):
     """The counts are those with which the model's own code calls its experts."""
     transformers = pytest.importorskip("transformers")
     from test_hf import FUSED
+
     if not hasattr(transformers, f"{family}ForCausalLM"):
         pytest.skip(f"this transformers has no {family}")
     torch.manual_seed(0)
     model = getattr(transformers, f"{family}ForCausalLM")(
-        getattr(transformers, f"{family}Config")(**{**SHAPE, **FAMILIES[family]})).train()
+        getattr(transformers, f"{family}Config")(**{**SHAPE, **FAMILIES[family]})
+    ).train()
     erc = couplet.hf.attach(model)
     assert len(erc.layers) == 2
     stats = erc.router_stats()
@@ -244,6 +302,7 @@ def test_families(family):
 
 def test_given_layers_and_modules():
     from test_attach import Model, d, pairs_of
+
     model = Model()
     erc = couplet.attach(model, pairs_of(model))
     erc.router_stats(top_k=2)
@@ -261,21 +320,27 @@ def test_given_layers_and_modules():
 
 def test_later_calls_have_the_arguments_of_the_first():
     from test_attach import Model, pairs_of
+
     model = Model()
     erc = couplet.attach(model, pairs_of(model))
     modules, names = [layer.router for layer in model.layers], ("router_maxvio", "router_dead")
     stats = erc.router_stats(modules, top_k=2, names=names)
     for same in ({}, dict(routers=tuple(modules)), dict(top_k=2), dict(names=names), dict(names=names[1:])):
         assert erc.router_stats(**same) is stats
-    for other, more in (("routers", dict(routers=modules[::-1])), ("top_k", dict(top_k=3)),
-                        ("scores", dict(scores="sigmoid")), ("names", dict(names=("router_entropy",))),
-                        ("top_k and names", dict(top_k=1, names=couplet.RouterStats(modules, n).names))):
+    for other, more in (
+        ("routers", dict(routers=modules[::-1])),
+        ("top_k", dict(top_k=3)),
+        ("scores", dict(scores="sigmoid")),
+        ("names", dict(names=("router_entropy",))),
+        ("top_k and names", dict(top_k=1, names=couplet.RouterStats(modules, n).names)),
+    ):
         with pytest.raises(ValueError, match=f"router_stats counts already with other {other} than now"):
             erc.router_stats(**more)
 
 
 def test_a_choice_that_is_made_outside_of_the_router():
     from test_attach import Model, pairs_of
+
     model = Model()
     model.layers[0].e_score_correction_bias = torch.zeros(6)
     with pytest.raises(ValueError, match="layers.0.router.weight: its module returns logits, and experts are chosen"):
@@ -283,6 +348,7 @@ def test_a_choice_that_is_made_outside_of_the_router():
 
 
 # ---- processes ----
+
 
 def process(rank, size, folder):
     torch.set_num_threads(1)

@@ -1,22 +1,23 @@
 """couplet.token_figures and erc.record_tokens(): against the definitions of src/inspect/routing/signs.h in plain loops,
 the program on the same model and text, and what they must not change with."""
+
 import json
 import math
 import subprocess
 
+import couplet
 import pytest
 import torch
-from torch import nn
-
-import couplet
 from conftest import model_of
 from couplet.figures import _figures
 from test_attach import Model, pairs_of
+from torch import nn
 
 nan = math.nan
 
 
 # ---- the definitions ----
+
 
 def ranks(x):
     return [sum(b < a for b in x) + (sum(b == a for b in x) + 1) / 2 for a in x]
@@ -25,7 +26,7 @@ def ranks(x):
 def pearson(x, y):
     mx, my = sum(x) / len(x), sum(y) / len(y)
     over = sum((a - mx) * (b - my) for a, b in zip(x, y))
-    return over / math.sqrt(sum((a - mx)**2 for a in x) * sum((b - my)**2 for b in y))
+    return over / math.sqrt(sum((a - mx) ** 2 for a in x) * sum((b - my) ** 2 for b in y))
 
 
 def mean_rho(lists, least=3):
@@ -38,8 +39,10 @@ def sides(name, lists):
     """lists: triples (x, y, sign)."""
     keep = lambda l, test: [(a, b) for a, b, s in zip(*l) if test(s)]
     turned = lambda pairs: tuple(map(list, zip(*pairs))) if pairs else ([], [])
-    return {f"{name}.{side}": mean_rho([turned(keep(l, test)) for l in lists]) for side, test in (
-        ("all", lambda s: True), ("above", lambda s: s > 0), ("below", lambda s: s < 0))}
+    return {
+        f"{name}.{side}": mean_rho([turned(keep(l, test)) for l in lists])
+        for side, test in (("all", lambda s: True), ("above", lambda s: s > 0), ("below", lambda s: s < 0))
+    }
 
 
 def by_definition(scores, responses, ids, centred, K):
@@ -63,8 +66,9 @@ def by_definition(scores, responses, ids, centred, K):
         "experts.size": mean_rho([(size(column(s, e)), column(a, e)) for e in range(n)]),
         "agreement.spearman_mean": mean_rho([(given[t], a[t]) for t in range(T)], 2),
         "agreement.top1": sum(largest(given[t])[0] == largest(a[t])[0] for t in range(T)) / T if T else nan,
-        "agreement.overlap": sum(len({*largest(given[t])} & {*largest(a[t])})
-                                 for t in range(T)) / (T * K) if T else nan,
+        "agreement.overlap": sum(len({*largest(given[t])} & {*largest(a[t])}) for t in range(T)) / (T * K)
+        if T
+        else nan,
     }
 
 
@@ -78,9 +82,20 @@ def drawn(T, n, values=None):
 
 
 @pytest.mark.parametrize("centred", (False, True))
-@pytest.mark.parametrize("T, n, K, values", (
-    (40, 8, 2, None), (40, 8, 3, 4), (30, 5, 5, 1), (5, 3, 1, 3), (7, 2, 1, None), (9, 1, 1, None), (2, 4, 2, None),
-    (1, 4, 2, None), (0, 4, 2, None)))
+@pytest.mark.parametrize(
+    "T, n, K, values",
+    (
+        (40, 8, 2, None),
+        (40, 8, 3, 4),
+        (30, 5, 5, 1),
+        (5, 3, 1, 3),
+        (7, 2, 1, None),
+        (9, 1, 1, None),
+        (2, 4, 2, None),
+        (1, 4, 2, None),
+        (0, 4, 2, None),
+    ),
+)
 def test_definitions(T, n, K, values, centred):
     for seed in range(3):
         torch.manual_seed(seed)
@@ -98,8 +113,16 @@ def test_ids():
     scores, responses = drawn(12, 6)
     assert not [name for name in couplet.token_figures(scores, responses) if name.startswith(("ids", "agreement.t"))]
     one = couplet.token_figures(scores, responses, [7] * 12)
-    assert one == pytest.approx({**one, **{name: value for name, value in by_definition(
-        scores.double(), responses.double(), [7] * 12, False, 1).items() if name.startswith("ids")}})
+    assert one == pytest.approx(
+        {
+            **one,
+            **{
+                name: value
+                for name, value in by_definition(scores.double(), responses.double(), [7] * 12, False, 1).items()
+                if name.startswith("ids")
+            },
+        }
+    )
     each = couplet.token_figures(scores, responses, range(12))
     assert all(math.isnan(each[f"ids.{side}"]) for side in ("all", "above", "below"))
     # A part that depends on the id alone is taken away.
@@ -146,18 +169,26 @@ def test_a_shift_of_all_scores_of_a_token_is_not_seen_by_centred_ones():
         assert abs(raw[0][name] - raw[1][name]) > 1e-3, name
 
 
-@pytest.mark.parametrize("change, sentence", (
-    (dict(scores=torch.zeros(3)), "scores must be a tensor"), (dict(responses=torch.zeros(3, 4).int()), "responses"),
-    (dict(scores=torch.zeros(3, 5)), r"scores are \[3, 5\] and responses \[3, 4\], must both be"),
-    (dict(scores=torch.zeros(3, 0), responses=torch.zeros(3, 0)), "at least one expert"),
-    (dict(ids=[1, 2]), "there are 2 ids, but 3 tokens"), (dict(ids=[.5, 1, 2]), "must be whole numbers"),
-    (dict(K=5), "K is 5, must be from 1 to 4"), (dict(K=0), "K is 0")))
+@pytest.mark.parametrize(
+    "change, sentence",
+    (
+        (dict(scores=torch.zeros(3)), "scores must be a tensor"),
+        (dict(responses=torch.zeros(3, 4).int()), "responses"),
+        (dict(scores=torch.zeros(3, 5)), r"scores are \[3, 5\] and responses \[3, 4\], must both be"),
+        (dict(scores=torch.zeros(3, 0), responses=torch.zeros(3, 0)), "at least one expert"),
+        (dict(ids=[1, 2]), "there are 2 ids, but 3 tokens"),
+        (dict(ids=[0.5, 1, 2]), "must be whole numbers"),
+        (dict(K=5), "K is 5, must be from 1 to 4"),
+        (dict(K=0), "K is 0"),
+    ),
+)
 def test_bad_input(change, sentence):
     with pytest.raises((ValueError, TypeError), match=sentence):
         couplet.token_figures(**{"scores": torch.zeros(3, 4), "responses": torch.zeros(3, 4), **change})
 
 
 # ---- the tokens of a model ----
+
 
 def recorded(model, batches, limit=2048, **more):
     erc = couplet.attach(model, pairs_of(model))
@@ -180,8 +211,9 @@ def test_samples():
             R, W = layer.router.weight.detach(), layer.w1.detach()
             assert sample.places.tolist() == [*places]
             torch.testing.assert_close(sample.scores, x[sample.places] @ R.T)
-            torch.testing.assert_close(sample.responses, torch.linalg.vector_norm(
-                torch.einsum("td,eDd->teD", x[sample.places], W), dim=-1))
+            torch.testing.assert_close(
+                sample.responses, torch.linalg.vector_norm(torch.einsum("td,eDd->teD", x[sample.places], W), dim=-1)
+            )
     assert not [m for m in model.modules() if m._forward_pre_hooks]
 
 
@@ -208,12 +240,14 @@ def test_common_vectors_and_signs_of_rows():
     """One vector added to all rows: routing and all of centred scores stay; L does not. -R for R: M and L stay, and
     the router prefers the opposite tokens."""
     model, x = Model(), torch.randn(50, 10)
+
     def now(change):
         with torch.no_grad():
             for layer in model.layers:
                 change(layer.router.weight)
         figures = couplet.attach(model, pairs_of(model)).figures(figures=_figures.ALL_NAMES)
         return figures, recorded(model, [x], top_k=2).figures()
+
     before, tokens = now(lambda R: None)
     c = torch.randn(10)
     after, moved = now(lambda R: R.add_(c))
@@ -249,8 +283,11 @@ def test_refusals():
         setattr(spread, group, object())
         with pytest.raises(ValueError, match="no process has the whole gates of all experts"):
             spread.record_tokens()
-    for bad, sentence in ((dict(limit=0), "limit is 0"), (dict(top_k=0), "top_k is 0"),
-                          (dict(routers=[model]), "routers must be a list of 2 modules")):
+    for bad, sentence in (
+        (dict(limit=0), "limit is 0"),
+        (dict(top_k=0), "top_k is 0"),
+        (dict(routers=[model]), "routers must be a list of 2 modules"),
+    ):
         with pytest.raises(ValueError, match=sentence):
             erc.record_tokens(**bad)
     with erc.record_tokens() as record:
@@ -270,6 +307,7 @@ def test_refusals():
 
         def forward(self, x):
             return x @ self.router.T
+
     block = Block()
     erc = couplet.attach(block, [("router", "w1")])
     with pytest.raises(ValueError, match="router is in a Block, which is no linear layer and no router"):
@@ -281,8 +319,10 @@ def test_refusals():
 
 # ---- models of Transformers ----
 
+
 def families():
     from test_router_stats import FAMILIES, SHAPE
+
     return {name: {**SHAPE, **more} for name, more in FAMILIES.items()}
 
 
@@ -294,6 +334,7 @@ def test_families(family):
     model = model_of(f"{family}ForCausalLM", f"{family}Config", families()[family])
     erc = couplet.hf.attach(model)
     from test_hf import FUSED
+
     if not FUSED and family in ("DeepseekV3", "GptOss", "LongcatFlash"):
         pytest.skip("the modules of Transformers 4 return no logits")
     outputs, record = [], erc.record_tokens()
@@ -311,13 +352,18 @@ def test_families(family):
     assert -1 <= figures["signs.ids.all"] <= 1
 
 
-TEXT = " ".join(f"{a} {b} of the {c}." for a in ("one", "two", "old") for b in ("house", "horse", "river")
-                for c in ("king", "road", "sea", "night"))
+TEXT = " ".join(
+    f"{a} {b} of the {c}."
+    for a in ("one", "two", "old")
+    for b in ("house", "horse", "river")
+    for c in ("king", "road", "sea", "night")
+)
 
 
 def test_figures_are_those_of_the_program(tmp_path):
     pytest.importorskip("transformers")
     from test_hf import tiny
+
     program = couplet.find_program()
     if not program:
         pytest.skip("there is no program couplet: pip install ./python/native")
@@ -330,12 +376,17 @@ def test_figures_are_those_of_the_program(tmp_path):
     text.write_text(TEXT)
     run = lambda *words, **more: subprocess.run([program, *words], check=True, capture_output=True, **more).stdout
     run("tokenize", "train", "--vocab-size", "280", "--out", folder / "tokenizer.json", text)
-    tokens = [int(word) for word in run("tokenize", "encode", "--tokenizer", folder / "tokenizer.json", "--ids",
-                                        input=TEXT.encode()).split()]
-    report = json.loads(run("inspect", folder, "--text", text, "--json", "-", "--window", "512", "--response-tokens",
-                            "100000"))["routing"]
+    tokens = [
+        int(word)
+        for word in run(
+            "tokenize", "encode", "--tokenizer", folder / "tokenizer.json", "--ids", input=TEXT.encode()
+        ).split()
+    ]
+    report = json.loads(
+        run("inspect", folder, "--text", text, "--json", "-", "--window", "512", "--response-tokens", "100000")
+    )["routing"]
     assert 100 < len(tokens) < 400 and report["tokens"] in (len(tokens), len(tokens) + 1)
-    ids = torch.tensor([[model.config.eos_token_id, *tokens]])[:, :report["tokens"]]
+    ids = torch.tensor([[model.config.eos_token_id, *tokens]])[:, : report["tokens"]]
     with couplet.hf.attach(model).record_tokens() as record, torch.no_grad():
         model(input_ids=ids)
     got = record.figures(per_layer=True, ids=ids)

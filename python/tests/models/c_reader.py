@@ -1,5 +1,6 @@
 """The C reader of families (src/inspect/families) for a model in memory: python/tests/models/native/moe_map.h, in a
 library that tools/run_python_tests.py builds and no wheel has."""
+
 import ctypes
 import json
 import math

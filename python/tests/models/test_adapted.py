@@ -1,14 +1,14 @@
 """Routers and gates with adapters (PEFT's LoRA and DoRA) or parametrizations: the weight that the model computes
 with is the router or gate, and gradients reach what it is computed from."""
+
 import copy
 
+import couplet
 import pytest
 import torch
-from torch import nn
-
-import couplet
 from conftest import close, same_gradients
 from test_attach import Model, d, n
+from torch import nn
 
 peft = pytest.importorskip("peft")
 
@@ -24,14 +24,18 @@ def filled(model):
 
 # ---- models of Transformers: target_parameters ----
 
+
 def olmoe(**settings):
     pytest.importorskip("transformers")
     from test_hf import adapted, tiny
+
     return filled(adapted(tiny(), lora_alpha=3, **settings))
 
 
-EXPERTS = dict(target_modules=["q_proj"], target_parameters=["mlp.gate.weight", "mlp.experts.gate_up_proj",
-                                                             "mlp.experts.down_proj"])
+EXPERTS = dict(
+    target_modules=["q_proj"],
+    target_parameters=["mlp.gate.weight", "mlp.experts.gate_up_proj", "mlp.experts.down_proj"],
+)
 
 
 def wrappers(model):
@@ -42,6 +46,7 @@ def wrappers(model):
             plain = name.removeprefix("base_model.model.").replace(".base_layer", "")
             found.append((module, f"{plain}.{module.parameter_name}"))
     from test_hf import FUSED
+
     assert len(found) == (4 if FUSED else 2)  # gates of a module for each expert have other names
     return found
 
@@ -61,6 +66,7 @@ def merged_loss(model, **settings):
 def test_target_parameters(before, train_base):
     if before:  # attached, then adapted
         from test_hf import adapted, tiny
+
         base = tiny()
         erc = couplet.hf.attach(base, seed=3)
         model = filled(adapted(base, lora_alpha=3, **EXPERTS))
@@ -113,6 +119,7 @@ def test_merged_and_disabled():
     assert value() == pytest.approx(with_adapters)
     with model.disable_adapter():
         from test_hf import tiny
+
         without = couplet.hf.attach(tiny(), seed=3).loss().item()
         assert value() == pytest.approx(without)
     assert abs(without - with_adapters) > 1e-3
@@ -173,15 +180,24 @@ def test_adapted_weights_in_bf16():
 
 # ---- any model: target_modules ----
 
+
 class Linears(nn.Module):
     """Routers and experts as nn.Linear."""
 
     def __init__(self):
         super().__init__()
         torch.manual_seed(0)
-        self.layers = nn.ModuleList([nn.ModuleDict(dict(
-            router=nn.Linear(d, n, bias=False),
-            experts=nn.ModuleList([nn.Linear(d, 8, bias=False) for _ in range(n)]))) for _ in range(2)])
+        self.layers = nn.ModuleList(
+            [
+                nn.ModuleDict(
+                    dict(
+                        router=nn.Linear(d, n, bias=False),
+                        experts=nn.ModuleList([nn.Linear(d, 8, bias=False) for _ in range(n)]),
+                    )
+                )
+                for _ in range(2)
+            ]
+        )
 
 
 NAMES = [(f"layers.{i}.router.weight", [f"layers.{i}.experts.{e}.weight" for e in range(n)]) for i in range(2)]
@@ -256,6 +272,7 @@ def test_adapters_that_are_not_supported():
 
 # ---- parametrizations of torch ----
 
+
 class Doubled(nn.Module):
     def forward(self, W):
         return 2 * W
@@ -287,6 +304,7 @@ def test_a_parametrization_of_transformers():
     """weight_norm: two originals of other shapes."""
     pytest.importorskip("transformers")
     from test_hf import tiny
+
     model = tiny()
     want = couplet.hf.attach(tiny(), seed=3).loss()
     for layer in model.model.layers:

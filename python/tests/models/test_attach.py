@@ -1,13 +1,13 @@
 """couplet.attach: layers that the caller names, of any model."""
+
 import copy
 import pickle
 
+import couplet
 import pytest
 import torch
-from torch import nn
-
-import couplet
 from conftest import close, same_gradients
+from torch import nn
 
 n, d, D = 6, 10, 8
 
@@ -33,15 +33,25 @@ def pairs_of(model):
     return [(layer.router.weight, layer.w1) for layer in model.layers]
 
 
-KINDS = {"stacked": {}, "fused": dict(gate_half="second"), "list": {}, "flat": {},
-         "transposed": dict(gate_half="interleaved", transposed=True)}
+KINDS = {
+    "stacked": {},
+    "fused": dict(gate_half="second"),
+    "list": {},
+    "flat": {},
+    "transposed": dict(gate_half="interleaved", transposed=True),
+}
 
 
 def by_hand(model, kind="stacked", step=0, **more):
     take = {"transposed": lambda w: w.mT, "flat": lambda w: w.view(n, D, d), "list": list}.get(kind, lambda w: w)
     half = KINDS[kind].get("gate_half")
-    return sum(couplet.erc_loss(layer.router.weight, take(layer.w1), gate_half=half, seed=2, step=step, layer=i,
-                                **more) for i, layer in enumerate(model.layers)) / 2
+    return (
+        sum(
+            couplet.erc_loss(layer.router.weight, take(layer.w1), gate_half=half, seed=2, step=step, layer=i, **more)
+            for i, layer in enumerate(model.layers)
+        )
+        / 2
+    )
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -52,8 +62,10 @@ def test_kinds_of_gates(kind, named):
     layers = pairs_of(model)
     if named:
         gates = [f".{e}" for e in range(n)] if kind == "list" else ""
-        layers = [(f"layers.{i}.router.weight",
-                   [f"layers.{i}.w1{g}" for g in gates] if gates else f"layers.{i}.w1") for i in range(2)]
+        layers = [
+            (f"layers.{i}.router.weight", [f"layers.{i}.w1{g}" for g in gates] if gates else f"layers.{i}.w1")
+            for i in range(2)
+        ]
     loss = couplet.attach(model, layers, weight=0.5, alpha=0.9, seed=2, **KINDS[kind]).loss()
     loss.backward()
     got = {name: p.grad for name, p in model.named_parameters()}
@@ -128,12 +140,21 @@ def test_a_wrapped_model():
     close(erc.loss(), by_hand(model), 1e-6)
 
 
-@pytest.mark.parametrize("name, value, sentence", (
-    ("reduction", "max", "reduction is 'max', must be mean or sum"), ("weight", "0.1", "weight is '0.1', must be a number"),
-    ("weight", -1, "weight is -1, must be a number >= 0"), ("alpha", None, "alpha is None, must be a number"),
-    ("accumulation", 0, "accumulation is 0, must be at least 1"), ("accumulation", "2", "accumulation is '2', must be a"),
-    ("seed", 1.5, "seed is 1.5, must be a whole number"), ("step", "3", "step is '3', must be a whole number"),
-    ("noise", "much", "noise is 'much', must be"), ("compute", "f8", "compute is 'f8', must be")))
+@pytest.mark.parametrize(
+    "name, value, sentence",
+    (
+        ("reduction", "max", "reduction is 'max', must be mean or sum"),
+        ("weight", "0.1", "weight is '0.1', must be a number"),
+        ("weight", -1, "weight is -1, must be a number >= 0"),
+        ("alpha", None, "alpha is None, must be a number"),
+        ("accumulation", 0, "accumulation is 0, must be at least 1"),
+        ("accumulation", "2", "accumulation is '2', must be a"),
+        ("seed", 1.5, "seed is 1.5, must be a whole number"),
+        ("step", "3", "step is '3', must be a whole number"),
+        ("noise", "much", "noise is 'much', must be"),
+        ("compute", "f8", "compute is 'f8', must be"),
+    ),
+)
 def test_settings_are_checked_when_they_are_set(name, value, sentence):
     model = Model()
     erc = couplet.attach(model, pairs_of(model))
@@ -165,7 +186,9 @@ class Whole(nn.Module):
 def test_within_functional_call():
     whole = Whole()
     tensors = {name: p.detach().clone() for name, p in whole.named_parameters()}
-    with pytest.raises(ValueError, match="couplet: weight of a Linear is a plain tensor now, as inside of torch.func.functional"):
+    with pytest.raises(
+        ValueError, match="couplet: weight of a Linear is a plain tensor now, as inside of torch.func.functional"
+    ):
         torch.func.functional_call(whole, tensors)
     assert whole() > 0
 
@@ -176,7 +199,9 @@ def test_quantised_experts_are_refused(dtype):
     model = Model()
     shape = (n * D * d // 2, 1) if dtype == torch.uint8 else (n, D, d)
     model.layers[1].w1 = nn.Parameter(torch.zeros(shape, dtype=dtype), requires_grad=False)
-    with pytest.raises(TypeError, match=rf"layers\[1\]: layers.1.w1 is {dtype}, .* Quantised routers and experts are not supp"):
+    with pytest.raises(
+        TypeError, match=rf"layers\[1\]: layers.1.w1 is {dtype}, .* Quantised routers and experts are not supp"
+    ):
         couplet.attach(model, pairs_of(model))
 
 
@@ -186,8 +211,12 @@ def test_a_mesh_is_no_group(tmp_path):
         mesh, model = torch.distributed.device_mesh.init_device_mesh("cpu", (1,)), Model()
         router, gates = pairs_of(model)[0]
         stats = couplet.RouterStats([nn.Identity()], n)
-        for name, wrong, what in (("group", mesh, "a DeviceMesh"), ("tensor_group", mesh, "a DeviceMesh"),
-                                  ("group", "ep", "'ep'"), ("group", [0], "a list")):
+        for name, wrong, what in (
+            ("group", mesh, "a DeviceMesh"),
+            ("tensor_group", mesh, "a DeviceMesh"),
+            ("group", "ep", "'ep'"),
+            ("group", [0], "a list"),
+        ):
             sentence = rf"{name} is {what}, must be a process group; pass that of one dimension, mesh.get_group\("
             with pytest.raises(TypeError, match=sentence):
                 couplet.attach(model, pairs_of(model), **{name: wrong})
@@ -207,24 +236,42 @@ def test_a_compiled_model():
     close(couplet.attach(compiled, layers, seed=2).loss(), by_hand(model), 1e-6)
 
 
-@pytest.mark.parametrize("given, kind, sentence", (
-    (lambda m: [], ValueError, "layers is empty; give"),
-    (lambda m: m, TypeError, "layers is a Model, must be a list of pairs"),
-    (lambda m: [m.layers[0].router], TypeError, r"layers\[0\] is a Linear, must be a pair"),
-    (lambda m: [(m.layers[0].router, m.layers[0].w1)], TypeError, "the router is a Linear, must be a Parameter"),
-    (lambda m: [(m.layers[0].router.weight, nn.Linear(2, 2))], TypeError,
-     "the gates are a Linear, must be a parameter"),
-    (lambda m: [(m.layers[0].router.weight, nn.Parameter(torch.zeros(n, D, d)))], ValueError,
-     r"layers\[0\]: the gates: a tensor \[6, 8, 10\] that is no parameter of the model"),
-    (lambda m: [(m.layers[0].router.weight[:], m.layers[0].w1)], ValueError, "give the Parameter itself, no view"),
-    (lambda m: [("layers.0.ruoter.weight", m.layers[0].w1)], ValueError,
-     "no parameter named 'layers.0.ruoter.weight'; one is named 'layers.0.router.weight'"),
-    (lambda m: [*pairs_of(m), (m.layers[1].router.weight, m.layers[0].w1)], ValueError,
-     r"layers\[2\]: the router is layers.1.router.weight, which layers\[1\]: the router is too"),
-    (lambda m: [(m.layers[0].w1, m.layers[0].router.weight)], ValueError,
-     r"the router layers.0.w1 is \[6, 8, 10\], must be \[n, d\]"),
-    (lambda m: [(m.layers[0].router.weight, [m.layers[0].w1, m.layers[1].w1])], ValueError, "list of equal .D, d."),
-))
+@pytest.mark.parametrize(
+    "given, kind, sentence",
+    (
+        (lambda m: [], ValueError, "layers is empty; give"),
+        (lambda m: m, TypeError, "layers is a Model, must be a list of pairs"),
+        (lambda m: [m.layers[0].router], TypeError, r"layers\[0\] is a Linear, must be a pair"),
+        (lambda m: [(m.layers[0].router, m.layers[0].w1)], TypeError, "the router is a Linear, must be a Parameter"),
+        (
+            lambda m: [(m.layers[0].router.weight, nn.Linear(2, 2))],
+            TypeError,
+            "the gates are a Linear, must be a parameter",
+        ),
+        (
+            lambda m: [(m.layers[0].router.weight, nn.Parameter(torch.zeros(n, D, d)))],
+            ValueError,
+            r"layers\[0\]: the gates: a tensor \[6, 8, 10\] that is no parameter of the model",
+        ),
+        (lambda m: [(m.layers[0].router.weight[:], m.layers[0].w1)], ValueError, "give the Parameter itself, no view"),
+        (
+            lambda m: [("layers.0.ruoter.weight", m.layers[0].w1)],
+            ValueError,
+            "no parameter named 'layers.0.ruoter.weight'; one is named 'layers.0.router.weight'",
+        ),
+        (
+            lambda m: [*pairs_of(m), (m.layers[1].router.weight, m.layers[0].w1)],
+            ValueError,
+            r"layers\[2\]: the router is layers.1.router.weight, which layers\[1\]: the router is too",
+        ),
+        (
+            lambda m: [(m.layers[0].w1, m.layers[0].router.weight)],
+            ValueError,
+            r"the router layers.0.w1 is \[6, 8, 10\], must be \[n, d\]",
+        ),
+        (lambda m: [(m.layers[0].router.weight, [m.layers[0].w1, m.layers[1].w1])], ValueError, "list of equal .D, d."),
+    ),
+)
 def test_bad_layers(given, kind, sentence):
     model = Model()
     for layers in (given(model), given):
@@ -234,14 +281,21 @@ def test_bad_layers(given, kind, sentence):
             couplet.attach(model, layers)
 
 
-@pytest.mark.parametrize("shape, more, sentence", (
-    ((n, d, D), {}, r"layers.0.w1 is \[6, 10, 8\], whose experts must be \[D, d\] with d = 10 as the router has it; "
-                    "transposed=True is for gates"),
-    ((n, D, d), dict(transposed=True), r"must be \[d, D\] with d = 10"),
-    ((n + 1, D, d), {}, "but there are 6 experts here"),
-    ((n, D, d), dict(gate_half="upper"), "gate_half is 'upper', must be first, second, interleaved or none"),
-    ((n, D, d), dict(reduction="max"), "reduction is 'max', must be mean or sum"),
-))
+@pytest.mark.parametrize(
+    "shape, more, sentence",
+    (
+        (
+            (n, d, D),
+            {},
+            r"layers.0.w1 is \[6, 10, 8\], whose experts must be \[D, d\] with d = 10 as the router has it; "
+            "transposed=True is for gates",
+        ),
+        ((n, D, d), dict(transposed=True), r"must be \[d, D\] with d = 10"),
+        ((n + 1, D, d), {}, "but there are 6 experts here"),
+        ((n, D, d), dict(gate_half="upper"), "gate_half is 'upper', must be first, second, interleaved or none"),
+        ((n, D, d), dict(reduction="max"), "reduction is 'max', must be mean or sum"),
+    ),
+)
 def test_bad_shapes_and_settings(shape, more, sentence):
     model = Model()
     model.layers[0].w1 = nn.Parameter(torch.zeros(shape))

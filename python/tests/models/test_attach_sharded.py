@@ -1,21 +1,21 @@
 """couplet.attach over processes: FSDP2, expert parallelism, and both on a mesh of two dimensions, as torchtitan has
 them: experts spread by distribute_tensor over `ep`, then fully_shard over `dp`. Loss and gradients are those of
 one process."""
+
 import gc
 import os
 import tempfile
 import weakref
 
+import couplet
 import pytest
 import torch
 import torch.distributed as dist
 import torch.distributed.tensor
 import torch.multiprocessing as mp
-from torch import nn
-
-import couplet
 from conftest import HAS_FULLY_SHARD, IS_211, close, needs_fully_shard
 from couplet.figures import _figures
+from torch import nn
 
 fsdp = pytest.importorskip("torch.distributed.fsdp")
 try:
@@ -158,7 +158,7 @@ def ep_alone(size):
     rank = dist.get_rank()
     model = Model()
     for layer in model.layers:
-        layer.experts.w1 = nn.Parameter(layer.experts.w1.detach()[rank * n // size:(rank + 1) * n // size].clone())
+        layer.experts.w1 = nn.Parameter(layer.experts.w1.detach()[rank * n // size : (rank + 1) * n // size].clone())
     erc = couplet.attach(model, layers_of(model), group=dist.group.WORLD, **SETTINGS)
     loss = erc.loss()
     loss.backward()
@@ -244,10 +244,14 @@ def uneven(size):
 
 SHARDED = (fsdp2, ep_and_fsdp2, attached_before_both, hybrid)
 # What PEFT makes of sharded matrices has no backward pass in PyTorch 2.11: "Attempted to flatten multiple dimensions".
-CASES = (ep_alone, experts_that_are_not_spread, uneven,
-         *((gathered_for_its_own_layer, *SHARDED) if HAS_FULLY_SHARD else ()),
-         *((another_dtype,) if HAS_FULLY_SHARD and hasattr(torch.Tensor, "grad_dtype") else ()),
-         *((adapted,) if HAS_FULLY_SHARD and not IS_211 else ()))
+CASES = (
+    ep_alone,
+    experts_that_are_not_spread,
+    uneven,
+    *((gathered_for_its_own_layer, *SHARDED) if HAS_FULLY_SHARD else ()),
+    *((another_dtype,) if HAS_FULLY_SHARD and hasattr(torch.Tensor, "grad_dtype") else ()),
+    *((adapted,) if HAS_FULLY_SHARD and not IS_211 else ()),
+)
 
 
 def process(rank, size, folder):
@@ -279,8 +283,9 @@ def one():
     return loss.detach(), grads, erc.loss().detach(), figures
 
 
-@pytest.mark.parametrize("case", [
-    "ep_alone", *(pytest.param(case.__name__, marks=needs_fully_shard) for case in SHARDED)])
+@pytest.mark.parametrize(
+    "case", ["ep_alone", *(pytest.param(case.__name__, marks=needs_fully_shard) for case in SHARDED)]
+)
 def test_processes_are_one(many, one, case):
     size, results = many
     if case not in results:
@@ -341,6 +346,8 @@ def test_gathered_gates_live_for_their_own_layer(many):
 
 def test_sentences(many):
     size, results = many
-    assert f"layers.0.experts.w1 has 8 experts in this process, must have {8 // size}" in \
-        results["experts_that_are_not_spread"]
+    assert (
+        f"layers.0.experts.w1 has 8 experts in this process, must have {8 // size}"
+        in results["experts_that_are_not_spread"]
+    )
     assert f"layers[0]: the router has {size + 1} rows, which {size} processes cannot share" in results["uneven"]

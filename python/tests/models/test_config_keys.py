@@ -1,5 +1,6 @@
 """config.json as Transformers reads it: src/store/hf_keys.def has every key, with the class's defaults; and folders with odd
 keys, tied heads or two models give the logits of Transformers or are refused."""
+
 import dataclasses
 import inspect
 import json
@@ -8,7 +9,6 @@ import subprocess
 
 import pytest
 import torch
-
 from conftest import ROOT
 from couplet import find_program
 
@@ -16,14 +16,18 @@ transformers = pytest.importorskip("transformers", "5.0")
 load_file, save_file = (getattr(pytest.importorskip("safetensors.torch"), name) for name in ("load_file", "save_file"))
 needs_program = pytest.mark.skipif(find_program() is None, reason="the program couplet is not on PATH")
 
-KEYS = re.findall(r'CPL_HF_([A-Z]+)\((\w+)(?:, "((?:\\"|[^"])*)")?', (ROOT / "src/store/hf_keys.def").read_text().split(" */", 1)[1])
+KEYS = re.findall(
+    r'CPL_HF_([A-Z]+)\((\w+)(?:, "((?:\\"|[^"])*)")?', (ROOT / "src/store/hf_keys.def").read_text().split(" */", 1)[1]
+)
 OF_OTHER_MODELS = {"number_of_conv_states"}
 
 
 def test_every_key_is_in_the_list():
     config = transformers.OlmoeConfig
     read = {field.name for field in dataclasses.fields(config)} | set(config.attribute_map)
-    read |= set(re.findall(r'kwargs\.(?:pop|get)\("(\w+)"', inspect.getsource(transformers.PreTrainedConfig.__post_init__)))
+    read |= set(
+        re.findall(r'kwargs\.(?:pop|get)\("(\w+)"', inspect.getsource(transformers.PreTrainedConfig.__post_init__))
+    )
     read |= set(transformers.GenerationConfig._get_default_generation_params())
     for module in (transformers.masking_utils, transformers.cache_utils):
         read |= set(re.findall(r'getattr\(\w*config, "(\w+)"', inspect.getsource(module)))
@@ -54,9 +58,21 @@ def draw(model):
 @pytest.fixture()
 def folder(tmp_path):
     torch.manual_seed(4)
-    model = transformers.OlmoeForCausalLM(transformers.OlmoeConfig(
-        vocab_size=300, hidden_size=32, intermediate_size=16, num_hidden_layers=2, num_attention_heads=2, num_key_value_heads=2,
-        num_experts=8, num_experts_per_tok=2, max_position_embeddings=64, eos_token_id=256, pad_token_id=None))
+    model = transformers.OlmoeForCausalLM(
+        transformers.OlmoeConfig(
+            vocab_size=300,
+            hidden_size=32,
+            intermediate_size=16,
+            num_hidden_layers=2,
+            num_attention_heads=2,
+            num_key_value_heads=2,
+            num_experts=8,
+            num_experts_per_tok=2,
+            max_position_embeddings=64,
+            eos_token_id=256,
+            pad_token_id=None,
+        )
+    )
     draw(model)
     model.save_pretrained(tmp_path)
     return tmp_path
@@ -66,8 +82,11 @@ def ours(folder):
     """The program's logits, and what it says; None: refused."""
     out = folder.with_suffix(".out")  # not in the model's folder
     (folder / "ids").write_text(json.dumps({"input_ids": IDS.tolist()}))
-    done = subprocess.run([find_program(), "grad", folder, "--tokens", folder / "ids", "--out", out, "--overwrite"],
-                          capture_output=True, text=True)
+    done = subprocess.run(
+        [find_program(), "grad", folder, "--tokens", folder / "ids", "--out", out, "--overwrite"],
+        capture_output=True,
+        text=True,
+    )
     return None if done.returncode else load_file(out)["logits"], done.stderr
 
 
@@ -98,30 +117,44 @@ def edit_weights(folder, change):
 
 
 @needs_program
-@pytest.mark.parametrize("keys, warned", [
-    ({"rope_parameters": {"rope_theta": 500.0}, "rope_theta": 3.0}, ""),
-    ({"rope_parameters": {"rope_theta": 500.0}, "rope_scaling": {"type": "default", "rope_theta": 7.0}}, ""),
-    ({"rope_parameters": {"rope_theta": 500.0}, "rope_scaling": {"type": "default"}}, ""),
-    ({"rope_parameters": {"rope_theta": 500.0, "partial_rotary_factor": 0.5}, "rope_scaling": {}}, ""),
-    ({"num_experts": 4, "num_local_experts": 8}, ""),
-    ({"head_dim": 16, "layer_types": ["full_attention"] * 2, "is_causal": True}, ""),
-    ({"attention_dropout": 0.5, "output_router_logits": True, "use_cache": False, "temperature": 0.1}, ""),
-    ({"norm_topk_prob": True, "clip_qkv": 0.5, "rms_norm_eps": 1e-2, "num_experts_per_tok": 3}, ""),
-    ({"router": "sigmoid", "router_bias": True}, "router, router_bias"),
-    ({"n_shared_experts": 1}, "n_shared_experts"),
-    ({"first_k_dense_replace": 1, "routed_scaling_factor": 2.5}, "first_k_dense_replace, routed_scaling_factor"),
-])
+@pytest.mark.parametrize(
+    "keys, warned",
+    [
+        ({"rope_parameters": {"rope_theta": 500.0}, "rope_theta": 3.0}, ""),
+        ({"rope_parameters": {"rope_theta": 500.0}, "rope_scaling": {"type": "default", "rope_theta": 7.0}}, ""),
+        ({"rope_parameters": {"rope_theta": 500.0}, "rope_scaling": {"type": "default"}}, ""),
+        ({"rope_parameters": {"rope_theta": 500.0, "partial_rotary_factor": 0.5}, "rope_scaling": {}}, ""),
+        ({"num_experts": 4, "num_local_experts": 8}, ""),
+        ({"head_dim": 16, "layer_types": ["full_attention"] * 2, "is_causal": True}, ""),
+        ({"attention_dropout": 0.5, "output_router_logits": True, "use_cache": False, "temperature": 0.1}, ""),
+        ({"norm_topk_prob": True, "clip_qkv": 0.5, "rms_norm_eps": 1e-2, "num_experts_per_tok": 3}, ""),
+        ({"router": "sigmoid", "router_bias": True}, "router, router_bias"),
+        ({"n_shared_experts": 1}, "n_shared_experts"),
+        ({"first_k_dense_replace": 1, "routed_scaling_factor": 2.5}, "first_k_dense_replace, routed_scaling_factor"),
+    ],
+)
 def test_keys_that_are_read(folder, keys, warned):
     edit(folder, **keys)
     assert_same(folder, warned)
 
 
 @needs_program
-@pytest.mark.parametrize("key, value", [
-    ("is_causal", False), ("sliding_window", 4), ("attention_chunk_size", 4), ("head_dim", 8), ("attention_bias", True),
-    ("layer_types", ["sliding_attention"] * 2), ("per_layer_config", {"0": {"num_experts_per_tok": 1}}),
-    ("hidden_act", "gelu"), ("rope_parameters", {"rope_type": "linear", "factor": 2.0}),
-    ("quantization_config", {"quant_method": "fp8"}), ("transformers_weights", "other.safetensors")])
+@pytest.mark.parametrize(
+    "key, value",
+    [
+        ("is_causal", False),
+        ("sliding_window", 4),
+        ("attention_chunk_size", 4),
+        ("head_dim", 8),
+        ("attention_bias", True),
+        ("layer_types", ["sliding_attention"] * 2),
+        ("per_layer_config", {"0": {"num_experts_per_tok": 1}}),
+        ("hidden_act", "gelu"),
+        ("rope_parameters", {"rope_type": "linear", "factor": 2.0}),
+        ("quantization_config", {"quant_method": "fp8"}),
+        ("transformers_weights", "other.safetensors"),
+    ],
+)
 def test_keys_that_are_refused(folder, key, value):
     edit(folder, **{key: value})
     logits, told = ours(folder)
@@ -132,7 +165,9 @@ def test_keys_that_are_refused(folder, key, value):
 def test_tied_heads(folder):
     edit(folder, tie_word_embeddings=True)
     assert_same(folder, "lm_head.weight and model.embed_tokens.weight differ")
-    edit_weights(folder, lambda weights: weights.update({"lm_head.weight": weights["model.embed_tokens.weight"].clone()}))
+    edit_weights(
+        folder, lambda weights: weights.update({"lm_head.weight": weights["model.embed_tokens.weight"].clone()})
+    )
     assert_same(folder, "")
     edit_weights(folder, lambda weights: weights.pop("model.embed_tokens.weight"))
     assert_same(folder, "")
@@ -140,8 +175,15 @@ def test_tied_heads(folder):
 
 @needs_program
 def test_tensors_without_use(folder):
-    edit_weights(folder, lambda weights: weights.update({
-        "model.layers.0.self_attn.q_proj.bias": torch.ones(32), "model.layers.0.self_attn.rotary_emb.inv_freq": torch.ones(8)}))
+    edit_weights(
+        folder,
+        lambda weights: weights.update(
+            {
+                "model.layers.0.self_attn.q_proj.bias": torch.ones(32),
+                "model.layers.0.self_attn.rotary_emb.inv_freq": torch.ones(8),
+            }
+        ),
+    )
     assert_same(folder, "no use for 1 of the tensors, which are passed over: model.layers.0.self_attn.q_proj.bias")
 
 

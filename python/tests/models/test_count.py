@@ -1,21 +1,25 @@
 """How often the loss counts: once a step, whatever a loop does with it (docs/pytorch.md, The rule)."""
+
 import copy
 
+import couplet
 import pytest
 import torch
-from torch import nn
-
-import couplet
 from conftest import close
 from couplet import _step
 from test_attach import Model, by_hand, d, n, pairs_of
+from torch import nn
 
 pytestmark = pytest.mark.filterwarnings("error:couplet")
 
-OPTIMIZERS = {"SGD": lambda model: [torch.optim.SGD(model.parameters(), lr=0.1)],
-              "AdamW": lambda model: [torch.optim.AdamW(model.parameters(), lr=0.1)],
-              "two": lambda model: [torch.optim.SGD([p for name, p in model.named_parameters() if is_router == ("router" in name)],
-                                                    lr=0.1) for is_router in (True, False)]}
+OPTIMIZERS = {
+    "SGD": lambda model: [torch.optim.SGD(model.parameters(), lr=0.1)],
+    "AdamW": lambda model: [torch.optim.AdamW(model.parameters(), lr=0.1)],
+    "two": lambda model: [
+        torch.optim.SGD([p for name, p in model.named_parameters() if is_router == ("router" in name)], lr=0.1)
+        for is_router in (True, False)
+    ],
+}
 
 
 class Loop:
@@ -83,8 +87,9 @@ def test_of_several_results_one_counts():
 
 def test_a_recomputed_forward_pass_has_the_loss():
     loop = Loop()
-    value = torch.utils.checkpoint.checkpoint(lambda x: x * loop.erc.loss(), torch.ones((), requires_grad=True),
-                                              use_reentrant=False)
+    value = torch.utils.checkpoint.checkpoint(
+        lambda x: x * loop.erc.loss(), torch.ones((), requires_grad=True), use_reentrant=False
+    )
     value.backward()
     loop.step()
     assert loop.counted == [1]
@@ -257,8 +262,11 @@ def test_a_second_attach_is_warned_of():
     model = Model()
     erc = couplet.attach(model, pairs_of(model))
     wrapper = nn.Sequential(nn.Identity(), model)
-    for other, layers in ((torch.nn.DataParallel(model), pairs_of(model)), (wrapper, pairs_of(model)),
-                          (model.layers, pairs_of(model)[1:])):
+    for other, layers in (
+        (torch.nn.DataParallel(model), pairs_of(model)),
+        (wrapper, pairs_of(model)),
+        (model.layers, pairs_of(model)[1:]),
+    ):
         with pytest.warns(UserWarning, match=EARLIER):
             couplet.attach(other, layers)
     erc.own = erc
@@ -277,6 +285,7 @@ def in_hooks(loop):
         had[p] = p.grad.clone()
         own[p].step()
         own[p].zero_grad()
+
     for p in own:
         p.register_post_accumulate_grad_hook(step)
     return had
@@ -314,6 +323,7 @@ def test_gradients_that_are_cleared_behind_such_an_optimizer(is_told):
         of_model(loop).backward()
         loop.erc.backward()
         loop.model.zero_grad()
+
     step()
     with pytest.warns(UserWarning, match=CLEARED):
         step()
@@ -330,6 +340,7 @@ def test_gradients_that_are_cleared_before_the_step(optimizer):
         of_model(loop).backward()
         for one in loop.optimizers:
             one.step()
+
     with pytest.warns(UserWarning, match=CLEARED) as warned:
         for _ in range(3):
             step()
@@ -349,8 +360,11 @@ def test_an_optimizer_of_another_copy(clears):
             loop.step()
             if clears:
                 erc.model.zero_grad()
+
     steps(8)
-    with pytest.warns(UserWarning, match="have made 8 steps, none of them one that has a router or gate: make the optimizer"):
+    with pytest.warns(
+        UserWarning, match="have made 8 steps, none of them one that has a router or gate: make the optimizer"
+    ):
         steps(1)
 
 
@@ -381,7 +395,9 @@ def test_a_router_that_is_written_before_a_step_was_seen():
 def test_a_step_that_nobody_sees_is_warned_of():
     """One by hand, which clears gradients in place."""
     loop = Loop()
-    with pytest.warns(UserWarning, match="a router or gate has changed, but no optimizer of PyTorch .* call erc.next_step"):
+    with pytest.warns(
+        UserWarning, match="a router or gate has changed, but no optimizer of PyTorch .* call erc.next_step"
+    ):
         for _ in range(3):
             loop.erc.backward()
             loop.note()
@@ -399,6 +415,7 @@ def test_several_evaluations_a_step(how):
     params = list(loop.model.parameters())
     optimizer = torch.optim.LBFGS(params, lr=0.01, max_iter=3) if how == "LBFGS" else loop.optimizers[0]
     for step in range(2):
+
         def closure():
             optimizer.zero_grad()
             loop.erc.next_step(step)
@@ -407,6 +424,7 @@ def test_several_evaluations_a_step(how):
             loop.note()
             assert value > 0 and loop.counted[step] == 1 and loop.erc.step == step
             return value
+
         if how == "SAM":
             closure()
             with torch.no_grad():
@@ -439,6 +457,7 @@ def test_gradients_that_are_replaced_within_a_step(how):
         for optimizer in loop.optimizers:
             optimizer.step()
             optimizer.zero_grad()
+
     step(True)
     step(True)
     for _ in range(7):
@@ -483,6 +502,7 @@ def test_an_interrupt_uses_nothing_up(monkeypatch):
             calls.append(self)
             if interrupts:
                 raise KeyboardInterrupt
+
         monkeypatch.setattr(_step.Evaluation, "finish", stopped)
         if interrupts:
             with pytest.raises(KeyboardInterrupt):
@@ -523,6 +543,7 @@ def test_accelerate_saves_it(tmp_path):
 
 # ---- gates that share their parameter ----
 
+
 class Config:
     moe_intermediate_size = 2
 
@@ -537,16 +558,20 @@ def test_a_parameter_of_gate_and_up_is_refused(name):
         couplet.attach(model, [("router", name)])
     for half, D in (("first", 2), ("none", 4)):
         assert couplet.attach(model, [("router", name)], gate_half=half).layers[0].D == D
-    assert couplet.erc_loss(model.router, getattr(model, name), gate_half="none") == \
-        couplet.erc_loss(model.router, getattr(model, name))
+    assert couplet.erc_loss(model.router, getattr(model, name), gate_half="none") == couplet.erc_loss(
+        model.router, getattr(model, name)
+    )
 
 
 # ---- a module ----
 
+
 def test_the_module_is_the_function():
     router, gates = torch.randn(n, d), torch.randn(n, 4, d)
     module = couplet.ErcLoss(alpha=0.5, weight=2.0, seed=3, layer=1)
-    assert module(router, gates, step=5) == couplet.erc_loss(router, gates, alpha=0.5, weight=2.0, seed=3, layer=1, step=5)
+    assert module(router, gates, step=5) == couplet.erc_loss(
+        router, gates, alpha=0.5, weight=2.0, seed=3, layer=1, step=5
+    )
     assert not list(module.parameters()) and not module.state_dict() and "alpha=0.5" in repr(module)
     with pytest.raises(TypeError, match="step"):
         module(router, gates)

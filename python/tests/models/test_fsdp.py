@@ -1,16 +1,16 @@
 """A model sharded by FSDP (fully_shard, and FSDP1) or copied (DDP) over two processes: loss and gradients
 are those of one."""
+
 import contextlib
 import os
 import tempfile
 
+import couplet
 import pytest
 import torch
 import torch.distributed as dist
 import torch.distributed.tensor
 import torch.multiprocessing as mp
-
-import couplet
 from conftest import HAS_FULLY_SHARD, close, needs_fully_shard
 
 pytest.importorskip("transformers")
@@ -81,9 +81,13 @@ def in_a_loop_of_ones_own(mesh):
     model = sharded(mesh)
     loss = model(input_ids=IDS, labels=IDS).loss
     for number, layer in enumerate(model.model.layers):
-        loss = loss + couplet.erc_loss(layer.mlp.gate.weight.full_tensor(),
-                                       layer.mlp.experts.gate_up_proj.full_tensor(), gate_half="first",
-                                       weight=3.0 / 2, layer=number)
+        loss = loss + couplet.erc_loss(
+            layer.mlp.gate.weight.full_tensor(),
+            layer.mlp.experts.gate_up_proj.full_tensor(),
+            gate_half="first",
+            weight=3.0 / 2,
+            layer=number,
+        )
     loss.backward()
     return loss.detach(), grads_of(model), [1, 0]
 
@@ -92,8 +96,12 @@ def fsdp1(mesh):
     """A backward pass of its own, inside summon_full_params, after that of the model."""
     whole = tiny()
     erc = couplet.hf.attach(whole, weight=3.0)
-    model = FSDP(whole, auto_wrap_policy=ModuleWrapPolicy({type(whole.model.layers[0])}),
-                 use_orig_params=True, device_id=torch.device("cpu"))
+    model = FSDP(
+        whole,
+        auto_wrap_policy=ModuleWrapPolicy({type(whole.model.layers[0])}),
+        use_orig_params=True,
+        device_id=torch.device("cpu"),
+    )
     loss = model(input_ids=IDS, labels=IDS).loss
     loss.backward()
     with FSDP.summon_full_params(model, with_grads=True):
@@ -101,8 +109,7 @@ def fsdp1(mesh):
         extra.backward()
         erc.loss().backward()  # of the next micro-batch: a zero
     with FSDP.summon_full_params(model, with_grads=True):
-        grads = {name.replace("_fsdp_wrapped_module.", ""): p.grad.clone()
-                 for name, p in model.named_parameters()}
+        grads = {name.replace("_fsdp_wrapped_module.", ""): p.grad.clone() for name, p in model.named_parameters()}
     return loss.detach() + extra.detach(), grads, again(model, erc)
 
 

@@ -1,5 +1,6 @@
 """Models of Transformers: routers and gates found, the loss once a step, its weight under gradient
 accumulation, figures as the program has them. Models are random and tiny; nothing is downloaded."""
+
 import copy
 import json
 import pickle
@@ -7,27 +8,37 @@ import re
 import subprocess
 import warnings
 
+import couplet
 import pytest
 import torch
 import torch.nn.utils.parametrize
-
-import couplet
 from conftest import InMemory, close, model_of, same_gradients
 from couplet.figures import _figures
 
 transformers = pytest.importorskip("transformers")
-from transformers import (LlamaConfig, LlamaForCausalLM, OlmoeForCausalLM, Trainer,  # noqa: E402
-                          TrainingArguments)
+from transformers import LlamaConfig, LlamaForCausalLM, OlmoeForCausalLM, Trainer, TrainingArguments  # noqa: E402
 
-SHAPE = dict(vocab_size=96, hidden_size=32, intermediate_size=24, num_hidden_layers=2,
-             num_attention_heads=4, num_key_value_heads=4, max_position_embeddings=64,
-             eos_token_id=1, bos_token_id=None, pad_token_id=None)
+SHAPE = dict(
+    vocab_size=96,
+    hidden_size=32,
+    intermediate_size=24,
+    num_hidden_layers=2,
+    num_attention_heads=4,
+    num_key_value_heads=4,
+    max_position_embeddings=64,
+    eos_token_id=1,
+    bos_token_id=None,
+    pad_token_id=None,
+)
 # name: the model and config of Transformers, and settings
 MODELS = {
     "olmoe": ("OlmoeForCausalLM", "OlmoeConfig", dict(num_experts=8, num_experts_per_tok=2)),
     "mixtral": ("MixtralForCausalLM", "MixtralConfig", dict(num_local_experts=8, num_experts_per_tok=2)),
-    "qwen3_moe": ("Qwen3MoeForCausalLM", "Qwen3MoeConfig",
-                  dict(num_experts=8, num_experts_per_tok=2, moe_intermediate_size=24)),
+    "qwen3_moe": (
+        "Qwen3MoeForCausalLM",
+        "Qwen3MoeConfig",
+        dict(num_experts=8, num_experts_per_tok=2, moe_intermediate_size=24),
+    ),
 }
 FUSED = int(transformers.__version__.split(".")[0]) >= 5  # gates and ups of all experts are one parameter
 needs_fused = pytest.mark.skipif(not FUSED, reason="Transformers before 5 has a module for each expert")
@@ -43,9 +54,10 @@ def names_of(model):
     names = [name for name, _ in model.named_parameters()]
     for l in range(2):
         moe = rf"model\.layers\.{l}\.(mlp|block_sparse_moe)\."
-        router, = (name for name in names if re.fullmatch(moe + r"gate\.weight", name))
-        gates = [name for name in names
-                 if re.fullmatch(moe + r"experts\.(gate_up_proj|\d+\.(gate_proj|w1)\.weight)", name)]
+        (router,) = (name for name in names if re.fullmatch(moe + r"gate\.weight", name))
+        gates = [
+            name for name in names if re.fullmatch(moe + r"experts\.(gate_up_proj|\d+\.(gate_proj|w1)\.weight)", name)
+        ]
         yield router, gates
 
 
@@ -58,9 +70,12 @@ def gates_of(moe):
 def by_hand(model, reduction="mean", **settings):
     """The same loss from parameters by name."""
     p = dict(model.named_parameters())
-    each = [couplet.erc_loss(p[router], p[gates[0]], gate_half="first", layer=l, **settings) if FUSED else
-            couplet.erc_loss(p[router], [p[gate] for gate in gates], layer=l, **settings)
-            for l, (router, gates) in enumerate(names_of(model))]
+    each = [
+        couplet.erc_loss(p[router], p[gates[0]], gate_half="first", layer=l, **settings)
+        if FUSED
+        else couplet.erc_loss(p[router], [p[gate] for gate in gates], layer=l, **settings)
+        for l, (router, gates) in enumerate(names_of(model))
+    ]
     return sum(each) / (2 if reduction == "mean" else 1)
 
 
@@ -78,7 +93,8 @@ def test_models(kind, reduction):
     close(loss, want, 1e-6)
     same_gradients(model, got, 1e-5)
     assert {name for name in got if got[name] is not None} == {
-        name for router, gates in names_of(model) for name in (router, *gates)}
+        name for router, gates in names_of(model) for name in (router, *gates)
+    }
 
 
 def test_saved_weights_load_unchanged(tmp_path):
@@ -94,9 +110,15 @@ def test_saved_weights_load_unchanged(tmp_path):
 @pytest.mark.parametrize("version", ("4.57.0", "5.23.0", None))
 def test_square_gates_lie_as_the_down_projection_does(columns, version):
     experts, n, d, D = "model.layers.0.mlp.experts.", 4, 6, 3
-    model = InMemory("qwen3_vl_moe", {"model.layers.0.mlp.gate.weight": (n, d), experts + "gate_up_proj": (n, d, d),
-                                      experts + "down_proj": (n, D, d) if columns else (n, d, D)},
-                     transformers_version=version)
+    model = InMemory(
+        "qwen3_vl_moe",
+        {
+            "model.layers.0.mlp.gate.weight": (n, d),
+            experts + "gate_up_proj": (n, d, d),
+            experts + "down_proj": (n, D, d) if columns else (n, d, D),
+        },
+        transformers_version=version,
+    )
     p = dict(model.named_parameters())
     gates = p[experts + "gate_up_proj"]
     gates = gates.mT[:, :D].contiguous() if columns else gates[:, :D].contiguous()
@@ -107,6 +129,7 @@ def test_square_gates_lie_as_the_down_projection_does(columns, version):
 
 
 # ---- once per optimizer step ----
+
 
 def is_evaluated(loss):
     """Not the zero of a step that has had its loss: that has a gradient, too, but comes from nothing."""
@@ -227,16 +250,26 @@ def test_gradient_accumulation_by_hand():
 
 def rows(count):
     made = torch.Generator().manual_seed(5)
-    return [{"input_ids": ids, "labels": ids.clone()}
-            for ids in torch.randint(2, 96, (count, 12), generator=made)]
+    return [{"input_ids": ids, "labels": ids.clone()} for ids in torch.randint(2, 96, (count, 12), generator=made)]
 
 
 def trainer_of(model, folder, accumulation, steps=1):
     settings = TrainingArguments(
-        output_dir=str(folder), max_steps=steps, per_device_train_batch_size=2, logging_steps=1,
-        gradient_accumulation_steps=accumulation, optim="sgd", learning_rate=1.0, max_grad_norm=0.0,
-        lr_scheduler_type="constant", report_to=[], save_strategy="no", use_cpu=True,
-        disable_tqdm=True, seed=1)
+        output_dir=str(folder),
+        max_steps=steps,
+        per_device_train_batch_size=2,
+        logging_steps=1,
+        gradient_accumulation_steps=accumulation,
+        optim="sgd",
+        learning_rate=1.0,
+        max_grad_norm=0.0,
+        lr_scheduler_type="constant",
+        report_to=[],
+        save_strategy="no",
+        use_cpu=True,
+        disable_tqdm=True,
+        seed=1,
+    )
     return Trainer(model=model, args=settings, train_dataset=rows(8))
 
 
@@ -279,6 +312,7 @@ def test_trainer_logs(tmp_path):
 
 
 # ---- parameters that other code replaces ----
+
 
 def learns(model, erc, **settings):
     """The gradients of router and gates are those of the same loss by hand."""
@@ -364,6 +398,7 @@ def test_adapters_elsewhere():
 
 # ---- figures ----
 
+
 def test_figures_are_those_of_the_program(tmp_path):
     program = couplet.find_program()
     if not program:
@@ -376,18 +411,26 @@ def test_figures_are_those_of_the_program(tmp_path):
     erc = couplet.hf.attach(model)
     figures = {**erc.figures(per_layer=True), **erc.figures(per_layer=True, figures=_figures.EXPENSIVE)}
     model.save_pretrained(tmp_path / "model")
-    subprocess.run([program, "inspect", tmp_path / "model", "--alpha", "1", "--json",
-                    tmp_path / "figures.json"], check=True, stdout=subprocess.DEVNULL)
+    subprocess.run(
+        [program, "inspect", tmp_path / "model", "--alpha", "1", "--json", tmp_path / "figures.json"],
+        check=True,
+        stdout=subprocess.DEVNULL,
+    )
     report = json.loads((tmp_path / "figures.json").read_text())
     for layer in report["layers"]:
         of = lambda name: figures[f"{name}/{layer['layer']}"]
-        pairs = {"erc_clean": layer["erc"]["1"], "alpha_min": layer["alpha_min"],
-                 "eps_mean": layer["eps"]["mean"], "eps_max": layer["eps"]["max"],
-                 "kappa_diagonal": layer["kappa"]["diag_mean"],
-                 "kappa_off_diagonal": layer["kappa"]["offdiag_mean"],
-                 "kappa_row_top1": layer["kappa"]["rows_own"],
-                 "kappa_column_top1": layer["kappa"]["columns_own"],
-                 "row_route_top1": layer["home"]["top1"], "row_route_topk": layer["home"]["topk"]}
+        pairs = {
+            "erc_clean": layer["erc"]["1"],
+            "alpha_min": layer["alpha_min"],
+            "eps_mean": layer["eps"]["mean"],
+            "eps_max": layer["eps"]["max"],
+            "kappa_diagonal": layer["kappa"]["diag_mean"],
+            "kappa_off_diagonal": layer["kappa"]["offdiag_mean"],
+            "kappa_row_top1": layer["kappa"]["rows_own"],
+            "kappa_column_top1": layer["kappa"]["columns_own"],
+            "row_route_top1": layer["home"]["top1"],
+            "row_route_topk": layer["home"]["topk"],
+        }
         if "centred_m_diagonal" in layer.get("figures", {}):  # a program with them
             pairs["erc_centred"] = layer["centred"]["erc"]["1"]
             pairs.update({name: value for name, value in layer["figures"].items() if name in listed})
@@ -398,46 +441,62 @@ def test_figures_are_those_of_the_program(tmp_path):
 
 def test_route_of_equal_rows_is_the_lower_expert():
     from couplet.figures._figures import _route
+
     R = torch.eye(4)[[0, 0, 2, 3]]
     assert _route(R, R, 2) == {"top1": 0.75, "topk": 1.0}
 
 
 # ---- bad input ----
 
+
 def test_no_experts():
     model = LlamaForCausalLM(LlamaConfig(**SHAPE))
-    with pytest.raises(ValueError, match="no MoE layers: no tensor is a router's or an expert's. Layers that "
-                       "are not found by themselves can be given: couplet.attach"):
+    with pytest.raises(
+        ValueError,
+        match="no MoE layers: no tensor is a router's or an expert's. Layers that "
+        "are not found by themselves can be given: couplet.attach",
+    ):
         couplet.hf.attach(model)
 
 
 def test_unknown_family():
-    with pytest.raises(ValueError, match=r"InMemory: no MoE layers: no router and experts under a known name "
-                                         r"\(layers.0.expert_bank looks like one; model_type odd\)"):
+    with pytest.raises(
+        ValueError,
+        match=r"InMemory: no MoE layers: no router and experts under a known name "
+        r"\(layers.0.expert_bank looks like one; model_type odd\)",
+    ):
         couplet.hf.attach(InMemory("odd", {"layers.0.expert_bank": (4, 3, 2)}))
 
 
 def test_guessed_family_warns():
-    model = InMemory("odd", {"model.layers.0.mlp.gate.weight": (4, 6),
-                             **{f"model.layers.0.mlp.experts.{e}.gate_proj.weight": (5, 6) for e in range(4)}})
+    model = InMemory(
+        "odd",
+        {
+            "model.layers.0.mlp.gate.weight": (4, 6),
+            **{f"model.layers.0.mlp.experts.{e}.gate_proj.weight": (5, 6) for e in range(4)},
+        },
+    )
     with pytest.warns(UserWarning, match="is taken for the router") as warned:
         erc = couplet.hf.attach(model)
     assert erc.layers[0].n == 4 and len(erc.layers[0].names) == 1 + 4
     assert [w.filename for w in warned] == [__file__]
 
 
-@pytest.mark.parametrize("sentence, settings", (
-    ("weight is nan, must be a number >= 0", dict(weight=float("nan"))),
-    ("weight is -1, must be a number >= 0", dict(weight=-1)),
-    ("weight is '1', must be a number", dict(weight="1")),
-    ("accumulation is 0, must be at least 1", dict(accumulation=0)),
-    ("alpha is -1, must be a number >= 0", dict(alpha=-1)),
-    ("alpha is nan, must be a number >= 0", dict(alpha=float("nan"))),
-    ("noise is 'x', must be bounded or none", dict(noise="x")),
-    ("compute is 'f8', must be None", dict(compute="f8")),
-    ("seed is 'a', must be a whole number", dict(seed="a")),
-    ("model is a str, must be a torch.nn.Module", dict(model="gpt2")),
-))
+@pytest.mark.parametrize(
+    "sentence, settings",
+    (
+        ("weight is nan, must be a number >= 0", dict(weight=float("nan"))),
+        ("weight is -1, must be a number >= 0", dict(weight=-1)),
+        ("weight is '1', must be a number", dict(weight="1")),
+        ("accumulation is 0, must be at least 1", dict(accumulation=0)),
+        ("alpha is -1, must be a number >= 0", dict(alpha=-1)),
+        ("alpha is nan, must be a number >= 0", dict(alpha=float("nan"))),
+        ("noise is 'x', must be bounded or none", dict(noise="x")),
+        ("compute is 'f8', must be None", dict(compute="f8")),
+        ("seed is 'a', must be a whole number", dict(seed="a")),
+        ("model is a str, must be a torch.nn.Module", dict(model="gpt2")),
+    ),
+)
 def test_wrong_settings(sentence, settings):
     with pytest.raises((ValueError, TypeError), match=sentence):
         couplet.hf.attach(**{"model": tiny(), **settings})
@@ -446,7 +505,8 @@ def test_wrong_settings(sentence, settings):
 def test_what_it_says_of_itself():
     assert repr(couplet.hf.attach(tiny(), weight=0.5)) == (
         "Erc(2 layers of 8 experts, weight=0.5, alpha=1, reduction='mean', noise='bounded', step=0, "
-        f"backend={couplet.backend().split(':')[0]})")
+        f"backend={couplet.backend().split(':')[0]})"
+    )
 
 
 def test_alpha_above_one_is_warned_of_once():

@@ -1,10 +1,10 @@
 """What erc.figures() says, against the definitions written out; test_hf.py has them against the program."""
+
 import re
 
+import couplet
 import pytest
 import torch
-
-import couplet
 from conftest import ROOT
 from couplet.figures import _figures
 
@@ -51,8 +51,13 @@ def test_hinges():
 def test_over_layers():
     """Extremes of all layers, means of the others."""
     f = couplet.hf.attach(different_layers()).figures(per_layer=True)
-    for name, over in {"alpha_min": max, "eps_max": max, "eps_min": min,
-                       "eps_mean": lambda x: sum(x) / 2, "kappa_diagonal": lambda x: sum(x) / 2}.items():
+    for name, over in {
+        "alpha_min": max,
+        "eps_max": max,
+        "eps_min": min,
+        "eps_mean": lambda x: sum(x) / 2,
+        "kappa_diagonal": lambda x: sum(x) / 2,
+    }.items():
         each = [f[f"{name}/0"], f[f"{name}/1"]]
         assert abs(each[0] - each[1]) > 1e-3
         assert f[name] == pytest.approx(over(each)), name
@@ -93,8 +98,9 @@ def test_autocast_changes_nothing():
 
 def names_of_the_program():
     """New name -> old name of src/tensor/coupling_figures.def, and those that are given of centred rows."""
-    rows = re.findall(r"^CPL_FIGURE\((\w+), (\w+), \w+, \d, (\d)\)",
-                      (ROOT / "src/tensor/coupling_figures.def").read_text(), re.M)
+    rows = re.findall(
+        r"^CPL_FIGURE\((\w+), (\w+), \w+, \d, (\d)\)", (ROOT / "src/tensor/coupling_figures.def").read_text(), re.M
+    )
     assert len(rows) > 20
     return {name: old for name, old, _ in rows}, {name for name, _, centred in rows if centred == "1"}
 

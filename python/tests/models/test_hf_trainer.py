@@ -1,11 +1,11 @@
 """The loss inside a Trainer's steps: the gradient of every step has the whole coefficient, whatever the
 Trainer divides by."""
+
 import warnings
 
+import couplet
 import pytest
 import torch
-
-import couplet
 from conftest import close
 
 transformers = pytest.importorskip("transformers")
@@ -42,13 +42,25 @@ class Check(transformers.TrainerCallback):
 
 def trainer_of(kind, model, folder, check, accumulation=3):
     settings = transformers.TrainingArguments(
-        output_dir=str(folder), num_train_epochs=2, per_device_train_batch_size=2, logging_steps=1,
-        gradient_accumulation_steps=accumulation, optim="sgd", learning_rate=0.01, max_grad_norm=0.0,
-        report_to=[], save_strategy="no", use_cpu=True, disable_tqdm=True, seed=1)
+        output_dir=str(folder),
+        num_train_epochs=2,
+        per_device_train_batch_size=2,
+        logging_steps=1,
+        gradient_accumulation_steps=accumulation,
+        optim="sgd",
+        learning_rate=0.01,
+        max_grad_norm=0.0,
+        report_to=[],
+        save_strategy="no",
+        use_cpu=True,
+        disable_tqdm=True,
+        seed=1,
+    )
     more = dict(model=model, args=settings, train_dataset=rows(10), callbacks=[check])
     if kind == "function":
         return transformers.Trainer(
-            compute_loss_func=lambda outputs, labels, num_items_in_batch=None: 0 * outputs.logits.sum(), **more)
+            compute_loss_func=lambda outputs, labels, num_items_in_batch=None: 0 * outputs.logits.sum(), **more
+        )
     trainer = Nothing(**more)
     trainer.model_accepts_loss_kwargs = kind == "divides by all tokens"
     return trainer
@@ -86,6 +98,7 @@ def test_no_gradient_waits_while_activations_are_there(accumulation, tmp_path):
 def test_an_optimizer_inside_the_backward_pass(is_named, tmp_path):
     """As the Trainer makes it for optim="galore_adamw_layerwise"; of one by hand there is a warning."""
     from transformers.trainer_pt_utils import LayerWiseDummyOptimizer
+
     model, had = tiny(), []
     own = {p: torch.optim.SGD([p], lr=0.01) for p in model.parameters()}
 
@@ -93,6 +106,7 @@ def test_an_optimizer_inside_the_backward_pass(is_named, tmp_path):
         had.append(p.grad.any().item())
         own[p].step()
         own[p].zero_grad()
+
     for p in own:
         p.register_post_accumulate_grad_hook(step)
     trainer = trainer_of("divides by all tokens", model, tmp_path, transformers.TrainerCallback(), 1)

@@ -1,15 +1,15 @@
 """erc.backward: the gradients of erc.loss().backward(), straight into `.grad`."""
+
 import copy
 import subprocess
 import sys
 
+import couplet
 import pytest
 import torch
-from torch import nn
-
-import couplet
 from conftest import ROOT, accelerator_paths, close
 from couplet.ops import _native
+from torch import nn
 
 n, d, D, LAYERS = 6, 16, 10, 3
 
@@ -88,12 +88,14 @@ class Lists(nn.Module):
     def __init__(self, whole):
         super().__init__()
         self.routers = copy.deepcopy(whole.routers)
-        self.experts = nn.ModuleList([nn.ParameterList([nn.Parameter(g.detach().clone()) for g in gates])
-                                      for gates in whole.gates])
+        self.experts = nn.ModuleList(
+            [nn.ParameterList([nn.Parameter(g.detach().clone()) for g in gates]) for gates in whole.gates]
+        )
 
     def attached(self):
-        return couplet.attach(self, [(r, list(e)) for r, e in zip(self.routers, self.experts)], weight=2.0, alpha=0.7,
-                              seed=5)
+        return couplet.attach(
+            self, [(r, list(e)) for r, e in zip(self.routers, self.experts)], weight=2.0, alpha=0.7, seed=5
+        )
 
 
 def test_lists_of_experts(path):
@@ -117,8 +119,15 @@ def test_transposed(half, path):
     columns = copy.deepcopy(rows)
     for k in range(LAYERS):
         columns.gates[k] = nn.Parameter(rows.gates[k].detach().mT.contiguous())
-    erc = couplet.attach(columns, list(zip(columns.routers, columns.gates)), weight=2.0, alpha=0.7, seed=5,
-                         gate_half=half, transposed=True)
+    erc = couplet.attach(
+        columns,
+        list(zip(columns.routers, columns.gates)),
+        weight=2.0,
+        alpha=0.7,
+        seed=5,
+        gate_half=half,
+        transposed=True,
+    )
     erc.backward()
     attached(rows, gate_half=half).backward()
     for a, b in zip(rows.gates, columns.gates):
@@ -372,8 +381,15 @@ def test_tied_parameters_by_name_are_refused():
         couplet.attach(model, [("router", ["a", "b"])])
 
 
-@pytest.mark.parametrize("scale, sentence", ((torch.ones(2), "scale is a tensor .2."), (float("nan"), "scale is nan"),
-                                             ("x", "scale is 'x'"), (None, "scale is None")))
+@pytest.mark.parametrize(
+    "scale, sentence",
+    (
+        (torch.ones(2), "scale is a tensor .2."),
+        (float("nan"), "scale is nan"),
+        ("x", "scale is 'x'"),
+        (None, "scale is None"),
+    ),
+)
 def test_scales_that_are_refused(scale, sentence):
     model = Model()
     with pytest.raises((ValueError, TypeError), match=sentence):
@@ -384,6 +400,7 @@ def test_scales_that_are_refused(scale, sentence):
 def test_memory_of_other_systems(monkeypatch):
     """Windows has no private anonymous pages."""
     from couplet.ops import _plain
+
     monkeypatch.delattr(_plain.mmap, "MAP_PRIVATE")
     assert _plain.zeros((1 << 11, 1 << 10)).sum() == 0
 
@@ -391,8 +408,10 @@ def test_memory_of_other_systems(monkeypatch):
 def test_fake_tensors_leave_nothing_behind(monkeypatch):
     """As estimators of memory run a step: then a real one."""
     from torch._subclasses.fake_tensor import FakeTensorMode
+
     accelerator_paths(monkeypatch)
     from couplet.ops import _noise
+
     for _ in range(2):
         with FakeTensorMode():
             list(_noise.of_layers([torch.ones(n, d)] * 2, [7, 9], 1, 2))

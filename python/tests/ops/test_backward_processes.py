@@ -1,19 +1,19 @@
 """erc.backward, and experts that are split by their width, in four gloo processes: the numbers of one process."""
+
 import copy
 import datetime
 import os
 import warnings
 
+import couplet
 import pytest
 import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
-from torch.nn.parallel import DistributedDataParallel
-
-import couplet
 from conftest import HAS_FULLY_SHARD, close, needs_fully_shard
 from couplet.ops import _native, _plain
-from test_backward import D, LAYERS, Model, attached, gradients, n
+from test_backward import LAYERS, D, Model, attached, gradients, n
+from torch.nn.parallel import DistributedDataParallel
 
 fsdp = pytest.importorskip("torch.distributed.fsdp")
 SIZE = 4
@@ -120,6 +120,7 @@ class Collectives:
         def call(*arguments, **more):
             self.count += 1
             return function(*arguments, **more)
+
         return call
 
     def __exit__(self, *_):
@@ -130,7 +131,7 @@ class Collectives:
 def experts_here(whole, half, expert, tensor):
     """Of [n, D or 2D, d]: `expert` is (rank, size) by experts, `tensor` by width; fused halves are split each."""
     (er, es), (tr, ts) = expert, tensor
-    part = whole[er * n // es:(er + 1) * n // es]
+    part = whole[er * n // es : (er + 1) * n // es]
     halves = part.chunk(2, 1) if half else [part]
     return torch.cat([h.chunk(ts, 1)[tr] for h in halves], 1)
 
@@ -152,8 +153,9 @@ def of_mesh(half, expert, tensor, groups):
 def process(rank, folder):
     torch.set_num_threads(1)
     warnings.filterwarnings("error", message="couplet: the gradients that")  # ... are gone
-    dist.init_process_group("gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=SIZE,
-                            timeout=datetime.timedelta(seconds=120))
+    dist.init_process_group(
+        "gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=SIZE, timeout=datetime.timedelta(seconds=120)
+    )
     mesh = dist.device_mesh.init_device_mesh("cpu", (2, 2), mesh_dim_names=("expert", "tensor"))
     er, tr = mesh.get_coordinate()
     pairs = {name: mesh.get_group(name) for name in ("expert", "tensor")}
@@ -171,8 +173,9 @@ def process(rank, folder):
             key = (is_accelerator, half)
             results[("experts", *key)] = of_mesh(half, (er, 2), (0, 1), {"group": pairs["expert"]})
             results[("width", *key)] = of_mesh(half, (0, 1), (tr, 2), {"tensor_group": pairs["tensor"]})
-            results[("both", *key)] = of_mesh(half, (er, 2), (tr, 2),
-                                            {"group": pairs["expert"], "tensor_group": pairs["tensor"]})
+            results[("both", *key)] = of_mesh(
+                half, (er, 2), (tr, 2), {"group": pairs["expert"], "tensor_group": pairs["tensor"]}
+            )
     results["loss"] = of_width(tr, pairs["tensor"])
     torch.save(results, os.path.join(folder, f"{rank}.pt"))
     dist.barrier()
@@ -183,11 +186,19 @@ def of_width(tr, group):
     """erc_loss_ep alone, of another activation; and the one whose norm is over a sum."""
     router, gate, up = torch.linspace(-1, 1, n * 16).view(n, 16).cos(), *model().gates[:2]
     leaves = [router.requires_grad_()] + [w.detach().chunk(2, 1)[tr].clone().requires_grad_() for w in (gate, up)]
-    loss = couplet.erc_loss_ep(leaves[0], leaves[1], local_w_up=leaves[2], tensor_group=group, activation="swiglu", seed=4)
+    loss = couplet.erc_loss_ep(
+        leaves[0], leaves[1], local_w_up=leaves[2], tensor_group=group, activation="swiglu", seed=4
+    )
     loss.backward()
     with pytest.raises(ValueError, match='tensor_group splits D, over which the activation "output" sums'):
-        couplet.erc_loss_ep(leaves[0], leaves[1], local_w_up=leaves[2], local_w_down=leaves[2].mT, tensor_group=group,
-                            activation="output")
+        couplet.erc_loss_ep(
+            leaves[0],
+            leaves[1],
+            local_w_up=leaves[2],
+            local_w_down=leaves[2].mT,
+            tensor_group=group,
+            activation="output",
+        )
     return [loss.detach(), *(t.grad for t in leaves)]
 
 

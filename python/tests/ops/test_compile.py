@@ -1,21 +1,22 @@
 """torch.compile: one graph, the same numbers as in eager mode; by inductor where there is a C++ compiler."""
+
 import os
 import shutil
 import subprocess
 import sys
 
+import couplet
 import pytest
 import torch
 import torch._dynamo.testing
-
-import couplet
 from conftest import accelerator_paths, close
 from couplet.ops import _native
 
 n, d, D = 6, 12, 10
 RELEASE = tuple(int(part) for part in torch.__version__.split(".")[:2])
-needs_compiler = pytest.mark.skipif(not shutil.which(os.environ.get("CXX", "g++")),
-                                    reason="inductor finds no C++ compiler")
+needs_compiler = pytest.mark.skipif(
+    not shutil.which(os.environ.get("CXX", "g++")), reason="inductor finds no C++ compiler"
+)
 BACKENDS = ("aot_eager", pytest.param("inductor", marks=needs_compiler))
 
 
@@ -49,6 +50,7 @@ def same(function, leaves, *numbers, compiled=None, limit=1e-6):
 @pytest.mark.parametrize("dtype", (torch.float32, torch.float64, torch.bfloat16))
 def test_one_graph_for_all_steps(dtype, backend):
     """The library (f32, bf16) and plain torch (f64); step, weight and alpha may change."""
+
     def step(router, fused, weight, alpha, number):
         loss = couplet.erc_loss(router, fused, gate_half="first", step=number, weight=weight, alpha=alpha)
         return 2 * loss + router.square().sum()
@@ -57,8 +59,15 @@ def test_one_graph_for_all_steps(dtype, backend):
     compiled = torch.compile(step, fullgraph=True, backend=counter)
     leaves = [leaf(n, d, dtype=dtype), leaf(n, 2 * D, d, dtype=dtype)]
     for number in range(6):
-        same(step, leaves, 0.1 * number, 1 - 0.1 * number, number, compiled=compiled,
-             limit=2e-2 if dtype == torch.bfloat16 else 1e-6)
+        same(
+            step,
+            leaves,
+            0.1 * number,
+            1 - 0.1 * number,
+            number,
+            compiled=compiled,
+            limit=2e-2 if dtype == torch.bfloat16 else 1e-6,
+        )
     # 0 is a constant; then step, weight and alpha are symbols. PyTorch 2.4 compiles for every number that is no integer.
     assert counter.frame_count <= (3 if RELEASE >= (2, 6) else 6)
 
@@ -86,13 +95,16 @@ def test_alpha_and_step_as_tensors(path, monkeypatch):
     elif path == "plain":
         monkeypatch.setattr(_native, "fits", lambda job: False)
     counter = torch._dynamo.testing.CompileCounterWithBackend("aot_eager")
-    compiled = torch.compile(lambda r, w, alpha, step: couplet.erc_loss(r, w, alpha=alpha, step=step), fullgraph=True,
-                             backend=counter)
+    compiled = torch.compile(
+        lambda r, w, alpha, step: couplet.erc_loss(r, w, alpha=alpha, step=step), fullgraph=True, backend=counter
+    )
     leaves, counts = [leaf(n, d), leaf(n, D, d)], set()
     for number in range(4):
         alpha = 0.3 * number
-        want, got = couplet.erc_loss(*leaves, alpha=alpha, step=number), compiled(
-            *leaves, torch.tensor(alpha, dtype=torch.float64), torch.tensor(number))
+        want, got = (
+            couplet.erc_loss(*leaves, alpha=alpha, step=number),
+            compiled(*leaves, torch.tensor(alpha, dtype=torch.float64), torch.tensor(number)),
+        )
         close(got, want, 1e-6)
         for a, b in zip(gradients(got, leaves), gradients(want, leaves)):
             close(a, b, 1e-6)
@@ -100,9 +112,16 @@ def test_alpha_and_step_as_tensors(path, monkeypatch):
     assert len(counts) == 1
 
 
-@pytest.mark.parametrize("sentence, numbers", (
-    ("alpha needs a gradient", dict(alpha=torch.ones((), requires_grad=True))), ("alpha is 'x'", dict(alpha="x")),
-    ("alpha is -1", dict(alpha=-1.0)), ("weight is None", dict(weight=None))), ids=str)
+@pytest.mark.parametrize(
+    "sentence, numbers",
+    (
+        ("alpha needs a gradient", dict(alpha=torch.ones((), requires_grad=True))),
+        ("alpha is 'x'", dict(alpha="x")),
+        ("alpha is -1", dict(alpha=-1.0)),
+        ("weight is None", dict(weight=None)),
+    ),
+    ids=str,
+)
 def test_numbers_that_are_refused(sentence, numbers):
     leaves, shows = [leaf(n, d), leaf(n, D, d)], RELEASE >= (2, 10) or "-1" in sentence  # what tracing raised
     with pytest.raises(Exception, match=f"couplet: {sentence}" if shows else None):
@@ -135,8 +154,13 @@ FORMS = {
     "columns": (lambda r, w: couplet.erc_loss(r.mT, 2 * w.mT), (d, n), (n, d, D)),
     "slices": (lambda r, w: couplet.erc_loss(r[:, 2:9], w[:, ::2, 2:9]), (n, d), (n, D, d)),
     "cast": (lambda r, w: couplet.erc_loss(r.bfloat16(), w.mT.bfloat16()), (n, d), (n, d, D)),
-    "output": (lambda r, g, u, o: couplet.erc_loss(r, g, w_up=u, w_down=o, activation="output"),
-               (n, d), (n, D, d), (n, D, d), (n, d, D)),
+    "output": (
+        lambda r, g, u, o: couplet.erc_loss(r, g, w_up=u, w_down=o, activation="output"),
+        (n, d),
+        (n, D, d),
+        (n, D, d),
+        (n, d, D),
+    ),
     "autocast": (torch.autocast("cpu", torch.bfloat16)(couplet.erc_loss), (n, d), (n, D, d)),
 }
 
@@ -188,7 +212,7 @@ def test_module_in_training():
 def test_no_second_derivative():
     leaves = [leaf(n, d), leaf(n, D, d)]
     loss = torch.compile(lambda *t: couplet.erc_loss(*t), fullgraph=True)(*leaves)
-    first, = torch.autograd.grad(loss, leaves[:1], create_graph=True)
+    (first,) = torch.autograd.grad(loss, leaves[:1], create_graph=True)
     with pytest.raises(RuntimeError, match="double backward|does not require grad"):
         first.square().sum().backward()
 
@@ -198,6 +222,7 @@ def test_attached_to_a_compiled_model():
     """The loss evaluated inside what is compiled, too: graphs break there, numbers are the same."""
     pytest.importorskip("transformers")
     from test_hf import tiny
+
     values = []
     for attach_to, wrap in ((lambda m: m, lambda f: f), (torch.compile, torch.compile)):
         model = tiny()

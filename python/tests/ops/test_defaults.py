@@ -1,13 +1,13 @@
 """torch.set_default_dtype and `with torch.device(...)`, which loaders of models set, change nothing."""
+
 import ast
 import contextlib
 import pathlib
 
+import couplet
 import pytest
 import torch
 import torch.distributed as dist
-
-import couplet
 from conftest import close
 from couplet.certify.erc import inputs as certify
 from couplet.ops import _native, _noise
@@ -30,7 +30,8 @@ def defaults(dtype, device):
 
 
 both = lambda test: pytest.mark.parametrize("device", (None, "cpu", "meta"))(
-    pytest.mark.parametrize("dtype", DTYPES, ids=str)(test))
+    pytest.mark.parametrize("dtype", DTYPES, ids=str)(test)
+)
 
 
 @pytest.mark.parametrize("path", ("library", "plain", "f64"))
@@ -58,8 +59,15 @@ def leaves(dtype=torch.float32):
 
 def of_the_operator(dtype=torch.float32, loss=couplet.erc_loss, **names):
     router, gate, up, down = made = leaves(dtype)
-    value = loss(router, gate, **{names.get("up", "w_up"): up, names.get("down", "w_down"): down},
-                 activation="output", seed=3, step=torch.tensor(4, dtype=torch.int64, device="cpu"), alpha=0.5)
+    value = loss(
+        router,
+        gate,
+        **{names.get("up", "w_up"): up, names.get("down", "w_down"): down},
+        activation="output",
+        seed=3,
+        step=torch.tensor(4, dtype=torch.int64, device="cpu"),
+        alpha=0.5,
+    )
     (3 * value).backward()
     return [value.detach(), *(t.grad for t in made)]
 
@@ -103,12 +111,12 @@ EVALUATIONS = {
 @pytest.fixture(autouse=True, scope="module")
 def one_process(tmp_path_factory):
     """A group of this process alone; and a loss whose arguments certify knows."""
+
     def as_asked(router, w_gate, delta, alpha, weight):
         return couplet.erc_loss(router, w_gate, delta=delta, alpha=alpha, weight=weight)
 
     couplet.erc_loss_as_asked = as_asked
-    dist.init_process_group("gloo", init_method=f"file://{tmp_path_factory.mktemp('group')}/meet", rank=0,
-                            world_size=1)
+    dist.init_process_group("gloo", init_method=f"file://{tmp_path_factory.mktemp('group')}/meet", rank=0, world_size=1)
     yield
     dist.destroy_process_group()
     del couplet.erc_loss_as_asked
@@ -128,6 +136,7 @@ def test_nothing_depends_on_them(name, dtype, device):
 def test_attached(dtype, device):
     pytest.importorskip("transformers")
     from test_hf import names_of, tiny
+
     model, results = tiny(), []
     ids = torch.arange(20, dtype=torch.int64, device="cpu")[None] % 6
     for within in (contextlib.nullcontext, lambda: defaults(dtype, device)):
@@ -148,8 +157,22 @@ def test_attached(dtype, device):
     assert all(torch.equal(a, b) for a, b in zip(theirs, gradients))
 
 
-MAKERS = {"arange", "as_tensor", "asarray", "empty", "eye", "full", "linspace", "ones", "rand", "randn",
-          "randint", "randperm", "tensor", "zeros"}
+MAKERS = {
+    "arange",
+    "as_tensor",
+    "asarray",
+    "empty",
+    "eye",
+    "full",
+    "linspace",
+    "ones",
+    "rand",
+    "randn",
+    "randint",
+    "randperm",
+    "tensor",
+    "zeros",
+}
 
 
 def test_every_tensor_that_is_made_says_what_and_where():
@@ -157,8 +180,12 @@ def test_every_tensor_that_is_made_says_what_and_where():
     silent = []
     for path in folder.glob("*.py"):
         for call in ast.walk(ast.parse(path.read_text())):
-            made = isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute) and \
-                getattr(call.func.value, "id", "") == "torch" and call.func.attr in MAKERS
+            made = (
+                isinstance(call, ast.Call)
+                and isinstance(call.func, ast.Attribute)
+                and getattr(call.func.value, "id", "") == "torch"
+                and call.func.attr in MAKERS
+            )
             if made and not {"dtype", "device"} <= {k.arg for k in call.keywords}:
                 silent.append(f"{path.name}:{call.lineno}")
     assert silent == []

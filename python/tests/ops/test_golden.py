@@ -1,16 +1,16 @@
 """Every case of the golden values, on every path. Their list, and the maker of those with exact ties, serve the C
 library's tests too."""
+
 import importlib.util
 import json
 
+import couplet
 import pytest
 import torch
-from safetensors.torch import load_file
-
-import couplet
 from conftest import GOLDEN, accelerator_paths, close, in_chunks
 from couplet.ops import _native
 from couplet.ops._job import ACTIVATIONS
+from safetensors.torch import load_file
 
 CASES = json.loads((GOLDEN / "cases.json").read_text())
 pytestmark = pytest.mark.filterwarnings("ignore:couplet. alpha")
@@ -19,9 +19,15 @@ LEAVES = {"R": "dR", "Wg": "dWg", "Wp": "dWp", "Wo": "dWo"}
 
 def evaluate(case, tensors, dtype, function=couplet.erc_loss, **more):
     leaves = {name: tensors[name].detach().to(dtype).requires_grad_() for name in LEAVES if name in tensors}
-    loss = function(leaves["R"], leaves.get("Wg"), w_up=leaves.get("Wp"), w_down=leaves.get("Wo"),
-                    delta=tensors.get("delta"),
-                    **{key: case[key] for key in ("alpha", "weight", "activation", "noise")}, **more)
+    loss = function(
+        leaves["R"],
+        leaves.get("Wg"),
+        w_up=leaves.get("Wp"),
+        w_down=leaves.get("Wo"),
+        delta=tensors.get("delta"),
+        **{key: case[key] for key in ("alpha", "weight", "activation", "noise")},
+        **more,
+    )
     loss.backward()
     return loss, {LEAVES[name]: t.grad for name, t in leaves.items()}
 
@@ -75,8 +81,7 @@ def test_accelerator(case, dtype, limit, accelerator):
     compare(case, dtype, limit)
 
 
-@pytest.mark.parametrize("case", [c for c in CASES if c["activation"] == "gate"],
-                         ids=name_of)
+@pytest.mark.parametrize("case", [c for c in CASES if c["activation"] == "gate"], ids=name_of)
 def test_reference_f64(case):
     tensors = load_file(GOLDEN / f"{case['name']}.safetensors")
     R, W = (tensors[name].double().requires_grad_() for name in ("R", "Wg"))
@@ -152,6 +157,7 @@ def test_a_sum_that_threads_do_not_change(monkeypatch):
 def test_an_accelerator_without_bf16(accelerator, monkeypatch):
     """Its products are f32: no more than the rounding of the inputs is between them and the golden values."""
     from couplet.ops import _accelerator
+
     case = next(c for c in CASES if decides_alike_in_bf16(c) and c["activation"] == "gate")
     tensors = load_file(GOLDEN / f"{case['name']}.safetensors")
     tensors = {name: t.bfloat16().float() if name in LEAVES else t for name, t in tensors.items()}

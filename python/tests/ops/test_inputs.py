@@ -1,17 +1,18 @@
 """What a caller may hand in: tensors as they lie in memory, what is warned of, what is refused and in
 which sentence."""
+
 import warnings
 
+import couplet
 import pytest
 import torch
 import torch.utils.checkpoint
-
-import couplet
 from conftest import accelerator_paths, close
 from couplet.ops import _native
 from test_operator import D, d, given, gradients, model, n
 
 # ---- memory as it lies ----
+
 
 def test_strided_rows_are_no_copy():
     wide = torch.randn(n, D, 2 * d)
@@ -65,6 +66,7 @@ def test_rows_that_overlap(dtype):
 
 
 # ---- alpha above 1 ----
+
 
 def test_alpha_above_one_is_warned_of():
     m = model(grad=False)
@@ -156,8 +158,11 @@ WRONG = {
     "w_up is given, but the activation 'gate' does not use it": dict(w_up=torch.ones(n, D, d)),
     "w_up is given, but the activation 'silu' does not": dict(activation="silu", w_up=torch.ones(n, D, d)),
     "w_down is given, but the activation 'swiglu' does not use it; leave it out, or choose output": dict(
-        activation="swiglu", w_down=torch.ones(n, d, D)),
-    "the number of experts (rows of the router) is 0, must be 1 ... 65535": dict(router=torch.ones(0, d), w_gate=torch.ones(0, D, d)),
+        activation="swiglu", w_down=torch.ones(n, d, D)
+    ),
+    "the number of experts (rows of the router) is 0, must be 1 ... 65535": dict(
+        router=torch.ones(0, d), w_gate=torch.ones(0, D, d)
+    ),
     "alpha is -1, must be a number >= 0": dict(alpha=-1),
     "alpha is nan": dict(alpha=float("nan")),
     "weight is inf": dict(weight=float("inf")),
@@ -170,11 +175,13 @@ WRONG = {
     "w_gate.mT": dict(w_gate=torch.ones(n, d, D)),
     "if its matrices are transposed, pass the .mT of each": dict(w_gate=[torch.ones(d, D)] * n),
     "w_gate is [6, 12, 20], must be [6, 20, 12] beside a router [6, 12]; if its matrices are transposed": dict(
-        w_gate=torch.ones(n, d, 2 * D), gate_half="first"),
+        w_gate=torch.ones(n, d, 2 * D), gate_half="first"
+    ),
     "w_up is [6, 12, 10], must be [6, 10, 12] beside a router [6, 12]; if its matrices are transposed, pass "
     "w_up.mT": dict(activation="swiglu", w_up=torch.ones(n, d, D)),
     "w_down is [6, 10, 12], must be [6, 12, 10] beside a router [6, 12]; if its matrices are transposed": dict(
-        activation="output", w_down=torch.ones(n, D, d)),
+        activation="output", w_down=torch.ones(n, D, d)
+    ),
     "w_gate is [5, 10, 12]": dict(w_gate=torch.ones(n - 1, D, d)),
     "delta is [6, 11]": dict(delta=torch.ones(n, d - 1)),
     "activation is 'relu', must be one of": dict(activation="relu"),
@@ -183,23 +190,25 @@ WRONG = {
     "w_gate is None, which the activation 'gate' needs": dict(w_gate=None),
     "w_up is None, which the activation 'up' needs; give it, or gate_half": dict(activation="up", w_up=None),
     "compute is 'f8'": dict(compute="f8"),
-    "rows an expert, which gate and up cannot share": dict(w_gate=torch.ones(n, 5, d),
-                                                          gate_half="first"),
+    "rows an expert, which gate and up cannot share": dict(w_gate=torch.ones(n, 5, d), gate_half="first"),
     "router is a tensor [12], must be a tensor [n, d], a row for each expert": dict(router=torch.ones(d)),
     "w_gate is [6, 10, 12], must be [12, 10, 6] beside a router [12, 6]; if the router is transposed, pass router.mT": dict(
-        router=torch.ones(d, n)),
+        router=torch.ones(d, n)
+    ),
     "router is a Linear, must be a tensor": dict(router=torch.nn.Linear(d, n)),
     "w_gate is a Linear, must be a tensor [n, D, d] or a list of n": dict(w_gate=torch.nn.Linear(d, D)),
     "w_gate is a ModuleList with a Linear, must be": dict(w_gate=torch.nn.ModuleList([torch.nn.Linear(d, D)])),
     "w_gate is 5, must be a tensor": dict(w_gate=5),
     "w_gate is torch.uint8, must be float32, bfloat16, float16 or float64. Quantised routers and experts are not": dict(
-        w_gate=torch.ones(n * D * d // 2, 1, dtype=torch.uint8)[None]),
+        w_gate=torch.ones(n * D * d // 2, 1, dtype=torch.uint8)[None]
+    ),
     "w_gate is torch.int32": dict(w_gate=torch.ones(n, D, d, dtype=torch.int32)),
     "w_gate is on meta": dict(w_gate=torch.ones(n, D, d, device="meta")),
     "they must be alike": dict(activation="swiglu", w_up=torch.ones(n, D, d, dtype=torch.float16)),
     "w_gate is a list without any, must be a tensor": dict(w_gate=[]),
     "w_gate is torch.float64, w_gate is torch.float32; they must be alike": dict(
-        w_gate=[torch.ones(D, d, dtype=torch.float64 if e else torch.float32) for e in range(n)]),
+        w_gate=[torch.ones(D, d, dtype=torch.float64 if e else torch.float32) for e in range(n)]
+    ),
     "w_gate is torch.sparse_coo, must be dense": dict(w_gate=torch.ones(n, D, d).to_sparse()),
     "router is torch.sparse_coo, must be dense": dict(router=torch.ones(n, d).to_sparse()),
     "delta is a list, must be a tensor": dict(delta=[1.0]),

@@ -1,14 +1,14 @@
 """The noise of the plain path is that of the C library, and that of the kernels is that of the plain path."""
+
 import importlib.util
 import math
 import os
 import subprocess
 import sys
 
+import couplet
 import pytest
 import torch
-
-import couplet
 from couplet.ops import _library, _native, _noise
 from couplet.ops._operator import make_job
 
@@ -20,8 +20,23 @@ def of_the_library(router, **key):
     for k in range(d):
         gates = torch.zeros(n, 1, d)
         gates[:, 0, k] = 1
-        job = make_job(router, [gates], [], [], None, "", 1.0, 1.0, "gate", "bounded", key["seed"],
-                       key["step"], key["layer"], key["draw"], "f32")
+        job = make_job(
+            router,
+            [gates],
+            [],
+            [],
+            None,
+            "",
+            1.0,
+            1.0,
+            "gate",
+            "bounded",
+            key["seed"],
+            key["step"],
+            key["layer"],
+            key["draw"],
+            "f32",
+        )
         kept, M = [], torch.empty(n, n)
         erc = _native._erc_of(job, kept)
         erc.M = M.data_ptr()
@@ -31,9 +46,15 @@ def of_the_library(router, **key):
 
 
 @pytest.mark.skipif(_library.found() is None, reason="couplet_native is not used")
-@pytest.mark.parametrize("key", (dict(seed=0, step=0, layer=0, draw=0),
-                                 dict(seed=2**64 - 1, step=2**40 - 1, layer=2**16 - 1, draw=2**16 - 1),
-                                 dict(seed=77, step=12345, layer=3, draw=1)), ids=str)
+@pytest.mark.parametrize(
+    "key",
+    (
+        dict(seed=0, step=0, layer=0, draw=0),
+        dict(seed=2**64 - 1, step=2**40 - 1, layer=2**16 - 1, draw=2**16 - 1),
+        dict(seed=77, step=12345, layer=3, draw=1),
+    ),
+    ids=str,
+)
 @pytest.mark.parametrize("n, d", ((1, 5), (7, 13), (40, 6)))
 def test_same_numbers(key, n, d):
     router = torch.rand(n, d) + 0.5
@@ -102,8 +123,12 @@ print("compared")
 @pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="Triton is not installed")
 def test_kernels_draw_the_numbers_of_plain_torch():
     """In Triton's interpreter, on the CPU."""
-    run = subprocess.run([sys.executable, "-W", "ignore", "-c", INTERPRETED], capture_output=True, text=True,
-                         env={**os.environ, "TRITON_INTERPRET": "1", "COUPLET_BACKEND": "torch"})
+    run = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", INTERPRETED],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "TRITON_INTERPRET": "1", "COUPLET_BACKEND": "torch"},
+    )
     if "only 0-dimensional arrays can be converted" in run.stderr:
         pytest.skip("the interpreter of this Triton does not know this NumPy")
     assert run.stdout == "compared\n", run.stderr
@@ -124,8 +149,13 @@ def refused(*_):
     raise RuntimeError("Failed to find C compiler.\nmore")
 
 
-@pytest.mark.parametrize("by_kernels, reason", ((refused, "Failed to find C compiler[.][.] The noise is drawn by plain"),
-                                                (lambda r, *_: torch.ones_like(r), "its numbers are wrong")))
+@pytest.mark.parametrize(
+    "by_kernels, reason",
+    (
+        (refused, "Failed to find C compiler[.][.] The noise is drawn by plain"),
+        (lambda r, *_: torch.ones_like(r), "its numbers are wrong"),
+    ),
+)
 def test_kernels_that_do_not_work_are_not_used(monkeypatch, by_kernels, reason):
     with pytest.warns(UserWarning, match=f"Triton cannot be used on cpu: {reason}"):
         assert not fake_gpu(monkeypatch, by_kernels)

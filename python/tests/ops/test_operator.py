@@ -1,14 +1,14 @@
 """The operator: gradients of every form of input, dtypes, what is copied and what not."""
+
 import gc
 import subprocess
 import sys
 
+import couplet
 import pytest
 import torch
 import torch.utils._python_dispatch
 import torch.utils.checkpoint
-
-import couplet
 from conftest import accelerator_paths, close
 from couplet.ops import _native, _operator, _plain
 from couplet.ops._job import USES_GATE, USES_UP
@@ -27,13 +27,16 @@ def device_path(request, monkeypatch):
 
 def model(dtype=torch.float32, grad=True, n=n, d=d, D=D):
     shapes = {"router": (n, d), "w_gate": (n, D, d), "w_up": (n, D, d), "w_down": (n, d, D)}
-    return {name: torch.randn(shape, dtype=dtype).requires_grad_(grad)
-            for name, shape in shapes.items()}
+    return {name: torch.randn(shape, dtype=dtype).requires_grad_(grad) for name, shape in shapes.items()}
 
 
 def used(activation):
-    return ["router"] + ["w_gate"] * (activation in USES_GATE) + \
-        ["w_up"] * (activation in USES_UP) + ["w_down"] * (activation == "output")
+    return (
+        ["router"]
+        + ["w_gate"] * (activation in USES_GATE)
+        + ["w_up"] * (activation in USES_UP)
+        + ["w_down"] * (activation == "output")
+    )
 
 
 def given(m, activation):
@@ -51,6 +54,7 @@ def gradients(loss, tensors):
 
 # ---- right ----
 
+
 @pytest.mark.parametrize("activation", ACTIVATIONS)
 @pytest.mark.parametrize("alpha", (0.0, 0.6, 1.0))
 def test_gradcheck(activation, alpha):
@@ -63,6 +67,7 @@ def test_gradcheck(activation, alpha):
         return couplet.erc_loss(**given(m2, activation), alpha=alpha, weight=3.0, activation=activation, delta=delta)
 
     assert torch.autograd.gradcheck(loss, [m[name] for name in names])
+
 
 def large(hinges):
     """Gradients of more than _plain.LARGE bytes."""
@@ -84,18 +89,21 @@ def test_large_gradients(hinges):
     first = [router.grad, gate.grad]
     router.grad = gate.grad = loss = None
     gc.collect()
-    second = gradients(couplet.reference.erc_loss(router, gate, alpha=0.5, delta=torch.ones_like(router)),
-                       [router, gate])
+    second = gradients(
+        couplet.reference.erc_loss(router, gate, alpha=0.5, delta=torch.ones_like(router)), [router, gate]
+    )
     for a, b in zip(first, second):
         close(a, b, 1e-5)
     close(first[1].add_(1), second[1] + 1, 1e-6)  # nobody wrote there; it can be written
 
 
 def test_large_gradients_that_outlive_everything():
-    program = ("import torch, couplet\n"
-               "r, g = torch.randn(8, 512).requires_grad_(), torch.randn(8, 384, 512).requires_grad_()\n"
-               "couplet.erc_loss(r, g).backward()\n"
-               "torch.kept = g.grad\n")
+    program = (
+        "import torch, couplet\n"
+        "r, g = torch.randn(8, 512).requires_grad_(), torch.randn(8, 384, 512).requires_grad_()\n"
+        "couplet.erc_loss(r, g).backward()\n"
+        "torch.kept = g.grad\n"
+    )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     assert done.returncode == 0 and not done.stderr, done.stderr
 
@@ -132,8 +140,11 @@ def test_the_reference_is_the_same_function():
 def test_fused(half, dtype, activation):
     m = model(dtype)
     gate, up = m["w_gate"].detach(), m["w_up"].detach()
-    fused = torch.stack((gate, up), 2).flatten(1, 2) if half == "interleaved" else \
-        torch.cat((gate, up) if half == "first" else (up, gate), 1)
+    fused = (
+        torch.stack((gate, up), 2).flatten(1, 2)
+        if half == "interleaved"
+        else torch.cat((gate, up) if half == "first" else (up, gate), 1)
+    )
     fused.requires_grad_()
     want = couplet.erc_loss(**given(m, activation), activation=activation)
     m["router"].grad = None
@@ -142,6 +153,7 @@ def test_fused(half, dtype, activation):
     loss.backward()
     close(loss, want, 1e-6)
     from couplet.ops._job import part
+
     for t, is_gate in ((m["w_gate"], True), (m["w_up"], False)):
         want_grad = torch.zeros_like(t) if t.grad is None else t.grad
         close(part(fused.grad, half, is_gate), want_grad, 1e-5)
@@ -199,6 +211,7 @@ def test_router_f32_beside_bf16_experts():
 
 # ---- an operator ----
 
+
 @pytest.mark.parametrize("dtype", (torch.float32, torch.float64, torch.bfloat16))
 @pytest.mark.parametrize("as_list", (False, True))
 def test_opcheck(dtype, as_list, device_path):
@@ -207,15 +220,49 @@ def test_opcheck(dtype, as_list, device_path):
     for many in lists:
         for t in many:
             t.requires_grad_()
-    arguments = (m["router"], *lists, None, torch.tensor(0.7) if as_list else None, torch.tensor(2) if as_list else None,
-                 [True] * 4, "", 1.0, 2.0, "output", "bounded", 1, 2, 3, 0, "f32")
+    arguments = (
+        m["router"],
+        *lists,
+        None,
+        torch.tensor(0.7) if as_list else None,
+        torch.tensor(2) if as_list else None,
+        [True] * 4,
+        "",
+        1.0,
+        2.0,
+        "output",
+        "bounded",
+        1,
+        2,
+        3,
+        0,
+        "f32",
+    )
     torch.library.opcheck(_operator.erc, arguments)
 
 
 def test_opcheck_of_what_is_not_wanted():
     m = model()
-    arguments = (m["router"].detach(), [m["w_gate"]], [], [], torch.ones(n, d), None, None,
-                 [False, True, False, False], "", 1.0, 1.0, "gate", "bounded", 1, 2, 3, 0, "f32")
+    arguments = (
+        m["router"].detach(),
+        [m["w_gate"]],
+        [],
+        [],
+        torch.ones(n, d),
+        None,
+        None,
+        [False, True, False, False],
+        "",
+        1.0,
+        1.0,
+        "gate",
+        "bounded",
+        1,
+        2,
+        3,
+        0,
+        "f32",
+    )
     torch.library.opcheck(_operator.erc, arguments)
 
 
@@ -225,14 +272,33 @@ def test_what_a_compiler_lays_out_otherwise(as_list):
     m = model(grad=False)
     by_columns = lambda t: t.mT.contiguous().mT
     evaluate = lambda router, gate: _operator.erc(
-        router, list(gate) if as_list else [gate], [], [], None, None, None, [True, True, False, False], "", 1.0, 1.0,
-        "gate", "bounded", 1, 2, 3, 0, "f32")
-    for got, want in zip(evaluate(by_columns(m["router"]), by_columns(m["w_gate"])),
-                         evaluate(m["router"], m["w_gate"])):
+        router,
+        list(gate) if as_list else [gate],
+        [],
+        [],
+        None,
+        None,
+        None,
+        [True, True, False, False],
+        "",
+        1.0,
+        1.0,
+        "gate",
+        "bounded",
+        1,
+        2,
+        3,
+        0,
+        "f32",
+    )
+    for got, want in zip(
+        evaluate(by_columns(m["router"]), by_columns(m["w_gate"])), evaluate(m["router"], m["w_gate"])
+    ):
         close(got, want, 1e-6)
 
 
 # ---- what a backward pass does ----
+
 
 def test_gradients_are_handed_over_not_copied(monkeypatch):
     made, versions = [], []
@@ -288,8 +354,26 @@ def test_eager_mode_needs_no_operator(monkeypatch):
 
 def test_gradients_among_the_outputs_have_none():
     m = model()
-    out = _operator.erc(m["router"], [m["w_gate"]], [], [], None, None, None, [True, True, False, False], "", 1.0, 1.0,
-                        "gate", "bounded", 1, 2, 3, 0, "f32")
+    out = _operator.erc(
+        m["router"],
+        [m["w_gate"]],
+        [],
+        [],
+        None,
+        None,
+        None,
+        [True, True, False, False],
+        "",
+        1.0,
+        1.0,
+        "gate",
+        "bounded",
+        1,
+        2,
+        3,
+        0,
+        "f32",
+    )
     assert [t.requires_grad for t in out] == [True] + [False] * 7
 
 
@@ -321,8 +405,10 @@ def test_a_scaler_keeps_gradients_that_float16_does_not_have(monkeypatch):
     m = {k: v.detach().half().requires_grad_() for k, v in given(model(), "gate").items()}
     wide = {k: v.detach().double().requires_grad_() for k, v in m.items()}
     weight = 1e-6  # / n^2: below the smallest number of float16
-    for a, b in zip(gradients(65536 * couplet.erc_loss(**m, weight=weight), list(m.values())),
-                    gradients(65536 * couplet.erc_loss(**wide, weight=weight), list(wide.values()))):
+    for a, b in zip(
+        gradients(65536 * couplet.erc_loss(**m, weight=weight), list(m.values())),
+        gradients(65536 * couplet.erc_loss(**wide, weight=weight), list(wide.values())),
+    ):
         close(a, b, 4e-3)
 
 
@@ -411,8 +497,7 @@ def test_create_graph_and_no_second_derivative(device_path):
 def test_no_gradient_is_kept_alive(device_path):
     def large():
         gc.collect()
-        return sum(type(t) in (torch.Tensor, torch.nn.Parameter) and t.shape == (n, D, d)
-                   for t in gc.get_objects())
+        return sum(type(t) in (torch.Tensor, torch.nn.Parameter) and t.shape == (n, D, d) for t in gc.get_objects())
 
     m = model()
     before = large()
@@ -426,5 +511,8 @@ def test_a_tracer_before_dispatch_sees_the_operator():
     if not hasattr(torch._ops, "_len_torch_dispatch_stack_pre_dispatch"):
         pytest.skip("PyTorch has no such tracer yet")
     from torch.fx.experimental.proxy_tensor import make_fx
-    traced = make_fx(lambda R, W: couplet.erc_loss(R, W, noise="none"), pre_dispatch=True)(torch.randn(4, 6), torch.randn(4, 3, 6))
+
+    traced = make_fx(lambda R, W: couplet.erc_loss(R, W, noise="none"), pre_dispatch=True)(
+        torch.randn(4, 6), torch.randn(4, 3, 6)
+    )
     assert any("couplet" in str(node.target) for node in traced.graph.nodes)

@@ -1,18 +1,18 @@
 """Experts spread over two processes of three: the same numbers as in one."""
+
 import datetime
 import os
 import tempfile
 import warnings
 
+import couplet
 import pytest
+import test_golden
 import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
-
-import couplet
 from conftest import accelerator_paths, close
 from couplet.ops._job import USES_UP
-import test_golden
 
 try:
     from torch.distributed.tensor import distribute_tensor
@@ -21,9 +21,14 @@ except ImportError:  # PyTorch 2.4
 
 n, d, D = 6, 10, 8
 SETTINGS = dict(alpha=0.8, weight=2.0, seed=5, step=9, layer=2)
-CASES = [("gate", None, torch.float32), ("output", None, torch.float32), ("gate", "second", torch.float32),
-         ("swiglu", "first", torch.float64), ("gate", None, torch.float64),
-         ("gate", None, torch.bfloat16)]
+CASES = [
+    ("gate", None, torch.float32),
+    ("output", None, torch.float32),
+    ("gate", "second", torch.float32),
+    ("swiglu", "first", torch.float64),
+    ("gate", None, torch.float64),
+    ("gate", None, torch.bfloat16),
+]
 
 
 def tensors(dtype):
@@ -39,8 +44,10 @@ def arguments(case, part):
     if half:
         gate, up = torch.cat((gate, up) if half == "first" else (up, gate), 1), None
     up, down = up if activation in USES_UP else None, down if activation == "output" else None
-    leaves = [t if t is None else t.contiguous().requires_grad_()
-              for t in (router, *(t if t is None else t[part] for t in (gate, up, down)))]
+    leaves = [
+        t if t is None else t.contiguous().requires_grad_()
+        for t in (router, *(t if t is None else t[part] for t in (gate, up, down)))
+    ]
     return leaves, dict(activation=activation, gate_half=half, **SETTINGS)
 
 
@@ -52,8 +59,9 @@ def whole_loss(leaves, **settings):
 def process(rank, size, folder):
     """The first process is of no group but the one of all."""
     torch.set_num_threads(1)
-    dist.init_process_group("gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=size,
-                            timeout=datetime.timedelta(seconds=60))
+    dist.init_process_group(
+        "gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=size, timeout=datetime.timedelta(seconds=60)
+    )
     group = dist.new_group([1, 2])
     torch.save([of_all(rank, size)] + (of_two(rank - 1, group) if rank else []), os.path.join(folder, f"{rank}.pt"))
     dist.barrier()
@@ -71,8 +79,7 @@ def of_two(rank, group):
         (router, gate, up, down), settings = arguments(case, slice(rank * n // 2, (rank + 1) * n // 2))
         loss = couplet.erc_loss_ep(router, gate, group=group, local_w_up=up, local_w_down=down, **settings)
         (3 * loss).backward()
-        results.append([loss.detach()] + [None if t is None else t.grad
-                                          for t in (router, gate, up, down)])
+        results.append([loss.detach()] + [None if t is None else t.grad for t in (router, gate, up, down)])
     results.append(as_on_an_accelerator(rank, group))
     results.append({path: golden(rank, group, path) for path in PATHS})
     try:
@@ -107,7 +114,8 @@ def golden(rank, group, path):
     """What is wrong with the golden values where each process has half of the experts."""
     wrong = []
     function = lambda *leaves, w_up, w_down, **settings: couplet.erc_loss_ep(
-        *leaves, group=group, local_w_up=w_up, local_w_down=w_down, **settings)
+        *leaves, group=group, local_w_up=w_up, local_w_down=w_down, **settings
+    )
     with pytest.MonkeyPatch.context() as patch, warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of alpha above 1
         test_golden.take(path, patch)
@@ -126,8 +134,12 @@ def golden(rank, group, path):
 # What the second process asks for instead, and what both then say.
 DISAGREEMENTS = {
     "alpha is 0.8 in process 0 of the group and 0.9 in process 1": dict(alpha=0.9),
-    "weight is 2.0": dict(weight=1.0), "seed is 5": dict(seed=6), "step is 9": dict(step=8),
-    "layer is 2": dict(layer=3), "noise is bounded": dict(noise="none"), "compute is None": dict(compute="bf16"),
+    "weight is 2.0": dict(weight=1.0),
+    "seed is 5": dict(seed=6),
+    "step is 9": dict(step=8),
+    "layer is 2": dict(layer=3),
+    "noise is bounded": dict(noise="none"),
+    "compute is None": dict(compute="bf16"),
     "activation is gate": dict(activation="silu"),
     "whether delta is given is False": dict(delta=torch.ones(n, d)),
     "whether the router needs a gradient is True": dict(router=torch.ones(n, d)),
@@ -137,14 +149,16 @@ DISAGREEMENTS = {
     "must have the same number of experts": dict(local_w_gate=torch.ones(n // 2 - 1, D, d)),
     "must be finite": dict(delta=torch.full((n, d), float("nan"))),
     "step is 1.5, must be a whole number": dict(step=1.5),
-    "router is a DTensor": dict(router="sharded"), "w_gate is a DTensor": dict(local_w_gate="sharded"),
+    "router is a DTensor": dict(router="sharded"),
+    "w_gate is a DTensor": dict(local_w_gate="sharded"),
 }
 
 
 def disagreeing(rank, size, folder):
     torch.set_num_threads(1)
-    dist.init_process_group("gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=size,
-                            timeout=datetime.timedelta(seconds=60))
+    dist.init_process_group(
+        "gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=size, timeout=datetime.timedelta(seconds=60)
+    )
     (router, gate, *_), settings = arguments(CASES[0], slice(rank * n // 2, (rank + 1) * n // 2))
     said = []
     for other in DISAGREEMENTS.values():
@@ -200,7 +214,7 @@ def test_two_processes_are_one(two, number):
         close(d_router, leaves[0].grad, limit, "router")
         for got, leaf in zip(others, leaves[1:]):
             if leaf is not None and leaf.grad is not None:
-                close(got, leaf.grad[rank * n // 2:(rank + 1) * n // 2], limit)
+                close(got, leaf.grad[rank * n // 2 : (rank + 1) * n // 2], limit)
 
 
 def test_all_exchanges_of_an_accelerator_are_in_the_forward_call(two):
@@ -212,7 +226,7 @@ def test_all_exchanges_of_an_accelerator_are_in_the_forward_call(two):
         loss, d_router, d_gate, forward, backward = two[rank][len(CASES)]
         close(loss, whole, 1e-5)
         close(d_router, leaves[0].grad, 1e-5)
-        close(d_gate, leaves[1].grad[rank * n // 2:(rank + 1) * n // 2], 1e-5)
+        close(d_gate, leaves[1].grad[rank * n // 2 : (rank + 1) * n // 2], 1e-5)
         assert forward == 4 and backward == 0  # of arguments, diagonal, sums and the router's gradient
 
 
@@ -226,7 +240,7 @@ def test_uneven_experts_are_refused(two):
 
 
 def test_alpha_above_one_is_warned_of(two):
-    (sentence, where), = two[0][-1]
+    ((sentence, where),) = two[0][-1]
     assert "alpha 1.5 is above 1" in sentence and where == __file__
 
 

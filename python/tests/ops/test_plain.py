@@ -1,11 +1,12 @@
 """The plain path: how much it holds and how much it multiplies, counted in the operations of torch."""
+
+import couplet
 import pytest
 import torch
 import torch.utils._python_dispatch
-
-import couplet
 from conftest import accelerator_paths, close, in_chunks
 from couplet.ops import _operator, _plain
+
 
 @pytest.fixture(autouse=True)
 def an_expert_at_a_time(monkeypatch):
@@ -41,7 +42,7 @@ def counted(router, gate, alpha=1.0):
     _operator.into(job, [d_gate], [], [], "")
     with Count() as count:
         result = _operator.run(job)
-    return count, result.total / len(router)**2, result.d_router, d_gate
+    return count, result.total / len(router) ** 2, result.d_router, d_gate
 
 
 def coupled(n, D, d, own):

@@ -1,4 +1,5 @@
 """Files that may come from anybody: what is refused unread, what is printed of them, and damaged ones."""
+
 import io
 import json
 import os
@@ -8,15 +9,14 @@ import re
 import subprocess
 import sys
 
+import charts
 import pytest
 import torch
-
-import charts
 from conftest import COUNTS
 from couplet import bench, plot
-from couplet.report import _files
 from couplet.certify import __main__ as certify
 from couplet.certify._dump import save
+from couplet.report import _files
 
 FOLDER = pathlib.Path(__file__).parents[2] / "conformance"
 STEERS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
@@ -54,19 +54,38 @@ def test_what_an_encoding_lacks_is_escaped():
     assert file.buffer.getvalue() == b"na\\xefve\n"
 
 
-@pytest.mark.parametrize("groups, left", (
-    ({}, 1000 << 10),
-    ({"/memory.max": "max", "/memory.current": "7"}, 1000 << 10),
-    ({"/a/b/memory.max": "max", "/a/memory.max": "9000", "/a/memory.current": "4000",
-      "/a/memory.stat": "anon 1\ninactive_file 300\n"}, 5300),
-    ({"/memory/job/memory.limit_in_bytes": "9000", "/memory/job/memory.usage_in_bytes": "9001"}, 0),
-    ({"/memory/memory.limit_in_bytes": "9000", "/memory/memory.usage_in_bytes": "1000",
-      "/memory/job/memory.limit_in_bytes": str(2**63 - 4096)}, 8000)))
+@pytest.mark.parametrize(
+    "groups, left",
+    (
+        ({}, 1000 << 10),
+        ({"/memory.max": "max", "/memory.current": "7"}, 1000 << 10),
+        (
+            {
+                "/a/b/memory.max": "max",
+                "/a/memory.max": "9000",
+                "/a/memory.current": "4000",
+                "/a/memory.stat": "anon 1\ninactive_file 300\n",
+            },
+            5300,
+        ),
+        ({"/memory/job/memory.limit_in_bytes": "9000", "/memory/job/memory.usage_in_bytes": "9001"}, 0),
+        (
+            {
+                "/memory/memory.limit_in_bytes": "9000",
+                "/memory/memory.usage_in_bytes": "1000",
+                "/memory/job/memory.limit_in_bytes": str(2**63 - 4096),
+            },
+            8000,
+        ),
+    ),
+)
 def test_memory_of_control_groups(groups, left, tmp_path):
     """Version 2, of the group or one that holds it, and version 1."""
-    files = {"/proc/meminfo": "MemTotal: 5000 kB\nMemAvailable:    1000 kB\n",
-             "/proc/self/cgroup": "5:cpu,memory:/job\n1:name=systemd:/x\n0::/a/b\n",
-             **{"/sys/fs/cgroup" + name: text for name, text in groups.items()}}
+    files = {
+        "/proc/meminfo": "MemTotal: 5000 kB\nMemAvailable:    1000 kB\n",
+        "/proc/self/cgroup": "5:cpu,memory:/job\n1:name=systemd:/x\n0::/a/b\n",
+        **{"/sys/fs/cgroup" + name: text for name, text in groups.items()},
+    }
     for name, text in files.items():
         path = tmp_path / name[1:]
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -85,6 +104,7 @@ def test_json_that_memory_cannot_hold(tmp_path, monkeypatch):
 
     def fail(_):
         raise MemoryError
+
     monkeypatch.setattr(json, "loads", fail)
     with pytest.raises(_files.BadFile, match="not enough memory"):
         _files.parse(b"{}")
@@ -132,10 +152,19 @@ def special(path, kind):
 
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="this system has no pipes with names")
-@pytest.mark.parametrize("kind, sentence", (
-    ("a pipe", "it is no regular file"), ("a device", "it is no regular file"), ("a folder", "it cannot be read: Is a directory"),
-    ("too large", "it has 4,398,046,511,104 bytes, at most"), ("absent", "it cannot be read: No such file or directory"),
-    ("not UTF-8", ""), ("nested", ""), ("hostile", "")))
+@pytest.mark.parametrize(
+    "kind, sentence",
+    (
+        ("a pipe", "it is no regular file"),
+        ("a device", "it is no regular file"),
+        ("a folder", "it cannot be read: Is a directory"),
+        ("too large", "it has 4,398,046,511,104 bytes, at most"),
+        ("absent", "it cannot be read: No such file or directory"),
+        ("not UTF-8", ""),
+        ("nested", ""),
+        ("hostile", ""),
+    ),
+)
 def test_files_that_are_refused(kind, sentence, tmp_path, capsys):
     path = tmp_path / "f.safetensors"
     special(path, kind)
@@ -166,12 +195,18 @@ def test_standard_output_that_cannot_be_written(where, tmp_path):
         os.close(ends[0])
         opened = open("/dev/full", "w") if where == "full" else os.fdopen(ends[1], "w")
         with opened:
-            run = subprocess.run(["sh", "-c", '"$@" >&-' if where == "closed" else '"$@"', "sh", sys.executable, "-m", program,
-                                  *words], stdout=opened, stderr=subprocess.PIPE, text=True)
+            run = subprocess.run(
+                ["sh", "-c", '"$@" >&-' if where == "closed" else '"$@"', "sh", sys.executable, "-m", program, *words],
+                stdout=opened,
+                stderr=subprocess.PIPE,
+                text=True,
+            )
         why = {"full": "No space left on device", "closed": "", "a pipe that nobody reads": "Broken pipe"}[where]
         code = 0 if where == "closed" else 2 if program == "couplet.certify" else 1
         assert run.returncode == code and "Traceback" not in run.stderr, run.stderr
-        assert run.stderr.count("\n") == bool(why) and why in run.stderr and bool(why) == ("standard output" in run.stderr)
+        assert (
+            run.stderr.count("\n") == bool(why) and why in run.stderr and bool(why) == ("standard output" in run.stderr)
+        )
 
 
 def test_names_in_a_dump(tmp_path, capsys):
@@ -179,12 +214,12 @@ def test_names_in_a_dump(tmp_path, capsys):
     blob = (FOLDER / "z-loss.layers.safetensors").read_bytes()
     length = int.from_bytes(blob[:8], "little")
     for old, new in (("logits", HOSTILE), ("z-loss", HOSTILE)):
-        header = json.loads(blob[8:8 + length])
+        header = json.loads(blob[8 : 8 + length])
         header = {new if key == old else key: value for key, value in header.items()}
         header["__metadata__"] = {key: new if value == old else value for key, value in header["__metadata__"].items()}
         text = json.dumps(header).encode()
         path = tmp_path / "a.safetensors"
-        path.write_bytes(len(text).to_bytes(8, "little") + text + blob[8 + length:])
+        path.write_bytes(len(text).to_bytes(8, "little") + text + blob[8 + length :])
         code, err = said_of(capsys, "couplet.certify", certify.main, [str(path)])
         assert code == 2 and "a name with a control character: '\\x1b]0;OWNED\\x07" in err and err.count("\n") == 1
 
@@ -199,11 +234,15 @@ def test_memory_that_is_not_there(tmp_path, capsys, monkeypatch):
         less.setattr("couplet.certify._dump.available_bytes", lambda: 100)
         assert said_of(capsys, "couplet.certify", certify.main, [str(path)])[0] == 2
     for error in (MemoryError(), RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried ...")):
+
         def judge(*_, error=error):
             raise error
+
         monkeypatch.setattr("couplet.certify.erc.judge", judge)
         assert said_of(capsys, "couplet.certify", certify.main, [str(path)]) == (
-            2, f"couplet.certify: {path}: not enough memory\n")
+            2,
+            f"couplet.certify: {path}: not enough memory\n",
+        )
 
 
 def damaged(blob, draw):
@@ -212,9 +251,20 @@ def damaged(blob, draw):
     for _ in range(draw.randint(1, 3)):
         at = draw.randrange(len(copy) + 1) if draw.random() < 0.3 else draw.randrange(min(len(copy), 1000) + 1)
         end = min(len(copy), at + draw.choice((1, 8, 64)))
-        copy[at:end] = draw.choice((bytes(b ^ 1 << draw.randrange(8) for b in copy[at:end]), b"", HOSTILE.encode(),
-                                    copy[at:end] * 2, b"9" * 30, b"null", b"-1e999", b"[[{", draw.randbytes(end - at)))
-    return bytes(copy[:draw.randrange(len(copy) + 1)] if draw.random() < 0.1 else copy)
+        copy[at:end] = draw.choice(
+            (
+                bytes(b ^ 1 << draw.randrange(8) for b in copy[at:end]),
+                b"",
+                HOSTILE.encode(),
+                copy[at:end] * 2,
+                b"9" * 30,
+                b"null",
+                b"-1e999",
+                b"[[{",
+                draw.randbytes(end - at),
+            )
+        )
+    return bytes(copy[: draw.randrange(len(copy) + 1)] if draw.random() < 0.1 else copy)
 
 
 def whole_files():

@@ -1,12 +1,12 @@
 """The files of `couplet eval --format lm-eval`, read by lm-evaluation-harness itself: its tables, its readers of file names, its
 datasets; and its own means and errors of the values in the lines."""
+
 import collections
 import json
 import subprocess
 
-import pytest
-
 import couplet
+import pytest
 from conftest import ROOT
 
 utils = pytest.importorskip("lm_eval.utils")
@@ -25,10 +25,26 @@ def folder(tmp_path_factory):
     """A folder as --output_path of lm_eval leaves it."""
     made = tmp_path_factory.mktemp("results") / "model"
     made.mkdir()
-    words = ["--tasks", "arc_challenge,gsm8k,agieval,triviaqa", "--profile", "harness", "--limit", "2", "--max-gen-toks", "4",
-             "--samples", "--format", "lm-eval", "--json", made / f"results_{DATE}.json"]
-    subprocess.run([couplet.find_program(), "eval", EVAL / "model", "--data", EVAL / "data", *words],
-                   check=True, capture_output=True)
+    words = [
+        "--tasks",
+        "arc_challenge,gsm8k,agieval,triviaqa",
+        "--profile",
+        "harness",
+        "--limit",
+        "2",
+        "--max-gen-toks",
+        "4",
+        "--samples",
+        "--format",
+        "lm-eval",
+        "--json",
+        made / f"results_{DATE}.json",
+    ]
+    subprocess.run(
+        [couplet.find_program(), "eval", EVAL / "model", "--data", EVAL / "data", *words],
+        check=True,
+        capture_output=True,
+    )
     return made
 
 
@@ -44,8 +60,17 @@ def lines_of(folder, task):
 def test_members(results):
     known = set(schema.EvalResults.__annotations__)
     assert set(results) - known == {"couplet", "start_time", "end_time"}
-    assert {"results", "groups", "group_subtasks", "configs", "versions", "n-shot", "higher_is_better", "n-samples",
-            "config"} <= set(results)
+    assert {
+        "results",
+        "groups",
+        "group_subtasks",
+        "configs",
+        "versions",
+        "n-shot",
+        "higher_is_better",
+        "n-samples",
+        "config",
+    } <= set(results)
     assert set(results["config"]) <= set(schema._EvalConfig.__annotations__)
 
 
@@ -107,6 +132,7 @@ def test_values(folder, results, task):
 
 class Leaf:
     """As much of a task as their groups look at."""
+
     def __init__(self, name):
         self.task_name = self.name = name
 

@@ -1,4 +1,5 @@
 """couplet.plot: every kind of chart in every format, the same bytes each time, and what is refused."""
+
 import copy
 import json
 import os
@@ -9,9 +10,8 @@ import xml.etree.ElementTree as xml
 import pytest
 
 pytest.importorskip("matplotlib")
-import numpy as np  # noqa: E402
-
 import charts  # noqa: E402
+import numpy as np  # noqa: E402
 from conftest import ROOT  # noqa: E402
 from couplet import plot  # noqa: E402
 from couplet.report import _charts  # noqa: E402
@@ -22,9 +22,11 @@ BEGINNINGS = {"svg": b"<?xml", "pdf": b"%PDF-", "png": b"\x89PNG"}
 @pytest.fixture
 def figures(tmp_path):
     """Writes a block into a file and returns its path."""
+
     def write(block, name="figures.json"):
         (tmp_path / name).write_text(json.dumps(block))
         return tmp_path / name
+
     return write
 
 
@@ -49,6 +51,7 @@ def refused(figures, capsys, block, *sentences, words=()):
 
 # ---- what is drawn ----
 
+
 def test_all_charts_twice_the_same(figures, tmp_path):
     path = figures(charts.every_kind())
     drawn = plot.draw_files([path], tmp_path / "first")
@@ -67,9 +70,15 @@ def test_other_formats_twice_the_same(form, figures, tmp_path):
 
 
 def test_texts_of_a_picture(figures, tmp_path):
-    drawn, = plot.draw_files([figures(block_of("bands"))], tmp_path)
-    for text in ("Title of bands", "vanilla", "ERC, alpha 1", "layer", "mean κ",
-                 "A curve is missing where a layer has no number."):
+    (drawn,) = plot.draw_files([figures(block_of("bands"))], tmp_path)
+    for text in (
+        "Title of bands",
+        "vanilla",
+        "ERC, alpha 1",
+        "layer",
+        "mean κ",
+        "A curve is missing where a layer has no number.",
+    ):
         assert text in texts_of(drawn), text
     assert "What is shown." in drawn.read_text() and "date" not in drawn.read_text()
 
@@ -79,7 +88,7 @@ def test_hostile_names(figures, tmp_path):
     names = ["<script>&", "$\\frac{1}{0}$ \u0000\ud800", "_hidden", "a" * 500]
     for one, name in zip(block["series"]["charts"][0]["series"], names):
         one["name"] = name
-    drawn, = plot.draw_files([figures(block)], tmp_path)
+    (drawn,) = plot.draw_files([figures(block)], tmp_path)
     texts = texts_of(drawn)
     assert "<script>&" in texts and any("$\\frac{1}{0}$" in text for text in texts)
     assert any("_hidden" in text for text in texts) and max(map(len, texts)) < 100
@@ -135,11 +144,27 @@ def test_what_couplet_writes(tmp_path):
     from couplet import find_program
 
     program = find_program()
-    if not program or "--series" not in subprocess.run([program, "compare", "--help"], capture_output=True, text=True).stdout:
+    if (
+        not program
+        or "--series" not in subprocess.run([program, "compare", "--help"], capture_output=True, text=True).stdout
+    ):
         pytest.skip("there is no program with --series")
     runs = [ROOT / "experiments" / "runs" / name for name in ("short-alpha-1-s0", "short-alpha-0.4-s0")]
-    subprocess.run([program, "compare", *runs, "--group-by", "erc.alpha", "--no-documents", "--json",
-                    tmp_path / "c.json", "--series"], check=True, capture_output=True)
+    subprocess.run(
+        [
+            program,
+            "compare",
+            *runs,
+            "--group-by",
+            "erc.alpha",
+            "--no-documents",
+            "--json",
+            tmp_path / "c.json",
+            "--series",
+        ],
+        check=True,
+        capture_output=True,
+    )
     ids = ["eps", "erc", "at-the-end-eps"]
     drawn = plot.draw_files([tmp_path / "c.json"], tmp_path / "out", "svg", ids)
     assert {path.stem for path in drawn} == set(ids)
@@ -147,6 +172,7 @@ def test_what_couplet_writes(tmp_path):
 
 
 # ---- files ----
+
 
 def test_only_and_several_files(figures, tmp_path):
     paths = [str(figures(block_of("bands", "dots"), name)) for name in ("a.json", "b.json")]
@@ -208,7 +234,11 @@ DAMAGES = {
     "no series": ("dots", lambda c: c.pop("series"), "it has no series"),
     "series of another type": ("dots", lambda c: c.update(series=3), "it has a series of the wrong type"),
     "no base64": ("matrix", lambda c: c["heat"].update(data="~~~~"), "data is not base64"),
-    "short data": ("matrix", lambda c: c["heat"].update(data=c["heat"]["data"][4:]), "509 bytes; 16 x 16 values have 512"),
+    "short data": (
+        "matrix",
+        lambda c: c["heat"].update(data=c["heat"]["data"][4:]),
+        "509 bytes; 16 x 16 values have 512",
+    ),
     "no rows": ("matrix", lambda c: c["heat"].update(rows=0), "not possible"),
     "log of 0": ("log-matrix", lambda c: c["heat"].update(low=0), "not possible"),
     "cell outside": ("matrix", lambda c: c["heat"].update(boxes=[[16, 0]]), "[row, column]"),
@@ -227,12 +257,19 @@ def test_damaged_charts(name, figures, capsys):
 
 # ---- alone ----
 
+
 def alone(missing, *words):
     """The source tree's couplet.plot, in a Python where `missing` cannot be imported."""
-    code = (f"import runpy, sys; sys.modules.update(dict.fromkeys({missing!r})); sys.argv = ['plot', *{list(words)!r}]; "
-            "runpy.run_module('couplet.plot', run_name='__main__')")
-    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True,
-                          env={**os.environ, "PYTHONPATH": str(ROOT / "python")})
+    code = (
+        f"import runpy, sys; sys.modules.update(dict.fromkeys({missing!r})); sys.argv = ['plot', *{list(words)!r}]; "
+        "runpy.run_module('couplet.plot', run_name='__main__')"
+    )
+    return subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(ROOT / "python")},
+    )
 
 
 def test_without_torch_and_library(figures, tmp_path):
@@ -252,16 +289,30 @@ def test_wrong_arguments():
 
 def test_loss_without_torch():
     code = "import sys; sys.modules['torch'] = None; import couplet; couplet.erc_loss"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True,
-                          env={**os.environ, "PYTHONPATH": str(ROOT / "python")})
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(ROOT / "python")},
+    )
     assert done.returncode == 1 and "couplet needs PyTorch 2.4 or newer: pip install torch" in done.stderr, done
 
 
-@pytest.mark.parametrize("module, sentence", (("bench", "couplet needs PyTorch 2.4 or newer: pip install torch\n"),
-                                              ("certify", "couplet needs PyTorch 2.4 or newer: pip install torch\n"),
-                                              ("plot", "needs matplotlib")))
+@pytest.mark.parametrize(
+    "module, sentence",
+    (
+        ("bench", "couplet needs PyTorch 2.4 or newer: pip install torch\n"),
+        ("certify", "couplet needs PyTorch 2.4 or newer: pip install torch\n"),
+        ("plot", "needs matplotlib"),
+    ),
+)
 def test_programs_without_torch(module, sentence):
     """-S: without installed packages."""
-    done = subprocess.run([sys.executable, "-S", "-m", f"couplet.{module}", "x.json", "--out", "x"], capture_output=True,
-                          text=True, cwd=ROOT / "python", env={"PYTHONPATH": ""})
+    done = subprocess.run(
+        [sys.executable, "-S", "-m", f"couplet.{module}", "x.json", "--out", "x"],
+        capture_output=True,
+        text=True,
+        cwd=ROOT / "python",
+        env={"PYTHONPATH": ""},
+    )
     assert done.returncode == 2 and sentence in done.stderr and "Traceback" not in done.stderr, done

@@ -14,6 +14,7 @@ matrices of a layer's experts are one tensor [n, rows, columns].
     ROUTER.SCOPE             [N] F32, gradient of cross-entropy + 0.5 balance
     ROUTER.SCOPE.balance     [] F64
 """
+
 import math
 import sys
 
@@ -26,11 +27,25 @@ B, S, MICRO = 4, 6, 2
 WEIGHT, EPS, THETA = 0.5, 1e-5, 10000.0
 SCOPES = {"micro": MICRO, "sequence": 1, "global": B}  # sequences over which f and P are counted
 LEAST_GAP = 0.02  # between the K-th and the next logit
-FIELDS = [("input_norm", (d,)), ("w_q", (d, d)), ("w_k", (d, d)), ("w_v", (d, d)), ("w_o", (d, d)),
-          ("q_norm", (d,)), ("k_norm", (d,)), ("post_norm", (d,)), ("router", (n, d)),
-          ("w_gate", (n, D, d)), ("w_up", (n, D, d)), ("w_down", (n, d, D))]
-SHAPES = ([("embed", (V, d))] + [(f"{l}.{name}", shape) for l in range(L) for name, shape in FIELDS]
-          + [("norm", (d,)), ("head", (V, d))])
+FIELDS = [
+    ("input_norm", (d,)),
+    ("w_q", (d, d)),
+    ("w_k", (d, d)),
+    ("w_v", (d, d)),
+    ("w_o", (d, d)),
+    ("q_norm", (d,)),
+    ("k_norm", (d,)),
+    ("post_norm", (d,)),
+    ("router", (n, d)),
+    ("w_gate", (n, D, d)),
+    ("w_up", (n, D, d)),
+    ("w_down", (n, d, D)),
+]
+SHAPES = (
+    [("embed", (V, d))]
+    + [(f"{l}.{name}", shape) for l in range(L) for name, shape in FIELDS]
+    + [("norm", (d,)), ("head", (V, d))]
+)
 
 
 def draw(seed):
@@ -48,7 +63,7 @@ def unpack(flat):
     tensors, at = {}, 0
     for name, shape in SHAPES:
         count = math.prod(shape)
-        tensors[name] = flat[at:at + count].view(shape)
+        tensors[name] = flat[at : at + count].view(shape)
         at += count
     assert at == flat.numel()
     return tensors
@@ -69,6 +84,7 @@ def rotate(x):
 def attention(w, x):
     def heads(y):
         return y.view(B, S, H, d // H).transpose(1, 2)
+
     a = rms_norm(x, w("input_norm"))
     q = rotate(heads(rms_norm(a @ w("w_q").T, w("q_norm"))))
     k = rotate(heads(rms_norm(a @ w("w_k").T, w("k_norm"))))
@@ -84,8 +100,7 @@ def experts(w, x, router):
     scores = torch.softmax(z, -1) if router == "softmax" else torch.sigmoid(z)
     order = z.detach().sort(-1, descending=True)
     chosen = torch.zeros_like(z).scatter(-1, order.indices[..., :K], 1.0)
-    hidden = (F.silu(torch.einsum("bsd,nDd->bsnD", b, w("w_gate")))
-              * torch.einsum("bsd,nDd->bsnD", b, w("w_up")))
+    hidden = F.silu(torch.einsum("bsd,nDd->bsnD", b, w("w_gate"))) * torch.einsum("bsd,nDd->bsnD", b, w("w_up"))
     each = torch.einsum("bsnD,ndD->bsnd", hidden, w("w_down"))
     gap = (order.values[..., K - 1] - order.values[..., K]).min()
     return x + ((chosen * scores)[..., None] * each).sum(2), scores / scores.sum(-1, keepdim=True), chosen, gap
@@ -107,8 +122,10 @@ def losses(flat, ids, router):
     of_scope = dict.fromkeys(SCOPES, 0.0)
     x = tensors["embed"][ids.long()]
     for l in range(L):
+
         def w(name, layer=l):
             return tensors[f"{layer}.{name}"]
+
         x, p, chosen, gap = experts(w, attention(w, x), router)
         gaps.append(gap)
         for scope, sequences in SCOPES.items():
@@ -129,10 +146,10 @@ def main():
     for router in ("softmax", "sigmoid"):
         flat = weights.double().requires_grad_()
         ce, of_scope, _ = losses(flat, ids, router)
-        own, = torch.autograd.grad(ce, flat, retain_graph=True)
+        (own,) = torch.autograd.grad(ce, flat, retain_graph=True)
         out[f"{router}.none"] = own.float()
         for scope, loss in of_scope.items():
-            grad, = torch.autograd.grad(ce + WEIGHT * loss, flat, retain_graph=True)
+            (grad,) = torch.autograd.grad(ce + WEIGHT * loss, flat, retain_graph=True)
             out[f"{router}.{scope}"] = grad.float()
             out[f"{router}.{scope}.balance"] = loss.detach()
             print(router, scope, float(loss.detach()), float((grad - own).norm() / own.norm()))

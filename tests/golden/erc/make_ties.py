@@ -6,6 +6,7 @@ gradient passes where M is at its bound or no more than the rounding of float64 
     make_ties.py    into this folder, beside its other cases; the list is cases.json
 
 Needs torch and safetensors. All inputs but delta are numbers that bf16 and f16 hold too."""
+
 import itertools
 import json
 import pathlib
@@ -17,22 +18,34 @@ HERE = pathlib.Path(__file__).resolve().parent
 TIE, LEAST_GAP = 1e-12, 4e-3  # relative: what counts as equal; any other M is so far from its bound that bf16 can tell
 READS = {"gate": "Wg", "up": "Wp", "silu": "Wg", "swiglu": "Wg Wp", "output": "Wg Wp Wo"}
 SHAPES = {"experts": (6, 34, 7), "rows": (18, 10, 5), "both": (12, 8, 5)}  # n, d, D; a model's width d is even
-WHAT = {"experts": "all experts equal", "rows": "all router rows equal", "both": "groups of equal experts and of equal rows"}
+WHAT = {
+    "experts": "all experts equal",
+    "rows": "all router rows equal",
+    "both": "groups of equal experts and of equal rows",
+}
 
 
 def same(kind, n):
     """The expert whose matrices each has, and the row that each has."""
     each = range(n)
-    return {"experts": ([0] * n, list(each)), "rows": (list(each), [0] * n),
-            "both": ([j % 4 for j in each], [i if i % 3 else 0 for i in each])}[kind]
+    return {
+        "experts": ([0] * n, list(each)),
+        "rows": (list(each), [0] * n),
+        "both": ([j % 4 for j in each], [i if i % 3 else 0 for i in each]),
+    }[kind]
 
 
 def responses(activation, x, w):
     """[n, n, ...]: what expert j makes of row i."""
     gate, up = (torch.einsum("ik,jck->ijc", x, w[key]) for key in ("Wg", "Wp"))
     hidden = torch.nn.functional.silu(gate)
-    return {"gate": gate, "up": up, "silu": hidden, "swiglu": hidden * up,
-            "output": torch.einsum("ijc,jkc->ijk", hidden * up, w["Wo"])}[activation]
+    return {
+        "gate": gate,
+        "up": up,
+        "silu": hidden,
+        "swiglu": hidden * up,
+        "output": torch.einsum("ijc,jkc->ijk", hidden * up, w["Wo"]),
+    }[activation]
 
 
 def bound_of_noise(R):
@@ -45,8 +58,10 @@ def make(kind, shape, activation, noisy, weight, seed):
     (n, d, D), (experts, rows) = shape, same(kind, shape[0])
     random = torch.Generator().manual_seed(seed)
     of = {"R": (n, d), "Wg": (n, D, d), "Wp": (n, D, d), "Wo": (n, d, D)}
-    inputs = {key: torch.randn(size, generator=random)[rows if key == "R" else experts].bfloat16().float()
-              for key, size in of.items()}
+    inputs = {
+        key: torch.randn(size, generator=random)[rows if key == "R" else experts].bfloat16().float()
+        for key, size in of.items()
+    }
     leaves = {key: x.double().requires_grad_() for key, x in inputs.items()}
     eps = bound_of_noise(leaves["R"].detach())
     delta = (1 + 0.999 * eps[:, None] * (2 * torch.rand(n, d, generator=random) - 1)).float()
@@ -64,11 +79,26 @@ def make(kind, shape, activation, noisy, weight, seed):
     used = ["R", *READS[activation].split()]
     made = {key: inputs[key] for key in ["Wg", *used]} | {"d" + key: leaves[key].grad for key in used}
     made |= {"eps": eps, "M": M.detach(), "loss": loss.detach()} | ({"delta": delta} if noisy else {})
-    case = {"name": f"tied-{kind}-{activation}", "what": WHAT[kind], "n": n, "d": d, "D": D, "alpha": 1.0, "weight": weight,
-            "activation": activation, "noise": "bounded" if noisy else "none",
-            "facts": {"loss": loss.item(), "active_row": shares[0], "active_column": shares[1],
-                      "exact_ties": int(is_tie.sum()), "nearest_kink": gap, "eps_above_1": int((eps > 1).sum()),
-                      "zero_rows": 0}}
+    case = {
+        "name": f"tied-{kind}-{activation}",
+        "what": WHAT[kind],
+        "n": n,
+        "d": d,
+        "D": D,
+        "alpha": 1.0,
+        "weight": weight,
+        "activation": activation,
+        "noise": "bounded" if noisy else "none",
+        "facts": {
+            "loss": loss.item(),
+            "active_row": shares[0],
+            "active_column": shares[1],
+            "exact_ties": int(is_tie.sum()),
+            "nearest_kink": gap,
+            "eps_above_1": int((eps > 1).sum()),
+            "zero_rows": 0,
+        },
+    }
     return case, made
 
 

@@ -4,6 +4,7 @@
 REFERENCE is make_eval.py of the larger reference data, which holds the model's training and asks the
 reference programs (lm-eval 0.4.13, ai2-olmo 0.6.0; it says what it needs). Here are only a smaller
 vocabulary, that of data/tokenizer.json, fewer rows (make_rows.py) and fewer questions."""
+
 import importlib.util
 import pathlib
 import shutil
@@ -17,13 +18,24 @@ ROOT = HERE.parents[2]
 VOCABULARY, END = 4096, 0
 TRAINED = ("books-0000.json.gz", "web-0000.json.gz")
 HARNESS = {  # what is not here: limit 6
-    "copa": {"limit": 8}, "mmlu": {"limit": 1}, "ceval": {"limit": 1}, "agieval": {"limit": 2},
-    "mmlu_pro": {"limit": 1, "options": {"max_gen_toks": 512}}, "bbh": {"limit": 1},
-    "math": {"limit": 1, "options": {"max_gen_toks": 512}}, "gsm8k": {"limit": 3},
-    "gsm8k_cot": {"limit": 3}, "triviaqa": {"limit": 4},
-    "triviaqa.0shot": {"limit": 4, "offset": 2}}
-INLOOP = {"mmlu": {}, "mmlu.mc_5shot": {}, "openbookqa": {"limit": 5, "offset": 5},
-          "social_iqa": {"limit": 5, "offset": 2}}
+    "copa": {"limit": 8},
+    "mmlu": {"limit": 1},
+    "ceval": {"limit": 1},
+    "agieval": {"limit": 2},
+    "mmlu_pro": {"limit": 1, "options": {"max_gen_toks": 512}},
+    "bbh": {"limit": 1},
+    "math": {"limit": 1, "options": {"max_gen_toks": 512}},
+    "gsm8k": {"limit": 3},
+    "gsm8k_cot": {"limit": 3},
+    "triviaqa": {"limit": 4},
+    "triviaqa.0shot": {"limit": 4, "offset": 2},
+}
+INLOOP = {
+    "mmlu": {},
+    "mmlu.mc_5shot": {},
+    "openbookqa": {"limit": 5, "offset": 5},
+    "social_iqa": {"limit": 5, "offset": 2},
+}
 
 
 def load(path):
@@ -34,24 +46,33 @@ def load(path):
 
 
 def smaller(table, changes):
-    return {task: {**spec, "limit": 6, **changes[task]} if task in changes else {**spec, "limit": 6}
-            for task, spec in table.items()}
+    return {
+        task: {**spec, "limit": 6, **changes[task]} if task in changes else {**spec, "limit": 6}
+        for task, spec in table.items()
+    }
 
 
 def fewer(table, changes):
     """In-loop tasks of MMLU keep one row of each subject."""
-    return {task: {**spec, "limit": 1 if task.startswith("mmlu") else 6, **changes.get(task, {})}
-            for task, spec in table.items()}
+    return {
+        task: {**spec, "limit": 1 if task.startswith("mmlu") else 6, **changes.get(task, {})}
+        for task, spec in table.items()
+    }
 
 
 def texts_beside(folder):
     """A folder laid out as the reference script reads its training texts."""
     data = folder / "data"
-    for name in ("tokenizers", "corpus-mini/plain", "corpus-mini/train", "eval/triviaqa/qa",
-                 "eval/triviaqa/triviaqa-unfiltered", "eval/boolq"):
+    for name in (
+        "tokenizers",
+        "corpus-mini/plain",
+        "corpus-mini/train",
+        "eval/triviaqa/qa",
+        "eval/triviaqa/triviaqa-unfiltered",
+        "eval/boolq",
+    ):
         (data / name).mkdir(parents=True)
-    shutil.copy(ROOT / "data/tokenizer.json",
-                data / "tokenizers/allenai_gpt-neox-olmo-dolma-v1_5.json")
+    shutil.copy(ROOT / "data/tokenizer.json", data / "tokenizers/allenai_gpt-neox-olmo-dolma-v1_5.json")
     (data / "corpus-mini/plain/the-time-machine.txt").write_text("\n")
     for name in TRAINED:
         shutil.copy(ROOT / "data/train" / name, data / "corpus-mini/train")
@@ -66,8 +87,7 @@ def texts_beside(folder):
 
 def make_model(reference):
     config = transformers.OlmoeConfig
-    transformers.OlmoeConfig = lambda **more: config(
-        **{**more, "vocab_size": VOCABULARY, "eos_token_id": END})
+    transformers.OlmoeConfig = lambda **more: config(**{**more, "vocab_size": VOCABULARY, "eos_token_id": END})
     reference.EOT = END
     with tempfile.TemporaryDirectory() as folder:
         reference.SHARED = texts_beside(pathlib.Path(folder))
@@ -80,11 +100,11 @@ def main():
     if what == "model":
         make_model(reference)
     elif what == "harness":
-        reference.make_harness(HERE / "model", HERE / "data", HERE / "harness",
-                               smaller(reference.HARNESS, HARNESS), only)
+        reference.make_harness(
+            HERE / "model", HERE / "data", HERE / "harness", smaller(reference.HARNESS, HARNESS), only
+        )
     elif what == "inloop":
-        reference.make_inloop(HERE / "model", HERE / "data", HERE / "inloop",
-                              fewer(reference.INLOOP, INLOOP), only)
+        reference.make_inloop(HERE / "model", HERE / "data", HERE / "inloop", fewer(reference.INLOOP, INLOOP), only)
     elif what == "scoring":
         reference.make_scoring(HERE / "data", HERE)
     else:

@@ -6,7 +6,14 @@ nearly one, and whether lm-evaluation-harness 0.4.13 finds the two equal (`is_eq
 Needs lm-eval[math]: sympy, math_verify, antlr4-python3-runtime 4.11. Takes minutes. Pairs that are the same text after
 lm-eval's normalisation are left out.
 """
-import gzip, json, multiprocessing, pathlib, random, re, sys
+
+import gzip
+import json
+import multiprocessing
+import pathlib
+import random
+import re
+import sys
 
 from lm_eval.tasks.minerva_math.utils import is_equiv, normalize_final_answer
 
@@ -46,12 +53,14 @@ def every(pattern, to):
 
 def once(pattern, to):
     """Replaces one of the matches."""
+
     def apply(text, random_):
         found = list(re.finditer(pattern, text))
         if not found:
             return text
         m = random_.choice(found)
-        return text[:m.start()] + (to(m) if callable(to) else m.expand(to)) + text[m.end():]
+        return text[: m.start()] + (to(m) if callable(to) else m.expand(to)) + text[m.end() :]
+
     return apply
 
 
@@ -61,9 +70,11 @@ def around(before, after=""):
 
 def whole(pattern, to):
     """Replaces the whole text if it is of the pattern."""
+
     def apply(text, random_):
         m = re.fullmatch(pattern, text)
         return text if not m else to(m) if callable(to) else m.expand(to)
+
     return apply
 
 
@@ -78,53 +89,127 @@ def square_out(m):
 
 
 SPELLINGS = [
-    every(r"([\^_])([a-zA-Z0-9])(?![0-9])", r"\1{\2}"), every(r"([\^_])\{([a-zA-Z0-9])\}", r"\1\2"),
-    every(r"\\frac", r"\\dfrac"), every(r"\\[dt]?frac", r"\\tfrac"), every(r"\\dfrac", r"\\frac"),
-    every(FRACTION, lambda m: f"{bracketed(m[1])}/{bracketed(m[2])}"), every(FRACTION, r"{\1}/{\2}"),
+    every(r"([\^_])([a-zA-Z0-9])(?![0-9])", r"\1{\2}"),
+    every(r"([\^_])\{([a-zA-Z0-9])\}", r"\1\2"),
+    every(r"\\frac", r"\\dfrac"),
+    every(r"\\[dt]?frac", r"\\tfrac"),
+    every(r"\\dfrac", r"\\frac"),
+    every(FRACTION, lambda m: f"{bracketed(m[1])}/{bracketed(m[2])}"),
+    every(FRACTION, r"{\1}/{\2}"),
     every(FRACTION, lambda m: f"{bracketed(m[1])}\\div {bracketed(m[2])}"),
     every(FRACTION, lambda m: rf"{bracketed(m[1])}\cdot\frac{{1}}{{{m[2]}}}"),
     every(FRACTION, lambda m: rf"\frac{{1}}{{{m[2]}}}\cdot {bracketed(m[1])}"),
     every(FRACTION, lambda m: f"{bracketed(m[1])}*{bracketed(m[2])}^{{-1}}"),
-    every(r"\\frac\{(\d)\}\{(\d)\}", r"\\frac\1\2"), every(r"\\frac(\d)(\d)", r"\\frac{\1}{\2}"),
-    every(r"(\d+)/(\d+)", r"\\frac{\1}{\2}"), every(r"-\\frac\{(\w+)\}", r"\\frac{-\1}"),
+    every(r"\\frac\{(\d)\}\{(\d)\}", r"\\frac\1\2"),
+    every(r"\\frac(\d)(\d)", r"\\frac{\1}{\2}"),
+    every(r"(\d+)/(\d+)", r"\\frac{\1}{\2}"),
+    every(r"-\\frac\{(\w+)\}", r"\\frac{-\1}"),
     every(r"-\\frac\{(\w+)\}\{(\w+)\}", r"\\frac{\1}{-\2}"),
     every(r"\\frac\{(\d+)\}\{(\d+)\}", lambda m: rf"\frac{{{2 * int(m[1])}}}{{{2 * int(m[2])}}}"),
     every(r"\\frac\{(\d+)\}\{(\d+)\}", decimal),
     every(r"\\frac\{(\\sqrt\{\d+\})\}\{(\d+)\}", r"\\frac{1}{\2}\1"),
     every(r"\\frac\{(\\sqrt\{\d+\})\}\{(\d+)\}", r"\1/\2"),
     every(r"\\frac\{\\sqrt\{(\d+)\}\}\{(\d+)\}", r"\\sqrt{\\frac{\1}{\2^2}}"),
-    every(r"\s*([+=,-])\s*", r"\1"), every(r"\s*([+=,-])\s*", r" \1 "), every(r"(?<=[\d}])(?=[a-zA-Z(])", " "),
-    every(r"(\d)([a-zA-Z])", r"\1*\2"), every(r"(\d)(\\[a-z])", r"\1*\2"), every(r"(\d)(\\[a-z])", r"\1\\cdot\2"),
-    every(r"(\d)([a-zA-Z])", r"\1\\cdot{\2}"), every(r"(\d)\s*(\\sqrt\{\d+\})", r"\2\\cdot\1"),
-    every(r"(\d)\s*(\\sqrt\{\d+\})", r"\2*\1"), every(r"(\d+)\s*(\\sqrt\{\d+\})", r"(\1)(\2)"),
-    every(r"(\d+)\s*(\\pi)(?![a-zA-Z])", r"\2\\times\1"), every(r"(\d+)\s*(\\pi)(?![a-zA-Z])", r"\1(\2)"),
-    every(r"(\d+)([a-zA-Z](?:\^\d+)?)", r"\2\\cdot\1"), every(r"(?<![\d.])(\d+)\s*\\sqrt\{(\d+)\}", square_out),
-    every(r"\\sqrt\{(\d+)\}", r"\1^{1/2}"), every(r"\\sqrt\{(\d+)\}", r"\1^{\\frac{1}{2}}"),
-    every(r"\\sqrt\{(\d)\}", r"\\sqrt\1"), every(r"\\sqrt\{(\d+)\}", r"\\sqrt[2]{\1}"), other_order, other_order,
-    every(r"(?<!\\left)\(", r"\\left("), every(r"(?<!\\right)\)", r"\\right)"),
+    every(r"\s*([+=,-])\s*", r"\1"),
+    every(r"\s*([+=,-])\s*", r" \1 "),
+    every(r"(?<=[\d}])(?=[a-zA-Z(])", " "),
+    every(r"(\d)([a-zA-Z])", r"\1*\2"),
+    every(r"(\d)(\\[a-z])", r"\1*\2"),
+    every(r"(\d)(\\[a-z])", r"\1\\cdot\2"),
+    every(r"(\d)([a-zA-Z])", r"\1\\cdot{\2}"),
+    every(r"(\d)\s*(\\sqrt\{\d+\})", r"\2\\cdot\1"),
+    every(r"(\d)\s*(\\sqrt\{\d+\})", r"\2*\1"),
+    every(r"(\d+)\s*(\\sqrt\{\d+\})", r"(\1)(\2)"),
+    every(r"(\d+)\s*(\\pi)(?![a-zA-Z])", r"\2\\times\1"),
+    every(r"(\d+)\s*(\\pi)(?![a-zA-Z])", r"\1(\2)"),
+    every(r"(\d+)([a-zA-Z](?:\^\d+)?)", r"\2\\cdot\1"),
+    every(r"(?<![\d.])(\d+)\s*\\sqrt\{(\d+)\}", square_out),
+    every(r"\\sqrt\{(\d+)\}", r"\1^{1/2}"),
+    every(r"\\sqrt\{(\d+)\}", r"\1^{\\frac{1}{2}}"),
+    every(r"\\sqrt\{(\d)\}", r"\\sqrt\1"),
+    every(r"\\sqrt\{(\d+)\}", r"\\sqrt[2]{\1}"),
+    other_order,
+    other_order,
+    every(r"(?<!\\left)\(", r"\\left("),
+    every(r"(?<!\\right)\)", r"\\right)"),
     lambda text, random_: re.sub(r"\)", r"\\right)", re.sub(r"\(", r"\\left(", text)) if "\\left" not in text else text,
-    every(r"\\(left|right)", ""), whole(r"[^-+,=]+", r"+\g<0>"), whole(r"[^,=]+", r"(\g<0>)"), whole(r"[^,=]+", r"{\g<0>}"),
-    whole(r"\\text\{\(?(\w)\)?\}", r"\1"), whole(r"\\text\{\(?(\w)\)?\}", r"(\1)"), whole(r"\\text\{(.*)\}", r"\1"),
-    whole(r"\\text\{(.*)\}", r"\\textbf{\1}"), whole(r"\\text\{(.*)\}", r"\\mbox{\1}"), whole(r"\w", r"\\text{(\g<0>)}"),
-    whole(r"-?\d+", r"\g<0>.0"), whole(r"-?\d+\.\d+", r"\g<0>0"), whole(r"-?\d+", r"\g<0>.00"),
-    whole(r"-?\d{4,}", lambda m: f"{int(m[0]):,}"), whole(r"-?\d{4,}", lambda m: f"{int(m[0]):,}".replace(",", "{,}")),
-    whole(r"-?\d{4,}", lambda m: f"{int(m[0]):,}".replace(",", r",\!")), every(r",\\!", ","), every(r",\\!", ""),
-    whole(r"\d+(?:\.\d+)?", r"\\$\g<0>"), every(r"\\\$", ""), whole(r"\d+(?:\.\d+)?", r"\g<0>\\text{ cm}"),
-    whole(r"\d+(?:\.\d+)?", r"\g<0>\\text{ square units}"), whole(r"\d+(?:\.\d+)?", r"\g<0>^\\circ"),
-    whole(r"\d+(?:\.\d+)?", r"\g<0>^{\\circ}"), every(r"\^\\circ", ""), every(r"\s*\\text\{.*?\}", ""), every(r"\\%", ""),
-    whole(r"[^=]+", r"x = \g<0>"), whole(r"[^=]+", r"x=\g<0>"), every(r".*=\s*", ""), around("$", "$"), around("\\boxed{", "}"),
-    whole(r"\d{2,}", lambda m: f"{m[0][:-1]}\\cdot10+{m[0][-1]}"), whole(r"\d+", lambda m: f"{int(m[0]) - 1}+1"),
-    whole(r"\d+", lambda m: rf"\frac{{{3 * int(m[0])}}}{{3}}"), whole(r"-(\d+)", r"-(\1)"), whole(r"-(\d+)", r"(-1)\\cdot\1"),
-    whole(r"(\d+)", r"\\sqrt{\1^2}"), whole(r"(-?\d+)_\{?(\d+)\}?", r"\1_{\2}"), whole(r"(-?\d+)_\{?(\d+)\}?", r"\1"),
-    whole(r"\.(\d+)", r"0.\g<1>"), whole(r"0?\.(\d+)", r".\1"), once(r"\+", r"\\,+\\,"),
+    every(r"\\(left|right)", ""),
+    whole(r"[^-+,=]+", r"+\g<0>"),
+    whole(r"[^,=]+", r"(\g<0>)"),
+    whole(r"[^,=]+", r"{\g<0>}"),
+    whole(r"\\text\{\(?(\w)\)?\}", r"\1"),
+    whole(r"\\text\{\(?(\w)\)?\}", r"(\1)"),
+    whole(r"\\text\{(.*)\}", r"\1"),
+    whole(r"\\text\{(.*)\}", r"\\textbf{\1}"),
+    whole(r"\\text\{(.*)\}", r"\\mbox{\1}"),
+    whole(r"\w", r"\\text{(\g<0>)}"),
+    whole(r"-?\d+", r"\g<0>.0"),
+    whole(r"-?\d+\.\d+", r"\g<0>0"),
+    whole(r"-?\d+", r"\g<0>.00"),
+    whole(r"-?\d{4,}", lambda m: f"{int(m[0]):,}"),
+    whole(r"-?\d{4,}", lambda m: f"{int(m[0]):,}".replace(",", "{,}")),
+    whole(r"-?\d{4,}", lambda m: f"{int(m[0]):,}".replace(",", r",\!")),
+    every(r",\\!", ","),
+    every(r",\\!", ""),
+    whole(r"\d+(?:\.\d+)?", r"\\$\g<0>"),
+    every(r"\\\$", ""),
+    whole(r"\d+(?:\.\d+)?", r"\g<0>\\text{ cm}"),
+    whole(r"\d+(?:\.\d+)?", r"\g<0>\\text{ square units}"),
+    whole(r"\d+(?:\.\d+)?", r"\g<0>^\\circ"),
+    whole(r"\d+(?:\.\d+)?", r"\g<0>^{\\circ}"),
+    every(r"\^\\circ", ""),
+    every(r"\s*\\text\{.*?\}", ""),
+    every(r"\\%", ""),
+    whole(r"[^=]+", r"x = \g<0>"),
+    whole(r"[^=]+", r"x=\g<0>"),
+    every(r".*=\s*", ""),
+    around("$", "$"),
+    around("\\boxed{", "}"),
+    whole(r"\d{2,}", lambda m: f"{m[0][:-1]}\\cdot10+{m[0][-1]}"),
+    whole(r"\d+", lambda m: f"{int(m[0]) - 1}+1"),
+    whole(r"\d+", lambda m: rf"\frac{{{3 * int(m[0])}}}{{3}}"),
+    whole(r"-(\d+)", r"-(\1)"),
+    whole(r"-(\d+)", r"(-1)\\cdot\1"),
+    whole(r"(\d+)", r"\\sqrt{\1^2}"),
+    whole(r"(-?\d+)_\{?(\d+)\}?", r"\1_{\2}"),
+    whole(r"(-?\d+)_\{?(\d+)\}?", r"\1"),
+    whole(r"\.(\d+)", r"0.\g<1>"),
+    whole(r"0?\.(\d+)", r".\1"),
+    once(r"\+", r"\\,+\\,"),
 ]
 NEAR = [
-    once(r"\+", "-"), once(r"-", "+"), once(r"\d", lambda m: str((int(m[0]) + 1) % 10)), once(r"[xyzabn]", "t"), once(r"\^", ""),
-    once(r"[{}]", ""), once(r"[()]", ""), once(r"\\frac", ""), once(r"\d", lambda m: m[0] + "0"), once(r"/", "*"),
-    once(r"\*", ""), once(r"\\cdot", "+"), once(r"(\d)(?=[a-zA-Z\\(])", r"\1/"), once(r"\\sqrt", ""), once(r"\.", ""),
-    once(r"\d", lambda m: "." + m[0]), around("-"), around("", "."), around("0"), around("", "x"), once(r"(\w)\^", r"\1x^"),
-    once(r"(\w)", r"\1!"), once(r"(\w)", r"x\1"), once(r"(\d)", r"\1_2"), once(r"\^\{?(\w+)\}?", r"^\1^2"), around("", ",1"),
-    once(r"\^\{?(\w+)\}?", r"^{-\1}"), once(r"(\w)", r"d\1"), around("", "\\%"), around("", "^2"), around("2"), around("1/"),
+    once(r"\+", "-"),
+    once(r"-", "+"),
+    once(r"\d", lambda m: str((int(m[0]) + 1) % 10)),
+    once(r"[xyzabn]", "t"),
+    once(r"\^", ""),
+    once(r"[{}]", ""),
+    once(r"[()]", ""),
+    once(r"\\frac", ""),
+    once(r"\d", lambda m: m[0] + "0"),
+    once(r"/", "*"),
+    once(r"\*", ""),
+    once(r"\\cdot", "+"),
+    once(r"(\d)(?=[a-zA-Z\\(])", r"\1/"),
+    once(r"\\sqrt", ""),
+    once(r"\.", ""),
+    once(r"\d", lambda m: "." + m[0]),
+    around("-"),
+    around("", "."),
+    around("0"),
+    around("", "x"),
+    once(r"(\w)\^", r"\1x^"),
+    once(r"(\w)", r"\1!"),
+    once(r"(\w)", r"x\1"),
+    once(r"(\d)", r"\1_2"),
+    once(r"\^\{?(\w+)\}?", r"^\1^2"),
+    around("", ",1"),
+    once(r"\^\{?(\w+)\}?", r"^{-\1}"),
+    once(r"(\w)", r"d\1"),
+    around("", "\\%"),
+    around("", "^2"),
+    around("2"),
+    around("1/"),
 ]
 
 

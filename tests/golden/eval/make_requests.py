@@ -2,6 +2,7 @@
 """make_requests.py REQUESTS: writes olmes/, the published requests of REQUESTS (data/eval/olmes/requests of
 the larger reference data). Of OpenBookQA, SciQ and Social IQa the questions, and SciQ's exemplars, are
 replaced by the rows of data/: what stands around them stays as it is published."""
+
 import gzip
 import json
 import pathlib
@@ -9,9 +10,11 @@ import sys
 
 HERE = pathlib.Path(__file__).resolve().parent
 DATA = HERE / "data"
-FILES = [f"{task}.{form}" for task in ("arc_challenge", "boolq", "csqa", "openbookqa", "socialiqa", "winogrande")
-         for form in ("rc_0shot", "rc_5shot", "mc_5shot")] + \
-    ["hellaswag.rc_5shot", "hellaswag.mc_5shot", "sciq.rc_0shot", "sciq.rc_5shot", "gsm8k.gold_bpb_5shot"]
+FILES = [
+    f"{task}.{form}"
+    for task in ("arc_challenge", "boolq", "csqa", "openbookqa", "socialiqa", "winogrande")
+    for form in ("rc_0shot", "rc_5shot", "mc_5shot")
+] + ["hellaswag.rc_5shot", "hellaswag.mc_5shot", "sciq.rc_0shot", "sciq.rc_5shot", "gsm8k.gold_bpb_5shot"]
 
 
 def openbookqa():
@@ -35,8 +38,12 @@ def socialiqa():
     labels = (DATA / "social_iqa/dev-labels.lst").read_text().split()
     for line, label in zip(lines, labels):
         row = json.loads(line)
-        yield (f"{row['context']} {row['question']}", [row["answerA"], row["answerB"], row["answerC"]],
-               int(label) - 1, {**row, "label": label})
+        yield (
+            f"{row['context']} {row['question']}",
+            [row["answerA"], row["answerB"], row["answerC"]],
+            int(label) - 1,
+            {**row, "label": label},
+        )
 
 
 OWN = {"openbookqa": openbookqa, "sciq": sciq, "socialiqa": socialiqa}
@@ -95,8 +102,12 @@ def own_request(task, form, request, rows):
     if "mc" not in form:
         assert continuation == " " + options[index]
         continuation = " " + choices[index]
-    return {**request, "label": gold, "request": {**asked, "context": context, "continuation": continuation},
-            "doc": {**more, "choices": choices, "gold": gold}}
+    return {
+        **request,
+        "label": gold,
+        "request": {**asked, "context": context, "continuation": continuation},
+        "doc": {**more, "choices": choices, "gold": gold},
+    }
 
 
 def main():

@@ -4,6 +4,7 @@ checkout has is linked; benchmarks whose rows may not be passed on get rows made
 layouts. The third row of each test file of MMLU stands for its validation split.
 Then prints, for tests/io/test_rows.c, what Python makes of the files below DATA (data/): files, rows
 and the sum of the rows."""
+
 import csv
 import hashlib
 import io
@@ -19,49 +20,149 @@ HERE = pathlib.Path(__file__).resolve().parent
 DATA, SAMPLES = HERE / "data", HERE.parents[2] / "data" / "eval"
 
 SCIENCE = [  # question, right, three wrong ones, a text
-    ("At what temperature does pure water freeze at sea level?", "0 °C", "10 °C", "32 °C", "100 °C",
-     "Water is a liquid between 0 °C, where it freezes, and 100 °C, where it boils at sea level."),
-    ("Which part of a plant takes up most of its water", "the roots", "the petals", "the pollen",
-     "the seeds", "Roots hold a plant in the soil. They take up water and salts."),
-    ("What is left when a green log has burned down?", "ash", "coal gas", "sand", "rust",
-     "Wood burns to gases and vapour; its minerals stay behind as ash."),
+    (
+        "At what temperature does pure water freeze at sea level?",
+        "0 °C",
+        "10 °C",
+        "32 °C",
+        "100 °C",
+        "Water is a liquid between 0 °C, where it freezes, and 100 °C, where it boils at sea level.",
+    ),
+    (
+        "Which part of a plant takes up most of its water",
+        "the roots",
+        "the petals",
+        "the pollen",
+        "the seeds",
+        "Roots hold a plant in the soil. They take up water and salts.",
+    ),
+    (
+        "What is left when a green log has burned down?",
+        "ash",
+        "coal gas",
+        "sand",
+        "rust",
+        "Wood burns to gases and vapour; its minerals stay behind as ash.",
+    ),
     ("A magnet picks up a nail because the nail is made of", "iron", "lead", "tin", "glass", ""),
-    ("Which of these lives on other animals' blood?", "a tick", "an earthworm", "a bee", "a snail",
-     "  Ticks wait on grass for an animal to pass, then drink its blood."),
+    (
+        "Which of these lives on other animals' blood?",
+        "a tick",
+        "an earthworm",
+        "a bee",
+        "a snail",
+        "  Ticks wait on grass for an animal to pass, then drink its blood.",
+    ),
     ("The Moon is seen at night because it", "reflects sunlight", "burns", "is hot", "is near", ""),
-    ("How many legs has a beetle?", "six", "four", "eight", "ten",
-     "Insects, beetles among them, have six legs; spiders have eight."),
-    ("Which rock is made by a volcano?", "basalt", "chalk", "sandstone", "coal",
-     "Lava that cools fast becomes basalt."),
+    (
+        "How many legs has a beetle?",
+        "six",
+        "four",
+        "eight",
+        "ten",
+        "Insects, beetles among them, have six legs; spiders have eight.",
+    ),
+    (
+        "Which rock is made by a volcano?",
+        "basalt",
+        "chalk",
+        "sandstone",
+        "coal",
+        "Lava that cools fast becomes basalt.",
+    ),
     ("What does a thermometer measure?", "temperature", "pressure", "wind speed", "humidity", ""),
-    ("Sound needs something to travel through, so there is none", "in empty space", "under water",
-     "in a wall", "in fog", "Sound is a wave of pressure in a gas, a liquid or a solid."),
-    ("Which gas do leaves give off in daylight?", "oxygen", "helium", "neon", "methane",
-     "In light, leaves make sugar of water and carbon dioxide. Oxygen is given off."),
-    ("A ball that rolls on a carpet stops sooner because of", "friction", "gravity alone", "heat",
-     "its colour", ""),
+    (
+        "Sound needs something to travel through, so there is none",
+        "in empty space",
+        "under water",
+        "in a wall",
+        "in fog",
+        "Sound is a wave of pressure in a gas, a liquid or a solid.",
+    ),
+    (
+        "Which gas do leaves give off in daylight?",
+        "oxygen",
+        "helium",
+        "neon",
+        "methane",
+        "In light, leaves make sugar of water and carbon dioxide. Oxygen is given off.",
+    ),
+    ("A ball that rolls on a carpet stops sooner because of", "friction", "gravity alone", "heat", "its colour", ""),
 ]
 SOCIAL = [  # context, question, three answers, label
-    ("Robin lent Ash the last umbrella although it rained.", "How would you describe Robin?",
-     "generous", "forgetful", "like a person who wants to get wet", 1),
-    ("Kim had trained for a year and won the race by a second.", "How would Kim feel afterwards?",
-     "bored", "proud of the year's work", "ready to give up running", 2),
-    ("Jo burned the soup an hour before the guests came.", "What will Jo want to do next?",
-     "invite more guests", "taste the soup once more", "cook something else", 3),
-    ("Lou told the class a story that Pat had told as a secret.", "How would Pat feel as a result?",
-     "betrayed", "well rested", "like telling Lou another", 1),
-    ("Sam found a purse in the bus and gave it to the driver.", "Why did Sam do this?",
-     "to be late", "so that its owner could have it back", "because it was empty", 2),
-    ("Max asked twice how the printer works.", "What does Max need to do before this?",
-     "sell the printer", "write a letter to the driver", "have something to print", 3),
-    ("Alex played the piano at midnight.", "What will the neighbours want to do next?",
-     "ask Alex to stop", "buy tickets", "dance at the office", 1),
-    ("Nik walked the old dog of a friend each day of the summer.", "How would the friend feel?",
-     "angry with the dog", "grateful", "out of breath", 2),
-    ("Tam forgot the keys and sat on the steps.", "What will Tam want to do next?",
-     "lock the door", "paint the steps", "call somebody who has a key", 3),
-    ("Eli shared the bench with a stranger.", "How would you describe Eli?",
-     "friendly", "greedy", "a carpenter", 1),
+    (
+        "Robin lent Ash the last umbrella although it rained.",
+        "How would you describe Robin?",
+        "generous",
+        "forgetful",
+        "like a person who wants to get wet",
+        1,
+    ),
+    (
+        "Kim had trained for a year and won the race by a second.",
+        "How would Kim feel afterwards?",
+        "bored",
+        "proud of the year's work",
+        "ready to give up running",
+        2,
+    ),
+    (
+        "Jo burned the soup an hour before the guests came.",
+        "What will Jo want to do next?",
+        "invite more guests",
+        "taste the soup once more",
+        "cook something else",
+        3,
+    ),
+    (
+        "Lou told the class a story that Pat had told as a secret.",
+        "How would Pat feel as a result?",
+        "betrayed",
+        "well rested",
+        "like telling Lou another",
+        1,
+    ),
+    (
+        "Sam found a purse in the bus and gave it to the driver.",
+        "Why did Sam do this?",
+        "to be late",
+        "so that its owner could have it back",
+        "because it was empty",
+        2,
+    ),
+    (
+        "Max asked twice how the printer works.",
+        "What does Max need to do before this?",
+        "sell the printer",
+        "write a letter to the driver",
+        "have something to print",
+        3,
+    ),
+    (
+        "Alex played the piano at midnight.",
+        "What will the neighbours want to do next?",
+        "ask Alex to stop",
+        "buy tickets",
+        "dance at the office",
+        1,
+    ),
+    (
+        "Nik walked the old dog of a friend each day of the summer.",
+        "How would the friend feel?",
+        "angry with the dog",
+        "grateful",
+        "out of breath",
+        2,
+    ),
+    (
+        "Tam forgot the keys and sat on the steps.",
+        "What will Tam want to do next?",
+        "lock the door",
+        "paint the steps",
+        "call somebody who has a key",
+        3,
+    ),
+    ("Eli shared the bench with a stranger.", "How would you describe Eli?", "friendly", "greedy", "a carpenter", 1),
 ]
 QUIZ = [  # question, value, other names
     ("Which metal is liquid in a warm room?", "Mercury", ["Quicksilver", "Hg", "Element 80"]),
@@ -85,31 +186,66 @@ QUIZ = [  # question, value, other names
 ]
 LOGIC = {
     "logiqa-en": [
-        {"passage": "All boats in the harbour are blue. No blue boat is for sale.",
-         "question": "Which of the following can be derived?",
-         "options": ["(A)Some boats in the harbour are for sale", "(B)No boat in the harbour is for sale",
-                     "(C)All boats are blue", "(D)The harbour is empty"], "label": "B"},
-        {"passage": "If the lamp is on, somebody is at home. The lamp is on.",
-         "question": "What follows?",
-         "options": ["(A)Somebody is at home", "(B)Nobody is at home", "(C)The lamp is off",
-                     "(D)Nothing follows"], "label": "A"}],
+        {
+            "passage": "All boats in the harbour are blue. No blue boat is for sale.",
+            "question": "Which of the following can be derived?",
+            "options": [
+                "(A)Some boats in the harbour are for sale",
+                "(B)No boat in the harbour is for sale",
+                "(C)All boats are blue",
+                "(D)The harbour is empty",
+            ],
+            "label": "B",
+        },
+        {
+            "passage": "If the lamp is on, somebody is at home. The lamp is on.",
+            "question": "What follows?",
+            "options": ["(A)Somebody is at home", "(B)Nobody is at home", "(C)The lamp is off", "(D)Nothing follows"],
+            "label": "A",
+        },
+    ],
     "logiqa-zh": [
-        {"passage": "港口里的船都是蓝色的。蓝色的船都不出售。", "question": "由此可以推出：",
-         "options": ["(A)港口里有船出售", "(B)港口里没有船出售", "(C)所有的船都是蓝色的", "(D)港口是空的"],
-         "label": "B"},
-        {"passage": "如果灯亮着，家里就有人。灯亮着。", "question": "下列哪项正确？",
-         "options": ["(A)家里有人", "(B)家里没有人", "(C)灯不亮", "(D)什么也推不出"], "label": "A"}],
+        {
+            "passage": "港口里的船都是蓝色的。蓝色的船都不出售。",
+            "question": "由此可以推出：",
+            "options": ["(A)港口里有船出售", "(B)港口里没有船出售", "(C)所有的船都是蓝色的", "(D)港口是空的"],
+            "label": "B",
+        },
+        {
+            "passage": "如果灯亮着，家里就有人。灯亮着。",
+            "question": "下列哪项正确？",
+            "options": ["(A)家里有人", "(B)家里没有人", "(C)灯不亮", "(D)什么也推不出"],
+            "label": "A",
+        },
+    ],
     "jec-qa-ca": [
-        {"passage": None, "question": "甲把自行车借给乙，乙按时还车。下列说法正确的是?",
-         "options": ["(A)甲是出借人", "(B)乙是借用人", "(C)乙没有还车", "(D)车归乙所有"], "label": ["A", "B"]},
-        {"passage": None, "question": "甲卖给乙一本书，乙付了钱。下列说法错误的是?",
-         "options": ["(A)乙是买方", "(B)甲是卖方", "(C)乙没有付钱", "(D)书是借来的"], "label": ["C", "D"]}],
+        {
+            "passage": None,
+            "question": "甲把自行车借给乙，乙按时还车。下列说法正确的是?",
+            "options": ["(A)甲是出借人", "(B)乙是借用人", "(C)乙没有还车", "(D)车归乙所有"],
+            "label": ["A", "B"],
+        },
+        {
+            "passage": None,
+            "question": "甲卖给乙一本书，乙付了钱。下列说法错误的是?",
+            "options": ["(A)乙是买方", "(B)甲是卖方", "(C)乙没有付钱", "(D)书是借来的"],
+            "label": ["C", "D"],
+        },
+    ],
     "jec-qa-kd": [
-        {"passage": None, "question": "关于合同，下列说法正确的是?",
-         "options": ["(A)合同由双方订立", "(B)合同只约束一方", "(C)合同不能书面订立", "(D)合同没有内容"],
-         "label": ["A"]},
-        {"passage": None, "question": "关于投票，下列说法错误的是?",
-         "options": ["(A)一人一票", "(B)可以重复投票", "(C)票要计数", "(D)弃权就是赞成"], "label": ["B", "D"]}],
+        {
+            "passage": None,
+            "question": "关于合同，下列说法正确的是?",
+            "options": ["(A)合同由双方订立", "(B)合同只约束一方", "(C)合同不能书面订立", "(D)合同没有内容"],
+            "label": ["A"],
+        },
+        {
+            "passage": None,
+            "question": "关于投票，下列说法错误的是?",
+            "options": ["(A)一人一票", "(B)可以重复投票", "(C)票要计数", "(D)弃权就是赞成"],
+            "label": ["B", "D"],
+        },
+    ],
 }
 
 
@@ -132,24 +268,52 @@ def lines(rows):
 def openbookqa(rows, first):
     out = "ID\tQuestion Stem\tChoices\tComplete Question\tAnswer Key\n"
     for i, (question, *options, _) in enumerate(rows, first):
-        turned = options[-(i % 4):] + options[:-(i % 4)] if i % 4 else options
+        turned = options[-(i % 4) :] + options[: -(i % 4)] if i % 4 else options
         choices = " ".join(f"({letter}) {text}" for letter, text in zip("ABCD", turned))
         out += f"{i}-1\t{question}\t{choices}\t{question} {choices}\t{'ABCD'[i % 4]}\n"
     return out
 
 
 def sciq(rows):
-    return json.dumps([{"question": q, "distractor3": c, "distractor1": a, "distractor2": b,
-                        "correct_answer": right, "support": text}
-                       for q, right, a, b, c, text in rows], ensure_ascii=False, indent=1) + "\n"
+    return (
+        json.dumps(
+            [
+                {
+                    "question": q,
+                    "distractor3": c,
+                    "distractor1": a,
+                    "distractor2": b,
+                    "correct_answer": right,
+                    "support": text,
+                }
+                for q, right, a, b, c, text in rows
+            ],
+            ensure_ascii=False,
+            indent=1,
+        )
+        + "\n"
+    )
 
 
 def triviaqa(rows, split, first):
-    data = [{"Answer": {"Aliases": [*names, value], "Type": "FreeForm", "Value": value},
-             "EntityPages": [], "Question": question, "QuestionId": f"own_{first + i}",
-             "SearchResults": []} for i, (question, value, names) in enumerate(rows)]
-    return json.dumps({"Data": data, "Domain": "Web", "Split": split, "VerifiedEval": False,
-                       "Version": 1.0}, ensure_ascii=False, indent=1) + "\n"
+    data = [
+        {
+            "Answer": {"Aliases": [*names, value], "Type": "FreeForm", "Value": value},
+            "EntityPages": [],
+            "Question": question,
+            "QuestionId": f"own_{first + i}",
+            "SearchResults": [],
+        }
+        for i, (question, value, names) in enumerate(rows)
+    ]
+    return (
+        json.dumps(
+            {"Data": data, "Domain": "Web", "Split": split, "VerifiedEval": False, "Version": 1.0},
+            ensure_ascii=False,
+            indent=1,
+        )
+        + "\n"
+    )
 
 
 def ceval(subject, name, count, explained):
@@ -161,8 +325,7 @@ def ceval(subject, name, count, explained):
         at = (i + len(subject)) % 4
         options = [str(a + b + k - at) for k in range(4)]
         row = [i, f"{name}：一组有{a}件样品，另一组有{b}件样品，两组一共有____件样品。", *options, "ABCD"[at]]
-        table.writerow(row + ([f"1. 两组相加，{a}加{b}。\n2. 所以得“{a + b}”，选{'ABCD'[at]}。"]
-                              if explained else []))
+        table.writerow(row + ([f"1. 两组相加，{a}加{b}。\n2. 所以得“{a + b}”，选{'ABCD'[at]}。"] if explained else []))
     return out.getvalue()
 
 
@@ -197,8 +360,12 @@ XML = """<?xml version="1.0" encoding="UTF-8" standalone="no"?>
 
 def write_layouts():
     write(f"{LAYOUTS}/copa-dev.xml", XML)
-    problem = {"problem": "What is $\\frac{6}{3}$?", "level": "Level 1", "type": "Algebra",
-               "solution": "It is $\\boxed{2}$.\n\nNo more."}
+    problem = {
+        "problem": "What is $\\frac{6}{3}$?",
+        "level": "Level 1",
+        "type": "Algebra",
+        "solution": "It is $\\boxed{2}$.\n\nNo more.",
+    }
     write(f"{LAYOUTS}/MATH/1.json", json.dumps(problem, indent=4) + "\n")
     write(f"{LAYOUTS}/prompts.csv", 'subset,"a ""prompt""",n\r\nsat,"one, two\r\nthree",3\r\n')
     wide = json.dumps(json.loads(sciq(SCIENCE[:3])), indent=16)
@@ -206,17 +373,26 @@ def write_layouts():
 
 
 KINDS = [  # folder, files, format, what holds the rows
-    ("arc_challenge", "*.jsonl", "jsonl", None), ("copa", "*.jsonl", "jsonl", None),
+    ("arc_challenge", "*.jsonl", "jsonl", None),
+    ("copa", "*.jsonl", "jsonl", None),
     ("winogrande", "winogrande_1.1/*.jsonl", "jsonl", None),
-    ("agieval", "v1/*.jsonl", "jsonl", None), ("math", "*.jsonl", "jsonl", None),
+    ("agieval", "v1/*.jsonl", "jsonl", None),
+    ("math", "*.jsonl", "jsonl", None),
     ("mmlu", "dev/*_dev.csv", "headless csv", None),
-    ("mmlu", "test/*_test.csv", "headless csv", None), ("ceval", "dev/*_dev.csv", "csv", None),
-    ("ceval", "val/*_val.csv", "csv", None), ("openbookqa", "Main/*.tsv", "tsv", None),
-    ("sciq", "*.json", "json", None), ("social_iqa", "*.jsonl", "jsonl", None),
-    ("social_iqa", "*-labels.lst", "lines", None), ("bbh", "*.json", "json", "examples"),
-    ("triviaqa", "qa/*.json", "json", "Data"), ("olmes", "std_fewshot.json", "json", "winogrande"),
-    (LAYOUTS, "copa-dev.xml", "xml", "item"), (LAYOUTS, "MATH/*.json", "json", None),
-    (LAYOUTS, "prompts.csv", "csv", None), (LAYOUTS, "sciq.json", "json", None),
+    ("mmlu", "test/*_test.csv", "headless csv", None),
+    ("ceval", "dev/*_dev.csv", "csv", None),
+    ("ceval", "val/*_val.csv", "csv", None),
+    ("openbookqa", "Main/*.tsv", "tsv", None),
+    ("sciq", "*.json", "json", None),
+    ("social_iqa", "*.jsonl", "jsonl", None),
+    ("social_iqa", "*-labels.lst", "lines", None),
+    ("bbh", "*.json", "json", "examples"),
+    ("triviaqa", "qa/*.json", "json", "Data"),
+    ("olmes", "std_fewshot.json", "json", "winogrande"),
+    (LAYOUTS, "copa-dev.xml", "xml", "item"),
+    (LAYOUTS, "MATH/*.json", "json", None),
+    (LAYOUTS, "prompts.csv", "csv", None),
+    (LAYOUTS, "sciq.json", "json", None),
 ]
 
 
@@ -234,8 +410,10 @@ def rows_of(path, form, member):
         head, *rest = [line.split("\t") for line in text.splitlines()]
         return [dict(zip(head, row)) for row in rest]
     if form == "xml":
-        return [{**item.attrib, **{part.tag: part.text for part in item}}
-                for item in ElementTree.fromstring(text.encode()).iter(member)]
+        return [
+            {**item.attrib, **{part.tag: part.text for part in item}}
+            for item in ElementTree.fromstring(text.encode()).iter(member)
+        ]
     rows = list(csv.reader(io.StringIO(text, newline="")))
     if form == "headless csv":
         return [{str(i): value for i, value in enumerate(row)} for row in rows]
@@ -258,8 +436,21 @@ def main():
     if len(sys.argv) > 1:
         return print_sums(pathlib.Path(sys.argv[1]))
     shutil.rmtree(DATA, ignore_errors=True)
-    for name in ("arc_challenge", "bbh", "boolq", "commonsense_qa", "copa", "gsm8k", "hellaswag",
-                 "math", "mmlu_pro", "winogrande", "mmlu/dev", "mmlu/test", "olmes"):
+    for name in (
+        "arc_challenge",
+        "bbh",
+        "boolq",
+        "commonsense_qa",
+        "copa",
+        "gsm8k",
+        "hellaswag",
+        "math",
+        "mmlu_pro",
+        "winogrande",
+        "mmlu/dev",
+        "mmlu/test",
+        "olmes",
+    ):
         link(name)
     for path in sorted((SAMPLES / "agieval/v1").iterdir()):
         link(f"agieval/v1/{path.name}")
@@ -271,12 +462,17 @@ def main():
         write(f"openbookqa/Main/{split}.tsv", openbookqa(rows, 3))
     for split, rows in (("train", SCIENCE[5:10]), ("valid", SCIENCE), ("test", SCIENCE[::-1])):
         write(f"sciq/{split}.json", sciq(rows))
-    write("social_iqa/dev.jsonl", lines(
-        {"context": c, "question": q, "answerA": x, "answerB": y, "answerC": z}
-        for c, q, x, y, z, _ in SOCIAL))
+    write(
+        "social_iqa/dev.jsonl",
+        lines({"context": c, "question": q, "answerA": x, "answerB": y, "answerC": z} for c, q, x, y, z, _ in SOCIAL),
+    )
     write("social_iqa/dev-labels.lst", "".join(f"{row[-1]}\n" for row in SOCIAL))
-    for name, at, end in (("web-dev", 0, 4), ("wikipedia-dev", 4, 12), ("web-train", 12, 15),
-                          ("wikipedia-train", 15, 18)):
+    for name, at, end in (
+        ("web-dev", 0, 4),
+        ("wikipedia-dev", 4, 12),
+        ("web-train", 12, 15),
+        ("wikipedia-train", 15, 18),
+    ):
         write(f"triviaqa/qa/{name}.json", triviaqa(QUIZ[at:end], name.split("-")[1], at))
     subjects = re.findall(r"^    (\w+): \{title: (.*)\}", (SAMPLES / "tasks/ceval.yaml").read_text(), re.M)
     for subject, title in subjects:

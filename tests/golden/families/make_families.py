@@ -11,6 +11,7 @@ stored in. No tensor name of the saved file is used, so a mistake in naming, ori
 
 Needs numpy, torch (CPU) and transformers 5.23. The same versions give the same bytes.
 """
+
 import json
 import math
 import os
@@ -36,6 +37,7 @@ ALPHAS = (1, 2, 3, 4, 5)
 # the figures
 # ---------------------------------------------------------------------------------------------------------------
 
+
 def coupling(R, W):
     """M[i, j] = |R_i . W_g^j|, shape [n, n], from R [n, d] and n matrices W [D, d]."""
     return np.stack([np.linalg.norm(R @ w.T, axis=1) for w in W], axis=1)
@@ -47,7 +49,7 @@ def erc(M, alpha):
     own = alpha * np.diag(M)
     hinge = np.maximum(M - own[:, None], 0) + np.maximum(M - own[None, :], 0)
     np.fill_diagonal(hinge, 0)
-    return hinge.sum() / n ** 2
+    return hinge.sum() / n**2
 
 
 def figures(R, W):
@@ -69,7 +71,9 @@ def figures(R, W):
     eps = distance.min(axis=1) / (2 * r)
     cosine = (R @ R.T) / np.outer(r, r)
     return {
-        "n": n, "d": d, "D": D,
+        "n": n,
+        "d": d,
+        "D": D,
         "erc": {str(a): erc(M, a) for a in ALPHAS},
         "alpha_min": np.maximum(M / own[:, None], M / own[None, :])[other].max(),
         "eps": {"mean": eps.mean(), "min": eps.min(), "max": eps.max()},
@@ -99,11 +103,24 @@ def rounded(x):
 # ---------------------------------------------------------------------------------------------------------------
 
 TINY = dict(
-    vocab_size=64, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2, head_dim=8,
-    max_position_embeddings=64, intermediate_size=56, pad_token_id=0, bos_token_id=1, eos_token_id=2,
-    sliding_window=16, num_experts_per_tok=2,
+    vocab_size=64,
+    num_hidden_layers=2,
+    num_attention_heads=4,
+    num_key_value_heads=2,
+    head_dim=8,
+    max_position_embeddings=64,
+    intermediate_size=56,
+    pad_token_id=0,
+    bos_token_id=1,
+    eos_token_id=2,
+    sliding_window=16,
+    num_experts_per_tok=2,
     # latent attention
-    kv_lora_rank=12, q_lora_rank=20, qk_rope_head_dim=8, qk_nope_head_dim=6, v_head_dim=10,
+    kv_lora_rank=12,
+    q_lora_rank=20,
+    qk_rope_head_dim=8,
+    qk_nope_head_dim=6,
+    v_head_dim=10,
 )
 
 
@@ -128,7 +145,8 @@ def fill(model, tag):
     router and the experts of a stacked tensor differ clearly in norm."""
     with torch.no_grad():
         named = list(model.named_parameters()) + [
-            (k, b) for k, b in model.named_buffers() if torch.is_floating_point(b) and k in model.state_dict()]
+            (k, b) for k, b in model.named_buffers() if torch.is_floating_point(b) and k in model.state_dict()
+        ]
         for name, p in named:
             if not torch.is_floating_point(p):
                 continue
@@ -187,6 +205,7 @@ def gate_even_columns(p, D):
 # writing
 # ---------------------------------------------------------------------------------------------------------------
 
+
 def expectation(family, layers, skipped=(), K=None, **more):
     """layers: (index, R, W) or (index, R, W, extra keys)."""
     out = {"family": family, "layers": [], "skipped_layers": list(skipped)}
@@ -227,14 +246,17 @@ def save(path, model, expected, **options):
 # families
 # ---------------------------------------------------------------------------------------------------------------
 
+
 def olmoe(path):
     from transformers import OlmoeConfig, OlmoeForCausalLM
 
     D = 20
     cfg = config(OlmoeConfig, hidden_size=32, intermediate_size=D, num_experts=8, num_key_value_heads=4)
     model = build(OlmoeForCausalLM, cfg, "olmoe")
-    layers = [(l, array(b.mlp.gate.weight), gate_rows(b.mlp.experts.gate_up_proj, D))
-              for l, b in enumerate(model.model.layers)]
+    layers = [
+        (l, array(b.mlp.gate.weight), gate_rows(b.mlp.experts.gate_up_proj, D))
+        for l, b in enumerate(model.model.layers)
+    ]
     save(path, model, expectation("olmoe", layers, K=2))
 
 
@@ -244,8 +266,10 @@ def mixtral(path):
     D = 28
     cfg = config(MixtralConfig, hidden_size=40, intermediate_size=D, num_local_experts=6)
     model = build(MixtralForCausalLM, cfg, "mixtral")
-    layers = [(l, array(b.mlp.gate.weight), gate_rows(b.mlp.experts.gate_up_proj, D))
-              for l, b in enumerate(model.model.layers)]
+    layers = [
+        (l, array(b.mlp.gate.weight), gate_rows(b.mlp.experts.gate_up_proj, D))
+        for l, b in enumerate(model.model.layers)
+    ]
     save(path, model, expectation("mixtral", layers, K=2))
 
 
@@ -254,12 +278,24 @@ def qwen3_moe(path):
     from transformers import Qwen3MoeConfig, Qwen3MoeForCausalLM
 
     D = 24
-    cfg = config(Qwen3MoeConfig, hidden_size=32, moe_intermediate_size=D, num_experts=7, num_experts_per_tok=3,
-                 num_hidden_layers=6, decoder_sparse_step=2, mlp_only_layers=[3], norm_topk_prob=True)
+    cfg = config(
+        Qwen3MoeConfig,
+        hidden_size=32,
+        moe_intermediate_size=D,
+        num_experts=7,
+        num_experts_per_tok=3,
+        num_hidden_layers=6,
+        decoder_sparse_step=2,
+        mlp_only_layers=[3],
+        norm_topk_prob=True,
+    )
     model = build(Qwen3MoeForCausalLM, cfg, "qwen3_moe", dtype=torch.float32)
     sparse = [1, 5]
-    layers = [(l, array(b.mlp.gate.weight), gate_rows(b.mlp.experts.gate_up_proj, D))
-              for l, b in enumerate(model.model.layers) if l in sparse]
+    layers = [
+        (l, array(b.mlp.gate.weight), gate_rows(b.mlp.experts.gate_up_proj, D))
+        for l, b in enumerate(model.model.layers)
+        if l in sparse
+    ]
     assert [l for l, b in enumerate(model.model.layers) if hasattr(b.mlp, "experts")] == sparse
     save(path, model, expectation("qwen3_moe", layers, skipped=[0, 2, 3, 4], K=3))
 
@@ -269,12 +305,25 @@ def deepseek_v3(path):
     from transformers import DeepseekV3Config, DeepseekV3ForCausalLM
 
     D = 18
-    cfg = config(DeepseekV3Config, hidden_size=48, moe_intermediate_size=D, n_routed_experts=8, n_shared_experts=1,
-                 n_group=2, topk_group=1, num_hidden_layers=3, first_k_dense_replace=1, num_key_value_heads=4,
-                 num_nextn_predict_layers=0)
+    cfg = config(
+        DeepseekV3Config,
+        hidden_size=48,
+        moe_intermediate_size=D,
+        n_routed_experts=8,
+        n_shared_experts=1,
+        n_group=2,
+        topk_group=1,
+        num_hidden_layers=3,
+        first_k_dense_replace=1,
+        num_key_value_heads=4,
+        num_nextn_predict_layers=0,
+    )
     model = build(DeepseekV3ForCausalLM, cfg, "deepseek_v3", keep=("e_score_correction_bias",))
-    layers = [(l, array(b.mlp.gate.weight), gate_rows(b.mlp.experts.gate_up_proj, D))
-              for l, b in enumerate(model.model.layers) if l >= 1]
+    layers = [
+        (l, array(b.mlp.gate.weight), gate_rows(b.mlp.experts.gate_up_proj, D))
+        for l, b in enumerate(model.model.layers)
+        if l >= 1
+    ]
     assert not hasattr(model.model.layers[0].mlp, "experts")
     save(path, model, expectation("deepseek_v3", layers, skipped=[0], K=2))
 
@@ -286,8 +335,10 @@ def granitemoe(path):
     D = 22
     cfg = config(GraniteMoeConfig, hidden_size=32, intermediate_size=D, num_local_experts=6)
     model = build(GraniteMoeForCausalLM, cfg, "granitemoe")
-    layers = [(l, array(b.block_sparse_moe.router.weight), gate_rows(b.block_sparse_moe.experts.gate_up_proj, D))
-              for l, b in enumerate(model.model.layers)]
+    layers = [
+        (l, array(b.block_sparse_moe.router.weight), gate_rows(b.block_sparse_moe.experts.gate_up_proj, D))
+        for l, b in enumerate(model.model.layers)
+    ]
     save(path, model, expectation("granitemoe", layers, K=2))
 
 
@@ -298,8 +349,10 @@ def gpt_oss(path):
     D = 28
     cfg = config(GptOssConfig, hidden_size=32, intermediate_size=D, num_local_experts=6)
     model = build(GptOssForCausalLM, cfg, "gpt_oss")
-    layers = [(l, array(b.mlp.router.weight), gate_even_columns(b.mlp.experts.gate_up_proj, D))
-              for l, b in enumerate(model.model.layers)]
+    layers = [
+        (l, array(b.mlp.router.weight), gate_even_columns(b.mlp.experts.gate_up_proj, D))
+        for l, b in enumerate(model.model.layers)
+    ]
     save(path, model, expectation("gpt_oss", layers, K=2))
 
 
@@ -308,11 +361,14 @@ def sharded_olmoe(path):
     from transformers import OlmoeConfig, OlmoeForCausalLM
 
     D = 24
-    cfg = config(OlmoeConfig, hidden_size=40, intermediate_size=D, num_experts=6, num_key_value_heads=4,
-                 num_hidden_layers=3)
+    cfg = config(
+        OlmoeConfig, hidden_size=40, intermediate_size=D, num_experts=6, num_key_value_heads=4, num_hidden_layers=3
+    )
     model = build(OlmoeForCausalLM, cfg, "sharded_olmoe")
-    layers = [(l, array(b.mlp.gate.weight), gate_rows(b.mlp.experts.gate_up_proj, D))
-              for l, b in enumerate(model.model.layers)]
+    layers = [
+        (l, array(b.mlp.gate.weight), gate_rows(b.mlp.experts.gate_up_proj, D))
+        for l, b in enumerate(model.model.layers)
+    ]
     save(path, model, expectation("olmoe", layers, K=2), max_shard_size="40KB")
     assert os.path.exists(os.path.join(path, "model.safetensors.index.json"))
 

@@ -8,6 +8,7 @@ writes DIR/NAME.safetensors for each format: `blocks` U8 [n, bytes of a block] a
 minima of Q4_K and Q5_K, all signed scales of Q6_K and all powers of MXFP4 occur, and the f16 that
 multiply them are finite. The last blocks repeat the first with infinite and NaN ones. Made with
 gguf 0.19.0, numpy 2.4.6 and safetensors; the same versions give the same bytes."""
+
 import pathlib
 import sys
 
@@ -31,7 +32,7 @@ def every_one(n, columns, values):
 
 
 def put_f16(blocks, at, bits):
-    blocks[:, at:at + 2] = np.asarray(bits, dtype="<u2").reshape(-1, 1).view(np.uint8)
+    blocks[:, at : at + 2] = np.asarray(bits, dtype="<u2").reshape(-1, 1).view(np.uint8)
 
 
 def finite_f16(n):
@@ -51,7 +52,7 @@ def with_special(blocks, places):
     """The same and, behind them, the first with each of SPECIAL at each of the places."""
     more = []
     for at in places:
-        some = blocks[:len(SPECIAL)].copy()
+        some = blocks[: len(SPECIAL)].copy()
         put_f16(some, at, SPECIAL)
         more.append(some)
     return np.concatenate([blocks, *more])
@@ -84,8 +85,7 @@ def mxfp4(n=256):
     return blocks
 
 
-FORMATS = {"Q8_0": q8_0, "Q4_K": lambda: grouped(144), "Q5_K": lambda: grouped(176),
-           "Q6_K": q6_k, "MXFP4": mxfp4}
+FORMATS = {"Q8_0": q8_0, "Q4_K": lambda: grouped(144), "Q5_K": lambda: grouped(176), "Q6_K": q6_k, "MXFP4": mxfp4}
 
 
 def main(folder):
@@ -95,8 +95,11 @@ def main(folder):
             numbers = gguf.quants.dequantize(blocks, Type[name])
         assert numbers.dtype == np.float32 and len(numbers) == len(blocks)
         assert gguf.GGML_QUANT_SIZES[Type[name]] == (numbers.shape[1], blocks.shape[1])
-        save_file({"blocks": blocks, "numbers": np.ascontiguousarray(numbers)},
-                  folder / f"{name}.safetensors", {"made by": "gguf 0.19.0"})
+        save_file(
+            {"blocks": blocks, "numbers": np.ascontiguousarray(numbers)},
+            folder / f"{name}.safetensors",
+            {"made by": "gguf 0.19.0"},
+        )
 
 
 main(pathlib.Path(sys.argv[1]))

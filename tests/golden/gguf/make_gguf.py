@@ -11,11 +11,14 @@ small.json          of each its type, shape (outermost first) and bytes; the met
 
 Blocks of the K types are random bytes under scales of a sensible size: the package quantises to
 Q8_0 and MXFP4 only."""
+
 import json
 import pathlib
 
 import numpy as np
-from gguf import GGUFValueType as V, GGUFWriter, GGMLQuantizationType as T, quants
+from gguf import GGMLQuantizationType as T
+from gguf import GGUFValueType as V
+from gguf import GGUFWriter, quants
 from gguf.constants import GGML_QUANT_SIZES
 from safetensors.numpy import save_file
 
@@ -34,7 +37,7 @@ def blocks(kind, *shape):
     places = {T.Q4_K: (0, 2), T.Q5_K: (0, 2), T.Q6_K: (208,)}.get(kind, ())
     for at in places:
         half = rng.uniform(-2e-2, 2e-2, out.shape[:-1]).astype(np.float16)
-        out[..., at:at + 2] = half[..., None].view(np.uint8)
+        out[..., at : at + 2] = half[..., None].view(np.uint8)
     return out.reshape(*shape[:-1], -1)
 
 
@@ -83,26 +86,41 @@ def small():
     writer = GGUFWriter(HERE / "small.gguf", "olmoe")
     kept = {"general.architecture": "olmoe"}
     values = {
-        "a.u8": (V.UINT8, 200), "a.i8": (V.INT8, -100), "a.u16": (V.UINT16, 60000),
-        "a.i16": (V.INT16, -30000), "a.u32": (V.UINT32, 4000000000), "a.i32": (V.INT32, -2000000000),
-        "a.f32": (V.FLOAT32, 0.15625), "a.bool": (V.BOOL, True), "a.no": (V.BOOL, False),
-        "a.string": (V.STRING, "caf\u00e9 \U0001f600"), "a.empty": (V.STRING, ""),
-        "a.u64": (V.UINT64, 1 << 62), "a.huge": (V.UINT64, 1 << 63), "a.i64": (V.INT64, -(1 << 62)),
-        "a.f64": (V.FLOAT64, 1e-300), "a.nan": (V.FLOAT32, float("nan")),
+        "a.u8": (V.UINT8, 200),
+        "a.i8": (V.INT8, -100),
+        "a.u16": (V.UINT16, 60000),
+        "a.i16": (V.INT16, -30000),
+        "a.u32": (V.UINT32, 4000000000),
+        "a.i32": (V.INT32, -2000000000),
+        "a.f32": (V.FLOAT32, 0.15625),
+        "a.bool": (V.BOOL, True),
+        "a.no": (V.BOOL, False),
+        "a.string": (V.STRING, "caf\u00e9 \U0001f600"),
+        "a.empty": (V.STRING, ""),
+        "a.u64": (V.UINT64, 1 << 62),
+        "a.huge": (V.UINT64, 1 << 63),
+        "a.i64": (V.INT64, -(1 << 62)),
+        "a.f64": (V.FLOAT64, 1e-300),
+        "a.nan": (V.FLOAT32, float("nan")),
         "a.infinite": (V.FLOAT64, float("inf")),
     }
     for key, (kind, value) in values.items():
         writer.add_key_value(key, value, kind)
         finite = not isinstance(value, float) or np.isfinite(value)
         kept[key] = float(value) if key == "a.huge" else value if finite else None
-    arrays = {"a.counts": (V.INT32, [8, 0, -8]), "a.rates": (V.FLOAT32, [0.5, 1e4]),
-              "a.flags": (V.BOOL, [True, False]),
-              "a.exactly": (V.UINT16, list(range(4096)))}
+    arrays = {
+        "a.counts": (V.INT32, [8, 0, -8]),
+        "a.rates": (V.FLOAT32, [0.5, 1e4]),
+        "a.flags": (V.BOOL, [True, False]),
+        "a.exactly": (V.UINT16, list(range(4096))),
+    }
     for key, (kind, value) in arrays.items():
         writer.add_key_value(key, value, V.ARRAY, sub_type=kind)
         kept[key] = value
-    for key, (kind, value) in {"a.words": (V.STRING, ["a", "", "b" * 300]),
-                               "a.long": (V.UINT16, list(range(4097)))}.items():
+    for key, (kind, value) in {
+        "a.words": (V.STRING, ["a", "", "b" * 300]),
+        "a.long": (V.UINT16, list(range(4097))),
+    }.items():
         writer.add_key_value(key, value, V.ARRAY, sub_type=kind)
     add(writer, TENSORS)
     finish(writer)

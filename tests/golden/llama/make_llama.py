@@ -9,6 +9,7 @@ ids.json            of each tokenizer of ../tokenizers: how many of its texts (v
 
 For the ids the program `couplet` beside TEST_PROGRAM's folder exports a model with each tokenizer. With TOKENIZERS, a
 folder of the whole published ones and their vectors, only the ids of these are compared, and printed."""
+
 import json
 import pathlib
 import subprocess
@@ -23,7 +24,12 @@ from safetensors.numpy import save_file
 HERE = pathlib.Path(__file__).parent
 TOKENIZERS = HERE.parent / "tokenizers"
 MODELS = ("plain", "tied-grouped", "renormalised", "sigmoid-bias")
-PUBLISHED = ("allenai_dolma2", "allenai_eleuther-ai-gpt-neox-20b-pii-special", "allenai_gpt-neox-olmo-dolma-v1_5", "gpt2")
+PUBLISHED = (
+    "allenai_dolma2",
+    "allenai_eleuther-ai-gpt-neox-20b-pii-special",
+    "allenai_gpt-neox-olmo-dolma-v1_5",
+    "gpt2",
+)
 PROMPT, NEW, ROWS, F32 = 8, 16, 384, 0
 
 
@@ -32,8 +38,17 @@ def prompt():
 
 
 def logits_of(path):
-    llm = llama_cpp.Llama(str(path), n_ctx=PROMPT + NEW, n_batch=PROMPT, logits_all=True, type_k=F32, type_v=F32, flash_attn=False,
-                          verbose=False, n_threads=1)
+    llm = llama_cpp.Llama(
+        str(path),
+        n_ctx=PROMPT + NEW,
+        n_batch=PROMPT,
+        logits_all=True,
+        type_k=F32,
+        type_v=F32,
+        flash_attn=False,
+        verbose=False,
+        n_threads=1,
+    )
     llm.eval(prompt())
     logits, greedy = np.array(llm.scores[:PROMPT], np.float32), []
     while len(greedy) < NEW:
@@ -48,14 +63,28 @@ def model_with(folder, tokenizer, couplet):
     spec = json.loads(tokenizer.read_text())
     rows = 1 + max([*spec["model"]["vocab"].values(), *(token["id"] for token in spec["added_tokens"])])
     end = next(token["id"] for token in spec["added_tokens"] if token["content"] == "<|endoftext|>")
-    config = {"model_type": "olmoe", "vocab_size": rows, "hidden_size": 32, "intermediate_size": 32,
-              "num_hidden_layers": 1, "num_attention_heads": 2, "num_experts": 2, "num_experts_per_tok": 1,
-              "eos_token_id": end, "pad_token_id": None}
+    config = {
+        "model_type": "olmoe",
+        "vocab_size": rows,
+        "hidden_size": 32,
+        "intermediate_size": 32,
+        "num_hidden_layers": 1,
+        "num_attention_heads": 2,
+        "num_experts": 2,
+        "num_experts_per_tok": 1,
+        "eos_token_id": end,
+        "pad_token_id": None,
+    }
     (folder / "config.json").write_text(json.dumps(config))
     (folder / "tokenizer.json").write_bytes(tokenizer.read_bytes())
     shapes = {"embed_tokens": (rows, 32), "norm": (32,)}
-    layer = {"input_layernorm": (32,), "post_attention_layernorm": (32,), "self_attn.q_norm": (32,), "self_attn.k_norm": (32,),
-             "mlp.gate": (2, 32)}
+    layer = {
+        "input_layernorm": (32,),
+        "post_attention_layernorm": (32,),
+        "self_attn.q_norm": (32,),
+        "self_attn.k_norm": (32,),
+        "mlp.gate": (2, 32),
+    }
     layer |= {f"self_attn.{name}_proj": (32, 32) for name in "qkvo"}
     layer |= {f"mlp.experts.{e}.{name}_proj": (32, 32) for e in range(2) for name in ("gate", "up", "down")}
     shapes |= {f"layers.0.{name}": shape for name, shape in layer.items()}
@@ -74,8 +103,15 @@ def ids_of(path, tokenizer, vectors):
     lines = [json.loads(line) for line in vectors.read_text().rstrip("\n").split("\n")]
 
     def equal(convert):
-        return sum(llm.tokenize(convert(line["text"]).encode(), add_bos=False, special=True) == line["ids"] for line in lines)
-    return {"texts": len(lines), "same": equal(str), "same_as_nfc": equal(lambda text: normalize("NFC", text) if nfc else text)}
+        return sum(
+            llm.tokenize(convert(line["text"]).encode(), add_bos=False, special=True) == line["ids"] for line in lines
+        )
+
+    return {
+        "texts": len(lines),
+        "same": equal(str),
+        "same_as_nfc": equal(lambda text: normalize("NFC", text) if nfc else text),
+    }
 
 
 def write_ids(out, tokenizers, couplet, folder):

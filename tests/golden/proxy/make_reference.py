@@ -13,6 +13,7 @@ Of each case, named ACTIVATION or ACTIVATION-clean (without noise):
     CASE.loss, CASE.eps, CASE.M     [1], [n], [n,n] F32
     CASE.dR, CASE.dWg, ...          F32, gradients of the loss: of R through the centred rows
 """
+
 import sys
 
 import torch
@@ -29,8 +30,13 @@ def response(activation, x, w):
     """[n,n]: the norm of what expert j makes of row i."""
     gate = torch.einsum("ik,jck->ijc", x, w["Wg"]) if "Wg" in w else None
     up = torch.einsum("ik,jck->ijc", x, w["Wp"]) if "Wp" in w else None
-    hidden = {"gate": lambda: gate, "up": lambda: up, "silu": lambda: F.silu(gate),
-              "swiglu": lambda: F.silu(gate) * up, "output": lambda: F.silu(gate) * up}[activation]()
+    hidden = {
+        "gate": lambda: gate,
+        "up": lambda: up,
+        "silu": lambda: F.silu(gate),
+        "swiglu": lambda: F.silu(gate) * up,
+        "output": lambda: F.silu(gate) * up,
+    }[activation]()
     if activation == "output":
         hidden = torch.einsum("ijc,jkc->ijk", hidden, w["Wo"])
     return hidden.norm(dim=-1)
@@ -68,8 +74,12 @@ def make(name, seed):
     gap = torch.cat([by_row[by_row != 0], by_column[by_column != 0]]).abs().min() / M.mean()
     loss = (by_row.clamp(min=0) + by_column.clamp(min=0)).sum() / n**2
     loss.backward()
-    out |= {"alpha": torch.tensor([alpha]), "loss": loss.detach().float().view(1), "eps": eps.float(),
-            "M": M.detach().float()}
+    out |= {
+        "alpha": torch.tensor([alpha]),
+        "loss": loss.detach().float().view(1),
+        "eps": eps.float(),
+        "M": M.detach().float(),
+    }
     out |= {"d" + key: leaf.grad.float() for key, leaf in leaves.items()}
     return gap, {f"{name}.{key}": value.contiguous() for key, value in out.items()}
 

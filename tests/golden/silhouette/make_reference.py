@@ -9,6 +9,7 @@ of a second such matrix is added. `zero`: that row is all zero; -1: none. Row r 
 
 mean: silhouette_score; clusters: means of silhouette_samples over each cluster.
 """
+
 import json
 import sys
 
@@ -17,8 +18,15 @@ import sklearn
 from sklearn.metrics import silhouette_samples, silhouette_score
 
 CASES = (  # n, D, d, apart, zero, seed
-    (2, 2, 3, 0, -1, 1), (5, 17, 40, 0, -1, 2), (5, 17, 40, 1, -1, 3), (5, 17, 40, 4, 20, 4),
-    (8, 100, 16, 0.5, -1, 5), (20, 30, 130, 0.25, 599, 6), (3, 9, 1, 0, 4, 7), (70, 6, 65, 1, -1, 8))
+    (2, 2, 3, 0, -1, 1),
+    (5, 17, 40, 0, -1, 2),
+    (5, 17, 40, 1, -1, 3),
+    (5, 17, 40, 4, 20, 4),
+    (8, 100, 16, 0.5, -1, 5),
+    (20, 30, 130, 0.25, 599, 6),
+    (3, 9, 1, 0, 4, 7),
+    (70, 6, 65, 1, -1, 8),
+)
 
 
 def normal(seed, rows, cols):
@@ -45,10 +53,19 @@ def main():
     for n, D, d, apart, zero, seed in CASES:
         x, labels = points(n, D, d, apart, zero, seed), np.repeat(np.arange(n), D)
         each = silhouette_samples(x, labels, metric="cosine")
-        cases.append({"n": n, "D": D, "d": d, "apart": apart, "zero": zero, "seed": seed,
-                      "squares": float((x ** 2).sum()),
-                      "mean": float(silhouette_score(x, labels, metric="cosine")),
-                      "clusters": [float(each[labels == c].mean()) for c in range(n)]})
+        cases.append(
+            {
+                "n": n,
+                "D": D,
+                "d": d,
+                "apart": apart,
+                "zero": zero,
+                "seed": seed,
+                "squares": float((x**2).sum()),
+                "mean": float(silhouette_score(x, labels, metric="cosine")),
+                "clusters": [float(each[labels == c].mean()) for c in range(n)],
+            }
+        )
     json.dump({"scikit-learn": sklearn.__version__, "numpy": np.__version__, "cases": cases}, sys.stdout, indent=1)
     print()
 

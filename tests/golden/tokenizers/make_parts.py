@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """make_parts.py: parts.jsonl, every part that Hugging Face's tokenizers can write into a tokenizer.json, put into a small
 tokenizer of this folder, and what that library then makes of the texts of vectors-NAME.jsonl. Needs tokenizers."""
+
 import json
 import pathlib
 
@@ -26,14 +27,26 @@ def normalizers():
     idle = {"clean_text": False, "handle_chinese_chars": False, "strip_accents": None, "lowercase": False}
     nfc, still = typed("NFC"), typed("Strip", strip_left=False, strip_right=False)
     one = [typed(name) for name in ("NFC", "NFD", "NFKC", "NFKD", "StripAccents", "Lowercase", "Nmt", "ByteLevel")]
-    one += [still, typed("Strip", strip_left=True, strip_right=False), typed("Strip", strip_left=False, strip_right=True),
-            typed("BertNormalizer", **idle), *(typed("BertNormalizer", **{**idle, key: True}) for key in idle),
-            typed("Replace", pattern={"String": "a"}, content="a"), typed("Replace", pattern={"String": "a"}, content="b"),
-            typed("Replace", pattern={"Regex": "[ab]"}, content="c"), typed("Prepend", prepend="_"),
-            typed("Precompiled", precompiled_charsmap="AAAAAA==")]
+    one += [
+        still,
+        typed("Strip", strip_left=True, strip_right=False),
+        typed("Strip", strip_left=False, strip_right=True),
+        typed("BertNormalizer", **idle),
+        *(typed("BertNormalizer", **{**idle, key: True}) for key in idle),
+        typed("Replace", pattern={"String": "a"}, content="a"),
+        typed("Replace", pattern={"String": "a"}, content="b"),
+        typed("Replace", pattern={"Regex": "[ab]"}, content="c"),
+        typed("Prepend", prepend="_"),
+        typed("Precompiled", precompiled_charsmap="AAAAAA=="),
+    ]
     yield from one
     yield several("normalizers")
-    for other in [typed("Lowercase"), still, several("normalizers"), several("normalizers", still, several("normalizers", nfc))]:
+    for other in [
+        typed("Lowercase"),
+        still,
+        several("normalizers"),
+        several("normalizers", still, several("normalizers", nfc)),
+    ]:
         yield several("normalizers", nfc, other)
         yield several("normalizers", other, nfc)
 
@@ -67,49 +80,95 @@ def pre_tokenizers(own, other):
 
 
 def other_pre_tokenizers():
-    for part in (typed("BertPreTokenizer"), typed("CharDelimiterSplit", delimiter="-"), typed("Digits", individual_digits=True),
-                 typed("Digits", individual_digits=False), typed("FixedLength", length=4),
-                 typed("Metaspace", replacement="\u2581", prepend_scheme="always", split=True), typed("Whitespace"),
-                 typed("Punctuation", behavior="Isolated"), typed("UnicodeScripts"), typed("WhitespaceSplit")):
+    for part in (
+        typed("BertPreTokenizer"),
+        typed("CharDelimiterSplit", delimiter="-"),
+        typed("Digits", individual_digits=True),
+        typed("Digits", individual_digits=False),
+        typed("FixedLength", length=4),
+        typed("Metaspace", replacement="\u2581", prepend_scheme="always", split=True),
+        typed("Whitespace"),
+        typed("Punctuation", behavior="Isolated"),
+        typed("UnicodeScripts"),
+        typed("WhitespaceSplit"),
+    ):
         yield part
         yield several("pretokenizers", part, byte_level())
 
 
 def template(*single, ids=(0,)):
-    pieces = {"A": {"Sequence": {"id": "A", "type_id": 0}}, "B": {"Sequence": {"id": "B", "type_id": 0}}, "T": {"SpecialToken": {"id": "T", "type_id": 1}}}
+    pieces = {
+        "A": {"Sequence": {"id": "A", "type_id": 0}},
+        "B": {"Sequence": {"id": "B", "type_id": 0}},
+        "T": {"SpecialToken": {"id": "T", "type_id": 1}},
+    }
     tokens = {"T": {"id": "T", "ids": list(ids), "tokens": ["T"] * len(ids)}}
-    return typed("TemplateProcessing", single=[pieces[name] for name in single], special_tokens=tokens,
-                 pair=[pieces["A"], pieces["B"]])
+    return typed(
+        "TemplateProcessing",
+        single=[pieces[name] for name in single],
+        special_tokens=tokens,
+        pair=[pieces["A"], pieces["B"]],
+    )
 
 
 def post_processors():
     byte, pair = byte_level(True), {"sep": ["s", 1], "cls": ["c", 2]}
-    one = [byte, template("A"), template("T", "A"), template("A", "T"), template("A", "T", ids=()), template("A", "A"),
-           template("T"), template(), template("A", "B"), typed("BertProcessing", **pair),
-           typed("RobertaProcessing", trim_offsets=True, add_prefix_space=False, **pair)]
+    one = [
+        byte,
+        template("A"),
+        template("T", "A"),
+        template("A", "T"),
+        template("A", "T", ids=()),
+        template("A", "A"),
+        template("T"),
+        template(),
+        template("A", "B"),
+        typed("BertProcessing", **pair),
+        typed("RobertaProcessing", trim_offsets=True, add_prefix_space=False, **pair),
+    ]
     yield from (None, several("processors"), *one)
     yield from (several("processors", byte, several("processors", part)) for part in one)
 
 
 def decoders():
     yield from (None, several("decoders"), byte_level(), several("decoders", byte_level(), typed("Fuse")))
-    yield from (typed("BPEDecoder", suffix="</w>"), typed("ByteFallback"), typed("WordPiece", prefix="##", cleanup=True),
-                typed("CTC", pad_token="<pad>", word_delimiter_token="|", cleanup=True), typed("Strip", content=" ", start=1, stop=0),
-                typed("Metaspace", replacement="\u2581", prepend_scheme="always", split=True),
-                typed("Replace", pattern={"String": "_"}, content=" "))
+    yield from (
+        typed("BPEDecoder", suffix="</w>"),
+        typed("ByteFallback"),
+        typed("WordPiece", prefix="##", cleanup=True),
+        typed("CTC", pad_token="<pad>", word_delimiter_token="|", cleanup=True),
+        typed("Strip", content=" ", start=1, stop=0),
+        typed("Metaspace", replacement="\u2581", prepend_scheme="always", split=True),
+        typed("Replace", pattern={"String": "_"}, content=" "),
+    )
 
 
 def limits():
     for direction in ("Left", "Right"):
         yield "truncation", {"direction": direction, "max_length": 3, "strategy": "LongestFirst", "stride": 0}
         for strategy in ("BatchLongest", {"Fixed": 12}):
-            yield "padding", {"strategy": strategy, "direction": direction, "pad_to_multiple_of": 8, "pad_id": 0,
-                              "pad_type_id": 0, "pad_token": "x"}
+            yield (
+                "padding",
+                {
+                    "strategy": strategy,
+                    "direction": direction,
+                    "pad_to_multiple_of": 8,
+                    "pad_id": 0,
+                    "pad_type_id": 0,
+                    "pad_token": "x",
+                },
+            )
 
 
-OPTIONS = {"dropout": (None, 0.0, 1.0), "unk_token": (None, "<unk>", "!"), "continuing_subword_prefix": (None, "", "##"),
-           "end_of_word_suffix": (None, "", "</w>"), "fuse_unk": (False, True), "byte_fallback": (False, True),
-           "ignore_merges": (False, True)}
+OPTIONS = {
+    "dropout": (None, 0.0, 1.0),
+    "unk_token": (None, "<unk>", "!"),
+    "continuing_subword_prefix": (None, "", "##"),
+    "end_of_word_suffix": (None, "", "</w>"),
+    "fuse_unk": (False, True),
+    "byte_fallback": (False, True),
+    "ignore_merges": (False, True),
+}
 
 
 def added_tokens(name):
@@ -119,14 +178,17 @@ def added_tokens(name):
 
     def new(*ids, **given):
         return [{"id": after + id, "content": text, **switches, **given} for id, text in zip(ids, ("the ", "a ", "1 "))]
+
     yield from (new(0, **given) for given in ({}, *({switch: True} for switch in switches)))
     yield from (new(0, 1, 2), new(1, 0), new(1), new(0, 2), new(-1))
 
 
 def cases():
     """(tokenizer, where in its file, what is put there, or added to a list that is there)"""
-    regex = {GPT2: {"Regex": "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)|\\s+"},
-             OLMO2: load(OLMO2)["pre_tokenizer"]["pretokenizers"][0]["pattern"]}
+    regex = {
+        GPT2: {"Regex": "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)|\\s+"},
+        OLMO2: load(OLMO2)["pre_tokenizer"]["pretokenizers"][0]["pattern"],
+    }
     for value in normalizers():
         yield NEOX, ("normalizer",), value
     for own, other in ((GPT2, OLMO2), (OLMO2, GPT2)):
@@ -167,7 +229,10 @@ def digest(tokenizer, texts):
 
 
 def lines():
-    texts = {name: [json.loads(line)["text"] for line in (HERE / f"vectors-{name}.jsonl").open()] for name in (GPT2, OLMO2, NEOX)}
+    texts = {
+        name: [json.loads(line)["text"] for line in (HERE / f"vectors-{name}.jsonl").open()]
+        for name in (GPT2, OLMO2, NEOX)
+    }
     for name in texts:
         yield {"of": name, "at": [], "ids": digest(load(name), texts[name])}
     for name, at, value in cases():

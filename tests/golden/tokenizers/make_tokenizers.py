@@ -4,6 +4,7 @@ makes of texts by them. LARGER is the folder `data` of the larger reference data
 
 Of each tokenizer the first merges are kept, the bytes and the added tokens; ids are given anew, in the
 order of the old ones. Everything else of the file stays. Needs tokenizers and zstandard."""
+
 import gzip
 import hashlib
 import json
@@ -16,8 +17,7 @@ from tokenizers import Tokenizer
 
 HERE = pathlib.Path(__file__).resolve().parent
 GOLDEN, ROOT = HERE.parent, HERE.parents[2]
-NAMES = ("allenai_gpt-neox-olmo-dolma-v1_5", "allenai_eleuther-ai-gpt-neox-20b-pii-special", "gpt2",
-         "allenai_dolma2")
+NAMES = ("allenai_gpt-neox-olmo-dolma-v1_5", "allenai_eleuther-ai-gpt-neox-20b-pii-special", "gpt2", "allenai_dolma2")
 STREAMS = {"gpt-neox-olmo-dolma-v1_5": NAMES[0], "gpt2": "gpt2"}
 MERGES = 1500
 CORPORA = ("tests/golden/data/corpus-mini/validation", "data/validation")
@@ -43,23 +43,34 @@ def dump(path, value):
 
 def vectors(name, texts):
     tokenizer = Tokenizer.from_file(str(HERE / f"{name}.json"))
-    lines = (json.dumps({"text": text, "ids": tokenizer.encode(text, add_special_tokens=False).ids},
-                        ensure_ascii=False, separators=(",", ":")) for text in texts)
+    lines = (
+        json.dumps(
+            {"text": text, "ids": tokenizer.encode(text, add_special_tokens=False).ids},
+            ensure_ascii=False,
+            separators=(",", ":"),
+        )
+        for text in texts
+    )
     (HERE / f"vectors-{name}.jsonl").write_text("\n".join(lines) + "\n")
 
 
 def documents(path):
     raw = path.read_bytes()
-    text = gzip.decompress(raw) if path.suffix == ".gz" else \
-        zstandard.ZstdDecompressor().stream_reader(raw, read_across_frames=True).read()
+    text = (
+        gzip.decompress(raw)
+        if path.suffix == ".gz"
+        else zstandard.ZstdDecompressor().stream_reader(raw, read_across_frames=True).read()
+    )
     return [json.loads(line) for line in text.decode().split("\n") if line]
 
 
 def stream(tokenizer, path):
     """Token ids of each document, with the end-of-text that closes it."""
     end = tokenizer.token_to_id("<|endoftext|>")
-    return [tokenizer.encode(row["text"].strip(" \t\n\r\v\f"), add_special_tokens=False).ids + [end]
-            for row in documents(path)]
+    return [
+        tokenizer.encode(row["text"].strip(" \t\n\r\v\f"), add_special_tokens=False).ids + [end]
+        for row in documents(path)
+    ]
 
 
 def packed(documents):
@@ -71,8 +82,7 @@ def write_shards(name, tokenizer):
     """The validation documents of corpus-mini as one shard and its table."""
     reference = GOLDEN / "data/tokenized-mini/gpt-neox-olmo-dolma-v1_5/validation"
     table = gzip.decompress((reference / "part-0-00000.csv.gz").read_bytes()).decode().splitlines()
-    whole = [document for path in sorted((ROOT / CORPORA[0]).iterdir())
-             for document in stream(tokenizer, path)]
+    whole = [document for path in sorted((ROOT / CORPORA[0]).iterdir()) for document in stream(tokenizer, path)]
     out, at, rows = GOLDEN / f"data/tokenized-small/{name}/validation", 0, []
     out.mkdir(parents=True, exist_ok=True)
     for document, row in zip(whole, table, strict=True):
@@ -85,8 +95,7 @@ def write_shards(name, tokenizer):
 def check(larger):
     """What is written of the whole tokenizer is what the reference has of it."""
     tokenizer = Tokenizer.from_file(str(larger / f"tokenizers/{NAMES[0]}.json"))
-    whole = [document for path in sorted((ROOT / CORPORA[0]).iterdir())
-             for document in stream(tokenizer, path)]
+    whole = [document for path in sorted((ROOT / CORPORA[0]).iterdir()) for document in stream(tokenizer, path)]
     reference = GOLDEN / "data/tokenized-mini/gpt-neox-olmo-dolma-v1_5/validation/part-0-00000.npy"
     assert packed(whole) == reference.read_bytes()
 
@@ -101,7 +110,8 @@ def main():
     gpt2 = json.loads((HERE / "gpt2.json").read_text())
     dump(HERE / "gpt2-openai/encoder.json", gpt2["model"]["vocab"])
     (HERE / "gpt2-openai/vocab.bpe").write_text(
-        "#version: 0.2\n" + "".join(merge + "\n" for merge in gpt2["model"]["merges"]))
+        "#version: 0.2\n" + "".join(merge + "\n" for merge in gpt2["model"]["merges"])
+    )
     counts = ["tokenizer\tshard\tdocuments\ttext_bytes\ttokens_with_eos\tsha256_of_uint16le_stream"]
     for name, full in STREAMS.items():
         tokenizer = Tokenizer.from_file(str(HERE / f"{full}.json"))
@@ -109,9 +119,21 @@ def main():
         for path in (path for corpus in CORPORA for path in sorted((ROOT / corpus).iterdir())):
             ids = stream(tokenizer, path)
             size = sum(len(row["text"].encode()) for row in documents(path))
-            counts.append("\t".join(map(str, (
-                name, path.relative_to(ROOT), len(ids), size, sum(map(len, ids)),
-                hashlib.sha256(packed(ids)).hexdigest()))))
+            counts.append(
+                "\t".join(
+                    map(
+                        str,
+                        (
+                            name,
+                            path.relative_to(ROOT),
+                            len(ids),
+                            size,
+                            sum(map(len, ids)),
+                            hashlib.sha256(packed(ids)).hexdigest(),
+                        ),
+                    )
+                )
+            )
     (HERE / "reference-counts.tsv").write_text("\n".join(counts) + "\n")
 
 

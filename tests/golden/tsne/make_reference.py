@@ -10,6 +10,7 @@ kl_pca: init='pca'. kl_of_y: the divergence of that embedding, computed again in
 kl_near: five starts that differ from kl_pca's by a millionth of every coordinate: how far rounding alone
 moves the end, for the descent is chaotic. kl_random: init='random', five seeds.
 """
+
 import json
 import sys
 
@@ -91,18 +92,22 @@ def main():
         x = make().astype(np.float32)
         for perplexity in PERPLEXITIES:
             pca = run(x, perplexity, "pca", 0)
-            cases.append({
-                "points": make.__name__,
-                "n": x.shape[0],
-                "d": x.shape[1],
-                "sum": float(x.astype(np.float64).sum()),
-                "squares": float((x.astype(np.float64) ** 2).sum()),
-                "perplexity": perplexity,
-                "kl_pca": float(pca.kl_divergence_),
-                "kl_of_y": divergence(x, pca.embedding_, perplexity),
-                "kl_near": [float(run(x, perplexity, near_start(x, seed), seed).kl_divergence_) for seed in range(1, 6)],
-                "kl_random": [float(run(x, perplexity, "random", seed).kl_divergence_) for seed in range(1, 6)],
-            })
+            cases.append(
+                {
+                    "points": make.__name__,
+                    "n": x.shape[0],
+                    "d": x.shape[1],
+                    "sum": float(x.astype(np.float64).sum()),
+                    "squares": float((x.astype(np.float64) ** 2).sum()),
+                    "perplexity": perplexity,
+                    "kl_pca": float(pca.kl_divergence_),
+                    "kl_of_y": divergence(x, pca.embedding_, perplexity),
+                    "kl_near": [
+                        float(run(x, perplexity, near_start(x, seed), seed).kl_divergence_) for seed in range(1, 6)
+                    ],
+                    "kl_random": [float(run(x, perplexity, "random", seed).kl_divergence_) for seed in range(1, 6)],
+                }
+            )
             print(cases[-1], file=sys.stderr)
     json.dump({"scikit-learn": sklearn.__version__, "numpy": np.__version__, "cases": cases}, sys.stdout, indent=1)
     print()

@@ -2,6 +2,7 @@
 
 It has more faults than other losses, and pairs of them at full size would take minutes by autograd. So gradients of
 hypotheses come from sums over experts that all of them share (tables.py), and a certificate is of one dump."""
+
 from __future__ import annotations
 
 from dataclasses import dataclass
@@ -25,8 +26,13 @@ def loss(x: Case) -> Tensor:
     missing = [name for name in ("router", "w_gate") if getattr(x, name) is None]
     if missing:
         raise ValueError(f"erc needs {', '.join(missing)}")
-    return reference.erc_loss(x.router, x.w_gate, alpha=1.0 if x.alpha is None else x.alpha, delta=x.delta,
-                              weight=1.0 if x.weight is None else x.weight)
+    return reference.erc_loss(
+        x.router,
+        x.w_gate,
+        alpha=1.0 if x.alpha is None else x.alpha,
+        delta=x.delta,
+        weight=1.0 if x.weight is None else x.weight,
+    )
 
 
 @dataclass
@@ -55,8 +61,10 @@ class Certificates:
         by: Dict[str, List[str]] = {}
         for name in self.wrong:
             by.setdefault(report.sentence(self.found[name]), []).append(name)
-        return "wrong as erc: " + "; ".join(one[len("not right: "):] + (
-            f" (on {', '.join(names)})" if len(names) < len(self.found) else "") for one, names in by.items())
+        return "wrong as erc: " + "; ".join(
+            one[len("not right: ") :] + (f" (on {', '.join(names)})" if len(names) < len(self.found) else "")
+            for one, names in by.items()
+        )
 
     def is_rounded(self) -> bool:
         return any(one.rounded for one in self.found.values())
@@ -68,12 +76,21 @@ class Certificates:
         return [*lines, *(f"{name}: {line}" for name, one in self.found.items() for line in report.details(one))]
 
     def as_json(self) -> Dict[str, Any]:
-        return {"version": 1, "kind": "erc", "verdict": self.state, "sentence": self.sentence(),
-                "dumps": {name: report.as_json(one, name) for name, one in self.found.items()}}
+        return {
+            "version": 1,
+            "kind": "erc",
+            "verdict": self.state,
+            "sentence": self.sentence(),
+            "dumps": {name: report.as_json(one, name) for name, one in self.found.items()},
+        }
 
 
-def dumps(function: Callable[..., Any], dtype: torch.dtype = torch.float32, device: str = "cpu",
-          fixed: Optional[Mapping[str, Any]] = None) -> Dict[str, Dict[str, Tensor]]:
+def dumps(
+    function: Callable[..., Any],
+    dtype: torch.dtype = torch.float32,
+    device: str = "cpu",
+    fixed: Optional[Mapping[str, Any]] = None,
+) -> Dict[str, Dict[str, Tensor]]:
     """The tensors of a dump for each of INPUTS."""
     return {name: dump(function, make_inputs(name), dtype, device, fixed or {}) for name in INPUTS}
 

@@ -10,19 +10,25 @@ position, in this order:
 router [n, d], w_gate [n, D, d], delta [n, d] noise, alpha and weight numbers. It returns the loss, or a dict with `loss`
 and, where it has them, `M` [n, n] and `delta` [n, d], its own noise. A callable that neither takes nor returns delta must
 not use noise."""
+
 from __future__ import annotations
 
 from typing import Any, Callable, Dict, Optional, Sequence
 
 from torch import Tensor
 
-from .._import import CannotJudge, called, called_by_name, named, raised, signature_of
 from .._call import in_words, is_plain, loss_in
+from .._import import CannotJudge, called, called_by_name, named, raised, signature_of
 
-NAMES = {"router": ("router", "R", "r"), "w_gate": ("w_gate", "W_g", "Wg", "gate"),
-         "delta": ("delta",), "alpha": ("alpha",), "weight": ("weight",),
-         "w_up": ("w_up", "W_p", "Wp", "up"),
-         "w_gate_up": ("w_gate_up", "gate_up", "gate_up_proj")}
+NAMES = {
+    "router": ("router", "R", "r"),
+    "w_gate": ("w_gate", "W_g", "Wg", "gate"),
+    "delta": ("delta",),
+    "alpha": ("alpha",),
+    "weight": ("weight",),
+    "w_up": ("w_up", "W_p", "Wp", "up"),
+    "w_gate_up": ("w_gate_up", "gate_up", "gate_up_proj"),
+}
 POSITIONAL = ("router", "w_gate", "delta", "alpha", "weight")
 
 
@@ -47,8 +53,10 @@ class Loss:
         try:
             signature.bind(*POSITIONAL)
         except TypeError:
-            raise CannotJudge(f"its arguments are {signature}, must be some of {', '.join(NAMES)}, or the first five of these "
-                              "in this order") from None
+            raise CannotJudge(
+                f"its arguments are {signature}, must be some of {', '.join(NAMES)}, or the first five of these "
+                "in this order"
+            ) from None
         return None
 
     def __call__(self, values: Dict[str, Any]) -> Dict[str, Any]:

@@ -2,6 +2,7 @@
 
 The distance of the gradients from the dump's is a quadratic in the shares. It is made small within [0,1] by a Newton
 step in those that are free to move, cut to the bounds, again and again. Both gradients count, each over its own norm."""
+
 from __future__ import annotations
 
 from typing import Tuple
@@ -33,8 +34,8 @@ def _quadratic(h: Hypothesis) -> Tuple[Tensor, Tensor]:
     per_share = torch.zeros(len(at), len(points), dtype=torch.float64)
     rows = torch.arange(len(at))
     slope = h.terms.slope.flatten()
-    per_share[rows, where[:len(at)]] += hinges.size * slope[at]
-    per_share[rows, where[len(at):]] += hinges.diagonal * slope[diagonal]
+    per_share[rows, where[: len(at)]] += hinges.size * slope[at]
+    per_share[rows, where[len(at) :]] += hinges.diagonal * slope[diagonal]
     V = h.t.V.view(n * n, -1)[points]
     if h.delta is not None:
         V = V * h.delta[i]

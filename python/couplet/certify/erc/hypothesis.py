@@ -9,6 +9,7 @@ factor, a gradient that is cut off.
 
 Names:  F is what hinges compare, M or its square; u the coefficient of one hinge, weight / (n^2 layers) unless a fault
         changes it; all matrices by expert j first, [j,i]."""
+
 from __future__ import annotations
 
 import math
@@ -51,9 +52,17 @@ def M_error(t: Tables, grade: Grade) -> Tensor:
 def coefficient(dump: ErcDump, faults: Faults) -> float:
     """u under these faults."""
     n, u = dump.n, dump.weight / (dump.n**2 * dump.layers)
-    factors = {"zero": 0.0, "loss_sign": -1.0, "pairs_mean": n / max(n - 1, 1), "rows_mean": n, "no_mean": n * n,
-               "weight_left_out": 1 / dump.weight, "weight_twice": dump.weight, "layers_sum": dump.layers,
-               "layers_twice": 1 / dump.layers}
+    factors = {
+        "zero": 0.0,
+        "loss_sign": -1.0,
+        "pairs_mean": n / max(n - 1, 1),
+        "rows_mean": n,
+        "no_mean": n * n,
+        "weight_left_out": 1 / dump.weight,
+        "weight_twice": dump.weight,
+        "layers_sum": dump.layers,
+        "layers_twice": 1 / dump.layers,
+    }
     return u * math.prod(value for key, value in factors.items() if key in faults)
 
 
@@ -129,7 +138,9 @@ class Terms:
             if "diagonal_detached" not in self.faults:
                 by_F.diagonal().sub_(self.sign * self.alpha * share.sum(axis))
             unsure = off & (exact | (view.abs() <= self._band(seen, axis)))
-            noise += float((self.F_error.square() + (self.alpha * self._own(self.F_error, axis)).square())[unsure].sum())
+            noise += float(
+                (self.F_error.square() + (self.alpha * self._own(self.F_error, axis)).square())[unsure].sum()
+            )
             found.append((axis, unsure, share, exact))
         self._keep_diagonal(own, by_F)
         self.noise = math.sqrt(noise + float((by_F * self.F_error).square().sum()))

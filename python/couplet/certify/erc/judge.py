@@ -6,6 +6,7 @@ times the rounding of its terms passes, taken as independent.
 All sets are held against the dump as if it had been computed in f32. Where none explains it, again with what products in
 bf16 would do to it, and then with everything in bf16. That lets small faults pass too, so there a larger set takes the
 place of a smaller one that fits, where it fits so much better that rounding cannot be the reason: see beats()."""
+
 from __future__ import annotations
 
 import itertools
@@ -52,7 +53,9 @@ class Certificate:
     factor: float = 1.0  # where "factor" is among the faults
     rounded: bool = False  # only within what rounding to bf16 does
     nearly: bool = False  # unknown, but right within that
-    ties: str = "none"  # how M[i,j] that is exactly its bound is treated: none, pass (the reference's), strict, half, other
+    ties: str = (
+        "none"  # how M[i,j] that is exactly its bound is treated: none, pass (the reference's), strict, half, other
+    )
     n_ties: int = 0
     active: int = 0  # hinges that are, of the 2 n (n - 1)
     figures: Dict[str, Figure] = field(default_factory=dict)  # loss, M, dR, dW_g, dW_p
@@ -181,18 +184,27 @@ class Judge:
 
     def of_router(self, h: Hypothesis) -> Measured:
         dR, got = h.dR(), self.dump.given_dR
-        return Measured(*(float(one) for one in ((dR - got).square().sum(), dR.square().sum(), got.square().sum(),
-                                                 (dR * got).sum())))
+        return Measured(
+            *(
+                float(one)
+                for one in ((dR - got).square().sum(), dR.square().sum(), got.square().sum(), (dR * got).sum())
+            )
+        )
 
     def let_pass(self, h: Hypothesis, experts: Measured, router: Measured) -> None:
         """The distances that the rounding of terms makes."""
         grade, least, t = self.grade, min(self.dump.D, self.dump.d), h.t
         error = h.c * grade.unit * t.error
         nothing = grade.gradients * NOTHING * abs(h.u)
-        for one, noise, width in ((experts, error * t.x_norm, t.x_norm), (router, error * t.w_norm[:, None] / least**0.5,
-                                                                          t.w_norm / least**0.5)):
-            one.passes = grade.gradients * math.sqrt(max(0.0, one.size)) + 4 * math.sqrt(2) * float(noise.norm()) + \
-                nothing * float(width.norm()) / self.dump.n**0.5
+        for one, noise, width in (
+            (experts, error * t.x_norm, t.x_norm),
+            (router, error * t.w_norm[:, None] / least**0.5, t.w_norm / least**0.5),
+        ):
+            one.passes = (
+                grade.gradients * math.sqrt(max(0.0, one.size))
+                + 4 * math.sqrt(2) * float(noise.norm())
+                + nothing * float(width.norm()) / self.dump.n**0.5
+            )
 
     def take_factor(self, h: Hypothesis) -> float:
         """The number of "factor". Hinges at their bound add nothing to the loss, so where there are some it is the loss
@@ -209,7 +221,9 @@ class Judge:
     # ---- sets ----
 
     def sets(self, size: int) -> Iterator[Faults]:
-        return (frozenset(one) for one in itertools.combinations(KNOWN, size) if is_worth_trying(self.dump, frozenset(one)))
+        return (
+            frozenset(one) for one in itertools.combinations(KNOWN, size) if is_worth_trying(self.dump, frozenset(one))
+        )
 
     def fitting(self, sets: Iterator[Faults]) -> List[Judged]:
         judged = (self.judge(one) for one in sets)
@@ -235,8 +249,12 @@ class Judge:
         """Grade by grade until something fits. A number that nothing explains could be rounding, so that comes after all
         that is known."""
         coarse = (AUTOCAST, BF16) if rounded else ()
-        steps = [(F32, self.at_grade), (F32, self.with_factor), *((grade, self.at_grade) for grade in coarse),
-                 *((grade, self.with_factor) for grade in coarse)]
+        steps = [
+            (F32, self.at_grade),
+            (F32, self.with_factor),
+            *((grade, self.at_grade) for grade in coarse),
+            *((grade, self.with_factor) for grade in coarse),
+        ]
         for self.grade, step in steps:
             found = step()
             if found:
@@ -289,8 +307,11 @@ def find_untold(judge: Judge, best: Judged, rounded: bool) -> Dict[str, str]:
             judged = judge.judge(more)
             if judged.fits and not (rounded and beats(best, judged)):
                 assert judged.hypothesis
-                reason = "no hinge is active: there is no gradient to look at" if judged.hypothesis.active == 0 else \
-                    "it gives the same numbers here, but for rounding"
+                reason = (
+                    "no hinge is active: there is no gradient to look at"
+                    if judged.hypothesis.active == 0
+                    else "it gives the same numbers here, but for rounding"
+                )
         if reason:
             found[fault] = reason
     return found
@@ -307,7 +328,9 @@ def fill_figures(judge: Judge, out: Certificate, faults: Faults) -> None:
         measured["M"] = float(h.terms.F.norm()), float((h.terms.given_M() - h.terms.F).norm())
     measured["dR"] = float(dR.norm()), float((dR - dump.given_dR).norm())
     c = torch.zeros_like(h.c) if "experts_detached" in faults else h.c
-    measured.update({name: pair for name, pair, W in zip(("dW_g", "dW_p"), h.t.confirm(c), dump.weights) if W is not None})
+    measured.update(
+        {name: pair for name, pair, W in zip(("dW_g", "dW_p"), h.t.confirm(c), dump.weights) if W is not None}
+    )
     for name, (size, away) in measured.items():
         distance = over(away, size)
         if not faults:

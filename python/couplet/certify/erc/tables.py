@@ -6,6 +6,7 @@ Names:  X_i the proxies of the variant, R~ or, without noise, R; A_ij = X_i W^j 
 Use:    with dW_g^j = sum_i c_ij A_ij (outer) X_i,
             |dW_g^j - got^j|^2 = c_j^T gram_j c_j - 2 c_j . got_j + |got^j|^2.
 Exact:  to about 1e-8 of the norms, from the cancellation in that."""
+
 from __future__ import annotations
 
 from typing import List, Sequence, Tuple
@@ -30,8 +31,8 @@ class Tables:
         square = torch.zeros(n, n, dtype=torch.float64)
         for j in range(n):
             for W in self.matrices(dump.weights, j):
-                self.w_norm[j] += vector_norm(W)**2
-                square[j] += vector_norm(self.X @ W.T, dim=1)**2
+                self.w_norm[j] += vector_norm(W) ** 2
+                square[j] += vector_norm(self.X @ W.T, dim=1) ** 2
         self.w_norm = self.w_norm.sqrt()
         self.M = square.sqrt()
         # Of A_ij, for numbers with a relative error of 1: the rounding of X and W touches each product, and its part
@@ -48,7 +49,9 @@ class Tables:
             return
         n, d, dump = self.dump.n, self.dump.d, self.dump
         XX = self.X @ self.X.T
-        self.V, self.gram, self.got = (torch.zeros(*shape, dtype=torch.float64) for shape in ((n, n, d), (n, n, n), (n, n)))
+        self.V, self.gram, self.got = (
+            torch.zeros(*shape, dtype=torch.float64) for shape in ((n, n, d), (n, n, n), (n, n))
+        )
         for j in range(n):
             for half, used in enumerate(self.uses):
                 if not used:
@@ -60,7 +63,9 @@ class Tables:
                 self.gram[j] += A @ A.T * XX
                 if G is not None:
                     self.got[j] += (A * (self.X @ G[j].double().T)).sum(1)
-        self.got_square = sum(float(vector_norm(one, dtype=torch.float64))**2 for G in dump.grads if G is not None for one in G)
+        self.got_square = sum(
+            float(vector_norm(one, dtype=torch.float64)) ** 2 for G in dump.grads if G is not None for one in G
+        )
         self.full = True
 
     def confirm(self, c: Tensor) -> List[Tuple[float, float]]:
@@ -72,8 +77,8 @@ class Tables:
                 made = torch.zeros((), dtype=torch.float64)
                 if used and W is not None:
                     made = (c[j][:, None] * (self.X @ W[j].double().T)).T @ self.X
-                size += float(vector_norm(made))**2
-                away += float(vector_norm(made if G is None else made - G[j]))**2
+                size += float(vector_norm(made)) ** 2
+                away += float(vector_norm(made if G is None else made - G[j])) ** 2
             found.append((size**0.5, away**0.5))
         return found
 

@@ -1,4 +1,5 @@
 """What the rules of loss-free balancing share, by which the bias of an expert follows its load."""
+
 from __future__ import annotations
 
 from typing import Callable, Dict
@@ -39,12 +40,17 @@ def cases(seed: int) -> Dict[str, Case]:
     g = generator(seed)
 
     def case(A: int, n: int, most: int, rate: float) -> Case:
-        return Case(counts=torch.randint(0, most, (A, n), generator=g), rate=rate, bias=torch.randn(n, generator=g) * 0.1)
+        return Case(
+            counts=torch.randint(0, most, (A, n), generator=g), rate=rate, bias=torch.randn(n, generator=g) * 0.1
+        )
 
     five = case(1, 5, 9, 0.05)
-    return {"uneven": case(3, 8, 50, 0.001), "many": case(2, 6, 600, 0.02),
-            "one-at-mean": five.but(counts=torch.tensor([[4, 6, 5, 9, 1]])),
-            "one-below-mean": five.but(counts=torch.tensor([[4, 7, 5, 9, 2]]))}
+    return {
+        "uneven": case(3, 8, 50, 0.001),
+        "many": case(2, 6, 600, 0.02),
+        "one-at-mean": five.but(counts=torch.tensor([[4, 6, 5, 9, 1]])),
+        "one-below-mean": five.but(counts=torch.tensor([[4, 7, 5, 9, 2]])),
+    }
 
 
 def one_group(x: Case) -> bool:
@@ -54,13 +60,28 @@ def one_group(x: Case) -> bool:
 FAULTS = (
     Fault("unchanged", "the bias is never updated", "update it after each optimizer step, in training mode"),
     Fault("wrong_sign", "the bias of busy experts is raised", "bias += rate * sign(mean - counts)"),
-    Fault("last_micro_batch", "the counts are those of the last micro-batch or rank", "sum them over all before the update",
-          same=one_group),
-    Fault("first_micro_batch", "the counts are those of the first micro-batch or rank", "sum them over all before the update",
-          same=one_group),
-    Fault("each_micro_batch", "the bias moves after each micro-batch", "once, after the optimizer step", "torchtitan #1304",
-          same=one_group),
-    Fault("step_of_each", "the step is multiplied by the number of micro-batches or ranks", "add it once", same=one_group),
+    Fault(
+        "last_micro_batch",
+        "the counts are those of the last micro-batch or rank",
+        "sum them over all before the update",
+        same=one_group,
+    ),
+    Fault(
+        "first_micro_batch",
+        "the counts are those of the first micro-batch or rank",
+        "sum them over all before the update",
+        same=one_group,
+    ),
+    Fault(
+        "each_micro_batch",
+        "the bias moves after each micro-batch",
+        "once, after the optimizer step",
+        "torchtitan #1304",
+        same=one_group,
+    ),
+    Fault(
+        "step_of_each", "the step is multiplied by the number of micro-batches or ranks", "add it once", same=one_group
+    ),
     Fault("no_mean", "counts are not compared with their mean", "mean - counts"),
     Fault("median", "counts are compared with their median", "mean - counts"),
     Fault("mean_floored", "the mean of the counts is rounded to a whole number", "counts.double().mean()"),
@@ -69,7 +90,10 @@ FAULTS = (
     Fault("rate_twice", "the update rate is applied twice", "multiply the step by it once"),
     Fault("counts_in_bf16", "assignments are counted in bf16, which stops at 256", "count in integers or float32"),
 )
-NAMES = {"counts": ("counts", "tokens_per_expert", "load"), "bias": ("bias", "expert_bias", "e_score_correction_bias"),
-          "rate": ("rate", "update_rate", "u", "gamma", "coeff", "load_balance_coeff")}
+NAMES = {
+    "counts": ("counts", "tokens_per_expert", "load"),
+    "bias": ("bias", "expert_bias", "e_score_correction_bias"),
+    "rate": ("rate", "update_rate", "u", "gamma", "coeff", "load_balance_coeff"),
+}
 SOURCE = "Loss-free balancing (arXiv 2408.15664), algorithm 1"
 NEEDS = frozenset({"counts", "bias", "rate"})

@@ -1,4 +1,5 @@
 """The losses of several layers: their mean or sum, and what goes wrong with it."""
+
 from __future__ import annotations
 
 from torch import Tensor
@@ -19,5 +20,7 @@ def over_layers(x: Case, has: Has, each: Tensor, summed: bool = False) -> Tensor
 
 SUMMED = Fault("layers_summed", "the layers' losses are summed", "see the kind's formula", same=one_layer)
 AVERAGED = Fault("layers_averaged", "the layers' losses are averaged", "see the kind's formula", same=one_layer)
-ONE = (Fault("last_layer", "only the last layer has a loss", "compute that of every layer", same=one_layer),
-       Fault("first_layer", "only the first layer has a loss", "compute that of every layer", same=one_layer))
+ONE = (
+    Fault("last_layer", "only the last layer has a loss", "compute that of every layer", same=one_layer),
+    Fault("first_layer", "only the first layer has a loss", "compute that of every layer", same=one_layer),
+)

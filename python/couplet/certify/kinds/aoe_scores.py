@@ -1,4 +1,5 @@
 """The scores of Autonomy-of-Experts: an expert's own response to a token is its logit."""
+
 from __future__ import annotations
 
 from typing import Dict
@@ -16,7 +17,7 @@ def reference(x: Case, has: Has) -> Outputs:
         A = torch.nn.functional.silu(A)
     size = A.abs().sum(-1) if has("sum_of_sizes") else A.amax(-1) if has("largest") else A.norm(dim=-1)
     size = size**2 if has("squared") else size
-    size = size / A.shape[-1]**0.5 if has("over_width") else size
+    size = size / A.shape[-1] ** 0.5 if has("over_width") else size
     size = size.detach() if has("norm_detached") else size
     if has("no_softmax"):
         return {"scores": size}
@@ -29,8 +30,11 @@ def cases(seed: int) -> Dict[str, Case]:
     g = generator(seed)
 
     def case(T: int, n: int, d: int, r: int) -> Case:
-        return Case(tokens=torch.randn(T, d, generator=g), W_down=torch.randn(n, r, d, generator=g) / d**0.5,
-                    d_scores=torch.randn(T, n, generator=g))
+        return Case(
+            tokens=torch.randn(T, d, generator=g),
+            W_down=torch.randn(n, r, d, generator=g) / d**0.5,
+            d_scores=torch.randn(T, n, generator=g),
+        )
 
     return {"some": case(12, 6, 16, 5), "wide": case(9, 3, 10, 12)}
 
@@ -48,8 +52,19 @@ FAULTS = (
     Fault("norm_detached", "no gradient flows through the norms", "no detach(): there is no router that could learn"),
 )
 KIND = Kind(
-    "aoe-scores", "softmax over experts of |x W_down^i|", "Autonomy-of-Experts (arXiv 2501.13074)", reference, FAULTS,
-    {"tokens": ("tokens", "x", "hidden_states"), "W_down": ("W_down", "w_down", "down", "W_g_down")}, cases,
-    frozenset({"tokens", "W_down"}), ("tokens", "W_down"), "1 / n", "1", "norms are not divided by r or d",
-    "src/model/moe.c, model.router=aoe", ("scores",),
-    range="0 to 1; they sum to 1")
+    "aoe-scores",
+    "softmax over experts of |x W_down^i|",
+    "Autonomy-of-Experts (arXiv 2501.13074)",
+    reference,
+    FAULTS,
+    {"tokens": ("tokens", "x", "hidden_states"), "W_down": ("W_down", "w_down", "down", "W_g_down")},
+    cases,
+    frozenset({"tokens", "W_down"}),
+    ("tokens", "W_down"),
+    "1 / n",
+    "1",
+    "norms are not divided by r or d",
+    "src/model/moe.c, model.router=aoe",
+    ("scores",),
+    range="0 to 1; they sum to 1",
+)

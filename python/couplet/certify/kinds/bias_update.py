@@ -1,4 +1,5 @@
 """Loss-free balancing: how the bias of an expert follows its load. No loss: the output is the new bias."""
+
 from __future__ import annotations
 
 from torch import Tensor
@@ -16,7 +17,19 @@ def reference(x: Case, has: Has) -> Outputs:
 
 
 KIND = Kind(
-    "bias-update-sign", "b_i += u sign(mean_j c_j - c_i)", SOURCE, reference,
+    "bias-update-sign",
+    "b_i += u sign(mean_j c_j - c_i)",
+    SOURCE,
+    reference,
     [*FAULTS, Fault("zero_is_positive", "an expert exactly at the mean is raised", "torch.sign: it gives 0 there")],
-    NAMES, cases, NEEDS, (), "unchanged", "-u for the busy, +u for the others", "u alone", "src/train/step.c",
-    outputs=("bias_after",), range="steps of -u, 0 and u")
+    NAMES,
+    cases,
+    NEEDS,
+    (),
+    "unchanged",
+    "-u for the busy, +u for the others",
+    "u alone",
+    "src/train/step.c",
+    outputs=("bias_after",),
+    range="steps of -u, 0 and u",
+)

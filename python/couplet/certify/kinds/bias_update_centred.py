@@ -1,4 +1,5 @@
 """Loss-free balancing whose steps have mean 0, so that the biases do not drift."""
+
 from __future__ import annotations
 
 from torch import Tensor
@@ -16,7 +17,18 @@ def reference(x: Case, has: Has) -> Outputs:
 
 
 KIND = Kind(
-    "bias-update-centred", "b += u (s - mean s), s_i = sign(mean_j c_j - c_i)", "torchtitan, moe.py", reference,
+    "bias-update-centred",
+    "b += u (s - mean s), s_i = sign(mean_j c_j - c_i)",
+    "torchtitan, moe.py",
+    reference,
     [*FAULTS, Fault("not_centred", "the step's mean is not taken off", "step -= step.mean()")],
-    NAMES, cases, NEEDS, (), "unchanged", "u (s - mean s)", "u; the mean of b stays", outputs=("bias_after",),
-    range="steps between -2 u and 2 u")
+    NAMES,
+    cases,
+    NEEDS,
+    (),
+    "unchanged",
+    "u (s - mean s)",
+    "u; the mean of b stays",
+    outputs=("bias_after",),
+    range="steps between -2 u and 2 u",
+)

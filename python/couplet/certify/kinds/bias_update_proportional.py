@@ -1,4 +1,5 @@
 """Loss-free balancing by the size of the difference: the bias moves by the share that is missing."""
+
 from __future__ import annotations
 
 from torch import Tensor
@@ -17,8 +18,22 @@ def reference(x: Case, has: Has) -> Outputs:
 
 
 KIND = Kind(
-    "bias-update-proportional", "b_i += u (mean_j c_j - c_i) / sum_j c_j", SOURCE + ", its variant", reference,
-    [*FAULTS, Fault("of_counts", "the difference is of counts, not of shares", "divide by counts.sum()"),
-     Fault("over_mean", "the difference is divided by the mean count, not by the sum", "divide by counts.sum()")],
-    NAMES, cases, NEEDS, (), "unchanged", "u (1 / n - 1 / K) for the busy", "T divided out",
-    outputs=("bias_after",), range="steps from u (1 / n - 1 / K) to u / n")
+    "bias-update-proportional",
+    "b_i += u (mean_j c_j - c_i) / sum_j c_j",
+    SOURCE + ", its variant",
+    reference,
+    [
+        *FAULTS,
+        Fault("of_counts", "the difference is of counts, not of shares", "divide by counts.sum()"),
+        Fault("over_mean", "the difference is divided by the mean count, not by the sum", "divide by counts.sum()"),
+    ],
+    NAMES,
+    cases,
+    NEEDS,
+    (),
+    "unchanged",
+    "u (1 / n - 1 / K) for the busy",
+    "T divided out",
+    outputs=("bias_after",),
+    range="steps from u (1 / n - 1 / K) to u / n",
+)

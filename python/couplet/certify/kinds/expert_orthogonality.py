@@ -1,4 +1,5 @@
 """Turns the outputs of a token's experts apart: their projections onto each other."""
+
 from __future__ import annotations
 
 from typing import Dict
@@ -38,8 +39,10 @@ def reference(x: Case, has: Has) -> Tensor:
 
 def cases(seed: int) -> Dict[str, Case]:
     g = generator(seed)
-    return {"three": Case(outputs=torch.randn(14, 3, 10, generator=g) + 0.5, coefficient=0.3),
-            "two": Case(outputs=torch.randn(9, 2, 6, generator=g) * 2, coefficient=1.4)}
+    return {
+        "three": Case(outputs=torch.randn(14, 3, 10, generator=g) + 0.5, coefficient=0.3),
+        "two": Case(outputs=torch.randn(9, 2, 6, generator=g) * 2, coefficient=1.4),
+    }
 
 
 COMMON = (
@@ -47,19 +50,40 @@ COMMON = (
     Fault("others_detached", "the gradient flows through one of the two outputs alone", "no detach()"),
     Fault("not_squared", "lengths in place of squared lengths", "square the projections"),
     Fault("summed", "tokens are summed, not averaged", "take the mean over tokens"),
-    Fault("axes_mixed", "outputs that are sorted by expert are taken for outputs that are sorted by token",
-          "put them back into the order of tokens before view(tokens, K, -1)",
-          "the authors' code of arXiv 2505.22323: cat of the experts' outputs, then view"))
-PLACE = ({"outputs": ("outputs", "expert_outputs", "y"), "coefficient": NAMES["coefficient"]}, cases,
-         frozenset({"outputs"}), ("outputs",))
+    Fault(
+        "axes_mixed",
+        "outputs that are sorted by expert are taken for outputs that are sorted by token",
+        "put them back into the order of tokens before view(tokens, K, -1)",
+        "the authors' code of arXiv 2505.22323: cat of the experts' outputs, then view",
+    ),
+)
+PLACE = (
+    {"outputs": ("outputs", "expert_outputs", "y"), "coefficient": NAMES["coefficient"]},
+    cases,
+    frozenset({"outputs"}),
+    ("outputs",),
+)
 KIND = Kind(
-    "expert-orthogonality", "mean over tokens of sum_{j != k} |<y_j, y_k> / (<y_k, y_k> + 1e-6) y_k|^2",
-    "arXiv 2505.22323, equation 6: projections of pairs, here as squared lengths", reference,
-    [*COMMON, Fault("not_divided", "the products are not divided by a length", "divide by <y_k, y_k>"),
-     Fault("epsilon", "an epsilon in the divisor is as large as the outputs", "one far below all squared lengths",
-           values=(1e-4, 1e-3, 1e-2, 0.1, 1.0)),
-     Fault("cosines", "both outputs are normalised", "divide by <y_k, y_k> alone"),
-     Fault("over_pairs", "the sum is divided by K (K - 1)", "sum over the pairs"),
-     Fault("over_k", "the sum is divided by K", "sum over the pairs")], *PLACE,
-    balance="0 of orthogonal outputs", collapse="K (K - 1) |y|^2 of equal outputs", range="0 and more",
-    scale="grows with K^2 and |y|^2")
+    "expert-orthogonality",
+    "mean over tokens of sum_{j != k} |<y_j, y_k> / (<y_k, y_k> + 1e-6) y_k|^2",
+    "arXiv 2505.22323, equation 6: projections of pairs, here as squared lengths",
+    reference,
+    [
+        *COMMON,
+        Fault("not_divided", "the products are not divided by a length", "divide by <y_k, y_k>"),
+        Fault(
+            "epsilon",
+            "an epsilon in the divisor is as large as the outputs",
+            "one far below all squared lengths",
+            values=(1e-4, 1e-3, 1e-2, 0.1, 1.0),
+        ),
+        Fault("cosines", "both outputs are normalised", "divide by <y_k, y_k> alone"),
+        Fault("over_pairs", "the sum is divided by K (K - 1)", "sum over the pairs"),
+        Fault("over_k", "the sum is divided by K", "sum over the pairs"),
+    ],
+    *PLACE,
+    balance="0 of orthogonal outputs",
+    collapse="K (K - 1) |y|^2 of equal outputs",
+    range="0 and more",
+    scale="grows with K^2 and |y|^2",
+)

@@ -1,4 +1,5 @@
 """Turns the outputs of a token's experts apart: their projections onto the span of the others."""
+
 from __future__ import annotations
 
 from typing import List
@@ -34,9 +35,20 @@ def reference(x: Case, has: Has) -> Tensor:
 KIND = Kind(
     "expert-orthogonality-span",
     "mean over tokens and their K outputs of |projection of y_j onto the span of the others|^2",
-    "the authors' code of arXiv 2505.22323; its issue 3 says that it is not equation 6", reference,
-    [*COMMON, Fault("no_gram_schmidt", "the others are normalised, but not made orthogonal to each other",
-                     "subtract their projections onto the basis so far"),
-     Fault("k_left_out", "the sum is divided by the tokens alone", "divide by K too")], *PLACE,
-    balance="0 of orthogonal outputs", collapse="|y|^2 of equal outputs", range="0 and more",
-    scale="grows with |y|^2")
+    "the authors' code of arXiv 2505.22323; its issue 3 says that it is not equation 6",
+    reference,
+    [
+        *COMMON,
+        Fault(
+            "no_gram_schmidt",
+            "the others are normalised, but not made orthogonal to each other",
+            "subtract their projections onto the basis so far",
+        ),
+        Fault("k_left_out", "the sum is divided by the tokens alone", "divide by K too"),
+    ],
+    *PLACE,
+    balance="0 of orthogonal outputs",
+    collapse="|y|^2 of equal outputs",
+    range="0 and more",
+    scale="grows with |y|^2",
+)

@@ -1,4 +1,5 @@
 """Load balancing as Mixtral in Transformers: the tokens of all layers together, f not divided by K."""
+
 from __future__ import annotations
 
 from torch import Tensor
@@ -13,7 +14,16 @@ def reference(x: Case, has: Has) -> Tensor:
 
 
 KIND = Kind(
-    "load-balancing-mixtral", "n sum_i f_i P_i over the tokens of all layers, f_i = assignments of i / (L T)",
-    "Transformers, load_balancing_loss_func of Mixtral; Mixtral (arXiv 2401.04088) has no formula", reference,
-    _balance.faults_but("layers_joined"), _balance.NAMES, _balance.cases, frozenset({"logits", "top_k"}),
-    balance="K", collapse="n", range="0 to n; below K too", scale="grows with K")
+    "load-balancing-mixtral",
+    "n sum_i f_i P_i over the tokens of all layers, f_i = assignments of i / (L T)",
+    "Transformers, load_balancing_loss_func of Mixtral; Mixtral (arXiv 2401.04088) has no formula",
+    reference,
+    _balance.faults_but("layers_joined"),
+    _balance.NAMES,
+    _balance.cases,
+    frozenset({"logits", "top_k"}),
+    balance="K",
+    collapse="n",
+    range="0 to n; below K too",
+    scale="grows with K",
+)

@@ -1,4 +1,5 @@
 """SimBal: the absolute entries of R R^T - I."""
+
 from __future__ import annotations
 
 from torch import Tensor
@@ -17,7 +18,14 @@ def reference(x: Case, has: Has) -> Tensor:
 
 
 KIND = Kind(
-    "simbal", "mean over layers of the sum of the n^2 absolute entries of R R^T - I", "SimBal (arXiv 2506.14038)", reference,
-    faults(*COMMON, "rows_normalised", "squared", "frobenius", "averaged"), *GIVEN,
-    balance="0 of orthonormal rows", collapse="n (n - 1) of equal rows of length 1", range="0 and more",
-    scale="grows with n^2 and |R|^2")
+    "simbal",
+    "mean over layers of the sum of the n^2 absolute entries of R R^T - I",
+    "SimBal (arXiv 2506.14038)",
+    reference,
+    faults(*COMMON, "rows_normalised", "squared", "frobenius", "averaged"),
+    *GIVEN,
+    balance="0 of orthonormal rows",
+    collapse="n (n - 1) of equal rows of length 1",
+    range="0 and more",
+    scale="grows with n^2 and |R|^2",
+)

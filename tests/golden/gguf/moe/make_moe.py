@@ -6,6 +6,7 @@ gives them. Made with gguf 0.19 and safetensors 0.8; the same versions give the 
 deepseek2.gguf  experts stacked; layer 0 dense, 1 in Q8_0, 2 in Q4_K, 3 in Q6_K, 4 the prediction of
                 further tokens
 llama.gguf      a matrix for each expert, F16, as files were before experts were stacked"""
+
 import pathlib
 
 import gguf
