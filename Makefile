@@ -166,7 +166,7 @@ scale: release ## makes the tables and charts of docs/scale.md from `couplet pla
 	    { python3 -m venv build/plot && build/plot/bin/pip install -q 'matplotlib>=3.7'; }
 	@build/plot/bin/python tools/scale.py build/release/couplet
 
-check: races ## checks format, clang warnings, races of threads, order of rooms, headers, map of the source, documented formats, Python's table, sizes
+check: races ## checks format, clang warnings, races of threads, order of rooms, headers, map of the source, documented formats, Python's table, sizes, subjects of commits
 	@tools/deps.sh build test check
 	@clang-format --dry-run -Werror $(SOURCES)
 	@[ -x build/ruff/bin/ruff ] || { python3 -m venv build/ruff && \
@@ -179,6 +179,7 @@ check: races ## checks format, clang warnings, races of threads, order of rooms,
 	@python3 tools/check_formats.py
 	@python3 tools/make_families_json.py --check
 	@python3 tools/check_size.py
+	@python3 tools/check_commits.py
 
 install: release ## installs program, libraries, header, manual and completion under PREFIX (DESTDIR)
 	@cmake --install build/release
