@@ -157,7 +157,7 @@ experiments: release ## makes the missing runs of experiments/; ONLY=alpha, RUNS
 	@tools/deps.sh python
 	@[ -x build/plot/bin/python ] || \
 	    { python3 -m venv build/plot && build/plot/bin/pip install -q 'matplotlib>=3.7'; }
-	@build/plot/bin/python tools/experiments.py build/release/couplet --jobs $(JOBS) \
+	@build/plot/bin/python experiments/tools/make.py build/release/couplet --jobs $(JOBS) \
 	    $(if $(ONLY),--only $(ONLY)) $(if $(RUNS),--runs $(RUNS)) $(if $(AGAIN),--again) $(if $(WEIGHTS),--weights) $(if $(MEASURE),--measure)
 
 scale: release ## makes the tables and charts of docs/scale.md from `couplet plan`

@@ -40,7 +40,7 @@ wrong = [f"src/{name} is not in src/README.md" for name in sorted(there - set(na
 wrong += [f"src/README.md names {name}, which is not there" for name in sorted(set(named) - there)]
 wrong += [f"src/README.md names {name} {times} times" for name, times in named.items() if times > 1]
 
-tops = "assets|bench|cmake|configs|data|docs|examples|include|python|src|tests|tools"
+tops = "assets|bench|cmake|configs|data|docs|examples|experiments|include|python|src|tests|tools"
 for page in [
     *pathlib.Path().glob("*.md"),
     *pathlib.Path("docs").rglob("*.md"),
@@ -106,7 +106,7 @@ def cited(comments):
                 yield found[1], section[0] or section[1] + " "
 
 
-FOLDERS = ["src", "include", "tests", "tools", "python", "bench", "examples"]
+FOLDERS = ["src", "include", "tests", "tools", "python", "bench", "examples", "experiments"]
 sources = subprocess.run(
     ["git", "ls-files", "-co", "--exclude-standard", *FOLDERS], capture_output=True, text=True
 ).stdout.split()

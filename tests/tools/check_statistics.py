@@ -8,7 +8,7 @@ import statistics
 import sys
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT / "tools"))
+sys.path.insert(0, str(ROOT / "experiments" / "tools"))
 import answers  # noqa: E402
 import hypothesis_tests as tests  # noqa: E402
 from table_figures import Interval, interval  # noqa: E402

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""experiment_texts.py [--check]: writes every page of experiments/ and docs/ that has a template beside it, whose name
+"""texts.py [--check]: writes every page of experiments/ and docs/ that has a template beside it, whose name
 has .in before .md; every README.md under experiments/ has one.
 
 {{ expression | form }} in a template is a number of our runs: a Python expression over experiments/runs.csv
-(tools/runs_table.py) with the functions of names_of, printed by a form of tools/table_figures.py: digits after the
+(experiments/tools/runs_table.py) with the functions of names_of, printed by a form of experiments/tools/table_figures.py: digits after the
 point, before them + for a sign, behind them % or e-5 for the scale. {{ expression }} without a form is a whole number
 or words.
 
@@ -31,10 +31,10 @@ import runs_table
 from answers import Answers
 from table_figures import FORM, Table, interval, printed, span
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent
+ROOT = pathlib.Path(__file__).resolve().parents[2]
 HOME = ROOT / "experiments"
 LONGEST = 125
-FIRST_LINE = "<!-- Made by tools/experiment_texts.py from {}: change that file. -->\n"
+FIRST_LINE = "<!-- Made by experiments/tools/texts.py from {}: change that file. -->\n"
 EXPRESSION = re.compile(r"^    [^\n]*|\{\{(.*?)\}\}", re.S | re.M)  # or a line of code, which is copied
 
 
@@ -283,7 +283,7 @@ def both(table, experiment, results):
 
 
 def disagreements(table):
-    """What is wrong: figures of a results.json (tools/experiments.py) that are not those of the table."""
+    """What is wrong: figures of a results.json (experiments/tools/make.py) that are not those of the table."""
     for experiment in json.loads((HOME / "list.json").read_text())["experiments"]:
         here = HOME / experiment["folder"] / "results.json"
         if experiment.get("cost") or not here.exists():
@@ -320,7 +320,7 @@ def main():
         if not words.check:
             page.write_text(text)
         elif not page.exists() or page.read_text() != text:
-            wrong.append(f"{page} is not what its template gives; tools/experiment_texts.py writes it")
+            wrong.append(f"{page} is not what its template gives; experiments/tools/texts.py writes it")
     wrong += disagreements(table)
     print("\n".join(wrong) if wrong else f"{len(templates)} texts")
     return bool(wrong)

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""experiments.py COUPLET [--only WORD] [--runs WORD] [--jobs N] [--measure] [--again] [--list]: makes the
+"""make.py COUPLET [--only WORD] [--runs WORD] [--jobs N] [--measure] [--again] [--list]: makes the
 runs that experiments/list.json names, one thread each and N at a time, measures what their checkpoints hold,
 records both in experiments/runs/, and writes results.json and the pictures of every experiment. Pictures need
 matplotlib (python/couplet/plot.py).
@@ -28,7 +28,7 @@ import time
 
 import numpy
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent
+ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "python"))
 from couplet import plot  # noqa: E402
 from runs_table import TASKS as TASK_NAMES  # noqa: E402

@@ -3,7 +3,7 @@
 intervals of Student's t, grouped by the questions of experiments/questions.md and by unit.
 
 A contrast whose runs are not all in experiments/runs.csv is left out. The verdict of a test is that of
-tools/answers.py; the contrasts of the first series have one in brackets, by their own interval alone.
+experiments/tools/answers.py; the contrasts of the first series have one in brackets, by their own interval alone.
 --check: exits with 1 if the file is not what would be written."""
 
 import argparse
@@ -16,7 +16,7 @@ import hypothesis_tests as tests
 from answers import EQUAL, WORDS, Answers
 from table_figures import Table, interval, number, printed
 
-PICTURE = pathlib.Path(__file__).resolve().parent.parent / "experiments" / "forest.svg"
+PICTURE = pathlib.Path(__file__).resolve().parents[1] / "forest.svg"
 
 ARMS = (
     ("erc-1-mean", "alpha 1, mean"),
@@ -214,7 +214,7 @@ def main():
     drawing = picture(Answers(Table()))
     if words.check:
         same = PICTURE.exists() and PICTURE.read_text() == drawing
-        print("" if same else f"{PICTURE} is not that of the table; tools/forest_plot.py writes it")
+        print("" if same else f"{PICTURE} is not that of the table; experiments/tools/forest_plot.py writes it")
         return not same
     PICTURE.write_text(drawing)
     print(PICTURE)

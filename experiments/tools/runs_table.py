@@ -32,7 +32,7 @@ import statistics
 import struct
 import sys
 
-HOME = pathlib.Path(__file__).resolve().parent.parent / "experiments"
+HOME = pathlib.Path(__file__).resolve().parents[1]
 TABLE = HOME / "runs.csv"
 
 # Of a layer of report.json: of the weights, or (routing/) over the held-out text.
@@ -330,7 +330,7 @@ def main():
     if words.check:
         wrong = [*machine_paths(), *matrices_that_differ()]
         if not TABLE.exists() or TABLE.read_text() != text:
-            wrong.append(f"{TABLE} is not that of the records; tools/runs_table.py writes it")
+            wrong.append(f"{TABLE} is not that of the records; experiments/tools/runs_table.py writes it")
         print("\n".join(wrong))
         return bool(wrong)
     TABLE.write_text(text)

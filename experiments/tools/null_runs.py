@@ -19,11 +19,9 @@ import random
 import statistics
 import sys
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(ROOT / "tools"))
-import hypothesis_tests  # noqa: E402
+import hypothesis_tests
 
-RECORDS = ROOT / "experiments" / "runs"
+RECORDS = pathlib.Path(__file__).resolve().parents[1] / "runs"
 
 
 # ---- residuals of the first series ----

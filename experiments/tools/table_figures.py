@@ -1,4 +1,4 @@
-"""table_figures.py - figures of experiments/runs.csv (tools/runs_table.py), over seeds, layers and pairs of runs, and
+"""table_figures.py - figures of experiments/runs.csv (experiments/tools/runs_table.py), over seeds, layers and pairs of runs, and
 how they are printed. What is asked for and is not in the table is an error."""
 
 import math
