@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """make.py COUPLET [--only WORD] [--runs WORD] [--jobs N] [--measure] [--again] [--list]: makes the
 runs that experiments/list.json names, one thread each and N at a time, measures what their checkpoints hold,
-records both in experiments/runs/, and writes results.json and the pictures of every experiment. Pictures need
-matplotlib (python/couplet/plot.py).
+records both as folders of experiments/runs/, which records.py packs, and writes results.json and the pictures of every
+experiment. Pictures need matplotlib (python/couplet/plot.py).
 
 A run that is recorded is not made again; one that was interrupted goes on from its last checkpoint.
 --only WORD: the experiment of that folder, or all whose folder or runs have the word in their names.
@@ -15,7 +15,6 @@ A run that is recorded is not made again; one that was interrupted goes on from 
 
 import argparse
 import concurrent.futures
-import gzip
 import json
 import math
 import os
@@ -30,18 +29,19 @@ import numpy
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "python"))
+import records  # noqa: E402
+import runs_table  # noqa: E402
 from couplet import plot  # noqa: E402
-from runs_table import TASKS as TASK_NAMES  # noqa: E402
 
 HOME = ROOT / "experiments"
 WORK = ROOT / "build" / "experiments"  # runs with their checkpoints
-LIST = json.loads((HOME / "list.json").read_text())
+LIST = runs_table.LIST
 KEEP_EVERY = 100  # steps between recorded lines of metrics
 TEXT_TOKENS = 100000
 MOST_EXPERTS = 64  # of a run whose matrices are recorded in git
 # Which tasks, with the words of `couplet eval`.
 TASKS = {
-    ",".join(task for task in TASK_NAMES if task != "mmlu"): [],
+    ",".join(task for task in runs_table.TASKS if task != "mmlu"): [],
     "mmlu": ["--profile", "inloop", "--variant", "test"],
 }  # its rows here are of that split
 
@@ -59,9 +59,7 @@ def run_names(arm):
 
 def settings_of(name):
     arm, seed = name.rsplit("-s", 1)
-    entry = LIST["runs"][arm]
-    short = LIST["short"] if entry.get("short") else []
-    return [*short, *entry["settings"], f"train.seed={seed}"]
+    return [*runs_table.settings_of(arm), f"train.seed={seed}"]
 
 
 def couplet(program, *words, log=None):
@@ -123,11 +121,6 @@ def rounded(value):
     return value
 
 
-def write_gz(path, text):
-    with open(path, "wb") as file, gzip.GzipFile("", "wb", 9, file, 0) as packed:
-        packed.write(text.encode())
-
-
 def record_metrics(run, to):
     """Every KEEP_EVERY-th line and the evaluated ones, without the counts of single experts. grad_norm_max: also of
     the lines that are left out before it (records up to 2026-11-26: of its own steps alone)."""
@@ -139,7 +132,7 @@ def record_metrics(run, to):
         if line["step"] % KEEP_EVERY == 0 or "val_loss" in line:
             lines.append(json.dumps(rounded(line)))
             largest = 0
-    write_gz(to / "metrics.jsonl.gz", "\n".join(lines) + "\n")
+    (to / "metrics.jsonl").write_text("\n".join(lines) + "\n")
 
 
 def without_machine(text):
@@ -336,14 +329,13 @@ def record_again(program, name):
     run = WORK / name
     if not (run / "done").exists():
         raise RuntimeError("its checkpoint is not there")
-    record_checkpoint(program, run, HOME / "runs" / name)
+    records.unpack([name], records.RUNS)
+    record_checkpoint(program, run, records.RUNS / name)
 
 
 def record(program, name):
     """Makes the run if need be and records it, whole or not at all."""
-    to, part = HOME / "runs" / name, WORK / f"{name}.part"
-    if to.exists():
-        return False
+    to, part = records.RUNS / name, WORK / f"{name}.part"
     run = train(program, name)
     shutil.rmtree(part, ignore_errors=True)
     part.mkdir(parents=True)
@@ -357,33 +349,14 @@ def record(program, name):
     if name.endswith("-s0") and "model.router=aoe" not in settings_of(name):
         record_points(program, run, part)
     couplet(program, "compare", run, "--documents", 0)  # scores all that are held out
-    write_gz(part / "documents.json.gz", json.dumps(rounded(json.loads((run / "documents.json").read_text()))))
+    (part / "documents.json").write_text(json.dumps(rounded(json.loads((run / "documents.json").read_text()))))
     to.parent.mkdir(exist_ok=True)
     part.rename(to)
     for step in sorted(run.glob("step-*"))[:-1]:
         shutil.rmtree(step)
-    return True
 
 
 # ---- experiments ----
-
-
-def dig(value, path):
-    """The member at a path like a/b; a list gives the list of its entries' members."""
-    for key in path.split("/"):
-        if isinstance(value, list):
-            value = [one.get(key) if isinstance(one, dict) else None for one in value]
-        elif isinstance(value, dict):
-            value = value.get(key)
-        else:
-            return None
-    return value
-
-
-def layers_of(name, path):
-    """A figure of a run's report.json, layer by layer; those that have none are left out."""
-    report = json.loads((HOME / "runs" / name / "report.json").read_text())
-    return [value for value in dig(report, path) or [] if isinstance(value, (int, float))]
 
 
 def spread(rows):
@@ -403,7 +376,9 @@ def post_hoc(experiment):
     """Figures of checkpoints: mean and spread over seeds, for every arm."""
     return {
         arm: {
-            label: spread([layers_of(name, path) for name in run_names(arm)])
+            label: spread(
+                [runs_table.layers_of(records.document(name, "report.json"), path) for name in run_names(arm)]
+            )
             for label, path in experiment.get("report", {}).items()
         }
         for arm in experiment["arms"]
@@ -412,7 +387,9 @@ def post_hoc(experiment):
 
 def compared(program, experiment):
     """The file that `couplet compare` writes over the recorded runs: figures, pairs, charts."""
-    runs = [HOME / "runs" / name for arm in experiment["arms"] for name in run_names(arm)]
+    names = [name for arm in experiment["arms"] for name in run_names(arm)]
+    records.unpack(names, WORK / "records")
+    runs = [WORK / "records" / name for name in names]
     out = WORK / "compare.json"
     words = ["--group-by", experiment["group_by"]] if "group_by" in experiment else []
     couplet(program, "compare", *runs, *words, "--no-documents", "--json", out, "--series", "--overwrite")
@@ -423,7 +400,7 @@ def draw(experiment, comparison, folder):
     """The experiment's pictures: charts of the comparison, and t-SNE of recorded runs."""
     charts = [chart for chart in charts_of(comparison) if chart["id"] in experiment["charts"]] if comparison else []
     for arm in experiment.get("tsne", []):
-        for chart in charts_of(HOME / "runs" / f"{arm}-s0" / "tsne.json"):
+        for chart in records.document(f"{arm}-s0", "tsne.json")["series"]["charts"]:
             charts.append({**chart, "id": f"tsne-{arm}".replace(".", "-"), "title": f"{chart['title']}: {arm}"})
     for old in folder.glob("*.svg"):
         old.unlink()
@@ -451,20 +428,11 @@ def summary(report, experiment):
 
 def loss_at(name, tokens):
     """Validation loss of a recorded run, between its evaluations."""
-    with gzip.open(HOME / "runs" / name / "metrics.jsonl.gz", "rt") as file:
-        lines = [json.loads(line) for line in file]
-    points = [(line["tokens"], line["val_loss"]) for line in lines if "val_loss" in line]
+    points = [(line["tokens"], line["val_loss"]) for line in records.lines_of(name) if "val_loss" in line]
     for (a, low), (b, high) in zip(points, points[1:]):
         if a <= tokens <= b:
             return low + (high - low) * (tokens - a) / (b - a)
     return points[-1][1] if tokens >= points[-1][0] else None
-
-
-def bits_per_byte(name):
-    """Of all documents that are held out."""
-    with gzip.open(HOME / "runs" / name / "documents.json.gz", "rt") as file:
-        documents = json.load(file)["documents"]
-    return sum(one["nll"] for one in documents) / math.log(2) / sum(one["bytes"] for one in documents)
 
 
 def bits_per_byte_pairs(experiment):
@@ -472,7 +440,10 @@ def bits_per_byte_pairs(experiment):
     quantile = {1: 12.706, 2: 4.303, 3: 3.182, 4: 2.776, 5: 2.571}  # of 0.975, by degrees of freedom
     result, base = {}, experiment["arms"][0]
     for arm in experiment["arms"][1:]:
-        pairs = [bits_per_byte(name) - bits_per_byte(other) for name, other in zip(run_names(arm), run_names(base))]
+        pairs = [
+            runs_table.bits_per_byte(name) - runs_table.bits_per_byte(other)
+            for name, other in zip(run_names(arm), run_names(base))
+        ]
         mean, sd = statistics.fmean(pairs), statistics.stdev(pairs)
         half = quantile[len(pairs) - 1] * sd / math.sqrt(len(pairs))
         result[arm] = {"pairs": pairs, "mean": mean, "low": mean - half, "high": mean + half}
@@ -648,14 +619,15 @@ def names_of_arms(arms):
 
 
 def show(names):
+    recorded = records.names()
     for name in names:
-        there = (HOME / "runs" / name).exists()
         begun = (WORK / name).exists()
-        say(f"{name:28} {'recorded' if there else 'begun' if begun else '-'}")
+        say(f"{name:28} {'recorded' if name in recorded else 'begun' if begun else '-'}")
 
 
 def make_all(program, names, jobs, make=record):
-    missing = [name for name in names if (HOME / "runs" / name).exists() == (make is not record)]
+    recorded = records.names()
+    missing = [name for name in names if (name in recorded) == (make is not record)]
     say(f"{len(names)} runs, {len(missing)} of them to be made, {jobs} at a time")
     failed = 0
     with concurrent.futures.ThreadPoolExecutor(jobs) as pool:
@@ -698,7 +670,7 @@ def main():
                 measure_cost(how.couplet, experiment)
             else:
                 say(f"{experiment['folder']}: is measured with --measure (make: MEASURE=1) alone")
-        elif all((HOME / "runs" / name).exists() for name in names_of([experiment])):
+        elif {*names_of([experiment])} <= {*records.names()}:
             conclude(how.couplet, experiment)
     return failed > 0
 

@@ -11,33 +11,24 @@ of agreement/spearman_mean, drawn anew. Printed: the share of series with at lea
 alone. Exits with 1 if the first is above 5 % by more than two standard errors."""
 
 import argparse
-import gzip
-import json
 import math
-import pathlib
 import random
 import statistics
 import sys
 
 import hypothesis_tests
-
-RECORDS = pathlib.Path(__file__).resolve().parents[1] / "runs"
-
+import records
+import runs_table
 
 # ---- residuals of the first series ----
 
 
 def read(name):
-    run = RECORDS / name
-    report = json.loads((run / "report.json").read_text())
-    with gzip.open(run / "documents.json.gz", "rt") as file:
-        documents = json.load(file)["documents"]
-    with gzip.open(run / "metrics.jsonl.gz", "rt") as file:
-        lines = [json.loads(line) for line in file]
+    report = records.document(name, "report.json")
     layers, routed = report["layers"], report["routing"]["layers"]
     return {
-        "bpb": sum(one["nll"] for one in documents) / math.log(2) / sum(one["bytes"] for one in documents),
-        "val_loss": [line["val_loss"] for line in lines if "val_loss" in line][-1],
+        "bpb": runs_table.bits_per_byte(name),
+        "val_loss": [line["val_loss"] for line in records.lines_of(name) if "val_loss" in line][-1],
         "router_cos": statistics.fmean(layer["router_cos"]["mean_abs"] for layer in layers),
         "vocabulary": statistics.fmean(layer["input_ids"]["mean"] for layer in routed),
         "agreement": statistics.fmean(layer["agreement"]["spearman_mean"] for layer in routed),
@@ -49,7 +40,9 @@ def read(name):
 def residuals():
     """([{figure: value} of a run], [{figure: value} of a seed])."""
     arms = sorted(
-        path.name[:-3] for path in RECORDS.glob("short-*-s0") if "-n16-" not in path.name and "-n64-" not in path.name
+        name[:-3]
+        for name in records.names("short")
+        if name.endswith("-s0") and "-n16-" not in name and "-n64-" not in name
     )
     runs = {arm: [read(f"{arm}-s{seed}") for seed in (0, 1)] for arm in arms}
     figures = list(runs[arms[0]][0])

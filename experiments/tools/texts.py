@@ -249,7 +249,7 @@ def both(table, experiment, results):
     """(what, figure of results.json, the table's, the size of a run's) of all figures that both have."""
     columns = {path: name for name, path in runs_table.FIGURES.items()}
     for arm, label in itertools.product(experiment["arms"], experiment.get("report", {})):
-        found, name = results["checkpoints"][arm][label], columns[experiment["report"][label].replace("layers/", "", 1)]
+        found, name = results["checkpoints"][arm][label], columns[experiment["report"][label]]
         if not found:
             continue
         own = table.spread(name, arm)

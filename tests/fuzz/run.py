@@ -40,7 +40,7 @@ def files(*patterns):
 
 
 def metrics():
-    lines = gzip.decompress((ROOT / "experiments/runs/short-vanilla-s0/metrics.jsonl.gz").read_bytes()).splitlines(True)
+    lines = (ROOT / "experiments/runs/short-vanilla-s0/metrics.jsonl").read_bytes().splitlines(True)
     some = b"".join(lines[:2] + lines[-1:])
     return [b"\0" + some, b"\1" + gzip.compress(some, mtime=0)]
 

@@ -1,5 +1,6 @@
-/* test_verdict.c - the words for coupling: over the runs recorded in experiments/runs, each of which
- * must get those of the loss that it was trained with, and over layers with figures by hand. */
+/* test_verdict.c - the words for coupling: over the recorded runs, each of which must get those of the
+ * loss that it was trained with, and over layers with figures by hand. COUPLET_RECORDS is the folder of the
+ * records, by default build/records, where experiments/tools/records.py unpack writes them. */
 #include "check.h"
 #include "inspect/routing/show.h"
 #include "inspect/show.h"
@@ -105,16 +106,16 @@ static bool among(const char *word, const char *a, const char *b)
 }
 
 /* Counts a run by what it was trained with; returns the kind, KINDS of one without a coupling matrix. */
-static void check_run(const char *name, int counts[KINDS + 1])
+static void check_run(const char *records, const char *name, int counts[KINDS + 1])
 {
-    char path[256];
+    char path[4096];
     cpl_yaml_flat settings = {0};
     json_t *report         = NULL, *layer;
     size_t l;
     made *m = calloc(1, sizeof *m);
-    snprintf(path, sizeof path, "experiments/runs/%s/config.yaml", name);
+    snprintf(path, sizeof path, "%s/%s/config.yaml", records, name);
     assert_ok(cpl_yaml_flat_read(&settings, path));
-    snprintf(path, sizeof path, "experiments/runs/%s/report.json", name);
+    snprintf(path, sizeof path, "%s/%s/report.json", records, name);
     assert_ok(cpl_json_load(&report, path));
     json_array_foreach(json_object_get(report, "layers"), l, layer) add_recorded(m, layer);
     const int kind   = m->report.n_layers ? kind_of(&settings) : KINDS;
@@ -137,9 +138,10 @@ static void recorded_runs_get_the_words_of_their_loss(void **state)
     (void)state;
     int counts[KINDS + 1] = {0};
     cpl_strings runs      = {0};
-    assert_ok(cpl_folder_list(&runs, "experiments/runs"));
+    const char *given = getenv("COUPLET_RECORDS"), *records = given ? given : "build/records";
+    assert_ok(cpl_folder_list(&runs, records));
     for (int64_t i = 0; i < runs.count; i++)
-        if (strchr(runs.at[i], '-')) check_run(runs.at[i], counts);
+        if (strchr(runs.at[i], '-')) check_run(records, runs.at[i], counts);
     assert_int_equal(counts[VANILLA], 69);
     assert_int_equal(counts[BOUND], 121);
     assert_int_equal(counts[OTHER], 10);
