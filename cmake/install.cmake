@@ -65,8 +65,7 @@ install(FILES ${CMAKE_BINARY_DIR}/_couplet DESTINATION ${CMAKE_INSTALL_DATADIR}/
 install(FILES LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR} COMPONENT plain)
 install(FILES README.md CHANGELOG.md CITATION.cff DESTINATION ${CMAKE_INSTALL_DOCDIR} COMPONENT program)
 install(DIRECTORY data/eval/ DESTINATION ${CMAKE_INSTALL_DATADIR}/couplet/eval COMPONENT program)
-install(DIRECTORY docs/ DESTINATION ${CMAKE_INSTALL_DOCDIR}/docs COMPONENT program
-        PATTERN "*.in.md" EXCLUDE)
+install(DIRECTORY docs/ DESTINATION ${CMAKE_INSTALL_DOCDIR}/docs COMPONENT program)
 
 # COUPLET_BUNDLE (the tarball of `make package`): the libraries that the program links to lie in
 # lib/couplet, beside the MPI modules, with their licences in share/doc/couplet/licenses.

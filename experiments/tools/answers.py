@@ -83,10 +83,11 @@ class Answers:
         return {True: "significant", False: "not significant", None: "open"}[self.standing[name]]
 
     def rows(self, question):
-        """The tests of a question as rows of a table in Markdown: test, what, mean with its interval, p, standing."""
-        return "\n".join(
-            f"| {name} | {words.replace('|', chr(92) + '|')} | {printed(self.found[name], f'+{PLACES[unit_of(name)]}')} | "
-            f"{p_value(self.found[name].p)} | {self.significant(name)} |"
+        """The tests of a question as rows of a table in Markdown, without the bars around: test, what, mean with its
+        interval, p, standing."""
+        return " |\n| ".join(
+            f"{name} | {words.replace('|', chr(92) + '|')} | {printed(self.found[name], f'+{PLACES[unit_of(name)]}')} | "
+            f"{p_value(self.found[name].p)} | {self.significant(name)}"
             for name, words in WORDS.items()
             if name[0] == str(question)
         )

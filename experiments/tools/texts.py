@@ -1,22 +1,29 @@
 #!/usr/bin/env python3
-"""texts.py [--check]: writes every page of experiments/ and docs/ that has a template beside it, whose name
-has .in before .md; every README.md under experiments/ has one.
+"""texts.py [--check]: writes the numbers of our runs into the pages of experiments/ and docs/ that end with a list of names
+and phrases; every README.md under experiments/ has one.
 
-{{ expression | form }} in a template is a number of our runs: a Python expression over experiments/runs.csv
-(experiments/tools/runs_table.py) with the functions of names_of, printed by a form of experiments/tools/table_figures.py: digits after the
-point, before them + for a sign, behind them % or e-5 for the scale. {{ expression }} without a form is a whole number
-or words.
+    <!-- =EXPRESSION; FORM -->VALUE<!-- / -->
 
-A template begins with a comment, which is not copied. Its lines are
+A value is written between the two comments, which a browser does not show. The expression is one of Python over
+experiments/runs.csv (experiments/tools/runs_table.py) with the functions of names_of, printed by a form of
+experiments/tools/table_figures.py: digits after the point, before them + for a sign, behind them % or e-5 for the scale.
+Without a form it is a whole number or words.
 
-    let NAME = EXPRESSION     a name for expressions of this template
+    <!-- claim EXPRESSION -->
+
+The words before it must be true. A comment that begins a line would end the paragraph: it stands at the end of the line
+before. One in a row of a table has no bar, which would end the cell.
+
+The list is a comment at the end of the page, with `numbers` behind its opening. Its lines are
+
+    let NAME = EXPRESSION     a name for expressions of this page
     literal PHRASE            a phrase with numbers that are not results of our runs: of the paper or the design
-    unlisted                  most numbers of the page are of the paper: those outside of {{ }} are not checked
+    unlisted                  most numbers of the page are of the paper: those outside of expressions are not checked
     # REMARK
 
---check writes nothing. It exits with 1 if a page is not what its template gives; if a template has a number
-outside of {{ }}, of literals and of code, or a literal that is not in it; if a line of prose has more than LONGEST
-characters; or if a figure of a results.json differs from the table."""
+--check writes nothing. It exits with 1 if a value is not what its expression gives; if a claim is not true; if a page has a
+number outside of expressions, of literals and of code, or a literal that is not in it; if a line of prose, read without the
+comments, has more than LONGEST characters; or if a figure of a results.json differs from the table."""
 
 import argparse
 import itertools
@@ -34,8 +41,10 @@ from table_figures import FORM, Table, interval, printed, span
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 HOME = ROOT / "experiments"
 LONGEST = 125
-FIRST_LINE = "<!-- Made by experiments/tools/texts.py from {}: change that file. -->\n"
-EXPRESSION = re.compile(r"^    [^\n]*|\{\{(.*?)\}\}", re.S | re.M)  # or a line of code, which is copied
+CODE = r"^    [^\n]*|"  # a line of it is copied
+EXPRESSION = re.compile(CODE + r"<!-- =([^\n]*?) -->(\s*)(.*?)<!-- / -->", re.S | re.M)
+CLAIM = re.compile(CODE + r"<!-- claim ([^\n]*?) -->", re.M)
+LIST = re.compile(r"\n<!-- numbers\n(.*?)-->\n\Z", re.S)
 
 
 # ---- what expressions can use ----
@@ -51,13 +60,6 @@ def result(folder, path):
         else:
             value = value[key]
     return value
-
-
-def claim(truth):
-    """Nothing is printed. A sentence that says so in words stands behind it, and is wrong if this is not true."""
-    if not truth:
-        raise ValueError("the claim is not true")
-    return ""
 
 
 def up(value, step):
@@ -119,7 +121,6 @@ def names_of(table):
         blocks,
         equal_time,
         result,
-        claim,
         up,
         interval,
         span,
@@ -144,19 +145,15 @@ def names_of(table):
     return {one.__name__: one for one in known} | {"FIRST": first, "ARMS": sorted({arm for arm, _ in table.rows})}
 
 
-# ---- templates ----
+# ---- pages ----
 
 
-class Template:
+class Page:
     def __init__(self, path, names):
-        self.path = path
-        text = path.read_text()
-        head = re.match(r"<!--(.*?)-->\n", text, re.S)
-        if not head:
-            raise ValueError(f"{path} does not begin with its comment")
-        self.body, self.literals, self.names = text[head.end() :], [], {"__builtins__": {}, **names}
-        self.unlisted = False
-        for line in head[1].splitlines():
+        self.path, self.text = path, path.read_text()
+        self.body = LIST.sub("\n", self.text)
+        self.literals, self.names, self.unlisted = [], {"__builtins__": {}, **names}, False
+        for line in LIST.search(self.text)[1].splitlines():
             kind, _, rest = line.strip().partition(" ")
             if kind == "let":
                 name, _, expression = rest.partition("=")
@@ -168,45 +165,67 @@ class Template:
             elif kind and kind != "#":
                 raise ValueError(f"{path}: neither let nor literal: {line}")
 
+    def got(self, expression):
+        try:
+            return eval(expression, self.names)
+        except (
+            ValueError,
+            KeyError,
+            IndexError,
+            TypeError,
+            NameError,
+            AttributeError,
+            SyntaxError,
+            StopIteration,
+            ZeroDivisionError,
+        ) as error:
+            raise ValueError(f"{self.path}: {expression}: {error!r}") from None
+
+    def value(self, words):
+        expression, _, form = (part.strip() for part in words.rpartition(";"))
+        if FORM.fullmatch(form):
+            return printed(self.got(expression), form)
+        value = self.got(words)
+        if not isinstance(value, (str, int)):
+            raise ValueError(f"{self.path}: {words}: a number without a form")
+        return str(value)
+
     def filled(self):
-        def value(found):
-            if found[1] is None:
-                return found[0]
-            expression, _, form = (part.strip() for part in found[1].rpartition("|"))
-            if not FORM.fullmatch(form):
-                expression, form = found[1].strip(), None
-            try:
-                got = eval(" ".join(expression.split()), self.names)
-                if form is None and not isinstance(got, (str, int)):
-                    raise ValueError("a number without a form")
-                return str(got) if form is None else printed(got, form)
-            except (
-                ValueError,
-                KeyError,
-                IndexError,
-                TypeError,
-                NameError,
-                AttributeError,
-                SyntaxError,
-                StopIteration,
-                ZeroDivisionError,
-            ) as error:
-                raise ValueError(f"{self.path}: {{{{ {found[1].strip()} }}}}: {error!r}") from None
+        """The page with the values of its expressions."""
+        return EXPRESSION.sub(
+            lambda found: (
+                found[0] if found[1] is None else f"<!-- ={found[1]} -->{found[2]}{self.value(found[1])}<!-- / -->"
+            ),
+            self.text,
+        )
 
-        return FIRST_LINE.format(self.path.name) + EXPRESSION.sub(value, self.body)
+    def read(self, value=r"\2\3"):
+        """The body as a reader sees it."""
+        plain = CLAIM.sub(lambda found: found[0] if found[1] is None else "", self.body)
+        return EXPRESSION.sub(lambda found: found[0] if found[1] is None else found.expand(value), plain)
 
-    def in_code(self):
-        """Expressions in lines of code, which are copied as they are; experiments/README.in.md shows some."""
-        if self.path != HOME / "README.in.md":
-            yield from (
-                f"{self.path}: an expression in a line of code: {line.strip()}"
-                for line in re.findall(r"^    .*{{.*", self.body, re.M)
-            )
+    def claims(self):
+        """Those that are not true."""
+        for found in CLAIM.finditer(self.body):
+            if found[1] is not None and not self.got(found[1]):
+                yield f"{self.path}: not true: {found[1]}"
+
+    def misplaced(self):
+        """Comments that do not work where they stand."""
+        for line in self.body.splitlines():
+            if re.match(r"[ >*-]{,3}<!--", line):
+                yield f"{self.path}: a line begins with a comment: {line[:60]}"
+            if line.startswith("|") and any("|" in comment for comment in re.findall(r"<!--.*?-->", line)):
+                yield f"{self.path}: a bar in a comment of a table: {line[:60]}"
+        for line in self.read().splitlines():
+            if not line.startswith("    ") and re.search(r"<!--|-->", line):
+                yield f"{self.path}: a comment that is neither a claim nor of a value: {line[:60]}"
 
     def numbers(self):
         """What is wrong: numbers that are in no expression, no code, no address and no literal; literals that are not
         there."""
-        text = re.sub(r"`[^`]*`|\]\([^)]*\)", "", EXPRESSION.sub("{}", self.body))
+        text = re.sub(r"^    .*", "", self.read(r"\2{}"), flags=re.M)
+        text = re.sub(r"`[^`]*`|\]\([^)]*\)", "", text)
         for literal in sorted(self.literals, key=len, reverse=True):  # a short one may be part of a long one
             phrase = r"\s+".join(re.escape(word) for word in literal.split())
             text, count = re.subn(rf"(?<![\w.]){phrase}(?!\w|\.\d)", "", text)
@@ -219,13 +238,10 @@ class Template:
                     f"{line[max(0, found.start() - 30) : found.end() + 20].strip()}"
                 )
 
-
-def long_lines(path, text):
-    return [
-        f"{path}:{at} has {len(line)} characters"
-        for at, line in enumerate(text.splitlines(), 1)
-        if len(line) > LONGEST and not line.startswith(("|", "    ", "<!--"))
-    ]
+    def long_lines(self):
+        for line in self.read().splitlines():
+            if len(line) > LONGEST and not line.startswith(("|", "    ")):
+                yield f"{self.path}: a line has {len(line)} characters: {line[:60]}"
 
 
 # ---- results.json ----
@@ -302,27 +318,23 @@ def main():
     words = words.parse_args()
     table = Table()
     names, wrong = names_of(table), []
-    templates = sorted([*HOME.rglob("*.in.md"), *(ROOT / "docs").glob("*.in.md")])
-    wrong += [
-        f"{page} has no template"
-        for page in sorted(HOME.rglob("README.md"))
-        if not page.with_name("README.in.md").exists()
-    ]
-    for path in templates:
+    pages = sorted([*HOME.rglob("*.md"), *(ROOT / "docs").glob("*.md")])
+    listed = [path for path in pages if LIST.search(path.read_text())]
+    wrong += [f"{path} has no list of numbers" for path in HOME.rglob("README.md") if path not in listed]
+    for path in listed:
         try:
-            template = Template(path, names)
-            text = template.filled()
+            page = Page(path, names)
+            text = page.filled()
+            wrong += [*page.claims(), *page.misplaced(), *page.numbers(), *page.long_lines()]
         except ValueError as error:
             wrong.append(str(error))
             continue
-        page = path.with_name(path.name.replace(".in.md", ".md"))
-        wrong += [*template.in_code(), *template.numbers(), *long_lines(page, text)]
         if not words.check:
-            page.write_text(text)
-        elif not page.exists() or page.read_text() != text:
-            wrong.append(f"{page} is not what its template gives; experiments/tools/texts.py writes it")
+            path.write_text(text)
+        elif page.text != text:
+            wrong.append(f"{path} has other values than its expressions give; experiments/tools/texts.py writes them")
     wrong += disagreements(table)
-    print("\n".join(wrong) if wrong else f"{len(templates)} texts")
+    print("\n".join(wrong) if wrong else f"{len(listed)} texts")
     return bool(wrong)
 
 
