@@ -4,6 +4,7 @@ datasets; and its own means and errors of the values in the lines."""
 import collections
 import json
 import subprocess
+import sys
 
 import couplet
 import pytest
@@ -40,6 +41,7 @@ def folder(tmp_path_factory):
         "--json",
         made / f"results_{DATE}.json",
     ]
+    subprocess.run([sys.executable, EVAL / "make_rows.py"], check=True, capture_output=True)
     subprocess.run(
         [couplet.find_program(), "eval", EVAL / "model", "--data", EVAL / "data", *words],
         check=True,

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""make_rows.py [DATA]: writes data/, the rows of the small reference evaluation. What data/eval of the
-checkout has is linked; benchmarks whose rows may not be passed on get rows made up here, in their own
+"""make_rows.py [DATA]: writes data/, the rows of the small reference evaluation, which git does not hold: CMake runs this
+when it configures the tests. What data/eval of the checkout has is linked; benchmarks whose rows may not be passed on get rows made up here, in their own
 layouts. The third row of each test file of MMLU stands for its validation split.
-Then prints, for tests/io/test_rows.c, what Python makes of the files below DATA (data/): files, rows
+Then prints, for tests/eval/prompts/test_rows.c, what Python makes of the files below DATA (data/): files, rows
 and the sum of the rows."""
 
 import csv
@@ -12,7 +12,6 @@ import json
 import os
 import pathlib
 import re
-import shutil
 import sys
 from xml.etree import ElementTree
 
@@ -252,13 +251,15 @@ LOGIC = {
 def write(name, text):
     path = DATA / name
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(text.encode())
+    if not path.exists() or path.read_bytes() != text.encode():
+        path.write_bytes(text.encode())
 
 
 def link(name):
     path = DATA / name
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.symlink_to(os.path.relpath(SAMPLES / name, path.parent))
+    if not path.is_symlink():
+        path.symlink_to(os.path.relpath(SAMPLES / name, path.parent))
 
 
 def lines(rows):
@@ -435,7 +436,6 @@ def print_sums(data):
 def main():
     if len(sys.argv) > 1:
         return print_sums(pathlib.Path(sys.argv[1]))
-    shutil.rmtree(DATA, ignore_errors=True)
     for name in (
         "arc_challenge",
         "bbh",
