@@ -121,6 +121,7 @@ net-ranks: ## two ranks on two hosts (network namespaces, needs root) that a slo
 cuda: ## builds couplet-cuda.so beside the program, by nvcc, for training on a GPU
 	@tools/deps.sh build
 	@tools/build.sh release --target couplet cuda
+	@ls -l build/release/couplet-cuda.so
 
 device-bundle: ## packs what tools/device.sh runs on a machine with a GPU, build/couplet-device.tar.xz (needs nvcc)
 	@tools/deps.sh build test

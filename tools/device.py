@@ -746,7 +746,7 @@ def main():
     which.add_argument("--short", action="store_true", help="the most valuable stages, 200 s at most")
     which.add_argument("--part", type=int, choices=(1, 2), help="a part of the stages of the trainer, 560 s at most")
     which.add_argument("--only", metavar="STAGE,..", help="these stages")
-    which.add_argument("--from", dest="begin", metavar="STAGE", help="this stage and those behind it")
+    which.add_argument("--from", dest="begin", metavar="STAGE", help="this stage and those behind it, 920 s at most")
     which.add_argument("--next", action="store_true", help="the first piece without a report of the present code")
     which.add_argument("--list", action="store_true", help="prints pieces and stages with their lengths")
     which.add_argument("--code", action="store_true", help=argparse.SUPPRESS)
