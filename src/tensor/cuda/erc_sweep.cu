@@ -6,16 +6,16 @@
  *          h = SiLU(z) u [m,D], o = W_o h [m,d] of an expert: an activation is a row. *Own*: each
  *          expert with its own proxy alone, for the diagonal; m is then 1.
  * Method:  experts by chunks, so that the activations of a chunk fit in scratch. A chunk: products,
- *          norms, hinges, and the products backward, in which a pair without a hinge counts as
- *          zeros, and an expert without any is left out. One kernel has all products: a number is
- *          added up over its depth in order, so that the diagonal has the bits of a column.
- *          What lies in scratch from phase to phase: rows, dproxy, column. */
+ *          norms, hinges, and the products backward, of the pairs with a hinge alone, which each
+ *          expert's list has in order. One kernel has all products, on the tiles of grouped.h: a number
+ *          is added up over its depth in order, so that the diagonal has the bits of a column.
+ *          What lies in scratch from phase to phase: rows, dproxy, column, squares. */
 #include <cfloat>
 
-#include "tensor/cuda/device.h"
+#include "tensor/cuda/four.h"
+#include "tensor/cuda/grouped.h"
 
 enum {
-    THREADS     = 256,
     WARPS       = THREADS / CPL_WARP,
     SUM_SLOTS   = CPL_WARP + 1,
     CHUNK_BYTES = 64 << 20, /* of the activations of a chunk, at most (if one expert's are less) */
@@ -36,27 +36,23 @@ static __device__ __forceinline__ int64_t warp_of_grid()
     return thread_of_grid() / CPL_WARP;
 }
 
-static __device__ __forceinline__ float rounded(float x, bool rounds)
-{
-    return rounds ? cpl_device_float(cpl_device_bf16(x)) : x;
-}
-
 /* ---- scratch ---- */
 
 typedef struct erc_scratch {
     /* of the job */
     double *losses;   /* [J] */
-    float *rows;      /* [n,d] the proxies, operands of products */
+    void *rows;       /* [n,d] the proxies, operands of products */
     float *dproxy;    /* [n,d] their gradient */
     float *column;    /* [J,m] M by columns */
+    double *squares;  /* [J,m] of the norms */
     int32_t *reached; /* [J,m] which bounds an entry reaches: ROW, COLUMN */
     /* of a chunk of at most `most` experts */
     int64_t most;
-    double *squares;  /* [most,m] of the norms */
     float *scale;     /* [most,m] G[i,j] / M[i,j] */
     int32_t *active;  /* [most,m] whether there is a gradient */
-    int32_t *any;     /* [most] how many of the expert's */
-    float *z, *u, *h; /* [most,m,D], in the backward pass also their gradients */
+    int32_t *list;    /* [most,m] which of an expert's proxies have one, in order */
+    int32_t *any;     /* [most] how many */
+    float *z, *u, *h; /* [most,m,D], in the backward pass also their gradients; h may be in bf16 */
     float *o;         /* [most,m,d], also the gradient, then that of the proxies by expert */
     size_t bytes;
 } erc_scratch;
@@ -79,13 +75,14 @@ static erc_scratch scratch_of(void *memory, int64_t n, int64_t d, int64_t D)
     erc_scratch s;
     s.most    = fit < 1 ? 1 : fit < n ? fit : n;
     s.losses  = (double *)piece(at, &used, n, sizeof(double));
-    s.rows    = (float *)piece(at, &used, n * d, sizeof(float));
+    s.rows    = piece(at, &used, n * d, sizeof(float));
     s.dproxy  = (float *)piece(at, &used, n * d, sizeof(float));
     s.column  = (float *)piece(at, &used, n * n, sizeof(float));
     s.reached = (int32_t *)piece(at, &used, n * n, sizeof(int32_t));
     s.squares = (double *)piece(at, &used, n * n, sizeof(double));
     s.scale   = (float *)piece(at, &used, n * n, sizeof(float));
     s.active  = (int32_t *)piece(at, &used, n * n, sizeof(int32_t));
+    s.list    = (int32_t *)piece(at, &used, n * n, sizeof(int32_t));
     s.any     = (int32_t *)piece(at, &used, n, sizeof(int32_t));
     s.z       = (float *)piece(at, &used, s.most * n * D, sizeof(float));
     s.u       = (float *)piece(at, &used, s.most * n * D, sizeof(float));
@@ -112,7 +109,7 @@ typedef struct erc_view {
     const cpl_erc_job *job;
     erc_scratch s;
     int64_t n, d, D, m, J;
-    bool rounds;   /* operands of products are rounded to bf16 */
+    bool rounds;   /* operands of products are bf16 */
     bool backward; /* some gradient is requested */
     bool own;      /* each expert with its own proxy */
 } erc_view;
@@ -150,116 +147,108 @@ static erc_chunk chunk_of(const erc_view *v, int64_t first)
 
 /* ---- products ---- */
 
-enum { TILE = 64, DEPTH = 16, TILE_ROW = TILE + 4, OF_THREAD = 4, THREADS_A_ROW = 16 };
-
-/* Element (batch, row, k) of a factor is at batch * by_batch + row * by_row + k * by_depth. */
-typedef struct erc_factor {
-    cpl_device_numbers x;
-    int64_t by_batch, by_row, by_depth;
-    bool rounds;
-} erc_factor;
-
-/* c [batches, rows, cols] = or += a [rows, depth] . b [cols, depth]^T, contiguous. `any` [batches]:
- * those with 0 are left out; `active` [batches, depth]: 0 where both factors are 0; or NULL. */
+/* c [rows, cols] = or += a [rows, depth] . b [cols, depth]^T of each expert. Where `any` is given,
+ * a and what else has the expert's list are read, or written, by it: rows (a lies along depth), or
+ * depth, are then any[expert] pairs, at most `most`. */
 typedef struct erc_product {
-    float *c;
+    grouped_rows c, a, b;
     bool adds;
-    int64_t rows, cols, depth;
-    erc_factor a, b;
-    const int32_t *any, *active;
+    int64_t rows, cols, depth, most;
+    const int32_t *any;
 } erc_product;
 
-/* tile [DEPTH, TILE] = rows first ... of the factor at depth k0 ..., 0 where there are none. */
-static __device__ void read_tile(float *tile, const erc_factor *f, const erc_product *p,
-                                 int64_t rows, int64_t first, int64_t k0)
+/* A block has a tile of expert blockIdx.z. */
+template <class TILE, bool A_ALONG, bool B_ALONG>
+__global__ void __launch_bounds__(THREADS, TILE::BLOCKS) erc_product_kernel(erc_product p)
 {
-    const int64_t batch = blockIdx.z;
-    for (int i = (int)threadIdx.x; i < TILE * DEPTH; i += THREADS) {
-        const bool along = f->by_depth == 1; /* neighbours in memory are read together */
-        const int k      = along ? i % DEPTH : i / TILE;
-        const int row    = along ? i / DEPTH : i % TILE;
-        const int64_t r = first + row, depth = k0 + k;
-        const bool is_there =
-            r < rows && depth < p->depth && (!p->active || p->active[batch * p->depth + depth]);
-        const int64_t at         = batch * f->by_batch + r * f->by_row + depth * f->by_depth;
-        tile[k * TILE_ROW + row] = is_there ? rounded(cpl_device_get(f->x, at), f->rounds) : 0.0f;
+    CPL_SHARED(typename TILE::number, shared);
+    const int expert    = (int)blockIdx.z;
+    const int64_t first = (int64_t)blockIdx.y * TILE::ROWS, begin = p.any ? expert * p.most : 0;
+    const int64_t rows      = A_ALONG && p.any ? p.any[expert] : p.rows;
+    const int64_t depth     = A_ALONG ? p.depth : p.any[expert];
+    typename TILE::sums sum = {};
+    if (first >= rows || depth == 0) return; /* the whole block */
+    grouped_edge of_a = grouped_edge_of(first, rows, TILE::ROWS);
+    grouped_edge of_b = grouped_edge_of((int64_t)blockIdx.x * TILE::COLUMNS, p.cols, TILE::COLUMNS);
+    (A_ALONG ? of_a.first : of_a.k_first) += begin;
+    of_b.k_first = of_a.k_first;
+    grouped_add<TILE, A_ALONG, B_ALONG>(sum, shared, p.a, of_a, p.b, of_b, expert, depth);
+    const float *tile = grouped_lay<TILE>(shared, sum);
+    GROUPED_EACH_FOUR(of_a.count, TILE::COLUMNS, row, column)
+    {
+        const int64_t at  = grouped_at(p.c, expert, of_a.first + row) + of_b.first + column;
+        const int64_t end = at - column + of_b.count;
+        cpl_four v        = grouped_four<TILE>(tile, row, column);
+        if (p.adds) v = cpl_four_sum(v, cpl_four_get(p.c.x, at, end));
+        cpl_four_set(p.c.x, at, end, v);
     }
 }
 
-static __device__ __forceinline__ void multiply_tiles(float sum[OF_THREAD][OF_THREAD],
-                                                      const float *a, const float *b)
+template <class TILE, bool A_ALONG, bool B_ALONG>
+static void launch(cpl_backend *be, const erc_product &p, int64_t experts)
 {
-    for (int k = 0; k < DEPTH; k++, a += TILE_ROW, b += TILE_ROW) {
-        for (int r = 0; r < OF_THREAD; r++)
-            for (int c = 0; c < OF_THREAD; c++) sum[r][c] += a[r] * b[c];
-    }
+    const dim3 grid(grouped_tiles(p.cols, TILE::COLUMNS), grouped_tiles(p.rows, TILE::ROWS),
+                    (unsigned)experts);
+    CPL_LAUNCH(be, (erc_product_kernel<TILE, A_ALONG, B_ALONG>), grid, dim3(THREADS), TILE::BYTES,
+               p);
 }
 
-__global__ void erc_product_kernel(erc_product p)
+template <bool A_ALONG, bool B_ALONG>
+static void multiply(cpl_backend *be, const erc_view *v, const erc_product &p, int64_t experts)
 {
-    CPL_SHARED(float, tiles);
-    float *a = tiles, *b = tiles + DEPTH * TILE_ROW, sum[OF_THREAD][OF_THREAD] = {};
-    const int row    = (int)threadIdx.x / THREADS_A_ROW * OF_THREAD;
-    const int col    = (int)threadIdx.x % THREADS_A_ROW * OF_THREAD;
-    const int64_t r0 = (int64_t)blockIdx.y * TILE, c0 = (int64_t)blockIdx.x * TILE;
-    if (p.any && p.any[blockIdx.z] == 0) return; /* the whole block */
-    for (int64_t k0 = 0; k0 < p.depth; k0 += DEPTH) {
-        read_tile(a, &p.a, &p, p.rows, r0, k0);
-        read_tile(b, &p.b, &p, p.cols, c0, k0);
-        __syncthreads();
-        multiply_tiles(sum, a + row, b + col);
-        __syncthreads();
-    }
-    for (int r = 0; r < OF_THREAD; r++)
-        for (int c = 0; c < OF_THREAD; c++) {
-            if (r0 + row + r >= p.rows || c0 + col + c >= p.cols) continue;
-            float *to = p.c + (blockIdx.z * p.rows + r0 + row + r) * p.cols + c0 + col + c;
-            *to       = p.adds ? *to + sum[r][c] : sum[r][c];
-        }
+    if (!v->rounds)
+        launch<grouped_f32, A_ALONG, B_ALONG>(be, p, experts);
+    else if (p.rows > grouped_bf16<2>::ROWS)
+        launch<grouped_bf16<4>, A_ALONG, B_ALONG>(be, p, experts);
+    else
+        launch<grouped_bf16<2>, A_ALONG, B_ALONG>(be, p, experts);
 }
 
-static void multiply(cpl_backend *be, const erc_product *p, int64_t batches)
+/* Activations [chunk, m, cols] in F32. listed: those of pairs with a gradient. */
+static grouped_rows acts_of(const erc_view *v, float *x, int64_t cols, bool listed)
 {
-    const dim3 grid((unsigned)((p->cols + TILE - 1) / TILE),
-                    (unsigned)((p->rows + TILE - 1) / TILE), (unsigned)batches);
-    CPL_LAUNCH(be, erc_product_kernel, grid, dim3(THREADS), 2 * DEPTH * TILE_ROW * sizeof(float),
-               *p);
+    return {{x, false}, cols, v->m * cols, listed ? v->s.list : NULL, 1};
 }
 
-/* Numbers of scratch [batches, rows, cols] as a factor of rows or, turned, of columns. */
-static erc_factor factor_of(float *x, int64_t rows, int64_t cols, bool turned)
+/* Their gradients, which stand in their place as operands: in bf16 each in the first half of its
+ * row. */
+static grouped_rows gradients_of(const erc_view *v, float *x, int64_t cols)
 {
-    return {{x, false}, rows * cols, turned ? 1 : cols, turned ? cols : 1, false};
+    const int64_t stride = v->rounds ? 2 * cols : cols;
+    return {{x, v->rounds}, stride, v->m * stride, v->s.list, 1};
+}
+
+/* h [chunk, m, D] as an operand. */
+static grouped_rows hidden_of(const erc_view *v, bool listed)
+{
+    return {{v->s.h, v->rounds}, v->D, v->m * v->D, listed ? v->s.list : NULL, 1};
 }
 
 /* The proxies [m,d] of the part, the same for all experts; or each expert's own. */
-static erc_factor proxies_of(const erc_view *v, erc_chunk chunk, bool turned)
+static grouped_rows proxies_of(const erc_view *v, erc_chunk chunk, bool listed)
 {
     const int64_t first = v->own ? v->job->j0 + chunk.first : v->job->i0;
-    erc_factor f        = factor_of(v->s.rows + first * v->d, 1, v->d, turned);
-    if (!v->own) f.by_batch = 0;
-    return f;
+    char *at            = (char *)v->s.rows + first * v->d * (v->rounds ? 2 : 4);
+    return {{at, v->rounds}, v->d, v->own ? v->d : 0, listed ? v->s.list : NULL, 1};
 }
 
 /* Weights [J, rows, cols]. */
-static erc_factor weights_of(const erc_view *v, erc_chunk chunk, cpl_tensor w, bool turned)
+static grouped_rows weights_of(erc_chunk chunk, cpl_tensor w)
 {
     const cpl_tensor part = cpl_tensor_range(w, chunk.first, chunk.count);
-    const int64_t cols    = w.shape[2];
-    return {cpl_device_numbers_of(part), w.shape[1] * cols, turned ? 1 : cols, turned ? cols : 1,
-            v->rounds};
+    return {cpl_device_numbers_of(part), w.shape[2], w.shape[1] * w.shape[2], NULL, 1};
 }
 
 /* ---- forward ---- */
 
 /* h = SiLU(z), times u where there is one. */
-__global__ void erc_hidden_kernel(float *h, const float *z, const float *u, int64_t count,
-                                  bool rounds)
+__global__ void erc_hidden_kernel(cpl_device_numbers h, const float *z, const float *u,
+                                  int64_t count)
 {
     const int64_t at = thread_of_grid();
     if (at >= count) return;
     const float g = 1.0f / (1.0f + expf(-z[at]));
-    h[at]         = rounded(u ? z[at] * g * u[at] : z[at] * g, rounds);
+    cpl_device_set(h, at, u ? z[at] * g * u[at] : z[at] * g);
 }
 
 /* A warp has a row of x [count, length]: squares [count], and norms [count], of it. In double, so
@@ -280,96 +269,134 @@ __global__ void erc_norms_kernel(float *norms, double *squares, const float *x, 
     norms[row]   = (float)sqrt(sum);
 }
 
-/* to [chunk, m, rows of w] = the activations times each expert's matrix of `w`. */
-static void project(cpl_backend *be, const erc_view *v, erc_chunk chunk, float *to, erc_factor from,
-                    cpl_tensor w)
+/* to [chunk, m, rows of w] = `from` times each expert's matrix of `w`. */
+static void project(cpl_backend *be, const erc_view *v, erc_chunk chunk, float *to,
+                    grouped_rows from, cpl_tensor w)
 {
-    const erc_product p = {
-        to, false, v->m, w.shape[1], w.shape[2], from, weights_of(v, chunk, w, false), NULL, NULL};
-    multiply(be, &p, chunk.count);
+    const bool listed   = from.token != NULL;
+    const erc_product p = {acts_of(v, to, w.shape[1], listed),
+                           from,
+                           weights_of(chunk, w),
+                           false,
+                           v->m,
+                           w.shape[1],
+                           w.shape[2],
+                           v->m,
+                           listed ? v->s.any : NULL};
+    multiply<true, true>(be, v, p, chunk.count);
 }
 
-/* The activations of a chunk, and norms [chunk, m]. */
+/* The activations of a chunk. listed: only those of pairs with a gradient, others are undefined. */
+static void activate(cpl_backend *be, const erc_view *v, erc_chunk chunk, bool listed)
+{
+    const cpl_erc_activation a = v->job->activation;
+    const erc_scratch *s       = &v->s;
+    const int64_t count        = chunk.count * v->m * v->D;
+    const bool output          = a == CPL_ERC_OUTPUT;
+    const grouped_rows proxies = proxies_of(v, chunk, listed);
+    const cpl_device_numbers h = {s->h, output && v->rounds};
+    if (cpl_erc_has_gate(a)) project(be, v, chunk, s->z, proxies, v->job->gate);
+    if (cpl_erc_has_up(a)) project(be, v, chunk, s->u, proxies, v->job->up);
+    if (cpl_erc_has_hidden(a))
+        CPL_LAUNCH(be, erc_hidden_kernel, blocks_of(count, THREADS), dim3(THREADS), 0, h, s->z,
+                   cpl_erc_has_up(a) ? s->u : NULL, count);
+    if (output) project(be, v, chunk, s->o, hidden_of(v, listed), v->job->down);
+}
+
+/* The activations of a chunk, their squares, and norms [chunk, m]. */
 static void forward(cpl_backend *be, const erc_view *v, erc_chunk chunk, float *norms)
 {
     const cpl_erc_activation a = v->job->activation;
     const erc_scratch *s       = &v->s;
     const int64_t pairs        = chunk.count * v->m;
-    const float *last          = cpl_erc_has_gate(a) ? s->z : s->u;
     const bool output          = a == CPL_ERC_OUTPUT;
-    if (cpl_erc_has_gate(a)) project(be, v, chunk, s->z, proxies_of(v, chunk, false), v->job->gate);
-    if (cpl_erc_has_up(a)) project(be, v, chunk, s->u, proxies_of(v, chunk, false), v->job->up);
-    if (cpl_erc_has_hidden(a)) {
-        CPL_LAUNCH(be, erc_hidden_kernel, blocks_of(pairs * v->D, THREADS), dim3(THREADS), 0, s->h,
-                   s->z, cpl_erc_has_up(a) ? s->u : NULL, pairs * v->D, output && v->rounds);
-        last = s->h;
-    }
-    if (output) {
-        project(be, v, chunk, s->o, factor_of(s->h, v->m, v->D, false), v->job->down);
-        last = s->o;
-    }
-    CPL_LAUNCH(be, erc_norms_kernel, blocks_of(pairs, WARPS), dim3(THREADS), 0, norms, s->squares,
-               last, pairs, output ? v->d : v->D);
+    const float *last          = output                  ? s->o
+                                 : cpl_erc_has_hidden(a) ? s->h
+                                 : a == CPL_ERC_UP       ? s->u
+                                                         : s->z;
+    activate(be, v, chunk, false);
+    CPL_LAUNCH(be, erc_norms_kernel, blocks_of(pairs, WARPS), dim3(THREADS), 0, norms,
+               s->squares + chunk.first * v->m, last, pairs, output ? v->d : v->D);
 }
 
 /* ---- backward ---- */
 
-/* x [pairs, length] times scale [pairs], 0 where a pair is not active. */
+/* Number k of `row`, `length` long, in its place becomes an operand of products: all lanes of the
+ * warp call it, and what a lane overwrites was read before. */
+static __device__ __forceinline__ void replace(cpl_device_numbers row, int64_t k, int64_t length,
+                                               float value)
+{
+    __syncwarp();
+    if (k < length) cpl_device_set(row, k, value);
+}
+
+/* A warp has a row of x [pairs, length], if it is active: times scale [pairs], as gradients_of. */
 __global__ void erc_scale_kernel(float *x, const float *scale, const int32_t *active, int64_t pairs,
                                  int64_t length, bool rounds)
 {
-    const int64_t at = thread_of_grid(), pair = at / length;
-    if (pair < pairs) x[at] = active[pair] ? rounded(x[at] * scale[pair], rounds) : 0.0f;
+    const int64_t pair = warp_of_grid(), lane = threadIdx.x % CPL_WARP;
+    if (pair >= pairs || !active[pair]) return;
+    float *row = x + pair * length;
+    for (int64_t k = lane; k - lane < length; k += CPL_WARP)
+        replace({row, rounds}, k, length, k < length ? row[k] * scale[pair] : 0);
 }
 
-/* In place: the gradients of z and u, which may be NULL, [pairs, D]. dh: the gradient of h; NULL:
- * it is scale [pairs] times h. */
+/* The same of rows of z and u, which may be NULL, [pairs, D]: their gradients. dh: the gradient of
+ * h; NULL: it is scale [pairs] times h. */
 __global__ void erc_hidden_backward_kernel(float *z, float *u, const float *dh, const float *scale,
                                            const int32_t *active, int64_t pairs, int64_t D,
                                            bool rounds)
 {
-    const int64_t at = thread_of_grid(), pair = at / D;
-    if (pair >= pairs) return;
-    const float old_z = z[at], old_u = u ? u[at] : 1.0f, g = 1.0f / (1.0f + expf(-old_z));
-    const float grad = dh ? dh[at] : scale[pair] * old_z * g * old_u;
-    const float dz = grad * old_u * g * (1.0f + old_z * (1.0f - g)), du = grad * old_z * g;
-    z[at] = active[pair] ? rounded(dz, rounds) : 0.0f;
-    if (u) u[at] = active[pair] ? rounded(du, rounds) : 0.0f;
+    const int64_t pair = warp_of_grid(), lane = threadIdx.x % CPL_WARP;
+    if (pair >= pairs || !active[pair]) return;
+    z += pair * D, u = u ? u + pair * D : NULL;
+    for (int64_t k = lane; k - lane < D; k += CPL_WARP) {
+        const float old_z = k < D ? z[k] : 0, old_u = k < D && u ? u[k] : 1.0f;
+        const float g    = 1.0f / (1.0f + expf(-old_z));
+        const float grad = dh && k < D ? dh[pair * D + k] : scale[pair] * old_z * g * old_u;
+        replace({z, rounds}, k, D, grad * old_u * g * (1.0f + old_z * (1.0f - g)));
+        if (u) replace({u, rounds}, k, D, grad * old_z * g);
+    }
 }
 
 static void scale(cpl_backend *be, const erc_view *v, erc_chunk chunk, float *x, int64_t length)
 {
     const int64_t pairs = chunk.count * v->m;
-    CPL_LAUNCH(be, erc_scale_kernel, blocks_of(pairs * length, THREADS), dim3(THREADS), 0, x,
-               v->s.scale, v->s.active, pairs, length, v->rounds);
+    CPL_LAUNCH(be, erc_scale_kernel, blocks_of(pairs, WARPS), dim3(THREADS), 0, x, v->s.scale,
+               v->s.active, pairs, length, v->rounds);
 }
 
 /* Where out = in . w^T: with dout [chunk, m, rows of w], dw adds dout^T in; none: nothing. */
 static void add_weights(cpl_backend *be, const erc_view *v, erc_chunk chunk, cpl_tensor dw,
-                        float *dout, erc_factor in)
+                        float *dout, grouped_rows in)
 {
     if (!dw.storage) return;
-    const cpl_tensor to = cpl_tensor_range(dw, chunk.first, chunk.count);
-    const erc_product p = {cpl_f32(to), true,     dw.shape[1],
-                           dw.shape[2], v->m,     factor_of(dout, v->m, dw.shape[1], true),
-                           in,          v->s.any, v->s.active};
-    multiply(be, &p, chunk.count);
+    const erc_product p = {weights_of(chunk, dw),
+                           gradients_of(v, dout, dw.shape[1]),
+                           in,
+                           true,
+                           dw.shape[1],
+                           dw.shape[2],
+                           v->m,
+                           v->m,
+                           v->s.any};
+    multiply<false, false>(be, v, p, chunk.count);
 }
 
 /* din [chunk, m, columns of w] = or += dout w. */
 static void project_back(cpl_backend *be, const erc_view *v, erc_chunk chunk, float *din, bool adds,
                          float *dout, cpl_tensor w)
 {
-    const erc_product p = {din,
+    const erc_product p = {acts_of(v, din, w.shape[2], true),
+                           gradients_of(v, dout, w.shape[1]),
+                           weights_of(chunk, w),
                            adds,
                            v->m,
                            w.shape[2],
                            w.shape[1],
-                           factor_of(dout, v->m, w.shape[1], false),
-                           weights_of(v, chunk, w, true),
-                           v->s.any,
-                           NULL};
-    multiply(be, &p, chunk.count);
+                           v->m,
+                           v->s.any};
+    multiply<true, false>(be, v, p, chunk.count);
 }
 
 /* A number of a proxy's gradient: dproxy [m,d] adds those of the active experts, in order. */
@@ -401,7 +428,7 @@ static void backward_from_projections(cpl_backend *be, const erc_view *v, erc_ch
                s->dproxy + first * v->d, s->o, s->active, experts, rows, v->d);
 }
 
-/* After forward, and with scale, active and any of the chunk. */
+/* After activate, and with scale, active, list and any of the chunk. */
 static void backward(cpl_backend *be, const erc_view *v, erc_chunk chunk)
 {
     const cpl_erc_activation a = v->job->activation;
@@ -410,13 +437,13 @@ static void backward(cpl_backend *be, const erc_view *v, erc_chunk chunk)
     const bool output          = a == CPL_ERC_OUTPUT;
     if (output) {
         scale(be, v, chunk, s->o, v->d);
-        add_weights(be, v, chunk, v->job->ddown, s->o, factor_of(s->h, v->m, v->D, true));
+        add_weights(be, v, chunk, v->job->ddown, s->o, hidden_of(v, true));
         project_back(be, v, chunk, s->h, false, s->o, v->job->down);
     }
     if (cpl_erc_has_hidden(a))
-        CPL_LAUNCH(be, erc_hidden_backward_kernel, blocks_of(pairs * v->D, THREADS), dim3(THREADS),
-                   0, s->z, cpl_erc_has_up(a) ? s->u : NULL, output ? s->h : NULL, s->scale,
-                   s->active, pairs, v->D, v->rounds);
+        CPL_LAUNCH(be, erc_hidden_backward_kernel, blocks_of(pairs, WARPS), dim3(THREADS), 0, s->z,
+                   cpl_erc_has_up(a) ? s->u : NULL, output ? s->h : NULL, s->scale, s->active,
+                   pairs, v->D, v->rounds);
     else
         scale(be, v, chunk, cpl_erc_has_gate(a) ? s->z : s->u, v->D);
     backward_from_projections(be, v, chunk);
@@ -491,28 +518,28 @@ static __device__ bool other_active(float *scale, const erc_gradient *g, int32_t
     return (hinges != 0 || entry != entry) && entry != 0;
 }
 
-/* A block has a column [m] of the chunk, whose first expert is j, in column and reached. The
+/* A warp has a column [m] of the chunk, of `count` ones from expert j on; s begins with them. The
  * diagonal is active only where `violations` is given. */
-__global__ void erc_active_kernel(erc_scratch s, erc_gradient g, const float *column,
-                                  const int32_t *reached, int64_t m, int64_t i0, int64_t j)
+__global__ void erc_active_kernel(erc_scratch s, erc_gradient g, int64_t m, int64_t i0, int64_t j,
+                                  int64_t count)
 {
-    CPL_SHARED(int32_t, slots);
-    int32_t count = 0;
-    j += blockIdx.x;
-    for (int64_t i = threadIdx.x; i < m; i += THREADS) {
-        const int64_t at = blockIdx.x * m + i;
+    const int64_t of = warp_of_grid(), lane = threadIdx.x % CPL_WARP;
+    int before = 0;
+    if (of >= count) return;
+    for (int64_t i = lane; i - lane < m; i += CPL_WARP) {
+        const int64_t at = of * m + i;
         float scale      = 0;
         bool active      = false;
-        if (i0 + i != j)
-            active = other_active(&scale, &g, reached[at], column[at], s.squares[at]);
-        else if (g.violations)
-            active = own_active(&scale, &g, j, column[at], s.squares[at]);
-        s.active[at] = active;
-        s.scale[at]  = scale;
-        count += active;
+        if (i < m && i0 + i != j + of)
+            active = other_active(&scale, &g, s.reached[at], s.column[at], s.squares[at]);
+        else if (i < m && g.violations)
+            active = own_active(&scale, &g, j + of, s.column[at], s.squares[at]);
+        const unsigned all = __ballot_sync(0xffffffffu, active);
+        if (active) s.list[of * m + before + __popc(all & ((1u << lane) - 1))] = (int32_t)i;
+        if (i < m) s.active[at] = active, s.scale[at] = scale;
+        before += __popc(all);
     }
-    count = cpl_block_sum(count, slots);
-    if (threadIdx.x == 0) s.any[blockIdx.x] = count;
+    if (lane == 0) s.any[of] = before;
 }
 
 /* The same of the diagonal alone. */
@@ -523,6 +550,7 @@ __global__ void erc_own_active_kernel(erc_scratch s, erc_gradient g, const float
     if (at >= count) return;
     s.active[at] = own_active(&s.scale[at], &g, j + at, diagonal[j + at], s.squares[at]);
     s.any[at]    = s.active[at];
+    s.list[at]   = 0;
 }
 
 /* A warp has one of violations [2,n]: a row's, then a column's. */
@@ -567,7 +595,7 @@ __global__ void erc_rows_kernel(erc_scratch s, const float *R, const float *delt
 {
     const int64_t at = thread_of_grid();
     if (at >= count) return;
-    s.rows[at]   = rounded(delta ? R[at] * delta[at] : R[at], rounds);
+    cpl_device_set({s.rows, rounds}, at, delta ? R[at] * delta[at] : R[at]);
     s.dproxy[at] = 0;
 }
 
@@ -609,15 +637,22 @@ static erc_gradient gradient_of(const erc_view *v, const int32_t *violations)
     return {violations, v->n, v->job->alpha, v->job->weight / ((double)v->n * (double)v->n)};
 }
 
-/* After forward of the chunk and its hinges. violations: with the diagonal; NULL: without. */
-static void add_gradient(cpl_backend *be, const erc_view *v, erc_chunk chunk,
-                         const int32_t *violations)
+/* Of all scratch what begins with the chunk. */
+static erc_scratch scratch_from(const erc_view *v, erc_chunk chunk)
 {
     const int64_t at = chunk.first * v->m;
-    CPL_LAUNCH(be, erc_active_kernel, dim3((unsigned)chunk.count), dim3(THREADS),
-               SUM_SLOTS * sizeof(int32_t), v->s, gradient_of(v, violations), v->s.column + at,
-               v->s.reached + at, v->m, v->job->i0, v->job->j0 + chunk.first);
-    backward(be, v, chunk);
+    erc_scratch s    = v->s;
+    s.column += at, s.squares += at, s.reached += at;
+    return s;
+}
+
+/* After forward of the chunk and its hinges. violations: with the diagonal; NULL: without. */
+static void set_active(cpl_backend *be, const erc_view *v, erc_chunk chunk,
+                       const int32_t *violations)
+{
+    CPL_LAUNCH(be, erc_active_kernel, blocks_of(chunk.count, WARPS), dim3(THREADS), 0,
+               scratch_from(v, chunk), gradient_of(v, violations), v->m, v->job->i0,
+               v->job->j0 + chunk.first, chunk.count);
 }
 
 static void join(cpl_backend *be, const erc_view *v)
@@ -639,7 +674,9 @@ extern "C" void cpl_cuda_erc_sweep(cpl_backend *be, cpl_erc_job job)
         const erc_chunk chunk = chunk_of(&v, j);
         if (v.backward) forward(be, &v, chunk, v.s.column + j * v.m);
         set_hinges(be, &v, chunk);
-        if (v.backward) add_gradient(be, &v, chunk, NULL);
+        if (!v.backward) continue;
+        set_active(be, &v, chunk, NULL);
+        backward(be, &v, chunk);
     }
     join(be, &v);
 }
@@ -666,8 +703,8 @@ extern "C" void cpl_cuda_erc_add_diagonal(cpl_backend *be, cpl_erc_job job)
         const erc_chunk chunk = chunk_of(&v, j);
         forward(be, &v, chunk, v.s.column); /* the norms, which are known already */
         CPL_LAUNCH(be, erc_own_active_kernel, blocks_of(chunk.count, THREADS), dim3(THREADS), 0,
-                   v.s, gradient_of(&v, cpl_i32(job.violations)), cpl_f32(job.diagonal), job.j0 + j,
-                   chunk.count);
+                   scratch_from(&v, chunk), gradient_of(&v, cpl_i32(job.violations)),
+                   cpl_f32(job.diagonal), job.j0 + j, chunk.count);
         backward(be, &v, chunk);
     }
     add_router(be, &v);
@@ -681,7 +718,7 @@ __global__ void erc_diagonal_kernel(float *diagonal, const float *column, int64_
 }
 
 /* With all of M the diagonal needs no passes of its own. Where all experts are one chunk, their
- * activations are made once. */
+ * activations are made once; else those of pairs with a gradient again. */
 extern "C" void cpl_cuda_erc_run_local(cpl_backend *be, cpl_erc_job job)
 {
     const erc_view v = view_of(be, &job, false);
@@ -700,8 +737,9 @@ extern "C" void cpl_cuda_erc_run_local(cpl_backend *be, cpl_erc_job job)
     for (int64_t j = 0; j < v.J; j += v.s.most) set_hinges(be, &v, chunk_of(&v, j));
     join(be, &v);
     for (int64_t j = 0; v.backward && j < v.J; j += v.s.most) {
-        if (v.s.most < v.J) forward(be, &v, chunk_of(&v, j), v.s.column + j * v.m);
-        add_gradient(be, &v, chunk_of(&v, j), cpl_i32(job.violations));
+        set_active(be, &v, chunk_of(&v, j), cpl_i32(job.violations));
+        if (v.s.most < v.J) activate(be, &v, chunk_of(&v, j), true);
+        backward(be, &v, chunk_of(&v, j));
     }
     add_router(be, &v);
 }

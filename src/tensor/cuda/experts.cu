@@ -66,12 +66,6 @@ static __device__ __forceinline__ float sigmoid_of(float x)
 
 /* ---- kernels by tile ---- */
 
-static __device__ __forceinline__ grouped_edge edge_of(int64_t first, int64_t length, int most)
-{
-    const int64_t left = length - first;
-    return {first, 0, (int)(left < most ? left : most)};
-}
-
 /* h and, where they are wanted, gate and up of a tile. A fragment of gate lies beside that of up;
  * they have one input, or one after the other. */
 template <class TILE>
@@ -89,7 +83,7 @@ gate_up_kernel(cpl_device_numbers h, cpl_device_numbers gate, cpl_device_numbers
     const bool brings_up       = (int)threadIdx.x / CPL_WARP % 2;
     const grouped_edge of_rows = {first, 0, rows};
     const grouped_edge of_D =
-        edge_of((int64_t)blockIdx.x * (TILE::COLUMNS / 2), s.D, TILE::COLUMNS / 2);
+        grouped_edge_of((int64_t)blockIdx.x * (TILE::COLUMNS / 2), s.D, TILE::COLUMNS / 2);
     const grouped_rows w       = brings_up ? w_up : w_gate;
     const grouped_edge of_gate = {of_D.first, 0, brings_up ? 0 : of_D.count};
     const grouped_edge of_up   = {of_D.first, 0, brings_up ? of_D.count : 0};
@@ -154,7 +148,8 @@ activate_backward_kernel(cpl_device_numbers h, cpl_device_numbers gate, cpl_devi
     if (!grouped_tile_at(blockIdx.y, TILE::ROWS, s.offset, (int)s.n, &expert, &first, &rows))
         return;
     const grouped_edge of_rows = {first, 0, rows};
-    const grouped_edge of_D    = edge_of((int64_t)blockIdx.x * TILE::COLUMNS, s.D, TILE::COLUMNS);
+    const grouped_edge of_D =
+        grouped_edge_of((int64_t)blockIdx.x * TILE::COLUMNS, s.D, TILE::COLUMNS);
     grouped_add<TILE, true, false>(da, shared, dy, of_rows, w_down, of_D, expert, s.d);
     const float *tile = grouped_lay<TILE>(shared, da);
     for (int row = warp; row < rows; row += THREADS / CPL_WARP) {
@@ -183,7 +178,7 @@ rows_tile(typename TILE::number *shared, float *out, int64_t begin, int64_t colu
         return;
     const int64_t at           = (int64_t)blockIdx.x * TILE::COLUMNS;
     const grouped_edge of_rows = {first, 0, rows};
-    const grouped_edge of_b    = edge_of(begin + at, begin + columns, TILE::COLUMNS);
+    const grouped_edge of_b    = grouped_edge_of(begin + at, begin + columns, TILE::COLUMNS);
     grouped_add<TILE, true, B_ALONG>(sum, shared, a, of_rows, b, of_b, expert, k);
     if (a2.x.at) grouped_add<TILE, true, B_ALONG>(sum, shared, a2, of_rows, b2, of_b, expert, k);
     const float *tile = grouped_lay<TILE>(shared, sum);
@@ -228,8 +223,8 @@ weights_kernel(float *dw, float *dw2, grouped_rows left, grouped_rows left2, gro
     const int64_t across    = (N + TILE::COLUMNS - 1) / TILE::COLUMNS;
     typename TILE::sums sum = {};
     if (rows == 0) return;
-    grouped_edge of_M = edge_of(blockIdx.x / across * TILE::ROWS, M, TILE::ROWS);
-    grouped_edge of_N = edge_of(blockIdx.x % across * TILE::COLUMNS, N, TILE::COLUMNS);
+    grouped_edge of_M = grouped_edge_of(blockIdx.x / across * TILE::ROWS, M, TILE::ROWS);
+    grouped_edge of_N = grouped_edge_of(blockIdx.x % across * TILE::COLUMNS, N, TILE::COLUMNS);
     of_M.k_first = of_N.k_first = begin;
     grouped_add<TILE, false, false>(sum, shared, left, of_M, right, of_N, expert, rows);
     const float *tile = grouped_lay<TILE>(shared, sum);
@@ -237,10 +232,9 @@ weights_kernel(float *dw, float *dw2, grouped_rows left, grouped_rows left2, gro
     {
         const int64_t at  = (expert * M + of_M.first + row) * N + of_N.first;
         const int64_t end = at + of_N.count;
-        cpl_four to       = cpl_four_get({dw, false}, at + column, end);
-        const cpl_four v  = grouped_four<TILE>(tile, row, column);
-        for (int k = 0; k < 4; k++) to.at[k] += v.at[k];
-        cpl_four_set({dw, false}, at + column, end, to);
+        const cpl_four to = cpl_four_get({dw, false}, at + column, end);
+        cpl_four_set({dw, false}, at + column, end,
+                     cpl_four_sum(to, grouped_four<TILE>(tile, row, column)));
     }
 }
 

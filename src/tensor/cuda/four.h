@@ -19,6 +19,12 @@ typedef struct cpl_four {
     float at[4];
 } cpl_four;
 
+static __device__ __forceinline__ cpl_four cpl_four_sum(cpl_four a, cpl_four b)
+{
+    for (int k = 0; k < 4; k++) a.at[k] += b.at[k];
+    return a;
+}
+
 /* Whether numbers i ... i + 3 are there and lie as one load takes them. */
 static __device__ __forceinline__ bool cpl_four_is_whole(cpl_device_numbers x, int64_t i,
                                                          int64_t end)

@@ -1,6 +1,6 @@
 /* grouped.h - tiles of products whose rows, or whose sums, are the tokens of an expert.
  *
- * Room:    tensor/cuda (device functions, for experts.cu).
+ * Room:    tensor/cuda (device functions, for experts.cu and erc_sweep.cu).
  * Method:  A block of 2 x 2 warps makes a tile. k goes in steps of 32 through a ring of stages in
  *          shared memory: while one is multiplied, the copies of the next ones are under way. bf16
  *          by the tensor cores with sums in F32, or F32 by plain multiplication. Numbers that are
@@ -66,6 +66,14 @@ typedef struct grouped_edge {
     int64_t first, k_first;
     int count;
 } grouped_edge;
+
+/* Numbers `first` ... of `length`, at most `most` of them. */
+static __device__ __forceinline__ grouped_edge grouped_edge_of(int64_t first, int64_t length,
+                                                               int most)
+{
+    const int64_t left = length - first;
+    return {first, 0, (int)(left < most ? left : most)};
+}
 
 static __device__ __forceinline__ int64_t grouped_at(const grouped_rows &o, int expert, int64_t row)
 {
