@@ -23,7 +23,8 @@ static const shape shapes[] = {
     {"more experts than tokens", 1, 3, 17, 33, 2, 5, 19, 4, 2, 8, false},
     {"one expert has all tokens", 2, 40, 33, 7, 1, 9, 67, 2, 2, 10, true},
     {"all experts have all tokens", 2, 65, 48, 4, 4, 16, 256, 4, 4, 12, false},
-    {"heads of 64", 1, 70, 64, 4, 2, 32, 64, 2, 1, 64, false},
+    {"heads of 96", 1, 70, 16, 4, 2, 8, 8, 2, 1, 96, false},
+    {"heads of 128", 1, 70, 16, 4, 2, 8, 8, 2, 1, 128, false},
 };
 enum { N_SHAPES = sizeof shapes / sizeof *shapes };
 
@@ -586,49 +587,71 @@ static void twin_noise(cpl_backend *be, const shape *s, results *r)
     be->ops->erc.noise(be, kept_2d(r, s->n, s->d), normal_1d(s->n, 0.1f), key, 3);
 }
 
-/* All three phases of all rows and experts, with every gradient. */
-static void run_phases(cpl_backend *be, const shape *s, results *r, cpl_erc_activation activation)
+/* Weights as products read them, of the activations' type. */
+static cpl_tensor as_read(cpl_backend *be, const results *r, cpl_tensor w)
+{
+    cpl_tensor to = new_tensor(r->type, w.shape[0] * w.shape[1], w.shape[2]);
+    to            = cpl_tensor_3d(to.storage, r->type, w.shape[0], w.shape[1], w.shape[2]);
+    be->ops->copy(be, to, w);
+    return to;
+}
+
+/* All rows and experts, with every gradient, of a job whose activation and alpha are set: in three
+ * phases, or at once. */
+static void run_coupling(cpl_backend *be, const shape *s, results *r, cpl_erc_job job, bool at_once)
 {
     const int64_t n      = s->n;
     cpl_expert_weights w = new_experts(s), dw = new_experts(s);
-    cpl_tensor R = normal_2d(n, s->d, 1), delta = normal_2d(n, s->d, 1);
-    double loss     = 0;
-    cpl_erc_job job = {
-        .i1         = n,
-        .j1         = n,
-        .activation = activation,
-        .alpha      = 0.5,
-        .weight     = 0.7,
-        .R          = R,
-        .delta      = delta,
-        .gate       = w.w_gate,
-        .up         = w.w_up,
-        .down       = w.w_down,
-        .dR         = kept_2d(r, n, s->d),
-        .dgate      = keep(r, dw.w_gate),
-        .dup        = keep(r, dw.w_up),
-        .ddown      = keep(r, dw.w_down),
-        .M          = kept_2d(r, n, n),
-        .loss       = cpl_tensor_1d(&loss, CPL_F64, 1),
-        .diagonal   = kept_1d(r, n),
-        .violations = keep(r, new_tensor(CPL_I32, 2, n)),
-    };
-    r->terms = s->D + s->d + n;
-    be->ops->erc.diagonals(be, job);
-    be->ops->erc.sweep(be, job);
-    be->ops->erc.add_diagonal(be, job);
+    double loss    = 0;
+    job.i1         = n;
+    job.j1         = n;
+    job.compute    = be->compute;
+    job.weight     = 0.7;
+    job.R          = normal_2d(n, s->d, 1);
+    job.delta      = normal_2d(n, s->d, 1);
+    job.gate       = as_read(be, r, w.w_gate);
+    job.up         = as_read(be, r, w.w_up);
+    job.down       = as_read(be, r, w.w_down);
+    job.dR         = kept_2d(r, n, s->d);
+    job.dgate      = keep(r, dw.w_gate);
+    job.dup        = keep(r, dw.w_up);
+    job.ddown      = keep(r, dw.w_down);
+    job.M          = kept_2d(r, n, n);
+    job.loss       = cpl_tensor_1d(&loss, CPL_F64, 1);
+    job.diagonal   = kept_1d(r, n);
+    job.violations = keep(r, new_tensor(CPL_I32, 2, n));
+    r->terms       = s->D + s->d + n;
+    if (at_once) {
+        be->ops->erc.run_local(be, job);
+    } else {
+        be->ops->erc.diagonals(be, job);
+        be->ops->erc.sweep(be, job);
+        be->ops->erc.add_diagonal(be, job);
+    }
     keep_number(r, loss);
 }
 
 static void twin_phases_gate(cpl_backend *be, const shape *s, results *r)
 {
-    run_phases(be, s, r, CPL_ERC_GATE);
+    run_coupling(be, s, r, (cpl_erc_job){.activation = CPL_ERC_GATE, .alpha = 0.5}, false);
 }
 
 static void twin_phases_output(cpl_backend *be, const shape *s, results *r)
 {
-    run_phases(be, s, r, CPL_ERC_OUTPUT);
+    run_coupling(be, s, r, (cpl_erc_job){.activation = CPL_ERC_OUTPUT, .alpha = 0.5}, false);
 }
+
+/* About half of the hinges are active. */
+#define RUN_LOCAL(name, value)                                                                     \
+    static void twin_local_##name(cpl_backend *be, const shape *s, results *r)                     \
+    {                                                                                              \
+        run_coupling(be, s, r, (cpl_erc_job){.activation = value, .alpha = 1}, true);              \
+    }
+RUN_LOCAL(gate, CPL_ERC_GATE)
+RUN_LOCAL(up, CPL_ERC_UP)
+RUN_LOCAL(silu, CPL_ERC_SILU)
+RUN_LOCAL(swiglu, CPL_ERC_SWIGLU)
+RUN_LOCAL(output, CPL_ERC_OUTPUT)
 
 typedef void (*twin)(cpl_backend *be, const shape *s, results *r);
 
@@ -642,6 +665,11 @@ static const struct {
     {"erc.noise", twin_noise},
     {"erc phases, gate", twin_phases_gate},
     {"erc phases, output", twin_phases_output},
+    {"erc.run_local, gate", twin_local_gate},
+    {"erc.run_local, up", twin_local_up},
+    {"erc.run_local, silu", twin_local_silu},
+    {"erc.run_local, swiglu", twin_local_swiglu},
+    {"erc.run_local, output", twin_local_output},
 };
 enum { N_OPERATIONS = sizeof operations / sizeof *operations };
 

@@ -37,11 +37,10 @@ static void test_bf16(void **state)
     check(state, CPL_BF16, 0x1p-9);
 }
 
-/* Experts with so many rows, and so wide, that their tiles are the large ones. */
-static void test_large_tiles(void **state)
+/* Operations that begin with `prefix`, in bf16. */
+static void check_some(void **state, const char *prefix, const shape *s, int count)
 {
-    const shape large   = {"large tiles", 1, 260, 72, 2, 2, 80, 16, 1, 1, 8, false};
-    const cpl_work work = whole_work(work_of(&large));
+    const cpl_work work = whole_work(work_of(s));
     cpl_backend cpu, cuda;
     int n_done = 0;
     cpl_backend_cpu(&cpu, CPL_BF16, 2);
@@ -49,15 +48,24 @@ static void test_large_tiles(void **state)
     assert_ok(cpl_backend_reserve(&cpu, &work));
     assert_ok(cpl_backend_reserve(&cuda, &work));
     for (int i = 0; i < N_OPERATIONS; i++, release_all(state)) {
-        if (strncmp(operations[i].name, "experts", strlen("experts")) != 0) continue;
-        const results right = run_on(&cpu, i, &large, CPL_BF16, false);
-        const results here  = run_on(&cuda, i, &large, CPL_BF16, false);
+        if (strncmp(operations[i].name, prefix, strlen(prefix)) != 0) continue;
+        const results right = run_on(&cpu, i, s, CPL_BF16, false);
+        const results here  = run_on(&cuda, i, s, CPL_BF16, false);
         compare(operations[i].name, &right, &here, 0x1p-9);
         n_done++;
     }
-    assert_int_equal(n_done, 2);
+    assert_int_equal(n_done, count);
     cpl_backend_free(&cpu);
     cpl_backend_free(&cuda);
+}
+
+/* So many rows, and so wide, that the tiles are the large ones. */
+static void test_large_tiles(void **state)
+{
+    const shape of_experts  = {"large tiles", 1, 260, 72, 2, 2, 80, 16, 1, 1, 8, false};
+    const shape of_coupling = {"large tiles", 1, 2, 24, 66, 2, 72, 16, 1, 1, 8, false};
+    check_some(state, "experts", &of_experts, 2);
+    check_some(state, "erc.run_local, output", &of_coupling, 1);
 }
 
 /* Of the emulation, the order in which the threads of a block run, and blocks, changes with every
