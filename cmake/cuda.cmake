@@ -20,13 +20,9 @@ file(GLOB CUDA_C_SOURCES CONFIGURE_DEPENDS src/tensor/cuda/*.c)
 file(GLOB CUDA_KERNELS CONFIGURE_DEPENDS src/tensor/cuda/*.cu)
 file(GLOB CUDA_HEADERS CONFIGURE_DEPENDS src/tensor/cuda/*.h src/tensor/cuda/*.def src/tensor/*.h)
 set(CUDA_FOLDER ${CMAKE_BINARY_DIR}/cuda)
-set(CUDA_WRAPPER ${CMAKE_SOURCE_DIR}/tools/make_operations.py)
 file(MAKE_DIRECTORY ${CUDA_FOLDER})
-add_custom_command(OUTPUT ${CUDA_FOLDER}/operations.inc
-                   DEPENDS ${CUDA_WRAPPER} ${CUDA_HEADERS}
-                   COMMAND python3 ${CUDA_WRAPPER} ${CMAKE_SOURCE_DIR}/src/tensor > ${CUDA_FOLDER}/operations.inc VERBATIM)
-add_library(couplet_cuda_c OBJECT EXCLUDE_FROM_ALL ${CUDA_C_SOURCES} src/base/status.c ${CUDA_FOLDER}/operations.inc)
-target_include_directories(couplet_cuda_c PRIVATE include src ${CUDA_FOLDER})
+add_library(couplet_cuda_c OBJECT EXCLUDE_FROM_ALL ${CUDA_C_SOURCES} src/base/status.c)
+target_include_directories(couplet_cuda_c PRIVATE include src)
 target_compile_definitions(couplet_cuda_c PRIVATE COUPLET_VERSION="${COUPLET_VERSION}" ${COUPLET_CUDA_MODULE_VERSION})
 
 set(CUDA_OBJECTS)

@@ -1,11 +1,11 @@
 """Writes a table of operations that run on another backend: make_operations.py SRC/TENSOR > operations.inc
 
-For backends that reach an operation's tensors first: those of tests (tests/tensor/far), and a GPU's that has no
-kernel for it (src/tensor/cuda/borrowed.c). For every operation of ops.h and erc.h: a struct of its arguments, a
-function that calls the other backend with them, and one for the table, which lists the tensors among them (reach)
-and hands over both (give_work). An operation that is added needs no line here. One that is given something by its
-address is refused: it may run when the caller's memory holds something else. Operations on arrays of the host have
-no tensor, and those of memory are the backend's own; neither is written."""
+For backends of tests that reach an operation's tensors first (tests/tensor/far, tests/tensor/cuda/copies.c). For
+every operation of ops.h and erc.h: a struct of its arguments, a function that calls the other backend with them, and
+one for the table, which lists the tensors among them (reach) and hands over both (give_work). An operation that is
+added needs no line here. One that is given something by its address is refused: it may run when the caller's memory
+holds something else. Operations on arrays of the host have no tensor, and those of memory are the backend's own;
+neither is written."""
 
 import re
 import sys

@@ -524,9 +524,13 @@ static void twin_spectral_norms(cpl_backend *be, const shape *s, results *r)
 
 static void twin_own_responses(cpl_backend *be, const shape *s, results *r)
 {
-    r->terms = s->D + s->d;
-    be->ops->own_responses(be, kept_1d(r, s->n), normal_2d(s->n, s->d, 1),
-                           new_3d(s->n, s->D, s->d));
+    const cpl_tensor rows = normal_2d(s->n, s->d, 1), x = new_3d(s->n, s->D, s->d);
+    cpl_tensor low = x;
+    r->terms       = s->D + s->d;
+    be->ops->own_responses(be, kept_1d(r, s->n), rows, x);
+    low.storage = new_tensor(CPL_BF16, s->n * s->D, s->d).storage, low.dtype = CPL_BF16;
+    be->ops->copy(be, low, x);
+    be->ops->own_responses(be, kept_1d(r, s->n), rows, low);
 }
 
 static void twin_coupling_figures(cpl_backend *be, const shape *s, results *r)

@@ -205,6 +205,7 @@ static void what_a_run_was_made_with(void **state)
     json_decref(was);
     json_decref(now);
 }
+    cpl_backend_free(&be);
 
 /* An object of a checkpoint without `gone`, with `name` set to `value`, against the defaults with
  * one change. */

@@ -1,72 +1,15 @@
 /* borrowed.c - see borrowed.h */
 #include "tensor/cuda/borrowed.h"
 
-#include <stdlib.h>
-
 #include "tensor/cuda/vendor.h"
 
-/* A tensor's copy, for the time of one operation. Tensors that are the same memory have one copy. */
-typedef struct borrowed {
-    void *device, *host;
-    size_t bytes;
-} borrowed;
-
-struct cpl_cuda_copies {
-    borrowed list[CPL_CUDA_MOST_TENSORS];
-    int count;
-};
-
-typedef void run_fn(cpl_backend *be, const void *arguments);
+const char cpl_cuda_borrowed[] = "normal, spectral_norms, coupling_figures";
 
 static void *host_memory(cpl_backend *be, size_t bytes)
 {
     void *memory = cpl_cuda_of(be)->cpu.ops->take(&cpl_cuda_of(be)->cpu, bytes ? bytes : 1);
     if (!memory) cpl_cuda_fail(be, "out of memory of the host, for an operation without a kernel");
     return memory;
-}
-
-/* The copy of `bytes` at `device`; NULL if there is none yet. */
-static borrowed *find(struct cpl_cuda_copies *copies, const void *device)
-{
-    for (int i = 0; i < copies->count; i++)
-        if (copies->list[i].device == device) return &copies->list[i];
-    return NULL;
-}
-
-static void note_tensor(struct cpl_cuda_copies *copies, cpl_tensor t)
-{
-    if (!t.storage) return;
-    borrowed *c = find(copies, t.storage);
-    if (!c) {
-        CPL_ASSERT(copies->count < CPL_CUDA_MOST_TENSORS);
-        c  = &copies->list[copies->count++];
-        *c = (borrowed){.device = t.storage};
-    }
-    c->bytes = cpl_tensor_bytes(t) > c->bytes ? cpl_tensor_bytes(t) : c->bytes;
-}
-
-static bool fetch(cpl_backend *be, struct cpl_cuda_copies *copies)
-{
-    for (int i = 0; i < copies->count; i++) {
-        borrowed *c = &copies->list[i];
-        c->host     = host_memory(be, c->bytes);
-        if (!c->host) return false;
-        if (!c->bytes) continue;
-        const char *sentence = cpl_vendor_get(cpl_cuda_of(be), c->host, c->device, c->bytes);
-        if (sentence) cpl_cuda_fail(be, sentence);
-    }
-    return true;
-}
-
-/* Fetches the tensors of an operation, and leads it to their copies. */
-static void reach(cpl_backend *be, cpl_tensor *const *tensors, int count)
-{
-    struct cpl_cuda_copies *copies = cpl_cuda_of(be)->copies;
-    copies->count                  = 0;
-    for (int i = 0; i < count; i++) note_tensor(copies, *tensors[i]);
-    if (!fetch(be, copies)) return;
-    for (int i = 0; i < count; i++)
-        if (tensors[i]->storage) tensors[i]->storage = find(copies, tensors[i]->storage)->host;
 }
 
 static void grow_scratch(cpl_backend *be)
@@ -78,32 +21,67 @@ static void grow_scratch(cpl_backend *be)
     c->cpu.scratch_bytes = c->cpu.scratch ? c->cpu_scratch : 0;
 }
 
-/* Runs it on the copies, and puts them back. */
-static void give_work(cpl_backend *be, run_fn *run, const void *arguments, size_t bytes)
+/* Leads an operation's tensors, the first of which is its output, to copies in the host's memory, and
+ * returns the CPU's backend; NULL: the device has failed, or there is no memory. */
+static cpl_backend *borrow(cpl_backend *be, cpl_tensor *tensors, int count)
 {
-    cpl_cuda *c                    = cpl_cuda_of(be);
-    struct cpl_cuda_copies *copies = c->copies;
-    (void)bytes;
+    cpl_cuda *c = cpl_cuda_of(be);
     grow_scratch(be);
-    c->cpu.compute = be->compute;
-    if (be->failure == CPL_OK) run(&c->cpu, arguments);
-    if (c->cpu.failure != CPL_OK) cpl_cuda_fail(be, "an operation without a kernel failed");
-    for (int i = 0; i < copies->count; i++) {
-        borrowed *x          = &copies->list[i];
-        const char *sentence = be->failure == CPL_OK && x->bytes
-                                   ? cpl_vendor_put(c, x->device, x->host, x->bytes)
-                                   : NULL;
+    for (int i = 0; i < count; i++) {
+        const void *device = tensors[i].storage;
+        const size_t bytes = cpl_tensor_bytes(tensors[i]);
+        if (!device) continue;
+        tensors[i].storage = host_memory(be, bytes);
+        if (i == 0 || bytes == 0 || be->failure != CPL_OK) continue;
+        const char *sentence = cpl_vendor_get(c, tensors[i].storage, device, bytes);
         if (sentence) cpl_cuda_fail(be, sentence);
-        c->cpu.ops->give(&c->cpu, x->host);
-        x->host = NULL;
     }
+    c->cpu.compute = be->compute;
+    return be->failure == CPL_OK ? &c->cpu : NULL;
 }
 
-#include "operations.inc" /* by tools/make_operations.py */
-
-void cpl_cuda_borrow_all(cpl_ops *ops)
+/* Puts the output back, and frees the copies. */
+static void give_back(cpl_backend *be, cpl_tensor out, const cpl_tensor *tensors, int count)
 {
-    fill_table(ops);
+    cpl_cuda *c        = cpl_cuda_of(be);
+    const size_t bytes = cpl_tensor_bytes(out);
+    if (c->cpu.failure != CPL_OK) cpl_cuda_fail(be, "an operation without a kernel failed");
+    if (be->failure == CPL_OK && bytes) {
+        const char *sentence = cpl_vendor_put(c, out.storage, tensors[0].storage, bytes);
+        if (sentence) cpl_cuda_fail(be, sentence);
+    }
+    for (int i = 0; i < count; i++) c->cpu.ops->give(&c->cpu, tensors[i].storage);
+}
+
+void cpl_cuda_normal(cpl_backend *be, cpl_tensor y, float std, float cut, cpl_rng_key key,
+                     int64_t first)
+{
+    cpl_tensor here[] = {y};
+    cpl_backend *cpu  = borrow(be, here, 1);
+    if (cpu) cpu->ops->normal(cpu, here[0], std, cut, key, first);
+    give_back(be, y, here, 1);
+}
+
+void cpl_cuda_spectral_norms(cpl_backend *be, cpl_tensor out, cpl_tensor x)
+{
+    cpl_tensor here[] = {out, x};
+    cpl_backend *cpu  = borrow(be, here, 2);
+    if (cpu) cpu->ops->spectral_norms(cpu, here[0], here[1]);
+    give_back(be, out, here, 2);
+}
+
+void cpl_cuda_coupling_figures(cpl_backend *be, cpl_tensor out, cpl_tensor M, cpl_tensor eps,
+                               cpl_tensor R, cpl_tensor rows, cpl_tensor delta,
+                               cpl_tensor gate_norm, cpl_tensor gate_spectral, cpl_tensor own,
+                               double alpha, int64_t top_k)
+{
+    cpl_tensor here[] = {out, M, eps, R, rows, delta, gate_norm, gate_spectral, own};
+    enum { N_TENSORS = sizeof here / sizeof *here };
+    cpl_backend *cpu = borrow(be, here, N_TENSORS);
+    if (cpu)
+        cpu->ops->coupling_figures(cpu, here[0], here[1], here[2], here[3], here[4], here[5],
+                                   here[6], here[7], here[8], alpha, top_k);
+    give_back(be, out, here, N_TENSORS);
 }
 
 void cpl_cuda_expect(const cpl_backend *be, const cpl_work *work)
@@ -111,17 +89,4 @@ void cpl_cuda_expect(const cpl_backend *be, const cpl_work *work)
     cpl_cuda *c        = cpl_cuda_of(be);
     const size_t bytes = c->cpu.ops->scratch_bytes(&c->cpu, work);
     c->cpu_scratch     = bytes > c->cpu_scratch ? bytes : c->cpu_scratch;
-}
-
-bool cpl_cuda_begin_borrowing(cpl_cuda *c)
-{
-    c->copies = calloc(1, sizeof *c->copies);
-    return c->copies;
-}
-
-void cpl_cuda_end_borrowing(cpl_cuda *c)
-{
-    c->cpu.ops->give(&c->cpu, c->cpu.scratch);
-    free(c->copies);
-    c->copies = NULL;
 }

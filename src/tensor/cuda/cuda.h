@@ -4,8 +4,7 @@
  *         CUDA C only. Uses of the library tensor/ alone, and base/ as far as that needs it.
  * Files:  one for a family of operations, named as those of tensor/cpu. A function of ops.h is
  *         cpl_cuda_<operation>, in a file of kernels, with the operation's own signature; it returns when
- *         its kernels are enqueued. kernels.def lists them: an operation that is not there runs on
- *         the CPU on copies (borrowed.c).
+ *         its kernels are enqueued. Those of borrowed.c run on the CPU on copies.
  * State:  be->own is a cpl_cuda. One device, one stream. */
 #ifndef CPL_TENSOR_CUDA_CUDA_H
 #define CPL_TENSOR_CUDA_CUDA_H
@@ -16,8 +15,6 @@ extern "C" {
 
 #include "tensor/ops.h"
 
-enum { CPL_CUDA_MOST_TENSORS = 32 }; /* of one operation */
-
 typedef struct cpl_cuda {
     void *stream;       /* cudaStream_t */
     void *vendor;       /* handles of vendor_nvidia.cu */
@@ -25,7 +22,6 @@ typedef struct cpl_cuda {
     int n_processors;   /* streaming multiprocessors */
     cpl_backend cpu;    /* runs what has no kernel (borrowed.h) */
     size_t cpu_scratch; /* that it will need at most */
-    struct cpl_cuda_copies *copies;
     char name[160];     /* "cuda:0 NVIDIA H100 80GB HBM3" */
     char libraries[96]; /* "CUDA driver 13.0, cuBLASLt 13.1.0" */
     char sentence[256]; /* of the first failure; "": none */

@@ -83,46 +83,17 @@ static size_t scratch_bytes(const cpl_backend *be, const cpl_work *work)
     return most;
 }
 
-static void fill_table(cpl_ops *ops)
-{
-    *ops = (cpl_ops){0};
-    cpl_cuda_borrow_all(ops);
-#define CPL_OP(name)     ops->name = cpl_cuda_##name;
-#define CPL_ERC_OP(name) ops->erc.name = cpl_cuda_erc_##name;
-#include "tensor/cuda/kernels.def"
-    ops->take          = take;
-    ops->give          = give;
-    ops->put           = put;
-    ops->get           = get;
-    ops->scratch_bytes = scratch_bytes;
-    ops->sync          = sync;
-}
-
-/* The operations that are borrowed, for the log. */
-static const char *borrowed_names(void)
-{
-    static char text[1024];
-    static const char *const kernels[] = {
-#define CPL_OP(name)     #name,
-#define CPL_ERC_OP(name) "erc." #name,
-#include "tensor/cuda/kernels.def"
-        NULL,
-    };
-    static const char *const all[] = {
-#define CPL_OP(name)     #name,
-#define CPL_ERC_OP(name) "erc." #name,
+static const cpl_ops ops = {
+#define CPL_OP(name)     .name = cpl_cuda_##name,
+#define CPL_ERC_OP(name) .erc.name = cpl_cuda_erc_##name,
 #include "tensor/ops.def"
-    };
-    size_t length = 0;
-    for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
-        size_t k = 0;
-        while (kernels[k] && strcmp(kernels[k], all[i])) k++;
-        if (kernels[k] || length + strlen(all[i]) + 3 > sizeof text) continue;
-        length += (size_t)snprintf(text + length, sizeof text - length, "%s%s", length ? ", " : "",
-                                   all[i]);
-    }
-    return text;
-}
+    .take          = take,
+    .give          = give,
+    .put           = put,
+    .get           = get,
+    .scratch_bytes = scratch_bytes,
+    .sync          = sync,
+};
 
 /* ---- the way in ---- */
 
@@ -134,7 +105,7 @@ static const char *choice(cpl_backend *be, int index)
 static void close_device(cpl_backend *be)
 {
     cpl_cuda *c = cpl_cuda_of(be);
-    cpl_cuda_end_borrowing(c);
+    c->cpu.ops->give(&c->cpu, c->cpu.scratch);
     cpl_vendor_close(c);
     free(c);
     be->own = NULL;
@@ -143,34 +114,29 @@ static void close_device(cpl_backend *be)
 static const char *open_device(cpl_backend *be, int device, const cpl_backend *cpu,
                                cpl_fail_fn *of_program)
 {
-    static cpl_ops ops;
-    static char note_text[1400];
+    static char note_text[320];
     cpl_cuda *c          = calloc(1, sizeof *c);
-    const char *sentence = c && cpl_cuda_begin_borrowing(c) ? cpl_vendor_open(c, device)
-                                                            : "there is no memory to open it";
+    const char *sentence = c ? cpl_vendor_open(c, device) : "there is no memory to open it";
     if (sentence) {
-        if (c) free(c->copies);
         free(c);
         return sentence;
     }
-    fail = of_program;
-    fill_table(&ops);
-    c->cpu         = *cpu;
-    *be            = (cpl_backend){.ops       = &ops,
-                                   .own       = c,
-                                   .close     = close_device,
-                                   .room      = room,
-                                   .name      = "cuda",
-                                   .device    = c->name,
-                                   .libraries = c->libraries,
-                                   .choice    = choice,
-                                   .compute   = cpu->compute,
-                                   .n_threads = cpu->n_threads,
-                                   .failure   = CPL_OK};
-    const char *of = borrowed_names();
+    fail   = of_program;
+    c->cpu = *cpu;
+    *be    = (cpl_backend){.ops       = &ops,
+                           .own       = c,
+                           .close     = close_device,
+                           .room      = room,
+                           .name      = "cuda",
+                           .device    = c->name,
+                           .libraries = c->libraries,
+                           .choice    = choice,
+                           .note      = note_text,
+                           .compute   = cpu->compute,
+                           .n_threads = cpu->n_threads,
+                           .failure   = CPL_OK};
     snprintf(note_text, sizeof note_text, "%s: without a kernel, on the CPU on copies: %s", c->name,
-             of);
-    if (*of) be->note = note_text;
+             cpl_cuda_borrowed);
     return NULL;
 }
 

@@ -1,11 +1,12 @@
-/* reduce.cu - sums in double over fixed parts, joined in order; norms.
+/* reduce.cu - sums in double over fixed parts, joined in order; norms, of rows and of products.
  *
  * Room:  tensor/cuda. Operations: ops.h. */
 #include "tensor/cuda/four.h"
 
 enum {
-    PART       = 16 * 4 * CPL_FOUR_THREADS, /* numbers of a part at least */
-    MOST_PARTS = 4096,
+    PART             = 16 * 4 * CPL_FOUR_THREADS, /* numbers of a part at least */
+    MOST_PARTS       = 4096,
+    RESPONSE_THREADS = 1024,
 };
 
 /* What is summed: x, x y, x^2, or how many of x are below 0. */
@@ -132,6 +133,37 @@ extern "C" void cpl_cuda_row_norms(cpl_backend *be, cpl_tensor out, cpl_tensor x
     CPL_LAUNCH(be, sum_parts<SQUARES>, (unsigned)(n * parts), CPL_FOUR_THREADS, SHARED_BYTES, sums,
                from, from, length, parts, false);
     CPL_LAUNCH(be, root_sum, (unsigned)n, CPL_WARP, SHARED_BYTES, cpl_f32(out), sums, parts);
+}
+
+/* Of x[i] [D,d] times rows[i], where i is the block's, whose warps have the rows of x[i] by turns. */
+__global__ void __launch_bounds__(RESPONSE_THREADS)
+    response_norms(float *out, cpl_device_numbers rows, cpl_device_numbers x, int64_t D, int64_t d)
+{
+    CPL_SHARED(double, shared);
+    const int lane = (int)threadIdx.x % CPL_WARP, warp = (int)threadIdx.x / CPL_WARP;
+    const int64_t i = blockIdx.x;
+    double squares  = 0;
+    for (int64_t k = i * D + warp; k < (i + 1) * D; k += RESPONSE_THREADS / CPL_WARP) {
+        double sum = 0;
+        for (int64_t c = 4 * lane; c < d; c += 4 * CPL_WARP) {
+            const cpl_four v = cpl_four_get(x, k * d + c, (k + 1) * d);
+            const cpl_four w = cpl_four_get(rows, i * d + c, (i + 1) * d);
+            for (int j = 0; j < 4; j++) sum += (double)v.at[j] * (double)w.at[j];
+        }
+        sum = cpl_warp_sum(sum);
+        squares += lane == 0 ? sum * sum : 0;
+    }
+    squares = cpl_block_sum(squares, shared);
+    if (threadIdx.x == 0) out[i] = (float)sqrt(squares);
+}
+
+extern "C" void cpl_cuda_own_responses(cpl_backend *be, cpl_tensor out, cpl_tensor rows,
+                                       cpl_tensor x)
+{
+    const int64_t n = x.shape[0], D = x.shape[1], d = x.shape[2];
+    CPL_ASSERT(cpl_tensor_count(out) == n && cpl_tensor_count(rows) == n * d);
+    CPL_LAUNCH(be, response_norms, (unsigned)n, RESPONSE_THREADS, SHARED_BYTES, cpl_f32(out),
+               cpl_device_numbers_of(rows), cpl_device_numbers_of(x), D, d);
 }
 
 extern "C" size_t cpl_cuda_reduce_scratch(const cpl_backend *, const cpl_work *)

@@ -8,6 +8,7 @@
 
 typedef struct cpl_on_host_counts {
     int64_t kernels, products, copies; /* of the library's products; to the device and from it */
+    int64_t bytes;                     /* of copies */
     int64_t waits;                     /* of the host for the device: copies from it, and sync */
 } cpl_on_host_counts;
 

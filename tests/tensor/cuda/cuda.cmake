@@ -15,13 +15,9 @@ file(GLOB CUDA_C_SOURCES CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/tensor/cuda/*
 file(GLOB CUDA_KERNELS CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/tensor/cuda/*.cu)
 list(FILTER CUDA_KERNELS EXCLUDE REGEX "vendor_nvidia\\.cu$")
 set_source_files_properties(${CUDA_KERNELS} PROPERTIES LANGUAGE CXX COMPILE_OPTIONS "-x;c++")
-add_custom_command(OUTPUT ${CUDA_ON_HOST}/operations.inc
-                   DEPENDS ${OPERATIONS_OF_FAR} ${CMAKE_SOURCE_DIR}/src/tensor/ops.h ${CMAKE_SOURCE_DIR}/src/tensor/erc.h
-                   COMMAND python3 ${OPERATIONS_OF_FAR} ${CMAKE_SOURCE_DIR}/src/tensor > ${CUDA_ON_HOST}/operations.inc
-                   VERBATIM)
 add_library(cuda_on_host OBJECT EXCLUDE_FROM_ALL ${CUDA_C_SOURCES} ${CUDA_KERNELS}
-            tensor/cuda/on_host.cpp tensor/cuda/vendor_host.cpp ${CUDA_ON_HOST}/operations.inc)
-target_include_directories(cuda_on_host PRIVATE ${CMAKE_CURRENT_SOURCE_DIR}/tensor/cuda ${CUDA_ON_HOST})
+            tensor/cuda/on_host.cpp tensor/cuda/vendor_host.cpp)
+target_include_directories(cuda_on_host PRIVATE ${CMAKE_CURRENT_SOURCE_DIR}/tensor/cuda)
 target_compile_definitions(cuda_on_host PRIVATE COUPLET_VERSION="${COUPLET_VERSION}" ${COUPLET_CUDA_MODULE_VERSION}
                            LIBCUBLASLT="libcublasLt-test.so")
 target_link_libraries(cuda_on_host PUBLIC couplet_static)

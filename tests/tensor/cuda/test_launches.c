@@ -42,17 +42,18 @@ static const struct {
 
 typedef struct counted {
     int64_t forward, all, waits; /* of a forward pass, of a step without the optimizer */
+    int64_t bytes;               /* that the step copies */
 } counted;
 
 static counted now(void)
 {
     cpl_on_host_counts c;
     cpl_on_host_counted(&c);
-    return (counted){0, c.kernels + c.products + c.copies, c.waits};
+    return (counted){0, c.kernels + c.products + c.copies, c.waits, c.bytes};
 }
 
 /* A forward pass, then a step, of what `settings` name. */
-static counted count_step(cpl_settings *settings, cpl_dtype compute)
+static counted count_step(cpl_settings *settings, cpl_dtype compute, bool figures)
 {
     static int32_t ids[MICRO * SEQ_LEN], targets[MICRO * SEQ_LEN];
     cpl_model_settings config = settings->model;
@@ -80,7 +81,7 @@ static counted count_step(cpl_settings *settings, cpl_dtype compute)
     const counted before = now();
     cpl_model_forward(&model, &step.pass, step.tokens.ids, cpl_tensor_none(), NULL);
     const counted between = now();
-    cpl_step_gradient(&step, &model, &grads, settings, &batch, false, false, &metrics);
+    cpl_step_gradient(&step, &model, &grads, settings, &batch, figures, false, &metrics);
     const counted after = now();
 
     cpl_arena_free(&arena);
@@ -88,15 +89,21 @@ static counted count_step(cpl_settings *settings, cpl_dtype compute)
     cpl_step_free(&step);
     cpl_model_free(&model);
     cpl_backend_free(&be);
-    return (counted){between.all - before.all, after.all - between.all,
-                     after.waits - between.waits};
+    return (counted){between.all - before.all, after.all - between.all, after.waits - between.waits,
+                     after.bytes - between.bytes};
+}
+
+static cpl_settings sizes(void)
+{
+    cpl_settings settings = default_settings();
+    for (size_t i = 0; i < sizeof base / sizeof *base; i++) set(&settings, base[i]);
+    return settings;
 }
 
 static counted count(int which, int layers, bool of_rows, cpl_dtype compute)
 {
     char assignment[64];
-    cpl_settings settings = default_settings();
-    for (size_t i = 0; i < sizeof base / sizeof *base; i++) set(&settings, base[i]);
+    cpl_settings settings = sizes();
     for (int i = 0; i < 4 && cases[which].settings[i]; i++)
         set(&settings, cases[which].settings[i]);
     snprintf(assignment, sizeof assignment, "model.num_hidden_layers=%d", layers);
@@ -104,7 +111,7 @@ static counted count(int which, int layers, bool of_rows, cpl_dtype compute)
     set(&settings, of_rows ? "erc.weight=1" : "erc.weight=0");
     if (of_rows && which == 0) set(&settings, "orth.weight=0.1");
     set(&settings, compute == CPL_BF16 ? "compute.dtype=bf16" : "compute.dtype=f32");
-    const counted all = count_step(&settings, compute);
+    const counted all = count_step(&settings, compute, false);
     drop(&settings);
     return all;
 }
@@ -137,8 +144,26 @@ static void a_layer_is_few_launches(void **state)
     unsetenv("COUPLET_TEST_CUDA_DRY");
 }
 
+/* Besides them only vectors of the router, and figures. */
+static void figures_copy_the_gates_once(void **state)
+{
+    const int64_t gates   = INT64_C(2) * 64 * 256 * 1536 * 2; /* of two layers in bf16 */
+    cpl_settings settings = sizes();
+    (void)state;
+    set(&settings, "model.num_hidden_layers=2");
+    set(&settings, "model.intermediate_size=256");
+    set(&settings, "compute.dtype=bf16");
+    setenv("COUPLET_TEST_CUDA_DRY", "1", 1);
+    const counted plain = count_step(&settings, CPL_BF16, false);
+    const counted with  = count_step(&settings, CPL_BF16, true);
+    unsetenv("COUPLET_TEST_CUDA_DRY");
+    drop(&settings);
+    assert_in_range(with.bytes - plain.bytes, gates, gates + gates / 10);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(a_layer_is_few_launches)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(a_layer_is_few_launches),
+                                       cmocka_unit_test(figures_copy_the_gates_once)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -122,6 +122,7 @@ extern "C" const char *cpl_vendor_put(cpl_cuda *, void *to, const void *from, si
 {
     const on_host::reach memory;
     on_host::counts.copies++;
+    on_host::counts.bytes += (int64_t)bytes;
     if (bytes && !on_host::is_dry() && !failed()) memcpy(to, from, bytes);
     return failed();
 }
@@ -130,6 +131,7 @@ extern "C" const char *cpl_vendor_get(cpl_cuda *, void *to, const void *from, si
 {
     const on_host::reach memory;
     on_host::counts.copies++;
+    on_host::counts.bytes += (int64_t)bytes;
     on_host::counts.waits++;
     if (bytes && !on_host::is_dry() && !failed()) memcpy(to, from, bytes);
     return failed();
