@@ -111,7 +111,12 @@ static void read_settings(cpl_settings *s, options *o, int argc, char **argv)
     if (o->rounds < 1 || o->rounds >= BENCH_MOST) o->rounds = 5;
     if (s->train.micro_batch < 1) s->train.micro_batch = 1;
     s->data.batch_tokens = s->train.micro_batch * s->data.seq_len;
-    bench_ok(cpl_train_resolve_machine(s, 1, false));
+}
+
+/* As training on the backend does. */
+static void resolve(cpl_settings *s, const cpl_backend *be)
+{
+    bench_ok(cpl_train_resolve_machine(s, be, 1, false));
     cpl_train_set_activations(&s->model, s);
     bench_ok(cpl_model_resolve(&s->model));
     bench_ok(cpl_aux_resolve(&s->losses, &s->model));
@@ -184,6 +189,7 @@ int main(int argc, char **argv)
     bench_ok(cpl_backend_open(&inner, s.settings.compute.device,
                               cpl_dtype_chosen(s.settings.compute.dtype),
                               (int)s.settings.compute.threads));
+    resolve(&s.settings, &inner);
     if (o.size < 1) o.size = strcmp(inner.name, "cuda") ? 1024 : 8192;
     const rates r = measure(&inner, &o);
     timed_backend(&s.be, &inner);

@@ -16,13 +16,6 @@
 
 enum { VOCABULARY_MULTIPLE = 128 }; /* rows of the embedding: OLMo pads to this */
 
-cpl_dtype cpl_plan_dtype(const cpl_compute_settings *compute)
-{
-    if (compute->dtype == CPL_DTYPE_AUTO)
-        return cpl_device_has_bf16(compute->device) ? CPL_BF16 : CPL_F32;
-    return cpl_dtype_chosen(compute->dtype);
-}
-
 static cpl_status resolve(cpl_settings *s)
 {
     cpl_model_settings *config = &s->model;
@@ -130,13 +123,12 @@ static cpl_status check_ranks(const cpl_settings *s, const cpl_plan_run_for *wha
 cpl_status cpl_plan_run(cpl_plan *plan, const cpl_settings *settings, const cpl_plan_run_for *what)
 {
     cpl_settings s = *settings; /* owned by the caller; only numbers are resolved here */
-    char gpu[]     = "cuda";
-    if (what->backend && what->backend->room) s.compute.device = gpu;
     CPL_TRY(resolve(&s));
     CPL_TRY(check_ranks(&s, what));
     if (what->batch_tokens) s.data.batch_tokens = what->batch_tokens;
     const bool global = s.losses.balance.scope == CPL_BALANCE_GLOBAL && s.losses.balance.weight > 0;
-    CPL_TRY(cpl_train_resolve_machine(&s, what->ranks, false)); /* as the trainer does */
+    CPL_TRY(
+        cpl_train_resolve_machine(&s, what->backend, what->ranks, false)); /* as the trainer does */
     cpl_train_set_activations(&s.model, &s);
     cpl_plan_input input = {
         .model           = s.model,
@@ -146,7 +138,7 @@ cpl_status cpl_plan_run(cpl_plan *plan, const cpl_settings *settings, const cpl_
         .micro_sequences = micro_of(&s, what->ranks),
         .ranks           = what->ranks,
         .expert_parallel = s.dist.expert_parallel,
-        .compute         = cpl_plan_dtype(&s.compute),
+        .compute         = cpl_dtype_chosen(s.compute.dtype),
         .backend         = what->backend,
         .n_threads       = (int)s.compute.threads,
         .keep            = s.checkpoint.keep,

@@ -33,7 +33,4 @@ CPL_NODISCARD cpl_status cpl_plan_run_fits(cpl_plan *plan, const cpl_settings *s
 /* The speed in FLOP/s of a large product on the backend, measured for a third of a second. */
 CPL_NODISCARD cpl_status cpl_plan_speed(double *flops, cpl_backend *be);
 
-/* What compute.dtype means here. */
-cpl_dtype cpl_plan_dtype(const cpl_compute_settings *compute);
-
 #endif /* CPL_APP_PLAN_RUN_H */

@@ -253,7 +253,7 @@ static cpl_status load(work *w)
     const bool chosen             = cpl_configuration_gives(&w->configuration, "compute.dtype");
     const char *device;
     CPL_TRY(cpl_device_of_ranks(&device, c->device, w->world ? w->world->size : 1));
-    CPL_TRY(cpl_eval_model_load(&w->model, device, chosen ? cpl_plan_dtype(c) : CPL_F32,
+    CPL_TRY(cpl_eval_model_load(&w->model, device, chosen ? cpl_dtype_chosen(c->dtype) : CPL_F32,
                                 (int)c->threads, w->evaluation.window));
     cpl_backend_tell(&w->model.be, &w->log);
     w->model.runner.texts = cpl_flag_on(w->args, "--samples");

@@ -100,7 +100,7 @@ static cpl_status load_model(work *w, const cpl_configuration *c, const cpl_log 
     bool chosen                      = cpl_configuration_gives(c, "compute.dtype");
     int64_t capacity                 = w->ids.count + w->settings.max_tokens;
     CPL_TRY(cpl_backend_open(&w->backend, c->settings.compute.device,
-                             chosen ? cpl_plan_dtype(&c->settings.compute) : CPL_F32,
+                             chosen ? cpl_dtype_chosen(c->settings.compute.dtype) : CPL_F32,
                              (int)c->settings.compute.threads));
     cpl_backend_tell(&w->backend, log);
     double needs = (double)cpl_model_bytes(config, w->backend.compute, capacity) +

@@ -268,7 +268,7 @@ static cpl_status run(const cpl_arguments *args)
     CPL_TRY(cpl_configure(&c, NULL, args));
     c.settings.compute.dtype =
         c.settings.compute.dtype == CPL_DTYPE_BF16 ? CPL_DTYPE_BF16 : CPL_DTYPE_F32;
-    CPL_TRY_DONE(cpl_train_resolve_machine(&c.settings, 1, false));
+    CPL_TRY_DONE(cpl_train_resolve_machine(&c.settings, NULL, 1, false));
     CPL_TRY_DONE(cpl_output_paths_keep(args, cpl_flag_text(args, "--tokens")));
     CPL_TRY_DONE(cpl_output_paths_keep(args, cpl_flag_text(args, "--delta")));
     CPL_TRY_DONE(cpl_output_paths_outside(args));

@@ -96,20 +96,21 @@ static cpl_status plan_with(cpl_plan *plan, const cpl_arguments *args, const cpl
 /* On the device that trains, or on a GPU that is named. */
 static cpl_status plan(const cpl_arguments *args, cpl_settings *settings)
 {
-    static char cuda[] = "cuda";
+    const cpl_compute_settings *c = &settings->compute;
+    const cpl_dtype compute       = cpl_dtype_chosen(c->dtype);
+    const bool named              = cpl_flag_given(args, "--gpu");
+    const char *device;
     cpl_backend be;
     cpl_plan made;
-    cpl_compute_settings c = settings->compute;
-    if (cpl_flag_given(args, "--gpu")) {
+    CPL_TRY(
+        cpl_device_of_ranks(&device, named ? "cuda" : c->device, cpl_flag_int(args, "--ranks")));
+    if (named) {
         const cpl_gpu *gpu = &cpl_gpus[cpl_flag_choice(args, "--gpu")];
-        c.device           = cuda;
-        cpl_backend_described(&be, gpu, cpl_plan_dtype(&c));
+        cpl_backend_described(&be, gpu, compute);
         /* Rates are published of bf16. */
         return plan_with(&made, args, settings, &be, be.compute == CPL_BF16 ? gpu : NULL);
     }
-    const char *device;
-    CPL_TRY(cpl_device_of_ranks(&device, c.device, cpl_flag_int(args, "--ranks")));
-    CPL_TRY(cpl_backend_open(&be, device, cpl_plan_dtype(&c), (int)c.threads));
+    CPL_TRY(cpl_backend_open(&be, device, compute, (int)c->threads));
     const cpl_status status = plan_with(&made, args, settings, &be, NULL);
     cpl_backend_free(&be);
     return status;

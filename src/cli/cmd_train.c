@@ -279,7 +279,8 @@ static cpl_status list_inputs(const char *what, const cpl_strings *inputs)
 
 /* The settings as the run would resolve them. Data is opened only if the vocabulary is recorded in
  * token shards alone. Opening writes nothing. */
-static cpl_status resolve(cpl_configuration *c, const char *run, const char *from, int64_t ranks)
+static cpl_status resolve(cpl_configuration *c, const char *run, const char *from,
+                          const cpl_plan_run_for *what)
 {
     cpl_log log         = cpl_ranks_log(stdout);
     cpl_run nowhere     = {.folder = (char *)(uintptr_t)run};
@@ -293,8 +294,8 @@ static cpl_status resolve(cpl_configuration *c, const char *run, const char *fro
     if (s->model.vocab_size == CPL_UNSET && !data.vocab_size)
         CPL_TRY_DONE(cpl_train_data_open(&data, s, &nowhere, NULL, &log));
     CPL_TRY_DONE(cpl_train_resolve_vocabulary(s, data.vocab_size, data.eos));
-    CPL_TRY_DONE(cpl_train_resolve_machine(s, ranks, false));
-    cpl_train_announce(s, &log);
+    CPL_TRY_DONE(cpl_train_resolve_machine(s, what->backend, what->ranks, false));
+    cpl_train_announce(s, what->backend, &log);
 done:
     cpl_train_data_close(&data);
     cpl_hf_close(hf);
@@ -334,12 +335,12 @@ static cpl_status dry_run(cpl_configuration *c, const char *run, const char *fro
     const cpl_plan_run_for what = of_ranks(world, &be);
     CPL_TRY(check_tasks(s));
     CPL_TRY(cpl_run_check_place(run));
-    CPL_TRY(resolve(c, run, from, (int)what.ranks));
     CPL_TRY(cpl_device_of_ranks(&device, s->compute.device, what.ranks));
     CPL_TRY(
         cpl_backend_open(&be, device, cpl_dtype_chosen(s->compute.dtype), (int)s->compute.threads));
     cpl_backend_tell(&be, &log);
-    const cpl_status status = show_plan(s, &what);
+    cpl_status status = resolve(c, run, from, &what);
+    if (status == CPL_OK) status = show_plan(s, &what);
     cpl_backend_free(&be);
     CPL_TRY(status);
     if (from) printf("would begin with the weights of %s\n", from);

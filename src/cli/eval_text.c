@@ -108,7 +108,7 @@ cpl_status cpl_eval_text(const cpl_arguments *args, const cpl_configuration *c, 
         .window         = cpl_flag_given(args, "--window") ? cpl_flag_int(args, "--window") : 0,
         .stride         = cpl_flag_given(args, "--stride") ? cpl_flag_int(args, "--stride") : 0,
         .device         = s->compute.device,
-        .compute        = chosen ? cpl_plan_dtype(&s->compute) : CPL_F32,
+        .compute        = chosen ? cpl_dtype_chosen(s->compute.dtype) : CPL_F32,
         .n_threads      = (int)s->compute.threads,
         .group          = world};
     texts.reading         = cpl_tokens_reading(&s->data);

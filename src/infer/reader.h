@@ -24,7 +24,7 @@ typedef struct cpl_reader_options {
     int64_t stride;       /* new predictions of a window after the first (texts.h); 0: all */
     int64_t batch_tokens; /* at once, a whole window at least; 0: 4096 */
     const char *device;   /* as compute.device (tensor/backend/backend.h); NULL: auto */
-    cpl_dtype compute;    /* CPL_F32 is 0 */
+    cpl_dtype compute;    /* as of cpl_backend_open; CPL_F32 is 0 */
     int n_threads;        /* 0: one per processor */
     cpl_group *group;     /* of ranks that share the batches; NULL: one process */
 } cpl_reader_options;

@@ -88,11 +88,11 @@ void cpl_train_set_activations(cpl_model_settings *model, const cpl_settings *se
 CPL_NODISCARD cpl_status cpl_train_advise(const cpl_settings *settings, cpl_status status);
 
 /* Sets what the machine makes of compute.dtype, compute.activations and balance.scope auto; a run
- * keeps these values, and compute.threads 0 as it is. `resumed`: of a run, whose scope auto was micro
- * and whose activations auto were f32. CPL_ERR_USAGE for activations in bf16 with products in f32,
- * and for a GPU with several ranks. */
-CPL_NODISCARD cpl_status cpl_train_resolve_machine(cpl_settings *settings, int64_t ranks,
-                                                   bool resumed);
+ * keeps these values, and compute.threads 0 as it is. `be`: that will train; NULL: the CPU. `resumed`: of
+ * a run, whose scope auto was micro and whose activations auto were f32. CPL_ERR_USAGE for activations in
+ * bf16 with products in f32. */
+CPL_NODISCARD cpl_status cpl_train_resolve_machine(cpl_settings *settings, const cpl_backend *be,
+                                                   int64_t ranks, bool resumed);
 
 /* Sets what other settings alone make of automatic values, over so many ranks. A configuration keeps
  * the automatic ones, so that they follow when it is used again; this is for comparing two. */
@@ -105,8 +105,8 @@ void cpl_train_derive(cpl_settings *settings, int64_t ranks);
 CPL_NODISCARD cpl_status cpl_train_resolve(cpl_settings *settings, const cpl_hf *from,
                                            const bool *given);
 
-/* Says what the losses and the model of a run are, and warns where that is unusual or slow. */
-void cpl_train_announce(const cpl_settings *settings, const cpl_log *log);
+/* Says what the losses and the model of a run on `be` are, and warns where that is unusual or slow. */
+void cpl_train_announce(const cpl_settings *settings, const cpl_backend *be, const cpl_log *log);
 
 /* CPL_ERR_INPUT naming both if train.router_lr does not fit model.router or erc.gradient. */
 CPL_NODISCARD cpl_status cpl_train_check_router(const cpl_settings *settings);

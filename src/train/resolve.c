@@ -17,13 +17,12 @@
 
 enum { VOCABULARY_MULTIPLE = 128 }; /* rows of the embedding: OLMo pads to this */
 
-cpl_status cpl_train_resolve_machine(cpl_settings *s, int64_t ranks, bool resumed)
+cpl_status cpl_train_resolve_machine(cpl_settings *s, const cpl_backend *be, int64_t ranks,
+                                     bool resumed)
 {
     cpl_compute_settings *c = &s->compute;
     const bool chosen       = c->dtype != CPL_DTYPE_AUTO;
-    const char *device;
-    CPL_TRY(cpl_device_of_ranks(&device, c->device, ranks));
-    if (!chosen) c->dtype = cpl_device_has_bf16(device) ? CPL_DTYPE_BF16 : CPL_DTYPE_F32;
+    if (!chosen) c->dtype = cpl_backend_has_bf16(be) ? CPL_DTYPE_BF16 : CPL_DTYPE_F32;
     if (c->activations == CPL_DTYPE_AUTO) c->activations = resumed ? CPL_DTYPE_F32 : c->dtype;
     if (c->activations == CPL_DTYPE_BF16 && c->dtype == CPL_DTYPE_F32)
         return CPL_FAIL(CPL_ERR_USAGE,

@@ -70,11 +70,11 @@ static void announce_model(const cpl_settings *s, const cpl_log *log)
                       "(model_type couplet; docs/formats.md says what they hold)");
 }
 
-void cpl_train_announce(const cpl_settings *s, const cpl_log *log)
+void cpl_train_announce(const cpl_settings *s, const cpl_backend *be, const cpl_log *log)
 {
     announce_model(s, log);
     announce_losses(&s->losses, log);
-    if (s->compute.dtype == CPL_DTYPE_BF16 && !cpl_device_has_bf16(s->compute.device))
+    if (s->compute.dtype == CPL_DTYPE_BF16 && !cpl_backend_has_bf16(be))
         cpl_log_warn(log,
                      "compute.dtype is bf16, and this processor does not multiply bf16 itself: "
                      "steps are slower than in f32");
@@ -369,7 +369,7 @@ static cpl_status finish_settings(cpl_trainer *t, const cpl_train_job *job, bool
     CPL_TRY(known ? cpl_train_resolve_vocabulary(s, t->data.vocab_size, t->data.eos)
                   : resolve_and_approve(t, job->callbacks));
     cpl_train_data_bound_ids(&t->data, s->model.vocab_size);
-    cpl_train_announce(s, t->log);
+    cpl_train_announce(s, &t->backend, t->log);
     t->tokens                = (cpl_hf_tokens){.pad = -1, .bos = -1, .eos = t->data.eos};
     t->tokens.balance_weight = s->losses.balance.weight;
     if (t->data.tokenizer) t->tokens.pad = cpl_tokenizer_id(t->data.tokenizer, "<|padding|>");
@@ -419,10 +419,10 @@ static cpl_status begin(cpl_trainer *t, const cpl_train_job *job, cpl_hf **from)
     if (job->from) CPL_TRY(cpl_hf_open(from, job->from, t->log));
     cpl_settings *s = t->settings;
     const char *device;
-    CPL_TRY(cpl_train_resolve_machine(s, t->world->size, job->resume));
     CPL_TRY(cpl_device_of_ranks(&device, s->compute.device, t->world->size));
     CPL_TRY(cpl_backend_open(&t->backend, device, cpl_dtype_chosen(s->compute.dtype),
                              (int)s->compute.threads));
+    CPL_TRY(cpl_train_resolve_machine(s, &t->backend, t->world->size, job->resume));
     cpl_backend_tell(&t->backend, t->log);
     t->made_with = cpl_resume_made_with(&t->backend, t->world->size);
     if (!t->made_with) return CPL_FAIL(CPL_ERR_MEMORY, "out of memory for the state of the run");

@@ -128,9 +128,9 @@ def check_ranks(folder, without):
             code == 2 and len(last) == 1 and "compute.device is cuda, but there are 2 ranks" in last[0],
             f"{name} over ranks: {code}, {err[-800:]}",
         )
-    words = [*train(folder, "two"), *sets("compute.device=auto", "train.steps=1")]
-    code, _, err = mpi.run(library, 2, COUPLET, *words, **how)
-    check(code == 0, f"auto over ranks: {code}, {err[-500:]}")
+    words = [*train(folder, "two"), *sets("compute.device=auto", "train.steps=1", "compute.dtype=bf16")]
+    code, _, err = mpi.run(library, 2, COUPLET, *words, **how, COUPLET_ISA="v3")
+    check(code == 0 and "this processor does not multiply bf16 itself" in err, f"auto over ranks: {code}, {err[-500:]}")
     check(read_json(folder / "two/start.json")["made_with"]["device"] == "cpu", "auto over ranks")
 
 

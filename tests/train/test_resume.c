@@ -138,16 +138,17 @@ static void activations_follow_products(void **state)
     (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         cpl_settings s = with(cases[i].dtype);
-        assert_ok(cpl_train_resolve_machine(&s, 1, cases[i].resumed));
+        assert_ok(cpl_train_resolve_machine(&s, NULL, 1, cases[i].resumed));
         assert_int_equal(s.compute.activations, cases[i].want);
-        assert_ok(cpl_train_resolve_machine(&s, 1, !cases[i].resumed)); /* what is said stays */
+        assert_ok(
+            cpl_train_resolve_machine(&s, NULL, 1, !cases[i].resumed)); /* what is said stays */
         assert_int_equal(s.compute.activations, cases[i].want);
         drop(&s);
     }
     cpl_settings s = with("compute.dtype=f32");
     set(&s, "compute.activations=bf16");
     assert_fails(CPL_ERR_USAGE, "compute.activations is bf16, but compute.dtype is f32:",
-                 cpl_train_resolve_machine(&s, 1, false));
+                 cpl_train_resolve_machine(&s, NULL, 1, false));
     drop(&s);
 }
 
@@ -204,8 +205,8 @@ static void what_a_run_was_made_with(void **state)
     assert_null(strstr(h.last, "ranks"));
     json_decref(was);
     json_decref(now);
-}
     cpl_backend_free(&be);
+}
 
 /* An object of a checkpoint without `gone`, with `name` set to `value`, against the defaults with
  * one change. */

@@ -74,7 +74,7 @@ cpl_status cpl_eval_model_load(cpl_eval_model *e, const char *device, cpl_dtype 
     const cpl_lm_batch_settings how  = {.window = window};
     CPL_TRY(cpl_backend_open(&e->be, device, compute, n_threads));
     CPL_TRY(cpl_backend_fits(&e->be,
-                             (double)cpl_model_bytes(config, compute, window) +
+                             (double)cpl_model_bytes(config, e->be.compute, window) +
                                  (double)cpl_lm_batch_bytes(config, &how),
                              "evaluating this model"));
     CPL_TRY(cpl_model_init(&e->model, &e->be, config, window));

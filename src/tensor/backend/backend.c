@@ -122,6 +122,11 @@ bool cpl_cpu_has_bf16(void)
     return cpl_product_has_bf16();
 }
 
+bool cpl_backend_has_bf16(const cpl_backend *be)
+{
+    return (be && be->room) || cpl_cpu_has_bf16();
+}
+
 const char *cpl_cpu_name(void)
 {
     choose_once();
@@ -249,7 +254,7 @@ typedef struct product {
 /* On the CPU without its own bf16 the product in F32, which is faster. */
 static bool in_bf16(const cpl_backend *be)
 {
-    return be->compute == CPL_BF16 && (be->room || cpl_cpu_has_bf16());
+    return be->compute == CPL_BF16 && cpl_backend_has_bf16(be);
 }
 
 static cpl_status take_product(product *p, cpl_backend *be, int64_t side)

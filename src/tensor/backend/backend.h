@@ -28,10 +28,17 @@ int cpl_cpu_count(void);
 /* How many fork() lie between the process that loaded the library and this one: 0 in the former. */
 int cpl_backend_forks(void);
 
+/* Whether it multiplies bf16 itself, as every GPU that is opened does; NULL: the CPU. */
+bool cpl_backend_has_bf16(const cpl_backend *be);
+
+/* Of cpl_backend_open: CPL_BF16 where the backend multiplies it itself, else CPL_F32. */
+static const cpl_dtype cpl_dtype_fastest = (cpl_dtype)(CPL_F64 + 1);
+
 /* The backend of what trains and infers, on the device that the setting compute.device names:
  *     auto            the first GPU, if there are one and the module couplet-cuda.so; else the CPU
  *     cpu             as cpl_backend_cpu
  *     cuda, cuda:N    a GPU, the first or number N
+ * and of the type `compute`, CPL_F32, CPL_BF16 or cpl_dtype_fastest.
  * CPL_ERR_USAGE, with a sentence, for another word and for a device that is not there; CPL_ERR_DEVICE
  * for a module that cannot be loaded or belongs to another version. device.c. */
 CPL_NODISCARD cpl_status cpl_backend_open(cpl_backend *be, const char *device, cpl_dtype compute,
@@ -40,9 +47,6 @@ CPL_NODISCARD cpl_status cpl_backend_open(cpl_backend *be, const char *device, c
 /* Sets `device` to what compute.device, `asked`, is for one of `ranks` processes: auto is the CPU where
  * there are several. CPL_ERR_USAGE for a GPU, which one process computes on. */
 CPL_NODISCARD cpl_status cpl_device_of_ranks(const char **device, const char *asked, int64_t ranks);
-
-/* Whether that device multiplies bf16 itself: every GPU that is opened does. */
-bool cpl_device_has_bf16(const char *device);
 
 /* How many threads there are where `asked` are asked for; 0: cpl_cpu_count(). After a fork it is 1
  * whatever was asked for: the child has the pool of GNU's OpenMP in its memory without the threads,

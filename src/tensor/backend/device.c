@@ -64,6 +64,17 @@ static cpl_status load_module(const cpl_cuda_module **module, const char *device
 
 /* ---- one backend ---- */
 
+static cpl_dtype settled(cpl_dtype compute, bool has_bf16)
+{
+    if (compute != cpl_dtype_fastest) return compute;
+    return has_bf16 ? CPL_BF16 : CPL_F32;
+}
+
+static void open_cpu(cpl_backend *be, cpl_dtype compute, int n_threads)
+{
+    cpl_backend_cpu(be, settled(compute, cpl_cpu_has_bf16()), n_threads);
+}
+
 /* Whether the machine has no GPU, by what opening one said. */
 static bool is_none(const cpl_cuda_module *module, const char *sentence)
 {
@@ -81,7 +92,7 @@ static cpl_status open_gpu(cpl_backend *be, const char *device, cpl_dtype comput
     cpl_backend cpu;
     *is_absent = false;
     CPL_TRY(load_module(&module, device));
-    cpl_backend_cpu(&cpu, compute, n_threads);
+    cpl_backend_cpu(&cpu, settled(compute, true), n_threads);
     const char *sentence = module->open(be, colon ? atoi(colon + 1) : -1, &cpu, cpl_fail);
     if (!sentence) return CPL_OK;
     *is_absent = is_none(module, sentence);
@@ -98,7 +109,7 @@ static void open_any(cpl_backend *be, cpl_dtype compute, int n_threads)
     if (cpl_module_find(path, module_name) &&
         open_gpu(be, "auto", compute, n_threads, &is_absent) == CPL_OK)
         return;
-    cpl_backend_cpu(be, compute, n_threads);
+    open_cpu(be, compute, n_threads);
     if (is_absent) return;
     snprintf(note, sizeof note, "no GPU is used: %s", cpl_last_error());
     be->note = note;
@@ -117,17 +128,6 @@ cpl_status cpl_backend_open(cpl_backend *be, const char *device, cpl_dtype compu
     if (!strcmp(device, "auto"))
         open_any(be, compute, n_threads);
     else
-        cpl_backend_cpu(be, compute, n_threads);
+        open_cpu(be, compute, n_threads);
     return CPL_OK;
-}
-
-bool cpl_device_has_bf16(const char *device)
-{
-    cpl_backend be;
-    if (is_gpu(device)) return true; /* one without is refused */
-    if (strcmp(device, "auto") != 0) return cpl_cpu_has_bf16();
-    open_any(&be, CPL_F32, 1);
-    const bool has = be.close || cpl_cpu_has_bf16();
-    cpl_backend_free(&be);
-    return has;
 }

@@ -3,6 +3,8 @@
 
 #include <math.h>
 
+#include "tensor/backend/backend.h"
+
 const cpl_gpu cpl_gpus[] = {
 #define CPL_GPU(name, memory, bf16, bandwidth)                                                     \
     {name, memory * 0x1p30, bf16 * 1e12, bandwidth * 1e9},
@@ -92,6 +94,6 @@ void cpl_backend_described(cpl_backend *be, const cpl_gpu *gpu, cpl_dtype comput
                                              .name      = "cuda",
                                              .device    = gpu->name,
                                              .room      = room,
-                                             .compute   = compute,
+                                             .compute   = compute == cpl_dtype_fastest ? CPL_BF16 : compute,
                                              .n_threads = 1};
 }

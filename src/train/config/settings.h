@@ -7,15 +7,18 @@
 #include "data/settings.h"
 #include "model/settings.h"
 #include "settings/settings.h"
+#include "tensor/backend/backend.h"
 
 typedef enum cpl_dtype_choice { CPL_DTYPE_AUTO, CPL_DTYPE_F32, CPL_DTYPE_BF16 } cpl_dtype_choice;
 
 typedef enum cpl_recompute { CPL_RECOMPUTE_NONE, CPL_RECOMPUTE_NORMS } cpl_recompute;
 
-/* Of compute.dtype or compute.activations, with auto as f32. */
+/* Of compute.dtype or compute.activations; auto is cpl_dtype_fastest. */
 static inline cpl_dtype cpl_dtype_chosen(cpl_field_CHOICE choice)
 {
-    return choice == CPL_DTYPE_BF16 ? CPL_BF16 : CPL_F32;
+    return choice == CPL_DTYPE_AUTO   ? cpl_dtype_fastest
+           : choice == CPL_DTYPE_BF16 ? CPL_BF16
+                                      : CPL_F32;
 }
 
 /* cpl_train_settings and so on: one struct for each section of run.def. */

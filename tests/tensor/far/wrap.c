@@ -29,7 +29,7 @@ static cpl_status open_module(cpl_backend *be, const char *path, cpl_dtype compu
     if (!module) return CPL_FAIL(CPL_ERR_DEVICE, "%s", dlerror());
     const cpl_cuda_module *entry = dlsym(module, "cpl_cuda_module_entry");
     CPL_ASSERT(entry);
-    cpl_backend_cpu(&cpu, compute, n_threads);
+    cpl_backend_cpu(&cpu, compute == cpl_dtype_fastest ? CPL_BF16 : compute, n_threads);
     const char *sentence = entry->open(be, -1, &cpu, cpl_fail);
     return sentence ? CPL_FAIL(CPL_ERR_DEVICE, "%s", sentence) : CPL_OK;
 }
