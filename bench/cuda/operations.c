@@ -4,8 +4,8 @@
  * usage:    operations CONFIG.yaml [rounds=N] [rates=N] [SECTION.NAME=VALUE ...]
  *           operations configs/paper-3b.yaml compute.device=cuda model.num_hidden_layers=1
  * Step:     one micro-batch of random tokens: forward, backward, losses, gradient norm, AdamW.
- * Rates:    a product of N by N matrices in the type of products and in F32, a copy of 4 N^2 F32;
- *           measured here, the fastest of `rounds` (rates=8192 on a GPU, 1024 elsewhere).
+ * Rates:    measured here, the fastest: products in the type of products and in F32 (cpl_backend_peak),
+ *           copies of 4 N^2 F32 (rates=8192 on a GPU, 1024 elsewhere).
  * Printed:  a Markdown table, operations in the order of the step. Milliseconds: all calls of a step,
  *           the median of `rounds` (5). Share: the least time, of FLOP or of bytes, over that time. A
  *           step in which every operation is waited for, and one in which none is. */
@@ -21,7 +21,7 @@ typedef struct rates {
 
 typedef struct options {
     int rounds;
-    int64_t size; /* of the matrices that rates are measured with; 0: the device's own */
+    int64_t size; /* N; 0: the device's own */
 } options;
 
 /* ---- rates ---- */
@@ -33,63 +33,41 @@ static cpl_tensor room(cpl_backend *be, cpl_dtype dtype, int64_t a, int64_t b)
     return cpl_tensor_2d(x.storage, dtype, a, b);
 }
 
-/* Seconds of the fastest. */
-static double fastest(cpl_backend *be, int rounds, cpl_tensor c, cpl_tensor a, cpl_tensor b)
+/* Bytes/s of the fastest copy. */
+static double copy_rate(cpl_backend *be, const options *o)
 {
+    const int64_t side = 2 * o->size;
+    cpl_tensor from = room(be, CPL_F32, side, side), to = room(be, CPL_F32, side, side);
     double least = INFINITY;
-    for (int i = 0; i <= rounds; i++) {
+    be->ops->fill(be, from, 0.5f);
+    for (int i = 0; i <= o->rounds; i++) {
         bench_ok(be->ops->sync(be));
         const double begin = bench_now();
-        if (!cpl_tensor_is_there(b))
-            be->ops->copy(be, c, a);
-        else if (a.dtype == CPL_F32)
-            be->ops->gemm_f32(be, c, CPL_AS_IS, a, CPL_TRANSPOSED, b, 0);
-        else
-            be->ops->gemm(be, c, CPL_AS_IS, a, CPL_TRANSPOSED, b, 0);
+        be->ops->copy(be, to, from);
         bench_ok(be->ops->sync(be));
         if (i > 0) least = fmin(least, bench_now() - begin); /* the first one warms up */
     }
-    return least;
+    const double bytes = 2.0 * (double)cpl_tensor_bytes(from);
+    cpl_tensor_free(&from, be);
+    cpl_tensor_free(&to, be);
+    return bytes / least;
 }
 
-static double product_rate(cpl_backend *be, const options *o, cpl_dtype dtype)
+/* FLOP/s of products in `compute`. */
+static double product_rate(cpl_backend *be, cpl_dtype compute)
 {
-    const int64_t n = o->size;
-    cpl_tensor a = room(be, dtype, n, n), b = room(be, dtype, n, n), c = room(be, CPL_F32, n, n);
-    cpl_tensor half = room(be, CPL_F32, n, n);
-    be->ops->fill(be, half, 0.5f);
-    be->ops->copy(be, a, half);
-    be->ops->copy(be, b, half);
-    const double seconds = fastest(be, o->rounds, c, a, b);
-    cpl_tensor_free(&a, be);
-    cpl_tensor_free(&b, be);
-    cpl_tensor_free(&c, be);
-    cpl_tensor_free(&half, be);
-    return 2.0 * (double)n * (double)n * (double)n / seconds;
+    const cpl_dtype before = be->compute;
+    double flops;
+    be->compute = compute;
+    bench_ok(cpl_backend_peak(&flops, be, 0.3));
+    be->compute = before;
+    return flops;
 }
 
 static rates measure(cpl_backend *be, const options *o)
 {
-    const cpl_work work = {.n_tokens   = o->size,
-                           .n_keys     = 1,
-                           .batch      = 1,
-                           .d_model    = o->size,
-                           .d_expert   = 1,
-                           .n_experts  = 1,
-                           .top_k      = 1,
-                           .n_heads    = 1,
-                           .n_kv_heads = 1,
-                           .vocab_size = o->size};
-    bench_ok(cpl_backend_reserve(be, &work));
-    cpl_tensor from = room(be, CPL_F32, 2 * o->size, 2 * o->size), to = from;
-    to.storage = room(be, CPL_F32, 2 * o->size, 2 * o->size).storage;
-    be->ops->fill(be, from, 0.5f);
-    rates r = {.copy = 2.0 * (double)cpl_tensor_bytes(from) /
-                       fastest(be, o->rounds, to, from, cpl_tensor_none())};
-    cpl_tensor_free(&from, be);
-    cpl_tensor_free(&to, be);
-    r.f32     = product_rate(be, o, CPL_F32);
-    r.product = be->compute == CPL_F32 ? r.f32 : product_rate(be, o, be->compute);
+    rates r   = {.f32 = product_rate(be, CPL_F32), .copy = copy_rate(be, o)};
+    r.product = be->compute == CPL_F32 ? r.f32 : product_rate(be, be->compute);
     return r;
 }
 
@@ -146,8 +124,8 @@ static void print_head(const bench_step *s, const rates *r, const options *o)
            m->activations == CPL_BF16 ? "bf16" : "f32", (long long)m->n_layers,
            (long long)m->d_model, (long long)m->n_experts, (long long)m->d_expert,
            (long long)m->top_k, (long long)s->settings.data.batch_tokens, o->rounds);
-    printf("Rates: product of N = %lld %.4g TFLOP/s, in F32 %.4g TFLOP/s; copy %.4g GB/s.\n\n",
-           (long long)o->size, 1e-12 * r->product, 1e-12 * r->f32, 1e-9 * r->copy);
+    printf("Rates: products %.4g TFLOP/s, in F32 %.4g TFLOP/s; copy %.4g GB/s.\n\n",
+           1e-12 * r->product, 1e-12 * r->f32, 1e-9 * r->copy);
 }
 
 static void print_row(const timed_row *row, const rates *r, int rounds)
@@ -159,9 +137,9 @@ static void print_row(const timed_row *row, const rates *r, int rounds)
            100 * calls * least_time(row, r) / s);
 }
 
-static void print_rows(const bench_step *s, const rates *r, int rounds)
+static void print_rows(const rates *r, int rounds)
 {
-    const timed_rows *rows = timed_of(&s->be);
+    const timed_rows *rows = timed_operations();
     double all = 0, least = 0;
     puts("| operation | first tensors | calls | ms | GFLOP | MB | TFLOP/s | GB/s | share |\n"
          "|---|---|---|---|---|---|---|---|---|");
@@ -177,7 +155,6 @@ static void print_rows(const bench_step *s, const rates *r, int rounds)
 int main(int argc, char **argv)
 {
     static bench_step s;
-    cpl_backend inner;
     options o         = {0};
     bench_times whole = {0}, waited = {0};
     if (argc < 2) {
@@ -186,23 +163,23 @@ int main(int argc, char **argv)
         return 2;
     }
     read_settings(&s.settings, &o, argc, argv);
-    bench_ok(cpl_backend_open(&inner, s.settings.compute.device,
+    bench_ok(cpl_backend_open(&s.be, s.settings.compute.device,
                               cpl_dtype_chosen(s.settings.compute.dtype),
                               (int)s.settings.compute.threads));
-    resolve(&s.settings, &inner);
-    if (o.size < 1) o.size = strcmp(inner.name, "cuda") ? 1024 : 8192;
-    const rates r = measure(&inner, &o);
-    timed_backend(&s.be, &inner);
+    resolve(&s.settings, &s.be);
+    if (o.size < 1) o.size = strcmp(s.be.name, "cuda") ? 1024 : 8192;
+    const rates r = measure(&s.be, &o);
+    timed_backend(&s.be);
     bench_step_make(&s, &s.settings.model, s.settings.train.micro_batch, NULL);
     bench_step_run(&s); /* warms up */
     for (int i = 0; i < o.rounds; i++) {
-        timed_begin(&s.be);
+        timed_begin();
         waited.seconds[waited.n++] = seconds_of(&s);
-        timed_end(&s.be);
+        timed_end();
         whole.seconds[whole.n++] = seconds_of(&s);
     }
     print_head(&s, &r, &o);
-    print_rows(&s, &r, o.rounds);
+    print_rows(&r, o.rounds);
     printf("A step: %.3f ms, %.0f tokens/s; with a wait for every operation %.3f ms.\n",
            1e3 * bench_median(&whole), (double)s.settings.data.batch_tokens / bench_median(&whole),
            1e3 * bench_median(&waited));

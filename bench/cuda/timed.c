@@ -3,19 +3,15 @@
 
 typedef void run_fn(cpl_backend *be, const void *arguments);
 
-typedef struct timing {
-    cpl_backend inner;
+static struct {
+    const cpl_ops *inner; /* the backend's own table */
+    cpl_ops ops;          /* that the backend has instead */
     timed_rows rows;
     bool on;
     int rounds;
     double bytes; /* of the operation that is to run */
     char shapes[96];
 } timing;
-
-static timing *of(const cpl_backend *be)
-{
-    return be->own;
-}
 
 /* ---- what an operation is given ---- */
 
@@ -32,15 +28,15 @@ static void add_shape(char text[96], cpl_tensor t)
 
 static void reach(cpl_backend *be, cpl_tensor *const *tensors, int count)
 {
-    timing *t    = of(be);
-    t->bytes     = 0;
-    t->shapes[0] = '\0';
+    (void)be;
+    timing.bytes     = 0;
+    timing.shapes[0] = '\0';
     for (int i = 0; i < count; i++) {
         bool seen = !tensors[i]->storage;
         for (int k = 0; k < i && !seen; k++) seen = cpl_tensor_is_same(*tensors[k], *tensors[i]);
         if (seen) continue;
-        t->bytes += (double)cpl_tensor_bytes(*tensors[i]);
-        if (i < SHOWN) add_shape(t->shapes, *tensors[i]);
+        timing.bytes += (double)cpl_tensor_bytes(*tensors[i]);
+        if (i < SHOWN) add_shape(timing.shapes, *tensors[i]);
     }
 }
 
@@ -168,116 +164,64 @@ static const char *name_of(run_fn *run)
 
 /* ---- running ---- */
 
-static timed_row *row_of(timing *t, run_fn *run, const void *arguments)
+static timed_row *row_of(run_fn *run, const void *arguments)
 {
-    for (int i = 0; i < t->rows.count; i++)
-        if (t->rows.row[i].run == run && !strcmp(t->rows.row[i].shapes, t->shapes))
-            return &t->rows.row[i];
-    CPL_ASSERT(t->rows.count < TIMED_MOST_ROWS);
-    timed_row *row = &t->rows.row[t->rows.count++];
+    timed_rows *rows = &timing.rows;
+    for (int i = 0; i < rows->count; i++)
+        if (rows->row[i].run == run && !strcmp(rows->row[i].shapes, timing.shapes))
+            return &rows->row[i];
+    CPL_ASSERT(rows->count < TIMED_MOST_ROWS);
+    timed_row *row = &rows->row[rows->count++];
     *row           = (timed_row){.run    = run,
                                  .name   = name_of(run),
                                  .flops  = flops_of(run, arguments),
-                                 .bytes  = bytes_of(run, arguments, t->bytes),
+                                 .bytes  = bytes_of(run, arguments, timing.bytes),
                                  .in_f32 = run == run_gemm_f32,
-                                 .times  = {.n = t->rounds}};
-    memcpy(row->shapes, t->shapes, sizeof row->shapes);
+                                 .times  = {.n = timing.rounds}};
+    memcpy(row->shapes, timing.shapes, sizeof row->shapes);
     return row;
 }
 
 static void give_work(cpl_backend *be, run_fn *run, const void *arguments, size_t bytes)
 {
-    timing *t = of(be);
     (void)bytes;
-    if (!t->on) {
-        run(&t->inner, arguments);
-        return;
+    be->ops = timing.inner;
+    if (!timing.on) {
+        run(be, arguments);
+    } else {
+        timed_row *row = row_of(run, arguments);
+        bench_ok(be->ops->sync(be));
+        const double begin = bench_now();
+        run(be, arguments);
+        bench_ok(be->ops->sync(be));
+        row->calls++;
+        row->times.seconds[row->times.n - 1] += bench_now() - begin;
     }
-    timed_row *row = row_of(t, run, arguments);
-    bench_ok(t->inner.ops->sync(&t->inner));
-    const double begin = bench_now();
-    run(&t->inner, arguments);
-    bench_ok(t->inner.ops->sync(&t->inner));
-    row->calls++;
-    row->times.seconds[row->times.n - 1] += bench_now() - begin;
+    be->ops = &timing.ops;
 }
 
-void timed_begin(cpl_backend *be)
+void timed_begin(void)
 {
-    timing *t = of(be);
-    CPL_ASSERT(t->rounds < BENCH_MOST);
-    t->on = true;
-    t->rounds++;
-    for (int i = 0; i < t->rows.count; i++) t->rows.row[i].times.n = t->rounds;
+    CPL_ASSERT(timing.rounds < BENCH_MOST);
+    timing.on = true;
+    timing.rounds++;
+    for (int i = 0; i < timing.rows.count; i++) timing.rows.row[i].times.n = timing.rounds;
 }
 
-void timed_end(cpl_backend *be)
+void timed_end(void)
 {
-    of(be)->on = false;
+    timing.on = false;
 }
 
-const timed_rows *timed_of(const cpl_backend *be)
+const timed_rows *timed_operations(void)
 {
-    return &of(be)->rows;
+    return &timing.rows;
 }
 
-/* ---- the backend ---- */
-
-static void *take(cpl_backend *be, size_t bytes)
+void timed_backend(cpl_backend *be)
 {
-    return of(be)->inner.ops->take(&of(be)->inner, bytes);
-}
-
-static void give(cpl_backend *be, void *memory)
-{
-    of(be)->inner.ops->give(&of(be)->inner, memory);
-}
-
-static void put(cpl_backend *be, cpl_tensor to, const void *from)
-{
-    of(be)->inner.ops->put(&of(be)->inner, to, from);
-}
-
-static void get(cpl_backend *be, void *to, cpl_tensor from)
-{
-    of(be)->inner.ops->get(&of(be)->inner, to, from);
-}
-
-/* Scratch is the other's. */
-static size_t scratch_bytes(const cpl_backend *be, const cpl_work *work)
-{
-    bench_ok(cpl_backend_reserve(&of(be)->inner, work));
-    return 1;
-}
-
-static cpl_status wait(cpl_backend *be)
-{
-    return of(be)->inner.ops->sync(&of(be)->inner);
-}
-
-static void end(cpl_backend *be)
-{
-    cpl_backend_free(&of(be)->inner);
-    free(be->own);
-}
-
-void timed_backend(cpl_backend *be, const cpl_backend *inner)
-{
-    static cpl_ops ops;
-    timing *t = calloc(1, sizeof *t);
-    CPL_ASSERT(t);
-    t->inner = *inner;
-    fill_table(&ops);
-    ops.take          = take;
-    ops.give          = give;
-    ops.put           = put;
-    ops.get           = get;
-    ops.scratch_bytes = scratch_bytes;
-    ops.sync          = wait;
-    *be               = *inner;
-    be->ops           = &ops;
-    be->own           = t;
-    be->close         = end;
-    be->scratch       = NULL;
-    be->scratch_bytes = 0;
+    timing.inner = be->ops;
+    timing.ops   = *be->ops; /* operations of memory stay */
+    fill_table(&timing.ops);
+    be->ops = &timing.ops;
 }

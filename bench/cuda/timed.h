@@ -1,4 +1,4 @@
-/* timed.h - a backend that runs another one's operations and notes the time of each.
+/* timed.h - notes the time of each operation of a backend.
  *
  * Room:     bench. Every operation is run between two waits for all work, so that its time holds that
  *           of a launch and a wait. Calls of the same operation with the same shapes are one row.
@@ -26,16 +26,16 @@ typedef struct timed_rows {
     int count;
 } timed_rows;
 
-/* Makes *be, which takes *inner over; cpl_backend_free frees both. */
-void timed_backend(cpl_backend *be, const cpl_backend *inner);
+/* From now on the operations of this backend can be noted. One in a program. */
+void timed_backend(cpl_backend *be);
 
 /* Begins a round: from now on operations are noted. */
-void timed_begin(cpl_backend *be);
+void timed_begin(void);
 
-/* From now on operations run as the other backend runs them. */
-void timed_end(cpl_backend *be);
+/* From now on operations run as they are. */
+void timed_end(void);
 
 /* In the order of their first calls. */
-const timed_rows *timed_of(const cpl_backend *be);
+const timed_rows *timed_operations(void);
 
 #endif /* CPL_BENCH_CUDA_TIMED_H */
