@@ -108,16 +108,15 @@ static size_t pass_bytes(const cpl_plan_input *input, const cpl_model_settings *
     return cpl_tensor_arena_bytes(&arena);
 }
 
-/* Of the kernels, in passes and for so many rows that came from other ranks; or of the CPU's
- * operations beside a GPU. */
-static size_t scratch_bytes(const cpl_plan_input *input, int64_t rows, bool in_host_memory)
+/* Of the kernels, in passes and for so many rows that came from other ranks. */
+static size_t scratch_bytes(const cpl_plan_input *input, int64_t rows)
 {
     cpl_backend cpu, *be = input->backend;
     const cpl_model_settings own = cpl_plan_own(input, &input->model);
     const cpl_work work =
         cpl_pass_work(&own, input->micro_sequences, input->seq_len, input->seq_len, true);
     const cpl_work arrived = cpl_exchange_work(&own, rows);
-    if (!be || in_host_memory) cpl_backend_cpu(be = &cpu, input->compute, input->n_threads);
+    if (!be) cpl_backend_cpu(be = &cpu, input->compute, input->n_threads);
     const size_t pass    = be->ops->scratch_bytes(be, &work);
     const size_t of_rows = rows ? be->ops->scratch_bytes(be, &arrived) : 0;
     const size_t of_eval =
@@ -142,7 +141,7 @@ static size_t rows_bytes(const cpl_plan_input *input, int64_t rows, size_t *scra
 {
     const cpl_model_settings own = cpl_plan_own(input, &input->model);
     if (input->expert_parallel == 1) rows = 0;
-    *scratch = scratch_bytes(input, rows, false);
+    *scratch = scratch_bytes(input, rows);
     if (rows == 0) return 0;
     return cpl_exchange_bytes_for(&own, input->compute, own.n_layers,
                                   input->micro_sequences * input->seq_len, rows);
@@ -153,15 +152,18 @@ bool cpl_plan_on_gpu(const cpl_plan_input *input)
     return input->backend && input->backend->room;
 }
 
-/* What an operation without a kernel needs on the host: its scratch, and the largest parameter; and
- * pinned pieces of 4 MiB for copies. */
+/* What an operation without a kernel needs on the host: its scratch (tensor/cuda/borrowed.c), and the largest
+ * parameter; and pinned pieces of 4 MiB for copies. */
 static size_t host_bytes(const cpl_plan_input *input)
 {
     const cpl_model_settings *c = &input->model;
     const int64_t experts = c->n_experts * c->d_expert * c->d_model, v = c->vocab_size * c->d_model;
+    const cpl_work work = cpl_pass_work(c, 1, 1, 1, false);
+    cpl_backend cpu;
     if (!cpl_plan_on_gpu(input)) return 0;
-    return scratch_bytes(input, 0, true) + (size_t)(experts > v ? experts : v) * sizeof(float) +
-           ((size_t)8 << 20);
+    cpl_backend_cpu(&cpu, input->compute, input->n_threads);
+    return cpu.ops->scratch_bytes(&cpu, &work) +
+           (size_t)(experts > v ? experts : v) * sizeof(float) + ((size_t)8 << 20);
 }
 
 static cpl_plan_bytes bytes_of(const cpl_plan_input *input)

@@ -87,6 +87,9 @@ void cpl_cuda_coupling_figures(cpl_backend *be, cpl_tensor out, cpl_tensor M, cp
 void cpl_cuda_expect(const cpl_backend *be, const cpl_work *work)
 {
     cpl_cuda *c        = cpl_cuda_of(be);
-    const size_t bytes = c->cpu.ops->scratch_bytes(&c->cpu, work);
+    cpl_work own       = *work;
+    own.n_tokens       = 1; /* operations of tokens and gradients have kernels */
+    own.training       = false;
+    const size_t bytes = c->cpu.ops->scratch_bytes(&c->cpu, &own);
     c->cpu_scratch     = bytes > c->cpu_scratch ? bytes : c->cpu_scratch;
 }
