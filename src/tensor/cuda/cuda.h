@@ -19,7 +19,6 @@ typedef struct cpl_cuda {
     void *stream;       /* cudaStream_t */
     void *vendor;       /* handles of vendor_nvidia.cu */
     int device;         /* its number */
-    int n_processors;   /* streaming multiprocessors */
     cpl_backend cpu;    /* runs what has no kernel (borrowed.h) */
     size_t cpu_scratch; /* that it will need at most */
     char name[160];     /* "cuda:0 NVIDIA H100 80GB HBM3" */

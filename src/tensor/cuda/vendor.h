@@ -13,8 +13,7 @@
 extern "C" {
 #endif
 
-/* Opens GPU `device` (-1: the first) and fills name, libraries, device, n_processors, stream and
- * vendor. */
+/* Opens GPU `device` (-1: the first) and fills name, libraries, device, stream and vendor. */
 const char *cpl_vendor_open(cpl_cuda *c, int device);
 void cpl_vendor_close(cpl_cuda *c);
 

@@ -117,10 +117,9 @@ static const char *open_device(cpl_cuda *c, int device, int *driver)
     if (!failed)
         failed = failure_of("opening", cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
     if (failed) return failed;
-    *driver         = f.driver;
-    c->device       = f.device;
-    c->stream       = stream;
-    c->n_processors = is.multiProcessorCount;
+    *driver   = f.driver;
+    c->device = f.device;
+    c->stream = stream;
     snprintf(c->name, sizeof c->name, "cuda:%d %.120s", c->device, is.name);
     return NULL;
 }

@@ -12,8 +12,6 @@
 #include "tensor/cuda/vendor.h"
 #include "tensor/numbers.h"
 
-enum { PROCESSORS = 3 }; /* few, so that grids which depend on them have a rest */
-
 /* ---- what is asked for, and what fails ---- */
 
 /* What COUPLET_TEST_CUDA says of a key, else `other`:
@@ -73,11 +71,10 @@ extern "C" const char *cpl_vendor_open(cpl_cuda *c, int device)
     const char *reason = find_gpu(device, &driver);
     if (!reason && asked("cublaslt", 0)) reason = cpl_cuda_open_cublaslt(&library, &version);
     if (reason) return reason;
-    c->stream       = nullptr;
-    c->vendor       = nullptr;
-    c->device       = device < 0 ? 0 : device;
-    c->n_processors = PROCESSORS;
-    c->sentence[0]  = 0;
+    c->stream      = nullptr;
+    c->vendor      = nullptr;
+    c->device      = device < 0 ? 0 : device;
+    c->sentence[0] = 0;
     snprintf(c->name, sizeof c->name, "cuda:%d host", c->device);
     cpl_cuda_libraries(c->libraries, sizeof c->libraries, driver, version);
     return nullptr;
