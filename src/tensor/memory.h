@@ -25,7 +25,8 @@ cpl_tensor_arena cpl_tensor_arena_over(cpl_backend *be, void *memory, size_t byt
 /* Bytes that it has needed at most. */
 size_t cpl_tensor_arena_bytes(const cpl_tensor_arena *arena);
 
-/* CPL_ERR_MEMORY with a sentence, or the failure of the device, after ops->take gave no memory. */
+/* CPL_ERR_MEMORY with a sentence, or the failure of the device: `bytes` that ops->take did not give, of which
+ * `what` names the use. */
 CPL_NODISCARD cpl_status cpl_tensor_no_memory(cpl_backend *be, size_t bytes, const char *what);
 
 /* Owns as much memory as was `measured`, all zero, until cpl_tensor_arena_free. `what` names the
@@ -33,9 +34,6 @@ CPL_NODISCARD cpl_status cpl_tensor_no_memory(cpl_backend *be, size_t bytes, con
 CPL_NODISCARD cpl_status cpl_tensor_arena_init(cpl_tensor_arena *arena, cpl_backend *be,
                                                const cpl_tensor_arena *measured, const char *what);
 void cpl_tensor_arena_free(cpl_tensor_arena *arena);
-
-/* CPL_ERR_MEMORY: `bytes` that take of this backend did not give; `what` names their use. */
-cpl_status cpl_tensor_no_memory(cpl_backend *be, size_t bytes, const char *what);
 
 /* A position to return to: all that was taken after `mark` is released at once. */
 typedef struct cpl_tensor_mark {
