@@ -13,9 +13,7 @@ import subprocess
 import sys
 import tempfile
 
-CORES = re.compile(
-    r"attention_(backward_)?cores|grouped_bf16|(gate_up|activate_backward|outs|inputs|weights)_kernelILb1E"
-)
+CORES = re.compile(r"attention_(backward_)?cores|grouped_bf16")
 STACK = re.compile(r"rope_table")  # the cosine of a large double
 REGISTERS, UNIT = 65536, 8  # of a processor; a thread gets a multiple
 ENTRY = re.compile(r"^(?:\.visible )?\.entry (\w+)\(", re.M)
