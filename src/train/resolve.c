@@ -50,7 +50,7 @@ static void add_word(char words[160], bool helps, const char *word)
 
 cpl_status cpl_train_advise(const cpl_settings *s, cpl_status status)
 {
-    char words[160] = "", sentence[400];
+    char words[160] = "";
     const bool f32  = s->compute.dtype == CPL_DTYPE_F32;
     if (status != CPL_ERR_MEMORY) return status;
     add_word(words, s->train.micro_batch != 1, "a smaller train.micro_batch");
@@ -58,8 +58,7 @@ cpl_status cpl_train_advise(const cpl_settings *s, cpl_status status)
     add_word(words, !f32 && s->compute.activations == CPL_DTYPE_F32, "compute.activations=bf16");
     add_word(words, f32, "compute.dtype=bf16");
     add_word(words, !*words, "a smaller model");
-    snprintf(sentence, sizeof sentence, "%s", cpl_last_error());
-    return CPL_FAIL(CPL_ERR_MEMORY, "%s; less take: %s", sentence, words);
+    return CPL_FAIL(CPL_ERR_MEMORY, "%s; less take: %s", cpl_last_error(), words);
 }
 
 void cpl_train_derive(cpl_settings *s, int64_t ranks)
