@@ -125,8 +125,8 @@ typedef struct cpl_expert_weights {
 struct cpl_ops {
     /* ---- memory ---- */
 
-    /* Memory for tensors, CPL_ALIGNMENT-aligned, not set; NULL with a recorded sentence if there is
-     * none. */
+    /* Memory for tensors, CPL_ALIGNMENT-aligned, not set; NULL if there is none (see
+     * cpl_tensor_no_memory). */
     void *(*take)(cpl_backend *be, size_t bytes);
     /* Gives it back once the work before is done. NULL: nothing. */
     void (*give)(cpl_backend *be, void *memory);

@@ -7,7 +7,7 @@ const char cpl_cuda_borrowed[] = "normal, spectral_norms, coupling_figures";
 
 static void *host_memory(cpl_backend *be, size_t bytes)
 {
-    void *memory = cpl_cuda_of(be)->cpu.ops->take(&cpl_cuda_of(be)->cpu, bytes ? bytes : 1);
+    void *memory = cpl_cuda_of(be)->cpu.ops->take(&cpl_cuda_of(be)->cpu, bytes);
     if (!memory) cpl_cuda_fail(be, "out of memory of the host, for an operation without a kernel");
     return memory;
 }
@@ -32,7 +32,7 @@ static cpl_backend *borrow(cpl_backend *be, cpl_tensor *tensors, int count)
         const size_t bytes = cpl_tensor_bytes(tensors[i]);
         if (!device) continue;
         tensors[i].storage = host_memory(be, bytes);
-        if (i == 0 || bytes == 0 || be->failure != CPL_OK) continue;
+        if (i == 0 || be->failure != CPL_OK) continue;
         const char *sentence = cpl_vendor_get(c, tensors[i].storage, device, bytes);
         if (sentence) cpl_cuda_fail(be, sentence);
     }
@@ -43,11 +43,11 @@ static cpl_backend *borrow(cpl_backend *be, cpl_tensor *tensors, int count)
 /* Puts the output back, and frees the copies. */
 static void give_back(cpl_backend *be, cpl_tensor out, const cpl_tensor *tensors, int count)
 {
-    cpl_cuda *c        = cpl_cuda_of(be);
-    const size_t bytes = cpl_tensor_bytes(out);
+    cpl_cuda *c = cpl_cuda_of(be);
     if (c->cpu.failure != CPL_OK) cpl_cuda_fail(be, "an operation without a kernel failed");
-    if (be->failure == CPL_OK && bytes) {
-        const char *sentence = cpl_vendor_put(c, out.storage, tensors[0].storage, bytes);
+    if (be->failure == CPL_OK) {
+        const char *sentence =
+            cpl_vendor_put(c, out.storage, tensors[0].storage, cpl_tensor_bytes(out));
         if (sentence) cpl_cuda_fail(be, sentence);
     }
     for (int i = 0; i < count; i++) c->cpu.ops->give(&c->cpu, tensors[i].storage);

@@ -26,14 +26,9 @@ static cpl_status sync(cpl_backend *be)
 
 /* ---- memory ---- */
 
-/* A device that has failed gives none either: its failure is then the one to tell. */
 static void *take(cpl_backend *be, size_t bytes)
 {
-    void *memory = cpl_vendor_take(cpl_cuda_of(be), bytes ? bytes : 1);
-    if (memory || sync(be) != CPL_OK) return memory;
-    (void)fail(CPL_ERR_MEMORY, "%s: out of memory: %.1f MiB", be->device,
-               (double)bytes / 1048576.0);
-    return NULL;
+    return cpl_vendor_take(cpl_cuda_of(be), bytes);
 }
 
 static void give(cpl_backend *be, void *memory)
@@ -51,15 +46,13 @@ static void room(cpl_backend *be, double *there, double *all)
 
 static void put(cpl_backend *be, cpl_tensor to, const void *from)
 {
-    const size_t bytes = cpl_tensor_bytes(to);
-    if (bytes) note(be, cpl_vendor_put(cpl_cuda_of(be), to.storage, from, bytes));
+    note(be, cpl_vendor_put(cpl_cuda_of(be), to.storage, from, cpl_tensor_bytes(to)));
 }
 
 static void get(cpl_backend *be, void *to, cpl_tensor from)
 {
     const size_t bytes = cpl_tensor_bytes(from);
-    if (bytes && be->failure == CPL_OK)
-        note(be, cpl_vendor_get(cpl_cuda_of(be), to, from.storage, bytes));
+    if (be->failure == CPL_OK) note(be, cpl_vendor_get(cpl_cuda_of(be), to, from.storage, bytes));
     if (be->failure != CPL_OK) memset(to, 0, bytes); /* valid ids */
 }
 

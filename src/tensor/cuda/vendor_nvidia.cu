@@ -213,7 +213,6 @@ void *cpl_vendor_take(cpl_cuda *c, size_t bytes)
 
 void cpl_vendor_give(cpl_cuda *c, void *memory)
 {
-    if (!memory) return;
     (void)cudaStreamSynchronize(stream_of(c));
     (void)cudaFree(memory);
 }
