@@ -83,9 +83,6 @@ static void compare(cpl_dtype compute, int pairs)
                            .n_experts  = 1,
                            .top_k      = 1,
                            .n_heads    = 1,
-                           .n_kv_heads = 1,
-                           .n_keys     = 1,
-                           .batch      = 1,
                            .training   = true};
     const bool low      = compute == CPL_BF16;
     cpl_backend be;

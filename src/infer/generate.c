@@ -55,7 +55,7 @@ cpl_status cpl_generator_init(cpl_generator *g, cpl_model *model, int64_t capaci
     g->model      = model;
     g->capacity   = capacity;
     g->chunk      = chunk < capacity ? chunk : capacity;
-    cpl_work work = cpl_pass_work(&model->config, 1, g->chunk, g->capacity, false);
+    cpl_work work = cpl_pass_work(&model->config, g->chunk, false);
     CPL_TRY(cpl_backend_reserve(model->be, &work));
     const cpl_tensor_arena measured = measure(&model->config, g->capacity, g->chunk);
     CPL_TRY(cpl_tensor_arena_init(&g->arena, model->be, &measured, "keys, values and activations"));

@@ -60,7 +60,7 @@ size_t cpl_lm_batch_bytes(const cpl_model_settings *config, const cpl_lm_batch_s
 cpl_work cpl_lm_batch_work(const cpl_model_settings *config, const cpl_lm_batch_settings *settings)
 {
     const cpl_lm_batch_settings s = with_defaults(*settings);
-    return cpl_pass_work(config, 1, s.chunk, s.window, false);
+    return cpl_pass_work(config, s.chunk, false);
 }
 
 cpl_status cpl_lm_batch_init(cpl_lm_batch *a, cpl_model *model,

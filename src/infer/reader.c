@@ -187,7 +187,7 @@ static cpl_status take_memory(work *w)
         take_batch(w, &measured, rows, length);
         cpl_tensor_arena_release(&measured, start);
         if (rows * length > w->capacity) w->capacity = rows * length;
-        cpl_work shape = cpl_pass_work(&w->reader->model.config, rows, length, length, false);
+        cpl_work shape = cpl_pass_work(&w->reader->model.config, rows * length, false);
         CPL_TRY(cpl_backend_reserve(&w->reader->be, &shape));
     }
     const size_t count = (size_t)w->capacity;

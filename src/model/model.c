@@ -196,19 +196,15 @@ void cpl_cache_take(cpl_cache *cache, cpl_tensor_arena *arena, const cpl_model_s
     cache->v   = cpl_tensor_take_3d(arena, config->n_layers, capacity, kv);
 }
 
-cpl_work cpl_pass_work(const cpl_model_settings *config, int64_t batch, int64_t n_queries,
-                       int64_t n_keys, bool training)
+cpl_work cpl_pass_work(const cpl_model_settings *config, int64_t n_tokens, bool training)
 {
     cpl_work work = {
-        .n_tokens   = batch * n_queries,
-        .n_keys     = n_keys,
-        .batch      = batch,
+        .n_tokens   = n_tokens,
         .d_model    = config->d_model,
         .d_expert   = config->d_expert,
         .n_experts  = config->n_experts,
         .top_k      = config->top_k,
         .n_heads    = config->n_heads,
-        .n_kv_heads = config->n_kv_heads,
         .vocab_size = config->vocab_size,
         .d_shared   = cpl_model_shared_width(config),
         .gate_rank  = cpl_router_gate_rank(config),

@@ -98,8 +98,7 @@ void cpl_cache_take(cpl_cache *cache, cpl_tensor_arena *arena, const cpl_model_s
                     int64_t capacity);
 
 /* The largest shapes of a pass, for cpl_backend_reserve. */
-cpl_work cpl_pass_work(const cpl_model_settings *config, int64_t batch, int64_t n_queries,
-                       int64_t n_keys, bool training);
+cpl_work cpl_pass_work(const cpl_model_settings *config, int64_t n_tokens, bool training);
 
 /* ids [T] I32 -> pass->final. doc_start [B,S] I32 or none. cached: NULL, or the cache that the
  * tokens continue (attention.h), in a pass taken for it. */

@@ -113,8 +113,7 @@ static size_t scratch_bytes(const cpl_plan_input *input, int64_t rows)
 {
     cpl_backend cpu, *be = input->backend;
     const cpl_model_settings own = cpl_plan_own(input, &input->model);
-    const cpl_work work =
-        cpl_pass_work(&own, input->micro_sequences, input->seq_len, input->seq_len, true);
+    const cpl_work work    = cpl_pass_work(&own, input->micro_sequences * input->seq_len, true);
     const cpl_work arrived = cpl_exchange_work(&own, rows);
     if (!be) cpl_backend_cpu(be = &cpu, input->compute, input->n_threads);
     const size_t pass    = be->ops->scratch_bytes(be, &work);
@@ -158,7 +157,7 @@ static size_t host_bytes(const cpl_plan_input *input)
 {
     const cpl_model_settings *c = &input->model;
     const int64_t experts = c->n_experts * c->d_expert * c->d_model, v = c->vocab_size * c->d_model;
-    const cpl_work work = cpl_pass_work(c, 1, 1, 1, false);
+    const cpl_work work = cpl_pass_work(c, 1, false);
     cpl_backend cpu;
     if (!cpl_plan_on_gpu(input)) return 0;
     cpl_backend_cpu(&cpu, input->compute, input->n_threads);

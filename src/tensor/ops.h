@@ -77,9 +77,7 @@ typedef enum cpl_trans { CPL_AS_IS, CPL_TRANSPOSED } cpl_trans;
 /* The largest shapes that operations will be called with; they determine the size of scratch. */
 typedef struct cpl_work {
     int64_t n_tokens; /* T of one call */
-    int64_t n_keys;   /* longest sequence attended to */
-    int64_t batch;    /* B */
-    int64_t d_model, d_expert, n_experts, top_k, n_heads, n_kv_heads, vocab_size;
+    int64_t d_model, d_expert, n_experts, top_k, n_heads, vocab_size;
     int64_t d_shared;  /* width of a shared expert (experts with n = K = 1); 0: none */
     int64_t gate_rank; /* r of factorised gates; 0: none */
     bool training;     /* backward operations will be called too */

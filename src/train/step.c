@@ -137,8 +137,7 @@ void cpl_step_free(cpl_step *step)
 cpl_work cpl_step_work(const cpl_settings *settings, const cpl_model_settings *config,
                        int64_t micro)
 {
-    int64_t seq_len = settings->data.seq_len;
-    return cpl_pass_work(config, micro, seq_len, seq_len, true);
+    return cpl_pass_work(config, micro * settings->data.seq_len, true);
 }
 
 /* ---- micro-batches ---- */

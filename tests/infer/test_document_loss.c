@@ -158,7 +158,7 @@ static double plain_nll(model_case *m, const int32_t *ids, const int32_t *target
     cpl_tensor_arena arena;
     cpl_pass pass;
     const int64_t vocab = m->model.config.vocab_size;
-    cpl_work work       = cpl_pass_work(&m->model.config, 1, count, count, false);
+    cpl_work work       = cpl_pass_work(&m->model.config, count, false);
     float *logits       = calloc((size_t)(count * vocab), sizeof *logits);
     double nll          = 0;
     assert_ok(cpl_backend_reserve(&m->be, &work));

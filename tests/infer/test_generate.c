@@ -18,7 +18,7 @@ static float *whole_logits(world *w)
     cpl_tensor_arena arena;
     cpl_pass pass;
     int64_t vocab = w->model.config.vocab_size;
-    cpl_work work = cpl_pass_work(&w->model.config, 1, TEXT, TEXT, false);
+    cpl_work work = cpl_pass_work(&w->model.config, TEXT, false);
     float *logits = calloc((size_t)(TEXT * vocab), sizeof *logits);
     assert_ok(cpl_backend_reserve(&w->be, &work));
     arena = cpl_tensor_arena_measure();

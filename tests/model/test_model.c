@@ -26,7 +26,7 @@ static world *world_in(cpl_dtype compute, const cpl_model_settings *config, int 
                        bool poisoned)
 {
     world *w      = calloc(1, sizeof *w);
-    cpl_work work = cpl_pass_work(config, B, S, S, true);
+    cpl_work work = cpl_pass_work(config, B * S, true);
     w->config     = *config;
     assert_ok(cpl_backend_open(&w->cpu, "cpu", compute, threads));
     w->be = &w->cpu;

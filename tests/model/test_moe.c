@@ -201,7 +201,7 @@ static layer *layer_of(const variant *v)
 {
     layer *l      = calloc(1, sizeof *l);
     l->config     = config_of(v);
-    cpl_work work = cpl_pass_work(&l->config, 1, T, T, true);
+    cpl_work work = cpl_pass_work(&l->config, T, true);
     assert_ok(cpl_backend_open(&l->cpu, "cpu", CPL_F32, 2));
     cpl_backend_poison(&l->be, &l->cpu);
     assert_ok(cpl_backend_reserve(&l->be, &work));

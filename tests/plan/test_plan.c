@@ -385,7 +385,7 @@ static void predicts_what_is_allocated(void **unused)
         assert_int_equal(cpl_tensor_arena_bytes(&model.arena),
                          plan.bytes.weights + plan.bytes.compute_copies);
         assert_int_equal(plan.bytes.compute_copies > 0, bf16);
-        cpl_work work = cpl_pass_work(&input.model, 2, 16, 16, true);
+        cpl_work work = cpl_pass_work(&input.model, 2 * 16, true);
         assert_ok(cpl_backend_reserve(&be, &work));
         assert_int_equal(be.scratch_bytes, plan.bytes.scratch);
         cpl_tensor_arena arena = cpl_tensor_arena_measure();

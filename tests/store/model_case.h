@@ -38,7 +38,7 @@ typedef struct model_case {
 static inline model_case *model_empty(const cpl_model_settings *config, int64_t tokens)
 {
     model_case *m = calloc(1, sizeof *m);
-    cpl_work work = cpl_pass_work(config, 2, tokens, tokens, true);
+    cpl_work work = cpl_pass_work(config, 2 * tokens, true);
     assert_ok(cpl_backend_open(&m->be, "cpu", CPL_F32, 2));
     assert_ok(cpl_backend_reserve(&m->be, &work));
     assert_ok(cpl_model_init(&m->model, &m->be, config, tokens));

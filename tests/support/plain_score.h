@@ -14,7 +14,7 @@ static inline double plain_score(cpl_model *model, const cpl_lm_request *one)
     int32_t target[MOST];
     cpl_tensor_arena arena;
     cpl_pass pass;
-    cpl_work work = cpl_pass_work(&model->config, 1, T, T, false);
+    cpl_work work = cpl_pass_work(&model->config, T, false);
     assert_true(T <= MOST);
     assert_ok(cpl_backend_reserve(model->be, &work));
     arena = cpl_tensor_arena_measure();

@@ -57,14 +57,11 @@ static inline int64_t at_least_one(int64_t count)
 static inline cpl_work whole_work(cpl_work work)
 {
     work.n_tokens   = at_least_one(work.n_tokens);
-    work.n_keys     = at_least_one(work.n_keys);
-    work.batch      = at_least_one(work.batch);
     work.d_model    = at_least_one(work.d_model);
     work.d_expert   = at_least_one(work.d_expert);
     work.n_experts  = at_least_one(work.n_experts);
     work.top_k      = at_least_one(work.top_k);
     work.n_heads    = at_least_one(work.n_heads);
-    work.n_kv_heads = at_least_one(work.n_kv_heads);
     work.vocab_size = at_least_one(work.vocab_size);
     return work;
 }

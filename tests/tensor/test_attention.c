@@ -145,13 +145,10 @@ typedef struct answer {
 static cpl_backend *backend_for(shape s, cpl_dtype compute, int n_threads)
 {
     return new_cpu(compute, n_threads,
-                   (cpl_work){.n_tokens   = s.batch * s.n_queries,
-                              .n_keys     = s.n_keys,
-                              .batch      = s.batch,
-                              .d_model    = s.n_heads * s.head_dim,
-                              .n_heads    = s.n_heads,
-                              .n_kv_heads = s.n_kv_heads,
-                              .training   = true});
+                   (cpl_work){.n_tokens = s.batch * s.n_queries,
+                              .d_model  = s.n_heads * s.head_dim,
+                              .n_heads  = s.n_heads,
+                              .training = true});
 }
 
 static cpl_tensor nans_like(cpl_tensor x)
@@ -306,13 +303,8 @@ static void check_segments(shape s, int kind)
     enum { lead = 3 }; /* rows of q that belong to no segment */
     const int64_t rows = 2 * s.n_keys + 5, width = s.n_heads * s.head_dim;
     const int64_t T = 2 * s.n_queries + lead, slim = s.n_kv_heads * s.head_dim;
-    cpl_backend *be = new_cpu(CPL_F32, 2,
-                              (cpl_work){.n_tokens   = T,
-                                         .n_keys     = s.n_keys,
-                                         .batch      = 1,
-                                         .d_model    = width,
-                                         .n_heads    = s.n_heads,
-                                         .n_kv_heads = s.n_kv_heads});
+    cpl_backend *be =
+        new_cpu(CPL_F32, 2, (cpl_work){.n_tokens = T, .d_model = width, .n_heads = s.n_heads});
     cpl_tensor q = normal_2d(T, width, 1), k = normal_2d(rows, slim, 1),
                v   = normal_2d(rows, slim, 1);
     cpl_tensor out = normal_2d(T, width, 1), old = copy_of(out);

@@ -7,14 +7,11 @@
 #include "tensor/product.h"
 
 static const cpl_work small_work = {.n_tokens   = 8,
-                                    .n_keys     = 8,
-                                    .batch      = 1,
                                     .d_model    = 8,
                                     .d_expert   = 4,
                                     .n_experts  = 3,
                                     .top_k      = 2,
                                     .n_heads    = 2,
-                                    .n_kv_heads = 1,
                                     .vocab_size = 11,
                                     .training   = true};
 

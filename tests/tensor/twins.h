@@ -31,8 +31,6 @@ enum { N_SHAPES = sizeof shapes / sizeof *shapes };
 static cpl_work work_of(const shape *s)
 {
     return (cpl_work){.n_tokens   = s->batch * s->length,
-                      .n_keys     = s->length + 2,
-                      .batch      = s->batch,
                       .d_model    = s->d > s->H * s->h ? s->d : s->H * s->h,
                       .d_expert   = s->D,
                       .d_shared   = s->V,
@@ -40,7 +38,6 @@ static cpl_work work_of(const shape *s)
                       .n_experts  = s->n,
                       .top_k      = s->K,
                       .n_heads    = s->H,
-                      .n_kv_heads = s->G,
                       .vocab_size = s->V,
                       .training   = true};
 }

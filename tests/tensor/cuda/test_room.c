@@ -54,8 +54,6 @@ static void scratch_without_a_gpu(void **state)
         for (size_t i = 0; i < sizeof planned / sizeof *planned * 8; i++) {
             cpl_work work  = planned[i / 8];
             work.n_tokens  = tokens[i / 2 % 4];
-            work.n_keys    = 256;
-            work.batch     = work.n_tokens / 256;
             work.training  = i % 2;
             const double n = (double)cuda.ops->scratch_bytes(&cuda, &work);
             assert_near((double)cpl_gpu_scratch((cpl_dtype)compute, &work), n, 0.02 * n);
