@@ -244,7 +244,9 @@ def near_everywhere(got, want, what):
         for i, (a, b) in enumerate(zip(got or [], want)):
             near_everywhere(a, b, f"{what}[{i}]")
     elif isinstance(want, float):
-        check(isinstance(got, (int, float)) and abs(got - want) <= 1e-4 * max(1, abs(want)), f"{what}: {got} and {want}")
+        check(
+            isinstance(got, (int, float)) and abs(got - want) <= 1e-4 * max(1, abs(want)), f"{what}: {got} and {want}"
+        )
     else:
         check(got == want, f"{what}: {got} and {want}")
 
