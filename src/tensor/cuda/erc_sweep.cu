@@ -69,9 +69,10 @@ static void *piece(char *scratch, size_t *used, int64_t count, size_t size)
 
 static erc_scratch scratch_of(void *memory, int64_t n, int64_t d, int64_t D)
 {
-    const int64_t each = n * (3 * D + d) * (int64_t)sizeof(float), fit = CHUNK_BYTES / each;
-    char *at    = (char *)memory;
-    size_t used = 0;
+    const int64_t each = n * (3 * D + d) * (int64_t)sizeof(float);
+    const int64_t fit  = CHUNK_BYTES / (each ? each : 1);
+    char *at           = (char *)memory;
+    size_t used        = 0;
     erc_scratch s;
     s.most    = fit < 1 ? 1 : fit < n ? fit : n;
     s.losses  = (double *)piece(at, &used, n, sizeof(double));
