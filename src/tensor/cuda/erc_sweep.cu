@@ -154,8 +154,9 @@ static erc_chunk chunk_of(const erc_view *v, int64_t first)
 typedef struct erc_product {
     grouped_rows c, a, b;
     bool adds;
-    int64_t rows, cols, depth, most;
-    const int32_t *any;
+    int64_t rows, cols, depth;
+    int64_t most       = 0; /* set by multiply, as `any` */
+    const int32_t *any = NULL;
 } erc_product;
 
 /* A block has a tile of expert blockIdx.z. */
@@ -195,8 +196,10 @@ static void launch(cpl_backend *be, const erc_product &p, int64_t experts)
 }
 
 template <bool A_ALONG, bool B_ALONG>
-static void multiply(cpl_backend *be, const erc_view *v, const erc_product &p, int64_t experts)
+static void multiply(cpl_backend *be, const erc_view *v, erc_product p, int64_t experts)
 {
+    p.most = v->m;
+    p.any  = p.a.token ? v->s.any : NULL;
     if (!v->rounds)
         launch<grouped_f32, A_ALONG, B_ALONG>(be, p, experts);
     else if (p.rows > grouped_bf16<2>::ROWS)
@@ -274,16 +277,8 @@ __global__ void erc_norms_kernel(float *norms, double *squares, const float *x, 
 static void project(cpl_backend *be, const erc_view *v, erc_chunk chunk, float *to,
                     grouped_rows from, cpl_tensor w)
 {
-    const bool listed   = from.token != NULL;
-    const erc_product p = {acts_of(v, to, w.shape[1], listed),
-                           from,
-                           weights_of(chunk, w),
-                           false,
-                           v->m,
-                           w.shape[1],
-                           w.shape[2],
-                           v->m,
-                           listed ? v->s.any : NULL};
+    const grouped_rows c = acts_of(v, to, w.shape[1], from.token != NULL);
+    const erc_product p  = {c, from, weights_of(chunk, w), false, v->m, w.shape[1], w.shape[2]};
     multiply<true, true>(be, v, p, chunk.count);
 }
 
@@ -372,15 +367,8 @@ static void add_weights(cpl_backend *be, const erc_view *v, erc_chunk chunk, cpl
                         float *dout, grouped_rows in)
 {
     if (!dw.storage) return;
-    const erc_product p = {weights_of(chunk, dw),
-                           gradients_of(v, dout, dw.shape[1]),
-                           in,
-                           true,
-                           dw.shape[1],
-                           dw.shape[2],
-                           v->m,
-                           v->m,
-                           v->s.any};
+    const grouped_rows c = weights_of(chunk, dw), a = gradients_of(v, dout, dw.shape[1]);
+    const erc_product p = {c, a, in, true, dw.shape[1], dw.shape[2], v->m};
     multiply<false, false>(be, v, p, chunk.count);
 }
 
@@ -388,15 +376,9 @@ static void add_weights(cpl_backend *be, const erc_view *v, erc_chunk chunk, cpl
 static void project_back(cpl_backend *be, const erc_view *v, erc_chunk chunk, float *din, bool adds,
                          float *dout, cpl_tensor w)
 {
-    const erc_product p = {acts_of(v, din, w.shape[2], true),
-                           gradients_of(v, dout, w.shape[1]),
-                           weights_of(chunk, w),
-                           adds,
-                           v->m,
-                           w.shape[2],
-                           w.shape[1],
-                           v->m,
-                           v->s.any};
+    const grouped_rows c = acts_of(v, din, w.shape[2], true);
+    const grouped_rows a = gradients_of(v, dout, w.shape[1]);
+    const erc_product p  = {c, a, weights_of(chunk, w), adds, v->m, w.shape[2], w.shape[1]};
     multiply<true, false>(be, v, p, chunk.count);
 }
 
