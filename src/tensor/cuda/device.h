@@ -15,6 +15,14 @@
 
 #include "tensor/cuda/cuda.h"
 
+/* A size above which an operation works in parts; `small` in a build of the tests, whose shapes then need
+ * parts (tests/tensor/cuda/cuda.cmake). */
+#ifdef CPL_CUDA_SMALL_PARTS
+#    define CPL_PART(size, small) (small)
+#else
+#    define CPL_PART(size, small) (size)
+#endif
+
 #ifdef __CUDACC__
 
 #    include <cuda_runtime.h>

@@ -18,7 +18,8 @@
 enum {
     WARPS       = THREADS / CPL_WARP,
     SUM_SLOTS   = CPL_WARP + 1,
-    CHUNK_BYTES = 64 << 20, /* of the activations of a chunk, at most (if one expert's are less) */
+    CHUNK_BYTES = CPL_PART(
+        64 << 20, 8 << 10), /* of the activations of a chunk, at most (if one expert's are less) */
 };
 
 static dim3 blocks_of(int64_t count, int64_t each)

@@ -37,7 +37,7 @@ enum { MANY = 256 };
 
 /* Of a block of the outs' columns. All of them are one block up to 49,152 tokens of the paper's 3B,
  * so that h, dgate and dup are read once. */
-static const int64_t OUT_BYTES = (int64_t)5 << 29;
+static const int64_t OUT_BYTES = CPL_PART((int64_t)5 << 29, 4 << 10);
 
 /* Sizes of a call, and what is the same in all its kernels. */
 typedef struct sizes {

@@ -6,7 +6,8 @@
 #include "tensor/cuda/device.h"
 #include "tensor/cuda/vendor.h"
 
-static const size_t PANEL_BYTES = (size_t)128 << 20; /* of a block of a, unless a row is longer */
+static const size_t PANEL_BYTES =
+    CPL_PART((size_t)128 << 20, 512); /* of a block of a, unless a row is longer */
 
 static int64_t longest(int64_t a, int64_t b)
 {
@@ -43,9 +44,10 @@ static size_t row_bytes(cpl_tensor x, cpl_dtype dtype)
 /* Stored rows in a block of `bytes`, of `each` bytes. */
 static int64_t block_rows(size_t bytes, size_t each, int64_t rows)
 {
-    if (each == 0 || bytes / each >= (size_t)rows) return longest(rows, 1);
-    CPL_ASSERT(bytes >= each);
-    return (int64_t)(bytes / each);
+    const size_t most = CPL_PART(bytes, bytes < 7 * each ? bytes : 7 * each);
+    if (each == 0 || most / each >= (size_t)rows) return longest(rows, 1);
+    CPL_ASSERT(most >= each);
+    return (int64_t)(most / each);
 }
 
 /* c = beta c + a^T . b: the sum by blocks of both operands' stored rows. */

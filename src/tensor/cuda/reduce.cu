@@ -5,7 +5,7 @@
 
 enum {
     PART             = 16 * 4 * CPL_FOUR_THREADS, /* numbers of a part at least */
-    MOST_PARTS       = 4096,
+    MOST_PARTS       = CPL_PART(4096, 64),
     RESPONSE_THREADS = 1024,
 };
 

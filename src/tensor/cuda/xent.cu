@@ -9,7 +9,8 @@
 #include "tensor/cuda/device.h"
 
 enum { THREADS = 512, CHUNK_STEP = 128 };
-static const int64_t CHUNK_BYTES = (int64_t)256 << 20; /* of logits, unless one token needs more */
+static const int64_t CHUNK_BYTES =
+    CPL_PART((int64_t)256 << 20, 4 << 10); /* of logits, unless one token needs more */
 
 static size_t padded(size_t bytes)
 {

@@ -53,6 +53,26 @@ add_dependencies(program_on_host operations) # of bench, which is no part of a p
 add_check(cli/cuda_memory tests/cli/check_cuda_memory.py $<TARGET_FILE:program_on_host>)
 add_check(cli/cuda tests/cli/check_cuda.py $<TARGET_FILE:program_on_host> $<TARGET_FILE:couplet>)
 
+# The same program beside a module whose operations work in parts from small sizes on.
+set(CUDA_IN_PARTS erc_sweep experts gemm reduce xent)
+list(TRANSFORM CUDA_IN_PARTS REPLACE "(.+)" "${CMAKE_SOURCE_DIR}/src/tensor/cuda/\\1.cu" OUTPUT_VARIABLE IN_PARTS_SOURCES)
+list(JOIN CUDA_IN_PARTS "|" IN_PARTS_NAMES)
+add_library(cuda_in_parts OBJECT EXCLUDE_FROM_ALL ${IN_PARTS_SOURCES})
+target_include_directories(cuda_in_parts PRIVATE ${CMAKE_CURRENT_SOURCE_DIR}/tensor/cuda ${CUDA_ON_HOST})
+target_compile_definitions(cuda_in_parts PRIVATE CPL_CUDA_SMALL_PARTS)
+target_link_libraries(cuda_in_parts PUBLIC couplet_static)
+add_library(couplet_cuda_in_parts MODULE $<TARGET_OBJECTS:cuda_in_parts>
+            $<FILTER:$<TARGET_OBJECTS:cuda_on_host>,EXCLUDE,/\(${IN_PARTS_NAMES}\)\.cu\.>)
+target_link_libraries(couplet_cuda_in_parts PRIVATE couplet_static)
+set_target_properties(couplet_cuda_in_parts PROPERTIES PREFIX "" OUTPUT_NAME couplet-cuda LINKER_LANGUAGE CXX
+                      LIBRARY_OUTPUT_DIRECTORY ${CUDA_ON_HOST}/in_parts)
+add_custom_command(TARGET couplet_cuda_in_parts POST_BUILD COMMAND ${CMAKE_COMMAND} -E copy
+                   $<TARGET_FILE:tensor_cuda_test_cuda> ${CUDA_ON_HOST}/in_parts/test_cuda VERBATIM)
+add_dependencies(couplet_cuda_in_parts tensor_cuda_test_cuda)
+add_test(NAME tensor/cuda/test_cuda_in_parts COMMAND ${CUDA_ON_HOST}/in_parts/test_cuda "*, [ol]*es"
+         WORKING_DIRECTORY ${CMAKE_SOURCE_DIR})
+set_tests_properties(tensor/cuda/test_cuda_in_parts PROPERTIES TIMEOUT 600 ENVIRONMENT OMP_WAIT_POLICY=passive)
+
 # What must be refused, and failures in mid-run; the library stands in for cuBLASLt.
 add_library(fake_cublaslt MODULE tensor/cuda/fake_cublaslt.c)
 set_target_properties(fake_cublaslt PROPERTIES LIBRARY_OUTPUT_DIRECTORY ${CUDA_ON_HOST})
