@@ -29,15 +29,8 @@ CHANGING = ("first", "key_low", "key_high", "step", "last")  # no kernel of its 
 if HAS_TRITON:
 
     @triton.jit  # type: ignore[untyped-decorator, misc, unused-ignore]
-    def _nearest(
-        router,
-        gram,
-        eps,
-        n,
-        d,
-        largest,
-        BLOCK_N: tl.constexpr,  # type: ignore[no-untyped-def]
-        BLOCK: tl.constexpr,
+    def _nearest(  # type: ignore[no-untyped-def]
+        router, gram, eps, n, d, largest, BLOCK_N: tl.constexpr, BLOCK: tl.constexpr
     ):
         """One program for each row i of each layer. router [l, n, d], gram [l, n, n] f64, eps [l, n]."""
         i, layer = tl.program_id(0), tl.program_id(1).to(tl.int64)
@@ -62,17 +55,8 @@ if HAS_TRITON:
         tl.store(eps + layer * n + i, bound.to(eps.dtype.element_ty))
 
     @triton.jit(do_not_specialize=CHANGING)  # type: ignore[untyped-decorator, misc, unused-ignore]
-    def _draw(
-        delta,
-        eps,
-        n,
-        d,
-        first,
-        key_low,
-        key_high,
-        step,
-        last,  # type: ignore[no-untyped-def]
-        BLOCK: tl.constexpr,
+    def _draw(  # type: ignore[no-untyped-def]
+        delta, eps, n, d, first, key_low, key_high, step, last, BLOCK: tl.constexpr
     ):
         """delta [l, n, d] of eps [l, n]: of each layer's stream the numbers from `first` on."""
         layer = tl.program_id(1).to(tl.int64)
