@@ -161,6 +161,7 @@ static void check_rank(const rank_job *job, int64_t rows, int64_t away, int64_t 
     assert_int_equal(job->bytes, cpl_exchange_bytes_for(&c, job->compute, LAYERS, T, rows));
     assert_ok(cpl_backend_open(&be, "cpu", job->compute, 1));
     assert_true(job->scratch >= be.ops->scratch_bytes(&be, &work));
+    cpl_backend_free(&be);
 }
 
 static void takes_what_is_predicted(void **unused)
