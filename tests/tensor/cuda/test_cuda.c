@@ -61,7 +61,7 @@ static void check_some(void **state, const char *prefix, const shape *s, int cou
 /* So many rows, and so wide, that the tiles are the large ones. */
 static void test_large_tiles(void **state)
 {
-    const shape of_experts  = {"large tiles", 1, 260, 136, 2, 2, 80, 16, 1, 1, 8, false};
+    const shape of_experts  = {"large tiles", 1, 260, 200, 2, 2, 80, 16, 1, 1, 8, false};
     const shape of_coupling = {"large tiles", 1, 2, 24, 66, 2, 72, 16, 1, 1, 8, false};
     check_some(state, "experts", &of_experts, 2);
     check_some(state, "erc.run_local, output", &of_coupling, 1);
