@@ -179,6 +179,7 @@ check: races ## checks format, clang warnings, races of threads, order of rooms,
 	@python3 tools/check_map.py
 	@python3 tools/check_formats.py
 	@python3 tools/make_families_json.py --check
+	@python3 tools/make_defaults_json.py --check
 	@python3 tools/check_size.py
 	@python3 tools/check_commits.py
 

@@ -7,9 +7,10 @@
     couplet.backend()                         # which code computes the loss here
     python -m couplet.certify my_module:my_loss
     python -m couplet.plot FIGURES.json --out DIR
+    python -m couplet.compare RUN [RUN ...]
 
-Importing the package registers its operator with PyTorch. couplet.plot does not need PyTorch; without it the
-first use of another name raises ImportError.
+Importing the package registers its operator with PyTorch. couplet.plot and couplet.compare do not need PyTorch; without it
+the first use of another name raises ImportError.
 See docs/pytorch.md of the project."""
 
 import importlib
@@ -88,11 +89,13 @@ def __dir__() -> "list[str]":
     return sorted({*globals(), *__all__})
 
 
-try:  # registers torch.ops.couplet, as a program that loads an exported graph expects
-    _need_torch()
-    from .ops._functional import erc_loss  # noqa: F401
-except ImportError as _error:
-    # `python -m couplet.bench` and the like, which Python still looks for: a sentence in place of a traceback.
-    if sys.argv[:1] == ["-m"] and any(word.startswith("couplet.") and word != "couplet.plot" for word in sys.orig_argv):
-        print(_error, file=sys.stderr)
-        sys.exit(2)
+# What `python -m` starts, which Python still looks for; and what of it needs no PyTorch.
+_started = sys.orig_argv[sys.orig_argv.index("-m") + 1] if sys.argv[:1] == ["-m"] else ""
+if _started not in ("couplet.compare", "couplet.plot"):
+    try:  # registers torch.ops.couplet, as a program that loads an exported graph expects
+        _need_torch()
+        from .ops._functional import erc_loss  # noqa: F401
+    except ImportError as _error:
+        if _started.startswith("couplet."):  # a sentence in place of a traceback
+            print(_error, file=sys.stderr)
+            sys.exit(2)

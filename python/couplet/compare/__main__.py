@@ -1,0 +1,137 @@
+"""python -m couplet.compare RUN [RUN ...]: runs lined up, on a terminal and as JSON.
+
+Exit codes: 0; 1: a file or folder; 2: wrong use; 130: stopped."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from typing import NoReturn, Optional
+
+from ..report import _files
+from ._outputs import BadOutput, check_new, check_outside, is_stream, write
+from ._runs import BadRun, read_runs
+
+# `couplet compare` starts this and has said who it is.
+NAME = "couplet" if os.environ.get("COUPLET_PROGRAM") else "couplet.compare"
+
+
+class WrongUse(Exception):
+    pass
+
+
+class Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        raise WrongUse(message)
+
+
+def whole(most: int) -> "type[int]":
+    def read(word: str) -> int:
+        if not 0 <= int(word) <= most:
+            raise ValueError
+        return int(word)
+
+    read.__name__ = f"whole number from 0 to {most}"
+    return read  # type: ignore[return-value]
+
+
+def arguments(words: "list[str]") -> argparse.Namespace:
+    parser = Parser(
+        prog="python -m couplet.compare",
+        description="Compares runs of couplet train (docs/compare.md).",
+        allow_abbrev=False,
+    )
+    parser.add_argument("runs", nargs="+", metavar="RUN", help="folder of a run, which may still be in progress")
+    parser.add_argument("--group-by", metavar="SETTING", help="group runs by the value of this setting, in its order")
+    parser.add_argument(
+        "--documents",
+        type=whole(10**9),
+        metavar="N",
+        help="score the first N held-out documents of each source (0: all) under the last checkpoint of every finished run, "
+        "even if they have been scored; if not given: 64, only for runs without scores, and only for two or more runs",
+    )
+    parser.add_argument("--no-documents", action="store_true", help="score no documents; use existing scores")
+    parser.add_argument("--threads", type=whole(4096), metavar="N", help="threads of scoring; if not given: as the run")
+    parser.add_argument(
+        "--json", metavar="FILE", help="also write everything as JSON; - prints it instead of the tables"
+    )
+    parser.add_argument("--series", action="store_true", help="add the data of all charts to the JSON; needs --json")
+    parser.add_argument("--overwrite", action="store_true", help="replace existing results")
+    return parser.parse_intermixed_args(words)
+
+
+def check(given: argparse.Namespace) -> None:
+    """Before any work. WrongUse; BadOutput."""
+    if given.documents is not None and given.no_documents:
+        raise WrongUse("--documents and --no-documents cannot be given together")
+    if given.series and not given.json:
+        raise WrongUse("--series adds to the JSON: give --json FILE too")
+    if given.json and not is_stream(given.json):
+        check_outside(given.json, given.runs)
+        check_new(given.json, given.overwrite)
+
+
+def show(lines: "list[str]") -> None:
+    _files.say(*(line.replace("\t", "\\x09") for line in lines))
+
+
+def warn(sentence: str) -> None:
+    _files.complain(f"warning: {sentence}".replace("\t", "\\x09"))
+
+
+def compare(given: argparse.Namespace, words: "list[str]") -> None:
+    from . import _charts, _json, _tables  # after the check of wrong use: they load numpy
+    from ._comparison import Comparison
+    from ._score import score
+
+    runs = read_runs(given.runs)
+    if not given.no_documents and (len(given.runs) > 1 or given.documents is not None):
+        score(runs, given.documents, given.threads, warn)
+    comparison = Comparison(runs, given.group_by)
+    if given.json != "-":
+        show(_tables.text(comparison))
+    if given.json is None:
+        return
+    found = _json.as_json(comparison)
+    if given.series:
+        found["series"] = {"version": 1, "made": _charts.made_by(words, runs), "charts": _charts.charts_of(comparison)}
+    write(given.json, json.dumps(_json.rounded(found), indent=1, ensure_ascii=False) + "\n")
+    if not is_stream(given.json):
+        show([f"json: {given.json}"])
+
+
+def main(words: "Optional[list[str]]" = None) -> int:
+    words = sys.argv[1:] if words is None else words
+    try:
+        given = arguments(words)
+        check(given)
+        try:
+            import numpy  # noqa: F401
+        except ImportError:
+            raise BadOutput(
+                "compare needs the Python package numpy: apt-get install python3-numpy, or pip install numpy"
+            )
+        from ._groups import NoSetting
+
+        try:
+            compare(given, words)
+        except NoSetting as error:
+            raise WrongUse(str(error)) from None
+    except WrongUse as error:
+        _files.complain(f"{NAME}: {error}")
+        return 2
+    except (BadRun, BadOutput) as error:
+        _files.complain(f"{NAME}: {error}".replace("\t", "\\x09"))
+        return 1
+    except (OSError, MemoryError) as error:
+        _files.complain(f"{NAME}: {_files.reason(error)}")
+        return 1
+    except KeyboardInterrupt:
+        return 130
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

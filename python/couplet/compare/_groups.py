@@ -1,0 +1,109 @@
+"""Groups of runs, and names.
+
+Runs whose settings differ in seeds and bookkeeping alone are a group; if a setting is named, runs that have the same value of
+it and the same training data, held-out text and precision."""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+from typing import NamedTuple, Optional
+
+from ._runs import Run
+from ._settings import Settings
+
+
+class Group(NamedTuple):
+    name: str
+    members: "list[int]"  # in the order of the runs
+    place: float  # value of the setting by which runs are grouped if all are numbers; else NaN
+
+
+class NoSetting(Exception):
+    """No run has the setting by which runs are grouped."""
+
+
+def names_of(runs: "list[Run]") -> "list[str]":
+    """Of each run another name: the base name of the folder; if several have it, the folder as it was named."""
+    own = [run.name for run in runs]
+    return [run.folder if own.count(run.name) > 1 else run.name for run in runs]
+
+
+def _alike(settings: Settings, a: int, b: int, by: Optional[str]) -> bool:
+    if by is not None:
+        own = settings.all[by].meanings
+        ground = (settings.all.get(name) for name in ("data.train", "data.validation", "compute.dtype"))
+        return own[a] == own[b] and all(settings.same(s, a, b) for s in ground if s)
+    return all(settings.same(s, a, b) for s in settings.differing if s.role == "matters")
+
+
+def _number(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        return math.nan
+
+
+def _common_name(names: "list[str]") -> str:
+    """The common start of all names, without the part that names a seed: "vanilla" of vanilla-s0, vanilla-s1."""
+    return re.sub(r"(?:(?<=[-_. ])(?:seed|s))?$", "", os.path.commonprefix(names).rstrip("0123456789")).rstrip("-_. ")
+
+
+def _nearest(word: str, names: "list[str]") -> Optional[str]:
+    """The first name with the fewest edits to the word, if few make it."""
+    length = len(word)
+    limit = length // 3 + 1 if length > 8 else 3 if length > 3 else 2 if length > 1 else 0
+    best = None
+    for name in names:
+        row = list(range(length + 1))
+        for i, letter in enumerate(name, 1):
+            left, row[0] = row[0], i
+            for k in range(1, length + 1):
+                left, row[k] = row[k], min(row[k] + 1, row[k - 1] + 1, left + (letter != word[k - 1]))
+        if row[length] < limit:
+            best, limit = name, row[length]
+    return best
+
+
+def groups_of(settings: Settings, names: "list[str]", by: Optional[str]) -> "list[Group]":
+    """The groups in the order in which they first come; with `by` in the order of its values. NoSetting."""
+    if by is not None and by not in settings.all:
+        near = _nearest(by, list(settings.all))
+        raise NoSetting(f"no run has a setting {by}" + (f"; did you mean {near}?" if near else ""))
+    members: list[list[int]] = []
+    for run in range(len(names)):
+        for group in members:
+            if all(_alike(settings, run, other, by) for other in group):
+                group.append(run)
+                break
+        else:
+            members.append([run])
+    places = [math.nan] * len(members)
+    if by is not None:
+        setting = settings.all[by]
+        values = [_number(setting.meanings[group[0]]) for group in members]
+        if not any(map(math.isnan, values)):
+            members = [group for _, group in sorted(zip(values, members), key=lambda pair: pair[0])]
+            places = sorted(values)
+        else:
+            members.sort(key=lambda group: setting.texts[group[0]])
+    groups: list[Group] = []
+    for group, place in zip(members, places):
+        name = stem = _group_name(settings, names, group, by)
+        k = 2
+        while any(other.name == name for other in groups):
+            name, k = f"{stem} [{k}]", k + 1
+        groups.append(Group(name, group, place))
+    return groups
+
+
+def _group_name(settings: Settings, names: "list[str]", group: "list[int]", by: Optional[str]) -> str:
+    if by is not None:
+        return f"{by} {settings.all[by].texts[group[0]]}"
+    if len(group) == 1:
+        return names[group[0]]
+    if common := _common_name([names[run] for run in group]):
+        return common
+    differing = (f"{s.name} {s.texts[group[0]]}" for s in settings.differing if s.role == "matters")
+    return (", ".join(differing) or "all runs")[:120]

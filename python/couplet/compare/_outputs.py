@@ -1,0 +1,87 @@
+"""The files that results are written to: never inside a run, and existing results only with --overwrite."""
+
+from __future__ import annotations
+
+import os
+import stat
+import tempfile
+
+from ..report import _files
+from ..report._files import BadFile
+
+
+class BadOutput(Exception):
+    """Why a result cannot be written there, in a sentence."""
+
+
+def is_stream(path: str) -> bool:
+    """The standard output, a device or a pipe: no result that could be replaced."""
+    try:
+        return path == "-" or not (stat.S_ISREG(mode := os.stat(path).st_mode) or stat.S_ISDIR(mode))
+    except OSError:
+        return False
+
+
+def check_outside(path: str, folders: "list[str]") -> None:
+    """BadOutput if it lies in one of the folders."""
+    place = os.path.join(os.path.realpath(os.path.dirname(path) or "."), os.path.basename(path))
+    for folder in folders:
+        own = os.path.realpath(folder)
+        if os.path.isdir(own) and any(os.path.commonpath((own, at)) == own for at in (place, os.path.realpath(place))):
+            raise BadOutput(f"{path}: lies in {folder}, where nothing is written; name a place outside it")
+
+
+def check_new(path: str, overwrite: bool) -> None:
+    """BadOutput if there is something, unless it is a comparison that may be replaced, or it could not be written."""
+    folder = os.path.dirname(path) or "."
+    if os.path.isdir(path):
+        raise BadOutput(f"{path}: is a folder, not a file to write")
+    if not os.path.isdir(folder):
+        raise BadOutput(f"{path}: there is no folder {folder}")
+    if not os.access(folder, os.W_OK):
+        raise BadOutput(f"{path}: cannot be written: Permission denied")
+    if not os.path.lexists(path):
+        return
+    if not overwrite:
+        raise BadOutput(f"{path} is there already: --overwrite replaces it, or write to another file")
+    if not _is_result(path):
+        raise BadOutput(
+            f"--json {path}: is there and holds no results of couplet compare, which is all that --overwrite replaces: name "
+            "another file, or take it away"
+        )
+
+
+def _is_result(path: str) -> bool:
+    try:
+        blob = _files.read(path)
+        found = _files.parse(blob) if blob else {"runs": []}
+    except BadFile:
+        return not os.path.exists(path)  # a link that leads nowhere
+    return isinstance(found, dict) and "runs" in found
+
+
+def write(path: str, text: str) -> None:
+    """Writes all or nothing. OSError."""
+    blob = text.encode()
+    if is_stream(path):
+        with open("/dev/stdout" if path == "-" else path, "wb") as stream:
+            stream.write(blob)
+        return
+    path = os.path.realpath(path)
+    handle, name = tempfile.mkstemp(prefix=".tmp-", dir=os.path.dirname(path))
+    try:
+        with open(handle, "wb") as file:
+            file.write(blob)
+            file.flush()
+            os.fchmod(file.fileno(), 0o666 & ~_umask())
+            os.fsync(file.fileno())
+        os.replace(name, path)
+    except BaseException:
+        os.unlink(name)
+        raise
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask

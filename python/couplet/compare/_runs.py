@@ -1,0 +1,409 @@
+"""A run as read from its folder: settings, metrics, and the files next to them.
+
+Files: RUN/config.yaml, RUN/metrics.jsonl (plain, .gz or .zst), and, if present, RUN/start.json, and state.json and
+checksums.json of a checkpoint. Settings and members of other versions are kept or passed over, never an error.
+Damage: lines without a step, its tokens and a loss (a number, or null if the loss was not finite), lines with a figure of
+another type, and lines whose tokens are not those of their step are counted and passed over. If a step has several lines,
+the last sound line counts. Lines are in the order of steps, and tokens rise with them.
+NaN is a figure that a line has not, or has as null."""
+
+from __future__ import annotations
+
+import array
+import bisect
+import fcntl
+import gzip
+import json
+import math
+import os
+import re
+import stat
+from collections.abc import Iterator
+from typing import IO, Any, Optional, TypeGuard
+
+from ..report import _files
+from ..report._files import BadFile
+from . import _yaml
+from ._run_figures import FIGURES, LAYERS, OLD_KEYS
+from ._statistics import NAN, spread
+
+LINE_BYTES = 1 << 24  # of a line of metrics
+METRICS_BYTES = 1 << 36  # of all lines, decompressed
+ENDINGS = ("", ".gz", ".zst")
+
+
+class BadRun(Exception):
+    """What is wrong with a run, in a sentence that names its folder or file."""
+
+
+# ---- files ----
+
+
+def find_stored(folder: str, name: str) -> Optional[str]:
+    """A file of the folder, plain or compressed; None: there is none."""
+    return next((path for e in ENDINGS if os.path.lexists(path := os.path.join(folder, name + e))), None)
+
+
+def open_stored(path: str) -> "IO[bytes]":
+    """A regular file as a stream of its content, which is compressed if its name says so. BadFile: it is none, or cannot be
+    read."""
+    try:
+        file = open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK))
+    except OSError as error:
+        raise BadFile(f"it cannot be read: {error.strerror}") from None
+    if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+        file.close()
+        raise BadFile("it is no regular file")
+    if path.endswith((".gz", ".zst")) and os.fstat(file.fileno()).st_size == 0:
+        file.close()
+        raise BadFile("the compressed data ends too early: it is empty")
+    if path.endswith(".gz"):
+        return gzip.GzipFile(fileobj=file)  # type: ignore[return-value]
+    if not path.endswith(".zst"):
+        return file
+    try:
+        import zstandard
+    except ImportError:
+        file.close()
+        raise BadFile("Zstandard needs the Python package zstandard (apt-get install python3-zstandard)") from None
+    return zstandard.ZstdDecompressor(max_window_size=1 << 27).stream_reader(file, read_across_frames=True)  # type: ignore[no-any-return]
+
+
+def _broken(error: Exception) -> BadFile:
+    """The sentence about compressed data that cannot be read to its end. OSError: it is the system's."""
+    if isinstance(error, OSError) and not isinstance(error, gzip.BadGzipFile):
+        raise error
+    if isinstance(error, EOFError):
+        return BadFile("the compressed data ends too early: the file is cut")
+    return BadFile(f"corrupt compressed data: {error}")
+
+
+def _pieces(file: "IO[bytes]") -> "Iterator[Optional[bytes]]":
+    """The lines of a file; None in place of one that is too long. BadFile: it cannot be read to its end."""
+    buffer, left, skipping = b"", METRICS_BYTES, False
+    while True:
+        try:
+            chunk = file.read(1 << 18)
+        except Exception as error:  # of gzip, zlib or zstandard
+            raise _broken(error) from None
+        left -= len(chunk)
+        if left < 0:
+            raise BadFile(f"it is longer than the {METRICS_BYTES} bytes such a file may have")
+        *lines, buffer = (buffer + chunk).split(b"\n")
+        for line in lines:
+            yield None if skipping or len(line) > LINE_BYTES else line
+            skipping = False
+        if len(buffer) > LINE_BYTES:
+            buffer, skipping = b"", True
+        if not chunk:
+            if skipping or buffer:
+                yield None if skipping else buffer
+            return
+
+
+def read_json(folder: str, name: str) -> Any:
+    """The value of a file of the folder, plain or compressed; None: there is none. BadRun."""
+    path = find_stored(folder, name)
+    if path is None:
+        return None
+    largest = min(_files.LARGEST_TEXT, _files.available_bytes() // 32)
+    try:
+        with open_stored(path) as file:
+            try:
+                blob = file.read(largest + 1)
+            except Exception as error:  # of gzip, zlib or zstandard
+                raise _broken(error) from None
+        if len(blob) > largest:
+            raise BadFile(f"it has more than the {largest:,} bytes that are read")
+        return _files.parse(blob)
+    except BadFile as error:
+        raise BadRun(f"{path}: {error}") from None
+
+
+# ---- a line ----
+
+
+def is_number(value: Any) -> TypeGuard[float]:
+    """A number that a double holds; of whole ones, that 64 bits hold."""
+    if isinstance(value, float):
+        return math.isfinite(value)
+    return isinstance(value, int) and not isinstance(value, bool) and -(2**63) <= value < 2**63
+
+
+def number(value: Any) -> float:
+    return float(value) if is_number(value) else NAN
+
+
+class Line:
+    """A logged step."""
+
+    __slots__ = ("step", "tokens", "values", "layers", "n_layers", "sources")
+
+    def __init__(self, step: int, tokens: float, found: "dict[str, Any]") -> None:
+        self.step, self.tokens = step, tokens
+        self.values: dict[str, float] = {}  # by key; of layers: the mean over those that have a number
+        self.layers: dict[str, array.array[float]] = {}  # (n_layers) by key
+        lists = {f.key: v for f in LAYERS if isinstance(v := member(found, f.key), list)}
+        self.n_layers = max(map(len, lists.values()), default=0)
+        for figure in FIGURES:
+            if figure.of != "layers":
+                self.values[figure.key] = number(member(found, figure.key))
+            elif figure.key in lists:
+                own = self.layers[figure.key] = array.array("d", map(number, lists[figure.key]))
+                own.extend([NAN] * (self.n_layers - len(own)))
+                self.values[figure.key] = spread(own).mean
+            else:
+                self.values[figure.key] = NAN
+        losses = found.get("val_loss_by_source")
+        self.sources = {label: number(x) for label, x in losses.items()} if isinstance(losses, dict) else {}
+
+    def val_loss(self, source: Optional[str] = None) -> float:
+        """Validation loss, of the source with this label or (None) of all; NaN if the line has none."""
+        return self.values["val_loss"] if source is None else self.sources.get(source, NAN)
+
+    def is_evaluated(self) -> bool:
+        return not math.isnan(self.values["val_loss"])
+
+
+def member(found: "dict[str, Any]", key: str) -> Any:
+    """The member of a figure, in older files under its old key."""
+    return found.get(key if key in found else OLD_KEYS.get(key, key))
+
+
+def _is_figure(value: Any) -> bool:
+    return value is None or is_number(value)
+
+
+def _has_figures(found: "dict[str, Any]") -> bool:
+    """Whether the figures are what a step has: a loss, null if it was not finite, some figure that is a number, and none
+    that is something else."""
+    some = False
+    for figure in FIGURES:
+        value = member(found, figure.key)
+        if figure.of == "run" or value is None:
+            continue
+        if figure.of == "layers":
+            if not isinstance(value, list) or not all(map(_is_figure, value)):
+                return False
+        elif not is_number(value):
+            return False
+        else:
+            some = True
+    losses = found.get("val_loss_by_source")
+    if losses is not None and not (isinstance(losses, dict) and all(map(_is_figure, losses.values()))):
+        return False
+    return some and "loss" in found
+
+
+# ---- a run ----
+
+
+class Run:
+    """The record of a run; see the head of this file."""
+
+    def __init__(self, folder: str) -> None:
+        """BadRun: it is no run, or has lines of which none can be used."""
+        _check_folder(folder)
+        self.folder = folder  # as named
+        self.name = os.path.basename(os.path.realpath(folder)) or folder
+        self.lines: list[Line] = []
+        self.start: Optional[Line] = None  # of start.json, at 0 tokens
+        self.sources: list[str] = []  # labels of held-out text in the order they first came
+        self.n_damaged = self.n_repeated = 0
+        self.cut: Optional[str] = None  # why the metrics could not be read to their end
+        # Of start.json; else, the held-out text excepted, of a checkpoint. None: neither has it.
+        self.data: Optional[str] = None
+        self.held_out: Optional[str] = None
+        self.tokenizer: Optional[str] = None
+        self.duplicate: Optional[str] = None  # as the folder was named once more
+        self.copy_of: Optional[str] = None  # name of the run of which this one is a copy
+        path = os.path.join(folder, "config.yaml")
+        try:
+            self.settings = _yaml.read_settings(_files.read(path, _yaml.MOST_BYTES))
+        except BadFile as error:
+            raise BadRun(f"{path}: {error}") from None
+        self._read_metrics()
+        self._read_start()
+        self._read_checkpoint()
+        self.tokens = [line.tokens for line in self.lines]
+        self._at = {line.tokens: line for line in self.lines}
+        steps = self._number("train.steps")
+        self.steps = int(steps) if 0 <= steps < 1e15 else -1  # -1: unknown
+        self.in_progress = not self.lines or self.lines[-1].step < self.steps or _is_locked(folder)
+
+    def _number(self, name: str) -> float:
+        try:
+            return float(self.settings.get(name, ""))
+        except ValueError:
+            return NAN
+
+    def _read_metrics(self) -> None:
+        path = find_stored(self.folder, "metrics.jsonl")
+        if path is None:
+            return
+        batch, by_step = self._number("data.batch_tokens"), dict[int, Line]()
+        try:
+            with open_stored(path) as file:
+                for piece in _pieces(file):
+                    if piece is None or piece.strip(b" \t\r"):
+                        self._take(piece, batch, by_step)
+        except BadFile as error:
+            self.cut = f"{path}: {error}"
+        lines = [by_step[step] for step in sorted(by_step)]
+        kept = _rising([line.tokens for line in lines])
+        self.n_damaged += len(lines) - len(kept)
+        self.lines = [lines[i] for i in kept]
+        if not self.lines and self.cut:
+            raise BadRun(f"{self.folder}: no line of its metrics could be read: {self.cut}")
+        if not self.lines and self.n_damaged:
+            what = f"none of the {self.n_damaged} lines of its metrics has a step, its tokens and a loss"
+            raise BadRun(f"{self.folder}: {what}")
+
+    def _take(self, piece: Optional[bytes], batch: float, by_step: "dict[int, Line]") -> None:
+        found: dict[str, Any] = {}
+        try:
+            value = json.loads(piece or b"null")
+            found = value if isinstance(value, dict) else {}
+        except (ValueError, RecursionError):
+            pass
+        step = number(found.get("step"))
+        if not 0 <= step < 2**53 or step != int(step) or not _has_figures(found):
+            self.n_damaged += 1
+            return
+        want = step * batch  # NaN: unknown
+        tokens = number(found["tokens"]) if "tokens" in found else want
+        if not 0 <= tokens < 1e18 or abs(tokens - want) >= 0.5:
+            self.n_damaged += 1
+            return
+        self.n_repeated += int(step) in by_step
+        line = by_step[int(step)] = Line(int(step), tokens, found)
+        self._know(line)
+
+    def _know(self, line: Line) -> None:
+        self.sources += [label for label in line.sources if label not in self.sources]
+
+    def _read_start(self) -> None:
+        path = os.path.join(self.folder, "start.json")
+        if not os.path.lexists(path):
+            return
+        try:
+            found = _files.parse(_files.read(path))
+        except BadFile as error:
+            raise BadRun(f"{path}: {error}") from None
+        if not isinstance(found, dict):
+            raise BadRun(f"{path}: it is no JSON object")
+        self.data, self.held_out, self.tokenizer = (_text(found.get(k)) for k in ("data", "held_out", "tokenizer"))
+        self.start = Line(0, 0.0, found)
+        self._know(self.start)
+        for figure in FIGURES:
+            if not figure.at_start:
+                self.start.values[figure.key] = NAN
+
+    def _read_checkpoint(self) -> None:
+        """What the checkpoint of the run recorded."""
+        if not self.data:
+            self.data = _text(self.recorded("state.json").get("data"))
+        if not self.tokenizer:
+            self.tokenizer = _text(self.recorded("checksums.json").get("tokenizer.json"))
+
+    def checkpoint(self) -> str:
+        """The folder of the last checkpoint: where `last` leads, else the newest; "" if there is none."""
+        last = os.path.join(self.folder, "last")
+        if os.path.isdir(last):
+            return os.path.realpath(last)
+        steps = [name for name in os.listdir(self.folder) if re.fullmatch(r"step-\d+", name)]
+        return os.path.join(self.folder, max(steps, key=lambda name: int(name[5:]))) if steps else ""
+
+    def checkpoint_step(self) -> int:
+        """Its step; -1 if there is none."""
+        match = re.fullmatch(r"step-(\d+)", os.path.basename(self.checkpoint()))
+        return int(match[1]) if match else -1
+
+    def recorded(self, name: str, instead: str = "") -> "dict[str, Any]":
+        """The members of a JSON file of the checkpoint, or without one of a folder instead; none if none can be read."""
+        folder = self.checkpoint() or instead
+        try:
+            found = _files.parse(_files.read(os.path.join(folder, name))) if folder else {}
+        except BadFile:
+            return {}
+        return found if isinstance(found, dict) else {}
+
+    def line_before(self, tokens: float) -> Optional[Line]:
+        """The last line at or before so many tokens."""
+        at = bisect.bisect_right(self.tokens, tokens)
+        return self.lines[at - 1] if at else None
+
+    def line_at(self, tokens: float) -> Optional[Line]:
+        return self._at.get(tokens)
+
+
+def _text(value: Any) -> Optional[str]:
+    return value if isinstance(value, str) and value else None
+
+
+def _rising(tokens: "list[float]") -> "list[int]":
+    """The longest row of places whose tokens rise."""
+    ends: list[int] = []  # of rows of 1, 2, ... places the last, with the fewest tokens
+    least: list[float] = []
+    before = []
+    for i, value in enumerate(tokens):
+        at = bisect.bisect_left(least, value)
+        before.append(ends[at - 1] if at else -1)
+        ends[at : at + 1], least[at : at + 1] = [i], [value]
+    row, i = [], ends[-1] if ends else -1
+    while i >= 0:
+        row.append(i)
+        i = before[i]
+    return row[::-1]
+
+
+def _is_locked(folder: str) -> bool:
+    """Whether a process trains the run; asked for only if all steps are made, because it holds the lock for a moment."""
+    try:
+        lock = os.open(os.path.join(folder, "lock"), os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:
+        return False
+    finally:
+        os.close(lock)
+    return False
+
+
+def _check_folder(folder: str) -> None:
+    """BadRun unless it has a config.yaml and either what a run leaves (metrics, a checkpoint) or no weights."""
+    if not os.path.exists(folder):
+        raise BadRun(f"{folder}: there is no run here (no such folder)")
+    if not os.path.isdir(folder):
+        raise BadRun(f"{folder}: is no folder of a run")
+    names = set(os.listdir(folder))
+    steps = [name for name in names if re.fullmatch(r"step-\d+", name)]
+    begun = sorted((name for name in steps if int(name[5:])), key=lambda name: int(name[5:]), reverse=True)
+    traces = (*begun[:1], *("metrics.jsonl" + ending for ending in ENDINGS), "start.json")
+    trace = next((name for name in traces if name in names), "")
+    weights = any(n.endswith((".safetensors", ".gguf", ".GGUF", ".safetensors.index.json")) for n in names)
+    if "config.yaml" in names and (trace or "last" in names or steps or not weights):
+        return
+    if "state.json" in names:
+        what = "is a checkpoint, not a run; name the folder of the run, in which it lies"
+    elif weights or "config.json" in names:
+        what = "is a model directory, not a run: it has no metrics of training"
+    else:
+        what = f"is no run: it has {trace and trace + ' but '}no config.yaml"
+    raise BadRun(f"{folder}: {what}")
+
+
+def read_runs(folders: "list[str]") -> "list[Run]":
+    """The runs of the folders; a folder that is there twice, by whatever path, is read once and has `duplicate`. BadRun."""
+    runs: list[Run] = []
+    for folder in folders:
+        there = next((r for r in runs if os.path.exists(folder) and os.path.samefile(r.folder, folder)), None)
+        if there:
+            there.duplicate = folder
+        else:
+            runs.append(Run(folder))
+    return runs

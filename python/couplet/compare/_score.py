@@ -1,0 +1,64 @@
+"""The losses of held-out documents, which `couplet eval RUN --documents` writes into a run: started where they are missing."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from typing import Optional
+
+from .._program import find_program
+from ..report import _files
+from ._runs import BadRun, Run, is_number, read_json
+
+DOCUMENTS = 64  # of each source
+
+
+def _are_shards(run: Run) -> bool:
+    """Whether the held-out text of a run is token shards, whose documents are not known."""
+    paths = run.settings.get("data.validation", "").strip("[]").split(",")
+    for path in (os.path.join(run.folder, part.strip(' "')) for part in paths):
+        names = [path]
+        if os.path.isdir(path):
+            deep = (entry for entry in os.walk(path) if entry[0][len(path) :].count(os.sep) <= 2)
+            names = [name for _, _, files in deep for name in files]
+        if any(name.endswith((".npy", ".bin")) or os.path.basename(name) == "shards.json" for name in names):
+            return True
+    return False
+
+
+def _is_scored(run: Run, step: int) -> bool:
+    try:
+        found = read_json(run.folder, "documents.json")
+    except BadRun:
+        return False
+    window = run.settings.get("data.seq_len", "")
+    if not isinstance(found, dict) or not is_number(found.get("step")) or not is_number(found.get("window")):
+        return False
+    return found["step"] == step and str(found["window"]) == window
+
+
+def score(runs: "list[Run]", most: Optional[int], threads: Optional[int], warn: "Callable[[str], None]") -> None:
+    """Scores the first `most` held-out documents of each source (0: all) under the last checkpoint of every finished run, again
+    where they have been scored; None: DOCUMENTS, of runs without. What cannot be scored or written is a warning.
+    KeyboardInterrupt: the program was stopped."""
+    program = os.environ.get("COUPLET_PROGRAM") or find_program()
+    for run in runs:
+        step = run.checkpoint_step()
+        if step < 0 or step != run.steps or _are_shards(run) or (most is None and _is_scored(run, step)):
+            continue
+        if program is None:
+            warn(f"{run.folder}: held-out documents were not scored: the program couplet is not on PATH")
+            continue
+        words = [program, "eval", run.folder, "--documents", "--overwrite"]
+        words += ["--limit", str(DOCUMENTS if most is None else most)] if most != 0 else []
+        words += ["--threads", str(threads)] if threads is not None else []
+        done = subprocess.run(words, stdout=sys.stderr, stderr=subprocess.PIPE, text=True, errors="surrogateescape")
+        said = done.stderr.splitlines()
+        _files.complain(*(said[:-1] if done.returncode else said))
+        if done.returncode < 0 or done.returncode > 128:
+            raise KeyboardInterrupt
+        if done.returncode:
+            why = said[-1].removeprefix("couplet: ") if said else f"exit code {done.returncode}"
+            warn(f"{run.folder}: held-out documents were not scored: {why}")

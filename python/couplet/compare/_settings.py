@@ -1,0 +1,124 @@
+"""The settings of all runs side by side."""
+
+from __future__ import annotations
+
+import functools
+import json
+import math
+import os
+import re
+from typing import NamedTuple, Optional
+
+from ._runs import Run
+
+SEEDS = ("train.seed", "data.seed")
+# Settings that change no compared number; with a dot at the end whole sections.
+BOOKKEEPING = (
+    "checkpoint.",
+    "log.",
+    "eval.every",
+    "eval.tasks",
+    "eval.tasks_every",
+    "eval.tasks_limit",
+    "eval.tasks_data",
+    "eval.prompts",
+    "eval.prompt_tokens",
+    "compute.threads",
+    "train.recompute",
+    "compute.device",
+    "data.cache",
+    "data.max_line_bytes",
+    "data.zstd_window_log",
+)
+PATHS = ("data.train", "data.validation", "data.tokenizer", "data.cache")
+# The hash of the content of the files that a setting names, as a member of a run. The fingerprint of training data includes
+# the length of sequences: data of different lengths cannot be compared by it.
+CONTENTS = {"data.train": "data", "data.validation": "held_out", "data.tokenizer": "tokenizer"}
+ROLES = ("matters", "seed", "bookkeeping")
+
+
+class Setting(NamedTuple):
+    name: str
+    role: str  # one of ROLES
+    texts: "list[str]"  # of the runs, as shown; "-" if it is not there
+    meanings: "list[str]"  # equal if the runs mean the same
+    # Hash of the content, which counts between two runs that have one; None: the run has none. Empty: of no content.
+    marks: "list[Optional[str]]"
+
+
+@functools.lru_cache
+def defaults() -> "dict[str, str]":
+    """The defaults of this version, for settings that a configuration does not name: written by
+    tools/make_defaults_json.py."""
+    with open(os.path.join(os.path.dirname(__file__), "defaults.json"), encoding="utf-8") as file:
+        return json.load(file)  # type: ignore[no-any-return]
+
+
+def _role(name: str) -> str:
+    if name in SEEDS:
+        return "seed"
+    return "bookkeeping" if name in BOOKKEEPING or name.split(".")[0] + "." in BOOKKEEPING else "matters"
+
+
+def _short_path(match: "re.Match[str]") -> str:
+    """The last two parts of a path."""
+    path = match[0].rstrip("/") or match[0][:1]
+    return "/".join(path.split("/")[-2:])
+
+
+def _meaning(name: str, text: str) -> str:
+    """Numbers mean the same however they are written; so do the words for nothing."""
+    try:
+        value = float(text) if "_" not in text else math.nan
+    except ValueError:
+        value = math.nan
+    if math.isfinite(value):
+        return f"{value:.17g}"
+    if text in ("", "null", "~", "[]", "{}"):
+        return "unset"
+    # What older versions left open: a run of one process counted loads so, and all runs computed so.
+    return {("balance.scope", "auto"): "micro", ("compute.activations", "auto"): "f32"}.get((name, text), text)
+
+
+class Settings:
+    """All settings of the runs: those that matter, seeds, bookkeeping; each in the order in which it first comes."""
+
+    def __init__(self, runs: "list[Run]") -> None:
+        names = [
+            name
+            for role in ROLES
+            for name in dict.fromkeys(name for run in runs for name in run.settings)
+            if _role(name) == role
+        ]
+        for name, attribute in CONTENTS.items():  # content that is known is compared though no configuration names it
+            if name not in names and any(getattr(run, attribute) for run in runs):
+                names.insert(0, name)
+        self.n_runs = len(runs)
+        self.all = {name: self._setting(name, runs) for name in names}
+        self.differing = [setting for setting in self.all.values() if self._differs(setting)]
+
+    def _setting(self, name: str, runs: "list[Run]") -> Setting:
+        texts, meanings = [], []
+        marks = [getattr(run, CONTENTS[name]) for run in runs] if name in CONTENTS else []
+        for i, run in enumerate(runs):
+            text = run.settings.get(name, defaults().get(name, "-"))
+            if name in PATHS:
+                text = re.sub(r'[^\[\], "][^\],"]*', _short_path, text)
+            meanings.append(_meaning(name, text))
+            texts.append(f"{text} ({marks[i]})" if marks and marks[i] else text)
+        return Setting(name, _role(name), texts, meanings, marks)
+
+    def same(self, setting: Setting, a: int, b: int) -> bool:
+        """Whether two runs have the same: by the hash of its content if both have one, else by its meaning."""
+        if setting.marks and setting.marks[a] and setting.marks[b]:
+            if setting.name != "data.train" or self.meaning("data.seq_len", a) == self.meaning("data.seq_len", b):
+                return setting.marks[a] == setting.marks[b]
+        return setting.meanings[a] == setting.meanings[b]
+
+    def _differs(self, setting: Setting) -> bool:
+        """Compares all pairs of content: two runs may be the same as a third and not the same as each other."""
+        firsts = range(self.n_runs if setting.marks else 1)
+        return any(not self.same(setting, a, b) for a in firsts for b in range(a + 1, self.n_runs))
+
+    def meaning(self, name: str, run: int) -> str:
+        return self.all[name].meanings[run] if name in self.all else "-"
