@@ -5,6 +5,7 @@
 
 #include "app/plan_run.h"
 #include "app/provenance.h"
+#include "app/score_documents.h"
 #include "base/arena.h"
 #include "base/clock.h"
 #include "cli/configure.h"
@@ -305,6 +306,18 @@ static cpl_status list(work *w)
     return cpl_eval_list(&w->selection, w->data);
 }
 
+static cpl_status documents(const work *w)
+{
+    const cpl_arguments *a = w->args;
+    const int threads = cpl_flag_given(a, "--threads") ? (int)cpl_flag_int(a, "--threads") : -1;
+    CPL_TRY(cpl_ranks_refuse("eval --documents"));
+    CPL_TRY(cpl_score_documents(a->words[0],
+                                cpl_flag_given(a, "--limit") ? cpl_flag_int(a, "--limit") : 0,
+                                threads, cpl_flag_on(a, "--overwrite"), &w->log));
+    printf("documents: %s/documents.json\n", a->words[0]);
+    return CPL_OK;
+}
+
 /* The forms that a launcher's ranks share. */
 static cpl_status evaluate_or_read(work *w, cpl_eval_mode form)
 {
@@ -326,7 +339,9 @@ static cpl_status run(const cpl_arguments *args)
     cpl_eval_mode form;
     CPL_TRY(cpl_eval_mode_of(&form, args));
     CPL_TRY(cpl_configure(&w.configuration, NULL, args));
-    cpl_status status = form == CPL_EVAL_MODE_LIST ? list(&w) : evaluate_or_read(&w, form);
+    cpl_status status = form == CPL_EVAL_MODE_LIST        ? list(&w)
+                        : form == CPL_EVAL_MODE_DOCUMENTS ? documents(&w)
+                                                          : evaluate_or_read(&w, form);
     cpl_ranks_end(status);
     cpl_eval_journal_close(&w.journal);
     json_decref(w.settings);
@@ -358,7 +373,8 @@ static const cpl_flag flags[] = {
         "--data", FOLDER, "DIR",
         "Folder with the published files of the tasks; default: the samples that come with the "
         "program, which are too few for a score to report."),
-    CPL_FLAG("--limit", INT, "N", "Use at most this many rows of each subject.", .low = 1,
+    CPL_FLAG("--limit", INT, "N",
+             "Use at most this many rows of each subject, or documents of each source.", .low = 1,
              .high = 1e9, .unit = "rows"),
     CPL_FLAG("--offset", INT, "M", "Skip this many rows at the beginning of each subject.",
              .default_value = "0", .low = 0, .high = 1e9, .unit = "rows"),
@@ -395,6 +411,9 @@ static const cpl_flag flags[] = {
                "Add every question of the tasks with its answer to the JSON; needs --json."),
     CPL_FLAG_ROW_OVERWRITE,
     CPL_SWITCH("--skip-bad", "Count invalid rows of tasks instead of failing."),
+    CPL_SWITCH("--documents",
+               "Score the held-out documents of a run under its last checkpoint, all or the first "
+               "--limit of each source, and write the losses to RUN/documents.json."),
     CPL_SWITCH("--list",
                "Show the tasks, their profiles and the rows found (--data); loads no model."),
     CPL_FLAG_ROW_THREADS,
@@ -409,6 +428,7 @@ const cpl_verb cpl_verb_eval = {
         "MODEL_DIR --tasks TASK,... [--task-file T.yaml] [--profile P] [--data DIR] [--limit N] "
         "[--json F] [--html F]\n"
         "MODEL_DIR --text FILE... [--window N] [--stride N] [--json F]\n"
+        "RUN --documents [--limit N]\n"
         "--list [--data DIR] [--task-file T.yaml]",
     .about =
         "MODEL_DIR is an OLMoE directory in Hugging Face's layout, a checkpoint, or the folder "
@@ -418,6 +438,8 @@ const cpl_verb cpl_verb_eval = {
         "An interrupted evaluation resumes where it stopped. Products are in f32 unless --set "
         "compute.dtype says otherwise. For couplet compare, write the results of a run with "
         "--samples to RUN/questions.json.\n"
+        "--documents scores held-out documents, for couplet compare, with the run's own "
+        "configuration; it accepts --limit, --threads and --overwrite.\n"
         "--text computes perplexity and bits per byte instead of tasks, and accepts --window, "
         "--stride, --tokenizer, --json, --overwrite, --threads and --set; all other flags except "
         "--list are for tasks, and the settings of data are for --text. docs/evaluation.md "

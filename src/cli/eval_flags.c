@@ -4,12 +4,14 @@
 #include <string.h>
 
 enum {
-    TASKS = 1 << CPL_EVAL_MODE_TASKS,
-    TEXT  = 1 << CPL_EVAL_MODE_TEXT,
-    LIST  = 1 << CPL_EVAL_MODE_LIST
+    TASKS     = 1 << CPL_EVAL_MODE_TASKS,
+    TEXT      = 1 << CPL_EVAL_MODE_TEXT,
+    DOCUMENTS = 1 << CPL_EVAL_MODE_DOCUMENTS,
+    LIST      = 1 << CPL_EVAL_MODE_LIST
 };
 
-static const char *const names[] = {"--tasks", "--text", "--list"}; /* by form */
+static const char *const names[] = {"--tasks", "--text", "--documents", "--list"}; /* by form */
+enum { N_FORMS = sizeof names / sizeof *names };
 
 /* Flags that not every form takes. */
 static const struct rule {
@@ -18,28 +20,29 @@ static const struct rule {
 } rules[] = {
     {TASKS | LIST, {"--task-file", "--data"}},
     {TASKS,
-     {"--profile", "--variant", "--limit", "--offset", "--num-fewshot", "--max-gen-toks",
-      "--samples", "--skip-bad", "--html", "--series", "--format"}},
+     {"--profile", "--variant", "--offset", "--num-fewshot", "--max-gen-toks", "--samples",
+      "--skip-bad", "--html", "--series", "--format"}},
     {TEXT, {"--window", "--stride"}},
-    {TASKS | TEXT, {"--tokenizer", "--json", "--overwrite", "--threads", "--set"}},
+    {TASKS | TEXT, {"--tokenizer", "--json", "--set"}},
+    {TASKS | DOCUMENTS, {"--limit"}},
+    {TASKS | TEXT | DOCUMENTS, {"--overwrite", "--threads"}},
 };
 
 enum { N_RULES = sizeof rules / sizeof *rules };
 
 static cpl_status find_form(cpl_eval_mode *form, const cpl_arguments *args)
 {
-    CPL_TRY(cpl_flags_exclude(args, "--text", "--tasks"));
-    CPL_TRY(cpl_flags_exclude(args, "--list", "--tasks"));
-    CPL_TRY(cpl_flags_exclude(args, "--list", "--text"));
-    *form = cpl_flag_on(args, "--list")      ? CPL_EVAL_MODE_LIST
-            : cpl_flag_given(args, "--text") ? CPL_EVAL_MODE_TEXT
-                                             : CPL_EVAL_MODE_TASKS;
+    for (int i = N_FORMS - 1; i > 0; i--)
+        for (int k = 0; k < i; k++) CPL_TRY(cpl_flags_exclude(args, names[i], names[k]));
+    *form = CPL_EVAL_MODE_TASKS;
+    for (int i = 1; i < N_FORMS; i++)
+        if (cpl_flag_given(args, names[i])) *form = (cpl_eval_mode)i;
     if (*form != CPL_EVAL_MODE_TASKS || cpl_flag_given(args, "--tasks") ||
         cpl_flag_given(args, "--task-file"))
         return CPL_OK;
     if (args->n_words == 0) return CPL_FAIL(CPL_ERR_USAGE, "eval needs a MODEL_DIR, or --list");
-    return CPL_FAIL(CPL_ERR_USAGE, "eval needs --tasks, --task-file or --text: `couplet eval "
-                                   "--list` shows the tasks there are");
+    return CPL_FAIL(CPL_ERR_USAGE, "eval needs --tasks, --task-file, --text or --documents: "
+                                   "`couplet eval --list` shows the tasks there are");
 }
 
 /* What the form of lm-evaluation-harness has no place for. */
@@ -85,7 +88,7 @@ static cpl_status check_words(const cpl_arguments *args, cpl_eval_mode form)
                         args->words[0]);
     if (form != CPL_EVAL_MODE_LIST && args->n_words == 0)
         return CPL_FAIL(CPL_ERR_USAGE, "eval needs a MODEL_DIR, or --list");
-    if (form == CPL_EVAL_MODE_TASKS && args->n_words > 1)
+    if ((form == CPL_EVAL_MODE_TASKS || form == CPL_EVAL_MODE_DOCUMENTS) && args->n_words > 1)
         return CPL_FAIL(CPL_ERR_USAGE, "eval takes one MODEL_DIR; %.200s is one too many",
                         args->words[1]);
     return CPL_OK;

@@ -1,4 +1,4 @@
-/* eval_forms.h - the forms of couplet eval: --tasks, --text and --list, and the flags of each.
+/* eval_forms.h - the forms of couplet eval: --tasks, --text, --documents and --list, and the flags of each.
  *
  * Room:  cli. Nothing is swallowed: a flag that the form does not take is wrong use. */
 #ifndef CPL_CLI_EVAL_FORMS_H
@@ -15,10 +15,11 @@
 typedef enum cpl_eval_mode {
     CPL_EVAL_MODE_TASKS,
     CPL_EVAL_MODE_TEXT,
+    CPL_EVAL_MODE_DOCUMENTS,
     CPL_EVAL_MODE_LIST
 } cpl_eval_mode;
 
-/* The form, from --tasks or --task-file, --text, --list. CPL_ERR_USAGE: none of them, two of them,
+/* The form, from --tasks or --task-file, --text, --documents, --list. CPL_ERR_USAGE: none of them, two of them,
  * a flag of another form, --samples or --format lm-eval without --json, --series with the latter,
  * MODEL_DIR missing or too many words. */
 CPL_NODISCARD cpl_status cpl_eval_mode_of(cpl_eval_mode *form, const cpl_arguments *args);

@@ -69,6 +69,12 @@ def check_flags(folder):
         "--set",
         "compute.threads=1",
     )
+    for words in TASKS_ONLY + TEXT_ONLY + [["--set", "compute.dtype=f32"], ["--data", DATA]]:
+        if words[0] != "--limit":
+            refused(2, ["eval --documents", words[0]], MODEL, "--documents", *words)
+    refused(2, ["--documents and --text"], MODEL, "--documents", "--text", text)
+    refused(2, ["one too many"], MODEL, text, "--documents")
+    refused(1, ["not a run"], MODEL, "--documents")
     refused(2, ["--text and --tasks"], MODEL, *COPA, "--text", text)
     refused(2, ["--list and --tasks"], "--list", "--tasks", "copa")
     refused(2, ["--list and --text"], "--list", "--text", text)
