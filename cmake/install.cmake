@@ -9,6 +9,7 @@ if(COUPLET_MPI_MODULES)
     install(TARGETS ${COUPLET_MPI_MODULES} LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}/couplet
             COMPONENT program)
 endif()
+install_python(${CMAKE_INSTALL_LIBDIR}/couplet program)
 install(FILES ${CMAKE_BINARY_DIR}/${COUPLET_CUDA_MODULE} DESTINATION ${CMAKE_INSTALL_LIBDIR}/couplet
         COMPONENT cuda OPTIONAL) # if `make cuda` has built it
 install(TARGETS couplet_shared EXPORT coupletTargets

@@ -38,8 +38,9 @@ if(CPACK_COUPLET_MPI) # either launcher, which brings its library
 endif()
 if(CPACK_COUPLET_REMOTE) # loaded when it is needed, so that dpkg-shlibdeps does not see it
     list(APPEND CPACK_DEBIAN_PROGRAM_PACKAGE_RECOMMENDS libcurl4)
-    list(JOIN CPACK_DEBIAN_PROGRAM_PACKAGE_RECOMMENDS ", " CPACK_DEBIAN_PROGRAM_PACKAGE_RECOMMENDS)
 endif()
+list(APPEND CPACK_DEBIAN_PROGRAM_PACKAGE_RECOMMENDS python3 python3-numpy) # couplet compare
+list(JOIN CPACK_DEBIAN_PROGRAM_PACKAGE_RECOMMENDS ", " CPACK_DEBIAN_PROGRAM_PACKAGE_RECOMMENDS)
 
 # What the static library is linked with.
 set(files ${CPACK_COUPLET_HEADER})

@@ -13,6 +13,7 @@ set_target_properties(couplet_python PROPERTIES OUTPUT_NAME couplet_python)
 
 install(TARGETS couplet_python LIBRARY DESTINATION couplet_native COMPONENT python)
 install(TARGETS couplet RUNTIME DESTINATION couplet_native/bin COMPONENT python)
+install_python(couplet_native/lib/couplet python)
 
 # COUPLET_BUNDLE (make wheels): every library that the two link to, libc and libm apart, lies in couplet_native/lib with its
 # licence, under its own name: a libgomp.so.1 that PyTorch has loaded then serves the operator too. RPATH, not

@@ -37,10 +37,10 @@ WRITTEN = [
     ),
     (
         "Comparisons: couplet compare --json",
-        "src/compare/json.c",
+        "python/couplet/compare/_json.py python/couplet/compare/_questions.py",
         "",
-        [WORD],
-        {"matters", "seed", "bookkeeping", "evaluated", "logged", "last", "none"},
+        [r'"(\w+)":', r"^    (\w+): (?:int|str|float)"],
+        {"id", "correct", "metrics", "results", "samples"},
     ),
     (
         "Certificates: python -m couplet.certify DUMP --json",

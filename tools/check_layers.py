@@ -17,8 +17,8 @@ import sys
 import host_memory
 
 ORDER = re.findall(r"^\| `([\w/]+)` \|", pathlib.Path("src/README.md").read_text(), re.M)
-WINGS = "train infer inspect plan eval compare".split()
-SEES = {("inspect/routing", "infer"), ("eval/run", "infer"), ("eval", "infer"), ("compare", "eval")}
+WINGS = "train infer inspect plan eval".split()
+SEES = {("inspect/routing", "infer"), ("eval/run", "infer"), ("eval", "infer")}
 MOST = collections.defaultdict(lambda: 30, cli=45)
 
 files = sorted(f for f in pathlib.Path("src").rglob("*") if f.suffix in (".c", ".h", ".def", ".inc"))

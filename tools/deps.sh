@@ -18,7 +18,7 @@ if [ -z "$compiler" ]; then
 elif $compiler --version 2> /dev/null | grep -q clang; then
     build="$build libomp-dev" clang=$compiler
 fi
-test='g++ python3 libcmocka-dev openmpi-bin libopenmpi-dev curl openssl dpkg-dev gzip'
+test='g++ python3 python3-numpy libcmocka-dev openmpi-bin libopenmpi-dev curl openssl dpkg-dev gzip'
 more='chromium mpich libmpich-dev nginx-light strace zsh man-db shellcheck' # without them a few tests are skipped
 check='clang clang-format libomp-dev'
 python='python3 python3-venv'

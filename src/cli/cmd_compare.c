@@ -1,119 +1,64 @@
-/* cmd_compare.c - couplet compare: runs lined up. */
+/* cmd_compare.c - couplet compare: starts couplet.compare of the Python package that lies beside the
+ * program, in this process: streams, signals and the exit code are its own. */
+#include <errno.h>
+#include <limits.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
-#include "app/provenance.h"
-#include "app/score_run.h"
 #include "base/arena.h"
-#include "base/text.h"
 #include "cli/flags.h"
 #include "cli/output_paths.h"
-#include "cli/terminal/output.h"
-#include "compare/compare.h"
-#include "io/file.h"
-#include "train/config/settings.h"
+#include "io/paths.h"
 
-/* The defaults of this version for settings that a configuration does not name. */
-static const char *standard_of(const char *name)
-{
-    cpl_section sections[CPL_N_SECTIONS];
-    cpl_settings_sections(sections);
-    const cpl_setting *s = cpl_settings_find(NULL, sections, CPL_N_SECTIONS, name, NULL);
-    return s ? s->default_value : NULL;
-}
+static const char module[] = "python/couplet/compare/__main__.py";
 
-static cpl_status print_text(const cpl_compare *compare)
+/* PYTHONPATH with the package's folder first, this program for documents that are to be scored, and
+ * neither modules of the current folder nor files of compiled ones beside the package. */
+static cpl_status set_environment(const char *folder)
 {
-    cpl_text text     = {0};
-    cpl_status status = cpl_compare_text(&text, compare);
-    if (status == CPL_OK) fputs(text.bytes, stdout);
-    cpl_text_free(&text);
-    return status;
-}
-
-static cpl_status add_series(const cpl_arguments *a, const cpl_compare *compare, json_t *json)
-{
-    cpl_charts charts = {0};
-    json_t *made      = NULL;
-    cpl_status status = cpl_compare_charts(&charts, compare);
-    if (status == CPL_OK)
-        status = cpl_provenance(&made, a->given, a->n_given, a->words, a->n_words);
-    if (status == CPL_OK) status = cpl_charts_into(json, &charts, made);
-    cpl_charts_close(&charts);
-    return status;
-}
-
-static cpl_status write_page(const cpl_compare *compare, const json_t *data, const char *path)
-{
-    cpl_text page     = {0};
-    cpl_status status = cpl_compare_page(&page, compare, data);
-    if (status == CPL_OK) status = cpl_output_file(path, page.bytes, page.length);
-    cpl_text_free(&page);
-    return status;
-}
-
-static cpl_status show_all(const cpl_arguments *args, const cpl_compare *compare)
-{
-    const char *json = cpl_flag_text(args, "--json"), *html = cpl_flag_text(args, "--html");
-    const bool series = cpl_flag_on(args, "--series");
-    json_t *data      = NULL;
-    cpl_status status = CPL_OK;
-    if (!json || strcmp(json, "-") != 0) CPL_TRY(print_text(compare));
-    if (json || html) data = cpl_compare_json(compare);
-    if ((json || html) && !data)
-        return CPL_FAIL(CPL_ERR_MEMORY, "out of memory for the comparison");
-    if (series || html) CPL_TRY_DONE(add_series(args, compare, data));
-    if (html) CPL_TRY_DONE(write_page(compare, data, html));
-    if (json) {
-        if (!series) json_object_del(data, "series");
-        CPL_TRY_DONE(
-            cpl_output_json(json_incref(data), "the comparison", json, JSON_REAL_PRECISION(9)));
-    }
-    cpl_output_paths_describe(args);
-done:
-    json_decref(data);
-    return status;
-}
-
-/* A single run cannot be compared: its documents are scored only with --documents. */
-static cpl_status score_documents(const cpl_arguments *args)
-{
-    cpl_log log = cpl_output_log(stderr);
-    if (cpl_flag_on(args, "--no-documents")) return CPL_OK;
-    const bool again = cpl_flag_given(args, "--documents");
-    const int threads =
-        cpl_flag_given(args, "--threads") ? (int)cpl_flag_int(args, "--threads") : -1;
-    if (args->n_words < 2 && !again) return CPL_OK;
-    for (int i = 0; i < args->n_words; i++)
-        CPL_TRY(
-            cpl_score_run(args->words[i], cpl_flag_int(args, "--documents"), threads, again, &log));
-    return CPL_OK;
+    char program[PATH_MAX] = "";
+    const char *there      = getenv("PYTHONPATH");
+    cpl_text path          = {0};
+    cpl_text_printf(&path, "%s%s%s", folder, there && *there ? ":" : "", there ? there : "");
+    cpl_status status    = cpl_text_status(&path);
+    const ssize_t length = readlink("/proc/self/exe", program, sizeof program - 1);
+    bool set             = status == CPL_OK && setenv("PYTHONPATH", path.bytes, 1) == 0;
+    set                  = set && (length <= 0 || setenv("COUPLET_PROGRAM", program, 1) == 0);
+    set                  = set && setenv("PYTHONSAFEPATH", "1", 1) == 0;
+    set                  = set && setenv("PYTHONDONTWRITEBYTECODE", "1", 1) == 0;
+    cpl_text_free(&path);
+    return set ? CPL_OK : CPL_FAIL(CPL_ERR_MEMORY, "out of memory for the environment");
 }
 
 static cpl_status run(const cpl_arguments *args)
 {
-    const size_t most           = (size_t)args->n_words;
-    int64_t n                   = 0;
-    cpl_run_record *runs        = NULL;
-    cpl_compare compare         = {0};
-    cpl_compare_options options = {.group_by      = cpl_flag_text(args, "--group-by"),
-                                   .default_value = standard_of};
-    cpl_status status           = CPL_OK;
-    CPL_TRY(cpl_output_paths_outside(args));
-    CPL_TRY(cpl_output_paths_check(args, "runs"));
+    enum { FIRST = 3 };
+    char path[CPL_MODULE_PATH];
+    const char *named = getenv("COUPLET_PYTHON"), *python = named && *named ? named : "python3";
     CPL_TRY(cpl_flags_exclude(args, "--documents", "--no-documents"));
-    CPL_TRY(score_documents(args));
-    runs = cpl_alloc(most * sizeof *runs);
-    if (!runs) return CPL_ERR_MEMORY;
-    memset(runs, 0, most * sizeof *runs);
-    CPL_TRY_DONE(cpl_run_records_open(runs, &n, args->words, args->n_words));
-    CPL_TRY_DONE(cpl_compare_open(&compare, runs, n, &options));
-    status = show_all(args, &compare);
-done:
-    cpl_compare_close(&compare);
-    for (int64_t i = 0; i < n; i++) cpl_run_record_close(&runs[i]);
-    cpl_free(runs);
-    return status;
+    if (!cpl_module_find(path, module))
+        return CPL_FAIL(CPL_ERR_INPUT,
+                        "the Python package of compare is not beside the program (%s): install "
+                        "the program as a whole, or run python3 -m couplet.compare in a checkout",
+                        path);
+    path[strlen(path) - strlen("/couplet/compare/__main__.py")] = '\0';
+    CPL_TRY(set_environment(path));
+    const size_t n     = (size_t)args->n_given; /* its first word is the verb */
+    const char **words = cpl_alloc((n + FIRST) * sizeof *words);
+    if (!words) return CPL_ERR_MEMORY;
+    memcpy(words, (const char *const[]){python, "-m", "couplet.compare"}, FIRST * sizeof *words);
+    memcpy(words + FIRST, args->given + 1, (n - 1) * sizeof *words);
+    words[n + FIRST - 1] = NULL;
+    fflush(stdout);
+    execvp(python, (char *const *)words);
+    cpl_free(words);
+    return CPL_FAIL(CPL_ERR_INPUT,
+                    "compare needs Python 3.10 or newer with numpy, and %.200s cannot be started: "
+                    "%s: apt-get install python3 python3-numpy, or name an interpreter with the "
+                    "variable COUPLET_PYTHON",
+                    python, strerror(errno));
 }
 
 static const cpl_flag flags[] = {
@@ -128,24 +73,30 @@ static const cpl_flag flags[] = {
         .default_value = "64", .low = 0, .high = 1e9, .unit = "documents"),
     CPL_SWITCH("--no-documents", "Score no documents; use existing scores."),
     CPL_FLAG_ROW_THREADS,
-    CPL_FLAG_ROWS_PLACES("Also write everything as JSON; - prints it instead of the tables.",
-                         "Write a self-contained page with tables and curves."),
+    CPL_FLAG("--json", FILE, "FILE",
+             "Also write everything as JSON; - prints it instead of the tables."),
+    CPL_FLAG("--html", FILE, "FILE", "Not in this version."),
+    CPL_FLAG_ROW_SERIES,
+    CPL_FLAG_ROW_OVERWRITE,
 };
 
 const cpl_verb cpl_verb_compare = {
     .name    = "compare",
     .summary = "compare runs: settings, losses, coupling, speed, with spread over seeds",
-    .usage   = "RUN [RUN ...] [--group-by SETTING] [--json FILE] [--html FILE] [--series]",
+    .usage   = "RUN [RUN ...] [--group-by SETTING] [--json FILE] [--series]",
     .about =
         "A RUN is a folder of couplet train; it may still be in progress. The only file written "
-        "into it is documents.json, the losses of held-out documents (--documents), computed "
-        "with the run's own compute.threads unless --threads is given.\n"
+        "into it is documents.json, the losses of held-out documents (--documents), for which "
+        "couplet eval RUN --documents is started, with the run's own compute.threads unless "
+        "--threads is given.\n"
         "Figures are taken at the largest number of tokens at which every run was evaluated. "
         "Runs that differ only in their seeds are summarised by mean and standard deviation. "
         "Runs of different groups that share seed and data are compared in pairs with the group "
         "of the first RUN: mean difference, 95 % interval, and the smallest difference that this "
         "number of pairs can detect.\n"
-        "If training data, tokenizer or held-out text differ, a warning is printed first.",
+        "If training data, tokenizer or held-out text differ, a warning is printed first.\n"
+        "It runs python3 -m couplet.compare, and needs Python 3.10 or newer with numpy. The "
+        "environment variable COUPLET_PYTHON names another interpreter.",
     .least   = 1,
     .most    = -1,
     .flags   = flags,

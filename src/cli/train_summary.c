@@ -8,11 +8,12 @@
 #include "base/arena.h"
 #include "base/text.h"
 #include "cli/terminal/output.h"
-#include "compare/run_record.h"
 #include "io/file.h"
 #include "io/json.h"
 #include "io/stream.h"
 #include "tensor/figures.h"
+
+enum { LINE_BYTES = 1 << 24 }; /* bound of a line of metrics.jsonl */
 
 /* ---- reading ---- */
 
@@ -48,7 +49,7 @@ static cpl_status load_end(json_t **out, const char *run)
     cpl_status status  = path ? CPL_OK : CPL_ERR_MEMORY;
     CPL_TRY_DONE(status);
     CPL_TRY_DONE(cpl_stream_open(&stream, path, CPL_ZSTD_WINDOW_LOG));
-    CPL_TRY_DONE(cpl_pieces_init(&lines, stream, "\n", CPL_RUN_LINE_BYTES));
+    CPL_TRY_DONE(cpl_pieces_init(&lines, stream, "\n", LINE_BYTES));
     CPL_TRY_DONE(find_last(out, &lines));
     if (!*out) status = CPL_FAIL(CPL_ERR_INPUT, "%s: no line with an evaluation", path);
 done:

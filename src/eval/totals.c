@@ -163,7 +163,9 @@ static cpl_status list_subjects(totals *t)
 
 /* ---- questions ---- */
 
-size_t cpl_totals_question(const char *id)
+/* How many characters of a sample's id name its question: all, or those before the "#" that numbers
+ * its several samples. */
+static size_t question_length(const char *id)
 {
     const char *slash = strrchr(id, '/');
     const char *mark  = strchr(slash ? slash : id, '#');
@@ -179,7 +181,7 @@ static cpl_status list_questions(totals *t)
     t->question_of  = cpl_pool_take(&t->pool, (size_t)n * sizeof *t->question_of);
     for (int64_t i = 0; i < n && t->question_of; i++) {
         const char *id      = json_string_value(json_object_get(sample_at(t, i), "id"));
-        const size_t length = id ? cpl_totals_question(id) : 0;
+        const size_t length = id ? question_length(id) : 0;
         t->question_of[i]   = i;
         if (!id || !id[length]) continue;
         const char *question = cpl_pool_copy(&t->pool, id, length);

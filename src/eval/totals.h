@@ -28,8 +28,4 @@
 CPL_NODISCARD cpl_status cpl_totals_add(json_t *result, const cpl_task *task,
                                         const cpl_profile *profile, const json_t *samples);
 
-/* How many characters of a sample's id name its question: all, or those before the "#" that numbers
- * its several samples. */
-size_t cpl_totals_question(const char *id);
-
 #endif /* CPL_EVAL_TOTALS_H */

@@ -162,32 +162,3 @@ cpl_status cpl_document_losses_write(const cpl_document_losses *l, const char *p
     json_decref(json);
     return status;
 }
-
-static cpl_status load_one(cpl_document_loss *d, const json_t *json, const char *path)
-{
-    const char *source, *id;
-    CPL_TRY(cpl_json_string(json, "source", &source, path));
-    CPL_TRY(cpl_json_string(json, "id", &id, path));
-    CPL_TRY(cpl_json_int(json, "bytes", &d->bytes, 1, INT64_MAX, path));
-    CPL_TRY(cpl_json_int(json, "tokens", &d->tokens, 1, INT64_MAX, path));
-    CPL_TRY(cpl_json_float(json, "nll", &d->nll, 0, HUGE_VAL, path));
-    return set_names(d, source, id);
-}
-
-cpl_status cpl_document_losses_load(cpl_document_losses *l, const char *path)
-{
-    json_t *json      = NULL, *documents;
-    cpl_status status = CPL_OK;
-    memset(l, 0, sizeof *l);
-    CPL_TRY(cpl_json_load(&json, path));
-    CPL_TRY_DONE(cpl_json_int_or(json, "step", &l->step, 0, INT64_MAX, -1, path));
-    CPL_TRY_DONE(cpl_json_int(json, "window", &l->window, 1, INT64_MAX, path));
-    CPL_TRY_DONE(cpl_json_array(json, "documents", &documents, path));
-    CPL_TRY_DONE(make_room(l, (int64_t)json_array_size(documents)));
-    for (int64_t i = 0; i < l->count; i++)
-        CPL_TRY_DONE(load_one(&l->at[i], json_array_get(documents, (size_t)i), path));
-done:
-    json_decref(json);
-    if (status != CPL_OK) cpl_document_losses_free(l);
-    return status;
-}

@@ -19,7 +19,7 @@ typedef struct cpl_document_loss {
 typedef struct cpl_document_losses {
     int64_t step;              /* of the checkpoint; -1: it has none */
     int64_t window;            /* predictions of a window */
-    int64_t stride, n_sources; /* of the reader and the texts; 0 if they were read from a file */
+    int64_t stride, n_sources; /* of the reader and the texts */
     cpl_document_loss *at;
     int64_t count;
 } cpl_document_losses;
@@ -40,8 +40,5 @@ void cpl_document_losses_free(cpl_document_losses *losses); /* all zero: nothing
 /* Writes {"step": N, "window": S, "documents": [...]}, docs/formats.md, to `path`, atomically. */
 CPL_NODISCARD cpl_status cpl_document_losses_write(const cpl_document_losses *losses,
                                                    const char *path);
-
-/* Reads it back. CPL_ERR_IO, CPL_ERR_INPUT; on failure `losses` is empty. */
-CPL_NODISCARD cpl_status cpl_document_losses_load(cpl_document_losses *losses, const char *path);
 
 #endif /* CPL_INFER_DOCUMENT_LOSS_H */

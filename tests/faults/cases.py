@@ -113,24 +113,15 @@ class Encode(Case):
         return [f"train reads half of the shards without a word: exit {outcome.code}"]
 
 
-class Compare(Case):
-    """Its runs are copies, since it writes documents.json into them."""
+class Documents(Case):
+    """Its run is a copy, since it writes documents.json into it."""
 
     def __init__(self, inputs):
-        super().__init__(
-            "compare",
-            ["compare", "a", "b", "--html", "c.html", "--json", "c.json", "--series"],
-            ["c.html", "c.json", "a/documents.json", "b/documents.json"],
-        )
+        super().__init__("eval --documents", ["eval", "a", "--documents", "--limit", 8], ["a/documents.json"])
         self.run = inputs / "R"
 
     def prepare(self, folder):
-        for name in ("a", "b"):
-            shutil.copytree(self.run, folder / name, symlinks=True)
-
-    def go_on(self, folder, words_of_overwriting):
-        there = any((folder / name).exists() for name in ("c.html", "c.json"))
-        return [*self.words, *(words_of_overwriting if there else ())]
+        shutil.copytree(self.run, folder / "a", symlinks=True)
 
 
 class Train(Case):
@@ -298,7 +289,7 @@ def all_cases(program, inputs):
             ["q.json", "q.html"],
         ),
         Case("inspect", ["inspect", model, "--html", "i.html", "--json", "i.json", "--series"], ["i.html", "i.json"]),
-        Compare(inputs),
+        Documents(inputs),
         Case("export", ["export", inputs / "R", "--tensorboard", "E"], ["E"]),
         Case("export_gguf", ["export", model, "--gguf", "m.gguf", "--type", "q8_0"], ["m.gguf"]),
         Case("generate", ["generate", model, "--prompt", "abc", "--tokens", 4, *one], [], printed=True),

@@ -127,7 +127,7 @@ def write_bases(program, base):
     text = (run / "config.yaml").read_text().replace("steps: 4\n", "steps: 6\n")
     (run / "config.yaml").write_text(text)
     shutil.copytree(inputs / "R", made("two") / "a", symlinks=True)
-    must(program, ["compare", "a", "--documents", 4], base / "two")
+    must(program, ["eval", "a", "--documents", "--limit", 4], base / "two")
     shutil.copytree(base / "two" / "a", base / "two" / "b", symlinks=True)
     for name in ("a", "b"):
         must(

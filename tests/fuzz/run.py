@@ -39,12 +39,6 @@ def files(*patterns):
     ]
 
 
-def metrics():
-    lines = (ROOT / "experiments/runs/short-vanilla-s0/metrics.jsonl").read_bytes().splitlines(True)
-    some = b"".join(lines[:2] + lines[-1:])
-    return [b"\0" + some, b"\1" + gzip.compress(some, mtime=0)]
-
-
 SEEDS = {
     "safetensors": lambda: files("tests/golden/gguf/*.safetensors", "tests/golden/model/base/*.safetensors"),
     "gguf": lambda: files("tests/golden/gguf/*.gguf"),
@@ -61,7 +55,6 @@ SEEDS = {
     "hub": lambda: [
         b'{"sha":"%s","siblings":[{"rfilename":"config.json"},{"rfilename":"a/b.safetensors"}]}' % (b"0" * 40)
     ],
-    "metrics": metrics,
     "rows": lambda: (
         [bytes([kind, 0]) + text for kind, text in enumerate(ROWS)] + [bytes([0, 1]) + gzip.compress(ROWS[0], mtime=0)]
     ),

@@ -8,7 +8,6 @@
 #include <string.h>
 
 #include "checkpoint/stored.h"
-#include "compare/run_record.h"
 #include "data/documents.h"
 #include "eval/grade/grading.h"
 #include "eval/prompts/rows.h"
@@ -190,20 +189,6 @@ static bool hub(input in)
 
 /* ---- lines and rows ---- */
 
-static bool metrics(input in)
-{
-    static const char config[]      = "model:\n  n_layers: 2\n";
-    static const char *const name[] = {"metrics.jsonl", "metrics.jsonl.gz", "metrics.jsonl.zst"};
-    cpl_run_record run              = {0};
-    const size_t form               = choice(&in, 3);
-    for (size_t i = 0; i < 3; i++) remove(name[i]);
-    write_file("config.yaml", (input){config, sizeof config - 1});
-    write_file(name[form], in);
-    if (refused(cpl_run_record_open(&run, "."))) return false;
-    cpl_run_record_close(&run);
-    return true;
-}
-
 static bool rows(input in)
 {
     static const cpl_rows_kind kinds[] = {{.format = CPL_ROWS_JSONL},
@@ -257,7 +242,6 @@ static const struct {
     {"task", task},
     {"pattern", pattern},
     {"hub", hub},
-    {"metrics", metrics},
     {"rows", rows},
     {"documents", documents},
 };

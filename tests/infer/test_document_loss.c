@@ -6,6 +6,7 @@
 #include <pthread.h>
 
 #include "infer/reader_case.h"
+#include "io/json.h"
 #include "parallel/threads.h"
 #include "support/mirror.h"
 
@@ -254,33 +255,34 @@ static void batches_do_not_matter(void **state)
 
 /* ---- files ---- */
 
-static void written_and_read_back(void **state)
+static void written(void **state)
 {
     (void)state;
     char web[] = "web", a[] = "a", quoted[] = "b\"c", line[] = "docs/x.jsonl:7";
     cpl_document_loss all[]    = {{web, a, 10, 3, 7.0 / 3}, {quoted, line, 1, 1, 0.25}};
-    cpl_document_losses losses = {.step = 500, .window = 64, .at = all, .count = 2}, back;
+    cpl_document_losses losses = {.step = 500, .window = 64, .at = all, .count = 2};
     const char *path           = in_folder(scratch_folder(), "documents.json");
-    write_text(path, "{\"step\": null, \"window\": 3, \"documents\": []}");
-    assert_ok(cpl_document_losses_load(&back, path));
-    assert_int_equal(back.step, -1);
-    assert_int_equal(back.count, 0);
-    cpl_document_losses_free(&back);
+    json_t *file;
     assert_ok(cpl_document_losses_write(&losses, path));
-    assert_ok(cpl_document_losses_load(&back, path));
-    assert_int_equal(back.step, 500);
-    assert_int_equal(back.window, 64);
-    assert_int_equal(back.count, 2);
-    for (int i = 0; i < 2; i++) {
-        assert_string_equal(back.at[i].source, all[i].source);
-        assert_string_equal(back.at[i].id, all[i].id);
-        assert_int_equal(back.at[i].bytes, all[i].bytes);
-        assert_int_equal(back.at[i].tokens, all[i].tokens);
-        assert_true(back.at[i].nll == all[i].nll);
+    assert_ok(cpl_json_load(&file, path));
+    assert_int_equal(json_integer_value(json_object_get(file, "step")), 500);
+    assert_int_equal(json_integer_value(json_object_get(file, "window")), 64);
+    const json_t *documents = json_object_get(file, "documents");
+    assert_int_equal(json_array_size(documents), 2);
+    for (size_t i = 0; i < 2; i++) {
+        const json_t *d = json_array_get(documents, i);
+        assert_string_equal(json_string_value(json_object_get(d, "source")), all[i].source);
+        assert_string_equal(json_string_value(json_object_get(d, "id")), all[i].id);
+        assert_int_equal(json_integer_value(json_object_get(d, "bytes")), all[i].bytes);
+        assert_int_equal(json_integer_value(json_object_get(d, "tokens")), all[i].tokens);
+        assert_true(json_number_value(json_object_get(d, "nll")) == all[i].nll);
     }
-    cpl_document_losses_free(&back);
-    write_text(path, "{\"window\": 3, \"documents\": [{\"source\": 1}]}");
-    assert_fails(CPL_ERR_INPUT, "source", cpl_document_losses_load(&back, path));
+    json_decref(file);
+    losses.step = -1;
+    assert_ok(cpl_document_losses_write(&losses, path));
+    assert_ok(cpl_json_load(&file, path));
+    assert_true(json_is_null(json_object_get(file, "step")));
+    json_decref(file);
 }
 
 static void bad_input_has_sentences(void **state)
@@ -406,7 +408,7 @@ int main(void)
         cmocka_unit_test(documents_of_a_source_can_be_limited),
         cmocka_unit_test(losses_are_those_of_one_document_at_a_time),
         cmocka_unit_test(batches_do_not_matter),
-        cmocka_unit_test(written_and_read_back),
+        cmocka_unit_test(written),
         cmocka_unit_test(bad_input_has_sentences),
         cmocka_unit_test(a_single_token_needs_an_eos),
         cmocka_unit_test(ranks_do_not_matter),

@@ -57,6 +57,7 @@ def arguments(words: "list[str]") -> argparse.Namespace:
     parser.add_argument(
         "--json", metavar="FILE", help="also write everything as JSON; - prints it instead of the tables"
     )
+    parser.add_argument("--html", help=argparse.SUPPRESS)
     parser.add_argument("--series", action="store_true", help="add the data of all charts to the JSON; needs --json")
     parser.add_argument("--overwrite", action="store_true", help="replace existing results")
     return parser.parse_intermixed_args(words)
@@ -64,6 +65,10 @@ def arguments(words: "list[str]") -> argparse.Namespace:
 
 def check(given: argparse.Namespace) -> None:
     """Before any work. WrongUse; BadOutput."""
+    if given.html is not None:
+        raise WrongUse(
+            "--html: this version writes no page of a comparison: --json FILE has everything, for couplet.plot"
+        )
     if given.documents is not None and given.no_documents:
         raise WrongUse("--documents and --no-documents cannot be given together")
     if given.series and not given.json:

@@ -17,7 +17,9 @@ class BadOutput(Exception):
 def is_stream(path: str) -> bool:
     """The standard output, a device or a pipe: no result that could be replaced."""
     try:
-        return path == "-" or not (stat.S_ISREG(mode := os.stat(path).st_mode) or stat.S_ISDIR(mode))
+        if path == "-" or os.path.samestat(found := os.stat(path), os.fstat(1)):
+            return True
+        return not (stat.S_ISREG(found.st_mode) or stat.S_ISDIR(found.st_mode))
     except OSError:
         return False
 

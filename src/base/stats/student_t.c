@@ -1,10 +1,10 @@
-/* student_t.c - Student's t and what follows from it; see statistics.h
+/* student_t.c - see student_t.h
  *
  * P(|T| > t) is the regularised incomplete beta function at f / (f + t^2), by its continued
  * fraction (Press et al., "Numerical Recipes", 6.4, with Lentz' method). */
 #include <math.h>
 
-#include "base/stats/statistics.h"
+#include "base/stats/student_t.h"
 
 /* The continued fraction of the incomplete beta function. */
 static double beta_fraction(double a, double b, double x)
@@ -62,53 +62,4 @@ double cpl_student_quantile(double p, double freedom)
             low = middle;
     }
     return (low + high) / 2;
-}
-
-double cpl_spread_half(const cpl_spread *s)
-{
-    if (s->n < 2) return (double)NAN;
-    return cpl_student_quantile(0.975, (double)(s->n - 1)) * s->sd / sqrt((double)s->n);
-}
-
-static double normal_cdf(double z)
-{
-    return erfc(-z / sqrt(2)) / 2;
-}
-
-/* Density of s = sqrt(chi^2 / f), the factor by which an estimated deviation is off. */
-static double density_of_scale(double s, double f)
-{
-    if (s <= 0) return 0;
-    return exp(log(2) + f / 2 * log(f / 2) - lgamma(f / 2) + (f - 1) * log(s) - f * s * s / 2);
-}
-
-/* P(|T| > t) for the noncentral T = (Z + shift) / s, by Simpson's rule over s. */
-static double power_of(double t, double f, double shift)
-{
-    enum { CELLS = 4000 };
-    const double most = 1 + 12 / sqrt(f), h = most / CELLS;
-    double sum = 0;
-    for (int i = 0; i <= CELLS; i++) {
-        const double s = h * i, weight = i == 0 || i == CELLS ? 1 : i % 2 ? 4 : 2;
-        const double density =
-            i == 0 && f == 1 ? exp(log(2) - log(2) / 2 - lgamma(0.5)) : density_of_scale(s, f);
-        sum += weight * density * (normal_cdf(shift - t * s) + normal_cdf(-shift - t * s));
-    }
-    return sum * h / 3;
-}
-
-double cpl_spread_detectable(const cpl_spread *s)
-{
-    if (s->n < 2) return (double)NAN;
-    const double f = (double)(s->n - 1), t = cpl_student_quantile(0.975, f);
-    double low = 0, high = 4;
-    while (power_of(t, f, high) < 0.8) high *= 2;
-    for (int i = 0; i < 60; i++) {
-        const double middle = (low + high) / 2;
-        if (power_of(t, f, middle) < 0.8)
-            low = middle;
-        else
-            high = middle;
-    }
-    return (low + high) / 2 * s->sd / sqrt((double)s->n);
 }
