@@ -16,6 +16,7 @@ from conftest import COUNTS
 from couplet import bench, plot
 from couplet.certify import __main__ as certify
 from couplet.certify._dump import save
+from couplet.compare import __main__ as compare
 from couplet.report import _files
 
 FOLDER = pathlib.Path(__file__).parents[2] / "conformance"
@@ -31,6 +32,12 @@ def commands(path):
         yield "couplet.bench", bench.main, ["--table", str(path)], 1
     if plot.can_draw():
         yield "couplet.plot", plot.main, [str(path), "--out", str(path.parent / "out")], 1
+    run = path.with_name(f"{path.name} run")
+    if not run.exists():
+        run.mkdir()
+        (run / "config.yaml").write_text("train:\n    steps: 1\n")
+        (run / "start.json").symlink_to(path)
+    yield "couplet.compare", compare.main, [str(run)], 1
 
 
 def said_of(capsys, program, run, words):
@@ -272,6 +279,10 @@ def whole_files():
         yield (FOLDER / f"{name}.safetensors").read_bytes(), "couplet.certify"
     yield json.dumps(charts.every_kind()).encode(), "couplet.plot"
     yield (pathlib.Path(__file__).parents[3] / "docs" / "gpu-h100.jsonl").read_bytes(), "couplet.bench"
+    yield (
+        b'{"data": "a", "loss": 1, "val_loss": 8.5, "eps_mean": [0.25], "val_loss_by_source": {"c": 9}}',
+        "couplet.compare",
+    )
 
 
 def test_damaged_files(tmp_path, capsys):
