@@ -13,6 +13,7 @@ import gzip
 import json
 import os
 import pathlib
+import re
 import shutil
 import subprocess
 import sys
@@ -129,6 +130,8 @@ def write_bases(program, base):
     shutil.copytree(inputs / "R", made("two") / "a", symlinks=True)
     must(program, ["eval", "a", "--documents", "--limit", 4], base / "two")
     shutil.copytree(base / "two" / "a", base / "two" / "b", symlinks=True)
+    text = (base / "two" / "b" / "config.yaml").read_text()  # another setting: no copy
+    (base / "two" / "b" / "config.yaml").write_text(re.sub(r"\n    alpha: \S+\n", "\n    alpha: 0.75\n", text))
     for name in ("a", "b"):
         must(
             program,

@@ -94,14 +94,13 @@ def _end(c: Comparison, figure: Figure) -> "list[dict[str, Any]]":
     """The means of the groups, and a point of every run."""
     means = [(g.place, of.mean) for g, of in zip(c.groups, figure.spreads) if not math.isnan(of.mean)]
     runs = [(c.groups[c.group_of[r]].place, figure.values[r]) for r in range(len(c.runs))]
-    return [_series("mean", list(means), 0), _series("a run", list(runs), 1, style="dots")]
+    dots, line = ([point for point in points if not math.isnan(point[0])] for points in (runs, means))
+    off = [_series("off", [(0.0, mean)], -1, style="rule") for place, mean in means if math.isnan(place)]
+    return [_series("mean", list(line), 0), _series("a run", list(dots), 1, style="dots"), *off]
 
 
 def _chart(c: Comparison, figure: Figure, at_the_end: bool, taken: "set[str]") -> "dict[str, Any]":
-    last = max((run.tokens[-1] for run in c.runs if run.lines), default=0.0)
-    unit, x_label = next(
-        u for u in ((1e6, "million tokens"), (1e3, "thousand tokens"), (1, "tokens")) if last >= u[0] or u[0] == 1
-    )
+    last, unit, x_label = _unit(c)
     log, share = figure.of.curve == "log", figure.of.curve == "share"
     plain = stem = (
         re.sub(r"[^A-Za-z0-9]+", "-", ("at-the-end-" if at_the_end else "") + figure.of.file).lstrip("-") or "chart"
@@ -110,7 +109,8 @@ def _chart(c: Comparison, figure: Figure, at_the_end: bool, taken: "set[str]") -
     while plain in taken:
         plain, k = f"{stem}-{k}", k + 1
     taken.add(plain)
-    wide = at_the_end and 0 < c.groups[0].place and c.groups[-1].place > c.groups[0].place * WIDE
+    places = [group.place for group in c.groups if not group.is_off]
+    wide = at_the_end and 0 < places[0] and places[-1] > places[0] * WIDE
     found: dict[str, Any] = {
         "id": plain,
         "section": "end" if at_the_end else "curves",
@@ -127,7 +127,7 @@ def _chart(c: Comparison, figure: Figure, at_the_end: bool, taken: "set[str]") -
 
 
 def charts_of(c: Comparison) -> "list[dict[str, Any]]":
-    with_places = c.by is not None and len(c.groups) > 1 and not math.isnan(c.groups[0].place)
+    with_places = c.by is not None and sum(not math.isnan(group.place) for group in c.groups) > 1
     taken: set[str] = set()
     drawn = [
         figure
@@ -135,7 +135,43 @@ def charts_of(c: Comparison) -> "list[dict[str, Any]]":
         if figure.of.curve != "none"
         and any(math.isfinite(_value(line, figure)) for run in c.runs for line in run.lines)
     ]
-    return [_chart(c, figure, end, taken) for end in [True] * with_places + [False] for figure in drawn]
+    charts = [_chart(c, figure, end, taken) for end in [True] * with_places + [False] for figure in drawn]
+    return _difference(c) + charts
+
+
+def _difference(c: Comparison) -> "list[dict[str, Any]]":
+    """The paired difference of validation loss over tokens, with its interval; none without a pair."""
+    last, unit, label = _unit(c)
+    series = []
+    for p in c.pairings:
+        points = [(t / unit, *rest) for t, *rest in c.over_tokens(p) if t >= EARLY * last]
+        if points:
+            points = points if len(p.pairs) > 1 else [point[:2] for point in points]
+            series.append(_series(c.groups[p.group].name, list(points), p.group, marks=len(points) <= 80))
+    if not series:
+        return []
+    base = c.groups[c.baseline].name
+    return [
+        {
+            "id": "validation-loss-difference",
+            "section": "curves",
+            "title": f"validation loss, difference to {base}",
+            "caption": "Mean over pairs of runs of the same seed and data, nats per token, with its 95 % interval over the pairs; "
+            "below 0: better than the baseline.",
+            "kind": "lines",
+            "x": _axis(label),
+            "y": _axis("", zero=True),
+            "notes": [],
+            "series": [*series, _series(base, [(0.0, 0.0)], -1, style="rule")],
+        }
+    ]
+
+
+def _unit(c: Comparison) -> "tuple[float, float, str]":
+    """The largest number of tokens, the tokens of one on the axis, and the name of the axis."""
+    last = max((run.tokens[-1] for run in c.runs if run.lines), default=0.0)
+    units = ((1e6, "million tokens"), (1e3, "thousand tokens"))
+    return (last, *next((unit for unit in units if last >= unit[0]), (1.0, "tokens")))
 
 
 # ---- where a report is from ----

@@ -13,11 +13,12 @@ from typing import NamedTuple, Optional
 
 from . import _statistics as statistics
 from ._documents import DocumentDifference, compare_documents
+from ._grid import number, signed
 from ._groups import groups_of, names_of
 from ._questions import QuestionTable, compare_questions
 from ._run_figures import FIGURES, VALIDATION, RunFigure
 from ._runs import Line, Run
-from ._settings import Settings
+from ._settings import Settings, without_copies
 from ._statistics import NAN, Spread, spread
 from ._warnings import warnings_of
 
@@ -61,7 +62,7 @@ class Pairing(NamedTuple):
 class Comparison:
     def __init__(self, runs: "list[Run]", by: Optional[str] = None) -> None:
         """`by`: the dotted name of a setting by whose values runs are grouped. NoSetting."""
-        self.runs, self.by = runs, by
+        self.runs, self.by = runs, by = without_copies(runs), by
         self.names = names_of(runs)
         self.settings = Settings(runs)
         self.groups = groups_of(self.settings, self.names, by)
@@ -83,6 +84,8 @@ class Comparison:
                     self._add(_of_source(label), label)
         self.warnings = warnings_of(self)
         self.pairings = [self._pairing(g) for g in range(len(self.groups)) if g != self.baseline]
+        base = self.groups[self.baseline].name
+        self.conclusion = [_conclusion(self.groups[p.group].name, base, p) for p in self.pairings]
 
     # ---- the point ----
 
@@ -145,6 +148,19 @@ class Comparison:
         spreads = [spread([values[run] for run in group.members]) for group in self.groups]
         self.figures.append(Figure(figure, source, values, spreads))
 
+    def over_tokens(self, pairing: Pairing) -> "list[tuple[float, float, float, float]]":
+        """Tokens at which both runs of all pairs were evaluated, mean difference of validation loss, and the ends of its 95 %
+        interval (NaN: of one pair)."""
+        points = []
+        pairs = [(self.runs[pair.base], self.runs[pair.other]) for pair in pairing.pairs]
+        for tokens in pairs[0][0].tokens if pairs else []:
+            lines = [(a.line_at(tokens), b.line_at(tokens)) for a, b in pairs]
+            of = spread([b.val_loss() - a.val_loss() if a and b else NAN for a, b in lines])
+            if of.n == len(pairs):
+                half = statistics.half(of)
+                points.append((tokens, of.mean, of.mean - half, of.mean + half))
+        return points
+
     # ---- pairs ----
 
     def _order_seed(self, run: int) -> str:
@@ -180,6 +196,21 @@ class Comparison:
         return Pairing(
             g, pairs, differences, statistics.half(differences), statistics.detectable(differences), documents
         )
+
+
+def _conclusion(name: str, base: str, p: Pairing) -> str:
+    """What the pairs show, in a sentence."""
+    pairs = f"{name} against {base}, {len(p.pairs)} pair{'' if len(p.pairs) == 1 else 's'}"
+    mean, low, high = p.spread.mean, p.spread.mean - p.half, p.spread.mean + p.half
+    if math.isnan(mean):
+        return f"{pairs} of the same seed and data: no difference can be told."
+    found = f"{pairs}: validation loss {signed(mean, 3)} nats"
+    if math.isnan(p.half):
+        return f"{found}: no interval of one pair, so no difference is shown."
+    found += f" [{signed(low, 3)}, {signed(high, 3)}]"
+    if low <= 0 <= high:
+        return f"{found}: no difference is shown; the smallest that could be seen: {number(p.detectable, 3)}."
+    return f"{found}: {'better' if high < 0 else 'worse'}."
 
 
 def loss_between(run: Run, source: Optional[str], tokens: float) -> float:

@@ -1,7 +1,8 @@
 """Groups of runs, and names.
 
 Runs whose settings differ in seeds and bookkeeping alone are a group; if a setting is named, runs that have the same value of
-it and the same training data, held-out text and precision."""
+it and the same training data, held-out text and precision. If it is a setting of a loss, runs in which that loss is off are a
+group "off"."""
 
 from __future__ import annotations
 
@@ -18,6 +19,7 @@ class Group(NamedTuple):
     name: str
     members: "list[int]"  # in the order of the runs
     place: float  # value of the setting by which runs are grouped if all are numbers; else NaN
+    is_off: bool = False
 
 
 class NoSetting(Exception):
@@ -32,10 +34,15 @@ def names_of(runs: "list[Run]") -> "list[str]":
 
 def _alike(settings: Settings, a: int, b: int, by: Optional[str]) -> bool:
     if by is not None:
-        own = settings.all[by].meanings
         ground = (settings.all.get(name) for name in ("data.train", "data.validation", "compute.dtype"))
-        return own[a] == own[b] and all(settings.same(s, a, b) for s in ground if s)
+        return _value(settings, a, by) == _value(settings, b, by) and all(settings.same(s, a, b) for s in ground if s)
     return all(settings.same(s, a, b) for s in settings.differing if s.role == "matters")
+
+
+def _value(settings: Settings, run: int, by: str) -> str:
+    """The meaning of the setting by which runs are grouped; "off": it is of a loss that is off in the run."""
+    section, _, name = by.partition(".")
+    return "off" if name != "weight" and settings.is_off(section, run) else settings.all[by].meanings[run]
 
 
 def _number(text: str) -> float:
@@ -81,26 +88,29 @@ def groups_of(settings: Settings, names: "list[str]", by: Optional[str]) -> "lis
             members.append([run])
     places = [math.nan] * len(members)
     if by is not None:
-        setting = settings.all[by]
-        values = [_number(setting.meanings[group[0]]) for group in members]
-        if not any(map(math.isnan, values)):
-            members = [group for _, group in sorted(zip(values, members), key=lambda pair: pair[0])]
-            places = sorted(values)
+        texts, found = settings.all[by].texts, {run: _value(settings, run, by) for (run, *_) in members}
+        off = [group for group in members if found[group[0]] == "off"]
+        others = [group for group in members if found[group[0]] != "off"]
+        values = {group[0]: _number(found[group[0]]) for group in others}
+        if any(map(math.isnan, values.values())):
+            members = off + sorted(others, key=lambda group: texts[group[0]])
         else:
-            members.sort(key=lambda group: setting.texts[group[0]])
+            members = off + sorted(others, key=lambda group: values[group[0]])
+            places = [values.get(group[0], math.nan) for group in members]
     groups: list[Group] = []
     for group, place in zip(members, places):
         name = stem = _group_name(settings, names, group, by)
         k = 2
         while any(other.name == name for other in groups):
             name, k = f"{stem} [{k}]", k + 1
-        groups.append(Group(name, group, place))
+        groups.append(Group(name, group, place, by is not None and _value(settings, group[0], by) == "off"))
     return groups
 
 
 def _group_name(settings: Settings, names: "list[str]", group: "list[int]", by: Optional[str]) -> str:
     if by is not None:
-        return f"{by} {settings.all[by].texts[group[0]]}"
+        off = _value(settings, group[0], by) == "off"
+        return "off" if off else f"{by} {settings.all[by].texts[group[0]]}"
     if len(group) == 1:
         return names[group[0]]
     if common := _common_name([names[run] for run in group]):

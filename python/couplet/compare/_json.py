@@ -95,6 +95,7 @@ def _documents(of: DocumentDifference) -> "Optional[dict[str, Any]]":
 
 
 def _pairing(c: Comparison, p: Pairing) -> "dict[str, Any]":
+    columns = list(zip(*c.over_tokens(p))) or [()] * 4
     names = [{"base": c.names[pair.base], "other": c.names[pair.other]} for pair in p.pairs]
     return {
         "group": c.groups[p.group].name,
@@ -103,6 +104,9 @@ def _pairing(c: Comparison, p: Pairing) -> "dict[str, Any]":
         "high": finite(p.spread.mean + p.half),
         "detectable": finite(p.detectable),
         "pairs": [{**name, "difference": finite(pair.difference)} for name, pair in zip(names, p.pairs)],
+        "over_tokens": {
+            key: [_count(x) for x in column] for key, column in zip(("tokens", "mean", "low", "high"), columns)
+        },
         "bits_per_byte": _documents(p.documents),
         "questions": [
             {**name, **table._asdict(), "p": finite(table.p)}
@@ -116,6 +120,7 @@ def as_json(c: Comparison) -> "dict[str, Any]":
     return {
         "schema": SCHEMA,
         "warnings": c.warnings,
+        "conclusion": c.conclusion,
         "point_tokens": _count(c.point),
         "point_kind": c.point_kind,
         "equal_time_s": finite(c.seconds),

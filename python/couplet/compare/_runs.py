@@ -137,7 +137,7 @@ def number(value: Any) -> float:
 class Line:
     """A logged step."""
 
-    __slots__ = ("step", "tokens", "values", "layers", "n_layers", "sources")
+    __slots__ = ("step", "tokens", "values", "layers", "n_layers", "sources", "precision")
 
     def __init__(self, step: int, tokens: float, found: "dict[str, Any]") -> None:
         self.step, self.tokens = step, tokens
@@ -154,6 +154,8 @@ class Line:
                 self.values[figure.key] = spread(own).mean
             else:
                 self.values[figure.key] = NAN
+        made_with = found.get("made_with")
+        self.precision = _text(made_with.get("dtype")) if isinstance(made_with, dict) else None
         losses = found.get("val_loss_by_source")
         self.sources = {label: number(x) for label, x in losses.items()} if isinstance(losses, dict) else {}
 
@@ -215,8 +217,9 @@ class Run:
         self.data: Optional[str] = None
         self.held_out: Optional[str] = None
         self.tokenizer: Optional[str] = None
+        self.precision: Optional[str] = None  # bf16 or f32, by the last line that says it
         self.duplicate: Optional[str] = None  # as the folder was named once more
-        self.copy_of: Optional[str] = None  # name of the run of which this one is a copy
+        self.copies: list[str] = []  # folders of runs that are this one
         path = os.path.join(folder, "config.yaml")
         try:
             self.settings = _yaml.read_settings(_files.read(path, _yaml.MOST_BYTES))
@@ -227,6 +230,9 @@ class Run:
         self._read_checkpoint()
         self.tokens = [line.tokens for line in self.lines]
         self._at = {line.tokens: line for line in self.lines}
+        self.precision = next((line.precision for line in reversed(self.lines) if line.precision), None)
+        if self.precision is None and self.start:
+            self.precision = self.start.precision
         steps = self._number("train.steps")
         self.steps = int(steps) if 0 <= steps < 1e15 else -1  # -1: unknown
         self.in_progress = not self.lines or self.lines[-1].step < self.steps or _is_locked(folder)

@@ -80,6 +80,32 @@ def _meaning(name: str, text: str) -> str:
     return {("balance.scope", "auto"): "micro", ("compute.activations", "auto"): "f32"}.get((name, text), text)
 
 
+def text_of(run: Run, name: str) -> str:
+    """The text of a setting; of the precision what the run was computed in, if its lines say it. "-": it has none."""
+    text = run.settings.get(name, defaults().get(name, "-"))
+    return run.precision if name == "compute.dtype" and run.precision else text
+
+
+def without_copies(runs: "list[Run]") -> "list[Run]":
+    """Without runs that are another one: equal settings and seeds, and equal losses at all steps that both have logged. The
+    one with more lines stays."""
+    names = {name for run in runs for name in run.settings if _role(name) != "bookkeeping" and name not in PATHS}
+    meanings = [[_meaning(name, text_of(run, name)) for name in sorted(names)] for run in runs]
+    kept: list[int] = []
+    for i in sorted(range(len(runs)), key=lambda i: -len(runs[i].lines)):
+        whole = next((k for k in kept if meanings[k] == meanings[i] and _equal_losses(runs[k], runs[i])), None)
+        if whole is None:
+            kept.append(i)
+        else:
+            runs[whole].copies.append(runs[i].folder)
+    return [runs[i] for i in sorted(kept)]
+
+
+def _equal_losses(a: Run, b: Run) -> bool:
+    both = [(line.values["loss"], other.values["loss"]) for line in a.lines if (other := b.line_at(line.tokens))]
+    return any(x == y for x, y in both) and all(x == y or x != x and y != y for x, y in both)
+
+
 class Settings:
     """All settings of the runs: those that matter, seeds, bookkeeping; each in the order in which it first comes."""
 
@@ -101,7 +127,7 @@ class Settings:
         texts, meanings = [], []
         marks = [getattr(run, CONTENTS[name]) for run in runs] if name in CONTENTS else []
         for i, run in enumerate(runs):
-            text = run.settings.get(name, defaults().get(name, "-"))
+            text = text_of(run, name)
             if name in PATHS:
                 text = re.sub(r'[^\[\], "][^\],"]*', _short_path, text)
             meanings.append(_meaning(name, text))
@@ -119,6 +145,11 @@ class Settings:
         """Compares all pairs of content: two runs may be the same as a third and not the same as each other."""
         firsts = range(self.n_runs if setting.marks else 1)
         return any(not self.same(setting, a, b) for a in firsts for b in range(a + 1, self.n_runs))
+
+    def is_off(self, section: str, run: int) -> bool:
+        """Whether a loss with this section of settings is off in the run: its weight is 0."""
+        weight = self.meaning(f"{section}.weight", run)
+        return weight == "0" or (weight == "unset" and section == "erc" and self.meaning("model.router", run) == "aoe")
 
     def meaning(self, name: str, run: int) -> str:
         return self.all[name].meanings[run] if name in self.all else "-"

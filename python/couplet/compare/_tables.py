@@ -83,7 +83,8 @@ def _pairs(c: Comparison) -> Grid:
 
 
 def _document_note(c: Comparison) -> str:
-    note = "95 % interval, bootstrap over documents: 2,000 resamples, the same documents for all pairs."
+    note = "95 % interval, bootstrap over documents: 2,000 resamples, the same documents for all pairs: "
+    note += "what other documents would change, not what other seeds would."
     if any(p.documents.sets and len(p.pairs) == 1 for p in c.pairings):  # no spread over seeds
         note += " With one pair of runs it is of these two runs, not of the settings."
     base = sum(p.documents.only_base for p in c.pairings)
@@ -117,8 +118,9 @@ def _questions(c: Comparison) -> Grid:
 
 
 def text(c: Comparison) -> "list[str]":
-    """The lines of all tables, warnings at the top."""
+    """The lines of warnings, the conclusion and all tables."""
     lines = [f"warning: {sentence}" for sentence in c.warnings]
-    for table in (_runs, _settings, _figures, _pairs, _documents, _questions):
+    lines += [""] * bool(c.warnings and c.conclusion) + c.conclusion
+    for table in (_pairs, _runs, _settings, _figures, _documents, _questions):
         lines += text_of(table(c))
     return lines

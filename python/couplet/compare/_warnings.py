@@ -51,7 +51,9 @@ def _of_groups(c: "Comparison") -> "list[str]":
         found = [
             s.name
             for s in c.settings.differing
-            if s.role == "matters" and any(not c.settings.same(s, run, first) for run in others)
+            if s.role == "matters"
+            and not (group.is_off and s.name.split(".")[0] == str(c.by).split(".")[0])  # of a loss that is off
+            and any(not c.settings.same(s, run, first) for run in others)
         ]
         if found:
             sentences.append(f"the runs of the group {group.name} differ in more than their seeds: {', '.join(found)}")
@@ -72,6 +74,11 @@ def _of_precision(c: "Comparison") -> "list[str]":
 
 def _of_files(c: "Comparison") -> "list[str]":
     sentences = [f"{r.folder} and {r.duplicate} are the same folder: it counts once" for r in c.runs if r.duplicate]
+    sentences += [
+        f"{r.folder} and {copy} are the same run, with equal settings, seed and losses: it counts once"
+        for r in c.runs
+        for copy in r.copies
+    ]
     for name, run in zip(c.names, c.runs):
         if run.n_damaged:
             lines = "line of its metrics was" if run.n_damaged == 1 else "lines of its metrics were"

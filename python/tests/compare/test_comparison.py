@@ -7,7 +7,7 @@ import random
 
 import numpy as np
 import pytest
-from couplet.compare import _documents, _json, _tables
+from couplet.compare import _charts, _documents, _json, _tables
 from couplet.compare._comparison import Comparison
 from couplet.compare._groups import NoSetting
 from couplet.compare._runs import read_runs
@@ -69,6 +69,59 @@ def test_groups_of_one_stem_have_other_names(tmp_path):
     assert [group.name for group in c.groups] == ["erc", "erc [2]", "erc [3]"]
     text = "\n".join(_tables.text(c))
     assert "erc [2] (2 runs)" in text and "erc [3] (1 run)" in text
+
+
+@pytest.mark.parametrize(
+    "by, more, groups",
+    [
+        ("erc.alpha", "", [("off", [0, 1], None), ("erc.alpha 0.5", [3], 0.5), ("erc.alpha 1", [2], 1)]),
+        ("erc.weight", "", [("erc.weight 0", [0, 1], 0), ("erc.weight 1", [2, 3], 1)]),
+        ("model.vocab_size", "", [("model.vocab_size 300", [0, 1, 2, 3], 300)]),
+    ],
+)
+def test_a_loss_that_is_off_is_a_group(by, more, groups, tmp_path):
+    """Whatever its other settings are, and without a word about these."""
+    runs = [VANILLA, SIX[1]._replace(alpha=0.7), ERC, ERC._replace(name="half", seed=1, alpha=0.5)]
+    c = compared(tmp_path, *runs, by=by)
+    found = [(g.name, g.members, None if math.isnan(g.place) else g.place) for g in c.groups]
+    assert found == groups
+    if by == "erc.alpha":
+        assert not c.warnings
+        at_end = [chart for chart in _charts.charts_of(c) if chart["section"] == "end"]
+        rules = [[s["name"] for s in chart["series"] if s["style"] == "rule"] for chart in at_end]
+        assert rules and rules[0] == ["off"] and at_end[0]["series"][0]["x"] == [0.5, 1]
+
+
+def test_a_run_without_a_router_has_no_coupling_loss(tmp_path):
+    aoe = VANILLA._replace(name="aoe", weight="unset", more="model:\n    router: aoe\n")
+    c = compared(tmp_path, aoe, ERC._replace(weight="unset"), by="erc.alpha")
+    assert [group.name for group in c.groups] == ["off", "erc.alpha 1"]
+
+
+def test_groups_are_of_the_precision_that_runs_had(tmp_path):
+    """Recorded settings may say auto, or what was asked for; lines say what it was."""
+    folders = [one.write(tmp_path) for one in SIX[:3]]
+    for folder, dtype in zip(folders, ("f32", "bf16", None)):
+        config = (folder / "config.yaml").read_text()
+        (folder / "config.yaml").write_text(config + "compute:\n    dtype: auto\n")
+        lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+        lines = [line | ({"made_with": {"dtype": dtype}} if dtype else {}) for line in lines]
+        (folder / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    c = Comparison(read_runs([str(folder) for folder in folders]))
+    assert members(c) == [[0], [1], [2]] and c.settings.all["compute.dtype"].texts == ["f32", "bf16", "auto"]
+
+
+@pytest.mark.parametrize(
+    "change, n", [({}, 1), ({"last": 12}, 1), ({"shift": 0.001}, 2), ({"seed": 9}, 2), ({"alpha": 2}, 2)]
+)
+def test_a_copy_of_a_run_counts_once(change, n, tmp_path):
+    """A copy, and one that went on less far; other losses, seeds or settings are other runs."""
+    c = compared(tmp_path, VANILLA._replace(name="copy", **change), VANILLA, SIX[1])
+    assert len(c.runs) == 1 + n and figure(c, "validation-loss").spreads[c.group_of[n]].n in (1, 2, 3)
+    sentence = f"{tmp_path / 'copy'} are the same run, with equal settings, seed and losses: it counts once"
+    other = f"{tmp_path / 'vanilla-s0'} are the same run, with equal settings, seed and losses: it counts once"
+    assert (told(c, sentence) or told(c, other)) == (n == 1)
+    assert c.point == 2000  # the one that went further stays
 
 
 # ---- content ----
@@ -203,6 +256,37 @@ def test_pairs_share_their_seed(tmp_path):
     assert pairing.spread == pytest.approx(spread(want), 1e-9)
     assert pairing.half == pytest.approx(4.30265272974946 * sd / math.sqrt(3), 1e-9)
     assert pairing.detectable == pytest.approx(3.2640435496995703 * sd, 1e-6)
+    assert c.conclusion == [
+        "erc against vanilla, 3 pairs: validation loss -0.0200 nats [-0.0857, +0.0457]: no difference is shown; the smallest "
+        "that could be seen: 0.0864."
+    ]
+    text = _tables.text(c)
+    assert text[0] == c.conclusion[0] and text[2].startswith("Validation loss, difference to vanilla")
+    points = c.over_tokens(pairing)
+    assert [point[0] for point in points] == [200.0 * i for i in range(1, 11)]
+    assert points[3] == pytest.approx((800, -0.02, -0.02 - pairing.half, -0.02 + pairing.half), 1e-9)
+    (chart,) = (chart for chart in _charts.charts_of(c) if chart["id"] == "validation-loss-difference")
+    assert chart["series"][0]["low"] == [float(f"{-0.02 - pairing.half:.6g}")] * 10 and chart["series"][1]["y"] == [0]
+
+
+@pytest.mark.parametrize(
+    "runs, sentence",
+    [
+        ((VANILLA, ERC), "erc-s0 against vanilla-s0, 1 pair: validation loss -0.0400 nats: no interval of one pair"),
+        ((VANILLA, SIX[5]), "erc-s1 against vanilla-s0, 0 pairs of the same seed and data: no difference can be told."),
+        (
+            (*SIX[:2], ERC, SIX[5]._replace(shift=-0.0305)),
+            "2 pairs: validation loss -0.0403 nats [-0.0434, -0.0371]: better.",
+        ),
+        (
+            (ERC, SIX[5]._replace(shift=-0.0305), *SIX[:2]),
+            "2 pairs: validation loss +0.0403 nats [+0.0371, +0.0434]: worse.",
+        ),
+    ],
+)
+def test_the_conclusion(runs, sentence, tmp_path):
+    c = compared(tmp_path, *runs)
+    assert len(c.conclusion) == 1 and sentence in c.conclusion[0], c.conclusion
 
 
 @pytest.mark.parametrize(
