@@ -348,7 +348,7 @@ def record(program, name):
         record_tasks(program, run, part)
     if name.endswith("-s0") and "model.router=aoe" not in settings_of(name):
         record_points(program, run, part)
-    couplet(program, "compare", run, "--documents", 0)  # scores all that are held out
+    couplet(program, "eval", run, "--documents", "--overwrite")
     (part / "documents.json").write_text(json.dumps(rounded(json.loads((run / "documents.json").read_text()))))
     to.parent.mkdir(exist_ok=True)
     part.rename(to)

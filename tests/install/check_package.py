@@ -101,6 +101,7 @@ def check_fields(name, package):
     launchers = [launcher for key, launcher in (("openmpi", "openmpi-bin"), ("mpich", "mpich")) if key in modules]
     remote = re.search(r"^CPL_REMOTE:BOOL=(ON|1)$", (BUILD / "CMakeCache.txt").read_text(), re.M)
     wanted = [" | ".join(launchers)] * bool(launchers) + ["libcurl4"] * bool(remote)
+    wanted += ["python3", "python3-numpy"]
     check(
         field["Recommends"] == (", ".join(wanted) if name == "couplet" else ""),
         f"{name} recommends {field['Recommends']}",

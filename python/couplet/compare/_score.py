@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
 from collections.abc import Callable
 from typing import Optional
 
@@ -54,7 +53,9 @@ def score(runs: "list[Run]", most: Optional[int], threads: Optional[int], warn: 
         words = [program, "eval", run.folder, "--documents", "--overwrite"]
         words += ["--limit", str(DOCUMENTS if most is None else most)] if most != 0 else []
         words += ["--threads", str(threads)] if threads is not None else []
-        done = subprocess.run(words, stdout=sys.stderr, stderr=subprocess.PIPE, text=True, errors="surrogateescape")
+        done = subprocess.run(
+            words, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, errors="surrogateescape"
+        )
         said = done.stderr.splitlines()
         _files.complain(*(said[:-1] if done.returncode else said))
         if done.returncode < 0 or done.returncode > 128:
