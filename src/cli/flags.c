@@ -33,6 +33,21 @@ static int find_flag(const cpl_verb *verb, const char *name, size_t length)
     return -1;
 }
 
+static cpl_status refuse_moved(const cpl_verb *verb, const char *name)
+{
+    static const struct {
+        const char *verb, *flag, *sentence;
+    } moved[] = {
+#define CPL_MOVED(...) {__VA_ARGS__},
+#include "cli/moved.def"
+#undef CPL_MOVED
+    };
+    for (size_t i = 0; i < sizeof moved / sizeof *moved; i++)
+        if (strcmp(moved[i].verb, verb->name) == 0 && strcmp(moved[i].flag, name) == 0)
+            return CPL_FAIL(CPL_ERR_USAGE, "%s is no longer there: %s", name, moved[i].sentence);
+    return CPL_OK;
+}
+
 static cpl_status no_such_flag(const cpl_verb *verb, const char *word)
 {
     const char *names[CPL_MOST_FLAGS + 1] = {"--help"};
@@ -42,10 +57,7 @@ static cpl_status no_such_flag(const cpl_verb *verb, const char *word)
     memcpy(name, word, length);
     name[length] = '\0';
     for (size_t f = 0; f < verb->n_flags; f++) names[f + 1] = verb->flags[f].name;
-    if (strcmp(name, "--svg") == 0 && find_flag(verb, "--series", strlen("--series")) >= 0)
-        return CPL_FAIL(CPL_ERR_USAGE,
-                        "--svg is no longer there: write --json FILE --series, then "
-                        "`python -m couplet.plot FILE --out FOLDER` draws every chart");
+    CPL_TRY(refuse_moved(verb, name));
     const char *near = cpl_text_nearest(name, names, verb->n_flags + 1);
     if (near)
         return CPL_FAIL(CPL_ERR_USAGE, "%s has no flag %s; did you mean %s?", verb->name, name,
