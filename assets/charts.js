@@ -233,22 +233,6 @@ const KINDS = {
     }
   },
 
-  points(figure, chart) {
-    const c = open(figure, chart), p = chart.points, groups = chart.groups || [];
-    legend(c, groups.map((name, k) => ({ name, colour: theme['q' + k % 8], kind: 'dots' })));
-    c.top += 4;
-    let most = 1e-9;
-    for (const v of [...p.x, ...p.y]) most = Math.max(most, Math.abs(v));
-    const side = c.right - c.left, left = (W - side) / 2, at = v => (v / most + 1) / 2;
-    close(c.svg, c.top + side + 6);
-    add(c.svg, 'rect', { x: left, y: c.top, width: side, height: side, fill: 'none', stroke: theme.grid });
-    p.x.forEach((x, i) => {
-      const k = p.group ? p.group[i] : 0;
-      mark(add(c.svg, 'circle', { class: 'm', r: 1.7, cx: left + 3 + at(x) * (side - 6),
-        cy: c.top + side - 3 - at(p.y[i]) * (side - 6), fill: theme['q' + k % 8], 'fill-opacity': .75 }), groups[k] || '');
-    });
-  },
-
   heat(figure, chart) {
     const map = new HeatMap(chart), tall = map.rows === map.columns;
     const side = W - 60, height = tall ? side : clamp(16 * map.rows, 60, 300);

@@ -27,6 +27,7 @@ NEEDS = [
     "numpy",
     "peft",
     "matplotlib",
+    "scikit-learn",
     "mypy",
     "pytest",
     "hatchling>=1.27",
@@ -44,7 +45,7 @@ ABSENT = re.compile(
 INSTALL_SECONDS, TEST_SECONDS = 900, 1500
 CHECK = "import torch, transformers, accelerate, safetensors, numpy, pytest"
 WISHED = (
-    CHECK + ", peft, matplotlib, mypy, xxhash, gguf, tensorboard, hatchling, lm_eval, ruff"
+    CHECK + ", peft, matplotlib, sklearn, mypy, xxhash, gguf, tensorboard, hatchling, lm_eval, ruff"
 )  # without, a few are skipped
 
 

@@ -276,10 +276,12 @@ def charts_of(path):
 
 def record_points(program, run, to):
     """The chart of the t-SNE of the experts of the middle layer, of the first seed alone."""
-    figures = WORK / f"{run.name}.figures.json"
-    couplet(program, "inspect", run, "--json", figures, "--series", "--overwrite")
-    write_charts(to / "tsne.json", [chart for chart in charts_of(figures) if chart["id"] == "t-sne"])
-    figures.unlink()
+    from couplet.report import _tsne
+
+    rows = WORK / f"{run.name}.npy"
+    couplet(program, "inspect", run, "--rows", rows, "--overwrite")
+    write_charts(to / "tsne.json", [_tsne.chart_of(rows)])
+    rows.unlink()
 
 
 def slim(value, most=12):

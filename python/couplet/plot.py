@@ -1,13 +1,14 @@
 """Draws the charts of a `series` block, as `couplet inspect|compare|eval --json FILE --series` write it.
 
     python -m couplet.plot FIGURES.json [FIGURES.json ...] --out DIR [--format svg|pdf|png] [--only ID,...]
+    python -m couplet.plot --tsne ROWS.npy --out PICTURE.svg [--perplexity P] [--seed N]
 
 Each chart becomes DIR/ID.svg; of several files, DIR/STEM-ID.svg. Existing pictures are replaced. Needs
-matplotlib, but neither PyTorch nor the C library. The same file gives the same bytes with the same version of
-matplotlib.
+matplotlib, but neither PyTorch nor the C library; --tsne needs scikit-learn too. The same file gives the same bytes with
+the same versions of them.
 
 Exit code 0: all drawn; 1: an input cannot be drawn, or standard output cannot be written; 2: wrong arguments, or no
-matplotlib."""
+matplotlib or scikit-learn."""
 
 from __future__ import annotations
 
@@ -16,6 +17,7 @@ import pathlib
 import re
 import sys
 import warnings
+from importlib.util import find_spec
 from typing import Dict, List, Optional, Set, Tuple
 
 from .report import _files
@@ -29,6 +31,7 @@ except ImportError:
     matplotlib = None  # type: ignore[assignment, unused-ignore]  # `main` reports it
 
 VERSION = 1  # of the series block
+FORMATS = ("svg", "pdf", "png")
 RENAMED = {
     "kappa-rows-own": "kappa-row-top1",
     "kappa-columns-own": "kappa-column-top1",
@@ -135,6 +138,36 @@ def draw_files(
     return [target for _, _, target in plans]
 
 
+def draw_tsne(path: pathlib.Path, out: pathlib.Path, perplexity: float, seed: int) -> None:
+    """Draws the rows that `couplet inspect --rows` wrote; the suffix of `out` is the format."""
+    from .report import _tsne
+
+    try:
+        chart = _tsne.chart_of(path, perplexity, seed)
+    except _files.BadFile as error:
+        raise CannotDraw(f"{path}: {error}") from None
+    except Exception as error:  # of scikit-learn, for numbers that it cannot place
+        raise CannotDraw(f"{path}: {_files.reason(error)}") from None
+    out.parent.mkdir(parents=True, exist_ok=True)
+    draw(chart, out)
+
+
+def check_words(parser: argparse.ArgumentParser, args: argparse.Namespace) -> None:
+    """Ends the program with exit code 2 where the arguments are of no form, or of both."""
+    if bool(args.tsne) == bool(args.figures):
+        parser.error("give FIGURES.json, or --tsne ROWS.npy")
+    if args.tsne and (args.format or args.only):
+        parser.error(
+            "--tsne goes without --format and --only: it draws one picture, whose format is the suffix of --out"
+        )
+    if args.tsne and args.out.suffix[1:] not in FORMATS:
+        parser.error(f"--tsne draws one picture: --out must end in .{', .'.join(FORMATS)}")
+    if not 1 <= args.perplexity <= 1000 or not 0 <= args.seed < 2**32:
+        parser.error("--perplexity takes a number from 1 to 1000, --seed one from 0 below 2^32")
+    if not args.tsne and (args.perplexity, args.seed) != (30, 1):
+        parser.error("--perplexity and --seed belong to --tsne")
+
+
 def main(words: Optional[List[str]] = None) -> int:
     parser = argparse.ArgumentParser(
         prog="python -m couplet.plot",
@@ -143,22 +176,38 @@ def main(words: Optional[List[str]] = None) -> int:
     )
     parser.add_argument(
         "figures",
-        nargs="+",
+        nargs="*",
         type=pathlib.Path,
         metavar="FIGURES.json",
         help="what couplet wrote with --json FILE --series",
     )
-    parser.add_argument("--out", required=True, type=pathlib.Path, metavar="DIR", help="the folder of the pictures")
-    parser.add_argument("--format", default="svg", choices=("svg", "pdf", "png"), help="default svg")
+    parser.add_argument(
+        "--out",
+        required=True,
+        type=pathlib.Path,
+        metavar="DIR",
+        help="the folder of the pictures; of --tsne the picture",
+    )
+    parser.add_argument("--format", choices=FORMATS, help="default svg")
     parser.add_argument("--only", metavar="ID,...", help="the charts to draw; default all")
+    parser.add_argument("--tsne", type=pathlib.Path, metavar="ROWS.npy", help="what couplet inspect --rows wrote")
+    parser.add_argument("--perplexity", type=float, default=30, metavar="P", help="of --tsne; default 30")
+    parser.add_argument("--seed", type=int, default=1, metavar="N", help="of --tsne; default 1")
     args = parser.parse_args(words)
+    check_words(parser, args)
     if not can_draw():
         print(f"couplet.plot: needs {NEEDS}", file=sys.stderr)
         return 2
+    if args.tsne and not find_spec("sklearn"):
+        print("couplet.plot: --tsne needs scikit-learn: pip install scikit-learn", file=sys.stderr)
+        return 2
     try:
-        drawn = draw_files(
-            args.figures, args.out, args.format, [name for name in args.only.split(",") if name] if args.only else None
-        )
+        if args.tsne:
+            draw_tsne(args.tsne, args.out, args.perplexity, args.seed)
+            drawn = [args.out]
+        else:
+            only = [name for name in args.only.split(",") if name] if args.only else None
+            drawn = draw_files(args.figures, args.out, args.format or "svg", only)
         _files.say(*map(str, drawn))
     except (CannotDraw, OSError) as error:
         _files.complain(f"couplet.plot: {error if isinstance(error, CannotDraw) else _files.reason(error)}")

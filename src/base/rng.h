@@ -18,7 +18,6 @@ typedef enum cpl_rng_stream {
     CPL_STREAM_TEST    = 4,
     CPL_STREAM_MIXTURE = 5, /* which instances a fractional mixing weight keeps */
     CPL_STREAM_PAIRING = 6, /* random pairings of rows and experts: layer, step = pairing */
-    CPL_STREAM_TSNE    = 7, /* t-SNE: step 0: first basis of the components, 1 and 2: a start */
     CPL_STREAM_BOOTSTRAP =
         8, /* of couplet.compare: documents of a resample: step = resample, layer = source, index = draw */
     CPL_STREAM_LANCZOS = 9, /* where the search for a largest singular value begins: index = row */

@@ -85,10 +85,9 @@ static cpl_status check_sample(const cpl_arguments *a)
     } refused[] = {
         {"--silhouette", "silhouettes are of all rows of every gate"},
         {"--lambda", "the largest singular value of a gate is of all of its rows"},
-        {"--html", "the page draws figures without their intervals, and t-SNE of whole gates"},
-        {"--series", "charts draw figures without their intervals, and t-SNE of whole gates"},
-        {"--tsne-layer", "t-SNE is of whole gates"},
-        {"--tsne-stride", "t-SNE is of whole gates"},
+        {"--html", "the page draws figures without their intervals"},
+        {"--series", "charts draw figures without their intervals"},
+        {"--rows", "it takes rows of whole gates"},
         {"--text", "the whole model is read for it"},
     };
     for (size_t i = 0; i < sizeof refused / sizeof *refused; i++)
@@ -134,13 +133,10 @@ static cpl_status read_options(work *w)
     if (o->noisy) o->noise_seed = (uint64_t)cpl_flag_int(a, "--noise");
     CPL_TRY(read_memory(w, memory));
     o->keep_going = cpl_flag_on(a, "--keep-going");
-    o->picture    = cpl_flag_given(a, "--html") || cpl_flag_on(a, "--series");
-    o->picture_layer =
-        cpl_flag_given(a, "--tsne-layer") ? cpl_flag_int(a, "--tsne-layer") : INT64_C(-1);
-    o->picture_stride = cpl_flag_given(a, "--tsne-stride") ? cpl_flag_int(a, "--tsne-stride") : 0;
-    o->perplexity     = cpl_flag_number(a, "--perplexity");
-    o->iterations     = cpl_flag_int(a, "--iterations");
-    o->seed           = (uint64_t)cpl_flag_int(a, "--seed");
+    o->rows       = cpl_flag_given(a, "--rows");
+    o->seed       = (uint64_t)cpl_flag_int(a, "--seed");
+    if (o->rows && a->n_words > 1)
+        return CPL_FAIL(CPL_ERR_USAGE, "--rows takes one CHECKPOINT: its file is of one of them");
     CPL_TRY(read_sample(w));
     o->progress = cpl_inspect_bar_progress;
     w->dry_run  = cpl_flag_on(a, "--dry-run");
@@ -338,9 +334,18 @@ static cpl_status write_page(const work *w, const json_t *data, const char *path
     return status;
 }
 
+static cpl_status write_rows(const work *w, const char *path)
+{
+    const cpl_coupling_report *r = w->n ? w->reports : NULL;
+    if (r && r->rows.file) return cpl_output_file(path, r->rows.file, r->rows.bytes);
+    return CPL_FAIL(CPL_ERR_INPUT, "%s: no rows of gates are written: %s", path,
+                    r ? r->layers[r->rows.index].fault : "there is no coupling table");
+}
+
 static cpl_status show_all(const work *w)
 {
     const char *json = cpl_flag_text(w->args, "--json"), *html = cpl_flag_text(w->args, "--html");
+    const char *rows  = cpl_flag_text(w->args, "--rows");
     const bool series = cpl_flag_on(w->args, "--series");
     json_t *data      = NULL;
     cpl_status status = CPL_OK;
@@ -354,14 +359,14 @@ static cpl_status show_all(const work *w)
         CPL_TRY_DONE(
             cpl_output_json(json_incref(data), "the report", json, JSON_REAL_PRECISION(9)));
     }
+    if (rows) CPL_TRY_DONE(write_rows(w, rows));
     cpl_output_paths_describe(w->args);
 done:
     json_decref(data);
     return status;
 }
 
-/* A layer or picture that was left out (--keep-going) is still a failure. It is reported at the
- * end. */
+/* A layer that was left out (--keep-going) is still a failure. It is reported at the end. */
 static cpl_status judge(const work *w)
 {
     int64_t faulty    = 0;
@@ -378,10 +383,6 @@ static cpl_status judge(const work *w)
     if (faulty)
         return CPL_FAIL(CPL_ERR_INPUT, "%lld layer%s could not be read; the first: %s",
                         (long long)faulty, faulty == 1 ? "" : "s", first);
-    for (int64_t i = 0; i < w->n; i++)
-        if (w->reports[i].picture.lost)
-            return CPL_FAIL(CPL_ERR_INPUT, "%s: there is no t-SNE picture: %s", w->reports[i].path,
-                            w->reports[i].picture.fault);
     return CPL_OK;
 }
 
@@ -463,21 +464,12 @@ static const cpl_flag flags[] = {
     CPL_SWITCH("--yes", "Make more than 20,000 requests to servers if it takes that many."),
     CPL_SWITCH("--keep-going",
                "Report the intact layers of a damaged checkpoint; the exit code is still 1."),
-    CPL_FLAG("--tsne-layer", INT, "LAYER",
-             "The layer of the t-SNE picture; default: the middle one.", .low = 0, .high = 1e6),
-    CPL_FLAG(
-        "--tsne-stride", INT, "STRIDE",
-        "The picture shows the experts i with i mod STRIDE = 0, at most 8; default: an eighth of "
-        "their number.",
-        .low = 1, .high = 1e6),
-    CPL_FLAG("--perplexity", NUMBER, "P", "Perplexity of t-SNE.", .default_value = "30", .low = 1,
-             .high = 1000),
-    CPL_FLAG("--iterations", INT, "N", "Iterations of t-SNE.", .default_value = "1000", .low = 250,
-             .high = 100000),
-    CPL_FLAG(
-        "--seed", INT, "SEED",
-        "Seed of the random pairings for the comparison with chance, of t-SNE and of --sample.",
-        .default_value = "1", .low = 0, .high = 9e15),
+    CPL_FLAG("--rows", FILE, "FILE.npy",
+             "Write rows of the gates of the middle layer (of --layers), of at most 8 experts and "
+             "4096 rows, for python -m couplet.plot --tsne."),
+    CPL_FLAG("--seed", INT, "SEED",
+             "Seed of the random pairings for the comparison with chance, and of --sample.",
+             .default_value = "1", .low = 0, .high = 9e15),
     CPL_FLAG_ROWS_ROUTING,
     CPL_FLAG_ROW_SET,
 };

@@ -42,7 +42,7 @@ static void print_requests(const cpl_inspect_cost *cost)
 void cpl_inspect_print_cost(const cpl_coupling_report *r, const cpl_inspect_cost *cost,
                             double base_bytes)
 {
-    char bytes[32], whole[48] = "", of[32], memory[32], picture[32], time[32];
+    char bytes[32], whole[48] = "", of[32], memory[32], rows[32], time[32];
     cpl_output_words(stderr, r->path);
     if (r->options.sample > 0)
         snprintf(whole, sizeof whole, " of %s", cpl_text_bytes(of, cost->whole_bytes));
@@ -54,8 +54,8 @@ void cpl_inspect_print_cost(const cpl_coupling_report *r, const cpl_inspect_cost
             duration(time, cost->seconds), cost->n_threads, cost->n_threads == 1 ? "" : "s",
             r->options.origin ? " without the fetching" : "",
             cpl_text_bytes(memory, base_bytes + cost->memory_bytes));
-    if (cost->picture_bytes > 0)
-        fprintf(stderr, ", then %s for t-SNE", cpl_text_bytes(picture, cost->picture_bytes));
+    if (cost->rows_bytes > 0)
+        fprintf(stderr, ", then %s for --rows", cpl_text_bytes(rows, cost->rows_bytes));
     fputc('\n', stderr);
 }
 
@@ -219,7 +219,6 @@ cpl_status cpl_inspect_print(const cpl_coupling_report *r)
     CPL_TRY(print_table(r, CPL_TABLE_RAW));
     if (r->options.silhouette) CPL_TRY(print_table(r, CPL_TABLE_CLUSTERS));
     print_infinite(r);
-    if (r->picture.fault) cpl_output_sentence(stdout, "no t-SNE: ", r->picture.fault);
     cpl_coupling_verdict(&verdict, r);
     putchar('\n');
     return cpl_output_verdict(&verdict);

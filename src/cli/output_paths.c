@@ -17,7 +17,8 @@
 /* The flags of results, and the texts of their lines. */
 static const struct result {
     const char *flag, *word;
-} results[] = {{"--json", "json"}, {"--html", "page"}, {"--out", NULL}, {"--gguf", NULL}};
+} results[] = {
+    {"--json", "json"}, {"--html", "page"}, {"--rows", "rows"}, {"--out", NULL}, {"--gguf", NULL}};
 
 enum { N_RESULTS = sizeof results / sizeof *results };
 
@@ -103,6 +104,7 @@ static bool is_result(const char *path, const char *flag, const char *members)
     bool is                  = false;
     if (stat(path, &there) != 0 || there.st_size == 0) return true;
     if (strcmp(flag, "--html") == 0) return begins(path, "<!DOCTYPE html>");
+    if (strcmp(flag, "--rows") == 0) return begins(path, "\x93NUMPY");
     if (strcmp(flag, "--gguf") == 0) return begins(path, "GGUF");
     if (begins(path, "{"))
         is = cpl_json_load(&object, path) == CPL_OK && has_one(object, NULL, members);

@@ -1,7 +1,7 @@
 /* output_paths.h - the files a verb may write its results to: never inside a path that is read,
  * and existing results only with --overwrite.
  *
- * Room:  cli. A result is --json, --html, --out or --gguf, those of them that the verb has. The
+ * Room:  cli. A result is --json, --html, --rows, --out or --gguf, those of them that the verb has. The
  *        standard output (- of --json, /dev/stdout), devices and pipes are no results that could be
  *        replaced. */
 #ifndef CPL_CLI_OUTPUT_PATHS_H
@@ -24,7 +24,7 @@
         CPL_FLAG_ROW_SERIES, CPL_FLAG_ROW_OVERWRITE
 
 /* Checks the paths of all results before any work is done. `members`: what --overwrite may replace,
- * in addition to an empty file, a page and, of --gguf, any GGUF file: a JSON object with one of
+ * in addition to an empty file, a page, rows and, of --gguf, any GGUF file: a JSON object with one of
  * these members, or a safetensors file with one of these tensors; names with a blank between them.
  * CPL_ERR_INPUT if a result exists; CPL_ERR_IO if it could not be written; CPL_ERR_USAGE if two are
  * one file. */

@@ -507,8 +507,6 @@ cpl_status cpl_coupling_charts(cpl_charts *out, const cpl_coupling_report *const
         for (size_t k = 0; status == CPL_OK && k < sizeof specs / sizeof *specs; k++)
             status = put_kind(&m, &specs[k]);
         if (status == CPL_OK && first == 0) status = cpl_coupling_maps(out, reports, count);
-        for (int64_t v = 0; v < m.n && status == CPL_OK; v++)
-            status = cpl_coupling_points(out, report_at(&m, v), count > 1);
         cpl_pool_free(&m.pool);
     }
     return status;

@@ -1,4 +1,4 @@
-/* internal.h - what report.c, measure.c, sampled.c, sampled_sums.c, silhouette.c, tsne_plot.c and
+/* internal.h - what report.c, measure.c, sampled.c, sampled_sums.c, silhouette.c, rows.c and
  * worker.c share.
  *
  * Room:  inspect, inside those seven only. */
@@ -118,20 +118,19 @@ CPL_NODISCARD cpl_status cpl_silhouette_expert(cpl_layer_report *l, cpl_inspect_
 /* Sets l->silhouette, and all of l->silhouettes if they need no reading. */
 void cpl_silhouette_finish(cpl_layer_report *l);
 
-/* ---- tsne_plot.c ---- */
+/* ---- rows.c: with o.rows ---- */
 
-/* Adds the places of the files that cpl_tsne_plot_make reads; none without a picture. */
-CPL_NODISCARD cpl_status cpl_tsne_plot_pieces(cpl_source_pieces *pieces,
-                                              const cpl_coupling_report *report);
+/* Chooses layer, experts and rows. */
+void cpl_inspect_rows_choose(cpl_coupling_report *report);
 
-/* Chooses layer, experts and rows; no points if no layer fits. A requested layer that has no
- * figures is an error. */
-CPL_NODISCARD cpl_status cpl_tsne_plot_choose(cpl_coupling_report *report);
-double cpl_tsne_plot_bytes(const cpl_coupling_report *report);
-/* An estimate from the time that a thread takes for a pair of points. */
-double cpl_tsne_plot_seconds(const cpl_coupling_report *report, int n_threads);
+/* Bytes of memory that reading them takes, with what is kept of them. */
+double cpl_inspect_rows_bytes(const cpl_coupling_report *report);
 
-/* Reads the rows and embeds them. A failure is the picture's `fault`, unless memory was short. */
-CPL_NODISCARD cpl_status cpl_tsne_plot_make(cpl_coupling_report *report, double began);
+/* Adds the places of the files that cpl_inspect_rows_read reads; none without o.rows. */
+CPL_NODISCARD cpl_status cpl_inspect_rows_pieces(cpl_source_pieces *pieces,
+                                                 const cpl_coupling_report *report);
+
+/* Sets rows.file; leaves it NULL if their layer has a fault by now. */
+CPL_NODISCARD cpl_status cpl_inspect_rows_read(cpl_coupling_report *report);
 
 #endif /* CPL_INSPECT_INTERNAL_H */

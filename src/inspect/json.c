@@ -179,23 +179,6 @@ static json_t *left_out(maker *m, const cpl_layer_report *l)
     return object;
 }
 
-static json_t *picture(maker *m, const cpl_coupling_report *r)
-{
-    const cpl_tsne_plot *p = &r->picture;
-    json_t *object         = json_object();
-    if (p->fault) put(m, object, "reason", cpl_json_words(p->fault));
-    if (p->n_points == 0) return object;
-    put_place(m, object, r->layers[p->index].at);
-    put(m, object, "stride", json_integer(p->stride));
-    put(m, object, "experts", json_integer(p->n_experts));
-    put(m, object, "every_row", json_integer(p->every));
-    put(m, object, "points", json_integer(p->n_points));
-    put(m, object, "perplexity", cpl_json_number(p->perplexity));
-    put(m, object, "iterations", json_integer(p->iterations));
-    put(m, object, "kl", cpl_json_number(p->kl));
-    return object;
-}
-
 static json_t *notes(maker *m, const cpl_moe_map *map)
 {
     json_t *array = json_array();
@@ -236,7 +219,6 @@ static json_t *checkpoint(maker *m, const cpl_coupling_report *r)
     put(m, object, "dense_layers", json_integer(r->map.n_dense));
     put(m, object, "mtp_layers", json_integer(r->map.n_mtp));
     put(m, object, "notes", notes(m, &r->map));
-    if (r->options.picture) put(m, object, "tsne", picture(m, r));
     cpl_coupling_verdict(&verdict, r);
     m->failed = verdict.failed || m->failed;
     put(m, object, "verdict", cpl_json_words(verdict.bytes ? verdict.bytes : ""));

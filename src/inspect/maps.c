@@ -1,4 +1,4 @@
-/* maps.c - the charts without lines: coupling matrices, and t-SNE; see show.h */
+/* maps.c - the charts without lines: coupling matrices; see show.h */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -7,8 +7,6 @@
 #include "base/arena.h"
 #include "inspect/show.h"
 #include "report/markup.h"
-
-enum { MOST_EXPERTS = 8 };
 
 /* ---- coupling matrices ---- */
 
@@ -130,49 +128,6 @@ cpl_status cpl_coupling_maps(cpl_charts *out, const cpl_coupling_report *const *
                 put_map(out, &pool, count > 1 ? reports[v]->name : "", v, &reports[v]->layers[i],
                         colours);
     cpl_status status = cpl_pool_status(&pool);
-    cpl_pool_free(&pool);
-    return status;
-}
-
-/* ---- t-SNE ---- */
-
-cpl_status cpl_coupling_points(cpl_charts *out, const cpl_coupling_report *r, bool several)
-{
-    const cpl_tsne_plot *p = &r->picture;
-    int32_t experts[MOST_EXPERTS];
-    const char *names[MOST_EXPERTS];
-    char kl[48], which[80] = "expert 0 alone", rows[40] = "all rows";
-    cpl_pool pool = {0};
-    if (p->n_points == 0) return CPL_OK;
-    int32_t *group   = cpl_pool_take(&pool, (size_t)p->n_points * sizeof *group + 1);
-    int64_t n_groups = 0;
-    for (int64_t i = 0; group && i < p->n_points; i++) {
-        int32_t k = 0;
-        while (k < n_groups && experts[k] != p->expert[i]) k++;
-        CPL_ASSERT(k < MOST_EXPERTS);
-        if (k == n_groups) names[n_groups] = cpl_pool_printf(&pool, "expert %d", p->expert[i]);
-        if (k == n_groups) experts[n_groups++] = p->expert[i];
-        group[i] = k;
-    }
-    if (p->every > 1) snprintf(rows, sizeof rows, "one row in %lld", (long long)p->every);
-    if (p->n_experts > 1)
-        snprintf(which, sizeof which, "experts i with i mod %lld = 0 (%lld of them)",
-                 (long long)p->stride, (long long)p->n_experts);
-    const cpl_chart chart = {
-        .id      = "t-sne",
-        .section = "tsne",
-        .title   = several ? r->name : "Rows of the experts' gates in two dimensions",
-        .caption =
-            cpl_pool_printf(&pool,
-                            "Layer %lld; %s; %s of %s gate, %lld points; perplexity %g, "
-                            "%lld iteration%s, Kullback-Leibler divergence %s.",
-                            (long long)p->layer, which, rows, p->n_experts == 1 ? "its" : "each",
-                            (long long)p->n_points, p->perplexity, (long long)p->iterations,
-                            p->iterations == 1 ? "" : "s", cpl_markup_figure(kl, p->kl, 4)),
-        .groups   = names,
-        .n_groups = n_groups};
-    cpl_status status = cpl_pool_status(&pool);
-    if (status == CPL_OK) cpl_charts_points(out, &chart, p->y, group, p->n_points);
     cpl_pool_free(&pool);
     return status;
 }

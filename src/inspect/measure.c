@@ -343,8 +343,7 @@ static void report_progress(crew *c, const work *w)
     cpl_inspect_progress p = {.path       = c->report->path,
                               .layer      = w->report->at->layer,
                               .bytes_read = c->bytes_read,
-                              .bytes      = c->bytes,
-                              .iterations = c->report->picture.n_points ? o->iterations : 0};
+                              .bytes      = c->bytes};
     p.seconds              = cpl_seconds_now() - c->began;
     p.seconds_left = c->bytes_read > 0 ? p.seconds * (c->bytes / c->bytes_read - 1) : (double)NAN;
     o->progress(o->ctx, &p);
@@ -508,7 +507,7 @@ cpl_status cpl_inspect_run(cpl_coupling_report *report)
 {
     const double began = cpl_seconds_now();
     CPL_TRY(measure(report, began));
-    if (report->picture.n_points) CPL_TRY(cpl_tsne_plot_make(report, began));
+    if (report->options.rows) CPL_TRY(cpl_inspect_rows_read(report));
     report->seconds = cpl_seconds_now() - began;
     return CPL_OK;
 }

@@ -85,7 +85,6 @@ static void put_words(cpl_text *out, const cpl_coupling_report *r)
                  (long long)r->map.n_mtp);
         cpl_page_small(out, words);
     }
-    if (r->picture.fault) cpl_page_note(out, r->picture.fault);
     for (int kind = 0; kind < SENTENCES; kind++)
         for (int64_t i = 0; i < r->n_layers; i++) layer_sentence(out, r, i, kind);
 }
@@ -156,9 +155,6 @@ static const struct {
      "expert point one way and apart from all others, 0 that another expert is as near, below 0 "
      "that "
      "one is nearer; random rows of many dimensions lie just below 0."},
-    {"t-SNE",
-     "A map into two dimensions that keeps near neighbours near; here of the rows of W_g of "
-     "a few experts. KL is the Kullback-Leibler divergence it reached, lower is closer."},
 };
 
 static void put_definitions(cpl_text *out)
@@ -272,18 +268,6 @@ static void put_raw(const maker *m)
     put_each(m, put_raw_layers);
 }
 
-static void put_tsne(const maker *m)
-{
-    if (!cpl_page_has_charts(m->data, "tsne")) return;
-    cpl_page_fold_open(m->out, "Experts as points (t-SNE)");
-    cpl_page_small(m->out,
-                   "t-SNE of the rows of W_g, coloured by expert. Distances between groups and "
-                   "the sizes of groups mean little; what counts is whether the rows of an "
-                   "expert keep together.");
-    cpl_page_charts(m->out, m->data, "tsne");
-    cpl_page_fold_close(m->out);
-}
-
 static void put_title(const maker *m)
 {
     cpl_text title = {0};
@@ -321,7 +305,6 @@ cpl_status cpl_coupling_page(cpl_text *out, const cpl_coupling_report *const *re
     put_router(&m);
     put_raw(&m);
     if (more) more(out, ctx, data);
-    put_tsne(&m);
     cpl_page_section(out, "What the words mean");
     put_definitions(out);
     cpl_page_close(out, data);

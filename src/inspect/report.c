@@ -1,5 +1,5 @@
 /* report.c - opening a checkpoint for inspection, what it will cost, giving it back. The
- * work itself is in measure.c, the picture in tsne_plot.c. */
+ * work itself is in measure.c, the rows in rows.c. */
 #include "inspect/report.h"
 
 #include <math.h>
@@ -110,23 +110,19 @@ static cpl_status set_threads(cpl_inspect_cost *cost, cpl_coupling_report *r)
                     r->path, cpl_text_bytes(needs, cost->memory_bytes), cpl_text_bytes(has, there));
 }
 
-/* A picture that does not fit is left out with a sentence; the figures do not wait for it. */
-static cpl_status set_picture(cpl_inspect_cost *cost, cpl_coupling_report *r)
+static cpl_status set_rows(cpl_inspect_cost *cost, cpl_coupling_report *r)
 {
     const double there = fmin(r->options.memory_bytes, cpl_memory_available());
-    char needs[32], has[32], sentence[256];
-    if (!r->options.picture) return CPL_OK;
-    CPL_TRY(cpl_tsne_plot_choose(r));
-    if (r->picture.n_points == 0) return CPL_OK;
-    cost->picture_bytes = cpl_tsne_plot_bytes(r);
-    if (kept_bytes(r) + cost->picture_bytes <= there) return CPL_OK;
-    snprintf(sentence, sizeof sentence, "t-SNE of %lld points takes %s, and %s is what it may take",
-             (long long)r->picture.n_points, cpl_text_bytes(needs, cost->picture_bytes),
-             cpl_text_bytes(has, fmax(there - kept_bytes(r), 0)));
-    r->picture.fault    = cpl_text_copy(sentence);
-    r->picture.n_points = 0;
-    cost->picture_bytes = 0;
-    return r->picture.fault ? CPL_OK : CPL_ERR_MEMORY;
+    char needs[32], has[32];
+    if (!r->options.rows) return CPL_OK;
+    cpl_inspect_rows_choose(r);
+    cost->rows_bytes = cpl_inspect_rows_bytes(r);
+    if (kept_bytes(r) + cost->rows_bytes <= there) return CPL_OK;
+    return CPL_FAIL(CPL_ERR_MEMORY,
+                    "%s: not enough memory: %lld rows of gates take %s beside the figures, and %s "
+                    "is what all may take",
+                    r->path, (long long)r->rows.count, cpl_text_bytes(needs, cost->rows_bytes),
+                    cpl_text_bytes(has, there));
 }
 
 /* ---- what will be read ---- */
@@ -174,7 +170,7 @@ static double file_bytes(const cpl_coupling_report *r)
     return sum;
 }
 
-/* Tells the origin of the files what will be read, in the order in which measure.c and tsne_plot.c read
+/* Tells the origin of the files what will be read, in the order in which measure.c and rows.c read
  * it, and sets cost->reading and what belongs to it. Nothing for local files. CPL_ERR_MEMORY. */
 static cpl_status plan_reading(cpl_inspect_cost *cost, const cpl_coupling_report *r)
 {
@@ -184,7 +180,7 @@ static cpl_status plan_reading(cpl_inspect_cost *cost, const cpl_coupling_report
     if (!r->options.origin) return CPL_OK;
     for (int64_t l = 0; l < r->n_layers; l++)
         if (!r->layers[l].fault) CPL_TRY_DONE(add_layer(&pieces, cost, r, &r->layers[l]));
-    CPL_TRY_DONE(cpl_tsne_plot_pieces(&pieces, r));
+    CPL_TRY_DONE(cpl_inspect_rows_pieces(&pieces, r));
     status = cpl_origin_plan_set(r->options.origin, &cost->reading, &pieces);
 done:
     cpl_source_pieces_free(&pieces);
@@ -241,7 +237,7 @@ static cpl_status open_parts(cpl_coupling_report *r, cpl_inspect_cost *cost, con
     r->table_bytes = table_bytes(r, held);
     add_work(cost, r);
     CPL_TRY(set_threads(cost, r));
-    CPL_TRY(set_picture(cost, r));
+    CPL_TRY(set_rows(cost, r));
     CPL_TRY(plan_reading(cost, r));
     return cpl_inspect_cost_of(cost, r);
 }
@@ -275,9 +271,7 @@ void cpl_inspect_close(cpl_coupling_report *r)
 {
     for (int64_t l = 0; l < r->n_layers; l++) free_layer(&r->layers[l]);
     cpl_free(r->layers);
-    cpl_free(r->picture.y);
-    cpl_free(r->picture.expert);
-    cpl_free(r->picture.fault);
+    cpl_free(r->rows.file);
     cpl_moe_map_free(&r->map);
     cpl_stored_close(r->files);
     cpl_free(r->path);

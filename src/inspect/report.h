@@ -31,14 +31,10 @@ typedef struct cpl_inspect_options {
     int n_threads;       /* at least 1 */
     double memory_bytes; /* limit; INFINITY: the machine's memory */
     const cpl_origin
-        *origin;           /* of the checkpoint; NULL: the local file system. Outlives the report */
-    bool keep_going;       /* a layer that cannot be read is left out with its sentence */
-    bool picture;          /* also the rows for t-SNE, and t-SNE */
-    int64_t picture_layer; /* -1: the middle one of those with figures */
-    int64_t picture_stride; /* experts i with i mod stride = 0; 0: max(1, n / 8) */
-    double perplexity;
-    int64_t iterations;
-    uint64_t seed; /* of the random pairings, of t-SNE and of the sample */
+        *origin;     /* of the checkpoint; NULL: the local file system. Outlives the report */
+    bool keep_going; /* a layer that cannot be read is left out with its sentence */
+    bool rows;       /* also rows of the gates of the middle one of those with figures */
+    uint64_t seed;   /* of the random pairings and of the sample */
 
     /* Called from one thread at a time, now and then; may be NULL. */
     void (*progress)(void *ctx, const cpl_inspect_progress *progress);
@@ -46,11 +42,10 @@ typedef struct cpl_inspect_options {
 } cpl_inspect_options;
 
 struct cpl_inspect_progress {
-    const char *path;              /* of the checkpoint */
-    int64_t layer;                 /* its number; -1 in t-SNE */
-    double bytes_read, bytes;      /* so far, and in all */
-    int64_t iteration, iterations; /* of t-SNE; 0 before it */
-    double seconds, seconds_left;  /* since the beginning; NaN while unknown */
+    const char *path;             /* of the checkpoint */
+    int64_t layer;                /* its number */
+    double bytes_read, bytes;     /* so far, and in all */
+    double seconds, seconds_left; /* since the beginning; NaN while unknown */
 };
 
 /* Of the clean centred rows R_i - 1/n sum_j R_j in place of R_i: no change of R that leaves softmax
@@ -99,20 +94,17 @@ typedef struct cpl_layer_report {
     cpl_centred_report centred;
 } cpl_layer_report;
 
-/* The rows of some experts' gates in two dimensions. */
-typedef struct cpl_tsne_plot {
-    int64_t layer, stride; /* of the experts i with i mod stride = 0 */
-    int64_t index;         /* of the layer in the report: two parts may have layers of one number */
-    int64_t n_experts;     /* in the picture, at most 8 */
-    int64_t every;         /* every so many-th row of their gates: 1 is all of them */
-    int64_t n_points;      /* 0: no picture */
-    float *y;              /* [n_points, 2] */
-    int32_t *expert;       /* [n_points] its number in the layer */
-    double kl, perplexity;
-    int64_t iterations;
-    char *fault; /* NULL, or why there is none; owned */
-    bool lost;   /* because something failed, not because it was not to be made */
-} cpl_tsne_plot;
+enum { CPL_MOST_ROWS = 4096, CPL_ROWS_HEAD = 256 };
+
+/* Rows of some experts' gates, as a file of numpy: docs/formats.md, "Rows of gates". */
+typedef struct cpl_inspect_rows {
+    int64_t index;  /* of the layer in the report */
+    int64_t stride; /* of the experts i with i mod stride = 0, at most 8 */
+    int64_t every;  /* every so many-th row of their gates: 1 is all of them */
+    int64_t count;  /* of all rows; 0: not requested */
+    char *file;     /* (bytes) owned; NULL: not read */
+    size_t bytes;
+} cpl_inspect_rows;
 
 typedef struct cpl_coupling_report {
     char *path; /* as the user gave it; owned */
@@ -122,25 +114,25 @@ typedef struct cpl_coupling_report {
     cpl_inspect_options options;  /* as they were used */
     cpl_layer_report *layers;     /* (n_layers) of those chosen, in the order of the map */
     int64_t n_layers, n_measured; /* measured: with figures */
-    cpl_tsne_plot picture;
+    cpl_inspect_rows rows;
     double table_bytes; /* of names, shapes and layers, held while it is open */
     double bytes_read, flops, seconds;
 } cpl_coupling_report;
 
 /* What it will cost, before anything is read. */
 typedef struct cpl_inspect_cost {
-    double bytes;         /* to read: routers and gates of the chosen layers; gates twice for the
+    double bytes;        /* to read: routers and gates of the chosen layers; gates twice for the
                              silhouettes, most of it then out of the system's cache */
-    double whole_bytes;   /* the same without o.sample */
-    double flops;         /* 2 n^2 D d a layer, and as much again for the silhouettes; not those of
+    double whole_bytes;  /* the same without o.sample */
+    double flops;        /* 2 n^2 D d a layer, and as much again for the silhouettes; not those of
                              the spectral norms, whose number depends on the gates */
-    double memory_bytes;  /* at most, beyond what the process holds; t-SNE apart */
-    double picture_bytes; /* of t-SNE; 0 without */
-    double seconds;       /* at the speed of this machine, measured by a short product and a short
-                            read of the files themselves; t-SNE and spectral norms included. From
+    double memory_bytes; /* at most, beyond what the process holds; o.rows apart */
+    double rows_bytes;   /* of o.rows; 0 without */
+    double seconds;      /* at the speed of this machine, measured by a short product and a short
+                            read of the files themselves; spectral norms included. From
                             another origin: without the reading */
-    double files_bytes;   /* of all files of the checkpoint together */
-    double shared_bytes;  /* of `bytes`: matrices that are read with the gates they share tensors
+    double files_bytes;  /* of all files of the checkpoint together */
+    double shared_bytes; /* of `bytes`: matrices that are read with the gates they share tensors
                             with; from another origin only */
     cpl_origin_plan reading; /* the requests to the origin */
     int n_threads;           /* fewer than requested if memory_bytes allows no more */

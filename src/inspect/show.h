@@ -93,13 +93,10 @@ CPL_NODISCARD cpl_status cpl_coupling_charts(cpl_charts *out,
                                              const cpl_coupling_report *const *reports,
                                              int64_t count);
 
-/* Inner, of maps.c: the coupling matrices; and the points of t-SNE of one of several reports, if
- * there are any. */
+/* Inner, of maps.c: the coupling matrices. */
 CPL_NODISCARD cpl_status cpl_coupling_maps(cpl_charts *out,
                                            const cpl_coupling_report *const *reports,
                                            int64_t count);
-CPL_NODISCARD cpl_status cpl_coupling_points(cpl_charts *out, const cpl_coupling_report *report,
-                                             bool several);
 
 /* ---- page.c, json.c, verdict.c ---- */
 

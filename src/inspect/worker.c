@@ -231,8 +231,7 @@ cpl_status cpl_inspect_cost_of(cpl_inspect_cost *cost, const cpl_coupling_report
         const double product = product_speed(&h, first->at, packed, R, cost->flops);
         cost->seconds        = cost->flops * product / threads;
         if (!r->options.origin) cost->seconds += cost->bytes * read_speed(&h, r, first);
-        cost->seconds += chance_seconds(r, threads) + spectral_seconds(r, threads) +
-                         cpl_tsne_plot_seconds(r, cost->n_threads);
+        cost->seconds += chance_seconds(r, threads) + spectral_seconds(r, threads);
     } else {
         status = CPL_ERR_MEMORY;
     }

@@ -393,26 +393,6 @@ void cpl_charts_heat(cpl_charts *charts, const cpl_chart *chart, const cpl_chart
     finish(charts, object);
 }
 
-/* ---- points ---- */
-
-void cpl_charts_points(cpl_charts *charts, const cpl_chart *chart, const float *points,
-                       const int32_t *group_of, int64_t n)
-{
-    json_t *object = begin(charts, chart, "points"), *x = json_array(), *y = json_array();
-    json_t *group = json_array(), *cloud = json_object();
-    for (int64_t i = 0; i < n; i++) {
-        /* Two decimals of the size of a cloud are a pixel's tenth. */
-        append(charts, x, number(round(100 * (double)points[2 * i]) / 100));
-        append(charts, y, number(round(100 * (double)points[2 * i + 1]) / 100));
-        append(charts, group, json_integer(group_of[i]));
-    }
-    put(charts, cloud, "x", x);
-    put(charts, cloud, "y", y);
-    put(charts, cloud, "group", group);
-    put(charts, object, "points", cloud);
-    finish(charts, object);
-}
-
 /* ---- the list ---- */
 
 cpl_status cpl_charts_into(json_t *report, cpl_charts *charts, json_t *made)

@@ -105,9 +105,6 @@ void cpl_charts_lines(cpl_charts *charts, const cpl_chart *chart, const cpl_char
 /* boxes [groups, places], a group of them for every name of the chart's groups, at least one. */
 void cpl_charts_boxes(cpl_charts *charts, const cpl_chart *chart, const cpl_chart_box *boxes);
 void cpl_charts_heat(cpl_charts *charts, const cpl_chart *chart, const cpl_chart_matrix *matrix);
-/* Points [n,2]; `group_of` (n) in [0, n_groups). */
-void cpl_charts_points(cpl_charts *charts, const cpl_chart *chart, const float *points,
-                       const int32_t *group_of, int64_t n);
 
 /* Adds the member "series" with the charts and the source of the report (provenance.h; NULL:
  * omitted) to `report`, and empties the list. Takes over `made`. CPL_ERR_MEMORY. */

@@ -439,10 +439,10 @@ def check_silhouettes(work):
         del layer["silhouette"], layer["silhouette_experts"]
     check(plain == got, "--silhouette changes other figures")
     page = work / "special.html"
-    table = good("inspect", folder, folder, "--silhouette", "--html", page, "--iterations", 250)
+    table = good("inspect", folder, folder, "--silhouette", "--html", page)
     check("Specialisation" in table and "silhouette of the rows" in table, f"table: {table}")
     check('id="chart-silhouette"' in page.read_text(), "no chart on the page")
-    table = good("inspect", folder, folder, "--html", page, "--iterations", 250, "--overwrite")
+    table = good("inspect", folder, folder, "--html", page, "--overwrite")
     check(
         "ilhouette" not in table
         and "<th>silhouette" not in page.read_text()
@@ -466,33 +466,36 @@ def check_lambda(work):
         for name in ("router_lambda", "router_lambda_random", "centred_router_lambda"):
             del figures[name]
     check(inspect(folder) == got, "--lambda changes other figures, or they are there without it")
-    table = good("inspect", folder, folder, "--lambda", "--html", page, "--iterations", 250)
+    table = good("inspect", folder, folder, "--lambda", "--html", page)
     check("lambda" in table and "lambda, own pairs" in table, f"table: {table}")
     check("<th>λ</th>" in page.read_text(), "no column on the page")
-    table = good("inspect", folder, folder, "--html", page, "--iterations", 250, "--overwrite")
+    table = good("inspect", folder, folder, "--html", page, "--overwrite")
     check("lambda" not in table and "<th>λ" not in page.read_text(), "lambda that nobody asked for")
+
+
+def check_rows(work):
+    """A file of numpy; its bytes are held in tests/inspect/test_rows.c."""
+    rows = work / "rows.npy"
+    out = good("inspect", work / "whole-1", "--rows", rows)
+    check(f"rows: {rows}" in out and rows.read_bytes().startswith(b"\x93NUMPY"), f"--rows: {out[-200:]}")
+    bad(1, ["--overwrite"], "inspect", work / "whole-1", "--rows", rows)
+    good("inspect", work / "whole-1", "--rows", rows, "--overwrite")
+    note = work / "note"
+    note.write_text("mine")
+    bad(1, ["holds no results"], "inspect", work / "whole-1", "--rows", note, "--overwrite")
+    bad(2, ["--rows", "one CHECKPOINT"], "inspect", work / "whole-1", work / "whole-3", "--rows", work / "x")
+    bad(2, ["--sample goes without --rows"], "inspect", work / "whole-1", "--sample", "10%", "--rows", work / "x")
+    for flag in ("--tsne-layer", "--tsne-stride", "--perplexity", "--iterations"):
+        bad(2, [flag, "--rows FILE.npy", "couplet.plot --tsne"], "inspect", work / "whole-1", flag, 3)
 
 
 def check_pages(work):
     page, figures = work / "page.html", work / "figures.json"
-    good(
-        "inspect",
-        work / "whole-1",
-        work / "whole-3",
-        "--html",
-        page,
-        "--json",
-        figures,
-        "--series",
-        "--iterations",
-        250,
-        "--tsne-layer",
-        1,
-    )
+    good("inspect", work / "whole-1", work / "whole-3", "--html", page, "--json", figures, "--series")
     bad(2, ["python -m couplet.plot"], "inspect", work / "whole-1", "--svg", work / "charts")
     text = page.read_text()
     check("<html" in text and text.rstrip().endswith("</html>"), "page")
-    check("whole-1" in text and "whole-3" in text and "t-SNE" in text, "names on the page")
+    check("whole-1" in text and "whole-3" in text, "names on the page")
     found = json.loads(figures.read_text())
     embedded = json.loads(re.search(r'id="couplet-data">(.*?)</script>', text, re.S)[1])
     check(embedded == found, "the page holds other data than the JSON")
@@ -688,6 +691,7 @@ def main():
         before = [files_of(folder) for folder in folders]
         check_reference()
         check_options(work)
+        check_rows(work)
         check_pages(work)
         check([files_of(folder) for folder in folders] == before, "something was written into a checkpoint")
         check_damaged(work)

@@ -21,7 +21,7 @@ def cases(folder):
     yield ["grad", run, "--tokens", rows], ["grad", none, "--tokens", none], "--out"
     yield [*TRAIN_TOKENIZER, folder / "docs"], [*TRAIN_TOKENIZER, none], "--out"
     yield ["inspect", run], ["inspect", none], "--json"
-    yield ["inspect", run, "--iterations", 250], ["inspect", none], "--html"
+    yield ["inspect", run], ["inspect", none], "--html"
     yield ["compare", "--no-documents", run, run], ["compare", none], "--json"
     for flag in ("--json", "--html"):
         yield ["eval", run, *eval_], ["eval", none, *eval_], flag
@@ -96,7 +96,7 @@ def check_told(folder):
     out, _ = apart("compare", "--no-documents", run, run, "--json", folder / "a.json")
     check(f"json: {folder}/a.json" in out.splitlines(), "compare does not say where it wrote")
     (folder / "a.json").unlink()
-    for verb in (["inspect", run, "--iterations", 250],):
+    for verb in (["inspect", run],):
         where = ["--html", folder / "a.html", "--overwrite"]
         out, _ = apart(*verb, *where, "--json", folder / "a.json")
         for line in (f"page: {folder}/a.html", f"json: {folder}/a.json"):

@@ -196,17 +196,7 @@ def check_verdict(out, page, figures):
 
 def check_shown(work, folder, text, routing):
     out = good(
-        "inspect",
-        folder,
-        "--text",
-        text,
-        "--html",
-        work / "page.html",
-        "--json",
-        work / "figures.json",
-        "--series",
-        "--iterations",
-        250,
+        "inspect", folder, "--text", text, "--html", work / "page.html", "--json", work / "figures.json", "--series"
     )
     check_verdict(out, page := (work / "page.html").read_text(), read_json(work / "figures.json"))
     for words in ("Load of 4 experts", "rank correlation", "M_tok", "Vocabulary", "Router saturation"):

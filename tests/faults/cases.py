@@ -288,7 +288,11 @@ def all_cases(program, inputs):
             ],
             ["q.json", "q.html"],
         ),
-        Case("inspect", ["inspect", model, "--html", "i.html", "--json", "i.json", "--series"], ["i.html", "i.json"]),
+        Case(
+            "inspect",
+            ["inspect", model, "--html", "i.html", "--json", "i.json", "--series", "--rows", "i.npy"],
+            ["i.html", "i.json", "i.npy"],
+        ),
         Documents(inputs),
         Case("export", ["export", inputs / "R", "--tensorboard", "E"], ["E"]),
         Case("export_gguf", ["export", model, "--gguf", "m.gguf", "--type", "q8_0"], ["m.gguf"]),

@@ -16,14 +16,13 @@ typedef struct fixture_kind {
     double lift;  /* of the diagonal of M, in the last layer; none in the first */
     double scale; /* of all weights */
     uint64_t seed;
-    bool guessed, picture, silhouette;
-    int64_t n_encoder;   /* of the layers, the first so many are the encoder's */
-    int64_t faulty;      /* index of a layer with a fault; -1: none */
-    int64_t skipped;     /* ... that is skipped */
-    int64_t without_M;   /* ... whose router and experts read different vectors */
-    int64_t zero;        /* ... with a diagonal entry of 0: alpha_min is infinite */
-    int64_t noted;       /* ... with a note */
-    int64_t points_each; /* of t-SNE, for each of 8 experts */
+    bool guessed, silhouette;
+    int64_t n_encoder; /* of the layers, the first so many are the encoder's */
+    int64_t faulty;    /* index of a layer with a fault; -1: none */
+    int64_t skipped;   /* ... that is skipped */
+    int64_t without_M; /* ... whose router and experts read different vectors */
+    int64_t zero;      /* ... with a diagonal entry of 0: alpha_min is infinite */
+    int64_t noted;     /* ... with a note */
 } fixture_kind;
 
 static inline double fixture_random(uint64_t *state)
@@ -252,31 +251,6 @@ static inline void fixture_layer(cpl_coupling_report *report, int64_t i, const f
     fixture_chance(layer, &report->options, state);
 }
 
-static inline void fixture_picture(cpl_coupling_report *report, const fixture_kind *kind,
-                                   uint64_t *state)
-{
-    cpl_tsne_plot *p = &report->picture;
-    int64_t stride   = kind->n > 8 ? kind->n / 8 : 1;
-    int64_t experts  = kind->n < 8 ? kind->n : 8;
-    *p               = (cpl_tsne_plot){.layer      = kind->n_layers / 2,
-                                       .stride     = stride,
-                                       .n_experts  = experts,
-                                       .every      = 4,
-                                       .n_points   = experts * kind->points_each,
-                                       .kl         = 1.8312,
-                                       .perplexity = 30,
-                                       .iterations = 1000};
-    p->y             = fixture_take(2 * p->n_points, sizeof(float));
-    p->expert        = fixture_take(p->n_points, sizeof(int32_t));
-    for (int64_t i = 0; i < p->n_points; i++) {
-        int64_t e       = i / kind->points_each;
-        double angle    = (double)e * 6.2831853 / (double)experts;
-        p->expert[i]    = (int32_t)(e * stride);
-        p->y[2 * i]     = (float)(40 * cos(angle) + 12 * fixture_normal(state));
-        p->y[2 * i + 1] = (float)(40 * sin(angle) + 12 * fixture_normal(state));
-    }
-}
-
 static inline void fixture_open(cpl_coupling_report *report, const fixture_kind *kind)
 {
     static const double alphas[] = {1, 2, 3, 4, 5};
@@ -300,7 +274,6 @@ static inline void fixture_open(cpl_coupling_report *report, const fixture_kind 
     report->layers     = fixture_take(kind->n_layers, sizeof *report->layers);
     report->n_layers   = kind->n_layers;
     for (int64_t i = 0; i < kind->n_layers; i++) fixture_layer(report, i, kind, &state);
-    if (kind->picture) fixture_picture(report, kind, &state);
 }
 
 static inline void fixture_close(cpl_coupling_report *report)
@@ -317,93 +290,83 @@ static inline void fixture_close(cpl_coupling_report *report)
     }
     free(report->layers);
     free(report->map.layers);
-    free(report->picture.y);
-    free(report->picture.expert);
     free(report->path);
     free(report->name);
     memset(report, 0, sizeof *report);
 }
 
 /* The cases of the tests. */
-static const fixture_kind fixture_small = {.path        = "/models/small-moe",
-                                           .name        = "small-moe",
-                                           .family      = "olmoe",
-                                           .title       = "OLMoE",
-                                           .n           = 8,
-                                           .n_layers    = 16,
-                                           .d           = 64,
-                                           .D           = 32,
-                                           .K           = 2,
-                                           .lift        = 1.2,
-                                           .scale       = 1,
-                                           .seed        = 1,
-                                           .picture     = true,
-                                           .faulty      = -1,
-                                           .skipped     = -1,
-                                           .without_M   = -1,
-                                           .zero        = -1,
-                                           .noted       = -1,
-                                           .points_each = 60};
-static const fixture_kind fixture_wide  = {.path        = "/models/wide-64e.gguf",
-                                           .name        = "wide-64e.gguf",
-                                           .family      = "mixtral",
-                                           .title       = "Mixtral",
-                                           .n           = 64,
-                                           .n_layers    = 3,
-                                           .d           = 128,
-                                           .D           = 96,
-                                           .K           = 8,
-                                           .lift        = 0.3,
-                                           .scale       = 3,
-                                           .silhouette  = true,
-                                           .seed        = 2,
-                                           .picture     = true,
-                                           .faulty      = -1,
-                                           .skipped     = -1,
-                                           .without_M   = -1,
-                                           .zero        = -1,
-                                           .noted       = -1,
-                                           .points_each = 300};
+static const fixture_kind fixture_small = {.path      = "/models/small-moe",
+                                           .name      = "small-moe",
+                                           .family    = "olmoe",
+                                           .title     = "OLMoE",
+                                           .n         = 8,
+                                           .n_layers  = 16,
+                                           .d         = 64,
+                                           .D         = 32,
+                                           .K         = 2,
+                                           .lift      = 1.2,
+                                           .scale     = 1,
+                                           .seed      = 1,
+                                           .faulty    = -1,
+                                           .skipped   = -1,
+                                           .without_M = -1,
+                                           .zero      = -1,
+                                           .noted     = -1};
+static const fixture_kind fixture_wide  = {.path       = "/models/wide-64e.gguf",
+                                           .name       = "wide-64e.gguf",
+                                           .family     = "mixtral",
+                                           .title      = "Mixtral",
+                                           .n          = 64,
+                                           .n_layers   = 3,
+                                           .d          = 128,
+                                           .D          = 96,
+                                           .K          = 8,
+                                           .lift       = 0.3,
+                                           .scale      = 3,
+                                           .silhouette = true,
+                                           .seed       = 2,
+                                           .faulty     = -1,
+                                           .skipped    = -1,
+                                           .without_M  = -1,
+                                           .zero       = -1,
+                                           .noted      = -1};
 /* Encoder and decoder, and one of everything that can be wrong; a name that must be escaped. */
-static const fixture_kind fixture_odd    = {.path        = "/models/<b>&\"x",
-                                            .name        = "<b>&\"x",
-                                            .family      = "switch_like",
-                                            .title       = "switch_like",
-                                            .n           = 12,
-                                            .n_layers    = 10,
-                                            .d           = 64,
-                                            .D           = 40,
-                                            .lift        = 0.8,
-                                            .scale       = 0.01,
-                                            .silhouette  = true,
-                                            .seed        = 3,
-                                            .guessed     = true,
-                                            .n_encoder   = 4,
-                                            .faulty      = 2,
-                                            .skipped     = 5,
-                                            .without_M   = 6,
-                                            .zero        = 8,
-                                            .noted       = 3,
-                                            .picture     = false,
-                                            .points_each = 1};
-static const fixture_kind fixture_single = {.path        = "/models/one",
-                                            .name        = "one",
-                                            .family      = "one",
-                                            .title       = "One",
-                                            .n           = 1,
-                                            .n_layers    = 1,
-                                            .d           = 8,
-                                            .D           = 8,
-                                            .K           = 1,
-                                            .scale       = 1,
-                                            .silhouette  = true,
-                                            .seed        = 4,
-                                            .picture     = true,
-                                            .faulty      = -1,
-                                            .skipped     = -1,
-                                            .without_M   = -1,
-                                            .zero        = -1,
-                                            .noted       = -1,
-                                            .points_each = 20};
+static const fixture_kind fixture_odd    = {.path       = "/models/<b>&\"x",
+                                            .name       = "<b>&\"x",
+                                            .family     = "switch_like",
+                                            .title      = "switch_like",
+                                            .n          = 12,
+                                            .n_layers   = 10,
+                                            .d          = 64,
+                                            .D          = 40,
+                                            .lift       = 0.8,
+                                            .scale      = 0.01,
+                                            .silhouette = true,
+                                            .seed       = 3,
+                                            .guessed    = true,
+                                            .n_encoder  = 4,
+                                            .faulty     = 2,
+                                            .skipped    = 5,
+                                            .without_M  = 6,
+                                            .zero       = 8,
+                                            .noted      = 3};
+static const fixture_kind fixture_single = {.path       = "/models/one",
+                                            .name       = "one",
+                                            .family     = "one",
+                                            .title      = "One",
+                                            .n          = 1,
+                                            .n_layers   = 1,
+                                            .d          = 8,
+                                            .D          = 8,
+                                            .K          = 1,
+                                            .scale      = 1,
+                                            .silhouette = true,
+                                            .seed       = 4,
+                                            .faulty     = -1,
+                                            .skipped    = -1,
+                                            .without_M  = -1,
+                                            .zero       = -1,
+                                            .noted      = -1};
 
 #endif /* CPL_TESTS_INSPECT_COUPLING_FIXTURE_H */

@@ -131,14 +131,8 @@ static inline void case_free(inspect_case *c)
 
 static inline cpl_inspect_options inspect_plainly(void)
 {
-    return (cpl_inspect_options){.alphas        = {1, 2, 3.5},
-                                 .n_alphas      = 3,
-                                 .n_threads     = 1,
-                                 .memory_bytes  = INFINITY,
-                                 .picture_layer = -1,
-                                 .perplexity    = 5,
-                                 .iterations    = 250,
-                                 .seed          = 1};
+    return (cpl_inspect_options){
+        .alphas = {1, 2, 3.5}, .n_alphas = 3, .n_threads = 1, .memory_bytes = INFINITY, .seed = 1};
 }
 
 /* Opens and runs; on failure the report is empty. */

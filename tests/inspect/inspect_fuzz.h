@@ -39,13 +39,11 @@ static inline double processor_clock(void)
 static inline cpl_inspect_options any_options(fuzz *f)
 {
     static const int64_t layers[] = {0, 1};
-    cpl_inspect_options o = {.alphas = {1, 2}, .n_alphas = 2, .perplexity = 5, .iterations = 250};
-    o.memory_bytes        = MOST_MEMORY;
-    o.n_threads           = 1 + (int)fuzz_below(f, 2);
-    o.noisy               = fuzz_below(f, 4) == 0;
-    o.picture             = fuzz_below(f, 32) == 0;
-    o.picture_layer       = fuzz_below(f, 2) ? -1 : 1;
-    o.picture_stride      = 3;
+    cpl_inspect_options o         = {.alphas = {1, 2}, .n_alphas = 2};
+    o.memory_bytes                = MOST_MEMORY;
+    o.n_threads                   = 1 + (int)fuzz_below(f, 2);
+    o.noisy                       = fuzz_below(f, 4) == 0;
+    o.rows                        = fuzz_below(f, 32) == 0;
     if (fuzz_below(f, 8) == 0) o.layers = layers, o.n_layers = 1 + (int64_t)fuzz_below(f, 2);
     return o;
 }
@@ -75,7 +73,7 @@ static inline void check_report(const cpl_coupling_report *r)
         }
     }
     assert_int_equal(measured, r->n_measured);
-    assert_true(r->picture.n_points == 0 || (!r->picture.fault && r->picture.y));
+    assert_true(!r->options.rows || r->rows.file || r->layers[r->rows.index].fault);
 }
 
 static inline void check_json(const cpl_coupling_report *r)

@@ -280,12 +280,12 @@ static void one_expert(void **state)
     cpl_inspect_options options = inspect_plainly();
     options.noisy               = true;
     options.n_threads           = 3;
-    options.picture             = true;
+    options.rows                = true;
     assert_ok(inspect_all(&report, case_write(&c, 0), &options));
     const cpl_layer_report *l = &report.layers[0];
     check_M(l, &c.layers[0]); /* eps is 0, so that delta is 1 */
     assert_true(l->eps[0] == 0 && l->erc[0] == 0 && l->ratios.most == 0 && isnan(l->chance.z));
-    assert_int_equal(report.picture.n_points, 11);
+    assert_int_equal(report.rows.count, 11);
     assert_verdict(&report, "nothing to compare");
     cpl_inspect_close(&report);
     case_free(&c);

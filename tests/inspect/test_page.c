@@ -412,8 +412,6 @@ static void one_expert_is_no_experts(void **state)
     cpl_text page = page_of(&cases[3]);
     (void)state;
     assert_null(strstr(page.bytes, "1 experts"));
-    assert_null(strstr(page.bytes, "i mod 1 = 0"));
-    assert_non_null(strstr(page.bytes, "Layer 0; expert 0 alone; one row in 4 of its gate, "));
     cpl_text_free(&page);
 }
 

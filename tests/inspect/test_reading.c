@@ -113,10 +113,8 @@ static void inspect_both(const char *folder, cpl_inspect_options o, cpl_inspect_
     check_same_report(&here, &there);
     assert_true(cost->bytes == local.bytes && cost->files_bytes == local.files_bytes);
     assert_near(cost->memory_bytes - local.memory_bytes, 12345, 4096); /* the copied paths */
-    assert_int_equal(here.picture.n_points, there.picture.n_points);
-    if (here.picture.n_points)
-        assert_memory_equal(here.picture.y, there.picture.y,
-                            (size_t)here.picture.n_points * 2 * sizeof(float));
+    assert_int_equal(here.rows.bytes, there.rows.bytes);
+    if (here.rows.bytes) assert_memory_equal(here.rows.file, there.rows.file, here.rows.bytes);
     cpl_inspect_close(&here);
     cpl_inspect_close(&there);
     cpl_source_pieces_free(&planned);
@@ -169,17 +167,17 @@ static void what_is_read_again(void **state)
     (void)state;
     inspect_case c        = mixed_case();
     cpl_inspect_options o = inspect_plainly();
-    cpl_inspect_cost once, twice, picture;
+    cpl_inspect_cost once, twice, rows;
     case_write(&c, 3);
     inspect_both(c.folder, o, &once);
     o.silhouette = true;
     inspect_both(c.folder, o, &twice);
     assert_true(twice.reading.bytes > 1.5 * once.reading.bytes);
     o.silhouette = false;
-    o.picture    = true;
-    inspect_both(c.folder, o, &picture);
-    assert_true(picture.reading.bytes > once.reading.bytes);
-    assert_true(picture.files_bytes > picture.bytes);
+    o.rows       = true;
+    inspect_both(c.folder, o, &rows);
+    assert_true(rows.reading.bytes > once.reading.bytes);
+    assert_true(rows.files_bytes > rows.bytes);
     case_free(&c);
 }
 

@@ -7,7 +7,7 @@ import sys
 sys.path.insert(0, str(pathlib.Path(__file__).parents[2] / "tools"))
 import host_memory
 
-DEVICE, HOST, TENSOR = "src/train/step.c", "src/inspect/pca.c", "src/tensor/memory.c"
+DEVICE, HOST, TENSOR = "src/train/step.c", "src/inspect/silhouette.c", "src/tensor/memory.c"
 ROUTING, DOOR = "src/inspect/routing/record.c", "src/model/couplet.c"
 
 FOUND = [  # in rooms whose tensors are a backend's, and in those of the host

@@ -225,21 +225,17 @@ cpl_evaluation_callbacks cpl_eval_bar_callbacks(cpl_eval_bar *bar, int64_t total
 
 void cpl_inspect_bar_progress(void *ctx, const cpl_inspect_progress *p)
 {
-    const bool redrawn = columns_for_bar(stderr) > 0, picture = p->layer < 0;
+    const bool redrawn = columns_for_bar(stderr) > 0;
     char read[32], all[32], rate[32];
     fields f = {0};
     (void)ctx;
     if (!is_due(redrawn ? often : seldom)) return;
-    if (picture)
-        add(&f, "t-SNE step %lld of %lld", (long long)p->iteration, (long long)p->iterations);
-    else
-        add(&f, "layer %lld  %s of %s  %s/s", (long long)p->layer,
-            cpl_text_bytes(read, p->bytes_read), cpl_text_bytes(all, p->bytes),
-            cpl_text_bytes(rate, p->seconds > 0 ? p->bytes_read / p->seconds : 0));
+    add(&f, "layer %lld  %s of %s  %s/s", (long long)p->layer, cpl_text_bytes(read, p->bytes_read),
+        cpl_text_bytes(all, p->bytes),
+        cpl_text_bytes(rate, p->seconds > 0 ? p->bytes_read / p->seconds : 0));
     add_left(&f, p->seconds_left);
     if (!redrawn)
         fprintf(stderr, "%s\n", f.text);
     else
-        draw(stderr, picture ? (double)p->iteration : p->bytes_read,
-             picture ? (double)p->iterations : p->bytes, &f);
+        draw(stderr, p->bytes_read, p->bytes, &f);
 }
