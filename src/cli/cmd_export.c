@@ -1,4 +1,4 @@
-/* cmd_export.c - couplet export: a run or a model in the form that another program reads. */
+/* cmd_export.c - couplet export: a model in the form that llama.cpp reads. */
 #include <stdio.h>
 #include <string.h>
 
@@ -7,24 +7,6 @@
 #include "cli/output_paths.h"
 #include "cli/terminal/output.h"
 #include "store/gguf_export.h"
-#include "train/tensorboard.h"
-
-/* ---- TensorBoard ---- */
-
-static cpl_status run_tensorboard(const cpl_arguments *args)
-{
-    int64_t lines, damaged;
-    const char *folder = cpl_flag_text(args, "--tensorboard");
-    CPL_TRY(cpl_tensorboard_export(args->words[0], folder, &lines, &damaged));
-    printf("%lld steps of %s for tensorboard --logdir %s\n", (long long)lines, args->words[0],
-           folder);
-    if (damaged)
-        printf("%lld damaged line%s of metrics.jsonl %s left out\n", (long long)damaged,
-               damaged == 1 ? "" : "s", damaged == 1 ? "is" : "are");
-    return CPL_OK;
-}
-
-/* ---- llama.cpp ---- */
 
 /* The words of --type, in this order. */
 static const cpl_format types[] = {CPL_FORMAT_F32, CPL_FORMAT_BF16, CPL_FORMAT_F16,
@@ -51,7 +33,7 @@ static void describe(const cpl_arguments *args, const cpl_gguf_export *done)
         printf("%lld of them in f16: their rows are no multiple of 32\n", (long long)done->n_kept);
 }
 
-static cpl_status run_gguf(const cpl_arguments *args)
+static cpl_status run(const cpl_arguments *args)
 {
     cpl_hf *hf               = NULL;
     cpl_tokenizer *tokenizer = NULL;
@@ -76,24 +58,9 @@ done:
     return status;
 }
 
-/* ---- the verb ---- */
-
-static cpl_status run(const cpl_arguments *args)
-{
-    static const char *const of_gguf[] = {"--type", "--tokenizer"};
-    CPL_TRY(cpl_flags_exclude(args, "--tensorboard", "--gguf"));
-    if (cpl_flag_given(args, "--gguf")) return run_gguf(args);
-    if (!cpl_flag_given(args, "--tensorboard"))
-        return CPL_FAIL(CPL_ERR_USAGE, "export needs --tensorboard DIR or --gguf FILE");
-    for (size_t i = 0; i < sizeof of_gguf / sizeof *of_gguf; i++)
-        CPL_TRY(cpl_flags_exclude(args, "--tensorboard", of_gguf[i]));
-    return run_tensorboard(args);
-}
-
 static const cpl_flag flags[] = {
-    CPL_FLAG("--tensorboard", FOLDER, "DIR",
-             "Write an event file into this folder, which is made if it does not exist."),
-    CPL_FLAG("--gguf", FILE, "FILE", "Write the model as a GGUF file for llama.cpp."),
+    CPL_FLAG("--gguf", FILE, "FILE", "Write the model as a GGUF file for llama.cpp.",
+             .required = true),
     CPL_FLAG("--type", CHOICE, "TYPE",
              "How the matrices are stored; norms, biases and the router stay f32. q8_0: 8 bits and "
              "a scale for 32 numbers.",
@@ -105,14 +72,9 @@ static const cpl_flag flags[] = {
 
 const cpl_verb cpl_verb_export = {
     .name    = "export",
-    .summary = "hand a run over to TensorBoard, or a model to llama.cpp",
-    .usage   = "RUN --tensorboard DIR\n"
-               "MODEL_DIR --gguf FILE [--type f32|bf16|f16|q8_0]",
+    .summary = "hand a model over to llama.cpp",
+    .usage   = "MODEL_DIR --gguf FILE [--type f32|bf16|f16|q8_0]",
     .about =
-        "--tensorboard reads metrics.jsonl of a run of couplet train, which may be compressed, and "
-        "writes what its lines say as one event file: numbers, those of each layer, tokens of each "
-        "expert as histograms, and the configuration as text. Names are those of metrics.jsonl. A "
-        "run with log.tensorboard=true writes such files itself while it trains.\n"
         "--gguf writes weights and tokenizer of an OLMoE directory in Hugging Face's layout, of a "
         "checkpoint, or of the last checkpoint of a run. The architecture is olmoe, or minimax-m2 "
         "where the routing weights are renormalised (norm_topk_prob). A model that llama.cpp does "

@@ -190,6 +190,21 @@ static cpl_status check_run(const char *run, cpl_group *world)
     return together(world, cpl_ranks_share_folder(world, run));
 }
 
+/* A line for each setting of the file that was removed since it was written; a pipe cannot be read
+ * again. */
+static cpl_status tell_removed(const char *file, const cpl_log *log)
+{
+    cpl_yaml_flat flat = {0};
+    if (cpl_file_check(file) != CPL_OK) return CPL_OK;
+    CPL_TRY(cpl_yaml_flat_read(&flat, file));
+    for (int64_t i = 0; i < flat.count; i++) {
+        const char *now = cpl_settings_removed(flat.pairs[i].name);
+        if (now) cpl_log_info(log, "%s: %s is passed over: %s", file, flat.pairs[i].name, now);
+    }
+    cpl_yaml_flat_free(&flat);
+    return CPL_OK;
+}
+
 /* The settings of the run now, and with those of the command line. */
 static cpl_status configure_again(cpl_configuration *old, cpl_configuration *fresh,
                                   const cpl_arguments *args, const char *run, int64_t ranks)
@@ -201,6 +216,7 @@ static cpl_status configure_again(cpl_configuration *old, cpl_configuration *fre
     CPL_TRY_DONE(cpl_file_check(file));
     CPL_TRY_DONE(cpl_configure(old, file, NULL));
     CPL_TRY_DONE(cpl_configure(fresh, file, args));
+    CPL_TRY_DONE(tell_removed(file, &log));
     CPL_TRY_DONE(cpl_train_may_resume(&old->settings, &fresh->settings, ranks, &log));
 done:
     cpl_free(file);
@@ -365,8 +381,10 @@ static cpl_status begin(const cpl_arguments *args, cpl_group *world)
     char *run = out ? cpl_text_copy(out) : default_run(args->words[0]);
     if (!run) return CPL_ERR_MEMORY;
     cpl_status status = cpl_configure(&c, args->words[0], args);
+    const cpl_log log = cpl_ranks_log(stdout);
+    if (status == CPL_OK) status = tell_removed(args->words[0], &log);
     if (status == CPL_OK) status = cpl_yaml_absolute(&c.settings, c.sections, CPL_N_SECTIONS);
-    if (status == CPL_OK) shorten_warmup(&c.settings, args, cpl_ranks_log(stdout));
+    if (status == CPL_OK) shorten_warmup(&c.settings, args, log);
     status = together(world, status);
     if (status == CPL_OK)
         status = cpl_flag_on(args, "--dry-run") ? dry_run(&c, run, from, world)

@@ -79,10 +79,26 @@ const cpl_setting *cpl_settings_nearest(const cpl_section *sections, size_t coun
     return best;
 }
 
+const char *cpl_settings_removed(const char *dotted)
+{
+    static const struct {
+        const char *name, *sentence;
+    } removed[] = {
+#define CPL_REMOVED(...) {__VA_ARGS__},
+#include "settings/removed.def"
+#undef CPL_REMOVED
+    };
+    for (size_t i = 0; i < sizeof removed / sizeof *removed; i++)
+        if (strcmp(removed[i].name, dotted) == 0) return removed[i].sentence;
+    return NULL;
+}
+
 cpl_status cpl_settings_unknown(cpl_status code, const cpl_section *sections, size_t count,
                                 const char *dotted)
 {
     char name[CPL_SETTING_NAME_BYTES];
+    const char *removed = cpl_settings_removed(dotted);
+    if (removed) return CPL_FAIL(code, "the setting %s is no longer there: %s", dotted, removed);
     const cpl_setting *near = cpl_settings_nearest(sections, count, dotted);
     if (near)
         return CPL_FAIL(code, "there is no setting %.200s; did you mean %s?", dotted,

@@ -114,7 +114,11 @@ const cpl_setting *cpl_settings_find(void *joint, const cpl_section *sections, s
 const cpl_setting *cpl_settings_nearest(const cpl_section *sections, size_t count,
                                         const char *dotted);
 
-/* Records "there is no setting DOTTED", with the nearest name if one is near; returns `code`. */
+/* What does the work of a removed setting now; NULL: it is none. */
+const char *cpl_settings_removed(const char *dotted);
+
+/* Records "there is no setting DOTTED", with the nearest name if one is near, or with what does the
+ * work of a removed one; returns `code`. */
 cpl_status cpl_settings_unknown(cpl_status code, const cpl_section *sections, size_t count,
                                 const char *dotted);
 

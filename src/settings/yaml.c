@@ -153,6 +153,7 @@ static cpl_status read_setting(const reader *in, const cpl_yaml_node *parent,
     snprintf(dotted, sizeof dotted, "%s.%s", parent->key->text, node->key->text);
     const cpl_setting *setting =
         cpl_settings_find(in->joint, in->sections, in->count, dotted, &field);
+    if (!setting && cpl_settings_removed(dotted)) return CPL_OK;
     if (!setting)
         return place(in, node->key,
                      cpl_settings_unknown(CPL_ERR_INPUT, in->sections, in->count, dotted));

@@ -13,7 +13,6 @@
 #include "io/paths.h"
 #include "store/run_dir.h"
 #include "train/metrics.h"
-#include "train/tensorboard.h"
 
 static cpl_status take_lock(cpl_run *run)
 {
@@ -182,7 +181,6 @@ void cpl_run_keep(cpl_run *run)
 void cpl_run_close(cpl_run *run)
 {
     if (run->metrics) fclose(run->metrics);
-    if (run->events) fclose(run->events);
     if (run->made && run->lock >= 0) cpl_folder_empty(run->folder, "lock"); /* see check_place */
     if (run->made) cpl_folder_unmake(run->folder, run->existing);
     if (run->lock >= 0) close(run->lock);
@@ -205,11 +203,6 @@ cpl_status cpl_run_open_metrics(cpl_run *run, int64_t step, int64_t lines, const
     return status;
 }
 
-cpl_status cpl_run_open_events(cpl_run *run, int64_t step)
-{
-    return cpl_tensorboard_open(&run->events, run->folder, step);
-}
-
 static char *dump(json_t *object)
 {
     char *text = object ? json_dumps(object, JSON_COMPACT | JSON_REAL_PRECISION(9)) : NULL;
@@ -226,7 +219,7 @@ static cpl_status cannot_write(const cpl_run *run)
                     strerror(errno));
 }
 
-static cpl_status append(cpl_run *run, json_t *line)
+cpl_status cpl_run_log(cpl_run *run, json_t *line)
 {
     char *text = dump(line);
     if (!text) return CPL_ERR_MEMORY;
@@ -236,14 +229,6 @@ static cpl_status append(cpl_run *run, json_t *line)
     if (failed) return cannot_write(run);
     run->lines++;
     return CPL_OK;
-}
-
-cpl_status cpl_run_log(cpl_run *run, json_t *line)
-{
-    cpl_status status = append(run, json_incref(line));
-    if (status == CPL_OK && run->events) status = cpl_tensorboard_log(run->events, line);
-    json_decref(line);
-    return status;
 }
 
 cpl_status cpl_run_sync(const cpl_run *run)

@@ -4,7 +4,6 @@
  * Layout:  RUN/config.yaml     complete, as used
  *          RUN/metrics.jsonl   an object a logged step
  *          RUN/start.json      the same figures before the first step (evaluation only)
- *          RUN/events.out.tfevents.*   the lines for TensorBoard, where log.tensorboard is set
  *          RUN/lock            held by the process that writes the run; with the words "no
  *                              checkpoint yet" until there was one
  *          RUN/tokens/         token shards made of documents
@@ -23,7 +22,6 @@
 typedef struct cpl_run {
     char *folder;
     FILE *metrics;
-    FILE *events;    /* for TensorBoard; NULL: none */
     int64_t lines;   /* of metrics.jsonl */
     int lock;        /* descriptor */
     bool made;       /* content made since cpl_run_open; cpl_run_close removes it */
@@ -57,10 +55,6 @@ char *cpl_run_path(const cpl_run *run, const char *name);
  * not known), and opens it for appending; see metrics.h. */
 CPL_NODISCARD cpl_status cpl_run_open_metrics(cpl_run *run, int64_t step, int64_t lines,
                                               const cpl_log *log);
-
-/* From now on each line is an event for TensorBoard too (tensorboard.h), of a run that goes on after
- * `step`. */
-CPL_NODISCARD cpl_status cpl_run_open_events(cpl_run *run, int64_t step);
 
 /* Appends one line and hands it to the system. CPL_ERR_IO on a full disk. Takes the object over. */
 CPL_NODISCARD cpl_status cpl_run_log(cpl_run *run, json_t *line);

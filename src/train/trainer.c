@@ -13,7 +13,6 @@
 #include "settings/yaml.h"
 #include "store/checkpoint.h"
 #include "store/run_dir.h"
-#include "train/tensorboard.h"
 
 static const double peak_seconds = 0.3; /* how long the machine's peak is measured */
 
@@ -451,9 +450,7 @@ static cpl_status divide(cpl_trainer *t)
 static cpl_status open_metrics(cpl_trainer *t)
 {
     if (!cpl_trainer_leads(t)) return CPL_OK;
-    CPL_TRY(cpl_run_open_metrics(&t->run, t->done, t->lines, t->log));
-    return t->settings->log.tensorboard ? cpl_run_open_events(&t->run, t->done)
-                                        : cpl_tensorboard_cut(t->run.folder, t->done);
+    return cpl_run_open_metrics(&t->run, t->done, t->lines, t->log);
 }
 
 cpl_status cpl_trainer_open(cpl_trainer *t, const cpl_train_job *job)

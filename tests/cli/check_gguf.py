@@ -174,9 +174,7 @@ def check_refusals(folder, one):
     new, old = folder / "new.gguf", folder / "f32.gguf"
     bad(2, ["--type", "q8_0"], "export", one, "--gguf", new, "--type", "q8")
     bad(2, ["--gguf -: must be a file"], "export", one, "--gguf", "-")
-    bad(2, ["--tensorboard", "--gguf"], "export", one)
-    bad(2, ["--tensorboard", "--gguf"], "export", one, "--tensorboard", folder / "x", "--gguf", new)
-    bad(2, ["--tensorboard", "--type"], "export", one, "--tensorboard", folder / "x", "--type", "f16")
+    bad(2, ["--gguf"], "export", one)
     bad(1, "config.json", "export", folder / "docs", "--gguf", new)
     bad(1, "is a folder", "export", one, "--gguf", folder / "docs")
     bad(1, "there is no folder", "export", one, "--gguf", folder / "none" / "new.gguf")

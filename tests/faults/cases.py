@@ -294,7 +294,6 @@ def all_cases(program, inputs):
             ["i.html", "i.json", "i.npy"],
         ),
         Documents(inputs),
-        Case("export", ["export", inputs / "R", "--tensorboard", "E"], ["E"]),
         Case("export_gguf", ["export", model, "--gguf", "m.gguf", "--type", "q8_0"], ["m.gguf"]),
         Case("generate", ["generate", model, "--prompt", "abc", "--tokens", 4, *one], [], printed=True),
         Case(

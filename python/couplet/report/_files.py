@@ -53,8 +53,8 @@ def available_bytes(system: str = "/") -> int:
     return left
 
 
-def read(path: Path, largest: Optional[int] = None) -> bytes:
-    """The bytes of a regular file that has at most `largest`; by default what may be parsed as JSON, whose values take up to
+def read(path: Path, largest: Optional[int] = None, start: int = 0) -> bytes:
+    """The bytes of a regular file from `start` on, at most `largest`; by default what may be parsed as JSON, whose values take up to
     32 times the text. BadFile: it is none, is larger, or cannot be read."""
     if largest is None:
         largest = min(LARGEST_TEXT, available_bytes() // 32)
@@ -63,13 +63,15 @@ def read(path: Path, largest: Optional[int] = None) -> bytes:
             found = os.fstat(file.fileno())
             if not stat.S_ISREG(found.st_mode):
                 raise BadFile("it is no regular file")
-            blob = file.read(largest + 1) if found.st_size <= largest else b""
+            size = max(0, found.st_size - start)
+            file.seek(start)
+            blob = file.read(largest + 1) if size <= largest else b""
     except MemoryError:
         raise BadFile("not enough memory") from None
     except (OSError, ValueError) as error:  # ValueError: a name with a NUL
         raise BadFile(f"it cannot be read: {getattr(error, 'strerror', None) or error}") from None
-    if found.st_size > largest or len(blob) > largest:
-        raise BadFile(f"it has {max(found.st_size, len(blob)):,} bytes, at most {largest:,} are read")
+    if size > largest or len(blob) > largest:
+        raise BadFile(f"it has {max(size, len(blob)):,} bytes, at most {largest:,} are read")
     return blob
 
 
