@@ -8,9 +8,10 @@
     python -m couplet.certify my_module:my_loss
     python -m couplet.plot FIGURES.json --out DIR
     python -m couplet.compare RUN [RUN ...]
+    python -m couplet.export lm-eval RESULTS.json
 
-Importing the package registers its operator with PyTorch. couplet.plot and couplet.compare do not need PyTorch; without it
-the first use of another name raises ImportError.
+Importing the package registers its operator with PyTorch. couplet.plot, couplet.compare and couplet.export do not need
+PyTorch; without it the first use of another name raises ImportError.
 See docs/pytorch.md of the project."""
 
 import importlib
@@ -91,7 +92,7 @@ def __dir__() -> "list[str]":
 
 # What `python -m` starts, which Python still looks for; and what of it needs no PyTorch.
 _started = sys.orig_argv[sys.orig_argv.index("-m") + 1] if sys.argv[:1] == ["-m"] else ""
-if _started not in ("couplet.compare", "couplet.plot"):
+if _started not in ("couplet.compare", "couplet.export", "couplet.plot"):
     try:  # registers torch.ops.couplet, as a program that loads an exported graph expects
         _need_torch()
         from .ops._functional import erc_loss  # noqa: F401

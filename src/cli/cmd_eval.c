@@ -1,13 +1,11 @@
 /* cmd_eval.c - couplet eval: a model's answers to the questions of benchmarks. */
 #include <stdio.h>
 #include <string.h>
-#include <time.h>
 
 #include "app/plan_run.h"
 #include "app/provenance.h"
 #include "app/score_documents.h"
 #include "base/arena.h"
-#include "base/clock.h"
 #include "cli/configure.h"
 #include "cli/eval_forms.h"
 #include "cli/output_paths.h"
@@ -37,8 +35,6 @@ typedef struct work {
     cpl_eval_bar bar;
     cpl_log log;
     cpl_group *world; /* NULL: one process */
-    double start;     /* seconds of base/clock.h */
-    time_t date;
 } work;
 
 /* ---- tasks and questions ---- */
@@ -182,18 +178,6 @@ static cpl_status write_page(const work *w, const json_t *data, const char *path
     return status;
 }
 
-/* Writes --json: `data` is in our own form. */
-static cpl_status write_json(const work *w, json_t *data, const char *path)
-{
-    if (!cpl_eval_lm_eval_chosen(w->args)) {
-        if (!cpl_flag_on(w->args, "--series")) json_object_del(data, "series");
-        return cpl_output_json(json_incref(data), "the results", path, JSON_REAL_PRECISION(9));
-    }
-    cpl_lm_eval_run run = {
-        .settings = w->settings, .date = w->date, .start = w->start, .eot = w->model.runner.eos};
-    return cpl_eval_lm_eval_write(w->args, &w->evaluation, &run);
-}
-
 static cpl_status show_all(work *w)
 {
     const char *json = cpl_flag_text(w->args, "--json"), *html = cpl_flag_text(w->args, "--html");
@@ -201,11 +185,15 @@ static cpl_status show_all(work *w)
     json_t *data      = NULL;
     cpl_status status = CPL_OK;
     if (!json || strcmp(json, "-") != 0) CPL_TRY(print_table(w));
-    if (json || html) data = cpl_evaluation_json(&w->evaluation, w->settings);
+    if (json || html) data = cpl_evaluation_json(&w->evaluation, w->settings, w->model.runner.eos);
     if ((json || html) && !data) return CPL_FAIL(CPL_ERR_MEMORY, "out of memory for the results");
     if (series || html) CPL_TRY_DONE(add_series(w, data));
     if (html) CPL_TRY_DONE(write_page(w, data, html));
-    if (json) CPL_TRY_DONE(write_json(w, data, json));
+    if (json) {
+        if (!series) json_object_del(data, "series");
+        CPL_TRY_DONE(
+            cpl_output_json(json_incref(data), "the results", json, JSON_REAL_PRECISION(9)));
+    }
     cpl_output_paths_describe(w->args);
     status = cpl_eval_journal_remove(&w->journal);
 done:
@@ -243,7 +231,6 @@ static cpl_status open_all(work *w)
     if (cpl_gather_is_first(w->world)) CPL_TRY(check_outputs(a));
     CPL_TRY(check_data(w, true));
     CPL_TRY(select_tasks(w));
-    if (cpl_gather_is_first(w->world)) CPL_TRY(cpl_eval_lm_eval_check(a, &w->selection));
     CPL_TRY(cpl_eval_model_open(&w->model, a->words[0], cpl_flag_text(a, "--tokenizer"), &w->log));
     return open_evaluation(w);
 }
@@ -334,8 +321,7 @@ static cpl_status evaluate_or_read(work *w, cpl_eval_mode form)
 
 static cpl_status run(const cpl_arguments *args)
 {
-    work w = {
-        .args = args, .log = cpl_ranks_log(stderr), .start = cpl_seconds_now(), .date = time(NULL)};
+    work w = {.args = args, .log = cpl_ranks_log(stderr)};
     cpl_eval_mode form;
     CPL_TRY(cpl_eval_mode_of(&form, args));
     CPL_TRY(cpl_configure(&w.configuration, NULL, args));
@@ -400,10 +386,6 @@ static const cpl_flag flags[] = {
              "Also write the results as JSON; - prints them instead of the table. Answers to tasks "
              "are kept in FILE.partial until then; an interrupted evaluation resumes from it, or "
              "starts again with --overwrite."),
-    CPL_FLAG("--format", CHOICE, "FORMAT",
-             "The form of --json: couplet, or lm-eval for the tools of lm-evaluation-harness; then "
-             "--samples writes samples_TASK_DATE.jsonl next to results_DATE.json.",
-             .default_value = "couplet", .unit = "couplet|lm-eval"),
     CPL_FLAG("--html", FILE, "FILE",
              "Write a self-contained page with the tasks' tables and a chart."),
     CPL_FLAG_ROW_SERIES,

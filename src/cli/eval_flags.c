@@ -21,7 +21,7 @@ static const struct rule {
     {TASKS | LIST, {"--task-file", "--data"}},
     {TASKS,
      {"--profile", "--variant", "--offset", "--num-fewshot", "--max-gen-toks", "--samples",
-      "--skip-bad", "--html", "--series", "--format"}},
+      "--skip-bad", "--html", "--series"}},
     {TEXT, {"--window", "--stride"}},
     {TASKS | TEXT, {"--tokenizer", "--json", "--set"}},
     {TASKS | DOCUMENTS, {"--limit"}},
@@ -45,22 +45,6 @@ static cpl_status find_form(cpl_eval_mode *form, const cpl_arguments *args)
                                    "`couplet eval --list` shows the tasks there are");
 }
 
-/* What the form of lm-evaluation-harness has no place for. */
-static cpl_status check_format(const cpl_arguments *args)
-{
-    if (!cpl_flag_given(args, "--format")) return CPL_OK;
-    const char *format = cpl_flag_text(args, "--format");
-    if (!cpl_flag_given(args, "--json"))
-        return CPL_FAIL(CPL_ERR_USAGE, "--format %s needs --json FILE: it is the form of that file",
-                        format);
-    if (cpl_eval_lm_eval_chosen(args) && cpl_flag_on(args, "--series"))
-        return CPL_FAIL(CPL_ERR_USAGE,
-                        "--series adds charts to the JSON, for which --format %s "
-                        "has no place: leave one of the two out",
-                        format);
-    return CPL_OK;
-}
-
 static cpl_status check_flags(const cpl_arguments *args, cpl_eval_mode form)
 {
     for (size_t i = 0; i < N_RULES; i++)
@@ -78,7 +62,7 @@ static cpl_status check_flags(const cpl_arguments *args, cpl_eval_mode form)
     if (cpl_flag_on(args, "--samples") && !cpl_flag_given(args, "--json"))
         return CPL_FAIL(CPL_ERR_USAGE, "--samples needs --json FILE: that is where questions and "
                                        "their answers are written");
-    return check_format(args);
+    return CPL_OK;
 }
 
 static cpl_status check_words(const cpl_arguments *args, cpl_eval_mode form)

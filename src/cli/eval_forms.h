@@ -7,7 +7,6 @@
 #include "base/log.h"
 #include "cli/configure.h"
 #include "eval/evaluation.h"
-#include "eval/lm_eval.h"
 #include "parallel/gather.h"
 
 /* ---- eval_flags.c ---- */
@@ -20,8 +19,7 @@ typedef enum cpl_eval_mode {
 } cpl_eval_mode;
 
 /* The form, from --tasks or --task-file, --text, --documents, --list. CPL_ERR_USAGE: none of them, two of them,
- * a flag of another form, --samples or --format lm-eval without --json, --series with the latter,
- * MODEL_DIR missing or too many words. */
+ * a flag of another form, --samples without --json, MODEL_DIR missing or too many words. */
 CPL_NODISCARD cpl_status cpl_eval_mode_of(cpl_eval_mode *form, const cpl_arguments *args);
 
 /* ---- eval_text.c ---- */
@@ -30,21 +28,6 @@ CPL_NODISCARD cpl_status cpl_eval_mode_of(cpl_eval_mode *form, const cpl_argumen
  * further inputs; the ranks of `world` (NULL: one process) share the text. */
 CPL_NODISCARD cpl_status cpl_eval_text(const cpl_arguments *args, const cpl_configuration *c,
                                        cpl_group *world, const cpl_log *log);
-
-/* ---- eval_lm_eval.c ---- */
-
-/* Whether --format is lm-eval. */
-bool cpl_eval_lm_eval_chosen(const cpl_arguments *args);
-
-/* Before any work: names that two tasks would share, samples that cannot be written, samples files
- * that exist. With another format nothing is checked. */
-CPL_NODISCARD cpl_status cpl_eval_lm_eval_check(const cpl_arguments *args,
-                                                const cpl_selection *selection);
-
-/* Writes the results file and with --samples a file for every task; sets the model and the end of
- * `run`, whose other members are given. */
-CPL_NODISCARD cpl_status cpl_eval_lm_eval_write(const cpl_arguments *args, const cpl_evaluation *e,
-                                                cpl_lm_eval_run *run);
 
 /* ---- eval_list.c ---- */
 

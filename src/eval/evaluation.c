@@ -371,6 +371,27 @@ static cpl_status check_ranks(cpl_group *group, cpl_status status, const cpl_tas
     return cpl_gather_equal(group, status, state ? json_pack("{s:s}", name, hex) : NULL);
 }
 
+/* Sets "rows" of a result: the usable questions without --limit and --offset, by subject. */
+static cpl_status count_rows(const cpl_evaluation *e, const cpl_task_evaluation *one)
+{
+    cpl_questions q               = {0};
+    cpl_questions_options options = e->options;
+    bool failed                   = false;
+    if (options.of_run || (options.limit == CPL_UNSET && options.offset == 0)) return CPL_OK;
+    options.limit    = CPL_UNSET;
+    options.offset   = 0;
+    options.skip_bad = true;
+    CPL_TRY(cpl_questions_read(&q, one->what->task, one->what->profile, &options));
+    json_t *rows = cpl_json_open(&failed, one->result, "rows", json_object());
+    for (int64_t i = 0; i < q.count; i++) {
+        const char *subject = q.question[i].subject ? q.question[i].subject : "";
+        const json_t *seen  = json_object_get(rows, subject);
+        cpl_json_put(&failed, rows, subject, json_integer(json_integer_value(seen) + 1));
+    }
+    cpl_questions_free(&q);
+    return failed ? CPL_ERR_MEMORY : CPL_OK;
+}
+
 cpl_status cpl_evaluation_run(cpl_evaluation *e, const cpl_eval_runner *runner,
                               cpl_eval_journal *journal, bool samples,
                               const cpl_evaluation_callbacks *callbacks)
@@ -388,12 +409,13 @@ cpl_status cpl_evaluation_run(cpl_evaluation *e, const cpl_eval_runner *runner,
         if (status == CPL_OK)
             status = cpl_evaluation_run_task(one, &q, runner, journal, samples, callbacks);
         cpl_questions_free(&q);
+        if (status == CPL_OK) status = count_rows(e, one);
         CPL_TRY(status);
     }
     return CPL_OK;
 }
 
-json_t *cpl_evaluation_json(const cpl_evaluation *e, json_t *settings)
+json_t *cpl_evaluation_json(const cpl_evaluation *e, json_t *settings, int64_t eos)
 {
     json_t *results = json_object(), *averages = json_object();
     bool failed = false;
@@ -406,7 +428,9 @@ json_t *cpl_evaluation_json(const cpl_evaluation *e, json_t *settings)
             cpl_json_put(&failed, averages, cpl_selection_sets[i].word, cpl_json_number(mean));
     }
     json_t *all =
-        json_pack("{s:O,s:o,s:o}", "settings", settings, "results", results, "averages", averages);
+        json_pack("{s:s,s:O,s:o,s:o,s:o}", "program", "couplet " COUPLET_VERSION, "settings",
+                  settings, "eot_token_id", eos < 0 ? json_null() : json_integer(eos), "results",
+                  results, "averages", averages);
     if (!failed) return all;
     json_decref(all);
     return NULL;

@@ -71,9 +71,9 @@ CPL_NODISCARD cpl_status cpl_evaluation_run_task(cpl_task_evaluation *one, const
 /* Adds to a failure which task it is about. */
 CPL_NODISCARD cpl_status cpl_evaluation_about(cpl_status status, const cpl_selected *what);
 
-/* {"settings": settings, "results": {KEY: ...}, "averages": {...}}; borrows `settings`; NULL if
- * there is no memory. */
-json_t *cpl_evaluation_json(const cpl_evaluation *e, json_t *settings);
+/* {"program": ..., "settings": settings, "eot_token_id": eos, "results": {KEY: ...}, "averages":
+ * {...}}; borrows `settings`; eos -1: none; NULL if there is no memory. */
+json_t *cpl_evaluation_json(const cpl_evaluation *e, json_t *settings, int64_t eos);
 
 /* ---- reading results ---- */
 

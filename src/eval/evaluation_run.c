@@ -4,6 +4,7 @@
 
 #include "base/arena.h"
 #include "eval/evaluation.h"
+#include "eval/tasks/task_internal.h"
 #include "eval/totals.h"
 #include "io/json.h"
 
@@ -158,6 +159,49 @@ static void put_names(bool *failed, json_t *object, const char *key, cpl_string_
         cpl_json_add(failed, list, cpl_json_words(names.at[i]));
 }
 
+static json_t *form_json(bool *failed, const cpl_prompt_spec *spec)
+{
+    const cpl_request_spec *form = &spec->form;
+    json_t *made                 = json_pack("{s:s}", "output_type", form->kind->output_type);
+    if (spec->subjects.count) put_names(failed, made, "subjects", spec->subjects);
+    if (!form->kind->generates) return made;
+    cpl_json_put(failed, made, "max_gen_toks", json_integer(form->max_gen_toks));
+    put_names(failed, made, "until", (cpl_string_list){form->until, form->n_until});
+    cpl_json_put(failed, made, "filters", json_boolean(form->filters));
+    json_t *answers = cpl_json_open(failed, made, "answers", json_array());
+    for (int64_t i = 0; i < form->n_answers; i++) {
+        const cpl_answer *one            = &form->answers[i];
+        const cpl_comparison *comparison = one->grading.comparison;
+        cpl_json_add(failed, answers,
+                     json_pack("{s:s,s:s,s:s*}", "name", one->name, "filter_name",
+                               one->filter_name ? one->filter_name : one->name, "comparison",
+                               comparison->equality ? NULL : comparison->name));
+    }
+    return made;
+}
+
+/* How the task is asked and reported: for readers of the totals. */
+static void put_profile(bool *failed, json_t *result, const cpl_selected *what)
+{
+    static const char *const headline[] = {"questions", "groups", "subjects"};
+    const cpl_profile *profile          = what->profile;
+    const cpl_resolved_profile *resolved =
+        &what->task->parts->resolved[profile - what->task->profiles];
+    put_names(failed, result, "reported", profile->metrics);
+    cpl_json_put(failed, result, "headline_of", json_string(headline[profile->headline]));
+    json_t *forms  = cpl_json_open(failed, result, "forms", json_array());
+    json_t *groups = cpl_json_open(failed, result, "group_list", json_array());
+    for (int64_t i = 0; i < resolved->n_specs; i++)
+        cpl_json_add(failed, forms, form_json(failed, &resolved->specs[i]));
+    for (int64_t i = 0; i < profile->n_groups; i++) {
+        const cpl_task_group *group = &profile->groups[i];
+        json_t *made                = json_pack("{s:s}", "name", group->name);
+        put_names(failed, made, "subjects", group->subjects);
+        put_names(failed, made, "metrics", group->metrics);
+        cpl_json_add(failed, groups, made);
+    }
+}
+
 /* Task, profile and settings; the totals follow. */
 static json_t *describe(bool *failed, const cpl_selected *what, const cpl_questions *q)
 {
@@ -177,6 +221,7 @@ static json_t *describe(bool *failed, const cpl_selected *what, const cpl_questi
         cpl_json_put(failed, object, "max_gen_toks", json_integer(q->max_tokens));
         put_names(failed, object, "until", (cpl_string_list){form->until, form->n_until});
     }
+    put_profile(failed, object, what);
     return object;
 }
 

@@ -1,13 +1,16 @@
 #!/usr/bin/env python3
-"""check_eval_lm_eval.py COUPLET: couplet eval --format lm-eval: every member of the results file and every
-line of the samples files against our own JSON of the same evaluation, and against the formulas of
-lm-evaluation-harness; which names are theirs; what is refused."""
+"""check_eval_lm_eval.py COUPLET: couplet.export lm-eval: every member of the results file and every line of the samples
+files against the program's JSON that they are made of, and against the formulas of lm-evaluation-harness; which names are
+theirs; what is refused."""
 
+import datetime
 import hashlib
 import json
 import math
+import os
 import pathlib
 import statistics
+import subprocess
 import sys
 
 from eval_case import GOLDEN, close, refused, run
@@ -15,7 +18,9 @@ from inputs import read_json
 from program import check, finish, scratch_folder
 
 MODEL, DATA = GOLDEN / "model", GOLDEN / "data"
-DATE = "2026-01-02T03-04-05.678901"
+DATE = 1767323045.5  # seconds since 1970
+STAMP = datetime.datetime.fromtimestamp(DATE).strftime("%Y-%m-%dT%H-%M-%S.%f")
+ROOT = pathlib.Path(__file__).resolve().parents[2]
 SUBJECTS = ("anatomy", "astronomy", "world_religions")
 
 
@@ -33,18 +38,28 @@ def make_data(folder):
     return data
 
 
+def export(*words):
+    """(what is printed, exit code) of couplet.export lm-eval, which needs the standard library alone."""
+    python = os.environ | {"PYTHONPATH": str(ROOT / "python")}
+    command = [sys.executable, "-m", "couplet.export", "lm-eval", *map(str, words)]
+    done = subprocess.run(command, env=python, capture_output=True, text=True, check=False)
+    return done.stdout + done.stderr, done.returncode
+
+
 def both(folder, *words):
-    """Our JSON and theirs of one evaluation."""
+    """Our JSON, and theirs made of it."""
     folder.mkdir()
-    own, theirs = folder / "own.json", folder / f"results_{DATE}.json"
-    for more in ([own], [theirs, "--format", "lm-eval"]):
-        _, err, code = run(MODEL, *words, "--samples", "--json", *more)
-        check(code == 0, f"{words}: exit {code}: {err[-500:]}")
-    return read_json(own), read_json(theirs)
+    own = folder / "own.json"
+    _, err, code = run(MODEL, *words, "--samples", "--json", own)
+    check(code == 0, f"{words}: exit {code}: {err[-500:]}")
+    os.utime(own, (DATE, DATE))
+    said, code = export(own, "--out", folder)
+    check(code == 0, f"{words}: export: exit {code}: {said[-500:]}")
+    return read_json(own), read_json(folder / f"results_{STAMP}.json")
 
 
 def lines_of(folder, task):
-    path = folder / f"samples_{task}_{DATE}.jsonl"
+    path = folder / f"samples_{task}_{STAMP}.jsonl"
     return [json.loads(line) for line in path.read_text().splitlines()]
 
 
@@ -199,12 +214,8 @@ def check_run(theirs, data):
         and theirs["couplet"]["program"].startswith("couplet "),
         "who wrote the file",
     )
-    check(
-        float(theirs["total_evaluation_time_seconds"]) > 0
-        and theirs["end_time"] > theirs["start_time"]
-        and theirs["date"] > 1.7e9,
-        "times",
-    )
+    times = ("start_time", "end_time", "total_evaluation_time_seconds")
+    check(theirs["date"] == DATE and all(theirs[name] is None for name in times), "times")
     check(all(c["dataset_path"] == str(data) for c in theirs["configs"].values()), "dataset_path")
 
 
@@ -314,79 +325,29 @@ def check_olmes(folder, data):
 
 
 def check_files(folder, data):
-    words = [MODEL, "--tasks", "arc_challenge", "--data", data, "--limit", 1, "--format", "lm-eval"]
-    out = folder / "files"
-    out.mkdir()
-    _, err, code = run(*words, "--json", out / "plain.json")
-    plain = read_json(out / "plain.json")
-    check(
-        code == 0 and plain["task_hashes"] == {} and [p.name for p in out.iterdir()] == ["plain.json"],
-        f"no samples: {err}",
-    )
-    printed, _, code = run(*words, "--json", "-")
-    check(code == 0 and json.loads(printed)["results"] == plain["results"], "--json -")
-    _, _, code = run(*words, "--samples", "--json", out / "plain.json", "--overwrite")
-    samples = out / "samples_arc_challenge_inloop_plain.jsonl"
-    check(code == 0 and samples.exists(), "the name of --json without a date")
-    (out / "plain.json").unlink()
-    refused(1, [samples.name, "--overwrite"], *words, "--samples", "--json", out / "plain.json")
-    samples.unlink()
-    _, _, code = run(*words, "--samples", "--json", out / "plain.json")
-    check(code == 0 and samples.exists(), "written again")
-
-
-def check_full_disk(folder, data):
-    """Samples are written before the results: where these find no room, the same command goes on, without a question again."""
-    words = [
-        MODEL,
-        "--tasks",
-        "arc_challenge",
-        "--data",
-        data,
-        "--limit",
-        1,
-        "--format",
-        "lm-eval",
-        "--samples",
-        "--json",
-    ]
-    out = folder / "full"
-    out.mkdir()
-    _, _, code = run(*words, out / "all.json")
-    samples, results = out / "samples_arc_challenge_inloop_all.jsonl", out / "all.json"
-    blocks, want = -(-samples.stat().st_size // 1024), samples.read_bytes()
-    check(code == 0 and results.stat().st_size > 1024 * blocks, "the results are no larger than the samples")
-    samples.unlink(), results.unlink()
-    refused(1, ["all.json", "File too large"], *words, results, limit_blocks=blocks)
-    check(samples.exists() and not results.exists(), "what is there when results cannot be written")
-    _, err, code = run(*words, results)
-    check(
-        code == 0 and "1 answered before" in err and samples.read_bytes() == want, f"gone on with: {code}, {err[-300:]}"
-    )
-    check(sorted(p.name for p in out.iterdir()) == [results.name, samples.name], "files that are left")
+    """Without samples there is the results file alone; the files of an earlier export are replaced."""
+    words = [MODEL, "--tasks", "arc_challenge", "--data", data, "--limit", 1]
+    own = folder / "own.json"
+    _, err, code = run(*words, "--json", own)
+    check(code == 0, f"no samples: {err}")
+    for _ in range(2):
+        said, code = export(own)
+        (made,) = (folder / "lm-eval").iterdir()
+        check(code == 0 and f"results: {made}" in said and read_json(made)["task_hashes"] == {}, f"no samples: {said}")
 
 
 def check_refused(folder, data):
-    words = [MODEL, "--tasks", "arc_challenge", "--data", data, "--limit", 1, "--format", "lm-eval"]
+    words = [MODEL, "--tasks", "arc_challenge", "--data", data, "--limit", 1]
     out = folder / "refused.json"
-    refused(2, ["--format lm-eval", "--json"], *words)
-    refused(2, ["--format couplet", "--json"], *words[:-1], "couplet")
-    refused(2, ["--series", "--format lm-eval"], *words, "--json", out, "--series")
-    refused(2, ["--samples", "--format lm-eval"], *words, "--json", "-", "--samples")
-    refused(2, ["--format", "couplet or lm-eval"], *words[:-1], "helm", "--json", out)
-    refused(2, ["--text", "--format"], MODEL, "--text", __file__, "--format", "lm-eval", "--json", out)
+    refused(2, ["--format is no longer there", "couplet.export lm-eval RESULTS.json"], *words, "--format", "lm-eval")
     task = folder / "documented.yaml"
     task.write_text(pathlib.Path("docs/tasks.md").read_text().split("```yaml\n")[2].split("```")[0])
-    refused(
-        2,
-        ["--format lm-eval", "arc_challenge/inloop", "arc_challenge_inloop"],
-        *words,
-        "--task-file",
-        task,
-        "--json",
-        out,
+    _, err, code = run(*words, "--task-file", task, "--json", out)
+    said, refusal = export(out)
+    check(
+        code == 0 and refusal == 1 and "would be called arc_challenge_inloop" in said, f"one name twice: {err} {said}"
     )
-    check(not out.exists(), "refused, and yet written")
+    check(not (folder / "lm-eval").exists(), "refused, and yet written")
 
 
 def main():
@@ -394,7 +355,6 @@ def main():
         data = make_data(folder)
         check_refused(folder, data)
         check_files(folder, data)
-        check_full_disk(folder, data)
         check_harness(folder, data)
         check_inloop(folder, data)
         check_olmes(folder, data)

@@ -85,7 +85,7 @@ static void what_comes_out(void **state)
     assert_int_equal(whole(written, "max_gen_toks"), 4);
     assert_string_equal(cpl_evaluation_headline(written, &value, &error), "exact_match");
     json_t *settings = json_pack("{s:s}", "model", "m");
-    json_t *all      = cpl_evaluation_json(&c.evaluation, settings);
+    json_t *all      = cpl_evaluation_json(&c.evaluation, settings, 1);
     assert_int_equal(json_object_size(json_object_get(all, "results")), 2);
     assert_true(json_equal(json_object_get(all, "settings"), settings));
     assert_int_equal(json_object_size(json_object_get(all, "averages")), 0);
@@ -553,7 +553,7 @@ static void open_many(rank *r, const char *first)
 /* Without the names of files, which are those of a rank's own folder. */
 static json_t *results_of(const cpl_evaluation *e)
 {
-    json_t *settings = json_object(), *all = cpl_evaluation_json(e, settings), *one;
+    json_t *settings = json_object(), *all = cpl_evaluation_json(e, settings, 1), *one;
     const char *key;
     json_decref(settings);
     json_object_foreach(json_object_get(all, "results"), key, one) json_object_del(one, "files");

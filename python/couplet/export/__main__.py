@@ -1,8 +1,9 @@
-"""Hands a run over to TensorBoard.
+"""Hands a run over to TensorBoard, or an evaluation to the tools of lm-evaluation-harness.
 
     python -m couplet.export tensorboard RUN [--follow] [--out DIR]
+    python -m couplet.export lm-eval RESULTS.json [--out DIR]
 
-Needs no couplet library. `tensorboard` needs torch.utils.tensorboard or tensorboardX.
+Needs neither PyTorch nor the C library, but `tensorboard` needs torch.utils.tensorboard or tensorboardX.
 
 Exit code 0: all is written; 1: an input cannot be used, or an output cannot be written; 2: wrong arguments, or a package
 is missing; 130: interrupted."""
@@ -30,6 +31,15 @@ def tensorboard(args: argparse.Namespace) -> List[str]:
     return _tensorboard.export(args.run, args.out or args.run / "tensorboard", writer, args.follow)
 
 
+def lm_eval(args: argparse.Namespace) -> List[str]:
+    from . import _lm_eval
+
+    try:
+        return _lm_eval.export(args.results, args.out or args.results.parent / "lm-eval")
+    except _files.BadFile as error:
+        raise _files.BadFile(f"{args.results}: {error}") from None
+
+
 def parser() -> argparse.ArgumentParser:
     made = argparse.ArgumentParser(prog="python -m couplet.export", description=str(__doc__).partition("\n")[0])
     forms = made.add_subparsers(dest="form", required=True)
@@ -40,6 +50,12 @@ def parser() -> argparse.ArgumentParser:
         "--out", type=pathlib.Path, metavar="DIR", help="the folder of the event files; default RUN/tensorboard"
     )
     one.set_defaults(main=tensorboard)
+    one = forms.add_parser("lm-eval", help="results of couplet eval in the form of lm-evaluation-harness 0.4")
+    one.add_argument("results", type=pathlib.Path, metavar="RESULTS.json", help="what couplet eval --json wrote")
+    one.add_argument(
+        "--out", type=pathlib.Path, metavar="DIR", help="the folder of the files; default lm-eval beside it"
+    )
+    one.set_defaults(main=lm_eval)
     return made
 
 

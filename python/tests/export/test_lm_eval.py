@@ -1,14 +1,17 @@
-"""The files of `couplet eval --format lm-eval`, read by lm-evaluation-harness itself: its tables, its readers of file names, its
+"""The files of `couplet.export lm-eval`, read by lm-evaluation-harness itself: its tables, its readers of file names, its
 datasets; and its own means and errors of the values in the lines."""
 
 import collections
+import datetime
 import json
+import os
 import subprocess
 import sys
 
 import couplet
 import pytest
 from conftest import ROOT
+from couplet.export import __main__ as export
 
 utils = pytest.importorskip("lm_eval.utils")
 group = pytest.importorskip("lm_eval.api.group")
@@ -18,7 +21,8 @@ schema = pytest.importorskip("lm_eval.result_schema")
 
 pytestmark = pytest.mark.skipif(couplet.find_program() is None, reason="the program couplet is not on PATH")
 EVAL = ROOT / "tests" / "golden" / "eval"
-DATE = "2026-01-02T03-04-05.678901"
+SECONDS = 1767323045.5
+DATE = datetime.datetime.fromtimestamp(SECONDS).strftime("%Y-%m-%dT%H-%M-%S.%f")
 
 
 @pytest.fixture(scope="module")
@@ -36,10 +40,8 @@ def folder(tmp_path_factory):
         "--max-gen-toks",
         "4",
         "--samples",
-        "--format",
-        "lm-eval",
         "--json",
-        made / f"results_{DATE}.json",
+        made.parent / "own.json",
     ]
     subprocess.run([sys.executable, EVAL / "make_rows.py"], check=True, capture_output=True)
     subprocess.run(
@@ -47,6 +49,8 @@ def folder(tmp_path_factory):
         check=True,
         capture_output=True,
     )
+    os.utime(made.parent / "own.json", (SECONDS, SECONDS))
+    assert export.main(["lm-eval", str(made.parent / "own.json"), "--out", str(made)]) == 0
     return made
 
 
