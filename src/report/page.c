@@ -153,17 +153,6 @@ void cpl_page_charts(cpl_text *out, const json_t *data, const char *section)
     if (begun) put(out, "</div>\n");
 }
 
-void cpl_page_fold_open(cpl_text *out, const char *summary)
-{
-    put(out, "<details>");
-    element(out, "summary", NULL, summary);
-}
-
-void cpl_page_fold_close(cpl_text *out)
-{
-    put(out, "</details>\n");
-}
-
 /* ---- text and tables ---- */
 
 void cpl_page_section(cpl_text *out, const char *heading)

@@ -46,8 +46,4 @@ void cpl_page_table_close(cpl_text *out);
 void cpl_page_charts(cpl_text *out, const json_t *data, const char *section);
 bool cpl_page_has_charts(const json_t *data, const char *section);
 
-/* A part that is folded until it is opened. */
-void cpl_page_fold_open(cpl_text *out, const char *summary);
-void cpl_page_fold_close(cpl_text *out);
-
 #endif /* CPL_REPORT_PAGE_H */

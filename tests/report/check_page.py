@@ -58,7 +58,6 @@ function probe(tries) {
   const page = document.documentElement, found = { tries };
   if (!page.dataset.ready && !page.dataset.error && tries < 400) return setTimeout(probe, 10, tries + 1);
   found.ready = page.dataset.ready || '';
-  for (const fold of document.querySelectorAll('details')) fold.open = true;
   found.charts = charts.filter(c => c.kind !== 'heat').map(c => {
     const figure = document.getElementById('chart-' + c.id), svg = figure && figure.querySelector('svg.chart');
     const box = svg ? svg.getBoundingClientRect() : { width: 0, height: 0 };
