@@ -25,13 +25,14 @@ WRITTEN = [
     ("Document losses: documents.json", "src/infer/document_loss.c", "---- files ----", [WORD], set()),
     ("Routing over text: couplet inspect --text", "src/inspect/routing/json.c", "", [WORD], set()),
     ("Inspections: couplet inspect --json", "src/inspect/json.c", "", [WORD], set()),
+    ("Pages: couplet inspect --html, eval --html", "src/report/view.c", "---- the template ----", [WORD], {"noscript"}),
     (
         "Charts: --series",
         "src/report/chart.c src/app/provenance.c",
         "",
         [
             r'(?:put\(\w+, \w+, |id_of\w*\(.*?)"(\w+)"',
-            r'"(path|step|xxh3|program|command|date|sources|id|version|made|charts|series)",',
+            r'"(path|step|xxh3|program|command|folder|date|sources|id|version|made|charts|series)",',
         ],
         set(),
     ),
@@ -61,7 +62,7 @@ WRITTEN = [
     (
         "Results of an evaluation",
         "src/eval/run/multiple_choice.c src/eval/run/generate_until.c "
-        "src/eval/totals.c src/eval/evaluation.c src/eval/evaluation_run.c "
+        "src/eval/totals.c src/eval/evaluation.c src/eval/evaluation_summary.c src/eval/evaluation_run.c "
         "src/eval/journal.c src/eval/run/eval_model.c",
         "",
         [WORD],
@@ -70,13 +71,15 @@ WRITTEN = [
             "opened",
             "read",
             "written",
+            "are",
+            "is",
+            "eval",
             "bos_token_id",
             "eos_token_id",
             "rank",
             "generate",
             "multiple_choice",
             "generate_until",
-            "questions",
             "exact_match",
             "has",
             "have",

@@ -1,9 +1,11 @@
-"""Draws the charts of a `series` block, as `couplet inspect|compare|eval --json FILE --series` write it.
+"""Draws the charts of what `couplet inspect|eval|compare` write with --json or --html.
 
-    python -m couplet.plot FIGURES.json [FIGURES.json ...] --out DIR [--format svg|pdf|png] [--only ID,...]
+    python -m couplet.plot REPORT [REPORT ...] --out DIR [--format svg|pdf|png] [--only ID,...]
     python -m couplet.plot --tsne ROWS.npy --out PICTURE.svg [--perplexity P] [--seed N]
 
-Each chart becomes DIR/ID.svg; of several files, DIR/STEM-ID.svg. Existing pictures are replaced. Needs
+A page (--html) has the coupling matrices, which the JSON of --json leaves out. The list of charts is that of the pages.
+
+Each chart becomes DIR/STEM-ID.svg. Existing pictures are replaced. Needs
 matplotlib, but neither PyTorch nor the C library; --tsne needs scikit-learn too. The same file gives the same bytes with
 the same versions of them.
 
@@ -20,7 +22,7 @@ import warnings
 from importlib.util import find_spec
 from typing import Dict, List, Optional, Set, Tuple
 
-from .report import _files
+from .report import _files, _resolve
 
 try:
     import matplotlib
@@ -51,15 +53,33 @@ def current_id(name: str) -> str:
     return end + RENAMED.get(name[len(end) :], name[len(end) :])
 
 
-def charts_of(path: pathlib.Path) -> List[Json]:
-    """The charts of a file, each with an id that can be the name of a file."""
+def report_of(path: pathlib.Path) -> Json:
+    """The object in a file of JSON, or the report inside a page."""
     try:
-        block = _files.parse(_files.read(path))
+        text = _files.read(path)
+        page = re.search(rb'<script type="application/json" id="couplet-data">(.*?)</script>', text, re.S)
+        block = _files.parse(page[1] if page else text)
     except _files.BadFile as error:
         raise CannotDraw(str(error)) from None
-    block = block.get("series") if isinstance(block, dict) else None
+    block = block.get("report") if page and isinstance(block, dict) else block
+    if not isinstance(block, dict):
+        raise CannotDraw("holds no object")
+    return block
+
+
+def charts_of(path: pathlib.Path) -> List[Json]:
+    """The charts of a file, each with an id that can be the name of a file."""
+    report = report_of(path)
+    block = report.get("series")
+    if block is None:
+        try:
+            return _resolve.charts_of(report)
+        except _resolve.BadReport as error:
+            raise CannotDraw(str(error)) from None
+        except Exception as error:  # of members of other types than the program writes
+            raise CannotDraw(_files.reason(error)) from None
     if not isinstance(block, dict) or not isinstance(block.get("charts"), list):
-        raise CannotDraw("has no series block; write it with --series: couplet inspect CHECKPOINT --json FILE --series")
+        raise CannotDraw("has a series block without charts")
     if block.get("version") != VERSION:
         raise CannotDraw(
             f"has a series block of version {block.get('version')!r:.40}; this program draws version {VERSION}"
@@ -111,9 +131,8 @@ def draw_files(
         except CannotDraw as error:
             raise CannotDraw(f"{path}: {error}") from None
         known |= {chart["id"] for chart in charts}
-        prefix = f"{path.stem}-" if len(paths) > 1 else ""
         plans += [
-            (path, chart, out / f"{prefix}{chart['id']}.{form}")
+            (path, chart, out / f"{path.stem}-{chart['id']}.{form}")
             for chart in charts
             if only is None or chart["id"] in only
         ]
@@ -178,8 +197,8 @@ def main(words: Optional[List[str]] = None) -> int:
         "figures",
         nargs="*",
         type=pathlib.Path,
-        metavar="FIGURES.json",
-        help="what couplet wrote with --json FILE --series",
+        metavar="REPORT",
+        help="what couplet wrote with --json FILE or --html FILE",
     )
     parser.add_argument(
         "--out",

@@ -173,7 +173,11 @@ cpl_status cpl_provenance(json_t **made, char *const *words, int n_words, const 
         json_decref(sources);
         return status;
     }
-    *made = json_pack("{s:s, s:o, s:o, s:o}", "program", "couplet " COUPLET_VERSION, "command",
-                      command_json(words, n_words), "date", date_json(), "sources", sources);
+    char *folder = realpath(".", NULL);
+    *made =
+        json_pack("{s:s, s:o, s:o*, s:o, s:o}", "program", "couplet " COUPLET_VERSION, "command",
+                  command_json(words, n_words), "folder", folder ? cpl_json_words(folder) : NULL,
+                  "date", date_json(), "sources", sources);
+    free(folder);
     return *made ? CPL_OK : CPL_FAIL(CPL_ERR_MEMORY, "out of memory for where a report is from");
 }

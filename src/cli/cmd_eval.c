@@ -156,24 +156,16 @@ static cpl_status print_table(const work *w)
     return status;
 }
 
-static cpl_status add_series(const work *w, json_t *json)
-{
-    cpl_charts charts      = {0};
-    json_t *made           = NULL;
-    const cpl_arguments *a = w->args;
-    cpl_status status      = cpl_evaluation_charts(&charts, &w->evaluation);
-    if (status == CPL_OK)
-        status = cpl_provenance(&made, a->given, a->n_given, a->words, a->n_words);
-    if (status == CPL_OK) status = cpl_charts_into(json, &charts, made);
-    cpl_charts_close(&charts);
-    return status;
-}
-
 static cpl_status write_page(const work *w, const json_t *data, const char *path)
 {
-    cpl_text page     = {0};
-    cpl_status status = cpl_evaluation_page(&page, &w->evaluation, w->args->words[0], data);
+    cpl_text page          = {0};
+    json_t *made           = NULL;
+    const cpl_arguments *a = w->args;
+    cpl_status status      = cpl_provenance(&made, a->given, a->n_given, a->words, a->n_words);
+    if (status == CPL_OK)
+        status = cpl_evaluation_page(&page, &w->evaluation, a->words[0], data, made);
     if (status == CPL_OK) status = cpl_output_file(path, page.bytes, page.length);
+    json_decref(made);
     cpl_text_free(&page);
     return status;
 }
@@ -181,19 +173,15 @@ static cpl_status write_page(const work *w, const json_t *data, const char *path
 static cpl_status show_all(work *w)
 {
     const char *json = cpl_flag_text(w->args, "--json"), *html = cpl_flag_text(w->args, "--html");
-    const bool series = cpl_flag_on(w->args, "--series");
     json_t *data      = NULL;
     cpl_status status = CPL_OK;
     if (!json || strcmp(json, "-") != 0) CPL_TRY(print_table(w));
     if (json || html) data = cpl_evaluation_json(&w->evaluation, w->settings, w->model.runner.eos);
     if ((json || html) && !data) return CPL_FAIL(CPL_ERR_MEMORY, "out of memory for the results");
-    if (series || html) CPL_TRY_DONE(add_series(w, data));
     if (html) CPL_TRY_DONE(write_page(w, data, html));
-    if (json) {
-        if (!series) json_object_del(data, "series");
+    if (json)
         CPL_TRY_DONE(
             cpl_output_json(json_incref(data), "the results", json, JSON_REAL_PRECISION(9)));
-    }
     cpl_output_paths_describe(w->args);
     status = cpl_eval_journal_remove(&w->journal);
 done:
@@ -388,7 +376,6 @@ static const cpl_flag flags[] = {
              "starts again with --overwrite."),
     CPL_FLAG("--html", FILE, "FILE",
              "Write a self-contained page with the tasks' tables and a chart."),
-    CPL_FLAG_ROW_SERIES,
     CPL_SWITCH("--samples",
                "Add every question of the tasks with its answer to the JSON; needs --json."),
     CPL_FLAG_ROW_OVERWRITE,

@@ -21,6 +21,7 @@
 #include "inspect/routing/show.h"
 #include "inspect/show.h"
 #include "io/file.h"
+#include "report/view.h"
 #include "store/run_dir.h"
 
 static const double LARGEST_ALPHA = 1e6;
@@ -29,9 +30,8 @@ static const double LARGEST_ALPHA = 1e6;
 typedef struct work {
     const cpl_arguments *args;
     cpl_inspect_options options;
-    int64_t *layers;                      /* owned; of --layers */
-    cpl_coupling_report *reports;         /* (n) owned */
-    const cpl_coupling_report **pointers; /* (n) the same, for charts; owned */
+    int64_t *layers;              /* owned; of --layers */
+    cpl_coupling_report *reports; /* (n) owned */
     int64_t n;
     cpl_inspect_remotes remotes;
     double base_bytes; /* of the program itself: code, libraries, stacks of threads */
@@ -86,7 +86,6 @@ static cpl_status check_sample(const cpl_arguments *a)
         {"--silhouette", "silhouettes are of all rows of every gate"},
         {"--lambda", "the largest singular value of a gate is of all of its rows"},
         {"--html", "the page draws figures without their intervals"},
-        {"--series", "charts draw figures without their intervals"},
         {"--rows", "it takes rows of whole gates"},
         {"--text", "the whole model is read for it"},
     };
@@ -220,7 +219,6 @@ static cpl_status run_all(work *w)
             w->reports[kept] = w->reports[i];
             memset(&w->reports[i], 0, sizeof w->reports[i]);
         }
-        w->pointers[kept] = &w->reports[kept];
         kept++;
     }
     w->n = kept;
@@ -267,9 +265,8 @@ static cpl_status inspect_all(work *w)
 {
     const size_t count = (size_t)w->args->n_words;
     w->reports         = cpl_alloc(count * sizeof *w->reports);
-    w->pointers        = cpl_alloc(count * sizeof *w->pointers);
     if (w->reports) memset(w->reports, 0, count * sizeof *w->reports);
-    if (!w->reports || !w->pointers) return CPL_ERR_MEMORY;
+    if (!w->reports) return CPL_ERR_MEMORY;
     if (w->routed) return inspect_routed(w);
     CPL_TRY(open_all(w));
     if (w->dry_run) return w->n || !w->lost ? CPL_OK : CPL_FAIL(CPL_ERR_INPUT, "%s", w->reason);
@@ -300,37 +297,54 @@ static cpl_status print_all(const work *w)
     return w->routed ? cpl_routing_print(&w->routing) : CPL_OK;
 }
 
-static cpl_status add_series(const work *w, json_t *json)
+/* What the page shows without scripts. */
+static cpl_status main_table(const work *w, cpl_grid *grid, cpl_pool *pool)
 {
-    cpl_charts charts      = {0};
-    json_t *made           = NULL;
+    if (w->n > 1) return cpl_inspect_grid_compare(grid, pool, w->reports, w->n);
+    if (w->n == 1) return cpl_inspect_grid(grid, pool, w->reports, CPL_TABLE_AGREEMENT);
+    return cpl_routing_grid(grid, pool, &w->routing, CPL_ROUTING_AGREEMENT);
+}
+
+static void put_verdicts(const work *w, cpl_text *title, cpl_text *verdicts)
+{
+    cpl_text_printf(title, w->n ? "Router and experts: " : "Routing: %s", w->routing.path);
+    for (int64_t i = 0; i < w->n; i++)
+        cpl_text_printf(title, "%s%s", i ? ", " : "", w->reports[i].name);
+    if (w->routed) cpl_routing_verdict(verdicts, &w->routing);
+    for (int64_t i = 0; i < w->n; i++) {
+        if (verdicts->length) cpl_text_char(verdicts, '\n');
+        cpl_coupling_verdict(verdicts, &w->reports[i]);
+    }
+    verdicts->failed = verdicts->failed || title->failed;
+}
+
+/* `report` is that of --json; adds the maps to it. */
+static cpl_status write_page(const work *w, json_t *report, const char *path)
+{
     const cpl_arguments *a = w->args;
-    cpl_status status      = w->n ? cpl_coupling_charts(&charts, w->pointers, w->n) : CPL_OK;
-    if (status == CPL_OK && w->routed) status = cpl_routing_charts(&charts, &w->routing);
+    cpl_text page = {0}, title = {0}, verdicts = {0};
+    cpl_pool pool     = {0};
+    json_t *made      = NULL;
+    cpl_grid grid     = {0};
+    cpl_status status = cpl_coupling_maps(report, w->reports, w->n);
+    put_verdicts(w, &title, &verdicts);
+    if (status == CPL_OK) status = cpl_text_status(&verdicts);
+    if (status == CPL_OK) status = main_table(w, &grid, &pool);
     if (status == CPL_OK)
         status = cpl_provenance(&made, a->given, a->n_given, a->words, a->n_words);
-    if (status == CPL_OK) status = cpl_charts_into(json, &charts, made);
-    cpl_charts_close(&charts);
-    return status;
-}
-
-static void put_routing(cpl_text *out, const void *report, const json_t *data)
-{
-    cpl_routing_page_sections(out, report, data);
-}
-
-static cpl_status write_page(const work *w, const json_t *data, const char *path)
-{
-    cpl_text page = {0}, of_text = {0};
-    if (w->routed) cpl_routing_verdict(&of_text, &w->routing);
-    cpl_status status = cpl_text_status(&of_text);
-    if (status == CPL_OK)
-        status = w->n ? cpl_coupling_page(&page, w->pointers, w->n, data, of_text.bytes,
-                                          w->routed ? put_routing : NULL, &w->routing)
-                      : cpl_routing_page(&page, &w->routing, data);
+    const cpl_view view = {.kind      = w->n ? "inspect" : "routing",
+                           .title     = title.bytes,
+                           .report    = report,
+                           .made      = made,
+                           .sentences = verdicts.bytes,
+                           .main      = &grid};
+    if (status == CPL_OK) status = cpl_view_page(&page, &view);
     if (status == CPL_OK) status = cpl_output_file(path, page.bytes, page.length);
+    json_decref(made);
+    cpl_pool_free(&pool);
     cpl_text_free(&page);
-    cpl_text_free(&of_text);
+    cpl_text_free(&title);
+    cpl_text_free(&verdicts);
     return status;
 }
 
@@ -346,19 +360,15 @@ static cpl_status show_all(const work *w)
 {
     const char *json = cpl_flag_text(w->args, "--json"), *html = cpl_flag_text(w->args, "--html");
     const char *rows  = cpl_flag_text(w->args, "--rows");
-    const bool series = cpl_flag_on(w->args, "--series");
     json_t *data      = NULL;
     cpl_status status = CPL_OK;
     if (!json || strcmp(json, "-") != 0) CPL_TRY(print_all(w));
     if (json || html) data = json_of(w);
     if ((json || html) && !data) return CPL_FAIL(CPL_ERR_MEMORY, "out of memory for the report");
-    if (series || html) CPL_TRY_DONE(add_series(w, data));
-    if (html) CPL_TRY_DONE(write_page(w, data, html));
-    if (json) {
-        if (!series) json_object_del(data, "series");
+    if (json)
         CPL_TRY_DONE(
             cpl_output_json(json_incref(data), "the report", json, JSON_REAL_PRECISION(9)));
-    }
+    if (html) CPL_TRY_DONE(write_page(w, data, html));
     if (rows) CPL_TRY_DONE(write_rows(w, rows));
     cpl_output_paths_describe(w->args);
 done:
@@ -424,7 +434,6 @@ static cpl_status run(const cpl_arguments *args)
     cpl_inspect_remotes_close(&w.remotes);
     cpl_routing_close(&w.routing);
     cpl_free(w.reports);
-    cpl_free((void *)w.pointers);
     cpl_free(w.layers);
     cpl_free(w.device);
     return status;
@@ -479,7 +488,7 @@ const cpl_verb cpl_verb_inspect = {
     .afar       = true,
     .over_ranks = true,
     .summary    = "report how well router rows and experts of an MoE checkpoint are aligned",
-    .usage      = "CHECKPOINT [CHECKPOINT ...] [--json FILE] [--html FILE] [--series] [...]",
+    .usage      = "CHECKPOINT [CHECKPOINT ...] [--json FILE] [--html FILE] [...]",
     .about =
         "A checkpoint is a folder in the Hugging Face layout, a .safetensors file or a .gguf "
         "file of a known family, or of one whose tensors allow only one interpretation. Only "

@@ -21,7 +21,7 @@ static const struct rule {
     {TASKS | LIST, {"--task-file", "--data"}},
     {TASKS,
      {"--profile", "--variant", "--offset", "--num-fewshot", "--max-gen-toks", "--samples",
-      "--skip-bad", "--html", "--series"}},
+      "--skip-bad", "--html"}},
     {TEXT, {"--window", "--stride"}},
     {TASKS | TEXT, {"--tokenizer", "--json", "--set"}},
     {TASKS | DOCUMENTS, {"--limit"}},

@@ -21,7 +21,7 @@
 /* Rows for a verb's table, with the sentences of --json and --html. */
 #define CPL_FLAG_ROWS_PLACES(json, html)                                                           \
     CPL_FLAG("--json", FILE, "FILE", json), CPL_FLAG("--html", FILE, "FILE", html),                \
-        CPL_FLAG_ROW_SERIES, CPL_FLAG_ROW_OVERWRITE
+        CPL_FLAG_ROW_OVERWRITE
 
 /* Checks the paths of all results before any work is done. `members`: what --overwrite may replace,
  * in addition to an empty file, a page, rows and, of --gguf, any GGUF file: a JSON object with one of

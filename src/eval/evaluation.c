@@ -415,27 +415,6 @@ cpl_status cpl_evaluation_run(cpl_evaluation *e, const cpl_eval_runner *runner,
     return CPL_OK;
 }
 
-json_t *cpl_evaluation_json(const cpl_evaluation *e, json_t *settings, int64_t eos)
-{
-    json_t *results = json_object(), *averages = json_object();
-    bool failed = false;
-    for (int64_t i = 0; i < e->count; i++)
-        if (e->at[i].result)
-            cpl_json_put(&failed, results, e->at[i].what->key, json_incref(e->at[i].result));
-    for (int i = 0; i < CPL_SELECTION_SETS; i++) {
-        const double mean = cpl_evaluation_average(e, cpl_selection_sets[i].set);
-        if (isfinite(mean))
-            cpl_json_put(&failed, averages, cpl_selection_sets[i].word, cpl_json_number(mean));
-    }
-    json_t *all =
-        json_pack("{s:s,s:O,s:o,s:o,s:o}", "program", "couplet " COUPLET_VERSION, "settings",
-                  settings, "eot_token_id", eos < 0 ? json_null() : json_integer(eos), "results",
-                  results, "averages", averages);
-    if (!failed) return all;
-    json_decref(all);
-    return NULL;
-}
-
 /* ---- the rows that come with the program ---- */
 
 static const char *const places[] = {"../share/couplet/eval", "../../data/eval"};

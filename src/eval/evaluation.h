@@ -13,7 +13,6 @@
 #include "eval/prompts/questions.h"
 #include "eval/prompts/selection.h"
 #include "eval/run/runner.h"
-#include "report/chart.h"
 #include "report/grid.h"
 
 /* A task under a profile. */
@@ -71,11 +70,14 @@ CPL_NODISCARD cpl_status cpl_evaluation_run_task(cpl_task_evaluation *one, const
 /* Adds to a failure which task it is about. */
 CPL_NODISCARD cpl_status cpl_evaluation_about(cpl_status status, const cpl_selected *what);
 
-/* {"program": ..., "settings": settings, "eot_token_id": eos, "results": {KEY: ...}, "averages":
- * {...}}; borrows `settings`; eos -1: none; NULL if there is no memory. */
+/* {"program": ..., "settings": settings, "eot_token_id": eos, "results": {KEY: ...}, ...},
+ * docs/formats.md; borrows `settings`; eos -1: none; NULL if there is no memory. */
 json_t *cpl_evaluation_json(const cpl_evaluation *e, json_t *settings, int64_t eos);
 
 /* ---- reading results ---- */
+
+/* Whether a metric is a loss by itself or one of its aggregates: "bpb_macro". */
+bool cpl_evaluation_is_loss(const char *metric);
 
 /* The headline's name, value and standard error (NaN: none) of a result. */
 const char *cpl_evaluation_headline(const json_t *result, double *value, double *error);
@@ -102,12 +104,13 @@ CPL_NODISCARD cpl_status cpl_evaluation_text(cpl_text *out, const cpl_evaluation
  * cut or rows left out. */
 void cpl_evaluation_remarks(cpl_text *out, const cpl_evaluation *e);
 
-/* Appends the chart. CPL_ERR_MEMORY. */
-CPL_NODISCARD cpl_status cpl_evaluation_charts(cpl_charts *out, const cpl_evaluation *e);
+/* Appends a sentence: which headlines are above chance. */
+void cpl_evaluation_conclusion(cpl_text *out, const cpl_evaluation *e);
 
-/* Appends the page; `model` is the name of what was evaluated, `data` its JSON with its series. */
+/* Appends the page; `model` is the name of what was evaluated, `data` its JSON, `made` of
+ * app/provenance.h or NULL. CPL_ERR_MEMORY. */
 CPL_NODISCARD cpl_status cpl_evaluation_page(cpl_text *out, const cpl_evaluation *e,
-                                             const char *model, const json_t *data);
+                                             const char *model, const json_t *data, json_t *made);
 
 /* The folder of the rows that are shipped with the program, from cpl_alloc: share/couplet/eval next
  * to its bin, or the project's data/eval; "data/eval" if neither exists. NULL: no memory. */

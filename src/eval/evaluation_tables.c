@@ -6,8 +6,7 @@
 
 /* ---- figures ---- */
 
-/* A metric that is a loss by itself or one of its aggregates: "bpb_macro". */
-static bool is_loss(const char *metric)
+bool cpl_evaluation_is_loss(const char *metric)
 {
     for (size_t i = 0; i < cpl_n_scores; i++) {
         const size_t length = strlen(cpl_scores[i].name);
@@ -19,7 +18,7 @@ static bool is_loss(const char *metric)
 const char *cpl_evaluation_value(cpl_pool *pool, const char *metric, double value)
 {
     if (!isfinite(value)) return "-";
-    if (is_loss(metric)) return cpl_pool_printf(pool, "%.4f", value);
+    if (cpl_evaluation_is_loss(metric)) return cpl_pool_printf(pool, "%.4f", value);
     return cpl_pool_printf(pool, "%.2f", 100 * value);
 }
 

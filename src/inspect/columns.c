@@ -5,10 +5,6 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "report/chart.h"
-#include "report/markup.h"
-#include "report/page.h"
-
 /* ---- the figures ---- */
 
 enum {
@@ -149,72 +145,6 @@ static const cpl_shown compared[] = {
     {SILHOUETTE, "silhouette of the rows of W_g", .digits = 4},
     {0}};
 
-/* In the page. */
-static const cpl_shown page_agreement[] = {
-    {EXPERTS, "n", .digits = 3},
-    {KAPPA_OWN, "κ own", .digits = 3},
-    {KAPPA_IF_SEVERAL, "κ others", .digits = 3},
-    {ROWS_OWN, "rows own", .digits = 3},
-    {COLUMNS_OWN, "columns own", .digits = 3},
-    {ASSIGNED, "assigned", .digits = 3},
-    {BY_CHANCE, "chance 1/n", .digits = 3},
-    {Z, "z", .digits = 3},
-    {ERC_RELATIVE, "ERC / diagonal", .digits = 3},
-    {RANDOM, "random pairings", .spread = RANDOM_SD, .digits = 3},
-    {RATIO_50, "ratio 50 %", .digits = 3},
-    {RATIO_90, "90 %", .digits = 3},
-    {RATIO_99, "99 %", .digits = 3},
-    {ALPHA_MIN, "α_min", .digits = 3},
-    {VIOLATED, "violated", .digits = 3},
-    {LAMBDA, "λ", .digits = 3},
-    {LAMBDA_RANDOM, "λ random", .digits = 3},
-    {SILHOUETTE, "silhouette", .digits = 3},
-    {0}};
-
-static const cpl_shown page_raw[] = {
-    {ERC, "ERC, α = ", .digits = 4, .alphas = CPL_EACH_ALPHA},
-    {M_OWN, "M diagonal", .digits = 4},
-    {M_IF_SEVERAL, "M others", .digits = 4},
-    {ROUTER_NORM, "router rows, norm ± sd", .spread = ROUTER_NORM_SD, .digits = 3},
-    {GATE_NORM, "experts, norm ± sd", .spread = GATE_NORM_SD, .digits = 3},
-    {EPS_MEAN, "ε mean", .digits = 3},
-    {EPS_MIN, "ε min", .digits = 3},
-    {EPS_MAX, "ε max", .digits = 3},
-    {BOUND_SHARE, "ε / exact bound", .digits = 3},
-    {COSINE, "mean |cos|", .digits = 3},
-    {CENTRED_COSINE, "of centred rows", .digits = 3},
-    {CONDITION, "condition of R", .digits = 3},
-    {EFFECTIVE_RANK, "effective rank", .digits = 3},
-    {0}};
-
-enum { WORDS = 5 }; /* columns that are no figures of layers */
-static const cpl_shown page_what[] = {
-    {.column = CPL_COLUMN_WORDS, .heading = "family"},
-    {.column = CPL_COLUMN_WORDS, .heading = "layers with figures"},
-    {.column = CPL_COLUMN_WORDS, .heading = "skipped"},
-    {.column = CPL_COLUMN_WORDS, .heading = "with a fault"},
-    {.column = CPL_COLUMN_WORDS, .heading = "dense"},
-    {EXPERTS, "experts n", .range = true},
-    {WIDTH, "width d", .range = true},
-    {EXPERT_WIDTH, "expert width D", .range = true},
-    {PER_TOKEN, "per token K", .range = true},
-    {0}};
-
-static const cpl_shown page_means[] = {{KAPPA_OWN, "κ of own expert", .digits = 3},
-                                       {KAPPA_OTHERS, "κ of others", .digits = 3},
-                                       {ROWS_OWN, "rows with their own", .digits = 3},
-                                       {COLUMNS_OWN, "columns", .digits = 3},
-                                       {ASSIGNED, "assignment", .digits = 3},
-                                       {BY_CHANCE, "chance 1/n", .digits = 3},
-                                       {Z, "z-score", .digits = 3, .range = true},
-                                       {CENTRED_Z, "of centred rows", .digits = 3, .range = true},
-                                       {ERC_RELATIVE, "ERC / mean diagonal", .digits = 3},
-                                       {ALPHA_MIN, "α_min", .digits = 3, .range = true},
-                                       {LAMBDA, "λ", .digits = 3},
-                                       {LAMBDA_RANDOM, "λ random", .digits = 3},
-                                       {SILHOUETTE, "silhouette", .digits = 3},
-                                       {0}};
-
 static bool is_requested(int column, const cpl_inspect_options *o)
 {
     if (column == SILHOUETTE) return o->silhouette;
@@ -264,42 +194,6 @@ static double mean_of(const cpl_columns *c, const cpl_coupling_report *r, int co
         count++;
     }
     return count ? sum / (double)count : (double)NAN;
-}
-
-static void range_cell(cpl_text *out, const cpl_columns *c, const cpl_coupling_report *r,
-                       const cpl_shown *s)
-{
-    cpl_chart_range range = cpl_chart_range_none();
-    char low[48], high[48], words[128];
-    bool infinite = false;
-    for (int64_t i = 0; i < r->n_layers; i++) {
-        const double x = value_of(r, i, s->column, c->alpha);
-        infinite       = infinite || isinf(x);
-        cpl_chart_range_add(&range, x);
-    }
-    if (range.low > range.high) {
-        cpl_page_cell(out, infinite ? "∞" : "–");
-        return;
-    }
-    cpl_columns_words(low, &list[s->column], s->digits, range.low);
-    cpl_columns_words(high, &list[s->column], s->digits, range.high);
-    const bool one = strcmp(low, high) == 0;
-    snprintf(words, sizeof words, "%s%s%s%s", low, one ? "" : " to ", one ? "" : high,
-             infinite ? ", some ∞" : "");
-    cpl_page_cell(out, words);
-}
-
-static void mean_cells(cpl_text *out, const cpl_coupling_report *r, const cpl_shown *shown)
-{
-    char words[48];
-    cpl_columns c = cpl_inspect_columns(r);
-    c.alpha       = cpl_coupling_alpha(r);
-    for (; shown->heading; shown++)
-        if (shown->range)
-            range_cell(out, &c, r, shown);
-        else
-            cpl_page_cell(out, cpl_columns_words(words, &list[shown->column], shown->digits,
-                                                 mean_of(&c, r, shown->column)));
 }
 
 /* ---- on the terminal ---- */
@@ -358,93 +252,4 @@ cpl_status cpl_inspect_grid_compare(cpl_grid *g, cpl_pool *pool, const cpl_coupl
         }
     }
     return cpl_pool_status(pool);
-}
-
-/* ---- in the page ---- */
-
-static const cpl_shown *const page_tables[] = {[CPL_TABLE_AGREEMENT] = page_agreement,
-                                               [CPL_TABLE_CENTRED]   = page_agreement,
-                                               [CPL_TABLE_RAW]       = page_raw};
-
-static void row_of_fault(cpl_text *out, const cpl_layer_report *layer, int64_t columns)
-{
-    char words[400];
-    snprintf(words, sizeof words, "%s: %.360s", layer->skipped ? "skipped" : "no figures",
-             layer->fault);
-    cpl_page_cell_span(out, words, columns);
-}
-
-void cpl_inspect_page_layers(cpl_text *out, const cpl_coupling_report *r, cpl_inspect_table table)
-{
-    cpl_shown shown[MOST_SHOWN];
-    char label[48];
-    cpl_columns c = cpl_inspect_columns(r);
-    c.alpha       = cpl_coupling_alpha(r);
-    choose(shown, page_tables[table], &r->options, table == CPL_TABLE_CENTRED);
-    cpl_columns_page_open(out, NULL, "layer", &c, shown);
-    for (int64_t i = 0; i < r->n_layers; i++) {
-        cpl_page_row_open(out, cpl_coupling_layer_label(label, &r->layers[i]));
-        if (r->layers[i].fault)
-            row_of_fault(out, &r->layers[i], cpl_columns_count(&c, shown));
-        else
-            cpl_columns_page_cells(out, &c, shown, i);
-        cpl_page_row_close(out);
-    }
-    cpl_page_table_close(out);
-}
-
-static void family_cell(cpl_text *out, const cpl_moe_map *map)
-{
-    char words[160];
-    const char *title = map->title && *map->title ? map->title : map->family;
-    snprintf(words, sizeof words, "%.100s%s", title && *title ? title : "unknown",
-             map->guessed ? " (a guess)" : "");
-    cpl_page_cell(out, words);
-}
-
-static void what_cells(cpl_text *out, const cpl_coupling_report *r)
-{
-    int64_t skipped = 0, faulty = 0;
-    for (int64_t i = 0; i < r->n_layers; i++) {
-        skipped += r->layers[i].fault && r->layers[i].skipped;
-        faulty += r->layers[i].fault && !r->layers[i].skipped;
-    }
-    family_cell(out, &r->map);
-    cpl_page_count(out, r->n_measured);
-    cpl_page_count(out, skipped);
-    cpl_page_count(out, faulty);
-    cpl_page_count(out, r->map.n_dense);
-    mean_cells(out, r, page_what + WORDS);
-}
-
-void cpl_inspect_page_checkpoints(cpl_text *out, const cpl_coupling_report *const *reports,
-                                  int64_t count)
-{
-    const cpl_columns c = cpl_inspect_columns(reports[0]);
-    cpl_shown means[MOST_SHOWN];
-    cpl_inspect_options any = {0};
-    for (int64_t v = 0; v < count; v++) {
-        any.silhouette = any.silhouette || reports[v]->options.silhouette;
-        any.lambda     = any.lambda || reports[v]->options.lambda;
-    }
-    choose(means, page_means, &any, false);
-    cpl_columns_page_open(out, NULL, "checkpoint", &c, page_what);
-    for (int64_t v = 0; v < count; v++) {
-        cpl_page_row_open(out, reports[v]->name);
-        what_cells(out, reports[v]);
-        cpl_page_row_close(out);
-    }
-    cpl_page_table_close(out);
-    cpl_columns_page_open(
-        out,
-        count > 1 ? "Means over the layers; z-score and α_min as ranges. In the order in "
-                    "which the checkpoints were given."
-                  : "Means over the layers; z-score and α_min as ranges.",
-        "checkpoint", &c, means);
-    for (int64_t v = 0; v < count; v++) {
-        cpl_page_row_open(out, reports[v]->name);
-        mean_cells(out, reports[v], means);
-        cpl_page_row_close(out);
-    }
-    cpl_page_table_close(out);
 }

@@ -1,11 +1,15 @@
 /* json.c - see show.h */
 #include "inspect/show.h"
 
+#include <math.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <string.h>
 
+#include "base/memory.h"
+#include "base/stats/statistics.h"
 #include "io/json.h"
+#include "report/view.h"
 
 /* The state of the conversion to JSON. */
 typedef struct maker {
@@ -55,6 +59,43 @@ static json_t *figures(maker *m, const cpl_layer_report *l, bool lambda)
         memcpy(&x, (const char *)&l->centred.figures + row->offset, sizeof x);
         put(m, object, row->centred_name, cpl_json_number(x));
     }
+    return object;
+}
+
+/* Quantiles of numbers that are sorted on the way; null for none, and where one is NaN. */
+static json_t *quantiles(maker *m, double *values, int64_t n)
+{
+    static const struct {
+        const char *key;
+        double share;
+    } rows[]                = {{"low", 0},    {"q05", 0.05}, {"q25", 0.25}, {"q50", 0.5},
+                               {"q75", 0.75}, {"q95", 0.95}, {"high", 1}};
+    const cpl_spread spread = cpl_spread_of(values, n);
+    if (spread.n < n || n == 0) return json_null();
+    json_t *object = json_object();
+    put(m, object, "mean", cpl_json_number(spread.mean));
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        put(m, object, rows[i].key, cpl_json_number(cpl_quantile(values, n, rows[i].share)));
+    return object;
+}
+
+/* Of the rows of the router and of the experts' gates. */
+static json_t *distributions(maker *m, const cpl_layer_report *l)
+{
+    const int64_t n = l->at->n, pairs = n * (n - 1) / 2;
+    json_t *object = json_object();
+    double *values = cpl_alloc((size_t)(pairs > n ? pairs : n) * sizeof *values);
+    m->failed      = m->failed || !values;
+    if (!values) return object;
+    for (int64_t i = 0; i < n; i++) values[i] = (double)l->eps[i];
+    put(m, object, "eps", quantiles(m, values, n));
+    for (int64_t i = 0; i < pairs; i++) values[i] = fabs((double)l->cosine[i]);
+    put(m, object, "router_cos", quantiles(m, values, pairs));
+    memcpy(values, l->router_norm, (size_t)n * sizeof *values);
+    put(m, object, "router_norm", quantiles(m, values, n));
+    memcpy(values, l->gate_norm, (size_t)n * sizeof *values);
+    put(m, object, "gate_norm", quantiles(m, values, n));
+    cpl_free(values);
     return object;
 }
 
@@ -162,6 +203,7 @@ static json_t *measured(maker *m, const cpl_coupling_report *r, int64_t layer)
         cpl_columns_json(&m->failed, object, &m->columns, CPL_PART_CLUSTERS, layer);
         put(m, object, "silhouette_experts", silhouettes(m, l));
     }
+    put(m, object, "quantiles", distributions(m, l));
     if (at->extra_rows) put(m, object, "router_rows_left_out", json_integer(at->extra_rows));
     if (at->biased) put(m, object, "biases_left_out", json_true());
     if (!at->comparable) put(m, object, "comparable", json_false());
@@ -176,6 +218,31 @@ static json_t *left_out(maker *m, const cpl_layer_report *l)
     json_t *object = json_object();
     put_place(m, object, l->at);
     put(m, object, "reason", cpl_json_words(l->fault));
+    return object;
+}
+
+/* Of one set of rows, over the layers that count. */
+static json_t *rows_json(maker *m, const cpl_coupling_rows *rows)
+{
+    json_t *object = json_object();
+    put(m, object, "own", cpl_json_number(rows->own));
+    put(m, object, "violated", cpl_json_number(rows->violated));
+    put(m, object, "z", cpl_json_number(rows->z));
+    put(m, object, "alpha_min_least", cpl_json_number(rows->least));
+    if (isinf(rows->least)) put(m, object, "alpha_min_least_infinite", json_true());
+    put(m, object, "alpha_min_most", cpl_json_number(rows->most));
+    if (isinf(rows->most)) put(m, object, "alpha_min_most_infinite", json_true());
+    return object;
+}
+
+static json_t *summary(maker *m, const cpl_coupling_report *r)
+{
+    const cpl_coupling_summary s = cpl_coupling_summary_of(r);
+    json_t *object               = json_object();
+    put(m, object, "own_by_chance", cpl_json_number(s.own_by_chance));
+    put(m, object, "violated_by_chance", cpl_json_number(s.violated_by_chance));
+    if (s.stored.layers) put(m, object, "stored", rows_json(m, &s.stored));
+    if (s.centred.layers) put(m, object, "centred", rows_json(m, &s.centred));
     return object;
 }
 
@@ -223,6 +290,7 @@ static json_t *checkpoint(maker *m, const cpl_coupling_report *r)
     m->failed = verdict.failed || m->failed;
     put(m, object, "verdict", cpl_json_words(verdict.bytes ? verdict.bytes : ""));
     cpl_text_free(&verdict);
+    if (r->options.sample <= 0) put(m, object, "summary", summary(m, r));
     put(m, object, "state", state.words ? json_string(state.words) : json_null());
     put(m, object, "coupled_layers", json_integer(state.coupled));
     return object;
@@ -244,4 +312,29 @@ json_t *cpl_coupling_json(const cpl_coupling_report *reports, int64_t count)
     if (!m.failed) return json;
     json_decref(json);
     return NULL;
+}
+
+/* ---- for a page ---- */
+
+static bool put_map(json_t *layers, size_t at, const cpl_layer_report *l)
+{
+    json_t *map = cpl_view_matrix(l->M, l->at->n, l->at->n);
+    return map && json_object_set_new(json_array_get(layers, at), "map", map) == 0;
+}
+
+cpl_status cpl_coupling_maps(json_t *json, const cpl_coupling_report *reports, int64_t count)
+{
+    json_t *all = json_object_get(json, "checkpoints");
+    for (int64_t i = 0; i < count; i++) {
+        const cpl_coupling_report *r = &reports[i];
+        json_t *layers = json_object_get(all ? json_array_get(all, (size_t)i) : json, "layers");
+        size_t at      = 0;
+        for (int64_t l = 0; l < r->n_layers; l++) {
+            if (r->layers[l].fault) continue;
+            if (r->layers[l].has_M && !put_map(layers, at, &r->layers[l]))
+                return CPL_FAIL(CPL_ERR_MEMORY, "out of memory for the maps of the page");
+            at++;
+        }
+    }
+    return CPL_OK;
 }

@@ -189,12 +189,16 @@ done:
 
 /* ---- opening and closing ---- */
 
-static char *last_component(const char *path)
+/* The last part of a path, with the one before it where that tells a checkpoint of one run from that
+ * of another: "run/step-000100". */
+static char *name_of(const char *path)
 {
     size_t end = strlen(path);
     while (end > 1 && path[end - 1] == '/') end--;
     size_t begin = end;
     while (begin > 0 && path[begin - 1] != '/') begin--;
+    if (begin > 1 && strncmp(path + begin, "step-", 5) == 0)
+        for (begin--; begin > 0 && path[begin - 1] != '/';) begin--;
     if (begin == end) return cpl_text_copy(path);
     char *name = cpl_alloc(end - begin + 1);
     if (!name) return NULL;
@@ -227,7 +231,7 @@ static double table_bytes(const cpl_coupling_report *r, int64_t held_before)
 static cpl_status open_parts(cpl_coupling_report *r, cpl_inspect_cost *cost, const cpl_log *log)
 {
     const int64_t held = cpl_alloc_in_use();
-    r->name            = last_component(r->path);
+    r->name            = name_of(r->path);
     if (!r->name) return CPL_ERR_MEMORY;
     CPL_TRY(open_files(r, log));
     CPL_TRY(cpl_moe_map_make(&r->map, r->files));

@@ -1,12 +1,8 @@
-/* show.h - reports of coupling as tables, charts, one page, JSON, and a sentence.
+/* show.h - reports of coupling as tables, JSON, and a sentence.
  *
  * Room:    inspect. The figures of a layer are rows of columns.def; columns.c lists those of each
- *          table on the terminal and in the page, charts.c those of each chart.
- * Page:    the scale-free figures come first. Raw values of the loss and norms come later, with a
- *          sentence on why models of different families are not compared by them; nothing is
- *          ranked.
- * Charts:  several reports share them: up to three checkpoints in one, with a colour each; more go
- *          on in further charts of the same scale. */
+ *          table on the terminal. Charts and tables of the page are rows of assets/charts.json, which
+ *          address members of the JSON. */
 #ifndef CPL_INSPECT_SHOW_H
 #define CPL_INSPECT_SHOW_H
 
@@ -68,50 +64,20 @@ CPL_NODISCARD cpl_status cpl_sampled_grid_compare(cpl_grid *grid, cpl_pool *pool
                                                   const cpl_coupling_report *reports,
                                                   int64_t count);
 
-/* ---- columns.c: in a page ---- */
-
-/* Appends the table of one report, AGREEMENT, CENTRED or RAW, to a page: every layer, or why it has no
- * figures. */
-void cpl_inspect_page_layers(cpl_text *out, const cpl_coupling_report *report,
-                             cpl_inspect_table table);
-
-/* Appends two tables with a line a checkpoint: its description; its scale-free figures, means and
- * ranges over the layers. */
-void cpl_inspect_page_checkpoints(cpl_text *out, const cpl_coupling_report *const *reports,
-                                  int64_t count);
-
 /* "3" or "encoder 3" into `out`, which is returned. */
 const char *cpl_coupling_layer_label(char out[48], const cpl_layer_report *layer);
 
 /* The index in options.alphas of 1; if it is not among them 0. */
 int cpl_coupling_alpha(const cpl_coupling_report *report);
 
-/* ---- charts.c, maps.c ---- */
-
-/* Appends all charts. CPL_ERR_MEMORY. */
-CPL_NODISCARD cpl_status cpl_coupling_charts(cpl_charts *out,
-                                             const cpl_coupling_report *const *reports,
-                                             int64_t count);
-
-/* Inner, of maps.c: the coupling matrices. */
-CPL_NODISCARD cpl_status cpl_coupling_maps(cpl_charts *out,
-                                           const cpl_coupling_report *const *reports,
-                                           int64_t count);
-
-/* ---- page.c, json.c, verdict.c ---- */
-
-/* Appends the whole page of one or more reports; `data` is their JSON with its series. `of_text`:
- * sentences beside the verdict, and `more` writes sections before the definitions of words, from
- * `ctx`; NULL: none. CPL_ERR_MEMORY. */
-CPL_NODISCARD cpl_status cpl_coupling_page(cpl_text *out, const cpl_coupling_report *const *reports,
-                                           int64_t count, const json_t *data, const char *of_text,
-                                           void (*more)(cpl_text *out, const void *ctx,
-                                                        const json_t *data),
-                                           const void *ctx);
-
 /* A new object for one report, {"checkpoints": [...]} for several; the caller gives it back with
  * json_decref. A figure that is not finite is null. NULL if there is no memory. */
 json_t *cpl_coupling_json(const cpl_coupling_report *reports, int64_t count);
+
+/* Adds the matrix M, packed for a page (report/view.h), to every layer of that object that has one:
+ * member `map`. CPL_ERR_MEMORY. */
+CPL_NODISCARD cpl_status cpl_coupling_maps(json_t *json, const cpl_coupling_report *reports,
+                                           int64_t count);
 
 /* Whether the weights of router and experts are coupled: docs/inspection.md, "The verdict". */
 typedef struct cpl_coupling_state {
@@ -120,6 +86,22 @@ typedef struct cpl_coupling_state {
 } cpl_coupling_state;
 
 cpl_coupling_state cpl_coupling_state_of(const cpl_coupling_report *report);
+
+/* The figures that it follows from, over the layers that count; NaN, with_z 0: there are none. */
+typedef struct cpl_coupling_rows {
+    const char *name;
+    int64_t layers, with_z;  /* with_z: some pairings of rows and experts give more than others */
+    double own, violated, z; /* means; z over all layers */
+    double least, most;      /* alpha_min */
+} cpl_coupling_rows;
+
+typedef struct cpl_coupling_summary {
+    cpl_coupling_rows stored, centred;
+    double own_by_chance, violated_by_chance;
+} cpl_coupling_summary;
+
+/* Of a report without --sample, whose figures have no bounds. */
+cpl_coupling_summary cpl_coupling_summary_of(const cpl_coupling_report *report);
 
 /* Appends it with the figures that it follows from, in lines of sentences. */
 void cpl_coupling_verdict(cpl_text *out, const cpl_coupling_report *report);

@@ -19,13 +19,8 @@ enum { FEW = 6 }; /* experts: random weights of fewer keep the bounds now and th
 /* A sample leaves figures within bounds, whose ends have a verdict each; of all rows both are the same. */
 enum { WORST, BEST, ENDS };
 
-/* Of one set of router rows. Sums over the layers with M and more than one expert; then means. */
-typedef struct of_rows {
-    const char *name;
-    int64_t layers, with_z; /* with_z: some pairings of rows and experts give more than others */
-    double own, violated, z;
-    double least, most; /* alpha_min */
-} of_rows;
+/* Sums over the layers with M and more than one expert; then means. */
+typedef cpl_coupling_rows of_rows;
 
 typedef struct tally {
     of_rows stored, centred; /* stored: the noisy ones with --noise, when there are none centred */
@@ -294,6 +289,12 @@ cpl_coupling_state cpl_coupling_state_of(const cpl_coupling_report *r)
 {
     const tally t[ENDS] = {tally_of(r, WORST), tally_of(r, BEST)};
     return (cpl_coupling_state){state_within(t), t->layers, t[WORST].coupled};
+}
+
+cpl_coupling_summary cpl_coupling_summary_of(const cpl_coupling_report *r)
+{
+    const tally t = tally_of(r, BEST);
+    return (cpl_coupling_summary){t.stored, t.centred, t.chance, CHANCE};
 }
 
 void cpl_coupling_verdict(cpl_text *out, const cpl_coupling_report *r)

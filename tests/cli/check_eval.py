@@ -17,7 +17,7 @@ import time
 from pathlib import Path
 
 from eval_case import ALL, FURTHER, GOLDEN, close, evaluate, refused, run
-from inputs import read_json
+from inputs import _resolve, read_json
 from program import COUPLET, check, finish, scratch_folder
 
 NEAR = 5e-3  # two scores so close may be told apart either way
@@ -468,7 +468,10 @@ def check_shown(folder):
         folder / "results.json",
     )
     check(code == 0 and "mmlu" in out and "acc_macro" in out, f"{code} {out} {told}")
-    check("abstract_algebra" in page.read_text() and "chart-headlines" in page.read_text(), "the page")
+    held = json.loads(page.read_text().split('id="couplet-data">')[1].split("</script>")[0])["report"]
+    drawn = [one["id"] for one in _resolve.charts_of(held)]
+    check("abstract_algebra" in held["results"]["mmlu"]["subjects"] and drawn == ["headlines"], f"the page {drawn}")
+    check("samples" not in held["results"]["mmlu"] and held["conclusion"], "samples, or no conclusion on the page")
     check('"samples":[' not in page.read_text(), "the page holds the samples")
     check(json.loads((folder / "results.json").read_text())["results"]["mmlu"]["samples"], "no samples in the results")
 

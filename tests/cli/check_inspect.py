@@ -11,7 +11,7 @@ import shutil
 import struct
 import sys
 
-from inputs import GOLDEN, files_of, metrics, read_json, read_tensors, write_floats, write_tensors
+from inputs import GOLDEN, _resolve, files_of, metrics, read_json, read_tensors, write_floats, write_tensors
 from program import bad, check, finish, good, in_json, run, same, scratch_folder
 from train_case import train, write_corpus
 
@@ -404,7 +404,6 @@ def check_sample(work):
         ("--silhouette", "silhouettes are of all rows"),
         ("--lambda", "singular value"),
         ("--html", "intervals"),
-        ("--series", "intervals"),
         ("--text", "the whole model"),
     ):
         value = [work / "x.txt"] if flag in ("--html", "--text") else []
@@ -441,14 +440,9 @@ def check_silhouettes(work):
     page = work / "special.html"
     table = good("inspect", folder, folder, "--silhouette", "--html", page)
     check("Specialisation" in table and "silhouette of the rows" in table, f"table: {table}")
-    check('id="chart-silhouette"' in page.read_text(), "no chart on the page")
+    check("silhouette" in charts_of(page), "no chart on the page")
     table = good("inspect", folder, folder, "--html", page, "--overwrite")
-    check(
-        "ilhouette" not in table
-        and "<th>silhouette" not in page.read_text()
-        and "Specialisation" not in page.read_text(),
-        "silhouettes that nobody asked for",
-    )
+    check("ilhouette" not in table and "silhouette" not in charts_of(page), "silhouettes that nobody asked for")
 
 
 def check_lambda(work):
@@ -468,9 +462,15 @@ def check_lambda(work):
     check(inspect(folder) == got, "--lambda changes other figures, or they are there without it")
     table = good("inspect", folder, folder, "--lambda", "--html", page)
     check("lambda" in table and "lambda, own pairs" in table, f"table: {table}")
-    check("<th>λ</th>" in page.read_text(), "no column on the page")
+    check("lambda" in charts_of(page), "no chart on the page")
     table = good("inspect", folder, folder, "--html", page, "--overwrite")
-    check("lambda" not in table and "<th>λ" not in page.read_text(), "lambda that nobody asked for")
+    check("lambda" not in table and "lambda" not in charts_of(page), "lambda that nobody asked for")
+
+
+def charts_of(page):
+    """The ids of the charts that a page draws."""
+    data = json.loads(re.search(r'id="couplet-data">(.*?)</script>', page.read_text(), re.S)[1])
+    return {chart["id"].split("-router-rows")[0] for chart in _resolve.charts_of(data["report"])}
 
 
 def check_rows(work):
@@ -491,21 +491,26 @@ def check_rows(work):
 
 def check_pages(work):
     page, figures = work / "page.html", work / "figures.json"
-    good("inspect", work / "whole-1", work / "whole-3", "--html", page, "--json", figures, "--series")
+    good("inspect", work / "whole-1", work / "whole-3", "--html", page, "--json", figures)
     bad(2, ["python -m couplet.plot"], "inspect", work / "whole-1", "--svg", work / "charts")
     text = page.read_text()
     check("<html" in text and text.rstrip().endswith("</html>"), "page")
     check("whole-1" in text and "whole-3" in text, "names on the page")
     found = json.loads(figures.read_text())
     embedded = json.loads(re.search(r'id="couplet-data">(.*?)</script>', text, re.S)[1])
-    check(embedded == found, "the page holds other data than the JSON")
-    charts = found["series"]["charts"]
-    check(len(charts) >= 12 and len({c["id"] for c in charts}) == len(charts), "charts")
-    check(
-        [s["path"] for s in found["series"]["made"]["sources"]] == [str(work / "whole-1"), str(work / "whole-3")],
-        f"made {found['series']['made']}",
-    )
-    check(all(s["xxh3"] for s in found["series"]["made"]["sources"]), "hashes")
+    report, made = embedded["report"], embedded["made"]
+    ids = [chart["id"] for chart in _resolve.charts_of(report)]
+    for checkpoint in report["checkpoints"]:
+        for layer in checkpoint["layers"]:
+            check(len(_resolve.matrix_of(layer.pop("map"))) == layer["n"], "a map is of another size")
+    check(report == found, "the page holds other data than the JSON")
+    check(len(ids) >= 12 and len(set(ids)) == len(ids), f"charts {ids}")
+    check([s["path"] for s in made["sources"]] == [str(work / "whole-1"), str(work / "whole-3")], f"made {made}")
+    check(all(s["xxh3"] for s in made["sources"]), "hashes")
+    bad(2, ["--series", "python -m couplet.plot"], "inspect", work / "whole-1", "--series")
+    for row, one in zip(found["checkpoints"], ("stored", "centred")):
+        rows = row["summary"][one]
+        check(0 <= rows["own"] <= 1 and rows["alpha_min_least"] <= rows["alpha_min_most"], f"summary {row['summary']}")
 
 
 def check_training(work):

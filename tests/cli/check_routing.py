@@ -2,14 +2,12 @@
 """check_routing.py COUPLET: the routing report from end to end, on a small run: figures that must fit
 together, saturation between its checkpoints, the same bytes again, page and charts, bad input."""
 
-import base64
 import json
 import math
 import shutil
-import struct
 import sys
 
-from inputs import files_of, read_json
+from inputs import _resolve, files_of, read_json
 from program import apart, bad, check, finish, good, scratch_folder
 from train_case import train, write_corpus
 
@@ -133,17 +131,13 @@ def check_options(work, folder, text):
     check(one["routing"]["layers"][0]["domains"]["distance"] is None, "one domain has no distance")
 
 
-def check_map(heat, values):
-    """Cells have the values of the report, to half a step of their 16 bits; what has none is 65535."""
-    words = struct.unpack(f"<{heat['rows'] * heat['columns']}H", base64.b64decode(heat["data"]))
-    low, high = heat["low"], heat["high"]
+def check_map(chart, values):
+    """Cells are those of the report; what has no value is None."""
     for (row, column), value in values.items():
-        q = words[row * heat["columns"] + column]
-        check((q == 65535) == (value is None), f"{row}, {column}: {q} for {value}")
-        if value is None:
-            continue
-        shown = 0 if q == 0 and heat["zeros"] else low * math.exp(q / 65534 * math.log(high / low))
-        check(abs(shown - value) <= 1e-3 * value, f"{row}, {column}: {shown} for {value}")
+        shown = chart["cells"][row][column]
+        check((shown is None) == (value is None), f"{row}, {column}: {shown} for {value}")
+        if value is not None:
+            check(abs(shown - value) <= 1e-6 * value, f"{row}, {column}: {shown} for {value}")
 
 
 def check_maps(charts, routing):
@@ -154,7 +148,7 @@ def check_maps(charts, routing):
             for e in range(N):
                 mean = sum(row[e] for row in shares) / len(shares)
                 values[l, e] = shares[d][e] / mean if mean else None
-        check_map(charts["by-domain"][d]["heat"], values)
+        check_map(charts["domains"][d], values)
     for l, layer in enumerate(routing["layers"]):
         together, values = layer["together"], {}
         factor = (
@@ -168,7 +162,7 @@ def check_maps(charts, routing):
             for j in range(N):
                 expected = factor * together[i][i] * together[j][j]
                 values[i, j] = together[i][j] / expected if i != j and expected else None
-        check_map(charts["together"][l]["heat"], values)
+        check_map(charts["load"][l], values)
 
 
 def check_verdict(out, page, figures):
@@ -190,24 +184,22 @@ def check_verdict(out, page, figures):
     for words in (said, figures["verdict"]):
         check(words.replace("\n", " ") in " ".join(lines), f"not on the terminal: {words}")
         check(any(line and words.startswith(line) and len(line) <= 80 for line in lines), "the verdict is not wrapped")
-        check(page.index(words.split("'")[0]) < page.index("Scale-free figures"), f"not above the figures: {words}")
-    check("--text" not in figures["verdict"] and "inspect --text" not in page.split("<script")[0], "--text is advised")
+        check(words.split("'")[0].split("\n")[0] in page.split("<table")[0], f"not above the table: {words}")
+    check("--text" not in figures["verdict"] and "--text measures" not in page.split("<script")[0], "--text is advised")
 
 
 def check_shown(work, folder, text, routing):
-    out = good(
-        "inspect", folder, "--text", text, "--html", work / "page.html", "--json", work / "figures.json", "--series"
-    )
+    out = good("inspect", folder, "--text", text, "--html", work / "page.html", "--json", work / "figures.json")
     check_verdict(out, page := (work / "page.html").read_text(), read_json(work / "figures.json"))
     for words in ("Load of 4 experts", "rank correlation", "M_tok", "Vocabulary", "Router saturation"):
         check(words in out, f"the tables do not say {words}")
-    check("What the router does over text" in page and "What the words mean" in page, "the page")
     check("https:" not in page and " src=" not in page, "a request")
-    found, charts = json.loads((work / "figures.json").read_text())["series"]["charts"], {}
-    for chart in found:
-        charts.setdefault(chart["section"], []).append(chart)
-    count = sum(chart["id"].startswith("routing-") for chart in found)
-    check(count == 13 + 2 + 2 * LAYERS, f"{count} charts of routing")
+    charts = {}
+    for chart in _resolve.charts_of(read_json(work / "figures.json")):
+        if chart["kind"] == "map":
+            charts.setdefault(chart["section"], []).append(chart)
+    count = sum(map(len, charts.values()))
+    check(count == 2 + 2 * LAYERS, f"{count} maps of routing")
     check_maps(charts, routing)
 
 

@@ -7,6 +7,10 @@ import os
 import pathlib
 import random
 import struct
+import sys
+
+sys.path.append("python/couplet/report")
+import _resolve  # noqa: E402, F401
 
 GOLDEN = pathlib.Path("tests/golden").resolve()
 TIMING = ("tokens_per_s", "peak_share", "step_s", "memory_bytes")

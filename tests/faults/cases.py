@@ -290,7 +290,7 @@ def all_cases(program, inputs):
         ),
         Case(
             "inspect",
-            ["inspect", model, "--html", "i.html", "--json", "i.json", "--series", "--rows", "i.npy"],
+            ["inspect", model, "--html", "i.html", "--json", "i.json", "--rows", "i.npy"],
             ["i.html", "i.json", "i.npy"],
         ),
         Documents(inputs),

@@ -126,10 +126,14 @@ static inline void fixture_chance(cpl_layer_report *layer, const cpl_inspect_opt
         c->kappa_row_top1 += row / (double)n;
         c->kappa_column_top1 += column / (double)n;
     }
-    c->assignment_accuracy = fmin(1, (c->kappa_row_top1 + c->kappa_column_top1) / 1.8);
-    c->expected            = sum / (double)(n * n);
-    c->deviation           = n > 1 ? sqrt(squares / (double)(n - 1)) / (double)n : 0;
-    c->z                   = n > 1 ? (c->kappa_diagonal - c->expected) / c->deviation : (double)NAN;
+    layer->figures.kappa_diagonal     = c->kappa_diagonal;
+    layer->figures.kappa_off_diagonal = c->kappa_off_diagonal;
+    layer->figures.kappa_row_top1     = c->kappa_row_top1;
+    layer->figures.kappa_column_top1  = c->kappa_column_top1;
+    c->assignment_accuracy            = fmin(1, (c->kappa_row_top1 + c->kappa_column_top1) / 1.8);
+    c->expected                       = sum / (double)(n * n);
+    c->deviation                      = n > 1 ? sqrt(squares / (double)(n - 1)) / (double)n : 0;
+    c->z = n > 1 ? (c->kappa_diagonal - c->expected) / c->deviation : (double)NAN;
     for (int a = 0; a < options->n_alphas; a++)
         layer->erc[a] = fixture_erc(layer->M, pairing, n, options->alphas[a]);
     for (int a = 0; a < options->n_alphas; a++) {
@@ -204,7 +208,8 @@ static inline void fixture_fill(cpl_layer_report *layer, const cpl_inspect_optio
         layer->silhouettes[i] = n > 1 ? 0.1 * lift + 0.02 * fixture_normal(state) : (double)NAN;
         layer->silhouette += layer->silhouettes[i] / (double)n;
     }
-    layer->has_M = true;
+    layer->assigned = fixture_take(n, sizeof *layer->assigned);
+    layer->has_M    = true;
 }
 
 static inline void fixture_layer(cpl_coupling_report *report, int64_t i, const fixture_kind *kind,
@@ -287,6 +292,7 @@ static inline void fixture_close(cpl_coupling_report *report)
         free(layer->gate_norm);
         free(layer->cosine);
         free(layer->silhouettes);
+        free(layer->assigned);
     }
     free(report->layers);
     free(report->map.layers);

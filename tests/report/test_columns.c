@@ -1,5 +1,5 @@
-/* test_columns.c - one list of figures as a table on a terminal, as cells of a page, as members of
- * JSON and as the lines of a chart, compared with texts written down by hand. */
+/* test_columns.c - one list of figures as a table on a terminal and as members of
+ * JSON, compared with texts written down by hand. */
 #include "report/columns.h"
 
 #include <math.h>
@@ -59,20 +59,6 @@ static void a_table_on_a_terminal(void **state)
     cpl_pool_free(&pool);
 }
 
-static void cells_of_a_page(void **state)
-{
-    cpl_text text = {0};
-    (void)state;
-    cpl_columns_page_cells(&text, &columns, shown, 0);
-    assert_string_equal(text.bytes,
-                        "<td>–</td>\n<td>1e+01 %</td>\n<td>∞</td>\n<td>–</td>\n<td>–</td>\n"
-                        "<td>–</td>\n");
-    cpl_text_clear(&text);
-    cpl_columns_page_cells(&text, &columns, shown + 4, 1);
-    assert_string_equal(text.bytes, "<td>0.500 ± 0.0012</td>\n");
-    cpl_text_free(&text);
-}
-
 static void members_of_json(void **state)
 {
     static const char *const wanted[] = {
@@ -93,39 +79,11 @@ static void members_of_json(void **state)
     }
 }
 
-/* A place without a row, and a quotient by 0, are gaps; a bound may be infinite. */
-static void lines_of_a_chart(void **state)
-{
-    static const int64_t rows[]       = {1, -1, 0};
-    static const cpl_chart_spec chart = {
-        .n_lines  = 2,
-        .lines    = {{LOSS, "loss", 0, false}, {BOUND, "bound", 1, true}},
-        .band     = "band",
-        .low      = SHARE,
-        .high     = COUNT,
-        .has_rule = true,
-        .rule     = 1};
-    cpl_chart_series series[CPL_CHART_MOST_LINES + 2];
-    cpl_pool pool = {0};
-    (void)state;
-    assert_int_equal(cpl_columns_series(series, &pool, &chart, &columns, rows, 3), 4);
-    assert_ok(cpl_pool_status(&pool));
-    assert_near(series[0].y[0], 0.5, 0);
-    assert_true(isnan(series[0].y[1]) && isnan(series[0].y[2]));
-    assert_true(isnan(series[1].y[1]) && isinf(series[1].y[2]));
-    assert_true(series[0].style == CPL_CHART_LINE && series[1].style == CPL_CHART_DASHED);
-    assert_near(series[2].high[0], 12, 0);
-    assert_near(series[3].y[0], 1, 0);
-    cpl_pool_free(&pool);
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_table_on_a_terminal),
-        cmocka_unit_test(cells_of_a_page),
         cmocka_unit_test(members_of_json),
-        cmocka_unit_test(lines_of_a_chart),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

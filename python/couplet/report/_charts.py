@@ -416,9 +416,30 @@ def set_cells(axes: Axes, name: str, heat: Json, n: int) -> None:
         at.set_major_locator(ticker.MaxNLocator(integer=True, steps=[1, 2, 4, 5, 8, 10]))
 
 
+def draw_map(chart: Json) -> Figure:
+    """A matrix of a report, `cells`."""
+    names = [str(i) for i in chart["order"]] if chart["order"] else None
+    heat: Json = {
+        "scale": "log" if chart["log"] else "linear",
+        "diverging": chart.get("diverging"),
+        "colours": chart["colours"],
+        "low": chart["colours"][0],
+        "high": chart["colours"][1],
+        "row_names": names,
+        "column_names": names,
+        "row_label": chart["rows"],
+        "column_label": chart["columns"],
+        "value_label": chart["value"],
+    }
+    return draw_cells(chart, heat, np.array(chart["cells"], dtype=float))
+
+
 def draw_heat(chart: Json) -> Figure:
     heat = member(chart, "heat", dict, "it")
-    values = decode_heat(heat)
+    return draw_cells(chart, heat, decode_heat(heat))
+
+
+def draw_cells(chart: Json, heat: Json, values: Floats) -> Figure:
     rows, columns = values.shape
     is_square = 0.5 <= rows / columns <= 2
     figure, axes = new_figure(chart, *((4.6, 4.4) if is_square else (WIDTH, HEIGHT)))
@@ -556,6 +577,7 @@ def draw_boxes(chart: Json) -> Figure:
 KINDS: Dict[str, Callable[[Json], Figure]] = {
     "lines": draw_lines,
     "heat": draw_heat,
+    "map": draw_map,
     "points": draw_points,
     "boxes": draw_boxes,
 }

@@ -56,7 +56,9 @@ def test_all_charts_twice_the_same(figures, tmp_path):
     path = figures(charts.every_kind())
     drawn = plot.draw_files([path], tmp_path / "first")
     again = plot.draw_files([path], tmp_path / "second")
-    assert [one.name for one in drawn] == [f"{one['id']}.svg" for one in charts.every_kind()["series"]["charts"]]
+    assert [one.name for one in drawn] == [
+        f"figures-{one['id']}.svg" for one in charts.every_kind()["series"]["charts"]
+    ]
     assert [one.read_bytes() for one in drawn] == [one.read_bytes() for one in again]
 
 
@@ -100,7 +102,7 @@ def test_axes(monkeypatch, figures, tmp_path):
     savefig = _charts.Figure.savefig
 
     def keep(figure, path, **more):
-        found[path.stem] = figure.axes[0]
+        found[path.stem.removeprefix("figures-")] = figure.axes[0]
         savefig(figure, path, **more)
 
     monkeypatch.setattr(_charts.Figure, "savefig", keep)
@@ -133,7 +135,7 @@ def test_colours_follow_groups():
 def test_names_in_the_legend(figures, tmp_path):
     """Groups have the chart's names; of many lines on the ramp the first and the last are named."""
     drawn = plot.draw_files([figures(block_of("boxes", "ramp", "infinite"))], tmp_path)
-    texts = {path.stem: texts_of(path) for path in drawn}
+    texts = {path.stem.removeprefix("figures-"): texts_of(path) for path in drawn}
     assert {"vanilla", "ERC"} <= set(texts["boxes"])
     assert "layer 0" in texts["ramp"] and "… layer 15" in texts["ramp"] and "layer 1" not in texts["ramp"]
     assert "∞" in texts["infinite"] and "encoder 0" in texts["infinite"]
@@ -167,8 +169,8 @@ def test_what_couplet_writes(tmp_path):
     )
     ids = ["eps", "erc", "at-the-end-eps"]
     drawn = plot.draw_files([tmp_path / "c.json"], tmp_path / "out", "svg", ids)
-    assert {path.stem for path in drawn} == set(ids)
-    assert "erc.alpha 0.4" in texts_of(tmp_path / "out" / "eps.svg")
+    assert {path.stem for path in drawn} == {f"c-{name}" for name in ids}
+    assert "erc.alpha 0.4" in texts_of(tmp_path / "out" / "c-eps.svg")
 
 
 # ---- files ----
@@ -186,9 +188,11 @@ def test_renamed_charts(figures, tmp_path):
     block["series"]["charts"][1]["id"] = "at-the-end-router-norm-sd"
     paths = [figures(block)]
     for only in ("kappa-rows-own", "kappa-row-top1"):
-        assert [one.name for one in plot.draw_files(paths, tmp_path / only, only=[only])] == ["kappa-row-top1.svg"]
+        assert [one.name for one in plot.draw_files(paths, tmp_path / only, only=[only])] == [
+            "figures-kappa-row-top1.svg"
+        ]
     drawn = plot.draw_files(paths, tmp_path / "all")
-    assert {one.stem for one in drawn} == {"kappa-row-top1", "at-the-end-router-norm-std"}
+    assert {one.stem for one in drawn} == {"figures-kappa-row-top1", "figures-at-the-end-router-norm-std"}
 
 
 def test_same_names_of_files(figures, tmp_path, capsys):
@@ -198,9 +202,10 @@ def test_same_names_of_files(figures, tmp_path, capsys):
     assert "same name" in capsys.readouterr().err
 
 
-def test_no_series_block(figures, capsys):
-    refused(figures, capsys, {"layers": []}, "no series block", "--series")
-    refused(figures, capsys, [1], "no series block")
+def test_no_report(figures, capsys):
+    refused(figures, capsys, {"lines": []}, "is not what couplet inspect, eval or compare write", "--json")
+    refused(figures, capsys, {"series": {}}, "without charts")
+    refused(figures, capsys, [1], "no object")
 
 
 def test_other_version(figures, capsys):
@@ -274,7 +279,7 @@ def alone(missing, *words):
 
 def test_without_torch_and_library(figures, tmp_path):
     done = alone(["torch", "couplet.ops._library"], str(figures(block_of("dots"))), "--out", str(tmp_path))
-    assert done.returncode == 0 and (tmp_path / "dots.svg").exists(), done
+    assert done.returncode == 0 and (tmp_path / "figures-dots.svg").exists(), done
 
 
 def test_without_matplotlib(figures, tmp_path):

@@ -11,20 +11,18 @@ static double over(double value, int64_t length)
     return value / (double)(length > 0 ? length : 1);
 }
 
-#define CPL_SCORE(name, length, figure, what)                                                      \
+#define CPL_SCORE(name, length, figure)                                                            \
     static double score_##name(const cpl_option_facts *o)                                          \
     {                                                                                              \
         return figure;                                                                             \
     }
-#define CPL_GOLD_LOSS(name, figure, what) CPL_SCORE(name, CONTINUATION, figure, what)
+#define CPL_GOLD_LOSS(name, figure) CPL_SCORE(name, CONTINUATION, figure)
 #include "eval/grade/scores.def"
 #undef CPL_SCORE
 #undef CPL_GOLD_LOSS
 
-#define CPL_SCORE(name, length, figure, what)                                                      \
-    {#name, score_##name, false, CPL_LENGTH_##length, what},
-#define CPL_GOLD_LOSS(name, figure, what)                                                          \
-    {#name, score_##name, true, CPL_LENGTH_CONTINUATION, what},
+#define CPL_SCORE(name, length, figure) {#name, score_##name, false, CPL_LENGTH_##length},
+#define CPL_GOLD_LOSS(name, figure)     {#name, score_##name, true, CPL_LENGTH_CONTINUATION},
 const cpl_score cpl_scores[] = {
 #include "eval/grade/scores.def"
 };

@@ -34,7 +34,6 @@ typedef struct cpl_score {
     cpl_score_function *of;
     bool loss; /* of the right option alone; lower is better */
     cpl_score_length length;
-    const char *what;
 } cpl_score;
 
 extern const cpl_score cpl_scores[];

@@ -184,6 +184,29 @@ static json_t *saturation(maker *m)
     return array;
 }
 
+/* The figures of the verdict, with what chance gives. */
+static json_t *summary(maker *m)
+{
+    const cpl_routing_summary s = cpl_routing_summary_of(m->r);
+    const double n              = (double)m->r->n_experts;
+    const struct {
+        const char *key;
+        double value;
+    } rows[]       = {{"spearman", s.rho},
+                      {"spearman_least", s.least},
+                      {"spearman_most", s.most},
+                      {"spearman_by_chance", 0},
+                      {"top1", s.top1},
+                      {"top1_by_chance", 1 / n},
+                      {"overlap", s.overlap},
+                      {"overlap_by_chance", (double)m->r->top_k / n},
+                      {"own", s.own}};
+    json_t *object = json_object();
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        put(m, object, rows[i].key, cpl_json_number(rows[i].value));
+    return object;
+}
+
 json_t *cpl_routing_json(const cpl_routing_report *r)
 {
     maker m        = {.r = r, .columns = cpl_routing_columns(r)};
@@ -204,6 +227,7 @@ json_t *cpl_routing_json(const cpl_routing_report *r)
     put(&m, object, "sources", sources(&m));
     for (int64_t l = 0; l < r->n_layers; l++) add(&m, layers, layer(&m, l));
     put(&m, object, "verdict", cpl_json_words(verdict.bytes ? verdict.bytes : ""));
+    put(&m, object, "summary", summary(&m));
     put(&m, object, "state", state ? json_string(state) : json_null());
     put(&m, object, "layers", layers);
     put(&m, object, "saturation", saturation(&m));

@@ -1,7 +1,7 @@
-/* show.h - a routing report as tables, charts, a page or sections of one, and JSON.
+/* show.h - a routing report as tables, JSON, and sentences.
  *
  * Room:  inspect/routing. The figures of a layer are rows of columns.def; columns.c lists those of
- *        each table on the terminal and in the page, charts.c those of each chart. */
+ *        each table on the terminal; the page is drawn from the JSON by assets/charts.json. */
 #ifndef CPL_INSPECT_ROUTING_SHOW_H
 #define CPL_INSPECT_ROUTING_SHOW_H
 
@@ -24,8 +24,8 @@ enum {
 
 typedef enum cpl_routing_table {
     CPL_ROUTING_LOAD,
-    CPL_ROUTING_AGREEMENT, /* in the page with what is in LIKENESS */
-    CPL_ROUTING_SIGNS,     /* of models with router rows */
+    CPL_ROUTING_AGREEMENT,
+    CPL_ROUTING_SIGNS, /* of models with router rows */
     CPL_ROUTING_LIKENESS,
     CPL_ROUTING_ERC,
     CPL_ROUTING_VOCABULARY
@@ -39,24 +39,18 @@ CPL_NODISCARD cpl_status cpl_routing_grid(cpl_grid *grid, cpl_pool *pool,
                                           const cpl_routing_report *report,
                                           cpl_routing_table table);
 
-/* Appends LOAD, AGREEMENT, SIGNS or VOCABULARY to a page. */
-void cpl_routing_page_layers(cpl_text *out, const cpl_routing_report *report,
-                             cpl_routing_table table);
-
-/* Appends all charts, in the sections agreement, signs, load, domains and vocabulary. The maps of each go
- * to their own sections: answers, together, by-domain. CPL_ERR_MEMORY. */
-CPL_NODISCARD cpl_status cpl_routing_charts(cpl_charts *out, const cpl_routing_report *report);
-
-/* Appends the sections to an open page (report/page.h); `data` is the JSON with its series. */
-void cpl_routing_page_sections(cpl_text *out, const cpl_routing_report *report, const json_t *data);
-
-/* Appends a whole page of them. CPL_ERR_MEMORY. */
-CPL_NODISCARD cpl_status cpl_routing_page(cpl_text *out, const cpl_routing_report *report,
-                                          const json_t *data);
-
 /* Whether the router's choices follow the experts' responses (docs/inspection.md): "follow", ...;
  * NULL: it cannot be told. */
 const char *cpl_routing_state(const cpl_routing_report *report);
+
+/* Means over the layers; those of rho and own over the layers that have one. */
+typedef struct cpl_routing_summary {
+    double rho, least, most; /* rho NaN: no layer has one */
+    double top1, overlap;
+    double own; /* of the rows of M_tok */
+} cpl_routing_summary;
+
+cpl_routing_summary cpl_routing_summary_of(const cpl_routing_report *report);
 
 /* Appends it with the figures that it follows from, in sentences. */
 void cpl_routing_verdict(cpl_text *out, const cpl_routing_report *report);

@@ -8,16 +8,9 @@
 static const double FOLLOW = 0.6, IN_PART = 0.3;
 enum { FEWEST = 100 }; /* tokens of a verdict */
 
-/* Means over the layers; those of rho and own over the layers that have one. */
-typedef struct tally {
-    double rho, least, most; /* rho NaN: no layer has one */
-    double top1, overlap;
-    double own; /* of the rows of M_tok */
-} tally;
-
-static tally tally_of(const cpl_routing_report *r)
+cpl_routing_summary cpl_routing_summary_of(const cpl_routing_report *r)
 {
-    tally t        = {.least = INFINITY, .most = -INFINITY};
+    cpl_routing_summary t = {.least = INFINITY, .most = -INFINITY};
     int64_t ranked = 0, kept = 0;
     for (int64_t i = 0; i < r->n_layers; i++) {
         const cpl_routing_layer *l = &r->layers[i];
@@ -35,7 +28,7 @@ static tally tally_of(const cpl_routing_report *r)
     return t;
 }
 
-static const char *state_of(const tally *t, const cpl_routing_report *r)
+static const char *state_of(const cpl_routing_summary *t, const cpl_routing_report *r)
 {
     if (isnan(t->rho) || r->n_sampled < FEWEST) return NULL;
     if (t->rho <= -IN_PART) return "run against";
@@ -44,14 +37,14 @@ static const char *state_of(const tally *t, const cpl_routing_report *r)
 
 const char *cpl_routing_state(const cpl_routing_report *r)
 {
-    const tally t = tally_of(r);
+    const cpl_routing_summary t = cpl_routing_summary_of(r);
     return state_of(&t, r);
 }
 
 void cpl_routing_verdict(cpl_text *out, const cpl_routing_report *r)
 {
-    const tally t     = tally_of(r);
-    const char *state = state_of(&t, r);
+    const cpl_routing_summary t = cpl_routing_summary_of(r);
+    const char *state           = state_of(&t, r);
     const double n = (double)r->n_experts, K = (double)r->top_k;
     if (!state) {
         cpl_text_printf(out, "Whether the router's choices follow the experts' responses cannot be "
@@ -64,7 +57,7 @@ void cpl_routing_verdict(cpl_text *out, const cpl_routing_report *r)
     }
     cpl_text_printf(out,
                     "Over %lld of the %lld tokens read, the router's choices %s the experts' "
-                    "responses: the rank correlation of scores and responses is %.2f (by layer "
+                    "responses.\nThe rank correlation of scores and responses is %.2f (by layer "
                     "%.2f to %.2f; chance: 0, the same order: 1), ",
                     (long long)r->n_sampled, (long long)r->texts.n_predictions, state, t.rho,
                     t.least, t.most);

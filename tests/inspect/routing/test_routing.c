@@ -1,11 +1,12 @@
 /* test_routing.c - a report on a model whose router is planted, in every form, and what is said
  * where a checkpoint is lost or memory ends. With a folder as argument the program writes its page
- * there, for tests/report/check_page.py. */
+ * there, for tests/report/check_view.py. */
 #include "base/stats/correlation.h"
 #include "infer/reader_case.h"
 #include "inspect/routing/report.h"
 #include "inspect/routing/show.h"
 #include "report/page_check.h"
+#include "report/view.h"
 
 /* ---- a planted router ---- */
 
@@ -270,66 +271,27 @@ static void a_lost_checkpoint_is_told(void **state)
     cpl_routing_close(&r);
 }
 
-/* The curve of this name has the value at layer 1. */
-static void assert_drawn(const json_t *data, const char *kind, const char *name, double value)
+/* The page, whose report has the routing alone. */
+static cpl_status make_page(cpl_text *page, const cpl_routing_report *r)
 {
-    char id[80];
-    size_t i;
-    json_t *curve;
-    snprintf(id, sizeof id, "routing-%s", kind);
-    json_t *chart = chart_at(data, id);
-    assert_non_null(chart);
-    json_array_foreach(json_object_get(chart, "series"), i, curve)
-    {
-        const char *is = json_string_value(json_object_get(curve, "name"));
-        if (!is || strcmp(is, name) != 0) continue;
-        const double got = value_at(curve, "y", 1);
-        assert_int_equal(isnan(got), isnan(value)); /* too few scores of one sign */
-        if (!isnan(value)) assert_near(got, value, 1e-5 * fabs(value));
-        return;
-    }
-    fail_msg("%s has no curve %s", id, name);
-}
-
-static json_t *data_of(const cpl_routing_report *r)
-{
-    cpl_charts charts = {0};
-    json_t *data      = json_object();
-    assert_ok(cpl_routing_charts(&charts, r));
-    assert_ok(cpl_charts_into(data, &charts, NULL));
-    return data;
-}
-
-static void check_drawn(const json_t *data, const cpl_routing_layer *l)
-{
-    assert_drawn(data, "entropy", "load", l->load.entropy / log(EXPERTS));
-    assert_drawn(data, "entropy", "router", l->router_entropy / log(EXPERTS));
-    assert_drawn(data, "ranks", "rank correlation", l->rho_mean);
-    assert_drawn(data, "agreement", "first choice", l->top1);
-    assert_drawn(data, "agreement", "top K", l->overlap);
-    assert_drawn(data, "agreement", "chance 1/n", 0.2);
-    assert_drawn(data, "agreement", "chance K/n", 0.4);
-    assert_drawn(data, "likeness", "r", l->m_tok.off.pearson);
-    assert_drawn(data, "likeness", "rho", l->m_tok.off.spearman);
-    assert_drawn(data, "likeness", "r, rows", l->m_tok.off_rows.pearson);
-    assert_drawn(data, "likeness", "rho, rows", l->m_tok.off_rows.spearman);
-    const cpl_routing_signs *signs  = &l->centred_signs;
-    const cpl_routing_rho *rhos[]   = {&signs->tokens, &signs->ids, &signs->experts};
-    static const char *const kind[] = {"signs", "signs-ids", "signs-experts"};
-    assert_true(isfinite(signs->experts.above));
-    assert_true(isnan(signs->experts.below)); /* all classes but two have one score */
-    for (int k = 0; k < 3; k++) {
-        assert_drawn(data, kind[k], "scores above 0", rhos[k]->above);
-        assert_drawn(data, kind[k], "below 0", rhos[k]->below);
-        assert_drawn(data, kind[k], "all", rhos[k]->all);
-    }
-    assert_drawn(data, "negative", "rows as stored", l->signs.negative);
-    assert_drawn(data, "negative", "centred rows", signs->negative);
-    assert_drawn(data, "domains", "two domains", l->domains.distance);
-    assert_drawn(data, "domains", "halves of one", l->domains.halves);
-    assert_drawn(data, "vocabulary", "read", l->input.mean);
-    assert_drawn(data, "vocabulary", "next", l->next.mean);
-    assert_drawn(data, "vocabulary", "read, shuffled", l->input.shuffled);
+    cpl_pool pool     = {0};
+    cpl_grid grid     = {0};
+    cpl_text verdict  = {0};
+    json_t *report    = json_pack("{s:o}", "routing", cpl_routing_json(r));
+    cpl_status status = report ? CPL_OK : CPL_ERR_MEMORY;
+    cpl_routing_verdict(&verdict, r);
+    if (status == CPL_OK) status = cpl_text_status(&verdict);
+    if (status == CPL_OK) status = cpl_routing_grid(&grid, &pool, r, CPL_ROUTING_AGREEMENT);
+    const cpl_view view = {.kind      = "routing",
+                           .title     = "Routing",
+                           .report    = report,
+                           .sentences = verdict.bytes,
+                           .main      = &grid};
+    if (status == CPL_OK) status = cpl_view_page(page, &view);
+    json_decref(report);
+    cpl_text_free(&verdict);
+    cpl_pool_free(&pool);
+    return status;
 }
 
 /* Every member that numbers need is there, and what is drawn is well-formed. */
@@ -354,15 +316,18 @@ static void shown_in_every_form(void **state)
     for (size_t e = 0; e < EXPERTS; e++) sum += json_real_value(json_array_get(by, e));
     assert_near(sum, 1, 1e-12);
     assert_int_equal(json_array_size(json_object_get(json, "saturation")), 1);
+    const cpl_routing_summary mean = cpl_routing_summary_of(&r);
+    double rho                     = 0;
+    for (int64_t l = 0; l < LAYERS; l++) rho += r.layers[l].rho_mean / LAYERS;
+    assert_near(mean.rho, rho, 1e-12);
+    assert_near(json_real_value(json_object_get(json_object_get(json, "summary"), "spearman")), rho,
+                1e-12);
+    assert_near(json_real_value(json_object_get(layer, "load_evenness")),
+                r.layers[1].load.entropy / log(EXPERTS), 1e-12);
     json_decref(json);
-    json_t *data = data_of(&r);
-    assert_ok(cpl_routing_page(&page, &r, data));
+    assert_ok(make_page(&page, &r));
     check_page(&page);
-    assert_non_null(strstr(page.bytes, "What the router does over text"));
     cpl_text_free(&page);
-    assert_int_equal(charts_in(data), 13 + 2 + 2 * LAYERS);
-    check_drawn(data, &r.layers[1]);
-    json_decref(data);
     cpl_routing_close(&r);
 }
 
@@ -373,17 +338,11 @@ static cpl_status everything(const char *run, const char **text)
     cpl_routing_report r;
     cpl_routing_cost cost;
     cpl_text page     = {0};
-    cpl_charts charts = {0};
-    json_t *data      = json_object();
     cpl_status status = CPL_OK;
     CPL_TRY_DONE(cpl_routing_open(&r, &cost, run, &o, NULL));
     CPL_TRY_DONE(cpl_routing_run(&r, NULL));
-    CPL_TRY_DONE(cpl_routing_charts(&charts, &r));
-    CPL_TRY_DONE(cpl_charts_into(data, &charts, NULL));
-    CPL_TRY_DONE(cpl_routing_page(&page, &r, data));
+    CPL_TRY_DONE(make_page(&page, &r));
 done:
-    json_decref(data);
-    cpl_charts_close(&charts);
     cpl_text_free(&page);
     cpl_routing_close(&r);
     return status;
@@ -430,9 +389,7 @@ static void the_smallest_case(void **state)
     json_t *json = cpl_routing_json(&r);
     assert_non_null(json);
     json_decref(json);
-    json_t *data = data_of(&r);
-    assert_ok(cpl_routing_page(&page, &r, data));
-    json_decref(data);
+    assert_ok(make_page(&page, &r));
     cpl_text_free(&page);
     cpl_routing_close(&r);
 }
@@ -514,11 +471,9 @@ static int write_page(const char *folder)
     char path[600];
     assert_ok(cpl_routing_open(&r, &cost, run, &o, NULL));
     assert_ok(cpl_routing_run(&r, NULL));
-    json_t *data = data_of(&r);
     snprintf(path, sizeof path, "%s/routing.html", folder);
-    assert_ok(cpl_routing_page(&page, &r, data));
+    assert_ok(make_page(&page, &r));
     assert_ok(cpl_file_write_atomic(path, page.bytes, page.length));
-    json_decref(data);
     cpl_text_free(&page);
     cpl_routing_close(&r);
     return 0;
