@@ -75,7 +75,7 @@ static const cpl_flag flags[] = {
     CPL_FLAG_ROW_THREADS,
     CPL_FLAG("--json", FILE, "FILE",
              "Also write everything as JSON; - prints it instead of the tables."),
-    CPL_FLAG("--html", FILE, "FILE", "Not in this version."),
+    CPL_FLAG("--html", FILE, "FILE", "Write a self-contained page with tables and curves."),
     CPL_FLAG_ROW_SERIES,
     CPL_FLAG_ROW_OVERWRITE,
 };

@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "base/memory.h"
-#include "base/stats/statistics.h"
+#include "base/stats/quantile.h"
 #include "io/json.h"
 #include "report/view.h"
 
@@ -68,12 +68,13 @@ static json_t *quantiles(maker *m, double *values, int64_t n)
     static const struct {
         const char *key;
         double share;
-    } rows[]                = {{"low", 0},    {"q05", 0.05}, {"q25", 0.25}, {"q50", 0.5},
-                               {"q75", 0.75}, {"q95", 0.95}, {"high", 1}};
-    const cpl_spread spread = cpl_spread_of(values, n);
-    if (spread.n < n || n == 0) return json_null();
+    } rows[]   = {{"low", 0},    {"q05", 0.05}, {"q25", 0.25}, {"q50", 0.5},
+                  {"q75", 0.75}, {"q95", 0.95}, {"high", 1}};
+    double sum = 0;
+    for (int64_t i = 0; i < n; i++) sum += values[i];
+    if (n == 0 || isnan(sum)) return json_null();
     json_t *object = json_object();
-    put(m, object, "mean", cpl_json_number(spread.mean));
+    put(m, object, "mean", cpl_json_number(sum / (double)n));
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
         put(m, object, rows[i].key, cpl_json_number(cpl_quantile(values, n, rows[i].share)));
     return object;

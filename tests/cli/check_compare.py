@@ -225,7 +225,17 @@ def check_bad(work, vanilla):
     bad(1, ["where nothing is written"], "compare", vanilla[0], "--json", vanilla[0] / "metrics.jsonl")
     bad(2, ["python -m couplet.plot"], "compare", vanilla[0], "--svg", work / "x")
     bad(2, ["give --json"], "compare", vanilla[0], "--series")
-    bad(2, ["--json FILE has everything"], "compare", vanilla[0], "--html", work / "x")
+    bad(2, ["both name"], "compare", vanilla[0], "--json", work / "x", "--html", work / "x")
+    bad(1, ["where nothing is written"], "compare", vanilla[0], "--html", vanilla[0] / "x")
+    (work / "mine.html").write_text("mine")
+    bad(1, ["holds no results"], "compare", vanilla[0], "--html", work / "mine.html", "--overwrite")
+    said = good("compare", *vanilla, "--no-documents", "--html", work / "page.html")
+    page = (work / "page.html").read_text()
+    check(f"page: {work / 'page.html'}" in said and page.startswith("<!DOCTYPE html>"), f"the page: {said[-200:]}")
+    check(
+        '"kind":"compare"' in page and '"id":"validation-loss"' in page,
+        "the page has no report or no charts",
+    )
     check(not (vanilla[0] / "x").exists(), "something was written into a run")
 
 

@@ -1,4 +1,4 @@
-"""python -m couplet.compare RUN [RUN ...]: runs lined up, on a terminal and as JSON.
+"""python -m couplet.compare RUN [RUN ...]: runs lined up, on a terminal, as JSON and as a page.
 
 Exit codes: 0; 1: a file or folder; 2: wrong use; 130: stopped."""
 
@@ -11,6 +11,7 @@ import sys
 from typing import NoReturn, Optional
 
 from ..report import _files
+from ..report.page import page
 from ._outputs import BadOutput, check_new, check_outside, is_stream, write
 from ._runs import BadRun, read_runs
 
@@ -57,7 +58,7 @@ def arguments(words: "list[str]") -> argparse.Namespace:
     parser.add_argument(
         "--json", metavar="FILE", help="also write everything as JSON; - prints it instead of the tables"
     )
-    parser.add_argument("--html", help=argparse.SUPPRESS)
+    parser.add_argument("--html", metavar="FILE", help="also write a self-contained page with tables and curves")
     parser.add_argument("--series", action="store_true", help="add the data of all charts to the JSON; needs --json")
     parser.add_argument("--overwrite", action="store_true", help="replace existing results")
     return parser.parse_intermixed_args(words)
@@ -65,17 +66,16 @@ def arguments(words: "list[str]") -> argparse.Namespace:
 
 def check(given: argparse.Namespace) -> None:
     """Before any work. WrongUse; BadOutput."""
-    if given.html is not None:
-        raise WrongUse(
-            "--html: this version writes no page of a comparison: --json FILE has everything, for couplet.plot"
-        )
     if given.documents is not None and given.no_documents:
         raise WrongUse("--documents and --no-documents cannot be given together")
     if given.series and not given.json:
         raise WrongUse("--series adds to the JSON: give --json FILE too")
-    if given.json and not is_stream(given.json):
-        check_outside(given.json, given.runs)
-        check_new(given.json, given.overwrite)
+    if given.json and given.json == given.html:
+        raise WrongUse(f"--json and --html both name {given.json}")
+    for flag, path in (("--json", given.json), ("--html", given.html)):
+        if path and not is_stream(path):
+            check_outside(path, given.runs)
+            check_new(flag, path, given.overwrite)
 
 
 def show(lines: "list[str]") -> None:
@@ -97,14 +97,27 @@ def compare(given: argparse.Namespace, words: "list[str]") -> None:
     comparison = Comparison(runs, given.group_by)
     if given.json != "-":
         show(_tables.text(comparison))
-    if given.json is None:
+    if not given.json and not given.html:
         return
-    found = _json.as_json(comparison)
-    if given.series:
-        found["series"] = {"version": 1, "made": _charts.made_by(words, runs), "charts": _charts.charts_of(comparison)}
-    write(given.json, json.dumps(_json.rounded(found), indent=1, ensure_ascii=False) + "\n")
-    if not is_stream(given.json):
-        show([f"json: {given.json}"])
+    found, made = _json.as_json(comparison), _charts.made_by(words, runs)
+    series = {"version": 1, "made": made, "charts": _charts.charts_of(comparison)}
+    if given.html:
+        report = _json.rounded({**found, "series": series})
+        grid = _tables.first(comparison)
+        rows = [[name, *cells] for name, cells in grid.rows]
+        sentences = [*comparison.conclusion, *comparison.warnings, grid.title]
+        write(
+            given.html,
+            page("compare", "Comparison of runs", report, made, sentences, [grid.corner, *grid.columns], rows),
+        )
+    if given.json:
+        found = {**found, "series": series} if given.series else found
+        write(given.json, json.dumps(_json.rounded(found), indent=1, ensure_ascii=False) + "\n")
+    told = [
+        f"{what}: {path}" for what, path in (("page", given.html), ("json", given.json)) if path and not is_stream(path)
+    ]
+    for line in told:
+        (_files.complain if given.json == "-" else _files.say)(line)
 
 
 def main(words: "Optional[list[str]]" = None) -> int:

@@ -33,7 +33,7 @@ def check_outside(path: str, folders: "list[str]") -> None:
             raise BadOutput(f"{path}: lies in {folder}, where nothing is written; name a place outside it")
 
 
-def check_new(path: str, overwrite: bool) -> None:
+def check_new(flag: str, path: str, overwrite: bool) -> None:
     """BadOutput if there is something, unless it is a comparison that may be replaced, or it could not be written."""
     folder = os.path.dirname(path) or "."
     if os.path.isdir(path):
@@ -46,9 +46,9 @@ def check_new(path: str, overwrite: bool) -> None:
         return
     if not overwrite:
         raise BadOutput(f"{path} is there already: --overwrite replaces it, or write to another file")
-    if not _is_result(path):
+    if not (_is_page(path) if flag == "--html" else _is_result(path)):
         raise BadOutput(
-            f"--json {path}: is there and holds no results of couplet compare, which is all that --overwrite replaces: name "
+            f"{flag} {path}: is there and holds no results of couplet compare, which is all that --overwrite replaces: name "
             "another file, or take it away"
         )
 
@@ -60,6 +60,12 @@ def _is_result(path: str) -> bool:
     except BadFile:
         return not os.path.exists(path)  # a link that leads nowhere
     return isinstance(found, dict) and "runs" in found
+
+
+def _is_page(path: str) -> bool:
+    """As the program tells a page of its own."""
+    with open(path, "rb") as file:
+        return file.read(15) == b"<!DOCTYPE html>"
 
 
 def write(path: str, text: str) -> None:

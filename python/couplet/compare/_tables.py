@@ -117,6 +117,12 @@ def _questions(c: Comparison) -> Grid:
     return Grid("Questions answered right", "run", columns, rows)
 
 
+def first(c: Comparison) -> Grid:
+    """The table that sums up: of pairs, or of figures where there are none."""
+    pairs = _pairs(c)
+    return pairs if pairs.rows else _figures(c)
+
+
 def text(c: Comparison) -> "list[str]":
     """The lines of warnings, the conclusion and all tables."""
     lines = [f"warning: {sentence}" for sentence in c.warnings]
