@@ -1,5 +1,5 @@
-# The files of assets/ as arrays in C: src/report/page.c declares them.
-set(COUPLET_ASSETS page.html page.css page.js charts.js view.html view.css view.js charts.json)
+# The files of assets/ as arrays in C: src/report/view.c declares them.
+set(COUPLET_ASSETS view.html view.css view.js charts.json)
 
 # Writes `file` if its content has changed.
 function(write_asset_texts file)

@@ -27,16 +27,6 @@ WRITTEN = [
     ("Inspections: couplet inspect --json", "src/inspect/json.c", "", [WORD], set()),
     ("Pages: couplet inspect --html, eval --html", "src/report/view.c", "---- the template ----", [WORD], {"noscript"}),
     (
-        "Charts: --series",
-        "src/report/chart.c src/app/provenance.c",
-        "",
-        [
-            r'(?:put\(\w+, \w+, |id_of\w*\(.*?)"(\w+)"',
-            r'"(path|step|xxh3|program|command|folder|date|sources|id|version|made|charts|series)",',
-        ],
-        set(),
-    ),
-    (
         "Comparisons: couplet compare --json",
         "python/couplet/compare/_json.py python/couplet/compare/_questions.py",
         "",

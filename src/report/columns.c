@@ -7,7 +7,6 @@
 
 #include "io/json.h"
 #include "report/markup.h"
-#include "report/page.h"
 
 /* ---- on a terminal ---- */
 

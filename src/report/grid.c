@@ -5,7 +5,6 @@
 
 #include "base/arena.h"
 #include "report/markup.h"
-#include "report/page.h"
 
 enum { WIDEST_NAME = 48, WIDEST_CELL = 34 };
 
@@ -189,23 +188,18 @@ void cpl_grid_text(cpl_text *out, const cpl_grid *g)
 
 void cpl_grid_page(cpl_text *out, const cpl_grid *g)
 {
-    const view v         = view_of(g);
-    const char **columns = cpl_alloc((size_t)(v.n_columns + 1) * sizeof *columns);
-    if (!columns) {
-        out->failed = true;
-        return;
+    const view v = view_of(g);
+    if (g->n_rows == 0) return;
+    cpl_text_printf(out, "<div class=\"table\"><table>\n<thead><tr>\n");
+    cpl_markup_element(out, "th", v.turned ? "" : g->corner);
+    for (int64_t c = 0; c < v.n_columns; c++) cpl_markup_element(out, "th", column_name(&v, c));
+    cpl_text_printf(out, "</tr></thead>\n<tbody>\n");
+    for (int64_t r = 0; r < v.n_rows; r++) {
+        cpl_text_printf(out, "<tr>");
+        cpl_markup_element(out, "th", row_name(&v, r));
+        for (int64_t c = 0; c < v.n_columns; c++) cpl_markup_element(out, "td", cell(&v, r, c));
+        cpl_text_printf(out, "</tr>\n");
     }
-    columns[0] = v.turned ? "" : g->corner;
-    for (int64_t c = 0; c < v.n_columns; c++) columns[c + 1] = column_name(&v, c);
-    if (g->n_rows) {
-        cpl_page_table_open(out, NULL, columns, v.n_columns + 1);
-        for (int64_t r = 0; r < v.n_rows; r++) {
-            cpl_page_row_open(out, row_name(&v, r));
-            for (int64_t c = 0; c < v.n_columns; c++) cpl_page_cell(out, cell(&v, r, c));
-            cpl_page_row_close(out);
-        }
-        cpl_page_table_close(out);
-        if (g->note) cpl_page_small(out, g->note);
-    }
-    cpl_free((void *)columns);
+    cpl_text_printf(out, "</tbody></table></div>\n");
+    if (g->note) cpl_markup_element(out, "p", g->note);
 }

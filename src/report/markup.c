@@ -1,9 +1,7 @@
 /* markup.c - see markup.h */
 #include "report/markup.h"
 
-#include <math.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 static const char replacement[] = "\xEF\xBF\xBD"; /* U+FFFD */
@@ -59,6 +57,13 @@ void cpl_markup_text(cpl_text *out, const char *string)
     }
 }
 
+void cpl_markup_element(cpl_text *out, const char *tag, const char *string)
+{
+    cpl_text_printf(out, "<%s>", tag);
+    cpl_markup_text(out, string);
+    cpl_text_printf(out, "</%s>\n", tag);
+}
+
 int64_t cpl_markup_length(const char *string)
 {
     const unsigned char *s = (const unsigned char *)string;
@@ -70,36 +75,6 @@ int64_t cpl_markup_length(const char *string)
         left -= (size_t)length;
     }
     return count;
-}
-
-/* Copies a number with true minus signs and without zeros in its exponent. Raised digits would be
- * nicer, but the usual fonts of papers lack some of them. */
-static void dressed(char out[48], const char *plain)
-{
-    const char *e = strchr(plain, 'e'), *digits = plain + (*plain == '-');
-    int power = 0, length = (int)(e ? (size_t)(e - digits) : strlen(digits));
-    int end = snprintf(out, 48, "%s%.*s", digits > plain ? "−" : "", length, digits);
-    if (!e) return;
-    sscanf(e + 1, "%d", &power);
-    snprintf(out + end, 48 - (size_t)end, "e%s%d", power < 0 ? "−" : "", abs(power));
-}
-
-const char *cpl_markup_figure(char out[48], double value, int digits)
-{
-    char plain[40];
-    CPL_ASSERT(digits > 0 && digits <= 9);
-    if (isnan(value)) return strcpy(out, "–");
-    if (isinf(value)) return strcpy(out, value > 0 ? "∞" : "−∞");
-    int power = value == 0 ? 0 : (int)floor(log10(fabs(value)));
-    if (power < -4 || power > 6) {
-        snprintf(plain, sizeof plain, "%.*e", digits - 1, value);
-    } else {
-        int decimals = digits - 1 - power;
-        snprintf(plain, sizeof plain, "%.*f", decimals > 0 ? decimals : 0, value);
-    }
-    if (value == 0) strcpy(plain, "0");
-    dressed(out, plain);
-    return out;
 }
 
 const char *cpl_markup_count(char out[32], int64_t number)

@@ -11,12 +11,11 @@
  * and characters that XML 1.0 forbids become U+FFFD. */
 void cpl_markup_text(cpl_text *out, const char *string);
 
+/* Appends <tag>string</tag> and a line end. */
+void cpl_markup_element(cpl_text *out, const char *tag, const char *string);
+
 /* Characters, for estimates of width: an ill-formed byte counts as one. */
 int64_t cpl_markup_length(const char *string);
-
-/* Writes a readable figure into `out`, which is returned: `digits` significant digits, with a true
- * minus, "1.2e−5" if it is very small or large, "∞" and "–" for infinity and NaN. */
-const char *cpl_markup_figure(char out[48], double value, int digits);
 
 /* Writes a whole number with commas, "2,986,944", into `out`, which is returned. */
 const char *cpl_markup_count(char out[32], int64_t number);

@@ -24,9 +24,7 @@ static void put_sentences(cpl_text *out, const char *lines)
         const size_t length = strcspn(lines, "\n");
         cpl_text line       = {0};
         cpl_text_append(&line, lines, length);
-        cpl_text_printf(out, "<p>");
-        cpl_markup_text(out, line.bytes ? line.bytes : "");
-        cpl_text_printf(out, "</p>\n");
+        cpl_markup_element(out, "p", line.bytes ? line.bytes : "");
         out->failed = out->failed || line.failed;
         cpl_text_free(&line);
         lines += length + (lines[length] == '\n');
@@ -35,11 +33,9 @@ static void put_sentences(cpl_text *out, const char *lines)
 
 static void put_noscript(cpl_text *out, const cpl_view *view)
 {
-    cpl_text_printf(out, "<h1>");
-    cpl_markup_text(out, view->title);
-    cpl_text_printf(out,
-                    "</h1>\n<p class=\"note\">Charts and further tables are drawn by the page's "
-                    "own script, which is switched off.</p>\n");
+    cpl_markup_element(out, "h1", view->title);
+    cpl_text_printf(out, "<p class=\"note\">Charts and further tables are drawn by the page's own "
+                         "script, which is switched off.</p>\n");
     put_sentences(out, view->sentences);
     if (view->main) cpl_grid_page(out, view->main);
 }

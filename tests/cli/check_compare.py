@@ -232,10 +232,7 @@ def check_bad(work, vanilla):
     said = good("compare", *vanilla, "--no-documents", "--html", work / "page.html")
     page = (work / "page.html").read_text()
     check(f"page: {work / 'page.html'}" in said and page.startswith("<!DOCTYPE html>"), f"the page: {said[-200:]}")
-    check(
-        '"kind":"compare"' in page and '"id":"validation-loss"' in page,
-        "the page has no report or no charts",
-    )
+    check('"kind":"compare"' in page and '"id":"validation-loss"' in page, "the page has no report or no charts")
     check(not (vanilla[0] / "x").exists(), "something was written into a run")
 
 

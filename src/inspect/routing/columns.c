@@ -4,8 +4,6 @@
 #include <math.h>
 #include <stdio.h>
 
-#include "report/page.h"
-
 /* ---- the figures ---- */
 
 enum {

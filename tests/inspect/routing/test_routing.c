@@ -460,7 +460,7 @@ static void a_shift_of_all_rows_moves_M_alone(void **state)
     model_gone(m);
 }
 
-/* For tests/report/check_page.py. */
+/* For tests/report/check_view.py. */
 static int write_page(const char *folder)
 {
     const char *run = planted_run(), *text = reader_text(30);
