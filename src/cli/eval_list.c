@@ -52,7 +52,6 @@ static cpl_status fill_list(cpl_grid *g, cpl_pool *pool, const cpl_selection *s,
     for (int64_t i = 0; i < s->n_tasks; i++) rows += s->tasks[i]->n_profiles;
     CPL_TRY(cpl_grid_open(g, pool, rows, 6));
     g->corner = "task";
-    g->fixed  = true;
     for (int k = 0; k < 6; k++) g->columns[k] = columns[k];
     for (int64_t i = 0; i < s->n_tasks; i++)
         for (int64_t p = 0; p < s->tasks[i]->n_profiles; p++, row++) {

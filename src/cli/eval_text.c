@@ -24,7 +24,6 @@ static cpl_status fill(cpl_grid *g, cpl_pool *pool, const cpl_perplexity *p)
     const int64_t rows = p->n_rows == 2 ? 1 : p->n_rows; /* one source is all there is */
     CPL_TRY(cpl_grid_open(g, pool, rows, N_COLUMNS));
     g->corner = "source";
-    g->fixed  = true;
     for (int k = 0; k < N_COLUMNS; k++) g->columns[k] = columns[k];
     for (int64_t i = 0; i < rows; i++) {
         const cpl_perplexity_row *r = &p->rows[i];

@@ -164,7 +164,6 @@ cpl_status cpl_evaluation_table(cpl_grid *g, cpl_pool *pool, const cpl_evaluatio
     g->title  = "Results";
     g->note   = "Shares in percent; +- is the standard error.";
     g->corner = "task";
-    g->fixed  = true;
     for (int k = 0; k < N_COLUMNS; k++) g->columns[k] = columns[k];
     for (int64_t i = 0; i < e->count; i++)
         if (e->at[i].result) row = put_result(g, pool, row, &e->at[i]);
@@ -191,7 +190,6 @@ cpl_status cpl_evaluation_table_of(cpl_grid *g, cpl_pool *pool, const cpl_task_e
     g->title  = cpl_pool_printf(pool, "%s, %s, %s", one->what->task->title,
                                 profile_words(pool, one->result), of);
     g->corner = of;
-    g->fixed  = true;
     json_object_foreach((json_t *)first, metric, value) if (!is_error(metric))
         g->columns[column++] = metric;
     json_object_foreach((json_t *)all, name, part)

@@ -240,7 +240,6 @@ cpl_status cpl_inspect_grid_compare(cpl_grid *g, cpl_pool *pool, const cpl_coupl
     choose(shown, compared, &reports[0].options, false);
     while (shown[rows].heading) rows++;
     CPL_TRY(cpl_grid_open(g, pool, rows, count));
-    g->fixed = true;
     for (int64_t v = 0; v < count; v++) {
         const cpl_columns c = cpl_inspect_columns(&reports[v]);
         g->columns[v]       = cpl_pool_printf(pool, "(%lld)", (long long)v + 1);

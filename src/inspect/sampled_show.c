@@ -125,7 +125,6 @@ cpl_status cpl_sampled_grid(cpl_grid *g, cpl_pool *pool, const cpl_coupling_repo
     CPL_TRY(cpl_grid_open(g, pool, n, count_columns(t)));
     g->title  = t->title;
     g->corner = "layer";
-    g->fixed  = true;
     g->groups = cpl_pool_take(pool, (size_t)g->n_columns * sizeof *g->groups);
     if (!g->groups) return CPL_ERR_MEMORY;
     for (const column *c = t->columns; c->heading; c++) {
@@ -179,7 +178,6 @@ cpl_status cpl_sampled_grid_compare(cpl_grid *g, cpl_pool *pool, const cpl_coupl
     cpl_interval *parts = cpl_alloc((size_t)most * sizeof *parts);
     cpl_status status   = parts ? cpl_grid_open(g, pool, rows, count) : CPL_ERR_MEMORY;
     if (status != CPL_OK) goto done;
-    g->fixed = true;
     for (int64_t v = 0; v < count; v++)
         g->columns[v] = cpl_pool_printf(pool, "(%lld)", (long long)v + 1);
     for (const struct table *t = tables; t < tables + n_tables; t++)

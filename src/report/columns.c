@@ -75,7 +75,6 @@ cpl_status cpl_columns_grid(cpl_grid *g, cpl_pool *pool, const cpl_columns *c,
     const int64_t n = cpl_columns_count(c, shown);
     int64_t column  = 0;
     CPL_TRY(cpl_grid_open(g, pool, n_rows, n));
-    g->fixed = true;
     set_headings(g->columns, pool, c, shown);
     for (const cpl_shown *s = shown; s->heading; s++)
         for (int a = first_alpha(c, s); a <= last_alpha(c, s); a++, column++) {

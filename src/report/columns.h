@@ -52,7 +52,7 @@ typedef struct cpl_shown {
 /* How many columns they are, each alpha being one. */
 int64_t cpl_columns_count(const cpl_columns *columns, const cpl_shown *shown);
 
-/* Opens a grid of n_rows, never turned, with its headings; sets a row of it. */
+/* Opens a grid of n_rows with its headings; sets a row of it. */
 CPL_NODISCARD cpl_status cpl_columns_grid(cpl_grid *grid, cpl_pool *pool,
                                           const cpl_columns *columns, const cpl_shown *shown,
                                           int64_t n_rows);

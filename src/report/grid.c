@@ -28,33 +28,9 @@ void cpl_grid_set(cpl_grid *g, int64_t row, int64_t column, const char *text)
     g->cells[row * g->n_columns + column] = text;
 }
 
-/* The table as it is shown: turned or not. */
-typedef struct view {
-    const cpl_grid *grid;
-    bool turned;
-    int64_t n_rows, n_columns;
-} view;
-
-static view view_of(const cpl_grid *g)
+static const char *cell(const cpl_grid *g, int64_t row, int64_t column)
 {
-    const bool turned = !g->fixed && g->n_columns > CPL_GRID_COLUMNS && g->n_rows > 0;
-    return (view){g, turned, turned ? g->n_columns : g->n_rows, turned ? g->n_rows : g->n_columns};
-}
-
-static const char *row_name(const view *v, int64_t row)
-{
-    return v->turned ? v->grid->columns[row] : v->grid->rows[row];
-}
-
-static const char *column_name(const view *v, int64_t column)
-{
-    return v->turned ? v->grid->rows[column] : v->grid->columns[column];
-}
-
-static const char *cell(const view *v, int64_t row, int64_t column)
-{
-    const int64_t r = v->turned ? column : row, c = v->turned ? row : column;
-    return v->grid->cells[r * v->grid->n_columns + c];
+    return g->cells[row * g->n_columns + column];
 }
 
 /* ---- terminal ---- */
@@ -107,52 +83,52 @@ static void put_right(cpl_text *out, const char *text, int64_t width)
     put_plain(out, text, WIDEST_CELL);
 }
 
-static int64_t name_width(const view *v)
+static int64_t name_width(const cpl_grid *g)
 {
-    int64_t width = plain_width(v->turned ? "" : v->grid->corner, WIDEST_NAME);
-    for (int64_t r = 0; r < v->n_rows; r++) {
-        const int64_t own = plain_width(row_name(v, r), WIDEST_NAME);
+    int64_t width = plain_width(g->corner, WIDEST_NAME);
+    for (int64_t r = 0; r < g->n_rows; r++) {
+        const int64_t own = plain_width(g->rows[r], WIDEST_NAME);
         width             = own > width ? own : width;
     }
     return width;
 }
 
-static const char *group_of(const view *v, int64_t column)
+static const char *group_of(const cpl_grid *g, int64_t column)
 {
-    const char *group = v->grid->groups && !v->turned ? v->grid->groups[column] : NULL;
+    const char *group = g->groups ? g->groups[column] : NULL;
     return group ? group : "";
 }
 
 /* Whether the two neighbours are of one group. */
-static bool is_joined(const view *v, int64_t column, int64_t next)
+static bool is_joined(const cpl_grid *g, int64_t column, int64_t next)
 {
-    return *group_of(v, column) && strcmp(group_of(v, column), group_of(v, next)) == 0;
+    return *group_of(g, column) && strcmp(group_of(g, column), group_of(g, next)) == 0;
 }
 
 /* The last column of a group is wide enough for its name above all of them. */
-static int64_t column_width(const view *v, int64_t column)
+static int64_t column_width(const cpl_grid *g, int64_t column)
 {
-    int64_t width = plain_width(column_name(v, column), WIDEST_CELL);
-    for (int64_t r = 0; r < v->n_rows; r++) {
-        const int64_t own = plain_width(cell(v, r, column), WIDEST_CELL);
+    int64_t width = plain_width(g->columns[column], WIDEST_CELL);
+    for (int64_t r = 0; r < g->n_rows; r++) {
+        const int64_t own = plain_width(cell(g, r, column), WIDEST_CELL);
         width             = own > width ? own : width;
     }
-    if (column + 1 < v->n_columns && is_joined(v, column, column + 1)) return width;
-    int64_t group = plain_width(group_of(v, column), WIDEST_CELL);
-    for (int64_t c = column; c > 0 && is_joined(v, c - 1, c); c--)
-        group -= column_width(v, c - 1) + 2;
+    if (column + 1 < g->n_columns && is_joined(g, column, column + 1)) return width;
+    int64_t group = plain_width(group_of(g, column), WIDEST_CELL);
+    for (int64_t c = column; c > 0 && is_joined(g, c - 1, c); c--)
+        group -= column_width(g, c - 1) + 2;
     return group > width ? group : width;
 }
 
 /* The line of groups, each at the right of its columns. */
-static void put_groups(cpl_text *out, const view *v, int64_t names)
+static void put_groups(cpl_text *out, const cpl_grid *g, int64_t names)
 {
     int64_t width = 0;
     put_blanks(out, names);
-    for (int64_t c = 0; c < v->n_columns; c++) {
-        width += column_width(v, c) + 2;
-        if (!*group_of(v, c) || (c + 1 < v->n_columns && is_joined(v, c, c + 1))) continue;
-        put_right(out, group_of(v, c), width - 2);
+    for (int64_t c = 0; c < g->n_columns; c++) {
+        width += column_width(g, c) + 2;
+        if (!*group_of(g, c) || (c + 1 < g->n_columns && is_joined(g, c, c + 1))) continue;
+        put_right(out, group_of(g, c), width - 2);
         width = 0;
     }
     cpl_text_char(out, '\n');
@@ -166,19 +142,17 @@ static void put_name(cpl_text *out, const char *name, int64_t width)
 
 void cpl_grid_text(cpl_text *out, const cpl_grid *g)
 {
-    const view v = view_of(g);
     if (g->n_rows == 0) return;
-    const int64_t names = name_width(&v);
+    const int64_t names = name_width(g);
     if (g->title) cpl_text_printf(out, "\n%s\n", g->title);
-    if (g->groups && !v.turned) put_groups(out, &v, names);
-    put_name(out, v.turned ? "" : g->corner, names);
-    for (int64_t c = 0; c < v.n_columns; c++)
-        put_right(out, column_name(&v, c), column_width(&v, c));
+    if (g->groups) put_groups(out, g, names);
+    put_name(out, g->corner, names);
+    for (int64_t c = 0; c < g->n_columns; c++) put_right(out, g->columns[c], column_width(g, c));
     cpl_text_char(out, '\n');
-    for (int64_t r = 0; r < v.n_rows; r++) {
-        put_name(out, row_name(&v, r), names);
-        for (int64_t c = 0; c < v.n_columns; c++)
-            put_right(out, cell(&v, r, c), column_width(&v, c));
+    for (int64_t r = 0; r < g->n_rows; r++) {
+        put_name(out, g->rows[r], names);
+        for (int64_t c = 0; c < g->n_columns; c++)
+            put_right(out, cell(g, r, c), column_width(g, c));
         cpl_text_char(out, '\n');
     }
     if (g->note) cpl_text_printf(out, "%s\n", g->note);
@@ -188,16 +162,15 @@ void cpl_grid_text(cpl_text *out, const cpl_grid *g)
 
 void cpl_grid_page(cpl_text *out, const cpl_grid *g)
 {
-    const view v = view_of(g);
     if (g->n_rows == 0) return;
     cpl_text_printf(out, "<div class=\"table\"><table>\n<thead><tr>\n");
-    cpl_markup_element(out, "th", v.turned ? "" : g->corner);
-    for (int64_t c = 0; c < v.n_columns; c++) cpl_markup_element(out, "th", column_name(&v, c));
+    cpl_markup_element(out, "th", g->corner);
+    for (int64_t c = 0; c < g->n_columns; c++) cpl_markup_element(out, "th", g->columns[c]);
     cpl_text_printf(out, "</tr></thead>\n<tbody>\n");
-    for (int64_t r = 0; r < v.n_rows; r++) {
+    for (int64_t r = 0; r < g->n_rows; r++) {
         cpl_text_printf(out, "<tr>");
-        cpl_markup_element(out, "th", row_name(&v, r));
-        for (int64_t c = 0; c < v.n_columns; c++) cpl_markup_element(out, "td", cell(&v, r, c));
+        cpl_markup_element(out, "th", g->rows[r]);
+        for (int64_t c = 0; c < g->n_columns; c++) cpl_markup_element(out, "td", cell(g, r, c));
         cpl_text_printf(out, "</tr>\n");
     }
     cpl_text_printf(out, "</tbody></table></div>\n");

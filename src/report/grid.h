@@ -1,7 +1,6 @@
 /* grid.h - a table of names and texts, shown on a terminal or in a page.
  *
- * Room:  report. A table with more than CPL_GRID_COLUMNS columns is turned when it is shown: its
- *        rows become columns.
+ * Room:  report.
  * Text:  cells are UTF-8 as in pages; in text the signs of numbers become plain ASCII, and a line
  *        end or a tab in a cell \x0a or \x09. */
 #ifndef CPL_REPORT_GRID_H
@@ -10,19 +9,15 @@
 #include "base/arena.h"
 #include "base/text.h"
 
-enum { CPL_GRID_COLUMNS = 8 };
-
 /* All texts are allocated from the pool that it was opened with. */
 typedef struct cpl_grid {
     const char *title, *note; /* NULL: none */
     const char *corner;       /* heading of the column of row names */
     const char **rows;        /* (n_rows) */
     const char **columns;     /* (n_columns) */
-    const char **groups;      /* (n_columns) a name above neighbours that share it, if the table is
-                                 not turned; NULL: none */
+    const char **groups;      /* (n_columns) a name above neighbours that share it; NULL: none */
     const char **cells;       /* [n_rows,n_columns] */
     int64_t n_rows, n_columns;
-    bool fixed; /* never turned */
 } cpl_grid;
 
 /* Takes room for the names and cells, empty ones. CPL_ERR_MEMORY. */
