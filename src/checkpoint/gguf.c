@@ -224,8 +224,7 @@ done:
     return status;
 }
 
-cpl_status cpl_gguf_open_from(cpl_gguf **out, const cpl_origin *origin, const char *path,
-                              double room)
+cpl_status cpl_gguf_open(cpl_gguf **out, const cpl_origin *origin, const char *path, double room)
 {
     cpl_status status = CPL_OK;
     *out              = NULL;
@@ -239,11 +238,6 @@ cpl_status cpl_gguf_open_from(cpl_gguf **out, const cpl_origin *origin, const ch
 done:
     if (status != CPL_OK) cpl_gguf_close(g);
     return status;
-}
-
-cpl_status cpl_gguf_open(cpl_gguf **out, const char *path)
-{
-    return cpl_gguf_open_from(out, NULL, path, (double)INFINITY);
 }
 
 void cpl_gguf_close(cpl_gguf *g)

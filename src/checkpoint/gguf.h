@@ -81,13 +81,11 @@ typedef struct cpl_gguf {
     uint64_t alignment, data_at; /* of the data; their position in the file */
 } cpl_gguf;
 
-/* Reads the whole table and touches no tensor data. Owned until cpl_gguf_close. */
-CPL_NODISCARD cpl_status cpl_gguf_open(cpl_gguf **out, const char *path);
-
-/* The same of a file that lies where `origin` says; NULL: the local file system. A table of tensors that
- * takes more than `room` bytes, about, is refused before it is made: CPL_ERR_MEMORY. INFINITY: all. */
-CPL_NODISCARD cpl_status cpl_gguf_open_from(cpl_gguf **out, const cpl_origin *origin,
-                                            const char *path, double room);
+/* Reads the whole table and touches no tensor data. Owned until cpl_gguf_close. The file lies where
+ * `origin` says; NULL: the local file system. A table of tensors that takes more than `room` bytes,
+ * about, is refused before it is made: CPL_ERR_MEMORY. INFINITY: all. */
+CPL_NODISCARD cpl_status cpl_gguf_open(cpl_gguf **out, const cpl_origin *origin, const char *path,
+                                       double room);
 void cpl_gguf_close(cpl_gguf *file); /* NULL: nothing to do */
 
 /* Inside gguf*.c --------------------------------------------------------------------------------

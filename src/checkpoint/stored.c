@@ -74,13 +74,8 @@ done:
     return status;
 }
 
-cpl_status cpl_stored_open(cpl_stored_files **out, const char *path, const cpl_log *log)
-{
-    return open_files(out, NULL, path, (double)INFINITY, false, log);
-}
-
-cpl_status cpl_stored_open_from(cpl_stored_files **out, const cpl_origin *origin, const char *path,
-                                double room, const cpl_log *log)
+cpl_status cpl_stored_open(cpl_stored_files **out, const cpl_origin *origin, const char *path,
+                           double room, const cpl_log *log)
 {
     return open_files(out, origin, path, room, false, log);
 }

@@ -89,15 +89,11 @@ typedef struct cpl_stored_files {
 /* Opens and checks the headers of all files, as far as they can be read. An error only if nothing
  * can be read at all (no such file, no weights in the folder, an invalid index or one that names a
  * file outside its folder, a damaged file that is the only one or whose content no index lists, a
- * damaged config.json). `log` may be NULL. */
-CPL_NODISCARD cpl_status cpl_stored_open(cpl_stored_files **out, const char *path,
-                                         const cpl_log *log);
-
-/* The same of files that lie where `origin` says, which must outlive them; NULL: the local file
- * system. Tables of tensors that take more than `room` bytes together, about, are not read on:
- * CPL_ERR_MEMORY. INFINITY: all. */
-CPL_NODISCARD cpl_status cpl_stored_open_from(cpl_stored_files **out, const cpl_origin *origin,
-                                              const char *path, double room, const cpl_log *log);
+ * damaged config.json). The files lie where `origin` says, which must outlive them; NULL: the local
+ * file system. Tables of tensors that take more than `room` bytes together, about, are not read on:
+ * CPL_ERR_MEMORY. INFINITY: all. `log` may be NULL. */
+CPL_NODISCARD cpl_status cpl_stored_open(cpl_stored_files **out, const cpl_origin *origin,
+                                         const char *path, double room, const cpl_log *log);
 
 /* As cpl_stored_open, strictly (see above): a file that cannot be read is an error. The config is empty. */
 CPL_NODISCARD cpl_status cpl_stored_open_strict(cpl_stored_files **out, const char *path,

@@ -364,10 +364,10 @@ static cpl_status open_part(const cpl_stored_files *s, cpl_stored_part *part)
     const char *slash = strrchr(part->path, '/');
     part->name        = slash ? slash + 1 : part->path;
     part->slice       = s->strict ? -1 : slice_of(part->name, &part->stem);
-    cpl_status status =
-        s->is_gguf ? cpl_gguf_open_from(&part->gguf, s->origin, part->path, cpl_stored_room(s))
-                   : cpl_safetensors_open_from(&part->safetensors, s->origin, part->path,
-                                               cpl_stored_room(s));
+    cpl_status status = s->is_gguf
+                            ? cpl_gguf_open(&part->gguf, s->origin, part->path, cpl_stored_room(s))
+                            : cpl_safetensors_open_from(&part->safetensors, s->origin, part->path,
+                                                        cpl_stored_room(s));
     if (status == CPL_OK || status == CPL_ERR_MEMORY) return status;
     if (s->strict && s->map)
         return CPL_FAIL(status, "%s (one of the files of %s)", cpl_last_error(), s->source);

@@ -213,9 +213,9 @@ static cpl_status open_files(cpl_coupling_report *r, const cpl_log *log)
     const double there = fmin(r->options.memory_bytes, cpl_memory_available());
     char *folder       = NULL;
     if (r->options.origin || !cpl_path_is_folder(r->path))
-        return cpl_stored_open_from(&r->files, r->options.origin, r->path, there, log);
+        return cpl_stored_open(&r->files, r->options.origin, r->path, there, log);
     CPL_TRY(cpl_run_dir_resolve(&folder, r->path));
-    cpl_status status = cpl_stored_open_from(&r->files, NULL, folder, there, log);
+    cpl_status status = cpl_stored_open(&r->files, NULL, folder, there, log);
     cpl_free(folder);
     return status;
 }

@@ -277,12 +277,6 @@ void cpl_group_start_all_gather(cpl_pending *p, cpl_group *g, void *recv, const 
     start_gather(p, g, CPL_ALL_GATHER, recv, send, bytes);
 }
 
-void cpl_group_start_all_to_all(cpl_pending *p, cpl_group *g, void *recv, const int64_t *received,
-                                const void *send, const int64_t *sent, int64_t unit)
-{
-    start_exchange(p, g, CPL_ALL_TO_ALL, recv, received, send, sent, unit);
-}
-
 /* The part for this rank itself is not sent: add_parts reads it where it is. */
 void cpl_group_start_sum_parts(cpl_pending *p, cpl_group *g, float *out, const float *in,
                                const int64_t *count, float *parts)
@@ -326,7 +320,7 @@ void cpl_group_all_to_all(cpl_group *g, void *recv, const int64_t *received, con
                           const int64_t *sent, int64_t unit)
 {
     cpl_pending p;
-    cpl_group_start_all_to_all(&p, g, recv, received, send, sent, unit);
+    start_exchange(&p, g, CPL_ALL_TO_ALL, recv, received, send, sent, unit);
     cpl_group_finish(&p);
 }
 

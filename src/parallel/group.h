@@ -119,14 +119,12 @@ CPL_NODISCARD cpl_status cpl_group_status(const cpl_group *group);
  * sends bytes[r] bytes; bytes [size] is the same on all ranks (MPI_Iallgatherv). */
 void cpl_group_start_all_gather(cpl_pending *p, cpl_group *g, void *recv, const void *send,
                                 const int64_t *bytes);
-/* Starts to exchange: piece r of `send` goes to rank r, piece r of `recv` comes from rank r. Pieces
- * lie one after another in the order of the ranks; sent [size] and received [size] are their
- * lengths in units of `unit` bytes (MPI_Ialltoallv). */
-void cpl_group_start_all_to_all(cpl_pending *p, cpl_group *g, void *recv, const int64_t *received,
-                                const void *send, const int64_t *sent, int64_t unit);
-
-/* The same two, and finished. */
+/* The same, and finished. */
 void cpl_group_all_gather(cpl_group *g, void *recv, const void *send, const int64_t *bytes);
+
+/* Piece r of `send` goes to rank r, piece r of `recv` comes from rank r. Pieces lie one after another
+ * in the order of the ranks; sent [size] and received [size] are their lengths in units of `unit`
+ * bytes (MPI_Ialltoallv). */
 void cpl_group_all_to_all(cpl_group *g, void *recv, const int64_t *received, const void *send,
                           const int64_t *sent, int64_t unit);
 /* The `bytes` of rank `root` replace those of the others. */

@@ -53,7 +53,8 @@ static int last_alpha(const cpl_columns *c, const cpl_shown *s)
     return s->alphas == CPL_EACH_ALPHA ? c->n_alphas - 1 : c->alpha;
 }
 
-int64_t cpl_columns_count(const cpl_columns *c, const cpl_shown *shown)
+/* How many columns they are, each alpha being one. */
+static int64_t count_columns(const cpl_columns *c, const cpl_shown *shown)
 {
     int64_t n = 0;
     for (const cpl_shown *s = shown; s->heading; s++) n += last_alpha(c, s) - first_alpha(c, s) + 1;
@@ -72,7 +73,7 @@ static void set_headings(const char **headings, cpl_pool *pool, const cpl_column
 cpl_status cpl_columns_grid(cpl_grid *g, cpl_pool *pool, const cpl_columns *c,
                             const cpl_shown *shown, int64_t n_rows)
 {
-    const int64_t n = cpl_columns_count(c, shown);
+    const int64_t n = count_columns(c, shown);
     int64_t column  = 0;
     CPL_TRY(cpl_grid_open(g, pool, n_rows, n));
     set_headings(g->columns, pool, c, shown);

@@ -49,9 +49,6 @@ typedef struct cpl_shown {
     enum { CPL_NO_ALPHA, CPL_ONE_ALPHA, CPL_EACH_ALPHA } alphas; /* appended to the heading */
 } cpl_shown;
 
-/* How many columns they are, each alpha being one. */
-int64_t cpl_columns_count(const cpl_columns *columns, const cpl_shown *shown);
-
 /* Opens a grid of n_rows with its headings; sets a row of it. */
 CPL_NODISCARD cpl_status cpl_columns_grid(cpl_grid *grid, cpl_pool *pool,
                                           const cpl_columns *columns, const cpl_shown *shown,

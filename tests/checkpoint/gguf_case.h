@@ -2,6 +2,8 @@
 #ifndef CPL_TESTS_CHECKPOINT_GGUF_CASE_H
 #define CPL_TESTS_CHECKPOINT_GGUF_CASE_H
 
+#include <math.h>
+
 #include "checkpoint/gguf.h"
 #include "io/file.h"
 #include "support/files.h"
@@ -104,7 +106,7 @@ static inline void refuses(const char *says)
 {
     cpl_gguf *g;
     write_bytes(path(), file.bytes, file.length);
-    assert_fails(CPL_ERR_INPUT, says, cpl_gguf_open(&g, path()));
+    assert_fails(CPL_ERR_INPUT, says, cpl_gguf_open(&g, NULL, path(), (double)INFINITY));
     assert_null(g);
     assert_non_null(strstr(cpl_last_error(), path()));
 }
@@ -113,7 +115,7 @@ static inline cpl_gguf *opens(void)
 {
     cpl_gguf *g;
     write_bytes(path(), file.bytes, file.length);
-    assert_ok(cpl_gguf_open(&g, path()));
+    assert_ok(cpl_gguf_open(&g, NULL, path(), (double)INFINITY));
     return g;
 }
 

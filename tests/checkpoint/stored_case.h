@@ -2,6 +2,8 @@
 #ifndef CPL_TESTS_CHECKPOINT_STORED_CASE_H
 #define CPL_TESTS_CHECKPOINT_STORED_CASE_H
 
+#include <math.h>
+
 #include "checkpoint/checkpoints.h"
 #include "checkpoint/stored.h"
 #include "support/warnings.h"
@@ -10,7 +12,7 @@ static inline cpl_stored_files *opens(const char *path)
 {
     cpl_stored_files *s;
     n_warnings = 0;
-    assert_ok(cpl_stored_open(&s, path, &a_log));
+    assert_ok(cpl_stored_open(&s, NULL, path, (double)INFINITY, &a_log));
     assert_string_equal(s->path, path);
     return s;
 }
@@ -18,7 +20,7 @@ static inline cpl_stored_files *opens(const char *path)
 static inline void refuses(const char *path, cpl_status code, const char *part)
 {
     cpl_stored_files *s;
-    assert_fails(code, part, cpl_stored_open(&s, path, NULL));
+    assert_fails(code, part, cpl_stored_open(&s, NULL, path, (double)INFINITY, NULL));
     assert_null(s);
 }
 

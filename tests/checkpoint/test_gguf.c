@@ -53,7 +53,7 @@ static void what_the_package_writes(void **state)
     cpl_gguf *g;
     cpl_safetensors *values;
     json_t *wanted;
-    assert_ok(cpl_gguf_open(&g, golden_path("gguf/small.gguf")));
+    assert_ok(cpl_gguf_open(&g, NULL, golden_path("gguf/small.gguf"), (double)INFINITY));
     assert_ok(cpl_safetensors_open(&values, golden_path("gguf/small.safetensors")));
     assert_ok(cpl_json_load(&wanted, golden_path("gguf/small.json")));
     const json_t *tensors = json_object_get(wanted, "tensors");
@@ -83,8 +83,8 @@ static void another_alignment(void **state)
     (void)state;
     cpl_gguf *g, *small;
     char got[30], want[30];
-    assert_ok(cpl_gguf_open(&g, golden_path("gguf/aligned.gguf")));
-    assert_ok(cpl_gguf_open(&small, golden_path("gguf/small.gguf")));
+    assert_ok(cpl_gguf_open(&g, NULL, golden_path("gguf/aligned.gguf"), (double)INFINITY));
+    assert_ok(cpl_gguf_open(&small, NULL, golden_path("gguf/small.gguf"), (double)INFINITY));
     assert_int_equal(g->count, 2);
     assert_int_equal(g->entries[0].offset % 128, 0);
     assert_int_equal(g->entries[1].offset, g->entries[0].offset + 1024);
@@ -143,7 +143,7 @@ static void every_cut_is_refused(void **state)
     (void)state;
     cpl_gguf *g;
     cpl_text whole = read_bytes(golden_path("gguf/aligned.gguf"));
-    assert_ok(cpl_gguf_open(&g, golden_path("gguf/aligned.gguf")));
+    assert_ok(cpl_gguf_open(&g, NULL, golden_path("gguf/aligned.gguf"), (double)INFINITY));
     size_t needed = g->entries[1].offset + g->entries[1].bytes;
     cpl_gguf_close(g);
     assert_true(needed <= whole.length);
@@ -194,7 +194,7 @@ static cpl_status use(void)
 {
     cpl_gguf *g;
     char out[28];
-    CPL_TRY(cpl_gguf_open(&g, golden_path("gguf/small.gguf")));
+    CPL_TRY(cpl_gguf_open(&g, NULL, golden_path("gguf/small.gguf"), (double)INFINITY));
     cpl_status status = read_tensor(g, &g->entries[9], out, 0, 28);
     cpl_gguf_close(g);
     return status;

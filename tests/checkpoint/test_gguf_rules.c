@@ -35,8 +35,10 @@ static void known_mistakes_are_named(void **state)
     accepts();
     file.bytes[4] = 2;
     accepts();
-    assert_fails(CPL_ERR_IO, "No such file", cpl_gguf_open(&g, "/no/such.gguf"));
-    assert_fails(CPL_ERR_INPUT, "not a regular file", cpl_gguf_open(&g, "/tmp"));
+    assert_fails(CPL_ERR_IO, "No such file",
+                 cpl_gguf_open(&g, NULL, "/no/such.gguf", (double)INFINITY));
+    assert_fails(CPL_ERR_INPUT, "not a regular file",
+                 cpl_gguf_open(&g, NULL, "/tmp", (double)INFINITY));
 }
 
 static void counts_that_the_file_cannot_hold(void **state)

@@ -100,7 +100,7 @@ static void what_the_reader_finds(void **state)
     cpl_gguf *g;
     unsigned char got[sizeof numbers];
     assert_ok(write_whole(path()));
-    assert_ok(cpl_gguf_open(&g, path()));
+    assert_ok(cpl_gguf_open(&g, NULL, path(), (double)INFINITY));
     assert_int_equal(g->count, 3);
     assert_string_equal(g->entries[2].name, "eight");
     assert_int_equal(g->entries[2].format, CPL_FORMAT_Q8_0);

@@ -4,6 +4,7 @@
  *
  * Method: good folders; each round damages one file of one of them and opens it, with
  *         sanitizers. */
+#include <math.h>
 #include <sys/stat.h>
 
 #include "base/arena.h"
@@ -98,7 +99,7 @@ static void check(const cpl_stored_files *s)
 static void try(target *t)
 {
     cpl_stored_files *s;
-    if (cpl_stored_open(&s, t->opened, NULL) != CPL_OK) {
+    if (cpl_stored_open(&s, NULL, t->opened, (double)INFINITY, NULL) != CPL_OK) {
         assert_null(s);
         assert_true(strlen(cpl_last_error()) > 0);
         t->refused++;

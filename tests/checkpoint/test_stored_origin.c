@@ -98,8 +98,8 @@ static void reads_all_through_it(void **state)
     cpl_stored_files *s, *same;
     folder   = three_shards();
     n_opened = n_expected = 0;
-    assert_ok(cpl_stored_open_from(&s, &origin, "far://model", INFINITY, NULL));
-    assert_ok(cpl_stored_open(&same, folder, NULL));
+    assert_ok(cpl_stored_open(&s, &origin, "far://model", INFINITY, NULL));
+    assert_ok(cpl_stored_open(&same, NULL, folder, (double)INFINITY, NULL));
     assert_true(s->count > 0 && s->count == same->count);
     assert_int_equal(n_opened, s->n_parts);
     assert_int_equal(n_expected, s->n_parts);
@@ -127,7 +127,7 @@ static void a_gguf_file_too(void **state)
     cpl_stored_files *s;
     folder = "tests/golden/gguf";
     assert_ok(
-        cpl_stored_open_from(&s, &origin, "far://model/split-00002-of-00003.gguf", INFINITY, NULL));
+        cpl_stored_open(&s, &origin, "far://model/split-00002-of-00003.gguf", INFINITY, NULL));
     assert_int_equal(s->n_parts, 3);
     assert_true(s->is_gguf && s->count > 0);
     cpl_stored_close(s);
@@ -157,7 +157,7 @@ static void check_room(const char *path, const cpl_origin *origin, double room, 
     cpl_stored_files *s;
     const int64_t before = cpl_alloc_in_use();
     (void)cpl_alloc_peak();
-    assert_fails(CPL_ERR_MEMORY, says, cpl_stored_open_from(&s, origin, path, room, NULL));
+    assert_fails(CPL_ERR_MEMORY, says, cpl_stored_open(&s, origin, path, room, NULL));
     const double taken = (double)(cpl_alloc_peak() - before);
     if (taken > room + 100000) fail_msg("room %g: %g bytes were taken", room, taken);
     assert_int_equal(cpl_alloc_in_use(), before);
@@ -175,7 +175,7 @@ static void tables_stay_in_their_room(void **state)
                "model-0.safetensors: not enough memory: its table of tensors needs 7");
     check_room("far://model", &origin, 1.2e6, "model-1.safetensors: not enough memory");
     check_room(folder, NULL, 3e6, "not enough memory: its table of tensors needs");
-    assert_ok(cpl_stored_open_from(&s, NULL, folder, 1e7, NULL));
+    assert_ok(cpl_stored_open(&s, NULL, folder, 1e7, NULL));
     assert_int_equal(s->count, 12000);
     cpl_stored_close(s);
     folder = "tests/golden/gguf";
@@ -191,16 +191,16 @@ static void failures(void **state)
     folder = three_shards();
     fails  = true;
     assert_fails(CPL_ERR_IO, "far://model/model.safetensors: the server is gone",
-                 cpl_stored_open_from(&s, &origin, "far://model", INFINITY, NULL));
+                 cpl_stored_open(&s, &origin, "far://model", INFINITY, NULL));
     assert_null(s);
     fails  = false;
     folder = "tests/golden";
     assert_fails(CPL_ERR_INPUT, "cannot be listed",
-                 cpl_stored_open_from(&s, &origin, "far://model", INFINITY, NULL));
+                 cpl_stored_open(&s, &origin, "far://model", INFINITY, NULL));
     assert_non_null(strstr(cpl_last_error(), "no weights found: expected model.safetensors"));
     origin.lists = true;
     assert_fails(CPL_ERR_INPUT, ", or one .gguf file",
-                 cpl_stored_open_from(&s, &origin, "far://model", INFINITY, NULL));
+                 cpl_stored_open(&s, &origin, "far://model", INFINITY, NULL));
     assert_null(strstr(cpl_last_error(), "cannot be listed"));
 }
 

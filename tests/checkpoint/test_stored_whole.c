@@ -114,7 +114,7 @@ static cpl_status use(int which)
 {
     cpl_stored_files *s;
     char bytes[8];
-    CPL_TRY(cpl_stored_open(&s, folders[which], NULL));
+    CPL_TRY(cpl_stored_open(&s, NULL, folders[which], (double)INFINITY, NULL));
     cpl_status status = cpl_stored_read(&s->tensors[0], bytes, 0, 8);
     cpl_stored_close(s);
     return status;

@@ -3,6 +3,7 @@
  * Seeds and runs: run.py. Built without libFuzzer (CPL_FUZZ_ALONE), it gives each file that it is called with to its
  * target and prints how many were accepted. */
 #include <libgen.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -54,7 +55,7 @@ static bool open_checkpoint(const char *path)
 {
     static char bytes[1 << 16];
     cpl_stored_files *files;
-    if (refused(cpl_stored_open(&files, path, NULL))) return false;
+    if (refused(cpl_stored_open(&files, NULL, path, (double)INFINITY, NULL))) return false;
     for (int64_t i = 0; i < files->count; i++) {
         const cpl_stored *t = &files->tensors[i];
         const size_t some   = t->bytes < sizeof bytes ? (size_t)t->bytes : sizeof bytes;

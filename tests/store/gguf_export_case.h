@@ -4,6 +4,8 @@
 #ifndef CPL_TESTS_STORE_GGUF_EXPORT_CASE_H
 #define CPL_TESTS_STORE_GGUF_EXPORT_CASE_H
 
+#include <math.h>
+
 #include "base/rng.h"
 #include "store/gguf_export.h"
 #include "store/model_case.h"
@@ -88,7 +90,7 @@ static inline cpl_gguf *exported(model_case *m, cpl_format type)
     const char *folder = saved(m);
     const char *path   = in_folder(folder, "m.gguf");
     assert_ok(export_to(path, folder, type, &done, NULL));
-    assert_ok(cpl_gguf_open(&g, path));
+    assert_ok(cpl_gguf_open(&g, NULL, path, (double)INFINITY));
     assert_int_equal(done.n_tensors, g->count);
     return g;
 }

@@ -113,7 +113,7 @@ static void rows_that_no_block_fits(void **state)
     model_case *m      = model_filled(&c);
     const char *folder = saved(m), *path = in_folder(folder, "m.gguf");
     assert_ok(export_to(path, folder, CPL_FORMAT_Q8_0, &done, NULL));
-    assert_ok(cpl_gguf_open(&g, path));
+    assert_ok(cpl_gguf_open(&g, NULL, path, (double)INFINITY));
     check_tensors(g, m, CPL_FORMAT_Q8_0);
     assert_int_equal(entry_of(g, "blk.0.ffn_down_exps.weight")->format, CPL_FORMAT_Q8_0);
     assert_int_equal(done.n_kept, 2 + 2 * 6); /* embedding, head; q, k, v, o, gate, up */
@@ -219,7 +219,7 @@ static void chat_templates(void **state)
         write_text(in_folder(folder, one->file), one->content);
         assert_ok(export_to(path, folder, CPL_FORMAT_F32, &done, &a_log));
         assert_int_equal(n_warnings, one->heard);
-        assert_ok(cpl_gguf_open(&g, path));
+        assert_ok(cpl_gguf_open(&g, NULL, path, (double)INFINITY));
         if (one->wanted)
             check_string(g, key, one->wanted);
         else

@@ -97,7 +97,7 @@ static void the_package_s_bytes(void **state)
     (void)state;
     cpl_gguf *g;
     int64_t checked = 0;
-    assert_ok(cpl_gguf_open(&g, golden_path("gguf/small.gguf")));
+    assert_ok(cpl_gguf_open(&g, NULL, golden_path("gguf/small.gguf"), (double)INFINITY));
     for (int64_t i = 0; i < g->count; i++) {
         const cpl_gguf_entry *e = &g->entries[i];
         if (e->format != CPL_FORMAT_Q8_0) continue;

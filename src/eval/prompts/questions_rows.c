@@ -71,7 +71,8 @@ cpl_status cpl_split_find_of(cpl_strings *paths, const cpl_task *task, const cha
     return status;
 }
 
-void cpl_split_append_files(cpl_text *out, const cpl_task *task, const cpl_split *split)
+/* Appends the files of a split: "val.jsonl, or copa-dev.xml, published at URL (LICENCE)". */
+static void append_files(cpl_text *out, const cpl_task *task, const cpl_split *split)
 {
     for (int64_t i = 0; i < split->n_sources; i++) {
         const cpl_task_source *source = &split->sources[i];
@@ -104,7 +105,7 @@ cpl_status cpl_split_missing(const cpl_task *task, const cpl_split *split,
                              const cpl_questions_options *options)
 {
     cpl_text wanted = {0};
-    cpl_split_append_files(&wanted, task, split);
+    append_files(&wanted, task, split);
     const char *names = wanted.bytes ? wanted.bytes : "";
     cpl_status status =
         cpl_questions_of_samples(options)

@@ -70,9 +70,6 @@ CPL_NODISCARD cpl_status cpl_split_walk(const cpl_split_files *files, const cpl_
 CPL_NODISCARD cpl_status cpl_split_find_of(cpl_strings *paths, const cpl_task *task,
                                            const char *data, const char *name, const char *subject);
 
-/* Appends the files of a split: "val.jsonl, or copa-dev.xml, published at URL (LICENCE)". */
-void cpl_split_append_files(cpl_text *out, const cpl_task *task, const cpl_split *split);
-
 /* CPL_ERR_INPUT that lists the missing files and where to put them. */
 CPL_NODISCARD cpl_status cpl_split_missing(const cpl_task *task, const cpl_split *split,
                                            const cpl_questions_options *options);

@@ -1,5 +1,7 @@
 /* test_layouts.c - files in every layout give the same router and gate rows, bit for bit; and what
  * is wrong with a file is said. */
+#include <math.h>
+
 #include "inspect/families/gate_reader.h"
 
 #include "inspect/families/layout_list.h"
@@ -96,7 +98,7 @@ static void check_layout(const layout *t)
     layout_write(t, folder);
     cpl_stored_files *files;
     cpl_moe_map map;
-    assert_ok(cpl_stored_open(&files, folder, NULL));
+    assert_ok(cpl_stored_open(&files, NULL, folder, (double)INFINITY, NULL));
     if (cpl_moe_map_make(&map, files) != CPL_OK) fail_msg("%s: %s", t->name, cpl_last_error());
     assert_int_equal(map.n_layers, LAYOUT_LAYERS);
     for (int l = 0; l < LAYOUT_LAYERS; l++) check_layer(t, &map.layers[l], l);
@@ -147,7 +149,7 @@ static void golden_families(void **state)
         const char *folder = golden_path(relative);
         cpl_stored_files *files;
         cpl_moe_map map;
-        assert_ok(cpl_stored_open(&files, folder, NULL));
+        assert_ok(cpl_stored_open(&files, NULL, folder, (double)INFINITY, NULL));
         assert_ok(cpl_moe_map_make(&map, files));
         check_golden(&map, folder);
         cpl_moe_map_free(&map);
@@ -202,9 +204,9 @@ static void gguf_files(void **state)
         cpl_stored_files *file, *wanted;
         cpl_moe_map map;
         snprintf(name, sizeof name, "gguf/moe/%s.gguf", files[i].name);
-        assert_ok(cpl_stored_open(&file, golden_path(name), NULL));
+        assert_ok(cpl_stored_open(&file, NULL, golden_path(name), (double)INFINITY, NULL));
         snprintf(name, sizeof name, "gguf/moe/%s.safetensors", files[i].name);
-        assert_ok(cpl_stored_open(&wanted, golden_path(name), NULL));
+        assert_ok(cpl_stored_open(&wanted, NULL, golden_path(name), (double)INFINITY, NULL));
         assert_ok(cpl_moe_map_make(&map, file));
         assert_string_equal(map.family, files[i].family);
         assert_int_equal(map.n_layers, files[i].n_layers);
@@ -246,7 +248,7 @@ static void not_a_number(void **state)
     cpl_moe_map map;
     cpl_gate gate_1 = {0};
     float R[N * MODEL], scratch[MODEL];
-    assert_ok(cpl_stored_open(&files, folder, NULL));
+    assert_ok(cpl_stored_open(&files, NULL, folder, (double)INFINITY, NULL));
     assert_ok(cpl_moe_map_make(&map, files));
     assert_fails(CPL_ERR_INPUT,
                  "layers.0.mlp.gate.weight: the router has 1 values that are NaN or infinite, the "
