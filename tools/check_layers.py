@@ -3,6 +3,7 @@
 the table of src/README.md, and in the public headers. The rooms of two different wings do not see each other, except as
 SEES says. No two files call each other in a circle. No type is defined twice. An external name is
 cpl_<thing>_<verb>: <thing> is a type, or a file or room of the map. No room holds more than 30 files.
+An internal.h is included by its own room alone.
 Numbers of a backend and arrays of the host are kept apart (host_memory.py).
 
 usage: check_layers.py [BUILD]    BUILD: a folder in which all of the project was built; the symbols of
@@ -53,6 +54,8 @@ for f in files:
         elif hit[1] == '"' and "/" in path and not path.startswith("couplet/"):
             if not may_use(room(f), room("src/" + path)):
                 bad.append(f"{where}: {room(f)}/ may not include {room('src/' + path)}/")
+            if path.endswith("internal.h") and room(f) != room("src/" + path):
+                bad.append(f"{where}: {path} is for the files of its own room")
 
 for name, count in collections.Counter(room(f) for f in files).items():
     if name not in ORDER:

@@ -9,7 +9,7 @@
 
 #include "base/arena.h"
 #include "base/text.h"
-#include "eval/tasks/task_internal.h"
+#include "eval/tasks/task_parts.h"
 #include "io/file.h"
 #include "io/json.h"
 

@@ -4,7 +4,7 @@
 
 #include "base/arena.h"
 #include "eval/evaluation.h"
-#include "eval/tasks/task_internal.h"
+#include "eval/tasks/task_parts.h"
 #include "eval/totals.h"
 #include "io/json.h"
 

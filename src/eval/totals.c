@@ -8,7 +8,7 @@
 
 #include "base/arena.h"
 #include "eval/run/kinds.h"
-#include "eval/tasks/task_internal.h"
+#include "eval/tasks/task_parts.h"
 #include "io/json.h"
 
 /* A set of samples: those of one subject, or all if there are no subjects. A question that was run

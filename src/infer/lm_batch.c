@@ -1,7 +1,7 @@
 /* lm_batch.c - see lm_batch.h */
 #include <string.h>
 
-#include "infer/lm_batch_internal.h"
+#include "infer/internal.h"
 
 enum { CHUNK = 1024, LEAST_ROWS = 8192 };
 

@@ -1,9 +1,9 @@
-/* lm_batch_group.c - see lm_batch_internal.h */
+/* lm_batch_group.c - see internal.h */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "infer/lm_batch_internal.h"
+#include "infer/internal.h"
 
 /* ---- a pass over new tokens ---- */
 

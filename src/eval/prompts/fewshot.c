@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "eval/grade/words.h"
-#include "eval/prompts/reading.h"
+#include "eval/prompts/internal.h"
 #include "eval/prompts/rows.h"
 #include "io/paths.h"
 

@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "eval/grade/words.h"
-#include "eval/prompts/reading.h"
+#include "eval/prompts/internal.h"
 
 enum { MOST_OPTIONS = 26 };
 

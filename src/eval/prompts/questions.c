@@ -11,7 +11,7 @@
 
 #include "base/arena.h"
 #include "eval/grade/score.h"
-#include "eval/prompts/reading.h"
+#include "eval/prompts/internal.h"
 #include "io/paths.h"
 
 /* ---- a reading ---- */

@@ -110,4 +110,10 @@ CPL_NODISCARD cpl_status cpl_questions_there(bool *there, const cpl_task *task,
 CPL_NODISCARD cpl_status cpl_questions_count(int64_t *rows, int64_t *bad, const cpl_task *task,
                                              const cpl_profile *profile, const char *data);
 
+/* The `build` of request kinds: options with their contexts and the right ones; or a prompt with
+ * the references of its answers. */
+typedef struct cpl_prompt_builder cpl_prompt_builder;
+CPL_NODISCARD cpl_status cpl_prompt_builder_options(cpl_question *q, cpl_prompt_builder *m);
+CPL_NODISCARD cpl_status cpl_prompt_builder_text(cpl_question *q, cpl_prompt_builder *m);
+
 #endif /* CPL_EVAL_PROMPTS_QUESTIONS_H */

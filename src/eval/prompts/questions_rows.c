@@ -2,7 +2,7 @@
 #include <string.h>
 
 #include "base/arena.h"
-#include "eval/prompts/reading.h"
+#include "eval/prompts/internal.h"
 #include "eval/prompts/rows.h"
 #include "io/json.h"
 #include "io/json_pull.h"

@@ -2,7 +2,7 @@
 #include <string.h>
 
 #include "base/arena.h"
-#include "eval/prompts/rows_internal.h"
+#include "eval/prompts/internal.h"
 #include "io/file.h"
 
 enum { HEAD_BYTES = 64 };

@@ -5,7 +5,7 @@
 #include <stdio.h>
 
 #include "base/text.h"
-#include "eval/prompts/rows_internal.h"
+#include "eval/prompts/internal.h"
 
 typedef struct columns_record {
     json_t *fields; /* an array of strings, as many as there may be */

@@ -1,12 +1,12 @@
 /* rows_common.c - shared by the readers of rows, and the files of a published name;
- * see rows_internal.h, rows.h */
+ * see internal.h, rows.h */
 #include <errno.h>
 #include <glob.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "eval/prompts/rows_internal.h"
+#include "eval/prompts/internal.h"
 #include "io/file.h"
 #include "io/json.h"
 #include "io/paths.h"

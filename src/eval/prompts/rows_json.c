@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "base/text.h"
-#include "eval/prompts/rows_internal.h"
+#include "eval/prompts/internal.h"
 #include "io/file.h"
 #include "io/json_pull.h"
 

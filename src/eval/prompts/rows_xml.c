@@ -10,7 +10,7 @@
 
 #include "base/arena.h"
 #include "base/text.h"
-#include "eval/prompts/rows_internal.h"
+#include "eval/prompts/internal.h"
 
 enum { MOST_DEPTH = 127 };
 

@@ -5,7 +5,7 @@
 
 #include "base/arena.h"
 #include "base/text.h"
-#include "eval/tasks/task_internal.h"
+#include "eval/tasks/task_parts.h"
 
 /* ---- the tasks there are ---- */
 

@@ -3,8 +3,9 @@
 
 #include "base/arena.h"
 #include "eval/grade/words.h"
-#include "eval/prompts/reading.h"
+#include "eval/prompts/questions.h"
 #include "eval/run/kinds.h"
+#include "eval/tasks/task_parts.h"
 #include "io/json.h"
 
 /* ---- samples ---- */

@@ -19,8 +19,6 @@ struct cpl_field {
     const json_t *place;
 };
 
-#define AT(tree, node, call) cpl_yaml_tree_place((tree), (node), (call))
-
 /* ---- reading ---- */
 
 static cpl_status parse_paths(cpl_field *field, cpl_pool *pool, const cpl_yaml_tree *tree,
@@ -34,7 +32,8 @@ static cpl_status parse_paths(cpl_field *field, cpl_pool *pool, const cpl_yaml_t
         const json_t *text = json_is_array(from) ? json_array_get(from, i) : from;
         if (!json_is_string(text))
             return cpl_yaml_tree_fail(tree, text, "a path is a text: question.stem");
-        CPL_TRY(AT(tree, text, cpl_path_parse(&paths[i], pool, json_string_value(text))));
+        CPL_TRY(cpl_yaml_tree_place(tree, text,
+                                    cpl_path_parse(&paths[i], pool, json_string_value(text))));
         if (cpl_path_makes_list(&paths[i]) != cpl_path_makes_list(&paths[0]))
             return cpl_yaml_tree_fail(tree, text, "the paths of %s are lists in part: %s and %s",
                                       field->name, paths[0].written, paths[i].written);
@@ -58,7 +57,8 @@ static cpl_status parse_made(cpl_field *field, cpl_pool *pool, const cpl_yaml_tr
     for (size_t i = 0; i < n; i++) {
         const json_t *text = list ? json_array_get(from, i) : from;
         if (!json_is_string(text)) return cpl_yaml_tree_fail(tree, text, "a text is needed here");
-        CPL_TRY(AT(tree, text, cpl_template_parse(&made[i], pool, json_string_value(text))));
+        CPL_TRY(cpl_yaml_tree_place(tree, text,
+                                    cpl_template_parse(&made[i], pool, json_string_value(text))));
     }
     field->kind  = wanted;
     field->made  = made;
@@ -90,8 +90,8 @@ static cpl_status check_members(const cpl_yaml_tree *tree, const json_t *from)
     const char *key;
     json_t *value;
     size_t index;
-    json_object_foreach((json_t *)(uintptr_t)from, key, value)
-        CPL_TRY(AT(tree, value, cpl_lookup(&index, "kind of field", key, names, 4)));
+    json_object_foreach((json_t *)(uintptr_t)from, key, value) CPL_TRY(
+        cpl_yaml_tree_place(tree, value, cpl_lookup(&index, "kind of field", key, names, 4)));
     size_t wanted = json_object_get(from, "look_up") ? 2 : 1;
     if (json_object_size(from) != wanted)
         return cpl_yaml_tree_fail(tree, from, "a field is one of text, list, and look_up with in");
@@ -172,7 +172,7 @@ static cpl_status order(cpl_field *at, int64_t count, const cpl_yaml_tree *tree,
         while (next < count && check_field(&at[next], &there) != CPL_OK) next++;
         if (next == count) {
             there.fields = &all;
-            CPL_TRY(AT(tree, at[done].place, check_field(&at[done], &there)));
+            CPL_TRY(cpl_yaml_tree_place(tree, at[done].place, check_field(&at[done], &there)));
             return cpl_yaml_tree_fail(tree, at[done].place,
                                       "the field %s is made of itself, or of one that is",
                                       at[done].name);

@@ -7,7 +7,7 @@
 
 #include "base/arena.h"
 #include "base/text.h"
-#include "eval/tasks/task_internal.h"
+#include "eval/tasks/task_parts.h"
 #include "io/file.h"
 
 static const char *const keys[] = {"task",     "title",   "sets",    "default", "chance",

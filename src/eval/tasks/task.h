@@ -46,7 +46,7 @@ typedef struct cpl_profile {
     int64_t n_groups;
 } cpl_profile;
 
-typedef struct cpl_task_parts cpl_task_parts; /* fields, splits, templates: task_internal.h */
+typedef struct cpl_task_parts cpl_task_parts; /* fields, splits, templates: task_parts.h */
 
 typedef struct cpl_task {
     const char *id, *title;

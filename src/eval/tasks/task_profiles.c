@@ -1,10 +1,10 @@
 /* task_profiles.c - the profiles of a task file: their bases, cases and metrics;
- * see task_internal.h */
+ * see task_parts.h */
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/text.h"
-#include "eval/tasks/task_internal.h"
+#include "eval/tasks/task_parts.h"
 
 /* The keys of a profile; those of a case are the first ones. */
 static const char *const keys[] = {

@@ -1,9 +1,9 @@
 /* task_prompt.c - the prompts of some subjects, with their request: scores, answers;
- * see task_internal.h */
+ * see task_parts.h */
 #include <string.h>
 
 #include "base/text.h"
-#include "eval/tasks/task_internal.h"
+#include "eval/tasks/task_parts.h"
 
 /* ---- the request ---- */
 

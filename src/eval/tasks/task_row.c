@@ -1,9 +1,9 @@
 /* task_row.c - the fields read of a row of a source, and a check that none is missing;
- * see task_internal.h */
+ * see task_parts.h */
 #include <string.h>
 
 #include "base/text.h"
-#include "eval/tasks/task_internal.h"
+#include "eval/tasks/task_parts.h"
 
 enum { MOST_KNOWN = 48 };
 

@@ -1,8 +1,8 @@
-/* task_splits.c - splits, subjects and groups of a task file; see task_internal.h */
+/* task_splits.c - splits, subjects and groups of a task file; see task_parts.h */
 #include <string.h>
 
 #include "base/text.h"
-#include "eval/tasks/task_internal.h"
+#include "eval/tasks/task_parts.h"
 
 static const char *const source_keys[] = {"files",  "member", "headless", "labels",
                                           "fields", "gold",   "subject"};

@@ -1,10 +1,10 @@
-/* task_tree.c - values of a task file's tree, checked; see task_internal.h */
+/* task_tree.c - values of a task file's tree, checked; see task_parts.h */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/text.h"
-#include "eval/tasks/task_internal.h"
+#include "eval/tasks/task_parts.h"
 
 cpl_status cpl_task_keys(const cpl_task *task, const json_t *from, const char *kind,
                          const char *const *names, size_t count)

@@ -9,7 +9,7 @@
 #include <string.h>
 
 #include "base/arena.h"
-#include "inspect/families/layer.h"
+#include "inspect/families/internal.h"
 
 /* Tensors [first, first + count) of the sorted list: all of one layer, whose names begin with the
  * same `prefix` bytes, of which `base` are those before the layer's number. */

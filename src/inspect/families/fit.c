@@ -1,5 +1,5 @@
 /* fit.c - how the tensors of one MoE layer fit together: n, d, D, and which axis is which. */
-#include "inspect/families/layer.h"
+#include "inspect/families/internal.h"
 
 #include <inttypes.h>
 

@@ -1,4 +1,4 @@
-#include "inspect/families/layer.h"
+#include "inspect/families/internal.h"
 
 #include <inttypes.h>
 #include <stdio.h>

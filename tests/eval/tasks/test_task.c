@@ -3,7 +3,7 @@
 
 #include "check.h"
 #include "eval/run/runner.h"
-#include "eval/tasks/task_internal.h"
+#include "eval/tasks/task_parts.h"
 
 static cpl_task *built_in(size_t i)
 {

@@ -2,7 +2,7 @@
 #include "base/arena.h"
 #include "eval/prompts/questions.h"
 #include "eval/run/runner.h"
-#include "eval/tasks/task_internal.h"
+#include "eval/tasks/task_parts.h"
 #include "fuzz.h"
 #include "settings/settings.h"
 #include "settings/yaml_tree.h"

@@ -3,7 +3,7 @@
 
 #include "check.h"
 #include "eval/run/runner.h"
-#include "eval/tasks/task_internal.h"
+#include "eval/tasks/task_parts.h"
 
 #define HEAD          "task: t\nsplits: {a: a.jsonl, b: b.jsonl}\nfields: {q: q, l: \"l[]\", k: k}\n"
 #define KNOWN         HEAD "subject: \"{q}\"\nsubjects: [law, math]\n"

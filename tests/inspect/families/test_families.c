@@ -6,7 +6,7 @@
 #include "inspect/families/families_each.h"
 #include "inspect/families/families_others.h"
 #include "inspect/families/families_stacked.h"
-#include "inspect/families/layer.h"
+#include "inspect/families/internal.h"
 #include "inspect/families/moe_case.h"
 
 static moe_list list;

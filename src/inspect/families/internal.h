@@ -1,10 +1,10 @@
-/* layer.h - from names, config and shapes to the MoE layers of a checkpoint.
+/* internal.h - from names, config and shapes to the MoE layers of a checkpoint.
  *
  * Room:    inspect/families, inside it: names.c, config.c, matrix.c, layer.c and fit.c.
  * Source:  docs/formats.md, "Published MoE checkpoints"; the names are in families.def, the keys in
  *          config.c. */
-#ifndef CPL_INSPECT_FAMILIES_LAYER_H
-#define CPL_INSPECT_FAMILIES_LAYER_H
+#ifndef CPL_INSPECT_FAMILIES_INTERNAL_H
+#define CPL_INSPECT_FAMILIES_INTERNAL_H
 
 #include <string.h>
 
@@ -257,4 +257,4 @@ bool cpl_fit_is_latent(const cpl_layer_builder *f);
 /* Sets layout, width, D; false with a fault if the tensors do not fit. */
 bool cpl_fit_gates(cpl_layer_builder *f);
 
-#endif /* CPL_INSPECT_FAMILIES_LAYER_H */
+#endif /* CPL_INSPECT_FAMILIES_INTERNAL_H */

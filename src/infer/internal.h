@@ -1,9 +1,9 @@
-/* lm_batch_internal.h - groups of sequences that pass through the model together.
+/* internal.h - groups of sequences that pass through the model together.
  *
  * Room:  infer. lm_batch.c states the requests for each sequence; lm_batch_group.c divides the
  *        sequences into groups and runs the groups through the model in order. */
-#ifndef CPL_INFER_LM_BATCH_INTERNAL_H
-#define CPL_INFER_LM_BATCH_INTERNAL_H
+#ifndef CPL_INFER_INTERNAL_H
+#define CPL_INFER_INTERNAL_H
 
 #include "infer/lm_batch.h"
 
@@ -74,4 +74,4 @@ CPL_NODISCARD cpl_status cpl_lm_batch_more_keys(cpl_lm_batch *a, int64_t count, 
 CPL_NODISCARD cpl_status cpl_lm_batch_answer(cpl_lm_batch_group *g, int64_t from, int64_t to,
                                              int64_t n_segments, int64_t first_row, int64_t *next);
 
-#endif /* CPL_INFER_LM_BATCH_INTERNAL_H */
+#endif /* CPL_INFER_INTERNAL_H */

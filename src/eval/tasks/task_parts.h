@@ -1,10 +1,10 @@
-/* task_internal.h - a task file in the form from which questions are made: splits, and the schemas
+/* task_parts.h - a task file in the form from which questions are made: splits, and the schemas
  * of their rows under each profile.
  *
  * Room:   eval/tasks, for task*.c and questions*.c.
  * Memory: all of it is the task's pool, or strings of its tree. */
-#ifndef CPL_EVAL_TASKS_TASK_INTERNAL_H
-#define CPL_EVAL_TASKS_TASK_INTERNAL_H
+#ifndef CPL_EVAL_TASKS_TASK_PARTS_H
+#define CPL_EVAL_TASKS_TASK_PARTS_H
 
 #include "eval/tasks/scope.h"
 #include "eval/tasks/task.h"
@@ -217,4 +217,4 @@ CPL_NODISCARD cpl_status cpl_task_check_schema(cpl_row_schema *schema, const cpl
 CPL_NODISCARD cpl_status cpl_task_join(const json_t **out, cpl_task *task, const json_t *below,
                                        const json_t *above);
 
-#endif /* CPL_EVAL_TASKS_TASK_INTERNAL_H */
+#endif /* CPL_EVAL_TASKS_TASK_PARTS_H */
