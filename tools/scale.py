@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """scale.py COUPLET: the tables and charts of docs/scale.md, from `couplet plan --json`.
 
-Writes the tables between the marks of the page, and docs/scale-3b.svg and docs/scale-15b.svg with
+Writes the tables between the marks of the page, and docs/images/scale-3b.svg and docs/images/scale-15b.svg with
 matplotlib (python/couplet/plot.py). Nothing is measured: the speed of a rank is given."""
 
 import json
@@ -126,7 +126,7 @@ def main():
     with tempfile.TemporaryDirectory() as folder:
         block = pathlib.Path(folder) / "charts.json"
         block.write_text(json.dumps({"series": {"version": 1, "charts": charts}}))
-        for picture in plot.draw_files([block], PAGE.parent):
+        for picture in plot.draw_files([block], PAGE.parent / "images"):
             print(picture)
 
 

@@ -9,7 +9,7 @@ and finalize_model_grads by the tokens (calculate_per_token_loss). The coupling 
 added after all that, to main_grad, with the loss scale of fp16; not through MoEAuxLossAutoScaler, which would
 add it for each micro-batch. The optimizer holds copies of the parameters: next_step. The
 argument is the experts' class: SequentialMLP, or TEGroupedMLP, here with a stub of Transformer Engine's
-GroupedLinear. Expert tensor parallelism: tensor_group=, gates as docs/pytorch-sharding.md says."""
+GroupedLinear. Expert tensor parallelism: tensor_group=, gates as docs/pytorch/sharding.md says."""
 
 import sys
 

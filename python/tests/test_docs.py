@@ -35,17 +35,17 @@ def block(page, beginning):
 # The one with FSDP is run in test_fsdp.py.
 KNOWN = {
     "pytorch.md": ("import couplet", "0 {'erc'", "pip install ./python", "python -m couplet.certify"),
-    "pytorch-trainers.md": (
+    "pytorch/trainers.md": (
         "erc = couplet.hf.attach",
         "erc.join",
         "for batch in micro_batches",
         "erc = couplet.attach",
         "for step, batch",
     ),
-    "pytorch-sharding.md": ("with FSDP.summon_full_params", "loss = couplet.erc_loss_ep"),
-    "pytorch-figures.md": ("erc.join", "stats = couplet.RouterStats", "with erc.record_tokens"),
-    "pytorch-precision.md": (),
-    "pytorch-api.md": (),
+    "pytorch/sharding.md": ("with FSDP.summon_full_params", "loss = couplet.erc_loss_ep"),
+    "pytorch/figures.md": ("erc.join", "stats = couplet.RouterStats", "with erc.record_tokens"),
+    "pytorch/precision.md": (),
+    "pytorch/api.md": (),
     "certify.md": (
         "python/conformance",
         "python -m couplet.certify python",
@@ -83,7 +83,7 @@ def test_the_example_of_signs():
 
 
 def test_paragraphs_are_short():
-    for page in sorted((ROOT / "docs").glob("pytorch*.md")):
+    for page in [ROOT / "docs" / "pytorch.md", *sorted((ROOT / "docs" / "pytorch").glob("*.md"))]:
         for part in re.split(r"\n\s*\n|\n(?=\* |\d+\. |\|)", page.read_text()):
             assert len(part.split()) <= 80 or part.startswith(("|", "    ")), (page.name, len(part.split()), part)
 
@@ -106,7 +106,7 @@ def public(thing, name):
 def test_functions_and_classes():
     """The page has each public name, and no other; pydoc finds what it says, which names each argument."""
     pytest.importorskip("transformers")
-    text = (ROOT / "docs" / "pytorch-api.md").read_text()
+    text = (ROOT / "docs" / "pytorch" / "api.md").read_text()
     named = set(re.findall(r"(?m)`(couplet\.[\w.]+)`(?=[^|]*\|[^|]+\|$)", text))
     there = (
         dict(public(couplet, "couplet"))
@@ -167,7 +167,7 @@ def test_training_loop():
         batches=[1, 2],
         model=lambda batch: types.SimpleNamespace(loss=everything[0].sum() * batch),
     )
-    exec(block("pytorch-trainers.md", "for step, batch"), names)
+    exec(block("pytorch/trainers.md", "for step, batch"), names)
     assert names["step"] == 1 and all(p.grad.abs().sum() > 0 for p in everything)
 
 
@@ -182,11 +182,11 @@ def test_transformers(tmp_path):
         optimizer=torch.optim.SGD(model.parameters(), lr=0.1),
         micro_batches=[{k: v[None] for k, v in row.items()} for row in rows(2)],
     )
-    exec(block("pytorch-trainers.md", "erc = couplet.hf.attach"), names)
-    exec(block("pytorch-trainers.md", "for batch in micro_batches"), names)
+    exec(block("pytorch/trainers.md", "erc = couplet.hf.attach"), names)
+    exec(block("pytorch/trainers.md", "for batch in micro_batches"), names)
     assert names["erc"].value > 0 and all(p.grad is not None for p in model.parameters())
     names["trainer"] = trainer_of(names["model"], tmp_path, 1)
-    exec(block("pytorch-trainers.md", "erc.join(trainer) "), names)
+    exec(block("pytorch/trainers.md", "erc.join(trainer) "), names)
     assert "kappa_own" in names["trainer"].state.log_history[0]
 
 
@@ -195,7 +195,7 @@ def test_chosen_figures(tmp_path):
     from test_hf import tiny, trainer_of
 
     trainer = trainer_of(tiny(), tmp_path, 1)
-    exec(block("pytorch-figures.md", "erc.join(trainer, "), dict(erc=couplet.hf.attach(trainer.model), trainer=trainer))
+    exec(block("pytorch/figures.md", "erc.join(trainer, "), dict(erc=couplet.hf.attach(trainer.model), trainer=trainer))
     trainer.train()
     assert {"erc", "alpha_min", "maxvio", "router_load_min"} <= set(trainer.state.log_history[0])
 
@@ -203,7 +203,7 @@ def test_chosen_figures(tmp_path):
 def test_any_other_model():
     moe_layers = [Layer(), Layer()]
     names = dict(couplet=couplet, moe_layers=moe_layers, model=torch.nn.ModuleList(moe_layers))
-    exec(block("pytorch-trainers.md", "erc = couplet.attach"), names)
+    exec(block("pytorch/trainers.md", "erc = couplet.attach"), names)
     names["erc"].loss().backward()
     assert all(layer.w_gate.grad.any() and layer.router.weight.grad.any() for layer in moe_layers)
 
@@ -211,7 +211,7 @@ def test_any_other_model():
 def test_router_statistics():
     moe_layers = [Layer(n=64, d=6), Layer(n=64, d=6)]
     names = dict(couplet=couplet, moe_layers=moe_layers)
-    exec(block("pytorch-figures.md", "stats = couplet.RouterStats"), names)
+    exec(block("pytorch/figures.md", "stats = couplet.RouterStats"), names)
     for layer in moe_layers:
         layer.router(torch.randn(100, 6))
     assert names["stats"].figures()["router_maxvio"] > 0
@@ -225,7 +225,7 @@ def test_figures_over_tokens(capsys):
     names = dict(
         torch=torch, model=model, erc=couplet.hf.attach(model), batch=dict(input_ids=torch.randint(2, 96, (2, 9)))
     )
-    exec(block("pytorch-figures.md", "with erc.record_tokens"), names)
+    exec(block("pytorch/figures.md", "with erc.record_tokens"), names)
     assert "signs.tokens.above/1" in capsys.readouterr().out
 
 
@@ -236,7 +236,7 @@ def test_expert_parallelism(tmp_path):
         names = dict(
             couplet=couplet, router=layer.router.weight, local_w_gate=layer.w_gate, group=None, seed=3, step=1, l=0
         )
-        exec(block("pytorch-sharding.md", "loss = couplet.erc_loss_ep"), names)
+        exec(block("pytorch/sharding.md", "loss = couplet.erc_loss_ep"), names)
     finally:
         dist.destroy_process_group()
     assert names["loss"].item() == pytest.approx(

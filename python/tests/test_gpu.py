@@ -177,7 +177,7 @@ def test_compiled(dtype, limit, mode):
 
 @needs_cuda
 def test_captured_with_noise_of_ones_own():
-    """As docs/pytorch-gpu.md has it: forward and backward in one graph, the noise copied in before each replay."""
+    """As docs/pytorch/gpu.md has it: forward and backward in one graph, the noise copied in before each replay."""
     router, gates = leaves()
     delta = couplet.noise(router, seed=1, step=0)
 

@@ -1,7 +1,7 @@
 """Correctness, speed and memory of the coupling loss on this machine's accelerator, as a block to paste into an issue.
 
     python -m couplet.bench [--device cuda] [--shape olmoe] [--ep 8] [--dtype bf16] [--rounds 20] [--json]
-    python -m couplet.bench --estimate      # tables of docs/pytorch-gpu.md: counted, no accelerator needed
+    python -m couplet.bench --estimate      # tables of docs/pytorch/gpu.md: counted, no accelerator needed
     python -m couplet.bench --table FILE    # its tables of what was measured, from reports of --json, one a line
 
 Without an accelerator it runs a small shape on the CPU and lists what was left out. Exit code 0: everything within
@@ -376,7 +376,7 @@ def time_step(device: Device, shape: Shape, rounds: int, rates: Rates) -> Dict[s
 
 def time_parts(device: Device, shape: Shape, rounds: int) -> Dict[str, Any]:
     """A layer's evaluation and its share of the noise of all layers, the host's time for both, and their kernels: the
-    columns that docs/pytorch-gpu.md estimates."""
+    columns that docs/pytorch/gpu.md estimates."""
     layers = _layers_that_fit(shape, device)
     if not layers:
         return {"left out": "a layer does not fit"}
@@ -704,7 +704,7 @@ def parse(arguments: Optional[Sequence[str]]) -> argparse.Namespace:
     parser.add_argument("--dtype", choices=sorted(DTYPES), default="bf16")
     parser.add_argument("--rounds", type=int, default=20)
     parser.add_argument("--json", action="store_true", help="JSON instead of Markdown")
-    parser.add_argument("--estimate", action="store_true", help="print the estimates of docs/pytorch-gpu.md and stop")
+    parser.add_argument("--estimate", action="store_true", help="print the estimates of docs/pytorch/gpu.md and stop")
     parser.add_argument("--table", metavar="FILE", help="print the tables of reports, one a line, and stop")
     options = parser.parse_args(arguments)
     if options.rounds < 1:

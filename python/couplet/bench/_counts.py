@@ -3,7 +3,7 @@ operations, peak memory. What would wait for the device (reading a number, a sha
 there; copies between host and device are counted.
 
 A kernel is an operation of torch that writes memory of the device: no view, no allocation, nothing that has its
-result on the CPU. What one of them launches inside is not seen (docs/pytorch-gpu.md names those that launch more)."""
+result on the CPU. What one of them launches inside is not seen (docs/pytorch/gpu.md names those that launch more)."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 """What an evaluation costs on GPUs, estimated from counts (_counts.py) and vendors' figures; nothing of it is
-measured. The tables of docs/pytorch-gpu.md: python -m couplet.bench --estimate"""
+measured. The tables of docs/pytorch/gpu.md: python -m couplet.bench --estimate"""
 
 from __future__ import annotations
 
@@ -234,5 +234,5 @@ def times_table() -> str:
 
 
 def page() -> str:
-    """All tables, as docs/pytorch-gpu.md has them."""
+    """All tables, as docs/pytorch/gpu.md has them."""
     return "\n\n".join((counts_table(), layouts_table(), times_table()))

@@ -1,4 +1,4 @@
-"""Tables of what `python -m couplet.bench --json` measured, as docs/pytorch-gpu.md has them."""
+"""Tables of what `python -m couplet.bench --json` measured, as docs/pytorch/gpu.md has them."""
 
 from __future__ import annotations
 

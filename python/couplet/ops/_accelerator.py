@@ -7,7 +7,7 @@ no synchronisation with the host.
 
 Operands of products have the dtype of the matrices (bf16: tensor cores), results are f32: `out_dtype` of torch.mm
 where torch has it, else rounded to the operands' dtype first. z of a layer is kept until dz is made; other activations
-than gate and up compute it twice, in chunks of experts (docs/pytorch-gpu.md has the memory counted).
+than gate and up compute it twice, in chunks of experts (docs/pytorch/gpu.md has the memory counted).
 
 dW is the last product and needs neither W nor another process. A job with `factors` leaves it out: erc_loss multiplies
 in its backward call, where the loss's own gradient is a factor of x.

@@ -1,5 +1,5 @@
 """The noise of the coupling loss in two Triton kernels, on GPUs of NVIDIA and AMD: plain torch (_noise.py) needs a
-hundred operations, which take the host longer to launch than the device needs for the whole loss (docs/pytorch-gpu.md).
+hundred operations, which take the host longer to launch than the device needs for the whole loss (docs/pytorch/gpu.md).
 
     _nearest   eps_i: the Gram matrix in f64 says which row is nearest, its distance is then computed as in plain torch,
                from differences, so that equal rows are exactly 0 apart

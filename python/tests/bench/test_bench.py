@@ -216,13 +216,13 @@ def test_training_steps_with_and_without():
         assert found["erc.backward, us a layer"] > 0
 
 
-# ---- docs/pytorch-gpu.md ----
+# ---- docs/pytorch/gpu.md ----
 
 
 @needs_counts
 def test_the_page_has_the_tables_of_the_estimate(capsys):
     assert bench.main(["--estimate"]) == 0
-    page = (ROOT / "docs" / "pytorch-gpu.md").read_text()
+    page = (ROOT / "docs" / "pytorch" / "gpu.md").read_text()
     tables = capsys.readouterr().out.strip().split("\n\n")
     assert len(tables) == 3
     assert [t.split("\n")[0] for t in tables if t not in page] == []
@@ -230,23 +230,23 @@ def test_the_page_has_the_tables_of_the_estimate(capsys):
 
 @needs_counts
 def test_the_page_has_the_tables_of_what_was_measured(capsys):
-    assert bench.main(["--table", str(ROOT / "docs" / "gpu-h100.jsonl")]) == 0
+    assert bench.main(["--table", str(ROOT / "docs" / "pytorch" / "gpu-h100.jsonl")]) == 0
     existing, times, pseudo_code = capsys.readouterr().out.strip().split("\n\n")
-    page = (ROOT / "docs" / "pytorch-gpu.md").read_text()
+    page = (ROOT / "docs" / "pytorch" / "gpu.md").read_text()
     assert existing in page and times in page and pseudo_code in page and times.count("\n") == 8
     assert page.index(existing) < page.index(times)  # what people have, before the best case
 
 
 def test_fused_gates_with_existing_gradients_by_hand():
     """OLMoE on an H100: gates of 268 MB read twice, their gradient read and written once, at the copy's rate."""
-    report = json.loads((ROOT / "docs" / "gpu-h100.jsonl").read_text().splitlines()[0])
+    report = json.loads((ROOT / "docs" / "pytorch" / "gpu-h100.jsonl").read_text().splitlines()[0])
     roofline, us = 4 * 268.4e6 / 2.899e12 * 1e6, report["training"]["erc.backward, kernels, us a layer"]
     row = _measured.existing([report]).splitlines()[-1]
     assert row == f"| OLMoE-1B-7B, EP 1 | {roofline:.0f} | 1,365 | {us / roofline:.1f} | 43 | 2,571 | 1.7 % |"
 
 
 def test_reports_are_good():
-    for line in (ROOT / "docs" / "gpu-h100.jsonl").read_text().splitlines():
+    for line in (ROOT / "docs" / "pytorch" / "gpu-h100.jsonl").read_text().splitlines():
         assert bench.is_good(json.loads(line))
 
 

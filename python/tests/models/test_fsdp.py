@@ -77,7 +77,7 @@ def attached_before(mesh):
 
 
 def in_a_loop_of_ones_own(mesh):
-    """`couplet.erc_loss` on full_tensor(), as docs/pytorch-sharding.md has it."""
+    """`couplet.erc_loss` on full_tensor(), as docs/pytorch/sharding.md has it."""
     model = sharded(mesh)
     loss = model(input_ids=IDS, labels=IDS).loss
     for number, layer in enumerate(model.model.layers):

@@ -121,7 +121,9 @@ def test_json_that_memory_cannot_hold(tmp_path, monkeypatch):
 def test_lines_that_are_no_reports(change, tmp_path, capsys):
     """An empty file, a number that no float holds, a shape that no tensor has."""
     path = tmp_path / "a.jsonl"
-    report = json.loads((pathlib.Path(__file__).parents[3] / "docs" / "gpu-h100.jsonl").read_text().splitlines()[0])
+    report = json.loads(
+        (pathlib.Path(__file__).parents[3] / "docs" / "pytorch" / "gpu-h100.jsonl").read_text().splitlines()[0]
+    )
     if change:
         part, key, value = change
         report[part][key] = value
@@ -278,7 +280,7 @@ def whole_files():
     for name in ("z-loss.layers", "erc.some-active", "load-balancing-mixtral.dropped", "gate-weights.some"):
         yield (FOLDER / f"{name}.safetensors").read_bytes(), "couplet.certify"
     yield json.dumps(charts.every_kind()).encode(), "couplet.plot"
-    yield (pathlib.Path(__file__).parents[3] / "docs" / "gpu-h100.jsonl").read_bytes(), "couplet.bench"
+    yield (pathlib.Path(__file__).parents[3] / "docs" / "pytorch" / "gpu-h100.jsonl").read_bytes(), "couplet.bench"
     yield (
         b'{"data": "a", "loss": 1, "val_loss": 8.5, "eps_mean": [0.25], "val_loss_by_source": {"c": 9}}',
         "couplet.compare",
