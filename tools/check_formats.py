@@ -48,7 +48,7 @@ WRITTEN = [
         [r'"(W_[gp]|R|M|d\w+|alpha|weight|layers|loss|eps)"[,)]'],
         {"donot_use_mm_for_euclid_dist"},
     ),
-    ("Perplexity of text", "src/eval/perplexity.c src/cli/eval_text.c", "---- JSON ----", [WORD], set()),
+    ("Perplexity of text", "src/eval/perplexity.c src/cli/verbs/eval_text.c", "---- JSON ----", [WORD], set()),
     (
         "Results of an evaluation",
         "src/eval/run/multiple_choice.c src/eval/run/generate_until.c "

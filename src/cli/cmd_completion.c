@@ -3,8 +3,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "cli/configure.h"
-#include "cli/flags.h"
+#include "cli/arguments/configure.h"
+#include "cli/arguments/flags.h"
 
 /* Prints the completions of --set: every setting that the verb takes, with its "=". */
 static void print_settings(const cpl_verb *verb)

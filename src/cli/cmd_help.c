@@ -5,8 +5,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "cli/configure.h"
-#include "cli/flags.h"
+#include "cli/arguments/configure.h"
+#include "cli/arguments/flags.h"
 #include "cli/terminal/output.h"
 #include "cli/terminal/terminal.h"
 

@@ -6,7 +6,7 @@
 
 #include <stdio.h>
 
-#include "cli/verb.h"
+#include "cli/arguments/verb.h"
 #include "train/config/settings.h"
 
 /* The verbs, a line each. */

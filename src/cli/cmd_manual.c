@@ -3,8 +3,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "cli/arguments/flags.h"
 #include "cli/cmd_help.h"
-#include "cli/flags.h"
 
 /* Escapes text that man would interpret; a line end begins a paragraph. */
 static void print_text(const char *text)

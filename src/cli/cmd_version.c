@@ -11,7 +11,7 @@
 #include <zlib.h>
 #include <zstd.h>
 
-#include "cli/flags.h"
+#include "cli/arguments/flags.h"
 #include "tensor/backend/backend.h"
 
 #ifndef COUPLET_FLAGS

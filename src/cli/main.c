@@ -10,8 +10,8 @@
 #include <unistd.h>
 
 #include "base/stop.h"
+#include "cli/arguments/flags.h"
 #include "cli/cmd_help.h"
-#include "cli/flags.h"
 #include "cli/terminal/output.h"
 #include "cli/terminal/ranks.h"
 #include "cli/terminal/signals.h"

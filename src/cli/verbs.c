@@ -3,11 +3,11 @@
 #include <string.h>
 
 #include "base/text.h"
-#include "cli/verb.h"
+#include "cli/arguments/verb.h"
 
 #define CPL_VERB(name) &cpl_verb_##name,
 const cpl_verb *const cpl_verbs[] = {
-#include "cli/verbs.def"
+#include "cli/arguments/verbs.def"
     NULL};
 #undef CPL_VERB
 

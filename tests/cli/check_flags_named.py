@@ -19,7 +19,7 @@ OF_ALL = {"--help", "--version"}
 OF_OTHERS = re.compile(r"(python -m|tensorboard) [^`]*")  # other programs
 OF_VERBS = "help", "completion", "manual"  # they speak of all verbs
 GUARDED = {
-    "cli/output_paths.c": "cpl_flag_known",
+    "cli/arguments/output_paths.c": "cpl_flag_known",
     "eval/evaluation.c": "of_run",
     "eval/prompts/questions_rows.c": "of_run",
 }  # asked there before a flag is named
@@ -93,7 +93,7 @@ class Source:
 
 source = Source()
 verbs = {}  # words -> (name of its object, its flags)
-for name in re.findall(r"^CPL_VERB\((\w+)\)", (SOURCE / "cli/verbs.def").read_text(), re.M):
+for name in re.findall(r"^CPL_VERB\((\w+)\)", (SOURCE / "cli/arguments/verbs.def").read_text(), re.M):
     words = name.replace("_", " ")
     verbs[words] = f"cpl_verb_{name}", OF_ALL | set(re.findall(r"^ +(--[a-z-]+)", good(*words.split(), "--help"), re.M))
 mention = re.compile(rf"couplet ({'|'.join(verbs)})\b[^`.,:;()]*$")

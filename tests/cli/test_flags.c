@@ -1,9 +1,9 @@
 /* test_flags.c - reading the words behind a verb, by a verb made for the test. */
-#include "cli/flags.h"
+#include "cli/arguments/flags.h"
 
 #include "base/arena.h"
 #include "check.h"
-#include "cli/configure.h"
+#include "cli/arguments/configure.h"
 
 static cpl_status do_nothing(const cpl_arguments *args)
 {
