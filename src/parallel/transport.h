@@ -1,4 +1,4 @@
-/* transport.h - moving bytes between ranks: what threads.c and each MPI module implement.
+/* transport.h - moving bytes between ranks: what each MPI module and tests/parallel/threads.c implement.
  *
  * Room:  parallel. Includes nothing of the library: an MPI module is compiled from this header and
  *        <mpi.h> alone. group.h is the interface for everyone else.

@@ -1,9 +1,7 @@
-/* threads.h - ranks as threads of one process, for tests: sanitizers see all of them, and there may
- * be many more of them than processors.
- *
- * Room:  parallel. */
-#ifndef CPL_PARALLEL_THREADS_H
-#define CPL_PARALLEL_THREADS_H
+/* threads.h - ranks as threads of one process: sanitizers see all of them, and there may be many more of
+ * them than processors. */
+#ifndef CPL_TESTS_PARALLEL_THREADS_H
+#define CPL_TESTS_PARALLEL_THREADS_H
 
 #include "base/status.h"
 #include "parallel/transport.h"
@@ -21,4 +19,4 @@ cpl_transport cpl_thread_ranks_at(cpl_thread_ranks *ranks, int rank);
 /* As if a rank had died: collectives of all ranks fail from now on. */
 void cpl_thread_ranks_fail(cpl_thread_ranks *ranks);
 
-#endif /* CPL_PARALLEL_THREADS_H */
+#endif /* CPL_TESTS_PARALLEL_THREADS_H */

@@ -59,7 +59,7 @@ typedef struct member member;
 
 static void *must(void *memory)
 {
-    CPL_ASSERT(memory); /* tests alone come here */
+    CPL_ASSERT(memory);
     return memory;
 }
 
