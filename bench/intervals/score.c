@@ -12,7 +12,7 @@
 #include <stdio.h>
 
 #include "base/arena.h"
-#include "base/stats/statistics.h"
+#include "base/stats/quantile.h"
 
 const double cover_shares[COVER_SHARES] = {0.01, 0.02, 0.05, 0.10, 0.25};
 
@@ -181,7 +181,7 @@ static double held_by_bounds(const cover_score *s, int share)
 static double middle_of(double *values, int64_t n)
 {
     if (!n) return (double)NAN;
-    const double median = cpl_median(values, n);
+    const double median = cpl_quantile(values, n, 0.5);
     return isnan(median) ? (double)INFINITY : median;
 }
 
