@@ -81,10 +81,24 @@ static void announce(cpl_alive *a)
 
 /* ---- messages ---- */
 
+static void set_stage(cpl_alive *a, cpl_alive_link *link, cpl_alive_stage stage)
+{
+    cpl_alive_lock(a);
+    link->stage = stage;
+    cpl_alive_unlock(a);
+}
+
+static void close_link(cpl_alive *a, cpl_alive_link *link)
+{
+    cpl_alive_lock(a);
+    cpl_alive_link_close(link);
+    cpl_alive_unlock(a);
+}
+
 static void end(cpl_alive *a, cpl_alive_link *link, const char *reason)
 {
     if (link->stage == CPL_ALIVE_JOINED && !a->leaving) lose_link(a, link, reason);
-    cpl_alive_link_close(link);
+    close_link(a, link);
 }
 
 /* Each of these returns false if the connection must end. */
@@ -98,8 +112,8 @@ static bool on_hello(cpl_alive *a, cpl_alive_link *link, const cpl_alive_message
         sscanf(message->text, "%16s %18ld %64s", half, &link->process, link->host) != 3 ||
         strlen(half) != HALF || memcmp(half, a->where.token, HALF) != 0)
         return false;
-    link->rank  = message->rank;
-    link->stage = CPL_ALIVE_KNOWN;
+    link->rank = message->rank;
+    set_stage(a, link, CPL_ALIVE_KNOWN);
     cpl_alive_link_push(link, CPL_ALIVE_WELCOME, 0, a->where.token + HALF);
     return true;
 }
@@ -107,7 +121,7 @@ static bool on_hello(cpl_alive *a, cpl_alive_link *link, const cpl_alive_message
 static bool on_join(cpl_alive *a, cpl_alive_link *link)
 {
     if (link->stage != CPL_ALIVE_KNOWN || a->rank != 0 || a->joined[link->rank]) return false;
-    link->stage = CPL_ALIVE_JOINED;
+    set_stage(a, link, CPL_ALIVE_JOINED);
     if (a->announced) cpl_alive_link_push(link, CPL_ALIVE_LOSS, atomic_load(&a->lost), a->sentence);
     cpl_alive_lock(a);
     a->joined[link->rank] = true;
@@ -135,7 +149,7 @@ static bool on_message(cpl_alive *a, cpl_alive_link *link, const cpl_alive_messa
     if (message->kind == CPL_ALIVE_JOIN) return on_join(a, link);
     if (link->stage != CPL_ALIVE_JOINED) return false;
     if (message->kind == CPL_ALIVE_FAREWELL) {
-        link->stage = CPL_ALIVE_LEFT;
+        set_stage(a, link, CPL_ALIVE_LEFT);
         return false;
     }
     if (message->kind == CPL_ALIVE_LOSS && message->rank >= 0 && message->rank < a->size) {
@@ -171,7 +185,7 @@ static cpl_alive_link *place(cpl_alive *a)
         if (link->stage == CPL_ALIVE_FOREIGN && (!oldest || link->since < oldest->since))
             oldest = link;
     }
-    if (oldest) cpl_alive_link_close(oldest);
+    if (oldest) close_link(a, oldest);
     return oldest;
 }
 
@@ -188,7 +202,9 @@ static void accept_some(cpl_alive *a)
             close(fd);
             return;
         }
+        cpl_alive_lock(a);
         cpl_alive_link_open(link, fd);
+        cpl_alive_unlock(a);
     }
 }
 
@@ -197,7 +213,7 @@ static void stop_listening(cpl_alive *a)
     if (a->listener >= 0) close(a->listener);
     a->listener = -1;
     for (int i = 0; i < a->n_links; i++)
-        if (a->links[i].stage < CPL_ALIVE_JOINED) cpl_alive_link_close(&a->links[i]);
+        if (a->links[i].stage < CPL_ALIVE_JOINED) close_link(a, &a->links[i]);
 }
 
 /* ---- the thread ---- */
@@ -233,7 +249,7 @@ static void judge(cpl_alive *a, double asked)
         cpl_alive_link *link = &a->links[i];
         if (link->fd < 0) continue;
         if (link->stage < CPL_ALIVE_JOINED && asked - link->since > HANDSHAKE_S)
-            cpl_alive_link_close(link);
+            close_link(a, link);
         else if (link->stage == CPL_ALIVE_JOINED && asked - link->heard > a->timeout_s)
             lose_link(a, link, reason);
     }

@@ -27,7 +27,9 @@ struct cpl_alive {
     cpl_alive_address where; /* of rank 0 */
     cpl_alive_address self;  /* host and process */
     int listener, wake;      /* wake: an eventfd; both -1 if there is none */
-    cpl_alive_link *links;   /* (n_links); rank 0: those of the ranks and of foreigners, mixed */
+    cpl_alive_link *links;   /* (n_links); rank 0: those of the ranks and of foreigners, mixed. The
+                              * thread's; fd and stage change under the lock, since others read
+                              * them, and the rest of a joined one, there */
     struct pollfd *polled;   /* (2 + n_links) */
     int n_links;
     pthread_t thread;
