@@ -91,10 +91,11 @@ fuzz: ## runs each fuzzing test and each target of libFuzzer for SECONDS (60) on
 	@for program in build/dev/tests/*_fuzz; do \
 	    COUPLET_FUZZ_SECONDS=$(SECONDS) $$program || exit 1; done
 
-races: ## calls the library from eight threads under clang's ThreadSanitizer, with LLVM's OpenMP
+races: ## runs tests of threads under clang's ThreadSanitizer, with LLVM's OpenMP; ALL=1: the slow ones too
 	@tools/deps.sh build test check
-	@tools/build.sh races --target model_test_couplet_threads
-	@TSAN_OPTIONS=ignore_noninstrumented_modules=1 build/races/tests/model_test_couplet_threads
+	@tools/build.sh races --target RACES$(if $(ALL),_ALL)
+	@TSAN_OPTIONS="ignore_noninstrumented_modules=1 die_after_fork=0" \
+	    python3 tools/run_tests.py build/races $(JOBS) RACES$(if $(ALL),_ALL)
 
 faults: ## tests every failing call (SHARE=K: each K-th), KILLS kills (1000), FILES damaged files (10000)
 	@tools/deps.sh build test

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
-"""run_tests.py BUILD [JOBS] [further|far]: runs ctest in BUILD and counts single test cases: those that
-cmocka reports within a program, and one for each program or script that reports none. With `further` it
-runs the tests on the larger reference data, with `far` those on memory that the host cannot reach, and otherwise all others. Prints what failed,
+"""run_tests.py BUILD [JOBS] [LABEL]: runs ctest in BUILD and counts single test cases: those that
+cmocka reports within a program, and one for each program or script that reports none. A label of
+tests/CMakeLists.txt names the tests: `further` those on the larger reference data, `far` those on memory that the host cannot
+reach, `RACES` those of threads; without one, all but `further` and `far`. Prints what failed,
 what was not checked and why, then `N passed, N failed, N skipped` (without the last part if nothing was skipped).
 
 A test, or a part of one, that cannot run prints a line `not checked: REASON` (a package is missing) or `not checked here:
