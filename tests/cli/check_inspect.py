@@ -359,6 +359,7 @@ def check_sample(work):
                 "kappa" not in layer
                 and "erc" not in layer
                 and layer["expert_norm"]["mean"] is None
+                and layer["quantiles"]["gate_norm"] is None
                 and layer["eps"] == all_of["eps"],
                 f"layer: {layer.keys()}",
             )
