@@ -4,7 +4,8 @@ the table of src/README.md, and in the public headers. The rooms of two differen
 SEES says. No two files call each other in a circle. No type is defined twice. An external name is
 cpl_<thing>_<verb>: <thing> is a type, or a file or room of the map. No room holds more than 30 files.
 An internal.h is included by its own room alone.
-Numbers of a backend and arrays of the host are kept apart (host_memory.py).
+Numbers of a backend and arrays of the host are kept apart (host_memory.py). No file reads a report or draws
+(report_readers.py).
 
 usage: check_layers.py [BUILD]    BUILD: a folder in which all of the project was built; the symbols of
                                   its object files are checked. Default: the newest of build/*."""
@@ -16,6 +17,7 @@ import subprocess
 import sys
 
 import host_memory
+import report_readers
 
 ORDER = re.findall(r"^\| `([\w/]+)` \|", pathlib.Path("src/README.md").read_text(), re.M)
 WINGS = "train infer inspect plan eval".split()
@@ -63,7 +65,8 @@ for name, count in collections.Counter(room(f) for f in files).items():
     if count > MOST:
         bad.append(f"src/{name} holds {count} files, at most {MOST}")
 
-bad += host_memory.check({str(f): text[f] for f in files})
+for rule in (host_memory, report_readers):
+    bad += rule.check({str(f): text[f] for f in files})
 
 # ---- types ----
 types = collections.defaultdict(set)
