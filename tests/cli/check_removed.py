@@ -1,43 +1,72 @@
 #!/usr/bin/env python3
-"""check_removed.py COUPLET: flags and settings of the version before: each names what does its work now, and the
-configuration of a run that has a removed setting is read without it, bit for bit."""
+"""check_removed.py COUPLET: flags and settings of the version before: each names what does its work now, and a run
+that d6841828 wrote with a removed setting goes on without it, bit for bit.
 
-import os
+tests/golden/resume/d6841828.tar.gz: what that version left of a run of six steps with log.tensorboard, killed after the
+last step and before its checkpoint: f32, one layer, hidden size 8; the documents and the tokenizer, which it names below
+/proc/self/cwd."""
+
 import shutil
 import sys
+import tarfile
 
-from program import bad, check, finish, good, scratch_folder
-from train_case import same_run, train, write_corpus
+from inputs import GOLDEN, metrics
+from program import bad, check, finish, good, near, scratch_folder
+from train_case import same_run
 
-BASE = ("train.steps=6", "checkpoint.every=2", "eval.every=3")
+NEAR = 1e-3  # of losses on another processor, two steps after the same weights
+
+
+def old_run(folder, name):
+    """The folder that `run` is in."""
+    with tarfile.open(GOLDEN / "resume" / "d6841828.tar.gz") as packed:
+        packed.extractall(folder / name)
+    return folder / name
+
+
+def cut_back(run):
+    """As if it had been killed after step 5."""
+    (run / "last").unlink()
+    (run / "last").symlink_to("step-000005")
+    shutil.rmtree(run / "step-000006")
 
 
 def check_run(folder):
-    """A run that an older version began, with log.tensorboard in its config.yaml, goes on as one that never stopped."""
-    whole, old = train(folder, "whole", *BASE), folder / "old"
-    shutil.copytree(whole, old, symlinks=True)
-    (old / "last").unlink()
-    (old / "last").symlink_to("step-000004")
-    shutil.rmtree(old / "step-000006")
-    config = old / "config.yaml"
+    """Without a stop, with one, and as if the setting had not been there: the same bits."""
+    whole, stopped, without = (old_run(folder, name) for name in ("whole", "stopped", "without"))
+    config = without / "run" / "config.yaml"
     text = config.read_text()
-    check("\nlog:\n" in text, "config.yaml has no section log")
-    config.write_text(text.replace("\nlog:\n", "\nlog:\n    # Write event files too.\n    tensorboard: true\n", 1))
-    told = good("train", "--resume", old)
-    lines = [line for line in told.splitlines() if "log.tensorboard is passed over: python -m couplet.export" in line]
-    check(len(lines) == 1, f"told of the removed setting: {told}")
-    same_run(whole, old, "a run with a removed setting")
-    check(os.readlink(old / "last") == "step-000006", "the run did not go on")
-    again = folder / "again.yaml"
-    again.write_text((folder / "c.yaml").read_text().replace("log:\n", "log:\n    tensorboard: true\n"))
-    told = good("train", again, "--out", folder / "fresh", "--set", "train.steps=1")
+    check("\n    tensorboard: true\n" in text, "config.yaml does not have the removed setting")
+    config.write_text(text.replace("\n    tensorboard: true\n", "\n"))
+    wrote = metrics(whole / "run")
+    often = ("--set", "checkpoint.every=1")
+    for place, lines in ((whole, 1), (stopped, 1), (without, 0)):
+        told = good("train", "--resume", "run", *often, cwd=place)
+        found = told.count("log.tensorboard is passed over: python -m couplet.export tensorboard RUN --follow")
+        check(found == lines, f"{place.name}: told of the removed setting: {told}")
+        if not (place / "run" / "step-000006").exists():
+            return
+    check("tensorboard" not in (whole / "run" / "config.yaml").read_text(), "the removed setting is written again")
+    cut_back(stopped / "run")
+    good("train", "--resume", "run", cwd=stopped)
+    same_run(whole / "run", stopped / "run", "a run that was stopped once more")
+    same_run(whole / "run", without / "run", "a run without the removed setting")
+    for old, new in zip(wrote, metrics(whole / "run"), strict=True):
+        near(new["loss"], old["loss"], 0 if new["step"] <= 4 else NEAR, f"loss of step {new['step']} and of d6841828")
+
+
+def check_new_run(folder):
+    """A new run of that run's configuration."""
+    place = old_run(folder, "fresh")
+    words = ("train", "run/config.yaml", "--out", "again", "--set", "train.steps=1", "--set", "train.warmup_steps=0")
+    told = good(*words, cwd=place)
     check("log.tensorboard is passed over" in told, f"a new run of an old configuration: {told}")
-    check("tensorboard" not in (folder / "fresh" / "config.yaml").read_text(), "the removed setting is written again")
+    check("tensorboard" not in (place / "again" / "config.yaml").read_text(), "the removed setting is written anew")
 
 
 def check_words(folder):
     said = ["log.tensorboard is no longer there", "python -m couplet.export tensorboard RUN --follow"]
-    bad(2, said, "train", folder / "c.yaml", "--out", folder / "x", "--set", "log.tensorboard=true")
+    bad(2, said, "train", "c.yaml", "--out", folder / "x", "--set", "log.tensorboard=true")
     bad(
         2,
         ["--tensorboard is no longer there", "couplet.export tensorboard RUN --out DIR"],
@@ -50,8 +79,8 @@ def check_words(folder):
 
 def main():
     with scratch_folder() as folder:
-        write_corpus(folder)
         check_run(folder)
+        check_new_run(folder)
         check_words(folder)
     return finish()
 
