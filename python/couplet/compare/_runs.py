@@ -12,14 +12,11 @@ from __future__ import annotations
 import array
 import bisect
 import fcntl
-import gzip
-import json
 import math
 import os
 import re
-import stat
 from collections.abc import Iterator
-from typing import IO, Any, Optional, TypeGuard
+from typing import Any, Optional, TypeGuard
 
 from ..report import _files
 from ..report._files import BadFile
@@ -44,61 +41,18 @@ def find_stored(folder: str, name: str) -> Optional[str]:
     return next((path for e in ENDINGS if os.path.lexists(path := os.path.join(folder, name + e))), None)
 
 
-def open_stored(path: str) -> "IO[bytes]":
-    """A regular file as a stream of its content, which is compressed if its name says so. BadFile: it is none, or cannot be
-    read."""
-    try:
-        file = open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK))
-    except OSError as error:
-        raise BadFile(f"it cannot be read: {error.strerror}") from None
-    if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-        file.close()
-        raise BadFile("it is no regular file")
-    if path.endswith((".gz", ".zst")) and os.fstat(file.fileno()).st_size == 0:
-        file.close()
-        raise BadFile("the compressed data ends too early: it is empty")
-    if path.endswith(".gz"):
-        return gzip.GzipFile(fileobj=file)  # type: ignore[return-value]
-    if not path.endswith(".zst"):
-        return file
-    try:
-        import zstandard
-    except ImportError:
-        file.close()
-        raise BadFile("Zstandard needs the Python package zstandard (apt-get install python3-zstandard)") from None
-    return zstandard.ZstdDecompressor(max_window_size=1 << 27).stream_reader(file, read_across_frames=True)  # type: ignore[no-any-return]
-
-
-def _broken(error: Exception) -> BadFile:
-    """The sentence about compressed data that cannot be read to its end. OSError: it is the system's."""
-    if isinstance(error, OSError) and not isinstance(error, gzip.BadGzipFile):
-        raise error
-    if isinstance(error, EOFError):
-        return BadFile("the compressed data ends too early: the file is cut")
-    return BadFile(f"corrupt compressed data: {error}")
-
-
-def _pieces(file: "IO[bytes]") -> "Iterator[Optional[bytes]]":
+def _lines(path: str) -> "Iterator[Optional[bytes]]":
     """The lines of a file; None in place of one that is too long. BadFile: it cannot be read to its end."""
-    buffer, left, skipping = b"", METRICS_BYTES, False
-    while True:
-        try:
-            chunk = file.read(1 << 18)
-        except Exception as error:  # of gzip, zlib or zstandard
-            raise _broken(error) from None
-        left -= len(chunk)
-        if left < 0:
-            raise BadFile(f"it is longer than the {METRICS_BYTES} bytes such a file may have")
+    buffer, skipping = b"", False
+    for chunk in _files.pieces(path, METRICS_BYTES):
         *lines, buffer = (buffer + chunk).split(b"\n")
         for line in lines:
             yield None if skipping or len(line) > LINE_BYTES else line
             skipping = False
         if len(buffer) > LINE_BYTES:
             buffer, skipping = b"", True
-        if not chunk:
-            if skipping or buffer:
-                yield None if skipping else buffer
-            return
+    if skipping or buffer:
+        yield None if skipping else buffer
 
 
 def read_json(folder: str, name: str) -> Any:
@@ -106,16 +60,8 @@ def read_json(folder: str, name: str) -> Any:
     path = find_stored(folder, name)
     if path is None:
         return None
-    largest = min(_files.LARGEST_TEXT, _files.available_bytes() // 32)
     try:
-        with open_stored(path) as file:
-            try:
-                blob = file.read(largest + 1)
-            except Exception as error:  # of gzip, zlib or zstandard
-                raise _broken(error) from None
-        if len(blob) > largest:
-            raise BadFile(f"it has more than the {largest:,} bytes that are read")
-        return _files.parse(blob)
+        return _files.parse(b"".join(_files.pieces(path, _files.largest_json())))
     except BadFile as error:
         raise BadRun(f"{path}: {error}") from None
 
@@ -249,10 +195,9 @@ class Run:
             return
         batch, by_step = self._number("data.batch_tokens"), dict[int, Line]()
         try:
-            with open_stored(path) as file:
-                for piece in _pieces(file):
-                    if piece is None or piece.strip(b" \t\r"):
-                        self._take(piece, batch, by_step)
+            for piece in _lines(path):
+                if piece is None or piece.strip(b" \t\r"):
+                    self._take(piece, batch, by_step)
         except BadFile as error:
             self.cut = f"{path}: {error}"
         lines = [by_step[step] for step in sorted(by_step)]
@@ -268,9 +213,9 @@ class Run:
     def _take(self, piece: Optional[bytes], batch: float, by_step: "dict[int, Line]") -> None:
         found: dict[str, Any] = {}
         try:
-            value = json.loads(piece or b"null")
+            value = _files.parse(piece or b"null")
             found = value if isinstance(value, dict) else {}
-        except (ValueError, RecursionError):
+        except BadFile:
             pass
         step = number(found.get("step"))
         if not 0 <= step < 2**53 or step != int(step) or not _has_figures(found):

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import gzip
 import hashlib
 import importlib
-import io
 import math
 import os
 import pathlib
 import re
 import sys
 import time
-import zlib
 from typing import Any, Dict, Iterator, List, Optional, Tuple
 
 from ..report import _files
@@ -137,27 +134,6 @@ def span(line: Json, before: Any) -> float:
 # ---- the files of a run ----
 
 
-def unpacked(path: pathlib.Path, blob: bytes) -> bytes:
-    most = min(MOST_BYTES, _files.available_bytes() // 4)
-    try:
-        if path.suffix == ".gz":
-            with gzip.open(io.BytesIO(blob)) as file:
-                blob = file.read(most + 1)
-        elif path.suffix == ".zst":
-            import zstandard
-
-            blob = zstandard.ZstdDecompressor().stream_reader(blob, read_across_frames=True).read(most + 1)
-    except ImportError:
-        raise _files.BadFile(f"{path}: needs the package zstandard, or unpack it: zstd -d {path}") from None
-    except (OSError, EOFError, zlib.error) as error:
-        raise _files.BadFile(f"{path}: it cannot be unpacked: {_files.first_line(error)}") from None
-    except Exception as error:  # of zstandard
-        raise _files.BadFile(f"{path}: it cannot be unpacked: {_files.first_line(error)}") from None
-    if len(blob) > most:
-        raise _files.BadFile(f"{path}: it has more than {most:,} bytes when it is unpacked")
-    return blob
-
-
 def read(path: pathlib.Path, largest: int, start: int = 0) -> bytes:
     try:
         return _files.read(path, largest, start)
@@ -240,7 +216,11 @@ class Follower:
 def growing(path: pathlib.Path, follow: bool) -> Iterator[Tuple[Optional[int], List[Json], int]]:
     """What Follower.look says, now and whenever the file changes; without `follow` once, with a last line that is cut."""
     if not follow:
-        pieces = unpacked(path, read(path, min(MOST_BYTES, _files.available_bytes() // 4))).split(b"\n")
+        try:
+            whole = b"".join(_files.pieces(path, min(MOST_BYTES, _files.available_bytes() // 4)))
+        except _files.BadFile as error:
+            raise _files.BadFile(f"{path}: {error}") from None
+        pieces = whole.split(b"\n")
         lines = [line_of(piece) for piece in (pieces if pieces[-1] else pieces[:-1])]
         yield None, [line for line in lines if line], lines.count(None)
         return

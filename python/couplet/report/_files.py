@@ -4,13 +4,14 @@ The rules are those of the C program (docs/security.md). Needs neither PyTorch n
 
 from __future__ import annotations
 
+import gzip
 import json
 import os
 import pathlib
 import re
 import stat
 import sys
-from typing import Any, Optional, TextIO, Union
+from typing import IO, Any, Iterator, Optional, TextIO, Union
 
 Path = Union[str, "os.PathLike[str]"]
 LARGEST_TEXT = 256 << 20  # bytes of a JSON file
@@ -53,26 +54,89 @@ def available_bytes(system: str = "/") -> int:
     return left
 
 
-def read(path: Path, largest: Optional[int] = None, start: int = 0) -> bytes:
-    """The bytes of a regular file from `start` on, at most `largest`; by default what may be parsed as JSON, whose values take up to
-    32 times the text. BadFile: it is none, is larger, or cannot be read."""
-    if largest is None:
-        largest = min(LARGEST_TEXT, available_bytes() // 32)
+def _open(path: Path) -> "IO[bytes]":
+    """A regular file. BadFile: it is none, or cannot be read."""
     try:
-        with open(path, "rb", opener=lambda name, flags: os.open(name, flags | getattr(os, "O_NONBLOCK", 0))) as file:
-            found = os.fstat(file.fileno())
-            if not stat.S_ISREG(found.st_mode):
-                raise BadFile("it is no regular file")
-            size = max(0, found.st_size - start)
+        file = open(path, "rb", opener=lambda name, flags: os.open(name, flags | getattr(os, "O_NONBLOCK", 0)))
+    except (OSError, ValueError) as error:  # ValueError: a name with a NUL
+        raise _unreadable(error) from None
+    if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+        file.close()
+        raise BadFile("it is no regular file")
+    return file
+
+
+def _unreadable(error: Exception) -> BadFile:
+    return BadFile(f"it cannot be read: {getattr(error, 'strerror', None) or error}")
+
+
+def _too_large(size: int, largest: int) -> BadFile:
+    return BadFile(f"it has {size:,} bytes, at most {largest:,} are read")
+
+
+def largest_json() -> int:
+    """Bytes of a text that may be parsed as JSON, whose values take up to 32 times as much."""
+    return min(LARGEST_TEXT, available_bytes() // 32)
+
+
+def read(path: Path, largest: Optional[int] = None, start: int = 0) -> bytes:
+    """The bytes of a regular file from `start` on, at most `largest`, by default largest_json(). BadFile: it is none, is larger,
+    or cannot be read."""
+    largest = largest_json() if largest is None else largest
+    with _open(path) as file:
+        try:
+            size = max(0, os.fstat(file.fileno()).st_size - start)
             file.seek(start)
             blob = file.read(largest + 1) if size <= largest else b""
-    except MemoryError:
-        raise BadFile("not enough memory") from None
-    except (OSError, ValueError) as error:  # ValueError: a name with a NUL
-        raise BadFile(f"it cannot be read: {getattr(error, 'strerror', None) or error}") from None
+        except MemoryError:
+            raise BadFile("not enough memory") from None
+        except OSError as error:
+            raise _unreadable(error) from None
     if size > largest or len(blob) > largest:
-        raise BadFile(f"it has {max(size, len(blob)):,} bytes, at most {largest:,} are read")
+        raise _too_large(max(size, len(blob)), largest)
     return blob
+
+
+def _unpacked(file: "IO[bytes]", name: str) -> "IO[bytes]":
+    if name.endswith(".gz"):
+        return gzip.GzipFile(fileobj=file)  # type: ignore[return-value]
+    if not name.endswith(".zst"):
+        return file
+    try:
+        import zstandard
+    except ImportError:
+        raise BadFile(
+            "Zstandard needs the Python package zstandard (apt-get install python3-zstandard); or unpack it: zstd -d"
+        ) from None
+    return zstandard.ZstdDecompressor(max_window_size=1 << 27).stream_reader(file, read_across_frames=True)  # type: ignore[no-any-return]
+
+
+def pieces(path: Path, largest: int) -> "Iterator[bytes]":
+    """The content of a regular file, which is unpacked if its name ends in .gz or .zst. BadFile: it is none, cannot be read to
+    its end, or is larger; what comes before has been given."""
+    name = os.fsdecode(path)
+    with _open(path) as file:
+        size, packed = os.fstat(file.fileno()).st_size, name.endswith((".gz", ".zst"))
+        if size > largest:
+            raise _too_large(size, largest)
+        if packed and size == 0:
+            raise BadFile("the compressed data ends too early: it is empty")
+        source, given = _unpacked(file, name), 0
+        while True:
+            try:
+                piece = source.read(1 << 18)
+            except EOFError:
+                raise BadFile("the compressed data ends too early: the file is cut") from None
+            except Exception as error:  # of the system; of gzip, zlib or zstandard
+                if isinstance(error, OSError) and not isinstance(error, gzip.BadGzipFile):
+                    raise _unreadable(error) from None
+                raise BadFile(f"corrupt compressed data: {first_line(error)}") from None
+            if not piece:
+                return
+            given += len(piece)
+            if given > largest:
+                raise BadFile(f"it has more than the {largest:,} bytes that are read")
+            yield piece
 
 
 def parse(text: Union[str, bytes]) -> Any:

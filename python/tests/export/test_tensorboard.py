@@ -147,7 +147,7 @@ def refusals(run):
     yield "has no line of a step", lambda: write(run, "")
     yield "has no line of a step", lambda: write(run, "\x1b[2J\n", '{"step": -1}\n', '{"step": true}')
     yield "metrics.jsonl: it cannot be read: Is a directory", lambda: folder_in_place(run)
-    yield "metrics.jsonl.gz: it cannot be unpacked", lambda: pack(run, b"\x1f\x8b\x08 damaged")
+    yield "metrics.jsonl.gz: corrupt compressed data", lambda: pack(run, b"no gzip")
     yield "has event files of something else (events.out.tfevents.1.x)", lambda: others(run)
 
 
