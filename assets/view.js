@@ -10,11 +10,13 @@ const list = JSON.parse(document.getElementById('couplet-charts').textContent);
 
 // ---- figures of the report ----
 
-// Member `names` of a value: "@" is the alpha that is shown, "*" every element, "#" the place of the element.
-function member(from, names, place) {
+// Member `names` of a value: "@" is the alpha that is shown, "*" every element, "#" the place of the element `e`, "$" the
+// name of its panel.
+function member(from, names, e = {}) {
   for (let k = 0; k < names.length && from != null; k++) {
-    if (names[k] === '*') return Object.values(from).map(one => member(one, names.slice(k + 1), place));
-    from = names[k] === '@' ? from['1' in from ? '1' : Object.keys(from)[0]] : from[names[k] === '#' ? place : names[k]];
+    if (names[k] === '*') return Object.values(from).map(one => member(one, names.slice(k + 1), e));
+    from = names[k] === '@' ? from['1' in from ? '1' : Object.keys(from)[0]]
+      : from[names[k] === '#' ? e.place : names[k] === '$' ? e.panel : names[k]];
   }
   return from;
 }
@@ -22,15 +24,17 @@ function member(from, names, place) {
 // A key begins at the element `e`, behind "/" at its item.
 function read(e, key) {
   if (key === '') return e.at;
-  return key[0] === '/' ? member(e.item.at, key.slice(1).split('.'), e.place) : member(e.at, key.split('.'), e.place);
+  return key[0] === '/' ? member(e.item.at, key.slice(1).split('.'), e) : member(e.at, key.split('.'), e);
 }
+// A text, or behind "/" the member of the report that holds it.
+const textOf = (text, item) => text && text[0] === '/' ? read({ item }, text) : text;
 
 // A number, Infinity, or null.
 function valueOf(e, of) {
   if (read(e, of.key + '_infinite') === true) return Infinity;
   const x = read(e, of.key), divisor = of.over ? read(e, of.over) : 1;
   if (typeof x !== 'number' || typeof divisor !== 'number') return null;
-  return Number.isFinite(x / divisor) ? x / divisor : null;
+  return Number.isFinite(x / divisor) ? x / divisor * (of.times || 1) : null;
 }
 
 const runName = path => path.replace(/\/+$/, '').split('/').slice(/\/step-\d+\/*$/.test(path) ? -2 : -1).join('/');
@@ -50,11 +54,11 @@ function nameOf(one, key) {
   return String(one.name ?? layer ?? one.source ?? one.setting ?? one.group ?? key);
 }
 
-// The elements of an item that a chart or a table shows: {item, at, place, name}.
-function elementsOf(item, each = 'layers') {
-  if (each === '') return [{ item, at: item.at, place: 0, name: item.name }];
+// The elements of an item that a chart or a table shows: {item, at, place, panel, name}.
+function elementsOf(item, each = 'layers', panel = '') {
+  if (each === '') return [{ item, at: item.at, place: 0, panel, name: item.name }];
   const all = member(item.at, each.split('.')) || [];
-  return Object.keys(all).map((key, place) => ({ item, at: all[key], place, name: nameOf(all[key], key) }));
+  return Object.keys(all).map((key, place) => ({ item, at: all[key], place, panel, name: nameOf(all[key], key) }));
 }
 
 function quantiles(values) {
@@ -77,7 +81,7 @@ function boxOf(e, chart) {
 
 // ---- charts with their numbers: {id, kind, title, caption, x, y, series or boxes} ----
 
-const LINES = 8; // colours
+const LINES = 8, MARKED = 80, WIDE = 30; // colours; points of a curve with marks; ends of an axis that is logarithmic
 
 const curveOf = (rows, of, places) => {
   const by = new Map(rows.map(e => [e.name, valueOf(e, of)]));
@@ -92,6 +96,8 @@ function bandOf(rows, of, places) {
   const end = sign => mean.y.map((v, k) => v === null || sd.y[k] === null ? null : v + sign * of.by * sd.y[k]);
   return { name: of.name, group: -1, x: mean.x, low: end(-1), high: end(1) };
 }
+
+const rulesOf = ({ rule }, [item]) => rule ? [{ name: textOf(rule.name, item), group: -1, x: [0], y: [rule.at], style: 'rule' }] : [];
 
 // Of one item a colour a line; of several a colour an item, and where more than six would share a picture a panel
 // for each solid line.
@@ -116,35 +122,42 @@ function lineCharts(chart, items) {
       }
       if (chart.band && !v && items.length === 1) series.push(bandOf(rows[v], chart.band, places));
     });
-    if (chart.rule) series.push({ name: chart.rule.name, group: -1, x: [0], y: [chart.rule.at], style: 'rule' });
+    series.push(...rulesOf(chart, items));
     return { ...chart, kind: 'lines', panel: only && only.name, series, x: { label: 'layer', ...chart.x, names: places } };
   });
 }
 
-// A curve an element: over the array `at`, or over the names of an object of numbers.
-function curveCharts(chart, items) {
+// The points that have a number, of an axis that begins at the share `from` of its end.
+function pointsOf(one, first) {
+  const kept = one.x.map((_, k) => k).filter(k => one.y[k] !== null && one.x[k] >= first), of = row => row && kept.map(k => row[k]);
+  return { ...one, x: of(one.x), y: of(one.y), low: of(one.low), high: of(one.high), marks: kept.length <= MARKED };
+}
+
+// A curve an element: over the array `at`, or over the names of an object of numbers. The colours of "groups" are those of
+// the report's groups.
+function curveCharts(chart, items, panel) {
   const series = [];
   items.forEach((item, v) => {
-    const rows = elementsOf(item, chart.each);
+    const rows = elementsOf(item, chart.each, panel), names = chart.colours === 'groups' ? elementsOf(item, 'groups').map(e => e.name) : null;
     rows.forEach((e, k) => {
       for (const of of chart.lines || [{ key: chart.key }]) {
         const values = read(e, of.key);
         if (!values || typeof values !== 'object') continue;
-        const own = chart.colours === 'each', keys = Object.keys(values).sort((a, b) => a - b);
-        const x = chart.at ? read(e, chart.at) : keys.map(Number);
-        const ramp = items.length < 2 && (!own || rows.length > LINES), low = of.low && read(e, of.low);
-        series.push({ x, y: keys.map(key => Number.isFinite(values[key]) ? values[key] : null), low, high: of.high && read(e, of.high),
-          group: own ? k : v, share: ramp ? rows.length > 1 ? k / (rows.length - 1) : 0 : null, marks: x.length < 80,
-          name: items.length > 1 ? k ? null : item.name : own ? e.name : `layer ${e.name}` });
+        const keys = Object.keys(values).sort((a, b) => a - b), x = chart.at ? read(e, chart.at) : keys.map(Number);
+        const n = (names || rows).length, at = names ? names.indexOf(e.name) : k, ramp = items.length < 2 && (!names || n > LINES);
+        series.push({ x, y: keys.map(key => Number.isFinite(values[key]) ? values[key] : null), low: of.low && read(e, of.low),
+          high: of.high && read(e, of.high), group: names ? at : v, share: ramp ? n > 1 ? at / (n - 1) : 0 : null,
+          marks: x.length <= MARKED, name: items.length > 1 ? k ? null : item.name : names ? e.name : `layer ${e.name}` });
       }
     });
   });
-  const drawn = series.filter(s => s.y.some(y => y !== null));
+  const last = series.reduce((most, s) => s.x.reduce((a, b) => Math.max(a, b), most), 0);
+  const drawn = series.map(s => chart.at ? pointsOf(s, last * (chart.x.from || 0)) : s).filter(s => s.y.some(y => y !== null));
   if (!drawn.length) return [];
   const ramp = drawn[0].share != null && drawn.length > 1 ? [drawn[0].name, drawn[drawn.length - 1].name] : null;
-  if (drawn.every(s => s.y.every(y => y === 0)))
+  if (!chart.at && drawn.every(s => s.y.every(y => y === 0)))
     return [{ ...chart, kind: 'lines', series: [], caption: `${chart.y.label} is 0 at every ${chart.x.label}, in every layer.` }];
-  return [{ ...chart, kind: 'lines', series: drawn, ramp }];
+  return [{ ...chart, kind: 'lines', panel, series: [...drawn, ...rulesOf(chart, items)], ramp }];
 }
 
 function boxCharts(chart, items) {
@@ -170,25 +183,25 @@ function dotCharts(chart, items) {
   return [{ ...chart, kind: 'lines', series, x: { label: '', names: places } }];
 }
 
-// A point an element at the number `at`, and a line through the means of those that share one.
-function pointCharts(chart, items) {
-  const rows = items.flatMap(item => elementsOf(item, chart.each));
-  const points = rows.map(e => [valueOf(e, { key: chart.at }), valueOf(e, chart)]).filter(([x, y]) => x !== null && y !== null);
-  if (!points.length) return [];
-  const places = [...new Set(points.map(([x]) => x))].sort((a, b) => a - b);
-  const mean = place => {
-    const own = points.filter(([x]) => x === place).map(([, y]) => y);
-    return own.reduce((sum, y) => sum + y, 0) / own.length;
-  };
-  return [{ ...chart, kind: 'lines', series: [
+// A point an element at the number `at`, a line through the means of those that share one, and a level of those without.
+function pointCharts(chart, items, panel) {
+  const rows = items.flatMap(item => elementsOf(item, chart.each, panel));
+  const all = rows.map(e => [valueOf(e, { key: chart.at }), valueOf(e, chart)]).filter(([, y]) => y !== null);
+  const points = all.filter(([x]) => x !== null), places = [...new Set(points.map(([x]) => x))].sort((a, b) => a - b);
+  const mean = place => meanOf(all.filter(([x]) => x === place).map(([, y]) => y));
+  if (places.length < 2) return [];
+  const log = chart.x.scale === 'wide' && places[0] > 0 && places[places.length - 1] > WIDE * places[0];
+  return [{ ...chart, kind: 'lines', panel, x: { ...chart.x, label: textOf(chart.x.label, items[0]), scale: log ? 'log' : 'linear' }, series: [
     { name: 'mean', group: 0, x: places, y: places.map(mean), marks: true },
-    { name: 'one', group: 1, x: points.map(p => p[0]), y: points.map(p => p[1]), style: 'dots' }] }];
+    { name: 'a run', group: 1, x: points.map(p => p[0]), y: points.map(p => p[1]), style: 'dots' },
+    ...all.length > points.length ? [{ name: 'off', group: -1, x: [0], y: [mean(null)], style: 'rule' }] : []] }];
 }
 
-// A chart that the report holds with its numbers.
-const asItIs = chart => [chart];
+// The same chart once a name of the array `panels`.
+const panelled = form => (chart, items) => !chart.panels ? form(chart, items, '')
+  : (member(items[0].at, chart.panels.split('.')) || []).flatMap(panel => form(chart, items, panel));
 
-const FORMS = { 'as it is': asItIs, lines: lineCharts, curves: curveCharts, boxes: boxCharts, dots: dotCharts, points: pointCharts };
+const FORMS = { lines: lineCharts, curves: panelled(curveCharts), boxes: boxCharts, dots: dotCharts, points: panelled(pointCharts) };
 
 // ---- matrices ----
 
@@ -302,6 +315,10 @@ function figureText(v, digits = 4) {
     : String(+v.toPrecision(digits));
   return text.replace(/-/g, '\u2212');
 }
+const shortText = v => {
+  const [unit, name] = [[1e9, 'B'], [1e6, 'M'], [1e3, 'k']].find(([one]) => Math.abs(v) >= one) || [1, ''];
+  return figureText(v / unit, 3) + name;
+};
 const percentText = v => v == null ? '\u2013' : figureText(100 * v, 3) + ' %';
 const cut = (text, room) => {
   const letters = [...text], most = Math.max(3, Math.floor(room / LETTER));
@@ -400,7 +417,7 @@ function linearScale(axis, low, high, pad) {
   for (let k = Math.ceil(low / step - 1e-9); k <= high / step + 1e-9; k++) ticks.push(k * step);
   const digits = v => v ? clamp(Math.floor(Math.log10(Math.abs(v)) + 1e-9) - Math.floor(Math.log10(step) + 1e-9) + 1, 1, 9) : 1;
   return { ticks, share: v => clamp((v - low) / (high - low), 0, 1),
-    text: v => axis.percent ? figureText(Math.round(1e6 * v) / 1e4, 3) + ' %' : figureText(+v.toPrecision(12), digits(v)) };
+    text: v => axis.short ? shortText(v) : axis.percent ? figureText(Math.round(1e6 * v) / 1e4, 3) + ' %' : figureText(+v.toPrecision(12), digits(v)) };
 }
 
 function namedScale(axis, width) {
@@ -738,13 +755,13 @@ function putChart(grid, chart, items) {
   if (!made.length) return false;
   const figure = put(grid(), 'figure', null, made.length > 1 ? 'wide' : '');
   figure.id = 'chart-' + chart.id;
-  if (made.length > 1 || made[0].kind === 'lines' && !made[0].series.length) put(figure, 'h3', chart.title);
+  if (made.length > 1 || made[0].panel || made[0].kind === 'lines' && !made[0].series.length) put(figure, 'h3', chart.title);
   if (made[0].kind !== 'lines' || made[0].series.length) {
     const box = put(figure, 'div', null, made.length > 1 ? 'panels' : '');
     const places = made.map(() => put(box, 'div'));
     const draw = () => made.forEach((one, k) => {
       places[k].replaceChildren();
-      KINDS[one.kind](places[k], one, one.panel || chart.title, made);
+      KINDS[one.kind](places[k], one, one.panel || chart.title, chart.panels ? [one] : made);
     });
     charts.push({ id: chart.id, figure, draw });
     saveButton(figure, chart.id);
@@ -833,14 +850,16 @@ function cellOf(e, of) {
     return of.mean ? text(meanOf(numbers)) : text(least) === text(most) ? text(least) : `${text(least)} to ${text(most)}`;
   }
   const sd = of.sd ? valueOf(e, { ...of, key: of.sd }) : null;
-  return text(valueOf(e, of)) + (sd !== null ? ` ± ${figureText(sd, 2)}` : '');
+  return spreadText(valueOf(e, of), of.percent && sd !== null ? 100 * sd : sd, text);
 }
 
-// Columns with a value of some row; of `alphas` a column an alpha.
+const spreadText = (mean, sd, text = figureText) => text(mean) + (sd != null ? ` ± ${figureText(sd, 2)}` : '');
+
+// Columns with a value of some row; of `alphas` a column an alpha, of `sources` one a source.
 function columnsOf(chart, rows) {
-  const all = chart.columns.flatMap(of => !of.alphas ? [of] : Object.keys(read(rows[0], of.key) || {})
+  const all = chart.columns.flatMap(of => !of.alphas && !of.sources ? [of] : Object.keys(read(rows[0], of.key) || {})
     .map(alpha => ({ ...of, get: e => valueOf(e, { key: of.key }) ?? (read(e, of.key) || {})[alpha], name: of.name + alpha })));
-  const text = (e, of) => of.get ? figureText(of.get(e), 4) : cellOf(e, of);
+  const text = (e, of) => !of.get ? cellOf(e, of) : of.sources ? spreadText(of.get(e).mean, of.get(e).sd) : figureText(of.get(e));
   return all.filter(of => rows.some(e => text(e, of) !== '\u2013')).map(of => ({ ...of, cell: e => text(e, of) }));
 }
 
@@ -881,7 +900,8 @@ function putTable(parent, chart, items) {
     if (!any && chart.caption) put(main, 'p', chart.caption, 'small');
     if (groups.length > 1) put(main, 'p', rows[0].item.name, 'name');
     any = true;
-    putRows(chart.corner || 'layer', columns, rows);
+    if (chart.turned) putRows('figure', rows.map(e => ({ name: e.name, cell: of => of.cell(e) })), columns);
+    else putRows(chart.corner || 'layer', columns, rows);
   }
   return any;
 }
@@ -901,9 +921,6 @@ function putSection(section) {
   };
   for (const chart of items.length ? list.charts.filter(one => one.of === section.of && one.section === section.id) : []) {
     if (chart.form === 'map') grid = putMaps(begin, chart, items) ? null : grid;
-    else if (chart.form === 'given')
-      for (const one of (read({ item: items[0], at: items[0].at }, chart.key) || []).filter(one => one.section === section.id))
-        putChart(() => grid = grid || put(begin(), 'div', null, 'charts'), { ...one, form: 'as it is', key: one.id }, items);
     else if (chart.form === 'table') grid = putTable(begin, chart, items) ? null : grid;
     else putChart(() => grid = grid || put(begin(), 'div', null, 'charts'), chart, items);
   }

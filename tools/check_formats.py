@@ -4,6 +4,7 @@
 Of the source: the string literals that look like a member's name in the functions that write it. Of
 the page: the names in the first column of the tables below one heading."""
 
+import json
 import pathlib
 import re
 import sys
@@ -25,7 +26,7 @@ WRITTEN = [
     ("Document losses: documents.json", "src/infer/document_loss.c", "---- files ----", [WORD], set()),
     ("Routing over text: couplet inspect --text", "src/inspect/routing/json.c", "", [WORD], set()),
     ("Inspections: couplet inspect --json", "src/inspect/json.c", "", [WORD], set()),
-    ("Pages: couplet inspect --html, eval --html", "src/report/view.c", "---- the template ----", [WORD], {"noscript"}),
+    ("Pages: --html of inspect, eval, compare", "src/report/view.c", "---- the template ----", [WORD], {"noscript"}),
     (
         "Comparisons: couplet compare --json",
         "python/couplet/compare/_json.py python/couplet/compare/_questions.py",
@@ -151,6 +152,17 @@ for name, sources, patterns in TABLES:
     written = {word for part in found for word in re.findall(r"^(\w+)$", part)}
     written |= {word for part in found for word in re.findall(WORD, part)}
     wrong += compare(name, " and ".join(sources), written, first_column(table(name)))
+
+
+def keys_of(value):
+    """The names of all members inside."""
+    inside = list(value.values()) if isinstance(value, dict) else value if isinstance(value, list) else []
+    return set(value if isinstance(value, dict) else ()).union(*map(keys_of, inside))
+
+
+heading = "The list of charts: assets/charts.json"
+rows = json.loads(pathlib.Path("assets/charts.json").read_text())["charts"]
+wrong += compare(heading, "assets/charts.json", keys_of(rows), first_column(section(heading)))
 uses = dict(re.findall(r"^\| ([A-Z]+): .*?\| (.*) \|$", section("OLMoE directories"), re.M))
 keys = re.findall(r"CPL_HF_([A-Z]+)\((\w+)", pathlib.Path("src/store/hf_keys.def").read_text().split(" */", 1)[1])
 for use in sorted({use for use, _ in keys}):

@@ -9,7 +9,6 @@ import pathlib
 import re
 import subprocess
 import sys
-import tempfile
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "python"))
@@ -94,18 +93,13 @@ def chart(program, name, config, experts):
                 "y": [one["time"]["efficiency"] for one in plans],
             }
         )
-    axis = {"label": "ranks", "unit": "", "scale": "log", "from": 1, "to": 1024}
     return {
         "id": f"scale-{name}",
-        "section": "scale",
         "kind": "lines",
-        "notes": [],
         "title": f"{name.upper()}: efficiency, predicted",
         "caption": "Time of one rank / (ranks x time) at 4,194,304 tokens a step, balance.scope micro.",
-        "x": axis,
-        "y": {"label": "efficiency", "unit": "", "scale": "linear", "from": 0, "to": 1, "percent": True},
-        "groups": [],
-        "ramp": [],
+        "x": {"label": "ranks", "scale": "log"},
+        "y": {"label": "efficiency", "percent": True, "zero": True},
         "series": series,
     }
 
@@ -123,11 +117,10 @@ def main():
             sys.exit(f"scale: {PAGE} has no place for the table {name}")
         charts.append(chart(program, name, config, experts))
     PAGE.write_text(text)
-    with tempfile.TemporaryDirectory() as folder:
-        block = pathlib.Path(folder) / "charts.json"
-        block.write_text(json.dumps({"series": {"version": 1, "charts": charts}}))
-        for picture in plot.draw_files([block], PAGE.parent / "images"):
-            print(picture)
+    for one in charts:
+        picture = PAGE.parent / "images" / f"{one['id']}.svg"
+        plot.draw(one, picture)
+        print(picture)
 
 
 main()

@@ -264,23 +264,14 @@ def processor():
     )
 
 
-def write_charts(path, charts):
-    """A file that couplet.plot reads."""
-    lines = ",\n".join(json.dumps(chart, ensure_ascii=False) for chart in charts)
-    path.write_text(f'{{"series": {{"version": 1, "charts": [\n{lines}\n]}}}}\n')
-
-
-def charts_of(path):
-    return json.loads(path.read_text())["series"]["charts"]
-
-
 def record_points(program, run, to):
     """The chart of the t-SNE of the experts of the middle layer, of the first seed alone."""
     from couplet.report import _tsne
 
     rows = WORK / f"{run.name}.npy"
     couplet(program, "inspect", run, "--rows", rows, "--overwrite")
-    write_charts(to / "tsne.json", [_tsne.chart_of(rows)])
+    charts = {"series": {"charts": [_tsne.chart_of(rows)]}}
+    (to / "tsne.json").write_text(json.dumps(charts, ensure_ascii=False) + "\n")
     rows.unlink()
 
 
@@ -394,20 +385,23 @@ def compared(program, experiment):
     runs = [WORK / "records" / name for name in names]
     out = WORK / "compare.json"
     words = ["--group-by", experiment["group_by"]] if "group_by" in experiment else []
-    couplet(program, "compare", *runs, *words, "--no-documents", "--json", out, "--series", "--overwrite")
+    couplet(program, "compare", *runs, *words, "--no-documents", "--json", out, "--overwrite")
     return out
 
 
 def draw(experiment, comparison, folder):
     """The experiment's pictures: charts of the comparison, and t-SNE of recorded runs."""
-    charts = [chart for chart in charts_of(comparison) if chart["id"] in experiment["charts"]] if comparison else []
+    charts = plot.charts_of(comparison) if comparison else []
+    charts = [chart for chart in charts if chart["id"] in experiment["charts"]]
     for arm in experiment.get("tsne", []):
         for chart in records.document(f"{arm}-s0", "tsne.json")["series"]["charts"]:
             charts.append({**chart, "id": f"tsne-{arm}".replace(".", "-"), "title": f"{chart['title']}: {arm}"})
     for old in folder.glob("*.svg"):
         old.unlink()
-    write_charts(WORK / "pictures.json", charts)
-    return plot.draw_files([WORK / "pictures.json"], folder)
+    pictures = [folder / f"{chart['id']}.svg" for chart in charts]
+    for chart, picture in zip(charts, pictures):
+        plot.draw(chart, picture)
+    return pictures
 
 
 def summary(report, experiment):

@@ -32,25 +32,12 @@ try:
 except ImportError:
     matplotlib = None  # type: ignore[assignment, unused-ignore]  # `main` reports it
 
-VERSION = 1  # of the series block
 FORMATS = ("svg", "pdf", "png")
-RENAMED = {
-    "kappa-rows-own": "kappa-row-top1",
-    "kappa-columns-own": "kappa-column-top1",
-    "router-norm-sd": "router-norm-std",
-    "gate-norm-sd": "gate-norm-std",
-}  # ids of compare's charts
 NEEDS = "matplotlib 3.7 or newer: pip install matplotlib"
 
 
 def can_draw() -> bool:
     return matplotlib is not None and matplotlib.__version_info__ >= (3, 7)
-
-
-def current_id(name: str) -> str:
-    """The present id of a chart, from one of an older file."""
-    end = "at-the-end-" if name.startswith("at-the-end-") else ""
-    return end + RENAMED.get(name[len(end) :], name[len(end) :])
 
 
 def report_of(path: pathlib.Path) -> Json:
@@ -68,33 +55,14 @@ def report_of(path: pathlib.Path) -> Json:
 
 
 def charts_of(path: pathlib.Path) -> List[Json]:
-    """The charts of a file, each with an id that can be the name of a file."""
+    """The charts of a file."""
     report = report_of(path)
-    block = report.get("series")
-    if block is None:
-        try:
-            return _resolve.charts_of(report)
-        except _resolve.BadReport as error:
-            raise CannotDraw(str(error)) from None
-        except Exception as error:  # of members of other types than the program writes
-            raise CannotDraw(_files.reason(error)) from None
-    if not isinstance(block, dict) or not isinstance(block.get("charts"), list):
-        raise CannotDraw("has a series block without charts")
-    if block.get("version") != VERSION:
-        raise CannotDraw(
-            f"has a series block of version {block.get('version')!r:.40}; this program draws version {VERSION}"
-        )
-    charts: List[Json] = block["charts"]
-    seen: Set[str] = set()
-    for chart in charts:
-        name = chart.get("id") if isinstance(chart, dict) else None
-        if not isinstance(name, str) or not re.fullmatch(r"[A-Za-z0-9-]{1,120}", name):
-            raise CannotDraw("has a chart whose id is not made of letters, digits and -")
-        chart["id"] = name = current_id(name)
-        if name in seen:
-            raise CannotDraw(f"has two charts called {name}")
-        seen.add(name)
-    return charts
+    try:
+        return _resolve.charts_of(report)
+    except _resolve.BadReport as error:
+        raise CannotDraw(str(error)) from None
+    except Exception as error:  # of members of other types than the program writes
+        raise CannotDraw(_files.reason(error)) from None
 
 
 def metadata(chart: Json, form: str) -> Dict[str, Optional[str]]:
@@ -109,13 +77,10 @@ def metadata(chart: Json, form: str) -> Dict[str, Optional[str]]:
 
 def draw(chart: Json, path: pathlib.Path) -> None:
     """Writes the picture of one chart; the suffix of `path` is the format."""
-    kind = chart.get("kind")
-    if not isinstance(kind, str) or kind not in KINDS:
-        raise CannotDraw(f"{kind!r:.40} is no kind of chart; there are {', '.join(KINDS)}")
     form = path.suffix[1:]
     with warnings.catch_warnings(), matplotlib.style.context(STYLE, after_reset=True):
         warnings.simplefilter("ignore")  # characters that the font lacks
-        KINDS[kind](chart).savefig(path, format=form, metadata=metadata(chart, form))
+        KINDS[chart["kind"]](chart).savefig(path, format=form, metadata=metadata(chart, form))
 
 
 def draw_files(
@@ -124,7 +89,6 @@ def draw_files(
     """Draws the charts of the files, or those whose ids are in `only`; returns the pictures' paths."""
     plans: List[Tuple[pathlib.Path, Json, pathlib.Path]] = []
     known: Set[str] = set()
-    only = only and [current_id(name) for name in only]
     for path in paths:
         try:
             charts = charts_of(path)

@@ -8,7 +8,7 @@
 
 #include "base/status.h"
 
-/* Sets `made` to the member "made" of docs/formats.md, "Charts: --series". `words` [n_words] of the
+/* Sets `made` to the member "made" of docs/formats.md, "Pages". `words` [n_words] of the
  * command line after the program's name; --overwrite is left out, as it changes no report. `paths`
  * [n_paths] of checkpoints or runs, as given. The hash of weights is the one that was recorded when
  * they were saved, else of files of together at most 1 GiB the hash of their bytes, in the order of

@@ -85,38 +85,34 @@ def check_groups(vanilla, coupled):
 
 def check_text(vanilla, coupled, work):
     before = [files_of(folder) for folder in vanilla + coupled]
-    said = good("compare", "--no-documents", *vanilla, *coupled, "--json", work / "c.json", "--series")
+    said = good("compare", "--no-documents", *vanilla, *coupled, "--json", work / "c.json", "--html", work / "c.html")
     for part in (
         "Settings that differ",
         "Figures at 768 tokens",
         "vanilla (2 runs)",
-        "router |cos|",
+        "cosine of two router rows (mean)",
         "peak memory" if "memory_bytes" in metrics(vanilla[0])[0] else "tokens/s",
         "difference to vanilla in pairs",
     ):
         check(part in said, f"the text has no {part!r}: {said}")
     check(re.search(r"^erc-s1 +12 of 12 +768 +erc$", said, re.M), f"runs: {said}")
     written = json.loads((work / "c.json").read_text())
-    series = written.pop("series")
-    ids = {chart["id"] for chart in series["charts"]}
-    check(
-        len(series["made"]["sources"]) == 4 and all(s["xxh3"] for s in series["made"]["sources"]),
-        f"made {series['made']}",
-    )
-    for name in (
-        "validation-loss",
-        "training-loss",
-        "erc",
-        "eps",
-        "router-norm",
-        "gate-norm",
-        "router-cosine",
+    page = re.search('id="couplet-data">(.*?)</script>', (work / "c.html").read_text(), re.S)
+    made = json.loads(page[1])["made"]
+    check(len(made["sources"]) == 4 and all(s["xxh3"] for s in made["sources"]), f"made {made}")
+    curves = written["groups"][0]["curves"]
+    for key in (
+        "val_loss",
+        "loss",
+        "eps_mean",
+        "router_norm_mean",
+        "gate_norm_mean",
+        "router_cos",
         "balance",
-        "alpha-min",
-        "kappa-row-top1",
-        "validation-loss-two",
+        "erc_clean",
     ):
-        check(name in ids, f"no chart {name}")
+        check(len(curves[key]["mean"]) == len(curves["tokens"]) == len(curves[key]["low"]) > 1, f"curve {key}")
+    check("two" in curves["val_loss_by_source"], "no curve of a source")
     check(before == [files_of(folder) for folder in vanilla + coupled], "a run was written into")
     check(written == compared(*vanilla, *coupled), "JSON in a file and on the terminal differ")
     good("compare", "--no-documents", vanilla[0])
@@ -128,19 +124,7 @@ def check_group_by(vanilla, coupled, work):
     found = compared(*coupled, *vanilla, "--group-by", "erc.weight")
     check([g["place"] for g in found["groups"]] == [0, 1], f"places {found['groups']}")
     check(found["baseline"] == "erc.weight 1", found["baseline"])
-    good(
-        "compare",
-        "--no-documents",
-        *vanilla,
-        *coupled,
-        "--group-by",
-        "erc.weight",
-        "--series",
-        "--json",
-        work / "ends.json",
-    )
-    ends = json.loads((work / "ends.json").read_text())["series"]["charts"]
-    check("at-the-end-eps" in [chart["id"] for chart in ends], "no chart of the end")
+    check([run["place"] for run in found["runs"]] == [1, 1, 0, 0], "places of runs")
     bad(2, ["no run has a setting erc.wieght", "erc.weight"], "compare", vanilla[0], "--group-by", "erc.wieght")
 
 
@@ -224,7 +208,7 @@ def check_bad(work, vanilla):
     bad(1, ["where nothing is written"], "compare", vanilla[1], vanilla[0], "--json", vanilla[0] / "x")
     bad(1, ["where nothing is written"], "compare", vanilla[0], "--json", vanilla[0] / "metrics.jsonl")
     bad(2, ["python -m couplet.plot"], "compare", vanilla[0], "--svg", work / "x")
-    bad(2, ["give --json"], "compare", vanilla[0], "--series")
+    bad(2, ["--series", "python -m couplet.plot"], "compare", vanilla[0], "--series")
     bad(2, ["both name"], "compare", vanilla[0], "--json", work / "x", "--html", work / "x")
     bad(1, ["where nothing is written"], "compare", vanilla[0], "--html", vanilla[0] / "x")
     (work / "mine.html").write_text("mine")
@@ -232,7 +216,7 @@ def check_bad(work, vanilla):
     said = good("compare", *vanilla, "--no-documents", "--html", work / "page.html")
     page = (work / "page.html").read_text()
     check(f"page: {work / 'page.html'}" in said and page.startswith("<!DOCTYPE html>"), f"the page: {said[-200:]}")
-    check('"kind":"compare"' in page and '"id":"validation-loss"' in page, "the page has no report or no charts")
+    check('"kind":"compare"' in page and '"curves":{"tokens"' in page, "the page has no report or no charts")
     check(not (vanilla[0] / "x").exists(), "something was written into a run")
 
 

@@ -285,7 +285,9 @@ def main():
     wrong = []
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)
-        subprocess.run([program, folder], check=True)
+        if subprocess.run([program, folder]).returncode == 77:
+            print("not checked: compare needs numpy")
+            return 77
         pages = sorted(folder.glob("*.html"))
         browser = browser if browser and works(browser, folder) else None
         if not pages:

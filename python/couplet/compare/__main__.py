@@ -12,7 +12,7 @@ from typing import NoReturn, Optional
 
 from ..report import _files
 from ..report.page import page
-from ._outputs import BadOutput, check_new, check_outside, is_stream, write
+from ._outputs import BadOutput, check_new, check_outside, is_stream, made_by, write
 from ._runs import BadRun, read_runs
 
 # `couplet compare` starts this and has said who it is.
@@ -59,7 +59,6 @@ def arguments(words: "list[str]") -> argparse.Namespace:
         "--json", metavar="FILE", help="also write everything as JSON; - prints it instead of the tables"
     )
     parser.add_argument("--html", metavar="FILE", help="also write a self-contained page with tables and curves")
-    parser.add_argument("--series", action="store_true", help="add the data of all charts to the JSON; needs --json")
     parser.add_argument("--overwrite", action="store_true", help="replace existing results")
     return parser.parse_intermixed_args(words)
 
@@ -68,8 +67,6 @@ def check(given: argparse.Namespace) -> None:
     """Before any work. WrongUse; BadOutput."""
     if given.documents is not None and given.no_documents:
         raise WrongUse("--documents and --no-documents cannot be given together")
-    if given.series and not given.json:
-        raise WrongUse("--series adds to the JSON: give --json FILE too")
     if given.json and given.json == given.html:
         raise WrongUse(f"--json and --html both name {given.json}")
     for flag, path in (("--json", given.json), ("--html", given.html)):
@@ -87,7 +84,7 @@ def warn(sentence: str) -> None:
 
 
 def compare(given: argparse.Namespace, words: "list[str]") -> None:
-    from . import _charts, _json, _tables  # after the check of wrong use: they load numpy
+    from . import _json, _tables  # after the check of wrong use: they load numpy
     from ._comparison import Comparison
     from ._score import score
 
@@ -99,20 +96,25 @@ def compare(given: argparse.Namespace, words: "list[str]") -> None:
         show(_tables.text(comparison))
     if not given.json and not given.html:
         return
-    found, made = _json.as_json(comparison), _charts.made_by(words, runs)
-    series = {"version": 1, "made": made, "charts": _charts.charts_of(comparison)}
+    found = _json.rounded(_json.as_json(comparison))
     if given.html:
-        report = _json.rounded({**found, "series": series})
         grid = _tables.first(comparison)
         rows = [[name, *cells] for name, cells in grid.rows]
         sentences = [*comparison.conclusion, *comparison.warnings, grid.title]
         write(
             given.html,
-            page("compare", "Comparison of runs", report, made, sentences, [grid.corner, *grid.columns], rows),
+            page(
+                "compare",
+                "Comparison of runs",
+                found,
+                made_by(words, runs),
+                sentences,
+                [grid.corner, *grid.columns],
+                rows,
+            ),
         )
     if given.json:
-        found = {**found, "series": series} if given.series else found
-        write(given.json, json.dumps(_json.rounded(found), indent=1, ensure_ascii=False) + "\n")
+        write(given.json, json.dumps(found, indent=1, ensure_ascii=False) + "\n")
     told = [
         f"{what}: {path}" for what, path in (("page", given.html), ("json", given.json)) if path and not is_stream(path)
     ]

@@ -40,6 +40,13 @@ class Figure(NamedTuple):
     values: "list[float]"  # of the runs
     spreads: "list[Spread]"  # of the groups
 
+    @property
+    def name(self) -> str:
+        return self.of.name if self.source is None else f"{self.of.name}, {self.source}"
+
+    def at(self, line: Line) -> float:
+        return line.values[self.of.key] if self.source is None else line.val_loss(self.source)
+
 
 class Pair(NamedTuple):
     base: int
@@ -76,12 +83,13 @@ class Comparison:
         ends = [(self._last_evaluated(run), speed) for run, speed in zip(runs, self.speeds)]
         times = [line.tokens / speed for line, speed in ends if line and not math.isnan(speed)]
         self.seconds = min(times, default=NAN)  # of equal time: the shortest time to a run's last evaluation
+        self.sources = list(dict.fromkeys(label for run in runs for label in run.sources))
         self.figures: list[Figure] = []
         for figure in FIGURES:
             self._add(figure, None)
             if figure is VALIDATION:
-                for label in dict.fromkeys(label for run in runs for label in run.sources):
-                    self._add(_of_source(label), label)
+                for label in self.sources:
+                    self._add(figure, label)
         self.warnings = warnings_of(self)
         self.pairings = [self._pairing(g) for g in range(len(self.groups)) if g != self.baseline]
         base = self.groups[self.baseline].name
@@ -231,11 +239,3 @@ def loss_between(run: Run, source: Optional[str], tokens: float) -> float:
             return a + (b - a) * (tokens - low.tokens) / (high.tokens - low.tokens)
         low = high
     return NAN
-
-
-def _of_source(label: str) -> RunFigure:
-    return VALIDATION._replace(
-        file=f"validation-loss-{label}",
-        label=f"validation loss, {label}",
-        help=f"Cross-entropy of the held-out text of {label}, nats per token.",
-    )

@@ -7,9 +7,9 @@ from typing import Any, Optional
 
 from ._comparison import Comparison, Figure, Pairing
 from ._documents import DocumentDifference
-from ._run_figures import LAYERS, OLD_KEYS
+from ._run_figures import CURVES, LAYERS, OLD_KEYS
 from ._runs import Line
-from ._statistics import Spread
+from ._statistics import NAN, Spread, spread
 
 SCHEMA = 2  # of files that have the figures
 
@@ -50,6 +50,7 @@ def _run(c: Comparison, r: int) -> "dict[str, Any]":
         "name": c.names[r],
         "folder": run.folder,
         "group": c.groups[c.group_of[r]].name,
+        "place": finite(c.groups[c.group_of[r]].place),
         "step": run.lines[-1].step if run.lines else None,
         "steps": run.steps if run.steps >= 0 else None,
         "in_progress": run.in_progress,
@@ -71,7 +72,27 @@ def _group(c: Comparison, g: int) -> "dict[str, Any]":
         "place": finite(group.place),
         "members": [c.names[run] for run in group.members],
         "figures": _figures([(f, _spread(f.spreads[g])) for f in c.figures]),
+        "curves": _curves(c, g),
     }
+
+
+def _curves(c: Comparison, g: int) -> "dict[str, Any]":
+    """Of the runs of a group that have begun the mean at the tokens of the first, where all have a number, and of several
+    runs a standard deviation to both sides."""
+    members = [c.runs[run] for run in c.groups[g].members]
+    begun = [run for run in members if run.lines]
+    tokens = [0.0] * bool(begun and begun[0].start) + (begun[0].tokens if begun else [])
+    lines = [[run.start if at == 0 and run.start else run.line_at(at) for run in begun] for at in tokens]
+
+    def curve(figure: Figure) -> "dict[str, Any]":
+        found = [spread([figure.at(line) if line else NAN for line in those]) for those in lines]
+        found = [of if of.n == len(begun) else Spread(NAN, NAN, 0) for of in found]
+        ends = {"low": [of.mean - of.sd for of in found], "high": [of.mean + of.sd for of in found]}
+        rows = {"mean": [of.mean for of in found], **(ends if len(members) > 1 else {})}
+        return {key: [finite(float(f"{x:.6g}")) for x in row] for key, row in rows.items()}
+
+    by_key = _figures([(f, curve(f)) for f in c.figures if f.of.key in CURVES])
+    return {"tokens": [_count(at) for at in tokens], **by_key}
 
 
 def _documents(of: DocumentDifference) -> "Optional[dict[str, Any]]":
@@ -126,6 +147,7 @@ def as_json(c: Comparison) -> "dict[str, Any]":
         "equal_time_s": finite(c.seconds),
         "group_by": c.by,
         "baseline": c.groups[c.baseline].name,
+        "sources": c.sources,
         "differing": [{"setting": s.name, "role": s.role, "values": s.texts} for s in c.settings.differing],
         "runs": [_run(c, r) for r in range(len(c.runs))],
         "groups": [_group(c, g) for g in range(len(c.groups))],

@@ -1,13 +1,19 @@
-"""The files that results are written to: never inside a run, and existing results only with --overwrite."""
+"""The files that results are written to: never inside a run, and existing results only with --overwrite; and where a report
+is from."""
 
 from __future__ import annotations
 
 import os
+import shlex
 import stat
 import tempfile
+import time
+from typing import Any
 
+from .._version import __version__
 from ..report import _files
 from ..report._files import BadFile
+from ._runs import Run
 
 
 class BadOutput(Exception):
@@ -93,3 +99,26 @@ def _umask() -> int:
     mask = os.umask(0)
     os.umask(mask)
     return mask
+
+
+def _source(run: Run) -> "dict[str, Any]":
+    """A run, the step of its checkpoint, and the hash of the weights that was recorded when they were saved."""
+    step = run.checkpoint_step()
+    return {
+        "path": run.folder,
+        "step": None if step < 0 else step,
+        "xxh3": run.recorded("checksums.json", run.folder).get("model.safetensors"),
+    }
+
+
+def made_by(words: "list[str]", runs: "list[Run]") -> "dict[str, Any]":
+    """The member "made" of a report: program, command, date, and the runs it is about. The date is SOURCE_DATE_EPOCH if the
+    environment has it; equal reports are then equal bytes."""
+    now = time.gmtime(int(os.environ.get("SOURCE_DATE_EPOCH") or time.time()))
+    return {
+        "program": f"couplet {__version__}",
+        "command": " ".join(["couplet compare", *(shlex.quote(word) for word in words if word != "--overwrite")]),
+        "folder": os.getcwd(),
+        "date": time.strftime("%Y-%m-%d %H:%M UTC", now),
+        "sources": [_source(run) for run in runs],
+    }

@@ -52,17 +52,16 @@ def _settings(c: Comparison) -> Grid:
 
 def _with_spread(figure: Figure, of: Spread, n: int) -> str:
     """Mean and deviation of a group of `n` runs; if only some have the figure, with how many."""
-    unit = 2**20 if figure.of.key == "memory_bytes" else 1
-    words = number(of.mean / unit, figure.of.digits)
+    words = number(of.mean * figure.of.times, figure.of.digits)
     if not math.isnan(of.sd) and figure.of.digits != WHOLE:
-        words += f" +- {number(of.sd / unit, 2)}"
+        words += f" +- {number(of.sd * figure.of.times, 2)}"
     return words if of.n in (0, n) else f"{words} (n = {of.n})"
 
 
 def _figures(c: Comparison) -> Grid:
     sizes = [len(group.members) for group in c.groups]
     rows = [
-        (f.of.label, [_with_spread(f, of, n) for of, n in zip(f.spreads, sizes)])
+        (f.name, [_with_spread(f, of, n) for of, n in zip(f.spreads, sizes)])
         for f in c.figures
         if not all(map(math.isnan, f.values))
     ]

@@ -1,10 +1,7 @@
-"""The charts of a series block as figures of matplotlib: lines, heat maps, points and boxes. The fields:
-docs/formats.md."""
+"""Charts with their numbers, as _resolve.py finds them in a report, as figures of matplotlib: lines, maps, points and boxes."""
 
 from __future__ import annotations
 
-import base64
-import binascii
 import textwrap
 import unicodedata
 from collections import Counter
@@ -129,16 +126,13 @@ def group_name(chart: Json, group: int) -> str:
 
 
 def axis_label(axis: Json) -> str:
-    label, unit = text(axis.get("label"), 90), text(axis.get("unit"), 30)
-    return f"{label} ({unit})" if label and unit else label or unit
+    return text(axis.get("label"), 90)
 
 
-def limit(axis: Json, name: str, log: bool) -> Optional[float]:
-    """The end "from" or "to" of an axis, if it can be one."""
-    end = axis.get(name)
-    if not isinstance(end, (int, float)) or not abs(end) <= 1e300 or (log and end <= 0):
-        return None
-    return end
+def short(value: float, _place: Any = None) -> str:
+    """Thousands as k, millions as M, (American) billions as B."""
+    unit, name = next((one for one in ((1e9, "B"), (1e6, "M"), (1e3, "k")) if abs(value) >= one[0]), (1.0, ""))
+    return f"{value / unit:.3g}{name}".replace("-", "−")
 
 
 def plain(value: float, _place: Any = None) -> str:
@@ -194,18 +188,15 @@ def set_axis(axes: Axes, name: str, axis: Any, values: Floats) -> None:
         least, most = float(min(values.min(), 0)), float(max(values.max(), 0))
         room = 0.05 * (most - least) or 1.0
         bottom = least - room if least < 0 else -0.1 * room
-        getattr(axes, f"set_{name}lim")(bottom, most + room if most > 0 else 0)
-    low, high = limit(axis, "from", log), limit(axis, "to", log)
-    if low is not None and low == high:
-        high = None
-    if low is not None or high is not None:
-        getattr(axes, f"set_{name}lim")(low, high)
-    if not log and (axis.get("whole") or axis.get("percent")):
-        at = getattr(axes, f"{name}axis")
-        if axis.get("whole"):
-            at.set_major_locator(ticker.MaxNLocator(integer=True))
-        if axis.get("percent"):
-            at.set_major_formatter(ticker.PercentFormatter(xmax=1, symbol=" %"))
+        top = min(most + room, 1.0) if axis.get("percent") and most <= 1 else most + room
+        getattr(axes, f"set_{name}lim")(bottom, top if most > 0 else 0)
+    at = getattr(axes, f"{name}axis")
+    if axis.get("short"):
+        at.set_major_formatter(ticker.FuncFormatter(short))
+    elif not log and axis.get("whole"):
+        at.set_major_locator(ticker.MaxNLocator(integer=True))
+    elif not log and axis.get("percent"):
+        at.set_major_formatter(ticker.PercentFormatter(xmax=1, symbol=" %"))
 
 
 # ---- figures ----
@@ -214,9 +205,6 @@ def set_axis(axes: Axes, name: str, axis: Any, values: Floats) -> None:
 def new_figure(chart: Json, width: float = WIDTH, height: float = HEIGHT) -> Tuple[Figure, Axes]:
     layout = ConstrainedLayoutEngine(w_pad=0.08, h_pad=0.04)
     figure = Figure(figsize=(width, height), layout=layout, facecolor="white")
-    notes = [line for note in chart.get("notes") or [] for line in textwrap.wrap(text(note), int(width * 17))]
-    if notes:
-        figure.supxlabel("\n".join(notes), x=0.015, ha="left", fontsize=7.5, color=MUTED)
     return figure, figure.subplots()
 
 
@@ -350,103 +338,25 @@ def draw_lines(chart: Json) -> Figure:
         set_axis(axes, "x", chart.get("x"), np.concatenate(places or [[]]))
         set_axis(axes, "y", chart.get("y"), np.concatenate(values))
     else:
-        axes.set_axis_off()  # the reason is in the notes
+        axes.set_axis_off()
+        reason = "\n".join(textwrap.wrap(text(chart.get("caption")), int(WIDTH * 17)))
+        figure.supxlabel(reason, x=0.015, ha="left", fontsize=7.5, color=MUTED)
     set_head(figure, chart, legend_of_lines(drawn))
     return figure
 
 
-# ---- heat ----
-
-
-def decode_heat(heat: Json) -> Floats:
-    """The matrix [rows, columns] of a `heat` member; NaN where there is no number."""
-    rows, columns = (member(heat, name, int, "heat") for name in ("rows", "columns"))
-    low, high = (float(member(heat, name, (int, float), "heat")) for name in ("low", "high"))
-    log = heat.get("scale") == "log"
-    if rows < 1 or columns < 1 or (log and not 0 < low <= high):
-        raise CannotDraw("heat: rows, columns or range are not possible")
-    try:
-        data = base64.b64decode(member(heat, "data", str, "heat"), validate=True)
-    except (binascii.Error, ValueError):
-        raise CannotDraw("heat: data is not base64") from None
-    if len(data) != 2 * rows * columns:
-        raise CannotDraw(f"heat: data has {len(data)} bytes; {rows} x {columns} values have {2 * rows * columns}")
-    levels = np.frombuffer(data, dtype="<u2").reshape(rows, columns)
-    ends = np.log10([low, high]) if log else (low, high)
-    values = ends[0] + levels / 65534 * (ends[1] - ends[0])
-    values = 10.0**values if log else values
-    if log and heat.get("zeros"):
-        values[levels == 0] = 0
-    return np.where(levels == 65535, np.nan, values)
-
-
-def marked_cells(heat: Json, shape: Tuple[int, ...]) -> List[Tuple[int, int]]:
-    for cell in heat.get("boxes") or []:
-        if not (
-            isinstance(cell, list)
-            and len(cell) == 2
-            and all(isinstance(at, int) and 0 <= at < n for at, n in zip(cell, shape))
-        ):
-            raise CannotDraw("heat: boxes must be a list of [row, column]")
-    return heat.get("boxes") or []
-
-
-def colour_range(heat: Json) -> Tuple[float, float]:
-    """The numbers of the first and the last colour: `colours` of the file, else low and high."""
-    low, high = heat["low"], heat["high"]
-    ends = heat.get("colours")
-    if isinstance(ends, list) and len(ends) == 2 and all(isinstance(end, (int, float)) for end in ends):
-        low, high = ends
-    if heat.get("scale") == "log":
-        low = low if low > 0 else heat["low"]
-        return low, high if high > low else low * 10
-    if heat.get("diverging"):
-        most = max(abs(low), abs(high)) or 1.0
-        return -most, most
-    return low, high if high > low else low + 1
-
-
-def set_cells(axes: Axes, name: str, heat: Json, n: int) -> None:
-    """The ticks of rows (y) or columns (x)."""
-    names = heat.get("row_names" if name == "y" else "column_names")
-    if isinstance(names, list) and len(names) == n:
-        set_places(axes, name, names, 16)
-    else:
-        at = getattr(axes, f"{name}axis")
-        at.set_major_locator(ticker.MaxNLocator(integer=True, steps=[1, 2, 4, 5, 8, 10]))
+# ---- maps ----
 
 
 def draw_map(chart: Json) -> Figure:
-    """A matrix of a report, `cells`."""
-    names = [str(i) for i in chart["order"]] if chart["order"] else None
-    heat: Json = {
-        "scale": "log" if chart["log"] else "linear",
-        "diverging": chart.get("diverging"),
-        "colours": chart["colours"],
-        "low": chart["colours"][0],
-        "high": chart["colours"][1],
-        "row_names": names,
-        "column_names": names,
-        "row_label": chart["rows"],
-        "column_label": chart["columns"],
-        "value_label": chart["value"],
-    }
-    return draw_cells(chart, heat, np.array(chart["cells"], dtype=float))
-
-
-def draw_heat(chart: Json) -> Figure:
-    heat = member(chart, "heat", dict, "it")
-    return draw_cells(chart, heat, decode_heat(heat))
-
-
-def draw_cells(chart: Json, heat: Json, values: Floats) -> Figure:
+    """A matrix, `cells`; `colours` are the numbers of the first and the last colour."""
+    values = np.array(chart["cells"], dtype=float)
     rows, columns = values.shape
     is_square = 0.5 <= rows / columns <= 2
     figure, axes = new_figure(chart, *((4.6, 4.4) if is_square else (WIDTH, HEIGHT)))
-    colours = matplotlib.colormaps["RdBu_r" if heat.get("diverging") else "viridis"].with_extremes(bad=NO_VALUE)
-    low, high = colour_range(heat)
-    is_log = heat.get("scale") == "log"
-    scale = matplotlib.colors.LogNorm(low, high) if is_log else matplotlib.colors.Normalize(low, high)
+    colours = matplotlib.colormaps["RdBu_r" if chart.get("diverging") else "viridis"].with_extremes(bad=NO_VALUE)
+    low, high = chart["colours"]
+    scale = matplotlib.colors.LogNorm(low, high) if chart["log"] else matplotlib.colors.Normalize(low, high)
     repeat = max(1, 1200 // max(rows, columns))  # viewers blur an image that they enlarge
     cells = np.kron(np.clip(values, low, high), np.ones((repeat, repeat)))
     image = axes.imshow(
@@ -457,16 +367,16 @@ def draw_cells(chart: Json, heat: Json, values: Floats) -> Figure:
         aspect="equal" if is_square else "auto",
         extent=(-0.5, columns - 0.5, rows - 0.5, -0.5),
     )
-    for row, column in marked_cells(heat, values.shape):
-        axes.add_patch(Rectangle((column - 0.5, row - 0.5), 1, 1, fill=False, edgecolor=COLOURS[1], linewidth=1.0))
     axes.grid(False)
-    axes.set_xlabel(text(heat.get("column_label")) or axis_label(chart.get("x") or {}))
-    axes.set_ylabel(text(heat.get("row_label")) or axis_label(chart.get("y") or {}))
-    set_cells(axes, "x", heat, columns)
-    set_cells(axes, "y", heat, rows)
-    bar = figure.colorbar(image, ax=axes, shrink=0.85 if is_square else 1.0, label=text(heat.get("value_label"), 60))
+    for name, label in (("x", chart["columns"]), ("y", chart["rows"])):
+        getattr(axes, f"set_{name}label")(text(label))
+        if chart["order"]:
+            set_places(axes, name, [str(i) for i in chart["order"]], 16)
+        else:
+            getattr(axes, f"{name}axis").set_major_locator(ticker.MaxNLocator(integer=True, steps=[1, 2, 4, 5, 8, 10]))
+    bar = figure.colorbar(image, ax=axes, shrink=0.85 if is_square else 1.0, label=text(chart["value"], 60))
     bar.outline.set_visible(False)
-    if is_log:
+    if chart["log"]:
         bar.ax.yaxis.set_major_formatter(ticker.FuncFormatter(plain))
         if high < 300 * low:  # powers of ten alone would be few
             bar.ax.yaxis.set_major_locator(ticker.LogLocator(subs=(1, 2, 5)))
@@ -479,35 +389,18 @@ def draw_cells(chart: Json, heat: Json, values: Floats) -> Figure:
 
 
 def draw_points(chart: Json) -> Figure:
-    points = member(chart, "points", dict, "it")
-    x, y = (numbers(member(points, name, list, "points"), f"points, {name}") for name in ("x", "y"))
-    sizes = numbers(points["size"], "points, size") if points.get("size") is not None else np.full(len(x), 1.0)
-    groups = points.get("group") or [0] * len(x)
-    if any(not isinstance(group, int) for group in groups):
-        raise CannotDraw("points: group must be a list of whole numbers")
-    same_length({"x": x, "y": y, "size": sizes, "group": groups, "names": points.get("names")}, "points")
-    bare = not any(axis_label(chart.get(name) or {}) for name in "xy")  # t-SNE has no axes
-    figure, axes = new_figure(chart, *((4.4, 4.8) if bare else (WIDTH, HEIGHT)))
-    keys, largest = np.array(groups, dtype=int), np.nanmax(sizes, initial=1e-300)
-    colours, entries = palette(groups), []
-    area = float(np.clip(4000 / max(1, len(x)), 5, 36))
-    for key in sorted(set(groups)):
-        at = keys == key
-        style = {"color": colours[key], "alpha": 0.75}
-        if points.get("size") is None:  # `plot` writes a tenth of the bytes of `scatter`
-            axes.plot(x[at], y[at], "o", markersize=area**0.5, markeredgewidth=0, **style)
-        else:
-            axes.scatter(x[at], y[at], s=area * np.nan_to_num(sizes[at] / largest), linewidths=0, **style)
-        entries.append(
-            (Line2D([], [], linestyle="none", marker="o", color=colours[key], markersize=5), group_name(chart, key))
-        )
-    if not bare:
-        set_axis(axes, "x", chart.get("x"), x)
-        set_axis(axes, "y", chart.get("y"), y)
-    else:
-        axes.set(xticks=[], yticks=[], aspect="equal", adjustable="datalim")
-        axes.spines[:].set_visible(True)
-        axes.spines[:].set_color(GRID)
+    """Points in two dimensions without axes, a colour a group: t-SNE."""
+    x, y, keys = (np.array(chart["points"][name]) for name in ("x", "y", "group"))
+    figure, axes = new_figure(chart, 4.4, 4.8)
+    colours, entries = palette(keys.tolist()), []
+    size = float(np.clip(4000 / max(1, len(x)), 5, 36)) ** 0.5
+    for key in sorted(colours):
+        at, style = keys == key, {"color": colours[key], "marker": "o", "linestyle": "none", "markeredgewidth": 0}
+        axes.plot(x[at], y[at], markersize=size, alpha=0.75, **style)
+        entries.append((Line2D([], [], markersize=5, **style), group_name(chart, key)))
+    axes.set(xticks=[], yticks=[], aspect="equal", adjustable="datalim")
+    axes.spines[:].set_visible(True)
+    axes.spines[:].set_color(GRID)
     set_head(figure, chart, entries if len(entries) > 1 else [])
     return figure
 
@@ -576,7 +469,6 @@ def draw_boxes(chart: Json) -> Figure:
 
 KINDS: Dict[str, Callable[[Json], Figure]] = {
     "lines": draw_lines,
-    "heat": draw_heat,
     "map": draw_map,
     "points": draw_points,
     "boxes": draw_boxes,

@@ -187,9 +187,9 @@ def complain(*lines: str) -> None:
 
 
 def first_line(error: BaseException) -> str:
-    """Of what it says, if it can say it."""
+    """Of what it says, if it can say it, at most 300 letters."""
     try:
-        return (str(error).splitlines() or [""])[0]
+        return (str(error).splitlines() or [""])[0][:300]
     except Exception:
         return ""
 

@@ -14,7 +14,7 @@ from typing import Any, Callable, Dict, List, NamedTuple, Optional
 
 Json = Dict[str, Any]
 Values = List[Optional[float]]
-LINES = 8  # colours
+LINES, MARKED, WIDE = 8, 80, 30  # colours; points of a curve with marks; ends of an axis that is logarithmic
 CELLS = 100_000  # of maps, from which the ends of the colours are taken
 
 
@@ -36,6 +36,7 @@ class Element(NamedTuple):
     at: Any
     place: int
     name: str
+    panel: str = ""
 
 
 def asset(name: str) -> str:
@@ -50,13 +51,14 @@ def is_number(value: Any) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
-def member(value: Any, names: List[str], place: int) -> Any:
-    """The member at a path: "@" is the alpha that is shown, "*" every element, "#" the element's place."""
+def member(value: Any, names: List[str], place: int = 0, panel: str = "") -> Any:
+    """The member at a path: "@" is the alpha that is shown, "*" every element, "#" the element's place, "$" its panel."""
     for k, name in enumerate(names):
         if name == "*":
             inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else []
-            return [member(one, names[k + 1 :], place) for one in inner]
+            return [member(one, names[k + 1 :], place, panel) for one in inner]
         if isinstance(value, dict):
+            name = panel if name == "$" else name
             key = name if name != "@" else "1" if "1" in value else next(iter(value), "")
             value = value.get(key)
         elif isinstance(value, list) and (name == "#" or name.isdigit()):
@@ -71,7 +73,12 @@ def member(value: Any, names: List[str], place: int) -> Any:
 
 def read(e: Element, key: str) -> Any:
     """A key begins at the element, behind "/" at its item."""
-    return member(e.item.at if key[:1] == "/" else e.at, key.lstrip("/").split("."), e.place)
+    return member(e.item.at if key[:1] == "/" else e.at, key.lstrip("/").split("."), e.place, e.panel)
+
+
+def text_of(text: Any, item: Item) -> Any:
+    """A text, or behind "/" the member of the report that holds it."""
+    return member(item.at, text[1:].split(".")) if str(text)[:1] == "/" else text
 
 
 def value_of(e: Element, of: Json) -> Optional[float]:
@@ -111,14 +118,14 @@ def name_of(one: Any, key: str) -> str:
     return str(next((name for name in names if name is not None), key))
 
 
-def elements_of(item: Item, each: str = "layers") -> List[Element]:
+def elements_of(item: Item, each: str = "layers", panel: str = "") -> List[Element]:
     if each == "":
         return [Element(item, item.at, 0, item.name)]
-    found = member(item.at, each.split("."), 0)
+    found = member(item.at, each.split("."))
     pairs = list(
         found.items() if isinstance(found, dict) else enumerate(found or []) if isinstance(found, list) else []
     )
-    return [Element(item, one, place, name_of(one, str(key))) for place, (key, one) in enumerate(pairs)]
+    return [Element(item, one, place, name_of(one, str(key)), panel) for place, (key, one) in enumerate(pairs)]
 
 
 def quantiles(values: List[Any]) -> Optional[Json]:
@@ -204,32 +211,47 @@ def line_chart(chart: Json, items: List[Item], rows: List[List[Element]], lines:
             )
         if "band" in chart and not several:
             series.append(band_of(rows[v], chart["band"], places))
-    if "rule" in chart:
-        rule = chart["rule"]
-        series.append({"name": rule["name"], "group": -1, "x": [0], "y": [rule["at"]], "style": "rule"})
     axis = {"label": "layer", **chart.get("x", {}), "names": places}
+    series += rules_of(chart, items)
     return {**chart, "kind": "lines", "panel": only and only["name"], "series": series, "x": axis}
 
 
-def curve_charts(chart: Json, items: List[Item]) -> List[Json]:
-    """A curve an element: over the array `at`, or over the names of an object of numbers."""
+def rules_of(chart: Json, items: List[Item]) -> List[Json]:
+    if "rule" not in chart:
+        return []
+    name, at = text_of(chart["rule"]["name"], items[0]), chart["rule"]["at"]
+    return [{"name": name, "group": -1, "x": [0], "y": [at], "style": "rule"}]
+
+
+def curve_charts(chart: Json, items: List[Item], panel: str = "") -> List[Json]:
+    """A curve an element: over the array `at`, or over the names of an object of numbers. The colours of "groups" are those
+    of the report's groups."""
     series = []
     for v, item in enumerate(items):
-        rows = elements_of(item, chart.get("each", "layers"))
+        rows = elements_of(item, chart.get("each", "layers"), panel)
+        names = [e.name for e in elements_of(item, "groups")] if chart.get("colours") == "groups" else None
         for k, e in enumerate(rows):
-            for of in chart.get("lines", [chart]):
-                series += curve_series(chart, of, e, (v, k, len(rows), len(items)))
+            n, at = (len(names), names.index(e.name) if e.name in names else -1) if names else (len(rows), k)
+            one: Json = {"name": e.name if names else f"layer {e.name}", "group": at if names else v, "style": "line"}
+            if len(items) > 1:
+                one["name"] = None if k else item.name
+            elif not names or n > LINES:
+                one |= {"group": None, "share": at / (n - 1) if n > 1 else 0}
+            series += [{**one, **curve} for of in chart.get("lines", [chart]) if (curve := curve_at(chart, of, e))]
+    last = max((x for one in series for x in one["x"]), default=0)
+    if "at" in chart:
+        series = [points_of(one, last * chart["x"].get("from", 0)) for one in series]
     drawn = [one for one in series if any(y is not None for y in one["y"])]
     if not drawn:
         return []
-    if all(y == 0 for one in drawn for y in one["y"]):
+    if "at" not in chart and all(y == 0 for one in drawn for y in one["y"]):
         sentence = f"{chart['y']['label']} is 0 at every {chart['x']['label']}, in every layer."
         return [{**chart, "kind": "lines", "series": [], "caption": sentence}]
-    return [{**chart, "kind": "lines", "series": drawn}]
+    return [{**chart, "kind": "lines", "panel": panel, "series": drawn + rules_of(chart, items)}]
 
 
-def curve_series(chart: Json, of: Json, e: Element, at: Any) -> List[Json]:
-    item, k, n, n_items = at
+def curve_at(chart: Json, of: Json, e: Element) -> Optional[Json]:
+    """x, y, the ends of a band, and whether every point is marked."""
     values = read(e, of["key"])
     if isinstance(values, dict) and "at" not in chart:
         keys: List[Any] = sorted(values, key=float)
@@ -237,16 +259,17 @@ def curve_series(chart: Json, of: Json, e: Element, at: Any) -> List[Json]:
     elif isinstance(values, list) and "at" in chart:
         x = read(e, chart["at"])
     else:
-        return []
-    own = chart.get("colours") == "each"
-    one: Json = {"x": x, "y": [y if is_number(y) and math.isfinite(y) else None for y in values], "style": "line"}
-    for end in ("low", "high"):
-        one[end] = read(e, of[end]) if end in of else None
-    one["name"] = e.name if own else f"layer {e.name}" if n_items < 2 else e.item.name if k == 0 else None
-    one["group"], one["marks"] = k if own else item, len(x) < 80
-    if n_items < 2 and (not own or n > LINES):
-        one["group"], one["share"] = None, k / (n - 1) if n > 1 else 0
-    return [one]
+        return None
+    y = [y if is_number(y) and math.isfinite(y) else None for y in values]
+    low, high = (read(e, of[end]) if end in of else None for end in ("low", "high"))
+    return {"x": x, "y": y, "low": low, "high": high, "marks": len(x) <= MARKED}
+
+
+def points_of(one: Json, first: float) -> Json:
+    """The points that have a number, from `first` on."""
+    kept = [k for k, x in enumerate(one["x"]) if one["y"][k] is not None and x >= first]
+    rows = {key: one[key] and [one[key][k] for k in kept] for key in ("x", "y", "low", "high")}
+    return {**one, **rows, "marks": len(kept) <= MARKED}
 
 
 def box_charts(chart: Json, items: List[Item]) -> List[Json]:
@@ -281,16 +304,25 @@ def dot_charts(chart: Json, items: List[Item]) -> List[Json]:
     return [{**chart, "kind": "lines", "series": series, "x": {"label": "", "names": places}}] if rows else []
 
 
-def point_charts(chart: Json, items: List[Item]) -> List[Json]:
-    """A point an element at the number `at`, and a line through the means of those that share one."""
-    rows = [e for item in items for e in elements_of(item, chart.get("each", "layers"))]
-    points = [(value_of(e, {"key": chart["at"]}), value_of(e, chart)) for e in rows]
-    known = [(x, y) for x, y in points if x is not None and y is not None]
-    places = sorted({x for x, _ in known})
-    means = [[y for at, y in known if at == x] for x in places]
-    mean = {"name": "mean", "group": 0, "x": places, "y": [sum(y) / len(y) for y in means], "marks": True}
-    each = {"name": "one", "group": 1, "x": [x for x, _ in known], "y": [y for _, y in known], "style": "dots"}
-    return [{**chart, "kind": "lines", "series": [mean, each]}] if known else []
+def point_charts(chart: Json, items: List[Item], panel: str = "") -> List[Json]:
+    """A point an element at the number `at`, a line through the means of those that share one, and a level of those without."""
+    rows = [e for item in items for e in elements_of(item, chart.get("each", "layers"), panel)]
+    known = [(value_of(e, {"key": chart["at"]}), y) for e in rows if (y := value_of(e, chart)) is not None]
+    points = [(x, y) for x, y in known if x is not None]
+    places = sorted({x for x, _ in points})
+    if len(places) < 2:
+        return []
+
+    def mean(place: Optional[float]) -> float:
+        return mean_of([y for x, y in known if x == place])
+
+    line = {"name": "mean", "group": 0, "x": places, "y": [mean(x) for x in places], "marks": True}
+    dots = {"name": "a run", "group": 1, "x": [x for x, _ in points], "y": [y for _, y in points], "style": "dots"}
+    off = {"name": "off", "group": -1, "x": [0], "y": [mean(None)], "style": "rule"}
+    wide = chart["x"].get("scale") == "wide" and 0 < places[0] * WIDE < places[-1]
+    axis = {**chart["x"], "label": text_of(chart["x"]["label"], items[0]), "scale": "log" if wide else "linear"}
+    series = [line, dots, *[off] * (len(points) < len(known))]
+    return [{**chart, "kind": "lines", "panel": panel, "x": axis, "series": series}]
 
 
 # ---- matrices: rows of numbers, None where there is none ----
@@ -414,12 +446,22 @@ def colours_of(maps: List[List[Values]]) -> List[float]:
     return [low, high] if high - low > 1e-6 * high else [low / 2, high * 1.5]
 
 
+def panelled(form: Callable[[Json, List[Item], str], List[Json]]) -> Callable[[Json, List[Item]], List[Json]]:
+    """The same chart once a name of the array `panels`."""
+
+    def charts(chart: Json, items: List[Item]) -> List[Json]:
+        panels = member(items[0].at, chart["panels"].split(".")) if "panels" in chart else [""]
+        return [one for panel in panels or [] for one in form(chart, items, str(panel))]
+
+    return charts
+
+
 FORMS: Dict[str, Callable[[Json, List[Item]], List[Json]]] = {
     "lines": line_charts,
-    "curves": curve_charts,
+    "curves": panelled(curve_charts),
     "boxes": box_charts,
     "dots": dot_charts,
-    "points": point_charts,
+    "points": panelled(point_charts),
     "map": map_charts,
 }
 

@@ -63,5 +63,5 @@ def compared(root, *invented, by=None):
     return Comparison(read_runs([str(one.write(root)) for one in invented]), by)
 
 
-def figure(comparison, name):
-    return next(f for f in comparison.figures if f.of.file == name)
+def figure(comparison, key, source=None):
+    return next(f for f in comparison.figures if (f.of.key, f.source) == (key, source))

@@ -7,11 +7,12 @@ import random
 
 import numpy as np
 import pytest
-from couplet.compare import _charts, _documents, _json, _tables
+from couplet.compare import _documents, _json, _tables
 from couplet.compare._comparison import Comparison
 from couplet.compare._groups import NoSetting
 from couplet.compare._runs import read_runs
 from couplet.compare._statistics import quantile, spread
+from couplet.report import _resolve
 from invented import SIX, Invented, compared, figure
 
 VANILLA, ERC = SIX[0], SIX[4]  # a pair
@@ -32,7 +33,7 @@ def test_runs_of_other_seeds_are_a_group(tmp_path):
     c = compared(tmp_path, *SIX)
     assert [(group.name, group.members) for group in c.groups] == [("vanilla", [0, 1, 2]), ("erc", [3, 4, 5])]
     assert c.baseline == 0 and c.grouped and not c.warnings
-    assert figure(c, "validation-loss").spreads[1] == pytest.approx(spread([one.val(20) for one in SIX[3:]]), 1e-12)
+    assert figure(c, "val_loss").spreads[1] == pytest.approx(spread([one.val(20) for one in SIX[3:]]), 1e-12)
 
 
 @pytest.mark.parametrize(
@@ -87,8 +88,8 @@ def test_a_loss_that_is_off_is_a_group(by, more, groups, tmp_path):
     assert found == groups
     if by == "erc.alpha":
         assert not c.warnings
-        at_end = [chart for chart in _charts.charts_of(c) if chart["section"] == "end"]
-        rules = [[s["name"] for s in chart["series"] if s["style"] == "rule"] for chart in at_end]
+        at_end = [chart for chart in _resolve.charts_of(_json.as_json(c)) if chart["section"] == "end"]
+        rules = [[s["name"] for s in chart["series"] if s.get("style") == "rule"] for chart in at_end]
         assert rules and rules[0] == ["off"] and at_end[0]["series"][0]["x"] == [0.5, 1]
 
 
@@ -117,7 +118,7 @@ def test_groups_are_of_the_precision_that_runs_had(tmp_path):
 def test_a_copy_of_a_run_counts_once(change, n, tmp_path):
     """A copy, and one that went on less far; other losses, seeds or settings are other runs."""
     c = compared(tmp_path, VANILLA._replace(name="copy", **change), VANILLA, SIX[1])
-    assert len(c.runs) == 1 + n and figure(c, "validation-loss").spreads[c.group_of[n]].n in (1, 2, 3)
+    assert len(c.runs) == 1 + n and figure(c, "val_loss").spreads[c.group_of[n]].n in (1, 2, 3)
     sentence = f"{tmp_path / 'copy'} are the same run, with equal settings, seed and losses: it counts once"
     other = f"{tmp_path / 'vanilla-s0'} are the same run, with equal settings, seed and losses: it counts once"
     assert (told(c, sentence) or told(c, other)) == (n == 1)
@@ -169,25 +170,26 @@ def test_the_point_is_the_last_that_all_evaluated(tmp_path):
     c = compared(tmp_path, a, b)
     assert (c.point_kind, c.point) == ("evaluated", 1200)
     for name, run, want in (
-        ("validation-loss", 0, a.val(12)),
-        ("validation-loss-b", 1, b.val(12) + 0.5),
-        ("eps", 1, (b.eps(12, 0) + b.eps(12, 1)) / 2),
-        ("training-loss", 0, (a.loss(11) + a.loss(12)) / 2),  # of the last tenth: 1080 < tokens <= 1200
-        ("memory", 0, 6 << 20),  # over the whole run
-        ("tokens-per-s", 1, 1210),
+        ("val_loss", 0, a.val(12)),
+        ("val_loss", 1, b.val(12)),
+        ("eps_mean", 1, (b.eps(12, 0) + b.eps(12, 1)) / 2),
+        ("loss", 0, (a.loss(11) + a.loss(12)) / 2),  # of the last tenth: 1080 < tokens <= 1200
+        ("memory_bytes", 0, 6 << 20),  # over the whole run
+        ("tokens_per_s", 1, 1210),
         ("tokens", 1, 1300),
     ):
         assert figure(c, name).values[run] == pytest.approx(want, 1e-12), name
-    assert math.isnan(figure(c, "grad-norm").values[0])
+    assert figure(c, "val_loss", "b").values[1] == pytest.approx(b.val(12) + 0.5, 1e-12)
+    assert math.isnan(figure(c, "grad_norm").values[0])
 
 
 def test_without_evaluations_the_last_that_all_logged(tmp_path):
     c = compared(tmp_path, VANILLA, SIX[3]._replace(last=13, no_eval=True))
     assert (c.point_kind, c.point) == ("logged", 1300) and told(c, "at which every run was evaluated")
     a, b = VANILLA.val(12), VANILLA.val(14)
-    assert figure(c, "validation-loss").values[0] == pytest.approx((a + b) / 2, 1e-12)
-    assert figure(c, "validation-loss-b").values[0] == pytest.approx((a + b) / 2 + 0.5, 1e-12)
-    assert math.isnan(figure(c, "validation-loss").values[1])
+    assert figure(c, "val_loss").values[0] == pytest.approx((a + b) / 2, 1e-12)
+    assert figure(c, "val_loss", "b").values[0] == pytest.approx((a + b) / 2 + 0.5, 1e-12)
+    assert math.isnan(figure(c, "val_loss").values[1])
 
 
 def test_without_a_common_line_each_ones_last(tmp_path):
@@ -199,9 +201,9 @@ def test_without_a_common_line_each_ones_last(tmp_path):
     c = Comparison(read_runs([str(one), str(other)]))
     assert (c.point_kind, c.point) == ("last", 260) and told(c, "at which every run has a line")
     assert c.line(0).step == c.line(1).step == 2
-    assert figure(c, "training-loss").values == pytest.approx([VANILLA.loss(2), 2], 1e-12)  # before its own line
+    assert figure(c, "loss").values == pytest.approx([VANILLA.loss(2), 2], 1e-12)  # before its own line
     a, b = VANILLA.val(2), VANILLA.val(4)  # 260 lies between the evaluations at 200 and 400
-    assert figure(c, "validation-loss").values == pytest.approx([a + (b - a) * 60 / 200, 2.5], 1e-12)
+    assert figure(c, "val_loss").values == pytest.approx([a + (b - a) * 60 / 200, 2.5], 1e-12)
     assert "validation loss linear between two evaluations" in c.point_words()
 
 
@@ -209,8 +211,8 @@ def test_a_run_that_has_just_begun_is_listed(tmp_path):
     """First of its group and of all, and in no one's way."""
     c = compared(tmp_path, SIX[0]._replace(last=0), SIX[1], SIX[3], SIX[4]._replace(last=0))
     assert (c.point_kind, c.point, len(c.groups)) == ("evaluated", 2000, 2)
-    assert math.isnan(figure(c, "validation-loss").values[0]) and math.isnan(c.speeds[0])
-    assert figure(c, "validation-loss").spreads[0].mean == pytest.approx(SIX[1].val(20), 1e-12)
+    assert math.isnan(figure(c, "val_loss").values[0]) and math.isnan(c.speeds[0])
+    assert figure(c, "val_loss").spreads[0].mean == pytest.approx(SIX[1].val(20), 1e-12)
     assert c.pairings[0].pairs == []  # erc-s0 would be the other of vanilla-s0
     text = "\n".join(_tables.text(c))
     for part in ("no step logged yet", "(n = 1)", "n: so many runs of the group have the figure."):
@@ -228,9 +230,7 @@ def test_equal_time_is_between_evaluations(tmp_path):
     step = 2000 / 1110 * 1010 / 100
     low = int(step / 2) * 2
     a, b = VANILLA.val(low), VANILLA.val(low + 2)
-    assert figure(c, "validation-loss-equal-time").values == pytest.approx(
-        [a + (b - a) * (step - low) / 2, SIX[5].val(20)]
-    )
+    assert figure(c, "val_loss_equal_time").values == pytest.approx([a + (b - a) * (step - low) / 2, SIX[5].val(20)])
 
 
 def test_damage_is_told(tmp_path):
@@ -239,7 +239,7 @@ def test_damage_is_told(tmp_path):
         file.write('{"step":\n{"step":20,"tokens":2000,"loss":2,"val_loss":1}\n{')
     c = Comparison(read_runs([str(folder), str(folder) + "/"]))
     assert told(c, "2 damaged lines of its metrics were passed over") and told(c, "1 step has several lines")
-    assert told(c, "are the same folder: it counts once") and figure(c, "validation-loss").values == [1]
+    assert told(c, "are the same folder: it counts once") and figure(c, "val_loss").values == [1]
 
 
 # ---- pairs ----
@@ -265,8 +265,12 @@ def test_pairs_share_their_seed(tmp_path):
     points = c.over_tokens(pairing)
     assert [point[0] for point in points] == [200.0 * i for i in range(1, 11)]
     assert points[3] == pytest.approx((800, -0.02, -0.02 - pairing.half, -0.02 + pairing.half), 1e-9)
-    (chart,) = (chart for chart in _charts.charts_of(c) if chart["id"] == "validation-loss-difference")
-    assert chart["series"][0]["low"] == [float(f"{-0.02 - pairing.half:.6g}")] * 10 and chart["series"][1]["y"] == [0]
+    chart = _resolve.charts_of(_json.as_json(c))[0]
+    assert chart["id"] == "validation-loss-difference" and chart["series"][1]["name"] == "vanilla"
+    assert (
+        chart["series"][0]["low"] == pytest.approx([-0.02 - pairing.half] * 10, 1e-9)
+        and chart["series"][0]["group"] == 1
+    )
 
 
 @pytest.mark.parametrize(

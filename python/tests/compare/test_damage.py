@@ -55,7 +55,7 @@ def test_damaged_runs(name, tmp_path, capsys):
     blob, codes = (hurt / name).read_bytes(), set()
     for copy in range(COPIES):
         (hurt / name).write_bytes(damaged(blob, draw) if copy else blob)
-        words = [str(whole), str(hurt), "--no-documents", "--json", str(tmp_path / "c.json"), "--series", "--overwrite"]
+        words = [str(whole), str(hurt), "--no-documents", "--json", str(tmp_path / "c.json"), "--overwrite"]
         code = compare.main(words)
         out, err = capsys.readouterr()
         codes.add(code)

@@ -1,5 +1,6 @@
 """Eight recorded runs, cut short and partly damaged, against what the C program of version 0.1.0 made of them (its verb compare,
-src/compare until 2026): words and numbers, all nine digits; what is new since, and the order of tables, apart."""
+src/compare until 2026): numbers, all nine digits, and curves and points of charts, six; what is new since, the names of figures,
+and the order of tables, apart."""
 
 import gzip
 import json
@@ -7,9 +8,10 @@ import pathlib
 import re
 
 import pytest
-from couplet.compare import _charts, _json, _tables
+from couplet.compare import _json, _tables
 from couplet.compare._comparison import Comparison
 from couplet.compare._runs import read_runs
+from couplet.report import _resolve
 
 GOLDEN = pathlib.Path(__file__).parents[3] / "tests" / "golden" / "compare"
 
@@ -45,11 +47,27 @@ def test_words_and_numbers(case, runs, monkeypatch):
     assert tables == golden_tables
     series = want.pop("series")
     found = _json.rounded(_json.as_json(comparison))
+    charts = {chart["id"]: chart for chart in _resolve.charts_of(found)}
+    for chart in series["charts"]:
+        name = re.sub("(validation-loss)-", r"\1-of-", chart["id"])
+        assert curves_of(chart) == curves_of(charts.get(name, {"series": [], "x": {"label": ""}})), name
     assert len(found.pop("conclusion")) == len(want["comparisons"])
     for comparison_of_groups in found["comparisons"]:
         points = comparison_of_groups.pop("over_tokens")
         assert points["tokens"][-1:] == [want["point_tokens"]] * bool(points["tokens"])
         assert points["mean"][-1:] == [comparison_of_groups["mean"]] * bool(points["tokens"])
+    for one in (found, *found["runs"], *found["groups"]):
+        for key in {"sources", "curves"} | ({"place"} if "folder" in one else set()):
+            one.pop(key, None)
     assert found == want
-    charts = _json.rounded(_charts.charts_of(comparison))
-    assert [chart for chart in charts if chart["id"] != "validation-loss-difference"] == series["charts"]
+
+
+def curves_of(chart):
+    """Of each series with a point its name, and x, y and the ends of its band to six digits."""
+    unit = {"million tokens": 1e6, "thousand tokens": 1e3}.get(chart["x"]["label"], 1)
+    rows = (("x", unit), ("y", 1), ("low", 1), ("high", 1))
+    return [
+        (one["name"], *([f"{v * times:.6g}" for v in one.get(key) or []] for key, times in rows))
+        for one in chart["series"]
+        if one["x"]
+    ]

@@ -9,7 +9,6 @@ import re
 import subprocess
 import sys
 
-import charts
 import pytest
 import torch
 from conftest import COUNTS
@@ -136,10 +135,9 @@ def test_a_message_about_a_long_value_is_short(tmp_path, capsys):
     if not plot.can_draw():
         pytest.skip("needs matplotlib")
     path = tmp_path / "a.json"
-    for block in ({"version": "A" * 10**6, "charts": []}, {"version": 1, "charts": [{"id": "a", "kind": "A" * 10**6}]}):
-        path.write_text(json.dumps({"series": block}))
-        code, err = said_of(capsys, "couplet.plot", plot.main, [str(path), "--out", str(tmp_path / "out")])
-        assert code == 1 and len(err) < 500 + len(str(path))
+    path.write_text(json.dumps({"layers": [{"erc": {"A" * 10**6: 1}}]}))
+    code, err = said_of(capsys, "couplet.plot", plot.main, [str(path), "--out", str(tmp_path / "out")])
+    assert code == 1 and len(err) < 500 + len(str(path))
 
 
 def special(path, kind):
@@ -279,7 +277,10 @@ def damaged(blob, draw):
 def whole_files():
     for name in ("z-loss.layers", "erc.some-active", "load-balancing-mixtral.dropped", "gate-weights.some"):
         yield (FOLDER / f"{name}.safetensors").read_bytes(), "couplet.certify"
-    yield json.dumps(charts.every_kind()).encode(), "couplet.plot"
+    page = pathlib.Path(__file__).with_name("page.json").read_text(encoding="utf-8")
+    keys = ("layer", "erc_relative", "quantiles", "chance", "map")  # charts of each form, and few
+    layers = [{key: one[key] for key in keys} for one in json.loads(page)["report"]["checkpoints"][0]["layers"]]
+    yield json.dumps({"layers": layers}).encode(), "couplet.plot"
     yield (pathlib.Path(__file__).parents[3] / "docs" / "pytorch" / "gpu-h100.jsonl").read_bytes(), "couplet.bench"
     yield (
         b'{"data": "a", "loss": 1, "val_loss": 8.5, "eps_mean": [0.25], "val_loss_by_source": {"c": 9}}',

@@ -29,11 +29,11 @@ def chart_of(report, name):
 
 def test_rows_of_the_list():
     sections = {(one["of"], one["id"]) for one in LIST["sections"]}
-    ids = [one["id"] for one in LIST["charts"]]
-    assert len(ids) == len(set(ids)) and all(re.fullmatch("[a-z0-9-]+", name) for name in ids)
+    ids = [(one["of"].replace("routing", "inspect"), one["id"]) for one in LIST["charts"]]  # which share a page
+    assert len(ids) == len(set(ids)) and all(re.fullmatch("[a-z0-9-]+", name) for _, name in ids)
     for one in LIST["charts"]:
         assert all(one.get(key) for key in KEYS) and (one["of"], one["section"]) in sections, one["id"]
-        assert one["form"] in {*_resolve.FORMS, "table", "given"}, one["id"]
+        assert one["form"] in {*_resolve.FORMS, "table"}, one["id"]
     captions = [one["caption"] for one in LIST["charts"] if "caption" in one]
     assert len(captions) == len(set(captions)), "a caption stands twice"
 
@@ -41,8 +41,13 @@ def test_rows_of_the_list():
 def test_words_of_the_list():
     """Titles are words; captions, sections and the glossary are sentences."""
     for one in LIST["charts"]:
-        assert re.match("[A-Z]", one["title"]) and "_" not in one["title"].replace("M_tok", ""), one["title"]
+        assert re.match("[A-Z]", one["title"]) and "_" not in re.sub(r"M_tok|\(α_min\)", "", one["title"]), one["title"]
         assert one.get("caption", ".")[-1] == ".", one["caption"]
+    figures = next(one["columns"] for one in LIST["charts"] if one["id"] == "groups")
+    names = {one["key"].removesuffix(".mean"): one["name"] for one in figures}
+    for one in LIST["charts"]:  # a figure of runs has one name
+        if one["form"] == "points" and "panels" not in one:
+            assert one["title"][1:] == names[one["key"]][1:], one["title"]
     for one in (*LIST["terms"], *(one for one in LIST["sections"] if "words" in one)):
         assert re.match(r"\S", one["words"]) and one["words"][-1] == "." and len(one["words"]) > 40, one["words"]
 

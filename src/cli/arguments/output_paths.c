@@ -152,8 +152,6 @@ cpl_status cpl_output_paths_check(const cpl_arguments *args, const char *members
     const char *json = path_of(args, "--json"), *html = path_of(args, "--html");
     if (json && html && strcmp(json, html) == 0)
         return CPL_FAIL(CPL_ERR_USAGE, "--json and --html both name %s", json);
-    if (cpl_flag_known(args, "--series") && cpl_flag_on(args, "--series") && !json)
-        return CPL_FAIL(CPL_ERR_USAGE, "--series adds to the JSON: give --json FILE too");
     for (int r = 0; r < N_RESULTS; r++) {
         if (!cpl_output_paths_is_file(args, results[r].flag)) continue;
         if (strcmp(path_of(args, results[r].flag), "-") == 0)

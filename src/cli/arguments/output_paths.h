@@ -14,10 +14,6 @@
     CPL_SWITCH("--overwrite",                                                                      \
                "Replace existing results; without it they are refused before any work.")
 
-#define CPL_FLAG_ROW_SERIES                                                                        \
-    CPL_SWITCH("--series", "Add the data of all charts to the JSON, for python -m couplet.plot; "  \
-                           "needs --json.")
-
 /* Rows for a verb's table, with the sentences of --json and --html. */
 #define CPL_FLAG_ROWS_PLACES(json, html)                                                           \
     CPL_FLAG("--json", FILE, "FILE", json), CPL_FLAG("--html", FILE, "FILE", html),                \

@@ -76,14 +76,13 @@ static const cpl_flag flags[] = {
     CPL_FLAG("--json", FILE, "FILE",
              "Also write everything as JSON; - prints it instead of the tables."),
     CPL_FLAG("--html", FILE, "FILE", "Write a self-contained page with tables and curves."),
-    CPL_FLAG_ROW_SERIES,
     CPL_FLAG_ROW_OVERWRITE,
 };
 
 const cpl_verb cpl_verb_compare = {
     .name    = "compare",
     .summary = "compare runs: settings, losses, coupling, speed, with spread over seeds",
-    .usage   = "RUN [RUN ...] [--group-by SETTING] [--json FILE] [--series]",
+    .usage   = "RUN [RUN ...] [--group-by SETTING] [--json FILE] [--html FILE]",
     .about =
         "A RUN is a folder of couplet train; it may still be in progress. The only file written "
         "into it is documents.json, the losses of held-out documents (--documents), for which "
