@@ -65,11 +65,6 @@ static inline const char *shared_path(const char *relative)
  * so. */
 static bool further;
 
-static inline bool runs_further(int n_arguments, char **arguments)
-{
-    return further = n_arguments > 1 && strcmp(arguments[1], "further") == 0;
-}
-
 /* A path below golden: of the checkout, or, in further tests, of the larger reference data. */
 static inline const char *reference_path(const char *relative)
 {
@@ -77,13 +72,6 @@ static inline const char *reference_path(const char *relative)
     snprintf(name, sizeof name, "golden/%s", relative);
     return further ? shared_path(name) : golden_path(relative);
 }
-
-/* Runs the tests of a program, or with the argument "further" the further ones alone. */
-#define run_groups(n_arguments, arguments, tests, further_tests, set_up, tear_down)                \
-    (!runs_further(n_arguments, arguments) ? cmocka_run_group_tests(tests, set_up, tear_down)      \
-     : access(shared_path(""), R_OK) != 0                                                          \
-         ? 77                                                                                      \
-         : cmocka_run_group_tests(further_tests, set_up, tear_down))
 
 /* The folder of a test program's temporary files; its processes' too, but removed by the first
  * alone. */
@@ -122,5 +110,83 @@ static inline const char *scratch_folder(void)
     if (mkdir(path, 0700) != 0) fail_msg("mkdir: no temporary folder");
     return path;
 }
+
+/* ---- the tests of a program ----
+ *
+ * TEST(name) { ... } is a test: the program runs its tests in the order in which they are written.
+ * TEST_FURTHER is one of the further tests, TEST_ANY one of both. */
+
+enum { RUNS_PLAINLY = 1, RUNS_FURTHER = 2, MOST_TESTS = 64 };
+
+static struct {
+    struct CMUnitTest each[MOST_TESTS];
+    int runs[MOST_TESTS];
+    size_t count;
+    CMFixtureFunction before_all, after_all, before_each, after_each;
+    int (*around)(int (*run)(void));            /* runs `run`, perhaps several times */
+    int (*with_argument)(const char *argument); /* in place of the tests */
+} program_tests;
+
+#define TEST_THAT(runs_when, test)                                                                 \
+    static void test(void **state);                                                                \
+    __attribute__((constructor)) static void add_##test(void)                                      \
+    {                                                                                              \
+        add_test(runs_when, (struct CMUnitTest){.name = #test, .test_func = test});                \
+    }                                                                                              \
+    static void test(__attribute__((unused)) void **state)
+
+#define TEST(name)         TEST_THAT(RUNS_PLAINLY, name)
+#define TEST_FURTHER(name) TEST_THAT(RUNS_FURTHER, name)
+#define TEST_ANY(name)     TEST_THAT(RUNS_PLAINLY | RUNS_FURTHER, name)
+
+/* TESTS_DO(after_each, function); sets a function of program_tests. */
+#define TESTS_DO(what, function)                                                                   \
+    __attribute__((constructor)) static void set_##what(void)                                      \
+    {                                                                                              \
+        program_tests.what = function;                                                             \
+    }                                                                                              \
+    struct CMUnitTest
+
+/* SCRATCH_FOLDER(folder); is one for all tests of the program. */
+#define SCRATCH_FOLDER(name)                                                                       \
+    static const char *name;                                                                       \
+    __attribute__((constructor)) static void make_##name(void)                                     \
+    {                                                                                              \
+        name = scratch_folder();                                                                   \
+    }                                                                                              \
+    struct CMUnitTest
+
+static inline void add_test(int runs_when, struct CMUnitTest test)
+{
+    if (program_tests.count == MOST_TESTS) abort();
+    program_tests.runs[program_tests.count]   = runs_when;
+    program_tests.each[program_tests.count++] = test;
+}
+
+/* Returns how many failed. */
+static inline int run_program_tests(void)
+{
+    struct CMUnitTest tests[MOST_TESTS];
+    size_t n = 0;
+    for (size_t i = 0; i < program_tests.count; i++) {
+        if (!(program_tests.runs[i] & (further ? RUNS_FURTHER : RUNS_PLAINLY))) continue;
+        tests[n]                 = program_tests.each[i];
+        tests[n].setup_func      = program_tests.before_each;
+        tests[n++].teardown_func = program_tests.after_each;
+    }
+    return n == 0 || _cmocka_run_group_tests("tests", tests, n, program_tests.before_all,
+                                             program_tests.after_all);
+}
+
+#ifdef CPL_TEST_PROGRAM /* tests/CMakeLists.txt */
+int main(int n_arguments, char **arguments)
+{
+    if (n_arguments > 1 && program_tests.with_argument)
+        return program_tests.with_argument(arguments[1]);
+    further = n_arguments > 1 && strcmp(arguments[1], "further") == 0;
+    if (further && access(shared_path(""), R_OK) != 0) return 77;
+    return program_tests.around ? program_tests.around(run_program_tests) : run_program_tests();
+}
+#endif
 
 #endif /* CPL_TESTS_CHECK_H */

@@ -75,10 +75,9 @@ static size_t optimizer_of(const cpl_plan *plan, int64_t rank)
     return bytes;
 }
 
-static void sums_are_what_is_allocated(void **unused)
+TEST(sums_are_what_is_allocated)
 {
     static const char *const bf16[] = {"compute.dtype=bf16", NULL};
-    (void)unused;
     for (int type = 0; type < 2; type++) {
         cpl_settings s = settings_of(type ? bf16 : NULL);
         for (int i = 0; i < N_SHAPES; i++) {
@@ -107,9 +106,8 @@ static void sums_are_what_is_allocated(void **unused)
 }
 
 /* The whole of a model divided among ranks is the whole again, up to the rounding of parts. */
-static void moments_become_fewer(void **unused)
+TEST(moments_become_fewer)
 {
-    (void)unused;
     cpl_settings s     = settings_of(NULL);
     const cpl_plan one = plan_of(&s, 1, 1), eight = plan_of(&s, 8, 2);
     const double share = 8.0 * (double)eight.bytes.moments / (double)one.bytes.moments;
@@ -129,9 +127,8 @@ static void assert_sent(cpl_sent got, int64_t bytes, int64_t messages)
 /* 2 ranks along the experts: 16 tokens a pass with 4 choices, of which half stay; 1024 passes and
  * as many but one that only count. Rows of 48 F32 both ways, 4 bytes of weight with each, and 32
  * counts of 8 bytes forward. */
-static void formula_of_the_exchange(void **unused)
+TEST(formula_of_the_exchange)
 {
-    (void)unused;
     cpl_settings s     = settings_of(NULL);
     const int64_t rows = 32, row = 48 * 4, passes = 1024, forward = 2 * passes - 1, layers = 3;
     const cpl_plan plan = plan_of(&s, 2, 2);
@@ -149,9 +146,8 @@ static void formula_of_the_exchange(void **unused)
 
 /* More ranks than choices: 4 choices of 64 experts, one a rank, so that 63 of 64 rows leave
  * (rounded down), and of each token at most one comes. */
-static void formula_with_one_expert_a_rank(void **unused)
+TEST(formula_with_one_expert_a_rank)
 {
-    (void)unused;
     cpl_settings s    = settings_of(NULL);
     const int64_t row = 48 * 4, passes = 2048 / 64, forward = 2 * passes - 1;
     const cpl_plan plan = plan_of(&s, 64, 64);
@@ -166,14 +162,13 @@ static void formula_with_one_expert_a_rank(void **unused)
 }
 
 /* Of 2 data-parallel ranks: half of everything to the other, twice; a few sums. */
-static void what_two_ranks_send(void **unused)
+TEST(what_two_ranks_send)
 {
     static const char *const few[] = {"data.batch_tokens=32", "erc.draws=2", NULL};
-    (void)unused;
-    cpl_settings s       = settings_of(few);
-    const cpl_plan plan  = plan_of(&s, 2, 1);
-    const int64_t half   = plan.total_parameters / 2 * 4;
-    const cpl_sent *sent = plan.sent;
+    cpl_settings s                 = settings_of(few);
+    const cpl_plan plan            = plan_of(&s, 2, 1);
+    const int64_t half             = plan.total_parameters / 2 * 4;
+    const cpl_sent *sent           = plan.sent;
     assert_near((double)sent[CPL_PLAN_gradients].bytes, (double)half, 1e-3 * (double)half);
     assert_near((double)sent[CPL_PLAN_parameters].bytes, (double)half, 1e-3 * (double)half);
     assert_int_equal(sent[CPL_PLAN_gradients].messages, sent[CPL_PLAN_parameters].messages);
@@ -210,9 +205,8 @@ static double copied(const cpl_plan *plan)
     return bytes;
 }
 
-static void time_is_the_sum_of_its_terms(void **unused)
+TEST(time_is_the_sum_of_its_terms)
 {
-    (void)unused;
     cpl_settings s = settings_of(NULL);
     for (int i = 0; i < N_SHAPES; i++)
         for (int overlap = 0; overlap < 2; overlap++) {
@@ -237,9 +231,8 @@ static void time_is_the_sum_of_its_terms(void **unused)
 
 /* 28 bytes of each number, 30 with a BF16 copy: all of them in one process, a part on every
  * rank. */
-static void one_rank_is_the_whole(void **unused)
+TEST(one_rank_is_the_whole)
 {
-    (void)unused;
     cpl_settings s       = settings_of(NULL);
     const cpl_plan plan  = plan_of(&s, 1, 1);
     const double update  = 28.0 * (double)plan.total_parameters / machine.memory;
@@ -253,9 +246,8 @@ static void one_rank_is_the_whole(void **unused)
 }
 
 /* The load of the batch takes a forward pass of all micro-batches but one, without the head. */
-static void counting_ahead_is_work(void **unused)
+TEST(counting_ahead_is_work)
 {
-    (void)unused;
     cpl_settings s         = settings_of(NULL);
     const cpl_plan ahead   = plan_of(&s, 2, 1);
     s.losses.balance.scope = CPL_BALANCE_MICRO;
@@ -269,9 +261,8 @@ static void counting_ahead_is_work(void **unused)
 }
 
 /* 1,024 ranks along no expert: 64 rows of M for as many of the replicas, one each. */
-static void the_coupling_loss_is_shared(void **unused)
+TEST(the_coupling_loss_is_shared)
 {
-    (void)unused;
     cpl_settings s         = settings_of(NULL);
     s.losses.balance.scope = CPL_BALANCE_MICRO;
     for (int i = 0; i < N_SHAPES; i++) {
@@ -288,9 +279,8 @@ static void the_coupling_loss_is_shared(void **unused)
 
 /* ---- refusals ---- */
 
-static void refuses_as_training_does(void **unused)
+TEST(refuses_as_training_does)
 {
-    (void)unused;
     cpl_plan plan;
     cpl_settings s         = settings_of(NULL);
     s.dist.expert_parallel = 3;
@@ -307,21 +297,4 @@ static void refuses_as_training_does(void **unused)
     assert_fails(CPL_ERR_INPUT, "train.micro_batch 3 does not divide the 1024 sequences",
                  cpl_plan_run(&plan, &s, &(cpl_plan_run_for){.ranks = 2}));
     drop(&s);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(sums_are_what_is_allocated),
-        cmocka_unit_test(moments_become_fewer),
-        cmocka_unit_test(formula_of_the_exchange),
-        cmocka_unit_test(formula_with_one_expert_a_rank),
-        cmocka_unit_test(what_two_ranks_send),
-        cmocka_unit_test(time_is_the_sum_of_its_terms),
-        cmocka_unit_test(one_rank_is_the_whole),
-        cmocka_unit_test(counting_ahead_is_work),
-        cmocka_unit_test(the_coupling_loss_is_shared),
-        cmocka_unit_test(refuses_as_training_does),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -28,9 +28,8 @@ static const char *run_with(const char *config)
 }
 
 /* Whichever allocation fails, the status says so; with enough memory the run has no held-out text. */
-static void out_of_memory(void **state)
+TEST(out_of_memory)
 {
-    (void)state;
     enum { MORE = 300 }; /* more than there are */
     const char *run = run_with("train:\n    steps: 9\n");
     int nth         = 1;
@@ -44,9 +43,8 @@ static void out_of_memory(void **state)
     assert_true(nth > 20 && nth < MORE);
 }
 
-static void what_cannot_be_scored(void **state)
+TEST(what_cannot_be_scored)
 {
-    (void)state;
     const char *run = run_with("train:\n    step: 4\n");
     assert_fails(CPL_ERR_INPUT, "did you mean train.steps",
                  cpl_score_documents(run, 3, -1, false, NULL));
@@ -65,11 +63,4 @@ static void what_cannot_be_scored(void **state)
     cpl_free(path);
     assert_fails(CPL_ERR_INPUT, "is no run",
                  cpl_score_documents(scratch_folder(), 3, -1, true, NULL));
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {cmocka_unit_test(out_of_memory),
-                                       cmocka_unit_test(what_cannot_be_scored)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

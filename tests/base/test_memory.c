@@ -57,34 +57,21 @@ static void no_more_threads(void)
     limit(RLIMIT_NPROC, 1);
 }
 
-static void test_what_can_be_had(void **state)
+TEST(test_what_can_be_had)
 {
-    (void)state;
     assert_int_equal(in_a_process(nothing, MIB, 1, NULL), 0);
     assert_int_equal(in_a_process(nothing, 16 * MIB, 4, NULL), 0);
 }
 
-static void test_a_limit_of_address_space(void **state)
+TEST(test_a_limit_of_address_space)
 {
-    (void)state;
     assert_int_equal(in_a_process(little_space, MIB, 1, NULL), 0);
     assert_int_equal(in_a_process(little_space, 16 * MIB, 1, "not enough memory"), 0);
 }
 
-static void test_a_limit_of_threads(void **state)
+TEST(test_a_limit_of_threads)
 {
-    (void)state;
     assert_int_equal(in_a_process(no_more_threads, MIB, 1, NULL), 0);
     assert_int_equal(in_a_process(no_more_threads, MIB, 3, "no more than 1 of 3 threads"), 0);
     assert_int_equal(in_a_process(no_more_threads, 0, 3, "no more than 1 of 3 threads"), 0);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_what_can_be_had),
-        cmocka_unit_test(test_a_limit_of_address_space),
-        cmocka_unit_test(test_a_limit_of_threads),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

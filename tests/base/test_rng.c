@@ -7,9 +7,8 @@
 #include "check.h"
 
 /* Random123's kat_vectors for philox4x32-10: counter 0, key 0. */
-static void known_answer(void **state)
+TEST(known_answer)
 {
-    (void)state;
     cpl_rng_key zero = {0};
     uint32_t out[4];
     cpl_rng_block(&zero, 0, out);
@@ -19,9 +18,8 @@ static void known_answer(void **state)
     assert_int_equal(out[3], 0x9b00dbd8);
 }
 
-static void keys_do_not_collide(void **state)
+TEST(keys_do_not_collide)
 {
-    (void)state;
     cpl_rng_key base = {.seed = 7, .step = 3, .layer = 2, .stream = CPL_STREAM_TEST};
     cpl_rng_key seed = base, step = base, layer = base, stream = base;
     seed.seed     = 8;
@@ -37,9 +35,8 @@ static void keys_do_not_collide(void **state)
     assert_int_equal(x, cpl_rng_u32(&base, 5));
 }
 
-static void moments(void **state)
+TEST(moments)
 {
-    (void)state;
     enum { COUNT = 200000 };
     cpl_rng_key key = {.seed = 1, .stream = CPL_STREAM_TEST};
     double u = 0, n = 0, n2 = 0, n4 = 0;
@@ -54,14 +51,4 @@ static void moments(void **state)
     assert_near(n / COUNT, 0.0, 5 * sqrt(1.0 / COUNT));
     assert_near(n2 / COUNT, 1.0, 5 * sqrt(2.0 / COUNT));
     assert_near(n4 / COUNT, 3.0, 5 * sqrt(96.0 / COUNT));
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(known_answer),
-        cmocka_unit_test(keys_do_not_collide),
-        cmocka_unit_test(moments),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -3,9 +3,8 @@
 
 #include "check.h"
 
-static void nearest_names(void **state)
+TEST(nearest_names)
 {
-    (void)state;
     const char *names[] = {"train.lr", "train.steps", "erc.alpha", "erc.weight"};
     assert_string_equal(cpl_text_nearest("train.lrr", names, 4), "train.lr");
     assert_string_equal(cpl_text_nearest("erc.aplha", names, 4), "erc.alpha");
@@ -18,9 +17,8 @@ static void nearest_names(void **state)
     assert_string_equal(cpl_text_nearest("logs", sections, 3), "log");
 }
 
-static void grows(void **state)
+TEST(grows)
 {
-    (void)state;
     cpl_text text = {0};
     for (int i = 0; i < 1000; i++) cpl_text_printf(&text, "%d,", i);
     cpl_text_char(&text, '\0');
@@ -30,9 +28,8 @@ static void grows(void **state)
     cpl_text_free(&text);
 }
 
-static void repairs(void **state)
+TEST(repairs)
 {
-    (void)state;
     struct {
         const char *in, *out;
         int64_t count;
@@ -52,9 +49,8 @@ static void repairs(void **state)
     }
 }
 
-static void code_points_round_trip(void **state)
+TEST(code_points_round_trip)
 {
-    (void)state;
     for (uint32_t c = 0; c <= 0x10FFFF; c += c < 0x900 ? 1 : 97) {
         char bytes[4];
         if (c >= 0xD800 && c <= 0xDFFF) continue;
@@ -62,15 +58,4 @@ static void code_points_round_trip(void **state)
         assert_int_equal(cpl_utf8_length((unsigned char *)bytes, (size_t)length), length);
         assert_int_equal(cpl_utf8_decode((unsigned char *)bytes, length), c);
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(nearest_names),
-        cmocka_unit_test(grows),
-        cmocka_unit_test(repairs),
-        cmocka_unit_test(code_points_round_trip),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -130,5 +130,6 @@ static inline int free_file(void **state)
     cpl_text_free(&file);
     return 0;
 }
+TESTS_DO(after_each, free_file);
 
 #endif /* CPL_TESTS_CHECKPOINT_GGUF_CASE_H */

@@ -47,9 +47,8 @@ static void check_tensor(const cpl_gguf *g, const cpl_gguf_entry *e, const json_
     free(want);
 }
 
-static void what_the_package_writes(void **state)
+TEST(what_the_package_writes)
 {
-    (void)state;
     cpl_gguf *g;
     cpl_safetensors *values;
     json_t *wanted;
@@ -78,9 +77,8 @@ static void what_the_package_writes(void **state)
     cpl_gguf_close(g);
 }
 
-static void another_alignment(void **state)
+TEST(another_alignment)
 {
-    (void)state;
     cpl_gguf *g, *small;
     char got[30], want[30];
     assert_ok(cpl_gguf_open(&g, NULL, golden_path("gguf/aligned.gguf"), (double)INFINITY));
@@ -107,9 +105,8 @@ static void one_of_type(uint32_t code, uint64_t numbers)
 
 /* Types are those of the table of formats where there is one of the name: a block has as many
  * numbers and bytes, and a part of one is no tensor. */
-static void blocks_agree_with_the_formats(void **state)
+TEST(blocks_agree_with_the_formats)
 {
-    (void)state;
     static const struct {
         int64_t numbers, bytes;
     } formats[] = {
@@ -138,9 +135,8 @@ static void blocks_agree_with_the_formats(void **state)
 }
 
 /* Cut anywhere before the end of the last tensor, a file is refused. */
-static void every_cut_is_refused(void **state)
+TEST(every_cut_is_refused)
 {
-    (void)state;
     cpl_gguf *g;
     cpl_text whole = read_bytes(golden_path("gguf/aligned.gguf"));
     assert_ok(cpl_gguf_open(&g, NULL, golden_path("gguf/aligned.gguf"), (double)INFINITY));
@@ -156,9 +152,8 @@ static void every_cut_is_refused(void **state)
     cpl_text_free(&whole);
 }
 
-static void a_file_cut_while_open_is_a_sentence(void **state)
+TEST(a_file_cut_while_open_is_a_sentence)
 {
-    (void)state;
     static char out[40000];
     one(1, DIMS(10000), 0, 0, 40000);
     cpl_gguf *g = opens();
@@ -168,9 +163,8 @@ static void a_file_cut_while_open_is_a_sentence(void **state)
 }
 
 /* What a large vocabulary and as many tensors as no published file has take: not their square. */
-static void large_tables(void **state)
+TEST(large_tables)
 {
-    (void)state;
     enum { TENSORS = 100000, WORDS = 300000 };
     const double limit = 5; /* seconds of processor time, with sanitizers; it takes a tenth of it */
     char name[64];
@@ -200,9 +194,8 @@ static cpl_status use(void)
     return status;
 }
 
-static void failing_allocations(void **state)
+TEST(failing_allocations)
 {
-    (void)state;
     cpl_status status = CPL_ERR_MEMORY;
     int64_t nth       = 0;
     while (status != CPL_OK && nth < 100) {
@@ -213,18 +206,4 @@ static void failing_allocations(void **state)
     }
     assert_ok(status);
     assert_true(nth > 10);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(what_the_package_writes),
-        cmocka_unit_test(another_alignment),
-        cmocka_unit_test(blocks_agree_with_the_formats),
-        cmocka_unit_test(every_cut_is_refused),
-        cmocka_unit_test(a_file_cut_while_open_is_a_sentence),
-        cmocka_unit_test(large_tables),
-        cmocka_unit_test(failing_allocations),
-    };
-    return cmocka_run_group_tests(tests, NULL, free_file);
 }

@@ -3,9 +3,8 @@
  * Method: files built here field by field, each with one thing wrong. */
 #include "checkpoint/gguf_case.h"
 
-static void known_mistakes_are_named(void **state)
+TEST(known_mistakes_are_named)
 {
-    (void)state;
     cpl_gguf *g;
 #define BYTES(text) only(text, sizeof(text) - 1)
     BYTES("");
@@ -41,9 +40,8 @@ static void known_mistakes_are_named(void **state)
                  cpl_gguf_open(&g, NULL, "/tmp", (double)INFINITY));
 }
 
-static void counts_that_the_file_cannot_hold(void **state)
+TEST(counts_that_the_file_cannot_hold)
 {
-    (void)state;
     const uint64_t counts[] = {1, 1ull << 32, 1ull << 60, 1ull << 63, UINT64_MAX};
     for (size_t i = 0; i < 5; i++) {
         head(counts[i], 0);
@@ -66,9 +64,8 @@ static void counts_that_the_file_cannot_hold(void **state)
     }
 }
 
-static void rules_of_the_metadata(void **state)
+TEST(rules_of_the_metadata)
 {
-    (void)state;
     head(0, 1);
     string("");
     u32(U32), u64(0);
@@ -99,9 +96,8 @@ static void rules_of_the_metadata(void **state)
 }
 
 /* Arrays in arrays are passed over to a certain depth; what stands behind them is read. */
-static void nested_arrays(void **state)
+TEST(nested_arrays)
 {
-    (void)state;
     for (int depth = 1; depth <= 6; depth++) {
         head(0, 2);
         string("deep"), u32(ARRAY);
@@ -119,9 +115,8 @@ static void nested_arrays(void **state)
     }
 }
 
-static void alignments(void **state)
+TEST(alignments)
 {
-    (void)state;
     const uint32_t bad[] = {0, 3, 48, UINT32_MAX}, good[] = {1, 2, 64, 4096};
     for (size_t i = 0; i < 4; i++) {
         pair("general.alignment", U32);
@@ -149,9 +144,8 @@ static void alignments(void **state)
     refuses("must be a u32");
 }
 
-static void names_of_tensors(void **state)
+TEST(names_of_tensors)
 {
-    (void)state;
     char name[65] = {0};
     memset(name, 'n', 64);
     head(1, 0);
@@ -173,9 +167,8 @@ static void names_of_tensors(void **state)
     refuses("a is there twice");
 }
 
-static void shapes_and_sizes(void **state)
+TEST(shapes_and_sizes)
 {
-    (void)state;
     one(5, DIMS(1, 1, 1, 1, 1), 0, 0, 4);
     refuses("tensor a.weight: it has more than 4 dimensions");
     one(1, DIMS(1ull << 63), 24, 0, 4);
@@ -208,9 +201,8 @@ static void shapes_and_sizes(void **state)
     cpl_gguf_close(g);
 }
 
-static void offsets(void **state)
+TEST(offsets)
 {
-    (void)state;
     two(0, 32, 24, 34);
     accepts();
     two(0, 32, 24, 33);
@@ -227,9 +219,8 @@ static void offsets(void **state)
 }
 
 /* A type without a name here does not hide the other tensors. */
-static void unknown_types(void **state)
+TEST(unknown_types)
 {
-    (void)state;
     char byte;
     two(0, 96, 31, 98);
     cpl_gguf *g = opens();
@@ -249,20 +240,4 @@ static void unknown_types(void **state)
     assert_string_equal(g->entries[0].type_name, "type 4294967295");
     assert_int_equal(g->entries[0].bytes, 77);
     cpl_gguf_close(g);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(known_mistakes_are_named),
-        cmocka_unit_test(counts_that_the_file_cannot_hold),
-        cmocka_unit_test(rules_of_the_metadata),
-        cmocka_unit_test(nested_arrays),
-        cmocka_unit_test(alignments),
-        cmocka_unit_test(names_of_tensors),
-        cmocka_unit_test(shapes_and_sizes),
-        cmocka_unit_test(offsets),
-        cmocka_unit_test(unknown_types),
-    };
-    return cmocka_run_group_tests(tests, NULL, free_file);
 }

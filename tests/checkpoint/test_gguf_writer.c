@@ -82,9 +82,8 @@ static void by_hand(void)
     pad_with(sizeof numbers);
 }
 
-static void every_byte(void **state)
+TEST(every_byte)
 {
-    (void)state;
     for (size_t i = 0; i < sizeof numbers; i++) numbers[i] = (unsigned char)(i + 1);
     by_hand();
     assert_ok(write_whole(path()));
@@ -94,9 +93,8 @@ static void every_byte(void **state)
     cpl_text_free(&got);
 }
 
-static void what_the_reader_finds(void **state)
+TEST(what_the_reader_finds)
 {
-    (void)state;
     cpl_gguf *g;
     unsigned char got[sizeof numbers];
     assert_ok(write_whole(path()));
@@ -127,9 +125,8 @@ static int64_t files_beside(void)
 }
 
 /* The old file stays, and no other is left. */
-static void a_file_that_is_not_finished(void **state)
+TEST(a_file_that_is_not_finished)
 {
-    (void)state;
     cpl_gguf_writer w = {0};
     write_string(path(), "old");
     fill(&w);
@@ -143,18 +140,16 @@ static void a_file_that_is_not_finished(void **state)
     cpl_text_free(&got);
 }
 
-static void places_that_cannot_be_written(void **state)
+TEST(places_that_cannot_be_written)
 {
-    (void)state;
     assert_fails(CPL_ERR_IO, "no-such-folder", write_whole("no-such-folder/a.gguf"));
     assert_fails(CPL_ERR_IO, "/dev/null", write_whole("/dev/null"));
     const char *folder = scratch_folder();
     assert_fails(CPL_ERR_IO, folder, write_whole(folder));
 }
 
-static void memory_that_runs_out(void **state)
+TEST(memory_that_runs_out)
 {
-    (void)state;
     const int64_t before = cpl_alloc_in_use();
     int64_t n            = 1;
     cpl_status status    = CPL_ERR_MEMORY;
@@ -166,16 +161,4 @@ static void memory_that_runs_out(void **state)
         assert_int_equal(cpl_alloc_in_use(), before);
     }
     assert_true(n > 5);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_teardown(every_byte, free_file),
-        cmocka_unit_test(what_the_reader_finds),
-        cmocka_unit_test(a_file_that_is_not_finished),
-        cmocka_unit_test(places_that_cannot_be_written),
-        cmocka_unit_test(memory_that_runs_out),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -110,9 +110,8 @@ static void try(target *t)
     t->accepted++;
 }
 
-static void damaged_checkpoints(void **state)
+TEST(damaged_checkpoints)
 {
-    (void)state;
     enum { TARGETS = 9 };
     target targets[TARGETS] = {0};
     const char *folder      = good_folder();
@@ -144,12 +143,4 @@ static void damaged_checkpoints(void **state)
     }
     cpl_text_free(&file);
     cpl_folder_remove(folder);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(damaged_checkpoints),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

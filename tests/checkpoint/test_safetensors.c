@@ -149,9 +149,8 @@ static const row rows[] = {
     ROW(U8("1", "18446744073709551615,0"), 0, "invalid offset"),
 };
 
-static void every_header_of_the_table(void **state)
+TEST(every_header_of_the_table)
 {
-    (void)state;
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         cpl_safetensors *file;
         write_file(rows[i].length, rows[i].header, rows[i].length, rows[i].data);
@@ -168,9 +167,8 @@ static void every_header_of_the_table(void **state)
     }
 }
 
-static void every_length_of_the_table(void **state)
+TEST(every_length_of_the_table)
 {
-    (void)state;
     static const char good[] = "{" E("a", "F32", "2,2", "0,16") "}";
     write_bytes(path(), "", 0);
     refuses("header too small");
@@ -192,9 +190,8 @@ static void every_length_of_the_table(void **state)
     refuses("invalid JSON");
 }
 
-static void known_mistakes_are_named(void **state)
+TEST(known_mistakes_are_named)
 {
-    (void)state;
     static const struct {
         const char *bytes, *says;
     } cases[] = {
@@ -214,9 +211,8 @@ static void known_mistakes_are_named(void **state)
     assert_fails(CPL_ERR_INPUT, "not a regular file", cpl_safetensors_open(&file, "/tmp"));
 }
 
-static void what_was_opened_can_be_asked(void **state)
+TEST(what_was_opened_can_be_asked)
 {
-    (void)state;
     static const char header[] = " {" E(
         "z\\u00e9", "F32", "2,3", "2,26") ",\"__metadata__\":{\"format\":\"pt\",\"a\":\"\\n\"}," //
         E("s", "BF16", "", "0,2") "," E("empty", "I64", "5,0", "26,26") "}";
@@ -246,9 +242,8 @@ static void what_was_opened_can_be_asked(void **state)
     cpl_safetensors_close(file);
 }
 
-static void long_shapes_are_cut_in_sentences(void **state)
+TEST(long_shapes_are_cut_in_sentences)
 {
-    (void)state;
     uint64_t shape[64];
     char text[128];
     for (int i = 0; i < 64; i++) shape[i] = UINT64_MAX;
@@ -261,9 +256,8 @@ static void long_shapes_are_cut_in_sentences(void **state)
 }
 
 /* Every element type that can be read as f32, with values that are the same in all of them. */
-static void reads_as_f32(void **state)
+TEST(reads_as_f32)
 {
-    (void)state;
     enum { N = 20001 }; /* several pieces of the reader's buffer, and a part */
     static const float values[] = {0.0f, 1.0f, -2.0f, 0.5f, 448.0f, -0.015625f};
     static const uint16_t f16[] = {0, 0x3c00, 0xc000, 0x3800, 0x5f00, 0xa400};
@@ -313,9 +307,8 @@ static void reads_as_f32(void **state)
     free(out);
 }
 
-static void reads_the_other_small_formats(void **state)
+TEST(reads_the_other_small_formats)
 {
-    (void)state;
     static const char header[] = "{" E("e", "F8_E5M2", "2", "0,2") "," //
         E("s", "F8_E8M0", "2", "2,4") "," E("i", "I32", "1", "4,8") "," E("f", "F4", "2",
                                                                           "8,9") "}";
@@ -338,9 +331,8 @@ static void reads_the_other_small_formats(void **state)
     cpl_safetensors_close(file);
 }
 
-static void a_file_cut_while_open_is_a_sentence(void **state)
+TEST(a_file_cut_while_open_is_a_sentence)
 {
-    (void)state;
     static const char header[] = "{" E("a", "F32", "10000", "0,40000") "}";
     static float out[10000];
     write_file(sizeof header - 1, header, sizeof header - 1, 40000);
@@ -382,9 +374,8 @@ static cpl_status use(const char *name)
     return status == CPL_ERR_IO ? status : CPL_OK;
 }
 
-static void damaged_files_never_crash(void **state)
+TEST(damaged_files_never_crash)
 {
-    (void)state;
     enum { ROUNDS = 8000 };
     unsigned char good[1024], bad[2048];
     size_t length            = good_file(good);
@@ -417,9 +408,8 @@ static void damaged_files_never_crash(void **state)
     assert_ok(use(path()));
 }
 
-static void every_cut_is_refused(void **state)
+TEST(every_cut_is_refused)
 {
-    (void)state;
     unsigned char good[1024];
     size_t length = good_file(good);
     cpl_safetensors *file;
@@ -430,9 +420,8 @@ static void every_cut_is_refused(void **state)
     }
 }
 
-static void failing_allocations(void **state)
+TEST(failing_allocations)
 {
-    (void)state;
     unsigned char good[1024];
     write_bytes(path(), good, good_file(good));
     cpl_status status = CPL_ERR_MEMORY;
@@ -448,9 +437,8 @@ static void failing_allocations(void **state)
 }
 
 /* As many tensors as the largest published checkpoints have. */
-static void a_hundred_thousand_tensors(void **state)
+TEST(a_hundred_thousand_tensors)
 {
-    (void)state;
     enum { COUNT = 100000 };
     char *header = malloc(COUNT * 100), name[64];
     assert_non_null(header);
@@ -475,9 +463,8 @@ static void a_hundred_thousand_tensors(void **state)
     free(header);
 }
 
-static void dtypes(void **state)
+TEST(dtypes)
 {
-    (void)state;
     int bits = 0;
     for (int i = 0; i < CPL_SAFETENSORS_N_DTYPES; i++) {
         cpl_safetensors_dtype again;
@@ -487,24 +474,4 @@ static void dtypes(void **state)
         bits += cpl_safetensors_dtype_bits((cpl_safetensors_dtype)i);
     }
     assert_int_equal(bits, 4 * 64 + 3 * 32 + 4 * 16 + 8 * 8 + 2 * 6 + 4);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_header_of_the_table),
-        cmocka_unit_test(every_length_of_the_table),
-        cmocka_unit_test(known_mistakes_are_named),
-        cmocka_unit_test(what_was_opened_can_be_asked),
-        cmocka_unit_test(long_shapes_are_cut_in_sentences),
-        cmocka_unit_test(reads_as_f32),
-        cmocka_unit_test(reads_the_other_small_formats),
-        cmocka_unit_test(a_file_cut_while_open_is_a_sentence),
-        cmocka_unit_test(damaged_files_never_crash),
-        cmocka_unit_test(every_cut_is_refused),
-        cmocka_unit_test(failing_allocations),
-        cmocka_unit_test(a_hundred_thousand_tensors),
-        cmocka_unit_test(dtypes),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -42,9 +42,8 @@ static void assert_alone(const char *path, int64_t wanted)
     cpl_free(folder);
 }
 
-static void the_example_byte_for_byte(void **state)
+TEST(the_example_byte_for_byte)
 {
-    (void)state;
     static const char want[]       = "\x40\0\0\0\0\0\0\0"
                                      "{\"a\":{\"dtype\":\"F32\",\"shape\":[2,2],\"data_offsets\":[0,16]}}"
                                      "       \0\0\x80?\0\0\0@\0\0@@\0\0\x80@";
@@ -57,18 +56,16 @@ static void the_example_byte_for_byte(void **state)
     cpl_free(path);
 }
 
-static void no_tensors_at_all(void **state)
+TEST(no_tensors_at_all)
 {
-    (void)state;
     char *path = fresh_path();
     assert_ok(cpl_safetensors_write(path, NULL, 0, NULL));
     assert_file(path, "\x08\0\0\0\0\0\0\0{}      ", 16);
     cpl_free(path);
 }
 
-static void order_metadata_and_escapes(void **state)
+TEST(order_metadata_and_escapes)
 {
-    (void)state;
     static const char want[] =
         "{\"__metadata__\":{\"format\":\"\\\"\\\\\\b\\f\\n\\r\\t\\u0001\xC3\xA9/\x7F\"},"
         "\"b\":{\"dtype\":\"I64\",\"shape\":[],\"data_offsets\":[0,8]},"
@@ -97,9 +94,8 @@ static void order_metadata_and_escapes(void **state)
     cpl_free(path);
 }
 
-static void refuses_what_cannot_be_written(void **state)
+TEST(refuses_what_cannot_be_written)
 {
-    (void)state;
     char *path        = fresh_path();
     const int64_t one = 1, huge[2] = {INT64_MAX, 2}, minus = -1, half = INT64_MAX / 8;
     const struct {
@@ -128,9 +124,8 @@ static void refuses_what_cannot_be_written(void **state)
     cpl_free(path);
 }
 
-static void refuses_a_header_that_no_reader_takes(void **state)
+TEST(refuses_a_header_that_no_reader_takes)
 {
-    (void)state;
     enum { LENGTH = 100000000, AROUND = 30 }; /* {"__metadata__":{"format":"..."}} */
     char *path = fresh_path(), *value = malloc(LENGTH + 1);
     assert_non_null(value);
@@ -231,9 +226,8 @@ static void assert_holds(const char *path, const set *s)
     cpl_safetensors_close(file);
 }
 
-static void random_sets_come_back(void **state)
+TEST(random_sets_come_back)
 {
-    (void)state;
     char *path = fresh_path();
     static set s;
     for (uint64_t round = 0; round < 100; round++) {
@@ -250,9 +244,8 @@ static void random_sets_come_back(void **state)
     cpl_free(path);
 }
 
-static void a_full_disk_leaves_the_old_file(void **state)
+TEST(a_full_disk_leaves_the_old_file)
 {
-    (void)state;
     char *path = fresh_path();
     static set old, new;
     struct rlimit before, tight;
@@ -279,9 +272,8 @@ static void a_full_disk_leaves_the_old_file(void **state)
     cpl_free(path);
 }
 
-static void failing_allocations(void **state)
+TEST(failing_allocations)
 {
-    (void)state;
     char *path = fresh_path();
     static set old, new;
     make_set(&old, 1000);
@@ -305,19 +297,4 @@ static void failing_allocations(void **state)
     assert_true(nth > 10);
     assert_holds(path, &new);
     cpl_free(path);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_example_byte_for_byte),
-        cmocka_unit_test(no_tensors_at_all),
-        cmocka_unit_test(order_metadata_and_escapes),
-        cmocka_unit_test(refuses_what_cannot_be_written),
-        cmocka_unit_test(refuses_a_header_that_no_reader_takes),
-        cmocka_unit_test(random_sets_come_back),
-        cmocka_unit_test(a_full_disk_leaves_the_old_file),
-        cmocka_unit_test(failing_allocations),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

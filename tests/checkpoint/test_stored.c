@@ -10,9 +10,8 @@
 
 /* One file --------------------------------------------------------------------------------------*/
 
-static void one_file_and_its_settings(void **state)
+TEST(one_file_and_its_settings)
 {
-    (void)state;
     const char *folder = scratch_folder();
     char *path         = cpl_path_join(folder, "model.safetensors");
     tensor_file(path, "yx", 1);
@@ -52,9 +51,8 @@ static void one_file_and_its_settings(void **state)
     cpl_free(path);
 }
 
-static void every_type_has_its_format(void **state)
+TEST(every_type_has_its_format)
 {
-    (void)state;
     static const cpl_format formats[CPL_SAFETENSORS_N_DTYPES] = {
         [CPL_SAFETENSORS_F64]     = CPL_FORMAT_F64 + 1,
         [CPL_SAFETENSORS_F32]     = CPL_FORMAT_F32 + 1,
@@ -93,9 +91,8 @@ static void every_type_has_its_format(void **state)
     cpl_free(path);
 }
 
-static void nothing_to_read(void **state)
+TEST(nothing_to_read)
 {
-    (void)state;
     const char *folder = scratch_folder();
     refuses("/no/such/place", CPL_ERR_IO, "/no/such/place");
     refuses("/no/such/place.gguf", CPL_ERR_IO, "/no/such/place.gguf");
@@ -121,9 +118,8 @@ static void nothing_to_read(void **state)
 
 /* model.safetensors beside the index of another model, of itself, or a damaged one: the file is
  * read, and a warning names both where they differ. The shards need not be there. */
-static void a_file_beside_an_index(void **state)
+TEST(a_file_beside_an_index)
 {
-    (void)state;
     static const struct {
         const char *index, *told; /* told: the file in the warning; NULL: no warning */
     } cases[] = {
@@ -151,9 +147,8 @@ static void a_file_beside_an_index(void **state)
     assert_int_equal(n_warnings, 0);
 }
 
-static void an_index(void **state)
+TEST(an_index)
 {
-    (void)state;
     const char *folder  = three_shards();
     cpl_stored_files *s = opens(folder);
     assert_int_equal(s->count, 5);
@@ -171,9 +166,8 @@ static void an_index(void **state)
 }
 
 /* What is wrong with one shard is told of its tensors; the others are read. */
-static void a_shard_that_cannot_be_read(void **state)
+TEST(a_shard_that_cannot_be_read)
 {
-    (void)state;
     static const char *const ways[] = {"No such file", "Git LFS", "cut short", "header too small",
                                        "not a regular file"};
     for (int way = 0; way < 5; way++) {
@@ -206,9 +200,8 @@ static void a_shard_that_cannot_be_read(void **state)
     refuses(folder, CPL_ERR_IO, "nor can any other of the 3 files");
 }
 
-static void tensors_that_the_index_has_wrong(void **state)
+TEST(tensors_that_the_index_has_wrong)
 {
-    (void)state;
     const char *folder = scratch_folder();
     tensor_file(at(folder, "one"), "atm", 1);
     tensor_file(at(folder, "two"), "btn", 2);
@@ -228,9 +221,8 @@ static void tensors_that_the_index_has_wrong(void **state)
     cpl_stored_close(s);
 }
 
-static void an_index_that_is_none(void **state)
+TEST(an_index_that_is_none)
 {
-    (void)state;
     const char *folder               = scratch_folder();
     static const char *const names[] = {"../x", "/etc/passwd", "sub/x", "sub\\\\x",
                                         "..",   ".",           "",      "./x"};
@@ -247,19 +239,4 @@ static void an_index_that_is_none(void **state)
     refuses(folder, CPL_ERR_INPUT, "`weight_map` is an array");
     text_file(at(folder, "model.safetensors.index.json"), "{");
     refuses(folder, CPL_ERR_INPUT, "not valid JSON");
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(one_file_and_its_settings),
-        cmocka_unit_test(every_type_has_its_format),
-        cmocka_unit_test(nothing_to_read),
-        cmocka_unit_test(a_file_beside_an_index),
-        cmocka_unit_test(an_index),
-        cmocka_unit_test(a_shard_that_cannot_be_read),
-        cmocka_unit_test(tensors_that_the_index_has_wrong),
-        cmocka_unit_test(an_index_that_is_none),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

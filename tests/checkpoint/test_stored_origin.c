@@ -91,9 +91,8 @@ static void far_expect(const cpl_origin *origin, const cpl_strings *paths)
 static const cpl_origin_ops far_ops = {far_open,      far_read,   far_exists, far_list,
                                        far_is_folder, far_expect, NULL};
 
-static void reads_all_through_it(void **state)
+TEST(reads_all_through_it)
 {
-    (void)state;
     const cpl_origin origin = {.ops = &far_ops, .lists = true};
     cpl_stored_files *s, *same;
     folder   = three_shards();
@@ -120,9 +119,8 @@ static void reads_all_through_it(void **state)
     assert_int_equal(n_open, 0);
 }
 
-static void a_gguf_file_too(void **state)
+TEST(a_gguf_file_too)
 {
-    (void)state;
     const cpl_origin origin = {.ops = &far_ops};
     cpl_stored_files *s;
     folder = "tests/golden/gguf";
@@ -163,9 +161,8 @@ static void check_room(const char *path, const cpl_origin *origin, double room, 
     assert_int_equal(cpl_alloc_in_use(), before);
 }
 
-static void tables_stay_in_their_room(void **state)
+TEST(tables_stay_in_their_room)
 {
-    (void)state;
     const cpl_origin origin = {.ops = &far_ops, .lists = true};
     cpl_stored_files *s;
     folder = many_tensors();
@@ -183,9 +180,8 @@ static void tables_stay_in_their_room(void **state)
                "gguf: not enough memory: its table");
 }
 
-static void failures(void **state)
+TEST(failures)
 {
-    (void)state;
     cpl_origin origin = {.ops = &far_ops};
     cpl_stored_files *s;
     folder = three_shards();
@@ -204,9 +200,8 @@ static void failures(void **state)
     assert_null(strstr(cpl_last_error(), "cannot be listed"));
 }
 
-static void lists_of_pieces(void **state)
+TEST(lists_of_pieces)
 {
-    (void)state;
     cpl_source_pieces pieces = {0};
     cpl_origin_plan plan     = {.n_requests = 7};
     cpl_source *file;
@@ -219,14 +214,4 @@ static void lists_of_pieces(void **state)
     cpl_source_pieces_free(&pieces);
     cpl_source_close(file);
     cpl_source_close(NULL);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(reads_all_through_it),      cmocka_unit_test(a_gguf_file_too),
-        cmocka_unit_test(tables_stay_in_their_room), cmocka_unit_test(failures),
-        cmocka_unit_test(lists_of_pieces),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -5,9 +5,8 @@
 
 /* Slices ----------------------------------------------------------------------------------------*/
 
-static void slices_of_a_tensor(void **state)
+TEST(slices_of_a_tensor)
 {
-    (void)state;
     for (int with_index = 0; with_index < 2; with_index++) {
         cpl_stored_files *s = opens(three_slices(with_index));
         assert_int_equal(s->n_parts, 4);
@@ -28,9 +27,8 @@ static void slices_of_a_tensor(void **state)
 }
 
 /* Their order is that of the numbers, not of the names. */
-static void slices_in_files_of_other_names(void **state)
+TEST(slices_in_files_of_other_names)
 {
-    (void)state;
     const char *folder = scratch_folder();
     tensor_file(at(folder, "b-TP-0.safetensors"), "a", 0);
     tensor_file(at(folder, "c-TP-001.safetensors"), "a", 1);
@@ -50,9 +48,8 @@ static void slices_in_files_of_other_names(void **state)
     cpl_stored_close(s);
 }
 
-static void slices_that_are_missing(void **state)
+TEST(slices_that_are_missing)
 {
-    (void)state;
     const char *folder = three_slices(true);
     tensor_file(at(folder, "m-2-TP-000.safetensors"), "x", 0); /* the others have none of it */
     tensor_file(at(folder, "m-2-TP-001.safetensors"), "xz", 0);
@@ -91,9 +88,8 @@ static void copy(const char *to, const char *from)
     cpl_text_free(&text);
 }
 
-static void a_gguf_file(void **state)
+TEST(a_gguf_file)
 {
-    (void)state;
     json_t *wanted;
     const char *folder = scratch_folder(), *name;
     copy(at(folder, "small.gguf"), golden_path("gguf/small.gguf"));
@@ -137,9 +133,8 @@ static void a_gguf_file(void **state)
     refuses(at(folder, "pointer.gguf"), CPL_ERR_INPUT, "Git LFS");
 }
 
-static void a_gguf_file_in_parts(void **state)
+TEST(a_gguf_file_in_parts)
 {
-    (void)state;
     char name[64], part[64];
     const char *folder = scratch_folder();
     for (int i = 1; i <= 3; i++) {
@@ -171,14 +166,4 @@ static void a_gguf_file_in_parts(void **state)
     cpl_stored_files *s = opens(at(folder, "one-00001-of-00001.gguf"));
     assert_int_equal(s->count, 2);
     cpl_stored_close(s);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(slices_of_a_tensor),      cmocka_unit_test(slices_in_files_of_other_names),
-        cmocka_unit_test(slices_that_are_missing), cmocka_unit_test(a_gguf_file),
-        cmocka_unit_test(a_gguf_file_in_parts),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

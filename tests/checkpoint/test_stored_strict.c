@@ -46,9 +46,8 @@ static void assert_value(const cpl_stored_files *w, const char *name, float valu
     assert_true(data[0] == (float)name[0] && data[1] == value);
 }
 
-static void one_file(void **state)
+TEST(one_file)
 {
-    (void)state;
     const char *folder = scratch_folder();
     char *path         = cpl_path_join(folder, "model.safetensors");
     const cpl_stored *tensor;
@@ -74,9 +73,8 @@ static void one_file(void **state)
     cpl_free(path);
 }
 
-static void many_files_and_their_index(void **state)
+TEST(many_files_and_their_index)
 {
-    (void)state;
     const char *folder = scratch_folder();
     const cpl_stored *tensor;
     tensor_file(at(folder, "model-00001-of-00002.safetensors"), "ab", 1);
@@ -106,9 +104,8 @@ static void many_files_and_their_index(void **state)
     refuses(folder, CPL_ERR_INPUT, "fetch the index");
 }
 
-static void the_order_of_discovery(void **state)
+TEST(the_order_of_discovery)
 {
-    (void)state;
     const char *folder = scratch_folder();
     refuses(folder, CPL_ERR_INPUT, "no weights found: expected model.safetensors");
     assert_null(strstr(cpl_last_error(), "gguf")); /* which is not read here */
@@ -130,9 +127,8 @@ static void the_order_of_discovery(void **state)
     }
 }
 
-static void links_as_in_a_cache(void **state)
+TEST(links_as_in_a_cache)
 {
-    (void)state;
     const char *root = scratch_folder();
     char *folder     = cpl_path_join(root, "snapshot");
     assert_int_equal(mkdir(folder, 0777), 0);
@@ -151,9 +147,8 @@ static void links_as_in_a_cache(void **state)
     cpl_free(folder);
 }
 
-static void names_that_lead_elsewhere(void **state)
+TEST(names_that_lead_elsewhere)
 {
-    (void)state;
     const char *root = scratch_folder();
     char *folder     = cpl_path_join(root, "model");
     assert_int_equal(mkdir(folder, 0777), 0);
@@ -193,9 +188,8 @@ static void names_that_lead_elsewhere(void **state)
     cpl_free(folder);
 }
 
-static void tensors_at_fault(void **state)
+TEST(tensors_at_fault)
 {
-    (void)state;
     const char *folder = scratch_folder();
     const cpl_stored *tensor;
     tensor_file(at(folder, "one"), "atm", 1);
@@ -215,9 +209,8 @@ static void tensors_at_fault(void **state)
     cpl_stored_close(w);
 }
 
-static void foreign_forms(void **state)
+TEST(foreign_forms)
 {
-    (void)state;
     const char *names[] = {"pytorch_model.bin", "model.pt", "model.pth", "model.ckpt"};
     for (int i = 0; i < 4; i++) {
         const char *folder = scratch_folder();
@@ -253,9 +246,8 @@ static uint64_t hash_of(const char *path)
 }
 
 /* Names and numbers count; files and their names do not. */
-static void told_apart(void **state)
+TEST(told_apart)
 {
-    (void)state;
     const char *folder = scratch_folder();
     char *path         = cpl_path_join(folder, "model.safetensors");
     tensor_file(at(folder, "one"), "ab", 1);
@@ -272,9 +264,8 @@ static void told_apart(void **state)
 }
 
 /* A byte that changes at the beginning, in the middle or at the end of a large tensor is seen. */
-static void large_tensors(void **state)
+TEST(large_tensors)
 {
-    (void)state;
     enum { BYTES = 100000 };
     static const int64_t places[] = {0, BYTES / 2, BYTES - 1};
     static const char header[] =
@@ -296,9 +287,8 @@ static void large_tensors(void **state)
     assert_int_equal(bytes, BYTES);
 }
 
-static void failing_allocations(void **state)
+TEST(failing_allocations)
 {
-    (void)state;
     const char *folder = scratch_folder();
     tensor_file(at(folder, "one"), "ab", 1);
     tensor_file(at(folder, "two"), "c", 2);
@@ -316,9 +306,8 @@ static void failing_allocations(void **state)
 }
 
 /* Each folder of the reference data opens, and every tensor of a float type reads. */
-static void reference_folders(void **state)
+TEST(reference_folders)
 {
-    (void)state;
     static const char *const families[] = {"olmoe",   "sharded_olmoe", "qwen3_moe",  "mixtral",
                                            "gpt_oss", "granitemoe",    "deepseek_v3"};
     for (size_t f = 0; f < sizeof families / sizeof *families; f++) {
@@ -341,22 +330,4 @@ static void reference_folders(void **state)
         }
         cpl_stored_close(w);
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(one_file),
-        cmocka_unit_test(many_files_and_their_index),
-        cmocka_unit_test(the_order_of_discovery),
-        cmocka_unit_test(links_as_in_a_cache),
-        cmocka_unit_test(names_that_lead_elsewhere),
-        cmocka_unit_test(tensors_at_fault),
-        cmocka_unit_test(foreign_forms),
-        cmocka_unit_test(told_apart),
-        cmocka_unit_test(large_tensors),
-        cmocka_unit_test(failing_allocations),
-        cmocka_unit_test(reference_folders),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

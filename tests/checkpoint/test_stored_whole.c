@@ -9,9 +9,8 @@
 /* All of it -------------------------------------------------------------------------------------*/
 
 /* Each tensor has the bytes that the strict way in finds. */
-static void reference_folders(void **state)
+TEST(reference_folders)
 {
-    (void)state;
     static const char *const families[] = {"olmoe",   "sharded_olmoe", "qwen3_moe",  "mixtral",
                                            "gpt_oss", "granitemoe",    "deepseek_v3"};
     for (size_t f = 0; f < sizeof families / sizeof *families; f++) {
@@ -47,9 +46,8 @@ static void reference_folders(void **state)
 }
 
 /* As many shards and tensors as the largest published checkpoint: not their square. */
-static void a_very_large_checkpoint(void **state)
+TEST(a_very_large_checkpoint)
 {
-    (void)state;
     enum { SHARDS = 163, EACH = 552 };
     const double limit =
         10; /* seconds of processor time, with sanitizers; it takes a tenth of it */
@@ -120,9 +118,8 @@ static cpl_status use(int which)
     return status;
 }
 
-static void failing_allocations(void **state)
+TEST(failing_allocations)
 {
-    (void)state;
     char damaged[64], gguf[64];
     folders[0] = strdup(three_shards());
     folders[1] = strdup(three_slices(true));
@@ -147,9 +144,8 @@ static void failing_allocations(void **state)
     for (int i = 0; i < 3; i++) free((void *)(uintptr_t)folders[i]);
 }
 
-static void nothing_is_written(void **state)
+TEST(nothing_is_written)
 {
-    (void)state;
     cpl_strings before, after;
     const char *folder = three_shards();
     assert_ok(cpl_folder_list(&before, folder));
@@ -159,15 +155,4 @@ static void nothing_is_written(void **state)
     for (int64_t i = 0; i < after.count; i++) assert_string_equal(before.at[i], after.at[i]);
     cpl_paths_free(&before);
     cpl_paths_free(&after);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(reference_folders),
-        cmocka_unit_test(a_very_large_checkpoint),
-        cmocka_unit_test(failing_allocations),
-        cmocka_unit_test(nothing_is_written),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -11,9 +11,8 @@ static void near(double value, double wanted)
 }
 
 /* The first steps: as many tokens over the time that all of them took. */
-static void mean_of_all(void **state)
+TEST(mean_of_all)
 {
-    (void)state;
     cpl_progress p = {.log_every = 10};
     near(cpl_progress_speed(&p, 100), 100);
     near(cpl_progress_speed(&p, 50), 2 / (1 / 100.0 + 1 / 50.0));
@@ -21,9 +20,8 @@ static void mean_of_all(void **state)
 }
 
 /* One slow step of many moves it little, and a lasting change is followed. */
-static void steady(void **state)
+TEST(steady)
 {
-    (void)state;
     cpl_progress p = {.log_every = 10};
     for (int i = 0; i < 30; i++) near(cpl_progress_speed(&p, 1000), 1000);
     const double speed = cpl_progress_speed(&p, 250); /* takes as long as four */
@@ -53,20 +51,12 @@ static void line_of(char out[256], double peak_share)
 }
 
 /* A share that is not known, beside other work, is left out. */
-static void unknown_share(void **state)
+TEST(unknown_share)
 {
     char line[256];
-    (void)state;
     line_of(line, 0.5);
     assert_non_null(strstr(line, "50% of peak"));
     line_of(line, (double)NAN);
     assert_non_null(strstr(line, "tok/s"));
     assert_null(strstr(line, "peak"));
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {cmocka_unit_test(mean_of_all), cmocka_unit_test(steady),
-                                       cmocka_unit_test(unknown_share)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

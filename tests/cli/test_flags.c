@@ -73,10 +73,10 @@ static int tear_down(void **state)
     cpl_arguments_free(&args);
     return 0;
 }
+TESTS_DO(after_each, tear_down);
 
-static void defaults(void **state)
+TEST(defaults)
 {
-    (void)state;
     assert_ok(read_words("word", NULL));
     assert_int_equal(args.n_words, 1);
     assert_null(cpl_flag_text(&args, "--out"));
@@ -87,9 +87,8 @@ static void defaults(void **state)
     assert_false(cpl_flag_given(&args, "--tokens"));
 }
 
-static void every_form(void **state)
+TEST(every_form)
 {
-    (void)state;
     assert_ok(read_words("--out", "a b", "first", "--tokens=1e3", "--dry-run", "--top-p", ".5",
                          "--form=json", "--set", "erc.alpha=1", "--set=erc.alpha=2", "--", "--out",
                          NULL));
@@ -111,9 +110,8 @@ static void every_form(void **state)
     assert_string_equal(cpl_flag_text(&args, "--out"), "\"null\"");
 }
 
-static void wrong_use(void **state)
+TEST(wrong_use)
 {
-    (void)state;
     assert_fails(CPL_ERR_USAGE, "try has no flag --otu; did you mean --out?",
                  read_words("x", "--otu=3", NULL));
     assert_fails(CPL_ERR_USAGE, "try --help lists them", read_words("x", "--entirely-else", NULL));
@@ -135,9 +133,8 @@ static void wrong_use(void **state)
                  read_words("a", "b", "c", NULL));
 }
 
-static void required_flag(void **state)
+TEST(required_flag)
 {
-    (void)state;
     const cpl_flag one[] = {
         {.name = "--in", .kind = CPL_FLAG_FILE, .value_name = "FILE", .required = true}};
     cpl_verb strict    = {.name = "strict", .usage = "", .flags = one, .n_flags = 1};
@@ -149,9 +146,8 @@ static void required_flag(void **state)
     cpl_arguments_free(&read);
 }
 
-static void help_wins(void **state)
+TEST(help_wins)
 {
-    (void)state;
     assert_ok(read_words("--unknown", "--help", NULL));
     assert_true(args.help);
     assert_ok(read_words("x", "-h", NULL));
@@ -165,18 +161,16 @@ static void help_wins(void **state)
     assert_false(args.help);
 }
 
-static void excluding_flags(void **state)
+TEST(excluding_flags)
 {
-    (void)state;
     assert_ok(read_words("x", "--out=a", "--dry-run", NULL));
     assert_fails(CPL_ERR_USAGE, "--out and --dry-run cannot be given together",
                  cpl_flags_exclude(&args, "--out", "--dry-run"));
     assert_ok(cpl_flags_exclude(&args, "--out", "--tokens"));
 }
 
-static void configuring(void **state)
+TEST(configuring)
 {
-    (void)state;
     cpl_configuration c;
     char path[128];
     snprintf(path, sizeof path, "%s/c.yaml", scratch_folder());
@@ -222,9 +216,8 @@ static void configuring(void **state)
 }
 
 /* --threads is compute.threads by another name, and before what a file says. */
-static void flags_as_settings(void **state)
+TEST(flags_as_settings)
 {
-    (void)state;
     cpl_configuration c;
     char path[128];
     snprintf(path, sizeof path, "%s/threads.yaml", scratch_folder());
@@ -253,9 +246,8 @@ static void flags_as_settings(void **state)
 }
 
 /* A text with quotes and colons means itself, and a switch sets the value in its row. */
-static void documents_flags(void **state)
+TEST(documents_flags)
 {
-    (void)state;
     cpl_configuration c;
     cpl_arguments read;
     char *words[] = {"in", "--vocab-size=300", "--out=T", "--separator", "\"a: b\"", "--no-strip"};
@@ -268,9 +260,8 @@ static void documents_flags(void **state)
 }
 
 /* What a form of a verb has no use for. */
-static void only_some(void **state)
+TEST(only_some)
 {
-    (void)state;
     const char *const some[] = {"--out", "erc.alpha"};
     assert_ok(read_words("x", "--out=a", "--set", "erc.alpha=1", NULL));
     assert_ok(cpl_flags_only(&args, "--form", some, 2));
@@ -317,9 +308,8 @@ static void check_twin(const cpl_verb *v, const cpl_flag *flag, const cpl_sectio
     assert_string_equal(as_flag.unit, s->unit);
 }
 
-static void tables(void **state)
+TEST(tables)
 {
-    (void)state;
     cpl_section sections[CPL_N_SECTIONS];
     cpl_settings_sections(sections);
     for (const cpl_verb *const *v = cpl_verbs; *v; v++) {
@@ -330,9 +320,8 @@ static void tables(void **state)
     }
 }
 
-static void no_memory(void **state)
+TEST(no_memory)
 {
-    (void)state;
     cpl_configuration c;
     cpl_status status = CPL_ERR_MEMORY;
     for (int n = 1; status == CPL_ERR_MEMORY; n++) {
@@ -343,16 +332,4 @@ static void no_memory(void **state)
     }
     assert_ok(status);
     cpl_configuration_free(&c);
-}
-
-#define CASE(name) cmocka_unit_test_teardown(name, tear_down)
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        CASE(defaults),        CASE(every_form),      CASE(wrong_use),   CASE(required_flag),
-        CASE(help_wins),       CASE(excluding_flags), CASE(configuring), CASE(flags_as_settings),
-        CASE(documents_flags), CASE(only_some),       CASE(tables),      CASE(no_memory),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

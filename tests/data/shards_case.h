@@ -7,7 +7,7 @@
 #include "data/shards.h"
 #include "support/files.h"
 
-static const char *folder;
+SCRATCH_FOLDER(folder);
 
 static inline cpl_shard_options unknown(void)
 {

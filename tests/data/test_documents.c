@@ -5,7 +5,7 @@
 #include "base/rng.h"
 #include "support/files.h"
 
-static const char *folder;
+SCRATCH_FOLDER(folder);
 
 /* All documents of a file as lines "<line>|<id>|<source>|<text>\n". */
 static cpl_status list(const char *path, const cpl_document_settings *settings, const cpl_log *log,
@@ -46,9 +46,8 @@ static void expect(const char *path, const cpl_document_settings *settings, cons
     cpl_text_free(&got);
 }
 
-static void json_lines(void **state)
+TEST(json_lines)
 {
-    (void)state;
     cpl_document_settings s = cpl_document_defaults();
     s.default_source        = "none";
     expect(file("a.jsonl", "{\"id\":\"x\",\"text\":\" one \",\"source\":\"web\"}\r\n"
@@ -59,9 +58,8 @@ static void json_lines(void **state)
            &s, "1|x|web|one\n3|7|none|two\n5|9|none|last\n");
 }
 
-static void json_ids(void **state)
+TEST(json_ids)
 {
-    (void)state;
     char want[1024];
     cpl_document_settings s = cpl_document_defaults();
     const char *path        = file("ids.jsonl", "{\"text\":\"t\",\"id\":null}\n");
@@ -74,9 +72,8 @@ static void json_ids(void **state)
         &s, "1|i|f|b\n");
 }
 
-static void by_content(void **state)
+TEST(by_content)
 {
-    (void)state;
     cpl_document_settings s = cpl_document_defaults();
     s.default_source        = "d";
     expect(file("odd.name", "\xEF\xBB\xBF\n {\"text\":\"t\",\"id\":\"i\"}\n"), &s, "2|i|d|t\n");
@@ -104,9 +101,8 @@ static void texts(const char *content, cpl_split_choice split, const char *want)
     assert_string_equal(seen, want);
 }
 
-static void plain_text(void **state)
+TEST(plain_text)
 {
-    (void)state;
     const char *t = "\xEF\xBB\xBF one\ntwo\r\n\r\n \t\nthree\n\n\nfour";
     texts(t, CPL_SPLIT_FILE, "1[one\ntwo\r\n\r\n \t\nthree\n\n\nfour]");
     texts(t, CPL_SPLIT_LINE, "1[one]2[two]5[three]8[four]");
@@ -119,9 +115,8 @@ static void plain_text(void **state)
 }
 
 /* A separator across the places where the reader refills its buffer. */
-static void far_separators(void **state)
+TEST(far_separators)
 {
-    (void)state;
     cpl_text text = {0}, got = {0};
     cpl_document_settings s = cpl_document_defaults();
     cpl_document_counts counts;
@@ -147,9 +142,8 @@ static const char *const bad_lines = "{\"text\":\"1\",\"id\":1}\n"
                                      "[]\n[]\n"
                                      "{\"text\":\"9\",\"id\":9";
 
-static void bad_are_skipped(void **state)
+TEST(bad_are_skipped)
 {
-    (void)state;
     cpl_text got = {0}, said = {0};
     cpl_log log             = log_into(&said);
     cpl_document_settings s = cpl_document_defaults();
@@ -173,9 +167,8 @@ static void bad_are_skipped(void **state)
     cpl_text_free(&said);
 }
 
-static void bad_stops(void **state)
+TEST(bad_stops)
 {
-    (void)state;
     cpl_text got            = {0};
     cpl_document_settings s = cpl_document_defaults();
     s.bad                   = CPL_BAD_STOP;
@@ -184,9 +177,8 @@ static void bad_stops(void **state)
     cpl_text_free(&got);
 }
 
-static void long_lines(void **state)
+TEST(long_lines)
 {
-    (void)state;
     enum { LONG = 10 << 20 };
     cpl_text line = {0}, got = {0};
     cpl_document_settings s = cpl_document_defaults();
@@ -207,9 +199,8 @@ static void long_lines(void **state)
 }
 
 /* The documents before the damage may come; the end must not. */
-static void cut_files(void **state)
+TEST(cut_files)
 {
-    (void)state;
     cpl_text lines = {0}, gz = {0}, got = {0};
     cpl_document_settings s = cpl_document_defaults();
     for (int i = 0; i < 50; i++)
@@ -228,9 +219,8 @@ static void cut_files(void **state)
     cpl_text_free(&got);
 }
 
-static void settings_checked(void **state)
+TEST(settings_checked)
 {
-    (void)state;
     cpl_documents *d        = NULL;
     const char *path        = file("x.txt", "x");
     cpl_document_settings s = cpl_document_defaults();
@@ -247,9 +237,8 @@ static void settings_checked(void **state)
 }
 
 /* Whatever the bytes, reading ends with documents that are well-formed text or with a sentence. */
-static void mutations(void **state)
+TEST(mutations)
 {
-    (void)state;
     cpl_rng_key key         = {.seed = 3, .stream = CPL_STREAM_TEST};
     cpl_document_settings s = cpl_document_defaults();
     cpl_text file_bytes[3] = {{0}, {0}, {0}}, repaired = {0};
@@ -287,9 +276,8 @@ static void mutations(void **state)
     cpl_text_free(&repaired);
 }
 
-static void no_memory(void **state)
+TEST(no_memory)
 {
-    (void)state;
     cpl_text said           = {0};
     cpl_document_settings s = cpl_document_defaults();
     const char *path =
@@ -335,9 +323,8 @@ static void count(const char *path, int64_t documents, int64_t bytes, const char
     cpl_documents_close(d);
 }
 
-static void small_corpus(void **state)
+TEST(small_corpus)
 {
-    (void)state;
     count(golden_path("data/corpus-mini/validation/books-0000.json.gz"), 2, 27890, "books");
     count(golden_path("data/corpus-mini/validation/code-0000.jsonl.zst"), 11, 23181, "code");
     count(golden_path("data/corpus-mini/validation/encyclopedia-0000.json.gz"), 10, 22590,
@@ -347,28 +334,12 @@ static void small_corpus(void **state)
     count(golden_path("data/corpus-mini/validation/web-0000.json.gz"), 4, 22277, "web");
 }
 
-static void corpus(void **state)
+TEST(corpus)
 {
-    (void)state;
     count("data/train/books-0000.json.gz", 165, 3041337, "books");
     count("data/train/code-0001.jsonl.zst", 622, 2608673, "code");
     count("data/train/encyclopedia-0000.json.gz", 900, 2798267, "encyclopedia");
     count("data/train/science-0001.jsonl.zst", 1897, 2912607, "science");
     count("data/validation/qa-0000.jsonl.zst", 79, 199967, "qa");
     count("data/validation/web-0000.json.gz", 29, 209501, "web");
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(json_lines),     cmocka_unit_test(json_ids),
-        cmocka_unit_test(by_content),     cmocka_unit_test(plain_text),
-        cmocka_unit_test(far_separators), cmocka_unit_test(bad_are_skipped),
-        cmocka_unit_test(bad_stops),      cmocka_unit_test(long_lines),
-        cmocka_unit_test(cut_files),      cmocka_unit_test(settings_checked),
-        cmocka_unit_test(mutations),      cmocka_unit_test(no_memory),
-        cmocka_unit_test(small_corpus),   cmocka_unit_test(corpus),
-    };
-    folder = scratch_folder();
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

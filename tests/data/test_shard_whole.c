@@ -41,9 +41,8 @@ static void refused(const char *sentence, const char *path)
     assert_fails(CPL_ERR_INPUT, sentence, open_one(&shards, path, &options, NULL));
 }
 
-static void parts_missing(void **state)
+TEST(parts_missing)
 {
-    (void)state;
     char out[512], part[600], pattern[600];
     two_sources(out, "whole");
     snprintf(part, sizeof part, "%s/b/part-0-00000.npy", out);
@@ -71,9 +70,8 @@ static void parts_missing(void **state)
 }
 
 /* What cannot be a part is named at once, also where nothing lists it. */
-static void parts_of_other_kinds(void **state)
+TEST(parts_of_other_kinds)
 {
-    (void)state;
     char out[512], link[600], pattern[600];
     two_sources(out, "kinds");
     snprintf(link, sizeof link, "%s/a/more.npy", out);
@@ -93,9 +91,8 @@ static void parts_of_other_kinds(void **state)
     assert_int_equal(warnings(out, 3), 0);
 }
 
-static void encode_was_ended(void **state)
+TEST(encode_was_ended)
 {
-    (void)state;
     char out[512], index[600], left[600];
     two_sources(out, "ended");
     snprintf(index, sizeof index, "%s/shards.json", out);
@@ -112,9 +109,8 @@ static void encode_was_ended(void **state)
 }
 
 /* Dolma's tool writes no index, and a part of what it wrote is a data set too. */
-static void other_programs(void **state)
+TEST(other_programs)
 {
-    (void)state;
     char out[512], command[600];
     snprintf(out, sizeof out, "%s/dolma", folder);
     snprintf(command, sizeof command, "mkdir -p %s", out);
@@ -131,16 +127,4 @@ static void other_programs(void **state)
     assert_int_equal(said.length, 0);
     cpl_shards_close(shards);
     cpl_text_free(&said);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(parts_missing),
-        cmocka_unit_test(parts_of_other_kinds),
-        cmocka_unit_test(encode_was_ended),
-        cmocka_unit_test(other_programs),
-    };
-    folder = scratch_folder();
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -111,9 +111,8 @@ static void reads_back(const char *out)
     cpl_shards_close(shards);
 }
 
-static void reference_validation(void **state)
+TEST(reference_validation)
 {
-    (void)state;
     char corpus[512], reference[512];
     const char *out = in_folder(folder, "validation");
     snprintf(corpus, sizeof corpus, "%s", golden_path("data/corpus-mini"));
@@ -129,16 +128,14 @@ static void reference_validation(void **state)
 }
 
 /* The same documents as another tokenizer's ids. */
-static void reference_gpt2(void **state)
+TEST(reference_gpt2)
 {
-    (void)state;
     rewrite(golden_path("data/corpus-mini"), golden_path("data/tokenized-small/gpt2"), "validation",
             1757, 1756, in_folder(folder, "validation-gpt2"));
 }
 
-static void reference_train(void **state)
+TEST_FURTHER(reference_train)
 {
-    (void)state;
     char corpus[512];
     snprintf(corpus, sizeof corpus, "%s", shared_path("data/corpus-mini"));
     rewrite(corpus, shared_path("data/tokenized-mini/gpt-neox-olmo-dolma-v1_5"), "train", 50280,
@@ -149,9 +146,8 @@ static void reference_train(void **state)
 
 /* ---- the writer ---- */
 
-static void files_and_rows(void **state)
+TEST(files_and_rows)
 {
-    (void)state;
     const char *out             = in_folder(folder, "deep/er");
     cpl_shard_writer_settings s = {.folder     = out,
                                    .writer     = 3,
@@ -196,9 +192,8 @@ static void files_and_rows(void **state)
     cpl_shard_writer_close(writer);
 }
 
-static void by_source(void **state)
+TEST(by_source)
 {
-    (void)state;
     const char *out           = in_folder(folder, "by-source");
     cpl_shard_writer *writer  = open_writer(out, true);
     cpl_shards *shards        = NULL;
@@ -219,9 +214,8 @@ static void by_source(void **state)
 }
 
 /* What a writer that was killed left is refused or removed, in the folders of sources too. */
-static void old_parts(void **state)
+TEST(old_parts)
 {
-    (void)state;
     const char *out             = in_folder(folder, "old");
     cpl_shard_writer_settings s = {
         .folder = out, .by_source = true, .max_tokens = 5, .vocab_size = 300};
@@ -249,9 +243,8 @@ static void old_parts(void **state)
     cpl_shards_close(shards);
 }
 
-static void writer_refuses(void **state)
+TEST(writer_refuses)
 {
-    (void)state;
     cpl_shard_writer *writer    = NULL;
     cpl_shard_writer_settings s = {.folder = in_folder(folder, "refused"), .vocab_size = 0};
     assert_fails(CPL_ERR_INPUT, "vocabulary of 0", cpl_shard_writer_open(&writer, &s));
@@ -270,19 +263,4 @@ static void writer_refuses(void **state)
     assert_ok(cpl_shard_writer_add(writer, &document, ids, 1));
     cpl_shard_writer_close(writer); /* given up: nothing must be left */
     assert_int_equal(access(in_folder(folder, "refused"), F_OK), -1);
-}
-
-int main(int n_arguments, char **arguments)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(reference_validation),
-        cmocka_unit_test(reference_gpt2),
-        cmocka_unit_test(files_and_rows),
-        cmocka_unit_test(by_source),
-        cmocka_unit_test(old_parts),
-        cmocka_unit_test(writer_refuses),
-    };
-    const struct CMUnitTest further_tests[] = {cmocka_unit_test(reference_train)};
-    folder                                  = scratch_folder();
-    return run_groups(n_arguments, arguments, tests, further_tests, NULL, NULL);
 }

@@ -7,9 +7,8 @@
 
 /* ---- labels ---- */
 
-static void many_labels(void **state)
+TEST(many_labels)
 {
-    (void)state;
     const char *out           = in_folder(folder, "many");
     cpl_shard_writer *writer  = open_writer(out, false);
     cpl_shards *shards        = NULL;
@@ -29,9 +28,8 @@ static void many_labels(void **state)
 }
 
 /* The label of most tokens of every piece, counted token by token. */
-static void piece_labels(void **state)
+TEST(piece_labels)
 {
-    (void)state;
     enum { DOCUMENTS = 60, LABELS = 3, MOST = DOCUMENTS * 9 };
     static const char *const names[LABELS] = {"a", "b", "c"};
     const char *out                        = in_folder(folder, "pieces");
@@ -87,9 +85,8 @@ static void foreign(cpl_text bytes, const char *name, int64_t n, const char *sen
     cpl_text_free(&bytes);
 }
 
-static void numpy_files(void **state)
+TEST(numpy_files)
 {
-    (void)state;
     static const char two[] = "\1\0\2\0\3\0", four[] = "\1\0\0\0\2\0\0\0", one[] = "\1\2\3\4";
     foreign(numpy(1, "{'descr': '<u2', 'fortran_order': False, 'shape': (3,), }  \n", two, 6),
             "v1.npy", 3, NULL);
@@ -117,9 +114,8 @@ static void numpy_files(void **state)
     foreign(cut, "cut.npy", 0, "does not fit");
 }
 
-static void llm_c_files(void **state)
+TEST(llm_c_files)
 {
-    (void)state;
     for (int32_t version = 1; version <= 2; version++)
         for (int32_t count = 3; count <= 4; count++) {
             cpl_text out      = {0};
@@ -130,9 +126,8 @@ static void llm_c_files(void **state)
         }
 }
 
-static void flat_files(void **state)
+TEST(flat_files)
 {
-    (void)state;
     cpl_text out = {0}, said = {0};
     cpl_log log               = log_into(&said);
     cpl_shards *shards        = NULL;
@@ -164,9 +159,8 @@ static void flat_files(void **state)
     cpl_text_free(&said);
 }
 
-static void doubtful_type(void **state)
+TEST(doubtful_type)
 {
-    (void)state;
     cpl_text out = {0}, said = {0};
     cpl_log log               = log_into(&said);
     cpl_shards *shards        = NULL;
@@ -192,9 +186,8 @@ static void doubtful_type(void **state)
     cpl_text_free(&said);
 }
 
-static void doubtful_eos(void **state)
+TEST(doubtful_eos)
 {
-    (void)state;
     cpl_text out = {0}, said = {0};
     cpl_log log               = log_into(&said);
     cpl_shards *shards        = NULL;
@@ -215,9 +208,8 @@ static void doubtful_eos(void **state)
     cpl_text_free(&said);
 }
 
-static void masks(void **state)
+TEST(masks)
 {
-    (void)state;
     cpl_shards *shards = NULL;
     uint8_t mask[4]    = {0};
     write_bytes(in_folder(folder, "m.npy"), "\1\0\2\0\3\0\4\0", 8);
@@ -236,16 +228,4 @@ static void masks(void **state)
     options.n_masks = 2;
     assert_fails(CPL_ERR_INPUT, "2 label masks for 1",
                  open_one(&shards, in_folder(folder, "m.npy"), &options, NULL));
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(many_labels),  cmocka_unit_test(piece_labels),
-        cmocka_unit_test(numpy_files),  cmocka_unit_test(llm_c_files),
-        cmocka_unit_test(flat_files),   cmocka_unit_test(doubtful_type),
-        cmocka_unit_test(doubtful_eos), cmocka_unit_test(masks),
-    };
-    folder = scratch_folder();
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -4,9 +4,8 @@
 #include "base/rng.h"
 #include "data/shards_case.h"
 
-static void bad_companions(void **state)
+TEST(bad_companions)
 {
-    (void)state;
     const char *out           = in_folder(folder, "companions");
     cpl_shard_writer *writer  = open_writer(out, false);
     cpl_shards *shards        = NULL;
@@ -46,9 +45,8 @@ static void bad_companions(void **state)
 }
 
 /* One of the files of a written folder changed or cut: a sentence or a data set, never a crash. */
-static void mutations(void **state)
+TEST(mutations)
 {
-    (void)state;
     static const char *const names[] = {
         "part-0-00000.npy",        "part-0-00000.csv.gz", "part-0-00000.sources.tsv",
         "part-0-00000.sources.u8", "shards.json",         "numpy.npy"};
@@ -95,9 +93,8 @@ static void mutations(void **state)
     assert_in_range(refused, 300, 899);
 }
 
-static void no_memory(void **state)
+TEST(no_memory)
 {
-    (void)state;
     cpl_document_counts none = {0};
     cpl_status status        = CPL_ERR_MEMORY;
     int64_t n                = 0;
@@ -127,15 +124,4 @@ static void no_memory(void **state)
     }
     assert_true(n > 30);
     assert_int_equal(pieces[3], 1);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(bad_companions),
-        cmocka_unit_test(mutations),
-        cmocka_unit_test(no_memory),
-    };
-    folder = scratch_folder();
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

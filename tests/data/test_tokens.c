@@ -104,9 +104,8 @@ static cpl_text shard_of(const char *folder)
     return read_bytes(path);
 }
 
-static void threads_change_nothing(void **unused)
+TEST(threads_change_nothing)
 {
-    (void)unused;
     world w;
     char folder[160];
     cpl_tokens_made one, made;
@@ -127,9 +126,8 @@ static void threads_change_nothing(void **unused)
 }
 
 /* The shards hold document after document, each with the end-of-text id behind it. */
-static void holds_the_documents_in_order(void **unused)
+TEST(holds_the_documents_in_order)
 {
-    (void)unused;
     world w;
     char folder[160];
     cpl_tokens_made made;
@@ -159,9 +157,8 @@ static void holds_the_documents_in_order(void **unused)
 }
 
 /* Every allocation fails once, also in threads that are not this one: a sentence comes back. */
-static void runs_out_of_memory_in_words(void **unused)
+TEST(runs_out_of_memory_in_words)
 {
-    (void)unused;
     world w;
     char folder[160];
     cpl_tokens_made made;
@@ -180,9 +177,8 @@ static void runs_out_of_memory_in_words(void **unused)
 }
 
 /* A process that may have no second thread is told so, before OpenMP ends it. */
-static void runs_out_of_threads_in_words(void **unused)
+TEST(runs_out_of_threads_in_words)
 {
-    (void)unused;
     world w;
     int ended = 0;
     open_world(&w);
@@ -202,9 +198,8 @@ static void runs_out_of_threads_in_words(void **unused)
     close_world(&w);
 }
 
-static void refuses_in_words(void **unused)
+TEST(refuses_in_words)
 {
-    (void)unused;
     world w;
     char folder[160], empty[160];
     cpl_tokens_made made;
@@ -217,16 +212,4 @@ static void refuses_in_words(void **unused)
     w.input = empty;
     assert_fails(CPL_ERR_INPUT, "the corpus is empty", make(&w, folder, 2, 1, &made));
     close_world(&w);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(threads_change_nothing),
-        cmocka_unit_test(holds_the_documents_in_order),
-        cmocka_unit_test(runs_out_of_memory_in_words),
-        cmocka_unit_test(runs_out_of_threads_in_words),
-        cmocka_unit_test(refuses_in_words),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -61,9 +61,8 @@ static int64_t whole(const json_t *object, const char *key)
 
 /* ---- results ---- */
 
-static void what_comes_out(void **state)
+TEST(what_comes_out)
 {
-    (void)state;
     evaluation_case c;
     seen s;
     double value, error;
@@ -102,9 +101,8 @@ static const char with_exemplars[] =
     "exemplars: e, shots: [none, 0, 1, 2]}}\n";
 
 /* Every question with several numbers of exemplars: the table names them. */
-static void numbers_of_exemplars(void **state)
+TEST(numbers_of_exemplars)
 {
-    (void)state;
     evaluation_case c;
     seen s;
     cpl_text text = {0};
@@ -130,9 +128,8 @@ static void numbers_of_exemplars(void **state)
 }
 
 /* A task of one's own that says it were in a set does not make the set's average. */
-static void averages(void **state)
+TEST(averages)
 {
-    (void)state;
     evaluation_case c;
     seen s;
     case_open(&c);
@@ -145,9 +142,8 @@ static void averages(void **state)
 }
 
 /* The best of the forms stands for all of them. */
-static void forms(void **state)
+TEST(forms)
 {
-    (void)state;
     evaluation_case c;
     seen s;
     double value[3], error;
@@ -168,9 +164,8 @@ static void forms(void **state)
 
 /* ---- going on ---- */
 
-static void going_on(void **state)
+TEST(going_on)
 {
-    (void)state;
     evaluation_case c;
     seen s;
     cpl_eval_journal record;
@@ -241,9 +236,8 @@ static const char *with(const char *text, const char *from, const char *to)
 }
 
 /* What was marked by another key, or in another way, is not taken over. */
-static void marked_otherwise(void **state)
+TEST(marked_otherwise)
 {
-    (void)state;
     static const struct {
         const char *task, *rows, *from, *to;
     } others[] = {
@@ -281,9 +275,8 @@ static void hear_all(void *ctx, cpl_log_level level, const char *sentence)
 
 /* Tasks without rows are named, a line each, and the others evaluated. Nobody is sent into the
  * program's folder. */
-static void missing_rows(void **state)
+TEST(missing_rows)
 {
-    (void)state;
     static const char *const words[]    = {"openbookqa", "sciq", "social_iqa"};
     const cpl_selection_options options = {.words = words, .n_words = 3};
     cpl_text heard                      = {0};
@@ -328,9 +321,8 @@ static void missing_rows(void **state)
 }
 
 /* Whose question it is, before the model is asked and while it is. */
-static void whose_it_is(void **state)
+TEST(whose_it_is)
 {
-    (void)state;
     evaluation_case c;
     seen s;
     case_open_both(&c);
@@ -358,9 +350,8 @@ static void whose_it_is(void **state)
 }
 
 /* What makes room for one task alone; a training run has settings, and no flags. */
-static void advice(void **state)
+TEST(advice)
 {
-    (void)state;
     evaluation_case c;
     case_open(&c);
     case_select(&c, "w.yaml", written_task, NULL);
@@ -406,9 +397,8 @@ static void hear_warning(void *ctx, cpl_log_level level, const char *sentence)
 }
 
 /* What would be told behind all questions is told before the first. */
-static void of_no_use(void **state)
+TEST(of_no_use)
 {
-    (void)state;
     evaluation_case c;
     char heard[300]   = "";
     const cpl_log log = {hear_warning, heard};
@@ -432,9 +422,8 @@ static void of_no_use(void **state)
     case_close(&c);
 }
 
-static void no_questions(void **state)
+TEST(no_questions)
 {
-    (void)state;
     evaluation_case c;
     case_open(&c);
     case_select(&c, "r.yaml", ranked_task, NULL);
@@ -450,9 +439,8 @@ static void no_questions(void **state)
 }
 
 /* Of several tasks one whose rows are all bad is left out; without any other it is an error. */
-static void no_questions_of_one(void **state)
+TEST(no_questions_of_one)
 {
-    (void)state;
     evaluation_case c;
     seen s;
     case_open_both(&c);
@@ -482,9 +470,8 @@ static const char joined_task[] =
     "  apart: {like: p, tokens: separate}\n";
 
 /* "ing" is one token, so that "g" has none after "in". */
-static void options_without_tokens(void **state)
+TEST(options_without_tokens)
 {
-    (void)state;
     static const char rows[] = "{\"q\": \"the\", \"o\": [\" a\", \" mill\"], \"g\": \"0\"}\n"
                                "{\"q\": \"in\", \"o\": [\"h\", \"g\"], \"g\": \"0\"}\n";
     evaluation_case c;
@@ -620,13 +607,12 @@ static void cut_journal(cpl_eval_journal *journal, const char *folder)
     cpl_text_free(&text);
 }
 
-static void over_ranks(void **state)
+TEST(over_ranks)
 {
     static const int sizes[] = {2, 4};
     rank one                 = {0}, r[MOST_RANKS];
     cpl_eval_journal journal;
     char path[200];
-    (void)state;
     open_many(&one, "");
     snprintf(path, sizeof path, "%s/record", one.c.folder);
     json_t *settings = json_object();
@@ -652,11 +638,10 @@ static void over_ranks(void **state)
 }
 
 /* Rank 1 has read another row. */
-static void ranks_with_other_questions(void **state)
+TEST(ranks_with_other_questions)
 {
     static const char row[] = "{\"q\": \"stone\", \"o\": [\"a\", \"b\"], \"g\": \"0\"}\n";
     rank r[2]               = {{.number = 0}};
-    (void)state;
     open_many(&r[0], "");
     open_many(&r[1], row);
     run_ranks(r, 2, NULL);
@@ -666,26 +651,4 @@ static void ranks_with_other_questions(void **state)
     }
     assert_non_null(strstr(r[0].sentence, "rank 1: "));
     close_ranks(r, 2);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(what_comes_out),
-        cmocka_unit_test(numbers_of_exemplars),
-        cmocka_unit_test(averages),
-        cmocka_unit_test(forms),
-        cmocka_unit_test(going_on),
-        cmocka_unit_test(marked_otherwise),
-        cmocka_unit_test(missing_rows),
-        cmocka_unit_test(whose_it_is),
-        cmocka_unit_test(no_questions),
-        cmocka_unit_test(no_questions_of_one),
-        cmocka_unit_test(options_without_tokens),
-        cmocka_unit_test(advice),
-        cmocka_unit_test(of_no_use),
-        cmocka_unit_test(over_ranks),
-        cmocka_unit_test(ranks_with_other_questions),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -31,9 +31,8 @@ static json_t *data_of(const evaluation_case *c)
     return data;
 }
 
-static void a_page(void **state)
+TEST(a_page)
 {
-    (void)state;
     static const char *const parts[] = {
         "Evaluation of a &lt;model&gt;",
         "ranked",
@@ -60,9 +59,8 @@ static void a_page(void **state)
     case_close(&c);
 }
 
-static void forms(void **state)
+TEST(forms)
 {
-    (void)state;
     evaluation_case c;
     cpl_text page = {0};
     evaluate(&c, "both");
@@ -89,9 +87,8 @@ static const char *line_of(const char *text, const char *word)
     return line;
 }
 
-static void a_table(void **state)
+TEST(a_table)
 {
-    (void)state;
     evaluation_case c;
     cpl_text text = {0};
     evaluate(&c, NULL);
@@ -133,13 +130,4 @@ static int write_page(const char *folder)
     return 0;
 }
 
-int main(int argc, char **argv)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_page),
-        cmocka_unit_test(forms),
-        cmocka_unit_test(a_table),
-    };
-    if (argc > 1) return write_page(argv[1]);
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TESTS_DO(with_argument, write_page);

@@ -66,10 +66,18 @@ static void seal(char line[128], const char *object)
              (unsigned long long)XXH3_64bits(object, strlen(object)));
 }
 
-/* Begun, closed, gone on with: what was answered is found, what comes stands behind it. */
-static void going_on(void **state)
+static int seal_lines(void **state)
 {
     (void)state;
+    seal(begun, "{\"settings\":{\"model\":\"m\",\"limit\":3}}");
+    seal(first, "{\"task\":\"copa\",\"question\":\"0f\",\"sample\":{\"id\":0,\"pred\":1}}");
+    return 0;
+}
+TESTS_DO(before_all, seal_lines);
+
+/* Begun, closed, gone on with: what was answered is found, what comes stands behind it. */
+TEST(going_on)
+{
     const char *path = place();
     json_t *settings = settings_of("m", 3);
     cpl_eval_journal r;
@@ -98,9 +106,8 @@ static void going_on(void **state)
 }
 
 /* An interruption cuts the last line, wherever; the first one too. */
-static void cut_lines(void **state)
+TEST(cut_lines)
 {
-    (void)state;
     const char *path = place();
     json_t *settings = settings_of("m", 3);
     char whole[256];
@@ -119,9 +126,8 @@ static void cut_lines(void **state)
 }
 
 /* A file that is something else is left as it is. */
-static void other_files(void **state)
+TEST(other_files)
 {
-    (void)state;
     static const char *const others[] = {"my notes, one line", "my notes\nof two lines",
                                          "{\"task\":1}\n", "\n{\"settings\":{}}\n"};
     const char *path                  = place();
@@ -137,9 +143,8 @@ static void other_files(void **state)
     json_decref(settings);
 }
 
-static void wrong_lines(void **state)
+TEST(wrong_lines)
 {
-    (void)state;
     static const char *const objects[] = {"{\"task\":\"copa\"}",
                                           "{\"task\":\"copa\",\"sample\":{\"pred\":1}}"};
     char lines[5][128]                 = {"{\"task\":\"copa\",\"sam\n", "[]\n", "{}\n"};
@@ -163,9 +168,8 @@ static void wrong_lines(void **state)
 }
 
 /* No changed byte is taken for an answer. */
-static void damaged_lines(void **state)
+TEST(damaged_lines)
 {
-    (void)state;
     const char *path = place();
     json_t *settings = settings_of("m", 3);
     for (size_t i = 0; i + 1 < strlen(first); i++) {
@@ -180,9 +184,8 @@ static void damaged_lines(void **state)
     json_decref(settings);
 }
 
-static void other_settings(void **state)
+TEST(other_settings)
 {
-    (void)state;
     const char *path = place();
     json_t *settings = settings_of("m", 4);
     cpl_eval_journal r;
@@ -193,9 +196,8 @@ static void other_settings(void **state)
 }
 
 /* A model and a tokenizer elsewhere are the same ones; what they hold is compared. */
-static void other_places(void **state)
+TEST(other_places)
 {
-    (void)state;
     static const char *const lines[] = {
         "{\"model\": \"m\", \"tokenizer\": {\"path\": \"t\", \"xxh3\": \"0f\"}}",
         "{\"model\": \"n\", \"tokenizer\": {\"path\": \"u\", \"xxh3\": \"0f\"}}",
@@ -217,9 +219,8 @@ static void other_places(void **state)
 }
 
 /* What stays behind is told. */
-static void no_removal(void **state)
+TEST(no_removal)
 {
-    (void)state;
     const char *path = place();
     json_t *settings = settings_of("m", 3);
     cpl_eval_journal r;
@@ -234,9 +235,8 @@ static void no_removal(void **state)
 }
 
 /* Two evaluations never write to one file. */
-static void open_elsewhere(void **state)
+TEST(open_elsewhere)
 {
-    (void)state;
     const char *path = place();
     json_t *settings = settings_of("m", 3);
     cpl_eval_journal r, second;
@@ -252,26 +252,11 @@ static void open_elsewhere(void **state)
     json_decref(settings);
 }
 
-static void no_place(void **state)
+TEST(no_place)
 {
-    (void)state;
     json_t *settings = settings_of("m", 3);
     cpl_eval_journal r;
     assert_fails(CPL_ERR_IO, "/nowhere/x.partial: cannot be opened",
                  cpl_eval_journal_open(&r, "/nowhere/x.partial", settings, false));
     json_decref(settings);
-}
-
-int main(void)
-{
-    seal(begun, "{\"settings\":{\"model\":\"m\",\"limit\":3}}");
-    seal(first, "{\"task\":\"copa\",\"question\":\"0f\",\"sample\":{\"id\":0,\"pred\":1}}");
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(other_places),   cmocka_unit_test(no_removal),
-        cmocka_unit_test(going_on),       cmocka_unit_test(cut_lines),
-        cmocka_unit_test(other_files),    cmocka_unit_test(wrong_lines),
-        cmocka_unit_test(damaged_lines),  cmocka_unit_test(other_settings),
-        cmocka_unit_test(open_elsewhere), cmocka_unit_test(no_place),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

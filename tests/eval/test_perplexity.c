@@ -53,9 +53,8 @@ static double asked_nll(bench *b, cpl_lm_batch *batch, int64_t document, int64_t
     return nll;
 }
 
-static void as_each_window_by_itself(void **state)
+TEST(as_each_window_by_itself)
 {
-    (void)state;
     static const int64_t sizes[][2] = {{20, 20}, {20, 7}, {20, 1}, {1, 1}, {33, 32}, {60, 10}};
     cpl_model_settings config       = reader_config();
     const char *folder = reader_folder(&config, 3), *text = reader_text(6);
@@ -82,9 +81,8 @@ static void as_each_window_by_itself(void **state)
 }
 
 /* Every prediction is made once, in windows as long as they can be. */
-static void windows_go_on_by_the_stride(void **state)
+TEST(windows_go_on_by_the_stride)
 {
-    (void)state;
     cpl_model_settings config = reader_config();
     bench b;
     open_bench(&b, reader_folder(&config, 3), reader_text(30), 20, 0);
@@ -116,9 +114,8 @@ static void windows_go_on_by_the_stride(void **state)
     close_bench(&b);
 }
 
-static void sums_by_source(void **state)
+TEST(sums_by_source)
 {
-    (void)state;
     cpl_model_settings config  = reader_config();
     const cpl_reader_options o = {.window = 16, .stride = 5, .n_threads = 1};
     cpl_texts_options options  = cpl_texts_defaults();
@@ -165,9 +162,8 @@ static void sums_by_source(void **state)
     cpl_perplexity_free(&p);
 }
 
-static void refusals(void **state)
+TEST(refusals)
 {
-    (void)state;
     cpl_model_settings config = reader_config();
     cpl_reader reader;
     cpl_reader_options o = {.window = 16, .stride = 17};
@@ -178,9 +174,8 @@ static void refusals(void **state)
     assert_fails(CPL_ERR_INPUT, "a stride of -1", cpl_reader_open(&reader, folder, &o, NULL));
 }
 
-static void no_memory(void **state)
+TEST(no_memory)
 {
-    (void)state;
     cpl_model_settings config = reader_config();
     bench b;
     cpl_perplexity p = {0};
@@ -201,16 +196,4 @@ static void no_memory(void **state)
     }
     cpl_perplexity_free(&p);
     close_bench(&b);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(as_each_window_by_itself),
-        cmocka_unit_test(windows_go_on_by_the_stride),
-        cmocka_unit_test(sums_by_source),
-        cmocka_unit_test(refusals),
-        cmocka_unit_test(no_memory),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -160,9 +160,8 @@ static void check_file(const char *file)
     cpl_pool_free(&pool);
 }
 
-static void references(void **state)
+TEST_ANY(references)
 {
-    (void)state;
     for (int i = 0; i < N_RANKED; i++) check_file(golden_ranked[i]);
     for (int i = 0; i < N_GENERATED; i++) check_file(golden_generated[i]);
 }
@@ -209,9 +208,8 @@ static const char *const ranked =
     " {\"id\": \"b/1\", \"loglik\": [], \"correct\": {\"acc\": 0}, \"soft\": {\"acc\": 0},"
     "  \"loss\": {\"bpb\": 6}}]";
 
-static void subjects_and_groups(void **state)
+TEST(subjects_and_groups)
 {
-    (void)state;
     json_t *r;
     assert_ok(add(&r, "acc soft", "a b", false, ranked));
     assert_near(at(r, "metrics", NULL, "acc"), 0.5, 0);
@@ -237,9 +235,8 @@ static void subjects_and_groups(void **state)
 }
 
 /* Rows that are asked three times each, in any order: two observations a subject. */
-static void repeated_questions(void **state)
+TEST(repeated_questions)
 {
-    (void)state;
     static const struct {
         const char *id;
         int right;
@@ -274,9 +271,8 @@ static void repeated_questions(void **state)
     json_decref(r);
 }
 
-static void mean_of_subjects(void **state)
+TEST(mean_of_subjects)
 {
-    (void)state;
     const char *name = "acc";
     json_t *list = json_loads(ranked, 0, NULL), *r = json_object();
     cpl_task task       = {.id = "made"};
@@ -289,9 +285,8 @@ static void mean_of_subjects(void **state)
     json_decref(r);
 }
 
-static void spread_of_any_values(void **state)
+TEST(spread_of_any_values)
 {
-    (void)state;
     json_t *r;
     assert_ok(add(&r, "f1", NULL, false,
                   "[{\"id\": 0, \"text\": \"\", \"correct\": 0.5},"
@@ -303,9 +298,8 @@ static void spread_of_any_values(void **state)
     json_decref(r);
 }
 
-static void further_answers(void **state)
+TEST(further_answers)
 {
-    (void)state;
     json_t *r;
     assert_ok(add(&r, "robust exact_match", NULL, false,
                   "[{\"id\": 0, \"text\": \"\", \"correct\": 0, \"correct_robust\": 1}]"));
@@ -322,9 +316,8 @@ static void further_answers(void **state)
     json_decref(r);
 }
 
-static void refusals(void **state)
+TEST(refusals)
 {
-    (void)state;
     json_t *r;
     static const struct {
         const char *metrics, *samples, *part;
@@ -358,9 +351,8 @@ static void refusals(void **state)
     }
 }
 
-static void no_memory(void **state)
+TEST(no_memory)
 {
-    (void)state;
     const char *const metric = "acc";
     cpl_task task            = {.id = "made"};
     cpl_profile profile      = {.metrics = {&metric, 1}};
@@ -378,20 +370,4 @@ static void no_memory(void **state)
         assert_int_equal(status, CPL_ERR_MEMORY);
     }
     json_decref(list);
-}
-
-int main(int n_arguments, char **arguments)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(references),
-        cmocka_unit_test(subjects_and_groups),
-        cmocka_unit_test(repeated_questions),
-        cmocka_unit_test(mean_of_subjects),
-        cmocka_unit_test(spread_of_any_values),
-        cmocka_unit_test(further_answers),
-        cmocka_unit_test(refusals),
-        cmocka_unit_test(no_memory),
-    };
-    const struct CMUnitTest further_tests[] = {cmocka_unit_test(references)};
-    return run_groups(n_arguments, arguments, tests, further_tests, NULL, NULL);
 }

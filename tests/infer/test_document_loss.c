@@ -29,9 +29,8 @@ static cpl_texts read_texts(const char *path, const cpl_texts_options *options)
 }
 
 /* The text of one document is encoded as a whole; the first token comes behind <eos>. */
-static void a_document_begins_behind_eos(void **state)
+TEST(a_document_begins_behind_eos)
 {
-    (void)state;
     const char *path = in_folder(scratch_folder(), "a.txt");
     write_text(path, "the cat sat on the mat");
     cpl_texts_options options = cpl_texts_defaults();
@@ -59,9 +58,8 @@ static void a_document_begins_behind_eos(void **state)
 }
 
 /* Every prediction stands in exactly one window, and none is longer than asked. */
-static void windows_cover_everything_once(void **state)
+TEST(windows_cover_everything_once)
 {
-    (void)state;
     cpl_texts_options options = cpl_texts_defaults();
     options.eos               = 0;
     cpl_texts texts           = read_texts(reader_text(30), &options);
@@ -97,9 +95,8 @@ static int64_t predictions_of(const cpl_texts *texts, int64_t source)
 }
 
 /* Of a budget every source has its even share; what a small one leaves goes to the others. */
-static void a_budget_is_shared_evenly(void **state)
+TEST(a_budget_is_shared_evenly)
 {
-    (void)state;
     cpl_text text             = {0};
     const char *path          = in_folder(scratch_folder(), "docs.jsonl");
     cpl_texts_options options = cpl_texts_defaults();
@@ -129,9 +126,8 @@ static void a_budget_is_shared_evenly(void **state)
     cpl_texts_free(&whole);
 }
 
-static void documents_of_a_source_can_be_limited(void **state)
+TEST(documents_of_a_source_can_be_limited)
 {
-    (void)state;
     cpl_texts_options options = cpl_texts_defaults();
     options.eos               = 0;
     options.max_documents     = 3;
@@ -206,9 +202,8 @@ static void assert_same_loss(const cpl_document_loss *got, double want)
     assert_near(got->nll, want, 64 * (double)FLT_EPSILON * (want + 6 * (double)got->tokens));
 }
 
-static void losses_are_those_of_one_document_at_a_time(void **state)
+TEST(losses_are_those_of_one_document_at_a_time)
 {
-    (void)state;
     cpl_model_settings c = reader_config();
     model_case *m        = model_empty(&c, 32);
     const char *folder = reader_folder(&c, 5), *path = reader_text(12);
@@ -236,9 +231,8 @@ static void losses_are_those_of_one_document_at_a_time(void **state)
     model_gone(m);
 }
 
-static void batches_do_not_matter(void **state)
+TEST(batches_do_not_matter)
 {
-    (void)state;
     static const int64_t batches[] = {1, 33, 100, 4096};
     cpl_model_settings c           = reader_config();
     const char *folder = reader_folder(&c, 6), *path = reader_text(20);
@@ -255,9 +249,8 @@ static void batches_do_not_matter(void **state)
 
 /* ---- files ---- */
 
-static void written(void **state)
+TEST(written)
 {
-    (void)state;
     char web[] = "web", a[] = "a", quoted[] = "b\"c", line[] = "docs/x.jsonl:7";
     cpl_document_loss all[]    = {{web, a, 10, 3, 7.0 / 3}, {quoted, line, 1, 1, 0.25}};
     cpl_document_losses losses = {.step = 500, .window = 64, .at = all, .count = 2};
@@ -285,9 +278,8 @@ static void written(void **state)
     json_decref(file);
 }
 
-static void bad_input_has_sentences(void **state)
+TEST(bad_input_has_sentences)
 {
-    (void)state;
     cpl_model_settings c = reader_config();
     const char *folder = reader_folder(&c, 5), *bare = scratch_folder(), *few;
     const char *path = reader_text(2), *blank = in_folder(scratch_folder(), "blank.txt");
@@ -319,9 +311,8 @@ static void bad_input_has_sentences(void **state)
 }
 
 /* One token, and no <eos> to predict it from. */
-static void a_single_token_needs_an_eos(void **state)
+TEST(a_single_token_needs_an_eos)
 {
-    (void)state;
     const char *path          = in_folder(scratch_folder(), "a.txt");
     cpl_texts_options options = cpl_texts_defaults();
     cpl_tokenizer *t          = tokenizer();
@@ -370,13 +361,12 @@ static void *run_rank(void *context)
 }
 
 /* To the bit. */
-static void ranks_do_not_matter(void **state)
+TEST(ranks_do_not_matter)
 {
     static const int sizes[] = {2, 3, MOST_RANKS};
     cpl_model_settings c     = reader_config();
     const char *folder = reader_folder(&c, 7), *path = reader_text(20);
     cpl_document_losses single = losses_of(folder, path, short_batches);
-    (void)state;
     for (int s = 0; s < 3; s++) {
         pthread_t threads[MOST_RANKS];
         rank r[MOST_RANKS];
@@ -397,21 +387,4 @@ static void ranks_do_not_matter(void **state)
         }
     }
     cpl_document_losses_free(&single);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_document_begins_behind_eos),
-        cmocka_unit_test(windows_cover_everything_once),
-        cmocka_unit_test(a_budget_is_shared_evenly),
-        cmocka_unit_test(documents_of_a_source_can_be_limited),
-        cmocka_unit_test(losses_are_those_of_one_document_at_a_time),
-        cmocka_unit_test(batches_do_not_matter),
-        cmocka_unit_test(written),
-        cmocka_unit_test(bad_input_has_sentences),
-        cmocka_unit_test(a_single_token_needs_an_eos),
-        cmocka_unit_test(ranks_do_not_matter),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

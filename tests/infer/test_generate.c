@@ -69,9 +69,8 @@ static void check_cuts(cpl_model_settings config)
     close_world(&w);
 }
 
-static void cache_changes_nothing(void **unused)
+TEST(cache_changes_nothing)
 {
-    (void)unused;
     cpl_model_settings plain = tiny(), other = tiny();
     check_cuts(plain);
     other.n_kv_heads = 2;
@@ -116,9 +115,8 @@ static int32_t best_of(const float *logits, int64_t count)
     return best;
 }
 
-static void greedy_takes_the_largest(void **unused)
+TEST(greedy_takes_the_largest)
 {
-    (void)unused;
     world w;
     cpl_generator g, check;
     open_world(&w, tiny(), CPL_F32);
@@ -138,9 +136,8 @@ static void greedy_takes_the_largest(void **unused)
     close_world(&w);
 }
 
-static void seeds_reproduce(void **unused)
+TEST(seeds_reproduce)
 {
-    (void)unused;
     world w;
     cpl_generator g, cut;
     open_world(&w, tiny(), CPL_F32);
@@ -162,9 +159,8 @@ static void seeds_reproduce(void **unused)
 
 /* Each token is drawn with the number of its own position: a text goes on in the same way when more
  * of it is given as the prompt, wherever that is cut. */
-static void draws_by_position(void **unused)
+TEST(draws_by_position)
 {
-    (void)unused;
     world w;
     cpl_generator g;
     int32_t text[6 + MOST_NEW];
@@ -198,9 +194,8 @@ static double chi_square(const int *count, int64_t n, double each)
 
 /* Where all ids are as likely, every position draws each as often, whatever its neighbour and the
  * same position of the next seed drew. */
-static void draws_are_independent(void **unused)
+TEST(draws_are_independent)
 {
-    (void)unused;
     enum { SEEDS = 600, V = 61 };
     static int count[V], after[V], next_seed[V];
     world w;
@@ -230,9 +225,8 @@ static void draws_are_independent(void **unused)
 
 /* A top-p so small that one token reaches it is greedy at any temperature, and so is a temperature
  * near 0; with temperature 1 the first token is drawn as often as the softmax says. */
-static void temperature_and_top_p(void **unused)
+TEST(temperature_and_top_p)
 {
-    (void)unused;
     enum { DRAWS = 400 };
     world w;
     cpl_generator g;
@@ -264,9 +258,8 @@ static void temperature_and_top_p(void **unused)
     close_world(&w);
 }
 
-static void ends_where_it_should(void **unused)
+TEST(ends_where_it_should)
 {
-    (void)unused;
     world w;
     cpl_generator g;
     open_world(&w, tiny(), CPL_F32);
@@ -292,9 +285,8 @@ static void ends_where_it_should(void **unused)
     close_world(&w);
 }
 
-static void refuses_in_words(void **unused)
+TEST(refuses_in_words)
 {
-    (void)unused;
     world w;
     cpl_generator g;
     cpl_generate_settings s = greedy();
@@ -325,9 +317,8 @@ static void refuses_in_words(void **unused)
     close_world(&w);
 }
 
-static void allocates_nothing_while_it_runs(void **unused)
+TEST(allocates_nothing_while_it_runs)
 {
-    (void)unused;
     world w;
     cpl_generator g;
     open_world(&w, tiny(), CPL_F32);
@@ -347,20 +338,4 @@ static void allocates_nothing_while_it_runs(void **unused)
         cpl_generator_free(&g);
     }
     close_world(&w);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(cache_changes_nothing),
-        cmocka_unit_test(greedy_takes_the_largest),
-        cmocka_unit_test(seeds_reproduce),
-        cmocka_unit_test(draws_by_position),
-        cmocka_unit_test(draws_are_independent),
-        cmocka_unit_test(temperature_and_top_p),
-        cmocka_unit_test(ends_where_it_should),
-        cmocka_unit_test(refuses_in_words),
-        cmocka_unit_test(allocates_nothing_while_it_runs),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

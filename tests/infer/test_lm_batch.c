@@ -55,9 +55,8 @@ static void check_scores(world *w, lines *l, int64_t rows, int64_t chunk)
     cpl_lm_batch_free(&a);
 }
 
-static void scores(void **state)
+TEST(scores)
 {
-    (void)state;
     static const int64_t sizes[][2] = {{WINDOW, 1}, {WINDOW, 7}, {45, 16}, {70, 5}, {400, 64}};
     static lines l;
     cpl_model_settings plain = tiny(), other = tiny();
@@ -77,9 +76,8 @@ static void scores(void **state)
 }
 
 /* A common beginning passes through the model once, also from group to group. */
-static void scores_share(void **state)
+TEST(scores_share)
 {
-    (void)state;
     static lines l;
     world w;
     cpl_lm_batch a;
@@ -170,9 +168,8 @@ static void check_continuations(world *w, const lines *l, int64_t max_tokens, in
     }
 }
 
-static void continuations(void **state)
+TEST(continuations)
 {
-    (void)state;
     static lines l;
     world w;
     open_world(&w, tiny(), CPL_F32);
@@ -188,9 +185,8 @@ static void continuations(void **state)
 
 /* ---- what cannot be asked ---- */
 
-static void refusals(void **state)
+TEST(refusals)
 {
-    (void)state;
     world w;
     cpl_lm_batch a;
     const int32_t ids[WINDOW + 2]     = {1, 2, 61};
@@ -216,9 +212,8 @@ static void refusals(void **state)
     close_world(&w);
 }
 
-static void no_memory(void **state)
+TEST(no_memory)
 {
-    (void)state;
     static lines l;
     world w;
     cpl_lm_batch a;
@@ -237,13 +232,4 @@ static void no_memory(void **state)
     assert_true(failures >= 8);
     cpl_lm_batch_free(&a);
     close_world(&w);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(scores),   cmocka_unit_test(scores_share), cmocka_unit_test(continuations),
-        cmocka_unit_test(refusals), cmocka_unit_test(no_memory),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

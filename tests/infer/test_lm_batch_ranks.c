@@ -162,21 +162,12 @@ static void compare(int size, int experts, const int64_t *n)
     for (int i = 0; i < size; i++) check(&r[i].lines, i);
 }
 
-static void ranks_that_hold_the_experts_compute_as_one(void **state)
+TEST(ranks_that_hold_the_experts_compute_as_one)
 {
-    (void)state;
     compare(2, 2, (int64_t[]){MOST, MOST});
     compare(2, 2, (int64_t[]){MOST, 0});
     compare(2, 2, (int64_t[]){1, MOST});
     compare(4, 4, (int64_t[]){0, 3, MOST, 1});
     compare(4, 2, (int64_t[]){2, 0, 0, MOST}); /* two models, each over two ranks */
     compare(2, 2, (int64_t[]){0, 0});
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(ranks_that_hold_the_experts_compute_as_one),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

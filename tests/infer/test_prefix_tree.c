@@ -44,9 +44,8 @@ static void check_tree(const cpl_sequence *all, int64_t n, int64_t nodes, int64_
     cpl_prefix_tree_free(&tree);
 }
 
-static void by_hand(void **state)
+TEST(by_hand)
 {
-    (void)state;
     const int32_t a[] = {1, 2, 3, 4}, b[] = {1, 2, 3}, c[] = {1, 2, 9, 4}, d[] = {7};
     const cpl_sequence one[]   = {{a, 4}};
     const cpl_sequence equal[] = {{b, 3}, {a, 3}};
@@ -57,9 +56,8 @@ static void by_hand(void **state)
 }
 
 /* Each a beginning of the next: as deep as there are sequences. */
-static void a_staircase(void **state)
+TEST(a_staircase)
 {
-    (void)state;
     enum { N = 500 };
     int32_t ids[N] = {0};
     cpl_sequence all[N];
@@ -67,9 +65,8 @@ static void a_staircase(void **state)
     check_tree(all, N, N, N);
 }
 
-static void random_sequences(void **state)
+TEST(random_sequences)
 {
-    (void)state;
     enum { N = 60, LONGEST = 9 };
     static int32_t ids[N][LONGEST];
     cpl_sequence all[N];
@@ -83,9 +80,8 @@ static void random_sequences(void **state)
     }
 }
 
-static void sorted(void **state)
+TEST(sorted)
 {
-    (void)state;
     const int32_t a[] = {5, 1}, b[] = {5}, c[] = {2, 9};
     const cpl_sequence all[] = {{a, 2}, {b, 1}, {c, 2}, {a, 1}};
     int64_t order[4];
@@ -96,9 +92,8 @@ static void sorted(void **state)
     assert_int_equal(cpl_prefix_tree_common(all[0], all[2]), 0);
 }
 
-static void no_memory(void **state)
+TEST(no_memory)
 {
-    (void)state;
     const int32_t a[]        = {5, 1};
     const cpl_sequence all[] = {{a, 2}};
     cpl_prefix_tree tree;
@@ -108,14 +103,4 @@ static void no_memory(void **state)
         cpl_alloc_fail_at(0);
         assert_null(tree.node);
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(by_hand),          cmocka_unit_test(a_staircase),
-        cmocka_unit_test(random_sequences), cmocka_unit_test(sorted),
-        cmocka_unit_test(no_memory),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -118,9 +118,8 @@ static double mean_lambda(const inspect_layer *l)
 }
 
 /* With silhouettes too, which overwrite the rows of a gate. */
-static void lambda_is_that_of_plain_loops(void **state)
+TEST(lambda_is_that_of_plain_loops)
 {
-    (void)state;
     inspect_case c              = case_of(6, 40, 13);
     inspect_layer *l            = &c.layers[0];
     cpl_inspect_options options = inspect_plainly();
@@ -145,9 +144,8 @@ static void lambda_is_that_of_plain_loops(void **state)
 
 enum { EXPERTS = 12 };
 
-static void planted_experts_agree(void **state)
+TEST(planted_experts_agree)
 {
-    (void)state;
     int own[EXPERTS];
     inspect_case c = case_of(EXPERTS, 96, 20);
     cpl_coupling_report report;
@@ -177,9 +175,8 @@ static double *kappa_of(const cpl_layer_report *l)
     return kappa;
 }
 
-static void permuted_experts_are_found(void **state)
+TEST(permuted_experts_are_found)
 {
-    (void)state;
     int to[EXPERTS];
     int32_t pairing[EXPERTS];
     inspect_case c = case_of(EXPERTS, 96, 20);
@@ -201,9 +198,8 @@ static void permuted_experts_are_found(void **state)
     case_free(&c);
 }
 
-static void random_experts_are_chance(void **state)
+TEST(random_experts_are_chance)
 {
-    (void)state;
     inspect_case c = {0};
     cpl_coupling_report report;
     cpl_inspect_options options = inspect_plainly();
@@ -220,9 +216,8 @@ static void random_experts_are_chance(void **state)
     case_free(&c);
 }
 
-static void an_expert_of_zeros(void **state)
+TEST(an_expert_of_zeros)
 {
-    (void)state;
     inspect_case c = case_of(4, 24, 6);
     cpl_coupling_report report;
     cpl_inspect_options options = inspect_plainly();
@@ -241,9 +236,8 @@ static void an_expert_of_zeros(void **state)
 }
 
 /* Router and experts of Gemma-4 read different vectors. */
-static void without_M(void **state)
+TEST(without_M)
 {
-    (void)state;
     enum { N = 4, MODEL = 20, WIDTH = 6 };
     inspect_case c    = {.config = "{\"model_type\":\"gemma4_text\",\"num_experts\":4,"
                                       "\"top_k_experts\":2}",
@@ -272,9 +266,8 @@ static void without_M(void **state)
     case_free(&c);
 }
 
-static void one_expert(void **state)
+TEST(one_expert)
 {
-    (void)state;
     inspect_case c = case_of(1, 30, 11);
     cpl_coupling_report report;
     cpl_inspect_options options = inspect_plainly();
@@ -291,9 +284,8 @@ static void one_expert(void **state)
     case_free(&c);
 }
 
-static void chosen_layers(void **state)
+TEST(chosen_layers)
 {
-    (void)state;
     inspect_case c              = mixed_case();
     cpl_inspect_options options = inspect_plainly();
     static const int64_t some[] = {4, 0}, none[] = {0, 5};
@@ -356,9 +348,8 @@ static void check_noisy(const cpl_layer_report *report, const inspect_layer *l, 
     free(delta);
 }
 
-static void noise(void **state)
+TEST(noise)
 {
-    (void)state;
     inspect_case c              = case_of(7, 26, 9);
     cpl_inspect_options options = inspect_plainly();
     cpl_coupling_report report;
@@ -375,9 +366,8 @@ static void noise(void **state)
 /* A name may hold a larger number than any model has layers, which random numbers have no place
  * for in their key. Layers of the same weights differ by their noise alone, also where the lower 16
  * bits of their numbers, or the upper ones, are the same. */
-static void noise_of_a_layer_of_a_large_number(void **state)
+TEST(noise_of_a_layer_of_a_large_number)
 {
-    (void)state;
     enum { N = 3, D = 4, WIDTH = 10, LARGE = 999999999, LAYERS = 4 };
     static const int numbers[LAYERS] = {LARGE & 0xffff, LARGE - 65536, LARGE - 1, LARGE};
     inspect_case c                   = case_of(N, WIDTH, D);
@@ -403,9 +393,8 @@ static void noise_of_a_layer_of_a_large_number(void **state)
 }
 
 /* A folder whose name is no UTF-8. */
-static void odd_names(void **state)
+TEST(odd_names)
 {
-    (void)state;
     inspect_case c = case_of(3, 8, 4);
     cpl_coupling_report report;
     cpl_inspect_options options = inspect_plainly();
@@ -422,22 +411,4 @@ static void odd_names(void **state)
     json_decref(json);
     cpl_inspect_close(&report);
     case_free(&c);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(planted_experts_agree),
-        cmocka_unit_test(lambda_is_that_of_plain_loops),
-        cmocka_unit_test(permuted_experts_are_found),
-        cmocka_unit_test(random_experts_are_chance),
-        cmocka_unit_test(an_expert_of_zeros),
-        cmocka_unit_test(without_M),
-        cmocka_unit_test(one_expert),
-        cmocka_unit_test(chosen_layers),
-        cmocka_unit_test(noise),
-        cmocka_unit_test(noise_of_a_layer_of_a_large_number),
-        cmocka_unit_test(odd_names),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -44,9 +44,8 @@ static inspect_case sound_case(cpl_coupling_report *sound)
     return c;
 }
 
-static void nan_in_a_gate(void **state)
+TEST(nan_in_a_gate)
 {
-    (void)state;
     cpl_coupling_report sound;
     inspect_case c = sound_case(&sound);
     put_nan(&c, "model.layers.3.mlp.experts.20.gate_proj.weight", 2 * 33 + 7);
@@ -57,9 +56,8 @@ static void nan_in_a_gate(void **state)
     case_free(&c);
 }
 
-static void nan_in_a_router(void **state)
+TEST(nan_in_a_router)
 {
-    (void)state;
     cpl_coupling_report sound;
     inspect_case c = sound_case(&sound);
     put_nan(&c, "model.layers.0.mlp.gate.weight", 41);
@@ -71,9 +69,8 @@ static void nan_in_a_router(void **state)
 }
 
 /* Shards that each hold a layer: one is not there, then it ends too early. */
-static void a_shard_is_missing(void **state)
+TEST(a_shard_is_missing)
 {
-    (void)state;
     inspect_case c = {0};
     for (int l = 0; l < 4; l++) case_add(&c, 3, 20, 6);
     case_lay_out(&c); /* four tensors a layer: put in turns, a shard has one of each layer */
@@ -93,9 +90,8 @@ static void a_shard_is_missing(void **state)
     case_free(&c);
 }
 
-static void a_wrong_shape(void **state)
+TEST(a_wrong_shape)
 {
-    (void)state;
     cpl_coupling_report sound;
     inspect_case c   = sound_case(&sound);
     layout_tensor *t = case_tensor(&c, "model.layers.4.mlp.experts.7.gate_proj.weight");
@@ -110,9 +106,8 @@ static void a_wrong_shape(void **state)
 }
 
 /* Several faults: whoever meets one, the first in the order of the file is told. */
-static void the_first_fault(void **state)
+TEST(the_first_fault)
 {
-    (void)state;
     inspect_case c = mixed_case();
     cpl_coupling_report report;
     cpl_inspect_options options = inspect_plainly();
@@ -141,9 +136,8 @@ static void the_first_fault(void **state)
 }
 
 /* Finite weights with products that are not: no figures come of them. */
-static void too_large_numbers(void **state)
+TEST(too_large_numbers)
 {
-    (void)state;
     for (int k = 0; k < 3; k++) {
         cpl_coupling_report sound;
         inspect_case c = sound_case(&sound);
@@ -161,14 +155,4 @@ static void too_large_numbers(void **state)
         cpl_inspect_close(&sound);
         case_free(&c);
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(nan_in_a_gate),      cmocka_unit_test(nan_in_a_router),
-        cmocka_unit_test(a_shard_is_missing), cmocka_unit_test(a_wrong_shape),
-        cmocka_unit_test(the_first_fault),    cmocka_unit_test(too_large_numbers),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

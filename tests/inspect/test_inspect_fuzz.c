@@ -133,9 +133,8 @@ static void fresh_folder(const char *folder)
     assert_int_equal(mkdir(folder, 0700), 0);
 }
 
-static void damaged_layouts(void **state)
+TEST(damaged_layouts)
 {
-    (void)state;
     outcomes all       = {0};
     changed *c         = malloc(sizeof *c);
     const char *folder = scratch_folder();
@@ -155,12 +154,4 @@ static void damaged_layouts(void **state)
     tell("safetensors", &all);
     free(c);
     cpl_folder_remove(folder);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(damaged_layouts),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

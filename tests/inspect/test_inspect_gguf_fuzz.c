@@ -53,9 +53,8 @@ static void write_gguf(fuzz *f, const cpl_text *whole, const char *path)
     cpl_text_free(&file);
 }
 
-static void damaged_gguf(void **state)
+TEST(damaged_gguf)
 {
-    (void)state;
     static const char *const names[] = {"gguf/moe/deepseek2.gguf", "gguf/moe/llama.gguf"};
     outcomes all                     = {0};
     cpl_text whole[2]                = {{0}, {0}};
@@ -70,12 +69,4 @@ static void damaged_gguf(void **state)
     tell("GGUF", &all);
     for (int i = 0; i < 2; i++) cpl_text_free(&whole[i]);
     cpl_folder_remove(folder);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(damaged_gguf),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -23,9 +23,8 @@ static void check_threads(const char *folder, cpl_inspect_options options)
     cpl_inspect_close(&one);
 }
 
-static void same_bits_with_any_threads(void **state)
+TEST(same_bits_with_any_threads)
 {
-    (void)state;
     inspect_case c              = mixed_case();
     cpl_inspect_options options = inspect_plainly();
     case_write(&c, 0);
@@ -80,9 +79,8 @@ static void check_bytes(const inspect_case *c, cpl_inspect_options options)
     assert_true(cost.n_threads > 1 || most < 1.5 * taken + 10000);
 }
 
-static void takes_what_was_said(void **state)
+TEST(takes_what_was_said)
 {
-    (void)state;
     static const int shapes[][3] = {{8, 512, 256}, {64, 64, 16}, {3, 2048, 40}, {200, 16, 3}};
     cpl_inspect_options options  = inspect_plainly();
     for (int i = 0; i < 4; i++) {
@@ -101,9 +99,8 @@ static void takes_what_was_said(void **state)
     }
 }
 
-static void memory_lowers_threads(void **state)
+TEST(memory_lowers_threads)
 {
-    (void)state;
     inspect_case c              = case_of(16, 128, 96);
     cpl_inspect_options options = inspect_plainly();
     cpl_inspect_cost cost, least, held;
@@ -169,9 +166,8 @@ static void see_progress(void *ctx, const cpl_inspect_progress *p)
     omp_unset_lock(&w->lock);
 }
 
-static void watching(void **state)
+TEST(watching)
 {
-    (void)state;
     inspect_case c              = mixed_case();
     cpl_inspect_options options = inspect_plainly();
     watched w                   = {0};
@@ -239,9 +235,8 @@ static void *json_take(size_t bytes)
     return ++json_calls == json_fail_at ? NULL : malloc(bytes);
 }
 
-static void no_memory_for_json(void **state)
+TEST(no_memory_for_json)
 {
-    (void)state;
     inspect_case c = case_of(3, 8, 4);
     cpl_coupling_report reports[2];
     cpl_inspect_options options = inspect_plainly();
@@ -277,9 +272,8 @@ static void no_memory_for_json(void **state)
     case_free(&c);
 }
 
-static void no_memory(void **state)
+TEST(no_memory)
 {
-    (void)state;
     inspect_case c              = case_of(3, 8, 4);
     cpl_inspect_options options = inspect_plainly();
     case_add(&c, 2, 8, 4);
@@ -294,17 +288,4 @@ static void no_memory(void **state)
     options.keep_going = true;
     fail_everywhere(c.folder, options);
     case_free(&c);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(same_bits_with_any_threads),
-        cmocka_unit_test(takes_what_was_said),
-        cmocka_unit_test(memory_lowers_threads),
-        cmocka_unit_test(watching),
-        cmocka_unit_test(no_memory),
-        cmocka_unit_test(no_memory_for_json),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -118,17 +118,15 @@ done:
     free(W);
 }
 
-static void every_layout(void **state)
+TEST(every_layout)
 {
-    (void)state;
     for (size_t i = 0; i < sizeof layouts / sizeof *layouts; i++) check_layout(&layouts[i]);
 }
 
 /* ---- all of the rows ---- */
 
-static void all_rows_are_exact(void **state)
+TEST(all_rows_are_exact)
 {
-    (void)state;
     inspect_case c                = mixed_case();
     const cpl_inspect_options all = inspect_plainly(), o = sample_of(0.95);
     cpl_coupling_report whole, sampled;
@@ -177,9 +175,8 @@ static inspect_case wide_case(void)
     return c;
 }
 
-static void same_bits_with_any_threads(void **state)
+TEST(same_bits_with_any_threads)
 {
-    (void)state;
     inspect_case c        = wide_case();
     cpl_inspect_options o = sample_of(0.1);
     cpl_coupling_report one, other;
@@ -200,9 +197,8 @@ static void same_bits_with_any_threads(void **state)
 }
 
 /* One layer alone has the same sample as among others. */
-static void a_layer_alone(void **state)
+TEST(a_layer_alone)
 {
-    (void)state;
     const int64_t second  = 1;
     inspect_case c        = wide_case();
     cpl_inspect_options o = sample_of(0.1);
@@ -218,9 +214,8 @@ static void a_layer_alone(void **state)
     case_free(&c);
 }
 
-static void reads_what_it_says(void **state)
+TEST(reads_what_it_says)
 {
-    (void)state;
     inspect_case c        = case_of(6, 32, 1000);
     cpl_inspect_options o = sample_of(0.05);
     cpl_coupling_report report;
@@ -238,9 +233,8 @@ static void reads_what_it_says(void **state)
 }
 
 /* No more than was said, of one thread and of several, with the sums of large layers. */
-static void takes_what_was_said(void **state)
+TEST(takes_what_was_said)
 {
-    (void)state;
     static const int shapes[][3] = {{8, 64, 400}, {64, 64, 40}, {200, 16, 20}};
     for (int k = 0; k < 6; k++) {
         inspect_case c        = case_of(shapes[k / 2][0], shapes[k / 2][1], shapes[k / 2][2]);
@@ -260,9 +254,8 @@ static void takes_what_was_said(void **state)
     }
 }
 
-static void no_memory(void **state)
+TEST(no_memory)
 {
-    (void)state;
     inspect_case c              = case_of(4, 8, 40);
     const cpl_inspect_options o = sample_of(0.1);
     cpl_coupling_report report;
@@ -289,9 +282,8 @@ static void no_memory(void **state)
 /* ---- damage ---- */
 
 /* A number that is none is an error if its row is read, and only then; its row is named. */
-static void not_a_number(void **state)
+TEST(not_a_number)
 {
-    (void)state;
     inspect_case c              = case_of(4, 16, 400);
     const cpl_inspect_options o = sample_of(0.1);
     cpl_coupling_report report;
@@ -317,9 +309,8 @@ static void not_a_number(void **state)
 /* ---- noise, and what is shown ---- */
 
 /* M is that of the noisy rows: 40 samples hold it about as often as they should. */
-static void noisy_rows(void **state)
+TEST(noisy_rows)
 {
-    (void)state;
     inspect_case c        = case_of(5, 24, 200);
     cpl_inspect_options o = sample_of(0.2), all = inspect_plainly();
     cpl_coupling_report sampled, whole;
@@ -348,9 +339,8 @@ static const json_t *at(const json_t *object, const char *a, const char *b, cons
     return x;
 }
 
-static void json_tells_estimates_from_bounds(void **state)
+TEST(json_tells_estimates_from_bounds)
 {
-    (void)state;
     inspect_case c              = case_of(5, 24, 200);
     const cpl_inspect_options o = sample_of(0.1);
     cpl_coupling_report report;
@@ -380,9 +370,8 @@ static void json_tells_estimates_from_bounds(void **state)
 }
 
 /* What needs the router alone is what all rows give, of centred rows too: in JSON and in the table. */
-static void the_router_alone_is_exact(void **state)
+TEST(the_router_alone_is_exact)
 {
-    (void)state;
     static const char *const names[] = {"eps_mean",
                                         "router_cos",
                                         "centred_eps_mean",
@@ -447,9 +436,8 @@ static void check_verdict(float by, int apart, double share, const char *words)
 }
 
 /* The state, where both ends of the bounds have one; then figures, bounds where they have some width. */
-static void the_verdict_of_a_sample(void **state)
+TEST(the_verdict_of_a_sample)
 {
-    (void)state;
     check_verdict(
         0, 0, 0.02,
         "Whether router and experts are coupled cannot be told from this sample; a larger "
@@ -508,9 +496,8 @@ static void never_contradicts(const inspect_case *c, bool noisy, int told[2])
     }
 }
 
-static void few_experts(void **state)
+TEST(few_experts)
 {
-    (void)state;
     static const float own[] = {0, 0.02f, 0.05f, 0.1f, 0.5f, 2};
     int told[2]              = {0};
     for (int n = 2; n <= 4; n++)
@@ -524,32 +511,10 @@ static void few_experts(void **state)
 }
 
 /* Their z is at most 2.8, which may be chance; the bounds show it. */
-static void three_experts_that_agree(void **state)
+TEST(three_experts_that_agree)
 {
-    (void)state;
     inspect_case c = coupled_case(3, 2, 800, 2, true);
     assert_string_equal(verdict_of(&c, 0, false), "coupled");
     assert_string_equal(verdict_of(&c, 0.3, false), "coupled");
     case_free(&c);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_layout),
-        cmocka_unit_test(all_rows_are_exact),
-        cmocka_unit_test(same_bits_with_any_threads),
-        cmocka_unit_test(a_layer_alone),
-        cmocka_unit_test(reads_what_it_says),
-        cmocka_unit_test(takes_what_was_said),
-        cmocka_unit_test(no_memory),
-        cmocka_unit_test(not_a_number),
-        cmocka_unit_test(noisy_rows),
-        cmocka_unit_test(json_tells_estimates_from_bounds),
-        cmocka_unit_test(the_router_alone_is_exact),
-        cmocka_unit_test(the_verdict_of_a_sample),
-        cmocka_unit_test(few_experts),
-        cmocka_unit_test(three_experts_that_agree),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

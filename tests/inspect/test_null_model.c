@@ -44,9 +44,8 @@ static void check_small_kappa(const float *M, const double *row, const double *g
         assert_true(isnan(got.z) && sd < 1e-7 * (own + 1));
 }
 
-static void test_moments_are_those_of_all_pairings(void **state)
+TEST(test_moments_are_those_of_all_pairings)
 {
-    (void)state;
     for (uint64_t seed = 0; seed < 60; seed++) {
         int64_t n = 1 + (int64_t)(seed % SMALL);
         float M[SMALL * SMALL], norms[2 * SMALL];
@@ -65,9 +64,8 @@ static void test_moments_are_those_of_all_pairings(void **state)
 }
 
 /* Two pairings: the own one is one deviation above or below their mean. */
-static void test_two_experts(void **state)
+TEST(test_two_experts)
 {
-    (void)state;
     const float M[]      = {3, 1, 2, 5};
     const double norms[] = {1, 1};
     cpl_null_model got;
@@ -83,9 +81,8 @@ static void test_two_experts(void **state)
     assert_near(got.kappa_row_top1, 0, 0);
 }
 
-static void test_where_every_pairing_is_the_same(void **state)
+TEST(test_where_every_pairing_is_the_same)
 {
-    (void)state;
     enum { N = 37 };
     static float M[N * N];
     float row[N];
@@ -124,9 +121,8 @@ static void test_where_every_pairing_is_the_same(void **state)
 
 /* ---- random pairings ---- */
 
-static void test_erc_of_the_same_pairings(void **state)
+TEST(test_erc_of_the_same_pairings)
 {
-    (void)state;
     static const int64_t sizes[] = {1, 2, 5, 33};
     static float M[33 * 33], paired[33 * 33];
     double norms[33], erc[N_ALPHAS][CPL_NULL_MODEL_PAIRINGS];
@@ -158,9 +154,8 @@ static void test_erc_of_the_same_pairings(void **state)
 
 /* 100 drawn pairings of 3: each of the 6 comes 16.7 times on average, and the chance that one stays
  * outside 2 .. 40 is below 1e-5. Other seeds, layers and pairings are other draws. */
-static void test_pairings_are_uniform_and_keyed(void **state)
+TEST(test_pairings_are_uniform_and_keyed)
 {
-    (void)state;
     int seen[27] = {0}, kinds = 0;
     int32_t p[3];
     for (uint64_t t = 0; t < CPL_NULL_MODEL_PAIRINGS; t++) {
@@ -194,9 +189,8 @@ static void test_pairings_are_uniform_and_keyed(void **state)
 
 /* ERC of a pairing is itself a sum over i of numbers c[i, p(i)], so its mean over all n! pairings
  * is sum_ij c_ij / n: the mean of 100 lies within 5 of its standard errors (5.7e-7 by chance). */
-static void test_mean_erc_of_all_pairings(void **state)
+TEST(test_mean_erc_of_all_pairings)
 {
-    (void)state;
     enum { N = 24 };
     float M[N * N];
     double norms[N];
@@ -220,9 +214,8 @@ static void test_mean_erc_of_all_pairings(void **state)
 /* ---- failure ---- */
 
 /* Whoever calls has refused such numbers; here they only must not hang or stray. */
-static void test_numbers_that_are_none(void **state)
+TEST(test_numbers_that_are_none)
 {
-    (void)state;
     static const float odd[] = {NAN, INFINITY, 0, -1, FLT_MAX, 0x1p-149f};
     cpl_rng_key key          = {.seed = 6, .stream = CPL_STREAM_TEST};
     double norms[9]          = {1, NAN, INFINITY, 0, 1, 1, 1, 1, 1};
@@ -239,9 +232,8 @@ static void test_numbers_that_are_none(void **state)
     }
 }
 
-static void test_no_memory(void **state)
+TEST(test_no_memory)
 {
-    (void)state;
     float M[25];
     double norms[5] = {1, 1, 1, 1, 1}, score[25];
     int32_t pairing[5];
@@ -264,19 +256,4 @@ static void test_no_memory(void **state)
     cpl_alloc_fail_at(1);
     assert_fails(CPL_ERR_MEMORY, "out of memory", cpl_null_model_ratios_of(&ratios, M, 5));
     cpl_alloc_fail_at(0);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_moments_are_those_of_all_pairings),
-        cmocka_unit_test(test_two_experts),
-        cmocka_unit_test(test_where_every_pairing_is_the_same),
-        cmocka_unit_test(test_erc_of_the_same_pairings),
-        cmocka_unit_test(test_pairings_are_uniform_and_keyed),
-        cmocka_unit_test(test_mean_erc_of_all_pairings),
-        cmocka_unit_test(test_numbers_that_are_none),
-        cmocka_unit_test(test_no_memory),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

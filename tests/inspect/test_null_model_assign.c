@@ -21,9 +21,8 @@ static double sum_of(const double *score, const int32_t *pairing, int64_t n)
     return sum;
 }
 
-static void test_assignment_is_the_best_of_all(void **state)
+TEST(test_assignment_is_the_best_of_all)
 {
-    (void)state;
     for (uint64_t seed = 0; seed < 120; seed++) {
         int64_t n = 1 + (int64_t)(seed % SMALL);
         float drawn[SMALL * SMALL];
@@ -41,9 +40,8 @@ static void test_assignment_is_the_best_of_all(void **state)
 }
 
 /* Of 40 rows no exchange of two and no rotation of three gains. */
-static void test_assignment_of_many(void **state)
+TEST(test_assignment_of_many)
 {
-    (void)state;
     enum { N = 40 };
     static float drawn[N * N];
     static double score[N * N];
@@ -65,9 +63,8 @@ static void test_assignment_of_many(void **state)
 
 /* The sum over rows of u_i + v_j for any prices with u_i + v_j >= score_ij bounds every pairing: a
  * score built from such prices, with equality only on a planted pairing, has it as its best. */
-static void test_assignment_reaches_its_bound(void **state)
+TEST(test_assignment_reaches_its_bound)
 {
-    (void)state;
     enum { N = 150 };
     static float drawn[N * N + 2 * N];
     static double score[N * N];
@@ -83,9 +80,8 @@ static void test_assignment_reaches_its_bound(void **state)
     for (int i = 0; i < N; i++) assert_int_equal(p[i], (7 * i + 3) % N);
 }
 
-static void test_equal_pairings_give_the_identity(void **state)
+TEST(test_equal_pairings_give_the_identity)
 {
-    (void)state;
     enum { N = 50 };
     static double score[N * N];
     float part[2 * N];
@@ -101,9 +97,8 @@ static void test_equal_pairings_give_the_identity(void **state)
     assert_permutation(p, N);
 }
 
-static void test_assignment_ends_on_any_numbers(void **state)
+TEST(test_assignment_ends_on_any_numbers)
 {
-    (void)state;
     static const double odd[] = {NAN, INFINITY, -INFINITY, 0, 1, 1e308, -1e308};
     cpl_rng_key key           = {.seed = 5, .stream = CPL_STREAM_TEST};
     double score[100];
@@ -114,16 +109,4 @@ static void test_assignment_ends_on_any_numbers(void **state)
         assert_ok(cpl_null_model_assign(p, score, 10));
         assert_permutation(p, 10);
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_assignment_is_the_best_of_all),
-        cmocka_unit_test(test_assignment_of_many),
-        cmocka_unit_test(test_assignment_reaches_its_bound),
-        cmocka_unit_test(test_equal_pairings_give_the_identity),
-        cmocka_unit_test(test_assignment_ends_on_any_numbers),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -6,9 +6,8 @@
 
 /* ---- ERC ---- */
 
-static void test_erc_is_the_equation(void **state)
+TEST(test_erc_is_the_equation)
 {
-    (void)state;
     static const int64_t sizes[] = {1, 2, 3, 17, 64};
     static float M[MOST_N * MOST_N];
     for (uint64_t s = 0; s < 5; s++) {
@@ -23,9 +22,8 @@ static void test_erc_is_the_equation(void **state)
     assert_near(cpl_null_model_erc(by_hand, 2, 1), 5.0 / 4, DBL_EPSILON);
 }
 
-static void test_erc_falls_and_is_convex_in_alpha(void **state)
+TEST(test_erc_falls_and_is_convex_in_alpha)
 {
-    (void)state;
     enum { STEPS = 60 };
     static float M[MOST_N * MOST_N];
     for (uint64_t seed = 0; seed < 8; seed++) {
@@ -42,9 +40,8 @@ static void test_erc_falls_and_is_convex_in_alpha(void **state)
     }
 }
 
-static void test_alpha_min_is_where_erc_ends(void **state)
+TEST(test_alpha_min_is_where_erc_ends)
 {
-    (void)state;
     static float M[20 * 20];
     for (uint64_t seed = 0; seed < 200; seed++) {
         cpl_null_model_ratios ratios;
@@ -64,9 +61,8 @@ static void test_alpha_min_is_where_erc_ends(void **state)
 
 /* ---- ratios ---- */
 
-static void test_ratios_by_hand(void **state)
+TEST(test_ratios_by_hand)
 {
-    (void)state;
     /* Ratios: (0,1) 3, (0,2) 1, (1,0) 1, (1,2) 0.5, (2,0) 2, (2,1) 0.25: sorted
      * 0.25 0.5 1 1 2 3, at places 2.5, 4.5 and 4.95. */
     const float M[] = {2, 3, 2, 1, 1, 0.5f, 4, 0.5f, 2};
@@ -83,9 +79,8 @@ static void test_ratios_by_hand(void **state)
 
 /* numpy.quantile of the same ratios, k / 64 for k = 1 .. 90 in mixed order, diagonal 1: the place
  * q 89 lies between k = 1 + floor(q 89) and the next. */
-static void test_quantiles_as_numpys(void **state)
+TEST(test_quantiles_as_numpys)
 {
-    (void)state;
     float M[100];
     cpl_null_model_ratios r;
     for (int i = 0, k = 0; i < 10; i++)
@@ -98,9 +93,8 @@ static void test_quantiles_as_numpys(void **state)
     assert_near(r.violated, 26.0 / 90, DBL_EPSILON);
 }
 
-static void test_ratios_of_zero_diagonals(void **state)
+TEST(test_ratios_of_zero_diagonals)
 {
-    (void)state;
     cpl_null_model_ratios r;
     const float one_dead[] = {1, 0.5f, 0.5f, 0.5f, 1, 0.25f, 0, 0.5f, 0}; /* M_22 = 0 */
     assert_ok(cpl_null_model_ratios_of(&r, one_dead, 3));
@@ -124,9 +118,8 @@ static void test_ratios_of_zero_diagonals(void **state)
 }
 
 /* One infinite ratio of the 30: above the place of 90 %, a neighbour of that of 99 %. */
-static void test_infinite_neighbours_count_by_weight(void **state)
+TEST(test_infinite_neighbours_count_by_weight)
 {
-    (void)state;
     float M[36];
     cpl_null_model_ratios r;
     for (int i = 0; i < 6; i++)
@@ -141,18 +134,4 @@ static void test_infinite_neighbours_count_by_weight(void **state)
     assert_ok(cpl_null_model_ratios_of(&r, pair, 2));
     assert_true(isinf(r.q50) && isinf(r.most));
     assert_near(r.violated, 0.5, 0);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_erc_is_the_equation),
-        cmocka_unit_test(test_erc_falls_and_is_convex_in_alpha),
-        cmocka_unit_test(test_alpha_min_is_where_erc_ends),
-        cmocka_unit_test(test_ratios_by_hand),
-        cmocka_unit_test(test_quantiles_as_numpys),
-        cmocka_unit_test(test_ratios_of_zero_diagonals),
-        cmocka_unit_test(test_infinite_neighbours_count_by_weight),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -82,9 +82,8 @@ static cpl_null_model chance_of(const weights *w, int n_alphas)
     return chance;
 }
 
-static void test_planted_pairing_is_found(void **state)
+TEST(test_planted_pairing_is_found)
 {
-    (void)state;
     static weights w, shuffled;
     enum { N = 64, ROW = 8 * MOST_D };
     int32_t place[N], p[N];
@@ -130,9 +129,8 @@ static void assert_same_kappa(const cpl_null_model *a, const cpl_null_model *b, 
 }
 
 /* Powers of two change no bit; other factors round the weights and M anew. */
-static void test_scales_of_weights_do_not_matter(void **state)
+TEST(test_scales_of_weights_do_not_matter)
 {
-    (void)state;
     static weights w;
     for (uint64_t seed = 0; seed < 10; seed++) {
         draw_weights(&w, 16, 24, 12, seed);
@@ -159,9 +157,8 @@ static void test_scales_of_weights_do_not_matter(void **state)
  * distribution puts 99.9 % in 29 .. 74.
  * By symmetry an optimal pairing is any of the n! alike: its fixed points have mean 1 and variance
  * 1. Rows whose largest kappa is their own have mean 1 too; the spread is taken from the draws. */
-static void test_rate_of_false_alarms(void **state)
+TEST(test_rate_of_false_alarms)
 {
-    (void)state;
     enum { SEEDS = 1000, N = 16 };
     static weights w;
     int alarms   = 0;
@@ -187,14 +184,4 @@ static void test_rate_of_false_alarms(void **state)
     assert_near(rows, 1, 3.29 * sqrt((row_squares - rows * rows) / SEEDS));
     assert_near(columns, 1, 3.29 * sqrt((column_squares - columns * columns) / SEEDS));
     assert_true(row_squares - rows * rows < 2 && column_squares - columns * columns < 2);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_planted_pairing_is_found),
-        cmocka_unit_test(test_scales_of_weights_do_not_matter),
-        cmocka_unit_test(test_rate_of_false_alarms),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -88,9 +88,8 @@ static cpl_text page_of(const fixture_case *of)
 
 /* ---- the page ---- */
 
-static void pages_need_no_network(void **state)
+TEST(pages_need_no_network)
 {
-    (void)state;
     for (int i = 0; i < CASES; i++) {
         cpl_text page = page_of(&cases[i]);
         check_page(&page);
@@ -98,19 +97,17 @@ static void pages_need_no_network(void **state)
     }
 }
 
-static void pages_are_the_same_twice(void **state)
+TEST(pages_are_the_same_twice)
 {
-    (void)state;
     cpl_text a = page_of(&cases[1]), b = page_of(&cases[1]);
     assert_string_equal(a.bytes, b.bytes);
     cpl_text_free(&a);
     cpl_text_free(&b);
 }
 
-static void names_are_escaped(void **state)
+TEST(names_are_escaped)
 {
     cpl_text page = page_of(&cases[2]);
-    (void)state;
     assert_null(strstr(page.bytes, "<b>"));
     assert_null(strstr(page.bytes, "[0,<7>]"));
     assert_true(count_of(page.bytes, "&lt;b&gt;&amp;&quot;x") >= 2); /* title and heading */
@@ -120,10 +117,9 @@ static void names_are_escaped(void **state)
 }
 
 /* The layers of a report in the JSON: their quantiles, and the figures of the verdict. */
-static void summaries_are_those_of_the_layers(void **state)
+TEST(summaries_are_those_of_the_layers)
 {
     opened o;
-    (void)state;
     open_case(&o, &cases[0]);
     json_t *data                 = data_of(&o);
     const cpl_coupling_summary s = cpl_coupling_summary_of(&o.reports[0]);
@@ -222,9 +218,8 @@ static void check_matrices(const opened *o, const json_t *data)
     }
 }
 
-static void pages_hold_the_matrices(void **state)
+TEST(pages_hold_the_matrices)
 {
-    (void)state;
     for (int k = 0; k < CASES; k++) {
         opened o;
         open_case(&o, &cases[k]);
@@ -252,10 +247,9 @@ static void check_even(const fixture_case *of, float value)
     close_case(&o);
 }
 
-static void even_matrices_have_pages(void **state)
+TEST(even_matrices_have_pages)
 {
     static const float values[] = {1, 0, 0.3f, 1e-45f, 3e38f};
-    (void)state;
     for (size_t v = 0; v < sizeof values / sizeof *values; v++) {
         check_even(&cases[0], values[v]);
         check_even(&cases[3], values[v]);
@@ -264,11 +258,10 @@ static void even_matrices_have_pages(void **state)
 
 /* ---- files ---- */
 
-static void a_checkpoint_is_never_written_into(void **state)
+TEST(a_checkpoint_is_never_written_into)
 {
     const char *root = scratch_folder();
     char model[128], file[160], inside[160], link_to[160], beside[160], round_about[200];
-    (void)state;
     snprintf(model, sizeof model, "%s/model", root);
     snprintf(file, sizeof file, "%s/model.safetensors", model);
     snprintf(inside, sizeof inside, "%s/new/charts", model);
@@ -303,11 +296,10 @@ static void a_checkpoint_is_never_written_into(void **state)
 /* ---- memory ---- */
 
 /* Every allocation fails once: that is CPL_ERR_MEMORY, and nothing is lost. */
-static void without_memory_it_is_said(void **state)
+TEST(without_memory_it_is_said)
 {
     opened o;
     int64_t n = 0, before, all;
-    (void)state;
     open_case(&o, &cases[3]);
     cpl_text whole = {0};
     before         = cpl_alloc_count();
@@ -341,18 +333,4 @@ static int write_all(const char *folder)
     return 0;
 }
 
-int main(int argc, char **argv)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(pages_need_no_network),
-        cmocka_unit_test(pages_are_the_same_twice),
-        cmocka_unit_test(names_are_escaped),
-        cmocka_unit_test(summaries_are_those_of_the_layers),
-        cmocka_unit_test(pages_hold_the_matrices),
-        cmocka_unit_test(even_matrices_have_pages),
-        cmocka_unit_test(a_checkpoint_is_never_written_into),
-        cmocka_unit_test(without_memory_it_is_said),
-    };
-    if (argc > 1) return write_all(argv[1]);
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TESTS_DO(with_argument, write_all);

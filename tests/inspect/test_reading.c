@@ -141,9 +141,8 @@ static void a_sample(const char *folder, bool along)
     assert_true(along == (cost.shared_bytes > 0) && cost.shared_bytes < cost.bytes / 2);
 }
 
-static void every_layout(void **state)
+TEST(every_layout)
 {
-    (void)state;
     for (size_t i = 0; i < sizeof layouts / sizeof *layouts; i++) {
         const layout *t    = &layouts[i];
         const char *folder = scratch_folder();
@@ -162,9 +161,8 @@ static void every_layout(void **state)
     assert_true(n_sampled > 10);
 }
 
-static void what_is_read_again(void **state)
+TEST(what_is_read_again)
 {
-    (void)state;
     inspect_case c        = mixed_case();
     cpl_inspect_options o = inspect_plainly();
     cpl_inspect_cost once, twice, rows;
@@ -179,13 +177,4 @@ static void what_is_read_again(void **state)
     assert_true(rows.reading.bytes > once.reading.bytes);
     assert_true(rows.files_bytes > rows.bytes);
     case_free(&c);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_layout),
-        cmocka_unit_test(what_is_read_again),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

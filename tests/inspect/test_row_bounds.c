@@ -64,9 +64,8 @@ static void check_kappa(const cpl_row_bounds *b, const double *kappa, int n)
     assert_true(rows_holds(b->assigned, own / n));
 }
 
-static void bounds_hold_within_the_intervals(void **state)
+TEST(bounds_hold_within_the_intervals)
 {
-    (void)state;
     static const double own[] = {0, 1, 3}, shares[] = {0.03, 0.1, 0.5};
     static const double alphas[] = {0.5, 1};
     double low[2][ROWS_MOST_N * ROWS_MOST_N], high[2][ROWS_MOST_N * ROWS_MOST_N];
@@ -93,9 +92,8 @@ static void bounds_hold_within_the_intervals(void **state)
 
 /* At half of the rows of strongly coupled gates the bounds say what is so; at few rows they are wide,
  * and widen as rows get fewer. */
-static void bounds_say_something(void **state)
+TEST(bounds_say_something)
 {
-    (void)state;
     const double one        = 1;
     rows_case c             = rows_random(6, 16, 1024, 5, 3);
     const cpl_row_plan plan = cpl_row_plan_of(c.D, 1, 0.5), few = cpl_row_plan_of(c.D, 1, 0.02);
@@ -113,9 +111,8 @@ static void bounds_say_something(void **state)
 }
 
 /* All entries of M, and of kappa, lie within their intervals in 95 of 100 layers: 4 deviations. */
-static void entries_hold_together(void **state)
+TEST(entries_hold_together)
 {
-    (void)state;
     enum { LAYERS = 300 };
     double low[ROWS_MOST_N * ROWS_MOST_N], high[ROWS_MOST_N * ROWS_MOST_N];
     int held[2] = {0}, above = 0;
@@ -143,9 +140,8 @@ static void entries_hold_together(void **state)
     assert_true(above > 0);
 }
 
-static void nothing_read(void **state)
+TEST(nothing_read)
 {
-    (void)state;
     const double one        = 1;
     rows_case c             = rows_random(3, 12, 100, 1, 2);
     const cpl_row_plan plan = cpl_row_plan_of(c.D, 1, 0.2);
@@ -165,15 +161,4 @@ static void nothing_read(void **state)
     assert_true(b.violated.low == 0 && b.rows_own.high == 1);
     rows_free_sums(&s);
     rows_free(&c);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(bounds_hold_within_the_intervals),
-        cmocka_unit_test(bounds_say_something),
-        cmocka_unit_test(entries_hold_together),
-        cmocka_unit_test(nothing_read),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -31,9 +31,8 @@ static void check_plan(int64_t rows, int64_t aligned, double share)
     assert_true(p.whole || aligned > 1 || fabs(read - wanted) <= 0.2 * wanted);
 }
 
-static void blocks_are_all_the_rows(void **state)
+TEST(blocks_are_all_the_rows)
 {
-    (void)state;
     static const int64_t rows[]  = {1, 2, 3, 7, 16, 17, 40, 128, 768, 1000, 1024, 1536, 14336};
     static const int64_t group[] = {1, 2, 3, 32, 128, 5000};
     static const double shares[] = {1e-6, 0.01, 0.02, 0.1, 0.25, 0.5, 0.75, 0.99};
@@ -46,9 +45,8 @@ static void blocks_are_all_the_rows(void **state)
 }
 
 /* Every set of 4 of 6 blocks is as probable as any other. */
-static void every_choice_is_as_probable(void **state)
+TEST(every_choice_is_as_probable)
 {
-    (void)state;
     const cpl_row_plan plan = {.rows = 60, .unit = 1, .n_blocks = 6, .n_read = 4};
     enum { DRAWS = 15000 };
     int count[64] = {0};
@@ -70,9 +68,8 @@ static void every_choice_is_as_probable(void **state)
     assert_true(chi < 36.1); /* 14 degrees of freedom: one in a thousand is more */
 }
 
-static void choices_differ(void **state)
+TEST(choices_differ)
 {
-    (void)state;
     const cpl_row_plan plan = cpl_row_plan_of(4096, 1, 0.01);
     int64_t base[CPL_ROW_BLOCKS], other[4][CPL_ROW_BLOCKS];
     cpl_row_plan_choose(base, &plan, 1, 0, 2, 3);
@@ -154,9 +151,8 @@ static void check_interval(cpl_interval got, cpl_interval want)
     assert_near(got.high, want.high, size);
 }
 
-static void jackknife_as_written(void **state)
+TEST(jackknife_as_written)
 {
-    (void)state;
     for (uint64_t seed = 1; seed <= 5; seed++) {
         rows_case c             = rows_random(5, 12, 120, 1, seed);
         const cpl_row_plan plan = cpl_row_plan_of(c.D, 1, 0.2);
@@ -172,9 +168,8 @@ static void jackknife_as_written(void **state)
 }
 
 /* Every block the same: nothing is random, and the figures are those of all rows. */
-static void equal_blocks_are_exact(void **state)
+TEST(equal_blocks_are_exact)
 {
-    (void)state;
     rows_case c = rows_random(7, 12, 80, 0.5, 4);
     for (int j = 0; j < c.n; j++)
         for (int k = 10; k < c.D; k++) {
@@ -200,9 +195,8 @@ static void equal_blocks_are_exact(void **state)
 }
 
 /* The mean over many draws is nearer to the figure than that of the plain quotients. */
-static void the_bias_is_taken_out(void **state)
+TEST(the_bias_is_taken_out)
 {
-    (void)state;
     enum { DRAWS = 4000 };
     rows_case c             = rows_random(6, 12, 200, 0, 9);
     const cpl_row_plan plan = cpl_row_plan_of(c.D, 1, 0.08);
@@ -263,29 +257,25 @@ static void intervals_hold(double own, double share)
         if (k < 5 || own > 1) check_coverage(names[k], held[k]);
 }
 
-static void intervals_hold_of_random_layers(void **state)
+TEST(intervals_hold_of_random_layers)
 {
-    (void)state;
     intervals_hold(0, 0.125);
 }
 
-static void intervals_hold_of_coupled_layers(void **state)
+TEST(intervals_hold_of_coupled_layers)
 {
-    (void)state;
     intervals_hold(1.5, 0.125);
 }
 
-static void intervals_hold_of_half_the_rows(void **state)
+TEST(intervals_hold_of_half_the_rows)
 {
-    (void)state;
     intervals_hold(0.7, 0.5);
 }
 
 /* ---- edges ---- */
 
-static void single_expert(void **state)
+TEST(single_expert)
 {
-    (void)state;
     rows_case c             = rows_random(1, 12, 100, 1, 2);
     const cpl_row_plan plan = cpl_row_plan_of(c.D, 1, 0.2);
     cpl_row_sums s          = rows_draw(&c, &plan, 1);
@@ -298,9 +288,8 @@ static void single_expert(void **state)
 }
 
 /* Router rows and gates that are zero: figures are finite, and 0 where they are 0. */
-static void zero_rows(void **state)
+TEST(zero_rows)
 {
-    (void)state;
     rows_case c = rows_random(4, 12, 100, 1, 2);
     memset(c.squares, 0, sizeof(double) * (size_t)(4 * 100 * 4));
     memset(c.norms, 0, sizeof(double) * 100);
@@ -318,9 +307,8 @@ static void zero_rows(void **state)
 
 /* Router rows that are all the same: no pairing gives more than another. With 1 % more of one there is
  * a z. */
-static void equal_rows(void **state)
+TEST(equal_rows)
 {
-    (void)state;
     rows_case c             = rows_random(4, 12, 100, 1, 2);
     const cpl_row_plan plan = cpl_row_plan_of(c.D, 1, 0.2);
     for (int k = 0; k < 4 * 100; k++)
@@ -337,9 +325,8 @@ static void equal_rows(void **state)
     rows_free(&c);
 }
 
-static void sums_of_intervals(void **state)
+TEST(sums_of_intervals)
 {
-    (void)state;
     const cpl_interval parts[] = {{1, 0, 1.5}, {2, 1, 4}, {NAN, -3, 3}};
     check_interval(cpl_interval_sum(parts, 2, 0.5), (cpl_interval){1.5, 0.5, 2.75});
     const cpl_interval all = cpl_interval_sum(parts, 3, 1);
@@ -347,24 +334,4 @@ static void sums_of_intervals(void **state)
     assert_near(all.low, -2, 1e-12);
     assert_near(all.high, 8.5, 1e-12);
     assert_true(isnan(cpl_interval_sum(parts, 0, 1).low));
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(blocks_are_all_the_rows),
-        cmocka_unit_test(every_choice_is_as_probable),
-        cmocka_unit_test(choices_differ),
-        cmocka_unit_test(jackknife_as_written),
-        cmocka_unit_test(equal_blocks_are_exact),
-        cmocka_unit_test(the_bias_is_taken_out),
-        cmocka_unit_test(intervals_hold_of_random_layers),
-        cmocka_unit_test(intervals_hold_of_coupled_layers),
-        cmocka_unit_test(intervals_hold_of_half_the_rows),
-        cmocka_unit_test(single_expert),
-        cmocka_unit_test(zero_rows),
-        cmocka_unit_test(equal_rows),
-        cmocka_unit_test(sums_of_intervals),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -44,9 +44,8 @@ static void check_file(const cpl_inspect_rows *p, const inspect_layer *l, int64_
 }
 
 /* Experts i with i mod max(1, n / 8) = 0, thinned to 8 at most; rows to 4096 at most. */
-static void strides(void **state)
+TEST(strides)
 {
-    (void)state;
     static const struct {
         int n, D;
         int64_t step, every;
@@ -66,9 +65,8 @@ static void strides(void **state)
 }
 
 /* Of the middle one of the layers that are chosen. */
-static void layers(void **state)
+TEST(layers)
 {
-    (void)state;
     static const int64_t last[] = {2};
     inspect_case c              = case_of(3, 6, 9);
     cpl_coupling_report report;
@@ -86,9 +84,8 @@ static void layers(void **state)
 }
 
 /* Two parts of a model have layers of one number: the rows are of one of them. */
-static void parts(void **state)
+TEST(parts)
 {
-    (void)state;
     inspect_case c = {.config = "{\"model_type\":\"olmoe\"}"};
     cpl_coupling_report report;
     const cpl_inspect_options options = with_rows();
@@ -102,9 +99,8 @@ static void parts(void **state)
     case_free(&c);
 }
 
-static void without_memory(void **state)
+TEST(without_memory)
 {
-    (void)state;
     inspect_case c = case_of(8, 16, 250);
     cpl_coupling_report report;
     cpl_inspect_cost cost;
@@ -136,9 +132,8 @@ static void spoil_the_file(void *ctx, const cpl_inspect_progress *p)
 }
 
 /* What was measured, and is no longer there or is damaged when its rows are read. */
-static void gone_meanwhile(void **state)
+TEST(gone_meanwhile)
 {
-    (void)state;
     inspect_case c = case_of(4, 16, 10);
     cpl_coupling_report report;
     cpl_inspect_cost cost;
@@ -158,9 +153,8 @@ static void gone_meanwhile(void **state)
 }
 
 /* With keep_going the layer of the rows may turn out to be damaged: the others have figures. */
-static void of_a_damaged_layer(void **state)
+TEST(of_a_damaged_layer)
 {
-    (void)state;
     inspect_case c = case_of(4, 16, 10);
     cpl_coupling_report report;
     cpl_inspect_options options = with_rows();
@@ -173,14 +167,4 @@ static void of_a_damaged_layer(void **state)
     assert_true(report.n_measured == 1 && report.layers[1].fault && !report.rows.file);
     cpl_inspect_close(&report);
     case_free(&c);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(strides),        cmocka_unit_test(layers),
-        cmocka_unit_test(parts),          cmocka_unit_test(without_memory),
-        cmocka_unit_test(gone_meanwhile), cmocka_unit_test(of_a_damaged_layer),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -45,9 +45,8 @@ static int astray(int expert, int row)
     return expert == 0 && row > 0 ? 1 : expert;
 }
 
-static void planted(void **state)
+TEST(planted)
 {
-    (void)state;
     inspect_case c = case_of(4, 9, 5);
     case_add(&c, 4, 9, 5);
     case_add(&c, 3, 9, 5);
@@ -71,9 +70,8 @@ static void planted(void **state)
     case_free(&c);
 }
 
-static void scales_change_nothing(void **state)
+TEST(scales_change_nothing)
 {
-    (void)state;
     inspect_case c = case_of(5, 24, 7), scaled = case_of(5, 24, 7);
     for (int i = 0; i < 5 * 7; i++)
         for (int k = 0; k < 24; k++) scaled.layers[0].W[i * 24 + k] *= (float)(1 << i % 20);
@@ -87,9 +85,8 @@ static void scales_change_nothing(void **state)
 }
 
 /* One expert has no others; one row no others of its own; a zero row no direction. */
-static void ends(void **state)
+TEST(ends)
 {
-    (void)state;
     inspect_case c = case_of(1, 12, 5);
     case_add(&c, 6, 12, 1);
     case_add(&c, 2, 12, 2);
@@ -109,9 +106,8 @@ static void ends(void **state)
 }
 
 /* A gate that cannot be read leaves its layer out, and the others as they are. */
-static void damage(void **state)
+TEST(damage)
 {
-    (void)state;
     for (int expert = 0; expert < 5; expert += 2) {
         inspect_case c = mixed_case(), sick = mixed_case();
         char name[96];
@@ -131,9 +127,8 @@ static void damage(void **state)
 
 /* Gates are read twice and multiplied twice, but those of a single expert; the memory is
  * predicted. */
-static void cost(void **state)
+TEST(cost)
 {
-    (void)state;
     inspect_case c              = case_of(4, 16, 8);
     cpl_inspect_options options = inspect_plainly();
     cpl_inspect_cost once, twice;
@@ -155,14 +150,4 @@ static void cost(void **state)
     cpl_inspect_close(&plain);
     cpl_inspect_close(&r);
     case_free(&c);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(planted), cmocka_unit_test(scales_change_nothing),
-        cmocka_unit_test(ends),    cmocka_unit_test(damage),
-        cmocka_unit_test(cost),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -134,7 +134,7 @@ static void check(int64_t n, int64_t D, int64_t d, float apart)
     check_near(&got, &want, n);
 }
 
-static void test_shapes(void **state)
+TEST(test_shapes)
 {
     static const int64_t counts[] = {2, 3, 8, 15, 16, 17, 33, 64, 65, 130};
     static const int64_t rows[]   = {1, 2, 5, 95, 96, 97, 200};
@@ -193,7 +193,7 @@ static void check_reference(const json_t *item)
     assert_near(mean, number_of(item, "mean"), 2e-6);
 }
 
-static void test_scikit_learn(void **state)
+TEST(test_scikit_learn)
 {
     json_t *file, *item;
     size_t i;
@@ -209,23 +209,21 @@ static void test_scikit_learn(void **state)
 
 /* ---- what must hold ---- */
 
-static void test_lengths_do_not_matter(void **state)
+TEST(test_lengths_do_not_matter)
 {
     static const float factors[] = {0x1p-60f, 3, 0x1p90f, 1e-25f, 1e30f};
     experts e = random_experts(5, 7, 40, 1), scaled = e;
     silhouettes want = all_pairs(&e);
-    (void)state;
-    scaled.x = copy_of(e.x);
+    scaled.x         = copy_of(e.x);
     for (int64_t i = 0; i < 5 * 7 * 40; i++) cpl_f32(scaled.x)[i] *= factors[i / 40 % 5];
     silhouettes got = measure(&scaled);
     check_near(&got, &want, 5);
 }
 
-static void test_order_of_experts_does_not_matter(void **state)
+TEST(test_order_of_experts_does_not_matter)
 {
     enum { N = 70, D = 5, WIDTH = 33 };
     experts e = random_experts(N, D, WIDTH, 1), turned = e;
-    (void)state;
     turned.x = copy_of(e.x);
     for (int64_t c = 0; c < N; c++)
         memcpy(cpl_f32(turned.x) + (c * 11 + 3) % N * D * WIDTH, cpl_f32(e.x) + c * D * WIDTH,
@@ -234,12 +232,11 @@ static void test_order_of_experts_does_not_matter(void **state)
     for (int64_t c = 0; c < N; c++) assert_near(a.sum[c], b.sum[(c * 11 + 3) % N], 1e-4);
 }
 
-static void test_pieces_do_not_matter(void **state)
+TEST(test_pieces_do_not_matter)
 {
     static const int64_t pieces[] = {1, 5, 84, 96, 131};
     experts e                     = random_experts(5, 299, 31, 1);
     silhouettes all               = measure(&e);
-    (void)state;
     for (size_t k = 0; k < sizeof pieces / sizeof *pieces; k++) {
         silhouettes s = measure_by(&e, pieces[k]);
         for (int c = 0; c < 5; c++) assert_near(s.sum[c], all.sum[c], 1e-3);
@@ -247,10 +244,9 @@ static void test_pieces_do_not_matter(void **state)
 }
 
 /* Of length 1, or zero. */
-static void test_unit_rows(void **state)
+TEST(test_unit_rows)
 {
     cpl_tensor x = normal_2d(7, 33, 1e-30f);
-    (void)state;
     memset(cpl_f32(x) + 2 * 33, 0, sizeof(float) * 33);
     cpl_tensor y = copy_of(x);
     cpl_silhouette_unit_rows(matrix_of(y));
@@ -273,9 +269,8 @@ static cpl_tensor axes(const int *axis, int64_t rows, int64_t d)
     return x;
 }
 
-static void test_known(void **state)
+TEST(test_known)
 {
-    (void)state;
     check_sums(&(experts){3, 2, 4, axes((int[]){0, 0, 1, 1, 2, 2}, 6, 4)}, (double[]){2, 2, 2});
     /* Rows 1 and 2 stand in the wrong place: 1 - cos is 1 to their own, 1/2 to the others. */
     check_sums(&(experts){2, 2, 2, axes((int[]){0, 1, 0, 1}, 4, 2)}, (double[]){-1, -1});
@@ -289,9 +284,8 @@ static void test_known(void **state)
 }
 
 /* Rows that all point one way: the distances are rounding, and their quotient would be noise. */
-static void test_one_direction(void **state)
+TEST(test_one_direction)
 {
-    (void)state;
     for (int64_t d = 1; d < 3000; d = 3 * d + 1) {
         cpl_tensor row = normal_2d(1, d, 1);
         experts e      = {3, 5, d, new_tensor(CPL_F32, 15, d)};
@@ -302,16 +296,15 @@ static void test_one_direction(void **state)
     }
 }
 
-static void test_single_rows(void **state)
+TEST(test_single_rows)
 {
     experts e       = random_experts(6, 1, 20, 1);
     silhouettes got = measure(&e);
-    (void)state;
     for (int c = 0; c < 6; c++) assert_true(got.sum[c] == 0);
 }
 
 /* What is no number in any row shows in every expert's sum. */
-static void test_nan(void **state)
+TEST(test_nan)
 {
     static const float bad[] = {NAN, INFINITY};
     for (int row = 0; row < 12; row++, release_all(state)) {
@@ -320,21 +313,4 @@ static void test_nan(void **state)
         silhouettes got                   = measure(&e);
         for (int c = 0; c < 4; c++) assert_true(isnan(got.sum[c]));
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_teardown(test_shapes, release_all),
-        cmocka_unit_test_teardown(test_scikit_learn, release_all),
-        cmocka_unit_test_teardown(test_lengths_do_not_matter, release_all),
-        cmocka_unit_test_teardown(test_order_of_experts_does_not_matter, release_all),
-        cmocka_unit_test_teardown(test_pieces_do_not_matter, release_all),
-        cmocka_unit_test_teardown(test_unit_rows, release_all),
-        cmocka_unit_test_teardown(test_known, release_all),
-        cmocka_unit_test_teardown(test_one_direction, release_all),
-        cmocka_unit_test_teardown(test_single_rows, release_all),
-        cmocka_unit_test_teardown(test_nan, release_all),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -133,9 +133,8 @@ static void check_run(const char *records, const char *name, int counts[KINDS + 
     free(m);
 }
 
-static void recorded_runs_get_the_words_of_their_loss(void **state)
+TEST(recorded_runs_get_the_words_of_their_loss)
 {
-    (void)state;
     int counts[KINDS + 1] = {0};
     cpl_strings runs      = {0};
     const char *given = getenv("COUPLET_RECORDS"), *records = given ? given : "build/records";
@@ -160,9 +159,8 @@ static void set(cpl_layer_report *l, double violated, double most, double own, d
     l->chance.z              = z;
 }
 
-static void some_layers_are_named(void **state)
+TEST(some_layers_are_named)
 {
-    (void)state;
     made *m = calloc(1, sizeof *m);
     for (int l = 0; l < 48; l++)
         set(add(m, 64), l % 10 == 7 ? 0 : 0.6, l % 10 == 7 ? 0.9 : 4, 0.1, 5);
@@ -182,9 +180,8 @@ static void some_layers_are_named(void **state)
 
 /* The rows of which fewer pairs are violated decide; a matrix that is the same everywhere violates
  * none, and shows nothing. */
-static void either_rows_count(void **state)
+TEST(either_rows_count)
 {
-    (void)state;
     made *m             = calloc(1, sizeof *m);
     cpl_layer_report *l = add(m, 16);
     set(l, 0.7, 4, 0.1, 0);
@@ -204,9 +201,8 @@ static void either_rows_count(void **state)
     free(m);
 }
 
-static void few_experts_need_many_layers(void **state)
+TEST(few_experts_need_many_layers)
 {
-    (void)state;
     made *m = calloc(1, sizeof *m);
     for (int layers = 1; layers <= 12; layers++) {
         set(add(m, 2), 0, 0.9, 1, 1);
@@ -224,9 +220,8 @@ static void few_experts_need_many_layers(void **state)
     free(m);
 }
 
-static void a_text_of_few_tokens_has_no_verdict(void **state)
+TEST(a_text_of_few_tokens_has_no_verdict)
 {
-    (void)state;
     cpl_routing_layer layer = {.rho_mean = 0.9};
     cpl_routing_report r    = {.layers = &layer, .n_layers = 1, .n_experts = 8, .n_sampled = 99};
     cpl_text said           = {0};
@@ -239,9 +234,8 @@ static void a_text_of_few_tokens_has_no_verdict(void **state)
 }
 
 /* Where chance may have coupled a layer of two, a few violated pairs of the other are no weak coupling. */
-static void chance_is_not_weakly_coupled(void **state)
+TEST(chance_is_not_weakly_coupled)
 {
-    (void)state;
     made *m = calloc(1, sizeof *m);
     set(add(m, 2), 0, 0.9, 1, 1);
     set(add(m, 2), 0.5, 1.2, 1, 1);
@@ -250,9 +244,8 @@ static void chance_is_not_weakly_coupled(void **state)
 }
 
 /* 48 layers of 4 experts: one that is coupled may be chance, five are not. */
-static void a_coupled_layer_of_few_experts_may_be_chance(void **state)
+TEST(a_coupled_layer_of_few_experts_may_be_chance)
 {
-    (void)state;
     made *m = calloc(1, sizeof *m);
     for (int l = 0; l < 48; l++) set(add(m, 4), 0.8, 0.8, 2, 0);
     assert_string_equal(state_of(m), "not coupled");
@@ -267,9 +260,8 @@ static void a_coupled_layer_of_few_experts_may_be_chance(void **state)
     free(m);
 }
 
-static void text_is_not_advised_where_it_was_read(void **state)
+TEST(text_is_not_advised_where_it_was_read)
 {
-    (void)state;
     made *m       = calloc(1, sizeof *m);
     cpl_text said = {0};
     set(add(m, 8), 0, 0.9, 1, 6);
@@ -279,19 +271,4 @@ static void text_is_not_advised_where_it_was_read(void **state)
     assert_null(strstr(said.bytes, "--text"));
     cpl_text_free(&said);
     free(m);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(recorded_runs_get_the_words_of_their_loss),
-        cmocka_unit_test(some_layers_are_named),
-        cmocka_unit_test(either_rows_count),
-        cmocka_unit_test(few_experts_need_many_layers),
-        cmocka_unit_test(chance_is_not_weakly_coupled),
-        cmocka_unit_test(a_coupled_layer_of_few_experts_may_be_chance),
-        cmocka_unit_test(a_text_of_few_tokens_has_no_verdict),
-        cmocka_unit_test(text_is_not_advised_where_it_was_read),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

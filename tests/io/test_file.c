@@ -56,9 +56,8 @@ static unsigned char *noise(size_t length)
     return bytes;
 }
 
-static void writes_and_reads_every_length(void **state)
+TEST(writes_and_reads_every_length)
 {
-    (void)state;
     const char *folder    = scratch_folder();
     char *path            = in(folder, "a.bin");
     unsigned char *bytes  = noise(3 * CPL_WRITER_BUFFER);
@@ -89,9 +88,8 @@ static void writes_and_reads_every_length(void **state)
 }
 
 /* What no regular file is: refused at once where the name was found in a folder. */
-static void files_of_folders(void **state)
+TEST(files_of_folders)
 {
-    (void)state;
     const char *folder = scratch_folder();
     char *pipe = in(folder, "pipe"), *endless = in(folder, "endless"), *good = in(folder, "good");
     cpl_text text = {0};
@@ -122,9 +120,8 @@ static void later(const char *command, const char *path)
 
 /* What the user named may be a pipe: it is waited for, however late somebody writes, and
  * bounded. */
-static void files_of_users(void **state)
+TEST(files_of_users)
 {
-    (void)state;
     const char *folder = scratch_folder();
     char *pipe         = in(folder, "pipe");
     cpl_text text      = {0};
@@ -153,9 +150,8 @@ static void ask_to_stop(int signal_number)
 }
 
 /* Nobody ever writes: only the request to stop ends the wait. */
-static void waiting_can_be_stopped(void **state)
+TEST(waiting_can_be_stopped)
 {
-    (void)state;
     char *pipe    = in(scratch_folder(), "pipe");
     cpl_text text = {0};
     assert_int_equal(mkfifo(pipe, 0600), 0);
@@ -168,9 +164,8 @@ static void waiting_can_be_stopped(void **state)
     cpl_free(pipe);
 }
 
-static void says_what_is_wrong(void **state)
+TEST(says_what_is_wrong)
 {
-    (void)state;
     const char *folder = scratch_folder();
     char *path = in(folder, "a"), *link = in(folder, "link"), *pipe = in(folder, "pipe");
     char *absent  = in(folder, "no/such");
@@ -214,9 +209,8 @@ static cpl_status write_with_limit(const char *path, const void *bytes, size_t l
     return status;
 }
 
-static void a_full_disk_leaves_the_old_file(void **state)
+TEST(a_full_disk_leaves_the_old_file)
 {
-    (void)state;
     const char *folder   = scratch_folder();
     char *path           = in(folder, "a");
     unsigned char *bytes = noise(1 << 20);
@@ -234,9 +228,8 @@ static void a_full_disk_leaves_the_old_file(void **state)
     cpl_free(path);
 }
 
-static void abort_leaves_the_old_file(void **state)
+TEST(abort_leaves_the_old_file)
 {
-    (void)state;
     const char *folder = scratch_folder();
     char *path         = in(folder, "a");
     cpl_writer writer  = {0};
@@ -251,9 +244,8 @@ static void abort_leaves_the_old_file(void **state)
     cpl_free(path);
 }
 
-static void leavings_of_a_killed_process_are_passed_by(void **state)
+TEST(leavings_of_a_killed_process_are_passed_by)
 {
-    (void)state;
     const char *folder = scratch_folder();
     char *path         = in(folder, "a");
     cpl_writer first, second;
@@ -271,9 +263,8 @@ static void leavings_of_a_killed_process_are_passed_by(void **state)
     cpl_free(path);
 }
 
-static void folders(void **state)
+TEST(folders)
 {
-    (void)state;
     const char *folder  = scratch_folder();
     const char *names[] = {"b", "a", "B", "\xC3\xA9", "a.b"};
     const char *want[]  = {"B", "a", "a.b", "b", "\xC3\xA9"};
@@ -297,9 +288,8 @@ static void folders(void **state)
     assert_fails(CPL_ERR_IO, "cannot be listed", cpl_folder_list(&found, "/no/such"));
 }
 
-static void joins_and_parents(void **state)
+TEST(joins_and_parents)
 {
-    (void)state;
     const char *cases[][3] = {
         {"a", "b", "a/b"}, {"a/", "b", "a/b"}, {"", "b", "b"}, {"/", "b", "/b"}};
     const char *parents[][2] = {{"a/b", "a"}, {"b", "."}, {"/b", "/"}, {"x/y/z", "x/y"}};
@@ -332,9 +322,8 @@ done:
     return status;
 }
 
-static void failing_allocations(void **state)
+TEST(failing_allocations)
 {
-    (void)state;
     const char *folder = scratch_folder();
     char *path         = in(folder, "a");
     assert_ok(cpl_file_write_atomic(path, "new", 3));
@@ -354,9 +343,8 @@ static void failing_allocations(void **state)
 }
 
 /* Renaming over a pipe or a device would remove it. */
-static void only_regular_files_are_replaced(void **state)
+TEST(only_regular_files_are_replaced)
 {
-    (void)state;
     const char *folder = scratch_folder();
     char *pipe         = cpl_path_join(folder, "pipe");
     struct stat what;
@@ -370,9 +358,8 @@ static void only_regular_files_are_replaced(void **state)
 }
 
 /* What was made goes, what was there or is in use stays. */
-static void folders_that_were_made_go_again(void **state)
+TEST(folders_that_were_made_go_again)
 {
-    (void)state;
     const char *folder = scratch_folder();
     char *deep = in(folder, "a/b//c/"), *beside = in(folder, "a/kept");
     size_t there = cpl_path_existing(deep);
@@ -426,9 +413,8 @@ static void assert_whole_or_gone(const char *folder, const char *name, const cha
 }
 
 /* Killed while it empties a folder, a program leaves no half of what was in it under its name. */
-static void killed_while_emptying(void **state)
+TEST(killed_while_emptying)
 {
-    (void)state;
     char *folder = in(scratch_folder(), "emptied"), *lock = in(folder, "lock");
     int interrupted = 0;
     for (int kill_at = 0; kill_at < 20; kill_at++) {
@@ -457,9 +443,8 @@ static void killed_while_emptying(void **state)
 }
 
 /* Somebody who waits for a lock takes a new one where its file was removed, and hears a signal. */
-static void locks(void **state)
+TEST(locks)
 {
-    (void)state;
     char *path = in(scratch_folder(), "lock");
     int mine, other;
     assert_ok(cpl_file_lock(&mine, path, false));
@@ -474,26 +459,4 @@ static void locks(void **state)
     close(mine);
     close(other);
     cpl_free(path);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(writes_and_reads_every_length),
-        cmocka_unit_test(files_of_folders),
-        cmocka_unit_test(files_of_users),
-        cmocka_unit_test(waiting_can_be_stopped),
-        cmocka_unit_test(says_what_is_wrong),
-        cmocka_unit_test(a_full_disk_leaves_the_old_file),
-        cmocka_unit_test(abort_leaves_the_old_file),
-        cmocka_unit_test(leavings_of_a_killed_process_are_passed_by),
-        cmocka_unit_test(folders),
-        cmocka_unit_test(joins_and_parents),
-        cmocka_unit_test(failing_allocations),
-        cmocka_unit_test(only_regular_files_are_replaced),
-        cmocka_unit_test(folders_that_were_made_go_again),
-        cmocka_unit_test(killed_while_emptying),
-        cmocka_unit_test(locks),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

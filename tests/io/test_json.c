@@ -17,9 +17,8 @@ static json_t *parse(const char *text)
     return json;
 }
 
-static void says_where(void **state)
+TEST(says_where)
 {
-    (void)state;
     json_t *json;
     struct {
         const char *text, *says;
@@ -45,9 +44,8 @@ static void says_where(void **state)
     assert_fails(CPL_ERR_INPUT, "depth", cpl_json_parse(&json, deep, 5000, "t.json"));
 }
 
-static void members(void **state)
+TEST(members)
 {
-    (void)state;
     json_t *json = parse("{\"i\": 7, \"r\": 1.5, \"whole\": 4.0, \"t\": true, \"s\": \"x\","
                          "\"o\": {}, \"a\": [], \"null\": null}");
     int64_t i    = 0;
@@ -84,9 +82,8 @@ static void members(void **state)
     json_decref(json);
 }
 
-static void absent_members(void **state)
+TEST(absent_members)
 {
-    (void)state;
     json_t *json = parse("{\"i\": 7, \"null\": null, \"s\": \"x\"}");
     int64_t i;
     double f;
@@ -109,9 +106,8 @@ static void absent_members(void **state)
     json_decref(json);
 }
 
-static void a_huge_whole_number_does_not_stop_the_reading(void **state)
+TEST(a_huge_whole_number_does_not_stop_the_reading)
 {
-    (void)state;
     json_t *json = parse("{\"model_max_length\": 1000000000000000019884624838656, \"n\": 3}");
     int64_t n;
     double length;
@@ -124,9 +120,8 @@ static void a_huge_whole_number_does_not_stop_the_reading(void **state)
     json_decref(json);
 }
 
-static void writes_atomically(void **state)
+TEST(writes_atomically)
 {
-    (void)state;
     char *path    = cpl_path_join(scratch_folder(), "a.json");
     json_t *json  = parse("{\"b\": [1, 0.1, \"\xC3\xA9\"], \"a\": null}"), *again;
     cpl_text text = {0};
@@ -165,9 +160,8 @@ void *__wrap_malloc(size_t bytes)
 }
 
 /* Last of all: the reserve is one for the process. */
-static void what_malloc_refuses_comes_from_the_reserve(void **state)
+TEST(what_malloc_refuses_comes_from_the_reserve)
 {
-    (void)state;
     json_malloc_t malloc_was;
     json_free_t free_was;
     json_get_alloc_funcs(&malloc_was, &free_was);
@@ -194,9 +188,8 @@ static void what_malloc_refuses_comes_from_the_reserve(void **state)
     json_set_alloc_funcs(malloc_was, free_was);
 }
 
-static void pull_knows_json(void **state)
+TEST(pull_knows_json)
 {
-    (void)state;
     const char *good[] = {"{}",
                           " [] \n",
                           "\t{\"a\":[1,-2.5e+3,true,false,null,\"x\"]}\r",
@@ -253,9 +246,8 @@ static void pull_knows_json(void **state)
     assert_false(pull_accepts("{}\0", 3));
 }
 
-static void pull_bounds_the_depth(void **state)
+TEST(pull_bounds_the_depth)
 {
-    (void)state;
     char text[2 * (CPL_JSON_PULL_DEPTH + 1) + 1];
     for (int depth = CPL_JSON_PULL_DEPTH; depth <= CPL_JSON_PULL_DEPTH + 1; depth++) {
         memset(text, '[', (size_t)depth);
@@ -264,9 +256,8 @@ static void pull_bounds_the_depth(void **state)
     }
 }
 
-static void pull_decodes_strings(void **state)
+TEST(pull_decodes_strings)
 {
-    (void)state;
     char text[] = "\"a\\\"\\\\\\/\\b\\f\\n\\r\\t\\u0041\\u00E9\\u20ac\\uD83D\\uDE00z\"";
     char *out;
     cpl_json_pull c = cpl_json_pull_start(text, strlen(text));
@@ -274,9 +265,8 @@ static void pull_decodes_strings(void **state)
     assert_string_equal(out, "a\"\\/\b\f\n\r\tA\xC3\xA9\xE2\x82\xAC\xF0\x9F\x98\x80z");
 }
 
-static void pull_integers_are_plain(void **state)
+TEST(pull_integers_are_plain)
 {
-    (void)state;
     const char *bad[] = {"-1",    "-0", "2.0", "2e0", "2E0", "18446744073709551616",
                          "\"0\"", "01", "00",  "",    "x",   "99999999999999999999999999"};
     uint64_t out;
@@ -297,9 +287,8 @@ static void pull_integers_are_plain(void **state)
 
 /* Damaged texts: the two readers must agree on what JSON is, except where ours is stricter or
  * jansson is (numbers out of range, which the mutations here cannot make). */
-static void pull_agrees_with_jansson(void **state)
+TEST(pull_agrees_with_jansson)
 {
-    (void)state;
     const char *seed  = "{\"a\":[1,-2.5e3,{\"b\":null}],\"c\":\"x\\u00e9\\n\",\"d\":[true,false]}";
     const char pool[] = "{}[]:,\"\\ 0159.eE+-ntfux\n";
     cpl_rng_key key   = {.seed = 11, .stream = CPL_STREAM_TEST};
@@ -319,22 +308,4 @@ static void pull_agrees_with_jansson(void **state)
         json_decref(json);
     }
     assert_true(agreed[0] > 1000 && agreed[1] > 1000);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(says_where),
-        cmocka_unit_test(members),
-        cmocka_unit_test(absent_members),
-        cmocka_unit_test(a_huge_whole_number_does_not_stop_the_reading),
-        cmocka_unit_test(writes_atomically),
-        cmocka_unit_test(pull_knows_json),
-        cmocka_unit_test(pull_bounds_the_depth),
-        cmocka_unit_test(pull_decodes_strings),
-        cmocka_unit_test(pull_integers_are_plain),
-        cmocka_unit_test(pull_agrees_with_jansson),
-        cmocka_unit_test(what_malloc_refuses_comes_from_the_reserve),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

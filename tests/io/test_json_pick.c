@@ -39,9 +39,8 @@ static void refused(const char *json)
     if (!pick(json)) fail_msg("accepted: %s", json);
 }
 
-static void picks(void **state)
+TEST(picks)
 {
-    (void)state;
     expect("{}", NULL, NULL, NULL);
     expect(" { \"text\" : \"a\" , \"id\":\t\"b\"} \r\n", "a", "b", NULL);
     expect("{\"x\":[1,[2,{\"text\":\"no\"}],null],\"id\":-1.50e+3,\"text\":\"\"}", "", "-1.50e+3",
@@ -52,9 +51,8 @@ static void picks(void **state)
     expect("{\"source\":\"no\",\"metb\":{\"source\":\"no\"}}", NULL, NULL, NULL);
 }
 
-static void last_wins(void **state)
+TEST(last_wins)
 {
-    (void)state;
     expect("{\"text\":\"a\",\"text\":\"b\"}", "b", NULL, NULL);
     expect("{\"text\":\"a\",\"text\":null}", NULL, NULL, NULL);
     expect("{\"meta\":{\"source\":\"s\"},\"meta\":{}}", NULL, NULL, NULL);
@@ -62,9 +60,8 @@ static void last_wins(void **state)
     expect("{\"text\":5,\"text\":\"b\"}", "b", NULL, NULL);
 }
 
-static void escapes(void **state)
+TEST(escapes)
 {
-    (void)state;
     expect("{\"text\":\"\\\"\\\\\\/\\b\\f\\n\\r\\t\"}", "\"\\/\b\f\n\r\t", NULL, NULL);
     expect("{\"text\":\"\\u00e9\\u20AC\\ud83d\\ude00\"}", "\xC3\xA9\xE2\x82\xAC\xF0\x9F\x98\x80",
            NULL, NULL);
@@ -78,9 +75,8 @@ static void escapes(void **state)
     assert_int_equal(fields[TEXT].repaired, 2);
 }
 
-static void refusals(void **state)
+TEST(refusals)
 {
-    (void)state;
     static const char *const bad[] = {
         "",
         " ",
@@ -120,9 +116,8 @@ static void refusals(void **state)
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) refused(bad[i]);
 }
 
-static void depth(void **state)
+TEST(depth)
 {
-    (void)state;
     cpl_text json = {0};
     for (int deep = CPL_JSON_DEPTH - 1; deep <= CPL_JSON_DEPTH; deep++) {
         cpl_text_clear(&json);
@@ -172,9 +167,8 @@ static void same_as_jansson(const char *json, size_t length)
     json_decref(tree);
 }
 
-static void mutations(void **state)
+TEST(mutations)
 {
-    (void)state;
     static const char likely[] = "{}[]\",:\\0-.tfn u";
     cpl_rng_key key            = {.seed = 1, .stream = CPL_STREAM_TEST};
     char json[sizeof seed_line];
@@ -199,9 +193,8 @@ static int release(void **state)
     return 0;
 }
 
-static void knows_objects(void **state)
+TEST(knows_objects)
 {
-    (void)state;
     const char *good[] = {"{}", " {\"a\":[1,{}]}\n", "{\"\xFF\":\"\\ud800\"}", "{\"a\":1,\"a\":2}"};
     const char *bad[] = {"", "[]", "{} {}", "{\"a\"}", "{\"a\":01}", "{\"a\":[}", "{\"a\":\"\n\"}"};
     for (size_t i = 0; i < sizeof good / sizeof *good; i++)
@@ -210,12 +203,4 @@ static void knows_objects(void **state)
         assert_false(cpl_json_is_object(bad[i], strlen(bad[i])));
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(picks),         cmocka_unit_test(last_wins), cmocka_unit_test(escapes),
-        cmocka_unit_test(refusals),      cmocka_unit_test(depth),     cmocka_unit_test(mutations),
-        cmocka_unit_test(knows_objects),
-    };
-    return cmocka_run_group_tests(tests, NULL, release);
-}
+TESTS_DO(after_all, release);

@@ -52,18 +52,16 @@ static void expect(const char *const *inputs, int64_t n, const char *want)
     cpl_text_free(&seen);
 }
 
-static void folders(void **state)
+TEST(folders)
 {
-    (void)state;
     const char *set[] = {in_folder(folder, "set/")};
     expect(set, 1, "set/a.json.gz set/b.jsonl set/documents/deep/y.txt set/documents/z.jsonl.zst");
     const char *asked[] = {in_folder(folder, "set/attributes")};
     expect(asked, 1, "set/attributes/z.jsonl.zst");
 }
 
-static void mixtures(void **state)
+TEST(mixtures)
 {
-    (void)state;
     const char *inputs[] = {in_folder(folder, "set/README.md"), in_folder(folder, "set/*.json*"),
                             in_folder(folder, "set/b.jsonl"), in_folder(folder, "set/doc*")};
     expect(inputs, 4,
@@ -71,9 +69,8 @@ static void mixtures(void **state)
            "set/documents/z.jsonl.zst");
 }
 
-static void nothing(void **state)
+TEST(nothing)
 {
-    (void)state;
     cpl_strings paths   = {0};
     const char *missing = in_folder(folder, "missing.jsonl");
     const char *empty   = in_folder(folder, "empty");
@@ -84,9 +81,8 @@ static void nothing(void **state)
     assert_int_equal(paths.count, 0);
 }
 
-static void many(void **state)
+TEST(many)
 {
-    (void)state;
     cpl_strings paths = {0};
     char name[16];
     for (int i = 0; i < 100; i++) {
@@ -100,9 +96,8 @@ static void many(void **state)
     cpl_paths_free(&paths);
 }
 
-static void no_memory(void **state)
+TEST(no_memory)
 {
-    (void)state;
     const char *set   = in_folder(folder, "set");
     cpl_status status = CPL_ERR_MEMORY;
     int64_t n         = 0;
@@ -118,11 +113,4 @@ static void no_memory(void **state)
     assert_true(n > 4);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(folders), cmocka_unit_test(mixtures),  cmocka_unit_test(nothing),
-        cmocka_unit_test(many),    cmocka_unit_test(no_memory),
-    };
-    return cmocka_run_group_tests(tests, make_tree, NULL);
-}
+TESTS_DO(before_all, make_tree);

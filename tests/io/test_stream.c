@@ -10,7 +10,7 @@
 #include "base/arena.h"
 #include "support/files.h"
 
-static const char *folder;
+SCRATCH_FOLDER(folder);
 
 /* Everything in `path`, read in pieces of `step` bytes. */
 static cpl_status slurp(const char *path, size_t step, int window_log, cpl_text *out)
@@ -53,9 +53,8 @@ static void expect(const char *name, const cpl_text *file, const cpl_text *conte
     cpl_text_free(&got);
 }
 
-static void whole_files(void **state)
+TEST(whole_files)
 {
-    (void)state;
     cpl_text content = {0}, file = {0};
     fill_varied(&content, 5000);
     expect("plain", &content, &content);
@@ -107,9 +106,8 @@ static void cut_everywhere(const char *name, const cpl_text *file, const size_t 
     cpl_text_free(&got);
 }
 
-static void every_cut(void **state)
+TEST(every_cut)
 {
-    (void)state;
     cpl_text content = {0}, file = {0};
     fill_varied(&content, 600);
     append_gzip(&file, content.bytes, 400);
@@ -129,9 +127,8 @@ static void every_cut(void **state)
 }
 
 /* A changed byte must be refused or leave the content as it was (header fields like the time). */
-static void every_damage(void **state)
+TEST(every_damage)
 {
-    (void)state;
     cpl_text content = {0}, file[2] = {{0}, {0}}, got = {0};
     const char *path[2] = {in_folder(folder, "hurt.jsonl.gz"), in_folder(folder, "hurt.jsonl.zst")};
     int refused         = 0;
@@ -160,9 +157,8 @@ static void every_damage(void **state)
     cpl_text_free(&got);
 }
 
-static void rubbish_behind(void **state)
+TEST(rubbish_behind)
 {
-    (void)state;
     cpl_text file = {0}, got = {0};
     append_gzip(&file, "abc", 3);
     cpl_text_append(&file, "\0\0rubbish", 9);
@@ -178,9 +174,8 @@ static void rubbish_behind(void **state)
     cpl_text_free(&got);
 }
 
-static void window_limit(void **state)
+TEST(window_limit)
 {
-    (void)state;
     cpl_text file = {0}, got = {0};
     append_zstd(&file, "wide window", 11, 24);
     const char *path = in_folder(folder, "wide.zst");
@@ -192,9 +187,8 @@ static void window_limit(void **state)
     cpl_text_free(&got);
 }
 
-static void world_refuses(void **state)
+TEST(world_refuses)
 {
-    (void)state;
     cpl_text got = {0};
     assert_fails(CPL_ERR_IO, "/nowhere/file", slurp("/nowhere/file", 9, 27, &got));
     assert_fails(CPL_ERR_INPUT, folder, slurp(folder, 9, 27, &got));
@@ -202,9 +196,8 @@ static void world_refuses(void **state)
 }
 
 /* A pipe is refused at once, unless the user named it: then its bytes come as from a file. */
-static void pipes(void **state)
+TEST(pipes)
 {
-    (void)state;
     cpl_stream *stream = NULL;
     cpl_text got       = {0};
     char command[600], bytes[16];
@@ -227,9 +220,8 @@ static void pipes(void **state)
 }
 
 /* The bound counts what comes out, not what lies on the disk. */
-static void limits(void **state)
+TEST(limits)
 {
-    (void)state;
     cpl_stream *stream = NULL;
     cpl_text file      = {0};
     char bytes[64], *zeros = calloc(1, 100000);
@@ -251,9 +243,8 @@ static void limits(void **state)
     free(zeros);
 }
 
-static void no_memory(void **state)
+TEST(no_memory)
 {
-    (void)state;
     cpl_text file = {0};
     char byte     = 0;
     append_gzip(&file, "abc", 3);
@@ -274,17 +265,4 @@ static void no_memory(void **state)
     }
     assert_true(n > 4);
     assert_int_equal(byte, 'a');
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(whole_files),  cmocka_unit_test(every_cut),
-        cmocka_unit_test(every_damage), cmocka_unit_test(rubbish_behind),
-        cmocka_unit_test(window_limit), cmocka_unit_test(world_refuses),
-        cmocka_unit_test(pipes),        cmocka_unit_test(limits),
-        cmocka_unit_test(no_memory),
-    };
-    folder = scratch_folder();
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -124,9 +124,8 @@ static void one_z(cpl_backend *be, const cpl_safetensors *file, int64_t t, int64
     }
 }
 
-static void as_the_reference(void **state)
+TEST(as_the_reference)
 {
-    (void)state;
     json_t *cases = NULL, *one;
     size_t i;
     int seen = 0;
@@ -181,9 +180,8 @@ static void skewed(cpl_tensor logits, uint64_t step)
 
 /* A router that sends nearly all to a few experts is evened out by the biases alone, while what the
  * chosen weigh stays a matter of their scores. */
-static void biases_even_out_a_skewed_router(void **state)
+TEST(biases_even_out_a_skewed_router)
 {
-    (void)state;
     enum { TOKENS = 256, N = 16, K = 2, STEPS = 1500, LAST = 50 };
     cpl_backend be;
     cpl_work work = {.n_tokens = TOKENS, .n_experts = N, .top_k = K, .training = true};
@@ -214,13 +212,4 @@ static void biases_even_out_a_skewed_router(void **state)
                     (double)cpl_f32(r.probs)[i / K * N + cpl_i32(r.expert)[i]], 0);
     routed_free(&be, &r);
     cpl_backend_free(&be);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(as_the_reference),
-        cmocka_unit_test(biases_even_out_a_skewed_router),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -29,9 +29,8 @@ static void one_call(const erc_case *c)
     trainer_free(&t);
 }
 
-static void golden(void **state)
+TEST(golden)
 {
-    (void)state;
     erc_for_all_cases(one_call);
 }
 
@@ -87,9 +86,8 @@ static void parts_of_a_case(const erc_case *c)
     if (n > 2) in_parts(c, (int64_t[]){0, 1, n - 1, n}, 3);
 }
 
-static void expert_parallel(void **state)
+TEST(expert_parallel)
 {
-    (void)state;
     erc_for_all_cases(parts_of_a_case);
 }
 
@@ -111,9 +109,8 @@ static void rows_of_a_case(const erc_case *c)
     trainer_free(&t);
 }
 
-static void rows_over_replicas(void **state)
+TEST(rows_over_replicas)
 {
-    (void)state;
     erc_for_all_cases(rows_of_a_case);
 }
 
@@ -151,9 +148,8 @@ static void fused_case(const erc_case *c)
     trainer_free(&t);
 }
 
-static void fused_gate_and_up(void **state)
+TEST(fused_gate_and_up)
 {
-    (void)state;
     erc_for_all_cases(fused_case);
 }
 
@@ -198,16 +194,14 @@ static void bf16_case(const erc_case *c)
     trainer_free(&narrow);
 }
 
-static void bf16_matrices(void **state)
+TEST(bf16_matrices)
 {
-    (void)state;
     erc_for_all_cases(bf16_case);
 }
 
 /* Each output may be left out, and what is left is the same. */
-static void outputs_are_optional(void **state)
+TEST(outputs_are_optional)
 {
-    (void)state;
     erc_inputs o = erc_inputs_random(6, 9, 5, 0, 0.8, 0.1, 1);
     erc_case c   = {.name = "random", .n = 6, .d = 9, .D = 5, .alpha = 0.8, .weight = 1};
     c.R          = erc_floats(o.R, 54);
@@ -235,9 +229,8 @@ static void outputs_are_optional(void **state)
     free(c.w[0]);
 }
 
-static void version(void **state)
+TEST(version)
 {
-    (void)state;
     char text[32] = {0};
     FILE *file    = fopen("VERSION", "r");
     assert_non_null(file);
@@ -245,23 +238,4 @@ static void version(void **state)
     fclose(file);
     text[strcspn(text, "\n")] = 0;
     assert_string_equal(cpl_version(), text);
-}
-
-static int run(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(golden),
-        cmocka_unit_test(expert_parallel),
-        cmocka_unit_test(rows_over_replicas),
-        cmocka_unit_test(fused_gate_and_up),
-        cmocka_unit_test(bf16_matrices),
-        cmocka_unit_test(outputs_are_optional),
-        cmocka_unit_test(version),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
-
-int main(void)
-{
-    return run_at_every_level(run);
 }

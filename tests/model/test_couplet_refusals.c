@@ -13,9 +13,8 @@ static const erc_case small = {.name = "small", .n = 3, .d = 2, .D = 2, .alpha =
         assert_fails(CPL_ERR_INPUT, part, cpl_erc_run(&bad));                                      \
     } while (0)
 
-static void bad_arguments(void **state)
+TEST(bad_arguments)
 {
-    (void)state;
     float R[6] = {1, 2, 3, 4, 5, 6}, w[12] = {1}, delta[6] = {1, 1, NAN, 1, 1, 1};
     char room[64];
     erc_case c          = small;
@@ -59,9 +58,8 @@ static void bad_arguments(void **state)
     trainer_free(&t);
 }
 
-static void phases_in_order(void **state)
+TEST(phases_in_order)
 {
-    (void)state;
     float R[6] = {1, 2, 3, 4, 5, 6}, w[12] = {1};
     erc_case c = small;
     c.R        = R;
@@ -90,9 +88,8 @@ static void assert_not_a_number(const float *x, int64_t count)
 
 /* One number of the router that is NaN makes every expert's gradient NaN and that row's, so that a
  * check of the gradients finds it. */
-static void a_broken_router_shows_in_every_gradient(void **state)
+TEST(a_broken_router_shows_in_every_gradient)
 {
-    (void)state;
     erc_inputs o = erc_inputs_random(5, 8, 6, 0, 1, 0, 4);
     erc_case c   = {.name = "broken", .n = 5, .d = 8, .D = 6, .weight = 1};
     c.R          = erc_floats(o.R, 40);
@@ -115,9 +112,8 @@ static void a_broken_router_shows_in_every_gradient(void **state)
 }
 
 /* Not finite: no crash and no silence. */
-static void broken_numbers_show(void **state)
+TEST(broken_numbers_show)
 {
-    (void)state;
     erc_inputs o         = erc_inputs_random(5, 8, 6, 0, 1, 0, 4);
     erc_case c           = {.name = "broken", .n = 5, .d = 8, .D = 6, .alpha = 1, .weight = 1};
     const float broken[] = {NAN, INFINITY, -INFINITY};
@@ -141,9 +137,8 @@ static void broken_numbers_show(void **state)
 
 /* ---- memory ---- */
 
-static void memory(void **state)
+TEST(memory)
 {
-    (void)state;
     const int64_t n = 64, d = 1536, D = 768;
     const void *at[64];
     float *grad[64], some[1] = {0};
@@ -170,9 +165,8 @@ static void memory(void **state)
     }
 }
 
-static void out_of_memory(void **state)
+TEST(out_of_memory)
 {
-    (void)state;
     float R[6] = {1, 2, 3, 4, 5, 6}, w[12] = {1};
     erc_case c  = small;
     c.R         = R;
@@ -190,17 +184,4 @@ static void out_of_memory(void **state)
     assert_int_equal(cpl_alloc_count(), before);
     free(erc.scratch);
     trainer_free(&t);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(bad_arguments),
-        cmocka_unit_test(phases_in_order),
-        cmocka_unit_test(broken_numbers_show),
-        cmocka_unit_test(a_broken_router_shows_in_every_gradient),
-        cmocka_unit_test(memory),
-        cmocka_unit_test(out_of_memory),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -80,9 +80,8 @@ static void *call_often(void *context)
     return NULL;
 }
 
-static void callers_at_once_get_the_same_bits(void **state)
+TEST(callers_at_once_get_the_same_bits)
 {
-    (void)state;
     problem p = make_problem();
     call r[CALLERS];
     pthread_t thread[CALLERS];
@@ -135,9 +134,8 @@ static bool has_a_child_that_finds_the_same(void *context)
 }
 
 /* The parent's threads are not in the child, which computes with one, and so does its own child. */
-static void a_child_computes_with_one_thread(void **state)
+TEST(a_child_computes_with_one_thread)
 {
-    (void)state;
     problem p = make_problem();
     call one = call_of(&p, 1, 0), two = call_of(&p, 2, 0);
     assert_ok(run(&one));
@@ -159,9 +157,8 @@ static bool is_refused(void *context)
 }
 
 /* The scratch is laid out for the threads of phase 1. */
-static void a_child_does_not_go_on_with_the_phases_of_its_parent(void **state)
+TEST(a_child_does_not_go_on_with_the_phases_of_its_parent)
 {
-    (void)state;
     problem p      = make_problem();
     trainer t      = trainer_of(&p.c);
     cpl_erc erc    = erc_of(&t, 0);
@@ -178,14 +175,4 @@ static void a_child_does_not_go_on_with_the_phases_of_its_parent(void **state)
     free(erc.scratch);
     trainer_free(&t);
     free_problem(&p);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(callers_at_once_get_the_same_bits),
-        cmocka_unit_test(a_child_computes_with_one_thread),
-        cmocka_unit_test(a_child_does_not_go_on_with_the_phases_of_its_parent),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -28,9 +28,8 @@ static void f32_case(const erc_case *c)
     }
 }
 
-static void golden_f32(void **state)
+TEST(golden_f32)
 {
-    (void)state;
     erc_for_all_cases(f32_case);
 }
 
@@ -57,9 +56,8 @@ static void bf16_case(const erc_case *c)
     erc_outcome_free(&o);
 }
 
-static void golden_bf16(void **state)
+TEST(golden_bf16)
 {
-    (void)state;
     erc_for_all_cases(bf16_case);
 }
 
@@ -71,9 +69,8 @@ static erc_inputs ordinary(double alpha)
 }
 
 /* Expert and router row p(i) in the place of i: M[i,j] becomes M[p(i),p(j)], bit for bit. */
-static void permuting_experts_permutes_M(void **state)
+TEST(permuting_experts_permutes_M)
 {
-    (void)state;
     erc_inputs o = ordinary(1.0), q = ordinary(1.0);
     const int n = o.n, d = o.d, size = o.d * o.D;
     for (int i = 0; i < n; i++) {
@@ -100,9 +97,8 @@ static void permuting_experts_permutes_M(void **state)
 }
 
 /* Powers of two: exact, so M and loss scale exactly, and over a range that squares would leave. */
-static void scaling_R_scales_M(void **state)
+TEST(scaling_R_scales_M)
 {
-    (void)state;
     erc_inputs o = ordinary(0.8);
     erc_case a = erc_case_of(&o, "plain"), b = erc_case_of(&o, "scaled");
     const float factors[] = {0x1p-100f, 0x1p-7f, 0x1p90f};
@@ -122,9 +118,8 @@ static void scaling_R_scales_M(void **state)
     erc_case_free(&b);
 }
 
-static void loss_is_convex_and_falls_in_alpha(void **state)
+TEST(loss_is_convex_and_falls_in_alpha)
 {
-    (void)state;
     erc_inputs o = ordinary(0);
     erc_case c   = erc_case_of(&o, "alphas");
     double loss[30];
@@ -140,9 +135,8 @@ static void loss_is_convex_and_falls_in_alpha(void **state)
     erc_case_free(&c);
 }
 
-static void same_call_same_bits(void **state)
+TEST(same_call_same_bits)
 {
-    (void)state;
     erc_inputs o = erc_inputs_random(40, 70, 33, 3, 0.7, 0.2, 5);
     erc_case c   = erc_case_of(&o, "again");
     for (int n_threads = 1; n_threads <= 4; n_threads++) {
@@ -163,9 +157,8 @@ static void same_call_same_bits(void **state)
 /* ---- drawn noise, draws, schedule ---- */
 
 /* Within its bound the noise leaves every proxy nearest to its own row. */
-static void drawn_noise_keeps_the_nearest_centre(void **state)
+TEST(drawn_noise_keeps_the_nearest_centre)
 {
-    (void)state;
     erc_inputs o = ordinary(1.0);
     erc_case c   = erc_case_of(&o, "drawn");
     for (uint64_t step = 0; step < 20; step++) {
@@ -194,9 +187,8 @@ static void drawn_noise_keeps_the_nearest_centre(void **state)
 }
 
 /* Two draws are the mean of two losses with different noise, the first being that of one draw. */
-static void draws_are_averaged(void **state)
+TEST(draws_are_averaged)
 {
-    (void)state;
     erc_inputs o = ordinary(0.9);
     erc_case c   = erc_case_of(&o, "draws");
     erc_outcome one, two, other;
@@ -216,9 +208,8 @@ static void draws_are_averaged(void **state)
     erc_case_free(&c);
 }
 
-static void schedule(void **state)
+TEST(schedule)
 {
-    (void)state;
     double weight, alpha;
     cpl_erc_settings erc = {.weight = 2, .alpha = 1, .alpha_start = NAN};
     cpl_coupling_schedule(&erc, 1, &weight, &alpha);
@@ -234,20 +225,4 @@ static void schedule(void **state)
     assert_true(weight == 1.5 && alpha == 1.5);
     cpl_coupling_schedule(&erc, 14, &weight, &alpha);
     assert_true(weight == 2 && alpha == 1);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(golden_f32),
-        cmocka_unit_test(golden_bf16),
-        cmocka_unit_test(permuting_experts_permutes_M),
-        cmocka_unit_test(scaling_R_scales_M),
-        cmocka_unit_test(loss_is_convex_and_falls_in_alpha),
-        cmocka_unit_test(same_call_same_bits),
-        cmocka_unit_test(drawn_noise_keeps_the_nearest_centre),
-        cmocka_unit_test(draws_are_averaged),
-        cmocka_unit_test(schedule),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

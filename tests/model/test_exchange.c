@@ -164,10 +164,9 @@ static void check_rank(const rank_job *job, int64_t rows, int64_t away, int64_t 
     cpl_backend_free(&be);
 }
 
-static void takes_what_is_predicted(void **unused)
+TEST(takes_what_is_predicted)
 {
     rank_job jobs[MOST];
-    (void)unused;
     for (int size = 2; size <= MOST; size *= 2)
         for (int type = 0; type < 2; type++) {
             const int64_t all = T * K, others = all / size * (size - 1);
@@ -181,10 +180,9 @@ static void takes_what_is_predicted(void **unused)
 
 /* The rank takes part in nothing any more, so that the others do not receive what is meant for
  * something else; they end too. */
-static void a_rank_without_memory_ends_all(void **unused)
+TEST(a_rank_without_memory_ends_all)
 {
     rank_job jobs[MOST];
-    (void)unused;
     run_all(jobs, 2, CPL_F32, BALANCED, true);
     cpl_alloc_fail_at(0);
     const int poor = jobs[0].status == CPL_OK;
@@ -192,11 +190,4 @@ static void a_rank_without_memory_ends_all(void **unused)
     assert_int_equal(jobs[poor].kept, CPL_ERR_MEMORY);
     assert_int_equal(jobs[1 - poor].status, CPL_OK);
     assert_int_equal(jobs[1 - poor].kept, CPL_ERR_DEVICE);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {cmocka_unit_test(takes_what_is_predicted),
-                                       cmocka_unit_test(a_rank_without_memory_ends_all)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -129,9 +129,8 @@ static double distance(const world *a, const world *b)
 }
 
 /* As near to F32 as products in bf16 alone, within a half: each number is rounded once more at most. */
-static void activations_in_bf16(void **state)
+TEST(activations_in_bf16)
 {
-    (void)state;
     for (int variant = 0; variant < N_VARIANTS; variant++) {
         cpl_model_settings c = variant_of(variant), low = c;
         low.activations = CPL_BF16;
@@ -147,9 +146,8 @@ static void activations_in_bf16(void **state)
 }
 
 /* The same bits, and of a, b, q and k one layer's for all. */
-static void norms_made_again(void **state)
+TEST(norms_made_again)
 {
-    (void)state;
     for (int variant = 0; variant < 2 * N_VARIANTS; variant++) {
         cpl_model_settings c  = variant_of(variant / 2), again;
         c.activations         = variant % 2 ? CPL_BF16 : CPL_F32;
@@ -170,9 +168,8 @@ static void norms_made_again(void **state)
 }
 
 /* What differs is the order of sums: c eps sqrt(terms). */
-static void one_thread_or_two(void **state)
+TEST(one_thread_or_two)
 {
-    (void)state;
     cpl_model_settings c = small_config();
     world *one = world_of(&c, 1, false), *two = world_of(&c, 2, false);
     pass_over(one, some_ids, NULL);
@@ -185,9 +182,8 @@ static void one_thread_or_two(void **state)
     world_gone(two);
 }
 
-static void nothing_unset_is_read(void **state)
+TEST(nothing_unset_is_read)
 {
-    (void)state;
     for (int variant = 0; variant < 2 * N_VARIANTS; variant++) {
         cpl_model_settings c = variant_of(variant / 2);
         c.activations        = variant % 2 ? CPL_BF16 : CPL_F32;
@@ -203,9 +199,8 @@ static void nothing_unset_is_read(void **state)
 }
 
 /* Every token's logits are those of its document alone. */
-static void documents_apart(void **state)
+TEST(documents_apart)
 {
-    (void)state;
     static const int first[4] = {0, 5, S, S + 8}, after[4] = {5, S, S + 8, T};
     cpl_model_settings c = small_config();
     world *w = world_of(&c, 2, false), *alone = world_of(&c, 2, false);
@@ -227,9 +222,8 @@ static void documents_apart(void **state)
     world_gone(alone);
 }
 
-static void sequences_do_not_see_each_other(void **state)
+TEST(sequences_do_not_see_each_other)
 {
-    (void)state;
     cpl_model_settings c = small_config();
     world *w = world_of(&c, 2, false), *other = world_of(&c, 2, false);
     int32_t swapped[T];
@@ -246,9 +240,8 @@ static void sequences_do_not_see_each_other(void **state)
 }
 
 /* A normal cut at three deviations; the same for the same seed, another for another. */
-static void same_seed_same_start(void **state)
+TEST(same_seed_same_start)
 {
-    (void)state;
     cpl_model_settings c = small_config();
     model_case *a = model_drawn(&c, 3), *b = model_drawn(&c, 3), *other = model_drawn(&c, 4);
     assert_same_weights(a, b, CPL_SAFETENSORS_F32);
@@ -298,9 +291,8 @@ static void look(void *ctx, int64_t layer, const cpl_moe_kept *kept)
     s->layers++;
 }
 
-static void a_watcher_sees_every_layer(void **state)
+TEST(a_watcher_sees_every_layer)
 {
-    (void)state;
     cpl_model_settings c = small_config();
     world *w             = world_of(&c, 1, false);
     watched s            = {.be = w->be};
@@ -317,9 +309,8 @@ static void a_watcher_sees_every_layer(void **state)
 }
 
 /* Sixty updates on one batch: from above the entropy of its ids to nearly nothing. */
-static void learns_one_batch(void **state)
+TEST(learns_one_batch)
 {
-    (void)state;
     const cpl_train_settings recipe = {
         .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .weight_decay = 0, .clip = 1};
     cpl_model_settings c = small_config();
@@ -348,9 +339,8 @@ static void take_forward(cpl_pass *pass, cpl_tensor_arena *arena, cpl_backend *b
 }
 
 /* Where some tokens are selected, in any order, their logits are those of the whole pass. */
-static void tokens_asked_for(void **state)
+TEST(tokens_asked_for)
 {
-    (void)state;
     static const int32_t some[] = {T - 1, 0, 7, 7};
     for (int aoe = 0; aoe < 2; aoe++) {
         cpl_model_settings c = small_config();
@@ -382,21 +372,4 @@ static void tokens_asked_for(void **state)
         }
         world_gone(w);
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(one_thread_or_two),
-        cmocka_unit_test(nothing_unset_is_read),
-        cmocka_unit_test(activations_in_bf16),
-        cmocka_unit_test(norms_made_again),
-        cmocka_unit_test(documents_apart),
-        cmocka_unit_test(sequences_do_not_see_each_other),
-        cmocka_unit_test(same_seed_same_start),
-        cmocka_unit_test(learns_one_batch),
-        cmocka_unit_test(a_watcher_sees_every_layer),
-        cmocka_unit_test(tokens_asked_for),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

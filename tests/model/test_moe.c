@@ -305,9 +305,8 @@ static outcome draw_safely(layer *l, numbers *w, const variant *v)
     }
 }
 
-static void outputs_are_the_equations(void **state)
+TEST(outputs_are_the_equations)
 {
-    (void)state;
     for (int i = 0; i < N_VARIANTS; i++) {
         const variant *v = &variants[i];
         layer *l         = layer_of(v);
@@ -336,9 +335,8 @@ static double slope(numbers *w, double *at, const variant *v, const outcome *hel
     return (up - down) / (2 * h);
 }
 
-static void gradients_are_differences(void **state)
+TEST(gradients_are_differences)
 {
-    (void)state;
     for (int i = 0; i < N_VARIANTS; i++) {
         const variant *v = &variants[i];
         layer *l         = layer_of(v);
@@ -393,9 +391,8 @@ static void solve_router(float *R, const float *b, const float *norms)
         for (int c = 0; c < d; c++) R[e * d + c] = (float)(A[c][d + e] / A[c][c]);
 }
 
-static void aoe_is_vanilla_with_those_scores(void **state)
+TEST(aoe_is_vanilla_with_those_scores)
 {
-    (void)state;
     const variant *v = &variants[4], *vanilla = &variants[0];
     assert_int_equal((int)T, (int)d);
     layer *aoe = layer_of(v), *plain = layer_of(vanilla);
@@ -430,14 +427,4 @@ static void aoe_is_vanilla_with_those_scores(void **state)
         assert_near((double)cpl_f32(out)[k], (double)cpl_f32(its_out)[k], 1e-4);
     layer_gone(aoe);
     layer_gone(plain);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(outputs_are_the_equations),
-        cmocka_unit_test(gradients_are_differences),
-        cmocka_unit_test(aoe_is_vanilla_with_those_scores),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

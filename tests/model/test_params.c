@@ -4,9 +4,8 @@
 #include "store/model_case.h"
 
 /* Numbers of the recipes, against the reference. */
-static void counts_of_the_reference(void **state)
+TEST(counts_of_the_reference)
 {
-    (void)state;
     json_t *cases = NULL, *one;
     size_t i;
     assert_ok(cpl_json_load(&cases, golden_path("planner.json")));
@@ -30,9 +29,8 @@ static void counts_of_the_reference(void **state)
     json_decref(cases);
 }
 
-static void names_and_shapes(void **state)
+TEST(names_and_shapes)
 {
-    (void)state;
     cpl_model_settings c = small_config();
     model_case *m        = model_drawn(&c, 1);
     cpl_named_list list  = names_of(m);
@@ -70,9 +68,8 @@ static void names_and_shapes(void **state)
     model_gone(m);
 }
 
-static void tied_head_is_the_embedding(void **state)
+TEST(tied_head_is_the_embedding)
 {
-    (void)state;
     cpl_model_settings c = small_config(), tied = c;
     tied.tied     = true;
     model_case *m = model_drawn(&tied, 1);
@@ -87,9 +84,8 @@ static void tied_head_is_the_embedding(void **state)
 }
 
 /* What products read is copied to BF16; norms and router are the masters. */
-static void copies_by_dtype(void **state)
+TEST(copies_by_dtype)
 {
-    (void)state;
     cpl_model_settings c = small_config();
     cpl_backend be;
     cpl_model model;
@@ -108,9 +104,8 @@ static void copies_by_dtype(void **state)
     cpl_backend_free(&be);
 }
 
-static void what_does_not_fit(void **state)
+TEST(what_does_not_fit)
 {
-    (void)state;
     cpl_model_settings c = small_config();
     c.n_kv_heads         = CPL_UNSET;
     assert_ok(cpl_model_resolve(&c));
@@ -131,14 +126,4 @@ static void what_does_not_fit(void **state)
     c            = small_config();
     c.vocab_size = 16777216, c.d_model = 1048576, c.n_layers = 65535, c.n_experts = 65535;
     assert_fails(CPL_ERR_INPUT, "no machine", cpl_model_resolve(&c));
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(counts_of_the_reference),    cmocka_unit_test(names_and_shapes),
-        cmocka_unit_test(tied_head_is_the_embedding), cmocka_unit_test(copies_by_dtype),
-        cmocka_unit_test(what_does_not_fit),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -70,9 +70,8 @@ static void check_gradient(const erc_case *c, cpl_erc_gradient gradient, int n_t
     erc_outcome_free(&o);
 }
 
-static void centred_proxies_are_those_of_pytorch(void **state)
+TEST(centred_proxies_are_those_of_pytorch)
 {
-    (void)state;
     for (int i = 0; i < N_CASES; i++) {
         erc_case c = case_of(i);
         for (int gradient = CPL_ERC_TO_BOTH; gradient <= CPL_ERC_TO_EXPERTS; gradient++)
@@ -101,17 +100,15 @@ static void check_part(const erc_case *c)
     erc_outcome_free(&experts);
 }
 
-static void each_side_gets_its_own_gradient(void **state)
+TEST(each_side_gets_its_own_gradient)
 {
-    (void)state;
     erc_for_all_cases(check_part);
 }
 
 /* One vector added to all rows changes no softmax routing. It changes the loss of the rows, and not
  * that of the centred ones. */
-static void a_shift_of_all_rows_changes_the_loss_of_rows_alone(void **state)
+TEST(a_shift_of_all_rows_changes_the_loss_of_rows_alone)
 {
-    (void)state;
     erc_inputs in       = erc_inputs_random(9, 20, 12, 0, 1.0, 0.05, 7);
     erc_case c          = erc_case_of(&in, "shift");
     erc_outcome at      = erc_run_as(&c, CPL_PROXY_CENTRED, CPL_ERC_TO_BOTH, CPL_F32, 1, true);
@@ -159,9 +156,8 @@ static int64_t chosen_by_both(const erc_case *c, const float *x, int64_t top_k)
 
 /* The router -R has the loss of R, draw for draw and bit for bit, and chooses no expert that R
  * chooses where 2 K <= n. */
-static void the_opposite_router_has_the_same_loss(void **state)
+TEST(the_opposite_router_has_the_same_loss)
 {
-    (void)state;
     erc_inputs in  = erc_inputs_random(9, 20, 12, 0, 1.0, 0.05, 11);
     erc_case c     = erc_case_of(&in, "sign");
     erc_outcome at = erc_run(&c, CPL_F32, 1, true);
@@ -215,22 +211,9 @@ static void assert_grows_with_a_shift(double alpha)
     erc_inputs_free(&in);
 }
 
-static void the_loss_has_no_bound_under_a_shift(void **state)
+TEST(the_loss_has_no_bound_under_a_shift)
 {
-    (void)state;
     assert_grows_with_a_shift(1.0);
     assert_grows_with_a_shift(0.5);
     assert_grows_with_a_shift(1.02);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(centred_proxies_are_those_of_pytorch),
-        cmocka_unit_test(each_side_gets_its_own_gradient),
-        cmocka_unit_test(a_shift_of_all_rows_changes_the_loss_of_rows_alone),
-        cmocka_unit_test(the_opposite_router_has_the_same_loss),
-        cmocka_unit_test(the_loss_has_no_bound_under_a_shift),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

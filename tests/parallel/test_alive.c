@@ -126,15 +126,13 @@ static void kill_rank(int rank, const char *part)
     end_ranks(false, -1);
 }
 
-static void test_a_killed_rank_is_found_by_its_connection(void **state)
+TEST(test_a_killed_rank_is_found_by_its_connection)
 {
-    (void)state;
     kill_rank(3, "was lost: its connection closed");
 }
 
-static void test_a_killed_rank_0_is_found_by_all(void **state)
+TEST(test_a_killed_rank_0_is_found_by_all)
 {
-    (void)state;
     kill_rank(0, "was lost: its connection closed");
 }
 
@@ -156,22 +154,19 @@ static void stop_rank(int rank)
     end_ranks(false, 1);
 }
 
-static void test_a_stopped_rank_is_found_by_its_silence(void **state)
+TEST(test_a_stopped_rank_is_found_by_its_silence)
 {
-    (void)state;
     stop_rank(5);
 }
 
-static void test_a_stopped_rank_0_is_found_by_all(void **state)
+TEST(test_a_stopped_rank_0_is_found_by_all)
 {
-    (void)state;
     stop_rank(0);
 }
 
 /* The others are patient: only rank 0's own sleep is longer than its timeout. */
-static void test_rank_0_reads_what_is_queued_before_it_judges(void **state)
+TEST(test_rank_0_reads_what_is_queued_before_it_judges)
 {
-    (void)state;
     start_ranks(3, LONG_S);
     all_connected();
     send_signal(0, SIGSTOP);
@@ -185,9 +180,8 @@ static void test_rank_0_reads_what_is_queued_before_it_judges(void **state)
 
 /* A scheduler suspends all processes and continues them one after the other: at first nothing is
  * queued for rank 0. */
-static void test_a_suspended_run_goes_on(void **state)
+TEST(test_a_suspended_run_goes_on)
 {
-    (void)state;
     start_ranks(3, 3);
     all_connected();
     for (int r = 0; r < RANKS; r++) send_signal(r, SIGSTOP);
@@ -223,16 +217,14 @@ static void report_rank(int rank)
     end_ranks(true, -1);
 }
 
-static void test_an_error_reaches_every_rank_once(void **state)
+TEST(test_an_error_reaches_every_rank_once)
 {
-    (void)state;
     report_rank(4);
     report_rank(0);
 }
 
-static void test_farewells_in_any_order_are_no_loss(void **state)
+TEST(test_farewells_in_any_order_are_no_loss)
 {
-    (void)state;
     for (int reverse = 0; reverse < 2; reverse++) {
         start_ranks(LONG_S, LONG_S);
         all_connected();
@@ -244,19 +236,4 @@ static void test_farewells_in_any_order_are_no_loss(void **state)
     all_connected();
     for (int r = 0; r < RANKS; r++) atomic_store(&w->rank[r].must_close, true);
     end_ranks(false, 0);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_a_killed_rank_is_found_by_its_connection),
-        cmocka_unit_test(test_a_killed_rank_0_is_found_by_all),
-        cmocka_unit_test(test_a_stopped_rank_is_found_by_its_silence),
-        cmocka_unit_test(test_a_stopped_rank_0_is_found_by_all),
-        cmocka_unit_test(test_rank_0_reads_what_is_queued_before_it_judges),
-        cmocka_unit_test(test_a_suspended_run_goes_on),
-        cmocka_unit_test(test_an_error_reaches_every_rank_once),
-        cmocka_unit_test(test_farewells_in_any_order_are_no_loss),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

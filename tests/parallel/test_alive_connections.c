@@ -19,11 +19,10 @@ static rank_state *nobody_lost(void)
     return &alone;
 }
 
-static void test_one_rank_loses_nothing(void **state)
+TEST(test_one_rank_loses_nothing)
 {
     char address[CPL_ALIVE_ADDRESS] = "?";
     cpl_alive *alive                = NULL;
-    (void)state;
     assert_ok(cpl_alive_listen(&alive, address, 1, 1, note_loss, nobody_lost()));
     assert_string_equal(address, "");
     assert_ok(cpl_alive_wait(alive));
@@ -38,11 +37,10 @@ static void test_one_rank_loses_nothing(void **state)
     cpl_alive_close(NULL);
 }
 
-static void test_missing_ranks_are_named(void **state)
+TEST(test_missing_ranks_are_named)
 {
     char address[CPL_ALIVE_ADDRESS];
     cpl_alive *zero = NULL, *two = NULL;
-    (void)state;
     assert_ok(cpl_alive_listen(&zero, address, 4, SHORT_S, NULL, NULL));
     assert_ok(cpl_alive_connect(&two, address, 2, 4, SHORT_S, NULL, NULL));
     assert_fails(CPL_ERR_DEVICE, "ranks 1, 3 of 4 did not connect to rank 0 (host ",
@@ -57,11 +55,10 @@ static void test_missing_ranks_are_named(void **state)
     cpl_alive_close(zero);
 }
 
-static void test_a_loss_ends_the_wait(void **state)
+TEST(test_a_loss_ends_the_wait)
 {
     char address[CPL_ALIVE_ADDRESS];
     cpl_alive *zero = NULL, *two = NULL, *one = NULL;
-    (void)state;
     assert_ok(cpl_alive_listen(&zero, address, 3, LONG_S, note_loss, nobody_lost()));
     assert_ok(cpl_alive_connect(&two, address, 2, 3, LONG_S, NULL, NULL));
     cpl_alive_report(two, "cannot read its data");
@@ -82,11 +79,10 @@ static void test_a_loss_ends_the_wait(void **state)
     assert_int_equal(atomic_load(&alone.calls), 1);
 }
 
-static void test_a_damaged_address_is_refused(void **state)
+TEST(test_a_damaged_address_is_refused)
 {
     char address[CPL_ALIVE_ADDRESS], damaged[CPL_ALIVE_ADDRESS];
     cpl_alive *zero = NULL, *one = NULL;
-    (void)state;
     assert_ok(cpl_alive_listen(&zero, address, 2, LONG_S, NULL, NULL));
     for (size_t i = 0; i < strlen(address); i++)
         for (int kind = 0; kind < 3; kind++) {
@@ -105,11 +101,10 @@ static void test_a_damaged_address_is_refused(void **state)
 }
 
 /* The longest address there can be fits, and is read again as it was. */
-static void test_a_long_address_fits(void **state)
+TEST(test_a_long_address_fits)
 {
     char text[CPL_ALIVE_ADDRESS];
     cpl_alive_address all, again;
-    (void)state;
     assert_ok(cpl_alive_address_here(&all));
     all.port    = 65535;
     all.process = 4194304;
@@ -128,13 +123,12 @@ static void test_a_long_address_fits(void **state)
     for (int i = 0; i < all.count; i++) assert_string_equal(again.ip[i], all.ip[i]);
 }
 
-static void test_allocations_may_fail(void **state)
+TEST(test_allocations_may_fail)
 {
     char address[CPL_ALIVE_ADDRESS];
     cpl_alive *zero = NULL, *one = NULL;
     const int64_t before = cpl_alloc_in_use();
     const int files      = open_files();
-    (void)state;
     for (int n = 1; n <= 4; n++) {
         cpl_alloc_fail_at(n);
         assert_int_equal(cpl_alive_listen(&zero, address, 2, LONG_S, NULL, NULL), CPL_ERR_MEMORY);
@@ -155,12 +149,11 @@ static void test_allocations_may_fail(void **state)
 /* ---- foreign connections ---- */
 
 /* Whatever bytes come, a message is within its bounds or refused. */
-static void test_random_bytes_are_messages_or_refused(void **state)
+TEST(test_random_bytes_are_messages_or_refused)
 {
     static cpl_alive_link link;
     cpl_alive_message message;
     int taken = 0, refused = 0;
-    (void)state;
     srand(1);
     for (int round = 0; round < 20000; round++) {
         int found   = 1;
@@ -215,7 +208,7 @@ static int say(const char *address, cpl_alive_kind kind, int rank, const char *t
     return link.fd;
 }
 
-static void test_foreign_messages_are_dropped_at_once(void **state)
+TEST(test_foreign_messages_are_dropped_at_once)
 {
     static const char GARBAGE[][20] = {"GET / HTTP/1.1\r\n\r\n", "\x16\x03\x01\x02\x00\x01\x00\x01",
                                        "\x01\x01\xff\xff\x01", "\x04\x01\x01\x00\x01"};
@@ -223,7 +216,6 @@ static void test_foreign_messages_are_dropped_at_once(void **state)
     cpl_alive_address where;
     cpl_alive *zero = NULL, *one = NULL;
     int fds[8], n                = 0;
-    (void)state;
     assert_ok(cpl_alive_listen(&zero, address, 3, LONG_S, note_loss, nobody_lost()));
     assert_ok(cpl_alive_address_read(&where, address));
     assert_ok(cpl_alive_connect(&one, address, 1, 3, LONG_S, NULL, NULL));
@@ -277,14 +269,13 @@ static void *welcome_all(void *state)
     return NULL;
 }
 
-static void test_a_stranger_is_not_taken_for_rank_0(void **state)
+TEST(test_a_stranger_is_not_taken_for_rank_0)
 {
     char address[CPL_ALIVE_ADDRESS];
     cpl_alive_address where;
     cpl_alive *one = NULL;
     stranger other = {0};
     pthread_t thread;
-    (void)state;
     assert_ok(cpl_alive_address_here(&where));
     other.listener = cpl_alive_address_listen(&where);
     assert_true(other.listener >= 0);
@@ -315,12 +306,11 @@ static int listen_on(const char *ip, int *port)
 }
 
 /* Of the addresses of rank 0 one is silent: the next one is tried within the timeout. */
-static void test_a_silent_address_leaves_time_for_the_next(void **state)
+TEST(test_a_silent_address_leaves_time_for_the_next)
 {
     char address[CPL_ALIVE_ADDRESS];
     cpl_alive_address where;
     cpl_alive *one = NULL;
-    (void)state;
     assert_ok(cpl_alive_address_here(&where));
     int silent = listen_on("127.0.0.2", &where.port), next = listen_on("127.0.0.3", &where.port);
     where.count = 2;
@@ -335,14 +325,13 @@ static void test_a_silent_address_leaves_time_for_the_next(void **state)
 }
 
 /* Silent and half-spoken connections, more than rank 0 holds; and handshakes given up halfway. */
-static void test_silent_connections_do_not_disturb(void **state)
+TEST(test_silent_connections_do_not_disturb)
 {
     enum { SILENT = 200 };
     char address[CPL_ALIVE_ADDRESS], hello[256];
     cpl_alive_address where;
     cpl_alive *zero = NULL, *ranks[3] = {NULL};
     int fds[SILENT], closed           = 0;
-    (void)state;
     assert_ok(cpl_alive_listen(&zero, address, 4, 20, note_loss, nobody_lost()));
     assert_ok(cpl_alive_address_read(&where, address));
     snprintf(hello, sizeof hello, "%.16s 1 host", where.token);
@@ -371,22 +360,4 @@ static void test_silent_connections_do_not_disturb(void **state)
     for (int r = 0; r < 3; r++) cpl_alive_close(ranks[r]);
     cpl_alive_close(zero);
     assert_int_equal(atomic_load(&alone.calls), 0);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_one_rank_loses_nothing),
-        cmocka_unit_test(test_missing_ranks_are_named),
-        cmocka_unit_test(test_a_loss_ends_the_wait),
-        cmocka_unit_test(test_a_damaged_address_is_refused),
-        cmocka_unit_test(test_a_long_address_fits),
-        cmocka_unit_test(test_allocations_may_fail),
-        cmocka_unit_test(test_random_bytes_are_messages_or_refused),
-        cmocka_unit_test(test_foreign_messages_are_dropped_at_once),
-        cmocka_unit_test(test_a_stranger_is_not_taken_for_rank_0),
-        cmocka_unit_test(test_a_silent_address_leaves_time_for_the_next),
-        cmocka_unit_test(test_silent_connections_do_not_disturb),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -53,13 +53,12 @@ static void *be_rank(void *state)
     return NULL;
 }
 
-static void test_64_ranks_as_threads(void **state)
+TEST(test_64_ranks_as_threads)
 {
     static crowd all;
     static crowd_rank ranks[MANY];
     pthread_t threads[MANY];
     const int files = open_files();
-    (void)state;
     pthread_barrier_init(&all.barrier, NULL, MANY);
     for (int r = 0; r < MANY; r++) ranks[r] = (crowd_rank){.all = &all, .rank = r};
     assert_ok(cpl_alive_listen(&ranks[0].alive, all.address, MANY, LONG_S, count_loss, &all));
@@ -120,11 +119,10 @@ static void close_all(join r[3])
     for (int i = 2; i >= 0; i--) cpl_alive_close(r[i].alive);
 }
 
-static void test_late_ranks_are_named(void **state)
+TEST(test_late_ranks_are_named)
 {
     char names[CPL_ALIVE_NAMES];
     join r[3];
-    (void)state;
     cpl_alive_late(NULL, names);
     assert_string_equal(names, "");
     join_all(r);
@@ -153,14 +151,13 @@ static void test_late_ranks_are_named(void **state)
 
 /* All are in the same collective; ranks 0 and 1 look whether it is complete, rank 2 hangs in it: for
  * several heartbeats, which each report that rank 1 has looked again. */
-static void test_a_rank_that_hangs_in_a_collective_is_named(void **state)
+TEST(test_a_rank_that_hangs_in_a_collective_is_named)
 {
     enum { BEATS_S = 4 };
     const double until          = cpl_seconds_now() + LONG_S;
     double named                = cpl_seconds_now();
     char names[CPL_ALIVE_NAMES] = "";
     join r[3];
-    (void)state;
     join_all(r);
     for (int i = 0; i < 3; i++) cpl_alive_count(r[i].alive);
     wait_for_late(r[0].alive, "");
@@ -173,14 +170,4 @@ static void test_a_rank_that_hangs_in_a_collective_is_named(void **state)
         nap();
     }
     close_all(r);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_64_ranks_as_threads),
-        cmocka_unit_test(test_late_ranks_are_named),
-        cmocka_unit_test(test_a_rank_that_hangs_in_a_collective_is_named),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -54,10 +54,9 @@ static void run_case(rank_job *job, cpl_group *g)
     case_run(g, &job->result);
 }
 
-static void test_collectives(void **state)
+TEST(test_collectives)
 {
     static const int sizes[] = {2, 3, 4, 8, 13, MOST};
-    (void)state;
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
         const uint64_t hash = on_threads(sizes[i], run_case).hash;
         assert_true(hash != 0 && hash == on_threads(sizes[i], run_case).hash);
@@ -121,15 +120,13 @@ static void run_gather(rank_job *job, cpl_group *g)
     cpl_text_free(&own);
 }
 
-static void test_gather(void **state)
+TEST(test_gather)
 {
-    (void)state;
     for (int size = 2; size <= 5; size++) (void)on_threads(size, run_gather);
 }
 
-static void test_one_rank(void **state)
+TEST(test_one_rank)
 {
-    (void)state;
     cpl_group g        = cpl_group_self();
     case_result result = {0};
     case_all(&g, &result);
@@ -164,9 +161,8 @@ static void run_without_one(rank_job *job, cpl_group *g)
     CASE_EXPECT(cpl_group_agree(g, CPL_OK) == CPL_ERR_IO, "agreement after a failure");
 }
 
-static void test_lost_rank(void **state)
+TEST(test_lost_rank)
 {
-    (void)state;
     on_threads(4, run_without_one);
 }
 
@@ -197,9 +193,8 @@ static void run_with_a_late_one(rank_job *job, cpl_group *g)
     CASE_EXPECT(strcmp(cpl_last_error(), want) == 0, "sentence %s", cpl_last_error());
 }
 
-static void test_late_rank(void **state)
+TEST(test_late_rank)
 {
-    (void)state;
     on_threads(3, run_with_a_late_one);
 }
 
@@ -215,9 +210,8 @@ static void run_in_time(rank_job *job, cpl_group *g)
     CASE_EXPECT(cpl_group_status(g) == CPL_OK, "the group failed: %s", cpl_last_error());
 }
 
-static void test_in_time(void **state)
+TEST(test_in_time)
 {
-    (void)state;
     on_threads(3, run_in_time);
 }
 
@@ -234,9 +228,8 @@ static void run_own_failure(rank_job *job, cpl_group *g)
     CASE_EXPECT(strcmp(cpl_last_error(), "no room for rows") == 0, "sentence %s", cpl_last_error());
 }
 
-static void test_own_failure(void **state)
+TEST(test_own_failure)
 {
-    (void)state;
     on_threads(3, run_own_failure);
 }
 
@@ -249,9 +242,8 @@ static void run_failing_transport(rank_job *job, cpl_group *g)
     CASE_EXPECT(cpl_group_status(g) == CPL_ERR_DEVICE && x == 0, "a failed transport: %g", x);
 }
 
-static void test_failing_transport(void **state)
+TEST(test_failing_transport)
 {
-    (void)state;
     on_threads(3, run_failing_transport);
 }
 
@@ -284,21 +276,8 @@ static void run_bad_mesh(rank_job *job, cpl_group *world)
                 "sentence: %s", cpl_last_error());
 }
 
-static void test_mesh(void **state)
+TEST(test_mesh)
 {
-    (void)state;
     on_threads(6, run_mesh);
     on_threads(6, run_bad_mesh);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_collectives),       cmocka_unit_test(test_gather),
-        cmocka_unit_test(test_one_rank),          cmocka_unit_test(test_lost_rank),
-        cmocka_unit_test(test_failing_transport), cmocka_unit_test(test_mesh),
-        cmocka_unit_test(test_late_rank),         cmocka_unit_test(test_in_time),
-        cmocka_unit_test(test_own_failure),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -107,9 +107,8 @@ static void check_golden(const json_t *golden, const json_t *run)
     json_decref(ours);
 }
 
-static void agrees_with_the_reference(void **unused)
+TEST(agrees_with_the_reference)
 {
-    (void)unused;
     json_error_t error;
     json_t *all = json_load_file(golden_path("planner.json"), 0, &error), *golden, *run;
     size_t i, k;
@@ -124,9 +123,8 @@ static void agrees_with_the_reference(void **unused)
 }
 
 /* A tied head is counted once and works as a head: only "without both" leaves it out. */
-static void counts_a_tied_head_once(void **unused)
+TEST(counts_a_tied_head_once)
 {
-    (void)unused;
     cpl_plan apart, tied;
     cpl_plan_input input = small_case();
     int64_t table        = input.model.vocab_size * input.model.d_model;
@@ -141,9 +139,8 @@ static void counts_a_tied_head_once(void **unused)
 }
 
 /* The formula of the header, term by term, in its own words. */
-static void counts_the_whole_step(void **unused)
+TEST(counts_the_whole_step)
 {
-    (void)unused;
     cpl_plan plan;
     cpl_plan_input input        = small_case();
     input.model.n_kv_heads      = 1;
@@ -209,9 +206,8 @@ static cpl_plan_input aoe_of_shape(const shape *s)
 }
 
 /* docs/method.md 4.2: no router; W_down [d,r] of all experts and W_up [r,D], W_p, W_o of K. */
-static void counts_what_autonomy_of_experts_adds(void **unused)
+TEST(counts_what_autonomy_of_experts_adds)
 {
-    (void)unused;
     for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
         const shape *s       = &shapes[i];
         cpl_plan_input input = aoe_of_shape(s), plain = case_of_shape(s);
@@ -238,9 +234,8 @@ static void counts_what_autonomy_of_experts_adds(void **unused)
 }
 
 /* A model with a router is told what Autonomy-of-Experts would add, at the rank it would have. */
-static void predicts_it_for_a_router(void **unused)
+TEST(predicts_it_for_a_router)
 {
-    (void)unused;
     for (size_t i = 0; i < 3; i++) {
         cpl_plan_input input = aoe_of_shape(&shapes[i]), plain = case_of_shape(&shapes[i]);
         cpl_plan aoe, vanilla;
@@ -266,9 +261,8 @@ static size_t what_a_step_takes(const cpl_plan_input *input, const cpl_model_set
 }
 
 /* What one more layer takes while a step runs: h_e of every expert and their norms. */
-static void holds_it_against_its_twin(void **unused)
+TEST(holds_it_against_its_twin)
 {
-    (void)unused;
     for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
         cpl_plan_input input = aoe_of_shape(&shapes[i]), plain = case_of_shape(&shapes[i]);
         cpl_plan aoe, vanilla;
@@ -296,9 +290,8 @@ static void holds_it_against_its_twin(void **unused)
 }
 
 /* [T,n,r] and [T,n] a layer, [T K, r] once, up to the alignment of each. */
-static void predicts_the_hidden_vectors(void **unused)
+TEST(predicts_the_hidden_vectors)
 {
-    (void)unused;
     const shape *s       = &shapes[0];
     cpl_plan_input input = aoe_of_shape(s), plain = case_of_shape(s);
     cpl_plan aoe, vanilla;
@@ -311,9 +304,8 @@ static void predicts_the_hidden_vectors(void **unused)
                 64.0 * (2 * s->layers + 1));
 }
 
-static void counts_shared_experts(void **unused)
+TEST(counts_shared_experts)
 {
-    (void)unused;
     cpl_plan with, without;
     cpl_plan_input input = small_case();
     assert_ok(cpl_plan_make(&without, &input));
@@ -333,9 +325,8 @@ static void counts_shared_experts(void **unused)
 }
 
 /* erc.layers: half of the layers, half of the work; what each state of the hinges is of a step. */
-static void couples_some_layers(void **unused)
+TEST(couples_some_layers)
 {
-    (void)unused;
     static char half[] = "0-1", all[] = "all";
     cpl_plan some, whole, none;
     cpl_plan_input input = small_case();
@@ -368,9 +359,8 @@ static void couples_some_layers(void **unused)
 }
 
 /* What is predicted is what the allocating functions take. */
-static void predicts_what_is_allocated(void **unused)
+TEST(predicts_what_is_allocated)
 {
-    (void)unused;
     for (int variant = 0; variant < 4; variant++) {
         const bool bf16 = variant % 2 == 1;
         cpl_plan plan;
@@ -403,9 +393,8 @@ static void predicts_what_is_allocated(void **unused)
     }
 }
 
-static void refuses_what_no_machine_holds(void **unused)
+TEST(refuses_what_no_machine_holds)
 {
-    (void)unused;
     cpl_plan plan;
     cpl_plan_input input  = small_case();
     input.model.n_experts = 65535;
@@ -442,9 +431,8 @@ static void refuses_what_no_machine_holds(void **unused)
                  cpl_plan_check_memory(&plan, 2000000000));
 }
 
-static void says_how_a_variant_differs(void **unused)
+TEST(says_how_a_variant_differs)
 {
-    (void)unused;
     cpl_plan plan;
     cpl_text out         = {0};
     cpl_plan_input input = aoe_of_shape(&shapes[0]);
@@ -465,9 +453,8 @@ static void says_how_a_variant_differs(void **unused)
     json_decref(object);
 }
 
-static void says_it_in_words(void **unused)
+TEST(says_it_in_words)
 {
-    (void)unused;
     cpl_plan plan;
     cpl_text out         = {0};
     cpl_plan_input input = small_case();
@@ -481,9 +468,8 @@ static void says_it_in_words(void **unused)
     cpl_text_free(&out);
 }
 
-static void reads_what_the_system_says(void **unused)
+TEST(reads_what_the_system_says)
 {
-    (void)unused;
     char path[512];
     const char *info = "MemTotal:       100 kB\nMemAvailable:    70 kB\n", *stat = "file 5\nx 7";
     assert_near(cpl_memory_field(info, "MemAvailable"), 70 * 1024.0, 0);
@@ -504,25 +490,4 @@ static void reads_what_the_system_says(void **unused)
     assert_ok(cpl_memory_compare(1, 1, "this"));
     assert_fails(CPL_ERR_MEMORY, "not enough memory: this needs 2.0 GiB, there are 1.0 GiB",
                  cpl_memory_compare(2147483648.0, 1073741824.0, "this"));
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(agrees_with_the_reference),
-        cmocka_unit_test(counts_a_tied_head_once),
-        cmocka_unit_test(counts_the_whole_step),
-        cmocka_unit_test(counts_what_autonomy_of_experts_adds),
-        cmocka_unit_test(predicts_it_for_a_router),
-        cmocka_unit_test(holds_it_against_its_twin),
-        cmocka_unit_test(predicts_the_hidden_vectors),
-        cmocka_unit_test(counts_shared_experts),
-        cmocka_unit_test(couples_some_layers),
-        cmocka_unit_test(predicts_what_is_allocated),
-        cmocka_unit_test(refuses_what_no_machine_holds),
-        cmocka_unit_test(says_it_in_words),
-        cmocka_unit_test(says_how_a_variant_differs),
-        cmocka_unit_test(reads_what_the_system_says),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

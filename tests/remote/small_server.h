@@ -131,13 +131,16 @@ static inline const char *server_start(const char *folder)
 }
 
 /* Ends it, and waits a while for its connections. */
-static inline void server_stop(void)
+static inline int server_stop(void **state)
 {
+    (void)state;
     shutdown(the_server.listener, SHUT_RDWR);
     pthread_join(the_server.thread, NULL);
     close(the_server.listener);
     for (int i = 0; the_server.n_open && i < 2000; i++)
         usleep(1000); /* a failed test leaves some */
+    return 0;
 }
+TESTS_DO(after_all, server_stop);
 
 #endif /* CPL_TESTS_REMOTE_SMALL_SERVER_H */

@@ -16,9 +16,8 @@ static cpl_fetch_file a_file(void)
 
 static unsigned char stored[BYTES], loaded[BYTES];
 
-static void kept(void **state)
+TEST(kept)
 {
-    (void)state;
     static char other_url[] = "https://host/d";
     char folder[128];
     cpl_fetch_file file = a_file(), other;
@@ -46,9 +45,8 @@ static void kept(void **state)
     cpl_folder_remove(folder);
 }
 
-static void damaged(void **state)
+TEST(damaged)
 {
-    (void)state;
     char folder[128], path[256];
     cpl_fetch_file file = a_file();
     cpl_strings names;
@@ -75,13 +73,4 @@ static void damaged(void **state)
     cpl_text_free(&text);
     cpl_paths_free(&names);
     cpl_folder_remove(folder);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(kept),
-        cmocka_unit_test(damaged),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -52,9 +52,8 @@ static cpl_status fetch_all(cpl_fetch_file *file, cpl_text *text)
 }
 
 /* Before the header, of a range; in the middle, of a whole file. */
-static void stalls(void **state)
+TEST(stalls)
 {
-    (void)state;
     char folder[128];
     snprintf(folder, sizeof folder, "%s", scratch_folder());
     begin_site(folder);
@@ -78,9 +77,8 @@ static void stalls(void **state)
 }
 
 /* A server that never gets on is given up, and the sentence says why. */
-static void always_stalls(void **state)
+TEST(always_stalls)
 {
-    (void)state;
     char folder[128];
     snprintf(folder, sizeof folder, "%s", scratch_folder());
     begin_site(folder);
@@ -93,15 +91,4 @@ static void always_stalls(void **state)
     cpl_fetch_file_free(&file);
     end_site();
     cpl_folder_remove(folder);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(stalls),
-        cmocka_unit_test(always_stalls),
-    };
-    const int failed = cmocka_run_group_tests(tests, NULL, NULL);
-    server_stop();
-    return failed;
 }

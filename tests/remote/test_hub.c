@@ -27,9 +27,8 @@ static void assert_parts(const char *word, const char *repository, const char *r
     cpl_hub_free(&place);
 }
 
-static void words(void **state)
+TEST(words)
 {
-    (void)state;
     clear_environment();
     assert_parts("hf://allenai/OLMoE-1B-7B-0924", "allenai/OLMoE-1B-7B-0924", "main", "");
     assert_parts("hf://a/b@v1.0", "a/b", "v1.0", "");
@@ -49,9 +48,8 @@ static void words(void **state)
 }
 
 /* Pages of a hub as a browser shows them, and what is none. */
-static void pages(void **state)
+TEST(pages)
 {
-    (void)state;
     static const char *const words[][2] = {
         {"https://huggingface.co/allenai/OLMoE-1B-7B-0924", "hf://allenai/OLMoE-1B-7B-0924"},
         {"https://hf.co/a/b/", "hf://a/b"},
@@ -96,9 +94,8 @@ static void assert_urls(const char *word, const char *name, const char *file, co
     cpl_hub_free(&place);
 }
 
-static void urls(void **state)
+TEST(urls)
 {
-    (void)state;
     clear_environment();
     assert_urls("hf://a/b", "config.json", "https://huggingface.co/a/b/resolve/main/config.json",
                 "https://huggingface.co/api/models/a/b/revision/main");
@@ -119,9 +116,8 @@ static cpl_status read_list(cpl_strings *names, cpl_hub_place *place, const char
     return cpl_hub_read_list(names, place, text, strlen(text), "the list");
 }
 
-static void lists(void **state)
+TEST(lists)
 {
-    (void)state;
     static const char sha[] = "0123456789abcdef0123456789abcdef01234567";
     cpl_hub_place place;
     cpl_strings names;
@@ -163,9 +159,8 @@ static void write_token(const char *path, const char *text)
     assert_ok(cpl_file_write_atomic(path, text, strlen(text)));
 }
 
-static void tokens(void **state)
+TEST(tokens)
 {
-    (void)state;
     char folder[128], path[192], other[192], *token;
     snprintf(folder, sizeof folder, "%s", scratch_folder());
     snprintf(path, sizeof path, "%s/token", folder);
@@ -197,9 +192,8 @@ static void tokens(void **state)
     cpl_folder_remove(folder);
 }
 
-static void addresses(void **state)
+TEST(addresses)
 {
-    (void)state;
     static const char *const good[] = {"https://host/x", "http://127.0.0.1:80/x", "http://[::1]/x",
                                        "http://localhost:1/", "https://host:8443"};
     static const char *const bad[]  = {
@@ -227,9 +221,8 @@ static void assert_leads(const char *from, const char *location, const char *to)
     cpl_free(url);
 }
 
-static void redirects(void **state)
+TEST(redirects)
 {
-    (void)state;
     assert_leads("https://a/x/y", "/z?s=1", "https://a/z?s=1");
     assert_leads("https://a/x/y", "z", "https://a/x/z");
     assert_leads("https://a/x", "https://b:99/z", "https://b:99/z");
@@ -241,9 +234,8 @@ static void redirects(void **state)
     assert_leads("https://a/x", "https://u:p@b/z", NULL);
 }
 
-static void hosts(void **state)
+TEST(hosts)
 {
-    (void)state;
     char host[256];
     assert_true(cpl_address_is_same_host("https://a/x", "https://A:443/y?z"));
     assert_false(cpl_address_is_same_host("https://a/x", "http://a/x"));
@@ -255,9 +247,8 @@ static void hosts(void **state)
     assert_string_equal(cpl_address_host(host, "http://127.0.0.1:8080/x"), "127.0.0.1:8080");
 }
 
-static void users(void **state)
+TEST(users)
 {
-    (void)state;
     static const char *const sentences[][2] = {
         {"no answer", "no answer"},
         {"proxy http://bob:se@c/r et@host:1 failed", "proxy http://host:1 failed"},
@@ -273,14 +264,4 @@ static void users(void **state)
         cpl_address_hide_user(text);
         assert_string_equal(text, sentences[i][1]);
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(words),     cmocka_unit_test(pages),  cmocka_unit_test(urls),
-        cmocka_unit_test(lists),     cmocka_unit_test(tokens), cmocka_unit_test(addresses),
-        cmocka_unit_test(redirects), cmocka_unit_test(hosts),  cmocka_unit_test(users),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

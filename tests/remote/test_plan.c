@@ -24,9 +24,8 @@ static void assert_range(const cpl_remote_plan *plan, int64_t i, const cpl_sourc
     assert_int_equal(plan->ranges[i].wanted, wanted);
 }
 
-static void neighbours(void **state)
+TEST(neighbours)
 {
-    (void)state;
     cpl_source_pieces list = {0};
     cpl_remote_plan plan   = {0};
     add(&list, &file_a, 0, 50);
@@ -48,9 +47,8 @@ static void neighbours(void **state)
     cpl_source_pieces_free(&list);
 }
 
-static void long_pieces(void **state)
+TEST(long_pieces)
 {
-    (void)state;
     cpl_source_pieces list = {0};
     cpl_remote_plan plan   = {0};
     add(&list, &file_a, 7, 2500);
@@ -69,9 +67,8 @@ static void long_pieces(void **state)
 
 /* Gates with their factors in turn, the factors together at the beginning of the file and in the
  * order of the digits of their names; DeepSeek-V3 has them so. */
-static void factors_of_gates(void **state)
+TEST(factors_of_gates)
 {
-    (void)state;
     static const int order[] = {0, 1, 10, 11, 2, 3, 4, 5, 6, 7, 8, 9};
     cpl_source_pieces list   = {0};
     cpl_remote_plan plan     = {0};
@@ -90,9 +87,8 @@ static void factors_of_gates(void **state)
     cpl_source_pieces_free(&list);
 }
 
-static void what_is_read_again(void **state)
+TEST(what_is_read_again)
 {
-    (void)state;
     cpl_source_pieces list = {0};
     cpl_remote_plan plan   = {0};
     uint64_t until;
@@ -120,9 +116,8 @@ static void what_is_read_again(void **state)
 
 /* A range that is earlier in the plan begins within the one that holds the byte: from there on it is
  * the answer. */
-static void earlier_range_within(void **state)
+TEST(earlier_range_within)
 {
-    (void)state;
     cpl_source_pieces list = {0};
     cpl_remote_plan plan   = {0};
     uint64_t until;
@@ -167,9 +162,8 @@ static int64_t plain_count(const cpl_source_pieces *list)
     return count;
 }
 
-static void any_pieces(void **state)
+TEST(any_pieces)
 {
-    (void)state;
     for (uint64_t seed = 0; seed < 200; seed++) {
         const cpl_rng_key key  = {.seed = seed, .stream = CPL_STREAM_TEST};
         cpl_source_pieces list = {0};
@@ -197,14 +191,4 @@ static void any_pieces(void **state)
         cpl_remote_plan_free(&plan);
         cpl_source_pieces_free(&list);
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(neighbours),           cmocka_unit_test(long_pieces),
-        cmocka_unit_test(factors_of_gates),     cmocka_unit_test(what_is_read_again),
-        cmocka_unit_test(earlier_range_within), cmocka_unit_test(any_pieces),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -60,9 +60,8 @@ static void *read_share(void *ctx)
     return NULL;
 }
 
-static void threads(void **state)
+TEST(threads)
 {
-    (void)state;
     const char *folder = write_content();
     cpl_remote *remote;
     cpl_source *source;
@@ -103,9 +102,8 @@ static void threads(void **state)
     cpl_folder_remove(folder);
 }
 
-static void changed_file(void **state)
+TEST(changed_file)
 {
-    (void)state;
     const char *folder = write_content();
     cpl_remote *remote;
     cpl_source *source;
@@ -125,9 +123,8 @@ static void changed_file(void **state)
 
 /* Layers that are left out are in the plan and never read. When they fill the buffer, they make room
  * for what is. */
-static void what_nobody_reads(void **state)
+TEST(what_nobody_reads)
 {
-    (void)state;
     enum { N = 45, PIECE = 4 << 20 };
     char folder[128], path[192], url[128];
     cpl_remote *remote;
@@ -176,9 +173,8 @@ static cpl_status inspect_remotely(cpl_coupling_report *report, const char *cach
     return status;
 }
 
-static void failing_allocations(void **state)
+TEST(failing_allocations)
 {
-    (void)state;
     inspect_case c = mixed_case();
     cpl_coupling_report report;
     char cache[128];
@@ -203,17 +199,4 @@ static void failing_allocations(void **state)
     *strrchr(cache, '/') = '\0';
     cpl_folder_remove(cache);
     case_free(&c);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(threads),
-        cmocka_unit_test(changed_file),
-        cmocka_unit_test(what_nobody_reads),
-        cmocka_unit_test(failing_allocations),
-    };
-    const int failed = cmocka_run_group_tests(tests, NULL, NULL);
-    server_stop();
-    return failed;
 }

@@ -40,12 +40,11 @@ static const cpl_shown shown[]   = {{COUNT, "n", .digits = 0},
                                     {LOSS, "one", .digits = 3, .spread = SPREAD},
                                     {0}};
 
-static void a_table_on_a_terminal(void **state)
+TEST(a_table_on_a_terminal)
 {
     cpl_pool pool = {0};
     cpl_text text = {0};
     cpl_grid grid;
-    (void)state;
     assert_ok(cpl_columns_grid(&grid, &pool, &columns, shown, 2));
     grid.corner = "layer";
     cpl_columns_grid_row(&grid, &pool, &columns, shown, 0, "0", 0);
@@ -59,13 +58,12 @@ static void a_table_on_a_terminal(void **state)
     cpl_pool_free(&pool);
 }
 
-static void members_of_json(void **state)
+TEST(members_of_json)
 {
     static const char *const wanted[] = {
         "{\"own\":{\"share\":0.125,\"bound\":null,\"bound_infinite\":true},"
         "\"loss\":{\"0.5\":null,\"2\":null}}",
         "{\"n\":12,\"own\":{\"share\":0.125,\"bound\":2.5},\"loss\":{\"0.5\":0.125,\"2\":0.5}}"};
-    (void)state;
     for (int64_t row = 0; row < 2; row++) {
         bool failed    = false;
         json_t *object = json_object();
@@ -77,13 +75,4 @@ static void members_of_json(void **state)
         free(text);
         json_decref(object);
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_table_on_a_terminal),
-        cmocka_unit_test(members_of_json),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -47,15 +47,16 @@ static int tear_down(void **state)
     cpl_settings_free(&demo, sections, 1);
     return 0;
 }
+TESTS_DO(before_each, set_up);
+TESTS_DO(after_each, tear_down);
 
 static cpl_status set(const char *assignment)
 {
     return cpl_settings_set(&demo, sections, 1, assignment, NULL);
 }
 
-static void defaults(void **state)
+TEST(defaults)
 {
-    (void)state;
     assert_int_equal(demo.steps, 10);
     assert_int_equal(demo.maybe_int, CPL_UNSET);
     assert_true(demo.lr == 4e-4);
@@ -68,9 +69,8 @@ static void defaults(void **state)
     assert_int_equal(demo.pairs.count, 0);
 }
 
-static void whole_numbers(void **state)
+TEST(whole_numbers)
 {
-    (void)state;
     struct {
         const char *text;
         int64_t value;
@@ -95,9 +95,8 @@ static void whole_numbers(void **state)
     assert_int_equal(demo.steps, 1000000000000000); /* the last good one stands */
 }
 
-static void numbers(void **state)
+TEST(numbers)
 {
-    (void)state;
     assert_ok(set("demo.lr=4e-4"));
     assert_true(demo.lr == 4e-4);
     assert_ok(set("demo.lr=.5"));
@@ -111,9 +110,8 @@ static void numbers(void **state)
         assert_fails(CPL_ERR_USAGE, "must be a number", set(bad[i]));
 }
 
-static void unset_where_allowed(void **state)
+TEST(unset_where_allowed)
 {
-    (void)state;
     const char *words[] = {"unset", "null", "~"};
     for (int i = 0; i < 3; i++) {
         char line[64];
@@ -132,9 +130,8 @@ static void unset_where_allowed(void **state)
     assert_string_equal(demo.maybe_text, "unset");
 }
 
-static void words(void **state)
+TEST(words)
 {
-    (void)state;
     assert_ok(set("demo.word=over_k"));
     assert_int_equal(demo.word, 2);
     assert_fails(CPL_ERR_USAGE, "demo.word is me, but must be mean, sum or over_k",
@@ -145,9 +142,8 @@ static void words(void **state)
     assert_fails(CPL_ERR_USAGE, "true or false", set("demo.flag=1"));
 }
 
-static void texts(void **state)
+TEST(texts)
 {
-    (void)state;
     assert_ok(set("demo.text=\"a \\\"b\\\" \\u00e9\\x41\""));
     assert_string_equal(demo.text, "a \"b\" \xC3\xA9\x41");
     assert_ok(set("demo.text='it''s'"));
@@ -161,9 +157,8 @@ static void texts(void **state)
     assert_fails(CPL_ERR_USAGE, "UTF-8", set("demo.text=\xFF"));
 }
 
-static void lists(void **state)
+TEST(lists)
 {
-    (void)state;
     const char *same[] = {"demo.list=a b, c", "demo.list=[a b,c]", "demo.list=[\"a b\", 'c',]",
                           "demo.list= [ a b , c ] "};
     for (int i = 0; i < 4; i++) {
@@ -182,9 +177,8 @@ static void lists(void **state)
     assert_string_equal(demo.list.at[0], "[ab]*.txt");
 }
 
-static void pairs(void **state)
+TEST(pairs)
 {
-    (void)state;
     assert_ok(set("demo.pairs={wiki: 2, \"a: b\": 0.5,}"));
     assert_int_equal(demo.pairs.count, 2);
     assert_string_equal(demo.pairs.name[1], "a: b");
@@ -197,9 +191,8 @@ static void pairs(void **state)
     assert_int_equal(demo.pairs.count, 2);
 }
 
-static void unknown_names(void **state)
+TEST(unknown_names)
 {
-    (void)state;
     assert_fails(CPL_ERR_USAGE, "there is no setting demo.stesp; did you mean demo.steps?",
                  set("demo.stesp=1"));
     assert_fails(CPL_ERR_USAGE, "there is no setting lr; did you mean demo.lr?", set("lr=1"));
@@ -211,9 +204,8 @@ static void unknown_names(void **state)
     assert_fails(CPL_ERR_USAGE, "SECTION.NAME=VALUE", set("=3"));
 }
 
-static void given_is_marked(void **state)
+TEST(given_is_marked)
 {
-    (void)state;
     bool given[sizeof demo_list / sizeof *demo_list] = {false};
     assert_ok(cpl_settings_set(&demo, sections, 1, "demo.lr=1", given));
     assert_int_equal(cpl_settings_set(&demo, sections, 1, "demo.steps=0", given), CPL_ERR_USAGE);
@@ -231,9 +223,8 @@ static double random_double(const cpl_rng_key *key, uint64_t index)
     return isfinite(x) ? x : 0.1;
 }
 
-static void printed_numbers_read_back(void **state)
+TEST(printed_numbers_read_back)
 {
-    (void)state;
     cpl_rng_key key = {.seed = 1, .stream = CPL_STREAM_TEST};
     cpl_text text   = {0};
     for (uint64_t i = 0; i < 20000; i++) {
@@ -256,9 +247,8 @@ static void printed_numbers_read_back(void **state)
     cpl_text_free(&text);
 }
 
-static void printed_texts_read_back(void **state)
+TEST(printed_texts_read_back)
 {
-    (void)state;
     cpl_rng_key key = {.seed = 2, .stream = CPL_STREAM_TEST};
     cpl_text text = {0}, word = {0};
     char *back = NULL;
@@ -283,9 +273,8 @@ static void printed_texts_read_back(void **state)
 }
 
 /* Every allocation failing in turn leaves the old values and leaks nothing. */
-static void no_memory(void **state)
+TEST(no_memory)
 {
-    (void)state;
     const char *tries[] = {"demo.text=\"abc\"", "demo.list=[a, b, c, d, e]",
                            "demo.pairs={a: 1, b: 2, c: 3}", "demo.lr=1000"};
     assert_ok(set("demo.list=old"));
@@ -308,26 +297,4 @@ static void no_memory(void **state)
     }
     assert_ok(status);
     cpl_settings_free(&fresh, sections, 1);
-}
-
-#define CASE(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        CASE(defaults),
-        CASE(whole_numbers),
-        CASE(numbers),
-        CASE(unset_where_allowed),
-        CASE(words),
-        CASE(texts),
-        CASE(lists),
-        CASE(pairs),
-        CASE(unknown_names),
-        CASE(given_is_marked),
-        CASE(printed_numbers_read_back),
-        CASE(printed_texts_read_back),
-        CASE(no_memory),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -27,6 +27,8 @@ static int tear_down(void **state)
     cpl_settings_free(&settings, sections, CPL_N_SECTIONS);
     return 0;
 }
+TESTS_DO(before_each, set_up);
+TESTS_DO(after_each, tear_down);
 
 static cpl_status parse_as(const char *name, const char *text)
 {
@@ -45,9 +47,8 @@ static bool was_given(const char *dotted)
 }
 
 /* Every default fits its own bounds (set_up would fail) and the lists agree on their number. */
-static void lists_are_whole(void **state)
+TEST(lists_are_whole)
 {
-    (void)state;
     size_t total = 0;
     for (size_t s = 0; s < CPL_N_SECTIONS; s++) total += sections[s].count;
     assert_int_equal(total, CPL_N_SETTINGS);
@@ -60,9 +61,8 @@ static void lists_are_whole(void **state)
         }
 }
 
-static void reads(void **state)
+TEST(reads)
 {
-    (void)state;
     assert_ok(parse("\xEF\xBB\xBF# a comment\n"
                     "train:\n  steps: 1e3\n  lr: 3e-4 # rate\n"
                     "erc: {reduce: sum, noise: \"none\"}\n"
@@ -86,18 +86,16 @@ static void reads(void **state)
     assert_false(was_given("train.seed") || was_given("model.hidden_size"));
 }
 
-static void nothing_is_allowed(void **state)
+TEST(nothing_is_allowed)
 {
-    (void)state;
     const char *texts[] = {"", "# only a comment\n", "---\n", "---\n...\n", "\xEF\xBB\xBF", "~\n"};
     for (int i = 0; i < 5; i++) assert_ok(parse(texts[i]));
     assert_fails(CPL_ERR_INPUT, "sections", parse(texts[5]));
     assert_int_equal(settings.train.steps, 1000);
 }
 
-static void refuses(void **state)
+TEST(refuses)
 {
-    (void)state;
     struct {
         const char *text, *part;
     } cases[] = {
@@ -157,9 +155,8 @@ static void refuses(void **state)
 }
 
 /* Nesting without end is refused at once, not followed. */
-static void deep_nesting(void **state)
+TEST(deep_nesting)
 {
-    (void)state;
     enum { DEEP = 200000 };
     cpl_text text = {0};
     for (const char *c = "[{-"; *c; c++) {
@@ -174,9 +171,8 @@ static void deep_nesting(void **state)
     cpl_text_free(&text);
 }
 
-static void paths_are_taken_from_the_file(void **state)
+TEST(paths_are_taken_from_the_file)
 {
-    (void)state;
     const char *text = "data:\n  train: [a.txt, /b.txt, ./c.txt, ../d]\n  tokenizer: t.json\n"
                        "  text_field: text\n";
     assert_ok(parse_as("some/folder/c.yaml", text));
@@ -297,9 +293,8 @@ static void *field_of(cpl_settings *joint, size_t s, size_t i)
     return (char *)joint + sections[s].offset + sections[s].list[i].offset;
 }
 
-static void written_is_read_back(void **state)
+TEST(written_is_read_back)
 {
-    (void)state;
     for (int round = 0; round < 300; round++) {
         cpl_text text = {0};
         cpl_settings back;
@@ -323,9 +318,8 @@ static void written_is_read_back(void **state)
     }
 }
 
-static void comments_are_within_the_line(void **state)
+TEST(comments_are_within_the_line)
 {
-    (void)state;
     cpl_text text = {0};
     cpl_yaml_write(&text, &settings, sections, CPL_N_SECTIONS, true);
     assert_ok(cpl_text_status(&text));
@@ -338,9 +332,8 @@ static void comments_are_within_the_line(void **state)
 
 /* Damage: bytes changed, cut out, doubled. Nothing but CPL_OK or a sentence that begins with the
  * name may come back. */
-static void damaged_files(void **state)
+TEST(damaged_files)
 {
-    (void)state;
     cpl_text whole = {0};
     cpl_yaml_write(&whole, &settings, sections, CPL_N_SECTIONS, false);
     cpl_text_printf(&whole, "# [a, {b: \"c\"}] &x *x !t 'd' |- >\n");
@@ -367,9 +360,8 @@ static void damaged_files(void **state)
     cpl_text_free(&whole);
 }
 
-static void no_memory(void **state)
+TEST(no_memory)
 {
-    (void)state;
     cpl_status status = CPL_ERR_MEMORY;
     int n             = 1;
     for (; status == CPL_ERR_MEMORY; n++) {
@@ -386,9 +378,8 @@ static void no_memory(void **state)
     cpl_text_free(&text);
 }
 
-static void files(void **state)
+TEST(files)
 {
-    (void)state;
     char path[256];
     const char *folder = scratch_folder();
     snprintf(path, sizeof path, "%s/none.yaml", folder);
@@ -405,24 +396,4 @@ static void files(void **state)
     assert_int_equal(truncate(path, CPL_YAML_MOST_BYTES + 1), 0);
     assert_fails(CPL_ERR_INPUT, path,
                  cpl_yaml_read(&settings, sections, CPL_N_SECTIONS, path, given));
-}
-
-#define CASE(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        CASE(lists_are_whole),
-        CASE(reads),
-        CASE(nothing_is_allowed),
-        CASE(refuses),
-        CASE(deep_nesting),
-        CASE(paths_are_taken_from_the_file),
-        CASE(written_is_read_back),
-        CASE(comments_are_within_the_line),
-        CASE(damaged_files),
-        CASE(no_memory),
-        CASE(files),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -18,9 +18,8 @@ static cpl_yaml_flat parsed(const char *yaml)
     return flat;
 }
 
-static void every_value_keeps_its_text(void **state)
+TEST(every_value_keeps_its_text)
 {
-    (void)state;
     cpl_yaml_flat flat =
         parsed("# a comment\nnew_section:\n    unheard_of: 1e-3\n    quoted: \"a: b\"\n"
                "data:\n    train: [/a/b, 'c, d']\n    weights: {web: 2, books: 0.5}\n"
@@ -41,25 +40,22 @@ static void every_value_keeps_its_text(void **state)
     cpl_yaml_flat_free(&flat);
 }
 
-static void the_last_of_two_counts(void **state)
+TEST(the_last_of_two_counts)
 {
-    (void)state;
     cpl_yaml_flat flat = parsed("a:\n    b: 1\n    b: 2\n");
     assert_text(&flat, "a.b", "2");
     cpl_yaml_flat_free(&flat);
 }
 
-static void nothing_is_an_empty_list(void **state)
+TEST(nothing_is_an_empty_list)
 {
-    (void)state;
     cpl_yaml_flat flat = parsed("");
     assert_int_equal(flat.count, 0);
     cpl_yaml_flat_free(&flat);
 }
 
-static void what_is_no_configuration_is_told(void **state)
+TEST(what_is_no_configuration_is_told)
 {
-    (void)state;
     char deep[400];
     static const struct {
         const char *yaml, *sentence;
@@ -80,15 +76,4 @@ static void what_is_no_configuration_is_told(void **state)
     assert_fails(CPL_ERR_INPUT, "nested too deep",
                  cpl_yaml_flat_parse(&flat, "c.yaml", deep, sizeof deep));
     assert_fails(CPL_ERR_IO, "none.yaml", cpl_yaml_flat_read(&flat, "/none.yaml"));
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_value_keeps_its_text),
-        cmocka_unit_test(the_last_of_two_counts),
-        cmocka_unit_test(nothing_is_an_empty_list),
-        cmocka_unit_test(what_is_no_configuration_is_told),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -25,9 +25,8 @@ static void check_place(const cpl_yaml_tree *tree, const json_t *value, const ch
     assert_fails(CPL_ERR_INPUT, place, cpl_yaml_tree_fail(tree, value, "%s", "wrong"));
 }
 
-static void test_values(void **state)
+TEST(test_values)
 {
-    (void)state;
     cpl_yaml_tree tree;
     assert_ok(cpl_yaml_tree_parse(&tree, "f.yaml", sample, strlen(sample)));
     json_t *want =
@@ -56,9 +55,8 @@ static void test_values(void **state)
     cpl_yaml_tree_free(&tree);
 }
 
-static void test_empty(void **state)
+TEST(test_empty)
 {
-    (void)state;
     cpl_yaml_tree tree;
     assert_ok(cpl_yaml_tree_parse(&tree, "f", "# nothing\n", 10));
     assert_string_equal(json_string_value(tree.root), "");
@@ -67,9 +65,8 @@ static void test_empty(void **state)
     cpl_yaml_tree_free(&tree);
 }
 
-static void test_refused(void **state)
+TEST(test_refused)
 {
-    (void)state;
     static const struct {
         const char *bytes, *sentence;
     } all[] = {
@@ -92,9 +89,8 @@ static void test_refused(void **state)
     }
 }
 
-static void test_file(void **state)
+TEST(test_file)
 {
-    (void)state;
     cpl_yaml_tree tree;
     char path[128];
     cpl_text text = {0};
@@ -114,9 +110,8 @@ static void test_file(void **state)
 }
 
 /* Any bytes are a tree or a sentence with the file's name. */
-static void test_fuzz(void **state)
+TEST(test_fuzz)
 {
-    (void)state;
     cpl_text whole = {0}, file = {0};
     int64_t good = 0, bad = 0;
     cpl_text_append(&whole, sample, strlen(sample));
@@ -135,9 +130,8 @@ static void test_fuzz(void **state)
 }
 
 /* The n-th allocation of ours fails: a sentence, and nothing is leaked. */
-static void test_memory(void **state)
+TEST(test_memory)
 {
-    (void)state;
     for (int64_t n = 1;; n++) {
         cpl_yaml_tree tree;
         cpl_alloc_fail_at(n);
@@ -147,13 +141,4 @@ static void test_memory(void **state)
         if (status == CPL_OK) break;
         assert_int_equal(status, CPL_ERR_MEMORY);
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_values), cmocka_unit_test(test_empty), cmocka_unit_test(test_refused),
-        cmocka_unit_test(test_file),   cmocka_unit_test(test_fuzz),  cmocka_unit_test(test_memory),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

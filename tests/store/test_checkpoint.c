@@ -96,9 +96,8 @@ static void assert_last(const char *run, int64_t step, world *want)
     world_gone(&got);
 }
 
-static void saves_loads_and_keeps(void **state)
+TEST(saves_loads_and_keeps)
 {
-    (void)state;
     world a = world_of(1), b = world_of(2);
     const char *run = scratch_folder();
     char *folder    = NULL;
@@ -126,9 +125,8 @@ static void saves_loads_and_keeps(void **state)
 }
 
 /* What is left where a run is killed between two system calls of a save. */
-static void half_states(void **state)
+TEST(half_states)
 {
-    (void)state;
     world a = world_of(1), b = world_of(2);
     const char *run = scratch_folder();
     assert_ok(save(run, &a, 1, 2));
@@ -165,9 +163,8 @@ static cpl_status load(const char *folder, world *w)
     return status;
 }
 
-static void edited_files_are_named(void **state)
+TEST(edited_files_are_named)
 {
-    (void)state;
     static const char *const files[] = {"config.json", "generation_config.json", "state.json",
                                         "state.safetensors", "model.safetensors"};
     world a                          = world_of(1);
@@ -192,9 +189,8 @@ static void edited_files_are_named(void **state)
     world_gone(&a);
 }
 
-static void check_sums_must_be_there(void **state)
+TEST(check_sums_must_be_there)
 {
-    (void)state;
     static const char *const sums[] = {"{}", "[]", "3", "{\"model.safetensors\": 3}", "{"};
     world a                         = world_of(1);
     const char *run                 = scratch_folder();
@@ -224,9 +220,8 @@ static void reseal(const char *folder, const char *name)
     json_decref(sums);
 }
 
-static void nonsense_is_refused(void **state)
+TEST(nonsense_is_refused)
 {
-    (void)state;
     static const char *const states[] = {
         "{}", "[]", "{\"step\": -1}", "{\"step\": 1e18}", "{\"step\": \"1\"}", ""};
     world a         = world_of(1);
@@ -260,9 +255,8 @@ static void limit_files(rlim_t bytes)
     setrlimit(RLIMIT_FSIZE, &limit);
 }
 
-static void full_disk(void **state)
+TEST(full_disk)
 {
-    (void)state;
     world a = world_of(1), b = world_of(2);
     const char *run = scratch_folder();
     assert_ok(save(run, &a, 1, 1));
@@ -282,9 +276,8 @@ static void full_disk(void **state)
     world_gone(&b);
 }
 
-static void no_memory(void **state)
+TEST(no_memory)
 {
-    (void)state;
     world a = world_of(1), b = world_of(2);
     const char *run   = scratch_folder();
     cpl_status status = CPL_ERR_MEMORY;
@@ -316,18 +309,4 @@ static void no_memory(void **state)
     }
     world_gone(&a);
     world_gone(&b);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(saves_loads_and_keeps),
-        cmocka_unit_test(half_states),
-        cmocka_unit_test(edited_files_are_named),
-        cmocka_unit_test(check_sums_must_be_there),
-        cmocka_unit_test(nonsense_is_refused),
-        cmocka_unit_test(full_disk),
-        cmocka_unit_test(no_memory),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

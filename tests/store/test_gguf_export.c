@@ -130,9 +130,8 @@ static void check_greedy(cpl_generator *g, const cpl_safetensors *file, const ch
     for (int i = 0; i < NEW; i++) assert_int_equal(got.at[i], (int)want[i]);
 }
 
-static void what_llama_cpp_computes(void **state)
+TEST(what_llama_cpp_computes)
 {
-    (void)state;
     cpl_safetensors *file;
     assert_ok(cpl_safetensors_open(&file, golden_path("llama/logits.safetensors")));
     for (size_t v = 0; v < N_VARIANTS; v++) {
@@ -155,9 +154,8 @@ static void what_llama_cpp_computes(void **state)
 /* ---- files for llama.cpp ---- */
 
 /* As the tests have them, in folder `to`. */
-static void write_files(void **state)
+static int write_files(const char *to)
 {
-    const char *to = *state;
     char path[600];
     for (size_t v = 0; v < N_VARIANTS; v++) {
         cpl_gguf_export done;
@@ -167,16 +165,6 @@ static void write_files(void **state)
         assert_ok(export_to(path, saved(m), CPL_FORMAT_F32, &done, NULL));
         model_gone(m);
     }
+    return 0;
 }
-
-int main(int argc, char **argv)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(what_llama_cpp_computes),
-    };
-    const struct CMUnitTest writing[] = {
-        cmocka_unit_test_prestate(write_files, argc > 2 ? argv[2] : NULL)};
-    if (argc > 2 && strcmp(argv[1], "write") == 0)
-        return cmocka_run_group_tests(writing, NULL, NULL);
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TESTS_DO(with_argument, write_files);

@@ -15,9 +15,8 @@ static void refuses(cpl_model_settings c, const char *says)
     model_gone(m);
 }
 
-static void what_llama_cpp_does_not_compute(void **state)
+TEST(what_llama_cpp_does_not_compute)
 {
-    (void)state;
     cpl_model_settings c = config_of(&variants[0]);
     c.clip_qkv           = 2;
     refuses(c, "clip_qkv");
@@ -33,9 +32,8 @@ static void what_llama_cpp_does_not_compute(void **state)
 }
 
 /* An old file stays as it was. */
-static void numbers_that_a_type_cannot_hold(void **state)
+TEST(numbers_that_a_type_cannot_hold)
 {
-    (void)state;
     cpl_gguf_export done;
     const cpl_model_settings c = config_of(&variants[0]);
     model_case *m              = model_filled(&c);
@@ -53,9 +51,8 @@ static void numbers_that_a_type_cannot_hold(void **state)
 }
 
 /* Also types that could hold them. */
-static void numbers_that_are_none(void **state)
+TEST(numbers_that_are_none)
 {
-    (void)state;
     static const cpl_format types[] = {CPL_FORMAT_F32, CPL_FORMAT_BF16, CPL_FORMAT_F16,
                                        CPL_FORMAT_Q8_0};
     cpl_gguf_export done;
@@ -99,9 +96,8 @@ static cpl_status with_tokenizer(const char *from, const char *to, const cpl_log
     return status;
 }
 
-static void tokenizers(void **state)
+TEST(tokenizers)
 {
-    (void)state;
     assert_fails(CPL_ERR_INPUT, "add_prefix_space",
                  with_tokenizer("\"add_prefix_space\": false", "\"add_prefix_space\": true", NULL));
     assert_ok(with_tokenizer("\"NFC\"", "\"NFC\"", &a_log));
@@ -116,9 +112,8 @@ static void tokenizers(void **state)
     "\"rstrip\": false, \"normalized\": false, \"special\": false}, "
 
 /* The model has 386 rows, the tokenizer 384 tokens. */
-static void texts_of_tokens(void **state)
+TEST(texts_of_tokens)
 {
-    (void)state;
     cpl_gguf_export done;
     cpl_model_settings c = config_of(&variants[0]);
     c.vocab_size         = ROWS + 2;
@@ -159,9 +154,8 @@ static void warns(cpl_model_settings c, const char *ends, const char *says)
     model_gone(m);
 }
 
-static void what_llama_cpp_does_otherwise(void **state)
+TEST(what_llama_cpp_does_otherwise)
 {
-    (void)state;
     cpl_model_settings c = config_of(&variants[0]);
     warns(c, "384", "no end-of-text id of the model is among its 384 rows");
     warns(c, "[2, 3, 4]", "names 3 end-of-text ids");
@@ -177,9 +171,8 @@ static void what_llama_cpp_does_otherwise(void **state)
 
 /* Whatever allocation fails: an error, nothing lost, and no file or, where the last one fails, after
  * the file has its name, a whole one. */
-static void memory_that_runs_out(void **state)
+TEST(memory_that_runs_out)
 {
-    (void)state;
     cpl_gguf_export done;
     const cpl_model_settings c = config_of(&variants[2]);
     model_case *m              = model_filled(&c);
@@ -202,18 +195,4 @@ static void memory_that_runs_out(void **state)
     }
     assert_true(n > 20);
     model_gone(m);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(what_llama_cpp_does_not_compute),
-        cmocka_unit_test(numbers_that_a_type_cannot_hold),
-        cmocka_unit_test(numbers_that_are_none),
-        cmocka_unit_test(tokenizers),
-        cmocka_unit_test(texts_of_tokens),
-        cmocka_unit_test(what_llama_cpp_does_otherwise),
-        cmocka_unit_test(memory_that_runs_out),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -85,9 +85,8 @@ static void check_tensors(const cpl_gguf *g, model_case *m, cpl_format type)
     assert_int_equal(g->count, count);
 }
 
-static void every_tensor_of_every_type(void **state)
+TEST(every_tensor_of_every_type)
 {
-    (void)state;
     static const cpl_format types[] = {CPL_FORMAT_F32, CPL_FORMAT_BF16, CPL_FORMAT_F16,
                                        CPL_FORMAT_Q8_0};
     for (size_t v = 0; v < N_VARIANTS; v++) {
@@ -103,9 +102,8 @@ static void every_tensor_of_every_type(void **state)
 }
 
 /* 40 numbers fit no block of 32, the 64 of the down projections do. */
-static void rows_that_no_block_fits(void **state)
+TEST(rows_that_no_block_fits)
 {
-    (void)state;
     cpl_model_settings c = small_config();
     cpl_gguf_export done;
     cpl_gguf *g;
@@ -160,9 +158,8 @@ static void check_sizes(const cpl_gguf *g, const cpl_model_settings *c, const st
     if (v->norm_topk) check_number(g, prefix, "expert_gating_func", v->sigmoid ? 2 : 1);
 }
 
-static void metadata(void **state)
+TEST(metadata)
 {
-    (void)state;
     for (size_t v = 0; v < N_VARIANTS; v++) {
         const cpl_model_settings c = config_of(&variants[v]);
         model_case *m              = model_filled(&c);
@@ -204,9 +201,8 @@ static const struct chat_case {
     {"chat_template.jinja", "{{ \xff }}\n", NULL, 2},
 };
 
-static void chat_templates(void **state)
+TEST(chat_templates)
 {
-    (void)state;
     static const char key[]    = "tokenizer.chat_template";
     const cpl_model_settings c = config_of(&variants[0]);
     model_case *m              = model_filled(&c);
@@ -272,9 +268,8 @@ static void assert_same_files(const char *a, const char *b)
     cpl_text_free(&two);
 }
 
-static void fused_experts_give_the_same_file(void **state)
+TEST(fused_experts_give_the_same_file)
 {
-    (void)state;
     const cpl_model_settings c = config_of(&variants[0]);
     model_case *m              = model_filled(&c);
     const char *folder = saved(m), *path = in_folder(folder, "one.gguf");
@@ -293,16 +288,4 @@ static void fused_experts_give_the_same_file(void **state)
     cpl_named_free(&list);
     free(both);
     model_gone(m);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_tensor_of_every_type),
-        cmocka_unit_test(rows_that_no_block_fits),
-        cmocka_unit_test(metadata),
-        cmocka_unit_test(chat_templates),
-        cmocka_unit_test(fused_experts_give_the_same_file),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

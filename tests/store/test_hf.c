@@ -36,9 +36,8 @@ static const char *folder_with_config(model_case *m)
 
 /* ---- forms ---- */
 
-static void single_file_of_every_type(void **state)
+TEST(single_file_of_every_type)
 {
-    (void)state;
     const cpl_safetensors_dtype types[] = {CPL_SAFETENSORS_F32, CPL_SAFETENSORS_BF16,
                                            CPL_SAFETENSORS_F16};
     cpl_model_settings c                = small_config();
@@ -70,9 +69,8 @@ static void write_sharded(const cpl_named_list *list, const char *folder, const 
     json_decref(index);
 }
 
-static void sharded(void **state)
+TEST(sharded)
 {
-    (void)state;
     cpl_model_settings c = small_config();
     model_case *m        = model_drawn(&c, 4);
     cpl_named_list list  = names_of(m);
@@ -106,9 +104,8 @@ static void add_fused(cpl_named_list *list, model_case *m, int64_t l, float **ke
 }
 
 /* Layer 0 fused, layer 1 fused or one tensor an expert. */
-static void fused_experts(void **state)
+TEST(fused_experts)
 {
-    (void)state;
     cpl_model_settings c = small_config();
     model_case *m        = model_drawn(&c, 5);
     for (int all = 0; all < 2; all++) {
@@ -144,9 +141,8 @@ static void fused_experts(void **state)
     model_gone(m);
 }
 
-static void published_families(void **state)
+TEST(published_families)
 {
-    (void)state;
     model_gone(load(golden_path("families/olmoe")));
     model_gone(load(golden_path("families/sharded_olmoe")));
 }
@@ -168,9 +164,8 @@ static cpl_hf *open_with(model_case *m, const char *folder, const char *more, co
     return hf;
 }
 
-static void surplus_tensors_are_named(void **state)
+TEST(surplus_tensors_are_named)
 {
-    (void)state;
     static const char gate[]            = "model.layers.1.mlp.experts.4.gate_proj.weight";
     static const char *const cases[][2] = {
         /* name; whether it is passed over without a warning */
@@ -203,9 +198,8 @@ static void surplus_tensors_are_named(void **state)
 
 /* Both tables of a tied model: Transformers ties them if they are equal. Only the head: it is the
  * embedding. */
-static void a_tied_head_that_is_there(void **state)
+TEST(a_tied_head_that_is_there)
 {
-    (void)state;
     cpl_model_settings c = small_config(), tied = small_config();
     model_case *m          = model_drawn(&c, 12), *got;
     const size_t bytes     = (size_t)(c.vocab_size * c.d_model) * sizeof(float);
@@ -240,9 +234,8 @@ static void a_tied_head_that_is_there(void **state)
     model_gone(m);
 }
 
-static void an_adapter_is_not_applied(void **state)
+TEST(an_adapter_is_not_applied)
 {
-    (void)state;
     cpl_model_settings c = small_config();
     model_case *m        = model_drawn(&c, 13);
     const char *folder   = folder_with_config(m);
@@ -255,9 +248,8 @@ static void an_adapter_is_not_applied(void **state)
 
 /* ---- saving ---- */
 
-static void save_and_load_is_the_same(void **state)
+TEST(save_and_load_is_the_same)
 {
-    (void)state;
     for (int variant = 0; variant < 4; variant++) {
         cpl_model_settings c = small_config();
         c.tied               = variant == 1;
@@ -284,9 +276,8 @@ static void save_and_load_is_the_same(void **state)
     }
 }
 
-static void tokenizer_goes_with_it(void **state)
+TEST(tokenizer_goes_with_it)
 {
-    (void)state;
     cpl_model_settings c = small_config();
     model_case *m        = model_drawn(&c, 7);
     const char *folder = scratch_folder(), *eos = NULL, *pad = NULL;
@@ -320,9 +311,8 @@ static cpl_status read_config(cpl_model_settings *c, cpl_hf_tokens *tokens, cons
     return cpl_hf_config_read(c, tokens, folder, &a_log);
 }
 
-static void class_defaults(void **state)
+TEST(class_defaults)
 {
-    (void)state;
     cpl_model_settings c;
     cpl_hf_tokens t;
     assert_ok(read_config(&c, &t, "{\"model_type\": \"olmoe\"}"));
@@ -337,9 +327,8 @@ static void class_defaults(void **state)
     assert_int_equal(t.bos, -1);
 }
 
-static void older_and_newer_keys(void **state)
+TEST(older_and_newer_keys)
 {
-    (void)state;
     cpl_model_settings c;
     cpl_hf_tokens t;
     assert_ok(read_config(&c, &t,
@@ -367,9 +356,8 @@ static void older_and_newer_keys(void **state)
 }
 
 /* All ids that end a text, of both files, each once. */
-static void ends_of_both_files(void **state)
+TEST(ends_of_both_files)
 {
-    (void)state;
     const char *folder = scratch_folder();
     cpl_model_settings c;
     cpl_hf_tokens t;
@@ -397,9 +385,8 @@ static void ends_of_both_files(void **state)
 
 /* What Transformers reads and we do not compute is refused; what no OLMoE has is named once; what
  * has a value without effect passes. */
-static void keys_of_the_list_and_others(void **state)
+TEST(keys_of_the_list_and_others)
 {
-    (void)state;
     static const struct {
         const char *members, *told; /* told: the end of the warning; NULL: none */
     } passed[] = {
@@ -449,9 +436,8 @@ static void keys_of_the_list_and_others(void **state)
 }
 
 /* What is written is what is read, and says what the run did. */
-static void keys_that_are_written(void **state)
+TEST(keys_that_are_written)
 {
-    (void)state;
     static const char *const always[] = {
 #define CPL_HF_SETTING(key, ...) #key,
 #define CPL_HF_OWN(key)          NULL,
@@ -483,9 +469,8 @@ static void keys_that_are_written(void **state)
     }
 }
 
-static void refusals_of_the_config(void **state)
+TEST(refusals_of_the_config)
 {
-    (void)state;
     static const char *const cases[][2] = {
         {"\"attention_bias\": true", "attention_bias"},
         {"\"hidden_act\": \"gelu\"", "hidden_act is \"gelu\"; only \"silu\" is computed"},
@@ -537,9 +522,8 @@ static void refusals_of_the_config(void **state)
 
 /* ---- weights that do not fit ---- */
 
-static void refusals_of_the_weights(void **state)
+TEST(refusals_of_the_weights)
 {
-    (void)state;
     static const char gone[] = "model.layers.1.mlp.experts.3.up_proj.weight";
     cpl_model_settings c     = small_config();
     model_case *m            = model_drawn(&c, 8), *to;
@@ -574,9 +558,8 @@ static void refusals_of_the_weights(void **state)
 /* ---- damage ---- */
 
 /* Every byte of config.json changed in turn, to a byte that depends on where it is. */
-static void damaged_config(void **state)
+TEST(damaged_config)
 {
-    (void)state;
     cpl_model_settings c = small_config(), got;
     cpl_hf_tokens tokens;
     cpl_text text      = {0};
@@ -598,9 +581,8 @@ static void damaged_config(void **state)
 }
 
 /* The n-th allocation fails, for every n there is. */
-static void no_memory(void **state)
+TEST(no_memory)
 {
-    (void)state;
     cpl_model_settings c = small_config();
     model_case *m        = model_drawn(&c, 9);
     const char *folder   = scratch_folder();
@@ -626,29 +608,4 @@ static void no_memory(void **state)
     }
     assert_loads(folder, m, CPL_SAFETENSORS_F32);
     model_gone(m);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(single_file_of_every_type),
-        cmocka_unit_test(sharded),
-        cmocka_unit_test(fused_experts),
-        cmocka_unit_test(published_families),
-        cmocka_unit_test(surplus_tensors_are_named),
-        cmocka_unit_test(a_tied_head_that_is_there),
-        cmocka_unit_test(an_adapter_is_not_applied),
-        cmocka_unit_test(save_and_load_is_the_same),
-        cmocka_unit_test(tokenizer_goes_with_it),
-        cmocka_unit_test(class_defaults),
-        cmocka_unit_test(older_and_newer_keys),
-        cmocka_unit_test(ends_of_both_files),
-        cmocka_unit_test(keys_of_the_list_and_others),
-        cmocka_unit_test(keys_that_are_written),
-        cmocka_unit_test(refusals_of_the_config),
-        cmocka_unit_test(refusals_of_the_weights),
-        cmocka_unit_test(damaged_config),
-        cmocka_unit_test(no_memory),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -53,9 +53,8 @@ static void assert_numbers(world *w, cpl_tensor t, float first)
         if (numbers[i] != first + (float)i) fail_msg("number %d is %g", (int)i, (double)numbers[i]);
 }
 
-static void numbers_go_through_one_buffer(void **state)
+TEST(numbers_go_through_one_buffer)
 {
-    (void)state;
     world *from = world_of(3), *to = world_of(0);
     char *path               = cpl_path_join(scratch_folder(), "three.safetensors");
     cpl_stored_files *files  = NULL;
@@ -83,9 +82,8 @@ static cpl_status lost(cpl_backend *be)
 }
 
 /* A file that was not there is not there afterwards, and one that was is as before. */
-static void a_backend_that_fails_writes_nothing(void **state)
+TEST(a_backend_that_fails_writes_nothing)
 {
-    (void)state;
     world *w             = world_of(3);
     const char *folder   = scratch_folder();
     char *path           = cpl_path_join(folder, "three.safetensors");
@@ -108,13 +106,4 @@ static void a_backend_that_fails_writes_nothing(void **state)
     assert_true(hash[0] == hash[1]);
     cpl_free(path);
     world_gone(w);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(numbers_go_through_one_buffer),
-        cmocka_unit_test(a_backend_that_fails_writes_nothing),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -40,4 +40,6 @@ static inline int run_at_every_level(int (*run)(void))
     return failed;
 }
 
+TESTS_DO(around, run_at_every_level);
+
 #endif /* CPL_TESTS_TENSOR_LEVELS_H */

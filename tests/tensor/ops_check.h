@@ -47,6 +47,7 @@ static inline int release_all(void **state)
     all->count = all->n_backends = 0;
     return 0;
 }
+TESTS_DO(after_each, release_all);
 
 static inline int64_t at_least_one(int64_t count)
 {

@@ -74,9 +74,8 @@ static void check_file(const char *name, int n_tensors)
     cpl_safetensors_close(file);
 }
 
-static void test_golden(void **state)
+TEST(test_golden)
 {
-    (void)state;
     check_file("optim/adamw-constant.safetensors", 3);
     check_file("optim/adamw-schedule.safetensors", 1);
 }
@@ -107,17 +106,8 @@ static void check_count(int64_t count)
     }
 }
 
-static void test_formula(void **state)
+TEST(test_formula)
 {
     static const int64_t counts[] = {0, 1, 1023, 1025, 50001};
     for (int k = 0; k < 5; k++, release_all(state)) check_count(counts[k]);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_teardown(test_golden, release_all),
-        cmocka_unit_test_teardown(test_formula, release_all),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -139,12 +139,11 @@ static int64_t number(const json_t *one, const char *key)
     return json_integer_value(json_object_get(one, key));
 }
 
-static void as_the_reference(void **state)
+TEST(as_the_reference)
 {
     json_t *cases = NULL, *one;
     size_t i;
     int seen = 0;
-    (void)state;
     assert_ok(cpl_json_load(&cases, golden_path("aoe/cases.json")));
     json_array_foreach(cases, i, one)
     {
@@ -164,15 +163,4 @@ static void as_the_reference(void **state)
     }
     assert_int_equal(seen, 5);
     json_decref(cases);
-}
-
-static int run(void)
-{
-    const struct CMUnitTest tests[] = {cmocka_unit_test_teardown(as_the_reference, release_all)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
-
-int main(void)
-{
-    return run_at_every_level(run);
 }

@@ -124,11 +124,10 @@ static void assert_doubles(const char *what, const double *got, const double *wa
     if (!(sqrt(off) <= STEP * (1 + sqrt(size)))) fail_msg("%s is off by %g", what, sqrt(off));
 }
 
-static void equations_agree_with_differences(void **state)
+TEST(equations_agree_with_differences)
 {
     problem p = new_problem((shape){2, 5, 5, 5, 4, 2, 3}, 3, 1);
     wide w    = widen(&p);
-    (void)state;
     equations(&w, true);
     int64_t q = cpl_tensor_count(p.q), k = cpl_tensor_count(p.k);
     assert_doubles("dq", w.dq, gradient(loss, &w, w.q, q), q);
@@ -232,9 +231,8 @@ static const struct {
 };
 enum { N_CASES = sizeof cases / sizeof cases[0] };
 
-static void attention_in_f32(void **state)
+TEST(attention_in_f32)
 {
-    (void)state;
     for (int i = 0; i < N_CASES; i++) {
         problem p = new_problem(cases[i].s, cases[i].documents, 1);
         check(&p, CPL_F32, f32_limit(p.s));
@@ -242,9 +240,8 @@ static void attention_in_f32(void **state)
     }
 }
 
-static void attention_in_bf16(void **state)
+TEST(attention_in_bf16)
 {
-    (void)state;
     for (int i = 0; i < N_CASES; i++) {
         problem p = new_problem(cases[i].s, cases[i].documents, 1);
         check(&p, CPL_BF16, BF16);
@@ -253,20 +250,18 @@ static void attention_in_bf16(void **state)
 }
 
 /* Scores of hundreds: only the differences from the largest matter. */
-static void large_scores(void **state)
+TEST(large_scores)
 {
-    problem p = new_problem((shape){1, 600, 600, 600, 1, 1, 4}, 0, 16);
-    (void)state;
+    problem p                 = new_problem((shape){1, 600, 600, 600, 1, 1, 4}, 0, 16);
     static const double SCORE = 1000; /* an error of one score is that much of its size */
     check(&p, CPL_F32, SCORE * f32_limit(p.s));
 }
 
 /* A query near the end of a long cache gives what the whole sequence gives at that place. */
-static void one_query_is_the_last_of_many(void **state)
+TEST(one_query_is_the_last_of_many)
 {
     const shape whole = {1, 77, 77, 77, 4, 2, 8}, last = {1, 1, 77, 77, 4, 2, 8};
     problem p = new_problem(whole, 0, 1), q = p;
-    (void)state;
     q.s            = last;
     q.q            = cpl_tensor_2d(cpl_f32(p.q) + 76 * 32, CPL_F32, 1, 32);
     answer a       = attend(backend_for(whole, CPL_F32, 2), &p, false);
@@ -276,10 +271,9 @@ static void one_query_is_the_last_of_many(void **state)
 }
 
 /* No query of one document reads a number of another. */
-static void documents_do_not_mix(void **state)
+TEST(documents_do_not_mix)
 {
     problem p = new_problem((shape){1, 300, 300, 300, 2, 1, 8}, 100, 1), q = p;
-    (void)state;
     q.k = copy_of(p.k);
     q.v = copy_of(p.v);
     for (int64_t i = 0; i < 100 * 8; i++) cpl_f32(q.k)[i] = cpl_f32(q.v)[i] = 1e30f;
@@ -336,7 +330,7 @@ static void check_segments(shape s, int kind)
     }
 }
 
-static void segments_in_any_rows(void **state)
+TEST(segments_in_any_rows)
 {
     static const shape some[] = {{1, 1, 1, 1, 1, 1, 4},      {1, 1, 70, 70, 2, 1, 16},
                                  {1, 8, 9, 9, 3, 3, 6},      {1, 9, 9, 9, 2, 2, 12},
@@ -344,23 +338,4 @@ static void segments_in_any_rows(void **state)
                                  {1, 2, 1100, 1100, 2, 2, 8}};
     for (size_t i = 0; i < sizeof some / sizeof *some; i++)
         for (int kind = 0; kind < 3; kind++, release_all(state)) check_segments(some[i], kind);
-}
-
-static int run(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_teardown(equations_agree_with_differences, release_all),
-        cmocka_unit_test_teardown(attention_in_f32, release_all),
-        cmocka_unit_test_teardown(attention_in_bf16, release_all),
-        cmocka_unit_test_teardown(large_scores, release_all),
-        cmocka_unit_test_teardown(one_query_is_the_last_of_many, release_all),
-        cmocka_unit_test_teardown(documents_do_not_mix, release_all),
-        cmocka_unit_test_teardown(segments_in_any_rows, release_all),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
-
-int main(void)
-{
-    return run_at_every_level(run);
 }

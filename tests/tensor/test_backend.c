@@ -17,11 +17,10 @@ static const cpl_work small_work = {.n_tokens   = 8,
 
 /* A level is what was asked for, where something was; bf16 in hardware exists at the highest only.
  */
-static void level_is_the_one_asked_for(void **state)
+TEST(level_is_the_one_asked_for)
 {
     const char *asked = getenv("COUPLET_ISA");
     cpl_backend *be   = new_cpu(CPL_F32, 1, small_work);
-    (void)state;
     if (asked) assert_string_equal(cpl_cpu_isa(), asked);
     if (asked && strcmp(asked, "v4") != 0) assert_false(cpl_cpu_has_bf16());
     assert_non_null(strstr(be->name, cpl_cpu_isa()));
@@ -40,22 +39,20 @@ static void assert_no_gap(const void *table, size_t bytes)
     }
 }
 
-static void every_operation_is_there(void **state)
+TEST(every_operation_is_there)
 {
     cpl_backend *be = new_cpu(CPL_F32, 0, small_work);
-    (void)state;
     assert_int_equal(be->n_threads, cpl_cpu_count());
     assert_no_gap(be->ops, sizeof *be->ops);
     assert_no_gap(cpl_cpu_on_host(), sizeof(cpl_host_ops));
 }
 
-static void scratch_grows_only(void **state)
+TEST(scratch_grows_only)
 {
     cpl_backend *be = new_cpu(CPL_BF16, 2, small_work);
     void *scratch   = be->scratch;
     size_t bytes    = be->scratch_bytes;
     cpl_work larger = small_work;
-    (void)state;
     assert_int_equal((uintptr_t)scratch % CPL_ALIGNMENT, 0);
     assert_int_equal(bytes, be->ops->scratch_bytes(be, &small_work));
     assert_ok(cpl_backend_reserve(be, &small_work));
@@ -69,11 +66,10 @@ static void scratch_grows_only(void **state)
 }
 
 /* Nothing is lost where there is no memory for more. */
-static void scratch_that_is_refused(void **state)
+TEST(scratch_that_is_refused)
 {
     cpl_backend *be = new_cpu(CPL_F32, 1, small_work);
     cpl_work larger = small_work;
-    (void)state;
     larger.n_tokens = 1 << 16;
     cpl_alloc_fail_at(1);
     assert_fails(CPL_ERR_MEMORY, "scratch", cpl_backend_reserve(be, &larger));
@@ -82,19 +78,17 @@ static void scratch_that_is_refused(void **state)
 }
 
 /* Without tokens, experts, heads or a vocabulary there is nothing to reserve or to divide by. */
-static void work_of_nothing(void **state)
+TEST(work_of_nothing)
 {
     const cpl_work nothing = {0};
     cpl_backend *be        = new_cpu(CPL_BF16, 2, nothing);
-    (void)state;
     assert_ok(be->ops->sync(be));
 }
 
-static void first_failure_is_kept(void **state)
+TEST(first_failure_is_kept)
 {
     cpl_backend *be = new_cpu(CPL_F32, 1, small_work);
     cpl_tensor a = normal_2d(2, 3, 1), c = new_tensor(CPL_F32, 2, 2);
-    (void)state;
     be->failure = CPL_ERR_DEVICE;
     be->ops->gemm(be, c, CPL_AS_IS, a, CPL_TRANSPOSED, a, 0);
     assert_true(cpl_f32(c)[0] == 0);
@@ -121,10 +115,9 @@ static double speed_of_products(int n_threads)
 
 /* The operations of a product grow with its volume, and so does its time: the peak is within a
  * factor (other shapes, bf16, a busy machine) of what other products reach. */
-static void peak_is_a_speed(void **state)
+TEST(peak_is_a_speed)
 {
     static const double factor = 50;
-    (void)state;
     for (int compute = 0; compute < 2; compute++) {
         cpl_backend *be = new_cpu((cpl_dtype)compute, 2, small_work);
         double flops = 0, speed = speed_of_products(2);
@@ -136,33 +129,12 @@ static void peak_is_a_speed(void **state)
 }
 
 /* The number of threads OpenMP uses by itself stays what it was. */
-static void products_leave_openmp_alone(void **state)
+TEST(products_leave_openmp_alone)
 {
-    int before = omp_get_max_threads();
-    float a[4] = {1, 2, 3, 4}, c[4];
-    (void)state;
+    int before    = omp_get_max_threads();
+    float a[4]    = {1, 2, 3, 4}, c[4];
     cpl_operand x = {a, CPL_F32, CPL_AS_IS, 2};
     assert_ok(cpl_product(c, 2, x, x, (cpl_product_shape){2, 2, 2}, 0, before + 3));
     assert_int_equal(omp_get_max_threads(), before);
     assert_true(c[0] == 7 && c[1] == 10 && c[2] == 15 && c[3] == 22);
-}
-
-static int run(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_teardown(level_is_the_one_asked_for, release_all),
-        cmocka_unit_test_teardown(every_operation_is_there, release_all),
-        cmocka_unit_test_teardown(scratch_grows_only, release_all),
-        cmocka_unit_test_teardown(scratch_that_is_refused, release_all),
-        cmocka_unit_test_teardown(work_of_nothing, release_all),
-        cmocka_unit_test_teardown(first_failure_is_kept, release_all),
-        cmocka_unit_test_teardown(peak_is_a_speed, release_all),
-        cmocka_unit_test_teardown(products_leave_openmp_alone, release_all),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
-
-int main(void)
-{
-    return run_at_every_level(run);
 }

@@ -28,9 +28,8 @@ static uint16_t nearest(float value, uint16_t below)
     return below & 1 ? above : below;
 }
 
-static void every_half_and_what_is_between(void **state)
+TEST(every_half_and_what_is_between)
 {
-    (void)state;
     for (unsigned bits = 0; bits < 65536; bits++) {
         const uint16_t half = (uint16_t)bits;
         const float value   = f16_to_f32(half);
@@ -66,9 +65,8 @@ static void check_block(const float *in, const unsigned char *out)
     }
 }
 
-static void blocks_by_their_equation(void **state)
+TEST(blocks_by_their_equation)
 {
-    (void)state;
     const cpl_rng_key key = {.seed = 7};
     float in[3 * BLOCK];
     unsigned char out[3 * BLOCK_BYTES];
@@ -82,9 +80,8 @@ static void blocks_by_their_equation(void **state)
 }
 
 /* 0.5 and -1.5 lie between two integers where the largest is 127. */
-static void ties_go_away_from_zero(void **state)
+TEST(ties_go_away_from_zero)
 {
-    (void)state;
     float in[BLOCK] = {127, 0.5f, -0.5f, 1.5f, -1.5f, 2.5f, 126.5f};
     unsigned char out[BLOCK_BYTES];
     const int8_t wanted[] = {127, 1, -1, 2, -2, 3, 127, 0};
@@ -92,9 +89,8 @@ static void ties_go_away_from_zero(void **state)
     assert_memory_equal(out + 2, wanted, sizeof wanted);
 }
 
-static void the_package_s_bytes(void **state)
+TEST(the_package_s_bytes)
 {
-    (void)state;
     cpl_gguf *g;
     int64_t checked = 0;
     assert_ok(cpl_gguf_open(&g, NULL, golden_path("gguf/small.gguf"), (double)INFINITY));
@@ -131,9 +127,8 @@ static bool holds(cpl_format format, float value)
     return cpl_encode(format, out, in, BLOCK);
 }
 
-static void what_a_format_cannot_hold(void **state)
+TEST(what_a_format_cannot_hold)
 {
-    (void)state;
     static const struct {
         float value;
         bool f32, f16, bf16, q8;
@@ -154,26 +149,12 @@ static void what_a_format_cannot_hold(void **state)
 }
 
 /* The inverse of the scale overflows: zeros, not the undefined integers of an infinite product. */
-static void tiny_numbers_become_zero(void **state)
+TEST(tiny_numbers_become_zero)
 {
-    (void)state;
     float in[BLOCK] = {1e-37f, -1e-40f, 1e-45f};
     unsigned char out[BLOCK_BYTES];
     const unsigned char zeros[BLOCK_BYTES] = {0};
     in[0]                                  = 1e-38f;
     assert_true(cpl_encode(CPL_FORMAT_Q8_0, out, in, BLOCK));
     assert_memory_equal(out, zeros, sizeof out);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_half_and_what_is_between),
-        cmocka_unit_test(blocks_by_their_equation),
-        cmocka_unit_test(ties_go_away_from_zero),
-        cmocka_unit_test(the_package_s_bytes),
-        cmocka_unit_test(what_a_format_cannot_hold),
-        cmocka_unit_test(tiny_numbers_become_zero),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

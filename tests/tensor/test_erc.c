@@ -57,9 +57,8 @@ static void check_eps(int n, int d, float scale, int zero_row, int equal_to_firs
     }
 }
 
-static void nearest(void **state)
+TEST(nearest)
 {
-    (void)state;
     check_eps(1, 5, 1, -1, -1);
     check_eps(2, 1, 1, -1, -1);
     check_eps(40, 50, 1, -1, -1);
@@ -70,9 +69,8 @@ static void nearest(void **state)
 
 /* ---- noise ---- */
 
-static void noise(void **state)
+TEST(noise)
 {
-    (void)state;
     enum { N = 13, D = 21 };
     float eps[N], delta[3][N * D];
     cpl_rng_key key = {.seed = 3, .step = 9, .layer = 1, .stream = CPL_STREAM_NOISE};
@@ -182,9 +180,8 @@ static problem *problem_of(int64_t n, int64_t d, int64_t D, float strength)
     return &p;
 }
 
-static void whole_is_the_three_phases(void **state)
+TEST(whole_is_the_three_phases)
 {
-    (void)state;
     assert_true(both_ways(problem_of(40, 40, 40, 0), 1) > 0);
     assert_true(both_ways(problem_of(40, 37, 29, 0.1f), 0.5) > 0);
     assert_true(both_ways(problem_of(17, 33, 40, 0.02f), 0) == 2 * 17 * 16);
@@ -194,9 +191,8 @@ static void whole_is_the_three_phases(void **state)
 
 /* One row whose own expert hardly answers: every column but its own is reached by that row alone,
  * and by no column's bound. Those columns wait, and are then computed again for one row. */
-static void a_weak_row_pulls_late(void **state)
+TEST(a_weak_row_pulls_late)
 {
-    (void)state;
     for (int weak = 0; weak < 20; weak += 19) {
         problem *p = problem_of(20, 40, 30, 5);
         for (int64_t i = 0; i < p->D * p->d; i++) p->w[weak * p->D * p->d + i] *= 1e-3f;
@@ -209,23 +205,10 @@ static void a_weak_row_pulls_late(void **state)
 }
 
 /* Two and three rows that pull late together: the panels of chosen rows. */
-static void some_weak_rows_pull_late(void **state)
+TEST(some_weak_rows_pull_late)
 {
-    (void)state;
     problem *p = problem_of(36, 24, 30, 5);
     for (int64_t e = 10; e < 13; e++)
         for (int64_t i = 0; i < p->D * p->d; i++) p->w[e * p->D * p->d + i] *= 1e-3f;
     assert_true(both_ways(p, 1) > 60);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(nearest),
-        cmocka_unit_test(noise),
-        cmocka_unit_test(whole_is_the_three_phases),
-        cmocka_unit_test(a_weak_row_pulls_late),
-        cmocka_unit_test(some_weak_rows_pull_late),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

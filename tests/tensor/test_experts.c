@@ -144,12 +144,11 @@ static void assert_doubles(const char *what, const double *got, const double *wa
     if (!(sqrt(off) <= STEP * (1 + sqrt(size)))) fail_msg("%s is off by %g", what, sqrt(off));
 }
 
-static void equations_agree_with_differences(void **state)
+TEST(equations_agree_with_differences)
 {
     const sizes s = {5, 2, 3, 4, 3};
     problem p     = new_problem(s, RANDOM);
     wide w        = widen(&p);
-    (void)state;
     equations(&w, true);
     const int64_t matrix = s.n * s.D * s.d;
     assert_doubles("dx", w.dx, gradient(loss, &w, w.x, s.T * s.d), s.T * s.d);
@@ -246,61 +245,55 @@ static const struct {
 };
 enum { N_CASES = sizeof cases / sizeof cases[0] };
 
-static void experts_in_f32(void **state)
+TEST(experts_in_f32)
 {
-    (void)state;
     for (int i = 0; i < N_CASES; i++)
         check(cases[i].s, cases[i].how, CPL_F32, f32_limit(cases[i].s));
 }
 
-static void experts_in_bf16(void **state)
+TEST(experts_in_bf16)
 {
-    (void)state;
     for (int i = 0; i < N_CASES; i++) check(cases[i].s, cases[i].how, CPL_BF16, BF16);
 }
 
 /* Weights that come as bf16 give what their F32 originals give once rounded. */
-static void bf16_weights(void **state)
+TEST(bf16_weights)
 {
     const sizes s   = {45, 2, 5, 16, 24};
     problem p       = new_problem(s, RANDOM);
     cpl_backend *be = backend_for(s, CPL_BF16, 2);
     answer with_f32 = run_experts(be, &p);
     cpl_tensor *w[] = {&p.w.w_gate, &p.w.w_up, &p.w.w_down};
-    (void)state;
     for (int i = 0; i < 3; i++) *w[i] = as_bf16(be, *w[i]);
     answer with_bf16 = run_experts(be, &p);
     assert_same_answer(&with_f32, &with_bf16);
 }
 
 /* Large gates neither overflow nor lose the gradient: SiLU is linear or zero there. */
-static void saturated_gates(void **state)
+TEST(saturated_gates)
 {
     const sizes s = {20, 2, 4, 8, 8};
     problem p     = new_problem(s, RANDOM);
-    (void)state;
     for (int64_t i = 0; i < cpl_tensor_count(p.w.w_gate); i++) cpl_f32(p.w.w_gate)[i] *= 300;
     answer a = run_experts(backend_for(s, CPL_F32, 2), &p);
     compare(&a, &p, f32_limit(s));
 }
 
 /* More assignments than one block of slots holds: tokens in two blocks. */
-static void several_blocks(void **state)
+TEST(several_blocks)
 {
     const sizes s = {1100, 8, 9, 8192, 1};
     problem p     = new_problem(s, RANDOM);
-    (void)state;
-    answer a = run_experts(backend_for(s, CPL_F32, 2), &p);
+    answer a      = run_experts(backend_for(s, CPL_F32, 2), &p);
     compare(&a, &p, f32_limit(s));
 }
 
 /* Renaming the experts permutes the weights' gradients and changes nothing else but sums' order. */
-static void permuted_experts(void **state)
+TEST(permuted_experts)
 {
     const sizes s = {60, 2, 4, 9, 6};
     problem p = new_problem(s, RANDOM), q = p;
     answer a = run_experts(backend_for(s, CPL_F32, 2), &p), b;
-    (void)state;
     q.expert = copy_of(p.expert);
     q.w      = (cpl_expert_weights){copy_of(p.w.w_gate), copy_of(p.w.w_up), copy_of(p.w.w_down)};
     for (int64_t i = 0; i < s.T * s.K; i++) cpl_i32(q.expert)[i] = 3 - cpl_i32(p.expert)[i];
@@ -316,23 +309,4 @@ static void permuted_experts(void **state)
     for (int64_t e = 0; e < s.n; e++)
         assert_close("dw", cpl_tensor_at(b.dw.w_down, 3 - e),
                      doubles_of(cpl_tensor_at(a.dw.w_down, e)), f32_limit(s), 0);
-}
-
-static int run(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_teardown(equations_agree_with_differences, release_all),
-        cmocka_unit_test_teardown(experts_in_f32, release_all),
-        cmocka_unit_test_teardown(experts_in_bf16, release_all),
-        cmocka_unit_test_teardown(bf16_weights, release_all),
-        cmocka_unit_test_teardown(saturated_gates, release_all),
-        cmocka_unit_test_teardown(several_blocks, release_all),
-        cmocka_unit_test_teardown(permuted_experts, release_all),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
-
-int main(void)
-{
-    return run_at_every_level(run);
 }

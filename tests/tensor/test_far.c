@@ -125,7 +125,7 @@ static const char *said_by(void (*fault)(void), const char *backend)
     return text;
 }
 
-static void faults_are_found(void **state)
+TEST(faults_are_found)
 {
     static const struct {
         void (*fault)(void);
@@ -138,7 +138,6 @@ static void faults_are_found(void **state)
         {tensor_of_another_backend, "that its backend has not taken",
          "in tensor_of_another_backend"},
     };
-    (void)state;
     for (size_t i = 0; i < sizeof faults / sizeof *faults; i++)
         for (int late = 0; late < 2; late++) {
             const char *said = said_by(faults[i].fault, late ? "late" : "far");
@@ -166,9 +165,8 @@ static void refuses(const char *edit, const char *sentence)
 }
 
 /* An operation that is given a struct by its address does not get through the build. */
-static void addresses_are_refused(void **state)
+TEST(addresses_are_refused)
 {
-    (void)state;
     refuses("s/cpl_routing how);/const cpl_routing *how);/",
             "route is given `const cpl_routing *how` by its address");
     refuses("s/float limit);/const float limit[]);/", "is given `const float limit[]`");
@@ -180,10 +178,9 @@ static void addresses_are_refused(void **state)
 /* ---- what they do not change ---- */
 
 /* A number that is used while it is queued, memory that is not set, a pass without faults. */
-static void work_is_done_in_order(void **state)
+TEST(work_is_done_in_order)
 {
     static const char *const backends[] = {"cpu", "far", "late"};
-    (void)state;
     for (int i = 0; i < 3; i++) {
         cpl_backend be;
         cpl_tensor x = cpl_tensor_none(), sum = cpl_tensor_none();
@@ -211,14 +208,4 @@ static void work_is_done_in_order(void **state)
         forward(NULL);
     }
     unsetenv("COUPLET_TEST_BACKEND");
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(faults_are_found),
-        cmocka_unit_test(addresses_are_refused),
-        cmocka_unit_test(work_is_done_in_order),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

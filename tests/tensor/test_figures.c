@@ -127,7 +127,7 @@ static void check_matrix(const problem *p, const cpl_coupling_figures *f)
     assert_same(f->alpha_min, least);
 }
 
-static void test_against_plain_loops(void **state)
+TEST(test_against_plain_loops)
 {
     static const int64_t sizes[][2] = {{1, 1}, {2, 3}, {5, 17}, {33, 64}};
     for (size_t k = 0; k < sizeof sizes / sizeof *sizes; k++, release_all(state)) {
@@ -159,11 +159,10 @@ static double largest_bound(const problem *p, int64_t i)
     return least;
 }
 
-static void test_share_of_the_noise_bound(void **state)
+TEST(test_share_of_the_noise_bound)
 {
     problem p    = problem_of(5, 6);
     double share = 0;
-    (void)state;
     p.be->ops->erc.nearest(p.be, p.eps, p.R);
     for (int64_t i = 0; i < p.n; i++)
         share += (double)cpl_f32(p.eps)[i] / largest_bound(&p, i) / (double)p.n;
@@ -173,12 +172,11 @@ static void test_share_of_the_noise_bound(void **state)
 
 /* Orthogonal rows of planted lengths, more of them than dimensions, and rows that depend on each
  * other. */
-static void test_singular_values_of_the_router(void **state)
+TEST(test_singular_values_of_the_router)
 {
     problem p = problem_of(4, 9), tall = problem_of(6, 2);
     const double length[] = {8, 4, 2, 2};
     double entropy        = 0;
-    (void)state;
     memset(cpl_f32(p.R), 0, cpl_tensor_bytes(p.R));
     for (int64_t i = 0; i < 4; i++) {
         cpl_f32(p.R)[i * 9 + 2 * i] = (float)length[i];
@@ -255,12 +253,11 @@ static problem problem_with_gates(int64_t n, int64_t D, int64_t d, cpl_tensor *W
 
 /* Rows planted at the top of their gates have lambda 1, each alone 1/n of the mean; random rows have
  * about that of a random direction. */
-static void test_lambda_of_planted_and_of_random_rows(void **state)
+TEST(test_lambda_of_planted_and_of_random_rows)
 {
     enum { N = 5, D = 6, WIDTH = 9 };
     cpl_tensor W;
     problem p = problem_with_gates(N, D, WIDTH, &W), many;
-    (void)state;
     for (int64_t i = 0; i < N; i++) set_top_vector(cpl_f32(p.R) + i * WIDTH, cpl_tensor_at(W, i));
     set_gates(&p, W);
     assert_near(figures_of(&p, 1).router_lambda, 1, 1e-5);
@@ -275,11 +272,10 @@ static void test_lambda_of_planted_and_of_random_rows(void **state)
     assert_true(f.router_lambda_random > 0.2 && f.router_lambda_random < 0.8);
 }
 
-static void test_lambda_without_spectral_norms(void **state)
+TEST(test_lambda_without_spectral_norms)
 {
-    problem p       = problem_of(4, 5);
-    p.gate_spectral = cpl_tensor_none();
-    (void)state;
+    problem p                    = problem_of(4, 5);
+    p.gate_spectral              = cpl_tensor_none();
     const cpl_coupling_figures f = figures_of(&p, 1);
     assert_true(isnan(f.router_lambda) && isnan(f.router_lambda_random));
     check_kappa(&p, &f);
@@ -291,11 +287,10 @@ static void scale(cpl_tensor x, float by)
 }
 
 /* By a power of two, so that no rounding changes. */
-static void test_kappa_is_free_of_scale(void **state)
+TEST(test_kappa_is_free_of_scale)
 {
     problem p              = problem_of(12, 20);
     cpl_coupling_figures f = figures_of(&p, 1), g;
-    (void)state;
     scale(p.M, 8);
     scale(p.gate_norm, 8);
     g = figures_of(&p, 1);
@@ -303,22 +298,4 @@ static void test_kappa_is_free_of_scale(void **state)
     assert_true(g.kappa_off_diagonal == f.kappa_off_diagonal);
     assert_true(g.alpha_min == f.alpha_min && g.active_rows == f.active_rows);
     assert_true(g.m_diagonal == 8 * f.m_diagonal && g.gate_norm_mean == 8 * f.gate_norm_mean);
-}
-
-static int run(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_teardown(test_against_plain_loops, release_all),
-        cmocka_unit_test_teardown(test_share_of_the_noise_bound, release_all),
-        cmocka_unit_test_teardown(test_singular_values_of_the_router, release_all),
-        cmocka_unit_test_teardown(test_lambda_of_planted_and_of_random_rows, release_all),
-        cmocka_unit_test_teardown(test_lambda_without_spectral_norms, release_all),
-        cmocka_unit_test_teardown(test_kappa_is_free_of_scale, release_all),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
-
-int main(void)
-{
-    return run_at_every_level(run);
 }

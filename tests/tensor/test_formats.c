@@ -45,9 +45,8 @@ static const float *decoded_all(cpl_format format, const void *bytes, int64_t co
 
 /* ---- names and sizes ---- */
 
-static void test_names_and_sizes(void **state)
+TEST(test_names_and_sizes)
 {
-    (void)state;
     assert_string_equal(cpl_format_name(CPL_FORMAT_BF16), "BF16");
     assert_string_equal(cpl_format_name(CPL_FORMAT_MXFP4), "MXFP4");
     assert_string_equal(cpl_format_name(CPL_FORMAT_OTHER), "other");
@@ -117,10 +116,9 @@ static void check_patterns(cpl_format format, const uint8_t *bytes, int64_t coun
     check_plain(format, bytes, (cpl_decode_shape){side / 2, side, 1, 2, side});
 }
 
-static void test_every_pattern(void **state)
+TEST(test_every_pattern)
 {
     uint8_t *pairs = new_bytes(2 * 65536), *singles = new_bytes(256);
-    (void)state;
     for (int i = 0; i < 65536; i++) pairs[2 * i] = (uint8_t)i, pairs[2 * i + 1] = (uint8_t)(i >> 8);
     for (int i = 0; i < 256; i++) singles[i] = (uint8_t)i;
     check_patterns(CPL_FORMAT_F16, pairs, 65536, 256);
@@ -130,7 +128,7 @@ static void test_every_pattern(void **state)
     check_patterns(CPL_FORMAT_F8_E8M0, singles, 256, 16);
 }
 
-static void test_doubles_are_rounded(void **state)
+TEST(test_doubles_are_rounded)
 {
     static const struct {
         double wide;
@@ -151,7 +149,6 @@ static void test_doubles_are_rounded(void **state)
     };
     enum { N = sizeof pairs / sizeof *pairs };
     uint8_t *bytes = new_bytes(N * 8);
-    (void)state;
     for (int i = 0; i < N; i++) memcpy(bytes + 8 * i, &pairs[i].wide, 8);
     const float *got = decoded_all(CPL_FORMAT_F64, bytes, N);
     for (int i = 0; i < N; i++)
@@ -166,9 +163,8 @@ static const cpl_decode_shape shapes[] = {
     {3, 17, 0, 1, 4},    {0, 5, 0, 5, 1},      {5, 0, 0, 1, 5},      {63, 81, 4, 2, 126},
 };
 
-static void test_shapes(void **state)
+TEST(test_shapes)
 {
-    (void)state;
     for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
         const cpl_decode_shape s = shapes[i];
         int64_t count            = s.first + 1;
@@ -180,11 +176,10 @@ static void test_shapes(void **state)
 
 /* ---- four bits ---- */
 
-static void test_f4_pairs(void **state)
+TEST(test_f4_pairs)
 {
     const cpl_decode_shape s = {3, 5, 2, 8, 1}; /* ends inside a pair */
     uint8_t *all = new_bytes(256), *some = random_bytes(1 + 8 + 3);
-    (void)state;
     for (int i = 0; i < 256; i++) all[i] = (uint8_t)i;
     const float *got = decoded_all(CPL_FORMAT_F4_PAIR, all, 512);
     for (int i = 0; i < 512; i++)
@@ -205,11 +200,10 @@ static float int4(const uint8_t *words, int64_t index)
     return (float)(int)(word >> index % 8 * 4 & 15) - 8;
 }
 
-static void test_int4_words(void **state)
+TEST(test_int4_words)
 {
     const cpl_decode_shape s = {4, 13, 8, 24, 1}; /* ends inside a word */
     uint8_t *all = new_bytes(256), *some = random_bytes((1 + 3 * 3 + 2) * 4);
-    (void)state;
     for (int i = 0; i < 256; i++) all[i] = (uint8_t)(i * 37);
     const float *got = decoded_all(CPL_FORMAT_INT4_WORD, all, 512);
     for (int i = 0; i < 512; i++) assert_true(same(got[i], int4(all, i)));
@@ -260,9 +254,8 @@ static void check_gguf(cpl_format format)
     cpl_safetensors_close(file);
 }
 
-static void test_gguf(void **state)
+TEST(test_gguf)
 {
-    (void)state;
     for (int f = CPL_FORMAT_Q8_0; f <= CPL_FORMAT_MXFP4; f++) check_gguf(f);
 }
 
@@ -286,7 +279,7 @@ static void check_scale(const float *numbers, const float *factors, cpl_scale_sh
 
 /* fp8 [19,37] in blocks of 8 x 16: the last are partial in both directions. The factors are F32
  * and, as also met, BF16. Then one factor a row, and one for all. */
-static void test_fp8_factors(void **state)
+TEST(test_fp8_factors)
 {
     static const cpl_scale_shape pieces[] = {
         {19, 37, 0, 8, 16, 3}, {10, 37, 5, 8, 16, 3}, {1, 37, 18, 8, 16, 3},  {0, 37, 19, 8, 16, 3},
@@ -294,7 +287,6 @@ static void test_fp8_factors(void **state)
     };
     const float *numbers = decoded_all(CPL_FORMAT_F8_E4M3, random_bytes(19 * 37), 19 * 37);
     cpl_tensor factors   = normal_2d(10, 37, 0.01f);
-    (void)state;
     for (size_t i = 0; i < sizeof pieces / sizeof *pieces; i++)
         check_scale(numbers, cpl_f32(factors), pieces[i]);
     cpl_tensor low = new_tensor(CPL_BF16, 3, 3);
@@ -303,13 +295,12 @@ static void test_fp8_factors(void **state)
 }
 
 /* [6,20] in groups of 8: three words a row, the last half full. */
-static void test_int4_factors(void **state)
+TEST(test_int4_factors)
 {
     uint8_t *words = random_bytes(6 * 3 * 4);
     const float *numbers =
         decoded(CPL_FORMAT_INT4_WORD, words, (cpl_decode_shape){6, 20, 0, 24, 1});
     cpl_tensor factors = new_tensor(CPL_BF16, 6, 3);
-    (void)state;
     randomise(factors, 0.1f);
     check_scale(numbers, decoded_all(CPL_FORMAT_BF16, factors.storage, 18),
                 (cpl_scale_shape){6, 20, 0, 1, 8, 3});
@@ -319,14 +310,13 @@ static void test_int4_factors(void **state)
 
 /* [5,96] in groups of 32, against 2^(e - 127) put together by ldexp. Powers over the whole range,
  * so that products are subnormal, and infinite, too. */
-static void test_mxfp4_factors(void **state)
+TEST(test_mxfp4_factors)
 {
     enum { ROWS = 5, COLS = 96, GROUPS = COLS / 32 };
     static const uint8_t powers[ROWS * GROUPS] = {0,   1,   2,   3,   100, 126, 127, 128,
                                                   150, 200, 252, 253, 254, 120, 119};
     uint8_t *pairs                             = random_bytes(ROWS * COLS / 2);
     cpl_tensor x                               = new_tensor(CPL_F32, ROWS, COLS);
-    (void)state;
     cpl_cpu_on_host()->decode(cpl_f32(x), CPL_FORMAT_F4_PAIR, pairs,
                               (cpl_decode_shape){ROWS, COLS, 0, COLS, 1});
     cpl_cpu_on_host()->scale(cpl_f32(x), decoded_all(CPL_FORMAT_F8_E8M0, powers, ROWS * GROUPS),
@@ -358,9 +348,8 @@ static bool stops(cpl_format format, cpl_decode_shape shape)
     return WIFSIGNALED(status) && WTERMSIG(status) == SIGABRT;
 }
 
-static void test_mistakes_are_stopped(void **state)
+TEST(test_mistakes_are_stopped)
 {
-    (void)state;
     assert_false(stops(CPL_FORMAT_Q8_0, (cpl_decode_shape){2, 64, 32, 64, 1}));
     assert_true(stops(CPL_FORMAT_OTHER, (cpl_decode_shape){1, 1, 0, 1, 1}));
     assert_true(stops(CPL_FORMAT_Q8_0, (cpl_decode_shape){2, 33, 0, 64, 1}));
@@ -368,27 +357,4 @@ static void test_mistakes_are_stopped(void **state)
     assert_true(stops(CPL_FORMAT_Q4_K, (cpl_decode_shape){2, 256, 0, 128, 1}));
     assert_true(stops(CPL_FORMAT_INT4_WORD, (cpl_decode_shape){2, 8, 0, 8, 2}));
     assert_true(stops(CPL_FORMAT_BF16, (cpl_decode_shape){2, 8, -1, 8, 1}));
-}
-
-static int run(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_teardown(test_names_and_sizes, release_all),
-        cmocka_unit_test_teardown(test_every_pattern, release_all),
-        cmocka_unit_test_teardown(test_doubles_are_rounded, release_all),
-        cmocka_unit_test_teardown(test_shapes, release_all),
-        cmocka_unit_test_teardown(test_f4_pairs, release_all),
-        cmocka_unit_test_teardown(test_int4_words, release_all),
-        cmocka_unit_test_teardown(test_gguf, release_all),
-        cmocka_unit_test_teardown(test_fp8_factors, release_all),
-        cmocka_unit_test_teardown(test_int4_factors, release_all),
-        cmocka_unit_test_teardown(test_mxfp4_factors, release_all),
-        cmocka_unit_test_teardown(test_mistakes_are_stopped, release_all),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
-
-int main(void)
-{
-    return run_at_every_level(run);
 }

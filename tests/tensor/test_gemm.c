@@ -85,25 +85,22 @@ static const int64_t sizes[][3] = {{1, 1, 1},   {1, 7, 5},    {7, 1, 5},
                                    {1, 96, 64}, {96, 1, 64},  {130, 67, 31}};
 enum { N_SIZES = sizeof sizes / sizeof sizes[0] };
 
-static void f32_products(void **state)
+TEST(f32_products)
 {
-    (void)state;
     for (int i = 0; i < N_SIZES; i++)
         check_layouts(sizes[i][0], sizes[i][1], sizes[i][2], CPL_F32, CPL_F32, CPL_F32);
 }
 
-static void bf16_products(void **state)
+TEST(bf16_products)
 {
-    (void)state;
     for (int i = 0; i < N_SIZES; i++)
         for (int types = 0; types < 4; types++)
             check_layouts(sizes[i][0], sizes[i][1], sizes[i][2], CPL_BF16,
                           types & 1 ? CPL_BF16 : CPL_F32, types & 2 ? CPL_BF16 : CPL_F32);
 }
 
-static void nothing_to_multiply(void **state)
+TEST(nothing_to_multiply)
 {
-    (void)state;
     for (int compute = 0; compute < 2; compute++) {
         check_layouts(3, 4, 0, (cpl_dtype)compute, CPL_F32, CPL_F32);
         check_layouts(0, 4, 5, (cpl_dtype)compute, CPL_F32, CPL_F32);
@@ -112,9 +109,8 @@ static void nothing_to_multiply(void **state)
 }
 
 /* Operands that are brought into panels block by block: along k, along m and along n. */
-static void products_in_blocks(void **state)
+TEST(products_in_blocks)
 {
-    (void)state;
     product deep = {550, 9, 8200, CPL_TRANSPOSED, CPL_AS_IS, CPL_F32, CPL_F32, 1};
     product wide = {9, 600, 8200, CPL_AS_IS, CPL_TRANSPOSED, CPL_BF16, CPL_F32, 0};
     check(deep, CPL_BF16, false);
@@ -123,18 +119,16 @@ static void products_in_blocks(void **state)
 }
 
 /* The router's logits are not rounded, whatever the backend computes in. */
-static void f32_operands_in_bf16(void **state)
+TEST(f32_operands_in_bf16)
 {
-    (void)state;
     product p = {17, 33, 65, CPL_AS_IS, CPL_TRANSPOSED, CPL_F32, CPL_F32, 0};
     check(p, CPL_BF16, true);
     release_all(NULL);
 }
 
 /* (a b) e = a (b e), which needs no reference. */
-static void products_associate(void **state)
+TEST(products_associate)
 {
-    (void)state;
     enum { N = 50 };
     cpl_backend *be = new_cpu(CPL_F32, 2, (cpl_work){.n_tokens = N});
     cpl_tensor a = normal_2d(N, N, 1), b = normal_2d(N, N, 1), e = normal_2d(N, N, 1);
@@ -146,22 +140,4 @@ static void products_associate(void **state)
     be->ops->gemm(be, right, CPL_AS_IS, a, CPL_AS_IS, be_, 0);
     assert_close("(a b) e", left, doubles_of(right), sum_tolerance(C, N) * sqrt(N), 0);
     release_all(NULL);
-}
-
-static int run(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_teardown(f32_products, release_all),
-        cmocka_unit_test_teardown(bf16_products, release_all),
-        cmocka_unit_test_teardown(nothing_to_multiply, release_all),
-        cmocka_unit_test_teardown(products_in_blocks, release_all),
-        cmocka_unit_test_teardown(f32_operands_in_bf16, release_all),
-        cmocka_unit_test_teardown(products_associate, release_all),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
-
-int main(void)
-{
-    return run_at_every_level(run);
 }

@@ -121,12 +121,11 @@ static void assert_slopes(const char *what, wide *w, double *x, const double *go
             fail_msg("%s[%d] is %g, not %g", what, (int)i, got[i], want[i]);
 }
 
-static void equations_agree_with_differences(void **state)
+TEST(equations_agree_with_differences)
 {
     const sizes s = {5, 2, 3, 4, 3, 2};
     problem p     = new_problem(s, false);
     wide w        = widen(&p);
-    (void)state;
     equations(&w, true);
     assert_slopes("dx", &w, w.x, w.dx, s.T * s.d);
     assert_slopes("dhidden", &w, w.hidden, w.dhidden, s.T * s.n * s.r);
@@ -225,37 +224,33 @@ static void check(cpl_dtype compute)
     }
 }
 
-static void experts_in_f32(void **state)
+TEST(experts_in_f32)
 {
-    (void)state;
     check(CPL_F32);
 }
 
-static void experts_in_bf16(void **state)
+TEST(experts_in_bf16)
 {
-    (void)state;
     check(CPL_BF16);
 }
 
 /* More assignments than one block of slots holds: slots and sorted rows part. */
-static void several_blocks(void **state)
+TEST(several_blocks)
 {
     const sizes s = {1100, 8, 9, 8192, 1, 2};
     problem p     = new_problem(s, false);
-    (void)state;
-    answer a = run_experts(backend_for(s, CPL_F32, 2), &p);
+    answer a      = run_experts(backend_for(s, CPL_F32, 2), &p);
     compare(&a, &p, f32_limit(s));
 }
 
 /* Matrices that come as bf16 give what their F32 originals give once rounded. */
-static void bf16_weights(void **state)
+TEST(bf16_weights)
 {
     const sizes s   = {45, 2, 5, 16, 24, 9};
     problem p       = new_problem(s, false);
     cpl_backend *be = backend_for(s, CPL_BF16, 2);
     answer with_f32 = run_experts(be, &p), with_bf16;
     cpl_tensor *w[] = {&p.w.w_gate, &p.w.w_up, &p.w.w_down};
-    (void)state;
     for (int i = 0; i < 3; i++) *w[i] = as_bf16(be, *w[i]);
     with_bf16 = run_experts(be, &p);
     assert_same_bits(with_f32.y, with_bf16.y);
@@ -268,7 +263,7 @@ static void bf16_weights(void **state)
 
 /* Gates W_b [n,D,r] of hidden = W_a x are whole gates W_b W_a of x: the same y, and with the
  * gradient taken through the product the same dx. */
-static void factors_are_as_their_product(void **state)
+TEST(factors_are_as_their_product)
 {
     const sizes s   = {70, 2, 5, 24, 16, 10};
     problem p       = new_problem(s, false), whole;
@@ -277,7 +272,6 @@ static void factors_are_as_their_product(void **state)
     cpl_tensor hidden = cpl_tensor_2d(p.hidden.storage, CPL_F32, s.T, s.n * s.r);
     cpl_tensor gate = new_tensor(CPL_F32, s.T * s.K, s.D), up = copy_of(gate), y, dx, dweight;
     cpl_expert_weights dw;
-    (void)state;
     be->ops->gemm(be, hidden, CPL_AS_IS, p.x, CPL_TRANSPOSED, a, 0);
     answer parts   = run_experts(be, &p);
     whole          = p;
@@ -332,7 +326,7 @@ static void check_shared(cpl_backend *be, double limit)
 }
 
 /* Scratch that is sized for routed experts and a wider shared one does for both calls. */
-static void scratch_covers_a_shared_expert(void **state)
+TEST(scratch_covers_a_shared_expert)
 {
     const sizes routed  = {600, 2, 4, 8, 6, 5};
     const cpl_work work = {.n_tokens  = 600,
@@ -343,7 +337,6 @@ static void scratch_covers_a_shared_expert(void **state)
                            .d_shared  = 300,
                            .gate_rank = 5,
                            .training  = true};
-    (void)state;
     for (int bf16 = 0; bf16 < 2; bf16++) {
         cpl_backend *be    = new_cpu(bf16 ? CPL_BF16 : CPL_F32, 2, work);
         const double limit = bf16 ? BF16 : sum_tolerance(C, 600 + 300);
@@ -380,7 +373,7 @@ static void check_hidden_backward(sizes s, bool hot, int n_threads)
     assert_close("dhidden", p.hidden, want, sum_tolerance(4, 1), 0);
 }
 
-static void hidden_backward(void **state)
+TEST(hidden_backward)
 {
     for (int i = 0; i < N_CASES; i++, release_all(state)) {
         check_hidden_backward(cases[i].s, cases[i].hot, 1);
@@ -389,14 +382,13 @@ static void hidden_backward(void **state)
 }
 
 /* A norm of 0, or one whose reciprocal is infinite, gives nothing. */
-static void zero_norms_have_no_gradient(void **state)
+TEST(zero_norms_have_no_gradient)
 {
     const sizes s     = {2, 1, 2, 4, 4, 3};
     cpl_backend *be   = backend_for(s, CPL_F32, 1);
     cpl_tensor hidden = cpl_tensor_3d(new_tensor(CPL_F32, 4, 3).storage, CPL_F32, 2, 2, 3);
     cpl_tensor norm = new_tensor(CPL_F32, 2, 2), dnorm = normal_2d(2, 2, 1);
     cpl_tensor expert = new_tensor(CPL_I32, 2, 1), dchosen = normal_2d(2, 3, 1);
-    (void)state;
     cpl_f32(hidden)[1] = cpl_f32(norm)[0] = 1e-42f;
     be->ops->hidden_backward(be, hidden, norm, dnorm, dchosen, expert, dispatch_of(be, expert, 2));
     for (int t = 0; t < 2; t++)
@@ -404,25 +396,4 @@ static void zero_norms_have_no_gradient(void **state)
             assert_true(cpl_f32(hidden)[t * 6 + k] == cpl_f32(dchosen)[t * 3 + k]);
             assert_true(cpl_f32(hidden)[t * 6 + 3 + k] == 0);
         }
-}
-
-static int run(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_teardown(equations_agree_with_differences, release_all),
-        cmocka_unit_test_teardown(experts_in_f32, release_all),
-        cmocka_unit_test_teardown(experts_in_bf16, release_all),
-        cmocka_unit_test_teardown(several_blocks, release_all),
-        cmocka_unit_test_teardown(bf16_weights, release_all),
-        cmocka_unit_test_teardown(factors_are_as_their_product, release_all),
-        cmocka_unit_test_teardown(scratch_covers_a_shared_expert, release_all),
-        cmocka_unit_test_teardown(hidden_backward, release_all),
-        cmocka_unit_test_teardown(zero_norms_have_no_gradient, release_all),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
-
-int main(void)
-{
-    return run_at_every_level(run);
 }

@@ -23,14 +23,13 @@ static bool lies_in(const cpl_arena *arena, const void *memory)
     return at >= arena->base && at < arena->base + arena->peak;
 }
 
-static void an_arena_holds_what_was_measured(void **state)
+TEST(an_arena_holds_what_was_measured)
 {
     cpl_backend *be        = new_cpu(CPL_F32, 1, (cpl_work){0});
     cpl_tensor_arena arena = cpl_tensor_arena_measure();
     const pieces unseen    = take_pieces(&arena);
     const size_t bytes     = cpl_tensor_arena_bytes(&arena);
     const int64_t held     = cpl_alloc_in_use();
-    (void)state;
     assert_false(cpl_tensor_is_there(unseen.a));
     assert_null(unseen.list);
     assert_ok(cpl_tensor_arena_init(&arena, be, &arena, "a test"));
@@ -46,13 +45,12 @@ static void an_arena_holds_what_was_measured(void **state)
     assert_int_equal(cpl_alloc_in_use(), held);
 }
 
-static void numbers_go_and_come(void **state)
+TEST(numbers_go_and_come)
 {
     static const float from[ROWS * COLS] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
     cpl_backend *be                      = new_cpu(CPL_F32, 1, (cpl_work){0});
     cpl_tensor t = cpl_tensor_none(), sum = new_1d(CPL_F64, 1);
     float row[COLS];
-    (void)state;
     assert_ok(cpl_tensor_reserve(&t, be, CPL_F32, ROWS * COLS));
     const cpl_tensor before = t;
     assert_ok(cpl_tensor_reserve(&t, be, CPL_F32, COLS));
@@ -67,12 +65,11 @@ static void numbers_go_and_come(void **state)
     assert_false(cpl_tensor_is_there(t));
 }
 
-static void no_memory_has_a_sentence(void **state)
+TEST(no_memory_has_a_sentence)
 {
     cpl_backend *be    = new_cpu(CPL_F32, 1, (cpl_work){0});
     const int64_t held = cpl_alloc_in_use();
     cpl_tensor t       = cpl_tensor_none();
-    (void)state;
     for (int nth = 1; nth <= 2; nth++) {
         cpl_tensor_arena arena = cpl_tensor_arena_measure();
         (void)take_pieces(&arena);
@@ -85,14 +82,4 @@ static void no_memory_has_a_sentence(void **state)
     assert_int_equal(cpl_tensor_reserve(&t, be, CPL_F32, 8), CPL_ERR_MEMORY);
     assert_false(cpl_tensor_is_there(t));
     cpl_alloc_fail_at(0);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_teardown(an_arena_holds_what_was_measured, release_all),
-        cmocka_unit_test_teardown(numbers_go_and_come, release_all),
-        cmocka_unit_test_teardown(no_memory_has_a_sentence, release_all),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

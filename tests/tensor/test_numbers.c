@@ -29,18 +29,16 @@ static void assert_same(float got, double want, unsigned bits)
     if (!same) fail_msg("pattern %#x gives %.9g, wanted %.9g", bits, (double)got, want);
 }
 
-static void sixteen_bits(void **state)
+TEST(sixteen_bits)
 {
-    (void)state;
     for (unsigned bits = 0; bits < 65536; bits++) {
         assert_same(f16_to_f32((uint16_t)bits), oracle(bits, 5, 10, true), bits);
         assert_same(cpl_bf16_to_f32((uint16_t)bits), oracle(bits, 8, 7, true), bits);
     }
 }
 
-static void eight_bits_and_four(void **state)
+TEST(eight_bits_and_four)
 {
-    (void)state;
     for (unsigned bits = 0; bits < 256; bits++) {
         assert_same(f8_e4m3_to_f32((uint8_t)bits), oracle(bits, 4, 3, false), bits);
         assert_same(f8_e5m2_to_f32((uint8_t)bits), oracle(bits, 5, 2, true), bits);
@@ -66,9 +64,8 @@ static uint16_t nearest(float value)
     return below & 1 ? above : below;
 }
 
-static void rounds_to_nearest_even(void **state)
+TEST(rounds_to_nearest_even)
 {
-    (void)state;
     cpl_rng_key key               = {.seed = 7, .stream = CPL_STREAM_TEST};
     static const uint32_t tails[] = {0, 1, 0x7fff, 0x8000, 0x8001, 0xffff};
     for (uint32_t head = 0; head < 65536; head++) {
@@ -84,14 +81,4 @@ static void rounds_to_nearest_even(void **state)
             }
         }
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(sixteen_bits),
-        cmocka_unit_test(eight_bits_and_four),
-        cmocka_unit_test(rounds_to_nearest_even),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -62,7 +62,7 @@ static void check(cpl_tensor R, float scale)
     assert_ok(be->ops->sync(be));
 }
 
-static void as_in_double(void **state)
+TEST(as_in_double)
 {
     static const int64_t shapes[][2] = {{1, 1}, {1, 7}, {2, 3}, {9, 5}, {17, 40}, {33, 31}};
     for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++, release_all(state)) {
@@ -72,53 +72,48 @@ static void as_in_double(void **state)
 }
 
 /* The largest that the others' sizes leave untried, without differences. */
-static void many_rows(void **state)
+TEST(many_rows)
 {
-    cpl_backend *be = backend(2);
-    cpl_tensor R    = normal_2d(64, 300, 0.02f);
-    rows r          = {doubles_of(R), 64, 300};
-    (void)state;
+    cpl_backend *be   = backend(2);
+    cpl_tensor R      = normal_2d(64, 300, 0.02f);
+    rows r            = {doubles_of(R), 64, 300};
     const double loss = loss_of(&r);
     assert_near(orthogonality_of(be, cpl_tensor_none(), R, 1), loss, 1e-5 * loss);
 }
 
 /* ---- known values ---- */
 
-static void a_quarter(void **state)
+TEST(a_quarter)
 {
     cpl_backend *be = backend(1);
     cpl_tensor R    = new_tensor(CPL_F32, 2, 2);
-    (void)state;
     memcpy(cpl_f32(R), (float[]){1, 0, 0.70710678f, 0.70710678f}, 4 * sizeof(float));
     assert_near(orthogonality_of(be, cpl_tensor_none(), R, 1), 0.25, 1e-7);
 }
 
-static void orthogonal_rows_have_no_loss(void **state)
+TEST(orthogonal_rows_have_no_loss)
 {
     cpl_backend *be = backend(1);
     cpl_tensor R = new_tensor(CPL_F32, 5, 8), dR = zeros_like(R);
-    (void)state;
     for (int i = 0; i < 5; i++) cpl_f32(R)[i * 8 + 7 - i] = (float)(i + 1) / 3;
     assert_true(orthogonality_of(be, dR, R, 1) == 0);
     assert_same_bits(dR, zeros_like(R));
 }
 
 /* n equal rows: every entry off the diagonal is 1. */
-static void equal_rows(void **state)
+TEST(equal_rows)
 {
     cpl_backend *be = backend(1);
     cpl_tensor R    = new_tensor(CPL_F32, 4, 6);
-    (void)state;
     for (int i = 0; i < 24; i++) cpl_f32(R)[i] = (float)(i % 6 - 2);
     assert_near(orthogonality_of(be, cpl_tensor_none(), R, 1), 12.0 / 16, 1e-6);
 }
 
-static void zero_row_gives_nothing(void **state)
+TEST(zero_row_gives_nothing)
 {
     cpl_backend *be = backend(1);
     cpl_tensor R = normal_2d(6, 10, 1), dR = zeros_like(R);
     rows r;
-    (void)state;
     memset(cpl_f32(R) + 20, 0, 10 * sizeof(float));
     r                 = (rows){doubles_of(R), 6, 10};
     const double loss = loss_of(&r);
@@ -131,11 +126,10 @@ static void zero_row_gives_nothing(void **state)
 
 /* ---- scale ---- */
 
-static void scale_of_a_row_changes_nothing(void **state)
+TEST(scale_of_a_row_changes_nothing)
 {
     cpl_backend *be = backend(2);
     cpl_tensor R = normal_2d(12, 20, 1), dR = zeros_like(R), far = copy_of(R);
-    (void)state;
     const double loss = orthogonality_of(be, dR, R, 1);
     for (int i = 0; i < 12; i++) {
         double *row = doubles_of(cpl_tensor_at(R, i)), *pull = doubles_of(cpl_tensor_at(dR, i));
@@ -149,7 +143,7 @@ static void scale_of_a_row_changes_nothing(void **state)
 
 /* ---- reference values ---- */
 
-static void golden(void **state)
+TEST(golden)
 {
     static const char *const names[] = {"orth-quarter", "orth-random",
                                         "orth-more-rows-than-columns"};
@@ -164,24 +158,4 @@ static void golden(void **state)
         assert_close("dR", dR, golden_doubles(file, "dR"), GOLDEN, 0);
         cpl_safetensors_close(file);
     }
-}
-
-static int run(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_teardown(as_in_double, release_all),
-        cmocka_unit_test_teardown(many_rows, release_all),
-        cmocka_unit_test_teardown(a_quarter, release_all),
-        cmocka_unit_test_teardown(orthogonal_rows_have_no_loss, release_all),
-        cmocka_unit_test_teardown(equal_rows, release_all),
-        cmocka_unit_test_teardown(zero_row_gives_nothing, release_all),
-        cmocka_unit_test_teardown(scale_of_a_row_changes_nothing, release_all),
-        cmocka_unit_test_teardown(golden, release_all),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
-
-int main(void)
-{
-    return run_at_every_level(run);
 }

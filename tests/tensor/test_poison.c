@@ -72,11 +72,10 @@ static void make_lazy(cpl_backend *poison, cpl_backend *inner)
     assert_ok(cpl_backend_reserve(poison, &work));
 }
 
-static void test_outputs_and_scratch_are_poisoned(void **state)
+TEST(test_outputs_and_scratch_are_poisoned)
 {
     cpl_backend poison, inner;
     cpl_tensor x = normal_2d(3, 5, 1), y = normal_2d(3, 5, 1);
-    (void)state;
     make_lazy(&poison, &inner);
     poison.ops->rms_norm(&poison, y, normal_1d(3, 1), x, normal_1d(5, 1), 1e-5f);
     assert_int_equal(poison.failure, CPL_ERR_MEMORY); /* the inner one's failure is handed on */
@@ -202,7 +201,7 @@ static bool stops(void (*mistake)(scene *s), scene *s)
     return WIFSIGNALED(status) && WTERMSIG(status) == SIGABRT;
 }
 
-static void test_mistakes_are_stopped(void **state)
+TEST(test_mistakes_are_stopped)
 {
     cpl_backend inner, poison;
     const cpl_work work = whole_work((cpl_work){0});
@@ -212,7 +211,6 @@ static void test_mistakes_are_stopped(void **state)
                            new_tensor(CPL_BF16, 3, 5),
                            new_1d(CPL_I32, 3),
                            normal_2d(7, 5, 1)};
-    (void)state;
     cpl_backend_cpu(&inner, CPL_F32, 1);
     cpl_backend_poison(&poison, &inner);
     assert_ok(cpl_backend_reserve(&poison, &work));
@@ -231,13 +229,4 @@ static void test_mistakes_are_stopped(void **state)
     assert_true(stops(z_loss_of_sigmoids, &s));
     assert_true(stops(rows_lie_in_their_gradient, &s));
     cpl_backend_free(&poison);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_teardown(test_outputs_and_scratch_are_poisoned, release_all),
-        cmocka_unit_test_teardown(test_mistakes_are_stopped, release_all),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -10,7 +10,7 @@ static const int64_t counts[] = {0, 1, 17, 16384, 100003, 2000001};
 enum { N_COUNTS = sizeof counts / sizeof *counts };
 
 /* The tolerance is that of `count` additions in double, and some. */
-static void test_against_plain_loops(void **state)
+TEST(test_against_plain_loops)
 {
     for (int k = 0; k < N_COUNTS; k++, release_all(state)) {
         cpl_tensor x = normal_1d(counts[k], 1), y = normal_1d(counts[k], 1);
@@ -29,17 +29,16 @@ static void test_against_plain_loops(void **state)
 }
 
 /* Whole numbers far beyond what F32 sums hold. */
-static void test_sums_are_in_double(void **state)
+TEST(test_sums_are_in_double)
 {
     enum { N = 50000 };
     cpl_tensor x    = new_1d(CPL_F32, N);
     cpl_backend *be = backend(2);
-    (void)state;
     for (int i = 0; i < N; i++) cpl_f32(x)[i] = i % 2 ? 1.0f : 0x1p30f;
     assert_true(sum_of(be, x) == N / 2 * (0x1p30 + 1));
 }
 
-static void test_same_bits_with_any_threads(void **state)
+TEST(test_same_bits_with_any_threads)
 {
     for (int k = 0; k < N_COUNTS; k++, release_all(state)) {
         cpl_tensor x = normal_1d(counts[k], 1);
@@ -82,9 +81,8 @@ static void check_row_norms(int64_t n, int64_t rows, int64_t cols, float scale)
 }
 
 /* Squares of the smallest and largest of these numbers do not exist in F32. */
-static void test_row_norms(void **state)
+TEST(test_row_norms)
 {
-    (void)state;
     check_row_norms(1, 1, 1, 1);
     check_row_norms(5, 3, 21, 1e-25f);
     check_row_norms(3, 1, 32, 1e25f);
@@ -98,12 +96,11 @@ static void test_row_norms(void **state)
 }
 
 /* Wherever in a row they stand, and in no other row. */
-static void test_row_norms_show_nan_and_infinity(void **state)
+TEST(test_row_norms_show_nan_and_infinity)
 {
     enum { N = 3, D = 77 };
     cpl_backend *be  = backend(1);
     cpl_tensor norms = new_1d(CPL_F32, N);
-    (void)state;
     for (int k = 0; k < D; k++) {
         cpl_tensor x                  = normal_2d(N, D, 1);
         cpl_f32(x)[0 * D + k]         = NAN;
@@ -113,16 +110,4 @@ static void test_row_norms_show_nan_and_infinity(void **state)
         assert_true(isfinite(cpl_f32(norms)[1]));
         assert_true(isinf(cpl_f32(norms)[2]));
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_teardown(test_against_plain_loops, release_all),
-        cmocka_unit_test_teardown(test_sums_are_in_double, release_all),
-        cmocka_unit_test_teardown(test_same_bits_with_any_threads, release_all),
-        cmocka_unit_test_teardown(test_row_norms, release_all),
-        cmocka_unit_test_teardown(test_row_norms_show_nan_and_infinity, release_all),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -119,7 +119,7 @@ static void check(int64_t n, int64_t d, int64_t D, float scale)
 
 static const int64_t widths[] = {1, 2, 3, 4, 7, 8, 15, 16, 17, 33, 48, 63, 64, 65, 100, 130};
 
-static void test_router_rows(void **state)
+TEST(test_router_rows)
 {
     for (size_t i = 0; i < sizeof widths / sizeof *widths; i++, release_all(state)) {
         check(widths[i], 37, 29, 0.02f);
@@ -127,7 +127,7 @@ static void test_router_rows(void **state)
     }
 }
 
-static void test_expert_rows(void **state)
+TEST(test_expert_rows)
 {
     static const int64_t rows[] = {0, 1, 2, 3, 5, 6, 7, 95, 96, 97, 200};
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++, release_all(state)) {
@@ -138,7 +138,7 @@ static void test_expert_rows(void **state)
 }
 
 /* Blocks are shorter where rows are long. */
-static void test_depths(void **state)
+TEST(test_depths)
 {
     static const int64_t depths[] = {1, 2, 31, 32, 63, 65, 129, 1536, 5461, 7168};
     for (size_t i = 0; i < sizeof depths / sizeof *depths; i++, release_all(state)) {
@@ -148,28 +148,26 @@ static void test_depths(void **state)
 }
 
 /* The squares of these products, and those of these weights, do not exist in F32. */
-static void test_scales(void **state)
+TEST(test_scales)
 {
-    (void)state;
     check(1, 40, 30, 1e25f);
     check(20, 40, 30, 1e25f);
     check(1, 40, 30, 1e-25f);
     check(20, 40, 30, 1e-25f);
 }
 
-static void test_it_adds(void **state)
+TEST(test_it_adds)
 {
     problem p = problem_of(21, 50, 130, 1);
     sums s    = new_sums(&p);
-    (void)state;
-    *s.norm = 1000;
+    *s.norm   = 1000;
     for (int64_t i = 0; i < p.n; i++) s.squares[i] = s.centred[i] = 1000;
     add_rows(&p, s, 0, p.D, new_scratch());
     check_sums(&p, s, oracle(&p), 1000);
 }
 
 /* The bits do not depend on how the rows are split, as long as they come in their order. */
-static void test_same_bits_however_split(void **state)
+TEST(test_same_bits_however_split)
 {
     static const int64_t pieces[] = {1, 2, 5, 6, 50, 84, 96, 131};
     for (int64_t n = 1; n < 40; n += 19, release_all(state)) {
@@ -187,13 +185,12 @@ static void test_same_bits_however_split(void **state)
 }
 
 /* Each thread has its own sums and scratch; X is everyone's. */
-static void test_threads_share_x(void **state)
+TEST(test_threads_share_x)
 {
     enum { N_EXPERTS = 16, ROWS = 200 };
     problem p = problem_of(64, 201, N_EXPERTS * ROWS, 0.02f);
     sums alone[N_EXPERTS], together[N_EXPERTS];
     void *scratch[4];
-    (void)state;
     for (int t = 0; t < 4; t++) scratch[t] = new_scratch();
     for (int j = 0; j < N_EXPERTS; j++) {
         alone[j]    = new_sums(&p);
@@ -210,7 +207,7 @@ static void test_threads_share_x(void **state)
 }
 
 /* What is wrong with a weight shows in the norm, wherever it stands. */
-static void test_norm_shows_nan_and_infinity(void **state)
+TEST(test_norm_shows_nan_and_infinity)
 {
     enum { N = 3, D = 41, ROWS = 7 };
     for (int k = 0; k < D * ROWS; k++, release_all(state)) {
@@ -252,31 +249,9 @@ static void check_proxies(int64_t n, int64_t d, int64_t D)
     }
 }
 
-static void test_same_as_in_training(void **state)
+TEST(test_same_as_in_training)
 {
-    (void)state;
     check_proxies(1, 33, 20);
     check_proxies(20, 33, 101);
     check_proxies(33, 64, 48);
-}
-
-static int run(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_teardown(test_router_rows, release_all),
-        cmocka_unit_test_teardown(test_expert_rows, release_all),
-        cmocka_unit_test_teardown(test_depths, release_all),
-        cmocka_unit_test_teardown(test_scales, release_all),
-        cmocka_unit_test_teardown(test_it_adds, release_all),
-        cmocka_unit_test_teardown(test_same_bits_however_split, release_all),
-        cmocka_unit_test_teardown(test_threads_share_x, release_all),
-        cmocka_unit_test_teardown(test_norm_shows_nan_and_infinity, release_all),
-        cmocka_unit_test_teardown(test_same_as_in_training, release_all),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
-
-int main(void)
-{
-    return run_at_every_level(run);
 }

@@ -31,9 +31,8 @@ static void check_table(int64_t P, int64_t h, float theta)
     }
 }
 
-static void test_table(void **state)
+TEST(test_table)
 {
-    (void)state;
     check_table(1, 2, 10000);
     check_table(300, 6, 10000);
     check_table(50, 128, 500000);
@@ -41,10 +40,9 @@ static void test_table(void **state)
 }
 
 /* The first frequency is 1: its angle is the position, exactly, however far. */
-static void test_first_frequency_is_exact(void **state)
+TEST(test_first_frequency_is_exact)
 {
     cpl_tensor table = table_of(backend(), 5000, 4, 10000);
-    (void)state;
     assert_true(cpl_f32(table)[4999 * 4] == (float)cos(4999.0));
     assert_true(cpl_f32(table)[4999 * 4 + 1] == (float)sin(4999.0));
 }
@@ -71,18 +69,16 @@ static void check_rotation(int64_t B, int64_t nq, int64_t H, int64_t h, int64_t 
     assert_close("turned back", x, doubles_of(old), C * (double)FLT_EPSILON, 0);
 }
 
-static void test_rotation(void **state)
+TEST(test_rotation)
 {
-    (void)state;
     check_rotation(2, 5, 3, 6, 0);
     check_rotation(1, 1, 1, 2, 7);
     check_rotation(3, 40, 2, 64, 11);
     check_rotation(0, 4, 2, 8, 0);
 }
 
-static void test_any_positions(void **state)
+TEST(test_any_positions)
 {
-    (void)state;
     const int64_t P = 9, H = 3, h = 6, T = 40;
     cpl_backend *be  = backend();
     cpl_tensor table = table_of(be, P, h, 10000), x = normal_2d(T, H * h, 1), want = copy_of(x);
@@ -94,15 +90,4 @@ static void test_any_positions(void **state)
     }
     be->ops->rope_at(be, x, table, H, position);
     assert_same_bits(x, want);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_teardown(test_table, release_all),
-        cmocka_unit_test_teardown(test_first_frequency_is_exact, release_all),
-        cmocka_unit_test_teardown(test_rotation, release_all),
-        cmocka_unit_test_teardown(test_any_positions, release_all),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -20,7 +20,7 @@ static void check(cpl_tensor logits, int64_t K, bool renormalise)
 static const int64_t shapes[][3] = {{1, 1, 1}, {5, 7, 3}, {33, 64, 8}, {700, 17, 17}, {3, 300, 9}};
 enum { N_SHAPES = sizeof shapes / sizeof *shapes };
 
-static void test_random_logits(void **state)
+TEST(test_random_logits)
 {
     for (int i = 0; i < N_SHAPES; i++, release_all(state)) {
         check(normal_2d(shapes[i][0], shapes[i][1], 2), shapes[i][2], false);
@@ -28,21 +28,19 @@ static void test_random_logits(void **state)
     }
 }
 
-static void test_no_tokens(void **state)
+TEST(test_no_tokens)
 {
     routing r = new_routing(new_tensor(CPL_F32, 0, 5), 2, softmax_routing(true));
-    (void)state;
     run_routing(routing_backend(2), &r);
     for (int e = 0; e < 5; e++) assert_true(cpl_f32(r.counts)[e] == 0);
     assert_true(cpl_f32(r.z)[0] == 0 && cpl_f32(r.entropy)[0] == 0);
 }
 
 /* Few different values, so that ties are everywhere; infinities among them. */
-static void test_ties(void **state)
+TEST(test_ties)
 {
     cpl_tensor logits = new_tensor(CPL_F32, 60, 11);
     cpl_tensor values = new_tensor(CPL_I32, 60, 11);
-    (void)state;
     randomise_ids(values, 3);
     for (int i = 0; i < 660; i++) cpl_f32(logits)[i] = (float)cpl_i32(values)[i];
     for (int K = 1; K <= 11; K++) check(logits, K, false);
@@ -51,11 +49,10 @@ static void test_ties(void **state)
 }
 
 /* Logits that are no numbers give weights that are none, but experts that are: different ones. */
-static void test_nan_gives_valid_experts(void **state)
+TEST(test_nan_gives_valid_experts)
 {
     cpl_tensor logits = normal_2d(2, 6, 1);
     routing r         = new_routing(logits, 6, softmax_routing(false));
-    (void)state;
     for (int e = 0; e < 6; e++) cpl_f32(logits)[e] = e == 2 ? 1.0f : NAN;
     run_routing(routing_backend(1), &r);
     for (int t = 0; t < 2; t++) {
@@ -90,9 +87,8 @@ static void check_slopes(int64_t T, int64_t n, int64_t K, bool renormalise)
     check_gradient(be, &r, 0.2);
 }
 
-static void test_gradient(void **state)
+TEST(test_gradient)
 {
-    (void)state;
     for (int renormalise = 0; renormalise < 2; renormalise++) {
         check_slopes(5, 7, 3, renormalise);
         check_slopes(3, 4, 4, renormalise);
@@ -121,7 +117,7 @@ static void check_dispatch(cpl_tensor expert, int64_t n)
             assert_true(token[row - 1] < token[row]);
 }
 
-static void test_dispatch(void **state)
+TEST(test_dispatch)
 {
     for (int i = 0; i < N_SHAPES; i++, release_all(state)) {
         routing r = new_routing(normal_2d(shapes[i][0], shapes[i][1], 1), shapes[i][2],
@@ -132,21 +128,19 @@ static void test_dispatch(void **state)
 }
 
 /* All tokens to one expert, others without any; and no tokens at all. */
-static void test_dispatch_extremes(void **state)
+TEST(test_dispatch_extremes)
 {
     cpl_tensor all = new_tensor(CPL_I32, 500, 1);
-    (void)state;
     for (int i = 0; i < 500; i++) cpl_i32(all)[i] = 3;
     check_dispatch(all, 5);
     check_dispatch(new_tensor(CPL_I32, 0, 2), 5);
 }
 
-static void test_nothing_depends_on_threads(void **state)
+TEST(test_nothing_depends_on_threads)
 {
     cpl_tensor logits = normal_2d(700, 17, 2);
     routing a         = new_routing(logits, 4, softmax_routing(true)),
             b         = new_routing(logits, 4, softmax_routing(true));
-    (void)state;
     run_routing(routing_backend(1), &a);
     run_routing(routing_backend(3), &b);
     assert_same_bits(a.weight, b.weight);
@@ -177,9 +171,8 @@ static void check_balance(const char *name, int64_t K)
     cpl_safetensors_close(file);
 }
 
-static void test_golden_balance(void **state)
+TEST(test_golden_balance)
 {
-    (void)state;
     check_balance("balance-random", 4);
     check_balance("balance-balanced", 3);
     check_balance("balance-ties", 3);
@@ -205,26 +198,8 @@ static void check_z(const char *name, int64_t K)
     cpl_safetensors_close(file);
 }
 
-static void test_golden_z(void **state)
+TEST(test_golden_z)
 {
-    (void)state;
     check_z("z-random", 4);
     check_z("z-large", 2);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_teardown(test_random_logits, release_all),
-        cmocka_unit_test_teardown(test_no_tokens, release_all),
-        cmocka_unit_test_teardown(test_ties, release_all),
-        cmocka_unit_test_teardown(test_nan_gives_valid_experts, release_all),
-        cmocka_unit_test_teardown(test_gradient, release_all),
-        cmocka_unit_test_teardown(test_dispatch, release_all),
-        cmocka_unit_test_teardown(test_dispatch_extremes, release_all),
-        cmocka_unit_test_teardown(test_nothing_depends_on_threads, release_all),
-        cmocka_unit_test_teardown(test_golden_balance, release_all),
-        cmocka_unit_test_teardown(test_golden_z, release_all),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

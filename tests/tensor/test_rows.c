@@ -57,24 +57,23 @@ static void check_norm_forward(int64_t T, int64_t d)
     assert_close("inv", inv, want_inv, sum_tolerance(C, d), 0);
 }
 
-static void test_norm_forward(void **state)
+TEST(test_norm_forward)
 {
     for (int i = 0; i < N_SHAPES; i++, release_all(state))
         check_norm_forward(shapes[i][0], shapes[i][1]);
 }
 
-static void test_norm_of_zeros_is_zero(void **state)
+TEST(test_norm_of_zeros_is_zero)
 {
     cpl_tensor x = new_tensor(CPL_F32, 2, 9), y = normal_2d(2, 9, 1), inv = new_1d(CPL_F32, 2);
     cpl_backend *be = backend(1);
-    (void)state;
     be->ops->rms_norm(be, y, inv, x, normal_1d(9, 1), 1e-5f);
     assert_same_bits(copy_of(x), x);
     for (int i = 0; i < 18; i++) assert_true(cpl_f32(y)[i] == 0);
 }
 
 /* Both results are added to what was there; `before` is what was there. */
-static void test_norm_backward(void **state)
+TEST(test_norm_backward)
 {
     enum { T = 5, D = 13 };
     cpl_tensor x = normal_2d(T, D, 2), weight = normal_1d(D, 1), dy = normal_2d(T, D, 1);
@@ -84,7 +83,6 @@ static void test_norm_backward(void **state)
     double *want_dx = gradient(norm_loss, &s, s.x, T * D);
     double *want_dw = gradient(norm_loss, &s, s.weight, D);
     cpl_backend *be = backend(2);
-    (void)state;
     for (int i = 0; i < T * D; i++) want_dx[i] += (double)cpl_f32(dx)[i];
     for (int i = 0; i < D; i++) want_dw[i] += (double)cpl_f32(dweight)[i];
     be->ops->rms_norm(be, y, inv, x, weight, 1e-5f);
@@ -93,12 +91,11 @@ static void test_norm_backward(void **state)
     assert_close("dweight", dweight, want_dw, sum_tolerance(C, T), 1e-8);
 }
 
-static void test_norm_backward_does_not_depend_on_threads(void **state)
+TEST(test_norm_backward_does_not_depend_on_threads)
 {
     enum { T = 700, D = 130 };
     cpl_tensor x = normal_2d(T, D, 2), weight = normal_1d(D, 1), dy = normal_2d(T, D, 1);
     cpl_tensor inv = normal_1d(T, 1), dx[2], dweight[2];
-    (void)state;
     for (int i = 0; i < 2; i++) {
         cpl_backend *be = backend(i == 0 ? 1 : 3);
         dx[i]           = new_tensor(CPL_F32, T, D);
@@ -111,7 +108,7 @@ static void test_norm_backward_does_not_depend_on_threads(void **state)
 
 /* ---- flat arrays ---- */
 
-static void test_clamp(void **state)
+TEST(test_clamp)
 {
     float in[]   = {-3, -2, -1.5f, 0, 2, 2.5f, INFINITY, -INFINITY, 1.0f};
     float want[] = {-2, -2, -1.5f, 0, 2, 2, 2, -2, 1.0f};
@@ -120,7 +117,6 @@ static void test_clamp(void **state)
     cpl_tensor x = new_1d(CPL_F32, N), y = new_1d(CPL_F32, N), dy = normal_1d(N, 1);
     cpl_tensor dx   = new_1d(CPL_F32, N);
     cpl_backend *be = backend(2);
-    (void)state;
     memcpy(x.storage, in, sizeof in);
     be->ops->clamp(be, y, x, 2);
     assert_memory_equal(y.storage, want, sizeof want);
@@ -133,7 +129,7 @@ static void test_clamp(void **state)
 }
 
 /* Rows with a large common part; in place too. */
-static void test_centre(void **state)
+TEST(test_centre)
 {
     static const int64_t sizes[][2] = {{1, 1}, {1, 5}, {2, 3}, {33, 17}, {64, 130}};
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++, release_all(state)) {
@@ -157,11 +153,10 @@ static void test_centre(void **state)
     }
 }
 
-static void test_add_and_fill(void **state)
+TEST(test_add_and_fill)
 {
     static const int64_t counts[] = {0, 1, 17, 40001};
     cpl_backend *be               = backend(2);
-    (void)state;
     for (int k = 0; k < 4; k++) {
         cpl_tensor x = normal_1d(counts[k], 1), y = normal_1d(counts[k], 1), old = copy_of(y);
         cpl_tensor wide = new_1d(CPL_F64, counts[k]), ids = new_1d(CPL_I32, counts[k]);
@@ -189,10 +184,9 @@ static uint16_t bf16_of(cpl_backend *be, float value)
     return *(uint16_t *)y.storage;
 }
 
-static void test_copy_rounds_to_nearest_even(void **state)
+TEST(test_copy_rounds_to_nearest_even)
 {
     cpl_backend *be = backend(1);
-    (void)state;
     assert_int_equal(bf16_of(be, 1.0f), 0x3f80);
     assert_int_equal(bf16_of(be, 1.0f + 0x1p-8f), 0x3f80);            /* tie: to even, down */
     assert_int_equal(bf16_of(be, 1.0f + 0x1p-7f + 0x1p-8f), 0x3f82);  /* tie: to even, up */
@@ -204,11 +198,10 @@ static void test_copy_rounds_to_nearest_even(void **state)
     assert_int_equal(bf16_of(be, -0.0f), 0x8000);
 }
 
-static void test_copy_between_types(void **state)
+TEST(test_copy_between_types)
 {
     static const int64_t counts[] = {0, 1, 19, 50001};
     cpl_backend *be               = backend(2);
-    (void)state;
     for (int k = 0; k < 4; k++) {
         cpl_tensor x = normal_1d(counts[k], 1), same = new_1d(CPL_F32, counts[k]);
         cpl_tensor low = new_1d(CPL_BF16, counts[k]), low_too = new_1d(CPL_BF16, counts[k]);
@@ -228,13 +221,12 @@ static void test_copy_between_types(void **state)
 
 /* ---- embedding ---- */
 
-static void test_embed(void **state)
+TEST(test_embed)
 {
     enum { T = 700, V = 40, D = 33 };
     cpl_tensor table = normal_2d(V, D, 1), low = new_tensor(CPL_BF16, V, D);
     cpl_tensor ids = new_1d(CPL_I32, T), y = new_tensor(CPL_F32, T, D), y_low = copy_of(y);
     cpl_backend *be = backend(2);
-    (void)state;
     randomise_ids(ids, V);
     be->ops->copy(be, low, table);
     be->ops->embed(be, y, table, ids);
@@ -247,7 +239,7 @@ static void test_embed(void **state)
 }
 
 /* Equal ids are added in the order of the tokens, to the last bit. */
-static void test_embed_backward(void **state)
+TEST(test_embed_backward)
 {
     static const int widths[] = {1, 16, 33, 130};
     enum { T = 700, V = 40 };
@@ -263,22 +255,4 @@ static void test_embed_backward(void **state)
                 cpl_f32(want)[cpl_i32(ids)[t] * d + i] += cpl_f32(dy)[t * d + i];
         assert_same_bits(got, want);
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_teardown(test_norm_forward, release_all),
-        cmocka_unit_test_teardown(test_norm_of_zeros_is_zero, release_all),
-        cmocka_unit_test_teardown(test_norm_backward, release_all),
-        cmocka_unit_test_teardown(test_norm_backward_does_not_depend_on_threads, release_all),
-        cmocka_unit_test_teardown(test_clamp, release_all),
-        cmocka_unit_test_teardown(test_centre, release_all),
-        cmocka_unit_test_teardown(test_add_and_fill, release_all),
-        cmocka_unit_test_teardown(test_copy_rounds_to_nearest_even, release_all),
-        cmocka_unit_test_teardown(test_copy_between_types, release_all),
-        cmocka_unit_test_teardown(test_embed, release_all),
-        cmocka_unit_test_teardown(test_embed_backward, release_all),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -19,11 +19,10 @@ static int32_t draw(cpl_tensor logits, float temperature, float top_p, float uni
     return sample_of(be, logits, temperature, top_p, uniform);
 }
 
-static void test_greedy_takes_the_lowest_of_equals(void **state)
+TEST(test_greedy_takes_the_lowest_of_equals)
 {
     const float values[] = {1, 5, -2, 5, 4};
     cpl_tensor logits    = logits_of(5, values);
-    (void)state;
     assert_int_equal(draw(logits, 0, 1, 0.99f), 1);
     assert_int_equal(draw(logits, 0, 0.5f, 0), 1);
     assert_int_equal(draw(logits_of(1, values), 1, 1, 0.5f), 0);
@@ -47,44 +46,40 @@ static void check_shares(cpl_tensor logits, float temperature, float top_p, cons
     for (int64_t i = 0; i < V; i++) assert_near((double)seen[i] / DRAWS, want[i], 2.0 / DRAWS);
 }
 
-static void test_shares_are_probabilities(void **state)
+TEST(test_shares_are_probabilities)
 {
     const float values[] = {0.5f, -1, 2, 0, 1.5f};
     double want[5], sum = 0;
-    (void)state;
     for (int i = 0; i < 5; i++) sum += want[i] = exp((double)values[i] / 0.7);
     for (int i = 0; i < 5; i++) want[i] /= sum;
     check_shares(logits_of(5, values), 0.7f, 1, want);
 }
 
 /* Probabilities 0.4, 0.3, 0.2, 0.1: 0.65 is reached by two ids, 0.75 by three. */
-static void test_top_p_keeps_the_smallest_set(void **state)
+TEST(test_top_p_keeps_the_smallest_set)
 {
     const float values[]    = {logf(0.2f), logf(0.4f), logf(0.1f), logf(0.3f)};
     const double two[]      = {0, 4.0 / 7, 0, 3.0 / 7};
     const double three[]    = {2.0 / 9, 4.0 / 9, 0, 3.0 / 9};
     const double first[]    = {0, 1, 0, 0};
     const cpl_tensor logits = logits_of(4, values);
-    (void)state;
     check_shares(logits, 1, 0.65f, two);
     check_shares(logits, 1, 0.75f, three);
     check_shares(logits, 1, 0.05f, first);
     check_shares(logits, 1, 0, first);
 }
 
-static void test_top_p_breaks_ties_by_index(void **state)
+TEST(test_top_p_breaks_ties_by_index)
 {
     const float values[] = {1, 1, 1, 1};
     const double want[]  = {0.5, 0.5, 0, 0};
-    (void)state;
     check_shares(logits_of(4, values), 1, 0.45f, want);
 }
 
 /* The set that top_p keeps, found by sorting, for many random logits. */
-static void test_top_p_against_sorting(void **state)
+TEST(test_top_p_against_sorting)
 {
     enum { V = 1000 };
-    (void)state;
     for (int round = 0; round < 20; round++) {
         cpl_tensor logits = normal_1d(V, 2);
         double prob[V], total = 0, above = 0;
@@ -95,14 +90,13 @@ static void test_top_p_against_sorting(void **state)
     }
 }
 
-static void test_extremes(void **state)
+TEST(test_extremes)
 {
     const float huge[]      = {-INFINITY, 3e38f, -3e38f, 1};
     const float infinite[]  = {1, INFINITY, 2, INFINITY};
     const float no_number[] = {NAN, 1, NAN, NAN};
     const float nothing[]   = {NAN, NAN, -INFINITY};
     const float almost_one  = 1 - 0x1p-24f;
-    (void)state;
     assert_int_equal(draw(logits_of(4, huge), 1, 1, almost_one), 1);
     assert_int_equal(draw(logits_of(4, huge), 1e-30f, 0.9f, almost_one), 1);
     assert_int_equal(draw(logits_of(4, infinite), 1, 1, 0), 1);
@@ -110,17 +104,4 @@ static void test_extremes(void **state)
     assert_int_equal(draw(logits_of(4, no_number), 1, 0.9f, almost_one), 1);
     assert_int_equal(draw(logits_of(4, no_number), 1, 1, almost_one), 1);
     assert_int_equal(draw(logits_of(3, nothing), 1, 1, 0.5f), 0);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_teardown(test_greedy_takes_the_lowest_of_equals, release_all),
-        cmocka_unit_test_teardown(test_shares_are_probabilities, release_all),
-        cmocka_unit_test_teardown(test_top_p_keeps_the_smallest_set, release_all),
-        cmocka_unit_test_teardown(test_top_p_breaks_ties_by_index, release_all),
-        cmocka_unit_test_teardown(test_top_p_against_sorting, release_all),
-        cmocka_unit_test_teardown(test_extremes, release_all),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -25,7 +25,7 @@ static void check(cpl_tensor logits, int64_t K, cpl_routing how)
     check_numbers(&r);
 }
 
-static void as_in_double(void **state)
+TEST(as_in_double)
 {
     static const int64_t shapes[][3] = {
         {1, 1, 1}, {5, 7, 3}, {33, 64, 8}, {700, 17, 17}, {3, 300, 9}};
@@ -40,10 +40,9 @@ static void as_in_double(void **state)
 /* ---- the choice ---- */
 
 /* A bias moves the choice, and neither scores nor what they weigh. */
-static void bias_chooses_only(void **state)
+TEST(bias_chooses_only)
 {
     cpl_tensor logits = normal_2d(40, 9, 1), bias = new_1d(CPL_F32, 9);
-    (void)state;
     cpl_f32(bias)[4] = 2;
     routing with     = new_routing(logits, 3, sigmoids(false, bias));
     routing without  = new_routing(logits, 3, sigmoids(false, cpl_tensor_none()));
@@ -59,11 +58,10 @@ static void bias_chooses_only(void **state)
     assert_true(cpl_f32(without.counts)[4] < 40);
 }
 
-static void ties_go_to_the_lower_index(void **state)
+TEST(ties_go_to_the_lower_index)
 {
     cpl_tensor logits = new_tensor(CPL_F32, 60, 11), values = new_tensor(CPL_I32, 60, 11);
     cpl_tensor bias = new_1d(CPL_F32, 11);
-    (void)state;
     randomise_ids(values, 3);
     for (int i = 0; i < 660; i++) cpl_f32(logits)[i] = (float)cpl_i32(values)[i];
     cpl_f32(bias)[2] = cpl_f32(bias)[7] = 0.125f;
@@ -74,10 +72,9 @@ static void ties_go_to_the_lower_index(void **state)
 }
 
 /* Scores of 1 tie where their logits do not: without a bias the logits decide. */
-static void logits_decide_among_saturated_scores(void **state)
+TEST(logits_decide_among_saturated_scores)
 {
     cpl_tensor logits = new_tensor(CPL_F32, 1, 3), bias = new_1d(CPL_F32, 3);
-    (void)state;
     memcpy(cpl_f32(logits), (float[]){200, 300, 250}, 3 * sizeof(float));
     routing plain = new_routing(logits, 3, sigmoids(false, cpl_tensor_none()));
     routing moved = new_routing(logits, 3, sigmoids(false, bias));
@@ -87,12 +84,11 @@ static void logits_decide_among_saturated_scores(void **state)
     assert_memory_equal(moved.expert.storage, ((int32_t[]){0, 1, 2}), 3 * sizeof(int32_t));
 }
 
-static void nan_gives_valid_experts(void **state)
+TEST(nan_gives_valid_experts)
 {
     cpl_tensor logits = normal_2d(1, 6, 1), bias = new_1d(CPL_F32, 6);
     routing r    = new_routing(logits, 6, sigmoids(false, bias));
     bool seen[6] = {false};
-    (void)state;
     for (int e = 0; e < 6; e++) cpl_f32(logits)[e] = e == 2 ? 1.0f : NAN;
     run_routing(routing_backend(1), &r);
     assert_int_equal(cpl_i32(r.expert)[0], 2);
@@ -113,9 +109,8 @@ static void check_slopes(int64_t T, int64_t n, int64_t K, cpl_routing how)
     check_gradient(be, &r, 0);
 }
 
-static void gradient_as_by_differences(void **state)
+TEST(gradient_as_by_differences)
 {
-    (void)state;
     for (int how = 0; how < 4; how++) {
         cpl_tensor bias = normal_1d(30, 0.3f), none = cpl_tensor_none();
         for (int64_t n = 1; n <= 30; n += n + 2) {
@@ -129,11 +124,10 @@ static void gradient_as_by_differences(void **state)
 }
 
 /* Shares do not change where all scores are scaled, nor the loss with them: no gradient along. */
-static void balance_pulls_along_no_common_factor(void **state)
+TEST(balance_pulls_along_no_common_factor)
 {
     cpl_backend *be = routing_backend(1);
     routing r       = new_routing(normal_2d(6, 8, 1), 2, sigmoids(true, cpl_tensor_none()));
-    (void)state;
     run_routing(be, &r);
     cpl_tensor dlogits = routing_backward(be, &r, new_tensor(CPL_F32, 6, 2), 0.5, 0);
     for (int t = 0; t < 6; t++) {
@@ -150,12 +144,11 @@ static void balance_pulls_along_no_common_factor(void **state)
 
 /* ---- scores of 0 and 1 ---- */
 
-static void large_logits_give_no_nan(void **state)
+TEST(large_logits_give_no_nan)
 {
     enum { T = 5, N = 4, K = 2 };
     static const float rows[T] = {200, -200, -100, -80, INFINITY};
     cpl_tensor logits = new_tensor(CPL_F32, T, N), dweight = normal_2d(T, K, 1);
-    (void)state;
     for (int i = 0; i < T * N; i++) cpl_f32(logits)[i] = rows[i / N];
     cpl_f32(logits)[2] = -300; /* one score 0 among scores of 1 */
     for (int i = 0; i < N; i++) cpl_f32(logits)[4 * N + i] = i % 2 ? 1e30f : -1e30f;
@@ -178,22 +171,20 @@ static void large_logits_give_no_nan(void **state)
     }
 }
 
-static void no_tokens(void **state)
+TEST(no_tokens)
 {
     routing r = new_routing(new_tensor(CPL_F32, 0, 5), 2, sigmoids(true, normal_1d(5, 1)));
-    (void)state;
     run_routing(routing_backend(2), &r);
     for (int e = 0; e < 5; e++) assert_true(cpl_f32(r.counts)[e] == 0);
     assert_true(cpl_f32(r.mean_prob)[0] == 0 && cpl_f32(r.entropy)[0] == 0);
 }
 
-static void nothing_depends_on_threads(void **state)
+TEST(nothing_depends_on_threads)
 {
     cpl_tensor logits = normal_2d(700, 17, 2), bias = normal_1d(17, 0.2f);
     routing a          = new_routing(logits, 4, sigmoids(true, bias));
     routing b          = new_routing(logits, 4, sigmoids(true, bias));
     cpl_tensor dweight = normal_2d(700, 4, 1);
-    (void)state;
     run_routing(routing_backend(1), &a);
     run_routing(routing_backend(3), &b);
     assert_same_bits(a.weight, b.weight);
@@ -206,11 +197,10 @@ static void nothing_depends_on_threads(void **state)
 
 /* ---- the bias's steps ---- */
 
-static void bias_rises_where_load_is_below_the_mean(void **state)
+TEST(bias_rises_where_load_is_below_the_mean)
 {
     cpl_backend *be = routing_backend(1);
     cpl_tensor bias = new_1d(CPL_F32, 4), load = new_1d(CPL_F32, 4);
-    (void)state;
     memcpy(cpl_f32(bias), (float[]){1, 2, 3, 4}, 4 * sizeof(float));
     memcpy(cpl_f32(load), (float[]){7, 0, 4, 5}, 4 * sizeof(float));
     be->ops->balance_bias(be, bias, load, 0.25f);
@@ -218,11 +208,10 @@ static void bias_rises_where_load_is_below_the_mean(void **state)
 }
 
 /* Equal loads, of whatever size and number, and none at all, move nothing. */
-static void equal_loads_move_nothing(void **state)
+TEST(equal_loads_move_nothing)
 {
     static const float loads[] = {0, 1.0f / 3, 0.1f, 16777215};
     cpl_backend *be            = routing_backend(1);
-    (void)state;
     for (int i = 0; i < 4; i++)
         for (int n = 1; n < 70; n += 3) {
             cpl_tensor bias = normal_1d(n, 1), before = copy_of(bias), load = new_1d(CPL_F32, n);
@@ -230,28 +219,4 @@ static void equal_loads_move_nothing(void **state)
             be->ops->balance_bias(be, bias, load, 0.25f);
             assert_same_bits(bias, before);
         }
-}
-
-static int run(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_teardown(as_in_double, release_all),
-        cmocka_unit_test_teardown(bias_chooses_only, release_all),
-        cmocka_unit_test_teardown(ties_go_to_the_lower_index, release_all),
-        cmocka_unit_test_teardown(logits_decide_among_saturated_scores, release_all),
-        cmocka_unit_test_teardown(nan_gives_valid_experts, release_all),
-        cmocka_unit_test_teardown(gradient_as_by_differences, release_all),
-        cmocka_unit_test_teardown(balance_pulls_along_no_common_factor, release_all),
-        cmocka_unit_test_teardown(large_logits_give_no_nan, release_all),
-        cmocka_unit_test_teardown(no_tokens, release_all),
-        cmocka_unit_test_teardown(nothing_depends_on_threads, release_all),
-        cmocka_unit_test_teardown(bias_rises_where_load_is_below_the_mean, release_all),
-        cmocka_unit_test_teardown(equal_loads_move_nothing, release_all),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
-
-int main(void)
-{
-    return run_at_every_level(run);
 }

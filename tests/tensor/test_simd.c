@@ -8,11 +8,10 @@
 static const double RELATIVE = 2e-7; /* what simd.h promises of exp */
 
 /* Every 37th float whose exponential is a normal number. */
-static void test_exp_is_accurate(void **state)
+TEST(test_exp_is_accurate)
 {
     const uint32_t largest = cpl_f32_bits(88.7f);
     double worst           = 0;
-    (void)state;
     for (uint32_t bits = cpl_f32_bits(1e-10f); bits < largest; bits += 37) {
         const float x = cpl_f32_from_bits(bits);
         double above = exp((double)x), below = exp(-(double)x);
@@ -23,26 +22,23 @@ static void test_exp_is_accurate(void **state)
 }
 
 /* Below the normal numbers the step is 2^-149, and one of them may be lost to rounding twice. */
-static void test_exp_of_tiny_results(void **state)
+TEST(test_exp_of_tiny_results)
 {
-    (void)state;
     for (float x = -87.3f; x > -110; x -= 0.01f)
         assert_near(cpl_exp(x), exp((double)x), 0x1p-149 + RELATIVE * exp((double)x));
     assert_true(cpl_exp(-1000) == 0 && cpl_exp(-INFINITY) == 0 && cpl_exp(-3e38f) == 0);
 }
 
-static void test_exp_beyond_its_range(void **state)
+TEST(test_exp_beyond_its_range)
 {
-    (void)state;
     assert_true(cpl_exp(0) == 1 && cpl_exp(-0.0f) == 1);
     assert_true(isinf(cpl_exp(88.8f)) && isinf(cpl_exp(3e38f)) && isinf(cpl_exp(INFINITY)));
     assert_true(isnan(cpl_exp(NAN)));
 }
 
-static void test_largest(void **state)
+TEST(test_largest)
 {
     float x[67];
-    (void)state;
     for (int n = 0; n <= 67; n++) {
         for (int at = 0; at < n; at++) { /* the largest at every place */
             for (int i = 0; i < n; i++) x[i] = i == at ? -1.0f : -2.0f - (float)i;
@@ -53,15 +49,4 @@ static void test_largest(void **state)
     assert_true(cpl_largest(x, 67) == -INFINITY && cpl_largest(x, 0) == -INFINITY);
     x[40] = 3;
     assert_true(cpl_largest(x, 67) == 3);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_exp_is_accurate),
-        cmocka_unit_test(test_exp_of_tiny_results),
-        cmocka_unit_test(test_exp_beyond_its_range),
-        cmocka_unit_test(test_largest),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -52,7 +52,7 @@ static void check(cpl_tensor gates)
     }
 }
 
-static void test_random_matrices(void **state)
+TEST(test_random_matrices)
 {
     static const int64_t sizes[][2] = {{1, 1},  {1, 7},    {7, 1},    {2, 2},     {5, 17},
                                        {17, 5}, {64, 128}, {128, 64}, {200, 210}, {9, 300}};
@@ -74,9 +74,8 @@ static cpl_tensor of_rank(int64_t rank, int64_t D, int64_t d)
     return gates_of(W, 1, D, d);
 }
 
-static void test_few_singular_values(void **state)
+TEST(test_few_singular_values)
 {
-    (void)state;
     check(of_rank(1, 40, 60));
     check(of_rank(1, 60, 40));
     check(of_rank(3, 40, 60));
@@ -107,9 +106,8 @@ static double one_above(int64_t k)
     return k == 37 ? 1.01 : 1;
 }
 
-static void test_singular_values_that_are_equal_or_nearly(void **state)
+TEST(test_singular_values_that_are_equal_or_nearly)
 {
-    (void)state;
     check(along_axes(30, 50, equal));
     check(along_axes(50, 50, equal));
     check(along_axes(100, 101, close_together));
@@ -117,20 +115,18 @@ static void test_singular_values_that_are_equal_or_nearly(void **state)
 }
 
 /* A start of ones, as is usual, never finds it. */
-static void test_a_singular_vector_at_right_angles_to_ones(void **state)
+TEST(test_a_singular_vector_at_right_angles_to_ones)
 {
     enum { D = 24, WIDTH = 32 };
     cpl_tensor W = normal_2d(D, WIDTH, 0);
-    (void)state;
     for (int64_t i = 0; i < D * WIDTH; i++)
         cpl_f32(W)[i] = 1 + ((i / WIDTH + i % WIDTH) % 2 ? 3.0f : -3.0f);
     check(gates_of(W, 1, D, WIDTH));
 }
 
-static void test_zero_nan_and_infinity(void **state)
+TEST(test_zero_nan_and_infinity)
 {
     cpl_tensor zero = gates_of(normal_2d(6, 5, 0), 2, 3, 5), bad = copy_of(zero);
-    (void)state;
     cpl_f32(bad)[7]       = NAN;
     cpl_f32(bad)[15 + 14] = -INFINITY;
     for (int64_t j = 0; j < 2; j++) {
@@ -139,41 +135,20 @@ static void test_zero_nan_and_infinity(void **state)
     }
 }
 
-static void test_bf16(void **state)
+TEST(test_bf16)
 {
     cpl_tensor low = new_tensor(CPL_BF16, 2 * 33, 47);
-    (void)state;
     randomise(low, 1);
     check(gates_of(low, 2, 33, 47));
 }
 
 /* Threads, and the other gates of a call, change no bit. */
-static void test_threads_and_neighbours(void **state)
+TEST(test_threads_and_neighbours)
 {
     enum { N = 7, D = 65, WIDTH = 80 };
     const cpl_tensor gates = gates_of(normal_2d(N * D, WIDTH, 1), N, D, WIDTH);
     const cpl_tensor one = norms_of(gates, 1), three = norms_of(gates, 3);
-    (void)state;
     assert_memory_equal(one.storage, three.storage, cpl_tensor_bytes(one));
     for (int64_t j = 0; j < N; j++)
         assert_true(cpl_f32(norms_of(cpl_tensor_range(gates, j, 1), 1))[0] == cpl_f32(one)[j]);
-}
-
-static int run(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_teardown(test_random_matrices, release_all),
-        cmocka_unit_test_teardown(test_few_singular_values, release_all),
-        cmocka_unit_test_teardown(test_singular_values_that_are_equal_or_nearly, release_all),
-        cmocka_unit_test_teardown(test_a_singular_vector_at_right_angles_to_ones, release_all),
-        cmocka_unit_test_teardown(test_zero_nan_and_infinity, release_all),
-        cmocka_unit_test_teardown(test_bf16, release_all),
-        cmocka_unit_test_teardown(test_threads_and_neighbours, release_all),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
-
-int main(void)
-{
-    return run_at_every_level(run);
 }

@@ -29,12 +29,12 @@ static void check_poison(void **state, cpl_dtype compute)
     check_pair(state, &plain, &poison, 0);
 }
 
-static void test_poison_f32(void **state)
+TEST(test_poison_f32)
 {
     check_poison(state, CPL_F32);
 }
 
-static void test_poison_bf16(void **state)
+TEST(test_poison_bf16)
 {
     check_poison(state, CPL_BF16);
 }
@@ -53,7 +53,7 @@ static void assert_rounded(const results *low, const results *wide)
     }
 }
 
-static void test_activations(void **state)
+TEST(test_activations)
 {
     cpl_backend be;
     int with = 0;
@@ -88,28 +88,14 @@ static void check_isa(void **state, const cpl_ops *ops)
     }
 }
 
-static void test_v2(void **state)
+TEST(test_v2)
 {
     check_isa(state, &cpl_cpu_ops_v2);
 }
 
-static void test_v3(void **state)
+TEST(test_v3)
 {
     if (!strcmp(cpl_cpu_isa(), "v2")) skip();
     check_isa(state, &cpl_cpu_ops_v3);
 }
 #endif
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_poison_f32),
-        cmocka_unit_test(test_poison_bf16),
-        cmocka_unit_test(test_activations),
-#if defined(__x86_64__)
-        cmocka_unit_test(test_v2),
-        cmocka_unit_test(test_v3),
-#endif
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}

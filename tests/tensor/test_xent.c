@@ -107,7 +107,7 @@ static void check(problem p, cpl_dtype compute, double tolerance)
                  (double)FLT_EPSILON * C * sqrt((double)(p.V * p.d)));
 }
 
-static void test_small_shapes(void **state)
+TEST(test_small_shapes)
 {
     static const int64_t shapes[][3] = {{1, 1, 1}, {5, 7, 11}, {0, 3, 4}, {40, 16, 130}, {3, 2, 1}};
     for (int i = 0; i < 5; i++, release_all(state))
@@ -115,11 +115,10 @@ static void test_small_shapes(void **state)
               sum_tolerance(C, shapes[i][2]));
 }
 
-static void test_gradient_is_that_of_the_loss(void **state)
+TEST(test_gradient_is_that_of_the_loss)
 {
     problem p = new_problem(6, 5, 9);
     answer a  = run(backend_for(&p, CPL_F32, 2), &p);
-    (void)state;
     widen(&p);
     double *dhead = gradient(loss, &p, p.wide_head, p.V * p.d);
     for (int64_t i = 0; i < p.V * p.d; i++) dhead[i] += 1;
@@ -128,18 +127,16 @@ static void test_gradient_is_that_of_the_loss(void **state)
 }
 
 /* Logits of several chunks: 100 tokens of 300000 logits are 120 MB. */
-static void test_several_chunks(void **state)
+TEST(test_several_chunks)
 {
     problem p = new_problem(100, 3, 300000);
-    (void)state;
     check(p, CPL_F32, sum_tolerance(C, p.V));
 }
 
 /* A token without a target has no part in anything. */
-static void test_without_targets(void **state)
+TEST(test_without_targets)
 {
     problem p = new_problem(4, 3, 5);
-    (void)state;
     for (int t = 0; t < 4; t++) cpl_i32(p.target)[t] = -1;
     answer a = run(backend_for(&p, CPL_F32, 1), &p);
     for (int i = 0; i < 4; i++) assert_true(cpl_f32(a.nll)[i] == 0 && cpl_f32(a.score)[i] == 0);
@@ -148,19 +145,17 @@ static void test_without_targets(void **state)
 }
 
 /* Logits far beyond what exp holds. */
-static void test_large_logits(void **state)
+TEST(test_large_logits)
 {
     problem p = new_problem(5, 4, 12);
-    (void)state;
     for (int64_t i = 0; i < 48; i++) cpl_f32(p.head)[i] *= 300;
     check(p, CPL_F32, sum_tolerance(C, 300));
 }
 
-static void test_bf16(void **state)
+TEST(test_bf16)
 {
     static const double BF16 = 2e-2; /* operands keep 8 bits: half of 2^-8 each, and some */
     problem p                = new_problem(40, 16, 130);
-    (void)state;
     check(p, CPL_BF16, BF16);
     cpl_tensor low  = new_tensor(CPL_BF16, p.V, p.d);
     cpl_backend *be = backend_for(&p, CPL_BF16, 2);
@@ -173,9 +168,8 @@ static void test_bf16(void **state)
 }
 
 /* Of any rows in any order, as xent of that row with that target. */
-static void test_log_probs(void **state)
+TEST(test_log_probs)
 {
-    (void)state;
     const int64_t R = 5, V = 301, P = 12;
     cpl_backend *be   = new_cpu(CPL_F32, 2, (cpl_work){0});
     cpl_tensor logits = normal_2d(R, V, 4), out = new_1d(CPL_F32, P);
@@ -193,28 +187,12 @@ static void test_log_probs(void **state)
     assert_close("log probabilities", out, want, 1e-6, 0);
 }
 
-static void test_same_bits_again(void **state)
+TEST(test_same_bits_again)
 {
-    problem p = new_problem(40, 16, 1300);
-    (void)state;
+    problem p       = new_problem(40, 16, 1300);
     cpl_backend *be = backend_for(&p, CPL_F32, 2);
     answer a = run(be, &p), b = run(be, &p);
     assert_same_bits(a.nll, b.nll);
     assert_same_bits(a.dx, b.dx);
     assert_same_bits(a.dhead, b.dhead);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_teardown(test_small_shapes, release_all),
-        cmocka_unit_test_teardown(test_gradient_is_that_of_the_loss, release_all),
-        cmocka_unit_test_teardown(test_several_chunks, release_all),
-        cmocka_unit_test_teardown(test_without_targets, release_all),
-        cmocka_unit_test_teardown(test_large_logits, release_all),
-        cmocka_unit_test_teardown(test_bf16, release_all),
-        cmocka_unit_test_teardown(test_log_probs, release_all),
-        cmocka_unit_test_teardown(test_same_bits_again, release_all),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -42,9 +42,8 @@ static void encode(const cpl_tokenizer *t, cpl_ids *ids, const char *text)
 
 /* Words: "ab" once, " ab" twice, " abc" once. Pairs: a b 4 times, then " " + ab 3 times, then
  * " ab" + c once. */
-static void three_joins_by_hand(void **state)
+TEST(three_joins_by_hand)
 {
-    (void)state;
     const char *documents[]  = {"ab ab<|endoftext|>", " ab abc"};
     cpl_bpe_trainer *trainer = train(261, 1, documents, 2);
     cpl_tokenizer *t         = write_and_load(trainer);
@@ -73,9 +72,8 @@ static void count_warnings(void *ctx, cpl_log_level level, const char *sentence)
     if (level == CPL_LOG_WARN && strstr(sentence, "261 tokens, not 300")) ++*(int *)ctx;
 }
 
-static void training_ends_where_pairs_are_rare(void **state)
+TEST(training_ends_where_pairs_are_rare)
 {
-    (void)state;
     int warnings              = 0;
     cpl_log log               = {count_warnings, &warnings};
     cpl_bpe_settings settings = {.vocab_size = 300, .min_frequency = 2};
@@ -89,9 +87,8 @@ static void training_ends_where_pairs_are_rare(void **state)
     cpl_bpe_free(trainer);
 }
 
-static void settings_out_of_bounds_are_refused(void **state)
+TEST(settings_out_of_bounds_are_refused)
 {
-    (void)state;
     cpl_bpe_trainer *trainer;
     cpl_log quiet          = {0};
     cpl_bpe_settings small = {.vocab_size = 257, .min_frequency = 1};
@@ -113,9 +110,8 @@ static void settings_out_of_bounds_are_refused(void **state)
     cpl_bpe_free(trainer);
 }
 
-static void the_small_tokenizer_is_what_its_text_gives(void **state)
+TEST(the_small_tokenizer_is_what_its_text_gives)
 {
-    (void)state;
     char path[100];
     cpl_text text = {0}, want = {0}, got = {0};
     assert_ok(cpl_file_read(&text, golden_path("tokenizers/small.txt"), 1 << 20));
@@ -219,9 +215,8 @@ static bool contains(const cpl_pair *merges, size_t n, cpl_pair pair)
     return false;
 }
 
-static void merges_are_those_of_counting_anew(void **state)
+TEST(merges_are_those_of_counting_anew)
 {
-    (void)state;
     cpl_rng_key key = {.seed = 31, .stream = CPL_STREAM_TEST};
     uint64_t draw   = 0;
     cpl_text text   = {0};
@@ -272,9 +267,8 @@ static int64_t join_one_by_one(const cpl_bpe_trainer *trainer, int32_t *ids, int
 }
 
 /* One word of 1 to 300 letters: short ones, cached ones, and those that need the heap. */
-static void words_encode_as_joined_one_by_one(void **state)
+TEST(words_encode_as_joined_one_by_one)
 {
-    (void)state;
     cpl_rng_key key = {.seed = 32, .stream = CPL_STREAM_TEST};
     uint64_t draw   = 0;
     cpl_text text   = {0};
@@ -310,9 +304,8 @@ static void words_encode_as_joined_one_by_one(void **state)
     cpl_text_free(&text);
 }
 
-static void order_of_documents_does_not_matter(void **state)
+TEST(order_of_documents_does_not_matter)
 {
-    (void)state;
     const char *documents[] = {"one two three two", "three one four one", "five five two"};
     const char *others[]    = {documents[2], documents[0], documents[1]};
     cpl_bpe_trainer *a      = train(290, 1, documents, 3);
@@ -321,18 +314,4 @@ static void order_of_documents_does_not_matter(void **state)
     assert_memory_equal(a->merges, b->merges, a->n_merges * sizeof *a->merges);
     cpl_bpe_free(a);
     cpl_bpe_free(b);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(three_joins_by_hand),
-        cmocka_unit_test(training_ends_where_pairs_are_rare),
-        cmocka_unit_test(settings_out_of_bounds_are_refused),
-        cmocka_unit_test(the_small_tokenizer_is_what_its_text_gives),
-        cmocka_unit_test(merges_are_those_of_counting_anew),
-        cmocka_unit_test(words_encode_as_joined_one_by_one),
-        cmocka_unit_test(order_of_documents_does_not_matter),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -13,7 +13,7 @@
 #include "tokenizer/tokenizer.h"
 
 static const char *const OLMO = "allenai_gpt-neox-olmo-dolma-v1_5";
-static const char *folder;
+SCRATCH_FOLDER(folder);
 
 static void encode_file(cpl_shard_writer *writer, cpl_encoder *encoder, const char *path,
                         cpl_document_counts *counts)
@@ -99,22 +99,19 @@ static void small_corpus(const char *tokenizer, const char *reference)
     }
 }
 
-static void olmo(void **state)
+TEST_ANY(olmo)
 {
-    (void)state;
     small_corpus(tokenizer_path(OLMO), "gpt-neox-olmo-dolma-v1_5");
 }
 
-static void gpt2(void **state)
+TEST_ANY(gpt2)
 {
-    (void)state;
     small_corpus(tokenizer_path("gpt2"), "gpt2");
 }
 
 /* A shard of the larger corpus against its line of reference-counts.tsv. */
-static void larger_shard(void **state)
+TEST_ANY(larger_shard)
 {
-    (void)state;
     char sum[65];
     const char *out   = in_folder(folder, "code");
     const char *table = further ? shared_path("data/tokenizers/reference-counts.tsv")
@@ -131,15 +128,4 @@ static void larger_shard(void **state)
     assert_true(strstr(line, sum) < strchr(line, '\n'));
     cpl_text_free(&tokens);
     cpl_text_free(&counts);
-}
-
-int main(int n_arguments, char **arguments)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(olmo),
-        cmocka_unit_test(gpt2),
-        cmocka_unit_test(larger_shard),
-    };
-    folder = scratch_folder();
-    return run_groups(n_arguments, arguments, tests, tests, NULL, NULL);
 }

@@ -71,9 +71,8 @@ static void check_merges(const cpl_tokenizer *t, const json_t *list)
     cpl_free(merges);
 }
 
-static void what_the_file_says(void **state)
+TEST(what_the_file_says)
 {
-    (void)state;
     for (size_t i = 0; i < sizeof published / sizeof *published; i++) {
         cpl_tokenizer *t;
         json_t *root = json_load_file(file_of(i), 0, NULL);
@@ -91,9 +90,8 @@ static void what_the_file_says(void **state)
     }
 }
 
-static void ids_without_a_token(void **state)
+TEST(ids_without_a_token)
 {
-    (void)state;
     cpl_tokenizer *t;
     assert_ok(cpl_tokenizer_load(&t, file_of(0)));
     const int64_t outside[] = {-1, cpl_tokenizer_vocab_size(t), INT64_MAX};
@@ -102,13 +100,4 @@ static void ids_without_a_token(void **state)
         assert_spells(t, outside[i], "");
     }
     cpl_tokenizer_free(t);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(what_the_file_says),
-        cmocka_unit_test(ids_without_a_token),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -60,9 +60,8 @@ static uint32_t some_point(const cpl_rng_key *key, uint64_t *draw, bool zeros)
     return from[0] + cpl_rng_u32(key, (*draw)++) % from[1];
 }
 
-static void every_code_point_alone(void **state)
+TEST(every_code_point_alone)
 {
-    (void)state;
     cpl_nfc nfc  = {0};
     cpl_text got = {0};
     for (uint32_t c = 1; c < 0x110000; c++) {
@@ -82,9 +81,8 @@ static void every_code_point_alone(void **state)
     cpl_nfc_free(&nfc);
 }
 
-static void sequences_agree_with_utf8proc(void **state)
+TEST(sequences_agree_with_utf8proc)
 {
-    (void)state;
     cpl_rng_key key = {.seed = 21, .stream = CPL_STREAM_TEST};
     uint64_t draw   = 0;
     cpl_nfc nfc     = {0};
@@ -177,9 +175,8 @@ static bool is_standard(const uint32_t *points, size_t n, const cpl_text *text)
     return same;
 }
 
-static void older_classes_neither_move_nor_let_pass(void **state)
+TEST(older_classes_neither_move_nor_let_pass)
 {
-    (void)state;
     cpl_rng_key key = {.seed = 22, .stream = CPL_STREAM_TEST};
     uint64_t draw   = 0;
     cpl_nfc nfc     = {0};
@@ -210,9 +207,8 @@ static void older_classes_neither_move_nor_let_pass(void **state)
 
 /* A run of marks beyond the short sort, out of order: the stable order must be that of the short.
  */
-static void long_runs_of_marks(void **state)
+TEST(long_runs_of_marks)
 {
-    (void)state;
     enum { MARKS = 200000 };
     cpl_nfc nfc      = {0};
     cpl_text got     = {0};
@@ -227,15 +223,4 @@ static void long_runs_of_marks(void **state)
     free(points);
     cpl_text_free(&got);
     cpl_nfc_free(&nfc);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_code_point_alone),
-        cmocka_unit_test(sequences_agree_with_utf8proc),
-        cmocka_unit_test(older_classes_neither_move_nor_let_pass),
-        cmocka_unit_test(long_runs_of_marks),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -81,9 +81,8 @@ static bool check_part(const json_t *line, const char *plain)
     return false;
 }
 
-static void parts_give_the_ids_of_the_library_or_are_refused(void **state)
+TEST(parts_give_the_ids_of_the_library_or_are_refused)
 {
-    (void)state;
     static char line[LONGEST_LINE];
     json_t *plain = json_object();
     int n_read = 0, n_refused = 0;
@@ -103,12 +102,4 @@ static void parts_give_the_ids_of_the_library_or_are_refused(void **state)
     json_decref(plain);
     print_message("%d read, %d refused\n", n_read, n_refused);
     assert_true(n_read > 50 && n_refused > 50);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(parts_give_the_ids_of_the_library_or_are_refused),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

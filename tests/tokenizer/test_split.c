@@ -166,28 +166,24 @@ static void check_kind(cpl_split_kind kind, const alternative *alternatives, siz
     }
 }
 
-static void gpt2_words_are_those_of_the_pattern(void **state)
+TEST(gpt2_words_are_those_of_the_pattern)
 {
-    (void)state;
     check_kind(CPL_SPLIT_GPT2, gpt2, sizeof gpt2 / sizeof *gpt2);
 }
 
-static void dolma2_words_are_those_of_the_pattern(void **state)
+TEST(dolma2_words_are_those_of_the_pattern)
 {
-    (void)state;
     check_kind(CPL_SPLIT_DOLMA2, dolma2, sizeof dolma2 / sizeof *dolma2);
 }
 
-static void table_has_the_classes_of_the_list(void **state)
+TEST(table_has_the_classes_of_the_list)
 {
-    (void)state;
     for (uint32_t c = 0; c < 0x110000; c++)
         assert_int_equal("OLNS"[cpl_unicode_traits(c) & CPL_CLASS_MASK], class_of[c]);
 }
 
-static void only_the_two_patterns_are_known(void **state)
+TEST(only_the_two_patterns_are_known)
 {
-    (void)state;
     cpl_split_kind kind;
     assert_true(cpl_split_known("'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+"
                                 "|\\s+(?!\\S)|\\s+",
@@ -211,9 +207,8 @@ static const cpl_added *longest(const cpl_added_set *set, const char *text, size
     return best;
 }
 
-static void added_tokens_are_found_leftmost_and_longest(void **state)
+TEST(added_tokens_are_found_leftmost_and_longest)
 {
-    (void)state;
     cpl_rng_key key = {.seed = 12, .stream = CPL_STREAM_TEST};
     uint64_t draw   = 0;
     for (int t = 0; t < 3000; t++) {
@@ -241,14 +236,5 @@ static void added_tokens_are_found_leftmost_and_longest(void **state)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(table_has_the_classes_of_the_list),
-        cmocka_unit_test(gpt2_words_are_those_of_the_pattern),
-        cmocka_unit_test(dolma2_words_are_those_of_the_pattern),
-        cmocka_unit_test(only_the_two_patterns_are_known),
-        cmocka_unit_test(added_tokens_are_found_leftmost_and_longest),
-    };
-    return cmocka_run_group_tests(tests, read_classes, free_classes);
-}
+TESTS_DO(before_all, read_classes);
+TESTS_DO(after_all, free_classes);

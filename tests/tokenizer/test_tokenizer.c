@@ -102,37 +102,32 @@ static void check_family(const char *tokenizer, const char *name, const ids_of *
     cpl_tokenizer_free(t);
 }
 
-static void olmo_v1_5_encodes_as_its_vectors_say(void **state)
+TEST_ANY(olmo_v1_5_encodes_as_its_vectors_say)
 {
-    (void)state;
     check_family("allenai_gpt-neox-olmo-dolma-v1_5.json", "allenai_gpt-neox-olmo-dolma-v1_5",
                  olmo_ids, true);
 }
 
-static void neox_pii_encodes_as_its_vectors_say(void **state)
+TEST_ANY(neox_pii_encodes_as_its_vectors_say)
 {
-    (void)state;
     check_family("allenai_eleuther-ai-gpt-neox-20b-pii-special.json",
                  "allenai_eleuther-ai-gpt-neox-20b-pii-special", pii_ids, true);
 }
 
-static void gpt2_encodes_as_its_vectors_say(void **state)
+TEST_ANY(gpt2_encodes_as_its_vectors_say)
 {
-    (void)state;
     check_family("gpt2.json", "gpt2", gpt2_ids, false);
 }
 
-static void gpt2_in_its_own_form_is_the_same(void **state)
+TEST_ANY(gpt2_in_its_own_form_is_the_same)
 {
-    (void)state;
     check_family("gpt2-openai", "gpt2", gpt2_ids, false);
     check_family("gpt2-openai/encoder.json", "gpt2", gpt2_ids, false);
     check_family("gpt2-openai/vocab.bpe", "gpt2", gpt2_ids, false);
 }
 
-static void dolma2_encodes_as_its_vectors_say(void **state)
+TEST_ANY(dolma2_encodes_as_its_vectors_say)
 {
-    (void)state;
     check_family("allenai_dolma2.json", "allenai_dolma2", dolma2_ids, false);
 }
 
@@ -234,18 +229,16 @@ static int check_shards(const char *tokenizer, const char *name, const char *pre
     return checked;
 }
 
-static void shards_encode_as_recorded(void **state)
+TEST_ANY(shards_encode_as_recorded)
 {
-    (void)state;
     const char *prefix = !further ? "" : getenv("COUPLET_ALL_SHARDS") ? "corpus" : "corpus-mini";
     assert_true(check_shards("allenai_gpt-neox-olmo-dolma-v1_5.json", "gpt-neox-olmo-dolma-v1_5",
                              prefix) >= 12);
     assert_true(check_shards("gpt2.json", "gpt2", prefix) >= 12);
 }
 
-static void special_tokens_can_be_plain_text(void **state)
+TEST_ANY(special_tokens_can_be_plain_text)
 {
-    (void)state;
     cpl_tokenizer *t         = load_published("allenai_gpt-neox-olmo-dolma-v1_5.json");
     const int32_t eos        = olmo_ids[further].eos;
     static const char text[] = "a<|endoftext|>b  c";
@@ -272,18 +265,4 @@ static void special_tokens_can_be_plain_text(void **state)
     cpl_encoder_free(with);
     cpl_encoder_free(without);
     cpl_tokenizer_free(t);
-}
-
-int main(int n_arguments, char **arguments)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(olmo_v1_5_encodes_as_its_vectors_say),
-        cmocka_unit_test(neox_pii_encodes_as_its_vectors_say),
-        cmocka_unit_test(gpt2_encodes_as_its_vectors_say),
-        cmocka_unit_test(gpt2_in_its_own_form_is_the_same),
-        cmocka_unit_test(dolma2_encodes_as_its_vectors_say),
-        cmocka_unit_test(shards_encode_as_recorded),
-        cmocka_unit_test(special_tokens_can_be_plain_text),
-    };
-    return run_groups(n_arguments, arguments, tests, tests, NULL, NULL);
 }

@@ -34,9 +34,8 @@ done:
     return status;
 }
 
-static void damaged_files_never_crash(void **state)
+TEST(damaged_files_never_crash)
 {
-    (void)state;
     char path[100];
     int64_t loaded = 0, refused = 0;
     cpl_text whole = {0}, file = {0};
@@ -115,19 +114,9 @@ static void fail_each(cpl_status (*work)(void))
     }
 }
 
-static void every_allocation_may_fail(void **state)
+TEST(every_allocation_may_fail)
 {
-    (void)state;
     (void)file_with_rare_parts();
     fail_each(load_and_use);
     fail_each(train_and_write);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(damaged_files_never_crash),
-        cmocka_unit_test(every_allocation_may_fail),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -42,9 +42,8 @@ static void encode(const char *path, cpl_ids *ids, const char *text, size_t leng
     cpl_tokenizer_free(t);
 }
 
-static void known_text_gives_known_tokens(void **state)
+TEST(known_text_gives_known_tokens)
 {
-    (void)state;
     static const char text[] = "The water\n\n  100";
     cpl_tokenizer *t;
     cpl_encoder *e;
@@ -65,9 +64,8 @@ static void known_text_gives_known_tokens(void **state)
 }
 
 /* Random text comes back as its NFC, whatever the order in which words enter the cache. */
-static void decoding_gives_the_composed_text(void **state)
+TEST(decoding_gives_the_composed_text)
 {
-    (void)state;
     cpl_rng_key key = {.seed = 41, .stream = CPL_STREAM_TEST};
     uint64_t draw   = 0;
     cpl_tokenizer *t;
@@ -121,9 +119,8 @@ static void check_round_trip(cpl_encoder *e, const cpl_tokenizer *t, const char 
 
 /* Words that differ only in NULs at the end, and more words than the cache holds, in two rounds:
  * what is kept must be what would be made anew. */
-static void kept_words_are_not_mixed_up(void **state)
+TEST(kept_words_are_not_mixed_up)
 {
-    (void)state;
     enum { WORDS = 150000 };
     cpl_tokenizer *t;
     cpl_encoder *e;
@@ -153,9 +150,8 @@ static void kept_words_are_not_mixed_up(void **state)
     cpl_tokenizer_free(t);
 }
 
-static void bytes_that_are_no_utf8_become_the_replacement(void **state)
+TEST(bytes_that_are_no_utf8_become_the_replacement)
 {
-    (void)state;
     static const char bad[] = "a\xFFwater\xE2\x82 \xED\xA0\x80!";
     static const char good[] =
         "a\xEF\xBF\xBDwater\xEF\xBF\xBD \xEF\xBF\xBD\xEF\xBF\xBD\xEF\xBF\xBD!";
@@ -177,9 +173,8 @@ static void bytes_that_are_no_utf8_become_the_replacement(void **state)
 }
 
 /* The same tokens as GPT-2's pair of files, and with merges as arrays of two. */
-static void other_forms_of_the_file_give_the_same(void **state)
+TEST(other_forms_of_the_file_give_the_same)
 {
-    (void)state;
     char path[100];
     cpl_ids want = {0}, got = {0};
     static const char text[] = "The wheel turned, they'd say, 100 times.<|endoftext|>";
@@ -220,9 +215,8 @@ static void other_forms_of_the_file_give_the_same(void **state)
     cpl_ids_free(&want);
 }
 
-static void a_space_is_put_in_front_where_asked(void **state)
+TEST(a_space_is_put_in_front_where_asked)
 {
-    (void)state;
     cpl_ids got = {0}, want = {0};
     json_t *root = small_json();
     json_object_set_new(json_object_get(root, "pre_tokenizer"), "add_prefix_space", json_true());
@@ -281,9 +275,8 @@ static const refusal refusals[] = {
      "single_word"},
 };
 
-static void what_is_not_implemented_is_refused_by_name(void **state)
+TEST(what_is_not_implemented_is_refused_by_name)
 {
-    (void)state;
     for (size_t i = 0; i < sizeof refusals / sizeof *refusals; i++) {
         const refusal *r = refusals + i;
         cpl_tokenizer *t;
@@ -306,9 +299,8 @@ static void keep_sentence(void *ctx, cpl_log_level level, const char *sentence)
     cpl_text_printf(ctx, "%s\n", sentence);
 }
 
-static void what_is_ignored_is_told_once(void **state)
+TEST(what_is_ignored_is_told_once)
 {
-    (void)state;
     cpl_text told     = {0};
     const cpl_log log = {keep_sentence, &told};
     cpl_tokenizer *t;
@@ -335,9 +327,8 @@ static void what_is_ignored_is_told_once(void **state)
 }
 
 /* " be" is a token and a word, but no merge makes it. */
-static void ignored_merges_matter_for_a_token_that_they_do_not_make(void **state)
+TEST(ignored_merges_matter_for_a_token_that_they_do_not_make)
 {
-    (void)state;
     cpl_tokenizer *t;
     json_t *root = small_json(), *model = json_object_get(root, "model");
     json_t *merges = json_object_get(model, "merges");
@@ -355,9 +346,8 @@ static void ignored_merges_matter_for_a_token_that_they_do_not_make(void **state
     json_decref(root);
 }
 
-static void files_that_are_none_are_told(void **state)
+TEST(files_that_are_none_are_told)
 {
-    (void)state;
     cpl_tokenizer *t;
     assert_fails(CPL_ERR_IO, "/nowhere", cpl_tokenizer_load(&t, "/nowhere"));
     assert_fails(CPL_ERR_INPUT, "encoder.json", cpl_tokenizer_load(&t, scratch_folder()));
@@ -369,9 +359,8 @@ static void files_that_are_none_are_told(void **state)
     json_decref(root);
 }
 
-static void ids_without_tokens(void **state)
+TEST(ids_without_tokens)
 {
-    (void)state;
     cpl_tokenizer *t;
     cpl_text out = {0};
     json_t *root = small_json(), *added = json_object_get(root, "added_tokens");
@@ -403,9 +392,8 @@ static void ids_without_tokens(void **state)
     json_decref(root);
 }
 
-static void incomplete_ends_are_held_back(void **state)
+TEST(incomplete_ends_are_held_back)
 {
-    (void)state;
     static const char text[]    = "a\u00e9\u20ac\U0001F600";
     static const size_t whole[] = {0, 1, 1, 3, 3, 3, 6, 6, 6, 6, 10};
     for (size_t n = 0; n < sizeof text; n++)
@@ -418,9 +406,8 @@ static void incomplete_ends_are_held_back(void **state)
     assert_int_equal(cpl_tokenizer_utf8_prefix("a\xF4\x8F", 3), 1);
 }
 
-static void hash_tells_files_apart(void **state)
+TEST(hash_tells_files_apart)
 {
-    (void)state;
     cpl_tokenizer *a, *b;
     json_t *root = small_json();
     assert_ok(cpl_tokenizer_load(&a, small()));
@@ -432,24 +419,4 @@ static void hash_tells_files_apart(void **state)
     cpl_tokenizer_free(a);
     cpl_tokenizer_free(b);
     json_decref(root);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(known_text_gives_known_tokens),
-        cmocka_unit_test(decoding_gives_the_composed_text),
-        cmocka_unit_test(kept_words_are_not_mixed_up),
-        cmocka_unit_test(bytes_that_are_no_utf8_become_the_replacement),
-        cmocka_unit_test(other_forms_of_the_file_give_the_same),
-        cmocka_unit_test(a_space_is_put_in_front_where_asked),
-        cmocka_unit_test(what_is_not_implemented_is_refused_by_name),
-        cmocka_unit_test(what_is_ignored_is_told_once),
-        cmocka_unit_test(ignored_merges_matter_for_a_token_that_they_do_not_make),
-        cmocka_unit_test(files_that_are_none_are_told),
-        cmocka_unit_test(ids_without_tokens),
-        cmocka_unit_test(incomplete_ends_are_held_back),
-        cmocka_unit_test(hash_tells_files_apart),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

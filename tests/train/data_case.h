@@ -27,7 +27,7 @@ static inline int fresh_folder(void **state)
     return 0;
 }
 
-#define CASE(name) cmocka_unit_test_setup(name, fresh_folder)
+TESTS_DO(before_each, fresh_folder);
 
 /* Token t of every sequence but the first. */
 static inline int id_at(int t)

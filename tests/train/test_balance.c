@@ -188,12 +188,11 @@ static void compare_with_reference(const variant *v)
     end(&w);
 }
 
-static void is_the_reference(void **state)
+TEST(is_the_reference)
 {
     static const char *const routers[] = {"softmax", "sigmoid"};
     static const char *const scopes[]  = {"micro", "sequence", "global"};
     static const char *const weights[] = {"0.5", "0"};
-    (void)state;
     for (int i = 0; i < 24; i++) {
         const variant v = {routers[i % 2], scopes[i / 2 % 3], weights[i / 6 % 2], MICRO, i >= 12};
         compare_with_reference(&v);
@@ -201,9 +200,8 @@ static void is_the_reference(void **state)
 }
 
 /* The loss of a sequence, and that of the whole batch, do not depend on the micro-batches. */
-static void does_not_depend_on_micro_batches(void **state)
+TEST(does_not_depend_on_micro_batches)
 {
-    (void)state;
     for (int64_t micro = 1; micro <= B; micro *= 2) {
         compare_with_reference(&(variant){"softmax", "sequence", "0.5", micro, false});
         compare_with_reference(&(variant){"sigmoid", "global", "0.5", micro, true});
@@ -231,10 +229,9 @@ static void same_bits(const variant *a, const variant *b)
     end(&y);
 }
 
-static void a_span_of_one_pass_is_micro(void **state)
+TEST(a_span_of_one_pass_is_micro)
 {
     static const char *const routers[] = {"softmax", "sigmoid"};
-    (void)state;
     for (int i = 0; i < 2; i++) {
         const char *r = routers[i];
         same_bits(&(variant){r, "global", "0.5", B, false},
@@ -250,7 +247,7 @@ static void a_span_of_one_pass_is_micro(void **state)
 
 /* Only the whole batch of several micro-batches is counted ahead, but for micro-batch 0, and only
  * for a gradient. */
-static void counts_ahead_only_where_needed(void **state)
+TEST(counts_ahead_only_where_needed)
 {
     static const struct {
         variant v;
@@ -261,7 +258,6 @@ static void counts_ahead_only_where_needed(void **state)
                  {{"softmax", "global", "0.5", MICRO, false}, 3},
                  {{"softmax", "global", "0.5", B, false}, 1},
                  {{"softmax", "global", "0", 1, false}, 4}};
-    (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         world w;
         begin(&w, &cases[i].v);
@@ -276,13 +272,12 @@ static void counts_ahead_only_where_needed(void **state)
 }
 
 /* Nothing of a step stays in the next. Without weight global takes its sums in the main loop. */
-static void repeats_a_step(void **state)
+TEST(repeats_a_step)
 {
     static const variant cases[] = {{"softmax", "micro", "0.5", MICRO, false},
                                     {"sigmoid", "sequence", "0.5", MICRO, false},
                                     {"softmax", "global", "0.5", MICRO, false},
                                     {"softmax", "global", "0", MICRO, false}};
-    (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         world w;
         begin(&w, &cases[i]);
@@ -299,11 +294,10 @@ static void repeats_a_step(void **state)
     }
 }
 
-static void takes_what_is_predicted(void **state)
+TEST(takes_what_is_predicted)
 {
     static const char *const scopes[] = {"micro", "global", "sequence"};
     size_t bytes[3];
-    (void)state;
     for (int i = 0; i < 3; i++) {
         world w;
         const variant v = {"softmax", scopes[i], "0.5", MICRO, false};
@@ -322,15 +316,4 @@ static int close_reference(void **state)
     return 0;
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(is_the_reference),
-        cmocka_unit_test(does_not_depend_on_micro_batches),
-        cmocka_unit_test(a_span_of_one_pass_is_micro),
-        cmocka_unit_test(counts_ahead_only_where_needed),
-        cmocka_unit_test(repeats_a_step),
-        cmocka_unit_test(takes_what_is_predicted),
-    };
-    return cmocka_run_group_tests(tests, NULL, close_reference);
-}
+TESTS_DO(after_all, close_reference);

@@ -44,12 +44,11 @@ static void assert_epoch(cpl_train_data *data, int64_t epoch, const uint32_t *or
     }
 }
 
-static void an_epoch_is_a_shuffle_of_all_sequences(void **state)
+TEST(an_epoch_is_a_shuffle_of_all_sequences)
 {
     static const int seeds[] = {6198, 7};
     uint32_t order[SEQUENCES];
     cpl_train_data data;
-    (void)state;
     for (int of_data = 0; of_data < 2; of_data++) { /* data.seed goes before train.seed */
         cpl_settings settings = settings_of(shard("a.npy", SEQUENCES));
         if (of_data) set(&settings, "data.seed=7");
@@ -66,12 +65,11 @@ static void an_epoch_is_a_shuffle_of_all_sequences(void **state)
 
 /* In the order of the files, every epoch anew from the first; the end of the last file is left
  * out. */
-static void without_shuffle_an_epoch_begins_anew(void **state)
+TEST(without_shuffle_an_epoch_begins_anew)
 {
     uint32_t order[SEQUENCES];
     cpl_train_data data;
     cpl_settings settings = settings_of(shard("a.npy", SEQUENCES));
-    (void)state;
     set(&settings, "data.shuffle=false");
     plain_order(order);
     assert_ok(open_data(&data, &settings, NULL));
@@ -81,13 +79,12 @@ static void without_shuffle_an_epoch_begins_anew(void **state)
 }
 
 /* What a run that goes on at `step` reads is what a run from the beginning reads there. */
-static void any_step_can_be_the_first(void **state)
+TEST(any_step_can_be_the_first)
 {
     enum { LAST = 2 * STEPS + 3 };
     static rows through[LAST];
     cpl_train_data data;
     cpl_settings settings = settings_of(shard("a.npy", SEQUENCES));
-    (void)state;
     set(&settings, "data.document_mask=true");
     assert_ok(open_data(&data, &settings, NULL));
     for (int64_t step = 0; step < LAST; step++) through[step] = step_of(&data, step);
@@ -108,10 +105,9 @@ static void any_step_can_be_the_first(void **state)
 }
 
 /* Behind an end of text a document begins, with data.document_mask. */
-static void documents_begin_behind_an_end_of_text(void **state)
+TEST(documents_begin_behind_an_end_of_text)
 {
     cpl_train_data data;
-    (void)state;
     for (int masked = 0; masked < 2; masked++) {
         cpl_settings settings = settings_of(shard("a.npy", SEQUENCES));
         set(&settings, masked ? "data.document_mask=true" : "data.document_mask=false");
@@ -126,13 +122,12 @@ static void documents_begin_behind_an_end_of_text(void **state)
 
 /* With data.filter_repeats a sequence of one id over and over has no targets, unless it is held
  * out. */
-static void repeats_are_filtered_in_training_alone(void **state)
+TEST(repeats_are_filtered_in_training_alone)
 {
     enum { LONG = BATCH * T }; /* the batch as one sequence: 32 repetitions */
     rows r;
     cpl_train_data data;
     uint16_t ids[LONG];
-    (void)state;
     for (int i = 0; i < LONG; i++) ids[i] = 5;
     write_bytes(in_folder(folder, "same.npy"), ids, sizeof ids);
     cpl_settings settings = settings_of(in_folder(folder, "same.npy"));
@@ -150,12 +145,11 @@ static void repeats_are_filtered_in_training_alone(void **state)
     drop(&settings);
 }
 
-static void weights_change_how_often_a_source_is_read(void **state)
+TEST(weights_change_how_often_a_source_is_read)
 {
     int seen[SEQUENCES] = {0};
     cpl_train_data data;
     char paths[400];
-    (void)state;
     assert_int_equal(mkdir(in_folder(folder, "twice"), 0700), 0);
     assert_int_equal(mkdir(in_folder(folder, "once"), 0700), 0);
     snprintf(paths, sizeof paths, "[%s, %s]", shard("twice/a.npy", 8), shard("once/a.npy", 16));
@@ -176,13 +170,12 @@ static void weights_change_how_often_a_source_is_read(void **state)
 
 /* In the order of the file, train.micro_batch sequences at a time, whatever data.shuffle is; with
  * neither mask nor filter, so that runs that differ in them have the same validation loss. */
-static void held_out_data_is_read_in_its_order(void **state)
+TEST(held_out_data_is_read_in_its_order)
 {
     enum { MICRO = 3, BATCHES = (HELD_OUT + MICRO - 1) / MICRO };
     rows r;
     cpl_train_data data;
     cpl_settings settings = settings_of(shard("a.npy", SEQUENCES));
-    (void)state;
     set_data(&settings, "validation", shard("held.npy", HELD_OUT));
     set(&settings, "data.document_mask=true");
     set(&settings, "train.micro_batch=3");
@@ -204,11 +197,10 @@ static void held_out_data_is_read_in_its_order(void **state)
     drop(&settings);
 }
 
-static void without_validation_there_is_none(void **state)
+TEST(without_validation_there_is_none)
 {
     cpl_train_data data;
     cpl_settings settings = settings_of(shard("a.npy", SEQUENCES));
-    (void)state;
     assert_ok(open_data(&data, &settings, NULL));
     assert_true(!data.held_out && !data.held_out_shards && !data.tokenizer);
     assert_int_equal(data.eos, 0);
@@ -220,14 +212,13 @@ static void without_validation_there_is_none(void **state)
 
 /* ---- what is refused ---- */
 
-static void too_little_data_is_refused(void **state)
+TEST(too_little_data_is_refused)
 {
     cpl_train_data data;
     cpl_settings batch = settings_of(shard("batch.npy", BATCH));
     cpl_settings less  = settings_of(shard("less.npy", BATCH - 1));
     cpl_settings none  = settings_of(shard("none.npy", 0));
     cpl_settings unset = settings_of(NULL);
-    (void)state;
     assert_ok(open_data(&data, &batch, NULL)); /* just enough: every step is an epoch */
     assert_int_equal(data.train->steps_per_epoch, 1);
     cpl_train_data_close(&data);
@@ -242,12 +233,11 @@ static void too_little_data_is_refused(void **state)
 }
 
 /* A vocabulary that the shards do not name is the model's. */
-static void ids_are_bounded_by_the_model(void **state)
+TEST(ids_are_bounded_by_the_model)
 {
     rows r;
     cpl_train_data data;
     cpl_settings settings = settings_of(shard("a.npy", SEQUENCES));
-    (void)state;
     set(&settings, "data.shuffle=false");
     set_data(&settings, "validation", shard("held.npy", HELD_OUT));
     assert_ok(open_data(&data, &settings, NULL));
@@ -261,21 +251,4 @@ static void ids_are_bounded_by_the_model(void **state)
     assert_fails(CPL_ERR_INPUT, "a.npy", cpl_loader_batch(data.train, 1, &batch));
     cpl_train_data_close(&data);
     drop(&settings);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        CASE(an_epoch_is_a_shuffle_of_all_sequences),
-        CASE(without_shuffle_an_epoch_begins_anew),
-        CASE(any_step_can_be_the_first),
-        CASE(documents_begin_behind_an_end_of_text),
-        CASE(repeats_are_filtered_in_training_alone),
-        CASE(weights_change_how_often_a_source_is_read),
-        CASE(held_out_data_is_read_in_its_order),
-        CASE(without_validation_there_is_none),
-        CASE(too_little_data_is_refused),
-        CASE(ids_are_bounded_by_the_model),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

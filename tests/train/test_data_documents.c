@@ -75,32 +75,13 @@ static bool encodes(const cpl_settings *settings)
     return encoded;
 }
 
-static void documents_are_encoded_once(void **state)
-{
-    cpl_settings settings = settings_of_documents(documents("d.jsonl", 40));
-    (void)state;
-    assert_true(encodes(&settings));
-    assert_int_equal(made_in("run/tokens"), 1);
-    assert_false(encodes(&settings));
-    documents("d.jsonl", 41); /* other documents of the same name */
-    assert_true(encodes(&settings));
-    assert_int_equal(made_in("run/tokens"), 2);
-    set(&settings, "data.strip=false"); /* read in another way */
-    assert_true(encodes(&settings));
-    set_data(&settings, "cache", in_folder(folder, "cache"));
-    assert_true(encodes(&settings));
-    assert_int_equal(made_in("cache"), 1);
-    assert_int_equal(made_in("run/tokens"), 3);
-    drop(&settings);
-}
-
-/* Of several runs at once one encodes, and the others wait for it. */
-static void runs_at_once_share_what_one_encodes(void **state)
+/* The first test, since no thread has been started yet: of several runs at once one encodes, and
+ * the others wait for it. */
+TEST(runs_at_once_share_what_one_encodes)
 {
     enum { RUNS = 4 };
     pid_t child[RUNS];
     cpl_settings settings = settings_of_documents(documents("d.jsonl", 400));
-    (void)state;
     set_data(&settings, "cache", in_folder(folder, "cache"));
     set(&settings, "compute.threads=1");
     for (int i = 0; i < RUNS; i++) {
@@ -114,6 +95,24 @@ static void runs_at_once_share_what_one_encodes(void **state)
         assert_int_equal(ended, 0);
     }
     assert_int_equal(made_in("cache"), 1);
+    drop(&settings);
+}
+
+TEST(documents_are_encoded_once)
+{
+    cpl_settings settings = settings_of_documents(documents("d.jsonl", 40));
+    assert_true(encodes(&settings));
+    assert_int_equal(made_in("run/tokens"), 1);
+    assert_false(encodes(&settings));
+    documents("d.jsonl", 41); /* other documents of the same name */
+    assert_true(encodes(&settings));
+    assert_int_equal(made_in("run/tokens"), 2);
+    set(&settings, "data.strip=false"); /* read in another way */
+    assert_true(encodes(&settings));
+    set_data(&settings, "cache", in_folder(folder, "cache"));
+    assert_true(encodes(&settings));
+    assert_int_equal(made_in("cache"), 1);
+    assert_int_equal(made_in("run/tokens"), 3);
     drop(&settings);
 }
 
@@ -151,14 +150,13 @@ static void *open_as_rank(void *context)
 
 /* The second of two ranks sends the ids of every second batch of 256 documents: the data are those
  * of one process. */
-static void ranks_share_the_encoding(void **state)
+TEST(ranks_share_the_encoding)
 {
     opener o[2];
     pthread_t threads[2];
     cpl_train_data alone;
     cpl_thread_ranks *ranks;
     cpl_settings settings = settings_of_documents(documents("d.jsonl", 400));
-    (void)state;
     assert_ok(open_data(&alone, &settings, NULL));
     assert_ok(cpl_thread_ranks_init(&ranks, 2));
     for (int i = 0; i < 2; i++) {
@@ -180,7 +178,7 @@ static void ranks_share_the_encoding(void **state)
 
 /* The ids that a run trains on are those of the documents in their order, an end of text after
  * each. */
-static void documents_are_read_as_their_tokens(void **state)
+TEST(documents_are_read_as_their_tokens)
 {
     cpl_train_data data;
     cpl_encoder *encoder;
@@ -188,7 +186,6 @@ static void documents_are_read_as_their_tokens(void **state)
     int64_t n_ids         = 0;
     cpl_ids ids           = {0};
     cpl_settings settings = settings_of_documents(documents("d.jsonl", 40));
-    (void)state;
     set(&settings, "data.shuffle=false");
     assert_ok(open_data(&data, &settings, NULL));
     assert_ok(cpl_encoder_init(&encoder, data.tokenizer, false));
@@ -234,11 +231,10 @@ static char *identity(const cpl_settings *settings, const char *member)
     return value;
 }
 
-static void the_data_have_names(void **state)
+TEST(the_data_have_names)
 {
     cpl_settings settings = settings_of(shard("a.npy", SEQUENCES));
-    (void)state;
-    const char *first = identity(&settings, "data");
+    const char *first     = identity(&settings, "data");
     assert_string_equal(identity(&settings, "held_out"), "null");
     assert_string_equal(identity(&settings, "tokenizer"), "null");
     assert_string_equal(identity(&settings, "data"), first);
@@ -258,11 +254,10 @@ static void the_data_have_names(void **state)
 
 /* ---- what is refused ---- */
 
-static void documents_need_a_tokenizer(void **state)
+TEST(documents_need_a_tokenizer)
 {
     cpl_settings train = settings_of(documents("d.jsonl", 3));
     cpl_settings other = settings_of(shard("a.npy", SEQUENCES));
-    (void)state;
     refused("data.tokenizer is not set, and ", &train);
     set_data(&other, "validation", in_folder(folder, "d.jsonl"));
     refused("d.jsonl is documents, not token shards", &other);
@@ -270,11 +265,10 @@ static void documents_need_a_tokenizer(void **state)
 }
 
 /* Nothing of a corpus without text stays behind, not even the folder of the run. */
-static void an_empty_corpus_leaves_nothing(void **state)
+TEST(an_empty_corpus_leaves_nothing)
 {
     write_string(in_folder(folder, "empty.jsonl"), "{\"text\": \" \"}\n");
     cpl_settings settings = settings_of_documents(in_folder(folder, "empty.jsonl"));
-    (void)state;
     refused("the corpus is empty", &settings);
     assert_int_not_equal(access(in_folder(folder, "run"), F_OK), 0);
     drop(&settings);
@@ -282,12 +276,11 @@ static void an_empty_corpus_leaves_nothing(void **state)
 
 /* One allocation fails, each of the first 64 and some later ones. A sentence comes back, nothing
  * stays open, and of the documents the whole shards are there or nothing is. */
-static void runs_out_of_memory_in_words(void **state)
+TEST(runs_out_of_memory_in_words)
 {
     cpl_train_data data;
     cpl_settings settings = settings_of_documents(documents("d.jsonl", 40));
     int tries = 0, failures = 0;
-    (void)state;
     set_data(&settings, "validation", shard("held.npy", HELD_OUT));
     set(&settings, "compute.threads=1");
     int64_t before = cpl_alloc_count();
@@ -309,16 +302,4 @@ static void runs_out_of_memory_in_words(void **state)
     }
     assert_true(count > 200 && failures == tries);
     drop(&settings);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        CASE(runs_at_once_share_what_one_encodes), /* first: no thread has been started yet */
-        CASE(documents_are_encoded_once),          CASE(ranks_share_the_encoding),
-        CASE(documents_are_read_as_their_tokens),  CASE(the_data_have_names),
-        CASE(documents_need_a_tokenizer),          CASE(an_empty_corpus_leaves_nothing),
-        CASE(runs_out_of_memory_in_words),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -158,49 +158,32 @@ static void run_case(const char *name, const golden_limits *limit, bool poisoned
     cpl_hf_close(hf);
 }
 
-static void in_f32(void **state)
+TEST(in_f32)
 {
-    (void)state;
     for (int i = 0; i < N_GOLDEN_CASES; i++) run_case(golden_cases[i], &f32, false, 0, false);
 }
 
-static void in_bf16(void **state)
+TEST(in_bf16)
 {
-    (void)state;
     for (int i = 0; i < N_GOLDEN_CASES; i++) {
         run_case(golden_cases[i], &bf16, false, 0, false);
         run_case(golden_cases[i], &all_bf16, false, 0, false);
     }
 }
 
-static void reads_nothing_unset(void **state)
+TEST(reads_nothing_unset)
 {
-    (void)state;
     for (int i = 0; i < N_GOLDEN_CASES; i++) run_case(golden_cases[i], &f32, true, 0, false);
 }
 
-static void in_micro_batches(void **state)
+TEST(in_micro_batches)
 {
-    (void)state;
     run_case("base", &f32, false, 1, false);
     run_case("long", &f32, false, 1, true);
 }
 
-static void coupling_apart_is_the_same(void **state)
+TEST(coupling_apart_is_the_same)
 {
-    (void)state;
     run_case("base", &f32, false, 0, true);
     run_case("tied", &f32, true, 0, true);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(in_f32),
-        cmocka_unit_test(in_bf16),
-        cmocka_unit_test(reads_nothing_unset),
-        cmocka_unit_test(in_micro_batches),
-        cmocka_unit_test(coupling_apart_is_the_same),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -175,30 +175,17 @@ static void on_meshes_of(int n_ranks)
     assert_true(computed > N_GOLDEN_CASES);
 }
 
-static void two_ranks(void **state)
+TEST(two_ranks)
 {
-    (void)state;
     on_meshes_of(2);
 }
 
-static void four_ranks(void **state)
+TEST(four_ranks)
 {
-    (void)state;
     on_meshes_of(4);
 }
 
-static void eight_ranks(void **state)
+TEST(eight_ranks)
 {
-    (void)state;
     on_meshes_of(8);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(two_ranks),
-        cmocka_unit_test(four_ranks),
-        cmocka_unit_test(eight_ranks),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -148,14 +148,13 @@ static const char *in(const char *run, const char *name)
     return path;
 }
 
-static void one_run(void **state)
+TEST(one_run)
 {
     char run[200];
     heard h               = {0};
     cpl_settings settings = settings_of(NULL);
     cpl_train_outcome outcome;
     json_t *start = NULL;
-    (void)state;
     snprintf(run, sizeof run, "%s/run", scratch_folder());
     assert_ok(train(&h, run, &settings, NULL, &outcome));
     assert_int_equal(outcome.step, STEPS);
@@ -178,14 +177,13 @@ static void one_run(void **state)
 }
 
 /* Two runs of six steps, one of which was cut after four: the same losses, bit for bit. */
-static void a_run_goes_on(void **state)
+TEST(a_run_goes_on)
 {
     char run[200];
     heard whole = {0}, first = {0}, second = {0};
     cpl_settings all = settings_of(NULL), part = settings_of("train.steps=6");
     cpl_settings more = settings_of(NULL);
     cpl_train_outcome outcome;
-    (void)state;
     snprintf(run, sizeof run, "%s/whole", scratch_folder());
     assert_ok(train(&whole, run, &all, NULL, &outcome));
     snprintf(run, sizeof run, "%s/parts", scratch_folder());
@@ -205,13 +203,12 @@ static void a_run_goes_on(void **state)
     drop(&more);
 }
 
-static void what_is_not_approved_leaves_nothing(void **state)
+TEST(what_is_not_approved_leaves_nothing)
 {
     char run[200];
     heard h               = {.verdict = CPL_ERR_MEMORY};
     cpl_settings settings = settings_of(NULL);
     cpl_train_outcome outcome;
-    (void)state;
     snprintf(run, sizeof run, "%s/none", scratch_folder());
     assert_fails(CPL_ERR_MEMORY, "not approved", train(&h, run, &settings, NULL, &outcome));
     assert_int_not_equal(access(run, F_OK), 0);
@@ -220,13 +217,12 @@ static void what_is_not_approved_leaves_nothing(void **state)
 }
 
 /* A file of ids does not name its vocabulary: the model's is the bound. */
-static void ids_beyond_the_model_are_refused(void **state)
+TEST(ids_beyond_the_model_are_refused)
 {
     char run[200];
     heard h               = {0};
     cpl_settings settings = settings_of("model.vocab_size=32");
     cpl_train_outcome outcome;
-    (void)state;
     snprintf(run, sizeof run, "%s/beyond", scratch_folder());
     assert_fails(CPL_ERR_INPUT, "ids.npy", train(&h, run, &settings, NULL, &outcome));
     assert_int_equal(h.stepped, 0);
@@ -234,10 +230,9 @@ static void ids_beyond_the_model_are_refused(void **state)
 }
 
 /* Step n reads batch n - 1: the one with an id that is not in the vocabulary ends the run. */
-static void a_step_reads_its_batch(void **state)
+TEST(a_step_reads_its_batch)
 {
     cpl_train_outcome outcome;
-    (void)state;
     for (int step = 1; step <= STEPS; step++) {
         char run[200];
         heard h               = {0};
@@ -253,13 +248,12 @@ static void a_step_reads_its_batch(void **state)
 
 /* Nothing is learnt from a step whose gradient is not finite, and nothing is saved; the run ends
  * after as many in a row as train.max_skipped. */
-static void steps_that_are_not_finite_are_skipped(void **state)
+TEST(steps_that_are_not_finite_are_skipped)
 {
     char run[200], line[4096];
     heard h               = {0};
     cpl_settings settings = settings_of("z.weight=1e300");
     cpl_train_outcome outcome;
-    (void)state;
     set(&settings, "train.max_skipped=3");
     set(&settings, "checkpoint.every=1");
     snprintf(run, sizeof run, "%s/run", scratch_folder());
@@ -281,13 +275,12 @@ static void steps_that_are_not_finite_are_skipped(void **state)
 
 /* Work of the next step is given while the backend still has some of this one. The last step also waits
  * for its figures and for held-out loss. */
-static void a_step_waits_once(void **state)
+TEST(a_step_waits_once)
 {
     char run[200];
     heard h               = {0};
     cpl_settings settings = settings_of("log.every=100");
     cpl_train_outcome outcome;
-    (void)state;
     set(&settings, "eval.every=0");
     set(&settings, "checkpoint.every=0");
     set(&settings, "train.micro_batch=2");
@@ -298,18 +291,4 @@ static void a_step_waits_once(void **state)
     if (!is_given) unsetenv("COUPLET_TEST_BACKEND");
     assert_int_equal(h.waits, 1);
     drop(&settings);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(ids_beyond_the_model_are_refused),
-        cmocka_unit_test(one_run),
-        cmocka_unit_test(a_run_goes_on),
-        cmocka_unit_test(what_is_not_approved_leaves_nothing),
-        cmocka_unit_test(a_step_reads_its_batch),
-        cmocka_unit_test(a_step_waits_once),
-        cmocka_unit_test(steps_that_are_not_finite_are_skipped),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

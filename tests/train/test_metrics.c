@@ -47,9 +47,8 @@ static double of_layer(const line *l, const char *key, size_t layer)
     return json_number_value(json_array_get(array, layer));
 }
 
-static void every_loss_has_its_keys(void **state)
+TEST(every_loss_has_its_keys)
 {
-    (void)state;
     for (int absent = 0; absent < CPL_N_AUX_LOSSES; absent++) {
         line l = take();
         for (int i = 0; i < CPL_N_AUX_LOSSES; i++) {
@@ -72,13 +71,12 @@ static void every_loss_has_its_keys(void **state)
     }
 }
 
-static void every_figure_has_its_key_and_its_old_one(void **state)
+TEST(every_figure_has_its_key_and_its_old_one)
 {
     line l          = take();
     double *first   = (double *)(void *)&l.m.layer[1].figures;
     double *centred = (double *)(void *)&l.m.layer[1].centred;
     int n_centred   = 0;
-    (void)state;
     for (int i = 0; i < CPL_N_FIGURES; i++) first[i] = i + 1;
     for (int i = 0; i < CPL_N_FIGURES; i++) centred[i] = 500 + i;
     l.json = cpl_metrics_json(&l.m);
@@ -104,10 +102,9 @@ static void every_figure_has_its_key_and_its_old_one(void **state)
 }
 
 /* Every other number, each another one than all others. */
-static void every_number_has_its_key(void **state)
+TEST(every_number_has_its_key)
 {
     line l = take();
-    (void)state;
     const struct {
         const char *key;
         double *at;
@@ -152,10 +149,9 @@ static void every_number_has_its_key(void **state)
     drop(&l);
 }
 
-static void what_is_not_finite_is_null(void **state)
+TEST(what_is_not_finite_is_null)
 {
-    line l = take();
-    (void)state;
+    line l               = take();
     l.m.loss             = NAN;
     l.m.grad_norm        = INFINITY;
     l.m.lr               = 0.25;
@@ -169,10 +165,9 @@ static void what_is_not_finite_is_null(void **state)
     drop(&l);
 }
 
-static void validation_is_the_mean_over_targets(void **state)
+TEST(validation_is_the_mean_over_targets)
 {
-    line l = take();
-    (void)state;
+    line l        = take();
     l.m.source[0] = (cpl_source_loss){"a", 30, 10};
     l.m.source[1] = (cpl_source_loss){"b", 10, 30};
     assert_near(cpl_metrics_validation(&l.m), 1, 0); /* 40 / 40, not the mean of 3 and 1/3 */
@@ -185,10 +180,9 @@ static void validation_is_the_mean_over_targets(void **state)
     drop(&l);
 }
 
-static void counts_are_integers_by_layer(void **state)
+TEST(counts_are_integers_by_layer)
 {
     line l = take();
-    (void)state;
     for (int i = 0; i < L * N; i++) l.m.counts[i] = i;
     l.json              = cpl_metrics_json(&l.m);
     const json_t *layer = json_array_get(json_object_get(l.json, "tokens_per_expert"), 1);
@@ -198,17 +192,4 @@ static void counts_are_integers_by_layer(void **state)
         assert_int_equal(json_integer_value(json_array_get(layer, e)), N + (json_int_t)e);
     }
     drop(&l);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_loss_has_its_keys),
-        cmocka_unit_test(every_figure_has_its_key_and_its_old_one),
-        cmocka_unit_test(every_number_has_its_key),
-        cmocka_unit_test(what_is_not_finite_is_null),
-        cmocka_unit_test(validation_is_the_mean_over_targets),
-        cmocka_unit_test(counts_are_integers_by_layer),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

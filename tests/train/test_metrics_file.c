@@ -71,9 +71,8 @@ static int cut(const char *text, int64_t step, int64_t expected, const char *wan
 
 /* ---- what stays ---- */
 
-static void test_whole_files(void **state)
+TEST(test_whole_files)
 {
-    (void)state;
     heard h;
     assert_int_equal(cut(NULL, 0, 0, "", &h), 0);
     assert_int_equal(cut("", 0, -1, "", &h), 0);
@@ -82,18 +81,16 @@ static void test_whole_files(void **state)
     assert_int_equal(cut(L(1) L(2), 0, 0, "", &h), 0);
 }
 
-static void test_a_line_without_its_end(void **state)
+TEST(test_a_line_without_its_end)
 {
-    (void)state;
     heard h;
     assert_int_equal(cut(L(1) L(2) "{\"step\":3,\"lo", 2, 2, L(1) L(2), &h), 0);
     assert_int_equal(cut(L(1) L(2) "{\"step\":3,\"lo", 2, -1, L(1) L(2), &h), 0);
     assert_int_equal(cut(L(1) "{\"step\":2}", 2, 2, L(1) "{\"step\":2}\n", &h), 0);
 }
 
-static void test_damaged_lines_stay(void **state)
+TEST(test_damaged_lines_stay)
 {
-    (void)state;
     heard h;
     assert_int_equal(cut("X" L(1) L(2) L(3), 2, 2, "X" L(1) L(2), &h), 1);
     assert_non_null(strstr(h.last, "line 1 is damaged (1 line in all)"));
@@ -108,16 +105,14 @@ static void test_damaged_lines_stay(void **state)
     assert_int_equal(cut(L(1) "X\n" L(3), 2, -1, L(1) "X\n", &h), 1);
 }
 
-static void test_lines_are_cut_by_step_not_by_place(void **state)
+TEST(test_lines_are_cut_by_step_not_by_place)
 {
-    (void)state;
     heard h;
     assert_int_equal(cut(L(1) L(9) L(2) L(3), 3, 3, L(1) L(2) L(3), &h), 0);
 }
 
-static void test_missing_lines(void **state)
+TEST(test_missing_lines)
 {
-    (void)state;
     heard h;
     assert_int_equal(cut(L(1) L(2), 5, 5, L(1) L(2), &h), 1);
     assert_non_null(strstr(h.last, "2 of the 5 lines up to step 5 are there"));
@@ -133,9 +128,8 @@ static void *out_of(size_t bytes)
     return NULL;
 }
 
-static void test_memory_is_no_damage(void **state)
+TEST(test_memory_is_no_damage)
 {
-    (void)state;
     const char *path = metrics_path(), *text = L(1) L(2) L(3);
     FILE *file    = NULL;
     int64_t lines = 0;
@@ -156,9 +150,8 @@ static void assert_refused(const char *path, const char *part)
     assert_null(file);
 }
 
-static void test_links_pipes_and_endless_files(void **state)
+TEST(test_links_pipes_and_endless_files)
 {
-    (void)state;
     const char *folder = scratch_folder();
     char path[256], victim[256];
     snprintf(path, sizeof path, "%s/metrics.jsonl", folder);
@@ -177,18 +170,4 @@ static void test_links_pipes_and_endless_files(void **state)
     write_text(path, L(1));
     assert_int_equal(truncate(path, (off_t)1 << 40), 0); /* a hole: no disk is taken */
     assert_refused(path, "more than the metrics of a run");
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_whole_files),
-        cmocka_unit_test(test_a_line_without_its_end),
-        cmocka_unit_test(test_damaged_lines_stay),
-        cmocka_unit_test(test_lines_are_cut_by_step_not_by_place),
-        cmocka_unit_test(test_missing_lines),
-        cmocka_unit_test(test_memory_is_no_damage),
-        cmocka_unit_test(test_links_pipes_and_endless_files),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -95,17 +95,15 @@ static void check_formula(double router_lr)
     model_gone(mc);
 }
 
-static void as_the_formula(void **state)
+TEST(as_the_formula)
 {
-    (void)state;
     check_formula(1);
     check_formula(0.25);
     check_formula(0);
 }
 
-static void zero_and_not_finite(void **state)
+TEST(zero_and_not_finite)
 {
-    (void)state;
     cpl_model_settings c = small_config();
     model_case *mc       = model_drawn(&c, 1);
     cpl_optimizer o;
@@ -126,9 +124,8 @@ static void zero_and_not_finite(void **state)
     model_gone(mc);
 }
 
-static void copies_follow(void **state)
+TEST(copies_follow)
 {
-    (void)state;
     cpl_model_settings c = small_config();
     cpl_backend be;
     cpl_model model, fresh;
@@ -160,9 +157,8 @@ static void copies_follow(void **state)
     cpl_backend_free(&be);
 }
 
-static void learning_rate_as_the_reference(void **state)
+TEST(learning_rate_as_the_reference)
 {
-    (void)state;
     json_t *cases = NULL, *one, *pair;
     size_t i, k;
     int64_t seen = 0;
@@ -185,9 +181,8 @@ static void learning_rate_as_the_reference(void **state)
     json_decref(cases);
 }
 
-static void learning_rate_at_its_corners(void **state)
+TEST(learning_rate_at_its_corners)
 {
-    (void)state;
     cpl_train_settings s = {.lr = 1, .lr_min = NAN, .warmup_steps = 0, .steps = 1};
     assert_near(cpl_optimizer_lr(&s, 1), 0.1, 0); /* unset: a tenth of the peak */
     s.steps = 1000000;
@@ -202,16 +197,4 @@ static void learning_rate_at_its_corners(void **state)
     assert_near(cpl_optimizer_lr(&s, 1000000), 0, 0);
     for (int64_t step = 2; step < 999999; step += 991)
         assert_true(cpl_optimizer_lr(&s, step) > cpl_optimizer_lr(&s, step - 1));
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(as_the_formula),
-        cmocka_unit_test(zero_and_not_finite),
-        cmocka_unit_test(copies_follow),
-        cmocka_unit_test(learning_rate_as_the_reference),
-        cmocka_unit_test(learning_rate_at_its_corners),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -23,16 +23,14 @@ static bool judge(cpl_pace_window w)
     return cpl_pace_judge(&w);
 }
 
-static void test_busy_neighbours(void **state)
+TEST(test_busy_neighbours)
 {
-    (void)state;
     assert_true(judge(window(0.1, 0.3, 0.4, 1.2)));
     assert_true(judge(window(0.001, 0.0016, 0.7, 0.6)));
 }
 
-static void test_each_condition_alone_says_nothing(void **state)
+TEST(test_each_condition_alone_says_nothing)
 {
-    (void)state;
     assert_false(judge(window(0.1, 0.1, 0.4, 1.2)));  /* equally slow */
     assert_false(judge(window(0.1, 0.14, 0.4, 1.2))); /* nearly */
     assert_false(judge(window(0.1, 0.3, 0.95, 1.2))); /* got its time */
@@ -41,18 +39,16 @@ static void test_each_condition_alone_says_nothing(void **state)
     assert_false(judge(window(0.1, 0.3, 0.4, 0.6))); /* a processor was free for part of it */
 }
 
-static void test_what_cannot_be_measured_says_nothing(void **state)
+TEST(test_what_cannot_be_measured_says_nothing)
 {
-    (void)state;
     cpl_pace_window w = window(0.1, 0.3, 0.4, 1.2);
     w.all             = NAN;
     assert_false(cpl_pace_judge(&w));
 }
 
 /* A few outliers are no wandering: the first step, a page fault, a logged step. */
-static void test_outliers(void **state)
+TEST(test_outliers)
 {
-    (void)state;
     cpl_pace_window w = window(0.1, 0.1, 0.4, 1.2);
     for (int i = 0; i < 8; i++) w.wall[2 * i] = 5;
     assert_false(cpl_pace_judge(&w));
@@ -66,9 +62,8 @@ static void count(void *ctx, cpl_log_level level, const char *sentence)
     ++*(int *)ctx;
 }
 
-static void test_steps_of_this_process(void **state)
+TEST(test_steps_of_this_process)
 {
-    (void)state;
     int said      = 0;
     cpl_log log   = {count, &said};
     cpl_pace pace = {.window = {.n_threads = 1, .n_processors = 1 << 20}};
@@ -82,16 +77,4 @@ static void test_steps_of_this_process(void **state)
     cpl_pace_end(&pace, &log);
     assert_int_equal(pace.steps, 0); /* judged, and the next window begins */
     assert_int_equal(said, 0);       /* most of so many processors are free */
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_busy_neighbours),
-        cmocka_unit_test(test_each_condition_alone_says_nothing),
-        cmocka_unit_test(test_what_cannot_be_measured_says_nothing),
-        cmocka_unit_test(test_outliers),
-        cmocka_unit_test(test_steps_of_this_process),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -315,7 +315,7 @@ static const mesh shapes[] = {{2, 1}, {4, 2}, {8, 1}, {2, 2}, {4, 4},
 
 enum { N_SHAPES = sizeof shapes / sizeof *shapes, N_OFTEN = N_SHAPES - 2 };
 
-static void every_mesh_trains_the_same(void **state)
+TEST(every_mesh_trains_the_same)
 {
     static const char *const variants[][5] = {
         {NULL},
@@ -326,7 +326,6 @@ static void every_mesh_trains_the_same(void **state)
         {"balance.scope=sequence", "balance.weight=0.1", "erc.gradient=router",
          "train.router_lr=0.5", NULL},
     };
-    (void)state;
     for (size_t v = 0; v < sizeof variants / sizeof *variants; v++) {
         const char *alone = fresh_run();
         const result one  = train(alone, (mesh){1, 1}, variants[v]);
@@ -344,11 +343,10 @@ static void every_mesh_trains_the_same(void **state)
     }
 }
 
-static void twice_the_same_bits(void **state)
+TEST(twice_the_same_bits)
 {
     static const char *const no_overlap[] = {"dist.overlap=false", "train.steps=5", NULL};
     static const char *const overlap[]    = {"train.steps=5", NULL};
-    (void)state;
     for (int i = 0; i < N_SHAPES; i++) {
         const char *runs[3] = {fresh_run(), fresh_run(), fresh_run()};
         const result a = train(runs[0], shapes[i], overlap), b = train(runs[1], shapes[i], overlap);
@@ -360,10 +358,9 @@ static void twice_the_same_bits(void **state)
 }
 
 /* One process in bf16, and two: the masters that are saved are whole. */
-static void bf16_masters_are_whole(void **state)
+TEST(bf16_masters_are_whole)
 {
     static const char *const extra[] = {"compute.dtype=bf16", "train.steps=6", NULL};
-    (void)state;
     const char *alone = fresh_run(), *run = fresh_run();
     const result one  = train(alone, (mesh){1, 1}, extra);
     const result many = train(run, (mesh){2, 1}, extra);
@@ -374,14 +371,13 @@ static void bf16_masters_are_whole(void **state)
 
 /* Divided masters share memory with the gradients: what makes them whole between two steps changes
  * no later step. */
-static void whole_masters_disturb_nothing(void **state)
+TEST(whole_masters_disturb_nothing)
 {
     static const char *const often[] = {"compute.dtype=bf16", "train.steps=6", "eval.every=1",
                                         "checkpoint.every=1", "log.every=1",   NULL};
     static const char *const never[] = {"compute.dtype=bf16", "train.steps=6", "eval.every=0",
                                         "checkpoint.every=0", "log.every=1",   NULL};
     static const mesh some[]         = {{2, 1}, {4, 2}, {2, 2}};
-    (void)state;
     for (size_t i = 0; i < sizeof some / sizeof *some; i++) {
         const char *a = fresh_run(), *b = fresh_run();
         (void)train(a, some[i], often);
@@ -437,7 +433,7 @@ static void check_traffic(rank *r, cpl_trainer *t)
                  p.gradients.bytes + p.parameters.bytes + sums + tokens);
 }
 
-static void bytes_are_as_predicted(void **state)
+TEST(bytes_are_as_predicted)
 {
     static const char *const variants[][5] = {
         {NULL},
@@ -445,7 +441,6 @@ static void bytes_are_as_predicted(void **state)
         {"erc.draws=3", "erc.layers=1", "balance.scope=micro", NULL},
         {"erc.weight=0", "model.router=sigmoid", "model.router_bias=true", NULL},
     };
-    (void)state;
     for (size_t v = 0; v < sizeof variants / sizeof *variants; v++)
         for (int i = 0; i < N_OFTEN; i++) {
             const char *run = fresh_run();
@@ -502,11 +497,10 @@ static void go_on(const mesh *chain, size_t n, const char *dtype, const char *ac
 }
 
 /* 1 -> 4 -> 2 -> 1, and masters that are divided and whole in turn. */
-static void any_mesh_goes_on(void **state)
+TEST(any_mesh_goes_on)
 {
     static const mesh f32[]  = {{1, 1}, {4, 2}, {2, 1}, {8, 4}, {4, 4}, {1, 1}};
     static const mesh bf16[] = {{1, 1}, {4, 2}, {2, 1}, {1, 1}};
-    (void)state;
     go_on(f32, sizeof f32 / sizeof *f32, "compute.dtype=f32", "compute.activations=f32");
     go_on(bf16, sizeof bf16 / sizeof *bf16, "compute.dtype=bf16", "compute.activations=bf16");
 }
@@ -526,7 +520,7 @@ static void damage(const char *folder, const char *name)
 }
 
 /* The ranks divide the verifying: no file of the checkpoint is left out. */
-static void every_damaged_file_is_found(void **state)
+TEST(every_damaged_file_is_found)
 {
     static const char *const files[] = {
         "config.json",
@@ -542,7 +536,6 @@ static void every_damaged_file_is_found(void **state)
     };
     const char *const two[] = {"train.steps=2", CONSTANT_RATE, NULL};
     const char *run         = fresh_run();
-    (void)state;
     (void)train(run, (mesh){2, 2}, two);
     for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
         char last[300];
@@ -563,13 +556,12 @@ static void every_damaged_file_is_found(void **state)
 /* Four more steps of all ranks: each waits for its results, as in one process, and once for each message
  * of tensors, F32 or mixed: buckets, the exchange, the loads and probabilities of balance.scope=global, the coupling
  * loss of each layer, and with divided experts its diagonal and violations. */
-static void a_message_waits_once(void **state)
+TEST(a_message_waits_once)
 {
     enum { MORE = 4, LAYERS = 2 };
     static const char *const types[] = {"compute.dtype=f32", "compute.dtype=bf16"};
     static const char *const steps[] = {"train.steps=4", "train.steps=8"};
     static const mesh over[]         = {{2, 1}, {2, 2}, {4, 2}};
-    (void)state;
     for (size_t i = 0; i < sizeof over / sizeof *over; i++) {
         const int64_t sums = 2 + LAYERS * (over[i].experts > 1 ? 3 : 1);
         int64_t waits[2], messages[2];
@@ -586,19 +578,4 @@ static void a_message_waits_once(void **state)
         assert_int_equal(waits[1] - waits[0],
                          over[i].ranks * (MORE * (1 + sums) + messages[1] - messages[0]));
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_mesh_trains_the_same),
-        cmocka_unit_test(twice_the_same_bits),
-        cmocka_unit_test(bf16_masters_are_whole),
-        cmocka_unit_test(bytes_are_as_predicted),
-        cmocka_unit_test(any_mesh_goes_on),
-        cmocka_unit_test(every_damaged_file_is_found),
-        cmocka_unit_test(whole_masters_disturb_nothing),
-        cmocka_unit_test(a_message_waits_once),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -36,13 +36,12 @@ static cpl_status resume(const char *assignment, heard *h)
     return status;
 }
 
-static void what_changes_no_step_may_change(void **state)
+TEST(what_changes_no_step_may_change)
 {
     static const char *const free_ones[] = {"compute.threads=3",  "train.recompute=norms",
                                             "checkpoint.every=7", "checkpoint.keep=9",
                                             "eval.every=3",       "log.every=2"};
     heard h;
-    (void)state;
     for (size_t i = 0; i < sizeof free_ones / sizeof *free_ones; i++) {
         assert_ok(resume(free_ones[i], &h));
         assert_int_equal(h.warnings, 0);
@@ -58,10 +57,9 @@ static void what_changes_no_step_may_change(void **state)
 }
 
 /* A machine may need smaller micro-batches: a warning where they are what load balancing counts over. */
-static void micro_batches_may_change(void **state)
+TEST(micro_batches_may_change)
 {
     static const char *const scopes[] = {"auto", "micro", "global", "sequence"};
-    (void)state;
     for (int i = 0; i < 4; i++) {
         char scope[40];
         heard h          = {0};
@@ -79,7 +77,7 @@ static void micro_batches_may_change(void **state)
     }
 }
 
-static void what_changes_a_step_may_not(void **state)
+TEST(what_changes_a_step_may_not)
 {
     static const char *const fixed[][2] = {{"erc.alpha=0.5", "erc.alpha"},
                                            {"balance.weight=0.5", "balance.weight"},
@@ -92,7 +90,6 @@ static void what_changes_a_step_may_not(void **state)
                                            {"model.router=sigmoid", "model.router"},
                                            {"erc.gradient=router", "erc.gradient"}};
     heard h;
-    (void)state;
     for (size_t i = 0; i < sizeof fixed / sizeof *fixed; i++)
         assert_fails(CPL_ERR_INPUT, fixed[i][1], resume(fixed[i][0], &h));
 }
@@ -125,7 +122,7 @@ static void resume_as(const char *was, const char *now, const char *refused, boo
 }
 
 /* A run of before the setting goes on as it was. */
-static void activations_follow_products(void **state)
+TEST(activations_follow_products)
 {
     static const struct {
         const char *dtype;
@@ -135,7 +132,6 @@ static void activations_follow_products(void **state)
                  {"compute.dtype=f32", true, CPL_DTYPE_F32},
                  {"compute.dtype=bf16", false, CPL_DTYPE_BF16},
                  {"compute.dtype=bf16", true, CPL_DTYPE_F32}};
-    (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         cpl_settings s = with(cases[i].dtype);
         assert_ok(cpl_train_resolve_machine(&s, NULL, 1, cases[i].resumed));
@@ -154,9 +150,8 @@ static void activations_follow_products(void **state)
 
 /* To name the value that an automatic one became is no change, and the run keeps its own, to the
  * bit; nor is it one to name none. */
-static void what_a_value_became_is_no_change(void **state)
+TEST(what_a_value_became_is_no_change)
 {
-    (void)state;
     resume_as("train.lr=3e-4", "train.lr_min=3e-5", NULL, true);
     resume_as("train.lr=3e-4", "train.lr_min=3.1e-5", "train.lr_min", true);
     resume_as("train.seed=7", "data.seed=7", NULL, true);
@@ -181,12 +176,11 @@ static void what_a_value_became_is_no_change(void **state)
 }
 
 /* One warning with both values of all that differs, and of nothing else. */
-static void what_a_run_was_made_with(void **state)
+TEST(what_a_run_was_made_with)
 {
     heard h     = {0};
     cpl_log log = {hear, &h};
     cpl_backend be;
-    (void)state;
     assert_ok(cpl_backend_open(&be, "cpu", CPL_F32, 3));
     json_t *now = cpl_resume_made_with(&be, 2), *was = json_deep_copy(now);
     static const char *const names[] = {"couplet", "onednn",  "kernels",
@@ -227,10 +221,9 @@ static cpl_status check(const char *gone, const char *name, const char *value, c
     return status;
 }
 
-static void a_checkpoint_knows_its_settings(void **state)
+TEST(a_checkpoint_knows_its_settings)
 {
     heard h;
-    (void)state;
     assert_ok(check(NULL, NULL, NULL, NULL, &h));
     assert_ok(check("orth.weight", NULL, NULL, NULL, &h)); /* lacking: its default */
     assert_ok(check("balance.scope", NULL, NULL, NULL, &h));
@@ -243,18 +236,4 @@ static void a_checkpoint_knows_its_settings(void **state)
     assert_fails(CPL_ERR_INPUT, "no.such", check(NULL, "no.such", "1", NULL, &h));
     assert_ok(check(NULL, "data.tokenizer", "elsewhere.json", NULL, &h)); /* a path may move */
     assert_int_equal(h.warnings, 1);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(what_changes_no_step_may_change),
-        cmocka_unit_test(micro_batches_may_change),
-        cmocka_unit_test(what_changes_a_step_may_not),
-        cmocka_unit_test(activations_follow_products),
-        cmocka_unit_test(what_a_value_became_is_no_change),
-        cmocka_unit_test(what_a_run_was_made_with),
-        cmocka_unit_test(a_checkpoint_knows_its_settings),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -18,11 +18,10 @@ static bool is_there(const char *path)
     return access(path, F_OK) == 0;
 }
 
-static void a_fresh_run_goes_unless_kept(void **state)
+TEST(a_fresh_run_goes_unless_kept)
 {
     cpl_run run;
     const char *folder = run_path("fresh");
-    (void)state;
     assert_ok(cpl_run_open(&run, folder, 1));
     assert_ok(cpl_run_write(&run, "start.json", json_pack("{s:i}", "step", 0)));
     assert_true(is_there(folder));
@@ -35,11 +34,10 @@ static void a_fresh_run_goes_unless_kept(void **state)
     assert_true(is_there(run_path("fresh/start.json")));
 }
 
-static void a_run_is_begun_once(void **state)
+TEST(a_run_is_begun_once)
 {
     cpl_run run, other;
     const char *folder = run_path("once");
-    (void)state;
     assert_ok(cpl_run_open(&run, folder, 1));
     const pid_t child = fork(); /* the lock is one between processes */
     if (child == 0) _exit(cpl_run_open(&other, folder, 0) == CPL_ERR_INPUT ? 7 : 8);
@@ -57,10 +55,9 @@ static void a_run_is_begun_once(void **state)
 }
 
 /* A folder with other files is no place for a run, and a run that is not there cannot go on. */
-static void other_folders_are_refused(void **state)
+TEST(other_folders_are_refused)
 {
     cpl_run run;
-    (void)state;
     assert_int_equal(mkdir(run_path("other"), 0700), 0);
     assert_int_equal(mkdir(run_path("other/files"), 0700), 0);
     assert_fails(CPL_ERR_INPUT, "is no run and not empty",
@@ -84,10 +81,9 @@ static void put(const char *name, const char *content)
 
 /* Metrics without a checkpoint are those of a run whose checkpoints are gone, unless none was saved
  * yet; what is refused stays as it is. */
-static void a_run_without_checkpoint(void **state)
+TEST(a_run_without_checkpoint)
 {
     cpl_run run;
-    (void)state;
     assert_ok(cpl_run_open(&run, run_path("early"), 1));
     put("early/config.yaml", "");
     put("early/metrics.jsonl", "{}\n");
@@ -121,10 +117,9 @@ static void a_run_without_checkpoint(void **state)
 }
 
 /* A folder in its way stands for a file system without links. */
-static void links_are_tried(void **state)
+TEST(links_are_tried)
 {
     cpl_run run;
-    (void)state;
     assert_ok(cpl_run_open(&run, run_path("linked"), 1));
     cpl_run_keep(&run);
     cpl_run_close(&run);
@@ -133,11 +128,10 @@ static void links_are_tried(void **state)
     assert_fails(CPL_ERR_IO, "no symbolic link", cpl_run_open(&run, run_path("linked"), 0));
 }
 
-static void lines_are_appended_and_counted(void **state)
+TEST(lines_are_appended_and_counted)
 {
     cpl_run run;
     char text[64] = "";
-    (void)state;
     assert_ok(cpl_run_open(&run, run_path("lines"), 1));
     assert_ok(cpl_run_open_metrics(&run, 0, -1, NULL));
     for (int step = 1; step <= 3; step++)
@@ -158,17 +152,4 @@ static void lines_are_appended_and_counted(void **state)
     for (char *c = text; *c; c++) /* whatever the spaces are */
         if (*c == ' ') memmove(c, c + 1, strlen(c));
     assert_string_equal(text, "{\"step\":1}\n{\"step\":2}\n{\"step\":9}\n");
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_fresh_run_goes_unless_kept),
-        cmocka_unit_test(a_run_is_begun_once),
-        cmocka_unit_test(other_folders_are_refused),
-        cmocka_unit_test(a_run_without_checkpoint),
-        cmocka_unit_test(links_are_tried),
-        cmocka_unit_test(lines_are_appended_and_counted),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

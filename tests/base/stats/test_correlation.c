@@ -13,23 +13,21 @@ static const double some[N]  = {3, 1, 4, 1, 5, 9, 2, 6, 5, 3, 5};
 static const double other[N] = {2, 7, 1, 8, 2, 8, 1, 8, 2, 8, 4};
 
 /* scipy.stats.rankdata */
-static void equal_values_share_a_rank(void **state)
+TEST(equal_values_share_a_rank)
 {
     static const double want[N] = {4.5, 1.5, 6.0, 1.5, 8.0, 11.0, 3.0, 10.0, 8.0, 4.5, 8.0};
     double rank[N];
     void *scratch = malloc(cpl_correlation_scratch(N));
-    (void)state;
     cpl_rank_of(rank, some, N, scratch);
     for (int i = 0; i < N; i++) assert_near(rank[i], want[i], 0);
     free(scratch);
 }
 
 /* scipy.stats.spearmanr, pearsonr */
-static void correlations_are_scipys(void **state)
+TEST(correlations_are_scipys)
 {
     static const double a[] = {0.5, 0.5, 0.1, 0.9, 0.1}, b[] = {10, 20, 30, 20, 5};
     void *scratch = malloc(cpl_correlation_scratch(N));
-    (void)state;
     assert_near(cpl_correlation_spearman(some, other, N, scratch), 0.1384567651467695, 1e-14);
     assert_near(cpl_correlation_pearson(some, other, N), 0.09422924859889797, 1e-14);
     assert_near(cpl_correlation_spearman(a, b, 5, scratch), 0.08111071056538127, 1e-14);
@@ -38,11 +36,10 @@ static void correlations_are_scipys(void **state)
 }
 
 /* Spearman's looks at the order alone, and both change sign with one of the lists. */
-static void order_and_sign(void **state)
+TEST(order_and_sign)
 {
     double grown[N], fallen[N];
     void *scratch = malloc(cpl_correlation_scratch(N));
-    (void)state;
     for (int i = 0; i < N; i++) {
         grown[i]  = exp(some[i]);
         fallen[i] = 3 - 2 * some[i];
@@ -54,12 +51,11 @@ static void order_and_sign(void **state)
     free(scratch);
 }
 
-static void nothing_to_correlate(void **state)
+TEST(nothing_to_correlate)
 {
     static const double flat[] = {2, 2, 2}, rising[] = {1, 2, 3};
     double tenths[N]; /* whose mean, summed in doubles, is not 0.1 */
     void *memory = malloc(cpl_correlation_scratch(3));
-    (void)state;
     assert_true(isnan(cpl_correlation_pearson(flat, rising, 3)));
     assert_true(isnan(cpl_correlation_spearman(rising, flat, 3, memory)));
     assert_true(isnan(cpl_correlation_pearson(rising, rising, 1)));
@@ -67,15 +63,4 @@ static void nothing_to_correlate(void **state)
     assert_true(isnan(cpl_correlation_pearson(tenths, some, N)));
     assert_true(isnan(cpl_correlation_pearson(some, tenths, N)));
     free(memory);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(equal_values_share_a_rank),
-        cmocka_unit_test(correlations_are_scipys),
-        cmocka_unit_test(order_and_sign),
-        cmocka_unit_test(nothing_to_correlate),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

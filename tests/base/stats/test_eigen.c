@@ -40,10 +40,9 @@ static void check_planted(const double *value, int n)
     free(a);
 }
 
-static void planted_eigenvalues_are_found(void **state)
+TEST(planted_eigenvalues_are_found)
 {
     double value[64];
-    (void)state;
     for (int n = 1; n <= 64; n += n < 6 ? 1 : 29) {
         for (int i = 0; i < n; i++) value[i] = n - i;
         check_planted(value, n);
@@ -59,12 +58,11 @@ static void planted_eigenvalues_are_found(void **state)
 }
 
 /* 2 on the diagonal and 1 beside it: 2 + 2 cos(k pi / (n + 1)). */
-static void a_tridiagonal_matrix_has_its_cosines(void **state)
+TEST(a_tridiagonal_matrix_has_its_cosines)
 {
     enum { N = 50 };
     const double pi = acos(-1);
     double d[N], e[N];
-    (void)state;
     for (int i = 0; i < N; i++) {
         d[i] = 2;
         e[i] = 1;
@@ -74,33 +72,20 @@ static void a_tridiagonal_matrix_has_its_cosines(void **state)
 }
 
 /* Only the lower half is read. */
-static void the_upper_half_does_not_count(void **state)
+TEST(the_upper_half_does_not_count)
 {
     double a[9] = {2, NAN, NAN, 1, 2, NAN, 0, 1, 2}, value[3], scratch[3];
-    (void)state;
     cpl_eigenvalues(value, a, scratch, 3);
     assert_near(value[0], 2 + sqrt(2), 1e-14);
     assert_near(value[1], 2, 1e-14);
     assert_near(value[2], 2 - sqrt(2), 1e-14);
 }
 
-static void what_is_not_finite_has_none(void **state)
+TEST(what_is_not_finite_has_none)
 {
     double a[4] = {1, 0, INFINITY, 1}, b[4] = {1, 0, 0, NAN}, value[2], scratch[2];
-    (void)state;
     cpl_eigenvalues(value, a, scratch, 2);
     assert_true(isnan(value[0]) && isnan(value[1]));
     cpl_eigenvalues(value, b, scratch, 2);
     assert_true(isnan(value[0]) && isnan(value[1]));
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(planted_eigenvalues_are_found),
-        cmocka_unit_test(a_tridiagonal_matrix_has_its_cosines),
-        cmocka_unit_test(the_upper_half_does_not_count),
-        cmocka_unit_test(what_is_not_finite_has_none),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

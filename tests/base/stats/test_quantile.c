@@ -5,19 +5,12 @@
 
 #include "check.h"
 
-static void quantiles_are_numpys(void **state)
+TEST(quantiles_are_numpys)
 {
     double values[] = {5, 1, 2, 3};
-    (void)state;
     assert_near(cpl_quantile(values, 4, 0.5), 2.5, 1e-15);
     assert_near(cpl_quantile(values, 4, 0.025), 1.075, 1e-14);
     assert_near(cpl_quantile(values, 4, 1), 5, 0);
     assert_near(cpl_quantile(values, 4, 0), 1, 0);
     assert_true(isnan(cpl_quantile(values, 0, 0.5)));
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {cmocka_unit_test(quantiles_are_numpys)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -6,9 +6,8 @@
 #include "check.h"
 
 /* scipy.stats.t.ppf */
-static void quantiles_of_t_are_scipys(void **state)
+TEST(quantiles_of_t_are_scipys)
 {
-    (void)state;
     static const struct {
         double p, freedom, want;
     } cases[] = {
@@ -33,9 +32,8 @@ static void quantiles_of_t_are_scipys(void **state)
 }
 
 /* scipy.stats.t.cdf */
-static void probabilities_of_t_are_scipys(void **state)
+TEST(probabilities_of_t_are_scipys)
 {
-    (void)state;
     static const struct {
         double t, freedom, want;
     } cases[] = {
@@ -49,13 +47,4 @@ static void probabilities_of_t_are_scipys(void **state)
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
         assert_near(cpl_student_cdf(cases[i].t, cases[i].freedom), cases[i].want,
                     1e-10 * cases[i].want);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(quantiles_of_t_are_scipys),
-        cmocka_unit_test(probabilities_of_t_are_scipys),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

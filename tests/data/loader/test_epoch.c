@@ -13,9 +13,8 @@ static uint64_t hex(const json_t *string)
     return strtoull(json_string_value(string), NULL, 16);
 }
 
-static void words_and_numbers(void **state)
+TEST(words_and_numbers)
 {
-    (void)state;
     size_t i, k;
     json_t *vector, *item;
     json_array_foreach(vectors, i, vector)
@@ -35,9 +34,8 @@ static void words_and_numbers(void **state)
     assert_int_equal(i, 8);
 }
 
-static void orders(void **state)
+TEST(orders)
 {
-    (void)state;
     size_t i, k;
     json_t *vector, *shuffle, *item;
     const char *size;
@@ -63,9 +61,8 @@ static void orders(void **state)
 }
 
 /* Bounds, and that every value of a small interval is met about equally often. */
-static void intervals(void **state)
+TEST(intervals)
 {
-    (void)state;
     enum { DRAWS = 60000, VALUES = 6 };
     cpl_pcg64 random;
     int count[VALUES] = {0};
@@ -78,9 +75,8 @@ static void intervals(void **state)
     for (int i = 0; i < 4; i++) (void)cpl_pcg64_interval(&random, UINT64_MAX);
 }
 
-static void empty(void **state)
+TEST(empty)
 {
-    (void)state;
     cpl_pcg64 random;
     uint32_t one = 7;
     cpl_pcg64_init(&random, 0);
@@ -105,13 +101,5 @@ static int unload(void **state)
     return 0;
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(words_and_numbers),
-        cmocka_unit_test(orders),
-        cmocka_unit_test(intervals),
-        cmocka_unit_test(empty),
-    };
-    return cmocka_run_group_tests(tests, load, unload);
-}
+TESTS_DO(before_all, load);
+TESTS_DO(after_all, unload);

@@ -13,7 +13,7 @@
 
 enum { T = 8, MAX_ROWS = 64 };
 
-static const char *folder;
+SCRATCH_FOLDER(folder);
 
 static int32_t ids[MAX_ROWS * T], targets[MAX_ROWS * T], doc_start[MAX_ROWS * T], labels[MAX_ROWS];
 static int64_t instances[MAX_ROWS];
@@ -56,9 +56,8 @@ static cpl_loader_settings plain_settings(void)
 
 /* ---- instances and order ---- */
 
-static void packing(void **state)
+TEST(packing)
 {
-    (void)state;
     const char *paths[]   = {tokens("p", "a.npy", 3 * T + 5, 100), tokens("p", "b.npy", T - 1, 0),
                              tokens("p", "c.npy", 0, 0), tokens("p", "d.npy", 2 * T, 1000)};
     cpl_shards *shards    = open_shards(paths, 4);
@@ -87,9 +86,8 @@ static void packing(void **state)
     cpl_text_free(&said);
 }
 
-static void numpy_order(void **state)
+TEST(numpy_order)
 {
-    (void)state;
     static const int want[10] = {2, 4, 7, 3, 8, 9, 0, 6, 1, 5}; /* seed 6198 */
     const char *path          = tokens("n", "a.npy", 10 * T, 0);
     cpl_shards *shards        = open_shards(&path, 1);
@@ -135,9 +133,8 @@ static int64_t plain_order(uint32_t *out, const int *source, int64_t n, const do
     return size;
 }
 
-static void weights_and_epochs(void **state)
+TEST(weights_and_epochs)
 {
-    (void)state;
     const char *paths[] = {tokens("web", "a.npy", 13 * T, 0), tokens("books", "b.npy", 9 * T, 0),
                            tokens("code", "c.npy", 7 * T, 0), tokens("web", "d.npy", 4 * T, 0)};
     static const int group[] = {2, 0, 1, 2}, length[] = {13, 9, 7, 4}; /* books, code, web */
@@ -177,9 +174,8 @@ static void weights_and_epochs(void **state)
 }
 
 /* The batch of a step does not depend on what was asked before. */
-static void pure_function_of_step(void **state)
+TEST(pure_function_of_step)
 {
-    (void)state;
     const char *path      = tokens("r", "a.npy", 11 * T, 0);
     cpl_shards *shards    = open_shards(&path, 1);
     cpl_loader_settings s = plain_settings();
@@ -210,9 +206,8 @@ static void pure_function_of_step(void **state)
 
 /* ---- targets ---- */
 
-static void masks_and_documents(void **state)
+TEST(masks_and_documents)
 {
-    (void)state;
     static const uint16_t data[2 * T] = {9, 1, 2, 9, 9, 3, 4, 5, 6, 9, 7, 8, 1, 2, 3, 9};
     static const uint8_t mask[2 * T]  = {1, 1, 0, 1, 1, 1, 0, 1, 0, 1, 1, 1, 1, 1, 1, 0};
     static const int32_t starts[]     = {0, 1, 1, 1, 4, 5, 5, 5, 0, 0, 2, 2, 2, 2, 2, 2};
@@ -250,9 +245,8 @@ static bool repeats_plainly(const int32_t *x, int64_t n, int64_t max_period, int
     return false;
 }
 
-static void repeats(void **state)
+TEST(repeats)
 {
-    (void)state;
     enum { N = 120 };
     cpl_rng_key key = {.seed = 8, .stream = CPL_STREAM_TEST};
     uint64_t draw   = 0;
@@ -273,9 +267,8 @@ static void repeats(void **state)
     assert_in_range(found, 4000, 24000); /* both answers are met often */
 }
 
-static void filtered(void **state)
+TEST(filtered)
 {
-    (void)state;
     enum { LONG = 64 };
     static int32_t long_ids[2 * LONG], long_targets[2 * LONG];
     cpl_batch two = {.ids = long_ids, .targets = long_targets};
@@ -310,9 +303,8 @@ static void filtered(void **state)
 
 /* ---- evaluation ---- */
 
-static void evaluation(void **state)
+TEST(evaluation)
 {
-    (void)state;
     const char *paths[] = {tokens("ev/y", "a.npy", 3 * T, 0), tokens("ev/x", "b.npy", 1 * T, 0),
                            tokens("ev/y", "c.npy", 2 * T, 0)};
     static const int64_t want[] = {0, 1, 2, 4, 5, -1, -1, -1};
@@ -340,9 +332,8 @@ static void evaluation(void **state)
 
 /* ---- what is refused ---- */
 
-static void refusals(void **state)
+TEST(refusals)
 {
-    (void)state;
     const char *paths[] = {tokens("books", "r.npy", 3 * T + 2, 0),
                            tokens("books", "s.npy", T - 1, 0)};
     cpl_shards *shards = open_shards(paths, 1), *tiny = open_shards(paths + 1, 1);
@@ -381,9 +372,8 @@ static void refusals(void **state)
     cpl_shards_close(tiny);
 }
 
-static void bad_id(void **state)
+TEST(bad_id)
 {
-    (void)state;
     const char *path          = tokens("bad", "a.npy", 2 * T, 5);
     cpl_shards *shards        = NULL;
     cpl_shard_options options = {.eos = -1, .vocab_size = 5 + 2 * T - 1};
@@ -405,9 +395,8 @@ static uint64_t print_of(const char *path, int64_t eos, int64_t seq_len)
     return hash;
 }
 
-static void fingerprints(void **state)
+TEST(fingerprints)
 {
-    (void)state;
     const char *a              = tokens("fp/a", "x.npy", 100000, 0),
                *same           = tokens("other/a", "x.npy", 100000, 0);
     const char *folder_differs = tokens("fp/b", "x.npy", 100000, 0);
@@ -426,9 +415,8 @@ static void fingerprints(void **state)
 }
 
 /* Cut to nothing while the loader reads it: a sentence, where a mapping would end the process. */
-static void becomes_shorter(void **state)
+TEST(becomes_shorter)
 {
-    (void)state;
     const char *path      = tokens("shorter", "a.npy", 64 * T, 0);
     cpl_shards *shards    = open_shards(&path, 1);
     cpl_loader_settings s = plain_settings();
@@ -447,10 +435,9 @@ static void becomes_shorter(void **state)
 }
 
 /* More files than stay open: each is read, and one that changed is named. */
-static void many_files(void **state)
+TEST(many_files)
 {
     enum { FILES = CPL_SHARDS_KEPT_OPEN + 3 };
-    (void)state;
     char name[32], all[512];
     const char *path = all;
     snprintf(all, sizeof all, "%s/many", folder);
@@ -476,9 +463,8 @@ static void many_files(void **state)
     cpl_shards_close(shards);
 }
 
-static void no_memory(void **state)
+TEST(no_memory)
 {
-    (void)state;
     const char *path      = tokens("mem", "a.npy", 4 * T, 0);
     cpl_shards *shards    = open_shards(&path, 1);
     cpl_loader_settings s = plain_settings();
@@ -497,9 +483,8 @@ static void no_memory(void **state)
 }
 
 /* By-label figures of the small corpus: instances of 512 tokens out of one file of six sources. */
-static void small_corpus(void **state)
+TEST(small_corpus)
 {
-    (void)state;
     const char *path   = golden_path("data/tokenized-mini/gpt-neox-olmo-dolma-v1_5/validation");
     cpl_shards *shards = NULL;
     cpl_shard_options options = {.eos = 50279, .vocab_size = 50280};
@@ -512,27 +497,4 @@ static void small_corpus(void **state)
     assert_int_equal(loader->shards->labels.count, 1); /* no sidecar: the folder's name */
     cpl_loader_free(loader);
     cpl_shards_close(shards);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(packing),
-        cmocka_unit_test(numpy_order),
-        cmocka_unit_test(weights_and_epochs),
-        cmocka_unit_test(pure_function_of_step),
-        cmocka_unit_test(masks_and_documents),
-        cmocka_unit_test(repeats),
-        cmocka_unit_test(filtered),
-        cmocka_unit_test(evaluation),
-        cmocka_unit_test(refusals),
-        cmocka_unit_test(bad_id),
-        cmocka_unit_test(fingerprints),
-        cmocka_unit_test(becomes_shorter),
-        cmocka_unit_test(many_files),
-        cmocka_unit_test(no_memory),
-        cmocka_unit_test(small_corpus),
-    };
-    folder = scratch_folder();
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

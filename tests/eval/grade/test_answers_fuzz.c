@@ -89,9 +89,8 @@ static void mark_all(cpl_span text, cpl_span reference, cpl_grading_scratch *roo
         }
 }
 
-static void any_text_is_marked(void **state)
+TEST(any_text_is_marked)
 {
-    (void)state;
     static const char *const stops[] = {"\n\n", "Q", "</s>"};
     cpl_text text = {0}, other = {0};
     cpl_grading_scratch room = {0};
@@ -111,9 +110,8 @@ static void any_text_is_marked(void **state)
     assert_int_equal(cpl_alloc_in_use(), held);
 }
 
-static void real_texts_are_cut_anywhere(void **state)
+TEST(real_texts_are_cut_anywhere)
 {
-    (void)state;
     json_t *file  = load_plain(golden_path("eval/scoring.json.gz")),
            *cases = json_object_get(file, "cases");
     cpl_text text = {0}, whole = {0};
@@ -136,9 +134,8 @@ static void real_texts_are_cut_anywhere(void **state)
 
 /* One piece again and again: what is quadratic takes minutes of the processor, whatever else it
  * does. */
-static void long_texts_take_a_moment(void **state)
+TEST(long_texts_take_a_moment)
 {
-    (void)state;
     enum { BYTES = 1 << 18 };
     cpl_text text = {0}, spare = {0}, out = {0};
     double slowest = 0;
@@ -165,14 +162,4 @@ static void long_texts_take_a_moment(void **state)
     cpl_text_free(&text);
     cpl_text_free(&spare);
     cpl_text_free(&out);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(any_text_is_marked),
-        cmocka_unit_test(real_texts_are_cut_anywhere),
-        cmocka_unit_test(long_texts_take_a_moment),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -5,9 +5,8 @@
 
 #define NONE "[invalid]"
 
-static void numbers(void **state)
+TEST(numbers)
 {
-    (void)state;
     static const struct {
         const char *text, *p1, *p2, *p3, *cleaned;
     } cases[] = {
@@ -42,9 +41,8 @@ static void numbers(void **state)
     }
 }
 
-static void what_the_answer_is_said_to_be(void **state)
+TEST(what_the_answer_is_said_to_be)
 {
-    (void)state;
     static const struct {
         const char *text, *p4, *robust;
     } cases[] = {
@@ -65,9 +63,8 @@ static void what_the_answer_is_said_to_be(void **state)
     }
 }
 
-static void letters(void **state)
+TEST(letters)
 {
-    (void)state;
     static const struct {
         const char *text, *p5, *chain;
     } cases[] = {
@@ -97,9 +94,8 @@ static void letters(void **state)
     }
 }
 
-static void final_answers_of_math(void **state)
+TEST(final_answers_of_math)
 {
-    (void)state;
     static const char *const cases[][2] = {
         {"So x=2.\nFinal Answer: The final answer is $2$. I hope it is correct.", "$2$"},
         {"Final Answer: The final answer is 7", NONE},
@@ -122,9 +118,8 @@ static void final_answers_of_math(void **state)
         assert_string_equal(extracted("minerva", cases[i][0]), cases[i][1]);
 }
 
-static void boxes_and_dollars(void **state)
+TEST(boxes_and_dollars)
 {
-    (void)state;
     static const char *const boxed[][2] = {
         {"so $\\boxed{2}$ then $\\boxed{\\frac{1}{2}}$.", "\\frac{1}{2}"},
         {"$\\boxed 7$ done", "7"},
@@ -145,9 +140,8 @@ static void boxes_and_dollars(void **state)
     assert_string_equal(extracted("none", " a b\n"), "a b");
 }
 
-static void answers_of_agieval(void **state)
+TEST(answers_of_agieval)
 {
-    (void)state;
     static const char *const cases[][2] = {
         {"The answer is $\\frac{1}{2}$.", "\\frac{1}{2}"},
         {"x = 5.", "5"},
@@ -182,9 +176,8 @@ static const char *captured(cpl_regex regex, const char *text)
 }
 
 /* As Python's re.findall, of which lm-evaluation-harness takes one. */
-static void patterns(void **state)
+TEST(patterns)
 {
-    (void)state;
     static const struct {
         cpl_regex regex;
         const char *text, *found;
@@ -214,9 +207,8 @@ static void patterns(void **state)
         assert_string_equal(captured(cases[i].regex, cases[i].text), cases[i].found);
 }
 
-static void a_pattern_has_a_limit(void **state)
+TEST(a_pattern_has_a_limit)
 {
-    (void)state;
     const cpl_regex slow = {"(a|aa)+$", false, false};
     cpl_span answer;
     bool found;
@@ -228,9 +220,8 @@ static void a_pattern_has_a_limit(void **state)
                  cpl_regex_check("[a"));
 }
 
-static void filters_have_names(void **state)
+TEST(filters_have_names)
 {
-    (void)state;
     const cpl_filter *filter;
     for (size_t i = 0; i < cpl_n_filters; i++) {
         assert_ok(cpl_filter_find(&filter, cpl_filters[i].name));
@@ -243,23 +234,10 @@ static void filters_have_names(void **state)
 }
 
 /* Nothing but one space goes: other white space tells answers apart. */
-static void a_space_in_front(void **state)
+TEST(a_space_in_front)
 {
-    (void)state;
     static const char *const cases[][2] = {
         {" True", "True"}, {"  True", " True"}, {"True ", "True "}, {"\nTrue", "\nTrue"}, {"", ""}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
         assert_string_equal(extracted("without_space", cases[i][0]), cases[i][1]);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(numbers),           cmocka_unit_test(what_the_answer_is_said_to_be),
-        cmocka_unit_test(letters),           cmocka_unit_test(final_answers_of_math),
-        cmocka_unit_test(boxes_and_dollars), cmocka_unit_test(answers_of_agieval),
-        cmocka_unit_test(a_space_in_front),  cmocka_unit_test(filters_have_names),
-        cmocka_unit_test(patterns),          cmocka_unit_test(a_pattern_has_a_limit),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -132,9 +132,8 @@ static int64_t check_cases(const json_t *cases, const char *task, bool seen[])
     return marked;
 }
 
-static void given_texts_are_marked_as_lm_eval_does(void **state)
+TEST_ANY(given_texts_are_marked_as_lm_eval_does)
 {
-    (void)state;
     bool seen[sizeof algebra / sizeof *algebra] = {false};
     json_t *file = load_plain(reference_path("eval/scoring.json.gz"));
     assert_int_equal(check_cases(json_object_get(file, "cases"), NULL, seen), 1196);
@@ -143,9 +142,8 @@ static void given_texts_are_marked_as_lm_eval_does(void **state)
     json_decref(file);
 }
 
-static void generated_texts_are_marked_as_lm_eval_does(void **state)
+TEST_ANY(generated_texts_are_marked_as_lm_eval_does)
 {
-    (void)state;
     static const struct {
         const char *task, *file;
         int64_t texts[2]; /* in the checkout, in the larger data */
@@ -183,9 +181,8 @@ static bool are_equal(const char *a, const char *b, cpl_grading_scratch *room)
 
 /* Other spellings of the answers of MATH, and what is nearly one: nothing counts as right that
  * lm-eval finds wrong, and of the spellings that it finds right nearly all do. */
-static void other_spellings_are_marked_as_lm_eval_does(void **state)
+TEST(other_spellings_are_marked_as_lm_eval_does)
 {
-    (void)state;
     static const struct {
         const char *name;
         size_t most_missed; /* of a hundred */
@@ -212,9 +209,8 @@ static void other_spellings_are_marked_as_lm_eval_does(void **state)
     json_decref(file);
 }
 
-static void letters_of_a_real_run(void **state)
+TEST(letters_of_a_real_run)
 {
-    (void)state;
     json_t *rows = load_lines(golden_path("eval/fixtures/mmlu_pro.jsonl.gz")), *row;
     size_t i;
     json_array_foreach(rows, i, row)
@@ -227,9 +223,8 @@ static void letters_of_a_real_run(void **state)
     json_decref(rows);
 }
 
-static void solutions_of_real_models(void **state)
+TEST(solutions_of_real_models)
 {
-    (void)state;
     static const char *const models[] = {"6b_finetuning", "6b_verification", "175b_finetuning",
                                          "175b_verification"};
     const cpl_grading last =
@@ -256,9 +251,8 @@ static void solutions_of_real_models(void **state)
     json_decref(rows);
 }
 
-static void answers_of_a_real_run(void **state)
+TEST(answers_of_a_real_run)
 {
-    (void)state;
     const cpl_grading plain = marking_of(&metrics[4]);
     const cpl_grading robust =
         marking_of(&(metric){NULL, NULL, "the_answer_is_robust", NULL, "none", "exact"});
@@ -294,9 +288,8 @@ static cpl_grade mark_by(const metric *m, const char *text, const char *referenc
     return mark;
 }
 
-static void what_no_file_shows(void **state)
+TEST(what_no_file_shows)
 {
-    (void)state;
     const metric official    = {NULL, NULL, "none", NULL, "triviaqa", "exact"};
     const metric f1          = {NULL, NULL, "none", NULL, "triviaqa", "shared_words"};
     const metric hendrycks   = {NULL, NULL, "dollars", NULL, "hendrycks", "exact"};
@@ -324,9 +317,8 @@ static void what_no_file_shows(void **state)
     cpl_grading_scratch_free(&room);
 }
 
-static void texts_end_at_stop_strings(void **state)
+TEST(texts_end_at_stop_strings)
 {
-    (void)state;
     static const char *const trivia[] = {"\n", ".", ","}, *const nested[] = {"ab", "xa", ""};
     assert_string_equal(
         string_of(cpl_grading_cut_at_stop(cpl_span_of(" Sunset Blvd.\n"), trivia, 3)),
@@ -339,9 +331,8 @@ static void texts_end_at_stop_strings(void **state)
     assert_string_equal(string_of(cpl_grading_cut_at_stop(cpl_span_of("none"), trivia, 3)), "none");
 }
 
-static void growing_texts_reach_stop_strings(void **state)
+TEST(growing_texts_reach_stop_strings)
 {
-    (void)state;
     static const char *const stops[] = {"", "Question:", "</s>"};
     const char *text                 = "It is a Quest, Question";
     assert_false(cpl_grading_stop_reached(cpl_span_of(text), 0, stops, 3));
@@ -350,24 +341,4 @@ static void growing_texts_reach_stop_strings(void **state)
         assert_true(cpl_grading_stop_reached(cpl_span_of(text), known, stops, 3));
     assert_false(cpl_grading_stop_reached(cpl_span_of(text), 24, stops, 3));
     assert_false(cpl_grading_stop_reached(cpl_span_of(text), 0, stops, 1));
-}
-
-int main(int n_arguments, char **arguments)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(given_texts_are_marked_as_lm_eval_does),
-        cmocka_unit_test(generated_texts_are_marked_as_lm_eval_does),
-        cmocka_unit_test(other_spellings_are_marked_as_lm_eval_does),
-        cmocka_unit_test(letters_of_a_real_run),
-        cmocka_unit_test(solutions_of_real_models),
-        cmocka_unit_test(answers_of_a_real_run),
-        cmocka_unit_test(what_no_file_shows),
-        cmocka_unit_test(texts_end_at_stop_strings),
-        cmocka_unit_test(growing_texts_reach_stop_strings),
-    };
-    const struct CMUnitTest further_tests[] = {
-        cmocka_unit_test(given_texts_are_marked_as_lm_eval_does),
-        cmocka_unit_test(generated_texts_are_marked_as_lm_eval_does),
-    };
-    return run_groups(n_arguments, arguments, tests, further_tests, NULL, NULL);
 }

@@ -53,23 +53,14 @@ static void check_variant(const char *task_id, const char *variant, const char *
     cpl_task_free(task);
 }
 
-static void test_numbers(void **state)
+TEST(test_numbers)
 {
-    (void)state;
     check_variant("gsm8k", "numeric", "#### ");
     check_variant("gsm8k_cot", "numeric", "The answer is ");
 }
 
-static void test_texts(void **state)
+TEST(test_texts)
 {
-    (void)state;
     check_variant("gsm8k", NULL, "#### ");
     check_variant("gsm8k_cot", NULL, "The answer is ");
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_numbers),
-                                       cmocka_unit_test(test_texts)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

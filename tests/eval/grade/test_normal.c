@@ -12,9 +12,8 @@ static void check(const char *normal, const char *const (*cases)[2], size_t coun
         assert_string_equal(normal_of(normal, cases[i][0]), cases[i][1]);
 }
 
-static void answers_of_math(void **state)
+TEST(answers_of_math)
 {
-    (void)state;
     static const char *const cases[][2] = {
         {"$\\frac12$", "\\frac{1}{2}"},
         {"x = 5", "5"},
@@ -55,9 +54,8 @@ static void answers_of_math(void **state)
     check("minerva", cases, sizeof cases / sizeof *cases);
 }
 
-static void answers_of_hendrycks(void **state)
+TEST(answers_of_hendrycks)
 {
-    (void)state;
     static const char *const cases[][2] = {
         {"\\frac12", "\\frac{1}{2}"},
         {"\\dfrac{1}{2}", "\\frac{1}{2}"},
@@ -99,9 +97,8 @@ static bool same(const char *a, const char *b)
     return strcmp(first, normal_of("hendrycks", b)) == 0;
 }
 
-static void pairs_of_hendrycks(void **state)
+TEST(pairs_of_hendrycks)
 {
-    (void)state;
     assert_true(same("\\tfrac{1}{2} +\\! \\frac1{72}", "\\\\dfrac{1}{2} +\\frac{1}{72}"));
     assert_true(same("10\\text{ units}", "10 "));
     assert_true(same("10", "\\$10"));
@@ -112,9 +109,8 @@ static void pairs_of_hendrycks(void **state)
     assert_false(same("10\\text{ units}", "100 "));
 }
 
-static void answers_of_triviaqa(void **state)
+TEST(answers_of_triviaqa)
 {
-    (void)state;
     static const char *const cases[][3] = {
         {"The Sunset Blvd.", "sunset blvd", "the sunset blvd"},
         {"Sunset_Boulevard", "sunset boulevard", "sunsetboulevard"},
@@ -133,9 +129,8 @@ static void answers_of_triviaqa(void **state)
     assert_string_equal(normal_of("triviaqa", " U.S.A "), "u s");
 }
 
-static void plain_ones(void **state)
+TEST(plain_ones)
 {
-    (void)state;
     assert_string_equal(normal_of("none", " A. "), " A. ");
     assert_string_equal(normal_of("lower", "A. B"), "a. b");
     assert_string_equal(normal_of("unpunctuated", "A. B"), "A B");
@@ -151,9 +146,8 @@ static bool equal(const char *a, const char *b)
 }
 
 /* In SymPy 1.14 too. */
-static void expressions_in_latex(void **state)
+TEST(expressions_in_latex)
 {
-    (void)state;
     static const char *const same[][2] = {
         {"x^{2}+1", "1+x^2"},
         {"x^10", "x^{10}"},
@@ -263,9 +257,8 @@ static void expressions_in_latex(void **state)
 }
 
 /* Deep and long ones are not compared. */
-static void expressions_have_bounds(void **state)
+TEST(expressions_have_bounds)
 {
-    (void)state;
     static const int depths[] = {60, 70}, lengths[] = {4000, 5000};
     for (int i = 0; i < 2; i++) {
         cpl_text deep = {0}, sum = {0};
@@ -297,9 +290,8 @@ static double compare(const char *name, const char *a, const char *b)
     return got;
 }
 
-static void words_in_common(void **state)
+TEST(words_in_common)
 {
-    (void)state;
     assert_near(compare("shared_words", "sunset boulevard", "sunset boulevard"), 1, 0);
     assert_near(compare("shared_words", "a b c", "c"), 0.5, 0);
     assert_near(compare("shared_words", "a a b", "a a a"), 2.0 / 3, 1e-15);
@@ -315,9 +307,8 @@ static void words_in_common(void **state)
     assert_near(compare("exact", "0.50", "0.5"), 0, 0);
 }
 
-static void all_have_names(void **state)
+TEST(all_have_names)
 {
-    (void)state;
     const cpl_normal *normal;
     const cpl_comparison *comparison;
     for (size_t i = 0; i < cpl_n_normals; i++) {
@@ -332,20 +323,4 @@ static void all_have_names(void **state)
                  cpl_normal_find(&normal, "minerba"));
     assert_fails(CPL_ERR_INPUT, "comparison numbers; did you mean number?",
                  cpl_comparison_find(&comparison, "numbers"));
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(answers_of_math),
-        cmocka_unit_test(answers_of_hendrycks),
-        cmocka_unit_test(pairs_of_hendrycks),
-        cmocka_unit_test(answers_of_triviaqa),
-        cmocka_unit_test(plain_ones),
-        cmocka_unit_test(expressions_in_latex),
-        cmocka_unit_test(expressions_have_bounds),
-        cmocka_unit_test(words_in_common),
-        cmocka_unit_test(all_have_names),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

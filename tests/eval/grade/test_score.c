@@ -13,9 +13,8 @@ static const cpl_score *named(const char *name)
     return score;
 }
 
-static void every_figure(void **state)
+TEST(every_figure)
 {
-    (void)state;
     const struct {
         const char *name;
         double value;
@@ -58,9 +57,8 @@ static int64_t best_of(const double *ll, int64_t n)
 
 /* An arg max that broke ties upward, or let NaN win, would show as 100 % on SciQ, whose right
  * option is always the last. */
-static void the_first_of_the_best(void **state)
+TEST(the_first_of_the_best)
 {
-    (void)state;
     assert_int_equal(best_of((double[]){-2, -1, -1, -3}, 4), 1);
     assert_int_equal(best_of((double[]){-1, -1, -1, -1}, 4), 0);
     assert_int_equal(best_of((double[]){-5, -4, -3, -2}, 4), 3);
@@ -70,9 +68,8 @@ static void the_first_of_the_best(void **state)
     assert_int_equal(best_of((double[]){NAN, NAN}, 2), 0);
 }
 
-static void the_share_of_the_right(void **state)
+TEST(the_share_of_the_right)
 {
-    (void)state;
     const cpl_option_facts even[3] = {
         {-900, 0, 1, 2, 2, 1, 1}, {-900, 0, 1, 2, 2, 1, 1}, {-900, 0, 1, 2, 2, 1, 1}};
     const cpl_option_facts odd[2] = {{-1000, 0, 1, 11, 11, 10, 10},
@@ -83,14 +80,4 @@ static void the_share_of_the_right(void **state)
     assert_near(cpl_score_soft(named("acc"), odd, 2, &last, 1), 0.75, 1e-12);
     assert_near(cpl_score_soft(named("len_norm"), odd, 2, gold, 1),
                 1 / (1 + exp((-1000 + log(3)) / 5 + 100)), 1e-12);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_figure),
-        cmocka_unit_test(the_first_of_the_best),
-        cmocka_unit_test(the_share_of_the_right),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -4,9 +4,8 @@
 #include "eval/answers.h"
 #include "eval/grade/grading.h"
 
-static void spans_say_where_things_are(void **state)
+TEST(spans_say_where_things_are)
 {
-    (void)state;
     cpl_span s = cpl_span_of("one two\ntwo three");
     assert_int_equal(cpl_span_find(s, 0, "two"), 4);
     assert_int_equal(cpl_span_find(s, 5, "two"), 8);
@@ -34,9 +33,8 @@ static const char *strip(const char *text)
     return string_of(cpl_words_strip(cpl_span_of(text)));
 }
 
-static void white_space_is_unicodes(void **state)
+TEST(white_space_is_unicodes)
 {
-    (void)state;
     assert_string_equal(strip("  a b\n"), "a b");
     assert_string_equal(strip(" \t\n "), "");
     assert_string_equal(strip("\xC2\xA0\xE3\x80\x80 a\xE2\x80\xA8\x1C\xC2\x85"), "a");
@@ -50,18 +48,16 @@ static void white_space_is_unicodes(void **state)
     for (size_t i = 0; i < sizeof others / 4; i++) assert_false(cpl_words_is_space(others[i]));
 }
 
-static void characters_are_counted(void **state)
+TEST(characters_are_counted)
 {
-    (void)state;
     assert_int_equal(cpl_words_count(cpl_span_of("")), 0);
     assert_int_equal(cpl_words_count(cpl_span_of("abc")), 3);
     assert_int_equal(cpl_words_count(cpl_span_of("\xE4\xB8\xAD\xC3\xA9\xF0\x9F\x90\x8E")), 3);
     assert_int_equal(cpl_words_count(cpl_span_of("\xFF\xE4\xB8z\x80")), 4); /* FF, E4 B8, z, 80 */
 }
 
-static void characters_are_read_both_ways(void **state)
+TEST(characters_are_read_both_ways)
 {
-    (void)state;
     cpl_span s              = cpl_span_of("a\xC3\xA9\xE4\xB8\xAD\xF0\x9F\x90\x8E\x80z");
     const size_t starts[]   = {0, 1, 3, 6, 10, 11, 12};
     const uint32_t points[] = {'a', 0xE9, 0x4E2D, 0x1F40E, 0xFFFD, 'z'};
@@ -83,9 +79,8 @@ static const char *after(void (*change)(cpl_text *, cpl_span), const char *text)
     return string;
 }
 
-static void cases_are_pythons(void **state)
+TEST(cases_are_pythons)
 {
-    (void)state;
     assert_string_equal(after(cpl_words_capitalize, "a woman in a NY shirt"),
                         "A woman in a ny shirt");
     assert_string_equal(after(cpl_words_capitalize, ""), "");
@@ -101,17 +96,15 @@ static void cases_are_pythons(void **state)
     assert_string_equal(after(cpl_words_lower, "A\xFF\xC3"), "a\xFF\xC3");
 }
 
-static void punctuation_is_ascii(void **state)
+TEST(punctuation_is_ascii)
 {
-    (void)state;
     assert_string_equal(
         after(cpl_words_unpunctuated, "0!\"#$%&'()*+,-./9:;<=>?@A[\\]^_`z{|}~ \x7F\n‘é’"),
         "09Az \x7F\n‘é’");
 }
 
-static void words_lie_between_white_space(void **state)
+TEST(words_lie_between_white_space)
 {
-    (void)state;
     const cpl_span text = cpl_span_of(" one\xC2\xA0two,\n\x1C-3 ");
     size_t at           = 0;
     assert_true(cpl_span_equal(cpl_words_word(text, &at), cpl_span_of("one")));
@@ -121,9 +114,8 @@ static void words_lie_between_white_space(void **state)
     assert_int_equal(cpl_words_word((cpl_span){0}, &(size_t){0}).length, 0);
 }
 
-static void replaced_once_from_the_left(void **state)
+TEST(replaced_once_from_the_left)
 {
-    (void)state;
     cpl_text text = {0}, spare = {0};
     cpl_words_set(&text, cpl_span_of("aaaab"));
     cpl_words_replace(&text, "aa", "ab", &spare);
@@ -147,19 +139,4 @@ static void replaced_once_from_the_left(void **state)
     assert_false(text.failed || spare.failed);
     cpl_text_free(&text);
     cpl_text_free(&spare);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(spans_say_where_things_are),
-        cmocka_unit_test(white_space_is_unicodes),
-        cmocka_unit_test(characters_are_counted),
-        cmocka_unit_test(characters_are_read_both_ways),
-        cmocka_unit_test(cases_are_pythons),
-        cmocka_unit_test(punctuation_is_ascii),
-        cmocka_unit_test(words_lie_between_white_space),
-        cmocka_unit_test(replaced_once_from_the_left),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -20,21 +20,7 @@
         .format = CPL_ROWS_##name, .member = member_                                               \
     }
 
-static const char *folder; /* where they are */
-
-static inline int make_folder(void **state)
-{
-    (void)state;
-    folder = scratch_folder();
-    return 0;
-}
-
-static inline int remove_folder(void **state)
-{
-    (void)state;
-    cpl_folder_remove(folder);
-    return 0;
-}
+SCRATCH_FOLDER(folder); /* where they are */
 
 /* Opens a file that was written into the folder. */
 static inline cpl_rows *open_rows(const char *name, cpl_rows_kind kind)

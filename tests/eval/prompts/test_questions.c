@@ -25,9 +25,8 @@ static const char mine[] =
     "        lists: {row: {each: \"{letter}={choice}\", between: \", \"}}\n"
     "        answers: {right: {reference: [\"{gold_choice}\", \"{row}\"]}}\n";
 
-static void test_own(void **state)
+TEST(test_own)
 {
-    (void)state;
     const char *data = data_with("mine", "q.csv", "question,answers,right\nWHO,(A) he (B) she,B\n");
     asked a          = {0};
     const cpl_questions_options options = options_of(data);
@@ -53,9 +52,8 @@ static void test_own(void **state)
 
 /* Numbers, truths and single values become texts and lists; what is null is empty where that is
  * said. */
-static void test_values(void **state)
+TEST(test_values)
 {
-    (void)state;
     static const char task[] =
         "task: v\nsplits: {all: v.jsonl}\n"
         "fields: {a: a, b: b, c: \"c?\", d: \"d[1].x\", e: \"e[]\", f: \"f[]?\", g: g}\n"
@@ -76,9 +74,8 @@ static void test_values(void **state)
 }
 
 /* Offset and limit count the rows of each subject, over all files. */
-static void test_limits(void **state)
+TEST(test_limits)
 {
-    (void)state;
     static const char task[] =
         "task: s\nsplits: {all: {files: [a.jsonl, b.jsonl]}}\n"
         "fields: {q: q, s: s}\nsubject: \"{s|slug}\"\n"
@@ -109,14 +106,4 @@ static void test_limits(void **state)
         cpl_text_free(&ids);
         end(&a);
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_own),
-        cmocka_unit_test(test_values),
-        cmocka_unit_test(test_limits),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

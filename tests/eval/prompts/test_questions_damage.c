@@ -345,9 +345,8 @@ static void check_wrong(const cpl_task *task, const kind_of_row *k, const char *
     json_decref(row);
 }
 
-static void test_members(void **state)
+TEST(test_members)
 {
-    (void)state;
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
         const kind_of_row *k = &kinds[i];
         cpl_task *task       = built_in(k->task);
@@ -367,9 +366,8 @@ static void test_members(void **state)
 /* ---- files ---- */
 
 /* All tasks: no file, an empty one, one of another form. */
-static void test_files(void **state)
+TEST(test_files)
 {
-    (void)state;
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
         const kind_of_row *k          = &kinds[i];
         cpl_task *task                = built_in(k->task);
@@ -397,9 +395,8 @@ static void test_files(void **state)
 /* ---- damage ---- */
 
 /* Any bytes are questions or a sentence with the file's name. */
-static void test_fuzz(void **state)
+TEST(test_fuzz)
 {
-    (void)state;
     enum { N = sizeof kinds / sizeof *kinds };
     cpl_text whole = {0}, file = {0};
     int64_t good = 0, bad = 0;
@@ -442,9 +439,8 @@ static void test_fuzz(void **state)
 }
 
 /* The n-th allocation of ours fails: a sentence, and nothing is leaked. */
-static void test_memory(void **state)
+TEST(test_memory)
 {
-    (void)state;
     cpl_task *task                      = built_in("mmlu_pro");
     const cpl_questions_options options = options_of("data/eval");
     cpl_questions q;
@@ -457,15 +453,4 @@ static void test_memory(void **state)
         assert_int_equal(status, CPL_ERR_MEMORY);
     }
     cpl_task_free(task);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_members),
-        cmocka_unit_test(test_files),
-        cmocka_unit_test(test_fuzz),
-        cmocka_unit_test(test_memory),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

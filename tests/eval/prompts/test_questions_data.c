@@ -39,9 +39,8 @@ static void check_profile(const cpl_task *task, const cpl_profile *profile)
     cpl_questions_free(&q);
 }
 
-static void test_shipped(void **state)
+TEST(test_shipped)
 {
-    (void)state;
     for (size_t i = 0; i < cpl_n_task_texts; i++) {
         cpl_task *task = built_in(cpl_task_texts[i].id);
         for (int64_t k = 0; k < task->n_profiles; k++)
@@ -51,9 +50,8 @@ static void test_shipped(void **state)
 }
 
 /* Numbers that are told of the samples. */
-static void test_counts(void **state)
+TEST(test_counts)
 {
-    (void)state;
     static const struct {
         const char *task, *profile;
         int64_t rows;
@@ -70,11 +68,4 @@ static void test_counts(void **state)
         assert_int_equal(rows, all[i].rows);
         cpl_task_free(task);
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_shipped),
-                                       cmocka_unit_test(test_counts)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

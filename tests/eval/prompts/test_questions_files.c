@@ -6,9 +6,8 @@
 
 /* A prompt that is there and none is told by its name; only where there is none the program's own
  * is taken. What no folder has is missing from the user's. */
-static void test_prompts(void **state)
+TEST(test_prompts)
 {
-    (void)state;
     static const char rows[] =
         "{\"canary\": \"c\", \"examples\": [{\"input\": \"i\", \"target\": \"t\"}]}";
     static const char *const damaged[] = {
@@ -50,9 +49,8 @@ static void test_prompts(void **state)
 
 /* ---- files ---- */
 
-static void test_csv(void **state)
+TEST(test_csv)
 {
-    (void)state;
     static const struct {
         const char *task, *dev, *test, *good, *bad, *sentence;
     } all[] = {
@@ -84,9 +82,8 @@ static void test_csv(void **state)
     }
 }
 
-static void test_exemplars(void **state)
+TEST(test_exemplars)
 {
-    (void)state;
     cpl_task *mmlu                = built_in("mmlu");
     const char *data              = new_data("mmlu");
     cpl_questions_options options = options_of(data);
@@ -128,9 +125,8 @@ static void test_exemplars(void **state)
 }
 
 /* A bad row is no exemplar: it is counted, and the next good one is shown in its place. */
-static void test_bad_exemplars(void **state)
+TEST(test_bad_exemplars)
 {
-    (void)state;
     cpl_task *mmlu = built_in("mmlu"), *gsm8k = built_in("gsm8k");
     const char *data              = new_data("mmlu");
     cpl_questions_options options = options_of(data);
@@ -176,9 +172,8 @@ static void test_bad_exemplars(void **state)
 }
 
 /* Names of files and folders are bytes: only what becomes a subject must be UTF-8. */
-static void test_names_of_files(void **state)
+TEST(test_names_of_files)
 {
-    (void)state;
     cpl_task *mmlu = built_in("mmlu");
     char data[256], path[300];
     snprintf(data, sizeof data, "%s/Fr\xFChling", scratch_folder());
@@ -199,9 +194,8 @@ static void test_names_of_files(void **state)
     cpl_task_free(mmlu);
 }
 
-static void test_labels(void **state)
+TEST(test_labels)
 {
-    (void)state;
     static const char row[] =
         "{\"context\": \"c\", \"question\": \"q\", \"answerA\": \"a\", \"answerB\": "
         "\"b\", \"answerC\": \"c\"}\n";
@@ -234,9 +228,8 @@ static void hear(void *ctx, cpl_log_level level, const char *sentence)
     snprintf(heard, sizeof heard, "%s", sentence);
 }
 
-static void test_log(void **state)
+TEST(test_log)
 {
-    (void)state;
     cpl_task *task                = built_in("gsm8k");
     const char *data              = new_data("gsm8k");
     const cpl_log log             = {.say = hear};
@@ -255,18 +248,4 @@ static void test_log(void **state)
     assert_string_equal(q.question[1].id, "2"); /* the bad row keeps its place */
     cpl_questions_free(&q);
     cpl_task_free(task);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_prompts),
-        cmocka_unit_test(test_csv),
-        cmocka_unit_test(test_exemplars),
-        cmocka_unit_test(test_bad_exemplars),
-        cmocka_unit_test(test_names_of_files),
-        cmocka_unit_test(test_labels),
-        cmocka_unit_test(test_log),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -4,9 +4,8 @@
 
 /* ---- worked examples ---- */
 
-static void test_mmlu_pro(void **state)
+TEST(test_mmlu_pro)
 {
-    (void)state;
     const char *data =
         data_with("mmlu_pro", "test.jsonl",
                   "{\"question_id\": 70, \"question\": \"Typical bodies.\", \"options\": [\" Safe "
@@ -55,9 +54,8 @@ static const char bbh_prompt[] =
     "More. So the answer is True.\n\nQ: two\nA: Let's think step by step. Here "
     "the answer is no, so the answer is ] ].\n";
 
-static void test_bbh(void **state)
+TEST(test_bbh)
 {
-    (void)state;
     const char *data =
         data_with("bbh", "boolean_expressions.json",
                   "{\"canary\": \"c\", \"examples\": [{\"input\": \"not ( True )\", \"target\": "
@@ -83,9 +81,8 @@ static void test_bbh(void **state)
     end(&a);
 }
 
-static void test_math(void **state)
+TEST(test_math)
 {
-    (void)state;
     const char *data =
         data_with("math", "MATH/test/x/1.json",
                   "{\"problem\": \"P?\", \"level\": \"Level 1\", \"type\": \"Counting & "
@@ -105,9 +102,8 @@ static void test_math(void **state)
     end(&a);
 }
 
-static void test_gsm8k(void **state)
+TEST(test_gsm8k)
 {
-    (void)state;
     const char *data = data_with("gsm8k", "test.jsonl",
                                  "{\"question\": \"Janet\\u2019s?\", \"answer\": \"9 * 2 = "
                                  "$<<9*2=18>>18.\\n#### 18\"}\n");
@@ -130,9 +126,8 @@ static void test_gsm8k(void **state)
 
 /* Copies on hubs: lines of objects with names in small letters, by the published names or by
  * theirs. */
-static void test_triviaqa_lines(void **state)
+TEST(test_triviaqa_lines)
 {
-    (void)state;
     static const char *const names[][4] = {
         {"qa/web-dev.jsonl", "qa/wikipedia-dev.jsonl", "qa/web-train.jsonl",
          "qa/wikipedia-train.jsonl"},
@@ -160,9 +155,8 @@ static void test_triviaqa_lines(void **state)
     }
 }
 
-static void test_triviaqa(void **state)
+TEST(test_triviaqa)
 {
-    (void)state;
     const char *data = data_with(
         "triviaqa", "qa/web-dev.json",
         "{\"Data\": [{\"Question\": \"Which?\", \"Answer\": {\"Value\": \"Sunset\", \"Aliases\": "
@@ -193,14 +187,4 @@ static void test_triviaqa(void **state)
     a = ask("triviaqa", "inloop", NULL, data, CPL_UNSET);
     CHECK_RANKED(&a.q.question[0], "\nQuestion: Who\nAnswer:", 0, " x");
     end(&a);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_mmlu_pro), cmocka_unit_test(test_bbh),
-        cmocka_unit_test(test_math),     cmocka_unit_test(test_gsm8k),
-        cmocka_unit_test(test_triviaqa), cmocka_unit_test(test_triviaqa_lines),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -152,21 +152,12 @@ static void check_folder(const char *folder, size_t n_files)
     globfree(&hits);
 }
 
-static void test_harness(void **state)
+TEST_ANY(test_harness)
 {
-    (void)state;
     check_folder("eval/harness", 19);
 }
 
-static void test_inloop(void **state)
+TEST_ANY(test_inloop)
 {
-    (void)state;
     check_folder("eval/inloop", 11);
-}
-
-int main(int n_arguments, char **arguments)
-{
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_harness),
-                                       cmocka_unit_test(test_inloop)};
-    return run_groups(n_arguments, arguments, tests, tests, NULL, NULL);
 }

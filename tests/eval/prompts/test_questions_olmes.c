@@ -236,9 +236,8 @@ static void check_file(const published *p)
     json_decref(requests);
 }
 
-static void test_requests(void **state)
+TEST_ANY(test_requests)
 {
-    (void)state;
     for (size_t i = 0; i < N_ALL; i++) check_file(&all[i]);
 }
 
@@ -254,9 +253,8 @@ static const char gsm8k[] = "task: gsm8k\nsplits: {test: test.jsonl, shown: fews
                             "        exemplars: shown\n"
                             "        shots: 8\n";
 
-static void test_contexts(void **state)
+TEST_ANY(test_contexts)
 {
-    (void)state;
     cpl_task *task;
     cpl_questions q;
     size_t i;
@@ -272,9 +270,8 @@ static void test_contexts(void **state)
     json_decref(requests);
 }
 
-static void test_forms(void **state)
+TEST(test_forms)
 {
-    (void)state;
     cpl_task *task = built_in("boolq");
     const cpl_profile *profile;
     assert_ok(cpl_task_profile(&profile, task, NULL, "olmes", NULL));
@@ -283,14 +280,4 @@ static void test_forms(void **state)
     assert_string_equal(profile->forms.at[1], "mcf");
     assert_string_equal(profile->metrics.at[0], "acc");
     cpl_task_free(task);
-}
-
-int main(int n_arguments, char **arguments)
-{
-    const struct CMUnitTest tests[]         = {cmocka_unit_test(test_requests),
-                                               cmocka_unit_test(test_contexts),
-                                               cmocka_unit_test(test_forms)};
-    const struct CMUnitTest further_tests[] = {cmocka_unit_test(test_requests),
-                                               cmocka_unit_test(test_contexts)};
-    return run_groups(n_arguments, arguments, tests, further_tests, NULL, NULL);
 }

@@ -4,9 +4,8 @@
 
 /* ---- worked examples ---- */
 
-static void test_arc(void **state)
+TEST(test_arc)
 {
-    (void)state;
     const char *data = data_with(
         "arc_challenge", "ARC-Challenge-Dev.jsonl",
         "{\"id\": \"x\", \"question\": {\"stem\": \"A substance in the solid phase (state) of "
@@ -33,9 +32,8 @@ static void test_arc(void **state)
     end(&a);
 }
 
-static void test_commonsense_qa(void **state)
+TEST(test_commonsense_qa)
 {
-    (void)state;
     const char *data = data_with(
         "commonsense_qa", "dev_rand_split.jsonl",
         "{\"answerKey\": \"B\", \"question\": {\"stem\": \" What goes? \", \"choices\": "
@@ -51,9 +49,8 @@ static void test_commonsense_qa(void **state)
     end(&a);
 }
 
-static void test_copa(void **state)
+TEST(test_copa)
 {
-    (void)state;
     const char *row =
         "{\"premise\": \"The man turned on the faucet.\", \"choice1\": \"The toilet filled "
         "with water.\", \"choice2\": \"Water flowed from the spout.\", \"question\": "
@@ -84,9 +81,8 @@ static void test_copa(void **state)
     end(&a);
 }
 
-static void test_boolq(void **state)
+TEST(test_boolq)
 {
-    (void)state;
     const char *titled =
         data_with("boolq", "val.jsonl",
                   "{\"question\": \"is it\", \"passage\": \"Fuel -- All -- of it.\", "
@@ -125,9 +121,8 @@ static void test_boolq(void **state)
     end(&a);
 }
 
-static void test_hellaswag(void **state)
+TEST(test_hellaswag)
 {
-    (void)state;
     const char *data = data_with(
         "hellaswag", "hellaswag_val.jsonl",
         "{\"activity_label\": \"Pole vault\", \"ctx_a\": \"Pole vault is a sport.\", \"ctx_b\": "
@@ -160,9 +155,8 @@ static void test_hellaswag(void **state)
     end(&a);
 }
 
-static void test_openbookqa(void **state)
+TEST(test_openbookqa)
 {
-    (void)state;
     const char *data =
         data_with("openbookqa", "Main/test.tsv",
                   "ID\tQuestion Stem\tChoices\tComplete Question\tAnswer Key\n"
@@ -179,9 +173,8 @@ static void test_openbookqa(void **state)
     end(&a);
 }
 
-static void test_sciq(void **state)
+TEST(test_sciq)
 {
-    (void)state;
     const char *data =
         data_with("sciq", "valid.json",
                   "[{\"question\": \"What?\", \"distractor3\": \"c\", \"distractor1\": \"a\", "
@@ -194,9 +187,8 @@ static void test_sciq(void **state)
     end(&a);
 }
 
-static void test_social_iqa(void **state)
+TEST(test_social_iqa)
 {
-    (void)state;
     const char *rows =
         "{\"context\": \"S.\", \"question\": \"Q?\", \"answerA\": \"a\", \"answerB\": \"b\", "
         "\"answerC\": \"c\"}\n\n{\"context\": \"T.\", \"question\": \"R?\", \"answerA\": "
@@ -217,9 +209,8 @@ static void test_social_iqa(void **state)
     end(&a);
 }
 
-static void test_winogrande(void **state)
+TEST(test_winogrande)
 {
-    (void)state;
     const char *row =
         "{\"sentence\": \"Sarah was a much better surgeon than Maria so _ always got the "
         "easier cases.\", \"option1\": \"Sarah\", \"option2\": \"Maria\", \"answer\": \"2\"}\n";
@@ -271,9 +262,8 @@ static void check_mmlu(const char *data)
 }
 
 /* The authors' files, and a hub's copy of them. */
-static void test_mmlu(void **state)
+TEST(test_mmlu)
 {
-    (void)state;
     const char *data = data_with("mmlu", "test/abstract_algebra_test.csv",
                                  "\"Find the degree, of \"\"Q\"\".\n\",0,4,2,6,B\n");
     put_file(data, "mmlu", "dev/abstract_algebra_dev.csv", "Find all c.,0,1,2,3,B\nx,1,2,3,4,A\n");
@@ -291,9 +281,8 @@ static void test_mmlu(void **state)
     check_mmlu(data);
 }
 
-static void test_ceval(void **state)
+TEST(test_ceval)
 {
-    (void)state;
     const char *data = data_with("ceval", "val/computer_network_val.csv",
                                  "id,question,A,B,C,D,answer\n0,\" 问____\r\n\",一,2,3,4,C\n");
     asked a          = ask("ceval", "harness", NULL, data, 0);
@@ -311,9 +300,8 @@ static void test_ceval(void **state)
     end(&a);
 }
 
-static void test_agieval(void **state)
+TEST(test_agieval)
 {
-    (void)state;
     const char *data =
         data_with("agieval", "v1/sat-math.jsonl",
                   "{\"passage\": null, \"question\": \"If $k=3$?\", \"options\": [\"(A)2\", "
@@ -343,17 +331,4 @@ static void test_agieval(void **state)
     assert_true(q[2].several);
     assert_int_equal(a.q.max_tokens, 32);
     end(&a);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_arc),        cmocka_unit_test(test_commonsense_qa),
-        cmocka_unit_test(test_copa),       cmocka_unit_test(test_boolq),
-        cmocka_unit_test(test_hellaswag),  cmocka_unit_test(test_openbookqa),
-        cmocka_unit_test(test_sciq),       cmocka_unit_test(test_social_iqa),
-        cmocka_unit_test(test_winogrande), cmocka_unit_test(test_mmlu),
-        cmocka_unit_test(test_ceval),      cmocka_unit_test(test_agieval),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

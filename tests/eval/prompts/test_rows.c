@@ -119,15 +119,13 @@ static void check_samples(const char *data, const sample *wanted, size_t n)
     }
 }
 
-static void real_files(void **state)
+TEST(real_files)
 {
-    (void)state;
     check_samples(golden_path("eval/data"), samples, sizeof samples / sizeof *samples);
 }
 
-static void more_real_files(void **state)
+TEST_FURTHER(more_real_files)
 {
-    (void)state;
     check_samples(shared_path("data/eval"), larger_samples,
                   sizeof larger_samples / sizeof *larger_samples);
 }
@@ -151,9 +149,8 @@ static void expect_member(const char *path, cpl_rows_kind kind, int64_t line, co
     cpl_rows_close(rows);
 }
 
-static void values_and_lines(void **state)
+TEST(values_and_lines)
 {
-    (void)state;
     expect_member(golden_path("eval/data/triviaqa/qa/web-dev.json"),
                   (cpl_rows_kind)MEMBERS(JSON, "Data"), 19, "Answer", "Value", "Pacific Ocean");
     expect_member(golden_path("eval/data/other-layouts/copa-dev.xml"),
@@ -164,9 +161,8 @@ static void values_and_lines(void **state)
                   (cpl_rows_kind)FORMAT(CSV), 4, NULL, "B", "74");
 }
 
-static void more_values_and_lines(void **state)
+TEST_FURTHER(more_values_and_lines)
 {
-    (void)state;
     expect_member(shared_path("data/eval/triviaqa/qa/web-dev.json"),
                   (cpl_rows_kind)MEMBERS(JSON, "Data"), 38, "Answer", "Value", "Sunset Boulevard");
     expect_member(shared_path("data/eval/copa/copa-dev.xml"), (cpl_rows_kind)MEMBERS(XML, "item"),
@@ -179,9 +175,8 @@ static void more_values_and_lines(void **state)
 
 /* ---- each format ---- */
 
-static void json_lines(void **state)
+TEST(json_lines)
 {
-    (void)state;
     cpl_rows *rows =
         open_text("\xEF\xBB\xBF{\"a\":1}\r\n\n \t\r\n{\"a\":[null,true],\"b\":\"\\u00e9"
                   "\\ud83d\\ude00\"}\n{\"a\":18446744073709551616}",
@@ -194,9 +189,8 @@ static void json_lines(void **state)
     expect_end(open_text("\n\n", (cpl_rows_kind)FORMAT(JSONL)));
 }
 
-static void json_arrays(void **state)
+TEST(json_arrays)
 {
-    (void)state;
     cpl_rows *rows = open_text("\xEF\xBB\xBF[{\"a\": \"]}\\\"\"}, {\"b\":\n {}}\n, {}] \n",
                                (cpl_rows_kind)FORMAT(JSON));
     expect_row(rows, 1, "{\"a\":\"]}\\\"\"}");
@@ -207,9 +201,8 @@ static void json_arrays(void **state)
     expect_end(open_text("{\"x\":[]}", (cpl_rows_kind)MEMBERS(JSON, "x")));
 }
 
-static void json_members(void **state)
+TEST(json_members)
 {
-    (void)state;
     const cpl_rows_kind kind = MEMBERS(JSON, "rows");
     cpl_rows *rows = open_text("{\"before\": [1, {\"rows\": [2]}, \"]\"], \"x\": -1.5e3,\n"
                                "\"ro\\u0077s\" : [\n{\"a\":1},{\"a\":2}], \"after\":null,\"z\":{}}",
@@ -225,9 +218,8 @@ static void json_members(void **state)
     expect_end(rows);
 }
 
-static void csv(void **state)
+TEST(csv)
 {
-    (void)state;
     cpl_rows *rows = open_text("\xEF\xBB\xBFid,\"a,b\",\r\n1,\"x \"\"y\"\", z\r\nw\n\",\r\n\r\n"
                                ",it\"s\", 4\"\n\n\"\",\"\"\"\",\"\n\"",
                                (cpl_rows_kind)FORMAT(CSV));
@@ -243,9 +235,8 @@ static void csv(void **state)
     expect_end(open_text("", (cpl_rows_kind)HEADLESS(CSV)));
 }
 
-static void tsv_and_lines(void **state)
+TEST(tsv_and_lines)
 {
-    (void)state;
     cpl_rows *rows = open_text("a\tb c\r\n\"x\ty, \"z\"\r\n\t\n", (cpl_rows_kind)FORMAT(TSV));
     expect_row(rows, 2, "{\"a\":\"\\\"x\",\"b c\":\"y, \\\"z\\\"\"}");
     expect_row(rows, 3, "{\"a\":\"\",\"b c\":\"\"}");
@@ -257,9 +248,8 @@ static void tsv_and_lines(void **state)
     expect_end(rows);
 }
 
-static void xml(void **state)
+TEST(xml)
 {
-    (void)state;
     const cpl_rows_kind kind = MEMBERS(XML, "item");
     cpl_rows *rows =
         open_text("\xEF\xBB\xBF<?xml version=\"1.0\"?>\n<!DOCTYPE c SYSTEM \"c.dtd\" [<!ENTITY e "
@@ -279,9 +269,8 @@ static void xml(void **state)
 }
 
 /* Rows that hold no text, only elements, are bounded as well. */
-static void xml_bounds(void **state)
+TEST(xml_bounds)
 {
-    (void)state;
     cpl_rows_kind kind = MEMBERS(XML, "item");
     cpl_text deep = {0}, wide = {0};
     cpl_row row = {0};
@@ -305,9 +294,8 @@ static void xml_bounds(void **state)
 
 /* ---- compression, size ---- */
 
-static void compressed(void **state)
+TEST(compressed)
 {
-    (void)state;
     const char *text = "question,A\n\"what, \"\"now\"\"?\",yes\n";
     cpl_text gzip = {0}, zstd = {0}, pieces = {0};
     append_gzip(&gzip, text, strlen(text));
@@ -346,9 +334,8 @@ static void json_give(void *memory)
 
 /* Two thousand rows of four kilobytes, and before them a member of a megabyte that is passed over:
  * what is held at once is a few rows' worth. */
-static void memory_is_that_of_a_row(void **state)
+TEST(memory_is_that_of_a_row)
 {
-    (void)state;
     enum { ROWS = 2000, LONG = 4000 };
     static const struct {
         cpl_rows_kind kind;
@@ -404,9 +391,8 @@ static void expect_files(const char *task, const char *name, const char *wanted)
     cpl_paths_free(&paths);
 }
 
-static void finds_files(void **state)
+TEST(finds_files)
 {
-    (void)state;
     static const char *const files[] = {
         "t/a.csv",     "t/b.csv.gz",   "t/b.csv.zst", "t/c.csv",        "t/c.csv.gz",
         "t/c.csv.txt", "t/d/x/1.j",    "t/d/y/2.j",   "t/d/y/10.j.zst", "t/d/y/.hidden.j",
@@ -438,25 +424,4 @@ static void finds_files(void **state)
     assert_fails(CPL_ERR_INPUT, "holds neither", cpl_rows_find(&paths, below, "t", "[abc].csv"));
     assert_fails(CPL_ERR_INPUT, "holds neither", cpl_rows_find(&paths, below, "t", "folder.csv"));
     assert_fails(CPL_ERR_INPUT, "/no/folder", cpl_rows_find(&paths, "/no/folder", "t", "*.csv"));
-}
-
-int main(int n_arguments, char **arguments)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(real_files),
-        cmocka_unit_test(values_and_lines),
-        cmocka_unit_test(json_lines),
-        cmocka_unit_test(json_arrays),
-        cmocka_unit_test(json_members),
-        cmocka_unit_test(csv),
-        cmocka_unit_test(tsv_and_lines),
-        cmocka_unit_test(xml),
-        cmocka_unit_test(xml_bounds),
-        cmocka_unit_test(compressed),
-        cmocka_unit_test(memory_is_that_of_a_row),
-        cmocka_unit_test(finds_files),
-    };
-    const struct CMUnitTest further_tests[] = {cmocka_unit_test(more_real_files),
-                                               cmocka_unit_test(more_values_and_lines)};
-    return run_groups(n_arguments, arguments, tests, further_tests, make_folder, remove_folder);
 }

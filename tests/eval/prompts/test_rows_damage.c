@@ -66,9 +66,8 @@ static void expect_all(const damaged *cases, size_t count)
         .format = CPL_ROWS_##name, .headless = true, .member = "i", .max_bytes = 8                 \
     }
 
-static void bad_json_lines(void **state)
+TEST(bad_json_lines)
 {
-    (void)state;
     static const damaged cases[] = {
         {FORMAT(JSONL),
          "{\"a\":1}\n{\"a\" 1}\n[1]\n7\n{\"a\":2}",
@@ -96,9 +95,8 @@ static void bad_json_lines(void **state)
     EXPECT_ALL(cases);
 }
 
-static void bad_json_items(void **state)
+TEST(bad_json_items)
 {
-    (void)state;
     static const damaged cases[] = {
         /* rows that are no use in an array that is sound */
         {FORMAT(JSON),
@@ -151,9 +149,8 @@ static void bad_json_items(void **state)
     EXPECT_ALL(cases);
 }
 
-static void bad_json_objects(void **state)
+TEST(bad_json_objects)
 {
-    (void)state;
     static const damaged cases[] = {
         {MEMBERS(JSON, "d"),
          "{\"a\":1,\n\"D\":[]}",
@@ -199,9 +196,8 @@ static void bad_json_objects(void **state)
     EXPECT_ALL(cases);
 }
 
-static void bad_columns(void **state)
+TEST(bad_columns)
 {
-    (void)state;
     static const damaged cases[] = {
         {FORMAT(CSV),
          "a,b\n1\n\n1,2,3,4\n\"1\n\",\"2\"\n",
@@ -257,9 +253,8 @@ static void bad_columns(void **state)
     EXPECT_ALL(cases);
 }
 
-static void bad_xml(void **state)
+TEST(bad_xml)
 {
-    (void)state;
     static const damaged cases[] = {
         {MEMBERS(XML, "i"),
          "<c><i a='1'/>\n<i><p>x</p>\n<p>y</p></i><i a='1'><a/></i><i b='2'/></c>",
@@ -292,9 +287,8 @@ static void bad_xml(void **state)
     EXPECT_ALL(cases);
 }
 
-static void a_nul(void **state)
+TEST(a_nul)
 {
-    (void)state;
     static const struct {
         cpl_rows_kind kind;
         const char *bad;
@@ -317,9 +311,8 @@ static void a_nul(void **state)
     }
 }
 
-static void too_many_columns(void **state)
+TEST(too_many_columns)
 {
-    (void)state;
     char commas[CPL_ROWS_MAX_COLUMNS + 1];
     memset(commas, ',', CPL_ROWS_MAX_COLUMNS);
     commas[CPL_ROWS_MAX_COLUMNS] = '\0';
@@ -335,15 +328,4 @@ static void too_many_columns(void **state)
     assert_int_equal(json_object_size(row.values), CPL_ROWS_MAX_COLUMNS);
     json_decref(row.values);
     expect_end(rows);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(bad_json_lines),   cmocka_unit_test(bad_json_items),
-        cmocka_unit_test(bad_json_objects), cmocka_unit_test(bad_columns),
-        cmocka_unit_test(bad_xml),          cmocka_unit_test(a_nul),
-        cmocka_unit_test(too_many_columns),
-    };
-    return cmocka_run_group_tests(tests, make_folder, remove_folder);
 }

@@ -5,9 +5,8 @@
 #include "io/paths.h"
 
 /* A tag is no row yet, and is bounded all the same. */
-static void an_endless_tag(void **state)
+TEST(an_endless_tag)
 {
-    (void)state;
     cpl_text text = {0};
     cpl_row row;
     cpl_text_printf(&text, "<c><i/>\n<i a='");
@@ -23,9 +22,8 @@ static void an_endless_tag(void **state)
 }
 
 /* Brackets without an end and without recursion. */
-static void deep(void **state)
+TEST(deep)
 {
-    (void)state;
     enum { DEEP = 200000 };
     char *text = malloc(2 * DEEP + 30);
     for (int open_only = 0; open_only < 2; open_only++) {
@@ -50,9 +48,8 @@ static void deep(void **state)
     free(text);
 }
 
-static void files_that_are_none(void **state)
+TEST(files_that_are_none)
 {
-    (void)state;
     const cpl_rows_kind kind = FORMAT(LINES);
     cpl_rows *rows;
     assert_fails(CPL_ERR_IO, "/no/file", cpl_rows_open(&rows, "/no/file", &kind));
@@ -65,9 +62,8 @@ static void files_that_are_none(void **state)
 
 /* Every proper beginning of a compressed file is an error, after rows that are those of the
  * file. */
-static void cut_streams(void **state)
+TEST(cut_streams)
 {
-    (void)state;
     const char *text   = "{\"a\":1}\n{\"a\":2}\n";
     cpl_text files[2]  = {{0}, {0}};
     const char *name[] = {"cut.jsonl.gz", "cut.jsonl.zst"};
@@ -151,9 +147,8 @@ done:
     return status;
 }
 
-static void no_memory(void **state)
+TEST(no_memory)
 {
-    (void)state;
     cpl_text whole = {0}, got = {0};
     cpl_text_printf(&whole, "%4096s", "");
     cpl_text_printf(&got, "%4096s", "");
@@ -178,9 +173,8 @@ static void no_memory(void **state)
 }
 
 /* A failure of the JSON library's own allocations is told as one, never as a bad row. */
-static void no_memory_for_json(void **state)
+TEST(no_memory_for_json)
 {
-    (void)state;
     cpl_text whole = {0}, got = {0};
     cpl_text_printf(&whole, "%4096s", "");
     cpl_text_printf(&got, "%4096s", "");
@@ -211,9 +205,8 @@ static void no_memory_for_json(void **state)
     cpl_text_free(&got);
 }
 
-static void no_memory_to_find(void **state)
+TEST(no_memory_to_find)
 {
-    (void)state;
     cpl_strings paths;
     write_string(in_folder(folder, "f1.csv"), "x");
     write_string(in_folder(folder, "f2.csv.gz"), "x");
@@ -229,15 +222,4 @@ static void no_memory_to_find(void **state)
         cpl_alloc_fail_at(0);
         assert_int_equal(cpl_alloc_in_use(), held);
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(an_endless_tag),      cmocka_unit_test(deep),
-        cmocka_unit_test(files_that_are_none), cmocka_unit_test(cut_streams),
-        cmocka_unit_test(no_memory),           cmocka_unit_test(no_memory_for_json),
-        cmocka_unit_test(no_memory_to_find),
-    };
-    return cmocka_run_group_tests(tests, make_folder, remove_folder);
 }

@@ -140,11 +140,9 @@ static bool write_file(fuzz *f, const char *path, const cpl_text *file)
     return choice >= 2;
 }
 
-static void damaged_rows(void **state)
+TEST(damaged_rows)
 {
-    (void)state;
     cpl_text file = {0};
-    folder        = scratch_folder();
     for (int i = 0; i < TARGETS; i++) load(&targets[i]);
     print_message("the damaged file is %s\n", in_folder(folder, "file"));
     for (fuzz f = fuzz_start(77, ROUNDS); fuzz_next(&f);) {
@@ -164,13 +162,4 @@ static void damaged_rows(void **state)
         cpl_text_free(&t->small);
     }
     cpl_text_free(&file);
-    cpl_folder_remove(folder);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(damaged_rows),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

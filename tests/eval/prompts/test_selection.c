@@ -29,9 +29,8 @@ static const char *keys_of(const cpl_selection *s)
     return all;
 }
 
-static void sets_of_the_paper(void **state)
+TEST(sets_of_the_paper)
 {
-    (void)state;
     cpl_selection s;
     assert_ok(cpl_selection_init(&s, cpl_request_kinds));
     assert_int_equal(s.n_tasks, cpl_n_task_texts);
@@ -49,9 +48,8 @@ static void sets_of_the_paper(void **state)
 }
 
 /* A profile of several forms: those, then what they are forms of. */
-static void forms(void **state)
+TEST(forms)
 {
-    (void)state;
     cpl_selection s;
     assert_ok(cpl_selection_init(&s, cpl_request_kinds));
     assert_ok(add(&s, "arc_challenge", "olmes", NULL));
@@ -64,9 +62,8 @@ static void forms(void **state)
     cpl_selection_free(&s);
 }
 
-static void what_there_is_not(void **state)
+TEST(what_there_is_not)
 {
-    (void)state;
     cpl_selection s;
     assert_ok(cpl_selection_init(&s, cpl_request_kinds));
     assert_fails(CPL_ERR_USAGE, "there is no task arc_chalenge; did you mean arc_challenge?",
@@ -98,9 +95,8 @@ static void what_there_is_not(void **state)
 
 /* A task of one's own is no part of the paper's sets, whatever it says, but may have the id of a
  * built-in one. */
-static void files_of_ones_own(void **state)
+TEST(files_of_ones_own)
 {
-    (void)state;
     static const char file[] =
         "task: copa\nsets: [3b]\nsplits: {a: a.csv}\nfields: {q: q, o: {list: [q, q]}}\n"
         "choices: o\ngold: 0\nprofiles: {inloop: {split: a, ask: rank, context: x, scores: acc}}\n";
@@ -126,15 +122,4 @@ static void files_of_ones_own(void **state)
     assert_true(s.at[3].task != s.at[0].task);
     assert_fails(CPL_ERR_IO, "none.yaml", add_file(&s, "/none.yaml"));
     cpl_selection_free(&s);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(sets_of_the_paper),
-        cmocka_unit_test(forms),
-        cmocka_unit_test(what_there_is_not),
-        cmocka_unit_test(files_of_ones_own),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -71,9 +71,8 @@ static void check_joint(bench *b, const char *context, const char *bare, const c
     b->encoding.ids.count = first + b->out.length;
 }
 
-static void white_space_goes_over(void **state)
+TEST(white_space_goes_over)
 {
-    (void)state;
     bench b;
     open_bench(&b, EOS);
     check_joint(&b, "the cat", "the cat", " sat on");
@@ -85,9 +84,8 @@ static void white_space_goes_over(void **state)
     close_bench(&b);
 }
 
-static void separate_texts_stay_as_they_are(void **state)
+TEST(separate_texts_stay_as_they_are)
 {
-    (void)state;
     bench b;
     open_bench(&b, EOS);
     const int64_t context = count_of(&b, "the cat  "), scored = count_of(&b, " sat on");
@@ -102,9 +100,8 @@ static void separate_texts_stay_as_they_are(void **state)
 
 /* A token that reaches over the border: the context keeps its own tokens, and as many of the whole
  * are left out as these are; with none left nothing can be scored. */
-static void tokens_reach_over(void **state)
+TEST(tokens_reach_over)
 {
-    (void)state;
     bench b;
     open_bench(&b, EOS);
     assert_int_equal(count_of(&b, "ing"), 1);
@@ -122,9 +119,8 @@ static void tokens_reach_over(void **state)
     close_bench(&b);
 }
 
-static void nothing_in_front(void **state)
+TEST(nothing_in_front)
 {
-    (void)state;
     bench b;
     open_bench(&b, EOS);
     for (int joining = 0; joining < 2; joining++) {
@@ -150,9 +146,8 @@ static void nothing_in_front(void **state)
 }
 
 /* Behind others, all windows: the last ids stay, and the counts are those of the whole. */
-static void windows_cut_the_beginning(void **state)
+TEST(windows_cut_the_beginning)
 {
-    (void)state;
     const char *context = "the cat sat on the mat and then", *continuation = " ran far away";
     const char *whole = "the cat sat on the mat and then ran far away";
     bench b;
@@ -185,9 +180,8 @@ static void windows_cut_the_beginning(void **state)
     close_bench(&b);
 }
 
-static void no_memory(void **state)
+TEST(no_memory)
 {
-    (void)state;
     for (int64_t nth = 1;; nth++) {
         bench b;
         open_bench(&b, EOS);
@@ -202,17 +196,4 @@ static void no_memory(void **state)
         }
         assert_int_equal(status, CPL_ERR_MEMORY);
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(white_space_goes_over),
-        cmocka_unit_test(separate_texts_stay_as_they_are),
-        cmocka_unit_test(tokens_reach_over),
-        cmocka_unit_test(nothing_in_front),
-        cmocka_unit_test(windows_cut_the_beginning),
-        cmocka_unit_test(no_memory),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -48,9 +48,8 @@ static void fails(const char *folder, const char *tokenizer, const char *part)
     assert_null(e.hf);
 }
 
-static void that_fit(void **state)
+TEST(that_fit)
 {
-    (void)state;
     cpl_eval_model e;
     const char *folder = save(IDS, -1, 7);
     assert_ok(cpl_eval_model_open(&e, folder, NULL, NULL));
@@ -67,9 +66,8 @@ static void that_fit(void **state)
     cpl_eval_model_close(&e);
 }
 
-static void several_ends(void **state)
+TEST(several_ends)
 {
-    (void)state;
     char path[128];
     cpl_eval_model e;
     const char *folder = save(IDS + 16, -1, 0), *good = "{\"eos_token_id\": [0, 7]}",
@@ -85,9 +83,8 @@ static void several_ends(void **state)
     fails(folder, NULL, "eos_token_id is 390, but");
 }
 
-static void that_do_not(void **state)
+TEST(that_do_not)
 {
-    (void)state;
     const char *folder = save(300, -1, 0);
     fails(folder, NULL, "/tokenizer.json has ids up to 383, but the vocabulary of ");
     fails(folder, NULL, " has 300 rows: it is another model's");
@@ -101,14 +98,4 @@ static void that_do_not(void **state)
     snprintf(path, sizeof path, "%s/tokenizer.json", folder);
     assert_int_equal(unlink(path), 0);
     fails(folder, NULL, "has no tokenizer.json: name one with --tokenizer");
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(that_fit),
-        cmocka_unit_test(several_ends),
-        cmocka_unit_test(that_do_not),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

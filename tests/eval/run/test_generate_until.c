@@ -24,9 +24,8 @@ static void check_text(bench *b, const int32_t *ids, int64_t n, int64_t tokens,
     json_decref(samples);
 }
 
-static void texts_and_where_they_end(void **state)
+TEST(texts_and_where_they_end)
 {
-    (void)state;
     static const char *const inside[] = {"ton"}, *const across[] = {"ea"},
                              *const special[] = {"<|padding|>"}, *const order[] = {"ne", "st"},
                              *const none[] = {"zzz", ""};
@@ -57,9 +56,8 @@ static void texts_and_where_they_end(void **state)
 }
 
 /* More texts than a block holds, of two lengths, whose prompts are cut. */
-static void many_texts(void **state)
+TEST(many_texts)
 {
-    (void)state;
     enum { N = 150 };
     bench b;
     static cpl_question q[N];
@@ -86,9 +84,8 @@ static void many_texts(void **state)
 }
 
 /* A pattern that takes too many steps is an error that names the question. */
-static void a_slow_pattern_names_its_question(void **state)
+TEST(a_slow_pattern_names_its_question)
 {
-    (void)state;
     static const cpl_filter slow = {"slow", "", NULL, {{"(a|aa)+$", false, false}}};
     const cpl_request_spec form  = text_form(3, NULL, 0);
     answers[0].grading.filter    = &slow;
@@ -102,14 +99,4 @@ static void a_slow_pattern_names_its_question(void **state)
                  cpl_sample_generated(&sample, &q, &text, &room, false));
     assert_null(sample);
     cpl_grading_scratch_free(&room);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_slow_pattern_names_its_question),
-        cmocka_unit_test(texts_and_where_they_end),
-        cmocka_unit_test(many_texts),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -5,9 +5,8 @@
 #include "eval/run/runner_case.h"
 
 /* Every token is equally likely: the option with the fewest wins, the first of equal ones. */
-static void a_model_that_says_nothing(void **state)
+TEST(a_model_that_says_nothing)
 {
-    (void)state;
     bench b;
     open_bench(&b, true);
     int64_t gold[]       = {1, 3};
@@ -38,9 +37,8 @@ static void a_model_that_says_nothing(void **state)
 }
 
 /* One whose logits favour the right options' tokens is always right. */
-static void a_model_that_knows_the_answers(void **state)
+TEST(a_model_that_knows_the_answers)
 {
-    (void)state;
     static const char *const texts[][3] = {
         {" stone", " a", " mill"}, {"h", "he", "hat"}, {" the stone", " the a", " his"}};
     bench b;
@@ -72,9 +70,8 @@ static void a_model_that_knows_the_answers(void **state)
 }
 
 /* The unconditional request is the option behind the bare context. */
-static void bare_contexts(void **state)
+TEST(bare_contexts)
 {
-    (void)state;
     bench b;
     open_bench(&b, false);
     int64_t gold          = 0;
@@ -114,9 +111,8 @@ static void bare_contexts(void **state)
 }
 
 /* The characters are those by which a score divides: of the choice if any does. */
-static void characters(void **state)
+TEST(characters)
 {
-    (void)state;
     static const struct {
         const char *names[2];
         int64_t chars; /* of " stone"; -1: not told */
@@ -145,15 +141,4 @@ static void characters(void **state)
         json_decref(samples);
     }
     close_bench(&b);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_model_that_says_nothing),
-        cmocka_unit_test(a_model_that_knows_the_answers),
-        cmocka_unit_test(bare_contexts),
-        cmocka_unit_test(characters),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -5,9 +5,8 @@
 #include "eval/run/runner_case.h"
 
 /* More questions than a block holds, and windows of their own. */
-static void many_questions(void **state)
+TEST(many_questions)
 {
-    (void)state;
     enum { N = 700 };
     bench b;
     open_bench(&b, false);
@@ -48,9 +47,8 @@ static void many_questions(void **state)
 }
 
 /* A task may rank some of its subjects' options and generate the others' texts. */
-static void both_kinds(void **state)
+TEST(both_kinds)
 {
-    (void)state;
     static const bool is_text[] = {1, 0, 0, 1, 1, 0};
     enum { N = sizeof is_text };
     bench b;
@@ -95,9 +93,8 @@ static void both_fail(bench *b, const cpl_question *q, const char *part)
     assert_fails(CPL_ERR_INPUT, part, cpl_eval_runner_check(q, 1, WINDOW, b->tokenizer, NULL));
 }
 
-static void refusals(void **state)
+TEST(refusals)
 {
-    (void)state;
     bench b;
     open_bench(&b, false);
     int64_t gold            = 0;
@@ -151,9 +148,8 @@ static void refusals(void **state)
     close_bench(&b);
 }
 
-static void a_listener_that_fails(void **state)
+TEST(a_listener_that_fails)
 {
-    (void)state;
     bench b;
     open_bench(&b, false);
     int64_t gold                = 0;
@@ -171,9 +167,8 @@ static void a_listener_that_fails(void **state)
     close_bench(&b);
 }
 
-static void no_memory(void **state)
+TEST(no_memory)
 {
-    (void)state;
     bench b;
     open_bench(&b, false);
     int64_t gold                  = 0;
@@ -203,14 +198,4 @@ static void no_memory(void **state)
         assert_true(failures >= 10);
     }
     close_bench(&b);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(many_questions), cmocka_unit_test(both_kinds),
-        cmocka_unit_test(refusals),       cmocka_unit_test(a_listener_that_fails),
-        cmocka_unit_test(no_memory),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -147,9 +147,8 @@ static void check_ranked(const json_t *got, const json_t *want, const cpl_questi
     check_own(got, want, q);
 }
 
-static void ranked_as_the_references(void **state)
+TEST_ANY(ranked_as_the_references)
 {
-    (void)state;
     static asked a;
     static golden g;
     open_golden(&g, WINDOW);
@@ -195,9 +194,8 @@ static void check_text(const json_t *got, const json_t *want)
     for (size_t i = 0; i < sizeof answer / sizeof *answer; i++) check_same(got, want, answer[i]);
 }
 
-static void generated_as_the_references(void **state)
+TEST_ANY(generated_as_the_references)
 {
-    (void)state;
     static asked a;
     static golden g;
     open_golden(&g, WINDOW);
@@ -229,9 +227,8 @@ static json_t *marked(const cpl_question *q, const char *text)
 
 /* lm-eval's computer algebra takes nine texts for right that cpl_number_equal does not
  * (test_marking.c). */
-static void given_texts_as_the_references(void **state)
+TEST_ANY(given_texts_as_the_references)
 {
-    (void)state;
     static const char *const same[] = {"answer", "target", "extracted", "correct_norm"};
     json_t *file                    = load_plain(reference_path("eval/scoring.json.gz")), *c;
     int64_t algebra                 = 0;
@@ -256,14 +253,4 @@ static void given_texts_as_the_references(void **state)
     assert_int_equal(i, 1196);
     assert_int_equal(algebra, 9);
     json_decref(file);
-}
-
-int main(int n_arguments, char **arguments)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(ranked_as_the_references),
-        cmocka_unit_test(generated_as_the_references),
-        cmocka_unit_test(given_texts_as_the_references),
-    };
-    return run_groups(n_arguments, arguments, tests, tests, NULL, NULL);
 }

@@ -40,9 +40,8 @@ static const struct {
     {"triviaqa", "15b", "harness", "validation", "5", "exact_match", 0},
 };
 
-static void test_table(void **state)
+TEST(test_table)
 {
-    (void)state;
     const char *last = "";
     size_t seen = 0, unlicensed = 0;
     for (size_t i = 0; i < sizeof table / sizeof *table; i++) {
@@ -74,9 +73,8 @@ static const cpl_task_group *group_of(const cpl_task *task, const char *name)
     return NULL;
 }
 
-static void test_groups(void **state)
+TEST(test_groups)
 {
-    (void)state;
     static const struct {
         size_t task;
         const char *group;
@@ -100,9 +98,8 @@ static void test_groups(void **state)
     }
 }
 
-static void test_profiles(void **state)
+TEST(test_profiles)
 {
-    (void)state;
     const cpl_profile *p;
     cpl_task *mmlu = built_in(9);
     assert_ok(cpl_task_profile(&p, mmlu, NULL, NULL, NULL));
@@ -127,9 +124,8 @@ static void test_profiles(void **state)
 }
 
 /* Patterns of the built-in tasks are those of named filters: the hashes of their questions stay. */
-static void built_in_patterns_have_names(void **state)
+TEST(built_in_patterns_have_names)
 {
-    (void)state;
     int generated = 0;
     for (size_t i = 0; i < cpl_n_task_texts; i++) {
         cpl_task *task = built_in(i);
@@ -148,9 +144,8 @@ static void built_in_patterns_have_names(void **state)
 }
 
 /* The examples of docs/tasks.md are task files. */
-static void test_documented(void **state)
+TEST(test_documented)
 {
-    (void)state;
     char page[65536];
     FILE *in      = fopen("docs/tasks.md", "rb");
     size_t length = fread(page, 1, sizeof page - 1, in);
@@ -168,9 +163,8 @@ static void test_documented(void **state)
     }
 }
 
-static void test_shots(void **state)
+TEST(test_shots)
 {
-    (void)state;
     static const struct {
         int64_t n, shots[7];
         const char *words;
@@ -187,14 +181,4 @@ static void test_shots(void **state)
                             lists[i].words);
     assert_ok(cpl_pool_status(&pool));
     cpl_pool_free(&pool);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_table),    cmocka_unit_test(test_groups),
-        cmocka_unit_test(test_profiles), cmocka_unit_test(built_in_patterns_have_names),
-        cmocka_unit_test(test_shots),    cmocka_unit_test(test_documented),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -7,9 +7,8 @@
 #include "settings/settings.h"
 #include "settings/yaml_tree.h"
 
-static void test_fuzz(void **state)
+TEST(test_fuzz)
 {
-    (void)state;
     cpl_text file = {0};
     int64_t good = 0, bad = 0;
     for (fuzz f = fuzz_start(12, 3000); fuzz_next(&f);) {
@@ -84,9 +83,8 @@ static void ask_all(const cpl_task *task)
 }
 
 /* Files of another shape, written as JSON, which is YAML too. */
-static void test_shapes(void **state)
+TEST(test_shapes)
 {
-    (void)state;
     int64_t good = 0, bad = 0;
     for (fuzz f = fuzz_start(14, 1200); fuzz_next(&f);) {
         const cpl_task_text *text = &cpl_task_texts[f.round % cpl_n_task_texts];
@@ -108,9 +106,8 @@ static void test_shapes(void **state)
     if (!fuzz_is_alone()) assert_true(good > 0 && bad > 0);
 }
 
-static void test_memory(void **state)
+TEST(test_memory)
 {
-    (void)state;
     for (int64_t n = 1;; n++) {
         cpl_task *task;
         cpl_alloc_fail_at(n);
@@ -121,14 +118,4 @@ static void test_memory(void **state)
         if (status == CPL_OK) break;
         assert_int_equal(status, CPL_ERR_MEMORY);
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_fuzz),
-        cmocka_unit_test(test_shapes),
-        cmocka_unit_test(test_memory),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

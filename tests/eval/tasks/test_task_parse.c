@@ -203,9 +203,8 @@ static const struct {
      "fields is a mapping"},
 };
 
-static void test_wrong(void **state)
+TEST(test_wrong)
 {
-    (void)state;
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
         cpl_task *task    = NULL;
         cpl_status status = cpl_task_parse(&task, "t.yaml", wrong[i].file, strlen(wrong[i].file),
@@ -233,9 +232,8 @@ static void test_wrong(void **state)
 }
 
 /* lm-evaluation-harness's words for `ask` are taken too. */
-static void kinds_of_requests(void **state)
+TEST(kinds_of_requests)
 {
-    (void)state;
     static const struct {
         const char *ask;
         const cpl_request_kind *kind;
@@ -256,9 +254,8 @@ static void kinds_of_requests(void **state)
 }
 
 /* The smallest that is right: what is left out is as it is told. */
-static void test_least(void **state)
+TEST(test_least)
 {
-    (void)state;
     static const char file[] = HEAD RANK PROFILE("");
     cpl_task *task;
     assert_ok(cpl_task_parse(&task, "t.yaml", file, strlen(file), cpl_request_kinds));
@@ -270,14 +267,4 @@ static void test_least(void **state)
     assert_string_equal(task->profiles[0].metrics.at[2], "acc_bytes");
     assert_string_equal(task->profiles[0].shots, "0");
     cpl_task_free(task);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_wrong),
-        cmocka_unit_test(kinds_of_requests),
-        cmocka_unit_test(test_least),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

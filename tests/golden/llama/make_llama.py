@@ -131,7 +131,7 @@ def main(program, tokenizers=None):
         if tokenizers:  # a folder with the whole published tokenizers: prints alone
             write_ids(None, pathlib.Path(tokenizers), couplet, folder)
             return
-        subprocess.run([program, "write", folder], check=True, cwd=HERE.parent.parent.parent)
+        subprocess.run([program, folder], check=True, cwd=HERE.parent.parent.parent)
         tensors = {}
         for model in MODELS:
             tensors[f"{model}.logits"], tensors[f"{model}.greedy"] = logits_of(folder / f"{model}.gguf")

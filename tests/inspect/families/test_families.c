@@ -37,9 +37,8 @@ static int check_case(const families_case *one, cpl_text *text)
     return wrong;
 }
 
-static void every_family(void **state)
+TEST(every_family)
 {
-    (void)state;
     cpl_text text = {0};
     int wrong     = 0;
     for (size_t k = 0; k < sizeof cases / sizeof *cases; k++)
@@ -145,9 +144,8 @@ static const struct {
      "weights quantised by MLX are not read"},
 };
 
-static void refusals(void **state)
+TEST(refusals)
 {
-    (void)state;
     for (size_t i = 0; i < sizeof refused / sizeof *refused; i++) {
         cpl_moe_map map;
         assert_fails(CPL_ERR_INPUT, refused[i].part,
@@ -163,9 +161,8 @@ static const char olmoe_layer[] = ROUTER GATES ".weight BF16 20,32;"
                                                "model.layers.1.mlp.experts.{0-5}.gate_proj.weight "
                                                "BF16 20,32";
 
-static void config_and_shapes(void **state)
+TEST(config_and_shapes)
 {
-    (void)state;
     cpl_moe_map map;
     assert_ok(moe_map_read(&map, &list,
                            "{\"model_type\":\"olmoe\",\"num_experts\":8,\"hidden_size\":32,"
@@ -188,9 +185,8 @@ static void config_and_shapes(void **state)
 }
 
 /* More experts a token than the router has rows; rows of identity experts count. */
-static void K_and_the_router(void **state)
+TEST(K_and_the_router)
 {
-    (void)state;
     cpl_moe_map map;
     assert_ok(moe_map_read(&map, &list, "{\"model_type\":\"olmoe\",\"num_experts_per_tok\":7}",
                            olmoe_layer, false));
@@ -214,9 +210,8 @@ static void K_and_the_router(void **state)
     cpl_moe_map_free(&map);
 }
 
-static void guesses_and_notes(void **state)
+TEST(guesses_and_notes)
 {
-    (void)state;
     cpl_moe_map map;
     assert_ok(moe_map_read(&map, &list, "{\"model_type\":\"brand_new\"}", olmoe_layer, false));
     assert_string_equal(map.guess, "the model_type brand_new is not known: by names and shapes "
@@ -243,9 +238,8 @@ static void guesses_and_notes(void **state)
 }
 
 /* What stored.h says of a tensor is its layer's fault, and of no other. */
-static void stored_faults(void **state)
+TEST(stored_faults)
 {
-    (void)state;
     cpl_moe_map map;
     json_t *config = json_pack("{s:s}", "model_type", "olmoe");
     moe_list_read(&list, olmoe_layer);
@@ -264,9 +258,8 @@ static void stored_faults(void **state)
 }
 
 /* Grok-2: slices of one name, joined along the rows; the router whole in each. */
-static void slices(void **state)
+TEST(slices)
 {
-    (void)state;
     enum { N = 3, SLICES = 2 };
     cpl_moe_map map;
     const char *names[N + 1] = {"model.layers.0.block_sparse_moe.experts.0.w1.weight",
@@ -331,9 +324,8 @@ static bool has_case(const cpl_family *family)
     return false;
 }
 
-static void rows_of_the_table(void **state)
+TEST(rows_of_the_table)
 {
-    (void)state;
     for (int64_t i = 0; i < cpl_n_families; i++) {
         const cpl_family *one = &cpl_families[i];
         check_tensor_names(one->router, "");
@@ -356,9 +348,8 @@ static void rows_of_the_table(void **state)
     }
 }
 
-static void a_large_header(void **state)
+TEST(a_large_header)
 {
-    (void)state;
     enum { LAYERS = 60, EXPERTS = 256, PER = 6, COUNT = LAYERS * (EXPERTS * PER + 1) };
     enum { WIDTH = 7168, GATE = 2048, BLOCK = 128 };
     char gate[2 * MOE_MAX_NAME];
@@ -418,9 +409,8 @@ static void a_large_header(void **state)
     free(names);
 }
 
-static void no_memory(void **state)
+TEST(no_memory)
 {
-    (void)state;
     cpl_moe_map map;
     cpl_status status = CPL_ERR_MEMORY;
     int nth           = 0;
@@ -433,21 +423,4 @@ static void no_memory(void **state)
     }
     assert_true(nth > 4);
     cpl_moe_map_free(&map);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_family),
-        cmocka_unit_test(refusals),
-        cmocka_unit_test(config_and_shapes),
-        cmocka_unit_test(K_and_the_router),
-        cmocka_unit_test(guesses_and_notes),
-        cmocka_unit_test(stored_faults),
-        cmocka_unit_test(slices),
-        cmocka_unit_test(rows_of_the_table),
-        cmocka_unit_test(a_large_header),
-        cmocka_unit_test(no_memory),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

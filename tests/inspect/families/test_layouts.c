@@ -106,9 +106,8 @@ static void check_layout(const layout *t)
     cpl_stored_close(files);
 }
 
-static void every_layout(void **state)
+TEST(every_layout)
 {
-    (void)state;
     for (size_t i = 0; i < sizeof layouts / sizeof *layouts; i++) check_layout(&layouts[i]);
 }
 
@@ -138,9 +137,8 @@ static void check_golden(const cpl_moe_map *map, const char *folder)
     json_decref(expected);
 }
 
-static void golden_families(void **state)
+TEST(golden_families)
 {
-    (void)state;
     static const char *const names[] = {"olmoe",       "sharded_olmoe", "mixtral", "qwen3_moe",
                                         "deepseek_v3", "granitemoe",    "gpt_oss"};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
@@ -192,9 +190,8 @@ static void check_gguf_layer(const cpl_moe_layer *layer, cpl_stored_files *wante
     cpl_gate_free(&gate);
 }
 
-static void gguf_files(void **state)
+TEST(gguf_files)
 {
-    (void)state;
     static const struct {
         const char *name, *family;
         int n_layers, n_dense, n_mtp;
@@ -222,9 +219,8 @@ static void gguf_files(void **state)
 
 /* ---- NaN, and bytes that were read ---- */
 
-static void not_a_number(void **state)
+TEST(not_a_number)
 {
-    (void)state;
     enum { N = 2, MODEL = 4, WIDTH = 3 };
     const char *folder = scratch_folder();
     layout_files *f    = calloc(1, sizeof *f);
@@ -266,15 +262,4 @@ static void not_a_number(void **state)
     cpl_gate_free(&gate_1);
     cpl_moe_map_free(&map);
     cpl_stored_close(files);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_layout),
-        cmocka_unit_test(golden_families),
-        cmocka_unit_test(gguf_files),
-        cmocka_unit_test(not_a_number),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -212,9 +212,8 @@ static void check_vocabulary(const cpl_routing_report *r)
     }
 }
 
-static void a_planted_router_is_found(void **state)
+TEST(a_planted_router_is_found)
 {
-    (void)state;
     const char *run = planted_run(), *text = reader_text(30);
     cpl_routing_options o = options_of(&text);
     cpl_routing_report r;
@@ -253,9 +252,8 @@ static void hear(void *ctx, cpl_log_level level, const char *sentence)
     if (level == CPL_LOG_WARN) snprintf(heard, 400, "%s", sentence);
 }
 
-static void a_lost_checkpoint_is_told(void **state)
+TEST(a_lost_checkpoint_is_told)
 {
-    (void)state;
     const char *run = planted_run(), *text = reader_text(5);
     char heard[400]       = "";
     cpl_log log           = {hear, heard};
@@ -295,9 +293,8 @@ static cpl_status make_page(cpl_text *page, const cpl_routing_report *r)
 }
 
 /* Every member that numbers need is there, and what is drawn is well-formed. */
-static void shown_in_every_form(void **state)
+TEST(shown_in_every_form)
 {
-    (void)state;
     const char *run = planted_run(), *text = reader_text(30);
     cpl_routing_options o = options_of(&text);
     cpl_routing_report r;
@@ -348,9 +345,8 @@ done:
     return status;
 }
 
-static void without_memory_it_is_said(void **state)
+TEST(without_memory_it_is_said)
 {
-    (void)state;
     const char *run = planted_run(), *text = reader_text(2);
     int64_t before = cpl_alloc_count();
     assert_ok(everything(run, &text));
@@ -368,9 +364,8 @@ static void without_memory_it_is_said(void **state)
 }
 
 /* One expert, one token: nothing divides by nothing. */
-static void the_smallest_case(void **state)
+TEST(the_smallest_case)
 {
-    (void)state;
     cpl_model_settings c = reader_config();
     c.n_experts = c.top_k = 1;
     const char *folder = reader_folder(&c, 3), *text = in_folder(scratch_folder(), "a.txt");
@@ -428,9 +423,8 @@ static void check_unmoved(const cpl_routing_layer *a, const cpl_routing_layer *b
     }
 }
 
-static void a_shift_of_all_rows_moves_M_alone(void **state)
+TEST(a_shift_of_all_rows_moves_M_alone)
 {
-    (void)state;
     cpl_model_settings c = reader_config();
     const char *text = reader_text(30), *before = scratch_folder(), *after = scratch_folder();
     model_case *m = model_drawn(&c, 4);
@@ -479,16 +473,4 @@ static int write_page(const char *folder)
     return 0;
 }
 
-int main(int argc, char **argv)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_planted_router_is_found),
-        cmocka_unit_test(a_lost_checkpoint_is_told),
-        cmocka_unit_test(shown_in_every_form),
-        cmocka_unit_test(without_memory_it_is_said),
-        cmocka_unit_test(the_smallest_case),
-        cmocka_unit_test(a_shift_of_all_rows_moves_M_alone),
-    };
-    if (argc > 1) return write_page(argv[1]);
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TESTS_DO(with_argument, write_page);

@@ -17,9 +17,8 @@ static cpl_routing_record by_hand(int32_t *choice)
         .n_layers = 1, .n_tokens = T, .n_experts = N, .top_k = K, .choice = choice};
 }
 
-static void load_is_counted(void **state)
+TEST(load_is_counted)
 {
-    (void)state;
     cpl_routing_record r = by_hand(choices);
     cpl_routing_load load;
     int64_t assignments[N];
@@ -32,13 +31,12 @@ static void load_is_counted(void **state)
                 1e-15);
 }
 
-static void pairs_are_counted(void **state)
+TEST(pairs_are_counted)
 {
     static const int64_t want[N * N] = {5, 3, 2, 0, 3, 4, 1, 0, 2, 1, 3, 0, 0, 0, 0, 0};
     cpl_routing_record r             = by_hand(choices);
     cpl_routing_pair pairs[2];
     int64_t together[N * N];
-    (void)state;
     cpl_routing_count_together(together, &r, 0);
     for (int i = 0; i < N * N; i++) assert_int_equal(together[i], want[i]);
     /* 6 pairs over 5*4 + 5*3 + 4*3 products */
@@ -57,18 +55,17 @@ static void pairs_are_counted(void **state)
 }
 
 /* scipy.spatial.distance.jensenshannon with base 2 */
-static void distances_are_scipys(void **state)
+TEST(distances_are_scipys)
 {
     static const int64_t a[] = {1, 2, 3, 4, 0}, b[] = {4, 0, 3, 2, 6}, tens[] = {10, 20, 30, 40, 0};
     static const int64_t left[] = {1, 0}, right[] = {0, 7}, none[] = {0, 0};
-    (void)state;
     assert_near(cpl_routing_distance(a, b, 5), 0.6212411070991551, 1e-14);
     assert_near(cpl_routing_distance(a, tens, 5), 0, 1e-7);
     assert_near(cpl_routing_distance(left, right, 2), 1, 1e-15);
     assert_true(isnan(cpl_routing_distance(left, none, 2)));
 }
 
-static void domains_are_counted(void **state)
+TEST(domains_are_counted)
 {
     int32_t source[T]         = {0, 1, 0, 1, 2, 0};
     const int64_t want[3 * N] = {2, 3, 1, 0, 2, 0, 2, 0, 1, 1, 0, 0};
@@ -77,7 +74,6 @@ static void domains_are_counted(void **state)
     int64_t by_source[3 * N];
     cpl_routing_domains d;
     double sum = 0;
-    (void)state;
     assert_ok(cpl_routing_count_domains(&d, by_source, &r, 0, &tokens, 1));
     for (int i = 0; i < 3 * N; i++) assert_int_equal(by_source[i], want[i]);
     for (int i = 0; i < 3; i++)
@@ -91,7 +87,7 @@ static void domains_are_counted(void **state)
 
 /* Halves of a domain that always does the same do not differ; those of random choices differ by
  * less the more tokens there are. */
-static void halves_show_the_noise(void **state)
+TEST(halves_show_the_noise)
 {
     enum { MANY = 4000 };
     static int32_t choice[MANY], source[MANY];
@@ -100,7 +96,6 @@ static void halves_show_the_noise(void **state)
     cpl_rng_key key           = {.seed = 5, .stream = CPL_STREAM_TEST};
     int64_t by_source[8];
     cpl_routing_domains d, fewer;
-    (void)state;
     r.choice = choice;
     for (int i = 0; i < MANY; i++) choice[i] = 3;
     assert_ok(cpl_routing_count_domains(&d, by_source, &r, 0, &tokens, 1));
@@ -114,12 +109,11 @@ static void halves_show_the_noise(void **state)
     assert_true(fewer.halves > 2 * d.halves && fewer.halves < 0.5);
 }
 
-static void saturation_is_the_shared_part(void **state)
+TEST(saturation_is_the_shared_part)
 {
     int32_t later[T * K] = {0, 1, 2, 0, 3, 0, 3, 1, 1, 0, 1, 2};
     cpl_routing_record a = by_hand(choices), b = by_hand(later);
     double topk, top1;
-    (void)state;
     cpl_routing_saturation(&topk, &top1, &a, &a, 0);
     assert_true(topk == 1 && top1 == 1);
     cpl_routing_saturation(&topk, &top1, &a, &b, 0);
@@ -129,7 +123,7 @@ static void saturation_is_the_shared_part(void **state)
 
 /* Three ids: one always with expert 2 (and one of the others), one that is divided, one too
  * rare. */
-static void vocabulary_is_counted(void **state)
+TEST(vocabulary_is_counted)
 {
     enum { MANY = 27, ALL = MANY + 8 };
     int32_t ids[ALL], choice[ALL * 2];
@@ -138,7 +132,6 @@ static void vocabulary_is_counted(void **state)
     cpl_routing_index index;
     cpl_pool pool = {0};
     cpl_routing_vocabulary v;
-    (void)state;
     for (int i = 0; i < MANY; i++) {
         ids[i]            = i % 3 == 0 ? 70 : i % 3 == 1 ? 7 : i < 23 ? 9 : 1000 + i;
         choice[2 * i]     = ids[i] == 70 ? 2 : i % 4 == 0 ? 3 : 4;
@@ -172,7 +165,7 @@ static void vocabulary_is_counted(void **state)
 }
 
 /* Scores need not add up to one: a distribution is what they are of their sum. Padding is none. */
-static void scores_become_a_distribution(void **state)
+TEST(scores_become_a_distribution)
 {
     int32_t expert[] = {2, 0, 0, 1};
     float scores[] = {0.5f, 0.25f, 1.25f, 9, 9, 9}, weight[] = {3, 1, 7, 7};
@@ -182,7 +175,6 @@ static void scores_become_a_distribution(void **state)
     cpl_routing_record r;
     cpl_pool pool = {0};
     cpl_text text = {0};
-    (void)state;
     c.n_layers = 1, c.n_experts = 3, c.top_k = 2;
     assert_ok(cpl_routing_record_init(&r, &pool, &c, 2));
     cpl_routing_record_write(&text, &r, 0, &made, place, 2);
@@ -195,9 +187,8 @@ static void scores_become_a_distribution(void **state)
     cpl_pool_free(&pool);
 }
 
-static void samples_are_even(void **state)
+TEST(samples_are_even)
 {
-    (void)state;
     for (int64_t all = 1; all < 40; all++)
         for (int64_t sampled = 1; sampled <= all; sampled++) {
             int64_t count = 0, before = -1;
@@ -214,7 +205,7 @@ static void samples_are_even(void **state)
 
 /* ---- agreement by hand ---- */
 
-static void agreement_is_counted(void **state)
+TEST(agreement_is_counted)
 {
     static const double scores[3][4]  = {{4, 3, 2, 1}, {1, 2, 3, 4}, {2, 2, 2, 2}};
     static const double answers[3][4] = {{9, 5, 6, 1}, {5, 5, 7, 7}, {1, 2, 3, 4}};
@@ -222,7 +213,6 @@ static void agreement_is_counted(void **state)
     void *scratch                     = malloc(cpl_correlation_scratch(4));
     cpl_routing_agreement a;
     cpl_pool pool = {0};
-    (void)state;
     assert_ok(cpl_routing_agreement_init(&a, &pool, 4, 2, 1, 0));
     for (int t = 0; t < 3; t++)
         cpl_routing_agreement_add(&a, scores[t], answers[t], chosen[t], scratch);
@@ -243,7 +233,7 @@ static void agreement_is_counted(void **state)
 }
 
 /* Expert 1 has too few tokens: it is left out as row and as column. */
-static void few_tokens_are_left_out(void **state)
+TEST(few_tokens_are_left_out)
 {
     static const double alphas[]  = {0.5, 1};
     static const int64_t routed[] = {10, 7, 20};
@@ -256,7 +246,6 @@ static void few_tokens_are_left_out(void **state)
     cpl_routing_agreement a;
     cpl_pool pool = {0};
     cpl_routing_m_tok s;
-    (void)state;
     assert_ok(cpl_routing_agreement_init(&a, &pool, 3, 1, 1, 0));
     for (int i = 0; i < 3; i++) {
         a.routed[i] = routed[i];
@@ -280,17 +269,4 @@ static void few_tokens_are_left_out(void **state)
     assert_near(s.centred_off.pearson, -1, 1e-6);
     free(scratch);
     cpl_pool_free(&pool);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(load_is_counted),         cmocka_unit_test(pairs_are_counted),
-        cmocka_unit_test(distances_are_scipys),    cmocka_unit_test(domains_are_counted),
-        cmocka_unit_test(halves_show_the_noise),   cmocka_unit_test(saturation_is_the_shared_part),
-        cmocka_unit_test(vocabulary_is_counted),   cmocka_unit_test(scores_become_a_distribution),
-        cmocka_unit_test(samples_are_even),        cmocka_unit_test(agreement_is_counted),
-        cmocka_unit_test(few_tokens_are_left_out),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

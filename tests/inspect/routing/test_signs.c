@@ -54,10 +54,9 @@ static double size_of_score(int t, int e)
 }
 
 /* What perfect coupling of the weights allows: an expert responds to |x . R_e|. */
-static void an_answer_to_the_size_has_two_signs(void **state)
+TEST(an_answer_to_the_size_has_two_signs)
 {
     text x = {0};
-    (void)state;
     fill(&x, any_score, size_of_score);
     const cpl_routing_signs s = signs_of(&x, false);
     int below                 = 0;
@@ -81,10 +80,9 @@ static double moved_score(int t, int e)
     return any_score(t, e) + 4 * sin(t);
 }
 
-static void centred_figures_ignore_a_common_shift(void **state)
+TEST(centred_figures_ignore_a_common_shift)
 {
     text a = {0}, b = {0};
-    (void)state;
     fill(&a, any_score, size_of_score);
     fill(&b, moved_score, size_of_score);
     const cpl_routing_signs at = signs_of(&a, true), to = signs_of(&b, true);
@@ -128,10 +126,9 @@ static double answer_of_id(int t, int e)
            (base_of(t, e) > 0 ? 500 : -500) * own_of(t, e);
 }
 
-static void what_an_id_explains_is_left_out(void **state)
+TEST(what_an_id_explains_is_left_out)
 {
     text x = {0};
-    (void)state;
     fill(&x, score_of_id, answer_of_id);
     const cpl_routing_signs s = signs_of(&x, false);
     assert_true(s.ids.above > 0.9);
@@ -141,10 +138,9 @@ static void what_an_id_explains_is_left_out(void **state)
     cpl_pool_free(&x.pool);
 }
 
-static void lists_that_are_too_short_have_none(void **state)
+TEST(lists_that_are_too_short_have_none)
 {
     text x = {0};
-    (void)state;
     fill(&x, any_score, size_of_score);
     x.samples.count           = 1; /* an id once, an expert with one token */
     const cpl_routing_signs s = signs_of(&x, false);
@@ -153,15 +149,4 @@ static void lists_that_are_too_short_have_none(void **state)
     x.samples.count = 0;
     assert_true(isnan(signs_of(&x, false).negative));
     cpl_pool_free(&x.pool);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(an_answer_to_the_size_has_two_signs),
-        cmocka_unit_test(centred_figures_ignore_a_common_shift),
-        cmocka_unit_test(what_an_id_explains_is_left_out),
-        cmocka_unit_test(lists_that_are_too_short_have_none),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -191,9 +191,8 @@ static void check_slopes_of(const int shape[3], int activation, double alpha)
     assert_true(compared);
 }
 
-static void central_differences(void **state)
+TEST(central_differences)
 {
-    (void)state;
     const double alphas[] = {0, 0.5, 1, 1.7};
     const int shapes[][3] = {{1, 4, 3}, {2, 1, 1}, {3, 5, 4}, {5, 7, 3}};
     for (int activation = CPL_ERC_GATE; activation <= CPL_ERC_OUTPUT; activation++)
@@ -202,9 +201,8 @@ static void central_differences(void **state)
 }
 
 /* A second backward adds the same gradient again. */
-static void gradients_add(void **state)
+TEST(gradients_add)
 {
-    (void)state;
     erc_inputs inputs = erc_inputs_random(4, 7, 6, CPL_ERC_OUTPUT, 0.5, 0, 3);
     erc_case c        = erc_case_of(&inputs, "random");
     plain once = plain_of(&c, c.delta), twice = plain_of(&c, c.delta);
@@ -259,9 +257,8 @@ static void golden_case(const erc_case *c)
     plain_free(&p);
 }
 
-static void golden(void **state)
+TEST(golden)
 {
-    (void)state;
     erc_for_all_cases(golden_case);
 }
 
@@ -328,9 +325,8 @@ static void check_fast_path(int n, int d, int D, int activation, double alpha, b
     erc_inputs_free(&inputs);
 }
 
-static void fast_path(void **state)
+TEST(fast_path)
 {
-    (void)state;
     const double alphas[] = {0, 0.5, 1, 1.7};
     const int shapes[][3] = {{1, 4, 3},  {2, 1, 1},  {3, 5, 4},    {4, 7, 6},
                              {5, 17, 3}, {18, 3, 2}, {16, 33, 20}, {33, 50, 41}};
@@ -343,15 +339,4 @@ static void fast_path(void **state)
                 check_fast_path(shapes[k][0], shapes[k][1], shapes[k][2], activation, alphas[a],
                                 false);
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(central_differences),
-        cmocka_unit_test(gradients_add),
-        cmocka_unit_test(golden),
-        cmocka_unit_test(fast_path),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }
