@@ -17,71 +17,6 @@ from program import COUPLET, check, finish, scratch_folder
 MODEL, DATA = GOLDEN / "model", GOLDEN / "data"
 COPA = ["--tasks", "copa", "--data", DATA, "--limit", 2]
 
-TASKS_ONLY = [
-    ["--profile", "inloop"],
-    ["--variant", "cf"],
-    ["--limit", 1],
-    ["--offset", 1],
-    ["--num-fewshot", 1],
-    ["--max-gen-toks", 1],
-    ["--skip-bad"],
-    ["--html", "x.html"],
-    ["--samples", "--json", "x.json"],
-]
-TEXT_ONLY = [["--window", 8], ["--stride", 4]]
-
-
-# ---- flags and forms ----
-
-
-def check_flags(folder):
-    """Whatever a form does not take is refused, and by name."""
-    text = folder / "text.txt"
-    text.write_text("A text.")
-    for words in TASKS_ONLY:
-        refused(2, ["eval --text", words[0], "belongs to --tasks"], MODEL, "--text", text, *words)
-        refused(2, ["eval --list", words[0], "belongs to --tasks"], "--list", *words)
-    for words in TEXT_ONLY:
-        refused(2, ["eval --tasks", words[0], "belongs to --text"], MODEL, *COPA, *words)
-        refused(2, ["eval --list", words[0], "belongs to --text"], "--list", *words)
-    for words in (["--data", DATA], ["--task-file", text]):
-        refused(2, ["eval --text", words[0]], MODEL, "--text", text, *words)
-    for words in (["--json", "x.json"], ["--tokenizer", text], ["--overwrite"]):
-        refused(2, ["eval --list", words[0]], "--list", *words)
-    for words in (["--threads", 2], ["--set", "compute.dtype=f32"]):
-        refused(2, ["eval --list", words[0]], "--list", *words)
-    refused(
-        2,
-        ["eval --tasks does not use --set data.split=line, which belongs to --text"],
-        MODEL,
-        *COPA,
-        "--set",
-        "data.split=line",
-    )
-    refused(2, ["eval does not use --set data.shuffle=true"], MODEL, "--text", text, "--set", "data.shuffle=true")
-    refused(
-        2,
-        ["--threads and --set compute.threads=1 give different values"],
-        MODEL,
-        *COPA,
-        "--threads",
-        2,
-        "--set",
-        "compute.threads=1",
-    )
-    for words in TASKS_ONLY + TEXT_ONLY + [["--set", "compute.dtype=f32"], ["--data", DATA]]:
-        if words[0] != "--limit":
-            refused(2, ["eval --documents", words[0]], MODEL, "--documents", *words)
-    refused(2, ["--documents and --text"], MODEL, "--documents", "--text", text)
-    refused(2, ["one too many"], MODEL, text, "--documents")
-    refused(1, ["not a run"], MODEL, "--documents")
-    refused(2, ["--text and --tasks"], MODEL, *COPA, "--text", text)
-    refused(2, ["--list and --tasks"], "--list", "--tasks", "copa")
-    refused(2, ["--list and --text"], "--list", "--text", text)
-    refused(2, ["reads no model"], "--list", MODEL)
-    refused(2, ["one too many"], MODEL, text, *COPA)
-    refused(2, ["--samples needs --json"], MODEL, *COPA, "--samples")
-
 
 def check_progress():
     """In a pipe each task is a line: how many are answered, how fast, and the time that is left."""
@@ -258,8 +193,6 @@ def check_windows(folder):
             got["tokens"] == 6 and close(got["nll"], -first - end, 1e-4, 1e-5),
             f"windows of five, {more}: {got['nll']}, and {-first - end} from the task",
         )
-    refused(1, ["stride of 6", "window of 5"], MODEL, "--text", folder / "nll.txt", "--window", 5, "--stride", 6)
-    refused(1, ["2049", "2048"], MODEL, "--text", folder / "nll.txt", "--window", 2049)
 
 
 def check_sources(folder):
@@ -296,7 +229,6 @@ def check_ill_formed(folder):
 def main():
     with scratch_folder() as folder:
         check_progress()
-        check_flags(folder)
         check_there(folder)
         check_read(folder)
         check_moved(folder)

@@ -13,7 +13,7 @@ import statistics
 import subprocess
 import sys
 
-from eval_case import GOLDEN, close, refused, run
+from eval_case import GOLDEN, close, run
 from inputs import read_json
 from program import check, finish, scratch_folder
 
@@ -339,7 +339,6 @@ def check_files(folder, data):
 def check_refused(folder, data):
     words = [MODEL, "--tasks", "arc_challenge", "--data", data, "--limit", 1]
     out = folder / "refused.json"
-    refused(2, ["--format is no longer there", "couplet.export lm-eval RESULTS.json"], *words, "--format", "lm-eval")
     task = folder / "documented.yaml"
     task.write_text(pathlib.Path("docs/tasks.md").read_text().split("```yaml\n")[2].split("```")[0])
     _, err, code = run(*words, "--task-file", task, "--json", out)

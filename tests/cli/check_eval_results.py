@@ -28,9 +28,6 @@ def headline(result):
 
 def check_forms(folder):
     """A profile of two forms: each is asked, and the better one counts, whichever it is."""
-    refused(
-        2, ["copa", "no profile olmes"], MODEL, "--tasks", "arc_challenge,copa", "--profile", "olmes", "--data", DATA
-    )
     results = evaluate(
         folder / "forms.json",
         MODEL,
@@ -222,7 +219,6 @@ def check_own(folder):
     check(code == 0 and listed.split()[-1] == "2", f"own task in --list: {listed}")
     task.write_text(OWN.replace("{question} =", "{query} ="))
     refused(1, [str(task), "query"], *words)
-    refused(1, ["no-such.yaml"], MODEL, "--task-file", folder / "no-such.yaml")
 
 
 # ---- a record that is damaged ----

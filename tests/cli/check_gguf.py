@@ -172,20 +172,9 @@ def check_other_routing(folder):
 
 def check_refusals(folder, one):
     new, old = folder / "new.gguf", folder / "f32.gguf"
-    bad(2, ["--type", "q8_0"], "export", one, "--gguf", new, "--type", "q8")
-    bad(2, ["--gguf -: must be a file"], "export", one, "--gguf", "-")
-    bad(2, ["--gguf"], "export", one)
-    bad(1, "config.json", "export", folder / "docs", "--gguf", new)
-    bad(1, "is a folder", "export", one, "--gguf", folder / "docs")
-    bad(1, "there is no folder", "export", one, "--gguf", folder / "none" / "new.gguf")
-    bad(1, "lies in", "export", one / "last", "--gguf", one / "last" / "new.gguf")
     before = old.read_bytes()
-    bad(1, "--overwrite replaces it", "export", one, "--gguf", old)
-    note = folder / "note.txt"
-    note.write_text("mine")
-    bad(1, "holds no results of couplet export", "export", one, "--gguf", note, "--overwrite")
     bad(1, "File too large", "export", one, "--gguf", old, "--overwrite", limit_blocks=8)
-    check(old.read_bytes() == before and note.read_text() == "mine", "a file that should stay was changed")
+    check(old.read_bytes() == before, "a file that should stay was changed")
     good("export", one, "--gguf", old, "--overwrite", "--type", "bf16")
     check(old.read_bytes() == (folder / "bf16.gguf").read_bytes(), "--overwrite wrote something else")
     check(not new.exists() and not [p for p in folder.iterdir() if ".tmp-" in p.name], "a failure left a file")
@@ -197,7 +186,6 @@ def check_tokenizers(folder, one):
     shutil.copytree(one / "last", bare)
     (bare / "tokenizer.json").unlink()
     (bare / "checksums.json").unlink()
-    bad(1, ["has no tokenizer.json", "--tokenizer"], "export", bare, "--gguf", folder / "t.gguf")
     spec = read_json(folder / "T.json")
     for normalizer, name in ((None, "gpt-2"), ({"type": "NFC"}, "olmo")):
         spec["normalizer"] = normalizer

@@ -200,10 +200,6 @@ def check_rows(folder):
     check_total(losses_of_tensors(results), weights, "weight 0")
     check(results["loss.erc"][1][0] > 0, "weight 0 is not shown")
     good(*words, *sets("compute.dtype=bf16"))
-    bad(2, "", *words, *sets("model.hidden_size=3"))
-    bad(2, "--tokens", "grad", model, "--out", folder / "x")
-    bad(1, "absent", "grad", folder / "absent", *words[2:])
-    bad(1, "", "grad", model, "--tokens", rows, "--out", "/proc/no/x")
     bad(1, "File too large", *words, limit_blocks=1)
     check_delta(folder, words)
 
@@ -216,7 +212,6 @@ def check_delta(folder, words):
     shape, numbers = given["delta.1"]
     write_floats(delta, {"delta.0": given["delta.0"], "delta.1": (shape[::-1], numbers)})
     bad(1, ["delta.1", f"[{shape[1]},{shape[0]}]", f"[{shape[0]},{shape[1]}]"], *words, "--delta", delta)
-    bad(1, "absent", *words, "--delta", folder / "absent")
 
 
 def check_not_finite(folder):

@@ -309,21 +309,7 @@ def check_options(work):
     said = [line for line in table.split("\nRouter and experts")[1].split("\n\n")[0].splitlines()]
     check(len(said) > 4 and max(map(len, said)) <= 80, f"lines of the verdict: {said}")
     check(re.search(r"\(1\) .*whole-1: not coupled\n", table), f"the list of checkpoints: {table}")
-    bad(2, ["--alpha"], "inspect", folder, "--alpha", "1,x")
-    bad(2, ["--layers"], "inspect", folder, "--layers", "3-1")
-    bad(2, ["--memory"], "inspect", folder, "--memory", "much")
-    bad(1, ["layer 9"], "inspect", folder, "--layers", "9")
-    bad(1, ["memory"], "inspect", folder, "--memory", "1K")
-    for flag in ("--json", "--html"):
-        bad(1, ["where nothing is written"], "inspect", folder, flag, folder / "x")
-        bad(1, ["where nothing is written"], "inspect", folder, flag, work / "no" / ".." / folder / "x")
-    bad(1, ["where nothing is written"], "inspect", folder / "model.safetensors", "--json", folder / "x")
     bad(1, ["where nothing is written"], "inspect", ".", "--html", "-", cwd=folder)
-    alone = work / "alone"
-    alone.mkdir()
-    for name in ("one.safetensors", "two.safetensors"):
-        shutil.copy(folder / "model.safetensors", alone / name)
-    bad(1, ["looks like weights"], "inspect", alone / "one.safetensors", "--json", alone / "two.safetensors")
     hub = work / "hub"
     (hub / "blobs").mkdir(parents=True)
     (hub / "snapshot").mkdir()
@@ -342,7 +328,6 @@ def check_options(work):
     out, err, code = run("inspect", work / "nowhere", folder, "--keep-going", "--json", "-")
     got = json.loads(out)
     check(code == 1 and got["layers"] == every and "nowhere" in err, f"one of two: {code} {err}")
-    bad(1, ["no/such"], "inspect", folder, "--json", work / "no/such/x.json")
 
 
 def check_sample(work):
@@ -409,8 +394,6 @@ def check_sample(work):
     ):
         value = [work / "x.txt"] if flag in ("--html", "--text") else []
         bad(2, ["--sample goes without " + flag, words], "inspect", folder, "--sample", "2%", flag, *value)
-    for share in ("0", "1", "100%", "-1%", "2%%", "nan", "much", ""):
-        bad(2, ["above 0 and below 1"], "inspect", folder, "--sample", share)
 
 
 def all_close(got, want):
@@ -481,19 +464,11 @@ def check_rows(work):
     check(f"rows: {rows}" in out and rows.read_bytes().startswith(b"\x93NUMPY"), f"--rows: {out[-200:]}")
     bad(1, ["--overwrite"], "inspect", work / "whole-1", "--rows", rows)
     good("inspect", work / "whole-1", "--rows", rows, "--overwrite")
-    note = work / "note"
-    note.write_text("mine")
-    bad(1, ["holds no results"], "inspect", work / "whole-1", "--rows", note, "--overwrite")
-    bad(2, ["--rows", "one CHECKPOINT"], "inspect", work / "whole-1", work / "whole-3", "--rows", work / "x")
-    bad(2, ["--sample goes without --rows"], "inspect", work / "whole-1", "--sample", "10%", "--rows", work / "x")
-    for flag in ("--tsne-layer", "--tsne-stride", "--perplexity", "--iterations"):
-        bad(2, [flag, "--rows FILE.npy", "couplet.plot --tsne"], "inspect", work / "whole-1", flag, 3)
 
 
 def check_pages(work):
     page, figures = work / "page.html", work / "figures.json"
     good("inspect", work / "whole-1", work / "whole-3", "--html", page, "--json", figures)
-    bad(2, ["python -m couplet.plot"], "inspect", work / "whole-1", "--svg", work / "charts")
     text = page.read_text()
     check("<html" in text and text.rstrip().endswith("</html>"), "page")
     check("whole-1" in text and "whole-3" in text, "names on the page")
@@ -508,7 +483,6 @@ def check_pages(work):
     check(len(ids) >= 12 and len(set(ids)) == len(ids), f"charts {ids}")
     check([s["path"] for s in made["sources"]] == [str(work / "whole-1"), str(work / "whole-3")], f"made {made}")
     check(all(s["xxh3"] for s in made["sources"]), "hashes")
-    bad(2, ["--series", "python -m couplet.plot"], "inspect", work / "whole-1", "--series")
     for row, one in zip(found["checkpoints"], ("stored", "centred")):
         rows = row["summary"][one]
         check(0 <= rows["own"] <= 1 and rows["alpha_min_least"] <= rows["alpha_min_most"], f"summary {row['summary']}")
@@ -573,9 +547,6 @@ def check_damaged(work):
     (cut / second).write_bytes((cut / second).read_bytes()[:-10])
     bad(1, [second], "inspect", cut)
 
-    pointer = copy(work, "pointer", "whole-1")
-    (pointer / "model.safetensors").write_text("version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 1\n")
-    bad(1, ["LFS"], "inspect", pointer)
     pointer = copy(work, "pointer-shard", "shards-1")
     (pointer / second).write_text("version https://git-lfs.github.com/spec/v1\noid sha256:0\n")
     bad(1, ["LFS", second], "inspect", pointer)
@@ -618,7 +589,6 @@ def check_damaged(work):
     del tensors["model.layers.1.mlp.experts.3.gate_proj.weight"]
     write_floats(wrong / "model.safetensors", tensors)
     bad(1, ["experts.3"], "inspect", wrong)
-    bad(1, ["nowhere"], "inspect", work / "nowhere")
 
 
 def check_permutation(work):
@@ -670,12 +640,6 @@ def check_no_model(work):
     work.mkdir()
     write_corpus(work)
     last = train(work, "run") / "last"
-    bad(
-        1,
-        ["state.safetensors: holds the optimizer's moments", "model.safetensors"],
-        "inspect",
-        last / "state.safetensors",
-    )
     good("inspect", last / "model.safetensors")
     check_sums(last)
     case = Case(41, layers=2)

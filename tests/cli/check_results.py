@@ -56,21 +56,6 @@ def check_replaced(folder):
         bad(1, [str(place), "--overwrite"], *where)
 
 
-def check_read(folder):
-    """What is read stays."""
-    kept = folder / "rows.json"
-    before = kept.read_bytes()
-    bad(1, "is read", "grad", folder / "run", "--tokens", kept, "--out", kept, "--overwrite")
-    bad(1, "is read", "plan", folder / "c.yaml", "--json", folder / "c.yaml", "--overwrite")
-    weights = folder / "run" / "last" / "model.safetensors"
-    size = weights.stat().st_size
-    bad(1, "where nothing is written", "grad", folder / "run", "--tokens", kept, "--out", weights, "--overwrite")
-    foreign = folder / "weights.safetensors"
-    foreign.write_bytes(weights.read_bytes())
-    bad(1, "holds no results", "grad", folder / "run", "--tokens", kept, "--out", foreign, "--overwrite")
-    check(kept.read_bytes() == before and weights.stat().st_size == size, "what is read was changed")
-
-
 def check_streams(folder):
     """Devices and the standard output are written, never refused, and stay what they are."""
     for words, _, flag in cases(folder):
@@ -114,7 +99,6 @@ def main():
         (folder / "rows.json").write_text('{"input_ids": [[1, 2, 3, 4], [5, 6, 7, 8]]}')
         check_told(folder)
         check_replaced(folder)
-        check_read(folder)
         check_streams(folder)
     return finish()
 

@@ -217,7 +217,6 @@ def check_kinds(base):
     for name in ("g.safetensors", "m.gguf", "model.safetensors.index.json"):
         (stray / name).write_bytes(b"")
     (folder / "rows.json").write_text('{"input_ids": [[1, 2, 3]]}')
-    bad(1, "where nothing is written", "grad", base, "--tokens", folder / "rows.json", "--out", base / "g.safetensors")
     said = good("inspect", copy(base, "erc.alpha=1").relative_to(folder), cwd=folder)  # a folder named like a setting
     check("about 0.1 s on" in said, f"inspect says no time: {said[:300]}")
     bare = copy(base, "bare")

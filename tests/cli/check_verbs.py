@@ -73,40 +73,12 @@ def check_plan_of_ranks():
     check(slow["time"]["step_s"] > time["step_s"], "a slow network costs nothing")
     table = output("plan", config, "--ranks", 32, "--expert-parallel", 8).decode()
     check("rank 0 of 32" in table and "efficiency" in table, "the table of 32 ranks")
-    bad(
-        1,
-        "dist.expert_parallel is 7; it must divide the number of ranks, 28, and model.num_experts, 256",
-        "plan",
-        config,
-        "--ranks",
-        "28",
-        "--expert-parallel",
-        "7",
-    )
-    bad(1, "it must divide the number of ranks, 4,", "plan", config, "--ranks", "4", "--expert-parallel", "8")
     out, err = apart("plan", config, "--ranks", 64, "--expert-parallel", 8, *SPEED)  # the paper's C.2
     check("0.7246 %" in out and "free memory: " in out, f"the paper's ranks: {out}")
     check(
         "736 sequences, which do not divide among 64 ranks; data.batch_tokens=2883584 or 3145728 does" in err,
         f"the paper's ranks: {err}",
     )
-    bad(
-        1,
-        "model.router is aoe",
-        "plan",
-        config,
-        "--ranks",
-        "2",
-        "--expert-parallel",
-        "2",
-        "--set",
-        "model.router=aoe",
-        "--set",
-        "erc.weight=0",
-        "--set",
-        "z.weight=0",
-    )
-    bad(2, "--dp", "plan", config, "--dp", "2")
 
 
 def check_plan_of_gpus():
@@ -161,8 +133,6 @@ def check_plan_of_gpus():
         and "no micro-batch fits" in table,
         table[-400:],
     )
-    bad(2, "must be a100-40gb, a100, h100, h200, b200, l40s, rtx4090 or rtx5090", "plan", config, "--gpu", "gh200")
-    bad(2, "one process computes on a GPU", "plan", config, "--gpu", "h100", "--ranks", 2)
 
 
 def check_plan(folder):
@@ -188,47 +158,8 @@ def check_plan(folder):
         less["bytes"]["activations"] - low["bytes"]["activations"] == 2 * 4096 * (L * (8 * d + 2 * K * D) + d),
         "a sequence in bf16: the halves of a layer's norms, q, k, v, attention, gate and up, and of the head's input",
     )
-    bad(
-        2,
-        "compute.activations is bf16, but compute.dtype is f32",
-        "plan",
-        CONFIGS / "paper-3b.yaml",
-        "--set",
-        "compute.dtype=f32",
-        "--set",
-        "compute.activations=bf16",
-    )
     check_plan_of_ranks()
     check_plan_of_gpus()
-    bad(1, "num_experts_per_tok", "plan", CONFIGS / "paper-3b.yaml", "--set", "model.num_experts=4")
-    bad(
-        1,
-        "which no machine can hold",
-        "plan",
-        CONFIGS / "paper-3b.yaml",
-        "--set",
-        "model.num_experts=65535",
-        "--set",
-        "model.hidden_size=1048576",
-        "--set",
-        "model.intermediate_size=1048576",
-        "--set",
-        "model.num_hidden_layers=65535",
-    )
-    bad(
-        1,
-        "not enough memory",
-        "plan",
-        CONFIGS / "paper-3b.yaml",
-        "--set",
-        "data.seq_len=16777216",
-        "--set",
-        "train.micro_batch=1000000000",
-    )
-    bad(1, "", "plan", folder / "absent.yaml")
-    empty = folder / "empty.yaml"
-    empty.write_text("model:\n  hidden_size: 64\n")
-    bad(1, "model.vocab_size is not set", "plan", empty)
 
 
 # ---- tokenize ----
@@ -264,9 +195,6 @@ def train_tokenizer(folder):
         folder / "docs" / "a.jsonl",
     )
     check(tokenizer.read_bytes() == (folder / "T2.json").read_bytes(), "the order of inputs changes the tokenizer")
-    bad(2, "--vocab-size", "tokenize", "train", "--vocab-size", 100, "--out", tokenizer, folder / "docs")
-    bad(1, "absent", "tokenize", "train", "--vocab-size", 300, "--out", folder / "no.json", folder / "absent")
-    check(not (folder / "no.json").exists(), "a failed training leaves a file")
     return tokenizer
 
 
@@ -292,14 +220,6 @@ def round_trip(tokenizer):
     check(skipped == b"!", f"--skip-special gives {skipped!r}")
     out, err, code = run("tokenize", "encode", "--tokenizer", tokenizer, "--ids", data=b"a\xffb")
     check(code == 0 and "U+FFFD" in err, f"broken UTF-8: {code} {err!r}")
-    bad(1, 'byte 3: "x2" is no token id', "tokenize", "decode", "--tokenizer", tokenizer, data=b"1 x2 3")
-    bad(1, "is no token id", "tokenize", "decode", "--tokenizer", tokenizer, data=b"-1")
-    bad(1, "is no token id", "tokenize", "decode", "--tokenizer", tokenizer, data=b"9" * 400)
-    bad(1, "outside the vocabulary", "tokenize", "decode", "--tokenizer", tokenizer, data=b"300")
-    bad(2, "--ids", "tokenize", "encode", "--tokenizer", tokenizer, "--ids", "file")
-    bad(2, "needs --out", "tokenize", "encode", "--tokenizer", tokenizer, "file")
-    bad(2, "INPUT", "tokenize", "encode", "--tokenizer", tokenizer, "--out", "x")
-    bad(2, "--tokenizer", "tokenize", "encode", "--ids")
 
 
 def tokens_of(file):
@@ -344,7 +264,6 @@ def show(folder, tokenizer, ids):
         check(any(line.split()[:1] == [source] for line in out.splitlines()), f"no {source}: {out}")
     out = output("tokenize", "show", "--samples", 1, folder / "all" / "part-0-00000.npy").decode()
     check(" ".join(map(str, ids[:8])) in out, f"show gives no ids: {out!r}")
-    bad(1, "absent", "tokenize", "show", folder / "absent")
 
 
 # ---- generate ----
@@ -393,14 +312,15 @@ def generate(folder, tokenizer):
         output("generate", model, "--prompt", "x", "--tokens", 511, "--ignore-eos") == long,
         "--tokens beyond the context is not all that it has room for",
     )
-    bad(1, "context is 512 (max_position_embeddings)", "generate", model, "--prompt", "x " * 600)
-    bad(2, "--temperature", *words, "--temperature", -1)
-    bad(2, "generate does not use --set train.lr=1", *words, "--set", "train.lr=1")
     check(output(*words, "--seed", 1, "--threads", 1) == first, "--threads changes the text")
     several(folder, words)
-    bad(1, "absent", "generate", folder / "absent", "--prompt", "x")
-    refuses_devices(folder, model)
-    generate_refuses(folder, model)
+    check(
+        output("generate", model, "--prompt", "x", "--set", "compute.device=cpu")
+        == output("generate", model, "--prompt", "x"),
+        "auto is not the CPU",
+    )
+    (model / "tokenizer.json").unlink()
+    other_tokenizer(folder, model)
 
 
 def several(folder, words):
@@ -427,51 +347,15 @@ def several(folder, words):
     prompt.write_text("The cat")
     words = ["--prompt-file" if word == "--prompt" else prompt if word == "The cat" else word for word in words]
     check(output(*words, "--seed", 1, "--only-new").decode() == whole + "\n", "--prompt-file")
-    bad(2, "cannot be given together", *words, "--prompt", "x")
-    bad(2, "generate needs --prompt TEXT or --prompt-file FILE", "generate", words[1])
-    bad(2, "--stop needs a text", *words, "--stop", "")
 
 
-def refuses_devices(folder, model):
-    """compute.device of every verb that computes on one: a device that is not there, a word that names none."""
-    (folder / "rows.json").write_text(json.dumps({"input_ids": [[1, 2, 3, 4]]}))
-    for words in (
-        ("train", CONFIGS / "tiny.yaml", "--out", folder / "run"),
-        ("plan", CONFIGS / "tiny.yaml"),
-        ("generate", model, "--prompt", "x"),
-        ("eval", model, "--text", folder / "docs"),
-        ("inspect", model, "--text", folder / "docs"),
-        ("grad", model, "--tokens", folder / "rows.json", "--out", folder / "grad.out"),
-    ):
-        for device, part in (
-            ("cuda", "no couplet-cuda.so"),
-            ("cuda:7", "no couplet-cuda.so"),
-            ("'cuda:'", "auto, cpu, cuda, or cuda:N"),
-            ("'gpu'", "auto, cpu, cuda, or cuda:N"),
-            ("''", "auto, cpu, cuda, or cuda:N"),
-        ):
-            bad(2, [f"compute.device is {device}", part], *words, "--set", "compute.device=" + device.strip("'"))
-    check(
-        output("generate", model, "--prompt", "x", "--set", "compute.device=cpu")
-        == output("generate", model, "--prompt", "x"),
-        "auto is not the CPU",
-    )
-
-
-def generate_refuses(folder, model):
-    (model / "tokenizer.json").unlink()
-    bad(1, "no tokenizer.json", "generate", model, "--prompt", "x")
+def other_tokenizer(folder, model):
     small = ("generate", model, "--tokenizer", folder / "T.json", "--prompt", "x", "--tokens", 3)
     output(*small)
     big = folder / "big.json"
     output("tokenize", "train", "--vocab-size", 400, "--min-frequency", 1, "--out", big, folder / "docs")
     if b'"399"' in big.read_bytes() or len(read_json(big)["model"]["vocab"]) > 320:
         bad(1, "the vocabulary of", "generate", model, "--tokenizer", big, "--prompt", "x")
-    weights = (model / "model.safetensors").read_bytes()
-    (model / "model.safetensors").write_bytes(weights[: len(weights) // 2])
-    bad(1, "model.safetensors", *small)
-    (model / "model.safetensors").unlink()
-    bad(1, "model", *small)
 
 
 def main():
