@@ -39,6 +39,13 @@
             fail_msg("%s is %.9g, wanted %.9g within %.3g", #got, got_, want_, tol_);              \
     } while (0)
 
+/* {...}: a row or a list that clang-format fills line by line, where it breaks behind every value of
+ * {...}. */
+#define LIST(...)                                                                                  \
+    {                                                                                              \
+        __VA_ARGS__                                                                                \
+    }
+
 /* A path below tests/golden (part of the project). Static buffers, four in turn. */
 static inline const char *golden_path(const char *relative)
 {

@@ -63,14 +63,12 @@ static inline size_t fuzz_below(fuzz *f, size_t bound)
 /* One number of 4 or 8 bytes becomes one that is hard to bear. */
 static inline void fuzz_number(fuzz *f, cpl_text *file)
 {
-    static const uint64_t hard[] = {0,          1,          2,          3,          4,
-                                    5,          31,         32,         33,         63,
-                                    64,         255,        256,        4096,       65535,
-                                    1u << 16,   0x7fffffff, 0x80000000, 0xffffffff, 1ull << 32,
-                                    1ull << 40, 1ull << 60, 1ull << 61, 1ull << 62, INT64_MAX,
-                                    1ull << 63, UINT64_MAX, 100000000,  100000001};
-    size_t bytes                 = fuzz_below(f, 2) ? 8 : 4;
-    uint64_t now                 = 0;
+    static const uint64_t hard[] =
+        LIST(0, 1, 2, 3, 4, 5, 31, 32, 33, 63, 64, 255, 256, 4096, 65535, 1u << 16, 0x7fffffff,
+             0x80000000, 0xffffffff, 1ull << 32, 1ull << 40, 1ull << 60, 1ull << 61, 1ull << 62,
+             INT64_MAX, 1ull << 63, UINT64_MAX, 100000000, 100000001);
+    size_t bytes = fuzz_below(f, 2) ? 8 : 4;
+    uint64_t now = 0;
     if (file->length < bytes) return;
     char *at = file->bytes + fuzz_below(f, file->length - bytes + 1);
     memcpy(&now, at, bytes);

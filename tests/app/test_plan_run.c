@@ -13,22 +13,12 @@
 
 static const double tolerance = 1e-12;
 
-static const char *const base[] = {"model.hidden_size=48",
-                                   "model.intermediate_size=24",
-                                   "model.num_hidden_layers=3",
-                                   "model.num_experts=64",
-                                   "model.num_experts_per_tok=4",
-                                   "model.num_attention_heads=4",
-                                   "model.num_key_value_heads=4",
-                                   "model.vocab_size=512",
-                                   "model.max_position_embeddings=64",
-                                   "data.seq_len=16",
-                                   "data.batch_tokens=32768",
-                                   "train.micro_batch=1",
-                                   "compute.dtype=f32",
-                                   "compute.threads=1",
-                                   "balance.weight=0.01",
-                                   "erc.weight=1"};
+static const char *const base[] =
+    LIST("model.hidden_size=48", "model.intermediate_size=24", "model.num_hidden_layers=3",
+         "model.num_experts=64", "model.num_experts_per_tok=4", "model.num_attention_heads=4",
+         "model.num_key_value_heads=4", "model.vocab_size=512", "model.max_position_embeddings=64",
+         "data.seq_len=16", "data.batch_tokens=32768", "train.micro_batch=1", "compute.dtype=f32",
+         "compute.threads=1", "balance.weight=0.01", "erc.weight=1");
 
 static cpl_settings settings_of(const char *const *extra)
 {

@@ -53,16 +53,13 @@ TEST(one_file_and_its_settings)
 
 TEST(every_type_has_its_format)
 {
-    static const cpl_format formats[CPL_SAFETENSORS_N_DTYPES] = {
-        [CPL_SAFETENSORS_F64]     = CPL_FORMAT_F64 + 1,
-        [CPL_SAFETENSORS_F32]     = CPL_FORMAT_F32 + 1,
-        [CPL_SAFETENSORS_F16]     = CPL_FORMAT_F16 + 1,
-        [CPL_SAFETENSORS_BF16]    = CPL_FORMAT_BF16 + 1,
+    static const cpl_format formats[CPL_SAFETENSORS_N_DTYPES] = LIST(
+        [CPL_SAFETENSORS_F64] = CPL_FORMAT_F64 + 1, [CPL_SAFETENSORS_F32] = CPL_FORMAT_F32 + 1,
+        [CPL_SAFETENSORS_F16] = CPL_FORMAT_F16 + 1, [CPL_SAFETENSORS_BF16] = CPL_FORMAT_BF16 + 1,
         [CPL_SAFETENSORS_F8_E4M3] = CPL_FORMAT_F8_E4M3 + 1,
         [CPL_SAFETENSORS_F8_E5M2] = CPL_FORMAT_F8_E5M2 + 1,
         [CPL_SAFETENSORS_F8_E8M0] = CPL_FORMAT_F8_E8M0 + 1,
-        [CPL_SAFETENSORS_F4]      = CPL_FORMAT_F4_PAIR + 1,
-    };
+        [CPL_SAFETENSORS_F4]      = CPL_FORMAT_F4_PAIR + 1);
     char *path              = cpl_path_join(scratch_folder(), "model.safetensors");
     unsigned char zeros[64] = {0};
     cpl_safetensors_tensor tensors[CPL_SAFETENSORS_N_DTYPES + 1];

@@ -155,14 +155,8 @@ TEST(names_that_lead_elsewhere)
     assert_int_equal(mkdir(at(folder, "sub"), 0777), 0);
     tensor_file(at(root, "x.safetensors"), "x", 1);
     tensor_file(at(folder, "sub/x.safetensors"), "x", 1);
-    const char *names[] = {"../x.safetensors",
-                           "/etc/passwd",
-                           "sub/x.safetensors",
-                           "sub\\\\x.safetensors",
-                           "..",
-                           ".",
-                           "",
-                           "./x.safetensors"};
+    const char *names[] = LIST("../x.safetensors", "/etc/passwd", "sub/x.safetensors",
+                               "sub\\\\x.safetensors", "..", ".", "", "./x.safetensors");
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         char map[256];
         snprintf(map, sizeof map, "\"x\": \"%s\"", names[i]);

@@ -14,42 +14,20 @@ static cpl_status do_nothing(const cpl_arguments *args)
 static const cpl_flag flags[] = {
     {.name = "--out", .kind = CPL_FLAG_FOLDER, .value_name = "RUN", .help = "A folder."},
     {.name = "--dry-run", .kind = CPL_FLAG_SWITCH, .help = "A switch."},
-    {.name          = "--tokens",
-     .kind          = CPL_FLAG_INT,
-     .value_name    = "N",
-     .help          = "A number.",
-     .default_value = "64",
-     .low           = 1,
-     .high          = 1e6,
-     .unit          = "tokens"},
-    {.name          = "--top-p",
-     .kind          = CPL_FLAG_NUMBER,
-     .value_name    = "P",
-     .help          = "A number.",
-     .default_value = "0.9",
-     .low           = 0,
-     .high          = 1},
-    {.name          = "--form",
-     .kind          = CPL_FLAG_CHOICE,
-     .value_name    = "WORD",
-     .help          = "A word.",
-     .default_value = "text",
-     .unit          = "text|json"},
+    LIST(.name = "--tokens", .kind = CPL_FLAG_INT, .value_name = "N", .help = "A number.",
+         .default_value = "64", .low = 1, .high = 1e6, .unit = "tokens"),
+    LIST(.name = "--top-p", .kind = CPL_FLAG_NUMBER, .value_name = "P", .help = "A number.",
+         .default_value = "0.9", .low = 0, .high = 1),
+    LIST(.name = "--form", .kind = CPL_FLAG_CHOICE, .value_name = "WORD", .help = "A word.",
+         .default_value = "text", .unit = "text|json"),
     CPL_FLAG_ROW_THREADS,
     CPL_FLAG_ROW_SET,
 };
 
-static const cpl_verb verb = {
-    .name     = "try",
-    .summary  = "try flags",
-    .usage    = "WORD [WORD]",
-    .least    = 1,
-    .most     = 2,
-    .flags    = flags,
-    .n_flags  = sizeof flags / sizeof *flags,
-    .settings = "erc train.seed",
-    .run      = do_nothing,
-};
+static const cpl_verb verb =
+    LIST(.name = "try", .summary = "try flags", .usage = "WORD [WORD]", .least = 1, .most = 2,
+         .flags = flags, .n_flags = sizeof flags / sizeof *flags, .settings = "erc train.seed",
+         .run = do_nothing);
 
 static cpl_arguments args;
 

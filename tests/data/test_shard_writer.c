@@ -30,11 +30,8 @@ static void rewrite(const char *corpus, const char *reference, const char *split
     const char *input[] = {inputs};
     snprintf(inputs, sizeof inputs, "%s/%s", corpus, split);
     snprintf(npy, sizeof npy, "%s/%s/part-0-00000.npy", reference, split);
-    cpl_shard_writer_settings s = {.folder         = out,
-                                   .vocab_size     = vocab_size,
-                                   .eos            = eos,
-                                   .source_root    = corpus,
-                                   .tokenizer_path = "a \"path\"\n"};
+    cpl_shard_writer_settings s = LIST(.folder = out, .vocab_size = vocab_size, .eos = eos,
+                                       .source_root = corpus, .tokenizer_path = "a \"path\"\n");
     cpl_document_settings ds    = cpl_document_defaults();
     cpl_document_counts counts  = {0};
     cpl_shard_options options   = {.eos = eos, .vocab_size = vocab_size};
@@ -149,12 +146,8 @@ TEST_FURTHER(reference_train)
 TEST(files_and_rows)
 {
     const char *out             = in_folder(folder, "deep/er");
-    cpl_shard_writer_settings s = {.folder     = out,
-                                   .writer     = 3,
-                                   .n_writers  = 12,
-                                   .max_tokens = 10,
-                                   .vocab_size = 100000,
-                                   .eos        = 9};
+    cpl_shard_writer_settings s = LIST(.folder = out, .writer = 3, .n_writers = 12,
+                                       .max_tokens = 10, .vocab_size = 100000, .eos = 9);
     cpl_shard_writer *writer    = NULL;
     assert_ok(cpl_shard_writer_open(&writer, &s));
     add(writer, "plain", "b", 5, 70000);

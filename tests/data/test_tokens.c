@@ -87,12 +87,9 @@ static void close_world(world *w)
 /* `folder` is a new one, of the name out<number>. */
 static cpl_status make(world *w, char folder[160], int number, int n_threads, cpl_tokens_made *made)
 {
-    cpl_tokens_job job = {.inputs         = &w->inputs,
-                          .settings       = &w->settings,
-                          .tokenizer      = w->tokenizer,
-                          .tokenizer_path = "T.json",
-                          .folder         = folder,
-                          .n_threads      = n_threads};
+    cpl_tokens_job job =
+        LIST(.inputs = &w->inputs, .settings = &w->settings, .tokenizer = w->tokenizer,
+             .tokenizer_path = "T.json", .folder = folder, .n_threads = n_threads);
     snprintf(folder, 160, "%s/out%d", w->folder, number);
     return cpl_tokens_make(&job, made);
 }

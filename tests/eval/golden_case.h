@@ -12,16 +12,13 @@
 #include "store/hf.h"
 #include "support/files.h"
 
-static const char *const golden_ranked[] = {
-    "harness/agieval",      "harness/arc_challenge",  "harness/boolq",
-    "harness/ceval",        "harness/commonsense_qa", "harness/copa",
-    "harness/hellaswag",    "harness/mmlu",           "harness/openbookqa",
-    "harness/sciq",         "harness/social_iqa",     "harness/winogrande",
-    "inloop/arc_challenge", "inloop/boolq",           "inloop/commonsense_qa",
-    "inloop/copa",          "inloop/hellaswag",       "inloop/mmlu",
-    "inloop/mmlu.mc_5shot", "inloop/openbookqa",      "inloop/sciq",
-    "inloop/social_iqa",    "inloop/winogrande",
-};
+static const char *const golden_ranked[] =
+    LIST("harness/agieval", "harness/arc_challenge", "harness/boolq", "harness/ceval",
+         "harness/commonsense_qa", "harness/copa", "harness/hellaswag", "harness/mmlu",
+         "harness/openbookqa", "harness/sciq", "harness/social_iqa", "harness/winogrande",
+         "inloop/arc_challenge", "inloop/boolq", "inloop/commonsense_qa", "inloop/copa",
+         "inloop/hellaswag", "inloop/mmlu", "inloop/mmlu.mc_5shot", "inloop/openbookqa",
+         "inloop/sciq", "inloop/social_iqa", "inloop/winogrande");
 static const char *const golden_generated[] = {
     "harness/bbh",      "harness/gsm8k",    "harness/gsm8k_cot",      "harness/math",
     "harness/mmlu_pro", "harness/triviaqa", "harness/triviaqa.0shot",

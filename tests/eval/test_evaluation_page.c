@@ -33,15 +33,10 @@ static json_t *data_of(const evaluation_case *c)
 
 TEST(a_page)
 {
-    static const char *const parts[] = {
-        "Evaluation of a &lt;model&gt;",
-        "ranked",
-        "written",
-        "exact_match",
-        "ranked: 1 bad row was left out",
-        "\"title\":\"Ranked ones\"",
-        "\"source\":\"example.org\"",
-    };
+    static const char *const parts[] =
+        LIST("Evaluation of a &lt;model&gt;", "ranked", "written", "exact_match",
+             "ranked: 1 bad row was left out", "\"title\":\"Ranked ones\"",
+             "\"source\":\"example.org\"");
     evaluation_case c;
     cpl_text page = {0};
     evaluate(&c, NULL);

@@ -302,77 +302,24 @@ static inline void fixture_close(cpl_coupling_report *report)
 }
 
 /* The cases of the tests. */
-static const fixture_kind fixture_small = {.path      = "/models/small-moe",
-                                           .name      = "small-moe",
-                                           .family    = "olmoe",
-                                           .title     = "OLMoE",
-                                           .n         = 8,
-                                           .n_layers  = 16,
-                                           .d         = 64,
-                                           .D         = 32,
-                                           .K         = 2,
-                                           .lift      = 1.2,
-                                           .scale     = 1,
-                                           .seed      = 1,
-                                           .faulty    = -1,
-                                           .skipped   = -1,
-                                           .without_M = -1,
-                                           .zero      = -1,
-                                           .noted     = -1};
-static const fixture_kind fixture_wide  = {.path       = "/models/wide-64e.gguf",
-                                           .name       = "wide-64e.gguf",
-                                           .family     = "mixtral",
-                                           .title      = "Mixtral",
-                                           .n          = 64,
-                                           .n_layers   = 3,
-                                           .d          = 128,
-                                           .D          = 96,
-                                           .K          = 8,
-                                           .lift       = 0.3,
-                                           .scale      = 3,
-                                           .silhouette = true,
-                                           .seed       = 2,
-                                           .faulty     = -1,
-                                           .skipped    = -1,
-                                           .without_M  = -1,
-                                           .zero       = -1,
-                                           .noted      = -1};
+static const fixture_kind fixture_small =
+    LIST(.path = "/models/small-moe", .name = "small-moe", .family = "olmoe", .title = "OLMoE",
+         .n = 8, .n_layers = 16, .d = 64, .D = 32, .K = 2, .lift = 1.2, .scale = 1, .seed = 1,
+         .faulty = -1, .skipped = -1, .without_M = -1, .zero = -1, .noted = -1);
+static const fixture_kind fixture_wide =
+    LIST(.path = "/models/wide-64e.gguf", .name = "wide-64e.gguf", .family = "mixtral",
+         .title = "Mixtral", .n = 64, .n_layers = 3, .d = 128, .D = 96, .K = 8, .lift = 0.3,
+         .scale = 3, .silhouette = true, .seed = 2, .faulty = -1, .skipped = -1, .without_M = -1,
+         .zero = -1, .noted = -1);
 /* Encoder and decoder, and one of everything that can be wrong; a name that must be escaped. */
-static const fixture_kind fixture_odd    = {.path       = "/models/<b>&\"x",
-                                            .name       = "<b>&\"x",
-                                            .family     = "switch_like",
-                                            .title      = "switch_like",
-                                            .n          = 12,
-                                            .n_layers   = 10,
-                                            .d          = 64,
-                                            .D          = 40,
-                                            .lift       = 0.8,
-                                            .scale      = 0.01,
-                                            .silhouette = true,
-                                            .seed       = 3,
-                                            .guessed    = true,
-                                            .n_encoder  = 4,
-                                            .faulty     = 2,
-                                            .skipped    = 5,
-                                            .without_M  = 6,
-                                            .zero       = 8,
-                                            .noted      = 3};
-static const fixture_kind fixture_single = {.path       = "/models/one",
-                                            .name       = "one",
-                                            .family     = "one",
-                                            .title      = "One",
-                                            .n          = 1,
-                                            .n_layers   = 1,
-                                            .d          = 8,
-                                            .D          = 8,
-                                            .K          = 1,
-                                            .scale      = 1,
-                                            .silhouette = true,
-                                            .seed       = 4,
-                                            .faulty     = -1,
-                                            .skipped    = -1,
-                                            .without_M  = -1,
-                                            .zero       = -1,
-                                            .noted      = -1};
+static const fixture_kind fixture_odd =
+    LIST(.path = "/models/<b>&\"x", .name = "<b>&\"x", .family = "switch_like",
+         .title = "switch_like", .n = 12, .n_layers = 10, .d = 64, .D = 40, .lift = 0.8,
+         .scale = 0.01, .silhouette = true, .seed = 3, .guessed = true, .n_encoder = 4, .faulty = 2,
+         .skipped = 5, .without_M = 6, .zero = 8, .noted = 3);
+static const fixture_kind fixture_single =
+    LIST(.path = "/models/one", .name = "one", .family = "one", .title = "One", .n = 1,
+         .n_layers = 1, .d = 8, .D = 8, .K = 1, .scale = 1, .silhouette = true, .seed = 4,
+         .faulty = -1, .skipped = -1, .without_M = -1, .zero = -1, .noted = -1);
 
 #endif /* CPL_TESTS_INSPECT_COUPLING_FIXTURE_H */

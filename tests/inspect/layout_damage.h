@@ -90,43 +90,13 @@ static inline void change_layer(fuzz *f, changed *c)
 
 static inline void change_word(fuzz *f, layout_tensor *t)
 {
-    static const char *const words[] = {".weight",
-                                        "_blocks",
-                                        "_scales",
-                                        ".weight_scale_inv",
-                                        ".weight_scale",
-                                        ".scale",
-                                        "_scale_inv",
-                                        ".bias",
-                                        ".weight_packed",
-                                        ".weight_shape",
-                                        ".qweight",
-                                        "gate_proj",
-                                        "up_proj",
-                                        "gate_up_proj",
-                                        "down_proj",
-                                        "mlp",
-                                        "experts",
-                                        "gate",
-                                        "router",
-                                        "block_sparse_moe",
-                                        "w1",
-                                        "w13_weight",
-                                        "w3",
-                                        "fc1",
-                                        "shared_experts",
-                                        "model.",
-                                        "encoder.",
-                                        "decoder.",
-                                        "mtp.",
-                                        "vision_tower.",
-                                        "layers",
-                                        "blocks",
-                                        "layer",
-                                        "input_linear",
-                                        "wg",
-                                        "",
-                                        "e_score_correction_bias"};
+    static const char *const words[] =
+        LIST(".weight", "_blocks", "_scales", ".weight_scale_inv", ".weight_scale", ".scale",
+             "_scale_inv", ".bias", ".weight_packed", ".weight_shape", ".qweight", "gate_proj",
+             "up_proj", "gate_up_proj", "down_proj", "mlp", "experts", "gate", "router",
+             "block_sparse_moe", "w1", "w13_weight", "w3", "fc1", "shared_experts", "model.",
+             "encoder.", "decoder.", "mtp.", "vision_tower.", "layers", "blocks", "layer",
+             "input_linear", "wg", "", "e_score_correction_bias");
     enum { COUNT = sizeof words / sizeof *words };
     for (int tries = 0; tries < 60; tries++) {
         const char *from = words[fuzz_below(f, COUNT)];
@@ -346,36 +316,18 @@ static inline void change_settings(fuzz *f, changed *c)
         "hidden_size", "moe_topk",         "num_hidden_layers",   "moe_intermediate_size",
         "ffn_config",  "text_config",      "quantization_config", "transformers_version",
         "n_experts",   "zero_expert_num"};
-    static const char *const values[] = {
-        "0",
-        "1",
-        "2",
-        "3",
-        "6",
-        "12",
-        "-1",
-        "1e30",
-        "9223372036854775807",
-        "[]",
-        "[1,[2]]",
-        "{}",
-        "null",
-        "\"\"",
-        "true",
-        "\"6\"",
-        "\"5.0.0\"",
-        "{\"num_experts\":3,\"moe_top_k\":[1]}",
+    static const char *const values[] = LIST(
+        "0", "1", "2", "3", "6", "12", "-1", "1e30", "9223372036854775807", "[]", "[1,[2]]", "{}",
+        "null", "\"\"", "true", "\"6\"", "\"5.0.0\"", "{\"num_experts\":3,\"moe_top_k\":[1]}",
         "{\"quant_method\":\"fp8\",\"weight_block_size\":[16,24]}",
         "{\"quant_method\":\"fp8\",\"weight_block_size\":[0,-1]}",
         "{\"quant_method\":\"fp8\",\"weight_block_size\":[9223372036854775807,1]}",
-        "{\"quant_method\":\"fp8\"}",
-        "{\"quant_method\":\"mxfp4\"}",
-        "{\"quant_method\":\"gptq\"}",
+        "{\"quant_method\":\"fp8\"}", "{\"quant_method\":\"mxfp4\"}", "{\"quant_method\":\"gptq\"}",
         "{\"quant_method\":\"compressed-tensors\",\"format\":\"float-quantized\"}",
         "{\"quant_method\":\"compressed-tensors\",\"format\":\"pack-quantized\",\"config_groups\":{"
         "\"g\":{\"weights\":{\"num_bits\":4,\"group_size\":16}}}}",
         "{\"quant_method\":\"compressed-tensors\",\"format\":\"pack-quantized\",\"config_groups\":{"
-        "\"g\":{\"weights\":{\"num_bits\":4,\"group_size\":0}}}}"};
+        "\"g\":{\"weights\":{\"num_bits\":4,\"group_size\":0}}}}");
     char name[64], quoted[80];
     const char *key = keys[fuzz_below(f, sizeof keys / sizeof *keys)];
     switch (fuzz_below(f, 4)) {

@@ -372,16 +372,11 @@ TEST(json_tells_estimates_from_bounds)
 /* What needs the router alone is what all rows give, of centred rows too: in JSON and in the table. */
 TEST(the_router_alone_is_exact)
 {
-    static const char *const names[] = {"eps_mean",
-                                        "router_cos",
-                                        "centred_eps_mean",
-                                        "centred_eps_min",
-                                        "centred_eps_max",
-                                        "centred_router_norm_mean",
-                                        "centred_router_norm_std",
-                                        "centred_router_cos",
-                                        "centred_router_effective_rank"};
-    inspect_case c                   = case_of(5, 24, 200);
+    static const char *const names[] =
+        LIST("eps_mean", "router_cos", "centred_eps_mean", "centred_eps_min", "centred_eps_max",
+             "centred_router_norm_mean", "centred_router_norm_std", "centred_router_cos",
+             "centred_router_effective_rank");
+    inspect_case c        = case_of(5, 24, 200);
     cpl_inspect_options o = sample_of(0.1), all = inspect_plainly();
     cpl_coupling_report part, whole;
     case_write(&c, 0);

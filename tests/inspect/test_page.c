@@ -64,11 +64,8 @@ static cpl_status make_page(cpl_text *page, const opened *o)
     cpl_coupling_verdict(&verdict, &o->reports[0]);
     if (status == CPL_OK) status = cpl_text_status(&verdict);
     if (status == CPL_OK) status = cpl_inspect_grid_compare(&grid, &pool, o->reports, o->count);
-    const cpl_view view = {.kind      = "inspect",
-                           .title     = o->reports[0].name,
-                           .report    = data,
-                           .sentences = verdict.bytes,
-                           .main      = &grid};
+    const cpl_view view = LIST(.kind = "inspect", .title = o->reports[0].name, .report = data,
+                               .sentences = verdict.bytes, .main = &grid);
     if (status == CPL_OK) status = cpl_view_page(page, &view);
     json_decref(data);
     cpl_text_free(&verdict);

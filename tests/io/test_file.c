@@ -61,13 +61,8 @@ TEST(writes_and_reads_every_length)
     const char *folder    = scratch_folder();
     char *path            = in(folder, "a.bin");
     unsigned char *bytes  = noise(3 * CPL_WRITER_BUFFER);
-    const size_t around[] = {0,
-                             1,
-                             4095,
-                             CPL_WRITER_BUFFER - 1,
-                             CPL_WRITER_BUFFER,
-                             CPL_WRITER_BUFFER + 1,
-                             3 * CPL_WRITER_BUFFER};
+    const size_t around[] = LIST(0, 1, 4095, CPL_WRITER_BUFFER - 1, CPL_WRITER_BUFFER,
+                                 CPL_WRITER_BUFFER + 1, 3 * CPL_WRITER_BUFFER);
     const size_t piece[]  = {1 << 20, 1000, 77777, CPL_WRITER_BUFFER, CPL_WRITER_BUFFER - 1};
     for (size_t i = 0; i < sizeof around / sizeof *around; i++)
         for (size_t p = 0; p < sizeof piece / sizeof *piece; p++) {

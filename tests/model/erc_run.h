@@ -35,14 +35,8 @@ static inline cpl_backend erc_backend(const erc_case *c, cpl_backend *cpu, cpl_d
     cpl_backend be;
     assert_ok(cpl_backend_open(cpu, "cpu", compute, n_threads));
     cpl_backend_poison(&be, cpu);
-    cpl_work work = {.n_tokens   = 1,
-                     .d_model    = c->d,
-                     .d_expert   = c->D,
-                     .n_experts  = c->n,
-                     .top_k      = 1,
-                     .n_heads    = 1,
-                     .vocab_size = 1,
-                     .training   = true};
+    cpl_work work = LIST(.n_tokens = 1, .d_model = c->d, .d_expert = c->D, .n_experts = c->n,
+                         .top_k = 1, .n_heads = 1, .vocab_size = 1, .training = true);
     assert_ok(cpl_backend_reserve(&be, &work));
     return be;
 }

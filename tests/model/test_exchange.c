@@ -28,13 +28,9 @@ typedef struct rank_job {
 
 static cpl_model_settings settings_of(int size, cpl_dtype activations)
 {
-    cpl_model_settings c = {.n_layers    = LAYERS,
-                            .d_model     = D_MODEL,
-                            .d_expert    = D_EXPERT,
-                            .n_experts   = N,
-                            .top_k       = K,
-                            .n_local     = N / size,
-                            .activations = activations};
+    cpl_model_settings c =
+        LIST(.n_layers = LAYERS, .d_model = D_MODEL, .d_expert = D_EXPERT, .n_experts = N,
+             .top_k = K, .n_local = N / size, .activations = activations);
     return c;
 }
 
@@ -79,12 +75,8 @@ static cpl_status exchange(rank_job *job, cpl_group *world)
     cpl_backend be;
     cpl_tensor_arena arena;
     const cpl_model_settings config = settings_of(job->size, job->compute);
-    const cpl_work work             = {.n_tokens  = T,
-                                       .d_model   = D_MODEL,
-                                       .d_expert  = D_EXPERT,
-                                       .n_experts = N,
-                                       .top_k     = K,
-                                       .training  = true};
+    const cpl_work work             = LIST(.n_tokens = T, .d_model = D_MODEL, .d_expert = D_EXPERT,
+                                           .n_experts = N, .top_k = K, .training = true);
     CPL_TRY(cpl_mesh_init(&mesh, world, job->size, N));
     assert_ok(cpl_backend_open(&be, "cpu", job->compute, 1));
     CPL_TRY(cpl_exchange_init(&x, &be, &config, &mesh, LAYERS));

@@ -14,14 +14,9 @@ static const double ratio_tolerance = 1e-12;
 
 static cpl_plan_input small_case(void)
 {
-    cpl_plan_input input = {.batch_tokens    = 64,
-                            .seq_len         = 16,
-                            .micro_sequences = 2,
-                            .ranks           = 1,
-                            .expert_parallel = 1,
-                            .compute         = CPL_F32,
-                            .n_threads       = 2,
-                            .keep            = 2};
+    cpl_plan_input input =
+        LIST(.batch_tokens = 64, .seq_len = 16, .micro_sequences = 2, .ranks = 1,
+             .expert_parallel = 1, .compute = CPL_F32, .n_threads = 2, .keep = 2);
     assert_ok(cpl_settings_init(&input.model, &cpl_section_model, 1));
     assert_ok(cpl_settings_init(&input.erc, &cpl_section_erc, 1));
     cpl_free(input.erc.layers); /* NULL: all of them */

@@ -43,12 +43,8 @@ static void world_gone(world *w)
 
 static cpl_checkpoint checkpoint_of(world *w, int64_t step, json_t *state)
 {
-    cpl_checkpoint c = {.step   = step,
-                        .model  = &w->m->model,
-                        .m      = &w->moments[0],
-                        .v      = &w->moments[1],
-                        .state  = state,
-                        .tokens = &no_tokens};
+    cpl_checkpoint c = LIST(.step = step, .model = &w->m->model, .m = &w->moments[0],
+                            .v = &w->moments[1], .state = state, .tokens = &no_tokens);
     return c;
 }
 

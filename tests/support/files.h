@@ -101,14 +101,9 @@ static inline void append_zstd(cpl_text *out, const void *bytes, size_t length, 
 /* Appends a Zstandard skippable frame of `length` bytes. */
 static inline void append_skippable(cpl_text *out, int variant, unsigned length)
 {
-    unsigned char head[8] = {(unsigned char)(0x50 + variant),
-                             0x2A,
-                             0x4D,
-                             0x18,
-                             (unsigned char)length,
-                             (unsigned char)(length >> 8),
-                             (unsigned char)(length >> 16),
-                             0};
+    unsigned char head[8] =
+        LIST((unsigned char)(0x50 + variant), 0x2A, 0x4D, 0x18, (unsigned char)length,
+             (unsigned char)(length >> 8), (unsigned char)(length >> 16), 0);
     cpl_text_append(out, head, 8);
     for (unsigned i = 0; i < length; i++) cpl_text_char(out, 'x');
 }

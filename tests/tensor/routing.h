@@ -152,13 +152,8 @@ static inline cpl_tensor routing_backward(cpl_backend *be, const routing *r, cpl
 static inline void check_gradient(cpl_backend *be, const routing *r, double z)
 {
     cpl_tensor dweight = normal_2d(r->T, r->K, 1);
-    objective o        = {r,
-                          doubles_of(dweight),
-                          doubles_of(r->counts),
-                          doubles_of(r->logits),
-                          new_doubles(r->n),
-                          0.3,
-                          z};
+    objective o        = LIST(r, doubles_of(dweight), doubles_of(r->counts), doubles_of(r->logits),
+                              new_doubles(r->n), 0.3, z);
     assert_close("dlogits", routing_backward(be, r, dweight, o.balance, o.z),
                  gradient(objective_value, &o, o.logits, r->T * r->n),
                  sum_tolerance(ROUTING_C, r->n), 1e-7);

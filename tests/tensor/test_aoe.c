@@ -29,13 +29,8 @@ static cpl_tensor stored(const cpl_safetensors *file, const char *name, int64_t 
 
 static layer open_layer(const cpl_safetensors *file, layer l)
 {
-    const cpl_work work = {.n_tokens  = l.T,
-                           .d_model   = l.d,
-                           .d_expert  = l.D,
-                           .n_experts = l.n,
-                           .top_k     = l.K,
-                           .gate_rank = l.r,
-                           .training  = true};
+    const cpl_work work = LIST(.n_tokens = l.T, .d_model = l.d, .d_expert = l.D, .n_experts = l.n,
+                               .top_k = l.K, .gate_rank = l.r, .training = true);
     l.be                = new_cpu(CPL_F32, 2, work);
     l.x                 = stored(file, "X", l.T, l.d, 0);
     l.C                 = stored(file, "C", l.T, l.d, 0);
@@ -148,12 +143,8 @@ TEST(as_the_reference)
     json_array_foreach(cases, i, one)
     {
         char path[200];
-        layer sizes = {.T = number(one, "T"),
-                       .n = number(one, "n"),
-                       .d = number(one, "d"),
-                       .D = number(one, "D"),
-                       .r = number(one, "r"),
-                       .K = number(one, "K")};
+        layer sizes = LIST(.T = number(one, "T"), .n = number(one, "n"), .d = number(one, "d"),
+                           .D = number(one, "D"), .r = number(one, "r"), .K = number(one, "K"));
         snprintf(path, sizeof path, "aoe/%s.safetensors",
                  json_string_value(json_object_get(one, "name")));
         cpl_safetensors *file = golden_open(path);

@@ -19,12 +19,8 @@ static problem new_problem(shape s, int64_t length, float size)
 {
     const int64_t queries = s.batch * s.n_queries, wide = s.n_heads * s.head_dim;
     const int64_t keys = s.batch * s.key_stride, slim = s.n_kv_heads * s.head_dim;
-    problem p = {s,
-                 normal_2d(queries, wide, size),
-                 normal_2d(keys, slim, size),
-                 normal_2d(keys, slim, 1),
-                 normal_2d(queries, wide, 1),
-                 cpl_tensor_none()};
+    problem p = LIST(s, normal_2d(queries, wide, size), normal_2d(keys, slim, size),
+                     normal_2d(keys, slim, 1), normal_2d(queries, wide, 1), cpl_tensor_none());
     if (length == 0) return p;
     p.doc_start = new_tensor(CPL_I32, s.batch, s.n_keys);
     for (int64_t b = 0; b < s.batch; b++)

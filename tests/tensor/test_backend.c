@@ -6,14 +6,9 @@
 #include "tensor/ops_check.h"
 #include "tensor/product.h"
 
-static const cpl_work small_work = {.n_tokens   = 8,
-                                    .d_model    = 8,
-                                    .d_expert   = 4,
-                                    .n_experts  = 3,
-                                    .top_k      = 2,
-                                    .n_heads    = 2,
-                                    .vocab_size = 11,
-                                    .training   = true};
+static const cpl_work small_work =
+    LIST(.n_tokens = 8, .d_model = 8, .d_expert = 4, .n_experts = 3, .top_k = 2, .n_heads = 2,
+         .vocab_size = 11, .training = true);
 
 /* A level is what was asked for, where something was; bf16 in hardware exists at the highest only.
  */

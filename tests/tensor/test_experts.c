@@ -47,11 +47,8 @@ static void choose(problem *p, choice how)
 static problem new_problem(sizes s, choice how)
 {
     float by_d = 1.0f / sqrtf((float)s.d), by_D = 1.0f / sqrtf((float)s.D);
-    problem p  = {.s      = s,
-                  .x      = normal_2d(s.T, s.d, 1),
-                  .weight = normal_2d(s.T, s.K, 1),
-                  .expert = new_tensor(CPL_I32, s.T, s.K),
-                  .dy     = normal_2d(s.T, s.d, 1)};
+    problem p  = LIST(.s = s, .x = normal_2d(s.T, s.d, 1), .weight = normal_2d(s.T, s.K, 1),
+                      .expert = new_tensor(CPL_I32, s.T, s.K), .dy = normal_2d(s.T, s.d, 1));
     p.w.w_gate = normal_3d(s.n, s.D, s.d, 2 * by_d);
     p.w.w_up   = normal_3d(s.n, s.D, s.d, by_d);
     p.w.w_down = normal_3d(s.n, s.d, s.D, by_D);

@@ -17,15 +17,9 @@ static cpl_tensor positive(cpl_tensor x)
 static problem problem_of(int64_t n, int64_t d)
 {
     cpl_work work = {.n_experts = n, .d_model = d};
-    problem p     = {new_cpu(CPL_F32, 2, work),
-                     n,
-                     d,
-                     positive(normal_2d(n, n, 1)),
-                     positive(normal_1d(n, 1)),
-                     normal_2d(n, d, 1),
-                     positive(normal_1d(n, 1)),
-                     positive(normal_1d(n, 1)),
-                     cpl_tensor_none()};
+    problem p     = LIST(new_cpu(CPL_F32, 2, work), n, d, positive(normal_2d(n, n, 1)),
+                         positive(normal_1d(n, 1)), normal_2d(n, d, 1), positive(normal_1d(n, 1)),
+                         positive(normal_1d(n, 1)), cpl_tensor_none());
     return p;
 }
 

@@ -19,12 +19,9 @@ typedef struct problem {
 
 static problem new_problem(sizes s, bool hot)
 {
-    problem p        = {.s      = s,
-                        .x      = normal_2d(s.T, s.d, 1),
-                        .hidden = normal_3d(s.T, s.n, s.r, 1),
-                        .weight = normal_2d(s.T, s.K, 1),
-                        .expert = new_tensor(CPL_I32, s.T, s.K),
-                        .dy     = normal_2d(s.T, s.d, 1)};
+    problem p = LIST(.s = s, .x = normal_2d(s.T, s.d, 1), .hidden = normal_3d(s.T, s.n, s.r, 1),
+                     .weight = normal_2d(s.T, s.K, 1), .expert = new_tensor(CPL_I32, s.T, s.K),
+                     .dy = normal_2d(s.T, s.d, 1));
     cpl_tensor first = new_1d(CPL_I32, s.T);
     p.w.w_gate       = normal_3d(s.n, s.D, s.r, 2 / sqrtf((float)s.r));
     p.w.w_up         = normal_3d(s.n, s.D, s.d, 1 / sqrtf((float)s.d));
@@ -329,14 +326,8 @@ static void check_shared(cpl_backend *be, double limit)
 TEST(scratch_covers_a_shared_expert)
 {
     const sizes routed  = {600, 2, 4, 8, 6, 5};
-    const cpl_work work = {.n_tokens  = 600,
-                           .d_model   = 8,
-                           .d_expert  = 6,
-                           .n_experts = 4,
-                           .top_k     = 2,
-                           .d_shared  = 300,
-                           .gate_rank = 5,
-                           .training  = true};
+    const cpl_work work = LIST(.n_tokens = 600, .d_model = 8, .d_expert = 6, .n_experts = 4,
+                               .top_k = 2, .d_shared = 300, .gate_rank = 5, .training = true);
     for (int bf16 = 0; bf16 < 2; bf16++) {
         cpl_backend *be    = new_cpu(bf16 ? CPL_BF16 : CPL_F32, 2, work);
         const double limit = bf16 ? BF16 : sum_tolerance(C, 600 + 300);

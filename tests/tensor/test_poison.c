@@ -55,14 +55,9 @@ static void lazy_give(cpl_backend *be, void *memory)
     cpl_free(memory);
 }
 
-static const cpl_ops lazy = {
-    .take          = lazy_take,
-    .give          = lazy_give,
-    .rms_norm      = lazy_rms_norm,
-    .clamp         = lazy_clamp,
-    .dispatch      = lazy_dispatch,
-    .scratch_bytes = some_scratch,
-};
+static const cpl_ops lazy =
+    LIST(.take = lazy_take, .give = lazy_give, .rms_norm = lazy_rms_norm, .clamp = lazy_clamp,
+         .dispatch = lazy_dispatch, .scratch_bytes = some_scratch);
 
 static void make_lazy(cpl_backend *poison, cpl_backend *inner)
 {
@@ -205,12 +200,8 @@ TEST(test_mistakes_are_stopped)
 {
     cpl_backend inner, poison;
     const cpl_work work = whole_work((cpl_work){0});
-    scene s             = {&poison,
-                           normal_2d(3, 5, 1),
-                           normal_2d(3, 5, 1),
-                           new_tensor(CPL_BF16, 3, 5),
-                           new_1d(CPL_I32, 3),
-                           normal_2d(7, 5, 1)};
+    scene s = LIST(&poison, normal_2d(3, 5, 1), normal_2d(3, 5, 1), new_tensor(CPL_BF16, 3, 5),
+                   new_1d(CPL_I32, 3), normal_2d(7, 5, 1));
     cpl_backend_cpu(&inner, CPL_F32, 1);
     cpl_backend_poison(&poison, &inner);
     assert_ok(cpl_backend_reserve(&poison, &work));

@@ -12,25 +12,13 @@
 
 enum { STEPS = 6, VOCABULARY = 64, TOKENS = 4096, BATCH_TOKENS = 64 };
 
-static const char *const base[] = {"model.hidden_size=16",
-                                   "model.intermediate_size=8",
-                                   "model.num_hidden_layers=2",
-                                   "model.num_experts=4",
-                                   "model.num_experts_per_tok=2",
-                                   "model.num_attention_heads=2",
-                                   "model.vocab_size=64",
-                                   "model.max_position_embeddings=64",
-                                   "data.seq_len=16",
-                                   "data.batch_tokens=64",
-                                   "data.eos=0",
-                                   "data.token_type=uint16",
-                                   "train.steps=6",
-                                   "train.lr=1e-2",
-                                   "checkpoint.every=2",
-                                   "eval.every=3",
-                                   "log.every=1",
-                                   "compute.dtype=f32",
-                                   "compute.threads=2"};
+static const char *const base[] =
+    LIST("model.hidden_size=16", "model.intermediate_size=8", "model.num_hidden_layers=2",
+         "model.num_experts=4", "model.num_experts_per_tok=2", "model.num_attention_heads=2",
+         "model.vocab_size=64", "model.max_position_embeddings=64", "data.seq_len=16",
+         "data.batch_tokens=64", "data.eos=0", "data.token_type=uint16", "train.steps=6",
+         "train.lr=1e-2", "checkpoint.every=2", "eval.every=3", "log.every=1", "compute.dtype=f32",
+         "compute.threads=2");
 
 /* A file of ids that a model can learn: each is the one before it plus 1 or 2. `beyond`: the place
  * of one that is not in the vocabulary; -1: none. */
@@ -131,11 +119,8 @@ static cpl_status train(heard *h, const char *run, cpl_settings *settings,
 {
     const cpl_train_callbacks callbacks = {
         .ctx = h, .approve = approve, .began = began, .stepped = stepped, .saved = saved};
-    const cpl_train_job job = {.settings  = settings,
-                               .run       = run,
-                               .resume    = written != NULL,
-                               .written   = written,
-                               .callbacks = &callbacks};
+    const cpl_train_job job = LIST(.settings = settings, .run = run, .resume = written != NULL,
+                                   .written = written, .callbacks = &callbacks);
     return cpl_train(&job, outcome);
 }
 

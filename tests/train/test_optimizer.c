@@ -6,13 +6,9 @@
 #include "store/model_case.h"
 #include "support/mirror.h"
 
-static const cpl_train_settings recipe = {.lr           = 1e-2,
-                                          .router_lr    = 1,
-                                          .beta1        = 0.9,
-                                          .beta2        = 0.95,
-                                          .eps          = 1e-8,
-                                          .weight_decay = 0.1,
-                                          .clip         = 1};
+static const cpl_train_settings recipe =
+    LIST(.lr = 1e-2, .router_lr = 1, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .weight_decay = 0.1,
+         .clip = 1);
 
 /* A gradient that depends on the place alone. */
 static float drawn(int64_t tensor, int64_t i, int64_t step)

@@ -15,29 +15,14 @@
 
 enum { VOCABULARY = 64, TOKENS = 8192, MOST_RANKS = 8, MOST_STEPS = 24 };
 
-static const char *const base[] = {"model.hidden_size=16",
-                                   "model.intermediate_size=8",
-                                   "model.num_hidden_layers=2",
-                                   "model.num_experts=8",
-                                   "model.num_experts_per_tok=2",
-                                   "model.num_attention_heads=2",
-                                   "model.vocab_size=64",
-                                   "model.num_key_value_heads=2",
-                                   "model.max_position_embeddings=64",
-                                   "data.seq_len=16",
-                                   "data.batch_tokens=128",
-                                   "data.eos=0",
-                                   "data.token_type=uint16",
-                                   "data.document_mask=true",
-                                   "balance.scope=global",
-                                   "erc.weight=1",
-                                   "train.steps=20",
-                                   "train.lr=1e-2",
-                                   "checkpoint.every=0",
-                                   "eval.every=10",
-                                   "log.every=4",
-                                   "compute.dtype=f32",
-                                   "compute.threads=1"};
+static const char *const base[] =
+    LIST("model.hidden_size=16", "model.intermediate_size=8", "model.num_hidden_layers=2",
+         "model.num_experts=8", "model.num_experts_per_tok=2", "model.num_attention_heads=2",
+         "model.vocab_size=64", "model.num_key_value_heads=2", "model.max_position_embeddings=64",
+         "data.seq_len=16", "data.batch_tokens=128", "data.eos=0", "data.token_type=uint16",
+         "data.document_mask=true", "balance.scope=global", "erc.weight=1", "train.steps=20",
+         "train.lr=1e-2", "checkpoint.every=0", "eval.every=10", "log.every=4", "compute.dtype=f32",
+         "compute.threads=1");
 
 /* A file of ids that a model can learn: each is the one before it plus 1 or 2. */
 static const char *ids_file(void)
@@ -137,14 +122,11 @@ static void *run_rank(void *context)
         return NULL;
     settings.dist.expert_parallel = r->shape.experts;
     written                       = settings;
-    const cpl_train_job job       = {.settings  = &settings,
-                                     .run       = r->run,
-                                     .resume    = r->resume,
-                                     .written   = &written,
-                                     .world     = r->whole ? &world : NULL,
-                                     .callbacks = &callbacks};
-    r->result.status              = r->act ? act(r, &job) : cpl_train(&job, &outcome);
-    r->result.step                = r->act ? 0 : outcome.step;
+    const cpl_train_job job =
+        LIST(.settings = &settings, .run = r->run, .resume = r->resume, .written = &written,
+             .world = r->whole ? &world : NULL, .callbacks = &callbacks);
+    r->result.status = r->act ? act(r, &job) : cpl_train(&job, &outcome);
+    r->result.step   = r->act ? 0 : outcome.step;
     snprintf(r->result.sentence, sizeof r->result.sentence, "%s",
              r->result.status != CPL_OK ? cpl_last_error() : r->wrong);
     for (int i = 0; i < CPL_BROADCAST; i++)
@@ -522,18 +504,11 @@ static void damage(const char *folder, const char *name)
 /* The ranks divide the verifying: no file of the checkpoint is left out. */
 TEST(every_damaged_file_is_found)
 {
-    static const char *const files[] = {
-        "config.json",
-        "state.json",
-        "model.safetensors.index.json",
-        "state.safetensors.index.json",
-        "model-00001-of-00002.safetensors",
-        "model-00002-of-00002.safetensors",
-        "state-00001-of-00004.safetensors",
-        "state-00002-of-00004.safetensors",
-        "state-00003-of-00004.safetensors",
-        "state-00004-of-00004.safetensors",
-    };
+    static const char *const files[] = LIST(
+        "config.json", "state.json", "model.safetensors.index.json", "state.safetensors.index.json",
+        "model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors",
+        "state-00001-of-00004.safetensors", "state-00002-of-00004.safetensors",
+        "state-00003-of-00004.safetensors", "state-00004-of-00004.safetensors");
     const char *const two[] = {"train.steps=2", CONSTANT_RATE, NULL};
     const char *run         = fresh_run();
     (void)train(run, (mesh){2, 2}, two);

@@ -17,11 +17,8 @@ SCRATCH_FOLDER(folder);
 
 static int32_t ids[MAX_ROWS * T], targets[MAX_ROWS * T], doc_start[MAX_ROWS * T], labels[MAX_ROWS];
 static int64_t instances[MAX_ROWS];
-static cpl_batch batch = {.ids       = ids,
-                          .targets   = targets,
-                          .doc_start = doc_start,
-                          .instances = instances,
-                          .labels    = labels};
+static cpl_batch batch = LIST(.ids = ids, .targets = targets, .doc_start = doc_start,
+                              .instances = instances, .labels = labels);
 
 /* A flat file below `folder`/label whose token i is base + i. */
 static const char *tokens(const char *label, const char *name, int64_t n, int base)

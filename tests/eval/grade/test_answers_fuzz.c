@@ -8,50 +8,12 @@
 
 enum { ROUNDS = 400 };
 
-static const char *const pieces[] = {
-    "#### ",
-    "The answer is ",
-    "the answer is ",
-    "answer is (",
-    "Answer: ",
-    "A",
-    "-",
-    "12",
-    "3.5",
-    ",",
-    "$",
-    "\n",
-    " ",
-    ".",
-    "=",
-    "\\boxed{",
-    "\\boxed ",
-    "\\frac",
-    "\\sqrt",
-    "sqrt[",
-    "]",
-    "{",
-    "}",
-    "(",
-    ")",
-    "\\left",
-    "\\text{",
-    "\\text{ ",
-    "cm",
-    "/",
-    "\\pi",
-    "^",
-    "Final Answer: The final answer is",
-    " I hope it is correct.",
-    "\xC3\xA9",
-    "\xE4\xB8",
-    "\xFF",
-    "\xCE\xA3",
-    "\xC4\xB0",
-    "the ",
-    "_",
-    "\\",
-};
+static const char *const pieces[] =
+    LIST("#### ", "The answer is ", "the answer is ", "answer is (", "Answer: ", "A", "-", "12",
+         "3.5", ",", "$", "\n", " ", ".", "=", "\\boxed{", "\\boxed ", "\\frac", "\\sqrt", "sqrt[",
+         "]", "{", "}", "(", ")", "\\left", "\\text{", "\\text{ ", "cm", "/", "\\pi", "^",
+         "Final Answer: The final answer is", " I hope it is correct.", "\xC3\xA9", "\xE4\xB8",
+         "\xFF", "\xCE\xA3", "\xC4\xB0", "the ", "_", "\\");
 
 static void random_text(fuzz *f, cpl_text *text)
 {

@@ -3,10 +3,8 @@
 #include "eval/prompts/questions_case.h"
 
 /* Profiles whose rows, or some exemplars' rows, are not shipped. */
-static const char *const absent[] = {
-    "openbookqa/", "sciq/",        "social_iqa/",           "ceval/",
-    "triviaqa/",   "mmlu/inloop ", "mmlu/inloop/mc_5shot ",
-};
+static const char *const absent[] = LIST("openbookqa/", "sciq/", "social_iqa/", "ceval/",
+                                         "triviaqa/", "mmlu/inloop ", "mmlu/inloop/mc_5shot ");
 
 static bool is_absent(const char *task, const char *profile)
 {

@@ -50,12 +50,8 @@ TEST(a_model_that_knows_the_answers)
             char whole[80];
             snprintf(whole, sizeof whole, "Q:%s", texts[t][gold]);
             for (int i = 0; i < 3; i++) options[i] = option("Q:", texts[t][i]);
-            const cpl_question q = {.id        = "0",
-                                    .form      = &form,
-                                    .options   = options,
-                                    .n_options = 3,
-                                    .gold      = &gold,
-                                    .n_gold    = 1};
+            const cpl_question q = LIST(.id = "0", .form = &form, .options = options,
+                                        .n_options = 3, .gold = &gold, .n_gold = 1);
             unlink_all(&b);
             const cpl_ids *ids = ids_of(&b, whole, strlen(whole));
             chain(&b, ids->at, ids->count);
@@ -82,13 +78,8 @@ TEST(bare_contexts)
     form.n_scores         = 3;
     form.joining          = CPL_JOIN_SEPARATE;
     cpl_question q[]      = {
-             {.id            = "0",
-              .form          = &form,
-              .options       = full,
-              .n_options     = 2,
-              .gold          = &gold,
-              .n_gold        = 1,
-              .unconditional = "A:"},
+             LIST(.id = "0", .form = &form, .options = full, .n_options = 2, .gold = &gold, .n_gold = 1,
+                  .unconditional = "A:"),
              {.id = "1", .form = &form, .options = full, .n_options = 2, .gold = &gold, .n_gold = 1},
              {.id = "2", .form = &form, .options = bare, .n_options = 2, .gold = &gold, .n_gold = 1},
     };

@@ -175,13 +175,8 @@ TEST(no_memory)
     cpl_option two[]              = {option("the stone ", "a"), option("the stone ", "the")};
     const cpl_request_spec ranked = rank_form(), text = text_form(3, NULL, 0);
     const cpl_question all[] = {
-        {.id            = "0",
-         .form          = &ranked,
-         .options       = two,
-         .n_options     = 2,
-         .gold          = &gold,
-         .n_gold        = 1,
-         .unconditional = "A"},
+        LIST(.id = "0", .form = &ranked, .options = two, .n_options = 2, .gold = &gold, .n_gold = 1,
+             .unconditional = "A"),
         text_question(&text, "the stone"),
     };
     for (int i = 0; i < 2; i++) {

@@ -280,11 +280,8 @@ static cpl_status make_page(cpl_text *page, const cpl_routing_report *r)
     cpl_routing_verdict(&verdict, r);
     if (status == CPL_OK) status = cpl_text_status(&verdict);
     if (status == CPL_OK) status = cpl_routing_grid(&grid, &pool, r, CPL_ROUTING_AGREEMENT);
-    const cpl_view view = {.kind      = "routing",
-                           .title     = "Routing",
-                           .report    = report,
-                           .sentences = verdict.bytes,
-                           .main      = &grid};
+    const cpl_view view = LIST(.kind = "routing", .title = "Routing", .report = report,
+                               .sentences = verdict.bytes, .main = &grid);
     if (status == CPL_OK) status = cpl_view_page(page, &view);
     json_decref(report);
     cpl_text_free(&verdict);
