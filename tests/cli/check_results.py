@@ -92,6 +92,19 @@ def check_told(folder):
             (folder / name).unlink()
 
 
+def check_numpy(folder):
+    """An interpreter without numpy: Debian's takes its place, unless the user named it."""
+    run, bare = folder / "run", folder / "bin" / "python3"
+    bare.parent.mkdir()
+    bare.write_text(f'#!/bin/sh\nexec {sys.executable} -S "$@"\n')
+    bare.chmod(0o755)
+    path = {"PATH": f"{bare.parent}:{os.environ['PATH']}", "COUPLET_PYTHON": ""}
+    out = good("compare", "--no-documents", run, run, env=os.environ | path)
+    check("validation loss" in out, f"compare without numpy in the first python3: {out}")
+    named = os.environ | {"COUPLET_PYTHON": str(bare)}
+    bad(1, ["numpy, which ", " lacks", "COUPLET_PYTHON"], "compare", "--no-documents", run, run, env=named)
+
+
 def main():
     with scratch_folder() as folder:
         write_corpus(folder)
@@ -100,6 +113,7 @@ def main():
         check_told(folder)
         check_replaced(folder)
         check_streams(folder)
+        check_numpy(folder)
     return finish()
 
 

@@ -5,6 +5,7 @@ Exit codes: 0; 1: a file or folder; 2: wrong use; 130: stopped."""
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import sys
@@ -17,6 +18,7 @@ from ._runs import BadRun, read_runs
 
 # `couplet compare` starts this and has said who it is.
 NAME = "couplet" if os.environ.get("COUPLET_PROGRAM") else "couplet.compare"
+SYSTEM_PYTHON = "/usr/bin/python3"
 
 
 class WrongUse(Exception):
@@ -122,6 +124,15 @@ def compare(given: argparse.Namespace, words: "list[str]") -> None:
         (_files.complain if given.json == "-" else _files.say)(line)
 
 
+def start_system_python(words: "list[str]") -> None:
+    """Goes on under Debian's interpreter, which python3-numpy belongs to, if the program started one without numpy that the
+    user did not name. Returns if it cannot."""
+    if NAME == "couplet" and not os.environ.get("COUPLET_PYTHON"):
+        os.environ["COUPLET_PYTHON"] = SYSTEM_PYTHON
+        with contextlib.suppress(OSError):
+            os.execv(SYSTEM_PYTHON, [SYSTEM_PYTHON, "-m", "couplet.compare", *words])
+
+
 def main(words: "Optional[list[str]]" = None) -> int:
     words = sys.argv[1:] if words is None else words
     try:
@@ -130,9 +141,11 @@ def main(words: "Optional[list[str]]" = None) -> int:
         try:
             import numpy  # noqa: F401
         except ImportError:
+            start_system_python(words)
             raise BadOutput(
-                "compare needs the Python package numpy: apt-get install python3-numpy, or pip install numpy"
-            )
+                f"compare needs the Python package numpy, which {sys.executable} lacks: apt-get install python3-numpy, "
+                "or pip install numpy, or name another interpreter with the variable COUPLET_PYTHON"
+            ) from None
         from ._groups import NoSetting
 
         try:
