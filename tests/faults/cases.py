@@ -59,9 +59,10 @@ class Case:
         return [*self.words, *(words_of_overwriting if there else ())]
 
     def results_of(self, folder):
-        """Without what a kill left beside them."""
+        """Without what a kill left beside them; a page names the folder it was made in."""
+        here = str(folder.resolve()).encode()
         return {
-            name: what
+            name: what.replace(here, b"") if name.endswith(".html") else what
             for name, what in files_of(folder).items()
             if ".tmp-" not in name and any(name == one or name.startswith(one + "/") for one in self.results)
         }
