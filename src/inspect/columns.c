@@ -47,13 +47,6 @@ static double value_of(const void *report, int64_t layer, int column, int a)
     return NAN;
 }
 
-int cpl_coupling_alpha(const cpl_coupling_report *r)
-{
-    for (int k = 0; k < r->options.n_alphas; k++)
-        if (r->options.alphas[k] == 1) return k;
-    return 0;
-}
-
 cpl_columns cpl_inspect_columns(const cpl_coupling_report *r)
 {
     return (cpl_columns){.list     = list,
@@ -184,13 +177,13 @@ enum { MOST_SHOWN = 24 };
 
 /* ---- over the layers ---- */
 
-static double mean_of(const cpl_columns *c, const cpl_coupling_report *r, int column)
+static double mean_of(const cpl_coupling_report *r, int column)
 {
     double sum    = 0;
     int64_t count = 0;
     for (int64_t i = 0; i < r->n_layers; i++) {
         if (!has_value(&r->layers[i], column)) continue;
-        sum += value_of(r, i, column, c->alpha);
+        sum += value_of(r, i, column, 0);
         count++;
     }
     return count ? sum / (double)count : (double)NAN;
@@ -241,13 +234,12 @@ cpl_status cpl_inspect_grid_compare(cpl_grid *g, cpl_pool *pool, const cpl_coupl
     while (shown[rows].heading) rows++;
     CPL_TRY(cpl_grid_open(g, pool, rows, count));
     for (int64_t v = 0; v < count; v++) {
-        const cpl_columns c = cpl_inspect_columns(&reports[v]);
-        g->columns[v]       = cpl_pool_printf(pool, "(%lld)", (long long)v + 1);
+        g->columns[v] = cpl_pool_printf(pool, "(%lld)", (long long)v + 1);
         for (int64_t k = 0; k < rows; k++) {
             g->rows[k] = shown[k].heading;
             cpl_grid_set(g, k, v,
                          cpl_columns_plain(pool, &list[shown[k].column], &shown[k],
-                                           mean_of(&c, &reports[v], shown[k].column)));
+                                           mean_of(&reports[v], shown[k].column)));
         }
     }
     return cpl_pool_status(pool);

@@ -67,9 +67,6 @@ CPL_NODISCARD cpl_status cpl_sampled_grid_compare(cpl_grid *grid, cpl_pool *pool
 /* "3" or "encoder 3" into `out`, which is returned. */
 const char *cpl_coupling_layer_label(char out[48], const cpl_layer_report *layer);
 
-/* The index in options.alphas of 1; if it is not among them 0. */
-int cpl_coupling_alpha(const cpl_coupling_report *report);
-
 /* A new object for one report, {"checkpoints": [...]} for several; the caller gives it back with
  * json_decref. A figure that is not finite is null. NULL if there is no memory. */
 json_t *cpl_coupling_json(const cpl_coupling_report *reports, int64_t count);

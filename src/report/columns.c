@@ -43,21 +43,17 @@ const char *cpl_columns_plain(cpl_pool *pool, const cpl_column *c, const cpl_sho
 
 /* ---- the columns of a table ---- */
 
-static int first_alpha(const cpl_columns *c, const cpl_shown *s)
+/* How many alphas have a column each. */
+static int n_shown(const cpl_columns *c, const cpl_shown *s)
 {
-    return s->alphas == CPL_EACH_ALPHA ? 0 : c->alpha;
-}
-
-static int last_alpha(const cpl_columns *c, const cpl_shown *s)
-{
-    return s->alphas == CPL_EACH_ALPHA ? c->n_alphas - 1 : c->alpha;
+    return s->alphas == CPL_EACH_ALPHA ? c->n_alphas : 1;
 }
 
 /* How many columns they are, each alpha being one. */
 static int64_t count_columns(const cpl_columns *c, const cpl_shown *shown)
 {
     int64_t n = 0;
-    for (const cpl_shown *s = shown; s->heading; s++) n += last_alpha(c, s) - first_alpha(c, s) + 1;
+    for (const cpl_shown *s = shown; s->heading; s++) n += n_shown(c, s);
     return n;
 }
 
@@ -65,7 +61,7 @@ static void set_headings(const char **headings, cpl_pool *pool, const cpl_column
                          const cpl_shown *shown)
 {
     for (const cpl_shown *s = shown; s->heading; s++)
-        for (int a = first_alpha(c, s); a <= last_alpha(c, s); a++)
+        for (int a = 0; a < n_shown(c, s); a++)
             *headings++ =
                 s->alphas ? cpl_pool_printf(pool, "%s%g", s->heading, c->alphas[a]) : s->heading;
 }
@@ -78,7 +74,7 @@ cpl_status cpl_columns_grid(cpl_grid *g, cpl_pool *pool, const cpl_columns *c,
     CPL_TRY(cpl_grid_open(g, pool, n_rows, n));
     set_headings(g->columns, pool, c, shown);
     for (const cpl_shown *s = shown; s->heading; s++)
-        for (int a = first_alpha(c, s); a <= last_alpha(c, s); a++, column++) {
+        for (int a = 0; a < n_shown(c, s); a++, column++) {
             if (!s->group) continue;
             if (!g->groups) g->groups = cpl_pool_take(pool, (size_t)n * sizeof *g->groups);
             if (g->groups) g->groups[column] = s->group;
@@ -92,7 +88,7 @@ void cpl_columns_grid_row(cpl_grid *g, cpl_pool *pool, const cpl_columns *c, con
     int64_t column = 0;
     g->rows[at]    = name;
     for (const cpl_shown *s = shown; s->heading; s++)
-        for (int a = first_alpha(c, s); a <= last_alpha(c, s); a++) {
+        for (int a = 0; a < n_shown(c, s); a++) {
             const cpl_column *of = &c->list[s->column];
             const char *text = cpl_columns_plain(pool, of, s, c->value(c->ctx, row, s->column, a));
             if (s->spread)
@@ -134,7 +130,7 @@ static void put_one(bool *failed, json_t *object, const cpl_columns *c, int colu
                     int64_t row)
 {
     const cpl_column_kind kind = c->list[column].kind;
-    const double value         = c->value(c->ctx, row, column, c->alpha);
+    const double value         = c->value(c->ctx, row, column, 0);
     if (kind == CPL_COLUMN_COUNT && isnan(value)) return;
     cpl_json_put(failed, object, key,
                  kind == CPL_COLUMN_COUNT ? cpl_json_count(value) : cpl_json_number(value));

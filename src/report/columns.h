@@ -34,8 +34,7 @@ typedef struct cpl_columns {
     double (*value)(const void *ctx, int64_t row, int column, int alpha);
     const void *ctx;
     const double *alphas; /* (n_alphas) */
-    int n_alphas;
-    int alpha; /* the index of the one whose figures are shown if one is */
+    int n_alphas;         /* figures of one alpha are those of the first */
 } cpl_columns;
 
 /* A column of a table. A table is an array of them, which ends with one without a heading. */

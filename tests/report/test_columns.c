@@ -32,7 +32,7 @@ static double value(const void *ctx, int64_t row, int column, int alpha)
 }
 
 static const double alphas[]     = {0.5, 2};
-static const cpl_columns columns = {list, N, value, alphas, alphas, 2, 1};
+static const cpl_columns columns = {list, N, value, alphas, alphas, 2};
 static const cpl_shown shown[]   = {{COUNT, "n", .digits = 0},
                                     {SHARE, "own", "% of pairs", .digits = 1},
                                     {BOUND, "bound", "% of pairs", .digits = 2},
@@ -53,7 +53,7 @@ TEST(a_table_on_a_terminal)
     assert_string_equal(text.bytes, "            % of pairs\n"
                                     "layer   n   own  bound  a=0.5    a=2              one\n"
                                     "0       -  12.5    inf    inf    inf    inf +- 0.0012\n"
-                                    "1      12  12.5   2.50  0.125  0.500  0.500 +- 0.0012\n");
+                                    "1      12  12.5   2.50  0.125  0.500  0.125 +- 0.0012\n");
     cpl_text_free(&text);
     cpl_pool_free(&pool);
 }
