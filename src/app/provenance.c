@@ -74,13 +74,6 @@ static bool is_weights(const char *name)
            (length > 5 && strcmp(name + length - 5, ".gguf") == 0);
 }
 
-static json_t *hex(uint64_t hash)
-{
-    char text[17];
-    snprintf(text, sizeof text, "%016llx", (unsigned long long)hash);
-    return json_string(text);
-}
-
 /* Sets `sum` to the hash that was recorded of model.safetensors; NULL: none was. */
 static cpl_status recorded(json_t **sum, const char *folder)
 {
@@ -124,7 +117,7 @@ static cpl_status hash_of_folder(json_t **out, const char *folder)
         cpl_free(path);
     }
     cpl_paths_free(&names);
-    *out = left >= 0 && files ? hex(sum) : json_null();
+    *out = left >= 0 && files ? cpl_json_hash(sum) : json_null();
     return status;
 }
 
@@ -138,7 +131,7 @@ static cpl_status hash_of(json_t **out, const char *path)
         return *out ? CPL_OK : hash_of_folder(out, path);
     }
     if (size_of(path) >= 0) CPL_TRY(add_hash(&sum, &left, 1, path));
-    *out = size_of(path) >= 0 && left >= 0 ? hex(sum) : json_null();
+    *out = size_of(path) >= 0 && left >= 0 ? cpl_json_hash(sum) : json_null();
     return CPL_OK;
 }
 

@@ -235,6 +235,11 @@ json_t *cpl_json_count(double value)
     return cpl_json_number(value);
 }
 
+json_t *cpl_json_hash(uint64_t hash)
+{
+    return json_sprintf("%016llx", (unsigned long long)hash);
+}
+
 json_t *cpl_json_words(const char *bytes)
 {
     json_t *value  = json_string(bytes);

@@ -69,6 +69,9 @@ json_t *cpl_json_number(double value);
 /* The same for a count: an integer if the value is whole and below 2^53. */
 json_t *cpl_json_count(double value);
 
+/* A new string of 16 hexadecimal digits. */
+json_t *cpl_json_hash(uint64_t hash);
+
 /* A new string; bytes that are no UTF-8, as in names of files, become U+FFFD. NULL: no memory. */
 json_t *cpl_json_words(const char *bytes);
 

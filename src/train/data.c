@@ -9,6 +9,7 @@
 #include "base/arena.h"
 #include "data/tokens.h"
 #include "io/file.h"
+#include "io/json.h"
 #include "io/paths.h"
 #include "parallel/gather.h"
 
@@ -301,13 +302,6 @@ cpl_status cpl_train_data_agrees(const cpl_train_data *data, int64_t eos, int to
     return CPL_OK;
 }
 
-static json_t *digits(uint64_t hash)
-{
-    char text[17];
-    snprintf(text, sizeof text, "%016llx", (unsigned long long)hash);
-    return json_string(text);
-}
-
 cpl_status cpl_train_data_identify(json_t *object, const cpl_train_data *data,
                                    const cpl_settings *settings)
 {
@@ -316,9 +310,9 @@ cpl_status cpl_train_data_identify(json_t *object, const cpl_train_data *data,
     const char *tokenizer_file = settings->data.tokenizer;
     if (tokenizer_file) CPL_TRY(cpl_file_hash(&tokenizer, tokenizer_file));
     if (others) CPL_TRY(cpl_shards_content(&ids, others));
-    json_t *held_out = others ? digits(ids) : json_null();
-    json_t *words    = tokenizer_file ? digits(tokenizer) : json_null();
-    bool set         = json_object_set_new(object, "data", digits(data->fingerprint)) == 0;
+    json_t *held_out = others ? cpl_json_hash(ids) : json_null();
+    json_t *words    = tokenizer_file ? cpl_json_hash(tokenizer) : json_null();
+    bool set         = json_object_set_new(object, "data", cpl_json_hash(data->fingerprint)) == 0;
     set              = json_object_set_new(object, "held_out", held_out) == 0 && set;
     set              = json_object_set_new(object, "tokenizer", words) == 0 && set;
     return set ? CPL_OK : CPL_FAIL(CPL_ERR_MEMORY, "out of memory for the names of the data");

@@ -84,13 +84,6 @@ cpl_status cpl_eval_model_load(cpl_eval_model *e, const char *device, cpl_dtype 
 
 /* ---- identity of the model ---- */
 
-static json_t *hash_json(uint64_t hash)
-{
-    char hex[17];
-    snprintf(hex, sizeof hex, "%016llx", (unsigned long long)hash);
-    return json_string(hex);
-}
-
 cpl_status cpl_eval_model_describe(const cpl_eval_model *e, json_t *settings)
 {
     uint64_t weights, bytes, config;
@@ -100,11 +93,12 @@ cpl_status cpl_eval_model_describe(const cpl_eval_model *e, json_t *settings)
     char *real         = realpath(folder, NULL);
     cpl_json_put(&failed, settings, "tokenizer",
                  json_pack("{s:o,s:o}", "path", cpl_json_words(e->tokenizer_path), "xxh3",
-                           hash_json(cpl_tokenizer_hash(e->tokenizer))));
+                           cpl_json_hash(cpl_tokenizer_hash(e->tokenizer))));
     cpl_json_put(&failed, settings, "model", cpl_json_words(real ? real : folder));
-    cpl_json_put(&failed, settings, "weights",
-                 json_pack("{s:I,s:o}", "bytes", (json_int_t)bytes, "xxh3", hash_json(weights)));
-    cpl_json_put(&failed, settings, "config", hash_json(config));
+    cpl_json_put(
+        &failed, settings, "weights",
+        json_pack("{s:I,s:o}", "bytes", (json_int_t)bytes, "xxh3", cpl_json_hash(weights)));
+    cpl_json_put(&failed, settings, "config", cpl_json_hash(config));
     free(real);
     return failed ? CPL_ERR_MEMORY : CPL_OK;
 }
