@@ -12,7 +12,7 @@
 #include <stdio.h>
 
 #include "base/arena.h"
-#include "base/stats/quantile.h"
+#include "base/stats/statistics.h"
 
 const double cover_shares[COVER_SHARES] = {0.01, 0.02, 0.05, 0.10, 0.25};
 

@@ -4,9 +4,21 @@
 #ifndef CPL_APP_TRAIN_EVAL_H
 #define CPL_APP_TRAIN_EVAL_H
 
-#include "app/train_samples.h"
+#include <jansson.h>
+
 #include "eval/evaluation.h"
+#include "infer/lm_batch.h"
+#include "tokenizer/tokenizer.h"
 #include "train/config/settings.h"
+
+/* The texts of eval.prompts, continued. All zero: no prompts. */
+typedef struct cpl_train_samples {
+    const cpl_strings *texts; /* of the settings; borrowed */
+    int64_t max_tokens;       /* after each */
+    cpl_ids *ids;             /* [count] of the prompts, then of what follows */
+    cpl_sequence *prompts;    /* [count] */
+    int64_t window;           /* tokens of the longest, continued */
+} cpl_train_samples;
 
 /* All zero: neither tasks nor prompts. Must not be moved. */
 typedef struct cpl_train_eval {
@@ -20,7 +32,8 @@ typedef struct cpl_train_eval {
 
 /* Reads the tasks, all their questions and the prompts, so that faults in them are reported before
  * the first step. Does nothing without eval.tasks and eval.prompts. CPL_ERR_INPUT: no data.tokenizer,
- * and the errors of selection.h, questions.h and train_samples.h. */
+ * the errors of selection.h and questions.h; a prompt is empty and the tokenizer has no end-of-text
+ * token; a prompt has no room in model.max_position_embeddings. */
 CPL_NODISCARD cpl_status cpl_train_eval_open(cpl_train_eval *t, const cpl_settings *settings,
                                              const cpl_log *log);
 void cpl_train_eval_close(cpl_train_eval *t);

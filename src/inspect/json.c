@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "base/memory.h"
-#include "base/stats/quantile.h"
+#include "base/stats/statistics.h"
 #include "io/json.h"
 #include "report/view.h"
 

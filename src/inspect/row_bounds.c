@@ -16,7 +16,7 @@
 #include <string.h>
 
 #include "base/arena.h"
-#include "base/stats/student_t.h"
+#include "base/stats/statistics.h"
 
 static const double error_rate   = 0.05;
 static const double most_freedom = 1e6;

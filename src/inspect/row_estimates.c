@@ -17,7 +17,7 @@
 #include <string.h>
 
 #include "base/arena.h"
-#include "base/stats/student_t.h"
+#include "base/stats/statistics.h"
 
 /* ---- sums of variances ---- */
 

@@ -1,10 +1,9 @@
-/* silhouette.c - see silhouette.h; and the silhouettes of a gate, for measure.c. */
-#include "inspect/silhouette.h"
+/* silhouette.c - see internal.h */
+#include "inspect/internal.h"
 
 #include <float.h>
 #include <math.h>
 
-#include "inspect/internal.h"
 #include "tensor/product.h"
 
 /* ---- rows ---- */

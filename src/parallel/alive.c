@@ -15,7 +15,7 @@
 #include "base/arena.h"
 #include "base/clock.h"
 #include "base/text.h"
-#include "parallel/alive_thread.h"
+#include "parallel/internal.h"
 
 enum {
     FOREIGNERS = 64, /* connections beyond those of the ranks that rank 0 holds at once */

@@ -1,5 +1,5 @@
-/* alive_address.c - see alive_address.h */
-#include "parallel/alive_address.h"
+/* alive_address.c - see internal.h */
+#include "parallel/internal.h"
 
 #include <ctype.h>
 #include <errno.h>

@@ -1,5 +1,5 @@
-/* alive_link.c - see alive_link.h */
-#include "parallel/alive_link.h"
+/* alive_link.c - see internal.h */
+#include "parallel/internal.h"
 
 #include <errno.h>
 #include <netinet/in.h>

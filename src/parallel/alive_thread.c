@@ -1,5 +1,5 @@
-/* alive_thread.c - see alive_thread.h */
-#include "parallel/alive_thread.h"
+/* alive_thread.c - see internal.h */
+#include "parallel/internal.h"
 
 #include <errno.h>
 #include <math.h>

@@ -2,7 +2,7 @@
  * written plainly, against the figures of all rows, and how often they hold. */
 #include "inspect/row_sample_case.h"
 
-#include "base/stats/student_t.h"
+#include "base/stats/statistics.h"
 
 /* ---- which rows ---- */
 

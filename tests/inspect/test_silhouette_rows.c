@@ -1,6 +1,6 @@
 /* Silhouettes of experts' rows: against scikit-learn's (tests/golden/silhouette), against all pairs
  * in double, and what must hold of any rows. */
-#include "inspect/silhouette.h"
+#include "inspect/internal.h"
 
 #include <math.h>
 

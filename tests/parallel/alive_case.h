@@ -12,7 +12,7 @@
 #include "base/clock.h"
 #include "check.h"
 #include "parallel/alive.h"
-#include "parallel/alive_link.h"
+#include "parallel/internal.h"
 
 #define LONG_S  60.0 /* a timeout that no test reaches */
 #define SHORT_S 2.0

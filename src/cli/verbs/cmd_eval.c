@@ -13,7 +13,7 @@
 #include "cli/terminal/ranks.h"
 #include "cli/terminal/signals.h"
 #include "cli/terminal/terminal.h"
-#include "cli/verbs/eval_forms.h"
+#include "cli/verbs/internal.h"
 #include "eval/evaluation.h"
 #include "eval/run/eval_model.h"
 #include "io/file.h"

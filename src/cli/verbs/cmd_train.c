@@ -15,7 +15,7 @@
 #include "cli/terminal/ranks.h"
 #include "cli/terminal/signals.h"
 #include "cli/terminal/terminal.h"
-#include "cli/verbs/train_summary.h"
+#include "cli/verbs/internal.h"
 #include "data/tokens.h"
 #include "io/file.h"
 #include "io/paths.h"

@@ -1,5 +1,5 @@
-/* eval_flags.c - see eval_forms.h: the form of couplet eval, and the flags of each form */
-#include "cli/verbs/eval_forms.h"
+/* eval_flags.c - see internal.h: the form of couplet eval, and the flags of each form */
+#include "cli/verbs/internal.h"
 
 #include <string.h>
 

@@ -1,5 +1,5 @@
-/* eval_list.c - see eval_forms.h: `couplet eval --list`, and the names that completion offers */
-#include "cli/verbs/eval_forms.h"
+/* eval_list.c - see internal.h: `couplet eval --list`, and the names that completion offers */
+#include "cli/verbs/internal.h"
 
 #include <stdio.h>
 #include <string.h>

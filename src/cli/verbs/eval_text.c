@@ -1,5 +1,5 @@
-/* eval_text.c - see eval_forms.h: `couplet eval --text`: how well a model predicts a text */
-#include "cli/verbs/eval_forms.h"
+/* eval_text.c - see internal.h: `couplet eval --text`: how well a model predicts a text */
+#include "cli/verbs/internal.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -1,5 +1,5 @@
-/* inspect_print.c - see inspect_print.h */
-#include "cli/verbs/inspect_print.h"
+/* inspect_print.c - see internal.h */
+#include "cli/verbs/internal.h"
 
 #include <math.h>
 #include <stdio.h>

@@ -1,5 +1,5 @@
-/* inspect_remote.c - see inspect_remote.h */
-#include "cli/verbs/inspect_remote.h"
+/* inspect_remote.c - see internal.h */
+#include "cli/verbs/internal.h"
 
 #include <string.h>
 

@@ -1,5 +1,5 @@
-/* routing_print.c - see routing_print.h */
-#include "cli/verbs/routing_print.h"
+/* routing_print.c - see internal.h */
+#include "cli/verbs/internal.h"
 
 #include <stdio.h>
 #include <string.h>

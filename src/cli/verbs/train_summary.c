@@ -1,5 +1,5 @@
-/* train_summary.c - see train_summary.h */
-#include "cli/verbs/train_summary.h"
+/* train_summary.c - see internal.h */
+#include "cli/verbs/internal.h"
 
 #include <jansson.h>
 #include <stdio.h>

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "base/arena.h"
-#include "base/stats/correlation.h"
+#include "base/stats/statistics.h"
 #include "model/settings.h"
 
 cpl_status cpl_routing_record_init(cpl_routing_record *r, cpl_pool *pool,

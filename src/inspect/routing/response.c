@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "base/arena.h"
-#include "base/stats/correlation.h"
+#include "base/stats/statistics.h"
 
 bool cpl_routing_has_router(const cpl_layer_params *layer)
 {

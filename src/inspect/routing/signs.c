@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/stats/correlation.h"
+#include "base/stats/statistics.h"
 
 cpl_status cpl_routing_samples_init(cpl_routing_samples *s, cpl_pool *pool, int64_t room, int64_t n)
 {

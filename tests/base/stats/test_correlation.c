@@ -1,7 +1,7 @@
 /* test_correlation.c - correlations against values that SciPy gives for the same numbers, ties and
  * all.
  */
-#include "base/stats/correlation.h"
+#include "base/stats/statistics.h"
 
 #include <math.h>
 

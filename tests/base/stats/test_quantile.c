@@ -1,5 +1,5 @@
 /* test_quantile.c - quantiles against numpy's values. */
-#include "base/stats/quantile.h"
+#include "base/stats/statistics.h"
 
 #include <math.h>
 

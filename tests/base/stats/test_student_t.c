@@ -1,5 +1,5 @@
 /* test_student_t.c - Student's t against SciPy's values. */
-#include "base/stats/student_t.h"
+#include "base/stats/statistics.h"
 
 #include <math.h>
 

@@ -1,7 +1,7 @@
 /* test_routing.c - a report on a model whose router is planted, in every form, and what is said
  * where a checkpoint is lost or memory ends. With a folder as argument the program writes its page
  * there, for tests/report/check_view.py. */
-#include "base/stats/correlation.h"
+#include "base/stats/statistics.h"
 #include "infer/reader_case.h"
 #include "inspect/routing/report.h"
 #include "inspect/routing/show.h"

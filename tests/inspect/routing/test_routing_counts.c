@@ -1,6 +1,6 @@
 /* test_routing_counts.c - what is counted of the choices of a router, against counts by hand and
  * SciPy. */
-#include "base/stats/correlation.h"
+#include "base/stats/statistics.h"
 #include "infer/reader_case.h"
 #include "inspect/routing/report.h"
 

@@ -1,0 +1,32 @@
+/* statistics.h - correlations of two lists of numbers, of their values and of their ranks; quantiles;
+ * Student's t.
+ *
+ * Room:  base/stats. In double. */
+#ifndef CPL_BASE_STATS_STATISTICS_H
+#define CPL_BASE_STATS_STATISTICS_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+/* Pearson's r; NaN if one of the lists does not vary, or n < 2. */
+double cpl_correlation_pearson(const double *x, const double *y, int64_t n);
+
+/* Bytes of scratch for lists of n. */
+size_t cpl_correlation_scratch(int64_t n);
+
+/* Sets rank [n], from 1 for the smallest; equal values have the mean of their ranks. */
+void cpl_rank_of(double *rank, const double *x, int64_t n, void *scratch);
+
+/* Spearman's rho: r of the ranks. */
+double cpl_correlation_spearman(const double *x, const double *y, int64_t n, void *scratch);
+
+/* The value below which the share 0 <= share <= 1 of `values` [n] lies, between two neighbours linearly,
+ * as numpy.quantile. Sorts them; NaN for none. */
+double cpl_quantile(double *values, int64_t n, double share);
+
+/* Student's t with `freedom` > 0 degrees: P(T <= t), and its inverse for 0 < p < 1, to a relative
+ * 1e-9 or better. */
+double cpl_student_cdf(double t, double freedom);
+double cpl_student_quantile(double p, double freedom);
+
+#endif /* CPL_BASE_STATS_STATISTICS_H */
