@@ -1,5 +1,5 @@
 /* gguf.c - see gguf.h; the metadata are read in gguf_metadata.c */
-#include "checkpoint/gguf.h"
+#include "checkpoint/internal.h"
 
 #include <math.h>
 #include <string.h>

@@ -8,7 +8,7 @@
 
 #include "base/arena.h"
 #include "base/text.h"
-#include "checkpoint/gguf.h"
+#include "checkpoint/internal.h"
 #include "io/json.h"
 
 enum {

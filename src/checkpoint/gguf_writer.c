@@ -1,5 +1,6 @@
 /* gguf_writer.c - see gguf_writer.h */
 #include "checkpoint/gguf_writer.h"
+#include "checkpoint/internal.h"
 
 #include <string.h>
 

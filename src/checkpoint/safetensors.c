@@ -1,5 +1,5 @@
 /* safetensors.c - see safetensors.h */
-#include "checkpoint/safetensors.h"
+#include "checkpoint/internal.h"
 
 #include <math.h>
 #include <stdlib.h>

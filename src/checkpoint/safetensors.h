@@ -120,10 +120,4 @@ CPL_NODISCARD cpl_status cpl_safetensors_read_raw(const cpl_safetensors *file,
                                                   const cpl_safetensors_entry *entry, void *out,
                                                   uint64_t first_byte, size_t bytes);
 
-/* Inside safetensors*.c: checks the header `text` [length], from "valid UTF-8" to "the data end
- * with the file", of which `data_bytes` follow the header, and sets the tables. Cost: n log n in
- * the number of tensors. */
-CPL_NODISCARD cpl_status cpl_safetensors_parse_header(cpl_safetensors *file, size_t length,
-                                                      uint64_t data_bytes);
-
 #endif /* CPL_CHECKPOINT_SAFETENSORS_H */

@@ -3,7 +3,7 @@
  * One pass over the text collects the entries; then they are sorted by offset and walked, which
  * finds holes, overlaps and wrong sizes at once. Growing arrays are cpl_text, whose memory is
  * aligned for anything; shapes are kept as indices into one array until that has stopped moving. */
-#include "checkpoint/safetensors.h"
+#include "checkpoint/internal.h"
 
 #include <stdio.h>
 #include <stdlib.h>

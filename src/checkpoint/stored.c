@@ -7,7 +7,7 @@
 #include <xxhash.h>
 
 #include "base/arena.h"
-#include "checkpoint/stored.h"
+#include "checkpoint/internal.h"
 #include "io/file.h"
 #include "io/json.h"
 

@@ -22,7 +22,6 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "base/arena.h"
 #include "base/log.h"
 #include "base/status.h"
 #include "base/text.h"
@@ -139,21 +138,5 @@ const cpl_source *cpl_stored_source(const cpl_stored *tensor);
 
 /* Advises that these bytes will be read soon. */
 void cpl_stored_prefetch(const cpl_stored *tensor, uint64_t first, size_t bytes);
-
-/* Inside stored*.c ------------------------------------------------------------------------------*/
-
-/* What is left of `room`. */
-static inline double cpl_stored_room(const cpl_stored_files *files)
-{
-    return files->room - (double)(cpl_alloc_in_use() - files->held);
-}
-
-/* Finds and opens the files of `path`. An error if none can be opened, or if one of several without
- * an index cannot. */
-CPL_NODISCARD cpl_status cpl_stored_open_parts(cpl_stored_files *files);
-void cpl_stored_close_parts(cpl_stored_files *files);
-
-/* Sets the tensors with their faults; reports the first fault and their number to `log`. */
-CPL_NODISCARD cpl_status cpl_stored_collect(cpl_stored_files *files, const cpl_log *log);
 
 #endif /* CPL_CHECKPOINT_STORED_H */

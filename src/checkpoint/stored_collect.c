@@ -12,7 +12,7 @@
 #include "base/arena.h"
 #include "base/memory.h"
 #include "base/text.h"
-#include "checkpoint/stored.h"
+#include "checkpoint/internal.h"
 
 static bool is_promise(const cpl_stored *tensor) /* of the index */
 {

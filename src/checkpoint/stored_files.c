@@ -5,7 +5,7 @@
 
 #include "base/arena.h"
 #include "base/text.h"
-#include "checkpoint/stored.h"
+#include "checkpoint/internal.h"
 #include "io/file.h"
 #include "io/json.h"
 #include "io/paths.h"

@@ -1,6 +1,6 @@
 /* shard_file.c - the bytes of a token file, its header, and the rows of its metadata; see
  * shards.h */
-#include "data/shards.h"
+#include "data/internal.h"
 
 #include <fcntl.h>
 #include <stdbool.h>

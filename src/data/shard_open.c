@@ -5,7 +5,7 @@
 
 #include "base/arena.h"
 #include "base/stop.h"
-#include "data/shards.h"
+#include "data/internal.h"
 #include "io/file.h"
 #include "io/json.h"
 #include "io/paths.h"

@@ -1,12 +1,11 @@
 /* shard_part.c - one token file being written; see shard_writer.h */
-#include "data/shard_writer.h"
 
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "base/arena.h"
-#include "data/shards.h"
+#include "data/internal.h"
 #include "io/paths.h"
 #include "io/stream.h"
 

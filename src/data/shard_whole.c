@@ -1,5 +1,5 @@
 /* shard_whole.c - see shards.h */
-#include "data/shards.h"
+#include "data/internal.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,5 +1,5 @@
 /* shard_writer.c - see shard_writer.h */
-#include "data/shard_writer.h"
+#include "data/internal.h"
 
 #include <errno.h>
 #include <stdio.h>

@@ -11,12 +11,9 @@
 
 #include <stdbool.h>
 #include <stdint.h>
-#include <zlib.h>
 
 #include "base/status.h"
-#include "base/text.h"
 #include "data/documents.h"
-#include "io/file.h"
 
 /* The strings are not owned and must outlive the writer. */
 typedef struct cpl_shard_writer_settings {
@@ -51,45 +48,5 @@ CPL_NODISCARD cpl_status cpl_shard_writer_finish(cpl_shard_writer *writer,
 /* Gives everything back. Without cpl_shard_writer_finish all files and folders that it made vanish.
  * NULL is allowed. */
 void cpl_shard_writer_close(cpl_shard_writer *writer);
-
-/* Inside shard_writer.c and shard_part.c ---------------------------------------------------------
- *
- * One token file being written, with what belongs to it:
- *     <stem>.npy          the ids, little-endian, nothing else (OLMo; no NumPy header)
- *     <stem>.csv.gz       a row a document: start,end,id,src,loc, ended by "\r\n"
- *     <stem>.sources.tsv  a line a label: index, tab, label, in order of first appearance
- *     <stem>.sources.u8   the label of each document, in the order of the rows; .u16
- *                         (little-endian) if there are more than 256 labels
- * All appear together at commit, the token file last. */
-
-typedef struct cpl_shard_part {
-    char *stem;     /* folder and name without an extension; owned */
-    int item_bytes; /* 2 or 4 */
-    int64_t n_tokens, n_documents;
-    cpl_writer tokens, rows;
-    z_stream gzip; /* of the rows */
-    bool gzip_ready;
-    cpl_strings labels;
-    cpl_text document_labels; /* an uint16_t a document */
-    cpl_text row;
-} cpl_shard_part;
-
-/* Begins <stem>.npy and its companions. All zero is a closed part; an open one must not be moved.
- */
-CPL_NODISCARD cpl_status cpl_shard_part_open(cpl_shard_part *part, const char *stem,
-                                             int item_bytes);
-
-/* Adds a document of `n_ids` (> 0) ids below 2^(8 item_bytes), followed by `eos` unless that is -1.
- * `src` is the path for the row. */
-CPL_NODISCARD cpl_status cpl_shard_part_add(cpl_shard_part *part, const cpl_document *document,
-                                            const char *src, const int32_t *ids, int64_t n_ids,
-                                            int64_t eos);
-
-/* Gives the files their names and closes the part. On failure the part is closed too. */
-CPL_NODISCARD cpl_status cpl_shard_part_commit(cpl_shard_part *part);
-void cpl_shard_part_abort(cpl_shard_part *part); /* leaves no file */
-
-/* Removes the files of a committed part, as far as they exist. */
-void cpl_shard_part_remove(const char *stem);
 
 #endif /* CPL_DATA_SHARD_WRITER_H */

@@ -1,5 +1,5 @@
 /* shards.c - see shards.h; shard_open.c opens, shard_survey.c surveys all files. */
-#include "data/shards.h"
+#include "data/internal.h"
 
 #include <stdlib.h>
 #include <string.h>

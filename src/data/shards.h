@@ -18,7 +18,6 @@
 #include "base/status.h"
 #include "base/text.h"
 #include "data/settings.h"
-#include "io/stream.h"
 
 /* All zero but eos, which is -1 if unknown. Used while opening only. */
 typedef struct cpl_shard_options {
@@ -134,58 +133,5 @@ CPL_NODISCARD cpl_status cpl_shards_fingerprint(uint64_t *hash, const cpl_shards
 /* Sets the hash (XXH3) of all token ids in the order of the files, independent of their paths: the
  * same for the same text. Reads everything. */
 CPL_NODISCARD cpl_status cpl_shards_content(uint64_t *hash, const cpl_shards *shards);
-
-/* Inside shard*.c -------------------------------------------------------------------------------*/
-
-/* Opens a regular file; `keep`: it stays open. */
-CPL_NODISCARD cpl_status cpl_shard_file_open(cpl_shard_file *file, const char *path, bool keep);
-void cpl_shard_file_close(cpl_shard_file *file);
-
-/* Sets `bytes` bytes of `out` from position `offset` on. A file that ends earlier is an error. */
-CPL_NODISCARD cpl_status cpl_shard_file_read(const cpl_shard_file *file, void *out, size_t bytes,
-                                             uint64_t offset);
-
-/* Where the ids of a token file begin, and how wide they are. */
-typedef struct cpl_shard_format {
-    size_t offset;  /* bytes before the first id */
-    int item_bytes; /* 0: flat, the file does not record it */
-} cpl_shard_format;
-
-/* Recognises a NumPy or llm.c header, which must then fit the file; anything else is flat. */
-CPL_NODISCARD cpl_status cpl_shard_format_find(cpl_shard_format *format,
-                                               const cpl_shard_file *file);
-
-/* The documents of a token file, from its metadata <stem>.csv.gz. */
-typedef struct cpl_shard_rows {
-    char *path;
-    cpl_stream *stream;
-    cpl_pieces lines;
-    int64_t n_tokens, row, end;
-} cpl_shard_rows;
-
-/* The name that belongs to a token file: its path without ".npy" or ".bin", and `extension`. From
- * cpl_alloc, NULL if there is no memory. */
-char *cpl_shard_companion(const char *token_file, const char *extension);
-
-/* Opens the metadata of a token file of `n_tokens` tokens; `*present` is false, and the rows need
- * no close, if there is none. */
-CPL_NODISCARD cpl_status cpl_shard_rows_open(cpl_shard_rows *rows, const char *token_file,
-                                             int64_t n_tokens, bool *present);
-void cpl_shard_rows_close(cpl_shard_rows *rows);
-
-/* Sets the next document's tokens [start, end), or `*more` to false. Rows that do not follow on
- * each other from 0 to the number of tokens are an error. */
-CPL_NODISCARD cpl_status cpl_shard_rows_next(cpl_shard_rows *rows, int64_t *start, int64_t *end,
-                                             bool *more);
-
-/* Whether the token files that were found are all that were written. shards.json, which `tokenize
- * encode` writes last, lists its files and their tokens; names with ".tmp-" are files that were not
- * finished. Other programs leave neither. `found` holds the files that `path` (a file, a folder or
- * a pattern) names, sorted by bytes; `files` are the same files, open. Errors: the tokens of a file
- * are not those that its shards.json lists; a file below the folder `path` is listed and was not
- * found; the folder holds unfinished files that no shards.json covers. Warns about files with the
- * sidecars of `tokenize encode` that no shards.json lists. */
-CPL_NODISCARD cpl_status cpl_shards_check_whole(const cpl_strings *found, const cpl_shard *files,
-                                                const char *path, const cpl_log *log);
 
 #endif /* CPL_DATA_SHARDS_H */

@@ -4,7 +4,7 @@
  * renormalise the K weights, minimax-m2 (src/models/minimax-m2.cpp) does. All else in their graphs is
  * the same, except that olmoe has as many key/value heads as query heads and minimax-m2 always adds
  * a bias where experts are chosen. */
-#include "store/gguf_export.h"
+#include "store/internal.h"
 
 #include <math.h>
 #include <stdio.h>

@@ -32,12 +32,4 @@ CPL_NODISCARD cpl_status cpl_gguf_export_write(cpl_gguf_export *done, const cpl_
 /* Writes the name that a parameter has in the file, and returns it; NULL if it has none. */
 const char *cpl_gguf_export_name(char out[CPL_GGUF_MAX_NAME + 1], const cpl_param *param);
 
-/* Inside gguf_*.c -------------------------------------------------------------------------------*/
-
-/* Adds the tokenizer's part of the metadata: a token for every row of the embedding, merges, ids, and
- * the chat template if the model's folder has one. */
-CPL_NODISCARD cpl_status cpl_gguf_vocabulary_put(cpl_gguf_writer *writer,
-                                                 const cpl_tokenizer *tokenizer, const cpl_hf *hf,
-                                                 const cpl_log *log);
-
 #endif /* CPL_STORE_GGUF_EXPORT_H */

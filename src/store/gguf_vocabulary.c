@@ -5,7 +5,7 @@
 #include "base/arena.h"
 #include "io/file.h"
 #include "io/json.h"
-#include "store/gguf_export.h"
+#include "store/internal.h"
 #include "tokenizer/listing.h"
 
 enum { LONGEST_TEMPLATE = 1 << 20 }; /* bytes */

@@ -1,5 +1,6 @@
 /* hf.c - see hf.h */
 #include "store/hf.h"
+#include "store/internal.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -8,7 +9,6 @@
 #include "checkpoint/stored.h"
 #include "io/file.h"
 #include "io/json.h"
-#include "store/hf_tensors.h"
 #include "store/named.h"
 #include "store/run_dir.h"
 

@@ -1,5 +1,4 @@
 /* hf_tensors.c - see hf_tensors.h */
-#include "store/hf_tensors.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -7,6 +6,7 @@
 
 #include "base/arena.h"
 #include "model/params.h"
+#include "store/internal.h"
 
 int64_t cpl_hf_number_behind(const char *name, const char *part)
 {

@@ -4,6 +4,7 @@
  * Reference: the token files that the Dolma tool's format asks for, made of corpus-mini with the
  * reference tokenizer. Their ids, cut at their metadata, go through our writer together with the
  * documents of our reader: every byte must come back. */
+#include "data/internal.h"
 #include "data/shard_writer.h"
 
 #include <unistd.h>

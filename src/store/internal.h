@@ -1,15 +1,16 @@
-/* hf_tensors.h - whether the tensors of a directory are those of the model that its config.json
- * describes.
+/* internal.h - what the files of hf.h share, and those of gguf_export.h.
  *
- * Room:   store. */
-#ifndef CPL_STORE_HF_TENSORS_H
-#define CPL_STORE_HF_TENSORS_H
+ * Room:  store. */
+#ifndef CPL_STORE_INTERNAL_H
+#define CPL_STORE_INTERNAL_H
 
-#include <stdbool.h>
-
-#include "base/log.h"
 #include "checkpoint/stored.h"
 #include "model/settings.h"
+#include "store/gguf_export.h"
+#include "store/hf.h"
+
+/* ---- hf_tensors.c: whether the tensors of a directory are those of the model that its config.json
+ * describes ---- */
 
 #define CPL_HF_EMBED "model.embed_tokens.weight"
 #define CPL_HF_HEAD  "lm_head.weight"
@@ -28,4 +29,12 @@ CPL_NODISCARD cpl_status cpl_hf_settle_tied(cpl_model_settings *config, bool *he
 CPL_NODISCARD cpl_status cpl_hf_judge_tensors(const cpl_model_settings *config,
                                               const cpl_stored_files *weights, const cpl_log *log);
 
-#endif /* CPL_STORE_HF_TENSORS_H */
+/* ---- gguf_vocabulary.c ---- */
+
+/* Adds the tokenizer's part of the metadata: a token for every row of the embedding, merges, ids, and
+ * the chat template if the model's folder has one. */
+CPL_NODISCARD cpl_status cpl_gguf_vocabulary_put(cpl_gguf_writer *writer,
+                                                 const cpl_tokenizer *tokenizer, const cpl_hf *hf,
+                                                 const cpl_log *log);
+
+#endif /* CPL_STORE_INTERNAL_H */
