@@ -1,4 +1,4 @@
-/* hf_tensors.c - see hf_tensors.h */
+/* hf_tensors.c - see internal.h */
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,5 +1,5 @@
 /* fewshot.c - the text before a question: few-shot examples, or a prompt that is published as a
- * file; see reading.h
+ * file; see internal.h
  *
  * Few-shot examples are rows of their own split. The rows that are needed are kept. They become
  * texts when the first question of their subject is made, since the prompt depends on the subject.

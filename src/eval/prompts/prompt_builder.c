@@ -1,4 +1,4 @@
-/* prompt_builder.c - a question, or a few-shot example, of a row; see reading.h */
+/* prompt_builder.c - a question, or a few-shot example, of a row; see internal.h */
 #include <stdlib.h>
 #include <string.h>
 

@@ -1,4 +1,4 @@
-/* questions_rows.c - the rows of a split, one after the other; see reading.h */
+/* questions_rows.c - the rows of a split, one after the other; see internal.h */
 #include <string.h>
 
 #include "base/arena.h"
