@@ -111,22 +111,6 @@ void cpl_safetensors_close(cpl_safetensors *file)
     cpl_free(file);
 }
 
-const char *cpl_safetensors_path(const cpl_safetensors *file)
-{
-    return file->path;
-}
-
-int64_t cpl_safetensors_count(const cpl_safetensors *file)
-{
-    return file->count;
-}
-
-const cpl_safetensors_entry *cpl_safetensors_at(const cpl_safetensors *file, int64_t i)
-{
-    CPL_ASSERT(i >= 0 && i < file->count);
-    return &file->entries[i];
-}
-
 static int against_name(const void *name, const void *entry)
 {
     return strcmp(name, (*(const cpl_safetensors_entry *const *)entry)->name);

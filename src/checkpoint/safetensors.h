@@ -100,12 +100,6 @@ CPL_NODISCARD cpl_status cpl_safetensors_open_from(cpl_safetensors **out, const 
                                                    const char *path, double room);
 void cpl_safetensors_close(cpl_safetensors *file); /* NULL: nothing to do */
 
-const char *cpl_safetensors_path(const cpl_safetensors *file);
-int64_t cpl_safetensors_count(const cpl_safetensors *file);
-
-/* The tensors in the order of their data; `i` in [0, count). */
-const cpl_safetensors_entry *cpl_safetensors_at(const cpl_safetensors *file, int64_t i);
-
 /* NULL if the file has no such tensor. */
 const cpl_safetensors_entry *cpl_safetensors_find(const cpl_safetensors *file, const char *name);
 

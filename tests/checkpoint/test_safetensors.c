@@ -219,13 +219,13 @@ TEST(what_was_opened_can_be_asked)
     write_file(sizeof header - 1, header, sizeof header - 1, 26);
     cpl_safetensors *file = opens();
     char text[128];
-    assert_string_equal(cpl_safetensors_path(file), path());
-    assert_int_equal(cpl_safetensors_count(file), 3);
+    assert_string_equal(file->path, path());
+    assert_int_equal(file->count, 3);
     const char *const want[] = {"a", "\n", "format", "pt"}; /* sorted by key */
     assert_int_equal(file->n_metadata, 2);
     for (int i = 0; i < 4; i++) assert_string_equal(file->metadata[i], want[i]);
     const cpl_safetensors_entry *z = cpl_safetensors_find(file, "z\xC3\xA9");
-    assert_ptr_equal(z, cpl_safetensors_at(file, 1));
+    assert_ptr_equal(z, &file->entries[1]);
     assert_int_equal(z->dtype, CPL_SAFETENSORS_F32);
     assert_int_equal(z->n_elements, 6);
     assert_int_equal(z->begin, 2);
@@ -363,8 +363,8 @@ static cpl_status use(const char *name)
     float out[4096];
     CPL_TRY(cpl_safetensors_open(&file, name));
     cpl_status status = CPL_OK;
-    for (int64_t i = 0; i < cpl_safetensors_count(file) && status != CPL_ERR_IO; i++) {
-        const cpl_safetensors_entry *entry = cpl_safetensors_at(file, i);
+    for (int64_t i = 0; i < file->count && status != CPL_ERR_IO; i++) {
+        const cpl_safetensors_entry *entry = &file->entries[i];
         assert_ptr_equal(cpl_safetensors_find(file, entry->name), entry);
         assert_true(entry->n_elements <= 4096);
         status = cpl_safetensors_read_f32(file, entry, out, 0, entry->n_elements);
@@ -453,11 +453,11 @@ TEST(a_hundred_thousand_tensors)
     header[length++] = '}';
     write_file(length, header, length, 2 * COUNT);
     cpl_safetensors *file = opens();
-    assert_int_equal(cpl_safetensors_count(file), COUNT);
+    assert_int_equal(file->count, COUNT);
     for (int64_t i = 0; i < COUNT; i++) {
         sprintf(name, "model.layers.%lld.w", (long long)i);
         const cpl_safetensors_entry *entry = cpl_safetensors_find(file, name);
-        assert_ptr_equal(entry, cpl_safetensors_at(file, i * 7919 % COUNT));
+        assert_ptr_equal(entry, &file->entries[i * 7919 % COUNT]);
     }
     cpl_safetensors_close(file);
     free(header);

@@ -16,7 +16,7 @@ static inline const cpl_safetensors_entry *golden_entry(const cpl_safetensors *f
                                                         const char *name)
 {
     const cpl_safetensors_entry *entry = cpl_safetensors_find(file, name);
-    if (!entry) fail_msg("%s has no tensor %s", cpl_safetensors_path(file), name);
+    if (!entry) fail_msg("%s has no tensor %s", file->path, name);
     return entry;
 }
 

@@ -233,7 +233,7 @@ static void golden_tensor(const cpl_safetensors *file, const char *name, const d
     assert_int_equal(entry->n_elements, count);
     assert_int_equal(entry->end - entry->begin, bytes);
     assert_ok(cpl_safetensors_read_raw(file, entry, want, 0, bytes));
-    assert_close(cpl_safetensors_path(file), name, got, want, count, F64_TOLERANCE);
+    assert_close(file->path, name, got, want, count, F64_TOLERANCE);
     free(want);
 }
 
