@@ -168,13 +168,15 @@ scale: release ## makes the tables and charts of docs/scale.md from `couplet pla
 	    { python3 -m venv build/plot && build/plot/bin/pip install -q 'matplotlib>=3.7'; }
 	@build/plot/bin/python tools/scale.py build/release/couplet
 
-check: races ## checks format, clang warnings, races of threads, order of rooms, headers, map of the source, documented formats, Python's table, sizes, subjects of commits
+check: races ## checks format, clang warnings, clang-tidy, races of threads, order of rooms, headers, map of the source, documented formats, Python's table, sizes, subjects of commits
 	@tools/deps.sh build test check
 	@clang-format --dry-run -Werror $(SOURCES)
 	@[ -x build/ruff/bin/ruff ] || { python3 -m venv build/ruff && \
 	    build/ruff/bin/pip install -q "ruff$$(sed -n 's/^required-version = "\(.*\)"/\1/p' ruff.toml)"; }
 	@build/ruff/bin/ruff format --check -q && build/ruff/bin/ruff check -q
 	@tools/build.sh clang --target all bench
+	@git ls-files 'src/*.c' | xargs -P $(JOBS) -n 8 clang-tidy -p build/clang --quiet > build/clang-tidy.log 2>&1 || \
+	    { cat build/clang-tidy.log; exit 1; }
 	@python3 tools/check_layers.py build/clang
 	@python3 tools/check_headers.py
 	@python3 tools/check_map.py

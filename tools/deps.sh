@@ -4,7 +4,7 @@
 # The compiler is $CC, or else the first of cc, gcc and clang; gcc if there is none.
 set -eu
 
-commands='g++ make cmake pkg-config python3 clang clang-format chromium curl openssl strace zsh shellcheck'
+commands='g++ make cmake pkg-config python3 clang clang-format clang-tidy chromium curl openssl strace zsh shellcheck'
 compiler=${CC:-}
 for name in cc gcc clang; do
     [ -n "$compiler" ] || ! command -v "$name" > /dev/null || compiler=$name
@@ -20,7 +20,7 @@ elif $compiler --version 2> /dev/null | grep -q clang; then
 fi
 test='g++ python3 python3-numpy libcmocka-dev openmpi-bin libopenmpi-dev curl openssl dpkg-dev gzip'
 more='chromium mpich libmpich-dev nginx-light strace zsh man-db shellcheck' # without them a few tests are skipped
-check='clang clang-format libomp-dev'
+check='clang clang-format clang-tidy libomp-dev'
 python='python3 python3-venv'
 package='dpkg-dev gzip libopenmpi-dev libmpich-dev'
 bare='debootstrap lintian'

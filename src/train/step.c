@@ -162,7 +162,8 @@ static void read_results(cpl_step *step, cpl_model *model, const cpl_step_batch 
                          cpl_metrics *m)
 {
     const cpl_model_settings *c = &model->config;
-    const double parts          = (double)(batch->n_sequences / step->micro * step->world->size);
+    const int64_t own           = batch->n_sequences / step->micro;
+    const double parts          = (double)(own * step->world->size);
     const double scores         = parts * (double)cpl_tensor_count(step->pass.moe[0].probs);
     model->be->ops->get(model->be, step->result, step->results);
     m->loss = step->result[0] * (double)step->ce_scale;
