@@ -89,13 +89,10 @@ double cpl_evaluation_average(const cpl_evaluation *e, const char *set);
 /* "54.21" percent of a share, "2.685" of a loss, "-" of what is not a number, from the pool. */
 const char *cpl_evaluation_value(cpl_pool *pool, const char *metric, double value);
 
-/* Each sets `grid`, whose texts are taken from the pool; without rows if there is nothing. */
-/* A row for every metric of every task, the headline first, then the paper's averages. */
+/* Sets `grid`, whose texts are taken from the pool: a row for every metric of every task, the
+ * headline first, then the paper's averages; without rows if there is nothing. */
 CPL_NODISCARD cpl_status cpl_evaluation_table(cpl_grid *grid, cpl_pool *pool,
                                               const cpl_evaluation *e);
-/* The groups, or the subjects, of one result: `of` is "groups" or "subjects". */
-CPL_NODISCARD cpl_status cpl_evaluation_table_of(cpl_grid *grid, cpl_pool *pool,
-                                                 const cpl_task_evaluation *one, const char *of);
 
 /* Appends the table, and what was left out or cut, as text for a terminal. */
 CPL_NODISCARD cpl_status cpl_evaluation_text(cpl_text *out, const cpl_evaluation *e);

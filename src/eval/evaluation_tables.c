@@ -176,39 +176,6 @@ cpl_status cpl_evaluation_table(cpl_grid *g, cpl_pool *pool, const cpl_evaluatio
     return cpl_pool_status(pool);
 }
 
-/* ---- subjects and groups ---- */
-
-cpl_status cpl_evaluation_table_of(cpl_grid *g, cpl_pool *pool, const cpl_task_evaluation *one,
-                                   const char *of)
-{
-    const json_t *all   = json_object_get(one->result, of);
-    const json_t *first = json_object_iter_value(json_object_iter((json_t *)all));
-    const char *name, *metric;
-    json_t *part, *value;
-    int64_t row = 0, column = 0;
-    CPL_TRY(cpl_grid_open(g, pool, (int64_t)json_object_size(all), count_rows(first)));
-    g->title  = cpl_pool_printf(pool, "%s, %s, %s", one->what->task->title,
-                                profile_words(pool, one->result), of);
-    g->corner = of;
-    json_object_foreach((json_t *)first, metric, value) if (!is_error(metric))
-        g->columns[column++] = metric;
-    json_object_foreach((json_t *)all, name, part)
-    {
-        g->rows[row] = name;
-        for (column = 0; column < g->n_columns; column++) {
-            value = json_object_get(part, g->columns[column]);
-            if (!value) continue;
-            cpl_grid_set(
-                g, row, column,
-                json_is_integer(value)
-                    ? cpl_pool_printf(pool, "%lld", (long long)json_integer_value(value))
-                    : cpl_evaluation_value(pool, g->columns[column], json_number_value(value)));
-        }
-        row++;
-    }
-    return cpl_pool_status(pool);
-}
-
 /* ---- text ---- */
 
 void cpl_evaluation_remarks(cpl_text *out, const cpl_evaluation *e)

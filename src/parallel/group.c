@@ -128,11 +128,6 @@ static int poll_request(cpl_pending *p)
     return done;
 }
 
-bool cpl_group_is_complete(cpl_pending *p)
-{
-    return !p->request || poll_request(p) != 0;
-}
-
 /* out = the sum over ranks r of their part, in the order of r; `parts` has those of the others. */
 static void add_parts(const cpl_pending *p)
 {

@@ -167,8 +167,6 @@ CPL_NODISCARD cpl_status cpl_group_agree_within(cpl_group *group, cpl_status sta
 
 /* ---- waiting ---- */
 
-/* Whether cpl_group_finish would return without waiting. */
-bool cpl_group_is_complete(cpl_pending *p);
 /* Waits until the collective is complete; then its results are set. Nothing if it was finished
  * before. */
 void cpl_group_finish(cpl_pending *p);
