@@ -94,9 +94,8 @@ static json_t *distributions(maker *m, const cpl_layer_report *l)
     put(m, object, "router_cos", quantiles(m, values, pairs));
     memcpy(values, l->router_norm, (size_t)n * sizeof *values);
     put(m, object, "router_norm", quantiles(m, values, n));
-    const bool known = !l->sample || l->sample->plan.whole;
-    if (known) memcpy(values, l->gate_norm, (size_t)n * sizeof *values);
-    put(m, object, "gate_norm", quantiles(m, values, known ? n : 0));
+    memcpy(values, l->gate_norm, (size_t)n * sizeof *values);
+    put(m, object, "gate_norm", quantiles(m, values, n));
     cpl_free(values);
     return object;
 }

@@ -148,6 +148,7 @@ static cpl_status begin_layer(crew *c, work *w)
     CPL_TRY(take_memory(w, &c->report->options));
     if (cpl_sampled_applies(l)) {
         memset(l->M, 0, (size_t)(l->at->n * l->at->n) * sizeof *l->M); /* there is none */
+        for (int64_t j = 0; j < l->at->n; j++) l->gate_norm[j] = NAN;
         CPL_TRY(cpl_sampled_sums_init(&w->sums, c->report, l));
     }
     const cpl_matrix R = like_router(w, w->R);

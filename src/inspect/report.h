@@ -80,7 +80,7 @@ typedef struct cpl_layer_report {
     float *M;            /* [n,n]; NULL without has_M */
     float *eps;          /* [n] */
     double *router_norm; /* [n] |R_i| */
-    double *gate_norm;   /* [n] |W_g^j|_F */
+    double *gate_norm;   /* [n] |W_g^j|_F; NaN where the gates are sampled */
     float *cosine;     /* [n (n-1) / 2] cosines of router rows i > j, row by row; 0 of a zero row */
     int32_t *assigned; /* [n] the expert that the best assignment on kappa gives to row i */
     double *silhouettes; /* [n] means over the rows of W_g^j as members of the cluster j, distance
