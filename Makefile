@@ -10,7 +10,7 @@ SHARE   ?= $(if $(filter faults-ranks,$(MAKECMDGOALS)),20,1)
 MEMORY  ?= 0
 SOURCES  = $(shell git ls-files '*.c' '*.h' 2>/dev/null || find src include tests bench -name '*.[ch]')
 
-.PHONY: release cuda device-bundle device-bare deps deps-all demo test further far python certify-sweep python-matrix python-recipes wheels wheels-bare package package-bare bare-readme fuzz races faults faults-ranks net-ranks bench intervals experiments scale check install clean help
+.PHONY: release cuda device-bundle device-bare deps deps-all demo test further far python certify-sweep python-matrix python-recipes wheels wheels-bare package package-bare bare-readme fuzz races coverage faults faults-ranks net-ranks bench intervals experiments scale check install clean help
 export JOBS V DESTDIR
 
 release: ## builds the program, build/release/couplet (V=1 prints every command)
@@ -96,6 +96,14 @@ races: ## runs tests of threads under clang's ThreadSanitizer, with LLVM's OpenM
 	@tools/build.sh races --target RACES$(if $(ALL),_ALL)
 	@TSAN_OPTIONS="ignore_noninstrumented_modules=1 die_after_fork=0" \
 	    python3 tools/run_tests.py build/races $(JOBS) RACES$(if $(ALL),_ALL)
+
+coverage: ## prints which share of the lines of src the tests run, by gcov, and functions that none calls; ONLY=REGEX of tests
+	@tools/deps.sh build test
+	@tools/build.sh coverage
+	@find build/coverage -name '*.gcda' -delete
+	@ctest --test-dir build/coverage -j $(JOBS) -LE '^(further|far)$$' -E '^(faults|install)' $(if $(ONLY),-R '$(ONLY)') || \
+	    echo "Tests failed. Those that limit the size of files fail here: gcov writes files too."
+	@python3 tools/coverage.py build/coverage
 
 faults: ## tests every failing call (SHARE=K: each K-th), KILLS kills (1000), FILES damaged files (10000)
 	@tools/deps.sh build test
