@@ -10,7 +10,7 @@ matplotlib, but neither PyTorch nor the C library; --tsne needs scikit-learn too
 the same versions of them.
 
 Exit code 0: all drawn; 1: an input cannot be drawn, or standard output cannot be written; 2: wrong arguments, or no
-matplotlib or scikit-learn."""
+matplotlib or scikit-learn; 130: interrupted."""
 
 from __future__ import annotations
 
@@ -192,6 +192,8 @@ def main(words: Optional[List[str]] = None) -> int:
             only = [name for name in args.only.split(",") if name] if args.only else None
             drawn = draw_files(args.figures, args.out, args.format or "svg", only)
         _files.say(*map(str, drawn))
+    except KeyboardInterrupt:
+        return 130
     except (CannotDraw, OSError) as error:
         _files.complain(f"couplet.plot: {error if isinstance(error, CannotDraw) else _files.reason(error)}")
         return 1

@@ -713,7 +713,13 @@ def parse(arguments: Optional[Sequence[str]]) -> argparse.Namespace:
 
 
 def main(arguments: Optional[Sequence[str]] = None) -> int:
-    options = parse(arguments)
+    try:
+        return _main(parse(arguments))
+    except KeyboardInterrupt:
+        return 130
+
+
+def _main(options: argparse.Namespace) -> int:
     if options.estimate:
         from . import _estimate
 

@@ -158,11 +158,11 @@ def main(words: "Optional[list[str]]" = None) -> int:
     except (BadRun, BadOutput) as error:
         _files.complain(f"{NAME}: {error}".replace("\t", "\\x09"))
         return 1
-    except (OSError, MemoryError) as error:
-        _files.complain(f"{NAME}: {_files.reason(error)}")
-        return 1
     except KeyboardInterrupt:
         return 130
+    except Exception as error:
+        _files.complain(f"{NAME}: {_files.reason(error)}")
+        return 1
     return 0
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from typing import Any, Optional
 
 from ._comparison import Comparison, Figure, Pairing
@@ -155,11 +156,15 @@ def as_json(c: Comparison) -> "dict[str, Any]":
     }
 
 
+_HALVES = re.compile("[\ud800-\udc7f\udd00-\udfff]")  # of UTF-16 pairs; those between stand for bytes
+
+
 def rounded(value: Any) -> Any:
     """The value with the nine digits that files have, and with U+FFFD for bytes that are no UTF-8."""
     if isinstance(value, float):
         return float(f"{value:.9g}")
     if isinstance(value, str):
+        value = _HALVES.sub("\ufffd", value)
         return value.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
     if isinstance(value, dict):
         return {rounded(key): rounded(member) for key, member in value.items()}

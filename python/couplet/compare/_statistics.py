@@ -22,7 +22,8 @@ def spread(values: Sequence[float]) -> Spread:
     mean = sum(found) / len(found) if found else NAN
     if len(found) < 2:
         return Spread(mean, NAN, len(found))
-    return Spread(mean, math.sqrt(sum((value - mean) ** 2 for value in found) / (len(found) - 1)), len(found))
+    squares = sum((value - mean) * (value - mean) for value in found)  # infinite for huge ones, of which ** is an error
+    return Spread(mean, math.sqrt(squares / (len(found) - 1)), len(found))
 
 
 def quantile(values: Sequence[float], share: float) -> float:

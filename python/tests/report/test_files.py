@@ -1,5 +1,6 @@
 """Files that may come from anybody: what is refused unread, what is printed of them, and damaged ones."""
 
+import copy
 import io
 import json
 import os
@@ -11,32 +12,19 @@ import sys
 
 import pytest
 import torch
-from conftest import COUNTS
 from couplet import bench, plot
 from couplet.certify import __main__ as certify
 from couplet.certify._dump import save
 from couplet.compare import __main__ as compare
 from couplet.report import _files
+from invented import SIX
+from readers import READERS
 
 FOLDER = pathlib.Path(__file__).parents[2] / "conformance"
 STEERS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 HOSTILE = "\x1b]0;OWNED\x07\x1b[2J\x85\u202e\nx: right"
 COPIES = int(os.environ.get("COUPLET_COPIES", 40))
-
-
-def commands(path):
-    """(program, its main, words that read `path`, exit code of a file that is not usable)."""
-    yield "couplet.certify", certify.main, [str(path)], 2
-    if COUNTS:
-        yield "couplet.bench", bench.main, ["--table", str(path)], 1
-    if plot.can_draw():
-        yield "couplet.plot", plot.main, [str(path), "--out", str(path.parent / "out")], 1
-    run = path.with_name(f"{path.name} run")
-    if not run.exists():
-        run.mkdir()
-        (run / "config.yaml").write_text("train:\n    steps: 1\n")
-        (run / "start.json").symlink_to(path)
-    yield "couplet.compare", compare.main, [str(run)], 1
+of_every_reader = pytest.mark.parametrize("reader", READERS.values(), ids=READERS)
 
 
 def said_of(capsys, program, run, words):
@@ -164,56 +152,81 @@ def special(path, kind):
     (
         ("a pipe", "it is no regular file"),
         ("a device", "it is no regular file"),
-        ("a folder", "it cannot be read: Is a directory"),
+        ("a folder", "it cannot be read: is a directory"),
         ("too large", "it has 4,398,046,511,104 bytes, at most"),
-        ("absent", "it cannot be read: No such file or directory"),
+        ("absent", " no"),
         ("not UTF-8", ""),
         ("nested", ""),
         ("hostile", ""),
     ),
 )
-def test_files_that_are_refused(kind, sentence, tmp_path, capsys):
-    path = tmp_path / "f.safetensors"
-    special(path, kind)
-    for program, run, words, refused in commands(path):
-        code, err = said_of(capsys, program, run, words)
-        assert code == refused and sentence in err and err.count("\n") == 1, err
+@of_every_reader
+def test_files_that_are_refused(reader, kind, sentence, tmp_path, capsys):
+    special(reader.path(tmp_path), kind)
+    code = reader.main(reader.words_in(tmp_path))
+    said = "".join(capsys.readouterr())
+    assert not STEERS.search(said) and "Traceback" not in said
+    if kind == "too large" and reader.file.endswith(".gz"):
+        sentence = ""
+    passes = reader.optional if kind == "absent" else not sentence
+    assert code == reader.refused and sentence in said.lower() or code == 0 and passes, said
 
 
-@pytest.mark.parametrize("name", ("x\nx: right.safetensors", "absent\nx: right.safetensors"))
-def test_a_name_that_forges_a_line(name, tmp_path, capsys):
-    path = tmp_path / name
-    for program, run, words, refused in commands(path):
-        if not name.startswith("absent"):
-            path.write_bytes(next(blob for blob, of in whole_files() if of == program))
-        code, said = run(words), "".join(capsys.readouterr())
-        assert code == (refused if name.startswith("absent") else 0)
-        assert "\nx: right" not in said
-        assert "\\x0ax: right" in said or code == 0 and program != "couplet.certify", said
+@pytest.mark.parametrize("reader", [one for one in READERS.values() if "/" not in one.file], ids=lambda one: one.name)
+@pytest.mark.parametrize("name", ("x\nx: right", "absent\nx: right"))
+def test_a_name_that_forges_a_line(reader, name, tmp_path, capsys):
+    name += pathlib.Path(reader.file).suffix
+    if not name.startswith("absent"):
+        reader.path(tmp_path, name).write_bytes(reader.whole)
+    code, said = reader.main(reader.words_in(tmp_path, name)), "".join(capsys.readouterr())
+    assert code == (reader.refused if name.startswith("absent") else 0)
+    assert "\nx: right" not in said
+    assert "\\x0ax: right" in said or code == 0 and reader.program != "couplet.certify", said
+
+
+def test_a_name_of_a_run_that_forges_a_line(tmp_path, capsys):
+    folder = SIX[0]._replace(name="a\x1b[2J\tb\nx: right").write(tmp_path)
+    assert compare.main([str(folder), str(folder), "--json", str(tmp_path / "j")]) == 0
+    out, err = capsys.readouterr()
+    assert not STEERS.search(out + err) and "\nx: right" not in out and "a\\x1b[2J\\x09b\\x0ax: right" in out
 
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="this system has no device that is full")
 @pytest.mark.parametrize("where", ("full", "closed", "a pipe that nobody reads"))
-def test_standard_output_that_cannot_be_written(where, tmp_path):
-    path = tmp_path / "f.safetensors"
-    for program, _, words, _ in commands(path):
-        path.write_bytes(next(blob for blob, of in whole_files() if of == program))
-        ends = os.pipe()
-        os.close(ends[0])
-        opened = open("/dev/full", "w") if where == "full" else os.fdopen(ends[1], "w")
-        with opened:
-            run = subprocess.run(
-                ["sh", "-c", '"$@" >&-' if where == "closed" else '"$@"', "sh", sys.executable, "-m", program, *words],
-                stdout=opened,
-                stderr=subprocess.PIPE,
-                text=True,
-            )
-        why = {"full": "No space left on device", "closed": "", "a pipe that nobody reads": "Broken pipe"}[where]
-        code = 0 if where == "closed" else 2 if program == "couplet.certify" else 1
-        assert run.returncode == code and "Traceback" not in run.stderr, run.stderr
-        assert (
-            run.stderr.count("\n") == bool(why) and why in run.stderr and bool(why) == ("standard output" in run.stderr)
+@pytest.mark.parametrize("reader", {one.program: one for one in READERS.values()}.values(), ids=lambda one: one.program)
+def test_standard_output_that_cannot_be_written(reader, where, tmp_path):
+    reader.path(tmp_path).write_bytes(reader.whole)
+    ends = os.pipe()
+    os.close(ends[0])
+    opened = open("/dev/full", "w") if where == "full" else os.fdopen(ends[1], "w")
+    command = [sys.executable, "-m", reader.program, *reader.words_in(tmp_path)]
+    with opened:
+        run = subprocess.run(
+            ["sh", "-c", '"$@" >&-' if where == "closed" else '"$@"', "sh", *command],
+            stdout=opened,
+            stderr=subprocess.PIPE,
+            text=True,
         )
+    why = {"full": "No space left on device", "closed": "", "a pipe that nobody reads": "Broken pipe"}[where]
+    code = 0 if where == "closed" else 2 if reader.program == "couplet.certify" else 1
+    assert run.returncode == code and "Traceback" not in run.stderr, run.stderr
+    assert run.stderr.count("\n") == bool(why) and why in run.stderr and bool(why) == ("standard output" in run.stderr)
+
+
+@of_every_reader
+def test_an_interrupt(reader, tmp_path, capsys, monkeypatch):
+    """Ctrl-C while the file is read."""
+    path, opening = reader.path(tmp_path), os.open
+    path.write_bytes(reader.whole)
+
+    def interrupted(name, *words, **more):
+        if os.fspath(name) == str(path):
+            raise KeyboardInterrupt
+        return opening(name, *words, **more)
+
+    monkeypatch.setattr(os, "open", interrupted)
+    assert reader.main(reader.words_in(tmp_path)) == 130
+    assert capsys.readouterr().err in ("", "couplet.certify: interrupted; there is no verdict\n")
 
 
 def test_names_in_a_dump(tmp_path, capsys):
@@ -252,50 +265,96 @@ def test_memory_that_is_not_there(tmp_path, capsys, monkeypatch):
         )
 
 
+# ---- damage ----
+
+
 def damaged(blob, draw):
     """A copy with one to three damages: bits, bytes that steer, cuts, pieces twice, numbers of many digits."""
     copy = bytearray(blob)
     for _ in range(draw.randint(1, 3)):
         at = draw.randrange(len(copy) + 1) if draw.random() < 0.3 else draw.randrange(min(len(copy), 1000) + 1)
         end = min(len(copy), at + draw.choice((1, 8, 64)))
-        copy[at:end] = draw.choice(
-            (
-                bytes(b ^ 1 << draw.randrange(8) for b in copy[at:end]),
-                b"",
-                HOSTILE.encode(),
-                copy[at:end] * 2,
-                b"9" * 30,
-                b"null",
-                b"-1e999",
-                b"[[{",
-                draw.randbytes(end - at),
-            )
-        )
+        bits = bytes(b ^ 1 << draw.randrange(8) for b in copy[at:end])
+        words = (HOSTILE.encode(), b"9" * 30, b"null", b"-1e999", b"[[{", b"1e-400", b": ")
+        copy[at:end] = draw.choice((bits, b"", copy[at:end] * 2, draw.randbytes(end - at), *words))
     return bytes(copy[: draw.randrange(len(copy) + 1)] if draw.random() < 0.1 else copy)
 
 
-def whole_files():
-    for name in ("z-loss.layers", "erc.some-active", "load-balancing-mixtral.dropped", "gate-weights.some"):
-        yield (FOLDER / f"{name}.safetensors").read_bytes(), "couplet.certify"
-    page = pathlib.Path(__file__).with_name("page.json").read_text(encoding="utf-8")
-    keys = ("layer", "erc_relative", "quantiles", "chance", "map")  # charts of each form, and few
-    layers = [{key: one[key] for key in keys} for one in json.loads(page)["report"]["checkpoints"][0]["layers"]]
-    yield json.dumps({"layers": layers}).encode(), "couplet.plot"
-    yield (pathlib.Path(__file__).parents[3] / "docs" / "pytorch" / "gpu-h100.jsonl").read_bytes(), "couplet.bench"
-    yield (
-        b'{"data": "a", "loss": 1, "val_loss": 8.5, "eps_mean": [0.25], "val_loss_by_source": {"c": 9}}',
-        "couplet.compare",
-    )
+def random_damage(reader):
+    """Copies of a file of which each is damaged in its own way."""
+    draw = random.Random(43)
+    for _ in range(COPIES // min(reader.share, 10)):
+        yield damaged(reader.whole, draw)
 
 
-def test_damaged_files(tmp_path, capsys):
+def at_every_byte(reader):
+    """Cut there, and with a bit turned; of a file of more than 8 COPIES bytes at so many places."""
+    whole = reader.whole
+    for at in range(0, len(whole), max(1, len(whole) * reader.share // (8 * COPIES))):
+        yield whole[:at]
+        yield whole[:at] + bytes([whole[at] ^ 1 << at % 8]) + whole[at + 1 :]
+
+
+VALUES = (
+    "null",
+    "true",
+    "-1",
+    "0.5",
+    "1e308",
+    "1e999",
+    "NaN",
+    "-Infinity",
+    "9" * 400,
+    "[]",
+    "{}",
+    "[null]",
+    '{"1": "x"}',
+)
+VALUES += (
+    json.dumps(HOSTILE),
+    '"\\ud800"',
+    "[" * 50_000 + "]" * 50_000,
+)  # and it is absent, or there twice: 17 and a prime
+
+
+def places(value):
+    """(container, key) of every member and element."""
+    for key, one in value.items() if isinstance(value, dict) else enumerate(value):
+        yield value, key
+        if isinstance(one, (dict, list)):
+            yield from places(one)
+
+
+def wrong_values(reader):
+    """Every member of a JSON text as another value, absent, or twice; every so many-th of these cases."""
+    if reader.write is bytes:
+        return
+    total = len(list(places(reader.value))) * (len(VALUES) + 2)
+    step = max(1, total * reader.share // (8 * COPIES))
+    for case in range(0, total, step + (step % (len(VALUES) + 2) == 0)):
+        value = copy.deepcopy(reader.value)
+        at, key = list(places(value))[case // (len(VALUES) + 2)]
+        which, mark, before = case % (len(VALUES) + 2), "@@", at[key]
+        at[key] = mark
+        text = VALUES[which] if which < len(VALUES) else json.dumps(before)
+        if which == len(VALUES):
+            del at[key]
+        elif which > len(VALUES) and isinstance(at, dict):
+            text = f"null, {json.dumps(key)}: {text}"
+        yield reader._replace(value=value).with_text(text)
+
+
+@of_every_reader
+@pytest.mark.parametrize("damage", (random_damage, at_every_byte, wrong_values), ids=lambda damage: damage.__name__)
+def test_damaged_files(reader, damage, tmp_path, capsys):
     """Each ends with an exit code and a sentence, never with an exception or with bytes that steer a terminal."""
-    path, draw = tmp_path / "f.safetensors", random.Random(43)
-    for blob, which in whole_files():
-        reader = [row for row in commands(path) if row[0] == which]
-        for copy in range(COPIES if reader else 0):
-            program, run, words, refused = reader[0]
-            path.write_bytes(damaged(blob, draw) if copy else blob)
-            code, err = said_of(capsys, program, run, words)
-            assert code == 0 or copy, err
-            assert (code == refused) == bool(err) or program == "couplet.certify", (code, err)
+    path = reader.path(tmp_path)
+    path.write_bytes(reader.whole)
+    words = reader.words_in(tmp_path)
+    assert said_of(capsys, reader.program, reader.main, words) == (0, "")
+    for blob in damage(reader):
+        path.write_bytes(blob)
+        code, err = said_of(capsys, reader.program, reader.main, words)
+        assert code in (0, reader.refused) or reader.program == "couplet.certify", (code, err)
+        assert err.count("\n") == (code != 0) or reader.program == "couplet.certify", (code, err)
+        assert "report this" not in err or reader.name in ("export lm-eval", "plot report", "plot page"), err
