@@ -2,7 +2,12 @@
 them are significant together."""
 
 import math
+import pathlib
 import statistics
+import sys
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "python"))
+from couplet.compare._statistics import half, spread, student_cdf, student_quantile  # noqa: E402
 
 LEVEL = 0.045  # of one false rejection or more; a little below 5 %, since residuals are not normal
 A, B, C, D, E = (range(*ends) for ends in ((100, 110), (120, 123), (130, 132), (140, 150), (150, 156)))
@@ -41,34 +46,16 @@ WEIGHT = {
 
 
 def t_tail(t, df):
-    """P(|T| >= |t|) for whole df, by the finite series of Abramowitz, Stegun, 26.7.3 and 26.7.4. Not below 1e-16."""
-    angle = math.atan(abs(t) / math.sqrt(df))
-    square, odd = math.cos(angle) ** 2, df % 2
-    term, total = math.cos(angle) if odd else 1.0, 0.0
-    for j in range(2 if not odd else 3, df + 1, 2):
-        total += term
-        term *= square * (j - 1) / j
-    inside = math.sin(angle) * total
-    return max(1 - (2 / math.pi * (angle + inside) if odd else inside), 1e-16)
-
-
-def t_quantile(p, df):
-    """The t with P(T <= t) = p > 0.5."""
-    low, high = 0.0, 1e6
-    for _ in range(200):
-        middle = (low + high) / 2
-        low, high = (middle, high) if 1 - t_tail(middle, df) / 2 < p else (low, middle)
-    return low
+    """P(|T| >= |t|). Not below 1e-16."""
+    return max(2 * student_cdf(-abs(t), df), 1e-16)
 
 
 def one_sample(values):
     """(mean, half of the 95 % interval, p) of values whose mean is 0 under the null."""
-    n, mean = len(values), statistics.fmean(values)
-    sd = statistics.stdev(values)
-    if sd == 0:
-        return mean, 0.0, float(mean == 0)
-    error = sd / math.sqrt(n)
-    return mean, t_quantile(0.975, n - 1) * error, t_tail(mean / error, n - 1)
+    of = spread(values)
+    if of.sd == 0:
+        return of.mean, 0.0, float(of.mean == 0)
+    return of.mean, half(of), t_tail(of.mean / of.sd * math.sqrt(of.n), of.n - 1)
 
 
 # ---- the designs ----
@@ -100,7 +87,7 @@ def factorial(figure_of, figure, interactions=False):
         """Twice the mean of the cells' means with the signs given, times scale."""
         found, own = scale * 2 * statistics.fmean(sign(cell) * of_cell[cell] for cell in cells), scale * error
         p = t_tail(found / own, df) if own else float(found == 0)
-        return found, t_quantile(0.975, df) * own, p
+        return found, student_quantile(0.975, df) * own, p
 
     signs = {
         "z": lambda cell: 1 if cell[0] == "z" else -1,

@@ -32,6 +32,7 @@ sys.path.insert(0, str(ROOT / "python"))
 import records  # noqa: E402
 import runs_table  # noqa: E402
 from couplet import plot  # noqa: E402
+from couplet.compare import _statistics  # noqa: E402
 
 HOME = ROOT / "experiments"
 WORK = ROOT / "build" / "experiments"  # runs with their checkpoints
@@ -358,11 +359,10 @@ def spread(rows):
     rows = [row for row in rows if row]
     if not rows:
         return None
-    means = [statistics.fmean(row) for row in rows]
-    sd = statistics.stdev(means) if len(means) > 1 else None
+    of = _statistics.spread([statistics.fmean(row) for row in rows])
     whole = len({len(row) for row in rows}) == 1
     layers = [statistics.fmean(column) for column in zip(*rows)] if whole else None
-    return {"mean": statistics.fmean(means), "sd": sd, "n": len(means), "layers": layers}
+    return {"mean": of.mean, "sd": of.sd if of.n > 1 else None, "n": of.n, "layers": layers}
 
 
 def post_hoc(experiment):
@@ -433,15 +433,13 @@ def loss_at(name, tokens):
 
 def bits_per_byte_pairs(experiment):
     """Each arm less the first, in pairs of the same seed, with a 95 % interval by Student's t."""
-    quantile = {1: 12.706, 2: 4.303, 3: 3.182, 4: 2.776, 5: 2.571}  # of 0.975, by degrees of freedom
     result, base = {}, experiment["arms"][0]
     for arm in experiment["arms"][1:]:
         pairs = [
             runs_table.bits_per_byte(name) - runs_table.bits_per_byte(other)
             for name, other in zip(run_names(arm), run_names(base))
         ]
-        mean, sd = statistics.fmean(pairs), statistics.stdev(pairs)
-        half = quantile[len(pairs) - 1] * sd / math.sqrt(len(pairs))
+        mean, half = _statistics.spread(pairs).mean, _statistics.half(_statistics.spread(pairs))
         result[arm] = {"pairs": pairs, "mean": mean, "low": mean - half, "high": mean + half}
     return result
 

@@ -8,13 +8,7 @@ import typing
 
 import hypothesis_tests
 import runs_table
-
-
-class Spread(typing.NamedTuple):
-    """Over the seeds of an arm; None for the deviation of one seed."""
-
-    mean: float
-    sd: float
+from couplet.compare._statistics import Spread, spread
 
 
 class Range(typing.NamedTuple):
@@ -76,8 +70,7 @@ class Table:
         return statistics.fmean(self.values(figure, arm, layer))
 
     def spread(self, figure, arm, layer=None):
-        values = self.values(figure, arm, layer)
-        return Spread(statistics.fmean(values), statistics.stdev(values) if len(values) > 1 else None)
+        return spread(self.values(figure, arm, layer))
 
     def layers(self, figure, arm):
         """Means over the seeds, one a layer."""
@@ -138,7 +131,7 @@ def printed(value, form):
     or 1 in all runs has no deviation."""
     if isinstance(value, Spread):
         mean = number(value.mean, form)
-        if value.sd is None or re.fullmatch(r"[01](\.0*)?", mean) and not number(value.sd, form).strip("0."):
+        if value.n < 2 or re.fullmatch(r"[01](\.0*)?", mean) and not number(value.sd, form).strip("0."):
             return mean
         return f"{mean} ± {number(value.sd, form)}"
     if isinstance(value, Range):

@@ -47,7 +47,10 @@ def check_student():
             f"t {t}, {df}: {tests.t_tail(t, df)}",
         )
         if 0 < p < 1:
-            check(near(tests.t_quantile(1 - p / 2, df), t), f"quantile {p}, {df}: {tests.t_quantile(1 - p / 2, df)}")
+            check(
+                near(tests.student_quantile(1 - p / 2, df), t),
+                f"quantile {p}, {df}: {tests.student_quantile(1 - p / 2, df)}",
+            )
     # Student's own example: additional sleep with the second drug less the first, ten patients.
     sleep = [1.2, 2.4, 1.3, 1.3, 0.0, 1.0, 1.8, 0.8, 4.6, 1.4]
     mean, half, p = tests.one_sample(sleep)
@@ -103,7 +106,7 @@ def check_factorial():
     error = math.sqrt(4 * 0.01 / 14 * 4 / 24)  # residual sum of squares 0.04, 14 degrees of freedom, 24 runs
     check(
         near(mean, 0.3, 1e-9)
-        and near(half, tests.t_quantile(0.975, 14) * error)
+        and near(half, tests.student_quantile(0.975, 14) * error)
         and near(p, tests.t_tail(0.3 / error, 14)),
         f"analysis of variance: {mean}, {half}, {p}",
     )
