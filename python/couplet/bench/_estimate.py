@@ -119,7 +119,7 @@ def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     return "\n".join("| " + " | ".join(line) + " |" for line in lines)
 
 
-def _short(value: float) -> str:
+def short(value: float) -> str:
     return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
 
 
@@ -142,7 +142,7 @@ def counts_table() -> str:
                 f"{noise.bytes / shape.layers / 1e6:,.0f}",
                 f"{moved / shape.ideal_bytes(True):.2f}",
                 f"{layer.operations / 1e12:.3g}",
-                _short(layer.peak / 1e6),
+                short(layer.peak / 1e6),
                 f"{layer.peak / shape.gradient_bytes:.3f}",
             ]
         )
@@ -176,7 +176,7 @@ def layouts_table() -> str:
                 + [
                     f"{forward.kernels} + {backward.kernels}",
                     f"{(forward.bytes + backward.bytes) / 1e6:,.0f}",
-                    _short(kept / 1e6),
+                    short(kept / 1e6),
                 ]
             )
     return table(
@@ -206,10 +206,10 @@ def times_table() -> str:
                 [
                     gpu.name,
                     _model(training),
-                    _short(roofline_us(shape, gpu)),
-                    _short(evaluation_us(shape, gpu)),
-                    _short(noise_us(shape, gpu)),
-                    _short(launches_us(shape)),
+                    short(roofline_us(shape, gpu)),
+                    short(evaluation_us(shape, gpu)),
+                    short(noise_us(shape, gpu)),
+                    short(launches_us(shape)),
                     f"{shape.layers * roofline_us(shape, gpu) * 1e-3:.3g}",
                     f"{step:.3g}",
                     f"{training.seconds(gpu):.3g}",

@@ -7,12 +7,9 @@ from typing import Any, Dict, List
 
 from ..report import _files
 from . import _counts, _estimate
+from ._estimate import short as _us
 
 Report = Dict[str, Any]
-
-
-def _us(value: float) -> str:
-    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
 
 
 def _model(report: Report) -> str:

@@ -6,7 +6,6 @@ from __future__ import annotations
 import os
 import shlex
 import stat
-import tempfile
 import time
 from typing import Any
 
@@ -76,29 +75,11 @@ def _is_page(path: str) -> bool:
 
 def write(path: str, text: str) -> None:
     """Writes all or nothing. OSError."""
-    blob = text.encode()
     if is_stream(path):
         with open("/dev/stdout" if path == "-" else path, "wb") as stream:
-            stream.write(blob)
-        return
-    path = os.path.realpath(path)
-    handle, name = tempfile.mkstemp(prefix=".tmp-", dir=os.path.dirname(path))
-    try:
-        with open(handle, "wb") as file:
-            file.write(blob)
-            file.flush()
-            os.fchmod(file.fileno(), 0o666 & ~_umask())
-            os.fsync(file.fileno())
-        os.replace(name, path)
-    except BaseException:
-        os.unlink(name)
-        raise
-
-
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask
+            stream.write(text.encode())
+    else:
+        _files.write(os.path.realpath(path), text)
 
 
 def _source(run: Run) -> "dict[str, Any]":

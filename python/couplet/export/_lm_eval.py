@@ -372,16 +372,6 @@ def results_of(ours: Json, tasks: List[Task], date: float) -> Json:
 # ---- files ----
 
 
-def write(path: pathlib.Path, text: str) -> None:
-    """As a whole, or not at all."""
-    new = path.with_name(f"{path.name}.tmp-{os.getpid()}")
-    try:
-        new.write_text(text, encoding="utf-8", errors="surrogatepass")
-        new.replace(path)
-    finally:
-        new.unlink(missing_ok=True)
-
-
 def export(results: pathlib.Path, out: pathlib.Path) -> List[str]:
     """Writes results_DATE.json and, of results with samples, samples_TASK_DATE.jsonl into `out`; DATE and `date` are when
     `results` was written. Returns the sentences to print. BadFile."""
@@ -400,8 +390,8 @@ def export(results: pathlib.Path, out: pathlib.Path) -> List[str]:
     sampled = [task for task in tasks if task.lines is not None]
     for task in sampled:
         lines = "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in task.lines or ())
-        write(out / f"samples_{task.name}_{stamp}.jsonl", lines)
-    write(out / f"results_{stamp}.json", json.dumps(root, indent=1, ensure_ascii=False) + "\n")
+        _files.write(out / f"samples_{task.name}_{stamp}.jsonl", lines)
+    _files.write(out / f"results_{stamp}.json", json.dumps(root, indent=1, ensure_ascii=False) + "\n")
     said = [f"results: {out}/results_{stamp}.json"]
     if sampled:
         said.append(f"samples: {out}/samples_*_{stamp}.jsonl, {len(sampled)} file{'s' * (len(sampled) > 1)}")

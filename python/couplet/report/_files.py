@@ -11,6 +11,7 @@ import pathlib
 import re
 import stat
 import sys
+import tempfile
 from typing import IO, Any, Iterator, Optional, TextIO, Union
 
 Path = Union[str, "os.PathLike[str]"]
@@ -137,6 +138,22 @@ def pieces(path: Path, largest: int) -> "Iterator[bytes]":
             if given > largest:
                 raise BadFile(f"it has more than the {largest:,} bytes that are read")
             yield piece
+
+
+def write(path: Path, text: str) -> None:
+    """Writes a file as a whole, or not at all. OSError."""
+    handle, name = tempfile.mkstemp(prefix=".tmp-", dir=os.path.dirname(path) or ".")
+    try:
+        with open(handle, "wb") as file:
+            file.write(text.encode("utf-8", "surrogatepass"))
+            file.flush()
+            os.umask(mask := os.umask(0))
+            os.chmod(name, 0o666 & ~mask)
+            os.fsync(file.fileno())
+        os.replace(name, path)
+    except BaseException:
+        os.unlink(name)
+        raise
 
 
 def parse(text: Union[str, bytes]) -> Any:
