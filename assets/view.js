@@ -51,12 +51,15 @@ function itemsOf(of) {
 function nameOf(one, key) {
   if (one == null || typeof one !== 'object') return String(key);
   const layer = one.layer != null ? (one.part ? one.part + ' ' : '') + one.layer : null;
-  return String(one.name ?? layer ?? one.source ?? one.setting ?? one.group ?? key);
+  return String(one.name ?? layer ?? (one.source === null ? 'all' : one.source) ?? one.setting ?? one.group ?? one.other ?? key);
 }
 
 // The elements of an item that a chart or a table shows: {item, at, place, panel, name}.
 function elementsOf(item, each = 'layers', panel = '') {
   if (each === '') return [{ item, at: item.at, place: 0, panel, name: item.name }];
+  const [outer, inner] = each.split('.*.');
+  if (inner) return elementsOf(item, outer).flatMap((one, _, { length }) => elementsOf({ at: one.at }, inner)
+    .map(e => ({ ...e, item, name: length > 1 ? `${one.name}, ${e.name}` : e.name })));
   const all = member(item.at, each.split('.')) || [];
   return Object.keys(all).map((key, place) => ({ item, at: all[key], place, panel, name: nameOf(all[key], key) }));
 }
@@ -81,7 +84,7 @@ function boxOf(e, chart) {
 
 // ---- charts with their numbers: {id, kind, title, caption, x, y, series or boxes} ----
 
-const LINES = 8, MARKED = 80, WIDE = 30; // colours; points of a curve with marks; ends of an axis that is logarithmic
+const LINES = 8, MARKED = 80, WIDE = 30, SHOWN = 4; // colours; points of a curve with marks; ends of a logarithmic axis; values of a first figure
 
 const curveOf = (rows, of, places) => {
   const by = new Map(rows.map(e => [e.name, valueOf(e, of)]));
@@ -106,18 +109,18 @@ function lineCharts(chart, items) {
   const places = [...new Set(rows.flat().map(e => e.name))];
   if (places.length < 2) return [];
   const lines = chart.lines.filter(of => rows.some(one => hasValue(curveOf(one, of, places))));
-  const solid = lines.filter(of => !of.dashed);
+  const solid = lines.filter(of => !of.dashed), shown = [...lines.filter(of => of.colour >= 0), ...lines.filter(of => of.colour < 0)];
   if (!solid.length) return [];
   const split = items.length > 1 && solid.length > 1 && items.length * lines.filter(of => of.colour >= 0).length > 6;
   return (split ? solid : [null]).map(only => {
     const series = [];
     items.forEach((item, v) => {
-      for (const of of lines) {
+      for (const of of shown) {
         if (only && of !== only && !(of.dashed && (of.colour < 0 || of.colour === only.colour))) continue;
-        const grey = of.colour < 0, first = of === (only || solid[0]);
-        if (grey && v) continue;
+        const grey = of.colour < 0, first = of === (only || solid[0]), own = only ? of.name.replace(only.name + ', ', '') : of.name;
+        if (grey && v < items.length - 1) continue;
         series.push({ ...curveOf(rows[v], of, places), group: grey ? -1 : items.length > 1 ? v : of.colour,
-          name: items.length < 2 || grey ? of.name : first ? item.name : `${item.name}, ${of.name}`,
+          name: items.length < 2 || grey ? of.name : first ? item.name : `${item.name}, ${own}`,
           style: of.dashed || items.length > 1 && !first ? 'dashed' : 'line', marks: !of.dashed });
       }
       if (chart.band && !v && items.length === 1) series.push(bandOf(rows[v], chart.band, places));
@@ -577,8 +580,8 @@ function paint(map, canvas = document.createElement('canvas')) {
 
 function cellText(map, row, column) {
   const { chart, order, columns } = map, at = (i, j) => map.cells[i * columns + j], v = at(row, column);
-  const name = i => order ? order[i] : i;
-  let text = `${chart.rows} ${name(row)}, ${chart.columns} ${name(column)}: `;
+  const name = (label, i) => `${label.replace(/ [ij]$/, '')} ${order ? order[i] : i}`;
+  let text = `${name(chart.rows, row)}, ${name(chart.columns, column)}: `;
   text += chart.raw ? `${chart.raw} = ${figureText(v * map.factor)}; ${chart.value} ${figureText(v)}` : `${chart.value} ${figureText(v)}`;
   if (!order) return text;
   return text + (row === column ? ', on the diagonal.'
@@ -688,11 +691,13 @@ let waiting = [];
 
 // ---- conclusion and first figures ----
 
-function putFigures(of, items) {
-  const head = list.heads.find(one => one.of === of);
+function putFigures(of, checkpoints) {
+  const head = list.heads.find(one => one.of === of), groups = head && head.each && elementsOf(checkpoints[0], 'groups').map(e => e.name);
+  const items = groups ? elementsOf(checkpoints[0], head.each).slice(0, SHOWN) : checkpoints;
   if (!head || !items.length || !head.figures.some(({ key }) => items.some(item => valueOf({ item, at: item.at }, { key }) !== null))) return;
   const grid = put(main, 'div', null, 'head');
   for (const figure of head.figures) {
+    if (items.every(item => valueOf({ item, at: item.at }, { key: figure.key }) === null)) continue;
     const text = (e, key, to) => {
       const low = valueOf(e, { key }), high = to ? valueOf(e, { key: to }) : null;
       const one = v => figure.percent ? percentText(v) : figureText(v, 3);
@@ -701,7 +706,7 @@ function putFigures(of, items) {
     const cell = put(grid, 'div', figure.name, 'figure');
     for (const [v, item] of items.entries()) {
       const e = { item, at: item.at }, value = put(cell, 'b');
-      if (items.length > 1) put(value, 'span', null, 'dot').style.background = `var(--q${v % 8})`;
+      if (items.length > 1) put(value, 'span', null, 'dot').style.background = `var(--q${(groups ? groups.indexOf(item.name) : v) % 8})`;
       value.append(text(e, figure.key, figure.to));
       if (items.length > 1) put(cell, 'i', item.name);
       if (figure.least) put(cell, 'i', `by layer ${text(e, figure.least, figure.most)}`);
@@ -713,17 +718,27 @@ function putFigures(of, items) {
   }
 }
 
-// The first sentence of each, four figures, and the rest of what is said.
+// The first sentence of each, four figures, and the rest of what is said; sentences whose numbers are the figures are folded.
 function putConclusion(items, of) {
-  const said = items.map(({ at }) => at.conclusion || (at.verdict || '').split('\n')).map(all => [].concat(all));
+  const said = items.map(({ at }) => at.conclusion || (at.verdict || '').split('\n')), several = items.length > 1;
+  const isFolded = ({ at }, line) => at.verdict && /\d/.test(line);
   items.forEach((item, v) => {
-    if (items.length > 1) put(main, 'p', item.name, 'name');
+    if (several) put(main, 'p', item.name, 'name');
     put(main, 'p', said[v][0], 'conclusion');
   });
   putFigures(of, items);
+  const rest = new Map();
   items.forEach((item, v) => {
-    if (items.length > 1) put(main, 'p', item.name, 'name');
-    for (const line of said[v].slice(1)) put(main, 'p', line, 'lead');
+    for (const line of said[v].slice(1).filter(line => !isFolded(item, line))) rest.set(line, [...rest.get(line) || [], item.name]);
+  });
+  for (const [line, names] of rest) put(main, 'p', several && names.length < items.length ? `${names.join(', ')}: ${line}` : line, 'lead');
+  const folded = items.map((item, v) => said[v].slice(1).filter(line => isFolded(item, line)));
+  if (!folded.flat().length) return;
+  const fold = put(main, 'details', null, 'words');
+  put(fold, 'summary', 'The same in sentences');
+  items.forEach((item, v) => {
+    if (several) put(fold, 'p', item.name, 'name');
+    for (const line of folded[v]) put(fold, 'p', line);
   });
 }
 
@@ -757,7 +772,7 @@ function putChart(grid, chart, items) {
   figure.id = 'chart-' + chart.id;
   if (made.length > 1 || made[0].panel || made[0].kind === 'lines' && !made[0].series.length) put(figure, 'h3', chart.title);
   if (made[0].kind !== 'lines' || made[0].series.length) {
-    const box = put(figure, 'div', null, made.length > 1 ? 'panels' : '');
+    const box = put(figure, 'div', null, made.length < 2 ? '' : made.length % 3 ? 'panels two' : 'panels');
     const places = made.map(() => put(box, 'div'));
     const draw = () => made.forEach((one, k) => {
       places[k].replaceChildren();
@@ -866,7 +881,7 @@ function columnsOf(chart, rows) {
 function putRows(corner, columns, rows) {
   const table = put(put(main, 'div', null, 'table'), 'table'), top = put(put(table, 'thead'), 'tr'), body = put(table, 'tbody');
   put(top, 'th', corner);
-  for (const of of columns) put(top, 'th', of.name).title = of.key || of.name;
+  for (const of of columns) put(top, 'th', of.name, of.wide ? 'words' : '').title = of.key || of.name;
   for (const e of rows) {
     const row = put(body, 'tr');
     put(row, 'th', e.name);
@@ -900,7 +915,7 @@ function putTable(parent, chart, items) {
     if (!any && chart.caption) put(main, 'p', chart.caption, 'small');
     if (groups.length > 1) put(main, 'p', rows[0].item.name, 'name');
     any = true;
-    if (chart.turned) putRows('figure', rows.map(e => ({ name: e.name, cell: of => of.cell(e) })), columns);
+    if (chart.turned || rows.length === 1 && columns.length > 9) putRows('figure', rows.map(e => ({ name: chart.turned || chart.corner ? e.name : `layer ${e.name}`, cell: of => of.cell(e) })), columns);
     else putRows(chart.corner || 'layer', columns, rows);
   }
   return any;

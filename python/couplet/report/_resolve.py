@@ -114,7 +114,8 @@ def name_of(one: Any, key: str) -> str:
     if not isinstance(one, dict):
         return key
     layer = None if one.get("layer") is None else f"{one['part']} {one['layer']}" if one.get("part") else one["layer"]
-    names = (one.get("name"), layer, one.get("source"), one.get("setting"), one.get("group"))
+    source = "all" if one.get("source", "") is None else one.get("source")
+    names = (one.get("name"), layer, source, one.get("setting"), one.get("group"), one.get("other"))
     return str(next((name for name in names if name is not None), key))
 
 
@@ -198,12 +199,16 @@ def line_chart(chart: Json, items: List[Item], rows: List[List[Element]], lines:
     """Of one item a colour a line; of several a colour an item. `only`: of the lines this and its dashed ones."""
     places, several, series = places_of(rows), len(items) > 1, []
     head = only or next(of for of in lines if not of.get("dashed"))
+    shown = sorted(lines, key=lambda of: bool(of["colour"] < 0))
     for v, item in enumerate(items):
-        for of in lines:
+        for of in shown:
             dashed, grey = bool(of.get("dashed")), of["colour"] < 0
-            if (only and of is not only and not (dashed and (grey or of["colour"] == only["colour"]))) or (grey and v):
+            if (only and of is not only and not (dashed and (grey or of["colour"] == only["colour"]))) or (
+                grey and item is not items[-1]
+            ):
                 continue
-            name = of["name"] if not several or grey else item.name if of is head else f"{item.name}, {of['name']}"
+            own = of["name"].replace(f"{only['name']}, ", "", 1) if only else of["name"]
+            name = of["name"] if not several or grey else item.name if of is head else f"{item.name}, {own}"
             style = "dashed" if dashed or (several and of is not head) else "line"
             group = -1 if grey else v if several else of["colour"]
             series.append(
