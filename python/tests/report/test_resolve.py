@@ -48,6 +48,9 @@ def test_words_of_the_list():
     for one in LIST["charts"]:  # a figure of runs has one name
         if one["form"] == "points" and "panels" not in one:
             assert one["title"][1:] == names[one["key"]][1:], one["title"]
+    page = (pathlib.Path(__file__).parents[3] / "docs" / "notation.md").read_text(encoding="utf-8")
+    for key in ("kappa_row_top1", "kappa_column_top1", "alpha_min", "erc_clean", "eps_mean"):
+        assert f"| {names['figures.' + key]} |" in page, key
     for one in (*LIST["terms"], *(one for one in LIST["sections"] if "words" in one)):
         assert re.match(r"\S", one["words"]) and one["words"][-1] == "." and len(one["words"]) > 40, one["words"]
 
