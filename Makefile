@@ -118,14 +118,14 @@ faults: ## tests every failing call (SHARE=K: each K-th), KILLS kills (1000), FI
 faults-ranks: ## kills a rank of 2 or 4 at random moments, KILLS times (100); fails each SHARE-th (20) of its calls
 	@tools/deps.sh build test
 	@tools/build.sh dev --target couplet faults faults_program
-	@python3 tests/cli/kill_ranks.py build/dev/faults/couplet --kills $(KILLS)
+	@python3 tests/cli/ranks/kill_ranks.py build/dev/faults/couplet --kills $(KILLS)
 	@python3 tests/faults/check_ranks.py build/dev/faults/couplet build/dev/tests/faults.so --all \
 	    --share $(SHARE) --jobs $(JOBS)
 
 net-ranks: ## two ranks on two hosts (network namespaces, needs root) that a slow link joins; PAIRS (5) of runs measured
 	@tools/deps.sh build test
 	@tools/build.sh release --target couplet
-	@python3 tests/cli/net_ranks.py build/release/couplet --pairs $(PAIRS)
+	@python3 tests/cli/ranks/net_ranks.py build/release/couplet --pairs $(PAIRS)
 
 cuda: ## builds couplet-cuda.so beside the program, by nvcc, for training on a GPU
 	@tools/deps.sh build

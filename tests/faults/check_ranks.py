@@ -22,7 +22,7 @@ import shutil
 import sys
 import tempfile
 
-sys.path.insert(0, str(pathlib.Path(__file__).parents[1] / "cli"))
+sys.path[:0] = [str(pathlib.Path(__file__).parents[1] / "cli" / room) for room in ("", "ranks")]
 import program
 from check_eval_goes_on import words_of, write_tasks
 from check_faults import by_stack

@@ -9,7 +9,7 @@
 #include "base/rng.h"
 #include "store/gguf_export.h"
 #include "store/model_case.h"
-#include "tensor/small_floats.h"
+#include "tensor/numbers/small_floats.h"
 
 enum { ROWS = 384 };
 

@@ -50,8 +50,8 @@ add_test_of_module(test_room)
 set_tests_properties(tensor/cuda/test_cuda PROPERTIES TIMEOUT 600 ENVIRONMENT OMP_WAIT_POLICY=passive)
 add_check(tools/device tests/tools/check_device.py $<TARGET_FILE:program_on_host>)
 add_dependencies(program_on_host operations) # of bench, which is no part of a plain build
-add_check(cli/cuda_memory tests/cli/check_cuda_memory.py $<TARGET_FILE:program_on_host>)
-add_check(cli/cuda tests/cli/check_cuda.py $<TARGET_FILE:program_on_host> $<TARGET_FILE:couplet>)
+add_check(cli/cuda_memory tests/cli/cuda/check_cuda_memory.py $<TARGET_FILE:program_on_host>)
+add_check(cli/cuda tests/cli/cuda/check_cuda.py $<TARGET_FILE:program_on_host> $<TARGET_FILE:couplet>)
 
 # The same program beside a module whose operations work in parts from small sizes on.
 set(CUDA_IN_PARTS erc_sweep experts gemm reduce xent)
@@ -78,7 +78,7 @@ add_library(fake_cublaslt MODULE tensor/cuda/fake_cublaslt.c)
 set_target_properties(fake_cublaslt PROPERTIES LIBRARY_OUTPUT_DIRECTORY ${CUDA_ON_HOST})
 target_include_directories(fake_cublaslt PRIVATE ${CMAKE_SOURCE_DIR}/src ${CMAKE_SOURCE_DIR}/include)
 target_compile_definitions(fake_cublaslt PRIVATE COUPLET_VERSION="${COUPLET_VERSION}" ${COUPLET_CUDA_MODULE_VERSION})
-add_check(cli/cuda_refusals tests/cli/check_cuda_refusals.py $<TARGET_FILE:program_on_host> $<TARGET_FILE:couplet>
+add_check(cli/cuda_refusals tests/cli/cuda/check_cuda_refusals.py $<TARGET_FILE:program_on_host> $<TARGET_FILE:couplet>
           $<TARGET_FILE:fake_cublaslt>)
 
 # Faults of kernels that the emulation must notice.

@@ -16,6 +16,7 @@ import sys
 import tempfile
 import time
 
+sys.path.append("tests/cli")
 import program
 from inputs import different, files_of
 from program import scratch_folder, sets

@@ -9,6 +9,7 @@ goes to that one."""
 
 import sys
 
+sys.path.append("tests/cli")
 from inputs import GOLDEN, metrics, read_json
 from program import check, finish, good, scratch_folder, sets
 

@@ -14,6 +14,7 @@ import statistics
 import sys
 import time
 
+sys.path.append("tests/cli")
 import slow_link
 from inputs import different, files_of, metrics
 from program import check, finish, scratch_folder, sets

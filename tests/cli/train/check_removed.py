@@ -10,6 +10,7 @@ import shutil
 import sys
 import tarfile
 
+sys.path.append("tests/cli")
 from inputs import GOLDEN, metrics
 from program import check, finish, good, near, scratch_folder
 from train_case import same_run

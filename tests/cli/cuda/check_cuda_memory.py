@@ -5,6 +5,7 @@
 import os
 import sys
 
+sys.path.append("tests/cli")
 from inputs import metrics
 from program import bad, check, finish, good, in_json, near, output, scratch_folder, sets
 from train_case import write_corpus

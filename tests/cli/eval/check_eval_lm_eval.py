@@ -13,6 +13,7 @@ import statistics
 import subprocess
 import sys
 
+sys.path.append("tests/cli")
 from eval_case import GOLDEN, close, run
 from inputs import read_json
 from program import check, finish, scratch_folder
@@ -20,7 +21,7 @@ from program import check, finish, scratch_folder
 MODEL, DATA = GOLDEN / "model", GOLDEN / "data"
 DATE = 1767323045.5  # seconds since 1970
 STAMP = datetime.datetime.fromtimestamp(DATE).strftime("%Y-%m-%dT%H-%M-%S.%f")
-ROOT = pathlib.Path(__file__).resolve().parents[2]
+ROOT = pathlib.Path(__file__).resolve().parents[3]
 SUBJECTS = ("anatomy", "astronomy", "world_religions")
 
 

@@ -16,6 +16,7 @@ import sys
 import threading
 import time
 
+sys.path.append("tests/cli")
 from inputs import different, files_of, metrics, read_json
 from program import COUPLET, check, finish, near, scratch_folder, sets
 from program import good as alone

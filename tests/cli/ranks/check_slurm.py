@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 
+sys.path.append("tests/cli")
 from program import check, finish, scratch_folder
 
 SCRIPT = pathlib.Path("examples/slurm.sbatch").resolve()

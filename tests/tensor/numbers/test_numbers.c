@@ -2,7 +2,7 @@
  *
  * Method: the oracle takes sign, exponent and mantissa apart and puts the value together with
  * ldexp in double. Comparison is of bits, so that -0 and 0 differ; any NaN equals any NaN. */
-#include "tensor/small_floats.h"
+#include "tensor/numbers/small_floats.h"
 
 #include <math.h>
 #include <stdbool.h>

@@ -12,6 +12,7 @@ import subprocess
 import sys
 import time
 
+sys.path.append("tests/cli")
 from check_cuda_refusals import near_everywhere
 from inputs import metrics, read_json, tensors_of
 from program import COUPLET, check, finish, good, near, output, scratch_folder, sets

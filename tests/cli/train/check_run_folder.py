@@ -11,6 +11,7 @@ import shutil
 import subprocess
 import sys
 
+sys.path.append("tests/cli")
 from inputs import different, files_of, metrics, read_json
 from program import bad, check, finish, good, scratch_folder, sets
 from train_case import checkpoints, same_run, train, write_corpus

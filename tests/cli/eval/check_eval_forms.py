@@ -10,6 +10,7 @@ import shutil
 import subprocess
 import sys
 
+sys.path.append("tests/cli")
 from eval_case import GOLDEN, close, evaluate, refused, run
 from inputs import read_json
 from program import COUPLET, check, finish, scratch_folder

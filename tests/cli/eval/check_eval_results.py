@@ -7,6 +7,7 @@ import re
 import shutil
 import sys
 
+sys.path.append("tests/cli")
 from eval_case import GOLDEN, close, evaluate, refused, run
 from inputs import read_json
 from program import check, finish, scratch_folder

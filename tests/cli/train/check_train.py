@@ -11,6 +11,7 @@ import struct
 import subprocess
 import sys
 
+sys.path.append("tests/cli")
 from inputs import files_of, metrics, read_json, read_tensors, tensors_of, untimed, write_tensors
 from losses import (
     STEP,

@@ -9,7 +9,7 @@
 
 #include "tensor/golden.h"
 #include "tensor/levels.h"
-#include "tensor/small_floats.h"
+#include "tensor/numbers/small_floats.h"
 
 static uint8_t *new_bytes(int64_t count)
 {

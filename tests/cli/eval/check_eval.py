@@ -16,6 +16,7 @@ import sys
 import time
 from pathlib import Path
 
+sys.path.append("tests/cli")
 from eval_case import ALL, FURTHER, GOLDEN, close, evaluate, refused, run
 from inputs import _resolve, read_json
 from program import COUPLET, check, finish, scratch_folder

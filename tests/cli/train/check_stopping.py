@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 
+sys.path.append("tests/cli")
 from program import COUPLET, bad, check, finish, good, said, scratch_folder, sets
 from train_case import train, write_corpus
 

@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 
+sys.path.append("tests/cli")
 from inputs import files_of, metrics, read_json
 from program import COUPLET, bad, check, finish, good, run, scratch_folder, sets
 from train_case import checkpoints, same_run, train, whole, write_corpus

@@ -10,6 +10,7 @@ import pathlib
 import signal
 import sys
 
+sys.path.append("tests/cli")
 from check_eval_goes_on import words_of, write_tasks
 from inputs import different, files_of
 from program import COUPLET, apart, check, finish, scratch_folder

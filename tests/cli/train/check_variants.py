@@ -5,6 +5,7 @@ resumed, continued, generated from, differentiated, planned, inspected; and what
 import shutil
 import sys
 
+sys.path.append("tests/cli")
 from inputs import metrics, read_json, tensors_of
 from losses import check_total, grad, losses_of_line, weights_of_run
 from program import bad, check, finish, good, scratch_folder, sets

@@ -11,7 +11,7 @@
 #include "check.h"
 #include "checkpoint/gguf.h"
 #include "io/file.h"
-#include "tensor/small_floats.h"
+#include "tensor/numbers/small_floats.h"
 
 enum { BLOCK = 32, BLOCK_BYTES = 34 };
 

@@ -9,7 +9,7 @@ import shutil
 import subprocess
 import sys
 
-sys.path.insert(0, str(pathlib.Path(__file__).parents[1] / "parallel"))
+sys.path += ["tests/cli", "tests/parallel"]
 import mpi
 from check_eval_goes_on import words_of, write_tasks
 from inputs import litter, metrics, read_json, untimed
