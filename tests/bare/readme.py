@@ -127,12 +127,7 @@ def on_terminal(root, text, user):
     fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 24, COLUMNS, 0, 0))
     home = "/root" if user == "root" else f"/home/{user}"
     words = [
-        "unshare",
-        "--mount",
-        "--pid",
-        "--fork",
-        "sh",
-        "-c",
+        *"unshare --mount --pid --fork sh -c".split(),
         INSIDE,
         str(root),
         "setpriv",

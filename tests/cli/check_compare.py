@@ -36,15 +36,7 @@ def check_figures(found, folder):
     line, figures = last_evaluated(folder), found["figures"]
     name = folder.name
     close(figures["val_loss"], line["val_loss"], f"{name}, val_loss")
-    for key in (
-        "eps_mean",
-        "router_norm_mean",
-        "gate_norm_mean",
-        "kappa_diagonal",
-        "load_max",
-        "erc_clean",
-        "routing_entropy",
-    ):
+    for key in ("eps_mean router_norm_mean gate_norm_mean kappa_diagonal load_max erc_clean routing_entropy").split():
         close(figures[key], mean(line[key]), f"{name}, {key}")
         check(found["layers"][key] == line[key], f"{name}: layers of {key}")
     check(

@@ -49,13 +49,10 @@ def form(text, runs):
 
 def check_form():
     with tempfile.TemporaryDirectory() as folder:
-        few = [
-            "train.steps=2",
-            "train.warmup_steps=1",
-            "data.train=data/train/qa-0000.jsonl.zst",
-            "data.validation=data/validation/qa-0000.jsonl.zst",
-            "eval.max_sequences=1",
-        ]
+        few = (
+            "train.steps=2 train.warmup_steps=1 data.train=data/train/qa-0000.jsonl.zst "
+            "data.validation=data/validation/qa-0000.jsonl.zst eval.max_sequences=1"
+        ).split()
         done = subprocess.run(
             ["tools/demo.sh", COUPLET, *few],
             env={**os.environ, "RUNS": f"{folder}/runs"},

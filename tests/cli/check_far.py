@@ -18,32 +18,18 @@ STEPS = 3
 SAVED = 2  # the step that a resumed run goes on from
 ALWAYS = ("train.steps=3", "train.warmup_steps=1", f"checkpoint.every={SAVED}", "eval.every=2")
 SAMPLE = {
-    "softmax": [
-        "train.micro_batch=2",
-        "z.weight=0.001",
-        "eval.tasks=copa",
-        "eval.tasks_limit=2",
-        "eval.tasks_every=2",
-        "eval.prompts=abc",
-        "eval.prompt_tokens=3",
-    ],
-    "sigmoid": [
-        "model.router=sigmoid",
-        "model.router_bias=true",
-        "model.norm_topk_prob=true",
-        "model.n_shared_experts=2",
-        "balance.scope=sequence",
-        "train.micro_batch=2",
-    ],
-    "global": [
-        "balance.scope=global",
-        "train.micro_batch=1",
-        "erc.proxy=centred",
-        "orth.weight=0.1",
-        "erc.activation=swiglu",
-        "erc.draws=2",
-        "train.recompute=norms",
-    ],
+    "softmax": (
+        "train.micro_batch=2 z.weight=0.001 eval.tasks=copa eval.tasks_limit=2 "
+        "eval.tasks_every=2 eval.prompts=abc eval.prompt_tokens=3"
+    ).split(),
+    "sigmoid": (
+        "model.router=sigmoid model.router_bias=true model.norm_topk_prob=true "
+        "model.n_shared_experts=2 balance.scope=sequence train.micro_batch=2"
+    ).split(),
+    "global": (
+        "balance.scope=global train.micro_batch=1 erc.proxy=centred orth.weight=0.1 "
+        "erc.activation=swiglu erc.draws=2 train.recompute=norms"
+    ).split(),
     "aoe": ["model.router=aoe", "model.n_shared_experts=1", "compute.dtype=bf16"],
 }
 MORE = {
@@ -53,10 +39,7 @@ MORE = {
     "sigmoid-global": ["model.router=sigmoid", "balance.scope=global", "train.micro_batch=2"],
     "aoe-global": ["model.router=aoe", "balance.scope=global", "model.aoe_rank=3", "train.micro_batch=2"],
     "documents": [
-        "data.document_mask=true",
-        "model.clip_qkv=3",
-        "model.tie_word_embeddings=true",
-        "model.num_key_value_heads=1",
+        *("data.document_mask=true model.clip_qkv=3 model.tie_word_embeddings=true model.num_key_value_heads=1").split()
     ],
     "bf16": ["compute.dtype=bf16", "train.micro_batch=2", "balance.scope=sequence"],
 }

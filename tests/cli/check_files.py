@@ -99,10 +99,7 @@ def check_shorter(folder):
     process = subprocess.Popen(
         [
             COUPLET,
-            "train",
-            "c.yaml",
-            "--out",
-            "cut",
+            *"train c.yaml --out cut".split(),
             *sets("data.train=shards", "data.validation=", "train.steps=1000000"),
         ],
         cwd=folder,

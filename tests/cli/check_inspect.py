@@ -500,14 +500,10 @@ def check_training(work):
     start = read_json(run_folder / "start.json")  # before the first step, without noise
     check(start["centred_kappa_diagonal"][0] > 0 and start["erc_centred"][0] > 0, "centred figures of start.json")
     for name in (
-        "centred_alpha_min",
-        "centred_kappa_diagonal",
-        "centred_router_cos",
-        "router_effective_rank",
-        "router_lambda",
-        "centred_router_lambda",
-        "router_lambda_random",
-    ):
+        "centred_alpha_min centred_kappa_diagonal centred_router_cos "
+        "router_effective_rank router_lambda centred_router_lambda "
+        "router_lambda_random"
+    ).split():
         check(len(line[name]) == len(inspect(run_folder)["layers"]), f"{name} of a line")
 
 

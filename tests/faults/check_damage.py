@@ -99,11 +99,7 @@ def answers(inputs, base):
         "copa",
         "--data",
         base / "many",
-        "--samples",
-        "--json",
-        "q.json",
-        "--set",
-        "compute.threads=1",
+        *"--samples --json q.json --set compute.threads=1".split(),
     ]
 
 
@@ -226,14 +222,9 @@ def all_formats(program, base):
     add("ids", base / "tokenizer", "ids", ["tokenize", "decode", "--tokenizer", "T.json"], stdin="ids")
     resume = ["train", "--resume", "R"]
     for file in (
-        "config.json",
-        "model.safetensors",
-        "state.json",
-        "state.safetensors",
-        "tokenizer.json",
-        "generation_config.json",
-        "checksums.json",
-    ):
+        "config.json model.safetensors state.json state.safetensors tokenizer.json "
+        "generation_config.json checksums.json"
+    ).split():
         add(f"checkpoint: {file}", base / "run", f"R/step-000004/{file}", resume, guarded=weights)
     add("metrics.jsonl, resumed", base / "run", "R/metrics.jsonl", resume, guarded=weights)
     add("config.yaml of a run", base / "run", "R/config.yaml", resume, guarded=settings_kept)
@@ -246,14 +237,7 @@ def all_formats(program, base):
     train = [
         "train",
         inputs / "c.yaml",
-        "--out",
-        "R",
-        "--set",
-        "data.train=S",
-        "--set",
-        "train.steps=1",
-        "--set",
-        "train.warmup_steps=0",
+        *"--out R --set data.train=S --set train.steps=1 --set train.warmup_steps=0".split(),
     ]
     for file in sorted(path.relative_to(base / "shards") for path in (base / "shards").rglob("*") if path.is_file()):
         if file.parts[1] != "two":

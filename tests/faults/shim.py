@@ -7,23 +7,7 @@ import signal
 import struct
 import subprocess
 
-KINDS = (
-    "read",
-    "write",
-    "open",
-    "create",
-    "close",
-    "sync",
-    "rename",
-    "mkdir",
-    "unlink",
-    "list",
-    "cut",
-    "link",
-    "stat",
-    "lock",
-    "memory",
-)
+KINDS = tuple("read write open create close sync rename mkdir unlink list cut link stat lock memory".split())
 ALL = tuple(kind for kind in KINDS if kind != "memory")
 CHANGES = ("write", "create", "close", "sync", "rename", "mkdir", "unlink", "cut", "link", "lock")
 UNAVAILABLE = 77

@@ -12,15 +12,11 @@ import tempfile
 
 BUILD, COMPILER, SANITIZERS = sys.argv[1:4]
 FLAGS = [f"-fsanitize={SANITIZERS}"] if SANITIZERS else []
-EXPECTED = [
-    "bin/couplet",
-    "include/couplet.h",
-    "include/couplet/activation.h",
-    "include/couplet/status.h",
-    "share/man/man1/couplet.1",
-    "share/bash-completion/completions/couplet",
-    "share/zsh/site-functions/_couplet",
-]
+EXPECTED = (
+    "bin/couplet include/couplet.h include/couplet/activation.h "
+    "include/couplet/status.h share/man/man1/couplet.1 "
+    "share/bash-completion/completions/couplet share/zsh/site-functions/_couplet"
+).split()
 PROGRAM = """#include <couplet.h>
 #include <stdio.h>
 int main(void) { return cpl_last_error()[0] != 0 || printf("linked\\n") < 0; }

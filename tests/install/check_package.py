@@ -17,22 +17,17 @@ BUILD = pathlib.Path(sys.argv[1])
 VERSION = pathlib.Path("VERSION").read_text().strip()
 LIBRARY = f"libcouplet{VERSION.split('.')[0]}"
 PROBES = {
-    "couplet": [
-        "bin/couplet",
-        "share/man/man1/couplet.1.gz",
-        "share/zsh/vendor-completions/_couplet",
-        "share/bash-completion/completions/couplet",
-        "share/doc/couplet/docs/method.md",
-        "share/couplet/eval/SOURCES.md",
-    ],
+    "couplet": (
+        "bin/couplet share/man/man1/couplet.1.gz "
+        "share/zsh/vendor-completions/_couplet "
+        "share/bash-completion/completions/couplet share/doc/couplet/docs/method.md "
+        "share/couplet/eval/SOURCES.md"
+    ).split(),
     LIBRARY: [f"lib/libcouplet.so.{VERSION}"],
-    "libcouplet-dev": [
-        "include/couplet.h",
-        "lib/libcouplet.so",
-        "lib/libcouplet.a",
-        "lib/pkgconfig/couplet.pc",
-        "lib/cmake/couplet/coupletConfig.cmake",
-    ],
+    "libcouplet-dev": (
+        "include/couplet.h lib/libcouplet.so lib/libcouplet.a "
+        "lib/pkgconfig/couplet.pc lib/cmake/couplet/coupletConfig.cmake"
+    ).split(),
 }
 MODULE = BUILD / re.search(r"^COUPLET_CUDA_MODULE:STRING=(.+)$", (BUILD / "CMakeCache.txt").read_text(), re.M)[1]
 if MODULE.exists():
@@ -158,10 +153,7 @@ def main():
             "DEB",
             "-B",
             folder / "packages",
-            "-D",
-            "CPACK_CMAKE_GENERATOR=Ninja",
-            "-D",
-            "CPACK_DEBIAN_COMPRESSION_TYPE=none",
+            *"-D CPACK_CMAKE_GENERATOR=Ninja -D CPACK_DEBIAN_COMPRESSION_TYPE=none".split(),
         )
         packages = {file.name.split("_")[0]: file for file in (folder / "packages").glob("*.deb")}
         check(set(packages) == set(PROBES), f"packages: {sorted(packages)}")

@@ -130,10 +130,7 @@ def dump(browser, page, folder, scheme):
     """The page's elements after its scripts have run, and what the browser said."""
     command = [
         browser,
-        "--headless=new",
-        "--no-sandbox",
-        "--disable-gpu",
-        "--hide-scrollbars",
+        *"--headless=new --no-sandbox --disable-gpu --hide-scrollbars".split(),
         f"--user-data-dir={folder}/profile",
         "--window-size=1400,1000",
         f"--blink-settings=preferredColorScheme={0 if scheme == 'dark' else 1}",

@@ -24,27 +24,18 @@ LEAST_APART = 1e-6  # of two losses that are rounded in other places
 ALWAYS = (
     "train.warmup_steps=1",
     f"checkpoint.every={SAVED}",
-    "checkpoint.keep=1",
-    "eval.every=50",
-    "log.every=1",
-    "data.seq_len=8",
-    "data.batch_tokens=16",
-    "model.hidden_size=8",
-    "model.intermediate_size=4",
+    *(
+        "checkpoint.keep=1 eval.every=50 log.every=1 data.seq_len=8 data.batch_tokens=16 "
+        "model.hidden_size=8 model.intermediate_size=4"
+    ).split(),
 )
 VARIANTS = {
     "softmax": ["train.micro_batch=1", "z.weight=0.001", "compute.dtype=f32"],
-    "sigmoid": [
-        "model.router=sigmoid",
-        "model.router_bias=true",
-        "model.norm_topk_prob=true",
-        "model.n_shared_experts=1",
-        "balance.scope=global",
-        "train.micro_batch=2",
-        "erc.activation=swiglu",
-        "orth.weight=0.1",
-        "compute.dtype=f32",
-    ],
+    "sigmoid": (
+        "model.router=sigmoid model.router_bias=true model.norm_topk_prob=true "
+        "model.n_shared_experts=1 balance.scope=global train.micro_batch=2 "
+        "erc.activation=swiglu orth.weight=0.1 compute.dtype=f32"
+    ).split(),
     "aoe": ["model.router=aoe", "compute.dtype=f32", "train.recompute=norms"],
     "bf16": ["compute.dtype=bf16", "erc.proxy=centred", "train.micro_batch=2"],
 }

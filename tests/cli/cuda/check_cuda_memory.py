@@ -10,16 +10,12 @@ from inputs import metrics
 from program import bad, check, finish, good, in_json, near, output, scratch_folder, sets
 from train_case import write_corpus
 
-SHAPE = (
-    "model.hidden_size=64",
-    "model.intermediate_size=32",
-    "data.seq_len=32",
-    "data.batch_tokens=256",
-    "train.steps=2",
-    "train.warmup_steps=1",
-    "checkpoint.every=2",
-    "eval.every=2",
-    "compute.device=cuda",
+SHAPE = tuple(
+    (
+        "model.hidden_size=64 model.intermediate_size=32 data.seq_len=32 "
+        "data.batch_tokens=256 train.steps=2 train.warmup_steps=1 checkpoint.every=2 "
+        "eval.every=2 compute.device=cuda"
+    ).split()
 )
 EVALUATED = ("eval.prompts=[abc def, xyz]", "eval.prompt_tokens=4", "eval.tasks_every=1")
 VARIANTS = {

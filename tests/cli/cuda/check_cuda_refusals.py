@@ -20,12 +20,7 @@ STEPS = 4
 SETTINGS = sets(
     "compute.device=cuda",
     f"train.steps={STEPS}",
-    "checkpoint.every=1",
-    "checkpoint.keep=20",
-    "eval.every=1",
-    "log.every=1",
-    "data.batch_tokens=32",
-    "data.seq_len=8",
+    *("checkpoint.every=1 checkpoint.keep=20 eval.every=1 log.every=1 data.batch_tokens=32 data.seq_len=8").split(),
 )
 FOUND = {  # of the machine: what is said
     "driver=0": "no driver for NVIDIA GPUs here (libcuda.so.1 is missing)",
@@ -86,10 +81,7 @@ def check_cublaslt(folder, library):
     code, said = start(CUDA_HOME="/nowhere")
     parts = [
         "libcublasLt-test.so.13 is not in ",
-        "/../nvidia/cu13/lib",
-        "/../nvidia/cublas/lib",
-        "/nowhere/lib64",
-        "COUPLET_CUBLASLT",
+        *"/../nvidia/cu13/lib /../nvidia/cublas/lib /nowhere/lib64 COUPLET_CUBLASLT".split(),
     ]
     check(code == 2 and all(part in said for part in parts), f"no cuBLASLt: {code}, {said}")
     code, said = start(COUPLET_CUBLASLT="/nowhere/libcublasLt.so")

@@ -22,17 +22,12 @@ from inputs import _resolve, read_json
 from program import COUPLET, check, finish, scratch_folder
 
 NEAR = 5e-3  # two scores so close may be told apart either way
-WHOLE = {
-    "harness/copa",
-    "harness/agieval",
-    "harness/arc_challenge",
-    "harness/triviaqa.0shot",
-    "inloop/arc_challenge",
-    "inloop/boolq",
-    "inloop/hellaswag",
-    "inloop/openbookqa",
-    "inloop/sciq",
-}  # with their totals, also without --all
+WHOLE = set(
+    (
+        "harness/copa harness/agieval harness/arc_challenge harness/triviaqa.0shot "
+        "inloop/arc_challenge inloop/boolq inloop/hellaswag inloop/openbookqa inloop/sciq"
+    ).split()
+)  # with their totals, also without --all
 
 
 # ---- against the references ----
@@ -262,11 +257,7 @@ def check_same(again, first):
 def check_resume(folder):
     words = [
         GOLDEN / "model",
-        "--tasks",
-        "arc_challenge,boolq",
-        "--profile",
-        "harness",
-        "--data",
+        *"--tasks arc_challenge,boolq --profile harness --data".split(),
         GOLDEN / "data",
         "--limit",
         5,
@@ -332,11 +323,7 @@ def check_stopped(folder):
     out, partial = folder / "killed.json", folder / "killed.json.partial"
     words = [
         GOLDEN / "model",
-        "--tasks",
-        "arc_challenge,gsm8k",
-        "--profile",
-        "harness",
-        "--data",
+        *"--tasks arc_challenge,gsm8k --profile harness --data".split(),
         data,
         "--limit",
         3,
@@ -433,11 +420,7 @@ def check_shown(folder):
     page = folder / "page.html"
     out, told, code = run(
         GOLDEN / "model",
-        "--tasks",
-        "mmlu",
-        "--profile",
-        "harness",
-        "--data",
+        *"--tasks mmlu --profile harness --data".split(),
         GOLDEN / "data",
         "--limit",
         1,

@@ -223,11 +223,9 @@ def check_run(theirs, data):
 def check_harness(folder, data):
     """Profile harness: names of tasks, groups, metrics and filters are theirs, where the figures are."""
     words = [
-        "--tasks",
-        "arc_challenge,gsm8k,math,triviaqa,winogrande,agieval,mmlu,bbh,mmlu_pro",
-        "--profile",
-        "harness",
-        "--data",
+        *(
+            "--tasks arc_challenge,gsm8k,math,triviaqa,winogrande,agieval,mmlu,bbh,mmlu_pro --profile harness --data"
+        ).split(),
         data,
         "--limit",
         2,

@@ -32,11 +32,7 @@ def check_forms(folder):
     results = evaluate(
         folder / "forms.json",
         MODEL,
-        "--tasks",
-        "arc_challenge,winogrande,boolq",
-        "--profile",
-        "olmes",
-        "--data",
+        *"--tasks arc_challenge,winogrande,boolq --profile olmes --data".split(),
         DATA,
         "--limit",
         6,
@@ -71,18 +67,8 @@ def small_data(folder):
     data = folder / "small"
     data.mkdir()
     for name in (
-        "arc_challenge",
-        "boolq",
-        "commonsense_qa",
-        "copa",
-        "gsm8k",
-        "hellaswag",
-        "openbookqa",
-        "sciq",
-        "social_iqa",
-        "triviaqa",
-        "winogrande",
-    ):
+        "arc_challenge boolq commonsense_qa copa gsm8k hellaswag openbookqa sciq social_iqa triviaqa winogrande"
+    ).split():
         (data / name).symlink_to(DATA / name)
     for part in ("dev", "val", "test"):
         copy_first(data, f"mmlu/{part}/anatomy_{part}.csv", 99)
@@ -130,18 +116,9 @@ def check_averages(folder):
     whole, out = ask(data, "all")
     results, averages = whole["results"], whole["averages"]
     sets = {
-        "paper-3b": [
-            "arc_challenge",
-            "commonsense_qa",
-            "copa",
-            "boolq",
-            "hellaswag",
-            "openbookqa",
-            "sciq",
-            "social_iqa",
-            "winogrande",
-            "mmlu",
-        ],
+        "paper-3b": (
+            "arc_challenge commonsense_qa copa boolq hellaswag openbookqa sciq social_iqa winogrande mmlu"
+        ).split(),
         "paper-15b": ["mmlu/harness", "ceval", "mmlu_pro", "agieval", "bbh", "math", "gsm8k", "triviaqa"],
     }
     check(sorted(results) == sorted(sum(sets.values(), [])), f"all: {sorted(results)}")

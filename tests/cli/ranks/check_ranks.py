@@ -58,13 +58,10 @@ def undisturbed(folder, library, experts):
 def check_tasks(folder, library):
     """eval.tasks are shared over the ranks, also if the experts are divided; rank 0 continues eval.prompts."""
     tasks = sets(
-        "train.steps=4",
-        "eval.tasks=copa",
-        "eval.tasks_every=2",
-        "eval.tasks_limit=20",
-        "eval.prompts=abc",
-        "eval.prompt_tokens=4",
-        "model.max_position_embeddings=256",
+        *(
+            "train.steps=4 eval.tasks=copa eval.tasks_every=2 eval.tasks_limit=20 "
+            "eval.prompts=abc eval.prompt_tokens=4 model.max_position_embeddings=256"
+        ).split()
     )
     found, texts = {}, {}
     for experts in MESHES:

@@ -34,17 +34,12 @@ IN_TIME = TIMEOUT + 1 + 5 + 2  # seconds: the timeout, a beat, the grace of a ra
 
 # 29 M parameters: gradients and parameters take 0.5 s each on a link of 1 Gbit/s, the backward pass about as long.
 RATES = (1000, 250)  # Mbit/s
-LARGE = (
-    "model.hidden_size=512",
-    "model.intermediate_size=512",
-    "model.num_hidden_layers=4",
-    "model.num_attention_heads=8",
-    "model.num_experts=8",
-    "data.seq_len=64",
-    "data.batch_tokens=2048",
-    "compute.threads=1",
-    "eval.every=0",
-    "checkpoint.every=1000",
+LARGE = tuple(
+    (
+        "model.hidden_size=512 model.intermediate_size=512 model.num_hidden_layers=4 "
+        "model.num_attention_heads=8 model.num_experts=8 data.seq_len=64 "
+        "data.batch_tokens=2048 compute.threads=1 eval.every=0 checkpoint.every=1000"
+    ).split()
 )
 
 

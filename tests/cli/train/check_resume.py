@@ -150,12 +150,9 @@ def check_what_may_change(folder):
         "--resume",
         free,
         *sets(
-            "compute.threads=1",
-            "checkpoint.every=2",
-            "checkpoint.keep=3",
-            "eval.every=3",
-            "eval.max_sequences=2",
-            "log.every=2",
+            *(
+                "compute.threads=1 checkpoint.every=2 checkpoint.keep=3 eval.every=3 eval.max_sequences=2 log.every=2"
+            ).split()
         ),
     )
     out = good("train", "--resume", free, *sets("train.steps=34"))
@@ -215,12 +212,10 @@ def check_made_with(folder):
     for number, setting in enumerate(
         (
             f"compute.dtype={dtype}",
-            "train.lr_min=0.001",
-            "data.seed=0",
-            "data.eos=0",
-            "data.token_type=uint16",
-            "train.micro_batch=4",
-            "balance.scope=micro",
+            *(
+                "train.lr_min=0.001 data.seed=0 data.eos=0 data.token_type=uint16 "
+                "train.micro_batch=4 balance.scope=micro"
+            ).split(),
         )
     ):
         one = halfway(f"became{number}")

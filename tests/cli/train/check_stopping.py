@@ -160,10 +160,7 @@ def check_failed_starts(folder):
         bad(
             1,
             "",
-            "train",
-            "c.yaml",
-            "--out",
-            "made/run",
+            *"train c.yaml --out made/run".split(),
             *sets(f"data.cache={folder / 'made/cache'}", *fault),
             cwd=folder,
         )

@@ -62,16 +62,9 @@ def check_metrics(folder, a):
         check_line(line, weights_of_run(a))
         near(line["erc"], sum(line["erc_layers"]) / LAYERS, 1e-6, "erc is the mean over layers")
         for key in (
-            "eps_mean",
-            "m_diagonal",
-            "active_rows",
-            "erc_grad_ratio_router",
-            "home_top1",
-            "erc_grad_cos_gate",
-            "router_norm_sd",
-            "gate_norm_mean",
-            "router_cos",
-        ):
+            "eps_mean m_diagonal active_rows erc_grad_ratio_router home_top1 "
+            "erc_grad_cos_gate router_norm_sd gate_norm_mean router_cos"
+        ).split():
             check(key in line, f"{key} is missing")
     seen = [line["step"] for line in lines if "erc_clean" in line]
     check(seen == [6, 12], f"evaluations at {seen}")

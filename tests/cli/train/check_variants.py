@@ -15,13 +15,9 @@ VARIANTS = {
     "aoe": ["model.router=aoe"],
     "aoe-rank": ["model.router=aoe", "model.aoe_rank=3", "model.n_shared_experts=1", "model.aoe_initializer_range=0.1"],
     "sigmoid": ["model.router=sigmoid"],
-    "biased": [
-        "model.router=sigmoid",
-        "model.router_bias=true",
-        "model.norm_topk_prob=true",
-        "balance.weight=0",
-        "balance.bias_rate=0.01",
-    ],
+    "biased": (
+        "model.router=sigmoid model.router_bias=true model.norm_topk_prob=true balance.weight=0 balance.bias_rate=0.01"
+    ).split(),
     "shared": ["model.n_shared_experts=2", "erc.alpha=0.5"],
     "some-layers": ["erc.layers=0", "erc.alpha=0.25", "orth.weight=0.1"],
     "centred": ["erc.proxy=centred", "erc.gradient=router", "train.router_lr=0.5"],

@@ -64,13 +64,8 @@ def texts_beside(folder):
     """A folder laid out as the reference script reads its training texts."""
     data = folder / "data"
     for name in (
-        "tokenizers",
-        "corpus-mini/plain",
-        "corpus-mini/train",
-        "eval/triviaqa/qa",
-        "eval/triviaqa/triviaqa-unfiltered",
-        "eval/boolq",
-    ):
+        "tokenizers corpus-mini/plain corpus-mini/train eval/triviaqa/qa eval/triviaqa/triviaqa-unfiltered eval/boolq"
+    ).split():
         (data / name).mkdir(parents=True)
     shutil.copy(ROOT / "data/tokenizer.json", data / "tokenizers/allenai_gpt-neox-olmo-dolma-v1_5.json")
     (data / "corpus-mini/plain/the-time-machine.txt").write_text("\n")

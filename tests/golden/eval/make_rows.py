@@ -55,18 +55,12 @@ SCIENCE = [  # question, right, three wrong ones, a text
     ("The Moon is seen at night because it", "reflects sunlight", "burns", "is hot", "is near", ""),
     (
         "How many legs has a beetle?",
-        "six",
-        "four",
-        "eight",
-        "ten",
+        *"six four eight ten".split(),
         "Insects, beetles among them, have six legs; spiders have eight.",
     ),
     (
         "Which rock is made by a volcano?",
-        "basalt",
-        "chalk",
-        "sandstone",
-        "coal",
+        *"basalt chalk sandstone coal".split(),
         "Lava that cools fast becomes basalt.",
     ),
     ("What does a thermometer measure?", "temperature", "pressure", "wind speed", "humidity", ""),
@@ -80,10 +74,7 @@ SCIENCE = [  # question, right, three wrong ones, a text
     ),
     (
         "Which gas do leaves give off in daylight?",
-        "oxygen",
-        "helium",
-        "neon",
-        "methane",
+        *"oxygen helium neon methane".split(),
         "In light, leaves make sugar of water and carbon dioxide. Oxygen is given off.",
     ),
     ("A ball that rolls on a carpet stops sooner because of", "friction", "gravity alone", "heat", "its colour", ""),
@@ -437,20 +428,8 @@ def main():
     if len(sys.argv) > 1:
         return print_sums(pathlib.Path(sys.argv[1]))
     for name in (
-        "arc_challenge",
-        "bbh",
-        "boolq",
-        "commonsense_qa",
-        "copa",
-        "gsm8k",
-        "hellaswag",
-        "math",
-        "mmlu_pro",
-        "winogrande",
-        "mmlu/dev",
-        "mmlu/test",
-        "olmes",
-    ):
+        "arc_challenge bbh boolq commonsense_qa copa gsm8k hellaswag math mmlu_pro winogrande mmlu/dev mmlu/test olmes"
+    ).split():
         link(name)
     for path in sorted((SAMPLES / "agieval/v1").iterdir()):
         link(f"agieval/v1/{path.name}")

@@ -25,10 +25,7 @@ HERE = pathlib.Path(__file__).parent
 TOKENIZERS = HERE.parent / "tokenizers"
 MODELS = ("plain", "tied-grouped", "renormalised", "sigmoid-bias")
 PUBLISHED = (
-    "allenai_dolma2",
-    "allenai_eleuther-ai-gpt-neox-20b-pii-special",
-    "allenai_gpt-neox-olmo-dolma-v1_5",
-    "gpt2",
+    *("allenai_dolma2 allenai_eleuther-ai-gpt-neox-20b-pii-special allenai_gpt-neox-olmo-dolma-v1_5 gpt2").split(),
 )
 PROMPT, NEW, ROWS, F32 = 8, 16, 384, 0
 
