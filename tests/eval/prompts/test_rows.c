@@ -175,97 +175,70 @@ TEST_FURTHER(more_values_and_lines)
 
 /* ---- each format ---- */
 
-TEST(json_lines)
-{
-    cpl_rows *rows =
-        open_text("\xEF\xBB\xBF{\"a\":1}\r\n\n \t\r\n{\"a\":[null,true],\"b\":\"\\u00e9"
-                  "\\ud83d\\ude00\"}\n{\"a\":18446744073709551616}",
-                  (cpl_rows_kind)FORMAT(JSONL));
-    expect_row(rows, 1, "{\"a\":1}");
-    expect_row(rows, 4, "{\"a\":[null,true],\"b\":\"\xC3\xA9\xF0\x9F\x98\x80\"}");
-    expect_row(rows, 5, "{\"a\":1.8446744073709552e19}");
-    expect_end(rows);
-    expect_end(open_text("", (cpl_rows_kind)FORMAT(JSONL)));
-    expect_end(open_text("\n\n", (cpl_rows_kind)FORMAT(JSONL)));
-}
+/* A file, and its rows: line and JSON. */
+static const struct {
+    cpl_rows_kind kind;
+    const char *text;
+    const char *rows[3];
+} files[] = {
+    /* json lines */
+    LIST(FORMAT(JSONL),
+         "\xEF\xBB\xBF{\"a\":1}\r\n\n \t\r\n{\"a\":[null,true],\"b\":\"\\u00e9"
+         "\\ud83d\\ude00\"}\n{\"a\":18446744073709551616}",
+         {"1 {\"a\":1}", "4 {\"a\":[null,true],\"b\":\"\xC3\xA9\xF0\x9F\x98\x80\"}",
+          "5 {\"a\":1.8446744073709552e19}"}),
+    {FORMAT(JSONL), "", {0}},
+    {FORMAT(JSONL), "\n\n", {0}},
+    /* json arrays */
+    LIST(FORMAT(JSON), "\xEF\xBB\xBF[{\"a\": \"]}\\\"\"}, {\"b\":\n {}}\n, {}] \n",
+         {"1 {\"a\":\"]}\\\"\"}", "1 {\"b\":{}}", "3 {}"}),
+    {FORMAT(JSON), " [ ]", {0}},
+    {MEMBERS(JSON, "x"), "{\"x\":[]}", {0}},
+    /* json members */
+    LIST(MEMBERS(JSON, "rows"),
+         "{\"before\": [1, {\"rows\": [2]}, \"]\"], \"x\": -1.5e3,\n"
+         "\"ro\\u0077s\" : [\n{\"a\":1},{\"a\":2}], \"after\":null,\"z\":{}}",
+         {"3 {\"a\":1}", "3 {\"a\":2}"}),
+    LIST(MEMBERS(JSON, "rows"), "[{\"a\":1}]", {"1 {\"a\":1}"}), /* an array may stand alone */
+    LIST(FORMAT(JSON), "\n{\"rows\": [1,\n {\"a\": 2}]}\n", {"2 {\"rows\":[1,{\"a\":2}]}"}),
+    /* csv */
+    LIST(FORMAT(CSV),
+         "\xEF\xBB\xBFid,\"a,b\",\r\n1,\"x \"\"y\"\", z\r\nw\n\",\r\n\r\n"
+         ",it\"s\", 4\"\n\n\"\",\"\"\"\",\"\n\"",
+         {"2 {\"id\":\"1\",\"a,b\":\"x \\\"y\\\", z\\r\\nw\\n\",\"\":\"\"}",
+          "6 {\"id\":\"\",\"a,b\":\"it\\\"s\\\"\",\"\":\" 4\\\"\"}",
+          "8 {\"id\":\"\",\"a,b\":\"\\\"\",\"\":\"\\n\"}"}),
+    LIST(HEADLESS(CSV), "\"q\n\",2\n3,",
+         {"1 {\"0\":\"q\\n\",\"1\":\"2\"}", "3 {\"0\":\"3\",\"1\":\"\"}"}),
+    {FORMAT(CSV), "a,b\n", {0}},
+    {HEADLESS(CSV), "", {0}},
+    /* tsv and lines */
+    LIST(FORMAT(TSV), "a\tb c\r\n\"x\ty, \"z\"\r\n\t\n",
+         {"2 {\"a\":\"\\\"x\",\"b c\":\"y, \\\"z\\\"\"}", "3 {\"a\":\"\",\"b c\":\"\"}"}),
+    LIST(FORMAT(LINES), "3\r\n\n \"\xC3\xA9",
+         {"1 {\"line\":\"3\"}", "2 {\"line\":\"\"}", "3 {\"line\":\" \\\"\xC3\xA9\"}"}),
+    /* xml */
+    LIST(MEMBERS(XML, "item"),
+         "\xEF\xBB\xBF<?xml version=\"1.0\"?>\n<!DOCTYPE c SYSTEM \"c.dtd\" [<!ENTITY e "
+         "\"E\">]>\n<c>out <x><item id=\"1&amp;2\" b='&#233;'>\n"
+         "<p>&lt;a&gt; &quot;&apos;&#x1F600;&e;</p><!-- c -->\n"
+         "<q>one <b>two</b><![CDATA[ <3]]></q><r/></item></x><p>no</p>\n<item/></c>\n",
+         {"3 {\"id\":\"1&2\",\"b\":\"\xC3\xA9\",\"p\":\"<a> \\\"'\xF0\x9F\x98\x80"
+          "E\",\"q\":\"one two <3\",\"r\":\"\"}",
+          "6 {}"}),
+    LIST(MEMBERS(XML, "item"), "<?xml version='1.0' encoding='ISO-8859-1'?><item a='\xE9'/>",
+         {"1 {\"a\":\"\xC3\xA9\"}"}),
+    {MEMBERS(XML, "item"), "<other/>", {0}},
+};
 
-TEST(json_arrays)
+TEST(every_format)
 {
-    cpl_rows *rows = open_text("\xEF\xBB\xBF[{\"a\": \"]}\\\"\"}, {\"b\":\n {}}\n, {}] \n",
-                               (cpl_rows_kind)FORMAT(JSON));
-    expect_row(rows, 1, "{\"a\":\"]}\\\"\"}");
-    expect_row(rows, 1, "{\"b\":{}}");
-    expect_row(rows, 3, "{}");
-    expect_end(rows);
-    expect_end(open_text(" [ ]", (cpl_rows_kind)FORMAT(JSON)));
-    expect_end(open_text("{\"x\":[]}", (cpl_rows_kind)MEMBERS(JSON, "x")));
-}
-
-TEST(json_members)
-{
-    const cpl_rows_kind kind = MEMBERS(JSON, "rows");
-    cpl_rows *rows = open_text("{\"before\": [1, {\"rows\": [2]}, \"]\"], \"x\": -1.5e3,\n"
-                               "\"ro\\u0077s\" : [\n{\"a\":1},{\"a\":2}], \"after\":null,\"z\":{}}",
-                               kind);
-    expect_row(rows, 3, "{\"a\":1}");
-    expect_row(rows, 3, "{\"a\":2}");
-    expect_end(rows);
-    rows = open_text("[{\"a\":1}]", kind); /* an array may stand alone all the same */
-    expect_row(rows, 1, "{\"a\":1}");
-    expect_end(rows);
-    rows = open_text("\n{\"rows\": [1,\n {\"a\": 2}]}\n", (cpl_rows_kind)FORMAT(JSON));
-    expect_row(rows, 2, "{\"rows\":[1,{\"a\":2}]}");
-    expect_end(rows);
-}
-
-TEST(csv)
-{
-    cpl_rows *rows = open_text("\xEF\xBB\xBFid,\"a,b\",\r\n1,\"x \"\"y\"\", z\r\nw\n\",\r\n\r\n"
-                               ",it\"s\", 4\"\n\n\"\",\"\"\"\",\"\n\"",
-                               (cpl_rows_kind)FORMAT(CSV));
-    expect_row(rows, 2, "{\"id\":\"1\",\"a,b\":\"x \\\"y\\\", z\\r\\nw\\n\",\"\":\"\"}");
-    expect_row(rows, 6, "{\"id\":\"\",\"a,b\":\"it\\\"s\\\"\",\"\":\" 4\\\"\"}");
-    expect_row(rows, 8, "{\"id\":\"\",\"a,b\":\"\\\"\",\"\":\"\\n\"}");
-    expect_end(rows);
-    rows = open_text("\"q\n\",2\n3,", (cpl_rows_kind)HEADLESS(CSV));
-    expect_row(rows, 1, "{\"0\":\"q\\n\",\"1\":\"2\"}");
-    expect_row(rows, 3, "{\"0\":\"3\",\"1\":\"\"}");
-    expect_end(rows);
-    expect_end(open_text("a,b\n", (cpl_rows_kind)FORMAT(CSV)));
-    expect_end(open_text("", (cpl_rows_kind)HEADLESS(CSV)));
-}
-
-TEST(tsv_and_lines)
-{
-    cpl_rows *rows = open_text("a\tb c\r\n\"x\ty, \"z\"\r\n\t\n", (cpl_rows_kind)FORMAT(TSV));
-    expect_row(rows, 2, "{\"a\":\"\\\"x\",\"b c\":\"y, \\\"z\\\"\"}");
-    expect_row(rows, 3, "{\"a\":\"\",\"b c\":\"\"}");
-    expect_end(rows);
-    rows = open_text("3\r\n\n \"\xC3\xA9", (cpl_rows_kind)FORMAT(LINES));
-    expect_row(rows, 1, "{\"line\":\"3\"}");
-    expect_row(rows, 2, "{\"line\":\"\"}");
-    expect_row(rows, 3, "{\"line\":\" \\\"\xC3\xA9\"}");
-    expect_end(rows);
-}
-
-TEST(xml)
-{
-    const cpl_rows_kind kind = MEMBERS(XML, "item");
-    cpl_rows *rows =
-        open_text("\xEF\xBB\xBF<?xml version=\"1.0\"?>\n<!DOCTYPE c SYSTEM \"c.dtd\" [<!ENTITY e "
-                  "\"E\">]>\n<c>out <x><item id=\"1&amp;2\" b='&#233;'>\n"
-                  "<p>&lt;a&gt; &quot;&apos;&#x1F600;&e;</p><!-- c -->\n"
-                  "<q>one <b>two</b><![CDATA[ <3]]></q><r/></item></x><p>no</p>\n<item/></c>\n",
-                  kind);
-    expect_row(rows, 3,
-               "{\"id\":\"1&2\",\"b\":\"\xC3\xA9\",\"p\":\"<a> \\\"'\xF0\x9F\x98\x80"
-               "E\",\"q\":\"one two <3\",\"r\":\"\"}");
-    expect_row(rows, 6, "{}");
-    expect_end(rows);
-    rows = open_text("<?xml version='1.0' encoding='ISO-8859-1'?><item a='\xE9'/>", kind);
-    expect_row(rows, 1, "{\"a\":\"\xC3\xA9\"}");
-    expect_end(rows);
-    expect_end(open_text("<other/>", kind));
+    for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
+        cpl_rows *rows = open_text(files[i].text, files[i].kind);
+        for (int k = 0; k < 3 && files[i].rows[k]; k++)
+            expect_row(rows, atoi(files[i].rows[k]), strchr(files[i].rows[k], ' ') + 1);
+        expect_end(rows);
+    }
 }
 
 /* Rows that hold no text, only elements, are bounded as well. */
