@@ -254,6 +254,19 @@ static inline double *gradient(double (*f)(void *context), void *context, double
     return dx;
 }
 
+/* A gradient against that by differences. */
+static inline void assert_doubles(const char *what, const double *got, const double *want,
+                                  int64_t count)
+{
+    static const double STEP = 1e-7; /* rounding over the step of central differences */
+    double off = 0, size = 0;
+    for (int64_t i = 0; i < count; i++) {
+        off += (got[i] - want[i]) * (got[i] - want[i]);
+        size += want[i] * want[i];
+    }
+    if (!(sqrt(off) <= STEP * (1 + sqrt(size)))) fail_msg("%s is off by %g", what, sqrt(off));
+}
+
 /* ---- operations that add to one number, as functions ---- */
 
 #define NUMBER_OF(call)                                                                            \

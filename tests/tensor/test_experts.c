@@ -130,17 +130,6 @@ static double loss(void *context)
     return sum;
 }
 
-static void assert_doubles(const char *what, const double *got, const double *want, int64_t count)
-{
-    static const double STEP = 1e-7; /* rounding over the step of central differences */
-    double off = 0, size = 0;
-    for (int64_t i = 0; i < count; i++) {
-        off += (got[i] - want[i]) * (got[i] - want[i]);
-        size += want[i] * want[i];
-    }
-    if (!(sqrt(off) <= STEP * (1 + sqrt(size)))) fail_msg("%s is off by %g", what, sqrt(off));
-}
-
 TEST(equations_agree_with_differences)
 {
     const sizes s = {5, 2, 3, 4, 3};

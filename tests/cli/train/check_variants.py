@@ -34,15 +34,7 @@ def check_answers(name, run):
     good(
         "eval",
         run,
-        "--tasks",
-        "copa,gsm8k_cot",
-        "--limit",
-        2,
-        "--num-fewshot",
-        0,
-        "--max-gen-toks",
-        4,
-        "--json",
+        *"--tasks copa,gsm8k_cot --limit 2 --num-fewshot 0 --max-gen-toks 4 --json".split(),
         out,
         "--samples",
     )
