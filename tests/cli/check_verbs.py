@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """check_verbs.py COUPLET: plan, tokenize and generate from end to end, on small inputs of their
-own: what they print, what they write, and their sentences when something is wrong."""
+own: what they print and what they write. Wrong uses are in wrong.txt."""
 
 import gzip
 import json
