@@ -8,6 +8,7 @@
 #include "eval/evaluation_case.h"
 #include "io/file.h"
 #include "parallel/threads.h"
+#include "support/warnings.h"
 
 /* ---- watching ---- */
 
@@ -390,20 +391,12 @@ static const char mixed_task[] =
     "ask: generate, max_gen_toks: 4, answers: {acc: {reference: \"{g}\"}}}]}\n"
     "  g: {split: a, context: \"{q}\", headline: groups}\n";
 
-static void hear_warning(void *ctx, cpl_log_level level, const char *sentence)
-{
-    assert_int_equal(level, CPL_LOG_WARN);
-    snprintf(ctx, 300, "%s", sentence);
-}
-
 /* What would be told behind all questions is told before the first. */
 TEST(of_no_use)
 {
     evaluation_case c;
-    char heard[300]   = "";
-    const cpl_log log = {hear_warning, heard};
     case_open(&c);
-    c.options.log = &log;
+    c.options.log = &a_log;
     case_select(&c, "m.yaml", mixed_task, NULL);
     case_put(&c, "mixed", "sums.jsonl", ranked_rows);
     assert_fails(CPL_ERR_INPUT,
@@ -411,9 +404,10 @@ TEST(of_no_use)
                  "are there are answered in writing",
                  case_look(&c));
     case_put(&c, "mixed", "low.jsonl", ranked_rows);
-    c.options.log = &log;
+    c.options.log = &a_log;
     assert_ok(case_look(&c));
-    assert_non_null(strstr(heard, "mixed: left names the subject law, of which there are no rows"));
+    assert_non_null(
+        strstr(warned, "mixed: left names the subject law, of which there are no rows"));
     cpl_evaluation_close(&c.evaluation);
     cpl_selection_free(&c.selection);
     assert_ok(cpl_selection_init(&c.selection, cpl_request_kinds));

@@ -1,6 +1,7 @@
 /* test_questions_files.c - files of rows that are not there, cut, empty or of another form;
  * few-shot examples that are wrong; bad rows left out. */
 #include "eval/prompts/questions_read.h"
+#include "support/warnings.h"
 
 /* ---- prompts ---- */
 
@@ -219,32 +220,22 @@ TEST(test_labels)
 
 /* ---- what is left out is told ---- */
 
-static char heard[1024];
-
-static void hear(void *ctx, cpl_log_level level, const char *sentence)
-{
-    (void)ctx;
-    assert_int_equal(level, CPL_LOG_WARN);
-    snprintf(heard, sizeof heard, "%s", sentence);
-}
-
 TEST(test_log)
 {
     cpl_task *task                = built_in("gsm8k");
     const char *data              = new_data("gsm8k");
-    const cpl_log log             = {.say = hear};
     cpl_questions_options options = options_of(data);
     cpl_questions q;
     options.skip_bad = true;
-    options.log      = &log;
+    options.log      = &a_log;
     options.shots    = 0;
     put_file(data, "gsm8k", "test.jsonl",
              "{\"question\": \"q\", \"answer\": \"#### 1\"}\n{\"question\": \"q\"}\n"
              "{\"question\": \"r\", \"answer\": \"#### 1\"}\n");
     assert_ok(read_with(&q, task, "harness", &options));
     assert_non_null(
-        strstr(heard, "test.jsonl: line 2: the field answer: there is no text at answer"));
-    assert_non_null(strstr(heard, "; the row is left out"));
+        strstr(warned, "test.jsonl: line 2: the field answer: there is no text at answer"));
+    assert_non_null(strstr(warned, "; the row is left out"));
     assert_string_equal(q.question[1].id, "2"); /* the bad row keeps its place */
     cpl_questions_free(&q);
     cpl_task_free(task);
