@@ -64,7 +64,7 @@ wheels: ## makes the packages for pip, build/wheels: couplet, and couplet_native
 
 wheels-bare: wheels ## installs them into a root that has nothing but Python, and runs program and operator there
 	@tools/deps.sh python
-	@python3 tools/check_bare_wheels.py build/wheels build/bare
+	@python3 tests/bare/check_bare_wheels.py build/wheels build/bare
 
 package: ## makes Debian packages and a tarball that brings its libraries, build/packages
 	@tools/deps.sh build package
@@ -72,7 +72,7 @@ package: ## makes Debian packages and a tarball that brings its libraries, build
 
 package-bare: package ## installs them into a bare Debian 12 (debootstrap; needs root) and runs them there; lintian
 	@tools/deps.sh python bare
-	@python3 tools/check_bare_packages.py build/packages build/bare-debian
+	@python3 tests/bare/check_bare_packages.py build/packages build/bare-debian
 
 bare-readme: ## types every line of README.md in a bare Debian 12 (debootstrap; needs root), as root and as a user
 	@tools/deps.sh python bare
@@ -149,7 +149,7 @@ device-bundle: ## packs what tools/device.sh runs on a machine with a GPU, build
 device-bare: ## runs that archive, with the emulation in it, in a root that has glibc alone (needs root)
 	@tools/deps.sh build test bare
 	@$(MAKE) device-bundle MODULE=host
-	@python3 tools/check_bare_device.py build/couplet-device.tar.xz build/bare-device
+	@python3 tests/bare/check_bare_device.py build/couplet-device.tar.xz build/bare-device
 	@rm build/couplet-device.tar.xz
 
 bench: ## measures speed against the plain matrix product, in the same run

@@ -16,9 +16,10 @@ import sys
 import sysconfig
 import time
 
+sys.path.append(str(pathlib.Path(__file__).resolve().parents[2] / "tools"))
 from check_hardening import missing
 
-PROJECT = pathlib.Path(__file__).resolve().parent.parent
+PROJECT = pathlib.Path(__file__).resolve().parents[2]
 PYTHON = f"python{sys.version_info.major}.{sys.version_info.minor}"
 LEFT_OUT = shutil.ignore_patterns(
     "site-packages",

@@ -14,6 +14,7 @@ import subprocess
 import sys
 import time
 
+sys.path.append(str(pathlib.Path(__file__).resolve().parents[2] / "tools"))
 import check_hardening
 from check_bare_wheels import OF_LIBC, PROJECT, inside, show
 
