@@ -366,14 +366,14 @@ static void expect_files(const char *task, const char *name, const char *wanted)
 
 TEST(finds_files)
 {
-    static const char *const files[] = {
+    static const char *const names[] = {
         "t/a.csv",     "t/b.csv.gz",   "t/b.csv.zst", "t/c.csv",        "t/c.csv.gz",
         "t/c.csv.txt", "t/d/x/1.j",    "t/d/y/2.j",   "t/d/y/10.j.zst", "t/d/y/.hidden.j",
         "a.csv",       "only.csv.zst", "t/s*r.csv",   "t/star.csv",     "z/1.csv"};
     cpl_strings paths;
     char path[512];
-    for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
-        snprintf(path, sizeof path, "%s/[d]*?\\/%s", folder, files[i]);
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        snprintf(path, sizeof path, "%s/[d]*?\\/%s", folder, names[i]);
         char *parent = cpl_path_folder(path);
         assert_ok(cpl_folder_make(parent));
         cpl_free(parent);
