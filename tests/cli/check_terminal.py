@@ -243,11 +243,11 @@ def has_bars(sent, columns, parts, what):
         check(any(part in bar for bar in found), f"{what}, {columns} columns: no {part!r} in {found[-3:]}")
 
 
-TRAIN = ["train", "c.yaml", "--set", "train.steps=12", "--set", "eval.every=0", "--out"]
+TRAIN = ["train", "c.yaml", "--set", "train.steps=60", "--set", "eval.every=0", "--out"]
 LONG = [*TRAIN[:2], "--set", "train.steps=200", *TRAIN[4:]]  # longer than some bars take
 WIDTHS = (
-    (40, ["/12  loss "]),
-    (80, ["=> ", "/12  loss ", " tok/s  0:", " left"]),
+    (40, ["/60  loss "]),
+    (80, ["=> ", "/60  loss ", " tok/s  0:", " left"]),
     (200, ["=> ", " tok/s", " of peak"]),
 )
 
@@ -276,7 +276,7 @@ def check_progress(work, run):
     drawn = len([bar for bar in bars(before + after) if "/200 " in bar])
     check(drawn < 200, "a bar for every step")
     out, err, _ = run_bytes(*TRAIN, work / "piped", cwd=work)
-    check(b"\x1b" not in out + err and b"step 12/12  loss " in out, f"a bar in a pipe: {out[-300:]!r}")
+    check(b"\x1b" not in out + err and b"step 60/60  loss " in out, f"a bar in a pipe: {out[-300:]!r}")
     sent, _ = on_terminal(*TRAIN, work / "dumb", cwd=work, TERM="dumb")
     check(b"\x1b" not in sent, f"a bar on a terminal that cannot erase: {sent[-300:]!r}")
 
@@ -295,7 +295,7 @@ def check_ranks(work):
             [*words[1], work / f"{library}-piped"], cwd=work, env=mpi.environment(), check=False, capture_output=True
         )
         check(
-            done.returncode == 0 and b"\x1b" not in done.stdout and b"step 12/12" in done.stdout,
+            done.returncode == 0 and b"\x1b" not in done.stdout and b"step 60/60" in done.stdout,
             f"{library} in a pipe: {done.stdout[-300:]!r}",
         )
 
