@@ -107,7 +107,7 @@ def compare(given: argparse.Namespace, words: "list[str]") -> None:
             given.html,
             page(
                 "compare",
-                "Comparison of runs",
+                _tables.title(comparison),
                 found,
                 made_by(words, runs),
                 sentences,

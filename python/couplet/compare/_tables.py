@@ -116,6 +116,14 @@ def _questions(c: Comparison) -> Grid:
     return Grid("Questions answered right", "run", columns, rows)
 
 
+def title(c: Comparison) -> str:
+    """That of the page: where figures are taken, and the first groups."""
+    names = [group.name for group in c.groups]
+    more = f" and {len(names) - 6} more" if len(names) > 6 else ""
+    where = "" if c.point_kind == "none" else f" at {int(c.point):,} tokens"
+    return f"Comparison{where}: {', '.join(names[:6])}{more}"
+
+
 def first(c: Comparison) -> Grid:
     """The table that sums up: of pairs, or of figures where there are none."""
     pairs = _pairs(c)
