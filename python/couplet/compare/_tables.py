@@ -71,7 +71,7 @@ def _figures(c: Comparison) -> Grid:
 
 
 def _pairs(c: Comparison) -> Grid:
-    columns = ["pairs", "mean difference", "sd", "95 % interval", "detectable at 80 %"]
+    columns = ["pairs", "mean difference", "sd", "95 % interval", "smallest that could be seen"]
     rows = []
     for p in c.pairings:
         mean = p.spread.mean
