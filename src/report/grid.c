@@ -160,12 +160,26 @@ void cpl_grid_text(cpl_text *out, const cpl_grid *g)
 
 /* ---- page ---- */
 
+/* The group stands before the name; a word that the two lines of the terminal divide is whole. */
+static void put_heading(cpl_text *out, const cpl_grid *g, int64_t column)
+{
+    const char *group   = group_of(g, column);
+    const size_t length = strlen(group);
+    const bool divided  = length && group[length - 1] == '-';
+    cpl_text name       = {0};
+    cpl_text_append(&name, group, length - divided);
+    cpl_text_printf(&name, "%s%s", length && !divided ? ": " : "", g->columns[column]);
+    cpl_markup_element(out, "th", name.bytes ? name.bytes : "");
+    out->failed = out->failed || name.failed;
+    cpl_text_free(&name);
+}
+
 void cpl_grid_page(cpl_text *out, const cpl_grid *g)
 {
     if (g->n_rows == 0) return;
     cpl_text_printf(out, "<div class=\"table\"><table>\n<thead><tr>\n");
     cpl_markup_element(out, "th", g->corner);
-    for (int64_t c = 0; c < g->n_columns; c++) cpl_markup_element(out, "th", g->columns[c]);
+    for (int64_t c = 0; c < g->n_columns; c++) put_heading(out, g, c);
     cpl_text_printf(out, "</tr></thead>\n<tbody>\n");
     for (int64_t r = 0; r < g->n_rows; r++) {
         cpl_text_printf(out, "<tr>");

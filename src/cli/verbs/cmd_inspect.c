@@ -311,6 +311,8 @@ static void put_verdicts(const work *w, cpl_text *title, cpl_text *verdicts)
     if (w->routed) cpl_routing_verdict(verdicts, &w->routing);
     for (int64_t i = 0; i < w->n; i++) {
         if (verdicts->length) cpl_text_char(verdicts, '\n');
+        if (w->n > 1) /* as the columns of the table are called */
+            cpl_text_printf(verdicts, "(%lld) %s:\n", (long long)i + 1, w->reports[i].name);
         cpl_coupling_verdict(verdicts, &w->reports[i]);
     }
     verdicts->failed = verdicts->failed || title->failed;
