@@ -881,6 +881,7 @@ function columnsOf(chart, rows) {
 function putRows(corner, columns, rows) {
   const table = put(put(main, 'div', null, 'table'), 'table'), top = put(put(table, 'thead'), 'tr'), body = put(table, 'tbody');
   put(top, 'th', corner);
+  if (corner === 'layer') table.className = 'layers';
   for (const of of columns) put(top, 'th', of.name, of.wide ? 'words' : '').title = of.key || of.name;
   for (const e of rows) {
     const row = put(body, 'tr');

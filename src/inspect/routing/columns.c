@@ -53,7 +53,7 @@ static const cpl_shown load[] = {{LOAD_MAX, "max/mean", .digits = 2},
 
 static const cpl_shown agreement[] = {{RHO, "rank correlation", .digits = 3},
                                       {RHO_SD, "sd", .digits = 2},
-                                      {TOP1, "top-1 %", .digits = 1},
+                                      {TOP1, "first choice %", .digits = 1},
                                       {TOP1_CHANCE, "chance", .digits = 1},
                                       {OVERLAP, "overlap %", .digits = 1},
                                       {OVERLAP_CHANCE, "chance", .digits = 1},
