@@ -392,7 +392,7 @@ const roundUp = v => {
 
 function logScale(axis, low, high) {
   if (!(high > 0)) { low = .1; high = 1 }
-  if (high < low * 1.0001) { low /= 2; high *= 2 }
+  if (high < low * (axis.zero ? 3 : 1.0001)) { low /= 2; high *= 2 }
   const first = Math.log10(low), last = Math.log10(high), foot = axis.zero ? .1 : 0, ticks = axis.zero ? [0] : [];
   const stride = Math.max(1, Math.ceil((last - first) / 6)), leads = last - first <= 2.2 ? [1, 2, 5] : [1];
   for (let p = Math.floor(first); p <= last; p++)
