@@ -27,13 +27,18 @@ def rows(row, named):
         yield told, said
 
 
+def everything(folder):
+    """Files and folders: one that a refused run leaves empty counts too."""
+    return {**files_of(folder), **{f"{path.relative_to(folder)}/": b"" for path in folder.rglob("*") if path.is_dir()}}
+
+
 def try_row(folder, row, named):
     for words, parts in rows(row, named):
         words, _, text = words.partition(" <<< ")
-        before, code = files_of(folder), int(row[0])
+        before, code = everything(folder), int(row[0])
         told = bad(code, parts.strip().split(" & "), *shlex.split(words), cwd=folder, data=text.encode() or None)
         check(code == 1 or told.count("\n") == 1, f"couplet {words}: more than a sentence: {told}")
-        changed = different(before, files_of(folder))
+        changed = different(before, everything(folder))
         check(not changed, f"couplet {words}: changed {changed}")
 
 
