@@ -371,17 +371,19 @@ static cpl_status check_ranks(cpl_group *group, cpl_status status, const cpl_tas
     return cpl_gather_equal(group, status, state ? json_pack("{s:s}", name, hex) : NULL);
 }
 
-/* Sets "rows" of a result: the usable questions without --limit and --offset, by subject. */
+/* Sets "rows" of a result: the usable questions without --limit and --offset, by subject; leaves
+ * it out if the files are damaged behind what was asked for. */
 static cpl_status count_rows(const cpl_evaluation *e, const cpl_task_evaluation *one)
 {
     cpl_questions q               = {0};
     cpl_questions_options options = e->options;
     bool failed                   = false;
     if (options.of_run || (options.limit == CPL_UNSET && options.offset == 0)) return CPL_OK;
-    options.limit    = CPL_UNSET;
-    options.offset   = 0;
-    options.skip_bad = true;
-    CPL_TRY(cpl_questions_read(&q, one->what->task, one->what->profile, &options));
+    options.limit     = CPL_UNSET;
+    options.offset    = 0;
+    options.skip_bad  = true;
+    cpl_status status = cpl_questions_read(&q, one->what->task, one->what->profile, &options);
+    if (status != CPL_OK) return status == CPL_ERR_INPUT ? CPL_OK : status;
     json_t *rows = cpl_json_open(&failed, one->result, "rows", json_object());
     for (int64_t i = 0; i < q.count; i++) {
         const char *subject = q.question[i].subject ? q.question[i].subject : "";
