@@ -76,8 +76,11 @@ def _is_page(path: str) -> bool:
 def write(path: str, text: str) -> None:
     """Writes all or nothing. OSError."""
     if is_stream(path):
-        with open("/dev/stdout" if path == "-" else path, "wb") as stream:
-            stream.write(text.encode())
+        try:
+            with open("/dev/stdout" if path == "-" else path, "wb") as stream:
+                stream.write(text.encode())
+        except OSError as error:
+            raise OSError(error.errno, error.strerror, "standard output" if path == "-" else path) from None
     else:
         _files.write(os.path.realpath(path), text)
 

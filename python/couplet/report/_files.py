@@ -141,7 +141,7 @@ def pieces(path: Path, largest: int) -> "Iterator[bytes]":
 
 
 def write(path: Path, text: str) -> None:
-    """Writes a file as a whole, or not at all. OSError."""
+    """Writes a file as a whole, or not at all. OSError, with the name of the file."""
     handle, name = tempfile.mkstemp(prefix=".tmp-", dir=os.path.dirname(path) or ".")
     try:
         with open(handle, "wb") as file:
@@ -151,8 +151,10 @@ def write(path: Path, text: str) -> None:
             os.chmod(name, 0o666 & ~mask)
             os.fsync(file.fileno())
         os.replace(name, path)
-    except BaseException:
+    except BaseException as error:
         os.unlink(name)
+        if isinstance(error, OSError):
+            raise OSError(error.errno, error.strerror, str(path)) from None
         raise
 
 

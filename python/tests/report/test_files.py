@@ -342,3 +342,19 @@ def test_damaged_files(reader, damage, tmp_path, capsys):
         assert code in (0, reader.refused) or reader.program == "couplet.certify", (code, err)
         assert err.count("\n") == (code != 0) or reader.program == "couplet.certify", (code, err)
         assert "report this" not in err or reader.name in ("export lm-eval", "plot report", "plot page"), err
+
+
+def test_a_file_that_cannot_be_written_whole(tmp_path):
+    """A limit of the size of files, in a process of its own: what was there stays, and nothing beside it."""
+    (tmp_path / "r.json").write_text("before")
+    code = (
+        "import resource, sys; from couplet.report import _files\n"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))\n"
+        "try: _files.write(sys.argv[1], 'x' * 10000)\n"
+        "except OSError as error: print(_files.reason(error))"
+    )
+    run = subprocess.run(
+        [sys.executable, "-c", code, str(tmp_path / "r.json")], capture_output=True, text=True, check=True
+    )
+    assert run.stdout == f"{tmp_path / 'r.json'}: File too large\n"
+    assert [path.name for path in tmp_path.iterdir()] == ["r.json"] and (tmp_path / "r.json").read_text() == "before"
