@@ -8,8 +8,8 @@
  *             data:
  *                 train: [texts/wiki.jsonl, texts/books]
  *
- *         Settings of removed.def are passed over. Anchors, aliases, tags, several documents and any deeper nesting are refused. An empty
- *         file gives every setting its default.
+ *         Settings of removed.def are passed over. Anchors, aliases, tags, several documents and any
+ *         deeper nesting are refused. An empty file gives every setting its default.
  * Errors: "FILE:LINE:COLUMN: what is wrong", counted from 1. */
 #ifndef CPL_SETTINGS_YAML_H
 #define CPL_SETTINGS_YAML_H
