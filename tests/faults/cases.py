@@ -241,6 +241,11 @@ def long_cases(program, inputs):
             ],
             ["q.json"],
         ),
+        Case(
+            "compare",
+            ["compare", inputs / "R", inputs / "saved-long", "--no-documents", "--json", "c.json", "--html", "c.html"],
+            ["c.json", "c.html"],
+        ),
     ]
 
 

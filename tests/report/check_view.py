@@ -284,7 +284,9 @@ def main():
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)
         words = sys.argv[2:]
-        subprocess.run([program, *words, folder / "page.html" if words else folder], stdout=subprocess.DEVNULL, check=True)
+        subprocess.run(
+            [program, *words, folder / "page.html" if words else folder], stdout=subprocess.DEVNULL, check=True
+        )
         pages = sorted(folder.glob("*.html"))
         browser = browser if browser and works(browser, folder) else None
         if not pages:
