@@ -62,6 +62,9 @@ def arguments(words: "list[str]") -> argparse.Namespace:
     )
     parser.add_argument("--html", metavar="FILE", help="also write a self-contained page with tables and curves")
     parser.add_argument("--overwrite", action="store_true", help="replace existing results")
+    if "--" in words:  # after it every word is a run
+        at = words.index("--")
+        words = words[:at] + [f"./{word}" if word.startswith("-") else word for word in words[at + 1 :]]
     return parser.parse_intermixed_args(words)
 
 
