@@ -3,9 +3,11 @@ is from."""
 
 from __future__ import annotations
 
+import errno
 import os
 import shlex
 import stat
+import sys
 import time
 from typing import Any
 
@@ -75,14 +77,19 @@ def _is_page(path: str) -> bool:
 
 def write(path: str, text: str) -> None:
     """Writes all or nothing. OSError."""
-    if is_stream(path):
-        try:
-            with open("/dev/stdout" if path == "-" else path, "wb") as stream:
-                stream.write(text.encode())
-        except OSError as error:
-            raise OSError(error.errno, error.strerror, "standard output" if path == "-" else path) from None
-    else:
+    if not is_stream(path):
         _files.write(os.path.realpath(path), text)
+        return
+    standard = path in ("-", "/dev/stdout")  # as it is open: another opening would cut the file that it leads to
+    try:
+        if standard and sys.stdout is None:
+            raise OSError(errno.EBADF, os.strerror(errno.EBADF))
+        if standard:
+            sys.stdout.flush()
+        with open(1 if standard else path, "wb", closefd=not standard) as stream:
+            stream.write(text.encode(errors="replace"))
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, "standard output" if standard else path) from None
 
 
 def _source(run: Run) -> "dict[str, Any]":

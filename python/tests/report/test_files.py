@@ -213,6 +213,20 @@ def test_standard_output_that_cannot_be_written(reader, where, tmp_path):
     assert run.stderr.count("\n") == bool(why) and why in run.stderr and bool(why) == ("standard output" in run.stderr)
 
 
+def run_compare(folder, *words, **more):
+    words = [sys.executable, "-m", "couplet.compare", *map(str, words)]
+    return subprocess.run(words, cwd=folder, stderr=subprocess.PIPE, text=True, **more)
+
+
+def test_a_result_goes_behind_what_standard_output_has(tmp_path):
+    SIX[0]._replace(name="-run").write(tmp_path)
+    (tmp_path / "log").write_text("first\n")
+    with open(tmp_path / "log", "a") as log:
+        run = run_compare(tmp_path, "--json", "-", "--", "-run", stdout=log)
+    assert run.returncode == 0, run.stderr
+    assert (tmp_path / "log").read_text().startswith("first\n{")
+
+
 @of_every_reader
 def test_an_interrupt(reader, tmp_path, capsys, monkeypatch):
     """Ctrl-C while the file is read."""
