@@ -10,6 +10,8 @@ from typing import Any, Dict, List, Optional, Sequence
 
 from ._resolve import asset
 
+_NO_TEXT = re.compile("[\x00-\x08\x0b-\x1f\x7f\ud800-\udfff\ufffe\uffff]")
+
 
 def embedded(text: str) -> str:
     """JSON that cannot end the element which holds it."""
@@ -17,7 +19,8 @@ def embedded(text: str) -> str:
 
 
 def cell(tag: str, value: str) -> str:
-    return f"<{tag}>{html.escape(value)}</{tag}>\n"
+    """As cpl_markup_text of src/report: what is no character, and control characters, are U+FFFD."""
+    return f"<{tag}>{html.escape(_NO_TEXT.sub(chr(0xFFFD), value))}</{tag}>\n"
 
 
 def without_scripts(
@@ -52,4 +55,4 @@ def page(
     }
     pieces: List[str] = re.split(r"\{\{(.*?)\}\}", asset("view.html"))
     pieces[1::2] = [parts[name] if name in parts else asset(name) for name in pieces[1::2]]
-    return "".join(pieces)
+    return re.sub("[\ud800-\udfff]", "\ufffd", "".join(pieces))  # bytes of names that are no UTF-8

@@ -227,6 +227,14 @@ def test_a_result_goes_behind_what_standard_output_has(tmp_path):
     assert (tmp_path / "log").read_text().startswith("first\n{")
 
 
+def test_a_page_is_utf_8_without_control_characters(tmp_path):
+    for one, name in ((SIX[0], b"a\xff"), (SIX[1], b"b\x1b")):
+        one._replace(name=os.fsdecode(name)).write(tmp_path)
+    run = run_compare(tmp_path, *sorted(os.listdir(tmp_path)), "--html", "page.html", stdout=subprocess.DEVNULL)
+    assert run.returncode == 0, run.stderr
+    assert "\x1b" not in (tmp_path / "page.html").read_text("utf-8")
+
+
 @of_every_reader
 def test_an_interrupt(reader, tmp_path, capsys, monkeypatch):
     """Ctrl-C while the file is read."""
