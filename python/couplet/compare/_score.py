@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 from collections.abc import Callable
-from typing import Optional
+from typing import Any, Optional
 
 from .._program import find_program
 from ..report import _files
@@ -38,6 +39,30 @@ def _is_scored(run: Run, step: int) -> bool:
     return found["step"] == step and str(found["window"]) == window
 
 
+def _run(words: "list[str]") -> "tuple[int, list[str]]":
+    """(exit code, lines of standard error) of a program, which ends with this one when a signal ends this one."""
+
+    def end(number: int, _: object) -> None:
+        child.terminate()
+        signal.signal(number, signal.SIG_DFL)
+        os.kill(os.getpid(), number)
+
+    options: dict[str, Any] = {"text": True, "errors": "surrogateescape"}
+    with subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, **options) as child:
+        ours = [one for one in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(one) == signal.SIG_DFL]
+        try:
+            for one in ours:
+                signal.signal(one, end)
+            said = child.communicate()[1]
+        except BaseException:
+            child.kill()
+            raise
+        finally:
+            for one in ours:
+                signal.signal(one, signal.SIG_DFL)
+    return child.returncode, said.splitlines()
+
+
 def score(runs: "list[Run]", most: Optional[int], threads: Optional[int], warn: "Callable[[str], None]") -> None:
     """Scores the first `most` held-out documents of each source (0: all) under the last checkpoint of every finished run, again
     where they have been scored; None: DOCUMENTS, of runs without. What cannot be scored or written is a warning.
@@ -53,13 +78,10 @@ def score(runs: "list[Run]", most: Optional[int], threads: Optional[int], warn: 
         words = [program, "eval", run.folder, "--documents", "--overwrite"]
         words += ["--limit", str(DOCUMENTS if most is None else most)] if most != 0 else []
         words += ["--threads", str(threads)] if threads is not None else []
-        done = subprocess.run(
-            words, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, errors="surrogateescape"
-        )
-        said = done.stderr.splitlines()
-        _files.complain(*(said[:-1] if done.returncode else said))
-        if done.returncode < 0 or done.returncode > 128:
+        code, said = _run(words)
+        _files.complain(*(said[:-1] if code else said))
+        if code < 0 or code > 128:
             raise KeyboardInterrupt
-        if done.returncode:
-            why = said[-1].removeprefix("couplet: ") if said else f"exit code {done.returncode}"
+        if code:
+            why = said[-1].removeprefix("couplet: ") if said else f"exit code {code}"
             warn(f"{run.folder}: held-out documents were not scored: {why}")
