@@ -14,8 +14,20 @@ Importing the package registers its operator with PyTorch. couplet.plot, couplet
 PyTorch; without it the first use of another name raises ImportError.
 See docs/pytorch.md of the project."""
 
-import importlib
+import os
 import sys
+
+if sys.version_info < (3, 10):  # before the first line that an older one cannot read
+    _sentence = "couplet needs Python 3.10 or newer, and %s is Python %d.%d" % (
+        (sys.executable,) + sys.version_info[:2]
+    )
+    if sys.argv[:1] == ["-m"]:
+        sys.exit(_sentence + "; the variable COUPLET_PYTHON of couplet compare names another interpreter")
+    raise ImportError(_sentence)
+if sys.version_info < (3, 11) and sys.argv[:1] == ["-m"] and os.environ.get("PYTHONSAFEPATH"):
+    del sys.path[0]  # the current folder, as Python 3.11 does
+
+import importlib
 from typing import TYPE_CHECKING, Any
 
 from ._version import __version__
