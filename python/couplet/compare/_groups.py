@@ -14,6 +14,8 @@ from typing import NamedTuple, Optional
 from ._runs import Run
 from ._settings import Settings
 
+GROUND = ("data.train", "data.validation", "compute.dtype")  # what a group has in common, by whatever setting
+
 
 class Group(NamedTuple):
     name: str
@@ -34,8 +36,8 @@ def names_of(runs: "list[Run]") -> "list[str]":
 
 def _alike(settings: Settings, a: int, b: int, by: Optional[str]) -> bool:
     if by is not None:
-        ground = (settings.all.get(name) for name in ("data.train", "data.validation", "compute.dtype"))
-        return _value(settings, a, by) == _value(settings, b, by) and all(settings.same(s, a, b) for s in ground if s)
+        ground = [settings.all[name] for name in GROUND if name in settings.all]
+        return _value(settings, a, by) == _value(settings, b, by) and all(settings.same(s, a, b) for s in ground)
     return all(settings.same(s, a, b) for s in settings.differing if s.role == "matters")
 
 
@@ -100,6 +102,10 @@ def groups_of(settings: Settings, names: "list[str]", by: Optional[str]) -> "lis
     groups: list[Group] = []
     for group, place in zip(members, places):
         name = stem = _group_name(settings, names, group, by)
+        first = next((other.members[0] for other in groups if other.name == name), None)
+        dtype = settings.all.get("compute.dtype")
+        if by is not None and first is not None and dtype and not settings.same(dtype, first, group[0]):
+            name = stem = f"{stem}, {dtype.texts[group[0]]}"
         k = 2
         while any(other.name == name for other in groups):
             name, k = f"{stem} [{k}]", k + 1

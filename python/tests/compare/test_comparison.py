@@ -110,6 +110,8 @@ def test_groups_are_of_the_precision_that_runs_had(tmp_path):
         (folder / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     c = Comparison(read_runs([str(folder) for folder in folders]))
     assert members(c) == [[0], [1], [2]] and c.settings.all["compute.dtype"].texts == ["f32", "bf16", "auto"]
+    c = Comparison(read_runs([str(folder) for folder in folders]), "erc.alpha")
+    assert [group.name for group in c.groups][:2] == ["off", "off, bf16"]
 
 
 @pytest.mark.parametrize(
