@@ -1,11 +1,13 @@
 """couplet.export tensorboard, read by TensorBoard itself: the same values as the event files that the program of
 d6841828 wrote of the run beside this file, runs that are resumed while they are followed, and what is refused."""
 
+import functools
 import gzip
 import json
 import math
 import os
 import pathlib
+import signal
 import subprocess
 import sys
 import threading
@@ -16,8 +18,15 @@ pytest.importorskip("tensorboard")
 from couplet.export import __main__ as program  # noqa: E402
 from couplet.export import _tensorboard  # noqa: E402
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator  # noqa: E402
+from tensorboard.summary.writer import event_file_writer  # noqa: E402
 
 RUN = pathlib.Path(__file__).parent / "run"
+
+
+@pytest.fixture(autouse=True)
+def as_in_a_new_process(monkeypatch):
+    """Event files of one second are read in the order of their numbers as words, so 10 comes before 9."""
+    monkeypatch.setattr(event_file_writer, "_global_uid", event_file_writer.AtomicCounter(0))
 
 
 def events_of(folder):
@@ -242,7 +251,9 @@ def test_an_interrupt(run):
     """The lines so far are in the file, and the exit code is 130."""
     write(run, *lines_of(1, 2))
     words = [sys.executable, "-m", "couplet.export", "tensorboard", str(run), "--follow"]
-    follower = subprocess.Popen(words, stderr=subprocess.PIPE, text=True)
+    # A shell starts what is behind & with SIGINT ignored, which programs inherit.
+    heeds = functools.partial(signal.signal, signal.SIGINT, signal.SIG_DFL)
+    follower = subprocess.Popen(words, stderr=subprocess.PIPE, text=True, preexec_fn=heeds)
     stop = threading.Timer(120, follower.kill)
     stop.start()
     while follower.poll() is None and not list(run.glob("tensorboard/*tfevents*")):
