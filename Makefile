@@ -155,7 +155,7 @@ device-bare: ## runs that archive, with the emulation in it, in a root that has 
 bench: ## measures speed against the plain matrix product, in the same run
 	@tools/deps.sh build
 	@tools/build.sh release --target bench couplet
-	@for program in build/release/bench/*; do [ ! -x $$program ] || $$program || exit 1; done
+	@for program in $$(find build/release/bench -maxdepth 1 -type f -perm -u+x | sort); do $$program || exit 1; done
 	@python3 bench/remote.py build/release/couplet
 
 intervals: ## measures how often the intervals of inspect --sample hold; LAYERS=1000; about a quarter of an hour
