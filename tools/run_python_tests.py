@@ -34,6 +34,7 @@ NEEDS = [
     "xxhash",
     "gguf",
     "tensorboard",
+    "zstandard",
 ]
 ALONE = ["lm-eval"]  # in a step of its own: it brings many packages, and without it one file of tests is skipped
 ROOT = pathlib.Path(__file__).resolve().parent.parent
@@ -45,7 +46,7 @@ ABSENT = re.compile(
 INSTALL_SECONDS, TEST_SECONDS = 900, 1500
 CHECK = "import torch, transformers, accelerate, safetensors, numpy, pytest"
 WISHED = (
-    CHECK + ", peft, matplotlib, sklearn, mypy, xxhash, gguf, tensorboard, hatchling, lm_eval, ruff"
+    CHECK + ", peft, matplotlib, sklearn, mypy, xxhash, gguf, tensorboard, zstandard, hatchling, lm_eval, ruff"
 )  # without, a few are skipped
 
 
