@@ -1,0 +1,57 @@
+#!/usr/bin/env python3
+"""check_prose.py [FILE...]: finds three patterns of prose that a newcomer cannot read.
+
+A comment that begins with "Of" or "What" lacks a subject and a verb. An error that ends in a question does not say
+what is missing or how to give it. A function whose name is a verb without an object, or an adjective, does not tell
+a caller what it does. Checked are C in src/ and include/, and Python in python/couplet/ and tools/."""
+
+import pathlib
+import re
+import subprocess
+import sys
+
+C_COMMENT = re.compile(r"(?:/\*\*?|//)<?\s*(?:of|what)\s", re.I)
+PY_COMMENT = re.compile(r"(?:^\s*|\s\s)#:?\s*(?:of|what)\s|^\s*[rf]?\"\"\"(?:of|what)\s", re.I)
+QUESTION = re.compile(r"""[a-z)`']\?(?:\\n)?\"""", re.I)
+NO_QUESTION = re.compile(r"""did you mean|\br?[fr]"|\(\?|\)\?\"""")  # a suggestion; regular expressions
+BARE = (
+    "away blame deep few gather give got hear judge keep less look lose most note put recall say see some take tell "
+    "there together what wide words"
+)
+C_FUNCTION = re.compile(rf"^(?!return\b)[a-z_][\w *]*?[ *]({BARE.replace(' ', '|')})\([^;]*$")
+PY_FUNCTION = re.compile(rf"^\s*def _?({BARE.replace(' ', '|')})\(")
+RULES = {
+    "c": [(C_COMMENT, "the comment begins with Of or What"), (C_FUNCTION, "the function's name has no object")],
+    "py": [(PY_COMMENT, "the comment begins with Of or What"), (PY_FUNCTION, "the function's name has no object")],
+}
+
+
+def files_to_check():
+    listed = subprocess.run(
+        ["git", "ls-files", "src", "include", "python/couplet", "tools"], capture_output=True, text=True, check=True
+    )
+    return listed.stdout.splitlines()
+
+
+def main():
+    found = 0
+    for name in sys.argv[1:] or files_to_check():
+        path = pathlib.Path(name)
+        kind = {".py": "py", ".c": "c", ".h": "c", ".def": "c", ".inc": "c", ".cu": "c", ".cuh": "c"}.get(path.suffix)
+        if kind is None or path.is_symlink():
+            continue
+        for number, line in enumerate(path.read_text().splitlines(), 1):
+            wrong = [reason for rule, reason in RULES[kind] if rule.search(line)]
+            if QUESTION.search(line) and not NO_QUESTION.search(line):
+                wrong.append("the message is a question")
+            for reason in wrong:
+                found += 1
+                print(f"{name}:{number}: {reason}: {line.strip()[:90]}")
+    print(
+        f"{found} found" if found else "no comment begins with Of or What, no message asks, each function has an object"
+    )
+    return bool(found)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
