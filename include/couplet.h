@@ -1,6 +1,6 @@
-/* couplet.h - the expert-router coupling loss (ERC) for any trainer, on memory that it owns.
+/* couplet.h - the expert-router coupling loss (ERC) for any trainer, on the trainer's own memory.
  *
- * What:     for one Mixture-of-Experts layer with n experts, router rows R [n,d] and expert gates
+  * Loss:     for one Mixture-of-Experts layer with n experts, router rows R [n,d] and expert gates
  *           W_g^j [D,d] (rows as Hugging Face stores them),
  *
  *               R~_i   = R_i * delta_i,   delta_i ~ U(1 - eps_i, 1 + eps_i)^d
@@ -12,23 +12,23 @@
  *           and the gradient of `weight` times L. Source: "Coupling Experts and Routers in
  *           Mixture-of-Experts via an Auxiliary Loss", section 3 (loss: equation 3; noise bound:
  *           section 3.2). Call it once per layer and optimizer step, in training only; routing
- *           keeps using the clean R. In the gradient eps and delta are constants, R is not; at an
- *           exact tie a hinge passes its gradient; where M[i,j] is 0 the norm has none.
- * Cost:     three products of [n,d] by [n D,d] forward and backward together, one without
- *           gradients; rows without a gradient are left out of the backward products.
- * Memory:   nothing is kept between calls and nothing of the caller's is written but what is named
- *           an output below. Scratch is O(n D + n d) floats a thread and O(n^2 + n d) together.
- * Threads:  no shared state; any number of threads may call at once, each with a cpl_erc of its
- *           own and a stack of 64 KiB or more. The same call with the same n_threads gives the same
- *           bits.
+ *           keeps using the clean R. The gradient treats eps and delta as constants. At an
+  *           exact tie a hinge passes its gradient. Where M[i,j] is 0 the norm's gradient is 0.
+ * Cost:     three products of [n,d] by [n D,d] for forward and backward together, one product
+ *           without gradients. Backward products contain only the rows that have a gradient.
+ * Memory:   a call keeps nothing and writes only the outputs named below. Scratch is
+ *           O(n D + n d) floats per thread and O(n^2 + n d) floats shared by the threads.
+ * Threads:  functions share no state. Any number of threads may call at once, each with its own
+ *           cpl_erc and a stack of 64 KiB or more. The same call with the same n_threads gives the
+ *           same bits.
  * fork():   a child of the process that loaded the library computes with one thread, whatever
- *           n_threads says: the threads of its parent are not there, and GNU's OpenMP would wait for
- *           them. The phases below are all called in one process. A program that the child executes
- *           starts anew.
- * Errors:   CPL_ERR_INPUT for an argument that is not acceptable, CPL_ERR_MEMORY; cpl_last_error()
- *           is the sentence. Nothing has been written then. Numbers of the router or the experts
- *           that are infinite or NaN are no error: the loss says so by being infinite or NaN, and
- *           NaN in the router makes every expert's gradient NaN.
+ *           n_threads says, because GNU's OpenMP would wait for the threads of the parent. All
+ *           phases below must be called in one process. A program that the child executes may use
+ *           threads again.
+ * Errors:   CPL_ERR_INPUT for an argument that is not acceptable, CPL_ERR_MEMORY if scratch cannot
+ *           be allocated. cpl_last_error() returns the message. No output has been written then.
+ *           Infinite or NaN weights are accepted: the loss becomes infinite or NaN, and NaN in the
+ *           router makes every expert's gradient NaN.
  * Order:    all arrays are row-major. "Numbers" counts elements, not bytes.
  *
  * Use:      cpl_erc erc;
@@ -53,128 +53,132 @@
 extern "C" {
 #endif
 
-/* The library's version, as in "0.1.0". */
+/* The library's version, for example "0.1.0". */
 CPL_API const char *cpl_version(void);
 
 typedef enum cpl_erc_dtype {
     CPL_ERC_F32,  /* IEEE 754 binary32 */
-    CPL_ERC_BF16, /* its upper sixteen bits */
+    CPL_ERC_BF16, /* bfloat16, the upper 16 bits of a binary32 */
 } cpl_erc_dtype;
 
 typedef enum cpl_erc_noise_kind {
-    CPL_ERC_NOISE_DRAWN, /* delta from (seed, step, layer, draw), within 1 +- eps: the paper's */
-    CPL_ERC_NOISE_GIVEN, /* delta as the caller has it */
+    CPL_ERC_NOISE_DRAWN, /* the paper's: delta from (seed, step, layer, draw), in 1 +- eps */
+    CPL_ERC_NOISE_GIVEN, /* delta from the caller, in `delta` */
     CPL_ERC_NOISE_NONE,  /* delta = 1 */
 } cpl_erc_noise_kind;
 
-/* One matrix of every local expert: at[e] is the first number of that of expert first_expert + e,
- * its rows are `stride` numbers apart (at least their length), so that a gate within a fused
- * [2 D,d] tensor fits as it lies. at NULL: there is no such matrix. Aligned as its type. */
+/* One matrix of every local expert. at[e] points to the first number of the matrix of expert
+ * first_expert + e and is aligned for its type. Rows are `stride` numbers apart, at least the
+ * length of a row: a gate inside a fused [2 D,d] tensor can be passed without a copy. `at` is NULL
+ * if the activation does not use the matrix. */
 typedef struct cpl_erc_matrices {
     const void *const *at;
     int64_t stride;
 } cpl_erc_matrices;
 
-/* Gradients of such matrices, F32, of the same shape: they are *added* to. at NULL: not wanted. */
+/* Gradients of one matrix of every local expert: F32, same shape and layout rules. The call *adds*
+ * to them. `at` is NULL if the gradients are not wanted. */
 typedef struct cpl_erc_gradients {
     float *const *at;
     int64_t stride;
 } cpl_erc_gradients;
 
-/* One evaluation of the loss: what goes in, what comes out. cpl_erc_init sets every field; nothing
- * is owned by it. */
+/* Inputs and outputs of one evaluation of the loss. cpl_erc_init sets every field. The struct owns
+ * no memory. */
 typedef struct cpl_erc {
     /* ---- shapes; to be set ---- */
     int64_t n_experts; /* n, 1 ... 65535 */
     int64_t d_model;   /* d, 1 ... 2^24 */
     int64_t d_expert;  /* D, 1 ... 2^24 */
 
-    /* ---- which part of M; by default all of it ---- */
-    int64_t first_expert, end_expert; /* columns [first, end): the experts whose weights are here */
-    int64_t first_row, end_row; /* rows: may be split over replicas that hold the same experts;
-                                   losses and gradients of the parts are summed */
+    /* ---- the part of M that is computed; default all of M ---- */
+    int64_t first_expert, end_expert; /* columns [first, end): the local experts */
+    /* Rows [first, end). They may be split over replicas that hold the same experts; the caller
+     * sums losses and gradients of the parts. */
+    int64_t first_row, end_row;
 
     /* ---- inputs ---- */
-    const float *router;             /* R [n,d], rows d apart; all n rows, whatever the part */
-    cpl_erc_dtype dtype;             /* of the matrices; default CPL_ERC_F32 */
+    const float *router;             /* R [n,d], rows d apart; always all n rows */
+    cpl_erc_dtype dtype;             /* type of gate, up and down; default CPL_ERC_F32 */
     cpl_erc_matrices gate, up, down; /* W_g, W_p: D rows of d; W_o: d rows of D */
 
     /* ---- the loss ---- */
     cpl_erc_activation activation; /* default CPL_ERC_GATE */
     double alpha;                  /* >= 0, default 1; the paper's range is [0,1] */
-    double weight;                 /* of the loss in the gradients, default 1. With L layers and
-                                      their mean as the loss: the coefficient divided by L */
+    double weight;                 /* factor of the loss in the gradients, default 1. If the loss
+                                      is a mean over L layers: its coefficient / L */
 
     /* ---- noise ---- */
     cpl_erc_noise_kind noise;
     uint64_t seed, step; /* step below 2^40 */
     uint32_t layer;      /* below 2^16 */
-    uint32_t draw;       /* below 2^16; several draws of one step: one call each, weight / draws */
-    const float *delta;  /* [n,d], finite; with CPL_ERC_NOISE_GIVEN */
+    uint32_t draw;       /* below 2^16; for several draws: one call each, with weight / draws */
+    const float *delta;  /* [n,d], finite; read with CPL_ERC_NOISE_GIVEN only */
 
-    /* ---- how ---- */
-    cpl_erc_dtype compute; /* what operands of products are rounded to, default CPL_ERC_F32; sums,
-                              norms, noise and hinges are F32 or wider always */
-    int n_threads;         /* 0, the default: one per processor; 1 in a child of fork() */
+    /* ---- computation ---- */
+    cpl_erc_dtype compute; /* type that operands of products are rounded to, default CPL_ERC_F32;
+                              sums, norms, noise and hinges are always F32 or wider */
+    int n_threads;         /* default 0: one per processor; a child of fork() uses 1 */
 
-    /* ---- outputs, each optional ---- */
-    float *router_grad; /* dR [n,d] *adds* */
-    cpl_erc_gradients gate_grad, up_grad,
-        down_grad; /* *add*; those of matrices not used: nothing */
-    float *M;      /* [n,n]: entries of this part are *set* */
-    float *eps;    /* [n]: is *set* */
+    /* ---- outputs; NULL if not wanted ---- */
+    float *router_grad; /* dR [n,d]; the call *adds* to it */
+    /* The call *adds* to the gradients of the matrices that the activation uses. */
+    cpl_erc_gradients gate_grad, up_grad, down_grad;
+    float *M;   /* [n,n]; the call *sets* the entries of this part */
+    float *eps; /* [n]; the call *sets* all n */
 
-    /* ---- what the phases exchange; cpl_erc_run does not need them ---- */
-    float *diagonal;     /* [n] M[j,j] */
-    int32_t *violations; /* [2,n] how many entries of row i, of column j, reach their bound */
+    /* ---- exchanged between the three phases; optional in cpl_erc_run ---- */
+    float *diagonal;     /* [n]: M[j,j] */
+    int32_t *violations; /* [2,n]: entries of row i, then of column j, that reach their bound */
 
-    /* ---- scratch: NULL in cpl_erc_run: taken and given back within the call ---- */
+    /* ---- scratch; if NULL, cpl_erc_run allocates and frees it ---- */
     void *scratch;        /* any alignment */
-    size_t scratch_bytes; /* at least what cpl_erc_scratch says */
+    size_t scratch_bytes; /* at least the number that cpl_erc_scratch sets */
 
     /* ---- results ---- */
-    double loss;               /* L, or this part's share of the sum; before `weight` */
+    double loss;               /* L, or this part's share of the sum; without `weight` */
     int64_t row_violations;    /* pairs i != j of this part with M[i,j] >= alpha M[i,i] */
-    int64_t column_violations; /* ... with M[i,j] >= alpha M[j,j] */
-    int64_t eps_above_1;       /* rows whose nearest neighbour is further than twice their norm */
-    int64_t zero_rows;         /* rows of R that are zero: eps 0, M 0, no gradient */
+    int64_t column_violations; /* pairs i != j of this part with M[i,j] >= alpha M[j,j] */
+    int64_t eps_above_1;       /* rows whose nearest row is further than twice their norm */
+    int64_t zero_rows;         /* rows of R that are zero: their eps, M and gradient are 0 */
 
-    int phase; /* private: which phase comes next */
+    int phase; /* private: the phase that comes next */
 } cpl_erc;
 
 /* Sets every field to its default: zero or NULL, alpha and weight 1, all rows and experts. */
 CPL_API void cpl_erc_init(cpl_erc *erc);
 
-/* Checks all that is in `erc` but the scratch, and sets *bytes to what the scratch must have. */
+/* Checks every field of `erc` except the scratch, and sets *bytes to the size of scratch that the
+ * phases need. CPL_ERR_INPUT for a field that is not acceptable. */
 CPL_API CPL_NODISCARD cpl_status cpl_erc_scratch(const cpl_erc *erc, size_t *bytes);
 
 /* ---- every expert is local: one call ---- */
 
-/* Loss, outputs and gradients; end_expert - first_expert must be n (rows may be split). diagonal
- * and violations are filled where given. */
+/* Computes the loss, the outputs and the gradients. end_expert - first_expert must be n; rows may
+ * be split. Also sets diagonal and violations if they are not NULL. */
 CPL_API CPL_NODISCARD cpl_status cpl_erc_run(cpl_erc *erc);
 
-/* ---- experts are spread over processes: three calls, and between them the caller's exchange ----
- *
- * Each process sets first_expert and end_expert, gives diagonal, violations and scratch, and calls
- * in this order, with the same cpl_erc and nothing changed in between:
- *
- *     cpl_erc_diagonals(&erc);    then every process gets the others' diagonal[] (all-gather of
- *                                 n floats in all)
- *     cpl_erc_sweep(&erc);        then violations[2 n] and loss are summed over the processes
- *     cpl_erc_finish(&erc);       then router_grad is summed over the processes (it holds the
- *                                 gradient of this process's experts); gate_grad etc. are complete
- *
- * Where no gradient is wanted finish does nothing and may be left out. */
+/* ---- experts are spread over processes: three calls, with an exchange by the caller after each
+   ---- * * Each process sets first_expert, end_expert, diagonal, violations and scratch. It then
+   makes these * calls in this order, with the same cpl_erc, whose fields must not change in
+   between: * *     cpl_erc_diagonals(&erc);    then the processes exchange their parts of
+   diagonal[] *                                 (all-gather of n floats in all) *
+   cpl_erc_sweep(&erc);        then the caller sums violations[2 n] and loss over the processes *
+   cpl_erc_finish(&erc);       then the caller sums router_grad over the processes; it holds *
+   the gradient through this process's experts. gate_grad, *                                 up_grad
+   and down_grad are complete * * If no gradient is wanted, cpl_erc_finish does nothing and may be
+   omitted. */
 
 /* Phase 1 sets eps and diagonal[first_expert ... end_expert-1]. */
 CPL_API CPL_NODISCARD cpl_status cpl_erc_diagonals(cpl_erc *erc);
 
-/* Phase 2 reads diagonal[n]; sets M, loss, the four counts and violations (0 where this process
- * knows nothing); adds the gradients of every pair i != j to the matrices' gradients. */
+/* Phase 2 reads diagonal[n]. It sets M, loss, the four counts and violations, which are 0 for the
+ * columns of other processes. It adds the gradients of every pair i != j to the gradients of the
+ * matrices. */
 CPL_API CPL_NODISCARD cpl_status cpl_erc_sweep(cpl_erc *erc);
 
-/* Phase 3 reads violations[2 n]; adds the gradient of the diagonal, and router_grad. */
+/* Phase 3 reads violations[2 n]. It adds the gradient of the diagonal to the gradients of the
+ * matrices, and the whole gradient of this process's experts to router_grad. */
 CPL_API CPL_NODISCARD cpl_status cpl_erc_finish(cpl_erc *erc);
 
 #ifdef __cplusplus

@@ -5,7 +5,7 @@
 #ifndef COUPLET_ACTIVATION_H
 #define COUPLET_ACTIVATION_H
 
-/* What M takes the norm of. The matrices named are those that must be given. */
+/* The vector whose norm is M[i,j]. In brackets: the matrices that must be given. */
 typedef enum cpl_erc_activation {
     CPL_ERC_GATE,   /* R~ W_g: the paper's (gate) */
     CPL_ERC_UP,     /* R~ W_p (up) */

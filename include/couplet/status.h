@@ -1,4 +1,4 @@
-/* couplet/status.h - how a function of libcouplet says that something outside the program failed.
+/* couplet/status.h - the codes that functions of libcouplet return.
  *
  * Part of the public interface, included by couplet.h; inside the library it is reached through
  * base/status.h. */
@@ -16,7 +16,7 @@ typedef enum cpl_status {
     CPL_ERR_MEMORY,  /* host or device memory ran out, or would */
     CPL_ERR_DEVICE,  /* a matrix library, GPU or communicator failed */
     CPL_ERR_USAGE,   /* a verb, flag or --set is wrong (the program exits with 2) */
-    CPL_ERR_STOPPED, /* a signal asked the program to stop; never in somebody else's process */
+    CPL_ERR_STOPPED, /* the program stops after a signal; the library alone never returns it */
 } cpl_status;
 
 #if defined(__GNUC__)
@@ -31,7 +31,7 @@ typedef enum cpl_status {
 #    define CPL_API
 #endif
 
-/* The sentence that belongs to this thread's last failure, for the user; "" if none. */
+/* The error message of the calling thread's last failure; "" if no call has failed. */
 CPL_API const char *cpl_last_error(void);
 
 #ifdef __cplusplus

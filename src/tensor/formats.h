@@ -1,7 +1,7 @@
-/* formats.h - how numbers are stored in published checkpoints: of how many a block consists, and
- * how long it is.
+/* formats.h - the formats of numbers in published checkpoints, with the numbers and bytes of a
+ * block.
  *
- * Room:    tensor. To floats: the operations `decode` and `scale` of host_ops.h.
+ * Room:    tensor. The operations `decode` and `scale` of host_ops.h convert them to floats.
  * Source:  docs/formats.md, "Quantised numbers"; the blocks of GGUF as in the Python package
  *          `gguf`. */
 #ifndef CPL_TENSOR_FORMATS_H
@@ -31,7 +31,7 @@ typedef enum cpl_format {
 #define CPL_FORMAT_ENUM(name, numbers, bytes, what) CPL_FORMAT_##name,
     CPL_FORMATS(CPL_FORMAT_ENUM)
 #undef CPL_FORMAT_ENUM
-        CPL_FORMAT_OTHER, /* stored in some way that is not read */
+        CPL_FORMAT_OTHER, /* a format that cannot be read */
     CPL_N_FORMATS = CPL_FORMAT_OTHER
 } cpl_format;
 
@@ -39,17 +39,17 @@ const char *cpl_format_name(cpl_format format);      /* "BF16"; "other" */
 int64_t cpl_format_block_numbers(cpl_format format); /* 1 for plain numbers; OTHER: 1 */
 int64_t cpl_format_block_bytes(cpl_format format);   /* OTHER: 0 */
 
-/* Which numbers of a stored matrix are requested: result (r,c) is number first + r row_step + c
- * col_step, counted from the beginning of the bytes given. A format with blocks of more than one
- * number needs col_step 1, and it needs `first`, `row_step` and the number of columns to be
- * multiples of its block (INT4_WORD and F4_PAIR: the columns may end inside a block). */
+/* A selection from a stored matrix: result (r,c) is number first + r row_step + c col_step, counted
+ * from the beginning of the bytes. For a format with several numbers in a block, col_step must be
+ * 1, and first, row_step and cols must be multiples of the block. With INT4_WORD and F4_PAIR the
+ * columns may end inside a block. */
 typedef struct cpl_decode_shape {
     int64_t rows, cols;
     int64_t first, row_step, col_step;
 } cpl_decode_shape;
 
-/* Factors of a matrix of which rows [first_row, first_row + rows) are requested: number (r,c) has
- * the factor at (r / block_rows) * step + c / block_cols. */
+/* The factors of rows [first_row, first_row + rows) of a matrix: number (r,c) of the matrix has the
+ * factor at (r / block_rows) * step + c / block_cols. */
 typedef struct cpl_scale_shape {
     int64_t rows, cols;
     int64_t first_row, block_rows, block_cols, step;

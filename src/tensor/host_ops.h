@@ -1,11 +1,13 @@
-/* host_ops.h - operations of the CPU on arrays in the host's memory, which are no tensors of a backend.
+/* host_ops.h - operations of the CPU on plain arrays in the host's memory.
  *
- * Room:   tensor. For the public door (couplet.h), the inspection of checkpoints, and whoever reads
- *         stored numbers. Their memory is never a backend's, and their types are not tensors, so that
- *         a compiler refuses either in place of the other. Products: cpl_product_matrices (product.h).
+ * Room:   tensor. Used by the public interface (couplet.h), the inspection of checkpoints and
+ *         readers of stored numbers. Arrays are never a backend's memory. Their types differ from
+ *         cpl_tensor, so that a compiler rejects one in place of the other. Products:
+ *         cpl_product_matrices (product.h).
  * Names:  as in ops.h; arrays are row-major and contiguous.
- * Threads: one, so that the caller's threads each take some of the work, where no n_threads is
- *         given. Scratch is the calling thread's, CPL_ALIGNMENT-aligned. */
+ * Threads: operations without n_threads use the calling thread only, so that a caller can divide
+ *         its work over threads. Scratch belongs to the calling thread and is
+ *         CPL_ALIGNMENT-aligned. */
 #ifndef CPL_TENSOR_HOST_OPS_H
 #define CPL_TENSOR_HOST_OPS_H
 
@@ -23,9 +25,9 @@ typedef struct cpl_matrix {
 
 /* ---- the coupling loss: the phases and their order are those of erc.h ---- */
 
-/* One matrix of every expert, at any address: expert j's begins at at[j - j0] if `at` is given,
- * else (j - j0) * step numbers after `data`; its rows are `stride` numbers apart. Both NULL: there
- * is no such matrix. */
+/* One matrix of every expert. Expert j's matrix begins at at[j - j0], or (j - j0) * step numbers
+ * after `data` if `at` is NULL. Rows are `stride` numbers apart. `at` and `data` are both NULL if
+ * the activation does not use the matrix. */
 typedef struct cpl_erc_weights {
     const void *data;
     int64_t step;
@@ -33,7 +35,7 @@ typedef struct cpl_erc_weights {
     int64_t stride;
 } cpl_erc_weights;
 
-/* The same for gradients: F32, always added to. */
+/* Gradients of one matrix of every expert, with the same layout: F32, always added to. */
 typedef struct cpl_erc_grads {
     float *data;
     int64_t step;
@@ -41,56 +43,56 @@ typedef struct cpl_erc_grads {
     int64_t stride;
 } cpl_erc_grads;
 
-/* The rows [i0,i1) and columns (experts) [j0,j1) of M, which is the whole loss if both ranges are
- * all of 0..n-1. The whole loss is a sum over such parts, and so is its gradient. */
+/* A part of the loss: rows [i0,i1) and columns (experts) [j0,j1) of M. Loss and gradient are sums
+ * over such parts; the part with both ranges [0,n) is the whole loss. */
 typedef struct cpl_erc_host_job {
     int64_t n, d, D, i0, i1, j0, j1;
     cpl_erc_activation activation;
-    cpl_dtype dtype;   /* of the weights: CPL_F32 or CPL_BF16 */
+    cpl_dtype dtype;   /* type of the weights: CPL_F32 or CPL_BF16 */
     cpl_dtype compute; /* the type that operands of products are rounded to */
     double alpha;
-    double weight; /* of the loss, in the gradients */
+    double weight; /* factor of the loss in the gradients */
 
     const float *R;                 /* [n,d] */
     const float *delta;             /* [n,d]; NULL: 1 */
-    cpl_erc_weights gate, up, down; /* those that the activation needs */
+    cpl_erc_weights gate, up, down; /* set if the activation uses the matrix */
 
     float *dR;                       /* [n,d] or NULL */
     cpl_erc_grads dgate, dup, ddown; /* none: not requested */
     float *M;                        /* [n,n] or NULL; only entries of this part are set */
-    double loss;                     /* of this part; unweighted; already divided by n^2 */
+    double loss;                     /* the part's loss, divided by n^2, without `weight` */
 
-    /* What an expert-parallel caller exchanges between the phases. */
+    /* Exchanged between the phases by an expert-parallel caller. */
     float *diagonal;     /* [n] M[j,j] */
-    int32_t *violations; /* [2,n]: of row i, then of column j: how many entries reach their bound */
+    int32_t *violations; /* [2,n]: entries of row i, then of column j, that reach their bound */
 
-    int n_threads; /* the same from the first phase to the last */
-    void *scratch; /* CPL_ALIGNMENT-aligned; untouched by others from the first phase to the last */
+    int n_threads; /* must be the same in all phases */
+    void *scratch; /* CPL_ALIGNMENT-aligned; must stay unchanged between the phases */
     size_t scratch_bytes;
 } cpl_erc_host_job;
 
 /* ---- responses (response.c) ---- */
 
-/* The response of an expert to every router row, one row of its gate after another.
- * For matrices that are read from a file in pieces; for a model in memory, erc.h computes M. X
- * [n,d] are the router rows or proxies, W [rows,d] some rows of an expert's gate. With all of its
- * rows added, sqrt(squares[i]) is M[i,j], sqrt(centred[i]) that of the centred rows, and sqrt(*norm)
- * is |W_g^j|_F. */
+/* The response of an expert to every router row, summed over pieces of the expert's gate. Meant for
+ * matrices that are read from a file in pieces; erc.h computes M for a model in memory. X [n,d] are
+ * the router rows or proxies, W [rows,d] some rows of an expert's gate. After all rows of the gate,
+ * sqrt(squares[i]) is M[i,j], sqrt(centred[i]) is M[i,j] of the centred rows, and sqrt(*norm) is
+ * |W_g^j|_F. */
 typedef struct cpl_response_ops {
-    /* Bytes of X packed for the products below; CPL_ALIGNMENT-aligned memory of the caller. */
+    /* Bytes of `packed`, memory of the caller, CPL_ALIGNMENT-aligned. pack stores X in it. */
     size_t (*packed_bytes)(int64_t n, int64_t d);
     void (*pack)(void *packed, cpl_matrix X);
 
-    /* Rows of W that one call takes best: they and the products stay in the cache. */
+    /* The best number of rows of W for one call: rows and products then stay in the cache. */
     int64_t (*rows)(int64_t d);
-    /* Scratch of one call of `add`. */
+    /* Bytes of scratch of one call of `add`. */
     size_t (*scratch_bytes)(void);
 
-    /* squares [n] *add* the sum over the rows r of W of (X_i . W_r)^2, in double; centred [n] (NULL:
-     * not computed) the same of (X_i . W_r - mean X . W_r)^2; norm *adds* the sum of the squares of
-     * W. A NaN or an infinity of W reaches *norm. W may have no rows, or more than `rows`. Rows in
-     * the same order give the same bits however they are split over calls, and squares with the same
-     * bits as those from which erc.h computes M in F32. */
+    /* squares [n] *add* the sum over the rows r of W of (X_i . W_r)^2, in double; centred [n]
+     * (NULL: not computed) *add* the sum of (X_i . W_r - mean X . W_r)^2; norm *adds* the sum of
+     * the squares of W. A NaN or an infinity of W makes *norm NaN or infinite. W may have no rows,
+     * or more than `rows`. The bits depend on the order of the rows, not on their split over calls.
+     * The squares have the same bits as in erc.h, which computes M in F32 from them. */
     void (*add)(double *squares, double *centred, double *norm, const void *packed, int64_t n,
                 cpl_matrix W, void *scratch);
 } cpl_response_ops;
@@ -102,13 +104,13 @@ typedef struct cpl_host_ops {
      * O(n D + n d) floats a thread and O(n^2 + n D + n d) together. */
     size_t (*erc_job_bytes)(const cpl_erc_host_job *job);
 
-    /* As in erc.h, but loss is set. */
+    /* As in erc.h, except that these set job->loss. */
     void (*erc_diagonals)(cpl_erc_host_job *job);
     void (*erc_sweep)(cpl_erc_host_job *job);
     void (*erc_add_diagonal)(cpl_erc_host_job *job);
     void (*erc_run_local)(cpl_erc_host_job *job);
 
-    /* As in erc.h: eps [n] of R [n,d]; delta [n,d] of eps. */
+    /* As in erc.h: eps [n] from R [n,d], and delta [n,d] from eps [n]. */
     void (*erc_nearest)(float *eps, cpl_matrix R, int n_threads);
     void (*erc_noise)(cpl_matrix delta, const float *eps, cpl_rng_key key, uint64_t draw,
                       int n_threads);
@@ -117,31 +119,31 @@ typedef struct cpl_host_ops {
 
     /* The sum of x y, [count] each. */
     double (*dot)(const float *x, const float *y, int64_t count, int n_threads);
-    /* x less the mean of its rows. */
+    /* Subtracts the mean of the rows from every row of x. */
     void (*centre)(cpl_matrix x);
-    /* out [x.rows] */
+    /* out [x.rows] = the Euclidean norms of the rows of x. */
     void (*row_norms)(float *out, cpl_matrix x);
 
     /* ---- figures and largest singular values; as in ops.h ---- */
 
-    /* Scratch of coupling_figures. */
+    /* Bytes of scratch of coupling_figures. */
     size_t (*figures_bytes)(int64_t n, int64_t d);
-    /* Of M [n,n], eps [n], the rows [n,d] that M is made of, delta [n,d] (NULL: 1), gate_norm [n] and
-     * gate_spectral [n] (NULL: not known), with alpha 1. */
+    /* Sets *out from M [n,n], eps [n], the rows [n,d] that M was computed with, delta [n,d] (NULL:
+     * 1), gate_norm [n] and gate_spectral [n] (NULL: not known), with alpha 1. */
     void (*coupling_figures)(cpl_coupling_figures *out, const float *M, const float *eps,
                              cpl_matrix rows, const float *delta, const float *gate_norm,
                              const float *gate_spectral, int64_t top_k, void *scratch);
 
-    /* Scratch of spectral_norm of [D,d]. */
+    /* Bytes of scratch of spectral_norm for a matrix [D,d]. */
     size_t (*spectral_bytes)(int64_t D, int64_t d);
     float (*spectral_norm)(cpl_matrix W, void *scratch);
 
     /* ---- stored numbers (decode.c) ---- */
 
-    /* out [rows,cols] = the numbers of `bytes`, stored in `format`, that `shape` picks. `bytes`
-     * need not be aligned for its type; `format` is not OTHER. */
+    /* out [rows,cols] = the numbers that `shape` selects from `bytes`, which are stored in
+     * `format`. `bytes` may have any alignment. `format` must not be OTHER. */
     void (*decode)(float *out, cpl_format format, const void *bytes, cpl_decode_shape shape);
-    /* x [rows,cols] times its factors. */
+    /* Multiplies x [rows,cols] by its factors. */
     void (*scale)(float *x, const float *factors, cpl_scale_shape shape);
 
     cpl_response_ops response;

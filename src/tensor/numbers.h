@@ -1,5 +1,5 @@
-/* numbers.h - bf16, f16 and the bits of floats. Reading f16 and the other small formats of
- * checkpoints: the operation `decode` of host_ops.h.
+/* numbers.h - bf16, f16 and the bits of floats. The operation `decode` of host_ops.h reads f16 and
+ * the other small formats of checkpoints.
  *
  * Room:    tensor (header only; uses nothing). A bf16 or f16 is given as its bit pattern. */
 #ifndef CPL_TENSOR_NUMBERS_H
@@ -28,7 +28,7 @@ static inline float cpl_bf16_to_f32(uint16_t bits)
 }
 
 /* Rounds to nearest, ties to even; a value beyond the largest bf16 becomes infinite. A NaN stays a
- * (quiet) NaN: rounding alone would carry some of them over into infinity or zero. */
+ * (quiet) NaN: rounding alone would turn some NaN into infinity or zero. */
 static inline uint16_t cpl_bf16_from_f32(float value)
 {
     uint32_t bits = cpl_f32_bits(value);
@@ -36,7 +36,8 @@ static inline uint16_t cpl_bf16_from_f32(float value)
     return (uint16_t)((bits + 0x7fffu + (bits >> 16 & 1u)) >> 16);
 }
 
-/* The same for f16: 65,520 and larger sizes become infinite, 2^-25 and smaller ones 0. */
+/* Rounds to the nearest f16, ties to even. Absolute values from 65,520 on become infinite, those up
+ * to 2^-25 become 0. */
 static inline uint16_t cpl_f16_from_f32(float value)
 {
     const uint32_t least_infinite = 0x477ff000u, least_normal = 0x38800000u;
@@ -44,7 +45,7 @@ static inline uint16_t cpl_f16_from_f32(float value)
     const uint32_t sign = bits >> 16 & 0x8000u;
     if (size > 0x7f800000u) return (uint16_t)(sign | 0x7e00u | (size >> 13 & 0x3ffu));
     if (size >= least_infinite) return (uint16_t)(sign | 0x7c00u);
-    if (size < least_normal) /* a sum near 0.5 is a multiple of 2^-24, as a subnormal f16 is */
+    if (size < least_normal) /* sums near 0.5 are multiples of 2^-24, as subnormal f16 are */
         return (uint16_t)(sign | (cpl_f32_bits(cpl_f32_from_bits(size) + 0.5f) - 0x3f000000u));
     return (uint16_t)(sign | (size - 0x38000000u + 0xfffu + (size >> 13 & 1u)) >> 13);
 }

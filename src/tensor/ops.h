@@ -7,26 +7,28 @@
  *           V vocabulary.
  * Types:    F32 unless said otherwise. Weights of products are F32, or BF16 where the backend
  *           computes in bf16 (`be->compute`); their gradients are F32 always. Where the backend
- *           computes in bf16, what a product reads or a backward pass needs again (an
- *           *activation*) may be BF16 too: arguments that say so below, each by itself. A result
- *           in BF16 is made in F32 and rounded once.
- * Order:    backend, outputs, inputs, scalars. Outputs and inputs are tensors, all else is a
- *           value, so that an operation that waits for its turn refers to nothing of its caller.
- *           An output is *set* unless it says *adds*. Outputs overlap no input unless said.
+ *           computes in bf16, activations (arguments of products, and values kept for a backward
+ *           pass) may be BF16 too. The comments below name these arguments; each may be F32 or
+ *           BF16 independently. A result in BF16 is computed in F32 and rounded once.
+ * Order:    backend, outputs, inputs, scalars. Outputs and inputs are tensors; scalars are
+ *           passed by value, so that a queued operation keeps no pointer into its caller's stack.
+ *           An output is *set* unless its comment says *adds*. An output may overlap an input only
+ *           where its comment says so.
  * Failure:  operations return nothing. A backend keeps its first failure and ignores later work;
- *           sync() returns it. A get then still sets its numbers, to values that mean nothing
- *           (ids are valid ones). Shapes that do not fit are asserts.
- * Memory:   tensors and scratch lie in memory that the backend has taken (tensor/memory.h).
+ *           sync() returns it. After a failure get still sets its output, to meaningless
+ *           values; ids among them are valid. Shapes that do not fit are asserts.
+ * Memory:   tensors and scratch lie in memory of the backend (tensor/memory.h).
  *           Operations allocate nothing; their scratch is be->scratch, at least
  *           scratch_bytes(work) long (see cpl_backend_reserve).
- * Time:     An operation may return before it is done. Work is done in the order of the calls, so
- *           that an operation finds what the ones before it have made. get and sync wait for all
- *           of it, give and put keep its order. Memory that an operation was given lives until a
- *           later get, sync or give. A callback of a pass (model/model.h) knows that work was
- *           given, not that it is done. Messages to other ranks may travel beside it: they hold
- *           what a get has fetched, and a put brings back what they brought.
- * Threads:  results depend on be->n_threads at most in the last bits, and on nothing else: the same
- *           call gives the same bits again. */
+ * Time:     an operation may return before it has finished. Operations run in the order of the
+ *           calls, so that each one reads the results of those before it. get and sync wait until
+ *           all operations have finished; put and give are queued like operations. Memory that
+ *           an operation uses must live until a later get, sync or give. When a callback of a
+ *           pass (model/model.h) runs, the pass's operations are queued but need not have
+ *           finished. Messages to other ranks may overlap with operations: a get fetches the
+ *           numbers to send, a put stores the numbers received.
+ * Threads:  results depend on be->n_threads in the last bits at most. With the same n_threads the
+ *           same call gives the same bits. */
 #ifndef CPL_TENSOR_OPS_H
 #define CPL_TENSOR_OPS_H
 
@@ -41,22 +43,23 @@
 
 typedef struct cpl_ops cpl_ops;
 
-/* Passed by its address: a copy would lose the failures of the other. */
+/* Always passed by address: failures recorded in a copy would be lost. */
 typedef struct cpl_backend {
     const cpl_ops *ops;
-    void *own; /* what this kind of backend needs beside the rest; NULL: nothing */
-    void (*close)(struct cpl_backend *be); /* frees it, after the memory; NULL: nothing to free */
-    /* Bytes of the device that can still be taken, and that it has in all; NULL: its memory is the
-     * host's. */
+    void *own;                             /* data private to this kind of backend; may be NULL */
+    void (*close)(struct cpl_backend *be); /* frees `own`, after all memory; may be NULL */
+    /* Sets the free bytes and all bytes of the device's memory. NULL: the backend uses the host's
+     * memory. */
     void (*room)(struct cpl_backend *be, double *there, double *all);
     const char *name;      /* "cpu v4", "cuda" */
     const char *device;    /* "cpu", "cuda:0 NVIDIA H100 80GB HBM3" */
-    const char *libraries; /* of the device, and its driver, with versions; NULL: none */
-    /* The choice `index` from 0 that the libraries have made so far and on which bits depend, as a text
-     * that lives until the next call; NULL: there are no more. NULL: they make none. */
+    const char *libraries; /* versions of the device's driver and libraries; NULL: none */
+    /* The description of choice number `index`, from 0, of those that the libraries have made so
+     * far and on which bits depend. The text lives until the next call. Returns NULL past the last
+     * choice. The pointer is NULL if the libraries make no choices. */
     const char *(*choice)(struct cpl_backend *be, int index);
-    const char *note;     /* a sentence for the log: what a user should know of it; NULL: none */
-    const char *sentence; /* of the first failure, where the backend has one; else NULL */
+    const char *note;     /* a sentence for the user's log; NULL: none */
+    const char *sentence; /* the message of the first failure; NULL: none */
     cpl_dtype compute;  /* the type that operands of products are rounded to: CPL_F32 or CPL_BF16 */
     int n_threads;      /* at least 1 */
     cpl_status failure; /* the first one, or CPL_OK */
@@ -64,17 +67,17 @@ typedef struct cpl_backend {
     size_t scratch_bytes;
 } cpl_backend;
 
-/* How the scores of experts become choices and weights. */
+/* How the K experts of a token and their weights follow from the scores. */
 typedef struct cpl_routing {
     bool sigmoid;     /* a score is the sigmoid of its logit; else softmax over the experts */
     bool renormalise; /* the K weights are divided by their sum (all 0 if that is 0) */
-    cpl_tensor bias;  /* [n] added to the scores only for the choice of experts, or none; only with
-                         sigmoid */
+    cpl_tensor bias;  /* [n], with sigmoid only: added to the scores when experts are chosen; none:
+                         0 */
 } cpl_routing;
 
 typedef enum cpl_trans { CPL_AS_IS, CPL_TRANSPOSED } cpl_trans;
 
-/* The largest shapes that operations will be called with; they determine the size of scratch. */
+/* The largest shapes of later calls. They determine the size of the scratch. */
 typedef struct cpl_work {
     int64_t n_tokens; /* T of one call */
     int64_t d_model, d_expert, n_experts, top_k, n_heads, vocab_size;
@@ -85,28 +88,28 @@ typedef struct cpl_work {
 
 typedef struct cpl_attention_shape {
     int64_t batch;      /* B */
-    int64_t n_queries;  /* of each sequence; query i is at position n_keys - n_queries + i */
+    int64_t n_queries;  /* per sequence; query i is at position n_keys - n_queries + i */
     int64_t n_keys;     /* positions 0 ... n_keys - 1 */
     int64_t key_stride; /* rows of k and v from one sequence to the next, >= n_keys */
     int64_t n_heads, n_kv_heads, head_dim;
 } cpl_attention_shape;
 
-/* New tokens of one sequence among those of others, whose keys and values lie in rows of a store
- * that all of them share. */
+/* The new tokens of one sequence, in a call with the tokens of several sequences. Keys and values
+ * of all sequences lie in rows of one shared store. */
 typedef struct cpl_segment {
     int32_t first, n_queries;  /* rows of q and out */
-    int32_t first_key, n_keys; /* its part of key_row: the sequence from its beginning to its last
-                                  new token; query i is at position n_keys - n_queries + i */
+    int32_t first_key, n_keys; /* part of key_row, from the sequence's first token to its last;
+                                  query i is at position n_keys - n_queries + i */
 } cpl_segment;
 
 typedef struct cpl_segments {
-    cpl_tensor at;      /* [segments,4] I32: a cpl_segment each */
-    cpl_tensor key_row; /* I32: rows of k and v */
+    cpl_tensor at;      /* [segments,4] I32: the fields of one cpl_segment a row */
+    cpl_tensor key_row; /* I32: the row of k and v of each key */
     int64_t n_heads, n_kv_heads, head_dim;
 } cpl_segments;
 
-/* Which sorted row each (token, choice) has: made by dispatch, read by experts.
- * Row r = offset[e] ... offset[e+1]-1 belongs to expert e, tokens in rising order. */
+/* The assignments (token, choice) sorted by expert: set by dispatch, read by experts. The rows
+ * r = offset[e] ... offset[e+1]-1 belong to expert e, in rising order of tokens. */
 typedef struct cpl_dispatch {
     cpl_tensor offset; /* [n+1] I32 */
     cpl_tensor token;  /* [T K] I32: token of sorted row r */
@@ -123,25 +126,27 @@ typedef struct cpl_expert_weights {
 struct cpl_ops {
     /* ---- memory ---- */
 
-    /* Memory for tensors, CPL_ALIGNMENT-aligned, not set; NULL if there is none (see
-     * cpl_tensor_no_memory). */
+    /* Allocates memory for tensors, CPL_ALIGNMENT-aligned and uninitialised. NULL if the memory is
+     * not available (see cpl_tensor_no_memory). */
     void *(*take)(cpl_backend *be, size_t bytes);
-    /* Gives it back once the work before is done. NULL: nothing. */
+    /* Frees `memory` after all earlier operations have finished. Does nothing for NULL. */
     void (*give)(cpl_backend *be, void *memory);
-    /* to = the numbers at `from`, in the host's memory, which may be used again at once. */
+    /* to = the numbers at `from` in the host's memory. The caller may change `from` after the
+     * call. */
     void (*put)(cpl_backend *be, cpl_tensor to, const void *from);
-    /* The numbers of `from`, to the host's memory at `to`. Waits for all work given so far. */
+    /* Copies the numbers of `from` to the host's memory at `to`. Waits for all earlier
+     * operations. */
     void (*get)(cpl_backend *be, void *to, cpl_tensor from);
 
     /* ---- products (gemm.c) ---- */
 
     /* c [m,n] = beta c + op(a) [m,k] . op(b) [k,n]; operands in be->compute (F32 ones are rounded
      * if that is bf16), sums in F32. beta 0 or 1; with 0 the old c is not read. k may be 0. c may
-     * be BF16 if a is read as it is and beta is 0. */
+     * be BF16 if ta is CPL_AS_IS and beta is 0. */
     void (*gemm)(cpl_backend *be, cpl_tensor c, cpl_trans ta, cpl_tensor a, cpl_trans tb,
                  cpl_tensor b, float beta);
-    /* The same in F32 for every be->compute, BF16 operands as the numbers that they are: the
-     * router's logits. */
+    /* As gemm, but computed in F32 for every be->compute; BF16 operands are widened to F32. Used
+     * for the router's logits. */
     void (*gemm_f32)(cpl_backend *be, cpl_tensor c, cpl_trans ta, cpl_tensor a, cpl_trans tb,
                      cpl_tensor b, float beta);
 
@@ -165,11 +170,11 @@ struct cpl_ops {
     /* dx = dy where |x| <= limit, else 0; x, F32 or BF16, is clamp's input; dx may be dy. */
     void (*clamp_backward)(cpl_backend *be, cpl_tensor dx, cpl_tensor dy, cpl_tensor x,
                            float limit);
-    /* y [n,d] = the rows of x less their mean; y may be x. n = 0: nothing. */
+    /* y [n,d] = the rows of x minus their mean; y may be x; n may be 0. */
     void (*centre)(cpl_backend *be, cpl_tensor y, cpl_tensor x);
     /* y *adds* scale x. Any shape, equal counts; y may be F64. */
     void (*add)(cpl_backend *be, cpl_tensor y, cpl_tensor x, float scale);
-    /* y of F32, I32 or F64. */
+    /* Sets every number of y, F32, I32 or F64, to value. */
     void (*fill)(cpl_backend *be, cpl_tensor y, float value);
     /* y F32 or BF16 = x F32 or BF16 (round to nearest even): the compute copies of weights. */
     void (*copy)(cpl_backend *be, cpl_tensor y, cpl_tensor x);
@@ -184,12 +189,11 @@ struct cpl_ops {
     void (*rope_table)(cpl_backend *be, cpl_tensor table, float theta);
     /* Rotates x [T, heads*h] in place, pairs (i, i + h/2) of each head; token t of a sequence of
      * n_queries is at position first + (t mod n_queries). direction 1: forward, -1: backward. x F32
-     * or BF16.
-     */
+     * or BF16. */
     void (*rope)(cpl_backend *be, cpl_tensor x, cpl_tensor table, int64_t n_heads,
                  int64_t n_queries, int64_t first, int direction);
 
-    /* The same with token t at position[t] of position [T] I32, forward. */
+    /* As rope, forward, with token t at position[t] of position [T] I32. */
     void (*rope_at)(cpl_backend *be, cpl_tensor x, cpl_tensor table, int64_t n_heads,
                     cpl_tensor position);
 
@@ -207,9 +211,9 @@ struct cpl_ops {
                                cpl_tensor k, cpl_tensor v, cpl_tensor doc_start,
                                cpl_attention_shape shape);
 
-    /* The same forward for segments of any lengths, in F32 for every be->compute: query i of a
-     * segment sees its keys 0 ... n_keys - n_queries + i. q, out [T, H h]; k, v [rows, G h]. Rows
-     * of out that belong to no segment stay as they are. */
+    /* Attention forward for segments of any lengths, in F32 for every be->compute. Query i of a
+     * segment sees the segment's keys 0 ... n_keys - n_queries + i. q, out [T, H h]; k, v [rows, G
+     * h]. Rows of out that belong to no segment stay as they are. */
     void (*attention_segments)(cpl_backend *be, cpl_tensor out, cpl_tensor q, cpl_tensor k,
                                cpl_tensor v, cpl_segments segments);
 
@@ -249,21 +253,21 @@ struct cpl_ops {
     /* ---- experts (experts.c): all of a layer as one grouped operation, dropless ---- */
 
     /* y [T,d] = sum over k of weight[t,k] W_down (SiLU(W_gate x) * (W_up x)) of expert[t,k].
-     * gate, up [T K, D]: the two products by sorted row, kept for backward; `none` if they are not
-     * needed. hidden [T,n,r]: none, or the input that W_gate [n,D,r] is multiplied with instead of
-     * x: row [t,e] for expert e (Autonomy-of-Experts). Products in be->compute. An expert without
-     * tokens and one with all of them are ordinary cases. x, hidden, and gate and up, which are
-     * rounded from what y is made of, F32 or BF16, here and in the gradient. */
+     * gate, up [T K, D]: the two products by sorted row, kept for backward; none if not needed.
+     * hidden [T,n,r]: none, or the input of W_gate [n,D,r] instead of x, row [t,e] for expert e
+     * (Autonomy-of-Experts). Products are computed in be->compute. An expert may have no tokens or
+     * all of them. x, hidden, gate and up may be F32 or BF16, here and in the gradient; gate and
+     * up in BF16 are rounded after y is computed. */
     void (*experts)(cpl_backend *be, cpl_tensor y, cpl_tensor gate, cpl_tensor up, cpl_tensor x,
                     cpl_tensor hidden, cpl_tensor weight, cpl_dispatch plan, cpl_expert_weights w);
-    /* dx [T,d] and dw *add*, dweight [T,K] is set, and so is dhidden [T K, r] by sorted row (none
-     * if hidden is none). gate and up are overwritten (scratch). */
+    /* dx [T,d] and dw *add*; dweight [T,K] and dhidden [T K, r], by sorted row, are set; dhidden is
+     * none if hidden is none. gate and up are overwritten. */
     void (*experts_backward)(cpl_backend *be, cpl_tensor dx, cpl_tensor dhidden, cpl_tensor dweight,
                              cpl_expert_weights dw, cpl_tensor dy, cpl_tensor gate, cpl_tensor up,
                              cpl_tensor x, cpl_tensor hidden, cpl_tensor weight, cpl_dispatch plan,
                              cpl_expert_weights w);
     /* hidden [T,n,r] becomes its own gradient: dnorm[t,e] / norm[t,e] hidden[t,e] (0 if the norm is
-     * 0), and if e is one of expert [T,K] also dchosen [T K, r] of that sorted row. norm, dnorm
+     * 0), plus, if e is in expert [T,K], the sorted row's part of dchosen [T K, r]. norm, dnorm
      * [T,n]. hidden F32 or BF16. */
     void (*hidden_backward)(cpl_backend *be, cpl_tensor hidden, cpl_tensor norm, cpl_tensor dnorm,
                             cpl_tensor dchosen, cpl_tensor expert, cpl_dispatch plan);
@@ -273,7 +277,7 @@ struct cpl_ops {
     /* nll [T] = -log softmax(head x)[target], 0 where target [T] I32 is -1. x [T,d] F32 or BF16,
      * head [V,d]. */
     void (*xent)(cpl_backend *be, cpl_tensor nll, cpl_tensor x, cpl_tensor head, cpl_tensor target);
-    /* The same and, in the one sweep, its gradient times `scale`: dx is set, dhead *adds*. */
+    /* As xent, and the gradient of the sum of nll times `scale`: dx is set, dhead *adds*. */
     void (*xent_train)(cpl_backend *be, cpl_tensor nll, cpl_tensor dx, cpl_tensor dhead,
                        cpl_tensor x, cpl_tensor head, cpl_tensor target, float scale);
 
@@ -281,13 +285,13 @@ struct cpl_ops {
     void (*log_probs)(cpl_backend *be, cpl_tensor out, cpl_tensor logits, cpl_tensor row,
                       cpl_tensor id);
 
-    /* ---- sums (reduce.c): in double, in an order that does not depend on the threads; out [1]
-     * F64 *adds* the sum ---- */
+    /* ---- sums (reduce.c): computed in double, in an order independent of the threads; out [1] F64
+     * *adds* the sum ---- */
 
     void (*sum)(cpl_backend *be, cpl_tensor out, cpl_tensor x);
-    /* how many numbers of x are below 0; a NaN is not */
+    /* Number of entries of x below 0; NaN entries are not counted. */
     void (*count_negative)(cpl_backend *be, cpl_tensor out, cpl_tensor x);
-    /* sum of x y */
+    /* Sum of x y. */
     void (*dot)(cpl_backend *be, cpl_tensor out, cpl_tensor x, cpl_tensor y);
     /* out [n] = the Euclidean norm of each x[i] of x [n, ...], F32 or BF16, rounded to F32 once:
      * |W_g^j|_F of the experts' gates [n,D,d]. A NaN or an infinity of x[i] reaches out[i]. */
@@ -296,11 +300,11 @@ struct cpl_ops {
     /* ---- largest singular values (spectral.c) ---- */
 
     /* out [n] = |W_g^j|_2, the largest singular value of each x[j] of x [n,D,d], F32 or BF16,
-     * within 1e-5 of itself; 0 of zeros, NaN where x[j] has a NaN or an infinity. Each is the same
-     * bits whatever the others are. */
+     * with a relative error of at most 1e-5; 0 for a zero matrix; NaN where x[j] has a NaN or an
+     * infinity. The bits of out[j] depend on x[j] only. */
     void (*spectral_norms)(cpl_backend *be, cpl_tensor out, cpl_tensor x);
-    /* out [n] = |x[i] rows[i]| of rows [n,d] and x [n,D,d], F32 or BF16: how strongly an expert
-     * answers to its own row, at most |rows[i]| |x[i]|_2. */
+    /* out [n] = |x[i] rows[i]| of rows [n,d] and x [n,D,d], F32 or BF16: the response of
+     * expert i to its own row, at most |rows[i]| |x[i]|_2. */
     void (*own_responses)(cpl_backend *be, cpl_tensor out, cpl_tensor rows, cpl_tensor x);
 
     /* ---- figures (figures.c) ---- */
@@ -317,8 +321,8 @@ struct cpl_ops {
     /* ---- optimizer (adamw.c) ---- */
 
     /* One AdamW step of one tensor (docs/method.md 7.3): g = grad * coef; p *= 1 - lr decay;
-     * m, v moments; p -= lr * (m / correct1) / (sqrt(v / correct2) + eps). copy: also gets the
-     * rounded parameter (BF16), or none. */
+     * m, v moments; p -= lr * (m / correct1) / (sqrt(v / correct2) + eps). copy: none, or
+     * set to the parameter rounded to BF16. */
     void (*adamw)(cpl_backend *be, cpl_tensor p, cpl_tensor m, cpl_tensor v, cpl_tensor copy,
                   cpl_tensor grad, float coef, float lr, float decay, float beta1, float beta2,
                   float eps, double correct1, double correct2);
@@ -332,9 +336,9 @@ struct cpl_ops {
 
     /* ---- drawing a token (sample.c) ---- */
 
-    /* id [1] I32 = the one drawn from softmax(logits [V] / temperature) cut to the smallest set of
-     * most likely ids whose probability reaches top_p, with `uniform` in [0,1) deciding;
-     * temperature 0: the largest (lowest id on ties). */
+    /* id [1] I32 = an id drawn from softmax(logits [V] / temperature), restricted to the smallest
+     * set of most likely ids whose probability reaches top_p. `uniform` in [0,1) determines the
+     * draw. Temperature 0: the id of the largest logit, the lowest id on ties. */
     void (*sample)(cpl_backend *be, cpl_tensor id, cpl_tensor logits, float temperature,
                    float top_p, float uniform);
 
@@ -344,7 +348,7 @@ struct cpl_ops {
     /* Bytes of scratch that the operations above need at most for these shapes. */
     size_t (*scratch_bytes)(const cpl_backend *be, const cpl_work *work);
 
-    /* Waits for all work given so far; returns and keeps the first failure. */
+    /* Waits for all earlier operations. Returns the first failure, which stays recorded. */
     cpl_status (*sync)(cpl_backend *be);
 };
 

@@ -1,4 +1,4 @@
-/* product.h - one matrix product: the only door to oneDNN.
+/* product.h - one matrix product, the only user of oneDNN.
  *
  * Room:  tensor. Row-major throughout. Nothing outside product.c includes a header of oneDNN;
  *        versions 2 and 3 of its C API are handled there. */
@@ -32,22 +32,22 @@ typedef struct cpl_product_shape {
 CPL_NODISCARD cpl_status cpl_product(float *c, int64_t c_stride, cpl_operand a, cpl_operand b,
                                      cpl_product_shape shape, float beta, int n_threads);
 
-/* c = op(a) op(b), the same of whole matrices. */
+/* c = op(a) op(b), for whole matrices in F32. */
 CPL_NODISCARD cpl_status cpl_product_matrices(cpl_matrix c, cpl_trans ta, cpl_matrix a,
                                               cpl_trans tb, cpl_matrix b, int n_threads);
 
-/* Makes in advance what oneDNN makes on first use: its kernels and primitives for F32, and for BF16
- * if cpl_product_has_bf16(). So a failure comes early. The first call of the process does it. */
+/* Makes oneDNN's kernels and primitives for F32, and for BF16 if cpl_product_has_bf16(), before
+ * their first use, so that a failure is reported early. Later calls do nothing. */
 CPL_NODISCARD cpl_status cpl_product_prepare(void);
 
-/* oneDNN multiplies bf16 in hardware here (AVX512-BF16 or AMX). */
+/* Whether oneDNN multiplies bf16 in hardware on this machine (AVX512-BF16 or AMX). */
 bool cpl_product_has_bf16(void);
 
-/* Version of oneDNN that runs and the instruction set it has chosen, e.g. "2.6.3, avx512_core". */
+/* The version of oneDNN and the instruction set it has chosen, e.g. "2.6.3, avx512_core". */
 const char *cpl_product_library(void);
 
-/* Keeps oneDNN to the instructions of `isa` ("v2", "v3", "v4": everything); before its first use.
- */
+/* Limits oneDNN to the instruction set `isa`: "v2", "v3", or "v4" for no limit. Must be called
+ * before oneDNN's first use. */
 void cpl_product_limit(const char *isa);
 
 #endif /* CPL_TENSOR_PRODUCT_H */

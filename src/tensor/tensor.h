@@ -15,7 +15,7 @@ typedef enum cpl_dtype { CPL_F32, CPL_BF16, CPL_I32, CPL_F64 } cpl_dtype;
 enum { CPL_MAX_RANK = 4 };
 
 typedef struct cpl_tensor {
-    void *storage; /* NULL: there is no such tensor (an optional argument left out) */
+    void *storage; /* NULL: none, for an optional argument that is omitted */
     cpl_dtype dtype;
     int rank;
     int64_t shape[CPL_MAX_RANK];
@@ -50,7 +50,7 @@ static inline cpl_tensor cpl_tensor_none(void)
     return t;
 }
 
-/* Numbers in all; unused entries of shape are 1. */
+/* Number of elements. Unused entries of shape are 1. */
 static inline int64_t cpl_tensor_count(cpl_tensor t)
 {
     return t.shape[0] * t.shape[1] * t.shape[2] * t.shape[3];
@@ -61,7 +61,7 @@ static inline size_t cpl_tensor_bytes(cpl_tensor t)
     return (size_t)cpl_tensor_count(t) * cpl_dtype_bytes(t.dtype);
 }
 
-/* Length of the last dimension, and how many such rows there are. */
+/* Length of the last dimension, and the number of rows of that length. */
 static inline int64_t cpl_tensor_cols(cpl_tensor t)
 {
     return t.rank > 0 ? t.shape[t.rank - 1] : 1;
@@ -74,7 +74,7 @@ static inline int64_t cpl_tensor_rows(cpl_tensor t)
     return rows;
 }
 
-/* The numbers, with their type. */
+/* The tensor's memory as a typed pointer. The dtype must match. */
 static inline float *cpl_f32(cpl_tensor t)
 {
     CPL_ASSERT(t.dtype == CPL_F32);
@@ -145,13 +145,13 @@ static inline cpl_tensor cpl_tensor_over(cpl_tensor t, cpl_dtype dtype, int64_t 
     return matrix;
 }
 
-/* Whether there is such a tensor: an optional argument that is given. */
+/* Whether the tensor is not none: the optional argument is given. */
 static inline bool cpl_tensor_is_there(cpl_tensor t)
 {
     return t.storage != NULL;
 }
 
-/* Whether both are the same memory. */
+/* Whether both tensors begin at the same address. */
 static inline bool cpl_tensor_is_same(cpl_tensor a, cpl_tensor b)
 {
     return a.storage == b.storage;

@@ -37,7 +37,7 @@ typedef struct kernels {
     const cpl_host_ops *host_ops;
 } kernels;
 
-/* From the least to the most. */
+/* Sorted from the smallest instruction set to the largest. */
 #define CPL_ISA_ROW(isa) {#isa, "cpu " #isa, &cpl_cpu_ops_##isa, &cpl_cpu_host_ops_##isa},
 static const kernels all_kernels[] = {CPL_ISAS};
 #undef CPL_ISA_ROW
@@ -147,8 +147,8 @@ static void count_fork(void)
     atomic_fetch_add(&forks, 1);
 }
 
-/* When the library is loaded, since a host's first fork may come before its first call. The C library takes
- * the handler back where this one is unloaded. */
+/* Runs when the library is loaded, since the program may fork before its first call. The C library
+ * removes the handler when this library is unloaded. */
 __attribute__((constructor)) static void watch_forks(void)
 {
     (void)pthread_atfork(NULL, NULL, count_fork);
@@ -180,13 +180,13 @@ void cpl_backend_cpu(cpl_backend *be, cpl_dtype compute, int n_threads)
     be->failure   = CPL_OK;
 }
 
-/* Of address space, what the kernels of oneDNN 2.6.3 take (6 MiB with AVX2, 20 MiB with AVX-512),
- * and room for others. */
+/* Bytes of address space for the kernels of oneDNN: version 2.6.3 takes 6 MiB with AVX2 and 20 MiB
+ * with AVX-512; the rest is a reserve for other versions. */
 static const size_t library_bytes = (size_t)32 << 20;
 
 cpl_status cpl_cpu_start(int n_threads)
 {
-    static atomic_int started; /* threads that there are */
+    static atomic_int started; /* number of threads started so far */
     if (n_threads <= atomic_load(&started) || omp_in_parallel()) return CPL_OK;
     CPL_TRY(cpl_memory_try(library_bytes, n_threads));
     CPL_TRY(cpl_product_prepare());
@@ -200,7 +200,7 @@ cpl_status cpl_backend_reserve(cpl_backend *be, const cpl_work *work)
     CPL_TRY(cpl_cpu_start(be->n_threads));
     size_t bytes = be->ops->scratch_bytes(be, work);
     if (bytes <= be->scratch_bytes) return CPL_OK;
-    be->ops->give(be, be->scratch); /* first, so that memory for both is not needed */
+    be->ops->give(be, be->scratch); /* freed first: old and new scratch need not fit together */
     be->scratch       = be->ops->take(be, bytes);
     be->scratch_bytes = be->scratch ? bytes : 0;
     return be->scratch ? CPL_OK : cpl_tensor_no_memory(be, bytes, "the scratch of the operations");
@@ -251,7 +251,7 @@ typedef struct product {
     cpl_tensor c, a, b; /* [side,side] each */
 } product;
 
-/* On the CPU without its own bf16 the product in F32, which is faster. */
+/* Whether the product is measured in bf16. A CPU without bf16 instructions is faster in F32. */
 static bool in_bf16(const cpl_backend *be)
 {
     return be->compute == CPL_BF16 && cpl_backend_has_bf16(be);
@@ -281,7 +281,8 @@ static double seconds_of(cpl_backend *be, const product *p)
     return cpl_seconds_now() - start;
 }
 
-/* Takes the product of a side that takes long enough beside the wait; the first of a side warms up. */
+/* Sets *side to one whose product takes long compared with waiting for the device. The first
+ * product of each side is a warm-up. */
 static cpl_status choose_product(product *p, int64_t *side, cpl_backend *be, int64_t most)
 {
     static const double enough = 1e-3;
@@ -293,8 +294,8 @@ static cpl_status choose_product(product *p, int64_t *side, cpl_backend *be, int
     }
 }
 
-/* The largest side of products: of a device one with which the three take half of the free memory at
- * most. */
+/* The largest side of the measured products. On a device the three matrices take at most half of
+ * the free memory. */
 static int64_t most_side(cpl_backend *be)
 {
     double there, all;
@@ -305,7 +306,7 @@ static int64_t most_side(cpl_backend *be)
     return side;
 }
 
-/* Without a device the CPU's own operations are measured, whatever has wrapped them. */
+/* Without a device this measures the CPU's own operations, even if be->ops wraps them. */
 cpl_status cpl_backend_peak(double *flops, cpl_backend *be, double seconds)
 {
     cpl_backend cpu;

@@ -7,25 +7,25 @@
 
 /* ---- memory: the host's ---- */
 
-static void *take(cpl_backend *be, size_t bytes)
+static void *take_memory(cpl_backend *be, size_t bytes)
 {
     (void)be;
     return cpl_alloc(bytes);
 }
 
-static void give(cpl_backend *be, void *memory)
+static void free_memory(cpl_backend *be, void *memory)
 {
     (void)be;
     cpl_free(memory);
 }
 
-static void put(cpl_backend *be, cpl_tensor to, const void *from)
+static void put_numbers(cpl_backend *be, cpl_tensor to, const void *from)
 {
     (void)be;
     memcpy(to.storage, from, cpl_tensor_bytes(to));
 }
 
-static void get(cpl_backend *be, void *to, cpl_tensor from)
+static void get_numbers(cpl_backend *be, void *to, cpl_tensor from)
 {
     (void)be;
     memcpy(to, from.storage, cpl_tensor_bytes(from));
@@ -52,7 +52,7 @@ static size_t scratch_bytes(const cpl_backend *be, const cpl_work *work)
     return most;
 }
 
-/* Work is done when the call returns; only a failure is left to return. */
+/* Every operation has finished when it returned, so sync only returns the first failure. */
 static cpl_status sync(cpl_backend *be)
 {
     return cpl_backend_status(be);
@@ -62,10 +62,10 @@ const cpl_ops CPL_ISA_NAME(cpl_cpu_ops) = {
 #define CPL_OP(name)     .name = CPL_ISA_NAME(cpl_cpu_##name),
 #define CPL_ERC_OP(name) .erc.name = CPL_ISA_NAME(cpl_cpu_erc_##name),
 #include "tensor/ops.def"
-    .take          = take,
-    .give          = give,
-    .put           = put,
-    .get           = get,
+    .take          = take_memory,
+    .give          = free_memory,
+    .put           = put_numbers,
+    .get           = get_numbers,
     .scratch_bytes = scratch_bytes,
     .sync          = sync,
 };

@@ -35,7 +35,7 @@ cpl_status cpl_device_of_ranks(const char **device, const char *asked, int64_t r
 
 static const char module_name[] = "couplet-cuda.so";
 
-/* The module once loaded, for as long as the program runs. */
+/* Sets *module to the module, which is loaded once and stays loaded until the program ends. */
 static cpl_status load_module(const cpl_cuda_module **module, const char *device)
 {
     static const cpl_cuda_module *loaded;
@@ -75,7 +75,7 @@ static void open_cpu(cpl_backend *be, cpl_dtype compute, int n_threads)
     cpl_backend_cpu(be, settled(compute, cpl_cpu_has_bf16()), n_threads);
 }
 
-/* Whether the machine has no GPU, by what opening one said. */
+/* Whether `sentence`, the error of opening a GPU, says that the machine has no GPU. */
 static bool is_none(const cpl_cuda_module *module, const char *sentence)
 {
     const char *const *none = module->none;
@@ -83,7 +83,7 @@ static bool is_none(const cpl_cuda_module *module, const char *sentence)
     return *none;
 }
 
-/* `is_absent`: sets whether there is no GPU to open, and no reason to tell the user so. */
+/* Opens a GPU. Sets *is_absent if the machine has no GPU, which the caller need not report. */
 static cpl_status open_gpu(cpl_backend *be, const char *device, cpl_dtype compute, int n_threads,
                            bool *is_absent)
 {
@@ -99,8 +99,8 @@ static cpl_status open_gpu(cpl_backend *be, const char *device, cpl_dtype comput
     return CPL_FAIL(CPL_ERR_USAGE, "compute.device is %s, but %s", device, sentence);
 }
 
-/* compute.device=auto: opens the first GPU, if there are a module and a GPU, else the CPU, with a note if
- * the GPU that is there cannot be used. */
+/* Opens the backend for compute.device=auto: the first GPU if the module and a GPU are present,
+ * else the CPU. The CPU backend gets a note if a GPU is present but cannot be used. */
 static void open_any(cpl_backend *be, cpl_dtype compute, int n_threads)
 {
     static char note[2200];

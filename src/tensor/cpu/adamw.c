@@ -12,7 +12,7 @@ typedef struct settings {
     float step, inverse2; /* lr / correct1, 1 / correct2 */
 } settings;
 
-/* Decay and step are added up before they are taken from p, which is then rounded once: p times
+/* Decay and step are added before they are subtracted from p, so that p is rounded once: p times
  * (1 - lr decay) in F32 would lose most digits of a small lr. */
 static void step_part(float *restrict p, float *restrict m, float *restrict v,
                       const float *restrict grad, int64_t count, settings s)

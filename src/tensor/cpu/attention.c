@@ -20,7 +20,8 @@
 #include "tensor/cpu/operand.h"
 
 enum { TILE_QUERIES = 128, TILE_KEYS = 512 };
-enum { FEW_QUERIES = 8, LONG_RUN = 64 }; /* of segments */
+/* Limits for segments: few queries, and a run of contiguous keys that is worth a product. */
+enum { FEW_QUERIES = 8, LONG_RUN = 64 };
 
 typedef struct job {
     cpl_backend *be;
@@ -30,7 +31,7 @@ typedef struct job {
     float *lse;
     cpl_tensor out, q, k, v;
     const int32_t *doc_start; /* [B, n_keys] or NULL */
-    const int32_t *key_row;   /* [n_keys] of a segment, or NULL */
+    const int32_t *key_row;   /* [n_keys] rows of a segment's keys, or NULL */
     cpl_tensor dout;
     float *dq, *dk, *dv;
 } job;
@@ -45,8 +46,8 @@ typedef struct tile_work {
     float *out;           /* [TILE_QUERIES, h] of an out in BF16 */
 } tile_work;
 
-/* Queries first ... first + rows - 1 of head `head` of sequence `b`, and the keys that any of them
- * sees: begin ... end - 1. */
+/* Queries first ... first + rows - 1 of head `head` of sequence `b`, and the range of keys that
+ * these queries see: begin ... end - 1. */
 typedef struct tile {
     int64_t b, head, first, rows, begin, end;
 } tile;
@@ -79,7 +80,7 @@ static size_t work_bytes(int64_t h, bool packs)
     return measure.used;
 }
 
-/* The scratch of the thread that calls; every thread's piece is equally long. */
+/* The scratch of the calling thread. Pieces of all threads have the same size. */
 static tile_work own_work(const job *j)
 {
     const bool packs   = j->be->compute != CPL_F32;
@@ -92,7 +93,7 @@ static tile_work own_work(const job *j)
 
 /* ---- positions in memory ---- */
 
-/* Number of the first element of row `row` of head `head` in a tensor of `heads` heads. */
+/* Index of the first element of row `row` of head `head` in a tensor of `heads` heads. */
 static int64_t place(const job *j, int64_t row, int64_t heads, int64_t head)
 {
     return (row * heads + head) * j->s.head_dim;
@@ -109,7 +110,7 @@ static int64_t key_place(const job *j, const tile *t, int64_t key)
     return place(j, t->b * j->s.key_stride + key, j->s.n_kv_heads, t->head / shared);
 }
 
-/* `rows` rows of one head as operand: in place, or in a panel if they are not in the form. */
+/* `rows` rows of one head as operand: in place, or copied to the panel if their form differs. */
 static cpl_operand head_rows(const job *j, void *panel, cpl_tensor x, int64_t at, int64_t heads,
                              int64_t rows)
 {
@@ -125,7 +126,7 @@ static cpl_operand query_rows(const job *j, void *panel, cpl_tensor x, const til
     return head_rows(j, panel, x, query_place(j, t), j->s.n_heads, t->rows);
 }
 
-/* How many keys from `key` on are contiguous in memory. */
+/* Number of keys from `key` on that are contiguous in memory. */
 static int64_t run_of(const job *j, int64_t key, int64_t end)
 {
     int64_t next = key + 1;
@@ -133,7 +134,7 @@ static int64_t run_of(const job *j, int64_t key, int64_t end)
     return next - key;
 }
 
-/* How many keys of the tile are taken at once from `key` on. */
+/* Number of keys of the tile that one product takes, from `key` on. */
 static int64_t keys_at(const job *j, const tile *t, int64_t key)
 {
     const int64_t left = t->end - key, most = left < TILE_KEYS ? left : TILE_KEYS;
@@ -142,7 +143,7 @@ static int64_t keys_at(const job *j, const tile *t, int64_t key)
     return run >= LONG_RUN ? run : most;
 }
 
-/* Rows of a segment's keys: in place if they are contiguous. */
+/* Rows of a segment's keys as operand: in place if contiguous, else gathered into the panel. */
 static cpl_operand segment_rows(const job *j, void *panel, cpl_tensor all, const tile *t,
                                 int64_t key, int64_t keys)
 {
@@ -179,14 +180,14 @@ static void multiply(const job *j, float *c, int64_t c_stride, cpl_operand a, cp
     cpl_multiply(j->be, 1, c, c_stride, a, b, (cpl_product_shape){m, n, k}, beta);
 }
 
-/* ---- what a query sees ---- */
+/* ---- keys that a query sees ---- */
 
 static int64_t position(const job *j, int64_t query)
 {
     return j->s.n_keys - j->s.n_queries + query;
 }
 
-/* The first key that query `query` of sequence b sees; the last is its own position. */
+/* The first key that query `query` of sequence b sees. The last key is at the query's position. */
 static int64_t first_key(const job *j, int64_t b, int64_t query)
 {
     if (!j->doc_start) return 0;
@@ -209,9 +210,10 @@ static tile tile_at(const job *j, int64_t b, int64_t head, int64_t first)
     return t;
 }
 
-/* Of the `keys` keys from `key` on, those that row i of the tile sees: *begin ... *end - 1. */
-static void seen(const job *j, const tile *t, int64_t i, int64_t key, int64_t keys, int64_t *begin,
-                 int64_t *end)
+/* Sets *begin ... *end - 1 to the keys that row i of the tile sees, counted from `key` and limited
+ * to `keys` keys. */
+static void set_seen_keys(const job *j, const tile *t, int64_t i, int64_t key, int64_t keys,
+                          int64_t *begin, int64_t *end)
 {
     int64_t from = first_key(j, t->b, t->first + i) - key;
     int64_t to   = position(j, t->first + i) + 1 - key;
@@ -221,8 +223,8 @@ static void seen(const job *j, const tile *t, int64_t i, int64_t key, int64_t ke
 
 /* ---- forward ---- */
 
-/* Scores s [keys] become exponentials against the new largest score; the row's sum so far and
- * `out` [h] follow. */
+/* Replaces scores s [keys] by exponentials relative to the new largest score, and rescales the
+ * row's running sum and `out` [h] to it. */
 static void soften_row(const job *j, float *s, int64_t begin, int64_t end, int64_t keys,
                        float *largest, float *sum, float *out)
 {
@@ -261,7 +263,7 @@ static void forward_tile(const job *j, const tile_work *w, const tile *t)
         multiply(j, w->s, keys, q, cpl_transposed(k), t->rows, keys, h, 0);
         for (int64_t i = 0; i < t->rows; i++) {
             int64_t begin, end;
-            seen(j, t, i, key, keys, &begin, &end);
+            set_seen_keys(j, t, i, key, keys, &begin, &end);
             soften_row(j, w->s + i * keys, begin, end, keys, &w->largest[i], &w->sum[i],
                        out + i * stride);
         }
@@ -415,7 +417,7 @@ static void backward_tile(const job *j, const tile_work *w, const tile *t)
         multiply(j, w->dp, keys, dout, cpl_transposed(v), t->rows, keys, h, 0);
         for (int64_t i = 0; i < t->rows; i++) {
             int64_t begin, end;
-            seen(j, t, i, key, keys, &begin, &end);
+            set_seen_keys(j, t, i, key, keys, &begin, &end);
             backward_row(j, w->s + i * keys, w->dp + i * keys, begin, end, keys, lse[i], w->sum[i]);
         }
         cpl_operand p  = scores(j, w->p, w->s, t->rows, keys);

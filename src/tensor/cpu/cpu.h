@@ -1,11 +1,11 @@
-/* cpu.h - one source, several instruction sets; the operations of this folder by name.
+/* cpu.h - names of the operations of this folder for each instruction set.
  *
- * Room:  tensor/cpu. One file an operation or a family of them, named as in ops.h; table.c joins
- *        them. The reference for what each does is ops.h.
+ * Room:  tensor/cpu. Each file holds one operation or a family, named as in ops.h, which specifies
+ *        them. backend/cpu_table.c joins them into a table.
  * Sets:  every .c of this folder is compiled once for each of CPL_ISA = v2, v3 (AVX2), v4 (AVX-512)
  *        on x86-64, and once as `any` elsewhere. Names that cross files are written
- *        CPL_ISA_NAME(cpl_cpu_x); all else is static. Which set runs is decided once, in
- *        tensor/backend/backend.c. */
+ *        CPL_ISA_NAME(cpl_cpu_x); all other functions are static. tensor/backend/backend.c
+ *        chooses the set that runs. */
 #ifndef CPL_TENSOR_CPU_CPU_H
 #define CPL_TENSOR_CPU_CPU_H
 
@@ -42,7 +42,7 @@ CPL_CPU_SCRATCH(figures);
 CPL_CPU_SCRATCH(sample);
 CPL_CPU_SCRATCH(erc);
 
-extern const cpl_ops CPL_ISA_NAME(cpl_cpu_ops); /* table.c */
+extern const cpl_ops CPL_ISA_NAME(cpl_cpu_ops); /* backend/cpu_table.c */
 extern const cpl_host_ops CPL_ISA_NAME(cpl_cpu_host_ops);
 
 #endif /* CPL_TENSOR_CPU_CPU_H */

@@ -1,28 +1,28 @@
-/* decode.c - stored numbers as floats, and the factors that belong to them.
+/* decode.c - decodes stored numbers to floats and multiplies them by their factors.
  *
  * Room:    tensor/cpu. Operations: host_ops.h; formats: tensor/formats.h.
- * Bits:    every instruction set gives the same: numbers are put together from bits or by exact
- *          sums, and no expression has both a product and a sum, since some compilers would round
- *          the two once.
- * Names:   `from` is the address of the numbers, not aligned for any type; a line is some numbers
- *          at equal distances. */
+ * Bits:    the result is the same for every instruction set: numbers are assembled from bits or by
+ *          exact sums. No expression contains a product and a sum, since some compilers would fuse
+ *          and round them once.
+ * Names:   `from` is the address of the numbers, of any alignment. A line is a run of numbers at
+ *          equal distances. */
 #include <string.h>
 
 #include "tensor/cpu/cpu.h"
 #include "tensor/cpu/lanes.h"
 #include "tensor/numbers.h"
 
-/* ---- one number; without branches, so that loops over it become vector code ---- */
+/* ---- one number, without branches, so that the compiler can vectorise loops ---- */
 
-/* `yes` or `no` by a mask: of `?` the compiler makes a branch around a sum. */
+/* Selects `yes` or `no` by a mask, because the compiler turns `?:` around a sum into a branch. */
 static inline uint32_t choose(bool which, uint32_t yes, uint32_t no)
 {
     const uint32_t mask = 0u - (uint32_t)which;
     return (yes & mask) | (no & ~mask);
 }
 
-/* A float of sign bit `sign`, exponent and mantissa `placed` where those of an f32 are; its
- * exponent counts from `bias` less than an f32's. A subnormal m is first read as 1.m with the
+/* The float with sign bit `sign`, and exponent and mantissa `placed` at the bits of an f32's.
+ * `bias` is the difference of the exponents' biases. A subnormal m is first read as 1.m with the
  * exponent one higher; then the 1 is subtracted, which is exact. */
 static inline float assemble(uint32_t sign, uint32_t placed, uint32_t bias)
 {
@@ -31,7 +31,7 @@ static inline float assemble(uint32_t sign, uint32_t placed, uint32_t bias)
     return cpl_f32_from_bits(sign | choose(placed >= 1u << 23, normal, cpl_f32_bits(small)));
 }
 
-/* With infinities and NaN: a whole exponent is a whole one again. */
+/* f16 to f32. An exponent of all ones (infinity, NaN) becomes one of all ones. */
 static inline float half(uint32_t bits)
 {
     const uint32_t sign = (bits & 0x8000u) << 16, placed = (bits & 0x7fffu) << 13;
@@ -152,8 +152,9 @@ static void transpose(float *out, int64_t stride, const float *tile, int64_t row
     }
 }
 
-/* Asks for the cache lines of `bytes` bytes: no processor foresees steps as long as a column's. */
-static inline void ask_for(const uint8_t *from, int64_t bytes)
+/* Prefetches the cache lines of `bytes` bytes. The hardware does not predict steps as long as those
+ * of a column. */
+static inline void prefetch_lines(const uint8_t *from, int64_t bytes)
 {
     for (int64_t i = 0; i < bytes; i += 64) __builtin_prefetch(from + i);
 }
@@ -166,13 +167,13 @@ static void read_tile(float *tile, line_of line, const uint8_t *from, int64_t by
     const int64_t stride = s.col_step * bytes, length = ((rows - 1) * s.row_step + 1) * bytes;
     for (int64_t c = 0; c < cols; c++) {
         if (s.row_step <= 2 && c + AHEAD < cols + beyond)
-            ask_for(from + (c + AHEAD) * stride, length);
+            prefetch_lines(from + (c + AHEAD) * stride, length);
         line(tile + c * TILE_ROWS, from + c * stride, s.row_step, rows);
     }
 }
 
-/* Where neighbours in a column lie closer together than neighbours in a row: tiles that stay in
- * the innermost cache are read column by column and written row by row. */
+/* For matrices whose neighbours in a column lie closer together than neighbours in a row. Tiles
+ * that stay in the innermost cache are read column by column and written row by row. */
 static void decode_tiles(float *out, line_of line, const uint8_t *from, int64_t bytes,
                          cpl_decode_shape s)
 {
@@ -212,7 +213,7 @@ static void row_f4_pair(float *restrict out, const uint8_t *restrict from, int64
     if (count % 2) out[count - 1] = f4(from[count / 2]);
 }
 
-/* Lowest first in words of lowest byte first: pairs again. */
+/* Eight 4-bit integers a word, lowest first. Words are little-endian, so each byte holds a pair. */
 static void row_int4_word(float *restrict out, const uint8_t *restrict from, int64_t count)
 {
 #pragma omp simd
@@ -223,7 +224,7 @@ static void row_int4_word(float *restrict out, const uint8_t *restrict from, int
     if (count % 2) out[count - 1] = (float)((from[count / 2] & 15) - 8);
 }
 
-/* d q: f16 d, 32 signed bytes q. */
+/* Number = d q, with f16 d and 32 signed bytes q. */
 static void row_q8_0(float *restrict out, const uint8_t *restrict from, int64_t count)
 {
     for (int64_t b = 0; b < count; b += 32, from += 34, out += 32) {
@@ -254,7 +255,7 @@ static groups groups_at(const uint8_t *from)
     return g;
 }
 
-/* factor q - minimum; 32 bytes hold q of two groups, the first in their low halves. */
+/* Number = factor q - minimum. 32 bytes hold q of two groups, the first group in the low halves. */
 static void row_q4_k(float *restrict out, const uint8_t *restrict from, int64_t count)
 {
     for (int64_t b = 0; b < count; b += 256, from += 144) {
@@ -270,7 +271,7 @@ static void row_q4_k(float *restrict out, const uint8_t *restrict from, int64_t 
     }
 }
 
-/* The same with a fifth bit of q: of group i it is bit i of the 32 bytes before. */
+/* As Q4_K, with a fifth bit of q: for group i it is bit i of the 32 bytes that precede. */
 static void row_q5_k(float *restrict out, const uint8_t *restrict from, int64_t count)
 {
     for (int64_t b = 0; b < count; b += 256, from += 176) {
@@ -287,9 +288,9 @@ static void row_q5_k(float *restrict out, const uint8_t *restrict from, int64_t 
     }
 }
 
-/* d scale (q - 32), a signed scale for every 16 numbers. Each half of a block has four groups of
- * 32; group i has the low four bits of q in 32 of 64 bytes (i odd: the last; i > 1: their high
- * halves), and the highest two in bits 2i of 32 bytes. */
+/* Number = d scale (q - 32), with a signed scale for every 16 numbers. Each half of a block has
+ * four groups of 32; group i has the low four bits of q in 32 of 64 bytes (i odd: the last; i > 1:
+ * their high halves), and the highest two in bits 2i of 32 bytes. */
 static void row_q6_k(float *restrict out, const uint8_t *restrict from, int64_t count)
 {
     for (int64_t b = 0; b < count; b += 256, from += 210) {
@@ -309,8 +310,8 @@ static void row_q6_k(float *restrict out, const uint8_t *restrict from, int64_t 
     }
 }
 
-/* 2^(e - 128) times the double of an f4. Unlike F8_E8M0, e = 255 is a power of two as well, and
- * there is no -0: so it is in the reference. */
+/* 2^(e - 128) times the double of an f4. As in the reference, e = 255 is a power of two, unlike in
+ * F8_E8M0, and zero is always +0. */
 static void row_mxfp4(float *restrict out, const uint8_t *restrict from, int64_t count)
 {
     for (int64_t b = 0; b < count; b += 32, from += 17, out += 32) {

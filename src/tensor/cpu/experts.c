@@ -7,9 +7,9 @@
  *          backward  da = dy W_down [r,D]; dw = dot(act, da), which is dot(dy, W_down act) without
  *                    that product; dgate = w da up SiLU'(gate), dup = w da SiLU(gate);
  *                    dW_down += dy^T h, dW_gate += dgate^T x, dW_up += dup^T x,
- *                    dx = dgate W_gate + dup W_up. Six products, against three forward.
- *          If the gate's input is a hidden vector [r] of token and expert in place of x, the hidden
- *          vector replaces x in gate and dW_gate, and dhidden = dgate W_gate, dx = dup W_up. */
+ *                    dx = dgate W_gate + dup W_up. Six products; forward has three.
+ *          If the gate's input is a hidden vector [r] of token and expert instead of x, that vector
+ *          replaces x in gate and dW_gate, and dhidden = dgate W_gate, dx = dup W_up. */
 #include <float.h>
 
 #include "tensor/cpu/cpu.h"
@@ -22,8 +22,8 @@ typedef struct job {
     cpl_backend *be;
     cpl_operand_form form;
     cpl_expert_sizes s;
-    const int32_t *token;               /* [T K] of the sorted rows */
-    cpl_tensor x, dy, hidden, gate, up; /* none where there is no such tensor */
+    const int32_t *token;               /* [T K] token of each sorted row */
+    cpl_tensor x, dy, hidden, gate, up; /* none if the call has no such tensor */
     float *dhidden;
     cpl_expert_weights w, dw;
     cpl_expert_block block;
@@ -47,7 +47,7 @@ typedef struct chunk {
 
 /* ---- panels ---- */
 
-/* The operand panels are counted as F32, for every form. */
+/* Operand panels have the size of F32 numbers in every form. */
 static panel_set take_panels(cpl_arena *arena, cpl_expert_sizes s, int64_t rows, bool backward,
                              bool packs)
 {
@@ -83,10 +83,10 @@ static int64_t chunk_rows(int64_t T)
     return T < CPL_CHUNK_ROWS ? T : CPL_CHUNK_ROWS;
 }
 
-/* Of each token that the chunk's assignments name, `width` numbers as operand: those from number
- * `first` on of its `stride` numbers in x. */
-static cpl_operand gather(const job *j, const chunk *c, void *panel, cpl_tensor x, int64_t stride,
-                          int64_t first, int64_t width)
+/* Gathers an operand [rows, width] for the chunk: of each row's token, `width` numbers from number
+ * `first` of the token's `stride` numbers in x. */
+static cpl_operand gather_tokens(const job *j, const chunk *c, void *panel, cpl_tensor x,
+                                 int64_t stride, int64_t first, int64_t width)
 {
     const int32_t *token = j->token + c->row;
 #pragma omp parallel for num_threads(c->threads) schedule(static) if (c->threads > 1)
@@ -96,11 +96,12 @@ static cpl_operand gather(const job *j, const chunk *c, void *panel, cpl_tensor 
     return (cpl_operand){panel, cpl_operand_form_dtype(j->form), CPL_AS_IS, width};
 }
 
-/* What the chunk's gates are multiplied with: x, or the hidden vectors of its expert. */
+/* The operand that the chunk's gate matrix multiplies: x, or the hidden vectors of its expert. */
 static cpl_operand gather_gate(const job *j, const chunk *c, cpl_operand x)
 {
     const int64_t n = j->s.n, r = j->s.r;
-    return j->hidden.storage ? gather(j, c, c->p.hidden, j->hidden, n * r, c->expert * r, r) : x;
+    return j->hidden.storage ? gather_tokens(j, c, c->p.hidden, j->hidden, n * r, c->expert * r, r)
+                             : x;
 }
 
 static int64_t gate_width(const job *j)
@@ -151,7 +152,7 @@ static void activate_row(cpl_operand_form form, void *h, int64_t at, const float
     }
 }
 
-/* Row r of the chunk: of the panels h, dgate and dup; returns dot(act, da). */
+/* Computes row r of the panels h, dgate and dup. Returns dot(act, da). */
 static float activate_row_backward(const job *j, const chunk *c, int64_t r)
 {
     const int64_t D = j->s.D, row = (c->row + r) * D, at = r * D;
@@ -189,7 +190,7 @@ static void chunk_forward(const job *j, const chunk *c)
     const int64_t d = j->s.d, D = j->s.D, at = c->row * D;
     float *gate   = j->gate.storage ? cpl_row_begin(j->gate, at, c->p.gate) : c->p.gate;
     float *up     = j->up.storage ? cpl_row_begin(j->up, at, c->p.up) : c->p.up;
-    cpl_operand x = gather(j, c, c->p.x, j->x, d, 0, d);
+    cpl_operand x = gather_tokens(j, c, c->p.x, j->x, d, 0, d);
     multiply(j, c, gate, gather_gate(j, c, x), cpl_transposed(weight_of(j, c, j->w.w_gate)),
              c->rows, D, gate_width(j), 0);
     multiply(j, c, up, x, cpl_transposed(weight_of(j, c, j->w.w_up)), c->rows, D, d, 0);
@@ -208,11 +209,11 @@ static void chunk_backward(const job *j, const chunk *c)
 {
     const int64_t d = j->s.d, D = j->s.D, e = c->expert, rows = c->rows;
     const panel_set *p = &c->p;
-    cpl_operand dy     = gather(j, c, p->dy, j->dy, d, 0, d);
+    cpl_operand dy     = gather_tokens(j, c, p->dy, j->dy, d, 0, d);
     multiply(j, c, p->da, dy, weight_of(j, c, j->w.w_down), rows, D, d, 0);
 #pragma omp parallel for num_threads(c->threads) schedule(static) if (c->threads > 1)
     for (int64_t i = 0; i < rows; i++) j->block.dot[c->slot + i] = activate_row_backward(j, c, i);
-    cpl_operand x = gather(j, c, p->x, j->x, d, 0, d), h = slim_panel(j, p->h);
+    cpl_operand x = gather_tokens(j, c, p->x, j->x, d, 0, d), h = slim_panel(j, p->h);
     cpl_operand in    = gather_gate(j, c, x);
     cpl_operand dgate = slim_panel(j, p->dgate), dup = slim_panel(j, p->dup);
     float *dx  = j->block.out + c->slot * d;
@@ -248,7 +249,7 @@ static void one_expert(void *context, cpl_team team, int64_t expert)
 
 /* ---- one block of tokens ---- */
 
-/* sum [T,d] at the block's tokens = (or, if `adds`, +=) the outs of their slots. */
+/* sum [T,d] at the block's tokens = the sum over their slots' out; `adds`: += that sum. */
 static void combine(const job *j, float *sum, bool adds)
 {
     const int64_t K = j->s.K, d = j->s.d;
@@ -272,7 +273,7 @@ static void write_dweight(const job *j, float *dweight)
         dweight[b->first_token * j->s.K + i] = b->dot[b->slot_of[i]];
 }
 
-/* Sets sum, or adds to it if dweight is requested too (backward). */
+/* Runs the call block by block. Sets sum, or adds to it if dweight is not NULL (backward). */
 static void run(job *j, float *sum, float *dweight, const float *weight, cpl_dispatch plan)
 {
     const cpl_expert_sizes s = j->s;
@@ -364,13 +365,13 @@ static void add_row(float *to, const float *from, int64_t count)
     for (int64_t i = 0; i < count; i++) to[i] += from[i];
 }
 
-/* A token's vectors in F32 for each thread, of a hidden in BF16. */
+/* Scratch bytes for a token's vectors in F32, for each thread; used if hidden is BF16. */
 static size_t hidden_bytes(const cpl_backend *be, int64_t n, int64_t r)
 {
     return be->compute == CPL_F32 ? 0 : (size_t)(be->n_threads * n * r) * sizeof(float);
 }
 
-/* A token's vectors stay in the cache from the first pass over them to the second. */
+/* The two passes over a token's vectors follow each other, so that they stay in the cache. */
 void CPL_ISA_NAME(cpl_cpu_hidden_backward)(cpl_backend *be, cpl_tensor hidden, cpl_tensor norm,
                                            cpl_tensor dnorm, cpl_tensor dchosen, cpl_tensor expert,
                                            cpl_dispatch plan)
@@ -409,7 +410,7 @@ static size_t scratch_for(const cpl_backend *be, cpl_expert_sizes s, bool traini
     return measure.used;
 }
 
-/* For the routed experts, and for a shared one that has all tokens. */
+/* Bytes for the routed experts or the shared expert, whose rows are all tokens. */
 size_t CPL_ISA_NAME(cpl_cpu_experts_scratch)(const cpl_backend *be, const cpl_work *work)
 {
     cpl_expert_sizes routed = {work->n_tokens, work->top_k,    work->n_experts,

@@ -1,4 +1,5 @@
-/* experts_block.h - a block of tokens of a grouped operation, and the thread of each expert.
+/* experts_block.h - a block of tokens of a grouped operation, and the division of experts over
+ * threads.
  *
  * Room:   tensor/cpu (header only; for experts.c).
  * Names:  T tokens, K experts a token, n experts, d model width, D expert width, r width of the
@@ -14,8 +15,9 @@
 #include "tensor/cpu/operand.h"
 
 enum {
-    CPL_SLOT_NUMBERS = 64 << 20, /* of the slots' array (256 MiB), unless one token needs more */
-    CPL_CHUNK_ROWS   = 512,      /* rows of one product of one thread, at most */
+    CPL_SLOT_NUMBERS = 64 << 20, /* limit of `out` (256 MiB), exceeded only if one token needs
+                                    more */
+    CPL_CHUNK_ROWS   = 512,      /* largest number of rows of one product of one thread */
 };
 
 typedef struct cpl_expert_sizes {
@@ -29,11 +31,11 @@ typedef struct cpl_expert_block {
     int32_t *order;      /* [n] experts, most rows first */
     int32_t *slot_of;    /* [n_tokens,K] */
     float *weight;       /* [rows] routing weight of a slot */
-    float *dot;          /* [rows] its gradient */
+    float *dot;          /* [rows] gradient of the routing weight */
     float *out;          /* [rows,d] */
 } cpl_expert_block;
 
-/* Most tokens of a block, and tokens of the blocks T is evenly cut into. */
+/* Maximum tokens in a block; tokens in each block if T is divided evenly. */
 static inline int64_t cpl_block_most_tokens(int64_t T, int64_t K, int64_t d)
 {
     int64_t most = CPL_SLOT_NUMBERS / (K * d);
@@ -48,7 +50,7 @@ static inline int64_t cpl_block_tokens(cpl_expert_sizes s)
     return (s.T + blocks - 1) / blocks;
 }
 
-/* The arrays of a block of at most `tokens` tokens. */
+/* Takes the arrays of a block of at most `tokens` tokens from the arena. */
 static inline cpl_expert_block cpl_block_take(cpl_arena *arena, cpl_expert_sizes s, int64_t tokens)
 {
     const size_t rows  = (size_t)(tokens * s.K) * sizeof(float);
@@ -68,7 +70,7 @@ static inline int64_t cpl_block_rows(const cpl_expert_block *b, int64_t expert)
     return b->first_slot[expert + 1] - b->first_slot[expert];
 }
 
-/* First row of [begin, end) whose token is not before `token`; tokens rise within an expert. */
+/* The first row in [begin, end) whose token is `token` or later. Tokens rise within an expert. */
 static inline int32_t cpl_first_row_of(const int32_t *token_of, int32_t begin, int32_t end,
                                        int64_t token)
 {
@@ -136,10 +138,10 @@ static inline void cpl_block_set(cpl_expert_block *b, const cpl_backend *be, cpl
     }
 }
 
-/* Who works: all threads together on one expert, or one thread of several. */
+/* The threads that work on one expert, all of them or one, with their panels. */
 typedef struct cpl_team {
     int threads;
-    char *panels; /* `bytes`, room for the panels of `rows` rows */
+    char *panels; /* `bytes` bytes, enough for the panels of `rows` rows */
     size_t bytes;
     int64_t rows;
 } cpl_team;

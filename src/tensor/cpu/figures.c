@@ -1,5 +1,5 @@
-/* figures.c - see tensor/figures.h. Small sums of n x n and n x d numbers, in double, in one order.
- */
+/* figures.c - see tensor/figures.h. Small sums of n x n and n x d numbers, in double, in one
+ * order. */
 #include <float.h>
 #include <math.h>
 
@@ -7,12 +7,12 @@
 #include "tensor/cpu/cpu.h"
 #include "tensor/cpu/lanes.h"
 
-/* Scratch: the norms of rows and gates, and one row of inner products. */
+/* The scratch of the coupling figures. */
 typedef struct view {
     double *router_norm, *rows_norm, *gate_norm; /* [n] */
     double *gate_spectral;                       /* [n] */
     double *gram, *eigenvalue, *spare;           /* [m,m], [m], [m]; m the smaller of n and d */
-    float *dots;                                 /* [n,n] R~ or R against R */
+    float *dots;                                 /* [n,n] inner products of R~ or R with R */
     float *proxy;                                /* [n,d] */
 } view;
 
@@ -55,7 +55,7 @@ static void mean_and_sd(double *mean, double *sd, const double *x, int64_t n)
     *sd = sqrt(squares / (double)n);
 }
 
-/* dots [n,n] = a [n,d] . b [n,d]^T; small, so plain. */
+/* dots [n,n] = a [n,d] . b [n,d]^T in plain loops, since the product is small. */
 static void all_dots(float *dots, const float *a, const float *b, int64_t n, int64_t d,
                      int n_threads)
 {
@@ -69,9 +69,9 @@ static void all_dots(float *dots, const float *a, const float *b, int64_t n, int
         }
 }
 
-/* Share of the rows i of dots whose entry i is among the k largest; ties as the router breaks them.
- */
-static void homes(double *top1, double *topk, const float *dots, int64_t n, int64_t k)
+/* Sets the shares of rows i of dots whose entry i is the largest, or among the k largest. Ties are
+ * broken as by the router. */
+static void set_home_shares(double *top1, double *topk, const float *dots, int64_t n, int64_t k)
 {
     int64_t first = 0, among = 0;
     for (int64_t i = 0; i < n; i++) {
@@ -144,7 +144,7 @@ static double over(double x, double scale)
     return scale != 0 ? x / scale : 0;
 }
 
-/* own [n], at a distance of `stride`. */
+/* Sets the figures of lambda from own [n], whose numbers are `stride` apart. */
 static void lambda_figures(cpl_coupling_figures *f, const float *own, int64_t stride, const view *v,
                            int64_t n, int64_t d)
 {
@@ -174,8 +174,8 @@ static void eps_figures(cpl_coupling_figures *f, const float *eps, const view *v
 
 /* ---- the noise ---- */
 
-/* The largest eps for which no proxy R_i * delta_i is nearer to R_j than to R_i: it moves by at most
- * eps sum_k |R_ik| |R_jk - R_ik| along R_j - R_i, of which |R_j - R_i|^2 / 2 are free. */
+/* The largest eps for which no proxy R_i * delta_i is nearer to R_j than to R_i: the noise moves it
+ * by at most eps sum_k |R_ik| |R_jk - R_ik| along R_j - R_i, and |R_j - R_i|^2 / 2 is allowed. */
 static double exact_bound(const float *own, const float *other, int64_t d)
 {
     double squares = 0, moved = 0;
@@ -185,10 +185,10 @@ static double exact_bound(const float *own, const float *other, int64_t d)
         squares += by * by;
         moved += fabs((double)own[k] * by);
     }
-    return squares > 0 ? squares / (2 * moved) : 0; /* infinite if no noise moves it that way */
+    return squares > 0 ? squares / (2 * moved) : 0; /* infinite if no noise moves R_i towards R_j */
 }
 
-/* Mean of eps_i over the exact bound, of the rows whose bound is neither 0 nor infinite. */
+/* Mean of eps_i / bound_i over the rows whose exact bound is positive and finite. */
 static double noise_bound_share(const float *rows, const float *eps, double *share, int64_t n,
                                 int64_t d, int n_threads)
 {
@@ -286,8 +286,8 @@ void CPL_ISA_NAME(cpl_cpu_coupling_figures)(cpl_backend *be, cpl_tensor figures,
 
     all_dots(v.dots, r, r, n, d, be->n_threads);
     out->router_cos = mean_cosine(v.dots, v.router_norm, n);
-    homes(&out->row_route_top1, &out->row_route_topk, v.dots, n, top_k);
+    set_home_shares(&out->row_route_top1, &out->row_route_topk, v.dots, n, top_k);
     for (int64_t i = 0; i < n * d; i++) v.proxy[i] = noise ? own[i] * noise[i] : own[i];
     all_dots(v.dots, v.proxy, r, n, d, be->n_threads);
-    homes(&out->proxy_route_top1, &out->proxy_route_topk, v.dots, n, top_k);
+    set_home_shares(&out->proxy_route_top1, &out->proxy_route_topk, v.dots, n, top_k);
 }

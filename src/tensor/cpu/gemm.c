@@ -8,7 +8,7 @@
 #include "tensor/cpu/operand.h"
 
 enum {
-    BLOCK_NUMBERS = 4 << 20, /* of one operand's panel */
+    BLOCK_NUMBERS = 4 << 20, /* numbers in one operand's panel */
     BLOCK_DEPTH   = 8192,    /* longest piece of k in a panel */
 };
 
@@ -18,7 +18,7 @@ typedef struct side {
     cpl_trans trans;
     bool direct; /* multiplied in place */
     void *panel;
-    int64_t begin, depth_begin; /* of the block in the panel; -1: none yet */
+    int64_t begin, depth_begin; /* position of the block in the panel; -1: no block yet */
     cpl_operand packed;
 } side;
 
@@ -36,7 +36,7 @@ static int64_t block_length(const side *s, int64_t length, int64_t depth)
     return s->direct || length < most ? length : most;
 }
 
-/* Where the block begins in the stored matrix. `along` is true if a stored row runs along k. */
+/* A block as operand, in place or packed. `along` is true if a stored row runs along k. */
 static cpl_operand side_block(side *s, cpl_operand_form form, bool along, int64_t begin,
                               int64_t length, int64_t depth_begin, int64_t depth, int threads)
 {
@@ -96,7 +96,7 @@ static size_t panel_bytes(int64_t count)
     return cpl_padded((size_t)least(count, BLOCK_NUMBERS) * sizeof(float));
 }
 
-/* Rows of a block of m rows of n sums. */
+/* Rows of a block of a BF16 result [m,n]. */
 static int64_t block_rows(int64_t m, int64_t n)
 {
     return n ? least(m, longest(BLOCK_NUMBERS / n, 1)) : m;
@@ -155,7 +155,7 @@ void CPL_ISA_NAME(cpl_cpu_linear_backward)(cpl_backend *be, cpl_tensor dx, cpl_t
     CPL_ISA_NAME(cpl_cpu_gemm)(be, dw, CPL_TRANSPOSED, dy, CPL_AS_IS, x, 1);
 }
 
-/* Operands and results are at most as long either way as the longest of all dimensions. */
+/* No dimension of an operand or result is larger than the largest of all dimensions. */
 size_t CPL_ISA_NAME(cpl_cpu_gemm_scratch)(const cpl_backend *be, const cpl_work *work)
 {
     int64_t most = longest(longest(work->n_tokens, work->vocab_size), work->d_model);

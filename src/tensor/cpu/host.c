@@ -1,4 +1,4 @@
-/* host.c - operations on arrays of the host by the kernels of those on tensors: host_ops.h.
+/* host.c - the operations of host_ops.h, computed by the kernels of the operations on tensors.
  *
  * Room:  tensor/cpu. */
 #include "tensor/cpu/cpu.h"
@@ -16,7 +16,7 @@ static cpl_tensor tensor_of(cpl_matrix x)
     return cpl_tensor_2d(x.at, CPL_F32, x.rows, x.cols);
 }
 
-/* None if there is no x. */
+/* The array x [count] as a tensor; none if x is NULL. */
 static cpl_tensor vector_of(const float *x, int64_t count)
 {
     return cpl_tensor_1d((void *)(uintptr_t)x, CPL_F32, count);

@@ -1,9 +1,8 @@
 /* lanes.h - a vector of floats as wide as the instruction set has them.
  *
- * Room:  tensor/cpu (header only). Five operations are all that the panel products need; written
- *        as functions so that the products read as plain loops. `doubles` are half as many numbers
- *        of twice the width, for sums of squares: the compiler's own conversion takes twice as
- *        long. */
+ * Room:  tensor/cpu (header only). The panel products need five operations, written as functions so
+ *        that the products read as plain loops. `doubles` is a vector of half as many numbers in
+ *        double, for sums of squares; the compiler's own conversion takes twice as long. */
 #ifndef CPL_TENSOR_CPU_LANES_H
 #define CPL_TENSOR_CPU_LANES_H
 
@@ -156,7 +155,8 @@ static inline double lanes_squares(const float *x, int64_t n)
     return all;
 }
 
-/* The same for short rows, where joining many sums would take longer than the squares. */
+/* As lanes_squares, with fewer partial sums: in a short row, joining many would take longer than
+ * the squares. */
 static inline double lanes_squares_short(const float *x, int64_t n)
 {
     enum { HALF = VECTOR / 2, SUMS = 4, STEP = HALF * SUMS };

@@ -1,4 +1,4 @@
-/* operand.h - what the operands of products look like in memory, and products of them.
+/* operand.h - the forms of operands of products in memory, and products of them.
  *
  * Room:   tensor/cpu (header only).
  * Forms:  F32 as it is; BF16 if oneDNN multiplies it; else F32 numbers rounded to bf16, so that
@@ -16,7 +16,7 @@
 
 typedef enum cpl_operand_form { CPL_FORM_F32, CPL_FORM_BF16, CPL_FORM_ROUNDED } cpl_operand_form;
 
-/* What `be` multiplies. */
+/* The form of the operands of products of `be`. */
 static inline cpl_operand_form cpl_operand_form_of(const cpl_backend *be)
 {
     if (be->compute == CPL_F32) return CPL_FORM_F32;
@@ -28,13 +28,13 @@ static inline cpl_dtype cpl_operand_form_dtype(cpl_operand_form form)
     return form == CPL_FORM_BF16 ? CPL_BF16 : CPL_F32;
 }
 
-/* Numbers of `dtype` can be multiplied in place. */
+/* Whether a stored array of `dtype` has the form already and can be multiplied in place. */
 static inline bool cpl_operand_form_fits(cpl_operand_form form, cpl_dtype dtype)
 {
     return dtype == cpl_operand_form_dtype(form) && form != CPL_FORM_ROUNDED;
 }
 
-/* panel[at ...] = x [n], in the panel's form. */
+/* Converts x [n] to the form and stores it from number `at` of the panel. */
 static inline void cpl_put(cpl_operand_form form, void *panel, int64_t at, const float *x,
                            int64_t n)
 {
@@ -49,7 +49,7 @@ static inline void cpl_put(cpl_operand_form form, void *panel, int64_t at, const
     }
 }
 
-/* The same from a row of either type, beginning at number `from`. */
+/* As cpl_put, for n numbers of x from number `from` on; x is F32 or BF16. */
 static inline void cpl_put_any(cpl_operand_form form, void *panel, int64_t at, const void *x,
                                cpl_dtype dtype, int64_t from, int64_t n)
 {
@@ -85,7 +85,7 @@ static inline cpl_operand cpl_transposed(cpl_operand a)
 }
 
 /* c [m,n], rows c_stride apart, = beta c + a b with `threads` threads; a failure is kept in
- * be->failure, and nothing is done after one. Several threads may call it at once. */
+ * be->failure, and later calls return at once. Several threads may call it at the same time. */
 static inline void cpl_multiply(cpl_backend *be, int threads, float *c, int64_t c_stride,
                                 cpl_operand a, cpl_operand b, cpl_product_shape shape, float beta)
 {

@@ -1,10 +1,10 @@
-/* orth.c - how far router rows are from orthogonal.
+/* orth.c - a loss that is 0 if the router rows are orthogonal.
  *
  * Room:    tensor/cpu. Operation: ops.h.
  * Names:   n experts, d model width; unit [n,d] the rows R^ of length 1; E = R^ R^T - I [n,n].
- * Method:  E's diagonal is 0 by definition, and is written as that: the rounding of rows of length
- *          1 does not enter the loss, and a zero row needs no special case. With U = 4 / n^2 E R^
- *          the gradient of a row is U less its part along the row, divided by the row's norm. */
+ * Method:  E's diagonal is set to 0 exactly, so that the rounding of rows of length 1 does not
+ *          enter the loss and a zero row needs no special case. With U = 4 / n^2 E R^ the gradient
+ *          of a row is the part of U orthogonal to the row, divided by the row's norm. */
 #include <math.h>
 
 #include "tensor/cpu/cpu.h"
@@ -38,7 +38,7 @@ size_t CPL_ISA_NAME(cpl_cpu_orth_scratch)(const cpl_backend *be, const cpl_work 
     return measure.used;
 }
 
-/* A zero row stays zero. */
+/* Sets norm and unit. A zero row stays zero. */
 static void normalise(const view *v, const float *R, int64_t n, int64_t d)
 {
     for (int64_t i = 0; i < n; i++) {
@@ -57,7 +57,7 @@ static double mean_square(const float *E, int64_t n)
     return sum / (double)(n * n);
 }
 
-/* to [d] adds factor / norm (along_others - unit (unit . along_others)). */
+/* to [d] += factor (along_others - unit (unit . along_others)). */
 static void add_row(float *to, const float *unit, const float *along_others, double factor,
                     int64_t d)
 {

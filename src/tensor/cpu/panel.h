@@ -3,8 +3,8 @@
  * Room:    tensor/cpu. Used by the coupling loss: the thin matrix is the router's n rows, which
  *          stay in the second-level cache while the experts' matrices are read once, unpacked.
  * Panels:  a thin matrix [depth, width] as blocks of PANEL columns (the last one narrower, a
- *          multiple of VECTOR): block at column l is at + l * depth, its rows follow each other.
- *          Columns between `width` and its multiple of VECTOR hold zeros.
+ *          multiple of VECTOR): the block of column l begins l * depth numbers after the first; its
+ *          rows are contiguous. Columns between `width` and its multiple of VECTOR hold zeros.
  * Order:   every sum runs over depth from 0 upward, one fused multiply-add at a time, for every
  *          shape of the call: equal operands give equal bits. (So an exact tie of M stays a tie
  *          however it is computed.) */
@@ -22,8 +22,8 @@ static inline int64_t cpl_panel_width(int64_t width, int64_t l)
     return width - l < PANEL ? width - l : PANEL;
 }
 
-/* panels [d, pad] = `count` rows [d], `stride` apart, as columns, zeros from count to pad. which:
- * the numbers of the rows; NULL: the first ones. */
+/* panels [d, pad] = `count` rows [d], `stride` apart, as columns; columns from count to pad are 0.
+ * `which` are the indices of the rows; NULL: the first `count` rows. */
 static inline void cpl_panel_columns(float *panels, const float *rows, const int32_t *which,
                                      int64_t count, int64_t pad, int64_t d, int64_t stride)
 {
@@ -45,24 +45,25 @@ void cpl_panel_product(float *c, int64_t c_step, int64_t rows, int64_t width, in
                        const float *x, int64_t x_row, int64_t x_depth, const float *panel,
                        int64_t panel_step, bool add);
 
-/* out[r] = sum over k < depth of x[r x_row + k] column[k] for r < rows: the same sums for a thin
- * matrix of one column, bit for bit, at the speed of the memory. */
+/* out[r] = sum over k < depth of x[r x_row + k] column[k] for r < rows: the same bits as
+ * cpl_panel_product of a thin matrix of one column. Its speed is limited by memory only. */
 #define cpl_panel_dots CPL_ISA_NAME(cpl_cpu_panel_dots)
 void cpl_panel_dots(float *out, int64_t rows, int64_t depth, const float *x, int64_t x_row,
                     const float *column);
 
-/* ---- the same of bf16 ---- */
+/* ---- products of bf16 ---- */
 
-/* Two neighbours in depth. */
+/* Two numbers that are adjacent in depth. */
 typedef struct cpl_panel_pair {
     uint16_t first, second;
 } cpl_panel_pair;
 
-/* The processor multiplies pairs of bf16, and these kernels make use of it. */
+/* Whether these kernels are compiled for pairs of bf16 and the processor multiplies them. */
 #define cpl_panel_has_pairs CPL_ISA_NAME(cpl_cpu_panel_has_pairs)
 bool cpl_panel_has_pairs(void);
 
-/* As the products above with pairs for numbers: depth and steps count pairs. Sums are F32. */
+/* The products above for pairs of bf16 instead of floats: depth and steps count pairs. Sums are
+ * F32. */
 #define cpl_panel_pairs_product CPL_ISA_NAME(cpl_cpu_panel_pairs_product)
 void cpl_panel_pairs_product(float *c, int64_t c_step, int64_t rows, int64_t width, int64_t depth,
                              const cpl_panel_pair *x, int64_t x_row, int64_t x_depth,

@@ -1,6 +1,6 @@
 /* panel_pairs.c - see panel.h: products of bf16 numbers if the processor has an instruction for
- * pairs of them (AVX512-BF16). On other processors they are not called, and there is no sum of such
- * pairs. */
+ * pairs of them (AVX512-BF16). On other processors they are never called, and PANEL_MADD is a
+ * stub. */
 #include "tensor/cpu/panel.h"
 
 #if defined(__AVX512F__)

@@ -1,19 +1,19 @@
 /* response.c - see cpl_response_ops of tensor/host_ops.h.
  *
  * Room:  tensor/cpu. The product is that of the coupling loss's forward pass (expert.c):
- *        X is packed in panels; the rows of W are read in place, block by block. But no product is
- *        kept: those of one block and one panel are squared and added up while they are in the
- *        first cache. */
+ *        X is packed in panels; the rows of W are read in place, block by block. The products
+ *        of one block and one panel are squared and added up while they are in the first cache, and
+ *        are not kept. */
 #include "tensor/cpu/cpu.h"
 #include "tensor/cpu/panel.h"
 
 enum {
-    MOST_ROWS   = 96,      /* of a block; a multiple of the panels' tiles of six rows */
-    LEAST_ROWS  = 24,      /* X is read once a block, from a cache that threads may share */
+    MOST_ROWS   = 96,      /* rows of a block; a multiple of the panels' tiles of six rows */
+    LEAST_ROWS  = 24,      /* least rows of a block, each of which reads X from a shared cache */
     BLOCK_ITEMS = 1 << 17, /* numbers of W in a block: half a megabyte, read once a panel */
 };
 
-/* Columns of X as the panels have them. A single row is a plain vector, see cpl_panel_dots. */
+/* Columns of the panels of X. A single row is a plain vector, see cpl_panel_dots. */
 static int64_t padded(int64_t n)
 {
     return n == 1 ? 1 : vector_round_up(n);
@@ -21,7 +21,7 @@ static int64_t padded(int64_t n)
 
 size_t CPL_ISA_NAME(cpl_cpu_response_packed_bytes)(int64_t n, int64_t d)
 {
-    return (size_t)((padded(n) + 1) * d) * sizeof(float); /* and the mean of the rows */
+    return (size_t)((padded(n) + 1) * d) * sizeof(float); /* + 1: the mean of the rows */
 }
 
 int64_t CPL_ISA_NAME(cpl_cpu_response_rows)(int64_t d)
@@ -30,7 +30,7 @@ int64_t CPL_ISA_NAME(cpl_cpu_response_rows)(int64_t d)
     return rows > MOST_ROWS ? MOST_ROWS : rows < LEAST_ROWS ? LEAST_ROWS : rows;
 }
 
-/* The products of one block with one panel, and with the mean of X. */
+/* Bytes for the products of one block with one panel and with the mean of X. */
 size_t CPL_ISA_NAME(cpl_cpu_response_scratch_bytes)(void)
 {
     return (size_t)MOST_ROWS * (PANEL + 1) * sizeof(float);
@@ -52,12 +52,12 @@ void CPL_ISA_NAME(cpl_cpu_response_pack)(void *packed, cpl_matrix X)
     set_mean((float *)packed + padded(n) * d, X.at, n, d);
 }
 
-/* squares [n] *add* those of c [rows, width], n <= width, row after row.
+/* squares [n] *add* the squares of c [rows, width], n <= width, row after row.
  *
- * In double throughout, since there the square of an F32 number is exact. So nothing overflows or
- * underflows at any scale of the weights, and the bits depend only on the order of the rows. Sums
- * of F32 over short runs would overflow if products reach 1e19, and they would save no time: a
- * product is squared once, after d multiplications. */
+ * All sums are in double, where the square of an F32 number is exact: no scale of the weights
+ * overflows or underflows, and the bits depend only on the order of the rows. F32 sums would
+ * overflow if products reach 1e19 and would save no time, since a product takes d multiplications
+ * and is squared once. */
 static void add_squares(double *squares, const float *c, int64_t rows, int64_t width, int64_t n)
 {
     double sum[PANEL];
@@ -69,7 +69,7 @@ static void add_squares(double *squares, const float *c, int64_t rows, int64_t w
     for (int64_t i = 0; i < n; i++) squares[i] = sum[i];
 }
 
-/* The same of what is left when mean [rows] is taken from every product of its row. */
+/* centred [n] *add* the squares of c minus mean [rows], which is subtracted from each row of c. */
 static void add_centred(double *centred, const float *c, const float *mean, int64_t rows,
                         int64_t width, int64_t n)
 {
@@ -86,7 +86,7 @@ static void add_centred(double *centred, const float *c, const float *mean, int6
     for (int64_t i = 0; i < n; i++) centred[i] = sum[i];
 }
 
-/* What one block of rows adds to the squares. */
+/* Adds one block of rows of W to squares and centred. */
 static void add_block(double *squares, double *centred, const float *packed, int64_t n,
                       const float *w, int64_t rows, int64_t d, float *c)
 {

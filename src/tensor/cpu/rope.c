@@ -8,8 +8,8 @@
 #include "tensor/cpu/share.h"
 #include "tensor/numbers.h"
 
-/* The frequency and the angle are rounded to F32 as Hugging Face's are; only cos and sin of that
- * angle are taken in double, so that they are correctly rounded. */
+/* Frequency and angle are rounded to F32, as Hugging Face rounds them. cos and sin of the angle are
+ * computed in double, so that they are correctly rounded. */
 void CPL_ISA_NAME(cpl_cpu_rope_table)(cpl_backend *be, cpl_tensor table, float theta)
 {
     CPL_ASSERT(table.rank == 3 && table.shape[2] == 2);
@@ -52,7 +52,7 @@ static void rotate_bf16(uint16_t *head, const float *angles, int64_t half, float
     }
 }
 
-/* Token t of x. */
+/* Rotates all heads of token t of x. */
 static void rotate_heads(cpl_tensor x, int64_t t, const float *angles, int64_t n_heads,
                          int64_t half, float sign)
 {

@@ -11,7 +11,7 @@
 #include "tensor/cpu/share.h"
 #include "tensor/cpu/simd.h"
 
-enum { LEAST_TOKENS = 64 }; /* of a block */
+enum { LEAST_TOKENS = 64 }; /* smallest number of tokens in a block */
 
 /* ---- choosing ---- */
 
@@ -31,7 +31,7 @@ static float softmax(float *probs, const float *logits, int64_t n)
     return largest + logf(sum);
 }
 
-/* probs = the sigmoid of each logit, by way of exp(-|logit|), which never overflows. */
+/* probs = the sigmoid of each logit, computed from exp(-|logit|), which never overflows. */
 static void sigmoid(float *probs, const float *logits, int64_t n)
 {
 #pragma omp simd
@@ -49,7 +49,7 @@ static float scores(float *probs, const float *logits, int64_t n, bool sigmoids)
     return lse;
 }
 
-/* What experts are ordered by: logits, or scores with a bias. */
+/* The key that orders the experts: logits, or scores plus a bias. */
 typedef struct order {
     const float *value, *bias; /* [n]; bias may be NULL */
 } order;
@@ -61,8 +61,8 @@ static inline float rank_of(order by, int64_t e)
     return rank == rank ? rank : -INFINITY;
 }
 
-/* The best expert after `last` (whose rank is `last_rank`) in the order by rank, then by index: no
- * list of those already taken is needed, and every call finds one while fewer than n are. */
+/* The next expert after `last`, whose rank is `last_rank`, in the order by rank and then by index.
+ * Needs no list of the experts already chosen. Every call finds one until all n are chosen. */
 static int32_t next_best(order by, int64_t n, float last_rank, int32_t last)
 {
     int32_t best    = -1;
@@ -86,7 +86,7 @@ static void choose(int32_t *expert, order by, int64_t n, int64_t K)
     }
 }
 
-/* Sum over the chosen of probs. */
+/* The sum of probs over the K chosen experts. */
 static float chosen_sum(const float *probs, const int32_t *expert, int64_t K)
 {
     float sum = 0;
@@ -94,10 +94,11 @@ static float chosen_sum(const float *probs, const int32_t *expert, int64_t K)
     return sum;
 }
 
-/* Sigmoid scores may be so small that their sum has no reciprocal: they are divided by it. Those of
- * softmax are not, since the largest is among the chosen. */
-static void weigh(float *weight, const float *probs, const int32_t *expert, int64_t K,
-                  cpl_routing how)
+/* Sets weight [K]. The reciprocal of a sum of sigmoid scores may overflow, so sigmoid scores are
+ * divided by their sum; softmax scores are multiplied by its reciprocal, since the largest score is
+ * among them. */
+static void set_weights(float *weight, const float *probs, const int32_t *expert, int64_t K,
+                        cpl_routing how)
 {
     const float sum   = how.renormalise ? chosen_sum(probs, expert, K) : 1.0f;
     const float scale = how.sigmoid ? 1.0f : 1.0f / sum;
@@ -119,7 +120,7 @@ void CPL_ISA_NAME(cpl_cpu_route)(cpl_backend *be, cpl_tensor probs, cpl_tensor l
     for (int64_t t = 0; t < T; t++) {
         plse[t] = scores(pp + t * n, pl + t * n, n, how.sigmoid);
         choose(pe + t * K, (order){(bias ? pp : pl) + t * n, bias}, n, K);
-        weigh(pw + t * K, pp + t * n, pe + t * K, K, how);
+        set_weights(pw + t * K, pp + t * n, pe + t * K, K, how);
     }
 }
 
@@ -150,7 +151,7 @@ static float whole_of(const float *probs, int64_t n)
     return sum != 0.0f ? sum : 1.0f;
 }
 
-/* Of probs / whole. */
+/* The entropy, in nats, of the shares probs / whole. */
 static double entropy_of(const float *probs, float whole, int64_t n)
 {
     float sum = 0;
@@ -171,9 +172,9 @@ static void sum_token(sums s, const float *probs, float whole, float lse, const 
     *s.entropy += entropy_of(probs, whole, n);
 }
 
-/* to [count] = scale * sum over the blocks of parts [blocks, stride], in order. */
-static void join(float *to, const double *parts, int64_t blocks, int64_t stride, int64_t count,
-                 double scale)
+/* to [count] = scale * the sum over the blocks of parts [blocks, stride], in order. */
+static void join_parts(float *to, const double *parts, int64_t blocks, int64_t stride,
+                       int64_t count, double scale)
 {
     for (int64_t i = 0; i < count; i++) {
         double sum = 0;
@@ -204,16 +205,16 @@ void CPL_ISA_NAME(cpl_cpu_route_stats)(cpl_backend *be, cpl_tensor counts, cpl_t
         }
     }
     sums first = sums_at(scratch, n, 0);
-    join(cpl_f32(counts), first.counts, cut.n, stride, n, 1.0);
-    join(cpl_f32(mean_prob), first.probs, cut.n, stride, n, mean);
-    join(cpl_f32(z), first.z, cut.n, stride, 1, mean);
-    join(cpl_f32(entropy), first.entropy, cut.n, stride, 1, mean);
+    join_parts(cpl_f32(counts), first.counts, cut.n, stride, n, 1.0);
+    join_parts(cpl_f32(mean_prob), first.probs, cut.n, stride, n, mean);
+    join_parts(cpl_f32(z), first.z, cut.n, stride, 1, mean);
+    join_parts(cpl_f32(entropy), first.entropy, cut.n, stride, 1, mean);
 }
 
 /* ---- gradient ---- */
 
-/* Adds to dprobs the part through the chosen weights. Renormalised ones are w_k = p_k / S with
- * S their sum, so that dp_k = (dw_k - sum_j dw_j w_j) / S. */
+/* Adds the gradient through the chosen weights to dprobs. Renormalised weights are w_k = p_k / S
+ * with S the sum of the p_k, so that dp_k = (dw_k - sum_j dw_j w_j) / S. */
 static void chosen_backward(float *dprobs, const float *dweight, const float *probs,
                             const int32_t *expert, const float *weight, int64_t K, bool renormalise)
 {
@@ -235,7 +236,7 @@ static void softmax_backward(float *dlogits, const float *probs, float dlse, int
     for (int64_t e = 0; e < n; e++) dlogits[e] = probs[e] * (dlogits[e] - along + dlse);
 }
 
-/* What the gradient of one token is made of: dweight, weight, expert [K]; probs, counts [n]. */
+/* The inputs of the gradient of one token: dweight, weight, expert [K]; probs, counts [n]. */
 typedef struct token_parts {
     const float *dweight, *probs, *weight, *counts;
     const int32_t *expert;
@@ -252,8 +253,8 @@ static void softmax_token(float *dlogits, const token_parts *t, float balance_sc
 }
 
 /* Shares q_e = s_e / sum s have dq_e / ds_i = ([e = i] - q_e) / sum s, and ds_i = s_i (1 - s_i)
- * dlogit_i; weights, where renormalised, are shares of the chosen. Written with the shares in place
- * of a reciprocal sum, no score is too small. */
+ * dlogit_i. Renormalised weights are shares among the chosen experts. The formula uses shares and
+ * no reciprocal of a sum, so that very small scores do not overflow. */
 static void sigmoid_token(float *dlogits, const token_parts *t, float balance_scale,
                           bool renormalise)
 {
@@ -295,7 +296,8 @@ void CPL_ISA_NAME(cpl_cpu_route_backward)(cpl_backend *be, cpl_tensor dlogits, c
 
 /* ---- balancing without a loss ---- */
 
-/* Loads are compared with their mean as n load with their sum: equal loads are equal so. */
+/* Compares n load with the sum of the loads instead of load with the mean, which is exact if all
+ * loads are equal. */
 void CPL_ISA_NAME(cpl_cpu_balance_bias)(cpl_backend *be, cpl_tensor bias, cpl_tensor load,
                                         float rate)
 {
@@ -320,8 +322,8 @@ static void count_experts(int32_t *counts, const int32_t *expert, int64_t n, int
     for (int64_t i = 0; i < length; i++) counts[expert[i]]++;
 }
 
-/* From how many assignments of each block go to each expert to the first row of each; fills
- * offset [n+1]. */
+/* Replaces counts [blocks, n], the assignments of each block to each expert, by the first row of
+ * each block and expert. Fills offset [n+1]. */
 static void first_rows(int32_t *offset, int32_t *counts, int64_t blocks, int64_t n)
 {
     int32_t row = 0;

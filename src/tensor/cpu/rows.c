@@ -11,13 +11,14 @@
 #include "tensor/cpu/simd.h"
 
 enum {
-    LEAST_ROWS    = 16, /* of a block of rms_norm_backward */
-    LEAST_COLUMNS = 16, /* a cache line, of a block of embed_backward */
+    LEAST_ROWS    = 16, /* smallest block of rows of rms_norm_backward */
+    LEAST_COLUMNS = 16, /* smallest block of columns of embed_backward, one cache line */
 };
 
 /* ---- RMSNorm ---- */
 
-/* Of a row in BF16, `count` numbers of scratch of the thread that calls, behind the first `used`; else NULL. */
+/* `count` numbers of scratch of the calling thread, for a row in BF16. The first `used` numbers of
+ * the scratch are in use already. NULL if not needed. */
 static float *own_room(const cpl_backend *be, int64_t used, int64_t count, bool needed)
 {
     const int64_t at = used + omp_get_thread_num() * count;
@@ -43,7 +44,7 @@ void CPL_ISA_NAME(cpl_cpu_rms_norm)(cpl_backend *be, cpl_tensor y, cpl_tensor in
     const float *w    = cpl_f32(weight);
 #pragma omp parallel for num_threads(cpl_threads(be, 2 * T * d)) schedule(static)
     for (int64_t t = 0; t < T; t++) {
-        float *room      = own_room(be, 0, d, rounds); /* of both rows: y's replaces x's */
+        float *room      = own_room(be, 0, d, rounds); /* shared: the row of y replaces that of x */
         const float *row = cpl_row_read(x, t * d, d, room);
         float *out       = cpl_row_begin(y, t * d, room);
         float scale      = 1.0f / sqrtf(sum_of_squares(row, d) / (float)d + eps);
@@ -137,7 +138,7 @@ void CPL_ISA_NAME(cpl_cpu_clamp_backward)(cpl_backend *be, cpl_tensor dx, cpl_te
     }
 }
 
-/* The sum of a column in double. */
+/* The sum of a column, in double. */
 static double column_sum(const float *x, int64_t n, int64_t d)
 {
     double sum = 0;
@@ -185,9 +186,9 @@ void CPL_ISA_NAME(cpl_cpu_fill)(cpl_backend *be, cpl_tensor y, float value)
     }
 }
 
-/* ---- numbers of one type to those of another ---- */
+/* ---- conversion between types ---- */
 
-/* `count` numbers from element `from_at` of x to element `to_at` of y. */
+/* Copies `count` numbers from element `from_at` of x to element `to_at` of y. */
 static void copy_part(cpl_tensor y, int64_t to_at, cpl_tensor x, int64_t from_at, int64_t count)
 {
     char *to         = (char *)y.storage + (size_t)to_at * cpl_dtype_bytes(y.dtype);
@@ -229,7 +230,8 @@ void CPL_ISA_NAME(cpl_cpu_embed)(cpl_backend *be, cpl_tensor y, cpl_tensor table
     for (int64_t t = 0; t < T; t++) copy_part(y, t * d, table, id[t] * d, d);
 }
 
-/* Blocks of columns: each adds all tokens in their order, and equal ids meet in one block. */
+/* The columns are cut into blocks. Each block adds all tokens in order, so that equal ids never
+ * conflict. */
 void CPL_ISA_NAME(cpl_cpu_embed_backward)(cpl_backend *be, cpl_tensor dtable, cpl_tensor dy,
                                           cpl_tensor ids)
 {

@@ -1,7 +1,7 @@
 /* sample.c - random numbers: initial weights, and drawing the next token from logits.
  *
  * Room:   tensor/cpu. Operations: ops.h.
- * Names:  V vocabulary. A logit that is NaN is never drawn; if all are NaN, id 0 is. */
+ * Names:  V vocabulary. A NaN logit is never drawn. If all logits are NaN, id 0 is drawn. */
 #include <math.h>
 
 #include "tensor/cpu/cpu.h"
@@ -41,7 +41,7 @@ static int32_t largest_id(const float *logits, int64_t V)
 }
 
 /* prob = exp((logit - largest) / temperature), not normalised; the largest has 1, NaN has 0. */
-static void weigh(float *prob, const float *logits, int64_t V, float largest, float temperature)
+static void set_probs(float *prob, const float *logits, int64_t V, float largest, float temperature)
 {
 #pragma omp simd
     for (int64_t i = 0; i < V; i++) {
@@ -82,9 +82,9 @@ static void make_heap(int32_t *heap, const float *prob, int64_t V)
     for (int64_t at = V / 2 - 1; at >= 0; at--) sink(heap, prob, at, V);
 }
 
-/* Moves the most likely ids, best first, from the top of the heap to its end until their sum
- * reaches `wanted` or none is left; *sum is what they have. Returns how many there are; the k-th
- * is heap[V - 1 - k]. */
+/* Moves the most likely ids, best first, from the top of the heap to its end, until the sum of
+ * their prob reaches `wanted` or the heap is empty. Sets *sum. Returns the number of ids moved; id
+ * k is heap[V - 1 - k]. */
 static int64_t take_best(double *sum, int32_t *heap, const float *prob, int64_t V, double wanted)
 {
     int64_t taken = 0;
@@ -102,8 +102,8 @@ static int64_t take_best(double *sum, int32_t *heap, const float *prob, int64_t 
 
 /* ---- drawing ---- */
 
-/* The first id of 0 ... V-1 at which the running sum passes `target`, or the last one that has a
- * probability at all. */
+/* The first id of 0 ... V-1 at which the running sum passes `target`, or the last id with a
+ * positive probability. */
 static int32_t draw_any(const float *prob, int64_t V, double target)
 {
     double sum   = 0;
@@ -139,7 +139,7 @@ static int32_t drawn(cpl_backend *be, cpl_tensor logits, float temperature, floa
     CPL_ASSERT(be->scratch_bytes >= (size_t)V * (sizeof(float) + sizeof(int32_t)));
     float *prob   = be->scratch;
     int32_t *heap = (int32_t *)(void *)(prob + V);
-    weigh(prob, pl, V, pl[best], temperature);
+    set_probs(prob, pl, V, pl[best], temperature);
     const double total = total_of(prob, V);
     if (top_p >= 1.0f) return draw_any(prob, V, (double)uniform * total);
     return draw_best(heap, prob, V, (double)top_p * total, (double)uniform);

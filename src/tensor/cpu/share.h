@@ -1,4 +1,4 @@
-/* share.h - how the operations of this folder share work among threads.
+/* share.h - division of the work of an operation among threads.
  *
  * Room:  tensor/cpu (header only). Work is cut into blocks that depend on the shape alone and the
  *        blocks are joined in order, so that no result depends on the number of threads. */
@@ -9,18 +9,18 @@
 #include "tensor/ops.h"
 
 enum {
-    CPL_SHARE_LEAST = 16384, /* numbers read or written; for fewer, threads cost too much */
+    CPL_SHARE_LEAST = 16384, /* numbers read or written from which several threads pay off */
     CPL_MOST_BLOCKS = 64,
 };
 
-/* Threads to use if `work` numbers are read or written: one or all. (Teams of changing size would
- * make the OpenMP runtime end and start threads.) */
+/* Threads to use if `work` numbers are read or written: one or all. With teams of changing size the
+ * OpenMP runtime would end and start threads. */
 static inline int cpl_threads(const cpl_backend *be, int64_t work)
 {
     return work < CPL_SHARE_LEAST ? 1 : be->n_threads;
 }
 
-/* Bytes of a piece of scratch, so that the next one begins on a cache line. */
+/* Rounds the bytes of a piece of scratch up, so that the next piece begins on a cache line. */
 static inline size_t cpl_padded(size_t bytes)
 {
     return (bytes + CPL_ALIGNMENT - 1) / CPL_ALIGNMENT * CPL_ALIGNMENT;
@@ -31,7 +31,8 @@ typedef struct cpl_blocks {
     int64_t count, n, length;
 } cpl_blocks;
 
-/* At most CPL_MOST_BLOCKS blocks of at least `least` numbers; one where count is 0. */
+/* Cuts `count` into at most CPL_MOST_BLOCKS blocks of at least `least` numbers; one block if count
+ * is 0. */
 static inline cpl_blocks cpl_cut(int64_t count, int64_t least)
 {
     int64_t n      = count / least;
@@ -40,7 +41,7 @@ static inline cpl_blocks cpl_cut(int64_t count, int64_t least)
     return cut;
 }
 
-/* In pieces that a few KiB of the stack hold. */
+/* Numbers of a piece: few enough for an array on the stack (4 KiB of floats). */
 enum { CPL_PIECE = 1024 };
 
 static inline cpl_blocks cpl_cut_pieces(int64_t count)

@@ -65,8 +65,8 @@ static inline const float *cpl_row_read(cpl_tensor x, int64_t at, int64_t n, flo
     return room;
 }
 
-/* Where F32 numbers are made that will be number `at` on of y, F32 or BF16: there, or in `room`; and
- * what brings them from there, rounded. */
+/* To write F32 numbers to y, F32 or BF16, from number `at` on: cpl_row_begin returns the place to
+ * compute them, y itself or `room`; cpl_row_end then rounds them into y if y is BF16. */
 static inline float *cpl_row_begin(cpl_tensor y, int64_t at, float *room)
 {
     CPL_ASSERT(y.dtype == CPL_F32 || y.dtype == CPL_BF16);
@@ -78,8 +78,8 @@ static inline void cpl_row_end(cpl_tensor y, int64_t at, int64_t n, const float 
     if (y.dtype == CPL_BF16) cpl_round_row((uint16_t *)y.storage + at, made, n);
 }
 
-/* The largest of x [n]; NaN are skipped, and the result is -infinity if nothing else is left. It
- * uses its own lanes, since not every compiler vectorises a maximum that must respect NaN. */
+/* The largest number of x [n], without NaN; -infinity if all are NaN. The explicit lanes are needed
+ * because not every compiler vectorises a maximum that must respect NaN. */
 static inline float cpl_largest(const float *x, int64_t n)
 {
     enum { LANES = 16 };

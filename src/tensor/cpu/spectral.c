@@ -1,5 +1,5 @@
-/* spectral.c - the largest singular value of every expert's gate, and how much of it a row of the
- * router reaches.
+/* spectral.c - the largest singular value of every expert's gate, and the response of the gate to
+ * the expert's router row.
  *
  * Room:    tensor/cpu. Operations: ops.h.
  * Names:   W [D,d] a gate; v_k [d] orthonormal vectors, T_k = V^T W^T W V the tridiagonal k x k
@@ -8,8 +8,8 @@
  * Method:  Lanczos steps on W^T W (Golub, Van Loan, Matrix Computations, 10.1), each vector made
  *          orthogonal to all before it, twice. The first vector is W^T times normal numbers, so
  *          that min(D,d) steps are exact; its numbers are the same for all gates and on all ranks.
- * Ends:    when |W^T W y - theta y| <= TOLERANCE theta for the unit vector y of theta: the square of
- *          a singular value is then within TOLERANCE theta of theta (Parlett, The Symmetric
+ * Ends:    when |W^T W y - theta y| <= TOLERANCE theta for the unit vector y of theta: the square
+ *          of a singular value is then within TOLERANCE theta of theta (Parlett, The Symmetric
  *          Eigenvalue Problem, 4.5).
  * Order:   one thread a gate, in double: no result depends on the number of threads. */
 #include <math.h>
@@ -26,12 +26,12 @@
 enum { MOST_STEPS = 384, STEPS_A_CHECK = 8 };
 static const double TOLERANCE = 4e-6;
 
-/* One thread's own. */
+/* The memory of one thread. */
 typedef struct lanczos {
     double *v;              /* [most,d] */
     double *w, *row;        /* [d] the next vector; a row of W */
     double *own, *next;     /* [most] */
-    double *value, *beside; /* [most] copies of these two, for the eigenvalues */
+    double *value, *beside; /* [most] copies of own and next, for the eigenvalues */
     int64_t most, d;
 } lanczos;
 
@@ -41,7 +41,7 @@ static int64_t most_steps(int64_t D, int64_t d)
     return rank < MOST_STEPS ? rank : MOST_STEPS;
 }
 
-static double *take(cpl_arena *arena, int64_t count)
+static double *take_doubles(cpl_arena *arena, int64_t count)
 {
     return cpl_arena_take(arena, (size_t)count * sizeof(double));
 }
@@ -49,13 +49,13 @@ static double *take(cpl_arena *arena, int64_t count)
 static lanczos take_lanczos(cpl_arena *arena, int64_t D, int64_t d)
 {
     lanczos s = {.most = most_steps(D, d), .d = d};
-    s.v       = take(arena, s.most * d);
-    s.w       = take(arena, d);
-    s.row     = take(arena, d);
-    s.own     = take(arena, s.most);
-    s.next    = take(arena, s.most);
-    s.value   = take(arena, s.most);
-    s.beside  = take(arena, s.most);
+    s.v       = take_doubles(arena, s.most * d);
+    s.w       = take_doubles(arena, d);
+    s.row     = take_doubles(arena, d);
+    s.own     = take_doubles(arena, s.most);
+    s.next    = take_doubles(arena, s.most);
+    s.value   = take_doubles(arena, s.most);
+    s.beside  = take_doubles(arena, s.most);
     return s;
 }
 
@@ -82,7 +82,7 @@ static double dot(const double *x, const double *y, int64_t n)
     return sum;
 }
 
-/* y += a x */
+/* y += a x. */
 static void add(double *y, double a, const double *x, int64_t n)
 {
 #pragma omp simd
@@ -131,7 +131,7 @@ static void multiply(const lanczos *s, cpl_tensor W, const double *v)
 
 /* ---- Lanczos ---- */
 
-/* Takes from w its parts along v_0 ... v_k, and returns that along v_k. */
+/* Subtracts from w its components along v_0 ... v_k. Returns the component along v_k. */
 static double make_orthogonal(const lanczos *s, int64_t k)
 {
     double along = 0;
@@ -144,11 +144,11 @@ static double make_orthogonal(const lanczos *s, int64_t k)
     return along;
 }
 
-/* The last number of the unit eigenvector of T_k, upwards from there: the numbers grow, so that
- * rounding does not. */
+/* The last number of the unit eigenvector of T_k, by a recurrence from the last number to the
+ * first. In this direction the numbers grow and rounding errors do not. */
 static double last_of_eigenvector(const lanczos *s, double theta, int64_t steps)
 {
-    double above = 0, x = 1, squares = 1; /* those at i + 1 and i, the last being 1 */
+    double above = 0, x = 1, squares = 1; /* entries i + 1 and i; the last is 1 */
     for (int64_t i = steps - 1; i > 0 && isfinite(squares); i--) {
         const double below = i + 1 < steps ? s->next[i] * above : 0;
         const double up    = ((theta - s->own[i]) * x - below) / s->next[i - 1];
@@ -159,10 +159,10 @@ static double last_of_eigenvector(const lanczos *s, double theta, int64_t steps)
     return 1 / sqrt(squares);
 }
 
-/* theta of T with so many steps; sets *known if it needs no further step. */
+/* theta of T after `steps` steps. Sets *known if it is accurate enough. */
 static double largest(const lanczos *s, int64_t steps, bool *known)
 {
-    const double rest = s->next[steps - 1]; /* the norm of what is orthogonal to all v */
+    const double rest = s->next[steps - 1]; /* the norm of the rest, orthogonal to all v */
     memcpy(s->value, s->own, (size_t)steps * sizeof(double));
     memcpy(s->beside, s->next, (size_t)steps * sizeof(double));
     cpl_eigenvalues_tridiagonal(s->value, s->beside, steps);
@@ -187,7 +187,7 @@ static double spectral_norm(const lanczos *s, cpl_tensor W)
         length     = sqrt(dot(s->w, s->w, s->d));
         s->next[k] = length;
         scale      = fmax(scale, s->own[k]);
-        known      = length <= TOLERANCE * scale; /* scale <= theta: (almost) nothing is left */
+        known      = length <= TOLERANCE * scale; /* scale <= theta: the rest is negligible */
         if (known || (k + 1) % STEPS_A_CHECK == 0 || k + 1 == s->most) {
             bool found;
             theta = largest(s, k + 1, &found);

@@ -1,9 +1,10 @@
-/* xent.c - cross-entropy of the head's logits, never more than a chunk of which exists at once.
+/* xent.c - cross-entropy of the head's logits, computed chunk by chunk.
  *
  * Room:    tensor/cpu. Operations: ops.h.
  * Names:   T tokens, d width, V vocabulary.
  * Method:  for each chunk of c tokens: logits [c,V] = x head^T in scratch; each row becomes its
- *          softmax gradient in place; dx = that . head; dhead += that^T . x. Three products in all.
+ *          softmax gradient in place; dx = gradient . head; dhead += gradient^T . x. Three products
+ *          in all.
  *          Where products are in bf16 the gradient is rounded to bf16 once, into a second array. */
 #include <math.h>
 
@@ -12,11 +13,11 @@
 #include "tensor/cpu/simd.h"
 
 enum {
-    CHUNK_BYTES = 96 << 20, /* of the logits of one chunk, at most (unless one token needs more) */
-    CHUNK_STEP  = 32,       /* chunks are multiples of this many tokens, kind to the products */
+    CHUNK_BYTES = 96 << 20, /* limit of a chunk's logits, exceeded only if one token needs more */
+    CHUNK_STEP  = 32,       /* chunks are multiples of this many tokens, for fast products */
 };
 
-/* Tokens of a chunk: as even as the limit allows, so that the last one is not a small rest. */
+/* Tokens of a chunk. Chunks are as even as the limit allows, so that the last one is not small. */
 static int64_t chunk_tokens(int64_t T, int64_t V)
 {
     int64_t most = CHUNK_BYTES / (V * (int64_t)sizeof(float));
@@ -52,7 +53,7 @@ static float row_nll(const float *logits, int32_t target, int64_t V)
     return logf(sum_of_exp(logits, largest, V)) + largest - logits[target];
 }
 
-/* In place: scale (softmax - one at the target); returns the row's nll. */
+/* Replaces the logits by scale (softmax - one-hot target). Returns the row's nll. */
 static float row_gradient(float *row, int32_t target, int64_t V, float scale)
 {
     if (target < 0) {
@@ -108,7 +109,7 @@ static void chunk_nll(const cpl_backend *be, float *nll, cpl_tensor logits, cons
 
 /* ---- all tokens ---- */
 
-/* The last `used` bytes of scratch: the products inside use the first ones. */
+/* The last `used` bytes of scratch. Products use the first bytes. */
 static char *end_of_scratch(const cpl_backend *be, size_t used)
 {
     CPL_ASSERT(be->scratch_bytes >= used);
@@ -126,7 +127,7 @@ void CPL_ISA_NAME(cpl_cpu_log_probs)(cpl_backend *be, cpl_tensor out, cpl_tensor
     for (int64_t p = 0; p < P; p++) to[p] = -row_nll(rows + at[p] * V, target[p], V);
 }
 
-/* dx none: nll alone. */
+/* Runs all chunks. Without dx it computes only nll. */
 static void all_chunks(cpl_backend *be, cpl_tensor nll, cpl_tensor dx, cpl_tensor dhead,
                        cpl_tensor x, cpl_tensor head, cpl_tensor target, float scale)
 {
@@ -163,8 +164,8 @@ void CPL_ISA_NAME(cpl_cpu_xent_train)(cpl_backend *be, cpl_tensor nll, cpl_tenso
     all_chunks(be, nll, dx, dhead, x, head, target, scale);
 }
 
-/* Of the largest call; a smaller one may have larger chunks than a larger one has, hence the
- * limit itself rather than chunk_tokens of the largest. */
+/* Bytes for the largest call. Since a smaller call may have larger chunks, this uses the limit
+ * instead of chunk_tokens of the largest call. */
 size_t CPL_ISA_NAME(cpl_cpu_xent_scratch)(const cpl_backend *be, const cpl_work *work)
 {
     const int64_t T = work->n_tokens, V = work->vocab_size;

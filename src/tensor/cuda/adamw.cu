@@ -13,7 +13,7 @@ typedef struct numbers {
     int64_t count;
 } numbers;
 
-/* Decay and step are added up before they are taken from p, which is then rounded once: p times
+/* Decay and step are added before they are subtracted from p, so that p is rounded once: p times
  * (1 - lr decay) in F32 would lose most digits of a small lr. */
 __global__ void adamw(numbers to, settings s)
 {

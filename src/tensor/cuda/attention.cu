@@ -1,9 +1,9 @@
-/* attention.cu - the operations of causal attention, flash attention's way: no T x T matrix.
+/* attention.cu - the operations of causal attention, as in flash attention without a T x T matrix.
  *
  * Room:    tensor/cuda. Operations: ops.h. Method: attention.h. */
 #include "tensor/cuda/attention.h"
 
-/* delta = dot(dout, out) of a query and head, a warp each. */
+/* delta = dot(dout, out). One warp computes one query and head. */
 __global__ void __launch_bounds__(THREADS) attention_delta(attention_job j, int64_t count)
 {
     const int64_t at = (int64_t)blockIdx.x * WARPS + warp_here(), h = j.s.head_dim;
@@ -35,7 +35,7 @@ static attention_job job_of(const cpl_backend *be, cpl_tensor out, cpl_tensor ls
     return j;
 }
 
-/* Forward, or with delta backward. */
+/* Launches the forward kernels, or the backward kernels if j.delta is set. */
 static void launch(cpl_backend *be, const attention_job &j)
 {
     if (!cpl_attention_cores(be, &j)) cpl_attention_plain(be, &j);
@@ -85,7 +85,7 @@ extern "C" void cpl_cuda_attention_backward(cpl_backend *be, cpl_tensor dq, cpl_
     launch(be, j);
 }
 
-/* The backward pass keeps delta. */
+/* Bytes for delta, which the backward pass needs. */
 extern "C" size_t cpl_cuda_attention_scratch(const cpl_backend *be, const cpl_work *work)
 {
     (void)be;

@@ -1,16 +1,16 @@
-/* attention.h - what the kernels of attention share: which rows a block has, and what they see.
+/* attention.h - shared by the kernels of attention: the rows of a block and the keys they see.
  *
  * Room:    tensor/cuda (device functions, for attention*.cu).
  * Names:   B sequences, H query heads on G key heads (r = H/G each), h head width, scale =
  *          1/sqrt(h). s scores, p their exponentials, dp = dout v^T, delta = dot(dout, out) of a
  *          query and head, ds = scale p (dp - delta).
- * Method:  forward: a block has some queries of one head and goes over the keys that any of them
- *          sees, with a running maximum and sum; out is rescaled when the maximum rises.
- *          backward: two passes, so that nothing is added to by two blocks: one over blocks of
- *          queries for dq = ds k, one over blocks of keys for dk = ds^T q and dv = p^T dout, which
- *          goes over the r heads of its group in order. The passes are one kernel: its rows are
- *          queries or keys, its columns the other.
- *          Sums, scores, the softmax and delta are F32. */
+ * Method:  forward: a block has some queries of one head and iterates over the keys that they see,
+ *          with a running maximum and sum; out is rescaled when the maximum rises. backward: two
+ *          passes, so that each sum belongs to one block. The first runs over blocks of queries for
+ *          dq = ds k. The second runs over blocks of keys for dk = ds^T q and dv = p^T dout, and
+ *          over the r heads of its group in order. Both passes are one kernel, whose rows are
+ *          queries and columns keys, or the reverse. Sums, scores, the softmax and delta are
+ *          F32. */
 #ifndef CPL_TENSOR_CUDA_ATTENTION_H
 #define CPL_TENSOR_CUDA_ATTENTION_H
 
@@ -23,28 +23,28 @@ enum { WARPS = 4, THREADS = WARPS * CPL_WARP };
 typedef struct attention_job {
     cpl_attention_shape s;
     float scale;
-    bool rounds; /* operands of products to bf16 */
+    bool rounds; /* operands of products are rounded to bf16 */
     cpl_device_numbers out, q, k, v, dout;
     float *lse, *delta; /* [B,H,n_queries] */
     float *dq, *dk, *dv;
     const int32_t *doc_start; /* [B, n_keys] or NULL */
     const cpl_segment *segment;
-    const int32_t *key_row; /* of segments, or NULL */
+    const int32_t *key_row; /* rows of the segments' keys, or NULL */
     int64_t n_segments;
 } attention_job;
 
-/* What a block works on: some queries (or keys) of one head of one sequence. */
+/* The work of a block: some queries (or keys) of one head of one sequence. */
 typedef struct attention_tile {
-    int64_t b, head, first; /* first: number of its first row in the sequence */
+    int64_t b, head, first; /* first: position of the tile's first row in the sequence */
     int64_t n_queries, n_keys;
     int64_t query0, key0;   /* rows of the tensors where the sequence begins */
-    const int32_t *key_row; /* rows of its keys, or NULL */
+    const int32_t *key_row; /* rows of the keys, or NULL */
 } attention_tile;
 
 /* The rows of one head of one sequence in a tensor. */
 typedef struct attention_view {
     cpl_device_numbers x;
-    const int32_t *row; /* or NULL: one after another from `first` on */
+    const int32_t *row; /* indices of the rows; NULL: consecutive rows from `first` on */
     int64_t first, stride, at;
 } attention_view;
 
@@ -75,27 +75,27 @@ static __device__ __forceinline__ attention_view key_view(const attention_job &j
     return {x, t.key_row, t.key0, j.s.n_kv_heads * j.s.head_dim, t.head / shared * j.s.head_dim};
 }
 
-/* Number of the first element of row i. */
+/* Index of the first element of row i. */
 static __device__ __forceinline__ int64_t row_at(const attention_view &v, int64_t i)
 {
     return (v.row ? v.row[i] : v.first + i) * v.stride + v.at;
 }
 
-/* Number of query i in lse and delta. */
+/* Index of query i in lse and delta. */
 static __device__ __forceinline__ int64_t query_at(const attention_job &j, const attention_tile &t,
                                                    int64_t i)
 {
     return (t.b * j.s.n_heads + t.head) * t.n_queries + i;
 }
 
-/* ---- what a query sees ---- */
+/* ---- keys that a query sees ---- */
 
 static __device__ __forceinline__ int64_t position(const attention_tile &t, int64_t query)
 {
     return t.n_keys - t.n_queries + query;
 }
 
-/* The first key that query i sees; past the last query, one that is nowhere. */
+/* The first key that query i sees; past the last query, a key beyond all keys. */
 static __device__ __forceinline__ int first_key(const attention_job &j, const attention_tile &t,
                                                 int64_t i)
 {
@@ -103,7 +103,7 @@ static __device__ __forceinline__ int first_key(const attention_job &j, const at
     return j.doc_start ? j.doc_start[t.b * t.n_keys + position(t, i)] : 0;
 }
 
-/* The first key that any of `count` queries from `first` on sees; whole warps call it. */
+/* The first key that any of `count` queries from `first` on sees. Whole warps call it. */
 static __device__ __forceinline__ int64_t first_key_of(const attention_job &j,
                                                        const attention_tile &t, int64_t first,
                                                        int count)
@@ -131,8 +131,8 @@ static __device__ __forceinline__ int64_t last_key_of(const attention_tile &t, i
 
 /* ---- the work of a block ---- */
 
-/* Tile `number` of the segments' tiles of `rows` queries each: its segment and first query. False:
- * there are not so many. Whole warps call it. */
+/* Sets *t to tile `number` of the segments, which are cut into tiles of `rows` queries. False if
+ * the segments have fewer tiles. Whole warps call it. */
 static inline __device__ bool segment_tile(const attention_job &j, int64_t number, int rows,
                                            attention_tile *t)
 {
@@ -154,7 +154,7 @@ static inline __device__ bool segment_tile(const attention_job &j, int64_t numbe
     return false;
 }
 
-/* The tile of this block among tiles of `rows` queries; the longest ones come first. */
+/* Sets *t to this block's tile among tiles of `rows` queries, ordered by falling number of keys. */
 static inline __device__ bool query_tile(const attention_job &j, int rows, attention_tile *t)
 {
     const int64_t number = blockIdx.x;
@@ -171,7 +171,8 @@ static inline __device__ bool query_tile(const attention_job &j, int rows, atten
     return true;
 }
 
-/* The same with rows of keys of one key head; the head is the first of its group. */
+/* Sets *t to this block's tile among tiles of `rows` keys of a key head. t->head is the first query
+ * head of the group. */
 static inline __device__ void key_tile(const attention_job &j, int rows, attention_tile *t)
 {
     const int64_t number = blockIdx.x, at = number / j.s.n_kv_heads;
@@ -185,9 +186,9 @@ static inline __device__ void key_tile(const attention_job &j, int rows, attenti
     t->key0      = t->b * j.s.key_stride;
 }
 
-/* A block's rows and columns of the backward pass: keys and queries, or queries and keys. */
+/* The rows and columns of a block of the backward pass: queries and keys, or keys and queries. */
 typedef struct attention_pass {
-    attention_view a, da, b, db; /* q and dout, k and v; or k and v, q and dout */
+    attention_view a, da, b, db; /* rows: q and dout, columns: k and v; or the reverse */
     int64_t rows, begin, end;
 } attention_pass;
 
@@ -206,7 +207,7 @@ static __device__ attention_pass pass_of(const attention_job &j, const attention
             last_key_of(t, t.first, rows)};
 }
 
-/* ---- launches: forward, or with delta backward ---- */
+/* ---- launches: forward, or backward if j->delta is set ---- */
 
 static inline unsigned tiles_of(int64_t n, int rows)
 {
@@ -215,7 +216,7 @@ static inline unsigned tiles_of(int64_t n, int rows)
 
 void cpl_attention_plain(cpl_backend *be, const attention_job *j);
 
-/* False, with nothing launched: tensor cores cannot do it. */
+/* False, without a launch, if tensor cores do not support the job. */
 bool cpl_attention_cores(cpl_backend *be, const attention_job *j);
 
 #endif /* CPL_TENSOR_CUDA_ATTENTION_H */

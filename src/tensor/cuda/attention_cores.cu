@@ -1,4 +1,4 @@
-/* attention_cores.cu - attention on tensor cores: bf16, where h is a multiple of 16 up to 128.
+/* attention_cores.cu - attention on tensor cores, for bf16 and h a multiple of 16 up to 128.
  *
  * Room:    tensor/cuda. Method: attention.h. */
 #include "tensor/cuda/attention.h"
@@ -15,8 +15,8 @@ template <int H> static __device__ __forceinline__ uint16_t *panel_row(uint16_t 
 {
     return panel + row * (H + 8);
 }
-/* What a lane gives for the matrices of rows row ... row + 15 and numbers x ... x + 15 of a panel:
- * the second of the four is below the first, or BESIDE it. */
+/* The address that a lane passes to ldmatrix for the four matrices of rows row ... row + 15 and
+ * numbers x ... x + 15 of a panel. The second matrix is below the first, or beside it if BESIDE. */
 template <int H, bool BESIDE = false>
 static __device__ __forceinline__ uint16_t *matrices_at(uint16_t *panel, int row, int x)
 {
@@ -25,14 +25,14 @@ static __device__ __forceinline__ uint16_t *matrices_at(uint16_t *panel, int row
            (BESIDE ? half : last) * 8;
 }
 
-/* Waits for the thread's own copies; those of others are there after a barrier. */
+/* Waits for the copies of this thread. Copies of other threads are complete after a barrier. */
 static __device__ __forceinline__ void copies_wait()
 {
     CPL_COPY_COMMIT();
     CPL_COPY_WAIT(0);
 }
 
-/* panel = `count` rows from `first` on, zero from row `end` on; copies may still be under way. */
+/* panel = `count` rows from `first` on, zero from row `end` on. The copies may be asynchronous. */
 template <int H>
 static __device__ void fill_panel(uint16_t *panel, const attention_view &v, int64_t first,
                                   int64_t end, int count)
@@ -70,7 +70,7 @@ static __device__ __forceinline__ void add_scores(float (*c)[4], uint16_t *a, in
     }
 }
 
-/* The same with the fragments of a in registers. */
+/* As add_scores, with the fragments of a in registers. */
 template <int H, int N>
 static __device__ __forceinline__ void add_scores_of(float (*c)[4], const uint32_t (*a)[4],
                                                      uint16_t *b)
@@ -134,8 +134,8 @@ static __device__ __forceinline__ float row_sum(float v)
 
 static const float LOG2_E = 1.44269504088896340736f, LN_2 = 0.693147180559945309417f;
 
-/* The two rows of a lane: which keys they see, and their largest score (times scale log2 e) and sum
- * so far; the sum is of the lane's own columns. */
+/* The two rows of a lane: the keys they see, their largest score so far (times scale log2 e), and
+ * their sum so far over the lane's own columns. */
 typedef struct strip_rows {
     int from[2], to[2];
     float largest[2], sum[2];
@@ -154,7 +154,8 @@ static __device__ __forceinline__ strip_rows strip_rows_of(const attention_job &
     return w;
 }
 
-/* Scores of keys that row i of the lane does not see become -INFINITY; s begins at key `key`. */
+/* Sets the scores of keys that row i of the lane does not see to -INFINITY. s begins at key
+ * `key`. */
 template <int N>
 static __device__ __forceinline__ void hide(const strip_rows *w, float (*s)[4], int i, int key)
 {
@@ -167,7 +168,8 @@ static __device__ __forceinline__ void hide(const strip_rows *w, float (*s)[4], 
     }
 }
 
-/* Scores s of the keys from `key` on become exponentials; `out` and the sums so far follow. */
+/* Replaces the scores s of the keys from `key` on by exponentials. Rescales `out` and the running
+ * sums. */
 template <int H, int N>
 static __device__ __forceinline__ void soften_strip(strip_rows *w, float (*s)[4], float (*out)[4],
                                                     int key, float scale)
@@ -194,7 +196,7 @@ static __device__ __forceinline__ void soften_strip(strip_rows *w, float (*s)[4]
     }
 }
 
-/* What is left when all keys were seen: out / sum, and lse. */
+/* Stores out / sum and lse after the last key. */
 template <int H>
 static __device__ void store_strip(const attention_job &j, const attention_tile &t,
                                    const strip_rows &w, float (*out)[4], int64_t row)
@@ -223,8 +225,8 @@ template <int H> struct forward_shared {
     enum { PANEL = TILE * (H + 8), BYTES = 2 * PANEL * (int)sizeof(uint16_t) };
 };
 
-/* K and V have a panel each: V comes while scores are made, the next K while V is multiplied. The
- * queries pass through K's panel into registers. */
+/* K and V have one panel each. V is copied while scores are computed, the next K while V is
+ * multiplied. The queries are copied through K's panel into registers. */
 template <int H> __global__ void __launch_bounds__(THREADS, 2) attention_cores(attention_job j)
 {
     CPL_SHARED(uint16_t, k_panel);
@@ -247,12 +249,12 @@ template <int H> __global__ void __launch_bounds__(THREADS, 2) attention_cores(a
     for (int64_t key = begin; key < end; key += TILE) {
         float s[TILE / NARROW][4] = {};
         copies_wait();
-        __syncthreads(); /* K is there, and V's panel was read */
+        __syncthreads(); /* K has arrived, and V's panel has been read */
         fill_panel<H>(v_panel, v, key, end, TILE);
         add_scores_of<H, TILE / NARROW>(s, q, k_panel);
         soften_strip<H, TILE / NARROW>(&w, s, out, (int)key, j.scale * LOG2_E);
         copies_wait();
-        __syncthreads(); /* V is there, and K's panel was read */
+        __syncthreads(); /* V has arrived, and K's panel has been read */
         if (key + TILE < end) fill_panel<H>(k_panel, k, key + TILE, end, TILE);
         add_product<H, TILE / NARROW>(out, s, v_panel);
     }
@@ -261,7 +263,7 @@ template <int H> __global__ void __launch_bounds__(THREADS, 2) attention_cores(a
 
 /* ---- backward ---- */
 
-/* What a block knows of its queries, in shared memory. */
+/* Data of a block's queries, in shared memory. */
 typedef struct query_facts {
     float lse[TILE], delta[TILE]; /* lse times log2 e */
     int from[TILE];
@@ -279,14 +281,14 @@ static __device__ void fill_facts(const attention_job &j, const attention_tile &
     }
 }
 
-/* Columns that a block takes at once: as many as fit into 48 KiB beside its rows. */
+/* Columns of one step of a block: as many as fit into 48 KiB together with the block's rows. */
 template <int H> struct backward_shared {
     enum { STEP = H <= 112 ? 32 : 16, ROWS = TILE * (H + 8), COLS = STEP * (H + 8) };
     enum { BYTES = 2 * (ROWS + COLS) * (int)sizeof(uint16_t) + (int)sizeof(query_facts) };
 };
 
-/* Scores s and dp of a warp become p and ds. Its rows begin at `row` of the tile and its columns at
- * `col` of the sequence. */
+/* Replaces scores s and dp of a warp by p and ds. The warp's rows begin at `row` of the tile and
+ * its columns at `col` of the sequence. */
 template <bool KEYS, int N>
 static __device__ __forceinline__ void weigh_strip(const attention_job &j, const query_facts *f,
                                                    float (*s)[4], float (*dp)[4], int64_t first,
@@ -309,7 +311,7 @@ static __device__ __forceinline__ void weigh_strip(const attention_job &j, const
     }
 }
 
-/* One step: what the columns from `col` on add. */
+/* One step: adds the contribution of the columns from `col` on. */
 template <int H, bool KEYS>
 static __device__ __forceinline__ void
 cores_step(const attention_job &j, const attention_tile &t, const attention_pass &p,
@@ -321,7 +323,7 @@ cores_step(const attention_job &j, const attention_tile &t, const attention_pass
     query_facts *f = (query_facts *)(db + size::COLS);
     float s[N][4] = {}, dp[N][4] = {};
     const int row = warp_here() * STRIP;
-    __syncthreads(); /* the columns before were read */
+    __syncthreads(); /* the previous columns have been read */
     fill_panel<H>(b, p.b, col, p.end, size::STEP);
     fill_panel<H>(db, p.db, col, p.end, size::STEP);
     if (KEYS) fill_facts(j, t, f, col, size::STEP);
@@ -379,7 +381,7 @@ __global__ void __launch_bounds__(THREADS, 2) attention_backward_cores(attention
 
 /* ---- launches ---- */
 
-/* Tensor cores can do it: bf16, a width they divide, and tensors that begin at 16 bytes. */
+/* Whether tensor cores support the job: bf16, a suitable width, and tensors aligned to 16 bytes. */
 static bool has_cores(const attention_job &j)
 {
     uintptr_t bits = 0;

@@ -1,13 +1,13 @@
-/* attention_plain.cu - attention without tensor cores, and of segments.
+/* attention_plain.cu - attention without tensor cores, and for segments.
  *
- * Room:    tensor/cuda. Method: attention.h. In bf16 it rounds the same operands as the CPU does: q, k,
- *          v, dout, p and ds. */
+ * Room:    tensor/cuda. Method: attention.h. In bf16 it rounds the same operands as the CPU does:
+ *          q, k, v, dout, p and ds. */
 #include "tensor/cuda/attention.h"
 
 /* ---- products: a warp has 4 rows, a lane one column, sums over h in pieces ---- */
 
 enum { ROWS = 4, BLOCK_ROWS = WARPS * ROWS, COLS = CPL_WARP, PIECE = 64, COL_PITCH = PIECE + 1 };
-enum { OUT_PARTS = 4, OUT = OUT_PARTS * CPL_WARP }; /* columns of the result that a block makes */
+enum { OUT_PARTS = 4, OUT = OUT_PARTS * CPL_WARP }; /* columns of the result per block */
 enum { ROW_PANEL = PIECE * BLOCK_ROWS, COL_PANEL = COLS * COL_PITCH };
 enum { WEIGHTS = WARPS * COLS * ROWS, PLAIN_SHARED = ROW_PANEL + COL_PANEL + WEIGHTS };
 
@@ -18,11 +18,11 @@ static __device__ __forceinline__ float operand(const attention_job &j, cpl_devi
     return j.rounds && !x.is_bf16 ? cpl_device_float(cpl_device_bf16(value)) : value;
 }
 
-/* panel[r row_pitch + x x_pitch] = numbers x0 + x of row first + r of the view, 0 where there are
- * none, for r < rows and x < PIECE. */
-static __device__ void gather(const attention_job &j, float *panel, int row_pitch, int x_pitch,
-                              const attention_view &v, int64_t first, int64_t end, int rows,
-                              int64_t x0)
+/* panel[r row_pitch + x x_pitch] = number x0 + x of row first + r of the view, for r < rows and
+ * x < PIECE; 0 outside the view. */
+static __device__ void gather_rows(const attention_job &j, float *panel, int row_pitch, int x_pitch,
+                                   const attention_view &v, int64_t first, int64_t end, int rows,
+                                   int64_t x0)
 {
     for (int i = (int)threadIdx.x; i < rows * PIECE; i += THREADS) {
         const int r = i / PIECE, x = i % PIECE;
@@ -32,7 +32,7 @@ static __device__ void gather(const attention_job &j, float *panel, int row_pitc
     }
 }
 
-/* s[r] += dot(row r of the warp, column of the lane) over one piece. */
+/* s[r] += dot(row r of the warp, column of the lane), over one piece. */
 static __device__ __forceinline__ void add_dots(float *s, const float *rows, const float *cols)
 {
     const float *row = rows + warp_here() * ROWS, *col = cols + lane_here() * COL_PITCH;
@@ -47,16 +47,16 @@ static __device__ void dots(const attention_job &j, float *s, float *shared,
 {
     for (int r = 0; r < ROWS; r++) s[r] = 0;
     for (int64_t x = 0; x < j.s.head_dim; x += PIECE) {
-        __syncthreads(); /* the panels were read */
-        gather(j, shared, 1, BLOCK_ROWS, a, row, rows, BLOCK_ROWS, x);
-        gather(j, shared + ROW_PANEL, COL_PITCH, 1, b, col, cols, COLS, x);
+        __syncthreads(); /* the panels have been read */
+        gather_rows(j, shared, 1, BLOCK_ROWS, a, row, rows, BLOCK_ROWS, x);
+        gather_rows(j, shared + ROW_PANEL, COL_PITCH, 1, b, col, cols, COLS, x);
         __syncthreads();
         add_dots(s, shared, shared + ROW_PANEL);
     }
 }
 
 /* sum[r][c] += sum over the columns of weight[r] times number x + c CPL_WARP of the column's row in
- * v; every lane brings the weights of its column. */
+ * v; every lane passes the weights of its column. */
 static __device__ void add_weighted(const attention_job &j, float (*sum)[OUT_PARTS],
                                     const float *weight, float *shared, const attention_view &v,
                                     int64_t col, int64_t cols)
@@ -64,7 +64,7 @@ static __device__ void add_weighted(const attention_job &j, float (*sum)[OUT_PAR
     const int64_t x = (int64_t)blockIdx.y * OUT + lane_here();
     float *own      = shared + ROW_PANEL + COL_PANEL + warp_here() * COLS * ROWS;
     const int count = cols - col < COLS ? (int)(cols - col) : COLS;
-    __syncwarp(); /* the weights before were read */
+    __syncwarp(); /* the previous weights have been read */
     for (int r = 0; r < ROWS; r++)
         own[lane_here() * ROWS + r] =
             j.rounds ? cpl_device_float(cpl_device_bf16(weight[r])) : weight[r];
@@ -87,12 +87,12 @@ static __device__ __forceinline__ float warp_largest(float v)
     return v;
 }
 
-/* What is known of the rows of a warp. */
+/* Running results of the rows of a warp. */
 typedef struct plain_rows {
     float largest[ROWS], sum[ROWS], out[ROWS][OUT_PARTS];
 } plain_rows;
 
-/* The scores s of the lane's key become exponentials; the sums so far follow. */
+/* Replaces the scores s of the lane's key by exponentials. Rescales the running sums. */
 static __device__ void soften(const attention_job &j, const attention_tile &t, plain_rows *w,
                               float *s, int64_t row, int64_t key)
 {
@@ -201,7 +201,7 @@ __global__ void __launch_bounds__(THREADS, 3) attention_backward_plain(attention
 }
 /* ---- launches ---- */
 
-/* Blocks: `tiles` of every head, and parts of h. */
+/* The grid: `tiles` tiles of every head, and parts of h. */
 static dim3 grid_of(const attention_job *j, int64_t tiles, int64_t heads)
 {
     return dim3((unsigned)(tiles * heads), tiles_of(j->s.head_dim, OUT));
@@ -209,7 +209,7 @@ static dim3 grid_of(const attention_job *j, int64_t tiles, int64_t heads)
 
 void cpl_attention_plain(cpl_backend *be, const attention_job *j)
 {
-    /* Every segment has at most one tile that is not full. */
+    /* An upper bound: every segment has at most one tile that is not full. */
     const int64_t tiles   = j->segment ? j->s.n_queries / BLOCK_ROWS + j->n_segments
                                        : j->s.batch * tiles_of(j->s.n_queries, BLOCK_ROWS);
     const dim3 of_queries = grid_of(j, tiles, j->s.n_heads);

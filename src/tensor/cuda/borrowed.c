@@ -21,8 +21,8 @@ static void grow_scratch(cpl_backend *be)
     c->cpu.scratch_bytes = c->cpu.scratch ? c->cpu_scratch : 0;
 }
 
-/* Leads an operation's tensors, the first of which is its output, to copies in the host's memory, and
- * returns the CPU's backend; NULL: the device has failed, or there is no memory. */
+/* Replaces the operation's tensors by copies in the host's memory; tensors[0] is the output.
+ * Returns the CPU backend, or NULL if the device has failed or memory is not available. */
 static cpl_backend *borrow(cpl_backend *be, cpl_tensor *tensors, int count)
 {
     cpl_cuda *c = cpl_cuda_of(be);
@@ -40,7 +40,7 @@ static cpl_backend *borrow(cpl_backend *be, cpl_tensor *tensors, int count)
     return be->failure == CPL_OK ? &c->cpu : NULL;
 }
 
-/* Puts the output back, and frees the copies. */
+/* Copies the output to the device and frees the copies. */
 static void give_back(cpl_backend *be, cpl_tensor out, const cpl_tensor *tensors, int count)
 {
     cpl_cuda *c = cpl_cuda_of(be);
@@ -88,7 +88,7 @@ void cpl_cuda_expect(const cpl_backend *be, const cpl_work *work)
 {
     cpl_cuda *c        = cpl_cuda_of(be);
     cpl_work own       = *work;
-    own.n_tokens       = 1; /* operations of tokens and gradients have kernels */
+    own.n_tokens       = 1; /* operations on tokens and gradients have kernels */
     own.training       = false;
     const size_t bytes = c->cpu.ops->scratch_bytes(&c->cpu, &own);
     c->cpu_scratch     = bytes > c->cpu_scratch ? bytes : c->cpu_scratch;

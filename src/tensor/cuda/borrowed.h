@@ -1,16 +1,17 @@
-/* borrowed.h - operations that have no kernel: the CPU runs them on copies in the host's memory.
+/* borrowed.h - operations without a kernel. The CPU runs them on copies in the host's memory.
  *
- * Room:   tensor/cuda. Each one is cpl_cuda_<operation>, as those of kernels are. It waits for all work
- *         before it, fetches its inputs, and puts back its output, which it sets. */
+ * Room:   tensor/cuda. Each is named cpl_cuda_<operation>, like operations with kernels. It waits
+ *         for all earlier work, fetches its inputs, and copies its output, which it sets, to the
+ *         device. */
 #ifndef CPL_TENSOR_CUDA_BORROWED_H
 #define CPL_TENSOR_CUDA_BORROWED_H
 
 #include "tensor/cuda/cuda.h"
 
-/* Their names, for the log. */
+/* The names of these operations, for the log. */
 extern const char cpl_cuda_borrowed[];
 
-/* Notes the largest shapes of operations: the CPU's scratch grows to them when one is borrowed. */
+/* Records the largest shapes of operations. The CPU's scratch grows to them at the first use. */
 void cpl_cuda_expect(const cpl_backend *be, const cpl_work *work);
 
 #endif /* CPL_TENSOR_CUDA_BORROWED_H */

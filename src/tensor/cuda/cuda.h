@@ -1,10 +1,11 @@
 /* cuda.h - the CUDA backend: its state, and the operations that have kernels.
  *
- * Room:   tensor/cuda, compiled into a shared object of its own (module.h) by nvcc and a C compiler. C and
- *         CUDA C only. Uses of the library tensor/ alone, and base/ as far as that needs it.
- * Files:  one for a family of operations, named as those of tensor/cpu. A function of ops.h is
- *         cpl_cuda_<operation>, in a file of kernels, with the operation's own signature; it returns when
- *         its kernels are enqueued. Those of borrowed.c run on the CPU on copies.
+ * Room:   tensor/cuda, compiled into a separate shared object (module.h) by nvcc and a C compiler.
+ *         C and CUDA C only. Includes only headers of tensor/, and of base/ as far as tensor/ needs
+ *         them.
+ * Files:  one per family of operations, named as in tensor/cpu. The function of an operation of
+ *         ops.h is cpl_cuda_<operation>, with the operation's own signature. It returns when its
+ *         kernels are enqueued. Functions of borrowed.c run on the CPU.
  * State:  be->own is a cpl_cuda. One device, one stream. */
 #ifndef CPL_TENSOR_CUDA_CUDA_H
 #define CPL_TENSOR_CUDA_CUDA_H
@@ -18,12 +19,12 @@ extern "C" {
 typedef struct cpl_cuda {
     void *stream;       /* cudaStream_t */
     void *vendor;       /* handles of vendor_nvidia.cu */
-    int device;         /* its number */
-    cpl_backend cpu;    /* runs what has no kernel (borrowed.h) */
-    size_t cpu_scratch; /* that it will need at most */
+    int device;         /* number of the GPU */
+    cpl_backend cpu;    /* runs operations without a kernel (borrowed.h) */
+    size_t cpu_scratch; /* bytes of scratch of `cpu`, at most */
     char name[160];     /* "cuda:0 NVIDIA H100 80GB HBM3" */
     char libraries[96]; /* "CUDA driver 13.0, cuBLASLt 13.1.0" */
-    char sentence[256]; /* of the first failure; "": none */
+    char sentence[256]; /* message of the first failure; "": none */
 } cpl_cuda;
 
 static inline cpl_cuda *cpl_cuda_of(const cpl_backend *be)
@@ -31,17 +32,17 @@ static inline cpl_cuda *cpl_cuda_of(const cpl_backend *be)
     return (cpl_cuda *)be->own;
 }
 
-/* Records a failure of the launch just made; `kernel` for the sentence. */
+/* Records the failure of the latest launch, if it failed. `kernel` is named in the message. */
 void cpl_cuda_launched(cpl_backend *be, const char *kernel);
 
-/* The first failure of the backend, with a sentence for the user; later ones change nothing. */
+/* Records a failure with a message for the user, unless one is recorded already. */
 void cpl_cuda_fail(cpl_backend *be, const char *sentence);
 
 /* Bytes of be->scratch that the operations of one file need at most. */
 #define CPL_CUDA_SCRATCH(file)                                                                     \
     size_t cpl_cuda_##file##_scratch(const cpl_backend *be, const cpl_work *work)
 
-/* cpl_cuda_<operation> */
+/* cpl_cuda_<operation>, with the operation's own signature. */
 #define CPL_OP(name)     __typeof__(*((const cpl_ops *)0)->name) cpl_cuda_##name;
 #define CPL_ERC_OP(name) __typeof__(*((const cpl_erc_ops *)0)->name) cpl_cuda_erc_##name;
 #include "tensor/ops.def"

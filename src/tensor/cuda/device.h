@@ -1,12 +1,13 @@
-/* device.h - what a file of kernels includes: CUDA, or its stand-in on the host.
+/* device.h - the header of every file of kernels: CUDA, or a replacement on the host.
  *
- * Room:    tensor/cuda. The only header with types of the vendor. A .cu file is compiled by nvcc for
- *          GPUs, and by g++ with tests/tensor/cuda/cuda_on_host.h, which runs the threads of a block
- *          in an order that shows missing barriers (tests/tensor/cuda).
- * Rules:   No atomic operation on floats, no kernel that waits for another block, no sum in an order
- *          that is not fixed: the same call gives the same bits. Shared memory is taken by CPL_SHARED
- *          alone. A grid comes from shapes, never from numbers on the device. Offsets of whole tensors
- *          are int64_t. A kernel is launched by CPL_LAUNCH, which records a failure. */
+ * Room:    tensor/cuda. The only header with types of the vendor. A .cu file is compiled by nvcc
+ *          for GPUs, and by g++ with tests/tensor/cuda/cuda_on_host.h, which runs the threads of a
+ *          block in an order that shows missing barriers (tests/tensor/cuda).
+ * Rules:   No atomic operation on floats, no kernel that waits for another block, no sum in an
+ *          order that is not fixed: the same call gives the same bits. Shared memory is taken by
+ *          CPL_SHARED alone. A grid comes from shapes, never from numbers on the device. Offsets of
+ *          whole tensors are int64_t. A kernel is launched by CPL_LAUNCH, which records a
+ *          failure. */
 #ifndef CPL_TENSOR_CUDA_DEVICE_H
 #define CPL_TENSOR_CUDA_DEVICE_H
 
@@ -15,8 +16,8 @@
 
 #include "tensor/cuda/cuda.h"
 
-/* A size above which an operation works in parts; `small` in a build of the tests, whose shapes then need
- * parts (tests/tensor/cuda/cuda.cmake). */
+/* A size above which an operation works in parts. A build of the tests uses `small`, so that small
+ * shapes need parts (tests/tensor/cuda/cuda.cmake). */
 #ifdef CPL_CUDA_SMALL_PARTS
 #    define CPL_PART(size, small) (small)
 #else
@@ -27,17 +28,18 @@
 
 #    include <cuda_runtime.h>
 
-/* Numbers of a loop stay in registers only if it is unrolled. */
+/* Arrays indexed by a loop stay in registers only if the loop is unrolled. */
 #    define CPL_UNROLL _Pragma("unroll")
 
-/* Dynamic shared memory of the block, 16-byte aligned; its bytes are an argument of CPL_LAUNCH. One
- * a kernel. */
+/* Dynamic shared memory of the block, 16-byte aligned; its bytes are an argument of CPL_LAUNCH. At
+ * most one per kernel. */
 #    define CPL_SHARED(type, name)                                                                 \
         extern __shared__ __align__(16) char cpl_shared_bytes[];                                   \
         type *name = (type *)cpl_shared_bytes
 
-/* kernel(...) on the backend's stream, grid and block of dim3, `shared` bytes, at most 96 KiB (every GPU
- * since sm_80 has as many); nothing if a dimension of the grid is 0. */
+/* Launches kernel(...) on the backend's stream, with grid and block of dim3 and `shared` bytes of
+ * shared memory, at most 96 KiB (available since sm_80). Does nothing if a dimension of the grid is
+ * 0. */
 #    define CPL_LAUNCH(be, kernel, grid, block, shared, ...)                                       \
         do {                                                                                       \
             const dim3 grid_ = (grid), block_ = (block);                                           \
@@ -51,8 +53,8 @@
             }                                                                                      \
         } while (0)
 
-/* c [16,8] += a [16,16] . b [16,8] of a warp, bf16 with sums in F32 (mma.sync.m16n8k16): float c[4],
- * uint32_t a[4], b[2], as PTX lays fragments out. */
+/* c [16,8] += a [16,16] . b [16,8] of a warp, bf16 with sums in F32 (mma.sync.m16n8k16): float
+ * c[4], uint32_t a[4], b[2], in PTX's layout of fragments. */
 #    define CPL_MMA_16816(c, a, b)                                                                 \
         asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 "                        \
                      "{%0,%1,%2,%3},{%4,%5,%6,%7},{%8,%9},{%0,%1,%2,%3};"                          \
@@ -60,8 +62,9 @@
                      : "r"((a)[0]), "r"((a)[1]), "r"((a)[2]), "r"((a)[3]), "r"((b)[0]),            \
                        "r"((b)[1]))
 
-/* uint32_t r[4] = four matrices of 8 x 8 numbers of 16 bits, of which lane i gives the address of row
- * i mod 8 of matrix i / 8, as fragments of CPL_MMA_16816 (ldmatrix); TRANS: each transposed. */
+/* uint32_t r[4] = four matrices of 8 x 8 numbers of 16 bits, as fragments of CPL_MMA_16816
+ * (ldmatrix). Lane i passes the address of row i mod 8 of matrix i / 8. TRANS: each matrix is
+ * transposed. */
 #    define CPL_LDMATRIX_OF(form, r, shared_from)                                                  \
         asm volatile("ldmatrix.sync.aligned.m8n8.x4" form ".shared.b16 {%0,%1,%2,%3}, [%4];"       \
                      : "=r"((r)[0]), "=r"((r)[1]), "=r"((r)[2]), "=r"((r)[3])                      \
@@ -70,9 +73,9 @@
 #    define CPL_LDMATRIX(r, shared_from)       CPL_LDMATRIX_OF("", r, shared_from)
 #    define CPL_LDMATRIX_TRANS(r, shared_from) CPL_LDMATRIX_OF(".trans", r, shared_from)
 
-/* 16 bytes of global to shared memory while the thread goes on, `bytes` of them read and the rest 0; both
- * addresses are multiples of 16. CPL_COPY_WAIT waits for all groups of the thread's copies but the
- * latest n, a number of the source; other threads see them after a barrier. */
+/* Copies 16 bytes from global to shared memory asynchronously: `bytes` of them are read, the others
+ * are 0. Both addresses are multiples of 16. CPL_COPY_WAIT waits for all groups of the thread's
+ * copies except the latest n, a literal. Other threads see the copies after a barrier. */
 #    define CPL_COPY_ASYNC_16(shared_to, global_from, bytes)                                       \
         asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(                        \
                          (uint32_t)__cvta_generic_to_shared(shared_to)),                           \
@@ -81,7 +84,7 @@
 #    define CPL_COPY_COMMIT() asm volatile("cp.async.commit_group;" ::: "memory")
 #    define CPL_COPY_WAIT(n)  asm volatile("cp.async.wait_group %0;" ::"n"(n) : "memory")
 
-/* Two numbers as bf16, to nearest, `low` in the low half. */
+/* Two numbers rounded to bf16, `low` in the low half. */
 static __device__ __forceinline__ uint32_t cpl_device_pair(float low, float high)
 {
     uint32_t pair;
@@ -89,7 +92,7 @@ static __device__ __forceinline__ uint32_t cpl_device_pair(float low, float high
     return pair;
 }
 
-/* 2^x; what is below the normal numbers is 0. */
+/* 2^x; subnormal results are 0. */
 static __device__ __forceinline__ float cpl_device_power_of_2(float x)
 {
     float power;
@@ -122,7 +125,7 @@ static __device__ __forceinline__ uint16_t cpl_device_bf16(float value)
     return (uint16_t)((bits + 0x7fffu + (bits >> 16 & 1u)) >> 16);
 }
 
-/* A tensor of F32 or BF16 in a kernel: a pointer to either. */
+/* A tensor of F32 or BF16 in a kernel. */
 typedef struct cpl_device_numbers {
     void *at;
     bool is_bf16;
@@ -149,16 +152,16 @@ static __device__ __forceinline__ void cpl_device_set(cpl_device_numbers x, int6
 
 /* ---- sums, the same bits in every run ---- */
 
-/* Over the 32 lanes of a warp, all of which call it; T: float or double. */
+/* The sum over the 32 lanes of a warp, all of which call it. T: float or double. */
 template <class T> static __device__ __forceinline__ T cpl_warp_sum(T v)
 {
     for (int m = CPL_WARP / 2; m; m >>= 1) v += __shfl_xor_sync(0xffffffffu, v, m);
     return v;
 }
 
-/* Of parts that lie end to end, lane i's `size` long: the lane in whose part *number lies, which is
- * then counted from that part's beginning. CPL_WARP: it lies behind them, and *number is counted
- * from there. All lanes call it. */
+/* Finds position *number in a sequence of 32 parts, lane i's part being `size` long. Returns the
+ * lane of the part and makes *number relative to the part. Returns CPL_WARP if the position is
+ * beyond all parts; *number is then relative to their end. All lanes call it. */
 static __device__ __forceinline__ int cpl_warp_find(int size, int64_t *number)
 {
     const int lane = (int)threadIdx.x % CPL_WARP;
@@ -173,8 +176,8 @@ static __device__ __forceinline__ int cpl_warp_find(int size, int64_t *number)
     return which;
 }
 
-/* Over a block of whole warps, all of whose threads call it and get the sum; `part`, 33 numbers of
- * shared memory, may be used again at once. */
+/* The sum over a block of whole warps, returned to all threads, which all call it. `part` is 33
+ * numbers of shared memory and may be reused after the call. */
 template <class T> static __device__ __forceinline__ T cpl_block_sum(T v, T *part)
 {
     const int lane = (int)threadIdx.x % CPL_WARP, warp = (int)threadIdx.x / CPL_WARP;

@@ -1,6 +1,6 @@
 /* erc.cu - noise bound and noise of the coupling loss; erc_sweep.cu has its phases.
  *
- * Room:  tensor/cuda. Operations: tensor/erc.h. The same on the CPU: tensor/cpu/erc/erc.c. */
+ * Room:  tensor/cuda. Operations: tensor/erc.h. On the CPU: tensor/cpu/erc/erc.c. */
 #include <cfloat>
 
 #include "tensor/cuda/device.h"
@@ -20,8 +20,8 @@ extern "C" CPL_CUDA_SCRATCH(erc)
 
 /* ---- the bound ---- */
 
-/* Over the lanes of a warp: sums squares of differences, so that equal rows have distance 0 exactly
- * and nothing cancels. b NULL: of a alone. */
+/* The sum of squared differences, computed by a warp. It is exactly 0 for equal rows, and no
+ * cancellation occurs. b NULL: the sum of squares of a. */
 static __device__ double squared_distance(const float *a, const float *b, int64_t d)
 {
     double sum = 0;
@@ -32,13 +32,13 @@ static __device__ double squared_distance(const float *a, const float *b, int64_
     return cpl_warp_sum(sum);
 }
 
-/* A NaN is less than all else, and stays. */
+/* The lesser of two numbers; NaN if one of them is NaN. */
 static __device__ __forceinline__ double lesser(double a, double b)
 {
     return a < b || a != a ? a : b;
 }
 
-/* A block has a row, a warp some of the others. */
+/* A block computes one row; each of its warps takes some of the other rows. */
 __global__ void nearest_kernel(float *eps, const float *R, int64_t n, int64_t d)
 {
     CPL_SHARED(double, nearest); /* [WARPS] */
@@ -77,7 +77,7 @@ static __device__ __forceinline__ void philox_round(uint32_t c[4], uint32_t k0, 
     c[3] = (uint32_t)p0;
 }
 
-/* cpl_rng_uniform: the same bits. */
+/* The same bits as cpl_rng_uniform. */
 static __device__ float uniform_of(cpl_rng_key key, uint64_t index)
 {
     const uint64_t block = index / 4;
@@ -94,8 +94,8 @@ static __device__ float uniform_of(cpl_rng_key key, uint64_t index)
     return (float)((which & 2 ? high : low) >> 8) * (1.0f / (1 << 24));
 }
 
-/* The product is exact in double and rounded once: with a fused multiplication and addition the
- * bits would be others than the CPU's. */
+/* The product is exact in double and rounded once. A fused multiply-add would give other bits than
+ * the CPU. */
 __global__ void noise_kernel(float *delta, const float *eps, cpl_rng_key key, uint64_t first,
                              int64_t count, int64_t d)
 {

@@ -1,15 +1,15 @@
 /* erc_sweep.cu - the phases of the coupling loss.
  *
- * Room:    tensor/cuda. Phases: tensor/erc.h; in plain loops: model/erc/reference.c; on the
- *          CPU: tensor/cpu/erc.
- * Names:   m = i1 - i0 proxies of this part, J = j1 - j0 experts of it. z = W_g R~, u = W_p R~,
- *          h = SiLU(z) u [m,D], o = W_o h [m,d] of an expert: an activation is a row. *Own*: each
- *          expert with its own proxy alone, for the diagonal; m is then 1.
- * Method:  experts by chunks, so that the activations of a chunk fit in scratch. A chunk: products,
- *          norms, hinges, and the products backward, of the pairs with a hinge alone, which each
- *          expert's list has in order. One kernel has all products, on the tiles of grouped.h: a number
- *          is added up over its depth in order, so that the diagonal has the bits of a column.
- *          What lies in scratch from phase to phase: rows, dproxy, column, squares. */
+ * Room:    tensor/cuda. Phases: tensor/erc.h; plain loops: model/erc/reference.c; on
+ *          the CPU: tensor/cpu/erc.
+ * Names:   m = i1 - i0 proxies of this part, J = j1 - j0 experts. z = W_g R~, u = W_p R~,
+ *          h = SiLU(z) u [m,D], o = W_o h [m,d] are an expert's activations, one row per proxy.
+ *          *Own*: each expert with only its own proxy, for the diagonal; m is then 1.
+ * Method:  experts are processed in chunks whose activations fit in scratch. The steps of a chunk:
+ *          products, norms, hinges, and backward products of the pairs with an active hinge, which
+ *          stand in order in each expert's list. One kernel computes all products, on the tiles of
+ *          grouped.h. It sums over the depth in order, so that the diagonal has the bits of a
+ *          column. rows, dproxy, column and squares stay in scratch from phase to phase. */
 #include <cfloat>
 
 #include "tensor/cuda/four.h"
@@ -19,7 +19,7 @@ enum {
     WARPS       = THREADS / CPL_WARP,
     SUM_SLOTS   = CPL_WARP + 1,
     CHUNK_BYTES = CPL_PART(
-        64 << 20, 8 << 10), /* of the activations of a chunk, at most (if one expert's are less) */
+        64 << 20, 8 << 10), /* limit of a chunk's activations, unless one expert needs more */
 };
 
 static dim3 blocks_of(int64_t count, int64_t each)
@@ -40,27 +40,29 @@ static __device__ __forceinline__ int64_t warp_of_grid()
 /* ---- scratch ---- */
 
 typedef struct erc_scratch {
-    /* of the job */
+    /* arrays for the whole job */
     double *losses;   /* [J] */
     void *rows;       /* [n,d] the proxies, operands of products */
     float *dproxy;    /* [n,d] their gradient */
     float *column;    /* [J,m] M by columns */
-    double *squares;  /* [J,m] of the norms */
-    int32_t *reached; /* [J,m] which bounds an entry reaches: ROW, COLUMN */
-    /* of a chunk of at most `most` experts */
+    double *squares;  /* [J,m] M^2 */
+    int32_t *reached; /* [J,m] bounds that an entry reaches: ROW, COLUMN */
+    /* arrays for a chunk of at most `most` experts */
     int64_t most;
     float *scale;     /* [most,m] G[i,j] / M[i,j] */
     int32_t *active;  /* [most,m] whether there is a gradient */
-    int32_t *list;    /* [most,m] which of an expert's proxies have one, in order */
-    int32_t *any;     /* [most] how many */
-    float *z, *u, *h; /* [most,m,D], in the backward pass also their gradients; h may be in bf16 */
-    float *o;         /* [most,m,d], also the gradient, then that of the proxies by expert */
+    int32_t *list;    /* [most,m] the expert's proxies that have a gradient, in order */
+    int32_t *any;     /* [most] length of the expert's list */
+    float *z, *u, *h; /* [most,m,D], replaced by their gradients in the backward pass; h may be in
+                         bf16 */
+    float *o;         /* [most,m,d], then the gradient of o, then each expert's gradient of the
+                         proxies */
     size_t bytes;
 } erc_scratch;
 
 enum { ROW = 1, COLUMN = 2 };
 
-/* The next `count` numbers of `size` bytes. */
+/* Takes the next `count` numbers of `size` bytes from the scratch. */
 static void *piece(char *scratch, size_t *used, int64_t count, size_t size)
 {
     char *at = scratch + *used;
@@ -94,7 +96,7 @@ static erc_scratch scratch_of(void *memory, int64_t n, int64_t d, int64_t D)
     return s;
 }
 
-/* A job of smaller experts may have larger chunks, of CHUNK_BYTES at most. */
+/* A job of smaller experts may have larger chunks, but at most CHUNK_BYTES. */
 extern "C" CPL_CUDA_SCRATCH(erc_sweep)
 {
     const int64_t n = work->n_experts, d = work->d_model, D = work->d_expert;
@@ -106,14 +108,14 @@ extern "C" CPL_CUDA_SCRATCH(erc_sweep)
 
 /* ---- a job ---- */
 
-/* What the phases have of their job; passed to no kernel. */
+/* The job as the phases see it, on the host only. */
 typedef struct erc_view {
     const cpl_erc_job *job;
     erc_scratch s;
     int64_t n, d, D, m, J;
     bool rounds;   /* operands of products are bf16 */
     bool backward; /* some gradient is requested */
-    bool own;      /* each expert with its own proxy */
+    bool own;      /* each expert with only its own proxy */
 } erc_view;
 
 static erc_view view_of(const cpl_backend *be, const cpl_erc_job *job, bool own)
@@ -136,7 +138,7 @@ static erc_view view_of(const cpl_backend *be, const cpl_erc_job *job, bool own)
     return v;
 }
 
-/* Experts first ... first + count - 1 of the part's. */
+/* Experts first ... first + count - 1 of the part. */
 typedef struct erc_chunk {
     int64_t first, count;
 } erc_chunk;
@@ -149,18 +151,18 @@ static erc_chunk chunk_of(const erc_view *v, int64_t first)
 
 /* ---- products ---- */
 
-/* c [rows, cols] = or += a [rows, depth] . b [cols, depth]^T of each expert. Where `any` is given,
- * a and what else has the expert's list are read, or written, by it: rows (a lies along depth), or
- * depth, are then any[expert] pairs, at most `most`. */
+/* c [rows, cols] = or += a [rows, depth] . b [cols, depth]^T for each expert. With `any`, operands
+ * and results that have a list are indexed by it: the rows (if a lies along depth) or the depth are
+ * then the expert's any[expert] pairs, at most `most`. */
 typedef struct erc_product {
     grouped_rows c, a, b;
     bool adds;
     int64_t rows, cols, depth;
-    int64_t most       = 0; /* set by multiply, as `any` */
+    int64_t most       = 0; /* set by multiply, as is `any` */
     const int32_t *any = NULL;
 } erc_product;
 
-/* A block has a tile of expert blockIdx.z. */
+/* A block computes one tile of expert blockIdx.z. */
 template <class TILE, bool A_ALONG, bool B_ALONG>
 __global__ void __launch_bounds__(THREADS, TILE::BLOCKS) erc_product_kernel(erc_product p)
 {
@@ -209,14 +211,14 @@ static void multiply(cpl_backend *be, const erc_view *v, erc_product p, int64_t 
         launch<grouped_bf16<2>, A_ALONG, B_ALONG>(be, p, experts);
 }
 
-/* Activations [chunk, m, cols] in F32. listed: those of pairs with a gradient. */
+/* Activations [chunk, m, cols] in F32. listed: only pairs with a gradient. */
 static grouped_rows acts_of(const erc_view *v, float *x, int64_t cols, bool listed)
 {
     return {{x, false}, cols, v->m * cols, listed ? v->s.list : NULL, 1};
 }
 
-/* Their gradients, which stand in their place as operands: in bf16 each in the first half of its
- * row. */
+/* Gradients of activations as operands. They replace the activations; in bf16 they fill the first
+ * half of each row. */
 static grouped_rows gradients_of(const erc_view *v, float *x, int64_t cols)
 {
     const int64_t stride = v->rounds ? 2 * cols : cols;
@@ -229,7 +231,7 @@ static grouped_rows hidden_of(const erc_view *v, bool listed)
     return {{v->s.h, v->rounds}, v->D, v->m * v->D, listed ? v->s.list : NULL, 1};
 }
 
-/* The proxies [m,d] of the part, the same for all experts; or each expert's own. */
+/* The proxies [m,d] of the part, shared by all experts, or each expert's own proxy. */
 static grouped_rows proxies_of(const erc_view *v, erc_chunk chunk, bool listed)
 {
     const int64_t first = v->own ? v->job->j0 + chunk.first : v->job->i0;
@@ -246,7 +248,7 @@ static grouped_rows weights_of(erc_chunk chunk, cpl_tensor w)
 
 /* ---- forward ---- */
 
-/* h = SiLU(z), times u where there is one. */
+/* h = SiLU(z), times u if u is not NULL. */
 __global__ void erc_hidden_kernel(cpl_device_numbers h, const float *z, const float *u,
                                   int64_t count)
 {
@@ -256,8 +258,8 @@ __global__ void erc_hidden_kernel(cpl_device_numbers h, const float *z, const fl
     cpl_device_set(h, at, u ? z[at] * g * u[at] : z[at] * g);
 }
 
-/* A warp has a row of x [count, length]: squares [count], and norms [count], of it. In double, so
- * that no scale of the weights overflows or vanishes. */
+/* A warp takes one row of x [count, length] and sets its entries of squares [count] and norms
+ * [count]. Sums are in double, so that no scale of the weights overflows or underflows. */
 __global__ void erc_norms_kernel(float *norms, double *squares, const float *x, int64_t count,
                                  int64_t length)
 {
@@ -283,7 +285,8 @@ static void project(cpl_backend *be, const erc_view *v, erc_chunk chunk, float *
     multiply<true, true>(be, v, p, chunk.count);
 }
 
-/* The activations of a chunk. listed: only those of pairs with a gradient, others are undefined. */
+/* Computes the activations of a chunk. listed: only for pairs with a gradient; others are
+ * undefined. */
 static void activate(cpl_backend *be, const erc_view *v, erc_chunk chunk, bool listed)
 {
     const cpl_erc_activation a = v->job->activation;
@@ -300,7 +303,7 @@ static void activate(cpl_backend *be, const erc_view *v, erc_chunk chunk, bool l
     if (output) project(be, v, chunk, s->o, hidden_of(v, listed), v->job->down);
 }
 
-/* The activations of a chunk, their squares, and norms [chunk, m]. */
+/* Computes the activations of a chunk, their squared norms, and norms [chunk, m]. */
 static void forward(cpl_backend *be, const erc_view *v, erc_chunk chunk, float *norms)
 {
     const cpl_erc_activation a = v->job->activation;
@@ -318,8 +321,8 @@ static void forward(cpl_backend *be, const erc_view *v, erc_chunk chunk, float *
 
 /* ---- backward ---- */
 
-/* Number k of `row`, `length` long, in its place becomes an operand of products: all lanes of the
- * warp call it, and what a lane overwrites was read before. */
+/* Stores `value` as number k of `row`, `length` long, in the form of an operand. All lanes of the
+ * warp call it; they have read the numbers that they overwrite. */
 static __device__ __forceinline__ void replace(cpl_device_numbers row, int64_t k, int64_t length,
                                                float value)
 {
@@ -327,7 +330,8 @@ static __device__ __forceinline__ void replace(cpl_device_numbers row, int64_t k
     if (k < length) cpl_device_set(row, k, value);
 }
 
-/* A warp has a row of x [pairs, length], if it is active: times scale [pairs], as gradients_of. */
+/* A warp multiplies one active row of x [pairs, length] by scale [pairs] and stores it in the form
+ * of gradients_of. */
 __global__ void erc_scale_kernel(float *x, const float *scale, const int32_t *active, int64_t pairs,
                                  int64_t length, bool rounds)
 {
@@ -338,8 +342,8 @@ __global__ void erc_scale_kernel(float *x, const float *scale, const int32_t *ac
         replace({row, rounds}, k, length, k < length ? row[k] * scale[pair] : 0);
 }
 
-/* The same of rows of z and u, which may be NULL, [pairs, D]: their gradients. dh: the gradient of
- * h; NULL: it is scale [pairs] times h. */
+/* Replaces the active rows of z and u [pairs, D] by their gradients; z or u may be NULL. dh is the
+ * gradient of h; NULL: scale [pairs] times h. */
 __global__ void erc_hidden_backward_kernel(float *z, float *u, const float *dh, const float *scale,
                                            const int32_t *active, int64_t pairs, int64_t D,
                                            bool rounds)
@@ -363,7 +367,8 @@ static void scale(cpl_backend *be, const erc_view *v, erc_chunk chunk, float *x,
                v->s.active, pairs, length, v->rounds);
 }
 
-/* Where out = in . w^T: with dout [chunk, m, rows of w], dw adds dout^T in; none: nothing. */
+/* For out = in . w^T: dw *adds* dout^T . in, with dout [chunk, m, rows of w]. Does nothing if dw is
+ * none. */
 static void add_weights(cpl_backend *be, const erc_view *v, erc_chunk chunk, cpl_tensor dw,
                         float *dout, grouped_rows in)
 {
@@ -383,7 +388,7 @@ static void project_back(cpl_backend *be, const erc_view *v, erc_chunk chunk, fl
     multiply<true, false>(be, v, p, chunk.count);
 }
 
-/* A number of a proxy's gradient: dproxy [m,d] adds those of the active experts, in order. */
+/* dproxy [m,d] *adds* drows of the active experts, in order. A thread takes one number. */
 __global__ void erc_add_rows_kernel(float *dproxy, const float *drows, const int32_t *active,
                                     int64_t experts, int64_t m, int64_t d)
 {
@@ -395,7 +400,8 @@ __global__ void erc_add_rows_kernel(float *dproxy, const float *drows, const int
     dproxy[at] += sum;
 }
 
-/* From the gradient of z and u, in their place, to those of the matrices and of the proxies. */
+/* Adds to the gradients of the matrices and sets those of the proxies, from the gradients of z and
+ * u stored in z and u. */
 static void backward_from_projections(cpl_backend *be, const erc_view *v, erc_chunk chunk)
 {
     const cpl_erc_activation a = v->job->activation;
@@ -412,7 +418,7 @@ static void backward_from_projections(cpl_backend *be, const erc_view *v, erc_ch
                s->dproxy + first * v->d, s->o, s->active, experts, rows, v->d);
 }
 
-/* After activate, and with scale, active, list and any of the chunk. */
+/* Backward pass of a chunk. Needs its activations, and scale, active, list and any. */
 static void backward(cpl_backend *be, const erc_view *v, erc_chunk chunk)
 {
     const cpl_erc_activation a = v->job->activation;
@@ -435,21 +441,21 @@ static void backward(cpl_backend *be, const erc_view *v, erc_chunk chunk)
 
 /* ---- hinges ---- */
 
-/* d|a| / da = a / |a|, hence the factor G / M. */
+/* The factor G / M of an activation's gradient, since d|a| / da = a / |a|. */
 static __device__ __forceinline__ float scale_of(double grad_M, double squares)
 {
     const double g = grad_M / sqrt(squares);
     return (float)(g > FLT_MAX ? FLT_MAX : g < -FLT_MAX ? -FLT_MAX : g);
 }
 
-/* What the gradients of entries of M are made of. */
+/* The inputs of the gradients of entries of M. */
 typedef struct erc_gradient {
     const int32_t *violations; /* [2,n] or NULL */
     int64_t n;
     double alpha, unit;
 } erc_gradient;
 
-/* What the hinges of column j are made of; column, reached: its own [m]. */
+/* The inputs of the hinges of column j; column and reached [m] are those of column j. */
 typedef struct erc_column {
     const float *column, *diagonal;
     int32_t *reached;
@@ -457,8 +463,8 @@ typedef struct erc_column {
     double alpha;
 } erc_column;
 
-/* Compares entry i with both bounds: sets reached[i], returns what it adds to the loss. At an exact
- * tie a hinge is active. */
+/* Compares entry i with both bounds. Sets reached[i] and returns the entry's part of the loss. At
+ * an exact tie a hinge is active. */
 static __device__ double hinge(const erc_column *c, int64_t i)
 {
     const int64_t row = c->i0 + i;
@@ -470,7 +476,7 @@ static __device__ double hinge(const erc_column *c, int64_t i)
     return (over_row < 0 ? 0 : over_row) + (over_column < 0 ? 0 : over_column); /* keeps NaN */
 }
 
-/* A block has a column of the chunk. */
+/* A block takes one column of the chunk. */
 __global__ void erc_hinges_kernel(double *losses, erc_column c)
 {
     CPL_SHARED(double, slots);
@@ -481,9 +487,9 @@ __global__ void erc_hinges_kernel(double *losses, erc_column c)
     if (threadIdx.x == 0) losses[blockIdx.x] = loss;
 }
 
-/* Of M[j,j]: G[j,j] = -alpha u (active hinges against M[j,j]), as `violations` [2,n] counts them.
- * Sets *scale, returns whether it is active. An entry that is NaN has no active hinge and is active
- * nevertheless, here and below: G / M, and so every gradient, is NaN. */
+/* Sets *scale of M[j,j]: G[j,j] = -alpha u (active hinges against M[j,j]), counted by `violations`
+ * [2,n]. Returns whether the entry is active. A NaN entry has no active hinge but counts as active,
+ * here and below, so that every gradient becomes NaN. */
 static __device__ bool own_active(float *scale, const erc_gradient *g, int64_t j, float entry,
                                   double squares)
 {
@@ -493,7 +499,7 @@ static __device__ bool own_active(float *scale, const erc_gradient *g, int64_t j
     return wanted || entry != entry;
 }
 
-/* Of an entry of M that is not of the diagonal. */
+/* Sets *scale of an entry off the diagonal. Returns whether the entry is active. */
 static __device__ bool other_active(float *scale, const erc_gradient *g, int32_t reached,
                                     float entry, double squares)
 {
@@ -502,8 +508,8 @@ static __device__ bool other_active(float *scale, const erc_gradient *g, int32_t
     return (hinges != 0 || entry != entry) && entry != 0;
 }
 
-/* A warp has a column [m] of the chunk, of `count` ones from expert j on; s begins with them. The
- * diagonal is active only where `violations` is given. */
+/* A warp takes one column [m] of the chunk, whose `count` columns begin with expert j; s begins
+ * with the chunk. The diagonal is active only if `violations` is not NULL. */
 __global__ void erc_active_kernel(erc_scratch s, erc_gradient g, int64_t m, int64_t i0, int64_t j,
                                   int64_t count)
 {
@@ -526,7 +532,7 @@ __global__ void erc_active_kernel(erc_scratch s, erc_gradient g, int64_t m, int6
     if (lane == 0) s.any[of] = before;
 }
 
-/* The same of the diagonal alone. */
+/* As erc_active_kernel, for the diagonal only. */
 __global__ void erc_own_active_kernel(erc_scratch s, erc_gradient g, const float *diagonal,
                                       int64_t j, int64_t count)
 {
@@ -537,7 +543,7 @@ __global__ void erc_own_active_kernel(erc_scratch s, erc_gradient g, const float
     s.list[at]   = 0;
 }
 
-/* A warp has one of violations [2,n]: a row's, then a column's. */
+/* A warp counts one entry of violations [2,n]: of a row, then of a column. */
 __global__ void erc_violations_kernel(int32_t *violations, const int32_t *reached, int64_t n,
                                       int64_t i0, int64_t m, int64_t j0, int64_t J)
 {
@@ -561,7 +567,7 @@ __global__ void erc_entries_kernel(float *M, const float *column, int64_t n, int
     if (at < m * J) M[(i0 + at / J) * n + j0 + at % J] = column[at % J * m + at / J];
 }
 
-/* One block. */
+/* Adds the columns' losses to the loss. Launched as one block. */
 __global__ void erc_loss_kernel(double *loss, const double *losses, int64_t J, double entries)
 {
     CPL_SHARED(double, slots);
@@ -605,7 +611,7 @@ extern "C" void cpl_cuda_erc_diagonals(cpl_backend *be, cpl_erc_job job)
     }
 }
 
-/* Against which the chunk's columns are held: all of diagonal [n]. */
+/* Computes the hinges of the chunk's columns against diagonal [n]. */
 static void set_hinges(cpl_backend *be, const erc_view *v, erc_chunk chunk)
 {
     const cpl_erc_job *job = v->job;
@@ -621,7 +627,7 @@ static erc_gradient gradient_of(const erc_view *v, const int32_t *violations)
     return {violations, v->n, v->job->alpha, v->job->weight / ((double)v->n * (double)v->n)};
 }
 
-/* Of all scratch what begins with the chunk. */
+/* The scratch with column, squares and reached beginning at the chunk. */
 static erc_scratch scratch_from(const erc_view *v, erc_chunk chunk)
 {
     const int64_t at = chunk.first * v->m;
@@ -630,7 +636,8 @@ static erc_scratch scratch_from(const erc_view *v, erc_chunk chunk)
     return s;
 }
 
-/* After forward of the chunk and its hinges. violations: with the diagonal; NULL: without. */
+/* Sets scale, active, list and any, after forward and hinges of the chunk. Includes the diagonal if
+ * violations is not NULL. */
 static void set_active(cpl_backend *be, const erc_view *v, erc_chunk chunk,
                        const int32_t *violations)
 {
@@ -685,7 +692,7 @@ extern "C" void cpl_cuda_erc_add_diagonal(cpl_backend *be, cpl_erc_job job)
     if (!v.backward) return;
     for (int64_t j = 0; j < v.J; j += v.s.most) {
         const erc_chunk chunk = chunk_of(&v, j);
-        forward(be, &v, chunk, v.s.column); /* the norms, which are known already */
+        forward(be, &v, chunk, v.s.column); /* the same norms as before */
         CPL_LAUNCH(be, erc_own_active_kernel, blocks_of(chunk.count, THREADS), dim3(THREADS), 0,
                    scratch_from(&v, chunk), gradient_of(&v, cpl_i32(job.violations)),
                    cpl_f32(job.diagonal), job.j0 + j, chunk.count);
@@ -694,15 +701,15 @@ extern "C" void cpl_cuda_erc_add_diagonal(cpl_backend *be, cpl_erc_job job)
     add_router(be, &v);
 }
 
-/* diagonal [n] = that of column, whose rows i0 ... are all. */
+/* diagonal [n] = the diagonal of column, which holds all of M. */
 __global__ void erc_diagonal_kernel(float *diagonal, const float *column, int64_t n)
 {
     const int64_t j = thread_of_grid();
     if (j < n) diagonal[j] = column[j * n + j];
 }
 
-/* With all of M the diagonal needs no passes of its own. Where all experts are one chunk, their
- * activations are made once; else those of pairs with a gradient again. */
+/* The diagonal is read from M and needs no separate pass. If all experts are one chunk, their
+ * activations are computed once; otherwise those of pairs with a gradient are computed again. */
 extern "C" void cpl_cuda_erc_run_local(cpl_backend *be, cpl_erc_job job)
 {
     const erc_view v = view_of(be, &job, false);

@@ -2,12 +2,12 @@
  *
  * Room:    tensor/cuda. Operations: ops.h.
  * Names:   T tokens, K experts a token, n experts, d model width, D expert width; rows are the T K
- *          sorted ones. act = SiLU(gate) * up; h = its routing weight times act.
- * Method:  as tensor/cpu/experts.c. One kernel makes gate, up and h; one the outs, whose columns
- *          come in blocks where they are many, and are summed over K in order. Backward:
- *          one kernel makes da = dy W_down and from it h, dgate, dup and parts of dot(act, da); a
- *          block a tile of a weight's gradient runs over its expert's rows in order; the outs are
- *          the sum of both products.
+ *          sorted assignments. act = SiLU(gate) * up; h = routing weight times act.
+ * Method:  as tensor/cpu/experts.c. One kernel computes gate, up and h. A second computes the
+ *          experts' outputs (outs), in blocks of columns if they are many; a third sums them over K
+ *          in order. Backward: one kernel computes da = dy W_down and from it h, dgate, dup and
+ *          parts of dot(act, da). A block of a weight's gradient computes one tile and runs over
+ *          its expert's rows in order. The outs are the sum of both products.
  * Grids:   from T K and n alone: blocks beyond the last tile of the last expert end at once. */
 #include <cfloat>
 
@@ -16,11 +16,11 @@
 
 enum { ROW_THREADS = 128 };
 
-/* An expert's mean rows from which on its tiles are of 128; below, too much of them would be
+/* Mean rows of an expert from which on tiles have 128 rows. With fewer, much of such tiles would be
  * empty. */
 enum { MANY = 256 };
 
-/* A kernel of tiles in the type of the backend's products. */
+/* Launches a kernel of tiles in the type of the backend's products. */
 #define LAUNCH_TILES(be, is_large, kernel, grid, ...)                                              \
     do {                                                                                           \
         if (!in_bf16(be))                                                                          \
@@ -35,23 +35,23 @@ enum { MANY = 256 };
 
 #define TILE_KERNEL(TILE) __global__ void __launch_bounds__(THREADS, TILE::BLOCKS)
 
-/* Of a block of the outs' columns. All of them are one block up to 49,152 tokens of the paper's 3B,
- * so that h, dgate and dup are read once. */
+/* Limit of the bytes of a block of the outs' columns. Up to 49,152 tokens of the paper's 3B model
+ * all columns are one block, so that h, dgate and dup are read once. */
 static const int64_t OUT_BYTES = CPL_PART((int64_t)5 << 29, 4 << 10);
 
-/* Sizes of a call, and what is the same in all its kernels. */
+/* Sizes of a call, and arguments shared by all its kernels. */
 typedef struct sizes {
     int64_t T, K, n, d, D, r; /* r: width of the gates' input */
     const int32_t *offset, *token, *row;
-    int tile_rows, tile_columns; /* of kernels whose tiles are of sorted rows */
+    int tile_rows, tile_columns; /* tiles of the kernels over sorted rows */
 } sizes;
 
-/* What a call keeps in scratch. */
+/* Arrays of a call in scratch. */
 typedef struct room {
-    float *weight; /* [T K] of sorted rows */
+    float *weight; /* [T K] routing weight of each sorted row */
     float *dot;    /* [T K, parts] backward */
     void *h;       /* [T K, D] */
-    void *dy;      /* [T,d] backward: in bf16, since every expert of a token reads it */
+    void *dy;      /* [T,d] backward: dy in bf16, since every expert of a token reads it */
     float *out;    /* [T K, columns] */
     int64_t columns;
     size_t bytes;
@@ -66,8 +66,8 @@ static __device__ __forceinline__ float sigmoid_of(float x)
 
 /* ---- kernels by tile ---- */
 
-/* h and, where they are wanted, gate and up of a tile. A fragment of gate lies beside that of up;
- * they have one input, or one after the other. */
+/* Computes h and, if wanted, gate and up of a tile. Fragments of gate and up alternate. The two
+ * products share one input, or run one after the other. */
 template <class TILE>
 TILE_KERNEL(TILE)
 gate_up_kernel(cpl_device_numbers h, cpl_device_numbers gate, cpl_device_numbers up,
@@ -109,8 +109,8 @@ gate_up_kernel(cpl_device_numbers h, cpl_device_numbers gate, cpl_device_numbers
     }
 }
 
-/* h, dgate, dup (in the place of gate and up) of four numbers, of which those from `end` on are not
- * there; returns their part of dot(act, da). */
+/* Computes h, dgate and dup (stored in gate and up) of four numbers; numbers from `end` on are
+ * skipped. Returns their part of dot(act, da). */
 static __device__ __forceinline__ float activate_backward(cpl_device_numbers h,
                                                           cpl_device_numbers gate,
                                                           cpl_device_numbers up, int64_t at,
@@ -133,7 +133,8 @@ static __device__ __forceinline__ float activate_backward(cpl_device_numbers h,
     return dot;
 }
 
-/* dot [rows, gridDim.x]: of each row, of the columns of each block. A warp has a row. */
+/* Sets dot [rows, gridDim.x]: the part of each row's dot over the columns of each block. A warp
+ * takes one row. */
 template <class TILE>
 TILE_KERNEL(TILE)
 activate_backward_kernel(cpl_device_numbers h, cpl_device_numbers gate, cpl_device_numbers up,
@@ -163,8 +164,8 @@ activate_backward_kernel(cpl_device_numbers h, cpl_device_numbers gate, cpl_devi
     }
 }
 
-/* out [rows, columns] = a . b^T (B_ALONG) or a . b, plus the same of a2 and b2 where there is an
- * a2, of the columns from `begin` on. */
+/* out [rows, columns] = a . b^T (B_ALONG) or a . b, plus the product of a2 and b2 if a2 is given,
+ * for the columns from `begin` on. */
 template <class TILE, bool B_ALONG>
 static __device__ __forceinline__ void
 rows_tile(typename TILE::number *shared, float *out, int64_t begin, int64_t columns,
@@ -240,7 +241,7 @@ weights_kernel(float *dw, float *dw2, grouped_rows left, grouped_rows left2, gro
 
 /* ---- kernels by row ---- */
 
-/* to = from, in bf16. */
+/* to = from, rounded to bf16. */
 __global__ void __launch_bounds__(CPL_FOUR_THREADS)
     narrow_kernel(cpl_device_numbers to, cpl_device_numbers from, int64_t count)
 {
@@ -248,7 +249,7 @@ __global__ void __launch_bounds__(CPL_FOUR_THREADS)
     cpl_four_set(to, i, count, cpl_four_get(from, i, count));
 }
 
-/* to [row[i]] = weight [i], of (token, choice) i. */
+/* to [row[i]] = weight [i], for (token, choice) i. */
 __global__ void __launch_bounds__(ROW_THREADS)
     sort_kernel(float *to, const float *weight, const int32_t *row, int64_t count)
 {
@@ -282,7 +283,7 @@ __global__ void __launch_bounds__(ROW_THREADS)
     dweight[i] = sum;
 }
 
-/* A block a (token, expert). A norm that is not a normal number counts as 0. */
+/* A block takes one (token, expert). A norm that is not a normal number counts as 0. */
 __global__ void __launch_bounds__(ROW_THREADS)
     hidden_backward_kernel(cpl_device_numbers hidden, const float *norm, const float *dnorm,
                            const float *dchosen, const int32_t *expert, const int32_t *row,
@@ -326,7 +327,7 @@ static int64_t dot_parts(const cpl_backend *be, int64_t D)
     return (int64_t)grouped_tiles(D, tile_columns(be));
 }
 
-/* Columns of the outs that are made at once. */
+/* Columns of the outs that are computed together. */
 static int64_t out_columns(const cpl_backend *be, int64_t rows, int64_t d)
 {
     const int64_t fit  = OUT_BYTES / ((rows > 0 ? rows : 1) * (int64_t)sizeof(float));
@@ -334,7 +335,7 @@ static int64_t out_columns(const cpl_backend *be, int64_t rows, int64_t d)
     return d < most ? d : most;
 }
 
-/* Bytes of the outs, of so many rows or fewer, which may have more columns. */
+/* Bytes of the outs for at most `rows` rows; fewer rows may have more columns. */
 static size_t most_of_out(const cpl_backend *be, int64_t rows, int64_t d)
 {
     const int64_t all = rows * d * 4, least = rows * tile_columns(be) * 4; /* bytes of F32 */
@@ -342,7 +343,7 @@ static size_t most_of_out(const cpl_backend *be, int64_t rows, int64_t d)
     return padded((size_t)(all < most ? all : most));
 }
 
-/* The next `bytes` of the memory. */
+/* Takes the next `bytes` bytes of the memory. */
 static void *piece(char *memory, size_t *used, size_t bytes)
 {
     char *at = memory + *used;
@@ -365,7 +366,7 @@ static room room_of(const cpl_backend *be, char *memory, sizes s, bool backward)
     return m;
 }
 
-/* No fewer than there are tiles of the sorted rows. */
+/* An upper bound of the number of tiles of the sorted rows. */
 static unsigned most_tiles(sizes s)
 {
     return (unsigned)(s.T * s.K / s.tile_rows + s.n);
@@ -415,7 +416,7 @@ static grouped_rows token_rows(sizes s, cpl_tensor x)
     return {cpl_device_numbers_of(x), s.d, 0, s.token, 1};
 }
 
-/* What the gates are multiplied with: x, or hidden. */
+/* The operand that the gate matrices multiply: x, or hidden. */
 static grouped_rows gate_rows(sizes s, cpl_tensor x, cpl_tensor hidden)
 {
     if (!hidden.storage) return token_rows(s, x);
@@ -428,7 +429,7 @@ static cpl_device_numbers optional(cpl_tensor x)
     return cpl_device_numbers_of(x);
 }
 
-/* A block for each tile of the sorted rows and of `width` columns. */
+/* The grid with one block per tile of the sorted rows and of `width` columns. */
 static dim3 tiles_of(sizes s, int64_t width)
 {
     return dim3(grouped_tiles(width, s.tile_columns), most_tiles(s));
@@ -499,7 +500,7 @@ static grouped_rows gradient_rows(cpl_backend *be, room m, cpl_tensor dy, sizes 
     return {to, s.d, 0, s.token, 1};
 }
 
-/* h, and dgate and dup in the place of gate and up; dweight. */
+/* Computes h, dweight, and dgate and dup, which replace gate and up. */
 static void through_activation(cpl_backend *be, room m, cpl_tensor dweight, grouped_rows dy,
                                cpl_tensor gate, cpl_tensor up, cpl_expert_weights w, sizes s)
 {
@@ -511,7 +512,7 @@ static void through_activation(cpl_backend *be, room m, cpl_tensor dweight, grou
                cpl_f32(dweight), (const float *)m.dot, s.row, s.T * s.K, dot_parts(be, s.D));
 }
 
-/* dw2 may be none. */
+/* Adds the gradients dw and dw2; dw2 may be none. */
 static void add_weights(cpl_backend *be, cpl_tensor dw, cpl_tensor dw2, grouped_rows left,
                         grouped_rows left2, grouped_rows right, sizes s)
 {
@@ -523,7 +524,7 @@ static void add_weights(cpl_backend *be, cpl_tensor dw, cpl_tensor dw2, grouped_
                  cpl_f32(dw), (float *)dw2.storage, left, left2, right, M, N, s.offset);
 }
 
-/* dx *adds*; dhidden is set where the gates have an input of their own. */
+/* dx *adds*; dhidden is set if the gates' input is hidden. */
 static void add_inputs(cpl_backend *be, room m, float *dx, cpl_tensor dhidden, grouped_rows dgate,
                        grouped_rows dup, cpl_expert_weights w, sizes s)
 {
@@ -578,7 +579,7 @@ extern "C" void cpl_cuda_hidden_backward(cpl_backend *be, cpl_tensor hidden, cpl
                cpl_i32(expert), cpl_i32(plan.row), K, n, r);
 }
 
-/* For the routed experts, and for a shared one that has all tokens. */
+/* Bytes for the routed experts or the shared expert, whose rows are all tokens. */
 extern "C" size_t cpl_cuda_experts_scratch(const cpl_backend *be, const cpl_work *work)
 {
     const int64_t T = work->n_tokens, d = work->d_model;

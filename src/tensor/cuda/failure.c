@@ -1,4 +1,4 @@
-/* failure.c - the first failure of a device, with its sentence; see cuda.h. */
+/* failure.c - records the first failure of a device and its message; see cuda.h. */
 #include <stdio.h>
 
 #include "tensor/cuda/vendor.h"

@@ -10,7 +10,7 @@
 
 #include "base/status.h"
 
-#ifndef LIBCUBLASLT /* of the tests, a name that no machine has */
+#ifndef LIBCUBLASLT /* the tests define a name that no machine has */
 #    define LIBCUBLASLT "libcublasLt.so"
 #endif
 
@@ -18,8 +18,8 @@ enum { LEAST_MAJOR = 8, LEAST_CUBLASLT = 120000 };
 
 static char sentence[2048];
 
-static const char *say(const char *format, ...) CPL_PRINTF(1, 2);
-static const char *say(const char *format, ...)
+static const char *set_sentence(const char *format, ...) CPL_PRINTF(1, 2);
+static const char *set_sentence(const char *format, ...)
 {
     va_list arguments;
     va_start(arguments, format);
@@ -38,29 +38,32 @@ const char *const cpl_cuda_none[] = {
 
 static const char *no_such_gpu(const cpl_cuda_found *f)
 {
-    if (f->count == 1) return say("there is no cuda:%d here: there is one GPU, cuda:0", f->device);
-    return say("there is no cuda:%d here: there are %d GPUs, cuda:0 to cuda:%d", f->device,
-               f->count, f->count - 1);
+    if (f->count == 1)
+        return set_sentence("there is no cuda:%d here: there is one GPU, cuda:0", f->device);
+    return set_sentence("there is no cuda:%d here: there are %d GPUs, cuda:0 to cuda:%d", f->device,
+                        f->count, f->count - 1);
 }
 
 const char *cpl_cuda_missing(const cpl_cuda_found *f)
 {
     if (f->driver == 0) return cpl_cuda_none[0];
     if (f->is_too_old)
-        return say("the driver of the NVIDIA GPU is too old: it knows CUDA %d.%d, and %d.%d is "
-                   "needed: install a newer driver",
-                   f->driver / 1000, f->driver % 1000 / 10, f->runtime / 1000,
-                   f->runtime % 1000 / 10);
-    if (f->error) return say("the NVIDIA GPU cannot be used: %s", f->error);
+        return set_sentence(
+            "the driver of the NVIDIA GPU is too old: it knows CUDA %d.%d, and %d.%d is "
+            "needed: install a newer driver",
+            f->driver / 1000, f->driver % 1000 / 10, f->runtime / 1000, f->runtime % 1000 / 10);
+    if (f->error) return set_sentence("the NVIDIA GPU cannot be used: %s", f->error);
     if (f->count < 1) return cpl_cuda_none[1];
     if (f->device >= f->count) return no_such_gpu(f);
     if (f->major < LEAST_MAJOR)
-        return say("cuda:%d, %.100s, has compute capability %d.%d; at least %d.0 is needed (bf16)",
-                   f->device, f->name, f->major, f->minor, LEAST_MAJOR);
+        return set_sentence(
+            "cuda:%d, %.100s, has compute capability %d.%d; at least %d.0 is needed (bf16)",
+            f->device, f->name, f->major, f->minor, LEAST_MAJOR);
     if (f->has_kernels) return NULL;
-    return say("couplet-cuda.so has no kernels for cuda:%d, %.100s, of compute capability %d.%d: "
-               "build it for that (cmake/cuda.cmake), or install a newer driver",
-               f->device, f->name, f->major, f->minor);
+    return set_sentence(
+        "couplet-cuda.so has no kernels for cuda:%d, %.100s, of compute capability %d.%d: "
+        "build it for that (cmake/cuda.cmake), or install a newer driver",
+        f->device, f->name, f->major, f->minor);
 }
 
 /* ---- cuBLASLt ---- */
@@ -83,7 +86,7 @@ static const char *cuda_folder(void)
     return home && *home ? home : path && *path ? path : "/usr/local/cuda";
 }
 
-/* Where it is looked for, in this order, before the loader's places. */
+/* Folders searched for cuBLASLt, in this order, before those of the loader. */
 static const struct {
     const char *(*in)(void);
     const char *folder;
@@ -101,7 +104,7 @@ static void place(char path[PLACE], int i, const char *file)
     snprintf(path, PLACE, "%s%s%s", places[i].in(), places[i].folder, file);
 }
 
-/* dlopen of the file in the first place that has it. */
+/* Opens (dlopen) the file in the first folder that has it. */
 static void *open_somewhere(const char *file)
 {
     char path[PLACE];
@@ -117,11 +120,12 @@ static const char *not_found(void)
 {
     char path[N_PLACES][PLACE];
     for (int i = 0; i < N_PLACES; i++) place(path[i], i, "");
-    return say(LIBCUBLASLT
-               ".13 is not in %.500s, in %.500s, in %.500s, nor where the loader looks: "
-               "install CUDA's cuBLAS, or `pip install nvidia-cublas` and name the file of that "
-               "package in COUPLET_CUBLASLT",
-               path[0], path[1], path[2]);
+    return set_sentence(
+        LIBCUBLASLT
+        ".13 is not in %.500s, in %.500s, in %.500s, nor where the loader looks: "
+        "install CUDA's cuBLAS, or `pip install nvidia-cublas` and name the file of that "
+        "package in COUPLET_CUBLASLT",
+        path[0], path[1], path[2]);
 }
 
 const char *cpl_cuda_open_cublaslt(void **library, size_t *version)
@@ -131,7 +135,7 @@ const char *cpl_cuda_open_cublaslt(void **library, size_t *version)
     version_fn *version_of;
     if (named && *named) {
         *library = dlopen(named, RTLD_NOW | RTLD_LOCAL);
-        if (!*library) return say("COUPLET_CUBLASLT cannot be opened: %.1000s", dlerror());
+        if (!*library) return set_sentence("COUPLET_CUBLASLT cannot be opened: %.1000s", dlerror());
     } else {
         *library = open_somewhere("/" LIBCUBLASLT ".13");
         if (!*library) *library = open_somewhere("/" LIBCUBLASLT ".12");
@@ -140,9 +144,10 @@ const char *cpl_cuda_open_cublaslt(void **library, size_t *version)
     *(void **)&version_of = dlsym(*library, "cublasLtGetVersion");
     *version              = version_of ? version_of() : 0;
     if (*version >= LEAST_CUBLASLT) return NULL;
-    return say("the libcublasLt that was found is version %zu.%zu, and at least %d.0 is needed: "
-               "name a newer file in COUPLET_CUBLASLT",
-               *version / 10000, *version / 100 % 100, LEAST_CUBLASLT / 10000);
+    return set_sentence(
+        "the libcublasLt that was found is version %zu.%zu, and at least %d.0 is needed: "
+        "name a newer file in COUPLET_CUBLASLT",
+        *version / 10000, *version / 100 % 100, LEAST_CUBLASLT / 10000);
 }
 
 void cpl_cuda_libraries(char *text, size_t bytes, int driver, size_t cublaslt)

@@ -1,8 +1,8 @@
-/* found.h - what is found where a GPU is opened, and the sentences for what is missing.
+/* found.h - properties of the GPU to be opened, and messages for what is missing.
  *
- * Room:   tensor/cuda. A file of the vendor finds, this one judges, so that the host tests every
- *         sentence. A function returns NULL where nothing is missing, else a sentence that lives until
- *         its next call. */
+ * Room:   tensor/cuda. vendor_nvidia.cu fills cpl_cuda_found, this file checks it, so that the host
+ *         can test every message. A function returns NULL if nothing is missing, else a message
+ *         that lives until the next call. */
 #ifndef CPL_TENSOR_CUDA_FOUND_H
 #define CPL_TENSOR_CUDA_FOUND_H
 
@@ -14,25 +14,26 @@ extern "C" {
 #endif
 
 typedef struct cpl_cuda_found {
-    int driver, runtime; /* versions of CUDA, 13000 for 13.0; driver 0: there is none */
-    bool is_too_old;     /* the driver, for this runtime */
-    int count;           /* GPUs */
-    int device;          /* the number of the one that is asked for */
-    const char *error;   /* of CUDA, where it says one; else NULL */
-    char name[256];      /* of the GPU, if it is there */
-    int major, minor;    /* its compute capability */
-    bool has_kernels;    /* the module has code for it */
+    int driver, runtime; /* versions of CUDA, 13000 for 13.0; driver 0: no driver */
+    bool is_too_old;     /* the driver is too old for this runtime */
+    int count;           /* number of GPUs */
+    int device;          /* number of the requested GPU */
+    const char *error;   /* CUDA's error message, or NULL */
+    char name[256];      /* name of the requested GPU, if it exists */
+    int major, minor;    /* compute capability of the requested GPU */
+    bool has_kernels;    /* the module has code for the requested GPU */
 } cpl_cuda_found;
 
-/* The sentences of a machine without a GPU, NULL last. */
+/* The messages for a machine without a GPU, NULL last. */
 extern const char *const cpl_cuda_none[];
 
-/* Whether the GPU can be used. */
+/* NULL if the GPU can be used, else the reason why not. */
 const char *cpl_cuda_missing(const cpl_cuda_found *found);
 
-/* Opens cuBLASLt, for as long as the program runs: the file that COUPLET_CUBLASLT names, or version 13,
- * else 12, in the folder of NVIDIA's package of Python beside the module's, in CUDA's folders, or where
- * the loader looks. Sets `library` (dlopen) and `version`, 130100 for 13.1.0. */
+/* Opens cuBLASLt, for as long as the program runs: the file that COUPLET_CUBLASLT names, else
+ * version 13, else 12. Searched are the folder of NVIDIA's Python package beside the module's
+ * package, CUDA's folders, and the loader's folders. Sets `library` (dlopen) and `version`, 130100
+ * for 13.1.0. */
 const char *cpl_cuda_open_cublaslt(void **library, size_t *version);
 
 /* "CUDA driver 13.0, cuBLASLt 13.1.0", for the metadata of a run. */

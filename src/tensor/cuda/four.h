@@ -1,10 +1,10 @@
-/* four.h - arrays and rows of numbers, four at a time: one load where the address allows it.
+/* four.h - access to arrays and rows four numbers at a time, by one load if the address allows it.
  *
  * Room:  tensor/cuda (header only), for files of kernels.
- * Flat:  a thread has the numbers cpl_four_place() ... + 3 of an array; launched over
+ * Flat:  a thread takes the numbers cpl_four_place() ... + 3 of an array. The grid is
  *        cpl_four_grid(count) blocks of CPL_FOUR_THREADS.
- * Rows:  a block has rows of threads (threadIdx.y); each has one row of numbers, and its thread x
- *        numbers 4 x ... + 3, 4 (x + blockDim.x) ... + 3, and so on of it. */
+ * Rows:  a block has rows of threads (threadIdx.y). Each row of threads takes one row of numbers;
+ *        its thread x takes numbers 4 x ... + 3, 4 (x + blockDim.x) ... + 3, and so on. */
 #ifndef CPL_TENSOR_CUDA_FOUR_H
 #define CPL_TENSOR_CUDA_FOUR_H
 
@@ -25,7 +25,7 @@ static __device__ __forceinline__ cpl_four cpl_four_sum(cpl_four a, cpl_four b)
     return a;
 }
 
-/* Whether numbers i ... i + 3 are there and lie as one load takes them. */
+/* Whether numbers i ... i + 3 are below `end` and aligned for one load. */
 static __device__ __forceinline__ bool cpl_four_is_whole(cpl_device_numbers x, int64_t i,
                                                          int64_t end)
 {
@@ -54,7 +54,7 @@ static __device__ __forceinline__ cpl_four cpl_four_get(cpl_device_numbers x, in
     return v;
 }
 
-/* Numbers i ... i + 3 of x, as far as they are below `end`, = v. */
+/* Sets numbers i ... i + 3 of x to v, except those from `end` on. */
 static __device__ __forceinline__ void cpl_four_set(cpl_device_numbers x, int64_t i, int64_t end,
                                                     cpl_four v)
 {
@@ -84,7 +84,7 @@ static __device__ __forceinline__ int64_t cpl_four_place(void)
 
 /* ---- rows ---- */
 
-/* As few warps for a row as its numbers need. */
+/* The block for rows of `cols` numbers: as few warps per row as needed. */
 static inline dim3 cpl_four_row_block(int64_t cols)
 {
     unsigned x = CPL_WARP;
@@ -92,8 +92,8 @@ static inline dim3 cpl_four_row_block(int64_t cols)
     return dim3(x, CPL_FOUR_THREADS / x);
 }
 
-/* Over one row of threads; all threads of the block call it. part: CPL_FOUR_PART numbers of this
- * row. */
+/* The sum over one row of threads. All threads of the block call it. part: CPL_FOUR_PART numbers of
+ * shared memory for this row. */
 template <class T> static __device__ __forceinline__ T cpl_four_row_sum(T v, T *part)
 {
     return blockDim.x == CPL_WARP ? cpl_warp_sum(v) : cpl_block_sum(v, part);

@@ -1,12 +1,12 @@
-/* grouped.h - tiles of products whose rows, or whose sums, are the tokens of an expert.
+/* grouped.h - tiles of products whose rows or whose depth are the tokens of an expert.
  *
  * Room:    tensor/cuda (device functions, for experts.cu and erc_sweep.cu).
- * Method:  A block of 2 x 2 warps makes a tile. k goes in steps of 32 through a ring of stages in
- *          shared memory: while one is multiplied, the copies of the next ones are under way. bf16
- *          by the tensor cores with sums in F32, or F32 by plain multiplication. Numbers that are
- *          aligned and have the type already come by cp.async; all others pass through registers,
- *          which convert them. Operands are 0 past their ends.
- *          k is added up in order, so that a number does not depend on the tile it lies in. */
+ * Method:  a block of 2 x 2 warps computes a tile. k advances in steps of 32 through a ring of
+ *          stages in shared memory: while one stage is multiplied, the next ones are copied.
+ *          Products are bf16 on tensor cores with sums in F32, or F32 by plain multiplication.
+ *          Aligned numbers of the product's type are copied by cp.async; other numbers are
+ *          converted in registers. Operands are 0 past their ends. Sums over k are in order, so
+ *          that a result does not depend on its tile. */
 #ifndef CPL_TENSOR_CUDA_GROUPED_H
 #define CPL_TENSOR_CUDA_GROUPED_H
 
@@ -14,16 +14,17 @@
 
 enum { STEP = 32, THREADS = 128, WARPS_ACROSS = 2 };
 
-/* A tile of ROWS x COLUMNS: a thread has HIGH x WIDE fragments of 16 x 8, of which it holds four
- * numbers each. */
+/* A tile of ROWS x COLUMNS: a warp has HIGH x WIDE fragments of 16 x 8; a thread holds four numbers
+ * of each. */
 template <int HIGH_, int WIDE_> struct grouped_shape {
     static const int HIGH = HIGH_, WIDE = WIDE_, ROWS = 32 * HIGH, COLUMNS = 16 * WIDE;
     typedef float sums[HIGH][WIDE][4];
 };
 
-/* Numbers, stages, bytes of shared memory, and the place of a number in a panel of EDGE rows
- * or columns. ALONG: a stored row runs along k, and so does a row of the panel; else it runs along
- * the edge. Eights of a row are swizzled so that matrices of 8 x 8 meet no bank twice. */
+/* Type of numbers, number of stages, bytes of shared memory, and the place of a number in a panel
+ * of EDGE rows or columns. ALONG: stored rows and rows of the panel run along k; else along the
+ * edge. Groups of eight numbers are swizzled so that loads of 8 x 8 matrices have no bank
+ * conflicts. */
 template <int HIGH> struct grouped_bf16 : grouped_shape<HIGH, 8> {
     typedef uint16_t number;
     typedef grouped_shape<HIGH, 8> shape;
@@ -50,9 +51,9 @@ struct grouped_f32 : grouped_shape<2, 4> {
     }
 };
 
-/* Stored rows: a matrix an expert, `each` numbers apart; or one row for each sorted row (each 0).
- * Row r is row token[r] * per_token, plus the expert if per_token is not 1, where there are
- * tokens. */
+/* Stored rows: one matrix per expert, `each` numbers apart, or one row per sorted row (each 0). If
+ * `token` is given, row r is stored row token[r] * per_token, plus the expert if per_token is not
+ * 1. */
 typedef struct grouped_rows {
     cpl_device_numbers x;
     int64_t stride, each;
@@ -60,14 +61,14 @@ typedef struct grouped_rows {
     int64_t per_token;
 } grouped_rows;
 
-/* Which part of the rows a tile reads: number `first` ... of what runs along the tile's edge
- * (`count` of them), and k_first ... of what is summed over. */
+/* The part of an operand that a tile reads: `count` rows or columns from `first` on along the
+ * tile's edge, and the depth from k_first on. */
 typedef struct grouped_edge {
     int64_t first, k_first;
     int count;
 } grouped_edge;
 
-/* Numbers `first` ... of `length`, at most `most` of them. */
+/* The edge from `first` on, at most `most` of `length`. */
 static __device__ __forceinline__ grouped_edge grouped_edge_of(int64_t first, int64_t length,
                                                                int most)
 {
@@ -81,13 +82,13 @@ static __device__ __forceinline__ int64_t grouped_at(const grouped_rows &o, int 
     return expert * o.each + (o.token ? o.token[row] * o.per_token + add : row) * o.stride;
 }
 
-/* Whether eight numbers of a row, from a multiple of eight on, are aligned. */
+/* Whether groups of eight numbers of a row are aligned. */
 static __device__ __forceinline__ bool grouped_is_even(const grouped_rows &o)
 {
     return o.stride % 8 == 0 && o.each % 8 == 0 && (uintptr_t)o.x.at % 16 == 0;
 }
 
-/* Numbers of eight that lie in [at, end). */
+/* How many of the eight numbers from `at` on are below `end`. */
 static __device__ __forceinline__ int grouped_count(int64_t at, int64_t end)
 {
     const int64_t left = end - at;
@@ -96,7 +97,7 @@ static __device__ __forceinline__ int grouped_count(int64_t at, int64_t end)
 
 /* ---- panels ---- */
 
-/* to [8] = `count` numbers of x from `at` on, and 0 behind them. */
+/* to [8] = `count` numbers of x from `at` on, then zeros. */
 static __device__ __forceinline__ void grouped_convert(float *to, cpl_device_numbers x, int64_t at,
                                                        int count)
 {
@@ -113,9 +114,9 @@ static __device__ __forceinline__ void grouped_convert(uint16_t *to, cpl_device_
                               cpl_device_pair(wide[4], wide[5]), cpl_device_pair(wide[6], wide[7]));
 }
 
-/* What a thread brings of an operand: PER eights of each panel. Number i is at place (edge(i),
- * k(i)); at[i], where its stored row begins, or -1: there is none. PAIRED: the edge's eights are,
- * by turns, of two operands, which warps of even and of odd number bring. */
+/* The part of an operand that a thread copies: PER groups of eight numbers of each panel. Group i
+ * is at (edge(i), k(i)); at[i] is the beginning of its stored row, or -1 past the end. PAIRED:
+ * groups along the edge alternate between two operands, copied by warps of even and odd number. */
 template <class TILE, bool ALONG, int EDGE, bool PAIRED> struct grouped_walk {
     static const int PER = EDGE * STEP / 8 / THREADS;
     int64_t at[PER];
@@ -133,7 +134,7 @@ template <class TILE, bool ALONG, int EDGE, bool PAIRED> struct grouped_walk {
         return ALONG ? number % (STEP / 8) * 8 : number / (EDGE / 8);
     }
 
-    /* For the step from k0 on. */
+    /* Sets at[] for the step from k0 on. */
     __device__ __forceinline__ void find(const grouped_rows &o, int expert, const grouped_edge &of,
                                          int64_t k0, int64_t end)
     {
@@ -167,7 +168,7 @@ template <class TILE, bool ALONG, int EDGE, bool PAIRED> struct grouped_walk {
 
 /* ---- tiles ---- */
 
-/* Row and column in the tile of number q of fragment (i, j) of this thread. */
+/* Row and column, in the tile, of number q of fragment (i, j) of this thread. */
 template <class TILE> static __device__ __forceinline__ int grouped_row(int i, int q)
 {
     const int warp = (int)threadIdx.x / CPL_WARP, lane = (int)threadIdx.x % CPL_WARP;
@@ -180,15 +181,16 @@ template <class TILE> static __device__ __forceinline__ int grouped_column(int j
     return warp % WARPS_ACROSS * 8 * TILE::WIDE + 8 * j + lane % 4 * 2 + q % 2;
 }
 
-/* For each pair of numbers q and q + 1 of its fragments, in registers: hence unrolled. */
+/* Loops over the pairs of numbers q and q + 1 of the thread's fragments; unrolled, since they are
+ * in registers. */
 #define GROUPED_EACH(TILE, i, j, q)                                                                \
     CPL_UNROLL                                                                                     \
     for (int i = 0; i < TILE::HIGH; i++) CPL_UNROLL                                                \
     for (int j = 0; j < TILE::WIDE; j++) CPL_UNROLL                                                \
     for (int q = 0; q < 4; q += 2)
 
-/* r = 16 numbers along the edge and 16 of k. SECOND_K: the second matrix is the next of k, as in
- * two fragments b; else of the edge, as in a fragment a. */
+/* r = the fragment of 16 numbers along the edge and 16 along k. SECOND_K: the second matrix follows
+ * along k, as in two fragments b; else along the edge, as in a fragment a. */
 template <class TILE, bool ALONG, int EDGE, bool SECOND_K>
 static __device__ __forceinline__ void grouped_fragment(uint32_t *r, const uint16_t *panel,
                                                         int edge, int k)
@@ -244,7 +246,7 @@ static __device__ __forceinline__ void grouped_multiply(typename TILE::sums &sum
     }
 }
 
-/* sum *adds* a . b^T over k numbers, a and b read as A_ALONG and B_ALONG say. Begins with a
+/* sum *adds* a . b^T over k numbers. A_ALONG and B_ALONG are the layouts of a and b. Begins with a
  * barrier and ends without one. */
 template <class TILE, bool A_ALONG, bool B_ALONG, bool PAIRED = false>
 static __device__ __forceinline__ void
@@ -260,13 +262,13 @@ grouped_add(typename TILE::sums &sum, typename TILE::number *shared, const group
     from_b.copies = is_bf16 && b.x.is_bf16 && grouped_is_even(b);
     from_a.find(a, expert, of_a, 0, k);
     from_b.find(b, expert, of_b, 0, k);
-    __syncthreads(); /* the stages of a call before were read */
+    __syncthreads(); /* stages of a previous call have been read */
     int free = 0, full = 0;
     for (int64_t at = -(TILE::STAGES - 1) * STEP; at < k; at += STEP) {
         const int64_t next = at + (TILE::STAGES - 1) * STEP;
         if (at >= 0) {
             CPL_COPY_WAIT(TILE::STAGES - 2);
-            __syncthreads(); /* the stage is there, and the one before it was read */
+            __syncthreads(); /* this stage has arrived, the previous one has been read */
         }
         if (next < k) {
             from_a.bring(shared + free * stage, a, of_a, next, k);
@@ -285,22 +287,22 @@ grouped_add(typename TILE::sums &sum, typename TILE::number *shared, const group
 
 /* ---- numbers of a result ---- */
 
-/* Where number (row, column) of a tile lies that was laid out; four from a multiple of four on lie
- * side by side. */
+/* Position of number (row, column) in a tile stored by grouped_lay. Four numbers from a multiple of
+ * four on are contiguous. */
 template <class TILE> static __device__ __forceinline__ int grouped_cell(int row, int column)
 {
     return row * TILE::COLUMNS + (column ^ row % 8 * 8);
 }
 
-/* Lays the tile out in shared memory, in the place of the stages: what is done with a result then
- * runs along rows, in a loop that is short and not unrolled. */
+/* Stores the tile in shared memory, over the stages, so that later steps can run along rows, in a
+ * short loop that is not unrolled. */
 template <class TILE>
 static __device__ __forceinline__ float *grouped_lay(typename TILE::number *shared,
                                                      const typename TILE::sums &sum)
 {
     static_assert(TILE::ROWS * TILE::COLUMNS * 4 <= TILE::BYTES, "the stages have room for a tile");
     float *tile = (float *)shared;
-    __syncthreads(); /* the last stage was read */
+    __syncthreads(); /* the last stage has been read */
     GROUPED_EACH(TILE, i, j, q)
     *(float2 *)(tile + grouped_cell<TILE>(grouped_row<TILE>(i, q), grouped_column<TILE>(j, 0))) =
         make_float2(sum[i][j][q], sum[i][j][q + 1]);
@@ -308,12 +310,13 @@ static __device__ __forceinline__ float *grouped_lay(typename TILE::number *shar
     return tile;
 }
 
-/* For each four numbers of `rows` rows of `width` columns, which the threads of a block share. */
+/* Loops over groups of four numbers of `rows` rows of `width` columns, divided over the threads of
+ * the block. */
 #define GROUPED_EACH_FOUR(rows, width, row, column)                                                \
     for (int i_ = (int)threadIdx.x, row, column;                                                   \
          row = i_ / ((width) / 4), column = i_ % ((width) / 4) * 4, row < (rows); i_ += THREADS)
 
-/* Four numbers of a tile that was laid out. */
+/* Four numbers of a tile stored by grouped_lay. */
 template <class TILE>
 static __device__ __forceinline__ cpl_four grouped_four(const float *tile, int row, int column)
 {
@@ -321,10 +324,10 @@ static __device__ __forceinline__ cpl_four grouped_four(const float *tile, int r
     return {{v.x, v.y, v.z, v.w}};
 }
 
-/* ---- which tile ---- */
+/* ---- the tile of a block ---- */
 
-/* The tile `number`, of `most` rows, of the sorted rows. False: there are fewer. Whole warps
- * call it. */
+/* Finds tile `number` of the sorted rows, cut into tiles of at most `most` rows per expert. False
+ * if there are fewer tiles. Whole warps call it. */
 static __device__ __forceinline__ bool grouped_tile_at(int64_t number, int most,
                                                        const int32_t *offset, int n, int *expert,
                                                        int64_t *first, int *rows)

@@ -1,4 +1,4 @@
-/* module.c - see module.h: the table, memory, and the way in. */
+/* module.c - see module.h: the table, memory, and the entry point. */
 #include "tensor/cuda/module.h"
 
 #include <stdio.h>
@@ -11,27 +11,27 @@
 
 /* ---- failures ---- */
 
-static cpl_fail_fn *fail; /* of the program */
+static cpl_fail_fn *fail; /* the program's cpl_fail */
 
-static void note(cpl_backend *be, const char *sentence)
+static void note_failure(cpl_backend *be, const char *sentence)
 {
     if (sentence) cpl_cuda_fail(be, sentence);
 }
 
 static cpl_status sync(cpl_backend *be)
 {
-    note(be, cpl_vendor_wait(cpl_cuda_of(be)));
+    note_failure(be, cpl_vendor_wait(cpl_cuda_of(be)));
     return be->failure == CPL_OK ? CPL_OK : fail(be->failure, "%s: %s", be->device, be->sentence);
 }
 
 /* ---- memory ---- */
 
-static void *take(cpl_backend *be, size_t bytes)
+static void *take_memory(cpl_backend *be, size_t bytes)
 {
     return cpl_vendor_take(cpl_cuda_of(be), bytes);
 }
 
-static void give(cpl_backend *be, void *memory)
+static void free_memory(cpl_backend *be, void *memory)
 {
     if (memory) cpl_vendor_give(cpl_cuda_of(be), memory);
 }
@@ -39,26 +39,28 @@ static void give(cpl_backend *be, void *memory)
 static void room(cpl_backend *be, double *there, double *all)
 {
     size_t bytes[2] = {0};
-    note(be, cpl_vendor_room(cpl_cuda_of(be), &bytes[0], &bytes[1]));
+    note_failure(be, cpl_vendor_room(cpl_cuda_of(be), &bytes[0], &bytes[1]));
     *there = (double)bytes[0];
     *all   = (double)bytes[1];
 }
 
-static void put(cpl_backend *be, cpl_tensor to, const void *from)
+static void put_numbers(cpl_backend *be, cpl_tensor to, const void *from)
 {
-    note(be, cpl_vendor_put(cpl_cuda_of(be), to.storage, from, cpl_tensor_bytes(to)));
+    note_failure(be, cpl_vendor_put(cpl_cuda_of(be), to.storage, from, cpl_tensor_bytes(to)));
 }
 
-static void get(cpl_backend *be, void *to, cpl_tensor from)
+static void get_numbers(cpl_backend *be, void *to, cpl_tensor from)
 {
     const size_t bytes = cpl_tensor_bytes(from);
-    if (be->failure == CPL_OK) note(be, cpl_vendor_get(cpl_cuda_of(be), to, from.storage, bytes));
+    if (be->failure == CPL_OK)
+        note_failure(be, cpl_vendor_get(cpl_cuda_of(be), to, from.storage, bytes));
     if (be->failure != CPL_OK) memset(to, 0, bytes); /* valid ids */
 }
 
 /* ---- the table ---- */
 
-/* Of the files of kernels; and of the CPU, whose scratch is the host's. */
+/* The largest scratch of the files of kernels. Also passes the shapes to the CPU backend, whose
+ * scratch is in the host's memory. */
 static size_t scratch_bytes(const cpl_backend *be, const cpl_work *work)
 {
     typedef size_t (*scratch_of)(const cpl_backend *, const cpl_work *);
@@ -80,15 +82,15 @@ static const cpl_ops ops = {
 #define CPL_OP(name)     .name = cpl_cuda_##name,
 #define CPL_ERC_OP(name) .erc.name = cpl_cuda_erc_##name,
 #include "tensor/ops.def"
-    .take          = take,
-    .give          = give,
-    .put           = put,
-    .get           = get,
+    .take          = take_memory,
+    .give          = free_memory,
+    .put           = put_numbers,
+    .get           = get_numbers,
     .scratch_bytes = scratch_bytes,
     .sync          = sync,
 };
 
-/* ---- the way in ---- */
+/* ---- the entry point ---- */
 
 static const char *choice(cpl_backend *be, int index)
 {

@@ -1,10 +1,9 @@
-/* orth.cu - how far router rows are from orthogonal.
+/* orth.cu - a loss that is 0 if the router rows are orthogonal.
  *
  * Room:    tensor/cuda. Operation: ops.h.
  * Names:   n experts, d model width; unit [n,d] the rows R^ of length 1; E = R^ R^T - I [n,n].
- * Method:  as tensor/cpu/orth.c. E's diagonal is 0 by definition, and is written as that. With
- *          U = 4 / n^2 E R^ the gradient of a row is U less its part along the row, divided by the
- *          row's norm. */
+ * Method:  as tensor/cpu/orth.c. E's diagonal is set to 0 exactly. With U = 4 / n^2 E R^ the
+ *          gradient of a row is the part of U orthogonal to the row, divided by the row's norm. */
 #include "tensor/cuda/device.h"
 
 enum {
@@ -13,7 +12,7 @@ enum {
     SUM_SLOTS = CPL_WARP + 1,
 };
 
-/* Scratch, or its first `bytes`. */
+/* The arrays in scratch, and their size in bytes. */
 typedef struct orth_view {
     double *norm;        /* [n] */
     float *unit;         /* [n,d] */
@@ -39,7 +38,7 @@ extern "C" CPL_CUDA_SCRATCH(orth)
     return view_of(NULL, work->n_experts, work->d_model).bytes;
 }
 
-/* A block has a row. A zero row stays zero. */
+/* A block normalises one row. A zero row stays zero. */
 __global__ void orth_unit_kernel(orth_view v, const float *R, int64_t d)
 {
     CPL_SHARED(double, slots);
@@ -53,7 +52,7 @@ __global__ void orth_unit_kernel(orth_view v, const float *R, int64_t d)
     for (int64_t k = threadIdx.x; k < d; k += THREADS) unit[k] = (float)((double)row[k] * scale);
 }
 
-/* A block has a row of E, a warp some of its entries. */
+/* A block computes one row of E, each of its warps some entries. */
 __global__ void orth_products_kernel(orth_view v, int64_t n, int64_t d)
 {
     const int lane  = (int)threadIdx.x % CPL_WARP;
@@ -67,7 +66,7 @@ __global__ void orth_products_kernel(orth_view v, int64_t n, int64_t d)
     }
 }
 
-/* One block. */
+/* Adds the loss. Launched as one block. */
 __global__ void orth_loss_kernel(double *loss, orth_view v, int64_t n)
 {
     CPL_SHARED(double, slots);
@@ -77,7 +76,7 @@ __global__ void orth_loss_kernel(double *loss, orth_view v, int64_t n)
     if (threadIdx.x == 0) *loss += sum / (double)(n * n);
 }
 
-/* A block has a row: dR adds factor / norm (along_others - unit (unit . along_others)). */
+/* A block takes one row: dR *adds* factor / norm (along_others - unit (unit . along_others)). */
 __global__ void orth_gradient_kernel(float *dR, orth_view v, int64_t n, int64_t d, double factor)
 {
     CPL_SHARED(double, slots);

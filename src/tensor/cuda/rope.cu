@@ -11,8 +11,8 @@ static dim3 grid_of(int64_t threads)
     return dim3((unsigned)((threads + THREADS - 1) / THREADS));
 }
 
-/* The frequency and the angle are rounded to F32 as Hugging Face's are; only cos and sin of that
- * angle are taken in double. */
+/* Frequency and angle are rounded to F32, as Hugging Face rounds them. cos and sin of the angle are
+ * computed in double. */
 __global__ void rope_table(float *out, int64_t P, int64_t half, double theta)
 {
     const int64_t at = (int64_t)blockIdx.x * THREADS + threadIdx.x;
@@ -38,10 +38,10 @@ typedef struct rotation {
     int64_t tokens, heads, half;
     const int32_t *position; /* [tokens], or NULL: first + (t mod n_queries) */
     int64_t n_queries, first;
-    float sign; /* of the sine */
+    float sign; /* sign of the sine: 1 forward, -1 backward */
 } rotation;
 
-/* Four pairs of a head: (a, b) becomes (a cos - b sin, b cos + a sin). */
+/* A thread rotates four pairs of a head: (a, b) becomes (a cos - b sin, b cos + a sin). */
 __global__ void rotate(rotation s)
 {
     const int64_t thread = (int64_t)blockIdx.x * THREADS + threadIdx.x;

@@ -2,16 +2,16 @@
  *
  * Room:   tensor/cuda. Operations: ops.h.
  * Names:  T tokens, n experts, K experts a token.
- * Method: a warp has a token, a lane the experts lane, lane + 32, ...; it reads its numbers again
- *         from the first cache where it needs them twice, so that n has no limit. Sums over tokens
- *         are formed by parts of PART_TOKENS tokens and the parts are joined in a fixed order. */
+ * Method: a warp takes one token, a lane the experts lane, lane + 32, ... Numbers needed twice are
+ *         read twice, from the first cache, so that n has no limit. Sums over tokens are formed by
+ *         parts of PART_TOKENS tokens, which are joined in a fixed order. */
 #include "tensor/cuda/device.h"
 
 enum {
-    TOKEN_WARPS = 4,   /* of a block: one token each */
-    THREADS     = 256, /* of a block that has a part */
-    PART_TOKENS = 64,  /* of route_stats */
-    PART_ITEMS  = 512, /* assignments, of dispatch */
+    TOKEN_WARPS = 4,   /* warps of a block that takes one token per warp */
+    THREADS     = 256, /* threads of a block that takes a part */
+    PART_TOKENS = 64,  /* tokens of a part of route_stats */
+    PART_ITEMS  = 512, /* assignments of a part of dispatch */
     SUM_SLOTS   = CPL_WARP + 1,
 };
 
@@ -27,7 +27,7 @@ static dim3 per_token(int64_t T)
     return dim3((unsigned)parts_of(T, TOKEN_WARPS));
 }
 
-/* The token of this warp; those beyond the last belong to no token. */
+/* The token of this warp; it may be beyond the last token. */
 static __device__ __forceinline__ int64_t token_of_warp()
 {
     return (int64_t)blockIdx.x * TOKEN_WARPS + (int)threadIdx.x / CPL_WARP;
@@ -40,7 +40,7 @@ static __device__ __forceinline__ int lane_of()
 
 /* ---- choosing ---- */
 
-/* Of x [n]; NaN are skipped. */
+/* The largest number of x [n], without NaN. */
 static __device__ float largest_of(const float *x, int n)
 {
     float largest = -INFINITY;
@@ -52,7 +52,7 @@ static __device__ float largest_of(const float *x, int n)
     return largest;
 }
 
-/* By way of exp(-|logit|), which never overflows. */
+/* The sigmoid, computed from exp(-|logit|), which never overflows. */
 static __device__ __forceinline__ float sigmoid(float logit)
 {
     const float small = expf(-fabsf(logit)), large = 1.0f / (1.0f + small);
@@ -75,12 +75,12 @@ static __device__ float scores(float *probs, const float *logits, int n, bool si
     return largest + logf(sum);
 }
 
-/* What experts are ordered by: logits, or scores with a bias. */
+/* The key that orders the experts: logits, or scores plus a bias. */
 typedef struct order {
     const float *value, *bias; /* [n]; bias may be NULL */
 } order;
 
-/* An expert and its rank; none: index -1. */
+/* An expert and its rank; index -1: no expert. */
 typedef struct ranked {
     float rank;
     int index;
@@ -100,8 +100,8 @@ static __device__ __forceinline__ bool is_better(ranked b, ranked a)
     return b.rank > a.rank || (b.rank == a.rank && b.index < a.index);
 }
 
-/* The best expert after `last` in the order by rank, then by index: no list of those already taken
- * is needed, and every call finds one while fewer than n are. */
+/* The next expert after `last` in the order by rank and then by index. Needs no list of the experts
+ * already chosen. Every call finds one until all n are chosen. */
 static __device__ ranked next_best(order by, int n, ranked last)
 {
     ranked best = {-INFINITY, -1};
@@ -119,7 +119,8 @@ static __device__ ranked next_best(order by, int n, ranked last)
     return best;
 }
 
-/* Sets expert [K], and weight [K] to their scores; returns the sum of these. */
+/* Sets expert [K] to the chosen experts and weight [K] to their scores. Returns the sum of the
+ * scores. */
 static __device__ float choose(int32_t *expert, float *weight, const float *probs, order by, int n,
                                int K)
 {
@@ -134,7 +135,8 @@ static __device__ float choose(int32_t *expert, float *weight, const float *prob
     return sum;
 }
 
-/* Sigmoid scores may be so small that their sum has no reciprocal: they are divided by it. */
+/* Divides the weights by their sum. Sigmoid scores are divided directly, since the reciprocal of a
+ * small sum may overflow. */
 static __device__ void renormalise(float *weight, int K, float sum, bool sigmoids)
 {
     const float scale = sigmoids ? 1.0f : 1.0f / sum;
@@ -142,7 +144,7 @@ static __device__ void renormalise(float *weight, int K, float sum, bool sigmoid
     for (int k = lane_of(); k < K; k += CPL_WARP) weight[k] = weight[k] * scale / whole;
 }
 
-/* How the scores become choices and weights; bias may be NULL. */
+/* cpl_routing for kernels; bias may be NULL. */
 typedef struct routing {
     bool sigmoid, renormalise;
     const float *bias;
@@ -158,7 +160,7 @@ __global__ void route_kernel(float *probs, float *lse, int32_t *expert, float *w
     const order by   = {how.bias ? p : z, how.bias};
     const float mine = scores(p, z, n, how.sigmoid);
     if (lane_of() == 0) lse[t] = mine;
-    __syncwarp(ALL_LANES); /* every lane reads the scores of others */
+    __syncwarp(ALL_LANES); /* every lane reads scores of other lanes */
     const float sum = choose(expert + t * K, w, p, by, n, K);
     __syncwarp(ALL_LANES);
     if (how.renormalise) renormalise(w, K, sum, how.sigmoid);
@@ -182,7 +184,7 @@ extern "C" void cpl_cuda_route(cpl_backend *be, cpl_tensor probs, cpl_tensor lse
 
 /* ---- figures ---- */
 
-/* The sums of a part: counts [n], probs [n], lse^2, entropy. */
+/* Number of sums of a part: counts [n], probs [n], lse^2, entropy. */
 static __host__ __device__ __forceinline__ int64_t sums_length(int64_t n)
 {
     return 2 * n + 2;
@@ -197,7 +199,7 @@ static __device__ float whole_of(const float *probs, int n)
     return sum != 0.0f ? sum : 1.0f;
 }
 
-/* Of probs / whole. */
+/* The entropy, in nats, of the shares probs / whole. */
 static __device__ float entropy_of(const float *probs, float whole, int n)
 {
     float sum = 0;
@@ -208,7 +210,7 @@ static __device__ float entropy_of(const float *probs, float whole, int n)
     return cpl_warp_sum(sum);
 }
 
-/* The tokens of a part, from the first on: probs [tokens,n], lse [tokens], expert [tokens,K]. */
+/* The tokens of a part: probs [tokens,n], lse [tokens], expert [tokens,K]. */
 typedef struct stats_part {
     const float *probs, *lse;
     const int32_t *expert;
@@ -216,7 +218,7 @@ typedef struct stats_part {
     bool sigmoid;
 } stats_part;
 
-/* whole [tokens] is set; z and entropy add those of the tokens of this warp. */
+/* Sets whole [tokens]. z and entropy *add* those of this warp's tokens. */
 static __device__ void sum_tokens(const stats_part *part, float *whole, double *z, double *entropy)
 {
     for (int t = (int)threadIdx.x / CPL_WARP; t < part->tokens; t += THREADS / CPL_WARP) {
@@ -230,7 +232,7 @@ static __device__ void sum_tokens(const stats_part *part, float *whole, double *
     }
 }
 
-/* A thread has an expert. */
+/* A thread sums one expert. */
 static __device__ void sum_experts(const stats_part *part, const float *whole, double *counts,
                                    double *probs)
 {
@@ -261,17 +263,17 @@ __global__ void route_stats_kernel(double *sums, const float *probs, const float
     double *to = sums + (int64_t)blockIdx.x * sums_length(n), z = 0, entropy = 0;
     sum_tokens(&part, whole, &z, &entropy);
     z       = cpl_block_sum(z, slots);
-    entropy = cpl_block_sum(entropy, slots); /* and whole [] is there for all */
+    entropy = cpl_block_sum(entropy, slots); /* after this, whole [] is visible to all */
     if (threadIdx.x == 0) to[2 * n] = z, to[2 * n + 1] = entropy;
     sum_experts(&part, whole, to, to + n);
 }
 
-/* Where the sums go: counts [n], mean_prob [n], z [1], entropy [1]. */
+/* The outputs: counts [n], mean_prob [n], z [1], entropy [1]. */
 typedef struct stats_out {
     float *counts, *mean_prob, *z, *entropy;
 } stats_out;
 
-/* A warp has one of the sums: it adds those of the parts. */
+/* A warp computes one of the sums, over the parts. */
 __global__ void route_stats_join_kernel(stats_out out, const double *sums, int64_t parts, int n,
                                         double mean)
 {
@@ -310,14 +312,14 @@ extern "C" void cpl_cuda_route_stats(cpl_backend *be, cpl_tensor counts, cpl_ten
 
 /* ---- gradient ---- */
 
-/* What the gradient of one token is made of: dweight, weight, expert [K]; probs, counts [n]. */
+/* The inputs of the gradient of one token: dweight, weight, expert [K]; probs, counts [n]. */
 typedef struct token_parts {
     const float *dweight, *probs, *weight, *counts;
     const int32_t *expert;
     int n, K;
 } token_parts;
 
-/* Sum of dweight * weight over the chosen, of which a renormalised weight loses its share. */
+/* The sum of dweight * weight over the chosen experts, if weights are renormalised; else 0. */
 static __device__ float along_of(const token_parts *t, bool renormalise)
 {
     float along = 0;
@@ -325,7 +327,7 @@ static __device__ float along_of(const token_parts *t, bool renormalise)
     return along;
 }
 
-/* Which choice expert e is, or -1. */
+/* The index of expert e among the choices, or -1. */
 static __device__ int choice_of(const token_parts *t, int e)
 {
     int choice = -1;
@@ -355,8 +357,8 @@ static __device__ void softmax_token(float *dlogits, const token_parts *t, float
 }
 
 /* Shares q_e = s_e / sum s have dq_e / ds_i = ([e = i] - q_e) / sum s, and ds_i = s_i (1 - s_i)
- * dlogit_i; weights, where renormalised, are shares of the chosen. Written with the shares in place
- * of a reciprocal sum, no score is too small. */
+ * dlogit_i; renormalised weights are shares among the chosen experts. The formula uses shares and
+ * no reciprocal of a sum, so that very small scores do not overflow. */
 static __device__ void sigmoid_token(float *dlogits, const token_parts *t, float balance_scale,
                                      bool renormalise)
 {
@@ -372,7 +374,7 @@ static __device__ void sigmoid_token(float *dlogits, const token_parts *t, float
     }
 }
 
-/* all: the parts of the first token. */
+/* `all` points to the inputs of the first token. */
 __global__ void route_backward_kernel(float *dlogits, token_parts all, const float *lse, int64_t T,
                                       float balance_scale, float z_scale, bool sigmoids,
                                       bool renormalise)
@@ -406,7 +408,8 @@ extern "C" void cpl_cuda_route_backward(cpl_backend *be, cpl_tensor dlogits, cpl
 
 /* ---- balancing without a loss ---- */
 
-/* Loads are compared with their mean as n load with their sum: equal loads are equal so. */
+/* Compares n load with the sum of the loads instead of load with the mean, which is exact if all
+ * loads are equal. */
 __global__ void balance_bias_kernel(float *bias, const float *load, int64_t n, float rate)
 {
     CPL_SHARED(double, slots);
@@ -429,7 +432,7 @@ extern "C" void cpl_cuda_balance_bias(cpl_backend *be, cpl_tensor bias, cpl_tens
 
 /* ---- sorting by expert: a stable counting sort of `length` assignments in parts ---- */
 
-/* Items of this block's part, read into shared memory: returns how many. */
+/* Reads the items of this block's part into shared memory. Returns their number. */
 static __device__ int read_part(int32_t *items, const int32_t *expert, int64_t length)
 {
     const int64_t first = (int64_t)blockIdx.x * PART_ITEMS, left = length - first;
@@ -439,7 +442,7 @@ static __device__ int read_part(int32_t *items, const int32_t *expert, int64_t l
     return count;
 }
 
-/* counts [n,parts] = how many assignments of each part go to each expert. */
+/* counts [n,parts] = the number of assignments of each part to each expert. */
 __global__ void dispatch_count_kernel(int32_t *counts, const int32_t *expert, int64_t length, int n)
 {
     CPL_SHARED(int32_t, items);
@@ -451,7 +454,8 @@ __global__ void dispatch_count_kernel(int32_t *counts, const int32_t *expert, in
     }
 }
 
-/* The sum of the values of the threads before this one; *all that of all. slots: SUM_SLOTS. */
+/* The sum of the values of all threads before this one; sets *all to the sum over all threads.
+ * slots: SUM_SLOTS numbers. */
 static __device__ int32_t sum_before(int32_t value, int32_t *all, int32_t *slots)
 {
     const int lane = lane_of(), warp = (int)threadIdx.x / CPL_WARP;
@@ -471,7 +475,8 @@ static __device__ int32_t sum_before(int32_t value, int32_t *all, int32_t *slots
     return before + upto - value;
 }
 
-/* x [count] = the sums of those before each; returns the sum of all. Called by all threads. */
+/* Replaces each number of x [count] by the sum of those before it. Returns the sum of all. All
+ * threads call it. */
 static __device__ int32_t running_sums(int32_t *x, int64_t count, int32_t *slots)
 {
     int32_t sum = 0;
@@ -485,7 +490,8 @@ static __device__ int32_t running_sums(int32_t *x, int64_t count, int32_t *slots
     return sum;
 }
 
-/* A block has an expert: within it, the first row of each part; offset[e] = its rows. */
+/* A block takes one expert: replaces its counts by the first row of each part, relative to the
+ * expert, and sets offset[e] to its number of rows. */
 __global__ void dispatch_rows_kernel(int32_t *offset, int32_t *counts, int64_t parts)
 {
     CPL_SHARED(int32_t, slots);
@@ -493,7 +499,7 @@ __global__ void dispatch_rows_kernel(int32_t *offset, int32_t *counts, int64_t p
     if (threadIdx.x == 0) offset[blockIdx.x] = all;
 }
 
-/* One block: offset [n+1], from rows of each expert to the first row. */
+/* Replaces the rows of each expert in offset [n+1] by its first row. Launched as one block. */
 __global__ void dispatch_offset_kernel(int32_t *offset, int n)
 {
     CPL_SHARED(int32_t, slots);
@@ -501,7 +507,7 @@ __global__ void dispatch_offset_kernel(int32_t *offset, int n)
     if (threadIdx.x == 0) offset[n] = all;
 }
 
-/* A thread has an expert and walks the part: its rows rise. */
+/* A thread takes one expert and iterates over the part, so that the expert's rows rise. */
 __global__ void dispatch_place_kernel(int32_t *token, int32_t *row, const int32_t *offset,
                                       const int32_t *counts, const int32_t *expert, int64_t length,
                                       int n, int K)

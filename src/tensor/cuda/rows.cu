@@ -6,13 +6,13 @@
 
 enum {
     MOST_PARTS    = 512,      /* blocks of rms_norm_backward */
-    LEAST_ROWS    = 8,        /* of a block */
-    MOST_SHARED   = 48 << 10, /* bytes that a block may take */
-    COLUMNS       = CPL_WARP, /* of a block that sums columns */
-    COLUMN_GROUPS = 16,       /* of rows in it */
-    CLASSES       = 512,      /* of ids, one for a block of embed_backward */
+    LEAST_ROWS    = 8,        /* smallest number of rows of such a block */
+    MOST_SHARED   = 48 << 10, /* limit of shared memory of a block, in bytes */
+    COLUMNS       = CPL_WARP, /* columns of a block that sums columns */
+    COLUMN_GROUPS = 16,       /* groups of rows in such a block */
+    CLASSES       = 512,      /* classes of ids; a block of embed_backward takes one */
     ID_THREADS    = 128,
-    ID_TILE       = 4 * ID_THREADS, /* ids that are read at once */
+    ID_TILE       = 4 * ID_THREADS, /* ids read in one step */
 };
 
 /* ---- RMSNorm ---- */
@@ -63,8 +63,8 @@ typedef struct norm_gradient {
     bool adds;
 } norm_gradient;
 
-/* One row, of this row of threads. With g = weight * dy: dx = (or +=) inv (g - x inv^2 mean(g x)) and
- * sums += dy x inv. dx may be dy: a thread reads a number before it writes it. */
+/* One row, computed by this row of threads. With g = weight * dy: dx = (or +=) inv (g - x inv^2
+ * mean(g x)) and sums += dy x inv. dx may be dy: a thread reads a number before it writes it. */
 static __device__ void rms_norm_backward_row(norm_gradient s, cpl_device_numbers sums, int64_t t,
                                              float *part)
 {
@@ -93,8 +93,8 @@ static __device__ void rms_norm_backward_row(norm_gradient s, cpl_device_numbers
     }
 }
 
-/* `length` rows of numbers; parts [blocks,d] = their part of dweight. It is summed in shared memory
- * where there is room, a sum for each row of threads, and else in parts itself. */
+/* A block takes `length` rows and sets its row of parts [blocks,d], its part of dweight. in_shared:
+ * each row of threads sums in shared memory; else in parts. */
 __global__ void __launch_bounds__(CPL_FOUR_THREADS)
     rms_norm_backward(norm_gradient s, float *parts, int64_t length, bool in_shared)
 {
@@ -116,7 +116,8 @@ __global__ void __launch_bounds__(CPL_FOUR_THREADS)
     }
 }
 
-/* The sum of column `column` of x [n,d], at all threads of the column; part: shared memory. */
+/* The sum of column `column` of x [n,d], returned to all threads of the column. part: shared
+ * memory. */
 static __device__ double column_sum(const float *x, int64_t n, int64_t d, int64_t column,
                                     double *part)
 {
@@ -182,7 +183,7 @@ __global__ void clamp(cpl_device_numbers y, cpl_device_numbers x, int64_t count,
     const int64_t i = cpl_four_place();
     cpl_four v      = cpl_four_get(x, i, count);
     for (int k = 0; k < 4; k++) {
-        const float low = v.at[k] > limit ? limit : v.at[k]; /* a NaN stays */
+        const float low = v.at[k] > limit ? limit : v.at[k]; /* keeps NaN */
         v.at[k]         = low < -limit ? -limit : low;
     }
     cpl_four_set(y, i, count, v);
@@ -259,7 +260,7 @@ extern "C" void cpl_cuda_add(cpl_backend *be, cpl_tensor y, cpl_tensor x, float 
                    cpl_device_numbers_of(x), count, scale);
 }
 
-/* Numbers of 4 bytes. */
+/* Sets y [count], numbers of 4 bytes, to value. */
 __global__ void fill(cpl_device_numbers y, int64_t count, float value)
 {
     cpl_four_set(y, cpl_four_place(), count, {{value, value, value, value}});
@@ -290,7 +291,7 @@ extern "C" void cpl_cuda_fill(cpl_backend *be, cpl_tensor y, float value)
         CPL_LAUNCH(be, fill_f64, grid, CPL_FOUR_THREADS, 0, cpl_f64(y), count, (double)value);
 }
 
-/* ---- numbers of one type to those of another ---- */
+/* ---- conversion between types ---- */
 
 __global__ void copy_numbers(cpl_device_numbers y, cpl_device_numbers x, int64_t count)
 {
@@ -298,7 +299,7 @@ __global__ void copy_numbers(cpl_device_numbers y, cpl_device_numbers x, int64_t
     cpl_four_set(y, i, count, cpl_four_get(x, i, count));
 }
 
-/* Of one type: bits, `count` pairs of bytes, eight of them a thread. */
+/* Copies `count` pairs of bytes between tensors of the same type, eight pairs per thread. */
 __global__ void copy_bits(uint16_t *y, const uint16_t *x, int64_t count)
 {
     const int64_t i = 2 * cpl_four_place();
@@ -339,7 +340,7 @@ extern "C" void cpl_cuda_embed(cpl_backend *be, cpl_tensor y, cpl_tensor table, 
                cpl_device_numbers_of(table), cpl_i32(ids), T, d);
 }
 
-/* Four columns of a thread: row `to` of dtable += row `from` of dy. */
+/* Adds row `from` of dy to row `to` of dtable, in the thread's four columns. */
 static __device__ __forceinline__ void add_row(cpl_device_numbers dtable, int64_t to,
                                                cpl_device_numbers dy, int64_t from, int64_t d,
                                                int64_t column)
@@ -350,9 +351,9 @@ static __device__ __forceinline__ void add_row(cpl_device_numbers dtable, int64_
     cpl_four_set(dtable, to * d + column, to * d + d, sum);
 }
 
-/* A block has some columns of the rows whose ids are blockIdx.x modulo the number of classes: equal
- * ids meet in one thread, which adds them in the order of the tokens. For each tile of ids its
- * warps write down which are the block's, a bit each, in one of two rooms by turns. */
+/* A block takes some columns of the rows whose ids are blockIdx.x modulo the number of classes, so
+ * that one thread adds equal ids, in the order of the tokens. For each tile of ids the warps mark
+ * the block's ids, one bit each, in one of two alternating buffers. */
 __global__ void embed_backward(cpl_device_numbers dtable, cpl_device_numbers dy, const int32_t *ids,
                                int64_t T, int64_t d)
 {
@@ -380,8 +381,9 @@ extern "C" void cpl_cuda_embed_backward(cpl_backend *be, cpl_tensor dtable, cpl_
                                         cpl_tensor ids)
 {
     const int64_t T = cpl_tensor_count(ids), V = cpl_tensor_rows(dtable);
-    const int64_t d        = cpl_tensor_cols(dtable);
-    const unsigned pieces  = (unsigned)((d + ID_TILE - 1) / ID_TILE); /* of four columns a thread */
+    const int64_t d = cpl_tensor_cols(dtable);
+    /* pieces of the columns, of which a thread takes four */
+    const unsigned pieces  = (unsigned)((d + ID_TILE - 1) / ID_TILE);
     const unsigned classes = V < CLASSES ? (unsigned)V : (unsigned)CLASSES;
     CPL_ASSERT(dtable.dtype == CPL_F32 && dy.dtype == CPL_F32);
     if (T == 0) return;

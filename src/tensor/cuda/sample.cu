@@ -1,11 +1,11 @@
 /* sample.cu - drawing the next token from logits.
  *
- * Room:    tensor/cuda. Operations: ops.h. `normal` stays the CPU's: the promise of base/rng.h, the
- *          same initial weights on every device, needs its logarithm and cosine.
- * Names:   V vocabulary. A logit that is NaN is never drawn; if all are NaN, id 0 is.
- * Method:  one block has all of a row. Most likely ids first, then lowest, is the order of a *key*:
- *          the bits of the probability, then those of V - 1 - id. Instead of sorting, a key is
- *          found bit by bit by the probability of all keys that are not below it. */
+ * Room:    tensor/cuda. Operations: ops.h. The CPU computes `normal`, since the same initial
+ *          weights on every device (base/rng.h) need the same logarithm and cosine.
+ * Names:   V vocabulary. A NaN logit is never drawn. If all logits are NaN, id 0 is drawn.
+ * Method:  one block takes a whole row. A *key* orders ids by falling probability, then by rising
+ *          id: the bits of the probability, then those of V - 1 - id. Instead of sorting, a key is
+ *          found bit by bit from the total probability of all keys not below it. */
 #include "tensor/cuda/device.h"
 
 enum {
@@ -26,7 +26,7 @@ typedef struct candidate {
     int32_t id;
 } candidate;
 
-/* The larger, the lower id of equal ones; -infinity is nobody's. */
+/* The candidate with the larger logit; the lower id on ties. */
 static __device__ __forceinline__ candidate better(candidate a, candidate b)
 {
     return b.logit > a.logit || (b.logit == a.logit && b.id < a.id) ? b : a;
@@ -43,7 +43,8 @@ static __device__ candidate best_of_warp(candidate best)
     return best;
 }
 
-/* Of logits [V], for all threads; id 0 with -infinity if none is above that. slots: a warp each. */
+/* The largest of logits [V], returned to all threads; id 0 with -infinity if no logit is above
+ * -infinity. slots: one per warp. */
 static __device__ candidate largest_of(const float *logits, int64_t V, candidate *slots)
 {
     const int lane = (int)threadIdx.x % CPL_WARP, warp = (int)threadIdx.x / CPL_WARP;
@@ -61,7 +62,7 @@ static __device__ candidate largest_of(const float *logits, int64_t V, candidate
 /* ---- probabilities ---- */
 
 /* prob = exp((logit - largest) / temperature), not normalised; the largest has 1, NaN has 0.
- * Returns their sum, to all threads. */
+ * Returns the sum of prob to all threads. */
 static __device__ double weigh(float *prob, const float *logits, int64_t V, float largest,
                                float temperature, double *slots)
 {
@@ -77,8 +78,8 @@ static __device__ double weigh(float *prob, const float *logits, int64_t V, floa
 
 /* ---- drawing from all ---- */
 
-/* Of items first ... end - 1: the first one at which the running sum, from `sum` on, passes
- * `target`, or the last one that has a probability at all. */
+/* The first of items first ... end - 1 at which the running sum, which starts at `sum`, passes
+ * `target`, or the last item with a positive probability. */
 static __device__ int32_t draw_among(const float *prob, int64_t first, int64_t end, double sum,
                                      double target)
 {
@@ -92,8 +93,8 @@ static __device__ int32_t draw_among(const float *prob, int64_t first, int64_t e
     return last;
 }
 
-/* A thread has a run of ids; the first thread finds the run, and the id in it. sums [THREADS]. The
- * value is that of the first thread. */
+/* Each thread sums a run of ids into sums [THREADS]. The first thread finds the run and the id in
+ * it. Only the first thread's result is valid. */
 static __device__ int32_t draw_any(const float *prob, int64_t V, double target, double *sums)
 {
     const int64_t each = (V + THREADS - 1) / THREADS, mine = threadIdx.x * each;
@@ -115,7 +116,7 @@ static __device__ int32_t draw_any(const float *prob, int64_t V, double target, 
 
 /* ---- drawing from the most likely ---- */
 
-/* What keys are made of: prob [V], and how many bits an id has. */
+/* The inputs of keys: prob [V], and the number of bits of an id. */
 typedef struct keys {
     const float *prob;
     int64_t V;
@@ -129,7 +130,7 @@ static __device__ __forceinline__ uint64_t key_of(const keys *of, int64_t i)
     return (uint64_t)bits << of->id_bits | (uint64_t)(of->V - 1 - i);
 }
 
-/* The probability of all ids whose keys are not below `key`, to all threads. */
+/* The total probability of all ids whose keys are not below `key`, returned to all threads. */
 static __device__ double mass_of(const keys *of, uint64_t key, double *slots)
 {
     double sum = 0;
@@ -138,10 +139,10 @@ static __device__ double mass_of(const keys *of, uint64_t key, double *slots)
     return cpl_block_sum(sum, slots);
 }
 
-/* The largest key with a mass that reaches `target`, or passes it. */
+/* The largest key whose mass reaches `target`, or exceeds it if `passes`. */
 static __device__ uint64_t key_at(const keys *of, double target, bool passes, double *slots)
 {
-    const int prob_bits = 30; /* of a number from 0 to 1 */
+    const int prob_bits = 30; /* bits of a float in [0,1] */
     uint64_t key        = 0;
     for (int bit = prob_bits + of->id_bits - 1; bit >= 0; bit--) {
         const uint64_t higher = key | (uint64_t)1 << bit;
@@ -151,7 +152,8 @@ static __device__ uint64_t key_at(const keys *of, double target, bool passes, do
     return key;
 }
 
-/* Among the fewest most likely ids, at least one, whose probability reaches `wanted`. */
+/* Draws from the smallest set of most likely ids, at least one, whose probability reaches
+ * `wanted`. */
 static __device__ int32_t draw_best(const keys *of, int64_t best, double wanted, double uniform,
                                     double *slots)
 {
@@ -164,14 +166,14 @@ static __device__ int32_t draw_best(const keys *of, int64_t best, double wanted,
     return (int32_t)(of->V - 1 - (int64_t)(drawn & (((uint64_t)1 << of->id_bits) - 1)));
 }
 
-/* One block. */
+/* Launched as one block. */
 __global__ void sample_kernel(int32_t *id, const float *logits, keys of, float *prob,
                               float temperature, float top_p, float uniform)
 {
     CPL_SHARED(double, slots); /* [THREADS] */
     const candidate best = largest_of(logits, of.V, (candidate *)slots);
     int32_t drawn        = best.id;
-    if (temperature > 0 && best.logit > -INFINITY) { /* for all threads */
+    if (temperature > 0 && best.logit > -INFINITY) { /* the same in all threads */
         const double total = weigh(prob, logits, of.V, best.logit, temperature, slots);
         if (top_p >= 1.0f)
             drawn = draw_any(prob, of.V, (double)uniform * total, slots);

@@ -1,13 +1,13 @@
 /* vendor_nvidia.cu - tensor/cuda/vendor.h by the CUDA runtime and cuBLASLt.
  *
- * Room:    tensor/cuda. The one file that calls libraries of the vendor. The runtime is linked
- *          statically; cuBLASLt, which is hundreds of megabytes, is opened when a GPU is.
+ * Room:    tensor/cuda. The only file that calls libraries of the vendor. The runtime is linked
+ *          statically. cuBLASLt, hundreds of megabytes, is loaded when a GPU is opened.
  * Method:  A product in row-major order is its transpose in the column-major order of cuBLASLt. The
- *          algorithm is chosen once for a shape, by cuBLASLt's heuristic, and kept. Of the ways to
- *          split a sum over blocks only that is allowed which adds the parts in a step of its own, so
- *          that the same call gives the same bits.
- * Copies:  numbers to the device go through two pieces of pinned memory, so that the caller's may be
- *          used again at once. */
+ *          algorithm is chosen once for a shape, by cuBLASLt's heuristic, and kept. A sum may be
+ *          split over blocks only if a separate step adds the parts, so that the same call gives
+ *          the same bits.
+ * Copies:  numbers to the device go through two pieces of pinned memory, so that the caller may
+ *          change its memory after the call. */
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -27,11 +27,11 @@ static const size_t PIECE_BYTES = (size_t)4 << 20, WORKSPACE_BYTES = (size_t)32 
             name(MatmulPreferenceCreate) name(MatmulPreferenceDestroy)                             \
                 name(MatmulPreferenceSetAttribute) name(MatmulAlgoGetHeuristic) name(Matmul)
 
-/* What an algorithm is chosen by. */
+/* The key of a choice of algorithm. */
 typedef struct plan_key {
     int64_t m, n, k;
     int32_t ta, tb, in, out, adds;
-    uint32_t align_a, align_b, align_c; /* bytes */
+    uint32_t align_a, align_b, align_c; /* alignment in bytes */
 } plan_key;
 
 typedef struct plan {
@@ -84,7 +84,7 @@ static __global__ void present_kernel(void)
 {
 }
 
-/* cudaSuccess, or what makes GPU f->device unusable. */
+/* Fills *f. Returns cudaSuccess, or the error that makes GPU f->device unusable. */
 static cudaError_t look_at(cpl_cuda_found *f, cudaDeviceProp *is)
 {
     cudaFuncAttributes attributes;
@@ -267,7 +267,7 @@ static cudaDataType_t type_of(int32_t dtype)
     return dtype == CPL_BF16 ? CUDA_R_16BF : CUDA_R_32F;
 }
 
-/* The largest power of two up to 256 that the address is a multiple of. */
+/* The largest power of two up to 256 that divides the address. */
 static uint32_t alignment_of(const void *memory)
 {
     uint32_t bytes = 256;
@@ -294,7 +294,7 @@ static plan_key key_of(cpl_tensor to, cpl_trans ta, cpl_tensor a, cpl_trans tb, 
     return key;
 }
 
-/* A stored matrix of `rows` rows of `cols` numbers, of which cuBLASLt sees the transpose. */
+/* Makes the layout of a stored matrix [rows, cols]; cuBLASLt sees its transpose. */
 static bool make_layout(handles *h, cublasLtMatrixLayout_t *layout, int32_t dtype, int64_t rows,
                         int64_t cols)
 {
@@ -302,7 +302,7 @@ static bool make_layout(handles *h, cublasLtMatrixLayout_t *layout, int32_t dtyp
            CUBLAS_STATUS_SUCCESS;
 }
 
-/* c^T [n,m] = op(b)^T . op(a)^T, which reads each of them as the caller does. */
+/* Describes the product as c^T [n,m] = op(b)^T . op(a)^T, with each matrix as stored. */
 static bool describe(handles *h, plan *p)
 {
     const plan_key *k = &p->key;
@@ -359,7 +359,7 @@ static bool choose(handles *h, plan *p)
     return chosen;
 }
 
-/* The plan of a shape; the table is a ring. NULL: cuBLASLt refuses. */
+/* The plan of a shape, from a table used as a ring. NULL if cuBLASLt refuses the shape. */
 static plan *plan_of(handles *h, const plan_key *key)
 {
     for (int i = 0; i < h->n_plans; i++)
@@ -370,11 +370,12 @@ static plan *plan_of(handles *h, const plan_key *key)
     free_plan(h, p);
     p->key = *key;
     if (describe(h, p) && choose(h, p)) return p;
-    free_plan(h, p); /* its key is that of no product */
+    free_plan(h, p); /* an all-zero key matches no product */
     return NULL;
 }
 
-/* A failure of the work before, which cuBLASLt meets as its own, is the one that counts. */
+/* The message for a refused product. If earlier work has failed, that failure is reported
+ * instead. */
 static const char *refused(cpl_cuda *c, const plan_key *key, int status)
 {
     const char *before = cpl_vendor_wait(c);
@@ -407,10 +408,10 @@ const char *cpl_vendor_product(cpl_cuda *c, cpl_tensor to, cpl_trans ta, cpl_ten
     return status == CUBLAS_STATUS_SUCCESS ? NULL : refused(c, &key, status);
 }
 
-/* ---- what was chosen ---- */
+/* ---- choices of algorithms ---- */
 
-/* The algorithm as its bytes, which are all of it (cublasLt.h: "can be trivially serialized"), without
- * the zeros at its end. */
+/* Writes the algorithm as its bytes, without the zeros at the end. The bytes are all of it
+ * (cublasLt.h: "can be trivially serialized"). */
 static void print_algorithm(char *text, const cublasLtMatmulAlgo_t *algorithm)
 {
     int words = sizeof algorithm->data / sizeof *algorithm->data;

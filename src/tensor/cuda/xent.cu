@@ -1,30 +1,30 @@
-/* xent.cu - cross-entropy of the head's logits, never more than a chunk of which exists at once.
+/* xent.cu - cross-entropy of the head's logits, computed chunk by chunk.
  *
  * Room:    tensor/cuda. Operations: ops.h.
  * Names:   T tokens, d width, V vocabulary.
- * Method:  as tensor/cpu/xent.c: for each chunk of tokens logits [c,V] = x head^T in scratch; a
- *          block a row makes its softmax gradient, in place or rounded to bf16 in a second array;
- *          two products more. Chunks and the sums inside a row have an order that T and V decide.
- *          */
+ * Method:  as tensor/cpu/xent.c. For each chunk of tokens: logits [c,V] = x head^T in scratch; one
+ *          block per row computes its softmax gradient, in place or rounded to bf16 in a second
+ *          array; two more products. T and V alone determine the chunks and the order of sums. */
 #include "tensor/cuda/device.h"
 
 enum { THREADS = 512, CHUNK_STEP = 128 };
 static const int64_t CHUNK_BYTES =
-    CPL_PART((int64_t)256 << 20, 4 << 10); /* of logits, unless one token needs more */
+    CPL_PART((int64_t)256 << 20, 4 << 10); /* limit of a chunk's logits, unless one token needs
+                                              more */
 
 static size_t padded(size_t bytes)
 {
     return (bytes + 255) / 256 * 256;
 }
 
-/* Tokens of a chunk at most. */
+/* Largest number of tokens of a chunk. */
 static int64_t most_tokens(int64_t V)
 {
     const int64_t most = CHUNK_BYTES / (V * (int64_t)sizeof(float));
     return most > CHUNK_STEP ? most / CHUNK_STEP * CHUNK_STEP : most < 1 ? 1 : most;
 }
 
-/* Tokens of a chunk: as even as the limit allows, so that the last one is not a small rest. */
+/* Tokens of a chunk. Chunks are as even as the limit allows, so that the last one is not small. */
 static int64_t chunk_tokens(int64_t T, int64_t V)
 {
     const int64_t most = most_tokens(V);
@@ -43,7 +43,7 @@ static size_t chunk_bytes(const cpl_backend *be, int64_t c, int64_t V)
 
 /* ---- one row of logits ---- */
 
-/* Over the block; a NaN is left out, as in a comparison. `part`: 33 numbers. */
+/* The largest v over the block, without NaN. `part`: 33 numbers of shared memory. */
 static __device__ __forceinline__ float block_largest(float v, float *part)
 {
     const int lane = (int)threadIdx.x % CPL_WARP, warp = (int)threadIdx.x / CPL_WARP;
@@ -62,7 +62,7 @@ static __device__ __forceinline__ float block_largest(float v, float *part)
     return all;
 }
 
-/* The row's largest logit, and the sum of exponentials of what the others are below it. */
+/* Sets *largest to the row's largest logit. Returns the sum of exp(logit - largest). */
 static __device__ __forceinline__ float sum_of_exp(const float *row, int64_t V, float *largest,
                                                    float *part)
 {
@@ -91,7 +91,7 @@ __global__ void __launch_bounds__(THREADS)
     if (threadIdx.x == 0) out[p] = sign * nll;
 }
 
-/* to [c,V], which may be the logits, = scale (softmax - one at the target); nll [c]. */
+/* to [c,V], which may be the logits, = scale (softmax - one-hot target). Sets nll [c]. */
 __global__ void __launch_bounds__(THREADS)
     gradient_kernel(float *nll, cpl_device_numbers to, const float *logits, const int32_t *target,
                     int64_t V, float scale)
@@ -126,7 +126,7 @@ extern "C" void cpl_cuda_log_probs(cpl_backend *be, cpl_tensor out, cpl_tensor l
 
 /* ---- all tokens ---- */
 
-/* One chunk; dx none: nll alone. */
+/* Runs one chunk. Without dx it computes only nll. */
 static void one_chunk(cpl_backend *be, char *memory, cpl_tensor nll, cpl_tensor dx,
                       cpl_tensor dhead, cpl_tensor x, cpl_tensor head, const int32_t *target,
                       float scale)
@@ -149,7 +149,7 @@ static void one_chunk(cpl_backend *be, char *memory, cpl_tensor nll, cpl_tensor 
     be->ops->gemm(be, dhead, CPL_TRANSPOSED, gradient, CPL_AS_IS, x, 1);
 }
 
-/* The products have the scratch before the chunk's. */
+/* Runs all chunks. Products use the scratch before the chunk's. */
 static void all_chunks(cpl_backend *be, cpl_tensor nll, cpl_tensor dx, cpl_tensor dhead,
                        cpl_tensor x, cpl_tensor head, cpl_tensor target, float scale)
 {
@@ -182,7 +182,7 @@ extern "C" void cpl_cuda_xent_train(cpl_backend *be, cpl_tensor nll, cpl_tensor 
     all_chunks(be, nll, dx, dhead, x, head, target, scale);
 }
 
-/* Of the largest chunk, with the scratch of products. */
+/* Bytes for the largest chunk and for the scratch of products. */
 extern "C" size_t cpl_cuda_xent_scratch(const cpl_backend *be, const cpl_work *work)
 {
     const int64_t T = work->n_tokens, V = work->vocab_size;

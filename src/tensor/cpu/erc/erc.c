@@ -1,7 +1,7 @@
 /* erc.c - noise bound, noise, proxies and scratch of the coupling loss.
  *
- * Room:  tensor/cpu/erc. The same in plain loops: model/erc/reference.c. Here: `nearest` is
- *        cpl_erc_reference_epsilon; `prepare_row` is the line R~ = R delta of
+ * Room:  tensor/cpu/erc. model/erc/reference.c has the plain loops: `nearest` corresponds to
+ *        cpl_erc_reference_epsilon, `prepare_row` to the line R~ = R delta of
  *        cpl_erc_reference_forward. */
 #include <float.h>
 #include <math.h>
@@ -10,7 +10,7 @@
 #include "tensor/cpu/share.h"
 #include "tensor/numbers.h"
 
-/* Sums squares of differences: equal rows have distance 0 exactly, and nothing cancels. */
+/* The sum of squared differences. It is exactly 0 for equal rows, and no cancellation occurs. */
 static double squared_distance(const float *a, const float *b, int64_t d)
 {
     double sum = 0;
@@ -30,7 +30,7 @@ static double squared_norm(const float *a, int64_t d)
     return sum;
 }
 
-/* Threads to use if `work` numbers are read or written; as cpl_threads. */
+/* Threads to use if `work` numbers are read or written, by the rule of cpl_threads. */
 static int threads_for(int64_t work, int n_threads)
 {
     return work < CPL_SHARE_LEAST ? 1 : n_threads;
@@ -87,7 +87,7 @@ static void prepare_row(const cpl_erc_workspace *s, int64_t i)
         s->rows_bf16[i * s->d_pad + k] = cpl_bf16_from_f32(row[k]);
 }
 
-/* wide, panels [count, d_pad] = rows. which: the numbers of the rows; NULL: the first `count`. */
+/* p->wide, panels [count, d_pad], = the rows with indices `which`; NULL: the first `count` rows. */
 static void as_rows(const cpl_proxies *p, const float *rows, const int32_t *which, int64_t d_pad)
 {
     for (int64_t l = 0; l < d_pad; l += PANEL) {
@@ -98,7 +98,7 @@ static void as_rows(const cpl_proxies *p, const float *rows, const int32_t *whic
     }
 }
 
-/* deep as pairs of bf16: numbers 2k and 2k + 1 of a proxy side by side. */
+/* p->deep_pairs = p->deep as pairs of bf16: numbers 2k and 2k + 1 of a proxy side by side. */
 static void as_pairs(const cpl_proxies *p, int64_t d)
 {
     for (int64_t l = 0; l < p->pad; l += PANEL) {
@@ -146,8 +146,8 @@ cpl_proxies cpl_erc_chosen(const cpl_erc_workspace *s, cpl_erc_thread *t, int64_
     return p;
 }
 
-/* a b words of four bytes: floats, or pairs of bf16. */
-static void *words(cpl_arena *arena, int64_t a, int64_t b, bool wanted)
+/* Takes a b words of four bytes, for floats or pairs of bf16; NULL if not wanted. */
+static void *take_words(cpl_arena *arena, int64_t a, int64_t b, bool wanted)
 {
     return wanted ? cpl_arena_take(arena, (size_t)(a * b) * sizeof(float)) : NULL;
 }
@@ -157,19 +157,19 @@ static void take_proxies(cpl_proxies *p, cpl_arena *arena, int64_t count, int64_
 {
     p->count      = count;
     p->pad        = vector_round_up(count);
-    p->deep       = words(arena, d, p->pad, true);
-    p->wide       = words(arena, count, d_pad, true);
-    p->deep_pairs = words(arena, d / 2, p->pad, as_bf16);
+    p->deep       = take_words(arena, d, p->pad, true);
+    p->wide       = take_words(arena, count, d_pad, true);
+    p->deep_pairs = take_words(arena, d / 2, p->pad, as_bf16);
 }
 
 static void take_acts(cpl_erc_acts *acts, cpl_arena *arena, const cpl_erc_host_job *job,
                       int64_t pad)
 {
     const cpl_erc_activation a = job->activation;
-    acts->z                    = words(arena, job->D, pad, cpl_erc_has_gate(a));
-    acts->u                    = words(arena, job->D, pad, cpl_erc_has_up(a));
-    acts->h                    = words(arena, job->D, pad, cpl_erc_has_hidden(a));
-    acts->o                    = words(arena, job->d, pad, a == CPL_ERC_OUTPUT);
+    acts->z                    = take_words(arena, job->D, pad, cpl_erc_has_gate(a));
+    acts->u                    = take_words(arena, job->D, pad, cpl_erc_has_up(a));
+    acts->h                    = take_words(arena, job->D, pad, cpl_erc_has_hidden(a));
+    acts->o                    = take_words(arena, job->d, pad, a == CPL_ERC_OUTPUT);
     acts->squares              = cpl_arena_take(arena, (size_t)pad * sizeof(double));
 }
 
@@ -177,12 +177,12 @@ static void take_pairs(cpl_erc_thread *t, cpl_arena *arena, const cpl_erc_worksp
 {
     const int64_t d = s->job->d, D = s->job->D, pad = s->part.pad, most = d > D ? d : D;
     const bool back = s->pairs && s->backward;
-    t->deep_pairs   = words(arena, d / 2, pad, back);
-    t->wide_pairs   = words(arena, pad / 2, s->d_pad, back);
-    t->x_pairs      = words(arena, D / 2, pad, back);
-    t->x_bf16       = words(arena, D, pad / 2, back);
-    t->block_pairs  = words(arena, PROXY_BLOCK, most / 2, s->pairs);
-    t->pack_pairs   = words(arena, PROXY_BLOCK / 2, PANEL, back);
+    t->deep_pairs   = take_words(arena, d / 2, pad, back);
+    t->wide_pairs   = take_words(arena, pad / 2, s->d_pad, back);
+    t->x_pairs      = take_words(arena, D / 2, pad, back);
+    t->x_bf16       = take_words(arena, D, pad / 2, back);
+    t->block_pairs  = take_words(arena, PROXY_BLOCK, most / 2, s->pairs);
+    t->pack_pairs   = take_words(arena, PROXY_BLOCK / 2, PANEL, back);
 }
 
 static void take_thread(cpl_erc_thread *t, cpl_arena *arena, const cpl_erc_workspace *s)
@@ -194,21 +194,21 @@ static void take_thread(cpl_erc_thread *t, cpl_arena *arena, const cpl_erc_works
     const bool back = s->backward;
     take_acts(&t->acts, arena, job, pad);
     take_acts(&t->single_acts, arena, job, 1);
-    t->grad_M    = cpl_arena_take(arena, (size_t)pad * sizeof(double));
-    t->scale     = words(arena, pad, 1, back);
-    t->active    = cpl_arena_take(arena, (size_t)pad * sizeof(int32_t));
-    t->row       = cpl_arena_take(arena, (size_t)pad * sizeof(int32_t));
-    t->dz        = words(arena, D, pad, back && gate);
-    t->du        = words(arena, D, pad, back && up);
-    t->dout      = words(arena, d, pad, back && output);
-    t->dh        = words(arena, m, s->D_pad, back && output);
-    t->wide      = words(arena, m, s->d_pad, back);
-    t->h_wide    = words(arena, m, s->D_pad, back && output);
-    t->deep      = words(arena, d, pad, back);
-    t->drows     = words(arena, m, s->d_pad, back);
-    t->block     = words(arena, PROXY_BLOCK, d > D ? d : D, s->rounded || job->dtype != CPL_F32);
-    t->pack      = words(arena, PROXY_BLOCK, PROXY_STRIP, true);
-    t->dproxy    = words(arena, job->n, s->d_pad, back);
+    t->grad_M = cpl_arena_take(arena, (size_t)pad * sizeof(double));
+    t->scale  = take_words(arena, pad, 1, back);
+    t->active = cpl_arena_take(arena, (size_t)pad * sizeof(int32_t));
+    t->row    = cpl_arena_take(arena, (size_t)pad * sizeof(int32_t));
+    t->dz     = take_words(arena, D, pad, back && gate);
+    t->du     = take_words(arena, D, pad, back && up);
+    t->dout   = take_words(arena, d, pad, back && output);
+    t->dh     = take_words(arena, m, s->D_pad, back && output);
+    t->wide   = take_words(arena, m, s->d_pad, back);
+    t->h_wide = take_words(arena, m, s->D_pad, back && output);
+    t->deep   = take_words(arena, d, pad, back);
+    t->drows  = take_words(arena, m, s->d_pad, back);
+    t->block  = take_words(arena, PROXY_BLOCK, d > D ? d : D, s->rounded || job->dtype != CPL_F32);
+    t->pack   = take_words(arena, PROXY_BLOCK, PROXY_STRIP, true);
+    t->dproxy = take_words(arena, job->n, s->d_pad, back);
     t->row_count = cpl_arena_take(arena, (size_t)job->n * sizeof(int32_t));
     take_pairs(t, arena, s);
 }
@@ -225,9 +225,9 @@ cpl_erc_workspace cpl_erc_workspace_of(const cpl_erc_host_job *job)
     s.pairs             = s.rounded && job->d % 2 == 0 && job->D % 2 == 0 && cpl_panel_has_pairs();
     s.backward = job->dR || job->dgate.data || job->dgate.at || job->dup.data || job->dup.at ||
                  job->ddown.data || job->ddown.at;
-    s.rows      = words(&arena, job->n, s.d_pad, true);
-    s.rows_bf16 = words(&arena, job->n, s.d_pad / 2, s.pairs);
-    s.column    = words(&arena, job->j1 - job->j0, s.m, true);
+    s.rows      = take_words(&arena, job->n, s.d_pad, true);
+    s.rows_bf16 = take_words(&arena, job->n, s.d_pad / 2, s.pairs);
+    s.column    = take_words(&arena, job->j1 - job->j0, s.m, true);
     s.diag_acts = cpl_arena_take(&arena, (size_t)(job->j1 - job->j0) * sizeof *s.diag_acts);
     for (int64_t j = 0; s.backward && j < job->j1 - job->j0; j++) {
         cpl_erc_acts measured;
@@ -254,7 +254,7 @@ size_t CPL_ISA_NAME(cpl_cpu_host_erc_job_bytes)(const cpl_erc_host_job *job)
     return cpl_erc_workspace_of(&measured).bytes;
 }
 
-/* For the phases on tensors: the activation that takes most memory. */
+/* Bytes for the phases on tensors, with the activation that needs the most memory. */
 size_t CPL_ISA_NAME(cpl_cpu_erc_scratch)(const cpl_backend *be, const cpl_work *work)
 {
     const int64_t n      = work->n_experts;

@@ -1,9 +1,9 @@
-/* expert.c - one expert and all proxies: its column of M, forward and backward.
+/* expert.c - forward and backward of one expert for all proxies: one column of M.
  *
  * Room:  tensor/cpu/erc; see scratch.h. Activations are transposed, [D, proxies]: the expert's
  *        matrix is read once, row by row as it is stored; the proxies stay in the cache.
  * Plain: expert_forward and expert_backward of model/erc/reference.c, for one j and all i at once.
- *        The reference's v is u here, its grad_z and grad_v are dz and du, its y is o. */
+ *        The reference's v, grad_z, grad_v and y are u, dz, du and o here. */
 #include <float.h>
 #include <math.h>
 
@@ -41,7 +41,7 @@ static float sigmoid(float z)
     return 1.0f / (1.0f + cpl_exp(-z));
 }
 
-/* h = SiLU(z), times u where there is one (h[c] of the reference). */
+/* h = SiLU(z), times u if u is not NULL (h[c] of the reference). */
 static void hidden(float *h, const float *z, const float *u, int64_t count)
 {
     if (u) {
@@ -53,8 +53,8 @@ static void hidden(float *h, const float *z, const float *u, int64_t count)
     }
 }
 
-/* squares [pad] = sums over depth of the squares of panels x [depth, pad]; in double, so that no
- * scale of the weights overflows or vanishes. */
+/* squares [pad] = sums over depth of the squares of panels x [depth, pad], in double, so that no
+ * scale of the weights overflows or underflows. */
 static void sum_squares(double *squares, const float *x, int64_t depth, int64_t pad)
 {
     for (int64_t l = 0; l < pad; l += PANEL) {
@@ -102,9 +102,9 @@ void cpl_erc_forward(const cpl_erc_workspace *s, const cpl_erc_acts *acts, cpl_e
 
 /* ---- backward ---- */
 
-/* out [depth, count] = the columns `active` of panels x [depth, pad] */
-static void gather(float *out, const float *x, int64_t depth, int64_t pad, const int32_t *active,
-                   int64_t count)
+/* out [depth, count] = the columns `active` of panels x [depth, pad]. */
+static void gather_columns(float *out, const float *x, int64_t depth, int64_t pad,
+                           const int32_t *active, int64_t count)
 {
     for (int64_t a = 0; a < count;) {
         int64_t l = active[a] / PANEL * PANEL, width = cpl_panel_width(pad, l), end = a + 1;
@@ -127,10 +127,10 @@ void cpl_erc_copy_column(const cpl_erc_workspace *s, const cpl_erc_acts *one,
 {
     const int32_t only = (int32_t)i;
     const int64_t D = s->job->D, d = s->job->d;
-    if (one->z) gather(one->z, acts->z, D, pad, &only, 1);
-    if (one->u) gather(one->u, acts->u, D, pad, &only, 1);
-    if (one->h) gather(one->h, acts->h, D, pad, &only, 1);
-    if (one->o) gather(one->o, acts->o, d, pad, &only, 1);
+    if (one->z) gather_columns(one->z, acts->z, D, pad, &only, 1);
+    if (one->u) gather_columns(one->u, acts->u, D, pad, &only, 1);
+    if (one->h) gather_columns(one->h, acts->h, D, pad, &only, 1);
+    if (one->o) gather_columns(one->o, acts->o, d, pad, &only, 1);
     one->squares[0] = acts->squares[i];
 }
 
@@ -155,9 +155,9 @@ static void scale_columns(float *x, int64_t rows, int64_t count, const float *sc
     }
 }
 
-/* dz and du hold z and u [rows, count], and are replaced by their gradients: grad_z and grad_v of
- * the reference. h = SiLU(z) u, or SiLU(z) if du is NULL. dh [rows, count]: the gradient of h;
- * NULL: it is scale [count] times h. */
+/* Replaces z and u [rows, count], in dz and du, by their gradients (grad_z and grad_v of the
+ * reference). h = SiLU(z) u, or SiLU(z) if du is NULL. dh [rows, count] is the gradient of h; NULL:
+ * scale [count] times h. */
 static void hidden_backward(float *dz, float *du, const float *dh, int64_t rows, int64_t count,
                             const float *scale)
 {
@@ -194,7 +194,7 @@ static void output_backward(const cpl_erc_workspace *s, const cpl_erc_acts *acts
 {
     const int64_t d = s->job->d, D = s->job->D;
     cpl_erc_matrix down = down_of(s, j);
-    gather(t->dout, acts->o, d, pad, t->active, count);
+    gather_columns(t->dout, acts->o, d, pad, t->active, count);
     scale_columns(t->dout, d, count, t->scale);
     if (s->rounded) cpl_erc_round(t->dout, d * count);
     gather_hidden(s, acts, t, pad, count);
@@ -203,15 +203,15 @@ static void output_backward(const cpl_erc_workspace *s, const cpl_erc_acts *acts
         for (int64_t c = 0; c < D; c++) acts->h[c * count + a] = t->dh[a * s->D_pad + c];
 }
 
-/* The gradient of z and u [D, count] from that of the activation. */
+/* Sets t->dz and t->du [D, count] from the gradient of the activation. */
 static void activation_backward(const cpl_erc_workspace *s, const cpl_erc_acts *acts,
                                 cpl_erc_thread *t, int64_t pad, int64_t j, int64_t count)
 {
     const cpl_erc_activation a = s->job->activation;
     const int64_t D            = s->job->D;
     if (a == CPL_ERC_OUTPUT) output_backward(s, acts, t, pad, j, count);
-    if (t->dz) gather(t->dz, acts->z, D, pad, t->active, count);
-    if (t->du) gather(t->du, acts->u, D, pad, t->active, count);
+    if (t->dz) gather_columns(t->dz, acts->z, D, pad, t->active, count);
+    if (t->du) gather_columns(t->du, acts->u, D, pad, t->active, count);
     if (cpl_erc_has_hidden(a))
         hidden_backward(t->dz, t->du, a == CPL_ERC_OUTPUT ? acts->h : NULL, D, count, t->scale);
     else

@@ -1,7 +1,8 @@
 /* product.c - see scratch.h; operands are F32 numbers, in place or widened, or pairs of bf16
  * numbers. Forward: the dot products of expert_forward in model/erc/reference.c; backward: its
- * dot_backward. The pairs run along an expert's rows forward, as they lie; towards the proxies
- * along its columns (two rows side by side), towards its gradient along the proxies. */
+ * dot_backward. Pairs are two neighbours in a row of the expert's matrix in the forward product,
+ * two neighbours in a column (two rows side by side) in the gradient of the proxies, and two
+ * proxies in the gradient of the matrix. */
 #include "tensor/cpu/erc/scratch.h"
 
 #include "tensor/cpu/simd.h"
@@ -66,8 +67,8 @@ static int64_t half_up(int64_t count)
     return (count + 1) / 2;
 }
 
-/* Rows r0 ... r0+rows-1 as pairs, *stride pairs apart: in place, or rounded or copied (if they do
- * not begin on pairs) into the block. */
+/* Rows r0 ... r0+rows-1 as pairs, *stride pairs apart: in place if they are bf16 and aligned to
+ * pairs, else rounded or copied into the block. */
 static const cpl_panel_pair *operand_pairs(const cpl_erc_matrix *a, int64_t r0, int64_t rows,
                                            cpl_panel_pair *block, int64_t *stride)
 {
@@ -105,9 +106,9 @@ static void pairs_multiply(float *out, const cpl_erc_matrix *a, const cpl_panel_
     }
 }
 
-/* to [count] pairs: the numbers of two rows side by side; the second may be NULL: zeros. */
-static void side_by_side(cpl_panel_pair *to, const uint16_t *first, const uint16_t *second,
-                         int64_t count)
+/* to [count] = pairs of the numbers of two rows. `second` NULL stands for zeros. */
+static void pair_rows(cpl_panel_pair *to, const uint16_t *first, const uint16_t *second,
+                      int64_t count)
 {
     if (second) {
 #pragma omp simd
@@ -126,7 +127,7 @@ void cpl_erc_pairs_rows(const cpl_erc_workspace *s, cpl_erc_thread *t, int64_t c
             const uint16_t *first = s->rows_bf16 + t->row[a] * s->d_pad + l;
             const uint16_t *second =
                 a + 1 < count ? s->rows_bf16 + t->row[a + 1] * s->d_pad + l : NULL;
-            side_by_side(t->wide_pairs + l * half + a / 2 * width, first, second, width);
+            pair_rows(t->wide_pairs + l * half + a / 2 * width, first, second, width);
         }
     }
 }
@@ -141,11 +142,11 @@ static void lower_gradient(const cpl_erc_thread *t, const float *x, int64_t rows
         low[even - 1] = 0;
 #pragma omp simd
         for (int64_t i = 0; i < count; i++) low[i] = cpl_bf16_from_f32(x[r * count + i]);
-        if (r % 2 == 1) side_by_side(t->x_pairs + r / 2 * count, low - even, low, count);
+        if (r % 2 == 1) pair_rows(t->x_pairs + r / 2 * count, low - even, low, count);
     }
 }
 
-/* t->pack_pairs [rows / 2, width] = columns l ... of the block, zeros where there are none. */
+/* t->pack_pairs [rows / 2, width] = columns l ... of the block, with zeros beyond column cols. */
 static void pack_panel(const cpl_erc_thread *t, const cpl_panel_pair *block, int64_t stride,
                        int64_t rows, int64_t l, int64_t width, int64_t cols)
 {
@@ -153,12 +154,13 @@ static void pack_panel(const cpl_erc_thread *t, const cpl_panel_pair *block, int
     for (int64_t r = 0; r < rows; r += 2) {
         const uint16_t *first = &block[r * stride].first + l;
         cpl_panel_pair *to    = t->pack_pairs + r / 2 * width;
-        side_by_side(to, first, first + 2 * stride, valid);
+        pair_rows(to, first, first + 2 * stride, valid);
         for (int64_t k = valid; k < width; k++) to[k] = (cpl_panel_pair){0, 0};
     }
 }
 
-/* Rows r0 ... of the gradient, columns l ...; through t->pack if they reach beyond the matrix. */
+/* Adds to the gradient's rows from r0 and columns from l on. A panel that reaches beyond the matrix
+ * is computed in t->pack first. */
 static void add_pairs_gradient(const cpl_erc_matrix *a, const cpl_erc_thread *t, int64_t r0,
                                int64_t rows, int64_t l, int64_t width, int64_t count)
 {
@@ -219,7 +221,7 @@ void cpl_erc_multiply(float *out, const cpl_erc_matrix *a, const float *in,
 
 /* ---- backward ---- */
 
-/* For a single proxy memory is the limit, so the rows are read once, as they are stored. */
+/* Backward for a single proxy. Memory limits its speed, so it reads the stored rows once. */
 static void single_backward(const cpl_erc_matrix *a, const float *x, const float *wide,
                             float *drows, const cpl_erc_thread *t)
 {
@@ -242,10 +244,10 @@ typedef struct piece {
     const float *x; /* [rows, count] gradient of the product */
     float *grad;    /* [rows, valid], grad_stride apart */
     int64_t rows, stride, grad_stride, count;
-    int64_t width, valid; /* columns: a multiple of VECTOR; those the matrix has */
+    int64_t width, valid; /* columns, a multiple of VECTOR; columns within the matrix */
 } piece;
 
-/* pack, panels [rows, width] = a, zeros where it ends. */
+/* pack, panels [rows, width] = a, with zeros beyond the matrix. */
 static void pack_piece(float *pack, const piece *p)
 {
     for (int64_t r = 0; r < p->rows; r++) {
@@ -278,7 +280,7 @@ static void add_weight_gradient(const piece *p, const float *wide, float *last)
     }
 }
 
-/* drows [count, width of the piece], drows_step apart, = or += x^T a */
+/* drows [count, width of the piece], rows drows_step apart, = or += x^T a. */
 static void add_proxy_gradient(const piece *p, float *drows, int64_t drows_step, bool add,
                                const float *pack)
 {
@@ -289,8 +291,8 @@ static void add_proxy_gradient(const piece *p, float *drows, int64_t drows_step,
     }
 }
 
-/* Strip of columns by strip, whose share of `wide` and `drows` stays in the second cache while the
- * matrix passes, block of rows by block. */
+/* The outer loop runs over strips of columns, whose part of `wide` and `drows` stays in the second
+ * cache; the inner loop runs over blocks of rows of the matrix. */
 void cpl_erc_product_backward(const cpl_erc_matrix *a, const float *x, const float *wide,
                               float *drows, int64_t count, bool add, const cpl_erc_thread *t)
 {

@@ -15,7 +15,8 @@
 
 static const float UNKNOWN = -1.0f; /* no norm is negative */
 
-/* Several threads may compute one diagonal at the same time: they find the same bits. */
+/* M[i,i] or UNKNOWN. Several threads may compute one diagonal at the same time; all of them store
+ * the same bits. */
 static float known_diagonal(const cpl_erc_host_job *job, int64_t i)
 {
     float value;
@@ -28,7 +29,7 @@ static void set_diagonal(const cpl_erc_host_job *job, int64_t i, float value)
     __atomic_store(&job->diagonal[i], &value, __ATOMIC_RELAXED);
 }
 
-/* One row of one expert. */
+/* Sets diagonal j, from proxy j and expert j only. */
 static void compute_diagonal(const cpl_erc_workspace *s, cpl_erc_thread *t, int64_t j)
 {
     const cpl_proxies own = cpl_erc_single(s, j);
@@ -41,8 +42,8 @@ static bool in_part(const cpl_erc_host_job *job, int64_t row)
     return row >= job->i0 && row < job->i1;
 }
 
-/* Column j of M. Before a backward pass it stores the activations of the expert for its own proxy,
- * if that proxy is of this part: phase 3 needs them for the gradient of M[j,j]. */
+/* Column j of M. Before a backward pass it keeps the activations of expert j for proxy j, if row j
+ * belongs to this part: phase 3 needs them for the gradient of M[j,j]. */
 static float *compute_column(const cpl_erc_workspace *s, cpl_erc_thread *t, int64_t j)
 {
     const cpl_erc_host_job *job = s->job;
@@ -54,7 +55,8 @@ static float *compute_column(const cpl_erc_workspace *s, cpl_erc_thread *t, int6
     return column;
 }
 
-/* One expert of phase 1. Without gradients the whole column is computed here, and only here. */
+/* One expert of phase 1. Without gradients this computes the whole column, and no later phase
+ * does. */
 static void diagonal_phase(const cpl_erc_workspace *s, cpl_erc_thread *t, int64_t j)
 {
     const float *column = s->backward ? NULL : compute_column(s, t, j);
@@ -146,7 +148,7 @@ static void add_rows(const cpl_erc_workspace *s, cpl_erc_thread *t, int64_t coun
     }
 }
 
-/* Whether some entry of column j reaches alpha M[j,j]; no other diagonal is needed for this. */
+/* Whether an entry of column j reaches alpha M[j,j]. Needs no diagonal but M[j,j]. */
 static bool reaches_own_bound(const cpl_erc_workspace *s, const float *column, int64_t j)
 {
     const double bound = s->job->alpha * (double)known_diagonal(s->job, j);
@@ -165,10 +167,9 @@ static void complete_diagonals(const cpl_erc_workspace *s, cpl_erc_thread *t, in
     }
 }
 
-/* One expert of phase 2: the forward product, and while its result is in the cache the two backward
- * products over the active rows. If diagonals are still unknown, a column that reaches its own
- * bound computes them now; any other column is deferred, as it will have few active rows or
- * none. */
+/* One expert of phase 2: the forward product and, while its result is in the cache, the two
+ * backward products over the active rows. If diagonals are unknown, a column that reaches its own
+ * bound computes them; any other column is deferred, since few of its rows will be active. */
 static void sweep_expert(const cpl_erc_workspace *s, cpl_erc_thread *t, int64_t j)
 {
     const cpl_erc_host_job *job = s->job;
@@ -191,7 +192,7 @@ static void sweep_expert(const cpl_erc_workspace *s, cpl_erc_thread *t, int64_t 
     add_rows(s, t, count);
 }
 
-/* A deferred column: computes its active rows again, and no others. */
+/* Processes a deferred column. Only its active rows are computed again. */
 static void sweep_deferred(const cpl_erc_workspace *s, cpl_erc_thread *t, int64_t j)
 {
     const int64_t count = hinges(s, t, j);
@@ -218,7 +219,7 @@ static void join(const cpl_erc_workspace *s, cpl_erc_host_job *job)
     job->loss = loss / ((double)job->n * (double)job->n);
 }
 
-/* For every planned thread: OpenMP may start fewer. */
+/* Zeroes the sums of every planned thread, since OpenMP may start fewer threads. */
 static void clear_sums(const cpl_erc_workspace *s, cpl_erc_thread *t)
 {
     memset(t->row_count, 0, (size_t)s->job->n * sizeof(int32_t));
@@ -251,8 +252,8 @@ void CPL_ISA_NAME(cpl_cpu_host_erc_sweep)(cpl_erc_host_job *job)
 
 /* ---- the gradient of the diagonal and of the router ---- */
 
-/* One expert of phase 3: backward of its own proxy with G[j,j] = -alpha u (active hinges against
- * M[j,j]), less the part of it that phase 2 has added. */
+/* One expert of phase 3: backward of proxy j with G[j,j] = -alpha u (active hinges against M[j,j]),
+ * minus the part that phase 2 has added. */
 static void diagonal_backward(const cpl_erc_workspace *s, cpl_erc_thread *t, int64_t j)
 {
     const cpl_erc_host_job *job = s->job;
