@@ -57,7 +57,7 @@ static cpl_attention_shape shape_of(const cpl_model_settings *config, const cpl_
     return s;
 }
 
-/* The new tokens' keys and values go into rows of the cache. */
+/* Copies the keys and values of the new tokens to their rows of the cache. */
 static void write_to_cache(cpl_attention_kept *kept, const cpl_cached *cached, int64_t layer,
                            int64_t n_tokens, bool clamped)
 {
@@ -80,7 +80,7 @@ static void attend_to_cache(cpl_backend *be, const cpl_attention_kept *kept,
                                 cpl_tensor_at(cached->cache.v, layer), segments);
 }
 
-/* q or k in place. */
+/* Rotates q or k in place. */
 static void rotate(cpl_backend *be, cpl_tensor x, cpl_tensor rope, int64_t heads,
                    const cpl_positions *at)
 {
@@ -96,7 +96,7 @@ static void norm_input(cpl_backend *be, const cpl_attention_kept *kept, cpl_tens
     be->ops->rms_norm(be, kept->a, kept->inv, x, w->input_norm, (float)config->norm_eps);
 }
 
-/* q and k of q_raw and k_raw: norm, clamp, rotation. */
+/* Computes q and k from q_raw and k_raw: norm, clamp, rotation. */
 static void make_q_and_k(cpl_backend *be, const cpl_attention_kept *kept, const cpl_layer_params *w,
                          const cpl_model_settings *config, cpl_tensor rope, const cpl_positions *at)
 {

@@ -10,10 +10,10 @@
 #include "model/params.h"
 #include "tensor/memory.h"
 
-/* What forward keeps of one layer for backward. */
+/* Activations of one layer that forward keeps for backward. */
 typedef struct cpl_attention_kept {
     cpl_tensor a, q_raw, q, att;  /* [T,d] */
-    cpl_tensor k_raw, v_raw;      /* [T,KV]; v_raw is v if nothing is clamped */
+    cpl_tensor k_raw, v_raw;      /* [T,KV]; v_raw is v without a clamp */
     cpl_tensor k, v;              /* [T,KV], or rows of a cache */
     cpl_tensor inv, q_inv, k_inv; /* [T] */
     cpl_tensor lse;               /* [B,H,S] */
@@ -23,48 +23,51 @@ typedef struct cpl_attention_kept {
 typedef struct cpl_attention_scratch {
     cpl_tensor datt, dq, da, dv; /* [T,d], dv [T,KV] */
     cpl_tensor dq_raw,
-        dk_raw;    /* [T,d], [T,KV] in the memory of datt and dq, once they are used up */
-    cpl_tensor dk; /* [T,KV] in that of da, which is made after it */
+        dk_raw;    /* [T,d], [T,KV], in the memory of datt and dq, which are no longer needed
+                      then */
+    cpl_tensor dk; /* [T,KV], in the memory of da, which is computed later */
 } cpl_attention_scratch;
 
-/* Keys and values of the tokens seen so far, of any number of sequences, all layers. The owner of
- * the cache assigns rows to sequences. */
+/* Keys and values of earlier tokens, for all layers and any number of sequences. The owner of the
+ * cache assigns rows to sequences. */
 typedef struct cpl_cache {
     cpl_tensor k, v; /* [L, capacity, KV] */
 } cpl_cache;
 
-/* T new tokens of some sequences whose beginnings are in a cache. Only `at` and `key_row`
- * of the segments are read. key_row may contain rows of the same pass, as all keys are stored
- * before any is read. */
+/* T new tokens of sequences whose earlier tokens are in a cache. The pass reads only `at` and
+ * `key_row` of the segments. key_row may contain rows of the same pass, since all keys are stored
+ * before the first one is read. */
 typedef struct cpl_cached {
     cpl_cache cache;
-    int64_t first_row;   /* rows first_row ... first_row + T - 1 receive the new tokens' */
+    int64_t first_row;   /* the new tokens use rows first_row ... first_row + T - 1 */
     cpl_tensor position; /* [T] I32: the position of each token in its sequence */
     cpl_segments segments;
 } cpl_cached;
 
-/* Positions of the tokens of this call: at the beginning of B sequences, or after the cached tokens
- * (then n_queries = T, batch = 1). */
+/* Positions of the tokens of a call. They begin B sequences, or follow cached tokens; then
+ * n_queries = T and batch = 1. */
 typedef struct cpl_positions {
     int64_t batch, n_queries;
     cpl_tensor doc_start;     /* [B,S] I32, or none */
-    const cpl_cached *cached; /* NULL: none */
+    const cpl_cached *cached; /* NULL: no cache */
 } cpl_positions;
 
-/* a, q and k are those of `first`, of another layer, if it is not NULL. */
+/* Takes the activations from the arena. If `first`, the activations of another layer, is not NULL,
+ * a, q and k share its memory. */
 void cpl_attention_take(cpl_attention_kept *kept, cpl_tensor_arena *arena,
                         const cpl_model_settings *config, int64_t batch, int64_t n_queries,
                         bool training, bool cached, const cpl_attention_kept *first);
 void cpl_attention_scratch_take(cpl_attention_scratch *s, cpl_tensor_arena *arena,
                                 const cpl_model_settings *config, int64_t n_tokens);
 
-/* out [T,d] is set; it is not x. `layer` is the index in the cache, if there is one. */
+/* Sets out [T,d], which must not be x. `layer` is the layer's index in the cache, if a cache is
+ * used. */
 void cpl_attention_forward(cpl_backend *be, cpl_tensor out, cpl_attention_kept *kept, cpl_tensor x,
                            const cpl_layer_params *w, const cpl_model_settings *config,
                            cpl_tensor rope, const cpl_positions *at, int64_t layer);
 
-/* dx [T,d] holds the gradient of out and becomes that of x; dw *adds*. kept's a, q and k are made
- * again if config->recompute_norms. */
+/* Replaces the gradient of out in dx [T,d] by the gradient of x; dw *adds*. Recomputes kept's a, q
+ * and k if config->recompute_norms. */
 void cpl_attention_backward(cpl_backend *be, cpl_tensor dx, cpl_layer_params *dw,
                             const cpl_attention_kept *kept, cpl_tensor x, const cpl_layer_params *w,
                             const cpl_model_settings *config, cpl_tensor rope,

@@ -14,8 +14,9 @@
 #include "model/settings.h"
 #include "tensor/ops.h"
 
-/* loss [1] F64 *adds* the loss of one layer from only its weights, unweighted; dw *adds* `weight`
- * times its gradient, NULL: not requested. The loss of the model is the mean over layers. */
+/* loss [1] F64 *adds* the unweighted loss of one layer, computed from its weights only; dw *adds*
+ * `weight` times the gradient; dw NULL: not requested. The loss of the model is the mean over
+ * layers. */
 typedef void (*cpl_aux_loss_fn)(cpl_backend *be, cpl_tensor loss, cpl_layer_params *dw,
                                 const cpl_layer_params *w, double weight);
 
@@ -25,28 +26,28 @@ typedef struct cpl_aux_loss_row {
     double unset_weight;
     cpl_router_need where;     /* the routers that unset_weight is for */
     cpl_aux_loss_fn per_layer; /* NULL: computed by other code */
-    size_t weight_offset;      /* of NAME.weight in cpl_aux_settings */
+    size_t weight_offset;      /* offset of NAME.weight in cpl_aux_settings */
 } cpl_aux_loss_row;
 
 extern const cpl_aux_loss_row cpl_aux_losses[CPL_N_AUX_LOSSES];
 
-/* NAME.weight of one loss. */
+/* The value of NAME.weight of one loss. */
 double cpl_aux_weight(const cpl_aux_settings *losses, cpl_aux_loss which);
 
-/* Fills the weights that are unset. CPL_ERR_INPUT naming both settings if a loss has a weight that
- * this model cannot have, and if erc.layers names a layer that does not exist. `model` is resolved
- * (params.h). */
+/* Sets the weights that are unset. `model` must be resolved (params.h). CPL_ERR_INPUT, naming both
+ * settings, if the model's router does not support a loss with a weight, or if erc.layers names a
+ * layer that does not exist. */
 CPL_NODISCARD cpl_status cpl_aux_resolve(cpl_aux_settings *losses, const cpl_model_settings *model);
 
-/* Load balancing of one layer: n sum_e f_e P_e with f_e = counts_e / (T K); 1 when balanced. `dot`:
- * the sum of counts_e P_e. */
+/* Load balancing of one layer: n sum_e f_e P_e with f_e = counts_e / (T K); 1 when balanced. `dot`
+ * is the sum of counts_e P_e. */
 double cpl_aux_balance_loss(double dot, int64_t n_experts, int64_t n_tokens, int64_t top_k);
 
-/* route_backward's balance_scale for `weight` times that loss: the gradient flows through P only.
- */
+/* The balance_scale of route_backward for `weight` times the load-balancing loss. The gradient
+ * flows through P only. */
 float cpl_aux_balance_scale(double weight, int64_t n_experts, int64_t n_tokens, int64_t top_k);
 
-/* What the mean over tokens of logsumexp^2 is multiplied by in this form of the z-loss. */
+/* The factor of the mean over tokens of logsumexp^2 in the form of the z-loss that `z` selects. */
 double cpl_aux_z_factor(const cpl_z_settings *z, int64_t top_k);
 
 /* Router orthogonality of one layer (a cpl_aux_loss_fn): mean over the n^2 entries of

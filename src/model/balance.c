@@ -111,7 +111,7 @@ void cpl_balance_collect(cpl_balance *b, cpl_model *model, cpl_group *world)
     if (!beyond_pass(b)) return;
     cpl_group_sum_tensor(world, model->be, b->counts);
     cpl_group_sum_tensor(world, model->be, b->prob);
-    if (world->rank > 0) return; /* rank 0 gives all of the loss */
+    if (world->rank > 0) return; /* rank 0 computes the whole loss */
     for (int64_t l = 0; l < model->config.n_layers; l++)
         add_loss(b, model, l, sum_at(b->counts, l), sum_at(b->prob, l));
 }

@@ -1,36 +1,36 @@
-/* cost.h - how many floating-point operations a model takes (docs/method.md 6.1): one product of
- * [m,k] and [k,n] is 2 m k n.
+/* cost.h - number of floating-point operations of a model (docs/method.md 6.1). A product of [m,k]
+ * and [k,n] counts 2 m k n.
  *
- * Room:   model. Used for the planner's output and for a run's share of the peak. */
+ * Room:   model. Used by the planner, and for the share of the peak that a run reaches. */
 #ifndef CPL_MODEL_COST_H
 #define CPL_MODEL_COST_H
 
 #include "model/settings.h"
 
-/* Experts of one layer, forward, over n_tokens: 6 T K D d, the base that other work is compared
- * with, for every router. */
+/* Experts of one layer, forward, over n_tokens: 6 T K D d. For every router this is the base with
+ * which other work is compared. */
 double cpl_cost_experts(const cpl_model_settings *config, double n_tokens);
 
-/* What Autonomy-of-Experts of rank r adds to that: 2 T (n-K) d r for the experts a token is not
- * sent to. A rank that does not keep the number of parameters changes the K chosen ones' gates too:
- * 2 T K (d r + r D - d D), 0 or nearly so at r = d D / (d + D). */
+/* Additional operations of Autonomy-of-Experts with rank r: 2 T (n-K) d r for the experts that a
+ * token is not sent to, and 2 T K (d r + r D - d D) for the gates of the K chosen experts. The
+ * second term is about 0 at r = d D / (d + D), which keeps the number of parameters. */
 double cpl_cost_aoe(const cpl_model_settings *config, double n_tokens);
 
 /* Coupling loss of one layer, forward: 2 n^2 D d, times erc.draws and the matrices that
- * erc.activation reads (1 to 3). Backward is twice that with every hinge active, nothing with
- * none. */
+ * erc.activation reads (1 to 3). Backward is twice as much if every hinge is active, and 0
+ * if none is. */
 double cpl_cost_coupling(const cpl_model_settings *config, const cpl_erc_settings *erc);
 
-/* Attention of all layers, forward, of one token: 4 d keys for scores and values with (seq_len + 1) / 2 keys
- * on average. */
+/* Attention of all layers, forward, for one token: 4 d per key for scores and values, with
+ * (seq_len + 1) / 2 keys on average. */
 double cpl_cost_attention(const cpl_model_settings *config, double seq_len);
 
-/* The whole model, forward, of one token in a sequence of seq_len: per layer the four projections,
- * router (or what Autonomy-of-Experts adds), experts, shared expert; attention; the head. */
+/* The whole model, forward, for one token in a sequence of seq_len: per layer the four projections,
+ * the router (or cpl_cost_aoe), experts and shared expert; attention; the head. */
 double cpl_cost_token(const cpl_model_settings *config, double seq_len);
 
-/* One optimizer step over n_tokens: three times the forward pass, and three times the coupling
- * loss, every hinge active, in each layer of erc.layers; erc NULL: without it. */
+/* One optimizer step over n_tokens: three times the forward pass and, for each layer of erc.layers,
+ * three times the coupling loss with every hinge active. erc NULL: without the coupling loss. */
 double cpl_cost_step(const cpl_model_settings *config, double n_tokens, double seq_len,
                      const cpl_erc_settings *erc);
 

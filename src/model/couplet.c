@@ -25,11 +25,11 @@ void cpl_erc_init(cpl_erc *erc)
     erc->weight = 1;
 }
 
-/* ---- checks: a sentence for every argument that cannot be ---- */
+/* ---- checks of the caller's arguments ---- */
 
 #define REFUSE(...) CPL_FAIL(CPL_ERR_INPUT, "cpl_erc: " __VA_ARGS__)
 
-/* The part with its defaults filled in: 0 ... 0 means all. */
+/* A copy of *erc with the defaults of its ranges filled in: 0 ... 0 means all. */
 static cpl_erc with_part(const cpl_erc *erc)
 {
     cpl_erc full = *erc;
@@ -66,8 +66,7 @@ static bool aligned(const void *at, size_t bytes)
     return (uintptr_t)at % bytes == 0;
 }
 
-/* One matrix (or gradient) of every local expert. `const void *` and `float *` pointers have one
- * representation, but each is read with its own type. */
+/* Checks the pointer to expert e's matrix or gradient. */
 static cpl_status check_pointer(const cpl_erc *erc, const char *what, int64_t e, const void *at,
                                 size_t bytes)
 {
@@ -116,11 +115,11 @@ static cpl_status check_experts(const cpl_erc *erc)
 static cpl_status check_noise(const cpl_erc *erc)
 {
     if (erc->noise < CPL_ERC_NOISE_DRAWN || erc->noise > CPL_ERC_NOISE_NONE)
-        return REFUSE("noise is %d, which is no kind of noise", (int)erc->noise);
+        return REFUSE("noise is %d, which is not a cpl_erc_noise_kind", (int)erc->noise);
     if (erc->step >> 40 || erc->layer >> 16 || erc->draw >> 16)
         return REFUSE("step must be below 2^40, layer and draw below 2^16");
     if (erc->noise != CPL_ERC_NOISE_GIVEN) return CPL_OK;
-    if (!erc->delta) return REFUSE("the noise is said to be given, but delta is NULL");
+    if (!erc->delta) return REFUSE("noise is CPL_ERC_NOISE_GIVEN, but delta is NULL");
     if (!aligned(erc->delta, sizeof(float))) return REFUSE("delta is not aligned to 4 bytes");
     for (int64_t i = 0; i < erc->n_experts * erc->d_model; i++)
         if (!isfinite(erc->delta[i]))
@@ -132,7 +131,7 @@ static cpl_status check_noise(const cpl_erc *erc)
 static cpl_status check_options(const cpl_erc *erc)
 {
     if (erc->activation < CPL_ERC_GATE || erc->activation > CPL_ERC_OUTPUT)
-        return REFUSE("activation is %d, which is no activation", (int)erc->activation);
+        return REFUSE("activation is %d, which is not a cpl_erc_activation", (int)erc->activation);
     if ((erc->dtype != CPL_ERC_F32 && erc->dtype != CPL_ERC_BF16) ||
         (erc->compute != CPL_ERC_F32 && erc->compute != CPL_ERC_BF16))
         return REFUSE("dtype and compute must be CPL_ERC_F32 or CPL_ERC_BF16");
@@ -165,13 +164,13 @@ static cpl_status check(const cpl_erc *erc)
     return check_noise(erc);
 }
 
-/* ---- from the door to the operations ---- */
+/* ---- from the public struct to the operations ---- */
 
 typedef struct evaluation {
     cpl_erc_host_job job;
     cpl_matrix R, delta; /* [n,d] */
-    float *eps;          /* [n]; as delta in the scratch if the caller has none */
-    size_t bytes;        /* of scratch in all, any alignment */
+    float *eps;          /* [n]; eps and delta are in the scratch if the caller's are NULL */
+    size_t bytes;        /* bytes of scratch in all, for any alignment */
 } evaluation;
 
 static cpl_erc_host_job job_of(const cpl_erc *erc)
@@ -206,7 +205,7 @@ static cpl_erc_host_job job_of(const cpl_erc *erc)
     };
 }
 
-/* Lays everything out in `scratch`, or only counts if that is NULL. */
+/* Lays out an evaluation in `scratch`. Only counts the bytes if scratch is NULL. */
 static evaluation evaluation_of(const cpl_erc *erc, void *scratch)
 {
     const int64_t n = erc->n_experts, d = erc->d_model;
@@ -264,14 +263,14 @@ static void report(cpl_erc *erc, const evaluation *e)
 
 cpl_status cpl_erc_scratch(const cpl_erc *erc, size_t *bytes)
 {
-    if (!erc || !bytes) return REFUSE("NULL was given for the loss or for its size");
+    if (!erc || !bytes) return REFUSE("erc or bytes is NULL");
     const cpl_erc full = with_part(erc);
     CPL_TRY(check(&full));
     *bytes = evaluation_of(&full, NULL).bytes;
     return CPL_OK;
 }
 
-/* Checks, and lays the scratch out as every phase finds it. */
+/* Checks the arguments and lays out the scratch, in the same way for every phase. */
 static cpl_status begin(evaluation *e, const cpl_erc *full)
 {
     CPL_TRY(check(full));
@@ -281,7 +280,8 @@ static cpl_status begin(evaluation *e, const cpl_erc *full)
     return CPL_OK;
 }
 
-/* cpl_erc.phase after phase 1 or 2, in this process: the scratch is laid out for its threads. */
+/* The value of cpl_erc.phase after phase 1 or 2. It differs after a fork, since the layout of the
+ * scratch depends on the process's number of threads. */
 static int phase_done(int phase)
 {
     return phase + 2 * cpl_backend_forks();
@@ -289,7 +289,7 @@ static int phase_done(int phase)
 
 static cpl_status begin_phase(evaluation *e, const cpl_erc *erc, int phase, const char *name)
 {
-    if (!erc) return REFUSE("NULL was given for the loss");
+    if (!erc) return REFUSE("erc is NULL");
     if (erc->phase != phase)
         return REFUSE("%s was called out of order, or a fork() lies between the phases", name);
     if (!erc->scratch) return REFUSE("scratch is NULL: the phases need the caller's");
@@ -329,7 +329,7 @@ cpl_status cpl_erc_finish(cpl_erc *erc)
 
 cpl_status cpl_erc_run(cpl_erc *erc)
 {
-    if (!erc) return REFUSE("NULL was given for the loss");
+    if (!erc) return REFUSE("erc is NULL");
     cpl_erc full      = with_part(erc);
     cpl_status status = CPL_OK;
     void *taken       = NULL;

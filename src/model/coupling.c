@@ -1,5 +1,5 @@
-/* coupling.c - see coupling.h. The order of the paper's three steps; the loops over numbers are
- * operations of tensor/erc.h. */
+/* coupling.c - see coupling.h. This file has the order of the paper's three steps; the loops over
+ * numbers are operations of tensor/erc.h. */
 #include "model/coupling.h"
 
 #include <ctype.h>
@@ -17,7 +17,7 @@ static const char *skip_spaces(const char *at)
     return at;
 }
 
-/* Reads a number at *at and moves past it; -1 if there is none. */
+/* Reads the number at *at and moves past it. Returns -1 if *at is not at a number. */
 static int64_t number_at(const char **at)
 {
     char *end     = NULL;
@@ -27,7 +27,8 @@ static int64_t number_at(const char **at)
     return value;
 }
 
-/* Reads the next "5" or "0-2" of the list; false at its end. Bad syntax: first is -1. */
+/* Reads the next entry of the list, such as "5" or "0-2". False at the end of the list. Sets *first
+ * to -1 for bad syntax. */
 static bool next_range(const char **at, int64_t *first, int64_t *last)
 {
     if (**at == '\0') return false;
@@ -97,7 +98,7 @@ void cpl_coupling_schedule(const cpl_erc_settings *erc, int64_t step, double *we
         *alpha = erc->alpha_start + progress * (erc->alpha - erc->alpha_start);
 }
 
-/* This rank's rows and columns of M; without a mesh all of them. */
+/* Sets this rank's rows and columns of M; without a mesh, all of them. */
 static void set_part(cpl_erc_job *job, int64_t n, const cpl_mesh *mesh)
 {
     job->i1 = n;
@@ -111,10 +112,10 @@ static void set_part(cpl_erc_job *job, int64_t n, const cpl_mesh *mesh)
     job->j1            = mesh->first_expert + mesh->n_local;
 }
 
-/* erc.gradient: without the gradients of what the loss does not train. erc.proxy: with the
- * gradient of the centred rows in place of that of R. */
-static cpl_coupling_outputs of_the_rows(cpl_backend *be, const cpl_coupling_outputs *out,
-                                        const cpl_erc_settings *erc)
+/* The outputs of the loss in terms of its rows: without gradients that erc.gradient leaves out,
+ * and, with erc.proxy centred, with the gradient of the centred rows in place of that of R. */
+static cpl_coupling_outputs outputs_of_rows(cpl_backend *be, const cpl_coupling_outputs *out,
+                                            const cpl_erc_settings *erc)
 {
     const cpl_tensor none  = cpl_tensor_none();
     cpl_coupling_outputs o = *out;
@@ -126,7 +127,8 @@ static cpl_coupling_outputs of_the_rows(cpl_backend *be, const cpl_coupling_outp
     return o;
 }
 
-/* The gradient of R from that of its centred rows: R_i - mean R is linear and symmetric in R. */
+/* Adds the gradient of R, from that of its centred rows. Centring is linear and symmetric, so the
+ * gradient is centred too. */
 static void centre_gradient(cpl_backend *be, const cpl_coupling_outputs *out)
 {
     be->ops->centre(be, out->drows, out->drows);
@@ -166,8 +168,8 @@ static void draw_noise(cpl_backend *be, const cpl_coupling_outputs *out,
 }
 
 /* The phases of couplet.h with the exchange between them. The gradient of a diagonal is linear in
- * the hinges against it, so that each replica adds that of the hinges of its own rows. A rank whose
- * rows are none, since there are more replicas than rows, only takes part in the exchange. */
+ * the hinges against it, so each replica adds the part of the hinges of its own rows. With more
+ * replicas than rows, a rank without rows only takes part in the exchange. */
 static void run_over(cpl_backend *be, const cpl_erc_job *job, cpl_mesh *mesh)
 {
     const cpl_erc_ops *ops = &be->ops->erc;
@@ -194,7 +196,7 @@ void cpl_coupling(cpl_backend *be, const cpl_coupling_outputs *out, cpl_tensor R
     const int64_t draws            = cpl_coupling_draws(erc, noise);
     const bool centred             = erc->proxy == CPL_PROXY_CENTRED;
     const cpl_tensor rows          = centred ? out->rows : R;
-    const cpl_coupling_outputs own = of_the_rows(be, out, erc);
+    const cpl_coupling_outputs own = outputs_of_rows(be, out, erc);
     if (centred) be->ops->centre(be, rows, R);
     cpl_erc_job job = job_of(&own, rows, w, erc, mesh);
     job.compute     = compute;

@@ -7,26 +7,26 @@
 #include "parallel/tensors.h"
 #include "tensor/backend/backend.h"
 
-/* Memory that grows and is never copied when it does. */
+/* Memory that can grow. Growing loses the contents. */
 typedef struct block {
-    void *memory; /* of the backend, or of the host */
+    void *memory; /* memory of the backend or of the host */
     size_t bytes;
 } block;
 
-/* Rows of both directions in a pass: what is made of the rows that came, and what returns for those
- * that were sent. */
+/* Rows of a pass in both directions: results for the rows received, and results returned for the
+ * rows sent. */
 typedef struct passing {
     cpl_tensor made, back;                /* [R,d], [sent,d]: outputs, or dx */
     cpl_tensor dy, dweight, back_dweight; /* [R,d], [R,1], [sent,1]: backward only */
 } passing;
 
-/* What came for one layer. */
+/* The rows received for one layer. */
 typedef struct arrived {
     int64_t rows;             /* R */
     int64_t *sent, *received; /* [E] rows to and from each rank */
     block memory;
     cpl_tensor x, weight; /* [R,d], [R,1] */
-    cpl_dispatch plan;    /* of these rows, among this rank's experts */
+    cpl_dispatch plan;    /* the rows sorted by this rank's experts */
     cpl_tensor expert;    /* [R,1] I32 */
     cpl_tensor gate, up;  /* [R,D] */
 } arrived;
@@ -34,16 +34,16 @@ typedef struct arrived {
 struct cpl_exchange {
     cpl_backend *be;
     cpl_mesh *mesh;
-    cpl_model_settings config; /* n_local is that of the mesh */
+    cpl_model_settings config; /* with n_local of the mesh */
     int64_t d, n, n_local;
     arrived *layer; /* [n_kept] */
     int64_t n_kept;
     int64_t *counts;        /* [n] sent, [E, n_local] received, [E] units of one count each */
-    int32_t *offset;        /* [n + 1]: of the rows that are sent, for the host */
+    int32_t *offset;        /* [n + 1] offsets of the rows sent, in the host's memory */
     cpl_tensor no_rows;     /* [n + 1] I32 zeros: the offsets of no choices */
-    block out, in, passing; /* rows to be sent and received as operands; those of `passing` */
-    block message;          /* of the host: what travels */
-    int64_t traffic;        /* bytes sent to other ranks, by the counts */
+    block out, in, passing; /* rows sent, rows received, rows of `passing` */
+    block message;          /* the message, in the host's memory */
+    int64_t traffic;        /* bytes sent to other ranks, computed from the counts */
     cpl_status status;
 };
 
@@ -118,21 +118,22 @@ size_t cpl_exchange_bytes(const cpl_exchange *x)
     return sum;
 }
 
-/* What a block of `has` bytes (0: none yet) becomes that must hold so many. */
+/* The new size of a block of `has` bytes (0: not allocated) that must hold `bytes`. */
 static size_t grown(size_t has, size_t bytes)
 {
     return has && bytes <= has ? has : bytes + bytes / 8 + CPL_ALIGNMENT;
 }
 
-/* The other ranks do not know of it: no collective of this one may begin any more. */
-static void fail(cpl_exchange *x)
+/* Records a failure that other ranks do not know of. This process must begin no further
+ * collective. */
+static void record_failure(cpl_exchange *x)
 {
     x->status = CPL_ERR_MEMORY;
     cpl_group_fail(&x->mesh->experts, cpl_exchange_status(x));
 }
 
-/* An arena over at least `bytes`, an eighth more if the block must grow; over none, with the failure
- * kept, if there is no memory. */
+/* An arena over at least `bytes` of the block, which grows to an eighth more if necessary. Without
+ * memory the arena is empty and the failure is recorded. */
 static cpl_tensor_arena room(cpl_exchange *x, block *b, size_t bytes)
 {
     if (bytes > b->bytes || !b->memory) {
@@ -141,14 +142,15 @@ static cpl_tensor_arena room(cpl_exchange *x, block *b, size_t bytes)
         b->memory = x->be->ops->take(x->be, b->bytes);
         if (!b->memory) {
             b->bytes = 0;
-            fail(x);
+            record_failure(x);
         }
     }
     return b->memory ? cpl_tensor_arena_over(x->be, b->memory, b->bytes)
                      : cpl_tensor_arena_measure();
 }
 
-/* The same of the host. */
+/* At least `bytes` of the host's memory for a message. NULL, with the failure recorded, if memory
+ * is not available. */
 static void *message_room(cpl_exchange *x, size_t bytes)
 {
     block *b = &x->message;
@@ -158,7 +160,7 @@ static void *message_room(cpl_exchange *x, size_t bytes)
     b->memory = cpl_alloc(b->bytes);
     if (b->memory) return b->memory;
     b->bytes = 0;
-    fail(x);
+    record_failure(x);
     return NULL;
 }
 
@@ -194,12 +196,13 @@ cpl_work cpl_exchange_work(const cpl_model_settings *config, int64_t rows)
                       .training  = true};
 }
 
-/* Memory for a->rows rows, and scratch for operations on so many; no rows if there is none. */
+/* Takes memory for a->rows rows, and scratch for operations on them. Sets a->rows to 0 if memory is
+ * not available. */
 static void make_room(cpl_exchange *x, cpl_backend *be, arrived *a)
 {
     const cpl_work work    = cpl_exchange_work(&x->config, a->rows);
     cpl_tensor_arena arena = room(x, &a->memory, arrived_bytes(&x->config, a->rows));
-    if (x->status == CPL_OK && cpl_backend_reserve(be, &work) != CPL_OK) fail(x);
+    if (x->status == CPL_OK && cpl_backend_reserve(be, &work) != CPL_OK) record_failure(x);
     if (x->status == CPL_OK) take_arrived(a, &arena, &x->config);
 }
 
@@ -245,9 +248,9 @@ size_t cpl_exchange_bytes_for(const cpl_model_settings *c, cpl_dtype compute, in
     return (size_t)n_kept * grown(0, arrived_bytes(c, rows)) + both + operands + message;
 }
 
-/* ---- what travels ---- */
+/* ---- messages ---- */
 
-/* This rank's rows for each rank, and what comes: counts by expert first. */
+/* Exchanges counts by expert and sets the numbers of rows sent to and received from each rank. */
 static void exchange_counts(cpl_exchange *x, arrived *a, cpl_dispatch plan)
 {
     cpl_group *g    = &x->mesh->experts;
@@ -267,7 +270,7 @@ static void exchange_counts(cpl_exchange *x, arrived *a, cpl_dispatch plan)
     }
 }
 
-/* The expert of each row that comes, [E, n_local] counts after another, and their dispatch. */
+/* Sets the expert of each row received, from the [E, n_local] counts, and dispatches the rows. */
 static void sort_rows(cpl_exchange *x, cpl_backend *be, arrived *a)
 {
     const int64_t *theirs = x->counts + x->n;
@@ -286,17 +289,18 @@ static int64_t total(const int64_t *counts, int n)
     return sum;
 }
 
-/* to = the rows of other ranks that lie in `from` on those; both [rows, width]. */
-static void travel(cpl_exchange *x, cpl_tensor to, const int64_t *received, cpl_tensor from,
-                   const int64_t *sent)
+/* All-to-all: sends the rows `from` to the other ranks and stores the rows received in `to`; both
+ * are [rows, width]. */
+static void exchange_rows(cpl_exchange *x, cpl_tensor to, const int64_t *received, cpl_tensor from,
+                          const int64_t *sent)
 {
     void *message = message_room(x, cpl_tensor_bytes(to) + cpl_tensor_bytes(from));
     if (message)
         cpl_group_all_to_all_tensor(&x->mesh->experts, x->be, to, received, from, sent, message);
 }
 
-/* to [R,d] = the rows of from [T,d] at `token`, as the other ranks send theirs, in the type of
- * the products. */
+/* Sends the rows `token` of from [T,d] to the ranks of their experts, in the type of the products.
+ * to [R,d] = the rows received. */
 static void send_rows(cpl_exchange *x, cpl_backend *be, const arrived *a, cpl_tensor to,
                       cpl_tensor from, cpl_tensor token)
 {
@@ -311,12 +315,13 @@ static void send_rows(cpl_exchange *x, cpl_backend *be, const arrived *a, cpl_te
     }
     if (x->status != CPL_OK) return;
     be->ops->embed(be, out, from, token);
-    travel(x, rounds ? in : to, a->received, out, a->sent);
+    exchange_rows(x, rounds ? in : to, a->received, out, a->sent);
     if (rounds) be->ops->copy(be, to, in);
 }
 
-/* Each row that leaves goes as an operand, and each row that came returns as F32; one of the two
- * with the weight or its gradient. */
+/* Bytes sent for the rows of one pass. A row of this rank's tokens is sent in the type of the
+ * products, a row of other ranks' tokens is returned in F32. The weight, or its gradient, is one
+ * more F32. */
 static int64_t rows_bytes(const cpl_model_settings *c, cpl_dtype compute, int64_t away,
                           int64_t here)
 {
@@ -341,7 +346,7 @@ cpl_sent cpl_exchange_backward_sent(const cpl_model_settings *c, int64_t ranks, 
                       3 * (ranks - 1)};
 }
 
-/* Of this rank's rows, those that leave it; of the rows that came, those of other ranks. */
+/* Number of this rank's rows sent to other ranks; number of rows received from other ranks. */
 static int64_t away_of(const cpl_exchange *x, const arrived *a)
 {
     return total(a->sent, x->mesh->experts.size) - a->sent[x->mesh->experts.rank];
@@ -354,13 +359,13 @@ static int64_t here_of(const cpl_exchange *x, const arrived *a)
 
 /* ---- the operations ---- */
 
-/* Number i of x [T,K] as a row of one number. */
+/* x [T,K] as T K rows of one number. */
 static cpl_tensor as_rows(cpl_tensor x)
 {
     return cpl_tensor_as_2d(x, cpl_tensor_count(x), 1);
 }
 
-/* The weight of every choice, to the rank of its expert. */
+/* Sends the weight of every choice to the rank of its expert. */
 static void send_weights(cpl_exchange *x, cpl_backend *be, const arrived *a, cpl_tensor weight,
                          cpl_dispatch plan)
 {
@@ -370,7 +375,7 @@ static void send_weights(cpl_exchange *x, cpl_backend *be, const arrived *a, cpl
     sorted = cpl_tensor_take(&going, sorted);
     be->ops->fill(be, sorted, 0);
     be->ops->embed_backward(be, sorted, as_rows(weight), cpl_tensor_as_1d(plan.row));
-    travel(x, a->weight, a->received, sorted, a->sent);
+    exchange_rows(x, a->weight, a->received, sorted, a->sent);
 }
 
 void cpl_exchange_experts(cpl_exchange *x, cpl_backend *be, int64_t kept, cpl_tensor y,
@@ -389,7 +394,7 @@ void cpl_exchange_experts(cpl_exchange *x, cpl_backend *be, int64_t kept, cpl_te
     if (a->rows)
         be->ops->experts(be, p.made, a->gate, a->up, a->x, cpl_tensor_none(), a->weight, a->plan,
                          w);
-    travel(x, p.back, a->sent, p.made, a->received);
+    exchange_rows(x, p.back, a->sent, p.made, a->received);
     x->traffic += cpl_exchange_forward_sent(&x->config, x->mesh->experts.size, be->compute,
                                             away_of(x, a), here_of(x, a))
                       .bytes;
@@ -429,8 +434,8 @@ void cpl_exchange_experts_backward(cpl_exchange *x, cpl_backend *be, int64_t kep
     if (a->rows)
         be->ops->experts_backward(be, p.made, none, p.dweight, dw, p.dy, a->gate, a->up, a->x, none,
                                   a->weight, a->plan, w);
-    travel(x, p.back, a->sent, p.made, a->received);
-    travel(x, p.back_dweight, a->sent, p.dweight, a->received);
+    exchange_rows(x, p.back, a->sent, p.made, a->received);
+    exchange_rows(x, p.back_dweight, a->sent, p.dweight, a->received);
     x->traffic += cpl_exchange_backward_sent(&x->config, x->mesh->experts.size, be->compute,
                                              away_of(x, a), here_of(x, a))
                       .bytes;

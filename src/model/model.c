@@ -6,7 +6,8 @@
 
 /* ---- weights ---- */
 
-/* `over`: whose memory the masters of parameters with a copy share; NULL: they have their own. */
+/* Takes the weights and the rotary table. Masters of parameters with a copy share the memory of
+ * `over`; NULL: they have their own memory. */
 static void take_all(cpl_model *model, cpl_dtype compute, int64_t positions, cpl_params *over)
 {
     const cpl_model_settings *c = &model->config;
@@ -107,8 +108,8 @@ void cpl_model_refresh(cpl_model *model)
 
 /* ---- activations ---- */
 
-/* Layer l's kept activations: one a layer when training, the same for all otherwise. While
- * measuring, the arrays do not exist and a local one is used instead. */
+/* Takes the kept activations: one set per layer when training, otherwise one set for all layers.
+ * While measuring, the arrays do not exist and a local set is used instead. */
 static void take_layers(cpl_pass *pass, cpl_tensor_arena *arena, const cpl_model_settings *config,
                         bool cached)
 {
@@ -128,9 +129,9 @@ static void take_layers(cpl_pass *pass, cpl_tensor_arena *arena, const cpl_model
     }
 }
 
-/* The first is a copy of rows of the embedding: in the type of the activations it is the same
- * numbers. The last, like `final`, is used up before the backward pass of a layer needs its
- * scratch. Forward alone alternates between two. */
+/* Takes the residual stream. Its first tensor may have the type of the activations, since it is a
+ * copy of embedding rows. The last tensor and `final` are no longer needed when the backward pass
+ * of a layer takes its scratch. Without training the stream alternates between two tensors. */
 static void take_stream(cpl_pass *pass, cpl_tensor_arena *arena, const cpl_model_settings *config)
 {
     const int64_t count = 2 * config->n_layers + 1, t = pass->batch * pass->n_queries;
@@ -145,7 +146,7 @@ static void take_stream(cpl_pass *pass, cpl_tensor_arena *arena, const cpl_model
     pass->x = x;
 }
 
-/* What the backward pass writes. */
+/* Takes the gradients and scratch of the backward pass. */
 static void take_gradients(cpl_pass *pass, cpl_tensor_arena *arena,
                            const cpl_model_settings *config, int64_t t)
 {
@@ -215,7 +216,7 @@ cpl_work cpl_pass_work(const cpl_model_settings *config, int64_t n_tokens, bool 
 
 /* ---- forward ---- */
 
-/* The experts' half of layer l. */
+/* Runs the experts' half of layer l. */
 static void forward_experts(cpl_model *model, cpl_pass *pass, int64_t l, cpl_tensor out,
                             cpl_moe_kept *kept, cpl_tensor x, cpl_moe_scratch *scratch)
 {
@@ -236,7 +237,7 @@ void cpl_model_serve(cpl_model *model, cpl_exchange *exchange)
         for (int64_t l = 0; l < model->config.n_layers; l++) serve_layer(model, exchange, l);
 }
 
-/* The last layer, for the selected tokens only. */
+/* Runs the experts' half of the last layer for the selected tokens only. */
 static cpl_tensor forward_selected(cpl_model *model, cpl_pass *pass, int64_t l)
 {
     const cpl_tensor x = pass->selected_x[0], out = pass->selected_x[1];

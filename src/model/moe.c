@@ -1,7 +1,7 @@
 /* moe.c - see moe.h */
 #include "model/moe.h"
 
-/* For t tokens with k choices among n experts. */
+/* Takes a dispatch for t tokens with k choices among n experts. */
 static cpl_dispatch take_plan(cpl_tensor_arena *arena, int64_t t, int64_t k, int64_t n)
 {
     cpl_dispatch plan;
@@ -71,7 +71,7 @@ static cpl_routing routing_of(const cpl_layer_params *w, const cpl_model_setting
                          .bias        = config->router_bias ? w->router_bias : cpl_tensor_none()};
 }
 
-/* [n,r,d] as one matrix [n r, d], and [T,n,r] as [T, n r]. */
+/* Merges two dimensions: [n,r,d] becomes [n r, d], and [T,n,r] becomes [T, n r]. */
 static cpl_tensor all_rows(cpl_tensor w)
 {
     return cpl_tensor_as_2d(w, w.shape[0] * w.shape[1], w.shape[2]);
@@ -82,7 +82,7 @@ static cpl_tensor all_columns(cpl_tensor hidden)
     return cpl_tensor_as_2d(hidden, hidden.shape[0], hidden.shape[1] * hidden.shape[2]);
 }
 
-/* Returns the numbers whose order chooses: the router's logits, or the norms of the h_e. */
+/* Returns the numbers that order the experts: the router's logits, or the norms of the h_e. */
 static cpl_tensor scores_forward(cpl_backend *be, cpl_moe_kept *kept, const cpl_layer_params *w,
                                  const cpl_model_settings *config, const cpl_moe_scratch *s)
 {
@@ -97,7 +97,7 @@ static cpl_tensor scores_forward(cpl_backend *be, cpl_moe_kept *kept, const cpl_
     return kept->norm;
 }
 
-/* From the gradient of those numbers, s->logits: db and dw *add*. */
+/* Backward of scores_forward: s->db and dw *add*. s->logits holds the gradient of its result. */
 static void scores_backward(cpl_backend *be, cpl_layer_params *dw, cpl_moe_kept *kept,
                             const cpl_layer_params *w, const cpl_model_settings *config,
                             const cpl_moe_scratch *s)
@@ -116,7 +116,7 @@ static void scores_backward(cpl_backend *be, cpl_layer_params *dw, cpl_moe_kept 
 
 /* ---- the shared expert ---- */
 
-/* One matrix as that of one expert. */
+/* A matrix as the matrices [1, ...] of one expert. */
 static cpl_tensor of_one(cpl_tensor w)
 {
     return cpl_tensor_as_3d(w, 1, w.shape[0], w.shape[1]);
@@ -128,7 +128,7 @@ static cpl_expert_weights shared_expert(const cpl_layer_params *w)
                                 of_one(w->shared_down)};
 }
 
-/* Every token's one choice is expert 0 with weight 1. */
+/* Sends every token to the shared expert, as expert 0 with weight 1. */
 static void send_all(cpl_backend *be, const cpl_moe_scratch *s)
 {
     be->ops->fill(be, s->shared.expert, 0);
@@ -147,7 +147,8 @@ static void shared_forward(cpl_backend *be, cpl_tensor y, const cpl_moe_kept *ke
     be->ops->add(be, y, s->shared.y, 1);
 }
 
-/* s->db [T,d] and dw *add*; dy [T,d]. */
+/* Backward of the shared expert: s->db [T,d] and dw *add*; dy [T,d] is the gradient of its
+ * output. */
 static void shared_backward(cpl_backend *be, const cpl_layer_params *dw, const cpl_moe_kept *kept,
                             cpl_tensor dy, const cpl_layer_params *w, const cpl_moe_scratch *s)
 {
@@ -160,7 +161,8 @@ static void shared_backward(cpl_backend *be, const cpl_layer_params *dw, const c
 
 /* ---- the gradient of the choice ---- */
 
-/* s->logits [T,n] is set to the gradient of the scores' logits, part by part of scales.counts. */
+/* Sets s->logits [T,n] to the gradient of the logits, for each part of the tokens that
+ * scales.counts distinguishes. */
 static void route_backward(cpl_backend *be, const cpl_moe_kept *kept, cpl_aux_grad_scales scales,
                            cpl_routing how, const cpl_moe_scratch *s)
 {
@@ -186,8 +188,8 @@ cpl_expert_weights cpl_moe_experts(const cpl_layer_params *w)
     return e;
 }
 
-/* y [T,d] is set to the chosen experts' outputs: by this process, or by the ranks that have
- * them. */
+/* Sets y [T,d] to the outputs of the chosen experts, computed by this process or by the ranks that
+ * hold the experts. */
 static void experts_forward(cpl_backend *be, cpl_tensor y, const cpl_moe_kept *kept,
                             const cpl_layer_params *w, const cpl_moe_scratch *s)
 {

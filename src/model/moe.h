@@ -12,9 +12,9 @@
  *             aoe      no router: h_e = W_gate_a_e b [r], p = softmax over e of |h_e|, and
  *                      g_e = W_gate_b_e h_e reuses the same h_e (Autonomy-of-Experts)
  *
- *         The shared expert (DeepSeekMoE) has every token with weight 1. Its width is
- *         S = n_shared_experts * intermediate_size: shared experts side by side are one of that
- *         width. The operation is that of all experts, with one expert and one choice.
+ *         The shared expert (DeepSeekMoE) gets every token with weight 1. Its width is
+ *         S = n_shared_experts * intermediate_size, since several shared experts equal one of their
+ *         total width. It is computed by the same operation, with one expert and one choice.
  *
  *             shared expert of b = W_down (SiLU(W_gate b) * (W_up b))
  *
@@ -27,12 +27,12 @@
 #include "model/params.h"
 #include "tensor/memory.h"
 
-/* What forward keeps of one layer for backward, and what it counted. */
+/* Activations of one layer that forward keeps for backward, and the counts of forward. */
 typedef struct cpl_moe_kept {
     cpl_tensor b;      /* [T,d] */
     cpl_tensor inv;    /* [T] */
-    cpl_tensor hidden; /* [T,n,r] h_e of every expert, chosen or not: aoe; else none */
-    cpl_tensor norm;   /* [T,n] |h_e|: aoe; else none */
+    cpl_tensor hidden; /* [T,n,r] h_e of all experts, with aoe; else none */
+    cpl_tensor norm;   /* [T,n] |h_e|, with aoe; else none */
     cpl_tensor probs;  /* [T,n] scores */
     cpl_tensor lse;    /* [T] */
     cpl_tensor expert; /* [T,K] I32 */
@@ -41,53 +41,52 @@ typedef struct cpl_moe_kept {
     cpl_tensor gate, up;               /* [T K, D]; none when not training, or with an exchange */
     cpl_tensor counts, mean_prob;      /* [n] */
     cpl_tensor z, entropy;             /* [1] */
-    cpl_tensor n_negative;             /* [1] F64 *adds* how many of the T n logits are below 0;
-                                          none, as cpl_moe_take leaves it: they are not counted */
-    cpl_tensor shared_gate, shared_up; /* [T,S]; none when not training, or without shared expert */
+    cpl_tensor n_negative;             /* [1] F64 *adds* the number of the T n logits below 0;
+                                          none, as cpl_moe_take sets it: not counted */
+    cpl_tensor shared_gate, shared_up; /* [T,S]; none if not training, or without shared expert */
 } cpl_moe_kept;
 
-/* Shared by all layers. */
+/* Scratch shared by all layers. */
 typedef struct cpl_moe_scratch {
-    cpl_tensor logits;  /* [T,n]: forward's logits, backward's dlogits */
-    cpl_tensor dweight; /* [T,K] */
-    cpl_tensor dhidden; /* [T K, r] of the chosen: aoe; else none */
-    cpl_tensor db;      /* [T,d], set by the caller: memory that nothing else uses meanwhile */
-    cpl_exchange
-        *exchange; /* NULL: all experts are in this process; else `layer` of it (exchange.h) */
+    cpl_tensor logits;      /* [T,n]: logits in forward, dlogits in backward */
+    cpl_tensor dweight;     /* [T,K] */
+    cpl_tensor dhidden;     /* [T K, r] gradient of the chosen h_e, with aoe; else none */
+    cpl_tensor db;          /* [T,d], set by the caller to memory that is otherwise unused */
+    cpl_exchange *exchange; /* NULL: all experts are in this process */
     int64_t kept;
-    struct {                /* of the shared expert; nothing is allocated if the model has none */
+    struct {                /* for the shared expert; none if the model has no shared expert */
         cpl_tensor y;       /* [T,d] */
-        cpl_tensor expert;  /* [T,1] I32, 0 */
-        cpl_tensor weight;  /* [T,1], 1 */
-        cpl_tensor dweight; /* [T,1]: of the weight, which is not used */
+        cpl_tensor expert;  /* [T,1] I32, all 0 */
+        cpl_tensor weight;  /* [T,1], all 1 */
+        cpl_tensor dweight; /* [T,1]: gradient of weight, which nothing reads */
         cpl_dispatch plan;
     } shared;
 } cpl_moe_scratch;
 
-/* What the auxiliary losses weigh, through route_backward. */
+/* The weights of the auxiliary losses in route_backward. */
 typedef struct cpl_aux_grad_scales {
     float balance_scale, z_scale;
-    cpl_tensor counts; /* [L,G,n] the load (model/balance.h) for each of G equal parts of the T
-                          tokens, one after the other; of one layer [G,n]; none: what forward
-                          counted over all T */
+    cpl_tensor counts; /* [L,G,n] load (model/balance.h) of each of G equal, consecutive parts of
+                          the T tokens; [G,n] for one layer; none: forward's counts over all T */
 } cpl_aux_grad_scales;
 
-/* The experts' matrices of a layer as the operations take them. */
+/* The experts' matrices of a layer as an argument of operations. */
 cpl_expert_weights cpl_moe_experts(const cpl_layer_params *w);
 
-/* b is that of `first`, of another layer, if it is not NULL. */
+/* Takes the activations from the arena. If `first`, the activations of another layer, is not NULL,
+ * b shares its memory. */
 void cpl_moe_take(cpl_moe_kept *kept, cpl_tensor_arena *arena, const cpl_model_settings *config,
                   int64_t n_tokens, bool training, const cpl_moe_kept *first);
 void cpl_moe_scratch_take(cpl_moe_scratch *s, cpl_tensor_arena *arena,
                           const cpl_model_settings *config, int64_t n_tokens, bool training);
 
-/* out [T,d] is set; it is not x. */
+/* Sets out [T,d], which must not be x. */
 void cpl_moe_forward(cpl_backend *be, cpl_tensor out, cpl_moe_kept *kept, cpl_tensor x,
                      const cpl_layer_params *w, const cpl_model_settings *config,
                      const cpl_moe_scratch *s);
 
-/* dx [T,d] holds the gradient of out and becomes that of x; dw *adds*. kept's gate, up and
- * hidden are used up, b is made again if config->recompute_norms. */
+/* Replaces the gradient of out in dx [T,d] by the gradient of x; dw *adds*. Overwrites kept's gate,
+ * up and hidden. Recomputes b if config->recompute_norms. */
 void cpl_moe_backward(cpl_backend *be, cpl_tensor dx, cpl_layer_params *dw, cpl_moe_kept *kept,
                       cpl_tensor x, const cpl_layer_params *w, const cpl_model_settings *config,
                       cpl_aux_grad_scales scales, const cpl_moe_scratch *s);

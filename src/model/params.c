@@ -52,7 +52,7 @@ int64_t cpl_model_aoe_rank(int64_t d_model, int64_t d_expert)
     return rank < 1 ? 1 : rank;
 }
 
-/* Whether its experts have factorised gates. */
+/* Whether the model's experts have factorised gates. */
 static bool factorised(const cpl_model_settings *c)
 {
     return cpl_router_of(c)->scores == CPL_SCORES_NORMS;
@@ -82,8 +82,8 @@ static int64_t size_of(const cpl_model_settings *c, size s)
     return of[s];
 }
 
-/* The lines that the model has, in the list's order, and how many of them are before the layers, in
- * each layer, and after them. */
+/* The rows of params.def that the model has, in order, and the number of them before the layers, in
+ * each layer, and after the layers. */
 typedef struct lines {
     const row *at[N_ROWS];
     int64_t count[3];
@@ -166,9 +166,10 @@ bool cpl_param_has_copy(const cpl_param *param)
            (param->layer < 0 || param->offset != offsetof(cpl_layer_params, router));
 }
 
-/* A whole set, or with `rest` some of it. */
-static void take(cpl_params *set, cpl_tensor_arena *arena, const cpl_model_settings *config,
-                 cpl_dtype dtype, bool have_copy, cpl_params *rest)
+/* Takes a whole set. With `rest`, takes only the tensors for which has_copy equals have_copy, and
+ * copies the others from `rest`. */
+static void take_set(cpl_params *set, cpl_tensor_arena *arena, const cpl_model_settings *config,
+                     cpl_dtype dtype, bool have_copy, cpl_params *rest)
 {
     cpl_layer_params unseen = {0};
     cpl_layer_params *layers =
@@ -180,7 +181,7 @@ static void take(cpl_params *set, cpl_tensor_arena *arena, const cpl_model_setti
             t = cpl_tensor_take(arena, t);
         else if (layers)
             t = *cpl_params_tensor(rest, &p);
-        set->layer = layers ? layers : &unseen; /* while measuring there is no array */
+        set->layer = layers ? layers : &unseen; /* there is no array while measuring */
         if (!layers && p.layer > 0) p.layer = 0;
         *cpl_params_tensor(set, &p) = t;
     }
@@ -191,14 +192,14 @@ static void take(cpl_params *set, cpl_tensor_arena *arena, const cpl_model_setti
 void cpl_params_take(cpl_params *set, cpl_tensor_arena *arena, const cpl_model_settings *config,
                      cpl_dtype dtype)
 {
-    take(set, arena, config, dtype, true, NULL);
+    take_set(set, arena, config, dtype, true, NULL);
 }
 
 void cpl_params_take_some(cpl_params *set, cpl_tensor_arena *arena,
                           const cpl_model_settings *config, cpl_dtype dtype, bool have_copy,
                           cpl_params *rest)
 {
-    take(set, arena, config, dtype, have_copy, rest);
+    take_set(set, arena, config, dtype, have_copy, rest);
 }
 
 int64_t cpl_params_numbers(const cpl_model_settings *config)
@@ -228,7 +229,7 @@ static double gate_factors(const cpl_model_settings *c)
     return (double)c->n_experts * (double)c->aoe_rank * (double)(c->d_model + c->d_expert);
 }
 
-/* In double, which cannot overflow as a count in integers could. */
+/* Counts the parameters in double, since a count in integers could overflow. */
 static cpl_status check_size(const cpl_model_settings *c)
 {
     static const double most = 0x1p50; /* numbers; four pebibytes in F32 */
@@ -238,7 +239,7 @@ static cpl_status check_size(const cpl_model_settings *c)
                                3.0 * (n + (double)c->n_shared) * (double)c->d_expert * d);
     if (numbers <= most) return CPL_OK;
     return CPL_FAIL(CPL_ERR_INPUT,
-                    "the model.* sizes make %.3g parameters, which no machine can hold", numbers);
+                    "the model.* sizes make %.3g parameters, more than the limit of 2^50", numbers);
 }
 
 static cpl_status check_router(const cpl_model_settings *c)
@@ -267,7 +268,9 @@ cpl_status cpl_model_resolve(cpl_model_settings *c)
         c->aoe_rank = cpl_model_aoe_rank(c->d_model, c->d_expert);
     if (c->n_kv_heads == CPL_UNSET) c->n_kv_heads = c->n_heads;
     if (c->vocab_size == CPL_UNSET)
-        return CPL_FAIL(CPL_ERR_INPUT, "model.vocab_size is not set and no tokenizer gives it");
+        return CPL_FAIL(CPL_ERR_INPUT, "model.vocab_size is not set and no tokenizer gives it: set "
+                                       "model.vocab_size, for example "
+                                       "to 50304");
     if (c->top_k > c->n_experts)
         return CPL_FAIL(CPL_ERR_INPUT,
                         "model.num_experts_per_tok is %lld, but there are only %lld experts "

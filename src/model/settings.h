@@ -1,9 +1,9 @@
-/* settings.h - the settings of this room as structs (of the .def files) and as lists, and what each
- * kind of router (model.router) has and allows, as a table (routers.def).
+/* settings.h - the settings of this room as structs and lists, from the .def files, and the traits
+ * of each kind of router (model.router), from routers.def.
  *
  * Room:    model.
- * Routers: code tests a trait, not a kind: a new kind is a row of routers.def and, if its scores
- *          are new, a case in moe.c. */
+ * Routers: code tests traits, not kinds. A new kind is a row of routers.def and, if its scores are
+ *          new, a case in moe.c. */
 #ifndef CPL_MODEL_SETTINGS_H
 #define CPL_MODEL_SETTINGS_H
 
@@ -38,10 +38,12 @@ typedef enum cpl_router {
 #define CPL_SETTING(field, name, kind, ...) cpl_field_##kind field;
 typedef struct cpl_model_settings {
 #include "model/model.def"
-    /* No settings of the model: the experts that this process holds (parallel/mesh.h); n_local 0: all of them. */
+    /* Not settings: the experts that this process holds (parallel/mesh.h); n_local 0: all
+     * experts. */
     int64_t first_expert, n_local;
-    bool recompute_norms;  /* the backward pass makes norms' outputs and rotated q and k again */
-    cpl_dtype activations; /* of a pass that is training: F32, or BF16 where products are in bf16 */
+    bool recompute_norms;  /* the backward pass recomputes norms' outputs and rotated q and k */
+    cpl_dtype activations; /* type of activations in training: F32, or BF16 if products are in
+                              bf16 */
 } cpl_model_settings;
 #undef CPL_SETTING
 
@@ -54,7 +56,8 @@ typedef struct cpl_model_settings {
     extern const cpl_section cpl_section_##name;
 #include "model/aux_losses.def"
 
-/* Their offsets are 0: each is a separate struct. */
+/* The section of the model's settings, and those of the auxiliary losses. Offsets of an auxiliary
+ * section are relative to its own struct. */
 extern const cpl_section cpl_section_model;
 
 /* The settings of all auxiliary losses; `which` indexes their lists. */
@@ -83,7 +86,7 @@ typedef struct cpl_router_traits {
     bool has_rows, allows_z, allows_bias, is_olmoe;
 } cpl_router_traits;
 
-/* What a loss or a setting needs of a router. */
+/* A trait of the router that a loss or a setting needs. */
 typedef enum cpl_router_need {
     CPL_NEEDS_NOTHING,
     CPL_NEEDS_ROWS,      /* has_rows */
@@ -96,18 +99,19 @@ const cpl_router_traits *cpl_router_of(const cpl_model_settings *model);
 
 bool cpl_router_meets(const cpl_model_settings *model, cpl_router_need need);
 
-/* "sigmoid router with biases", "Autonomy-of-Experts of rank 3", into `out`, which is returned. */
+/* Writes a description, such as "sigmoid router with biases" or "Autonomy-of-Experts of rank 3", to
+ * `out` and returns `out`. */
 const char *cpl_router_describe(char out[96], const cpl_model_settings *model);
 
-/* The type of what a pass keeps for its backward pass and of what its products read, but the
- * residual stream: with it F32 are router's logits and all that follows from them, the norms' sums,
- * losses, gradients and all of a pass that is not training. */
+/* The type of the activations of a pass: values kept for the backward pass and operands of
+ * products. Always F32 are the residual stream, the router's logits and values computed from them,
+ * the sums of norms, losses, gradients, and all values of a pass without training. */
 cpl_dtype cpl_model_activations(const cpl_model_settings *model, bool training);
 
-/* How many experts of each layer are in this process. */
+/* Number of experts of each layer in this process. */
 int64_t cpl_model_local_experts(const cpl_model_settings *model);
 
-/* Rank of the factorised gates that give the scores; 0 if a router gives them. */
+/* Rank of the factorised gates that compute the scores; 0 if a router computes them. */
 int64_t cpl_router_gate_rank(const cpl_model_settings *model);
 
 #endif /* CPL_MODEL_SETTINGS_H */

@@ -38,8 +38,8 @@ TEST(bad_arguments)
     REFUSES("alpha is nan", bad.alpha = NAN);
     REFUSES("alpha is -0.5", bad.alpha = -0.5);
     REFUSES("weight is inf", bad.weight = INFINITY);
-    REFUSES("no activation", bad.activation = (cpl_erc_activation)7);
-    REFUSES("no kind of noise", bad.noise = (cpl_erc_noise_kind)9);
+    REFUSES("not a cpl_erc_activation", bad.activation = (cpl_erc_activation)7);
+    REFUSES("not a cpl_erc_noise_kind", bad.noise = (cpl_erc_noise_kind)9);
     REFUSES("dtype and compute", bad.compute = (cpl_erc_dtype)2);
     REFUSES("needs the matrices gate", bad.gate.at = NULL);
     REFUSES("needs the matrices up", bad.activation = CPL_ERC_SWIGLU);

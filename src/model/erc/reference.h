@@ -22,7 +22,7 @@ typedef struct cpl_erc_reference {
     int64_t n_experts, d_model, d_expert;
     cpl_erc_activation activation;
     double alpha;  /* bound of M[i,j] in units of the diagonal */
-    double weight; /* of the loss, in the gradients; the loss itself is returned without it */
+    double weight; /* factor of the loss in the gradients; the returned loss is unweighted */
 
     const double *router; /* R [n_experts, d_model] */
     const double *delta;  /* noise [n_experts, d_model], a constant for the gradient; 1: no noise */
@@ -32,28 +32,28 @@ typedef struct cpl_erc_reference {
     const double *w_up;   /* W_p [n_experts, d_expert, d_model] */
     const double *w_down; /* W_o [n_experts, d_model, d_expert] */
 
-    double *proxy; /* R~ [n_experts, d_model]: forward sets it */
-    double *M;     /* [n_experts, n_experts]: forward sets it. Row i: proxy i; column j: expert j */
-    double *grad_M; /* [n_experts, n_experts]: forward sets it, d loss / d M */
+    double *proxy;  /* R~ [n_experts, d_model], set by forward */
+    double *M;      /* [n_experts, n_experts], set by forward; row i: proxy i, column j: expert j */
+    double *grad_M; /* [n_experts, n_experts], set by forward: d loss / d M */
 
-    /* Backward adds. Those of matrices that are NULL are not used. */
+    /* Backward adds to these. Gradients of matrices that are NULL are not used. */
     double *grad_router;                     /* [n_experts, d_model] */
     double *grad_gate, *grad_up, *grad_down; /* shapes of w_gate, w_up, w_down */
 
-    double *scratch; /* 4 d_expert + d_model numbers; nothing in them is kept between calls */
+    double *scratch; /* 4 d_expert + d_model numbers, free to use between calls */
 } cpl_erc_reference;
 
 /* Sets epsilon [n_experts], half the relative distance of each router row [d_model] to the nearest
  * other row: delta_i is drawn from U(1 - epsilon_i, 1 + epsilon_i). 0 for a zero row and for one
- * expert. It is a constant for the gradient, as delta is. */
+ * expert. The gradient treats epsilon, like delta, as a constant. */
 void cpl_erc_reference_epsilon(double *epsilon, const double *router, int64_t n_experts,
                                int64_t d_model);
 
 /* Sets proxy and M; returns the loss of one layer. */
 double cpl_erc_reference_forward(const cpl_erc_reference *erc);
 
-/* After forward on the same inputs: adds the gradient of weight times the loss. A hinge that is
- * exactly 0 passes its gradient; a norm M[i,j] that is 0 has none. */
+/* Adds the gradient of weight times the loss, after forward on the same inputs. A hinge that is
+ * exactly 0 passes its gradient; the gradient of a norm M[i,j] = 0 is 0. */
 void cpl_erc_reference_backward(const cpl_erc_reference *erc);
 
 #endif /* CPL_MODEL_ERC_REFERENCE_H */
