@@ -18,8 +18,8 @@
 #include "parallel/internal.h"
 
 enum {
-    FOREIGNERS = 64, /* connections beyond those of the ranks that rank 0 holds at once */
-    ATTEMPT_S  = 3,  /* for one address at most, less than HANDSHAKE_S */
+    FOREIGNERS = 64, /* largest number of connections of other programs to rank 0 */
+    ATTEMPT_S  = 3,  /* largest time in seconds for one address, below HANDSHAKE_S */
 };
 
 /* ---- beginning and end ---- */
@@ -50,7 +50,7 @@ static void init_locks(cpl_alive *a)
     pthread_condattr_destroy(&clock);
 }
 
-/* An object without connections or thread. */
+/* Allocates an object without connections and without a thread. */
 static cpl_status make(cpl_alive **out, int rank, int size, int n_links, double timeout_s)
 {
     CPL_ASSERT(size >= 1 && rank >= 0 && rank < size && timeout_s > 0);
@@ -98,11 +98,11 @@ static cpl_status start(cpl_alive *a, cpl_alive_lost_fn *on_lost, void *ctx)
     pthread_sigmask(SIG_SETMASK, &all, &before);
     a->runs = pthread_create(&a->thread, NULL, cpl_alive_watch, a) == 0;
     pthread_sigmask(SIG_SETMASK, &before, NULL);
-    if (!a->runs) return CPL_FAIL(CPL_ERR_MEMORY, "no thread can be made for the heartbeat");
+    if (!a->runs) return CPL_FAIL(CPL_ERR_MEMORY, "cannot start a thread for the heartbeat");
     return CPL_OK;
 }
 
-/* Rank 0 holds a file for every other rank. */
+/* Checks the limit of open files: rank 0 needs one for every other rank. */
 static cpl_status check_open_files(int size)
 {
     struct rlimit most;
@@ -142,8 +142,8 @@ cpl_status cpl_alive_listen(cpl_alive **out, char address[CPL_ALIVE_ADDRESS], in
     return CPL_OK;
 }
 
-/* Waits for rank 0's welcome; false if the connection ends, or at the time `until`. */
-static bool welcomed(const cpl_alive *a, cpl_alive_link *link, double until)
+/* Waits for rank 0's welcome. False if the connection ends, or at the time `until`. */
+static bool wait_for_welcome(const cpl_alive *a, cpl_alive_link *link, double until)
 {
     cpl_alive_message message;
     int found = 0;
@@ -160,7 +160,8 @@ static bool welcomed(const cpl_alive *a, cpl_alive_link *link, double until)
            strcmp(message.text, a->where.token + CPL_ALIVE_TOKEN / 2) == 0;
 }
 
-/* Rank 0 drops a connection that joins later than HANDSHAKE_S: none is joined after `until`. */
+/* Connects to address `which` of rank 0 and joins, before the time `until`: rank 0 drops a
+ * connection that joins later than HANDSHAKE_S. */
 static bool join(cpl_alive *a, int which, double until)
 {
     cpl_alive_link *link = &a->links[0];
@@ -171,7 +172,7 @@ static bool join(cpl_alive *a, int which, double until)
     snprintf(text, sizeof text, "%.16s %ld %s", a->where.token, a->self.process, a->self.host);
     cpl_alive_link_push(link, CPL_ALIVE_HELLO, a->rank, text);
     cpl_alive_link_flush(link);
-    if (!welcomed(a, link, until) || cpl_seconds_now() > until) {
+    if (!wait_for_welcome(a, link, until) || cpl_seconds_now() > until) {
         cpl_alive_link_close(link);
         return false;
     }
@@ -187,7 +188,7 @@ static bool join(cpl_alive *a, int which, double until)
 static cpl_status reach(cpl_alive *a)
 {
     const double until = cpl_seconds_now() + a->timeout_s;
-    /* Each address gets its turn, even if those before it are silent. */
+    /* Limits each attempt, so that every address is tried even if earlier ones do not answer. */
     const double attempt = fmin(ATTEMPT_S, a->timeout_s / fmax(1, a->where.count));
     char ips[CPL_ALIVE_ADDRESS];
     size_t length = 0;
@@ -198,7 +199,7 @@ static cpl_status reach(cpl_alive *a)
         if (join(a, i, fmin(until, now + attempt))) return CPL_OK;
         error = errno;
         if (i + 1 < a->where.count) continue;
-        (void)poll(NULL, 0, 100); /* all again, but not at once */
+        (void)poll(NULL, 0, 100); /* pauses before all addresses are tried again */
         i = -1;
     }
     ips[0] = '\0';
@@ -229,7 +230,8 @@ cpl_status cpl_alive_connect(cpl_alive **out, const char *address, int rank, int
     return CPL_OK;
 }
 
-/* Waits, with the lock held, for a change until `until`; false when that time has come. */
+/* Waits for a change, at most until the time `until`. False at that time. The caller holds the
+ * lock. */
 static bool wait_for_change(cpl_alive *a, double until)
 {
     struct timespec at = {.tv_sec = (time_t)until, .tv_nsec = (long)(1e9 * (until - floor(until)))};
@@ -288,7 +290,8 @@ void cpl_alive_count(cpl_alive *a)
 
 void cpl_alive_count_anew(cpl_alive *a)
 {
-    static const int64_t most = (int64_t)1 << 32; /* collectives from one such point to the next */
+    static const int64_t most = (int64_t)1 << 32; /* limit of collectives between two calls of
+                                                     cpl_alive_count_anew */
     if (!a) return;
     const int64_t now = atomic_load_explicit(&a->own_count, memory_order_relaxed);
     atomic_store_explicit(&a->own_count, (now / most + 1) * most, memory_order_relaxed);
@@ -299,8 +302,8 @@ void cpl_alive_wait_on(cpl_alive *a)
     if (a) atomic_fetch_add_explicit(&a->own_waits, 1, memory_order_relaxed);
 }
 
-/* Of the ranks that have begun fewer collectives than `own`; or of those that are still. Under the
- * lock. */
+/* Lists the ranks that have begun fewer collectives than `own`, or, if `still`, the ranks that did
+ * not wait between their last two heartbeats. The caller holds the lock. */
 static void name_ranks(const cpl_alive *a, char names[CPL_ALIVE_NAMES], int64_t own, bool still)
 {
     size_t length = 0;

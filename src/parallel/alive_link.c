@@ -11,7 +11,7 @@
 
 #include "base/clock.h"
 
-enum { HELLO_MOST = 128 }; /* bytes of text that one without the token may send */
+enum { HELLO_MOST = 128 }; /* limit of the text from a connection without the token */
 
 void cpl_alive_link_open(cpl_alive_link *link, int fd)
 {
@@ -49,7 +49,7 @@ void cpl_alive_link_flush(cpl_alive_link *link)
         ssize_t sent = send(link->fd, link->out, link->n_out, MSG_NOSIGNAL);
         if (sent < 0 && errno == EINTR) continue;
         if (sent < 0 && errno == EAGAIN) return;
-        if (sent < 0) sent = (ssize_t)link->n_out; /* nobody will read it */
+        if (sent < 0) sent = (ssize_t)link->n_out; /* the other end is closed */
         link->n_out -= (size_t)sent;
         memmove(link->out, link->out + sent, link->n_out);
     }

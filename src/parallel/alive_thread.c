@@ -13,7 +13,7 @@
 #include "base/clock.h"
 
 enum {
-    ACCEPTED = 16, /* connections accepted before the others are looked at again */
+    ACCEPTED = 16, /* connections accepted before messages are read again */
 };
 
 void cpl_alive_name(char name[CPL_ALIVE_NAME], int rank, const char *host, long process)
@@ -60,8 +60,8 @@ static void lose_link(cpl_alive *a, const cpl_alive_link *link, const char *reas
     cpl_alive_lose(a, link->rank, sentence, false);
 }
 
-/* Sends the loss to the ranks, the lost one included, and only then calls the callback, which may
- * end the process. */
+/* Sends the loss to all ranks, the lost one included, and then calls the callback, which may end
+ * the process. */
 static void announce(cpl_alive *a)
 {
     int rank = atomic_load(&a->lost);
@@ -101,7 +101,7 @@ static void end(cpl_alive *a, cpl_alive_link *link, const char *reason)
     close_link(a, link);
 }
 
-/* Each of these returns false if the connection must end. */
+/* Each handler returns false if the connection must end. */
 
 static bool on_hello(cpl_alive *a, cpl_alive_link *link, const cpl_alive_message *message)
 {
@@ -131,7 +131,7 @@ static bool on_join(cpl_alive *a, cpl_alive_link *link)
     return true;
 }
 
-/* "COUNT WAITS" of a heartbeat. */
+/* Reads "COUNT WAITS" of a heartbeat. */
 static void take_counts(cpl_alive *a, int rank, const char *text)
 {
     char *end           = NULL;
@@ -174,9 +174,9 @@ static void read_link(cpl_alive *a, cpl_alive_link *link)
 
 /* ---- connections ---- */
 
-/* A place for one more connection; if need be that of the oldest one that has not shown the
- * token. */
-static cpl_alive_link *place(cpl_alive *a)
+/* A link for one more connection. If none is free, closes the oldest connection that has not sent
+ * the token. */
+static cpl_alive_link *take_link(cpl_alive *a)
 {
     cpl_alive_link *oldest = NULL;
     for (int i = 0; i < a->n_links; i++) {
@@ -197,7 +197,7 @@ static void accept_some(cpl_alive *a)
             a->full = errno != EAGAIN && errno != EINTR && errno != ECONNABORTED;
             return;
         }
-        cpl_alive_link *link = place(a);
+        cpl_alive_link *link = take_link(a);
         if (!link) {
             close(fd);
             return;
@@ -238,10 +238,10 @@ static void receive(cpl_alive *a)
     if (a->polled[1].revents) accept_some(a);
 }
 
-/* Loses the ranks that were silent for too long at the time `asked`, which is before the last poll:
- * what had arrived by then has been read. Their connections stay open: a stopped rank that
- * continues reads there that it is lost. */
-static void judge(cpl_alive *a, double asked)
+/* Records the loss of ranks that sent nothing for too long before the time `asked`. `asked` is
+ * before the last poll, so that messages that had arrived have been read. The connections stay
+ * open, so that a stopped rank that continues reads that it is lost. */
+static void lose_silent_ranks(cpl_alive *a, double asked)
 {
     char reason[64];
     snprintf(reason, sizeof reason, "nothing was heard of it for %g seconds", a->timeout_s);
@@ -255,9 +255,9 @@ static void judge(cpl_alive *a, double asked)
     }
 }
 
-/* If this process did not run for a while, that is no silence of the others, who may have been
- * suspended with it. */
-static void excuse(cpl_alive *a, double asked)
+/* If this process itself did not run for a while, restarts the timeouts of the other ranks, which
+ * may have been suspended with it. */
+static void restart_timeouts(cpl_alive *a, double asked)
 {
     double gap = asked - a->looked;
     a->looked  = asked;
@@ -291,9 +291,9 @@ static void say_farewell(cpl_alive *a)
         if (a->links[i].fd >= 0) cpl_alive_link_push(&a->links[i], CPL_ALIVE_FAREWELL, a->rank, "");
 }
 
-/* Sends what waits; returns whether a connection is open. Closing with bytes unread would throw
- * away what is on its way to the other end: the leaving one ends its half, and waits for the
- * other. */
+/* Sends pending messages. Returns whether a connection is open. A rank that leaves shuts down its
+ * half and waits for the other end, since closing with unread bytes would discard messages in
+ * transit. */
 static bool flush(cpl_alive *a)
 {
     bool open = false;
@@ -313,13 +313,13 @@ void *cpl_alive_watch(void *alive)
     bool open      = true;
     while (!a->leaving || (open && a->looked < gone_by)) {
         double asked = cpl_seconds_now();
-        excuse(a, asked);
+        restart_timeouts(a, asked);
         receive(a);
         cpl_alive_lock(a);
         bool closing = a->closing, whole = a->n_joined == a->size - 1;
         cpl_alive_unlock(a);
         if (whole && a->listener >= 0) stop_listening(a);
-        if (!a->leaving) judge(a, asked);
+        if (!a->leaving) lose_silent_ranks(a, asked);
         announce(a);
         beat(a);
         if (closing && !a->leaving) {

@@ -28,7 +28,7 @@ static int64_t sum_of(const int64_t *length, int size)
     return sum;
 }
 
-/* The lengths of all, and memory for the bytes of all on the ranks that get them. */
+/* Gathers the lengths of all texts. Allocates memory for the texts on ranks that receive them. */
 static cpl_status make_room(cpl_gathered *all, cpl_group *g, int64_t own, bool gets)
 {
     const int size = g ? g->size : 1;
@@ -87,7 +87,7 @@ cpl_status cpl_gather_to_first(cpl_gathered *all, cpl_group *g, cpl_status statu
 
 /* ---- values ---- */
 
-/* From malloc; NULL: not set, or no memory. */
+/* The value as text, from malloc. NULL if the value is NULL or memory is not available. */
 static char *text_of(const json_t *value)
 {
     if (json_is_string(value)) return strdup(json_string_value(value));
@@ -117,7 +117,7 @@ static cpl_status compare(const json_t *own, const json_t *first)
     return CPL_OK;
 }
 
-/* Compares with the first of the texts. */
+/* Compares `own` with the first text, that of rank 0. */
 static cpl_status compare_first(const json_t *own, const cpl_gathered *all)
 {
     json_t *first     = json_loadb(all->bytes, (size_t)all->length[0], 0, NULL);
@@ -131,7 +131,8 @@ static cpl_status write_values(cpl_text *text, const json_t *values)
     char *dumped = values ? json_dumps(values, JSON_COMPACT | JSON_REAL_PRECISION(17)) : NULL;
     if (dumped) cpl_text_append(text, dumped, strlen(dumped));
     cpl_json_text_free(dumped);
-    return dumped ? cpl_text_status(text) : CPL_FAIL(CPL_ERR_MEMORY, "out of memory for values");
+    return dumped ? cpl_text_status(text)
+                  : CPL_FAIL(CPL_ERR_MEMORY, "out of memory for values that ranks compare");
 }
 
 cpl_status cpl_gather_equal(cpl_group *g, cpl_status status, json_t *own)

@@ -1,12 +1,11 @@
 /* gather.h - texts of any length from every rank to all; values that must be equal on all ranks.
  *
  * Room:    parallel.
- * Use:     work that is dealt out in rounds: rank r takes unit r of a round, then all get the
- *          results of all, in the order of the units. A sum in that order has the bits of one
- *          process.
+ * Use:     work divided in rounds: rank r computes unit r of a round, then every rank gets all
+ *          results in the order of the units. A sum in that order has the bits of one process.
  * Failure: every function is collective, takes the status of this rank so far, and begins with an
- *          agreement (cpl_group_agree). A rank that has failed calls the function which the others
- *          call next, with its failure as `status`; all return that failure.
+ *          agreement (cpl_group_agree). A rank that has failed calls the function that the other
+ *          ranks call next, with its failure as `status`; all ranks return that failure.
  * Group:   NULL is one process. */
 #ifndef CPL_PARALLEL_GATHER_H
 #define CPL_PARALLEL_GATHER_H
@@ -28,27 +27,29 @@ static inline bool cpl_gather_is_first(const cpl_group *group)
     return !group || group->rank == 0;
 }
 
-/* cpl_group_agree; with one process `status` itself. */
+/* cpl_group_agree; returns `status` with one process. */
 CPL_NODISCARD cpl_status cpl_gather_status(cpl_group *group, cpl_status status);
 
 /* The text of every rank. */
 typedef struct cpl_gathered {
-    char *bytes;     /* of all, one after another in the order of the ranks; owned */
-    int64_t *length; /* [size] bytes of each; owned */
+    char *bytes;     /* all texts, one after another in the order of the ranks; owned */
+    int64_t *length; /* [size] bytes of each text; owned */
 } cpl_gathered;
 
 /* Sets `all`, which the caller frees, to the texts of all ranks; empty after a failure. With one
- * process it is a copy of `own`. CPL_ERR_MEMORY; that of `own`; as cpl_group_status. */
+ * process it is a copy of `own`. CPL_ERR_MEMORY, the status of `own`, or as cpl_group_status. */
 CPL_NODISCARD cpl_status cpl_gather_texts(cpl_gathered *all, cpl_group *group, cpl_status status,
                                           const cpl_text *own);
 
-/* The same for rank 0 alone; `all` is empty on the others. Lengths are multiples of 4 bytes. */
+/* As cpl_gather_texts, for rank 0 only; `all` is empty on other ranks. Lengths must be multiples of
+ * 4 bytes. */
 CPL_NODISCARD cpl_status cpl_gather_to_first(cpl_gathered *all, cpl_group *group, cpl_status status,
                                              const cpl_text *own);
 void cpl_gathered_free(cpl_gathered *all);
 
-/* CPL_ERR_INPUT, with the name and both values, if a rank has other values in its object `own` than
- * rank 0 has. Takes `own` over; NULL is CPL_ERR_MEMORY. With one process `status` itself. */
+/* CPL_ERR_INPUT, with the name and both values, if a value of a rank's object `own` differs from
+ * that of rank 0. Takes ownership of `own`; NULL is CPL_ERR_MEMORY. Returns `status` with one
+ * process. */
 CPL_NODISCARD cpl_status cpl_gather_equal(cpl_group *group, cpl_status status, json_t *own);
 
 #endif /* CPL_PARALLEL_GATHER_H */

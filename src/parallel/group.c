@@ -9,14 +9,15 @@
 #include "base/arena.h"
 #include "base/clock.h"
 
-static const double spin_seconds = 2e-4; /* how long a wait polls before it sleeps between polls */
+static const double spin_seconds = 2e-4; /* time of a wait before it sleeps between polls */
 static const long sleep_ns       = 50000;
 
-/* A process that is stopped is found by its heartbeats first; then rank 0, which knows who hangs,
- * gives up before the others. */
+/* Seconds added to the limit of a wait, on rank 0 and on other ranks. Heartbeats then find a
+ * stopped process first, and rank 0, which knows the ranks that hang, gives up before the other
+ * ranks. */
 static const double later_seconds = 2, others_later_seconds = 3;
 
-enum { TWO_STEP_FACTOR = 8 }; /* sums of fewer numbers than this times the ranks go in one step */
+enum { TWO_STEP_FACTOR = 8 }; /* a sum of fewer numbers than this times the ranks takes one step */
 
 /* ---- groups ---- */
 
@@ -103,7 +104,7 @@ static void give_up(cpl_pending *p, cpl_status status, const char *sentence)
     keep_failure(p->group->ranks, status, sentence);
 }
 
-/* Why a wait with a limit ended. */
+/* Describes why a wait with a limit ended. */
 static void describe_late(const cpl_ranks *ranks, char sentence[1024])
 {
     char names[CPL_ALIVE_NAMES] = "";
@@ -112,7 +113,7 @@ static void describe_late(const cpl_ranks *ranks, char sentence[1024])
              names[0] ? names : "a rank", ranks->limit, ranks->where);
 }
 
-/* 1 complete, 0 not yet, -1 failed; after 1 and -1 there is no request any more. */
+/* 1: complete, 0: not complete, -1: failed. After 1 and -1 the request is freed. */
 static int poll_request(cpl_pending *p)
 {
     const cpl_group *g = p->group;
@@ -128,7 +129,8 @@ static int poll_request(cpl_pending *p)
     return done;
 }
 
-/* out = the sum over ranks r of their part, in the order of r; `parts` has those of the others. */
+/* out = the sum of the parts of all ranks, in the order of the ranks; `parts` holds those of other
+ * ranks. */
 static void add_parts(const cpl_pending *p)
 {
     enum { BLOCK = 2048 };
@@ -186,7 +188,7 @@ void cpl_group_finish(cpl_pending *p)
 
 /* ---- starting ---- */
 
-/* places [size] = where pieces of these counts begin; returns their sum. */
+/* places [size] = the offsets of pieces with these counts. Returns the sum of the counts. */
 static int64_t line_up(int64_t *places, const int64_t *counts, int size)
 {
     int64_t at = 0;
@@ -197,12 +199,12 @@ static int64_t line_up(int64_t *places, const int64_t *counts, int size)
     return at;
 }
 
-/* The largest power of two up to 8 that divides all. */
+/* The largest power of two up to 8 that divides all counts. */
 static int64_t common_unit(const int64_t *bytes, int size)
 {
     int64_t bits = 8;
     for (int r = 0; r < size; r++) bits |= bytes[r];
-    return bits & -bits; /* the lowest one */
+    return bits & -bits; /* the lowest bit set */
 }
 
 static cpl_pending begin(cpl_group *g, cpl_collective kind, void *received, int64_t bytes)
@@ -211,7 +213,7 @@ static cpl_pending begin(cpl_group *g, cpl_collective kind, void *received, int6
         .group = g, .kind = kind, .received = received, .received_bytes = (size_t)bytes};
 }
 
-/* The request of a collective that sends `bytes` to others. */
+/* Records a started collective that sends `bytes` to other ranks. */
 static void started(cpl_pending *p, void *request, int64_t bytes)
 {
     cpl_ranks *ranks = p->group->ranks;
@@ -272,7 +274,7 @@ void cpl_group_start_all_gather(cpl_pending *p, cpl_group *g, void *recv, const 
     start_gather(p, g, CPL_ALL_GATHER, recv, send, bytes);
 }
 
-/* The part for this rank itself is not sent: add_parts reads it where it is. */
+/* This rank's own part is not sent: add_parts reads it in place. */
 void cpl_group_start_sum_parts(cpl_pending *p, cpl_group *g, float *out, const float *in,
                                const int64_t *count, float *parts)
 {
@@ -339,7 +341,8 @@ void cpl_group_barrier(cpl_group *g)
 
 /* ---- sums ---- */
 
-/* Memory for a sum, as long as no other is made; NULL, with the failure kept, if there is none. */
+/* Memory for one sum, valid until the next sum. NULL, with the failure recorded, if memory is not
+ * available. */
 static void *scratch_of(cpl_ranks *ranks, size_t bytes)
 {
     if (bytes <= ranks->scratch_bytes) return ranks->scratch;
@@ -360,7 +363,7 @@ static int64_t bytes_of(number type)
     return type == F32 || type == I32 ? 4 : 8;
 }
 
-/* x [count] = the sum of `n` arrays that lie one after another, in their order. */
+/* x [count] = the sum of `n` consecutive arrays, in their order. */
 static void add_all(void *x, const void *all, int n, int64_t count, number type)
 {
     memcpy(x, all, (size_t)(count * bytes_of(type)));
@@ -379,7 +382,7 @@ static void add_all(void *x, const void *all, int n, int64_t count, number type)
     }
 }
 
-/* Every rank gets all arrays and adds them. counts: [size] of g->counts that nobody else uses. */
+/* A sum in one step: every rank gets all arrays and adds them. */
 static void sum_at_once(cpl_group *g, char *x, int64_t count, number type, char *all)
 {
     cpl_pending p;
@@ -390,7 +393,8 @@ static void sum_at_once(cpl_group *g, char *x, int64_t count, number type, char 
     add_all(x, all, g->size, count, type);
 }
 
-/* Rank r adds part r of all arrays; then every rank gets the sums of all parts. */
+/* A sum in two steps: rank r adds part r of all arrays; then every rank gets the sums of all
+ * parts. */
 static void sum_in_parts(cpl_group *g, char *x, int64_t count, number type, char *scratch)
 {
     const int64_t each = (count + g->size - 1) / g->size, unit = bytes_of(type);
@@ -459,7 +463,7 @@ void cpl_group_sum_i64(cpl_group *g, int64_t *x, int64_t count)
 
 /* ---- agreement ---- */
 
-/* The lowest rank that has a code, with that code; -1: none has one, or the ranks failed. */
+/* The lowest rank with a nonzero code, and that code. -1 if no rank has one, or after a failure. */
 static int first_failure(cpl_group *g, int64_t *code)
 {
     int64_t *bytes = g->counts + 3 * g->size;

@@ -1,8 +1,8 @@
-/* internal.h - what the files of alive.h share.
+/* internal.h - shared by the files behind alive.h.
  *
  * Room:   parallel, for alive*.c.
- * Shape:  a message is its kind (1 byte), 0 (1 byte), length of its text (2 bytes), rank (4 bytes),
- *         both little-endian, and the text without a NUL. */
+ * Format: a message consists of its kind (1 byte), 0 (1 byte), the length of its text (2 bytes), a
+ *         rank (4 bytes), both little-endian, and the text without a NUL. */
 #ifndef CPL_PARALLEL_INTERNAL_H
 #define CPL_PARALLEL_INTERNAL_H
 
@@ -16,13 +16,13 @@
 #include "base/status.h"
 #include "parallel/alive.h"
 
-/* ---- alive_address.c: where rank 0 listens for heartbeats, as a text; connecting to it ---- */
+/* ---- alive_address.c: the address of rank 0 as a text; connecting to it ---- */
 
 enum {
-    CPL_ALIVE_TOKEN = 32, /* hexadecimal digits: ranks show the first half, rank 0 the second */
+    CPL_ALIVE_TOKEN = 32, /* hexadecimal digits: ranks send the first half, rank 0 the second */
     CPL_ALIVE_HOST  = 64, /* bytes of a host's name */
     CPL_ALIVE_IP    = 45, /* bytes of a numeric address */
-    CPL_ALIVE_IPS   = 14, /* addresses of a host; more are left out */
+    CPL_ALIVE_IPS   = 14, /* addresses of a host; further ones are ignored */
 };
 
 typedef struct cpl_alive_address {
@@ -30,7 +30,7 @@ typedef struct cpl_alive_address {
     int port;
     long process;
     char host[CPL_ALIVE_HOST + 1];
-    char ip[CPL_ALIVE_IPS + 2][CPL_ALIVE_IP + 1]; /* two more for loopback */
+    char ip[CPL_ALIVE_IPS + 2][CPL_ALIVE_IP + 1]; /* includes two of loopback */
     int count;
 } cpl_alive_address;
 
@@ -38,9 +38,9 @@ typedef struct cpl_alive_address {
  * digit, '.', '-' or '_' becomes '_'. */
 void cpl_alive_address_self(cpl_alive_address *address);
 
-/* Sets all but the port: host and process as above, a random token, and the addresses of all
- * interfaces that are up, without loopback and IPv6 link-local ones. CPL_ERR_IO if the system gives
- * no random bytes or no list of interfaces. */
+/* Sets every field but the port: host and process of the caller, a random token, and the addresses
+ * of all interfaces that are up, without loopback and IPv6 link-local ones. CPL_ERR_IO if random
+ * bytes or the list of interfaces are not available. */
 CPL_NODISCARD cpl_status cpl_alive_address_here(cpl_alive_address *address);
 
 /* Writes `address` with a checksum to `text`, which has room for `bytes`, the NUL included
@@ -51,12 +51,12 @@ void cpl_alive_address_write(char *text, size_t bytes, const cpl_alive_address *
  * loopback addresses come first. CPL_ERR_INPUT if the checksum or the form is wrong. */
 CPL_NODISCARD cpl_status cpl_alive_address_read(cpl_alive_address *address, const char *text);
 
-/* A non-blocking socket that listens on all interfaces, for IPv6 and IPv4, or for IPv4 where the
- * system has no IPv6; -1 with errno if there is none. Sets the port. Owned by the caller. */
+/* A non-blocking socket that listens on all interfaces, for IPv6 and IPv4, or for IPv4 if the
+ * system has no IPv6. -1, with errno, on failure. Sets the port. Owned by the caller. */
 int cpl_alive_address_listen(cpl_alive_address *address);
 
-/* Waits until `fd` is ready for `events` of poll(2). False if it was not before the time `until`
- * (seconds, as cpl_seconds_now). */
+/* Waits until `fd` is ready for `events` of poll(2). False at the time `until` (seconds, as
+ * cpl_seconds_now). */
 bool cpl_alive_address_ready(int fd, short events, double until);
 
 /* A connected, non-blocking socket to ip[which]; -1 with errno if it is not connected before the
@@ -70,10 +70,10 @@ enum { CPL_ALIVE_HEADER = 8, CPL_ALIVE_SENTENCE = 1024 };
 typedef enum cpl_alive_kind {
     CPL_ALIVE_HELLO = 1, /* to rank 0: rank; half of the token, process, host */
     CPL_ALIVE_WELCOME,   /* the answer: the other half of the token */
-    CPL_ALIVE_JOIN,      /* to rank 0: this connection is the one that stays */
-    CPL_ALIVE_BEAT,      /* the sender lives */
-    CPL_ALIVE_LOSS,      /* rank; the sentence of its loss */
-    CPL_ALIVE_FAREWELL,  /* the sender leaves in good order */
+    CPL_ALIVE_JOIN,      /* to rank 0: the rank uses this connection */
+    CPL_ALIVE_BEAT,      /* heartbeat, with the counts of the sender */
+    CPL_ALIVE_LOSS,      /* the lost rank, and the message about its loss */
+    CPL_ALIVE_FAREWELL,  /* the sender closes its connection without an error */
 } cpl_alive_kind;
 
 typedef struct cpl_alive_message {
@@ -83,43 +83,43 @@ typedef struct cpl_alive_message {
 } cpl_alive_message;
 
 typedef enum cpl_alive_stage {
-    CPL_ALIVE_FOREIGN, /* has not shown the token */
-    CPL_ALIVE_KNOWN,   /* has, and is welcome */
+    CPL_ALIVE_FOREIGN, /* token not received */
+    CPL_ALIVE_KNOWN,   /* token verified */
     CPL_ALIVE_JOINED,
-    CPL_ALIVE_LEFT, /* said farewell */
+    CPL_ALIVE_LEFT, /* farewell received */
 } cpl_alive_stage;
 
 typedef struct cpl_alive_link {
-    int fd; /* -1: none */
+    int fd; /* -1: closed */
     cpl_alive_stage stage;
     int rank; /* rank, process and host of the other end: set from stage KNOWN on */
     long process;
     char host[CPL_ALIVE_HOST + 1];
-    double since, heard; /* seconds, as cpl_seconds_now: when it was made; when bytes came last */
+    double since, heard; /* seconds, as cpl_seconds_now: time of opening; time of the last bytes */
     size_t n_in, n_out;
     char in[CPL_ALIVE_HEADER + CPL_ALIVE_SENTENCE], out[2 * CPL_ALIVE_SENTENCE];
 } cpl_alive_link;
 
-/* Sets the link to a fresh one on `fd`, which it owns until cpl_alive_link_close. */
+/* Sets *link to a new link on `fd`, which it owns until cpl_alive_link_close. */
 void cpl_alive_link_open(cpl_alive_link *link, int fd);
-void cpl_alive_link_close(cpl_alive_link *link); /* does nothing to a closed one */
+void cpl_alive_link_close(cpl_alive_link *link); /* does nothing if closed */
 
-/* Adds a message to what is to be sent. `text` is cut at CPL_ALIVE_SENTENCE - 1 bytes. No room is a
- * programming error (assert): at most one message of each kind waits, one of them with a
- * sentence. */
+/* Queues a message. `text` is cut at CPL_ALIVE_SENTENCE - 1 bytes. The queue has room (assert) for
+ * one message of each kind, one of them with a sentence. */
 void cpl_alive_link_push(cpl_alive_link *link, cpl_alive_kind kind, int rank, const char *text);
 
-/* Sends what the system takes now. An error is left to cpl_alive_link_fill. */
+/* Sends as many queued bytes as the system accepts. cpl_alive_link_fill reports errors. */
 void cpl_alive_link_flush(cpl_alive_link *link);
 
-/* Receives what has come, at most a buffer; never waits. False if the connection has ended. */
+/* Receives available bytes, at most one buffer, without waiting. False if the connection has
+ * ended. */
 CPL_NODISCARD bool cpl_alive_link_fill(cpl_alive_link *link);
 
-/* Takes the next whole message out of what was received: 1, or 0 if there is none yet, or -1 if the
- * bytes are not a message. */
+/* Takes the next whole message from the received bytes. 1: taken, 0: not complete, -1: the bytes
+ * are not a message. */
 CPL_NODISCARD int cpl_alive_link_take(cpl_alive_link *link, cpl_alive_message *message);
 
-/* ---- alive_thread.c: the thread, and what it shares with alive.c ---- */
+/* ---- alive_thread.c: the thread, and its state shared with alive.c ---- */
 
 enum { CPL_ALIVE_NAME = 128 }; /* bytes of a rank's name */
 
@@ -133,31 +133,32 @@ struct cpl_alive {
     double timeout_s, period_s;
     cpl_alive_lost_fn *on_lost;
     void *ctx;
-    cpl_alive_address where; /* of rank 0 */
-    cpl_alive_address self;  /* host and process */
-    int listener, wake;      /* wake: an eventfd; both -1 if there is none */
-    cpl_alive_link *links;   /* (n_links); rank 0: those of the ranks and of foreigners, mixed. The
-                              * thread owns them; fd and stage change under the lock, since others
-                              * read them, and the rest of a joined one, there */
-    struct pollfd *polled;   /* (2 + n_links) */
+    cpl_alive_address where; /* address of rank 0 */
+    cpl_alive_address self;  /* host and process of this rank */
+    int listener, wake;      /* sockets; wake is an eventfd; -1 if not open */
+    /* (n_links); on rank 0 links of ranks and of other programs, mixed. The thread owns them. It
+     * changes fd and stage under the lock, since other threads read these and the other fields of
+     * joined links under the lock. */
+    cpl_alive_link *links;
+    struct pollfd *polled; /* (2 + n_links) */
     int n_links;
     pthread_t thread;
-    bool runs; /* whether there is a thread */
+    bool runs; /* the thread has been started */
 
-    /* Of the thread alone. */
-    double looked, beat_at; /* seconds, as cpl_seconds_now: last look at the links; next beat */
-    bool full;              /* no file is left for one more connection; until the next beat */
+    /* Used by the thread only. */
+    double looked, beat_at; /* seconds, as cpl_seconds_now: last check of the links; next beat */
+    bool full;              /* no file descriptor is left for a connection, until the next beat */
     bool leaving;
 
-    pthread_mutex_t lock; /* for what follows */
+    pthread_mutex_t lock; /* protects the fields below */
     pthread_cond_t changed;
     bool *joined; /* (size) */
     int64_t
-        *count; /* (size): what cpl_alive_count has counted on the others, by their heartbeats */
-    int64_t *waits; /* (size): the same of cpl_alive_wait_on */
-    bool *still;    /* (size): neither has changed in the last heartbeat */
+        *count; /* (size): counts of cpl_alive_count on the other ranks, from their heartbeats */
+    int64_t *waits; /* (size): counts of cpl_alive_wait_on on the other ranks */
+    bool *still;    /* (size): neither count changed in the last heartbeat */
     int n_joined;
-    bool closing, reported, announced; /* `reported`: the loss is this rank's own report */
+    bool closing, reported, announced; /* reported: the loss is this rank's own report */
     char sentence[CPL_ALIVE_SENTENCE]; /* never changes once `lost` is set */
     atomic_int lost;
     _Atomic int64_t own_count, own_waits;
@@ -175,7 +176,8 @@ void cpl_alive_wake(cpl_alive *a);
 /* Records that `rank` was lost; later losses are ignored. `reported`: this rank reports itself. */
 void cpl_alive_lose(cpl_alive *a, int rank, const char *sentence, bool reported);
 
-/* The thread, of a cpl_alive: receives, judges, announces and sends until it may leave. */
+/* The function of the thread; `alive` is a cpl_alive. It receives messages, detects and announces a
+ * loss, and sends, until it may leave. */
 void *cpl_alive_watch(void *alive);
 
 #endif /* CPL_PARALLEL_INTERNAL_H */

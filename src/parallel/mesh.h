@@ -1,14 +1,14 @@
-/* mesh.h - data x expert parallelism: which rank holds which experts and reads which sequences.
+/* mesh.h - data x expert parallelism: the experts and the sequences of each rank.
  *
  * Room:  parallel.
  * Names: R ranks in all, E of them along the expert axis, R / E along the data axis. Rank r has
- *        expert place r mod E and data place r / E, so that ranks that exchange tokens are
- *        neighbours, on one machine where it has enough of them.
+ *        index r mod E along the expert axis and r / E along the data axis, so that ranks that
+ *        exchange tokens are neighbours, on one machine if it has enough ranks.
  *
- *            experts   the E ranks that together hold all experts, n / E each: tokens go there and
- *                      back. Every rank reads sequences of its own.
+ *            experts   the E ranks that together hold all experts, n / E each, and exchange tokens.
+ *                      Every rank reads different sequences.
  *            replicas  the R / E ranks that hold the same experts.
- *            world     all: everything but the experts is the same on each. */
+ *            world     all ranks. Parameters other than the experts are the same on each. */
 #ifndef CPL_PARALLEL_MESH_H
 #define CPL_PARALLEL_MESH_H
 

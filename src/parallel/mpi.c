@@ -10,11 +10,11 @@
 
 #include "io/paths.h"
 
-/* A launcher, by what it sets for each process. */
+/* A launcher, recognised by the environment variables of its processes. */
 typedef struct launcher {
     const char *size, *rank; /* variables */
-    const char *name;        /* for sentences */
-    const char *module;      /* that it needs; NULL: any */
+    const char *name;        /* name for error messages */
+    const char *module;      /* the MPI module that it needs; NULL: any */
 } launcher;
 
 static const launcher launchers[] = {
@@ -77,14 +77,15 @@ static int parent_of(int process)
     return parent;
 }
 
-/* MPICH has a process between mpirun and the ranks. */
+/* The parent, or with MPICH the parent's parent: a process stands between its mpirun and the
+ * ranks. */
 int cpl_mpi_launcher_process(void)
 {
     if (!cpl_mpi_is_mpirun()) return 0;
     return strcmp(launcher_of()->module, "mpich") == 0 ? parent_of(getppid()) : getppid();
 }
 
-/* In the words of version 1 of its process manager's interface (PMI). */
+/* Sends an abort by version 1 of MPICH's process management interface (PMI). */
 void cpl_mpi_abandon(int exit_code)
 {
     const launcher *by = launcher_of();
@@ -95,7 +96,7 @@ void cpl_mpi_abandon(int exit_code)
 
 /* ---- the module ---- */
 
-/* The file of module `name`, which may be a path; false if there is none. */
+/* Finds the file of module `name`, which may be a path. False if no such file exists. */
 static bool find(char path[CPL_MODULE_PATH], const char *name)
 {
     char file[NAME_MAX];
@@ -107,8 +108,8 @@ static bool find(char path[CPL_MODULE_PATH], const char *name)
     return cpl_module_find(path, file);
 }
 
-/* Which module serves the launcher: the one that the user names, the launcher's own, or any. */
-static cpl_status choose(char path[CPL_MODULE_PATH], const launcher *by)
+/* Chooses the module for the launcher: the user's choice, else the launcher's own, else any. */
+static cpl_status choose_module(char path[CPL_MODULE_PATH], const launcher *by)
 {
     const char *given = getenv("COUPLET_MPI");
     const char *name  = given && *given ? given : by->module;
@@ -130,7 +131,7 @@ static cpl_status choose(char path[CPL_MODULE_PATH], const launcher *by)
 
 static cpl_status load(const char *path)
 {
-    /* MPI libraries load parts of their own, which look for their symbols globally. */
+    /* RTLD_GLOBAL, since MPI libraries load plugins that look up their symbols globally. */
     void *file = dlopen(path, RTLD_NOW | RTLD_GLOBAL);
     if (!file) return CPL_FAIL(CPL_ERR_INPUT, "%s cannot be loaded: %s", path, dlerror());
     loaded = dlsym(file, "cpl_mpi_module_entry");
@@ -145,7 +146,7 @@ cpl_status cpl_mpi_start(cpl_transport *world)
     char path[CPL_MODULE_PATH];
     const launcher *by = launcher_of();
     CPL_ASSERT(by);
-    CPL_TRY(choose(path, by));
+    CPL_TRY(choose_module(path, by));
     CPL_TRY(load(path));
     const char *failure = loaded->start(world, &local_ranks);
     if (failure) return CPL_FAIL(CPL_ERR_DEVICE, "%s", failure);

@@ -1,12 +1,12 @@
 /* mpi_module.c - the transport on an MPI library (MPI 3.1), as a shared object that the program
- * loads (parallel/mpi.h). Compiled once for each MPI library that the build finds; uses nothing of the
- * library.
+ * loads (parallel/mpi.h). Compiled once for each MPI library that the build finds, without the rest
+ * of libcouplet.
  *
- * Threads:  MPI is started with MPI_THREAD_SERIALIZED, and every call is made under one lock. While
- *           collectives are under way, a thread of this module tests them a few thousand times a
- *           second: most MPI libraries move data only within calls, and the program may be busy
- *           with a product meanwhile. A rank that waits tests by itself.
- * Sums:     none are made by MPI (see group.h). */
+ * Threads:  MPI is started with MPI_THREAD_SERIALIZED, and one lock protects every call. While
+ *           collectives are pending, a thread of this module tests them a few thousand times a
+ *           second: most MPI libraries move data only within calls, and the program may be
+ *           computing. A rank that waits tests by itself.
+ * Sums:     group.h computes all sums; MPI computes none. */
 #include <mpi.h>
 #include <pthread.h>
 #include <signal.h>
@@ -18,15 +18,15 @@
 
 #include "parallel/transport.h"
 
-static const long progress_ns = 200000; /* between two tests of the thread */
+static const long progress_ns = 200000; /* time between two tests of the thread */
 
-/* One collective under way. */
+/* One pending collective. */
 typedef struct request {
-    struct request *next, *before; /* in the list of those under way */
+    struct request *next, *before; /* links of the list of pending requests */
     MPI_Request request;
     MPI_Datatype unit;
     int done;   /* 1 complete, -1 failed */
-    int ints[]; /* counts and places, which MPI reads until the end */
+    int ints[]; /* counts and offsets, which MPI reads until the request is complete */
 } request;
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -95,8 +95,8 @@ typedef struct communicator {
     int rank, size;
 } communicator;
 
-/* A request with room for `ints` numbers and the type of `unit` bytes, in the list; NULL: no
- * memory. */
+/* A new request in the list, with room for `ints` numbers and with the type of `unit` bytes. NULL
+ * if memory is not available. */
 static request *new_request(int ints, int64_t unit)
 {
     request *r = calloc(1, sizeof *r + (size_t)ints * sizeof *r->ints);
@@ -117,7 +117,7 @@ static request *new_request(int ints, int64_t unit)
     return r;
 }
 
-/* ints [2, size] = counts and places; false if they are too large for MPI's. */
+/* ints [2, size] = counts and offsets. False if they are too large for MPI's int. */
 static bool fill(int *ints, cpl_message_parts pieces, int size)
 {
     for (int i = 0; i < size; i++) {
@@ -131,7 +131,7 @@ static bool fill(int *ints, cpl_message_parts pieces, int size)
     return true;
 }
 
-/* What a collective returns: the request that `code` has started, or NULL. */
+/* The result of a collective: the request, or NULL if `code` is an error. */
 static request *begun(request *r, int code)
 {
     if (!went_wrong(code)) {
@@ -142,7 +142,7 @@ static request *begun(request *r, int code)
     return NULL;
 }
 
-/* A request that cannot be started. */
+/* Removes a request that cannot be started. Returns NULL. */
 static request *dropped(request *r)
 {
     if (r) give_back(r);
@@ -159,7 +159,8 @@ static bool is_empty(cpl_message_parts pieces, int size)
 static void *all_to_all(void *ctx, void *recv, cpl_message_parts received, const void *send,
                         cpl_message_parts sent, int64_t unit)
 {
-    static char nothing[2]; /* Open MPI takes equal addresses for in place, even of no bytes */
+    static char nothing[2]; /* an address for 0 bytes: Open MPI treats equal addresses as in
+                               place */
     const communicator *c = ctx;
     const int n           = c->size;
     if (is_empty(sent, n)) send = &nothing[0];
@@ -218,8 +219,8 @@ static int test(void *ctx, void *which)
     return done;
 }
 
-/* The process is about to end. The request stays where it is, but its buffers are freed: no call of
- * MPI that would write there is made any more. */
+/* The process is about to end and frees the request's buffers. No further call of MPI is made,
+ * since it might write to them. The request stays in the list. */
 static void abandon(void *ctx, void *which)
 {
     (void)ctx;
@@ -233,7 +234,7 @@ static void abandon(void *ctx, void *which)
 
 static const cpl_transport_ops operations;
 
-/* Takes `comm` over; false, with a sentence, if there is no memory. */
+/* Makes a transport that owns `comm`. False, with a message, if memory is not available. */
 static bool transport_of(MPI_Comm comm, cpl_transport *out)
 {
     communicator *c = calloc(1, sizeof *c);
@@ -249,7 +250,7 @@ static bool transport_of(MPI_Comm comm, cpl_transport *out)
     return true;
 }
 
-/* A blocking MPI_Comm_split: the thread waits for the lock meanwhile. */
+/* A blocking MPI_Comm_split, during which the thread waits for the lock. */
 static int split(void *ctx, int color, cpl_transport *part)
 {
     const communicator *c = ctx;
@@ -292,7 +293,7 @@ static bool start_thread(void)
     return made;
 }
 
-/* The ranks that share memory with this one. */
+/* Counts the ranks that share memory with this one. */
 static bool count_local(int *local)
 {
     MPI_Comm machine;
@@ -309,7 +310,8 @@ static const char *start(cpl_transport *world, int *local)
     int provided = 0;
     if (went_wrong(MPI_Init_thread(NULL, NULL, MPI_THREAD_SERIALIZED, &provided))) return sentence;
     if (!count_local(local) || !transport_of(MPI_COMM_WORLD, world)) return sentence;
-    /* Without it started collectives progress only while somebody waits: slower, still right. */
+    /* Without the thread, collectives progress only while a rank waits, which is correct but
+     * slower. */
     has_thread = provided >= MPI_THREAD_SERIALIZED && start_thread();
     return NULL;
 }

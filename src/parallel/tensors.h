@@ -8,13 +8,13 @@
 #include "parallel/group.h"
 #include "tensor/ops.h"
 
-/* All-reduce: x, F32, I32 or F64, becomes the sum over the ranks, with the same bits on all. A group
- * of one rank leaves it. Failures are kept by the group. */
+/* All-reduce: x, F32, I32 or F64, becomes the sum over the ranks, with the same bits on all ranks.
+ * A group of one rank leaves x unchanged. The group records failures. */
 void cpl_group_sum_tensor(cpl_group *g, cpl_backend *be, cpl_tensor x);
 
-/* All-to-all of the rows of `from` [rows, width] on all ranks: sent[r] of them go to rank r, and
- * received[r] rows of `to` come from rank r, each piece after those of the ranks before it. `message`
- * has room for the bytes of both. */
+/* All-to-all of rows: sends sent[r] rows of `from` [rows, width] to rank r and receives received[r]
+ * rows of `to` from rank r, in the order of the ranks. `message` is memory for the bytes of
+ * both. */
 void cpl_group_all_to_all_tensor(cpl_group *g, cpl_backend *be, cpl_tensor to,
                                  const int64_t *received, cpl_tensor from, const int64_t *sent,
                                  void *message);

@@ -1,20 +1,21 @@
-/* transport.h - moving bytes between ranks: what each MPI module and tests/parallel/threads.c implement.
+/* transport.h - the interface that moves bytes between ranks. The MPI modules and
+ * tests/parallel/threads.c implement it.
  *
- * Room:  parallel. Includes nothing of the library: an MPI module is compiled from this header and
- *        <mpi.h> alone. group.h is the interface for everyone else.
- * Names: a piece is what one rank sends to one other. Counts and places are in units of `unit`
- *        bytes, so that MPI's counts of 32 bits suffice for large messages.
+ * Room:  parallel. Includes no other header of the library: an MPI module is compiled from this
+ *        header and <mpi.h> only. Other code uses group.h.
+ * Names: a piece is the bytes that one rank sends to another. Counts and offsets are in units of
+ *        `unit` bytes, so that MPI's counts of 32 bits suffice for large messages.
  * Rules: a collective returns at once with a request, or NULL if it failed. All ranks call the
- *        collectives of a transport in the same order. The caller leaves `recv` and `send` alone
- *        until test says that the request is complete; it may reuse the arrays of counts and places
- *        at once. Requests are completed in any order. */
+ *        collectives of a transport in the same order. The caller must
+ *        not use `recv` and `send` until test reports that the request is complete; it may reuse
+ *        the arrays of counts and offsets after the call. Requests complete in any order. */
 #ifndef CPL_PARALLEL_TRANSPORT_H
 #define CPL_PARALLEL_TRANSPORT_H
 
 #include <stdint.h>
 
-/* [size] each: how many units of each rank, and where they begin in the buffer. Pieces of a rank
- * for itself are moved as well. Pieces to be sent may overlap. */
+/* [size] each: the number of units of each rank's piece, and their offset in the buffer. A rank's
+ * piece for itself is moved as well. Pieces to be sent may overlap. */
 typedef struct cpl_message_parts {
     const int64_t *count, *at;
 } cpl_message_parts;
@@ -22,15 +23,16 @@ typedef struct cpl_message_parts {
 typedef struct cpl_transport cpl_transport;
 
 typedef struct cpl_transport_ops {
-    /* Piece r of `send` goes to rank r; piece r of `recv` comes from rank r. */
+    /* Sends piece r of `send` to rank r and receives piece r of `recv` from rank r. */
     void *(*all_to_all)(void *ctx, void *recv, cpl_message_parts received, const void *send,
                         cpl_message_parts sent, int64_t unit);
-    /* `count` units of every rank go to all of them. */
+    /* Sends `count` units of every rank to all ranks. */
     void *(*all_gather)(void *ctx, void *recv, cpl_message_parts received, const void *send,
                         int64_t count, int64_t unit);
-    /* `count` units of rank `root` replace those of the others. */
+    /* Copies `count` units from rank `root` to all ranks. */
     void *(*broadcast)(void *ctx, void *data, int64_t count, int64_t unit, int root);
-    /* 1: the request is complete; it is freed. 0: not yet. -1: it failed; it is freed. */
+    /* 1: the request is complete and freed. 0: not complete. -1: the request failed and is
+     * freed. */
     int (*test)(void *ctx, void *request);
     /* Frees a request that will not complete, because a rank is lost. */
     void (*abandon)(void *ctx, void *request);
@@ -38,7 +40,7 @@ typedef struct cpl_transport_ops {
      * blocking. 0 if it failed. */
     int (*split)(void *ctx, int color, cpl_transport *part);
     void (*close)(void *ctx); /* frees ctx */
-    /* A sentence about the failure, owned by ctx. */
+    /* The message of the failure, owned by ctx. */
     const char *(*failure)(void *ctx);
 } cpl_transport_ops;
 
@@ -55,11 +57,11 @@ enum { CPL_MPI_MODULE_VERSION = 2 };
 /* The symbol `cpl_mpi_module_entry` of the shared object. */
 typedef struct cpl_mpi_module {
     int version;
-    const char *library; /* "Open MPI" or "MPICH": what it was compiled with */
-    /* Starts MPI; sets the transport of all ranks, and how many of them run on this machine.
-     * Returns NULL, or why it failed. */
+    const char *library; /* the library it was compiled with: "Open MPI" or "MPICH" */
+    /* Starts MPI. Sets the transport of all ranks and the number of ranks on this machine. Returns
+     * NULL, or the message of the failure. */
     const char *(*start)(cpl_transport *world, int *local);
-    /* After all transports were closed: an orderly end. */
+    /* Ends MPI, after all transports are closed. */
     void (*finish)(void);
 } cpl_mpi_module;
 

@@ -1,4 +1,4 @@
-/* plan.c - see plan.h; the two ways of showing it are in show.c */
+/* plan.c - see plan.h; show.c shows a plan in two formats. */
 #include "plan/plan.h"
 
 #include <stdio.h>
@@ -10,7 +10,7 @@
 #include "model/model.h"
 #include "tensor/backend/backend.h"
 
-static const double most_bytes = 0x1p56; /* more is beyond all machines */
+static const double most_bytes = 0x1p56; /* limit below which sizes fit integers */
 static const char training[]   = "training with these settings";
 
 /* ---- twins ---- */
@@ -29,7 +29,7 @@ cpl_model_settings cpl_plan_twin(const cpl_model_settings *model)
     return twin;
 }
 
-/* The same model as Autonomy-of-Experts, at the rank that keeps its parameters. */
+/* The model with Autonomy-of-Experts, at the rank that keeps the number of parameters. */
 static cpl_model_settings as_aoe(const cpl_model_settings *model)
 {
     cpl_model_settings aoe = *model;
@@ -57,7 +57,7 @@ static double step_flops(const cpl_plan_input *input)
                          input->erc.weight > 0 ? &input->erc : NULL);
 }
 
-/* The coupling loss by itself and in the step. */
+/* Counts the coupling loss alone and in the step. */
 static void count_coupling(cpl_plan *plan)
 {
     const cpl_plan_input *input = &plan->input;
@@ -108,7 +108,7 @@ static size_t pass_bytes(const cpl_plan_input *input, const cpl_model_settings *
     return cpl_tensor_arena_bytes(&arena);
 }
 
-/* Of the kernels, in passes and for so many rows that came from other ranks. */
+/* Scratch of the kernels, in passes and for `rows` rows of other ranks. */
 static size_t scratch_bytes(const cpl_plan_input *input, int64_t rows)
 {
     cpl_backend cpu, *be = input->backend;
@@ -124,7 +124,7 @@ static size_t scratch_bytes(const cpl_plan_input *input, int64_t rows)
     return most > of_eval ? most : of_eval;
 }
 
-/* What the optimizer holds. */
+/* Counts the memory of gradients and optimizer. */
 static void count_optimizer(cpl_plan_bytes *b, const cpl_plan_input *input, size_t set)
 {
     const cpl_plan_counted *counted = &input->counted;
@@ -135,7 +135,7 @@ static void count_optimizer(cpl_plan_bytes *b, const cpl_plan_input *input, size
     b->parts    = counted->optimizer - b->gradients - b->moments - b->messages;
 }
 
-/* Kernels, and tokens of other ranks, if so many rows come. */
+/* Bytes of scratch and of the exchange, if this rank receives `rows` rows. Sets *scratch. */
 static size_t rows_bytes(const cpl_plan_input *input, int64_t rows, size_t *scratch)
 {
     const cpl_model_settings own = cpl_plan_own(input, &input->model);
@@ -151,8 +151,8 @@ bool cpl_plan_on_gpu(const cpl_plan_input *input)
     return input->backend && input->backend->room;
 }
 
-/* What an operation without a kernel needs on the host: its scratch (tensor/cuda/borrowed.c), and the largest
- * parameter; and pinned pieces of 4 MiB for copies. */
+/* Host memory with a GPU: for an operation without a kernel its scratch (tensor/cuda/borrowed.c)
+ * and a copy of the largest parameter, and pinned pieces of 4 MiB for copies. */
 static size_t host_bytes(const cpl_plan_input *input)
 {
     const cpl_model_settings *c = &input->model;
@@ -224,8 +224,8 @@ static void count_extra(cpl_plan *plan)
 
 /* ---- the whole ---- */
 
-/* The bytes to within a small factor, in double, which cannot run over; of Autonomy-of-Experts,
- * those of its twin too. */
+/* The bytes within a small factor, in double, which cannot overflow. With Autonomy-of-Experts they
+ * include those of the twin. */
 static double rough_bytes(const cpl_plan_input *input)
 {
     const cpl_model_settings *c = &input->model;

@@ -1,5 +1,5 @@
-/* predict.c - what a rank does and sends in a step, and how long that takes; see plan.h. The
- * formulas are in docs/scale.md. */
+/* predict.c - the work, messages and time of a rank in a step; see plan.h. The formulas are in
+ * docs/scale.md. */
 #include <math.h>
 
 #include "model/cost.h"
@@ -36,7 +36,7 @@ cpl_model_settings cpl_plan_own(const cpl_plan_input *input, const cpl_model_set
 
 /* ---- work ---- */
 
-/* Of one of `ranks` ranks. */
+/* Tokens of a step of one of `ranks` ranks. */
 static double tokens_of(const cpl_plan_input *input, int64_t ranks)
 {
     return (double)input->batch_tokens / (double)ranks;
@@ -48,13 +48,14 @@ static double passes_of(const cpl_plan_input *input, int64_t ranks)
     return fmax(1, ceil(tokens_of(input, ranks) / micro));
 }
 
-/* Forward passes that only count, as a share of one over the whole batch. */
+/* Forward passes that only count the load, as a share of a pass over the whole batch. */
 static double share_ahead(bool counts_ahead, double passes)
 {
     return counts_ahead ? (passes - 1) / passes : 0;
 }
 
-/* Of the n^2 numbers of M: the rows of the first replica, the columns of its experts. */
+/* Rank 0's share of the n^2 entries of M: the rows of the first replica, the columns of its
+ * experts. */
 static double share_of_coupling(const cpl_plan_input *input, int64_t ranks, int64_t experts)
 {
     const int64_t n = input->model.n_experts, replicas = ranks / experts;
@@ -62,8 +63,8 @@ static double share_of_coupling(const cpl_plan_input *input, int64_t ranks, int6
     return (double)rows / (double)n / (double)experts;
 }
 
-/* Operations of rank 0 of so many: three passes of its tokens, forward passes that only count
- * (without the head), and its part of the coupling loss, every hinge active. */
+/* FLOPs of rank 0 of `ranks` ranks: three passes of its tokens, forward passes that only count the
+ * load (without the head), and its part of the coupling loss with every hinge active. */
 static double flops_of(const cpl_plan *plan, int64_t ranks, int64_t experts, bool counts_ahead)
 {
     const cpl_plan_input *input = &plan->input;
@@ -87,7 +88,7 @@ int64_t cpl_plan_balanced_rows(const cpl_plan_input *input)
     return pass_tokens(input) * input->model.top_k;
 }
 
-/* A token chooses an expert once, and so as many of this rank's as there are. */
+/* The most experts of this rank that a token can choose. */
 static int64_t most_choices(const cpl_plan_input *input)
 {
     const int64_t n_local = input->model.n_experts / input->expert_parallel;
@@ -99,7 +100,8 @@ int64_t cpl_plan_most_rows(const cpl_plan_input *input)
     return input->expert_parallel * pass_tokens(input) * most_choices(input);
 }
 
-/* Of a step, in all layers and passes, each with so many rows. */
+/* Bytes and messages of the exchange in a step, over all layers and passes, each with `away` rows
+ * sent and `here` rows received. */
 static cpl_sent exchange_of(const cpl_plan *plan, int64_t away, int64_t here)
 {
     const cpl_plan_input *input  = &plan->input;
@@ -135,8 +137,8 @@ static double update_of(const cpl_plan_input *input, int64_t numbers)
     return bytes * (double)numbers / input->machine.memory;
 }
 
-/* Bytes that a token's forward pass reads and writes beside products and attention (docs/scale.md); a
- * backward pass takes twice as many. */
+/* Bytes that a token's forward pass reads and writes outside of products and attention
+ * (docs/scale.md). A backward pass takes twice as many. */
 static double traffic_bytes(const cpl_plan_input *input)
 {
     const cpl_model_settings *c = &input->model;
@@ -147,7 +149,7 @@ static double traffic_bytes(const cpl_plan_input *input)
            logits * (double)c->vocab_size;
 }
 
-/* Seconds of the operations of flops_of; attention and traffic, a part of them, into `t`. */
+/* Seconds of the operations of flops_of. Sets t->attention and t->traffic, parts of the result. */
 static double work_of(cpl_plan_time *t, const cpl_plan *plan, int64_t ranks, int64_t experts,
                       bool ahead)
 {
@@ -163,15 +165,15 @@ static double work_of(cpl_plan_time *t, const cpl_plan *plan, int64_t ranks, int
     return (flops - attention) / m->flops + t->attention + t->traffic;
 }
 
-/* Of the same step in one process alone. */
-static double alone(const cpl_plan *plan)
+/* Seconds of the same step in one process. */
+static double step_alone(const cpl_plan *plan)
 {
     cpl_plan_time unused;
     return work_of(&unused, plan, 1, 1, plan->input.counts_ahead_alone) +
            update_of(&plan->input, plan->total_parameters);
 }
 
-/* Shares of what a GPU's maker publishes that are taken for granted until a report shows them. */
+/* Assumed shares of the rates that a GPU's maker publishes. */
 static const double of_products = 0.40, of_attention = 0.30, of_memory = 0.75;
 
 cpl_plan_machine cpl_plan_assumed(const cpl_gpu *gpu)
@@ -216,7 +218,7 @@ static void predict_time(cpl_plan *plan)
         t->exposed[i] = fmax(0, seconds - hidden_by(plan, cpl_plan_terms[i].overlap));
         t->step += t->exposed[i];
     }
-    t->efficiency = alone(plan) / ((double)input->ranks * t->step);
+    t->efficiency = step_alone(plan) / ((double)input->ranks * t->step);
 }
 
 void cpl_plan_predict(cpl_plan *plan)

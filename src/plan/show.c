@@ -14,7 +14,7 @@ static bool is_aoe(const cpl_plan *plan)
     return cpl_router_of(&plan->input.model)->scores == CPL_SCORES_NORMS;
 }
 
-/* "169.9 TFLOP" into `out`, which is returned. */
+/* Writes FLOPs such as "169.9 TFLOP" to `out` and returns `out`. */
 static const char *flops_in_words(char out[32], double flops)
 {
     static const char *const prefix[] = {"", "k", "M", "G", "T", "P", "E", "Z", "Y"};
@@ -50,7 +50,7 @@ static void bytes_line(cpl_text *out, const char *name, size_t bytes)
     cpl_text_printf(out, "  %-52s %20s\n", name, cpl_text_bytes(words, (double)bytes));
 }
 
-/* With its sign. */
+/* A line with a number of bytes and its sign. */
 static void more_bytes_line(cpl_text *out, const char *name, int64_t bytes)
 {
     char words[32];
@@ -63,7 +63,7 @@ static void share_line(cpl_text *out, const char *name, double share)
     cpl_text_printf(out, "  %-52s %18.4f %%\n", name, 100 * share);
 }
 
-/* What distinguishes the model from OLMoE's kind. */
+/* Appends the properties that distinguish the model from an OLMoE. */
 static void variant_words(cpl_text *out, const cpl_plan *plan)
 {
     const cpl_model_settings *c = &plan->input.model;
@@ -373,7 +373,8 @@ static json_t *extra_object(const cpl_plan *plan)
                      (json_int_t)e->total_bytes, "extra_share_of_bytes", e->share_of_bytes);
 }
 
-/* Moves the members of `part` (may be NULL) to the end of `whole`; false: no memory. */
+/* Moves the members of `part` (may be NULL) to the end of `whole`. False if memory is not
+ * available. */
 static bool join(json_t *whole, json_t *part)
 {
     bool done = whole && part && json_object_update(whole, part) == 0;
