@@ -12,7 +12,7 @@ import sys
 WORD = r'"([A-Za-z][A-Za-z0-9_]*)"'
 PAGE = pathlib.Path("docs/formats.md").read_text()
 
-# What is written: heading of the page, sources, where their writing begins, patterns of a name, and
+# Rows of members: heading of the page, sources, where their writing begins, patterns of a name, and
 # literals that are values.
 WRITTEN = [
     ("Metrics: metrics.jsonl", "src/train/metrics.c", "", [WORD], set()),

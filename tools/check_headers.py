@@ -36,7 +36,7 @@ def compile_alone(header, compiler, language, standard):
     return None if done.returncode == 0 else f"{header} with {compiler}:\n{done.stderr}"
 
 
-CUDA = ("attention.h", "device.h", "four.h", "grouped.h")  # of src/tensor/cuda, CUDA C: compiled with their .cu files
+CUDA = ("attention.h", "device.h", "four.h", "grouped.h")  # CUDA C of src/tensor/cuda, compiled with the .cu files
 headers = sorted(
     [
         *pathlib.Path("include").rglob("*.h"),

@@ -15,7 +15,7 @@ import tempfile
 
 CORES = re.compile(r"attention_(backward_)?cores|grouped_bf16")
 STACK = re.compile(r"rope_table")  # the cosine of a large double
-REGISTERS, UNIT = 65536, 8  # of a processor; a thread gets a multiple
+REGISTERS, UNIT = 65536, 8  # registers of a processor; a thread gets a multiple of UNIT
 ENTRY = re.compile(r"^(?:\.visible )?\.entry (\w+)\(", re.M)
 
 

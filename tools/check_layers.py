@@ -32,7 +32,7 @@ bad = []
 
 
 def room(path):
-    """Of "src/io/file" it is "io"."""
+    """Returns the room of a path: "io" for "src/io/file"."""
     return "/".join(str(path).split("/")[1:-1])
 
 
@@ -134,8 +134,8 @@ def singulars(word):
 
 
 def things(source):
-    """What the name of a function of this file may begin with: the types; files and rooms; the first
-    words of its own file."""
+    """Returns the beginnings that a function of this file may have in its name: types, files, rooms, and the first
+    words of the file's name."""
     own = source.split("/")[-1].split("_")
     return everywhere | {"_".join(own[:n]) for n in range(1, len(own) + 1)}
 

@@ -82,14 +82,14 @@ LARGE = (
 
 
 class Sizes:
-    """What stages take their sizes from: on a GPU."""
+    """Sizes of the stages on a GPU."""
 
     twins = "*"
     sanitized = ("bf16, odd sizes", "bf16, heads of 64")  # the second has the tensor-core kernels of attention
-    cases = None  # of tests/golden/model: all
+    cases = None  # cases of tests/golden/model; None: all
     tiny = ("checkpoint.every=10",)  # settings of configs/tiny.yaml
     steps, killed_after = 60, 35
-    slower = 1  # than a GPU: the time of a stage
+    slower = 1  # factor of a stage's time limit, 1 on a GPU
     layer = ("model.num_hidden_layers=1", "train.micro_batch=4")
     large, large_lines = (), 4  # settings, and lines of metrics
     micro = (8, 4)  # the first that fits; 8 needs 78 GiB
@@ -140,8 +140,8 @@ class Kit:
         return max(1, self.until - time.monotonic())
 
     def run(self, *words, cwd=ROOT):
-        """What it says; fails if it fails, or if the time of the stage is over. It says so into a file: a pipe would stay open
-        as long as a process that it left behind."""
+        """Runs a command and returns its output. Fails if the command fails, or if the time of the stage is over. The output
+        goes into a file: a pipe would stay open as long as a process that the command left behind."""
         words = [str(word) for word in words]
         with tempfile.TemporaryFile("w+", errors="replace") as log:
             process = subprocess.Popen(
@@ -271,7 +271,7 @@ def joined(tensors):
 
 
 def gradients(kit):
-    """of the golden models: f32 within 1e-5 of them, every tensor; bf16 within 1e-2 of the CPU's, all together"""
+    """gradients of the golden models: f32 within 1e-5, every tensor; bf16 within 1e-2 of the CPU's, all together"""
 
     def figures(case):
         want, got = gradients_of(case / "expected.safetensors"), gradient(kit, case, "f32", "cuda")
@@ -427,7 +427,7 @@ def large(kit, name, *settings):
 
 
 def share(kit):
-    """Of the coupling loss in the time of a step."""
+    """Returns the line with the share of the coupling loss in the time of a step."""
     if "with" not in kit.seconds:
         return "* Share of the coupling loss: unknown, because large_erc did not end in the same call"
     long, short = (statistics.median(kit.seconds[name]) for name in ("with", "without"))
@@ -523,7 +523,7 @@ def ncu(kit):
 
 
 def of_python(kit, modules, *words):
-    """What a module of Python says; or that this Python lacks one of `modules`, or torch a GPU."""
+    """Returns the output of a Python module. Where a module of `modules` or a GPU of torch is missing, says so."""
     try:
         kit.run(kit.python, "-c", f"import {modules}; torch.zeros(1, device='cuda')")
     except Failed as failure:
@@ -580,7 +580,7 @@ NAMES = {stage.__name__: stage for stage in SECONDS}
 
 
 def mark(folders):
-    """Of the sources: the same for the same files."""
+    """Returns a hash of the sources: equal for equal files."""
     total = hashlib.sha256()
     for folder in folders:
         path = ROOT / folder
@@ -632,7 +632,7 @@ def run_stage(stage, kit, report):
         word, said = "passed", stage(kit)
     except Failed as failure:
         word, said = "FAILED", code(str(failure), 60)
-    except Exception as error:  # of this script, or of a file that is not there: the next stage runs all the same
+    except Exception as error:  # a fault of this script, or a missing file: the next stage still runs
         word, said = "FAILED", f"{type(error).__name__}: {error}"
     if said.startswith("not run"):
         word = "not run"

@@ -27,7 +27,7 @@ def code_of(text):
 
 
 def breaks(path, text):
-    """What in this file of src/ breaks the rule."""
+    """Returns the lines of a file of src/ that break the rule."""
     if path.startswith("src/tensor/"):
         return []
     host = path.startswith(HOST) and not path.startswith(DEVICE)

@@ -12,7 +12,7 @@ import sys
 
 OF_MEMORY = ("take", "give", "put", "get", "scratch_bytes", "sync")
 FUNCTION = re.compile(r"(\w+ \**)\(\*(\w+)\)\(([^)]*)\)")
-TABLES = ("cpl_backend", "cpl_ops", "cpl_erc_ops")  # of functions, and what no operation is given by value
+TABLES = ("cpl_backend", "cpl_ops", "cpl_erc_ops")  # tables of functions; no operation takes one by value
 STRUCT = re.compile(r"typedef struct (\w+) \{(.*?)\} \1;", re.S)
 
 

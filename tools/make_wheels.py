@@ -70,7 +70,7 @@ def make_native(venv, out):
 
 
 def missing(wheel):
-    """What the files of the wheel link to, and neither the wheel nor libc has."""
+    """Returns the libraries to which files of the wheel link and that neither the wheel nor libc has."""
     with tempfile.TemporaryDirectory() as folder:
         shutil.unpack_archive(wheel, folder, "zip")
         files = [path for path in pathlib.Path(folder).rglob("*") if path.is_file()]

@@ -76,7 +76,7 @@ def commit_of(repository):
 
 
 def inspect(couplet, name, commit, dry):
-    """What the program prints; its figures, unless `dry`."""
+    """Runs the inspection of a model; returns its output with `dry`, else its figures."""
     words = shlex.split(command(name, commit))[1:]
     with tempfile.TemporaryDirectory() as folder:
         file = pathlib.Path(folder, "figures.json")
@@ -96,8 +96,8 @@ def number(value, digits):
 
 
 def cells(figures, commit):
-    """Of the centred rows, as the closing sentence: means over the layers; z as it combines them; the median alpha_min. What a
-    sample does not give stays empty."""
+    """Returns the cells of a row, from the figures of the centred rows: means over the layers, z as the closing sentence
+    combines it, the median alpha_min. Cells that a sample does not give stay empty."""
     layers = figures["layers"]
     centred, one = [layer.get("centred", {}) for layer in layers], [layer.get("figures", {}) for layer in layers]
     z = [c["z"] for c in centred if isinstance(c.get("z"), (int, float))]
@@ -123,8 +123,8 @@ def line(name, found=None):
 # ---- the page ----
 
 
-def put(text, name, found):
-    """The page with the row of one model."""
+def with_row(text, name, found):
+    """Returns the page with the row of one model."""
     new, count = re.subn(rf"^\| {re.escape(name)} \| .*$", lambda _: line(name, found), text, flags=re.M)
     if count != 1:
         raise RuntimeError(f"the page has {count} rows of {name}")
@@ -152,7 +152,7 @@ def fill(options):
             print(f"# {command(name, commit)}", flush=True)
             figures = inspect(options.couplet, name, commit, options.dry_run)
             if figures:
-                options.page.write_text(put(options.page.read_text(), name, cells(figures, commit)))
+                options.page.write_text(with_row(options.page.read_text(), name, cells(figures, commit)))
         except RuntimeError as what:
             print(f"published.py: {what}", file=sys.stderr)
             failed = True

@@ -16,7 +16,7 @@ import sys
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 RECIPES = ROOT / "examples" / "recipes"
-SECONDS = 900  # of one installation, and of one command
+SECONDS = 900  # limit of one installation, and of one command
 
 # trainer: files, the package whose version is shown, the installations, each the words of one `pip install`.
 # --no-deps is for packages that demand another PyTorch than VENV's.
@@ -92,7 +92,7 @@ def commands_of(path, python):
 
 
 def run(path, python):
-    """What Check printed, a line for each command. subprocess.SubprocessError where one fails."""
+    """Returns the lines that Check printed, one for each command. subprocess.SubprocessError where one fails."""
     said = []
     for words, variables in commands_of(path, python):
         paths = [str(ROOT / "python"), str(ROOT / "python/vendor"), str(RECIPES), os.environ.get("PYTHONPATH", "")]

@@ -16,7 +16,7 @@ import sys
 import tempfile
 import xml.etree.ElementTree as xml
 
-SHOWN_BYTES = 20000  # of what a failed test printed
+SHOWN_BYTES = 20000  # shown of a failed test's output
 NOT_CHECKED = re.compile(r"^not checked( here)?: .*", re.M)
 COUNT = re.compile(r"\[  (PASSED|FAILED|SKIPPED)\s*\] (\d+) test\(s\)")
 

@@ -102,7 +102,7 @@ def __dir__() -> "list[str]":
     return sorted({*globals(), *__all__})
 
 
-# What `python -m` starts, which Python still looks for; and what of it needs no PyTorch.
+# The module that `python -m` starts, while Python still looks for it. The listed modules need no PyTorch.
 _started = sys.orig_argv[sys.orig_argv.index("-m") + 1] if sys.argv[:1] == ["-m"] else ""
 if _started not in ("couplet.compare", "couplet.export", "couplet.plot"):
     try:  # registers torch.ops.couplet, as a program that loads an exported graph expects

@@ -54,7 +54,7 @@ MANY_STEPS = 8  # in a row: more than a gradient scaler skips
 
 
 def _zero(like: Optional[Tensor]) -> Tensor:
-    """Of a call that evaluates nothing; a backward pass may begin at it all the same."""
+    """Returns the result [] of a call that evaluates nothing. A backward pass may begin at it."""
     return torch.zeros(
         (), dtype=torch.float32, device="cpu" if like is None else like.device, requires_grad=torch.is_grad_enabled()
     )
@@ -144,7 +144,7 @@ def _note_attached(erc: Erc) -> None:
     """One Erc a router: of two, both would add the loss. Wrappers of a model have the same modules."""
     modules = {_router_stats.modules_of(erc.model, layer.names[0])[-1] for layer in erc.layers}
     each = [_attached.setdefault(module, weakref.WeakSet()) for module in modules]
-    if any(each) and gc.collect() >= 0 and any(each):  # what a Trainer had is in a cycle
+    if any(each) and gc.collect() >= 0 and any(each):  # a Trainer's Erc is in a cycle of references
         warnings.warn(
             "couplet: the model has a coupling loss from an earlier attach, and where both are used it counts "
             "twice: keep the earlier one, or delete it and the Trainer that has it (del erc, trainer) before "
@@ -161,7 +161,7 @@ def check_model(model: Any) -> None:
 
 
 def _checked(name: str, value: Any) -> Any:
-    """What an attribute of an Erc is set to; settings as `attach` takes them."""
+    """Returns the checked value of an attribute of an Erc; settings are those of `attach`."""
     if name in ("weight", "alpha"):
         value = number(value, name)
         if not 0 <= value < math.inf:
@@ -205,22 +205,22 @@ class Erc:
         self.model, self.find = model, find
         self.layers = find(model)
         self.group, self.tensor_group = group, tensor_group
-        self.step = 0  # of the noise: optimizer steps that had a loss
+        self.step = 0  # the noise's step: optimizer steps that had a loss
         self.value: Optional[Tensor] = None  # [], the last one, reduced, before the weight
         self.values: List[Tensor] = []  # [] of each layer, before the weight
         self.matrices: List[Tensor] = []  # M [n, n] of each; under expert parallelism the columns here
         self._sum: Optional[Tensor] = None  # [] of `value` since the last metrics(), and how many
         self._evaluations = 0
         self._router: Optional[_router_stats.RouterStats] = None
-        self._router_settings: Dict[str, Any] = {}  # what `router_stats` made it with
+        self._router_settings: Dict[str, Any] = {}  # arguments with which `router_stats` made it
         self._has_loss = False  # the loss of this step has counted
-        # Of the last loss that has counted:
+        # State of the last loss that has counted:
         self._counted: List[Any] = []  # the parameters then, weakly
         self._counted_by: Optional[object] = None  # the result of `loss` whose backward pass it was
         self._written: List[Tuple[Any, TensorWeakRef]] = []  # the gradients that it was added to
         self._made_them = False  # they were made by `backward`
         self._is_running = False  # that backward pass has not ended
-        self._bytes: Optional[Tensor] = None  # of `_watched` then
+        self._bytes: Optional[Tensor] = None  # numbers of `_watched` at that time
         self._stepped = False  # an optimizer of torch that has them has made a step since
         self._hook_is_seen = False  # ... and so its further steps are seen
         self._other_steps = 0  # until then: of optimizers that have none of them
@@ -277,7 +277,7 @@ class Erc:
             for layer, many, delta in zip(self.layers, found, self._deltas(found))
         ]
         values = [one[0] for one in both]
-        value = self._note(values, [one[1] for one in both])
+        value = self._note_results(values, [one[1] for one in both])
         return self._counting(self._reduced(values) * self._factor(divided_by), value, found)
 
     def _nothing(self) -> Tensor:
@@ -315,8 +315,8 @@ class Erc:
         total = torch.stack([one.to(values[0].device) for one in values]).sum()
         return total / len(values) if self.reduction == "mean" else total
 
-    def _note(self, values: List[Tensor], matrices: List[Tensor]) -> Tensor:
-        """Keeps what an evaluation gave, for `metrics`; nothing is read."""
+    def _note_results(self, values: List[Tensor], matrices: List[Tensor]) -> Tensor:
+        """Keeps the results of an evaluation for `metrics`. Nothing is read from the device."""
         self.values, self.matrices = [one.detach() for one in values], matrices
         self.value = self._reduced(self.values)
         return self.value
@@ -367,7 +367,7 @@ class Erc:
     def _add_gradients(
         self, found: List[List[Weight]], number_: float, tensor: Optional[Tensor], attribute: str
     ) -> Tensor:
-        """Of all layers; returns their mean or sum [], before the weight."""
+        """Adds the gradients of all layers; returns the layers' mean or sum [], before the weight."""
         each = self.weight / (len(self.layers) if self.reduction == "mean" else 1)
         options = _step.Options(
             self.alpha,
@@ -383,7 +383,7 @@ class Erc:
         results = _step.add_gradients(self.layers, found, options)
         device = results[0].total.device
         values = torch._foreach_div([r.total.to(device) for r in results], [float(layer.n**2) for layer in self.layers])
-        return self._note(list(torch.stack(values).float().unbind()), [r.M for r in results])
+        return self._note_results(list(torch.stack(values).float().unbind()), [r.M for r in results])
 
     def _has_counted(self, found: List[List[Weight]]) -> bool:
         """Whether the loss of this step has counted. Where the step has ended, the next one begins."""
@@ -470,8 +470,8 @@ class Erc:
     # ---- the weights ----
 
     def _weights(self) -> List[List[Weight]]:
-        """Of each layer router and gates as the model has them now; where other code has changed their
-        names or shapes the layers are found anew."""
+        """Returns each layer's router and gates as the model has them now. Where other code has changed their
+        names or shapes, the layers are found again."""
         found = _layers.weights(self.model, self.layers)
         if found is None:
             self.layers = self.find(self.model)
@@ -530,7 +530,7 @@ class Erc:
         self._warned_of.add(sentence)
 
     def __getstate__(self) -> Dict[str, Any]:
-        """Of a copy: the counted parameters are not its own, so that its next loss is of a new step."""
+        """Returns the state of a copy. A copy has no counted parameters, so its next loss begins a new step."""
         return {
             **self.__dict__,
             "step": self.step + self._has_loss,
@@ -585,13 +585,13 @@ class Erc:
         return {"step": self.step}
 
     def load_state_dict(self, state: Mapping[str, int]) -> None:
-        """What `state_dict` gave."""
+        """Restores a `state` that `state_dict` returned: `step` is the number of the step for the noise."""
         self._begin(whole_number(state["step"], "step"))
 
     # ---- what to log ----
 
     def metrics(self, per_layer: bool = False, reset: bool = True) -> Dict[str, float]:
-        """What evaluations left, without new products; no collective. Before the weight:
+        """Returns the figures of past evaluations, without new products. It is no collective. Before the weight:
         `erc`: the loss, a mean over the optimizer steps since the last call (reset=False leaves the interval
         open); `erc_last`: that of the last step; `proxy_active_rows`, `proxy_active_columns`, `proxy_alpha_min`: as
         in `figures`, of the last step's M, whose rows are the proxies with noise (not under expert parallelism,
@@ -701,13 +701,13 @@ class Erc:
                 layer.K,
                 dict(seed=self.seed, step=self.step, layer=layer.number),
                 wanted,
-                self._gather,
+                self._gather_experts,
             )
             result[layer.number] = _figures.read(f, wanted)
         return result
 
-    def _gather(self, here: Tensor) -> Tensor:
-        """[n, ...] of the [n / p, ...] that each process of the group has."""
+    def _gather_experts(self, here: Tensor) -> Tensor:
+        """Returns [n, ...], joined from the [n / p, ...] of each process of the group."""
         if self.group is None:
             return here
         parts = [torch.empty_like(here) for _ in range(torch.distributed.get_world_size(self.group))]

@@ -26,11 +26,11 @@ if TYPE_CHECKING:
 
 @dataclass
 class Options:
-    """Of all layers of a step."""
+    """Options that all layers of a step share."""
 
     alpha: float
-    weight: float  # of each layer's loss
-    scale: Optional[Tensor]  # [] of the gradients, beside `weight`
+    weight: float  # factor of each layer's loss
+    scale: Optional[Tensor]  # [], a further factor of the gradients
     noise: str
     seed: int
     step: int
@@ -45,8 +45,8 @@ class Evaluation:
     def __init__(self, layer: Layer, weights: List[Weight], options: Options, delta: Optional[Tensor]):
         self.layer, self.weights, self.attribute = layer, weights, options.attribute
         self.parameters = [weight.parameter for weight in weights]
-        self.made: List[Tensor] = []  # what the job adds the gates' gradients to
-        with torch.enable_grad():  # of what is computed from parameters
+        self.made: List[Tensor] = []  # tensors to which the job adds the gates' gradients
+        with torch.enable_grad():  # for a router or gates that are computed from parameters
             self.router, gates = layer.router(weights), layer.gates(weights)
             arranged = arrange(self.router, gates, None, None, "gate", delta, layer.gate_half, layer.here)
         _, self.gate, _, _, _, self.want, self.half = arranged
@@ -102,7 +102,7 @@ class Evaluation:
         return not adds_in_f32 or all(self._dtype(p) == torch.float32 for p in self.parameters[1:])
 
     def _dtype(self, p: Tensor) -> torch.dtype:
-        """Of its gradient: the one that is there, or the one that PyTorch 2.10 and newer may be told (p.grad_dtype)."""
+        """Returns the dtype of p's gradient: of the one that exists, else p.grad_dtype of PyTorch 2.10 and newer."""
         gradient = getattr(p, self.attribute, None)
         if gradient is not None:
             return cast(torch.dtype, gradient.dtype)
@@ -139,7 +139,7 @@ class Evaluation:
         _operator.into(self.job, self.made, [], [], self.half)
 
     def finish(self, result: Result) -> None:
-        """What the job has not written itself."""
+        """Completes the gradients: writes those that the job has not written itself."""
         if self.job.fresh:
             for gradient in self.made[:1] if not self.is_in_place else self.made:
                 _operator.zero_what_stays(self.job, gradient, self.half)
@@ -205,7 +205,7 @@ def add_gradients(layers: Sequence[Layer], found: Sequence[List[Weight]], option
 
 @contextlib.contextmanager
 def _refused_in_all(spread: Optional[Processes], weights: List[Weight]) -> Iterator[None]:
-    """What this process refuses, the others that share the experts refuse too, in place of waiting for it."""
+    """Passes an error of this process to the processes that share the experts, which would wait for it otherwise."""
     try:
         yield
     except Exception as error:

@@ -43,7 +43,7 @@ def config_of(model: nn.Module) -> Dict[str, Any]:
 
 
 def _what_to_do(model: nn.Module, named: Dict[str, nn.Parameter]) -> str:
-    """What an error says besides."""
+    """Returns the advice that ends an error, or an empty text."""
     stored = next((f"{name} is {p.dtype}" for name, p in named.items() if str(p.dtype) not in TYPE_NAMES), None)
     has_config = getattr(getattr(model, "config", None), "quantization_config", None) is not None
     if stored or has_config:
@@ -276,7 +276,7 @@ def _has_gradients_in_parameters(trainer: Any) -> bool:
 
 
 def _scale_of(trainer: Any) -> Union[float, Tensor]:
-    """What the Trainer's gradient scaler (f16) multiplies losses by."""
+    """Returns the factor by which the Trainer's gradient scaler (f16) multiplies losses."""
     scaler = getattr(trainer.accelerator, "scaler", None)
     if scaler is None or not scaler.is_enabled():
         return 1.0
@@ -310,7 +310,8 @@ class Erc(_attach.Erc):
     """The coupling loss of a Transformers model; made by `attach`."""
 
     def callback(self, per_layer: bool = False, figures: Optional[Sequence[str]] = None) -> Any:
-        """What `join` adds to log `erc`, `alpha_min` and others (see `couplet.hf.callback`); no gradient comes by it."""
+        """Returns the callback that `join` adds to log `erc`, `alpha_min` and others (see `couplet.hf.callback`). The
+        callback adds no gradient."""
         return callback(self, per_layer, figures)
 
     def join(self, trainer: Any, per_layer: bool = False, figures: Optional[Sequence[str]] = None) -> Erc:

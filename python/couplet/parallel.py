@@ -57,7 +57,7 @@ def run_together(jobs: List[Job], spread: Processes) -> List[Result]:
     parts: List[Any] = [next(layer) for layer in layers]
     if spread.tensor is not None:
         parts = [layer.send(squares) for layer, squares in zip(layers, _sum(parts, spread.tensor))]
-    diagonals = _gather(parts, spread.expert)
+    diagonals = _gather_parts(parts, spread.expert)
     sums = _sum([part for layer, diagonal in zip(layers, diagonals) for part in layer.send(diagonal)], spread.expert)
     parts = [_send(layer, (sums[2 * k], sums[2 * k + 1])) for k, layer in enumerate(layers)]
     wanted = [k for k, part in enumerate(parts) if isinstance(part, Tensor)]
@@ -70,15 +70,15 @@ def run_together(jobs: List[Job], spread: Processes) -> List[Result]:
 
 
 def _send(layer: Phases, whole: Any) -> Any:
-    """What the layer yields next, or its result."""
+    """Returns the next value that the layer yields, or its result."""
     try:
         return layer.send(whole)
     except StopIteration as end:
         return end.value
 
 
-def _gather(parts: List[Tensor], group: Optional[dist.ProcessGroup]) -> List[Tensor]:
-    """Of each layer's [c] in every process its [n], by one all-gather."""
+def _gather_parts(parts: List[Tensor], group: Optional[dist.ProcessGroup]) -> List[Tensor]:
+    """Returns the [n] of each layer, from its [c] in every process, by one all-gather."""
     if group is None:
         return parts
     own = torch.cat([part.float() if part.dtype != torch.float64 else part for part in parts])
@@ -121,7 +121,7 @@ def _count(matrices: Any) -> int:
 
 
 def _words_of(arranged: Tuple[Any, ...], options: Dict[str, Any]) -> Dict[str, str]:
-    """What must be the same in all processes, under the names of arguments."""
+    """Returns texts that must be equal in all processes, by the name of the argument."""
     router, gate, up, down, delta, want, half = arranged
 
     def shape(many: List[Tensor]) -> Optional[List[int]]:
@@ -192,7 +192,7 @@ def _refusal(error: Exception) -> Dict[str, str]:
 
 
 def _agree_in_all(words: Dict[str, str], spread: Processes, router: Any) -> None:
-    """What one group finds is passed on to the next, so that all processes of both know it."""
+    """Compares the arguments in each group. A problem of one group is passed to the next, so that all processes raise."""
     problem: Optional[ValueError] = None
     for group in spread.all:
         try:
@@ -204,8 +204,8 @@ def _agree_in_all(words: Dict[str, str], spread: Processes, router: Any) -> None
 
 
 def refuse_in_all(error: Exception, spread: Processes, router: Tensor) -> None:
-    """Takes part in the others' comparison of arguments with what this process says."""
-    with contextlib.suppress(ValueError):  # of another process that refuses too
+    """Passes the error of this process to the others, in their comparison of arguments."""
+    with contextlib.suppress(ValueError):  # another process refuses too
         _agree_in_all(_refusal(error), spread, router)
 
 

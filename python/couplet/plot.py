@@ -61,7 +61,7 @@ def charts_of(path: pathlib.Path) -> List[Json]:
         return _resolve.charts_of(report)
     except _resolve.BadReport as error:
         raise CannotDraw(str(error)) from None
-    except Exception as error:  # of members of other types than the program writes
+    except Exception as error:  # a member has another type than the program writes
         raise CannotDraw(_files.reason(error)) from None
 
 
@@ -114,7 +114,7 @@ def draw_files(
                 raise CannotDraw(f"{path}: chart {chart['id']}: {error}") from None
             except OSError:
                 raise
-            except Exception as error:  # of matplotlib, for numbers that no axis can have
+            except Exception as error:  # matplotlib refuses numbers that no axis can have
                 raise CannotDraw(f"{path}: chart {chart['id']}: {_files.reason(error)}") from None
     except OSError as error:
         raise CannotDraw(_files.reason(error)) from None
@@ -129,7 +129,7 @@ def draw_tsne(path: pathlib.Path, out: pathlib.Path, perplexity: float, seed: in
         chart = _tsne.chart_of(path, perplexity, seed)
     except _files.BadFile as error:
         raise CannotDraw(f"{path}: {error}") from None
-    except Exception as error:  # of scikit-learn, for numbers that it cannot place
+    except Exception as error:  # scikit-learn refuses numbers that it cannot place
         raise CannotDraw(f"{path}: {_files.reason(error)}") from None
     out.parent.mkdir(parents=True, exist_ok=True)
     draw(chart, out)
@@ -191,7 +191,7 @@ def main(words: Optional[List[str]] = None) -> int:
         else:
             only = [name for name in args.only.split(",") if name] if args.only else None
             drawn = draw_files(args.figures, args.out, args.format or "svg", only)
-        _files.say(*map(str, drawn))
+        _files.print_lines(*map(str, drawn))
     except KeyboardInterrupt:
         return 130
     except (CannotDraw, OSError) as error:

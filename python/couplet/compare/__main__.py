@@ -81,7 +81,7 @@ def check(given: argparse.Namespace) -> None:
 
 
 def show(lines: "list[str]") -> None:
-    _files.say(*(line.replace("\t", "\\x09") for line in lines))
+    _files.print_lines(*(line.replace("\t", "\\x09") for line in lines))
 
 
 def warn(sentence: str) -> None:
@@ -124,7 +124,7 @@ def compare(given: argparse.Namespace, words: "list[str]") -> None:
         f"{what}: {path}" for what, path in (("page", given.html), ("json", given.json)) if path and not is_stream(path)
     ]
     for line in told:
-        (_files.complain if given.json == "-" else _files.say)(line)
+        (_files.complain if given.json == "-" else _files.print_lines)(line)
 
 
 def start_system_python(words: "list[str]") -> None:
@@ -152,7 +152,7 @@ def main(words: "Optional[list[str]]" = None) -> int:
         from ._groups import NoSetting
 
         try:
-            with numpy.errstate(all="ignore"):  # of huge figures, whose sums are infinite
+            with numpy.errstate(all="ignore"):  # sums of huge figures are infinite
                 compare(given, words)
         except NoSetting as error:
             raise WrongUse(str(error)) from None

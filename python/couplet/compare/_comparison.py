@@ -37,8 +37,8 @@ class Figure(NamedTuple):
 
     of: RunFigure
     source: Optional[str]  # label of held-out text
-    values: "list[float]"  # of the runs
-    spreads: "list[Spread]"  # of the groups
+    values: "list[float]"  # one for each run
+    spreads: "list[Spread]"  # one for each group
 
     @property
     def name(self) -> str:
@@ -60,7 +60,7 @@ class Pairing(NamedTuple):
 
     group: int
     pairs: "list[Pair]"
-    spread: Spread  # of the differences
+    spread: Spread  # spread of the differences
     half: float
     detectable: float
     documents: DocumentDifference
@@ -82,7 +82,7 @@ class Comparison:
         ]
         ends = [(self._last_evaluated(run), speed) for run, speed in zip(runs, self.speeds)]
         times = [line.tokens / speed for line, speed in ends if line and not math.isnan(speed)]
-        self.seconds = min(times, default=NAN)  # of equal time: the shortest time to a run's last evaluation
+        self.seconds = min(times, default=NAN)  # equal time: the shortest time to a run's last evaluation
         self.sources = list(dict.fromkeys(label for run in runs for label in run.sources))
         self.figures: list[Figure] = []
         for figure in FIGURES:
@@ -207,7 +207,7 @@ class Comparison:
 
 
 def _conclusion(name: str, base: str, p: Pairing) -> str:
-    """What the pairs show, in a sentence."""
+    """Returns the result of the pairs as a sentence."""
     pairs = f"{name} against {base}, {len(p.pairs)} pair{'' if len(p.pairs) == 1 else 's'}"
     mean, low, high = p.spread.mean, p.spread.mean - p.half, p.spread.mean + p.half
     if math.isnan(mean):

@@ -16,7 +16,7 @@ from ._runs import BadRun, Run, is_number, read_json
 from ._statistics import NAN, quantile
 
 RESAMPLES = 2000
-_STREAM = 8  # of random numbers: CPL_STREAM_BOOTSTRAP of src/base/rng.h
+_STREAM = 8  # the stream of random numbers: CPL_STREAM_BOOTSTRAP of src/base/rng.h
 _Key = "tuple[str, str]"
 
 
@@ -70,9 +70,7 @@ def compare_documents(pairs: "list[tuple[Run, Run]]") -> "tuple[DocumentDifferen
     """The documents of all pairs of runs (base, other), and why some pair is left out. Pairs without both files are passed
     over; a file that cannot be used is a reason."""
     reason = reading = None
-    sums: dict[
-        tuple[str, str], list[float]
-    ] = {}  # of the documents of the first base: bytes, nll and files of both sides
+    sums: dict[tuple[str, str], list[float]] = {}  # documents of the first base: bytes, nll and files of both sides
     n_pairs = only_other = 0
     for pair in pairs:
         try:
@@ -113,7 +111,7 @@ def compare_documents(pairs: "list[tuple[Run, Run]]") -> "tuple[DocumentDifferen
 
 
 def _measure(source: Optional[str], rows: "np.ndarray[Any, Any]", layer: int) -> DocumentSet:
-    """Of rows of bytes, nll of base, nll of other."""
+    """Returns the difference over documents. `rows` has [bytes, nll of base, nll of other] of each document."""
     size, base, other = rows.sum(0) / (1, math.log(2), math.log(2))
     low, high = interval((rows[:, 2] - rows[:, 1]) / math.log(2), rows[:, 0], layer) if len(rows) > 1 else (NAN, NAN)
     base, other = base / size, other / size

@@ -14,7 +14,7 @@ from typing import NamedTuple, Optional
 from ._runs import Run
 from ._settings import Settings
 
-GROUND = ("data.train", "data.validation", "compute.dtype")  # what a group has in common, by whatever setting
+GROUND = ("data.train", "data.validation", "compute.dtype")  # equal in a group, whatever --by names
 
 
 class Group(NamedTuple):
@@ -29,7 +29,7 @@ class NoSetting(Exception):
 
 
 def names_of(runs: "list[Run]") -> "list[str]":
-    """Of each run another name: the base name of the folder; if several have it, the folder as it was named."""
+    """Returns a name for each run: the folder's base name, or the folder as given where several have that name."""
     own = [run.name for run in runs]
     return [run.folder if own.count(run.name) > 1 else run.name for run in runs]
 

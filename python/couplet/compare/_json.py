@@ -12,7 +12,7 @@ from ._run_figures import CURVES, LAYERS, OLD_KEYS
 from ._runs import Line
 from ._statistics import NAN, Spread, spread
 
-SCHEMA = 2  # of files that have the figures
+SCHEMA = 2  # version of the figures' names
 
 
 def finite(value: float) -> Optional[float]:
@@ -78,8 +78,8 @@ def _group(c: Comparison, g: int) -> "dict[str, Any]":
 
 
 def _curves(c: Comparison, g: int) -> "dict[str, Any]":
-    """Of the runs of a group that have begun the mean at the tokens of the first, where all have a number, and of several
-    runs a standard deviation to both sides."""
+    """Returns the curves of a group: means over the runs that have begun, at those tokens of the first run where all have
+    a number. With several runs a standard deviation to both sides is added."""
     members = [c.runs[run] for run in c.groups[g].members]
     begun = [run for run in members if run.lines]
     tokens = [0.0] * bool(begun and begun[0].start) + (begun[0].tokens if begun else [])
@@ -156,7 +156,9 @@ def as_json(c: Comparison) -> "dict[str, Any]":
     }
 
 
-_HALVES = re.compile("[\ud800-\udc7f\udd00-\udfff]")  # of UTF-16 pairs; those between stand for bytes
+_HALVES = re.compile(
+    "[\ud800-\udc7f\udd00-\udfff]"
+)  # halves of UTF-16 pairs; the code points between them stand for bytes
 
 
 def rounded(value: Any) -> Any:

@@ -28,7 +28,7 @@ class QuestionTable(NamedTuple):
 
 
 def _fault(found: Any) -> Optional[str]:
-    """What is wrong with a file; None: nothing."""
+    """Returns the fault of a file as a clause, or None."""
     if not isinstance(found, dict):
         return "it is no object"
     results = found.get("results")
@@ -90,7 +90,7 @@ def _compare(name: str, base: "dict[str, Any]", other: "dict[str, Any]") -> Opti
     shared = [key for key in a if key in b]
     if not shared:
         return None
-    lead: dict[str, int] = {}  # of a question: how often the other run alone was right, less how often the base was
+    lead: dict[str, int] = {}  # by question: how often the other run alone was right, less how often the base was
     for key in shared:
         if a[key] != b[key]:
             folder, slash, rest = key.rpartition("/")

@@ -20,8 +20,8 @@ class RunFigure(NamedTuple):
     key: str  # member of a line of metrics.jsonl
     of: str  # step: one number a line; layers: one a layer, of which the mean is taken; run: no line has it
     # The value of a run. at: at the point of comparison; loss: the same, linear between two evaluations; tenth: the mean
-    # over the last tenth before it; median, most: over all lines; equal_time: validation loss at equal time; tokens: those
-    # of the last line.
+    # over the last tenth before it; median, most: over all lines; equal_time: validation loss at equal time; tokens: the
+    # tokens of the last line.
     how: str
     at_start: bool  # start.json has it too
     digits: int  # that are shown

@@ -24,13 +24,13 @@ from . import _yaml
 from ._run_figures import FIGURES, LAYERS, OLD_KEYS
 from ._statistics import NAN, spread
 
-LINE_BYTES = 1 << 24  # of a line of metrics
-METRICS_BYTES = 1 << 36  # of all lines, decompressed
+LINE_BYTES = 1 << 24  # limit of a line of metrics
+METRICS_BYTES = 1 << 36  # limit of all lines, decompressed
 ENDINGS = ("", ".gz", ".zst")
 
 
 class BadRun(Exception):
-    """What is wrong with a run, in a sentence that names its folder or file."""
+    """A fault of a run, as a sentence that names its folder or file."""
 
 
 # ---- files ----
@@ -155,11 +155,11 @@ class Run:
         self.folder = folder  # as named
         self.name = os.path.basename(os.path.realpath(folder)) or folder
         self.lines: list[Line] = []
-        self.start: Optional[Line] = None  # of start.json, at 0 tokens
+        self.start: Optional[Line] = None  # the figures of start.json, at 0 tokens
         self.sources: list[str] = []  # labels of held-out text in the order they first came
         self.n_damaged = self.n_repeated = 0
         self.cut: Optional[str] = None  # why the metrics could not be read to their end
-        # Of start.json; else, the held-out text excepted, of a checkpoint. None: neither has it.
+        # Hashes from start.json; data and tokenizer else from a checkpoint. None where neither file has it.
         self.data: Optional[str] = None
         self.held_out: Optional[str] = None
         self.tokenizer: Optional[str] = None
@@ -197,7 +197,7 @@ class Run:
         try:
             for piece in _lines(path):
                 if piece is None or piece.strip(b" \t\r"):
-                    self._take(piece, batch, by_step)
+                    self._take_line(piece, batch, by_step)
         except BadFile as error:
             self.cut = f"{path}: {error}"
         lines = [by_step[step] for step in sorted(by_step)]
@@ -210,7 +210,7 @@ class Run:
             what = f"none of the {self.n_damaged} lines of its metrics has a step, its tokens and a loss"
             raise BadRun(f"{self.folder}: {what}")
 
-    def _take(self, piece: Optional[bytes], batch: float, by_step: "dict[int, Line]") -> None:
+    def _take_line(self, piece: Optional[bytes], batch: float, by_step: "dict[int, Line]") -> None:
         found: dict[str, Any] = {}
         try:
             value = _files.parse(piece or b"null")
@@ -251,7 +251,7 @@ class Run:
                 self.start.values[figure.key] = NAN
 
     def _read_checkpoint(self) -> None:
-        """What the checkpoint of the run recorded."""
+        """Fills in hashes that the run's checkpoint recorded."""
         if not self.data:
             self.data = _text(self.recorded("state.json").get("data"))
         if not self.tokenizer:
@@ -294,7 +294,7 @@ def _text(value: Any) -> Optional[str]:
 
 def _rising(tokens: "list[float]") -> "list[int]":
     """The longest row of places whose tokens rise."""
-    ends: list[int] = []  # of rows of 1, 2, ... places the last, with the fewest tokens
+    ends: list[int] = []  # the last place of the row of 1, 2, ... places that ends with the fewest tokens
     least: list[float] = []
     before = []
     for i, value in enumerate(tokens):

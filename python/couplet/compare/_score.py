@@ -12,7 +12,7 @@ from .._program import find_program
 from ..report import _files
 from ._runs import BadRun, Run, is_number, read_json
 
-DOCUMENTS = 64  # of each source
+DOCUMENTS = 64  # most documents of a source
 
 
 def _are_shards(run: Run) -> bool:

@@ -40,7 +40,7 @@ ROLES = ("matters", "seed", "bookkeeping")
 class Setting(NamedTuple):
     name: str
     role: str  # one of ROLES
-    texts: "list[str]"  # of the runs, as shown; "-" if it is not there
+    texts: "list[str]"  # by run, as shown; "-" where it is missing
     meanings: "list[str]"  # equal if the runs mean the same
     # Hash of the content, which counts between two runs that have one; None: the run has none. Empty: of no content.
     marks: "list[Optional[str]]"
@@ -76,7 +76,7 @@ def _meaning(name: str, text: str) -> str:
         return f"{value:.17g}"
     if text in ("", "null", "~", "[]", "{}"):
         return "unset"
-    # What older versions left open: a run of one process counted loads so, and all runs computed so.
+    # Older versions wrote `auto`: a run of one process counted loads by micro-batch, and all runs computed in f32.
     return {("balance.scope", "auto"): "micro", ("compute.activations", "auto"): "f32"}.get((name, text), text)
 
 

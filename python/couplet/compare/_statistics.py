@@ -102,7 +102,7 @@ def _shift_detected(n: int) -> float:
     f, cells = n - 1.0, 4000
     t, step = student_quantile(0.975, f), (1 + 12 / math.sqrt(f)) / cells
     scale = math.log(2) + f / 2 * math.log(f / 2) - math.lgamma(f / 2)
-    rows = []  # of Simpson's rule over s = sqrt(chi^2 / f): t s, and weight times density
+    rows = []  # terms of Simpson's rule over s = sqrt(chi^2 / f): t s, and weight times density
     for i in range(cells + 1):
         s, weight = step * i, 1 if i in (0, cells) else 4 if i % 2 else 2
         density = math.exp(scale + (f - 1) * math.log(s) - f * s * s / 2) if s else math.exp(scale) if f == 1 else 0

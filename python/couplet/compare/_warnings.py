@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from ._comparison import Comparison
 
-# What makes losses incomparable: a setting, what it is, and why.
+# Settings that make losses incomparable: the setting, its meaning, the reason.
 _TEXT = "their validation losses are of different text"
 MUST_AGREE = (
     ("data.train", "training data", "their losses are of different text"),
@@ -52,7 +52,9 @@ def _of_groups(c: "Comparison") -> "list[str]":
             s.name
             for s in c.settings.differing
             if s.role == "matters"
-            and not (group.is_off and s.name.split(".")[0] == str(c.by).split(".")[0])  # of a loss that is off
+            and not (
+                group.is_off and s.name.split(".")[0] == str(c.by).split(".")[0]
+            )  # a setting of a loss that is off
             and any(not c.settings.same(s, run, first) for run in others)
         ]
         if found:

@@ -1,1 +1,1 @@
-"""What the program writes as JSON, in the forms that other programs read: `python -m couplet.export`."""
+"""Converts JSON of the program into forms that other programs read: `python -m couplet.export`."""

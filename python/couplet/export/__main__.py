@@ -62,7 +62,7 @@ def parser() -> argparse.ArgumentParser:
 def main(words: Optional[List[str]] = None) -> int:
     args = parser().parse_args(words)
     try:
-        _files.say(*args.main(args))
+        _files.print_lines(*args.main(args))
     except KeyboardInterrupt:
         return 130
     except (_files.BadFile, Missing) as error:

@@ -100,7 +100,7 @@ def profile_of(result: Json) -> str:
 
 
 def name_of(result: Json, group: Optional[str] = None) -> str:
-    """Of the task, or of a group of its subjects; those of other profiles end with the profile."""
+    """Returns the name of the task, or of a group of its subjects. Names of other profiles end with the profile."""
     theirs = profile_of(result) == THEIRS
     whole = [one["name"] for one in result["group_list"] if not one["subjects"]]
     name = group or (whole[0] if theirs and whole else result["task"])
@@ -185,7 +185,7 @@ def value_of(task: Task, metric: Metric, sample: Json) -> float:
 
 
 def extracted(task: Task, sample: Json, metrics: List[Metric]) -> Any:
-    """What a filter takes out of the text. Only a further answer has a member of its own."""
+    """Returns the part of the text that a filter extracts. Only a further answer has a member of its own."""
     if task.form["filters"]:
         return sample["answer"].get(metrics[0].filter)
     if metrics[0].key != task.form["answers"][0]["name"]:

@@ -17,7 +17,7 @@ from ..report import _files
 Json = Dict[str, Any]
 NAMES = ("metrics.jsonl", "metrics.jsonl.gz", "metrics.jsonl.zst")
 MOST_BYTES, MOST_LINE, MOST_CONFIG = 1 << 36, 1 << 28, 1 << 20
-BUCKETS = 30  # of a histogram
+BUCKETS = 30  # parts of a histogram
 SECONDS = 1.0  # between two looks at a run that trains
 SILENT = ("schema", "step")
 OLD = (  # keys of schema 1, whose values stand under other names too
@@ -155,7 +155,7 @@ def last_step(config: bytes) -> Optional[int]:
 
 
 def mark_of(run: pathlib.Path) -> str:
-    """What ends the names of the event files of this run, and of no other."""
+    """Returns the ending of the names of event files that this run alone has."""
     path = run.resolve()
     name = path.name.encode()[:120].decode(errors="ignore")
     return f".couplet-export.{name}.{hashlib.sha256(os.fsencode(path)).hexdigest()[:8]}"
@@ -184,7 +184,7 @@ class Follower:
 
     def __init__(self, path: pathlib.Path) -> None:
         self.path = path
-        self.seen: List[Tuple[int, bytes]] = []  # of every whole line: its step (-1: damaged), its hash
+        self.seen: List[Tuple[int, bytes]] = []  # for every whole line: its step (-1: damaged), its hash
         self.end, self.last = 0, b""  # where the last whole line ends, and what it is
 
     def whole_lines(self) -> Tuple[int, List[bytes]]:
@@ -194,14 +194,14 @@ class Follower:
         same = len(self.seen)
         if self.last and not blob.startswith(self.last):
             blob, self.end, self.last, same = read(self.path, most), 0, b"", 0
-        lines = blob[len(self.last) :].split(b"\n")[:-1]  # what is after the last line end is not whole yet
+        lines = blob[len(self.last) :].split(b"\n")[:-1]  # text after the last line end is not whole yet
         if lines:
             self.end += sum(len(line) + 1 for line in lines)
             self.last = lines[-1] + b"\n"
         return same, lines
 
-    def look(self) -> Tuple[Optional[int], List[Json], int]:
-        """(the step from which on what was told is void, or None; new lines; how many were damaged)."""
+    def read_new_lines(self) -> Tuple[Optional[int], List[Json], int]:
+        """Returns (the step from which on earlier lines are void, or None; new lines; number of damaged lines)."""
         same, pieces = self.whole_lines()
         sums = [hashlib.blake2b(piece, digest_size=16).digest() for piece in pieces]
         known = 0
@@ -214,7 +214,7 @@ class Follower:
 
 
 def growing(path: pathlib.Path, follow: bool) -> Iterator[Tuple[Optional[int], List[Json], int]]:
-    """What Follower.look says, now and whenever the file changes; without `follow` once, with a last line that is cut."""
+    """Yields Follower.read_new_lines, now and whenever the file changes; without `follow` once, with a cut last line."""
     if not follow:
         try:
             whole = b"".join(_files.pieces(path, min(MOST_BYTES, _files.available_bytes() // 4)))
@@ -234,7 +234,7 @@ def growing(path: pathlib.Path, follow: bool) -> Iterator[Tuple[Optional[int], L
             found = None
         if found and (found.st_ino, found.st_size, found.st_mtime_ns) != state:
             state = (found.st_ino, found.st_size, found.st_mtime_ns)
-            yield follower.look()
+            yield follower.read_new_lines()
         else:
             yield None, [], 0
             time.sleep(SECONDS)
@@ -248,7 +248,7 @@ class Export:
         self.run, self.out, self.make, self.mark = run, out, writer, mark_of(run)
         self.config = read(run / "config.yaml", MOST_CONFIG)
         self.events: Optional[Events] = None
-        self.told: List[Tuple[int, Any]] = []  # of every line: its step and its tokens
+        self.told: List[Tuple[int, Any]] = []  # for every line: its step and its tokens
         self.damaged = 0
 
     def begin(self, seconds: float, purge: Optional[int]) -> None:
@@ -262,8 +262,8 @@ class Export:
         text = indented(self.config.decode(errors="replace").removesuffix("\n"))
         self.events.text("config", text, global_step=max(0, purge or 0), walltime=seconds)
 
-    def take(self, void: Optional[int], lines: List[Json], now: float) -> None:
-        """`now`: when the last line was written; the others were before, by their tokens_per_s."""
+    def add_lines(self, void: Optional[int], lines: List[Json], now: float) -> None:
+        """Writes the events of `lines`. `now` is when the last one was written; tokens_per_s dates the others."""
         if void is not None:
             self.told = [one for one in self.told if one[0] < void]
         tokens = [self.told[-1][1] if self.told else 0, *(line.get("tokens") for line in lines)]
@@ -297,7 +297,7 @@ def export(run: pathlib.Path, out: pathlib.Path, writer: Any, follow: bool) -> L
         for void, lines, damaged in growing(path, follow):
             made.damaged += damaged
             if lines or void is not None:
-                made.take(void, lines, os.stat(path).st_mtime)
+                made.add_lines(void, lines, os.stat(path).st_mtime)
             if follow and lines and made.is_over():
                 break
     finally:

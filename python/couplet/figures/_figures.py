@@ -152,7 +152,7 @@ def _of_routing(R: Tensor, K: int, noise: Dict[str, int], wanted: Collection[str
 
 
 class Responses(NamedTuple):
-    """Of the gates of c experts, f32 or wider."""
+    """Responses of the gates of c experts, f32 or wider."""
 
     columns: Tensor  # [c, n]: |R_i W^j|, M^T
     centred: Optional[Tensor]  # [c, n]: the same of R_i - mean R; None: not wanted
@@ -161,8 +161,8 @@ class Responses(NamedTuple):
 
 
 def responses(R: Tensor, gates: Matrices, half: str, centred: bool = False, spectral: bool = False) -> Responses:
-    """Of rows R [n, d] and the gates [D, d] of c experts; NUMBERS_AT_ONCE numbers at once. The product of the centred
-    rows is that of the rows less its mean over them: there is no second one."""
+    """Returns the responses to rows R [n, d] of the gates [D, d] of c experts; NUMBERS_AT_ONCE numbers at once. Centred
+    rows need no product of their own: theirs is the product of the rows less its mean over the rows."""
     n, d = R.shape
     many = gates if isinstance(gates, Tensor) else list(gates)
     size = max(1, NUMBERS_AT_ONCE // (many[0].shape[-2] * (n + d)))
@@ -286,8 +286,8 @@ def of_layer(
     wanted: Collection[str] = NAMES,
     gather: Gather = lambda here: here,
 ) -> Dict[str, Tensor]:
-    """What `read` makes the figures of, on the device: name -> [], and of GRAMS name -> [m, m], m the smaller of n and
-    d. Of the clean rows R, and of R less the mean row (`erc_centred`, `centred_...`); `proxy_route_top1` and
+    """Returns the input of `read`, on the device: name -> [], and for names of GRAMS [m, m], m the smaller of n and d.
+    Figures are those of the clean rows R, and of R less the mean row (`erc_centred`, `centred_...`); `proxy_route_top1` and
     `proxy_route_topk` of proxies with noise of this seed, step and layer.
 
     wanted: of ALL_NAMES. gates is called only if a figure needs them: those of all n experts, or of c of them, and

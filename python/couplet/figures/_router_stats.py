@@ -1,4 +1,4 @@
-"""What routers do with the tokens of training: counted by forward hooks on the device, with no synchronisation,
+"""Statistics of routers over the tokens of training: counted by forward hooks on the device, without synchronisation,
 and read once per log."""
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from ..ops._functional import refuse_mesh, whole_number
 NAMES = ("router_maxvio", "router_load_min", "router_dead", "router_load_entropy", "router_entropy", "router_margin")
 OF_DISTRIBUTION = {"router_entropy", "router_margin"}
 PERCENTILES = (10, 50, 90)  # over layers
-BIAS = "e_score_correction_bias"  # of DeepSeek-V3's kind: added to sigmoid scores to choose experts
+BIAS = "e_score_correction_bias"  # DeepSeek-V3's bias: added to sigmoid scores to choose experts
 
 
 class RouterStats:
@@ -155,7 +155,7 @@ def _figures_of(sums: Tensor) -> Tensor:
 
 
 def _entropy(amounts: Tensor) -> Tensor:
-    """Of amounts / their sum, in nats."""
+    """Returns the entropy of amounts / their sum, in nats."""
     p = amounts / amounts.sum()
     terms: Tensor = torch.special.xlogy(p, p)
     return -terms.sum()
@@ -170,7 +170,7 @@ class _Counter:
         self.load: Optional[Tensor] = None  # int64 [n]
         self.probabilities: Optional[Tensor] = None  # f32 [n], summed over tokens
         self.margin: Optional[Tensor] = None  # f32 [2]: summed over tokens, and how many
-        self.is_optional = False  # what cannot be counted is left out, with a warning
+        self.is_optional = False  # a figure that cannot be counted is left out, with a warning
 
     def __call__(self, module: nn.Module, inputs: Any, output: Any) -> None:
         if not module.training or self.n == 0:
@@ -247,7 +247,7 @@ class _Counter:
                 return t.bool(), None
             is_one_each = logits is not None and t.numel() * self.n == logits.numel()  # top-1
             if t.dtype != torch.bool and (t.dim() > 1 or is_one_each):
-                # Of three, the first are logits; of two, the other may be probabilities.
+                # The first of three tensors has logits; the other of two may have probabilities.
                 return t, logits if len(tensors) > 2 and logits is tensors[0] else None
         if logits is None or self.top_k is None or hasattr(module, BIAS):
             raise ValueError(

@@ -15,7 +15,7 @@ from ..ops import _noise
 # is then within 1.5e-4 of itself (2.5 / STEPS^2), its root within 7.5e-5; for those with a gap far closer.
 STEPS = 128
 ENDED = 1e-5  # a new direction this much shorter than the largest eigenvalue so far is rounding: there is no other one
-SQUARINGS = 18  # of the tridiagonal matrix: within log(STEPS) / 2^SQUARINGS = 2e-5 of its largest eigenvalue
+SQUARINGS = 18  # squarings of the tridiagonal matrix: within log(STEPS) / 2^SQUARINGS = 2e-5 of its largest eigenvalue
 
 
 def _times(A: Tensor, v: Tensor) -> Tensor:
@@ -56,7 +56,7 @@ def _trace(X: Tensor) -> Tensor:
 def _largest(T: Tensor) -> Tensor:
     """The largest eigenvalue [c] of T [c, k, k], symmetric without negative eigenvalues: T in the mean of the
     eigenvectors weighted by their eigenvalue to the 2^SQUARINGS."""
-    power, least = T, torch.finfo(T.dtype).tiny  # of zeros it is 0
+    power, least = T, torch.finfo(T.dtype).tiny  # 0 for a matrix of zeros
     for _ in range(SQUARINGS):
         power = power / _trace(power).clamp(min=least)[:, None, None]
         power = power @ power
@@ -73,9 +73,9 @@ def norms(W: Tensor) -> Tensor:
 
 
 def condition_and_rank(gram: Tensor) -> Tuple[float, float]:
-    """Of a matrix R with gram R R^T or R^T R [m, m], f64 on the CPU: the largest of its m singular values over the
-    smallest, infinite if rounding hides the smallest; exp of the entropy of the singular values over their sum (Roy
-    and Vetterli, 2007), 0 if R is 0."""
+    """Returns two figures of a matrix R, from its gram R R^T or R^T R [m, m], f64 on the CPU. Condition: the largest of its
+    m singular values over the smallest, infinite if rounding hides the smallest. Effective rank: exp of the entropy of
+    the singular values over their sum (Roy and Vetterli, 2007), 0 if R is 0."""
     if not gram.isfinite().all():
         return math.nan, math.nan
     values = torch.linalg.eigvalsh(gram)

@@ -28,8 +28,8 @@ FEW = 8  # tokens of an expert that has a row in M_tok (CPL_ROUTING_FEW)
 
 
 def _ranks(x: Tensor, inside: Tensor) -> Tensor:
-    """Of the entries of each list x [r, l] that are inside, from 1 for the smallest; equal ones have the mean of
-    their ranks. Of others: anything."""
+    """Returns the ranks of the entries of each list x [r, l] that are inside, from 1 for the smallest; equal entries
+    have the mean of their ranks. Ranks of other entries are undefined."""
     filled = x.masked_fill(~inside, math.inf)
     ordered = filled.sort(-1).values
     first = torch.searchsorted(ordered, filled)

@@ -53,7 +53,7 @@ def _multiplies_bf16(device: torch.device) -> bool:
 
 
 def products_dtype(job: Job) -> torch.dtype:
-    """Of the operands."""
+    """Returns the dtype of the operands of products."""
     if is_wide(job):
         return torch.float64
     if job.compute == "f32" or (job.compute == "" and _plain.is_for(job.router.device)):
@@ -120,7 +120,7 @@ def _add_product(target: Tensor, a: Tensor, b: Tensor, beta: int, factor: Factor
 
 
 class Work:
-    """What the phases share: the proxies and how matrices are multiplied (Products)."""
+    """State that the phases share: the proxies and how matrices are multiplied (Products)."""
 
     def __init__(self, job: Job):
         self.job = job
@@ -139,7 +139,7 @@ class Work:
         self.lift = lift_of(self.u, self.dtype)
         self.factor: Factor = 1 / self.lift if job.scale is None else job.scale.to(self.f32) / self.lift
         self.gates = sum(self.c * math.prod(W.shape[1:]) * W.dtype.itemsize for W in job.matrices)  # bytes
-        self.room = max(LEAST_BYTES, self.gates // SHARE)  # of a chunk
+        self.room = max(LEAST_BYTES, self.gates // SHARE)  # bytes for a chunk
         self.z: Optional[Tensor] = None  # f32 [c, D, n], memory of a chunk's response
 
     def operand(self, x: Tensor) -> Tensor:
@@ -152,8 +152,8 @@ class Work:
             W.stacked is None or W.dtype != self.dtype or 1 not in W.stacked.stride()[1:] for W in self.job.matrices
         )
 
-    def take(self, experts: Experts, at: slice) -> Tensor:
-        return self.operand(experts.some(at))
+    def take_matrices(self, experts: Experts, at: slice) -> Tensor:
+        return self.operand(experts.chunk(at))
 
     def forward(self, x: Tensor, W: Tensor) -> Tensor:
         if x.dim() == 3:
@@ -197,7 +197,8 @@ class Work:
 
 
 def _bytes_of_expert(w: Work, has_z: bool, is_backward: bool) -> int:
-    """Of one expert in a chunk: copies of its matrices, and what `respond` makes, forward, or forward and backward."""
+    """Returns the bytes of an expert in a chunk: copies of its matrices, and the tensors that `respond` makes, forward, or
+    forward and backward."""
     job, wide = w.job, w.f32.itemsize
     copied = sum(math.prod(W.shape[1:]) for W in job.matrices) * w.dtype.itemsize if w.copies else 0
     z, dz = job.n * job.D * wide, job.n * job.D * w.dtype.itemsize

@@ -19,7 +19,7 @@ def refuse(sentence: str) -> None:
 
 
 def described(value: Any) -> str:
-    """What somebody gave, in an error."""
+    """Returns a text for a given value, for errors."""
     return f"{value!r}" if isinstance(value, (str, int, float, type(None))) else f"a {type(value).__name__}"
 
 

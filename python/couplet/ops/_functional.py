@@ -165,7 +165,7 @@ def _refuse_transforms(tensors: Sequence[Tensor]) -> None:
 
 
 def refuse_sharded(tensors: Sequence[Any], name: str) -> None:
-    plain = (torch.Tensor, torch.nn.Parameter)  # of which PyTorch 2.4 cannot compile hasattr
+    plain = (torch.Tensor, torch.nn.Parameter)  # PyTorch 2.4 cannot compile hasattr of these
     if any(type(t) not in plain and hasattr(t, "full_tensor") for t in tensors):
         raise TypeError(
             f"couplet: {name} is a DTensor, of which every process has a part; pass "

@@ -48,8 +48,8 @@ class Experts:
         """[r, k] of local expert j."""
         return self.single[j] if self.stacked is None else self.stacked[j]
 
-    def some(self, at: slice) -> Tensor:
-        """[c, r, k]; a view where the tensor is one."""
+    def chunk(self, at: slice) -> Tensor:
+        """Returns the matrices [c, r, k] of a slice of experts; a view where all experts are one tensor."""
         if self.stacked is None:
             return torch.stack(self.single[at])
         return self.stacked[at]
@@ -116,7 +116,7 @@ class Job:
 
 @dataclass
 class Result:
-    """Of one evaluation. The gradients of the matrices are where the job has them."""
+    """Results of one evaluation. The gradients of the matrices are in the job."""
 
     total: Tensor  # n^2 L [], f32 or wider: the sum over pairs
     M: Tensor  # [n, c], f32 or wider: the columns of the experts that are here

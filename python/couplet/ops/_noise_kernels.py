@@ -22,7 +22,7 @@ except ImportError:  # not on every platform
 from ._tags import tags
 
 HAS_TRITON = triton is not None
-BLOCK = 256  # of Philox, four numbers each; numbers of a row that are read at once
+BLOCK = 256  # Philox blocks of four numbers; numbers of a row that are read at once
 LARGEST = torch.finfo(torch.float32).max
 CHANGING = ("first", "key_low", "key_high", "step", "last")  # no kernel of its own for 1 and multiples of 16
 

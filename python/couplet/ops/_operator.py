@@ -265,7 +265,7 @@ def evaluate(
     with without_autocast(job.router.device):
         result = run(job)
         factors = None if job.factors is None else _factors(job)
-    loss = torch.empty((), dtype=_wide(job.router, gate or up), device=job.router.device)
+    loss = torch.empty((), dtype=_result_dtype(job.router, gate or up), device=job.router.device)
     torch.mul(result.total, job.weight / job.n**2, out=loss)
     d_router = job.router.new_empty(0, dtype=torch.float32) if result.d_router is None else result.d_router
     if factors is not None:
@@ -277,8 +277,8 @@ def evaluate(
     return loss, result.M, d_router.to(job.router.dtype) if want[0] else d_router, *grads, *nothing
 
 
-def _wide(router: Tensor, matrices: Sequence[Tensor]) -> torch.dtype:
-    """Of loss and M."""
+def _result_dtype(router: Tensor, matrices: Sequence[Tensor]) -> torch.dtype:
+    """Returns the dtype of loss and M."""
     is_wide = any(t.dtype == torch.float64 for t in (router, *matrices[:1]))
     return torch.float64 if is_wide else torch.float32
 
@@ -346,7 +346,7 @@ def _(
     *options: Any,
 ) -> Tuple[Tensor, ...]:
     nothing = router.new_empty(0, dtype=torch.float32)
-    wide, n, n_here = _wide(router, gate or up), router.shape[0], shape_of(gate or up)[0]
+    wide, n, n_here = _result_dtype(router, gate or up), router.shape[0], shape_of(gate or up)[0]
     results = (
         router.new_empty((), dtype=wide),
         router.new_empty((n, n_here), dtype=wide),
@@ -375,7 +375,7 @@ def _(
 def layout(
     router: Tensor, many: Sequence[Sequence[Tensor]], want: Sequence[bool], half: str, weight: float
 ) -> Tuple[Any, ...]:
-    """What `multiply` has to know of gate, up and down beside the factors."""
+    """Returns the arguments of `multiply` that describe gate, up and down."""
     shapes, strides = (
         [number for t, wanted in zip(many, want[1:]) for number in (of(t) if t and wanted else (0, 0, 0))]
         for of in (shape_of, _strides_of_gradient)
@@ -383,7 +383,7 @@ def layout(
     return shapes, strides, router.dtype, (many[0] or many[1])[0].dtype, half, router.shape[0], weight
 
 
-def keep(
+def save_evaluation(
     ctx: Any,
     router: Tensor,
     gate: Sequence[Tensor],
@@ -394,7 +394,7 @@ def keep(
     weight: float,
     output: Sequence[Tensor],
 ) -> bool:
-    """In ctx what `gradients` needs of an evaluation; whether its tensors are saved: those of an accelerator."""
+    """Saves in ctx what `gradients` needs. Returns whether tensors are saved, which is so on an accelerator."""
     many = (gate, up, down)
     ctx.set_materialize_grads(False)
     ctx.want, ctx.lengths = want, [len(tensors) for tensors in many]
@@ -412,7 +412,7 @@ def _setup(ctx: Any, inputs: Any, output: Any) -> None:
     half, _, weight, *_ = options = inputs[8:]
     ctx.mark_non_differentiable(*output[1:])
     ctx.rest = (None,) * (len(inputs) - 4)  # delta and all behind it have no gradient
-    if not keep(ctx, router, gate, up, down, want, half, weight, output):
+    if not save_evaluation(ctx, router, gate, up, down, want, half, weight, output):
         ctx.save_for_backward(router, delta, *gate, *up, *down)
         ctx.evaluation = lambda *tensors: erc(*tensors, *numbers, want, *options)
 
@@ -455,8 +455,8 @@ class _Last(torch.autograd.Function):
 def gradients(
     ctx: Any, by: Tensor, again: Callable[[Any], List[Tensor]]
 ) -> Tuple[Any, List[Any], List[Any], List[Any]]:
-    """Of router, gate, up and down, times `by`, as autograd takes them; `again` makes those on the CPU once more. With
-    create_graph, where they may be differentiated again, with a graph that refuses it."""
+    """Returns the gradients of router, gate, up and down, times `by`, as autograd takes them; `again` computes those on
+    the CPU once more. With create_graph they have a graph that refuses to be differentiated."""
 
     def make() -> List[Tensor]:
         if ctx.layout is not None:
@@ -513,7 +513,7 @@ class Evaluated(torch.autograd.Function):
         gate, up, down = _parted(rest, lengths)
         output = evaluation(router, gate, up, down, delta)
         ctx.evaluation, ctx.again = evaluation, again
-        if not keep(ctx, router, gate, up, down, want, half, weight, output):
+        if not save_evaluation(ctx, router, gate, up, down, want, half, weight, output):
             ctx.save_for_backward(router, delta, *rest)
         ctx.mark_non_differentiable(output[1])
         return output[0], output[1]

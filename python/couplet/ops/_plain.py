@@ -46,7 +46,7 @@ def is_for(device: torch.device) -> bool:
 
 
 class Work:
-    """What the phases share: the proxies and how the matrices of a chunk are multiplied (Products)."""
+    """State that the phases share: the proxies and how the matrices of a chunk are multiplied (Products)."""
 
     def __init__(self, job: Job):
         self.job = job
@@ -57,7 +57,7 @@ class Work:
         self.d_proxy: Optional[Tensor] = None
         self.u = job.weight / job.n**2 * (1.0 if job.scale is None else job.scale.item())
         self.tie = tie_of(torch.bfloat16 if job.compute == "bf16" else self.dtype, job)
-        self.beta = 0 if job.fresh else 1  # of gradients: what is there already counts, or not
+        self.beta = 0 if job.fresh else 1  # factor of the gradients that exist already
 
     def chunks(self) -> list[slice]:
         job = self.job
@@ -71,8 +71,8 @@ class Work:
             x = x.to(torch.bfloat16)
         return x if x.dtype == self.dtype else x.to(self.dtype)
 
-    def take(self, experts: Experts, at: slice) -> Tensor:
-        return self.operand(experts.one(at.start)[None] if at.stop - at.start == 1 else experts.some(at))
+    def take_matrices(self, experts: Experts, at: slice) -> Tensor:
+        return self.operand(experts.one(at.start)[None] if at.stop - at.start == 1 else experts.chunk(at))
 
     def forward(self, x: Tensor, W: Tensor) -> Tensor:
         rows = as_rows(W) if x.dim() == 2 else None
@@ -118,12 +118,14 @@ class Work:
         for k, count in enumerate(active):
             one = slice(at.start + k, at.start + k + 1)
             if count >= 7 * n // 8:
-                self._add_to_proxies(None, respond_backward(self, one, self.x, r.some(k), scale.mT[k : k + 1]))
+                self._add_to_proxies(None, respond_backward(self, one, self.x, r.of_expert(k), scale.mT[k : k + 1]))
             elif count:
                 which = scale[:, k].nonzero().flatten()
                 self._add_to_proxies(
                     which,
-                    respond_backward(self, one, self.x.index_select(0, which), r.some(k, which), scale[which, k][None]),
+                    respond_backward(
+                        self, one, self.x.index_select(0, which), r.of_expert(k, which), scale[which, k][None]
+                    ),
                 )
 
     def is_dense(self, active: list[int]) -> bool:
@@ -133,7 +135,7 @@ class Work:
         return calls > 0 and spared <= max(len(active) * n // 8, calls // (self.job.D * self.job.d))
 
     def add_own_gradients(self, at: slice, r: Response, scale: Tensor) -> None:
-        """Of the diagonal, beside what is there; scale [c]."""
+        """Adds the gradients of the diagonal; scale [c]."""
         self.beta = 1
         if scale.any():
             dx = respond_backward(self, at, self.own(at), r, scale[:, None])

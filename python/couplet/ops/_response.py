@@ -1,4 +1,4 @@
-"""What experts make of proxies, and the gradient of it: each activation of the loss, forward and backward.
+"""Responses of experts to proxies, and their gradients: each activation of the loss, forward and backward.
 
 Shapes: m proxies x [m, d] of c experts, or x [c, m, d], each expert's own; responses [c, m, D] or [c, m, d]. `Products`
 says how matrices are taken and multiplied on the CPU and on an accelerator."""
@@ -33,7 +33,7 @@ def as_rows(W: Tensor) -> Optional[Tensor]:
 
 
 def widest(device: torch.device) -> torch.dtype:
-    """Of hinges and their sums."""
+    """Returns the dtype of hinges and their sums."""
     return torch.float32 if device.type == "mps" else torch.float64
 
 
@@ -64,8 +64,8 @@ class Products(Protocol):
 
     job: Job
 
-    def take(self, experts: Experts, at: slice) -> Tensor:
-        """W [c, r, k] as it enters products."""
+    def take_matrices(self, experts: Experts, at: slice) -> Tensor:
+        """Returns W [c, r, k] as it enters products."""
 
     def operand(self, x: Tensor) -> Tensor:
         """x in the dtype of products."""
@@ -88,15 +88,15 @@ class Products(Protocol):
 
 @dataclass
 class Response:
-    """Of m proxies: `out`, whose norm is M, and what it is computed from, each [c, m, D]."""
+    """Responses to m proxies: `out`, whose norm is M, and the tensors it is computed from, each [c, m, D]."""
 
     out: Tensor
     z: Optional[Tensor] = None  # gate's output
     u: Optional[Tensor] = None  # up projection's
     h: Optional[Tensor] = None  # silu(z) * u
 
-    def some(self, k: int, rows: Optional[Tensor] = None) -> Response:
-        """Expert k's alone, to these proxies or all."""
+    def of_expert(self, k: int, rows: Optional[Tensor] = None) -> Response:
+        """Returns the responses of expert k alone, to these proxies or to all."""
 
         def pick(t: Tensor) -> Tensor:
             return t[k : k + 1] if rows is None else t[k].index_select(0, rows)[None]
@@ -107,15 +107,15 @@ class Response:
 def respond(p: Products, at: slice, x: Tensor) -> Response:
     """x: proxies in the dtype of products."""
     job = p.job
-    z = None if job.gate is None else p.forward(x, p.take(job.gate, at))
-    u = None if job.up is None else p.forward(x, p.take(job.up, at))
+    z = None if job.gate is None else p.forward(x, p.take_matrices(job.gate, at))
+    u = None if job.up is None else p.forward(x, p.take_matrices(job.up, at))
     if u is None:
         assert z is not None, "an activation uses gate or up"
         return Response(F.silu(z) if job.activation == "silu" else z, z)
     if z is None:
         return Response(u, u=u)
     h = F.silu(z) * u
-    out = h if job.down is None else p.forward(p.operand(h), p.take(job.down, at))
+    out = h if job.down is None else p.forward(p.operand(h), p.take_matrices(job.down, at))
     return Response(out, z, u, h)
 
 
@@ -132,7 +132,7 @@ def respond_backward(p: Products, at: slice, x: Tensor, r: Response, scale: Tens
     if job.down is not None and r.h is not None:
         dout = p.operand(dout)
         p.add_gradient(job.d_down, at, dout, p.operand(r.h))
-        dout = p.backward(dout, p.take(job.down, at))
+        dout = p.backward(dout, p.take_matrices(job.down, at))
     dz = dout if job.activation == "gate" else None
     du = dout if job.activation == "up" else None
     if r.z is not None and job.activation not in ("gate", "up"):
@@ -143,7 +143,7 @@ def respond_backward(p: Products, at: slice, x: Tensor, r: Response, scale: Tens
         if d is not None and weights is not None:
             d = p.operand(d)
             if job.wants_router:
-                part = (p.backward if x.dim() == 3 else p.backward_to_proxies)(d, p.take(weights, at))
+                part = (p.backward if x.dim() == 3 else p.backward_to_proxies)(d, p.take_matrices(weights, at))
                 dx = part if dx is None else dx + part
             p.add_gradient(gradient, at, d, x)
     return dx

@@ -21,11 +21,11 @@ _UNSAFE = re.compile("[\x00-\x08\n-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\
 
 
 class BadFile(Exception):
-    """What is wrong with a file, in a sentence that does not repeat its name."""
+    """A fault of a file, as a sentence that does not repeat its name."""
 
 
-# Of the two versions of control groups: their folder, their name in /proc/self/cgroup, and the files that say how much a
-# group may take, how much it has taken, and which line of memory.stat is what the kernel takes back.
+# The two versions of control groups: their folder, their name in /proc/self/cgroup, the files with the limit
+# and the use of memory, the line of memory.stat with the part that the kernel can take back.
 _GROUPS = (
     ("sys/fs/cgroup", "", "memory.max", "memory.current", "inactive_file"),
     ("sys/fs/cgroup/memory", "memory", "memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
@@ -33,7 +33,7 @@ _GROUPS = (
 
 
 def _match(path: pathlib.Path, pattern: str) -> str:
-    """What the group of the pattern matches in a file; "" where nothing does or there is no such file."""
+    """Returns the match of the pattern's group in a file; "" where nothing matches or the file does not exist."""
     try:
         found = re.search(pattern, path.read_text(encoding="utf-8", errors="replace"), re.M)
     except OSError:
@@ -128,7 +128,7 @@ def pieces(path: Path, largest: int) -> "Iterator[bytes]":
                 piece = source.read(1 << 18)
             except EOFError:
                 raise BadFile("the compressed data ends too early: the file is cut") from None
-            except Exception as error:  # of the system; of gzip, zlib or zstandard
+            except Exception as error:  # an error of the system, gzip, zlib or zstandard
                 if isinstance(error, OSError) and not isinstance(error, gzip.BadGzipFile):
                     raise _unreadable(error) from None
                 raise BadFile(f"corrupt compressed data: {first_line(error)}") from None
@@ -182,9 +182,9 @@ def shown(text: str) -> str:
     return _UNSAFE.sub(_shown, text)
 
 
-def say(*lines: str, file: Optional[TextIO] = None) -> None:
-    """Prints lines that may hold what came from a file, by default to standard output, if it is open. What its encoding
-    lacks is escaped. OSError: standard output cannot be written; then it is not tried again."""
+def print_lines(*lines: str, file: Optional[TextIO] = None) -> None:
+    """Prints lines that may hold text from a file, by default to standard output, if it is open. Characters that its
+    encoding lacks are escaped. OSError: standard output cannot be written; then it is not tried again."""
     file = file or sys.stdout
     if file is None:
         return
@@ -199,14 +199,17 @@ def say(*lines: str, file: Optional[TextIO] = None) -> None:
             raise OSError(error.errno, error.strerror, "standard output") from None
 
 
+say = print_lines  # the name by which couplet.bench and couplet.certify import it
+
+
 def complain(*lines: str) -> None:
-    """As say, to standard error."""
+    """Prints lines to standard error, as print_lines does."""
     if sys.stderr is not None:
-        say(*lines, file=sys.stderr)
+        print_lines(*lines, file=sys.stderr)
 
 
 def first_line(error: BaseException) -> str:
-    """Of what it says, if it can say it, at most 300 letters."""
+    """Returns the first line of the error's text, at most 300 letters; "" where it has none."""
     try:
         return (str(error).splitlines() or [""])[0][:300]
     except Exception:

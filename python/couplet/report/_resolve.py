@@ -15,7 +15,7 @@ from typing import Any, Callable, Dict, List, NamedTuple, Optional
 Json = Dict[str, Any]
 Values = List[Optional[float]]
 LINES, MARKED, WIDE = 8, 80, 30  # colours; points of a curve with marks; ends of an axis that is logarithmic
-CELLS = 100_000  # of maps, from which the ends of the colours are taken
+CELLS = 100_000  # most cells of maps from which the ends of the colours are taken
 
 
 class BadReport(Exception):
@@ -23,7 +23,7 @@ class BadReport(Exception):
 
 
 class Item(NamedTuple):
-    """What stands side by side in a chart: a checkpoint, or a whole report."""
+    """One of the things that a chart shows side by side: a checkpoint, or a whole report."""
 
     at: Json
     name: str
@@ -196,7 +196,8 @@ def line_charts(chart: Json, items: List[Item]) -> List[Json]:
 
 
 def line_chart(chart: Json, items: List[Item], rows: List[List[Element]], lines: List[Json], only: Any) -> Json:
-    """Of one item a colour a line; of several a colour an item. `only`: of the lines this and its dashed ones."""
+    """Returns a chart of lines. With one item each line has a colour, with several each item. `only` chooses a line, with
+    its dashed ones."""
     places, several, series = places_of(rows), len(items) > 1, []
     head = only or next(of for of in lines if not of.get("dashed"))
     shown = sorted(lines, key=lambda of: bool(of["colour"] < 0))
@@ -389,7 +390,7 @@ def by_independence(cells: List[Values]) -> Any:
 
 
 def by_domain(layers: List[List[Values]], place: int) -> List[Values]:
-    """Of every layer the shares of a domain over their mean over the domains that have tokens."""
+    """Returns, for every layer, the shares of a domain over their mean over the domains that have tokens."""
     used = [s for s, shares in enumerate(layers[0]) if any(shares)]
     return [
         [over(v, mean_of([domains[s][j] for s in used])) for j, v in enumerate(domains[place])] for domains in layers
@@ -472,7 +473,7 @@ FORMS: Dict[str, Callable[[Json, List[Item]], List[Json]]] = {
 
 
 def kind_of(report: Json) -> str:
-    """Of which verb a JSON is: inspect, routing, eval or compare."""
+    """Returns the verb that wrote a JSON: inspect, routing, eval or compare."""
     if "comparisons" in report:
         return "compare"
     if "results" in report:

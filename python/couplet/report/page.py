@@ -26,7 +26,7 @@ def cell(tag: str, value: str) -> str:
 def without_scripts(
     title: str, sentences: Sequence[str], headings: Sequence[str], rows: Sequence[Sequence[str]]
 ) -> str:
-    """What is shown where scripts are switched off: the sentences, and a table of the main figures."""
+    """Returns the text for readers whose scripts are switched off: the sentences, and a table of the main figures."""
     note = "Charts and further tables are drawn by the page's own script, which is switched off."
     head = "".join(cell("th", name) for name in headings)
     body = "".join(f"<tr>{cell('th', row[0])}{''.join(cell('td', one) for one in row[1:])}</tr>\n" for row in rows)

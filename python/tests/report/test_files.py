@@ -44,7 +44,7 @@ def test_what_steers_a_terminal_is_escaped():
 
 def test_what_an_encoding_lacks_is_escaped():
     file = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
-    _files.say("naïve", file=file)
+    _files.print_lines("naïve", file=file)
     assert file.buffer.getvalue() == b"na\\xefve\n"
 
 
