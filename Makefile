@@ -10,7 +10,7 @@ SHARE   ?= $(if $(filter faults-ranks,$(MAKECMDGOALS)),20,1)
 MEMORY  ?= 0
 SOURCES  = $(shell git ls-files '*.c' '*.h' 2>/dev/null || find src include tests bench -name '*.[ch]')
 
-.PHONY: release cuda device-bundle device-bare deps deps-all demo test further far python certify-sweep python-matrix python-recipes wheels wheels-bare package package-bare bare-readme fuzz races coverage faults faults-ranks net-ranks bench intervals experiments scale check install clean help
+.PHONY: release cuda device-bundle device-bare deps deps-all demo test further far python certify-sweep python-matrix python-recipes wheels wheels-bare package package-bare bare-readme fuzz races coverage faults faults-ranks net-ranks bench experiments scale check install clean help
 export JOBS V DESTDIR
 
 release: ## builds the program, build/release/couplet (V=1 prints every command)
@@ -157,11 +157,6 @@ bench: ## measures speed against the plain matrix product, in the same run
 	@tools/build.sh release --target bench couplet
 	@for program in $$(find build/release/bench -maxdepth 1 -type f -perm -u+x | sort); do $$program || exit 1; done
 	@python3 bench/remote.py build/release/couplet
-
-intervals: ## measures how often the intervals of inspect --sample hold; LAYERS=1000; about a quarter of an hour
-	@tools/deps.sh build
-	@tools/build.sh release --target couplet row_coverage
-	@tools/intervals.sh build/release $(LAYERS)
 
 experiments: release ## makes the missing runs of experiments/; ONLY=alpha, RUNS=a-, JOBS=1, MEASURE=1, AGAIN=1, WEIGHTS=1
 	@tools/deps.sh python

@@ -122,10 +122,13 @@ CENTRED = {f"centred_{name}" for name, _, centred in ROWS if centred == "1"}
 
 
 def columns(list_file):
-    """The names in the paths of members; a bound has a member for an infinite one too."""
-    rows = re.findall(r'^CPL_COLUMN\(\w+, "([\w.]+)", \w+, (\w+),', pathlib.Path(list_file).read_text(), re.M)
-    names = {name for path, _ in rows for name in path.split(".") if name}
-    return names | {path.split(".")[-1] + "_infinite" for path, kind in rows if kind == "BOUND"}
+    """The names in the paths of members; a bound has a member for an infinite one too, an estimate two members."""
+    rows = re.findall(
+        r'^CPL_(COLUMN|ESTIMATE)\(\w+, "([\w.]+)",\s+\w+,\s+(\w+),', pathlib.Path(list_file).read_text(), re.M
+    )
+    names = {name for _, path, _ in rows for name in path.split(".") if name}
+    names |= {name for form, _, _ in rows if form == "ESTIMATE" for name in ("estimate", "standard_error")}
+    return names | {path.split(".")[-1] + "_infinite" for _, path, kind in rows if kind == "BOUND"}
 
 
 LISTED = {

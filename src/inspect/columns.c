@@ -27,17 +27,29 @@ static double least_silhouette(const cpl_layer_report *l, double sign)
     return least;
 }
 
-static bool has_value(const cpl_layer_report *l, int column)
+bool cpl_inspect_has_part(const cpl_coupling_report *r, int64_t layer, int part)
 {
-    if (list[column].part == CPL_PART_CENTRED_ROWS) return !l->fault && l->centred.has_rows;
-    if (list[column].part == CPL_PART_CENTRED) return !l->fault && l->centred.has_M;
-    return !l->fault && (list[column].part != CPL_PART_COUPLING || l->has_M);
+    const cpl_layer_report *l         = &r->layers[layer];
+    const cpl_sample_report *s        = l->sample;
+    const bool has[CPL_INSPECT_PARTS] = {
+        [CPL_PART_SHAPE]          = true,
+        [CPL_PART_COUPLING]       = l->has_M,
+        [CPL_PART_CENTRED]        = l->centred.has_M,
+        [CPL_PART_CENTRED_ROWS]   = l->centred.has_rows,
+        [CPL_PART_ROUTER]         = true,
+        [CPL_PART_NOISE]          = r->options.noisy,
+        [CPL_PART_CLUSTERS]       = l->silhouettes != NULL,
+        [CPL_PART_SAMPLE]         = s != NULL,
+        [CPL_PART_SAMPLE_M]       = s && s->has_M,
+        [CPL_PART_SAMPLE_CENTRED] = s && s->has_centred,
+    };
+    return !l->fault && has[part];
 }
 
 static double value_of(const void *report, int64_t layer, int column, int a)
 {
     const cpl_layer_report *l = &((const cpl_coupling_report *)report)->layers[layer];
-    if (!has_value(l, column)) return NAN;
+    if (!cpl_inspect_has_part(report, layer, list[column].part)) return NAN;
     switch (column) {
 #define CPL_COLUMN(name, key, part, kind, value)                                                   \
     case name:                                                                                     \
@@ -96,10 +108,20 @@ static const cpl_shown clusters[] = {{SILHOUETTE, "rows", "mean of", .digits = 4
                                      {SILHOUETTE_MOST, "the most", "expert with", .digits = 4},
                                      {0}};
 
+static const cpl_shown sampled[] = {
+    {SAMPLE_OWN, "own", "kappa", .digits = 4, .spread = SAMPLE_OWN_ERROR},
+    {SAMPLE_OTHERS, "others", "kappa", .digits = 4, .spread = SAMPLE_OTHERS_ERROR},
+    {SAMPLE_CENTRED_OWN, "own", "kappa, centred", .digits = 4, .spread = SAMPLE_CENTRED_OWN_ERROR},
+    {SAMPLE_CENTRED_OTHERS, "others", "kappa, centred", .digits = 4,
+     .spread = SAMPLE_CENTRED_OTHERS_ERROR},
+    {SAMPLE_NORM, "mean", "|W_g|", .digits = 3, .spread = SAMPLE_NORM_ERROR},
+    {0}};
+
 static const struct {
     const cpl_shown *shown;
     const char *title;
 } tables[] = {
+    [CPL_TABLE_SAMPLE] = {sampled, "Means from the rows that were read, +- their standard errors"},
     [CPL_TABLE_AGREEMENT] = {agreement, "Agreement, free of the scale of the weights"},
     [CPL_TABLE_CENTRED] =
         {agreement,
@@ -138,9 +160,18 @@ static const cpl_shown compared[] = {
     {SILHOUETTE, "silhouette of the rows of W_g", .digits = 4},
     {0}};
 
+static const cpl_shown compared_samples[] = {
+    {SAMPLE_OWN, "alignment with the own expert (kappa)", .digits = 4},
+    {SAMPLE_OTHERS, "alignment with other experts (kappa)", .digits = 4},
+    {SAMPLE_CENTRED_OWN, "the same of centred rows, own expert", .digits = 4},
+    {SAMPLE_CENTRED_OTHERS, "the same of centred rows, other experts", .digits = 4},
+    {COSINE, "cosine of two router rows (mean)", .digits = 4},
+    {0}};
+
 static bool is_requested(int column, const cpl_inspect_options *o)
 {
     if (column == SILHOUETTE) return o->silhouette;
+    if (column == SAMPLE_CENTRED_OWN || column == SAMPLE_CENTRED_OTHERS) return !o->noisy;
     if (o->sample > 0 && (column == ERC || column == VIOLATED || column == GATE_NORM)) return false;
     return o->lambda || (column != LAMBDA && column != CENTRED_LAMBDA && column != LAMBDA_RANDOM);
 }
@@ -182,7 +213,7 @@ static double mean_of(const cpl_coupling_report *r, int column)
     double sum    = 0;
     int64_t count = 0;
     for (int64_t i = 0; i < r->n_layers; i++) {
-        if (!has_value(&r->layers[i], column)) continue;
+        if (!cpl_inspect_has_part(r, i, list[column].part)) continue;
         sum += value_of(r, i, column, 0);
         count++;
     }
@@ -201,6 +232,7 @@ const char *cpl_coupling_layer_label(char out[48], const cpl_layer_report *layer
 static bool has_row(const cpl_layer_report *l, cpl_inspect_table table)
 {
     if (table == CPL_TABLE_CENTRED) return !l->fault && l->centred.has_M;
+    if (table == CPL_TABLE_SAMPLE) return !l->fault && l->sample;
     return !l->fault && (l->has_M || table != CPL_TABLE_AGREEMENT);
 }
 
@@ -229,8 +261,9 @@ cpl_status cpl_inspect_grid_compare(cpl_grid *g, cpl_pool *pool, const cpl_coupl
                                     int64_t count)
 {
     cpl_shown shown[MOST_SHOWN];
-    int64_t rows = 0;
-    choose(shown, compared, &reports[0].options, false);
+    int64_t rows                 = 0;
+    const cpl_inspect_options *o = &reports[0].options;
+    choose(shown, o->sample > 0 ? compared_samples : compared, o, false);
     while (shown[rows].heading) rows++;
     CPL_TRY(cpl_grid_open(g, pool, rows, count));
     for (int64_t v = 0; v < count; v++) {

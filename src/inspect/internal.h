@@ -1,7 +1,6 @@
-/* internal.h - what report.c, measure.c, sampled.c, sampled_sums.c, silhouette.c, rows.c and
- * worker.c share.
+/* internal.h - shared by report.c, measure.c, sample.c, silhouette.c, rows.c and worker.c.
  *
- * Room:  inspect, inside those seven only. */
+ * Room:  inspect, inside these six alone. */
 #ifndef CPL_INSPECT_INTERNAL_H
 #define CPL_INSPECT_INTERNAL_H
 
@@ -53,58 +52,41 @@ double cpl_coupling_work_bytes(const cpl_coupling_report *report, int n_threads)
 CPL_NODISCARD cpl_status cpl_inspect_cost_of(cpl_inspect_cost *cost,
                                              const cpl_coupling_report *report);
 
-/* ---- sampled.c: with o.sample a part of the rows of every gate ---- */
+/* ---- sample.c: with o.sample a part of the rows of every gate ---- */
 
 /* Sets the plan of every layer, and refuses layers whose gates have no contiguous rows. Nothing
  * without o.sample. */
-CPL_NODISCARD cpl_status cpl_sampled_open(cpl_coupling_report *report);
+CPL_NODISCARD cpl_status cpl_sample_open(cpl_coupling_report *report);
 
 /* Whether only some rows of the gates of the layer are read. */
-bool cpl_sampled_applies(const cpl_layer_report *layer);
+bool cpl_sample_applies(const cpl_layer_report *layer);
 
-/* Of such a layer: what is read, in bytes and as a share of the rows; the bytes of its sums. */
-double cpl_sampled_bytes(const cpl_coupling_report *report, const cpl_layer_report *layer);
-double cpl_sampled_share(const cpl_layer_report *layer);
-size_t cpl_sampled_memory(const cpl_coupling_report *report, const cpl_layer_report *layer);
+/* For such a layer: bytes that are read, and bytes of its sums. */
+double cpl_sample_bytes(const cpl_coupling_report *report, const cpl_layer_report *layer);
+size_t cpl_sample_memory(const cpl_coupling_report *report, const cpl_layer_report *layer);
 
-/* The blocks of expert j. */
-void cpl_sampled_choose(int64_t chosen[CPL_ROW_BLOCKS], const cpl_coupling_report *report,
-                        const cpl_layer_report *layer, int64_t j);
+/* Returns the first row of the k-th block, 0 <= k < n_read, that is read of the gate of expert j, and
+ * sets its number of rows. */
+int64_t cpl_sample_block(const cpl_coupling_report *report, const cpl_layer_report *layer,
+                         int64_t j, int64_t k, int64_t *rows);
 
-/* Prefetches the blocks of expert j; reads them for nothing. */
-void cpl_sampled_prefetch(const cpl_coupling_report *report, const cpl_layer_report *layer,
-                          int64_t j);
-CPL_NODISCARD cpl_status cpl_sampled_load(const cpl_coupling_report *report,
-                                          const cpl_layer_report *layer, cpl_inspect_worker *worker,
-                                          int64_t j);
+/* The sums of one layer: of the router rows, and, unless M is noisy, of the centred rows. All zero is
+ * an empty one. */
+typedef struct cpl_sample_sums {
+    cpl_row_sums raw, centred; /* they share the norms; centred.squares NULL: M is noisy */
+} cpl_sample_sums;
 
-/* ---- sampled_sums.c ---- */
+CPL_NODISCARD cpl_status cpl_sample_sums_init(cpl_sample_sums *sums,
+                                              const cpl_coupling_report *report,
+                                              const cpl_layer_report *layer);
+void cpl_sample_sums_free(cpl_sample_sums *sums);
 
-/* The sums of one layer: of the rows, and, unless M is noisy, of the centred rows. All zero is an
- * empty one. */
-typedef struct cpl_sampled_sums {
-    cpl_row_sums raw, centred; /* centred.squares NULL: none; they share the norms */
-} cpl_sampled_sums;
-
-CPL_NODISCARD cpl_status cpl_sampled_sums_init(cpl_sampled_sums *sums,
-                                               const cpl_coupling_report *report,
-                                               const cpl_layer_report *layer);
-void cpl_sampled_sums_free(cpl_sampled_sums *sums);
-
-/* Reads the blocks of expert j into the sums. */
-CPL_NODISCARD cpl_status cpl_sampled_expert(cpl_sampled_sums *sums,
-                                            const cpl_coupling_report *report,
-                                            const cpl_layer_report *layer,
-                                            cpl_inspect_worker *worker, const void *packed,
-                                            int64_t j);
-
-/* Sets layer->sample from the sums; centred_norm [n] of the centred rows, NULL with noise. The layer has
- * no norms of gates. */
-CPL_NODISCARD cpl_status cpl_sampled_finish(cpl_layer_report *layer, const cpl_sampled_sums *sums,
-                                            const cpl_inspect_options *options,
-                                            const double *centred_norm);
-/* The same of a layer of which all rows were read: its figures, without any width. */
-void cpl_sampled_exact(cpl_layer_report *layer, const cpl_inspect_options *options);
+/* Sets the estimates of layer->sample from the sums, and the layer's norms of gates to NaN.
+ * centred_norm [n] of the centred rows, NULL with noise. */
+void cpl_sample_report_estimate(cpl_layer_report *layer, const cpl_sample_sums *sums,
+                                const double *centred_norm);
+/* Sets them to the layer's own figures, without an error, after all of its rows were read. */
+void cpl_sample_report_copy(cpl_layer_report *layer);
 
 /* ---- silhouette.c: gates are read again when the means of all experts are known ---- */
 

@@ -2,8 +2,6 @@
 #include "inspect/show.h"
 
 #include <math.h>
-#include <stddef.h>
-#include <stdio.h>
 #include <string.h>
 
 #include "base/memory.h"
@@ -106,104 +104,18 @@ static void put_place(maker *m, json_t *object, const cpl_moe_layer *at)
     put(m, object, "layer", json_integer(at->layer));
 }
 
-/* ---- a sample ---- */
-
-typedef struct member {
-    const char *key;
-    size_t offset; /* in cpl_row_estimates, or cpl_row_bounds */
-} member;
-
-static const member estimates[] = {
-    {"kappa_diagonal", offsetof(cpl_row_estimates, kappa_diagonal)},
-    {"kappa_off_diagonal", offsetof(cpl_row_estimates, kappa_off_diagonal)},
-    {"z", offsetof(cpl_row_estimates, z)},
-    {"m_diagonal", offsetof(cpl_row_estimates, m_diagonal)},
-    {"m_off_diagonal", offsetof(cpl_row_estimates, m_off_diagonal)},
-};
-
-static const member bounds[] = {
-    {"alpha_min", offsetof(cpl_row_bounds, alpha_min)},
-    {"q50", offsetof(cpl_row_bounds, ratio_50)},
-    {"q90", offsetof(cpl_row_bounds, ratio_90)},
-    {"q99", offsetof(cpl_row_bounds, ratio_99)},
-    {"violated", offsetof(cpl_row_bounds, violated)},
-    {"active_rows", offsetof(cpl_row_bounds, active_rows)},
-    {"active_columns", offsetof(cpl_row_bounds, active_columns)},
-    {"kappa_row_top1", offsetof(cpl_row_bounds, rows_own)},
-    {"kappa_column_top1", offsetof(cpl_row_bounds, columns_own)},
-    {"assignment_accuracy", offsetof(cpl_row_bounds, assigned)},
-};
-
-/* A bound has no estimate. */
-static json_t *interval(maker *m, const cpl_interval *x, bool bound)
-{
-    json_t *object = json_object();
-    if (!bound) put(m, object, "estimate", cpl_json_number(x->estimate));
-    put(m, object, "low", cpl_json_number(x->low));
-    put(m, object, "high", cpl_json_number(x->high));
-    return object;
-}
-
-static json_t *by_alpha(maker *m, const cpl_interval *x)
-{
-    json_t *object = json_object();
-    char key[32];
-    for (int a = 0; a < m->columns.n_alphas; a++) {
-        snprintf(key, sizeof key, "%.15g", m->columns.alphas[a]);
-        put(m, object, key, interval(m, &x[a], true));
-    }
-    return object;
-}
-
-static void put_all(maker *m, json_t *object, const cpl_row_estimates *e, const cpl_row_bounds *b)
-{
-    json_t *of = cpl_json_open(&m->failed, object, "estimates", json_object());
-    for (size_t i = 0; i < sizeof estimates / sizeof *estimates; i++)
-        put(m, of, estimates[i].key,
-            interval(m, (const void *)((const char *)e + estimates[i].offset), false));
-    of = cpl_json_open(&m->failed, object, "bounds", json_object());
-    put(m, of, "erc", by_alpha(m, b->erc));
-    put(m, of, "erc_relative", by_alpha(m, b->erc_relative));
-    for (size_t i = 0; i < sizeof bounds / sizeof *bounds; i++)
-        put(m, of, bounds[i].key,
-            interval(m, (const void *)((const char *)b + bounds[i].offset), true));
-}
-
-static json_t *sample(maker *m, const cpl_sample_report *s)
-{
-    json_t *object = json_object();
-    put(m, object, "rows", json_integer(s->rows));
-    put(m, object, "blocks", json_integer(s->plan.n_read));
-    put(m, object, "of_blocks", json_integer(s->plan.n_blocks));
-    put(m, object, "gate_norm_mean", interval(m, &s->estimates.gate_norm, false));
-    if (s->has_M) put_all(m, object, &s->estimates, &s->bounds);
-    if (s->has_centred)
-        put_all(m, cpl_json_open(&m->failed, object, "centred", json_object()),
-                &s->centred_estimates, &s->centred_bounds);
-    return object;
-}
-
 static json_t *measured(maker *m, const cpl_coupling_report *r, int64_t layer)
 {
     const cpl_layer_report *l = &r->layers[layer];
     const cpl_moe_layer *at   = l->at;
     json_t *object            = json_object();
     put_place(m, object, at);
-    cpl_columns_json(&m->failed, object, &m->columns, CPL_PART_SHAPE, layer);
     put(m, object, "figures", figures(m, l, r->options.lambda));
-    if (l->has_M) {
-        cpl_columns_json(&m->failed, object, &m->columns, CPL_PART_COUPLING, layer);
-        put(m, object, "assignment", assignment(m, l));
-    }
-    if (l->centred.has_M)
-        cpl_columns_json(&m->failed, object, &m->columns, CPL_PART_CENTRED, layer);
-    if (l->sample) put(m, object, "sample", sample(m, l->sample));
-    cpl_columns_json(&m->failed, object, &m->columns, CPL_PART_ROUTER, layer);
-    if (r->options.noisy) cpl_columns_json(&m->failed, object, &m->columns, CPL_PART_NOISE, layer);
-    if (l->silhouettes) {
-        cpl_columns_json(&m->failed, object, &m->columns, CPL_PART_CLUSTERS, layer);
-        put(m, object, "silhouette_experts", silhouettes(m, l));
-    }
+    for (int part = 0; part < CPL_INSPECT_PARTS; part++)
+        if (cpl_inspect_has_part(r, layer, part))
+            cpl_columns_json(&m->failed, object, &m->columns, part, layer);
+    if (l->has_M) put(m, object, "assignment", assignment(m, l));
+    if (l->silhouettes) put(m, object, "silhouette_experts", silhouettes(m, l));
     put(m, object, "quantiles", distributions(m, l));
     if (at->extra_rows) put(m, object, "router_rows_left_out", json_integer(at->extra_rows));
     if (at->biased) put(m, object, "biases_left_out", json_true());
@@ -291,8 +203,9 @@ static json_t *checkpoint(maker *m, const cpl_coupling_report *r)
     m->failed = verdict.failed || m->failed;
     put(m, object, "verdict", cpl_json_words(verdict.bytes ? verdict.bytes : ""));
     cpl_text_free(&verdict);
-    if (r->options.sample <= 0) put(m, object, "summary", summary(m, r));
     put(m, object, "state", state.words ? json_string(state.words) : json_null());
+    if (r->options.sample > 0) return object;
+    put(m, object, "summary", summary(m, r));
     put(m, object, "coupled_layers", json_integer(state.coupled));
     return object;
 }

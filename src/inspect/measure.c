@@ -41,7 +41,7 @@ typedef struct work {
     float *centred_M, *centred_eps; /* [n,n], [n] */
     double *centred_norm;           /* [n] */
 
-    cpl_sampled_sums sums; /* with o.sample, if not all rows are read */
+    cpl_sample_sums sums; /* with o.sample, if not all rows are read */
 } work;
 
 /* Places other than the tasks' numbers: BEFORE is the router, which comes first; NEVER is none. */
@@ -114,7 +114,7 @@ static void give_back(work *w)
     w->R = w->delta = w->mean = w->norm32 = w->spectral = NULL;
     w->centred_M = w->centred_eps = NULL;
     w->packed = w->centred_norm = NULL;
-    cpl_sampled_sums_free(&w->sums);
+    cpl_sample_sums_free(&w->sums);
 }
 
 /* The upper bits of a layer's number, which no model has but a file may claim, go to the step. */
@@ -146,10 +146,10 @@ static cpl_status begin_layer(crew *c, work *w)
 {
     cpl_layer_report *l = w->report;
     CPL_TRY(take_memory(w, &c->report->options));
-    if (cpl_sampled_applies(l)) {
+    if (cpl_sample_applies(l)) {
         memset(l->M, 0, (size_t)(l->at->n * l->at->n) * sizeof *l->M); /* there is none */
         for (int64_t j = 0; j < l->at->n; j++) l->gate_norm[j] = NAN;
-        CPL_TRY(cpl_sampled_sums_init(&w->sums, c->report, l));
+        CPL_TRY(cpl_sample_sums_init(&w->sums, c->report, l));
     }
     const cpl_matrix R = like_router(w, w->R);
     CPL_TRY(cpl_router_read(R, l->at));
@@ -220,13 +220,14 @@ static cpl_status finish_layer(crew *c, work *w, cpl_inspect_worker *h)
     const int64_t n              = l->at->n;
     CPL_TRY(compare_rows(w, h->scratch));
     for (int64_t j = 0; j < n; j++)
-        w->norm32[j] = cpl_sampled_applies(l) ? 0 : (float)l->gate_norm[j];
+        w->norm32[j] = cpl_sample_applies(l) ? 0 : (float)l->gate_norm[j];
     cpl_cpu_on_host()->coupling_figures(&l->figures, l->M, l->eps, like_router(w, w->R), w->delta,
                                         w->norm32, w->spectral, l->at->K ? l->at->K : 1,
                                         h->scratch);
-    if (cpl_sampled_applies(l)) {
+    if (cpl_sample_applies(l)) {
         if (w->centred_M) measure_centred_rows(w, l->M, h->scratch);
-        return cpl_sampled_finish(l, &w->sums, o, w->centred_norm);
+        cpl_sample_report_estimate(l, &w->sums, w->centred_norm);
+        return CPL_OK;
     }
     for (int a = 0; a < o->n_alphas; a++) l->erc[a] = cpl_null_model_erc(l->M, n, o->alphas[a]);
     CPL_TRY(cpl_null_model_ratios_of(&l->ratios, l->M, n));
@@ -235,32 +236,39 @@ static cpl_status finish_layer(crew *c, work *w, cpl_inspect_worker *h)
     cpl_silhouette_finish(l);
     l->has_M = l->at->comparable;
     if (w->centred_M) CPL_TRY(measure_centred(c, w, h->scratch));
-    if (l->sample) cpl_sampled_exact(l, o);
+    if (l->sample) cpl_sample_report_copy(l);
     return CPL_OK;
 }
 
 /* ---- an expert ---- */
 
-static cpl_status measure_expert(work *w, cpl_inspect_worker *h, int64_t j)
+/* Adds the rows that are loaded to squares [n], centred [n] (NULL: none) and norm. */
+static cpl_status add_rows(const work *w, cpl_inspect_worker *h, double *squares, double *centred,
+                           double *norm)
 {
-    cpl_layer_report *l     = w->report;
-    const cpl_moe_layer *at = l->at;
-    const int64_t block     = cpl_inspect_worker_rows(at);
-    const cpl_host_ops *ops = cpl_cpu_on_host();
-    double norm = 0, *centred = w->centred_M ? h->squares + at->n : NULL;
-    CPL_TRY(cpl_gate_load(&h->gate, at, j));
-    memset(h->squares, 0, 2 * (size_t)at->n * sizeof(double));
-    if (w->mean) memset(h->sum, 0, (size_t)at->d * sizeof(double));
-    for (int64_t c = 0; c < at->D; c += block) {
-        const cpl_matrix W = {h->rows, at->D - c < block ? at->D - c : block, at->d};
+    const cpl_moe_layer *at = w->report->at;
+    const int64_t block = cpl_inspect_worker_rows(at), end = h->gate.first + h->gate.rows;
+    for (int64_t c = h->gate.first; c < end; c += block) {
+        const cpl_matrix W = {h->rows, end - c < block ? end - c : block, at->d};
         cpl_gate_rows(W, &h->gate, c);
-        ops->response.add(h->squares, centred, &norm, w->packed, at->n, W, h->scratch);
+        cpl_cpu_on_host()->response.add(squares, centred, norm, w->packed, at->n, W, h->scratch);
         if (w->spectral)
             memcpy(h->whole + c * at->d, W.at, (size_t)(W.rows * at->d) * sizeof(float));
         if (w->mean) cpl_silhouette_add_mean(h, W);
     }
+    return isfinite(*norm) ? CPL_OK : cpl_gate_check(&h->gate, h->rows);
+}
+
+static cpl_status measure_expert(work *w, cpl_inspect_worker *h, int64_t j)
+{
+    cpl_layer_report *l     = w->report;
+    const cpl_moe_layer *at = l->at;
+    double norm = 0, *centred = w->centred_M ? h->squares + at->n : NULL;
+    CPL_TRY(cpl_gate_load(&h->gate, at, j));
+    memset(h->squares, 0, 2 * (size_t)at->n * sizeof(double));
+    if (w->mean) memset(h->sum, 0, (size_t)at->d * sizeof(double));
+    CPL_TRY(add_rows(w, h, h->squares, centred, &norm));
     if (w->mean) cpl_silhouette_mean(w->mean + j * at->d, h, at);
-    if (!isfinite(norm)) CPL_TRY(cpl_gate_check(&h->gate, h->rows));
     l->gate_norm[j] = sqrt(norm);
     for (int64_t i = 0; i < at->n; i++) {
         const float m = (float)sqrt(h->squares[i]);
@@ -269,7 +277,26 @@ static cpl_status measure_expert(work *w, cpl_inspect_worker *h, int64_t j)
         if (centred) w->centred_M[i * at->n + j] = (float)sqrt(centred[i]);
     }
     if (w->spectral)
-        w->spectral[j] = ops->spectral_norm((cpl_matrix){h->whole, at->D, at->d}, h->scratch);
+        w->spectral[j] =
+            cpl_cpu_on_host()->spectral_norm((cpl_matrix){h->whole, at->D, at->d}, h->scratch);
+    return CPL_OK;
+}
+
+/* Reads the sampled blocks of an expert into the sums, which are zero. */
+static cpl_status sample_expert(const crew *c, work *w, cpl_inspect_worker *h, int64_t j)
+{
+    const cpl_layer_report *l = w->report;
+    const int64_t n = l->at->n, b = l->sample->plan.n_read;
+    for (int64_t k = 0, rows; k < b; k++) {
+        const int64_t first = cpl_sample_block(c->report, l, j, k, &rows), to = (j * b + k) * n;
+        double *squares = w->sums.raw.squares + to;
+        double *centred = w->sums.centred.squares ? w->sums.centred.squares + to : NULL;
+        CPL_TRY(cpl_gate_load_rows(&h->gate, l->at, j, first, rows));
+        CPL_TRY(add_rows(w, h, squares, centred, w->sums.raw.norms + j * b + k));
+        for (int64_t i = 0; i < n; i++)
+            if (!isfinite((float)squares[i]))
+                return cpl_inspect_too_large(l->at, i, "the gate of expert", j);
+    }
     return CPL_OK;
 }
 
@@ -393,10 +420,14 @@ static void leave_layer(crew *c, work *w, cpl_inspect_worker *h)
 
 static void prefetch(const crew *c, const cpl_layer_report *l, int64_t expert)
 {
-    if (cpl_sampled_applies(l))
-        cpl_sampled_prefetch(c->report, l, expert);
-    else
+    if (!cpl_sample_applies(l)) {
         cpl_gate_prefetch(l->at, expert);
+        return;
+    }
+    for (int64_t k = 0, rows; k < l->sample->plan.n_read; k++) {
+        const int64_t first = cpl_sample_block(c->report, l, expert, k, &rows);
+        cpl_gate_prefetch_rows(l->at, expert, first, rows);
+    }
 }
 
 static cpl_status take_expert(crew *c, work *w, cpl_inspect_worker *h, int64_t task)
@@ -404,9 +435,7 @@ static cpl_status take_expert(crew *c, work *w, cpl_inspect_worker *h, int64_t t
     cpl_layer_report *l = w->report;
     const int64_t n = l->at->n, expert = task % n;
     if (task >= n) return cpl_silhouette_expert(l, h, like_router(w, w->mean), expert);
-    if (cpl_sampled_applies(l))
-        return cpl_sampled_expert(&w->sums, c->report, l, h, w->packed, expert);
-    return measure_expert(w, h, expert);
+    return cpl_sample_applies(l) ? sample_expert(c, w, h, expert) : measure_expert(w, h, expert);
 }
 
 static void work_on(crew *c, cpl_inspect_worker *h)

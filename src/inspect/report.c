@@ -138,10 +138,8 @@ static cpl_status add_rows(cpl_source_pieces *pieces, cpl_inspect_cost *cost,
 static cpl_status add_sample(cpl_source_pieces *pieces, cpl_inspect_cost *cost,
                              const cpl_coupling_report *r, const cpl_layer_report *l, int64_t j)
 {
-    int64_t chosen[CPL_ROW_BLOCKS], rows;
-    cpl_sampled_choose(chosen, r, l, j);
-    for (int64_t k = 0; k < l->sample->plan.n_read; k++) {
-        const int64_t first = cpl_row_plan_block(&l->sample->plan, chosen[k], &rows);
+    for (int64_t k = 0, rows; k < l->sample->plan.n_read; k++) {
+        const int64_t first = cpl_sample_block(r, l, j, k, &rows);
         CPL_TRY(add_rows(pieces, cost, l->at, j, first, rows));
     }
     return CPL_OK;
@@ -154,8 +152,8 @@ static cpl_status add_layer(cpl_source_pieces *pieces, cpl_inspect_cost *cost,
     CPL_TRY(cpl_router_pieces(pieces, l->at));
     for (int time = 0; time < times; time++)
         for (int64_t j = 0; j < l->at->n; j++)
-            CPL_TRY(cpl_sampled_applies(l) ? add_sample(pieces, cost, r, l, j)
-                                           : add_rows(pieces, cost, l->at, j, 0, l->at->D));
+            CPL_TRY(cpl_sample_applies(l) ? add_sample(pieces, cost, r, l, j)
+                                          : add_rows(pieces, cost, l->at, j, 0, l->at->D));
     return CPL_OK;
 }
 
@@ -237,7 +235,7 @@ static cpl_status open_parts(cpl_coupling_report *r, cpl_inspect_cost *cost, con
     CPL_TRY(cpl_moe_map_make(&r->map, r->files));
     CPL_TRY(choose_layers(r));
     CPL_TRY(judge_layers(r));
-    CPL_TRY(cpl_sampled_open(r));
+    CPL_TRY(cpl_sample_open(r));
     r->table_bytes = table_bytes(r, held);
     add_work(cost, r);
     CPL_TRY(set_threads(cost, r));

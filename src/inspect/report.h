@@ -11,7 +11,7 @@
 
 #include "inspect/families/families.h"
 #include "inspect/null_model.h"
-#include "inspect/row_sample.h"
+#include "inspect/sample.h"
 #include "tensor/backend/backend.h"
 #include "tensor/figures.h"
 
@@ -59,14 +59,14 @@ typedef struct cpl_centred_report {
     cpl_null_model chance;
 } cpl_centred_report;
 
-/* With o.sample: what the rows that were read say. In figures that need M, and in the norms of the
- * gates, a layer of which not all rows were read has nothing else. */
+/* With o.sample: means from the rows that were read. A layer of which not all rows were read has no
+ * other figure that needs M or the norms of the gates. */
 typedef struct cpl_sample_report {
     cpl_row_plan plan;
-    bool has_M, has_centred; /* has_centred: false with --noise too */
+    bool has_M, has_centred; /* without has_M the gate norm alone is an estimate; has_centred: false
+                                with --noise too */
     int64_t rows;            /* read of each gate, at most */
-    cpl_row_estimates estimates, centred_estimates;
-    cpl_row_bounds bounds, centred_bounds;
+    cpl_estimate stored[CPL_SAMPLE_FIGURES], centred[CPL_SAMPLE_FIGURES];
 } cpl_sample_report;
 
 /* A layer. */

@@ -21,8 +21,15 @@ enum {
     CPL_PART_CENTRED_ROWS,
     CPL_PART_ROUTER,
     CPL_PART_NOISE,
-    CPL_PART_CLUSTERS
+    CPL_PART_CLUSTERS,
+    CPL_PART_SAMPLE,
+    CPL_PART_SAMPLE_M,
+    CPL_PART_SAMPLE_CENTRED,
+    CPL_INSPECT_PARTS
 };
+
+/* Whether layer number `layer` of the report's list has the figures of a part. */
+bool cpl_inspect_has_part(const cpl_coupling_report *report, int64_t layer, int part);
 
 /* The list with the values of a report: rows are its layers. */
 cpl_columns cpl_inspect_columns(const cpl_coupling_report *report);
@@ -31,7 +38,8 @@ typedef enum cpl_inspect_table {
     CPL_TABLE_AGREEMENT, /* free of scale: layers with M */
     CPL_TABLE_CENTRED,   /* the same of the centred rows */
     CPL_TABLE_RAW,       /* depends on the scale of the weights */
-    CPL_TABLE_CLUSTERS   /* silhouettes */
+    CPL_TABLE_CLUSTERS,  /* silhouettes */
+    CPL_TABLE_SAMPLE     /* with options.sample, in place of AGREEMENT and CENTRED */
 } cpl_inspect_table;
 
 /* The layers that have no fault, for a terminal; AGREEMENT, CENTRED: those with M. All texts live in `pool`.
@@ -42,25 +50,6 @@ CPL_NODISCARD cpl_status cpl_inspect_grid(cpl_grid *grid, cpl_pool *pool,
 
 /* A table that compares several checkpoints: means over the layers. */
 CPL_NODISCARD cpl_status cpl_inspect_grid_compare(cpl_grid *grid, cpl_pool *pool,
-                                                  const cpl_coupling_report *reports,
-                                                  int64_t count);
-
-/* ---- sampled_show.c ---- */
-
-/* With options.sample: what takes the place of the tables AGREEMENT and CENTRED. */
-typedef enum cpl_sampled_table {
-    CPL_SAMPLED_ESTIMATES,
-    CPL_SAMPLED_CENTRED,
-    CPL_SAMPLED_BOUNDS,
-    CPL_SAMPLED_CENTRED_BOUNDS
-} cpl_sampled_table;
-
-CPL_NODISCARD cpl_status cpl_sampled_grid(cpl_grid *grid, cpl_pool *pool,
-                                          const cpl_coupling_report *report,
-                                          cpl_sampled_table table);
-
-/* The means of all four over the layers, a column a checkpoint. */
-CPL_NODISCARD cpl_status cpl_sampled_grid_compare(cpl_grid *grid, cpl_pool *pool,
                                                   const cpl_coupling_report *reports,
                                                   int64_t count);
 
@@ -78,8 +67,8 @@ CPL_NODISCARD cpl_status cpl_coupling_maps(json_t *json, const cpl_coupling_repo
 
 /* Whether the weights of router and experts are coupled: docs/inspection.md, "The verdict". */
 typedef struct cpl_coupling_state {
-    const char *words;       /* such as "partly coupled"; NULL: it cannot be told */
-    int64_t layers, coupled; /* that count; of them coupled, of a sample for certain */
+    const char *words;       /* such as "partly coupled"; NULL: it cannot be told, or a sample */
+    int64_t layers, coupled; /* layers that count; coupled ones of them */
 } cpl_coupling_state;
 
 cpl_coupling_state cpl_coupling_state_of(const cpl_coupling_report *report);

@@ -8,83 +8,38 @@
 #include "base/text.h"
 
 /* The bounds of docs/inspection.md, "The verdict". */
-static const double KEPT = 0.05;    /* pairs that a coupled layer may violate at alpha 1 */
-static const double WEAK = 1.0 / 3; /* ... of a weakly coupled model, mean over the layers */
-static const double CHANCE =
-    2.0 / 3;                       /* ... of entries of M that have nothing to do with each other */
-static const double NEARLY = 0.9;  /* share of the layers */
-static const double RARE   = 0.01; /* probability of what is no chance */
-enum { FEW = 6 }; /* experts: random weights of fewer keep the bounds now and then */
-
-/* A sample leaves figures within bounds, whose ends have a verdict each; of all rows both are the same. */
-enum { WORST, BEST, ENDS };
+static const double KEPT   = 0.05; /* share of pairs that a coupled layer may violate at alpha 1 */
+static const double WEAK   = 1.0 / 3; /* that share in a weakly coupled model, mean over layers */
+static const double CHANCE = 2.0 / 3; /* that share if the entries of M are unrelated */
+static const double NEARLY = 0.9;     /* share of the layers that a coupled model has coupled */
+static const double RARE   = 0.01;    /* an event below this probability is not called chance */
+enum { FEW = 6 }; /* random weights of fewer experts count as coupled now and then */
 
 /* Sums over the layers with M and more than one expert; then means. */
-typedef cpl_coupling_rows of_rows;
-
 typedef struct tally {
-    of_rows stored, centred; /* stored: the noisy ones with --noise, when there are none centred */
-    int64_t layers, lone;    /* those; those with a single expert */
-    int64_t coupled, few;    /* layers; of them those of few experts */
-    int64_t by_chance;       /* of few experts, that random weights may have: they count as none */
-    double chance, violated; /* own share by chance; the smaller share of the two sets */
-    double expected;         /* coupled layers of few experts, of random weights */
+    cpl_coupling_rows stored, centred; /* with --noise, stored are the noisy rows */
+    int64_t layers, lone;              /* layers that count; layers with M and a single expert */
+    int64_t coupled, few;              /* coupled layers; those of them with few experts */
+    int64_t by_chance;                 /* coupled layers of few experts that count as none */
+    double chance, violated;           /* own share by chance; the smaller share of the two sets */
+    double expected;                   /* coupled layers of few experts if weights were random */
 } tally;
 
-/* Of a layer's stored or centred rows. */
-typedef struct figures {
-    double own, violated, alpha, z;
-    bool shows; /* z is above 0. A matrix that is the same everywhere, or zero, shows nothing */
-} figures;
-
-static bool sampled(const cpl_layer_report *l)
+static void add_rows(cpl_coupling_rows *t, const cpl_null_model *chance,
+                     const cpl_null_model_ratios *ratios)
 {
-    return !l->has_M && l->sample && l->sample->has_M;
-}
-
-static bool has_centred(const cpl_layer_report *l)
-{
-    return sampled(l) ? l->sample->has_centred : l->centred.has_M;
-}
-
-/* Where the own kappa of every row, or of every column, is the largest, z is above 0, if there is one. */
-static figures figures_within(const cpl_row_bounds *b, cpl_interval z, int end)
-{
-    const bool sure = z.low > 0 || b->rows_own.low >= 1 || b->columns_own.low >= 1;
-    if (end == BEST)
-        return (figures){b->rows_own.high, b->violated.low, b->alpha_min.low, z.high, z.high > 0};
-    return (figures){b->rows_own.low, b->violated.high, b->alpha_min.high, z.low,
-                     !isnan(z.low) && sure};
-}
-
-static figures figures_of(const cpl_layer_report *l, bool centred, int end)
-{
-    const cpl_sample_report *s      = l->sample;
-    const cpl_centred_report *c     = &l->centred;
-    const cpl_null_model *chance    = centred ? &c->chance : &l->chance;
-    const cpl_null_model_ratios *of = centred ? &c->ratios : &l->ratios;
-    if (sampled(l))
-        return figures_within(centred ? &s->centred_bounds : &s->bounds,
-                              (centred ? &s->centred_estimates : &s->estimates)->z, end);
-    return (figures){chance->kappa_row_top1, of->violated, of->most, chance->z,
-                     chance->z > 0 && (centred ? c->figures : l->figures).m_diagonal > 0};
-}
-
-static void add_rows(of_rows *t, const cpl_layer_report *l, bool centred, int end)
-{
-    const figures f = figures_of(l, centred, end);
-    t->least        = t->layers++ ? fmin(t->least, f.alpha) : f.alpha;
-    t->most         = fmax(t->most, f.alpha);
-    t->own += f.own;
-    t->violated += f.violated;
-    if (!isfinite(f.z)) return;
+    t->least = t->layers++ ? fmin(t->least, ratios->most) : ratios->most;
+    t->most  = fmax(t->most, ratios->most);
+    t->own += chance->kappa_row_top1;
+    t->violated += ratios->violated;
+    if (!isfinite(chance->z)) return;
     t->with_z++;
-    t->z += f.z;
+    t->z += chance->z;
 }
 
 static bool has_M(const cpl_layer_report *l)
 {
-    return !l->fault && (l->has_M || sampled(l));
+    return !l->fault && l->has_M;
 }
 
 static bool counts(const cpl_layer_report *l)
@@ -92,31 +47,32 @@ static bool counts(const cpl_layer_report *l)
     return has_M(l) && l->at->n > 1;
 }
 
-/* The share of pairs violated at alpha 1: by the rows of which fewer are. */
-static double violated_in(const cpl_layer_report *l, int end)
+/* The share of pairs violated at alpha 1: the smaller one of stored and centred rows. A matrix that is
+ * the same everywhere, or zero, shows nothing. */
+static double violated_in(const cpl_layer_report *l)
 {
-    double least = 1;
-    for (int centred = 0; centred <= has_centred(l); centred++) {
-        const figures f = figures_of(l, centred, end);
-        if (f.shows) least = fmin(least, f.violated);
-    }
+    const cpl_centred_report *c = &l->centred;
+    double least                = 1;
+    if (l->chance.z > 0 && l->figures.m_diagonal > 0) least = l->ratios.violated;
+    if (c->has_M && c->chance.z > 0 && c->figures.m_diagonal > 0)
+        least = fmin(least, c->ratios.violated);
     return least;
 }
 
-/* The share of layers with random weights of which a set of rows keeps the bounds. */
+/* The share of layers with random weights of n experts that count as coupled. */
 static double kept_by_chance(int64_t n)
 {
     static const double share[FEW] = {0, 0, 1.0 / 6, 1.0 / 30, 1.0 / 400, 1.0 / 1500};
     return n < FEW ? share[n] : 0;
 }
 
-static void add_layer(tally *t, const cpl_layer_report *l, int end)
+static void add_layer(tally *t, const cpl_layer_report *l)
 {
     t->lone += has_M(l) && l->at->n == 1;
     if (!counts(l)) return;
-    add_rows(&t->stored, l, false, end);
-    if (has_centred(l)) add_rows(&t->centred, l, true, end);
-    const double violated = violated_in(l, end);
+    add_rows(&t->stored, &l->chance, &l->ratios);
+    if (l->centred.has_M) add_rows(&t->centred, &l->centred.chance, &l->centred.ratios);
+    const double violated = violated_in(l);
     const bool coupled    = violated <= KEPT;
     t->layers++;
     t->coupled += coupled;
@@ -128,7 +84,7 @@ static void add_layer(tally *t, const cpl_layer_report *l, int end)
 
 /* The layers' z are of about unit variance by chance: so is their sum over the root of their number
  * (Stouffer). One layer of few experts never gets far, its z being at most n - 1; many may. */
-static void finish(of_rows *t)
+static void finish_rows(cpl_coupling_rows *t)
 {
     t->z = t->with_z ? t->z / sqrt((double)t->with_z) : (double)NAN;
     if (!t->layers) return;
@@ -147,14 +103,14 @@ static bool may_be_chance(const tally *t)
     return t->coupled > 0 && t->coupled == t->few && 1 - fewer > RARE;
 }
 
-static tally tally_of(const cpl_coupling_report *r, int end)
+static tally tally_of(const cpl_coupling_report *r)
 {
     tally t = {.stored.name = r->options.noisy ? "Noisy router rows" : "Router rows as stored",
                .centred.name =
                    "Centred rows (less their mean, which softmax routing does not see)"};
-    for (int64_t l = 0; l < r->n_layers; l++) add_layer(&t, &r->layers[l], end);
-    finish(&t.stored);
-    finish(&t.centred);
+    for (int64_t l = 0; l < r->n_layers; l++) add_layer(&t, &r->layers[l]);
+    finish_rows(&t.stored);
+    finish_rows(&t.centred);
     if (!t.layers) return t;
     if (may_be_chance(&t)) {
         t.by_chance = t.coupled;
@@ -175,13 +131,6 @@ static const char *state_of(const tally *t)
     return t->by_chance ? NULL : "weakly coupled";
 }
 
-/* The state that both ends have. */
-static const char *state_within(const tally t[ENDS])
-{
-    const char *worst = state_of(&t[WORST]);
-    return worst == state_of(&t[BEST]) ? worst : NULL;
-}
-
 /* "4.5", or "4.5 to 6" where the ends differ as printed. */
 static void say_range(cpl_text *out, double low, double high)
 {
@@ -196,36 +145,30 @@ static double tenths(double x)
     return round(10 * x) / 10 + 0.0; /* no -0 */
 }
 
-static void say_rows(cpl_text *out, const of_rows *worst, const of_rows *best, double chance)
+static void say_rows(cpl_text *out, const cpl_coupling_rows *t, double chance)
 {
-    if (!worst->layers) return;
-    cpl_text_printf(out, "\n%s: ", worst->name);
-    say_range(out, 100 * worst->own, 100 * best->own);
-    cpl_text_printf(out, " %% excite their own expert most (chance: %.3g %%), ", 100 * chance);
-    say_range(out, 100 * best->violated, 100 * worst->violated);
+    if (!t->layers) return;
+    cpl_text_printf(out, "\n%s: %.3g %% excite their own expert most (chance: %.3g %%), ", t->name,
+                    100 * t->own, 100 * chance);
     cpl_text_printf(out,
-                    " %% of the pairs of experts violate ERC at alpha 1 (chance: %.0f %%), and the "
-                    "smallest alpha without loss is ",
-                    100 * CHANCE);
-    say_range(out, best->least, worst->most);
-    if (worst->with_z) {
-        cpl_text_printf(out, "; z = ");
-        say_range(out, tenths(worst->z), tenths(best->z));
-        cpl_text_printf(out, " (chance: 0 +- 1)");
-    }
+                    "%.3g %% of the pairs of experts violate ERC at alpha 1 (chance: %.0f %%), and "
+                    "the smallest alpha without loss is ",
+                    100 * t->violated, 100 * CHANCE);
+    say_range(out, t->least, t->most);
+    if (t->with_z) cpl_text_printf(out, "; z = %.3g (chance: 0 +- 1)", tenths(t->z));
     cpl_text_char(out, '.');
 }
 
-/* ", namely 2, 5, 8"; of most the others, ", all but 7". Where a sample leaves open which they are, nothing. */
-static void say_which(cpl_text *out, const tally t[ENDS], const cpl_coupling_report *r)
+/* ", namely 2, 5, 8", or, if most layers are coupled, ", all but 7". */
+static void say_which(cpl_text *out, const tally *t, const cpl_coupling_report *r)
 {
     enum { MOST = 8 };
     char label[48];
     int64_t count   = 0;
-    const bool most = 2 * t[BEST].coupled > t[BEST].layers;
-    if (t[BEST].coupled != t[WORST].coupled || !t[BEST].coupled) return;
+    const bool most = 2 * t->coupled > t->layers;
+    if (!t->coupled) return;
     for (int64_t l = 0; l < r->n_layers; l++)
-        if (counts(&r->layers[l]) && (violated_in(&r->layers[l], BEST) <= KEPT) != most &&
+        if (counts(&r->layers[l]) && (violated_in(&r->layers[l]) <= KEPT) != most &&
             ++count <= MOST)
             cpl_text_printf(out, "%s%s",
                             count > 1 ? ", "
@@ -236,24 +179,16 @@ static void say_which(cpl_text *out, const tally t[ENDS], const cpl_coupling_rep
 }
 
 /* " (coupled layers: 3 of 48, namely 2, 5, 8)." */
-static void say_layers(cpl_text *out, const tally t[ENDS], const cpl_coupling_report *r)
+static void say_layers(cpl_text *out, const tally *t, const cpl_coupling_report *r)
 {
-    cpl_text_printf(out, " (coupled layers: ");
-    say_range(out, (double)t[WORST].coupled, (double)t[BEST].coupled);
-    cpl_text_printf(out, " of %lld", (long long)t->layers);
+    cpl_text_printf(out, " (coupled layers: %lld of %lld", (long long)t->coupled,
+                    (long long)t->layers);
     say_which(out, t, r);
-    if (t[BEST].by_chance)
+    if (t->by_chance)
         cpl_text_printf(out,
                         "; %lld more may be chance: random weights of so few experts have as many",
-                        (long long)t[BEST].by_chance);
+                        (long long)t->by_chance);
     cpl_text_printf(out, ").");
-}
-
-static bool is_part(const cpl_coupling_report *r)
-{
-    for (int64_t l = 0; l < r->n_layers; l++)
-        if (sampled(&r->layers[l])) return true;
-    return false;
 }
 
 static void say_nothing(cpl_text *out, int64_t lone)
@@ -263,48 +198,52 @@ static void say_nothing(cpl_text *out, int64_t lone)
                                 "router and experts are coupled cannot be told.");
 }
 
-static void say(cpl_text *out, const tally t[ENDS], const cpl_coupling_report *r)
+static void say_state(cpl_text *out, const tally *t, const cpl_coupling_report *r)
 {
-    const char *state  = state_within(t),
+    const char *state  = state_of(t),
                *untold = "Whether router and experts are coupled cannot be told";
-    const bool part    = is_part(r);
-    if (t[BEST].stored.with_z + t[BEST].centred.with_z == 0) {
+    if (t->stored.with_z + t->centred.with_z == 0) {
         cpl_text_printf(out,
                         "%s: in every layer all pairings of router rows and experts give the same.",
                         untold);
         return;
     }
     if (state)
-        cpl_text_printf(out, "Router and experts are %s%s", state,
-                        part ? ", as far as the sample shows" : "");
+        cpl_text_printf(out, "Router and experts are %s", state);
     else
-        cpl_text_printf(out, "%s%s", untold,
-                        part ? " from this sample; a larger --sample, or none, says more" : "");
+        cpl_text_printf(out, "%s", untold);
     say_layers(out, t, r);
-    say_rows(out, &t[WORST].stored, &t[BEST].stored, t->chance);
-    say_rows(out, &t[WORST].centred, &t[BEST].centred, t->chance);
+    say_rows(out, &t->stored, t->chance);
+    say_rows(out, &t->centred, t->chance);
 }
 
 cpl_coupling_state cpl_coupling_state_of(const cpl_coupling_report *r)
 {
-    const tally t[ENDS] = {tally_of(r, WORST), tally_of(r, BEST)};
-    return (cpl_coupling_state){state_within(t), t->layers, t[WORST].coupled};
+    const tally t = tally_of(r);
+    if (r->options.sample > 0) return (cpl_coupling_state){0};
+    return (cpl_coupling_state){state_of(&t), t.layers, t.coupled};
 }
 
 cpl_coupling_summary cpl_coupling_summary_of(const cpl_coupling_report *r)
 {
-    const tally t = tally_of(r, BEST);
+    const tally t = tally_of(r);
     return (cpl_coupling_summary){t.stored, t.centred, t.chance, CHANCE};
 }
 
 void cpl_coupling_verdict(cpl_text *out, const cpl_coupling_report *r)
 {
-    const tally t[ENDS] = {tally_of(r, WORST), tally_of(r, BEST)};
-    if (!t->layers) {
-        say_nothing(out, t->lone);
+    const tally t = tally_of(r);
+    if (r->options.sample > 0) {
+        cpl_text_printf(out, "A sample has no verdict: the verdict compares single entries of M, "
+                             "and a part of the rows gives their means alone. Run without --sample "
+                             "for a verdict.");
         return;
     }
-    say(out, t, r);
+    if (!t.layers) {
+        say_nothing(out, t.lone);
+        return;
+    }
+    say_state(out, &t, r);
     if (!r->options.text)
         cpl_text_printf(out, "\nWhether the router's choices follow the experts' responses to text "
                              "is another question: --text measures it.");

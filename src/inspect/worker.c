@@ -16,7 +16,7 @@ bool cpl_inspect_reads_twice(const cpl_coupling_report *r, const cpl_moe_layer *
 
 double cpl_coupling_read_bytes(const cpl_coupling_report *r, const cpl_layer_report *l)
 {
-    if (cpl_sampled_applies(l)) return cpl_sampled_bytes(r, l);
+    if (cpl_sample_applies(l)) return cpl_sample_bytes(r, l);
     return (double)cpl_layer_bytes(l->at) * (cpl_inspect_reads_twice(r, l->at) ? 2 : 1);
 }
 
@@ -24,7 +24,8 @@ double cpl_coupling_flops(const cpl_coupling_report *r, const cpl_layer_report *
 {
     const cpl_moe_layer *at = l->at;
     const double once       = 2.0 * (double)at->n * (double)at->n * (double)at->D * (double)at->d;
-    if (cpl_sampled_applies(l)) return once * cpl_sampled_share(l);
+    if (cpl_sample_applies(l))
+        return once * (double)l->sample->plan.n_read / (double)l->sample->plan.n_blocks;
     return once * (cpl_inspect_reads_twice(r, at) ? 2 : 1);
 }
 
@@ -69,8 +70,8 @@ cpl_inspect_worker_needs cpl_inspect_worker_needs_of(const cpl_coupling_report *
         most_of.scratch = most(most_of.scratch, scratch_of(r, at));
         most_of.router  = most(most_of.router, n * d * sizeof(float));
         most_of.centred = most(most_of.centred, n * (n + 2) * sizeof(float) + n * sizeof(double));
-        if (cpl_sampled_applies(&r->layers[l]))
-            most_of.sums = most(most_of.sums, cpl_sampled_memory(r, &r->layers[l]));
+        if (cpl_sample_applies(&r->layers[l]))
+            most_of.sums = most(most_of.sums, cpl_sample_memory(r, &r->layers[l]));
         most_of.packed =
             most(most_of.packed, cpl_cpu_on_host()->response.packed_bytes(at->n, at->d));
     }
@@ -181,15 +182,12 @@ static double product_speed(cpl_inspect_worker *h, const cpl_moe_layer *at, void
 }
 
 /* Seconds a byte; a damaged gate is reported later, in its turn. */
-static double read_speed(cpl_inspect_worker *h, const cpl_coupling_report *r,
-                         const cpl_layer_report *l)
+static double read_speed(cpl_inspect_worker *h, const cpl_layer_report *l)
 {
     const double began = cpl_seconds_now();
     double seconds     = 0;
     for (int64_t j = 0; j < l->at->n && h->gate.read_bytes < SAMPLE_BYTES; j++) {
-        if ((cpl_sampled_applies(l) ? cpl_sampled_load(r, l, h, j)
-                                    : cpl_gate_load(&h->gate, l->at, j)) != CPL_OK)
-            break;
+        if (cpl_gate_load(&h->gate, l->at, j) != CPL_OK) break;
         seconds = cpl_seconds_now() - began;
         if (seconds > SAMPLE_SECONDS) break;
     }
@@ -230,7 +228,7 @@ cpl_status cpl_inspect_cost_of(cpl_inspect_cost *cost, const cpl_coupling_report
         const double threads = cost->n_threads;
         const double product = product_speed(&h, first->at, packed, R, cost->flops);
         cost->seconds        = cost->flops * product / threads;
-        if (!r->options.origin) cost->seconds += cost->bytes * read_speed(&h, r, first);
+        if (!r->options.origin) cost->seconds += cost->bytes * read_speed(&h, first);
         cost->seconds += chance_seconds(r, threads) + spectral_seconds(r, threads);
     } else {
         status = CPL_ERR_MEMORY;

@@ -57,27 +57,19 @@ static int64_t count_columns(const cpl_columns *c, const cpl_shown *shown)
     return n;
 }
 
-static void set_headings(const char **headings, cpl_pool *pool, const cpl_columns *c,
-                         const cpl_shown *shown)
-{
-    for (const cpl_shown *s = shown; s->heading; s++)
-        for (int a = 0; a < n_shown(c, s); a++)
-            *headings++ =
-                s->alphas ? cpl_pool_printf(pool, "%s%g", s->heading, c->alphas[a]) : s->heading;
-}
-
 cpl_status cpl_columns_grid(cpl_grid *g, cpl_pool *pool, const cpl_columns *c,
                             const cpl_shown *shown, int64_t n_rows)
 {
     const int64_t n = count_columns(c, shown);
     int64_t column  = 0;
     CPL_TRY(cpl_grid_open(g, pool, n_rows, n));
-    set_headings(g->columns, pool, c, shown);
     for (const cpl_shown *s = shown; s->heading; s++)
         for (int a = 0; a < n_shown(c, s); a++, column++) {
-            if (!s->group) continue;
-            if (!g->groups) g->groups = cpl_pool_take(pool, (size_t)n * sizeof *g->groups);
-            if (g->groups) g->groups[column] = s->group;
+            g->columns[column] =
+                s->alphas ? cpl_pool_printf(pool, "%s%g", s->heading, c->alphas[a]) : s->heading;
+            if (s->group && !g->groups)
+                g->groups = cpl_pool_take(pool, (size_t)n * sizeof *g->groups);
+            if (s->group && g->groups) g->groups[column] = s->group;
         }
     return cpl_pool_status(pool);
 }
@@ -90,8 +82,9 @@ void cpl_columns_grid_row(cpl_grid *g, cpl_pool *pool, const cpl_columns *c, con
     for (const cpl_shown *s = shown; s->heading; s++)
         for (int a = 0; a < n_shown(c, s); a++) {
             const cpl_column *of = &c->list[s->column];
-            const char *text = cpl_columns_plain(pool, of, s, c->value(c->ctx, row, s->column, a));
-            if (s->spread)
+            const double value   = c->value(c->ctx, row, s->column, a);
+            const char *text     = cpl_columns_plain(pool, of, s, value);
+            if (s->spread && !isnan(value))
                 text = cpl_pool_printf(
                     pool, "%s +- %s", text,
                     cpl_columns_plain(pool, of, s, c->value(c->ctx, row, s->spread, a)));

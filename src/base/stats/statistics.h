@@ -1,5 +1,4 @@
-/* statistics.h - correlations of two lists of numbers, of their values and of their ranks; quantiles;
- * Student's t.
+/* statistics.h - correlations of two lists of numbers, of their values and of their ranks; quantiles.
  *
  * Room:  base/stats. In double. */
 #ifndef CPL_BASE_STATS_STATISTICS_H
@@ -23,10 +22,5 @@ double cpl_correlation_spearman(const double *x, const double *y, int64_t n, voi
 /* The value below which the share 0 <= share <= 1 of `values` [n] lies, between two neighbours linearly,
  * as numpy.quantile. Sorts them; NaN for none. */
 double cpl_quantile(double *values, int64_t n, double share);
-
-/* Student's t with `freedom` > 0 degrees: P(T <= t), and its inverse for 0 < p < 1, to a relative
- * 1e-9 or better. */
-double cpl_student_cdf(double t, double freedom);
-double cpl_student_quantile(double p, double freedom);
 
 #endif /* CPL_BASE_STATS_STATISTICS_H */

@@ -83,7 +83,6 @@ static cpl_status check_sample(const cpl_arguments *a)
     } refused[] = {
         {"--silhouette", "silhouettes are of all rows of every gate"},
         {"--lambda", "the largest singular value of a gate is of all of its rows"},
-        {"--html", "the page draws figures without their intervals"},
         {"--rows", "it takes rows of whole gates"},
         {"--text", "the whole model is read for it"},
     };
@@ -299,7 +298,9 @@ static cpl_status print_all(const work *w)
 static cpl_status main_table(const work *w, cpl_grid *grid, cpl_pool *pool)
 {
     if (w->n > 1) return cpl_inspect_grid_compare(grid, pool, w->reports, w->n);
-    if (w->n == 1) return cpl_inspect_grid(grid, pool, w->reports, CPL_TABLE_AGREEMENT);
+    if (w->n == 1)
+        return cpl_inspect_grid(grid, pool, w->reports,
+                                w->options.sample > 0 ? CPL_TABLE_SAMPLE : CPL_TABLE_AGREEMENT);
     return cpl_routing_grid(grid, pool, &w->routing, CPL_ROUTING_AGREEMENT);
 }
 
@@ -463,7 +464,7 @@ static const cpl_flag flags[] = {
     CPL_FLAG(
         "--sample", TEXT, "SHARE",
         "Read about this share of the rows of every gate, such as 2% or 0.02, in 4 blocks, and "
-        "give figures with 95 % intervals and bounds."),
+        "give means with their standard errors, without a verdict."),
     CPL_FLAG_ROW_THREADS,
     CPL_FLAG("--memory", TEXT, "SIZE", "Never use more memory than this, such as 512M or 4G."),
     CPL_SWITCH("--dry-run", "Open the checkpoints, print what reading them takes, and stop there."),

@@ -193,20 +193,9 @@ static void print_infinite(const cpl_coupling_report *r)
     }
 }
 
-static cpl_status print_sampled(const cpl_coupling_report *r)
-{
-    for (int table = CPL_SAMPLED_ESTIMATES; table <= CPL_SAMPLED_CENTRED_BOUNDS; table++) {
-        cpl_pool pool = {0};
-        cpl_grid grid = {0};
-        CPL_TRY(cpl_output_grid(cpl_sampled_grid(&grid, &pool, r, (cpl_sampled_table)table), &grid,
-                                &pool));
-    }
-    return CPL_OK;
-}
-
 static cpl_status print_agreement(const cpl_coupling_report *r)
 {
-    if (r->options.sample > 0) return print_sampled(r);
+    if (r->options.sample > 0) return print_table(r, CPL_TABLE_SAMPLE);
     CPL_TRY(print_table(r, CPL_TABLE_AGREEMENT));
     return r->options.noisy ? CPL_OK : print_table(r, CPL_TABLE_CENTRED);
 }
@@ -230,16 +219,14 @@ cpl_status cpl_inspect_print_compare(const cpl_coupling_report *reports, int64_t
 {
     cpl_pool pool = {0};
     cpl_grid grid = {0};
-    printf("\nSide by side: means over layers, free of the scale of the weights; ERC at alpha %g\n",
-           reports[0].options.alphas[0]);
+    printf("\nSide by side: means over layers, free of the scale of the weights");
+    if (!(reports[0].options.sample > 0)) printf("; ERC at alpha %g", reports[0].options.alphas[0]);
+    putchar('\n');
     for (int64_t i = 0; i < count; i++) {
         const char *words = cpl_coupling_state_of(&reports[i]).words;
         printf("  (%lld) ", (long long)i + 1);
         cpl_output_words(stdout, reports[i].path);
         printf("%s%s\n", words ? ": " : "", words ? words : "");
     }
-    return cpl_output_grid(reports[0].options.sample > 0
-                               ? cpl_sampled_grid_compare(&grid, &pool, reports, count)
-                               : cpl_inspect_grid_compare(&grid, &pool, reports, count),
-                           &grid, &pool);
+    return cpl_output_grid(cpl_inspect_grid_compare(&grid, &pool, reports, count), &grid, &pool);
 }

@@ -1,12 +1,12 @@
-/* row_sample_case.h - random layers in memory, the figures of all their rows, and samples of them. */
-#ifndef CPL_TESTS_INSPECT_ROW_SAMPLE_CASE_H
-#define CPL_TESTS_INSPECT_ROW_SAMPLE_CASE_H
+/* sample_case.h - random layers in memory, the figures of all their rows, and samples of them. */
+#ifndef CPL_TESTS_INSPECT_SAMPLE_CASE_H
+#define CPL_TESTS_INSPECT_SAMPLE_CASE_H
 
 #include <math.h>
 
 #include "base/rng.h"
 #include "check.h"
-#include "inspect/row_sample.h"
+#include "inspect/sample.h"
 
 enum { ROWS_MOST_N = 16 };
 
@@ -106,39 +106,20 @@ static inline void rows_free_sums(cpl_row_sums *s)
 }
 
 /* The figures of all rows. */
-typedef struct rows_truth {
-    float M[ROWS_MOST_N * ROWS_MOST_N];
-    double kappa[ROWS_MOST_N * ROWS_MOST_N];
-    double gate_norm[ROWS_MOST_N], m[2], norm;
-    cpl_null_model chance;
-    cpl_null_model_ratios ratios;
-} rows_truth;
-
-static inline rows_truth rows_truth_of(const rows_case *c)
+static inline void rows_truth(double out[CPL_SAMPLE_FIGURES], const rows_case *c)
 {
-    rows_truth t     = {.norm = 0};
-    const double one = 1;
     double squares[ROWS_MOST_N], norm;
+    memset(out, 0, CPL_SAMPLE_FIGURES * sizeof *out);
     for (int j = 0; j < c->n; j++) {
         rows_add(c, j, 0, c->D, squares, &norm);
-        t.gate_norm[j] = sqrt(norm);
-        t.norm += sqrt(norm) / c->n;
+        out[CPL_SAMPLE_GATE_NORM] += sqrt(norm) / c->n;
         for (int i = 0; i < c->n; i++) {
-            t.M[i * c->n + j]     = (float)sqrt(squares[i]);
-            t.kappa[i * c->n + j] = sqrt(squares[i] / norm) / c->row_norm[i];
-            t.m[i != j] += sqrt(squares[i]) / (i == j ? c->n : c->n * (c->n - 1));
+            const double count = i == j ? c->n : c->n * (c->n - 1), m = sqrt(squares[i]);
+            out[i == j ? CPL_SAMPLE_M_OWN : CPL_SAMPLE_M_OTHERS] += m / count;
+            out[i == j ? CPL_SAMPLE_KAPPA_OWN : CPL_SAMPLE_KAPPA_OTHERS] +=
+                m / sqrt(norm) / c->row_norm[i] / count;
         }
     }
-    assert_ok(
-        cpl_null_model_of(&t.chance, NULL, t.M, c->row_norm, t.gate_norm, c->n, &one, 1, 1, 0));
-    assert_ok(cpl_null_model_ratios_of(&t.ratios, t.M, c->n));
-    return t;
 }
 
-static inline bool rows_holds(cpl_interval x, double is)
-{
-    const double slack = 1e-6 * fabs(is);
-    return x.low <= is + slack && is - slack <= x.high;
-}
-
-#endif /* CPL_TESTS_INSPECT_ROW_SAMPLE_CASE_H */
+#endif /* CPL_TESTS_INSPECT_SAMPLE_CASE_H */
