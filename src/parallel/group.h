@@ -53,8 +53,8 @@ typedef struct cpl_ranks {
     char sentence[1024];
     bool agreed; /* cpl_group_agree has returned a failure on all ranks, which then all end */
     cpl_traffic traffic[CPL_N_COLLECTIVES];
-    /* Polled while waiting: true if a rank was lost, with the sentence (parallel/alive.h). NULL:
-     * nobody watches. */
+    /* Polled while waiting: true, with a message, if a rank is lost (parallel/alive.h). NULL:
+     * losses are not detected. */
     bool (*lost)(void *ctx, char sentence[1024]);
     /* Callbacks for cpl_group_expect (parallel/alive.h), NULL if there are none. `began` is called
      * at every collective that this rank begins, `begins_anew` where all ranks restart the count.

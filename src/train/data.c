@@ -21,12 +21,12 @@ static cpl_status publish(const char *fresh, const char *folder)
     return CPL_FAIL(CPL_ERR_IO, "%s: cannot be renamed to %s: %s", fresh, folder, strerror(errno));
 }
 
-/* Collective; rank 0 writes. */
+/* Encodes documents into shards. Collective; rank 0 writes. */
 static cpl_status make_shards(const cpl_tokens_job *job, const char *what, const char *folder)
 {
     cpl_tokens_made made;
     const bool writes = job->group->rank == 0;
-    if (writes) cpl_folder_remove(job->folder); /* what a killed run left */
+    if (writes) cpl_folder_remove(job->folder); /* the rest of a killed run */
     cpl_status status = cpl_tokens_make(job, &made);
     if (status == CPL_OK)
         status = cpl_group_agree(job->group, writes ? publish(job->folder, folder) : CPL_OK);
@@ -43,9 +43,9 @@ static cpl_status make_shards(const cpl_tokens_job *job, const char *what, const
     return CPL_OK;
 }
 
-/* Sets `absent` if there is no `index`; then this process holds the lock, and nobody else makes the
- * shards. */
-static cpl_status look_for(const char *index, const char *lock, int *held, int32_t *absent)
+/* Sets *absent if the file `index` does not exist. The process then holds the lock, so that no
+ * other process makes the shards. */
+static cpl_status find_index(const char *index, const char *lock, int *held, int32_t *absent)
 {
     if (cpl_path_exists(index)) return CPL_OK;
     CPL_TRY(cpl_file_lock(held, lock, true));
@@ -54,7 +54,7 @@ static cpl_status look_for(const char *index, const char *lock, int *held, int32
 }
 
 /* Makes the shards of `job` as `folder`, if they do not exist. If several runs need them at once,
- * one makes them and the others wait. Collective: rank 0 looks, and all ranks encode. */
+ * one makes them and the others wait. Collective: rank 0 checks, and all ranks encode. */
 static cpl_status have_shards(const cpl_tokens_job *job, const char *what, const char *folder,
                               const char *base)
 {
@@ -64,7 +64,7 @@ static cpl_status have_shards(const cpl_tokens_job *job, const char *what, const
     cpl_status status = lock && index ? CPL_OK : CPL_ERR_MEMORY;
     if (status == CPL_OK && job->group->rank == 0) {
         status = cpl_folder_make(base);
-        if (status == CPL_OK) status = look_for(index, lock, &held, &absent);
+        if (status == CPL_OK) status = find_index(index, lock, &held, &absent);
     }
     CPL_TRY_DONE(cpl_group_agree(job->group, status));
     cpl_group_sum_i32(job->group, &absent, 1);
@@ -79,7 +79,8 @@ done:
     return status;
 }
 
-/* Sets the folders of the shards of `job`, finished and in the making. */
+/* Sets the folders of the shards of `job`: `folder` when complete, `fresh` while they are
+ * written. */
 static cpl_status name_shards(cpl_text *folder, cpl_text *fresh, const cpl_tokens_job *job,
                               const char *what, const char *base)
 {
@@ -91,14 +92,14 @@ static cpl_status name_shards(cpl_text *folder, cpl_text *fresh, const cpl_token
     return cpl_text_status(fresh);
 }
 
-/* What rank 0 has made must be there on every rank. */
+/* Checks that this rank sees the folder that rank 0 has made. */
 static cpl_status check_shared(const char *folder)
 {
     char host[256] = "";
     if (cpl_path_exists(folder)) return CPL_OK;
     (void)gethostname(host, sizeof host - 1);
     return CPL_FAIL(CPL_ERR_INPUT,
-                    "%s is not there on %s, though rank 0 has it: the folder of the run, or "
+                    "%s does not exist on %s, but rank 0 has made it: the folder of the run, or "
                     "data.cache, must be on a file system that all ranks share",
                     folder, host);
 }
@@ -134,7 +135,7 @@ done:
     return status;
 }
 
-/* Token shards go to `shards`, others to `documents`. */
+/* Appends token shards to `shards` and other inputs to `documents`. */
 static cpl_status sort_inputs(cpl_strings *shards, cpl_strings *documents,
                               const cpl_strings *inputs)
 {
@@ -145,14 +146,15 @@ static cpl_status sort_inputs(cpl_strings *shards, cpl_strings *documents,
     return CPL_OK;
 }
 
-/* Sets the paths for cpl_shards_open: token shards as they are, documents encoded. Collective. */
+/* Sets the paths for cpl_shards_open: token shards, and the shards of encoded documents.
+ * Collective. */
 static cpl_status shard_paths(cpl_strings *paths, const cpl_strings *inputs, const char *what,
                               const cpl_train_data *data, const cpl_settings *settings,
                               const char *base, cpl_group *world, const cpl_log *log)
 {
     cpl_strings documents = {0};
     cpl_status status     = sort_inputs(paths, &documents, inputs);
-    /* Ranks that do not see the same files would not all encode. */
+    /* All ranks must encode, so they must see the same files. */
     CPL_TRY_DONE(cpl_gather_equal(world, status,
                                   json_pack("{s:I}", "the number of inputs that are documents",
                                             (json_int_t)documents.count)));
@@ -165,7 +167,7 @@ done:
 
 /* ---- opening ---- */
 
-/* Collective. */
+/* Opens the shards of the inputs. Collective. */
 static cpl_status open_shards(cpl_shards **shards, const cpl_strings *inputs, const char *what,
                               const cpl_train_data *data, const cpl_settings *settings,
                               const char *base, cpl_group *world, const cpl_log *log)
@@ -236,13 +238,15 @@ static cpl_status open_all(cpl_train_data *data, const cpl_settings *settings, c
     return cpl_group_agree(world, open_held_out(data, settings, base, world, log));
 }
 
-/* Documents can be used only with a tokenizer. */
+/* Checks that the inputs contain no documents, which need a tokenizer. */
 static cpl_status check_shards(const cpl_strings *inputs)
 {
     for (int64_t i = 0; i < inputs->count; i++)
         if (!cpl_tokens_are_shards(inputs->at[i]))
             return CPL_FAIL(CPL_ERR_INPUT,
-                            "data.tokenizer is not set, and %s is documents, not token shards",
+                            "data.tokenizer is not set, but %s contains documents, not token "
+                            "shards: set data.tokenizer to "
+                            "a tokenizer.json",
                             inputs->at[i]);
     return CPL_OK;
 }
@@ -253,7 +257,9 @@ cpl_status cpl_train_data_begin(cpl_train_data *data, const cpl_settings *settin
     memset(data, 0, sizeof *data);
     data->eos = d->eos != CPL_UNSET ? d->eos : -1;
     if (d->train.count == 0)
-        return CPL_FAIL(CPL_ERR_INPUT, "data.train is not set: there is nothing to train on");
+        return CPL_FAIL(
+            CPL_ERR_INPUT,
+            "data.train is not set: give the training data, for example data.train=corpus.jsonl");
     if (!d->tokenizer) {
         CPL_TRY(check_shards(&d->train));
         return check_shards(&d->validation);

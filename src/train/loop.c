@@ -18,7 +18,7 @@ static bool due(int64_t every, int64_t step)
 
 /* ---- one step ---- */
 
-/* Operations of a step in which the coupling loss weighs `erc_weight`. */
+/* FLOPs of a step with the weight `erc_weight` of the coupling loss. */
 static double work_of(const cpl_settings *s, double erc_weight)
 {
     return cpl_cost_step(&s->model, (double)s->data.batch_tokens, (double)s->data.seq_len,
@@ -57,19 +57,19 @@ static cpl_status one_step(cpl_trainer *t, bool with_figures)
         s->data.batch_tokens / s->data.seq_len / t->world->size, t->batch.n_targets};
     cpl_optimizer_zero(&t->optimizer, &t->model);
     cpl_step_gradient(&t->step, &t->model, &t->optimizer.grads, s, &batch, with_figures, false, m);
-    CPL_TRY(cpl_step_status(&t->step)); /* figures of a failed device mean nothing */
+    CPL_TRY(cpl_step_status(&t->step)); /* figures of a failed device are invalid */
     update(t);
     CPL_TRY(cpl_step_status(&t->step));
     t->done       = m->step;
     m->step_s     = cpl_seconds_now() - begin;
     m->peak_share = work_of(s, m->aux[CPL_AUX_ERC].weight) / m->step_s / t->peak;
-    if (t->pace.warned) m->peak_share = NAN; /* beside other work the peak is none */
+    if (t->pace.warned) m->peak_share = NAN; /* other processes would lower the share */
     t->unlogged++;
     t->unlogged_s += m->step_s;
     return CPL_OK;
 }
 
-/* What a line says of the steps since the line before. */
+/* Sets the figures over the steps since the previous line of metrics. */
 static void sum_up_unlogged(cpl_trainer *t)
 {
     cpl_metrics *m   = &t->metrics;
@@ -79,8 +79,8 @@ static void sum_up_unlogged(cpl_trainer *t)
     t->unlogged_s = t->grad_norm_max = 0;
 }
 
-/* What the run has kept. */
-static const char *kept(char text[64], const cpl_trainer *t)
+/* Describes the last checkpoint, in `text` or a constant. */
+static const char *describe_saved(char text[64], const cpl_trainer *t)
 {
     if (t->saved < 0) return "no checkpoint was saved yet";
     snprintf(text, 64, "its last good checkpoint is step %lld", (long long)t->saved);
@@ -93,10 +93,10 @@ static cpl_status give_up(const cpl_trainer *t)
     return CPL_FAIL(CPL_ERR_INPUT,
                     "%lld steps in a row had a loss or gradient that is not finite; the run stops "
                     "and %s",
-                    (long long)t->skipped_in_row, kept(text, t));
+                    (long long)t->skipped_in_row, describe_saved(text, t));
 }
 
-/* Adds to the last error, of `status`, what can be done after a failure of the device in mid-run. */
+/* Adds to the last error, of `status`, how to continue after a failure of the device. */
 static cpl_status advise(const cpl_trainer *t, cpl_status status)
 {
     char text[64];
@@ -104,13 +104,14 @@ static cpl_status advise(const cpl_trainer *t, cpl_status status)
     return CPL_FAIL(status,
                     "%s; the run stops in step %lld, and %s: go on with `couplet train "
                     "--resume %s`",
-                    cpl_last_error(), (long long)t->done + 1, kept(text, t), t->run.folder);
+                    cpl_last_error(), (long long)t->done + 1, describe_saved(text, t),
+                    t->run.folder);
 }
 
-/* ---- what happens between steps ---- */
+/* ---- between steps ---- */
 
-/* The batch `index` of held-out data of a label; an empty one beyond the last: ranks that exchange
- * tokens make their passes together. */
+/* Reads batch `index` of the held-out data of a label. Beyond the last batch it is empty, since
+ * ranks that exchange tokens run their passes together. */
 static cpl_status read_held_out(cpl_trainer *t, int64_t label, int64_t index)
 {
     const int64_t most = t->settings->eval.max_sequences, tokens = t->step.micro * t->step.seq_len;
@@ -124,8 +125,9 @@ static cpl_status read_held_out(cpl_trainer *t, int64_t label, int64_t index)
     return CPL_OK;
 }
 
-/* The loss of at most eval.max_sequences of label `label` of the held-out data, in fixed order,
- * with the step's activations and batch. The ranks take the batches in turn. */
+/* The loss of at most eval.max_sequences of label `label` of the held-out data, in fixed order, in
+ * the memory of the step's activations and batch. The batches are divided over the ranks in
+ * turn. */
 static cpl_status evaluate_source(cpl_trainer *t, int64_t label, cpl_source_loss *loss)
 {
     const int64_t most        = t->settings->eval.max_sequences;
@@ -150,8 +152,8 @@ static cpl_status evaluate_source(cpl_trainer *t, int64_t label, cpl_source_loss
     return CPL_OK;
 }
 
-/* The coupling loss of a layer's F32 masters at erc.alpha, without a gradient; its M, eps and delta
- * are in the step. */
+/* The coupling loss of a layer's F32 masters at erc.alpha, without a gradient. Sets M, eps and
+ * delta of the step. */
 static double couple_masters(cpl_trainer *t, const cpl_erc_settings *erc, int64_t l)
 {
     const cpl_layer_params *w     = &t->model.master.layer[l];
@@ -170,9 +172,9 @@ static double couple_masters(cpl_trainer *t, const cpl_erc_settings *erc, int64_
 }
 
 /* Fills layer[].erc_clean: the loss of every layer's router rows at erc.alpha with erc.activation,
- * from the F32 masters, without noise; the same number as computed from the checkpoint. `figures`:
- * also layer[].figures without noise, of the rows of erc.proxy. Without a router there is nothing
- * to compute. */
+ * from the F32 masters, without noise. The same number can be computed from the checkpoint. With
+ * `figures` also fills layer[].figures, without noise, for the rows of erc.proxy. Does nothing
+ * without router rows. */
 static void evaluate_coupling(cpl_trainer *t, bool figures)
 {
     cpl_erc_settings own = t->settings->losses.erc;
@@ -193,7 +195,7 @@ static void evaluate_coupling(cpl_trainer *t, bool figures)
     if (figures) m->has_figures = true;
 }
 
-/* Held-out loss per source, and the clean coupling of the weights. */
+/* Computes the held-out loss of each source, and the coupling of the weights without noise. */
 static cpl_status evaluate(cpl_trainer *t)
 {
     for (int64_t i = 0; t->data.held_out && i < t->metrics.n_sources; i++)
@@ -230,7 +232,7 @@ static cpl_status save(cpl_trainer *t, const cpl_train_callbacks *callbacks)
     return CPL_OK;
 }
 
-/* The figures before the first step, in RUN/start.json. */
+/* Writes the figures before the first step to RUN/start.json. */
 static cpl_status write_start_figures(cpl_trainer *t)
 {
     CPL_TRY(evaluate(t));
@@ -247,13 +249,13 @@ static cpl_status write_start_figures(cpl_trainer *t)
     return status;
 }
 
-/* While steps are being skipped no checkpoint takes the place of a good one. */
+/* Whether a checkpoint is due. While steps are skipped none is, so that good ones are kept. */
 static bool save_due(const cpl_trainer *t, bool ends)
 {
     return ends || (due(t->settings->checkpoint.every, t->done) && t->skipped_in_row == 0);
 }
 
-/* What the user gets to see of a step. */
+/* Passes the metrics of a step to the callbacks and the log. */
 static cpl_status report(cpl_trainer *t, const cpl_train_callbacks *callbacks, bool logged)
 {
     if (logged) sum_up_unlogged(t);
@@ -263,9 +265,9 @@ static cpl_status report(cpl_trainer *t, const cpl_train_callbacks *callbacks, b
     return logged ? cpl_run_log(&t->run, cpl_metrics_json(&t->metrics)) : CPL_OK;
 }
 
-/* Seconds that a rank waits for another within a step; 0: as long as it takes. A rank that only has
- * more to do than the others is not taken for one that hangs: a wait is much longer than any step
- * so far, and in the first one nothing is known. */
+/* Limit, in seconds, of a wait for another rank within a step; 0: no limit, in the first step. The
+ * limit is much longer than any step so far, so that a slow rank is not taken for one that
+ * hangs. */
 static double patience(const cpl_trainer *t)
 {
     enum { STEPS = 5 };
@@ -289,7 +291,7 @@ static cpl_status steps(cpl_trainer *t, const cpl_train_job *job, cpl_train_outc
         cpl_pace_end(&t->pace, t->log);
         if (look) CPL_TRY(evaluate(t));
         t->longest_step = fmax(t->longest_step, cpl_seconds_now() - begin);
-        if (tasks) { /* take as long as they take */
+        if (tasks) { /* without a limit */
             cpl_group_expect(t->world, 0, NULL);
             CPL_TRY(cpl_group_agree(t->world, evaluate_tasks(t, job->callbacks)));
             cpl_group_expect(t->world, patience(t), "in a step");

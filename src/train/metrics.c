@@ -30,12 +30,12 @@ double cpl_metrics_validation(const cpl_metrics *m)
     return targets > 0 ? nll / targets : NAN;
 }
 
-static void put(json_t *object, const char *key, double x)
+static void put_number(json_t *object, const char *key, double x)
 {
     (void)json_object_set_new(object, key, cpl_json_number(x));
 }
 
-/* One array with what `number` makes of every layer's member of cpl_layer_metrics at `offset`. */
+/* Adds an array with the member at `offset` of every cpl_layer_metrics, converted by `number`. */
 static void put_layers(json_t *object, const char *key, const cpl_metrics *m, size_t offset,
                        json_t *(*number)(double))
 {
@@ -51,7 +51,7 @@ static void put_layers(json_t *object, const char *key, const cpl_metrics *m, si
 typedef struct member {
     const char *key;
     size_t offset;
-    bool count; /* of experts: an integer */
+    bool count; /* a count of experts, an integer */
 } member;
 
 static void put_members(json_t *object, const member *list, size_t n, const cpl_metrics *m)
@@ -77,7 +77,7 @@ static const member layer_members[] = {
     {"dead_experts", offsetof(cpl_layer_metrics, dead), true},
 };
 
-/* NAME_layers of every auxiliary loss that was computed. */
+/* Adds NAME_layers of every auxiliary loss that was computed. */
 static void put_aux_layers(json_t *object, const cpl_metrics *m)
 {
     for (int i = 0; i < CPL_N_AUX_LOSSES; i++) {
@@ -90,7 +90,7 @@ static void put_aux_layers(json_t *object, const cpl_metrics *m)
     }
 }
 
-/* A coupling figure, under its old key too if it was renamed, and of the centred rows. */
+/* Adds a coupling figure, also under its old key if renamed, and its value for the centred rows. */
 static void put_figure(json_t *object, const cpl_metrics *m, const cpl_figure_row *row)
 {
     const size_t own          = offsetof(cpl_layer_metrics, figures) + row->offset;
@@ -123,10 +123,11 @@ static void put_counts(json_t *object, const cpl_metrics *m)
 static void put_evaluation(json_t *object, const cpl_metrics *m)
 {
     json_t *sources = json_object();
-    put(object, "val_loss", cpl_metrics_validation(m));
+    put_number(object, "val_loss", cpl_metrics_validation(m));
     for (int64_t i = 0; i < m->n_sources; i++)
         if (m->source[i].targets > 0)
-            put(sources, m->source[i].label, m->source[i].nll / (double)m->source[i].targets);
+            put_number(sources, m->source[i].label,
+                       m->source[i].nll / (double)m->source[i].targets);
     (void)json_object_set_new(object, "val_loss_by_source", sources);
     if (m->has_clean)
         put_layers(object, "erc_clean", m, offsetof(cpl_layer_metrics, erc_clean), cpl_json_number);
@@ -138,18 +139,18 @@ json_t *cpl_metrics_json(const cpl_metrics *m)
     (void)json_object_set_new(o, "schema", json_integer(CPL_FIGURES_SCHEMA));
     (void)json_object_set_new(o, "step", json_integer(m->step));
     (void)json_object_set_new(o, "tokens", json_integer(m->tokens));
-    put(o, "loss", m->loss);
-    put(o, "loss_total", m->loss_total);
+    put_number(o, "loss", m->loss);
+    put_number(o, "loss_total", m->loss_total);
     for (int i = 0; i < CPL_N_AUX_LOSSES; i++)
-        put(o, cpl_aux_losses[i].name, m->aux[i].computed ? m->aux[i].value : NAN);
-    put(o, "grad_norm", m->grad_norm);
-    put(o, "grad_norm_max", m->grad_norm_max);
-    put(o, "lr", m->lr);
-    put(o, "erc_weight", m->aux[CPL_AUX_ERC].weight);
-    put(o, "erc_alpha", m->erc_alpha);
-    put(o, "tokens_per_s", m->tokens_per_s);
-    put(o, "peak_share", m->peak_share);
-    put(o, "step_s", m->step_s);
+        put_number(o, cpl_aux_losses[i].name, m->aux[i].computed ? m->aux[i].value : NAN);
+    put_number(o, "grad_norm", m->grad_norm);
+    put_number(o, "grad_norm_max", m->grad_norm_max);
+    put_number(o, "lr", m->lr);
+    put_number(o, "erc_weight", m->aux[CPL_AUX_ERC].weight);
+    put_number(o, "erc_alpha", m->erc_alpha);
+    put_number(o, "tokens_per_s", m->tokens_per_s);
+    put_number(o, "peak_share", m->peak_share);
+    put_number(o, "step_s", m->step_s);
     (void)json_object_set_new(o, "memory_bytes", cpl_json_count(m->memory_bytes));
     (void)json_object_set_new(o, "skipped", json_integer(m->skipped));
     if (m->made_with) (void)json_object_set(o, "made_with", m->made_with);

@@ -1,4 +1,4 @@
-/* metrics.h - the figures of a step (docs/method.md 5.1), their line of JSON, and the file of those
+/* metrics.h - the figures of a step (docs/method.md 5.1), their line of JSON, and the file of these
  * lines when a run is resumed.
  *
  * Room:   train.
@@ -14,56 +14,57 @@
 #include "model/settings.h"
 #include "tensor/figures.h"
 
-/* Of one layer. */
+/* The figures of one layer. */
 typedef struct cpl_layer_metrics {
     double aux[CPL_N_AUX_LOSSES]; /* every auxiliary loss, unweighted */
-    double entropy;               /* of the router's probabilities, mean over tokens, nats */
-    double scores_negative;       /* share of the router's logits below 0, of the step's tokens */
+    double entropy;               /* entropy of the router's probabilities, mean over tokens,
+                                     nats */
+    double scores_negative;       /* share of the router's logits below 0, over the step's tokens */
     double load_max; /* largest share of assignments in units of the mean, 1: balanced */
-    double max_vio;  /* that less 1 */
-    double dead;     /* experts without a token */
-    double router_ratio,
-        router_cos;              /* |gradient of the weighted ERC| / |the rest|, and their cosine */
-    double gate_ratio, gate_cos; /* the same for W_g */
-    double erc_over_diagonal;    /* erc over the mean diagonal of M: free of the weights\' scale */
-    double erc_clean;            /* clean R, masters, after the update: at evaluations */
+    double max_vio;  /* load_max - 1 */
+    double dead;     /* number of experts without a token */
+    double router_ratio, router_cos; /* R: |gradient of weighted ERC| / |other gradients|; their
+                                    cosine */
+    double gate_ratio, gate_cos;     /* ratio and cosine for W_g */
+    double erc_over_diagonal; /* erc / mean diagonal of M, independent of the scale of weights */
+    double erc_clean;         /* loss of the updated masters without noise, at evaluations */
     cpl_coupling_figures figures;
-    double erc_centred; /* at erc.alpha, of the clean centred rows; so are the next */
+    double erc_centred; /* loss of the centred rows without noise, at erc.alpha */
     cpl_coupling_figures centred;
 } cpl_layer_metrics;
 
 /* Held-out loss of one source. */
 typedef struct cpl_source_loss {
     const char *label; /* borrowed from the loader */
-    double nll;        /* sum */
+    double nll;        /* sum of the negative log probabilities, nats */
     int64_t targets;
 } cpl_source_loss;
 
 /* An auxiliary loss of the model. */
 typedef struct cpl_aux_metrics {
     double value;  /* unweighted; mean over layers, erc after erc.reduce */
-    double weight; /* its weight in this step: of erc as the schedule has it */
-    bool computed; /* in this step */
+    double weight; /* weight in this step; for erc the scheduled weight */
+    bool computed; /* the loss was computed in this step */
 } cpl_aux_metrics;
 
 typedef struct cpl_metrics {
     int64_t step, tokens; /* tokens: input positions so far */
     double loss;          /* cross-entropy, mean over targets, nats */
-    double loss_total;    /* the weighted sum */
+    double loss_total;    /* cross-entropy plus the weighted auxiliary losses */
     cpl_aux_metrics aux[CPL_N_AUX_LOSSES];
-    double erc_alpha;                /* as the schedule has it at this step */
-    double grad_norm, grad_norm_max; /* before clipping; the largest of the steps since the last
-                                        logged one, up to this one */
+    double erc_alpha;                /* scheduled value at this step */
+    double grad_norm, grad_norm_max; /* before clipping; the largest since the last logged step,
+                                        this one included */
     double lr;
-    double tokens_per_s;       /* of all steps since the last logged one, this one included */
-    double peak_share, step_s; /* of this step */
-    double memory_bytes;       /* the most this process has had in memory so far */
+    double tokens_per_s;       /* over all steps since the last logged one, this one included */
+    double peak_share, step_s; /* share of the peak, and seconds, of this step */
+    double memory_bytes;       /* peak memory of this process so far */
     int64_t skipped;           /* steps skipped so far */
     bool was_skipped;
     bool has_figures;  /* layer[].figures, scores_negative and the gradient ratios are filled */
     bool has_eval;     /* sources are filled */
     bool has_clean;    /* erc_clean is filled */
-    json_t *made_with; /* of the run (trainer.h), borrowed; NULL: not told */
+    json_t *made_with; /* made_with of the run (trainer.h), borrowed; NULL: omitted */
     json_t *tasks;     /* {TASK: {METRIC: value}} of evaluated tasks; owned; NULL: none */
     json_t *samples;   /* [{"prompt", "text"}] of continued prompts; owned; NULL: none */
     int64_t n_layers, n_experts, n_sources;
@@ -79,22 +80,22 @@ void cpl_metrics_take(cpl_metrics *metrics, cpl_arena *arena, const cpl_model_se
 /* Mean held-out loss over all targets. */
 double cpl_metrics_validation(const cpl_metrics *metrics);
 
-/* The line as an object; NULL if there is no memory. What is not finite becomes null. */
+/* The line as an object; NULL if memory is not available. Numbers that are not finite become
+ * null. */
 json_t *cpl_metrics_json(const cpl_metrics *metrics);
 
-/* ---- metrics.jsonl of a resumed run (metrics_file.c) ----
- *
- * Lines of later steps than the checkpoint's are removed: those steps are repeated. All others
- * stay, byte by byte, damaged ones too: readers of the file count them. Limits: a regular file, not
- * a link, of at most CPL_METRICS_MOST_BYTES, with lines of at most CPL_METRICS_LINE_BYTES. */
+/* ---- metrics.jsonl of a resumed run (metrics_file.c) ---- * * Lines of later steps than the
+   checkpoint's are removed: those steps are repeated. All other * lines stay, byte by byte,
+   including damaged ones, since readers of the file count them. Limits: a regular file, not * a
+   link, of at most CPL_METRICS_MOST_BYTES, with lines of at most CPL_METRICS_LINE_BYTES. */
 #define CPL_METRICS_MOST_BYTES (INT64_C(1) << 36)
 enum { CPL_METRICS_LINE_BYTES = 1 << 28 };
 
 /* Truncates the file at `path` to `step` and opens it for appending; creates it if it does not
- * exist. Sets `*lines` to the number of lines that stayed. `expected` is the number recorded in the
- * checkpoint of that step, -1 if none is recorded. One warning if damaged lines stay, one if lines
- * are missing. CPL_ERR_INPUT beyond the limits, CPL_ERR_MEMORY, CPL_ERR_IO; the file is then as it
- * was. */
+ * exist. Sets `*lines` to the number of lines that stay. `expected` is the number recorded in the
+ * checkpoint of that step, -1 if none is recorded. Warns once if damaged lines stay, and once if
+ * lines are missing. CPL_ERR_INPUT beyond the limits, CPL_ERR_MEMORY, CPL_ERR_IO; the file is
+ * unchanged then. */
 CPL_NODISCARD cpl_status cpl_metrics_file_open(FILE **file, int64_t *lines, const char *path,
                                                int64_t step, int64_t expected, const cpl_log *log);
 

@@ -1,8 +1,8 @@
-/* metrics_file.c - the file of the lines, cut by step; see metrics.h
+/* metrics_file.c - cuts metrics.jsonl to the lines up to a step; see metrics.h.
  *
- * Two passes. The first gives every line a letter; then it is known which damaged lines lie before
- * lines that stay. The second pass is made only if lines are removed; it copies the lines that stay
- * to a new file. */
+ * The first of two passes classifies every line by a letter, which determines the damaged lines
+ * before lines that stay. The second pass, made only if lines are removed, copies the lines that
+ * stay to a new file. */
 #include "train/metrics.h"
 
 #include <errno.h>
@@ -20,14 +20,14 @@ enum { STAYS = 's', GOES = 'g', DAMAGED = '?', DAMAGED_STAYS = 'd' };
 typedef struct cut {
     const char *path;
     int64_t step, expected;
-    cpl_text verdicts; /* a letter a line */
+    cpl_text verdicts; /* one letter per line */
     bool open_end;     /* the last line has no line end */
 } cut;
 
 static cpl_status open_file(FILE **file, const char *path)
 {
     struct stat what;
-    /* a pipe must not hang us */
+    /* O_NONBLOCK, so that opening a pipe does not block */
     int descriptor =
         open(path, O_RDWR | O_APPEND | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0666);
     if (descriptor < 0 && errno == ELOOP)
@@ -50,7 +50,8 @@ static cpl_status open_file(FILE **file, const char *path)
     return status;
 }
 
-/* Sets the next line without its end; `*ended`: with '\n'. Neither a byte nor an end: no line. */
+/* Reads the next line without its end. `*ended`: the line ends with '\n'. At the end of the file
+ * the line is empty and not ended. */
 static cpl_status next_line(cpl_text *line, bool *ended, FILE *file, const char *path)
 {
     int byte;
@@ -70,7 +71,7 @@ static cpl_status next_line(cpl_text *line, bool *ended, FILE *file, const char 
     return CPL_OK;
 }
 
-static cpl_status judge(cut *c, const cpl_text *line)
+static cpl_status classify_line(cut *c, const cpl_text *line)
 {
     json_t *object    = NULL;
     cpl_status status = cpl_json_parse(&object, line->bytes, line->length, c->path);
@@ -92,16 +93,16 @@ static cpl_status judge_all(cut *c, FILE *file)
         CPL_TRY_DONE(next_line(&line, &ended, file, c->path));
         if (!ended && line.length == 0) break;
         c->open_end = !ended;
-        CPL_TRY_DONE(judge(c, &line));
+        CPL_TRY_DONE(classify_line(c, &line));
     }
 done:
     cpl_text_free(&line);
     return status;
 }
 
-/* A damaged line stays if a line that stays follows it. Of the damaged lines after the last one
- * that stays, as many stay as the checkpoint records further lines. If the checkpoint records no
- * number, all stay but one without a line end, at which a program was killed. */
+/* Decides which damaged lines stay. A damaged line before a line that stays is kept. After the last
+ * line that stays, as many are kept as the checkpoint records further lines. If it records no
+ * number, all are kept except one without a line end, which a killed program left. */
 static void count_damaged(cut *c)
 {
     char *verdict = c->verdicts.bytes;
@@ -176,7 +177,7 @@ cpl_status cpl_metrics_file_open(FILE **file, int64_t *lines, const char *path, 
     }
     *lines = (int64_t)c.verdicts.length - count(&c, GOES);
     warn(&c, *lines, log);
-    (void)fseek(*file, 0, SEEK_END); /* from reading to writing */
+    (void)fseek(*file, 0, SEEK_END); /* switches from reading to writing */
 done:
     if (status != CPL_OK && *file) fclose(*file);
     if (status != CPL_OK) *file = NULL;

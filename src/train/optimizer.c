@@ -5,7 +5,7 @@
 #include <stddef.h>
 #include <string.h>
 
-static void take(cpl_optimizer *o, const cpl_model_settings *config)
+static void take_tensors(cpl_optimizer *o, const cpl_model_settings *config)
 {
     cpl_params_take(&o->grads, &o->arena, config, CPL_F32);
     cpl_share_take_parts(&o->m, &o->arena, &o->share, config);
@@ -20,7 +20,7 @@ cpl_status cpl_optimizer_bytes(size_t *bytes, const cpl_model_settings *config, 
     cpl_optimizer o = {0};
     CPL_TRY(cpl_share_init(&o.share, config, mesh, compute, true));
     o.arena = cpl_tensor_arena_measure();
-    take(&o, config);
+    take_tensors(&o, config);
     *bytes = cpl_tensor_arena_bytes(&o.arena);
     cpl_share_free(&o.share);
     return CPL_OK;
@@ -33,9 +33,9 @@ cpl_status cpl_optimizer_init(cpl_optimizer *o, cpl_backend *be, const cpl_model
     CPL_TRY(cpl_share_init(&o->share, config, mesh, be->compute, overlap));
     o->share.be = be;
     o->arena    = cpl_tensor_arena_measure();
-    take(o, config);
+    take_tensors(o, config);
     CPL_TRY(cpl_tensor_arena_init(&o->arena, be, &o->arena, "gradients and moments"));
-    take(o, config); /* the arena is zero, and so are the moments */
+    take_tensors(o, config); /* the arena, and so the moments, are zero */
     return CPL_OK;
 }
 
@@ -59,13 +59,13 @@ void cpl_optimizer_zero(cpl_optimizer *o, cpl_model *model)
     }
 }
 
-/* What an update does with every number. */
+/* The constants of one update, the same for every number. */
 typedef struct update {
     float coef, lr;
     double correct1, correct2;
 } update;
 
-/* Of train.router_lr. */
+/* Whether train.router_lr applies to the slice. */
 static bool is_router(const cpl_slice *x)
 {
     return x->param.layer >= 0 && x->param.offset == offsetof(cpl_layer_params, router);

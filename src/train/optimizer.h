@@ -15,13 +15,13 @@
 typedef struct cpl_optimizer {
     cpl_tensor_arena arena;
     cpl_params grads; /* F32, as the weights */
-    cpl_params m, v;  /* F32: of this rank's parts (share.h); of one process, as the weights */
+    cpl_params m, v;  /* F32: this rank's parts (share.h); in one process shaped as the weights */
     cpl_share share;
-    int64_t count; /* updates made so far; a skipped step is none */
+    int64_t count; /* updates so far, without skipped steps */
 } cpl_optimizer;
 
-/* `config`: of this process's model, which is trained on `be`. The backend and the mesh must outlive
- * the optimizer; mesh NULL: one process. */
+/* Allocates gradients and moments on `be`. `config` is that of this process's model. The backend
+ * and the mesh must outlive the optimizer; mesh NULL: one process. CPL_ERR_MEMORY. */
 CPL_NODISCARD cpl_status cpl_optimizer_init(cpl_optimizer *o, cpl_backend *be,
                                             const cpl_model_settings *config, cpl_mesh *mesh,
                                             bool overlap);
@@ -31,20 +31,20 @@ void cpl_optimizer_free(cpl_optimizer *o);
 CPL_NODISCARD cpl_status cpl_optimizer_bytes(size_t *bytes, const cpl_model_settings *config,
                                              cpl_mesh *mesh, cpl_dtype compute);
 
-/* What cpl_model_init_over is to be given for the model's masters: the gradients if they are
- * divided (share.h), else NULL. */
+/* The argument `over` of cpl_model_init_over: the gradients if masters are divided (share.h), else
+ * NULL. */
 cpl_params *cpl_optimizer_over(cpl_optimizer *o);
 
-/* All gradients 0. */
+/* Sets all gradients to 0. */
 void cpl_optimizer_zero(cpl_optimizer *o, cpl_model *model);
 
-/* One update of the weights (and their copies) with gradients of this norm: of this rank's parts,
- * which are then sent to the ranks that hold them too. */
+/* Updates this rank's parts of the weights (and their copies), and starts to send them to the ranks
+ * that hold the same parameters. `norm` is the norm of all gradients. */
 void cpl_optimizer_update(cpl_optimizer *o, cpl_model *model, const cpl_train_settings *settings,
                           double norm, double lr);
 
 /* The learning rate of a step, counted from 1. Up to warm-up: peak * step / warmup; after it a
- * cosine from the peak to the minimum, which the last step has (docs/method.md 7.4). */
+ * cosine from the peak to the minimum, reached at the last step (docs/method.md 7.4). */
 double cpl_optimizer_lr(const cpl_train_settings *settings, int64_t step);
 
 /* The learning rate of the last step: train.lr_min, or a tenth of the peak. */

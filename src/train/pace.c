@@ -39,7 +39,7 @@ bool cpl_pace_judge(const cpl_pace_window *w)
            w->all - w->own >= others && w->all >= nearly * w->n_processors;
 }
 
-/* ---- what is measured ---- */
+/* ---- measurement ---- */
 
 static double seconds(clockid_t clock)
 {
@@ -47,8 +47,8 @@ static double seconds(clockid_t clock)
     return clock_gettime(clock, &t) == 0 ? (double)t.tv_sec + 1e-9 * (double)t.tv_nsec : 0;
 }
 
-/* Processor seconds that all processes, and others on this hardware, have used since it began; NaN
- * if the system does not report it. */
+/* Processor seconds that all processes, and other virtual machines on this hardware, have used
+ * since the system started. NaN if the system does not report them. */
 static double used_by_all(void)
 {
     double user, nice, system, idle, wait, irq = 0, soft = 0, steal = 0;
@@ -85,7 +85,7 @@ void cpl_pace_begin(cpl_pace *p)
 
 /* ---- the warning ---- */
 
-static void say(const cpl_pace_window *w, const cpl_log *log)
+static void warn_of_load(const cpl_pace_window *w, const cpl_log *log)
 {
     double wall[CPL_PACE_STEPS];
     sorted(wall, w);
@@ -110,7 +110,7 @@ void cpl_pace_end(cpl_pace *p, const cpl_log *log)
     w->all    = (used_by_all() - p->all0) / (now - p->began);
     p->warned = cpl_pace_judge(w);
     if (p->warned)
-        say(w, log);
+        warn_of_load(w, log);
     else
         start_window(p);
 }

@@ -15,28 +15,28 @@
 
 enum { CPL_PACE_STEPS = 20, CPL_PACE_SECONDS = 2 };
 
-/* What was seen of a window. */
+/* The measurements of a window of steps. */
 typedef struct cpl_pace_window {
-    double wall[CPL_PACE_STEPS]; /* seconds of the last steps, evaluation and saving not in them */
-    double cpu[CPL_PACE_STEPS];  /* processor seconds that this process got in each */
-    double own, all; /* processors in use over the window: by this process; by everybody */
+    double wall[CPL_PACE_STEPS]; /* seconds of the last steps, without evaluation and saving */
+    double cpu[CPL_PACE_STEPS];  /* processor seconds of this process in each step */
+    double own, all; /* processors used over the window by this process, and by all processes */
     int n_threads, n_processors;
 } cpl_pace_window;
 
 bool cpl_pace_judge(const cpl_pace_window *window);
 
-/* The pace of the steps of a run; all zero but for n_threads and n_processors at its beginning. */
+/* The pace of the steps of a run. Initially all zero except n_threads and n_processors. */
 typedef struct cpl_pace {
     cpl_pace_window window;
-    int steps;                /* since the window began */
-    double began, own0, all0; /* seconds: a clock, and processor time, when it began */
+    int steps;                /* steps since the window began */
+    double began, own0, all0; /* clock and processor times, in seconds, at its beginning */
     double step_began, step_cpu;
     bool warned;
 } cpl_pace;
 
 void cpl_pace_begin(cpl_pace *pace); /* before a step */
 
-/* After a step; warns once of the reason if step times vary. */
+/* Call after a step. Warns once, with the reason, if step times vary. */
 void cpl_pace_end(cpl_pace *pace, const cpl_log *log);
 
 #endif /* CPL_TRAIN_PACE_H */

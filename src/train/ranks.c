@@ -23,7 +23,7 @@ static void host_name(char out[256])
     out[255] = '\0';
 }
 
-/* Rank 0 writes its process and the time into a file of the folder, and all read it. */
+/* Rank 0 writes its process and the time to a file of the folder. All ranks read it. */
 static cpl_status write_mark(const char *path, char mark[64])
 {
     char host[256];
@@ -73,7 +73,8 @@ static json_t *list_of(const cpl_strings *strings)
     return list;
 }
 
-/* All that must be equal, by name, as an object of the caller's. */
+/* Makes an object, owned by the caller, with all values that must be equal on all ranks, by
+ * name. */
 static cpl_status describe(json_t **out, const cpl_settings *settings, json_t *made_with,
                            uint64_t data)
 {
@@ -135,13 +136,13 @@ cpl_status cpl_ranks_agree_on_run(cpl_group *world, const cpl_settings *settings
 bool cpl_ranks_are_stopped(cpl_group *world)
 {
     const int own     = cpl_stop_signal();
-    int64_t signals[] = {own != 0, own == SIGINT}; /* how many */
+    int64_t signals[] = {own != 0, own == SIGINT}; /* counts over the ranks */
     cpl_group_sum_i64(world, signals, 2);
     if (signals[0] > 0 && own == 0) cpl_stop_request(signals[1] == signals[0] ? SIGINT : SIGTERM);
     return signals[0] > 0;
 }
 
-/* A signal between the two is found by the agreement. */
+/* A signal that arrives between the two calls is detected by the agreement. */
 cpl_status cpl_ranks_check_stop(cpl_group *world)
 {
     (void)cpl_ranks_are_stopped(world);

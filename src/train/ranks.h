@@ -1,8 +1,9 @@
-/* ranks.h - what ranks that train together must have in common.
+/* ranks.h - checks that ranks that train together have the same folder, weights, settings and data.
  *
- * Room:   train. All functions are collective and return the same on all ranks, but for
- *         cpl_ranks_share_folder: its status is this rank's own, and the caller makes it that of
- *         all (parallel/group.h: cpl_group_agree). With one rank the first three check nothing. */
+ * Room:   train. All functions are collective. All except cpl_ranks_share_folder return the same
+ *         result on all ranks; its result is this rank's own, which the caller passes to
+ *         cpl_group_agree (parallel/group.h). With one rank the first three functions check
+ *         nothing. */
 #ifndef CPL_TRAIN_RANKS_H
 #define CPL_TRAIN_RANKS_H
 
@@ -18,21 +19,21 @@
 CPL_NODISCARD cpl_status cpl_ranks_share_folder(cpl_group *world, const char *folder);
 
 /* CPL_ERR_INPUT, with both fingerprints, if a rank begins with other weights than rank 0. `from`:
- * the weights that are read; NULL: they are drawn. To be called before all other checks, since
- * ranks that read weights make more collective calls than ranks that draw them. */
+ * the weights that are read; NULL: drawn weights. Call it before all other checks, since ranks that
+ * read weights make more collective calls than ranks that draw them. */
 CPL_NODISCARD cpl_status cpl_ranks_agree_on_weights(cpl_group *world, const cpl_hf *from);
 
-/* CPL_ERR_INPUT, with name and both values, if a rank has other settings or data than rank 0, or
- * computes with anything else (`made_with`: precision, kernels, threads, versions; trainer.h).
- * `data`: fingerprint of the data. */
+/* CPL_ERR_INPUT, with name and both values, if settings, data or `made_with` (precision, kernels,
+ * threads, versions; trainer.h) of a rank differ from those of rank 0. `data`: fingerprint of the
+ * data. */
 CPL_NODISCARD cpl_status cpl_ranks_agree_on_run(cpl_group *world, const cpl_settings *settings,
                                                 json_t *made_with, uint64_t data);
 
-/* Whether a stop was requested of any rank (base/stop.h). Then it is requested of all: with SIGINT
- * if every request was one, else with SIGTERM. */
+/* Whether a stop is requested on any rank (base/stop.h). If so, requests it on all ranks: with
+ * SIGINT if every request is a SIGINT, else with SIGTERM. */
 bool cpl_ranks_are_stopped(cpl_group *world);
 
-/* CPL_ERR_STOPPED on all ranks if a stop was requested of any. */
+/* CPL_ERR_STOPPED on all ranks if a stop is requested on any rank. */
 CPL_NODISCARD cpl_status cpl_ranks_check_stop(cpl_group *world);
 
 #endif /* CPL_TRAIN_RANKS_H */

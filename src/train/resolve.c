@@ -15,7 +15,7 @@
 #include "train/data.h"
 #include "train/optimizer.h"
 
-enum { VOCABULARY_MULTIPLE = 128 }; /* rows of the embedding: OLMo pads to this */
+enum { VOCABULARY_MULTIPLE = 128 }; /* rows of the embedding are padded to this, as by OLMo */
 
 cpl_status cpl_train_resolve_machine(cpl_settings *s, const cpl_backend *be, int64_t ranks,
                                      bool resumed)
@@ -41,7 +41,7 @@ void cpl_train_set_activations(cpl_model_settings *model, const cpl_settings *s)
     model->recompute_norms = s->train.recompute == CPL_RECOMPUTE_NORMS;
 }
 
-/* Appends to the list of words. */
+/* Appends `word` to the list if it helps. */
 static void add_word(char words[160], bool helps, const char *word)
 {
     const size_t length = strlen(words);
@@ -64,7 +64,7 @@ cpl_status cpl_train_advise(const cpl_settings *s, cpl_status status)
 void cpl_train_derive(cpl_settings *s, int64_t ranks)
 {
     cpl_erc_settings *erc = &s->losses.erc;
-    char lr_min[32]; /* a tenth of what was typed is not always the number that one would type */
+    char lr_min[32]; /* printed and parsed, so that a tenth is the decimal number */
     snprintf(lr_min, sizeof lr_min, "%.12g", cpl_optimizer_lr_min(&s->train));
     s->train.lr_min = strtod(lr_min, NULL);
     s->data.seed    = cpl_train_data_seed(s);
@@ -73,7 +73,7 @@ void cpl_train_derive(cpl_settings *s, int64_t ranks)
     if (s->compute.activations == CPL_DTYPE_AUTO) s->compute.activations = CPL_DTYPE_F32;
     if (s->train.micro_batch == 0)
         s->train.micro_batch = s->data.batch_tokens / s->data.seq_len / ranks;
-    /* What does not fit together is said where the settings are used. */
+    /* Errors are ignored: they are reported where the settings are used. */
     cpl_status status = cpl_model_resolve(&s->model);
     status            = cpl_aux_resolve(&s->losses, &s->model);
     (void)status;
@@ -107,7 +107,7 @@ cpl_status cpl_train_check_router(const cpl_settings *s)
     return CPL_OK;
 }
 
-/* The multiples of `unit` tokens around data.batch_tokens, in words. */
+/* Writes the multiples of `unit` tokens around data.batch_tokens, as words, to `out`. */
 static const char *nearest_batch(char out[64], const cpl_settings *s, int64_t unit)
 {
     const long long less = s->data.batch_tokens / unit * unit, more = less + unit;
@@ -143,11 +143,11 @@ static cpl_status check_batch(const cpl_settings *s)
 
 cpl_status cpl_train_resolve(cpl_settings *s, const cpl_hf *from, const bool *given)
 {
-    static const bool none[CPL_N_SETTINGS]; /* section model is the first of them */
+    static const bool none[CPL_N_SETTINGS]; /* section model comes first */
     if (from) {
         CPL_TRY(cpl_hf_config_agrees(&s->model, cpl_hf_config(from), given ? given : none,
                                      cpl_hf_folder(from)));
-        s->model = *cpl_hf_config(from); /* numbers only: nothing is owned */
+        s->model = *cpl_hf_config(from); /* numbers only, without owned memory */
         if (!s->data.tokenizer) CPL_TRY(cpl_hf_tokenizer_path(&s->data.tokenizer, from));
     }
     CPL_TRY(cpl_train_check_router(s));
@@ -202,7 +202,7 @@ cpl_status cpl_train_resolve_vocabulary(cpl_settings *s, int64_t ids, int64_t eo
     return cpl_aux_resolve(&s->losses, &s->model);
 }
 
-/* The path without links and relative parts, from cpl_alloc. */
+/* The absolute path without links, from cpl_alloc. */
 static char *absolute(const char *path)
 {
     char *real = realpath(path, NULL);

@@ -1,5 +1,5 @@
-/* resume.c - which settings may change when a run is resumed, and which a run was made with; see
- * loop.h and trainer.h. */
+/* resume.c - the settings that may change when a run is resumed, and the record of what a run was
+ * made with; see loop.h and trainer.h. */
 #include <string.h>
 
 #include "tensor/product.h"
@@ -15,8 +15,8 @@ static bool may_change(const cpl_setting *s)
            (strcmp(s->name, "threads") == 0 || strcmp(s->name, "device") == 0);
 }
 
-/* What the machines of a run determine; it changes what load balancing counts over if that is the
- * micro-batch (model/balance.h). */
+/* Whether the setting is train.micro_batch, which depends on the machine. With balance.scope micro
+ * it changes the tokens that load balancing counts over (model/balance.h). */
 static bool is_micro_batch(const cpl_setting *s)
 {
     return strcmp(s->section, "train") == 0 && strcmp(s->name, "micro_batch") == 0;
@@ -27,8 +27,9 @@ static bool is_steps(const cpl_setting *s)
     return strcmp(s->section, "train") == 0 && strcmp(s->name, "steps") == 0;
 }
 
-/* What the data, or in older versions the machine, made of such a value is not in the record: it is
- * held against the data when that is open (cpl_train_data_agrees), or anything goes. */
+/* Whether the record holds only an automatic value, without the value that the data (or in older
+ * versions the machine) determined. Such a value is compared with the data when the data is open
+ * (cpl_train_data_agrees), or not at all. */
 static bool is_open(const cpl_setting *s, const void *old)
 {
     if (strcmp(s->section, "data") == 0 && strcmp(s->name, "eos") == 0)
@@ -51,11 +52,11 @@ typedef struct change {
     const void *old, *fresh; /* values */
 } change;
 
-/* Two sets as given, and with what their automatic values become: to name such a value is no
- * change. */
+/* Two sets of settings, as given and with automatic values derived. Naming the value that an
+ * automatic one becomes is not a change. */
 typedef struct two {
     const cpl_settings *old, *fresh;
-    cpl_settings old_became, fresh_became; /* what they own is owned by the others */
+    cpl_settings old_became, fresh_became; /* their pointers are owned by old, fresh */
 } two;
 
 static two compared(const cpl_settings *old, const cpl_settings *fresh, int64_t ranks)
@@ -66,7 +67,7 @@ static two compared(const cpl_settings *old, const cpl_settings *fresh, int64_t 
     return t;
 }
 
-/* Whether the setting at this offset is the same. */
+/* Whether the setting at offset `at` is equal in both sets. */
 static bool is_same(const two *t, const cpl_setting *s, size_t at)
 {
     return cpl_setting_equal(s, (const char *)t->old + at, (const char *)t->fresh + at) ||
@@ -74,7 +75,8 @@ static bool is_same(const two *t, const cpl_setting *s, size_t at)
                              (const char *)&t->fresh_became + at);
 }
 
-/* Sets the next one, from `*index` on, that is not the same and may not change; false: none. */
+/* Sets *c to the next setting, from `*index` on, that differs and may not change. False at the
+ * end. */
 static bool next_change(change *c, size_t *index, const two *t)
 {
     cpl_section sections[CPL_N_SECTIONS];
@@ -112,11 +114,11 @@ static void warn_of_micro_batch(const change *c, const cpl_settings *settings, c
                  (long long)*(const cpl_field_INT *)c->fresh);
 }
 
-/* Judges a setting that is neither a step count nor allowed to change. `where`: the file that
- * records the settings of the run, from which config.yaml differs. Files may have moved; their
- * content is compared by the code that reads it. NULL: config.yaml and the user's settings
- * differ. */
-static cpl_status judge(const change *c, const char *where, const cpl_log *log)
+/* Reports a setting that differs and is not a step count. `where` is the file that records the
+ * settings of the run, if config.yaml differs from it; NULL if the user's settings differ from
+ * config.yaml. Changed paths are only warned about, since the code that reads the files compares
+ * their content. */
+static cpl_status report_change(const change *c, const char *where, const cpl_log *log)
 {
     cpl_text was = {0}, is = {0};
     char name[CPL_SETTING_NAME_BYTES];
@@ -157,12 +159,12 @@ static cpl_status judge_all(const cpl_settings *old, const cpl_settings *fresh, 
         else if (is_micro_batch(c.setting))
             warn_of_micro_batch(&c, &t.fresh_became, log);
         else
-            CPL_TRY(judge(&c, where, log));
+            CPL_TRY(report_change(&c, where, log));
     return CPL_OK;
 }
 
-/* Gives `fresh` the old values that it names in other words: automatic ones follow as before. */
-static void keep_words(cpl_settings *fresh, const cpl_settings *old, int64_t ranks)
+/* Sets values of `fresh` that equal the derived old values to the old automatic values. */
+static void keep_automatic(cpl_settings *fresh, const cpl_settings *old, int64_t ranks)
 {
     const two t = compared(old, fresh, ranks);
     cpl_section sections[CPL_N_SECTIONS];
@@ -183,7 +185,7 @@ cpl_status cpl_train_may_resume(const cpl_settings *old, cpl_settings *fresh, in
     if (c->dtype == CPL_DTYPE_AUTO) c->dtype = old->compute.dtype;
     if (c->activations == CPL_DTYPE_AUTO) c->activations = old->compute.activations;
     CPL_TRY(judge_all(old, fresh, ranks, NULL, log));
-    keep_words(fresh, old, ranks);
+    keep_automatic(fresh, old, ranks);
     return CPL_OK;
 }
 
@@ -210,7 +212,7 @@ cpl_status cpl_resume_settings(json_t **out, const cpl_settings *settings)
     return whole ? CPL_OK : CPL_FAIL(CPL_ERR_MEMORY, "out of memory for the settings of the run");
 }
 
-/* Sets `out`, which holds defaults, from the object. */
+/* Sets *out, which holds defaults, from the object. */
 static cpl_status read_settings(cpl_settings *out, const json_t *object, const char *where)
 {
     cpl_section sections[CPL_N_SECTIONS];
@@ -244,7 +246,7 @@ cpl_status cpl_resume_check(const json_t *object, const char *where, const cpl_s
     return status;
 }
 
-/* ---- what a run was made with ---- */
+/* ---- precision, kernels and versions of a run ---- */
 
 json_t *cpl_resume_made_with(const cpl_backend *be, int n_ranks)
 {

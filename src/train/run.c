@@ -51,7 +51,7 @@ static cpl_status refuse_old_run(const cpl_run *run)
                     run->folder, found);
 }
 
-/* A folder with a lock is a run, or what is left of one that was killed before its first step. */
+/* A folder with a lock is a run, or the rest of a run that was killed before its first step. */
 static cpl_status check_place(cpl_run *run)
 {
     cpl_strings names = {0};
@@ -62,7 +62,7 @@ static cpl_status check_place(cpl_run *run)
     cpl_paths_free(&names);
     if (run->made) return CPL_OK;
     return CPL_FAIL(CPL_ERR_INPUT,
-                    "%s: is no run and not empty: name another folder with --out, or empty it",
+                    "%s: is not a run and not empty: name another folder with --out, or empty it",
                     run->folder);
 }
 
@@ -73,7 +73,8 @@ cpl_status cpl_run_check_place(const char *folder)
     return refuse_old_run(&run);
 }
 
-/* `last` is a link: that there can be none must not be found at the first checkpoint. */
+/* Checks that the file system supports links, which `last` needs, before the first checkpoint
+ * does. */
 static cpl_status try_link(const cpl_run *run)
 {
     char *path = cpl_run_path(run, ".tmp-link");
@@ -103,13 +104,13 @@ static cpl_status mark_unsaved(const cpl_run *run)
     return CPL_FAIL(CPL_ERR_IO, "%s/lock: cannot be written: %s", run->folder, strerror(errno));
 }
 
-/* What cannot be cut stays: the checkpoint is whole. */
+/* Empties the lock. A failure is ignored, since the checkpoint itself is complete. */
 void cpl_run_saved(const cpl_run *run)
 {
     while (run->lock >= 0 && ftruncate(run->lock, 0) != 0 && errno == EINTR) continue;
 }
 
-/* The lock is read before it is taken, so that a folder that is refused stays as it is. */
+/* The lock is read before it is taken, so that a refused folder is not changed. */
 static bool was_never_saved(const cpl_run *run)
 {
     char *path       = cpl_run_path(run, "lock");
@@ -242,7 +243,7 @@ cpl_status cpl_run_write(const cpl_run *run, const char *name, json_t *object)
     cpl_status status = CPL_ERR_MEMORY;
     if (text && path) {
         size_t length = strlen(text);
-        text[length]  = '\n'; /* over the NUL: the length is given */
+        text[length]  = '\n'; /* replaces the NUL */
         status        = cpl_file_write_atomic(path, text, length + 1);
     }
     cpl_json_text_free(text);

@@ -23,7 +23,8 @@ static int64_t ready_after(const cpl_param *p, int64_t n_layers)
     return p->offset == offsetof(cpl_params, embed) ? -1 : n_layers;
 }
 
-/* Part `rank` of a slice of `count` numbers: where it begins, and how many. */
+/* The part of `rank` in a slice of `count` numbers: returns its first number and sets *n to its
+ * length. */
 static int64_t part_of(int64_t *n, int64_t count, int rank, int size)
 {
     const int64_t each = (count + size - 1) / size, at = least(rank * each, count);
@@ -31,7 +32,7 @@ static int64_t part_of(int64_t *n, int64_t count, int rank, int size)
     return at;
 }
 
-/* While the slices are counted there are no lists yet. */
+/* Adds a slice, or only counts it while the lists are not allocated. */
 static void add_slice(cpl_share *s, const cpl_param *p, const cpl_group *g, int64_t first,
                       int64_t count, int64_t *at)
 {
@@ -49,7 +50,7 @@ static void add_bucket(cpl_share *s, int64_t first, cpl_group *g, int64_t ready)
     s->n_buckets++;
 }
 
-/* The parameters that are ready at once and are held by the same ranks. */
+/* Adds the parameters that are ready at the same time and held by the same ranks. */
 static void add_alike(cpl_share *s, const cpl_model_settings *config, int64_t ready,
                       bool per_expert)
 {
@@ -75,7 +76,7 @@ static void add_alike(cpl_share *s, const cpl_model_settings *config, int64_t re
     add_bucket(s, first, g, ready);
 }
 
-/* Every parameter as one slice, in their order. */
+/* Adds every parameter as one slice, in the order of the parameters. */
 static void add_whole(cpl_share *s, const cpl_model_settings *config)
 {
     for (int64_t i = 0; i < cpl_params_count(config); i++) {
@@ -139,7 +140,7 @@ static int64_t numbers_for(const cpl_share *s, const cpl_bucket *b, int r)
     return sum;
 }
 
-/* All of a bucket is sent, or this rank's part comes from every other rank. */
+/* The buffers hold a whole bucket, or this rank's part of a bucket from every other rank. */
 void cpl_share_take_buffers(cpl_share *s, cpl_tensor_arena *arena)
 {
     int64_t out = 0, in = 0;
@@ -150,7 +151,7 @@ void cpl_share_take_buffers(cpl_share *s, cpl_tensor_arena *arena)
         out                 = all > out ? all : out;
         in                  = parts > in ? parts : in;
     }
-    in         = out > in ? out : in; /* a gathered bucket */
+    in         = out > in ? out : in; /* enough for a gathered bucket */
     s->message = cpl_tensor_take_1d(arena, out);
     for (int i = 0; i < CPL_SHARE_BUFFERS && s->n_buckets; i++) {
         s->buffer[i].out = cpl_tensor_take_host(arena, (size_t)out * sizeof(float));
@@ -158,7 +159,7 @@ void cpl_share_take_buffers(cpl_share *s, cpl_tensor_arena *arena)
     }
 }
 
-/* Of all parameters, or only of those that have a copy. */
+/* Takes this rank's parts of all parameters, or only of those that have a copy. */
 static void take_parts(cpl_params *set, cpl_tensor_arena *arena, const cpl_share *s,
                        const cpl_model_settings *config, bool all)
 {
@@ -171,7 +172,7 @@ static void take_parts(cpl_params *set, cpl_tensor_arena *arena, const cpl_share
         for (const cpl_slice *x = s->slices; x < s->slices + s->n_slices; x++)
             if (x->param.offset == p.offset && x->param.layer == p.layer) number += x->n_own;
         if (!all && !cpl_param_has_copy(&p)) number = 0;
-        set->layer = layers ? layers : &unseen; /* while measuring there is no array */
+        set->layer = layers ? layers : &unseen; /* there is no array while measuring */
         if (!layers && p.layer > 0) p.layer = 0;
         *cpl_params_tensor(set, &p) = cpl_tensor_take_1d(arena, number);
     }
@@ -216,7 +217,7 @@ cpl_tensor cpl_share_master(cpl_share *s, const cpl_slice *slice, cpl_params *ma
                                 : cpl_slice_of_whole(slice, master);
 }
 
-/* A part of every divided master, to the model's or from it. */
+/* Copies this rank's parts of divided masters: from the model's masters if `keep`, else to them. */
 static void copy_masters(cpl_share *s, cpl_params *master, bool keep)
 {
     for (const cpl_slice *x = s->slices; x < s->slices + s->n_slices; x++) {
@@ -241,8 +242,8 @@ void cpl_share_gather_masters(cpl_share *s, cpl_params *master)
 
 /* ---- messages ---- */
 
-/* Sets numbers[r] to what a message holds of the bucket for each rank r, in numbers of F32: its parts
- * in the types of the tensors of `set`. */
+/* Sets s->numbers[r] to the size of rank r's parts in a message of the bucket, in units of F32. The
+ * parts have the types of the tensors of `set`. */
 static void count_numbers(const cpl_share *s, const cpl_bucket *b, cpl_params *set)
 {
     for (int r = 0; r < b->group->size; r++) {
@@ -262,8 +263,8 @@ static int64_t numbers_before(const cpl_share *s, int rank)
     return sum;
 }
 
-/* Rank r's part of every slice of the buffer's bucket that is of `dtype`, to numbers at, at + 1, ...
- * of `piece`, or from there. Returns the number after the last. */
+/* Copies rank r's part of every slice of the buffer's bucket with the type of `piece` to `piece`,
+ * from number `at` on, or back if `unpack`. Returns the index after the last number. */
 static int64_t copy_parts(const cpl_share *s, const cpl_share_buffer *m, int r, cpl_tensor piece,
                           int64_t at, bool unpack)
 {
@@ -281,8 +282,8 @@ static int64_t copy_parts(const cpl_share *s, const cpl_share_buffer *m, int r, 
     return at;
 }
 
-/* A message is one tensor, s->message: the parts of one rank after another's, of F32 first. Copies
- * those of rank r, as s->numbers counts them, to the message at number `at`, or from there. */
+/* Copies the parts of rank r to the message s->message, from number `at` on, or back if `unpack`.
+ * The message holds the parts rank by rank, those in F32 first; s->numbers are their sizes. */
 static void copy_piece(const cpl_share *s, const cpl_share_buffer *m, int r, int64_t at,
                        bool unpack)
 {
@@ -292,7 +293,7 @@ static void copy_piece(const cpl_share *s, const cpl_share_buffer *m, int r, int
     (void)copy_parts(s, m, r, halves, 2 * copy_parts(s, m, r, piece, 0, unpack), unpack);
 }
 
-/* What came of the other ranks' parts. */
+/* Unpacks the parts received from other ranks. */
 static void unpack_others(cpl_share *s, const cpl_share_buffer *m)
 {
     const cpl_group *g  = m->bucket->group;
@@ -302,7 +303,7 @@ static void unpack_others(cpl_share *s, const cpl_share_buffer *m)
         if (r != g->rank) copy_piece(s, m, r, numbers_before(s, r), true);
 }
 
-/* This rank's parts of the sums. */
+/* Unpacks this rank's parts of the sums. */
 static void unpack_own(cpl_share *s, const cpl_share_buffer *m)
 {
     const int rank = m->bucket->group->rank;
@@ -311,8 +312,8 @@ static void unpack_own(cpl_share *s, const cpl_share_buffer *m)
     copy_piece(s, m, rank, 0, true);
 }
 
-/* Waits for the buffer's message, if there is one, and puts what came where it belongs. */
-static void finish(cpl_share *s, cpl_share_buffer *m)
+/* Waits for the buffer's message, if it has one, and unpacks it. */
+static void finish_message(cpl_share *s, cpl_share_buffer *m)
 {
     if (!m->bucket) return;
     cpl_group_finish(&m->pending);
@@ -327,16 +328,16 @@ static void finish(cpl_share *s, cpl_share_buffer *m)
 static void finish_all(cpl_share *s)
 {
     for (int i = 0; i < CPL_SHARE_BUFFERS; i++)
-        finish(s, &s->buffer[(s->next + i) % CPL_SHARE_BUFFERS]);
+        finish_message(s, &s->buffer[(s->next + i) % CPL_SHARE_BUFFERS]);
 }
 
-/* The buffer whose message is the oldest, free for another one. */
+/* Finishes the oldest message and returns its buffer for another message. */
 static cpl_share_buffer *take_buffer(cpl_share *s, const cpl_bucket *bucket, cpl_params *set,
                                      bool is_sum)
 {
     cpl_share_buffer *m = &s->buffer[s->next];
     s->next             = (s->next + 1) % CPL_SHARE_BUFFERS;
-    finish(s, m);
+    finish_message(s, m);
     m->bucket = bucket;
     m->set    = set;
     m->is_sum = is_sum;
@@ -352,7 +353,7 @@ static void start_sum(cpl_share *s, cpl_params *grads, const cpl_bucket *bucket)
     s->be->ops->get(s->be, m->out, cpl_tensor_range(s->message, 0, numbers_before(s, g->size)));
     cpl_group_start_sum_parts(&m->pending, g, m->out + numbers_before(s, g->rank), m->out,
                               s->numbers, m->in);
-    if (!s->overlap) finish(s, m);
+    if (!s->overlap) finish_message(s, m);
 }
 
 void cpl_share_start_sums(cpl_share *s, cpl_params *grads, int64_t ready)
@@ -392,7 +393,7 @@ void cpl_share_start_gather(cpl_share *s, cpl_params *set, int64_t bucket)
     s->be->ops->get(s->be, m->out, cpl_tensor_range(s->message, 0, s->numbers[g->rank]));
     for (int r = 0; r < g->size; r++) s->numbers[r] *= (int64_t)sizeof(float);
     cpl_group_start_all_gather(&m->pending, g, m->in, m->out, s->numbers);
-    if (!s->overlap) finish(s, m);
+    if (!s->overlap) finish_message(s, m);
 }
 
 void cpl_share_finish_gather(cpl_share *s)
@@ -452,9 +453,9 @@ void cpl_share_traffic(const cpl_share *s, cpl_params *compute, int64_t *gradien
     }
 }
 
-/* A copy reads and writes, and each part is copied twice: to the message and to the host's, or back;
- * this rank's own also by the all-gather, and back with the others. A sum reads every part and writes
- * one. */
+/* A copy reads and writes each number. Each part is copied twice, to the message and to the host's
+ * memory, or back. The all-gather also copies this rank's own part, which is then copied back with
+ * those of other ranks. A sum reads every part and writes one. */
 int64_t cpl_share_copied(const cpl_share *s, cpl_params *compute)
 {
     int64_t numbers = 0;

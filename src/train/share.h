@@ -1,21 +1,22 @@
-/* share.h - which part of every parameter this rank updates (ZeRO, stage 1), and how gradients and
- * parameters travel between the ranks.
+/* share.h - the part of every parameter that this rank updates (ZeRO, stage 1), and the exchange of
+ * gradients and parameters between ranks.
  *
  * Room:    train.
  * Parts:   a parameter is cut into slices, and each slice into equal parts for the ranks that hold
  *          the parameter: all ranks, or for experts their replicas. This rank gets the sum of the
  *          gradients of its parts over these ranks (reduce-scatter), keeps their moments, updates
- *          them, and sends the result to the others (all-gather). One process has one slice a
- *          parameter, all of it its own.
- * Masters: where products read BF16 copies and there are several ranks, a rank keeps the F32
- *          masters of its parts alone: masters are *divided*. The model's masters then lie in the
- *          gradients' memory. They are whole after cpl_share_gather_masters, and after they were
+ *          its parts, and sends the result to the other ranks (all-gather). In one process every
+ *          parameter is one slice, which the process owns.
+ * Masters: if products read BF16 copies and there are several ranks, a rank keeps the F32 masters
+ *          of its own parts only: masters are *divided*. The model's masters then lie in the
+ *          gradients' memory. They are whole after cpl_share_gather_masters, and after they are
  *          drawn or loaded, until the gradients are zeroed. Norms and the router, which have no
  *          copies, are F32 on every rank.
- * Buckets: slices travel in buckets of at most 2^22 numbers (16 MiB in F32), in the order in which
- *          the backward pass completes them: head, last layer, ..., first layer, embedding. Up to
- *          CPL_SHARE_BUFFERS buckets are under way while the pass goes on.
- * Bits:    sums are in the order of the ranks (parallel/group.h): overlap changes none. */
+ * Buckets: slices are sent in buckets of at most 2^22 numbers (16 MiB in F32), in the order in
+ *          which the backward pass completes them: head, last layer, ..., first layer, embedding.
+ *          Up to CPL_SHARE_BUFFERS buckets are pending while the pass continues.
+ * Bits:    sums are in the order of the ranks (parallel/group.h), so overlap does not change
+ * them. */
 #ifndef CPL_TRAIN_SHARE_H
 #define CPL_TRAIN_SHARE_H
 
@@ -26,58 +27,57 @@ enum { CPL_SHARE_BUFFERS = 4 };
 
 typedef struct cpl_slice {
     cpl_param param;
-    int64_t first, count; /* numbers of the parameter, as far as it is in this process */
-    int64_t own, n_own;   /* this rank's part: its first number of the parameter, and how many */
-    int64_t at;           /* where the part lies in the moments of the parameter */
+    int64_t first, count; /* numbers of the parameter, as far as this process holds it */
+    int64_t own, n_own;   /* this rank's part: index of its first number, and its length */
+    int64_t at;           /* offset of the part in the moments of the parameter */
 } cpl_slice;
 
 typedef struct cpl_bucket {
     int64_t first, count; /* slices */
-    cpl_group *group;     /* the ranks among which they are divided */
+    cpl_group *group;     /* the ranks that divide the slices */
     int64_t ready;        /* complete after the backward pass of this layer; the number of layers
                              stands for the head, -1 for the embedding */
 } cpl_bucket;
 
-/* A bucket under way. */
+/* A pending bucket. */
 typedef struct cpl_share_buffer {
     const cpl_bucket *bucket; /* NULL: none */
-    cpl_params *set;          /* whose tensors are sent, and get the result */
+    cpl_params *set;          /* the set that is sent and receives the result */
     bool is_sum;              /* gradients are summed; else parameters are gathered */
     cpl_pending pending;
-    float *out, *in; /* what is sent, what is received: memory of the host, of the arena */
+    float *out, *in; /* message sent, message received: the arena's memory of the host */
 } cpl_share_buffer;
 
 typedef struct cpl_share {
-    cpl_backend *be; /* of the tensors, not owned; set by the caller before any of them is used */
-    cpl_mesh *mesh;  /* not owned; `alone` if there is one process */
+    cpl_backend *be; /* backend of the tensors, not owned; set by the caller before their use */
+    cpl_mesh *mesh;  /* not owned; `alone` for one process */
     cpl_mesh alone;
     bool overlap;
     cpl_slice *slices;
     int64_t n_slices;
-    cpl_bucket *buckets; /* none if there is one process */
+    cpl_bucket *buckets; /* NULL for one process */
     int64_t n_buckets;
-    int64_t *numbers; /* [ranks] scratch: counts of one call */
+    int64_t *numbers; /* [ranks] scratch for counts of one call */
     bool divides_masters;
-    cpl_params masters; /* this rank's parts of them, if they are divided */
-    cpl_tensor message; /* a bucket between its tensors and a buffer: fetched by one get, brought
-                           back by one put */
+    cpl_params masters; /* this rank's parts of the masters, if divided */
+    cpl_tensor message; /* a packed bucket, copied to or from a buffer by one get or put */
     cpl_share_buffer buffer[CPL_SHARE_BUFFERS];
-    int next; /* the buffer to be used next: its bucket is the oldest under way */
+    int next; /* the buffer to use next, with the oldest pending bucket */
 } cpl_share;
 
 /* Divides the parameters of this process over the mesh. `config`: the model with the experts of
  * this process; `compute`: the type in which products read them; `mesh`: must outlive the share,
- * NULL: one process. Until buckets are sent only ranks and sizes of the mesh are read. A share is
- * not moved in memory, since it points into itself. The caller frees it. CPL_ERR_MEMORY. */
+ * NULL: one process. Before buckets are sent, only ranks and sizes of the mesh are read. A share
+ * must not be moved in memory, since it points into itself. The caller frees it. CPL_ERR_MEMORY. */
 CPL_NODISCARD cpl_status cpl_share_init(cpl_share *share, const cpl_model_settings *config,
                                         cpl_mesh *mesh, cpl_dtype compute, bool overlap);
 void cpl_share_free(cpl_share *share);
 
-/* Takes from `arena` the memory of the buckets under way; nothing for one process. */
+/* Takes from `arena` the memory of pending buckets; nothing for one process. */
 void cpl_share_take_buffers(cpl_share *share, cpl_tensor_arena *arena);
 
-/* Takes a set of F32 tensors for this rank's parts, one of the moments: the parts of each parameter
- * are one tensor [numbers]. In one process they have the parameters' shapes. */
+/* Takes a set of F32 tensors for this rank's parts, such as a moment. The parts of each parameter
+ * are one tensor [numbers]. In one process tensors have the parameters' shapes. */
 void cpl_share_take_parts(cpl_params *set, cpl_tensor_arena *arena, const cpl_share *share,
                           const cpl_model_settings *config);
 
@@ -94,31 +94,32 @@ cpl_tensor cpl_slice_of_parts(const cpl_slice *slice, cpl_params *set);
  * masters. */
 cpl_tensor cpl_share_master(cpl_share *share, const cpl_slice *slice, cpl_params *master);
 
-/* Copies this rank's parts of the model's masters, which were drawn or loaded, to divided masters.
- * Nothing if masters are not divided. */
+/* Copies this rank's parts of the model's masters, after they are drawn or loaded, to divided
+ * masters. Does nothing if masters are not divided. */
 void cpl_share_keep_masters(cpl_share *share, cpl_params *master);
 
-/* Makes the model's masters whole on all ranks that hold the parameter. Collective. Nothing if
+/* Makes the model's masters whole on all ranks that hold the parameter. Collective. Does nothing if
  * masters are not divided. */
 void cpl_share_gather_masters(cpl_share *share, cpl_params *master);
 
-/* ---- gradients and parameters travel: collective; one process does nothing. Failures are kept by
- * the group (cpl_group_status) ---- */
+/* ---- exchange of gradients and parameters: collective; one process does nothing. The group
+   records * failures (cpl_group_status) ---- */
 
 /* Starts to sum the gradients that the backward pass of layer `ready` completes (see cpl_bucket).
- * Without overlap it also waits for them. */
+ * Without overlap it also waits for the sums. */
 void cpl_share_start_sums(cpl_share *share, cpl_params *grads, int64_t ready);
 
-/* Waits for all sums: this rank's parts of `grads` hold the sums over the ranks, the rest is of no
- * use. */
+/* Waits for all sums. This rank's parts of the gradients then hold the sums over the ranks; the
+ * other parts are undefined. */
 void cpl_share_finish_sums(cpl_share *share);
 
-/* Sums one tensor with the shape of the parameter, and waits: this rank's parts of it hold the
+/* Sums one tensor with the shape of the parameter, and waits. This rank's parts then hold the
  * sums. */
 void cpl_share_sum_tensor(cpl_share *share, const cpl_param *param, cpl_tensor tensor);
 
 /* Starts to send this rank's parts of a bucket of `set`, of any type, to the ranks that hold the
- * same parameters, and to receive theirs. The other waits for all that were started. */
+ * same parameters, and to receive their parts. cpl_share_finish_gather waits for all started
+ * gathers. */
 void cpl_share_start_gather(cpl_share *share, cpl_params *set, int64_t bucket);
 void cpl_share_finish_gather(cpl_share *share);
 
@@ -136,17 +137,19 @@ void cpl_share_add_squares(const cpl_share *share, cpl_params *grads, cpl_tensor
 void cpl_share_traffic(const cpl_share *share, cpl_params *compute, int64_t *gradients,
                        int64_t *parameters);
 
-/* Bytes that the processor reads and writes in a step to pack, sum and unpack them. */
+/* Bytes that the processor reads and writes in a step to pack, sum and unpack gradients and
+ * parameters. */
 int64_t cpl_share_copied(const cpl_share *share, cpl_params *compute);
 
 /* ---- saving and loading ---- */
 
-/* The rank that saves parameter `index` (cpl_params_at), or its expert `expert` of the whole model
- * (-1: the parameter is not per expert). That rank holds it; parameters are dealt out in turn. */
+/* The rank that saves parameter `index` (cpl_params_at), or expert `expert` of the whole model (-1:
+ * the parameter is not per expert). The rank holds the parameter; parameters are assigned in
+ * turn. */
 int cpl_share_writer(const cpl_share *share, int64_t index, int64_t expert);
 
-/* Sets `set`, F32, to the whole tensors of which every rank has its parts in `parts`
- * (cpl_share_take_parts), on all ranks that hold the parameter. Collective. */
+/* Sets `set`, F32, to whole tensors from the parts in `parts` (cpl_share_take_parts) of all ranks,
+ * on every rank that holds the parameter. Collective. */
 void cpl_share_make_whole(cpl_share *share, cpl_params *set, cpl_params *parts);
 
 /* Sets `parts` to this rank's parts of the whole tensors in `set`. */

@@ -7,12 +7,13 @@
 #include "model/aux_losses.h"
 #include "tensor/backend/backend.h"
 
-/* Of each layer, summed over ranks: entropy and the auxiliary losses but the coupling loss. */
+/* Figures of each layer that are summed over ranks: the entropy, and the auxiliary losses except
+ * the coupling loss. */
 enum { N_SUMS = CPL_N_AUX_LOSSES };
 
-/* ---- where the results lie ---- */
+/* ---- the layout of the results ---- */
 
-/* Where the counts of layer l begin. */
+/* Index of the first count of layer l. */
 static int64_t counts_at(const cpl_model_settings *c, int64_t l)
 {
     return cpl_step_result_at(c->n_layers, 0) + l * c->n_experts;
@@ -30,7 +31,7 @@ static int64_t squares_at(const cpl_model_settings *c)
 
 /* ---- memory ---- */
 
-/* The pass in the arena, with its exchange. */
+/* Takes the pass from the arena and sets its exchange. */
 static void take_pass(cpl_step *step, const cpl_model_settings *config)
 {
     cpl_pass_take(&step->pass, &step->arena, config, step->micro, step->seq_len, true, false);
@@ -78,7 +79,7 @@ static void take_all(cpl_step *step, const cpl_settings *settings, const cpl_mod
     cpl_balance_take(&step->balance, &step->arena, &settings->losses.balance, c, step->micro);
     step->balance.dots = cpl_tensor_range(step->results, dots_at(c), layers);
     step->pass_mark    = cpl_tensor_arena_mark(&step->arena);
-    cpl_step_coupling_measure(&step->arena, settings, c); /* figures take the place of the pass */
+    cpl_step_coupling_measure(&step->arena, settings, c); /* figures reuse the memory of the pass */
     cpl_tensor_arena_release(&step->arena, step->pass_mark);
     take_pass(step, c);
 }
@@ -142,7 +143,7 @@ cpl_work cpl_step_work(const cpl_settings *settings, const cpl_model_settings *c
 
 /* ---- micro-batches ---- */
 
-/* What one pass counted, to the results. */
+/* Adds the counts of one pass to the results. */
 static void add_counts(const cpl_step *step, cpl_model *model)
 {
     const cpl_model_settings *c = &model->config;
@@ -156,8 +157,8 @@ static void add_counts(const cpl_step *step, cpl_model *model)
     }
 }
 
-/* The results of a step whose work was given, of `parts` micro-batches of all ranks. The only wait of
- * a step without figures in one process. */
+/* Reads the results of a step after its operations are queued. This is the only wait of a step
+ * without figures in one process. */
 static void read_results(cpl_step *step, cpl_model *model, const cpl_step_batch *batch,
                          cpl_metrics *m)
 {
@@ -183,7 +184,7 @@ static void read_results(cpl_step *step, cpl_model *model, const cpl_step_batch 
     m->grad_norm = step->result[squares_at(c)];
 }
 
-/* Micro-batch i of the batch, in the step's tensors. */
+/* Copies micro-batch i of the batch to the step's tensors. */
 static cpl_step_tokens put_tokens(cpl_step *step, cpl_backend *be, const cpl_step_batch *batch,
                                   int64_t i)
 {
@@ -198,7 +199,7 @@ static cpl_step_tokens put_tokens(cpl_step *step, cpl_backend *be, const cpl_ste
     return t;
 }
 
-/* `again`: another forward pass of the same tokens will come, and its signs count. */
+/* Runs micro-batch i forward. `again`: a later forward pass of the same tokens counts the signs. */
 static cpl_step_tokens forward(cpl_step *step, cpl_model *model, const cpl_step_batch *batch,
                                int64_t i, bool again)
 {
@@ -211,8 +212,8 @@ static cpl_step_tokens forward(cpl_step *step, cpl_model *model, const cpl_step_
     return t;
 }
 
-/* The load of the whole batch before the first backward pass. Micro-batch 0 is the last, so that
- * its activations are those that stay. */
+/* Counts the load of the whole batch before the first backward pass. Micro-batch 0 runs last, so
+ * that its activations stay for the backward pass. */
 static void count_ahead(cpl_step *step, cpl_model *model, const cpl_step_batch *batch,
                         int64_t parts)
 {
@@ -223,7 +224,8 @@ static void count_ahead(cpl_step *step, cpl_model *model, const cpl_step_batch *
     cpl_balance_collect(&step->balance, model, step->world);
 }
 
-/* `parts`: micro-batches of all ranks. */
+/* The weights of the auxiliary losses in a micro-batch. `parts`: number of micro-batches of all
+ * ranks. */
 static cpl_aux_grad_scales scales_of(const cpl_step *step, const cpl_z_settings *z,
                                      const cpl_model_settings *c, int64_t parts)
 {
@@ -234,7 +236,7 @@ static cpl_aux_grad_scales scales_of(const cpl_step *step, const cpl_z_settings 
                                  cpl_balance_counts(&step->balance)};
 }
 
-/* What follows the gradients of a step's last micro-batch. */
+/* The gradients to send during a step's last micro-batch. */
 typedef struct sending {
     cpl_share *share;
     cpl_params *grads;
@@ -246,8 +248,9 @@ static void send_grads(void *ctx, int64_t layer)
     cpl_share_start_sums(s->share, s->grads, layer);
 }
 
-/* Losses of this rank's sequences, as their part of the mean over the batch. `sends`: NULL, or the
- * gradients are complete after these, and are summed over the ranks as soon as they are. */
+/* Adds losses and gradients of this rank's sequences, as their share of the mean over the batch.
+ * `sends` not NULL: gradients are complete after the last micro-batch and are summed over the ranks
+ * as soon as a layer is complete. */
 static void micro_batches(cpl_step *step, cpl_model *model, cpl_params *grads,
                           const cpl_settings *settings, const cpl_step_batch *batch, sending *sends)
 {
@@ -276,8 +279,8 @@ static void micro_batches(cpl_step *step, cpl_model *model, cpl_params *grads,
 
 /* ---- losses that depend only on the weights ---- */
 
-/* Every loss that is a function of a layer's weights; with figures also if its weight is 0. The
- * ranks take the layers in turn. */
+/* Computes every loss that is a function of a layer's weights, with figures also those of weight 0.
+ * The layers are divided over the ranks in turn. */
 static void weight_losses(const cpl_step *step, cpl_model *model, cpl_params *grads,
                           bool with_figures, cpl_metrics *m)
 {
@@ -297,7 +300,8 @@ static void weight_losses(const cpl_step *step, cpl_model *model, cpl_params *gr
 
 /* ---- the whole ---- */
 
-/* Of the scores of all ranks' tokens: only with figures, so that other steps send no more. */
+/* Sums the counts of negative logits over the ranks. Only steps with figures need them, so other
+ * steps send nothing. */
 static void sum_signs_over_ranks(cpl_step *step, cpl_metrics *m)
 {
     if (!step->mesh || !m->has_figures) return;
@@ -306,7 +310,7 @@ static void sum_signs_over_ranks(cpl_step *step, cpl_metrics *m)
     for (int64_t l = 0; l < m->n_layers; l++) m->layer[l].scores_negative = step->sums[l];
 }
 
-/* Makes every rank's part of a figure the figure of the batch: in turn into step->sums and back. */
+/* Sums the figures over the ranks: copies them to step->sums, sums, and copies them back. */
 static void sum_over_ranks(cpl_step *step, cpl_metrics *m)
 {
     if (!step->mesh) return;
@@ -326,7 +330,7 @@ static void sum_over_ranks(cpl_step *step, cpl_metrics *m)
     cpl_group_sum_f64(step->world, &m->grad_norm, 1);
 }
 
-/* Loads from the counts, means over layers from the layers. */
+/* Computes loads from the counts, and means over layers. */
 static void sum_up(cpl_metrics *m, const cpl_model_settings *c, const cpl_settings *settings)
 {
     m->aux[CPL_AUX_BALANCE].computed = m->aux[CPL_AUX_Z].computed = true;
@@ -364,7 +368,8 @@ static void clear(cpl_metrics *m)
     memset(m->counts, 0, (size_t)(m->n_layers * m->n_experts) * sizeof *m->counts);
 }
 
-/* In a fixed order, the coupling loss last: another order would change the last bit. */
+/* The weighted sum of the losses, in a fixed order with the coupling loss last, since the order
+ * affects the last bit. */
 static double total(const cpl_metrics *m)
 {
     double sum = m->loss;
@@ -373,8 +378,8 @@ static double total(const cpl_metrics *m)
     return sum + m->aux[CPL_AUX_ERC].weight * m->aux[CPL_AUX_ERC].value;
 }
 
-/* The gradients that need no token come first: those of a layer are complete, and can travel, as
- * soon as the last micro-batch has passed it. */
+/* A step that overlaps communication. Gradients that need no tokens come first, so that a layer's
+ * gradients are complete, and can be sent, as soon as the last micro-batch has passed the layer. */
 static void overlapped(cpl_step *step, cpl_model *model, cpl_params *grads,
                        const cpl_settings *settings, const cpl_step_batch *batch, bool measure_erc,
                        cpl_metrics *m)
@@ -387,8 +392,8 @@ static void overlapped(cpl_step *step, cpl_model *model, cpl_params *grads,
     cpl_share_finish_sums(step->share);
 }
 
-/* The coupling gradient comes last, since figures compare it with all others: with several ranks as
- * sums over them. */
+/* A step without overlap. The coupling gradient comes last, since figures compare it with the sum
+ * of all other gradients, with several ranks summed over the ranks. */
 static void one_by_one(cpl_step *step, cpl_model *model, cpl_params *grads,
                        const cpl_settings *settings, const cpl_step_batch *batch, bool with_figures,
                        bool measure_erc, cpl_metrics *m)
@@ -403,7 +408,7 @@ static void one_by_one(cpl_step *step, cpl_model *model, cpl_params *grads,
         cpl_step_coupling(step, model, grads, settings, with_figures, measure_erc, m);
     if (!with_figures) return;
     cpl_tensor_arena_release(&step->arena,
-                             step->pass_mark); /* figures take the place of activations */
+                             step->pass_mark); /* figures reuse the memory of activations */
     take_pass(step, &model->config);
 }
 

@@ -9,7 +9,7 @@
 
 /* ---- memory ---- */
 
-/* The coupling gradient of one layer, apart from the rest. */
+/* The coupling gradient of one layer, separate from the other gradients. */
 typedef struct apart {
     cpl_tensor router;
     cpl_expert_weights experts;
@@ -53,7 +53,7 @@ typedef struct job {
     const cpl_settings *settings;
     cpl_metrics *m;
     float alpha;
-    double share; /* of one layer in the loss: erc.reduce over the layers that have it */
+    double share; /* factor of one layer in the loss, from erc.reduce and erc.layers */
     bool figures;
 } job;
 
@@ -82,12 +82,12 @@ static void couple(const job *j, int64_t l, double weight, cpl_tensor dR, cpl_ex
 
 /* The parameter `offset` of layer l, and its coupling gradient. */
 typedef struct compared {
-    size_t offset; /* in cpl_layer_params */
+    size_t offset; /* offset in cpl_layer_params */
     bool per_expert;
     cpl_tensor erc, rest;
 } compared;
 
-/* Adds to step->products those of `multiply`. */
+/* Adds the squares and products of a and b to step->products. */
 static void add_products(const job *j, cpl_tensor a, cpl_tensor b)
 {
     cpl_backend *be      = j->model->be;
@@ -97,8 +97,8 @@ static void add_products(const job *j, cpl_tensor a, cpl_tensor b)
     be->ops->dot(be, cpl_tensor_range(out, 2, 1), a, b);
 }
 
-/* Sums of squares of both gradients, and of their products: of several ranks, after the coupling
- * gradient was summed over them, over everybody's parts. */
+/* Sets `sums` to the sums of squares of both gradients and of their products. With several ranks,
+ * sums over the parts of all ranks, after the coupling gradient is summed over the ranks. */
 static void multiply(const job *j, double sums[3], int64_t l, const compared *c)
 {
     const cpl_param p      = {.layer = l, .offset = c->offset, .per_expert = c->per_expert};
@@ -129,14 +129,16 @@ static void compare(const job *j, double *ratio, double *cosine, int64_t l, cons
     *cosine = sums[2] / sqrt(sums[0] * sums[1]);
 }
 
-/* Of the experts' matrices that no figure compares; nothing if the activation does not use them. */
+/* Sums the gradient of experts' matrices that no figure compares over the ranks. Does nothing if
+ * the activation does not use the matrices. */
 static void sum_over_ranks(const job *j, int64_t l, size_t offset, cpl_tensor erc)
 {
     const cpl_param p = {.layer = l, .offset = offset, .per_expert = true};
     if (j->step->mesh && cpl_tensor_is_there(erc)) cpl_share_sum_tensor(j->step->share, &p, erc);
 }
 
-/* The layer's coupling gradient by itself in the activations' memory, compared, then added. */
+/* Computes the layer's coupling gradient in the activations' memory, compares it with the other
+ * gradients, and adds it. */
 static void couple_separately(const job *j, int64_t l, double weight)
 {
     cpl_backend *be          = j->model->be;
@@ -161,7 +163,8 @@ static void couple_separately(const job *j, int64_t l, double weight)
     add(be, grads->w_down, a.experts.w_down);
 }
 
-/* Adds to step->squares [n] those of this rank's part of a slice of w_gate [experts, D, d]. */
+/* Adds the squares of this rank's part of a slice of w_gate [experts, D, d] to step->squares
+ * [n]. */
 static void add_squares(const cpl_step *step, cpl_model *model, const cpl_slice *x)
 {
     cpl_backend *be      = model->be;
@@ -176,7 +179,7 @@ static void add_squares(const cpl_step *step, cpl_model *model, const cpl_slice 
     }
 }
 
-/* gate_norm from everybody's parts of the masters, which need not be whole. */
+/* Computes gate_norm from the parts of the masters of all ranks. The masters need not be whole. */
 static void gather_gate_norms(const cpl_step *step, cpl_model *model, int64_t l)
 {
     const cpl_share *share = step->share;
@@ -202,8 +205,8 @@ static void gate_norms(const cpl_step *step, cpl_model *model, int64_t l)
         model->be->ops->row_norms(model->be, step->gate_norm, model->master.layer[l].w_gate);
 }
 
-/* Sets out [n] of the experts of a layer, whose gates are whole: |W_g^j|_2, or with rows [n,d] the
- * answer to each one's own row. The ranks that hold the same experts divide them. */
+/* Sets out [n] for the experts of a layer, whose gates must be whole: |W_g^j|_2, or with rows [n,d]
+ * the response of each expert to its own row. Ranks that hold the same experts divide the work. */
 static void measure_gates(const cpl_step *step, const cpl_model *model, cpl_backend *be,
                           cpl_tensor out, cpl_tensor rows, cpl_tensor w_gate)
 {
@@ -221,13 +224,13 @@ static void measure_gates(const cpl_step *step, const cpl_model *model, cpl_back
     cpl_group_sum_tensor(step->world, be, out);
 }
 
-/* The whole of M, of which each rank of a mesh has made its part. */
+/* Makes M whole from the parts of all ranks of a mesh. */
 static void gather_M(const cpl_step *step, cpl_backend *be, cpl_tensor M)
 {
     cpl_group_sum_tensor(step->world, be, M);
 }
 
-/* Of the clean centred rows. */
+/* Computes the figures of the centred rows without noise. */
 static void centred_figures(cpl_step *step, cpl_model *model, cpl_dtype compute,
                             cpl_expert_weights experts, const cpl_erc_settings *erc, double alpha,
                             int64_t l, cpl_layer_metrics *layer)
@@ -267,7 +270,7 @@ void cpl_step_figures(cpl_step *step, cpl_model *model, cpl_dtype compute,
     centred_figures(step, model, compute, experts, erc, alpha, l, &m->layer[l]);
 }
 
-/* Of layer l, whose M, eps and delta have just been made. */
+/* Computes the figures of layer l, whose M, eps and delta are current. */
 static void fill_figures(const job *j, int64_t l)
 {
     cpl_step_figures(j->step, j->model, j->model->be->compute,
@@ -288,20 +291,21 @@ static void one_layer(const job *j, int64_t l, double weight)
     if (j->figures) fill_figures(j, l);
 }
 
-/* Every layer that has the loss; with figures or a measurement the others too, without weight. */
+/* Computes the loss of every layer of erc.layers; with figures or a measurement also that of other
+ * layers, without weight. */
 static void all_layers(const job *j, bool measure)
 {
     cpl_aux_metrics *erc = &j->m->aux[CPL_AUX_ERC];
     for (int64_t l = 0; l < j->m->n_layers; l++) {
         const bool has                  = cpl_erc_layer_enabled(&j->settings->losses.erc, l);
-        j->m->layer[l].aux[CPL_AUX_ERC] = NAN; /* if it is not computed */
+        j->m->layer[l].aux[CPL_AUX_ERC] = NAN; /* stays if not computed */
         if (!has && !j->figures && !measure) continue;
         one_layer(j, l, has ? erc->weight * j->share : 0);
         j->m->layer[l].aux[CPL_AUX_ERC] = 0;
     }
 }
 
-/* Of one layer in the loss: erc.reduce over the layers that have it. */
+/* The factor of one layer in the loss: 1 / number of layers with the loss, or 1. */
 static double share_of(const cpl_erc_settings *erc, int64_t n_layers)
 {
     return erc->reduce == CPL_ERC_MEAN ? 1.0 / (double)cpl_erc_n_layers(erc, n_layers) : 1.0;
@@ -329,7 +333,7 @@ void cpl_step_coupling(cpl_step *step, cpl_model *model, cpl_params *grads,
     const cpl_erc_settings *s = &settings->losses.erc;
     cpl_aux_metrics *erc      = &m->aux[CPL_AUX_ERC];
     m->erc_alpha              = s->alpha;
-    if (m->step > 0) /* step 0 is before the schedule: the settings as they are */
+    if (m->step > 0) /* at step 0, before the schedule, the settings apply */
         cpl_coupling_schedule(s, m->step, &erc->weight, &m->erc_alpha);
     erc->computed  = erc->weight > 0 || measure_erc;
     m->has_figures = with_figures;

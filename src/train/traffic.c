@@ -3,8 +3,8 @@
 
 #include "model/coupling.h"
 
-/* Adds `times` sums of `count` numbers of `unit` bytes over a group: to each other rank, in one
- * step or (parallel/group.h) in two. */
+/* Adds the bytes and messages of `times` sums of `count` numbers of `unit` bytes over a group, in
+ * one or two steps (parallel/group.h). */
 static void add_sums(cpl_sent *sent, const cpl_group *g, int64_t times, int64_t count, int64_t unit)
 {
     const int64_t steps = count < 8 * (int64_t)g->size ? 1 : 2;
@@ -12,8 +12,8 @@ static void add_sums(cpl_sent *sent, const cpl_group *g, int64_t times, int64_t 
     sent->messages += times * steps * (g->size - 1);
 }
 
-/* Of the layers: for each draw diagonals and counts along the experts, then the loss over all
- * (model/coupling.c). */
+/* Adds the messages of the coupling loss of `layers` layers: for each draw diagonals and counts
+ * over the expert ranks, then the loss over all ranks (model/coupling.c). */
 static void add_coupling(cpl_sent *sent, const cpl_mesh *m, int64_t layers, int64_t draws,
                          int64_t n)
 {

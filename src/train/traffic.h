@@ -1,6 +1,7 @@
-/* traffic.h - what a rank sends in one optimizer step, predicted: the formulas of docs/scale.md.
+/* traffic.h - predicts the messages of a rank in one optimizer step, by the formulas of
+ * docs/scale.md.
  *
- * Room:   train. Exact; tokens, whose number depends on the router, are not among them
+ * Room:   train. Exact. Does not include the exchange of tokens, whose number depends on the router
  *         (model/exchange.h). */
 #ifndef CPL_TRAIN_TRAFFIC_H
 #define CPL_TRAIN_TRAFFIC_H
@@ -14,14 +15,13 @@
 typedef struct cpl_step_traffic {
     cpl_sent gradients;  /* cpl_share_start_sums */
     cpl_sent parameters; /* cpl_share_start_gather */
-    cpl_sent coupling;   /* of all layers that have the loss */
+    cpl_sent coupling;   /* the loss of all layers of erc.layers */
     cpl_sent balance;    /* loads of the whole batch: balance.scope global */
     cpl_sent figures;    /* losses, loads, norm, agreement */
 } cpl_step_traffic;
 
-/* Sets `out` to those of this rank of the share's mesh, of which only ranks and sizes are read.
- * `config`: the model with the experts of this rank; `compute`: its set of that name
- * (cpl_model). */
+/* Sets `out` for this rank of the share's mesh, of which only ranks and sizes are read. `config`:
+ * the model with the experts of this rank; `compute`: cpl_model.compute. */
 void cpl_traffic_of_step(cpl_step_traffic *out, const cpl_settings *settings,
                          const cpl_model_settings *config, const cpl_share *share,
                          cpl_params *compute);

@@ -14,7 +14,7 @@
 #include "store/checkpoint.h"
 #include "store/run_dir.h"
 
-static const double peak_seconds = 0.3; /* how long the machine's peak is measured */
+static const double peak_seconds = 0.3; /* duration of the measurement of the machine's peak */
 
 /* ---- checks of the settings ---- */
 
@@ -55,7 +55,7 @@ static void announce_losses(const cpl_aux_settings *losses, const cpl_log *log)
     }
 }
 
-/* What the model has that an OLMoE has not. */
+/* Logs the properties that distinguish the model from an OLMoE. */
 static void announce_model(const cpl_settings *s, const cpl_log *log)
 {
     const cpl_model_settings *m = &s->model;
@@ -86,7 +86,7 @@ static int64_t sequences_of(const cpl_settings *s)
     return s->data.batch_tokens / s->data.seq_len;
 }
 
-/* Of one rank's part of the batch. */
+/* Number of sequences of one rank's part of the batch. */
 static int64_t own_sequences(const cpl_trainer *t)
 {
     return sequences_of(t->settings) / t->world->size;
@@ -136,10 +136,10 @@ static cpl_status allocate(cpl_trainer *t, int64_t positions)
     return cpl_step_init(&t->step, &t->backend, s, &t->config, micro_of(t), &t->optimizer.share);
 }
 
-/* ---- what the weights begin with ---- */
+/* ---- initial weights ---- */
 
-/* Several ranks: whole tensors lie in the gradients' memory, which nothing else needs between
- * steps. */
+/* The rank that writes a parameter. With several ranks, whole tensors lie in the gradients' memory,
+ * which is unused between steps. */
 static int writer_of(void *ctx, int64_t index, const cpl_param *param, int64_t expert)
 {
     const cpl_trainer *t = ctx;
@@ -152,7 +152,8 @@ static cpl_params *moments_of(cpl_trainer *t, cpl_saved_set which)
     return which == CPL_SAVED_M ? &t->optimizer.m : &t->optimizer.v;
 }
 
-/* A parameter without gradient has no parts: its moments are zero. */
+/* The set that holds `which` for saving and loading. A parameter without gradient has no parts; its
+ * moments are zero. */
 static cpl_params *room_for(void *ctx, cpl_saved_set which)
 {
     cpl_trainer *t = ctx;
@@ -213,8 +214,8 @@ static cpl_status read_state(cpl_trainer *t, const json_t *state, int64_t step, 
     return CPL_OK;
 }
 
-/* One stage of the opening: what fails on one rank fails on all. */
-static cpl_status together(const cpl_trainer *t, cpl_status status)
+/* Ends one stage of the opening: a failure on one rank becomes the failure of all ranks. */
+static cpl_status agree_on(const cpl_trainer *t, cpl_status status)
 {
     return cpl_group_agree(t->world, status);
 }
@@ -224,7 +225,7 @@ static cpl_status load_last(cpl_trainer *t)
     char *folder      = NULL;
     cpl_checkpoint c  = checkpoint_of(t);
     cpl_status status = CPL_OK;
-    CPL_TRY_DONE(together(t, cpl_run_dir_last(&folder, t->run.folder)));
+    CPL_TRY_DONE(agree_on(t, cpl_run_dir_last(&folder, t->run.folder)));
     CPL_TRY_DONE(cpl_checkpoint_load(folder, &c, t->log));
     CPL_TRY_DONE(read_state(t, c.state, c.step, folder));
     t->done = t->saved = c.step;
@@ -237,7 +238,7 @@ done:
     return status;
 }
 
-/* As rank 0 sees it, so that all ranks do the same. */
+/* Whether the run has a checkpoint, as rank 0 sees it, so that all ranks act alike. */
 static bool has_checkpoint(const cpl_trainer *t)
 {
     int32_t found = cpl_trainer_leads(t) && cpl_run_dir_has_checkpoint(t->run.folder);
@@ -245,9 +246,9 @@ static bool has_checkpoint(const cpl_trainer *t)
     return found;
 }
 
-/* Weights loaded from elsewhere are saved before the first step, since their source may be gone
- * when the run is resumed. Drawn weights are drawn again, so that a run killed before its first
- * checkpoint can be resumed too. */
+/* Loads or draws the initial weights. Loaded weights are saved before the first step, since their
+ * source may be removed before the run is resumed. Drawn weights can be drawn again, so that a run
+ * killed before its first checkpoint can be resumed too. */
 static cpl_status begin_weights(cpl_trainer *t, const cpl_train_job *job, const cpl_hf *from)
 {
     if (job->resume && has_checkpoint(t)) return load_last(t);
@@ -262,7 +263,7 @@ static cpl_status begin_weights(cpl_trainer *t, const cpl_train_job *job, const 
     return CPL_OK;
 }
 
-/* ---- whether config.yaml is still the run's own ---- */
+/* ---- check that config.yaml is unchanged ---- */
 
 /* Sets the path, from cpl_alloc, of the file that records the settings of the run. */
 static cpl_status find_made_with(char **path, const cpl_run *run)
@@ -314,7 +315,8 @@ done:
     return status;
 }
 
-/* Rank 0 alone opens the folder, fresh or not, and looks at what it holds. */
+/* Rank 0 opens the folder, of a new or a resumed run, and checks its content; other ranks set the
+ * path. */
 static cpl_status open_folder(cpl_trainer *t, const cpl_train_job *job)
 {
     if (!cpl_trainer_leads(t)) return cpl_run_follow(&t->run, job->run);
@@ -347,7 +349,7 @@ static cpl_status resolve_and_approve(cpl_trainer *t, const cpl_train_callbacks 
                               : CPL_OK;
 }
 
-/* Everything that can be refused without opening the data. */
+/* Resolves and checks the settings as far as possible without opening the data. */
 static cpl_status resolve(cpl_trainer *t, const cpl_train_job *job, const cpl_hf *from, bool *known)
 {
     cpl_settings *s = t->settings;
@@ -383,15 +385,14 @@ static cpl_status keep_tokenizer(cpl_trainer *t, const cpl_hf *from)
     const bool leads = cpl_trainer_leads(t);
     for (int turn = 0; from && turn < 2; turn++) {
         const bool own = leads == (turn == 0);
-        CPL_TRY(together(t, own ? cpl_train_keep_tokenizer(t->settings, from, &t->run, leads)
+        CPL_TRY(agree_on(t, own ? cpl_train_keep_tokenizer(t->settings, from, &t->run, leads)
                                 : CPL_OK));
     }
     return CPL_OK;
 }
 
-/* Everything that can be refused is refused before the run's folder is made and documents are
- * encoded; only a vocabulary size that only the token shards determine is resolved after they were
- * opened. */
+/* All checks come before the run's folder is made and documents are encoded, except that of a
+ * vocabulary size that only the token shards determine. */
 static cpl_status open_run_and_data(cpl_trainer *t, const cpl_train_job *job, const cpl_hf *from)
 {
     cpl_data_settings *d = &t->settings->data;
@@ -400,19 +401,19 @@ static cpl_status open_run_and_data(cpl_trainer *t, const cpl_train_job *job, co
     bool known           = false;
     if (job->resume) d->eos = job->written->data.eos;
     if (job->resume) d->token_type = job->written->data.token_type;
-    if (job->resume) CPL_TRY(together(t, open_folder(t, job)));
-    CPL_TRY(together(t, resolve(t, job, from, &known)));
-    if (!job->resume) CPL_TRY(together(t, open_folder(t, job)));
+    if (job->resume) CPL_TRY(agree_on(t, open_folder(t, job)));
+    CPL_TRY(agree_on(t, resolve(t, job, from, &known)));
+    if (!job->resume) CPL_TRY(agree_on(t, open_folder(t, job)));
     if (cpl_trainer_leads(t)) cpl_run_dir_clean(t->run.folder);
-    CPL_TRY(together(t, cpl_ranks_share_folder(t->world, t->run.folder)));
+    CPL_TRY(agree_on(t, cpl_ranks_share_folder(t->world, t->run.folder)));
     CPL_TRY(keep_tokenizer(t, from));
     CPL_TRY(cpl_train_data_open(&t->data, t->settings, &t->run, t->world, t->log));
-    if (job->resume) CPL_TRY(together(t, cpl_train_data_agrees(&t->data, eos, token_type)));
-    CPL_TRY(together(t, finish_settings(t, job, known)));
+    if (job->resume) CPL_TRY(agree_on(t, cpl_train_data_agrees(&t->data, eos, token_type)));
+    CPL_TRY(agree_on(t, finish_settings(t, job, known)));
     return cpl_ranks_agree_on_run(t->world, t->settings, t->made_with, t->data.fingerprint);
 }
 
-/* What needs no other rank and no settings. */
+/* Opens the initial model and the backend, which needs no other rank. */
 static cpl_status begin(cpl_trainer *t, const cpl_train_job *job, cpl_hf **from)
 {
     if (job->from) CPL_TRY(cpl_hf_open(from, job->from, t->log));
@@ -435,7 +436,7 @@ static cpl_status begin(cpl_trainer *t, const cpl_train_job *job, cpl_hf **from)
     return cpl_cpu_start(t->backend.n_threads); /* before anything is written */
 }
 
-/* The experts of this rank. */
+/* Sets the experts of this rank. */
 static cpl_status divide(cpl_trainer *t)
 {
     const cpl_settings *s = t->settings;
@@ -464,18 +465,18 @@ cpl_status cpl_trainer_open(cpl_trainer *t, const cpl_train_job *job)
     t->world    = job->world ? job->world : &t->alone;
     t->log      = cpl_trainer_leads(t) ? job->log : &t->silence;
     t->saved    = -1;
-    CPL_TRY_DONE(together(t, begin(t, job, &from)));
+    CPL_TRY_DONE(agree_on(t, begin(t, job, &from)));
     CPL_TRY_DONE(cpl_ranks_agree_on_weights(t->world, from));
     CPL_TRY_DONE(open_run_and_data(t, job, from));
     CPL_TRY_DONE(cpl_ranks_check_stop(t->world));
-    CPL_TRY_DONE(together(t, divide(t)));
-    CPL_TRY_DONE(together(t, cpl_backend_peak(&t->peak, &t->backend, peak_seconds)));
-    CPL_TRY_DONE(together(t, cpl_train_advise(t->settings, allocate(t, job->positions))));
+    CPL_TRY_DONE(agree_on(t, divide(t)));
+    CPL_TRY_DONE(agree_on(t, cpl_backend_peak(&t->peak, &t->backend, peak_seconds)));
+    CPL_TRY_DONE(agree_on(t, cpl_train_advise(t->settings, allocate(t, job->positions))));
     cpl_group_sum_f64(t->world, &t->peak, 1);
-    CPL_TRY_DONE(together(t, begin_weights(t, job, from)));
+    CPL_TRY_DONE(agree_on(t, begin_weights(t, job, from)));
     CPL_TRY_DONE(cpl_ranks_check_stop(t->world));
-    CPL_TRY_DONE(together(t, write_config(t)));
-    CPL_TRY_DONE(together(t, open_metrics(t)));
+    CPL_TRY_DONE(agree_on(t, write_config(t)));
+    CPL_TRY_DONE(agree_on(t, open_metrics(t)));
     t->metrics.skipped = t->skipped;
 done:
     cpl_hf_close(from);
@@ -499,8 +500,8 @@ void cpl_trainer_close(cpl_trainer *t)
     t->run.lock = -1;
 }
 
-/* The state that a checkpoint holds in addition to the tensors; NULL: no memory, or the settings
- * cannot be written. */
+/* The state that a checkpoint holds besides the tensors. NULL if memory is not available or the
+ * settings cannot be written. */
 static json_t *state_of(const cpl_trainer *t)
 {
     char fingerprint[17];
@@ -518,7 +519,7 @@ static json_t *state_of(const cpl_trainer *t)
                      fingerprint, "settings", settings, "made_with", t->made_with);
 }
 
-/* A checkpoint is never newer than the metrics on the disk. */
+/* Syncs the metrics first, so that a checkpoint is never newer than the metrics on the disk. */
 static cpl_status prepare_state(const cpl_trainer *t, json_t **state)
 {
     CPL_TRY(cpl_run_sync(&t->run));
@@ -526,8 +527,8 @@ static cpl_status prepare_state(const cpl_trainer *t, json_t **state)
     return *state ? CPL_OK : CPL_FAIL(CPL_ERR_MEMORY, "out of memory for the trainer's state");
 }
 
-/* What the libraries of the device have chosen so far, in RUN/algorithms.json: it is no part of the
- * checkpoint, since a run that was resumed has met fewer shapes. */
+/* Writes the choices of the device's libraries so far to RUN/algorithms.json. They are not part of
+ * the checkpoint, since a resumed run has used fewer shapes. */
 static cpl_status write_algorithms(cpl_trainer *t)
 {
     cpl_backend *be = &t->backend;

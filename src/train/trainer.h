@@ -1,5 +1,4 @@
-/* trainer.h - everything a run holds while it trains; shared only by loop.c, trainer.c and
- * resume.c.
+/* trainer.h - the state of a run while it trains, for loop.c, trainer.c and resume.c only.
  *
  * Room:   train. */
 #ifndef CPL_TRAIN_TRAINER_H
@@ -17,13 +16,13 @@
 #include "train/step.h"
 
 typedef struct cpl_trainer {
-    cpl_settings *settings;  /* the job's */
-    cpl_group alone, *world; /* the job's, or `alone` */
+    cpl_settings *settings;  /* settings of the job */
+    cpl_group alone, *world; /* world: that of the job, or `alone` */
     cpl_mesh mesh;
     cpl_model_settings config; /* settings->model, with the experts of this rank */
     cpl_checkpoint_ranks ranks;
     cpl_log silence;
-    const cpl_log *log; /* the job's, or `silence` */
+    const cpl_log *log; /* log of the job, or `silence` */
     cpl_run run;
     cpl_train_data data;
     cpl_hf_tokens tokens;
@@ -37,39 +36,41 @@ typedef struct cpl_trainer {
     cpl_batch batch; /* the whole batch of a step */
     cpl_pace pace;
     json_t *made_with;   /* cpl_resume_made_with */
-    double longest_step; /* seconds, of this process so far, with its evaluation */
-    double peak;         /* FLOP/s of all ranks */
-    int64_t done;        /* steps made */
-    int64_t saved;       /* the step of the newest checkpoint; -1: none yet */
-    int64_t lines;       /* of metrics, as the checkpoint records; -1: not recorded */
+    double longest_step; /* seconds of the longest step of this process, with its evaluation */
+    double peak;         /* FLOP/s of all ranks together */
+    int64_t done;        /* steps completed */
+    int64_t saved;       /* step of the newest checkpoint; -1: no checkpoint */
+    int64_t lines;       /* lines of metrics that the checkpoint records; -1: not recorded */
     int64_t skipped, skipped_in_row;
-    int64_t unlogged;     /* steps since the last logged one, of this process */
-    double unlogged_s;    /* seconds of theirs */
-    double grad_norm_max; /* the largest finite one of them, of the whole run */
+    int64_t unlogged;     /* steps of this process since the last logged one */
+    double unlogged_s;    /* seconds of the unlogged steps */
+    double grad_norm_max; /* largest finite norm of the unlogged steps, also before a resume */
 } cpl_trainer;
 
-/* Whether this rank writes the folder of the run and calls back. */
+/* Whether this rank writes the folder of the run and calls the callbacks. */
 bool cpl_trainer_leads(const cpl_trainer *t);
 
-/* Opens the data, completes the settings, makes the model and loads what it begins with. */
+/* Opens the data, completes the settings, makes the model and loads or draws its weights. */
 CPL_NODISCARD cpl_status cpl_trainer_open(cpl_trainer *t, const cpl_train_job *job);
 void cpl_trainer_close(cpl_trainer *t);
 
-/* Sets an object of the caller's with every setting that may not change when a run is resumed:
- * dotted name to text, as config.yaml has it. In resume.c, as the next one. */
+/* Makes an object, owned by the caller, with every setting that may not change when a run is
+ * resumed: the dotted name and the value's text in config.yaml. In resume.c, like the next
+ * functions. */
 CPL_NODISCARD cpl_status cpl_resume_settings(json_t **object, const cpl_settings *settings);
 
-/* Compares such an object, of the file `where`, with the run's config.yaml. A setting that it lacks
- * counts as its default. A warning for train.steps and for paths, CPL_ERR_INPUT for others. */
+/* Compares such an object, from the file `where`, with the run's config.yaml. A missing setting
+ * counts as its default. Differences of train.steps and of paths are warnings, others
+ * CPL_ERR_INPUT. */
 CPL_NODISCARD cpl_status cpl_resume_check(const json_t *object, const char *where,
                                           const cpl_settings *config, int64_t ranks,
                                           const cpl_log *log);
 
-/* An object of the caller's with what a run computes with: precision, kernels, threads of a rank,
- * ranks, device, versions of its libraries, of oneDNN and of this program; NULL without memory. */
+/* Makes an object, owned by the caller, with precision, kernels, threads of a rank, ranks, device,
+ * and versions of its libraries, of oneDNN and of this program. NULL if memory is not available. */
 json_t *cpl_resume_made_with(const cpl_backend *backend, int n_ranks);
 
-/* One warning with all that `now` has otherwise than `was`, of the file `where`. */
+/* Warns once of all differences between `now` and `was`, which comes from the file `where`. */
 CPL_NODISCARD cpl_status cpl_resume_compare(const json_t *was, const char *where, const json_t *now,
                                             const cpl_log *log);
 

@@ -226,7 +226,7 @@ TEST(too_little_data_is_refused)
             "per epoch, a batch needs 4 (32 tokens)",
             &less);
     refused("none.npy: 0 tokens in 1 files give no sequence of 8 tokens", &none);
-    refused("data.train is not set: there is nothing to train on", &unset);
+    refused("data.train is not set", &unset);
     set_data(&batch, "validation", in_folder(folder, "none.npy"));
     refused("none.npy: 0 tokens", &batch);
     drop(&batch), drop(&less), drop(&none), drop(&unset);

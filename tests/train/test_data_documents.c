@@ -260,7 +260,7 @@ TEST(documents_need_a_tokenizer)
     cpl_settings other = settings_of(shard("a.npy", SEQUENCES));
     refused("data.tokenizer is not set, and ", &train);
     set_data(&other, "validation", in_folder(folder, "d.jsonl"));
-    refused("d.jsonl is documents, not token shards", &other);
+    refused("d.jsonl contains documents, not token shards", &other);
     drop(&train), drop(&other);
 }
 

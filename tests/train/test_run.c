@@ -60,7 +60,7 @@ TEST(other_folders_are_refused)
     cpl_run run;
     assert_int_equal(mkdir(run_path("other"), 0700), 0);
     assert_int_equal(mkdir(run_path("other/files"), 0700), 0);
-    assert_fails(CPL_ERR_INPUT, "is no run and not empty",
+    assert_fails(CPL_ERR_INPUT, "is not a run and not empty",
                  cpl_run_open(&run, run_path("other"), 1));
     assert_true(is_there(run_path("other/files")));
     assert_false(is_there(run_path("other/lock")));

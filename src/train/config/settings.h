@@ -1,4 +1,4 @@
-/* settings.h - the settings of a run as structs (of run.def), and all sections joined.
+/* settings.h - the settings of a run as structs, from run.def, and the list of all sections.
  *
  * Room:   train/config. */
 #ifndef CPL_TRAIN_CONFIG_SETTINGS_H
@@ -13,7 +13,7 @@ typedef enum cpl_dtype_choice { CPL_DTYPE_AUTO, CPL_DTYPE_F32, CPL_DTYPE_BF16 } 
 
 typedef enum cpl_recompute { CPL_RECOMPUTE_NONE, CPL_RECOMPUTE_NORMS } cpl_recompute;
 
-/* Of compute.dtype or compute.activations; auto is cpl_dtype_fastest. */
+/* The type for a value of compute.dtype or compute.activations; auto is cpl_dtype_fastest. */
 static inline cpl_dtype cpl_dtype_chosen(cpl_field_CHOICE choice)
 {
     return choice == CPL_DTYPE_AUTO   ? cpl_dtype_fastest
@@ -47,7 +47,8 @@ typedef struct cpl_settings {
 #define CPL_RUN_SETTING(...)  +1
 enum {
     CPL_N_SECTIONS = CPL_N_AUX_LOSSES + 8, /* model data train compute dist checkpoint eval log */
-    CPL_N_SETTINGS = 0                     /* of all sections: size of an array `given` */
+    CPL_N_SETTINGS = 0                     /* settings of all sections: the size of an array
+                                              `given` */
 #include "data/data.def"
 #include "model/aux_losses.def"
 #include "model/model.def"
@@ -55,7 +56,7 @@ enum {
 };
 #undef CPL_SETTING
 
-/* Fills `sections` with all of them, at their offsets in cpl_settings, in the order above. */
+/* Fills `sections` with all sections, at their offsets in cpl_settings, in the order above. */
 void cpl_settings_sections(cpl_section sections[CPL_N_SECTIONS]);
 
 #endif /* CPL_TRAIN_CONFIG_SETTINGS_H */

@@ -178,7 +178,7 @@ def check_places(folder):
     full = folder / "full"
     full.mkdir()
     (full / "notes.txt").write_text("mine")
-    bad(1, ["full: is no run and not empty", "--out"], "train", "c.yaml", "--out", "full", cwd=folder)
+    bad(1, ["full: is not a run and not empty", "--out"], "train", "c.yaml", "--out", "full", cwd=folder)
     check(inside(full) == ["notes.txt"], f"a folder of somebody else has {inside(full)}")
     (full / "config.yaml").write_text("mine")
     bad(1, ["holds a run already", "--resume full"], "train", "c.yaml", "--out", "full", cwd=folder)
