@@ -1,4 +1,4 @@
-/* gguf.c - see gguf.h; the metadata are read in gguf_metadata.c */
+/* gguf.c - see gguf.h; gguf_metadata.c reads the metadata. */
 #include "checkpoint/internal.h"
 
 #include <math.h>
@@ -8,7 +8,7 @@
 #include "base/memory.h"
 #include "io/file.h"
 
-enum { ENTRY_BYTES = 25 }; /* what an entry of the table takes at least: a name of one byte */
+enum { ENTRY_BYTES = 25 }; /* smallest size of an entry of the table, with a name of one byte */
 
 /* ---- the head ---- */
 
@@ -24,7 +24,7 @@ static cpl_status check_magic(const char *start, size_t bytes, const char *path)
     for (size_t i = 0; i < sizeof old / sizeof *old; i++)
         if (bytes >= 4 && memcmp(start, old[i], 4) == 0)
             return CPL_FAIL(CPL_ERR_INPUT,
-                            "%s: is a file of the form that was before GGUF: convert the model "
+                            "%s: is a file of a format older than GGUF: convert the model "
                             "again",
                             path);
     bool safetensors = bytes > 8 && start[7] == 0 && start[8] == '{';
@@ -148,7 +148,7 @@ static cpl_status check_names(const cpl_gguf *g, const cpl_gguf_source *s)
     return status;
 }
 
-/* With its name. The array of entries grows by doubling, and is copied. */
+/* Memory of an entry with its name. The array of entries grows by doubling, with a copy. */
 static const double ENTRY_MEMORY = 2 * sizeof(cpl_gguf_entry) + 2 * sizeof(void *) + 32;
 
 static cpl_status read_table(cpl_gguf *g, cpl_gguf_source *s, uint64_t count, double room)
@@ -181,9 +181,9 @@ static cpl_status bad_offset(const cpl_gguf *g, const cpl_gguf_entry *e, uint64_
                     g->path, e->name, (unsigned long long)e->offset, (unsigned long long)expected);
 }
 
-/* Each tensor begins where the one before it ends, rounded up, and ends with the file at the
- * latest. One of an unknown type extends to the beginning of the next. There are `room` bytes of
- * data. */
+/* Checks and sets positions in the `room` bytes of data. Each tensor must begin where the previous
+ * one ends, rounded up, and end within the file. A tensor of unknown type extends to the next
+ * one. */
 static cpl_status lay_out(cpl_gguf *g, uint64_t room)
 {
     uint64_t expected = 0;
@@ -252,8 +252,8 @@ void cpl_gguf_close(cpl_gguf *g)
 
 /* ---- types ---- */
 
-/* Codes and blocks as in the Python package `gguf` (0.19); the codes that are missing belonged to
- * types that are no longer written. */
+/* Codes and blocks as in the Python package `gguf` (0.19); the missing codes belonged to types that
+ * are no longer written. */
 /* TYPE(code, name, numbers of a block, bytes of a block, format it is decoded as) */
 #define TYPES(TYPE)                                                                                \
     TYPE(0, F32, 1, 4, F32)                                                                        \

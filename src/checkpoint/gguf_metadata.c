@@ -1,8 +1,7 @@
 /* gguf_metadata.c - see gguf.h
  *
- * It keeps the values that a reader of weights may need: numbers, booleans, strings, short arrays
- *                                                        of numbers. Vocabularies are skipped
- *                                                        string by string without being held. */
+ * Keeps the values that a reader of weights may need: numbers, booleans, strings and short arrays
+ * of numbers. Vocabularies are skipped string by string without being stored. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -13,16 +12,16 @@
 
 enum {
     LONGEST_KEY    = 65535,   /* bytes, limit of the format */
-    LONGEST_STRING = 1 << 20, /* bytes of one that is kept */
-    LONGEST_ARRAY  = 4096,    /* elements of one that is kept */
-    ALL_ARRAYS     = 1 << 20, /* elements kept of all of them */
-    DEEPEST        = 4,       /* arrays within arrays */
+    LONGEST_STRING = 1 << 20, /* bytes of the longest string kept */
+    LONGEST_ARRAY  = 4096,    /* elements of the longest array kept */
+    ALL_ARRAYS     = 1 << 20, /* elements of all arrays kept */
+    DEEPEST        = 4,       /* levels of nested arrays */
     PAIR_BYTES     = 14       /* a key of one byte and a value of one */
 };
 
 typedef enum value_kind { UNSIGNED, SIGNED, REAL, TRUTH, OTHER } value_kind;
 
-/* What a value takes in the file: of strings and arrays the least. */
+/* Bytes of a value in the file; for strings and arrays the minimum. */
 static const struct {
     uint64_t bytes;
     value_kind kind;
@@ -37,8 +36,8 @@ static const struct {
 typedef struct reader {
     cpl_gguf_source *source;
     json_t *kept;
-    cpl_text keys; /* one after the other, each with its NUL */
-    size_t key_at; /* of the one being read */
+    cpl_text keys; /* all keys, each with its NUL */
+    size_t key_at; /* position of the current key */
     int64_t n_elements;
 } reader;
 
@@ -66,8 +65,8 @@ static cpl_status read_type(reader *r, cpl_gguf_value *type)
     return CPL_OK;
 }
 
-/* A new value of its bytes, little-endian as the processor (safetensors.c sees to that); NULL if
- * there is no memory. */
+/* A new value from its bytes, which are little-endian like the processor (checked in
+ * safetensors.c). NULL if memory is not available. */
 static json_t *scalar(cpl_gguf_value type, uint64_t bits)
 {
     const int unused = 64 - 8 * (int)values[type].bytes;
@@ -140,7 +139,7 @@ done:
     return status;
 }
 
-/* Sets `value` if it is not NULL and the array is one to keep. */
+/* Sets `value` if it is not NULL and the array is kept. */
 static cpl_status read_array(reader *r, json_t **value, int depth)
 {
     cpl_gguf_value type = CPL_GGUF_U8;
@@ -242,8 +241,7 @@ cpl_status cpl_gguf_source_holds(const cpl_gguf_source *s, uint64_t count, uint6
                     (unsigned long long)bytes, (unsigned long long)left(s));
 }
 
-/* Sets `bytes` to the part of the next `wanted` bytes that is available at once, at least one
- * byte. */
+/* Sets `bytes` to the next buffered bytes, `*got` of them, at least one and at most `wanted`. */
 static cpl_status peek(cpl_gguf_source *s, const unsigned char **bytes, size_t *got, size_t wanted)
 {
     if (s->at < s->begins || s->at >= s->begins + s->held) {
@@ -303,7 +301,7 @@ cpl_status cpl_gguf_source_name(cpl_gguf_source *s, cpl_text *out, uint64_t long
     CPL_TRY(cpl_gguf_source_string(s, out, longest, &length));
     const char *name = length ? out->bytes + begins : "";
     if (!length || memchr(name, '\0', length) || !cpl_utf8_is(name, length))
-        return CPL_FAIL(CPL_ERR_INPUT, "%s: %s, before byte %llu: a name is empty or is no text",
+        return CPL_FAIL(CPL_ERR_INPUT, "%s: %s, before byte %llu: a name is empty or not UTF-8",
                         s->path, s->what, (unsigned long long)s->at);
     cpl_text_char(out, '\0');
     return cpl_text_status(out);
@@ -314,7 +312,7 @@ cpl_status cpl_gguf_unique(const cpl_gguf_source *s, const char **names, int64_t
     if (count) qsort((void *)names, (size_t)count, sizeof *names, cpl_order_strings);
     for (int64_t i = 1; i < count; i++)
         if (strcmp(names[i - 1], names[i]) == 0)
-            return CPL_FAIL(CPL_ERR_INPUT, "%s: %s: %.200s is there twice", s->path, s->what,
+            return CPL_FAIL(CPL_ERR_INPUT, "%s: %s: %.200s occurs twice", s->path, s->what,
                             names[i]);
     return CPL_OK;
 }

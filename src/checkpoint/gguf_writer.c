@@ -6,7 +6,7 @@
 
 #include "base/status.h"
 
-/* Numbers are little-endian as the processor (safetensors.c sees to that). */
+/* Numbers are little-endian, like the processor (checked in safetensors.c). */
 
 static void put_u32(cpl_text *out, uint32_t value)
 {

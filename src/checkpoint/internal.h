@@ -1,4 +1,4 @@
-/* internal.h - what the files of one format share.
+/* internal.h - shared by the files of this folder.
  *
  * Room:  checkpoint. */
 #ifndef CPL_CHECKPOINT_INTERNAL_H
@@ -11,13 +11,13 @@
 
 /* ---- safetensors*.c ---- */
 
-/* Checks the header `text` [length], from "valid UTF-8" to "the data end with the file", of which
- * `data_bytes` follow the header, and sets the tables. Cost: n log n in the number of tensors. */
+/* Checks the header file->text [length] completely and sets the tables. `data_bytes` bytes follow
+ * the header in the file. Time: O(n log n) in the number of tensors. */
 CPL_NODISCARD cpl_status cpl_safetensors_parse_header(cpl_safetensors *file, size_t length,
                                                       uint64_t data_bytes);
 
-/* ---- gguf*.c: nothing is allocated for a length or count before the file is known to be long enough to
- * hold it, and nothing for skipped values ---- */
+/* ---- gguf*.c: memory for a length or count is allocated only after a check that the file is long
+   enough, * and skipped values take no memory ---- */
 
 typedef struct cpl_gguf_type {
     const char *name;
@@ -25,28 +25,28 @@ typedef struct cpl_gguf_type {
     cpl_format format;
 } cpl_gguf_type;
 
-const cpl_gguf_type *cpl_gguf_type_of(uint32_t code); /* NULL: a code that has no name here */
-uint32_t cpl_gguf_code_of(cpl_format format);         /* of a format that has one (assert) */
+const cpl_gguf_type *cpl_gguf_type_of(uint32_t code); /* NULL: unknown code */
+uint32_t cpl_gguf_code_of(cpl_format format);         /* the format must have a code (assert) */
 
 enum { CPL_GGUF_BUFFER = 1 << 16 }; /* bytes read at once */
 
-/* The file from front to back. */
+/* Sequential reading of a file. */
 typedef struct cpl_gguf_source {
-    const char *path;       /* borrowed, for sentences */
-    const char *what;       /* borrowed: what is being read, for sentences; "the metadata" */
+    const char *path;       /* borrowed, for error messages */
+    const char *what;       /* borrowed: the part being read, such as "the metadata" */
     const cpl_source *file; /* borrowed */
     uint64_t at, size;      /* position of the next byte; length of the file */
     uint64_t begins;        /* position of the buffer */
-    size_t held;            /* bytes in it */
+    size_t held;            /* bytes in the buffer */
     unsigned char *buffer;  /* CPL_GGUF_BUFFER bytes */
 } cpl_gguf_source;
 
-/* An error unless `count` things of at least `bytes` bytes each can still follow. */
+/* CPL_ERR_INPUT if the rest of the file cannot hold `count` entries of at least `bytes` bytes
+ * each. */
 CPL_NODISCARD cpl_status cpl_gguf_source_holds(const cpl_gguf_source *source, uint64_t count,
                                                uint64_t bytes);
 
-/* The first reads the next `bytes` bytes, for example of a number; the second skips `bytes`
- * bytes. */
+/* cpl_gguf_source_take reads the next `bytes` bytes to `out`; cpl_gguf_source_skip skips them. */
 CPL_NODISCARD cpl_status cpl_gguf_source_take(cpl_gguf_source *source, void *out, size_t bytes);
 CPL_NODISCARD cpl_status cpl_gguf_source_skip(cpl_gguf_source *source, uint64_t bytes);
 
@@ -54,33 +54,33 @@ CPL_NODISCARD cpl_status cpl_gguf_source_skip(cpl_gguf_source *source, uint64_t 
 CPL_NODISCARD cpl_status cpl_gguf_source_string(cpl_gguf_source *source, cpl_text *out,
                                                 uint64_t longest, size_t *length);
 
-/* The same for a name, which has at least one byte, is UTF-8 and holds no NUL; a NUL is
- * appended. */
+/* As cpl_gguf_source_string, for a name: it must have at least one byte, be UTF-8 and hold no NUL.
+ * A NUL is appended. */
 CPL_NODISCARD cpl_status cpl_gguf_source_name(cpl_gguf_source *source, cpl_text *out,
                                               uint64_t longest);
 
-/* Sorts the names; one that occurs twice is an error. */
+/* Sorts the names. A name that occurs twice is CPL_ERR_INPUT. */
 CPL_NODISCARD cpl_status cpl_gguf_unique(const cpl_gguf_source *source, const char **names,
                                          int64_t count);
 
-/* Sets a new object of what is kept of `count` keys and their values, and the alignment. */
+/* Reads `count` keys and values. Sets a new object with the values kept, and the alignment. */
 CPL_NODISCARD cpl_status cpl_gguf_metadata_read(json_t **metadata, uint64_t *alignment,
                                                 cpl_gguf_source *source, uint64_t count);
 
 /* ---- stored*.c ---- */
 
-/* What is left of `room`. */
+/* Bytes of `room` that are not in use. */
 static inline double cpl_stored_room(const cpl_stored_files *files)
 {
     return files->room - (double)(cpl_alloc_in_use() - files->held);
 }
 
-/* Finds and opens the files of `path`. An error if none can be opened, or if one of several without
- * an index cannot. */
+/* Finds and opens the files of `path`. CPL_ERR_INPUT if no file can be opened, or if one of several
+ * files without an index cannot be opened. */
 CPL_NODISCARD cpl_status cpl_stored_open_parts(cpl_stored_files *files);
 void cpl_stored_close_parts(cpl_stored_files *files);
 
-/* Sets the tensors with their faults; reports the first fault and their number to `log`. */
+/* Sets the tensors with their faults. Logs the first fault and the number of faults. */
 CPL_NODISCARD cpl_status cpl_stored_collect(cpl_stored_files *files, const cpl_log *log);
 
 #endif /* CPL_CHECKPOINT_INTERNAL_H */

@@ -14,7 +14,7 @@
 #    error "the values of safetensors files are little-endian, and so must be the processor"
 #endif
 
-/* The length N that the file begins with must leave room for itself. Sets `header_bytes`. */
+/* Checks the length of the header at the beginning of the file. Sets `header_bytes`. */
 static cpl_status check_length(uint64_t *header_bytes, const char *start, size_t start_bytes,
                                uint64_t file_bytes, const char *path)
 {
@@ -48,8 +48,8 @@ static cpl_status check_length(uint64_t *header_bytes, const char *start, size_t
     return CPL_OK;
 }
 
-/* Every tensor has a brace, every dimension a comma before or after it. The array of entries grows by
- * doubling, and is copied. */
+/* An upper bound of the memory of the tables, from the text: every tensor has a brace, every
+ * dimension a comma before or after it. The array of entries grows by doubling, with a copy. */
 static double table_bytes(const char *text, uint64_t length)
 {
     double sum = (double)length;

@@ -1,11 +1,11 @@
-/* safetensors.h - reading one safetensors file: its header checked to the last byte, its tensors
- * read in pieces.
+/* safetensors.h - reads one safetensors file: checks its header completely, and reads tensors in
+ * pieces.
  *
- * Room:    checkpoint. Several files as one checkpoint: stored.h. Writing: safetensors_writer.h.
+ * Room:    checkpoint. stored.h handles checkpoints of several files, safetensors_writer.h writes.
  * Layout:  8 bytes N, little-endian; N bytes of JSON; the data, without gaps, C order, ending with
- *          the file. Offsets count from the beginning of the data, in bytes.
- * Strict:  everything the reference implementation refuses, and also: a tensor name or metadata key
- *          that occurs twice, an entry written as an array, a NUL character in a name.
+ *          the file. Offsets are in bytes from the beginning of the data.
+ * Strict:  refuses everything that the reference implementation refuses, and also a tensor name or
+ *          metadata key that occurs twice, an entry written as an array, a NUL in a name.
  * Threads: after open, several threads may read one file. */
 #ifndef CPL_CHECKPOINT_SAFETENSORS_H
 #define CPL_CHECKPOINT_SAFETENSORS_H
@@ -54,14 +54,14 @@ typedef enum cpl_safetensors_dtype {
 } cpl_safetensors_dtype;
 
 const char *cpl_safetensors_dtype_name(cpl_safetensors_dtype dtype); /* "BF16" */
-int cpl_safetensors_dtype_bits(cpl_safetensors_dtype dtype);         /* of one element */
+int cpl_safetensors_dtype_bits(cpl_safetensors_dtype dtype);         /* bits of one element */
 cpl_format cpl_safetensors_dtype_format(cpl_safetensors_dtype dtype);
 
-/* False if there is no such dtype; upper and lower case differ. */
+/* Sets *dtype from its name, which is case-sensitive. False for an unknown name. */
 bool cpl_safetensors_dtype_parse(cpl_safetensors_dtype *dtype, const char *name);
 
 typedef struct cpl_safetensors_entry {
-    const char *name; /* UTF-8; borrowed from the open file, as `shape` is */
+    const char *name; /* UTF-8; name and shape are borrowed from the open file */
     cpl_safetensors_dtype dtype;
     int rank;              /* 0: a scalar, one element */
     const uint64_t *shape; /* outermost first; above INT64_MAX only if an earlier dimension is 0 */
@@ -72,13 +72,13 @@ typedef struct cpl_safetensors_entry {
 /* Whether the tensor has exactly these dimensions. */
 bool cpl_safetensors_has_shape(const cpl_safetensors_entry *entry, int rank, const int64_t *shape);
 
-/* "[2,3]" for a sentence, cut with "..." if it is too long; returns `out`. */
+/* Writes the shape, such as "[2,3]", to `out`, shortened with "..." if too long. Returns `out`. */
 const char *cpl_safetensors_shape_text(char out[128], const cpl_safetensors_entry *entry);
 
 /* An open file; read-only for callers. */
 typedef struct cpl_safetensors {
     cpl_source *source;                    /* owned */
-    const char *path;                      /* borrowed from it */
+    const char *path;                      /* borrowed from the source */
     uint64_t data_at;                      /* position of the data in the file */
     cpl_safetensors_entry *entries;        /* (count) in the order of their data */
     const cpl_safetensors_entry **by_name; /* (count) sorted by name */
@@ -89,22 +89,23 @@ typedef struct cpl_safetensors {
     uint64_t *dims; /* all shapes, one after the other */
 } cpl_safetensors;
 
-/* Opens and checks the whole header; reads no data. The error names the rule that was broken and,
- * if the file matches a known mistake (a Git LFS pointer, a PyTorch file, a web page), that
- * mistake. Owned until cpl_safetensors_close. */
+/* Opens a file and checks its whole header, but reads no data. The error names the violated rule
+ * and, if the file is a Git LFS pointer, a PyTorch file or a web page, says so. Owned until
+ * cpl_safetensors_close. */
 CPL_NODISCARD cpl_status cpl_safetensors_open(cpl_safetensors **out, const char *path);
 
-/* The same of a file that lies where `origin` says; NULL: the local file system. A header whose tables
- * take more than `room` bytes, about, is refused before they are made: CPL_ERR_MEMORY. INFINITY: all. */
+/* As cpl_safetensors_open, for a file at the location `origin`; NULL: the local file system.
+ * CPL_ERR_MEMORY, before the tables are made, if they take more than about `room` bytes; INFINITY:
+ * no limit. */
 CPL_NODISCARD cpl_status cpl_safetensors_open_from(cpl_safetensors **out, const cpl_origin *origin,
                                                    const char *path, double room);
-void cpl_safetensors_close(cpl_safetensors *file); /* NULL: nothing to do */
+void cpl_safetensors_close(cpl_safetensors *file); /* does nothing for NULL */
 
-/* NULL if the file has no such tensor. */
+/* The tensor `name`; NULL if the file does not have it. */
 const cpl_safetensors_entry *cpl_safetensors_find(const cpl_safetensors *file, const char *name);
 
-/* Sets `out` to the elements [first, first + count) as f32. From F64 (rounded), F32, F16, BF16,
- * F8_E4M3, F8_E5M2 and F8_E8M0; any other dtype is an error that names it. */
+/* Sets `out` to the elements [first, first + count) as f32. Supports F64 (rounded), F32, F16,
+ * BF16, F8_E4M3, F8_E5M2 and F8_E8M0; any other dtype is CPL_ERR_INPUT. */
 CPL_NODISCARD cpl_status cpl_safetensors_read_f32(const cpl_safetensors *file,
                                                   const cpl_safetensors_entry *entry, float *out,
                                                   int64_t first, int64_t count);

@@ -1,8 +1,8 @@
-/* safetensors_header.c - the header of a safetensors file, from text to a checked table; dtypes
+/* safetensors_header.c - parses the header of a safetensors file to a checked table; dtypes.
  *
- * One pass over the text collects the entries; then they are sorted by offset and walked, which
- * finds holes, overlaps and wrong sizes at once. Growing arrays are cpl_text, whose memory is
- * aligned for anything; shapes are kept as indices into one array until that has stopped moving. */
+ * One pass over the text collects the entries. They are then sorted by offset, and a second pass
+ * finds holes, overlaps and wrong sizes. Growing arrays are cpl_text, whose memory is aligned for
+ * any type. Shapes are stored as indices into one array until it no longer moves. */
 #include "checkpoint/internal.h"
 
 #include <stdio.h>
@@ -63,7 +63,7 @@ static void parse_entry(parser *p, const char *name)
                      : strcmp(key, "shape") == 0        ? SHAPE
                      : strcmp(key, "data_offsets") == 0 ? OFFSETS
                                                         : 0;
-        if (seen & member) cpl_json_pull_fail(&p->pull, "a member that is there twice");
+        if (seen & member) cpl_json_pull_fail(&p->pull, "a member occurs twice");
         seen |= member;
         if (member == DTYPE) parse_dtype(p, &entry.dtype);
         if (member == SHAPE) parse_shape(p, &entry.rank);
@@ -78,7 +78,7 @@ static void parse_entry(parser *p, const char *name)
 static void parse_metadata(parser *p)
 {
     char *pair[2];
-    if (p->has_metadata) cpl_json_pull_fail(&p->pull, "__metadata__ is there twice");
+    if (p->has_metadata) cpl_json_pull_fail(&p->pull, "__metadata__ occurs twice");
     p->has_metadata = true;
     if (cpl_json_pull_null(&p->pull) || !cpl_json_pull_object(&p->pull)) return;
     for (bool first = true; cpl_json_pull_member(&p->pull, &first, &pair[0]) &&
@@ -98,7 +98,7 @@ static void parse_all(parser *p)
     cpl_json_pull_end(&p->pull);
 }
 
-/* What the pass found, or why it stopped. `p->tensor` stays set after a problem inside an entry. */
+/* The status of the pass, with its error message. p->tensor names the entry of a problem. */
 static cpl_status parse_status(const parser *p)
 {
     if (p->pull.problem)
@@ -110,8 +110,8 @@ static cpl_status parse_status(const parser *p)
     return cpl_text_status(&p->metadata);
 }
 
-/* Moves the memory of the three arrays into the table; the parser keeps nothing. */
-static void take(cpl_safetensors *file, parser *p)
+/* Moves the memory of the three arrays from the parser to the table. */
+static void move_arrays(cpl_safetensors *file, parser *p)
 {
     file->entries    = (cpl_safetensors_entry *)(void *)p->entries.bytes;
     file->count      = (int64_t)(p->entries.length / sizeof *file->entries);
@@ -144,8 +144,8 @@ static int by_name(const void *a, const void *b)
     return strcmp((*x)->name, (*y)->name);
 }
 
-/* Sorts all three tables; a name or key that occurs twice is an error. */
-static cpl_status sort(cpl_safetensors *file)
+/* Sorts all three tables. A name or key that occurs twice is CPL_ERR_INPUT. */
+static cpl_status sort_tables(cpl_safetensors *file)
 {
     size_t count = (size_t)file->count;
     if (file->n_metadata)
@@ -164,7 +164,7 @@ static cpl_status sort(cpl_safetensors *file)
     for (size_t i = 1; i < count; i++)
         if (strcmp(file->by_name[i - 1]->name, file->by_name[i]->name) == 0)
             return CPL_FAIL(CPL_ERR_INPUT,
-                            "%s: invalid JSON in the header: tensor %.200s is there twice",
+                            "%s: invalid JSON in the header: tensor %.200s occurs twice",
                             file->path, file->by_name[i]->name);
     return CPL_OK;
 }
@@ -226,10 +226,10 @@ cpl_status cpl_safetensors_parse_header(cpl_safetensors *file, size_t length, ui
         return CPL_FAIL(CPL_ERR_INPUT, "%s: invalid header: it is not UTF-8", file->path);
     p.pull = cpl_json_pull_start(file->text, length);
     parse_all(&p);
-    take(file, &p);
+    move_arrays(file, &p);
     CPL_TRY(parse_status(&p));
     place_shapes(file);
-    CPL_TRY(sort(file));
+    CPL_TRY(sort_tables(file));
     return check_layout(file, data_bytes);
 }
 

@@ -7,7 +7,7 @@
 #include "base/arena.h"
 #include "base/text.h"
 
-/* A tensor and its place among the data. */
+/* A tensor and its position in the data. */
 typedef struct placed {
     const cpl_safetensors_tensor *tensor;
     uint64_t begin, bytes;
@@ -73,7 +73,7 @@ static cpl_status place(placed *list, int64_t count, const char *path)
     return CPL_OK;
 }
 
-/* Adds `text` as a JSON string, escaping what must be and nothing else. */
+/* Appends `text` as a JSON string, with only the necessary escapes. */
 static void quote(cpl_text *out, const char *text)
 {
     static const char named[] = "\"\\\b\f\n\r\t", letters[] = "\"\\bfnrt";
@@ -106,7 +106,7 @@ static void describe(cpl_text *out, const placed *p)
                     (unsigned long long)(p->begin + p->bytes));
 }
 
-/* Builds the padded header; stops growing it soon after the limit. */
+/* Builds the padded header. Stops soon after the limit of its size. */
 static cpl_status build_header(cpl_text *out, const placed *list, int64_t count, const char *format,
                                const char *path)
 {

@@ -1,10 +1,10 @@
-/* safetensors_writer.h - writing one safetensors file.
+/* safetensors_writer.h - writes one safetensors file.
  *
  * Room:   checkpoint.
  * Order:  by dtype, largest alignment first (the order of cpl_safetensors_dtype), then by name in
- *         byte order; header and data alike, so that the same tensors give the same bytes. The
- *         header is compact JSON, `__metadata__` first, padded with spaces to a multiple of 8.
- * Whole:  as cpl_writer of file.h: a temporary file takes the name at the end. */
+ *         byte order, in header and data, so that the same tensors give the same bytes. The header
+ *         is compact JSON, `__metadata__` first, padded with spaces to a multiple of 8.
+ * Atomic: as cpl_writer of file.h, a temporary file is renamed at the end. */
 #ifndef CPL_CHECKPOINT_SAFETENSORS_WRITER_H
 #define CPL_CHECKPOINT_SAFETENSORS_WRITER_H
 
@@ -17,20 +17,20 @@ typedef struct cpl_safetensors_tensor {
     cpl_safetensors_dtype dtype;
     int rank;
     const int64_t *shape; /* [rank] */
-    const void *data;     /* its elements in C order */
+    const void *data;     /* elements in C order */
 } cpl_safetensors_tensor;
 
 /* Writes the tensors [count]. `format` is the value of "format" in `__metadata__` (readers of
  * Hugging Face files expect "pt"); NULL: no metadata. Errors: a name that is not UTF-8, is
  * `__metadata__` or occurs twice, a negative dimension, a size beyond 64 bits or not of whole
- * bytes, a header above CPL_SAFETENSORS_MAX_HEADER. After a failure nothing is left on disk and an
- * old file is as it was. */
+ * bytes, a header above CPL_SAFETENSORS_MAX_HEADER. After a failure no new file is left and an
+ * existing file is unchanged. */
 CPL_NODISCARD cpl_status cpl_safetensors_write(const char *path,
                                                const cpl_safetensors_tensor *tensors, int64_t count,
                                                const char *format);
 
-/* The same of tensors whose elements are elsewhere: `put` adds to the file the `bytes` bytes of the
- * tensor that has this `data`. Its failure is returned. */
+/* As cpl_safetensors_write, for tensors whose elements are not in memory: `put` writes the `bytes`
+ * bytes of the tensor with this `data` to the file. Its failure is returned. */
 typedef cpl_status cpl_safetensors_put(void *ctx, cpl_writer *file, const void *data, size_t bytes);
 CPL_NODISCARD cpl_status cpl_safetensors_write_by(const char *path,
                                                   const cpl_safetensors_tensor *tensors,

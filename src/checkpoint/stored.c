@@ -1,5 +1,5 @@
-/* stored.c - see stored.h; the files are found and opened in stored_files.c, their tensors
- * gathered in stored_collect.c */
+/* stored.c - see stored.h; stored_files.c finds and opens the files, stored_collect.c collects
+ * their tensors. */
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
@@ -98,7 +98,7 @@ void cpl_stored_close(cpl_stored_files *s)
 
 const cpl_stored *cpl_stored_find(const cpl_stored_files *s, const char *name)
 {
-    int64_t lo = 0, hi = s->count; /* the first that is not before `name` */
+    int64_t lo = 0, hi = s->count; /* binary search of the first name >= `name` */
     while (lo < hi) {
         int64_t middle = lo + (hi - lo) / 2;
         if (strcmp(s->tensors[middle].name, name) < 0)
@@ -116,7 +116,7 @@ const cpl_source *cpl_stored_source(const cpl_stored *tensor)
     return part->gguf ? part->gguf->source : part->safetensors->source;
 }
 
-/* Whatever faults the tensor has. */
+/* Reads bytes of the tensor, without a check of its faults. */
 static cpl_status read_bytes(const cpl_stored *tensor, void *out, uint64_t first, size_t bytes)
 {
     if (first > tensor->bytes || bytes > tensor->bytes - first)
@@ -183,7 +183,7 @@ cpl_status cpl_stored_find_shaped(const cpl_stored **out, const cpl_stored_files
 
 /* ---- identity ---- */
 
-/* Adds `bytes` bytes of a tensor from `begin` on. */
+/* Adds `bytes` bytes of a tensor, from `begin` on, to the hash. */
 static cpl_status add_sample(XXH64_hash_t *hash, const cpl_stored *tensor, uint64_t begin,
                              size_t bytes)
 {

@@ -1,9 +1,9 @@
-/* stored_collect.c - see stored.h: the tensors of all files as one sorted list
+/* stored_collect.c - see stored.h: collects the tensors of all files to one sorted list
  *
  * The list has an entry for each tensor of the files and, if there is an index, one for each tensor
- * of the index. It is sorted by name, so that the entries of one name are adjacent: those of files,
- * by slice, then that of the index, which has no type. Each such group becomes one tensor, or its
- * slices. */
+ * of the index. It is sorted by name, so that the entries of one name are adjacent: entries of
+ * files, by slice, and then the entry of the index, which has no type. Each such group becomes one
+ * tensor, or its slices. */
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,13 +14,14 @@
 #include "base/text.h"
 #include "checkpoint/internal.h"
 
-static bool is_promise(const cpl_stored *tensor) /* of the index */
+/* Whether the entry comes from the index, not from a file. */
+static bool is_promise(const cpl_stored *tensor)
 {
     return !tensor->type_name;
 }
 
-/* Notes what is wrong with a tensor, unless something has been noted already. */
-CPL_PRINTF(2, 3) static cpl_status blame(cpl_stored *tensor, const char *format, ...)
+/* Records a fault of the tensor, unless a fault is recorded already. */
+CPL_PRINTF(2, 3) static cpl_status set_fault(cpl_stored *tensor, const char *format, ...)
 {
     char sentence[1024];
     va_list arguments;
@@ -34,7 +35,7 @@ CPL_PRINTF(2, 3) static cpl_status blame(cpl_stored *tensor, const char *format,
 
 /* Entries of the list ---------------------------------------------------------------------------*/
 
-/* An entry of this part with nothing but ones in its shape. */
+/* Adds an entry of this part, with all dimensions 1. */
 static cpl_stored *add(cpl_stored_files *s, const cpl_stored_part *part, const char *name)
 {
     cpl_stored *t = &s->tensors[s->count++];
@@ -62,8 +63,8 @@ static cpl_status add_safetensors(cpl_stored_files *s, const cpl_stored_part *pa
     for (int i = 0; i < e->rank && fits; i++) fits = e->shape[i] <= INT64_MAX;
     if (!fits) {
         char shape[128];
-        return blame(t, "%s: tensor %.200s has the shape %s, which is not read here", part->path,
-                     e->name, cpl_safetensors_shape_text(shape, e));
+        return set_fault(t, "%s: tensor %.200s has the shape %s, which is not read here",
+                         part->path, e->name, cpl_safetensors_shape_text(shape, e));
     }
     t->rank = e->rank;
     for (int i = 0; i < e->rank; i++) t->shape[i] = (int64_t)e->shape[i];
@@ -102,8 +103,8 @@ static int against_name(const void *name, const void *part)
     return strcmp(name, ((const cpl_stored_part *)part)->name);
 }
 
-/* Adds an entry for each tensor of the index. Its files are among the parts, which are sorted by
- * name as they all lie in one folder. */
+/* Adds an entry for each tensor of the index. The parts are sorted by name, since they all lie in
+ * one folder. */
 static void add_promises(cpl_stored_files *s)
 {
     const char *tensor;
@@ -142,7 +143,7 @@ static cpl_status list(cpl_stored_files *s)
 
 /* Groups of one name ----------------------------------------------------------------------------*/
 
-/* A file that could not be opened and would hold slices of the same tensors as `part`; or NULL. */
+/* A file that could not be opened and should hold slices of the same tensors as `part`, or NULL. */
 static const cpl_stored_part *damaged_slice(const cpl_stored_files *s, const cpl_stored_part *part)
 {
     for (int64_t i = 0; i < s->n_parts; i++) {
@@ -154,52 +155,53 @@ static const cpl_stored_part *damaged_slice(const cpl_stored_files *s, const cpl
     return NULL;
 }
 
-/* The `n` entries, all of files with slices, sorted by them: each slice of the checkpoint once, or
- * the tensor is not cut. */
-static cpl_status judge_slices(const cpl_stored_files *s, cpl_stored *group, int64_t n)
+/* Checks the `n` entries of files with slices, sorted by slice: either the tensor is in one file,
+ * or each slice of the checkpoint must occur once. */
+static cpl_status check_slices(const cpl_stored_files *s, cpl_stored *group, int64_t n)
 {
     const cpl_stored_part *damaged = n == s->n_slices ? NULL : damaged_slice(s, group->file);
     if (damaged)
-        return blame(group, "%s (a slice of tensor %.200s should be in it)", damaged->fault,
-                     group->name);
+        return set_fault(group, "%s (a slice of tensor %.200s should be in it)", damaged->fault,
+                         group->name);
     if (n == 1) return CPL_OK;
     for (int64_t i = 0; i < n; i++) {
         group[i].slice    = (int)i;
         group[i].n_slices = (int)n;
         if (group[i].file->slice != i || n != s->n_slices)
-            return blame(group,
-                         "%s: tensor %.200s is in %lld files, but not in one for each of "
-                         "the %d slices of the checkpoint",
-                         group->path, group->name, (long long)n, s->n_slices);
+            return set_fault(group,
+                             "%s: tensor %.200s is in %lld files, but not in one for each of "
+                             "the %d slices of the checkpoint",
+                             group->path, group->name, (long long)n, s->n_slices);
     }
     return CPL_OK;
 }
 
-/* Judges the `n` entries of files. A tensor of one file alone counts, wherever the index has it or
- * has it not: Transformers, too, takes only the names of the files from an index. */
-static cpl_status judge_files(const cpl_stored_files *s, cpl_stored *group, int64_t n)
+/* Checks the `n` entries of files. A tensor in one file is accepted even if the index names another
+ * file or none: Transformers, too, takes only the file names from an index. */
+static cpl_status check_files(const cpl_stored_files *s, cpl_stored *group, int64_t n)
 {
     bool sliced = true;
     for (int64_t i = 0; i < n; i++) sliced = sliced && group[i].file->slice >= 0;
-    if (sliced) return judge_slices(s, group, n);
+    if (sliced) return check_slices(s, group, n);
     if (n > 1)
-        return blame(group, "%s: tensor %.200s is in %.200s too", group->path, group->name,
-                     group[1].file->name);
+        return set_fault(group, "%s: tensor %.200s is in %.200s too", group->path, group->name,
+                         group[1].file->name);
     return CPL_OK;
 }
 
-/* Judges a tensor that only the index lists. */
-static cpl_status judge_promise(const cpl_stored_files *s, cpl_stored *promise)
+/* Sets the fault of a tensor that only the index lists. */
+static cpl_status check_promise(const cpl_stored_files *s, cpl_stored *promise)
 {
     const cpl_stored_part *part = promise->file;
     promise->type_name          = "unknown";
     if (part->fault)
-        return blame(promise, "%s (tensor %.200s should be in it)", part->fault, promise->name);
-    return blame(promise, "%s: has no tensor %.200s, which %s says is in it", part->path,
-                 promise->name, s->source);
+        return set_fault(promise, "%s (tensor %.200s should be in it)", part->fault, promise->name);
+    return set_fault(promise, "%s: has no tensor %.200s, which %s says is in it", part->path,
+                     promise->name, s->source);
 }
 
-/* Sets n to the length of the group that begins at `i`, without the index's entry; sets that. */
+/* Sets *n to the length of the group that begins at `i`, without the index's entry. Returns the
+ * index's entry or NULL. */
 static cpl_stored *group_at(cpl_stored_files *s, int64_t i, int64_t *n)
 {
     for (*n = 0; i + *n < s->count; ++*n) {
@@ -210,8 +212,10 @@ static cpl_stored *group_at(cpl_stored_files *s, int64_t i, int64_t *n)
     return NULL;
 }
 
-/* Moves the first `n` of the group to the place `kept`; the faults of the others are dropped. */
-static void keep(cpl_stored_files *s, int64_t *kept, cpl_stored *group, int64_t n, int64_t all)
+/* Moves the first `n` entries of the group to position *kept, and frees the faults of the
+ * others. */
+static void keep_entries(cpl_stored_files *s, int64_t *kept, cpl_stored *group, int64_t n,
+                         int64_t all)
 {
     for (int64_t i = 0; i < all; i++) {
         char *fault    = (char *)(uintptr_t)group[i].fault;
@@ -225,23 +229,24 @@ static void keep(cpl_stored_files *s, int64_t *kept, cpl_stored *group, int64_t 
     }
 }
 
-/* A group with a fault becomes one tensor; its fault is reported when it is read. */
-static cpl_status judge(cpl_stored_files *s)
+/* Reduces each group to one tensor or its slices. A group with a fault becomes one tensor, whose
+ * fault is reported when it is read. */
+static cpl_status reduce_groups(cpl_stored_files *s)
 {
     int64_t kept = 0, n;
     for (int64_t at = 0; at < s->count;) {
         cpl_stored *group = &s->tensors[at], *promise = group_at(s, at, &n);
         int64_t all = n + (promise != NULL);
-        CPL_TRY(n ? judge_files(s, group, n) : judge_promise(s, group));
+        CPL_TRY(n ? check_files(s, group, n) : check_promise(s, group));
         if (group->fault) group->slice = 0, group->n_slices = 1;
-        keep(s, &kept, group, group->fault || !n ? 1 : n, all);
+        keep_entries(s, &kept, group, group->fault || !n ? 1 : n, all);
         at += all;
     }
     s->count = kept;
     return CPL_OK;
 }
 
-/* For a strict reader a tensor that only the index names is no fault until it is read. */
+/* Logs the first fault. A strict reader does not count tensors that only the index names. */
 static void warn(const cpl_stored_files *s, const cpl_log *log)
 {
     const char *first = NULL;
@@ -257,7 +262,7 @@ static void warn(const cpl_stored_files *s, const cpl_log *log)
 cpl_status cpl_stored_collect(cpl_stored_files *s, const cpl_log *log)
 {
     CPL_TRY(list(s));
-    CPL_TRY(judge(s));
+    CPL_TRY(reduce_groups(s));
     if (log) warn(s, log);
     return CPL_OK;
 }

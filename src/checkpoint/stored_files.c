@@ -1,4 +1,4 @@
-/* stored_files.c - which files a checkpoint consists of, and opening them; see stored.h */
+/* stored_files.c - finds and opens the files of a checkpoint; see stored.h. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -25,8 +25,8 @@ static cpl_status add_path(cpl_stored_files *s, const char *folder, const char *
 
 /* The index -------------------------------------------------------------------------------------*/
 
-/* Sets the file or index that `path` means, from cpl_alloc; NULL if it is a folder that has none of
- * the names of stored.h. */
+/* Sets the file or index that `path` means, from cpl_alloc; NULL for a folder without the names of
+ * stored.h. */
 static cpl_status find_source(char **found, const cpl_origin *origin, const char *path)
 {
     static const char *const names[] = {"model.safetensors", "model.safetensors.index.json",
@@ -52,7 +52,7 @@ static cpl_status find_source(char **found, const cpl_origin *origin, const char
     return CPL_OK;
 }
 
-/* The error for a folder with none of the expected names: it says what the folder has. */
+/* The error for a folder without the expected names. It says what the folder contains. */
 static cpl_status nothing_found(const cpl_origin *origin, const char *folder, bool strict)
 {
     cpl_strings names;
@@ -97,7 +97,7 @@ static cpl_status nothing_found(const cpl_origin *origin, const char *folder, bo
     return status;
 }
 
-/* A name from the index must stay in the index's folder. */
+/* Checks that a name from the index is a file in the index's folder. */
 static cpl_status check_name(const char *name, const char *tensor, const char *index)
 {
     bool plain = *name && strcmp(name, ".") != 0 && strcmp(name, "..") != 0;
@@ -116,7 +116,7 @@ static cpl_status read_index(cpl_stored_files *s, const char *folder)
     CPL_TRY(cpl_json_load_from(&s->index, s->origin, s->source));
     if (!json_object_get(s->index, "weight_map"))
         return CPL_FAIL(CPL_ERR_INPUT,
-                        "%s: is no index of a checkpoint (`weight_map` is missing): name the "
+                        "%s: is not an index of a checkpoint (`weight_map` is missing): name the "
                         "folder of the model, or a file of its weights",
                         s->source);
     CPL_TRY(cpl_json_object(s->index, "weight_map", &s->map, s->source));
@@ -134,8 +134,8 @@ static cpl_status read_index(cpl_stored_files *s, const char *folder)
     return CPL_OK;
 }
 
-/* A file that another of the index of the same name should be beside the source; NULL if it names
- * the source alone. An index that cannot be read names the index itself. */
+/* A file of the index other than the source; NULL if the index names only the source; `path`, the
+ * index itself, if it cannot be read. */
 static const char *other_of(const json_t *index, const char *own, const char *path)
 {
     const char *tensor;
@@ -148,8 +148,8 @@ static const char *other_of(const json_t *index, const char *own, const char *pa
     return json_is_object(map) ? NULL : path;
 }
 
-/* A folder may have both a file and an index: Transformers leaves the index when it saves a model
- * anew in one file. Only the file is read: sets the notice if the two differ. */
+/* Sets the notice if the folder also has an index that names other files than the source, which
+ * alone is read. Transformers leaves an old index when it saves a model again in one file. */
 static cpl_status notice_index(cpl_stored_files *s)
 {
     json_t *index     = NULL;
@@ -160,7 +160,7 @@ static cpl_status notice_index(cpl_stored_files *s)
     cpl_status status = cpl_text_status(&path);
     if (status == CPL_OK) status = cpl_origin_exists(s->origin, &there, path.bytes);
     if (status == CPL_OK && there) status = cpl_json_load_from(&index, s->origin, path.bytes);
-    if (status != CPL_ERR_MEMORY) status = CPL_OK; /* it is not needed */
+    if (status != CPL_ERR_MEMORY) status = CPL_OK; /* the index is not needed */
     if (status == CPL_OK && there && (other = other_of(index, own, path.bytes))) {
         cpl_text_printf(
             &notice,
@@ -193,8 +193,8 @@ static int slice_of(const char *name, int *stem)
     return (int)slice;
 }
 
-/* Adds the slices of the folder that the index does not name. Where there is no index, slices make
- * the whole checkpoint: then every safetensors file is added. */
+/* Adds the slices of the folder that the index does not name. Without an index, adds every
+ * safetensors file of a folder with slices. */
 static cpl_status add_slices(cpl_stored_files *s, const char *folder)
 {
     cpl_status status = CPL_OK;
@@ -239,8 +239,8 @@ static bool is_same_split(const char *a, const char *b)
            count_a == count_b && stem_a == stem_b && memcmp(a, b, stem_a) == 0;
 }
 
-/* Sets the only .gguf file of a folder without safetensors, or the first part of it; NULL if it has
- * safetensors or no .gguf. Two different ones are an error. */
+/* Sets the only .gguf file of a folder without safetensors files, or its first part; NULL if the
+ * folder has safetensors files or no .gguf. Two different GGUF files are CPL_ERR_INPUT. */
 static cpl_status only_gguf(char **found, const cpl_origin *origin, const char *folder)
 {
     cpl_status status = CPL_OK;
@@ -267,7 +267,8 @@ done:
     return status;
 }
 
-/* By its name, or by its first bytes: the files of a cache have no endings. */
+/* Whether the file is GGUF, by its name or its first bytes, since files of a cache have no
+ * endings. */
 static bool is_gguf(const cpl_origin *origin, const char *path)
 {
     char start[4] = {0};
@@ -280,7 +281,7 @@ static bool is_gguf(const cpl_origin *origin, const char *path)
     return read && memcmp(start, "GGUF", sizeof start) == 0;
 }
 
-/* Adds the parts that the name of the source implies, or this file alone. */
+/* Adds all parts of the source if its name is that of a split file, else the source. */
 static cpl_status add_splits(cpl_stored_files *s)
 {
     size_t stem;
@@ -298,7 +299,7 @@ static cpl_status add_splits(cpl_stored_files *s)
     return status;
 }
 
-/* The metadata of the file must agree with its name. */
+/* Checks that the metadata of a part agree with its name. */
 static cpl_status check_split(const cpl_stored_files *s, int64_t i)
 {
     const json_t *metadata = s->parts[i].gguf->metadata;
@@ -321,8 +322,7 @@ static cpl_status check_split(const cpl_stored_files *s, int64_t i)
 
 /* Both kinds ------------------------------------------------------------------------------------*/
 
-/* A folder with nothing of the usual names: a GGUF file, or slices without an index, or an
- * error. */
+/* Finds the files of a folder without the usual names: a GGUF file, or slices without an index. */
 static cpl_status find_unusual(cpl_stored_files *s)
 {
     CPL_TRY(only_gguf(&s->source, s->origin, s->path));
@@ -347,7 +347,7 @@ static cpl_status find_indexed(cpl_stored_files *s)
     return status;
 }
 
-/* Sets source, is_gguf, index and paths: which files there are, by their names. */
+/* Sets source, is_gguf, index and paths, from the names of the files. */
 static cpl_status find_files(cpl_stored_files *s)
 {
     CPL_TRY(find_source(&s->source, s->origin, s->path));
@@ -358,7 +358,7 @@ static cpl_status find_files(cpl_stored_files *s)
     return s->is_gguf ? add_splits(s) : cpl_paths_add(&s->paths, s->source);
 }
 
-/* Opens one file, or notes why it cannot be opened, which is an error if `strict`. */
+/* Opens one file. Records a failure in part->fault; returns it if `strict`. */
 static cpl_status open_part(const cpl_stored_files *s, cpl_stored_part *part)
 {
     const char *slash = strrchr(part->path, '/');

@@ -28,7 +28,7 @@ static void set_sum(json_t *sums, const char *name, uint64_t hash)
     (void)json_object_set_new(sums, name, json_string(hex));
 }
 
-/* Writes `sums`, with those of the files that it lacks. */
+/* Adds the sums of files that `sums` lacks and writes it. */
 static cpl_status write_checksums(const char *folder, json_t *sums)
 {
     cpl_status status = CPL_OK;
@@ -58,7 +58,7 @@ static cpl_status moments(cpl_named_list *list, const cpl_checkpoint *c)
     return cpl_named_params(list, c->v, &c->model->config, "v.");
 }
 
-/* state.json; the tensors of one process beside it. */
+/* Writes state.json, and for one process state.safetensors. */
 static cpl_status write_state_json(const char *folder, const cpl_checkpoint *c)
 {
     char *json = cpl_path_join(folder, "state.json");
@@ -104,7 +104,7 @@ static cpl_status write_folder(const char *folder, const cpl_checkpoint *c)
 
 /* ---- saving a checkpoint of several ranks ---- */
 
-enum { N_PARTS = CPL_SAVED_V + 1 }; /* that a rank writes */
+enum { N_PARTS = CPL_SAVED_V + 1 }; /* number of files that a rank writes */
 
 static const char *const prefixes[] = {
     [CPL_SAVED_WEIGHTS] = "", [CPL_SAVED_M] = "m.", [CPL_SAVED_V] = "v."};
@@ -125,7 +125,7 @@ static bool is_own(void *ctx, int64_t index, const cpl_param *param, int64_t exp
     return r->writer(r->ctx, index, param, expert) == r->world->rank;
 }
 
-/* `sum` gets the file's. */
+/* Writes the file of one set and sets *sum to its check sum. */
 static cpl_status write_part(int64_t *sum, const char *folder, const cpl_checkpoint *c,
                              cpl_saved_set which, cpl_params *set)
 {
@@ -147,7 +147,7 @@ static cpl_status write_part(int64_t *sum, const char *folder, const cpl_checkpo
     return status;
 }
 
-/* The sums of all parts, in the order of ranks, by name; NULL: no memory. */
+/* An object with the sums of all parts by name. NULL if memory is not available. */
 static json_t *name_sums(const int64_t *sums, int ranks)
 {
     json_t *named = json_object();
@@ -159,7 +159,7 @@ static json_t *name_sums(const int64_t *sums, int ranks)
     return named;
 }
 
-/* Adds the names of a set, of the whole model, with their files; and their bytes. */
+/* Adds all names of a set to `map`, with their files, and their bytes to *bytes. */
 static void add_names(json_t *map, int64_t *bytes, const cpl_checkpoint *c, cpl_saved_set which)
 {
     cpl_model_settings whole      = c->model->config;
@@ -197,7 +197,7 @@ static cpl_status write_index(const char *folder, const char *name, const cpl_ch
     return status;
 }
 
-/* What rank 0 writes beside the parts, after all of them. `sums`: of the parts. */
+/* Writes the files of rank 0 that follow the parts. `sums` are the check sums of the parts. */
 static cpl_status write_rest(const char *folder, const cpl_checkpoint *c, const int64_t *sums)
 {
     CPL_TRY(cpl_hf_save_config(folder, &c->model->config, c->tokens, c->tokenizer));
@@ -212,8 +212,8 @@ static cpl_status write_rest(const char *folder, const cpl_checkpoint *c, const 
     return cpl_folder_sync(folder);
 }
 
-/* Collective: a part that one rank cannot write is an error of all. Every rank reads its parts
- * again for their sums [ranks, N_PARTS]. */
+/* Writes the parts of all ranks and gathers their sums [ranks, N_PARTS]; every rank reads its parts
+ * again for them. Collective: a failure of one rank is a failure of all. */
 static cpl_status write_parts(int64_t *sums, const char *folder, const cpl_checkpoint *c)
 {
     cpl_group *world = c->ranks->world;
@@ -226,7 +226,7 @@ static cpl_status write_parts(int64_t *sums, const char *folder, const cpl_check
     return cpl_group_status(world);
 }
 
-/* Collective. */
+/* Writes the checkpoint's folder. Collective. */
 static cpl_status write_folder_together(const char *folder, const cpl_checkpoint *c)
 {
     cpl_group *world   = c->ranks->world;
@@ -251,7 +251,7 @@ static cpl_status move(const char *from, const char *to)
                : CPL_FAIL(CPL_ERR_IO, "%s: cannot be renamed to %s: %s", from, to, strerror(errno));
 }
 
-/* `last` becomes a link to `name` without a moment in which there is none. */
+/* Replaces `last` by a link to `name`, atomically. */
 static cpl_status point_last(const char *run, const char *name)
 {
     char *fresh = cpl_path_join(run, ".tmp-last"), *last = cpl_path_join(run, "last");
@@ -272,7 +272,7 @@ static cpl_status point_last(const char *run, const char *name)
     return status;
 }
 
-/* The new folder `fresh` becomes the newest checkpoint. */
+/* Makes the new folder `fresh` the newest checkpoint. */
 static cpl_status publish(const char *run, const char *fresh, const cpl_checkpoint *c, int64_t keep)
 {
     char name[NAME_BYTES];
@@ -280,7 +280,7 @@ static cpl_status publish(const char *run, const char *fresh, const cpl_checkpoi
     snprintf(name, sizeof name, "step-%06lld", (long long)c->step);
     char *path = cpl_path_join(run, name), *old = cpl_path_join(run, ".tmp-old");
     if (!path || !old) goto done;
-    if (cpl_path_exists(path)) { /* the same step saved again: the old one steps aside */
+    if (cpl_path_exists(path)) { /* the step is saved again: the old folder is renamed first */
         CPL_TRY_DONE(move(path, old));
         cpl_folder_remove(old);
     }
@@ -318,7 +318,8 @@ done:
 
 /* ---- loading ---- */
 
-/* state.safetensors or its index, from cpl_alloc; NULL: no memory. */
+/* The path of state.safetensors or of its index, from cpl_alloc. NULL if memory is not
+ * available. */
 static char *state_tensors(const char *folder)
 {
     char *index = cpl_path_join(folder, "state.safetensors.index.json");
@@ -327,7 +328,7 @@ static char *state_tensors(const char *folder)
     return cpl_path_join(folder, "state.safetensors");
 }
 
-/* One set after the other, since the ranks have memory for one set of whole tensors. */
+/* Reads the sets one after another, since ranks have memory for one set of whole tensors. */
 static cpl_status read_parts(const cpl_stored_files *weights, cpl_checkpoint *c)
 {
     for (int which = CPL_SAVED_M; which <= CPL_SAVED_V; which++) {
@@ -370,18 +371,18 @@ done:
     return status;
 }
 
-/* Files `first`, `first` + `every`, ... of the checkpoint are those that were saved. */
+/* Verifies the check sums of the files number `first`, `first` + `every`, ... of the checkpoint. */
 static cpl_status verify(const char *folder, int first, int every)
 {
     bool checked = false;
     CPL_TRY(cpl_run_dir_verify_share(folder, first, every, &checked));
     if (checked) return CPL_OK;
     return CPL_FAIL(CPL_ERR_INPUT,
-                    "%s: checksums.json is not there; this is no whole checkpoint of a run",
+                    "%s: checksums.json is missing: this is not a complete checkpoint of a run",
                     folder);
 }
 
-/* The ranks divide the files. Collective. */
+/* Verifies all check sums; the ranks divide the files. Collective. */
 static cpl_status verify_together(const char *folder, cpl_group *world)
 {
     return cpl_group_agree(world, verify(folder, world->rank, world->size));

@@ -1,9 +1,9 @@
-/* gguf_export.c - see gguf_export.h; the tokenizer is written in gguf_vocabulary.c
+/* gguf_export.c - see gguf_export.h; gguf_vocabulary.c writes the tokenizer.
  *
- * Two architectures of llama.cpp compute what is trained here: olmoe (src/models/olmoe.cpp) does not
- * renormalise the K weights, minimax-m2 (src/models/minimax-m2.cpp) does. All else in their graphs is
- * the same, except that olmoe has as many key/value heads as query heads and minimax-m2 always adds
- * a bias where experts are chosen. */
+ * Two architectures of llama.cpp compute the models of this program: olmoe (src/models/olmoe.cpp)
+ * does not renormalise the K weights, minimax-m2 (src/models/minimax-m2.cpp) does. Their graphs are
+ * otherwise the same, except that olmoe has as many key/value heads as query heads and minimax-m2
+ * always adds a bias to the scores that choose experts. */
 #include "store/internal.h"
 
 #include <math.h>
@@ -14,8 +14,8 @@
 #include "tensor/encode.h"
 
 enum {
-    PIECE                = 1 << 20, /* numbers that are read at once, but at least a row */
-    QUANTIZATION_VERSION = 2,       /* of ggml's blocks */
+    PIECE                = 1 << 20, /* numbers read at once, or one row if it is longer */
+    QUANTIZATION_VERSION = 2,       /* version of ggml's blocks */
     MOST_LAYERS          = 512,     /* LLAMA_MAX_LAYERS and LLAMA_MAX_EXPERTS in llama-hparams.h, */
     MOST_EXPERTS         = 1024,    /* October 2026 */
 };
@@ -71,17 +71,17 @@ const char *cpl_gguf_export_name(char out[CPL_GGUF_MAX_NAME + 1], const cpl_para
     return out;
 }
 
-/* ---- what has a form in llama.cpp ---- */
+/* ---- models that llama.cpp supports ---- */
 
-/* What llama.cpp calls the scores, LLAMA_EXPERT_GATING_FUNC_TYPE. */
+/* llama.cpp's codes of the scores, LLAMA_EXPERT_GATING_FUNC_TYPE. */
 enum { GATING_SOFTMAX = 1, GATING_SIGMOID = 2 };
 
-/* Which graph of llama.cpp computes the model. */
+/* The graph of llama.cpp that computes the model. */
 typedef struct graph {
     const char *architecture;
     int gating;      /* 0: the architecture has only one */
-    bool has_bias;   /* of the experts' scores, zeros where the model has none */
-    int64_t repeats; /* of each key/value head */
+    bool has_bias;   /* the graph has a bias of the experts' scores, zero if the model has none */
+    int64_t repeats; /* number of times that each key/value head is written */
 } graph;
 
 static cpl_status refuse(const char *folder, const char *what)
@@ -120,8 +120,8 @@ static void warn_of_limits(const cpl_model_settings *c, const cpl_log *log)
 /* One tensor of the file. */
 typedef struct planned {
     char name[CPL_GGUF_MAX_NAME + 1];
-    cpl_param param; /* whose numbers it has; without a field: zeros */
-    int64_t repeats; /* how often each `block` of them is written, one after the other */
+    cpl_param param; /* the parameter with its numbers; without a field: zeros */
+    int64_t repeats; /* number of consecutive times that each `block` is written */
     int64_t block;   /* numbers */
     cpl_format format;
     int rank;
@@ -140,7 +140,8 @@ static int64_t numbers_of(int rank, const int64_t *shape)
     return numbers;
 }
 
-/* As llama.cpp's converter: vectors and the router stay F32; rows that no block fits are F16. */
+/* The tensor's format, as llama.cpp's converter chooses it: vectors and the router stay F32, rows
+ * that are not a multiple of the block become F16. */
 static cpl_format format_of(const planned *p, cpl_format wanted)
 {
     if (p->rank == 1 || is_field(&p->param, "router")) return CPL_FORMAT_F32;
@@ -181,8 +182,8 @@ static void plan_zeros(plan *all, int64_t layer, const cpl_model_settings *c)
     set_name(p->name, layer, name_of("router_bias"));
 }
 
-/* Every parameter; a tied head a second time, since llama.cpp needs it for these architectures;
- * biases of zero where they are needed and the model has none. */
+/* Plans every parameter. A tied head is written a second time, since llama.cpp needs it for these
+ * architectures, and biases of zero are added if the graph needs them. */
 static cpl_status make_plan(plan *all, const graph *form, const cpl_model_settings *c,
                             cpl_format type)
 {
@@ -218,7 +219,7 @@ static void put_number(cpl_gguf_writer *w, const graph *form, const char *key, d
     cpl_gguf_writer_f32(w, full, (float)value);
 }
 
-/* LLAMA_FTYPE of the matrices. */
+/* The code LLAMA_FTYPE of the matrices' format. */
 static int64_t file_type_of(cpl_format type)
 {
     return type == CPL_FORMAT_F32    ? 0
@@ -256,7 +257,7 @@ static void put_model(cpl_gguf_writer *w, const graph *form, const cpl_model_set
 
 /* ---- data ---- */
 
-/* What the numbers go through. */
+/* The buffers between the model's files and the GGUF file. */
 typedef struct stream {
     const cpl_hf *hf;
     cpl_gguf_writer *writer;
@@ -271,7 +272,7 @@ static void free_stream(stream *s)
     cpl_free(s->encoded);
 }
 
-/* Room for a piece of any tensor, a whole number of its rows. */
+/* Allocates the buffers for a piece of any tensor, a whole number of rows. */
 static cpl_status init_stream(stream *s, const plan *all)
 {
     s->capacity = PIECE;
@@ -285,7 +286,8 @@ static cpl_status init_stream(stream *s, const plan *all)
     return s->numbers && s->encoded ? CPL_OK : CPL_ERR_MEMORY;
 }
 
-/* Of any type: some hold such numbers, and what runs the model would give no text with them. */
+/* Refuses NaN and infinite numbers, also in types that can hold them, since the model would be
+ * unusable. */
 static cpl_status check_finite(const stream *s, const planned *p, int64_t count)
 {
     for (int64_t i = 0; i < count; i++)
@@ -307,7 +309,7 @@ static cpl_status write_piece(stream *s, const planned *p, int64_t count)
                                 (size_t)(blocks * cpl_format_block_bytes(p->format)));
 }
 
-/* The numbers [first, first + count) of the parameter, of one of its experts. */
+/* Writes the numbers [first, first + count) of the parameter, or of one of its experts. */
 static cpl_status write_range(stream *s, const planned *p, int64_t expert, int64_t first,
                               int64_t count)
 {
@@ -348,9 +350,9 @@ static cpl_status write_data(stream *s, const plan *all)
     return CPL_OK;
 }
 
-/* ---- all of it ---- */
+/* ---- the whole file ---- */
 
-/* Every tensor is there and has its shape. */
+/* Checks that every tensor exists and has its shape. */
 static cpl_status check_tensors(const cpl_hf *hf, const plan *all)
 {
     for (int64_t i = 0; i < all->count; i++) {

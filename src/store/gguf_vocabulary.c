@@ -1,4 +1,4 @@
-/* gguf_vocabulary.c - a tokenizer as metadata of a GGUF file; see gguf_export.h */
+/* gguf_vocabulary.c - writes a tokenizer as metadata of a GGUF file; see gguf_export.h. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -24,8 +24,8 @@ static int32_t type_of(cpl_token_kind kind)
     return types[kind];
 }
 
-/* llama.cpp's name of the pre-tokenizer, from src/llama-vocab.cpp: the pattern decides what it does,
- * and the two names of GPT-2's pattern do the same. */
+/* llama.cpp's name of the pre-tokenizer, from src/llama-vocab.cpp: it depends on the pattern only;
+ * llama.cpp's two names of GPT-2's pattern are equivalent. */
 static const char *pre_of(cpl_tokenizer_traits traits)
 {
     if (traits.split == CPL_SPLIT_DOLMA2) return "dbrx";
@@ -34,7 +34,7 @@ static const char *pre_of(cpl_tokenizer_traits traits)
 
 /* ---- tokens ---- */
 
-/* The texts of all rows, one after the other, each with its NUL. */
+/* Appends the texts of all rows, each with a NUL. */
 static cpl_status spell_all(cpl_text *out, const cpl_tokenizer *t, int64_t rows)
 {
     for (int64_t id = 0; id < rows; id++) {
@@ -47,8 +47,7 @@ static cpl_status spell_all(cpl_text *out, const cpl_tokenizer *t, int64_t rows)
     return cpl_text_status(out);
 }
 
-/* llama.cpp ends with an assertion if two tokens have the same text, or a text has a NUL, at which
- * this list of texts would be cut. */
+/* Checks that texts of tokens differ and contain no NUL: llama.cpp fails an assertion otherwise. */
 static cpl_status check_unique(const cpl_text *texts, int64_t rows, const char *folder)
 {
     cpl_status status = CPL_OK;
@@ -90,8 +89,8 @@ static cpl_status put_tokens(cpl_gguf_writer *w, const cpl_tokenizer *t, int64_t
 
 /* ---- merges ---- */
 
-/* "left right". llama.cpp looks the parts up as they are written and cuts them at the space, so that
- * a part may not have one; only an added token can. */
+/* "left right". llama.cpp splits merges at the space, so a part must not contain one; only an added
+ * token can. */
 static cpl_status spell_merge(cpl_text *out, const cpl_tokenizer *t, cpl_token_pair merge,
                               const char *folder)
 {
@@ -104,7 +103,7 @@ static cpl_status spell_merge(cpl_text *out, const cpl_tokenizer *t, cpl_token_p
     if (memchr(out->bytes, ' ', left) || memchr(out->bytes + left + 1, ' ', out->length - left - 1))
         return CPL_FAIL(CPL_ERR_INPUT,
                         "%s: merge %d of the tokenizer, \"%.100s\", joins a token with a space in "
-                        "its text, which a GGUF file cannot say",
+                        "its text, which a GGUF file cannot represent",
                         folder, merge.rank, out->bytes);
     return CPL_OK;
 }
@@ -134,7 +133,7 @@ static void put_id(cpl_gguf_writer *w, const char *key, int64_t id, int64_t rows
     if (id >= 0 && id < rows) cpl_gguf_writer_u32(w, key, id);
 }
 
-/* Without these keys llama.cpp takes GPT-2's id 11. */
+/* Writes the ids of special tokens. Without these keys llama.cpp uses GPT-2's id 11. */
 static void put_ids(cpl_gguf_writer *w, const cpl_tokenizer *t, int64_t rows,
                     const cpl_hf_tokens *tokens, const cpl_log *log)
 {
@@ -174,7 +173,7 @@ static cpl_status put_template_file(cpl_gguf_writer *w, const char *path, const 
     return status;
 }
 
-/* The template named "default" of a list of {"name": ..., "template": ...}; NULL: there is none. */
+/* The template named "default" in a list of {"name": ..., "template": ...}, or NULL. */
 static const char *default_of(const json_t *list)
 {
     for (size_t i = 0; i < json_array_size(list); i++) {
@@ -207,8 +206,8 @@ static cpl_status put_template_of(cpl_gguf_writer *w, const char *path, const cp
     return CPL_OK;
 }
 
-/* That of chat_template.jinja or else tokenizer_config.json, as Transformers has it; most models have
- * none. */
+/* Writes the template of chat_template.jinja or else of tokenizer_config.json, as Transformers
+ * does. Most models have none. */
 static cpl_status put_template(cpl_gguf_writer *w, const char *folder, const cpl_log *log)
 {
     char *file        = cpl_path_join(folder, "chat_template.jinja");

@@ -17,12 +17,12 @@ struct cpl_hf {
     cpl_model_settings config;
     cpl_hf_tokens tokens;
     cpl_stored_files *weights;
-    bool head_is_embed; /* the files have the embedding of a tied model as its head */
+    bool head_is_embed; /* the embedding of a tied model is stored under the name of the head */
 };
 
 /* ---- opening ---- */
 
-/* Transformers with PEFT applies the adapter of a folder. */
+/* Warns of an adapter in the folder, which Transformers with PEFT would apply. */
 static cpl_status warn_of_adapter(const cpl_hf *hf, const cpl_log *log)
 {
     char *path = cpl_path_join(hf->folder, "adapter_config.json");
@@ -78,7 +78,7 @@ const cpl_hf_tokens *cpl_hf_tokens_of(const cpl_hf *hf)
     return &hf->tokens;
 }
 
-/* Adds the XXH3 of a file of the folder, which it may lack. */
+/* Adds a file of the folder to the hash, if it exists. */
 static cpl_status add_file(uint64_t *hash, const cpl_hf *hf, const char *name)
 {
     uint64_t own      = 0;
@@ -108,7 +108,8 @@ cpl_status cpl_hf_tokenizer_path(char **path, const cpl_hf *hf)
     return CPL_OK;
 }
 
-/* A vocabulary may be padded: only too many ids are an error. */
+/* Checks that the tokenizer has no more ids than the vocabulary has rows. The vocabulary may be
+ * padded. */
 static cpl_status check_vocabulary(const cpl_hf *hf, const cpl_tokenizer *tokenizer,
                                    const char *path, const char *flag)
 {
@@ -164,13 +165,13 @@ static cpl_status load_gate_up(cpl_named_list *list, const cpl_stored *fused,
     return CPL_OK;
 }
 
-/* The name that the files have for a parameter. */
+/* The name of a parameter in the files. */
 static const char *stored_name(const cpl_hf *hf, const char *name)
 {
     return hf->head_is_embed && strcmp(name, CPL_HF_EMBED) == 0 ? CPL_HF_HEAD : name;
 }
 
-/* The fused tensor `name` of this shape; NULL if there is none. */
+/* Sets the fused tensor `name`, which must have this shape; NULL if it does not exist. */
 static cpl_status find_fused(const cpl_stored **fused, const cpl_stored_files *weights,
                              const char *name, const int64_t shape[3])
 {
@@ -204,7 +205,7 @@ static cpl_status load_fused(cpl_named_list *list, const cpl_stored_files *weigh
 
 cpl_status cpl_hf_load(const cpl_hf *hf, cpl_model *model)
 {
-    int64_t fused_layer = -1; /* the last layer whose experts came fused */
+    int64_t fused_layer = -1; /* the last layer with fused experts */
     bool found          = false;
     cpl_named_list list = {.be = model->be};
     cpl_status status   = CPL_OK;
@@ -275,7 +276,7 @@ static cpl_status copy_tokenizer(const char *folder, const char *from)
     return status;
 }
 
-/* Text of the added token with this id; NULL if there is none. Borrowed from `tokenizer`. */
+/* Text of the added token with this id, borrowed from `tokenizer`, or NULL. */
 static const char *added_token(const json_t *tokenizer, int64_t id)
 {
     const json_t *added = json_object_get(tokenizer, "added_tokens");

@@ -10,10 +10,10 @@
 #include "io/json.h"
 #include "model/params.h"
 
-/* model_type of a model that is no OLMoE. */
+/* model_type of a model that is not an OLMoE. */
 static const char own_type[] = "couplet";
 
-/* What becomes of a key; hf_keys.def describes each. */
+/* The treatments of a key; hf_keys.def describes each. */
 typedef enum use { SETTING, OWN, READ, FIXED, BARRED, TOLD, PASSED } use;
 
 typedef struct key {
@@ -66,9 +66,9 @@ static cpl_status refuse_another_value(const key *k, const json_t *value, const 
     return status;
 }
 
-/* Refuses values that are not computed, and warns of keys that are not in the list; `own`: those of
- * a model that is no OLMoE are read. Keys that begin with _ are a program's notes. */
-static cpl_status judge_keys(json_t *j, bool own, const char *where, const cpl_log *log)
+/* Refuses values that are not supported and warns of keys that are not in the list. `own`: accepts
+ * keys of a model that is not an OLMoE. Keys that begin with _ are ignored. */
+static cpl_status check_keys(json_t *j, bool own, const char *where, const cpl_log *log)
 {
     enum { SHOWN = 8 };
     const char *name;
@@ -95,7 +95,7 @@ done:
     return status;
 }
 
-/* Sets a setting to its key's value; without one it stays. */
+/* Sets a setting to its key's value. Without the key it stays unchanged. */
 static cpl_status read_setting(const cpl_setting *s, void *field, const json_t *j,
                                const char *where)
 {
@@ -131,8 +131,8 @@ static cpl_status read_settings(cpl_model_settings *c, const json_t *j, bool own
     return cpl_json_int_or(j, "num_local_experts", &c->n_experts, 1, 65535, c->n_experts, where);
 }
 
-/* rope_parameters of newer files, rope_scaling of older ones, which counts if both are there: only
- * what changes no angle. */
+/* Reads rope_parameters (newer files) or rope_scaling (older files, preferred if both exist).
+ * Accepts only values that change no angle. */
 static cpl_status read_rope(cpl_model_settings *c, const json_t *j, const char *where)
 {
     const char *type = NULL, *name = "rope_scaling";
@@ -151,8 +151,8 @@ static cpl_status read_rope(cpl_model_settings *c, const json_t *j, const char *
                     type, name);
 }
 
-/* Attention is to all earlier tokens, in heads of hidden_size / num_attention_heads. `c`:
- * resolved. */
+/* Refuses attention other than to all earlier tokens in heads of hidden_size / num_attention_heads.
+ * `c` must be resolved. */
 static cpl_status refuse_other_attention(const cpl_model_settings *c, const json_t *j,
                                          const char *where)
 {
@@ -201,7 +201,7 @@ static cpl_status add_end(cpl_hf_tokens *tokens, int64_t id, const char *where)
     return CPL_OK;
 }
 
-/* One id, null, or a list of ids. */
+/* Reads eos_token_id: one id, null, or a list of ids. */
 static cpl_status read_ends(cpl_hf_tokens *tokens, const json_t *j, const char *where)
 {
     const json_t *eos = json_object_get(j, "eos_token_id");
@@ -262,7 +262,7 @@ cpl_status cpl_hf_config_read(cpl_model_settings *config, cpl_hf_tokens *tokens,
         goto done;
     }
     CPL_TRY_DONE(refuse_model_type(j, &own, path));
-    CPL_TRY_DONE(judge_keys(j, own, path, log));
+    CPL_TRY_DONE(check_keys(j, own, path, log));
     CPL_TRY_DONE(read_settings(config, j, own, path));
     CPL_TRY_DONE(read_rope(config, j, path));
     CPL_TRY_DONE(read_tokens(tokens, config->vocab_size, j, path));
@@ -312,7 +312,7 @@ static json_t *setting_value(const cpl_model_settings *c, const char *name)
 cpl_status cpl_hf_config_write(const char *folder, const cpl_model_settings *c,
                                const cpl_hf_tokens *tokens)
 {
-    /* no program reads a model as an OLMoE which it is not */
+    /* a different model_type, so that no program reads the model as an OLMoE */
     const bool own = !cpl_model_is_olmoe(c);
     json_t *j =
         json_pack("{s:[s], s:s}", "architectures", own ? "CoupletForCausalLM" : "OlmoeForCausalLM",

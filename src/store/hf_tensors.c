@@ -16,7 +16,7 @@ int64_t cpl_hf_number_behind(const char *name, const char *part)
                : -1;
 }
 
-/* The experts of layer l in one tensor; NULL: each is a tensor. */
+/* The fused gate and up matrices of layer l; NULL if each expert has its own tensors. */
 static const cpl_stored *fused_gate_up(const cpl_stored_files *weights, int64_t l)
 {
     char name[128];
@@ -24,14 +24,14 @@ static const cpl_stored *fused_gate_up(const cpl_stored_files *weights, int64_t 
     return cpl_stored_find(weights, name);
 }
 
-/* Whether the model has a use for the tensor; frequencies of rotary angles are computed. */
+/* Whether the model uses the tensor, or the tensor holds frequencies of rotary angles. */
 static bool is_expected(const cpl_stored_files *weights, const cpl_model_settings *config,
                         const char *name)
 {
     const int64_t l        = cpl_hf_number_behind(name, "model.layers."),
                   e        = cpl_hf_number_behind(name, ".experts.");
     const bool is_fused    = l >= 0 && fused_gate_up(weights, l);
-    cpl_model_settings one = *config; /* of one layer: all have the same tensors */
+    cpl_model_settings one = *config; /* with one layer, since all layers have the same tensors */
     char wanted[128];
     one.n_layers = 1;
     for (int64_t i = 0; i < cpl_params_count(&one); i++) {
@@ -47,7 +47,7 @@ static bool is_expected(const cpl_stored_files *weights, const cpl_model_setting
            (config->tied && strcmp(name, CPL_HF_HEAD) == 0) || strstr(name, "rotary_emb.inv_freq");
 }
 
-/* A checkpoint with more layers or experts than the configuration gives is another model. */
+/* Refuses tensors of layers or experts beyond the configuration, which belong to another model. */
 static cpl_status refuse_surplus(const cpl_stored_files *weights, const cpl_model_settings *config,
                                  const char *name)
 {

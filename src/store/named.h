@@ -1,7 +1,8 @@
-/* named.h - a list of tensors under the names they have in a file, written to one and read.
+/* named.h - a list of tensors with their names in files, to write to and read from a file.
  *
- * Room:   store. One Hugging Face tensor an entry: an expert's part of a [n,D,d] tensor is one.
- * Memory: the tensors are the backend's. Their numbers go to and from files through one buffer of
+ * Room:   store. Each entry is one Hugging Face tensor, such as an expert's part of a [n,D,d]
+ * tensor. Memory: the tensors are the backend's. Their numbers go to and from files through one
+ * buffer of
  *         the host, of CPL_NAMED_BUFFER bytes. */
 #ifndef CPL_STORE_NAMED_H
 #define CPL_STORE_NAMED_H
@@ -14,12 +15,12 @@ typedef struct cpl_named {
     cpl_tensor tensor; /* F32; rank 0: a scalar */
 } cpl_named;
 
-/* All zero but `be`: an empty one. */
+/* An empty list is all zero except `be`. */
 typedef struct cpl_named_list {
-    cpl_backend *be; /* of all its tensors */
+    cpl_backend *be; /* backend of all tensors */
     cpl_named *at;   /* owned */
     int64_t count, capacity;
-    float *buffer; /* owned; NULL: nothing was written or read yet */
+    float *buffer; /* owned; allocated at the first write or read */
 } cpl_named_list;
 
 enum { CPL_NAMED_BUFFER = 1 << 20 };
@@ -32,17 +33,17 @@ CPL_NODISCARD cpl_status cpl_named_add(cpl_named_list *list, const char *name, c
 CPL_NODISCARD cpl_status cpl_named_params(cpl_named_list *list, cpl_params *set,
                                           const cpl_model_settings *config, const char *prefix);
 
-/* Appends those of them for which `wanted` is true; `index` as cpl_params_at, `expert` counted over
- * all of the model, -1 for a parameter that is not per expert. */
+/* Appends only the tensors for which `wanted` is true. `index` is as in cpl_params_at; `expert`
+ * counts over the whole model, -1 for a parameter that is not per expert. */
 typedef bool cpl_named_wanted(void *ctx, int64_t index, const cpl_param *param, int64_t expert);
 CPL_NODISCARD cpl_status cpl_named_some(cpl_named_list *list, cpl_params *set,
                                         const cpl_model_settings *config, const char *prefix,
                                         cpl_named_wanted *wanted, void *ctx);
 
-/* Writes all of them as F32 to `path`, atomically, with {"format": "pt"}. */
+/* Writes all tensors as F32 to `path`, atomically, with {"format": "pt"}. */
 CPL_NODISCARD cpl_status cpl_named_write(cpl_named_list *list, const char *path);
 
-/* Reads all of them, each by its name with its exact shape. */
+/* Reads all tensors by name. Each must exist with its exact shape. */
 CPL_NODISCARD cpl_status cpl_named_read(cpl_named_list *list, const cpl_stored_files *weights);
 
 /* Sets `to`, F32, to the numbers of a stored tensor from number `first` on. */

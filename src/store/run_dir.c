@@ -33,8 +33,8 @@ static cpl_status verify_file(const char *folder, const char *name, const json_t
     return status;
 }
 
-/* A run cannot be resumed without these, so a list that lacks one is invalid. Of the tensors the
- * file, or the index of several. */
+/* Checks that the list has the files without which a run cannot be resumed; for tensors the file or
+ * the index. */
 static cpl_status check_complete(const json_t *sums, const char *where)
 {
     static const char *const needed[][2] = {
@@ -47,7 +47,8 @@ static cpl_status check_complete(const json_t *sums, const char *where)
     for (size_t i = 0; i < sizeof needed / sizeof *needed; i++)
         if (!json_object_get(sums, needed[i][0]) &&
             !(needed[i][1] && json_object_get(sums, needed[i][1])))
-            return CPL_FAIL(CPL_ERR_INPUT, "%s: there is no check sum of %s", where, needed[i][0]);
+            return CPL_FAIL(CPL_ERR_INPUT, "%s: the check sum of %s is missing", where,
+                            needed[i][0]);
     return CPL_OK;
 }
 
@@ -101,7 +102,7 @@ cpl_status cpl_run_dir_verify_model(const char *folder, int64_t most_bytes)
 
 /* ---- names ---- */
 
-/* "step-NNNNNN" -> NNNNNN; -1 for another name. */
+/* The number in a name "step-NNNNNN"; -1 for another name. */
 static int64_t step_of(const char *name)
 {
     char *end = NULL;
@@ -116,15 +117,15 @@ static int by_step(const void *a, const void *b)
     return x < y ? -1 : x > y;
 }
 
-/* ---- what a folder is ---- */
+/* ---- kinds of folders ---- */
 
-/* Of the names in a folder. */
+/* The relevant names in a folder. */
 typedef struct contents {
     bool weights, last, config_yaml, config_json, state, shards;
     char newest[NAME_BYTES], trace[NAME_BYTES]; /* cpl_run_dir_trace */
 } contents;
 
-static void note(contents *c, const char *name)
+static void note_name(contents *c, const char *name)
 {
     const struct {
         const char *name;
@@ -146,36 +147,36 @@ static void note(contents *c, const char *name)
         snprintf(c->newest, NAME_BYTES, "%s", name);
 }
 
-static cpl_status look(contents *c, const char *folder)
+static cpl_status list_contents(contents *c, const char *folder)
 {
     cpl_strings names = {0};
     *c                = (contents){0};
     CPL_TRY(cpl_folder_list(&names, folder));
-    for (int64_t i = 0; i < names.count; i++) note(c, names.at[i]);
+    for (int64_t i = 0; i < names.count; i++) note_name(c, names.at[i]);
     cpl_paths_free(&names);
-    /* 0: a run with --from that was killed before its first step */
+    /* step 0 is from a run with --from that was killed before its first step */
     if (step_of(c->newest) > 0) memcpy(c->trace, c->newest, NAME_BYTES);
     return CPL_OK;
 }
 
-/* Whatever else lies there. */
+/* Whether the folder holds a run that has begun, with or without other files. */
 static bool is_begun_run(const contents *c)
 {
     return c->config_yaml && (c->trace[0] || c->last || c->newest[0]);
 }
 
-/* A folder that cannot be listed is not one without checkpoints: who reads them says why. */
+/* True for a folder that cannot be listed, so that its reader reports the reason. */
 bool cpl_run_dir_has_checkpoint(const char *run)
 {
     contents c;
     if (!cpl_path_is_folder(run)) return false;
-    return look(&c, run) != CPL_OK || c.last || c.newest[0];
+    return list_contents(&c, run) != CPL_OK || c.last || c.newest[0];
 }
 
 cpl_status cpl_run_dir_trace(char name[NAME_BYTES], const char *folder)
 {
     contents c;
-    CPL_TRY(look(&c, folder));
+    CPL_TRY(list_contents(&c, folder));
     memcpy(name, c.trace, NAME_BYTES);
     return CPL_OK;
 }
@@ -184,10 +185,10 @@ cpl_status cpl_run_dir_check(const char *folder)
 {
     contents c;
     if (!cpl_path_exists(folder))
-        return CPL_FAIL(CPL_ERR_INPUT, "%s: there is no run here (no such folder)", folder);
+        return CPL_FAIL(CPL_ERR_INPUT, "%s: no such folder: name the folder of a run", folder);
     if (!cpl_path_is_folder(folder))
-        return CPL_FAIL(CPL_ERR_INPUT, "%s: is no folder of a run", folder);
-    CPL_TRY(look(&c, folder));
+        return CPL_FAIL(CPL_ERR_INPUT, "%s: is not the folder of a run", folder);
+    CPL_TRY(list_contents(&c, folder));
     if (is_begun_run(&c) || (c.config_yaml && !c.weights)) return CPL_OK;
     if (c.state)
         return CPL_FAIL(CPL_ERR_INPUT,
@@ -213,7 +214,7 @@ static bool is_whole(const char *run, const char *name)
     return whole;
 }
 
-/* What a shell needs around the path. */
+/* The quotes that a shell needs around the path. */
 static const char *quote_of(const char *run)
 {
     static const char plain[] =
@@ -221,7 +222,7 @@ static const char *quote_of(const char *run)
     return !run[strspn(run, plain)] ? "" : strchr(run, '\'') ? "\"" : "'";
 }
 
-/* `what`: what is wrong with the place that `last` leads to. */
+/* The error for a `last` that leads to no checkpoint; `what` describes its target. */
 static cpl_status leads_nowhere(const char *run, const char *name, const char *what)
 {
     const char *quote = quote_of(run);
@@ -244,7 +245,8 @@ static cpl_status leads_nowhere(const char *run, const char *name, const char *w
     return status;
 }
 
-/* As a copy that follows links leaves it: the checkpoint itself. `last`: the path. */
+/* The error for a `last` that is not a link: usually a copy of the checkpoint, made by a program
+ * that follows links. `last` is the path. */
 static cpl_status last_is_no_link(const char *run, const char *last)
 {
     char name[NAME_BYTES];
@@ -285,8 +287,9 @@ cpl_status cpl_run_dir_last(char **folder, const char *run)
         status = CPL_FAIL(CPL_ERR_IO, "%s: cannot be read: %s", link, strerror(errno));
     cpl_free(link);
     CPL_TRY(status);
-    if (length < 0) { /* killed before the first link, or copied without links */
-        CPL_TRY(look(&c, run));
+    if (length < 0) { /* no link: the run was killed before the first one, or copied without
+                         links */
+        CPL_TRY(list_contents(&c, run));
         memcpy(name, c.newest, NAME_BYTES);
     }
     if (length >= 0 && (length >= NAME_BYTES - 1 || step_of(name) < 0))
@@ -302,14 +305,13 @@ cpl_status cpl_run_dir_last(char **folder, const char *run)
     return leads_nowhere(run, name, "not there");
 }
 
-/* A folder with neither weights of its own nor checkpoints is taken as it is: what reads it says what is
+/* Returns a folder without weights and checkpoints unchanged, so that its reader reports what is
  * missing. */
 cpl_status cpl_run_dir_resolve(char **folder, const char *path)
 {
     contents c;
-    if (!cpl_path_is_folder(path))
-        return CPL_FAIL(CPL_ERR_INPUT, "%s: there is no such folder", path);
-    CPL_TRY(look(&c, path));
+    if (!cpl_path_is_folder(path)) return CPL_FAIL(CPL_ERR_INPUT, "%s: no such folder", path);
+    CPL_TRY(list_contents(&c, path));
     const bool own = c.weights && !is_begun_run(&c);
     if (!own && (c.last || c.newest[0])) return cpl_run_dir_last(folder, path);
     if (!own && c.trace[0])
@@ -324,8 +326,9 @@ cpl_status cpl_run_dir_resolve(char **folder, const char *path)
 
 /* ---- removing ---- */
 
-/* A folder is renamed first, so that none is ever half there. Later steps are from before the run
- * went back to an earlier checkpoint: they neither count nor go. */
+/* Renames a folder before it is removed, so that no folder is ever incomplete. Steps later than
+ * `step` are from before the run was resumed at an earlier checkpoint; they are neither counted nor
+ * removed. */
 void cpl_run_dir_prune(const char *run, int64_t step, int64_t keep)
 {
     cpl_strings names = {0};

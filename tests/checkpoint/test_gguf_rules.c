@@ -78,7 +78,7 @@ TEST(rules_of_the_metadata)
     refuses("no text");
     head(0, 3);
     for (int i = 0; i < 3; i++) string(i == 1 ? "b" : "a"), u32(U32), u32(1);
-    refuses("a is there twice");
+    refuses("a occurs twice");
     pair("a", 13);
     u64(0);
     refuses("no known type");
@@ -164,7 +164,7 @@ TEST(names_of_tensors)
     head(3, 0);
     tensor("a", 1, DIMS(1), 24, 0), tensor("b", 1, DIMS(1), 24, 32);
     tensor("a", 1, DIMS(1), 24, 64), data(65);
-    refuses("a is there twice");
+    refuses("a occurs twice");
 }
 
 TEST(shapes_and_sizes)

@@ -174,7 +174,7 @@ TEST(names_that_lead_elsewhere)
     refuses(folder, CPL_ERR_INPUT, "`weight_map` is an array");
     text_file(at(folder, "model.safetensors.index.json"), "{}");
     refuses(folder, CPL_ERR_INPUT,
-            "is no index of a checkpoint (`weight_map` is missing): name the folder");
+            "is not an index of a checkpoint (`weight_map` is missing): name the folder");
     text_file(at(folder, "model.safetensors.index.json"), "{");
     refuses(folder, CPL_ERR_INPUT, "not valid JSON");
     text_file(at(folder, "model.safetensors.index.json"), "version https://git-lfs.github.com/x\n");

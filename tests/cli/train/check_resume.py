@@ -301,7 +301,7 @@ def check_edited(folder):
     (two / "last" / "state.safetensors").unlink()
     bad(1, "state.safetensors", "train", "--resume", two)
     (two / "last" / "checksums.json").write_text("{}")
-    bad(1, "there is no check sum of", "train", "--resume", two)
+    bad(1, "the check sum of", "train", "--resume", two)
     (two / "last" / "checksums.json").unlink()
     bad(1, "checksums.json", "train", "--resume", two)
     three = copy("edited3")
