@@ -15,7 +15,8 @@ sys.path.insert(0, str(ROOT / "python"))
 from couplet import plot  # noqa: E402
 
 PAGE = ROOT / "docs" / "scale.md"
-RANKS = [1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024]
+RANKS = [1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024]  # points of the charts
+ROWS = [1, 2, 8, 64, 256, 1024]  # rows of the tables
 # Name, configuration, most ranks along the experts: as the paper has them.
 MODELS = [("3b", "paper-3b.yaml", 1), ("15b", "paper-15b.yaml", 8)]
 # The paper's 736 sequences do not divide among more than 32 of these ranks.
@@ -73,7 +74,7 @@ def table(program, config, experts):
         "|---" * 10 + "|",
     ]
     _, machine = MACHINES[0]
-    for ranks in RANKS:
+    for ranks in ROWS:
         one = plan(program, config, ranks, experts, machine)
         lines.append(row(one, plan(program, config, ranks, experts, machine, "balance.scope=micro")))
     return "\n".join(lines)
