@@ -470,8 +470,7 @@ class Erc:
     # ---- the weights ----
 
     def _weights(self) -> List[List[Weight]]:
-        """Returns each layer's router and gates as the model has them now. Where other code has changed their
-        names or shapes, the layers are found again."""
+        """Returns each layer's router and gates of now; layers whose names or shapes have changed are found again."""
         found = _layers.weights(self.model, self.layers)
         if found is None:
             self.layers = self.find(self.model)
@@ -664,9 +663,8 @@ class Erc:
         if self.tensor_group is not None and not wanted.isdisjoint(_figures.NEED_GATES):
             if chosen is not None:
                 raise ValueError(
-                    "couplet: with tensor_group no process has a whole gate: of figures() only those of "
-                    "the router are there (eps_..., router_norm_..., router_cos, router_condition, "
-                    "proxy_route_..., row_route_..., ...)"
+                    "couplet: with tensor_group no process has a whole gate; give figures= names of the router alone, "
+                    "such as eps_mean, router_norm_mean, router_cos, router_condition, proxy_route_top1"
                 )
             wanted -= set(_figures.NEED_GATES)
         each = self._figures_of_layers(wanted) if wanted else {}
@@ -775,8 +773,8 @@ class Erc:
         a router's weight is in a module that is no linear layer and no router."""
         if self.group is not None or self.tensor_group is not None:
             raise ValueError(
-                "couplet: with group or tensor_group no process has the whole gates of all experts, and "
-                "tokens differ between processes: record_tokens() is not there"
+                "couplet: with group or tensor_group no process has the whole gates of all experts, which "
+                "record_tokens() needs; load the model in one process and attach without them"
             )
         if whole_number(limit, "limit") < 1:
             raise ValueError(f"couplet: limit is {limit}, must be at least 1")

@@ -310,8 +310,7 @@ class Erc(_attach.Erc):
     """The coupling loss of a Transformers model; made by `attach`."""
 
     def callback(self, per_layer: bool = False, figures: Optional[Sequence[str]] = None) -> Any:
-        """Returns the callback that `join` adds to log `erc`, `alpha_min` and others (see `couplet.hf.callback`). The
-        callback adds no gradient."""
+        """Returns the callback with which `join` logs `erc`, `alpha_min` and others; see `couplet.hf.callback`."""
         return callback(self, per_layer, figures)
 
     def join(self, trainer: Any, per_layer: bool = False, figures: Optional[Sequence[str]] = None) -> Erc:

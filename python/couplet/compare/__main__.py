@@ -71,9 +71,9 @@ def arguments(words: "list[str]") -> argparse.Namespace:
 def check(given: argparse.Namespace) -> None:
     """Before any work. WrongUse; BadOutput."""
     if given.documents is not None and given.no_documents:
-        raise WrongUse("--documents and --no-documents cannot be given together")
+        raise WrongUse("--documents and --no-documents cannot be given together: give one of them")
     if given.json and given.json == given.html:
-        raise WrongUse(f"--json and --html both name {given.json}")
+        raise WrongUse(f"--json and --html both name {given.json}: give each a file of its own")
     for flag, path in (("--json", given.json), ("--html", given.html)):
         if path and not is_stream(path):
             check_outside(path, given.runs)

@@ -14,7 +14,7 @@ from typing import NamedTuple, Optional
 from ._runs import Run
 from ._settings import Settings
 
-GROUND = ("data.train", "data.validation", "compute.dtype")  # equal in a group, whatever --by names
+GROUND = ("data.train", "data.validation", "compute.dtype")  # equal in a group, whatever --group-by names
 
 
 class Group(NamedTuple):
@@ -79,7 +79,8 @@ def groups_of(settings: Settings, names: "list[str]", by: Optional[str]) -> "lis
     """The groups in the order in which they first come; with `by` in the order of its values. NoSetting."""
     if by is not None and by not in settings.all:
         near = _nearest(by, list(settings.all))
-        raise NoSetting(f"no run has a setting {by}" + (f"; did you mean {near}?" if near else ""))
+        hint = f"did you mean {near}?" if near else "give a name of config.yaml with its section, such as erc.alpha"
+        raise NoSetting(f"no run has a setting {by}; {hint}")
     members: list[list[int]] = []
     for run in range(len(names)):
         for group in members:

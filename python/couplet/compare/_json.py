@@ -156,9 +156,7 @@ def as_json(c: Comparison) -> "dict[str, Any]":
     }
 
 
-_HALVES = re.compile(
-    "[\ud800-\udc7f\udd00-\udfff]"
-)  # halves of UTF-16 pairs; the code points between them stand for bytes
+_HALVES = re.compile("[\ud800-\udc7f\udd00-\udfff]")  # halves of UTF-16 pairs; others stand for bytes
 
 
 def rounded(value: Any) -> Any:

@@ -330,7 +330,7 @@ def _check_folder(folder: str) -> None:
     if not os.path.exists(folder):
         raise BadRun(f"{folder}: there is no run here (no such folder)")
     if not os.path.isdir(folder):
-        raise BadRun(f"{folder}: is no folder of a run")
+        raise BadRun(f"{folder}: is no folder of a run; name the folder that `couplet train --out` made")
     names = set(os.listdir(folder))
     steps = [name for name in names if re.fullmatch(r"step-\d+", name)]
     begun = sorted((name for name in steps if int(name[5:])), key=lambda name: int(name[5:]), reverse=True)
@@ -342,7 +342,7 @@ def _check_folder(folder: str) -> None:
     if "state.json" in names:
         what = "is a checkpoint, not a run; name the folder of the run, in which it lies"
     elif weights or "config.json" in names:
-        what = "is a model directory, not a run: it has no metrics of training"
+        what = "is a model directory without metrics of training; name the folder that `couplet train --out` made"
     else:
         what = f"is no run: it has {trace and trace + ' but '}no config.yaml"
     raise BadRun(f"{folder}: {what}")

@@ -52,9 +52,7 @@ def _of_groups(c: "Comparison") -> "list[str]":
             s.name
             for s in c.settings.differing
             if s.role == "matters"
-            and not (
-                group.is_off and s.name.split(".")[0] == str(c.by).split(".")[0]
-            )  # a setting of a loss that is off
+            and not (group.is_off and s.name.split(".")[0] == str(c.by).split(".")[0])  # its loss is off
             and any(not c.settings.same(s, run, first) for run in others)
         ]
         if found:

@@ -197,8 +197,7 @@ class Work:
 
 
 def _bytes_of_expert(w: Work, has_z: bool, is_backward: bool) -> int:
-    """Returns the bytes of an expert in a chunk: copies of its matrices, and the tensors that `respond` makes, forward, or
-    forward and backward."""
+    """Returns the bytes of an expert in a chunk: copies of its matrices, and the tensors of `respond`."""
     job, wide = w.job, w.f32.itemsize
     copied = sum(math.prod(W.shape[1:]) for W in job.matrices) * w.dtype.itemsize if w.copies else 0
     z, dz = job.n * job.D * wide, job.n * job.D * w.dtype.itemsize

@@ -118,14 +118,12 @@ class Work:
         for k, count in enumerate(active):
             one = slice(at.start + k, at.start + k + 1)
             if count >= 7 * n // 8:
-                self._add_to_proxies(None, respond_backward(self, one, self.x, r.of_expert(k), scale.mT[k : k + 1]))
+                self._add_to_proxies(None, respond_backward(self, one, self.x, r.one(k), scale.mT[k : k + 1]))
             elif count:
                 which = scale[:, k].nonzero().flatten()
                 self._add_to_proxies(
                     which,
-                    respond_backward(
-                        self, one, self.x.index_select(0, which), r.of_expert(k, which), scale[which, k][None]
-                    ),
+                    respond_backward(self, one, self.x.index_select(0, which), r.one(k, which), scale[which, k][None]),
                 )
 
     def is_dense(self, active: list[int]) -> bool:

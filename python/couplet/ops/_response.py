@@ -95,7 +95,7 @@ class Response:
     u: Optional[Tensor] = None  # up projection's
     h: Optional[Tensor] = None  # silu(z) * u
 
-    def of_expert(self, k: int, rows: Optional[Tensor] = None) -> Response:
+    def one(self, k: int, rows: Optional[Tensor] = None) -> Response:
         """Returns the responses of expert k alone, to these proxies or to all."""
 
         def pick(t: Tensor) -> Tensor:

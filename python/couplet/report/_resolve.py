@@ -196,8 +196,7 @@ def line_charts(chart: Json, items: List[Item]) -> List[Json]:
 
 
 def line_chart(chart: Json, items: List[Item], rows: List[List[Element]], lines: List[Json], only: Any) -> Json:
-    """Returns a chart of lines. With one item each line has a colour, with several each item. `only` chooses a line, with
-    its dashed ones."""
+    """Returns a chart of lines. One item: a colour a line; several: a colour an item. `only`: a line and its dashed ones."""
     places, several, series = places_of(rows), len(items) > 1, []
     head = only or next(of for of in lines if not of.get("dashed"))
     shown = sorted(lines, key=lambda of: bool(of["colour"] < 0))
