@@ -10,8 +10,7 @@ for name in cc gcc clang; do
     [ -n "$compiler" ] || ! command -v "$name" > /dev/null || compiler=$name
 done
 build='libc6-dev make cmake pkg-config libdnnl-dev libyaml-dev libjansson-dev zlib1g-dev
-       libexpat1-dev libpcre2-dev libzstd-dev libutf8proc-dev libxxhash-dev libmd-dev
-       libcurl4-openssl-dev'
+       libpcre2-dev libzstd-dev libutf8proc-dev libxxhash-dev libmd-dev libcurl4-openssl-dev'
 clang=clang
 if [ -z "$compiler" ]; then
     build="gcc $build"

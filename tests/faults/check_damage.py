@@ -193,12 +193,6 @@ def rows_of(folder):
             writer = csv.DictWriter(out, list(rows[0]), dialect=dialect)
             writer.writeheader()
             writer.writerows(rows)
-    items = "".join(
-        f'<item id="{i}" asks-for="cause" most-plausible-alternative="{i % 2 + 1}"><p>'
-        f"{row['premise']}</p><a1>{row['choice1']}</a1><a2>{row['choice2']}</a2></item>\n"
-        for i, row in enumerate(ROWS)
-    )
-    (folder / "copa-dev.xml").write_text(f'<?xml version="1.0"?>\n<copa-corpus>\n{items}</copa-corpus>\n')
     for ending in ("jsonl", "json", "csv", "tsv"):
         (folder / f"{ending}.yaml").write_text(TASK.format(rows=f"r.{ending}"))
 
@@ -259,12 +253,6 @@ def all_formats(program, base):
     for ending in ("jsonl", "json", "csv", "tsv"):
         words = ["eval", model, "--task-file", f"{ending}.yaml", "--data", ".", "--json", "-", *one]
         add(f"rows: {ending}", base / "rows", f"r.{ending}", words)
-    add(
-        "rows: xml",
-        base / "rows",
-        "copa-dev.xml",
-        ["eval", model, "--tasks", "copa", "--data", ".", "--json", "-", *one],
-    )
     add("task file", base / "rows", "csv.yaml", ["eval", "--list", "--task-file", "csv.yaml", "--data", "."])
     add("configuration", base / "config", "c.yaml", ["plan", "c.yaml"])
     add(

@@ -198,10 +198,9 @@ static bool rows(input in)
                                           {.format = CPL_ROWS_CSV},
                                           {.format = CPL_ROWS_TSV},
                                           {.format = CPL_ROWS_CSV, .headless = true},
-                                          {.format = CPL_ROWS_LINES},
-                                          {.format = CPL_ROWS_XML, .member = "item"}};
+                                          {.format = CPL_ROWS_LINES}};
     static const char *const name[]    = {"r", "r.gz", "r.zst"};
-    const cpl_rows_kind *kind          = &kinds[choice(&in, 8)];
+    const cpl_rows_kind *kind          = &kinds[choice(&in, 7)];
     const char *path                   = name[choice(&in, 3)];
     cpl_rows *file;
     cpl_row row = {0};

@@ -20,8 +20,6 @@
 
 enum { CPL_ROWS_CHUNK_BYTES = 1 << 16 }; /* that are read at once */
 
-typedef struct cpl_rows_xml cpl_rows_xml;
-
 struct cpl_rows {
     char *path;
     cpl_rows_kind kind;
@@ -36,10 +34,9 @@ struct cpl_rows {
     size_t at, got;
     int64_t line, column; /* of the next byte, in characters from 1 */
 
-    json_t *names;     /* of columns, an array; NULL until known */
-    int place;         /* in a JSON file, as rows_json.c has it */
-    bool after_item;   /* there: a comma or the end of the array is next */
-    cpl_rows_xml *xml; /* NULL for other formats */
+    json_t *names;   /* of columns, an array; NULL until known */
+    int place;       /* in a JSON file, as rows_json.c has it */
+    bool after_item; /* there: a comma or the end of the array is next */
 };
 
 /* The next chunk; false at the end of the file and after a failure. */
@@ -100,10 +97,6 @@ json_t *cpl_rows_parse(cpl_rows *rows, int64_t line, int64_t column);
  * no row is begun. */
 json_t *cpl_rows_next_json(cpl_rows *rows);
 json_t *cpl_rows_next_columns(cpl_rows *rows);
-json_t *cpl_rows_next_xml(cpl_rows *rows);
-
-CPL_NODISCARD cpl_status cpl_rows_xml_open(cpl_rows *rows);
-void cpl_rows_xml_close(cpl_rows_xml *xml); /* NULL is allowed */
 
 /* ---- questions.c ---- */
 

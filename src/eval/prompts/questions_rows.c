@@ -71,7 +71,7 @@ cpl_status cpl_split_find_of(cpl_strings *paths, const cpl_task *task, const cha
     return status;
 }
 
-/* Appends the files of a split: "val.jsonl, or copa-dev.xml, published at URL (LICENCE)". */
+/* Appends the files of a split: "dev.jsonl, or val.jsonl, published at URL (LICENCE)". */
 static void append_files(cpl_text *out, const cpl_task *task, const cpl_split *split)
 {
     for (int64_t i = 0; i < split->n_sources; i++) {
@@ -136,8 +136,7 @@ static cpl_rows_kind kind_of(const char *name, const cpl_task_source *source)
     } formats[]        = {{".jsonl", CPL_ROWS_JSONL},
                           {".json", CPL_ROWS_JSON},
                           {".csv", CPL_ROWS_CSV},
-                          {".tsv", CPL_ROWS_TSV},
-                          {".xml", CPL_ROWS_XML}};
+                          {".tsv", CPL_ROWS_TSV}};
     cpl_rows_kind kind = {
         .format = CPL_ROWS_LINES, .member = source->member, .headless = source->headless};
     for (size_t i = 0; i < sizeof formats / sizeof *formats; i++)

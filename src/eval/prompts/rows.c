@@ -49,7 +49,7 @@ static json_t *next_json_line(cpl_rows *r)
 static json_t *(*const readers[])(cpl_rows *) = {
     [CPL_ROWS_JSONL] = next_json_line,      [CPL_ROWS_JSON] = cpl_rows_next_json,
     [CPL_ROWS_CSV] = cpl_rows_next_columns, [CPL_ROWS_TSV] = cpl_rows_next_columns,
-    [CPL_ROWS_LINES] = next_plain,          [CPL_ROWS_XML] = cpl_rows_next_xml,
+    [CPL_ROWS_LINES] = next_plain,
 };
 
 /* Passes a byte order mark, and refuses a pointer file of Git LFS. */
@@ -77,14 +77,12 @@ static cpl_status start(cpl_rows *r, const char *path)
     if (!r->path || !r->chunk) return CPL_ERR_MEMORY;
     CPL_TRY(cpl_stream_open(&r->stream, path, CPL_ZSTD_WINDOW_LOG));
     cpl_stream_limit(r->stream, CPL_ROWS_MAX_FILE);
-    CPL_TRY(look_at_head(r));
-    return r->kind.format == CPL_ROWS_XML ? cpl_rows_xml_open(r) : CPL_OK;
+    return look_at_head(r);
 }
 
 cpl_status cpl_rows_open(cpl_rows **rows, const char *path, const cpl_rows_kind *kind)
 {
-    *rows = NULL;
-    CPL_ASSERT(kind->format != CPL_ROWS_XML || kind->member);
+    *rows       = NULL;
     cpl_rows *r = cpl_alloc(sizeof *r);
     if (!r) return CPL_ERR_MEMORY;
     memset(r, 0, sizeof *r);
@@ -102,7 +100,6 @@ cpl_status cpl_rows_open(cpl_rows **rows, const char *path, const cpl_rows_kind 
 void cpl_rows_close(cpl_rows *r)
 {
     if (!r) return;
-    cpl_rows_xml_close(r->xml);
     json_decref(r->names);
     cpl_stream_close(r->stream);
     cpl_text_free(&r->message);

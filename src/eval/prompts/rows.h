@@ -1,12 +1,11 @@
 /* rows.h - the rows of a published benchmark file, one after the other, as JSON objects.
  *
- * Room:   eval/prompts. Uses stream (compression), jansson and expat; depends on no benchmark.
+ * Room:   eval/prompts. Uses stream (compression) and jansson; depends on no benchmark.
  * Memory: that of one row. Files may be larger than memory, compressed or not.
  * Bad:    a row that cannot be used is reported with one sentence that names file and line, and
  *         reading continues after it: nothing is dropped silently. If the rows after the damage
  *         are no longer delimited, reading ends with an error of the file: a JSON file that is cut
- *         or breaks the grammar, XML that is not well-formed, a compressed stream that is cut or
- *         damaged.
+ *         or breaks the grammar, a compressed stream that is cut or damaged.
  * Text:   strings are UTF-8 without NULs; a byte order mark at the beginning is passed over. */
 #ifndef CPL_EVAL_PROMPTS_ROWS_H
 #define CPL_EVAL_PROMPTS_ROWS_H
@@ -32,9 +31,6 @@ typedef enum cpl_rows_format {
     CPL_ROWS_TSV, /* the same with tabs, and a quote is text everywhere */
     /* Each line, an empty one too, as {"line": text}. */
     CPL_ROWS_LINES,
-    /* The elements called `member`, at any depth: attributes and the text of child elements by
-     * their names, strings all. Everything outside of them is passed over. */
-    CPL_ROWS_XML,
 } cpl_rows_format;
 
 enum { CPL_ROWS_MAX_BYTES = 1 << 26, CPL_ROWS_MAX_COLUMNS = 4096 };
@@ -42,7 +38,7 @@ enum { CPL_ROWS_MAX_BYTES = 1 << 26, CPL_ROWS_MAX_COLUMNS = 4096 };
 
 typedef struct cpl_rows_kind {
     cpl_rows_format format;
-    const char *member; /* of JSON and XML; not owned, outlives the reader */
+    const char *member; /* of JSON; not owned, outlives the reader */
     bool headless;      /* of CSV and TSV */
     size_t max_bytes;   /* of a row as it is written; 0: CPL_ROWS_MAX_BYTES */
 } cpl_rows_kind;

@@ -6,7 +6,7 @@
 
 static const char *const source_keys[] = {"files",  "member", "headless", "labels",
                                           "fields", "gold",   "subject"};
-static const char *const endings[] = {".jsonl", ".json", ".csv", ".tsv", ".xml", ".lst", ".txt"};
+static const char *const endings[]     = {".jsonl", ".json", ".csv", ".tsv", ".lst", ".txt"};
 
 static bool ends_with(const char *name, const char *end)
 {
@@ -21,7 +21,9 @@ static cpl_status check_file(const cpl_task *task, const json_t *place, const ch
         known |= ends_with(name, endings[i]);
     if (!known)
         return FAIL(task, place,
-                    "%.200s: a file ends in .jsonl, .json, .csv, .tsv, .xml, .lst or .txt", name);
+                    "%.200s: rows are read from files that end in .jsonl, .json, .csv, .tsv, "
+                    ".lst or .txt",
+                    name);
     if (*name == '/' || strstr(name, ".."))
         return FAIL(task, place, "%.200s: files lie below the folder of the data", name);
     return CPL_OK;
@@ -59,12 +61,8 @@ static cpl_status read_source(cpl_task_source *source, const cpl_task *task, con
         return FAIL(task, from, "the split has no files: files: [rows.jsonl]");
     if (source->labels && source->files.count > 1)
         return FAIL(task, from, "labels go with one file");
-    for (int64_t i = 0; i < source->files.count; i++) {
+    for (int64_t i = 0; i < source->files.count; i++)
         CPL_TRY(check_file(task, from, source->files.at[i]));
-        if (ends_with(source->files.at[i], ".xml") && !source->member)
-            return FAIL(task, from,
-                        "the rows of an XML file are its elements of one name: member: item");
-    }
     if (source->labels) CPL_TRY(check_file(task, from, source->labels));
     return CPL_OK;
 }

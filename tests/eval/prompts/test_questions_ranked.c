@@ -70,15 +70,6 @@ TEST(test_copa)
     CHECK_RANKED(&a.q.question[0], context, 1, " the toilet filled with water.",
                  " water flowed from the spout.");
     end(&a);
-    data = data_with(
-        "copa", "copa-dev.xml",
-        "<?xml version=\"1.0\"?>\n<copa-corpus>\n<item id=\"1\" asks-for=\"cause\" "
-        "most-plausible-alternative=\"1\">\n<p>My body cast a shadow &amp; more. </p>"
-        "<a1>The sun was rising.</a1><a2>The grass was cut.</a2></item>\n</copa-corpus>\n");
-    a = ask("copa", "inloop", NULL, data, CPL_UNSET);
-    CHECK_RANKED(&a.q.question[0], "My body cast a shadow & more because", 0,
-                 " the sun was rising.", " the grass was cut.");
-    end(&a);
 }
 
 TEST(test_boolq)

@@ -253,40 +253,6 @@ TEST(bad_columns)
     EXPECT_ALL(cases);
 }
 
-TEST(bad_xml)
-{
-    static const damaged cases[] = {
-        {MEMBERS(XML, "i"),
-         "<c><i a='1'/>\n<i><p>x</p>\n<p>y</p></i><i a='1'><a/></i><i b='2'/></c>",
-         {"+{\"a\":\"1\"}", "-line 3: a second \"p\" in one row",
-          "-line 3: a second \"a\" in one row", "+{\"b\":\"2\"}"}},
-        {MEMBERS(XML, "i"),
-         "<c><i>\nx<p/></i><i/></c>",
-         {"-line 2: text outside of the elements of its row", "+{}"}},
-        {MEMBERS(XML, "i"),
-         "<!DOCTYPE c SYSTEM 'c.dtd'><c>&out;<i><p>a&b;c</p></i><i/></c>",
-         {"-line 1: the file does not say what &b; is", "+{}"}},
-        {MEMBERS(XML, "i"),
-         "<c><i/><i>\n<p></i></c>",
-         {"+{}", "!line 2, column 6: not well-formed XML: mismatched tag"}},
-        {MEMBERS(XML, "i"),
-         "<c><i/>\n",
-         {"+{}", "!line 2, column 1: not well-formed XML: no element found"}},
-        {MEMBERS(XML, "i"), "", {"!line 1, column 1: not well-formed XML: no element found"}},
-        {MEMBERS(XML, "i"),
-         "<i><p>\xFF</p></i>",
-         {"!line 1, column 7: not well-formed XML: not well-formed (invalid token)"}},
-        {MEMBERS(XML, "i"),
-         "<i><p>&b;</p></i>",
-         {"!line 1, column 7: not well-formed XML: undefined entity"}},
-        {SHORT(XML),
-         "<c><i a='1234'><p>567</p></i><i>\n<p>12345</p><q>6789</q></i><i/></c>",
-         {"+{\"a\":\"1234\",\"p\":\"567\"}",
-          "-line 1: this row is longer than the 8 bytes it may have", "+{}"}},
-    };
-    EXPECT_ALL(cases);
-}
-
 TEST(a_nul)
 {
     static const struct {

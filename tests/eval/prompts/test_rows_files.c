@@ -4,23 +4,6 @@
 #include "eval/prompts/rows_case.h"
 #include "io/paths.h"
 
-/* A tag is no row yet, and is bounded all the same. */
-TEST(an_endless_tag)
-{
-    cpl_text text = {0};
-    cpl_row row;
-    cpl_text_printf(&text, "<c><i/>\n<i a='");
-    for (int k = 0; k < 1 << 20; k++) cpl_text_char(&text, 'x');
-    write_bytes(in_folder(folder, "tag"), text.bytes, text.length);
-    cpl_rows *rows = open_rows(
-        "tag", (cpl_rows_kind){.format = CPL_ROWS_XML, .member = "i", .max_bytes = 1 << 18});
-    expect_row(rows, 1, "{}");
-    assert_fails(CPL_ERR_INPUT, "line 2: a tag longer than the 262144 bytes",
-                 cpl_rows_next(rows, &row));
-    cpl_rows_close(rows);
-    cpl_text_free(&text);
-}
-
 /* Brackets without an end and without recursion. */
 TEST(deep)
 {
@@ -38,13 +21,6 @@ TEST(deep)
                      cpl_rows_next(rows, &row));
         cpl_rows_close(rows);
     }
-    strcpy(text, "<c>");
-    for (char *at = text + 3; at < text + DEEP; at += 3) strcpy(at, "<i>");
-    cpl_row row;
-    cpl_rows *rows = open_text(text, (cpl_rows_kind)MEMBERS(XML, "i"));
-    assert_fails(CPL_ERR_INPUT, "more than 127 elements inside each other",
-                 cpl_rows_next(rows, &row));
-    cpl_rows_close(rows);
     free(text);
 }
 
@@ -116,7 +92,6 @@ static const struct {
     {FORMAT(CSV), "a,b\n1,\"2\"\n3\n,\n", false},
     {HEADLESS(TSV), "a\tb\n\xFF\t1\n", false},
     {FORMAT(LINES), "a\n\nb\n", false},
-    {MEMBERS(XML, "i"), "<c><i a='1'><p>x<b>y</b></p></i><i>bad</i><i><q/></i></c>", false},
 };
 enum { N_CASES = sizeof cases / sizeof *cases };
 

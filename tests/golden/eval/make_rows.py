@@ -13,7 +13,6 @@ import os
 import pathlib
 import re
 import sys
-from xml.etree import ElementTree
 
 HERE = pathlib.Path(__file__).resolve().parent
 DATA, SAMPLES = HERE / "data", HERE.parents[2] / "data" / "eval"
@@ -115,28 +114,9 @@ def records(path):
 # ---- other layouts of the same benchmarks, for the reader of rows ----
 
 LAYOUTS = "other-layouts"
-XML = """<?xml version="1.0" encoding="UTF-8" standalone="no"?>
-<!DOCTYPE copa-corpus SYSTEM "copa.dtd">
-<copa-corpus version="1.0">
-
-<item id="1" asks-for="cause" most-plausible-alternative="1">
-<p>The street is wet.</p>
-<a1>It rained &amp; hailed.</a1>
-<a2>The caf\u00e9 is open.</a2>
-</item>
-
-<item id="2" asks-for="effect" most-plausible-alternative="2">
-<p>The boy's lamp went out.</p>
-<a1>He read on.</a1>
-<a2>He lit a candle.</a2>
-</item>
-
-</copa-corpus>
-"""
 
 
 def write_layouts():
-    write(f"{LAYOUTS}/copa-dev.xml", XML)
     problem = {
         "problem": "What is $\\frac{6}{3}$?",
         "level": "Level 1",
@@ -166,7 +146,6 @@ KINDS = [  # folder, files, format, what holds the rows
     ("bbh", "*.json", "json", "examples"),
     ("triviaqa", "qa/*.json", "json", "Data"),
     ("olmes", "std_fewshot.json", "json", "winogrande"),
-    (LAYOUTS, "copa-dev.xml", "xml", "item"),
     (LAYOUTS, "MATH/*.json", "json", None),
     (LAYOUTS, "prompts.csv", "csv", None),
     (LAYOUTS, "sciq.json", "json", None),
@@ -186,11 +165,6 @@ def rows_of(path, form, member):
     if form == "tsv":
         head, *rest = [line.split("\t") for line in text.splitlines()]
         return [dict(zip(head, row)) for row in rest]
-    if form == "xml":
-        return [
-            {**item.attrib, **{part.tag: part.text for part in item}}
-            for item in ElementTree.fromstring(text.encode()).iter(member)
-        ]
     rows = list(csv.reader(io.StringIO(text, newline="")))
     if form == "headless csv":
         return [{str(i): value for i, value in enumerate(row)} for row in rows]
