@@ -3,12 +3,12 @@ and memory, no synchronisation; and the counter itself."""
 
 import dataclasses
 
+import counting
 import couplet
 import pytest
 import torch
 from conftest import accelerator_paths, needs_counts
-from couplet.bench import _counts
-from couplet.bench._counts import DEEPSEEK_V3, OLMOE, QWEN3, counted, under_fake
+from counting import DEEPSEEK_V3, OLMOE, QWEN3, counted, under_fake
 from couplet.ops import _accelerator, _functional, _noise, _operator
 from torch import nn
 from torch._subclasses.fake_tensor import DataDependentOutputException, DynamicOutputShapeException
@@ -191,12 +191,12 @@ def test_noise_is_four_kernels():
 
 def test_noise_in_plain_torch(monkeypatch):
     monkeypatch.setenv("COUPLET_BACKEND", "torch")
-    assert 100 < _counts.of_noise(dataclasses.replace(OLMOE, layers=2)).kernels < 120
+    assert 100 < counting.of_noise(dataclasses.replace(OLMOE, layers=2)).kernels < 120
 
 
 def test_noise_is_counted_by_its_draws():
     """16 layers of OLMoE are one draw; 3 layers of DeepSeek-V3 with room for 4 are one, 5 are two."""
-    few = lambda layers: _counts.of_noise(dataclasses.replace(DEEPSEEK_V3, layers=layers))
+    few = lambda layers: counting.of_noise(dataclasses.replace(DEEPSEEK_V3, layers=layers))
     three, five = few(3), few(5)
     assert five.kernels == 2 * three.kernels and five.host_copies == 0
 
@@ -215,16 +215,16 @@ def test_noise_is_counted_by_its_draws():
 @pytest.fixture(scope="module")
 def noise():
     """Of all layers, by model."""
-    return {name: _counts.of_noise(shape) for name, shape in MODELS.items()}
+    return {name: counting.of_noise(shape) for name, shape in MODELS.items()}
 
 
 @pytest.mark.parametrize("accumulates", (True, False), ids=("existing", "fresh"))
-@pytest.mark.parametrize("layout", _counts.LAYOUTS)
+@pytest.mark.parametrize("layout", counting.LAYOUTS)
 @pytest.mark.parametrize("name", MODELS)
 def test_limits(name, layout, accumulates, noise):
     """Three products of each layout. A list is stacked chunk by chunk, so that its gates are moved three times each."""
     shape, drawn = laid_out(name, layout), noise[name]
-    layer = _counts.of_layer(shape, accumulates)
+    layer = counting.of_layer(shape, accumulates)
     assert layer.kernels + drawn.kernels / shape.layers <= MOST_KERNELS[name][layout]
     assert layer.host_copies == drawn.host_copies == 0
     assert layer.bytes + drawn.bytes / shape.layers <= (2.6 if layout == "list" else 1.25) * shape.ideal_bytes(
@@ -235,12 +235,12 @@ def test_limits(name, layout, accumulates, noise):
     assert drawn.peak <= shape.layers * shape.gate_bytes / 20
 
 
-@pytest.mark.parametrize("layout", _counts.LAYOUTS)
+@pytest.mark.parametrize("layout", counting.LAYOUTS)
 @pytest.mark.parametrize("name", MODELS)
 def test_erc_loss_costs_what_erc_backward_costs(name, layout):
     """No pass over the gradients for the loss's own; between the passes there is dz, a few percent of a gradient."""
     shape = laid_out(name, layout)
-    fresh, (forward, backward, kept) = _counts.of_layer(shape), _counts.of_loss(shape)
+    fresh, (forward, backward, kept) = counting.of_layer(shape), counting.of_loss(shape)
     assert forward.kernels + backward.kernels <= fresh.kernels + 6
     assert forward.bytes + backward.bytes <= 1.04 * fresh.bytes
     assert forward.operations + backward.operations == shape.ideal_operations
@@ -257,7 +257,7 @@ def test_erc_loss_costs_what_erc_backward_costs(name, layout):
     ids=lambda s: s.name,
 )
 def test_a_share_of_the_experts(shape):
-    layer = _counts.of_layer(shape)
+    layer = counting.of_layer(shape)
     assert layer.kernels <= 30 and layer.host_copies == 0
     assert layer.operations == shape.ideal_operations
     assert layer.bytes <= 1.5 * shape.ideal_bytes()
@@ -283,7 +283,7 @@ def test_a_list_has_a_product_for_every_gradient():
     """.grad's of their own need one each; erc_loss returns parts of one tensor."""
     shape = laid_out("OLMoE", "list")
     products = lambda counts: sum(k.name in ("addmm_", "baddbmm_") for k in counts.each)
-    assert products(_counts.of_layer(shape)) == shape.n and products(_counts.of_loss(shape)[1]) == 1
+    assert products(counting.of_layer(shape)) == shape.n and products(counting.of_loss(shape)[1]) == 1
 
 
 # ---- a whole step ----
@@ -327,7 +327,7 @@ def steps_of(shape, keeps_gradients, call=lambda erc: erc.backward()):
 @pytest.fixture(scope="module")
 def kernels_a_layer(noise):
     """Of a step of the whole model, by its layers, of which `counts` has FEW: each draw is of many layers."""
-    few = {name: _counts.of_noise(dataclasses.replace(shape, layers=FEW)).kernels for name, shape in MODELS.items()}
+    few = {name: counting.of_noise(dataclasses.replace(shape, layers=FEW)).kernels for name, shape in MODELS.items()}
 
     def of(name, counts):
         return (counts.kernels - few[name]) / FEW + noise[name].kernels / MODELS[name].layers
@@ -554,6 +554,6 @@ def test_products_of_another_dtype(dtype, compute):
 def test_chunks_are_those_of_a_gpu(monkeypatch):
     """What other tests set for the CPU is not at work here."""
     accelerator_paths(monkeypatch, 1)
-    chunked = _counts.of_layer(OLMOE, accumulates=True).kernels
+    chunked = counting.of_layer(OLMOE, accumulates=True).kernels
     monkeypatch.undo()
-    assert _counts.of_layer(OLMOE, accumulates=True).kernels < chunked / 3
+    assert counting.of_layer(OLMOE, accumulates=True).kernels < chunked / 3

@@ -7,7 +7,7 @@ import couplet
 import pytest
 import torch
 from conftest import needs_counts
-from couplet.bench._counts import counted, under_fake
+from counting import counted, under_fake
 from couplet.figures import _figures, _spectrum
 from torch import nn
 

@@ -9,8 +9,8 @@ from importlib.util import find_spec
 from typing import Callable, NamedTuple
 
 import numpy
-from conftest import COUNTS, ROOT
-from couplet import bench, plot
+from conftest import ROOT
+from couplet import plot
 from couplet.certify import __main__ as certify
 from couplet.compare import __main__ as compare
 from couplet.export import __main__ as export
@@ -144,9 +144,6 @@ def readers():
     for name in DUMPS:
         blob = (ROOT / "python" / "conformance" / f"{name}.safetensors").read_bytes()
         yield Reader(f"certify {name}", "couplet.certify", certify.main, "f.safetensors", ["{}/f.safetensors"], 2, blob)
-    if COUNTS:
-        report = [json.loads((ROOT / "docs" / "pytorch" / "gpu-h100.jsonl").read_text().splitlines()[0])]
-        yield Reader("bench", "couplet.bench", bench.main, "f.jsonl", ["--table", "{}/f.jsonl"], 1, report, lines_of)
     if plot.can_draw():
         draw = ("couplet.plot", plot.main)
         words = ["{}/f.json", "--out", "{}/out"]

@@ -12,7 +12,7 @@ import sys
 
 import pytest
 import torch
-from couplet import bench, plot
+from couplet import plot
 from couplet.certify import __main__ as certify
 from couplet.certify._dump import save
 from couplet.compare import __main__ as compare
@@ -102,21 +102,6 @@ def test_json_that_memory_cannot_hold(tmp_path, monkeypatch):
     monkeypatch.setattr(json, "loads", fail)
     with pytest.raises(_files.BadFile, match="not enough memory"):
         _files.parse(b"{}")
-
-
-@pytest.mark.parametrize("change", [None, ("step", "us a layer", 10**400), ("shape", "ep", -1)])
-def test_lines_that_are_no_reports(change, tmp_path, capsys):
-    """An empty file, a number that no float holds, a shape that no tensor has."""
-    path = tmp_path / "a.jsonl"
-    report = json.loads(
-        (pathlib.Path(__file__).parents[3] / "docs" / "pytorch" / "gpu-h100.jsonl").read_text().splitlines()[0]
-    )
-    if change:
-        part, key, value = change
-        report[part][key] = value
-    path.write_text(json.dumps(report) + "\n" if change else "")
-    code, err = said_of(capsys, "couplet.bench", bench.main, ["--table", str(path)])
-    assert code == 1 and err.count("\n") == 1
 
 
 def test_a_message_about_a_long_value_is_short(tmp_path, capsys):

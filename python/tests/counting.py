@@ -12,14 +12,14 @@ import weakref
 from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
 
 import torch
+from couplet import bench
+from couplet.ops import _noise, _operator, _plain
+from couplet.ops._job import Job, Result, run_alone
+from couplet.ops._response import without_autocast
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
-
-from ..ops import _noise, _operator, _plain
-from ..ops._job import Job, Result, run_alone
-from ..ops._response import without_autocast
 
 ALLOCATIONS = {"empty", "empty_strided", "empty_like", "new_empty", "new_empty_strided", "set_", "resize_"}
 OVERWRITES = {"fill_", "zero_", "copy_"}  # what was there before is not read
@@ -54,7 +54,7 @@ class Counts:
 
 
 def _bytes_touched(t: Tensor) -> int:
-    """Of a view: what it shows; expanded dimensions once."""
+    """Bytes that a view shows; an expanded dimension counts once."""
     count = 1
     for size, stride in zip(t.shape, t.stride()):
         count *= size if stride or size == 0 else 1
@@ -161,15 +161,10 @@ HALVES = {"fused": "first", "interleaved": "interleaved"}  # where in them the g
 
 
 @dataclasses.dataclass(frozen=True)
-class Shape:
-    """Of a model's MoE layers and of how they lie."""
+class Shape(bench.Shape):
+    """MoE layers and how their gates lie in one of `ep` processes that share the experts."""
 
-    name: str
-    layers: int
-    n: int
-    d: int
-    D: int
-    ep: int = 1  # processes that share the experts of a layer
+    ep: int = 1
     layout: str = "stacked"
     dtype: torch.dtype = torch.bfloat16
 
@@ -184,22 +179,22 @@ class Shape:
 
     @property
     def gate_bytes(self) -> int:
-        """Of a layer and process: the gates alone."""
+        """Bytes of a layer's gates in one process."""
         return self.here * self.d * self.D * self.dtype.itemsize
 
     @property
     def gradient_bytes(self) -> int:
-        """Of a layer and process; of fused gates with the half that is zero."""
+        """Bytes of their gradient; a fused one includes the half that is zero."""
         return self.gate_bytes * (2 if self.half else 1)
 
     def ideal_bytes(self, accumulates: bool = False) -> int:
-        """Of a layer and process: gates read twice, the gradient written once; one that `accumulates` is read too, and
-        of fused gates only their half."""
+        """Bytes moved in one process: gates are read twice and the gradient is written once. One that `accumulates`
+        is read too, and only the gates' half of it is touched."""
         return 4 * self.gate_bytes if accumulates else 2 * self.gate_bytes + self.gradient_bytes
 
     @property
     def ideal_operations(self) -> int:
-        """Three products of [n, d] by [n D, d]."""
+        """Operations of three products [n, d] by [n D, d]."""
         return 3 * 2 * self.n * self.here * self.d * self.D
 
     def router(self, device: str) -> Tensor:
@@ -214,11 +209,9 @@ class Shape:
         return [torch.empty(self.here, rows, self.d, dtype=self.dtype, device=device)]
 
 
-OLMOE = Shape("OLMoE-1B-7B", 16, 64, 2048, 1024)
-QWEN3 = Shape("Qwen3-30B-A3B", 48, 128, 2048, 768)
-DEEPSEEK_V3 = Shape("DeepSeek-V3", 58, 256, 7168, 2048)
-SMALL = Shape("small", 2, 16, 256, 128)
-SHAPES = {"olmoe": OLMOE, "qwen3": QWEN3, "deepseek-v3": DEEPSEEK_V3, "small": SMALL}
+OLMOE, QWEN3, DEEPSEEK_V3 = (
+    Shape(*dataclasses.astuple(shape)) for shape in (bench.OLMOE, bench.QWEN3, bench.DEEPSEEK_V3)
+)
 
 
 # ---- what is counted ----
@@ -263,7 +256,7 @@ def under_fake(run: Callable[[], Any]) -> Any:
 
 
 def counted(run: Callable[[], Any]) -> Counts:
-    """Of what `run` does; what it returns is dropped."""
+    """Counts what `run` does; its result is dropped."""
     counter = Counter()
     with counter:
         run()

@@ -1,7 +1,0 @@
-"""python -m couplet.bench"""
-
-import sys
-
-from . import main
-
-sys.exit(main())
