@@ -1,7 +1,9 @@
 #!/usr/bin/env python3
 """make_defaults_json.py [--check]: writes python/couplet/compare/defaults.json, the default of every setting of a run, from the
-lists of settings in src; --check fails if the file is not what this writes."""
+lists of settings in src. --check fails if the file differs, or if the C library or a function of the Python package has
+another default of the coupling loss than the program: alpha, weight, activation, noise, reduction, seed and the counters."""
 
+import ast
 import json
 import pathlib
 import re
@@ -15,6 +17,80 @@ LISTS = (
     ("src/model/aux_losses.def", r"CPL_LOSS_SETTING\((?P<section>\w+), \w+, (?P<name>\w+)", None),
     ("src/train/config/run.def", r"CPL_RUN_SETTING\((?P<section>\w+), (?P<name>\w+)", None),
 )
+
+
+PACKAGE = pathlib.Path("python/couplet")
+PUBLIC = {  # files that must have such a function
+    "ops/_functional.py",
+    "ops/_module.py",
+    "_attach.py",
+    "hf.py",
+    "parallel.py",
+    "reference.py",
+}
+
+
+def constants(defaults):
+    """The defaults of the loss, by the names that C and Python have for them. In the program a weight that is unset is
+    1, and the counters are those of training."""
+    row = re.search(r'CPL_LOSS\(ERC, erc, "\w+", \w+, (\S+),', pathlib.Path(LISTS[2][0]).read_text())
+    of_erc = {name: defaults[f"erc.{name}"] for name in ("alpha", "activation", "noise")}
+    return {
+        "alpha": float(of_erc.pop("alpha")),
+        "weight": float(row[1]),
+        **of_erc,
+        "reduction": defaults["erc.reduce"],
+        **dict.fromkeys(("seed", "step", "layer", "draw"), 0),
+    }
+
+
+def faults_in_python(want):
+    """Parameters and members with another default. Functions of the loss are those with an alpha; in certify, whose
+    losses of routers have weights of their own, alpha alone is compared."""
+    found = set()
+    for path in sorted(PACKAGE.rglob("*.py")):
+        place = path.relative_to(PACKAGE)
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, (ast.FunctionDef, ast.Lambda)):
+                a = node.args
+                named = [*a.posonlyargs, *a.args][-len(a.defaults) or len(a.args) :] + a.kwonlyargs
+                given = {arg.arg: value for arg, value in zip(named, a.defaults + a.kw_defaults)}
+            elif isinstance(node, ast.ClassDef):
+                given = {item.target.id: item.value for item in node.body if isinstance(item, ast.AnnAssign)}
+            else:
+                continue
+            given = {name: value.value for name, value in given.items() if isinstance(value, ast.Constant)}
+            if given.get("alpha") is None:
+                continue
+            found.add(place.as_posix())
+            for name in ["alpha"] if place.parts[0] == "certify" else want:
+                if given.get(name) is not None and given[name] != want[name]:
+                    yield f"{path}:{node.lineno}: the default of {name} is {given[name]!r}, the program's is {want[name]!r}"
+    if f'return "{want["reduction"]}" if reduction is None' not in (PACKAGE / "hf.py").read_text(encoding="utf-8"):
+        yield f"{PACKAGE}/hf.py: a reduction of None is not {want['reduction']!r}, the program's default"
+    for name in sorted(PUBLIC - found):
+        yield f"{PACKAGE / name}: no function with a default of alpha was found"
+
+
+def faults_in_c(want):
+    """What cpl_erc_init sets, and what couplet.h says. All members but alpha and weight are 0, and an enumeration's 0 is
+    its first value."""
+    body = re.search(r"void cpl_erc_init\(.*?\n}", pathlib.Path("src/model/couplet.c").read_text(), re.S)[0]
+    made = {name: float(value) for name, value in re.findall(r"erc->(\w+)\s*= (\S+);", body)}
+    if made != {"alpha": want["alpha"], "weight": want["weight"]}:
+        yield f"src/model/couplet.c: cpl_erc_init sets {made}, the program's defaults are {want}"
+    header = pathlib.Path("include/couplet.h").read_text()
+    for name in ("alpha", "weight"):
+        if not re.search(rf"double {name}; .*default {want[name]:g}\b", header):
+            yield f"include/couplet.h: the comment of {name} does not say: default {want[name]:g}"
+    enums = header + pathlib.Path("include/couplet/activation.h").read_text()
+    for name, kind, values in (
+        ("activation", "cpl_erc_activation", {"CPL_ERC_GATE": "gate"}),
+        ("noise", "cpl_erc_noise_kind", {"CPL_ERC_NOISE_DRAWN": "bounded"}),
+    ):
+        first = re.search(rf"typedef enum {kind} {{\s*(\w+)", enums)[1]
+        if values.get(first) != want[name]:
+            yield f"include: the first value of {kind} is {first}, the program's default of {name} is {want[name]}"
 
 
 def main():
@@ -31,6 +107,9 @@ def main():
         COPY.write_text(written)
     elif not COPY.exists() or COPY.read_text() != written:
         sys.exit(f"{COPY} differs from the lists of settings: run tools/make_defaults_json.py")
+    else:
+        want = constants(defaults)
+        sys.exit("\n".join([*faults_in_python(want), *faults_in_c(want)]) or 0)
 
 
 main()
