@@ -4,7 +4,7 @@ afar is, compared with `curl --parallel` over the same ranges.
 
 A checkpoint in the shape of OLMoE-1B-7B with some of its layers (64 experts, d 2048, D 1024, bf16; gates of random
 numbers, the other matrices zero) lies on nginx, with TLS and HTTP/2, behind a proxy of a rate (100 MB/s for all
-connections together) and a delay (25 ms each way: round trips of 50 ms; tests/remote/shaper.py). `couplet inspect
+connections together) and a delay (25 ms each way: round trips of 50 ms; tests/remote/slow_link.py). `couplet inspect
 https://...` and curl run in turn. curl asks for the ranges that nginx has logged of the program's first run, all at once
 up to --parallel, and keeps nothing. The time is that of the whole process: the program also computes, and learns from
 index and headers what to ask for.
@@ -27,7 +27,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).parents[1] / "tests" / "remote"))
 import nginx  # noqa: E402
 from certificates import Certificates  # noqa: E402
 from checkpoints import UPPER, Checkpoint, is_read, write_file  # noqa: E402
-from shaper import Shaper  # noqa: E402
+from slow_link import SlowLink  # noqa: E402
 
 BAR = 0.8
 
@@ -85,7 +85,7 @@ def measure(options, work):
     environment = os.environ | certificates.environment()
     with (
         nginx.Nginx(made.folder, work / "nginx", certificates) as server,
-        Shaper(server.port, options.rate, options.delay) as shaped,
+        SlowLink(server.port, options.rate, options.delay) as shaped,
     ):
         base = f"https://127.0.0.1:{shaped.port}"
         commands = {

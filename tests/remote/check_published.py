@@ -49,7 +49,7 @@ def wanted(figures):
 
 
 def check_row(one, text, name, figures):
-    commit = one.front.repositories[published.MODELS[name][0]].commit("main")
+    commit = one.servers.repositories[published.MODELS[name][0]].commit("main")
     cells = row(text, name)
     own, z, alpha = wanted(figures)
     check(
@@ -79,14 +79,14 @@ def check_filling(one, page, folders):
 
 def check_failing(one, page):
     """A model that is not there, or that the hub says nothing sensible of, leaves its row; the next one is still read."""
-    before, front = page.read_text(), one.front
-    kept = front.repositories.pop(published.MODELS["OLMoE"][0])
+    before, servers = page.read_text(), one.servers
+    kept = servers.repositories.pop(published.MODELS["OLMoE"][0])
     out, code = publish(one, page, "--only", "OLMoE", "--only", "gpt-oss")
     check(
         code == 1 and "no commit" in out and "gpt-oss-20b@" in out and page.read_text() == before,
         f"a model that is not there: {code} {out}",
     )
-    front.repositories[kept.name] = kept
+    servers.repositories[kept.name] = kept
     page.write_text(before.replace("| OLMoE |", "| OtherMoE |"))
     out, code = publish(one, page, "--only", "OLMoE")
     check(code == 1 and "0 rows of OLMoE" in out, f"a page without the row: {code} {out}")
@@ -103,7 +103,7 @@ def body(one):
         for i, name in enumerate(published.MODELS)
     }
     for name, folder in folders.items():
-        one.front.add(published.MODELS[name][0], folder)
+        one.servers.add(published.MODELS[name][0], folder)
     page = pathlib.Path(shutil.copy("docs/published.md", one.work))
     check_filling(one, page, folders)
     check_failing(one, page)

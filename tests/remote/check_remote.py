@@ -14,14 +14,14 @@ import sys
 import threading
 import time
 
-import misbehaviour as wrongly
+import faulty_server as wrongly
 import nginx
 import remote_case
 from checkpoints import gguf, length, many_gates, sharded
 from exchange import redirect
-from front import ACCESS, OUTSIDER, digest
+from fake_hub import ACCESS, OUTSIDER, digest
 from program import COUPLET, check
-from shaper import Shaper
+from slow_link import SlowLink
 
 SECOND = "model-00002-of-00003.safetensors"
 
@@ -31,9 +31,9 @@ SECOND = "model-00002-of-00003.safetensors"
 
 def check_equal(one, folder):
     """From the hub by branch, tag, commit, old name and page; from a plain folder; one file."""
-    front, local = one.front, one.json(folder)
-    commit = front.repositories["org/model"].commit("main")
-    plain = front.serve("plain", folder)
+    servers, local = one.servers, one.json(folder)
+    commit = servers.repositories["org/model"].commit("main")
+    plain = servers.serve("plain", folder)
     for path in (
         "hf://org/model",
         "hf://org/model@main",
@@ -52,7 +52,7 @@ def check_equal(one, folder):
     check(one.json("hf://org/model@v2") == one.json(one.work / "second") != local, "@v2: not that revision's figures")
     file = f"{plain}/{SECOND}"
     check(one.json(file) == one.json(folder / SECOND), "one file of a plain folder")
-    front.add("org/deep", one.work / "deep")
+    servers.add("org/deep", one.work / "deep")
     (one.work / "deep").mkdir()
     shutil.copytree(folder, one.work / "deep" / "sub")
     check(one.json("hf://org/deep/sub") == one.json("hf://org/deep@main/sub") == local, "a folder of a repository")
@@ -62,55 +62,55 @@ def check_equal(one, folder):
 
 
 def check_gguf(one, made):
-    front, local = one.front, one.json(made.folder)
-    front.add("org/gguf", made.folder)
-    front.clear()
+    servers, local = one.servers, one.json(made.folder)
+    servers.add("org/gguf", made.folder)
+    servers.clear()
     check(one.json("hf://org/gguf") == local, "hf:// of a GGUF file: other figures")
     one.check_asked(made, "GGUF")
     check(one.json("hf://org/gguf/model.gguf") == local, "hf:// of the file itself: other figures")
     capital = one.work / "capital"
     capital.mkdir()
     shutil.copy(made.folder / "model.gguf", capital / "MODEL.GGUF")
-    front.add("org/capital", capital)
+    servers.add("org/capital", capital)
     check(one.json(capital) == local, "a folder with an ending in capitals: other figures")
     for path in ("hf://org/capital", "hf://org/capital/MODEL.GGUF"):
         check(one.json(path) == local, f"{path}: other figures")
     one.fails("hf://org/capital/sub: the repository has no such folder at this revision", "hf://org/capital/sub")
-    plain = front.serve("gguf", made.folder)
+    plain = servers.serve("gguf", made.folder)
     check(one.json(f"{plain}/model.gguf") == local, "https:// of a GGUF file: other figures")
 
 
 def check_bytes(one, made):
     """What is asked for, and that the line before says so; --dry-run stops there."""
-    front = one.front
-    front.clear()
+    servers = one.servers
+    servers.clear()
     out, err, code = one.run("hf://org/model", "--dry-run")
     check(code == 0, f"--dry-run: exit {code}: {err}")
     one.check_asked(made, "--dry-run", headers_only=True)
-    before = len(front.bodies(r"\.safetensors$"))
+    before = len(servers.bodies(r"\.safetensors$"))
     check(
         re.search(r"\d[\d.,]* ?[KMG]?i?B.* of .*\d", out + err) and re.search(r"\d+ requests?", out + err),
         f"--dry-run says {out + err!r}",
     )
-    front.clear()
+    servers.clear()
     one.json("hf://org/model")
     one.check_asked(made, "the whole inspection")
-    asked = front.bodies(r"\.safetensors$")
+    asked = servers.bodies(r"\.safetensors$")
     said = int(re.search(r"([\d,]+) requests?", out + err)[1].replace(",", ""))
     check(
         said == len(asked) - before,
         f"{said} requests are said, {len(asked) - before} of {len(asked)} were made: {err!r}",
     )
-    front.clear()
+    servers.clear()
     one.json("hf://org/model", "--layers", 1)
     one.check_asked(made_of_layer(made, 1), "--layers 1")
 
 
 def check_at_once(one, made):
     """Several requests are on their way at once, over connections that are kept; a bar has the rate and the time left."""
-    front = one.front
-    front.clear()
-    front.misbehave(wrongly.trickle(1 << 15, 0.02), "store", r"\.safetensors$")
+    servers = one.servers
+    servers.clear()
+    servers.misbehave(wrongly.trickle(1 << 15, 0.02), "store", r"\.safetensors$")
     try:
         master, slave = pty.openpty()
     except OSError as error:  # a root without devpts
@@ -129,13 +129,13 @@ def check_at_once(one, made):
                 text += part
     os.close(master)
     check(process.returncode == 0 and re.search(rb"[KMG]i?B/s", text) and b"left" in text, f"the bar: {text[-500:]!r}")
-    check(front.most_at_once >= 4, f"{front.most_at_once} requests at once")
-    connections = {seen.connection for seen in front.seen}
+    check(servers.most_at_once >= 4, f"{servers.most_at_once} requests at once")
+    connections = {seen.connection for seen in servers.seen}
     check(
-        len(connections) <= 24 and len(connections) < len(front.seen),
-        f"{len(connections)} connections for {len(front.seen)} requests",
+        len(connections) <= 24 and len(connections) < len(servers.seen),
+        f"{len(connections)} connections for {len(servers.seen)} requests",
     )
-    front.clear()
+    servers.clear()
 
 
 def made_of_layer(made, layer):
@@ -164,19 +164,19 @@ def check_http2(one, made):
     if nginx.missing():
         print(f"not checked: {nginx.missing()}")
         return
-    front, local = one.front, one.json(made.folder)
-    with nginx.Nginx(made.folder, one.work / "nginx", front.certificates) as server:
-        front.store_url = server.url
+    servers, local = one.servers, one.json(made.folder)
+    with nginx.Nginx(made.folder, one.work / "nginx", servers.certificates) as server:
+        servers.store_url = server.url
         check(
             one.json("hf://org/model", env={"HF_TOKEN": ACCESS}) == local, "through the hub from nginx: other figures"
         )
-        front.store_url = None
+        servers.store_url = None
         check(one.json(server.url) == local, "from nginx: other figures")
         time.sleep(0.2)
         lines = server.lines()
-    with nginx.Nginx(made.folder, one.work / "nginx-5", front.certificates, requests=5) as server:
+    with nginx.Nginx(made.folder, one.work / "nginx-5", servers.certificates, requests=5) as server:
         check(one.json(server.url) == local, "from a server that takes 5 requests of a connection: other figures")
-        with Shaper(server.port, cut=1500000, cuts=2) as shaped:
+        with SlowLink(server.port, cut=1500000, cuts=2) as shaped:
             check(one.json(f"https://127.0.0.1:{shaped.port}") == local, "two cuts of HTTP/2: other figures")
     weights = [line for line in lines if "safetensors" in line.path and line.method == "GET" and line.status < 400]
     check(
@@ -215,13 +215,13 @@ def check_local(one, made):
 # ---- tokens ----
 
 
-def tokens(front, host):
-    return {seen.headers.get("authorization") for seen in front.seen if seen.host == host}
+def tokens(servers, host):
+    return {seen.headers.get("authorization") for seen in servers.seen if seen.host == host}
 
 
 def check_tokens(one, made):
     """The token's places, the order between them, and that it goes to the endpoint alone."""
-    front, local = one.front, one.json(made.folder)
+    servers, local = one.servers, one.json(made.folder)
     file, hf_home = one.work / "token", one.work / "hf"
     hf_home.mkdir()
     places = [{"HF_TOKEN": ACCESS}, {"HF_TOKEN_PATH": str(file)}, {"HF_HOME": str(hf_home)}, {}]
@@ -230,10 +230,10 @@ def check_tokens(one, made):
     for place in (file, hf_home / "token", usual):
         place.write_text(ACCESS + "\n")
     for place in places:
-        front.clear()
+        servers.clear()
         check(one.json("hf://org/gated", env=place) == local, f"gated, with the token of {place}")
-        check(f"Bearer {ACCESS}" in tokens(front, "hub"), f"{place}: no token came")
-        check(tokens(front, "store") == {None}, f"{place}: the token went to the store")
+        check(f"Bearer {ACCESS}" in tokens(servers, "hub"), f"{place}: no token came")
+        check(tokens(servers, "store") == {None}, f"{place}: the token went to the store")
     for place in (file, usual):
         place.write_text(OUTSIDER)
     check(
@@ -247,34 +247,34 @@ def check_tokens(one, made):
         "then HF_TOKEN_PATH",
     )
     usual.unlink()
-    front.clear()
+    servers.clear()
     for host in ("hub", "store"):
-        one.json(front.serve("plain", made.folder, host), env={"HF_TOKEN": ACCESS})
-    check(tokens(front, "store") == {None}, "the token went to a host of https://")
-    front.clear()
-    front.misbehave(
-        wrongly.redirects(lambda seen: f"{front.store.url}/files/plain/{seen.path.split('/')[-1]}"), "hub", "resolve/"
+        one.json(servers.serve("plain", made.folder, host), env={"HF_TOKEN": ACCESS})
+    check(tokens(servers, "store") == {None}, "the token went to a host of https://")
+    servers.clear()
+    servers.misbehave(
+        wrongly.redirects(lambda seen: f"{servers.store.url}/files/plain/{seen.path.split('/')[-1]}"), "hub", "resolve/"
     )
     check(
-        one.json("hf://org/model", env={"HF_TOKEN": ACCESS}) == local and tokens(front, "store") == {None},
+        one.json("hf://org/model", env={"HF_TOKEN": ACCESS}) == local and tokens(servers, "store") == {None},
         "the token went where a redirect led",
     )
-    front.clear()
-    with Shaper(f"127.0.0.2:{front.store.server_address[1]}") as same_host:
+    servers.clear()
+    with SlowLink(f"127.0.0.2:{servers.store.server_address[1]}") as same_host:
         other_port = f"https://127.0.0.1:{same_host.port}/files/plain"
-        front.misbehave(wrongly.redirects(lambda seen: f"{other_port}/{seen.path.split('/')[-1]}"), "hub", "resolve/")
+        servers.misbehave(wrongly.redirects(lambda seen: f"{other_port}/{seen.path.split('/')[-1]}"), "hub", "resolve/")
         check(
-            one.json("hf://org/model", env={"HF_TOKEN": ACCESS}) == local and tokens(front, "store") == {None},
+            one.json("hf://org/model", env={"HF_TOKEN": ACCESS}) == local and tokens(servers, "store") == {None},
             "the token went to another port of the endpoint's host",
         )
-    front.clear()
+    servers.clear()
     for bad in ("two words", "t\u00f6ken", "a\x7f"):
         one.fails("HF_TOKEN: holds a character that no token has", "hf://org/model", "--dry-run", env={"HF_TOKEN": bad})
-    check(not front.seen, "something was asked with a token that is none")
+    check(not servers.seen, "something was asked with a token that is none")
     one.run("hf://org/model", "--dry-run", env={"HF_TOKEN": " first\nsecond: line\n"})
     check(
-        tokens(front, "hub") == {"Bearer first"} and all("second" not in seen.headers for seen in front.seen),
-        f"of two lines, tokens {tokens(front, 'hub')}",
+        tokens(servers, "hub") == {"Bearer first"} and all("second" not in seen.headers for seen in servers.seen),
+        f"of two lines, tokens {tokens(servers, 'hub')}",
     )
 
 
@@ -283,18 +283,18 @@ def check_tokens(one, made):
 
 def check_patience(one, made):
     """What passes: an address that expires once, a server that asks to wait, cuts."""
-    front, local = one.front, one.json(made.folder)
+    servers, local = one.servers, one.json(made.folder)
 
     def tried(what, fault=None, least=0, **how):
-        front.clear()
+        servers.clear()
         if fault:
-            front.misbehave(fault, **({"path": r"\.safetensors$"} | how))
+            servers.misbehave(fault, **({"path": r"\.safetensors$"} | how))
         began = time.monotonic()
         check(one.json("hf://org/model", seconds=120) == local, f"{what}: other figures")
         check(time.monotonic() - began >= least, f"{what}: did not wait for {least} s")
 
     def expire(seen, make):
-        front.expire()
+        servers.expire()
         return make()
 
     tried("expired", expire, host="store", path=SECOND, times=1, skip=1)
@@ -315,10 +315,10 @@ def check_patience(one, made):
 def check_latest_wait(one, made):
     """Two ranges on their way: the first is asked to wait for 2 s, then the second for 4 s. The first is not sent again before
     both times have passed."""
-    front, arrived, both, until = one.front, [], threading.Event(), []
+    servers, arrived, both, until = one.servers, [], threading.Event(), []
 
     def fault(seen, make):
-        with front.lock:
+        with servers.lock:
             order = len(arrived)
             refused = order < 2 and not seen.headers["range"].startswith("bytes=0-")
             if refused:
@@ -333,14 +333,14 @@ def check_latest_wait(one, made):
         until.append(time.monotonic() + 4)
         return wrongly.retry_after(429, 4)(seen, make)
 
-    front.clear()
-    front.misbehave(fault, "store", r"\.safetensors$")
+    servers.clear()
+    servers.misbehave(fault, "store", r"\.safetensors$")
     _, err, code = one.run("hf://org/model", seconds=120)
     check(code == 0 and "asks to wait 4 seconds (429)" in err, f"asked to wait twice: exit {code}: {err[-500:]!r}")
     for refused in arrived:
         again = [
             seen.at
-            for seen in front.seen
+            for seen in servers.seen
             if seen is not refused
             and (seen.file, seen.headers.get("range")) == (refused.file, refused.headers["range"])
         ]
@@ -348,24 +348,24 @@ def check_latest_wait(one, made):
             len(again) == 1 and again[0] >= until[0] - 0.01,
             f"asked again {[at - until[0] for at in again]} s after the latest wait",
         )
-    front.clear()
+    servers.clear()
 
 
 def check_renewed(one, made):
     """A renewed way that leads to another host, whose ETags have another form: the hub's X-Linked-ETag says whether it is the
     same file. Answers of the old host, which are on their way, are held against its own ETag."""
-    front, local = one.front, one.json(made.folder)
+    servers, local = one.servers, one.json(made.folder)
     content = digest(made.folder / SECOND, "sha256")
-    plain = front.serve("plain", made.folder, "hub") + f"/{SECOND}"
+    plain = servers.serve("plain", made.folder, "hub") + f"/{SECOND}"
 
     def renewed(fault):
-        front.clear()
-        front.misbehave(wrongly.status(403, b"<Error/>"), "store", SECOND, times=1, skip=2)
-        front.misbehave(wrongly.trickle(1 << 15, 0.05), "store", SECOND)  # answered after the renewal
-        front.misbehave(fault, "hub", f"resolve/.*{SECOND}$", skip=1)
+        servers.clear()
+        servers.misbehave(wrongly.status(403, b"<Error/>"), "store", SECOND, times=1, skip=2)
+        servers.misbehave(wrongly.trickle(1 << 15, 0.05), "store", SECOND)  # answered after the renewal
+        servers.misbehave(fault, "hub", f"resolve/.*{SECOND}$", skip=1)
 
     def itself(tag):
-        return lambda seen, make: front.of_file(seen, made.folder / SECOND, SECOND, tag)
+        return lambda seen, make: servers.of_file(seen, made.folder / SECOND, SECOND, tag)
 
     def elsewhere(tag):
         return lambda seen, make: redirect(302, plain, X_Linked_ETag=f'"{tag}"')
@@ -373,18 +373,18 @@ def check_renewed(one, made):
     for what, fault in (("the hub itself", itself(content)), ("another host", elsewhere(content))):
         renewed(fault)
         check(one.json("hf://org/model") == local, f"a renewed way to {what}: other figures")
-        hosts = {seen.host for seen in front.bodies(SECOND)}
+        hosts = {seen.host for seen in servers.bodies(SECOND)}
         check(hosts == {"hub", "store"}, f"a renewed way to {what}: bytes of {hosts}")
-    front.clear()
-    lifetime, front.lifetime = (
-        front.lifetime,
+    servers.clear()
+    lifetime, servers.lifetime = (
+        servers.lifetime,
         2,
     )  # less than a range takes: those that wait set out once the new way answers
-    front.misbehave(wrongly.trickle(1 << 14, 0.2), "store", r"\.safetensors$")
+    servers.misbehave(wrongly.trickle(1 << 14, 0.2), "store", r"\.safetensors$")
     check(one.json("hf://org/model") == local, "a way that lasts less long than a range takes: other figures")
-    check(any(seen.status == 403 for seen in front.seen), "no way expired")
-    front.lifetime = lifetime
-    front.clear()
+    check(any(seen.status == 403 for seen in servers.seen), "no way expired")
+    servers.lifetime = lifetime
+    servers.clear()
     for what, fault in (("ETag", itself("0" * 64)), ("X-Linked-ETag", elsewhere("0" * 64))):
         renewed(fault)
         one.fails(
@@ -392,7 +392,7 @@ def check_renewed(one, made):
             "hf://org/model",
             what=f"another {what} of the hub",
         )
-    front.clear()
+    servers.clear()
 
 
 # ---- the cache ----
@@ -414,8 +414,8 @@ def n_asked(one):
 
 def interrupt(one, made, cache):
     """Ctrl-C once a range of weights is kept, while others do not end; how many ranges are kept then."""
-    front = one.front
-    front.misbehave(wrongly.trickle(1000, 0.05), "store", r"\.safetensors$", skip=len(made.needed) + 2)
+    servers = one.servers
+    servers.misbehave(wrongly.trickle(1000, 0.05), "store", r"\.safetensors$", skip=len(made.needed) + 2)
     with subprocess.Popen(
         [COUPLET, "inspect", "hf://org/model", "--cache", cache],
         env=one.environment(),
@@ -437,31 +437,31 @@ def interrupt(one, made, cache):
 
 def check_cache(one, made):
     """Goes on where it was cut, and reads nothing twice."""
-    front, local, cache = one.front, one.json(made.folder), one.work / "cache"
+    servers, local, cache = one.servers, one.json(made.folder), one.work / "cache"
     _, err, code = one.run(made.folder, "--cache", cache)
     check(code == 2 and "--cache keeps what is fetched" in err, f"--cache of a local folder: {code} {err}")
 
-    front.clear()
+    servers.clear()
     one.json("hf://org/model")
     whole = n_asked(one)
 
     def goes_on(what, kept):
         check(0 < kept < whole, f"{what}: {kept} of {whole} ranges are kept")
-        front.clear()
+        servers.clear()
         check(one.json("hf://org/model", "--cache", cache) == local, f"with a cache, after {what}: other figures")
         check(
             n_asked(one) == whole - kept,
             f"after {what}: {n_asked(one)} of {whole} ranges were asked for, {kept} were kept",
         )
 
-    front.clear()
-    front.misbehave(wrongly.hangs_up, "store", r"\.safetensors$", skip=6)
+    servers.clear()
+    servers.misbehave(wrongly.hangs_up, "store", r"\.safetensors$", skip=6)
     one.fails("connection|cut|closed|reset|answer|reach", "hf://org/model", "--cache", cache, seconds=200)
     goes_on("a cut", kept_in(cache))
     shutil.rmtree(cache)
-    front.clear()
+    servers.clear()
     goes_on("Ctrl-C", interrupt(one, made, cache))
-    front.clear()
+    servers.clear()
     check(one.json("hf://org/model", "--cache", cache) == local, "from the cache: other figures")
     _, err, _ = one.run("hf://org/model", "--cache", cache)
     check(" more from the cache" in err, f"from the cache: {err!r}")
@@ -475,7 +475,7 @@ def check_cache(one, made):
 
 def check_changed_cache(one, made, cache):
     """Another file under the same name is not mixed with what was kept; damaged bytes are not used."""
-    front, file = one.front, made.folder / SECOND
+    servers, file = one.servers, made.folder / SECOND
     before = file.read_bytes()
     file.write_bytes((one.work / "second" / SECOND).read_bytes())
     out, err, code = one.run("hf://org/model", "--cache", cache, "--json", "-")
@@ -498,7 +498,7 @@ def check_changed_cache(one, made, cache):
     within = made.folder / "kept"
     one.fails("kept", "hf://org/model", made.folder, "--cache", within)
     check(not within.exists(), "--cache is written into a checkpoint")
-    front.clear()
+    servers.clear()
 
 
 # ---- 20,000 requests ----
@@ -507,8 +507,8 @@ def check_changed_cache(one, made, cache):
 def check_limit(one):
     """80 layers of a router and 256 gates, each far from the next."""
     made = many_gates(one.work / "many", layers=80, n=256)
-    one.front.add("org/many", made.folder)
-    one.front.clear()
+    one.servers.add("org/many", made.folder)
+    one.servers.clear()
     refused = (
         "couplet: this takes 20560 requests, and more than 20000 are made with --yes only; --layers reads fewer layers$"
     )
@@ -518,21 +518,21 @@ def check_limit(one):
     check(asked < 80 * (1 << 20), f"{asked} bytes were asked for before the limit was told")
     out, err, code = one.run("hf://org/many", "--layers", "0-1", "--dry-run")
     check(code == 0 and " to fetch in 514 requests" in err, f"two layers of it: {err[-500:]!r}")
-    one.front.clear()
-    one.front.misbehave(wrongly.status(404), "store", r"\.safetensors$", skip=99)
+    one.servers.clear()
+    one.servers.misbehave(wrongly.status(404), "store", r"\.safetensors$", skip=99)
     one.fails(r"127.0.0.2:\d+ has no such file [(]404[)]", "hf://org/many", "--yes")
-    check(len(one.front.seen) > 99, f"--yes made {len(one.front.seen)} requests")
-    one.front.clear()
+    check(len(one.servers.seen) > 99, f"--yes made {len(one.servers.seen)} requests")
+    one.servers.clear()
     shutil.rmtree(made.folder)
 
 
 def body(one):
     made = sharded(one.work / "model")
     sharded(one.work / "second", seed=2)
-    front = one.front
-    front.add("org/model", made.folder, revisions={"v2": one.work / "second"})
-    front.add("org/gated", made.folder, gated=True)
-    front.add("org/old", made.folder, moved_to="org/model")
+    servers = one.servers
+    servers.add("org/model", made.folder, revisions={"v2": one.work / "second"})
+    servers.add("org/gated", made.folder, gated=True)
+    servers.add("org/old", made.folder, moved_to="org/model")
     remote_case.groups(
         {
             "equal": lambda: check_equal(one, made.folder),

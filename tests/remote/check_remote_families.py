@@ -23,31 +23,31 @@ def check_families(one):
     folders = sorted(path for path in FAMILIES.iterdir() if path.is_dir())
     check(len(folders) >= 7, f"{len(folders)} families")
     for folder in folders:
-        place = one.front.serve(folder.name, folder)
+        place = one.servers.serve(folder.name, folder)
         same(one, folder, place)
         _, err, _ = one.run(place, "--dry-run")
         check(" to fetch in " in err and ("come along" in err) == (folder.name == "gpt_oss"), f"{folder.name}: {err!r}")
-    check(not any("authorization" in seen.headers for seen in one.front.seen), "a web server got a token")
+    check(not any("authorization" in seen.headers for seen in one.servers.seen), "a web server got a token")
 
 
 def check_files(one):
     folder = FAMILIES / "qwen3_moe"
-    place = one.front.serve("qwen3_moe", folder)
+    place = one.servers.serve("qwen3_moe", folder)
     same(one, folder / "model.safetensors", f"{place}/model.safetensors", "--layers", 1)
     moe = GOLDEN / "gguf" / "moe"
     for path in sorted(moe.glob("*.gguf")):
-        same(one, path, f"{one.front.serve('gguf', moe)}/{path.name}")
+        same(one, path, f"{one.servers.serve('gguf', moe)}/{path.name}")
 
 
 def check_silhouettes(one):
     """The gates are read twice."""
     folder = FAMILIES / "qwen3_moe"
-    same(one, folder, one.front.serve("qwen3_moe", folder), "--silhouette", "--threads", 3)
+    same(one, folder, one.servers.serve("qwen3_moe", folder), "--silhouette", "--threads", 3)
 
 
 def check_mixed(one):
     """A local checkpoint and one of a server in one call, of different families."""
-    place = one.front.serve("olmoe", FAMILIES / "olmoe")
+    place = one.servers.serve("olmoe", FAMILIES / "olmoe")
     check(
         one.json(FAMILIES / "mixtral", place) == one.json(FAMILIES / "mixtral", FAMILIES / "olmoe"),
         "mixed: other figures",
@@ -70,9 +70,9 @@ def check_vocabulary(one):
     folder = one.work / "vocabulary"
     folder.mkdir()
     (folder / "x.gguf").write_bytes(head + bytes(-len(head) % 32) + raw[(end + 31) // 32 * 32 :])
-    place = one.front.serve("vocabulary", folder)
+    place = one.servers.serve("vocabulary", folder)
     same(one, folder / "x.gguf", f"{place}/x.gguf")
-    one.front.clear()
+    one.servers.clear()
     one.run(f"{place}/x.gguf", "--dry-run")
     spans = one.spans()["x.gguf"]
     check(len(pair) > LONGEST_LIST and len(spans) <= 5, f"{len(pair)} bytes took the requests {spans}")
@@ -81,10 +81,10 @@ def check_vocabulary(one):
 def check_proxies(one):
     """What is not protected on its way does not leave this machine by a proxy."""
     nowhere = "http://127.0.0.1:1"
-    place = one.front.serve("olmoe", FAMILIES / "olmoe", "plain")
-    one.front.clear()
+    place = one.servers.serve("olmoe", FAMILIES / "olmoe", "plain")
+    one.servers.clear()
     same(one, FAMILIES / "olmoe", place, env={"http_proxy": nowhere, "all_proxy": nowhere})
-    check({seen.host for seen in one.front.seen} == {"plain"}, "without TLS: another host")
+    check({seen.host for seen in one.servers.seen} == {"plain"}, "without TLS: another host")
 
 
 def check_without_libcurl(one):

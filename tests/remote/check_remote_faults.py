@@ -9,10 +9,10 @@ import struct
 import sys
 import time
 
-import misbehaviour as wrongly
+import faulty_server as wrongly
 import remote_case
 from checkpoints import gguf, length, sharded
-from front import OUTSIDER
+from fake_hub import OUTSIDER
 from inputs import GOLDEN
 from program import bad, check
 
@@ -31,16 +31,16 @@ MOST_SECONDS = 100
 
 def faulty(one, what, pattern, fault, place="hf://org/model", most=MOST_SENT, **how):
     """A fault of a server, and its sentence."""
-    front = one.front
-    front.clear()
-    front.misbehave(fault, **({"host": "store", "path": r"\.safetensors$"} | how))
+    servers = one.servers
+    servers.clear()
+    servers.misbehave(fault, **({"host": "store", "path": r"\.safetensors$"} | how))
     began = time.monotonic()
     text = one.fails(pattern, place, what=what, seconds=2 * MOST_SECONDS)
-    sent, took = max((seen.sent for seen in front.seen), default=0), time.monotonic() - began
+    sent, took = max((seen.sent for seen in servers.seen), default=0), time.monotonic() - began
     check(sent <= most, f"{what}: {sent} bytes were sent before it was stopped")
     check(took < MOST_SECONDS, f"{what}: told after {took:.0f} s")
-    check(len(front.seen) < 200, f"{what}: {len(front.seen)} requests")
-    front.clear()
+    check(len(servers.seen) < 200, f"{what}: {len(servers.seen)} requests")
+    servers.clear()
     return text
 
 
@@ -143,15 +143,15 @@ def check_certificates(one):
             ("wrong_name", "no alternative certificate subject name matches"),
             ("stranger", "SSL certificate problem"),
         ):
-            one.front.use_certificate(host, which)
+            one.servers.use_certificate(host, which)
             one.fails(refused.format(name) + f".*{why}", "hf://org/model", what=f"{host}: certificate {which}")
-        one.front.use_certificate(host, "good")
+        one.servers.use_certificate(host, "good")
     one.fails(
         refused.format("127.0.0.1"),
         "hf://org/model",
         env={
-            "SSL_CERT_FILE": str(one.front.certificates.pair("other")[0]),
-            "CURL_CA_BUNDLE": str(one.front.certificates.pair("other")[0]),
+            "SSL_CERT_FILE": str(one.servers.certificates.pair("other")[0]),
+            "CURL_CA_BUNDLE": str(one.servers.certificates.pair("other")[0]),
         },
         what="an authority that nobody trusts",
     )
@@ -162,7 +162,7 @@ def check_certificates(one):
 
 def check_gated(one):
     """What to do is said: for a stranger, and for a token that may not."""
-    hub = re.escape(one.front.hub.url)
+    hub = re.escape(one.servers.hub.url)
     stranger = (
         rf"127.0.0.1:\d+ refuses it [(]401[)]: there is no such repository, or it is private or gated: accept its terms on "
         rf"{hub}/org/{{}}, then set HF_TOKEN to a token that may read it; it says \"{{}}"
@@ -183,7 +183,7 @@ def check_gated(one):
 
 
 def check_statuses(one):
-    front, store = one.front, r"127.0.0.2:\d+ "
+    servers, store = one.servers, r"127.0.0.2:\d+ "
     faulty(
         one,
         "429 always",
@@ -205,7 +205,7 @@ def check_statuses(one):
     faulty(one, "500 always", store + "answered 500, 5 times in a row", wrongly.retry_after(500, 0))
     for code in (418, 204):
         faulty(one, str(code), store + f"answered {code} ", wrongly.status(code))
-    check(len(front.seen) == 0, "the record was not cleared")
+    check(len(servers.seen) == 0, "the record was not cleared")
     away = r"127.0.0.2:\d+, to which the hub leads, refuses it [(]{}[)], by a new way too"
     for host, code, pattern in (
         ("store", 401, away),
@@ -233,7 +233,7 @@ def check_nearest(one, made):
     (other / SECOND).rename(other / SECOND.replace("model-", "model"))
     (other / FIRST).unlink()
     (other / FIRST.replace("00001-", "00003-")).unlink()
-    one.front.add("org/renamed", other)
+    one.servers.add("org/renamed", other)
     one.fails(
         f"{FIRST}: the repository has no such file at this revision [(]404[)]; the nearest name is {SECOND.replace('model-', 'model')} ",
         "hf://org/renamed",
@@ -242,7 +242,7 @@ def check_nearest(one, made):
     empty = one.work / "bare"
     empty.mkdir()
     (empty / "pytorch_model.bin").write_bytes(b"x" * 100)
-    one.front.add("org/bare", empty)
+    one.servers.add("org/bare", empty)
     one.fails(
         "hf://org/bare: has weights only in PyTorch's own form [(]pytorch_model.bin[)]",
         "hf://org/bare",
@@ -250,24 +250,24 @@ def check_nearest(one, made):
     )
     one.fails(
         "/files/bare: no weights found: expected .*such a folder cannot be listed",
-        one.front.serve("bare", empty),
+        one.servers.serve("bare", empty),
         what="a plain folder without weights",
     )
 
 
 def check_buckets(one, made):
     """A bucket that answers 403 for what it does not have: optional files count as absent if another one can be read."""
-    front, folder = one.front, GOLDEN / "families" / "olmoe"
-    plain, local = front.serve("bucket", folder), one.json(folder)
+    servers, folder = one.servers, GOLDEN / "families" / "olmoe"
+    plain, local = servers.serve("bucket", folder), one.json(folder)
     absent = (
         "model.safetensors.index.json: 127.0.0.2:[0-9]+ refuses it [(]403[)]; it counts as absent, since other files"
     )
 
     def hide(*refused, code=403):
-        front.clear()
+        servers.clear()
         for path in refused:
-            front.misbehave(wrongly.status(403), "store", path)
-        front.misbehave(wrongly.hides_absence(code), "store")
+            servers.misbehave(wrongly.status(403), "store", path)
+        servers.misbehave(wrongly.hides_absence(code), "store")
 
     hide()
     check(one.json(plain) == local, "a bucket that hides what is absent: other figures")
@@ -276,15 +276,15 @@ def check_buckets(one, made):
     bare = one.work / "unconfigured"
     bare.mkdir()
     shutil.copy(folder / "model.safetensors", bare)
-    out, err, code = one.run(front.serve("unconfigured", bare), "--layers", 0)
+    out, err, code = one.run(servers.serve("unconfigured", bare), "--layers", 0)
     check(
         re.search(absent, err)
         and re.search("config.json: 127.0.0.2:[0-9]+ refuses it [(]403[)]; it counts as absent", err),
         f"weights alone in such a bucket: exit {code}: {err!r}",
     )
-    front.clear()
+    servers.clear()
     check(
-        one.run(bare, "--layers", 0)[::2] == (out.replace(front.serve("unconfigured", bare), str(bare)), code),
+        one.run(bare, "--layers", 0)[::2] == (out.replace(servers.serve("unconfigured", bare), str(bare)), code),
         "weights alone in such a bucket: another answer than that of the folder",
     )
     hide("config", "model")
@@ -297,16 +297,16 @@ def check_buckets(one, made):
     )
     one.fails(
         "model.safetensors: 127.0.0.2:[0-9]+ refuses it [(]401[)]: it asks for a login",
-        front.serve("plain", made.folder),
+        servers.serve("plain", made.folder),
         what="a bucket that asks for a login",
     )
     hide(SECOND)
     one.fails(
         f"{SECOND}: 127.0.0.2:[0-9]+ refuses it [(]403[)] ",
-        front.serve("plain", made.folder),
+        servers.serve("plain", made.folder),
         what="a required file, refused",
     )
-    front.clear()
+    servers.clear()
 
 
 # ---- redirects ----
@@ -353,7 +353,7 @@ def check_redirects(one):
 
 def check_changes(one, made):
     """A file that becomes another while it is read."""
-    front, file = one.front, made.folder / SECOND
+    servers, file = one.servers, made.folder / SECOND
     before, shorter = (
         file.read_bytes(),
         r"{}: 127.0.0.2:\d+ has no bytes \d+ to \d+ of it [(]416[)]: the file became shorter",
@@ -374,7 +374,7 @@ def check_changes(one, made):
         )
         file.write_bytes(before)
     faulty(one, "another ETag each time", CHANGED.format("ETag"), wrongly.other_tag, skip=4)
-    plain = front.serve("plain", made.folder)
+    plain = servers.serve("plain", made.folder)
     faulty(one, "another ETag of a plain folder", CHANGED.format("ETag"), wrongly.other_tag, place=plain, skip=4)
     check(one.json("hf://org/model") == one.json(made.folder), "the file is as it was")
 
@@ -384,13 +384,13 @@ def variant(one, made, name, file, change):
     folder = one.work / name
     shutil.copytree(made.folder, folder)
     (folder / file).write_bytes(change((folder / file).read_bytes()))
-    one.front.add(f"org/{name}", folder)
-    return f"hf://org/{name}", one.front.serve(name, folder)
+    one.servers.add(f"org/{name}", folder)
+    return f"hf://org/{name}", one.servers.serve(name, folder)
 
 
 def check_indexes(one, made):
     """Names that lead out of the folder are never asked for."""
-    front = one.front
+    servers = one.servers
     outside = '{}: tensor model.layers.0.mlp.gate.weight: "{}" is not the name of a file in the folder of the index$'
     absent, reasons = (
         "/{1}: {2} [(]404[)]",
@@ -401,7 +401,7 @@ def check_indexes(one, made):
         for name in (
             "../x.safetensors",
             "../../org/gated/resolve/main/" + SECOND,
-            f"{front.store.url}/other.safetensors",
+            f"{servers.store.url}/other.safetensors",
             *"https://other/x /etc/passwd file:///etc/passwd a/../../b.safetensors".split(),
             "",
             ".",
@@ -424,11 +424,11 @@ def check_indexes(one, made):
             return json.dumps(index).encode()
 
         for path in variant(one, made, f"index-{i}", INDEX, change):
-            front.clear()
+            servers.clear()
             shown = name.replace("\x1b", "\\x1b").replace("\n", "\\x0a").replace("\u202e", "\\u{202e}")
             sentence = pattern.format(re.escape(INDEX), re.escape(shown), reasons[path.startswith("hf:")])
             text = one.fails(sentence, path, what=f"{path}: an index that names {name[:60]!r}")
-            out = [seen.target for seen in front.seen if re.search(r"other|passwd|/gated/|\.\.", seen.target)]
+            out = [seen.target for seen in servers.seen if re.search(r"other|passwd|/gated/|\.\.", seen.target)]
             check(not out, f"an index that names {name[:60]!r}: asked for {out}")
             check(len(text) < 8000, f"an index that names {name[:60]!r}: {len(text)} characters")
 
@@ -467,9 +467,11 @@ def check_headers(one, made):
         ("empty", lambda raw: b"", small.format(0)),
     ):
         for path in variant(one, made, name, SECOND, change):
-            one.front.clear()
+            one.servers.clear()
             one.fails(f"/{SECOND}: {pattern}", path, what=f"{path}: header {name}")
-            asked = max((length([seen.range]) for seen in one.front.bodies(r"\.safetensors$") if seen.range), default=0)
+            asked = max(
+                (length([seen.range]) for seen in one.servers.bodies(r"\.safetensors$") if seen.range), default=0
+            )
             check(asked < 110e6, f"{path}: a range of {asked} bytes")
 
 
@@ -488,7 +490,7 @@ def check_json(one, made):
         (INDEX, lambda raw: b" \n<!DOCTYPE html>", "looks like a web page, not JSON"),
         (INDEX, lambda raw: raw[:-20], broken + "premature end of input"),
     ):
-        path = variant(one, made, f"file-{len(one.front.repositories)}", file, change)[0]
+        path = variant(one, made, f"file-{len(one.servers.repositories)}", file, change)[0]
         one.fails(f"/{file}: {pattern}", path, what=f"{file} that is none")
     for what, path, most in (
         ("config.json", "resolve-cache.*config.json", MOST_JSON),
@@ -527,12 +529,12 @@ def check_gguf(one):
         folder.mkdir()
         (folder / "model.gguf").write_bytes(content)
         for path in (
-            one.front.add(f"org/gguf-{name}", folder),
-            one.front.serve(f"gguf-{name}", folder) + "/model.gguf",
+            one.servers.add(f"org/gguf-{name}", folder),
+            one.servers.serve(f"gguf-{name}", folder) + "/model.gguf",
         ):
-            one.front.clear()
+            one.servers.clear()
             one.fails(f"/model.gguf: {pattern}", path, what=f"{path}: GGUF")
-            check(sum(seen.sent for seen in one.front.seen) < MOST_SENT, f"{path}: read on")
+            check(sum(seen.sent for seen in one.servers.seen) < MOST_SENT, f"{path}: read on")
 
 
 def check_listings(one):
@@ -540,7 +542,7 @@ def check_listings(one):
     bare = one.work / "listed"
     bare.mkdir()
     (bare / "config.json").write_text("{}")
-    one.front.add("org/listed", bare)
+    one.servers.add("org/listed", bare)
     names = ["\x1b[31mred.gguf", "../x.gguf", "a\nb.gguf", "/etc/x.gguf"]
     body = {"siblings": [{"rfilename": name} for name in names], "sha": "0" * 40}
     nothing, place = "hf://org/listed: no weights found: expected", "/api/models/org/listed/revision/main: "
@@ -553,18 +555,18 @@ def check_listings(one):
         ("deep", b"[" * 100000, broken + "maximum parsing depth"),
         ("sha", b'{"sha": "../../x", "siblings": []}', nothing),
     ):
-        one.front.misbehave(
+        one.servers.misbehave(
             wrongly.status(200, content, Content_Type="application/json"), host="hub", path="^/api/models/"
         )
         one.fails(pattern, "hf://org/listed", what=f"a list without weights: {what}")
-        out = [seen.target for seen in one.front.seen if ".." in seen.target or "etc" in seen.target]
+        out = [seen.target for seen in one.servers.seen if ".." in seen.target or "etc" in seen.target]
         check(not out, f"a list: {what}: asked for {out}")
-        one.front.clear()
+        one.servers.clear()
 
 
 def check_words(one):
     """What is no address is told as such, before anything is asked."""
-    one.front.clear()
+    one.servers.clear()
     for why, words in {
         "names of places elsewhere begin with hf:// or https://": (
             "s3://bucket/model",
@@ -604,7 +606,7 @@ def check_words(one):
         "hf://org/model",
         env={"HF_ENDPOINT": "http://example.org"},
     )
-    check(not one.front.seen, f"asked for: {[seen.target[:200] for seen in one.front.seen]}")
+    check(not one.servers.seen, f"asked for: {[seen.target[:200] for seen in one.servers.seen]}")
     for words in (("train", "hf://a/b"), ("generate", "hf://a/b", "--prompt", "x")):
         bad(
             1,
@@ -637,9 +639,9 @@ def check_proxies(one):
 def body(one):
     made = sharded(one.work / "model")
     sharded(one.work / "second", seed=2)
-    one.front.add("org/model", made.folder)
-    one.front.add("org/gated", made.folder, gated=True)
-    plain = one.front.serve("plain", made.folder)
+    one.servers.add("org/model", made.folder)
+    one.servers.add("org/gated", made.folder, gated=True)
+    plain = one.servers.serve("plain", made.folder)
     remote_case.groups(
         {
             "ranges": lambda: check_ranges(one, plain),

@@ -6,7 +6,7 @@ import json
 import shutil
 import sys
 
-import misbehaviour as wrongly
+import faulty_server as wrongly
 import remote_case
 from checkpoints import sharded
 from exchange import Answer
@@ -76,15 +76,15 @@ class Asked:
         self.one, self.place, self.local, self.size = one, place, local, size
 
     def begin(self, *faults):
-        self.one.front.clear()
-        self.one.front.misbehave(in_turn(*faults), path=f"(resolve-cache|files).*{INDEX}$")
+        self.one.servers.clear()
+        self.one.servers.misbehave(in_turn(*faults), path=f"(resolve-cache|files).*{INDEX}$")
 
     def ranges(self):
         """Of each request for it: None for the whole file, else first and last byte."""
-        with self.one.front.lock:
+        with self.one.servers.lock:
             texts = [
                 seen.headers.get("range")
-                for seen in self.one.front.seen
+                for seen in self.one.servers.seen
                 if seen.status < 300 and seen.file.endswith(INDEX)
             ]
         return [text and tuple(map(int, text.removeprefix("bytes=").split("-"))) for text in texts]
@@ -105,7 +105,7 @@ class Asked:
 
 def check_plain(one, folder, local, size):
     """Below https:// the beginning of the index is asked for first, to see whether it is there."""
-    asked = Asked(one, one.front.serve("plain", folder), local, size)
+    asked = Asked(one, one.servers.serve("plain", folder), local, size)
     asked.holds("nothing wrong", ["head", "whole"])
     asked.holds("a cut", ["head", "whole", "rest"], None, cut_after)
     asked.holds("two cuts", ["head", "whole", "rest", "rest"], None, cut_after, cut_after)
@@ -128,7 +128,7 @@ def check_plain(one, folder, local, size):
 
 def check_hub(one, folder, local, size):
     """Of a hub the index is asked for once. Nobody has read anything of it when it turns out to be another."""
-    asked = Asked(one, one.front.add("org/model", folder), local, size)
+    asked = Asked(one, one.servers.add("org/model", folder), local, size)
     asked.holds("hub: nothing wrong", ["whole"])
     asked.holds("hub: a cut", ["whole", "rest"], cut_after)
     asked.holds("hub: no Content-Length", ["whole"], unsaid_length(b""))

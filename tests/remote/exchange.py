@@ -1,5 +1,5 @@
 """exchange.py: a host of tests that answers, over TLS if it has a certificate: what is kept of a request, what an answer is, and a server that
-delivers it, with the faults that the answer says. front.py decides what is answered."""
+delivers it, with the faults that the answer says. fake_hub.py decides what is answered."""
 
 import contextlib
 import dataclasses
@@ -106,7 +106,7 @@ def parse_range(text):
 
 
 class Handler(http.server.BaseHTTPRequestHandler):
-    protocol_version, server_version, sys_version = "HTTP/1.1", "front", ""
+    protocol_version, server_version, sys_version = "HTTP/1.1", "servers", ""
     timeout = 60
 
     def setup(self):
@@ -130,7 +130,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
             range=parse_range(self.headers.get("Range")),
         )
         try:
-            self.deliver(self.server.front.answer(seen), seen)
+            self.deliver(self.server.servers.answer(seen), seen)
         except OSError:  # the client has gone
             self.close_connection = True
 
@@ -153,7 +153,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
             self.send_header("Connection", "close")
         self.end_headers()
         if self.command != "HEAD":
-            with self.server.front.underway():
+            with self.server.servers.underway():
                 self.deliver_body(answer, seen)
 
     def deliver_body(self, answer, seen):
@@ -164,7 +164,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
             self.wfile.write(part)
             if answer.cut is not None and seen.sent >= answer.cut:
                 return self.reset()
-            if answer.pause and self.server.front.stopping.wait(answer.pause):
+            if answer.pause and self.server.servers.stopping.wait(answer.pause):
                 return self.reset()
         if answer.length is not None and seen.sent < answer.length:
             self.reset()
@@ -180,9 +180,9 @@ class Handler(http.server.BaseHTTPRequestHandler):
 class Server(http.server.ThreadingHTTPServer):
     daemon_threads, block_on_close, request_queue_size = True, False, 256
 
-    def __init__(self, front, host, name, context):
+    def __init__(self, servers, host, name, context):
         super().__init__((name, 0), Handler)
-        self.front, self.host, self.context = front, host, context
+        self.servers, self.host, self.context = servers, host, context
         self.url = f"{'https' if context else 'http'}://{name}:{self.server_address[1]}"
 
     def get_request(self):
@@ -193,7 +193,7 @@ class Server(http.server.ThreadingHTTPServer):
 
     def handle_error(self, request, client_address):
         """A client that has gone, or that does not trust the certificate: part of the tests."""
-        self.front.broken.append(repr(sys.exc_info()[1]))
+        self.servers.broken.append(repr(sys.exc_info()[1]))
 
     def shutdown_request(self, request):
         with contextlib.suppress(OSError):

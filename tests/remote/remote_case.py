@@ -12,7 +12,7 @@ sys.path[:0] = [str(pathlib.Path(__file__).parent), str(pathlib.Path(__file__).p
 
 import program  # noqa: E402
 from checkpoints import length, overlap, union  # noqa: E402
-from front import ACCESS, OUTSIDER, Front  # noqa: E402
+from fake_hub import ACCESS, OUTSIDER, FakeHub  # noqa: E402
 from program import check, in_json, said  # noqa: E402
 
 OURS = re.compile("HF_|HUGGING|.*_proxy$|SSL_CERT|CURL_CA|XDG_CACHE|COUPLET_", re.I)
@@ -39,21 +39,23 @@ class Case:
     """A hub, and the program with its environment. No token of the user's own is found."""
 
     def __init__(self, work):
-        self.work, self.front = work, Front(work)
+        self.work, self.servers = work, FakeHub(work)
         self.home = work / "home"
         self.home.mkdir()
 
     def __enter__(self):
-        self.front.__enter__()
+        self.servers.__enter__()
         return self
 
     def __exit__(self, *what):
-        self.front.__exit__(*what)
-        odd = [one for one in self.front.broken if not re.match("SSL|Connection|TimeoutError|BrokenPipe|OSError", one)]
-        check(not odd, f"faults of the front itself: {odd[:3]}")
+        self.servers.__exit__(*what)
+        odd = [
+            one for one in self.servers.broken if not re.match("SSL|Connection|TimeoutError|BrokenPipe|OSError", one)
+        ]
+        check(not odd, f"faults of the servers itself: {odd[:3]}")
 
     def environment(self, **more):
-        return clean(os.environ) | {"HOME": str(self.home)} | self.front.environment() | more
+        return clean(os.environ) | {"HOME": str(self.home)} | self.servers.environment() | more
 
     def json(self, *words, env=None, **how):
         """The figures, without what names the place."""
@@ -90,7 +92,7 @@ class Case:
     def spans(self, pattern=r"\.(safetensors|gguf)$"):
         """File -> the ranges of bytes that were asked for, one for each request."""
         found = {}
-        for one in self.front.bodies(pattern):
+        for one in self.servers.bodies(pattern):
             if one.range:
                 found.setdefault(one.file, []).append(one.range)
         return found

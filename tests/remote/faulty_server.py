@@ -1,4 +1,4 @@
-"""misbehaviour.py: what servers do wrong, for `Front.misbehave`. A fault is a function of the request and of `make`, which
+"""faulty_server.py: what servers do wrong, for `FakeHub.misbehave`. A fault is a function of the request and of `make`, which
 gives the right answer (`make(ranges=False)`: that of a server without ranges); each of these returns such a function, or is one."""
 
 import email.utils
@@ -175,21 +175,6 @@ def trickle(piece=512, pause=0.02):
     return fault
 
 
-def stalls(after=10):
-    """So many bytes of the body, then none, with the connection left open."""
-
-    def fault(seen, make):
-        answer = make()
-        if not answer.promised():
-            return answer
-        parts = b"".join(itertools.islice(answer.pieces(), 1))[:after]
-        return Answer(
-            answer.status, answer.headers, itertools.chain([parts], endless(b"")), answer.promised(), pause=0.2
-        )
-
-    return fault
-
-
 # ---- statuses ----
 
 
@@ -295,26 +280,6 @@ def says(**headers):
         answer = make()
         answer.headers |= {name.replace("_", "-"): value for name, value in headers.items()}
         return answer
-
-    return fault
-
-
-def instead(content):
-    """Another file in its place, with ranges."""
-
-    def fault(seen, make):
-        answer = make()
-        if answer.status not in (200, 206):
-            return answer
-        size = len(content)
-        if answer.status == 200:
-            return Answer(200, answer.headers, content)
-        first, last = answer.range[0], min(answer.range[1], size - 1)
-        if first > last:
-            return Answer(416, {"Content-Range": f"bytes */{size}"})
-        return Answer(
-            206, answer.headers | {"Content-Range": f"bytes {first}-{last}/{size}"}, content[first : last + 1]
-        )
 
     return fault
 

@@ -1,22 +1,21 @@
 #!/usr/bin/env python3
-"""front.py: two hosts that play a model hub, on this machine, with TLS of the tests' own; and one without TLS.
+"""fake_hub.py: two hosts that play a model hub, on this machine, with TLS of the tests' own; and one without TLS.
 
 The hub (https://127.0.0.1:PORT) has the layout of the Hugging Face hub, as its client library reads it:
 
     /ORG/NAME/resolve/REVISION/FILE   large files: 302 to a signed address of the store, which expires; others: 307 to
                                       /api/resolve-cache/models/... of the hub, whose address is relative
     /api/models/ORG/NAME/revision/REVISION      the names of all files ("siblings")
-    /api/models/ORG/NAME/tree/REVISION          their sizes, in pages linked by the header Link
 
 with X-Repo-Commit, X-Linked-ETag, X-Linked-Size and Accept-Ranges of an answer that redirects; 401 and 403 with
 X-Error-Code and X-Error-Message. The store (https://127.0.0.2:PORT, another name and port) gives ranges of files whose
 signature fits and has not expired; else 403. Its ETag is not the hub's X-Linked-ETag, as on the real one. All hosts
 have plain folders, /files/NAME/FILE; that is all that the host without TLS has (http://127.0.0.1:PORT).
 
-Every request is kept (`Front.seen`). `Front.misbehave` makes answers wrong: misbehaviour.py. Nothing outside this
+Every request is kept (`FakeHub.seen`). `FakeHub.misbehave` makes answers wrong: faulty_server.py. Nothing outside this
 machine is asked.
 
-    python3 tests/remote/front.py FOLDER [--name ORG/NAME] [--delay 0.025 --rate 100e6]
+    python3 tests/remote/fake_hub.py FOLDER [--name ORG/NAME] [--delay 0.025 --rate 100e6]
 
 serves the checkpoint of a folder until it is interrupted, and prints the environment for a client."""
 
@@ -93,14 +92,14 @@ class Repository:
 # ---- the hosts ----
 
 
-class Front:
+class FakeHub:
     """All hosts; a context manager. `work`: a folder for certificates."""
 
     def __init__(self, work):
         self.certificates = Certificates(pathlib.Path(work) / "certificates")
         self.repositories, self.folders, self.faults = {}, {}, []
         self.seen, self.broken, self.lock, self.stopping = [], [], threading.Lock(), threading.Event()
-        self.lifetime, self.generation, self.page = 3600, 0, 1000  # of signed addresses, in seconds; files of a page
+        self.lifetime, self.generation = 3600, 0  # seconds of signed addresses; those of older generations are refused
         self.at_once = self.most_at_once = 0  # bodies on their way
         self.store_url = None  # in place of the store: serves the folder of a repository, such as nginx
         self.hub = Server(self, "hub", "127.0.0.1", self.certificates.context())
@@ -214,8 +213,8 @@ class Front:
 
     def of_hub(self, seen):
         parts = [part for part in seen.path.split("/") if part]
-        if parts[:2] == ["api", "models"] and len(parts) >= 6 and parts[4] in ("revision", "tree"):
-            return self.of_api(seen, "/".join(parts[2:4]), parts[4], parts[5])
+        if parts[:2] == ["api", "models"] and len(parts) >= 6 and parts[4] == "revision":
+            return self.of_list(seen, "/".join(parts[2:4]), parts[5])
         if parts[:3] == ["api", "resolve-cache", "models"] and len(parts) > 6:
             return self.of_repository(seen, "/".join(parts[3:5]), parts[5], "/".join(parts[6:]), True)
         if len(parts) > 4 and parts[2] == "resolve":
@@ -272,39 +271,19 @@ class Front:
         place = f"/api/resolve-cache/models/{name}/{commit}/{urllib.parse.quote(file)}"
         return redirect(307, place, X_Linked_ETag=f'"{digest(path, "sha1")}"', **linked)
 
-    def of_api(self, seen, name, what, revision):
+    def of_list(self, seen, name, revision):
         refused = self.refusal(seen, name)
         if refused:
             return refused
         repository = self.repositories[name]
         if repository.moved_to:
-            return redirect(307, f"/api/models/{repository.moved_to}/{what}/{revision}")
+            return redirect(307, f"/api/models/{repository.moved_to}/revision/{revision}")
         folder = repository.folder_of(revision)
         if not folder:
             return error(404, "RevisionNotFound", f"Invalid rev id: {revision}")
-        names = repository.files(folder)
-        if what == "revision":
-            return Answer(
-                200,
-                {"Content-Type": "application/json"},
-                json.dumps(
-                    {
-                        "_id": "0" * 24,
-                        "id": name,
-                        "modelId": name,
-                        "sha": repository.commit(revision),
-                        "private": False,
-                        "gated": "manual" if repository.gated else False,
-                        "siblings": [{"rfilename": file} for file in names],
-                    }
-                ).encode(),
-            )
-        first = int(seen.query.get("cursor", "0"))
-        rows = [tree_row(folder / file, file) for file in names[first : first + self.page]]
-        more = {}
-        if first + self.page < len(names):
-            more["Link"] = f'<{self.hub.url}{seen.path}?recursive=true&cursor={first + self.page}>; rel="next"'
-        return Answer(200, {"Content-Type": "application/json"} | more, json.dumps(rows).encode())
+        files = [{"rfilename": file} for file in repository.files(folder)]
+        body = {"id": name, "sha": repository.commit(revision), "gated": repository.gated, "siblings": files}
+        return Answer(200, {"Content-Type": "application/json"}, json.dumps(body).encode())
 
     def of_folder(self, seen, folder, file):
         path = inside(folder, file) if folder else None
@@ -377,15 +356,8 @@ def inside(folder, file):
     return path if path.is_relative_to(folder.resolve()) and path.is_file() else None
 
 
-def tree_row(path, file):
-    row = {"type": "file", "oid": digest(path, "sha1"), "size": path.stat().st_size, "path": file}
-    if path.suffix in LARGE:
-        row["lfs"] = {"oid": digest(path, "sha256"), "size": row["size"], "pointerSize": 135}
-    return row
-
-
 def main():
-    from shaper import Shaper  # noqa: PLC0415  (shaper.py stands alone)
+    from slow_link import SlowLink  # noqa: PLC0415  (slow_link.py stands alone)
 
     parser = argparse.ArgumentParser(usage=__doc__)
     parser.add_argument("folder")
@@ -393,14 +365,14 @@ def main():
     parser.add_argument("--rate", type=float, default=0, help="bytes a second of the store; 0: as fast as it can")
     parser.add_argument("--delay", type=float, default=0, help="seconds each way")
     options = parser.parse_args()
-    with tempfile.TemporaryDirectory() as work, Front(work) as front, contextlib.ExitStack() as stack:
-        print(f"# couplet inspect {front.add(options.name, options.folder)}")
+    with tempfile.TemporaryDirectory() as work, FakeHub(work) as servers, contextlib.ExitStack() as stack:
+        print(f"# couplet inspect {servers.add(options.name, options.folder)}")
         if options.rate or options.delay:
             shaped = stack.enter_context(
-                Shaper(f"127.0.0.2:{front.store.server_address[1]}", options.rate, options.delay)
+                SlowLink(f"127.0.0.2:{servers.store.server_address[1]}", options.rate, options.delay)
             )
-            front.store.url = f"https://127.0.0.1:{shaped.port}"
-        for name, value in front.environment().items():
+            servers.store.url = f"https://127.0.0.1:{shaped.port}"
+        for name, value in servers.environment().items():
             print(f"export {name}={shlex.quote(value)}", flush=True)
         signal.signal(signal.SIGTERM, signal.default_int_handler)
         with contextlib.suppress(KeyboardInterrupt):

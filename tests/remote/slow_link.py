@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""shaper.py [HOST:]PORT [--rate BYTES/S] [--delay SECONDS] [--cut BYTES --cuts N]: a TCP proxy that plays a slow, long line before a server of
+"""slow_link.py [HOST:]PORT [--rate BYTES/S] [--delay SECONDS] [--cut BYTES --cuts N]: a TCP proxy that plays a slow, long line before a server of
 this machine. It changes no byte, so TLS and HTTP/2 pass through it.
 
 Both directions have a line of `rate` each, which all connections share: a piece that arrives waits for those before
 it, for its own bytes, and then for `delay`. A connection begins with one round trip (2 delays) in which nothing
 passes, as TCP's handshake. The first `cuts` connections are reset once `cut` bytes have come from the server. At most WINDOW bytes of a connection and direction are on their way; more wait in the
-server. It prints its port, and ends with its standard input. `Shaper` runs it as a process of its own."""
+server. It prints its port, and ends with its standard input. `SlowLink` runs it as a process of its own."""
 
 import argparse
 import collections
@@ -161,7 +161,7 @@ class Proxy:
                 pipe.source.close()
 
 
-class Shaper:
+class SlowLink:
     """A proxy before `port` as a context manager; `port` is its own."""
 
     def __init__(self, port, rate=0, delay=0, cut=0, cuts=0):
