@@ -29,15 +29,15 @@ static cpl_status find_eos(cpl_reader *r)
  * config.yaml that no run has written is none. */
 static cpl_status find_run(int64_t *window, const char *folder)
 {
-    cpl_yaml_flat settings = {0};
+    cpl_yaml_tree settings = {0};
     char *path             = cpl_path_join(folder, "../config.yaml");
     if (!path) return CPL_ERR_MEMORY;
     cpl_status status = cpl_path_exists(path) ? cpl_file_check(path) : CPL_ERR_INPUT;
-    if (status == CPL_OK) status = cpl_yaml_flat_read(&settings, path);
-    const char *text     = cpl_yaml_flat_get(&settings, "data.seq_len");
+    if (status == CPL_OK) status = cpl_yaml_tree_read(&settings, path);
+    const char *text     = cpl_yaml_tree_text(&settings, "data", "seq_len");
     const int64_t length = text ? strtoll(text, NULL, 10) : 0;
     if (length > 0) *window = length;
-    cpl_yaml_flat_free(&settings);
+    cpl_yaml_tree_free(&settings);
     cpl_free(path);
     return status == CPL_ERR_INPUT ? CPL_OK : status;
 }

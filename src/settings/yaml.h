@@ -8,8 +8,8 @@
  *             data:
  *                 train: [texts/wiki.jsonl, texts/books]
  *
- *         Settings of removed.def are passed over. Anchors, aliases, tags, several documents and any
- *         deeper nesting are refused. An empty file gives every setting its default.
+ *         Settings of removed.def are passed over. What yaml_tree.h refuses, and any deeper nesting,
+ *         is an error. An empty file gives every setting its default.
  * Errors: "FILE:LINE:COLUMN: what is wrong", counted from 1. */
 #ifndef CPL_SETTINGS_YAML_H
 #define CPL_SETTINGS_YAML_H
@@ -41,34 +41,5 @@ void cpl_yaml_write(cpl_text *out, const void *joint, const cpl_section *section
 /* Makes the paths among the settings absolute, from the current folder: a configuration that is
  * written to another folder then means the same. */
 CPL_NODISCARD cpl_status cpl_yaml_absolute(void *joint, const cpl_section *sections, size_t count);
-
-/* Flat lists ------------------------------------------------------------------------------------*/
-
-/* A configuration of any version of this program as dotted names and texts, without the lists of
- * settings: "train:" with "steps: 10" below it gives the name train.steps and the text 10. The text
- * of a scalar is its content; a list, or a mapping within a section, keeps the form of YAML on one
- * line: [a, b], {web: 2}, in which values that are not plain are quoted. Anchors and tags are
- * skipped. */
-typedef struct cpl_yaml_pair {
-    const char *name, *text;
-} cpl_yaml_pair;
-
-/* All zero is an empty one. */
-typedef struct cpl_yaml_flat {
-    cpl_yaml_pair *pairs; /* (count) in the order of the file */
-    int64_t count;
-    cpl_pool pool; /* of all pairs */
-} cpl_yaml_flat;
-
-/* Reads the file at `path`, at most CPL_YAML_MOST_BYTES of it. After a failure `out` is empty. */
-CPL_NODISCARD cpl_status cpl_yaml_flat_read(cpl_yaml_flat *out, const char *path);
-
-/* The same of `length` bytes, which the sentences call `name`. */
-CPL_NODISCARD cpl_status cpl_yaml_flat_parse(cpl_yaml_flat *out, const char *name,
-                                             const void *bytes, size_t length);
-void cpl_yaml_flat_free(cpl_yaml_flat *flat);
-
-/* The text of a name, of the last one if it occurs twice; NULL if it is absent. */
-const char *cpl_yaml_flat_get(const cpl_yaml_flat *flat, const char *name);
 
 #endif /* CPL_SETTINGS_YAML_H */

@@ -16,10 +16,9 @@ typedef struct reader {
     yaml_parser_t parser;
     yaml_event_t event; /* the current one; owned while `holds` */
     bool holds;
-    bool lenient; /* anchors and tags are skipped */
     const char *bytes;
     size_t length;
-    cpl_yaml_doc *doc;
+    cpl_yaml_tree *tree;
 } reader;
 
 static cpl_status fail_at(const char *name, size_t line, size_t column, const char *format,
@@ -30,16 +29,22 @@ static cpl_status fail_at(const char *name, size_t line, size_t column, const ch
     return CPL_FAIL(CPL_ERR_INPUT, "%s:%zu:%zu: %s", name, line, column, sentence);
 }
 
-/* At a mark of libyaml, which counts from 0. */
-#define FAIL_MARK(in, mark, ...)                                                                   \
-    cpl_yaml_doc_fail((in)->doc,                                                                   \
-                      &(cpl_yaml_node){.line = (mark).line + 1, .column = (mark).column + 1},      \
-                      __VA_ARGS__)
-#define FAIL_HERE(in, ...) FAIL_MARK(in, (in)->event.start_mark, __VA_ARGS__)
-
-static cpl_status no_memory(const char *name)
+/* Fails at a mark of libyaml, which counts from 0. */
+static cpl_status CPL_PRINTF(3, 4)
+    fail_mark(const reader *in, yaml_mark_t mark, const char *format, ...)
 {
-    return CPL_FAIL(CPL_ERR_MEMORY, "%s: out of memory to read it", name);
+    va_list arguments;
+    va_start(arguments, format);
+    cpl_status status = fail_at(in->tree->name, mark.line + 1, mark.column + 1, format, arguments);
+    va_end(arguments);
+    return status;
+}
+
+#define FAIL_HERE(in, ...) fail_mark(in, (in)->event.start_mark, __VA_ARGS__)
+
+static cpl_status no_memory(const reader *in)
+{
+    return CPL_FAIL(CPL_ERR_MEMORY, "%s: out of memory to read it", in->tree->name);
 }
 
 /* Whether a tab is among the blanks that line `line`, counted from 0, begins with. */
@@ -58,14 +63,14 @@ static cpl_status syntax_error(const reader *in)
 {
     const yaml_parser_t *p = &in->parser;
     const char *problem    = p->problem ? p->problem : "this is not YAML";
-    if (p->error == YAML_MEMORY_ERROR) return no_memory(in->doc->name);
+    if (p->error == YAML_MEMORY_ERROR) return no_memory(in);
     if (p->error == YAML_READER_ERROR)
-        return CPL_FAIL(CPL_ERR_INPUT, "%s: byte %zu: %s", in->doc->name, p->problem_offset,
+        return CPL_FAIL(CPL_ERR_INPUT, "%s: byte %zu: %s", in->tree->name, p->problem_offset,
                         problem);
     if (is_indented_with_tab(in, p->problem_mark.line))
-        return FAIL_MARK(in, p->problem_mark,
+        return fail_mark(in, p->problem_mark,
                          "this line is indented with a tab, which YAML does not allow: use spaces");
-    return FAIL_MARK(in, p->problem_mark, "%s", problem);
+    return fail_mark(in, p->problem_mark, "%s", problem);
 }
 
 /* Anchors, aliases and tags make a file hard to read, or its content larger than its text. */
@@ -86,7 +91,6 @@ static cpl_status refuse_extras(const reader *in)
         return FAIL_HERE(in, "aliases (*%s) are not used here",
                          (const char *)event->data.alias.anchor);
     }
-    if (in->lenient) return CPL_OK;
     if (anchor) return FAIL_HERE(in, "anchors (&%s) are not used here", (const char *)anchor);
     if (tag) return FAIL_HERE(in, "tags (%s) are not used here", (const char *)tag);
     return CPL_OK;
@@ -107,115 +111,9 @@ static cpl_status next(reader *in)
     return refuse_extras(in);
 }
 
-/* ---- nodes ---- */
+/* ---- values ---- */
 
-static cpl_status read_node(reader *in, cpl_yaml_node **out, int depth);
-
-/* The members of a list or mapping, whose opening is the current event; then its end is. */
-static cpl_status read_members(reader *in, cpl_yaml_node *parent, yaml_event_type_t end, int depth)
-{
-    const cpl_yaml_node **last = &parent->first;
-    CPL_TRY(next(in));
-    while (in->event.type != end) {
-        cpl_yaml_node *key = NULL, *value = NULL;
-        if (parent->kind == CPL_YAML_MAPPING) {
-            if (in->event.type != YAML_SCALAR_EVENT)
-                return FAIL_HERE(in, "a name is expected here");
-            CPL_TRY(read_node(in, &key, depth + 1));
-            CPL_TRY(next(in));
-        }
-        CPL_TRY(read_node(in, &value, depth + 1));
-        value->key = key;
-        *last      = value;
-        last       = &value->next;
-        CPL_TRY(next(in));
-    }
-    return CPL_OK;
-}
-
-static cpl_status read_scalar(reader *in, cpl_yaml_node *node)
-{
-    const char *text = (const char *)in->event.data.scalar.value;
-    size_t length    = in->event.data.scalar.length;
-    if (strlen(text) != length) return FAIL_HERE(in, "a text holds a NUL character");
-    node->text  = cpl_pool_copy(&in->doc->pool, text, length);
-    node->plain = in->event.data.scalar.style == YAML_PLAIN_SCALAR_STYLE;
-    return CPL_OK;
-}
-
-/* Reads the value that begins with the current event; then its last event is current. */
-static cpl_status read_node(reader *in, cpl_yaml_node **out, int depth)
-{
-    yaml_event_type_t type = in->event.type;
-    cpl_yaml_node *node    = cpl_pool_take(&in->doc->pool, sizeof *node);
-    if (!node) return no_memory(in->doc->name);
-    if (depth > CPL_YAML_DEPTH) return FAIL_HERE(in, "values are nested too deep");
-    node->line   = in->event.start_mark.line + 1;
-    node->column = in->event.start_mark.column + 1;
-    *out         = node;
-    if (type == YAML_SCALAR_EVENT) return read_scalar(in, node);
-    if (type == YAML_SEQUENCE_START_EVENT) {
-        node->kind = CPL_YAML_LIST;
-        return read_members(in, node, YAML_SEQUENCE_END_EVENT, depth);
-    }
-    if (type != YAML_MAPPING_START_EVENT) return FAIL_HERE(in, "a value is expected here");
-    node->kind = CPL_YAML_MAPPING;
-    return read_members(in, node, YAML_MAPPING_END_EVENT, depth);
-}
-
-static cpl_status read_stream(reader *in)
-{
-    cpl_yaml_node *root = NULL;
-    CPL_TRY(next(in)); /* the stream's start */
-    CPL_TRY(next(in));
-    if (in->event.type == YAML_STREAM_END_EVENT) return CPL_OK;
-    CPL_TRY(next(in));
-    CPL_TRY(read_node(in, &root, 1));
-    in->doc->root = root;
-    CPL_TRY(next(in)); /* the document's end */
-    CPL_TRY(next(in));
-    if (in->event.type == YAML_STREAM_END_EVENT) return CPL_OK;
-    in->doc->more_line   = in->event.start_mark.line + 1;
-    in->doc->more_column = in->event.start_mark.column + 1;
-    return CPL_OK;
-}
-
-cpl_status cpl_yaml_doc_parse(cpl_yaml_doc *doc, const char *name, const void *bytes, size_t length,
-                              bool lenient)
-{
-    reader in = {.lenient = lenient, .bytes = bytes, .length = length, .doc = doc};
-    *doc      = (cpl_yaml_doc){.name = name};
-    if (length > CPL_YAML_MOST_BYTES)
-        return CPL_FAIL(CPL_ERR_INPUT, "%s: more than %d bytes", name, CPL_YAML_MOST_BYTES);
-    if (!yaml_parser_initialize(&in.parser)) return no_memory(name);
-    yaml_parser_set_input_string(&in.parser, length ? bytes : (const void *)"", length);
-    cpl_status status = read_stream(&in);
-    if (status == CPL_OK && doc->pool.failed) status = no_memory(name);
-    drop_event(&in);
-    yaml_parser_delete(&in.parser);
-    if (status != CPL_OK) cpl_yaml_doc_free(doc);
-    return status;
-}
-
-void cpl_yaml_doc_free(cpl_yaml_doc *doc)
-{
-    cpl_pool_free(&doc->pool);
-    *doc = (cpl_yaml_doc){0};
-}
-
-cpl_status cpl_yaml_doc_fail(const cpl_yaml_doc *doc, const cpl_yaml_node *node, const char *format,
-                             ...)
-{
-    va_list arguments;
-    va_start(arguments, format);
-    cpl_status status = fail_at(doc->name, node->line, node->column, format, arguments);
-    va_end(arguments);
-    return status;
-}
-
-/* ---- JSON values ---- */
-
-static cpl_status note_place(cpl_yaml_tree *tree, const json_t *value, size_t line, size_t column)
+static cpl_status note_place(cpl_yaml_tree *tree, cpl_yaml_place place)
 {
     if (tree->n_places == tree->room) {
         size_t room           = tree->room ? 2 * tree->room : 64;
@@ -224,53 +122,104 @@ static cpl_status note_place(cpl_yaml_tree *tree, const json_t *value, size_t li
         tree->places = grown;
         tree->room   = room;
     }
-    tree->places[tree->n_places++] = (cpl_yaml_place){value, line, column};
+    tree->places[tree->n_places++] = place;
     return CPL_OK;
 }
 
-static cpl_status make_value(cpl_yaml_tree *tree, const cpl_yaml_doc *doc,
-                             const cpl_yaml_node *node, int depth, json_t **out);
-
-static cpl_status add_members(cpl_yaml_tree *tree, const cpl_yaml_doc *doc,
-                              const cpl_yaml_node *node, int depth, json_t *whole)
+static cpl_status check_scalar(const reader *in)
 {
-    for (const cpl_yaml_node *n = node->first; n; n = n->next) {
-        json_t *value = NULL;
-        if (n->key && json_object_get(whole, n->key->text))
-            return cpl_yaml_doc_fail(doc, n->key, "%.100s is here twice", n->key->text);
-        CPL_TRY(make_value(tree, doc, n, depth + 1, &value));
-        if (n->key ? json_object_set_new_nocheck(whole, n->key->text, value)
-                   : json_array_append_new(whole, value))
-            return no_memory(doc->name);
-    }
+    if (strlen((const char *)in->event.data.scalar.value) != in->event.data.scalar.length)
+        return FAIL_HERE(in, "a text holds a NUL character");
     return CPL_OK;
 }
 
-static cpl_status make_value(cpl_yaml_tree *tree, const cpl_yaml_doc *doc,
-                             const cpl_yaml_node *node, int depth, json_t **out)
+static cpl_status read_value(reader *in, json_t **out, const yaml_mark_t *key, int depth);
+
+/* Reads the member of a mapping whose key is the current event. */
+static cpl_status read_member(reader *in, json_t *mapping, int depth)
 {
-    const cpl_yaml_node *at = node->key ? node->key : node;
-    if (depth > CPL_YAML_TREE_DEPTH)
-        return cpl_yaml_doc_fail(doc, node, "more than %d levels", CPL_YAML_TREE_DEPTH);
-    json_t *value     = node->kind == CPL_YAML_SCALAR ? json_string_nocheck(node->text)
-                        : node->kind == CPL_YAML_LIST ? json_array()
-                                                      : json_object();
-    cpl_status status = value ? add_members(tree, doc, node, depth, value) : no_memory(doc->name);
-    if (status == CPL_OK) status = note_place(tree, value, at->line, at->column);
-    if (status != CPL_OK) {
-        json_decref(value);
-        value = NULL;
-    }
-    *out = value;
+    const yaml_mark_t mark = in->event.start_mark;
+    json_t *value          = NULL;
+    if (in->event.type != YAML_SCALAR_EVENT) return FAIL_HERE(in, "a name is expected here");
+    CPL_TRY(check_scalar(in));
+    char *key = cpl_text_copy((const char *)in->event.data.scalar.value);
+    if (!key) return no_memory(in);
+    cpl_status status = CPL_OK;
+    if (json_object_get(mapping, key))
+        CPL_TRY_DONE(fail_mark(in, mark, "%.100s is given twice", key));
+    CPL_TRY_DONE(next(in));
+    CPL_TRY_DONE(read_value(in, &value, &mark, depth));
+    if (json_object_set_new_nocheck(mapping, key, value)) status = no_memory(in);
+done:
+    cpl_free(key);
     return status;
 }
 
-static cpl_status make_tree(cpl_yaml_tree *tree, const cpl_yaml_doc *doc)
+/* Reads the members of a list or mapping, whose first event is the current one. Then the last one is
+ * current. */
+static cpl_status read_members(reader *in, json_t *parent, yaml_event_type_t end, int depth)
 {
-    const cpl_yaml_node nothing = {.line = 1, .column = 1, .text = ""};
-    const cpl_yaml_node more    = {.line = doc->more_line, .column = doc->more_column};
-    if (more.line) return cpl_yaml_doc_fail(doc, &more, "one document is expected");
-    return make_value(tree, doc, doc->root ? doc->root : &nothing, 1, &tree->root);
+    CPL_TRY(next(in));
+    while (in->event.type != end) {
+        json_t *value = NULL;
+        if (json_is_object(parent))
+            CPL_TRY(read_member(in, parent, depth));
+        else
+            CPL_TRY(read_value(in, &value, NULL, depth));
+        if (value && json_array_append_new(parent, value)) return no_memory(in);
+        CPL_TRY(next(in));
+    }
+    return CPL_OK;
+}
+
+/* Reads the value that begins with the current event. Then its last event is current. `key`: where
+ * the key of a mapping's member begins, else NULL. */
+static cpl_status read_value(reader *in, json_t **out, const yaml_mark_t *key, int depth)
+{
+    const yaml_event_type_t type = in->event.type;
+    const yaml_mark_t mark       = in->event.start_mark;
+    cpl_status status            = CPL_OK;
+    cpl_yaml_place place         = {.line = mark.line + 1, .column = mark.column + 1};
+    place.key_line               = key ? key->line + 1 : place.line;
+    place.key_column             = key ? key->column + 1 : place.column;
+    if (depth >= CPL_YAML_DEPTH) return FAIL_HERE(in, "more than %d levels", CPL_YAML_DEPTH);
+    json_t *value = NULL;
+    if (type == YAML_SCALAR_EVENT) {
+        CPL_TRY(check_scalar(in));
+        place.plain = in->event.data.scalar.style == YAML_PLAIN_SCALAR_STYLE;
+        value       = json_string_nocheck((const char *)in->event.data.scalar.value);
+    } else if (type == YAML_SEQUENCE_START_EVENT) {
+        value = json_array();
+    } else if (type == YAML_MAPPING_START_EVENT) {
+        value = json_object();
+    } else {
+        return FAIL_HERE(in, "a value is expected here");
+    }
+    place.value = value;
+    CPL_TRY_DONE(value ? note_place(in->tree, place) : no_memory(in));
+    if (json_is_array(value)) status = read_members(in, value, YAML_SEQUENCE_END_EVENT, depth + 1);
+    if (json_is_object(value)) status = read_members(in, value, YAML_MAPPING_END_EVENT, depth + 1);
+done:
+    if (status != CPL_OK) json_decref(value);
+    *out = status == CPL_OK ? value : NULL;
+    return status;
+}
+
+static cpl_status read_stream(reader *in)
+{
+    CPL_TRY(next(in)); /* the stream's start */
+    CPL_TRY(next(in));
+    if (in->event.type == YAML_STREAM_END_EVENT) {
+        in->tree->root       = json_string_nocheck("");
+        cpl_yaml_place place = {in->tree->root, 1, 1, 1, 1, true};
+        return in->tree->root ? note_place(in->tree, place) : no_memory(in);
+    }
+    CPL_TRY(next(in));
+    CPL_TRY(read_value(in, &in->tree->root, NULL, 0));
+    CPL_TRY(next(in)); /* the document's end */
+    CPL_TRY(next(in));
+    if (in->event.type == YAML_STREAM_END_EVENT) return CPL_OK;
+    return FAIL_HERE(in, "a second document begins here; a file holds one");
 }
 
 static int by_address(const void *a, const void *b)
@@ -282,16 +231,24 @@ static int by_address(const void *a, const void *b)
 cpl_status cpl_yaml_tree_parse(cpl_yaml_tree *tree, const char *name, const void *bytes,
                                size_t length)
 {
-    cpl_yaml_doc doc  = {0};
-    cpl_status status = CPL_OK;
-    *tree             = (cpl_yaml_tree){.name = cpl_text_copy(name)};
+    reader in = {.bytes = bytes, .length = length, .tree = tree};
+    *tree     = (cpl_yaml_tree){.name = cpl_text_copy(name)};
     if (!tree->name) return CPL_ERR_MEMORY;
-    CPL_TRY_DONE(cpl_yaml_doc_parse(&doc, tree->name, bytes, length, false));
-    CPL_TRY_DONE(make_tree(tree, &doc));
-    qsort(tree->places, tree->n_places, sizeof *tree->places, by_address);
-done:
-    cpl_yaml_doc_free(&doc);
-    if (status != CPL_OK) cpl_yaml_tree_free(tree);
+    cpl_status status = CPL_OK;
+    if (length > CPL_YAML_MOST_BYTES)
+        status = CPL_FAIL(CPL_ERR_INPUT, "%s: more than %d bytes", name, CPL_YAML_MOST_BYTES);
+    else if (!yaml_parser_initialize(&in.parser))
+        status = no_memory(&in);
+    if (status == CPL_OK) {
+        yaml_parser_set_input_string(&in.parser, length ? bytes : (const void *)"", length);
+        status = read_stream(&in);
+        drop_event(&in);
+        yaml_parser_delete(&in.parser);
+    }
+    if (status != CPL_OK)
+        cpl_yaml_tree_free(tree);
+    else
+        qsort(tree->places, tree->n_places, sizeof *tree->places, by_address);
     return status;
 }
 
@@ -315,18 +272,25 @@ void cpl_yaml_tree_free(cpl_yaml_tree *tree)
     memset(tree, 0, sizeof *tree);
 }
 
-static const cpl_yaml_place *place_of(const cpl_yaml_tree *tree, const json_t *value)
+const cpl_yaml_place *cpl_yaml_tree_find(const cpl_yaml_tree *tree, const json_t *value)
 {
     const cpl_yaml_place wanted = {.value = value};
     if (!value || !tree->n_places) return NULL;
     return bsearch(&wanted, tree->places, tree->n_places, sizeof *tree->places, by_address);
 }
 
+const char *cpl_yaml_tree_text(const cpl_yaml_tree *tree, const char *section, const char *name)
+{
+    return json_string_value(json_object_get(json_object_get(tree->root, section), name));
+}
+
 cpl_status cpl_yaml_tree_same_place(cpl_yaml_tree *tree, const json_t *made, const json_t *value)
 {
-    const cpl_yaml_place *place = place_of(tree, value);
-    if (!place) return CPL_OK;
-    CPL_TRY(note_place(tree, made, place->line, place->column));
+    const cpl_yaml_place *found = cpl_yaml_tree_find(tree, value);
+    if (!found) return CPL_OK;
+    cpl_yaml_place place = *found;
+    place.value          = made;
+    CPL_TRY(note_place(tree, place));
     qsort(tree->places, tree->n_places, sizeof *tree->places, by_address);
     return CPL_OK;
 }
@@ -334,11 +298,22 @@ cpl_status cpl_yaml_tree_same_place(cpl_yaml_tree *tree, const json_t *made, con
 cpl_status cpl_yaml_tree_fail(const cpl_yaml_tree *tree, const json_t *value, const char *format,
                               ...)
 {
-    const cpl_yaml_place *place = place_of(tree, value);
-    const cpl_yaml_place whole  = {tree->root, 1, 1};
+    const cpl_yaml_place *place = cpl_yaml_tree_find(tree, value);
+    const cpl_yaml_place whole  = {.key_line = 1, .key_column = 1};
     va_list arguments;
-    if (!place) place = place_of(tree, tree->root);
+    if (!place) place = cpl_yaml_tree_find(tree, tree->root);
     if (!place) place = &whole;
+    va_start(arguments, format);
+    cpl_status status = fail_at(tree->name, place->key_line, place->key_column, format, arguments);
+    va_end(arguments);
+    return status;
+}
+
+cpl_status cpl_yaml_tree_fail_value(const cpl_yaml_tree *tree, const json_t *value,
+                                    const char *format, ...)
+{
+    const cpl_yaml_place *place = cpl_yaml_tree_find(tree, value);
+    va_list arguments;
     va_start(arguments, format);
     cpl_status status = fail_at(tree->name, place->line, place->column, format, arguments);
     va_end(arguments);
@@ -347,8 +322,6 @@ cpl_status cpl_yaml_tree_fail(const cpl_yaml_tree *tree, const json_t *value, co
 
 cpl_status cpl_yaml_tree_place(const cpl_yaml_tree *tree, const json_t *value, cpl_status status)
 {
-    char sentence[1024];
-    if (status != CPL_ERR_INPUT) return status;
-    snprintf(sentence, sizeof sentence, "%s", cpl_last_error());
-    return cpl_yaml_tree_fail(tree, value, "%s", sentence);
+    return status == CPL_ERR_INPUT ? cpl_yaml_tree_fail(tree, value, "%s", cpl_last_error())
+                                   : status;
 }

@@ -146,10 +146,7 @@ static bool json(input in)
 static bool yaml(input in)
 {
     cpl_yaml_tree tree;
-    cpl_yaml_doc doc = {0};
-    const bool read  = !refused(cpl_yaml_tree_parse(&tree, "y", in.bytes, in.length));
-    (void)refused(cpl_yaml_doc_parse(&doc, "y", in.bytes, in.length, true));
-    cpl_yaml_doc_free(&doc);
+    const bool read = !refused(cpl_yaml_tree_parse(&tree, "y", in.bytes, in.length));
     cpl_yaml_tree_free(&tree);
     return read;
 }

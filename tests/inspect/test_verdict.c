@@ -91,11 +91,11 @@ enum { VANILLA, BOUND, OTHER, KINDS };
 
 /* alpha above 1 asks for less, and other activations bind another response than that of the gate, which
  * the report measures; silu is that of the gate after its activation. */
-static int kind_of(const cpl_yaml_flat *settings)
+static int kind_of(const cpl_yaml_tree *settings)
 {
-    const char *activation = cpl_yaml_flat_get(settings, "erc.activation");
-    const double alpha     = atof(cpl_yaml_flat_get(settings, "erc.alpha"));
-    if (atof(cpl_yaml_flat_get(settings, "erc.weight")) == 0) return VANILLA;
+    const char *activation = cpl_yaml_tree_text(settings, "erc", "activation");
+    const double alpha     = atof(cpl_yaml_tree_text(settings, "erc", "alpha"));
+    if (atof(cpl_yaml_tree_text(settings, "erc", "weight")) == 0) return VANILLA;
     const bool of_gate = !activation || !strcmp(activation, "gate") || !strcmp(activation, "silu");
     return alpha <= 1 && of_gate ? BOUND : OTHER;
 }
@@ -109,12 +109,12 @@ static bool among(const char *word, const char *a, const char *b)
 static void check_run(const char *records, const char *name, int counts[KINDS + 1])
 {
     char path[4096];
-    cpl_yaml_flat settings = {0};
+    cpl_yaml_tree settings = {0};
     json_t *report         = NULL, *layer;
     size_t l;
     made *m = calloc(1, sizeof *m);
     snprintf(path, sizeof path, "%s/%s/config.yaml", records, name);
-    assert_ok(cpl_yaml_flat_read(&settings, path));
+    assert_ok(cpl_yaml_tree_read(&settings, path));
     snprintf(path, sizeof path, "%s/%s/report.json", records, name);
     assert_ok(cpl_json_load(&report, path));
     json_array_foreach(json_object_get(report, "layers"), l, layer) add_recorded(m, layer);
@@ -129,7 +129,7 @@ static void check_run(const char *records, const char *name, int counts[KINDS + 
                       : !among(of_text, "do not follow", "follow in part"))
         fail_msg("%s: on text \"%s\"", name, of_text);
     json_decref(report);
-    cpl_yaml_flat_free(&settings);
+    cpl_yaml_tree_free(&settings);
     free(m);
 }
 

@@ -41,6 +41,13 @@ TEST(test_values)
     check_place(&tree, json_array_get(at(tree.root, "sets"), 1), "f.yaml:2:12: wrong");
     check_place(&tree, at(at(tree.root, "splits"), "dev"), "f.yaml:5:5: wrong");
     check_place(&tree, NULL, "f.yaml:1:1: wrong");
+    assert_fails(CPL_ERR_INPUT, "f.yaml:5:10: wrong",
+                 cpl_yaml_tree_fail_value(&tree, at(at(tree.root, "splits"), "dev"), "wrong"));
+    assert_true(cpl_yaml_tree_find(&tree, at(tree.root, "task"))->plain);
+    assert_false(cpl_yaml_tree_find(&tree, json_array_get(at(tree.root, "sets"), 1))->plain);
+    assert_string_equal(cpl_yaml_tree_text(&tree, "splits", "dev"), "x\ty");
+    assert_null(cpl_yaml_tree_text(&tree, "splits", "test"));
+    assert_null(cpl_yaml_tree_text(&tree, "task", "dev"));
     json_t *made = json_object();
     check_place(&tree, made, "f.yaml:1:1: wrong");
     assert_ok(cpl_yaml_tree_same_place(&tree, made, at(at(tree.root, "splits"), "dev")));
@@ -70,11 +77,11 @@ TEST(test_refused)
     static const struct {
         const char *bytes, *sentence;
     } all[] = {
-        {"a: 1\na: 2\n", "f:2:1: a is here twice"},
+        {"a: 1\na: 2\n", "f:2:1: a is given twice"},
         {"a: &x 1\n", "f:1:4: anchors (&x) are not used here"},
         {"a: *x\n", "f:1:4: aliases (*x) are not used here"},
         {"a: !!int 1\n", "f:1:4: tags (tag:yaml.org,2002:int) are not used here"},
-        {"a: 1\n---\nb: 2\n", "one document is expected"},
+        {"a: 1\n---\nb: 2\n", "f:2:1: a second document begins here"},
         {"a: [1, 2\n", "f:2:1: "},
         {"a: \"x\\0y\"\n", "f:1:4: a text holds a NUL character"},
         {"[a]: 1\n", "f:1:1: a name is expected here"},

@@ -194,14 +194,19 @@ static cpl_status check_run(const char *run, cpl_group *world)
  * again. */
 static cpl_status tell_removed(const char *file, const cpl_log *log)
 {
-    cpl_yaml_flat flat = {0};
+    cpl_yaml_tree tree = {0};
+    const char *section, *name;
+    json_t *members, *value;
     if (cpl_file_check(file) != CPL_OK) return CPL_OK;
-    CPL_TRY(cpl_yaml_flat_read(&flat, file));
-    for (int64_t i = 0; i < flat.count; i++) {
-        const char *now = cpl_settings_removed(flat.pairs[i].name);
-        if (now) cpl_log_info(log, "%s: %s is passed over: %s", file, flat.pairs[i].name, now);
+    CPL_TRY(cpl_yaml_tree_read(&tree, file));
+    json_object_foreach(tree.root, section, members) json_object_foreach(members, name, value)
+    {
+        char dotted[256];
+        snprintf(dotted, sizeof dotted, "%s.%s", section, name);
+        const char *now = cpl_settings_removed(dotted);
+        if (now) cpl_log_info(log, "%s: %s is passed over: %s", file, dotted, now);
     }
-    cpl_yaml_flat_free(&flat);
+    cpl_yaml_tree_free(&tree);
     return CPL_OK;
 }
 
