@@ -80,7 +80,7 @@ static void warn_of(const cpl_questions *q, const cpl_string_list *names, const 
                          q->task->id, kind, names->at[i]);
 }
 
-/* Of a task that lists its subjects, whose names have been checked. */
+/* Warns if subjects that the task lists have no rows. */
 static void warn_of_missing(const cpl_questions *q, const cpl_string_list *known,
                             const cpl_log *log)
 {
@@ -117,7 +117,8 @@ static void warn_of_names(const cpl_questions *q, const cpl_questions_options *o
 
 enum { ADVICE = 320 };
 
-/* What makes room: `flags` of this task alone, or what a training run can do. */
+/* Writes how to make room for a prompt: by `flags` of this task alone, or by settings of a training
+ * run. */
 static void advise(char advice[ADVICE], const cpl_selected *what, bool alone, bool of_run,
                    const char *flags)
 {
@@ -227,7 +228,7 @@ static cpl_status leave_out(cpl_evaluation *e, cpl_task_evaluation *one, cpl_sta
 }
 
 /* Reads the questions of a task and checks them. */
-static cpl_status look(cpl_evaluation *e, cpl_task_evaluation *one)
+static cpl_status check_task(cpl_evaluation *e, cpl_task_evaluation *one)
 {
     cpl_questions q = {0};
     CPL_TRY(read_questions(&q, e, one->what));
@@ -307,7 +308,7 @@ cpl_status cpl_evaluation_open(cpl_evaluation *e, const cpl_selection *selection
     for (int64_t i = 0; i < e->count; i++) e->at[i].what = &selection->at[i];
     cpl_status status = check_rows(e);
     for (int64_t i = 0; i < e->count && status == CPL_OK; i++) {
-        if (is_evaluated(e->at[i].what) && !e->at[i].missing) status = look(e, &e->at[i]);
+        if (is_evaluated(e->at[i].what) && !e->at[i].missing) status = check_task(e, &e->at[i]);
     }
     if (status == CPL_OK) status = check_some(e);
     e->options.log = NULL; /* bad rows were logged before */

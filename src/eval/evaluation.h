@@ -20,7 +20,7 @@ typedef struct cpl_task_evaluation {
     const cpl_selected *what;
     bool missing;   /* it has no rows, and is left out */
     int64_t n;      /* questions */
-    json_t *result; /* of docs/formats.md; NULL: not evaluated yet */
+    json_t *result; /* a result as in docs/formats.md; NULL: not evaluated yet */
 } cpl_task_evaluation;
 
 typedef struct cpl_evaluation {
@@ -30,7 +30,7 @@ typedef struct cpl_evaluation {
     int64_t count;
     const cpl_tokenizer *tokenizer; /* the model's; outlives it */
     int64_t model_window;           /* the model's */
-    int64_t n_questions;            /* of all */
+    int64_t n_questions;            /* questions of all tasks */
     int64_t window; /* tokens that the longest of them may have, with the model's window */
 } cpl_evaluation;
 
@@ -50,7 +50,8 @@ CPL_NODISCARD cpl_status cpl_evaluation_missing(const cpl_evaluation *e);
 typedef struct cpl_evaluation_callbacks {
     void *ctx;
     void (*began)(void *ctx, const cpl_task_evaluation *one, int64_t recorded);
-    void (*advanced)(void *ctx, double questions); /* of the current task, in this run */
+    void (*advanced)(void *ctx,
+                     double questions); /* `questions`: done of the current task in this run */
     void (*finished)(void *ctx, const cpl_task_evaluation *one);
 } cpl_evaluation_callbacks;
 
@@ -61,7 +62,7 @@ CPL_NODISCARD cpl_status cpl_evaluation_run(cpl_evaluation *e, const cpl_eval_ru
                                             cpl_eval_journal *journal, bool samples,
                                             const cpl_evaluation_callbacks *callbacks);
 
-/* Of one task: runs the questions that `journal` has no answer to, and sets the result. */
+/* Runs the questions of one task that `journal` has no answer to, and sets the result. */
 CPL_NODISCARD cpl_status cpl_evaluation_run_task(cpl_task_evaluation *one, const cpl_questions *q,
                                                  const cpl_eval_runner *runner,
                                                  cpl_eval_journal *journal, bool samples,

@@ -25,11 +25,11 @@ typedef struct task_run {
     cpl_question *question; /* (n) the current requests, copies */
     int64_t *place;         /* (n) the places of their answers */
     int64_t n;
-    json_t **sample; /* of all questions */
+    json_t **sample; /* the answers to all questions of the task */
     int64_t behind;  /* answered before them */
 } task_run;
 
-static cpl_status take(void *ctx, int64_t index, json_t *sample)
+static cpl_status take_answer(void *ctx, int64_t index, json_t *sample)
 {
     task_run *a                = ctx;
     a->sample[a->place[index]] = sample;
@@ -48,8 +48,8 @@ static void advance(void *ctx, int64_t done, int64_t of)
 }
 
 /* The questions of one kind, or those of them that have no answer yet. */
-static void gather(task_run *a, const cpl_questions *q, const cpl_request_kind *kind,
-                   bool answered_too)
+static void gather_questions(task_run *a, const cpl_questions *q, const cpl_request_kind *kind,
+                             bool answered_too)
 {
     a->n = 0;
     for (int64_t i = 0; i < q->count; i++) {
@@ -61,7 +61,7 @@ static void gather(task_run *a, const cpl_questions *q, const cpl_request_kind *
 
 /* Takes what was answered before; the request, and everything by which it is graded, must still be
  * the same. */
-static cpl_status recall(task_run *a, const cpl_questions *q)
+static cpl_status recall_answers(task_run *a, const cpl_questions *q)
 {
     const char *key = a->one->what->key, *recorded;
     char sum[SHA256_DIGEST_STRING_LENGTH];
@@ -84,7 +84,7 @@ static cpl_status recall(task_run *a, const cpl_questions *q)
 static cpl_status keep_blocks(task_run *a, const cpl_questions *q, const cpl_request_kind *kind,
                               const cpl_eval_runner *runner)
 {
-    gather(a, q, kind, true);
+    gather_questions(a, q, kind, true);
     bool *answered = cpl_pool_take(&a->pool, (size_t)a->n);
     CPL_TRY(cpl_pool_status(&a->pool));
     for (int64_t i = 0; i < a->n; i++) answered[i] = a->sample[a->place[i]] != NULL;
@@ -116,7 +116,7 @@ static cpl_status put_back(void *ctx, int64_t index, json_t *sample)
 static cpl_status recall_together(task_run *a, const cpl_questions *q, cpl_group *group)
 {
     const cpl_eval_runner_callbacks callbacks = {.take = put_back, .ctx = a};
-    cpl_status status                         = recall(a, q);
+    cpl_status status                         = recall_answers(a, q);
     if (cpl_gather_is_alone(group)) return status;
     json_t *answers = json_array();
     bool failed     = !answers;
@@ -141,9 +141,9 @@ static cpl_status go_on(task_run *a, const cpl_questions *q, const cpl_eval_runn
 
 static cpl_status run_all(task_run *a, const cpl_questions *q, const cpl_eval_runner *runner)
 {
-    const cpl_eval_runner_callbacks callbacks = {take, advance, a};
+    const cpl_eval_runner_callbacks callbacks = {take_answer, advance, a};
     for (const cpl_request_kind *const *k = cpl_request_kinds; *k; k++) {
-        gather(a, q, *k, false);
+        gather_questions(a, q, *k, false);
         if (a->n) CPL_TRY(cpl_eval_runner_run(runner, a->question, a->n, &callbacks));
         a->behind += a->n;
     }

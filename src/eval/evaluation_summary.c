@@ -9,14 +9,14 @@
 
 enum { MOST_NAMED = 8 };
 
-/* Of the tasks with a result. */
+/* Counts and sums over the tasks with a result. */
 typedef struct tally {
     int64_t tasks, questions;
     int64_t shares;      /* whose headline is a share */
     int64_t known;       /* ... and chance is known */
     int64_t above;       /* ... and the headline is above it by two standard errors */
     double mean, chance; /* sums over the shares, and over the known ones */
-    cpl_text names;      /* of those above */
+    cpl_text names;      /* the tasks that are above chance */
 } tally;
 
 static void count(tally *t, const cpl_task_evaluation *one)
@@ -46,7 +46,7 @@ static tally tally_of(const cpl_evaluation *e)
     return t;
 }
 
-static void say(cpl_text *out, const tally *t)
+static void write_tally(cpl_text *out, const tally *t)
 {
     if (t->known == 0)
         cpl_text_printf(out, "No task has a headline that could be compared with chance.");
@@ -63,7 +63,7 @@ static void say(cpl_text *out, const tally *t)
 void cpl_evaluation_conclusion(cpl_text *out, const cpl_evaluation *e)
 {
     tally t = tally_of(e);
-    say(out, &t);
+    write_tally(out, &t);
     cpl_text_free(&t.names);
 }
 

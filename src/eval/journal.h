@@ -18,8 +18,8 @@
 typedef struct cpl_eval_journal {
     FILE *file; /* locked */
     char *path;
-    json_t *done;  /* {KEY: {id: line}} of what was there */
-    int64_t count; /* of it */
+    json_t *done;  /* {KEY: {id: line}}: the answers that were in the file */
+    int64_t count; /* number of those answers */
 } cpl_eval_journal;
 
 /* Resumes the journal at `path`, or begins it. `fresh`: its answers are discarded. Settings agree

@@ -13,9 +13,9 @@
 #include "infer/document_loss.h"
 
 typedef struct cpl_perplexity_row {
-    const char *source; /* of the losses; NULL: all sources together */
+    const char *source; /* name of the source; NULL: all sources together */
     int64_t documents;
-    int64_t bytes;    /* of whole documents, whether they are cut or not */
+    int64_t bytes;    /* bytes of whole documents, also of those that are cut */
     int64_t tokens;   /* predicted */
     double nll;       /* nats, sum over them */
     double per_token; /* nll / tokens */
@@ -34,7 +34,7 @@ typedef struct cpl_perplexity {
 CPL_NODISCARD cpl_status cpl_perplexity_add_up(cpl_perplexity *p);
 void cpl_perplexity_free(cpl_perplexity *p); /* the losses too; all zero: nothing to do */
 
-/* What docs/formats.md has under "Perplexity of text"; NULL if there is no memory. */
+/* Returns the JSON that docs/formats.md describes in "Perplexity of text"; NULL: out of memory. */
 json_t *cpl_perplexity_json(const cpl_perplexity *p);
 
 #endif /* CPL_EVAL_PERPLEXITY_H */

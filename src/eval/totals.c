@@ -350,10 +350,10 @@ static mean group_mean(const totals *t, int64_t m)
 
 /* ---- the objects ---- */
 
-/* Puts NAME and the ending, then a comma and the filter if there is one; nothing if the value is
- * NaN. */
-static void put(totals *t, json_t *object, const cpl_metric_key *m, const char *ending,
-                double value)
+/* Adds the member of NAME and `ending`, with a comma and the filter behind it if there is one. A NaN
+ * is left out. */
+static void put_value(totals *t, json_t *object, const cpl_metric_key *m, const char *ending,
+                      double value)
 {
     const char *key = cpl_pool_printf(&t->pool, "%s%s%s%s", m->name, ending, m->filter ? "," : "",
                                       m->filter ? m->filter : "");
@@ -362,8 +362,8 @@ static void put(totals *t, json_t *object, const cpl_metric_key *m, const char *
 
 static void put_mean(totals *t, json_t *object, const cpl_metric_key *m, mean value)
 {
-    put(t, object, m, "", value.value);
-    put(t, object, m, "_stderr", value.error);
+    put_value(t, object, m, "", value.value);
+    put_value(t, object, m, "_stderr", value.error);
 }
 
 /* Metric i of the profile as the profile counts it; `all` is its mean over all questions. */
@@ -388,9 +388,9 @@ static cpl_status put_metric(totals *t, json_t *metrics, int64_t i)
     if (isnan(first.value))
         return CPL_FAIL(CPL_ERR_INPUT, "no question is of a group of %s", t->task->id);
     put_mean(t, metrics, m, first);
-    if (subjects) put(t, metrics, m, "_macro", macro_mean(t, i).value);
+    if (subjects) put_value(t, metrics, m, "_macro", macro_mean(t, i).value);
     if (subjects && t->profile->headline != CPL_OF_QUESTIONS)
-        put(t, metrics, m, "_micro", all.value);
+        put_value(t, metrics, m, "_micro", all.value);
     return CPL_OK;
 }
 

@@ -24,8 +24,8 @@ bool cpl_grading_stop_reached(cpl_span text, size_t known, const char *const *st
  * limited, so that no pattern and no text stop an evaluation. */
 
 enum {
-    CPL_REGEX_STEPS = 4 * 1000 * 1000, /* of a match: PCRE2's match limit */
-    CPL_REGEX_DEPTH = 100 * 1000,      /* of nested backtracking: its depth limit */
+    CPL_REGEX_STEPS = 4 * 1000 * 1000, /* steps of one match: PCRE2's match limit */
+    CPL_REGEX_DEPTH = 100 * 1000,      /* levels of backtracking: PCRE2's depth limit */
 };
 
 typedef struct cpl_regex {
@@ -48,7 +48,7 @@ CPL_NODISCARD cpl_status cpl_regex_find(bool *found, cpl_span *answer, const cpl
 typedef struct cpl_substitution {
     const char *what;    /* is in every text that changes; empty: any text may change */
     const char *pattern; /* NULL: `what` itself */
-    const char *with;    /* of a pattern: $1 is its first group */
+    const char *with;    /* the replacement; $1 is the pattern's first group */
 } cpl_substitution;
 
 /* Makes the substitutions in the text, one after the other. A pattern that takes too many steps
@@ -139,7 +139,8 @@ bool cpl_latex_equal(cpl_span a, cpl_span b, bool lenient);
 /* One metric of a task. */
 typedef struct cpl_grading {
     const cpl_filter *filter;
-    const cpl_filter *reference; /* what takes the answer out of a reference; NULL: it is one */
+    const cpl_filter
+        *reference; /* takes the answer out of a reference; NULL: the reference is the answer */
     const cpl_normal *normal;
     const cpl_comparison *comparison;
 } cpl_grading;

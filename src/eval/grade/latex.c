@@ -22,13 +22,13 @@ enum {
     DEEPEST  = 64,   /* brackets one in another */
     LONGEST  = 4096, /* bytes of an expression */
     GREATEST = 4096, /* whole exponents, and numbers before ! */
-    DIGITS   = 15,   /* of a decimal: those that SymPy keeps in a double */
+    DIGITS   = 15,   /* significant digits of a decimal that SymPy keeps in a double */
 };
 /* A prime, and so is (p - 1) / 2: the powers of a number that is not 0, 1 or -1 repeat after
  * (p - 1) / 2 at the earliest. (Modulo 2^61 - 1, those of 2 repeat after 61.) p is 3 modulo 4. */
 enum { SHORT = 2373 }; /* 2^61 less p */
 static const uint64_t p                = ((uint64_t)1 << 61) - SHORT;
-static const int64_t largest           = (int64_t)1 << 53;          /* of a fraction */
+static const int64_t largest           = (int64_t)1 << 53; /* bound of a fraction's parts */
 static const int64_t largest_to_factor = 10 * 1000 * 1000 * 1000ll; /* by 1e5 divisions */
 
 typedef struct value {
@@ -282,7 +282,7 @@ static char next(reader *r)
     return byte_at(r, r->at);
 }
 
-static bool take(reader *r, const char *what)
+static bool take_word(reader *r, const char *what)
 {
     skip(r);
     if (!is_at(r, what)) return false;
@@ -299,13 +299,13 @@ static value enclosed(reader *r, const char *end)
     r->depth++;
     value v = sum(r);
     r->depth--;
-    return take(r, end) ? v : fail(r);
+    return take_word(r, end) ? v : fail(r);
 }
 
 /* An argument of a command. */
 static value group(reader *r)
 {
-    return take(r, "{") ? enclosed(r, "}") : fail(r);
+    return take_word(r, "{") ? enclosed(r, "}") : fail(r);
 }
 
 /* A comma before three digits, or a point before one, belongs to the number. Of more digits SymPy
@@ -350,10 +350,10 @@ static value number(reader *r)
 
 static bool is_fraction(reader *r)
 {
-    return take(r, "\\frac") || take(r, "\\dfrac") || take(r, "\\tfrac");
+    return take_word(r, "\\frac") || take_word(r, "\\dfrac") || take_word(r, "\\tfrac");
 }
 
-/* Of a fraction: also a single digit. */
+/* Reads a part of a fraction: a group or a single digit. */
 static value digit_or_group(reader *r)
 {
     char c = next(r);
@@ -392,7 +392,7 @@ static bool take_letter(reader *r)
     char c     = next(r);
     size_t end = r->at;
     for (size_t i = 0; i < sizeof greek / sizeof *greek; i++)
-        if (take(r, greek[i])) return true;
+        if (take_word(r, greek[i])) return true;
     while (end < r->at + WORD && is_letter(byte_at(r, end))) end++;
     if (end == r->at || end == r->at + WORD) return false;
     r->at++;
@@ -402,7 +402,7 @@ static bool take_letter(reader *r)
 /* The text of an index: a letter or a number, or a sum in braces. */
 static cpl_span subscript(reader *r)
 {
-    const bool braces  = take(r, "{");
+    const bool braces  = take_word(r, "{");
     const char c       = next(r);
     const size_t begin = r->at;
     if (braces)
@@ -417,7 +417,7 @@ static cpl_span subscript(reader *r)
 /* `of` with an index, if there is one; of a letter or a number. */
 static value indexed(reader *r, value of, bool letter)
 {
-    return take(r, "_") ? named(subscript(r), of, whole(letter)) : of;
+    return take_word(r, "_") ? named(subscript(r), of, whole(letter)) : of;
 }
 
 /* A variable. Before a bracket it is a function, unless it is an exponent. */
@@ -429,7 +429,7 @@ static value name(reader *r, bool exponent)
     value v    = named(cpl_span_part(r->text, begin, r->at), whole(0), whole(0));
     v.variable = true;
     v          = indexed(r, v, true);
-    if (exponent || !take(r, "(")) return v;
+    if (exponent || !take_word(r, "(")) return v;
     value argument = enclosed(r, ")");
     v.variable     = false;
     return argument.decimal ? fail(r) : named(cpl_span_of("()"), v, argument);
@@ -439,18 +439,18 @@ static value name(reader *r, bool exponent)
 
 static value root(reader *r)
 {
-    value degree = take(r, "[") ? enclosed(r, "]") : whole(2);
+    value degree = take_word(r, "[") ? enclosed(r, "]") : whole(2);
     value of     = group(r);
     return power(r, of, inverse(r, degree));
 }
 
 static value primary(reader *r)
 {
-    if (take(r, "{")) return enclosed(r, "}");
-    if (take(r, "(")) return enclosed(r, ")");
-    if (take(r, "[")) return enclosed(r, "]");
-    if (take(r, "\\sqrt")) return root(r);
-    if (take(r, "\\binom")) return binomial(r);
+    if (take_word(r, "{")) return enclosed(r, "}");
+    if (take_word(r, "(")) return enclosed(r, ")");
+    if (take_word(r, "[")) return enclosed(r, "]");
+    if (take_word(r, "\\sqrt")) return root(r);
+    if (take_word(r, "\\binom")) return binomial(r);
     if (is_fraction(r)) return fraction(r);
     if (cpl_words_is_digit(next(r)) || (r->lenient && next(r) == '.')) return number(r);
     return name(r, false);
@@ -459,7 +459,7 @@ static value primary(reader *r)
 static value exponent(reader *r)
 {
     value v;
-    if (take(r, "{")) return enclosed(r, "}");
+    if (take_word(r, "{")) return enclosed(r, "}");
     if (is_fraction(r)) return fraction(r);
     v = cpl_words_is_digit(next(r)) ? number(r) : name(r, true);
     return next(r) == '_' ? fail(r) : v;
@@ -477,8 +477,8 @@ static value factorial(reader *r, value n)
 static value factor(reader *r)
 {
     value v = primary(r);
-    while (!r->wrong && take(r, "^")) v = power(r, v, exponent(r));
-    while (!r->wrong && take(r, "!")) v = factorial(r, v);
+    while (!r->wrong && take_word(r, "^")) v = power(r, v, exponent(r));
+    while (!r->wrong && take_word(r, "!")) v = factorial(r, v);
     return v;
 }
 
@@ -528,9 +528,9 @@ static value product(reader *r)
 {
     value v = signed_factors(r);
     while (!r->wrong) {
-        if (take(r, "\\cdot") || take(r, "\\times") || take(r, "*"))
+        if (take_word(r, "\\cdot") || take_word(r, "\\times") || take_word(r, "*"))
             v = times(r, v, signed_factors(r));
-        else if (take(r, "/") || take(r, "\\div") || take(r, ":"))
+        else if (take_word(r, "/") || take_word(r, "\\div") || take_word(r, ":"))
             v = divided(r, v, signed_factors(r));
         else
             break;

@@ -19,7 +19,7 @@ typedef struct machine {
     pcre2_match_data *match;
 } machine;
 
-static void *take(size_t bytes, void *ctx)
+static void *take_memory(size_t bytes, void *ctx)
 {
     (void)ctx;
     return cpl_alloc(bytes);
@@ -53,7 +53,7 @@ static cpl_status compile(machine *m, const char *pattern, bool repair)
     PCRE2_UCHAR why[200] = "";
     const uint32_t options =
         PCRE2_UTF | PCRE2_UCP | (repair ? PCRE2_MATCH_INVALID_UTF : 0) | PCRE2_NEVER_BACKSLASH_C;
-    m->memory = pcre2_general_context_create(take, give_back, NULL);
+    m->memory = pcre2_general_context_create(take_memory, give_back, NULL);
     if (m->memory) m->how = pcre2_compile_context_create(m->memory);
     if (m->memory) m->limits = pcre2_match_context_create(m->memory);
     if (!m->how || !m->limits) return no_memory(pattern);

@@ -15,8 +15,9 @@
 typedef struct cpl_option_facts {
     double loglik;        /* sum of natural log-probabilities of its tokens */
     double unconditional; /* the same after the bare context; 0 if it was not requested */
-    int64_t tokens;       /* of the continuation */
-    int64_t chars, bytes; /* of the continuation, with its delimiter */
+    int64_t tokens;       /* tokens of the continuation */
+    int64_t chars,
+        bytes; /* length of the continuation with its delimiter, in code points and bytes */
     int64_t choice_chars, choice_bytes;
 } cpl_option_facts;
 
@@ -32,7 +33,7 @@ typedef enum cpl_score_length {
 typedef struct cpl_score {
     const char *name;
     cpl_score_function *of;
-    bool loss; /* of the right option alone; lower is better */
+    bool loss; /* the loss of the right option; lower is better */
     cpl_score_length length;
 } cpl_score;
 

@@ -18,25 +18,25 @@
 
 /* ---- rows*.c: a cursor over the bytes of a file, and errors of a row and of the file ---- */
 
-enum { CPL_ROWS_CHUNK_BYTES = 1 << 16 }; /* that are read at once */
+enum { CPL_ROWS_CHUNK_BYTES = 1 << 16 }; /* bytes that are read at once */
 
 struct cpl_rows {
     char *path;
     cpl_rows_kind kind;
     cpl_stream *stream;
     cpl_status status;
-    cpl_text text;    /* of the row or the field that is being read */
-    size_t row_bytes; /* of the row so far, kept or not */
-    int64_t row_line; /* on which the row begins; 0: no row was begun */
-    cpl_text message; /* why the row is bad; empty: it is not */
+    cpl_text text;    /* the row or the field that is being read */
+    size_t row_bytes; /* bytes of the row so far, those that are not kept included */
+    int64_t row_line; /* line on which the row begins; 0: no row was begun */
+    cpl_text message; /* the reason why the row is bad; empty: the row is good */
 
     char *chunk; /* [at, got) is read and not yet passed */
     size_t at, got;
-    int64_t line, column; /* of the next byte, in characters from 1 */
+    int64_t line, column; /* place of the next byte, counted from 1; columns are characters */
 
-    json_t *names;   /* of columns, an array; NULL until known */
+    json_t *names;   /* array of the names of columns; NULL until known */
     int place;       /* in a JSON file, as rows_json.c has it */
-    bool after_item; /* there: a comma or the end of the array is next */
+    bool after_item; /* in a JSON array: a comma or the end is next */
 };
 
 /* The next chunk; false at the end of the file and after a failure. */
@@ -76,7 +76,7 @@ static inline void cpl_rows_take(cpl_rows *rows)
 void cpl_rows_bad(cpl_rows *rows, int64_t line, int64_t column, const char *format, ...)
     CPL_PRINTF(4, 5);
 
-/* The same of the file, which ends here. */
+/* Marks the file as failed, with the reason: no further row is read. */
 void cpl_rows_fail(cpl_rows *rows, int64_t line, int64_t column, const char *format, ...)
     CPL_PRINTF(4, 5);
 
@@ -126,9 +126,9 @@ typedef struct cpl_reading {
 typedef struct cpl_seen_row {
     const char *subject; /* NULL: none, or not known of a bad row */
     int64_t index;       /* within its subject, from 0 */
-    int64_t source;      /* of the split */
+    int64_t source;      /* index of the row's source in the split */
     json_t *values;      /* NULL: the row is a bad one */
-    const char *bad;     /* and why, with file and line */
+    const char *bad;     /* the reason, with file and line */
     const char *path;
     int64_t line;
     bool passed_over; /* set by the taker: it does not count towards `limit` */
@@ -179,7 +179,7 @@ CPL_NODISCARD cpl_status cpl_reading_add_files(cpl_reading *r, const cpl_split_f
 
 /* ---- prompt_builder.c ---- */
 
-/* What surrounds a row when it becomes a question or a few-shot example. */
+/* The surroundings of a row that becomes a question or a few-shot example. */
 typedef struct cpl_prompt_input {
     const cpl_task *task;
     const cpl_prompt_spec *spec;

@@ -10,7 +10,7 @@ enum { MOST_OPTIONS = 26 };
 /* A row that is being made something of. */
 struct cpl_prompt_builder {
     const cpl_prompt_input *of;
-    cpl_pool *pool;     /* of the question's texts */
+    cpl_pool *pool;     /* memory of the question's texts */
     const char *before; /* the text before its context */
     bool described;     /* the description comes before `before` */
     cpl_scope scope;

@@ -28,8 +28,8 @@ typedef struct cpl_question {
     const char *subject; /* NULL: the task has none */
     int64_t read;        /* its place among the questions as their rows are read */
     int64_t row;         /* the place of the first question of its row, in the same order */
-    const char *path;    /* of the file of its row; NULL: not known */
-    int64_t line;        /* of the row in it */
+    const char *path;    /* file of its row; NULL: not known */
+    int64_t line;        /* line of the row in the file */
     const cpl_request_spec *form;
     /* multiple_choice */
     cpl_option *options; /* (n_options), two at least; one if only losses are reported */
@@ -61,7 +61,7 @@ typedef struct cpl_questions_options {
     int64_t max_tokens; /* generated in place of the profile's; CPL_UNSET */
     bool skip_bad;
     bool of_run;        /* advice names settings of a training run, not flags of couplet eval */
-    const cpl_log *log; /* of bad rows that are skipped */
+    const cpl_log *log; /* names bad rows that are skipped */
 } cpl_questions_options;
 
 typedef struct cpl_questions {
@@ -69,12 +69,13 @@ typedef struct cpl_questions {
     const cpl_profile *profile;
     cpl_question *question; /* (count) subject after subject, each in the order of its rows */
     int64_t count;
-    int64_t shots;         /* of the profile, or of --num-fewshot; the last of several */
+    int64_t
+        shots; /* few-shot examples: of the profile or --num-fewshot; the last of several numbers */
     bool fewer;            /* --num-fewshot applies: the few-shot examples are rows */
     const char *all_shots; /* several numbers in words, "0-5"; NULL: it is one */
-    int64_t max_tokens;    /* of generation; 0: nothing is generated */
+    int64_t max_tokens;    /* most tokens generated for a question; 0: none */
     int64_t skipped;       /* bad rows */
-    cpl_string_list files; /* that were read */
+    cpl_string_list files; /* names of the files that were read */
     struct cpl_questions_store *store;
 } cpl_questions;
 
@@ -96,7 +97,7 @@ bool cpl_questions_of_samples(const cpl_questions_options *options);
 /* The word that names the folder of all rows: a flag, or a setting. */
 const char *cpl_questions_data_word(const cpl_questions_options *options);
 
-/* What can be done about a bad row, besides mending it; NULL: nothing. */
+/* Returns the advice on bad rows, besides mending them, or NULL. */
 const char *cpl_questions_skip_advice(const cpl_questions_options *options);
 
 /* Sets whether all splits that cpl_questions_read needs have rows. If not, cpl_last_error names the

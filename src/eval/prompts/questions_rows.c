@@ -219,7 +219,7 @@ static cpl_status hand_over(walk *w, cpl_seen_row *row)
     return CPL_OK;
 }
 
-static cpl_status see(walk *w, const char *path, const char *subject, const cpl_row *row)
+static cpl_status visit_row(walk *w, const char *path, const char *subject, const cpl_row *row)
 {
     cpl_text made = {0};
     char sentence[1024];
@@ -288,7 +288,7 @@ static cpl_status walk_rows(walk *w, cpl_rows *rows, cpl_rows *labels, const cha
         CPL_TRY(cpl_rows_next(rows, &row));
         if (!row.values && !row.bad) return labels ? check_rest(labels, path) : CPL_OK;
         cpl_status status = labels ? add_label(labels, path, &row) : CPL_OK;
-        if (status == CPL_OK) status = see(w, path, subject, &row);
+        if (status == CPL_OK) status = visit_row(w, path, subject, &row);
         json_decref(row.values);
         if (status != CPL_OK) return status;
     }

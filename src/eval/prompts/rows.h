@@ -38,9 +38,9 @@ enum { CPL_ROWS_MAX_BYTES = 1 << 26, CPL_ROWS_MAX_COLUMNS = 4096 };
 
 typedef struct cpl_rows_kind {
     cpl_rows_format format;
-    const char *member; /* of JSON; not owned, outlives the reader */
-    bool headless;      /* of CSV and TSV */
-    size_t max_bytes;   /* of a row as it is written; 0: CPL_ROWS_MAX_BYTES */
+    const char *member; /* name of the array in a JSON file; not owned, outlives the reader */
+    bool headless;      /* a CSV or TSV file without a line of names */
+    size_t max_bytes;   /* most bytes of a row in the file; 0: CPL_ROWS_MAX_BYTES */
 } cpl_rows_kind;
 
 typedef struct cpl_row {

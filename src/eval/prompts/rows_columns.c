@@ -9,10 +9,10 @@
 
 typedef struct columns_record {
     json_t *fields; /* an array of strings, as many as there may be */
-    size_t count;   /* of fields, kept or not */
+    size_t count;   /* number of fields, those that are not kept included */
 } columns_record;
 
-static void keep(cpl_rows *r, int c)
+static void keep_byte(cpl_rows *r, int c)
 {
     char byte = (char)c;
     cpl_rows_keep(r, &byte, 1);
@@ -30,7 +30,7 @@ static void rest_of_field(cpl_rows *r, int separator, bool was_quoted)
             cpl_rows_bad(r, line, column, "text after the quote that closes the field");
         else if (c == '\r')
             cpl_rows_bad(r, line, column, "a carriage return inside the line");
-        keep(r, c);
+        keep_byte(r, c);
     }
 }
 
@@ -46,7 +46,7 @@ static void quoted_field(cpl_rows *r)
             if (cpl_rows_peek(r) != '"') return;
             cpl_rows_pass(r);
         }
-        keep(r, c);
+        keep_byte(r, c);
     }
     cpl_text_clear(&r->message);
     cpl_rows_bad(r, line, column, "the quote that opens here is not closed before the file ends");

@@ -19,8 +19,8 @@ bool cpl_rows_fill(cpl_rows *r)
     return r->status == CPL_OK && r->got > 0;
 }
 
-/* Sets the message. */
-static void say(cpl_rows *r, int64_t line, int64_t column, const char *format, va_list args)
+/* Sets the message: file, line, column (0: none) and the reason. */
+static void set_message(cpl_rows *r, int64_t line, int64_t column, const char *format, va_list args)
 {
     char why[512];
     vsnprintf(why, sizeof why, format, args);
@@ -35,7 +35,7 @@ void cpl_rows_bad(cpl_rows *r, int64_t line, int64_t column, const char *format,
     va_list args;
     if (r->message.length) return;
     va_start(args, format);
-    say(r, line, column, format, args);
+    set_message(r, line, column, format, args);
     va_end(args);
 }
 
@@ -44,7 +44,7 @@ void cpl_rows_fail(cpl_rows *r, int64_t line, int64_t column, const char *format
     va_list args;
     if (r->status != CPL_OK) return;
     va_start(args, format);
-    say(r, line, column, format, args);
+    set_message(r, line, column, format, args);
     va_end(args);
     r->status = cpl_text_status(&r->message);
     if (r->status == CPL_OK) r->status = CPL_FAIL(CPL_ERR_INPUT, "%s", r->message.bytes);

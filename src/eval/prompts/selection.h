@@ -37,7 +37,7 @@ typedef struct cpl_selection_options {
     int64_t n_words;
     const char *const *files; /* (n_files) task files; each adds its task, and selects it */
     int64_t n_files;
-    const char *profile, *variant; /* of all of them; NULL: each one's own */
+    const char *profile, *variant; /* profile and variant of all tasks; NULL: each task's default */
 } cpl_selection_options;
 
 /* The built-in tasks alone, none selected. `kinds` are the request kinds that tasks may name

@@ -132,7 +132,7 @@ cpl_status cpl_sample_generated(json_t **sample, const cpl_question *q, const cp
     return cpl_sample_finish(sample, made, failed || status != CPL_OK);
 }
 
-enum { MOST_QUESTIONS = 128 }; /* of a block */
+enum { MOST_QUESTIONS = 128 }; /* questions of a block */
 
 /* The text generated after one prompt. Special tokens are no part of the text, but a stop string
  * may be one: lm-eval searches for stop strings before it removes special tokens. */
@@ -353,7 +353,8 @@ static cpl_status read_until(cpl_request_spec *form, const cpl_task *task, const
     CPL_TRY(cpl_task_names_of(&until, task, from, "until"));
     for (int64_t i = 0; i < until.count; i++)
         if (!*until.at[i])
-            return FAIL(task, json_object_get(from, "until"), "an empty stop string");
+            return FAIL(task, json_object_get(from, "until"),
+                        "a stop string is empty: leave it out of `until`");
     form->until   = until.at;
     form->n_until = until.count;
     return CPL_OK;

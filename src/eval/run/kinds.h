@@ -16,7 +16,7 @@
 
 /* The ids of one text. */
 typedef struct cpl_encoded {
-    int64_t first, length; /* of what is left of it, among the ids of all texts */
+    int64_t first, length; /* the ids that are not cut off, among the ids of all texts */
     int64_t context;       /* tokens of the context, those that are cut off included */
     int64_t scored;        /* tokens of the continuation, the last ones; 0 of a prompt */
     int64_t cut;           /* tokens left out at the beginning */
@@ -29,7 +29,7 @@ typedef struct cpl_encoding {
     int64_t window; /* the model's */
     cpl_ids ids;
     cpl_text joined;               /* memory to work in */
-    cpl_eval_runner_advice advice; /* of what cannot be asked */
+    cpl_eval_runner_advice advice; /* advice on questions that do not fit */
     bool bad_row;                  /* the failure is due to the row */
 } cpl_encoding;
 
@@ -75,7 +75,7 @@ typedef struct cpl_eval_runner_work {
     const cpl_eval_runner_callbacks *callbacks;
     const cpl_question *question; /* (n) all of them */
     int64_t n;
-    cpl_encoding encoding; /* of the block */
+    cpl_encoding encoding; /* the tokens of the block */
     int64_t done, of;
 } cpl_eval_runner_work;
 

@@ -128,18 +128,18 @@ static cpl_status make_sample(json_t **sample, const cpl_question *q, const cpl_
 
 /* ---- blocks ---- */
 
-enum { MOST_QUESTIONS = 128, MOST_TOKENS = 1 << 20 }; /* of a block */
+enum { MOST_QUESTIONS = 128, MOST_TOKENS = 1 << 20 }; /* limits of a block */
 
 /* One block. Its sequences are those of its questions in order: the options, then the same after
  * the bare context. Equal ones pass through the model once (lm_batch.h). */
 typedef struct block {
     cpl_eval_runner_work *w;
-    int64_t first, last; /* of its questions */
+    int64_t first, last; /* range of its questions */
     cpl_pool pool;
     cpl_encoded *encoded;     /* (n) */
     cpl_lm_request *requests; /* (n) */
     int64_t n;
-    cpl_option_facts *facts; /* of one question */
+    cpl_option_facts *facts; /* the options of one question */
 } block;
 
 /* The sequences of a question: its options, and, if a score needs them, the same continuations

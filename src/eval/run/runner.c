@@ -41,13 +41,13 @@ static cpl_status run_all(cpl_eval_runner_work *w)
 
 /* ---- shared out over ranks ---- */
 
-/* What this rank has answered in a round. */
+/* This rank's answers in a round. */
 typedef struct answered_round {
     const cpl_eval_runner_callbacks *callbacks;
     json_t *answers;
 } answered_round;
 
-static cpl_status keep(void *ctx, int64_t index, json_t *sample)
+static cpl_status keep_answer(void *ctx, int64_t index, json_t *sample)
 {
     const answered_round *r = ctx;
     json_t *answer          = json_pack("[I,o]", (json_int_t)index, sample);
@@ -76,7 +76,7 @@ static cpl_status run_dealt(cpl_eval_runner_work *w, cpl_status status)
     const cpl_eval_runner_callbacks *callbacks = w->callbacks;
     for (int64_t first = 0; first < w->n;) {
         answered_round r                      = {callbacks, json_array()};
-        const cpl_eval_runner_callbacks keeps = {keep, pass_on, &r};
+        const cpl_eval_runner_callbacks keeps = {keep_answer, pass_on, &r};
         w->callbacks                          = &keeps;
         if (status == CPL_OK) status = r.answers ? run_round(w, &first) : CPL_ERR_MEMORY;
         w->callbacks = callbacks;

@@ -24,7 +24,7 @@ typedef struct cpl_eval_runner {
     int64_t eos;    /* fed for an empty context, and ends a generation; -1: none */
     bool texts;     /* `samples` hold contexts, continuations and prompts themselves too */
     cpl_stop_ids extra_stop_ids; /* other ids that end a generation */
-    cpl_group *group;            /* of ranks that share the questions; NULL: one process */
+    cpl_group *group;            /* ranks that share the questions; NULL: one process */
 } cpl_eval_runner;
 
 /* Takes one answered question; `sample` is its own from then on. A failure ends the run. */
@@ -67,7 +67,7 @@ typedef struct cpl_eval_runner_advice {
     const char *beyond; /* if a question is too long, and its form does not let it be cut */
     const char *row;    /* if its row is bad: an option has no token, or more than the window */
     bool *bad; /* (n) set of questions of bad rows, instead of a failure; NULL: they fail */
-    const cpl_log *log; /* of these */
+    const cpl_log *log; /* names the bad rows */
 } cpl_eval_runner_advice;
 
 /* Checks before a model is loaded; `window` is the model's, `advice` may be NULL. CPL_ERR_INPUT

@@ -13,7 +13,7 @@ struct cpl_field {
     bool list; /* its value is one */
     const cpl_path *paths;
     const cpl_template *made; /* (count) */
-    int64_t count;            /* of paths or templates */
+    int64_t count;            /* number of paths or templates */
     const char *looked_up;    /* name of the field */
     const json_t *table;
     const json_t *place;
@@ -56,7 +56,9 @@ static cpl_status parse_made(cpl_field *field, cpl_pool *pool, const cpl_yaml_tr
         return cpl_yaml_tree_fail(tree, from, "a list of texts is needed: [\"{one}\", \"{two}\"]");
     for (size_t i = 0; i < n; i++) {
         const json_t *text = list ? json_array_get(from, i) : from;
-        if (!json_is_string(text)) return cpl_yaml_tree_fail(tree, text, "a text is needed here");
+        if (!json_is_string(text))
+            return cpl_yaml_tree_fail(tree, text,
+                                      "a text is missing here, for example \"{question}\"");
         CPL_TRY(cpl_yaml_tree_place(tree, text,
                                     cpl_template_parse(&made[i], pool, json_string_value(text))));
     }
@@ -72,7 +74,9 @@ static cpl_status parse_look_up(cpl_field *field, const cpl_yaml_tree *tree, con
     const json_t *name = json_object_get(from, "look_up"), *table = json_object_get(from, "in");
     const char *key;
     json_t *value;
-    if (!json_is_string(name)) return cpl_yaml_tree_fail(tree, name, "look_up is a field's name");
+    if (!json_is_string(name))
+        return cpl_yaml_tree_fail(
+            tree, name, "`look_up` must name a field: {look_up: asks, in: {cause: because}}");
     if (!json_object_size(table))
         return cpl_yaml_tree_fail(tree, from, "look_up needs a table: in: {cause: because}");
     json_object_foreach((json_t *)(uintptr_t)table, key, value) if (
@@ -94,7 +98,9 @@ static cpl_status check_members(const cpl_yaml_tree *tree, const json_t *from)
         cpl_yaml_tree_place(tree, value, cpl_lookup(&index, "kind of field", key, names, 4)));
     size_t wanted = json_object_get(from, "look_up") ? 2 : 1;
     if (json_object_size(from) != wanted)
-        return cpl_yaml_tree_fail(tree, from, "a field is one of text, list, and look_up with in");
+        return cpl_yaml_tree_fail(tree, from,
+                                  "a field must be {text: TEXT}, {list: [TEXT]} or {look_up: "
+                                  "FIELD, in: {cause: because}}");
     return CPL_OK;
 }
 
@@ -302,7 +308,8 @@ static cpl_status look_up_one(json_t **value, const cpl_field *field, const json
     return CPL_OK;
 }
 
-/* Of the templates, or of what is looked up of each text of `from`. */
+/* Makes a list: of the texts of the templates, or of the entries of the table for each text of
+ * `from`. */
 static cpl_status make_list(json_t **value, const cpl_field *field, cpl_scope *scope,
                             const json_t *from)
 {

@@ -58,10 +58,12 @@ static cpl_status read_defaults(cpl_task *task, const json_t *root)
     if (!from) return CPL_OK;
     if (json_is_string(from)) parts->defaults[parts->n_defaults++] = json_string_value(from);
     if (!json_is_string(from) && (!json_is_object(from) || json_object_size(from) > 3))
-        return FAIL(task, from, "default is a profile, or one for each set: {3b: inloop}");
+        return FAIL(task, from,
+                    "`default` must be a profile, or one for each set: default: {3b: inloop}");
     if (json_is_object(from)) json_object_foreach(from, set, value)
         {
-            if (!json_is_string(value)) return FAIL(task, value, "a profile's name is needed");
+            if (!json_is_string(value))
+                return FAIL(task, value, "the name of a profile is missing: default: {3b: inloop}");
             if (!cpl_string_list_holds(&task->sets, set))
                 return FAIL(task, value, "%.40s is not among its sets", set);
             parts->default_of[parts->n_defaults] = set;

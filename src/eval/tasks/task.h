@@ -19,9 +19,9 @@ typedef struct cpl_string_list {
 } cpl_string_list;
 
 typedef enum cpl_headline_of {
-    CPL_OF_QUESTIONS, /* of all questions */
-    CPL_OF_GROUPS,    /* of the groups, each counting once; "_micro" is that of all questions */
-    CPL_OF_SUBJECTS,  /* the same of the subjects */
+    CPL_OF_QUESTIONS, /* the mean over all questions */
+    CPL_OF_GROUPS,    /* the mean over groups; "_micro" is the mean over all questions */
+    CPL_OF_SUBJECTS,  /* the mean over subjects; "_micro" as above */
 } cpl_headline_of;
 
 typedef struct cpl_task_group {
@@ -35,7 +35,7 @@ typedef struct cpl_profile {
     const char *name;
     const char *split;
     cpl_string_list
-        metrics; /* what is reported, the headline first: names of scores.def, "soft", or of
+        metrics; /* reported metrics, the headline first: names of scores.def, "soft", or of
                         * answers; "exact_match" alone if the answers are filters of one metric.
                         * With forms those of the first one, as `split` is */
     cpl_headline_of headline; /* whose mean the plain metric is */
@@ -51,7 +51,7 @@ typedef struct cpl_task_parts cpl_task_parts; /* fields, splits, templates: task
 typedef struct cpl_task {
     const char *id, *title;
     const char *source, *licence; /* NULL: not given */
-    cpl_string_list sets;         /* of the paper: "3b", "15b" */
+    cpl_string_list sets;         /* sets of tasks of the paper: "3b", "15b" */
     double chance;                /* percent; NaN: not given */
     cpl_profile *profiles;        /* (n_profiles) */
     int64_t n_profiles;
@@ -82,7 +82,7 @@ typedef enum cpl_joining {
     CPL_JOIN_SEPARATE, /* each by itself */
 } cpl_joining;
 
-/* What is taken out of a generated text: one metric, or one filter of a metric. */
+/* An answer taken out of a generated text: one metric, or one filter of a metric. */
 typedef struct cpl_answer {
     const char *name;
     cpl_grading grading;
@@ -130,7 +130,7 @@ struct cpl_eval_runner_work;
 struct cpl_request_kind {
     const char *name;        /* `ask: NAME` of a task file */
     const char *output_type; /* lm-evaluation-harness's word, which `ask` takes too */
-    const char *questions;   /* of a sentence: "all questions that are there ..." */
+    const char *questions;   /* subject of a sentence: "all questions that are there ..." */
     const char *sample_key;  /* a key that only its samples have; NULL: the kind of all others */
     bool has_options;        /* a row gives options, and which is right */
     bool generates;          /* max_gen_toks applies */

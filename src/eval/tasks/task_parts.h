@@ -54,7 +54,7 @@ typedef struct cpl_gold_rule {
     cpl_listing list;
 } cpl_gold_rule;
 
-/* What is read of a row of a source, for some prompt spec. */
+/* The values read from a row of a source for a prompt spec. */
 typedef struct cpl_row_schema {
     cpl_fields fields;
     cpl_subject_kind subject_kind;
@@ -82,7 +82,7 @@ typedef struct cpl_prompt_spec {
     cpl_request_spec form;
     const cpl_template *description, *target; /* NULL: none */
     cpl_template context, option, fewshot;
-    cpl_chain context_as; /* what is made of the whole context */
+    cpl_chain context_as; /* transformations of the whole context */
     bool context_each;    /* the context is the option's own */
     const char *delimiter, *unconditional;
     cpl_options_list *lists; /* (n_lists) */
@@ -195,7 +195,8 @@ CPL_NODISCARD cpl_status cpl_task_read_prompt_spec(cpl_prompt_spec *spec, cpl_ta
                                                    const cpl_resolved_profile *resolved,
                                                    const char *profile, const json_t *from,
                                                    const json_t *place);
-/* Of a request kind: the scores by which options are compared; the answers taken out of a text. */
+/* Read the parts of a request kind: the scores by which options are compared, and the answers taken
+ * out of a text. */
 CPL_NODISCARD cpl_status cpl_task_read_scores(cpl_request_spec *form, const cpl_task *task,
                                               const char *profile, const json_t *from);
 CPL_NODISCARD cpl_status cpl_task_read_answers(cpl_prompt_spec *spec, cpl_task *task,

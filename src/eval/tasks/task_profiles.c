@@ -81,7 +81,8 @@ static cpl_status collect(const json_t **out, cpl_task *task, const json_t *prof
         CPL_TRY(base_of(&base, task, profiles, at));
         if (!base) break;
         if (steps > json_object_size(profiles))
-            return FAIL(task, json_object_get(profiles, name), "%.100s is like itself", name);
+            return FAIL(task, json_object_get(profiles, name),
+                        "the profile %.100s follows itself in `like`", name);
         const json_t *below = json_object_get(profiles, base), *without;
         CPL_TRY(cpl_task_join(&without, task, below, NULL));
         json_object_del((json_t *)(uintptr_t)without, "forms");
@@ -154,8 +155,8 @@ static cpl_status read_shots(cpl_resolved_profile *resolved, cpl_profile *profil
         long value       = strtol(text, &end, 10);
         bool none        = strcmp(text, "none") == 0;
         if (!none && (end == text || *end || value < 0 || value > MOST_SHOTS))
-            return FAIL(task, node, "shots are none or a number up to %d, not %.40s", MOST_SHOTS,
-                        text);
+            return FAIL(task, node, "`shots` must be none or a number up to %d, not %.40s",
+                        MOST_SHOTS, text);
         shots[i] = none ? -1 : value;
         if (shots[i] > 0 && !resolved->fewshot_split && !prompted)
             return FAIL(task, node ? node : place,
@@ -176,7 +177,8 @@ static cpl_status read_case(cpl_prompt_spec *spec, cpl_task *task,
     const json_t *joint;
     CPL_TRY(cpl_task_keys(task, own, "case", keys, N_CASE_KEYS));
     CPL_TRY(cpl_task_names_of(&spec->subjects, task, own, "subjects"));
-    if (!spec->subjects.count) return FAIL(task, own, "a case needs subjects");
+    if (!spec->subjects.count)
+        return FAIL(task, own, "the case has no subjects: write subjects: [law, medicine]");
     CPL_TRY(cpl_task_check_subjects(task, &spec->subjects, json_object_get(own, "subjects")));
     CPL_TRY(join(&joint, task, all, own));
     return cpl_task_read_prompt_spec(spec, task, resolved, profile, joint, own);
@@ -187,9 +189,12 @@ static cpl_status read_specs(cpl_resolved_profile *resolved, cpl_task *task, con
 {
     const json_t *cases = json_object_get(all, "cases");
     size_t n            = json_array_size(cases);
-    if (cases && !json_is_array(cases)) return FAIL(task, cases, "cases is a list of mappings");
+    if (cases && !json_is_array(cases))
+        return FAIL(task, cases,
+                    "`cases` must be a list: cases: [{subjects: [law], context: TEXT}]");
     if (n && !task->parts->subject)
-        return FAIL(task, cases, "cases are of subjects, and the task has none");
+        return FAIL(task, cases,
+                    "`cases` need subjects, and the task has none: write subject: file");
     resolved->specs = cpl_pool_take(&task->parts->pool, (n + 1) * sizeof *resolved->specs);
     if (!resolved->specs) return cpl_pool_status(&task->parts->pool);
     resolved->n_specs = (int64_t)n + 1;
@@ -297,7 +302,7 @@ static cpl_status list_metrics(cpl_profile *profile, const cpl_resolved_profile 
     return profile->metrics.count ? CPL_OK : all_metrics(&profile->metrics, task, form);
 }
 
-/* What a profile reports; its prompt specs are there. */
+/* Reads the metrics of a profile, whose prompt specs were read before. */
 static cpl_status read_metrics(cpl_profile *profile, cpl_resolved_profile *resolved, cpl_task *task,
                                const json_t *from, const json_t *place)
 {
@@ -323,9 +328,11 @@ static cpl_status read_headline(cpl_profile *profile, const cpl_task *task, cons
     CPL_TRY(cpl_task_word_of(&headline, task, all, "headline", what, 3, 0));
     profile->headline = (cpl_headline_of)headline;
     if (profile->headline == CPL_OF_GROUPS && !profile->n_groups)
-        return FAIL(task, json_object_get(all, "headline"), "the task has no groups");
+        return FAIL(task, json_object_get(all, "headline"),
+                    "the task has no groups: write groups: {sciences: [physics, biology]}");
     if (profile->headline == CPL_OF_SUBJECTS && !task->parts->subject)
-        return FAIL(task, json_object_get(all, "headline"), "the task has no subjects");
+        return FAIL(task, json_object_get(all, "headline"),
+                    "the task has no subjects: write subject: file");
     return CPL_OK;
 }
 
@@ -357,7 +364,9 @@ static cpl_status check_forms(cpl_profile *profile, const cpl_task *task, const 
         const cpl_profile *form;
         CPL_TRY(AT(task, own,
                    cpl_task_profile(&form, task, NULL, profile->name, profile->forms.at[i])));
-        if (form->forms.count) return FAIL(task, own, "the form %s has forms itself", form->name);
+        if (form->forms.count)
+            return FAIL(task, own, "the form %s has forms of its own: name those instead",
+                        form->name);
         if (i == 0) profile->metrics = form->metrics;
         if (i == 0) profile->split = form->split;
     }

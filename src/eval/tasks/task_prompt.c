@@ -76,7 +76,9 @@ static cpl_status read_pattern(cpl_regex *regex, const cpl_task *task, const jso
     CPL_TRY(cpl_task_int_of(&select, task, from, "group_select", -1, 0, 0));
     CPL_TRY(cpl_task_word_of(&strip, task, from, "strip", truths, 2, 1));
     if (!regex->pattern || !*regex->pattern)
-        return FAIL(task, from, "a filter is a name, or {regex_pattern: PATTERN}");
+        return FAIL(
+            task, from,
+            "the filter has no pattern: write {regex_pattern: '[0-9]+'}, or the name of a filter");
     regex->last       = select == -1;
     regex->keep_space = strip == 0;
     return AT(task, json_object_get(from, "regex_pattern"), cpl_regex_check(regex->pattern));
@@ -250,7 +252,10 @@ static cpl_status read_lists(cpl_prompt_spec *spec, const cpl_task *task, const 
     json_t *lists = json_object_get(from, "lists"), *value;
     const char *name;
     if (!lists) return CPL_OK;
-    if (!json_is_object(lists)) return FAIL(task, lists, "lists is a mapping, NAME: TEXT");
+    if (!json_is_object(lists))
+        return FAIL(
+            task, lists,
+            "`lists` must be a mapping, for example lists: {listed: \"{letter}. {choice}\"}");
     if (json_object_size(lists) > MOST_LISTS)
         return FAIL(task, lists, "more than %d lists", MOST_LISTS);
     spec->lists = cpl_pool_take(&task->parts->pool, MOST_LISTS * sizeof *spec->lists);
@@ -276,7 +281,8 @@ static cpl_status read_prompt(cpl_prompt_spec *spec, const cpl_task *task, const
     CPL_TRY(cpl_task_word_of(&kind, task, prompt, "as", kinds, 2, 0));
     if (!spec->prompt_file) return FAIL(task, prompt, "the prompt has no file: file: prompt.txt");
     if (strchr(spec->prompt_file, '*') && !task->parts->subject)
-        return FAIL(task, prompt, "* is a subject, and the task has none");
+        return FAIL(task, prompt,
+                    "the * stands for the subject, and the task has none: write subject: file");
     if (*spec->prompt_file == '/' || strstr(spec->prompt_file, ".."))
         return FAIL(task, prompt, "files lie below the folder of the data");
     spec->prompt = kind == 0 ? CPL_PROMPT_BBH : CPL_PROMPT_BBH_ANSWERS;

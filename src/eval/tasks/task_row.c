@@ -66,7 +66,10 @@ static cpl_status read_listing(cpl_listing *listing, const cpl_task *task, const
         return CPL_OK;
     }
     CPL_TRY(cpl_task_templates_of(listing, task, from, key, NULL));
-    return listing->count ? CPL_OK : FAIL(task, node, "%s is a field, or a list of texts", key);
+    return listing->count
+               ? CPL_OK
+               : FAIL(task, node, "`%s` must name a field or list texts: %s: [\"{a}\", \"{b}\"]",
+                      key, key);
 }
 
 /* `field` is one that a list is taken from. */
@@ -172,9 +175,11 @@ cpl_status cpl_task_read_schema(cpl_row_schema *schema, cpl_task *task,
     const json_t *gold    = source->gold ? source->gold : json_object_get(from, "gold");
     const json_t *choices = json_object_get(from, "choices");
     const json_t *subject = source->subject ? source->subject : task->parts->subject;
-    if (fields && !json_is_object(fields)) return FAIL(task, fields, "fields is a mapping");
+    if (fields && !json_is_object(fields))
+        return FAIL(task, fields, "`fields` must be a mapping: fields: {question: question.stem}");
     if (source->fields && !json_is_object(source->fields))
-        return FAIL(task, source->fields, "fields is a mapping");
+        return FAIL(task, source->fields,
+                    "`fields` must be a mapping: fields: {question: question.stem}");
     CPL_TRY(cpl_task_join(&fields, task, fields, source->fields));
     CPL_TRY(check_names(task, fields));
     bool none = !subject ||
@@ -249,7 +254,7 @@ static void note_references(cpl_row_schema *schema, const cpl_prompt_spec *spec)
         }
 }
 
-/* What has to be made of a row before its templates are. */
+/* Notes which values of a row its templates need. */
 static void note_wants(cpl_row_schema *schema, const cpl_prompt_spec *spec, bool fewshot)
 {
     schema->needs_gold    = names_gold(&spec->context);

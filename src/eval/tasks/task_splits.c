@@ -60,7 +60,7 @@ static cpl_status read_source(cpl_task_source *source, const cpl_task *task, con
     if (!source->files.count)
         return FAIL(task, from, "the split has no files: files: [rows.jsonl]");
     if (source->labels && source->files.count > 1)
-        return FAIL(task, from, "labels go with one file");
+        return FAIL(task, from, "`labels` belong to one file of rows: name one in `files`");
     for (int64_t i = 0; i < source->files.count; i++)
         CPL_TRY(check_file(task, from, source->files.at[i]));
     if (source->labels) CPL_TRY(check_file(task, from, source->labels));
@@ -72,7 +72,9 @@ static cpl_status read_split(cpl_split *split, const cpl_task *task, const json_
     size_t n       = json_is_array(from) ? json_array_size(from) : 1;
     split->sources = cpl_pool_take(&task->parts->pool, n * sizeof *split->sources);
     if (!split->sources) return cpl_pool_status(&task->parts->pool);
-    if (!n) return FAIL(task, from, "the split %s has no file", split->name);
+    if (!n)
+        return FAIL(task, from, "the split %s has no file: write %s: rows.jsonl", split->name,
+                    split->name);
     split->n_sources = (int64_t)n;
     for (size_t i = 0; i < n; i++) {
         const json_t *source = json_is_array(from) ? json_array_get(from, i) : from;
@@ -173,9 +175,10 @@ static cpl_status read_members(cpl_task_group *group, const cpl_task *task, cons
 {
     const char *text = json_string_value(from);
     if (text && strcmp(text, "all") == 0) return CPL_OK;
-    if (!json_is_array(from)) return FAIL(task, place, "a group has subjects: all, or a list");
+    if (!json_array_size(from))
+        return FAIL(task, place,
+                    "the group has no subjects: write `all`, or a list such as [law, medicine]");
     CPL_TRY(cpl_task_names(&group->subjects, task, from, "subjects"));
-    if (!group->subjects.count) return FAIL(task, place, "a group has subjects: all, or a list");
     return cpl_task_check_subjects(task, &group->subjects, from);
 }
 
@@ -195,7 +198,8 @@ static cpl_status check_groups(const cpl_task *task, const json_t *groups)
         return FAIL(task, groups,
                     "subjects and groups need to know what a subject is: subject: file");
     if (!json_is_object(groups))
-        return FAIL(task, groups, "groups is a mapping from a name to subjects");
+        return FAIL(task, groups,
+                    "`groups` must be a mapping: groups: {sciences: [physics, biology]}");
     return CPL_OK;
 }
 

@@ -336,7 +336,9 @@ cpl_status cpl_path_parse(cpl_path *path, cpl_pool *pool, const char *text)
     if (path->may_lack) span.length--;
     CPL_TRY(parse_steps(path, pool, span));
     if (path->list && cpl_chain_makes_list(&path->chain))
-        return CPL_FAIL(CPL_ERR_INPUT, "a list cannot be made a list");
+        return CPL_FAIL(
+            CPL_ERR_INPUT,
+            "the path is a list ([]) and so is the result of its transformations: take one away");
     return cpl_pool_status(pool);
 }
 

@@ -49,7 +49,7 @@ static const struct {
     {HEAD "profiles: {p: {split: c, context: x}}\n", "t.yaml:4:16: there is no split c"},
     {HEAD "profiles: {p: {split: a}}\n", "the profile has no text for the model: context:"},
     {HEAD "profiles: {\"x/y\": {split: a}}\n", "there is no profile x, from which x/y takes"},
-    {HEAD "profiles: {p: {like: r}, r: {like: p}}\n", "p is like itself"},
+    {HEAD "profiles: {p: {like: r}, r: {like: p}}\n", "the profile p follows itself"},
     {HEAD PROFILE(""), "t.yaml:5:5: the task has no options of a question: choices: FIELD"},
     {HEAD "choices: l\n" PROFILE(""), "t.yaml:6:5: " NO_GOLD},
     {HEAD "choices: l\ngold:\n" PROFILE(""), NO_GOLD},
@@ -79,7 +79,7 @@ static const struct {
     {HEAD "choices: l\ngold: {value: k, among: q}\n" PROFILE(""),
      "q is a text, and a list is needed"},
     {HEAD RANK PROFILE(", shots: 2"), "the 2 few-shot examples need exemplars: a split"},
-    {HEAD RANK PROFILE(", shots: many"), "shots are none or a number up to 64, not many"},
+    {HEAD RANK PROFILE(", shots: many"), "`shots` must be none or a number up to 64, not many"},
     {HEAD RANK PROFILE(", exemplars: a"), "a question would be among its own few-shot examples"},
     {HEAD RANK PROFILE(", ask: rang"), "there is no ask rang; did you mean rank?"},
     {HEAD RANK PROFILE(", scores: [acc, ac_norm]"),
@@ -129,8 +129,9 @@ static const struct {
     {HEAD RANK PROFILE(", lists: {m: \"{x}\"}, option: \"{m}\""), "there is no field x"},
     {HEAD RANK PROFILE(", context_as: options"), "a context is a text, not a list"},
     {HEAD RANK PROFILE(", forms: [cf]"), "t: there is no profile p/cf"},
-    {HEAD RANK PROFILE(", headline: groups"), "the task has no groups"},
-    {HEAD RANK PROFILE(", cases: [{subjects: x}]"), "cases are of subjects, and the task has none"},
+    {HEAD RANK PROFILE(", headline: groups"), "the task has no groups: write groups: "},
+    {HEAD RANK PROFILE(", cases: [{subjects: x}]"),
+     "`cases` need subjects, and the task has none: write subject: file"},
     {HEAD RANK PROFILE(", prompt: {file: p.txt, as: bb}"), "did you mean bbh?"},
     {HEAD RANK "default: q\n" PROFILE(""), "t.yaml:6:1: t: there is no profile q"},
     {HEAD RANK "default: {3b: p}\n" PROFILE(""), "3b is not among its sets"},
@@ -170,7 +171,7 @@ static const struct {
      "there is no key of a filter regex; there are regex_pattern"},
     {HEAD "profiles: {p: {split: a, ask: generate, context: x, target: y, answers: {m: {filter: "
           "{group_select: 0}}}}}\n",
-     "a filter is a name, or {regex_pattern: PATTERN}"},
+     "the filter has no pattern: write {regex_pattern: '[0-9]+'}, or the name of a filter"},
     {HEAD "profiles: {p: {split: a, ask: generate, context: x, target: y, answers: {m: {filter: "
           "[]}}}}\n",
      "a filter has 1 to 4 patterns"},
@@ -186,7 +187,7 @@ static const struct {
      "{m: {filter_name: a}}}}\n",
      "with metrics: filters the name of the answer is that of the filter"},
     {HEAD "profiles: {p: {split: a, ask: generate, context: x, target: y, until: [\"\"]}}\n",
-     "an empty stop string"},
+     "a stop string is empty"},
     {"task: t\nsplits: {a: a.csv}\nfields: {choice: q}\n" PROFILE(""), "that name is the engine's"},
     {"task: t\nsplits: {a: a.csv}\nfields: {q: {text: \"{r}\"}, r: {text: \"{q}\"}}\n" PROFILE(""),
      "is made of itself, or of one that is"},
@@ -200,7 +201,7 @@ static const struct {
      "look_up needs a table"},
     {"task: t\nsplits: {a: a.csv}\nfields: {q: {tekst: a}}\n" PROFILE(""), "did you mean text?"},
     {"task: t\nsplits: {a: {files: a.csv, fields: 3}}\nfields: {q: q}\n" PROFILE(""),
-     "fields is a mapping"},
+     "`fields` must be a mapping: fields: {question: question.stem}"},
 };
 
 TEST(test_wrong)
